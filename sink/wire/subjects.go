@@ -1,0 +1,125 @@
+package wire
+
+import (
+	"fmt"
+	"hash/fnv"
+	"strings"
+)
+
+// Prefix starts every subject, and names the streams and keys. See [ParsePrefix].
+type Prefix string
+
+// DefaultPrefix is the prefix that is used where none is said.
+const DefaultPrefix Prefix = "lapse"
+
+// ParsePrefix checks that a prefix is 1 to 32 of A-Z a-z 0-9 _ -.
+func ParsePrefix(s string) (Prefix, error) {
+	ok := s != "" && len(s) <= 32
+	for i := 0; ok && i < len(s); i++ {
+		ok = isWord(s[i])
+	}
+	if !ok {
+		return "", fmt.Errorf("%w: prefix %q: allowed are 1 to 32 of A-Z a-z 0-9 _ -", ErrInvalidName, abbreviate(s))
+	}
+	return Prefix(s), nil
+}
+
+// Op is what a write does.
+type Op string
+
+// The operations of a write.
+const (
+	Upsert  Op = "upsert"
+	Create  Op = "create"
+	Replace Op = "replace"
+	Patch   Op = "patch"
+	Touch   Op = "touch"
+	Delete  Op = "delete"
+)
+
+// Ops lists every operation.
+var Ops = []Op{Upsert, Create, Replace, Patch, Touch, Delete}
+
+// HasBody says whether the operation takes a JSON object as its body; the others
+// take none.
+func (o Op) HasBody() bool { return o != Touch && o != Delete }
+
+// Write is the subject of a write.
+func (p Prefix) Write(op Op, collection, id string) string {
+	return string(p) + ".write." + string(op) + "." + collection + "." + EscapeID(id)
+}
+
+// Config is the subject on which a collection is configured.
+func (p Prefix) Config(collection string) string { return string(p) + ".config." + collection }
+
+// Drop is the subject on which a collection is dropped.
+func (p Prefix) Drop(collection string) string { return string(p) + ".drop." + collection }
+
+// Tick is the subject by which time moves on in a log that is silent.
+func (p Prefix) Tick() string { return string(p) + ".tick" }
+
+// Expired is the subject of a document's expiry events.
+func (p Prefix) Expired(collection, id string) string {
+	return string(p) + ".expired." + collection + "." + EscapeID(id)
+}
+
+// Rejected is the subject of a rejection; rest is what follows the kind (and the
+// operation) in the subject of the message that was rejected.
+func (p Prefix) Rejected(rest string) string {
+	const longest = 2048
+	rest = EscapeToken(rest)
+	if len(rest) > longest {
+		rest = strings.TrimRight(rest[:longest], ".")
+	}
+	if rest == "" {
+		rest = "_"
+	}
+	return string(p) + ".rejected." + rest
+}
+
+// Read is the subject of a read: verb is get, list, count, forecast or config.
+func (p Prefix) Read(verb, collection string) string {
+	return string(p) + ".read." + verb + "." + collection
+}
+
+// ReadGet is the subject on which one document is read.
+func (p Prefix) ReadGet(collection, id string) string {
+	return p.Read("get", collection) + "." + EscapeID(id)
+}
+
+// LogStream is the name of the stream of writes, configuration and ticks.
+func (p Prefix) LogStream() string { return strings.ToUpper(string(p)) + "_LOG" }
+
+// EventsStream is the name of the stream of expiry events and rejections.
+func (p Prefix) EventsStream() string { return strings.ToUpper(string(p)) + "_EVENTS" }
+
+// CheckpointBucket is the name of the key-value bucket of the checkpoints.
+func (p Prefix) CheckpointBucket() string { return strings.ToUpper(string(p)) + "_CHECKPOINTS" }
+
+// LogSubjects are the subjects that the log takes.
+func (p Prefix) LogSubjects() []string {
+	s := string(p)
+	return []string{s + ".write.>", s + ".config.>", s + ".drop.>", s + ".tick"}
+}
+
+// EventSubjects are the subjects that the stream of events takes.
+func (p Prefix) EventSubjects() []string {
+	s := string(p)
+	return []string{s + ".expired.>", s + ".rejected.>"}
+}
+
+// LogTransform is how the log rewrites the subject of a write, so that its
+// partition (of n) stands in it.
+func (p Prefix) LogTransform(n int) (source, destination string) {
+	s := string(p)
+	return s + ".write.*.*.*", fmt.Sprintf("%s.log.{{partition(%d,2,3)}}.{{wildcard(1)}}.{{wildcard(2)}}.{{wildcard(3)}}", s, n)
+}
+
+// Partition is the partition (of n) of a document: what the log's subject
+// transform computes.
+func Partition(n int, collection, id string) int {
+	h := fnv.New32a()
+	_, _ = h.Write([]byte(collection))
+	_, _ = h.Write([]byte(EscapeID(id)))
+	return int(h.Sum32() % uint32(n))
+}

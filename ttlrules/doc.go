@@ -1,0 +1,26 @@
+// Package ttlrules holds every rule about time to live (TTL) as pure functions:
+// time is an argument, nothing is read or written, and only the standard library
+// is imported. The rules are those of Azure Cosmos DB, with one more: expired is
+// final.
+//
+// Start at [ParseTTL] and [ParseDefault] for what comes in, and at [History] for
+// what follows from it.
+//
+// What counts for an item, by its own ttl (rows) and its collection's default
+// (columns); _ts is the instant of its last write:
+//
+//	              off      -1          n
+//	absent, null  never    never       _ts + n
+//	-1            never    never       never
+//	m             never    _ts + m     _ts + m
+//
+// Instants are Unix milliseconds, TTLs whole seconds. Invariants:
+//
+//   - I1: a document is expired from the instant its deadline is reached
+//     (deadline <= now).
+//   - I2: expired is final: a document that was expired under the default of
+//     the time stays so under every later one.
+//   - I3: a document is expired at an instant exactly if its index score is at
+//     or under the cut of that instant ([History.Cuts]).
+//   - I4: [History.Settled] changes nothing for a document that is not expired.
+package ttlrules

@@ -1,0 +1,160 @@
+package ttlrules
+
+import "math"
+
+// Epoch is a stretch of time in which a collection had one default TTL: from
+// Since up to the Since of the next epoch, or for ever if it is the last.
+type Epoch struct {
+	Since   int64   // instant of the configuration change, in Unix milliseconds
+	Seq     uint64  // log sequence of the configuration change, 0 before the first
+	Default Default // what counted from then on
+}
+
+// History is a collection's default TTL over time: epochs in log order, so that
+// their Since never falls. A collection that was never configured has an empty
+// history, which counts as Off.
+//
+// At the instant of a change both sides count, the old default first: a document
+// whose deadline under the old one is that very instant has expired, since the
+// deadline had been reached when the change came.
+type History []Epoch
+
+// Expiry says when, and why, a document was expired first.
+type Expiry struct {
+	At  int64 // the first instant at which it was expired, in Unix milliseconds
+	TTL int32 // the seconds that counted
+	// Seq is the log sequence of the configuration change that made it expired,
+	// where its deadline had passed by then under the new default; 0 where the
+	// passing of time did.
+	Seq uint64
+}
+
+// NoCut is the cut under which there is no document.
+const NoCut = math.MinInt64
+
+// Current is the default that counts at the end of the history.
+func (h History) Current() Default {
+	if len(h) == 0 {
+		return Off
+	}
+	return h[len(h)-1].Default
+}
+
+// With is the history after the default was changed at an instant by the message
+// with the log sequence seq. It is h itself where nothing changes. h is not modified.
+func (h History) With(at int64, seq uint64, d Default) History {
+	if h.Current() == d {
+		return h
+	}
+	next := make(History, len(h), len(h)+1)
+	copy(next, h)
+	if len(next) == 0 {
+		// What went before the first configuration: off, from the beginning of time.
+		next = append(next, Epoch{Since: math.MinInt64, Default: Off})
+	}
+	return append(next, Epoch{Since: at, Seq: seq, Default: d})
+}
+
+// Settled is the history without all epochs but the current one. It may take
+// h's place once every document that h makes expired is gone.
+func (h History) Settled() History {
+	if len(h) <= 1 {
+		return h
+	}
+	return History{h[len(h)-1]}
+}
+
+// seconds is the TTL that counts for an item under a default, or ok = false if
+// it never expires: the matrix of the package doc.
+func seconds(item TTL, d Default) (n int32, ok bool) {
+	switch {
+	case d == Off || item == Never:
+		return 0, false
+	case item != Inherit:
+		return int32(item), true
+	case d == NoDefault:
+		return 0, false
+	default:
+		return int32(d), true
+	}
+}
+
+// Deadline is the instant at which a document written at ts (Unix milliseconds)
+// expires under a default, or ok = false if it never does.
+func Deadline(ts int64, item TTL, d Default) (at int64, ok bool) {
+	n, ok := seconds(item, d)
+	return ts + int64(n)*1000, ok
+}
+
+// ExpiredAt finds the first instant at which a document written at ts was, or
+// with no further change will be, expired; ok = false if it never is. Later
+// epochs cannot bring back what an earlier one expired.
+func (h History) ExpiredAt(ts int64, item TTL) (x Expiry, ok bool) {
+	for i, e := range h {
+		deadline, expires := Deadline(ts, item, e.Default)
+		if !expires || deadline > h.end(i) {
+			continue
+		}
+		n, _ := seconds(item, e.Default)
+		if deadline < e.Since {
+			return Expiry{At: e.Since, TTL: n, Seq: e.Seq}, true
+		}
+		return Expiry{At: deadline, TTL: n}, true
+	}
+	return Expiry{}, false
+}
+
+// Expired says whether a document written at ts is expired at the instant now.
+func (h History) Expired(ts int64, item TTL, now int64) bool {
+	x, ok := h.ExpiredAt(ts, item)
+	return ok && x.At <= now
+}
+
+// Cuts are the greatest scores at which an indexed document is expired.
+type Cuts struct {
+	Inherit int64 // for documents that inherit, by their ts
+	Own     int64 // for documents with a TTL of their own, by their deadline
+}
+
+// Cuts computes where the two indexes are to be cut at the instant now: a
+// document is expired exactly if its score is at or under its cut.
+func (h History) Cuts(now int64) Cuts {
+	cuts := Cuts{Inherit: NoCut, Own: NoCut}
+	for i, e := range h {
+		if e.Since > now || e.Default == Off {
+			continue
+		}
+		until := min(h.end(i), now)
+		cuts.Own = max(cuts.Own, until)
+		if e.Default > 0 {
+			cuts.Inherit = max(cuts.Inherit, until-int64(e.Default)*1000)
+		}
+	}
+	return cuts
+}
+
+// NextDue is the first instant at which a document with the lowest score of its
+// index is expired: the score is a ts for inherit, a deadline for own.
+// ok = false if it never is.
+func (h History) NextDue(score int64, inherit bool) (at int64, ok bool) {
+	for i, e := range h {
+		deadline := score
+		switch {
+		case e.Default == Off, inherit && e.Default == NoDefault:
+			continue
+		case inherit:
+			deadline += int64(e.Default) * 1000
+		}
+		if deadline <= h.end(i) {
+			return max(deadline, e.Since), true
+		}
+	}
+	return 0, false
+}
+
+func (h History) end(i int) int64 {
+	if i+1 < len(h) {
+		return h[i+1].Since
+	}
+	return math.MaxInt64
+}
