@@ -127,8 +127,29 @@ func (p *Process) Terminate() int {
 	return p.ExitCode()
 }
 
-// Stop makes it stand still (SIGSTOP) until Continue.
-func (p *Process) Stop() { p.t.Helper(); p.signal(syscall.SIGSTOP) }
+// Stop makes it stand still (SIGSTOP) until Continue, and waits until all its
+// threads do.
+func (p *Process) Stop() {
+	p.t.Helper()
+	p.signal(syscall.SIGSTOP)
+	Until(p.t, Limit, p.name+" stands still", func(context.Context) error {
+		threads, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", p.running.cmd.Process.Pid))
+		if err != nil || len(threads) == 0 {
+			return errors.Join(errors.New("it has no threads"), err)
+		}
+		for _, thread := range threads {
+			stat, err := os.ReadFile(thread)
+			if err != nil {
+				return err
+			}
+			// "<id> (<name>) <state> ..."
+			if _, state, _ := strings.Cut(string(stat), ") "); !strings.HasPrefix(state, "T") {
+				return fmt.Errorf("a thread is in state %.1s", state)
+			}
+		}
+		return nil
+	})
+}
 
 // Continue lets it go on (SIGCONT).
 func (p *Process) Continue() { p.t.Helper(); p.signal(syscall.SIGCONT) }
