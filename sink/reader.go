@@ -3,11 +3,16 @@ package sink
 import (
 	"context"
 	"errors"
-	"time"
+	"fmt"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
 
 	"github.com/redis/go-redis/v9"
 
 	"github.com/seed18712806/lapse/sink/wire"
+	"github.com/seed18712806/lapse/ttlrules"
 )
 
 // Errors of a Reader, to be told apart with errors.Is. Besides, a malformed
@@ -31,8 +36,30 @@ type Document struct {
 	Body      []byte
 }
 
-// Reader reads documents. It is safe for concurrent use.
-type Reader struct{}
+// Reader reads documents. What it judges by (the document, its collection's
+// configuration, the partition's log time and the clock of the Redis server) it
+// reads at one moment, in one round trip, so that all readers agree:
+//
+//   - R1: a document is never returned at or after its deadline, by the later of
+//     the server's clock and the log time.
+//   - R2: a partition that lacks something is ErrUnavailable, and so is one that
+//     is behind what this Reader has seen of it: never a document not found.
+//
+// It is safe for concurrent use.
+type Reader struct {
+	client  redis.UniversalClient
+	parts   []keyspace
+	seen    []seen
+	configs sync.Map // raw configuration → Config
+	known   atomic.Int32
+}
+
+// seen is the furthest state that a Reader saw of a partition.
+type seen struct {
+	mu     sync.Mutex
+	log    string
+	offset uint64
+}
 
 // ReaderOptions say what a Reader reads.
 type ReaderOptions struct {
@@ -43,49 +70,255 @@ type ReaderOptions struct {
 // NewReader makes a Reader on a Redis (or Redis Cluster) that a lapse processor
 // writes to.
 func NewReader(client redis.UniversalClient, opts ReaderOptions) (*Reader, error) {
-	return nil, errors.New("skeleton")
+	if opts.Prefix == "" {
+		opts.Prefix = wire.DefaultPrefix
+	}
+	if opts.Partitions == 0 {
+		opts.Partitions = DefaultPartitions
+	}
+	if _, err := wire.ParsePrefix(string(opts.Prefix)); err != nil {
+		return nil, err
+	}
+	if opts.Partitions < 1 || opts.Partitions > MaxPartitions {
+		return nil, fmt.Errorf("%d partitions: allowed are 1 to %d", opts.Partitions, MaxPartitions)
+	}
+	r := &Reader{client: client, seen: make([]seen, opts.Partitions)}
+	for p := range opts.Partitions {
+		r.parts = append(r.parts, newKeyspace(opts.Prefix, p, opts.Partitions))
+	}
+	return r, nil
+}
+
+// head is what a partition is judged by.
+type head struct {
+	now    int64 // the later of the server's clock and the log time
+	config Config
+	raw    string // config as it is stored
+	docs   int64  // how many documents the collection has
+	size   string // how many documents, and members of each index, it was left with
+}
+
+// head reads the head of a script's reply and refuses a partition that is not fit
+// to be read.
+func (r *Reader) head(p int, collection string, v reply) (head, error) {
+	unavailable := func(why string) error {
+		return fmt.Errorf("%w: partition %d %s", ErrUnavailable, p, why)
+	}
+	clock, state := v.list(0), v.list(1)
+	if !state.has(0) {
+		return head{}, unavailable("was not initialised, or was lost and is not yet rebuilt")
+	}
+	if f := state.str(1); f != format {
+		return head{}, fmt.Errorf("%w: partition %d has format %q, and this version of lapse has %q", ErrForeign, p, f, format)
+	}
+	if n := state.str(2); n != strconv.Itoa(len(r.parts)) {
+		return head{}, fmt.Errorf("%w: the log has %s partitions, and this reader was made for %d", ErrForeign, n, len(r.parts))
+	}
+	if state.str(6) != "" {
+		return head{}, unavailable("is being rebuilt")
+	}
+	if !r.seen[p].advance(state.str(3), uint64(state.int(4))) {
+		return head{}, unavailable("went back to an older state, and is to be rebuilt")
+	}
+	h := head{raw: v.str(2), docs: v.int(3), size: state.str(7)}
+	if h.size == "" {
+		h.size = "0 0 0"
+	}
+	if docs, _, _ := strings.Cut(h.size, " "); docs != strconv.FormatInt(h.docs, 10) {
+		return head{}, unavailable("has lost documents of collection " + collection)
+	}
+	h.now = max(clock.int(0)*1000+clock.int(1)/1000, state.int(5))
+	var err error
+	h.config, err = r.config(h.raw)
+	return h, err
+}
+
+// advance notes an offset, and says whether it is not behind what was seen.
+func (s *seen) advance(log string, offset uint64) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.log == log && offset < s.offset {
+		return false
+	}
+	s.log, s.offset = log, offset
+	return true
+}
+
+// config decodes a configuration, and remembers some.
+func (r *Reader) config(raw string) (Config, error) {
+	const most = 1024
+	if c, ok := r.configs.Load(raw); ok {
+		return c.(Config), nil
+	}
+	c, err := decodeConfig(raw)
+	if err != nil {
+		return c, fmt.Errorf("%w: %w", ErrForeign, err)
+	}
+	if r.known.Add(1) > most {
+		r.configs.Clear()
+		r.known.Store(1)
+	}
+	r.configs.Store(raw, c)
+	return c, nil
+}
+
+// document judges a stored value; ok = false if it is expired.
+func (h head) document(id, value string) (d Document, ok bool, err error) {
+	hdr, body, err := parseValue(value)
+	if err != nil {
+		return d, false, fmt.Errorf("document %q: %w: %w", id, ErrForeign, err)
+	}
+	if h.config.History.Expired(hdr.Ts, hdr.TTL, h.now) {
+		return d, false, nil
+	}
+	d = Document{ID: id, Etag: wire.Etag(hdr.Etag), Ts: wire.Time(hdr.Ts), Body: []byte(body)}
+	if at, expires := ttlrules.Deadline(hdr.Ts, hdr.TTL, h.config.History.Current()); expires {
+		d.ExpiresAt = (*wire.Time)(&at)
+	}
+	return d, true, nil
 }
 
 // Get reads one document.
 func (r *Reader) Get(ctx context.Context, collection, id string) (Document, error) {
-	return Document{}, errors.New("skeleton")
+	if err := check(collection, id); err != nil {
+		return Document{}, err
+	}
+	p := wire.Partition(len(r.parts), collection, id)
+	found, err := r.get(ctx, p, collection, []string{id})
+	if err != nil {
+		return Document{}, err
+	}
+	if len(found) == 0 {
+		return Document{}, ErrNotFound
+	}
+	return found[0], nil
 }
 
-// GetMany reads many documents; those that are not there are left out.
+// GetMany reads many documents of a collection, in the order asked for; those
+// that are not there are left out.
 func (r *Reader) GetMany(ctx context.Context, collection string, ids []string) ([]Document, error) {
-	return nil, errors.New("skeleton")
+	if err := wire.CheckCollection(collection); err != nil {
+		return nil, err
+	}
+	byPart := make([][]string, len(r.parts))
+	for _, id := range ids {
+		if err := wire.CheckID(id); err != nil {
+			return nil, err
+		}
+		p := wire.Partition(len(r.parts), collection, id)
+		byPart[p] = append(byPart[p], id)
+	}
+	found := make([][]Document, len(r.parts))
+	err := r.each(func(p int) (err error) {
+		const most = 4000 // what get.lua takes
+		for ids := byPart[p]; len(ids) > 0 && err == nil; {
+			var some []Document
+			some, err = r.get(ctx, p, collection, ids[:min(most, len(ids))])
+			found[p] = append(found[p], some...)
+			ids = ids[min(most, len(ids)):]
+		}
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	documents := make([]Document, 0, len(ids))
+	for _, id := range ids {
+		p := wire.Partition(len(r.parts), collection, id)
+		if f := found[p]; len(f) > 0 && f[0].ID == id {
+			documents, found[p] = append(documents, f[0]), f[1:]
+		}
+	}
+	return documents, nil
 }
 
-// ListOptions ask for a page.
-type ListOptions struct {
-	Limit        int    // 1 to wire.MaxListLimit; wire.DefaultListLimit if 0
-	MaxBytes     int    // end the page before it holds more than this (but hold one document); no limit if 0
-	Continuation string // of the page before
+func (r *Reader) get(ctx context.Context, p int, collection string, ids []string) ([]Document, error) {
+	args := make([]any, 1, 1+len(ids))
+	args[0] = collection
+	for _, id := range ids {
+		args = append(args, id)
+	}
+	k := r.parts[p]
+	v, err := run(ctx, r.client, getScript, []string{k.state(), k.config(), k.docs(collection)}, args...)
+	if err != nil {
+		return nil, fmt.Errorf("read partition %d: %w", p, err)
+	}
+	h, err := r.head(p, collection, v.list(0))
+	if err != nil {
+		return nil, err
+	}
+	var found []Document
+	for i, values := 0, v.list(1); i < len(ids); i++ {
+		if !values.has(i) {
+			continue
+		}
+		d, ok, err := h.document(ids[i], values.str(i))
+		if err != nil {
+			return nil, err
+		}
+		if ok {
+			found = append(found, d)
+		}
+	}
+	return found, nil
 }
 
-// Page is a part of a collection. Without a continuation it is the last.
-type Page struct {
-	Documents    []Document
-	Continuation string
-}
-
-// List reads a collection in pages, in no particular order.
-func (r *Reader) List(ctx context.Context, collection string, opts ListOptions) (Page, error) {
-	return Page{}, errors.New("skeleton")
-}
-
-// Count counts a collection's documents.
-func (r *Reader) Count(ctx context.Context, collection string) (wire.CountReply, error) {
-	return wire.CountReply{}, errors.New("skeleton")
-}
-
-// Forecast counts the documents that will expire within a time, in buckets.
-// Zero values are wire.DefaultBuckets and wire.DefaultWithin.
-func (r *Reader) Forecast(ctx context.Context, collection string, buckets int, within time.Duration) (wire.ForecastReply, error) {
-	return wire.ForecastReply{}, errors.New("skeleton")
-}
-
-// Config reads a collection's configuration.
+// Config reads a collection's configuration. One that was never configured has
+// TTL off.
 func (r *Reader) Config(ctx context.Context, collection string) (wire.Config, error) {
-	return wire.Config{}, errors.New("skeleton")
+	if err := wire.CheckCollection(collection); err != nil {
+		return wire.Config{}, err
+	}
+	var configs = make([]wire.Config, len(r.parts))
+	err := r.each(func(p int) error {
+		h, err := r.readHead(ctx, p, collection)
+		configs[p] = h.config.Wire()
+		return err
+	})
+	if err != nil {
+		return wire.Config{}, err
+	}
+	c := configs[0]
+	for _, other := range configs {
+		c.IndexBuilding = c.IndexBuilding || other.IndexBuilding
+	}
+	return c, nil
+}
+
+func (r *Reader) readHead(ctx context.Context, p int, collection string) (head, error) {
+	k := r.parts[p]
+	v, err := run(ctx, r.client, getScript, []string{k.state(), k.config(), k.docs(collection)}, collection)
+	if err != nil {
+		return head{}, fmt.Errorf("read partition %d: %w", p, err)
+	}
+	return r.head(p, collection, v.list(0))
+}
+
+// each calls do for every partition, some at a time, and returns the first error.
+func (r *Reader) each(do func(p int) error) error {
+	const width = 16
+	errs := make([]error, len(r.parts))
+	var wg sync.WaitGroup
+	gate := make(chan struct{}, width)
+	for p := range r.parts {
+		gate <- struct{}{}
+		wg.Go(func() {
+			errs[p] = do(p)
+			<-gate
+		})
+	}
+	wg.Wait()
+	for _, err := range errs {
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func check(collection, id string) error {
+	if err := wire.CheckCollection(collection); err != nil {
+		return err
+	}
+	return wire.CheckID(id)
 }

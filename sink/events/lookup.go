@@ -1,0 +1,182 @@
+package events
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"sync"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/seed18712806/lapse/sink/wire"
+)
+
+// Unsaid returns those of the messages that are newer than the last one stored on
+// their subject, in their order.
+func (p *Publisher) Unsaid(ctx context.Context, messages []Message) ([]Message, error) {
+	asked := make(map[string]bool, len(messages))
+	var subjects []string
+	for _, m := range messages {
+		if !asked[m.msg.Subject] {
+			asked[m.msg.Subject] = true
+			subjects = append(subjects, m.msg.Subject)
+		}
+	}
+	look := p.lastInBulk
+	if p.replicas > 1 {
+		look = p.lastOfLeader
+	}
+	last, err := look(ctx, subjects)
+	if err != nil {
+		return nil, fmt.Errorf("look up what was said: %w", err)
+	}
+	unsaid := make([]Message, 0, len(messages))
+	for _, m := range messages {
+		if m.order > last[m.msg.Subject] {
+			unsaid = append(unsaid, m)
+		}
+	}
+	return unsaid, nil
+}
+
+// lastInBulk asks for the last message of many subjects by direct get. It is by
+// hand, and not by the client library's extension, because an answer that ends
+// before its end must be an error here, not a shorter answer.
+func (p *Publisher) lastInBulk(ctx context.Context, subjects []string) (map[string]uint64, error) {
+	const most = 1024 // subjects of one request, which is what the server takes
+	last := make(map[string]uint64, len(subjects))
+	for len(subjects) > 0 {
+		n := min(most, len(subjects))
+		pending, err := p.askBulk(ctx, subjects[:n], last)
+		if err != nil {
+			return nil, err
+		}
+		if pending && n > 1 {
+			// More bytes than the server sends in one answer: ask for less.
+			if pending, err = p.askBulk(ctx, subjects[:n/2], last); err == nil && !pending {
+				pending, err = p.askBulk(ctx, subjects[n/2:n], last)
+			}
+			for i := 0; err == nil && pending && i < n; i++ {
+				_, err = p.askBulk(ctx, subjects[i:i+1], last)
+			}
+			if err != nil {
+				return nil, err
+			}
+		}
+		subjects = subjects[n:]
+	}
+	return last, nil
+}
+
+// askBulk makes one request and adds what is found to last. pending says that the
+// server has more than it sent.
+func (p *Publisher) askBulk(ctx context.Context, subjects []string, last map[string]uint64) (pending bool, err error) {
+	request, err := json.Marshal(map[string]any{"multi_last": subjects})
+	if err != nil {
+		return false, err
+	}
+	nc := p.js.Conn()
+	inbox := nc.NewInbox()
+	sub, err := nc.SubscribeSync(inbox)
+	if err != nil {
+		return false, err
+	}
+	defer func() { _ = sub.Unsubscribe() }()
+	_ = sub.SetPendingLimits(-1, -1)
+	if err := nc.PublishRequest("$JS.API.DIRECT.GET."+p.stream, inbox, request); err != nil {
+		return false, err
+	}
+	for {
+		m, err := sub.NextMsgWithContext(ctx)
+		if err != nil {
+			return false, err
+		}
+		switch status := m.Header.Get("Status"); {
+		case status == "204": // the end of the answer
+			return m.Header.Get("Nats-Num-Pending") != "0", nil
+		case status == "404" && m.Header.Get("Description") == "No Results":
+			return false, nil
+		case status != "" || len(m.Header) == 0:
+			return false, fmt.Errorf("%s: %s %s", p.stream, status, m.Header.Get("Description"))
+		}
+		order, err := storedOrder(m.Header)
+		if err != nil {
+			return false, fmt.Errorf("message %s of %s: %w", m.Header.Get(jetstream.SequenceHeader), p.stream, err)
+		}
+		last[m.Header.Get(jetstream.SubjectHeader)] = order
+	}
+}
+
+// lastOfLeader asks the stream's leader for the last message of each subject: a
+// direct get may be answered by a replica that lags behind.
+func (p *Publisher) lastOfLeader(ctx context.Context, subjects []string) (map[string]uint64, error) {
+	const width = 64
+	var (
+		mu    sync.Mutex
+		last  = make(map[string]uint64, len(subjects))
+		first error
+		wg    sync.WaitGroup
+		gate  = make(chan struct{}, width)
+	)
+	for _, subject := range subjects {
+		gate <- struct{}{}
+		wg.Go(func() {
+			defer func() { <-gate }()
+			order, err := p.askLeader(ctx, subject)
+			mu.Lock()
+			defer mu.Unlock()
+			if last[subject] = order; first == nil {
+				first = err
+			}
+		})
+	}
+	wg.Wait()
+	return last, first
+}
+
+func (p *Publisher) askLeader(ctx context.Context, subject string) (uint64, error) {
+	request, err := json.Marshal(map[string]any{"last_by_subj": subject})
+	if err != nil {
+		return 0, err
+	}
+	m, err := p.js.Conn().RequestWithContext(ctx, "$JS.API.STREAM.MSG.GET."+p.stream, request)
+	if err != nil {
+		return 0, err
+	}
+	var answer struct {
+		Error   *jetstream.APIError `json:"error"`
+		Message *struct {
+			Header []byte `json:"hdrs"`
+		} `json:"message"`
+	}
+	if err := json.Unmarshal(m.Data, &answer); err != nil {
+		return 0, err
+	}
+	if answer.Error != nil {
+		if answer.Error.ErrorCode == jetstream.JSErrCodeMessageNotFound {
+			return 0, nil
+		}
+		return 0, answer.Error
+	}
+	if answer.Message == nil {
+		return 0, errors.New("an answer without a message")
+	}
+	h, err := nats.DecodeHeadersMsg(answer.Message.Header)
+	if err != nil {
+		return 0, err
+	}
+	return storedOrder(h)
+}
+
+// storedOrder reads the order of a stored message from its headers.
+func storedOrder(h nats.Header) (uint64, error) {
+	if seq := h.Get(wire.HeaderSeq); seq != "" {
+		return strconv.ParseUint(seq, 10, 64)
+	}
+	id := h.Get(ceID)
+	return strconv.ParseUint(id[strings.LastIndexByte(id, '/')+1:], 10, 64)
+}

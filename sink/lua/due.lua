@@ -1,0 +1,54 @@
+-- Finds the documents that are at or under the cuts of their collections, lowest
+-- score first, and what score comes next. Before that it notes how far the log
+-- was applied, so that no reader is behind the events that follow from it.
+--
+-- KEYS  1 state, then per collection: documents, inherit, own
+-- ARGV  1 version expected, 2 version to set ('' if there is nothing to note),
+--       3 offset, 4 watermark, 5 rebuild, 6 the most documents to return,
+--       7 whether their bodies are wanted (1), then per collection: the cut of
+--       inherit and of own ('' for none)
+-- Returns  {0} the version is another; or {1, per collection: {next inherit,
+--          next own, ids, values}}: next is the lowest score that was not
+--          returned, false if there is none; a value is false if the document is
+--          not there.
+local state = KEYS[1]
+local expected, version, offset, watermark, rebuild = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
+local limit, whole = tonumber(ARGV[6]), ARGV[7] == '1'
+if redis.call('HGET', state, 'version') ~= expected then
+	return {0}
+end
+if version ~= '' then
+	redis.call('HSET', state, 'version', version, 'offset', offset, 'watermark', watermark, 'rebuild', rebuild)
+end
+local out = {1}
+local at = 8
+for k = 2, #KEYS, 3 do
+	local nexts, ids = {}, {}
+	for j = 1, 2 do
+		local key, cut = KEYS[k + j], ARGV[at]
+		at = at + 1
+		local found = {}
+		if cut ~= '' and limit > 0 then
+			found = redis.call('ZRANGEBYSCORE', key, '-inf', cut, 'LIMIT', 0, limit)
+			for i = 1, #found do
+				ids[#ids + 1] = found[i]
+			end
+			limit = limit - #found
+		end
+		local after = redis.call('ZRANGE', key, #found, #found, 'WITHSCORES')
+		nexts[j] = after[2] or false
+	end
+	local values = {}
+	for from = 1, #ids, 4000 do
+		local part = redis.call('HMGET', KEYS[k], unpack(ids, from, math.min(from + 3999, #ids)))
+		for i = 1, math.min(4000, #ids - from + 1) do
+			local v = part[i]
+			if v and not whole then
+				v = string.sub(v, 1, string.byte(v, 1))
+			end
+			values[#values + 1] = v or false
+		end
+	end
+	out[#out + 1] = {nexts[1], nexts[2], ids, values}
+end
+return out
