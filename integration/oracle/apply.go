@@ -43,7 +43,7 @@ func (m *Model) write(p *partition, msg Message, rest string) {
 			return
 		}
 	}
-	if match := value(msg, wire.HeaderIfMatch); match != "" {
+	if match := header(msg, wire.HeaderIfMatch); match != "" {
 		if !exists || match != "*" && match != strconv.FormatUint(uint64(old.Etag), 10) {
 			reject(wire.StatusPreconditionFailed)
 			return
@@ -102,7 +102,9 @@ func (m *Model) administer(p *partition, msg Message, kind, collection string, n
 	}
 	if len(codes) > 0 {
 		if note {
-			m.reject(msg, nil, msg.Subject, collection, codes...)
+			// No id token, whatever followed: that subject would be a document's.
+			target, _, _ := strings.Cut(collection, ".")
+			m.reject(msg, nil, msg.Subject, target, codes...)
 		}
 		return
 	}

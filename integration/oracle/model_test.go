@@ -180,7 +180,7 @@ func TestOperations(t *testing.T) {
 	status(412, 0, "create", `{}`, "Lapse-If-Match", "1")
 	status(201, 1, "create", `{"id":"a","n":1.50}`) // 11
 	status(409, 1, "create", `{}`, "Lapse-If-Match", "*")
-	status(412, 1, "touch", ``, "Lapse-If-Match", "10")
+	status(412, 1, "touch", ``, "lapse-if-match", "10")
 	status(200, 1, "patch", `{"id":null,"o":{"x":null,"y":1}}`, "Lapse-If-Match", "11") // 14
 	status(200, 2, "touch", ``, "Lapse-If-Match", "*")                                  // 15
 	d := l.m.Live(2)[Name{"c", "a"}]
@@ -239,7 +239,8 @@ func TestBadRequests(t *testing.T) {
 		{"Lapse-If-Match", "01"},
 		{"Lapse-If-Match", "x"},
 		{"Lapse-If-Match", "3", "Lapse-If-Match", "3"},
-		{"lapse-if-match", "3"},
+		{"lapse-if-match", "x"},
+		{"lapse-if-match", "3", "Lapse-If-Match", "3"},
 		{"LAPSE-TTL", "3"},
 		{"Lapse-Reply-To", "other"},
 		{"Lapse-Reply-To", "_INBOX."},

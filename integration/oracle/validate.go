@@ -23,18 +23,22 @@ func value(msg Message, header string) string {
 }
 
 // headerFaults are the codes for what is wrong with the headers: those that
-// begin with Lapse-, in whatever case, must be known, and stand once.
+// begin with Lapse- must be known, belong there, and stand once. Names are
+// compared without regard to case.
 func headerFaults(msg Message, isWrite bool) []int {
+	times := map[string]int{}
 	for header, values := range msg.Header {
-		if !strings.HasPrefix(strings.ToLower(header), "lapse-") {
+		name := strings.ToLower(header)
+		if !strings.HasPrefix(name, "lapse-") {
 			continue
 		}
-		if len(values) != 1 {
+		times[name] += len(values)
+		if times[name] != 1 {
 			return badRequest
 		}
 		switch {
-		case header == wire.HeaderReplyTo && isInbox(values[0]):
-		case header == wire.HeaderIfMatch && isWrite && isMatch(values[0]):
+		case name == strings.ToLower(wire.HeaderReplyTo) && isInbox(values[0]):
+		case name == strings.ToLower(wire.HeaderIfMatch) && isWrite && isMatch(values[0]):
 		default:
 			return badRequest
 		}
@@ -42,10 +46,21 @@ func headerFaults(msg Message, isWrite bool) []int {
 	return nil
 }
 
+// header is the value of a header of lapse's, or none.
+func header(msg Message, name string) string {
+	for n, values := range msg.Header {
+		if strings.EqualFold(n, name) && len(values) > 0 {
+			return values[0]
+		}
+	}
+	return ""
+}
+
 func isInbox(subject string) bool {
 	tokens := strings.Split(subject, ".")
 	return strings.HasPrefix(subject, wire.ReplyPrefix) && !slices.Contains(tokens, "") &&
-		!slices.Contains(tokens, "*") && !slices.Contains(tokens, ">") && !strings.ContainsAny(subject, " \t\r\n\x00")
+		!slices.Contains(tokens, "*") && !slices.Contains(tokens, ">") &&
+		!strings.ContainsFunc(subject, func(r rune) bool { return r <= ' ' || r > '~' })
 }
 
 func isMatch(s string) bool {
