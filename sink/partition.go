@@ -119,14 +119,30 @@ func (p *Partition) Take(ctx context.Context, s State, version string, rebuild u
 	return nil
 }
 
-// Validate is ErrFenced unless the partition is at the version.
-func (p *Partition) Validate(ctx context.Context, version string) error {
-	v, err := p.client.HGet(ctx, p.keys.state(), "version").Result()
-	if err != nil && !errors.Is(err, redis.Nil) {
-		return fmt.Errorf("validate partition %d: %w", p.id, err)
+// Verify is ErrFenced unless the partition is at the version, ErrDamaged if one of
+// the collections has not the documents or the index that it was left with, and
+// ErrForeign if one of its keys is of another type.
+func (p *Partition) Verify(ctx context.Context, version string, collections []string) error {
+	keys := []string{p.keys.state()}
+	args := make([]any, 0, len(collections))
+	for _, c := range collections {
+		keys = append(keys, p.keys.docs(c), p.keys.inherit(c), p.keys.own(c))
+		args = append(args, c)
 	}
-	if v != version {
-		return fmt.Errorf("validate partition %d: %w", p.id, ErrFenced)
+	r, err := run(ctx, p.client, verifyScript, keys, args...)
+	if err == nil && r.str(1) != version {
+		err = ErrFenced
+	}
+	if err == nil {
+		switch r.int(0) {
+		case -1:
+			err = fmt.Errorf("%w: key %s is of another type", ErrForeign, keys[r.int(2)-1])
+		case -2:
+			err = fmt.Errorf("%w: collection %s has not the documents or the index that it was left with", ErrDamaged, collections[r.int(2)-1])
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("verify partition %d: %w", p.id, err)
 	}
 	return nil
 }

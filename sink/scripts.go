@@ -22,6 +22,8 @@ var (
 	commitSource string
 	//go:embed lua/due.lua
 	dueSource string
+	//go:embed lua/verify.lua
+	verifySource string
 	//go:embed lua/scan.lua
 	scanSource string
 	//go:embed lua/get.lua
@@ -34,6 +36,7 @@ var (
 	readScript   = redis.NewScript(readSource)
 	commitScript = redis.NewScript(commitSource)
 	dueScript    = redis.NewScript(dueSource)
+	verifyScript = redis.NewScript(verifySource)
 	scanScript   = redis.NewScript(scanSource)
 	getScript    = redis.NewScript(getSource)
 	countsScript = redis.NewScript(countsSource)

@@ -98,13 +98,13 @@ type Due struct {
 // NoScore stands where an index is empty.
 const NoScore = math.MaxInt64
 
-// Due finds up to limit documents that are at or under their cuts, in a partition
+// Due finds up to limit documents, and about so many bytes, that are at or under their cuts, in a partition
 // that is at pr.Version (else ErrFenced). If pr.Next is set, the progress is
 // committed first. Without whole, the documents come without their bodies.
-func (p *Partition) Due(ctx context.Context, pr Progress, cuts []Cut, limit int, whole bool) ([]Due, error) {
+func (p *Partition) Due(ctx context.Context, pr Progress, cuts []Cut, limit, bytes int, whole bool) ([]Due, error) {
 	keys := make([]string, 1, 1+3*len(cuts))
 	keys[0] = p.keys.state()
-	args := []any{pr.Version, pr.Next, pr.Offset, pr.Watermark, formatRebuild(pr.Rebuild), limit, whole}
+	args := []any{pr.Version, pr.Next, pr.Offset, pr.Watermark, formatRebuild(pr.Rebuild), limit, bytes, whole}
 	for _, c := range cuts {
 		keys = append(keys, p.keys.docs(c.Collection), p.keys.inherit(c.Collection), p.keys.own(c.Collection))
 		args = append(args, formatCut(c.Cuts.Inherit), formatCut(c.Cuts.Own))
@@ -211,7 +211,7 @@ func (p *Partition) Commit(ctx context.Context, pr Progress, configs []ConfigCha
 	case 0:
 		return fmt.Errorf("commit partition %d: %w", p.id, ErrFenced)
 	case -1:
-		return fmt.Errorf("commit partition %d: %w: key %s is of another type", p.id, ErrDamaged, keys[r.int(1)-1])
+		return fmt.Errorf("commit partition %d: %w: key %s is of another type", p.id, ErrForeign, keys[r.int(1)-1])
 	default:
 		return fmt.Errorf("commit partition %d: %w: collection %s has not the documents or the index that it was left with", p.id, ErrDamaged, changes[r.int(1)-1].Collection)
 	}

@@ -4,7 +4,9 @@
 // final.
 //
 // Start at [ParseTTL] and [ParseDefault] for what comes in, and at [History] for
-// what follows from it.
+// what follows from it: [History.ExpiredAt] for one document, [History.Cuts] for
+// all at once. [Deadline] alone does not say whether a document is expired, since
+// an earlier default can have expired it.
 //
 // What counts for an item, by its own ttl (rows) and its collection's default
 // (columns); _ts is the instant of its last write:
@@ -14,7 +16,12 @@
 //	-1            never    never       never
 //	m             never    _ts + m     _ts + m
 //
-// Instants are Unix milliseconds, TTLs whole seconds. Invariants:
+// Instants are Unix milliseconds, TTLs whole seconds. A document's index score is
+// its _ts if it inherits, and _ts + m if it has a TTL of its own; one with -1 is in
+// no index. A score does not depend on the default, so changing the default moves
+// the cuts and no document.
+//
+// Invariants:
 //
 //   - I1: a document is expired from the instant its deadline is reached
 //     (deadline <= now).
@@ -22,5 +29,6 @@
 //     the time stays so under every later one.
 //   - I3: a document is expired at an instant exactly if its index score is at
 //     or under the cut of that instant ([History.Cuts]).
-//   - I4: [History.Settled] changes nothing for a document that is not expired.
+//   - I4: [History.Settled] changes nothing for a document that is not expired,
+//     now or under any change to come.
 package ttlrules

@@ -42,6 +42,10 @@ func (h History) Current() Default {
 
 // With is the history after the default was changed at an instant by the message
 // with the log sequence seq. It is h itself where nothing changes. h is not modified.
+//
+// The instant must not lie before the Since of the last epoch: hand in log time
+// (the greatest timestamp so far), not the message's own timestamp, since those of
+// a stream can fall.
 func (h History) With(at int64, seq uint64, d Default) History {
 	if h.Current() == d {
 		return h
@@ -56,7 +60,9 @@ func (h History) With(at int64, seq uint64, d Default) History {
 }
 
 // Settled is the history without all epochs but the current one. It may take
-// h's place once every document that h makes expired is gone.
+// h's place at an instant at or after the Since of the last epoch, once every
+// document that h makes expired at that instant is gone. From then on both say
+// the same, whatever changes come after.
 func (h History) Settled() History {
 	if len(h) <= 1 {
 		return h
@@ -89,6 +95,10 @@ func Deadline(ts int64, item TTL, d Default) (at int64, ok bool) {
 // ExpiredAt finds the first instant at which a document written at ts was, or
 // with no further change will be, expired; ok = false if it never is. Later
 // epochs cannot bring back what an earlier one expired.
+//
+// That instant is the deadline, or the configuration change that moved the
+// deadline into the past. It can lie before or after any "now": whether the
+// document is expired at an instant is [History.Expired].
 func (h History) ExpiredAt(ts int64, item TTL) (x Expiry, ok bool) {
 	for i, e := range h {
 		deadline, expires := Deadline(ts, item, e.Default)
@@ -117,7 +127,9 @@ type Cuts struct {
 }
 
 // Cuts computes where the two indexes are to be cut at the instant now: a
-// document is expired exactly if its score is at or under its cut.
+// document is expired exactly if its score is at or under its cut. A document
+// that never expires by its own ttl ([Never]) is in neither index. Cuts never
+// fall as now goes on, nor by a change made at now or later: expired is final.
 func (h History) Cuts(now int64) Cuts {
 	cuts := Cuts{Inherit: NoCut, Own: NoCut}
 	for i, e := range h {
@@ -133,9 +145,11 @@ func (h History) Cuts(now int64) Cuts {
 	return cuts
 }
 
-// NextDue is the first instant at which a document with the lowest score of its
-// index is expired: the score is a ts for inherit, a deadline for own.
-// ok = false if it never is.
+// NextDue is the first instant at which a document with a given score is expired,
+// which is the least now whose cut reaches the score: the score is a ts for inherit,
+// a deadline for own. ok = false if it never is. Handed the lowest score of an index, it says
+// when the next document of that index falls due; an instant in the past means
+// that one is due already.
 func (h History) NextDue(score int64, inherit bool) (at int64, ok bool) {
 	for i, e := range h {
 		deadline := score

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+	"strings"
+	"unicode"
 )
 
 // MaxSeconds is the longest TTL: 2147483647 seconds, a little over 68 years.
@@ -41,9 +43,13 @@ var ErrInvalidTTL = errors.New("invalid TTL")
 const allowed = "allowed are -1, a whole number of seconds from 1 to 2147483647 (written without fraction or exponent), or null"
 
 // ParseTTL reads the value of an item's "ttl" member: the bytes of one JSON
-// value, or none if the member is absent. Absent and null are Inherit. Any
-// other value than an integer that is -1 or from 1 to MaxSeconds is an
-// ErrInvalidTTL that says what is allowed.
+// value, or none if the member is absent. JSON's white space around it counts
+// for nothing. Absent and null are Inherit. Any other value than an integer that
+// is -1 or from 1 to MaxSeconds, 0 and 60.0 and "60" included, is an
+// ErrInvalidTTL that quotes the value, on one line, and says what is allowed.
+//
+// While TTL is off in a collection, its items' ttl is not interpreted: then an
+// error from here is no reason to reject the item, which counts as Inherit.
 func ParseTTL(value []byte) (TTL, error) {
 	n, err := parseSeconds("ttl", value)
 	return TTL(n), err
@@ -57,22 +63,31 @@ func ParseDefault(value []byte) (Default, error) {
 }
 
 func parseSeconds(name string, value []byte) (int32, error) {
-	value = bytes.TrimSpace(value)
+	value = bytes.Trim(value, " \t\r\n") // what JSON takes for white space, which is less than Unicode does
 	if len(value) == 0 || string(value) == "null" {
 		return 0, nil
 	}
 	n, err := strconv.ParseInt(string(value), 10, 64)
-	if err != nil || value[0] == '+' || n < -1 || n == 0 || n > MaxSeconds {
+	// Go reads +1 and 007 too, which are no JSON: what is allowed has one spelling.
+	if err != nil || n < -1 || n == 0 || n > MaxSeconds || strconv.FormatInt(n, 10) != string(value) {
 		return 0, fmt.Errorf("%w: %s is %s: %s", ErrInvalidTTL, name, abbreviate(value), allowed)
 	}
 	return int32(n), nil
 }
 
-// abbreviate keeps a hostile value from filling an error message.
+// abbreviate shows a value as it was sent, so that 60.0 and "60" can be told
+// apart, but keeps a hostile one from filling an error message or breaking it
+// into lines.
 func abbreviate(value []byte) string {
 	const longest = 40
-	if len(value) <= longest {
-		return strconv.QuoteToGraphic(string(value))
+	more := ""
+	if len(value) > longest {
+		value, more = value[:longest], "..."
 	}
-	return strconv.QuoteToGraphic(string(value[:longest])) + "..."
+	return strings.Map(func(r rune) rune {
+		if !unicode.IsGraphic(r) {
+			return unicode.ReplacementChar
+		}
+		return r
+	}, string(value)) + more
 }

@@ -101,7 +101,7 @@ func Rejected(prefix wire.Prefix, r Rejection, maxPayload int64) Message {
 		Header: nats.Header{
 			wire.HeaderCode:       {strconv.Itoa(r.Code)},
 			wire.HeaderError:      {r.Error},
-			wire.HeaderSubject:    {wire.EscapeToken(r.Subject)},
+			wire.HeaderSubject:    {r.Subject},
 			wire.HeaderSeq:        {strconv.FormatUint(r.Seq, 10)},
 			jetstream.MsgIDHeader: {"rejected/" + strconv.FormatUint(r.Seq, 10)},
 		},

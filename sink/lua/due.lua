@@ -5,15 +5,16 @@
 -- KEYS  1 state, then per collection: documents, inherit, own
 -- ARGV  1 version expected, 2 version to set ('' if there is nothing to note),
 --       3 offset, 4 watermark, 5 rebuild, 6 the most documents to return,
---       7 whether their bodies are wanted (1), then per collection: the cut of
---       inherit and of own ('' for none)
+--       7 the most bytes to return (but one document), 8 whether bodies are
+--       wanted (1), then per collection: the cut of inherit and of own ('' for
+--       none)
 -- Returns  {0} the version is another; or {1, per collection: {next inherit,
 --          next own, ids, values}}: next is the lowest score that was not
 --          returned, false if there is none; a value is false if the document is
 --          not there.
 local state = KEYS[1]
 local expected, version, offset, watermark, rebuild = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
-local limit, whole = tonumber(ARGV[6]), ARGV[7] == '1'
+local limit, bytes, whole = tonumber(ARGV[6]), tonumber(ARGV[7]), ARGV[8] == '1'
 if redis.call('HGET', state, 'version') ~= expected then
 	return {0}
 end
@@ -21,9 +22,9 @@ if version ~= '' then
 	redis.call('HSET', state, 'version', version, 'offset', offset, 'watermark', watermark, 'rebuild', rebuild)
 end
 local out = {1}
-local at = 8
+local at = 9
 for k = 2, #KEYS, 3 do
-	local nexts, ids = {}, {}
+	local nexts, ids, inherited = {}, {}, 0
 	for j = 1, 2 do
 		local key, cut = KEYS[k + j], ARGV[at]
 		at = at + 1
@@ -35,18 +36,38 @@ for k = 2, #KEYS, 3 do
 			end
 			limit = limit - #found
 		end
+		if j == 1 then
+			inherited = #found
+		end
 		local after = redis.call('ZRANGE', key, #found, #found, 'WITHSCORES')
 		nexts[j] = after[2] or false
 	end
 	local values = {}
-	for from = 1, #ids, 4000 do
-		local part = redis.call('HMGET', KEYS[k], unpack(ids, from, math.min(from + 3999, #ids)))
-		for i = 1, math.min(4000, #ids - from + 1) do
+	local from = 1
+	while from <= #ids and (bytes > 0 or from == 1) do
+		local to = math.min(from + 31, #ids)
+		local part = redis.call('HMGET', KEYS[k], unpack(ids, from, to))
+		for i = 1, to - from + 1 do
 			local v = part[i]
 			if v and not whole then
 				v = string.sub(v, 1, string.byte(v, 1))
 			end
+			bytes = bytes - (v and #v or 0)
 			values[#values + 1] = v or false
+		end
+		from = to + 1
+	end
+	-- What was too much comes next.
+	if from <= #ids then
+		limit = 0
+		if from <= inherited then
+			nexts[1] = redis.call('ZSCORE', KEYS[k + 1], ids[from])
+		end
+		if #ids > inherited then
+			nexts[2] = redis.call('ZSCORE', KEYS[k + 2], ids[math.max(from, inherited + 1)])
+		end
+		for i = #ids, from, -1 do
+			ids[i] = nil
 		end
 	end
 	out[#out + 1] = {nexts[1], nexts[2], ids, values}

@@ -44,7 +44,9 @@ const (
 
 const timeLayout = "2006-01-02T15:04:05.000Z"
 
-// Time is an instant in Unix milliseconds, as RFC 3339 in UTC with milliseconds.
+// Time is an instant in Unix milliseconds, written as RFC 3339 in UTC with
+// milliseconds. Any RFC 3339 can be read; what is finer than a millisecond is cut
+// off. The zero Time, 1970, stands for none where JSON leaves it out.
 type Time int64
 
 func (t Time) String() string { return time.UnixMilli(int64(t)).UTC().Format(timeLayout) }
@@ -106,15 +108,21 @@ const (
 )
 
 // Config is a collection's configuration, as it is published and as it is read.
+// It is for writing, and for reading what lapse has written: reading what
+// anyone may have published takes ttlrules.ParseDefault, which says what is allowed.
 type Config struct {
 	// DefaultTTL is nil (TTL is off), -1 (on, without a default), or whole seconds.
-	DefaultTTL   *int32   `json:"defaultTtl"`
-	IndexingMode Indexing `json:"indexingMode"`
+	DefaultTTL *int32 `json:"defaultTtl"`
+	// IndexingMode is Consistent if left out of what is published; what is read
+	// always has it.
+	IndexingMode Indexing `json:"indexingMode,omitempty"`
 	// IndexBuilding, in a read, says that the index is being built.
 	IndexBuilding bool `json:"indexBuilding,omitempty"`
 }
 
-// Event is the body of an expiry event.
+// Event is the body of an expiry event. Write it with [Event.Encode]: json.Marshal
+// would take the white space out of the document and rewrite its <, > and &, so
+// that it might no longer fit where it had fitted as a write.
 type Event struct {
 	ID         string `json:"id"`
 	Collection string `json:"collection"`
@@ -125,6 +133,22 @@ type Event struct {
 	Ts        Time            `json:"ts"`
 	TTL       int32           `json:"ttl"` // the seconds that counted
 	ExpiredAt Time            `json:"expiredAt"`
+}
+
+// Encode is the event as JSON, its document's bytes unchanged. They must be valid
+// JSON; that is not checked again here.
+func (e Event) Encode() []byte {
+	b := make([]byte, 0, len(e.Document)+len(e.ID)+len(e.Collection)+192)
+	b = appendString(append(b, `{"id":`...), e.ID)
+	b = appendString(append(b, `,"collection":`...), e.Collection)
+	if len(e.Document) > 0 {
+		b = append(append(b, `,"document":`...), e.Document...)
+	}
+	if e.Omitted {
+		b = append(b, `,"documentOmitted":true`...)
+	}
+	b = fmt.Appendf(b, `,"etag":"%v","ts":"%v","ttl":%d,"expiredAt":"%v"}`, e.Etag, e.Ts, e.TTL, e.ExpiredAt)
+	return b
 }
 
 // Document is one document of a list.
@@ -149,9 +173,46 @@ const (
 )
 
 // ListReply is a page of a collection. Without a continuation it is the last.
+// Write it with [ListReply.Encode]: json.Marshal would change the documents' bytes.
 type ListReply struct {
-	Documents    []Document `json:"documents"`
+	Documents    []Document `json:"documents"` // in no particular order
 	Continuation string     `json:"continuation,omitempty"`
+}
+
+// Encode is the page as JSON, its documents' bytes unchanged. Each must be valid
+// JSON; that is not checked again here. An empty page has [], not null.
+func (r ListReply) Encode() []byte {
+	size := len(r.Continuation) + 64
+	for _, d := range r.Documents {
+		size += len(d.Document) + len(d.ID) + 160
+	}
+	b := append(make([]byte, 0, size), `{"documents":[`...)
+	for i, d := range r.Documents {
+		if i > 0 {
+			b = append(b, ',')
+		}
+		b = appendString(append(b, `{"id":`...), d.ID)
+		b = fmt.Appendf(b, `,"etag":"%v","ts":"%v"`, d.Etag, d.Ts)
+		if d.ExpiresAt != nil {
+			b = fmt.Appendf(b, `,"expiresAt":"%v"`, *d.ExpiresAt)
+		}
+		b = append(append(b, `,"document":`...), d.Document...)
+		b = append(b, '}')
+	}
+	b = append(b, ']')
+	if r.Continuation != "" {
+		b = appendString(append(b, `,"continuation":`...), r.Continuation)
+	}
+	return append(b, '}')
+}
+
+// MarshalJSON implements [json.Marshaler]. It is Encode, so that an empty page is
+// right whoever writes it.
+func (r ListReply) MarshalJSON() ([]byte, error) { return r.Encode(), nil }
+
+func appendString(b []byte, s string) []byte {
+	text, _ := json.Marshal(s) // a string cannot fail
+	return append(b, text...)
 }
 
 // CountReply counts the documents of a collection.

@@ -57,10 +57,19 @@ const upperHex = "0123456789ABCDEF"
 // A-Z a-z 0-9 _ - ~ : @ + = , becomes %XX.
 func EscapeID(id string) string { return escape(id, isPlain) }
 
-// EscapeToken makes any text fit to stand in a subject. It leaves what
-// [EscapeID] made as it is, and dots too.
+// EscapeToken makes any text fit to stand in a subject, as one token or, since it
+// leaves dots as they are, as many. It leaves what [EscapeID] made as it is too,
+// and writes an empty token, which no subject may have, as _. There is no way
+// back: where the original matters, carry it in a header.
 func EscapeToken(s string) string {
-	return escape(s, func(c byte) bool { return isPlain(c) || c == '%' || c == '.' })
+	s = escape(s, func(c byte) bool { return isPlain(c) || c == '%' || c == '.' })
+	tokens := strings.Split(s, ".")
+	for i, token := range tokens {
+		if token == "" {
+			tokens[i] = "_"
+		}
+	}
+	return strings.Join(tokens, ".")
 }
 
 func escape(s string, plain func(byte) bool) string {
@@ -88,8 +97,9 @@ func escape(s string, plain func(byte) bool) string {
 	return b.String()
 }
 
-// UnescapeID reads the token of an id. An id has one token only, so what
-// [EscapeID] would have written otherwise is an error, as is what is not an id.
+// UnescapeID reads the token of an id. There is one way only to write an id, so
+// that its messages all have one subject and one partition: what [EscapeID] would
+// have written otherwise is an error, as is what is not an id.
 func UnescapeID(token string) (string, error) {
 	id := token
 	if strings.IndexByte(token, '%') >= 0 {

@@ -7,6 +7,12 @@ import (
 )
 
 // Prefix starts every subject, and names the streams and keys. See [ParsePrefix].
+// Streams are named in upper case, so two prefixes on one server must differ in
+// more than case.
+//
+// Its methods take names as they are given: check a collection with
+// [CheckCollection] and an id with [CheckID] first. Ids are escaped, collections
+// need not be.
 type Prefix string
 
 // DefaultPrefix is the prefix that is used where none is said.
@@ -64,15 +70,15 @@ func (p Prefix) Expired(collection, id string) string {
 }
 
 // Rejected is the subject of a rejection; rest is what follows the kind (and the
-// operation) in the subject of the message that was rejected.
+// operation) in the subject of the message that was rejected. Whatever rest is,
+// the subject is one that can be published to: see [EscapeToken]; a very long
+// one is cut. The original subject is in the rejection's Lapse-Subject.
 func (p Prefix) Rejected(rest string) string {
 	const longest = 2048
 	rest = EscapeToken(rest)
 	if len(rest) > longest {
-		rest = strings.TrimRight(rest[:longest], ".")
-	}
-	if rest == "" {
-		rest = "_"
+		// One dot at most can be left at the end, since no token is empty.
+		rest = strings.TrimSuffix(rest[:longest], ".")
 	}
 	return string(p) + ".rejected." + rest
 }
@@ -109,14 +115,16 @@ func (p Prefix) EventSubjects() []string {
 }
 
 // LogTransform is how the log rewrites the subject of a write, so that its
-// partition (of n) stands in it.
+// partition (of n) stands in it: lapse.write.<op>.<collection>.<id> is stored as
+// lapse.log.<partition>.<op>.<collection>.<id>. A write with more or fewer tokens
+// is malformed; it is stored as lapse.write.>, unchanged.
 func (p Prefix) LogTransform(n int) (source, destination string) {
 	s := string(p)
 	return s + ".write.*.*.*", fmt.Sprintf("%s.log.{{partition(%d,2,3)}}.{{wildcard(1)}}.{{wildcard(2)}}.{{wildcard(3)}}", s, n)
 }
 
-// Partition is the partition (of n) of a document: what the log's subject
-// transform computes.
+// Partition is the partition, from 0 to n-1, of a document: what the log's subject
+// transform computes. n must be at least 1.
 func Partition(n int, collection, id string) int {
 	h := fnv.New32a()
 	_, _ = h.Write([]byte(collection))

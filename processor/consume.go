@@ -1,0 +1,203 @@
+package processor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync/atomic"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+// ErrLogTruncated: messages that were never applied are no longer in the log.
+var ErrLogTruncated = errors.New("the log no longer reaches back far enough")
+
+// ErrLogBehind: the log ends before what was applied.
+var ErrLogBehind = errors.New("the log ends before what was applied")
+
+// consumer reads the log, once for all partitions, and puts each message into the
+// inboxes that it is for:
+//
+//   - C1: a partition gets every message that is for it, after the offset that it
+//     asked for, once and in order.
+//   - C2: position is never past a message that is not yet in its inboxes.
+type consumer struct {
+	log     jetstream.Stream
+	decode  decoder
+	inboxes []*inbox
+	logger  *slog.Logger
+
+	rewound  chan struct{} // has one element if an inbox was rewound
+	position atomic.Uint64 // of the log, up to which all was put
+	pending  atomic.Uint64 // how many messages the log has behind position
+	stamps   func(isTick bool, stamp time.Time)
+	handedOn func() // called when the end of the log was reached first
+}
+
+// rewind asks to read again from where the inboxes say.
+func (c *consumer) rewind() {
+	select {
+	case c.rewound <- struct{}{}:
+	default:
+	}
+}
+
+// run reads until ctx is done. It returns an error only if going on would be wrong.
+func (c *consumer) run(ctx context.Context) error {
+	for {
+		err := c.runOnce(ctx)
+		if ctx.Err() != nil {
+			return nil
+		}
+		if errors.Is(err, ErrLogTruncated) || errors.Is(err, ErrLogBehind) {
+			return err
+		}
+		if err != nil {
+			c.logger.Warn("reading the log was interrupted", slog.Any("error", err))
+			if !wait(ctx, retryAfter) {
+				return nil
+			}
+		}
+	}
+}
+
+// runOnce reads from the lowest offset until reading has to begin again.
+func (c *consumer) runOnce(ctx context.Context) error {
+	select {
+	case <-c.rewound:
+	default:
+	}
+	c.position.Store(0) // before the inboxes begin: see partition.position
+	start := ^uint64(0)
+	for _, b := range c.inboxes {
+		start = min(start, b.begin())
+	}
+	infoCtx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	info, err := c.log.Info(infoCtx)
+	if err != nil {
+		return fmt.Errorf("look at the log: %w", err)
+	}
+	if err := checkRange(info.State, start); err != nil {
+		return err
+	}
+	ordered, err := c.log.OrderedConsumer(infoCtx, jetstream.OrderedConsumerConfig{
+		DeliverPolicy: jetstream.DeliverByStartSequencePolicy,
+		OptStartSeq:   start + 1,
+	})
+	if err != nil {
+		return fmt.Errorf("consume the log: %w", err)
+	}
+	if start >= info.State.LastSeq {
+		c.position.Store(start)
+		c.handedOn()
+	}
+	messages, err := ordered.Messages(jetstream.PullMaxMessagesWithBytesLimit(pullMessages, pullBytes))
+	if err != nil {
+		return fmt.Errorf("consume the log: %w", err)
+	}
+	// Whatever ends the reading ends a wait for the next message too.
+	reading, stop := context.WithCancel(ctx)
+	stopped := make(chan struct{})
+	again := false
+	go func() {
+		defer close(stopped)
+		select {
+		case <-c.rewound:
+			again = true
+		case <-reading.Done():
+		}
+		messages.Stop()
+	}()
+	err = c.read(messages, start)
+	stop()
+	<-stopped
+	if again {
+		return nil
+	}
+	return err
+}
+
+// read hands messages out until it is stopped.
+func (c *consumer) read(messages jetstream.MessagesContext, last uint64) error {
+	for caughtUp := false; ; {
+		msg, err := messages.Next()
+		if errors.Is(err, jetstream.ErrMsgIteratorClosed) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		meta, err := msg.Metadata()
+		if err != nil {
+			return fmt.Errorf("a message of the log: %w", err)
+		}
+		seq := meta.Sequence.Stream
+		if seq > last+1 {
+			if err := c.gap(last, seq); err != nil {
+				return err
+			}
+		}
+		last = seq
+		c.stamps(msg.Subject() == c.decode.prefix.Tick(), meta.Timestamp)
+		if !c.hand(msg, seq, meta.Timestamp.UnixMilli()) {
+			return nil
+		}
+		c.position.Store(seq)
+		c.pending.Store(meta.NumPending)
+		if meta.NumPending == 0 && !caughtUp {
+			caughtUp = true
+			c.handedOn()
+		}
+	}
+}
+
+// hand puts a message into its inbox, or into all.
+func (c *consumer) hand(msg jetstream.Msg, seq uint64, at int64) bool {
+	subject := msg.Subject()
+	p, global := c.decode.route(subject)
+	if !global && p >= len(c.inboxes) {
+		return true // cannot be: the transform and the number of partitions are fixed
+	}
+	m := c.decode.decode(subject, msg.Headers(), msg.Data(), seq, at)
+	if !global || m.kind == malformed {
+		return c.inboxes[p].put(m)
+	}
+	for _, b := range c.inboxes {
+		if !b.put(m) {
+			return false
+		}
+	}
+	return true
+}
+
+// gap judges messages that are not in the log, between two that are.
+func (c *consumer) gap(last, next uint64) error {
+	ctx, cancel := context.WithTimeout(context.Background(), callTimeout)
+	defer cancel()
+	info, err := c.log.Info(ctx)
+	if err != nil {
+		return fmt.Errorf("look at the log: %w", err)
+	}
+	if err := checkRange(info.State, last); err != nil {
+		return err
+	}
+	c.logger.Warn("messages were deleted from the middle of the log", slog.Uint64("after", last), slog.Uint64("before", next))
+	return nil
+}
+
+// checkRange says whether a partition that was applied up to offset can go on with
+// the log.
+func checkRange(log jetstream.StreamState, offset uint64) error {
+	if log.FirstSeq > offset+1 {
+		return fmt.Errorf("%w: the log begins at %d and was applied up to %d: restore the log, or give up what is lost and begin anew with an empty Redis and new streams; keep the log longer (--log-max-age, --log-max-bytes)",
+			ErrLogTruncated, log.FirstSeq, offset)
+	}
+	if log.LastSeq < offset {
+		return fmt.Errorf("%w: the log ends at %d and was applied up to %d: it was restored from an older copy, or Redis belongs to another log",
+			ErrLogBehind, log.LastSeq, offset)
+	}
+	return nil
+}

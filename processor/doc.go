@@ -1,0 +1,21 @@
+// Package processor applies the log to the store, and says what follows from it.
+//
+// The flow, file by file: a [Processor] provisions its streams and takes its
+// partitions over (takeover.go); one consumer reads the log (consume.go) into the
+// inboxes of the partitions (inbox.go); each partition steps by itself
+// (partition.go): it decodes messages (message.go), reads what they touch and
+// decides (apply.go, decide.go), publishes what is to be said (publish.go, said.go)
+// and commits. When nothing has arrived it reaps what is due (reap.go) and builds
+// indexes (build.go); when time has to move on in a silent log it asks for a tick
+// (tick.go). Who asked is told the outcome (outcome.go).
+//
+// What it rests on:
+//
+//   - The log decides. A message's instant is its stamp, or that of an earlier
+//     message of the partition if that is later; clocks of processes decide nothing.
+//   - Outputs first, then one atomic commit, fenced by the version of the state.
+//     Outputs follow from the log alone, so a crash in between repeats only what
+//     is recognised as said.
+//   - Whatever fails, the partition is taken over anew, as if by another process:
+//     there is one way to begin, and no other way to recover.
+package processor

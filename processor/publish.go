@@ -1,0 +1,70 @@
+package processor
+
+import (
+	"context"
+	"time"
+
+	"github.com/seed18712806/lapse/sink/events"
+)
+
+// publish stores outputs in the stream of events, in their order, save those that
+// have been said. readAt is when the state was read from which they follow: an
+// owner that was paused since makes sure that it still is the owner.
+func (p *partition) publish(ctx context.Context, outputs []output, readAt time.Time) error {
+	var maybe, fresh []events.Message
+	for _, o := range outputs {
+		switch p.said.of(o) {
+		case maybeSaid:
+			maybe = append(maybe, o.message)
+		case isNew:
+			fresh = append(fresh, o.message)
+		}
+	}
+	if len(maybe)+len(fresh) == 0 {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, publishTimeout)
+	defer cancel()
+	if len(maybe) > 0 {
+		unsaid, err := p.publisher.Unsaid(ctx, maybe)
+		if err != nil {
+			return partitionError(p.id, err)
+		}
+		fresh = p.unsaidOnly(outputs, unsaid)
+	}
+	if paused(readAt) {
+		if err := p.store.Verify(ctx, p.version, nil); err != nil {
+			return err
+		}
+	}
+	if err := p.publisher.Publish(ctx, fresh); err != nil {
+		return partitionError(p.id, err)
+	}
+	p.metrics.emitted.Add(float64(len(fresh)))
+	return nil
+}
+
+// unsaidOnly is what of the outputs is to be said, in their order: all that is new,
+// and what the look-up found unsaid.
+func (p *partition) unsaidOnly(outputs []output, unsaid []events.Message) []events.Message {
+	messages := make([]events.Message, 0, len(outputs))
+	next := 0
+	for _, o := range outputs {
+		switch p.said.of(o) {
+		case isNew:
+			messages = append(messages, o.message)
+		case maybeSaid:
+			if next < len(unsaid) && unsaid[next] == o.message {
+				messages = append(messages, o.message)
+				next++
+			}
+		}
+	}
+	return messages
+}
+
+// paused says whether so much time has passed that another process may have taken
+// over. A machine that was suspended shows it by its wall clock alone.
+func paused(since time.Time) bool {
+	return time.Since(since) > pauseAfter || time.Now().Round(0).Sub(since.Round(0)) > pauseAfter
+}

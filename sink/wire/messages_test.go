@@ -1,0 +1,263 @@
+package wire_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"math"
+	"strings"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/seed18712806/lapse/sink/wire"
+)
+
+// instant is 2026-09-21T14:13:20.123Z.
+const instant wire.Time = 1_790_000_000_123
+
+func ptr[T any](v T) *T { return &v }
+
+// What goes over the wire, to the letter. Goes red if a member is renamed, changes
+// its form, or is no longer left out where it does not apply.
+func TestJSON(t *testing.T) {
+	tests := []struct {
+		name  string
+		value any
+		want  string
+	}{
+		{"outcome, nothing but a status", wire.Outcome{Status: 204}, `{"status":204}`},
+		{"outcome of a write", wire.Outcome{Status: 201, Etag: 17, Ts: instant, ExpiresAt: ptr(instant + 60_000)},
+			`{"status":201,"etag":"17","ts":"2026-09-21T14:13:20.123Z","expiresAt":"2026-09-21T14:14:20.123Z"}`},
+		{"outcome of a write that never expires", wire.Outcome{Status: 200, Etag: math.MaxUint64, Ts: instant},
+			`{"status":200,"etag":"18446744073709551615","ts":"2026-09-21T14:13:20.123Z"}`},
+		{"outcome of a failure", wire.Outcome{Status: 400, Error: "ttl is 0"}, `{"status":400,"error":"ttl is 0"}`},
+
+		{"config, nothing set", wire.Config{}, `{"defaultTtl":null}`},
+		{"config, off", wire.Config{IndexingMode: wire.Consistent}, `{"defaultTtl":null,"indexingMode":"consistent"}`},
+		{"config, no default", wire.Config{DefaultTTL: ptr(int32(-1)), IndexingMode: wire.Consistent}, `{"defaultTtl":-1,"indexingMode":"consistent"}`},
+		{"config, seconds", wire.Config{DefaultTTL: ptr(int32(math.MaxInt32)), IndexingMode: wire.Consistent, IndexBuilding: true},
+			`{"defaultTtl":2147483647,"indexingMode":"consistent","indexBuilding":true}`},
+		{"config, no index", wire.Config{IndexingMode: wire.NoIndex}, `{"defaultTtl":null,"indexingMode":"none"}`},
+
+		{"event", wire.Event{ID: "a.b", Collection: "orders", Document: json.RawMessage(`{"n":1}`), Etag: 17, Ts: instant, TTL: 60, ExpiredAt: instant + 60_000},
+			`{"id":"a.b","collection":"orders","document":{"n":1},"etag":"17","ts":"2026-09-21T14:13:20.123Z","ttl":60,"expiredAt":"2026-09-21T14:14:20.123Z"}`},
+		{"event without its document", wire.Event{ID: "a", Collection: "orders", Omitted: true, Etag: 17, Ts: instant, TTL: 60, ExpiredAt: instant + 60_000},
+			`{"id":"a","collection":"orders","documentOmitted":true,"etag":"17","ts":"2026-09-21T14:13:20.123Z","ttl":60,"expiredAt":"2026-09-21T14:14:20.123Z"}`},
+
+		{"list, empty", wire.ListReply{}, `{"documents":[]}`},
+		{"list, one page of more", wire.ListReply{Continuation: "next", Documents: []wire.Document{
+			{ID: "a", Etag: 17, Ts: instant, ExpiresAt: ptr(instant + 1000), Document: json.RawMessage(`{}`)},
+			{ID: "b", Etag: 18, Ts: instant, Document: json.RawMessage(`{"n":1}`)},
+		}}, `{"documents":[` +
+			`{"id":"a","etag":"17","ts":"2026-09-21T14:13:20.123Z","expiresAt":"2026-09-21T14:13:21.123Z","document":{}},` +
+			`{"id":"b","etag":"18","ts":"2026-09-21T14:13:20.123Z","document":{"n":1}}],"continuation":"next"}`},
+		{"list request, nothing set", wire.ListRequest{}, `{}`},
+		{"list request", wire.ListRequest{Limit: 5, Continuation: "next"}, `{"limit":5,"continuation":"next"}`},
+
+		{"count", wire.CountReply{}, `{"live":0,"expired":0}`},
+
+		{"forecast", wire.ForecastReply{Buckets: []wire.Bucket{{From: instant, Until: instant + 60_000}, {From: instant + 60_000, Until: instant + 120_000, Count: 3}}},
+			`{"buckets":[{"from":"2026-09-21T14:13:20.123Z","until":"2026-09-21T14:14:20.123Z","count":0},` +
+				`{"from":"2026-09-21T14:14:20.123Z","until":"2026-09-21T14:15:20.123Z","count":3}]}`},
+		{"forecast request, nothing set", wire.ForecastRequest{}, `{}`},
+		{"forecast request", wire.ForecastRequest{Buckets: 5, Within: "1h"}, `{"buckets":5,"within":"1h"}`},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			got, err := json.Marshal(tt.value)
+			if err != nil || string(got) != tt.want {
+				t.Errorf("JSON is\n     %s, %v\nwant %s", got, err, tt.want)
+			}
+			switch v := tt.value.(type) {
+			case wire.Event:
+				if got := string(v.Encode()); got != tt.want {
+					t.Errorf("Encode is\n     %s\nwant %s", got, tt.want)
+				}
+			case wire.ListReply:
+				if got := string(v.Encode()); got != tt.want {
+					t.Errorf("Encode is\n     %s\nwant %s", got, tt.want)
+				}
+			}
+		})
+	}
+}
+
+// bodies are documents whose bytes json.Marshal would not leave alone, or whose
+// values a decoder would not.
+var bodies = []string{
+	"{ \"a\" : 1 }",
+	"{\r\n\t\"a\": [1, 2]\r\n}\n",
+	`{"html":"<b>&amp;</b>"}`,
+	"{\"line separator\":\"\u2028\"}",
+	`{"escaped":"\u00fc\/"}`,
+	`{"n":1.0,"big":123456789012345678901234567890,"e":1E+2}`,
+	`{"twice":1,"twice":2}`,
+	`{}`,
+}
+
+// TestG3_EventCarriesTheDocumentUnchanged: byte for byte, and a reader of the
+// event gets those bytes back.
+//
+// Goes red if Encode hands the document to json.Marshal, which compacts it and
+// rewrites <, > and &.
+func TestG3_EventCarriesTheDocumentUnchanged(t *testing.T) {
+	for _, body := range bodies {
+		event := wire.Event{ID: `"<ü>`, Collection: "c", Document: json.RawMessage(body), Etag: 1, Ts: instant, TTL: 1, ExpiredAt: instant}
+		encoded := event.Encode()
+		if !bytes.Contains(encoded, []byte(`"document":`+body+`,"etag"`)) {
+			t.Errorf("the document %q is not in %q as it was", body, encoded)
+		}
+		var got wire.Event
+		if err := json.Unmarshal(encoded, &got); err != nil {
+			t.Errorf("%q: %v", encoded, err)
+			continue
+		}
+		if string(got.Document) != strings.TrimSpace(body) || got.ID != event.ID {
+			t.Errorf("the document %q came back as %q, the id %q as %q", body, got.Document, event.ID, got.ID)
+		}
+	}
+}
+
+// TestG3_EventIsLittleLargerThanItsDocument: the largest write leaves 8 KiB of the
+// server's limit for its event, headers included, and the body takes no more than
+// a quarter of that, whatever the names and the document.
+//
+// Goes red if the document is escaped, or written twice.
+func TestG3_EventIsLittleLargerThanItsDocument(t *testing.T) {
+	event := wire.Event{
+		ID: strings.Repeat("\x01", wire.MaxID), Collection: strings.Repeat("x", wire.MaxCollection),
+		Document: json.RawMessage(`{"a":"` + strings.Repeat("<", 100_000) + `"}`),
+		Omitted:  true, Etag: math.MaxUint64, Ts: instant, TTL: math.MaxInt32, ExpiredAt: instant,
+	}
+	if envelope := len(event.Encode()) - len(event.Document); envelope > 2048 {
+		t.Errorf("the event has %d bytes besides its document", envelope)
+	}
+}
+
+func TestListCarriesTheDocumentsUnchanged(t *testing.T) {
+	var page wire.ListReply
+	for _, body := range bodies {
+		page.Documents = append(page.Documents, wire.Document{ID: "<a>", Etag: 1, Ts: instant, Document: json.RawMessage(body)})
+	}
+	encoded := page.Encode()
+	for _, body := range bodies {
+		if !bytes.Contains(encoded, []byte(`"document":`+body+`}`)) {
+			t.Errorf("the document %q is not in the page as it was", body)
+		}
+	}
+	var got wire.ListReply
+	if err := json.Unmarshal(encoded, &got); err != nil || len(got.Documents) != len(bodies) {
+		t.Fatalf("%q: %v", encoded, err)
+	}
+}
+
+// Encode writes by hand what json.Marshal writes from the tags; the two must not
+// drift apart. Documents here are such as json.Marshal leaves alone.
+func TestEncodeIsWhatTheTagsSay(t *testing.T) {
+	type plainList wire.ListReply // without the method
+	document := rapid.Map(rapid.SampledFrom([]string{`{}`, `{"a":[1,"x"]}`}), func(s string) json.RawMessage { return json.RawMessage(s) })
+	when := rapid.Custom(func(t *rapid.T) wire.Time { return wire.Time(rapid.Int64Range(0, 4e12).Draw(t, "instant")) })
+	rapid.Check(t, func(t *rapid.T) {
+		event := wire.Event{
+			ID: drawBytes(t, "id"), Collection: drawBytes(t, "collection"), Document: document.Draw(t, "document"),
+			Etag: wire.Etag(rapid.Uint64().Draw(t, "etag")), Ts: when.Draw(t, "ts"), TTL: rapid.Int32().Draw(t, "ttl"), ExpiredAt: when.Draw(t, "expiredAt"),
+		}
+		if rapid.Bool().Draw(t, "omitted") {
+			event.Document, event.Omitted = nil, true
+		}
+		same(t, event, event.Encode())
+
+		page := wire.ListReply{Documents: []wire.Document{}, Continuation: drawBytes(t, "continuation")}
+		for range rapid.IntRange(0, 3).Draw(t, "documents") {
+			d := wire.Document{ID: drawBytes(t, "id"), Etag: wire.Etag(rapid.Uint64().Draw(t, "etag")), Ts: when.Draw(t, "ts"), Document: document.Draw(t, "document")}
+			if rapid.Bool().Draw(t, "expires") {
+				d.ExpiresAt = ptr(when.Draw(t, "expiresAt"))
+			}
+			page.Documents = append(page.Documents, d)
+		}
+		same(t, plainList(page), page.Encode())
+	})
+}
+
+func same(t *rapid.T, value any, encoded []byte) {
+	want, err := json.Marshal(value)
+	if err != nil || string(want) != string(encoded) {
+		t.Fatalf("encoded is\n%s, json.Marshal makes\n%s, %v", encoded, want, err)
+	}
+}
+
+func TestTime(t *testing.T) {
+	for at, want := range map[wire.Time]string{
+		0:               "1970-01-01T00:00:00.000Z",
+		1:               "1970-01-01T00:00:00.001Z",
+		-1:              "1969-12-31T23:59:59.999Z",
+		instant:         "2026-09-21T14:13:20.123Z",
+		instant - 23:    "2026-09-21T14:13:20.100Z",
+		253402300799999: "9999-12-31T23:59:59.999Z",
+	} {
+		if at.String() != want {
+			t.Errorf("Time(%d) is %s, want %s", at, at, want)
+		}
+		var back wire.Time
+		if err := back.UnmarshalText([]byte(want)); err != nil || back != at {
+			t.Errorf("%s is read as %d, %v; want %d", want, back, err, at)
+		}
+	}
+	for text, want := range map[string]wire.Time{
+		"2026-09-21T14:13:20Z":              instant - 123,
+		"2026-09-21T16:13:20.123+02:00":     instant,
+		"2026-09-21T14:13:20.123999999Z":    instant,
+		"1969-12-31T23:59:59.9999Z":         -1,
+		"2026-09-21T14:13:20.123000000000Z": instant,
+	} {
+		var got wire.Time
+		if err := got.UnmarshalText([]byte(text)); err != nil || got != want {
+			t.Errorf("%s is read as %d, %v; want %d", text, got, err, want)
+		}
+	}
+	for _, text := range []string{"", "now", "2026-09-21", "2026-09-21T14:13:20", "2026-13-01T00:00:00Z", "1790000000123"} {
+		got := instant
+		if err := got.UnmarshalText([]byte(text)); err == nil {
+			t.Errorf("%q is read as %s", text, got)
+		} else if got != instant {
+			t.Errorf("%q is an error, yet the time has become %s", text, got)
+		}
+	}
+}
+
+// A time is in UTC wherever the process runs.
+func TestTimeZone(t *testing.T) {
+	was := time.Local
+	defer func() { time.Local = was }()
+	time.Local = time.FixedZone("elsewhere", 5*3600)
+	if got, want := instant.String(), "2026-09-21T14:13:20.123Z"; got != want {
+		t.Errorf("got %s, want %s", got, want)
+	}
+}
+
+func TestEtag(t *testing.T) {
+	for text, want := range map[string]wire.Etag{"1": 1, "17": 17, "18446744073709551615": math.MaxUint64} {
+		got, err := wire.ParseEtag(text)
+		if err != nil || got != want || got.String() != text {
+			t.Errorf("ParseEtag(%q) = %v, %v", text, got, err)
+		}
+	}
+	for _, text := range []string{"", "0", "-1", "+1", "01", "1.0", "1e3", " 1", "1 ", "0x1", "1_0", "*", `"1"`, "18446744073709551616", strings.Repeat("1", 1000)} {
+		got, err := wire.ParseEtag(text)
+		if err == nil || got != 0 {
+			t.Errorf("ParseEtag(%q) = %v, %v; want an error", text, got, err)
+			continue
+		}
+		if !strings.Contains(err.Error(), "allowed is a positive number in decimal") || len(err.Error()) > 200 {
+			t.Errorf("ParseEtag(%.20q): error %q does not say what is allowed, in short", text, err)
+		}
+	}
+	var e wire.Etag
+	if err := json.Unmarshal([]byte(`"17"`), &e); err != nil || e != 17 {
+		t.Errorf(`"17" is read as %v, %v`, e, err)
+	}
+	if err := json.Unmarshal([]byte(`17`), &e); err == nil {
+		t.Error("an etag is text, yet a number was read")
+	}
+}

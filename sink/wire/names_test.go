@@ -1,0 +1,227 @@
+package wire_test
+
+import (
+	"errors"
+	"regexp"
+	"strings"
+	"testing"
+	"unicode/utf8"
+
+	"pgregory.net/rapid"
+
+	"github.com/seed18712806/lapse/sink/wire"
+)
+
+// idToken is the contract's shape of an id's token.
+var idToken = regexp.MustCompile(`^(?:[A-Za-z0-9_\-~:@+=,]|%[0-9A-F]{2})+$`)
+
+// drawBytes draws any bytes at all, and often text and the bytes around what an
+// escape is about.
+func drawBytes(t *rapid.T, label string) string {
+	return rapid.OneOf(
+		rapid.Map(rapid.SliceOfN(rapid.Byte(), 0, 300), func(b []byte) string { return string(b) }),
+		rapid.StringN(0, 100, 300),
+		rapid.StringMatching(`[%0-9A-Fa-f.*>~:@+=, _\-]{0,40}`),
+	).Draw(t, label)
+}
+
+// Every id comes back from its token, which is one token of the contract's
+// alphabet; what is no id does not.
+//
+// Goes red if a byte that must be escaped is not, if hex is written in lower case,
+// or if text that is not UTF-8 passes. The limits are TestIDLimits'.
+func TestIDRoundTrip(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		id := drawBytes(t, "id")
+		token := wire.EscapeID(id)
+		if id != "" && !idToken.MatchString(token) {
+			t.Fatalf("EscapeID(%q) = %q, which is no token of the contract", id, token)
+		}
+		got, err := wire.UnescapeID(token)
+		valid := len(id) >= 1 && len(id) <= 255 && utf8.ValidString(id)
+		if (wire.CheckID(id) == nil) != valid {
+			t.Fatalf("CheckID(%q) = %v", id, wire.CheckID(id))
+		}
+		if !valid {
+			if !errors.Is(err, wire.ErrInvalidName) || got != "" {
+				t.Fatalf("UnescapeID(%q) = %q, %v; want ErrInvalidName", token, got, err)
+			}
+			return
+		}
+		if err != nil || got != id {
+			t.Fatalf("UnescapeID(EscapeID(%q)) = %q, %v", id, got, err)
+		}
+	})
+}
+
+// An id has one token: whatever token is accepted is the one that EscapeID writes.
+// Else one document could have two subjects, and two partitions.
+//
+// Goes red if UnescapeID takes lower-case hex, or an escape that was not needed.
+func TestUnescapeIDIsCanonical(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		token := drawBytes(t, "token")
+		if id, err := wire.UnescapeID(token); err == nil && wire.EscapeID(id) != token {
+			t.Fatalf("UnescapeID(%q) = %q, whose token is %q", token, id, wire.EscapeID(id))
+		}
+	})
+}
+
+// Goes red if any byte at all is escaped that need not be, or is not that must be.
+func TestEscapeID(t *testing.T) {
+	plain := "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_-~:@+=,"
+	for b := range 256 {
+		c := string([]byte{byte(b)})
+		want := c
+		if !strings.Contains(plain, c) {
+			want = "%" + strings.ToUpper(hex(byte(b)))
+		}
+		if got := wire.EscapeID(c); got != want {
+			t.Errorf("EscapeID(%q) = %q, want %q", c, got, want)
+		}
+	}
+	for id, want := range map[string]string{
+		"order-17":    "order-17",
+		"a.b":         "a%2Eb",
+		"*":           "%2A",
+		">":           "%3E",
+		"50%":         "50%25",
+		"a b":         "a%20b",
+		"Grüße":       "Gr%C3%BC%C3%9Fe",
+		"a@b:c+d=e,f": "a@b:c+d=e,f",
+		"\x00":        "%00",
+	} {
+		if got := wire.EscapeID(id); got != want {
+			t.Errorf("EscapeID(%q) = %q, want %q", id, got, want)
+		}
+	}
+}
+
+func hex(b byte) string {
+	const digits = "0123456789abcdef"
+	return string([]byte{digits[b>>4], digits[b&15]})
+}
+
+// Each malformed token is refused, with words that help.
+func TestUnescapeIDErrors(t *testing.T) {
+	tests := []struct{ name, token, says string }{
+		{"empty", "", "1 to 255"},
+		{"bare percent", "%", "two digits"},
+		{"one digit", "%4", "two digits"},
+		{"percent at the end", "abc%", "two digits"},
+		{"one digit at the end", "abc%4", "two digits"},
+		{"no digits", "%zz", "two digits"},
+		{"lower case", "%2e", "two digits of 0-9 A-F"},
+		{"half lower case", "%C3%bc", "two digits of 0-9 A-F"},
+		{"sign for a digit", "%+1", "two digits"},
+		{"percent for a digit", "%%25", "two digits"},
+		{"escaped letter", "%41", `to be written "A"`},
+		{"escaped plain sign", "a%3Ab", `to be written "a:b"`},
+		{"raw dot", "a.b", `to be written "a%2Eb"`},
+		{"raw wildcard", "*", `to be written "%2A"`},
+		{"raw space", "a b", `to be written "a%20b"`},
+		{"raw text outside ASCII", "ü", `to be written "%C3%BC"`},
+		{"no UTF-8, escaped", "%FF", "not UTF-8"},
+		{"no UTF-8, raw", "\xff", "not UTF-8"},
+		{"overlong UTF-8", "%C0%80", "not UTF-8"},
+		{"surrogate", "%ED%A0%80", "not UTF-8"},
+		{"too long", strings.Repeat("a", 256), "256 bytes"},
+		{"too long once unescaped", strings.Repeat("%20", 256), "256 bytes"},
+		{"far too long", strings.Repeat("a", 100_000), "100000 bytes"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			id, err := wire.UnescapeID(tt.token)
+			if !errors.Is(err, wire.ErrInvalidName) || id != "" {
+				t.Fatalf("UnescapeID(%.50q) = %q, %v; want ErrInvalidName", tt.token, id, err)
+			}
+			if !strings.Contains(err.Error(), tt.says) {
+				t.Errorf("UnescapeID(%.50q): error %q does not say %q", tt.token, err, tt.says)
+			}
+			if len(err.Error()) > 1200 || strings.ContainsAny(err.Error(), "\r\n") {
+				t.Errorf("UnescapeID(%.50q): the error has %d bytes or is on several lines", tt.token, len(err.Error()))
+			}
+		})
+	}
+}
+
+// The limits count bytes of the id, not of its token, and not characters. Goes red
+// if they move by one.
+func TestIDLimits(t *testing.T) {
+	for _, id := range []string{
+		"a", strings.Repeat("a", wire.MaxID), strings.Repeat(" ", wire.MaxID),
+		strings.Repeat("ü", wire.MaxID/2), "\x00",
+	} {
+		if err := wire.CheckID(id); err != nil {
+			t.Errorf("CheckID(%.20q, %d bytes) = %v", id, len(id), err)
+		}
+		if got, err := wire.UnescapeID(wire.EscapeID(id)); err != nil || got != id {
+			t.Errorf("%.20q, %d bytes, comes back as %.20q, %v", id, len(id), got, err)
+		}
+	}
+	for _, id := range []string{"", strings.Repeat("a", wire.MaxID+1), strings.Repeat("ü", wire.MaxID/2+1), "a\xffb"} {
+		if err := wire.CheckID(id); !errors.Is(err, wire.ErrInvalidName) {
+			t.Errorf("CheckID(%.20q, %d bytes) = %v, want ErrInvalidName", id, len(id), err)
+		}
+	}
+}
+
+func TestCheckCollection(t *testing.T) {
+	for _, name := range []string{"a", "Z", "0", "_", "-", "sessions", "a-b_C9", strings.Repeat("x", wire.MaxCollection)} {
+		if err := wire.CheckCollection(name); err != nil {
+			t.Errorf("CheckCollection(%q) = %v", name, err)
+		}
+	}
+	for _, name := range []string{
+		"", strings.Repeat("x", wire.MaxCollection+1), "a.b", ".", "*", ">", "a b", " a", "a\n", "a\x00", "ü", "a%20b", "{a}", "a:b", "a/b", "\xff",
+	} {
+		err := wire.CheckCollection(name)
+		if !errors.Is(err, wire.ErrInvalidName) {
+			t.Errorf("CheckCollection(%.20q) = %v, want ErrInvalidName", name, err)
+			continue
+		}
+		if !strings.Contains(err.Error(), "allowed are 1 to 128 of A-Z a-z 0-9 _ -") || strings.ContainsAny(err.Error(), "\r\n") {
+			t.Errorf("CheckCollection(%.20q): error %q does not say what is allowed, on one line", name, err)
+		}
+	}
+}
+
+// Every byte is either in the alphabet of collections or an error.
+func TestCheckCollectionByteByByte(t *testing.T) {
+	alphabet := regexp.MustCompile(`^[A-Za-z0-9_-]$`)
+	for b := range 256 {
+		name := string([]byte{byte(b)})
+		if got, want := wire.CheckCollection(name) == nil, alphabet.MatchString(name); got != want {
+			t.Errorf("CheckCollection(%q) is fine: %t, want %t", name, got, want)
+		}
+	}
+}
+
+// FuzzUnescapeID throws tokens at UnescapeID: it must not panic, must accept only
+// what the contract calls a token, and must take one way to write an id only.
+func FuzzUnescapeID(f *testing.F) {
+	for _, token := range []string{"", "order-17", "a%2Eb", "%", "%2", "%2e", "%41", "a.b", "%FF", "%C3%BC", "*", strings.Repeat("%20", 256)} {
+		f.Add(token)
+	}
+	f.Fuzz(func(t *testing.T, token string) {
+		id, err := wire.UnescapeID(token)
+		if err != nil {
+			if !errors.Is(err, wire.ErrInvalidName) || id != "" {
+				t.Errorf("UnescapeID(%q) = %q, %v", token, id, err)
+			}
+			// Text that is an id, but not so written, must be accepted once it is.
+			if wire.CheckID(token) == nil {
+				if got, err := wire.UnescapeID(wire.EscapeID(token)); err != nil || got != token {
+					t.Errorf("UnescapeID(EscapeID(%q)) = %q, %v", token, got, err)
+				}
+			}
+			return
+		}
+		if !idToken.MatchString(token) || wire.EscapeID(id) != token || wire.CheckID(id) != nil {
+			t.Errorf("UnescapeID(%q) = %q, which is written %q", token, id, wire.EscapeID(id))
+		}
+		if wire.EscapeToken(token) != token {
+			t.Errorf("EscapeToken(%q) = %q, but it is fit for a subject", token, wire.EscapeToken(token))
+		}
+	})
+}

@@ -1,0 +1,145 @@
+package wire_test
+
+import (
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/nats-io/nats-server/v2/server"
+	"pgregory.net/rapid"
+
+	"github.com/seed18712806/lapse/sink/wire"
+)
+
+func TestSubjects(t *testing.T) {
+	p := wire.DefaultPrefix
+	for _, tt := range []struct{ got, want string }{
+		{p.Write(wire.Upsert, "orders", "a.b"), "lapse.write.upsert.orders.a%2Eb"},
+		{p.Config("orders"), "lapse.config.orders"},
+		{p.Drop("orders"), "lapse.drop.orders"},
+		{p.Tick(), "lapse.tick"},
+		{p.Expired("orders", "a.b"), "lapse.expired.orders.a%2Eb"},
+		{p.Rejected("orders.a%2Eb"), "lapse.rejected.orders.a%2Eb"},
+		{p.Read("list", "orders"), "lapse.read.list.orders"},
+		{p.ReadGet("orders", "a.b"), "lapse.read.get.orders.a%2Eb"},
+		{p.LogStream(), "LAPSE_LOG"},
+		{p.EventsStream(), "LAPSE_EVENTS"},
+		{p.CheckpointBucket(), "LAPSE_CHECKPOINTS"},
+		{strings.Join(p.LogSubjects(), " "), "lapse.write.> lapse.config.> lapse.drop.> lapse.tick"},
+		{strings.Join(p.EventSubjects(), " "), "lapse.expired.> lapse.rejected.>"},
+	} {
+		if tt.got != tt.want {
+			t.Errorf("got %q, want %q", tt.got, tt.want)
+		}
+	}
+}
+
+func TestOps(t *testing.T) {
+	want := []wire.Op{"upsert", "create", "replace", "patch", "touch", "delete"}
+	if !slices.Equal(wire.Ops, want) {
+		t.Errorf("Ops are %v, want %v", wire.Ops, want)
+	}
+	for _, op := range wire.Ops {
+		if got, want := op.HasBody(), op != "touch" && op != "delete"; got != want {
+			t.Errorf("%s has a body: %t, want %t", op, got, want)
+		}
+	}
+}
+
+func TestParsePrefix(t *testing.T) {
+	for _, s := range []string{"lapse", "a", "A-b_9", strings.Repeat("x", 32)} {
+		if p, err := wire.ParsePrefix(s); err != nil || string(p) != s {
+			t.Errorf("ParsePrefix(%q) = %q, %v", s, p, err)
+		}
+	}
+	for _, s := range []string{"", strings.Repeat("x", 33), "a.b", "*", ">", "a b", "ü", "$JS", "a\n"} {
+		p, err := wire.ParsePrefix(s)
+		if !errors.Is(err, wire.ErrInvalidName) || p != "" {
+			t.Errorf("ParsePrefix(%q) = %q, %v; want ErrInvalidName", s, p, err)
+			continue
+		}
+		if !strings.Contains(err.Error(), "allowed are 1 to 32 of A-Z a-z 0-9 _ -") {
+			t.Errorf("ParsePrefix(%q): error %q does not say what is allowed", s, err)
+		}
+	}
+}
+
+// hostile is what may follow the kind in the subject of something rejected.
+var hostile = []struct{ name, rest, want string }{
+	{"an ordinary id", "orders.order-17", "orders.order-17"},
+	{"an escaped id", "orders.a%2Eb%20c", "orders.a%2Eb%20c"},
+	{"a dotted id", "orders.a.b", "orders.a.b"},
+	{"nothing", "", "_"},
+	{"a dot", ".", "_._"},
+	{"dots", "...", "_._._._"},
+	{"an empty token", "a..b", "a._.b"},
+	{"an empty token at the start", ".a", "_.a"},
+	{"an empty token at the end", "a.", "a._"},
+	{"a wildcard", "*", "%2A"},
+	{"the other wildcard", ">", "%3E"},
+	{"wildcards in tokens", "a.*.b.>", "a.%2A.b.%3E"},
+	{"spaces", "a b. .c", "a%20b.%20.c"},
+	{"line breaks", "a\r\nb", "a%0D%0Ab"},
+	{"a tab and NUL", "\t\x00", "%09%00"},
+	{"text outside ASCII", "ü", "%C3%BC"},
+	{"no UTF-8", "\xff", "%FF"},
+	{"an escape that is none", "%zz.%", "%zz.%"},
+	{"a dollar", "$JS.API.>", "%24JS.API.%3E"},
+	{"a system inbox", "_INBOX.x", "_INBOX.x"},
+}
+
+// TestG8_RejectedCanBePublished: whatever was rejected, its rejection has a
+// subject that a server takes, and that the stream of events takes.
+//
+// Goes red if EscapeToken lets a wildcard, a space or an empty token through, or if
+// Rejected cuts behind a dot.
+func TestG8_RejectedCanBePublished(t *testing.T) {
+	for _, tt := range hostile {
+		t.Run(tt.name, func(t *testing.T) {
+			got := wire.DefaultPrefix.Rejected(tt.rest)
+			if want := "lapse.rejected." + tt.want; got != want {
+				t.Errorf("Rejected(%q) = %q, want %q", tt.rest, got, want)
+			}
+			checkRejected(t, tt.rest)
+		})
+	}
+	t.Run("very long, with the cut at any place", func(t *testing.T) {
+		for n := 2040; n <= 2060; n++ {
+			for _, unit := range []string{"a.", ".a", "a..", ".", "*", "ü", "%2E", " "} {
+				checkRejected(t, strings.Repeat(unit, n/len(unit)+1)[:n])
+				checkRejected(t, strings.Repeat("a", n)+unit)
+			}
+		}
+		checkRejected(t, strings.Repeat("a", 1_000_000))
+		checkRejected(t, strings.Repeat(".", 100_000))
+	})
+	t.Run("any bytes", func(t *testing.T) {
+		rapid.Check(t, func(t *rapid.T) { checkRejected(t, drawBytes(t, "rest")) })
+	})
+}
+
+// checkRejected asks the server's own code whether a subject is fit to be published.
+func checkRejected(t interface{ Errorf(string, ...any) }, rest string) {
+	got := wire.DefaultPrefix.Rejected(rest)
+	if !server.IsValidPublishSubject(got) {
+		t.Errorf("Rejected(%.100q) = %.200q, which no server takes", rest, got)
+	}
+	if len(got) > len("lapse.rejected.")+2048 {
+		t.Errorf("Rejected(%.100q) has %d bytes", rest, len(got))
+	}
+	if !strings.HasPrefix(got, "lapse.rejected.") {
+		t.Errorf("Rejected(%.100q) = %.200q, which the stream of events does not take", rest, got)
+	}
+	if strings.ContainsFunc(got, func(r rune) bool { return r <= ' ' || r > '~' }) {
+		t.Errorf("Rejected(%.100q) = %.200q, which is not plain ASCII", rest, got)
+	}
+}
+
+// FuzzRejected asks for more hostile subjects than we can think of.
+func FuzzRejected(f *testing.F) {
+	for _, tt := range hostile {
+		f.Add(tt.rest)
+	}
+	f.Fuzz(func(t *testing.T, rest string) { checkRejected(t, rest) })
+}

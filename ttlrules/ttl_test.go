@@ -1,0 +1,186 @@
+package ttlrules_test
+
+import (
+	"errors"
+	"strings"
+	"testing"
+	"unicode"
+
+	"github.com/seed18712806/lapse/ttlrules"
+)
+
+// Goes red if a limit moves by one, or if anything but a whole JSON number in
+// range is let through.
+func TestParse(t *testing.T) {
+	const invalid = -99
+	tests := []struct {
+		name  string
+		value string
+		want  int32
+	}{
+		{"absent", ``, 0},
+		{"null", `null`, 0},
+		{"null in white space", " \t\r\n null \t\r\n ", 0},
+		{"under the lower limit", `-2`, invalid},
+		{"never", `-1`, -1},
+		{"zero", `0`, invalid},
+		{"negative zero", `-0`, invalid},
+		{"least", `1`, 1},
+		{"white space", " \t\r\n60 \t\r\n ", 60},
+		{"greatest", `2147483647`, 2147483647},
+		{"over the greatest", `2147483648`, invalid},
+		{"over the greatest of 32 bits without a sign", `4294967297`, invalid},
+		{"over the greatest of 64 bits", `9223372036854775808`, invalid},
+		{"over the greatest of 64 bits without a sign", `18446744073709551617`, invalid},
+		{"under the least of 32 bits", `-2147483649`, invalid},
+		{"under the least of 64 bits", `-9223372036854775809`, invalid},
+		{"huge", strings.Repeat("9", 10_000), invalid},
+		{"fraction", `1.5`, invalid},
+		{"fraction that is whole", `60.0`, invalid},
+		{"exponent", `1e3`, invalid},
+		{"upper-case exponent", `1E3`, invalid},
+		{"negative exponent", `10e-1`, invalid},
+		{"huge exponent", `1e999999999`, invalid},
+		{"never as a fraction", `-1.0`, invalid},
+		{"string", `"60"`, invalid},
+		{"string null", `"null"`, invalid},
+		{"empty string", `""`, invalid},
+		{"true", `true`, invalid},
+		{"false", `false`, invalid},
+		{"array", `[60]`, invalid},
+		{"empty array", `[]`, invalid},
+		{"object", `{"ttl":60}`, invalid},
+		// What follows is no JSON; a caller that did not look must not be let down.
+		{"leading zero", `060`, invalid},
+		{"leading zero after the sign", `-01`, invalid},
+		{"plus", `+60`, invalid},
+		{"hexadecimal", `0x10`, invalid},
+		{"underscore", `1_000`, invalid},
+		{"two values", `60 60`, invalid},
+		{"no number", `NaN`, invalid},
+		{"upper-case null", `NULL`, invalid},
+		{"no-break space, which is no white space in JSON", "\u00a060", invalid},
+		{"vertical tab, which is no white space in JSON", "\v60", invalid},
+		{"other digits", "٦٠", invalid},
+		{"no UTF-8", "\xff", invalid},
+		{"NUL", "\x00", invalid},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			item, itemErr := ttlrules.ParseTTL([]byte(tt.value))
+			def, defErr := ttlrules.ParseDefault([]byte(tt.value))
+			if tt.want == invalid {
+				checkError(t, itemErr, "ttl", tt.value)
+				checkError(t, defErr, "defaultTtl", tt.value)
+				return
+			}
+			if itemErr != nil || item != ttlrules.TTL(tt.want) {
+				t.Errorf("ParseTTL(%q) = %d, %v; want %d", tt.value, item, itemErr, tt.want)
+			}
+			if defErr != nil || def != ttlrules.Default(tt.want) {
+				t.Errorf("ParseDefault(%q) = %d, %v; want %d", tt.value, def, defErr, tt.want)
+			}
+		})
+	}
+}
+
+// A member that is not there is handed in as no bytes, whichever way.
+func TestParseNil(t *testing.T) {
+	if item, err := ttlrules.ParseTTL(nil); item != ttlrules.Inherit || err != nil {
+		t.Errorf("ParseTTL(nil) = %d, %v; want Inherit", item, err)
+	}
+	if def, err := ttlrules.ParseDefault(nil); def != ttlrules.Off || err != nil {
+		t.Errorf("ParseDefault(nil) = %d, %v; want Off", def, err)
+	}
+}
+
+// checkError holds err against what every error of the parser promises: the
+// sentinel, the member's name, the value as far as it is short and printable,
+// what is allowed, and a length and shape that fit a header.
+func checkError(t *testing.T, err error, name, value string) {
+	t.Helper()
+	if !errors.Is(err, ttlrules.ErrInvalidTTL) {
+		t.Fatalf("%s %.100q: error %v does not wrap ErrInvalidTTL", name, value, err)
+	}
+	text := err.Error()
+	if !strings.Contains(text, ": "+name+" is ") {
+		t.Errorf("%s %.100q: error %q does not name the member", name, value, text)
+	}
+	quoted := strings.Trim(value, " \t\r\n")
+	if i := strings.IndexFunc(quoted, func(r rune) bool { return !unicode.IsGraphic(r) || r == unicode.ReplacementChar }); i >= 0 {
+		quoted = quoted[:i]
+	}
+	if len(quoted) > 30 {
+		quoted = quoted[:30]
+	}
+	if !strings.Contains(text, " is "+strings.ToValidUTF8(quoted, "")) {
+		t.Errorf("%s %.100q: error %q does not quote the value", name, value, text)
+	}
+	for _, allowed := range []string{"-1", "1 to 2147483647", "null", "whole"} {
+		if !strings.Contains(text, allowed) {
+			t.Errorf("%s %.100q: error %q does not say that %q is allowed", name, value, text, allowed)
+		}
+	}
+	if len(text) > 400 {
+		t.Errorf("%s %.100q: the error has %d bytes", name, value, len(text))
+	}
+	if strings.ContainsFunc(text, func(r rune) bool { return !unicode.IsGraphic(r) }) {
+		t.Errorf("%s %.100q: error %q does not fit on a line", name, value, text)
+	}
+}
+
+// The error of a parser is what a client gets to read: pinned once, whole.
+func TestParseErrorText(t *testing.T) {
+	tests := []struct{ value, want string }{
+		{`60.0`, `invalid TTL: ttl is 60.0: allowed are -1, a whole number of seconds from 1 to 2147483647 (written without fraction or exponent), or null`},
+		{`"60"`, `invalid TTL: ttl is "60": allowed are -1, a whole number of seconds from 1 to 2147483647 (written without fraction or exponent), or null`},
+		{"[1,\r\n2]", `invalid TTL: ttl is [1,��2]: allowed are -1, a whole number of seconds from 1 to 2147483647 (written without fraction or exponent), or null`},
+		{strings.Repeat("1", 41), `invalid TTL: ttl is ` + strings.Repeat("1", 40) + `...: allowed are -1, a whole number of seconds from 1 to 2147483647 (written without fraction or exponent), or null`},
+	}
+	for _, tt := range tests {
+		_, err := ttlrules.ParseTTL([]byte(tt.value))
+		if err == nil || err.Error() != tt.want {
+			t.Errorf("ParseTTL(%q):\n got %v\nwant %s", tt.value, err, tt.want)
+		}
+	}
+}
+
+// The matrix of the package doc, cell by cell. Goes red if any cell counts otherwise.
+func TestMatrix(t *testing.T) {
+	const (
+		ts    = 1_000_000
+		never = -1
+		m, n  = 7, 30
+	)
+	tests := []struct {
+		item ttlrules.TTL
+		def  ttlrules.Default
+		want int64
+	}{
+		{ttlrules.Inherit, ttlrules.Off, never},
+		{ttlrules.Inherit, ttlrules.NoDefault, never},
+		{ttlrules.Inherit, n, ts + 30_000},
+		{ttlrules.Never, ttlrules.Off, never},
+		{ttlrules.Never, ttlrules.NoDefault, never},
+		{ttlrules.Never, n, never},
+		{m, ttlrules.Off, never},
+		{m, ttlrules.NoDefault, ts + 7_000},
+		{m, n, ts + 7_000},
+		{ttlrules.Inherit, ttlrules.MaxSeconds, ts + 2_147_483_647_000},
+		{ttlrules.MaxSeconds, n, ts + 2_147_483_647_000},
+	}
+	for _, tt := range tests {
+		at, ok := ttlrules.Deadline(ts, tt.item, tt.def)
+		if ok != (tt.want != never) || ok && at != tt.want {
+			t.Errorf("Deadline(ttl %d, default %d) = %d, %t; want %d (-1: never)", tt.item, tt.def, at, ok, tt.want)
+		}
+		h := ttlrules.History{}.With(0, 1, tt.def)
+		x, ok := h.ExpiredAt(ts, tt.item)
+		if ok != (tt.want != never) || ok && x.At != tt.want {
+			t.Errorf("ExpiredAt(ttl %d, default %d) = %+v, %t; want %d (-1: never)", tt.item, tt.def, x, ok, tt.want)
+		}
+		if ok && (int64(x.TTL)*1000 != tt.want-ts || x.Seq != 0) {
+			t.Errorf("ExpiredAt(ttl %d, default %d) = %+v: the seconds that counted are %d, and no change did it", tt.item, tt.def, x, (tt.want-ts)/1000)
+		}
+	}
+}
