@@ -10,6 +10,8 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/seed18712806/lapse/integration/harness"
+	"github.com/seed18712806/lapse/processor"
+	"github.com/seed18712806/lapse/processor/streams"
 	"github.com/seed18712806/lapse/sink"
 	"github.com/seed18712806/lapse/sink/wire"
 )
@@ -116,32 +118,55 @@ func TestG7_NoNotFoundOutOfIgnorance(t *testing.T) {
 }
 
 // A log that no longer reaches back to what Redis lacks, or that is another one
-// than Redis was made from, is refused with the reason; nothing is overwritten.
+// than Redis, or the events, were made from, is refused with the reason; nothing
+// is overwritten.
 //
 // It fails if a start below the log's first sequence, beyond its last, or on a
 // log of another creation is taken as it comes.
 func TestG7_RefusesAHole(t *testing.T) {
-	for name, spoil := range map[string]func(*testing.T, *world, jetstream.Stream){
-		"truncated, and Redis is empty": func(t *testing.T, w *world, log jetstream.Stream) {
+	anew := func(t *testing.T, w *world, gone ...string) {
+		t.Helper()
+		log, err := w.JS.Stream(t.Context(), w.Prefix.LogStream())
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, name := range gone {
+			if err := w.JS.DeleteStream(t.Context(), name); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if _, err := w.JS.CreateStream(t.Context(), log.CachedInfo().Config); err != nil {
+			t.Fatal(err)
+		}
+		for i := range 50 { // so that what was applied is within it
+			w.Write(wire.Upsert, "c", fmt.Sprint(i), `{}`)
+		}
+	}
+	for name, test := range map[string]struct {
+		spoil func(*testing.T, *world)
+		want  error
+	}{
+		"truncated, and Redis is empty": {func(t *testing.T, w *world) {
+			log, err := w.JS.Stream(t.Context(), w.Prefix.LogStream())
+			if err != nil {
+				t.Fatal(err)
+			}
 			if err := log.Purge(t.Context(), jetstream.WithPurgeSequence(10)); err != nil {
 				t.Fatal(err)
 			}
 			if err := w.redis.Client().FlushAll(t.Context()).Err(); err != nil {
 				t.Fatal(err)
 			}
-		},
-		"made anew": func(t *testing.T, w *world, log jetstream.Stream) {
-			config := log.CachedInfo().Config
-			if err := w.JS.DeleteStream(t.Context(), config.Name); err != nil {
-				t.Fatal(err)
-			}
-			if _, err := w.JS.CreateStream(t.Context(), config); err != nil {
-				t.Fatal(err)
-			}
-			for i := range 50 { // so that the offset is within it
-				w.Write(wire.Upsert, "c", fmt.Sprint(i), `{}`)
-			}
-		},
+		}, processor.ErrLogTruncated},
+		"made anew": {func(t *testing.T, w *world) {
+			anew(t, w, w.Prefix.LogStream())
+		}, streams.ErrMismatch},
+		"made anew, and the events too": {func(t *testing.T, w *world) {
+			anew(t, w, w.Prefix.LogStream(), w.Prefix.EventsStream())
+		}, processor.ErrLogChanged},
+		"all made anew, but Redis": {func(t *testing.T, w *world) {
+			anew(t, w, w.Prefix.LogStream(), w.Prefix.EventsStream(), "KV_"+w.Prefix.CheckpointBucket())
+		}, processor.ErrLogChanged},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -150,16 +175,11 @@ func TestG7_RefusesAHole(t *testing.T) {
 				w.Want(201, wire.Upsert, "c", fmt.Sprint(i), `{}`)
 			}
 			w.stopProcessor()
-			log, err := w.JS.Stream(t.Context(), w.Prefix.LogStream())
-			if err != nil {
-				t.Fatal(err)
-			}
-			spoil(t, w, log)
+			test.spoil(t, w)
 			before := redisKeys(t, w.redis)
 			p := harness.LaunchProcessor(t, w.nats.URL(), w.redis.Address(), w.opts)
-			refusal := p.Refused()
-			if refusal == nil || !strings.Contains(refusal.Error(), w.Prefix.LogStream()) {
-				t.Errorf("it ended with %v, want an error that names the log", refusal)
+			if err := p.Refused(); !errors.Is(err, test.want) {
+				t.Errorf("it ended with %v, want %v", err, test.want)
 			}
 			if after := redisKeys(t, w.redis); after != before {
 				t.Errorf("Redis held %s, and now %s", before, after)
@@ -168,7 +188,7 @@ func TestG7_RefusesAHole(t *testing.T) {
 	}
 }
 
-// redisKeys tells all keys apart from their values' contents: name, type and digest.
+// redisKeys tells how much Redis holds.
 func redisKeys(t *testing.T, r *harness.Redis) string {
 	t.Helper()
 	client := r.Client()

@@ -37,7 +37,7 @@ func (w *world) fill(collection string, n int, body string) wire.Outcome {
 func TestG9_WritesGoBeforeReaping(t *testing.T) {
 	t.Parallel()
 	w := inProcess(t)
-	const many = 40_000
+	const many = 20_000
 	last := w.fill("c", many, `{}`)
 	w.Want(201, wire.Upsert, "busy", "a", `{}`)
 	after(t, last.Ts+1000)

@@ -39,6 +39,7 @@ func StartRedis(t testing.TB, opts RedisOptions) *Redis {
 	r.args = []string{
 		"--bind", "127.0.0.1", "--port", strconv.Itoa(r.Port), "--dir", r.dir,
 		"--save", "", "--appendonly", "no", "--daemonize", "no",
+		"--loglevel", "warning",
 	}
 	if opts.Persistent {
 		r.args = append(r.args, "--appendonly", "yes", "--appendfsync", "everysec")
