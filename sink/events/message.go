@@ -1,7 +1,6 @@
 package events
 
 import (
-	"encoding/json"
 	"strconv"
 
 	"github.com/nats-io/nats.go"
@@ -44,41 +43,12 @@ func Expired(prefix wire.Prefix, e wire.Event, trace string, maxPayload int64) M
 	if trace != "" {
 		m.Header[wire.HeaderTrace] = []string{trace}
 	}
-	m.Data = appendEvent(nil, e)
+	m.Data = e.Encode()
 	if int64(m.Size()) > maxPayload {
 		e.Document, e.Omitted = nil, true
-		m.Data = appendEvent(nil, e)
+		m.Data = e.Encode()
 	}
 	return Message{msg: m, order: uint64(e.Etag)}
-}
-
-// appendEvent writes the JSON of an event. It is by hand because encoding/json
-// compacts a json.RawMessage, and the document's bytes are not to be changed.
-func appendEvent(b []byte, e wire.Event) []byte {
-	b = append(b, `{"id":`...)
-	b = append(b, quote(e.ID)...)
-	b = append(b, `,"collection":`...)
-	b = append(b, quote(e.Collection)...)
-	if e.Omitted {
-		b = append(b, `,"documentOmitted":true`...)
-	} else {
-		b = append(b, `,"document":`...)
-		b = append(b, e.Document...)
-	}
-	b = append(b, `,"etag":"`...)
-	b = append(b, e.Etag.String()...)
-	b = append(b, `","ts":"`...)
-	b = append(b, e.Ts.String()...)
-	b = append(b, `","ttl":`...)
-	b = strconv.AppendInt(b, int64(e.TTL), 10)
-	b = append(b, `,"expiredAt":"`...)
-	b = append(b, e.ExpiredAt.String()...)
-	return append(b, `"}`...)
-}
-
-func quote(s string) []byte {
-	b, _ := json.Marshal(s) // text: cannot fail
-	return b
 }
 
 // Rejection is a message of the log that takes no effect, and why.

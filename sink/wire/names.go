@@ -55,24 +55,24 @@ const upperHex = "0123456789ABCDEF"
 
 // EscapeID writes an id as one token of a subject: every byte outside
 // A-Z a-z 0-9 _ - ~ : @ + = , becomes %XX.
-func EscapeID(id string) string { return escape(id, isPlain) }
+func EscapeID(id string) string { return escapeWith('%', id, isPlain) }
 
 // EscapeToken makes any text fit to stand in a subject, as one token or, since it
-// leaves dots as they are, as many. It leaves what [EscapeID] made as it is too,
-// and writes an empty token, which no subject may have, as _. There is no way
-// back: where the original matters, carry it in a header.
+// leaves dots as they are, as many. It leaves what [EscapeID] made as it is; every
+// other byte becomes !XX, and an empty token, which no subject may have, !. So no
+// two texts become the same subject.
 func EscapeToken(s string) string {
-	s = escape(s, func(c byte) bool { return isPlain(c) || c == '%' || c == '.' })
+	s = escapeWith('!', s, func(c byte) bool { return isPlain(c) || c == '%' || c == '.' })
 	tokens := strings.Split(s, ".")
 	for i, token := range tokens {
 		if token == "" {
-			tokens[i] = "_"
+			tokens[i] = "!"
 		}
 	}
 	return strings.Join(tokens, ".")
 }
 
-func escape(s string, plain func(byte) bool) string {
+func escapeWith(mark byte, s string, plain func(byte) bool) string {
 	special := 0
 	for i := range len(s) {
 		if !plain(s[i]) {
@@ -90,7 +90,7 @@ func escape(s string, plain func(byte) bool) string {
 			b.WriteByte(c)
 			continue
 		}
-		b.WriteByte('%')
+		b.WriteByte(mark)
 		b.WriteByte(upperHex[c>>4])
 		b.WriteByte(upperHex[c&15])
 	}

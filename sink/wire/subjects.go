@@ -71,16 +71,18 @@ func (p Prefix) Expired(collection, id string) string {
 
 // Rejected is the subject of a rejection; rest is what follows the kind (and the
 // operation) in the subject of the message that was rejected. Whatever rest is,
-// the subject is one that can be published to: see [EscapeToken]; a very long
-// one is cut. The original subject is in the rejection's Lapse-Subject.
+// the subject is one that can be published to, and is no other's: see
+// [EscapeToken]. Of a very long one it has the beginning and a hash. The original
+// subject is in the rejection's Lapse-Subject.
 func (p Prefix) Rejected(rest string) string {
 	const longest = 2048
-	rest = EscapeToken(rest)
-	if len(rest) > longest {
-		// One dot at most can be left at the end, since no token is empty.
-		rest = strings.TrimSuffix(rest[:longest], ".")
+	escaped := EscapeToken(rest)
+	if len(escaped) > longest {
+		h := fnv.New64a()
+		_, _ = h.Write([]byte(rest))
+		escaped = fmt.Sprintf("%s!%016X", strings.TrimSuffix(escaped[:longest-17], "."), h.Sum64())
 	}
-	return string(p) + ".rejected." + rest
+	return string(p) + ".rejected." + escaped
 }
 
 // Read is the subject of a read: verb is get, list, count, forecast or config.
