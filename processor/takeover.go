@@ -146,8 +146,8 @@ func (p *partition) resume(state sink.State, version string, rebuild uint64) {
 		p.inbox.rewind(state.Offset)
 		p.consumer.rewind()
 	}
-	if rebuild != 0 {
-		p.logger.Info("the partition is being rebuilt from the log", slog.Uint64("from", state.Offset), slog.Uint64("to", rebuild))
+	if rebuild != 0 && p.everTaken { // at the start it is no news
+		p.logger.Warn("the partition is being rebuilt from the log", slog.Uint64("from", state.Offset), slog.Uint64("to", rebuild))
 	}
 	p.taken, p.everTaken, p.heartbeat = true, true, time.Now()
 	p.lacking.Store(rebuild)
