@@ -1,7 +1,6 @@
 package sink_test
 
 import (
-	"context"
 	"maps"
 	"slices"
 	"strings"
@@ -17,7 +16,6 @@ import (
 
 func TestTakeAndLoad(t *testing.T) {
 	onBoth(t, func(t *testing.T, s server) {
-		ctx := t.Context()
 		p := sink.NewStore(s.client, "lapse", 4).Partition(2)
 		none, err := p.Load(ctx)
 		if diff := cmp.Diff(sink.State{}, none); err != nil || diff != "" {
@@ -62,7 +60,6 @@ func TestTakeAndLoad(t *testing.T) {
 
 func TestClearAndLeftovers(t *testing.T) {
 	onBoth(t, func(t *testing.T, s server) {
-		ctx := t.Context()
 		r := newRig(t, s, 4, far)
 		r.withDefault("orders", 0, 60)
 		for i := range 8 {
@@ -105,7 +102,6 @@ func TestForeign(t *testing.T) {
 		name string
 		do   func(r *rig) error
 	}
-	ctx := context.Background()
 	header := sink.Header{Ts: far, Etag: 9}
 	commit := call{"commit", func(r *rig) error {
 		return r.store.Partition(0).Commit(ctx, r.progress(0), []sink.ConfigChange{{Collection: "orders", Config: &sink.Config{}}},
@@ -180,7 +176,6 @@ func TestForeignContent(t *testing.T) {
 		{"config", "orders", `{"epochs":[[5,1,1],[4,2,2]]}`},
 	}
 	onBoth(t, func(t *testing.T, s server) {
-		ctx := t.Context()
 		for _, tt := range tests {
 			r := newRig(t, s, 1, far)
 			s.client.HSet(ctx, r.key(0, tt.kind), tt.field, tt.value)
@@ -202,7 +197,6 @@ func TestForeignContent(t *testing.T) {
 
 // TestUnavailable: what is not known is never a document not found.
 func TestUnavailable(t *testing.T) {
-	ctx := context.Background()
 	reads := map[string]func(r *sink.Reader) error{
 		"get":      func(r *sink.Reader) error { _, err := r.Get(ctx, "orders", "a"); return err },
 		"get many": func(r *sink.Reader) error { _, err := r.GetMany(ctx, "orders", []string{"a", "b"}); return err },
@@ -266,7 +260,6 @@ func TestUnavailable(t *testing.T) {
 // TestDamaged: what was changed behind lapse's back is refused by the next commit
 // and by a verification, and nothing of the commit is applied.
 func TestDamaged(t *testing.T) {
-	ctx := context.Background()
 	header := sink.Header{Ts: far, Etag: 9}
 	tests := []struct {
 		name string
@@ -314,7 +307,6 @@ func TestDamaged(t *testing.T) {
 
 func TestInvalidNames(t *testing.T) {
 	onBoth(t, func(t *testing.T, s server) {
-		ctx := t.Context()
 		r := newRig(t, s, 2, far)
 		errs := map[string]error{}
 		for _, c := range []string{"", "a.b", "a b", "ä", strings.Repeat("a", wire.MaxCollection+1)} {

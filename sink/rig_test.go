@@ -25,6 +25,9 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
+// ctx is for calls to a server that ends with the test.
+var ctx = context.Background()
+
 // far is a watermark that no server's clock reaches: it judges instead of the clock.
 const far = 4_102_444_800_000 // 2100-01-01
 
@@ -122,7 +125,7 @@ func newRig(t testingT, s server, n int, watermark int64) *rig {
 	r.reader = r.newReader()
 	for p := range n {
 		r.state[p] = sink.Progress{Version: "v0", Offset: 0, Watermark: watermark}
-		if err := r.store.Partition(p).Take(context.Background(), sink.State{Log: "log", Watermark: watermark}, "v0", 0); err != nil {
+		if err := r.store.Partition(p).Take(ctx, sink.State{Log: "log", Watermark: watermark}, "v0", 0); err != nil {
 			t.Fatalf("take: %v", err)
 		}
 	}
@@ -140,7 +143,7 @@ func (r *rig) newReader() *sink.Reader {
 // key is the name of one of a partition's keys.
 func (r *rig) key(p int, kind string) string {
 	r.t.Helper()
-	keys, err := r.client.Keys(context.Background(), fmt.Sprintf("%s:{%d.*}:state", r.prefix, p)).Result()
+	keys, err := r.client.Keys(ctx, fmt.Sprintf("%s:{%d.*}:state", r.prefix, p)).Result()
 	if err != nil || len(keys) != 1 {
 		r.t.Fatalf("state of partition %d: %v, %v", p, keys, err)
 	}
@@ -159,7 +162,7 @@ func (r *rig) progress(p int) sink.Progress {
 func (r *rig) commit(p int, configs []sink.ConfigChange, changes ...sink.CollectionChanges) {
 	r.t.Helper()
 	pr := r.progress(p)
-	if err := r.store.Partition(p).Commit(context.Background(), pr, configs, changes); err != nil {
+	if err := r.store.Partition(p).Commit(ctx, pr, configs, changes); err != nil {
 		r.t.Fatalf("commit: %v", err)
 	}
 	pr.Version = pr.Next
@@ -266,7 +269,7 @@ func (r *rig) list(collection string, opts sink.ListOptions) (times map[string]i
 	r.t.Helper()
 	times = map[string]int{}
 	for {
-		page, err := r.reader.List(context.Background(), collection, opts)
+		page, err := r.reader.List(ctx, collection, opts)
 		if err != nil {
 			r.t.Fatalf("list: %v", err)
 		}
@@ -288,7 +291,6 @@ func (r *rig) list(collection string, opts sink.ListOptions) (times map[string]i
 // nothing was written.
 func (r *rig) dump() map[string]string {
 	r.t.Helper()
-	ctx := context.Background()
 	keys, err := r.client.Keys(ctx, string(r.prefix)+":*").Result()
 	if err != nil {
 		r.t.Fatalf("keys: %v", err)
