@@ -6,6 +6,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/nats-io/nats.go"
 
@@ -206,6 +207,7 @@ func TestG8_NoRejectionInTheShadowOfAnother(t *testing.T) {
 	if err := w.redis.Client().FlushAll(t.Context()).Err(); err != nil {
 		t.Fatal(err)
 	}
+	harness.At(t, time.Now().Add(10*duplicateWindow)) // the server has forgotten, too
 	w.startProcessor()
 	w.verify()
 }

@@ -322,7 +322,13 @@ func (p *partition) commit(ctx context.Context, configs []sink.ConfigChange, cha
 	defer cancel()
 	began := time.Now()
 	pr := p.progress()
+	if err := p.at(beforeCommit); err != nil {
+		return err
+	}
 	if err := p.store.Commit(ctx, pr, configs, changes); err != nil {
+		return err
+	}
+	if err := p.at(afterCommit); err != nil {
 		return err
 	}
 	p.metrics.commits.Observe(time.Since(began).Seconds())

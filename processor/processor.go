@@ -74,6 +74,7 @@ type Processor struct {
 	consumer   *consumer
 	start      atomic.Uint64 // last sequence of the log when Run began
 	running    atomic.Bool
+	fault      func(point) error // of a test; see fault.go
 }
 
 // shared is what all partitions have in common.
@@ -86,6 +87,7 @@ type shared struct {
 	outcomes  *outcomes
 	metrics   *metrics
 	limits    limits
+	fault     func(point) error
 }
 
 // New validates the options. It talks to neither server.
@@ -158,7 +160,7 @@ func (p *Processor) Run(ctx context.Context) error {
 		duty(part.run)
 	}
 	duty(common.consumer.run)
-	checkpoints := &checkpointer{bucket: common.streams.Checkpoints, partitions: p.partitions, logger: p.opts.Logger, stored: make([]uint64, len(p.partitions))}
+	checkpoints := &checkpointer{bucket: common.streams.Checkpoints, partitions: p.partitions, logger: p.opts.Logger, stored: make([]uint64, len(p.partitions)), at: common.at}
 	duty(func(ctx context.Context) error { common.ticker.run(ctx); return nil })
 	duty(func(ctx context.Context) error { checkpoints.run(ctx); return nil })
 	duty(func(ctx context.Context) error { p.report(ctx); return nil })
@@ -221,6 +223,7 @@ func (p *Processor) prepare(ctx context.Context) (*shared, error) {
 		outcomes:  &outcomes{nc: p.nc, partitions: p.partitions},
 		metrics:   p.metrics,
 		limits:    limits{prefix: p.opts.Prefix, maxBody: s.MaxBody, maxPayload: p.nc.MaxPayload()},
+		fault:     p.fault,
 	}
 	for _, part := range p.partitions {
 		part.shared = *common

@@ -37,11 +37,14 @@ func (p *partition) publish(ctx context.Context, outputs []output, readAt time.T
 			return err
 		}
 	}
+	if err := p.at(beforePublish); err != nil {
+		return err
+	}
 	if err := p.publisher.Publish(ctx, fresh); err != nil {
 		return partitionError(p.id, err)
 	}
 	p.metrics.emitted.Add(float64(len(fresh)))
-	return nil
+	return p.at(afterPublish)
 }
 
 // unsaidOnly is what of the outputs is to be said, in their order: all that is new,

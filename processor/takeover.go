@@ -46,6 +46,9 @@ func (p *partition) takeOver(ctx context.Context) error {
 	if err := p.store.Take(ctx, state, version, rebuild); err != nil {
 		return err
 	}
+	if err := p.at(afterTake); err != nil {
+		return err
+	}
 	// Whatever the former owner has said was caused by what is in the log by now.
 	if info, err = p.streams.Log.Info(ctx); err != nil {
 		return partitionError(p.id, fmt.Errorf("look at the log: %w", err))
