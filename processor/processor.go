@@ -79,15 +79,16 @@ type Processor struct {
 
 // shared is what all partitions have in common.
 type shared struct {
-	log       string // identity of the log
-	streams   *streams.Streams
-	publisher *events.Publisher
-	consumer  *consumer
-	ticker    *ticker
-	outcomes  *outcomes
-	metrics   *metrics
-	limits    limits
-	fault     func(point) error
+	log        string // identity of the log
+	streams    *streams.Streams
+	publisher  *events.Publisher
+	consumer   *consumer
+	ticker     *ticker
+	outcomes   *outcomes
+	metrics    *metrics
+	limits     limits
+	pauseAfter time.Duration // see pauseOf
+	fault      func(point) error
 }
 
 // New validates the options. It talks to neither server.
