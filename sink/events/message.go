@@ -38,6 +38,8 @@ func Expired(prefix wire.Prefix, e wire.Event, trace string, maxPayload int64) M
 			"ce-time":             {e.ExpiredAt.String()},
 			"content-type":        {"application/json"},
 			jetstream.MsgIDHeader: {unique},
+			// Here, and not an option of the publication, for it counts in the size.
+			jetstream.ExpectedStreamHeader: {prefix.EventsStream()},
 		},
 	}
 	if trace != "" {
@@ -74,6 +76,8 @@ func Rejected(prefix wire.Prefix, r Rejection, maxPayload int64) Message {
 			wire.HeaderSubject:    {r.Subject},
 			wire.HeaderSeq:        {strconv.FormatUint(r.Seq, 10)},
 			jetstream.MsgIDHeader: {"rejected/" + strconv.FormatUint(r.Seq, 10)},
+
+			jetstream.ExpectedStreamHeader: {prefix.EventsStream()},
 		},
 		Data: r.Body,
 	}
