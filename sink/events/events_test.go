@@ -385,12 +385,12 @@ func TestUnsaid(t *testing.T) {
 func TestG3_ACutAnswerLosesNothing(t *testing.T) {
 	for _, n := range []int{1, 2, 3, 100, 1024, 1030} {
 		t.Run(strconv.Itoa(n), func(t *testing.T) {
-			r := newRig(t, server.Options{MaxPending: 20_000}, jetstream.StreamConfig{})
+			r := newRig(t, server.Options{MaxPayload: 20_000, MaxPending: 20_000}, jetstream.StreamConfig{})
 			var messages []Message
 			for i := range n {
 				size := 10
 				if i%10 == 0 {
-					size = 30_000 // an answer by itself
+					size = 19_000 // nearly an answer by itself
 				}
 				messages = append(messages, event(strconv.Itoa(i), uint64(i+1), `"`+strings.Repeat("x", size)+`"`))
 			}
