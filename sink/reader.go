@@ -129,8 +129,13 @@ func (r *Reader) head(p int, collection string, v reply) (head, error) {
 	}
 	h.now = max(clock.int(0)*1000+clock.int(1)/1000, state.int(5))
 	var err error
-	h.config, err = r.config(h.raw)
-	return h, err
+	if h.config, err = r.config(h.raw); err != nil {
+		return head{}, err
+	}
+	if state.int(8) != v.int(4) {
+		return head{}, unavailable("has lost configurations")
+	}
+	return h, nil
 }
 
 // advance notes an offset, and says whether it is not behind what was seen.

@@ -98,9 +98,10 @@ type Due struct {
 // NoScore stands where an index is empty.
 const NoScore = math.MaxInt64
 
-// Due finds up to limit documents, and about so many bytes, that are at or under their cuts, in a partition
-// that is at pr.Version (else ErrFenced). If pr.Next is set, the progress is
-// committed first. Without whole, the documents come without their bodies.
+// Due finds documents that are at or under their cuts, in a partition that is at
+// pr.Version (else ErrFenced): up to limit of them, and none after so many bytes.
+// If pr.Next is set, the progress is committed first. Without whole, the documents
+// come without their bodies.
 func (p *Partition) Due(ctx context.Context, pr Progress, cuts []Cut, limit, bytes int, whole bool) ([]Due, error) {
 	keys := make([]string, 1, 1+3*len(cuts))
 	keys[0] = p.keys.state()
@@ -213,8 +214,16 @@ func (p *Partition) Commit(ctx context.Context, pr Progress, configs []ConfigCha
 	case -1:
 		return fmt.Errorf("commit partition %d: %w: key %s is of another type", p.id, ErrForeign, keys[r.int(1)-1])
 	default:
-		return fmt.Errorf("commit partition %d: %w: collection %s has not the documents or the index that it was left with", p.id, ErrDamaged, changes[r.int(1)-1].Collection)
+		lost := "configurations are lost"
+		if n := r.int(1); n > 0 {
+			lost = lostText(changes[n-1].Collection)
+		}
+		return fmt.Errorf("commit partition %d: %w: %s", p.id, ErrDamaged, lost)
 	}
+}
+
+func lostText(collection string) string {
+	return "collection " + collection + " has not the documents or the index that it was left with"
 }
 
 // append encodes the changes as commit.lua takes them.
