@@ -185,9 +185,7 @@ func (s *survivor) fault() func(point) error {
 	if s.times == 0 {
 		return nil
 	}
-	if errors.Is(s.err, errDead) || errors.Is(s.err, errStop) {
-		s.times--
-	}
+	s.times--
 	var mu sync.Mutex
 	passed, dead := 0, false
 	return func(here point) error {
@@ -206,7 +204,7 @@ func (s *survivor) fault() func(point) error {
 		case errors.Is(s.err, errDead):
 			dead = true
 		case errors.Is(s.err, errStop):
-		case passed > s.nth*20: // fails often, not for ever
+		case passed > s.nth*10: // fails often, not for ever
 			return nil
 		}
 		return s.err
