@@ -173,6 +173,7 @@ func (r *rig) newReader() *sink.Reader {
 var (
 	errDead = errors.New("dead")
 	errStop = errors.New("stop")
+	errFail = errors.New("a fault")
 )
 
 // process is a processor that runs.
