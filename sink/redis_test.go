@@ -49,7 +49,8 @@ func TestCheck(t *testing.T) {
 // as a whole; but a step that only removes some goes through, or what has expired
 // could never make room, and the partition can be taken over.
 //
-// Goes red if a script begins with a command that Redis refuses when it is full.
+// Goes red if such a script's first write is a command that Redis refuses when it
+// is full, or if another's is not.
 func TestG9_OutOfMemory(t *testing.T) {
 	client := startRedis(t)
 	r := newRig(t, server{client: client}, 1, far)
