@@ -19,6 +19,7 @@ if redis.call('HGET', state, 'version') ~= expected then
 	return {0}
 end
 if version ~= '' then
+	redis.call('HDEL', state, '') -- a Redis that is full lets no other write be the first: see commit.lua
 	redis.call('HSET', state, 'version', version, 'offset', offset, 'watermark', watermark, 'rebuild', rebuild)
 end
 local out = {1}
