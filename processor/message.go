@@ -5,7 +5,10 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
+	"unicode"
+	"unicode/utf8"
 
 	"github.com/nats-io/nats.go"
 
@@ -162,7 +165,13 @@ func (d decoder) header(m *message, header nats.Header) {
 			m.rejected = refuse(wire.StatusBadRequest, format, args...)
 		}
 	}
-	for name, values := range header {
+	names := make([]string, 0, 8)
+	for name := range header {
+		names = append(names, name)
+	}
+	slices.Sort(names) // the same message says the same each time
+	for _, name := range names {
+		values := header[name]
 		if strings.EqualFold(name, wire.HeaderTrace) && len(values) == 1 && len(values[0]) <= sink.MaxTrace && isGraphic(values[0]) {
 			m.trace = values[0]
 		}
@@ -303,7 +312,7 @@ func shorten(s string) string {
 		s = s[:longest] + "..."
 	}
 	return strings.Map(func(r rune) rune {
-		if r < ' ' || r == 0x7f || r == '\uFFFD' {
+		if !unicode.IsPrint(r) || r == utf8.RuneError {
 			return '?'
 		}
 		return r

@@ -44,6 +44,7 @@ const (
 	retryAtMost     = 2 * time.Second
 	heartbeatEvery  = time.Second
 	checkpointEvery = time.Second
+	identifyEvery   = 2 * time.Second
 	tickEvery       = 2 * time.Millisecond // at most
 	progressEvery   = time.Second
 )
@@ -209,6 +210,7 @@ func (p *Processor) prepare(ctx context.Context) (*shared, error) {
 	}
 	c := &consumer{
 		log:     s.Log,
+		id:      s.ID,
 		decode:  decoder{prefix: p.opts.Prefix, maxBody: s.MaxBody},
 		logger:  p.opts.Logger,
 		rewound: make(chan struct{}, 1),

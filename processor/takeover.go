@@ -33,7 +33,7 @@ func (p *partition) takeOver(ctx context.Context) error {
 	if err != nil {
 		return partitionError(p.id, fmt.Errorf("look at the log: %w", err))
 	}
-	if err := checkRange(info.State, state.Offset); err != nil {
+	if err := checkLog(info, p.log, state.Offset); err != nil {
 		return partitionError(p.id, err)
 	}
 	checkpoint, err := p.checkpoint(ctx)
@@ -74,10 +74,14 @@ func (p *partition) load(ctx context.Context) (sink.State, error) {
 	if err == nil && state.Version == "" {
 		err = p.leftovers(ctx)
 	}
+	if err == nil && p.damage != nil {
+		err = p.damage // which the look at the sizes may not show
+	}
 	if errors.Is(err, sink.ErrDamaged) {
 		p.logger.Error("the partition is damaged, and is rebuilt from the log", slog.Any("error", err))
 		p.metrics.rebuilds.Inc()
 		if err = p.store.Clear(ctx); err == nil {
+			p.damage = nil
 			state, err = p.store.Load(ctx)
 		}
 	}
@@ -139,12 +143,14 @@ func (p *partition) resume(state sink.State, version string, rebuild uint64) {
 	p.version, p.committed, p.offset = version, state.Offset, state.Offset
 	p.stamped, p.watermark, p.rebuild = state.Watermark, state.Watermark, rebuild
 	p.configs = make(map[string]*collection, len(state.Configs))
-	for _, name := range state.Collections {
-		c := p.collection(name) // it has documents: what is due is to be looked up
-		c.nextInherit, c.nextOwn = 0, 0
-	}
 	for name, config := range state.Configs {
 		p.collection(name).config = config
+	}
+	for _, name := range state.Collections {
+		p.collection(name)
+	}
+	for _, c := range p.configs {
+		c.nextInherit, c.nextOwn = 0, 0 // what is due is to be looked up
 	}
 	if older {
 		p.pending = nil
