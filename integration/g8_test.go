@@ -151,9 +151,7 @@ func TestG8_FloodOfGarbage(t *testing.T) {
 	const many = 20_000
 	for i := range many {
 		subject := []string{"lapse.write.upsert.c", "lapse.write.bogus.c.a", "lapse.config.c", "lapse.write.upsert.c.a"}[i%4]
-		if _, err := w.JS.PublishMsgAsync(&nats.Msg{Subject: subject, Data: []byte("garbage")}); err != nil {
-			t.Fatal(err)
-		}
+		w.SendLater(subject, "garbage")
 		if i == many/2 {
 			w.Want(201, wire.Create, "c", "good", `{}`)
 		}

@@ -39,7 +39,7 @@ const (
 	callTimeout     = 10 * time.Second // of one call to Redis or NATS
 	takeOverTimeout = 30 * time.Second
 	publishTimeout  = 20 * time.Second
-	pauseAfter      = 500 * time.Millisecond // without a look at Redis, an owner looks again before it publishes
+	pauseAtMost     = 500 * time.Millisecond // see pauseOf
 	retryAfter      = 100 * time.Millisecond
 	retryAtMost     = 2 * time.Second
 	heartbeatEvery  = time.Second
@@ -79,15 +79,16 @@ type Processor struct {
 
 // shared is what all partitions have in common.
 type shared struct {
-	log       string // identity of the log
-	streams   *streams.Streams
-	publisher *events.Publisher
-	consumer  *consumer
-	ticker    *ticker
-	outcomes  *outcomes
-	metrics   *metrics
-	limits    limits
-	fault     func(point) error
+	log        string // identity of the log
+	streams    *streams.Streams
+	publisher  *events.Publisher
+	consumer   *consumer
+	ticker     *ticker
+	outcomes   *outcomes
+	metrics    *metrics
+	limits     limits
+	pauseAfter time.Duration // see pauseOf
+	fault      func(point) error
 }
 
 // New validates the options. It talks to neither server.
@@ -215,15 +216,16 @@ func (p *Processor) prepare(ctx context.Context) (*shared, error) {
 	t := newTicker(js, p.opts.Prefix.Tick(), len(p.partitions), p.opts.Logger)
 	c.stamps = func(isTick bool, stamp time.Time) { t.stamped(isTick, stamp) }
 	common := &shared{
-		log:       s.ID,
-		streams:   s,
-		publisher: publisher,
-		consumer:  c,
-		ticker:    t,
-		outcomes:  &outcomes{nc: p.nc, partitions: p.partitions},
-		metrics:   p.metrics,
-		limits:    limits{prefix: p.opts.Prefix, maxBody: s.MaxBody, maxPayload: p.nc.MaxPayload()},
-		fault:     p.fault,
+		log:        s.ID,
+		streams:    s,
+		publisher:  publisher,
+		consumer:   c,
+		ticker:     t,
+		outcomes:   &outcomes{nc: p.nc, partitions: p.partitions},
+		metrics:    p.metrics,
+		limits:     limits{prefix: p.opts.Prefix, maxBody: s.MaxBody, maxPayload: p.nc.MaxPayload()},
+		pauseAfter: pauseOf(s.Events.CachedInfo().Config.Duplicates),
+		fault:      p.fault,
 	}
 	for _, part := range p.partitions {
 		part.shared = *common

@@ -73,6 +73,7 @@ func (p *partition) reapOf(ctx context.Context, names []string) (int, error) {
 		c.nextInherit, c.nextOwn = f.NextInherit, f.NextOwn
 	}
 	if n == 0 {
+		p.judge()
 		return 0, nil
 	}
 	if err := p.publish(ctx, d.outputs, readAt); err != nil {

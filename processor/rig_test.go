@@ -167,6 +167,15 @@ func (r *rig) newReader() *sink.Reader {
 	return reader
 }
 
+// What a fault may return: errDead at every point from one on is a process that has
+// died, errStop is one that is stopped properly at that moment. Any other error is
+// a step that failed.
+var (
+	errDead = errors.New("dead")
+	errStop = errors.New("stop")
+	errFail = errors.New("a fault")
+)
+
 // process is a processor that runs.
 type process struct {
 	*Processor
@@ -188,8 +197,19 @@ func (r *rig) startOn(nc *nats.Conn, client *redis.Client, fault func(point) err
 	if err != nil {
 		r.t.Fatal(err)
 	}
-	p.fault = fault
 	ctx, cancel := context.WithCancel(context.Background())
+	if fault != nil {
+		p.fault = func(here point) error {
+			err := fault(here)
+			if errors.Is(err, errDead) || errors.Is(err, errStop) {
+				cancel()
+			}
+			if errors.Is(err, errStop) {
+				return nil
+			}
+			return err
+		}
+	}
 	one := &process{Processor: p, cancel: cancel, done: make(chan struct{})}
 	go func() {
 		defer close(one.done)
@@ -490,4 +510,11 @@ func keysOf(t *testing.T, r *rig, pattern string) []string {
 		t.Fatal(err)
 	}
 	return keys
+}
+
+func (r *rig) sendMsgAsync(m *nats.Msg) {
+	r.t.Helper()
+	if _, err := r.js.PublishMsgAsync(m); err != nil {
+		r.t.Fatal(err)
+	}
 }

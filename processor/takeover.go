@@ -94,6 +94,9 @@ func (p *partition) leftovers(ctx context.Context) error {
 	if err != nil || len(keys) == 0 {
 		return err
 	}
+	if again, err := p.store.Load(ctx); err == nil && again.Version != "" {
+		return fmt.Errorf("%w: another process has just made its state", sink.ErrFenced)
+	}
 	slices.Sort(keys)
 	some := strings.Join(keys[:min(3, len(keys))], ", ")
 	if p.everTaken {
@@ -148,6 +151,8 @@ func (p *partition) resume(state sink.State, version string, rebuild uint64) {
 		p.base = state.Offset
 		p.inbox.rewind(state.Offset)
 		p.consumer.rewind()
+	} else {
+		p.inbox.skip(state.Offset)
 	}
 	if rebuild != 0 && p.everTaken { // at the start it is no news
 		p.logger.Warn("the partition is being rebuilt from the log", slog.Uint64("from", state.Offset), slog.Uint64("to", rebuild))

@@ -123,14 +123,13 @@ type scoreRange struct {
 // round trips, and begins anew if the configuration changes in between.
 func (r *Reader) counts(ctx context.Context, p int, collection string, ranges func(head) []scoreRange) (head, []int64, error) {
 	k := r.parts[p]
-	keys := []string{k.state(), k.config(), k.docs(collection), k.inherit(collection), k.own(collection)}
 	before, err := r.readHead(ctx, p, collection)
+	if err != nil {
+		return head{}, nil, err
+	}
 	for {
-		if err != nil {
-			return head{}, nil, err
-		}
 		asked := ranges(before)
-		args := []any{collection, len(asked)}
+		args := []any{len(asked)}
 		for _, s := range asked {
 			key, low := 4, "-inf"
 			if s.in == byOwn {
@@ -145,16 +144,12 @@ func (r *Reader) counts(ctx context.Context, p int, collection string, ranges fu
 			}
 			args = append(args, key, low, high)
 		}
-		v, runErr := run(ctx, r.client, countsScript, keys, args...)
-		if runErr != nil {
-			return head{}, nil, fmt.Errorf("count partition %d: %w", p, runErr)
-		}
-		h, headErr := r.head(p, collection, v.list(0))
-		if headErr != nil {
-			return head{}, nil, headErr
+		h, v, err := r.ask(ctx, countsScript, p, collection, []string{k.inherit(collection), k.own(collection)}, args...)
+		if err != nil {
+			return head{}, nil, err
 		}
 		if h.raw != before.raw {
-			before, err = h, nil
+			before = h
 			continue
 		}
 		if h.config.Building && h.config.History.Current() != ttlrules.Off {

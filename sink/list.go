@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/seed18712806/lapse/sink/wire"
@@ -24,9 +25,9 @@ type Page struct {
 	Continuation string
 }
 
-// position is where a page ended, in a continuation. A chunk is what one scan
+// listPosition is where a page ended, in a continuation. A chunk is what one scan
 // from a cursor finds, in the order of the ids.
-type position struct {
+type listPosition struct {
 	Partition int    `json:"p"`
 	Server    string `json:"s,omitempty"` // process that the cursor is good for
 	Cursor    string `json:"c"`           // of the chunk
@@ -35,23 +36,24 @@ type position struct {
 	After     string `json:"a,omitempty"` // the last id of it that was returned
 }
 
-func (pos position) encode() string {
+func (pos listPosition) encode() string {
 	b, _ := json.Marshal(pos) // text and numbers: cannot fail
 	return base64.RawURLEncoding.EncodeToString(b)
 }
 
-func (r *Reader) decodePosition(s string) (pos position, err error) {
+func (r *Reader) decodePosition(s string) (pos listPosition, err error) {
 	if s == "" {
-		return position{Cursor: "0"}, nil
+		return listPosition{Cursor: "0"}, nil
 	}
 	b, err := base64.RawURLEncoding.DecodeString(s)
 	if err == nil {
 		err = json.Unmarshal(b, &pos)
 	}
-	bad := pos.Partition < 0 || pos.Partition >= len(r.parts) || pos.Cursor == "" || strings.Trim(pos.Cursor, "0123456789") != "" ||
-		pos.Count < 0 || pos.Count > wire.MaxListLimit
+	_, cursor := strconv.ParseUint(pos.Cursor, 10, 63) // not what the server would call an error of its own
+	bad := pos.Partition < 0 || pos.Partition >= len(r.parts) || cursor != nil || pos.Count < 0 ||
+		pos.Count > wire.MaxListLimit
 	if err != nil || bad {
-		return position{}, fmt.Errorf("%w: the continuation is not one that a list returned", ErrInvalidRequest)
+		return listPosition{}, fmt.Errorf("%w: the continuation is not one that a list returned", ErrInvalidRequest)
 	}
 	return pos, nil
 }
@@ -95,7 +97,7 @@ func (r *Reader) List(ctx context.Context, collection string, opts ListOptions) 
 			}
 			page.Documents = append(page.Documents, d)
 		}
-		pos = position{Partition: pos.Partition, Server: c.server, Cursor: c.next}
+		pos = listPosition{Partition: pos.Partition, Server: c.server, Cursor: c.next}
 		if c.next == "0" {
 			pos.Partition, pos.Server = pos.Partition+1, ""
 		}
@@ -116,13 +118,8 @@ type chunk struct {
 	server    string
 }
 
-func (r *Reader) scan(ctx context.Context, collection string, pos *position) (chunk, error) {
-	k := r.parts[pos.Partition]
-	v, err := run(ctx, r.client, scanScript, []string{k.state(), k.config(), k.docs(collection)}, collection, pos.Cursor, pos.Count, 1)
-	if err != nil {
-		return chunk{}, fmt.Errorf("list partition %d: %w", pos.Partition, err)
-	}
-	h, err := r.head(pos.Partition, collection, v.list(0))
+func (r *Reader) scan(ctx context.Context, collection string, pos *listPosition) (chunk, error) {
+	h, v, err := r.ask(ctx, scanScript, pos.Partition, collection, nil, pos.Cursor, pos.Count, 1)
 	if err != nil {
 		return chunk{}, err
 	}

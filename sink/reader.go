@@ -56,10 +56,18 @@ type Reader struct {
 
 // seen is the furthest state that a Reader saw of a partition.
 type seen struct {
-	mu     sync.Mutex
+	mu sync.Mutex
+	position
+}
+
+// position is how far a log was applied.
+type position struct {
 	log    string
 	offset uint64
 }
+
+// before says whether a position is an earlier one of the same log.
+func (a position) before(b position) bool { return a.log == b.log && a.offset < b.offset }
 
 // ReaderOptions say what a Reader reads.
 type ReaderOptions struct {
@@ -98,9 +106,25 @@ type head struct {
 	size   string // how many documents, and members of each index, it was left with
 }
 
-// head reads the head of a script's reply and refuses a partition that is not fit
-// to be read.
-func (r *Reader) head(p int, collection string, v reply) (head, error) {
+// ask runs a script that takes the state, the configuration and the documents, then
+// more keys, and the collection, then more arguments. It refuses a partition that
+// is not fit to be read.
+func (r *Reader) ask(ctx context.Context, script *redis.Script, p int, collection string, more []string, args ...any) (head, reply, error) {
+	k := r.parts[p]
+	keys := append([]string{k.state(), k.config(), k.docs(collection)}, more...)
+	// An answer can be overtaken by a later one on its way: it must not be behind
+	// what was seen before it was asked for.
+	seen := r.seen[p].get()
+	v, err := run(ctx, r.client, script, keys, append([]any{collection}, args...)...)
+	if err != nil {
+		return head{}, nil, fmt.Errorf("read partition %d: %w", p, err)
+	}
+	h, err := r.head(p, collection, v.list(0), seen)
+	return h, v, err
+}
+
+// head reads the head of a script's reply.
+func (r *Reader) head(p int, collection string, v reply, seen position) (head, error) {
 	unavailable := func(why string) error {
 		return fmt.Errorf("%w: partition %d %s", ErrUnavailable, p, why)
 	}
@@ -117,9 +141,11 @@ func (r *Reader) head(p int, collection string, v reply) (head, error) {
 	if state.str(6) != "" {
 		return head{}, unavailable("is being rebuilt")
 	}
-	if !r.seen[p].advance(state.str(3), uint64(state.int(4))) {
+	at := position{log: state.str(3), offset: uint64(state.int(4))}
+	if at.before(seen) {
 		return head{}, unavailable("went back to an older state, and is to be rebuilt")
 	}
+	r.seen[p].advance(at)
 	h := head{raw: v.str(2), docs: v.int(3), size: state.str(7)}
 	if h.size == "" {
 		h.size = "0 0 0"
@@ -138,15 +164,19 @@ func (r *Reader) head(p int, collection string, v reply) (head, error) {
 	return h, nil
 }
 
-// advance notes an offset, and says whether it is not behind what was seen.
-func (s *seen) advance(log string, offset uint64) bool {
+func (s *seen) get() position {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.log == log && offset < s.offset {
-		return false
+	return s.position
+}
+
+// advance notes a position, unless it is behind what was seen.
+func (s *seen) advance(at position) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !at.before(s.position) {
+		s.position = at
 	}
-	s.log, s.offset = log, offset
-	return true
 }
 
 // config decodes a configuration, and remembers some.
@@ -238,17 +268,11 @@ func (r *Reader) GetMany(ctx context.Context, collection string, ids []string) (
 }
 
 func (r *Reader) get(ctx context.Context, p int, collection string, ids []string) ([]Document, error) {
-	args := make([]any, 1, 1+len(ids))
-	args[0] = collection
-	for _, id := range ids {
-		args = append(args, id)
+	args := make([]any, len(ids))
+	for i, id := range ids {
+		args[i] = id
 	}
-	k := r.parts[p]
-	v, err := run(ctx, r.client, getScript, []string{k.state(), k.config(), k.docs(collection)}, args...)
-	if err != nil {
-		return nil, fmt.Errorf("read partition %d: %w", p, err)
-	}
-	h, err := r.head(p, collection, v.list(0))
+	h, v, err := r.ask(ctx, getScript, p, collection, nil, args...)
 	if err != nil {
 		return nil, err
 	}
@@ -291,12 +315,8 @@ func (r *Reader) Config(ctx context.Context, collection string) (wire.Config, er
 }
 
 func (r *Reader) readHead(ctx context.Context, p int, collection string) (head, error) {
-	k := r.parts[p]
-	v, err := run(ctx, r.client, getScript, []string{k.state(), k.config(), k.docs(collection)}, collection)
-	if err != nil {
-		return head{}, fmt.Errorf("read partition %d: %w", p, err)
-	}
-	return r.head(p, collection, v.list(0))
+	h, _, err := r.ask(ctx, getScript, p, collection, nil)
+	return h, err
 }
 
 // each calls do for every partition, some at a time, and returns the first error.

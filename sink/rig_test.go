@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strconv"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -56,7 +57,7 @@ func startRedis(t testing.TB, args ...string) *redis.Client {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = pipe.Close(); _ = cmd.Wait() })
-	client := redis.NewClient(&redis.Options{Network: "unix", Addr: socket, MaxRetries: -1, ContextTimeoutEnabled: true})
+	client := redis.NewClient(&redis.Options{Network: "unix", Addr: socket, MaxRetries: -1, DialerRetries: 1, ContextTimeoutEnabled: true})
 	t.Cleanup(func() { _ = client.Close() })
 	eventually(t, func() bool { return client.Ping(t.Context()).Err() == nil })
 	return client
@@ -314,5 +315,21 @@ func wantErr(t testingT, err, want error, doing string) {
 	t.Helper()
 	if !errors.Is(err, want) {
 		t.Errorf("%s: error %v, want %v", doing, err, want)
+	}
+}
+
+// silence stops a redis-server without ending it: it accepts, and answers nothing.
+func silence(t *testing.T, client *redis.Client) {
+	t.Helper()
+	info, err := client.InfoMap(ctx, "server").Result()
+	if err != nil {
+		t.Fatal(err)
+	}
+	pid, err := strconv.Atoi(info["Server"]["process_id"])
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := syscall.Kill(pid, syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
 	}
 }

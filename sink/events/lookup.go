@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -49,27 +50,29 @@ func (p *Publisher) Unsaid(ctx context.Context, messages []Message) ([]Message, 
 func (p *Publisher) lastInBulk(ctx context.Context, subjects []string) (map[string]uint64, error) {
 	const most = 1024 // subjects of one request, which is what the server takes
 	last := make(map[string]uint64, len(subjects))
-	for len(subjects) > 0 {
-		n := min(most, len(subjects))
-		pending, err := p.askBulk(ctx, subjects[:n], last)
-		if err != nil {
+	for some := range slices.Chunk(subjects, most) {
+		if err := p.askAll(ctx, some, last); err != nil {
 			return nil, err
 		}
-		if pending && n > 1 {
-			// More bytes than the server sends in one answer: ask for less.
-			if pending, err = p.askBulk(ctx, subjects[:n/2], last); err == nil && !pending {
-				pending, err = p.askBulk(ctx, subjects[n/2:n], last)
-			}
-			for i := 0; err == nil && pending && i < n; i++ {
-				_, err = p.askBulk(ctx, subjects[i:i+1], last)
-			}
-			if err != nil {
-				return nil, err
-			}
-		}
-		subjects = subjects[n:]
 	}
 	return last, nil
+}
+
+// askAll asks for subjects, and where the server has more than it sends in one
+// answer, for each half of them.
+func (p *Publisher) askAll(ctx context.Context, subjects []string, last map[string]uint64) error {
+	pending, err := p.askBulk(ctx, subjects, last)
+	if err != nil || !pending {
+		return err
+	}
+	half := len(subjects) / 2
+	if half == 0 {
+		return fmt.Errorf("%s: the server has more than one last message of %s", p.stream, subjects[0])
+	}
+	if err := p.askAll(ctx, subjects[:half], last); err != nil {
+		return err
+	}
+	return p.askAll(ctx, subjects[half:], last)
 }
 
 // askBulk makes one request and adds what is found to last. pending says that the

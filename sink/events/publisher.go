@@ -35,16 +35,33 @@ func NewPublisher(nc *nats.Conn, prefix wire.Prefix, replicas int, timeout time.
 }
 
 // Publish stores messages in their order, and returns when all are stored. After
-// an error some may be stored, and others may yet come to be.
+// an error some may be stored, and others may yet come to be; but on no subject one
+// that comes after one that is not: [Publisher.Unsaid] relies on it. So a message
+// waits for the one before it on its subject.
 func (p *Publisher) Publish(ctx context.Context, messages []Message) error {
+	first := 0 // of those on their way
 	futures := make([]jetstream.PubAckFuture, 0, len(messages))
-	for _, m := range messages {
+	underway := make(map[string]bool)
+	for i, m := range messages {
+		if underway[m.msg.Subject] {
+			if err := stored(ctx, futures[first:], messages[first:]); err != nil {
+				return err
+			}
+			first = i
+			clear(underway)
+		}
 		f, err := p.js.PublishMsgAsync(m.msg, jetstream.WithStallWait(5*time.Second))
 		if err != nil {
 			return fmt.Errorf("publish to %s: %w", m.msg.Subject, err)
 		}
 		futures = append(futures, f)
+		underway[m.msg.Subject] = true
 	}
+	return stored(ctx, futures[first:], messages[first:])
+}
+
+// stored waits until messages are stored.
+func stored(ctx context.Context, futures []jetstream.PubAckFuture, messages []Message) error {
 	for i, f := range futures {
 		select {
 		case <-f.Ok():
