@@ -25,6 +25,7 @@ var ErrLogBehind = errors.New("the log ends before what was applied")
 //   - C2: position is never past a message that is not yet in its inboxes.
 type consumer struct {
 	log     jetstream.Stream
+	line    *line
 	decode  decoder
 	inboxes []*inbox
 	logger  *slog.Logger
@@ -76,16 +77,24 @@ func (c *consumer) runOnce(ctx context.Context) error {
 	}
 	infoCtx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
-	info, err := c.log.Info(infoCtx)
+	var info *jetstream.StreamInfo
+	err := c.line.ask(infoCtx, func(ctx context.Context) (err error) {
+		info, err = c.log.Info(ctx)
+		return err
+	})
 	if err != nil {
 		return fmt.Errorf("look at the log: %w", err)
 	}
 	if err := checkRange(info.State, start); err != nil {
 		return err
 	}
-	ordered, err := c.log.OrderedConsumer(infoCtx, jetstream.OrderedConsumerConfig{
-		DeliverPolicy: jetstream.DeliverByStartSequencePolicy,
-		OptStartSeq:   start + 1,
+	var ordered jetstream.Consumer
+	err = c.line.ask(infoCtx, func(ctx context.Context) (err error) {
+		ordered, err = c.log.OrderedConsumer(ctx, jetstream.OrderedConsumerConfig{
+			DeliverPolicy: jetstream.DeliverByStartSequencePolicy,
+			OptStartSeq:   start + 1,
+		})
+		return err
 	})
 	if err != nil {
 		return fmt.Errorf("consume the log: %w", err)
