@@ -46,14 +46,17 @@ func (p *partition) control(ctx context.Context, m *message) error {
 	var changes []sink.CollectionChanges
 	if rejected == nil {
 		configs, changes = controlChanges(m, current, next)
+		// Before the commit, which judges whether all has been said: by the new
+		// configuration much may be due that was not.
+		p.reconfigure(m, current, next)
 	}
 	if err := p.commit(ctx, configs, changes); err != nil {
 		return err
 	}
-	if rejected == nil {
-		p.reconfigure(m, current, next)
+	if err := p.at(afterControl); err != nil {
+		return err
 	}
-	p.pending = p.pending[1:]
+	p.pending, p.base = p.pending[1:], m.seq
 	p.outcomes.sendWhenAll(p.said.checkpoint, d.outcomes)
 	if p.id == 0 {
 		p.metrics.applied.Add(float64(1 - d.rejections))
@@ -95,8 +98,10 @@ func (p *partition) drain(ctx context.Context, name string) (bool, error) {
 	if c.nextDue() > p.watermark {
 		return true, nil
 	}
-	_, err := p.reapOf(ctx, []string{name})
-	return false, err
+	if _, err := p.reapOf(ctx, []string{name}); err != nil {
+		return false, err
+	}
+	return false, p.at(afterDrain)
 }
 
 // controlChanges are what a configuration or a drop changes in the store.
@@ -116,7 +121,7 @@ func controlChanges(m *message, current, next sink.Config) ([]sink.ConfigChange,
 	return []sink.ConfigChange{{Collection: m.collection, Config: &next}}, nil
 }
 
-// reconfigure notes what was committed of a configuration or a drop.
+// reconfigure notes what becomes of a collection by a configuration or a drop.
 func (p *partition) reconfigure(m *message, current, next sink.Config) {
 	configs, _ := controlChanges(m, current, next)
 	if m.kind == drop {

@@ -43,6 +43,7 @@ type partition struct {
 	steps     uint64
 
 	pending   []*message // taken from the inbox, to be applied
+	base      uint64     // of the log: pending and inbox have all that comes after it
 	said      said
 	verified  int // of the collections, in turn
 	names     []string
@@ -190,6 +191,9 @@ func (p *partition) runOnce(ctx context.Context) (worked bool, err error) {
 	}
 	position := p.position()
 	p.pending = p.inbox.take(p.pending)
+	for len(p.pending) > 0 && p.pending[0].seq <= p.offset {
+		p.pending = p.pending[1:] // another owner has applied it
+	}
 	if len(p.pending) > 0 {
 		if err := p.applyNext(ctx); err != nil {
 			return false, err
@@ -227,7 +231,7 @@ func (p *partition) advance(offset uint64) {
 	if offset > p.said.upTo {
 		p.said.pass(p.watermark)
 	}
-	p.offset = offset
+	p.offset, p.base = offset, offset
 	p.reached(offset)
 }
 
@@ -318,7 +322,13 @@ func (p *partition) commit(ctx context.Context, configs []sink.ConfigChange, cha
 	defer cancel()
 	began := time.Now()
 	pr := p.progress()
+	if err := p.at(beforeCommit); err != nil {
+		return err
+	}
 	if err := p.store.Commit(ctx, pr, configs, changes); err != nil {
+		return err
+	}
+	if err := p.at(afterCommit); err != nil {
 		return err
 	}
 	p.metrics.commits.Observe(time.Since(began).Seconds())
@@ -331,11 +341,17 @@ func (p *partition) committedAt(pr sink.Progress) {
 	p.version, p.committed, p.stamped = pr.Next, pr.Offset, pr.Watermark
 	p.lacking.Store(pr.Rebuild)
 	p.reached(pr.Offset)
+	p.judge()
+}
+
+// judge tells others whether something is due, and if nothing is, that up to what is
+// committed all has been said.
+func (p *partition) judge() {
 	switch due := p.nextDue(); {
-	case due <= pr.Watermark:
+	case due <= p.stamped:
 		p.due.Store(due)
 	case !p.anyBuilding():
-		p.settled.Store(&Checkpoint{Log: p.log, Seq: pr.Offset, Watermark: pr.Watermark})
+		p.settled.Store(&Checkpoint{Log: p.log, Seq: p.committed, Watermark: p.stamped})
 		fallthrough
 	default:
 		p.due.Store(0)

@@ -155,8 +155,13 @@ func (r *Reader) head(p int, collection string, v reply, seen position) (head, e
 	}
 	h.now = max(clock.int(0)*1000+clock.int(1)/1000, state.int(5))
 	var err error
-	h.config, err = r.config(h.raw)
-	return h, err
+	if h.config, err = r.config(h.raw); err != nil {
+		return head{}, err
+	}
+	if state.int(8) != v.int(4) {
+		return head{}, unavailable("has lost configurations")
+	}
+	return h, nil
 }
 
 func (s *seen) get() position {

@@ -1,0 +1,211 @@
+package integration
+
+import (
+	"fmt"
+
+	"github.com/nats-io/nats.go"
+	"pgregory.net/rapid"
+
+	"github.com/seed18712806/lapse/integration/harness"
+	"github.com/seed18712806/lapse/sink/wire"
+)
+
+// histories are random scenarios of a few seconds: every operation and
+// configuration on a few documents, many of them sent just before, at and just
+// after a deadline.
+var histories = rapid.Custom(func(t *rapid.T) scenario {
+	g := generator{t: t, defaults: map[string]int{}}
+	for c := range collections {
+		if body := g.pick("first configuration", ``, `{"defaultTtl":1}`, `{"defaultTtl":1}`, `{"defaultTtl":-1}`, `{"defaultTtl":2}`, `{"indexingMode":"none"}`); body != "" {
+			g.configure(collectionName(c), body)
+		}
+	}
+	for range 4 + g.number("phases", 5) {
+		g.burst()
+		for range 1 + g.number("moments", 5) {
+			g.moment()
+		}
+	}
+	// What is due in the end is said, or what is not yet due is there to be read.
+	g.add(step{after: []int{0, 1100, 2100}[g.number("end", 3)], subject: end})
+	return scenario{steps: g.steps}
+})
+
+const (
+	collections = 2
+	documents   = 5 // of each
+)
+
+func collectionName(i int) string { return fmt.Sprintf("c%d", i) }
+
+// generator writes a scenario, and has a rough idea of what it leads to.
+type generator struct {
+	t        *rapid.T
+	steps    []step
+	defaults map[string]int // of collections, in seconds; 0 off
+	writes   []written
+	next     step // time of what comes next
+}
+
+// written is a version that may expire.
+type written struct {
+	line       int
+	collection string
+	id         string
+	ttl        int // its own
+}
+
+// number is from 0 to n-1, each as likely as the others.
+func (g *generator) number(what string, n int) int {
+	all := make([]int, n)
+	for i := range all {
+		all[i] = i
+	}
+	return rapid.SampledFrom(all).Draw(g.t, what)
+}
+
+func (g *generator) pick(what string, of ...string) string {
+	return rapid.SampledFrom(of).Draw(g.t, what)
+}
+
+func (g *generator) add(st step) int {
+	g.steps = append(g.steps, st)
+	return len(g.steps)
+}
+
+// send adds a message at the time of what comes next.
+func (g *generator) send(subject, body string, header nats.Header) int {
+	st := g.next
+	st.subject, st.body, st.header = subject, body, header
+	g.next = step{}
+	return g.add(st)
+}
+
+// burst is some messages with little in between.
+func (g *generator) burst() {
+	for range 4 + g.number("burst", 8) {
+		g.next.after = rapid.SampledFrom([]int{0, 0, 1, 3, 10, 40}).Draw(g.t, "gap")
+		collection, id := g.document()
+		g.message(collection, id)
+	}
+}
+
+// moment is some messages at a deadline, or a millisecond or two from it.
+func (g *generator) moment() {
+	var candidates []written
+	for _, w := range g.writes {
+		if g.ttl(w) > 0 {
+			candidates = append(candidates, w)
+		}
+	}
+	if len(candidates) == 0 {
+		return
+	}
+	if n := len(candidates); n > 6 {
+		candidates = candidates[n-6:]
+	}
+	w := candidates[g.number("deadline of", len(candidates))]
+	delta := rapid.SampledFrom([]int{-3, -2, -1, -1, 0, 0, 1, 2}).Draw(g.t, "delta")
+	g.next = step{of: w.line, after: g.ttl(w)*1000 + delta}
+	g.message(w.collection, w.id)
+	for range g.number("more", 5) {
+		g.next.after = g.number("gap", 2)
+		collection, id := w.collection, w.id
+		if g.number("elsewhere", 3) == 0 {
+			collection, id = g.document()
+		}
+		g.message(collection, id)
+	}
+}
+
+// ttl is the TTL that counts, as far as is known; 0 if none.
+func (g *generator) ttl(w written) int {
+	byDefault := g.defaults[w.collection]
+	switch {
+	case byDefault == 0 || w.ttl == -1:
+		return 0
+	case w.ttl > 0:
+		return min(w.ttl, 3)
+	}
+	return max(byDefault, 0)
+}
+
+func (g *generator) document() (collection, id string) {
+	ids := [documents]string{"a", "b", "ü x", "d.e", "%"}
+	return collectionName(g.number("collection", collections)), ids[g.number("id", documents)]
+}
+
+// message adds a message of any kind, about a document mostly.
+func (g *generator) message(collection, id string) {
+	switch n := g.number("kind", 100); {
+	case n < 10:
+		g.configure(collection, g.pick("configuration",
+			`{}`, `{"defaultTtl":null}`, `{"defaultTtl":-1}`, `{"defaultTtl":1}`, `{"defaultTtl":1}`, `{"defaultTtl":2}`,
+			`{"defaultTtl":3}`, `{"defaultTtl":3600}`, `{"indexingMode":"none"}`, `{"indexingMode":"none"}`, `{"indexingMode":"consistent"}`))
+	case n < 12:
+		g.send("drop."+collection, "", nil)
+	case n < 16:
+		g.bad(collection, id)
+	default:
+		g.write(collection, id)
+	}
+}
+
+func (g *generator) configure(collection, body string) {
+	g.send("config."+collection, body, nil)
+	seconds := map[string]int{`{"defaultTtl":1}`: 1, `{"defaultTtl":2}`: 2, `{"defaultTtl":3}`: 3, `{"defaultTtl":-1}`: -1}
+	g.defaults[collection] = seconds[body]
+}
+
+func (g *generator) write(collection, id string) {
+	op := rapid.SampledFrom([]wire.Op{
+		wire.Upsert, wire.Upsert, wire.Upsert, wire.Create, wire.Create, wire.Replace, wire.Patch, wire.Touch, wire.Touch, wire.Delete,
+	}).Draw(g.t, "operation")
+	body, own := "", 0
+	if op.HasBody() {
+		ttl := g.pick("ttl", "", "", "", "", "1", "1", "2", "-1", "null", "3600")
+		_, _ = fmt.Sscanf(ttl, "%d", &own) // 0 if it is no number
+		body = fmt.Sprintf(`{"n":%d}`, len(g.steps)+1)
+		if ttl != "" {
+			body = fmt.Sprintf(`{"n": %d, "ttl": %s}`, len(g.steps)+1, ttl)
+		}
+	}
+	header := nats.Header{}
+	switch n := g.number("If-Match", 10); {
+	case n == 0:
+		header.Set(wire.HeaderIfMatch, "*")
+	case n == 1 && len(g.writes) > 0:
+		header.Set(wire.HeaderIfMatch, fmt.Sprintf("#%d", g.writes[len(g.writes)-1].line))
+	}
+	if g.number("trace", 8) == 0 {
+		header.Set(wire.HeaderTrace, fmt.Sprintf("00-%032x-%016x-01", len(g.steps)+1, 1))
+	}
+	subject := wire.Prefix("p").Write(op, collection, id)[len("p."):]
+	line := g.send(subject, body, header)
+	if op != wire.Delete {
+		g.writes = append(g.writes, written{line, collection, id, own})
+	}
+}
+
+// bad adds a message that is rejected, most likely.
+func (g *generator) bad(collection, id string) {
+	subject := wire.Prefix("p").Write(wire.Upsert, collection, id)[len("p."):]
+	switch g.number("bad", 8) {
+	case 0:
+		g.send(subject, g.pick("bad body", `{`, `[]`, ``, "{\"a\":\"\xff\"}", `{"id":"other"}`), nil)
+	case 1:
+		g.send(subject, `{"ttl":`+g.pick("bad ttl", `0`, `-2`, `1.5`, `"1"`, `2147483648`, `true`)+`}`, nil)
+	case 2:
+		g.send("config."+collection, g.pick("bad configuration", `{"defaultTtl":0}`, `{"defaultTtl":1,"indexingMode":"none"}`, `{"ttl":1}`, ``), nil)
+	case 3:
+		g.send(subject, `{}`, harness.Header(wire.HeaderIfMatch, g.pick("bad If-Match", `"1"`, `W/1`, `0`, ``)))
+	case 4:
+		g.send(g.pick("bad subject", "write.upsert."+collection, "write.upsert."+collection+".%zz", "write.bogus."+collection+".a", "write.upsert.c$.a", "config."+collection+".x"), `{}`, nil)
+	case 5:
+		g.send("write.touch"+subject[len("write.upsert"):], `{}`, nil)
+	case 6:
+		g.send(subject, `{}`, harness.Header("Lapse-Unknown", "x"))
+	default:
+		g.send("drop."+collection, `x`, nil)
+	}
+}

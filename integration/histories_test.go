@@ -1,0 +1,205 @@
+package integration
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+)
+
+// number is how often something is done: what an environment variable says, or
+// what is usual.
+func number(t *testing.T, variable string, usual int) int {
+	t.Helper()
+	text := os.Getenv(variable)
+	if text == "" {
+		return usual
+	}
+	n, err := strconv.Atoi(text)
+	if err != nil || n < 1 {
+		t.Fatalf("%s=%s: want a number from 1", variable, text)
+	}
+	return n
+}
+
+// Random histories, many at a time, half of them on miniredis (where the
+// deadlines of what is left are then tried out by setting its clock) and half
+// on redis-server: every operation and configuration, with many messages within
+// a few milliseconds of a deadline. Outcomes, events and reads are those of the
+// model. A history that fails is cut down to the lines that it takes, and told
+// as a scenario. LAPSE_HISTORIES is how many (36 if it is not set), LAPSE_SEED
+// the first seed (a random one).
+//
+// It fails if a deadline is compared by < instead of <=; if a write that meets
+// an expired document says nothing of it, or says it after its own outcome; if a
+// configuration counts from another message on; if the index knows less than
+// the documents do; if an event or an outcome is left out or sent twice.
+func TestAll_RandomHistories(t *testing.T) {
+	t.Parallel()
+	n := number(t, "LAPSE_HISTORIES", 36)
+	first := number(t, "LAPSE_SEED", 1+rand.IntN(1<<30))
+	t.Logf("LAPSE_SEED=%d", first)
+	st := newStage(t)
+	seeds := make(chan int, n)
+	for i := range n {
+		seeds <- first + i
+	}
+	close(seeds)
+	var sum tally
+	var workers sync.WaitGroup
+	for range min(n, 36) {
+		workers.Go(func() {
+			for seed := range seeds {
+				p, err := st.play(t.Context(), histories.Example(seed), seed%2 == 0)
+				if err != nil {
+					t.Errorf("seed %d: %v\n%s", seed, err, p.log.String())
+					continue
+				}
+				sum.add(p)
+				if len(p.findings) > 0 {
+					tell(t, st.shrink(t.Context(), p), fmt.Sprintf("seed %d", seed))
+				}
+			}
+		})
+	}
+	workers.Wait()
+	t.Log(sum.String())
+	if sum.plays >= 30 && sum.at[-1]+sum.at[0]+sum.at[1] == 0 {
+		t.Error("no message was stamped within a millisecond of a deadline")
+	}
+}
+
+// tally sums up plays.
+type tally struct {
+	mu                                         sync.Mutex
+	plays, messages, expiries, rejected, reads int
+	at                                         map[int]int // messages by their distance from a deadline, in milliseconds
+}
+
+func (s *tally) add(p *play) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.at == nil {
+		s.at = map[int]int{}
+	}
+	s.plays++
+	s.reads += p.reads
+	s.messages += int(p.result.Model.Seq())
+	s.expiries += len(p.result.Model.Expiries)
+	s.rejected += len(p.result.Model.Rejections)
+	for i, st := range p.steps {
+		if st.of > 0 && st.subject != end {
+			seconds := (st.after + 500) / 1000
+			s.at[int(p.stamps[i]-p.stamps[st.of-1])-seconds*1000]++
+		}
+	}
+}
+
+func (s *tally) String() string {
+	return fmt.Sprintf("%d histories: %d messages, %d expiry events, %d rejections, %d reads while they ran; stamped 1 ms before a deadline %d, at it %d, 1 ms after %d",
+		s.plays, s.messages, s.expiries, s.rejected, s.reads, s.at[-1], s.at[0], s.at[1])
+}
+
+// tell fails the test with a scenario and what was wrong.
+func tell(t *testing.T, p *play, what string) {
+	t.Helper()
+	s := p.scenario
+	s.comments = []string{what + ": what was wrong when it was played:"}
+	for _, f := range p.findings {
+		s.comments = append(s.comments, strings.Split(strings.TrimSpace(f), "\n")...)
+	}
+	for i := range s.steps {
+		s.steps[i].status = p.outcomes[i].Status
+	}
+	path := filepath.Join(t.ArtifactDir(), strings.ReplaceAll(what, " ", "-")+".txt")
+	if err := os.WriteFile(path, []byte(s.String()), 0o600); err != nil {
+		t.Error(err)
+	}
+	t.Errorf("a history of which lapse made something else than the model (kept with go test -artifacts; put it into %s once it is understood):\n%s", scenarioDir, s)
+}
+
+// shrink leaves out lines as long as something is still wrong, many ways at a
+// time, for a while.
+func (st *stage) shrink(ctx context.Context, p *play) *play {
+	deadline := time.Now().Add(time.Minute)
+	for parts := 2; time.Now().Before(deadline); {
+		n := len(p.steps)
+		parts = min(parts, n)
+		smaller := make([]*play, parts)
+		var all sync.WaitGroup
+		for i := range parts {
+			s, ok := p.without(n*i/parts, n*(i+1)/parts)
+			if !ok {
+				continue
+			}
+			all.Go(func() {
+				if q, err := st.play(ctx, s, p.mini != nil); err == nil && len(q.findings) > 0 {
+					smaller[i] = q
+				}
+			})
+		}
+		all.Wait()
+		found := false
+		for _, q := range smaller {
+			if q != nil && len(q.steps) < len(p.steps) {
+				p, found = q, true
+			}
+		}
+		switch {
+		case found:
+			parts = max(2, parts-1)
+		case parts == n || parts >= 16:
+			return p
+		default:
+			parts *= 2
+		}
+	}
+	return p
+}
+
+// without is a play's scenario without some lines. The times of those that stay
+// are as they were.
+func (p *play) without(from, to int) (scenario, bool) {
+	s := scenario{}
+	line := map[int]int{} // of those that stay, by what they were
+	var last time.Time
+	for i, st := range p.steps {
+		if i >= from && i < to {
+			continue
+		}
+		if st.of > 0 && line[st.of] > 0 {
+			st.of = line[st.of]
+		} else {
+			st.of, st.after = 0, 0
+			if len(s.steps) > 0 {
+				st.after = int(p.sentAt[i].Sub(last) / time.Millisecond)
+			}
+		}
+		for name, values := range st.header {
+			for _, v := range values {
+				if m := etagPattern.FindStringSubmatch(v); m != nil {
+					of, _ := strconv.Atoi(m[1])
+					if line[of] == 0 {
+						return s, false
+					}
+					h := map[string][]string{}
+					for k, v := range st.header {
+						h[k] = v
+					}
+					h[name] = []string{fmt.Sprintf("#%d", line[of])}
+					st.header = h
+				}
+			}
+		}
+		s.steps = append(s.steps, st)
+		line[i+1] = len(s.steps)
+		last = p.sentAt[i]
+	}
+	return s, len(s.steps) > 0
+}

@@ -1,0 +1,433 @@
+package integration
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/alicebob/miniredis/v2"
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/seed18712806/lapse/integration/harness"
+	"github.com/seed18712806/lapse/integration/oracle"
+	"github.com/seed18712806/lapse/processor"
+	"github.com/seed18712806/lapse/sink"
+	"github.com/seed18712806/lapse/sink/wire"
+)
+
+// stage is a pair of servers on which many scenarios are played at a time, each
+// under a prefix of its own.
+type stage struct {
+	nats, redis string
+	plays       atomic.Int64
+}
+
+func newStage(t *testing.T) *stage {
+	t.Helper()
+	return &stage{
+		nats:  harness.StartNATS(t, harness.NATSOptions{}).URL(),
+		redis: harness.StartRedis(t, harness.RedisOptions{}).Address(),
+	}
+}
+
+const stagePartitions = 4
+
+// play is one performance of a scenario, by a processor of its own.
+type play struct {
+	scenario
+	prefix wire.Prefix
+	mini   *miniredis.Miniredis // nil on the stage's redis-server
+	nc     *nats.Conn
+	js     jetstream.JetStream
+	reader *sink.Reader
+	log    synced // of the processor
+
+	mu       sync.Mutex
+	findings []string // what is wrong, that is not in the oracle's diff
+
+	replies []chan wire.Outcome // per line
+	acks    []jetstream.PubAckFuture
+	inbox   string
+	sentAt  []time.Time
+	last    time.Time // when the line before was sent
+
+	seqs     []uint64    // of the lines; 0 for the end
+	stamps   []wire.Time // likewise
+	outcomes []wire.Outcome
+	result   oracle.Result
+	reads    int
+}
+
+func (p *play) finding(format string, args ...any) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.findings = append(p.findings, fmt.Sprintf(format, args...))
+}
+
+// synced is a log in memory.
+type synced struct {
+	mu sync.Mutex
+	b  strings.Builder
+}
+
+func (s *synced) Write(b []byte) (int, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.b.Write(b)
+}
+
+func (s *synced) String() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.b.String()
+}
+
+// play plays a scenario, on a miniredis of its own or on the stage's
+// redis-server. An error is that it could not be played; what lapse did wrong
+// is in the findings.
+func (st *stage) play(ctx context.Context, s scenario, mini bool) (p *play, err error) {
+	ctx, cancel := context.WithTimeout(ctx, 3*time.Minute)
+	defer cancel()
+	p = &play{scenario: s, prefix: wire.Prefix(fmt.Sprintf("h%d", st.plays.Add(1)))}
+	if p.nc, err = nats.Connect(st.nats); err != nil {
+		return p, err
+	}
+	defer p.nc.Close()
+	if p.js, err = jetstream.New(p.nc); err != nil {
+		return p, err
+	}
+	address := st.redis
+	if mini {
+		if p.mini, err = miniredis.Run(); err != nil {
+			return p, err
+		}
+		defer p.mini.Close()
+		address = p.mini.Addr()
+	}
+	client := redis.NewClient(&redis.Options{Addr: address, MaxRetries: -1, ContextTimeoutEnabled: true})
+	defer client.Close()
+	if p.reader, err = sink.NewReader(client, sink.ReaderOptions{Prefix: p.prefix, Partitions: stagePartitions}); err != nil {
+		return p, err
+	}
+	window := duplicateWindow
+	proc, err := processor.New(p.nc, client, processor.Options{
+		Prefix: p.prefix, Partitions: stagePartitions, DuplicateWindow: &window,
+		Logger: slog.New(slog.NewTextHandler(&p.log, nil)),
+	})
+	if err != nil {
+		return p, err
+	}
+	running, stop := context.WithCancel(ctx)
+	ended := make(chan error, 1)
+	go func() { ended <- proc.Run(running) }()
+	defer func() {
+		stop()
+		if e := <-ended; e != nil {
+			p.finding("the processor ended: %v", e)
+		}
+		if strings.Contains(p.log.String(), "level=ERROR") {
+			p.finding("the processor's log says: %s", p.log.String())
+		}
+		err = errors.Join(err, p.remove(context.WithoutCancel(ctx)))
+	}()
+	if err := harness.Poll(ctx, time.Minute, func(context.Context) error { return proc.Ready() }); err != nil {
+		return p, fmt.Errorf("ready: %w", err)
+	}
+	return p, p.perform(ctx)
+}
+
+func (p *play) perform(ctx context.Context) error {
+	watching, stop := context.WithCancel(ctx)
+	var watcher sync.WaitGroup
+	watcher.Go(func() { p.watch(watching) })
+	err := p.sendAll(ctx)
+	stop()
+	watcher.Wait()
+	if err == nil {
+		err = p.judge(ctx)
+	}
+	if err == nil && p.mini != nil {
+		err = p.deadlines(ctx)
+	}
+	return err
+}
+
+// sendAll sends every line at its time, and collects acknowledgements, stamps
+// and outcomes.
+func (p *play) sendAll(ctx context.Context) error {
+	p.inbox = p.nc.NewInbox()
+	for range p.steps {
+		p.replies = append(p.replies, make(chan wire.Outcome, 1))
+	}
+	sub, err := p.nc.Subscribe(p.inbox+".*", p.reply)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = sub.Unsubscribe() }()
+	p.outcomes = make([]wire.Outcome, len(p.steps))
+	p.last = time.Now()
+	for i := range p.steps {
+		if err := p.send(ctx, i); err != nil {
+			return fmt.Errorf("line %d: %w", i+1, err)
+		}
+	}
+	p.seqs, p.stamps = make([]uint64, len(p.steps)), make([]wire.Time, len(p.steps))
+	for i, st := range p.steps {
+		if st.subject == end {
+			continue
+		}
+		if p.seqs[i], err = p.acked(ctx, i); err != nil {
+			return fmt.Errorf("line %d: %w", i+1, err)
+		}
+		if !p.outcome(i, 30*time.Second) {
+			p.finding("line %d: no outcome", i+1)
+		}
+	}
+	log, err := oracle.Read(ctx, p.js, p.prefix.LogStream(), 1)
+	if err != nil {
+		return err
+	}
+	for i, seq := range p.seqs {
+		if seq > 0 {
+			p.stamps[i] = log[seq-1].At
+		}
+	}
+	return nil
+}
+
+// reply takes an outcome.
+func (p *play) reply(msg *nats.Msg) {
+	line, err := strconv.Atoi(msg.Subject[strings.LastIndexByte(msg.Subject, '.')+1:])
+	var o wire.Outcome
+	if err = errors.Join(err, json.Unmarshal(msg.Data, &o)); err != nil {
+		p.finding("outcome %s on %s: %v", msg.Data, msg.Subject, err)
+		return
+	}
+	select {
+	case p.replies[line-1] <- o:
+	default:
+		p.finding("line %d: a second outcome: %s", line, msg.Data)
+	}
+}
+
+// outcome waits for the outcome of a line, and keeps it.
+func (p *play) outcome(i int, limit time.Duration) bool {
+	if p.outcomes[i].Status != 0 {
+		return true
+	}
+	timer := time.NewTimer(limit)
+	defer timer.Stop()
+	select {
+	case p.outcomes[i] = <-p.replies[i]:
+		return true
+	case <-timer.C:
+		return false
+	}
+}
+
+func (p *play) acked(ctx context.Context, i int) (uint64, error) {
+	select {
+	case ack := <-p.acks[i].Ok():
+		ok := *ack
+		return ok.Sequence, nil
+	case err := <-p.acks[i].Err():
+		return 0, err
+	case <-ctx.Done():
+		return 0, ctx.Err()
+	}
+}
+
+// send waits for the time of a line, and sends it.
+func (p *play) send(ctx context.Context, i int) error {
+	st := p.steps[i]
+	at := p.last
+	if st.of > 0 {
+		at = p.sentAt[st.of-1]
+		if p.outcome(st.of-1, time.Second) && p.outcomes[st.of-1].Ts != 0 {
+			at = time.UnixMilli(int64(p.outcomes[st.of-1].Ts))
+		}
+	}
+	msg := &nats.Msg{Subject: string(p.prefix) + "." + st.subject, Data: []byte(st.body), Header: nats.Header{}}
+	for name, values := range st.header {
+		for _, v := range values {
+			if m := etagPattern.FindStringSubmatch(v); m != nil {
+				line, _ := strconv.Atoi(m[1])
+				seq, err := p.acked(ctx, line-1)
+				if err != nil {
+					return err
+				}
+				p.acks[line-1] = settled(seq)
+				v = strconv.FormatUint(seq, 10)
+			}
+			msg.Header.Add(name, v)
+		}
+	}
+	msg.Header.Set(wire.HeaderReplyTo, fmt.Sprintf("%s.%d", p.inbox, i+1))
+	timer := time.NewTimer(time.Until(at.Add(time.Duration(st.after) * time.Millisecond)))
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	p.last = time.Now()
+	p.sentAt = append(p.sentAt, p.last)
+	if st.subject == end {
+		p.acks = append(p.acks, nil)
+		return nil
+	}
+	ack, err := p.js.PublishMsgAsync(msg)
+	p.acks = append(p.acks, ack)
+	return err
+}
+
+// settledAck is an acknowledgement that was taken already.
+type settledAck struct {
+	jetstream.PubAckFuture
+	ok chan *jetstream.PubAck
+}
+
+func (a settledAck) Ok() <-chan *jetstream.PubAck { return a.ok }
+func (a settledAck) Err() <-chan error            { return nil }
+
+func settled(seq uint64) jetstream.PubAckFuture {
+	const often = 64
+	a := settledAck{ok: make(chan *jetstream.PubAck, often)}
+	for range often {
+		a.ok <- &jetstream.PubAck{Sequence: seq}
+	}
+	return a
+}
+
+// watch reads all the time, and takes note of what is read at or after its deadline.
+func (p *play) watch(ctx context.Context) {
+	ticker := time.NewTicker(10 * time.Millisecond)
+	defer ticker.Stop()
+	for i := 0; ; i++ {
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+		}
+		began := now()
+		page, err := p.reader.List(ctx, collectionName(i%collections), sink.ListOptions{})
+		if err != nil {
+			continue // a reader that is ended, or has nothing to read from yet
+		}
+		p.reads++
+		for _, d := range page.Documents {
+			if d.ExpiresAt != nil && *d.ExpiresAt <= began {
+				p.finding("list at %s returned %s version %s, which expired at %s", began, d.ID, d.Etag, d.ExpiresAt)
+			}
+		}
+		began = now()
+		for _, d := range page.Documents {
+			d, err := p.reader.Get(ctx, collectionName(i%collections), d.ID)
+			if err == nil && d.ExpiresAt != nil && *d.ExpiresAt <= began {
+				p.finding("get at %s returned %s version %s, which expired at %s", began, d.ID, d.Etag, d.ExpiresAt)
+			}
+		}
+	}
+}
+
+// judge holds everything against the oracle: events, reads, outcomes, and what
+// the scenario tells.
+func (p *play) judge(ctx context.Context) error {
+	result, diff, err := oracle.Check(ctx, oracle.Options{
+		NATS: p.nc, Reads: []oracle.Reads{oracle.ByReader(p.reader)}, Limit: 30 * time.Second,
+		Settings: oracle.Settings{Prefix: p.prefix, Partitions: stagePartitions},
+	})
+	p.result = result
+	if err != nil {
+		return fmt.Errorf("oracle: %w", err)
+	}
+	if !diff.Empty() {
+		p.finding("%s", diff)
+	}
+	codes := map[uint64][]int{}
+	for _, r := range result.Model.Rejections {
+		codes[r.Seq] = r.Codes
+	}
+	for i, seq := range p.seqs {
+		if seq == 0 {
+			continue
+		}
+		got, want := p.outcomes[i], result.Model.Outcomes[seq]
+		if allowed, rejected := codes[seq]; rejected {
+			if !slices.Contains(allowed, got.Status) || got.Error == "" || got.Etag != 0 {
+				p.finding("line %d: outcome %+v, want one of %v with a reason", i+1, got, allowed)
+			}
+			continue
+		}
+		if got.Status != want.Status || got.Error != "" {
+			p.finding("line %d: outcome %+v, want %+v", i+1, got, want)
+		}
+		if strings.HasPrefix(p.steps[i].subject, "write.") && got.Status != wire.StatusNoContent &&
+			(got.Etag != want.Etag || got.Ts != want.Ts || (got.ExpiresAt == nil) != (want.ExpiresAt == nil) ||
+				got.ExpiresAt != nil && *got.ExpiresAt != *want.ExpiresAt) {
+			p.finding("line %d: outcome %+v, want %+v", i+1, got, want)
+		}
+	}
+	return nil
+}
+
+// deadlines moves the clock of Redis to just before, at and just after the
+// deadline of each document that is left, and looks whether it can be read.
+func (p *play) deadlines(ctx context.Context) error {
+	live := p.result.Model.Live(now())
+	for name, d := range live {
+		if d.ExpiresAt == nil || *d.ExpiresAt < now()+10_000 {
+			continue // what expires meanwhile has been judged by the real clock
+		}
+		for offset, there := range map[wire.Time]bool{-1: true, 0: false, 1: false} {
+			at := *d.ExpiresAt + offset
+			p.mini.SetTime(time.UnixMilli(int64(at)))
+			_, err := p.reader.Get(ctx, name.Collection, name.ID)
+			if err != nil && !errors.Is(err, sink.ErrNotFound) {
+				return err
+			}
+			if found := err == nil; found != there {
+				p.finding("get %s %d ms from its deadline: found %v, want %v", name, offset, found, there)
+			}
+			count, err := p.reader.Count(ctx, name.Collection)
+			if errors.Is(err, sink.ErrUnavailable) {
+				continue // its index is being built
+			}
+			if err != nil {
+				return err
+			}
+			want := int64(0)
+			for n, other := range live {
+				if n.Collection == name.Collection && (other.ExpiresAt == nil || *other.ExpiresAt > at) {
+					want++
+				}
+			}
+			if count.Live != want {
+				p.finding("count %s at %s: %d live, want %d", name.Collection, at, count.Live, want)
+			}
+		}
+	}
+	return nil
+}
+
+// remove removes what the play leaves on the NATS server.
+func (p *play) remove(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
+	defer cancel()
+	return errors.Join(
+		p.js.DeleteStream(ctx, p.prefix.LogStream()),
+		p.js.DeleteStream(ctx, p.prefix.EventsStream()),
+		p.js.DeleteKeyValue(ctx, p.prefix.CheckpointBucket()),
+	)
+}
