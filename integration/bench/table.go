@@ -1,0 +1,244 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"math"
+	"os"
+	"os/exec"
+	"runtime"
+	"runtime/debug"
+	"slices"
+	"strings"
+	"text/tabwriter"
+	"time"
+)
+
+// figure is what one round says about one line of the table.
+type figure struct {
+	What    string  // of the row
+	Unit    string  // of Lapse and Other
+	Lapse   float64 // lapse's figure
+	Against string  // the other side; "" if there is none
+	Other   float64 // its figure
+	Ratio   float64 // of the two, the way round that the goal has it; 0 if there is no other side
+	Goal    goal
+}
+
+// goal is what a line has to reach.
+type goal struct {
+	Must   float64 // 0: nothing
+	Aim    float64
+	Ratio  bool // the goal is for the ratio, not for lapse's figure
+	AtMost bool // it is reached from above
+}
+
+// times makes the ratio of two rates: how many times lapse's the other's is in.
+func times(f figure) figure { f.Ratio = f.Lapse / f.Other; return f }
+
+// sooner makes the ratio of two times: how many times lapse is sooner.
+func sooner(f figure) figure { f.Ratio = f.Other / f.Lapse; return f }
+
+// line is a line of the table: the medians over all rounds, and the rounds.
+type line struct {
+	Row      string    `json:"row"`
+	What     string    `json:"what"`
+	Unit     string    `json:"unit"`
+	Lapse    float64   `json:"lapse"`
+	Against  string    `json:"against,omitempty"`
+	Other    float64   `json:"other,omitempty"`
+	Ratio    float64   `json:"ratio,omitempty"`
+	Must     string    `json:"must,omitempty"`
+	Aim      string    `json:"aim,omitempty"`
+	Reached  string    `json:"reached,omitempty"` // no, must or aim
+	Lapses   []float64 `json:"lapseRounds"`
+	Others   []float64 `json:"otherRounds,omitempty"`
+	Ratios   []float64 `json:"ratioRounds,omitempty"`
+	goal     goal
+	rowTitle string
+}
+
+// table is everything that is printed.
+type table struct {
+	Date     string            `json:"date"`
+	Machine  string            `json:"machine"`
+	Versions map[string]string `json:"versions"`
+	N        int               `json:"n"`
+	Rounds   int               `json:"rounds"`
+	Body     int               `json:"bodyBytes"`
+	Lines    []*line           `json:"lines"`
+	Notes    []string          `json:"notes,omitempty"`
+	Problems []string          `json:"problems,omitempty"`
+}
+
+func newTable(ctx context.Context, b *bench) *table {
+	t := &table{Date: time.Now().UTC().Format(time.DateOnly), N: b.n, Rounds: b.rounds, Body: b.body,
+		Machine:  fmt.Sprintf("%d × %s, %s/%s", runtime.NumCPU(), cpuModel(), runtime.GOOS, runtime.GOARCH),
+		Versions: map[string]string{"go": runtime.Version()},
+	}
+	if out, err := exec.CommandContext(ctx, "redis-server", "--version").Output(); err == nil {
+		if fields := strings.Fields(string(out)); len(fields) > 2 {
+			t.Versions["redis"] = strings.TrimPrefix(fields[2], "v=")
+		}
+	}
+	if info, ok := debug.ReadBuildInfo(); ok {
+		for _, d := range info.Deps {
+			switch d.Path {
+			case "github.com/nats-io/nats-server/v2", "github.com/nats-io/nats.go", "github.com/redis/go-redis/v9", "github.com/alicebob/miniredis/v2":
+				name := strings.TrimSuffix(strings.TrimSuffix(d.Path, "/v2"), "/v9")
+				t.Versions[name[strings.LastIndexByte(name, '/')+1:]] = d.Version
+			}
+		}
+	}
+	return t
+}
+
+func cpuModel() string {
+	b, err := os.ReadFile("/proc/cpuinfo")
+	if err == nil {
+		for l := range strings.Lines(string(b)) {
+			if k, v, ok := strings.Cut(l, ":"); ok && strings.TrimSpace(k) == "model name" {
+				return strings.TrimSpace(v)
+			}
+		}
+	}
+	return "CPU"
+}
+
+// add adds the figures of one round.
+func (t *table) add(r row, figures []figure) {
+	for _, f := range figures {
+		i := slices.IndexFunc(t.Lines, func(l *line) bool {
+			return l.Row == r.name && l.What == f.What && l.Against == f.Against
+		})
+		if i < 0 {
+			i = len(t.Lines)
+			t.Lines = append(t.Lines, &line{Row: r.name, What: f.What, Unit: f.Unit, Against: f.Against, goal: f.Goal, rowTitle: r.title})
+		}
+		l := t.Lines[i]
+		l.Lapses = append(l.Lapses, f.Lapse)
+		if f.Against != "" {
+			l.Others = append(l.Others, f.Other)
+		}
+		if f.Ratio != 0 {
+			l.Ratios = append(l.Ratios, f.Ratio)
+		}
+	}
+}
+
+// finish takes the medians, and judges them.
+func (t *table) finish(b *bench) {
+	t.Notes, t.Problems = b.notes, b.problems
+	for _, l := range t.Lines {
+		l.Lapse, l.Other, l.Ratio = median(l.Lapses), median(l.Others), median(l.Ratios)
+		l.judge()
+	}
+}
+
+// judge says what the line has reached.
+func (l *line) judge() {
+	sign, unit, v := "≥", l.Unit, l.Lapse
+	if l.goal.AtMost {
+		sign = "≤"
+	}
+	if l.goal.Ratio {
+		unit, v = "×", l.Ratio
+	}
+	reaches := func(limit float64) bool {
+		if l.goal.AtMost {
+			return v <= limit
+		}
+		return v >= limit
+	}
+	say := func(limit float64) string { return fmt.Sprintf("%s %s %s", sign, number(limit), unit) }
+	if l.goal.Must != 0 {
+		l.Must, l.Reached = say(l.goal.Must), "no"
+		if reaches(l.goal.Must) {
+			l.Reached = "must"
+		}
+	}
+	if l.goal.Aim != 0 {
+		l.Aim = say(l.goal.Aim)
+		if reaches(l.goal.Aim) {
+			l.Reached = "aim"
+		}
+	}
+}
+
+func (t *table) writeJSON(w io.Writer) error {
+	e := json.NewEncoder(w)
+	e.SetIndent("", "  ")
+	return e.Encode(t)
+}
+
+// write writes the table as Markdown that reads well as it is.
+func (t *table) write(w io.Writer) error {
+	versions := make([]string, 0, len(t.Versions))
+	for name, v := range t.Versions {
+		versions = append(versions, name+" "+v)
+	}
+	slices.Sort(versions)
+	fmt.Fprintf(w, "%s; %s; %s\n%d documents, bodies of %d bytes, medians of %d rounds\n\n",
+		t.Date, t.Machine, strings.Join(versions, ", "), t.N, t.Body, t.Rounds)
+	tw := tabwriter.NewWriter(w, 0, 0, 1, ' ', 0)
+	fmt.Fprintln(tw, "| row\t| what\t| lapse\t| against\t| its figure\t| ratio\t| must\t| aim\t| reached\t|")
+	fmt.Fprintln(tw, "|---\t|---\t|---\t|---\t|---\t|---\t|---\t|---\t|---\t|")
+	last := ""
+	for _, l := range t.Lines {
+		title := l.rowTitle
+		if title == last {
+			title = ""
+		}
+		last = l.rowTitle
+		other, ratio := "", ""
+		if l.Against != "" {
+			other = number(l.Other) + " " + l.Unit
+		}
+		if l.Ratio != 0 {
+			ratio = number(l.Ratio) + " ×"
+		}
+		fmt.Fprintf(tw, "| %s\t| %s\t| %s %s\t| %s\t| %s\t| %s\t| %s\t| %s\t| %s\t|\n",
+			title, l.What, number(l.Lapse), l.Unit, l.Against, other, ratio, l.Must, l.Aim, l.Reached)
+	}
+	if err := tw.Flush(); err != nil {
+		return err
+	}
+	for _, p := range t.Problems {
+		fmt.Fprintln(w, "WRONG:", p)
+	}
+	_, err := fmt.Fprintln(w)
+	return err
+}
+
+// number writes a figure with three significant digits, or all before the point.
+func number(v float64) string {
+	switch a := math.Abs(v); {
+	case v == 0:
+		return "0"
+	case a >= 1000:
+		s := fmt.Sprintf("%.0f", v)
+		for i := len(s) - 3; i > 0; i -= 3 {
+			s = s[:i] + "," + s[i:]
+		}
+		return s
+	case a >= 100:
+		return fmt.Sprintf("%.0f", v)
+	case a >= 10:
+		return fmt.Sprintf("%.1f", v)
+	default:
+		return fmt.Sprintf("%.2f", v)
+	}
+}
+
+func median(v []float64) float64 {
+	if len(v) == 0 {
+		return 0
+	}
+	s := slices.Sorted(slices.Values(v))
+	if len(s)%2 == 1 {
+		return s[len(s)/2]
+	}
+	return (s[len(s)/2-1] + s[len(s)/2]) / 2
+}
