@@ -99,7 +99,7 @@ func (p *partition) noteChanges(c sink.CollectionChanges) {
 // after is what a committed step leaves to do: forget its messages, tell who asked,
 // and count.
 func (p *partition) after(messages []*message, d *decision) {
-	p.pending = p.pending[len(messages):]
+	p.pending, p.base = p.pending[len(messages):], p.offset
 	if len(p.pending) == 0 {
 		p.pending = nil // let go of what they held
 	}

@@ -94,7 +94,7 @@ func (c *consumer) runOnce(ctx context.Context) error {
 		c.position.Store(start)
 		c.handedOn()
 	}
-	messages, err := ordered.Messages(jetstream.PullMaxMessagesWithBytesLimit(pullMessages, pullBytes))
+	messages, err := ordered.Messages(jetstream.PullMaxMessages(pullMessages))
 	if err != nil {
 		return fmt.Errorf("consume the log: %w", err)
 	}

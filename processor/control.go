@@ -53,7 +53,7 @@ func (p *partition) control(ctx context.Context, m *message) error {
 	if rejected == nil {
 		p.reconfigure(m, current, next)
 	}
-	p.pending = p.pending[1:]
+	p.pending, p.base = p.pending[1:], m.seq
 	p.outcomes.sendWhenAll(p.said.checkpoint, d.outcomes)
 	if p.id == 0 {
 		p.metrics.applied.Add(float64(1 - d.rejections))

@@ -43,6 +43,7 @@ type partition struct {
 	steps     uint64
 
 	pending   []*message // taken from the inbox, to be applied
+	base      uint64     // of the log: pending and inbox have all that comes after it
 	said      said
 	verified  int // of the collections, in turn
 	names     []string
@@ -190,6 +191,9 @@ func (p *partition) runOnce(ctx context.Context) (worked bool, err error) {
 	}
 	position := p.position()
 	p.pending = p.inbox.take(p.pending)
+	for len(p.pending) > 0 && p.pending[0].seq <= p.offset {
+		p.pending = p.pending[1:] // another owner has applied it
+	}
 	if len(p.pending) > 0 {
 		if err := p.applyNext(ctx); err != nil {
 			return false, err
@@ -227,7 +231,7 @@ func (p *partition) advance(offset uint64) {
 	if offset > p.said.upTo {
 		p.said.pass(p.watermark)
 	}
-	p.offset = offset
+	p.offset, p.base = offset, offset
 	p.reached(offset)
 }
 

@@ -24,8 +24,7 @@ import (
 const (
 	inboxMessages = 4096    // read ahead of what is applied, per partition
 	inboxBytes    = 8 << 20 // likewise
-	pullMessages  = 2048    // read ahead of what is handed out
-	pullBytes     = 8 << 20 // likewise
+	pullMessages  = 1024    // read ahead of what is handed out
 
 	batchMessages = 512     // applied in one step
 	batchBytes    = 4 << 20 // likewise

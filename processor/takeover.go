@@ -129,7 +129,7 @@ func (p *partition) lacks(state sink.State, checkpoint Checkpoint, last uint64) 
 // resume goes on from a state. What was read of the log is kept if the state is
 // not older than where the reading began; else the log is read again.
 func (p *partition) resume(state sink.State, version string, rebuild uint64) {
-	older := !p.everTaken || state.Offset < p.committed
+	older := !p.everTaken || state.Offset < p.base
 	p.version, p.committed, p.offset = version, state.Offset, state.Offset
 	p.stamped, p.watermark, p.rebuild = state.Watermark, state.Watermark, rebuild
 	p.configs = make(map[string]*collection, len(state.Configs))
@@ -140,13 +140,14 @@ func (p *partition) resume(state sink.State, version string, rebuild uint64) {
 	for name, config := range state.Configs {
 		p.collection(name).config = config
 	}
-	p.pending = slices.DeleteFunc(p.pending, func(m *message) bool { return older || m.seq <= state.Offset })
 	if older {
+		p.pending = nil
+		p.base = state.Offset
 		p.inbox.rewind(state.Offset)
 		p.consumer.rewind()
 	}
-	if rebuild != 0 {
-		p.logger.Info("the partition is being rebuilt from the log", slog.Uint64("from", state.Offset), slog.Uint64("to", rebuild))
+	if rebuild != 0 && p.everTaken { // at the start it is no news
+		p.logger.Warn("the partition is being rebuilt from the log", slog.Uint64("from", state.Offset), slog.Uint64("to", rebuild))
 	}
 	p.taken, p.everTaken, p.heartbeat = true, true, time.Now()
 	p.lacking.Store(rebuild)

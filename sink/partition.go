@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -56,6 +57,9 @@ func (p *Partition) Load(ctx context.Context) (State, error) {
 		return State{}, nil
 	}
 	s, err := p.parseState(fields)
+	if errors.Is(err, ErrDamaged) {
+		return State{}, err
+	}
 	if err != nil {
 		return State{}, fmt.Errorf("%w: key %s: %w", ErrForeign, p.keys.state(), err)
 	}
@@ -92,6 +96,9 @@ func (p *Partition) parseState(fields map[string]string) (s State, err error) {
 			return s, err
 		}
 	}
+	if s.Rebuild == clearing {
+		return s, fmt.Errorf("%w: its removal was begun and not ended", ErrDamaged)
+	}
 	for f := range fields {
 		if name, ok := strings.CutPrefix(f, sizePrefix); ok {
 			s.Collections = append(s.Collections, name)
@@ -123,7 +130,7 @@ func (p *Partition) Take(ctx context.Context, s State, version string, rebuild u
 // the collections has not the documents or the index that it was left with, and
 // ErrForeign if one of its keys is of another type.
 func (p *Partition) Verify(ctx context.Context, version string, collections []string) error {
-	keys := []string{p.keys.state()}
+	keys := []string{p.keys.state(), p.keys.config()}
 	args := make([]any, 0, len(collections))
 	for _, c := range collections {
 		keys = append(keys, p.keys.docs(c), p.keys.inherit(c), p.keys.own(c))
@@ -138,7 +145,11 @@ func (p *Partition) Verify(ctx context.Context, version string, collections []st
 		case -1:
 			err = fmt.Errorf("%w: key %s is of another type", ErrForeign, keys[r.int(2)-1])
 		case -2:
-			err = fmt.Errorf("%w: collection %s has not the documents or the index that it was left with", ErrDamaged, collections[r.int(2)-1])
+			lost := "configurations are lost"
+			if n := r.int(2); n > 0 {
+				lost = lostText(collections[n-1])
+			}
+			err = fmt.Errorf("%w: %s", ErrDamaged, lost)
 		}
 	}
 	if err != nil {
@@ -157,11 +168,34 @@ func (p *Partition) Leftovers(ctx context.Context) ([]string, error) {
 	return found, err
 }
 
-// Clear removes everything that is stored of a partition.
+// clearing is the rebuild of a partition that is being removed: it lacks all.
+const clearing = math.MaxUint64
+
+// Clear removes everything that is stored of a partition. The state goes last, and
+// says meanwhile that the partition is not fit to be read or to be gone on from.
 func (p *Partition) Clear(ctx context.Context) error {
-	return p.eachKey(ctx, func(keys []string) error {
+	state := p.keys.state()
+	if there, err := p.client.HExists(ctx, state, "version").Result(); err != nil {
+		return fmt.Errorf("clear partition %d: %w", p.id, err)
+	} else if there {
+		if err := p.client.HSet(ctx, state, "rebuild", strconv.FormatUint(clearing, 10)).Err(); err != nil {
+			return fmt.Errorf("clear partition %d: %w", p.id, err)
+		}
+	}
+	err := p.eachKey(ctx, func(keys []string) error {
+		keys = slices.DeleteFunc(keys, func(k string) bool { return k == state })
+		if len(keys) == 0 {
+			return nil
+		}
 		return p.client.Unlink(ctx, keys...).Err()
 	})
+	if err == nil {
+		err = p.client.Unlink(ctx, state).Err()
+	}
+	if err != nil {
+		return fmt.Errorf("clear partition %d: %w", p.id, err)
+	}
+	return nil
 }
 
 // eachKey finds the keys of the partition, whatever its state says.

@@ -127,6 +127,9 @@ func (r *Reader) head(p int, collection string, v reply) (head, error) {
 	if docs, _, _ := strings.Cut(h.size, " "); docs != strconv.FormatInt(h.docs, 10) {
 		return head{}, unavailable("has lost documents of collection " + collection)
 	}
+	if state.int(8) != v.int(4) {
+		return head{}, unavailable("has lost configurations")
+	}
 	h.now = max(clock.int(0)*1000+clock.int(1)/1000, state.int(5))
 	var err error
 	h.config, err = r.config(h.raw)

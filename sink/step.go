@@ -213,8 +213,16 @@ func (p *Partition) Commit(ctx context.Context, pr Progress, configs []ConfigCha
 	case -1:
 		return fmt.Errorf("commit partition %d: %w: key %s is of another type", p.id, ErrForeign, keys[r.int(1)-1])
 	default:
-		return fmt.Errorf("commit partition %d: %w: collection %s has not the documents or the index that it was left with", p.id, ErrDamaged, changes[r.int(1)-1].Collection)
+		lost := "configurations are lost"
+		if n := r.int(1); n > 0 {
+			lost = lostText(changes[n-1].Collection)
+		}
+		return fmt.Errorf("commit partition %d: %w: %s", p.id, ErrDamaged, lost)
 	}
+}
+
+func lostText(collection string) string {
+	return "collection " + collection + " has not the documents or the index that it was left with"
 }
 
 // append encodes the changes as commit.lua takes them.

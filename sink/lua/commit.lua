@@ -11,7 +11,8 @@
 --         inherit added (score, id), own added (score, id),
 --         ids removed from the documents, from inherit, from own
 -- Returns  {1} done; {0} the version is another; {-1, n} the n-th key is not of
---          its type; {-2, n} the n-th collection is not as it was left.
+--          its type; {-2, n} the n-th collection, or with 0 the configuration, is
+--          not as it was left.
 local state, config = KEYS[1], KEYS[2]
 local expected, version, offset, watermark, rebuild = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
 
@@ -30,6 +31,9 @@ end
 local t = kind(config)
 if t ~= 'none' and t ~= 'hash' then
 	return {-1, 2}
+end
+if redis.call('HLEN', config) ~= tonumber(redis.call('HGET', state, 'configs') or 0) then
+	return {-2, 0}
 end
 local at = 7 + 2 * tonumber(ARGV[6])
 local plan = {}
@@ -69,6 +73,9 @@ for i = 7, 6 + 2 * tonumber(ARGV[6]), 2 do
 	else
 		redis.call('HSET', config, ARGV[i], ARGV[i + 1])
 	end
+end
+if ARGV[6] ~= '0' then
+	redis.call('HSET', state, 'configs', redis.call('HLEN', config))
 end
 
 local function chunked(command, key, span)

@@ -8,9 +8,10 @@ local state, config, docs = KEYS[1], KEYS[2], KEYS[3]
 local collection, n = ARGV[1], tonumber(ARGV[2])
 local head = {
 	redis.call('TIME'),
-	redis.call('HMGET', state, 'version', 'format', 'partitions', 'log', 'offset', 'watermark', 'rebuild', 'size:' .. collection),
+	redis.call('HMGET', state, 'version', 'format', 'partitions', 'log', 'offset', 'watermark', 'rebuild', 'size:' .. collection, 'configs'),
 	redis.call('HGET', config, collection),
 	redis.call('HLEN', docs),
+	redis.call('HLEN', config),
 }
 local counts = {}
 for i = 1, n do

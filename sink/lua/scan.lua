@@ -8,9 +8,10 @@ local state, config, docs = KEYS[1], KEYS[2], KEYS[3]
 local collection, cursor, count, whole = ARGV[1], ARGV[2], ARGV[3], ARGV[4] == '1'
 local head = {
 	redis.call('TIME'),
-	redis.call('HMGET', state, 'version', 'format', 'partitions', 'log', 'offset', 'watermark', 'rebuild', 'size:' .. collection),
+	redis.call('HMGET', state, 'version', 'format', 'partitions', 'log', 'offset', 'watermark', 'rebuild', 'size:' .. collection, 'configs'),
 	redis.call('HGET', config, collection),
 	redis.call('HLEN', docs),
+	redis.call('HLEN', config),
 }
 local info = redis.pcall('INFO', 'server')
 local server = type(info) == 'string' and string.match(info, 'run_id:(%w+)') or ''

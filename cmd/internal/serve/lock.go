@@ -1,0 +1,35 @@
+package serve
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+)
+
+// lockFile is the file in the data directory whose lock says that a process has
+// the directory. The system releases the lock when the process ends, however it
+// ends; the file stays.
+const lockFile = "lapse.lock"
+
+var errLocked = errors.New("locked by another process")
+
+// lockData makes the data directory, if it is not there, and takes it for this
+// process.
+func lockData(dir string) (release func() error, err error) {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, fmt.Errorf("--data %s: %w", dir, err)
+	}
+	f, err := os.OpenFile(filepath.Join(dir, lockFile), os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("--data %s: %w", dir, err)
+	}
+	if err := lock(f); err != nil {
+		_ = f.Close()
+		if errors.Is(err, errLocked) {
+			return nil, fmt.Errorf("--data %s: another lapse serve is using it: give each process a directory of its own, or let them share servers with --nats and --redis", dir)
+		}
+		return nil, fmt.Errorf("--data %s: lock: %w", dir, err)
+	}
+	return f.Close, nil
+}

@@ -1,0 +1,112 @@
+package serve
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"path/filepath"
+	"strconv"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+)
+
+// natsServer is a NATS server in this process, with JetStream on disk. Any
+// client can connect to it.
+type natsServer struct {
+	*server.Server
+	URL string
+}
+
+// startNATS runs a server until its stop. It returns when the server takes
+// connections; with a large log on disk that can take a while.
+func startNATS(ctx context.Context, opts Options) (*natsServer, error) {
+	host, portText, err := net.SplitHostPort(opts.NATSListen)
+	if err != nil {
+		return nil, fmt.Errorf("--nats-listen %s: %w", opts.NATSListen, err)
+	}
+	port, err := net.LookupPort("tcp", portText)
+	if err != nil {
+		return nil, fmt.Errorf("--nats-listen %s: %w", opts.NATSListen, err)
+	}
+	if port == 0 {
+		port = server.RANDOM_PORT
+	}
+	srv, err := server.NewServer(&server.Options{
+		ServerName:             "lapse",
+		Host:                   host,
+		Port:                   port,
+		JetStream:              true,
+		DisableJetStreamBanner: true,
+		StoreDir:               filepath.Join(opts.Data, "nats"),
+		SyncInterval:           opts.NATSSync,
+		SyncAlways:             opts.NATSSync == 0,
+		NoSigs:                 true, // they are for this process to handle
+	})
+	if err != nil {
+		return nil, fmt.Errorf("embedded NATS server: %w", err)
+	}
+	fatal := make(chan string, 1)
+	srv.SetLoggerV2(natsLog{opts.Logger, fatal}, false, false, false)
+
+	go srv.Start()
+	s := &natsServer{Server: srv}
+	for !srv.ReadyForConnections(50 * time.Millisecond) {
+		select {
+		case reason := <-fatal:
+			s.stop()
+			return nil, errors.New("embedded NATS server: " + reason)
+		case <-ctx.Done():
+			s.stop()
+			return nil, ctx.Err()
+		default:
+		}
+	}
+	s.URL = "nats://" + net.JoinHostPort(hostOf(host, srv.Addr()), strconv.Itoa(srv.Addr().(*net.TCPAddr).Port))
+	return s, nil
+}
+
+// hostOf keeps the name of a host as it was given.
+func hostOf(host string, addr net.Addr) string {
+	if host != "" {
+		return host
+	}
+	return addr.(*net.TCPAddr).IP.String()
+}
+
+// stop ends the server and waits until its store is closed.
+func (s *natsServer) stop() {
+	s.Shutdown()
+	s.WaitForShutdown()
+}
+
+// natsLog takes the server's log: what it warns of, and what ends it.
+type natsLog struct {
+	log   *slog.Logger
+	fatal chan string // the first
+}
+
+func (l natsLog) Noticef(format string, v ...any) {
+	l.log.Debug("embedded NATS server", slog.String("message", fmt.Sprintf(format, v...)))
+}
+
+func (l natsLog) Warnf(format string, v ...any) {
+	l.log.Warn("embedded NATS server", slog.String("message", fmt.Sprintf(format, v...)))
+}
+
+func (l natsLog) Errorf(format string, v ...any) {
+	l.log.Error("embedded NATS server", slog.String("message", fmt.Sprintf(format, v...)))
+}
+
+func (l natsLog) Fatalf(format string, v ...any) {
+	select {
+	case l.fatal <- fmt.Sprintf(format, v...):
+	default:
+		l.Errorf(format, v...)
+	}
+}
+
+func (natsLog) Debugf(string, ...any) {}
+func (natsLog) Tracef(string, ...any) {}

@@ -1,0 +1,280 @@
+package serve
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/redis/go-redis/v9"
+	"go.uber.org/goleak"
+)
+
+const limit = 20 * time.Second // on every wait
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+func options(t *testing.T) Options {
+	return Options{
+		Logger:     slog.New(slog.NewTextHandler(t.Output(), nil)),
+		NATSListen: "127.0.0.1:0", RedisListen: "127.0.0.1:0", HTTPListen: "127.0.0.1:0",
+		NATSSync: time.Second, Data: t.TempDir(),
+	}
+}
+
+func wantError(t *testing.T, err error, parts ...string) {
+	t.Helper()
+	for _, part := range parts {
+		if err == nil || !strings.Contains(err.Error(), part) {
+			t.Errorf("error %v: want it to say %q", err, part)
+		}
+	}
+}
+
+func TestTakenPorts(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = l.Close() }()
+	taken := l.Addr().String()
+
+	for flag, set := range map[string]func(*Options){
+		"--http-listen":  func(o *Options) { o.HTTPListen = taken },
+		"--nats-listen":  func(o *Options) { o.NATSListen = taken },
+		"--redis-listen": func(o *Options) { o.RedisListen = taken },
+	} {
+		opts := options(t)
+		opts.Data = filepath.Join(opts.Data, "data")
+		set(&opts)
+		wantError(t, Run(t.Context(), opts), flag+" "+taken, "the port is taken")
+		if _, err := os.Stat(opts.Data); !errors.Is(err, os.ErrNotExist) {
+			t.Errorf("%s: the data directory was made before the port was known to be free", flag)
+		}
+	}
+
+	free, err := listen("--x", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	same := free.Addr().String()
+	if err := free.Close(); err != nil {
+		t.Fatal(err)
+	}
+	err = checkPorts(Options{NATSListen: same, RedisListen: same})
+	wantError(t, err, "--redis-listen "+same, "the port is taken")
+	if err := checkPorts(Options{NATS: "nats://x", NATSListen: taken, RedisListen: "127.0.0.1:0"}); err != nil {
+		t.Errorf("the port of a server that is not embedded was looked at: %v", err)
+	}
+}
+
+func TestTheDataDirectoryHasOneUser(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "a", "b")
+	release, err := lockData(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = lockData(dir)
+	wantError(t, err, "--data "+dir, "another lapse serve is using it")
+	if err := release(); err != nil {
+		t.Fatal(err)
+	}
+	release, err = lockData(dir)
+	if err != nil {
+		t.Fatalf("after its release: %v", err)
+	}
+	if err := release(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestTheEmbeddedServersServe(t *testing.T) {
+	opts := options(t)
+	for range 2 { // the second time it finds what the first left on disk
+		p := &process{opts: opts}
+		if err := p.open(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		js, err := jetstream.New(p.log.nats)
+		if err != nil {
+			t.Fatal(err)
+		}
+		stream, err := js.CreateOrUpdateStream(t.Context(), jetstream.StreamConfig{Name: "S", Subjects: []string{"s"}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		before := stream.CachedInfo().State.Msgs
+		ack, err := js.Publish(t.Context(), "s", nil)
+		if err != nil || ack.Sequence != before+1 {
+			t.Fatalf("sequence %d after %d messages: %v", ack.Sequence, before, err)
+		}
+		if err := p.reads.redis.Set(t.Context(), "k", "v", 0).Err(); err != nil {
+			t.Fatal(err)
+		}
+		// Others connect by what the process says of itself.
+		other, err := connectNATS(Options{NATS: p.at.NATS, Logger: opts.Logger}, nil, "other")
+		if err != nil {
+			t.Fatal(err)
+		}
+		other.Close()
+		client, err := connectRedis(t.Context(), p.at.Redis, 1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := client.Get(t.Context(), "k").Val(); got != "v" {
+			t.Errorf("got %q", got)
+		}
+		if err := errors.Join(client.Close(), p.close()); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func TestAPublishFailsWhileDisconnected(t *testing.T) {
+	opts := options(t)
+	srv, err := startNATS(t.Context(), opts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	nc, err := connectNATS(Options{NATS: srv.URL, Logger: opts.Logger}, nil, "test")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer nc.Close()
+	srv.stop()
+	for deadline := time.Now().Add(limit); nc.IsConnected(); {
+		if time.Now().After(deadline) {
+			t.Fatal("the end of the server is not noticed")
+		}
+		_ = nc.FlushTimeout(10 * time.Millisecond)
+	}
+	if err := nc.Publish("x", nil); err == nil {
+		t.Error("a message was buffered, to be sent some time later")
+	}
+}
+
+func TestAnEmbeddedServerThatCannotStart(t *testing.T) {
+	opts := options(t)
+	if err := os.WriteFile(filepath.Join(opts.Data, "nats"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	err := Run(t.Context(), opts)
+	wantError(t, err, "embedded NATS server: ")
+}
+
+func TestStopWhileStarting(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := Run(ctx, options(t)); err != nil {
+		t.Errorf("told to stop: %v", err)
+	}
+}
+
+func TestParseRedis(t *testing.T) {
+	for _, c := range []struct {
+		url     string
+		server  string   // or
+		cluster []string // addresses
+		tls     bool
+	}{
+		{url: "redis://h:1", server: "h:1"},
+		{url: "redis://u:p@h:1/3", server: "h:1"},
+		{url: "redis://h:1?cluster=false", server: "h:1"},
+		{url: "rediss://h:1", server: "h:1", tls: true},
+		{url: "redis://h:1?cluster=true", cluster: []string{"h:1"}},
+		{url: "redis://u:p@h:1,redis://i:2,redis://j:3", cluster: []string{"h:1", "i:2", "j:3"}},
+		{url: "rediss://h:1?cluster=1,rediss://i:2", cluster: []string{"h:1", "i:2"}, tls: true},
+	} {
+		got, err := parseRedis(c.url)
+		if err != nil {
+			t.Errorf("%s: %v", c.url, err)
+			continue
+		}
+		client := got.client(7)
+		switch o := client.(type) {
+		case *redis.Client:
+			if opts := o.Options(); opts.Addr != c.server || (opts.TLSConfig != nil) != c.tls || opts.PoolSize != 7 {
+				t.Errorf("%s: %+v", c.url, opts)
+			}
+			if opts := o.Options(); opts.MaxRetries != 0 || !opts.ContextTimeoutEnabled { // -1 is none, which is 0 inside
+				t.Errorf("%s: %d retries, deadlines %t", c.url, opts.MaxRetries, opts.ContextTimeoutEnabled)
+			}
+		case *redis.ClusterClient:
+			if diff := cmp.Diff(c.cluster, o.Options().Addrs); diff != "" || (o.Options().TLSConfig != nil) != c.tls {
+				t.Errorf("%s: (-want +got):\n%s", c.url, diff)
+			}
+			if opts := o.Options(); opts.MaxRetries > 0 || !opts.ContextTimeoutEnabled {
+				t.Errorf("%s: %d retries, deadlines %t", c.url, opts.MaxRetries, opts.ContextTimeoutEnabled)
+			}
+		}
+		if err := client.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+	for _, url := range []string{
+		"h:1", "http://h:1", "redis://u:secret@h:x", "redis://h:1?cluster=maybe", "redis://h:1?cluster=false,redis://i:2",
+		"redis://h:1,i:2", "redis://h:1,rediss://i:2", "redis://h:1,", "redis://:secret@h:1?retries=3",
+	} {
+		_, err := parseRedis(url)
+		wantError(t, err, "--redis ", "allowed is redis://")
+		if strings.Contains(err.Error(), "secret") {
+			t.Errorf("%s: the password is in the error: %v", url, err)
+		}
+	}
+}
+
+func TestHTTP(t *testing.T) {
+	ready := errors.New("partition 3 lags by 12 messages")
+	srv := httptest.NewServer(handler(func() error { return ready }, newRegistry()))
+	defer srv.Close()
+	get := func(path string, status int, part string) {
+		t.Helper()
+		resp, err := srv.Client().Get(srv.URL + path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var body bytes.Buffer
+		_, _ = body.ReadFrom(resp.Body)
+		_ = resp.Body.Close()
+		if resp.StatusCode != status || !strings.Contains(body.String(), part) {
+			t.Errorf("%s: %s\n%s", path, resp.Status, body.String())
+		}
+	}
+	get("/healthz", http.StatusOK, "ok")
+	get("/readyz", http.StatusServiceUnavailable, "partition 3 lags by 12 messages")
+	ready = nil
+	get("/readyz", http.StatusOK, "ready")
+	get("/metrics", http.StatusOK, "go_goroutines")
+	get("/metrics", http.StatusOK, "process_open_fds")
+	get("/else", http.StatusNotFound, "")
+}
+
+func TestReadyFile(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "ready")
+	at := addresses{NATS: "nats://127.0.0.1:1", Redis: "redis://127.0.0.1:2", HTTP: "http://127.0.0.1:3"}
+	if err := writeReadyFile(path, at); err != nil {
+		t.Fatal(err)
+	}
+	content, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const want = `{"nats":"nats://127.0.0.1:1","redis":"redis://127.0.0.1:2","http":"http://127.0.0.1:3"}` + "\n"
+	if diff := cmp.Diff(want, string(content)); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	if others, _ := filepath.Glob(path + ".*"); len(others) > 0 {
+		t.Errorf("left behind: %v", others)
+	}
+	wantError(t, writeReadyFile(filepath.Join(path, "no"), at), "--ready-file")
+}

@@ -1,0 +1,146 @@
+package integration
+
+import (
+	"bytes"
+	"testing"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/seed18712806/lapse/integration/harness"
+	"github.com/seed18712806/lapse/sink/wire"
+)
+
+// A lapse that is killed again and again in the middle of its work applies each
+// write once: a create that was applied twice would be rejected the second
+// time, one that was left out would be missing.
+//
+// It fails if the offset is committed apart from the effects, or before them;
+// if what a predecessor has published is published again at a takeover (leave
+// out the look-up: the duplicate window is 100 ms here); if outputs are
+// published after the commit.
+func TestG1_KilledAgainAndAgain(t *testing.T) {
+	t.Parallel()
+	w := external(t, harness.RedisOptions{})
+	l := startLoad(t, w.Client, 1)
+	for range 6 {
+		l.wait(t, 300)
+		w.lapse.Kill()
+		l.wait(t, 30)
+		w.lapse.Start()
+	}
+	l.end()
+	w.verify()
+	l.verifyStored(t, w.Log())
+}
+
+// Two processes, each of which takes itself for the owner of everything, harm
+// nothing: the fence lets one commit of two pass.
+//
+// It fails if the commit script does not compare the version; if the loser does
+// not read again what the winner has changed; if ids of outputs are not
+// determined by the log.
+func TestG1_TwoProcessesAtOnce(t *testing.T) {
+	t.Parallel()
+	w := inProcess(t)
+	l := startLoad(t, w.Client, 2)
+	for range 4 {
+		other := harness.LaunchProcessor(t, w.nats.URL(), w.redis.Address(), w.opts)
+		l.wait(t, 500) // while they take the partitions from each other
+		w.stopProcessor()
+		w.proc = other
+	}
+	l.end()
+	w.proc.WaitReady()
+	w.verify()
+	l.verifyStored(t, w.Log())
+}
+
+// A process that stands still, in the middle of its work, while another does
+// it, wakes up with what is no longer so and harms nothing.
+//
+// It fails if a commit is not fenced; if a process that was paused publishes
+// what it had decided without looking at the version again.
+func TestG1_WakesUpStale(t *testing.T) {
+	t.Parallel()
+	w := external(t, harness.RedisOptions{})
+	l := startLoad(t, w.Client, 3)
+	for range 3 {
+		l.wait(t, 300)
+		w.lapse.Stop()
+		other := harness.StartProcessor(t, w.nats.URL(), w.redis.Address(), w.opts)
+		l.wait(t, 300)
+		w.lapse.Continue()
+		l.wait(t, 100)
+		if err := other.Stop(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	l.end()
+	w.lapse.Ready()
+	w.verify()
+}
+
+// A commit whose answer is lost has taken effect, and does so once.
+//
+// It fails if the client repeats a script after a network error, or the
+// processor does without that the fence would stop it.
+func TestG1_AnswerOfACommitIsLost(t *testing.T) {
+	t.Parallel()
+	w := servers(t, harness.RedisOptions{})
+	proxy := harness.NewProxy(t, w.redis.Address())
+	w.proc = harness.StartProcessor(t, w.nats.URL(), proxy.Address(), w.opts)
+	l := startLoad(t, w.Client, 4)
+	script := func(request []byte) bool { return bytes.Contains(bytes.ToLower(request), []byte("evalsha")) }
+	for i := range 20 {
+		sprung := proxy.CutReply(script, i%4)
+		l.wait(t, 30)
+		select {
+		case <-sprung:
+		case <-t.Context().Done():
+		}
+	}
+	l.end()
+	w.verify()
+}
+
+// Operations give the outcomes that the contract says, in log order: each is
+// decided on what the one before has left.
+//
+// It fails if messages of one batch do not see each other's effects; if they
+// are decided in another order than the log's.
+func TestG1_OutcomesFollowTheLog(t *testing.T) {
+	t.Parallel()
+	w := inProcess(t)
+	v1 := w.Want(201, wire.Create, "c", "a/ü", `{"id":"a/ü","n":1}`)
+	w.Want(409, wire.Create, "c", "a/ü", `{}`)
+	w.Want(412, wire.Upsert, "c", "a/ü", `{}`, wire.HeaderIfMatch, "99999")
+	v2 := w.Want(200, wire.Patch, "c", "a/ü", `{"n":null,"m":{"x":1,"y":null}}`, wire.HeaderIfMatch, v1.Etag.String())
+	w.Want(412, wire.Delete, "c", "a/ü", ``, wire.HeaderIfMatch, v1.Etag.String())
+	v3 := w.Want(200, wire.Touch, "c", "a/ü", ``, wire.HeaderIfMatch, "*")
+	if v3.Etag <= v2.Etag || v3.Ts < v2.Ts {
+		t.Errorf("touch: %+v after %+v", v3, v2)
+	}
+	d := w.settled("c", "a/ü", uint64(v3.Etag))
+	if string(d.Body) != `{"id":"a/ü","m":{"x":1}}` {
+		t.Errorf("body %s", d.Body)
+	}
+	w.Want(204, wire.Delete, "c", "a/ü", ``, wire.HeaderIfMatch, v3.Etag.String())
+	for _, op := range []wire.Op{wire.Replace, wire.Patch, wire.Touch, wire.Delete} {
+		body := map[bool]string{true: `{}`}[op.HasBody()]
+		w.Want(404, op, "c", "a/ü", body)
+	}
+	// All without waiting, so that they meet in one batch.
+	for i := range 250 {
+		op := []wire.Op{wire.Create, wire.Create, wire.Delete, wire.Upsert, wire.Delete}[i%5]
+		msg := &nats.Msg{Subject: w.Prefix.Write(op, "c", "b")}
+		if op.HasBody() {
+			msg.Data = []byte(`{}`)
+		}
+		if _, err := w.JS.PublishMsgAsync(msg); err != nil {
+			t.Fatal(err)
+		}
+	}
+	last := w.Write(wire.Upsert, "c", "b", `{"last":true}`)
+	w.settled("c", "b", last)
+	w.verify()
+}

@@ -1,0 +1,104 @@
+package integration
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/seed18712806/lapse/integration/harness"
+	"github.com/seed18712806/lapse/sink/wire"
+)
+
+// fill publishes documents without waiting for each, and returns the last's outcome.
+func (w *world) fill(collection string, n int, body string) wire.Outcome {
+	w.t.Helper()
+	for i := range n - 1 {
+		msg := &nats.Msg{Subject: w.Prefix.Write(wire.Upsert, collection, fmt.Sprint(i)), Data: []byte(body)}
+		if _, err := w.JS.PublishMsgAsync(msg); err != nil {
+			w.t.Fatal(err)
+		}
+	}
+	select {
+	case <-w.JS.PublishAsyncComplete():
+	case <-time.After(harness.Limit):
+		w.t.Fatal("publishing does not end")
+	}
+	return w.Want(201, wire.Upsert, collection, "last", body)
+}
+
+// While very many documents are due at the same instant, writes are applied in
+// between: a write does not wait until all is reaped.
+//
+// It fails if a reap takes all that is due in one go, or goes on while writes
+// are pending.
+func TestG9_WritesGoBeforeReaping(t *testing.T) {
+	t.Parallel()
+	w := inProcess(t)
+	const many = 20_000
+	last := w.fill("c", many, `{}`)
+	w.Want(201, wire.Upsert, "busy", "a", `{}`)
+	after(t, last.Ts+1000)
+	w.Send(w.Prefix.Config("c"), `{"defaultTtl":1}`, nil)
+	var refused []uint64
+	for range 20 {
+		_, seq := w.DoSeq(w.Prefix.Write(wire.Create, "busy", "a"), `{}`, nil)
+		refused = append(refused, seq)
+	}
+	result := w.verify()
+
+	// The rejections stand among the expirations, in the order of the stream.
+	at := map[string]int{}
+	expiries := 0
+	for _, e := range result.Events {
+		if strings.HasPrefix(e.Subject, "lapse.expired.") {
+			expiries++
+		} else {
+			at[e.Header.Get(wire.HeaderSeq)] = expiries
+		}
+	}
+	if expiries != many {
+		t.Fatalf("%d expirations, want %d", expiries, many)
+	}
+	first := at[fmt.Sprint(refused[0])]
+	if first == many {
+		t.Errorf("the first write was answered after all %d expirations", many)
+	}
+	t.Logf("writes were answered after %d to %d of %d expirations", first, at[fmt.Sprint(refused[len(refused)-1])], many)
+}
+
+// While writes come without a pause, what is due is reaped all the same.
+//
+// It fails if the reaper waits for a moment without writes.
+func TestG9_ReapingIsNotStarved(t *testing.T) {
+	t.Parallel()
+	w := inProcess(t)
+	w.Configure("c", `{"defaultTtl":2}`)
+	last := w.fill("c", 2000, `{}`)
+	stop := make(chan struct{})
+	done := make(chan int)
+	go func() {
+		n := 0
+		for ; ; n++ {
+			select {
+			case <-stop:
+				done <- n
+				return
+			default:
+			}
+			msg := &nats.Msg{Subject: w.Prefix.Write(wire.Upsert, "busy", fmt.Sprint(n%500)), Data: []byte(`{}`)}
+			if _, err := w.JS.PublishMsgAsync(msg); err != nil {
+				t.Error(err)
+			}
+		}
+	}()
+	w.ExpiryOf("c", "last", last.Etag, harness.Limit)
+	close(stop)
+	if n := <-done; n < 1000 {
+		t.Errorf("%d writes only: that was no load", n)
+	}
+	<-w.JS.PublishAsyncComplete()
+	w.verify()
+}

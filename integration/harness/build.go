@@ -1,0 +1,101 @@
+package harness
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"sync"
+	"testing"
+
+	"go.uber.org/goleak"
+)
+
+// Packages that are built. The server's is kept in go.mod by a tool directive.
+const (
+	natsPackage  = "github.com/nats-io/nats-server/v2"
+	lapsePackage = "github.com/seed18712806/lapse/cmd/lapse"
+)
+
+var (
+	buildNATS  = sync.OnceValues(func() (string, error) { return build("nats-server", natsPackage) })
+	buildLapse = sync.OnceValues(func() (string, error) {
+		if raceEnabled {
+			return build("lapse", lapsePackage, "-race")
+		}
+		return build("lapse", lapsePackage)
+	})
+)
+
+var binDir = sync.OnceValues(func() (string, error) { return os.MkdirTemp("", "lapse-test-bin-") })
+
+// Main runs the tests of a package that uses the harness: it fails if they
+// leave goroutines behind, and removes what was built.
+func Main(m *testing.M) {
+	goleak.VerifyTestMain(m,
+		goleak.IgnoreAnyFunction("github.com/seed18712806/lapse/integration/harness.runStarter"),
+		goleak.Cleanup(func(code int) {
+			if err := cleanUp(); err != nil {
+				fmt.Fprintln(os.Stderr, "remove what was built:", err)
+			}
+			os.Exit(code)
+		}))
+}
+
+func cleanUp() error {
+	dir, err := binDir()
+	if err != nil {
+		return nil // nothing was built
+	}
+	return os.RemoveAll(dir)
+}
+
+// LapseBinary is the path of the lapse binary, built with the race detector if
+// the test is.
+func LapseBinary(t testing.TB) string {
+	t.Helper()
+	path, err := buildLapse()
+	if err != nil {
+		t.Fatalf("build lapse: %v", err)
+	}
+	return path
+}
+
+func build(name, pkg string, flags ...string) (string, error) {
+	dir, err := binDir()
+	if err != nil {
+		return "", err
+	}
+	root, err := moduleRoot()
+	if err != nil {
+		return "", err
+	}
+	path := filepath.Join(dir, name)
+	args := append([]string{"build", "-o", path}, flags...)
+	cmd := exec.Command("go", append(args, pkg)...)
+	cmd.Dir = root
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return "", fmt.Errorf("%v: %w\n%s", cmd, err, out)
+	}
+	return path, nil
+}
+
+// moduleRoot is the nearest directory above the working one with a go.mod: a
+// test runs in the directory of its package.
+func moduleRoot() (string, error) {
+	dir, err := os.Getwd()
+	if err != nil {
+		return "", err
+	}
+	for {
+		if _, err := os.Stat(filepath.Join(dir, "go.mod")); err == nil {
+			return dir, nil
+		}
+		parent := filepath.Dir(dir)
+		if parent == dir {
+			return "", errors.New("no go.mod above the working directory")
+		}
+		dir = parent
+	}
+}

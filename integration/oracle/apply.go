@@ -1,0 +1,129 @@
+package oracle
+
+import (
+	"strconv"
+	"strings"
+
+	"github.com/seed18712806/lapse/sink/wire"
+)
+
+// write applies a write; rest is <op>.<collection>.<id>. The partition's time
+// has come, and what is expired is gone.
+func (m *Model) write(p *partition, msg Message, rest string) {
+	subject := string(m.set.Prefix) + ".write." + rest
+	op, target, _ := strings.Cut(rest, ".")
+	collection, token, _ := strings.Cut(target, ".")
+
+	codes := append(headerFaults(msg, true), sizeFaults(msg, m.set.MaxBody)...)
+	id, err := wire.UnescapeID(token)
+	if err != nil || wire.CheckCollection(collection) != nil {
+		m.reject(msg, nil, subject, target, append([]int{wire.StatusBadRequest}, codes...)...)
+		return
+	}
+	name := Name{collection, id}
+	m.names[name] = true
+	reject := func(codes ...int) { m.reject(msg, &name, subject, target, codes...) }
+	on := p.collections[collection].Default != 0
+	codes = append(codes, bodyFaults(wire.Op(op), id, msg.Data, on)...)
+	if len(codes) > 0 {
+		reject(codes...)
+		return
+	}
+
+	old, exists := p.docs[name]
+	switch wire.Op(op) {
+	case wire.Create:
+		if exists {
+			reject(wire.StatusConflict)
+			return
+		}
+	case wire.Replace, wire.Patch, wire.Touch, wire.Delete:
+		if !exists {
+			reject(wire.StatusNotFound)
+			return
+		}
+	}
+	if match := header(msg, wire.HeaderIfMatch); match != "" {
+		if !exists || match != "*" && match != strconv.FormatUint(uint64(old.Etag), 10) {
+			reject(wire.StatusPreconditionFailed)
+			return
+		}
+	}
+
+	next := Document{Etag: wire.Etag(msg.Seq), Ts: p.now, Trace: value(msg, wire.HeaderTrace)}
+	switch wire.Op(op) {
+	case wire.Delete:
+		delete(p.docs, name)
+		m.fates[old.Etag] = "deleted by " + next.Etag.String()
+		m.Outcomes[msg.Seq] = wire.Outcome{Status: wire.StatusNoContent}
+		return
+	case wire.Touch:
+		next.Body, next.Merged = old.Body, old.Merged
+	case wire.Patch:
+		next.Body, next.Merged = merge(old.Body, msg.Data), true
+		if len(next.Body) > m.set.MaxBody {
+			reject(wire.StatusTooLarge)
+			return
+		}
+	default:
+		next.Body = msg.Data
+	}
+	next.TTL = storedTTL(next.Body)
+	p.docs[name] = next
+	m.fates[next.Etag] = "live"
+	outcome := wire.Outcome{Status: wire.StatusCreated, Etag: next.Etag, Ts: next.Ts}
+	if exists {
+		outcome.Status = wire.StatusOK
+		m.fates[old.Etag] = "overwritten by " + next.Etag.String()
+	}
+	if deadline, _, ok := p.deadline(name, next); ok {
+		p.soonest = min(p.soonest, deadline)
+		outcome.ExpiresAt = &deadline
+	}
+	m.Outcomes[msg.Seq] = outcome
+}
+
+// administer applies a configuration or a drop to one partition. All partitions
+// come to the same result; one of them notes it.
+func (m *Model) administer(p *partition, msg Message, kind, collection string, note bool) {
+	codes := append(headerFaults(msg, false), sizeFaults(msg, m.set.MaxBody)...)
+	if wire.CheckCollection(collection) != nil {
+		codes = append(codes, wire.StatusBadRequest)
+	}
+	current := p.collections[collection]
+	var next Collection
+	if kind == "config" {
+		var ok bool
+		if next, ok = configuration(msg.Data, current); !ok {
+			codes = append(codes, wire.StatusBadRequest)
+		}
+	} else if len(msg.Data) > 0 {
+		codes = append(codes, wire.StatusBadRequest)
+	}
+	if len(codes) > 0 {
+		if note {
+			// No id token, whatever followed: that subject would be a document's.
+			target, _, _ := strings.Cut(collection, ".")
+			m.reject(msg, nil, msg.Subject, target, codes...)
+		}
+		return
+	}
+	if kind == "drop" {
+		for name, d := range p.docs {
+			if name.Collection == collection {
+				delete(p.docs, name)
+				m.fates[d.Etag] = "dropped by " + strconv.FormatUint(msg.Seq, 10)
+			}
+		}
+		delete(p.collections, collection)
+		m.Outcomes[msg.Seq] = wire.Outcome{Status: wire.StatusNoContent}
+		return
+	}
+	next.Since = p.now
+	if next.Default == current.Default {
+		next.Since = current.Since // what does not change has been so before
+	}
+	p.collections[collection] = next
+	p.soonest = p.now // whatever it was, look
+	m.Outcomes[msg.Seq] = wire.Outcome{Status: wire.StatusOK}
+}

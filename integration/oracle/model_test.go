@@ -1,0 +1,271 @@
+package oracle
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/seed18712806/lapse/sink/wire"
+)
+
+// logbook writes a small log by hand. Its stamps are milliseconds from 0.
+type logbook struct {
+	t   *testing.T
+	m   *Model
+	seq uint64
+}
+
+func newLogbook(t *testing.T) *logbook {
+	return &logbook{t: t, m: NewModel(Settings{MaxBody: 1000})}
+}
+
+// add appends a message: subject is without the prefix, headers are names and
+// values in turn. It returns the sequence.
+func (l *logbook) add(at wire.Time, subject, body string, headers ...string) uint64 {
+	l.t.Helper()
+	l.seq++
+	h := nats.Header{}
+	for i := 0; i < len(headers); i += 2 {
+		h[headers[i]] = append(h[headers[i]], headers[i+1])
+	}
+	if err := l.m.Apply(Message{Seq: l.seq, Subject: "lapse." + subject, Header: h, Data: []byte(body), At: at}); err != nil {
+		l.t.Fatal(err)
+	}
+	return l.seq
+}
+
+// live is what can be read at an instant, as "a=<etag>@<expiry> ...".
+func (l *logbook) live(at wire.Time) string {
+	live := l.m.Live(at)
+	var all []string
+	for _, name := range l.m.Names() {
+		if d, ok := live[name]; ok {
+			text := fmt.Sprintf("%s=%d", name.ID, d.Etag)
+			if d.ExpiresAt != nil {
+				text += fmt.Sprintf("@%d", *d.ExpiresAt)
+			}
+			all = append(all, text)
+		}
+	}
+	return strings.Join(all, " ")
+}
+
+// expiries is what expired, as "a/<etag>@<expiredAt>(<ttl>) ...".
+func (l *logbook) expiries() string {
+	var all []string
+	for _, e := range l.m.Expiries {
+		all = append(all, fmt.Sprintf("%s/%d@%d(%d)", e.Name.ID, e.Etag, e.ExpiredAt, e.Seconds))
+	}
+	return strings.Join(all, " ")
+}
+
+func (l *logbook) rejections() string {
+	var all []string
+	for _, r := range l.m.Rejections {
+		all = append(all, fmt.Sprintf("%d:%v", r.Seq, r.Codes))
+	}
+	return strings.Join(all, " ")
+}
+
+func (l *logbook) want(what, got, want string) {
+	l.t.Helper()
+	if got != want {
+		l.t.Errorf("%s: got %q, want %q", what, got, want)
+	}
+}
+
+func TestMatrix(t *testing.T) {
+	for _, test := range []struct{ byDefault, item, expires string }{
+		{`null`, `{}`, "a=2"}, {`null`, `{"ttl":-1}`, "a=2"}, {`null`, `{"ttl":3}`, "a=2"}, {`null`, `{"ttl":"bad"}`, "a=2"},
+		{`-1`, `{}`, "a=2"}, {`-1`, `{"ttl":-1}`, "a=2"}, {`-1`, `{"ttl":3}`, "a=2@3001"}, {`-1`, `{"ttl":null}`, "a=2"},
+		{`5`, `{}`, "a=2@5001"}, {`5`, `{"ttl":-1}`, "a=2"}, {`5`, `{"ttl":3}`, "a=2@3001"}, {`5`, `{"ttl":8,"ttl":3}`, "a=2@3001"},
+	} {
+		l := newLogbook(t)
+		l.add(0, "config.c", `{"defaultTtl":`+test.byDefault+`}`)
+		l.add(1, "log.7.upsert.c.a", test.item)
+		l.want(test.byDefault+" "+test.item, l.live(1), test.expires)
+		l.want("rejections", l.rejections(), "")
+	}
+}
+
+func TestBoundary(t *testing.T) {
+	for stamp, want := range map[wire.Time]string{4999: "3:[409]", 5000: "", 5001: ""} {
+		l := newLogbook(t)
+		l.add(0, "config.c", `{"defaultTtl":5}`)
+		l.add(0, "log.1.create.c.a", `{}`)
+		l.add(stamp, "log.1.create.c.a", `{}`)
+		l.want(fmt.Sprint("create at ", stamp), l.rejections(), want)
+	}
+	l := newLogbook(t)
+	l.add(0, "config.c", `{"defaultTtl":5}`)
+	l.add(0, "log.1.create.c.a", `{}`)
+	l.want("before", l.live(4999), "a=2@5000")
+	l.want("at", l.live(5000), "")
+	l.want("nothing has expired in the log", l.expiries(), "")
+	l.add(7000, "tick", "")
+	l.want("by the tick", l.expiries(), "a/2@5000(5)")
+}
+
+// Time belongs to a partition: what others see does not move it, and a stamp
+// that goes back counts as the greatest before it.
+func TestTimeOfAPartition(t *testing.T) {
+	l := newLogbook(t)
+	l.add(0, "config.c", `{"defaultTtl":5}`)
+	l.add(0, "log.1.upsert.c.a", `{}`)
+	l.add(9000, "log.2.upsert.c.b", `{}`)
+	l.add(4000, "log.1.touch.c.a", ``) // late, but partition 1 has seen no more
+	l.want("renewed in time", l.expiries(), "")
+	l.add(8000, "log.2.upsert.c.b", `{}`)
+	l.want("the stamp went back", l.live(8000), "a=4@9000 b=5@14000")
+	l.add(9000, "write.broken", "")
+	l.want("a malformed write moves partition 0 alone", l.expiries(), "")
+	l.add(9000, "config.other", "{}")
+	l.want("a configuration moves all", l.expiries(), "a/4@9000(5)")
+}
+
+func TestConfigurationAndExpiredIsFinal(t *testing.T) {
+	l := newLogbook(t)
+	l.add(0, "log.1.upsert.c.a", `{}`)          // 1
+	l.add(0, "log.1.upsert.c.b", `{"ttl":100}`) // 2
+	l.add(9000, "config.c", `{"defaultTtl":5}`)
+	l.want("at once", l.live(9000), "b=2@100000")
+	l.add(9000, "config.c", `{}`)
+	l.want("off brings nothing back", l.live(9000), "b=2")
+	l.want("expired by the change", l.expiries(), "a/1@9000(5)")
+	l.add(150000, "config.c", `{"defaultTtl":-1}`)
+	l.want("on again, own TTLs count again", l.live(150000), "")
+	l.add(150000, "tick", ``)
+	l.want("expired by being on", l.expiries(), "a/1@9000(5) b/2@150000(100)")
+}
+
+func TestEqualConfigurationChangesNothing(t *testing.T) {
+	l := newLogbook(t)
+	l.add(0, "config.c", `{"defaultTtl":5}`)
+	l.add(0, "log.1.upsert.c.a", `{}`)
+	l.add(4000, "config.c", `{"defaultTtl":5,"indexingMode":"consistent"}`)
+	l.add(6000, "tick", ``)
+	l.want("since the first", l.expiries(), "a/2@5000(5)")
+}
+
+func TestDrop(t *testing.T) {
+	l := newLogbook(t)
+	l.add(0, "config.c", `{"defaultTtl":5}`)
+	l.add(0, "log.1.upsert.c.a", `{}`)
+	l.add(1000, "log.1.upsert.c.b", `{}`)
+	l.add(1000, "log.2.upsert.d.x", `{}`)
+	l.add(5000, "drop.c", ``)
+	l.add(5000, "log.1.upsert.c.a", `{}`)
+	l.want("only the other collection, and what came after, without a configuration", l.live(90000), "a=6 x=4")
+	l.want("what had expired by then", l.expiries(), "a/2@5000(5)")
+	l.want("rejections", l.rejections(), "")
+}
+
+func TestOperations(t *testing.T) {
+	l := newLogbook(t)
+	status := func(want int, at wire.Time, op, body string, headers ...string) {
+		t.Helper()
+		seq := l.add(at, "log.3."+op+".c.a", body, headers...)
+		if got := l.m.Outcomes[seq].Status; got != want {
+			t.Errorf("%s %s %v: status %d, want %d", op, body, headers, got, want)
+		}
+	}
+	for _, op := range []string{"replace", "patch", "touch", "delete"} {
+		body := map[bool]string{true: `{}`}[wire.Op(op).HasBody()]
+		status(404, 0, op, body)
+		status(404, 0, op, body, "Lapse-If-Match", "*") // existence comes first
+	}
+	status(412, 0, "upsert", `{}`, "Lapse-If-Match", "*")
+	status(412, 0, "create", `{}`, "Lapse-If-Match", "1")
+	status(201, 1, "create", `{"id":"a","n":1.50}`) // 11
+	status(409, 1, "create", `{}`, "Lapse-If-Match", "*")
+	status(412, 1, "touch", ``, "lapse-if-match", "10")
+	status(200, 1, "patch", `{"id":null,"o":{"x":null,"y":1}}`, "Lapse-If-Match", "11") // 14
+	status(200, 2, "touch", ``, "Lapse-If-Match", "*")                                  // 15
+	d := l.m.Live(2)[Name{"c", "a"}]
+	if d.Etag != 15 || d.Ts != 2 || !d.sameBody([]byte(`{"o":{"y":1}, "n":1.50}`), d.Body) {
+		t.Errorf("got version %d of %d, %s", d.Etag, d.Ts, d.Body)
+	}
+	status(413, 3, "patch", `{"x":"`+strings.Repeat("x", 985)+`"}`) // fits by itself
+	status(412, 3, "patch", `{"x":"`+strings.Repeat("x", 985)+`"}`, "Lapse-If-Match", "14")
+	status(413, 3, "upsert", `{"x":"`+strings.Repeat("x", 1000)+`"}`)
+	status(204, 3, "delete", ``)
+	status(404, 3, "delete", ``)
+	l.want("live", l.live(3), "")
+}
+
+func TestBadRequests(t *testing.T) {
+	l := newLogbook(t)
+	l.add(0, "config.c", `{"defaultTtl":-1}`)
+	l.add(0, "config.none", `{"indexingMode":"none"}`)
+	l.add(0, "log.1.upsert.c.a", `{}`)
+	type message struct {
+		subject, body string
+		headers       []string
+	}
+	all := []message{
+		{subject: "write.upsert.c"},
+		{subject: "write.upsert.c.a.b", body: `{}`},
+		{subject: "log.1.bogus.c.a", body: `{}`},
+		{subject: "log.1.upsert.c.%zz", body: `{}`},
+		{subject: "log.1.upsert.c.%61", body: `{}`},
+		{subject: "log.1.upsert.c$.a", body: `{}`},
+		{subject: "log.1.touch.c.a", body: `{}`},
+		{subject: "log.1.delete.c.a", body: ` `},
+		{subject: "log.1.patch.c.a", body: `{"ttl":0}`},
+		{subject: "log.1.patch.c.a", body: `{"id":"b"}`},
+		{subject: "config.c", body: ``},
+		{subject: "config.c.d", body: `{}`},
+		{subject: "config.c", body: `{"defaultTTL":5}`},
+		{subject: "config.c", body: `{"defaultTtl":0}`},
+		{subject: "config.c", body: `{"indexingMode":"lazy"}`},
+		{subject: "config.c", body: `{"indexingMode":"none"}`},
+		{subject: "config.new", body: `{"indexingMode":"none","defaultTtl":-1}`},
+		{subject: "config.none", body: `{"defaultTtl":5}`},
+		{subject: "config.c", body: `{}`, headers: []string{"Lapse-If-Match", "*"}},
+		{subject: "drop.c", body: `{}`},
+		{subject: "drop.c.d"},
+	}
+	for _, body := range []string{
+		``, `null`, `[]`, `5`, `{`, `{}x`, `{"a":` + "\"\xff\"" + `}`, `{"id":"b"}`, `{"id":null}`, `{"id":5}`,
+		`{"ttl":0}`, `{"ttl":-2}`, `{"ttl":5.0}`, `{"ttl":1e1}`, `{"ttl":"5"}`, `{"ttl":2147483648}`, `{"ttl":true}`, `{"ttl":5,"ttl":0}`,
+	} {
+		all = append(all, message{subject: "log.1.upsert.c.a", body: body})
+	}
+	for _, h := range [][]string{
+		{"Lapse-If-Match", ""},
+		{"Lapse-If-Match", "0"},
+		{"Lapse-If-Match", "01"},
+		{"Lapse-If-Match", "x"},
+		{"Lapse-If-Match", "3", "Lapse-If-Match", "3"},
+		{"lapse-if-match", "x"},
+		{"lapse-if-match", "3", "Lapse-If-Match", "3"},
+		{"LAPSE-TTL", "3"},
+		{"Lapse-Reply-To", "other"},
+		{"Lapse-Reply-To", "_INBOX."},
+		{"Lapse-Reply-To", "_INBOX.a..b"},
+		{"Lapse-Reply-To", "_INBOX.*"},
+	} {
+		all = append(all, message{subject: "log.1.upsert.c.a", body: `{}`, headers: h})
+	}
+	for _, msg := range all {
+		before := len(l.m.Rejections)
+		l.add(1, msg.subject, msg.body, msg.headers...)
+		if got := l.m.Rejections[before:]; len(got) != 1 || got[0].Codes[0] != 400 {
+			t.Errorf("%+v: rejections %v, want one 400", msg, got)
+		}
+	}
+	l.want("no harm done", l.live(1), "a=3")
+	l.want("no harm done", fmt.Sprint(*l.m.Config("c").DefaultTTL, " ", l.m.Config("none").IndexingMode), "-1 none")
+}
+
+// While TTL is off, ttl is not interpreted; an invalid one counts as none later.
+func TestTTLWhileOff(t *testing.T) {
+	l := newLogbook(t)
+	l.add(0, "log.1.upsert.c.a", `{"ttl":"5"}`)
+	l.add(0, "log.1.upsert.c.b", `{"ttl":3}`)
+	l.add(0, "config.c", `{"defaultTtl":10}`)
+	l.want("live", l.live(0), "a=1@10000 b=2@3000")
+	l.want("rejections", l.rejections(), "")
+}

@@ -1,0 +1,151 @@
+package integration
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/seed18712806/lapse/integration/harness"
+	"github.com/seed18712806/lapse/integration/oracle"
+	"github.com/seed18712806/lapse/processor"
+	"github.com/seed18712806/lapse/sink"
+	"github.com/seed18712806/lapse/sink/wire"
+)
+
+func TestMain(m *testing.M) { harness.Main(m) }
+
+// world is one installation of lapse, of one test alone.
+type world struct {
+	*harness.Client
+	t      *testing.T
+	nats   *harness.NATS  // nil if embedded
+	redis  *harness.Redis // nil if embedded
+	lapse  *harness.Lapse // nil if the processor is in process
+	proc   *harness.Processor
+	opts   processor.Options
+	reader *sink.Reader
+}
+
+// duplicateWindow is the shortest that the server takes, so that nothing is said
+// once only because the server remembers.
+const duplicateWindow = 100 * time.Millisecond
+
+// embedded is the default: one process, nothing outside.
+func embedded(t *testing.T) *world {
+	t.Helper()
+	w := &world{t: t, lapse: harness.EmbeddedLapse(t, "--duplicate-window", duplicateWindow.String())}
+	w.connect(w.lapse.NATSURL, w.lapse.Redis)
+	return w
+}
+
+// external is lapse as a process on a nats-server and a redis-server.
+func external(t *testing.T, redis harness.RedisOptions) *world {
+	t.Helper()
+	w := servers(t, redis)
+	w.lapse = harness.StartLapse(t, w.nats.URL(), w.redis.Address(), "--duplicate-window", duplicateWindow.String())
+	return w
+}
+
+// inProcess is a processor in the test, on a nats-server and a redis-server.
+func inProcess(t *testing.T) *world {
+	t.Helper()
+	w := servers(t, harness.RedisOptions{})
+	w.startProcessor()
+	return w
+}
+
+// servers are a nats-server and a redis-server, with nothing on them yet.
+func servers(t *testing.T, redis harness.RedisOptions) *world {
+	t.Helper()
+	window := duplicateWindow
+	w := &world{
+		t: t, nats: harness.StartNATS(t, harness.NATSOptions{}), redis: harness.StartRedis(t, redis),
+		opts: processor.Options{DuplicateWindow: &window},
+	}
+	w.connect(w.nats.URL(), w.redis.Address())
+	return w
+}
+
+func (w *world) connect(url, redis string) {
+	w.t.Helper()
+	w.Client = harness.NewClient(w.t, url, "")
+	reader, err := sink.NewReader(harness.RedisClient(w.t, redis), sink.ReaderOptions{})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	w.reader = reader
+}
+
+// startProcessor starts the processor in process (again), and waits until it is ready.
+func (w *world) startProcessor() {
+	w.t.Helper()
+	w.proc = harness.StartProcessor(w.t, w.nats.URL(), w.redis.Address(), w.opts)
+}
+
+// stopProcessor ends it.
+func (w *world) stopProcessor() {
+	w.t.Helper()
+	if err := w.proc.Stop(); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+// verify holds everything against the oracle, reads included: those of Redis,
+// and those of the service where there is a process that serves them.
+func (w *world) verify() oracle.Result {
+	w.t.Helper()
+	reads := []oracle.Reads{oracle.ByReader(w.reader)}
+	if w.lapse != nil {
+		reads = append(reads, oracle.ByService(w.NC, w.Prefix))
+	}
+	return oracle.Verify(w.t, oracle.Options{NATS: w.NC, Reads: reads})
+}
+
+// readable says whether a document can be read, by sink.Reader.
+func (w *world) readable(collection, id string) bool {
+	w.t.Helper()
+	found := false
+	harness.Until(w.t, harness.Limit, "the reader answers", func(ctx context.Context) error {
+		_, err := w.reader.Get(ctx, collection, id)
+		found = err == nil
+		return ignore(err, sink.ErrNotFound)
+	})
+	return found
+}
+
+// settled waits until a document's version is the one that was written by a
+// message: until the log has been applied so far, for that document.
+func (w *world) settled(collection, id string, seq uint64) sink.Document {
+	w.t.Helper()
+	var d sink.Document
+	harness.Until(w.t, harness.Limit, collection+"/"+id+" is written", func(ctx context.Context) error {
+		var err error
+		if d, err = w.reader.Get(ctx, collection, id); err == nil && d.Etag != wire.Etag(seq) {
+			err = errOldVersion
+		}
+		return err
+	})
+	return d
+}
+
+// stamp is the stamp of a message of the log.
+func (w *world) stamp(seq uint64) wire.Time {
+	w.t.Helper()
+	stream, err := w.JS.Stream(w.t.Context(), w.Prefix.LogStream())
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	msg, err := stream.GetMsg(w.t.Context(), seq)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return wire.Time(msg.Time.UnixMilli())
+}
+
+// after waits until an instant has come.
+func after(t *testing.T, at wire.Time) {
+	t.Helper()
+	harness.At(t, time.UnixMilli(int64(at)))
+}
+
+func now() wire.Time { return wire.Time(time.Now().UnixMilli()) }

@@ -1,0 +1,126 @@
+package service
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"strconv"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/micro"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/seed18712806/lapse/sink"
+	"github.com/seed18712806/lapse/sink/wire"
+)
+
+func encode(reply any) (*nats.Msg, error) {
+	data, err := json.Marshal(reply)
+	if err != nil {
+		return nil, fmt.Errorf("encode the reply: %w", err)
+	}
+	return &nats.Msg{Data: data}, nil
+}
+
+// encodePage writes a page as a wire.ListReply, and says how many of its
+// documents fit into a reply of so many bytes. encoding/json would check and
+// compact the documents, whose bytes are to stay as they are.
+func encodePage(page sink.Page, most int) (reply []byte, fit int) {
+	tail := []byte("]}")
+	if page.Continuation != "" {
+		tail = append(appendText([]byte(`],"continuation":`), page.Continuation), '}')
+	}
+	b := []byte(`{"documents":[`)
+	for i, doc := range page.Documents {
+		if i > 0 {
+			b = append(b, ',')
+		}
+		b = appendText(append(b, `{"id":`...), doc.ID)
+		b = append(append(b, `,"etag":"`...), doc.Etag.String()...)
+		b = append(append(b, `","ts":"`...), doc.Ts.String()...)
+		if doc.ExpiresAt != nil {
+			b = append(append(b, `","expiresAt":"`...), doc.ExpiresAt.String()...)
+		}
+		b = append(append(b, `","document":`...), doc.Body...)
+		b = append(b, '}')
+		if len(b)+len(tail) <= most {
+			fit = i + 1
+		}
+	}
+	return append(b, tail...), fit
+}
+
+// appendText appends a JSON string.
+func appendText(b []byte, s string) []byte {
+	var buf bytes.Buffer
+	enc := json.NewEncoder(&buf)
+	enc.SetEscapeHTML(false)
+	_ = enc.Encode(s) // a string into a buffer: neither can fail
+	return append(b, bytes.TrimSuffix(buf.Bytes(), []byte("\n"))...)
+}
+
+// failure is the answer to a request that has no other.
+type failure struct {
+	code int
+	text string
+}
+
+func (f *failure) Error() string { return f.text }
+
+func (f *failure) message(subject string) *nats.Msg {
+	return &nats.Msg{Subject: subject, Header: nats.Header{
+		micro.ErrorCodeHeader: {strconv.Itoa(f.code)},
+		micro.ErrorHeader:     {f.text},
+	}}
+}
+
+func badRequest(format string, args ...any) error {
+	return &failure{wire.StatusBadRequest, fmt.Sprintf(format, args...)}
+}
+
+func tooLarge(reply *nats.Msg, most int64) error {
+	return &failure{wire.StatusTooLarge, fmt.Sprintf("the answer has %d bytes: the server's maximum payload is %d", len(reply.Data), most)}
+}
+
+// failureOf gives an error its code.
+func (s *Service) failureOf(err error) *failure {
+	var f *failure
+	switch {
+	case errors.As(err, &f):
+		return f
+	case errors.Is(err, wire.ErrInvalidName), errors.Is(err, sink.ErrInvalidRequest):
+		return &failure{wire.StatusBadRequest, err.Error()}
+	case errors.Is(err, sink.ErrNotFound):
+		return &failure{wire.StatusNotFound, err.Error()}
+	case errors.Is(err, sink.ErrUnavailable):
+		return &failure{wire.StatusUnavailable, err.Error()}
+	case s.ctx.Err() != nil:
+		return &failure{wire.StatusUnavailable, "this process is stopping: try again"}
+	case isTimeout(err):
+		return &failure{wire.StatusUnavailable, fmt.Sprintf("Redis did not answer within %s: try again", s.opts.Timeout)}
+	case isRedisDown(err):
+		return &failure{wire.StatusUnavailable, "Redis is not available: " + err.Error()}
+	default:
+		return &failure{wire.StatusInternal, err.Error()}
+	}
+}
+
+func isTimeout(err error) bool {
+	var timeout interface{ Timeout() bool }
+	return errors.Is(err, context.DeadlineExceeded) || errors.As(err, &timeout) && timeout.Timeout()
+}
+
+// isRedisDown says whether it is a matter of reaching Redis, or of a Redis that
+// is not up yet or any more, and not of what was asked.
+func isRedisDown(err error) bool {
+	var network *net.OpError
+	return errors.As(err, &network) ||
+		errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, net.ErrClosed) ||
+		errors.Is(err, redis.ErrClosed) || errors.Is(err, redis.ErrPoolTimeout) || errors.Is(err, redis.ErrPoolExhausted) ||
+		redis.IsLoadingError(err) || redis.IsClusterDownError(err) || redis.IsTryAgainError(err) ||
+		redis.IsMasterDownError(err) || redis.IsMaxClientsError(err)
+}

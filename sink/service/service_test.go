@@ -1,0 +1,540 @@
+package service_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/micro"
+	"go.uber.org/goleak"
+
+	"github.com/seed18712806/lapse/sink"
+	"github.com/seed18712806/lapse/sink/service"
+	"github.com/seed18712806/lapse/sink/wire"
+)
+
+const limit = 10 * time.Second // on every wait
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// connect runs a server for the test and gives a connection for the service
+// and one for its client.
+func connect(t *testing.T, maxPayload int32) (forService, forClient *nats.Conn) {
+	t.Helper()
+	srv, err := server.NewServer(&server.Options{Host: "127.0.0.1", Port: -1, NoSigs: true, NoLog: true, MaxPayload: maxPayload})
+	if err != nil {
+		t.Fatal(err)
+	}
+	srv.Start()
+	t.Cleanup(func() { srv.Shutdown(); srv.WaitForShutdown() })
+	if !srv.ReadyForConnections(limit) {
+		t.Fatal("the NATS server did not start")
+	}
+	dial := func() *nats.Conn {
+		nc, err := nats.Connect(srv.ClientURL())
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(nc.Close)
+		return nc
+	}
+	return dial(), dial()
+}
+
+// start serves a reader for the test.
+func start(t *testing.T, reader service.Reader, opts service.Options) (*service.Service, *nats.Conn) {
+	t.Helper()
+	nc, client := connect(t, 64<<10)
+	svc, err := service.Start(nc, reader, opts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(svc.Stop)
+	if err := nc.Flush(); err != nil {
+		t.Fatal(err)
+	}
+	return svc, client
+}
+
+func request(t *testing.T, nc *nats.Conn, subject, body string) *nats.Msg {
+	t.Helper()
+	msg, err := nc.Request(subject, []byte(body), limit)
+	if err != nil {
+		t.Fatalf("request %s: %v", subject, err)
+	}
+	return msg
+}
+
+// fake is a reader whose answers the test gives. What a test does not give, it
+// does not expect.
+type fake struct {
+	get      func(ctx context.Context, collection, id string) (sink.Document, error)
+	list     func(ctx context.Context, collection string, opts sink.ListOptions) (sink.Page, error)
+	count    func(ctx context.Context, collection string) (wire.CountReply, error)
+	forecast func(ctx context.Context, collection string, buckets int, within time.Duration) (wire.ForecastReply, error)
+	config   func(ctx context.Context, collection string) (wire.Config, error)
+}
+
+var errUnexpected = errors.New("the reader was asked, and should not have been")
+
+func (f fake) Get(ctx context.Context, collection, id string) (sink.Document, error) {
+	if f.get == nil {
+		return sink.Document{}, errUnexpected
+	}
+	return f.get(ctx, collection, id)
+}
+
+func (f fake) List(ctx context.Context, collection string, opts sink.ListOptions) (sink.Page, error) {
+	if f.list == nil {
+		return sink.Page{}, errUnexpected
+	}
+	return f.list(ctx, collection, opts)
+}
+
+func (f fake) Count(ctx context.Context, collection string) (wire.CountReply, error) {
+	if f.count == nil {
+		return wire.CountReply{}, errUnexpected
+	}
+	return f.count(ctx, collection)
+}
+
+func (f fake) Forecast(ctx context.Context, collection string, buckets int, within time.Duration) (wire.ForecastReply, error) {
+	if f.forecast == nil {
+		return wire.ForecastReply{}, errUnexpected
+	}
+	return f.forecast(ctx, collection, buckets, within)
+}
+
+func (f fake) Config(ctx context.Context, collection string) (wire.Config, error) {
+	if f.config == nil {
+		return wire.Config{}, errUnexpected
+	}
+	return f.config(ctx, collection)
+}
+
+func TestGet(t *testing.T) {
+	expires := wire.Time(1_700_000_060_000)
+	_, nc := start(t, fake{get: func(_ context.Context, collection, id string) (sink.Document, error) {
+		if collection != "orders" {
+			return sink.Document{}, fmt.Errorf("get %s/%s: %w", collection, id, sink.ErrNotFound)
+		}
+		doc := sink.Document{ID: id, Etag: 17, Ts: 1_700_000_000_000, Body: []byte(`{ "total" : 9 }`)}
+		if id == "a.b c" {
+			doc.ExpiresAt = &expires
+		}
+		return doc, nil
+	}}, service.Options{})
+
+	msg := request(t, nc, wire.DefaultPrefix.ReadGet("orders", "a.b c"), "")
+	want := nats.Header{"Lapse-Etag": {"17"}, "Lapse-Ts": {"2023-11-14T22:13:20.000Z"}, "Lapse-Expires-At": {"2023-11-14T22:14:20.000Z"}}
+	if diff := cmp.Diff(want, msg.Header); diff != "" {
+		t.Errorf("headers (-want +got):\n%s", diff)
+	}
+	if got := string(msg.Data); got != `{ "total" : 9 }` {
+		t.Errorf("body %s: want its bytes unchanged", got)
+	}
+
+	msg = request(t, nc, "lapse.read.get.orders.x", "{}")
+	if _, ok := msg.Header[wire.HeaderExpiresAt]; ok {
+		t.Errorf("a document that never expires has %s %q", wire.HeaderExpiresAt, msg.Header.Get(wire.HeaderExpiresAt))
+	}
+}
+
+func TestListKeepsDocumentsAsTheyAre(t *testing.T) {
+	expires := wire.Time(60_000)
+	var asked sink.ListOptions
+	_, nc := start(t, fake{list: func(_ context.Context, _ string, opts sink.ListOptions) (sink.Page, error) {
+		asked = opts
+		return sink.Page{Documents: []sink.Document{
+			{ID: "a\"<\n\u2028é", Etag: 3, Ts: 1, ExpiresAt: &expires, Body: []byte(`{"a": "<&>",  "b":1.0}`)},
+			{ID: "b", Etag: 4, Ts: 2, Body: []byte(`{}`)},
+		}, Continuation: `next"`}, nil
+	}}, service.Options{})
+
+	msg := request(t, nc, "lapse.read.list.orders", `{"limit":2,"continuation":"c"}`)
+	var got wire.ListReply
+	if err := json.Unmarshal(msg.Data, &got); err != nil {
+		t.Fatalf("%s: %v", msg.Data, err)
+	}
+	want := wire.ListReply{Continuation: `next"`, Documents: []wire.Document{
+		{ID: "a\"<\n\u2028é", Etag: 3, Ts: 1, ExpiresAt: &expires, Document: json.RawMessage(`{"a": "<&>",  "b":1.0}`)},
+		{ID: "b", Etag: 4, Ts: 2, Document: json.RawMessage(`{}`)},
+	}}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	if asked.Limit != 2 || asked.Continuation != "c" || asked.MaxBytes <= 0 || asked.MaxBytes >= 64<<10 {
+		t.Errorf("asked for %+v", asked)
+	}
+
+	request(t, nc, "lapse.read.list.orders", "")
+	if asked.Limit != 0 || asked.Continuation != "" {
+		t.Errorf("an empty body asked for %+v: want the defaults", asked)
+	}
+}
+
+func TestListFitsTheMaximumPayload(t *testing.T) {
+	// Ids of control characters: six bytes of JSON for each.
+	var docs []sink.Document
+	for i := range 900 {
+		docs = append(docs, sink.Document{ID: strings.Repeat("\x01", 200) + fmt.Sprint(i), Etag: 1, Ts: 1, Body: []byte(`{"n":"` + strings.Repeat("x", i%100) + `"}`)})
+	}
+	_, nc := start(t, fake{list: func(_ context.Context, _ string, opts sink.ListOptions) (sink.Page, error) {
+		from := 0
+		if opts.Continuation != "" {
+			_, _ = fmt.Sscan(opts.Continuation, &from)
+		}
+		until := min(len(docs), from+opts.Limit)
+		page := sink.Page{Documents: docs[from:until]}
+		if until < len(docs) {
+			page.Continuation = fmt.Sprint(until)
+		}
+		return page, nil
+	}}, service.Options{})
+
+	var got []wire.Document
+	req := wire.ListRequest{Limit: wire.MaxListLimit}
+	pages := 0
+	for {
+		body, _ := json.Marshal(req)
+		msg := request(t, nc, "lapse.read.list.orders", string(body))
+		var reply wire.ListReply
+		if err := json.Unmarshal(msg.Data, &reply); err != nil {
+			t.Fatalf("%v %v", msg.Header, err)
+		}
+		got = append(got, reply.Documents...)
+		pages++
+		if reply.Continuation == "" {
+			break
+		}
+		req.Continuation = reply.Continuation
+	}
+	if len(got) != len(docs) {
+		t.Fatalf("got %d documents of %d", len(got), len(docs))
+	}
+	for i := range got {
+		if got[i].ID != docs[i].ID {
+			t.Fatalf("document %d is %q: want %q", i, got[i].ID, docs[i].ID)
+		}
+	}
+	if fullest := 900 * 1300 / (64 << 10); pages > 2*fullest {
+		t.Errorf("%d pages: they are not filled", pages)
+	}
+}
+
+func TestAnAnswerOverTheMaximumPayloadIsAnError(t *testing.T) {
+	_, nc := start(t, fake{get: func(context.Context, string, string) (sink.Document, error) {
+		return sink.Document{Etag: 1, Body: make([]byte, 65<<10)}, nil
+	}}, service.Options{})
+	wantFailure(t, request(t, nc, "lapse.read.get.orders.1", ""), 413, "66560 bytes", "65536")
+}
+
+func TestCountForecastConfig(t *testing.T) {
+	ttl := int32(60)
+	_, nc := start(t, fake{
+		count: func(context.Context, string) (wire.CountReply, error) {
+			return wire.CountReply{Live: 2, Expired: 1}, nil
+		},
+		forecast: func(_ context.Context, _ string, buckets int, within time.Duration) (wire.ForecastReply, error) {
+			return wire.ForecastReply{Buckets: []wire.Bucket{{From: wire.Time(buckets), Until: wire.Time(within.Milliseconds()), Count: 5}}}, nil
+		},
+		config: func(_ context.Context, collection string) (wire.Config, error) {
+			if collection == "off" {
+				return wire.Config{IndexingMode: wire.NoIndex}, nil
+			}
+			return wire.Config{DefaultTTL: &ttl, IndexingMode: wire.Consistent}, nil
+		},
+	}, service.Options{})
+
+	for _, c := range []struct{ subject, body, want string }{
+		{"lapse.read.count.orders", "", `{"live":2,"expired":1}`},
+		{"lapse.read.count.orders", " {} ", `{"live":2,"expired":1}`},
+		{"lapse.read.forecast.orders", "", `{"buckets":[{"from":"1970-01-01T00:00:00.000Z","until":"1970-01-01T00:00:00.000Z","count":5}]}`},
+		{"lapse.read.forecast.orders", `{"buckets":7,"within":"90s"}`, `{"buckets":[{"from":"1970-01-01T00:00:00.007Z","until":"1970-01-01T00:01:30.000Z","count":5}]}`},
+		{"lapse.read.config.orders", "", `{"defaultTtl":60,"indexingMode":"consistent"}`},
+		{"lapse.read.config.off", "", `{"defaultTtl":null,"indexingMode":"none"}`},
+	} {
+		if got := string(request(t, nc, c.subject, c.body).Data); got != c.want {
+			t.Errorf("%s %s: got %s, want %s", c.subject, c.body, got, c.want)
+		}
+	}
+}
+
+func wantFailure(t *testing.T, msg *nats.Msg, code int, parts ...string) {
+	t.Helper()
+	if got := msg.Header.Get(micro.ErrorCodeHeader); got != fmt.Sprint(code) {
+		t.Errorf("%s: code %q (%s), want %d", msg.Subject, got, msg.Header.Get(micro.ErrorHeader), code)
+	}
+	for _, part := range parts {
+		if got := msg.Header.Get(micro.ErrorHeader); !strings.Contains(got, part) {
+			t.Errorf("the error is %q: want it to say %q", got, part)
+		}
+	}
+}
+
+func TestG8_BadRequestsSayWhatIsAllowed(t *testing.T) {
+	_, nc := start(t, fake{}, service.Options{}) // none of them reaches the reader
+	long := strings.Repeat("x", 129)
+	for _, c := range []struct {
+		subject, body string
+		parts         []string
+	}{
+		{"get.orders.a.b", "", []string{"3 tokens", "lapse.read.get.<collection>.<id>", "%2E"}},
+		{"get.orders", "", []string{"1 tokens", "lapse.read.get.<collection>.<id>"}},
+		{"get.orders.%2e", "", []string{"0-9 A-F"}},
+		{"get.orders.a!b", "", []string{"%21"}},
+		{"get.orders.%FF", "", []string{"UTF-8"}},
+		{"get.or!ders.a", "", []string{"A-Z a-z 0-9 _ -"}},
+		{"get." + long + ".a", "", []string{"1 to 128"}},
+		{"get.orders.a", `{"limit":1}`, []string{`"limit"`, "an empty object"}},
+		{"list.orders.a", "", []string{"lapse.read.list.<collection>"}},
+		{"count.orders.a", "", []string{"lapse.read.count.<collection>"}},
+		{"forecast.orders.a", "", []string{"lapse.read.forecast.<collection>"}},
+		{"config.orders.a", "", []string{"lapse.read.config.<collection>"}},
+		{"list.orders", `[]`, []string{"not a JSON object", "limit, continuation"}},
+		{"list.orders", `{"limit":`, []string{"not JSON", "limit, continuation"}},
+		{"list.orders", `{} {}`, []string{"not JSON"}},
+		{"list.orders", `{"limit":1,"order":"asc"}`, []string{`"order"`, "limit, continuation"}},
+		{"list.orders", `{"Limit":1}`, []string{`"Limit"`, "limit, continuation"}},
+		{"list.orders", `{"limit":0}`, []string{"limit is 0", "1 to 1000"}},
+		{"list.orders", `{"limit":1001}`, []string{"limit is 1001", "1 to 1000"}},
+		{"list.orders", `{"limit":-1}`, []string{"1 to 1000"}},
+		{"list.orders", `{"limit":1.5}`, []string{"number 1.5", "1 to 1000"}},
+		{"list.orders", `{"limit":"1"}`, []string{"string", "1 to 1000"}},
+		{"list.orders", `{"continuation":1}`, []string{"continuation is a number", "a string"}},
+		{"count.orders", `null`, []string{"not a JSON object"}},
+		{"config.orders", `{"x":1}`, []string{`"x"`}},
+		{"forecast.orders", `{"buckets":0}`, []string{"1 to 1000"}},
+		{"forecast.orders", `{"buckets":1001}`, []string{"1 to 1000"}},
+		{"forecast.orders", `{"within":"1 hour"}`, []string{`"1 hour"`, `"90s"`}},
+		{"forecast.orders", `{"within":"0s"}`, []string{"over 0"}},
+		{"forecast.orders", `{"within":"-1h"}`, []string{"over 0"}},
+		{"forecast.orders", `{"within":""}`, []string{"over 0"}},
+		{"forecast.orders", `{"within":3600}`, []string{"within is a number", `"90s"`}},
+	} {
+		t.Run(c.subject+c.body, func(t *testing.T) {
+			wantFailure(t, request(t, nc, "lapse.read."+c.subject, c.body), 400, c.parts...)
+		})
+	}
+}
+
+type netError struct{ timeout bool }
+
+func (e netError) Error() string { return "dial tcp: nobody home" }
+func (e netError) Timeout() bool { return e.timeout }
+
+func TestErrorsOfTheReaderGetTheirCode(t *testing.T) {
+	var err error
+	_, nc := start(t, fake{get: func(context.Context, string, string) (sink.Document, error) {
+		return sink.Document{}, err
+	}}, service.Options{})
+	for _, c := range []struct {
+		err  error
+		code int
+		text string
+	}{
+		{fmt.Errorf("get orders/1: %w", sink.ErrNotFound), 404, "get orders/1"},
+		{fmt.Errorf("partition 3: %w", sink.ErrUnavailable), 503, "partition 3"},
+		{fmt.Errorf("%w: the continuation is not one of ours", sink.ErrInvalidRequest), 400, "continuation"},
+		{fmt.Errorf("%w: nonsense", wire.ErrInvalidName), 400, "nonsense"},
+		{fmt.Errorf("read: %w", io.EOF), 503, "Redis is not available"},
+		{fmt.Errorf("read: %w", netError{timeout: true}), 503, "did not answer"},
+		{context.DeadlineExceeded, 503, "did not answer"},
+		{errors.New("the header of the document is 3 bytes long"), 500, "3 bytes"},
+		{errors.New("two\r\nlines"), 500, "lines"},
+	} {
+		err = c.err
+		wantFailure(t, request(t, nc, "lapse.read.get.orders.1", ""), c.code, c.text)
+	}
+}
+
+func TestARequestHasADeadline(t *testing.T) {
+	_, nc := start(t, fake{get: func(ctx context.Context, _, _ string) (sink.Document, error) {
+		<-ctx.Done()
+		return sink.Document{}, fmt.Errorf("get: %w", ctx.Err())
+	}}, service.Options{Timeout: 30 * time.Millisecond})
+	wantFailure(t, request(t, nc, "lapse.read.get.orders.1", ""), 503, "did not answer within 30ms")
+}
+
+func TestConcurrencyIsBoundedAndNothingIsDropped(t *testing.T) {
+	const bound, requests = 4, 100
+	var mu sync.Mutex
+	var now, most int
+	full, release := make(chan struct{}), make(chan struct{})
+	_, nc := start(t, fake{count: func(context.Context, string) (wire.CountReply, error) {
+		mu.Lock()
+		now++
+		if most = max(most, now); now == bound && most == bound {
+			select {
+			case <-full:
+			default:
+				close(full)
+			}
+		}
+		mu.Unlock()
+		<-release
+		mu.Lock()
+		now--
+		mu.Unlock()
+		return wire.CountReply{Live: 1}, nil
+	}}, service.Options{Concurrency: bound})
+
+	inbox := nc.NewInbox()
+	replies, err := nc.SubscribeSync(inbox)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range requests {
+		if err := nc.PublishRequest("lapse.read.count.orders", inbox, nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	select {
+	case <-full:
+	case <-time.After(limit):
+		t.Fatal("requests of one endpoint are not answered side by side")
+	}
+	close(release)
+	for i := range requests {
+		msg, err := replies.NextMsg(limit)
+		if err != nil {
+			t.Fatalf("reply %d: %v", i, err)
+		}
+		if string(msg.Data) != `{"live":1,"expired":0}` {
+			t.Fatalf("reply %d: %v %s", i, msg.Header, msg.Data)
+		}
+	}
+	if most != bound {
+		t.Errorf("%d requests at a time: want %d", most, bound)
+	}
+}
+
+func TestStopAnswersWhatHasCome(t *testing.T) {
+	const requests = 20
+	started, release := make(chan struct{}, requests), make(chan struct{})
+	svc, nc := start(t, fake{count: func(context.Context, string) (wire.CountReply, error) {
+		started <- struct{}{}
+		<-release
+		return wire.CountReply{Live: 1}, nil
+	}}, service.Options{Concurrency: 2})
+
+	inbox := nc.NewInbox()
+	replies, err := nc.SubscribeSync(inbox)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range requests {
+		if err := nc.PublishRequest("lapse.read.count.orders", inbox, nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := nc.Flush(); err != nil { // the server has them all
+		t.Fatal(err)
+	}
+	<-started
+	stopped := make(chan struct{})
+	go func() { svc.Stop(); close(stopped) }()
+	select {
+	case <-stopped:
+		t.Fatal("Stop did not wait for the requests in flight")
+	case <-started:
+	}
+	close(release)
+	select {
+	case <-stopped:
+	case <-time.After(limit):
+		t.Fatal("Stop does not return")
+	}
+	for i := range requests {
+		if msg, err := replies.NextMsg(limit); err != nil || len(msg.Data) == 0 {
+			t.Fatalf("reply %d: %v %v", i, msg, err)
+		}
+	}
+	if _, err := nc.Request("lapse.read.count.orders", nil, limit); !errors.Is(err, nats.ErrNoResponders) {
+		t.Errorf("a request after Stop: %v, want no responders", err)
+	}
+	svc.Stop() // twice is fine
+}
+
+func TestStopEndsRequestsThatHang(t *testing.T) {
+	started := make(chan struct{})
+	svc, nc := start(t, fake{count: func(ctx context.Context, _ string) (wire.CountReply, error) {
+		close(started)
+		<-ctx.Done()
+		return wire.CountReply{}, ctx.Err()
+	}}, service.Options{Timeout: 50 * time.Millisecond})
+	reply := make(chan *nats.Msg, 1)
+	go func() {
+		msg, _ := nc.Request("lapse.read.count.orders", nil, limit)
+		reply <- msg
+	}()
+	<-started
+	svc.Stop()
+	if msg := <-reply; msg == nil {
+		t.Error("no answer")
+	} else {
+		wantFailure(t, msg, 503)
+	}
+}
+
+func TestItIsAMicroService(t *testing.T) {
+	_, nc := start(t, fake{count: func(context.Context, string) (wire.CountReply, error) {
+		return wire.CountReply{}, sink.ErrUnavailable
+	}}, service.Options{Prefix: "acme", Version: "1.2.3"})
+
+	var info micro.Info
+	if err := json.Unmarshal(request(t, nc, "$SRV.INFO.lapse", "").Data, &info); err != nil {
+		t.Fatal(err)
+	}
+	var subjects []string
+	for _, e := range info.Endpoints {
+		subjects = append(subjects, e.Subject)
+	}
+	want := []string{"acme.read.get.>", "acme.read.list.>", "acme.read.count.>", "acme.read.forecast.>", "acme.read.config.>"}
+	if diff := cmp.Diff(want, subjects); diff != "" || info.Version != "1.2.3" {
+		t.Errorf("version %s, subjects (-want +got):\n%s", info.Version, diff)
+	}
+
+	wantFailure(t, request(t, nc, "acme.read.count.orders", ""), 503)
+	// The reply is sent before it is counted: wait for it.
+	for deadline := time.Now().Add(limit); ; {
+		var got struct {
+			Endpoints []struct {
+				Name string
+				Data struct {
+					Requests int    `json:"num_requests"`
+					Errors   int    `json:"num_errors"`
+					Last     string `json:"last_error"`
+				}
+			}
+		}
+		if err := json.Unmarshal(request(t, nc, "$SRV.STATS.lapse", "").Data, &got); err != nil {
+			t.Fatal(err)
+		}
+		if d := got.Endpoints[2].Data; d.Requests == 1 && d.Errors == 1 && d.Last == sink.ErrUnavailable.Error() {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("statistics: %+v", got)
+		}
+	}
+}
+
+func TestStartValidates(t *testing.T) {
+	nc, _ := connect(t, 0)
+	for _, opts := range []service.Options{{Prefix: "a.b"}, {Concurrency: -1}, {Timeout: -1}, {Version: "one"}} {
+		if svc, err := service.Start(nc, fake{}, opts); err == nil {
+			svc.Stop()
+			t.Errorf("%+v: no error", opts)
+		}
+	}
+}
