@@ -124,7 +124,7 @@ func (l *lapseServer) effective(ctx context.Context, ld load, seconds int32, is 
 		return 0, err
 	}
 	for len(left) > 0 {
-		d, err := l.reader.Get(ctx, orders, left[0])
+		d, err := l.get(ctx, orders, left[0])
 		ok, err := is(d, err)
 		if err != nil {
 			return 0, err

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -33,6 +34,8 @@ type lapseServer struct {
 	redis  *redisServer
 	http   string
 	reader *sink.Reader
+	denied atomic.Int64 // reads that were answered with "not available"
+	why    atomic.Pointer[error]
 }
 
 // startLapse starts all three, and waits until lapse is ready. 0 partitions are
@@ -91,6 +94,9 @@ func (l *lapseServer) serve(ctx context.Context, args ...string) error {
 }
 
 func (l *lapseServer) stop() {
+	if n := l.denied.Swap(0); n > 0 {
+		l.b.problem("%d reads were refused for no reason (%v)", n, *l.why.Load())
+	}
 	l.process.stop()
 	if l.redis != nil {
 		l.redis.stop()
@@ -159,6 +165,19 @@ func (l *lapseServer) stored(ctx context.Context, collection string, n int) erro
 	}
 }
 
+// get reads a document, again if the answer was that it cannot be read now: which
+// must not be while nothing is rebuilt.
+func (l *lapseServer) get(ctx context.Context, collection, id string) (sink.Document, error) {
+	for {
+		d, err := l.reader.Get(ctx, collection, id)
+		if !errors.Is(err, sink.ErrUnavailable) || ctx.Err() != nil {
+			return d, err
+		}
+		l.denied.Add(1)
+		l.why.Store(&err)
+	}
+}
+
 // verify checks that documents read back as they were written: one in a
 // hundred, and all of them in the index where they have a TTL.
 func (l *lapseServer) verify(ctx context.Context, load load, within time.Duration) error {
@@ -172,7 +191,7 @@ func (l *lapseServer) verify(ctx context.Context, load load, within time.Duratio
 		}
 	}
 	for i := 0; i < load.n; i += 100 {
-		d, err := l.reader.Get(ctx, orders, load.id(i))
+		d, err := l.get(ctx, orders, load.id(i))
 		if err != nil {
 			return fmt.Errorf("read %s: %w", load.id(i), err)
 		}

@@ -166,7 +166,7 @@ func pace(ctx context.Context, n, perSecond int, send func(from, to int) error) 
 
 // perBurst is how many documents are written at once so that they share a deadline
 // as well as whole seconds allow.
-const perBurst = 15_000
+const perBurst = 10_000
 
 // bursts calls send once a second, with a TTL that is a second shorter each time:
 // all documents fall due together, spread only by how long one burst takes.

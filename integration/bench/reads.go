@@ -40,7 +40,7 @@ func (b *bench) readLapse(ctx context.Context, round int) (float64, error) {
 	}
 	used := l.usage()
 	rate, err := b.readAll(ctx, "lapse", ld, func(id string) (string, error) {
-		d, err := l.reader.Get(ctx, orders, id)
+		d, err := l.get(ctx, orders, id)
 		return string(d.Body), err
 	})
 	used("lapse read")
@@ -217,7 +217,7 @@ func (l *lapseServer) steady(ctx context.Context, collection string, ld load, du
 					at = now
 				}
 				i := r.IntN(ld.n)
-				d, err := l.reader.Get(ctx, collection, ld.id(i))
+				d, err := l.get(ctx, collection, ld.id(i))
 				if err == nil && string(d.Body) != string(ld.body(i)) {
 					err = fmt.Errorf("%s reads as %s", ld.id(i), d.Body)
 				}
