@@ -7,10 +7,13 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/seed18712806/lapse/integration/bench/internal/load"
+	"github.com/seed18712806/lapse/integration/bench/internal/rig"
+	"github.com/seed18712806/lapse/integration/bench/internal/table"
 )
 
 // options are the flags.
@@ -32,11 +35,8 @@ type options struct {
 // bench is one run of the program.
 type bench struct {
 	options
-	dir      string // of the servers' files
-	nats     string // the built nats-server
-	binary   string // the lapse to run; "" runs the processor in a child of this program
+	rig      *rig.Rig
 	progress io.Writer
-	started  int // servers so far, to name their folders
 
 	problems []string // what was found to be wrong with lapse: it fails the run
 	notes    []string // what was found out beside the figures
@@ -46,7 +46,7 @@ type bench struct {
 type row struct {
 	name  string
 	title string
-	run   func(*bench, context.Context, int) ([]figure, error)
+	run   func(*bench, context.Context, int) ([]table.Figure, error)
 	asked bool // only by -scale, or by name
 }
 
@@ -89,8 +89,8 @@ func parseFlags(args []string, stderr io.Writer) (options, error) {
 	if f.NArg() > 0 {
 		return o, fmt.Errorf("unexpected argument %q", f.Arg(0))
 	}
-	if o.n < 3000 || o.rounds < 1 || o.rate < 100 || o.body < minBody {
-		return o, fmt.Errorf("allowed are -n 3000 or more, -rounds 1 or more, -rate 100 or more, -body %d or more", minBody)
+	if o.n < 3000 || o.rounds < 1 || o.rate < 100 || o.body < load.MinBody {
+		return o, fmt.Errorf("allowed are -n 3000 or more, -rounds 1 or more, -rate 100 or more, -body %d or more", load.MinBody)
 	}
 	return o, nil
 }
@@ -130,18 +130,20 @@ func runBench(ctx context.Context, args []string, stdout, stderr io.Writer) erro
 		return err
 	}
 	b := &bench{options: o, progress: stderr}
-	if b.dir, err = os.MkdirTemp("", "lapse-bench-"); err != nil {
+	dir, err := os.MkdirTemp("", "lapse-bench-")
+	if err != nil {
 		return err
 	}
 	if o.keep {
-		fmt.Fprintln(stderr, "the servers' files are in", b.dir)
+		fmt.Fprintln(stderr, "the servers' files are in", dir)
 	} else {
-		defer func() { _ = os.RemoveAll(b.dir) }()
+		defer func() { _ = os.RemoveAll(dir) }()
 	}
-	if err := b.build(ctx); err != nil {
+	b.rig = &rig.Rig{Dir: dir, Lapse: o.lapse, Profiles: o.profile, Clients: o.parallel, Note: b.note, Problem: b.problem}
+	if err := b.rig.Build(ctx); err != nil {
 		return err
 	}
-	t := newTable(ctx, b)
+	t := table.New(ctx, b.n, b.rounds, b.body)
 	for _, r := range chosen {
 		for round := range b.rounds {
 			began := time.Now()
@@ -149,37 +151,20 @@ func runBench(ctx context.Context, args []string, stdout, stderr io.Writer) erro
 			if err != nil {
 				return fmt.Errorf("row %s, round %d: %w", r.name, round+1, err)
 			}
-			t.add(r, figures)
+			t.Add(r.name, r.title, figures)
 			fmt.Fprintf(stderr, "%s, round %d of %d: %.0f s\n", r.name, round+1, b.rounds, time.Since(began).Seconds())
 		}
 	}
-	t.finish(b)
+	t.Finish(b.notes, b.problems)
 	if o.json {
-		err = t.writeJSON(stdout)
+		err = t.WriteJSON(stdout)
 	} else {
-		err = t.write(stdout)
+		err = t.Write(stdout)
 	}
 	if err == nil && len(b.problems) > 0 {
 		return fmt.Errorf("lapse did not do what was timed: %s", strings.Join(b.problems, "; "))
 	}
 	return err
-}
-
-// build builds the servers once.
-func (b *bench) build(ctx context.Context) error {
-	b.nats = filepath.Join(b.dir, "nats-server")
-	if err := goBuild(ctx, b.nats, "github.com/nats-io/nats-server/v2"); err != nil {
-		return err
-	}
-	if b.profile != "" {
-		return os.MkdirAll(b.profile, 0o755)
-	}
-	b.binary = b.lapse
-	if b.binary == "" {
-		b.binary = filepath.Join(b.dir, "lapse")
-		return goBuild(ctx, b.binary, "github.com/seed18712806/lapse/cmd/lapse")
-	}
-	return nil
 }
 
 // inTurn runs sides one after the other, beginning with another one each round, so
@@ -204,3 +189,6 @@ func (b *bench) note(format string, args ...any) {
 	b.notes = append(b.notes, s)
 	fmt.Fprintln(b.progress, "  "+s)
 }
+
+// load is n documents of the usual size, with a TTL of their own unless that is 0.
+func (b *bench) load(n, ttl int) load.Load { return load.New(n, b.body, ttl, b.seed) }

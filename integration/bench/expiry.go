@@ -11,6 +11,9 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/seed18712806/lapse/integration/bench/internal/load"
+	"github.com/seed18712806/lapse/integration/bench/internal/rig"
+	"github.com/seed18712806/lapse/integration/bench/internal/table"
 	"github.com/seed18712806/lapse/sink/wire"
 )
 
@@ -24,35 +27,35 @@ const (
 
 // side is a system that expires documents and says so.
 type side struct {
-	write func(ld load, from, to, ttl int) error // some documents, with a TTL in seconds
-	flush func() error                           // waits until all are stored
-	usage func() func(what string)               // see lapseServer.usage
-	done  func()                                 // ends it
-	l     *lapseServer                           // if it is lapse
+	write func(ld load.Load, from, to, ttl int) error // some documents, with a TTL in seconds
+	flush func() error                                // waits until all are stored
+	usage func() func(what string)                    // see lapseServer.usage
+	done  func()                                      // ends it
+	l     *rig.Lapse                                  // if it is lapse
 }
 
 // opener starts a side, which tells the receipts what expires.
-type opener func(context.Context, *receipts) (*side, error)
+type opener func(context.Context, *load.Receipts) (*side, error)
 
 // limits of waiting: what has not come by then is lost, or as good as lost.
 const patience = 2 * time.Minute
 
 // lateness times events of documents that fall due at a steady rate, while others
 // are written.
-func (b *bench) lateness(ctx context.Context, round int) ([]figure, error) {
+func (b *bench) lateness(ctx context.Context, round int) ([]table.Figure, error) {
 	n := b.n / 3
-	sides := map[string]received{}
+	sides := map[string]load.Received{}
 	run := func(name string, open opener) func() error {
 		return func() (err error) {
-			sides[name], err = b.expire(ctx, name, open, n, func(s *side, ld load) error {
+			sides[name], err = b.expire(ctx, name, open, n, func(s *side, ld load.Load) error {
 				stop := func() error { return nil }
 				if s.l != nil {
-					if stop, err = s.l.profile(ctx, "lateness", round); err != nil {
+					if stop, err = s.l.Profile(ctx, "lateness", round); err != nil {
 						return err
 					}
 				}
-				ld.ttl = latenessTTL
-				if err := pace(ctx, n, b.rate, func(from, to int) error { return s.write(ld, from, to, latenessTTL) }); err != nil {
+				ld.TTL = latenessTTL
+				if err := load.Pace(ctx, n, b.rate, func(from, to int) error { return s.write(ld, from, to, latenessTTL) }); err != nil {
 					return err
 				}
 				return stop()
@@ -70,24 +73,24 @@ func (b *bench) lateness(ctx context.Context, round int) ([]figure, error) {
 		return nil, err
 	}
 	l := sides["lapse"]
-	var figures []figure
+	var figures []table.Figure
 	best := ""
 	for _, name := range []string{redisShipped, redisTuned, kvWatcher} {
-		if best == "" || sides[name].p99 < sides[best].p99 {
+		if best == "" || sides[name].P99 < sides[best].P99 {
 			best = name
 		}
 	}
 	aim := ms(5 * time.Millisecond)
 	figures = append(figures,
-		figure{What: "p99", Unit: "ms", Lapse: ms(l.p99), Goal: goal{Aim: aim, AtMost: true}},
-		sooner(figure{What: "p99", Unit: "ms", Lapse: ms(l.p99), Against: "the best of the three", Other: ms(sides[best].p99), Goal: goal{Must: 30, Ratio: true}}),
+		table.Figure{What: "p99", Unit: "ms", Lapse: ms(l.P99), Goal: table.Goal{Aim: aim, AtMost: true}},
+		table.Sooner(table.Figure{What: "p99", Unit: "ms", Lapse: ms(l.P99), Against: "the best of the three", Other: ms(sides[best].P99), Goal: table.Goal{Must: 30, Ratio: true}}),
 	)
 	for _, name := range []string{redisShipped, redisTuned, kvWatcher} {
 		o := sides[name]
 		figures = append(figures,
-			sooner(figure{What: "p50", Unit: "ms", Lapse: ms(l.p50), Against: name, Other: ms(o.p50)}),
-			sooner(figure{What: "p99", Unit: "ms", Lapse: ms(l.p99), Against: name, Other: ms(o.p99)}),
-			sooner(figure{What: "max", Unit: "ms", Lapse: ms(l.max), Against: name, Other: ms(o.max)}))
+			table.Sooner(table.Figure{What: "p50", Unit: "ms", Lapse: ms(l.P50), Against: name, Other: ms(o.P50)}),
+			table.Sooner(table.Figure{What: "p99", Unit: "ms", Lapse: ms(l.P99), Against: name, Other: ms(o.P99)}),
+			table.Sooner(table.Figure{What: "max", Unit: "ms", Lapse: ms(l.Max), Against: name, Other: ms(o.Max)}))
 	}
 	return figures, nil
 }
@@ -95,8 +98,8 @@ func (b *bench) lateness(ctx context.Context, round int) ([]figure, error) {
 func ms(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
 
 // due times events of documents that fall due together.
-func (b *bench) due(ctx context.Context, round int) ([]figure, error) {
-	sides := map[string]received{}
+func (b *bench) due(ctx context.Context, round int) ([]table.Figure, error) {
+	sides := map[string]load.Received{}
 	run := func(name string, open opener) func() error {
 		return func() (err error) {
 			sides[name], err = b.expire(ctx, name, open, b.n, b.together(ctx, round, b.n))
@@ -112,11 +115,11 @@ func (b *bench) due(ctx context.Context, round int) ([]figure, error) {
 	if err != nil {
 		return nil, err
 	}
-	var figures []figure
+	var figures []table.Figure
 	for _, name := range []string{kvWatcher, redisShipped, redisTuned} {
-		f := times(figure{What: "events a second", Unit: "/s", Lapse: sides["lapse"].perSecond, Against: name, Other: sides[name].perSecond})
+		f := table.Times(table.Figure{What: "events a second", Unit: "/s", Lapse: sides["lapse"].PerSecond, Against: name, Other: sides[name].PerSecond})
 		if name == kvWatcher {
-			f.Goal = goal{Must: 0.7, Aim: 1.5, Ratio: true}
+			f.Goal = table.Goal{Must: 0.7, Aim: 1.5, Ratio: true}
 		}
 		figures = append(figures, f)
 	}
@@ -124,9 +127,9 @@ func (b *bench) due(ctx context.Context, round int) ([]figure, error) {
 }
 
 // together writes documents so that they fall due together.
-func (b *bench) together(ctx context.Context, round, n int) func(*side, load) error {
-	return func(s *side, ld load) error {
-		if err := bursts(ctx, n, func(from, to, ttl int) error { return s.write(ld, from, to, ttl) }); err != nil {
+func (b *bench) together(ctx context.Context, round, n int) func(*side, load.Load) error {
+	return func(s *side, ld load.Load) error {
+		if err := load.Bursts(ctx, n, func(from, to, ttl int) error { return s.write(ld, from, to, ttl) }); err != nil {
 			return err
 		}
 		if err := s.flush(); err != nil {
@@ -135,10 +138,10 @@ func (b *bench) together(ctx context.Context, round, n int) func(*side, load) er
 		if s.l == nil {
 			return nil
 		}
-		if err := s.l.stored(ctx, orders, n); err != nil {
+		if err := s.l.Stored(ctx, rig.Orders, n); err != nil {
 			return err
 		}
-		stop, err := s.l.profile(ctx, "due", round)
+		stop, err := s.l.Profile(ctx, "due", round)
 		if err != nil {
 			return err
 		}
@@ -156,34 +159,34 @@ func (b *bench) together(ctx context.Context, round, n int) func(*side, load) er
 
 // expire starts a side, warms it up, has documents written and waits for what
 // is said of them.
-func (b *bench) expire(ctx context.Context, name string, open opener, n int, write func(*side, load) error) (received, error) {
-	r := newReceipts(n)
-	warmed := b.load(n, 1).warm()
-	r.warm = newReceipts(warmed.n)
+func (b *bench) expire(ctx context.Context, name string, open opener, n int, write func(*side, load.Load) error) (load.Received, error) {
+	r := load.NewReceipts(n)
+	warmed := b.load(n, 1).Warm()
+	r.Warm = load.NewReceipts(warmed.N)
 	s, err := open(ctx, r)
 	if err != nil {
-		return received{}, fmt.Errorf("%s: %w", name, err)
+		return load.Received{}, fmt.Errorf("%s: %w", name, err)
 	}
 	defer func() { s.done() }()
-	if err := errors.Join(s.write(warmed, 0, warmed.n, 1), s.flush(), r.warm.wait(ctx, patience)); err != nil {
-		return received{}, fmt.Errorf("%s: warm-up: %w", name, err)
+	if err := errors.Join(s.write(warmed, 0, warmed.N, 1), s.flush(), r.Warm.Wait(ctx, patience)); err != nil {
+		return load.Received{}, fmt.Errorf("%s: warm-up: %w", name, err)
 	}
 	used := s.usage()
 	if err := write(s, b.load(n, 0)); err != nil {
-		return received{}, fmt.Errorf("%s: %w", name, err)
+		return load.Received{}, fmt.Errorf("%s: %w", name, err)
 	}
-	if err := errors.Join(s.flush(), r.wait(ctx, patience)); err != nil {
-		return received{}, fmt.Errorf("%s: %w", name, err)
+	if err := errors.Join(s.flush(), r.Wait(ctx, patience)); err != nil {
+		return load.Received{}, fmt.Errorf("%s: %w", name, err)
 	}
-	used(fmt.Sprintf("%s, %d documents written and expired", name, n))
-	x := r.result()
+	used(fmt.Sprintf("%s: %d documents written and expired", name, n))
+	x := r.Result()
 	b.note("%s: late by p50 %.2f ms, p99 %.2f ms, max %.2f ms; %.0f a second; deadlines within %.0f ms; %d missing, %d early, %d twice",
-		name, ms(x.p50), ms(x.p99), ms(x.max), x.perSecond, ms(x.spread), x.missing, x.early, x.doubled)
-	if x.wrong != nil {
-		return x, fmt.Errorf("%s: %w", name, x.wrong)
+		name, ms(x.P50), ms(x.P99), ms(x.Max), x.PerSecond, ms(x.Spread), x.Missing, x.Early, x.Doubled)
+	if x.Wrong != nil {
+		return x, fmt.Errorf("%s: %w", name, x.Wrong)
 	}
-	if s.l != nil && x.missing+x.early+x.doubled > 0 {
-		b.problem("of %d events %d are missing, %d were early and %d came twice", n, x.missing, x.early, x.doubled)
+	if s.l != nil && x.Missing+x.Early+x.Doubled > 0 {
+		b.problem("of %d events %d are missing, %d were early and %d came twice", n, x.Missing, x.Early, x.Doubled)
 	}
 	return x, nil
 }
@@ -191,39 +194,39 @@ func (b *bench) expire(ctx context.Context, name string, open opener, n int, wri
 // openLapse starts lapse, and a durable subscriber to its events: what it is told
 // is stored.
 func (b *bench) openLapse(partitions int) opener {
-	return func(ctx context.Context, r *receipts) (*side, error) {
-		l, err := b.startLapse(ctx, partitions)
+	return func(ctx context.Context, r *load.Receipts) (*side, error) {
+		l, err := b.rig.StartLapse(ctx, partitions)
 		if err != nil {
 			return nil, err
 		}
-		s := &side{l: l, usage: l.usage, done: l.stop}
-		if err := l.configure(ctx, orders, -1); err != nil {
-			l.stop()
+		s := &side{l: l, usage: l.Usage, done: l.Stop}
+		if err := l.Configure(ctx, rig.Orders, -1); err != nil {
+			l.Stop()
 			return nil, err
 		}
-		events, err := l.nats.js.OrderedConsumer(ctx, prefix.EventsStream(), jetstream.OrderedConsumerConfig{DeliverPolicy: jetstream.DeliverAllPolicy})
+		events, err := l.NATS.JS.OrderedConsumer(ctx, wire.DefaultPrefix.EventsStream(), jetstream.OrderedConsumerConfig{DeliverPolicy: jetstream.DeliverAllPolicy})
 		if err != nil {
-			l.stop()
+			l.Stop()
 			return nil, err
 		}
-		all := b.load(r.n, 0)
+		all := b.load(r.N, 0)
 		receiving, err := events.Consume(func(m jetstream.Msg) { receive(m, r, all) }, jetstream.PullMaxMessages(2000))
 		if err != nil {
-			l.stop()
+			l.Stop()
 			return nil, err
 		}
-		s.done = func() { receiving.Stop(); l.stop() }
-		s.write, s.flush = l.nats.writer(func(ld load, i, ttl int) *nats.Msg { return ld.upsert(orders, i, ttl) })
+		s.done = func() { receiving.Stop(); l.Stop() }
+		s.write, s.flush = writer(l.NATS.JS, func(ld load.Load, i, ttl int) *nats.Msg { return ld.Upsert(rig.Orders, i, ttl) })
 		return s, nil
 	}
 }
 
 // writer publishes documents without waiting; flush waits for what is not yet
 // acknowledged.
-func (s *natsServer) writer(message func(ld load, i, ttl int) *nats.Msg) (write func(load, int, int, int) error, flush func() error) {
+func writer(js jetstream.JetStream, message func(ld load.Load, i, ttl int) *nats.Msg) (write func(load.Load, int, int, int) error, flush func() error) {
 	var waits []func() error
-	write = func(ld load, from, to, ttl int) error {
-		w, err := publish(s.js, from, to, func(i int) *nats.Msg { return message(ld, i, ttl) })
+	write = func(ld load.Load, from, to, ttl int) error {
+		w, err := load.Publish(js, from, to, func(i int) *nats.Msg { return message(ld, i, ttl) })
 		waits = append(waits, w)
 		return err
 	}
@@ -241,63 +244,62 @@ func (s *natsServer) writer(message func(ld load, i, ttl int) *nats.Msg) (write 
 
 // receive reads an event as a subscriber would: the document in it has to be the
 // one that was written.
-func receive(m jetstream.Msg, r *receipts, ld load) {
+func receive(m jetstream.Msg, r *load.Receipts, ld load.Load) {
 	at := time.Now()
 	subject := m.Subject()
-	if strings.HasPrefix(subject, string(prefix)+".rejected.") {
-		r.fail(fmt.Errorf("a write was rejected: %v", m.Headers()))
+	if strings.HasPrefix(subject, string(wire.DefaultPrefix)+".rejected.") {
+		r.Fail(fmt.Errorf("a write was rejected: %v", m.Headers()))
 		return
 	}
-	i, warmed, err := index(subject[strings.LastIndexByte(subject, '.')+1:])
+	i, warmed, err := load.Index(subject[strings.LastIndexByte(subject, '.')+1:])
 	if err != nil {
-		r.fail(err)
+		r.Fail(err)
 		return
 	}
 	body := string(m.Data())
 	const mark = `"expiredAt":"`
 	var deadline wire.Time
 	if k := strings.LastIndex(body, mark); k < 0 {
-		r.fail(fmt.Errorf("an event without expiredAt: %s", body))
+		r.Fail(fmt.Errorf("an event without expiredAt: %s", body))
 	} else if err := deadline.UnmarshalText([]byte(body[k+len(mark) : k+len(mark)+24])); err != nil {
-		r.fail(fmt.Errorf("event %s: %w", body, err))
+		r.Fail(fmt.Errorf("event %s: %w", body, err))
 	}
 	when := time.UnixMilli(int64(deadline))
 	if warmed {
-		r.warm.got(i, when, at)
+		r.Warm.Got(i, when, at)
 		return
 	}
-	// The text is all of the document but its number and TTL.
-	if tail := ld.text[i*7%8192:]; !strings.Contains(body, tail[:ld.size-minBody]) {
-		r.fail(fmt.Errorf("event without its document: %s", body))
+	if !ld.In(body, i) {
+		r.Fail(fmt.Errorf("event without its document: %s", body))
 	}
-	r.got(i, when, at)
+	r.Got(i, when, at)
 }
 
 // openKV starts a bucket and its watcher, which sees what is put (and the server's
 // own stamp of it) and the markers of what expires.
-func (b *bench) openKV(ctx context.Context, r *receipts) (*side, error) {
-	srv, err := b.startNATS(ctx)
+func (b *bench) openKV(ctx context.Context, r *load.Receipts) (*side, error) {
+	srv, err := b.rig.StartNATS(ctx)
 	if err != nil {
 		return nil, err
 	}
-	s := &side{usage: func() func(string) { return func(string) {} }, done: srv.stop}
-	kv, err := srv.bucket(ctx, orders)
+	s := &side{usage: func() func(string) { return b.rig.Usage(srv.Process) }, done: srv.Stop}
+	kv, err := srv.Bucket(ctx, rig.Orders)
 	if err != nil {
-		srv.stop()
+		srv.Stop()
 		return nil, err
 	}
 	watcher, err := kv.WatchAll(ctx, jetstream.UpdatesOnly())
 	if err != nil {
-		srv.stop()
+		srv.Stop()
 		return nil, err
 	}
-	s.done = func() { _ = watcher.Stop(); srv.stop() }
+	s.done = func() { _ = watcher.Stop(); srv.Stop() }
 	type key struct {
 		i    int
 		warm bool
 	}
 	// How long documents live is known here; since when, the watcher says.
-	ttls, warmTTLs := make([]atomic.Int32, r.n), make([]atomic.Int32, r.warm.n)
+	ttls, warmTTLs := make([]atomic.Int32, r.N), make([]atomic.Int32, r.Warm.N)
 	ttlOf := func(k key) *atomic.Int32 {
 		if k.warm {
 			return &warmTTLs[k.i]
@@ -305,53 +307,53 @@ func (b *bench) openKV(ctx context.Context, r *receipts) (*side, error) {
 		return &ttls[k.i]
 	}
 	go func() {
-		written := make(map[key]time.Time, r.n)
+		written := make(map[key]time.Time, r.N)
 		for e := range watcher.Updates() {
 			at := time.Now()
 			if e == nil {
 				continue
 			}
-			i, warmed, err := index(e.Key())
+			i, warmed, err := load.Index(e.Key())
 			if err != nil {
-				r.fail(err)
+				r.Fail(err)
 				continue
 			}
 			k, of := key{i, warmed}, r
 			if warmed {
-				of = r.warm
+				of = r.Warm
 			}
 			if e.Operation() == jetstream.KeyValuePut {
 				written[k] = e.Created()
 			} else {
-				of.got(i, written[k].Add(time.Duration(ttlOf(k).Load())*time.Second), at)
+				of.Got(i, written[k].Add(time.Duration(ttlOf(k).Load())*time.Second), at)
 			}
 		}
 	}()
-	s.write, s.flush = srv.writer(func(ld load, i, ttl int) *nats.Msg {
-		ttlOf(key{i, ld.kind == warmKind}).Store(int32(ttl))
-		return ld.put(orders, i, ttl)
+	s.write, s.flush = writer(srv.JS, func(ld load.Load, i, ttl int) *nats.Msg {
+		ttlOf(key{i, ld.Warming()}).Store(int32(ttl))
+		return ld.Put(rig.Orders, i, ttl)
 	})
 	return s, nil
 }
 
 // openRedis starts Redis with notifications of expired keys, and a subscriber.
 func (b *bench) openRedis(args ...string) opener {
-	return func(ctx context.Context, r *receipts) (*side, error) {
-		srv, err := b.startRedis(ctx, append([]string{"--notify-keyspace-events", "Ex"}, args...)...)
+	return func(ctx context.Context, r *load.Receipts) (*side, error) {
+		srv, err := b.rig.StartRedis(ctx, append([]string{"--notify-keyspace-events", "Ex"}, args...)...)
 		if err != nil {
 			return nil, err
 		}
-		sub := srv.client.Subscribe(ctx, "__keyevent@0__:expired")
-		s := &side{usage: func() func(string) { return func(string) {} }, flush: func() error { return nil }}
-		s.done = func() { _ = sub.Close(); srv.stop() }
+		sub := srv.Client.Subscribe(ctx, "__keyevent@0__:expired")
+		s := &side{usage: func() func(string) { return b.rig.Usage(srv.Process) }, flush: func() error { return nil }}
+		s.done = func() { _ = sub.Close(); srv.Stop() }
 		if _, err := sub.Receive(ctx); err != nil {
 			s.done()
 			return nil, err
 		}
-		deadlines, warmDeadlines := make([]atomic.Int64, r.n), make([]atomic.Int64, r.warm.n)
-		of := func(warmed bool) ([]atomic.Int64, *receipts) {
+		deadlines, warmDeadlines := make([]atomic.Int64, r.N), make([]atomic.Int64, r.Warm.N)
+		of := func(warmed bool) ([]atomic.Int64, *load.Receipts) {
 			if warmed {
-				return warmDeadlines, r.warm
+				return warmDeadlines, r.Warm
 			}
 			return deadlines, r
 		}
@@ -362,22 +364,22 @@ func (b *bench) openRedis(args ...string) opener {
 					return // closed; what is missing by then is missed
 				}
 				at := time.Now()
-				i, warmed, err := index(strings.TrimPrefix(m.Payload, orders+":"))
+				i, warmed, err := load.Index(strings.TrimPrefix(m.Payload, rig.Orders+":"))
 				if err != nil {
-					r.fail(err)
+					r.Fail(err)
 					continue
 				}
 				d, to := of(warmed)
-				to.got(i, time.UnixMilli(d[i].Load()), at)
+				to.Got(i, time.UnixMilli(d[i].Load()), at)
 			}
 		}()
-		s.write = func(ld load, from, to, ttl int) error {
+		s.write = func(ld load.Load, from, to, ttl int) error {
 			at := time.Now().Add(time.Duration(ttl) * time.Second).Truncate(time.Millisecond)
-			d, _ := of(ld.kind == warmKind)
+			d, _ := of(ld.Warming())
 			for i := from; i < to; i++ {
 				d[i].Store(at.UnixMilli())
 			}
-			return srv.setAt(ctx, ld, from, to, at)
+			return srv.SetAt(ctx, ld, from, to, at)
 		}
 		return s, nil
 	}

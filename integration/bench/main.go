@@ -6,6 +6,8 @@ import (
 	"os"
 	"os/signal"
 	"syscall"
+
+	"github.com/seed18712806/lapse/integration/bench/internal/rig"
 )
 
 func main() {
@@ -13,8 +15,8 @@ func main() {
 	defer stop()
 	run := runBench
 	args := os.Args[1:]
-	if len(args) > 0 && args[0] == childCommand {
-		run, args = runChild, args[1:]
+	if len(args) > 0 && args[0] == rig.ChildCommand {
+		run, args = rig.RunChild, args[1:]
 	}
 	if err := run(ctx, args, os.Stdout, os.Stderr); err != nil {
 		fmt.Fprintln(os.Stderr, "bench:", err)

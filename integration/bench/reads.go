@@ -10,60 +10,64 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/seed18712806/lapse/integration/bench/internal/load"
+	"github.com/seed18712806/lapse/integration/bench/internal/rig"
+	"github.com/seed18712806/lapse/integration/bench/internal/table"
 )
 
 // reads times reads of single documents, many at a time.
-func (b *bench) reads(ctx context.Context, round int) ([]figure, error) {
+func (b *bench) reads(ctx context.Context, round int) ([]table.Figure, error) {
 	var lapse, plain float64
 	err := inTurn(round,
 		func() (err error) { lapse, err = b.readLapse(ctx, round); return err },
 		func() (err error) { plain, err = b.readPlain(ctx); return err },
 	)
-	return []figure{times(figure{
+	return []table.Figure{table.Times(table.Figure{
 		What: "reads a second", Unit: "/s", Lapse: lapse, Against: "HGET", Other: plain,
-		Goal: goal{Must: 0.6, Aim: 0.9, Ratio: true},
+		Goal: table.Goal{Must: 0.6, Aim: 0.9, Ratio: true},
 	})}, err
 }
 
 func (b *bench) readLapse(ctx context.Context, round int) (float64, error) {
-	l, err := b.startLapse(ctx, 0)
+	l, err := b.rig.StartLapse(ctx, 0)
 	if err != nil {
 		return 0, err
 	}
-	defer l.stop()
-	if err := l.configure(ctx, orders, -1); err != nil {
+	defer l.Stop()
+	if err := l.Configure(ctx, rig.Orders, -1); err != nil {
 		return 0, err
 	}
-	ld := b.load(b.n, longTTL)
-	if err := l.fill(ctx, orders, ld); err != nil {
+	ld := b.load(b.n, load.LongTTL)
+	if err := l.Fill(ctx, rig.Orders, ld); err != nil {
 		return 0, err
 	}
-	used := l.usage()
+	used := l.Usage()
 	rate, err := b.readAll(ctx, "lapse", ld, func(id string) (string, error) {
-		d, err := l.get(ctx, orders, id)
+		d, err := l.Get(ctx, rig.Orders, id)
 		return string(d.Body), err
 	})
-	used("lapse read")
+	used("lapse: read")
 	return rate, err
 }
 
 func (b *bench) readPlain(ctx context.Context) (float64, error) {
-	s, err := b.startRedis(ctx)
+	s, err := b.rig.StartRedis(ctx)
 	if err != nil {
 		return 0, err
 	}
-	defer s.stop()
-	ld := b.load(b.n, longTTL)
-	err = s.pipelined(ctx, ld.n, func(p redis.Pipeliner, i int) { p.HSet(ctx, orders, ld.id(i), ld.body(i)) })
+	defer s.Stop()
+	ld := b.load(b.n, load.LongTTL)
+	err = s.Pipelined(ctx, ld.N, func(p redis.Pipeliner, i int) { p.HSet(ctx, rig.Orders, ld.ID(i), ld.Body(i)) })
 	if err != nil {
 		return 0, err
 	}
-	return b.readAll(ctx, "HGET", ld, func(id string) (string, error) { return s.client.HGet(ctx, orders, id).Result() })
+	return b.readAll(ctx, "HGET", ld, func(id string) (string, error) { return s.Client.HGet(ctx, rig.Orders, id).Result() })
 }
 
 // readAll reads n documents at random, as many at a time as asked for, and returns
 // reads a second. A tenth of it before is the warm-up. What is read is compared.
-func (b *bench) readAll(ctx context.Context, name string, ld load, read func(id string) (string, error)) (float64, error) {
+func (b *bench) readAll(ctx context.Context, name string, ld load.Load, read func(id string) (string, error)) (float64, error) {
 	run := func(each int) ([]time.Duration, time.Duration, error) {
 		all := make([][]time.Duration, b.parallel)
 		errs := make([]error, b.parallel)
@@ -73,12 +77,12 @@ func (b *bench) readAll(ctx context.Context, name string, ld load, read func(id 
 			wg.Go(func() {
 				r := rand.New(rand.NewPCG(b.seed, uint64(w)))
 				for range each {
-					i := r.IntN(ld.n)
+					i := r.IntN(ld.N)
 					at := time.Now()
-					got, err := read(ld.id(i))
+					got, err := read(ld.ID(i))
 					all[w] = append(all[w], time.Since(at))
-					if err == nil && got != string(ld.body(i)) {
-						err = fmt.Errorf("%s reads as %s", ld.id(i), got)
+					if err == nil && got != string(ld.Body(i)) {
+						err = fmt.Errorf("%s reads as %s", ld.ID(i), got)
 					}
 					if err != nil {
 						errs[w] = err
@@ -106,7 +110,7 @@ func (b *bench) readAll(ctx context.Context, name string, ld load, read func(id 
 		return 0, err
 	}
 	slices.Sort(lat)
-	b.note("%s: %d reads at a time, p50 %.2f ms, p99 %.2f ms", name, b.parallel, ms(quantile(lat, 0.5)), ms(quantile(lat, 0.99)))
+	b.note("%s: %d reads at a time, p50 %.2f ms, p99 %.2f ms", name, b.parallel, ms(load.Quantile(lat, 0.5)), ms(load.Quantile(lat, 0.99)))
 	return float64(len(lat)) / took.Seconds(), nil
 }
 
@@ -119,107 +123,87 @@ const (
 
 // reaping compares reads while documents are being reaped with reads while nothing
 // else happens.
-func (b *bench) reaping(ctx context.Context, round int) ([]figure, error) {
-	l, err := b.startLapse(ctx, 0)
+func (b *bench) reaping(ctx context.Context, round int) ([]table.Figure, error) {
+	l, err := b.rig.StartLapse(ctx, 0)
 	if err != nil {
 		return nil, err
 	}
-	defer l.stop()
+	defer l.Stop()
 	const kept = "kept"
 	keep, due := b.load(10_000, 0), b.load(b.n, 0)
-	for _, c := range []string{kept, orders} {
-		if err := l.configure(ctx, c, off); err != nil {
+	for _, c := range []string{kept, rig.Orders} {
+		if err := l.Configure(ctx, c, rig.Off); err != nil {
 			return nil, err
 		}
 	}
-	if err := l.fill(ctx, kept, keep); err != nil {
+	if err := l.Fill(ctx, kept, keep); err != nil {
 		return nil, err
 	}
-	if err := l.fill(ctx, orders, due); err != nil {
+	if err := l.Fill(ctx, rig.Orders, due); err != nil {
 		return nil, err
 	}
 	const idleFor = 3 * time.Second
-	if _, err := l.steady(ctx, kept, keep, sleepUntil(time.Second)); err != nil {
+	if _, err := b.steady(ctx, l, kept, keep, sleepUntil(time.Second)); err != nil {
 		return nil, err
 	}
-	idle, err := l.steady(ctx, kept, keep, sleepUntil(idleFor))
+	idle, err := b.steady(ctx, l, kept, keep, sleepUntil(idleFor))
 	if err != nil {
 		return nil, err
 	}
-	profiled, err := l.profile(ctx, "reaping", round)
+	profiled, err := l.Profile(ctx, "reaping", round)
 	if err != nil {
 		return nil, err
 	}
-	used, began := l.usage(), time.Now()
-	busy, err := l.steady(ctx, kept, keep, func(ctx context.Context) error {
-		if err := l.nats.nc.PublishMsg(configMessage(orders, 1)); err != nil {
+	used, began := l.Usage(), time.Now()
+	busy, err := b.steady(ctx, l, kept, keep, func(ctx context.Context) error {
+		if err := l.NATS.NC.PublishMsg(rig.ConfigMessage(rig.Orders, 1)); err != nil {
 			return err
 		}
-		return l.said(ctx, b.n)
+		return l.Said(ctx, b.n)
 	})
 	if err != nil {
 		return nil, err
 	}
-	used(fmt.Sprintf("lapse reaps %d in %.2f s, %.0f a second", b.n, time.Since(began).Seconds(), float64(b.n)/time.Since(began).Seconds()))
+	took := time.Since(began)
+	used(fmt.Sprintf("lapse: %d documents reaped", b.n))
 	if err := profiled(); err != nil {
 		return nil, err
 	}
 	b.note("steady reads: idle p50 %.2f ms p99 %.2f ms; while reaping p50 %.2f ms p99 %.2f ms max %.2f ms",
-		ms(quantile(idle, 0.5)), ms(quantile(idle, 0.99)), ms(quantile(busy, 0.5)), ms(quantile(busy, 0.99)), ms(busy[len(busy)-1]))
-	f := figure{What: "p99, against idle", Unit: "ms", Lapse: ms(quantile(busy, 0.99)), Against: "lapse idle", Other: ms(quantile(idle, 0.99)),
-		Goal: goal{Must: 4, Aim: 1.5, Ratio: true, AtMost: true}}
-	return []figure{times(f)}, nil
+		ms(load.Quantile(idle, 0.5)), ms(load.Quantile(idle, 0.99)), ms(load.Quantile(busy, 0.5)), ms(load.Quantile(busy, 0.99)), ms(busy[len(busy)-1]))
+	f := table.Figure{What: "p99, against idle", Unit: "ms", Lapse: ms(load.Quantile(busy, 0.99)), Against: "lapse idle", Other: ms(load.Quantile(idle, 0.99)),
+		Goal: table.Goal{Must: 4, Aim: 1.5, Ratio: true, AtMost: true}}
+	return []table.Figure{table.Times(f), {What: "documents reaped a second, meanwhile", Unit: "/s", Lapse: float64(b.n) / took.Seconds()}}, nil
 }
 
 func sleepUntil(d time.Duration) func(context.Context) error {
-	return func(ctx context.Context) error { return sleep(ctx, d) }
-}
-
-// said waits until the stream of events holds so many.
-func (l *lapseServer) said(ctx context.Context, n int) error {
-	ctx, cancel := context.WithTimeout(ctx, patience)
-	defer cancel()
-	for {
-		s, err := l.nats.js.Stream(ctx, prefix.EventsStream())
-		if err != nil {
-			return fmt.Errorf("wait for %d events: %w", n, err)
-		}
-		switch have := s.CachedInfo().State.Msgs; {
-		case have == uint64(n):
-			return nil
-		case have > uint64(n):
-			return fmt.Errorf("there are %d events, and %d were due", have, n)
-		}
-		if err := sleep(ctx, 20*time.Millisecond); err != nil {
-			return err
-		}
-	}
+	return func(ctx context.Context) error { return load.Sleep(ctx, d) }
 }
 
 // steady reads at a steady rate while something else goes on, and returns how long
 // reads took, sorted: from when each was to begin, so that one that holds the others
 // up counts for them too.
-func (l *lapseServer) steady(ctx context.Context, collection string, ld load, during func(context.Context) error) ([]time.Duration, error) {
+func (b *bench) steady(ctx context.Context, l *rig.Lapse, collection string, ld load.Load, during func(context.Context) error) ([]time.Duration, error) {
 	all, errs := make([][]time.Duration, steadyReaders), make([]error, steadyReaders)
 	var over atomic.Bool
 	var wg sync.WaitGroup
 	began := time.Now()
 	for w := range steadyReaders {
 		wg.Go(func() {
-			r := rand.New(rand.NewPCG(l.b.seed, uint64(w)))
+			r := rand.New(rand.NewPCG(b.seed, uint64(w)))
 			for k := 0; !over.Load(); k++ {
 				at := began.Add(time.Duration(k*steadyReaders+w) * time.Second / steadyReads)
-				if err := sleep(ctx, time.Until(at)); err != nil {
+				if err := load.Sleep(ctx, time.Until(at)); err != nil {
 					return
 				}
 				// What a timer is late by is this program's, not the read's, unless the read before was slow.
 				if now := time.Now(); now.Sub(at) < time.Second*steadyReaders/steadyReads {
 					at = now
 				}
-				i := r.IntN(ld.n)
-				d, err := l.get(ctx, collection, ld.id(i))
-				if err == nil && string(d.Body) != string(ld.body(i)) {
-					err = fmt.Errorf("%s reads as %s", ld.id(i), d.Body)
+				i := r.IntN(ld.N)
+				d, err := l.Get(ctx, collection, ld.ID(i))
+				if err == nil && string(d.Body) != string(ld.Body(i)) {
+					err = fmt.Errorf("%s reads as %s", ld.ID(i), d.Body)
 				}
 				if err != nil {
 					errs[w] = err

@@ -1,4 +1,4 @@
-package main
+package rig
 
 import (
 	"bytes"
@@ -18,13 +18,13 @@ import (
 	"github.com/seed18712806/lapse/processor"
 )
 
-// childCommand makes this program the server that is measured.
-const childCommand = "processor"
+// ChildCommand makes this program the server that is measured.
+const ChildCommand = "processor"
 
-// runChild runs the processor alone, with an endpoint that takes CPU profiles:
+// RunChild runs the processor alone, with an endpoint that takes CPU profiles:
 // GET /profile/start begins one, GET /profile/stop ends it and returns it.
-func runChild(ctx context.Context, args []string, _, stderr io.Writer) error {
-	f := flag.NewFlagSet(childCommand, flag.ContinueOnError)
+func RunChild(ctx context.Context, args []string, _, stderr io.Writer) error {
+	f := flag.NewFlagSet(ChildCommand, flag.ContinueOnError)
 	natsURL := f.String("nats", "", "")
 	redisURL := f.String("redis", "", "")
 	listen := f.String("http-listen", "", "")

@@ -1,4 +1,5 @@
-package main
+// Package table gathers the figures of rounds, and prints their medians.
+package table
 
 import (
 	"context"
@@ -16,33 +17,33 @@ import (
 	"time"
 )
 
-// figure is what one round says about one line of the table.
-type figure struct {
+// Figure is what one round says about one line of the table.
+type Figure struct {
 	What    string  // of the row
 	Unit    string  // of Lapse and Other
 	Lapse   float64 // lapse's figure
 	Against string  // the other side; "" if there is none
 	Other   float64 // its figure
 	Ratio   float64 // of the two, the way round that the goal has it; 0 if there is no other side
-	Goal    goal
+	Goal    Goal
 }
 
-// goal is what a line has to reach.
-type goal struct {
+// Goal is what a line has to reach.
+type Goal struct {
 	Must   float64 // 0: nothing
 	Aim    float64
 	Ratio  bool // the goal is for the ratio, not for lapse's figure
 	AtMost bool // it is reached from above
 }
 
-// times makes the ratio of two rates: how many times lapse's the other's is in.
-func times(f figure) figure { f.Ratio = f.Lapse / f.Other; return f }
+// Times makes the ratio of two rates: how many times lapse's the other's is in.
+func Times(f Figure) Figure { f.Ratio = f.Lapse / f.Other; return f }
 
-// sooner makes the ratio of two times: how many times lapse is sooner.
-func sooner(f figure) figure { f.Ratio = f.Other / f.Lapse; return f }
+// Sooner makes the ratio of two times: how many times lapse is sooner.
+func Sooner(f Figure) Figure { f.Ratio = f.Other / f.Lapse; return f }
 
-// line is a line of the table: the medians over all rounds, and the rounds.
-type line struct {
+// Line is a line of the table: the medians over all rounds, and the rounds.
+type Line struct {
 	Row      string    `json:"row"`
 	What     string    `json:"what"`
 	Unit     string    `json:"unit"`
@@ -56,25 +57,26 @@ type line struct {
 	Lapses   []float64 `json:"lapseRounds"`
 	Others   []float64 `json:"otherRounds,omitempty"`
 	Ratios   []float64 `json:"ratioRounds,omitempty"`
-	goal     goal
+	goal     Goal
 	rowTitle string
 }
 
-// table is everything that is printed.
-type table struct {
+// Table is everything that is printed.
+type Table struct {
 	Date     string            `json:"date"`
 	Machine  string            `json:"machine"`
 	Versions map[string]string `json:"versions"`
 	N        int               `json:"n"`
 	Rounds   int               `json:"rounds"`
 	Body     int               `json:"bodyBytes"`
-	Lines    []*line           `json:"lines"`
+	Lines    []*Line           `json:"lines"`
 	Notes    []string          `json:"notes,omitempty"`
 	Problems []string          `json:"problems,omitempty"`
 }
 
-func newTable(ctx context.Context, b *bench) *table {
-	t := &table{Date: time.Now().UTC().Format(time.DateOnly), N: b.n, Rounds: b.rounds, Body: b.body,
+// New begins a table of so many documents, rounds and bytes of a body.
+func New(ctx context.Context, n, rounds, body int) *Table {
+	t := &Table{Date: time.Now().UTC().Format(time.DateOnly), N: n, Rounds: rounds, Body: body,
 		Machine:  fmt.Sprintf("%d × %s, %s/%s", runtime.NumCPU(), cpuModel(), runtime.GOOS, runtime.GOARCH),
 		Versions: map[string]string{"go": runtime.Version()},
 	}
@@ -107,15 +109,15 @@ func cpuModel() string {
 	return "CPU"
 }
 
-// add adds the figures of one round.
-func (t *table) add(r row, figures []figure) {
+// Add adds the figures of one round of a row.
+func (t *Table) Add(row, title string, figures []Figure) {
 	for _, f := range figures {
-		i := slices.IndexFunc(t.Lines, func(l *line) bool {
-			return l.Row == r.name && l.What == f.What && l.Against == f.Against
+		i := slices.IndexFunc(t.Lines, func(l *Line) bool {
+			return l.Row == row && l.What == f.What && l.Against == f.Against
 		})
 		if i < 0 {
 			i = len(t.Lines)
-			t.Lines = append(t.Lines, &line{Row: r.name, What: f.What, Unit: f.Unit, Against: f.Against, goal: f.Goal, rowTitle: r.title})
+			t.Lines = append(t.Lines, &Line{Row: row, What: f.What, Unit: f.Unit, Against: f.Against, goal: f.Goal, rowTitle: title})
 		}
 		l := t.Lines[i]
 		l.Lapses = append(l.Lapses, f.Lapse)
@@ -128,9 +130,9 @@ func (t *table) add(r row, figures []figure) {
 	}
 }
 
-// finish takes the medians, and judges them.
-func (t *table) finish(b *bench) {
-	t.Notes, t.Problems = b.notes, b.problems
+// Finish takes the medians, and judges them.
+func (t *Table) Finish(notes, problems []string) {
+	t.Notes, t.Problems = notes, problems
 	for _, l := range t.Lines {
 		l.Lapse, l.Other, l.Ratio = median(l.Lapses), median(l.Others), median(l.Ratios)
 		l.judge()
@@ -138,7 +140,7 @@ func (t *table) finish(b *bench) {
 }
 
 // judge says what the line has reached.
-func (l *line) judge() {
+func (l *Line) judge() {
 	sign, unit, v := "≥", l.Unit, l.Lapse
 	if l.goal.AtMost {
 		sign = "≤"
@@ -152,7 +154,7 @@ func (l *line) judge() {
 		}
 		return v >= limit
 	}
-	say := func(limit float64) string { return fmt.Sprintf("%s %s %s", sign, number(limit), unit) }
+	say := func(limit float64) string { return fmt.Sprintf("%s %s %s", sign, Number(limit), unit) }
 	if l.goal.Must != 0 {
 		l.Must, l.Reached = say(l.goal.Must), "no"
 		if reaches(l.goal.Must) {
@@ -167,14 +169,15 @@ func (l *line) judge() {
 	}
 }
 
-func (t *table) writeJSON(w io.Writer) error {
+// WriteJSON writes the table for machines, with the figures of every round.
+func (t *Table) WriteJSON(w io.Writer) error {
 	e := json.NewEncoder(w)
 	e.SetIndent("", "  ")
 	return e.Encode(t)
 }
 
-// write writes the table as Markdown that reads well as it is.
-func (t *table) write(w io.Writer) error {
+// Write writes the table as Markdown that reads well as it is.
+func (t *Table) Write(w io.Writer) error {
 	versions := make([]string, 0, len(t.Versions))
 	for name, v := range t.Versions {
 		versions = append(versions, name+" "+v)
@@ -194,13 +197,13 @@ func (t *table) write(w io.Writer) error {
 		last = l.rowTitle
 		other, ratio := "", ""
 		if l.Against != "" {
-			other = number(l.Other) + " " + l.Unit
+			other = Number(l.Other) + " " + l.Unit
 		}
 		if l.Ratio != 0 {
-			ratio = number(l.Ratio) + " ×"
+			ratio = Number(l.Ratio) + " ×"
 		}
 		fmt.Fprintf(tw, "| %s\t| %s\t| %s %s\t| %s\t| %s\t| %s\t| %s\t| %s\t| %s\t|\n",
-			title, l.What, number(l.Lapse), l.Unit, l.Against, other, ratio, l.Must, l.Aim, l.Reached)
+			title, l.What, Number(l.Lapse), l.Unit, l.Against, other, ratio, l.Must, l.Aim, l.Reached)
 	}
 	if err := tw.Flush(); err != nil {
 		return err
@@ -212,8 +215,8 @@ func (t *table) write(w io.Writer) error {
 	return err
 }
 
-// number writes a figure with three significant digits, or all before the point.
-func number(v float64) string {
+// Number writes a figure with three significant digits, or all before the point.
+func Number(v float64) string {
 	switch a := math.Abs(v); {
 	case v == 0:
 		return "0"
