@@ -4,8 +4,6 @@ import (
 	"bytes"
 	"testing"
 
-	"github.com/nats-io/nats.go"
-
 	"github.com/seed18712806/lapse/integration/harness"
 	"github.com/seed18712806/lapse/sink/wire"
 )
@@ -132,13 +130,7 @@ func TestG1_OutcomesFollowTheLog(t *testing.T) {
 	// All without waiting, so that they meet in one batch.
 	for i := range 250 {
 		op := []wire.Op{wire.Create, wire.Create, wire.Delete, wire.Upsert, wire.Delete}[i%5]
-		msg := &nats.Msg{Subject: w.Prefix.Write(op, "c", "b")}
-		if op.HasBody() {
-			msg.Data = []byte(`{}`)
-		}
-		if _, err := w.JS.PublishMsgAsync(msg); err != nil {
-			t.Fatal(err)
-		}
+		w.SendLater(w.Prefix.Write(op, "c", "b"), map[bool]string{true: `{}`}[op.HasBody()])
 	}
 	last := w.Write(wire.Upsert, "c", "b", `{"last":true}`)
 	w.settled("c", "b", last)

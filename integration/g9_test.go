@@ -4,9 +4,6 @@ import (
 	"fmt"
 	"strings"
 	"testing"
-	"time"
-
-	"github.com/nats-io/nats.go"
 
 	"github.com/seed18712806/lapse/integration/harness"
 	"github.com/seed18712806/lapse/sink/wire"
@@ -16,16 +13,9 @@ import (
 func (w *world) fill(collection string, n int, body string) wire.Outcome {
 	w.t.Helper()
 	for i := range n - 1 {
-		msg := &nats.Msg{Subject: w.Prefix.Write(wire.Upsert, collection, fmt.Sprint(i)), Data: []byte(body)}
-		if _, err := w.JS.PublishMsgAsync(msg); err != nil {
-			w.t.Fatal(err)
-		}
+		w.SendLater(w.Prefix.Write(wire.Upsert, collection, fmt.Sprint(i)), body)
 	}
-	select {
-	case <-w.JS.PublishAsyncComplete():
-	case <-time.After(harness.Limit):
-		w.t.Fatal("publishing does not end")
-	}
+	w.Flush()
 	return w.Want(201, wire.Upsert, collection, "last", body)
 }
 
@@ -87,10 +77,7 @@ func TestG9_ReapingIsNotStarved(t *testing.T) {
 				done <- n
 				return
 			default:
-			}
-			msg := &nats.Msg{Subject: w.Prefix.Write(wire.Upsert, "busy", fmt.Sprint(n%500)), Data: []byte(`{}`)}
-			if _, err := w.JS.PublishMsgAsync(msg); err != nil {
-				t.Error(err)
+				w.SendLater(w.Prefix.Write(wire.Upsert, "busy", fmt.Sprint(n%500)), `{}`)
 			}
 		}
 	}()
@@ -99,6 +86,6 @@ func TestG9_ReapingIsNotStarved(t *testing.T) {
 	if n := <-done; n < 1000 {
 		t.Errorf("%d writes only: that was no load", n)
 	}
-	<-w.JS.PublishAsyncComplete()
+	w.Flush()
 	w.verify()
 }

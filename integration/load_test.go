@@ -71,7 +71,9 @@ func (l *load) write(ctx context.Context, r *rand.Rand) {
 		case <-ticker.C:
 		}
 		subject, body, header := randomMessage(l.c.Prefix, r)
-		seq, err := l.c.TrySend(ctx, subject, body, header)
+		soon, cancel := context.WithTimeout(ctx, time.Second)
+		seq, err := l.c.TrySend(soon, subject, body, header)
+		cancel()
 		if err != nil {
 			continue // stored or not: the log will tell
 		}

@@ -48,6 +48,9 @@ func (p *partition) applyBatch(ctx context.Context, messages []*message) error {
 	if err != nil {
 		return err
 	}
+	if err := p.at(afterRead); err != nil {
+		return err
+	}
 	for _, m := range messages {
 		d.apply(m)
 	}

@@ -45,6 +45,9 @@ func (p *partition) build(ctx context.Context, name string, c *collection) error
 	if err != nil {
 		return err
 	}
+	if err := p.at(afterScan); err != nil {
+		return err
+	}
 	if c.building.server != "" && c.building.server != server {
 		c.building = building{} // the server was restarted: its cursors mean nothing any more
 		return nil

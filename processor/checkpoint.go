@@ -18,6 +18,7 @@ type checkpointer struct {
 	partitions []*partition
 	logger     *slog.Logger
 	stored     []uint64 // per partition
+	at         func(point) error
 }
 
 // run stores checkpoints until ctx is done.
@@ -58,6 +59,9 @@ func (c *checkpointer) store(ctx context.Context, partition int, point *Checkpoi
 	if err != nil {
 		return err
 	}
+	if err := c.at(beforeCheckpoint); err != nil {
+		return err
+	}
 	key := checkpointKey(partition)
 	entry, err := c.bucket.Get(ctx, key)
 	if errors.Is(err, jetstream.ErrKeyNotFound) {
@@ -71,6 +75,8 @@ func (c *checkpointer) store(ctx context.Context, partition int, point *Checkpoi
 	if err := json.Unmarshal(entry.Value(), &there); err == nil && there.Log == point.Log && there.Seq >= point.Seq {
 		return nil
 	}
-	_, err = c.bucket.Update(ctx, key, value, entry.Revision())
-	return err
+	if _, err = c.bucket.Update(ctx, key, value, entry.Revision()); err != nil {
+		return err
+	}
+	return c.at(afterCheckpoint)
 }

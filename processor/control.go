@@ -50,6 +50,9 @@ func (p *partition) control(ctx context.Context, m *message) error {
 	if err := p.commit(ctx, configs, changes); err != nil {
 		return err
 	}
+	if err := p.at(afterControl); err != nil {
+		return err
+	}
 	if rejected == nil {
 		p.reconfigure(m, current, next)
 	}
@@ -95,8 +98,10 @@ func (p *partition) drain(ctx context.Context, name string) (bool, error) {
 	if c.nextDue() > p.watermark {
 		return true, nil
 	}
-	_, err := p.reapOf(ctx, []string{name})
-	return false, err
+	if _, err := p.reapOf(ctx, []string{name}); err != nil {
+		return false, err
+	}
+	return false, p.at(afterDrain)
 }
 
 // controlChanges are what a configuration or a drop changes in the store.

@@ -1,6 +1,9 @@
 package processor
 
-import "sync"
+import (
+	"slices"
+	"sync"
+)
 
 // inbox holds the messages that were read for a partition and not yet taken. It is
 // bounded: who puts waits.
@@ -9,9 +12,8 @@ type inbox struct {
 	room     sync.Cond
 	queue    []*message
 	bytes    int
-	floor    uint64 // the partition needs what comes after this
-	last     uint64 // the last message put, or floor
-	rewinds  bool   // what is put is dropped until reading begins again from floor
+	last     uint64 // the partition needs what comes after this; the last message put
+	rewinds  bool   // what is put is dropped until reading begins again
 	closed   bool
 	arrived  chan struct{} // has one element if something was put
 	maxBytes int
@@ -74,7 +76,22 @@ func (b *inbox) rewind(floor uint64) {
 	defer b.mu.Unlock()
 	clear(b.queue)
 	b.queue, b.bytes = b.queue[:0], 0
-	b.floor, b.last, b.rewinds = floor, floor, true
+	b.last, b.rewinds = floor, true
+	b.room.Broadcast()
+}
+
+// skip drops what is there up to an offset, and what is put of it later: somebody
+// else has applied it.
+func (b *inbox) skip(offset uint64) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	n := 0
+	for n < len(b.queue) && b.queue[n].seq <= offset {
+		b.bytes -= len(b.queue[n].body)
+		n++
+	}
+	b.queue = slices.Delete(b.queue, 0, n)
+	b.last = max(b.last, offset)
 	b.room.Broadcast()
 }
 

@@ -322,7 +322,13 @@ func (p *partition) commit(ctx context.Context, configs []sink.ConfigChange, cha
 	defer cancel()
 	began := time.Now()
 	pr := p.progress()
+	if err := p.at(beforeCommit); err != nil {
+		return err
+	}
 	if err := p.store.Commit(ctx, pr, configs, changes); err != nil {
+		return err
+	}
+	if err := p.at(afterCommit); err != nil {
 		return err
 	}
 	p.metrics.commits.Observe(time.Since(began).Seconds())
@@ -335,11 +341,17 @@ func (p *partition) committedAt(pr sink.Progress) {
 	p.version, p.committed, p.stamped = pr.Next, pr.Offset, pr.Watermark
 	p.lacking.Store(pr.Rebuild)
 	p.reached(pr.Offset)
+	p.judge()
+}
+
+// judge tells others whether something is due, and if nothing is, that up to what is
+// committed all has been said.
+func (p *partition) judge() {
 	switch due := p.nextDue(); {
-	case due <= pr.Watermark:
+	case due <= p.stamped:
 		p.due.Store(due)
 	case !p.anyBuilding():
-		p.settled.Store(&Checkpoint{Log: p.log, Seq: pr.Offset, Watermark: pr.Watermark})
+		p.settled.Store(&Checkpoint{Log: p.log, Seq: p.committed, Watermark: p.stamped})
 		fallthrough
 	default:
 		p.due.Store(0)

@@ -39,7 +39,7 @@ const (
 	callTimeout     = 10 * time.Second // of one call to Redis or NATS
 	takeOverTimeout = 30 * time.Second
 	publishTimeout  = 20 * time.Second
-	pauseAfter      = 500 * time.Millisecond // without a look at Redis, an owner looks again before it publishes
+	pauseAtMost     = 500 * time.Millisecond // see pauseOf
 	retryAfter      = 100 * time.Millisecond
 	retryAtMost     = 2 * time.Second
 	heartbeatEvery  = time.Second
@@ -74,18 +74,21 @@ type Processor struct {
 	consumer   *consumer
 	start      atomic.Uint64 // last sequence of the log when Run began
 	running    atomic.Bool
+	fault      func(point) error // of a test; see fault.go
 }
 
 // shared is what all partitions have in common.
 type shared struct {
-	log       string // identity of the log
-	streams   *streams.Streams
-	publisher *events.Publisher
-	consumer  *consumer
-	ticker    *ticker
-	outcomes  *outcomes
-	metrics   *metrics
-	limits    limits
+	log        string // identity of the log
+	streams    *streams.Streams
+	publisher  *events.Publisher
+	consumer   *consumer
+	ticker     *ticker
+	outcomes   *outcomes
+	metrics    *metrics
+	limits     limits
+	pauseAfter time.Duration // see pauseOf
+	fault      func(point) error
 }
 
 // New validates the options. It talks to neither server.
@@ -158,7 +161,7 @@ func (p *Processor) Run(ctx context.Context) error {
 		duty(part.run)
 	}
 	duty(common.consumer.run)
-	checkpoints := &checkpointer{bucket: common.streams.Checkpoints, partitions: p.partitions, logger: p.opts.Logger, stored: make([]uint64, len(p.partitions))}
+	checkpoints := &checkpointer{bucket: common.streams.Checkpoints, partitions: p.partitions, logger: p.opts.Logger, stored: make([]uint64, len(p.partitions)), at: common.at}
 	duty(func(ctx context.Context) error { common.ticker.run(ctx); return nil })
 	duty(func(ctx context.Context) error { checkpoints.run(ctx); return nil })
 	duty(func(ctx context.Context) error { p.report(ctx); return nil })
@@ -213,14 +216,16 @@ func (p *Processor) prepare(ctx context.Context) (*shared, error) {
 	t := newTicker(js, p.opts.Prefix.Tick(), len(p.partitions), p.opts.Logger)
 	c.stamps = func(isTick bool, stamp time.Time) { t.stamped(isTick, stamp) }
 	common := &shared{
-		log:       s.ID,
-		streams:   s,
-		publisher: publisher,
-		consumer:  c,
-		ticker:    t,
-		outcomes:  &outcomes{nc: p.nc, partitions: p.partitions},
-		metrics:   p.metrics,
-		limits:    limits{prefix: p.opts.Prefix, maxBody: s.MaxBody, maxPayload: p.nc.MaxPayload()},
+		log:        s.ID,
+		streams:    s,
+		publisher:  publisher,
+		consumer:   c,
+		ticker:     t,
+		outcomes:   &outcomes{nc: p.nc, partitions: p.partitions},
+		metrics:    p.metrics,
+		limits:     limits{prefix: p.opts.Prefix, maxBody: s.MaxBody, maxPayload: p.nc.MaxPayload()},
+		pauseAfter: pauseOf(s.Events.CachedInfo().Config.Duplicates),
+		fault:      p.fault,
 	}
 	for _, part := range p.partitions {
 		part.shared = *common

@@ -32,16 +32,19 @@ func (p *partition) publish(ctx context.Context, outputs []output, readAt time.T
 		}
 		fresh = p.unsaidOnly(outputs, unsaid)
 	}
-	if paused(readAt) {
+	if paused(readAt, p.pauseAfter) {
 		if err := p.store.Verify(ctx, p.version, nil); err != nil {
 			return err
 		}
+	}
+	if err := p.at(beforePublish); err != nil {
+		return err
 	}
 	if err := p.publisher.Publish(ctx, fresh); err != nil {
 		return partitionError(p.id, err)
 	}
 	p.metrics.emitted.Add(float64(len(fresh)))
-	return nil
+	return p.at(afterPublish)
 }
 
 // unsaidOnly is what of the outputs is to be said, in their order: all that is new,
@@ -63,8 +66,13 @@ func (p *partition) unsaidOnly(outputs []output, unsaid []events.Message) []even
 	return messages
 }
 
+// pauseOf is how long an owner may go without a look at Redis before it looks again,
+// so as not to repeat what another has said: a part of the window in which the
+// stream of events recognises that.
+func pauseOf(window time.Duration) time.Duration { return min(pauseAtMost, window/4) }
+
 // paused says whether so much time has passed that another process may have taken
 // over. A machine that was suspended shows it by its wall clock alone.
-func paused(since time.Time) bool {
-	return time.Since(since) > pauseAfter || time.Now().Round(0).Sub(since.Round(0)) > pauseAfter
+func paused(since time.Time, after time.Duration) bool {
+	return time.Since(since) > after || time.Now().Round(0).Sub(since.Round(0)) > after
 }

@@ -46,6 +46,9 @@ func (p *partition) reapOf(ctx context.Context, names []string) (int, error) {
 	if err != nil {
 		return 0, err
 	}
+	if err := p.at(afterFind); err != nil {
+		return 0, err
+	}
 	d := newDecision(p.limits, p.config, p.watermark)
 	var changes []sink.CollectionChanges
 	n := 0
@@ -70,6 +73,7 @@ func (p *partition) reapOf(ctx context.Context, names []string) (int, error) {
 		c.nextInherit, c.nextOwn = f.NextInherit, f.NextOwn
 	}
 	if n == 0 {
+		p.judge()
 		return 0, nil
 	}
 	if err := p.publish(ctx, d.outputs, readAt); err != nil {

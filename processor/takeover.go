@@ -46,6 +46,9 @@ func (p *partition) takeOver(ctx context.Context) error {
 	if err := p.store.Take(ctx, state, version, rebuild); err != nil {
 		return err
 	}
+	if err := p.at(afterTake); err != nil {
+		return err
+	}
 	// Whatever the former owner has said was caused by what is in the log by now.
 	if info, err = p.streams.Log.Info(ctx); err != nil {
 		return partitionError(p.id, fmt.Errorf("look at the log: %w", err))
@@ -90,6 +93,9 @@ func (p *partition) leftovers(ctx context.Context) error {
 	keys, err := p.store.Leftovers(ctx)
 	if err != nil || len(keys) == 0 {
 		return err
+	}
+	if again, err := p.store.Load(ctx); err == nil && again.Version != "" {
+		return fmt.Errorf("%w: another process has just made its state", sink.ErrFenced)
 	}
 	slices.Sort(keys)
 	some := strings.Join(keys[:min(3, len(keys))], ", ")
@@ -145,6 +151,8 @@ func (p *partition) resume(state sink.State, version string, rebuild uint64) {
 		p.base = state.Offset
 		p.inbox.rewind(state.Offset)
 		p.consumer.rewind()
+	} else {
+		p.inbox.skip(state.Offset)
 	}
 	if rebuild != 0 && p.everTaken { // at the start it is no news
 		p.logger.Warn("the partition is being rebuilt from the log", slog.Uint64("from", state.Offset), slog.Uint64("to", rebuild))

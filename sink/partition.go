@@ -117,6 +117,7 @@ func (p *Partition) Take(ctx context.Context, s State, version string, rebuild u
 		args = append(args, "format", format, "partitions", p.of, "log", s.Log, "offset", s.Offset, "watermark", s.Watermark)
 	}
 	n, err := fenceScript.Run(ctx, p.client, []string{p.keys.state()}, args...).Int()
+	err = foreign(err)
 	if err == nil && n == 0 {
 		err = ErrFenced
 	}
@@ -158,14 +159,15 @@ func (p *Partition) Verify(ctx context.Context, version string, collections []st
 	return nil
 }
 
-// Leftovers are keys of a partition, up to a few, whatever they hold.
+// Leftovers are the keys that are stored of a partition, whatever they hold.
 func (p *Partition) Leftovers(ctx context.Context) ([]string, error) {
 	var found []string
 	err := p.eachKey(ctx, func(keys []string) error {
 		found = append(found, keys...)
 		return nil
 	})
-	return found, err
+	slices.Sort(found)
+	return slices.Compact(found), err // a scan may find a key twice
 }
 
 // clearing is the rebuild of a partition that is being removed: it lacks all.

@@ -127,13 +127,15 @@ func (r *Reader) head(p int, collection string, v reply) (head, error) {
 	if docs, _, _ := strings.Cut(h.size, " "); docs != strconv.FormatInt(h.docs, 10) {
 		return head{}, unavailable("has lost documents of collection " + collection)
 	}
+	h.now = max(clock.int(0)*1000+clock.int(1)/1000, state.int(5))
+	var err error
+	if h.config, err = r.config(h.raw); err != nil {
+		return head{}, err
+	}
 	if state.int(8) != v.int(4) {
 		return head{}, unavailable("has lost configurations")
 	}
-	h.now = max(clock.int(0)*1000+clock.int(1)/1000, state.int(5))
-	var err error
-	h.config, err = r.config(h.raw)
-	return h, err
+	return h, nil
 }
 
 // advance notes an offset, and says whether it is not behind what was seen.

@@ -3,8 +3,10 @@ package sink
 import (
 	"context"
 	_ "embed" // the scripts
+	"errors"
 	"fmt"
 	"strconv"
+	"strings"
 
 	"github.com/redis/go-redis/v9"
 )
@@ -46,7 +48,16 @@ var (
 // the fence.
 func run(ctx context.Context, client redis.Scripter, script *redis.Script, keys []string, args ...any) (reply, error) {
 	v, err := script.Run(ctx, client, keys, args...).Slice()
-	return reply(v), err
+	return reply(v), foreign(err)
+}
+
+// foreign makes Redis's answer that a key is of another type an ErrForeign. It is
+// a code, not a text, but miniredis has it in the midst of one.
+func foreign(err error) error {
+	if answer := redis.Error(nil); errors.As(err, &answer) && strings.Contains(answer.Error(), "WRONGTYPE") {
+		return fmt.Errorf("%w: %w", ErrForeign, err)
+	}
+	return err
 }
 
 // reply is a list that a script returned. Its methods panic on nothing: what is

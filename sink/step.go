@@ -98,9 +98,10 @@ type Due struct {
 // NoScore stands where an index is empty.
 const NoScore = math.MaxInt64
 
-// Due finds up to limit documents, and about so many bytes, that are at or under their cuts, in a partition
-// that is at pr.Version (else ErrFenced). If pr.Next is set, the progress is
-// committed first. Without whole, the documents come without their bodies.
+// Due finds documents that are at or under their cuts, in a partition that is at
+// pr.Version (else ErrFenced): up to limit of them, and none after so many bytes.
+// If pr.Next is set, the progress is committed first. Without whole, the documents
+// come without their bodies.
 func (p *Partition) Due(ctx context.Context, pr Progress, cuts []Cut, limit, bytes int, whole bool) ([]Due, error) {
 	keys := make([]string, 1, 1+3*len(cuts))
 	keys[0] = p.keys.state()

@@ -32,8 +32,9 @@ func TestMain(m *testing.M) {
 // and from then on client commands find it by LAPSE_NATS. Besides the commands of
 // testscript there are:
 //
-//	ready                     wait for the file "ready"; set LAPSE_NATS, HTTP and REDIS from it
-//	gone FILE                 wait until the file is not there any more
+//	ready                     wait for the file "ready"; set LAPSE_NATS, HTTP and REDIS from it, and
+//	                          NATS_LISTEN and REDIS_LISTEN
+//	there FILE                wait until the file is there
 //	until REGEXP CMD ARG...   run a command until what it prints, or fails with, matches
 //	http STATUS PATH          ask the server's HTTP port, and expect the status
 //	taken NAME                take a free port and set NAME to its address
@@ -51,7 +52,7 @@ func TestScripts(t *testing.T) {
 		},
 		Cmds: map[string]func(ts *testscript.TestScript, neg bool, args []string){
 			"ready":   ready,
-			"gone":    gone,
+			"there":   there,
 			"until":   until,
 			"http":    httpGet,
 			"taken":   taken,
@@ -94,15 +95,17 @@ func ready(ts *testscript.TestScript, neg bool, args []string) {
 	var at struct{ NATS, Redis, HTTP string }
 	ts.Check(json.Unmarshal(content, &at))
 	ts.Setenv("LAPSE_NATS", at.NATS)
+	ts.Setenv("NATS_LISTEN", strings.TrimPrefix(at.NATS, "nats://"))
 	ts.Setenv("REDIS", at.Redis)
+	ts.Setenv("REDIS_LISTEN", strings.TrimPrefix(at.Redis, "redis://"))
 	ts.Setenv("HTTP", at.HTTP)
 }
 
-func gone(ts *testscript.TestScript, neg bool, args []string) {
-	usage(ts, !neg && len(args) == 1, "gone FILE")
-	eventually(ts, args[0]+" to go", func() bool {
+func there(ts *testscript.TestScript, neg bool, args []string) {
+	usage(ts, !neg && len(args) == 1, "there FILE")
+	eventually(ts, args[0]+" to be there", func() bool {
 		_, err := os.Stat(ts.MkAbs(args[0]))
-		return errors.Is(err, os.ErrNotExist)
+		return err == nil
 	})
 }
 

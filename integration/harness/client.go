@@ -71,6 +71,25 @@ func (c *Client) TrySend(ctx context.Context, subject, body string, header nats.
 	return ack.Sequence, nil
 }
 
+// SendLater publishes one message without waiting; see Flush.
+func (c *Client) SendLater(subject, body string) {
+	c.t.Helper()
+	_, err := c.JS.PublishMsgAsync(&nats.Msg{Subject: subject, Data: []byte(body)}, jetstream.WithStallWait(Limit))
+	if err != nil {
+		c.t.Fatalf("publish to %s: %v", subject, err)
+	}
+}
+
+// Flush waits until all that SendLater has published is acknowledged.
+func (c *Client) Flush() {
+	c.t.Helper()
+	select {
+	case <-c.JS.PublishAsyncComplete():
+	case <-time.After(Limit):
+		c.t.Fatal("messages are not acknowledged")
+	}
+}
+
 // Write publishes a write and returns its sequence.
 func (c *Client) Write(op wire.Op, collection, id, body string) uint64 {
 	c.t.Helper()

@@ -20,7 +20,7 @@ type Options struct {
 	Settings         // MaxBody is taken from the server if 0
 	Reads    []Reads // the read service if empty
 	// Limit is how long what is due may take to be said and what is written to
-	// be readable; 30 seconds if 0. What is said and ought not to be fails at once.
+	// be readable; a minute if 0. What is said and ought not to be fails at once.
 	Limit time.Duration
 }
 
@@ -49,7 +49,7 @@ func Verify(t testing.TB, o Options) Result {
 func Check(ctx context.Context, o Options) (Result, Diff, error) {
 	o.Prefix = cmp.Or(o.Prefix, wire.DefaultPrefix)
 	o.MaxBody = cmp.Or(o.MaxBody, int(o.NATS.MaxPayload())-8<<10)
-	o.Limit = cmp.Or(o.Limit, 30*time.Second)
+	o.Limit = cmp.Or(o.Limit, time.Minute)
 	if o.Reads == nil {
 		o.Reads = []Reads{ByService(o.NATS, o.Prefix)}
 	}

@@ -38,6 +38,8 @@ func Expired(prefix wire.Prefix, e wire.Event, trace string, maxPayload int64) M
 			"ce-time":             {e.ExpiredAt.String()},
 			"content-type":        {"application/json"},
 			jetstream.MsgIDHeader: {unique},
+			// Here and not as an option of the publication, so that the size is the whole.
+			jetstream.ExpectedStreamHeader: {prefix.EventsStream()},
 		},
 	}
 	if trace != "" {
@@ -69,11 +71,12 @@ func Rejected(prefix wire.Prefix, r Rejection, maxPayload int64) Message {
 	m := &nats.Msg{
 		Subject: prefix.Rejected(r.Rest),
 		Header: nats.Header{
-			wire.HeaderCode:       {strconv.Itoa(r.Code)},
-			wire.HeaderError:      {r.Error},
-			wire.HeaderSubject:    {r.Subject},
-			wire.HeaderSeq:        {strconv.FormatUint(r.Seq, 10)},
-			jetstream.MsgIDHeader: {"rejected/" + strconv.FormatUint(r.Seq, 10)},
+			wire.HeaderCode:                {strconv.Itoa(r.Code)},
+			wire.HeaderError:               {r.Error},
+			wire.HeaderSubject:             {r.Subject},
+			wire.HeaderSeq:                 {strconv.FormatUint(r.Seq, 10)},
+			jetstream.MsgIDHeader:          {"rejected/" + strconv.FormatUint(r.Seq, 10)},
+			jetstream.ExpectedStreamHeader: {prefix.EventsStream()},
 		},
 		Data: r.Body,
 	}

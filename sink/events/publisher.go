@@ -39,7 +39,7 @@ func NewPublisher(nc *nats.Conn, prefix wire.Prefix, replicas int, timeout time.
 func (p *Publisher) Publish(ctx context.Context, messages []Message) error {
 	futures := make([]jetstream.PubAckFuture, 0, len(messages))
 	for _, m := range messages {
-		f, err := p.js.PublishMsgAsync(m.msg, jetstream.WithExpectStream(p.stream), jetstream.WithStallWait(5*time.Second))
+		f, err := p.js.PublishMsgAsync(m.msg, jetstream.WithStallWait(5*time.Second))
 		if err != nil {
 			return fmt.Errorf("publish to %s: %w", m.msg.Subject, err)
 		}

@@ -6,13 +6,13 @@
 --       5 rebuild ('' if none), 6 number of configurations n, then n pairs of
 --       collection and configuration ('' to remove it); then per collection:
 --         name, drop (1: documents and index go first; 2: the index goes first),
---         and six counts with their values, in this order:
+--         and seven counts with their values, in this order:
 --         documents put (id, value), headers renewed (id, header),
 --         inherit added (score, id), own added (score, id),
 --         ids removed from the documents, from inherit, from own
 -- Returns  {1} done; {0} the version is another; {-1, n} the n-th key is not of
 --          its type; {-2, n} the n-th collection, or with 0 the configuration, is
---          not as it was left.
+--          not as it was left, or has not a document whose header is to be renewed.
 local state, config = KEYS[1], KEYS[2]
 local expected, version, offset, watermark, rebuild = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
 
@@ -58,10 +58,15 @@ for k = 3, #KEYS, 3 do
 		at = first + count * (part <= 4 and 2 or 1)
 		p[part] = {first, at - 1}
 	end
+	-- A header is renewed in front of a body that is there, and whole.
+	p.renewed = {}
 	for i = p[2][1], p[2][2], 2 do
-		if redis.call('HEXISTS', KEYS[k], ARGV[i]) == 0 then
+		local old = p.drop ~= '1' and redis.call('HGET', KEYS[k], ARGV[i]) or ''
+		local header = string.byte(old, 1) or 0
+		if header < 17 or header > #old then
 			return {-2, c}
 		end
+		p.renewed[i] = ARGV[i + 1] .. string.sub(old, header + 1)
 	end
 	plan[c] = p
 end
@@ -94,8 +99,7 @@ for _, p in ipairs(plan) do
 		redis.call('UNLINK', inherit, own)
 	end
 	for i = p[2][1], p[2][2], 2 do
-		local old = redis.call('HGET', docs, ARGV[i])
-		redis.call('HSET', docs, ARGV[i], ARGV[i + 1] .. string.sub(old, string.byte(old, 1) + 1))
+		redis.call('HSET', docs, ARGV[i], p.renewed[i])
 	end
 	chunked('HSET', docs, p[1])
 	chunked('ZADD', inherit, p[3])

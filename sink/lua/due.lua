@@ -5,7 +5,7 @@
 -- KEYS  1 state, then per collection: documents, inherit, own
 -- ARGV  1 version expected, 2 version to set ('' if there is nothing to note),
 --       3 offset, 4 watermark, 5 rebuild, 6 the most documents to return,
---       7 the most bytes to return (but one document), 8 whether bodies are
+--       7 the bytes of values after which no more is returned, 8 whether bodies are
 --       wanted (1), then per collection: the cut of inherit and of own ('' for
 --       none)
 -- Returns  {0} the version is another; or {1, per collection: {next inherit,
@@ -23,6 +23,7 @@ if version ~= '' then
 end
 local out = {1}
 local at = 9
+local none = true -- no document was read yet
 for k = 2, #KEYS, 3 do
 	local nexts, ids, inherited = {}, {}, 0
 	for j = 1, 2 do
@@ -43,23 +44,28 @@ for k = 2, #KEYS, 3 do
 		nexts[j] = after[2] or false
 	end
 	local values = {}
-	local from = 1
-	while from <= #ids and (bytes > 0 or from == 1) do
-		local to = math.min(from + 31, #ids)
-		local part = redis.call('HMGET', KEYS[k], unpack(ids, from, to))
-		for i = 1, to - from + 1 do
+	local from = 1 -- of what is still to be read
+	while from <= #ids and (bytes > 0 or none) do
+		local part = redis.call('HMGET', KEYS[k], unpack(ids, from, math.min(from + 31, #ids)))
+		for i = 1, #part do
+			if bytes <= 0 and not none then
+				break
+			end
 			local v = part[i]
 			if v and not whole then
 				v = string.sub(v, 1, string.byte(v, 1))
 			end
 			bytes = bytes - (v and #v or 0)
 			values[#values + 1] = v or false
+			from = from + 1
+			none = false
 		end
-		from = to + 1
+	end
+	if bytes <= 0 and not none then
+		limit = 0
 	end
 	-- What was too much comes next.
 	if from <= #ids then
-		limit = 0
 		if from <= inherited then
 			nexts[1] = redis.call('ZSCORE', KEYS[k + 1], ids[from])
 		end

@@ -64,13 +64,14 @@ func list(ctx context.Context, s *Service, args []string, body []byte) (*nats.Ms
 		if err != nil {
 			return nil, err
 		}
-		reply, fit := encodePage(page, int(most))
-		if fit == len(page.Documents) || fit == 0 {
+		reply, n := encodePage(page), len(page.Documents)
+		if len(reply) <= int(most) || n <= 1 {
 			return &nats.Msg{Data: reply}, nil
 		}
-		// Ids and instants took more than the room left for them. The
-		// continuation belongs to a page, so a shorter one has to be read.
-		opts.Limit = fit
+		// What is around the documents, or escaping their ids, took more than
+		// the room left for it. The continuation belongs to the page, so a
+		// shorter one has to be read.
+		opts.Limit = max(1, n*int(most)/len(reply))
 	}
 }
 

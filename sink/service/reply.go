@@ -1,7 +1,6 @@
 package service
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -26,41 +25,13 @@ func encode(reply any) (*nats.Msg, error) {
 	return &nats.Msg{Data: data}, nil
 }
 
-// encodePage writes a page as a wire.ListReply, and says how many of its
-// documents fit into a reply of so many bytes. encoding/json would check and
-// compact the documents, whose bytes are to stay as they are.
-func encodePage(page sink.Page, most int) (reply []byte, fit int) {
-	tail := []byte("]}")
-	if page.Continuation != "" {
-		tail = append(appendText([]byte(`],"continuation":`), page.Continuation), '}')
-	}
-	b := []byte(`{"documents":[`)
+// encodePage writes a page as a reply.
+func encodePage(page sink.Page) []byte {
+	reply := wire.ListReply{Documents: make([]wire.Document, len(page.Documents)), Continuation: page.Continuation}
 	for i, doc := range page.Documents {
-		if i > 0 {
-			b = append(b, ',')
-		}
-		b = appendText(append(b, `{"id":`...), doc.ID)
-		b = append(append(b, `,"etag":"`...), doc.Etag.String()...)
-		b = append(append(b, `","ts":"`...), doc.Ts.String()...)
-		if doc.ExpiresAt != nil {
-			b = append(append(b, `","expiresAt":"`...), doc.ExpiresAt.String()...)
-		}
-		b = append(append(b, `","document":`...), doc.Body...)
-		b = append(b, '}')
-		if len(b)+len(tail) <= most {
-			fit = i + 1
-		}
+		reply.Documents[i] = wire.Document{ID: doc.ID, Etag: doc.Etag, Ts: doc.Ts, ExpiresAt: doc.ExpiresAt, Document: doc.Body}
 	}
-	return append(b, tail...), fit
-}
-
-// appendText appends a JSON string.
-func appendText(b []byte, s string) []byte {
-	var buf bytes.Buffer
-	enc := json.NewEncoder(&buf)
-	enc.SetEscapeHTML(false)
-	_ = enc.Encode(s) // a string into a buffer: neither can fail
-	return append(b, bytes.TrimSuffix(buf.Bytes(), []byte("\n"))...)
+	return reply.Encode()
 }
 
 // failure is the answer to a request that has no other.

@@ -74,53 +74,6 @@ func request(t *testing.T, nc *nats.Conn, subject, body string) *nats.Msg {
 	return msg
 }
 
-// fake is a reader whose answers the test gives. What a test does not give, it
-// does not expect.
-type fake struct {
-	get      func(ctx context.Context, collection, id string) (sink.Document, error)
-	list     func(ctx context.Context, collection string, opts sink.ListOptions) (sink.Page, error)
-	count    func(ctx context.Context, collection string) (wire.CountReply, error)
-	forecast func(ctx context.Context, collection string, buckets int, within time.Duration) (wire.ForecastReply, error)
-	config   func(ctx context.Context, collection string) (wire.Config, error)
-}
-
-var errUnexpected = errors.New("the reader was asked, and should not have been")
-
-func (f fake) Get(ctx context.Context, collection, id string) (sink.Document, error) {
-	if f.get == nil {
-		return sink.Document{}, errUnexpected
-	}
-	return f.get(ctx, collection, id)
-}
-
-func (f fake) List(ctx context.Context, collection string, opts sink.ListOptions) (sink.Page, error) {
-	if f.list == nil {
-		return sink.Page{}, errUnexpected
-	}
-	return f.list(ctx, collection, opts)
-}
-
-func (f fake) Count(ctx context.Context, collection string) (wire.CountReply, error) {
-	if f.count == nil {
-		return wire.CountReply{}, errUnexpected
-	}
-	return f.count(ctx, collection)
-}
-
-func (f fake) Forecast(ctx context.Context, collection string, buckets int, within time.Duration) (wire.ForecastReply, error) {
-	if f.forecast == nil {
-		return wire.ForecastReply{}, errUnexpected
-	}
-	return f.forecast(ctx, collection, buckets, within)
-}
-
-func (f fake) Config(ctx context.Context, collection string) (wire.Config, error) {
-	if f.config == nil {
-		return wire.Config{}, errUnexpected
-	}
-	return f.config(ctx, collection)
-}
-
 func TestGet(t *testing.T) {
 	expires := wire.Time(1_700_000_060_000)
 	_, nc := start(t, fake{get: func(_ context.Context, collection, id string) (sink.Document, error) {

@@ -180,7 +180,7 @@ func (p *process) announce(ctx context.Context, ready func() error, start time.T
 			return err
 		}
 	}
-	p.opts.Logger.Info("ready", slog.Duration("took", time.Since(start).Round(time.Millisecond)))
+	p.opts.Logger.Info("ready", slog.String("took", time.Since(start).Round(time.Millisecond).String()))
 	return nil
 }
 

@@ -1,0 +1,296 @@
+package processor
+
+import (
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/seed18712806/lapse/sink"
+	"github.com/seed18712806/lapse/sink/wire"
+)
+
+// A default that is set reaches documents that are there, from their _ts: those
+// that are past it expire at the instant of the change, the others when their time
+// comes.
+func TestG3_AShorterDefaultReachesWhatIsThere(t *testing.T) {
+	onBoth(t, func(t *testing.T, r *rig) {
+		r.run()
+		r.config("c", `{"defaultTtl":3600}`)
+		old := r.put("c", "old", `{}`)
+		own := r.put("c", "own", `{"ttl":3600}`)
+		eventually(t, "a second passes", func() bool { return time.Now().UnixMilli() > int64(old.Ts)+1000 })
+		young := r.put("c", "young", `{}`)
+		change := r.config("c", `{"defaultTtl":1}`)
+		for _, e := range r.waitEvents("c", 2) {
+			want := map[string]wire.Time{"old": change.Ts, "young": young.Ts + 1000}[e.ID]
+			if e.ExpiredAt != want || e.TTL != 1 {
+				t.Errorf("%s expired at %s by %d, want %s by 1", e.ID, e.ExpiredAt, e.TTL, want)
+			}
+		}
+		d, err := r.reader.Get(t.Context(), "c", "own")
+		if err != nil || d.ExpiresAt == nil || *d.ExpiresAt != *own.ExpiresAt {
+			t.Errorf("a document with a TTL of its own is %+v, %v", d, err)
+		}
+	})
+}
+
+// Off stops all expiry, own TTLs included; on again, they count again, and what is
+// past its time expires at the instant of the change.
+func TestG5_OffAndOnAgain(t *testing.T) {
+	onBoth(t, func(t *testing.T, r *rig) {
+		r.run()
+		r.sendAsync(prefix.Config("c"), `{"defaultTtl":-1}`)
+		r.sendAsync(prefix.Write(wire.Upsert, "c", "own"), `{"ttl":1}`)
+		r.sendAsync(prefix.Write(wire.Upsert, "c", "inherits"), `{}`)
+		off := r.config("c", `{}`)
+		r.put("c", "odd", `{"ttl":"soon"}`)
+		eventually(t, "the deadline passes", func() bool { return time.Now().UnixMilli() > int64(off.Ts)+1000 })
+		if r.body("c", "own") == "" {
+			t.Error("a document expired while TTL was off")
+		}
+		change := r.config("c", `{"defaultTtl":-1}`)
+		e := r.waitEvents("c", 1)[0]
+		if e.ID != "own" || e.ExpiredAt != change.Ts || e.TTL != 1 {
+			t.Errorf("%s expired at %s, want own at %s", e.ID, e.ExpiredAt, change.Ts)
+		}
+		if r.body("c", "inherits") == "" || r.body("c", "odd") == "" {
+			t.Error("a document without a TTL expired where there is no default")
+		}
+	})
+}
+
+// TestG5_ARaiseBringsNothingBack: what expired stays expired, whatever is
+// configured then, reaped or not. It fails if a configuration is judged by the
+// default of the moment alone.
+func TestG5_ARaiseBringsNothingBack(t *testing.T) {
+	for _, raised := range []string{`{"defaultTtl":3600}`, `{"defaultTtl":-1}`, `{}`} {
+		t.Run(raised, func(t *testing.T) {
+			onBoth(t, func(t *testing.T, r *rig) {
+				p := r.start(nil)
+				p.ready(t)
+				r.config("c", `{"defaultTtl":1}`)
+				x := r.put("c", "x", `{}`)
+				p.stop(t) // so that nothing is reaped before the change
+				eventually(t, "the deadline passes", func() bool { return time.Now().UnixMilli() >= int64(*x.ExpiresAt) })
+				r.send(prefix.Config("c"), raised)
+				r.send(prefix.Write(wire.Touch, "c", "x"), ``)
+				p = r.run()
+				if e := r.waitEvents("c", 1)[0]; e.ExpiredAt != *x.ExpiresAt {
+					t.Errorf("it expired at %s, want %s", e.ExpiredAt, *x.ExpiresAt)
+				}
+				r.caughtUp(p)
+				if r.body("c", "x") != "" {
+					t.Error("it is there again")
+				}
+			})
+		})
+	}
+}
+
+// A default that is removed keeps what is alive.
+func TestDefaultRemovedKeepsWhatIsAlive(t *testing.T) {
+	onBoth(t, func(t *testing.T, r *rig) {
+		p := r.run()
+		r.sendAsync(prefix.Config("c"), `{"defaultTtl":1}`)
+		r.sendAsync(prefix.Write(wire.Upsert, "c", "x"), `{}`)
+		off := r.config("c", `{"defaultTtl":null}`)
+		eventually(t, "the deadline passes", func() bool { return time.Now().UnixMilli() > int64(off.Ts)+1000 })
+		r.put("c", "y", `{}`) // time goes on in the log
+		r.caughtUp(p)
+		if r.body("c", "x") == "" || len(r.events("c")) != 0 {
+			t.Error("it expired")
+		}
+	})
+}
+
+// A drop removes live documents without events; what had expired by then, and was
+// not reaped yet, gets its event all the same.
+func TestG3_Drop(t *testing.T) {
+	onBoth(t, func(t *testing.T, r *rig) {
+		p := r.start(nil)
+		p.ready(t)
+		r.config("c", `{"defaultTtl":-1}`)
+		var last wire.Outcome
+		for i := range 30 {
+			last = r.put("c", fmt.Sprint("dead", i), `{"ttl":1}`)
+			r.put("c", fmt.Sprint("live", i), `{"ttl":3600}`)
+		}
+		p.stop(t)
+		eventually(t, "the deadlines pass", func() bool { return time.Now().UnixMilli() >= int64(*last.ExpiresAt) })
+		r.send(prefix.Drop("c"), ``)
+		p = r.run()
+		for _, e := range r.waitEvents("c", 30) {
+			if string(e.Document) != `{"ttl":1}` {
+				t.Errorf("event %+v", e)
+			}
+		}
+		r.caughtUp(p)
+		if r.body("c", "live1") != "" {
+			t.Error("a dropped document is there")
+		}
+		c, err := r.reader.Config(t.Context(), "c")
+		if err != nil || c.DefaultTTL != nil {
+			t.Errorf("configuration after the drop: %+v, %v", c, err)
+		}
+		r.must(204, prefix.Drop("c"), ``)
+		if n := len(keysOf(t, r, "*:c")); n != 0 {
+			t.Errorf("%d keys are left", n)
+		}
+	})
+}
+
+// From indexing mode none to consistent the index is built, while writes go on;
+// then documents expire by it.
+func TestIndexIsBuilt(t *testing.T) {
+	onBoth(t, func(t *testing.T, r *rig) {
+		r.run()
+		r.config("c", `{"indexingMode":"none"}`)
+		const n = 3000
+		for i := range n {
+			r.sendAsync(prefix.Write(wire.Upsert, "c", fmt.Sprint(i)), `{"ttl":1}`)
+		}
+		r.flush()
+		stays := r.put("c", "stays", `{}`)
+		if k := len(keysOf(t, r, "*own:c")); k != 0 {
+			t.Errorf("%d index keys without an index", k)
+		}
+		r.must(400, prefix.Config("c"), `{"defaultTtl":1}`)
+		eventually(t, "a second passes", func() bool { return time.Now().UnixMilli() > int64(stays.Ts)+1000 })
+		change := r.config("c", `{"indexingMode":"consistent","defaultTtl":null}`)
+		change = r.config("c", `{"defaultTtl":-1}`)
+		r.send(prefix.Write(wire.Upsert, "c", "late"), `{"ttl":1}`)
+		events := r.waitEvents("c", n+1)
+		for _, e := range events {
+			if e.ID != "late" && e.ExpiredAt != change.Ts {
+				t.Fatalf("%s expired at %s, want %s", e.ID, e.ExpiredAt, change.Ts)
+			}
+		}
+		if r.body("c", "stays") == "" {
+			t.Error("a document without TTL expired")
+		}
+		c, err := r.reader.Config(t.Context(), "c")
+		if err != nil || c.IndexBuilding || c.IndexingMode != wire.Consistent {
+			t.Errorf("configuration: %+v, %v", c, err)
+		}
+	})
+}
+
+// Configurations that are not allowed are rejected, and change nothing.
+func TestConfigRejections(t *testing.T) {
+	onBoth(t, func(t *testing.T, r *rig) {
+		r.run()
+		for _, bad := range []string{
+			``, `[]`, `{"defaultTtl":0}`, `{"defaultTtl":1.5}`, `{"defaultTtl":"1"}`, `{"defaultTtl":-2}`, `{"defaultTtl":2147483648}`,
+			`{"defaultTTL":1}`, `{"indexingMode":"lazy"}`, `{"indexingMode":null}`, `{"indexingMode":"none","defaultTtl":1}`,
+		} {
+			r.must(400, prefix.Config("c"), bad)
+		}
+		r.config("c", `{"defaultTtl":60}`)
+		r.must(400, prefix.Config("c"), `{"indexingMode":"none"}`)
+		r.config("n", `{"indexingMode":"none"}`)
+		r.must(400, prefix.Config("n"), `{"defaultTtl":60}`)
+		c, err := r.reader.Config(t.Context(), "c")
+		if err != nil || c.DefaultTTL == nil || *c.DefaultTTL != 60 || c.IndexingMode != wire.Consistent {
+			t.Errorf("configuration of c: %+v, %v", c, err)
+		}
+		n, err := r.reader.Config(t.Context(), "n")
+		if err != nil || n.DefaultTTL != nil || n.IndexingMode != wire.NoIndex {
+			t.Errorf("configuration of n: %+v, %v", n, err)
+		}
+	})
+}
+
+// The outcome of a configuration comes once all partitions have it: a read right
+// after it sees it everywhere. It fails if the partition that speaks does not wait
+// for the others.
+func TestConfigOutcomeComesAfterAllPartitions(t *testing.T) {
+	t.Parallel()
+	r := newRigOn(t, backends[0], Options{Partitions: 16})
+	// Every partition but the one that speaks is held up before its commit.
+	release := make(chan struct{})
+	var mu sync.Mutex
+	held, hold := 0, false
+	p := r.start(func(here point) error {
+		mu.Lock()
+		wait := hold && here == beforeCommit && held < 15
+		if wait {
+			held++
+		}
+		mu.Unlock()
+		if wait {
+			<-release
+		}
+		return nil
+	})
+	p.ready(t)
+	mu.Lock()
+	hold = true
+	mu.Unlock()
+	inbox, err := r.nc.SubscribeSync(r.nc.NewInbox())
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.send(prefix.Config("c"), `{"defaultTtl":60}`, wire.HeaderReplyTo, inbox.Subject)
+	eventually(t, "15 partitions are held up", func() bool { mu.Lock(); defer mu.Unlock(); return held == 15 })
+	if m, err := inbox.NextMsg(50 * time.Millisecond); !errors.Is(err, nats.ErrTimeout) {
+		t.Errorf("an outcome before all partitions have it: %v, %v", m, err)
+	}
+	close(release)
+	if _, err := inbox.NextMsg(limit); err != nil {
+		t.Fatal(err)
+	}
+	mu.Lock()
+	hold = false
+	mu.Unlock()
+	for i := range 100 {
+		ttl := int32(i + 1)
+		r.config("c", fmt.Sprintf(`{"defaultTtl":%d}`, ttl))
+		c, err := r.newReader().Config(t.Context(), "c")
+		if err != nil || *c.DefaultTTL != ttl {
+			t.Fatalf("configured %d, and read %+v, %v", ttl, c, err)
+		}
+		f, err := r.reader.Forecast(t.Context(), "c", 1, 0)
+		if err != nil || f.Buckets[0].Count != 0 {
+			t.Fatalf("forecast: %+v, %v", f, err)
+		}
+	}
+}
+
+// A read of what is being rebuilt is refused, never answered out of ignorance.
+func TestG7_ReadsWaitForARebuild(t *testing.T) {
+	onBoth(t, func(t *testing.T, r *rig) {
+		p := r.start(nil)
+		p.ready(t)
+		r.put("c", "x", `{"v":1}`)
+		p.stop(t)
+		if err := r.redis.FlushAll(t.Context()).Err(); err != nil {
+			t.Fatal(err)
+		}
+		release := make(chan struct{})
+		p = r.start(func(here point) error {
+			if here == beforeCommit {
+				<-release
+			}
+			return nil
+		})
+		eventually(t, "the partitions are taken over", func() bool {
+			for _, part := range p.partitions {
+				if !part.owned.Load() {
+					return false
+				}
+			}
+			return true
+		})
+		if d, err := r.newReader().Get(t.Context(), "c", "x"); !errors.Is(err, sink.ErrUnavailable) {
+			t.Errorf("a read during the rebuild: %+v, %v", d, err)
+		}
+		close(release)
+		if got := r.body("c", "x"); got != `{"v":1}` {
+			t.Errorf("after the rebuild it reads %q", got)
+		}
+	})
+}

@@ -1,0 +1,286 @@
+package processor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/seed18712806/lapse/sink/wire"
+)
+
+var points = []point{
+	afterTake, afterRead, afterFind, afterScan, beforePublish, afterPublish, beforeCommit, afterCommit,
+	afterControl, afterDrain, beforeCheckpoint, afterCheckpoint,
+}
+
+// TestG1_G3_CrashAtEveryPoint lets processes die, stop or fail a step at every named
+// point, over and over, while a random history goes on, and holds all that was said
+// and all that is there against the model at the end. It fails if a commit takes
+// the offset apart from the effects, if outputs are published after the commit, if
+// what may have been said is not looked up, or if a checkpoint is taken before all
+// that it covers is said.
+func TestG1_G3_CrashAtEveryPoint(t *testing.T) {
+	t.Parallel()
+	for i, at := range points {
+		for _, how := range []struct {
+			name string
+			err  error
+			nth  int
+		}{
+			{"dies at once", errDead, 1},
+			{"dies later", errDead, 5},
+			{"stops", errStop, 2},
+			{"fails", errors.New("a fault"), 3},
+		} {
+			t.Run(fmt.Sprintf("%s/%s", at, how.name), func(t *testing.T) {
+				t.Parallel()
+				r := newRigOn(t, backends[(i+how.nth)%2], Options{Partitions: 3})
+				s := &survivor{r: r, at: at, nth: how.nth, err: how.err, times: 5}
+				s.history(uint64(i), 8)
+				r.agrees()
+			})
+		}
+	}
+}
+
+// TestG3_OutagesBeyondTheDuplicateWindow: the same, with the least window in which
+// the stream recognises a message, and processes that are away for longer. It fails
+// if deduplication by the stream is all that keeps an event from being said twice.
+func TestG3_OutagesBeyondTheDuplicateWindow(t *testing.T) {
+	t.Parallel()
+	window := 100 * time.Millisecond
+	for i, at := range []point{afterPublish, beforeCommit, afterCommit} {
+		for _, nth := range []int{1, 4} {
+			t.Run(fmt.Sprintf("%s/%d", at, nth), func(t *testing.T) {
+				t.Parallel()
+				r := newRigOn(t, backends[(i+nth)%2], Options{Partitions: 3, DuplicateWindow: &window})
+				s := &survivor{r: r, at: at, nth: nth, err: errDead, times: 4, away: 400 * time.Millisecond}
+				s.history(uint64(i), 8)
+				r.agrees()
+			})
+		}
+	}
+}
+
+// TestG1_TwoOwners: two processors on the same partitions, all the time. It fails if
+// a step does not check the fence.
+func TestG1_TwoOwners(t *testing.T) {
+	onBoth(t, func(t *testing.T, r *rig) {
+		other := r.startOn(r.connect(r.url), r.redis, nil)
+		s := &survivor{r: r}
+		s.history(77, 12)
+		r.agrees()
+		other.stop(t)
+		r.agrees()
+	})
+}
+
+// TestSeveralStartAtOnce: processes that meet on an empty Redis all go on. It fails if
+// a state that another process has just made is taken for somebody else's.
+func TestSeveralStartAtOnce(t *testing.T) {
+	onBoth(t, func(t *testing.T, r *rig) {
+		p := r.start(nil)
+		p.ready(t)
+		p.stop(t)
+		for range 5 {
+			if err := r.redis.FlushAll(t.Context()).Err(); err != nil {
+				t.Fatal(err)
+			}
+			var all []*process
+			for range 4 {
+				all = append(all, r.start(nil))
+			}
+			for _, p := range all {
+				p.ready(t)
+			}
+			for _, p := range all {
+				p.stop(t)
+			}
+		}
+	})
+}
+
+// survivor runs a processor that is hit by a fault when it passes a point for the
+// nth time, and is started again, and hit again.
+type survivor struct {
+	r     *rig
+	at    point
+	nth   int
+	err   error
+	times int           // how often it is hit
+	away  time.Duration // before it is started again
+
+	nc     *nats.Conn    // the rig's if nil
+	client *redis.Client // likewise
+	p      *process
+	died   time.Time
+}
+
+// alive says whether a processor runs, and sees to it that one does.
+func (s *survivor) alive() bool {
+	s.r.t.Helper()
+	if s.p != nil {
+		select {
+		case <-s.p.done:
+		default:
+			return true
+		}
+		if s.p.err != nil && !errors.Is(s.p.err, errDead) {
+			s.r.t.Fatalf("run: %v", s.p.err)
+		}
+		if s.died.IsZero() {
+			s.died = time.Now()
+		}
+		if time.Since(s.died) < s.away {
+			return false
+		}
+	}
+	s.died = time.Time{}
+	nc, client := s.r.nc, s.r.redis
+	if s.nc != nil {
+		nc = s.nc
+	}
+	if s.client != nil {
+		client = s.client
+	}
+	s.p = s.r.startOn(nc, client, s.fault())
+	return true
+}
+
+// fault is what hits the next processor.
+func (s *survivor) fault() func(point) error {
+	if s.times == 0 {
+		return nil
+	}
+	if errors.Is(s.err, errDead) || errors.Is(s.err, errStop) {
+		s.times--
+	}
+	var mu sync.Mutex
+	passed, dead := 0, false
+	return func(here point) error {
+		mu.Lock()
+		defer mu.Unlock()
+		if dead {
+			return errDead
+		}
+		if here != s.at {
+			return nil
+		}
+		passed++
+		switch {
+		case passed%s.nth != 0:
+			return nil
+		case errors.Is(s.err, errDead):
+			dead = true
+		case errors.Is(s.err, errStop):
+		case passed > s.nth*20: // fails often, not for ever
+			return nil
+		}
+		return s.err
+	}
+}
+
+// history lets a random history happen, and waits until all that follows from it
+// has come about.
+func (s *survivor) history(seed uint64, rounds int) {
+	r := s.r
+	r.t.Helper()
+	rng := rand.New(rand.NewPCG(seed, 1))
+	eventually(r.t, "the streams are there", func() bool {
+		_, err := r.js.Stream(context.Background(), prefix.EventsStream())
+		return s.alive() && err == nil
+	})
+	r.sendAsync(prefix.Config("a"), `{"defaultTtl":1}`)
+	// The rounds are a quarter of a second apart, so that each meets the deadlines
+	// of the one a second before.
+	next := time.Now()
+	for range rounds {
+		for range 60 {
+			subject, body, header := randomMessage(rng)
+			r.sendMsgAsync(&nats.Msg{Subject: subject, Data: []byte(body), Header: header})
+		}
+		next = next.Add(250 * time.Millisecond)
+		eventually(r.t, "the next round begins", func() bool { s.alive(); return time.Now().After(next) })
+	}
+	r.sendAsync(prefix.Config("a"), `{"defaultTtl":-1}`)
+	r.sendAsync(prefix.Config("b"), `{}`)
+	r.flush()
+	s.settles()
+}
+
+// settles waits until nothing will happen any more.
+func (s *survivor) settles() {
+	r := s.r
+	r.t.Helper()
+	last := int64(0)
+	m := fold(r.readStream(prefix.LogStream(), 1))
+	for _, c := range m.collections {
+		for _, d := range c.docs {
+			if at, _, ok := c.deadline(d); ok {
+				last = max(last, at)
+			}
+		}
+	}
+	eventually(r.t, "all deadlines have passed", func() bool { s.alive(); return time.Now().UnixMilli() > last })
+	eventually(r.t, "the processor has caught up", func() bool { return s.alive() && s.p.Ready() == nil })
+	eventually(r.t, "all that is due is reaped", func() bool {
+		s.alive()
+		for name := range m.collections {
+			if c, err := r.reader.Count(context.Background(), name); err != nil || c.Expired != 0 {
+				return false
+			}
+		}
+		return true
+	})
+	eventually(r.t, "the processor is ready", func() bool { return s.alive() && s.p.Ready() == nil })
+	r.caughtUp(s.p)
+}
+
+// randomMessage is a message of a history: mostly writes to few documents, some with
+// a short TTL of their own, some conditional, some wrong; a few configurations.
+func randomMessage(rng *rand.Rand) (subject, body string, header nats.Header) {
+	collection := []string{"a", "a", "b"}[rng.IntN(3)]
+	n := rng.IntN(1000)
+	if n < 30 {
+		configs := []string{`{"defaultTtl":1}`, `{"defaultTtl":2}`, `{"defaultTtl":-1}`, `{}`, `{"defaultTtl":1}`}
+		if collection == "b" {
+			configs = []string{`{"indexingMode":"none"}`, `{}`, `{"defaultTtl":1}`, `{"defaultTtl":-1}`, `{"indexingMode":"none"}`}
+		}
+		return prefix.Config(collection), configs[rng.IntN(len(configs))], nil
+	}
+	if n < 34 {
+		return prefix.Drop(collection), "", nil
+	}
+	op := []wire.Op{wire.Upsert, wire.Upsert, wire.Upsert, wire.Create, wire.Replace, wire.Patch, wire.Touch, wire.Delete}[rng.IntN(8)]
+	if n < 60 {
+		op = "frob"
+	}
+	if op.HasBody() {
+		body = fmt.Sprintf(`{"n":%d`, n)
+		switch rng.IntN(6) {
+		case 0, 1:
+			body += fmt.Sprintf(`,"ttl":%d`, 1+rng.IntN(2))
+		case 2:
+			body += `,"ttl":-1`
+		case 3:
+			if op == wire.Patch {
+				body += `,"ttl":null`
+			}
+		}
+		body += `}`
+	}
+	if n > 980 && op.HasBody() {
+		body = `{"n":`
+	}
+	if n > 900 && n < 950 {
+		header = nats.Header{wire.HeaderIfMatch: {[]string{"*", "7"}[rng.IntN(2)]}}
+	}
+	return prefix.Write(op, collection, fmt.Sprint("d", rng.IntN(25))), body, header
+}

@@ -1,0 +1,519 @@
+package processor
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/alicebob/miniredis/v2"
+	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/redis/go-redis/v9"
+	"go.uber.org/goleak"
+
+	"github.com/seed18712806/lapse/sink"
+	"github.com/seed18712806/lapse/sink/wire"
+)
+
+// TestMain lets more tests run at a time than there are cores: they wait for TTLs
+// of a second, most of the time.
+func TestMain(m *testing.M) {
+	flag.Parse()
+	if f := flag.Lookup("test.parallel"); f.Value.String() == f.DefValue {
+		_ = f.Value.Set("24")
+	}
+	goleak.VerifyTestMain(m,
+		// A timer of nats-server that fires once and touches nothing outlives it.
+		goleak.IgnoreAnyFunction("github.com/nats-io/nats-server/v2/server.(*fileStore).enforceMsgLimit"),
+	)
+}
+
+const prefix = wire.DefaultPrefix
+
+// backend is a server that takes lapse's keys.
+type backend struct {
+	name  string
+	start func(t *testing.T) dialer
+}
+
+// dialer connects to a server.
+type dialer func(ctx context.Context) (net.Conn, error)
+
+// backends are the two that have to do the same.
+var backends = []backend{{"miniredis", startMiniredis}, {"redis", startRedis}}
+
+// onBoth runs a test on both backends.
+func onBoth(t *testing.T, test func(t *testing.T, r *rig)) {
+	t.Parallel()
+	for _, b := range backends {
+		t.Run(b.name, func(t *testing.T) {
+			t.Parallel()
+			test(t, newRigOn(t, b, Options{Partitions: 4}))
+		})
+	}
+}
+
+func startMiniredis(t *testing.T) dialer {
+	mr := miniredis.RunT(t)
+	return func(ctx context.Context) (net.Conn, error) {
+		return new(net.Dialer).DialContext(ctx, "tcp", mr.Addr())
+	}
+}
+
+// startRedis starts a redis-server without persistence, on a socket of its own.
+func startRedis(t *testing.T) dialer {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "redis") // t.TempDir makes paths too long for a socket
+	if err != nil {
+		t.Fatal(err)
+	}
+	socket := filepath.Join(dir, "s")
+	cmd := exec.Command("redis-server", "--port", "0", "--unixsocket", socket, "--dir", dir, "--save", "", "--appendonly", "no")
+	if err := cmd.Start(); err != nil {
+		t.Fatalf("redis-server has to be installed: %v", err)
+	}
+	t.Cleanup(func() {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+		_ = os.RemoveAll(dir)
+	})
+	dial := func(ctx context.Context) (net.Conn, error) {
+		return new(net.Dialer).DialContext(ctx, "unix", socket)
+	}
+	eventually(t, "redis-server takes connections", func() bool {
+		c, err := dial(context.Background())
+		if err == nil {
+			_ = c.Close()
+		}
+		return err == nil
+	})
+	return dial
+}
+
+// newClient is a client as lapse uses it.
+func newClient(dial dialer) *redis.Client {
+	return redis.NewClient(&redis.Options{
+		Dialer:                func(ctx context.Context, _, _ string) (net.Conn, error) { return dial(ctx) },
+		MaxRetries:            -1,
+		ContextTimeoutEnabled: true,
+	})
+}
+
+// rig is a NATS server and a store, for processors that come and go.
+type rig struct {
+	t      *testing.T
+	url    string // of NATS
+	nc     *nats.Conn
+	js     jetstream.JetStream
+	dial   dialer
+	redis  *redis.Client
+	reader *sink.Reader
+	opts   Options
+}
+
+func newRigOn(t *testing.T, b backend, opts Options) *rig {
+	t.Helper()
+	ns, err := server.NewServer(&server.Options{JetStream: true, StoreDir: t.TempDir(), Port: -1, NoSigs: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ns.Start()
+	t.Cleanup(func() { ns.Shutdown(); ns.WaitForShutdown() })
+	if !ns.ReadyForConnections(10 * time.Second) {
+		t.Fatal("nats-server is not ready")
+	}
+	r := &rig{t: t, url: ns.ClientURL(), dial: b.start(t), opts: opts}
+	r.nc = r.connect(r.url)
+	if r.js, err = jetstream.New(r.nc); err != nil {
+		t.Fatal(err)
+	}
+	r.redis = newClient(r.dial)
+	t.Cleanup(func() { _ = r.redis.Close() })
+	r.reader = r.newReader()
+	return r
+}
+
+func newRig(t *testing.T) *rig { return newRigOn(t, backends[0], Options{Partitions: 4}) }
+
+func (r *rig) connect(url string) *nats.Conn {
+	r.t.Helper()
+	nc, err := nats.Connect(url, nats.ReconnectWait(10*time.Millisecond), nats.MaxReconnects(-1))
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	r.t.Cleanup(nc.Close)
+	return nc
+}
+
+// newReader is a Reader that has seen nothing yet.
+func (r *rig) newReader() *sink.Reader {
+	r.t.Helper()
+	reader, err := sink.NewReader(r.redis, sink.ReaderOptions{Partitions: r.opts.Partitions})
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	return reader
+}
+
+// What a fault may return: errDead at every point from one on is a process that has
+// died, errStop is one that is stopped properly at that moment. Any other error is
+// a step that failed.
+var (
+	errDead = errors.New("dead")
+	errStop = errors.New("stop")
+)
+
+// process is a processor that runs.
+type process struct {
+	*Processor
+	cancel context.CancelFunc
+	done   chan struct{}
+	err    error // once done
+}
+
+// start starts a processor, with a client of its own if dial is not nil.
+func (r *rig) start(fault func(point) error) *process {
+	return r.startOn(r.nc, r.redis, fault)
+}
+
+func (r *rig) startOn(nc *nats.Conn, client *redis.Client, fault func(point) error) *process {
+	r.t.Helper()
+	opts := r.opts
+	opts.Logger = slog.New(slog.NewTextHandler(testWriter{r.t}, &slog.HandlerOptions{Level: slog.LevelWarn}))
+	p, err := New(nc, client, opts)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	if fault != nil {
+		p.fault = func(here point) error {
+			err := fault(here)
+			if errors.Is(err, errDead) || errors.Is(err, errStop) {
+				cancel()
+			}
+			if errors.Is(err, errStop) {
+				return nil
+			}
+			return err
+		}
+	}
+	one := &process{Processor: p, cancel: cancel, done: make(chan struct{})}
+	go func() {
+		defer close(one.done)
+		one.err = p.Run(ctx)
+	}()
+	r.t.Cleanup(func() { one.cancel(); <-one.done })
+	return one
+}
+
+// run runs a processor until the test ends, which has to go well.
+func (r *rig) run() *process {
+	r.t.Helper()
+	p := r.start(nil)
+	r.t.Cleanup(func() { p.stop(r.t) })
+	p.ready(r.t)
+	return p
+}
+
+func (p *process) ready(t *testing.T) {
+	t.Helper()
+	eventually(t, "the processor is ready", func() bool {
+		select {
+		case <-p.done:
+			t.Fatalf("run ended: %v", p.err)
+		default:
+		}
+		return p.Ready() == nil
+	})
+}
+
+// stop stops a processor, which has to go well.
+func (p *process) stop(t *testing.T) {
+	t.Helper()
+	p.cancel()
+	<-p.done
+	if p.err != nil {
+		t.Errorf("run: %v", p.err)
+	}
+}
+
+// ends waits for a processor to end by itself, for a reason.
+func (p *process) ends(t *testing.T, reason error) {
+	t.Helper()
+	select {
+	case <-p.done:
+	case <-time.After(limit):
+		t.Fatalf("the processor goes on, and should end: %v", reason)
+	}
+	if !errors.Is(p.err, reason) {
+		t.Fatalf("run ended with %v, want %v", p.err, reason)
+	}
+}
+
+// testWriter writes a log to the test's, which shows it if the test fails.
+type testWriter struct{ t *testing.T }
+
+func (w testWriter) Write(b []byte) (int, error) {
+	w.t.Log(strings.TrimSuffix(string(b), "\n"))
+	return len(b), nil
+}
+
+const limit = 30 * time.Second
+
+// eventually waits until something is so.
+func eventually(t *testing.T, what string, ok func() bool) {
+	t.Helper()
+	end := time.After(limit)
+	tick := time.NewTicker(2 * time.Millisecond)
+	defer tick.Stop()
+	for !ok() {
+		select {
+		case <-end:
+			t.Fatalf("not within %s: %s", limit, what)
+		case <-tick.C:
+		}
+	}
+}
+
+// send publishes a message and returns its sequence in the log.
+func (r *rig) send(subject, body string, headers ...string) uint64 {
+	r.t.Helper()
+	m := &nats.Msg{Subject: subject, Data: []byte(body), Header: nats.Header{}}
+	for i := 0; i < len(headers); i += 2 {
+		m.Header[headers[i]] = append(m.Header[headers[i]], headers[i+1])
+	}
+	ack, err := r.js.PublishMsg(context.Background(), m)
+	if err != nil {
+		r.t.Fatalf("publish to %s: %v", subject, err)
+	}
+	return ack.Sequence
+}
+
+// ask publishes a message and returns its outcome.
+func (r *rig) ask(subject, body string, headers ...string) wire.Outcome {
+	r.t.Helper()
+	inbox := r.nc.NewInbox()
+	sub, err := r.nc.SubscribeSync(inbox)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	defer func() { _ = sub.Unsubscribe() }()
+	r.send(subject, body, append(headers, wire.HeaderReplyTo, inbox)...)
+	reply, err := sub.NextMsg(limit)
+	if err != nil {
+		r.t.Fatalf("outcome of %s: %v", subject, err)
+	}
+	var o wire.Outcome
+	if err := json.Unmarshal(reply.Data, &o); err != nil {
+		r.t.Fatal(err)
+	}
+	return o
+}
+
+// must asks, and fails the test unless the outcome has a status.
+func (r *rig) must(status int, subject, body string, headers ...string) wire.Outcome {
+	r.t.Helper()
+	o := r.ask(subject, body, headers...)
+	if o.Status != status {
+		r.t.Fatalf("outcome of %s %s: %+v, want %d", subject, body, o, status)
+	}
+	return o
+}
+
+// put upserts a document.
+func (r *rig) put(collection, id, body string) wire.Outcome {
+	r.t.Helper()
+	o := r.ask(prefix.Write(wire.Upsert, collection, id), body)
+	if o.Status != 200 && o.Status != 201 {
+		r.t.Fatalf("upsert %s/%s: %+v", collection, id, o)
+	}
+	return o
+}
+
+func (r *rig) config(collection, body string) wire.Outcome {
+	r.t.Helper()
+	return r.must(200, prefix.Config(collection), body)
+}
+
+// body is what a read of a document returns: its body, or "" if there is none.
+func (r *rig) body(collection, id string) string {
+	r.t.Helper()
+	var d sink.Document
+	var err error
+	eventually(r.t, "the partition can be read", func() bool {
+		d, err = r.reader.Get(context.Background(), collection, id)
+		return !errors.Is(err, sink.ErrUnavailable)
+	})
+	if err != nil && !errors.Is(err, sink.ErrNotFound) {
+		r.t.Fatalf("get %s/%s: %v", collection, id, err)
+	}
+	return string(d.Body)
+}
+
+// stored is a message of a stream.
+type stored struct {
+	seq     uint64
+	at      time.Time
+	subject string
+	header  nats.Header
+	data    []byte
+}
+
+// readStream reads all of a stream, from a sequence on.
+func (r *rig) readStream(name string, from uint64) []stored {
+	r.t.Helper()
+	s, err := r.js.Stream(context.Background(), name)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	var all []stored
+	for seq := max(from, s.CachedInfo().State.FirstSeq); seq <= s.CachedInfo().State.LastSeq; seq++ {
+		m, err := s.GetMsg(context.Background(), seq)
+		if errors.Is(err, jetstream.ErrMsgNotFound) {
+			continue
+		}
+		if err != nil {
+			r.t.Fatal(err)
+		}
+		all = append(all, stored{m.Sequence, m.Time, m.Subject, m.Header, m.Data})
+	}
+	return all
+}
+
+// event is an expiry event as it was stored.
+type event struct {
+	wire.Event
+	stored stored
+}
+
+// events are all expiry events that are stored of a collection; those that came
+// early fail the test.
+func (r *rig) events(collection string) []event {
+	r.t.Helper()
+	var all []event
+	for _, m := range r.readStream(prefix.EventsStream(), 1) {
+		if !strings.HasPrefix(m.subject, "lapse.expired."+collection+".") {
+			continue
+		}
+		var e event
+		if err := json.Unmarshal(m.data, &e.Event); err != nil {
+			r.t.Fatal(err)
+		}
+		e.stored = m
+		if m.at.UnixMilli() < int64(e.ExpiredAt) {
+			r.t.Errorf("%s was stored at %s: early", m.data, m.at)
+		}
+		all = append(all, e)
+	}
+	return all
+}
+
+// waitEvents waits until a collection has n expiry events.
+func (r *rig) waitEvents(collection string, n int) []event {
+	r.t.Helper()
+	s, err := r.js.Stream(context.Background(), prefix.EventsStream())
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	eventually(r.t, fmt.Sprintf("%d events of %s", n, collection), func() bool {
+		info, err := s.Info(context.Background(), jetstream.WithSubjectFilter("lapse.expired."+collection+".>"))
+		if err != nil {
+			r.t.Fatal(err)
+		}
+		sum := 0
+		for _, k := range info.State.Subjects {
+			sum += int(k)
+		}
+		return sum >= n
+	})
+	all := r.events(collection)
+	if len(all) != n {
+		r.t.Fatalf("%d events of %s, want %d: %+v", len(all), collection, n, all)
+	}
+	return all
+}
+
+// caughtUp waits until all that is in the log is applied and all that is due is
+// reaped.
+func (r *rig) caughtUp(p *process) {
+	r.t.Helper()
+	log, err := r.js.Stream(context.Background(), prefix.LogStream())
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	eventually(r.t, "the log is applied", func() bool {
+		info, err := log.Info(context.Background())
+		if err != nil {
+			r.t.Fatal(err)
+		}
+		for _, part := range p.partitions {
+			if part.applied.Load() < info.State.LastSeq || part.due.Load() != 0 {
+				return false
+			}
+		}
+		return p.Ready() == nil
+	})
+}
+
+// once is a fault that happens at the nth time that a point is passed.
+func once(at point, nth int, do func() error) func(point) error {
+	var mu sync.Mutex
+	return func(here point) error {
+		mu.Lock()
+		defer mu.Unlock()
+		if here != at {
+			return nil
+		}
+		if nth--; nth != 0 {
+			return nil
+		}
+		return do()
+	}
+}
+
+// sendAsync publishes a message; see flush.
+func (r *rig) sendAsync(subject, body string) {
+	r.t.Helper()
+	if _, err := r.js.PublishAsync(subject, []byte(body)); err != nil {
+		r.t.Fatal(err)
+	}
+}
+
+// flush waits until all that was sent is in the log.
+func (r *rig) flush() {
+	r.t.Helper()
+	select {
+	case <-r.js.PublishAsyncComplete():
+	case <-time.After(limit):
+		r.t.Fatal("what was published is not stored")
+	}
+}
+
+// keysOf are the keys of Redis that match a pattern.
+func keysOf(t *testing.T, r *rig, pattern string) []string {
+	t.Helper()
+	keys, err := r.redis.Keys(context.Background(), pattern).Result()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return keys
+}
+
+func (r *rig) sendMsgAsync(m *nats.Msg) {
+	r.t.Helper()
+	if _, err := r.js.PublishMsgAsync(m); err != nil {
+		r.t.Fatal(err)
+	}
+}
