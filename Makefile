@@ -1,7 +1,7 @@
 # Everything that is built or checked here. The recipes are in .ci, so that they
 # run without make too.
 
-.PHONY: run test lint
+.PHONY: run test lint bench
 
 # Serve on the embedded default: NATS and Redis inside, data in ./lapse-data.
 run:
@@ -14,3 +14,8 @@ test:
 # Formatting, vet and staticcheck.
 lint:
 	.ci/lint
+
+# lapse and what is used instead, side by side on this machine (about 20 minutes);
+# for other rows and sizes: go run ./integration/bench -help.
+bench:
+	go run ./integration/bench

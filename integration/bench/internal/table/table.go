@@ -124,7 +124,7 @@ func (t *Table) Add(row, title string, figures []Figure) {
 		if f.Against != "" {
 			l.Others = append(l.Others, f.Other)
 		}
-		if f.Ratio != 0 {
+		if f.Ratio != 0 && !math.IsInf(f.Ratio, 0) && !math.IsNaN(f.Ratio) { // a side that did nothing has none
 			l.Ratios = append(l.Ratios, f.Ratio)
 		}
 	}
