@@ -129,10 +129,13 @@ func (b *bench) due(ctx context.Context, round int) ([]table.Figure, error) {
 // together writes documents so that they fall due together.
 func (b *bench) together(ctx context.Context, round, n int) func(*side, load.Load) error {
 	return func(s *side, ld load.Load) error {
-		if err := load.Bursts(ctx, n, func(from, to, ttl int) error { return s.write(ld, from, to, ttl) }); err != nil {
-			return err
-		}
-		if err := s.flush(); err != nil {
+		err := load.Bursts(ctx, n, func(from, to, ttl int) error {
+			if err := s.write(ld, from, to, ttl); err != nil {
+				return err
+			}
+			return s.flush()
+		})
+		if err != nil {
 			return err
 		}
 		if s.l == nil {

@@ -5,6 +5,7 @@ package load
 import (
 	"context"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"strconv"
 	"strings"
@@ -181,15 +182,24 @@ func Pace(ctx context.Context, n, perSecond int, send func(from, to int) error) 
 const perBurst = 10_000
 
 // Bursts calls send once a second, with a TTL that is a second shorter each time:
-// all documents fall due together, spread only by how long one burst takes.
+// all documents fall due together, spread only by how long one burst takes until it is
+// stored. A burst that takes longer than its second costs the next one a second.
 func Bursts(ctx context.Context, n int, send func(from, to, ttl int) error) error {
-	last := (n + perBurst - 1) / perBurst
+	bursts := (n + perBurst - 1) / perBurst
+	last := bursts + bursts/3 + 3 // the second at which all are due
 	began := time.Now()
-	for i := range last {
-		if err := Sleep(ctx, time.Until(began.Add(time.Duration(i)*time.Second))); err != nil {
+	for i := range bursts {
+		second := int(math.Ceil(time.Since(began).Seconds()))
+		if i == 0 {
+			second = 0
+		}
+		if last-second < 2 {
+			return fmt.Errorf("writing %d documents a second is more than this machine takes", perBurst)
+		}
+		if err := Sleep(ctx, time.Until(began.Add(time.Duration(second)*time.Second))); err != nil {
 			return err
 		}
-		if err := send(i*perBurst, min(n, (i+1)*perBurst), last-i+2); err != nil {
+		if err := send(i*perBurst, min(n, (i+1)*perBurst), last-second); err != nil {
 			return err
 		}
 	}
