@@ -1,7 +1,7 @@
 # Everything that is built or checked here. The recipes are in .ci, so that they
 # run without make too.
 
-.PHONY: run test lint
+.PHONY: run test faults soak lint
 
 # Serve on the embedded default: NATS and Redis inside, data in ./lapse-data.
 run:
@@ -10,6 +10,14 @@ run:
 # All tests, with the race detector, on real servers; installs what is missing if it can.
 test:
 	.ci/test
+
+# The long forms of the random tests: faults, histories, floods; see .ci/faults.
+faults:
+	.ci/faults
+
+# One lapse under load and faults for 10 minutes, or for LAPSE_SOAK.
+soak:
+	.ci/soak
 
 # Formatting, vet and staticcheck.
 lint:

@@ -1,9 +1,12 @@
 package integration
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -110,8 +113,8 @@ func writeToExpire(w *world, n int) map[string]wire.Time {
 // No read returns a document at or after its deadline: not by get, list or
 // count, not by the service nor by the reader.
 //
-// It fails if a read takes the caller's clock, or the watermark alone; if it
-// judges by < where <= belongs; if list or count leave the judging to get.
+// It fails if a read judges by the watermark alone; if list or count leave the
+// judging to get.
 func TestG2_NoReadAfterTheDeadline(t *testing.T) {
 	t.Parallel()
 	w := external(t, harness.RedisOptions{})
@@ -144,5 +147,31 @@ func TestG2_NobodyReaps(t *testing.T) {
 		t.Errorf("count %+v, %v: want some that are expired and not reaped, and none live", count, err)
 	}
 	w.lapse.Continue()
+	w.verify()
+}
+
+// At the very millisecond of its deadline a document is gone.
+//
+// It fails if a read judges by < where <= belongs.
+func TestG2_AtTheDeadlineItself(t *testing.T) {
+	t.Parallel()
+	w := inProcess(t)
+	deadlines := writeToExpire(w, 200)
+	ids := slices.SortedFunc(maps.Keys(deadlines), func(a, b string) int { return cmp.Compare(deadlines[a], deadlines[b]) })
+	exact := 0
+	for _, id := range ids {
+		after(t, deadlines[id])
+		began := now()
+		_, err := w.reader.Get(t.Context(), "c", id)
+		if !errors.Is(err, sink.ErrNotFound) {
+			t.Errorf("%s: read at %s, its deadline is %s: %v", id, began, deadlines[id], err)
+		}
+		if now() == deadlines[id] {
+			exact++
+		}
+	}
+	if exact == 0 {
+		t.Error("no read fell into the millisecond of a deadline")
+	}
 	w.verify()
 }

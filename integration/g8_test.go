@@ -148,7 +148,7 @@ func TestG8_EveryKindOfBadInput(t *testing.T) {
 func TestG8_FloodOfGarbage(t *testing.T) {
 	t.Parallel()
 	w := inProcess(t)
-	const many = 20_000
+	const many = 10_000
 	for i := range many {
 		subject := []string{"lapse.write.upsert.c", "lapse.write.bogus.c.a", "lapse.config.c", "lapse.write.upsert.c.a"}[i%4]
 		w.SendLater(subject, "garbage")

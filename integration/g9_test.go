@@ -5,7 +5,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/seed18712806/lapse/integration/harness"
 	"github.com/seed18712806/lapse/sink/wire"
 )
 
@@ -59,33 +58,48 @@ func TestG9_WritesGoBeforeReaping(t *testing.T) {
 	t.Logf("writes were answered after %d to %d of %d expirations", first, at[fmt.Sprint(refused[len(refused)-1])], many)
 }
 
-// While writes come without a pause, what is due is reaped all the same.
+// While more writes are pending than are applied at once, what is due is reaped
+// all the same, in between.
 //
 // It fails if the reaper waits for a moment without writes.
 func TestG9_ReapingIsNotStarved(t *testing.T) {
 	t.Parallel()
 	w := inProcess(t)
-	w.Configure("c", `{"defaultTtl":2}`)
-	last := w.fill("c", 2000, `{}`)
-	stop := make(chan struct{})
-	done := make(chan int)
-	go func() {
-		n := 0
-		for ; ; n++ {
-			select {
-			case <-stop:
-				done <- n
-				return
-			default:
-				w.SendLater(w.Prefix.Write(wire.Upsert, "busy", fmt.Sprint(n%500)), `{}`)
-			}
-		}
-	}()
-	w.ExpiryOf("c", "last", last.Etag, harness.Limit)
-	close(stop)
-	if n := <-done; n < 1000 {
-		t.Errorf("%d writes only: that was no load", n)
+	w.Configure("c", `{"defaultTtl":1}`)
+	w.stopProcessor()
+	const due, pending, partitions = 500, 40_000, 16
+	for i := range due {
+		w.SendLater(w.Prefix.Write(wire.Upsert, "c", fmt.Sprint(i)), `{}`)
 	}
 	w.Flush()
-	w.verify()
+	last := w.Write(wire.Upsert, "busy", "0", `{}`)
+	after(t, w.stamp(last)+1000)
+	for i := range pending {
+		w.SendLater(w.Prefix.Write(wire.Upsert, "busy", fmt.Sprint(i)), `{}`)
+	}
+	for i := range 200 { // at the end, something that is said in every partition
+		w.SendLater(w.Prefix.Write(wire.Create, "busy", fmt.Sprint(i)), `{}`)
+	}
+	w.Flush()
+	w.startProcessor()
+
+	result := w.verify()
+	reaped := map[int]int{} // by partition, before the end of what was pending
+	ended := map[int]bool{}
+	for _, e := range result.Events {
+		_, id, _ := strings.Cut(strings.TrimPrefix(strings.TrimPrefix(e.Subject, "lapse.expired."), "lapse.rejected."), ".")
+		if strings.HasPrefix(e.Subject, "lapse.rejected.") {
+			ended[wire.Partition(partitions, "busy", id)] = true
+		} else if p := wire.Partition(partitions, "c", id); !ended[p] {
+			reaped[p]++
+		}
+	}
+	if len(ended) != partitions {
+		t.Errorf("%d partitions have said something, want all", len(ended))
+	}
+	for p := range ended {
+		if reaped[p] == 0 {
+			t.Errorf("partition %d has reaped nothing before it had applied all that was pending", p)
+		}
+	}
 }

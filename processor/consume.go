@@ -28,6 +28,7 @@ var ErrLogBehind = errors.New("the log ends before what was applied")
 type consumer struct {
 	log     jetstream.Stream
 	id      string // identity of the log
+	line    *line
 	decode  decoder
 	inboxes []*inbox
 	logger  *slog.Logger
@@ -79,16 +80,24 @@ func (c *consumer) runOnce(ctx context.Context) error {
 	}
 	infoCtx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
-	info, err := c.log.Info(infoCtx)
+	var info *jetstream.StreamInfo
+	err := c.line.ask(infoCtx, func(ctx context.Context) (err error) {
+		info, err = c.log.Info(ctx)
+		return err
+	})
 	if err != nil {
 		return fmt.Errorf("look at the log: %w", err)
 	}
 	if err := checkLog(info, c.id, start); err != nil {
 		return err
 	}
-	ordered, err := c.log.OrderedConsumer(infoCtx, jetstream.OrderedConsumerConfig{
-		DeliverPolicy: jetstream.DeliverByStartSequencePolicy,
-		OptStartSeq:   start + 1,
+	var ordered jetstream.Consumer
+	err = c.line.ask(infoCtx, func(ctx context.Context) (err error) {
+		ordered, err = c.log.OrderedConsumer(ctx, jetstream.OrderedConsumerConfig{
+			DeliverPolicy: jetstream.DeliverByStartSequencePolicy,
+			OptStartSeq:   start + 1,
+		})
+		return err
 	})
 	if err != nil {
 		return fmt.Errorf("consume the log: %w", err)

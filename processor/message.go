@@ -26,7 +26,7 @@ const (
 	configure
 	drop
 	tick
-	malformed // its subject names nothing
+	malformed // its subject names nothing; or it configures or drops, and is wrong by itself
 )
 
 // message is a message of the log, decoded as far as it says by itself.
@@ -123,6 +123,9 @@ func (d decoder) decode(subject string, header nats.Header, data []byte, seq uin
 	d.header(m, header)
 	if m.kind != malformed && m.rejected == nil {
 		m.rejected = d.content(m)
+	}
+	if m.rejected != nil && (m.kind == configure || m.kind == drop) {
+		m.kind = malformed // it asks nothing of any partition: one rejects it, in a batch
 	}
 	return m
 }

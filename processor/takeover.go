@@ -29,9 +29,9 @@ func (p *partition) takeOver(ctx context.Context) error {
 	if err != nil {
 		return partitionError(p.id, err)
 	}
-	info, err := p.streams.Log.Info(ctx)
+	info, err := p.logInfo(ctx)
 	if err != nil {
-		return partitionError(p.id, fmt.Errorf("look at the log: %w", err))
+		return partitionError(p.id, err)
 	}
 	if err := checkLog(info, p.log, state.Offset); err != nil {
 		return partitionError(p.id, err)
@@ -50,8 +50,8 @@ func (p *partition) takeOver(ctx context.Context) error {
 		return err
 	}
 	// Whatever the former owner has said was caused by what is in the log by now.
-	if info, err = p.streams.Log.Info(ctx); err != nil {
-		return partitionError(p.id, fmt.Errorf("look at the log: %w", err))
+	if info, err = p.logInfo(ctx); err != nil {
+		return partitionError(p.id, err)
 	}
 	p.said = newSaid(checkpoint, info.State.LastSeq)
 	if state.Offset >= info.State.LastSeq {
@@ -171,7 +171,11 @@ func (p *partition) resume(state sink.State, version string, rebuild uint64) {
 
 // checkpoint reads the partition's checkpoint; it is zero if there is none.
 func (p *partition) checkpoint(ctx context.Context) (c Checkpoint, err error) {
-	entry, err := p.streams.Checkpoints.Get(ctx, checkpointKey(p.id))
+	var entry jetstream.KeyValueEntry
+	err = p.line.ask(ctx, func(ctx context.Context) (err error) {
+		entry, err = p.streams.Checkpoints.Get(ctx, checkpointKey(p.id))
+		return err
+	})
 	if errors.Is(err, jetstream.ErrKeyNotFound) {
 		return Checkpoint{}, nil
 	}
@@ -186,6 +190,18 @@ func (p *partition) checkpoint(ctx context.Context) (c Checkpoint, err error) {
 			ErrLogChanged, p.streams.Checkpoints.Bucket(), logTime(c.Log))
 	}
 	return c, nil
+}
+
+// logInfo asks where the log stands.
+func (p *partition) logInfo(ctx context.Context) (info *jetstream.StreamInfo, err error) {
+	err = p.line.ask(ctx, func(ctx context.Context) (err error) {
+		info, err = p.streams.Log.Info(ctx)
+		return err
+	})
+	if err != nil {
+		err = fmt.Errorf("look at the log: %w", err)
+	}
+	return info, err
 }
 
 func checkpointKey(partition int) string { return "partition." + strconv.Itoa(partition) }

@@ -3,7 +3,6 @@ package oracle
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"testing"
 	"time"
@@ -87,7 +86,7 @@ func Check(ctx context.Context, o Options) (Result, Diff, error) {
 			if err == nil && diff.Empty() {
 				err = fmt.Errorf("the log does not come to rest: it is at %d", next)
 			}
-			if errors.Is(err, context.DeadlineExceeded) && !diff.Empty() {
+			if !diff.Empty() { // which tells more than that time is up
 				err = nil
 			}
 			return result.measured(), diff, err

@@ -26,6 +26,7 @@ for k = 2, #KEYS, 3 do
 	end
 end
 if version ~= '' then
+	redis.call('HDEL', state, '') -- a Redis that is full lets no other write be the first: see commit.lua
 	redis.call('HSET', state, 'version', version, 'offset', offset, 'watermark', watermark, 'rebuild', rebuild)
 end
 local out = {1}
