@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/seed18712806/lapse/processor/streams"
 )
 
 // ErrLogTruncated: messages that were never applied are no longer in the log.
@@ -25,6 +27,8 @@ var ErrLogBehind = errors.New("the log ends before what was applied")
 //   - C2: position is never past a message that is not yet in its inboxes.
 type consumer struct {
 	log     jetstream.Stream
+	id      string // identity of the log
+	line    *line
 	decode  decoder
 	inboxes []*inbox
 	logger  *slog.Logger
@@ -51,7 +55,7 @@ func (c *consumer) run(ctx context.Context) error {
 		if ctx.Err() != nil {
 			return nil
 		}
-		if errors.Is(err, ErrLogTruncated) || errors.Is(err, ErrLogBehind) {
+		if errors.Is(err, ErrLogTruncated) || errors.Is(err, ErrLogBehind) || errors.Is(err, ErrLogChanged) {
 			return err
 		}
 		if err != nil {
@@ -69,23 +73,31 @@ func (c *consumer) runOnce(ctx context.Context) error {
 	case <-c.rewound:
 	default:
 	}
-	c.position.Store(0) // before the inboxes begin: see partition.position
+	read := c.position.Swap(0) // before the inboxes begin: see partition.position
 	start := ^uint64(0)
 	for _, b := range c.inboxes {
-		start = min(start, b.begin())
+		start = min(start, b.begin(read))
 	}
 	infoCtx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
-	info, err := c.log.Info(infoCtx)
+	var info *jetstream.StreamInfo
+	err := c.line.ask(infoCtx, func(ctx context.Context) (err error) {
+		info, err = c.log.Info(ctx)
+		return err
+	})
 	if err != nil {
 		return fmt.Errorf("look at the log: %w", err)
 	}
-	if err := checkRange(info.State, start); err != nil {
+	if err := checkLog(info, c.id, start); err != nil {
 		return err
 	}
-	ordered, err := c.log.OrderedConsumer(infoCtx, jetstream.OrderedConsumerConfig{
-		DeliverPolicy: jetstream.DeliverByStartSequencePolicy,
-		OptStartSeq:   start + 1,
+	var ordered jetstream.Consumer
+	err = c.line.ask(infoCtx, func(ctx context.Context) (err error) {
+		ordered, err = c.log.OrderedConsumer(ctx, jetstream.OrderedConsumerConfig{
+			DeliverPolicy: jetstream.DeliverByStartSequencePolicy,
+			OptStartSeq:   start + 1,
+		})
+		return err
 	})
 	if err != nil {
 		return fmt.Errorf("consume the log: %w", err)
@@ -102,26 +114,49 @@ func (c *consumer) runOnce(ctx context.Context) error {
 	reading, stop := context.WithCancel(ctx)
 	stopped := make(chan struct{})
 	again := false
+	var another error
 	go func() {
 		defer close(stopped)
-		select {
-		case <-c.rewound:
-			again = true
-		case <-reading.Done():
-		}
+		again, another = c.watch(reading)
 		messages.Stop()
 	}()
 	err = c.read(messages, start)
 	stop()
 	<-stopped
-	if again {
+	switch {
+	case another != nil:
+		return another
+	case again:
 		return nil
 	}
 	return err
 }
 
+// watch waits until the reading is over, or has to begin again, or is found to be of
+// another log: one that was made anew with fewer messages would never tell.
+func (c *consumer) watch(reading context.Context) (again bool, another error) {
+	tick := time.NewTicker(identifyEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-c.rewound:
+			return true, nil
+		case <-reading.Done():
+			return false, nil
+		case <-tick.C:
+			ctx, cancel := context.WithTimeout(reading, callTimeout)
+			info, err := c.log.Info(ctx)
+			cancel()
+			if err == nil && streams.Identity(info) != c.id {
+				return false, checkLog(info, c.id, 0)
+			}
+		}
+	}
+}
+
 // read hands messages out until it is stopped.
 func (c *consumer) read(messages jetstream.MessagesContext, last uint64) error {
+	name := ""
 	for caughtUp := false; ; {
 		msg, err := messages.Next()
 		if errors.Is(err, jetstream.ErrMsgIteratorClosed) {
@@ -135,10 +170,19 @@ func (c *consumer) read(messages jetstream.MessagesContext, last uint64) error {
 			return fmt.Errorf("a message of the log: %w", err)
 		}
 		seq := meta.Sequence.Stream
-		if seq > last+1 {
-			if err := c.gap(last, seq); err != nil {
+		if meta.Consumer != name {
+			// The client makes a new consumer after an interruption, in which the log
+			// may have been made anew.
+			name = meta.Consumer
+			if err := c.check(last); err != nil {
 				return err
 			}
+		}
+		if seq > last+1 {
+			if err := c.check(last); err != nil {
+				return err
+			}
+			c.logger.Warn("messages were deleted from the middle of the log", slog.Uint64("after", last), slog.Uint64("before", seq))
 		}
 		last = seq
 		c.stamps(msg.Subject() == c.decode.prefix.Tick(), meta.Timestamp)
@@ -173,24 +217,26 @@ func (c *consumer) hand(msg jetstream.Msg, seq uint64, at int64) bool {
 	return true
 }
 
-// gap judges messages that are not in the log, between two that are.
-func (c *consumer) gap(last, next uint64) error {
+// check looks whether the log is the one that was read up to last, and still has
+// what comes then.
+func (c *consumer) check(last uint64) error {
 	ctx, cancel := context.WithTimeout(context.Background(), callTimeout)
 	defer cancel()
 	info, err := c.log.Info(ctx)
 	if err != nil {
 		return fmt.Errorf("look at the log: %w", err)
 	}
-	if err := checkRange(info.State, last); err != nil {
-		return err
-	}
-	c.logger.Warn("messages were deleted from the middle of the log", slog.Uint64("after", last), slog.Uint64("before", next))
-	return nil
+	return checkLog(info, c.id, last)
 }
 
-// checkRange says whether a partition that was applied up to offset can go on with
-// the log.
-func checkRange(log jetstream.StreamState, offset uint64) error {
+// checkLog says whether a partition that was applied up to offset of the log with
+// that identity can go on with this one.
+func checkLog(info *jetstream.StreamInfo, id string, offset uint64) error {
+	if created := streams.Identity(info); created != id {
+		return fmt.Errorf("%w: it was created at %s, and what is stored is of the log that was created at %s: begin anew with an empty Redis, or restore the log",
+			ErrLogChanged, logTime(created), logTime(id))
+	}
+	log := info.State
 	if log.FirstSeq > offset+1 {
 		return fmt.Errorf("%w: the log begins at %d and was applied up to %d: restore the log, or give up what is lost and begin anew with an empty Redis and new streams; keep the log longer (--log-max-age, --log-max-bytes)",
 			ErrLogTruncated, log.FirstSeq, offset)

@@ -96,10 +96,14 @@ func (b *inbox) skip(offset uint64) {
 }
 
 // begin returns the sequence after which reading has to begin for this partition,
-// and lets messages in again.
-func (b *inbox) begin() uint64 {
+// and lets messages in again. The log was read up to read: unless the inbox was
+// rewound, it has what there was for it.
+func (b *inbox) begin(read uint64) uint64 {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	if !b.rewinds {
+		b.last = max(b.last, read)
+	}
 	b.rewinds = false
 	return b.last
 }

@@ -5,7 +5,10 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
+	"unicode"
+	"unicode/utf8"
 
 	"github.com/nats-io/nats.go"
 
@@ -23,7 +26,7 @@ const (
 	configure
 	drop
 	tick
-	malformed // its subject names nothing
+	malformed // its subject names nothing; or it configures or drops, and is wrong by itself
 )
 
 // message is a message of the log, decoded as far as it says by itself.
@@ -121,6 +124,9 @@ func (d decoder) decode(subject string, header nats.Header, data []byte, seq uin
 	if m.kind != malformed && m.rejected == nil {
 		m.rejected = d.content(m)
 	}
+	if m.rejected != nil && (m.kind == configure || m.kind == drop) {
+		m.kind = malformed // it asks nothing of any partition: one rejects it, in a batch
+	}
 	return m
 }
 
@@ -162,7 +168,13 @@ func (d decoder) header(m *message, header nats.Header) {
 			m.rejected = refuse(wire.StatusBadRequest, format, args...)
 		}
 	}
-	for name, values := range header {
+	names := make([]string, 0, 8)
+	for name := range header {
+		names = append(names, name)
+	}
+	slices.Sort(names) // the same message says the same each time
+	for _, name := range names {
+		values := header[name]
 		if strings.EqualFold(name, wire.HeaderTrace) && len(values) == 1 && len(values[0]) <= sink.MaxTrace && isGraphic(values[0]) {
 			m.trace = values[0]
 		}
@@ -303,7 +315,7 @@ func shorten(s string) string {
 		s = s[:longest] + "..."
 	}
 	return strings.Map(func(r rune) rune {
-		if r < ' ' || r == 0x7f || r == '\uFFFD' {
+		if !unicode.IsPrint(r) || r == utf8.RuneError {
 			return '?'
 		}
 		return r

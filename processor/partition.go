@@ -41,6 +41,7 @@ type partition struct {
 	configs   map[string]*collection
 	nonce     string
 	steps     uint64
+	damage    error // what a step found damaged, and is to be rebuilt
 
 	pending   []*message // taken from the inbox, to be applied
 	base      uint64     // of the log: pending and inbox have all that comes after it
@@ -169,6 +170,9 @@ func (p *partition) fatal(err error) bool {
 // of the partition is taken for true after a failure: it is taken over anew.
 func (p *partition) fail(ctx context.Context, err error, failures int) {
 	p.taken = false
+	if errors.Is(err, sink.ErrDamaged) {
+		p.damage = err
+	}
 	fenced := errors.Is(err, sink.ErrFenced)
 	if p.trouble.Swap(&err) == nil && !fenced {
 		p.logger.Warn("a step failed, and is tried again", slog.Any("error", err))
@@ -257,7 +261,9 @@ func (p *partition) keep(ctx context.Context) error {
 	}
 	p.heartbeat = time.Now()
 	if p.offset != p.committed || p.watermark != p.stamped {
-		return p.commit(ctx, nil, nil)
+		if err := p.commit(ctx, nil, nil); err != nil {
+			return err
+		}
 	}
 	return p.verify(ctx)
 }

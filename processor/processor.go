@@ -44,6 +44,7 @@ const (
 	retryAtMost     = 2 * time.Second
 	heartbeatEvery  = time.Second
 	checkpointEvery = time.Second
+	identifyEvery   = 2 * time.Second
 	tickEvery       = 2 * time.Millisecond // at most
 	progressEvery   = time.Second
 )
@@ -80,6 +81,7 @@ type Processor struct {
 // shared is what all partitions have in common.
 type shared struct {
 	log        string // identity of the log
+	line       *line
 	streams    *streams.Streams
 	publisher  *events.Publisher
 	consumer   *consumer
@@ -135,7 +137,9 @@ func (p *Processor) Run(ctx context.Context) error {
 	if p.running.Swap(true) {
 		return errors.New("the processor was run before")
 	}
-	common, err := p.prepare(ctx)
+	line, stopWatching := watchLine(p.nc)
+	defer stopWatching()
+	common, err := p.prepare(ctx, line)
 	if err != nil {
 		return err
 	}
@@ -181,7 +185,7 @@ func (p *Processor) Run(ctx context.Context) error {
 }
 
 // prepare checks Redis, provisions the streams and wires the parts.
-func (p *Processor) prepare(ctx context.Context) (*shared, error) {
+func (p *Processor) prepare(ctx context.Context, line *line) (*shared, error) {
 	if err := p.store.Check(ctx); err != nil {
 		return nil, err
 	}
@@ -209,14 +213,17 @@ func (p *Processor) prepare(ctx context.Context) (*shared, error) {
 	}
 	c := &consumer{
 		log:     s.Log,
+		id:      s.ID,
+		line:    line,
 		decode:  decoder{prefix: p.opts.Prefix, maxBody: s.MaxBody},
 		logger:  p.opts.Logger,
 		rewound: make(chan struct{}, 1),
 	}
-	t := newTicker(js, p.opts.Prefix.Tick(), len(p.partitions), p.opts.Logger)
+	t := newTicker(js, line, p.opts.Prefix.Tick(), len(p.partitions), p.opts.Logger)
 	c.stamps = func(isTick bool, stamp time.Time) { t.stamped(isTick, stamp) }
 	common := &shared{
 		log:        s.ID,
+		line:       line,
 		streams:    s,
 		publisher:  publisher,
 		consumer:   c,

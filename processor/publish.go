@@ -26,7 +26,11 @@ func (p *partition) publish(ctx context.Context, outputs []output, readAt time.T
 	ctx, cancel := context.WithTimeout(ctx, publishTimeout)
 	defer cancel()
 	if len(maybe) > 0 {
-		unsaid, err := p.publisher.Unsaid(ctx, maybe)
+		var unsaid []events.Message
+		err := p.line.ask(ctx, func(ctx context.Context) (err error) {
+			unsaid, err = p.publisher.Unsaid(ctx, maybe)
+			return err
+		})
 		if err != nil {
 			return partitionError(p.id, err)
 		}

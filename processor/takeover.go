@@ -29,11 +29,11 @@ func (p *partition) takeOver(ctx context.Context) error {
 	if err != nil {
 		return partitionError(p.id, err)
 	}
-	info, err := p.streams.Log.Info(ctx)
+	info, err := p.logInfo(ctx)
 	if err != nil {
-		return partitionError(p.id, fmt.Errorf("look at the log: %w", err))
+		return partitionError(p.id, err)
 	}
-	if err := checkRange(info.State, state.Offset); err != nil {
+	if err := checkLog(info, p.log, state.Offset); err != nil {
 		return partitionError(p.id, err)
 	}
 	checkpoint, err := p.checkpoint(ctx)
@@ -50,8 +50,8 @@ func (p *partition) takeOver(ctx context.Context) error {
 		return err
 	}
 	// Whatever the former owner has said was caused by what is in the log by now.
-	if info, err = p.streams.Log.Info(ctx); err != nil {
-		return partitionError(p.id, fmt.Errorf("look at the log: %w", err))
+	if info, err = p.logInfo(ctx); err != nil {
+		return partitionError(p.id, err)
 	}
 	p.said = newSaid(checkpoint, info.State.LastSeq)
 	if state.Offset >= info.State.LastSeq {
@@ -74,10 +74,14 @@ func (p *partition) load(ctx context.Context) (sink.State, error) {
 	if err == nil && state.Version == "" {
 		err = p.leftovers(ctx)
 	}
+	if err == nil && p.damage != nil {
+		err = p.damage // which the look at the sizes may not show
+	}
 	if errors.Is(err, sink.ErrDamaged) {
 		p.logger.Error("the partition is damaged, and is rebuilt from the log", slog.Any("error", err))
 		p.metrics.rebuilds.Inc()
 		if err = p.store.Clear(ctx); err == nil {
+			p.damage = nil
 			state, err = p.store.Load(ctx)
 		}
 	}
@@ -139,12 +143,14 @@ func (p *partition) resume(state sink.State, version string, rebuild uint64) {
 	p.version, p.committed, p.offset = version, state.Offset, state.Offset
 	p.stamped, p.watermark, p.rebuild = state.Watermark, state.Watermark, rebuild
 	p.configs = make(map[string]*collection, len(state.Configs))
-	for _, name := range state.Collections {
-		c := p.collection(name) // it has documents: what is due is to be looked up
-		c.nextInherit, c.nextOwn = 0, 0
-	}
 	for name, config := range state.Configs {
 		p.collection(name).config = config
+	}
+	for _, name := range state.Collections {
+		p.collection(name)
+	}
+	for _, c := range p.configs {
+		c.nextInherit, c.nextOwn = 0, 0 // what is due is to be looked up
 	}
 	if older {
 		p.pending = nil
@@ -165,7 +171,11 @@ func (p *partition) resume(state sink.State, version string, rebuild uint64) {
 
 // checkpoint reads the partition's checkpoint; it is zero if there is none.
 func (p *partition) checkpoint(ctx context.Context) (c Checkpoint, err error) {
-	entry, err := p.streams.Checkpoints.Get(ctx, checkpointKey(p.id))
+	var entry jetstream.KeyValueEntry
+	err = p.line.ask(ctx, func(ctx context.Context) (err error) {
+		entry, err = p.streams.Checkpoints.Get(ctx, checkpointKey(p.id))
+		return err
+	})
 	if errors.Is(err, jetstream.ErrKeyNotFound) {
 		return Checkpoint{}, nil
 	}
@@ -180,6 +190,18 @@ func (p *partition) checkpoint(ctx context.Context) (c Checkpoint, err error) {
 			ErrLogChanged, p.streams.Checkpoints.Bucket(), logTime(c.Log))
 	}
 	return c, nil
+}
+
+// logInfo asks where the log stands.
+func (p *partition) logInfo(ctx context.Context) (info *jetstream.StreamInfo, err error) {
+	err = p.line.ask(ctx, func(ctx context.Context) (err error) {
+		info, err = p.streams.Log.Info(ctx)
+		return err
+	})
+	if err != nil {
+		err = fmt.Errorf("look at the log: %w", err)
+	}
+	return info, err
 }
 
 func checkpointKey(partition int) string { return "partition." + strconv.Itoa(partition) }

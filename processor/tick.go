@@ -18,6 +18,7 @@ import (
 // that wait for it.
 type ticker struct {
 	js      jetstream.JetStream
+	line    *line
 	subject string
 	logger  *slog.Logger
 
@@ -27,8 +28,8 @@ type ticker struct {
 	ahead   atomic.Int64 // how far the log's clock is ahead of ours, at least, in nanoseconds
 }
 
-func newTicker(js jetstream.JetStream, subject string, partitions int, logger *slog.Logger) *ticker {
-	t := &ticker{js: js, subject: subject, logger: logger, wants: make([]int64, partitions), changed: make(chan struct{}, 1)}
+func newTicker(js jetstream.JetStream, line *line, subject string, partitions int, logger *slog.Logger) *ticker {
+	t := &ticker{js: js, line: line, subject: subject, logger: logger, wants: make([]int64, partitions), changed: make(chan struct{}, 1)}
 	for i := range t.wants {
 		t.wants[i] = math.MaxInt64
 	}
@@ -124,7 +125,11 @@ func (t *ticker) runOnce(ctx context.Context, failedBefore bool) bool {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	t.sent()
-	if _, err := t.js.Publish(ctx, t.subject, nil); err != nil {
+	err := t.line.ask(ctx, func(ctx context.Context) error {
+		_, err := t.js.Publish(ctx, t.subject, nil)
+		return err
+	})
+	if err != nil {
 		if !failedBefore && ctx.Err() == nil {
 			t.logger.Warn("a tick could not be sent", slog.Any("error", err))
 		}

@@ -224,6 +224,7 @@ func TestUnavailable(t *testing.T) {
 			r.client.HIncrBy(ctx, r.key(0, "state"), "offset", -1)
 		}, all},
 		{"the documents are gone", func(_ *testing.T, r *rig) { r.client.Del(ctx, r.key(0, "docs:orders")) }, all},
+		{"the configuration is gone", func(_ *testing.T, r *rig) { r.client.Del(ctx, r.key(0, "config")) }, all},
 		{"a document is gone", func(_ *testing.T, r *rig) { r.client.HDel(ctx, r.key(0, "docs:orders"), "b") }, all},
 		{"a document is too many", func(_ *testing.T, r *rig) { r.client.HSet(ctx, r.key(0, "docs:orders"), "x", "y") }, all},
 		{"an index is gone", func(_ *testing.T, r *rig) { r.client.Del(ctx, r.key(0, "inherit:orders")) }, []string{"count", "forecast"}},
@@ -267,6 +268,7 @@ func TestDamaged(t *testing.T) {
 		ok   bool // a verification, which reads no document, finds nothing
 	}{
 		{"the documents are gone", func(r *rig) { r.client.Del(ctx, r.key(0, "docs:orders")) }, false},
+		{"the configuration is gone", func(r *rig) { r.client.Del(ctx, r.key(0, "config")) }, false},
 		{"a document is gone", func(r *rig) { r.client.HDel(ctx, r.key(0, "docs:orders"), "a") }, false},
 		{"a document is too many", func(r *rig) { r.client.HSet(ctx, r.key(0, "docs:orders"), "x", "y") }, false},
 		{"the index of inherit is gone", func(r *rig) { r.client.Del(ctx, r.key(0, "inherit:orders")) }, false},

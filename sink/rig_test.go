@@ -59,6 +59,7 @@ func startRedis(t testing.TB, args ...string) *redis.Client {
 	t.Cleanup(func() { _ = pipe.Close(); _ = cmd.Wait() })
 	client := redis.NewClient(&redis.Options{Network: "unix", Addr: socket, MaxRetries: -1, DialerRetries: 1, ContextTimeoutEnabled: true})
 	t.Cleanup(func() { _ = client.Close() })
+	eventually(t, func() bool { _, err := os.Stat(socket); return err == nil })
 	eventually(t, func() bool { return client.Ping(t.Context()).Err() == nil })
 	return client
 }

@@ -108,14 +108,17 @@ func (p *Partition) Due(ctx context.Context, pr Progress, cuts []Cut, limit, byt
 	args := []any{pr.Version, pr.Next, pr.Offset, pr.Watermark, formatRebuild(pr.Rebuild), limit, bytes, whole}
 	for _, c := range cuts {
 		keys = append(keys, p.keys.docs(c.Collection), p.keys.inherit(c.Collection), p.keys.own(c.Collection))
-		args = append(args, formatCut(c.Cuts.Inherit), formatCut(c.Cuts.Own))
+		args = append(args, c.Collection, formatCut(c.Cuts.Inherit), formatCut(c.Cuts.Own))
 	}
 	r, err := run(ctx, p.client, dueScript, keys, args...)
 	if err != nil {
 		return nil, fmt.Errorf("find what is due in partition %d: %w", p.id, err)
 	}
-	if r.int(0) == 0 {
+	switch r.int(0) {
+	case 0:
 		return nil, fmt.Errorf("find what is due in partition %d: %w", p.id, ErrFenced)
+	case -2:
+		return nil, fmt.Errorf("find what is due in partition %d: %w: %s", p.id, ErrDamaged, lostText(cuts[r.int(1)-1].Collection))
 	}
 	out := make([]Due, len(cuts))
 	for i := range cuts {

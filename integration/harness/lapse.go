@@ -100,11 +100,20 @@ func (l *Lapse) ReadyNow(ctx context.Context) error {
 // Metrics is what /metrics says.
 func (l *Lapse) Metrics() string {
 	l.t.Helper()
-	status, body, err := l.get(l.t.Context(), "/metrics")
-	if err != nil || status != http.StatusOK {
-		l.t.Fatalf("/metrics answers %d, %v", status, err)
+	body, err := l.MetricsNow()
+	if err != nil {
+		l.t.Fatal(err)
 	}
 	return body
+}
+
+// MetricsNow is Metrics, but returns the error.
+func (l *Lapse) MetricsNow() (string, error) {
+	status, body, err := l.get(l.t.Context(), "/metrics")
+	if err == nil && status != http.StatusOK {
+		err = fmt.Errorf("/metrics answers %d", status)
+	}
+	return body, err
 }
 
 func (l *Lapse) get(ctx context.Context, path string) (int, string, error) {

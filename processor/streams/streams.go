@@ -83,7 +83,7 @@ func Provision(ctx context.Context, js jetstream.JetStream, o Options) (*Streams
 	if err != nil {
 		return nil, err
 	}
-	s := &Streams{Log: log, ID: strconv.FormatInt(log.CachedInfo().Created.UnixNano(), 10)}
+	s := &Streams{Log: log, ID: Identity(log.CachedInfo())}
 	if s.MaxBody, err = strconv.Atoi(log.CachedInfo().Config.Metadata[maxBodyKey]); err != nil {
 		return nil, mismatch(o.Prefix.LogStream(), "its metadata has no valid %s", maxBodyKey)
 	}
@@ -115,6 +115,12 @@ func Provision(ctx context.Context, js jetstream.JetStream, o Options) (*Streams
 		return nil, fmt.Errorf("provision bucket %s: %w", bucket, err)
 	}
 	return s, nil
+}
+
+// Identity tells a log from one that was made anew under its name: when it was
+// created, in Unix nanoseconds.
+func Identity(log *jetstream.StreamInfo) string {
+	return strconv.FormatInt(log.Created.UnixNano(), 10)
 }
 
 func provision(ctx context.Context, js jetstream.JetStream, o Options, want jetstream.StreamConfig, maxAge *time.Duration, maxBytes *int64) (jetstream.Stream, error) {

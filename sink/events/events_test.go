@@ -100,7 +100,9 @@ func (r *rig) unsaid(messages ...Message) []Message {
 		p := *r.p
 		p.replicas = replicas
 		var err error
-		if found[i], err = p.Unsaid(r.t.Context(), messages); err != nil {
+		ctx, cancel := context.WithTimeout(r.t.Context(), 20*time.Second)
+		defer cancel()
+		if found[i], err = p.Unsaid(ctx, messages); err != nil {
 			r.t.Fatal(err)
 		}
 	}
@@ -234,7 +236,7 @@ func TestG8_WhatIsTooLargeIsPublished(t *testing.T) {
 func TestPublishInOrder(t *testing.T) {
 	r := newRig(t, server.Options{}, jetstream.StreamConfig{})
 	var messages []Message
-	for i := range 6000 { // more than may be on their way at once
+	for i := range 4500 { // more than may be on their way at once
 		messages = append(messages, event(strconv.Itoa(i%1500), uint64(i+1), "{}"))
 	}
 	r.publish(messages...)
@@ -243,9 +245,9 @@ func TestPublishInOrder(t *testing.T) {
 			t.Fatalf("message %d is %s, want %s", i, m.Header.Get(ceID), want)
 		}
 	}
-	r.publish(messages[5990:]...)
-	if n := len(r.stored()); n != 6000 {
-		t.Errorf("%d are stored, want 6000", n)
+	r.publish(messages[4490:]...)
+	if n := len(r.stored()); n != 4500 {
+		t.Errorf("%d are stored, want 4500", n)
 	}
 	r.publish()
 }
@@ -347,7 +349,7 @@ func TestPublishErrors(t *testing.T) {
 func TestUnsaid(t *testing.T) {
 	r := newRig(t, server.Options{}, jetstream.StreamConfig{})
 	var said, asked, want []Message
-	for i := range 2500 {
+	for i := range 2200 {
 		id := strconv.Itoa(i)
 		switch i % 4 {
 		case 0: // nothing was said
@@ -383,22 +385,20 @@ func TestUnsaid(t *testing.T) {
 //
 // Goes red if the end of an answer counts whatever it says is pending.
 func TestG3_ACutAnswerLosesNothing(t *testing.T) {
-	for _, n := range []int{1, 2, 3, 100, 1024, 1030} {
-		t.Run(strconv.Itoa(n), func(t *testing.T) {
-			r := newRig(t, server.Options{MaxPayload: 20_000, MaxPending: 20_000}, jetstream.StreamConfig{})
+	for _, large := range []int{4, 20} {
+		t.Run(strconv.Itoa(large), func(t *testing.T) {
+			r := newRig(t, server.Options{}, jetstream.StreamConfig{})
 			var messages []Message
-			for i := range n {
+			for i := range 200 {
 				size := 10
-				if i%10 == 0 {
-					size = 19_000 // nearly an answer by itself
+				if i%10 == 0 && i/10 < large {
+					size = 1_000_000
 				}
 				messages = append(messages, event(strconv.Itoa(i), uint64(i+1), `"`+strings.Repeat("x", size)+`"`))
 			}
-			for _, m := range messages { // one at a time: the client is disconnected when it is too slow
-				r.publish(m)
-			}
+			r.publish(messages...)
 			if found := r.unsaid(messages...); len(found) > 0 {
-				t.Errorf("%d of %d are said to be unsaid, the first %s", len(found), n, found[0].msg.Subject)
+				t.Errorf("%d of %d are said to be unsaid, the first %s", len(found), len(messages), found[0].msg.Subject)
 			}
 		})
 	}

@@ -51,34 +51,29 @@ func (p *Publisher) lastInBulk(ctx context.Context, subjects []string) (map[stri
 	const most = 1024 // subjects of one request, which is what the server takes
 	last := make(map[string]uint64, len(subjects))
 	for some := range slices.Chunk(subjects, most) {
-		if err := p.askAll(ctx, some, last); err != nil {
-			return nil, err
+		// An answer that would have too many bytes ends before its end: the rest is
+		// asked for again.
+		for pending := true; pending; {
+			var err error
+			known := len(last)
+			if pending, err = p.askBulk(ctx, some, last); err != nil {
+				return nil, err
+			}
+			if pending && len(last) == known {
+				return nil, fmt.Errorf("%s: the server has more, and sends nothing", p.stream)
+			}
+			some = slices.DeleteFunc(some, func(s string) bool { _, ok := last[s]; return ok })
 		}
 	}
 	return last, nil
 }
 
-// askAll asks for subjects, and where the server has more than it sends in one
-// answer, for each half of them.
-func (p *Publisher) askAll(ctx context.Context, subjects []string, last map[string]uint64) error {
-	pending, err := p.askBulk(ctx, subjects, last)
-	if err != nil || !pending {
-		return err
-	}
-	half := len(subjects) / 2
-	if half == 0 {
-		return fmt.Errorf("%s: the server has more than one last message of %s", p.stream, subjects[0])
-	}
-	if err := p.askAll(ctx, subjects[:half], last); err != nil {
-		return err
-	}
-	return p.askAll(ctx, subjects[half:], last)
-}
-
 // askBulk makes one request and adds what is found to last. pending says that the
 // server has more than it sent.
 func (p *Publisher) askBulk(ctx context.Context, subjects []string, last map[string]uint64) (pending bool, err error) {
-	request, err := json.Marshal(map[string]any{"multi_last": subjects})
+	// The server's own limit is what it lets a client have unread: an answer of that
+	// size could make it close the connection.
+	request, err := json.Marshal(map[string]any{"multi_last": subjects, "max_bytes": 4 << 20})
 	if err != nil {
 		return false, err
 	}

@@ -35,6 +35,10 @@ end
 if redis.call('HLEN', config) ~= tonumber(redis.call('HGET', state, 'configs') or 0) then
 	return {-2, 0}
 end
+local grows = false -- whether the step adds anything
+for i = 8, 6 + 2 * tonumber(ARGV[6]), 2 do
+	grows = grows or ARGV[i] ~= ''
+end
 local at = 7 + 2 * tonumber(ARGV[6])
 local plan = {}
 local c = 0
@@ -56,6 +60,7 @@ for k = 3, #KEYS, 3 do
 		local count = tonumber(ARGV[at])
 		local first = at + 1
 		at = first + count * (part <= 4 and 2 or 1)
+		grows = grows or part <= 4 and count > 0
 		p[part] = {first, at - 1}
 	end
 	-- A header is renewed in front of a body that is there, and whole.
@@ -71,6 +76,11 @@ for k = 3, #KEYS, 3 do
 	plan[c] = p
 end
 
+-- A Redis that is full refuses a write that may take memory, if it is the first of
+-- a script. What only removes must go through, or nothing would ever make room.
+if not grows then
+	redis.call('HDEL', state, '')
+end
 redis.call('HSET', state, 'version', version, 'offset', offset, 'watermark', watermark, 'rebuild', rebuild)
 for i = 7, 6 + 2 * tonumber(ARGV[6]), 2 do
 	if ARGV[i + 1] == '' then

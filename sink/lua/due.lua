@@ -6,9 +6,10 @@
 -- ARGV  1 version expected, 2 version to set ('' if there is nothing to note),
 --       3 offset, 4 watermark, 5 rebuild, 6 the most documents to return,
 --       7 the bytes of values after which no more is returned, 8 whether bodies are
---       wanted (1), then per collection: the cut of inherit and of own ('' for
---       none)
--- Returns  {0} the version is another; or {1, per collection: {next inherit,
+--       wanted (1), then per collection: name, the cut of inherit and of own (''
+--       for none)
+-- Returns  {0} the version is another; {-2, n} the n-th collection is not as it was
+--          left, so that what is due may not be found; or {1, per collection: {next inherit,
 --          next own, ids, values}}: next is the lowest score that was not
 --          returned, false if there is none; a value is false if the document is
 --          not there.
@@ -18,7 +19,14 @@ local limit, bytes, whole = tonumber(ARGV[6]), tonumber(ARGV[7]), ARGV[8] == '1'
 if redis.call('HGET', state, 'version') ~= expected then
 	return {0}
 end
+for k = 2, #KEYS, 3 do
+	local size = redis.call('HLEN', KEYS[k]) .. ' ' .. redis.call('ZCARD', KEYS[k + 1]) .. ' ' .. redis.call('ZCARD', KEYS[k + 2])
+	if size ~= (redis.call('HGET', state, 'size:' .. ARGV[7 + k]) or '0 0 0') then
+		return {-2, (k + 1) / 3}
+	end
+end
 if version ~= '' then
+	redis.call('HDEL', state, '') -- a Redis that is full lets no other write be the first: see commit.lua
 	redis.call('HSET', state, 'version', version, 'offset', offset, 'watermark', watermark, 'rebuild', rebuild)
 end
 local out = {1}
@@ -26,6 +34,7 @@ local at = 9
 local none = true -- no document was read yet
 for k = 2, #KEYS, 3 do
 	local nexts, ids, inherited = {}, {}, 0
+	at = at + 1 -- the name
 	for j = 1, 2 do
 		local key, cut = KEYS[k + j], ARGV[at]
 		at = at + 1

@@ -9,5 +9,8 @@ local state, expected = KEYS[1], ARGV[1]
 if (redis.call('HGET', state, 'version') or '') ~= expected then
 	return 0
 end
+if expected ~= '' then
+	redis.call('HDEL', state, '') -- a Redis that is full lets no other write be the first: see commit.lua
+end
 redis.call('HSET', state, unpack(ARGV, 2))
 return 1

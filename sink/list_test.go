@@ -1,0 +1,180 @@
+package sink_test
+
+import (
+	"encoding/base64"
+	"fmt"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/seed18712806/lapse/sink"
+	"github.com/seed18712806/lapse/sink/wire"
+)
+
+// TestListEachOnce: when nothing changes, every document is in one page, and pages
+// are full but for the last.
+func TestListEachOnce(t *testing.T) {
+	onBoth(t, func(t *testing.T, s server) {
+		for _, n := range []int{0, 1, 2, 99, 100, 101, 128, 129, 2500} {
+			r := newRig(t, s, 3, far)
+			r.putMany("orders", n, 1)
+			for _, limit := range []int{1, 7, 100, wire.MaxListLimit} {
+				if n/limit > 130 {
+					continue
+				}
+				times, pages := r.list("orders", sink.ListOptions{Limit: limit})
+				for id, m := range times {
+					if m != 1 {
+						t.Errorf("%d documents, limit %d: %s is listed %d times", n, limit, id, m)
+					}
+				}
+				if most := max(1, (n+limit-1)/limit) + 1; len(times) != n || pages > most {
+					t.Errorf("%d documents, limit %d: %d are listed, on %d pages", n, limit, len(times), pages)
+				}
+			}
+		}
+	})
+}
+
+// TestListBytes: a page ends before it has too many bytes, but has one document.
+func TestListBytes(t *testing.T) {
+	onBoth(t, func(t *testing.T, s server) {
+		r := newRig(t, s, 2, far)
+		for i := range 40 {
+			r.put("orders", fmt.Sprintf("%02d", i), sink.Header{Ts: 1, Etag: 1}, strings.Repeat("x", 98))
+		}
+		for most, pages := range map[int]int{0: 1, 1: 40, 99: 40, 100: 40, 199: 40, 200: 20, 1000: 4, 4000: 1, 1 << 20: 1} {
+			times, got := r.list("orders", sink.ListOptions{Limit: 100, MaxBytes: most})
+			for id, n := range times {
+				if n != 1 {
+					t.Errorf("%d bytes: %s is listed %d times", most, id, n)
+				}
+			}
+			if len(times) != 40 || got != pages {
+				t.Errorf("%d bytes: %d documents on %d pages, want 40 on %d", most, len(times), got, pages)
+			}
+		}
+	})
+}
+
+// TestListMissesNothing: a document that is there from the first page to the last
+// is in one of them, whatever comes and goes in between: while the hash is a
+// listpack, grows to a table, and is rehashed up and down.
+//
+// Goes red if a page goes on behind the last id though the chunk has changed.
+func TestListMissesNothing(t *testing.T) {
+	onBoth(t, func(t *testing.T, s server) {
+		for _, tt := range []struct{ stay, come, limit, bytes int }{
+			{100, 10, 7, 0}, {100, 200, 7, 0}, {120, 20, 50, 0}, {120, 20, 1000, 300}, {1000, 900, 30, 0},
+			{1500, 150, 60, 0}, {1500, -150, 60, 0}, {500, 500, 100, 400}, {50, -400, 20, 0},
+		} {
+			r := newRig(t, s, 2, far)
+			r.putMany("orders", tt.stay, 1)
+			var temporary []string
+			leave := func(n int) {
+				var changes []sink.Change
+				for range min(n, len(temporary)) {
+					changes = append(changes, r.change("orders", temporary[0], nil, nil))
+					temporary = temporary[1:]
+				}
+				r.write("orders", changes...)
+			}
+			arrive := func(n int) {
+				var changes []sink.Change
+				for range n {
+					id := fmt.Sprintf("%x-%d", len(temporary)*7919%251, len(r.docs["orders"]))
+					temporary = append(temporary, id)
+					changes = append(changes, r.change("orders", id, &sink.Header{Ts: 1, Etag: 1}, []byte("{}")))
+				}
+				r.write("orders", changes...)
+			}
+			if tt.come < 0 {
+				arrive(20 * -tt.come)
+			}
+			opts := sink.ListOptions{Limit: tt.limit, MaxBytes: tt.bytes}
+			seen := map[string]bool{}
+			for pages := 0; ; pages++ {
+				page, err := r.reader.List(ctx, "orders", opts)
+				if err != nil {
+					t.Fatalf("%+v: %v", tt, err)
+				}
+				for _, d := range page.Documents {
+					seen[d.ID] = true
+				}
+				if opts.Continuation = page.Continuation; opts.Continuation == "" {
+					break
+				}
+				switch {
+				case tt.come < 0:
+					leave(-tt.come)
+				case pages < 20:
+					arrive(tt.come)
+					if pages%3 == 2 {
+						leave(tt.come * 2)
+					}
+				}
+			}
+			for i := range tt.stay {
+				if id := fmt.Sprintf("doc-%06d", i); !seen[id] {
+					t.Errorf("%+v: %s was missed", tt, id)
+				}
+			}
+		}
+	})
+}
+
+// TestContinuation: what a list has not returned is refused, or harmless.
+func TestContinuation(t *testing.T) {
+	onBoth(t, func(t *testing.T, s server) {
+		r := newRig(t, s, 2, far)
+		r.putMany("orders", 500, 1)
+		page, err := r.reader.List(ctx, "orders", sink.ListOptions{Limit: 10})
+		if err != nil || page.Continuation == "" {
+			t.Fatalf("list: %q, %v", page.Continuation, err)
+		}
+		encode := func(text string) string { return base64.RawURLEncoding.EncodeToString([]byte(text)) }
+		for _, bad := range []string{
+			"x", "%%%", page.Continuation + "A!", page.Continuation[1:], encode("null"), encode("{}"), encode("[]"), encode(`{"p":0}`),
+			encode(`{"p":2,"c":"0"}`), encode(`{"p":-1,"c":"0"}`), encode(`{"p":0,"c":"-1"}`), encode(`{"p":0,"c":"0x"}`),
+			encode(`{"p":0,"c":"99999999999999999999999999"}`), encode(`{"p":0,"c":"18446744073709551615"}`), encode(`{"p":0,"c":" 1"}`),
+			encode(`{"p":0,"c":"0","n":-1}`), encode(`{"p":0,"c":"0","n":1001}`), encode(`{"p":0,"c":0}`),
+			encode(`{"p":0,"c":"7","s":"another-server"}`),
+		} {
+			_, err := r.reader.List(ctx, "orders", sink.ListOptions{Continuation: bad})
+			wantErr(t, err, sink.ErrInvalidRequest, "continuation "+strconv.Quote(bad))
+		}
+		for _, odd := range []string{encode(`{"p":1,"c":"12345"}`), encode(`{"p":0,"c":"9223372036854775807","a":"z","x":"0"}`)} {
+			if _, err := r.reader.List(ctx, "orders", sink.ListOptions{Continuation: odd}); err != nil {
+				t.Errorf("continuation %q: %v", odd, err)
+			}
+		}
+		for _, limit := range []int{-1, wire.MaxListLimit + 1} {
+			_, err := r.reader.List(ctx, "orders", sink.ListOptions{Limit: limit})
+			wantErr(t, err, sink.ErrInvalidRequest, "limit "+strconv.Itoa(limit))
+		}
+		if page, err := r.reader.List(ctx, "orders", sink.ListOptions{}); err != nil || len(page.Documents) != wire.DefaultListLimit {
+			t.Errorf("a page by default has %d documents, %v", len(page.Documents), err)
+		}
+	})
+}
+
+// TestContinuationOfAnotherServer: a cursor means nothing to another process.
+func TestContinuationOfAnotherServer(t *testing.T) {
+	var continuations []string
+	for range 2 {
+		r := newRig(t, server{client: startRedis(t)}, 1, far)
+		r.putMany("orders", 500, 1)
+		page, err := r.reader.List(ctx, "orders", sink.ListOptions{Limit: 10})
+		if err != nil {
+			t.Fatal(err)
+		}
+		continuations = append(continuations, page.Continuation)
+		if len(continuations) == 2 {
+			_, err := r.reader.List(ctx, "orders", sink.ListOptions{Continuation: continuations[0]})
+			wantErr(t, err, sink.ErrInvalidRequest, "the continuation of another server")
+		}
+	}
+	if continuations[0] == continuations[1] {
+		t.Error("the continuations are the same")
+	}
+}
