@@ -48,6 +48,9 @@ func (p *partition) applyBatch(ctx context.Context, messages []*message) error {
 	if err != nil {
 		return err
 	}
+	if len(d.order) == 0 {
+		readAt = time.Time{}
+	}
 	if err := p.at(afterRead); err != nil {
 		return err
 	}

@@ -38,7 +38,7 @@ func (p *partition) control(ctx context.Context, m *message) error {
 		}
 	}
 	p.speak(d, m, rejected)
-	if err := p.publish(ctx, d.outputs, time.Now()); err != nil {
+	if err := p.publish(ctx, d.outputs, time.Time{}); err != nil {
 		return err
 	}
 	p.offset, p.watermark = m.seq, at

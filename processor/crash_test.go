@@ -12,6 +12,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/redis/go-redis/v9"
 
+	"github.com/seed18712806/lapse/sink"
 	"github.com/seed18712806/lapse/sink/wire"
 )
 
@@ -130,6 +131,38 @@ func TestSeveralStartAtOnce(t *testing.T) {
 				p.stop(t)
 			}
 		}
+	})
+}
+
+// TestG3_AFencedOwnerSaysNothing: an owner that has lost its partition, and does not
+// know it yet, publishes nothing, not even what it needs to read nothing for. It
+// fails if what follows from a message alone goes out without a look at the fence:
+// the new owner says it too, and that may be after the stream has forgotten it.
+func TestG3_AFencedOwnerSaysNothing(t *testing.T) {
+	onBoth(t, func(t *testing.T, r *rig) {
+		store := sink.NewStore(r.redis, prefix, r.opts.Partitions)
+		p := r.start(func(here point) error {
+			if here != beforePublish {
+				return nil
+			}
+			state, err := store.Partition(0).Load(context.Background())
+			if err != nil || state.Version == "another's" {
+				t.Errorf("something is published by an owner that is fenced off (%v)", err)
+			}
+			return nil
+		})
+		p.ready(t)
+		for _, bad := range []string{"lapse.write.upsert.c", "lapse.config.c"} {
+			state, err := store.Partition(0).Load(t.Context())
+			if err == nil {
+				err = store.Partition(0).Take(t.Context(), state, "another's", 0)
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			r.must(400, bad, `[]`)
+		}
+		p.stop(t)
 	})
 }
 

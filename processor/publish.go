@@ -8,8 +8,9 @@ import (
 )
 
 // publish stores outputs in the stream of events, in their order, save those that
-// have been said. readAt is when the state was read from which they follow: an
-// owner that was paused since makes sure that it still is the owner.
+// have been said. readAt is when the state was read from which they follow, zero if
+// none was: an owner that has not looked for a while, or not at all, makes sure that
+// it still is the owner.
 func (p *partition) publish(ctx context.Context, outputs []output, readAt time.Time) error {
 	var maybe, fresh []events.Message
 	for _, o := range outputs {
