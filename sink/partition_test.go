@@ -307,6 +307,29 @@ func TestDamaged(t *testing.T) {
 	})
 }
 
+// A document that was lost is no document that does not exist: nothing is decided,
+// and so nothing said, by what is left.
+func TestReadOfLostDocuments(t *testing.T) {
+	for name, lose := range map[string]func(r *rig){
+		"all":      func(r *rig) { r.client.Del(ctx, r.key(0, "docs:orders")) },
+		"one":      func(r *rig) { r.client.HDel(ctx, r.key(0, "docs:orders"), "a") },
+		"the size": func(r *rig) { r.client.HDel(ctx, r.key(0, "state"), "size:orders") },
+	} {
+		t.Run(name, func(t *testing.T) {
+			onBoth(t, func(t *testing.T, s server) {
+				r := newRig(t, s, 1, far)
+				r.put("orders", "a", sink.Header{Ts: far, Etag: 1}, "{}")
+				r.put("orders", "b", sink.Header{Ts: far, Etag: 1}, "{}")
+				lose(r)
+				_, err := r.store.Partition(0).Read(ctx, r.state[0].Version, []sink.Want{
+					{Collection: "fine", Headers: []string{"x"}}, {Collection: "orders", Headers: []string{"a"}},
+				})
+				wantErr(t, err, sink.ErrDamaged, "read")
+			})
+		})
+	}
+}
+
 func TestInvalidNames(t *testing.T) {
 	onBoth(t, func(t *testing.T, s server) {
 		r := newRig(t, s, 2, far)
