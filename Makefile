@@ -1,7 +1,7 @@
 # Everything that is built or checked here. The recipes are in .ci, so that they
 # run without make too.
 
-.PHONY: run test faults soak lint
+.PHONY: run test faults soak lint bench
 
 # Serve on the embedded default: NATS and Redis inside, data in ./lapse-data.
 run:
@@ -22,3 +22,8 @@ soak:
 # Formatting, vet and staticcheck.
 lint:
 	.ci/lint
+
+# lapse and what is used instead, side by side on this machine (about 20 minutes);
+# for other rows and sizes: go run ./integration/bench -help.
+bench:
+	go run ./integration/bench

@@ -4,7 +4,9 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
+	"github.com/seed18712806/lapse/integration/harness"
 	"github.com/seed18712806/lapse/sink/wire"
 )
 
@@ -81,7 +83,9 @@ func TestG9_ReapingIsNotStarved(t *testing.T) {
 		w.SendLater(w.Prefix.Write(wire.Create, "busy", fmt.Sprint(i)), `{}`)
 	}
 	w.Flush()
-	w.startProcessor()
+	slow := harness.NewProxy(t, w.redis.Address()) // so that reading the log is faster than applying it
+	slow.Delay(harness.ToClient, 10*time.Millisecond)
+	w.proc = harness.StartProcessor(t, w.nats.URL(), slow.Address(), w.opts)
 
 	result := w.verify()
 	reaped := map[int]int{} // by partition, before the end of what was pending

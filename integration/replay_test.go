@@ -13,6 +13,7 @@ import (
 	gocmp "github.com/google/go-cmp/cmp"
 
 	"github.com/seed18712806/lapse/integration/oracle"
+	"github.com/seed18712806/lapse/sink/wire"
 )
 
 // The scenarios that are kept come out as they tell, on miniredis and on
@@ -114,7 +115,11 @@ func (p *play) toldBy() scenario {
 	slices.SortFunc(expiries, func(a, b oracle.Expiry) int {
 		return cmp.Or(cmp.Compare(a.ExpiredAt, b.ExpiredAt), cmp.Compare(a.Etag, b.Etag))
 	})
+	ended := wire.Time(p.sentAt[len(p.sentAt)-1].UnixMilli())
 	for _, e := range expiries {
+		if e.ExpiredAt > ended {
+			continue // while it was judged
+		}
 		s.expired = append(s.expired, fmt.Sprintf("%s %d", e.Name, line[uint64(e.Etag)]))
 	}
 	return s

@@ -43,14 +43,14 @@ func (c *chaos) gauged() gauge {
 // and stand still, connections that misbehave, Redis wiped, another lapse that
 // takes its partitions, under load and changing configurations. In the end the
 // oracle agrees, and lapse takes as much as it did in the first third, and no
-// more than half of that besides. LAPSE_SOAK is for how long (20 seconds if it is
+// more than half of that besides. LAPSE_SOAK is for how long (10 seconds if it is
 // not set).
 //
 // It fails if anything is kept per message, per failure, per reconnection or per
 // takeover.
 func TestAll_Soak(t *testing.T) {
 	t.Parallel()
-	long := period(t, "LAPSE_SOAK", 20*time.Second)
+	long := period(t, "LAPSE_SOAK", 10*time.Second)
 	seed := number(t, "LAPSE_SEED", 1+rand.IntN(1<<30))
 	t.Logf("LAPSE_SEED=%d", seed)
 	c := newChaos(t, uint64(seed), true, duplicateWindow)

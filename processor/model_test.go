@@ -183,14 +183,6 @@ func modelMerge(body, patch string) string {
 	return "{" + strings.Join(all, ",") + "}"
 }
 
-// expired is how many expirations the model has.
-func (m *model) expired() (n int) {
-	for _, list := range m.said {
-		n += len(list)
-	}
-	return n - m.rejected
-}
-
 // saidOf reads what was said, per subject and in order, in the model's words.
 func saidOf(t *testing.T, events []stored) map[string][]string {
 	t.Helper()

@@ -192,6 +192,11 @@ func (p *partition) runOnce(ctx context.Context) (worked bool, err error) {
 		if err := p.takeOver(ctx); err != nil {
 			return false, err
 		}
+		// After a failure what is due goes first, once: if Redis is full, that is
+		// what makes room.
+		if _, err := p.reap(ctx); err != nil {
+			return false, err
+		}
 	}
 	position := p.position()
 	p.pending = p.inbox.take(p.pending)

@@ -224,6 +224,7 @@ func TestUnavailable(t *testing.T) {
 			r.client.HIncrBy(ctx, r.key(0, "state"), "offset", -1)
 		}, all},
 		{"the documents are gone", func(_ *testing.T, r *rig) { r.client.Del(ctx, r.key(0, "docs:orders")) }, all},
+		{"the configuration is gone", func(_ *testing.T, r *rig) { r.client.Del(ctx, r.key(0, "config")) }, all},
 		{"a document is gone", func(_ *testing.T, r *rig) { r.client.HDel(ctx, r.key(0, "docs:orders"), "b") }, all},
 		{"a document is too many", func(_ *testing.T, r *rig) { r.client.HSet(ctx, r.key(0, "docs:orders"), "x", "y") }, all},
 		{"an index is gone", func(_ *testing.T, r *rig) { r.client.Del(ctx, r.key(0, "inherit:orders")) }, []string{"count", "forecast"}},
@@ -267,6 +268,7 @@ func TestDamaged(t *testing.T) {
 		ok   bool // a verification, which reads no document, finds nothing
 	}{
 		{"the documents are gone", func(r *rig) { r.client.Del(ctx, r.key(0, "docs:orders")) }, false},
+		{"the configuration is gone", func(r *rig) { r.client.Del(ctx, r.key(0, "config")) }, false},
 		{"a document is gone", func(r *rig) { r.client.HDel(ctx, r.key(0, "docs:orders"), "a") }, false},
 		{"a document is too many", func(r *rig) { r.client.HSet(ctx, r.key(0, "docs:orders"), "x", "y") }, false},
 		{"the index of inherit is gone", func(r *rig) { r.client.Del(ctx, r.key(0, "inherit:orders")) }, false},
@@ -303,6 +305,29 @@ func TestDamaged(t *testing.T) {
 			}
 		}
 	})
+}
+
+// A document that was lost is no document that does not exist: nothing is decided,
+// and so nothing said, by what is left.
+func TestReadOfLostDocuments(t *testing.T) {
+	for name, lose := range map[string]func(r *rig){
+		"all":      func(r *rig) { r.client.Del(ctx, r.key(0, "docs:orders")) },
+		"one":      func(r *rig) { r.client.HDel(ctx, r.key(0, "docs:orders"), "a") },
+		"the size": func(r *rig) { r.client.HDel(ctx, r.key(0, "state"), "size:orders") },
+	} {
+		t.Run(name, func(t *testing.T) {
+			onBoth(t, func(t *testing.T, s server) {
+				r := newRig(t, s, 1, far)
+				r.put("orders", "a", sink.Header{Ts: far, Etag: 1}, "{}")
+				r.put("orders", "b", sink.Header{Ts: far, Etag: 1}, "{}")
+				lose(r)
+				_, err := r.store.Partition(0).Read(ctx, r.state[0].Version, []sink.Want{
+					{Collection: "fine", Headers: []string{"x"}}, {Collection: "orders", Headers: []string{"a"}},
+				})
+				wantErr(t, err, sink.ErrDamaged, "read")
+			})
+		})
+	}
 }
 
 func TestInvalidNames(t *testing.T) {

@@ -23,8 +23,8 @@ type Want struct {
 	Whole      []string
 }
 
-// Read reads documents of a partition that is at version (else ErrFenced). The
-// result has one list per want, its Headers first, with nil for a document that
+// Read reads documents of a partition that is at version (else ErrFenced), and has
+// as many as it was left with (else ErrDamaged). The result has one list per want, its Headers first, with nil for a document that
 // is not there.
 func (p *Partition) Read(ctx context.Context, version string, wants []Want) ([][]*Stored, error) {
 	keys := make([]string, 1, 1+len(wants))
@@ -32,7 +32,7 @@ func (p *Partition) Read(ctx context.Context, version string, wants []Want) ([][
 	var args []any
 	for _, w := range wants {
 		keys = append(keys, p.keys.docs(w.Collection))
-		args = append(args, len(w.Headers), len(w.Whole))
+		args = append(args, w.Collection, len(w.Headers), len(w.Whole))
 		for _, id := range w.Headers {
 			args = append(args, id)
 		}
@@ -47,8 +47,11 @@ func (p *Partition) Read(ctx context.Context, version string, wants []Want) ([][
 	if r.str(0) != version {
 		return nil, fmt.Errorf("read partition %d: %w", p.id, ErrFenced)
 	}
+	if n := r.int(1); n > 0 {
+		return nil, fmt.Errorf("read partition %d: %w: %s", p.id, ErrDamaged, lostText(wants[n-1].Collection))
+	}
 	out := make([][]*Stored, len(wants))
-	at := 1
+	at := 2
 	for i, w := range wants {
 		out[i] = make([]*Stored, len(w.Headers)+len(w.Whole))
 		for j := range out[i] {

@@ -202,16 +202,16 @@ func TestIndexBuild(t *testing.T) {
 			return &sink.Header{Ts: int64(i), Etag: uint64(i + 1), TTL: ttlrules.TTL(i%3 - 1)}
 		}
 		var changes []sink.Change
-		for i := range 3000 {
+		for i := range 1200 {
 			changes = append(changes, r.change("orders", strconv.Itoa(i), header(i), []byte("{}")))
 		}
 		r.write("orders", changes...)
-		if size := s.client.HGet(ctx, r.key(0, "state"), "size:orders").Val(); size != "3000 0 0" {
+		if size := s.client.HGet(ctx, r.key(0, "state"), "size:orders").Val(); size != "1200 0 0" {
 			t.Fatalf("without an index the size is %q", size)
 		}
 		r.configure("orders", &sink.Config{Building: true})
 		for cursor, i := "0", 0; ; i++ {
-			found, next, server, err := r.store.Partition(0).Scan(ctx, r.state[0].Version, "orders", cursor, 500)
+			found, next, server, err := r.store.Partition(0).Scan(ctx, r.state[0].Version, "orders", cursor, 100)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -223,7 +223,7 @@ func TestIndexBuild(t *testing.T) {
 			r.write("orders",
 				r.change("orders", strconv.Itoa(i), header(i+1), nil),
 				r.change("orders", "new"+strconv.Itoa(i), header(i), []byte("{}")),
-				r.change("orders", strconv.Itoa(2999-i), nil, nil))
+				r.change("orders", strconv.Itoa(1199-i), nil, nil))
 			if cursor = next; cursor == "0" {
 				break
 			}

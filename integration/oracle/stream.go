@@ -19,7 +19,8 @@ type Message struct {
 	At      wire.Time // its stamp, cut to milliseconds
 }
 
-// Read reads a stream from a sequence to its end of the moment.
+// Read reads a stream from a sequence, or its first if that comes later, to its
+// end of the moment.
 func Read(ctx context.Context, js jetstream.JetStream, stream string, from uint64) ([]Message, error) {
 	s, err := js.Stream(ctx, stream)
 	if err != nil {
@@ -33,9 +34,7 @@ func Read(ctx context.Context, js jetstream.JetStream, stream string, from uint6
 	if state.LastSeq < from {
 		return nil, nil
 	}
-	if state.FirstSeq > from {
-		return nil, fmt.Errorf("stream %s begins at %d, wanted from %d", stream, state.FirstSeq, from)
-	}
+	from = max(from, state.FirstSeq)
 	consumer, err := s.OrderedConsumer(ctx, jetstream.OrderedConsumerConfig{
 		DeliverPolicy: jetstream.DeliverByStartSequencePolicy, OptStartSeq: from,
 	})

@@ -1,15 +1,22 @@
 -- Reads the documents that a batch of messages touches.
 --
 -- KEYS  1 state, then the documents of one collection per key
--- ARGV  per key of documents: the number of ids of which the header is enough,
---       the number of ids to be read whole, then those ids in that order
--- Returns  {version, value, ...}: false for a document that is not there.
+-- ARGV  per key of documents: the name, the number of ids of which the header is
+--       enough, the number of ids to be read whole, then those ids in that order
+-- Returns  {version, 0, value, ...}: false for a document that is not there; or
+--          {version, n}: the n-th collection has not as many documents as it was
+--          left with, so that one that is not there may have been lost.
 local state = KEYS[1]
-local out, n = {redis.call('HGET', state, 'version')}, 1
+local version = redis.call('HGET', state, 'version')
+local out, n = {version, 0}, 2
 local at = 1
 for k = 2, #KEYS do
-	local headers, whole = tonumber(ARGV[at]), tonumber(ARGV[at + 1])
-	at = at + 2
+	local name, headers, whole = ARGV[at], tonumber(ARGV[at + 1]), tonumber(ARGV[at + 2])
+	at = at + 3
+	local size = redis.call('HGET', state, 'size:' .. name) or '0 0 0'
+	if string.match(size, '^%d+') ~= tostring(redis.call('HLEN', KEYS[k])) then
+		return {version, k - 1}
+	end
 	local last = at + headers + whole - 1
 	local first_whole = at + headers
 	while at <= last do

@@ -1,0 +1,89 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/seed18712806/lapse/integration/bench/internal/load"
+	"github.com/seed18712806/lapse/integration/bench/internal/rig"
+	"github.com/seed18712806/lapse/integration/bench/internal/table"
+	"github.com/seed18712806/lapse/sink"
+)
+
+// grow times lapse against itself, as the work grows: more documents, more
+// partitions, larger bodies.
+func (b *bench) grow(ctx context.Context, round int) ([]table.Figure, error) {
+	if round > 0 {
+		return nil, nil // it takes long, and is about shapes, not about percents
+	}
+	var figures []table.Figure
+	rate := func(what string, v float64, err error) error {
+		figures = append(figures, table.Figure{What: what, Unit: "/s", Lapse: v})
+		return err
+	}
+	ingest := func(what string, partitions int, ld load.Load) error {
+		v, err := b.ingestLapse(ctx, round, partitions, ld)
+		return rate("ingest, "+what, v, err)
+	}
+	due := func(what string, partitions, n int) error {
+		x, err := b.expire(ctx, what, b.openLapse(partitions), n, b.together(ctx, round, n))
+		return rate("due at once, "+what, x.PerSecond, err)
+	}
+	for _, n := range []int{b.n / 10, b.n, b.n * 10} {
+		what := table.Number(float64(n)) + " documents"
+		if err := ingest(what, 0, b.load(n, load.LongTTL)); err != nil {
+			return figures, err
+		}
+		if err := due(what, 0, n); err != nil {
+			return figures, err
+		}
+		p99, err := b.lateBeside(ctx, n)
+		figures = append(figures, table.Figure{What: "lateness p99, beside " + what, Unit: "ms", Lapse: p99})
+		if err != nil {
+			return figures, err
+		}
+	}
+	for _, partitions := range []int{1, sink.DefaultPartitions, 64} {
+		what := fmt.Sprintf("%d partitions", partitions)
+		if err := ingest(what, partitions, b.load(b.n, load.LongTTL)); err != nil {
+			return figures, err
+		}
+		if err := due(what, partitions, b.n); err != nil {
+			return figures, err
+		}
+	}
+	// As many as make the same bytes, beyond a kilobyte.
+	for _, size := range []int{100, 1_000, 10_000, 100_000} {
+		n := min(b.n, b.n*1000/size)
+		if err := ingest(fmt.Sprintf("%d bodies of %s B", n, table.Number(float64(size))), 0, load.New(n, size, load.LongTTL, b.seed)); err != nil {
+			return figures, err
+		}
+	}
+	return figures, nil
+}
+
+// lateBeside returns the p99 of the lateness at the usual rate beside documents that
+// do not expire yet.
+func (b *bench) lateBeside(ctx context.Context, beside int) (float64, error) {
+	n := b.n / 3
+	x, err := b.expire(ctx, fmt.Sprintf("lapse beside %d", beside), b.openLapse(0), n, func(s *side, ld load.Load) error {
+		standing := b.load(beside, load.LongTTL)
+		if err := s.l.Configure(ctx, rig.Warm, -1); err != nil {
+			return err
+		}
+		if err := load.PublishAll(s.l.NATS.JS, beside, func(i int) *nats.Msg { return standing.Upsert(rig.Warm, i, load.LongTTL) }); err != nil {
+			return err
+		}
+		if err := s.l.Stored(ctx, rig.Warm, beside); err != nil {
+			return err
+		}
+		if err := load.Sleep(ctx, time.Second); err != nil {
+			return err
+		}
+		return load.Pace(ctx, n, b.rate, func(from, to int) error { return s.write(ld, from, to, latenessTTL) })
+	})
+	return ms(x.P99), err
+}

@@ -1,0 +1,217 @@
+// Package load makes the documents of the benchmark, writes them to the systems that
+// are compared, in the same way to each, and takes down what these say has expired.
+package load
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/seed18712806/lapse/sink/wire"
+)
+
+// Documents of the load, and of the warm-up before it.
+const (
+	realKind = "doc-"
+	warmKind = "wrm-"
+	warmUp   = 5000
+	MinBody  = 64        // bytes
+	LongTTL  = 24 * 3600 // seconds; it does not pass while anything is measured
+)
+
+// Load is a number of documents, the same in every run with the same seed.
+type Load struct {
+	kind string
+	N    int // documents
+	Size int // of a body
+	TTL  int // the item's own, in seconds; 0 if it has none
+	text string
+}
+
+// New makes a load of n documents of size bytes, with a TTL of their own unless that
+// is 0.
+func New(n, size, ttl int, seed uint64) Load {
+	const letters = "abcdefghijklmnopqrstuvwxyz0123456789"
+	r := rand.New(rand.NewPCG(seed, uint64(size)))
+	text := make([]byte, size+8192)
+	for i := range text {
+		text[i] = letters[r.IntN(len(letters))]
+	}
+	return Load{kind: realKind, N: n, Size: size, TTL: ttl, text: string(text)}
+}
+
+// Warm is the load of a warm-up.
+func (l Load) Warm() Load {
+	l.kind, l.N = warmKind, min(warmUp, l.N)
+	return l
+}
+
+// Warming says whether it is the load of a warm-up.
+func (l Load) Warming() bool { return l.kind == warmKind }
+
+// ID is the id of document i.
+func (l Load) ID(i int) string {
+	b := append(make([]byte, 0, 16), l.kind...)
+	for limit := 10_000_000; limit > 1 && i < limit; limit /= 10 {
+		b = append(b, '0')
+	}
+	return string(strconv.AppendInt(b, int64(i), 10))
+}
+
+// Index is the document of an id, and whether it is one of the warm-up.
+func Index(id string) (i int, warm bool, err error) {
+	if len(id) < 5 || id[:4] != realKind && id[:4] != warmKind {
+		return 0, false, fmt.Errorf("%q is no document that was written", id)
+	}
+	i, err = strconv.Atoi(id[4:])
+	return i, id[:4] == warmKind, err
+}
+
+// Body is document i.
+func (l Load) Body(i int) []byte { return l.BodyWith(i, l.TTL) }
+
+// In says whether document i is in a text, whatever TTL it was written with.
+func (l Load) In(text string, i int) bool {
+	from := i * 7 % 8192
+	return strings.Contains(text, l.text[from:from+l.Size-MinBody])
+}
+
+// BodyWith is a document of the exact size, with a TTL of its own unless that is 0.
+func (l Load) BodyWith(i, ttl int) []byte {
+	b := append(make([]byte, 0, l.Size), `{"n":`...)
+	b = strconv.AppendInt(b, int64(i), 10)
+	if ttl != 0 {
+		b = strconv.AppendInt(append(b, `,"ttl":`...), int64(ttl), 10)
+	}
+	b = append(b, `,"data":"`...)
+	from := i * 7 % 8192
+	b = append(b, l.text[from:from+l.Size-len(b)-2]...)
+	return append(b, `"}`...)
+}
+
+// Upsert is the message that writes a document to a collection.
+func (l Load) Upsert(collection string, i, ttl int) *nats.Msg {
+	return &nats.Msg{Subject: wire.DefaultPrefix.Write(wire.Upsert, collection, l.ID(i)), Data: l.BodyWith(i, ttl)}
+}
+
+// Put is the message that puts a document into a bucket, with a TTL of its own
+// unless that is 0: what KeyValue.Put sends, and can only send one at a time.
+func (l Load) Put(bucket string, i, ttl int) *nats.Msg {
+	m := &nats.Msg{Subject: "$KV." + bucket + "." + l.ID(i), Data: l.BodyWith(i, ttl)}
+	if ttl != 0 {
+		m.Header = nats.Header{jetstream.MsgTTLHeader: {strconv.Itoa(ttl) + "s"}}
+	}
+	return m
+}
+
+// Publisher is how every load is published, to lapse and to what it is held against.
+func Publisher(nc *nats.Conn) (jetstream.JetStream, error) {
+	return jetstream.New(nc, jetstream.WithPublishAsyncMaxPending(8192), jetstream.WithPublishAsyncTimeout(time.Minute))
+}
+
+// Publish publishes messages asynchronously. The function that it returns waits
+// for the acknowledgements; every message has to have one.
+func Publish(js jetstream.JetStream, from, to int, message func(i int) *nats.Msg) (func() error, error) {
+	futures := make([]jetstream.PubAckFuture, 0, to-from)
+	for i := from; i < to; i++ {
+		f, err := js.PublishMsgAsync(message(i), jetstream.WithStallWait(time.Minute))
+		if err != nil {
+			return nil, err
+		}
+		futures = append(futures, f)
+	}
+	return func() error {
+		for _, f := range futures {
+			select {
+			case <-f.Ok():
+			case err := <-f.Err():
+				return fmt.Errorf("publish to %s: %w", f.Msg().Subject, err)
+			}
+		}
+		return nil
+	}, nil
+}
+
+// PublishAll publishes messages and waits until all are acknowledged. No more are
+// on their way than the server takes: it refuses what would make it hold more than
+// 10,000 of them, or 128 MB.
+func PublishAll(js jetstream.JetStream, n int, message func(i int) *nats.Msg) error {
+	some := min(10_000, 40_000_000/len(message(0).Data))
+	waits := func() error { return nil }
+	for from := 0; from < n; from += some {
+		next, err := Publish(js, from, min(n, from+some), message)
+		if err != nil {
+			return err
+		}
+		if err := waits(); err != nil {
+			return err
+		}
+		waits = next
+	}
+	return waits()
+}
+
+// Pace calls send with the documents that are due at a steady rate, about once a
+// millisecond.
+func Pace(ctx context.Context, n, perSecond int, send func(from, to int) error) error {
+	began := time.Now()
+	for sent := 0; sent < n; {
+		due := min(n, int(time.Since(began).Seconds()*float64(perSecond))+1)
+		if due > sent {
+			if err := send(sent, due); err != nil {
+				return err
+			}
+			sent = due
+		}
+		if err := Sleep(ctx, time.Millisecond); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// perBurst is how many documents are written at once so that they share a deadline
+// as well as whole seconds allow.
+const perBurst = 10_000
+
+// Bursts calls send once a second, with a TTL that is a second shorter each time:
+// all documents fall due together, spread only by how long one burst takes until it is
+// stored. A burst that takes longer than its second costs the next one a second.
+func Bursts(ctx context.Context, n int, send func(from, to, ttl int) error) error {
+	bursts := (n + perBurst - 1) / perBurst
+	last := bursts + bursts/3 + 3 // the second at which all are due
+	began := time.Now()
+	for i := range bursts {
+		second := int(math.Ceil(time.Since(began).Seconds()))
+		if i == 0 {
+			second = 0
+		}
+		if last-second < 2 {
+			return fmt.Errorf("writing %d documents a second is more than this machine takes", perBurst)
+		}
+		if err := Sleep(ctx, time.Until(began.Add(time.Duration(second)*time.Second))); err != nil {
+			return err
+		}
+		if err := send(i*perBurst, min(n, (i+1)*perBurst), last-second); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Sleep waits.
+func Sleep(ctx context.Context, d time.Duration) error {
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-time.After(d):
+		return nil
+	}
+}

@@ -1,0 +1,8 @@
+package rig
+
+import "syscall"
+
+// diesWithParent has the kernel kill a server when this program ends, however it ends.
+func diesWithParent() *syscall.SysProcAttr {
+	return &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+}

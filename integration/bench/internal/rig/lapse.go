@@ -1,0 +1,292 @@
+package rig
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"sync/atomic"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/seed18712806/lapse/integration/bench/internal/load"
+	"github.com/seed18712806/lapse/sink"
+	"github.com/seed18712806/lapse/sink/wire"
+)
+
+const (
+	prefix = wire.DefaultPrefix
+	// Orders is the collection, or bucket, of what is timed.
+	Orders = "orders"
+	// Warm is that of the warm-up.
+	Warm = "warm"
+	// Off is a default TTL that is none.
+	Off = int32(0)
+
+	pollEvery = 5 * time.Millisecond
+	patience  = 10 * time.Minute
+)
+
+// Lapse is lapse with a nats-server and a redis-server of its own.
+type Lapse struct {
+	*Process
+	NATS   *NATS
+	Redis  *Redis
+	Reader *sink.Reader
+	rig    *Rig
+	http   string
+	denied atomic.Int64 // reads that were answered with "not available"
+	why    atomic.Pointer[error]
+}
+
+// StartLapse starts all three, and waits until lapse is ready. 0 partitions are
+// the default.
+func (r *Rig) StartLapse(ctx context.Context, partitions int) (*Lapse, error) {
+	l := &Lapse{rig: r}
+	err := func() (err error) {
+		if l.NATS, err = r.StartNATS(ctx); err != nil {
+			return err
+		}
+		if l.Redis, err = r.StartRedis(ctx); err != nil {
+			return err
+		}
+		if l.Reader, err = sink.NewReader(l.Redis.Client, sink.ReaderOptions{Partitions: partitions}); err != nil {
+			return err
+		}
+		args := []string{"--nats", l.NATS.url, "--redis", "redis://" + l.Redis.addr}
+		if partitions != 0 {
+			args = append(args, "--partitions", strconv.Itoa(partitions))
+		}
+		return l.serve(ctx, args...)
+	}()
+	if err != nil {
+		l.Stop()
+		return nil, err
+	}
+	return l, nil
+}
+
+// serve starts the process and waits until it is ready.
+func (l *Lapse) serve(ctx context.Context, args ...string) error {
+	port, err := freePort()
+	if err != nil {
+		return err
+	}
+	dir, err := l.rig.Folder("lapse")
+	if err != nil {
+		return err
+	}
+	listen := fmt.Sprintf("127.0.0.1:%d", port)
+	l.http = "http://" + listen
+	binary, command := l.rig.Lapse, "serve"
+	if binary == "" {
+		command = ChildCommand
+		if binary, err = os.Executable(); err != nil {
+			return err
+		}
+	}
+	if l.Process, err = start("lapse", dir, binary, append([]string{command, "--http-listen", listen}, args...)...); err != nil {
+		return err
+	}
+	return l.wait(ctx, func(ctx context.Context) error {
+		_, err := get(ctx, l.http+"/readyz")
+		return err
+	})
+}
+
+// Stop stops all three.
+func (l *Lapse) Stop() {
+	if n := l.denied.Swap(0); n > 0 {
+		l.rig.Problem("%d reads were refused for no reason (%v)", n, *l.why.Load())
+	}
+	l.Process.Stop()
+	if l.Redis != nil {
+		l.Redis.Stop()
+	}
+	if l.NATS != nil {
+		l.NATS.Stop()
+	}
+}
+
+// Configure sets a collection's default TTL (Off: none), and waits for the outcome.
+func (l *Lapse) Configure(ctx context.Context, collection string, seconds int32) error {
+	inbox := l.NATS.NC.NewInbox()
+	sub, err := l.NATS.NC.SubscribeSync(inbox)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = sub.Unsubscribe() }()
+	m := ConfigMessage(collection, seconds)
+	m.Header = nats.Header{wire.HeaderReplyTo: {inbox}}
+	if _, err := l.NATS.JS.PublishMsg(ctx, m); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, startLimit)
+	defer cancel()
+	reply, err := sub.NextMsgWithContext(ctx)
+	if err != nil {
+		return fmt.Errorf("outcome of a configuration: %w", err)
+	}
+	var o wire.Outcome
+	if err := json.Unmarshal(reply.Data, &o); err != nil || o.Status != wire.StatusOK {
+		return fmt.Errorf("outcome of a configuration: %s %w", reply.Data, err)
+	}
+	return nil
+}
+
+// ConfigMessage is the message that sets a collection's default TTL.
+func ConfigMessage(collection string, seconds int32) *nats.Msg {
+	body := `{"defaultTtl":null}`
+	if seconds != Off {
+		body = fmt.Sprintf(`{"defaultTtl":%d}`, seconds)
+	}
+	return &nats.Msg{Subject: prefix.Config(collection), Data: []byte(body)}
+}
+
+// Stored waits until a collection has so many live documents, in the index too.
+func (l *Lapse) Stored(ctx context.Context, collection string, n int) error {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	for {
+		c, err := l.Reader.Count(ctx, collection)
+		if err == nil && c.Live == int64(n) {
+			return nil
+		}
+		if err != nil && !errors.Is(err, sink.ErrUnavailable) {
+			return fmt.Errorf("count %s: %w", collection, err)
+		}
+		if err == nil && c.Live > int64(n) {
+			return fmt.Errorf("collection %s has %d documents, and %d were written", collection, c.Live, n)
+		}
+		select {
+		case <-l.done:
+			return errors.New("lapse has ended")
+		case <-ctx.Done():
+			return fmt.Errorf("collection %s has %+v (%w), and %d were written", collection, c, errors.Join(err, ctx.Err()), n)
+		case <-time.After(pollEvery):
+		}
+	}
+}
+
+// Get reads a document, again if the answer was that it cannot be read now: which
+// must not be while nothing is rebuilt.
+func (l *Lapse) Get(ctx context.Context, collection, id string) (sink.Document, error) {
+	for {
+		d, err := l.Reader.Get(ctx, collection, id)
+		if !errors.Is(err, sink.ErrUnavailable) || ctx.Err() != nil {
+			return d, err
+		}
+		l.denied.Add(1)
+		l.why.Store(&err)
+	}
+}
+
+// Verify checks that documents read back as they were written: one in a
+// hundred, and all of them in the index where they have a TTL.
+func (l *Lapse) Verify(ctx context.Context, ld load.Load, within time.Duration) error {
+	if within > 0 {
+		f, err := l.Reader.Forecast(ctx, Orders, 1, within)
+		if err != nil {
+			return err
+		}
+		if f.Buckets[0].Count != int64(ld.N) {
+			l.rig.Problem("the index has %d of %d documents", f.Buckets[0].Count, ld.N)
+		}
+	}
+	for i := 0; i < ld.N; i += 100 {
+		d, err := l.Get(ctx, Orders, ld.ID(i))
+		if err != nil {
+			return fmt.Errorf("read %s: %w", ld.ID(i), err)
+		}
+		if string(d.Body) != string(ld.Body(i)) {
+			l.rig.Problem("%s was written as %s and reads as %s", ld.ID(i), ld.Body(i), d.Body)
+		}
+	}
+	return nil
+}
+
+// Usage is that of all three.
+func (l *Lapse) Usage() func(what string) {
+	return l.rig.Usage(l.Process, l.NATS.Process, l.Redis.Process)
+}
+
+// Profile takes a CPU profile of lapse, if that was asked for, until the function
+// that it returns is called.
+func (l *Lapse) Profile(ctx context.Context, name string, round int) (func() error, error) {
+	if l.rig.Profiles == "" {
+		return func() error { return nil }, nil
+	}
+	if _, err := get(ctx, l.http+"/profile/start"); err != nil {
+		return nil, err
+	}
+	return func() error {
+		b, err := get(ctx, l.http+"/profile/stop")
+		if err != nil {
+			return err
+		}
+		return os.WriteFile(filepath.Join(l.rig.Profiles, fmt.Sprintf("%s-%d.pprof", name, round+1)), b, 0o644)
+	}, nil
+}
+
+// Fill writes documents to lapse, and waits until they are stored.
+func (l *Lapse) Fill(ctx context.Context, collection string, ld load.Load) error {
+	if err := load.PublishAll(l.NATS.JS, ld.N, func(i int) *nats.Msg { return ld.Upsert(collection, i, ld.TTL) }); err != nil {
+		return err
+	}
+	return l.Stored(ctx, collection, ld.N)
+}
+
+// Said waits until the stream of events holds so many.
+func (l *Lapse) Said(ctx context.Context, n int) error {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	for {
+		s, err := l.NATS.JS.Stream(ctx, prefix.EventsStream())
+		if err != nil {
+			return fmt.Errorf("wait for %d events: %w", n, err)
+		}
+		switch have := s.CachedInfo().State.Msgs; {
+		case have == uint64(n):
+			return nil
+		case have > uint64(n):
+			return fmt.Errorf("there are %d events, and %d were due", have, n)
+		}
+		if err := load.Sleep(ctx, 20*time.Millisecond); err != nil {
+			return err
+		}
+	}
+}
+
+// StartEmbedded starts lapse as it comes, with the servers that it embeds, and
+// returns how long it took until it was ready.
+func (r *Rig) StartEmbedded(ctx context.Context, data string) (*Lapse, time.Duration, error) {
+	var addr [2]string
+	for i := range addr {
+		port, err := freePort()
+		if err != nil {
+			return nil, 0, err
+		}
+		addr[i] = fmt.Sprintf("127.0.0.1:%d", port)
+	}
+	l := &Lapse{rig: r}
+	began := time.Now()
+	err := l.serve(ctx, "--data", data, "--nats-listen", addr[0], "--redis-listen", addr[1])
+	took := time.Since(began)
+	if err != nil {
+		return nil, 0, err
+	}
+	l.NATS = &NATS{Process: l.Process, url: "nats://" + addr[0]}
+	l.Redis = &Redis{Process: l.Process, addr: addr[1], Client: redis.NewClient(&redis.Options{Addr: addr[1], MaxRetries: -1})}
+	if err = l.NATS.connect(ctx); err == nil {
+		l.Reader, err = sink.NewReader(l.Redis.Client, sink.ReaderOptions{})
+	}
+	if err != nil {
+		l.Stop()
+	}
+	return l, took, err
+}

@@ -1,0 +1,311 @@
+// Package rig starts what is compared: nats-server, redis-server and lapse, each in a
+// process of its own, on a free port of 127.0.0.1, with a folder of its own.
+package rig
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/seed18712806/lapse/integration/bench/internal/load"
+)
+
+// startLimit is how long a server may take to be there.
+const startLimit = 60 * time.Second
+
+// Rig starts servers.
+type Rig struct {
+	Dir      string                           // of the servers' files
+	Lapse    string                           // the lapse to run; "" runs the processor in a child of this program
+	Profiles string                           // folder for CPU profiles of lapse; "" takes none
+	Clients  int                              // connections to Redis
+	Note     func(format string, args ...any) // takes what is worth saying beside the figures
+	Problem  func(format string, args ...any) // takes what makes lapse's figures void
+
+	started int // servers so far, to name their folders
+}
+
+// Build builds the servers that are built from Go.
+func (r *Rig) Build(ctx context.Context) error {
+	if err := goBuild(ctx, r.natsServer(), "github.com/nats-io/nats-server/v2"); err != nil {
+		return err
+	}
+	if r.Profiles != "" {
+		r.Lapse = ""
+		return os.MkdirAll(r.Profiles, 0o755)
+	}
+	if r.Lapse != "" {
+		return nil
+	}
+	r.Lapse = filepath.Join(r.Dir, "lapse")
+	return goBuild(ctx, r.Lapse, "github.com/seed18712806/lapse/cmd/lapse")
+}
+
+func (r *Rig) natsServer() string { return filepath.Join(r.Dir, "nats-server") }
+
+// Process is a server in a process of its own, which ends when this program does.
+type Process struct {
+	name string
+	cmd  *exec.Cmd
+	log  string
+	done chan struct{}
+	err  error
+}
+
+func goBuild(ctx context.Context, out, pkg string) error {
+	if b, err := exec.CommandContext(ctx, "go", "build", "-o", out, pkg).CombinedOutput(); err != nil {
+		return fmt.Errorf("go build %s (from the folder of the module): %w: %s", pkg, err, b)
+	}
+	return nil
+}
+
+// Folder makes a folder for a server.
+func (r *Rig) Folder(name string) (string, error) {
+	r.started++
+	dir := filepath.Join(r.Dir, fmt.Sprintf("%03d-%s", r.started, name))
+	return dir, os.Mkdir(dir, 0o755)
+}
+
+func start(name, dir, binary string, args ...string) (*Process, error) {
+	p := &Process{name: name, log: filepath.Join(dir, "log"), done: make(chan struct{})}
+	log, err := os.Create(p.log)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = log.Close() }()
+	p.cmd = exec.Command(binary, args...)
+	p.cmd.Dir, p.cmd.Stdout, p.cmd.Stderr = dir, log, log
+	p.cmd.SysProcAttr = diesWithParent()
+	if err := p.cmd.Start(); err != nil {
+		return nil, fmt.Errorf("start %s: %w", name, err)
+	}
+	go func() {
+		p.err = p.cmd.Wait()
+		close(p.done)
+	}()
+	return p, nil
+}
+
+// Stop ends the process, gently at first. Stopping nil, or twice, is fine.
+func (p *Process) Stop() {
+	if p == nil {
+		return
+	}
+	_ = p.cmd.Process.Signal(syscall.SIGTERM)
+	select {
+	case <-p.done:
+	case <-time.After(20 * time.Second):
+		_ = p.cmd.Process.Kill()
+		<-p.done
+	}
+}
+
+// wait tries until the server is there.
+func (p *Process) wait(ctx context.Context, there func(context.Context) error) error {
+	ctx, cancel := context.WithTimeout(ctx, startLimit)
+	defer cancel()
+	for {
+		err := there(ctx)
+		if err == nil {
+			return nil
+		}
+		select {
+		case <-p.done:
+			b, _ := os.ReadFile(p.log)
+			return fmt.Errorf("%s ended (%w): %s", p.name, errors.Join(p.err, err), b[max(0, len(b)-1000):])
+		case <-ctx.Done():
+			return fmt.Errorf("%s is not there: %w", p.name, err)
+		case <-time.After(2 * time.Millisecond):
+		}
+	}
+}
+
+// cpu is the CPU time that the process has used, where /proc tells.
+func (p *Process) cpu() time.Duration { return cpuOf(p.cmd.Process.Pid) }
+
+func cpuOf(pid int) time.Duration {
+	b, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
+	if err != nil {
+		return 0
+	}
+	_, rest, _ := strings.Cut(string(b), ") ")
+	fields := strings.Fields(rest)
+	if len(fields) < 13 {
+		return 0
+	}
+	user, _ := strconv.Atoi(fields[11])
+	system, _ := strconv.Atoi(fields[12])
+	const perSecond = 100 // USER_HZ
+	return time.Duration(user+system) * time.Second / perSecond
+}
+
+// Usage notes the CPU time that processes, and this one, used from one call to the
+// next.
+func (r *Rig) Usage(all ...*Process) func(what string) {
+	measure := func() (cpu []time.Duration) {
+		for _, p := range all {
+			cpu = append(cpu, p.cpu())
+		}
+		return append(cpu, cpuOf(os.Getpid()))
+	}
+	before, began := measure(), time.Now()
+	return func(what string) {
+		took, after := time.Since(began), measure()
+		var s strings.Builder
+		for i, p := range all {
+			fmt.Fprintf(&s, "%s %.2f s, ", p.name, (after[i] - before[i]).Seconds())
+		}
+		r.Note("%s in %.2f s; CPU: %sclient %.2f s", what, took.Seconds(), s.String(), (after[len(all)] - before[len(all)]).Seconds())
+	}
+}
+
+func freePort() (int, error) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return 0, err
+	}
+	defer func() { _ = l.Close() }()
+	return l.Addr().(*net.TCPAddr).Port, nil
+}
+
+// NATS is a nats-server with JetStream, and a connection to it.
+type NATS struct {
+	*Process
+	NC  *nats.Conn
+	JS  jetstream.JetStream
+	url string
+}
+
+// StartNATS starts one.
+func (r *Rig) StartNATS(ctx context.Context) (*NATS, error) {
+	dir, err := r.Folder("nats")
+	if err != nil {
+		return nil, err
+	}
+	port, err := freePort()
+	if err != nil {
+		return nil, err
+	}
+	s := &NATS{url: fmt.Sprintf("nats://127.0.0.1:%d", port)}
+	s.Process, err = start("nats-server", dir, r.natsServer(), "-js", "-sd", dir, "-a", "127.0.0.1", "-p", strconv.Itoa(port))
+	if err != nil {
+		return nil, err
+	}
+	if err := s.connect(ctx); err != nil {
+		s.Stop()
+		return nil, err
+	}
+	return s, nil
+}
+
+func (s *NATS) connect(ctx context.Context) error {
+	return s.wait(ctx, func(ctx context.Context) (err error) {
+		if s.NC, err = nats.Connect(s.url); err != nil {
+			return err
+		}
+		if s.JS, err = load.Publisher(s.NC); err == nil {
+			_, err = s.JS.AccountInfo(ctx)
+		}
+		if err != nil {
+			s.NC.Close()
+		}
+		return err
+	})
+}
+
+// Stop ends the connection, and the server.
+func (s *NATS) Stop() {
+	if s.NC != nil {
+		s.NC.Close()
+	}
+	s.Process.Stop()
+}
+
+// Bucket makes a key-value bucket in which keys can have a TTL.
+func (s *NATS) Bucket(ctx context.Context, name string) (jetstream.KeyValue, error) {
+	return s.JS.CreateKeyValue(ctx, jetstream.KeyValueConfig{
+		Bucket: name, History: 1, LimitMarkerTTL: time.Hour, Storage: jetstream.FileStorage,
+	})
+}
+
+// Redis is a redis-server that stores nothing on disk, and a client to it.
+type Redis struct {
+	*Process
+	Client *redis.Client
+	addr   string
+}
+
+// StartRedis starts one, with these arguments too.
+func (r *Rig) StartRedis(ctx context.Context, args ...string) (*Redis, error) {
+	dir, err := r.Folder("redis")
+	if err != nil {
+		return nil, err
+	}
+	port, err := freePort()
+	if err != nil {
+		return nil, err
+	}
+	s := &Redis{addr: fmt.Sprintf("127.0.0.1:%d", port)}
+	args = append([]string{"--bind", "127.0.0.1", "--port", strconv.Itoa(port), "--dir", dir, "--save", "", "--appendonly", "no"}, args...)
+	if s.Process, err = start("redis-server", dir, "redis-server", args...); err != nil {
+		return nil, err
+	}
+	s.Client = redis.NewClient(&redis.Options{Addr: s.addr, PoolSize: max(64, r.Clients), MaxRetries: -1})
+	if err := s.wait(ctx, func(ctx context.Context) error { return s.Client.Ping(ctx).Err() }); err != nil {
+		s.Stop()
+		return nil, err
+	}
+	return s, nil
+}
+
+// Stop ends the connections, and the server.
+func (s *Redis) Stop() {
+	_ = s.Client.Close()
+	s.Process.Stop()
+}
+
+// UsedMemory is what the server says that it uses for data.
+func (s *Redis) UsedMemory(ctx context.Context) (float64, error) {
+	text, err := s.Client.Info(ctx, "memory").Result()
+	if err != nil {
+		return 0, err
+	}
+	for l := range strings.Lines(text) {
+		if v, ok := strings.CutPrefix(strings.TrimSpace(l), "used_memory:"); ok {
+			return strconv.ParseFloat(v, 64)
+		}
+	}
+	return 0, errors.New("INFO memory has no used_memory")
+}
+
+// get asks a server's HTTP endpoint.
+func get(ctx context.Context, url string) ([]byte, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	if err != nil {
+		return nil, err
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = resp.Body.Close() }()
+	body, err := io.ReadAll(resp.Body)
+	if err == nil && resp.StatusCode != http.StatusOK {
+		err = fmt.Errorf("%s: %s: %s", url, resp.Status, strings.TrimSpace(string(body)))
+	}
+	return body, err
+}

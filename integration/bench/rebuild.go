@@ -1,0 +1,130 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/seed18712806/lapse/integration/bench/internal/load"
+	"github.com/seed18712806/lapse/integration/bench/internal/rig"
+	"github.com/seed18712806/lapse/integration/bench/internal/table"
+)
+
+// rebuild wipes Redis under a running lapse.
+func (b *bench) rebuild(ctx context.Context, round int) ([]table.Figure, error) {
+	l, err := b.rig.StartLapse(ctx, 0)
+	if err != nil {
+		return nil, err
+	}
+	defer l.Stop()
+	if err := l.Configure(ctx, rig.Orders, -1); err != nil {
+		return nil, err
+	}
+	// Some have expired before: their events must not come again.
+	gone := b.load(b.n, 1).Warm()
+	if err := load.PublishAll(l.NATS.JS, gone.N, func(i int) *nats.Msg { return gone.Upsert(rig.Orders, i, gone.TTL) }); err != nil {
+		return nil, err
+	}
+	ld := b.load(b.n, load.LongTTL)
+	if err := load.PublishAll(l.NATS.JS, ld.N, func(i int) *nats.Msg { return ld.Upsert(rig.Orders, i, ld.TTL) }); err != nil {
+		return nil, err
+	}
+	if err := errors.Join(l.Said(ctx, gone.N), l.Stored(ctx, rig.Orders, ld.N)); err != nil {
+		return nil, err
+	}
+	profiled, err := l.Profile(ctx, "rebuild", round)
+	if err != nil {
+		return nil, err
+	}
+	used := l.Usage()
+	began := time.Now()
+	if err := l.Redis.Client.FlushAll(ctx).Err(); err != nil {
+		return nil, err
+	}
+	flushed := time.Since(began)
+	noticed, err := noticedAfter(ctx, l, began)
+	if err != nil {
+		return nil, err
+	}
+	if err := l.Stored(ctx, rig.Orders, ld.N); err != nil {
+		return nil, err
+	}
+	took := time.Since(began)
+	used(fmt.Sprintf("lapse: %d documents rebuilt (FLUSHALL took %.2f s, noticed after %.2f s)", ld.N, flushed.Seconds(), noticed.Seconds()))
+	if err := profiled(); err != nil {
+		return nil, err
+	}
+	if err := l.Verify(ctx, ld, 2*load.LongTTL*time.Second); err != nil {
+		return nil, err
+	}
+	if err := l.Said(ctx, gone.N); err != nil {
+		b.problem("after a rebuild: %v", err)
+	}
+	total := float64(ld.N + gone.N)
+	return []table.Figure{
+		{What: "documents a second, once noticed", Unit: "/s", Lapse: total / (took - noticed).Seconds(), Goal: table.Goal{Must: 100_000, Aim: 150_000}},
+		{What: "from FLUSHALL until all can be read", Unit: "s", Lapse: took.Seconds()},
+	}, nil
+}
+
+// noticedAfter waits until lapse has begun to write to a Redis that was wiped.
+func noticedAfter(ctx context.Context, l *rig.Lapse, began time.Time) (time.Duration, error) {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	for {
+		if n, err := l.Redis.Client.DBSize(ctx).Result(); err != nil {
+			return 0, err
+		} else if n > 0 {
+			return time.Since(began), nil
+		}
+		if err := load.Sleep(ctx, 5*time.Millisecond); err != nil {
+			return 0, err
+		}
+	}
+}
+
+// startup starts lapse as it comes, without servers, on a log that it has written.
+func (b *bench) startup(ctx context.Context, _ int) ([]table.Figure, error) {
+	if b.rig.Lapse == "" {
+		b.note("start-up is not measured: it needs the binary")
+		return nil, nil
+	}
+	dir, err := b.rig.Folder("data")
+	if err != nil {
+		return nil, err
+	}
+	ld := b.load(b.n/3, load.LongTTL)
+	l, took, err := b.rig.StartEmbedded(ctx, dir)
+	if err != nil {
+		return nil, err
+	}
+	empty := took
+	err = func() error {
+		defer l.Stop()
+		if err := l.Configure(ctx, rig.Orders, -1); err != nil {
+			return err
+		}
+		return l.Fill(ctx, rig.Orders, ld)
+	}()
+	if err != nil {
+		return nil, err
+	}
+	l, took, err = b.rig.StartEmbedded(ctx, dir)
+	if err != nil {
+		return nil, err
+	}
+	defer l.Stop()
+	if err := l.Verify(ctx, ld, 0); err != nil {
+		return nil, err
+	}
+	if c, err := l.Reader.Count(ctx, rig.Orders); err != nil || c.Live != int64(ld.N) {
+		b.problem("after a start of the embedded default it has %+v of %d documents (%v)", c, ld.N, err)
+	}
+	return []table.Figure{
+		{What: fmt.Sprintf("with %s documents, until ready", table.Number(float64(ld.N))), Unit: "s", Lapse: took.Seconds(), Goal: table.Goal{Must: 3, Aim: 1, AtMost: true}},
+		{What: "with none", Unit: "s", Lapse: empty.Seconds()},
+	}, nil
+}
