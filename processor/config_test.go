@@ -23,10 +23,10 @@ func TestG3_AShorterDefaultReachesWhatIsThere(t *testing.T) {
 		old := r.put("c", "old", `{}`)
 		own := r.put("c", "own", `{"ttl":3600}`)
 		eventually(t, "a second passes", func() bool { return time.Now().UnixMilli() > int64(old.Ts)+1000 })
-		young := r.put("c", "young", `{}`)
+		r.sendAsync(prefix.Write(wire.Upsert, "c", "young"), `{}`) // just before the change
 		change := r.config("c", `{"defaultTtl":1}`)
 		for _, e := range r.waitEvents("c", 2) {
-			want := map[string]wire.Time{"old": change.Ts, "young": young.Ts + 1000}[e.ID]
+			want := map[string]wire.Time{"old": change.Ts, "young": e.Ts + 1000}[e.ID]
 			if e.ExpiredAt != want || e.TTL != 1 {
 				t.Errorf("%s expired at %s by %d, want %s by 1", e.ID, e.ExpiredAt, e.TTL, want)
 			}

@@ -32,7 +32,7 @@ import (
 func TestMain(m *testing.M) {
 	flag.Parse()
 	if f := flag.Lookup("test.parallel"); f.Value.String() == f.DefValue {
-		_ = f.Value.Set("24")
+		_ = f.Value.Set("16")
 	}
 	goleak.VerifyTestMain(m,
 		// A timer of nats-server that fires once and touches nothing outlives it.
@@ -271,13 +271,13 @@ func (w testWriter) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-const limit = 30 * time.Second
+const limit = 60 * time.Second
 
 // eventually waits until something is so.
 func eventually(t *testing.T, what string, ok func() bool) {
 	t.Helper()
 	end := time.After(limit)
-	tick := time.NewTicker(2 * time.Millisecond)
+	tick := time.NewTicker(10 * time.Millisecond)
 	defer tick.Stop()
 	for !ok() {
 		select {
