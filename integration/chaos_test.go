@@ -292,10 +292,24 @@ func (c *chaos) second() *harness.Lapse {
 	return other
 }
 
+// stalls are the faults in which a publication may be held up, for longer than the
+// shortest duplicate window, between its owner's last look at Redis and the stream.
+var stalls = map[string]bool{
+	"lapse stopped, replaced and continued": true,
+	"two lapses":                            true,
+	"redis-server stopped and continued":    true,
+	"nats-server stopped and continued":     true,
+	"connections delayed":                   true,
+	"connections gone silent":               true,
+	"server unreachable":                    true,
+}
+
 // Faults of every kind, one after the other in random order, under load and
 // under reads: at the end everything acknowledged is in the log, and the events
 // and the documents are those of the oracle, each once. Half of the runs have a
-// redis-server that persists, half (other ones) the shortest duplicate window.
+// redis-server that persists, half (other ones) the shortest duplicate window; in
+// these nothing stands still on its way to the events, as the window has to be
+// longer than that.
 // LAPSE_FAULTS is how many faults (14 if it is not set), LAPSE_SEED the first
 // seed (a random one).
 //
@@ -323,7 +337,10 @@ func TestAll_Faults(t *testing.T) {
 			if i%4 == 1 || i%4 == 2 {
 				window = duplicateWindow
 			}
-			mine := order[n*i/runs : n*(i+1)/runs]
+			mine := slices.Clone(order[n*i/runs : n*(i+1)/runs])
+			if window == duplicateWindow {
+				mine = slices.DeleteFunc(mine, func(kind string) bool { return stalls[kind] })
+			}
 			t.Run(fmt.Sprintf("%d persistent=%v window=%v", i, persistent, window), func(t *testing.T) {
 				t.Parallel()
 				c := newChaos(t, uint64(seed+i), persistent, window)
