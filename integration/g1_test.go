@@ -42,7 +42,10 @@ func TestG1_KilledAgainAndAgain(t *testing.T) {
 // determined by the log.
 func TestG1_TwoProcessesAtOnce(t *testing.T) {
 	t.Parallel()
-	w := inProcess(t)
+	w := servers(t, harness.RedisOptions{})
+	window := longWindow
+	w.opts.DuplicateWindow = &window
+	w.startProcessor()
 	l := startLoad(t, w.Client, 2)
 	for range 4 {
 		other := harness.LaunchProcessor(t, w.nats.URL(), w.redis.Address(), w.opts)
@@ -63,7 +66,7 @@ func TestG1_TwoProcessesAtOnce(t *testing.T) {
 // what it had decided without looking at the version again.
 func TestG1_WakesUpStale(t *testing.T) {
 	t.Parallel()
-	w := external(t, harness.RedisOptions{})
+	w := externalWith(t, harness.RedisOptions{}, longWindow)
 	l := startLoad(t, w.Client, 3)
 	for range 3 {
 		l.wait(t, 300)
