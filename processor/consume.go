@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math"
 	"sync/atomic"
 	"time"
 
@@ -36,6 +37,7 @@ type consumer struct {
 	rewound  chan struct{} // has one element if an inbox was rewound
 	position atomic.Uint64 // of the log, up to which all was put
 	pending  atomic.Uint64 // how many messages the log has behind position
+	age      atomic.Int64  // of the message that was read last, when it was read, in nanoseconds
 	latest   atomic.Int64  // when a message was read last, Unix milliseconds
 	stamps   func(isTick bool, stamp time.Time)
 	handedOn func() // called when the end of the log was reached first
@@ -103,7 +105,7 @@ func (c *consumer) runOnce(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("consume the log: %w", err)
 	}
-	c.progress(info.State.LastSeq - min(start, info.State.LastSeq))
+	c.progress(info.State.LastSeq-min(start, info.State.LastSeq), math.MaxInt64)
 	if start >= info.State.LastSeq {
 		c.position.Store(start)
 		c.handedOn()
@@ -134,16 +136,19 @@ func (c *consumer) runOnce(ctx context.Context) error {
 	return err
 }
 
-// progress notes how many messages are still to be read.
-func (c *consumer) progress(pending uint64) {
+// progress notes how many messages are still to be read, and how old the one was
+// that was read last.
+func (c *consumer) progress(pending uint64, age time.Duration) {
 	c.pending.Store(pending)
+	c.age.Store(int64(age))
 	c.latest.Store(time.Now().UnixMilli())
 }
 
-// behind says whether messages are still to be read, and are being read.
+// behind says whether what is read is of the past, and more of it is to come.
 func (c *consumer) behind() bool {
+	const past = int64(250 * time.Millisecond)
 	const still = 1000 // milliseconds without a message: what was to come may be gone
-	return c.pending.Load() > 0 && time.Now().UnixMilli()-c.latest.Load() < still
+	return c.pending.Load() > 0 && c.age.Load() > past && time.Now().UnixMilli()-c.latest.Load() < still
 }
 
 // watch waits until the reading is over, or has to begin again, or is found to be of
@@ -209,7 +214,7 @@ func (c *consumer) read(messages jetstream.MessagesContext, last uint64) error {
 			return nil
 		}
 		c.position.Store(seq)
-		c.progress(meta.NumPending)
+		c.progress(meta.NumPending, time.Since(meta.Timestamp))
 		if meta.NumPending == 0 && !caughtUp {
 			caughtUp = true
 			c.handedOn()
