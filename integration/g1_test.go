@@ -22,7 +22,7 @@ import (
 func TestG1_KilledAgainAndAgain(t *testing.T) {
 	t.Parallel()
 	w := external(t, harness.RedisOptions{})
-	l := startLoad(t, w.Client, 1)
+	l := startBoundedLoad(t, w.Client, 1)
 	for range 6 {
 		l.wait(t, 300)
 		w.lapse.Kill()
@@ -35,15 +35,19 @@ func TestG1_KilledAgainAndAgain(t *testing.T) {
 }
 
 // Two processes, each of which takes itself for the owner of everything, harm
-// nothing: the fence lets one commit of two pass.
+// nothing: the fence lets one commit of two pass. The duplicate window is longer
+// than an output is on its way: the two may say the same at the same time.
 //
 // It fails if the commit script does not compare the version; if the loser does
 // not read again what the winner has changed; if ids of outputs are not
 // determined by the log.
 func TestG1_TwoProcessesAtOnce(t *testing.T) {
 	t.Parallel()
-	w := inProcess(t)
-	l := startLoad(t, w.Client, 2)
+	w := servers(t, harness.RedisOptions{})
+	window := 2 * time.Minute
+	w.opts.DuplicateWindow = &window
+	w.startProcessor()
+	l := startBoundedLoad(t, w.Client, 2)
 	for range 4 {
 		other := harness.LaunchProcessor(t, w.nats.URL(), w.redis.Address(), w.opts)
 		l.wait(t, 500) // while they take the partitions from each other
@@ -57,14 +61,19 @@ func TestG1_TwoProcessesAtOnce(t *testing.T) {
 }
 
 // A process that stands still, in the middle of its work, while another does
-// it, wakes up with what is no longer so and harms nothing.
+// it, wakes up with what is no longer so and harms nothing. The duplicate window
+// is longer than it stands still: what was on its way to the events when it was
+// stopped is told from what the other has said by nothing else.
 //
 // It fails if a commit is not fenced; if a process that was paused publishes
 // what it had decided without looking at the version again.
 func TestG1_WakesUpStale(t *testing.T) {
 	t.Parallel()
-	w := external(t, harness.RedisOptions{})
-	l := startLoad(t, w.Client, 3)
+	w := servers(t, harness.RedisOptions{})
+	window := 2 * time.Minute
+	w.opts.DuplicateWindow = &window
+	w.lapse = harness.StartLapse(t, w.nats.URL(), w.redis.Address(), "--duplicate-window", window.String())
+	l := startBoundedLoad(t, w.Client, 3)
 	for range 3 {
 		l.wait(t, 300)
 		w.lapse.Stop()
@@ -96,7 +105,7 @@ func TestG1_AnswerOfACommitIsLost(t *testing.T) {
 		t.Fatal(err)
 	}
 	commit := fmt.Appendf(nil, "%x", sha1.Sum(source)) // as EVALSHA names it
-	l := startLoad(t, w.Client, 4)
+	l := startBoundedLoad(t, w.Client, 4)
 	for i := range 30 {
 		sprung := proxy.CutReply(func(request []byte) bool { return bytes.Contains(request, commit) }, i%4)
 		l.wait(t, 30)
