@@ -35,8 +35,7 @@ func TestG1_KilledAgainAndAgain(t *testing.T) {
 }
 
 // Two processes, each of which takes itself for the owner of everything, harm
-// nothing: the fence lets one commit of two pass. The duplicate window is longer
-// than an output is on its way: the two may say the same at the same time.
+// nothing: the fence lets one commit of two pass.
 //
 // It fails if the commit script does not compare the version; if the loser does
 // not read again what the winner has changed; if ids of outputs are not
@@ -44,7 +43,7 @@ func TestG1_KilledAgainAndAgain(t *testing.T) {
 func TestG1_TwoProcessesAtOnce(t *testing.T) {
 	t.Parallel()
 	w := servers(t, harness.RedisOptions{})
-	window := 2 * time.Minute
+	window := longWindow
 	w.opts.DuplicateWindow = &window
 	w.startProcessor()
 	l := startBoundedLoad(t, w.Client, 2)
@@ -61,18 +60,13 @@ func TestG1_TwoProcessesAtOnce(t *testing.T) {
 }
 
 // A process that stands still, in the middle of its work, while another does
-// it, wakes up with what is no longer so and harms nothing. The duplicate window
-// is longer than it stands still: what was on its way to the events when it was
-// stopped is told from what the other has said by nothing else.
+// it, wakes up with what is no longer so and harms nothing.
 //
 // It fails if a commit is not fenced; if a process that was paused publishes
 // what it had decided without looking at the version again.
 func TestG1_WakesUpStale(t *testing.T) {
 	t.Parallel()
-	w := servers(t, harness.RedisOptions{})
-	window := 2 * time.Minute
-	w.opts.DuplicateWindow = &window
-	w.lapse = harness.StartLapse(t, w.nats.URL(), w.redis.Address(), "--duplicate-window", window.String())
+	w := externalWith(t, harness.RedisOptions{}, longWindow)
 	l := startBoundedLoad(t, w.Client, 3)
 	for range 3 {
 		l.wait(t, 300)

@@ -36,6 +36,7 @@ type consumer struct {
 	rewound  chan struct{} // has one element if an inbox was rewound
 	position atomic.Uint64 // of the log, up to which all was put
 	pending  atomic.Uint64 // how many messages the log has behind position
+	latest   atomic.Int64  // when a message was read last, Unix milliseconds
 	stamps   func(isTick bool, stamp time.Time)
 	handedOn func() // called when the end of the log was reached first
 }
@@ -102,6 +103,7 @@ func (c *consumer) runOnce(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("consume the log: %w", err)
 	}
+	c.progress(info.State.LastSeq - min(start, info.State.LastSeq))
 	if start >= info.State.LastSeq {
 		c.position.Store(start)
 		c.handedOn()
@@ -132,6 +134,18 @@ func (c *consumer) runOnce(ctx context.Context) error {
 	return err
 }
 
+// progress notes how many messages are still to be read.
+func (c *consumer) progress(pending uint64) {
+	c.pending.Store(pending)
+	c.latest.Store(time.Now().UnixMilli())
+}
+
+// behind says whether messages are still to be read, and are being read.
+func (c *consumer) behind() bool {
+	const still = 1000 // milliseconds without a message: what was to come may be gone
+	return c.pending.Load() > 0 && time.Now().UnixMilli()-c.latest.Load() < still
+}
+
 // watch waits until the reading is over, or has to begin again, or is found to be of
 // another log: one that was made anew with fewer messages would never tell.
 func (c *consumer) watch(reading context.Context) (again bool, another error) {
@@ -144,8 +158,13 @@ func (c *consumer) watch(reading context.Context) (again bool, another error) {
 		case <-reading.Done():
 			return false, nil
 		case <-tick.C:
-			ctx, cancel := context.WithTimeout(reading, callTimeout)
-			info, err := c.log.Info(ctx)
+			// Not for long: meanwhile nobody sees that reading has to begin again.
+			ctx, cancel := context.WithTimeout(reading, identifyEvery)
+			var info *jetstream.StreamInfo
+			err := c.line.ask(ctx, func(ctx context.Context) (err error) {
+				info, err = c.log.Info(ctx)
+				return err
+			})
 			cancel()
 			if err == nil && streams.Identity(info) != c.id {
 				return false, checkLog(info, c.id, 0)
@@ -190,7 +209,7 @@ func (c *consumer) read(messages jetstream.MessagesContext, last uint64) error {
 			return nil
 		}
 		c.position.Store(seq)
-		c.pending.Store(meta.NumPending)
+		c.progress(meta.NumPending)
 		if meta.NumPending == 0 && !caughtUp {
 			caughtUp = true
 			c.handedOn()

@@ -9,8 +9,9 @@ import (
 	"github.com/nats-io/nats.go"
 )
 
-// outcomes tells who asked what became of a message: at most once, after the
-// commit, and of a configuration or a drop after all partitions have committed it.
+// outcomes tells who asked what became of a message: after the commit, and of a
+// configuration or a drop after all partitions have committed it. Nobody is told if
+// the process dies in between, and somebody may be told again after a rebuild.
 type outcomes struct {
 	nc         *nats.Conn
 	partitions []*partition

@@ -219,7 +219,7 @@ func (p *Processor) prepare(ctx context.Context, line *line) (*shared, error) {
 		logger:  p.opts.Logger,
 		rewound: make(chan struct{}, 1),
 	}
-	t := newTicker(js, line, p.opts.Prefix.Tick(), len(p.partitions), p.opts.Logger)
+	t := newTicker(js, line, p.opts.Prefix.Tick(), len(p.partitions), c.behind, p.opts.Logger)
 	c.stamps = func(isTick bool, stamp time.Time) { t.stamped(isTick, stamp) }
 	common := &shared{
 		log:        s.ID,

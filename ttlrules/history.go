@@ -24,8 +24,8 @@ type Expiry struct {
 	At  int64 // the first instant at which it was expired, in Unix milliseconds
 	TTL int32 // the seconds that counted
 	// Seq is the log sequence of the configuration change that made it expired,
-	// where its deadline had passed by then under the new default; 0 where the
-	// passing of time did.
+	// where its deadline under the new default had come by then, and it was not
+	// expired before; 0 where the passing of time did.
 	Seq uint64
 }
 
@@ -106,7 +106,7 @@ func (h History) ExpiredAt(ts int64, item TTL) (x Expiry, ok bool) {
 			continue
 		}
 		n, _ := seconds(item, e.Default)
-		if deadline < e.Since {
+		if deadline <= e.Since { // else it had expired under the default before
 			return Expiry{At: e.Since, TTL: n, Seq: e.Seq}, true
 		}
 		return Expiry{At: deadline, TTL: n}, true

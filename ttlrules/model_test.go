@@ -74,9 +74,6 @@ func (m *model) look(now int64, seq uint64) {
 	if m.expired || !ok || now < m.doc.ts || now < at {
 		return
 	}
-	if now == at {
-		seq = 0 // time did it
-	}
 	m.expired, m.expiry = true, ttlrules.Expiry{At: now, TTL: seconds, Seq: seq}
 }
 

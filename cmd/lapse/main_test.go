@@ -45,6 +45,8 @@ func TestScripts(t *testing.T) {
 		RequireExplicitExec: true,
 		RequireUniqueNames:  true,
 		Setup: func(env *testscript.Env) error {
+			// The race detector waits for a second at each command's end.
+			env.Setenv("GORACE", "atexit_sleep_ms=10")
 			for _, name := range []string{"LAPSE_NATS_LISTEN", "LAPSE_REDIS_LISTEN", "LAPSE_HTTP_LISTEN"} {
 				env.Setenv(name, "127.0.0.1:0")
 			}

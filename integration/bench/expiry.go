@@ -48,17 +48,11 @@ func (b *bench) lateness(ctx context.Context, round int) ([]table.Figure, error)
 	run := func(name string, open opener) func() error {
 		return func() (err error) {
 			sides[name], err = b.expire(ctx, name, open, n, func(s *side, ld load.Load) error {
-				stop := func() error { return nil }
-				if s.l != nil {
-					if stop, err = s.l.Profile(ctx, "lateness", round); err != nil {
-						return err
-					}
-				}
-				ld.TTL = latenessTTL
-				if err := load.Pace(ctx, n, b.rate, func(from, to int) error { return s.write(ld, from, to, latenessTTL) }); err != nil {
+				if err := b.profileSide(ctx, s, "lateness", round); err != nil {
 					return err
 				}
-				return stop()
+				ld.TTL = latenessTTL
+				return load.Pace(ctx, n, b.rate, func(from, to int) error { return s.write(ld, from, to, latenessTTL) })
 			})
 			return err
 		}
@@ -144,20 +138,27 @@ func (b *bench) together(ctx context.Context, round, n int) func(*side, load.Loa
 		if err := s.l.Stored(ctx, rig.Orders, n); err != nil {
 			return err
 		}
-		stop, err := s.l.Profile(ctx, "due", round)
-		if err != nil {
-			return err
-		}
-		// It has begun before anything is due, and ends with the side.
-		finish := s.done
-		s.done = func() {
-			if err := stop(); err != nil {
-				b.note("no profile: %v", err)
-			}
-			finish()
-		}
+		return b.profileSide(ctx, s, "due", round)
+	}
+}
+
+// profileSide takes a profile of lapse, if it is lapse, until the side ends.
+func (b *bench) profileSide(ctx context.Context, s *side, name string, round int) error {
+	if s.l == nil {
 		return nil
 	}
+	stop, err := s.l.Profile(ctx, name, round)
+	if err != nil {
+		return err
+	}
+	finish := s.done
+	s.done = func() {
+		if err := stop(); err != nil {
+			b.note("no profile: %v", err)
+		}
+		finish()
+	}
+	return nil
 }
 
 // expire starts a side, warms it up, has documents written and waits for what
