@@ -17,7 +17,7 @@ func TestG7_EmbeddedKilledAndStartedAgain(t *testing.T) {
 	t.Parallel()
 	w := embedded(t)
 	kept := w.Want(201, wire.Upsert, "kept", "a", `{"v": 1}`)
-	l := startLoad(t, w.Client, 13)
+	l := startBoundedLoad(t, w.Client, 13)
 	for range 5 {
 		l.wait(t, 400)
 		w.lapse.Kill()
@@ -49,7 +49,7 @@ func TestG1_NATSDiesAndComesBack(t *testing.T) {
 	kept := w.Want(201, wire.Upsert, "kept", "a", `{"v":1}`)
 	w.Configure("kept", `{"defaultTtl":-1}`)
 	dying := w.Want(201, wire.Upsert, "kept", "dying", `{"ttl":2}`)
-	l := startLoad(t, w.Client, 11)
+	l := startBoundedLoad(t, w.Client, 11)
 	l.wait(t, 300)
 	w.nats.Kill()
 	after(t, *dying.ExpiresAt)
@@ -81,7 +81,7 @@ func TestG1_ServersStandStill(t *testing.T) {
 	w := servers(t, harness.RedisOptions{})
 	toRedis, toNATS := harness.NewProxy(t, w.redis.Address()), harness.NewProxy(t, harness.Address(w.nats.Port))
 	w.lapse = harness.StartLapse(t, "nats://"+toNATS.Address(), toRedis.Address(), "--duplicate-window", longWindow.String())
-	l := startLoad(t, w.Client, 12)
+	l := startBoundedLoad(t, w.Client, 12)
 	for _, proxy := range []*harness.Proxy{toRedis, toNATS} {
 		for _, way := range []harness.Direction{harness.ToServer, harness.ToClient} {
 			proxy.Delay(way, 100*time.Millisecond)

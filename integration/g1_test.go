@@ -22,7 +22,7 @@ import (
 func TestG1_KilledAgainAndAgain(t *testing.T) {
 	t.Parallel()
 	w := external(t, harness.RedisOptions{})
-	l := startLoad(t, w.Client, 1)
+	l := startBoundedLoad(t, w.Client, 1)
 	for range 6 {
 		l.wait(t, 300)
 		w.lapse.Kill()
@@ -46,7 +46,7 @@ func TestG1_TwoProcessesAtOnce(t *testing.T) {
 	window := longWindow
 	w.opts.DuplicateWindow = &window
 	w.startProcessor()
-	l := startLoad(t, w.Client, 2)
+	l := startBoundedLoad(t, w.Client, 2)
 	for range 4 {
 		other := harness.LaunchProcessor(t, w.nats.URL(), w.redis.Address(), w.opts)
 		l.wait(t, 500) // while they take the partitions from each other
@@ -67,7 +67,7 @@ func TestG1_TwoProcessesAtOnce(t *testing.T) {
 func TestG1_WakesUpStale(t *testing.T) {
 	t.Parallel()
 	w := externalWith(t, harness.RedisOptions{}, longWindow)
-	l := startLoad(t, w.Client, 3)
+	l := startBoundedLoad(t, w.Client, 3)
 	for range 3 {
 		l.wait(t, 300)
 		w.lapse.Stop()
@@ -99,7 +99,7 @@ func TestG1_AnswerOfACommitIsLost(t *testing.T) {
 		t.Fatal(err)
 	}
 	commit := fmt.Appendf(nil, "%x", sha1.Sum(source)) // as EVALSHA names it
-	l := startLoad(t, w.Client, 4)
+	l := startBoundedLoad(t, w.Client, 4)
 	for i := range 30 {
 		sprung := proxy.CutReply(func(request []byte) bool { return bytes.Contains(request, commit) }, i%4)
 		l.wait(t, 30)

@@ -25,7 +25,7 @@ import (
 func TestG7_WipedAgainAndAgain(t *testing.T) {
 	t.Parallel()
 	w := external(t, harness.RedisOptions{})
-	l := startLoad(t, w.Client, 7)
+	l := startBoundedLoad(t, w.Client, 7)
 	for range 5 {
 		l.wait(t, 300)
 		if err := w.redis.Client().FlushAll(t.Context()).Err(); err != nil {
@@ -49,7 +49,7 @@ func TestG7_RedisDiesAndComesBack(t *testing.T) {
 			t.Parallel()
 			w := external(t, harness.RedisOptions{Persistent: persistent})
 			kept := w.Want(201, wire.Upsert, "kept", "a", `{"v":1}`)
-			l := startLoad(t, w.Client, 70)
+			l := startBoundedLoad(t, w.Client, 70)
 			for range 3 {
 				l.wait(t, 300)
 				w.redis.Kill()
@@ -81,7 +81,7 @@ func TestG7_RedisDiesAndComesBack(t *testing.T) {
 func TestG7_AnOlderSnapshot(t *testing.T) {
 	t.Parallel()
 	w := external(t, harness.RedisOptions{})
-	l := startLoad(t, w.Client, 77)
+	l := startBoundedLoad(t, w.Client, 77)
 	for range 3 {
 		l.wait(t, 300)
 		snapshot := w.redis.Snapshot()

@@ -29,9 +29,10 @@ func ignore(err, expected error) error {
 // load is a user that writes everything there is to write, at random, and takes
 // note of what was acknowledged. It goes on while servers are away.
 type load struct {
-	c    *harness.Client
-	stop context.CancelFunc
-	done sync.WaitGroup
+	c       *harness.Client
+	stop    context.CancelFunc
+	done    sync.WaitGroup
+	granted chan struct{} // one for each message that may be sent; nil for no limit
 
 	mu    sync.Mutex
 	acked []sent
@@ -44,11 +45,27 @@ type sent struct {
 }
 
 // startLoad starts a load with a seed: several writers, about a thousand messages
-// a second together at most.
+// a second together at most, without a pause.
 func startLoad(t *testing.T, c *harness.Client, seed uint64) *load {
 	t.Helper()
+	return (&load{c: c}).start(t, seed)
+}
+
+// startBoundedLoad is startLoad, but sends little more than is waited for: what a
+// slow machine has to do is not more for it.
+func startBoundedLoad(t *testing.T, c *harness.Client, seed uint64) *load {
+	t.Helper()
+	return (&load{c: c, granted: make(chan struct{}, ahead)}).start(t, seed)
+}
+
+// ahead is how many messages a bounded load may send that nobody waits for, so
+// that it is busy when something happens to it.
+const ahead = 200
+
+func (l *load) start(t *testing.T, seed uint64) *load {
+	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
-	l := &load{c: c, stop: cancel}
+	l.stop = cancel
 	for i := range uint64(4) {
 		l.done.Go(func() { l.write(ctx, rand.New(rand.NewPCG(seed, i))) })
 	}
@@ -70,6 +87,13 @@ func (l *load) write(ctx context.Context, r *rand.Rand) {
 			return
 		case <-ticker.C:
 		}
+		if l.granted != nil {
+			select {
+			case <-ctx.Done():
+				return
+			case <-l.granted:
+			}
+		}
 		subject, body, header := randomMessage(l.c.Prefix, r)
 		soon, cancel := context.WithTimeout(ctx, time.Second)
 		seq, err := l.c.TrySend(soon, subject, body, header)
@@ -89,6 +113,12 @@ func (l *load) wait(t *testing.T, more int) {
 	count := func() int { l.mu.Lock(); defer l.mu.Unlock(); return len(l.acked) }
 	until := count() + more
 	harness.Until(t, harness.Limit, fmt.Sprintf("%d messages are acknowledged", until), func(context.Context) error {
+		for l.granted != nil && len(l.granted) < cap(l.granted) {
+			select {
+			case l.granted <- struct{}{}:
+			default:
+			}
+		}
 		if n := count(); n < until {
 			return fmt.Errorf("%d are", n)
 		}
