@@ -35,11 +35,11 @@ type chaos struct {
 	happened        map[string]int
 }
 
-func newChaos(t *testing.T, seed uint64, persistent bool, window time.Duration) *chaos {
+func newChaos(t *testing.T, seed uint64, persistent bool) *chaos {
 	t.Helper()
 	c := &chaos{
 		world: servers(t, harness.RedisOptions{Persistent: persistent}), r: rand.New(rand.NewPCG(seed, seed)),
-		flags: []string{"--duplicate-window", window.String()}, happened: map[string]int{},
+		flags: []string{"--duplicate-window", duplicateWindow.String()}, happened: map[string]int{},
 	}
 	c.toNATS, c.toRedis = harness.NewProxy(t, harness.Address(c.nats.Port)), harness.NewProxy(t, c.redis.Address())
 	c.lapse = c.another()
@@ -292,29 +292,15 @@ func (c *chaos) second() *harness.Lapse {
 	return other
 }
 
-// stalls are the faults in which a publication may be held up, for longer than the
-// shortest duplicate window, between its owner's last look at Redis and the stream.
-var stalls = map[string]bool{
-	"lapse stopped, replaced and continued": true,
-	"two lapses":                            true,
-	"redis-server stopped and continued":    true,
-	"nats-server stopped and continued":     true,
-	"connections delayed":                   true,
-	"connections gone silent":               true,
-	"server unreachable":                    true,
-}
-
 // Faults of every kind, one after the other in random order, under load and
 // under reads: at the end everything acknowledged is in the log, and the events
 // and the documents are those of the oracle, each once. Half of the runs have a
-// redis-server that persists, half (other ones) the shortest duplicate window; in
-// these nothing stands still on its way to the events, as the window has to be
-// longer than that.
+// redis-server that persists, all have the shortest duplicate window.
 // LAPSE_FAULTS is how many faults (14 if it is not set), LAPSE_SEED the first
 // seed (a random one).
 //
-// It fails if a commit is not fenced; if what was said is looked up nowhere
-// after a takeover; if a lapse that wakes up goes on from what it knew; if a
+// It fails if a commit is not fenced, or the stream of events is not; if what was
+// said is looked up nowhere after a takeover; if a lapse that wakes up goes on from what it knew; if a
 // partition that lacks what it had is read, or taken for complete.
 func TestAll_Faults(t *testing.T) {
 	t.Parallel()
@@ -333,17 +319,11 @@ func TestAll_Faults(t *testing.T) {
 	sum, messages, events, reads := map[string]int{}, 0, 0, 0
 	t.Run("runs", func(t *testing.T) {
 		for i := range runs {
-			persistent, window := i%2 == 0, 2*time.Minute
-			if i%4 == 1 || i%4 == 2 {
-				window = duplicateWindow
-			}
-			mine := slices.Clone(order[n*i/runs : n*(i+1)/runs])
-			if window == duplicateWindow {
-				mine = slices.DeleteFunc(mine, func(kind string) bool { return stalls[kind] })
-			}
-			t.Run(fmt.Sprintf("%d persistent=%v window=%v", i, persistent, window), func(t *testing.T) {
+			persistent := i%2 == 0
+			mine := order[n*i/runs : n*(i+1)/runs]
+			t.Run(fmt.Sprintf("%d persistent=%v", i, persistent), func(t *testing.T) {
 				t.Parallel()
-				c := newChaos(t, uint64(seed+i), persistent, window)
+				c := newChaos(t, uint64(seed+i), persistent)
 				c.long = n > 50
 				c.load.wait(t, 200)
 				for _, kind := range mine {

@@ -43,8 +43,6 @@ func TestG1_KilledAgainAndAgain(t *testing.T) {
 func TestG1_TwoProcessesAtOnce(t *testing.T) {
 	t.Parallel()
 	w := servers(t, harness.RedisOptions{})
-	window := longWindow
-	w.opts.DuplicateWindow = &window
 	w.startProcessor()
 	l := startBoundedLoad(t, w.Client, 2)
 	for range 4 {
@@ -62,11 +60,11 @@ func TestG1_TwoProcessesAtOnce(t *testing.T) {
 // A process that stands still, in the middle of its work, while another does
 // it, wakes up with what is no longer so and harms nothing.
 //
-// It fails if a commit is not fenced; if a process that was paused publishes
-// what it had decided without looking at the version again.
+// It fails if a commit is not fenced; if the stream of events is not, so that what
+// the process had on its way is stored when it wakes up.
 func TestG1_WakesUpStale(t *testing.T) {
 	t.Parallel()
-	w := externalWith(t, harness.RedisOptions{}, longWindow)
+	w := external(t, harness.RedisOptions{})
 	l := startBoundedLoad(t, w.Client, 3)
 	for range 3 {
 		l.wait(t, 300)

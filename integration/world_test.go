@@ -30,10 +30,6 @@ type world struct {
 // once only because the server remembers.
 const duplicateWindow = 100 * time.Millisecond
 
-// longWindow is for tests in which a publication may be held up between its owner's
-// last look at Redis and the stream: the window has to be longer than that.
-const longWindow = 2 * time.Minute
-
 // embedded is the default: one process, nothing outside.
 func embedded(t *testing.T) *world {
 	t.Helper()
@@ -45,14 +41,8 @@ func embedded(t *testing.T) *world {
 // external is lapse as a process on a nats-server and a redis-server.
 func external(t *testing.T, redis harness.RedisOptions) *world {
 	t.Helper()
-	return externalWith(t, redis, duplicateWindow)
-}
-
-func externalWith(t *testing.T, redis harness.RedisOptions, window time.Duration) *world {
-	t.Helper()
 	w := servers(t, redis)
-	w.opts.DuplicateWindow = &window
-	w.lapse = harness.StartLapse(t, w.nats.URL(), w.redis.Address(), "--duplicate-window", window.String())
+	w.lapse = harness.StartLapse(t, w.nats.URL(), w.redis.Address(), "--duplicate-window", duplicateWindow.String())
 	return w
 }
 

@@ -17,7 +17,7 @@ import (
 )
 
 var points = []point{
-	afterTake, afterRead, afterFind, afterScan, beforePublish, afterPublish, beforeCommit, afterCommit,
+	afterTake, afterRead, afterFind, afterScan, afterFence, beforePublish, afterPublish, beforeCommit, afterCommit,
 	afterControl, afterDrain, beforeCheckpoint, afterCheckpoint,
 }
 
@@ -64,6 +64,46 @@ func TestG3_OutagesBeyondTheDuplicateWindow(t *testing.T) {
 				r.agrees()
 			})
 		}
+	}
+}
+
+// TestG3_HeldUpOnTheWayToTheStream: a process that stands still between its last look
+// and the publication, for longer than the stream recognises a message, has another
+// say what it was about to say. It fails if a publication is not fenced, or the fence
+// is taken after the look at what was said.
+func TestG3_HeldUpOnTheWayToTheStream(t *testing.T) {
+	t.Parallel()
+	window := 100 * time.Millisecond
+	for i, before := range []string{"never fenced", "fenced"} {
+		t.Run(before, func(t *testing.T) {
+			t.Parallel()
+			r := newRigOn(t, backends[i], Options{Partitions: 1, DuplicateWindow: &window})
+			if before == "fenced" { // as whoever did not begin the log is
+				first := r.start(nil)
+				first.ready(t)
+				first.stop(t)
+			}
+			held, release := make(chan struct{}), make(chan struct{})
+			stale := r.startOn(r.connect(r.url), r.redis, once(beforePublish, 1, func() error {
+				close(held)
+				<-release
+				return nil
+			}))
+			stale.ready(t)
+			r.send(prefix.Config("c"), `{"defaultTtl":-1}`)
+			r.send(prefix.Write(wire.Upsert, "c", "x"), `{"ttl":1}`)
+			<-held
+			owner := r.startOn(r.connect(r.url), r.redis, nil)
+			said := r.waitEvents("c", 1)[0]
+			eventually(t, "the stream has forgotten it", func() bool { return time.Since(said.stored.at) > 10*window })
+			close(release)
+			r.put("c", "y", `{"ttl":1}`)
+			r.waitEvents("c", 2)
+			r.agrees()
+			stale.stop(t)
+			owner.stop(t)
+			r.agrees()
+		})
 	}
 }
 
@@ -133,8 +173,8 @@ func TestSeveralStartAtOnce(t *testing.T) {
 
 // TestG3_AFencedOwnerSaysNothing: an owner that has lost its partition, and does not
 // know it yet, publishes nothing, not even what it needs to read nothing for. It
-// fails if what follows from a message alone goes out without a look at the fence:
-// the new owner says it too, and that may be after the stream has forgotten it.
+// fails if what follows from a message alone goes out without a look at Redis: where
+// the stream of events is replicated, nothing else keeps it out.
 func TestG3_AFencedOwnerSaysNothing(t *testing.T) {
 	onBoth(t, func(t *testing.T, r *rig) {
 		store := sink.NewStore(r.redis, prefix, r.opts.Partitions)

@@ -51,13 +51,13 @@ func (c *cutReplies) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// TestG1_RepliesLost cuts the connection to Redis before every ninth reply, that of
+// TestG1_RepliesLost cuts the connection to Redis before every fifteenth reply, that of
 // commits among them: each takes effect once all the same. It fails if a command is
 // repeated, or if a step whose commit is not known to have failed is done again
 // from what was read before.
 func TestG1_RepliesLost(t *testing.T) {
 	onBoth(t, func(t *testing.T, r *rig) {
-		cutter := &replyCutter{dial: r.dial, every: 9}
+		cutter := &replyCutter{dial: r.dial, every: 15}
 		client := newClient(cutter.connect)
 		t.Cleanup(func() { _ = client.Close() })
 		s := &survivor{r: r, client: client}

@@ -209,7 +209,7 @@ func saidOf(t *testing.T, events []stored) map[string][]string {
 func (r *rig) agrees() {
 	r.t.Helper()
 	want := fold(r.readStream(prefix.LogStream(), 1))
-	got := saidOf(r.t, r.readStream(prefix.EventsStream(), 1))
+	got := saidOf(r.t, r.said())
 	subjects := map[string]bool{}
 	for s := range want.said {
 		subjects[s] = true

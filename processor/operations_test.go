@@ -213,7 +213,7 @@ func TestG8_BadInputIsRejected(t *testing.T) {
 			if o.Status != 400 || o.Error == "" {
 				t.Errorf("%s: outcome %+v", b.subject, o)
 			}
-			for _, m := range r.readStream(prefix.EventsStream(), 1) {
+			for _, m := range r.said() {
 				if m.header.Get(wire.HeaderSubject) == b.subject && string(m.data) == b.body {
 					seq = m.seq
 					if m.subject != b.rejected || m.header.Get(wire.HeaderCode) != "400" || m.header.Get(wire.HeaderError) != o.Error {
@@ -225,7 +225,7 @@ func TestG8_BadInputIsRejected(t *testing.T) {
 				t.Errorf("%s: no rejection", b.subject)
 			}
 		}
-		if n := len(r.readStream(prefix.EventsStream(), 1)); n != len(bad) {
+		if n := len(r.said()); n != len(bad) {
 			t.Errorf("%d rejections, want %d", n, len(bad))
 		}
 		r.put("c", "x", `{"ok":true}`)
@@ -252,7 +252,7 @@ func TestG8_TheLargestFits(t *testing.T) {
 		}
 	}
 	var cut []string
-	for _, m := range r.readStream(prefix.EventsStream(), 1) {
+	for _, m := range r.said() {
 		if m.header.Get(wire.HeaderTruncated) != "" {
 			cut = append(cut, m.subject)
 		}

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/seed18712806/lapse/sink"
+	"github.com/seed18712806/lapse/sink/events"
 	"github.com/seed18712806/lapse/ttlrules"
 )
 
@@ -46,7 +47,8 @@ type partition struct {
 	pending   []*message // taken from the inbox, to be applied
 	base      uint64     // of the log: pending and inbox have all that comes after it
 	said      said
-	verified  int // of the collections, in turn
+	fence     *events.Fence // in the stream of events; nil if nothing was said yet
+	verified  int           // of the collections, in turn
 	names     []string
 	heartbeat time.Time
 

@@ -90,6 +90,7 @@ type shared struct {
 	metrics    *metrics
 	limits     limits
 	pauseAfter time.Duration // see pauseOf
+	fenceFor   time.Duration // how long a fence is used, as the stream forgets it; 0 is for ever
 	fault      func(point) error
 }
 
@@ -230,8 +231,9 @@ func (p *Processor) prepare(ctx context.Context, line *line) (*shared, error) {
 		ticker:     t,
 		outcomes:   &outcomes{nc: p.nc, partitions: p.partitions},
 		metrics:    p.metrics,
-		limits:     limits{prefix: p.opts.Prefix, maxBody: s.MaxBody, maxPayload: p.nc.MaxPayload()},
+		limits:     limits{prefix: p.opts.Prefix, maxBody: s.MaxBody, maxPayload: p.nc.MaxPayload() - events.FenceRoom},
 		pauseAfter: pauseOf(s.Events.CachedInfo().Config.Duplicates),
+		fenceFor:   s.Events.CachedInfo().Config.MaxAge / 2,
 		fault:      p.fault,
 	}
 	for _, part := range p.partitions {

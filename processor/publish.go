@@ -2,40 +2,34 @@ package processor
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"time"
 
+	"github.com/seed18712806/lapse/sink"
 	"github.com/seed18712806/lapse/sink/events"
 )
 
 // publish stores outputs in the stream of events, in their order, save those that
 // have been said. readAt is when the state was read from which they follow, zero if
 // none was: an owner that has not looked for a while, or not at all, makes sure that
-// it still is the owner.
+// it still is the owner, though what it says would be refused if it is not.
 func (p *partition) publish(ctx context.Context, outputs []output, readAt time.Time) error {
-	var maybe, fresh []events.Message
-	for _, o := range outputs {
-		switch p.said.of(o) {
-		case maybeSaid:
-			maybe = append(maybe, o.message)
-		case isNew:
-			fresh = append(fresh, o.message)
-		}
-	}
-	if len(maybe)+len(fresh) == 0 {
-		return nil
-	}
 	ctx, cancel := context.WithTimeout(ctx, publishTimeout)
 	defer cancel()
-	if len(maybe) > 0 {
-		var unsaid []events.Message
-		err := p.line.ask(ctx, func(ctx context.Context) (err error) {
-			unsaid, err = p.publisher.Unsaid(ctx, maybe)
+	messages, err := p.unsaid(ctx, outputs)
+	if err != nil || len(messages) == 0 {
+		return err
+	}
+	if p.fence == nil || p.fence.Stale(p.fenceFor) {
+		// What a former owner has on its way may yet come to be stored: only behind a
+		// fence does it help to look.
+		if err := p.fenceOff(ctx); err != nil {
 			return err
-		})
-		if err != nil {
-			return partitionError(p.id, err)
 		}
-		fresh = p.unsaidOnly(outputs, unsaid)
+		if messages, err = p.unsaid(ctx, outputs); err != nil {
+			return err
+		}
 	}
 	if paused(readAt, p.pauseAfter) {
 		if err := p.store.Verify(ctx, p.version, nil); err != nil {
@@ -45,30 +39,69 @@ func (p *partition) publish(ctx context.Context, outputs []output, readAt time.T
 	if err := p.at(beforePublish); err != nil {
 		return err
 	}
-	if err := p.publisher.Publish(ctx, fresh); err != nil {
+	if err := p.publisher.Publish(ctx, *p.fence, messages); errors.Is(err, events.ErrFenced) {
+		return fmt.Errorf("%w: %w", sink.ErrFenced, err)
+	} else if err != nil {
 		return partitionError(p.id, err)
 	}
-	p.metrics.emitted.Add(float64(len(fresh)))
+	p.metrics.emitted.Add(float64(len(messages)))
 	return p.at(afterPublish)
 }
 
-// unsaidOnly is what of the outputs is to be said, in their order: all that is new,
-// and what the look-up found unsaid.
-func (p *partition) unsaidOnly(outputs []output, unsaid []events.Message) []events.Message {
+// fenceOff keeps out of the stream of events whatever a former owner has on its way.
+// After it the partition has to be this process's still: then nobody else says
+// anything from here on, unless this fence is not the last one any more, and with that
+// nothing is stored.
+func (p *partition) fenceOff(ctx context.Context) error {
+	var fence events.Fence
+	err := p.line.ask(ctx, func(ctx context.Context) (err error) {
+		fence, err = p.publisher.Fence(ctx, p.id)
+		return err
+	})
+	if err != nil {
+		return partitionError(p.id, err)
+	}
+	if err := p.at(afterFence); err != nil {
+		return err
+	}
+	if err := p.store.Verify(ctx, p.version, nil); err != nil {
+		return err
+	}
+	p.fence = &fence
+	return nil
+}
+
+// unsaid is what of the outputs is to be said, in their order: all that is new, and of
+// what may have been said what a look at the stream does not find.
+func (p *partition) unsaid(ctx context.Context, outputs []output) ([]events.Message, error) {
+	var maybe []events.Message
+	for _, o := range outputs {
+		if p.said.of(o) == maybeSaid {
+			maybe = append(maybe, o.message)
+		}
+	}
+	if len(maybe) > 0 {
+		err := p.line.ask(ctx, func(ctx context.Context) (err error) {
+			maybe, err = p.publisher.Unsaid(ctx, maybe)
+			return err
+		})
+		if err != nil {
+			return nil, partitionError(p.id, err)
+		}
+	}
 	messages := make([]events.Message, 0, len(outputs))
-	next := 0
 	for _, o := range outputs {
 		switch p.said.of(o) {
 		case isNew:
 			messages = append(messages, o.message)
 		case maybeSaid:
-			if next < len(unsaid) && unsaid[next] == o.message {
+			if len(maybe) > 0 && maybe[0] == o.message {
 				messages = append(messages, o.message)
-				next++
+				maybe = maybe[1:]
 			}
 		}
 	}
-	return messages
+	return messages, nil
 }
 
 // pauseOf is how long an owner may go without a look at Redis before it looks again,

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -44,6 +45,14 @@ func (r *rig) readStream(name string, from uint64) []stored {
 	return all
 }
 
+// said is all that the stream of events holds, without fences.
+func (r *rig) said() []stored {
+	r.t.Helper()
+	return slices.DeleteFunc(r.readStream(prefix.EventsStream(), 1), func(m stored) bool {
+		return strings.HasPrefix(m.subject, "lapse.fence.")
+	})
+}
+
 // event is an expiry event as it was stored.
 type event struct {
 	wire.Event
@@ -55,7 +64,7 @@ type event struct {
 func (r *rig) events(collection string) []event {
 	r.t.Helper()
 	var all []event
-	for _, m := range r.readStream(prefix.EventsStream(), 1) {
+	for _, m := range r.said() {
 		if !strings.HasPrefix(m.subject, "lapse.expired."+collection+".") {
 			continue
 		}

@@ -54,6 +54,11 @@ func (p *partition) takeOver(ctx context.Context) error {
 		return partitionError(p.id, err)
 	}
 	p.said = newSaid(checkpoint, info.State.LastSeq)
+	p.fence = nil
+	if state.Version == "" && info.State.LastSeq == 0 {
+		unfenced := p.publisher.Unfenced(p.id) // nobody can have said anything
+		p.fence = &unfenced
+	}
 	if state.Offset >= info.State.LastSeq {
 		p.said.pass(state.Watermark)
 	}

@@ -199,21 +199,25 @@ func (c *Client) Read(verb, collection, request string, reply any) error {
 // Events is everything that the stream of events holds, in order.
 func (c *Client) Events() []oracle.Message {
 	c.t.Helper()
-	return c.stream(c.Prefix.EventsStream())
+	return c.read(c.Prefix.EventsStream(), func(ctx context.Context) ([]oracle.Message, error) {
+		return oracle.ReadEvents(ctx, c.JS, c.Prefix, 1)
+	})
 }
 
 // Log is everything that the log holds, in order.
 func (c *Client) Log() []oracle.Message {
 	c.t.Helper()
-	return c.stream(c.Prefix.LogStream())
+	return c.read(c.Prefix.LogStream(), func(ctx context.Context) ([]oracle.Message, error) {
+		return oracle.Read(ctx, c.JS, c.Prefix.LogStream(), 1)
+	})
 }
 
-func (c *Client) stream(name string) []oracle.Message {
+func (c *Client) read(name string, read func(context.Context) ([]oracle.Message, error)) []oracle.Message {
 	c.t.Helper()
 	var all []oracle.Message
 	Until(c.t, Limit, name+" is read", func(ctx context.Context) error {
 		var err error
-		all, err = oracle.Read(ctx, c.JS, name, 1)
+		all, err = read(ctx)
 		return err
 	})
 	return all

@@ -3,6 +3,8 @@ package oracle
 import (
 	"context"
 	"fmt"
+	"slices"
+	"strings"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
@@ -17,6 +19,15 @@ type Message struct {
 	Header  nats.Header
 	Data    []byte
 	At      wire.Time // its stamp, cut to milliseconds
+}
+
+// ReadEvents reads the stream of events like [Read], without the fences in it, which
+// say nothing.
+func ReadEvents(ctx context.Context, js jetstream.JetStream, prefix wire.Prefix, from uint64) ([]Message, error) {
+	all, err := Read(ctx, js, prefix.EventsStream(), from)
+	return slices.DeleteFunc(all, func(m Message) bool {
+		return strings.HasPrefix(m.Subject, string(prefix)+".fence.")
+	}), err
 }
 
 // Read reads a stream from a sequence, or its first if that comes later, to its

@@ -102,7 +102,7 @@ func catchUp(ctx context.Context, js jetstream.JetStream, r *Result, prefix wire
 	if n := len(r.Events); n > 0 {
 		from = r.Events[n-1].Seq + 1
 	}
-	events, err := Read(ctx, js, prefix.EventsStream(), from)
+	events, err := ReadEvents(ctx, js, prefix, from)
 	if err != nil {
 		return 0, err
 	}

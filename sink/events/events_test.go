@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"strconv"
 	"strings"
 	"testing"
@@ -87,7 +88,7 @@ func (r *rig) stored() []*jetstream.RawStreamMsg {
 
 func (r *rig) publish(messages ...Message) {
 	r.t.Helper()
-	if err := r.p.Publish(r.t.Context(), messages); err != nil {
+	if err := r.p.Publish(r.t.Context(), r.p.Unfenced(0), messages); err != nil {
 		r.t.Fatal(err)
 	}
 }
@@ -155,12 +156,14 @@ func TestMessagesToTheByte(t *testing.T) {
 			"ce-specversion": {"1.0"}, "ce-type": {"lapse.document.expired.v1"}, "ce-source": {"/collections/orders"},
 			"ce-subject": {token}, "ce-id": {unique}, "ce-time": {"2026-09-21T14:14:20.123Z"}, "content-type": {"application/json"},
 			"Nats-Msg-Id": {unique}, "Nats-Expected-Stream": {"LAPSE_EVENTS"},
+			"Nats-Expected-Last-Subject-Sequence": {"0"}, "Nats-Expected-Last-Subject-Sequence-Subject": {"lapse.fence.0"},
 		}
 	}
 	rejected := func(code, text, subject, seq string) nats.Header {
 		return nats.Header{
 			"Lapse-Code": {code}, "Lapse-Error": {text}, "Lapse-Subject": {subject}, "Lapse-Seq": {seq},
 			"Nats-Msg-Id": {"rejected/" + seq}, "Nats-Expected-Stream": {"LAPSE_EVENTS"},
+			"Nats-Expected-Last-Subject-Sequence": {"0"}, "Nats-Expected-Last-Subject-Sequence-Subject": {"lapse.fence.0"},
 		}
 	}
 	want := []*jetstream.RawStreamMsg{
@@ -187,6 +190,69 @@ func TestMessagesToTheByte(t *testing.T) {
 	}
 }
 
+// TestFence: once a partition is fenced anew, what was published behind its former
+// fence is refused, and nothing else is.
+//
+// Goes red if a publication does not name the fence, or names one for all partitions.
+func TestFence(t *testing.T) {
+	r := newRig(t, server.Options{}, jetstream.StreamConfig{})
+	fence := func(partition int) Fence {
+		t.Helper()
+		f, err := r.p.Fence(t.Context(), partition)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return f
+	}
+	publish := func(f Fence, id string) error { return r.p.Publish(t.Context(), f, []Message{event(id, 1, "{}")}) }
+	none, other := r.p.Unfenced(0), r.p.Unfenced(1)
+	if err := publish(none, "a"); err != nil {
+		t.Errorf("not fenced yet: %v", err)
+	}
+	first := fence(0)
+	if err := publish(none, "b"); !errors.Is(err, ErrFenced) {
+		t.Errorf("fenced: %v", err)
+	}
+	if err := publish(first, "b"); err != nil {
+		t.Errorf("behind the fence: %v", err)
+	}
+	second := fence(0)
+	if err := publish(first, "c"); !errors.Is(err, ErrFenced) {
+		t.Errorf("fenced again: %v", err)
+	}
+	if err := publish(other, "c"); err != nil {
+		t.Errorf("of another partition: %v", err)
+	}
+	if err := r.stream.Purge(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := publish(second, "d"); !errors.Is(err, ErrFenced) {
+		t.Errorf("after a purge: %v", err)
+	}
+	if n := len(r.stored()); n != 0 {
+		t.Errorf("%d messages are stored", n)
+	}
+	if first.Stale(0) || first.Stale(time.Hour) || !first.Stale(time.Nanosecond) || none.Stale(time.Nanosecond) {
+		t.Error("a fence is stale after maxAge, if there is one; none never is")
+	}
+}
+
+// TestFenceRoom: what a fence adds fits into its room, however long the names are.
+func TestFenceRoom(t *testing.T) {
+	p := Publisher{prefix: wire.Prefix(strings.Repeat("p", 32)), replicas: 1}
+	f := p.fence(1023, math.MaxUint64)
+	m := event("a", 1, "{}").msg
+	before := m.Size()
+	f.guard(m)
+	if added := m.Size() - before; added > FenceRoom {
+		t.Errorf("a fence adds %d bytes", added)
+	}
+	p.replicas = 3
+	if f := p.fence(0, 0); f.Bars() {
+		t.Error("a replicated stream is fenced")
+	}
+}
+
 // TestG8_WhatIsTooLargeIsPublished has documents and rejected bodies of every size
 // around the server's maximum payload: all can be published, and what was left out
 // is said.
@@ -194,8 +260,8 @@ func TestMessagesToTheByte(t *testing.T) {
 // Goes red if anything that the publication adds is not counted.
 func TestG8_WhatIsTooLargeIsPublished(t *testing.T) {
 	const most = 4096
-	r := newRig(t, server.Options{MaxPayload: most}, jetstream.StreamConfig{})
-	if n := r.nc.MaxPayload(); n != most {
+	r := newRig(t, server.Options{MaxPayload: most + FenceRoom}, jetstream.StreamConfig{})
+	if n := r.nc.MaxPayload(); n != most+FenceRoom {
 		t.Fatalf("the server takes %d bytes", n)
 	}
 	omitted, truncated := 0, 0
@@ -222,7 +288,7 @@ func TestG8_WhatIsTooLargeIsPublished(t *testing.T) {
 		} else if string(rej.msg.Data) != document || truncated > 0 {
 			t.Errorf("a rejection of %d bytes is not whole, and does not say so", n)
 		}
-		if err := r.p.Publish(t.Context(), []Message{m, rej}); err != nil {
+		if err := r.p.Publish(t.Context(), r.p.Unfenced(0), []Message{m, rej}); err != nil {
 			t.Fatalf("%d bytes: %v", n, err)
 		}
 	}
@@ -261,7 +327,7 @@ func TestPublishInOrder(t *testing.T) {
 func TestG3_ARefusedEventIsNotOvertaken(t *testing.T) {
 	r := newRig(t, server.Options{}, jetstream.StreamConfig{MaxBytes: 10_000, Discard: jetstream.DiscardNew})
 	large, small := event("a", 1, `"`+strings.Repeat("x", 20_000)+`"`), event("a", 2, "{}")
-	if err := r.p.Publish(t.Context(), []Message{event("b", 1, "{}"), large, small, event("c", 3, "{}")}); err == nil {
+	if err := r.p.Publish(t.Context(), r.p.Unfenced(0), []Message{event("b", 1, "{}"), large, small, event("c", 3, "{}")}); err == nil {
 		t.Fatal("it was not refused")
 	}
 	for _, m := range r.stored() {
@@ -278,7 +344,7 @@ func TestPublishErrors(t *testing.T) {
 	t.Run("the stream is full", func(t *testing.T) {
 		r := newRig(t, server.Options{}, jetstream.StreamConfig{MaxMsgs: 2, Discard: jetstream.DiscardNew})
 		r.publish(event("a", 1, "{}"), event("b", 2, "{}"))
-		err := r.p.Publish(t.Context(), []Message{event("c", 3, "{}")})
+		err := r.p.Publish(t.Context(), r.p.Unfenced(0), []Message{event("c", 3, "{}")})
 		var api *jetstream.APIError
 		if !errors.As(err, &api) || !strings.Contains(err.Error(), "maximum messages") || !strings.Contains(err.Error(), "lapse.expired.orders.c") {
 			t.Errorf("error %v", err)
@@ -289,7 +355,7 @@ func TestPublishErrors(t *testing.T) {
 		if err := r.js.DeleteStream(t.Context(), prefix.EventsStream()); err != nil {
 			t.Fatal(err)
 		}
-		if err := r.p.Publish(t.Context(), []Message{event("c", 3, "{}")}); err == nil {
+		if err := r.p.Publish(t.Context(), r.p.Unfenced(0), []Message{event("c", 3, "{}")}); err == nil {
 			t.Error("published to a stream that is not there")
 		}
 		for _, replicas := range []int{1, 3} {
@@ -307,7 +373,7 @@ func TestPublishErrors(t *testing.T) {
 		if _, err := r.js.CreateStream(t.Context(), jetstream.StreamConfig{Name: "OTHER", Subjects: []string{"lapse.>"}}); err != nil {
 			t.Fatal(err)
 		}
-		if err := r.p.Publish(t.Context(), []Message{event("c", 3, "{}")}); err == nil {
+		if err := r.p.Publish(t.Context(), r.p.Unfenced(0), []Message{event("c", 3, "{}")}); err == nil {
 			t.Error("published to another stream")
 		}
 	})
@@ -324,7 +390,7 @@ func TestPublishErrors(t *testing.T) {
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 		defer cancel()
-		if err := r.p.Publish(ctx, []Message{event("c", 3, "{}")}); !errors.Is(err, context.DeadlineExceeded) {
+		if err := r.p.Publish(ctx, r.p.Unfenced(0), []Message{event("c", 3, "{}")}); !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("publish: %v", err)
 		}
 		if _, err := r.p.Unsaid(ctx, []Message{event("c", 3, "{}")}); !errors.Is(err, context.DeadlineExceeded) {
@@ -339,7 +405,7 @@ func TestPublishErrors(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := p.Publish(t.Context(), []Message{event("c", 3, "{}")}); !errors.Is(err, jetstream.ErrAsyncPublishTimeout) {
+		if err := p.Publish(t.Context(), p.Unfenced(0), []Message{event("c", 3, "{}")}); !errors.Is(err, jetstream.ErrAsyncPublishTimeout) {
 			t.Errorf("publish without a deadline: %v", err)
 		}
 	})

@@ -18,6 +18,7 @@ const maxPending = 4096
 // Publisher stores messages in the stream of events. It is safe for concurrent use.
 type Publisher struct {
 	js       jetstream.JetStream
+	prefix   wire.Prefix
 	stream   string
 	replicas int
 }
@@ -31,14 +32,15 @@ func NewPublisher(nc *nats.Conn, prefix wire.Prefix, replicas int, timeout time.
 	if err != nil {
 		return nil, fmt.Errorf("publisher of events: %w", err)
 	}
-	return &Publisher{js: js, stream: prefix.EventsStream(), replicas: replicas}, nil
+	return &Publisher{js: js, prefix: prefix, stream: prefix.EventsStream(), replicas: replicas}, nil
 }
 
-// Publish stores messages in their order, and returns when all are stored. After
+// Publish stores messages in their order behind a fence, and returns when all are
+// stored. If there is another fence by then, it is [ErrFenced]. After
 // an error some may be stored, and others may yet come to be; but on no subject one
 // that comes after one that is not: [Publisher.Unsaid] relies on it. So a message
 // waits for the one before it on its subject.
-func (p *Publisher) Publish(ctx context.Context, messages []Message) error {
+func (p *Publisher) Publish(ctx context.Context, fence Fence, messages []Message) error {
 	first := 0 // of those on their way
 	futures := make([]jetstream.PubAckFuture, 0, len(messages))
 	underway := make(map[string]bool)
@@ -50,6 +52,7 @@ func (p *Publisher) Publish(ctx context.Context, messages []Message) error {
 			first = i
 			clear(underway)
 		}
+		fence.guard(m.msg)
 		f, err := p.js.PublishMsgAsync(m.msg, jetstream.WithStallWait(5*time.Second))
 		if err != nil {
 			return fmt.Errorf("publish to %s: %w", m.msg.Subject, err)
@@ -66,7 +69,7 @@ func stored(ctx context.Context, futures []jetstream.PubAckFuture, messages []Me
 		select {
 		case <-f.Ok():
 		case err := <-f.Err():
-			return fmt.Errorf("publish to %s: %w", messages[i].msg.Subject, err)
+			return fmt.Errorf("publish to %s: %w", messages[i].msg.Subject, refused(err))
 		case <-ctx.Done():
 			return fmt.Errorf("publish to %s: %w", messages[i].msg.Subject, context.Cause(ctx))
 		}

@@ -3,6 +3,7 @@ package wire
 import (
 	"fmt"
 	"hash/fnv"
+	"strconv"
 	"strings"
 )
 
@@ -85,6 +86,13 @@ func (p Prefix) Rejected(rest string) string {
 	return string(p) + ".rejected." + escaped
 }
 
+// Fence is the subject of a partition's fences in the stream of events: whoever
+// publishes what follows from the partition's log expects its last message to be the
+// own one. A message there has no body.
+func (p Prefix) Fence(partition int) string {
+	return string(p) + ".fence." + strconv.Itoa(partition)
+}
+
 // Read is the subject of a read: verb is get, list, count, forecast or config.
 func (p Prefix) Read(verb, collection string) string {
 	return string(p) + ".read." + verb + "." + collection
@@ -113,7 +121,7 @@ func (p Prefix) LogSubjects() []string {
 // EventSubjects are the subjects that the stream of events takes.
 func (p Prefix) EventSubjects() []string {
 	s := string(p)
-	return []string{s + ".expired.>", s + ".rejected.>"}
+	return []string{s + ".expired.>", s + ".rejected.>", s + ".fence.*"}
 }
 
 // LogTransform is how the log rewrites the subject of a write, so that its

@@ -27,7 +27,7 @@ func TestSubjects(t *testing.T) {
 		{p.EventsStream(), "LAPSE_EVENTS"},
 		{p.CheckpointBucket(), "LAPSE_CHECKPOINTS"},
 		{strings.Join(p.LogSubjects(), " "), "lapse.write.> lapse.config.> lapse.drop.> lapse.tick"},
-		{strings.Join(p.EventSubjects(), " "), "lapse.expired.> lapse.rejected.>"},
+		{strings.Join(p.EventSubjects(), " "), "lapse.expired.> lapse.rejected.> lapse.fence.*"},
 	} {
 		if tt.got != tt.want {
 			t.Errorf("got %q, want %q", tt.got, tt.want)
