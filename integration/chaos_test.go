@@ -44,7 +44,7 @@ func newChaos(t *testing.T, seed uint64, persistent bool) *chaos {
 	c.toNATS, c.toRedis = harness.NewProxy(t, harness.Address(c.nats.Port)), harness.NewProxy(t, c.redis.Address())
 	c.lapse = c.another()
 	c.lapse.Start()
-	c.load = startLoad(t, c.Client, seed)
+	c.load = startLoadAhead(t, c.Client, seed, 2000) // more than is done in a pause
 	ctx, stop := context.WithCancel(t.Context())
 	c.stopReading = stop
 	c.reading.Go(func() { c.watch(ctx) })

@@ -55,6 +55,12 @@ func startLoad(t *testing.T, c *harness.Client, seed uint64) *load {
 // slow machine has to do is not more for it.
 func startBoundedLoad(t *testing.T, c *harness.Client, seed uint64) *load {
 	t.Helper()
+	return startLoadAhead(t, c, seed, ahead)
+}
+
+// startLoadAhead is startBoundedLoad with another bound.
+func startLoadAhead(t *testing.T, c *harness.Client, seed uint64, ahead int) *load {
+	t.Helper()
 	return (&load{c: c, granted: make(chan struct{}, ahead)}).start(t, seed)
 }
 

@@ -20,9 +20,10 @@ import (
 //   - P2: a commit takes effect only if the version is the one expected. Versions
 //     are never used twice, so a version that is back is a state that is back.
 type Partition struct {
-	client redis.UniversalClient
-	id, of int
-	keys   keyspace
+	client  redis.UniversalClient
+	scripts *combiner
+	id, of  int
+	keys    keyspace
 }
 
 // State is where a partition stands.
@@ -41,7 +42,7 @@ const sizePrefix = "size:"
 
 // Load reads the state. A partition without one has an empty Version.
 func (p *Partition) Load(ctx context.Context) (State, error) {
-	r, err := run(ctx, p.client, loadScript, []string{p.keys.state(), p.keys.config()})
+	r, err := run(ctx, p.scripts, loadScript, []string{p.keys.state(), p.keys.config()})
 	if err != nil {
 		return State{}, fmt.Errorf("load partition %d: %w", p.id, err)
 	}
@@ -137,7 +138,7 @@ func (p *Partition) Verify(ctx context.Context, version string, collections []st
 		keys = append(keys, p.keys.docs(c), p.keys.inherit(c), p.keys.own(c))
 		args = append(args, c)
 	}
-	r, err := run(ctx, p.client, verifyScript, keys, args...)
+	r, err := run(ctx, p.scripts, verifyScript, keys, args...)
 	if err == nil && r.str(1) != version {
 		err = ErrFenced
 	}

@@ -47,7 +47,7 @@ type Document struct {
 //
 // It is safe for concurrent use.
 type Reader struct {
-	client  redis.UniversalClient
+	scripts *combiner
 	parts   []keyspace
 	seen    []seen
 	configs sync.Map // raw configuration → Config
@@ -90,7 +90,7 @@ func NewReader(client redis.UniversalClient, opts ReaderOptions) (*Reader, error
 	if opts.Partitions < 1 || opts.Partitions > MaxPartitions {
 		return nil, fmt.Errorf("%d partitions: allowed are 1 to %d", opts.Partitions, MaxPartitions)
 	}
-	r := &Reader{client: client, seen: make([]seen, opts.Partitions)}
+	r := &Reader{scripts: &combiner{client: client, most: readFlights}, seen: make([]seen, opts.Partitions)}
 	for p := range opts.Partitions {
 		r.parts = append(r.parts, newKeyspace(opts.Prefix, p, opts.Partitions))
 	}
@@ -115,7 +115,7 @@ func (r *Reader) ask(ctx context.Context, script *redis.Script, p int, collectio
 	// An answer can be overtaken by a later one on its way: it must not be behind
 	// what was seen before it was asked for.
 	seen := r.seen[p].get()
-	v, err := run(ctx, r.client, script, keys, append([]any{collection}, args...)...)
+	v, err := run(ctx, r.scripts, script, keys, append([]any{collection}, args...)...)
 	if err != nil {
 		return head{}, nil, fmt.Errorf("read partition %d: %w", p, err)
 	}

@@ -46,8 +46,8 @@ var (
 
 // run runs a script and takes its reply for a list, which all of them return but
 // the fence.
-func run(ctx context.Context, client redis.Scripter, script *redis.Script, keys []string, args ...any) (reply, error) {
-	v, err := script.Run(ctx, client, keys, args...).Slice()
+func run(ctx context.Context, c *combiner, script *redis.Script, keys []string, args ...any) (reply, error) {
+	v, err := c.run(ctx, script, keys, args...).Slice()
 	return reply(v), foreign(err)
 }
 

@@ -40,7 +40,7 @@ func (p *Partition) Read(ctx context.Context, version string, wants []Want) ([][
 			args = append(args, id)
 		}
 	}
-	r, err := run(ctx, p.client, readScript, keys, args...)
+	r, err := run(ctx, p.scripts, readScript, keys, args...)
 	if err != nil {
 		return nil, fmt.Errorf("read partition %d: %w", p.id, err)
 	}
@@ -108,12 +108,15 @@ const NoScore = math.MaxInt64
 func (p *Partition) Due(ctx context.Context, pr Progress, cuts []Cut, limit, bytes int, whole bool) ([]Due, error) {
 	keys := make([]string, 1, 1+3*len(cuts))
 	keys[0] = p.keys.state()
-	args := []any{pr.Version, pr.Next, pr.Offset, pr.Watermark, formatRebuild(pr.Rebuild), limit, bytes, whole}
+	args := []any{pr.Version, pr.Next, pr.Offset, pr.Watermark, formatRebuild(pr.Rebuild), limit, bytes, whole, len(cuts)}
 	for _, c := range cuts {
 		keys = append(keys, p.keys.docs(c.Collection), p.keys.inherit(c.Collection), p.keys.own(c.Collection))
-		args = append(args, c.Collection, formatCut(c.Cuts.Inherit), formatCut(c.Cuts.Own))
+		args = append(args, sizePrefix+c.Collection)
 	}
-	r, err := run(ctx, p.client, dueScript, keys, args...)
+	for _, c := range cuts {
+		args = append(args, formatCut(c.Cuts.Inherit), formatCut(c.Cuts.Own))
+	}
+	r, err := run(ctx, p.scripts, dueScript, keys, args...)
 	if err != nil {
 		return nil, fmt.Errorf("find what is due in partition %d: %w", p.id, err)
 	}
@@ -195,8 +198,13 @@ type ConfigChange struct {
 func (p *Partition) Commit(ctx context.Context, pr Progress, configs []ConfigChange, changes []CollectionChanges) error {
 	keys := make([]string, 2, 2+3*len(changes))
 	keys[0], keys[1] = p.keys.state(), p.keys.config()
-	args := make([]any, 0, 6+2*len(configs)+64)
-	args = append(args, pr.Version, pr.Next, pr.Offset, pr.Watermark, formatRebuild(pr.Rebuild), len(configs))
+	args := make([]any, 0, 12+2*len(configs)+64)
+	args = append(args, pr.Version, "version", pr.Next, "offset", pr.Offset, "watermark", pr.Watermark, "rebuild", formatRebuild(pr.Rebuild))
+	args = append(args, len(changes))
+	for _, c := range changes {
+		args = append(args, sizePrefix+c.Collection)
+	}
+	args = append(args, len(configs))
 	for _, c := range configs {
 		raw := ""
 		if c.Config != nil {
@@ -208,7 +216,7 @@ func (p *Partition) Commit(ctx context.Context, pr Progress, configs []ConfigCha
 		keys = append(keys, p.keys.docs(c.Collection), p.keys.inherit(c.Collection), p.keys.own(c.Collection))
 		args = c.append(args)
 	}
-	r, err := run(ctx, p.client, commitScript, keys, args...)
+	r, err := run(ctx, p.scripts, commitScript, keys, args...)
 	if err != nil {
 		return fmt.Errorf("commit partition %d: %w", p.id, err)
 	}
@@ -278,7 +286,7 @@ func (c CollectionChanges) append(args []any) []any {
 	for _, ch := range c.Index {
 		add(ch.ID, ch.Old)
 	}
-	args = append(args, c.Collection, int(c.Drop))
+	args = append(args, int(c.Drop))
 	for _, pairs := range [][]any{put, renew, inherit, own} {
 		args = append(append(args, len(pairs)/2), pairs...)
 	}
@@ -292,7 +300,7 @@ func (c CollectionChanges) append(args []any) []any {
 // returns their headers and where to go on, "0" at the end. server names the
 // process that the cursor is good for.
 func (p *Partition) Scan(ctx context.Context, version, collection, cursor string, count int) (found []Change, next, server string, err error) {
-	r, err := run(ctx, p.client, scanScript, []string{p.keys.state(), p.keys.config(), p.keys.docs(collection)}, collection, cursor, count, 0)
+	r, err := run(ctx, p.scripts, scanScript, []string{p.keys.state(), p.keys.config(), p.keys.docs(collection)}, collection, cursor, count, 0)
 	if err != nil {
 		return nil, "", "", fmt.Errorf("scan partition %d: %w", p.id, err)
 	}

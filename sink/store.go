@@ -37,8 +37,9 @@ type Store struct {
 // NewStore makes a store of n partitions. It does not talk to the server.
 func NewStore(client redis.UniversalClient, prefix wire.Prefix, n int) *Store {
 	s := &Store{client: client, partitions: make([]*Partition, n)}
+	scripts := &combiner{client: client, most: stepFlights}
 	for i := range s.partitions {
-		s.partitions[i] = &Partition{client: client, id: i, of: n, keys: newKeyspace(prefix, i, n)}
+		s.partitions[i] = &Partition{client: client, scripts: scripts, id: i, of: n, keys: newKeyspace(prefix, i, n)}
 	}
 	return s
 }

@@ -20,11 +20,16 @@ func Poll(ctx context.Context, limit time.Duration, try func(context.Context) er
 	defer cancel()
 	ticker := time.NewTicker(pollEvery)
 	defer ticker.Stop()
+	var last error
 	for {
 		err := try(ctx)
 		if err == nil {
 			return nil
 		}
+		if ctx.Err() != nil && last != nil {
+			err = last // what was wrong, and not that time was up
+		}
+		last = err
 		select {
 		case <-ctx.Done():
 			return fmt.Errorf("after %v: %w", limit, err)

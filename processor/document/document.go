@@ -21,7 +21,7 @@ func Check(body []byte) error {
 		return errors.New("the body is empty: a JSON object belongs there")
 	case !utf8.Valid(body):
 		return errors.New("the body is not UTF-8: a JSON object in UTF-8 belongs there")
-	case !json.Valid(body):
+	case !valid(body):
 		var v any
 		err := json.Unmarshal(body, &v) // for its words
 		return errors.Join(ErrNotObject, err)

@@ -7,15 +7,20 @@
 --          {version, n}: the n-th collection has not as many documents as it was
 --          left with, so that one that is not there may have been lost.
 local state = KEYS[1]
-local version = redis.call('HGET', state, 'version')
-local out, n = {version, 0}, 2
+local fields = {'version'}
 local at = 1
 for k = 2, #KEYS do
-	local name, headers, whole = ARGV[at], tonumber(ARGV[at + 1]), tonumber(ARGV[at + 2])
+	fields[k] = 'size:' .. ARGV[at]
+	at = at + 3 + tonumber(ARGV[at + 1]) + tonumber(ARGV[at + 2])
+end
+local left = redis.call('HMGET', state, unpack(fields))
+local out, n = {left[1], 0}, 2
+at = 1
+for k = 2, #KEYS do
+	local headers, whole = tonumber(ARGV[at + 1]), tonumber(ARGV[at + 2])
 	at = at + 3
-	local size = redis.call('HGET', state, 'size:' .. name) or '0 0 0'
-	if string.match(size, '^%d+') ~= tostring(redis.call('HLEN', KEYS[k])) then
-		return {version, k - 1}
+	if string.match(left[k] or '0', '^%d+') ~= tostring(redis.call('HLEN', KEYS[k])) then
+		return {left[1], k - 1}
 	end
 	local last = at + headers + whole - 1
 	local first_whole = at + headers

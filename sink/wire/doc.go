@@ -11,11 +11,12 @@
 //	lapse.tick                            Prefix.Tick      nothing: moves time on
 //	lapse.expired.<collection>.<id>       Prefix.Expired   an Event, by lapse
 //	lapse.rejected.<collection>.<id>      Prefix.Rejected  what was rejected, by lapse
+//	lapse.fence.<partition>               Prefix.Fence     nothing: says whose publications count
 //	lapse.read.<verb>.<collection>        Prefix.Read      a read, by any client
 //	lapse.read.get.<collection>.<id>      Prefix.ReadGet   a read of one document
 //
-// The first four are stored in the log ([Prefix.LogStream]), the two after them in
-// the stream of events ([Prefix.EventsStream]); reads are requests and stored
+// The first four are stored in the log ([Prefix.LogStream]), the three after them
+// in the stream of events ([Prefix.EventsStream]); reads are requests and stored
 // nowhere. An id is one token of a subject, escaped ([EscapeID]).
 //
 // Instants are Unix milliseconds inside and RFC 3339 in UTC with milliseconds

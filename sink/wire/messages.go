@@ -49,10 +49,14 @@ const timeLayout = "2006-01-02T15:04:05.000Z"
 // off. The zero Time, 1970, stands for none where JSON leaves it out.
 type Time int64
 
-func (t Time) String() string { return time.UnixMilli(int64(t)).UTC().Format(timeLayout) }
+func (t Time) String() string { return string(t.append(nil)) }
+
+func (t Time) append(b []byte) []byte {
+	return time.UnixMilli(int64(t)).UTC().AppendFormat(b, timeLayout)
+}
 
 // MarshalText implements [encoding.TextMarshaler].
-func (t Time) MarshalText() ([]byte, error) { return []byte(t.String()), nil }
+func (t Time) MarshalText() ([]byte, error) { return t.append(nil), nil }
 
 // UnmarshalText implements [encoding.TextUnmarshaler].
 func (t *Time) UnmarshalText(b []byte) error {
@@ -147,8 +151,17 @@ func (e Event) Encode() []byte {
 	if e.Omitted {
 		b = append(b, `,"documentOmitted":true`...)
 	}
-	b = fmt.Appendf(b, `,"etag":"%v","ts":"%v","ttl":%d,"expiredAt":"%v"}`, e.Etag, e.Ts, e.TTL, e.ExpiredAt)
-	return b
+	b = appendVersion(b, e.Etag, e.Ts)
+	b = strconv.AppendInt(append(b, `,"ttl":`...), int64(e.TTL), 10)
+	b = e.ExpiredAt.append(append(b, `,"expiredAt":"`...))
+	return append(b, `"}`...)
+}
+
+// appendVersion appends the members that tell a version.
+func appendVersion(b []byte, etag Etag, ts Time) []byte {
+	b = strconv.AppendUint(append(b, `,"etag":"`...), uint64(etag), 10)
+	b = ts.append(append(b, `","ts":"`...))
+	return append(b, '"')
 }
 
 // Document is one document of a list.
@@ -192,9 +205,9 @@ func (r ListReply) Encode() []byte {
 			b = append(b, ',')
 		}
 		b = appendString(append(b, `{"id":`...), d.ID)
-		b = fmt.Appendf(b, `,"etag":"%v","ts":"%v"`, d.Etag, d.Ts)
+		b = appendVersion(b, d.Etag, d.Ts)
 		if d.ExpiresAt != nil {
-			b = fmt.Appendf(b, `,"expiresAt":"%v"`, *d.ExpiresAt)
+			b = append(d.ExpiresAt.append(append(b, `,"expiresAt":"`...)), '"')
 		}
 		b = append(append(b, `,"document":`...), d.Document...)
 		b = append(b, '}')
@@ -211,8 +224,21 @@ func (r ListReply) Encode() []byte {
 func (r ListReply) MarshalJSON() ([]byte, error) { return r.Encode(), nil }
 
 func appendString(b []byte, s string) []byte {
+	if isLiteral(s) {
+		return append(append(append(b, '"'), s...), '"')
+	}
 	text, _ := json.Marshal(s) // a string cannot fail
 	return append(b, text...)
+}
+
+// isLiteral says whether a string stands in JSON as it is.
+func isLiteral(s string) bool {
+	for i := 0; i < len(s); i++ {
+		if c := s[i]; c < ' ' || c >= 0x7f || c == '"' || c == '\\' || c == '<' || c == '>' || c == '&' {
+			return false
+		}
+	}
+	return true
 }
 
 // CountReply counts the documents of a collection.
