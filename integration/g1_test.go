@@ -37,9 +37,9 @@ func TestG1_KilledAgainAndAgain(t *testing.T) {
 // Two processes, each of which takes itself for the owner of everything, harm
 // nothing: the fence lets one commit of two pass.
 //
-// It fails if the commit script does not compare the version; if the loser does
-// not read again what the winner has changed; if ids of outputs are not
-// determined by the log.
+// It fails if no script compares the version (that the commit alone must, is shown
+// beside the processor); if the loser does not read again what the winner has
+// changed; if ids of outputs are not determined by the log.
 func TestG1_TwoProcessesAtOnce(t *testing.T) {
 	t.Parallel()
 	w := servers(t, harness.RedisOptions{})

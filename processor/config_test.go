@@ -294,3 +294,42 @@ func TestG7_ReadsWaitForARebuild(t *testing.T) {
 		}
 	})
 }
+
+// TestG7_ReadsWaitForWhatIsMissing: a partition whose state went back to an older one
+// is not read until it has caught up with what it had. It fails if only a state that
+// is gone counts as lacking.
+func TestG7_ReadsWaitForWhatIsMissing(t *testing.T) {
+	t.Parallel()
+	r := onRedis(t)
+	p := r.start(nil)
+	p.ready(t)
+	r.put("c", "x", `{"v":1}`)
+	r.caughtUp(p)
+	older := r.dump()
+	r.put("c", "y", `{"v":2}`)
+	r.caughtUp(p)
+	p.stop(t)
+	r.restore(older)
+	release := make(chan struct{})
+	p = r.start(func(here point) error {
+		if here == beforeCommit {
+			<-release
+		}
+		return nil
+	})
+	eventually(t, "the partitions are taken over", func() bool {
+		for _, part := range p.partitions {
+			if !part.owned.Load() {
+				return false
+			}
+		}
+		return true
+	})
+	if d, err := r.newReader().Get(t.Context(), "c", "y"); !errors.Is(err, sink.ErrUnavailable) {
+		t.Errorf("a read of what is missing: %+v, %v", d, err)
+	}
+	close(release)
+	if got := r.body("c", "y"); got != `{"v":2}` {
+		t.Errorf("when it has caught up it reads %q", got)
+	}
+}
