@@ -299,7 +299,6 @@ func TestG7_ReadsWaitForARebuild(t *testing.T) {
 // is not read until it has caught up with what it had. It fails if only a state that
 // is gone counts as lacking.
 func TestG7_ReadsWaitForWhatIsMissing(t *testing.T) {
-	t.Parallel()
 	r := onRedis(t)
 	p := r.start(nil)
 	p.ready(t)
