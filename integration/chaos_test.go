@@ -3,6 +3,7 @@ package integration
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"math/rand/v2"
@@ -223,10 +224,14 @@ var faults = map[string]func(c *chaos){
 	},
 	"keys of redis-server lost": func(c *chaos) {
 		client := c.redis.Client()
-		keys, err := client.Keys(c.t.Context(), string(c.Prefix)+":*").Result()
-		if err != nil || len(keys) == 0 {
-			c.t.Fatalf("%d keys, %v", len(keys), err)
-		}
+		var keys []string
+		harness.Until(c.t, harness.Limit, "there are keys to be lost", func(ctx context.Context) (err error) {
+			// Just after a wipe there may be none.
+			if keys, err = client.Keys(ctx, string(c.Prefix)+":*").Result(); err == nil && len(keys) == 0 {
+				err = errors.New("there are none")
+			}
+			return err
+		})
 		lost := keys[c.r.IntN(len(keys))]
 		if err := client.Del(c.t.Context(), lost).Err(); err != nil {
 			c.t.Fatal(err)

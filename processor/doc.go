@@ -15,7 +15,8 @@
 //     message of the partition if that is later; clocks of processes decide nothing.
 //   - Outputs first, then one atomic commit, fenced by the version of the state.
 //     Outputs follow from the log alone, so a crash in between repeats only what
-//     is recognised as said.
+//     is recognised as said. The stream of events is fenced too: what a former owner
+//     still has on its way is refused.
 //   - Whatever fails, the partition is taken over anew, as if by another process:
 //     there is one way to begin, and no other way to recover.
 package processor
