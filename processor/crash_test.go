@@ -69,8 +69,8 @@ func TestG3_OutagesBeyondTheDuplicateWindow(t *testing.T) {
 
 // TestG3_HeldUpOnTheWayToTheStream: a process that stands still between its last look
 // and the publication, for longer than the stream recognises a message, has another
-// say what it was about to say. It fails if a publication is not fenced, or the fence
-// is taken after the look at what was said.
+// say what it was about to say. It fails if a publication does not name the fence, or
+// a new owner takes none.
 func TestG3_HeldUpOnTheWayToTheStream(t *testing.T) {
 	t.Parallel()
 	window := 100 * time.Millisecond
