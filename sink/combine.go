@@ -55,10 +55,15 @@ func (c *combiner) run(ctx context.Context, script *redis.Script, keys []string,
 	case <-one.done:
 		return one.cmd
 	case <-ctx.Done():
-		cmd := redis.NewCmd(ctx)
-		cmd.SetErr(ctx.Err())
-		return cmd
+		return tooLate(ctx)
 	}
+}
+
+// tooLate is the answer to a call whose time was up before its turn came.
+func tooLate(ctx context.Context) *redis.Cmd {
+	cmd := redis.NewCmd(ctx)
+	cmd.SetErr(ctx.Err())
+	return cmd
 }
 
 // land ends a round trip, or begins the next with what waits.
@@ -87,13 +92,15 @@ func (c *combiner) fly(calls []*call) {
 	defer cancel()
 	pipe := c.client.Pipeline()
 	for _, one := range calls {
-		if one.ctx.Err() == nil {
-			one.cmd = one.script.EvalSha(ctx, pipe, one.keys, one.args...)
+		if one.ctx.Err() != nil {
+			one.cmd = tooLate(one.ctx)
+			continue
 		}
+		one.cmd = one.script.EvalSha(ctx, pipe, one.keys, one.args...)
 	}
 	_, _ = pipe.Exec(ctx) // each command has its own error
 	for _, one := range calls {
-		if one.cmd != nil && redis.HasErrorPrefix(one.cmd.Err(), "NOSCRIPT") {
+		if redis.HasErrorPrefix(one.cmd.Err(), "NOSCRIPT") {
 			one.cmd = one.script.Run(ctx, c.client, one.keys, one.args...)
 		}
 		close(one.done)

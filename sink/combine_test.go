@@ -65,6 +65,13 @@ func TestCombinerWaitsNoLonger(t *testing.T) {
 	if err := c.run(ctx, set, []string{"late"}).Err(); !errors.Is(err, context.DeadlineExceeded) {
 		t.Fatalf("a call that waits: %v", err)
 	}
+	// It may learn of that and of its turn at the same moment.
+	late := &call{ctx: ctx, script: set, keys: []string{"late"}, done: make(chan struct{})}
+	c.flights++
+	c.fly([]*call{late})
+	if <-late.done; late.cmd == nil || !errors.Is(late.cmd.Err(), context.DeadlineExceeded) {
+		t.Fatalf("a call whose turn comes too late: %v", late.cmd)
+	}
 	c.land() // now it does
 	if err := c.run(t.Context(), set, []string{"next"}).Err(); err != nil {
 		t.Fatal(err)
