@@ -17,7 +17,7 @@ import (
 )
 
 var points = []point{
-	afterTake, afterRead, afterFind, afterScan, afterFence, beforePublish, afterPublish, beforeCommit, afterCommit,
+	afterTake, afterRead, afterFind, afterScan, beforeFence, afterFence, beforePublish, afterPublish, beforeCommit, afterCommit,
 	afterControl, afterDrain, beforeCheckpoint, afterCheckpoint,
 }
 
@@ -105,6 +105,47 @@ func TestG3_HeldUpOnTheWayToTheStream(t *testing.T) {
 			r.agrees()
 		})
 	}
+}
+
+// TestG3_SaidJustBeforeTheFence: what a former owner says after the new one has looked,
+// and before it has fenced, is not said again, though the stream has forgotten it. It
+// fails if the look is not repeated behind the fence.
+func TestG3_SaidJustBeforeTheFence(t *testing.T) {
+	t.Parallel()
+	window := 100 * time.Millisecond
+	r := newRigOn(t, backends[1], Options{Partitions: 1, DuplicateWindow: &window})
+	hold := func(at point) (held, release chan struct{}, fault func(point) error) {
+		held, release = make(chan struct{}), make(chan struct{})
+		return held, release, once(at, 1, func() error {
+			close(held)
+			<-release
+			return nil
+		})
+	}
+	held, release, fault := hold(beforePublish)
+	former := r.startOn(r.connect(r.url), r.redis, func(here point) error {
+		if here == afterPublish {
+			return errDead
+		}
+		return fault(here)
+	})
+	former.ready(t)
+	r.send(prefix.Config("c"), `{"defaultTtl":-1}`)
+	r.send(prefix.Write(wire.Upsert, "c", "x"), `{"ttl":1}`)
+	<-held
+	looked, fence, fault2 := hold(beforeFence)
+	owner := r.startOn(r.connect(r.url), r.redis, fault2)
+	<-looked
+	close(release)
+	said := r.waitEvents("c", 1)[0]
+	<-former.done
+	eventually(t, "the stream has forgotten it", func() bool { return time.Since(said.stored.at) > 10*window })
+	close(fence)
+	r.put("c", "y", `{"ttl":1}`)
+	r.waitEvents("c", 2)
+	r.caughtUp(owner)
+	r.agrees()
+	owner.stop(t)
 }
 
 // TestG1_TwoOwners: two processors on the same partitions, all the time. It fails if

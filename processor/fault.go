@@ -9,6 +9,7 @@ const (
 	afterRead        point = "after the read of a batch"
 	afterFind        point = "after a reap found what is due"
 	afterScan        point = "after the scan of an index build"
+	beforeFence      point = "before the stream of events is fenced"
 	afterFence       point = "after the stream of events was fenced"
 	beforePublish    point = "before outputs are published"
 	afterPublish     point = "after outputs were published"

@@ -53,6 +53,9 @@ func (p *partition) publish(ctx context.Context, outputs []output, readAt time.T
 // anything from here on, unless this fence is not the last one any more, and with that
 // nothing is stored.
 func (p *partition) fenceOff(ctx context.Context) error {
+	if err := p.at(beforeFence); err != nil {
+		return err
+	}
 	var fence events.Fence
 	err := p.line.ask(ctx, func(ctx context.Context) (err error) {
 		fence, err = p.publisher.Fence(ctx, p.id)
