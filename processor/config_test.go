@@ -260,6 +260,28 @@ func TestConfigOutcomeComesAfterAllPartitions(t *testing.T) {
 	}
 }
 
+// startHeld starts a processor that has taken its partitions over, and commits nothing
+// before release is closed.
+func (r *rig) startHeld() (release chan struct{}) {
+	r.t.Helper()
+	release = make(chan struct{})
+	p := r.start(func(here point) error {
+		if here == beforeCommit {
+			<-release
+		}
+		return nil
+	})
+	eventually(r.t, "the partitions are taken over", func() bool {
+		for _, part := range p.partitions {
+			if !part.owned.Load() {
+				return false
+			}
+		}
+		return true
+	})
+	return release
+}
+
 // A read of what is being rebuilt is refused, never answered out of ignorance.
 func TestG7_ReadsWaitForARebuild(t *testing.T) {
 	onBoth(t, func(t *testing.T, r *rig) {
@@ -270,21 +292,7 @@ func TestG7_ReadsWaitForARebuild(t *testing.T) {
 		if err := r.redis.FlushAll(t.Context()).Err(); err != nil {
 			t.Fatal(err)
 		}
-		release := make(chan struct{})
-		p = r.start(func(here point) error {
-			if here == beforeCommit {
-				<-release
-			}
-			return nil
-		})
-		eventually(t, "the partitions are taken over", func() bool {
-			for _, part := range p.partitions {
-				if !part.owned.Load() {
-					return false
-				}
-			}
-			return true
-		})
+		release := r.startHeld()
 		if d, err := r.newReader().Get(t.Context(), "c", "x"); !errors.Is(err, sink.ErrUnavailable) {
 			t.Errorf("a read during the rebuild: %+v, %v", d, err)
 		}
@@ -309,21 +317,7 @@ func TestG7_ReadsWaitForWhatIsMissing(t *testing.T) {
 	r.caughtUp(p)
 	p.stop(t)
 	r.restore(older)
-	release := make(chan struct{})
-	p = r.start(func(here point) error {
-		if here == beforeCommit {
-			<-release
-		}
-		return nil
-	})
-	eventually(t, "the partitions are taken over", func() bool {
-		for _, part := range p.partitions {
-			if !part.owned.Load() {
-				return false
-			}
-		}
-		return true
-	})
+	release := r.startHeld()
 	if d, err := r.newReader().Get(t.Context(), "c", "y"); !errors.Is(err, sink.ErrUnavailable) {
 		t.Errorf("a read of what is missing: %+v, %v", d, err)
 	}

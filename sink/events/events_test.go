@@ -248,7 +248,7 @@ func TestFenceRoom(t *testing.T) {
 		t.Errorf("a fence adds %d bytes", added)
 	}
 	p.replicas = 3
-	if f := p.fence(0, 0); f.Bars() {
+	if f := p.fence(0, 0); f.bars() {
 		t.Error("a replicated stream is fenced")
 	}
 }

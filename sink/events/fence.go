@@ -60,8 +60,8 @@ func (p *Publisher) fence(partition int, seq uint64) Fence {
 	}
 }
 
-// Bars says whether publications with the fence are refused once there is another.
-func (f *Fence) Bars() bool { return f.seq != nil }
+// bars says whether publications with the fence are refused once there is another.
+func (f *Fence) bars() bool { return f.seq != nil }
 
 // Stale says whether the fence was made more than maxAge ago; 0 is for ever.
 func (f *Fence) Stale(maxAge time.Duration) bool {
@@ -69,7 +69,7 @@ func (f *Fence) Stale(maxAge time.Duration) bool {
 }
 
 func (f *Fence) guard(m *nats.Msg) {
-	if f.Bars() {
+	if f.bars() {
 		m.Header[jetstream.ExpectedLastSubjSeqHeader] = f.seq
 		m.Header[jetstream.ExpectedLastSubjSeqSubjHeader] = f.subject
 	}
