@@ -53,14 +53,13 @@ func (p *partition) build(ctx context.Context, name string, c *collection) error
 		return nil
 	}
 	changes := sink.CollectionChanges{Collection: name, Index: found}
-	p.noteChanges(changes)
 	var configs []sink.ConfigChange
 	built := c.config
 	if next == "0" {
 		built.Building = false
 		configs = append(configs, sink.ConfigChange{Collection: name, Config: &built})
 	}
-	if err := p.commit(ctx, configs, []sink.CollectionChanges{changes}); err != nil {
+	if err := p.commit(ctx, p.here(), configs, []sink.CollectionChanges{changes}); err != nil {
 		return err
 	}
 	c.config = built

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"math"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -35,12 +36,29 @@ type consumer struct {
 	logger  *slog.Logger
 
 	rewound  chan struct{} // has one element if an inbox was rewound
-	position atomic.Uint64 // of the log, up to which all was put
+	clock    clock
+	mu       sync.Mutex
+	read     mark          // up to which all was put
 	pending  atomic.Uint64 // how many messages the log has behind position
 	age      atomic.Int64  // of the message that was read last, when it was read, in nanoseconds
 	latest   atomic.Int64  // when a message was read last, Unix milliseconds
 	stamps   func(isTick bool, stamp time.Time)
-	handedOn func() // called when the end of the log was reached first
+	passed   func(time int64) // called as log time goes on
+	handedOn func()           // called when the end of the log was reached first
+}
+
+// position is how far the log was read.
+func (c *consumer) position() mark {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.read
+}
+
+func (c *consumer) move(to mark) (from mark) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	from, c.read = c.read, to
+	return from
 }
 
 // rewind asks to read again from where the inboxes say.
@@ -76,11 +94,12 @@ func (c *consumer) runOnce(ctx context.Context) error {
 	case <-c.rewound:
 	default:
 	}
-	read := c.position.Swap(0) // before the inboxes begin: see partition.position
+	read := c.move(mark{}).seq // before the inboxes begin: see partition.position
 	start := ^uint64(0)
 	for _, b := range c.inboxes {
 		start = min(start, b.begin(read))
 	}
+	c.clock.back(start)
 	infoCtx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	var info *jetstream.StreamInfo
@@ -107,7 +126,7 @@ func (c *consumer) runOnce(ctx context.Context) error {
 	}
 	c.progress(info.State.LastSeq-min(start, info.State.LastSeq), math.MaxInt64)
 	if start >= info.State.LastSeq {
-		c.position.Store(start)
+		c.move(mark{start, c.clock.last.time})
 		c.handedOn()
 	}
 	messages, err := ordered.Messages(jetstream.PullMaxMessages(pullMessages))
@@ -124,7 +143,7 @@ func (c *consumer) runOnce(ctx context.Context) error {
 		again, another = c.watch(reading)
 		messages.Stop()
 	}()
-	err = c.read(messages, start)
+	err = c.handOut(messages, start)
 	stop()
 	<-stopped
 	switch {
@@ -178,8 +197,8 @@ func (c *consumer) watch(reading context.Context) (again bool, another error) {
 	}
 }
 
-// read hands messages out until it is stopped.
-func (c *consumer) read(messages jetstream.MessagesContext, last uint64) error {
+// handOut hands messages out until it is stopped.
+func (c *consumer) handOut(messages jetstream.MessagesContext, last uint64) error {
 	name := ""
 	for caughtUp := false; ; {
 		msg, err := messages.Next()
@@ -209,11 +228,14 @@ func (c *consumer) read(messages jetstream.MessagesContext, last uint64) error {
 			c.logger.Warn("messages were deleted from the middle of the log", slog.Uint64("after", last), slog.Uint64("before", seq))
 		}
 		last = seq
-		c.stamps(msg.Subject() == c.decode.prefix.Tick(), meta.Timestamp)
-		if !c.hand(msg, seq, meta.Timestamp.UnixMilli()) {
+		isTick := msg.Subject() == c.decode.prefix.Tick()
+		c.stamps(isTick, meta.Timestamp)
+		now := c.clock.stamp(seq, meta.Timestamp.UnixMilli())
+		if !isTick && !c.hand(msg, seq, now) {
 			return nil
 		}
-		c.position.Store(seq)
+		c.move(mark{seq, now})
+		c.passed(now)
 		c.progress(meta.NumPending, time.Since(meta.Timestamp))
 		if meta.NumPending == 0 && !caughtUp {
 			caughtUp = true

@@ -3,7 +3,6 @@ package processor
 import (
 	"context"
 	"math"
-	"time"
 
 	"github.com/seed18712806/lapse/sink"
 	"github.com/seed18712806/lapse/sink/wire"
@@ -18,7 +17,9 @@ const maxEpochs = 64
 // the index or the documents go, or the epochs become many, what is due is reaped
 // first, a chunk at a time, and the message stays where it is until that is done.
 func (p *partition) control(ctx context.Context, m *message) error {
-	p.pass([]*message{m})
+	if m.seq > p.said.upTo {
+		p.said.pass(m.at)
+	}
 	at := max(p.watermark, m.at)
 	d := newDecision(p.limits, p.config, at)
 	current := p.config(m.collection)
@@ -38,19 +39,24 @@ func (p *partition) control(ctx context.Context, m *message) error {
 		}
 	}
 	p.speak(d, m, rejected)
-	if err := p.publish(ctx, d.outputs, time.Time{}); err != nil {
+	if len(d.outputs) > 0 {
+		if err := p.verify(ctx, nil); err != nil { // see stepBy
+			return err
+		}
+	}
+	if err := p.publish(ctx, d.outputs); err != nil {
 		return err
 	}
-	p.offset, p.watermark = m.seq, at
 	var configs []sink.ConfigChange
 	var changes []sink.CollectionChanges
 	if rejected == nil {
 		configs, changes = controlChanges(m, current, next)
+		p.forget() // other documents may fall due first
 		// Before the commit, which judges whether all has been said: by the new
 		// configuration much may be due that was not.
 		p.reconfigure(m, current, next)
 	}
-	if err := p.commit(ctx, configs, changes); err != nil {
+	if err := p.commit(ctx, mark{m.seq, at}, configs, changes); err != nil {
 		return err
 	}
 	if err := p.at(afterControl); err != nil {
@@ -95,10 +101,10 @@ func (p *partition) drain(ctx context.Context, name string) (bool, error) {
 	if c.config.Building {
 		return false, p.build(ctx, name, c)
 	}
-	if c.nextDue() > p.watermark {
+	if p.nextDueOf(name) > p.watermark {
 		return true, nil
 	}
-	if _, err := p.reapOf(ctx, []string{name}); err != nil {
+	if _, err := p.step(ctx, nil, mark{}); err != nil {
 		return false, err
 	}
 	return false, p.at(afterDrain)

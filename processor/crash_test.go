@@ -375,7 +375,7 @@ func (s *survivor) settles() {
 		return true
 	})
 	eventually(r.t, "the processor is ready", func() bool { return s.alive() && s.p.Ready() == nil })
-	r.caughtUp(s.p)
+	r.eachCaughtUp(func() *process { s.alive(); return s.p })
 }
 
 // randomMessage is a message of a history: mostly writes to few documents, some with

@@ -213,8 +213,9 @@ func (d *decision) done(m *message, o wire.Outcome) {
 	}
 }
 
-// changes are what becomes of the documents that were met.
-func (d *decision) changes() []sink.CollectionChanges {
+// changes are what becomes of the documents that were met; fresh says that none of
+// them was there.
+func (d *decision) changes(fresh bool) []sink.CollectionChanges {
 	var out []sink.CollectionChanges
 	at := make(map[string]int)
 	for _, s := range d.order {
@@ -232,7 +233,7 @@ func (d *decision) changes() []sink.CollectionChanges {
 		if !ok {
 			i = len(out)
 			at[s.key.collection] = i
-			out = append(out, sink.CollectionChanges{Collection: s.key.collection, NoIndex: d.configs(s.key.collection).NoIndex})
+			out = append(out, sink.CollectionChanges{Collection: s.key.collection, NoIndex: d.configs(s.key.collection).NoIndex, Fresh: fresh})
 		}
 		out[i].Changes = append(out[i].Changes, change)
 	}

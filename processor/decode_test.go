@@ -118,9 +118,6 @@ func TestDecodeGoodInput(t *testing.T) {
 	if m := testDecoder.decode("lapse.log.0.upsert.c.x", nats.Header{"Lapse-If-Match": {"*"}}, []byte(`{"id":"x","ttl":"soon"}`), 7, 1000); m.rejected != nil || m.ttlErr == nil || m.ttl != 0 || m.ifMatch != (ifMatch{set: true}) {
 		t.Errorf("decoded as %+v", m)
 	}
-	if m := testDecoder.decode("lapse.tick", nats.Header{"Lapse-Odd": {"x"}}, []byte("x"), 7, 1000); m.kind != tick || m.rejected != nil {
-		t.Errorf("decoded as %+v", m)
-	}
 	if m := testDecoder.decode("lapse.drop.c", nil, nil, 7, 1000); m.kind != drop || m.rejected != nil || m.collection != "c" {
 		t.Errorf("decoded as %+v", m)
 	}
@@ -136,7 +133,7 @@ func TestRoute(t *testing.T) {
 		global  bool
 	}{
 		{"lapse.log.0.upsert.c.x", 0, false}, {"lapse.log.1023.upsert.c.x", 1023, false}, {"lapse.write.upsert", 0, false},
-		{"lapse.config.c", 0, true}, {"lapse.config.c.d", 0, true}, {"lapse.drop.c", 0, true}, {"lapse.tick", 0, true},
+		{"lapse.config.c", 0, true}, {"lapse.config.c.d", 0, true}, {"lapse.drop.c", 0, true},
 	} {
 		if p, global := testDecoder.route(c.subject); p != c.want || global != c.global {
 			t.Errorf("%s goes to %d, %v; want %d, %v", c.subject, p, global, c.want, c.global)
@@ -174,7 +171,6 @@ func FuzzDecode(f *testing.F) {
 	f.Add("lapse.config.c", "Lapse-Reply-To", "_INBOX.x\u2028", []byte(`{"defaultTtl":1,"indexingMode":"none"}`))
 	f.Add("lapse.drop.c", "lapse-\u0085", "", []byte(``))
 	f.Add("lapse.write.", "traceparent", "00-1", []byte("{\"id\":\"\u202e\"}"))
-	f.Add("lapse.tick", "", "", []byte{0xff})
 	f.Fuzz(func(t *testing.T, subject, name, value string, body []byte) {
 		header := nats.Header{name: {value}, "Lapse-Reply-To": {"_INBOX.y"}, "LAPSE-X": {"z"}}
 		if !strings.HasPrefix(strings.ToLower(name), "lapse-x") {

@@ -25,14 +25,13 @@ const (
 	write kind = iota
 	configure
 	drop
-	tick
 	malformed // its subject names nothing; or it configures or drops, and is wrong by itself
 )
 
 // message is a message of the log, decoded as far as it says by itself.
 type message struct {
 	seq     uint64
-	at      int64  // its stamp, Unix milliseconds
+	at      int64  // log time at it, Unix milliseconds
 	subject string // on which it was published
 	rest    string // of the subject, behind the kind and the operation
 
@@ -50,6 +49,9 @@ type message struct {
 	trace    string
 	rejected *refusal // if the message alone decides that
 }
+
+// administers says whether the message is for all partitions, and applied by itself.
+func (m *message) administers() bool { return m.kind == configure || m.kind == drop }
 
 // requested is the configuration that a message asks for.
 type requested struct {
@@ -89,7 +91,7 @@ func (d decoder) route(subject string) (partition int, global bool) {
 		}
 		return partition, false
 	}
-	return 0, strings.HasPrefix(s, "config.") || strings.HasPrefix(s, "drop.") || s == "tick"
+	return 0, strings.HasPrefix(s, "config.") || strings.HasPrefix(s, "drop.")
 }
 
 // decode reads a message. The subject is the one under which it is stored.
@@ -103,9 +105,6 @@ func (d decoder) decode(subject string, header nats.Header, data []byte, seq uin
 		m.subject = string(d.prefix) + ".write." + rest
 	}
 	switch what {
-	case "tick":
-		m.kind = tick
-		return m
 	case "config", "drop":
 		m.kind = configure
 		if what == "drop" {

@@ -42,6 +42,9 @@ type partition struct {
 	configs   map[string]*collection
 	nonce     string
 	steps     uint64
+	looked    time.Time // when this process was the owner for certain
+	soon      soon
+	fresh     int   // how many batches were read, one after the other, of which nothing was there
 	damage    error // what a step found damaged, and is to be rebuilt
 
 	pending   []*message // taken from the inbox, to be applied
@@ -63,7 +66,7 @@ type partition struct {
 // collection is what a partition knows of a collection.
 type collection struct {
 	config sink.Config
-	// The lowest scores in the indexes, or less.
+	// The lowest scores in the indexes, or less, of what was not looked up.
 	nextInherit, nextOwn int64
 	building             building
 }
@@ -113,15 +116,6 @@ func (p *partition) config(name string) sink.Config {
 		return c.config
 	}
 	return sink.Config{}
-}
-
-// nextDue is the instant at which something in the partition may be due.
-func (p *partition) nextDue() int64 {
-	at := int64(math.MaxInt64)
-	for _, c := range p.configs {
-		at = min(at, c.nextDue())
-	}
-	return at
 }
 
 // run steps until ctx is done; then it ends the step in flight. It returns an error
@@ -196,24 +190,25 @@ func (p *partition) runOnce(ctx context.Context) (worked bool, err error) {
 		}
 		// After a failure what is due goes first, once: if Redis is full, that is
 		// what makes room.
-		if _, err := p.reap(ctx); err != nil {
+		if _, err := p.step(ctx, nil, mark{}); err != nil {
 			return false, err
 		}
 	}
-	position := p.position()
+	read := p.position() // before the messages are taken: nothing is missing up to there
 	p.pending = p.inbox.take(p.pending)
 	for len(p.pending) > 0 && p.pending[0].seq <= p.offset {
 		p.pending = p.pending[1:] // another owner has applied it
 	}
-	if len(p.pending) > 0 {
-		if err := p.applyNext(ctx); err != nil {
+	var batch []*message
+	if len(p.pending) > 0 && p.pending[0].administers() {
+		if err := p.control(ctx, p.pending[0]); err != nil {
 			return false, err
 		}
 		worked = true
-	} else if position > p.offset {
-		p.advance(position)
+	} else {
+		batch = p.nextBatch()
 	}
-	reaped, err := p.reap(ctx)
+	stepped, err := p.step(ctx, batch, read)
 	if err != nil {
 		return false, err
 	}
@@ -221,62 +216,58 @@ func (p *partition) runOnce(ctx context.Context) (worked bool, err error) {
 	if err != nil {
 		return false, err
 	}
-	if worked = worked || reaped || built; worked {
+	if worked || stepped || built {
 		return true, nil
 	}
-	return false, p.keep(ctx)
+	return p.keep(ctx)
 }
 
 // position is how far the log was read, as far as this partition's messages are
 // concerned. While its inbox is rewound, what the consumer says is not about it.
-func (p *partition) position() uint64 {
+func (p *partition) position() mark {
 	if !p.inbox.reading() {
-		return 0
+		return mark{}
 	}
-	return p.consumer.position.Load()
+	return p.consumer.position()
 }
 
-// advance notes that the log was applied up to an offset, where no message of it
-// is for this partition.
-func (p *partition) advance(offset uint64) {
-	if offset > p.said.upTo {
-		p.said.pass(p.watermark)
-	}
-	p.offset, p.base = offset, offset
-	p.reached(offset)
-}
-
-// reached tells others how far the log was applied.
-func (p *partition) reached(offset uint64) {
-	p.applied.Store(offset)
+// reached notes how far the log was applied, and tells others.
+func (p *partition) reached(to mark) {
+	p.offset, p.watermark = to.seq, to.time
+	p.applied.Store(to.seq)
 	p.outcomes.poke()
 }
 
-// keep is what is done when there is nothing else to do: ask for a tick when
+// keep is what is done when there is nothing else to do: ask to be woken when
 // something will be due, drop epochs that no longer matter, and once in a while
-// commit how far the log was applied and verify what is stored.
-func (p *partition) keep(ctx context.Context) error {
-	p.ticker.want(p.id, p.nextDue())
+// commit how far the log was applied and verify what is stored. It says whether
+// something is due by now.
+func (p *partition) keep(ctx context.Context) (due bool, err error) {
+	next := p.nextDue()
+	p.ticker.want(p.id, next)
+	if p.position().time >= next {
+		return true, nil // since the log was looked at last
+	}
 	if err := p.settle(ctx); err != nil {
-		return err
+		return false, err
 	}
 	if p.rebuild != 0 && p.offset >= p.rebuild {
-		return p.commit(ctx, nil, nil)
+		return false, p.commit(ctx, p.here(), nil, nil)
 	}
 	if time.Since(p.heartbeat) < heartbeatEvery {
-		return nil
+		return false, nil
 	}
 	p.heartbeat = time.Now()
 	if p.offset != p.committed || p.watermark != p.stamped {
-		if err := p.commit(ctx, nil, nil); err != nil {
-			return err
+		if err := p.commit(ctx, p.here(), nil, nil); err != nil {
+			return false, err
 		}
 	}
-	return p.verify(ctx)
+	return false, p.verifyNext(ctx)
 }
 
-// verify verifies some of the collections, in turn.
-func (p *partition) verify(ctx context.Context) error {
+// verifyNext verifies some of the collections, in turn.
+func (p *partition) verifyNext(ctx context.Context) error {
 	if p.verified >= len(p.names) {
 		p.names = p.names[:0]
 		for name := range p.configs {
@@ -287,16 +278,27 @@ func (p *partition) verify(ctx context.Context) error {
 	}
 	some := p.names[p.verified:min(p.verified+verifyAtOnce, len(p.names))]
 	p.verified += len(some)
+	return p.verify(ctx, some)
+}
+
+// verify makes sure that the partition is this process's, and that some collections are
+// as they were left.
+func (p *partition) verify(ctx context.Context, collections []string) error {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
-	return p.store.Verify(ctx, p.version, some)
+	began := time.Now()
+	if err := p.store.Verify(ctx, p.version, collections); err != nil {
+		return err
+	}
+	p.looked = began
+	return nil
 }
 
 // settle drops the epochs of configurations under which all that was due is gone.
 func (p *partition) settle(ctx context.Context) error {
 	var changes []sink.ConfigChange
 	for name, c := range p.configs {
-		if len(c.config.History) > 1 && !c.config.Building && c.nextDue() > p.watermark {
+		if len(c.config.History) > 1 && !c.config.Building && p.nextDueOf(name) > p.watermark {
 			settled := c.config
 			settled.History = settled.History.Settled()
 			changes = append(changes, sink.ConfigChange{Collection: name, Config: &settled})
@@ -305,7 +307,7 @@ func (p *partition) settle(ctx context.Context) error {
 	if len(changes) == 0 {
 		return nil
 	}
-	if err := p.commit(ctx, changes, nil); err != nil {
+	if err := p.commit(ctx, p.here(), changes, nil); err != nil {
 		return err
 	}
 	for _, c := range changes {
@@ -314,27 +316,25 @@ func (p *partition) settle(ctx context.Context) error {
 	return nil
 }
 
-// progress is what a commit says about the log, and the version that it makes.
-func (p *partition) progress() sink.Progress {
-	p.steps++
-	if p.offset >= p.rebuild {
-		p.rebuild = 0
-	}
-	return sink.Progress{
-		Version:   p.version,
-		Next:      p.nonce + "-" + strconv.FormatUint(p.steps, 10),
-		Offset:    p.offset,
-		Watermark: p.watermark,
-		Rebuild:   p.rebuild,
-	}
-}
+// here is where the log was applied to.
+func (p *partition) here() mark { return mark{p.offset, p.watermark} }
 
-// commit commits a step, with the offset and the watermark that p has by then.
-func (p *partition) commit(ctx context.Context, configs []sink.ConfigChange, changes []sink.CollectionChanges) error {
+// commit commits a step, after which the log is applied up to a mark. If it is refused
+// as a document exists, nothing has changed.
+func (p *partition) commit(ctx context.Context, to mark, configs []sink.ConfigChange, changes []sink.CollectionChanges) error {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	began := time.Now()
-	pr := p.progress()
+	p.steps++
+	pr := sink.Progress{
+		Version:   p.version,
+		Next:      p.nonce + "-" + strconv.FormatUint(p.steps, 10),
+		Offset:    to.seq,
+		Watermark: to.time,
+	}
+	if to.seq < p.rebuild {
+		pr.Rebuild = p.rebuild
+	}
 	if err := p.at(beforeCommit); err != nil {
 		return err
 	}
@@ -344,17 +344,16 @@ func (p *partition) commit(ctx context.Context, configs []sink.ConfigChange, cha
 	if err := p.at(afterCommit); err != nil {
 		return err
 	}
+	p.looked = began
 	p.metrics.commits.Observe(time.Since(began).Seconds())
-	p.committedAt(pr)
-	return nil
-}
-
-// committedAt notes what was committed.
-func (p *partition) committedAt(pr sink.Progress) {
-	p.version, p.committed, p.stamped = pr.Next, pr.Offset, pr.Watermark
+	for _, c := range changes {
+		p.noteChanges(c)
+	}
+	p.version, p.committed, p.stamped, p.rebuild = pr.Next, pr.Offset, pr.Watermark, pr.Rebuild
 	p.lacking.Store(pr.Rebuild)
-	p.reached(pr.Offset)
+	p.reached(to)
 	p.judge()
+	return nil
 }
 
 // judge tells others whether something is due, and if nothing is, that up to what is

@@ -31,8 +31,11 @@ const (
 	batchWhole    = 64      // of them, those that need a stored body
 
 	reapChunk       = 256     // documents reaped in one step
-	reapBytes       = 4 << 20 // likewise
+	reapBytes       = 1 << 20 // likewise
 	reapCollections = 32      // likewise
+	lookFor         = 250     // milliseconds ahead that documents are looked up before they fall due
+	lookBefore      = 20      // milliseconds before the first that was not looked up falls due
+	guessAfter      = 4       // batches of which nothing was there, until that is guessed of the next
 	buildChunk      = 500     // documents indexed in one step
 	verifyAtOnce    = 100     // collections verified at a time
 
@@ -46,6 +49,7 @@ const (
 	checkpointEvery = time.Second
 	identifyEvery   = 2 * time.Second
 	tickEvery       = 2 * time.Millisecond // at most
+	tickAgain       = time.Second          // if it is not read
 	progressEvery   = time.Second
 )
 
@@ -221,7 +225,8 @@ func (p *Processor) prepare(ctx context.Context, line *line) (*shared, error) {
 		rewound: make(chan struct{}, 1),
 	}
 	t := newTicker(js, line, p.opts.Prefix.Tick(), len(p.partitions), c.behind, p.opts.Logger)
-	c.stamps = func(isTick bool, stamp time.Time) { t.stamped(isTick, stamp) }
+	t.wake = func(partition int) { p.partitions[partition].inbox.nudge() }
+	c.stamps, c.passed = t.stamped, t.passed
 	common := &shared{
 		log:        s.ID,
 		line:       line,
@@ -303,7 +308,7 @@ func (p *Processor) report(ctx context.Context) {
 			}
 			return
 		}
-		p.opts.Logger.Info("applying the log", slog.Uint64("at", p.consumer.position.Load()), slog.Uint64("of", p.start.Load()))
+		p.opts.Logger.Info("applying the log", slog.Uint64("at", p.consumer.position().seq), slog.Uint64("of", p.start.Load()))
 	}
 }
 

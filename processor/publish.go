@@ -11,10 +11,9 @@ import (
 )
 
 // publish stores outputs in the stream of events, in their order, save those that
-// have been said. readAt is when the state was read from which they follow, zero if
-// none was: an owner that has not looked for a while, or not at all, makes sure that
-// it still is the owner, though what it says would be refused if it is not.
-func (p *partition) publish(ctx context.Context, outputs []output, readAt time.Time) error {
+// have been said. An owner that has not looked at Redis for a while makes sure that it
+// still is the owner, though what it says would be refused if it is not.
+func (p *partition) publish(ctx context.Context, outputs []output) error {
 	ctx, cancel := context.WithTimeout(ctx, publishTimeout)
 	defer cancel()
 	messages, err := p.unsaid(ctx, outputs)
@@ -31,8 +30,8 @@ func (p *partition) publish(ctx context.Context, outputs []output, readAt time.T
 			return err
 		}
 	}
-	if paused(readAt, p.pauseAfter) {
-		if err := p.store.Verify(ctx, p.version, nil); err != nil {
+	if paused(p.looked, p.pauseAfter) {
+		if err := p.verify(ctx, nil); err != nil {
 			return err
 		}
 	}
@@ -67,7 +66,7 @@ func (p *partition) fenceOff(ctx context.Context) error {
 	if err := p.at(afterFence); err != nil {
 		return err
 	}
-	if err := p.store.Verify(ctx, p.version, nil); err != nil {
+	if err := p.verify(ctx, nil); err != nil {
 		return err
 	}
 	p.fence = &fence

@@ -4,28 +4,97 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"math"
 	"slices"
 	"time"
 
 	"github.com/seed18712806/lapse/sink"
 )
 
-// reap reaps one chunk of what is due in the partition, and says whether there was
-// anything. What is due is in the index until its events are stored: so the index
-// is the queue of the events to be sent.
-func (p *partition) reap(ctx context.Context) (bool, error) {
+// unknown is the first instant at which something may fall due that was not looked up.
+func (p *partition) unknown() int64 {
+	at := int64(math.MaxInt64)
+	for _, c := range p.configs {
+		at = min(at, c.nextDue())
+	}
+	return at
+}
+
+// nextDue is the instant at which something in the partition may be due.
+func (p *partition) nextDue() int64 { return min(p.unknown(), p.soon.next()) }
+
+// nextDueOf is the same of one collection.
+func (p *partition) nextDueOf(name string) int64 {
+	c, ok := p.configs[name]
+	if !ok {
+		return math.MaxInt64
+	}
+	return min(c.nextDue(), p.soon.nextOf(name))
+}
+
+// lookAhead looks up what is due, or falls due next, at a place in the log: one chunk of
+// it. What is due is in the index until its events are stored: so the index is the
+// queue of the events to be sent.
+func (p *partition) lookAhead(ctx context.Context, now mark) error {
+	if at := p.unknown(); at > now.time+lookBefore || at > now.time && p.soon.len() >= reapChunk/4 {
+		return nil
+	}
+	before := p.soon.docs
+	p.forget()
+	until := now.time + lookFor
+	names := p.nextCollections(until)
+	cuts := make([]sink.Cut, len(names))
+	for i, name := range names {
+		cuts[i] = sink.Cut{Collection: name, Cuts: p.configs[name].config.History.Cuts(until)}
+	}
+	whole := !p.said.all(now.seq, until)
+	found, err := p.find(ctx, cuts, whole)
+	if err != nil {
+		return err
+	}
+	var docs []*dueDoc
+	for i, f := range found {
+		c := p.collection(names[i])
+		for j, id := range f.IDs {
+			doc := &dueDoc{key: docKey{names[i], id}, header: f.Documents[j].Header}
+			if whole {
+				doc.body = []byte(f.Documents[j].Body)
+			}
+			var ok bool
+			if doc.expiry, ok = c.config.History.ExpiredAt(doc.header.Ts, doc.header.TTL); !ok || doc.expiry.At > until {
+				return fmt.Errorf("%w: the index has %s/%s as expired, which it is not", sink.ErrDamaged, names[i], id)
+			}
+			if was := before[doc.key]; was != nil && was.header.Etag == doc.header.Etag {
+				doc.said = was.said
+			}
+			docs = append(docs, doc)
+		}
+		c.nextInherit, c.nextOwn = f.NextInherit, f.NextOwn
+	}
+	p.soon.set(docs)
+	return nil
+}
+
+// forget forgets what was looked up, but not that it will be due.
+func (p *partition) forget() {
+	for key, doc := range p.soon.docs {
+		p.collection(key.collection).note(&doc.header)
+	}
+	p.soon.set(nil)
+}
+
+// nextCollections are some collections in which something falls due by an instant,
+// those first in which it does first.
+func (p *partition) nextCollections(until int64) []string {
 	type dueAt struct {
 		name string
 		at   int64
 	}
 	var due []dueAt
 	for name, c := range p.configs {
-		if at := c.nextDue(); at <= p.watermark {
+		if at := c.nextDue(); at <= until {
 			due = append(due, dueAt{name, at})
 		}
-	}
-	if len(due) == 0 {
-		return false, nil
 	}
 	slices.SortFunc(due, func(a, b dueAt) int { return cmp.Or(cmp.Compare(a.at, b.at), cmp.Compare(a.name, b.name)) })
 	due = due[:min(len(due), reapCollections)]
@@ -33,81 +102,67 @@ func (p *partition) reap(ctx context.Context) (bool, error) {
 	for i, d := range due {
 		names[i] = d.name
 	}
-	_, err := p.reapOf(ctx, names)
-	return true, err
+	return names
 }
 
-// reapOf reaps one chunk of what is due in some collections, and returns how many
-// documents that were: find them, publish their events, commit.
-func (p *partition) reapOf(ctx context.Context, names []string) (int, error) {
-	readAt := time.Now()
-	whole := !p.said.all(p.offset, p.watermark)
-	found, err := p.findDue(ctx, names, whole)
-	if err != nil {
-		return 0, err
-	}
-	if err := p.at(afterFind); err != nil {
-		return 0, err
-	}
-	d := newDecision(p.limits, p.config, p.watermark)
-	var changes []sink.CollectionChanges
-	n := 0
-	for i, f := range found {
-		c := p.collection(names[i])
-		if len(f.IDs) > 0 {
-			gone := make([]sink.Change, len(f.IDs))
-			for j, id := range f.IDs {
-				doc := &f.Documents[j]
-				x, ok := c.config.History.ExpiredAt(doc.Header.Ts, doc.Header.TTL)
-				if !ok || x.At > p.watermark {
-					return 0, fmt.Errorf("%w: the index has %s/%s as expired, which it is not", sink.ErrDamaged, names[i], id)
-				}
-				gone[j] = sink.Change{ID: id, Old: &doc.Header}
-				if whole {
-					d.expire(docKey{names[i], id}, version{header: doc.Header, body: []byte(doc.Body)}, x)
-				}
-			}
-			changes = append(changes, sink.CollectionChanges{Collection: names[i], Changes: gone})
-			n += len(gone)
-		}
-		c.nextInherit, c.nextOwn = f.NextInherit, f.NextOwn
-	}
-	if n == 0 {
-		p.judge()
-		return 0, nil
-	}
-	if err := p.publish(ctx, d.outputs, readAt); err != nil {
-		return 0, err
-	}
-	published := time.Now()
-	if err := p.commit(ctx, nil, changes); err != nil {
-		return 0, err
-	}
-	p.metrics.expired.Add(float64(n))
-	for _, o := range d.outputs {
-		if p.said.of(o) == isNew {
-			p.metrics.lateness.Observe(published.Sub(time.UnixMilli(o.at)).Seconds())
-		}
-	}
-	return n, nil
-}
-
-// findDue finds a chunk of what is due at the log time. How far the log was applied
-// is committed with it, if it is not yet, so that readers are not behind the events.
-func (p *partition) findDue(ctx context.Context, names []string, whole bool) ([]sink.Due, error) {
+// find finds a chunk of what is under the cuts.
+func (p *partition) find(ctx context.Context, cuts []sink.Cut, whole bool) ([]sink.Due, error) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
-	cuts := make([]sink.Cut, len(names))
-	for i, name := range names {
-		cuts[i] = sink.Cut{Collection: name, Cuts: p.configs[name].config.History.Cuts(p.watermark)}
+	began := time.Now()
+	found, err := p.store.Due(ctx, p.version, cuts, reapChunk, reapBytes, whole)
+	if err != nil {
+		return nil, err
 	}
-	pr := sink.Progress{Version: p.version}
-	if p.offset != p.committed || p.watermark != p.stamped {
-		pr = p.progress()
+	p.looked = began
+	return found, p.at(afterFind)
+}
+
+// reapable is what of the documents that are due at an instant is to be reaped now,
+// beside a decision: not what that decides about. held says that there is more, which
+// readers may still take for live: their clock is not known to have come so far, so the
+// log time has to be committed first.
+func (p *partition) reapable(d *decision, now int64) (due []*dueDoc, held bool) {
+	shown := max(p.stamped, p.store.Clock())
+	for _, doc := range p.soon.due(now) {
+		switch {
+		case d.docs[doc.key] != nil:
+		case doc.expiry.At > shown:
+			held = true
+		default:
+			due = append(due, doc)
+		}
 	}
-	found, err := p.store.Due(ctx, pr, cuts, reapChunk, reapBytes, whole)
-	if err == nil && pr.Next != "" {
-		p.committedAt(pr)
+	return due, held
+}
+
+// expire says that the document has expired, if that is still to be said.
+func (doc *dueDoc) expire(d *decision) {
+	if doc.body == nil || doc.said {
+		d.expired++
+		return
 	}
-	return found, err
+	d.expire(doc.key, version{header: doc.header, body: doc.body}, doc.expiry)
+}
+
+// withDue adds the removal of documents to changes.
+func withDue(changes []sink.CollectionChanges, due []*dueDoc) []sink.CollectionChanges {
+	for _, doc := range due {
+		i := slices.IndexFunc(changes, func(c sink.CollectionChanges) bool { return c.Collection == doc.key.collection })
+		if i < 0 {
+			i = len(changes)
+			changes = append(changes, sink.CollectionChanges{Collection: doc.key.collection})
+		}
+		changes[i].Changes = append(changes[i].Changes, sink.Change{ID: doc.key.id, Old: &doc.header})
+	}
+	return changes
+}
+
+// late measures how late events of reaped documents were stored.
+func (p *partition) late(events []output, stored time.Time) {
+	for _, o := range events {
+		if p.said.of(o) == isNew {
+			p.metrics.lateness.Observe(stored.Sub(time.UnixMilli(o.at)).Seconds())
+		}
+	}
 }

@@ -106,9 +106,15 @@ func (r *rig) waitEvents(collection string, n int) []event {
 	return all
 }
 
-// caughtUp waits until all that is in the log is applied and all that is due is
-// reaped.
+// caughtUp waits until a process has applied all that is in the log and reaped all that
+// is due.
 func (r *rig) caughtUp(p *process) {
+	r.t.Helper()
+	r.eachCaughtUp(func() *process { return p })
+}
+
+// eachCaughtUp is the same where one process may follow another.
+func (r *rig) eachCaughtUp(current func() *process) {
 	r.t.Helper()
 	log, err := r.js.Stream(context.Background(), prefix.LogStream())
 	if err != nil {
@@ -119,6 +125,7 @@ func (r *rig) caughtUp(p *process) {
 		if err != nil {
 			r.t.Fatal(err)
 		}
+		p := current()
 		for _, part := range p.partitions {
 			if part.applied.Load() < info.State.LastSeq || part.due.Load() != 0 {
 				return false

@@ -43,6 +43,7 @@ func (p *partition) takeOver(ctx context.Context) error {
 	rebuild := p.lacks(state, checkpoint, info.State.LastSeq)
 	p.nonce, p.steps = newNonce(), 0
 	version := p.nonce + "-0"
+	p.looked = time.Now()
 	if err := p.store.Take(ctx, state, version, rebuild); err != nil {
 		return err
 	}
@@ -157,6 +158,7 @@ func (p *partition) resume(state sink.State, version string, rebuild uint64) {
 	for _, c := range p.configs {
 		c.nextInherit, c.nextOwn = 0, 0 // what is due is to be looked up
 	}
+	p.soon.set(nil)
 	if older {
 		p.pending = nil
 		p.base = state.Offset

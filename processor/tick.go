@@ -12,21 +12,26 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// ticker lets time move on in a log that is silent: when something falls due
-// somewhere and no message has said so, it appends a tick. One tick serves all
-// partitions, and none is sent before the one before has been applied by those
-// that wait for it.
+// ticker wakes partitions when log time comes to what they wait for. Any message of
+// the log moves it on; when the log is silent and something falls due somewhere, the
+// ticker appends a tick. One tick serves all partitions, and none is sent before the
+// one before has been read.
 type ticker struct {
 	js      jetstream.JetStream
 	line    *line
 	subject string
 	logger  *slog.Logger
 	behind  func() bool // whether messages of the log are still to be read
+	wake    func(partition int)
 
+	soonest atomic.Int64 // of wants
 	mu      sync.Mutex
-	wants   []int64 // per partition the instant of log time that it waits for
-	changed chan struct{}
-	ahead   atomic.Int64 // how far the log's clock is ahead of ours, at least, in nanoseconds
+	wants   []int64       // per partition the instant of log time that it waits for
+	changed chan struct{} // has one element if there may be reason to look again
+	ahead   time.Duration // how far the log's clock is ahead of ours, at least
+	known   bool          // whether that is known
+	heard   time.Time     // when a message was read last
+	sent    time.Time     // when the tick was sent that is not yet read; zero if there is none
 }
 
 func newTicker(js jetstream.JetStream, line *line, subject string, partitions int, behind func() bool, logger *slog.Logger) *ticker {
@@ -34,59 +39,78 @@ func newTicker(js jetstream.JetStream, line *line, subject string, partitions in
 	for i := range t.wants {
 		t.wants[i] = math.MaxInt64
 	}
-	t.ahead.Store(math.MinInt64)
+	t.soonest.Store(math.MaxInt64)
 	return t
 }
 
 // want says what instant of log time a partition waits for; math.MaxInt64 if none.
+// Whether that has come before it was said, the partition has to see for itself.
 func (t *ticker) want(partition int, at int64) {
 	t.mu.Lock()
-	was := slices.Min(t.wants)
+	defer t.mu.Unlock()
+	was := t.soonest.Load()
 	t.wants[partition] = at
-	t.mu.Unlock()
+	t.soonest.Store(slices.Min(t.wants))
 	if at < was {
-		select {
-		case t.changed <- struct{}{}:
-		default:
+		t.look()
+	}
+}
+
+// look lets run look again at what there is to wait for.
+func (t *ticker) look() {
+	select {
+	case t.changed <- struct{}{}:
+	default:
+	}
+}
+
+// passed wakes the partitions that wait for an instant to which log time has come.
+func (t *ticker) passed(now int64) {
+	if now < t.soonest.Load() {
+		return
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for i, at := range t.wants {
+		if at <= now {
+			t.wants[i] = math.MaxInt64
+			t.wake(i)
 		}
 	}
+	t.soonest.Store(slices.Min(t.wants))
 }
 
 // stamped learns from a message how the log's clock stands to ours.
 func (t *ticker) stamped(isTick bool, stamp time.Time) {
-	const behind = int64(5 * time.Millisecond)
-	sample := int64(time.Until(stamp))
-	if ahead := t.ahead.Load(); sample > ahead || isTick && ahead-sample > behind {
-		t.ahead.Store(sample)
+	const behind = 5 * time.Millisecond
+	now := time.Now()
+	ahead := stamp.Sub(now)
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.heard = now
+	if !t.known || ahead > t.ahead || isTick && t.ahead-ahead > behind {
+		t.ahead, t.known = ahead, true
+	}
+	if isTick {
+		t.sent = time.Time{}
+		t.look()
 	}
 }
 
-// next is how long it is until some partition has what it waits for.
-func (t *ticker) next() (time.Duration, bool) {
+// next is how long it is until a tick is needed.
+func (t *ticker) next() (pause time.Duration, needed bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	at := slices.Min(t.wants)
 	if at == math.MaxInt64 {
 		return 0, false
 	}
-	ahead := t.ahead.Load()
-	if ahead == math.MinInt64 {
-		ahead = 0
+	pause = time.Until(time.UnixMilli(at)) - t.ahead
+	if !t.sent.IsZero() {
+		pause = max(pause, tickAgain-time.Since(t.sent))
 	}
-	return time.Until(time.UnixMilli(at)) - time.Duration(ahead), true
-}
-
-// sent forgets the wants that a tick has come up to: who still waits says so again
-// after having applied it.
-func (t *ticker) sent() {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	now := time.Now().UnixMilli() + max(0, t.ahead.Load()/int64(time.Millisecond)) + 1
-	for i, at := range t.wants {
-		if at <= now {
-			t.wants[i] = math.MaxInt64
-		}
-	}
+	// While messages come, time goes on by them.
+	return max(pause, tickEvery-time.Since(t.heard)), true
 }
 
 // run sends ticks until ctx is done.
@@ -94,12 +118,9 @@ func (t *ticker) run(ctx context.Context) {
 	timer := time.NewTimer(time.Hour)
 	defer timer.Stop()
 	for failed := false; ; {
-		pause, any := t.next()
-		if !any {
+		pause, needed := t.next()
+		if !needed {
 			pause = time.Hour
-		}
-		if failed {
-			pause = max(pause, retryAfter)
 		}
 		if pause > 0 {
 			timer.Reset(pause)
@@ -109,17 +130,19 @@ func (t *ticker) run(ctx context.Context) {
 			case <-t.changed:
 				continue
 			case <-timer.C:
-				if !any {
-					continue
-				}
 			}
+			continue // a message may have come meanwhile
 		}
 		// Where there are messages to be read, time moves on by them. A tick would
 		// only be one more, and a reader that is slow would never reach the end.
 		if !t.behind() {
 			failed = !t.runOnce(ctx, failed)
 		}
-		if ctx.Err() != nil || !wait(ctx, tickEvery) {
+		again := tickEvery
+		if failed {
+			again = retryAfter
+		}
+		if !wait(ctx, again) {
 			return
 		}
 	}
@@ -129,7 +152,7 @@ func (t *ticker) run(ctx context.Context) {
 func (t *ticker) runOnce(ctx context.Context, failedBefore bool) bool {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
-	t.sent()
+	t.sending(time.Now())
 	err := t.line.ask(ctx, func(ctx context.Context) error {
 		_, err := t.js.Publish(ctx, t.subject, nil)
 		return err
@@ -138,12 +161,13 @@ func (t *ticker) runOnce(ctx context.Context, failedBefore bool) bool {
 		if !failedBefore && ctx.Err() == nil {
 			t.logger.Warn("a tick could not be sent", slog.Any("error", err))
 		}
-		t.mu.Lock()
-		defer t.mu.Unlock()
-		for i := range t.wants { // nobody applies it, so nobody would ask again
-			t.wants[i] = min(t.wants[i], time.Now().UnixMilli())
-		}
-		return false
+		t.sending(time.Time{})
 	}
-	return true
+	return err == nil
+}
+
+func (t *ticker) sending(at time.Time) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.sent = at
 }

@@ -35,7 +35,7 @@ func TestG2_DueAroundTheCut(t *testing.T) {
 				{Inherit: far + off, Own: far + off}, {Inherit: far + off, Own: ttlrules.NoCut},
 				{Inherit: ttlrules.NoCut, Own: far + off}, {Inherit: ttlrules.NoCut, Own: ttlrules.NoCut},
 			} {
-				found, err := r.store.Partition(0).Due(ctx, sink.Progress{Version: r.state[0].Version}, []sink.Cut{{Collection: "orders", Cuts: c}}, 10, 1<<20, true)
+				found, err := r.store.Partition(0).Due(ctx, r.state[0].Version, []sink.Cut{{Collection: "orders", Cuts: c}}, 10, 1<<20, true)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -92,7 +92,7 @@ func TestDue(t *testing.T) {
 			}
 		}
 		for _, tt := range tests {
-			found, err := r.store.Partition(0).Due(ctx, sink.Progress{Version: r.state[0].Version},
+			found, err := r.store.Partition(0).Due(ctx, r.state[0].Version,
 				[]sink.Cut{cut("a", tt.at), cut("b", tt.at), cut("empty", tt.at)}, tt.limit, tt.bytes, true)
 			if err != nil {
 				t.Fatal(err)
@@ -114,7 +114,7 @@ func TestDue(t *testing.T) {
 			}
 		}
 		// Without bodies their bytes do not count.
-		found, err := r.store.Partition(0).Due(ctx, sink.Progress{Version: r.state[0].Version}, []sink.Cut{cut("a", math.MaxInt64)}, 100, 17*4, false)
+		found, err := r.store.Partition(0).Due(ctx, r.state[0].Version, []sink.Cut{cut("a", math.MaxInt64)}, 100, 17*4, false)
 		if err != nil || !slices.Equal(found[0].IDs, []string{"i0", "i1", "i2", "o0"}) || found[0].Documents[0].Body != "" {
 			t.Errorf("headers of what is due: %+v, %v", found, err)
 		}
@@ -135,7 +135,7 @@ func TestDueReapsAll(t *testing.T) {
 		}
 		cuts := []sink.Cut{cut("c0", math.MaxInt64), cut("c1", math.MaxInt64), cut("c2", math.MaxInt64)}
 		for n := 0; ; n++ {
-			found, err := r.store.Partition(0).Due(ctx, sink.Progress{Version: r.state[0].Version}, cuts, 50, 4000, true)
+			found, err := r.store.Partition(0).Due(ctx, r.state[0].Version, cuts, 50, 4000, true)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -168,35 +168,56 @@ func TestDueReapsAll(t *testing.T) {
 	})
 }
 
-// TestDueNotesProgress: how far the log was applied is committed before the answer,
-// and a document that is only in the index is damage.
-func TestDueNotesProgress(t *testing.T) {
+// TestDueDamaged: a document that is only in the index is damage.
+func TestDueDamaged(t *testing.T) {
 	onBoth(t, func(t *testing.T, s server) {
 		r := newRig(t, s, 1, 1000)
 		r.put("orders", "a", sink.Header{Ts: 1, Etag: 1}, "{}")
-		p := r.store.Partition(0)
-		pr := r.progress(0)
-		pr.Watermark, pr.Rebuild = 2000, 77
-		if _, err := p.Due(ctx, pr, []sink.Cut{cut("orders", 0)}, 1, 1, true); err != nil {
-			t.Fatal(err)
-		}
-		state, err := p.Load(ctx)
-		if err != nil || state.Version != pr.Next || state.Offset != pr.Offset || state.Watermark != 2000 || state.Rebuild != 77 {
-			t.Errorf("the state is %+v, %v", state, err)
-		}
-		_, err = p.Due(ctx, pr, nil, 1, 1, true)
-		wantErr(t, err, sink.ErrFenced, "the same progress again")
+		p, version := r.store.Partition(0), r.state[0].Version
 		for value, field := range map[string]string{"": "a", "short": "a"} {
 			s.client.HSet(ctx, r.key(0, "docs:orders"), field, value)
-			_, err = p.Due(ctx, sink.Progress{Version: pr.Next}, []sink.Cut{cut("orders", 1)}, 1, 1, true)
+			_, err := p.Due(ctx, version, []sink.Cut{cut("orders", 1)}, 1, 1, true)
 			wantErr(t, err, sink.ErrDamaged, "due with the document "+value)
-			_, err = p.Read(ctx, pr.Next, []sink.Want{{Collection: "orders", Headers: []string{"a"}}})
+			_, err = p.Read(ctx, version, []sink.Want{{Collection: "orders", Headers: []string{"a"}}})
 			wantErr(t, err, sink.ErrDamaged, "read with the document "+value)
-			_, _, _, err = p.Scan(ctx, pr.Next, "orders", "0", 10)
+			_, _, _, err = p.Scan(ctx, version, "orders", "0", 10)
 			wantErr(t, err, sink.ErrDamaged, "scan with the document "+value)
 		}
 		s.client.HDel(ctx, r.key(0, "docs:orders"), "a")
-		_, err = p.Due(ctx, sink.Progress{Version: pr.Next}, []sink.Cut{cut("orders", 1)}, 1, 1, true)
+		_, err := p.Due(ctx, version, []sink.Cut{cut("orders", 1)}, 1, 1, true)
 		wantErr(t, err, sink.ErrDamaged, "due without the document")
+	})
+}
+
+// TestG2_ClockOfTheServer: what a partition knows of its server's clock is what it shows
+// or less, never more, and nothing before it was asked or after a takeover.
+//
+// Goes red if the clock is taken for what this process's shows.
+func TestG2_ClockOfTheServer(t *testing.T) {
+	onBoth(t, func(t *testing.T, s server) {
+		r := newRig(t, s, 1, 1000)
+		p := r.store.Partition(0)
+		if now := p.Clock(); now != math.MinInt64 {
+			t.Errorf("before anything was asked the clock shows %d", now)
+		}
+		for range 100 {
+			if _, err := p.Due(ctx, r.state[0].Version, nil, 1, 1, true); err != nil {
+				t.Fatal(err)
+			}
+			known := p.Clock()
+			shown, err := s.client.Time(ctx).Result()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if late := shown.UnixMilli() - known; late < 0 || late > 5000 {
+				t.Errorf("the clock shows %d, and is known to show %d", shown.UnixMilli(), known)
+			}
+		}
+		if err := p.Take(ctx, sink.State{Version: r.state[0].Version}, "taken", 0); err != nil {
+			t.Fatal(err)
+		}
+		if now := p.Clock(); now != math.MinInt64 {
+			t.Errorf("after a takeover the clock shows %d", now)
+		}
 	})
 }

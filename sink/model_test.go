@@ -109,7 +109,7 @@ func (r *rig) reap(collection string, now int64, limit int) (n int) {
 		return 0
 	}
 	for p := range r.n {
-		due, err := r.store.Partition(p).Due(ctx, sink.Progress{Version: r.state[p].Version},
+		due, err := r.store.Partition(p).Due(ctx, r.state[p].Version,
 			[]sink.Cut{{Collection: collection, Cuts: config.History.Cuts(now)}}, limit, 1<<20, true)
 		if err != nil {
 			r.t.Fatalf("due: %v", err)

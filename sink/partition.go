@@ -24,6 +24,7 @@ type Partition struct {
 	scripts *combiner
 	id, of  int
 	keys    keyspace
+	clock   *clock // of its server
 }
 
 // State is where a partition stands.
@@ -117,6 +118,7 @@ func (p *Partition) Take(ctx context.Context, s State, version string, rebuild u
 	if s.Version == "" {
 		args = append(args, "format", format, "partitions", p.of, "log", s.Log, "offset", s.Offset, "watermark", s.Watermark)
 	}
+	p.clock.forget()
 	n, err := fenceScript.Run(ctx, p.client, []string{p.keys.state()}, args...).Int()
 	err = foreign(err)
 	if err == nil && n == 0 {

@@ -119,7 +119,7 @@ func TestForeign(t *testing.T) {
 		return err
 	}}
 	due := call{"due", func(r *rig) error {
-		_, err := r.store.Partition(0).Due(ctx, sink.Progress{Version: r.state[0].Version}, []sink.Cut{{Collection: "orders", Cuts: ttlrules.Cuts{Inherit: far, Own: far}}}, 10, 1<<20, true)
+		_, err := r.store.Partition(0).Due(ctx, r.state[0].Version, []sink.Cut{{Collection: "orders", Cuts: ttlrules.Cuts{Inherit: far, Own: far}}}, 10, 1<<20, true)
 		return err
 	}}
 	scan := call{"scan", func(r *rig) error {

@@ -383,7 +383,7 @@ func TestRedisIsGone(t *testing.T) {
 		errs["take"] = p.Take(ctx, sink.State{}, "v", 0)
 		errs["verify"] = p.Verify(ctx, "v0", nil)
 		errs["commit"] = p.Commit(ctx, r.progress(0), nil, nil)
-		_, errs["due"] = p.Due(ctx, r.state[0], nil, 1, 1, true)
+		_, errs["due"] = p.Due(ctx, r.state[0].Version, nil, 1, 1, true)
 		_, errs["read"] = p.Read(ctx, "v0", nil)
 		_, _, _, errs["scan"] = p.Scan(ctx, "v0", "orders", "0", 1)
 		errs["clear"] = p.Clear(ctx)

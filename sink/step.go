@@ -78,7 +78,7 @@ func storedAt(r reply, i int) (*Stored, error) {
 // Progress is how far the log was applied to a partition.
 type Progress struct {
 	Version   string // expected
-	Next      string // version to set; "" (in Due alone) if there is nothing to note
+	Next      string // version to set
 	Offset    uint64
 	Watermark int64
 	Rebuild   uint64
@@ -102,13 +102,12 @@ type Due struct {
 const NoScore = math.MaxInt64
 
 // Due finds documents that are at or under their cuts, in a partition that is at
-// pr.Version (else ErrFenced): up to limit of them, and none after so many bytes.
-// If pr.Next is set, the progress is committed first. Without whole, the documents
-// come without their bodies.
-func (p *Partition) Due(ctx context.Context, pr Progress, cuts []Cut, limit, bytes int, whole bool) ([]Due, error) {
+// version (else ErrFenced): up to limit of them, and none after so many bytes.
+// Without whole, the documents come without their bodies.
+func (p *Partition) Due(ctx context.Context, version string, cuts []Cut, limit, bytes int, whole bool) ([]Due, error) {
 	keys := make([]string, 1, 1+3*len(cuts))
 	keys[0] = p.keys.state()
-	args := []any{pr.Version, pr.Next, pr.Offset, pr.Watermark, formatRebuild(pr.Rebuild), limit, bytes, whole, len(cuts)}
+	args := []any{version, limit, bytes, whole, len(cuts)}
 	for _, c := range cuts {
 		keys = append(keys, p.keys.docs(c.Collection), p.keys.inherit(c.Collection), p.keys.own(c.Collection))
 		args = append(args, sizePrefix+c.Collection)
@@ -126,9 +125,10 @@ func (p *Partition) Due(ctx context.Context, pr Progress, cuts []Cut, limit, byt
 	case -2:
 		return nil, fmt.Errorf("find what is due in partition %d: %w: %s", p.id, ErrDamaged, lostText(cuts[r.int(1)-1].Collection))
 	}
+	p.clock.learn(r.list(1))
 	out := make([]Due, len(cuts))
 	for i := range cuts {
-		one := r.list(1 + i)
+		one := r.list(2 + i)
 		ids, values := one.list(2), one.list(3)
 		d := Due{IDs: make([]string, len(ids)), Documents: make([]Stored, len(ids)), NextInherit: NoScore, NextOwn: NoScore}
 		if s, ok := one.score(0); ok {
@@ -182,6 +182,7 @@ type CollectionChanges struct {
 	Collection string
 	Drop       Drop
 	NoIndex    bool // no index is kept
+	Fresh      bool // no document is there that is put
 	Changes    []Change
 	// Index adds documents that are as they were to the index, as a build does.
 	Index []Change
@@ -194,7 +195,8 @@ type ConfigChange struct {
 }
 
 // Commit applies one step to a partition that is at pr.Version (else ErrFenced).
-// What is not as it was committed is ErrDamaged; nothing is applied then.
+// What is not as it was committed is ErrDamaged, and a document that is there
+// against what was said is ErrExists; nothing is applied then.
 func (p *Partition) Commit(ctx context.Context, pr Progress, configs []ConfigChange, changes []CollectionChanges) error {
 	keys := make([]string, 2, 2+3*len(changes))
 	keys[0], keys[1] = p.keys.state(), p.keys.config()
@@ -225,6 +227,8 @@ func (p *Partition) Commit(ctx context.Context, pr Progress, configs []ConfigCha
 		return nil
 	case 0:
 		return fmt.Errorf("commit partition %d: %w", p.id, ErrFenced)
+	case -3:
+		return fmt.Errorf("commit partition %d: %w", p.id, ErrExists)
 	case -1:
 		return fmt.Errorf("commit partition %d: %w: key %s is of another type", p.id, ErrForeign, keys[r.int(1)-1])
 	default:
@@ -286,7 +290,7 @@ func (c CollectionChanges) append(args []any) []any {
 	for _, ch := range c.Index {
 		add(ch.ID, ch.Old)
 	}
-	args = append(args, int(c.Drop))
+	args = append(args, int(c.Drop), c.Fresh)
 	for _, pairs := range [][]any{put, renew, inherit, own} {
 		args = append(append(args, len(pairs)/2), pairs...)
 	}

@@ -40,7 +40,7 @@ func TestG1_FencedCommit(t *testing.T) {
 		wantErr(t, p.Commit(ctx, stale, nil, []sink.CollectionChanges{{Collection: "orders", Drop: sink.DropAll}}), sink.ErrFenced, "a drop")
 		_, err := p.Read(ctx, "v0", []sink.Want{{Collection: "orders", Whole: []string{"a"}}})
 		wantErr(t, err, sink.ErrFenced, "read")
-		_, err = p.Due(ctx, sink.Progress{Version: "v0", Next: "v2", Offset: 9}, nil, 1, 1, true)
+		_, err = p.Due(ctx, "v0", nil, 1, 1, true)
 		wantErr(t, err, sink.ErrFenced, "due")
 		_, _, _, err = p.Scan(ctx, "v0", "orders", "0", 10)
 		wantErr(t, err, sink.ErrFenced, "scan")
@@ -311,7 +311,7 @@ func TestMany(t *testing.T) {
 		r.commit(0, nil, sink.CollectionChanges{Collection: "orders", Index: all})
 		r.configure("orders", &sink.Config{})
 		check(1, 1, "10500 0 10500")
-		due, err := r.store.Partition(0).Due(ctx, sink.Progress{Version: r.state[0].Version},
+		due, err := r.store.Partition(0).Due(ctx, r.state[0].Version,
 			[]sink.Cut{{Collection: "orders", Cuts: ttlrules.Cuts{Inherit: ttlrules.NoCut, Own: math.MaxInt64}}}, n+1, math.MaxInt32, true)
 		if err != nil || len(due[0].IDs) != n {
 			t.Fatalf("due: %v", err)

@@ -21,6 +21,8 @@ var (
 	// ErrDamaged: what is stored is not what was committed: keys or fields are
 	// missing or were changed by somebody else.
 	ErrDamaged = errors.New("the partition is damaged")
+	// ErrExists: a document is there that was said not to be.
+	ErrExists = errors.New("the document exists")
 	// ErrForeign: what is stored under lapse's keys is not lapse's, or of another
 	// version of lapse, or of another log.
 	ErrForeign = errors.New("not stored by this lapse")
@@ -38,8 +40,13 @@ type Store struct {
 func NewStore(client redis.UniversalClient, prefix wire.Prefix, n int) *Store {
 	s := &Store{client: client, partitions: make([]*Partition, n)}
 	scripts := &combiner{client: client, most: stepFlights}
+	one := &clock{}
+	_, many := client.(*redis.ClusterClient)
 	for i := range s.partitions {
-		s.partitions[i] = &Partition{client: client, scripts: scripts, id: i, of: n, keys: newKeyspace(prefix, i, n)}
+		if many {
+			one = &clock{}
+		}
+		s.partitions[i] = &Partition{client: client, scripts: scripts, id: i, of: n, keys: newKeyspace(prefix, i, n), clock: one}
 	}
 	return s
 }

@@ -7,8 +7,8 @@ import (
 	"github.com/seed18712806/lapse/sink/wire"
 )
 
-// write applies a write; rest is <op>.<collection>.<id>. The partition's time
-// has come, and what is expired is gone.
+// write applies a write; rest is <op>.<collection>.<id>. Its time has come,
+// and what is expired is gone.
 func (m *Model) write(p *partition, msg Message, rest string) {
 	subject := string(m.set.Prefix) + ".write." + rest
 	op, target, _ := strings.Cut(rest, ".")
@@ -50,7 +50,7 @@ func (m *Model) write(p *partition, msg Message, rest string) {
 		}
 	}
 
-	next := Document{Etag: wire.Etag(msg.Seq), Ts: p.now, Trace: value(msg, wire.HeaderTrace)}
+	next := Document{Etag: wire.Etag(msg.Seq), Ts: m.now, Trace: value(msg, wire.HeaderTrace)}
 	switch wire.Op(op) {
 	case wire.Delete:
 		delete(p.docs, name)
@@ -119,11 +119,11 @@ func (m *Model) administer(p *partition, msg Message, kind, collection string, n
 		m.Outcomes[msg.Seq] = wire.Outcome{Status: wire.StatusNoContent}
 		return
 	}
-	next.Since = p.now
+	next.Since = m.now
 	if next.Default == current.Default {
 		next.Since = current.Since // what does not change has been so before
 	}
 	p.collections[collection] = next
-	p.soonest = p.now // whatever it was, look
+	p.soonest = m.now // whatever it was, look
 	m.Outcomes[msg.Seq] = wire.Outcome{Status: wire.StatusOK}
 }

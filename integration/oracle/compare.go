@@ -90,8 +90,8 @@ func (m *Model) CompareEvents(events []Message, at wire.Time) Diff {
 		want.expiries[e.ID()] = e
 	}
 	for _, p := range m.partitions {
-		for _, e := range p.due(max(at, p.now)) {
-			if e.ExpiredAt <= p.now { // made so by the last message itself
+		for _, e := range p.due(max(at, m.now)) {
+			if e.ExpiredAt <= m.now { // made so by the last message itself
 				want.expiries[e.ID()] = e
 			} else {
 				want.dueOnly[e.ID()] = e

@@ -69,7 +69,6 @@ type Collection struct {
 
 // partition is what one partition has come to. It knows all collections.
 type partition struct {
-	now         wire.Time
 	docs        map[Name]Document
 	collections map[string]Collection
 	soonest     wire.Time // no document of it expires before
@@ -78,7 +77,8 @@ type partition struct {
 // Model is the state that a log leads to, and what had to be said on the way.
 type Model struct {
 	set        Settings
-	seq        uint64 // applied up to here
+	seq        uint64    // applied up to here
+	now        wire.Time // the greatest stamp up to here
 	partitions []*partition
 
 	Expiries   []Expiry
@@ -95,12 +95,12 @@ func NewModel(set Settings) *Model {
 	set.Partitions = cmp.Or(set.Partitions, 16)
 	set.MaxBody = cmp.Or(set.MaxBody, 1<<20-8<<10)
 	m := &Model{
-		set: set, Outcomes: map[uint64]wire.Outcome{}, names: map[Name]bool{},
+		set: set, now: math.MinInt64, Outcomes: map[uint64]wire.Outcome{}, names: map[Name]bool{},
 		fates: map[wire.Etag]string{}, said: map[Name][]output{},
 	}
 	for range set.Partitions {
 		m.partitions = append(m.partitions, &partition{
-			now: math.MinInt64, soonest: math.MaxInt64, docs: map[Name]Document{}, collections: map[string]Collection{},
+			soonest: math.MaxInt64, docs: map[Name]Document{}, collections: map[string]Collection{},
 		})
 	}
 	return m
@@ -120,6 +120,7 @@ func (m *Model) Apply(msg Message) error {
 		return fmt.Errorf("message %d: subject %s is not of the log", msg.Seq, msg.Subject)
 	}
 	kind, rest, _ := strings.Cut(rest, ".")
+	m.advance(msg.At)
 	switch kind {
 	case "log":
 		number, rest, _ := strings.Cut(rest, ".")
@@ -127,32 +128,33 @@ func (m *Model) Apply(msg Message) error {
 		if err != nil || n < 0 || n >= len(m.partitions) {
 			return fmt.Errorf("message %d: subject %s: no such partition", msg.Seq, msg.Subject)
 		}
-		m.advance(m.partitions[n], msg.At)
 		m.write(m.partitions[n], msg, rest)
 	case "write":
-		m.advance(m.partitions[0], msg.At)
 		_, target, _ := strings.Cut(rest, ".")
 		m.reject(msg, nil, msg.Subject, target, wire.StatusBadRequest)
 	case "config", "drop":
 		for i, p := range m.partitions {
-			m.advance(p, msg.At)
 			m.administer(p, msg, kind, rest, i == 0)
 		}
 	case "tick":
-		for _, p := range m.partitions {
-			m.advance(p, msg.At)
-		}
 	default:
 		return fmt.Errorf("message %d: subject %s is not of the log", msg.Seq, msg.Subject)
 	}
 	return nil
 }
 
-// advance moves a partition's time to a stamp, unless it is past it, and
-// expires what is due, under the configuration as it is.
-func (m *Model) advance(p *partition, stamp wire.Time) {
-	p.now = max(p.now, stamp)
-	for _, e := range p.due(p.now) {
+// advance moves time to a stamp, unless it is past it, and expires what is due, under
+// the configuration as it is.
+func (m *Model) advance(stamp wire.Time) {
+	m.now = max(m.now, stamp)
+	for _, p := range m.partitions {
+		m.expire(p)
+	}
+}
+
+// expire expires what is due in a partition.
+func (m *Model) expire(p *partition) {
+	for _, e := range p.due(m.now) {
 		delete(p.docs, e.Name)
 		m.Expiries = append(m.Expiries, e)
 		m.said[e.Name] = append(m.said[e.Name], output{expiry: e.ID()})
@@ -218,7 +220,7 @@ func (m *Model) Live(at wire.Time) map[Name]Live {
 			switch {
 			case !ok:
 				live[name] = Live{Document: d}
-			case deadline > max(at, p.now):
+			case deadline > max(at, m.now):
 				live[name] = Live{Document: d, ExpiresAt: &deadline}
 			}
 		}
@@ -231,7 +233,7 @@ func (m *Model) Live(at wire.Time) map[Name]Live {
 func (m *Model) Due(at wire.Time) []Expiry {
 	var due []Expiry
 	for _, p := range m.partitions {
-		due = append(due, p.due(max(at, p.now))...)
+		due = append(due, p.due(max(at, m.now))...)
 	}
 	return due
 }

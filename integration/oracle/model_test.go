@@ -108,21 +108,23 @@ func TestBoundary(t *testing.T) {
 	l.want("by the tick", l.expiries(), "a/2@5000(5)")
 }
 
-// Time belongs to a partition: what others see does not move it, and a stamp
-// that goes back counts as the greatest before it.
-func TestTimeOfAPartition(t *testing.T) {
+// Time belongs to the log: any message moves it for all partitions, and a stamp that
+// goes back counts as the greatest before it.
+func TestTimeOfTheLog(t *testing.T) {
+	for _, subject := range []string{"log.2.upsert.c.b", "write.broken", "config.other", "drop.other", "tick"} {
+		l := newLogbook(t)
+		l.add(0, "config.c", `{"defaultTtl":5}`)
+		l.add(0, "log.1.upsert.c.a", `{}`)
+		l.add(4999, subject, `{}`)
+		l.want("not yet, by "+subject, l.expiries(), "")
+		l.add(5000, subject, `{}`)
+		l.want("by "+subject, l.expiries(), "a/2@5000(5)")
+	}
 	l := newLogbook(t)
 	l.add(0, "config.c", `{"defaultTtl":5}`)
-	l.add(0, "log.1.upsert.c.a", `{}`)
-	l.add(9000, "log.2.upsert.c.b", `{}`)
-	l.add(4000, "log.1.touch.c.a", ``) // late, but partition 1 has seen no more
-	l.want("renewed in time", l.expiries(), "")
+	l.add(9000, "tick", ``)
 	l.add(8000, "log.2.upsert.c.b", `{}`)
-	l.want("the stamp went back", l.live(8000), "a=4@9000 b=5@14000")
-	l.add(9000, "write.broken", "")
-	l.want("a malformed write moves partition 0 alone", l.expiries(), "")
-	l.add(9000, "config.other", "{}")
-	l.want("a configuration moves all", l.expiries(), "a/4@9000(5)")
+	l.want("the stamp went back", l.live(8000), "b=3@14000")
 }
 
 func TestConfigurationAndExpiredIsFinal(t *testing.T) {

@@ -7,13 +7,15 @@
 --       fields of the state with their sizes, then the number of configurations, then
 --       pairs of collection and configuration ('' to remove it); then per collection:
 --         drop (1: documents and index go first; 2: the index goes first),
+--         whether the documents that are put must not be there (1),
 --         and seven counts with their values, in this order:
 --         documents put (id, value), headers renewed (id, header),
 --         inherit added (score, id), own added (score, id),
 --         ids removed from the documents, from inherit, from own
 -- Returns  {1} done; {0} the version is another; {-1, n} the n-th key is not of
 --          its type; {-2, n} the n-th collection, or with 0 the configuration, is
---          not as it was left, or has not a document whose header is to be renewed.
+--          not as it was left, or has not a document whose header is to be renewed;
+--          {-3, n} the n-th collection has a document that must not be there.
 --
 -- Most steps are small, and then a table or a function that is made here costs more
 -- than a call: so there are few of them, and values are taken from ARGV as they stand.
@@ -40,6 +42,7 @@ for i = first_config + 1, first - 1, 2 do
 	grows = grows or ARGV[i] ~= ''
 end
 local renewed -- by their place in ARGV
+local sizes = {} -- of documents, inherit and own, per collection
 local at = first
 for c = 1, collections do
 	local k = 3 * c
@@ -54,8 +57,20 @@ for c = 1, collections do
 	if docs .. ' ' .. inherit .. ' ' .. own ~= (left[2 + c] or '0 0 0') then
 		return {-2, c}
 	end
-	local drop, puts = ARGV[at], tonumber(ARGV[at + 1])
-	at = at + 2 + 2 * puts
+	local drop, puts = ARGV[at], tonumber(ARGV[at + 2])
+	sizes[3 * c], sizes[3 * c + 1], sizes[3 * c + 2] = docs, inherit, own
+	if ARGV[at + 1] == '1' and docs > 0 then
+		-- The values are asked for as if they were ids: no harm, and no table of ids.
+		for from = at + 3, at + 2 + 2 * puts, 4000 do
+			local there = call('HMGET', KEYS[k], unpack(ARGV, from, math.min(from + 3999, at + 2 + 2 * puts)))
+			for i = 1, #there do
+				if there[i] then
+					return {-3, c}
+				end
+			end
+		end
+	end
+	at = at + 3 + 2 * puts
 	local renews = tonumber(ARGV[at])
 	for i = at + 1, at + 2 * renews, 2 do
 		-- A header is renewed in front of a body that is there, and whole.
@@ -96,40 +111,50 @@ if first > first_config then
 end
 
 -- Runs a command on the values that begin at from, of which there are as many times
--- width as stands before them, and returns where the next count is.
+-- width as stands before them. Returns where the next count is, and how many fields or
+-- members the command has added or removed.
 local function on(command, key, from, width)
-	local last = from + width * tonumber(ARGV[from - 1]) - 1
+	local last, n = from + width * tonumber(ARGV[from - 1]) - 1, 0
 	while from <= last do
 		local to = math.min(from + 3999, last)
-		call(command, key, unpack(ARGV, from, to))
+		n = n + call(command, key, unpack(ARGV, from, to))
 		from = to + 1
 	end
-	return last + 1
+	return last + 1, n
 end
 at = first
 for c = 1, collections do
 	local docs, inherit, own = KEYS[3 * c], KEYS[3 * c + 1], KEYS[3 * c + 2]
+	local docs_left, inherit_left, own_left = sizes[3 * c], sizes[3 * c + 1], sizes[3 * c + 2]
 	if ARGV[at] == '1' then
 		call('UNLINK', docs, inherit, own)
+		docs_left, inherit_left, own_left = 0, 0, 0
 	elseif ARGV[at] == '2' then
 		call('UNLINK', inherit, own)
+		inherit_left, own_left = 0, 0
 	end
-	at = on('HSET', docs, at + 2, 2)
+	local n
+	at, n = on('HSET', docs, at + 3, 2)
+	docs_left = docs_left + n
 	local renews = tonumber(ARGV[at])
 	for i = at + 1, at + 2 * renews, 2 do
 		call('HSET', docs, ARGV[i], renewed[i])
 	end
 	at = at + 1 + 2 * renews
-	at = on('ZADD', inherit, at + 1, 2)
-	at = on('ZADD', own, at + 1, 2)
-	at = on('HDEL', docs, at + 1, 1)
-	at = on('ZREM', inherit, at + 1, 1)
-	at = on('ZREM', own, at + 1, 1)
-	local size = call('HLEN', docs) .. ' ' .. call('ZCARD', inherit) .. ' ' .. call('ZCARD', own)
-	if size == '0 0 0' then
+	at, n = on('ZADD', inherit, at + 1, 2)
+	inherit_left = inherit_left + n
+	at, n = on('ZADD', own, at + 1, 2)
+	own_left = own_left + n
+	at, n = on('HDEL', docs, at + 1, 1)
+	docs_left = docs_left - n
+	at, n = on('ZREM', inherit, at + 1, 1)
+	inherit_left = inherit_left - n
+	at, n = on('ZREM', own, at + 1, 1)
+	own_left = own_left - n
+	if docs_left + inherit_left + own_left == 0 then
 		call('HDEL', state, ARGV[10 + c])
 	else
-		call('HSET', state, ARGV[10 + c], size)
+		call('HSET', state, ARGV[10 + c], docs_left .. ' ' .. inherit_left .. ' ' .. own_left)
 	end
 end
 return {1}

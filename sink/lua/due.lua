@@ -1,22 +1,20 @@
 -- Finds the documents that are at or under the cuts of their collections, lowest
--- score first, and what score comes next. Before that it notes how far the log
--- was applied, so that no reader is behind the events that follow from it.
+-- score first, and what score comes next.
 --
 -- KEYS  1 state, then per collection: documents, inherit, own
--- ARGV  1 version expected, 2 version to set ('' if there is nothing to note),
---       3 offset, 4 watermark, 5 rebuild, 6 the most documents to return,
---       7 the bytes of values after which no more is returned, 8 whether bodies are
---       wanted (1), 9 number of collections n, then the n fields of the state with their
---       sizes, then per collection: the cut of inherit and of own ('' for none)
+-- ARGV  1 version expected, 2 the most documents to return, 3 the bytes of values after
+--       which no more is returned, 4 whether bodies are wanted (1), 5 number of
+--       collections n, then the n fields of the state with their sizes, then per
+--       collection: the cut of inherit and of own ('' for none)
 -- Returns  {0} the version is another; {-2, n} the n-th collection is not as it was
---          left, so that what is due may not be found; or {1, per collection: {next inherit,
---          next own, ids, values}}: next is the lowest score that was not
+--          left, so that what is due may not be found; or {1, time, per collection: {next
+--          inherit, next own, ids, values}}: next is the lowest score that was not
 --          returned, false if there is none; a value is false if the document is
 --          not there.
 local call, state = redis.call, KEYS[1]
-local version, limit, bytes, whole = ARGV[2], tonumber(ARGV[6]), tonumber(ARGV[7]), ARGV[8] == '1'
-local collections = tonumber(ARGV[9])
-local left = call('HMGET', state, 'version', unpack(ARGV, 10, 9 + collections))
+local limit, bytes, whole = tonumber(ARGV[2]), tonumber(ARGV[3]), ARGV[4] == '1'
+local collections = tonumber(ARGV[5])
+local left = call('HMGET', state, 'version', unpack(ARGV, 6, 5 + collections))
 if left[1] ~= ARGV[1] then
 	return {0}
 end
@@ -26,10 +24,6 @@ for c = 1, collections do
 	if size ~= (left[1 + c] or '0 0 0') then
 		return {-2, c}
 	end
-end
-if version ~= '' then
-	call('HDEL', state, '') -- a Redis that is full lets no other write be the first: see commit.lua
-	call('HSET', state, 'version', version, 'offset', ARGV[3], 'watermark', ARGV[4], 'rebuild', ARGV[5])
 end
 
 -- Returns the ids in an index up to a cut, and the lowest score that is left.
@@ -42,8 +36,8 @@ local function under(key, cut)
 	end
 	return ids, n, call('ZRANGE', key, n, n, 'WITHSCORES')[2] or false
 end
-local out = {1}
-local at = 10 + collections
+local out = {1, call('TIME')}
+local at = 6 + collections
 local none = true -- no document was read yet
 for c = 1, collections do
 	local k = 3 * c - 1
@@ -91,6 +85,6 @@ for c = 1, collections do
 			ids[i] = nil
 		end
 	end
-	out[c + 1] = {next_inherit, next_own, ids, values}
+	out[c + 2] = {next_inherit, next_own, ids, values}
 end
 return out

@@ -2,28 +2,20 @@ package processor
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
 	"github.com/seed18712806/lapse/sink"
+	"github.com/seed18712806/lapse/sink/wire"
 )
-
-// applyNext applies what comes next of the pending messages: a configuration or a
-// drop by itself, others in a batch.
-func (p *partition) applyNext(ctx context.Context) error {
-	switch p.pending[0].kind {
-	case configure, drop:
-		return p.control(ctx, p.pending[0])
-	}
-	return p.applyBatch(ctx, p.nextBatch())
-}
 
 // nextBatch is the longest run of pending messages that is applied in one step.
 func (p *partition) nextBatch() []*message {
 	n, bytes, whole := 0, 0, 0
 	for n < len(p.pending) && n < batchMessages && bytes < batchBytes && whole < batchWhole {
 		m := p.pending[n]
-		if m.kind == configure || m.kind == drop {
+		if m.administers() {
 			break
 		}
 		if needsWhole(m) {
@@ -39,60 +31,126 @@ func (p *partition) nextBatch() []*message {
 // the header.
 func needsWhole(m *message) bool { return m.kind == write && (m.op == "patch" || m.op == "touch") }
 
-// applyBatch applies messages as one step: read, decide, publish, commit.
-func (p *partition) applyBatch(ctx context.Context, messages []*message) error {
-	p.pass(messages)
+// errGuess: a batch was decided by a guess that cannot hold.
+var errGuess = errors.New("a batch is not as it was guessed")
+
+// step applies messages, and says of what is due by then that it is expired, as one
+// step: read, decide, publish, commit. to is how far the log was read; if these
+// messages are all that came, that is how far it is applied. It says whether there was
+// anything to do but to let time go on.
+func (p *partition) step(ctx context.Context, messages []*message, to mark) (worked bool, err error) {
+	guess := p.guesses(messages)
+	if guess {
+		if worked, err = p.stepBy(ctx, messages, to, true); !errors.Is(err, errGuess) && !errors.Is(err, sink.ErrExists) {
+			return worked, err
+		}
+		p.fresh = 0
+	}
+	return p.stepBy(ctx, messages, to, false)
+}
+
+// stepBy is a step that reads what the messages touch, or guesses that nothing of it is
+// there: if it is, nothing is committed.
+func (p *partition) stepBy(ctx context.Context, messages []*message, to mark, guess bool) (worked bool, err error) {
+	began := time.Now()
 	d := newDecision(p.limits, p.config, p.watermark)
-	readAt := time.Now()
-	messages, err := p.read(ctx, d, messages)
-	if err != nil {
-		return err
-	}
-	if len(d.order) == 0 {
-		readAt = time.Time{}
-	}
-	if err := p.at(afterRead); err != nil {
-		return err
+	if !guess {
+		if messages, err = p.read(ctx, d, messages); err != nil {
+			return false, err
+		}
+		if err := p.at(afterRead); err != nil {
+			return false, err
+		}
 	}
 	for _, m := range messages {
 		d.apply(m)
 	}
-	if err := p.publish(ctx, d.outputs, readAt); err != nil {
-		return err
+	if guess && len(d.outputs) > 0 {
+		return false, errGuess
 	}
-	p.offset, p.watermark = messages[len(messages)-1].seq, d.watermark
-	changes := d.changes()
-	if len(changes)+len(d.outputs)+len(d.outcomes) > 0 {
-		for _, c := range changes {
-			p.noteChanges(c)
+	to = p.reach(messages, to)
+	if err := p.lookAhead(ctx, to); err != nil {
+		return false, err
+	}
+	due, held := p.reapable(d, to.time)
+	n := len(d.outputs)
+	if n > 0 && p.looked.Before(began) {
+		// They follow from the messages alone: nothing has shown that this process is
+		// still the owner.
+		if err := p.verify(ctx, nil); err != nil {
+			return false, err
 		}
-		if err := p.commit(ctx, nil, changes); err != nil {
-			return err
-		}
+	}
+	for _, doc := range due {
+		doc.expire(d)
+	}
+	if err := p.publish(ctx, d.outputs); err != nil {
+		return false, err
+	}
+	published := time.Now()
+	for _, doc := range due {
+		doc.said = true
+	}
+	changes := withDue(d.changes(guess), due)
+	if len(changes)+len(d.outputs)+len(d.outcomes) == 0 && !held {
+		p.reached(to) // only time has passed: that is committed with what comes next
 	} else {
-		p.reached(p.offset) // only time has passed: that is committed with what comes next
+		if err := p.commit(ctx, to, nil, changes); err != nil {
+			return false, err
+		}
+		worked = true
 	}
 	p.after(messages, d)
-	return nil
+	p.late(d.outputs[n:], published)
+	return worked || len(messages) > 0, nil
 }
 
-// pass notes the log time at the end of what may have been said, when the messages
-// go beyond it.
-func (p *partition) pass(messages []*message) {
-	watermark := p.watermark
-	for _, m := range messages {
-		if m.seq > p.said.upTo {
-			p.said.pass(watermark)
-			return
-		}
-		watermark = max(watermark, m.at)
+// guesses says whether it may be guessed of messages that the documents that they
+// touch are not there: what was touched of late was not.
+func (p *partition) guesses(messages []*message) bool {
+	if p.fresh < guessAfter || len(messages) == 0 {
+		return false
 	}
+	for _, m := range messages {
+		if m.kind == write && (m.op != wire.Upsert && m.op != wire.Create || m.ifMatch.set || p.soon.has(docKey{m.collection, m.id})) {
+			return false
+		}
+	}
+	return true
 }
 
-// noteChanges keeps the lowest scores of a collection true.
+// reach is where the log stands after a step: behind its messages, or, if they are all
+// that came, where it was read to. Time that came after what may have been said is
+// noted.
+func (p *partition) reach(messages []*message, to mark) mark {
+	upTo := p.said.upTo
+	for _, m := range messages {
+		if m.seq > upTo {
+			p.said.pass(m.at)
+			break
+		}
+	}
+	here := p.here()
+	if n := len(messages); n > 0 {
+		here = mark{messages[n-1].seq, max(here.time, messages[n-1].at)}
+	}
+	if len(messages) < len(p.pending) || to.seq <= here.seq {
+		return here
+	}
+	if to.seq > upTo {
+		p.said.pass(to.time)
+	}
+	return mark{to.seq, max(here.time, to.time)}
+}
+
+// noteChanges keeps true what is known of the documents of a collection that fall due.
 func (p *partition) noteChanges(c sink.CollectionChanges) {
+	if len(c.Changes)+len(c.Index) == 0 {
+		return // a drop
+	}
 	place := p.collection(c.Collection)
 	for _, change := range c.Changes {
+		p.soon.remove(docKey{c.Collection, change.ID})
 		if change.New != nil {
 			place.note(change.New)
 		}
@@ -118,6 +176,9 @@ func (p *partition) after(messages []*message, d *decision) {
 // read reads what the messages touch into the decision. If more of it is expired
 // than is taken in one step, it returns fewer messages.
 func (p *partition) read(ctx context.Context, d *decision, messages []*message) ([]*message, error) {
+	if len(messages) == 0 {
+		return nil, nil
+	}
 	first, last := messages[0].at, p.watermark
 	for _, m := range messages {
 		last = max(last, m.at)
@@ -140,6 +201,13 @@ func (p *partition) read(ctx context.Context, d *decision, messages []*message) 
 	}
 	if err := p.readSlots(ctx, d.order, whole); err != nil {
 		return nil, err
+	}
+	p.fresh++
+	for _, s := range d.order {
+		if s.stored != nil {
+			p.fresh = 0
+			break
+		}
 	}
 	// What is expired by the end of the batch is needed whole, for its event.
 	expired := make(map[docKey]bool)
@@ -193,10 +261,12 @@ func (p *partition) readSlots(ctx context.Context, slots []*slot, whole map[docK
 			heads[i] = append(heads[i], s)
 		}
 	}
+	began := time.Now()
 	found, err := p.store.Read(ctx, p.version, wants)
 	if err != nil {
 		return err
 	}
+	p.looked = began
 	for i := range wants {
 		for j, s := range append(heads[i], wholes[i]...) {
 			stored := found[i][j]
