@@ -16,44 +16,39 @@ var errDisconnected = errors.New("the connection to NATS was lost")
 // waited for. What is asked while it is down goes out when it is up again.
 type line struct {
 	mu   sync.Mutex
-	lost chan struct{} // closed when the connection is lost; then another takes its place
+	up   context.Context // done when the connection is lost; then another takes its place
+	lose context.CancelFunc
 }
 
 // watchLine watches a connection until stop is called.
 func watchLine(nc *nats.Conn) (l *line, stop func()) {
-	l = &line{lost: make(chan struct{})}
+	l = &line{}
+	l.up, l.lose = context.WithCancel(context.Background())
 	changes := nc.StatusChanged(nats.RECONNECTING)
 	var watching sync.WaitGroup
 	watching.Go(func() {
 		for range changes {
 			l.mu.Lock()
-			close(l.lost)
-			l.lost = make(chan struct{})
+			l.lose()
+			l.up, l.lose = context.WithCancel(context.Background())
 			l.mu.Unlock()
 		}
 	})
-	return l, func() { nc.RemoveStatusListener(changes); watching.Wait() }
+	return l, func() { nc.RemoveStatusListener(changes); watching.Wait(); l.lose() }
 }
 
 // ask makes a request, and ends it if the connection is lost meanwhile.
 func (l *line) ask(ctx context.Context, request func(context.Context) error) error {
 	l.mu.Lock()
-	lost := l.lost
+	up := l.up
 	l.mu.Unlock()
 	ctx, cancel := context.WithCancelCause(ctx)
-	var watching sync.WaitGroup
-	watching.Go(func() {
-		select {
-		case <-lost:
-			cancel(errDisconnected)
-		case <-ctx.Done():
-		}
-	})
+	defer cancel(nil)
+	stop := context.AfterFunc(up, func() { cancel(errDisconnected) })
+	defer stop()
 	err := request(ctx)
 	if err != nil && errors.Is(context.Cause(ctx), errDisconnected) {
 		err = errDisconnected
 	}
-	cancel(nil)
-	watching.Wait()
 	return err
 }

@@ -148,6 +148,7 @@ func (p *Processor) Run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	defer common.publisher.Close()
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	var wg sync.WaitGroup
@@ -212,7 +213,7 @@ func (p *Processor) prepare(ctx context.Context, line *line) (*shared, error) {
 	if err != nil {
 		return nil, err
 	}
-	publisher, err := events.NewPublisher(p.nc, p.opts.Prefix, s.Replicas, publishTimeout)
+	publisher, err := events.NewPublisher(p.nc, p.opts.Prefix, s.Replicas)
 	if err != nil {
 		return nil, err
 	}

@@ -38,7 +38,8 @@ func (p *partition) publish(ctx context.Context, outputs []output) error {
 	if err := p.at(beforePublish); err != nil {
 		return err
 	}
-	if err := p.publisher.Publish(ctx, *p.fence, messages); errors.Is(err, events.ErrFenced) {
+	err = p.line.ask(ctx, func(ctx context.Context) error { return p.publisher.Publish(ctx, *p.fence, messages) })
+	if errors.Is(err, events.ErrFenced) {
 		return fmt.Errorf("%w: %w", sink.ErrFenced, err)
 	} else if err != nil {
 		return partitionError(p.id, err)

@@ -61,7 +61,7 @@ func newRig(t *testing.T, opts server.Options, config jetstream.StreamConfig) *r
 	if err != nil {
 		t.Fatal(err)
 	}
-	p, err := NewPublisher(nc, prefix, 1, 10*time.Second)
+	p, err := NewPublisher(nc, prefix, 1)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -399,14 +399,6 @@ func TestPublishErrors(t *testing.T) {
 		r.p.replicas = 3
 		if _, err := r.p.Unsaid(ctx, []Message{event("c", 3, "{}")}); !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("unsaid, of the leader: %v", err)
-		}
-		// The publisher's own time runs out where the context has none.
-		p, err := NewPublisher(r.nc, prefix, 1, 50*time.Millisecond)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := p.Publish(t.Context(), p.Unfenced(0), []Message{event("c", 3, "{}")}); !errors.Is(err, jetstream.ErrAsyncPublishTimeout) {
-			t.Errorf("publish without a deadline: %v", err)
 		}
 	})
 }

@@ -10,8 +10,17 @@ import (
 )
 
 const (
-	ceType = "lapse.document.expired.v1"
-	ceID   = "ce-id"
+	ceID = "ce-id"
+	// otherSize is more than what an event has beside its data: its subject and headers
+	// have the id four times and the collection three times.
+	otherSize = 16 << 10
+)
+
+// Values of headers that all events share. They are not changed.
+var (
+	ceVersion   = []string{"1.0"}
+	ceType      = []string{"lapse.document.expired.v1"}
+	contentType = []string{"application/json"}
 )
 
 // Message is an output of the log, ready to be stored.
@@ -27,26 +36,19 @@ type Message struct {
 func Expired(prefix wire.Prefix, e wire.Event, trace string, maxPayload int64) Message {
 	id := wire.EscapeID(e.ID)
 	unique := e.Collection + "/" + id + "/" + e.Etag.String()
-	m := &nats.Msg{
-		Subject: prefix.Expired(e.Collection, e.ID),
-		Header: nats.Header{
-			"ce-specversion":      {"1.0"},
-			"ce-type":             {ceType},
-			"ce-source":           {"/collections/" + e.Collection},
-			"ce-subject":          {id},
-			ceID:                  {unique},
-			"ce-time":             {e.ExpiredAt.String()},
-			"content-type":        {"application/json"},
-			jetstream.MsgIDHeader: {unique},
-			// Here, and not an option of the publication, for it counts in the size.
-			jetstream.ExpectedStreamHeader: {prefix.EventsStream()},
-		},
-	}
+	values := []string{"/collections/" + e.Collection, id, unique, e.ExpiredAt.String(), prefix.EventsStream(), trace}
+	value := func(i int) []string { return values[i : i+1 : i+1] }
+	m := &nats.Msg{Subject: prefix.Expired(e.Collection, e.ID), Header: make(nats.Header, 12)}
+	h := m.Header
+	h["ce-specversion"], h["ce-type"], h["content-type"] = ceVersion, ceType, contentType
+	h["ce-source"], h["ce-subject"], h[ceID], h["ce-time"] = value(0), value(1), value(2), value(3)
+	h[jetstream.MsgIDHeader] = value(2)
+	h[jetstream.ExpectedStreamHeader] = value(4)
 	if trace != "" {
-		m.Header[wire.HeaderTrace] = []string{trace}
+		h[wire.HeaderTrace] = value(5)
 	}
 	m.Data = e.Encode()
-	if int64(m.Size()) > maxPayload {
+	if int64(len(m.Data)) > maxPayload-otherSize && int64(m.Size()) > maxPayload {
 		e.Document, e.Omitted = nil, true
 		m.Data = e.Encode()
 	}
