@@ -324,3 +324,42 @@ func TestMany(t *testing.T) {
 		check(3, 3, "")
 	})
 }
+
+// TestG1_FreshOrNothing: a commit that goes by the guess that documents are new takes
+// effect only if they are.
+//
+// Goes red if commit.lua does not look, or looks after the first write.
+func TestG1_FreshOrNothing(t *testing.T) {
+	onBoth(t, func(t *testing.T, s server) {
+		r := newRig(t, s, 1, 1000)
+		put := func(fresh bool, ids ...string) []sink.CollectionChanges {
+			c := sink.CollectionChanges{Collection: "orders", Fresh: fresh}
+			for _, id := range ids {
+				c.Changes = append(c.Changes, sink.Change{ID: id, New: &sink.Header{Ts: 1, Etag: 1}, Body: []byte(`{"id":"` + id + `"}`)})
+			}
+			return []sink.CollectionChanges{c}
+		}
+		r.commit(0, nil, put(true, "a", "b")...) // in an empty collection
+		var many, more []string
+		for i := range 4500 { // more than are looked for at a time
+			many, more = append(many, fmt.Sprint("m", i)), append(more, fmt.Sprint("n", i))
+		}
+		r.commit(0, nil, put(true, many...)...)
+		before := r.dump()
+		p := r.store.Partition(0)
+		for _, ids := range [][]string{{"a"}, {"c", "a"}, append(more, "a"), append([]string{"m4499"}, more...)} {
+			wantErr(t, p.Commit(ctx, r.progress(0), nil, put(true, ids...)), sink.ErrExists, fmt.Sprint(len(ids), " of which one is there"))
+		}
+		two := append(put(true, "c"), put(true, "a")...)
+		two[0].Collection = "others"
+		wantErr(t, p.Commit(ctx, r.progress(0), nil, two), sink.ErrExists, "in the second collection")
+		if diff := cmp.Diff(before, r.dump()); diff != "" {
+			t.Errorf("what was refused has left a trace:\n%s", diff)
+		}
+		r.commit(0, nil, put(true, "c", "d")...)
+		// A document that goes in the same step is of no account.
+		step := put(true, "e")
+		step[0].Changes = append(step[0].Changes, sink.Change{ID: "a", Old: &sink.Header{Ts: 1, Etag: 1}})
+		r.commit(0, nil, step...)
+	})
+}
