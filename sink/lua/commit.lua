@@ -41,6 +41,23 @@ local grows = false -- whether the step adds anything
 for i = first_config + 1, first - 1, 2 do
 	grows = grows or ARGV[i] ~= ''
 end
+-- Says that no document has an id that is one of n pairs of values, of which the first
+-- begins at from. What goes with an id in a pair is asked for as if it were one: it may
+-- happen to be, which does no harm, and there is no table of ids.
+local function none(docs, from, n)
+	local last = from + 2 * n - 1
+	while from <= last do
+		local to = math.min(from + 3999, last)
+		local there = call('HMGET', docs, unpack(ARGV, from, to))
+		for i = 1, to - from + 1 do
+			if there[i] then
+				return false
+			end
+		end
+		from = to + 1
+	end
+	return true
+end
 local renewed -- by their place in ARGV
 local sizes = {} -- of documents, inherit and own, per collection
 local at = first
@@ -59,17 +76,7 @@ for c = 1, collections do
 	end
 	local drop, puts = ARGV[at], tonumber(ARGV[at + 2])
 	sizes[3 * c], sizes[3 * c + 1], sizes[3 * c + 2] = docs, inherit, own
-	if ARGV[at + 1] == '1' and docs > 0 then
-		-- The values are asked for as if they were ids: no harm, and no table of ids.
-		for from = at + 3, at + 2 + 2 * puts, 4000 do
-			local there = call('HMGET', KEYS[k], unpack(ARGV, from, math.min(from + 3999, at + 2 + 2 * puts)))
-			for i = 1, #there do
-				if there[i] then
-					return {-3, c}
-				end
-			end
-		end
-	end
+	local fresh, first_put = ARGV[at + 1] == '1' and docs > 0, at + 3
 	at = at + 3 + 2 * puts
 	local renews = tonumber(ARGV[at])
 	for i = at + 1, at + 2 * renews, 2 do
@@ -86,6 +93,17 @@ for c = 1, collections do
 	local inherits = tonumber(ARGV[at])
 	at = at + 1 + 2 * inherits
 	local owns = tonumber(ARGV[at])
+	if fresh then
+		local is
+		if renews == 0 and inherits + owns == puts then -- all that is put goes to an index: shorter pairs
+			is = none(KEYS[k], at - 2 * inherits, inherits) and none(KEYS[k], at + 1, owns)
+		else
+			is = none(KEYS[k], first_put, puts)
+		end
+		if not is then
+			return {-3, c}
+		end
+	end
 	at = at + 1 + 2 * owns
 	for _ = 1, 3 do
 		at = at + 1 + tonumber(ARGV[at])
