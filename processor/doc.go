@@ -3,16 +3,18 @@
 // The flow, file by file: a [Processor] provisions its streams and takes its
 // partitions over (takeover.go); one consumer reads the log (consume.go) into the
 // inboxes of the partitions (inbox.go); each partition steps by itself
-// (partition.go): it decodes messages (message.go), reads what they touch and
-// decides (apply.go, decide.go), publishes what is to be said (publish.go, said.go)
-// and commits. When nothing has arrived it reaps what is due (reap.go) and builds
-// indexes (build.go); when time has to move on in a silent log it asks for a tick
-// (tick.go). Who asked is told the outcome (outcome.go).
+// (partition.go): it decodes messages (message.go), reads what they touch, or guesses
+// that nothing of it is there, and decides (step.go, decide.go); it adds what is due,
+// which was looked up before it was (reap.go, soon.go), publishes what is to be said
+// (publish.go, said.go) and commits it all at once. When there is nothing else to do it
+// builds indexes (build.go). Any message of the log moves time on (clock.go); when the log
+// is silent and something falls due, a tick is added (tick.go). Who asked is told the
+// outcome (outcome.go).
 //
 // What it rests on:
 //
 //   - The log decides. A message's instant is its stamp, or that of an earlier
-//     message of the partition if that is later; clocks of processes decide nothing.
+//     message of the log if that is later; clocks of processes decide nothing.
 //   - Outputs first, then one atomic commit, fenced by the version of the state.
 //     Outputs follow from the log alone, so a crash in between repeats only what
 //     is recognised as said. The stream of events is fenced too: what a former owner

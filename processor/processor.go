@@ -30,7 +30,7 @@ const (
 	batchBytes    = 4 << 20 // likewise
 	batchWhole    = 64      // of them, those that need a stored body
 
-	reapChunk       = 128     // documents reaped in one step
+	reapChunk       = 256     // documents reaped in one step
 	reapBytes       = 1 << 20 // likewise
 	reapCollections = 32      // likewise
 	lookFor         = 250     // milliseconds ahead that documents are looked up before they fall due

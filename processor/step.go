@@ -163,7 +163,9 @@ func (p *partition) noteChanges(c sink.CollectionChanges) {
 // after is what a committed step leaves to do: forget its messages, tell who asked,
 // and count.
 func (p *partition) after(messages []*message, d *decision) {
-	p.pending, p.base = p.pending[len(messages):], p.offset
+	if n := len(messages); n > 0 {
+		p.pending, p.base = p.pending[n:], messages[n-1].seq
+	}
 	if len(p.pending) == 0 {
 		p.pending = nil // let go of what they held
 	}

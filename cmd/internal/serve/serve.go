@@ -22,6 +22,7 @@ import (
 func Run(ctx context.Context, opts Options) error {
 	start := time.Now()
 	redis.SetLogger(redisLog{opts.Logger})
+	defer giveHeapRoom()()
 	p := &process{opts: opts}
 	err := p.open(ctx)
 	if err == nil {
