@@ -24,7 +24,7 @@ func newMetrics() *metrics {
 		return prometheus.NewCounter(prometheus.CounterOpts{Namespace: "lapse", Name: name, Help: help})
 	}
 	return &metrics{
-		applied:  counter("messages_applied_total", "Writes, configurations and drops that took effect, and ticks."),
+		applied:  counter("messages_applied_total", "Writes, configurations and drops that took effect."),
 		rejected: counter("messages_rejected_total", "Messages of the log that took no effect, for which a rejection was published."),
 		expired:  counter("documents_expired_total", "Documents that were reaped, or met by a write, after their deadline."),
 		emitted:  counter("events_emitted_total", "Expiry events and rejections that were stored in the stream of events."),
