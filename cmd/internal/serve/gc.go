@@ -8,7 +8,8 @@ import (
 	"sync/atomic"
 )
 
-// heapRoom is how much the heap may grow between two collections, at least. What lapse
+// heapRoom is how much the heap may grow between two collections, or four times what is
+// live if that is less. What lapse
 // keeps is small and what goes through it is much: by Go's own measure, the double of
 // what is kept, it would collect many times a second, and events would wait for it.
 const heapRoom = 64 << 20
@@ -45,7 +46,8 @@ func giveHeapRoom() (stop func()) {
 }
 
 // gcPercent is the percentage that leaves heapRoom beside what is live: 100, Go's own,
-// from there on.
+// from there on. It is bounded, as it counts for what is live by the next collection
+// too, until it is set again.
 func gcPercent(live uint64) int {
-	return int(max(100, min(1000, heapRoom*100/max(live, 1))))
+	return int(max(100, min(400, heapRoom*100/max(live, 1))))
 }
