@@ -173,7 +173,7 @@ type folder struct {
 	outcomes  []outcome
 }
 
-// step applies a batch as applyBatch does, with what is stored read without bodies
+// step applies a batch as stepBy does, with what is stored read without bodies
 // where the processor would read it so.
 func (f *folder) step(config sink.Config, messages []*message) {
 	d := newDecision(testLimits, func(string) sink.Config { return config }, f.watermark)
