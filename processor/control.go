@@ -104,7 +104,7 @@ func (p *partition) drain(ctx context.Context, name string) (bool, error) {
 	if p.nextDueOf(name) > p.watermark {
 		return true, nil
 	}
-	if _, err := p.step(ctx, nil, mark{}); err != nil {
+	if err := p.hurry(ctx); err != nil {
 		return false, err
 	}
 	return false, p.at(afterDrain)

@@ -286,7 +286,7 @@ func TestTruncatedBehindWhatIsApplied(t *testing.T) {
 	if err := log.Purge(t.Context(), jetstream.WithPurgeKeep(3)); err != nil {
 		t.Fatal(err)
 	}
-	p.consumer.rewind() // as a reconnection would
+	p.consumer.Load().rewind() // as a reconnection would
 	r.put("c", "x", `{}`)
 	r.put("c", "always the same", `{}`)
 	p.stop(t)

@@ -62,12 +62,13 @@ var (
 	lagSeconds  = prometheus.NewDesc("lapse_partition_lag_seconds", "Age of the oldest message that was read for the partition and is not applied.", []string{"partition"}, nil)
 	backlog     = prometheus.NewDesc("lapse_partition_reap_backlog_seconds", "For how long the document that is due longest has been due.", []string{"partition"}, nil)
 	stuck       = prometheus.NewDesc("lapse_partition_failing", "1 while the partition's steps fail.", []string{"partition"}, nil)
+	givesWay    = prometheus.NewDesc("lapse_reaping_gives_way", "1 while documents are read, so that much of what is due is reaped more slowly.", nil, nil)
 	rebuilding  = prometheus.NewDesc("lapse_partition_rebuilding", "1 while the partition is being rebuilt.", []string{"partition"}, nil)
 )
 
 // Describe implements [prometheus.Collector].
 func (g gauges) Describe(c chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{lagMessages, lagSeconds, backlog, stuck, rebuilding} {
+	for _, d := range []*prometheus.Desc{lagMessages, lagSeconds, backlog, stuck, rebuilding, givesWay} {
 		c <- d
 	}
 }
@@ -87,12 +88,13 @@ func (g gauges) Collect(c chan<- prometheus.Metric) {
 		}
 		return 0
 	}
+	c <- prometheus.MustNewConstMetric(givesWay, prometheus.GaugeValue, truth(g.p.turns.giveWay.Load()))
 	for _, p := range g.p.partitions {
 		id := strconv.Itoa(p.id)
 		n, oldest := p.inbox.length()
 		behind := float64(n)
-		if n == 0 && g.p.consumer != nil {
-			behind = float64(g.p.consumer.pending.Load())
+		if reader := g.p.consumer.Load(); n == 0 && reader != nil {
+			behind = float64(reader.pending.Load())
 		}
 		c <- prometheus.MustNewConstMetric(lagMessages, prometheus.GaugeValue, behind, id)
 		c <- prometheus.MustNewConstMetric(lagSeconds, prometheus.GaugeValue, since(oldest), id)

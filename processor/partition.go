@@ -44,6 +44,8 @@ type partition struct {
 	steps     uint64
 	looked    time.Time // when this process was the owner for certain
 	soon      soon
+	turn      turn  // to reap
+	hurries   bool  // something waits for what is due to be reaped
 	fresh     int   // how many batches were read, one after the other, of which nothing was there
 	damage    error // what a step found damaged, and is to be rebuilt
 
@@ -60,6 +62,7 @@ type partition struct {
 	owned   atomic.Bool                // everTaken, for others to read
 	trouble atomic.Pointer[error]      // why nothing goes on, if so
 	settled atomic.Pointer[Checkpoint] // up to where all has been said
+	left    atomic.Int64               // how much is due or soon will be, as far as that was looked up
 	due     atomic.Int64               // since when something is due, Unix milliseconds; 0 if nothing is
 }
 
@@ -166,6 +169,7 @@ func (p *partition) fatal(err error) bool {
 // of the partition is taken for true after a failure: it is taken over anew.
 func (p *partition) fail(ctx context.Context, err error, failures int) {
 	p.taken = false
+	p.leaveTurn()
 	if errors.Is(err, sink.ErrDamaged) {
 		p.damage = err
 	}
@@ -190,7 +194,7 @@ func (p *partition) runOnce(ctx context.Context) (worked bool, err error) {
 		}
 		// After a failure what is due goes first, once: if Redis is full, that is
 		// what makes room.
-		if _, err := p.step(ctx, nil, mark{}); err != nil {
+		if err := p.hurry(ctx); err != nil {
 			return false, err
 		}
 	}
@@ -244,6 +248,9 @@ func (p *partition) reached(to mark) {
 // something is due by now.
 func (p *partition) keep(ctx context.Context) (due bool, err error) {
 	next := p.nextDue()
+	if p.turn == waitsForTurn {
+		next = math.MaxInt64 // it is woken when it is its turn
+	}
 	p.ticker.want(p.id, next)
 	if p.position().time >= next {
 		return true, nil // since the log was looked at last
@@ -367,6 +374,7 @@ func (p *partition) judge() {
 		fallthrough
 	default:
 		p.due.Store(0)
+		p.left.Store(0)
 	}
 }
 

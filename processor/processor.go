@@ -33,8 +33,10 @@ const (
 	reapChunk       = 256     // documents reaped in one step
 	reapBytes       = 1 << 20 // likewise
 	reapCollections = 32      // likewise
+	turnChunk       = 32      // documents reaped in one step while that gives way to reads
 	lookFor         = 250     // milliseconds ahead that documents are looked up before they fall due
 	lookBefore      = 20      // milliseconds before the first that was not looked up falls due
+	turnsReads      = 10      // reads in turnsEvery to which reaping gives way
 	guessAfter      = 4       // batches of which nothing was there, until that is guessed of the next
 	buildChunk      = 500     // documents indexed in one step
 	verifyAtOnce    = 100     // collections verified at a time
@@ -48,6 +50,11 @@ const (
 	heartbeatEvery  = time.Second
 	checkpointEvery = time.Second
 	identifyEvery   = 2 * time.Second
+	turnsEvery      = 200 * time.Millisecond // that is looked how much is read
+	turnsAfter      = time.Second            // for how long reaping gives way after much was read
+	turnRest        = 500 * time.Microsecond // after each; a timer makes a millisecond or more of it
+	paceEvery       = time.Second
+	drainWithin     = 30 * time.Second     // whatever is due, though it gives way
 	tickEvery       = 2 * time.Millisecond // at most
 	tickAgain       = time.Second          // if it is not read
 	progressEvery   = time.Second
@@ -76,7 +83,8 @@ type Processor struct {
 	opts       Options
 	metrics    *metrics
 	partitions []*partition
-	consumer   *consumer
+	consumer   atomic.Pointer[consumer] // nil until Run has begun
+	turns      *turns
 	start      atomic.Uint64 // last sequence of the log when Run began
 	running    atomic.Bool
 	fault      func(point) error // of a test; see fault.go
@@ -90,6 +98,7 @@ type shared struct {
 	publisher  *events.Publisher
 	consumer   *consumer
 	ticker     *ticker
+	turns      *turns
 	outcomes   *outcomes
 	metrics    *metrics
 	limits     limits
@@ -118,7 +127,7 @@ func New(nc *nats.Conn, client redis.UniversalClient, opts Options) (*Processor,
 	if opts.Logger == nil {
 		opts.Logger = slog.New(slog.DiscardHandler)
 	}
-	p := &Processor{nc: nc, store: sink.NewStore(client, opts.Prefix, opts.Partitions), opts: opts, metrics: newMetrics()}
+	p := &Processor{nc: nc, store: sink.NewStore(client, opts.Prefix, opts.Partitions), opts: opts, metrics: newMetrics(), turns: newTurns(opts.Partitions, opts.Logger)}
 	for i := range opts.Partitions {
 		p.partitions = append(p.partitions, &partition{
 			id:     i,
@@ -173,6 +182,7 @@ func (p *Processor) Run(ctx context.Context) error {
 	duty(common.consumer.run)
 	checkpoints := &checkpointer{bucket: common.streams.Checkpoints, partitions: p.partitions, logger: p.opts.Logger, stored: make([]uint64, len(p.partitions)), at: common.at}
 	duty(func(ctx context.Context) error { common.ticker.run(ctx); return nil })
+	duty(func(ctx context.Context) error { common.turns.run(ctx); return nil })
 	duty(func(ctx context.Context) error { checkpoints.run(ctx); return nil })
 	duty(func(ctx context.Context) error { p.report(ctx); return nil })
 	<-ctx.Done()
@@ -228,6 +238,13 @@ func (p *Processor) prepare(ctx context.Context, line *line) (*shared, error) {
 	t := newTicker(js, line, p.opts.Prefix.Tick(), len(p.partitions), c.behind, p.opts.Logger)
 	t.wake = func(partition int) { p.partitions[partition].inbox.nudge() }
 	c.stamps, c.passed = t.stamped, t.passed
+	p.turns.wake, p.turns.reads = t.wake, p.store.Reads
+	p.turns.backlog = func() (left int64) {
+		for _, part := range p.partitions {
+			left += part.left.Load()
+		}
+		return left
+	}
 	common := &shared{
 		log:        s.ID,
 		line:       line,
@@ -235,6 +252,7 @@ func (p *Processor) prepare(ctx context.Context, line *line) (*shared, error) {
 		publisher:  publisher,
 		consumer:   c,
 		ticker:     t,
+		turns:      p.turns,
 		outcomes:   &outcomes{nc: p.nc, partitions: p.partitions},
 		metrics:    p.metrics,
 		limits:     limits{prefix: p.opts.Prefix, maxBody: s.MaxBody, maxPayload: p.nc.MaxPayload() - events.FenceRoom},
@@ -251,7 +269,7 @@ func (p *Processor) prepare(ctx context.Context, line *line) (*shared, error) {
 			part.inbox.nudge()
 		}
 	}
-	p.consumer = c
+	p.consumer.Store(c)
 	p.start.Store(s.Log.CachedInfo().State.LastSeq)
 	return common, nil
 }
@@ -309,7 +327,7 @@ func (p *Processor) report(ctx context.Context) {
 			}
 			return
 		}
-		p.opts.Logger.Info("applying the log", slog.Uint64("at", p.consumer.position().seq), slog.Uint64("of", p.start.Load()))
+		p.opts.Logger.Info("applying the log", slog.Uint64("at", p.consumer.Load().position().seq), slog.Uint64("of", p.start.Load()))
 	}
 }
 

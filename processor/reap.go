@@ -32,6 +32,68 @@ func (p *partition) nextDueOf(name string) int64 {
 	return min(c.nextDue(), p.soon.nextOf(name))
 }
 
+// turn is how a partition that has much to reap stands to the others.
+type turn int
+
+const (
+	noTurn turn = iota // it needs none
+	waitsForTurn
+	hasTurn
+)
+
+// mayReap says whether the partition may reap what is due at an instant: much of it, only
+// when it is its turn, if there are turns.
+func (p *partition) mayReap(now int64) bool {
+	if p.turns.giveWay.Load() && !p.hurries && (p.unknown() <= now || len(p.soon.due(now)) > turnChunk) {
+		p.turn = waitsForTurn
+		if p.turns.take(p.id) {
+			p.turn = hasTurn
+		}
+	} else {
+		p.leaveTurn()
+	}
+	return p.turn != waitsForTurn
+}
+
+// hurry reaps a chunk of what is due, without giving way.
+func (p *partition) hurry(ctx context.Context) error {
+	p.hurries = true
+	defer func() { p.hurries = false }()
+	_, err := p.step(ctx, nil, mark{})
+	return err
+}
+
+// endTurn ends the partition's turn.
+func (p *partition) endTurn() {
+	if p.turn == hasTurn {
+		p.leaveTurn()
+	}
+}
+
+// leaveTurn ends the partition's turn, or its waiting for one.
+func (p *partition) leaveTurn() {
+	if p.turn != noTurn {
+		p.turns.leave(p.id)
+		p.turn = noTurn
+	}
+}
+
+// reap returns what is to be reaped beside a decision, at a place in the log: see
+// reapable.
+func (p *partition) reap(ctx context.Context, d *decision, now mark) (due []*dueDoc, held bool, err error) {
+	if !p.mayReap(now.time) {
+		return nil, false, nil
+	}
+	if err := p.lookAhead(ctx, now); err != nil {
+		return nil, false, err
+	}
+	due, held = p.reapable(d, now.time)
+	if p.turn == hasTurn {
+		due = due[:min(len(due), turnChunk)]
+	}
+	return due, held, nil
+}
+
 // lookAhead looks up what is due, or falls due next, at a place in the log: one chunk of
 // it. What is due is in the index until its events are stored: so the index is the
 // queue of the events to be sent.
@@ -53,6 +115,7 @@ func (p *partition) lookAhead(ctx context.Context, now mark) error {
 		return err
 	}
 	var docs []*dueDoc
+	left := int64(0)
 	for i, f := range found {
 		c := p.collection(names[i])
 		for j, id := range f.IDs {
@@ -70,7 +133,9 @@ func (p *partition) lookAhead(ctx context.Context, now mark) error {
 			docs = append(docs, doc)
 		}
 		c.nextInherit, c.nextOwn = f.NextInherit, f.NextOwn
+		left += f.Left
 	}
+	p.left.Store(left + int64(len(docs)))
 	p.soon.set(docs)
 	return nil
 }
@@ -109,8 +174,12 @@ func (p *partition) nextCollections(until int64) []string {
 func (p *partition) find(ctx context.Context, cuts []sink.Cut, whole bool) ([]sink.Due, error) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
+	chunk := reapChunk
+	if p.turn == hasTurn {
+		chunk = turnChunk
+	}
 	began := time.Now()
-	found, err := p.store.Due(ctx, p.version, cuts, reapChunk, reapBytes, whole)
+	found, err := p.store.Due(ctx, p.version, cuts, chunk, reapBytes, whole)
 	if err != nil {
 		return nil, err
 	}

@@ -69,10 +69,11 @@ func (p *partition) stepBy(ctx context.Context, messages []*message, to mark, gu
 		return false, errGuess
 	}
 	to = p.reach(messages, to)
-	if err := p.lookAhead(ctx, to); err != nil {
+	due, held, err := p.reap(ctx, d, to)
+	if err != nil {
 		return false, err
 	}
-	due, held := p.reapable(d, to.time)
+	defer p.endTurn()
 	n := len(d.outputs)
 	if n > 0 && p.looked.Before(began) {
 		// They follow from the messages alone: nothing has shown that this process is

@@ -2,7 +2,10 @@ package sink
 
 import (
 	"context"
+	"errors"
+	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -22,7 +25,8 @@ const (
 // of it before it turns to anybody else.
 type combiner struct {
 	client redis.UniversalClient
-	most   int // round trips under way
+	most   int         // round trips under way
+	reads  atomic.Bool // the scripts write nothing, and the server is told so: see Store.Reads
 
 	mu      sync.Mutex
 	flights int
@@ -46,7 +50,7 @@ func (c *combiner) run(ctx context.Context, script *redis.Script, keys []string,
 		c.flights++
 		c.mu.Unlock()
 		defer c.land()
-		return script.Run(ctx, c.client, keys, args...)
+		return c.alone(ctx, script, keys, args)
 	}
 	one := &call{ctx: ctx, script: script, keys: keys, args: args, done: make(chan struct{})}
 	c.waiting = append(c.waiting, one)
@@ -57,6 +61,29 @@ func (c *combiner) run(ctx context.Context, script *redis.Script, keys []string,
 	case <-ctx.Done():
 		return tooLate(ctx)
 	}
+}
+
+// alone runs one script.
+func (c *combiner) alone(ctx context.Context, script *redis.Script, keys []string, args []any) *redis.Cmd {
+	if c.reads.Load() {
+		cmd := script.RunRO(ctx, c.client, keys, args...)
+		if !refused(cmd.Err()) {
+			return cmd
+		}
+		c.reads.Store(false)
+	}
+	return script.Run(ctx, c.client, keys, args...)
+}
+
+// refused says whether a server does not run scripts that write nothing as such:
+// miniredis takes TIME for a write, and not everybody may be allowed to.
+func refused(err error) bool {
+	answer := redis.Error(nil)
+	if !errors.As(err, &answer) {
+		return false
+	}
+	text := answer.Error()
+	return strings.HasPrefix(text, "NOPERM") || strings.Contains(text, "unknown command") || strings.Contains(text, "not allowed in read-only scripts")
 }
 
 // tooLate is the answer to a call whose time was up before its turn came.
@@ -91,17 +118,21 @@ func (c *combiner) fly(calls []*call) {
 	ctx, cancel := context.WithTimeout(context.Background(), flightTimeout)
 	defer cancel()
 	pipe := c.client.Pipeline()
+	send := (*redis.Script).EvalSha
+	if c.reads.Load() {
+		send = (*redis.Script).EvalShaRO
+	}
 	for _, one := range calls {
 		if one.ctx.Err() != nil {
 			one.cmd = tooLate(one.ctx)
 			continue
 		}
-		one.cmd = one.script.EvalSha(ctx, pipe, one.keys, one.args...)
+		one.cmd = send(one.script, ctx, pipe, one.keys, one.args...)
 	}
 	_, _ = pipe.Exec(ctx) // each command has its own error
 	for _, one := range calls {
-		if redis.HasErrorPrefix(one.cmd.Err(), "NOSCRIPT") {
-			one.cmd = one.script.Run(ctx, c.client, one.keys, one.args...)
+		if err := one.cmd.Err(); redis.HasErrorPrefix(err, "NOSCRIPT") || refused(err) {
+			one.cmd = c.alone(ctx, one.script, one.keys, one.args)
 		}
 		close(one.done)
 	}

@@ -57,7 +57,7 @@ func TestG2_DueAroundTheCut(t *testing.T) {
 }
 
 // TestDue: the limits of count and bytes hold over all collections together, and
-// what is left says at which score it begins.
+// what is left says at which score it begins, and how much of it is due.
 func TestDue(t *testing.T) {
 	type want struct {
 		ids          string // of all collections, with / between them
@@ -102,6 +102,15 @@ func TestDue(t *testing.T) {
 			for i, c := range []string{"a", "b", "empty"} {
 				ids = append(ids, strings.Join(found[i].IDs, " "))
 				got.inherit, got.own = append(got.inherit, found[i].NextInherit), append(got.own, found[i].NextOwn)
+				due := int64(0)
+				for _, d := range r.docs[c] {
+					if d.Header.Ts+1000*int64(d.Header.TTL) <= tt.at {
+						due++
+					}
+				}
+				if all := int64(len(found[i].IDs)) + found[i].Left; all != due {
+					t.Errorf("%s: %s: %d are returned and left, want %d", tt.name, c, all, due)
+				}
 				for j, id := range found[i].IDs {
 					if found[i].Documents[j] != r.docs[c][id] {
 						t.Errorf("%s: %s/%s is another document", tt.name, c, id)

@@ -45,6 +45,9 @@ type Document struct {
 //   - R2: a partition that lacks something is ErrUnavailable, and so is one that
 //     is behind what this Reader has seen of it: never a document not found.
 //
+// It reads by EVALSHA_RO where the server lets it, and else by EVALSHA: by the count of the
+// former (INFO commandstats) a processor sees that documents are read, and gives way.
+//
 // It is safe for concurrent use.
 type Reader struct {
 	scripts *combiner
@@ -91,6 +94,7 @@ func NewReader(client redis.UniversalClient, opts ReaderOptions) (*Reader, error
 		return nil, fmt.Errorf("%d partitions: allowed are 1 to %d", opts.Partitions, MaxPartitions)
 	}
 	r := &Reader{scripts: &combiner{client: client, most: readFlights}, seen: make([]seen, opts.Partitions)}
+	r.scripts.reads.Store(true)
 	for p := range opts.Partitions {
 		r.parts = append(r.parts, newKeyspace(opts.Prefix, p, opts.Partitions))
 	}

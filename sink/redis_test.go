@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -43,6 +44,47 @@ func TestCheck(t *testing.T) {
 	if err := sink.NewStore(embedded, "lapse", 1).Check(ctx); err != nil {
 		t.Errorf("miniredis: %v", err)
 	}
+}
+
+// TestReads: what readers read is counted, what partitions do is not; and where a
+// server does not count, nothing is.
+func TestReads(t *testing.T) {
+	onBoth(t, func(t *testing.T, s server) {
+		r := newRig(t, s, 1, far)
+		r.put("orders", "a", sink.Header{Ts: 1, Etag: 1}, "{}")
+		reader := r.newReader()
+		for range 3 {
+			if _, err := reader.Get(ctx, "orders", "a"); err != nil {
+				t.Fatal(err)
+			}
+		}
+		before, err := r.store.Reads(ctx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		const reads = 10
+		var many sync.WaitGroup // so that some share a round trip
+		for range reads {
+			many.Go(func() {
+				if _, err := reader.Get(ctx, "orders", "a"); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		many.Wait()
+		r.put("orders", "b", sink.Header{Ts: 1, Etag: 1}, "{}")
+		after, err := r.store.Reads(ctx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		want := uint64(reads)
+		if s.mini != nil {
+			want = 0
+		}
+		if after-before != want {
+			t.Errorf("%d reads are counted, want %d", after-before, want)
+		}
+	})
 }
 
 // TestG9_OutOfMemory: a Redis that is full refuses a step that writes documents,

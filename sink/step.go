@@ -96,6 +96,7 @@ type Due struct {
 	Documents []Stored
 	// The lowest scores that are left in the indexes; NoScore if none is.
 	NextInherit, NextOwn int64
+	Left                 int64 // documents that are due besides
 }
 
 // NoScore stands where an index is empty.
@@ -130,7 +131,7 @@ func (p *Partition) Due(ctx context.Context, version string, cuts []Cut, limit, 
 	for i := range cuts {
 		one := r.list(2 + i)
 		ids, values := one.list(2), one.list(3)
-		d := Due{IDs: make([]string, len(ids)), Documents: make([]Stored, len(ids)), NextInherit: NoScore, NextOwn: NoScore}
+		d := Due{IDs: make([]string, len(ids)), Documents: make([]Stored, len(ids)), NextInherit: NoScore, NextOwn: NoScore, Left: one.int(4)}
 		if s, ok := one.score(0); ok {
 			d.NextInherit = s
 		}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+	"sync/atomic"
 
 	"github.com/redis/go-redis/v9"
 
@@ -102,4 +103,32 @@ func info(ctx context.Context, client redis.Cmdable, section string) (map[string
 		}
 	}
 	return m, nil
+}
+
+// Reads is how many scripts that write nothing the servers have run since they began:
+// those by which Readers read are all of that kind, and a partition's own are not.
+// It is 0 where a server does not count, as miniredis.
+func (s *Store) Reads(ctx context.Context) (uint64, error) {
+	if cluster, ok := s.client.(*redis.ClusterClient); ok {
+		var n atomic.Uint64
+		err := cluster.ForEachMaster(ctx, func(ctx context.Context, node *redis.Client) error {
+			one, err := readsOf(ctx, node)
+			n.Add(one)
+			return err
+		})
+		return n.Load(), err
+	}
+	return readsOf(ctx, s.client)
+}
+
+func readsOf(ctx context.Context, client redis.Cmdable) (uint64, error) {
+	stats, err := info(ctx, client, "commandstats")
+	if err != nil {
+		return 0, err
+	}
+	calls, _, _ := strings.Cut(strings.TrimPrefix(stats["cmdstat_evalsha_ro"], "calls="), ",")
+	if calls == "" {
+		return 0, nil
+	}
+	return parseUint("number of calls", calls)
 }

@@ -8,9 +8,9 @@
 --       collection: the cut of inherit and of own ('' for none)
 -- Returns  {0} the version is another; {-2, n} the n-th collection is not as it was
 --          left, so that what is due may not be found; or {1, time, per collection: {next
---          inherit, next own, ids, values}}: next is the lowest score that was not
+--          inherit, next own, ids, values, left}}: next is the lowest score that was not
 --          returned, false if there is none; a value is false if the document is
---          not there.
+--          not there; left is how many are under the cuts and were not returned.
 local call, state = redis.call, KEYS[1]
 local limit, bytes, whole = tonumber(ARGV[2]), tonumber(ARGV[3]), ARGV[4] == '1'
 local collections = tonumber(ARGV[5])
@@ -26,23 +26,27 @@ for c = 1, collections do
 	end
 end
 
--- Returns the ids in an index up to a cut, and the lowest score that is left.
+-- Returns the ids in an index up to a cut, the lowest score that is left, and how
+-- many of them are left.
 local function under(key, cut)
-	local ids, n = {}, 0
+	local ids, n, left = {}, 0, 0
 	if cut ~= '' and limit > 0 then
 		ids = call('ZRANGEBYSCORE', key, '-inf', cut, 'LIMIT', 0, limit)
 		n = #ids
 		limit = limit - n
 	end
-	return ids, n, call('ZRANGE', key, n, n, 'WITHSCORES')[2] or false
+	if cut ~= '' and limit == 0 then
+		left = call('ZCOUNT', key, '-inf', cut) - n
+	end
+	return ids, n, call('ZRANGE', key, n, n, 'WITHSCORES')[2] or false, left
 end
 local out = {1, call('TIME')}
 local at = 6 + collections
 local none = true -- no document was read yet
 for c = 1, collections do
 	local k = 3 * c - 1
-	local ids, inherited, next_inherit = under(KEYS[k + 1], ARGV[at])
-	local others, owned, next_own = under(KEYS[k + 2], ARGV[at + 1])
+	local ids, inherited, next_inherit, left_inherit = under(KEYS[k + 1], ARGV[at])
+	local others, owned, next_own, left_own = under(KEYS[k + 2], ARGV[at + 1])
 	at = at + 2
 	if inherited == 0 then
 		ids = others
@@ -85,6 +89,6 @@ for c = 1, collections do
 			ids[i] = nil
 		end
 	end
-	out[c + 2] = {next_inherit, next_own, ids, values}
+	out[c + 2] = {next_inherit, next_own, ids, values, left_inherit + left_own + n - from + 1}
 end
 return out
