@@ -55,6 +55,7 @@ func (p *partition) control(ctx context.Context, m *message) error {
 		// Before the commit, which judges whether all has been said: by the new
 		// configuration much may be due that was not.
 		p.reconfigure(m, current, next)
+		p.turns.change()
 	}
 	if err := p.commit(ctx, mark{m.seq, at}, configs, changes); err != nil {
 		return err

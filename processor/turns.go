@@ -25,6 +25,7 @@ type turns struct {
 	logger  *slog.Logger
 
 	giveWay atomic.Bool // whether turns have to be waited for
+	sudden  atomic.Bool // whether much may have become due since the last look
 
 	mu    sync.Mutex
 	most  int   // turns at a time
@@ -91,6 +92,15 @@ func (t *turns) next(asks int) {
 	}
 }
 
+// change lets reaping give way at once, for a look or two: by a new configuration very
+// much may be due, and whether somebody reads is not known sooner.
+func (t *turns) change() {
+	if t.sudden.Swap(true) || t.giveWay.Swap(true) {
+		return
+	}
+	t.allow(1)
+}
+
 // run watches how much is read until ctx is done.
 func (t *turns) run(ctx context.Context) {
 	var (
@@ -109,6 +119,9 @@ func (t *turns) run(ctx context.Context) {
 				p.read(reads-before, time.Now())
 			}
 			before, known = reads, true
+		}
+		if t.sudden.Swap(false) {
+			p.expect(time.Now())
 		}
 		most := p.turns(t.backlog(), t.all, time.Now())
 		t.giveWay.Store(most > 0)
@@ -131,6 +144,13 @@ type pace struct {
 func (p *pace) read(n uint64, now time.Time) {
 	if n >= turnsReads {
 		p.reading = now
+	}
+}
+
+// expect lets there be turns until it was looked once more.
+func (p *pace) expect(now time.Time) {
+	if until := now.Add(turnsEvery/2 - turnsAfter); p.reading.Before(until) {
+		p.reading = until
 	}
 }
 

@@ -79,6 +79,13 @@ func TestG9_Turns(t *testing.T) {
 		if !tn.take(0) {
 			t.Error("a turn was lost")
 		}
+		tn.leave(0)
+		tn.allow(8)
+		tn.change()
+		time.Sleep(turnRest)
+		if !tn.giveWay.Load() || !tn.take(1) || tn.take(2) {
+			t.Error("reaping does not give way after a change")
+		}
 		time.Sleep(turnRest)
 		wantWoken()
 	})
@@ -120,6 +127,14 @@ func TestPace(t *testing.T) {
 		if got := p.turns(step.left, 8, now); got != step.want {
 			t.Errorf("step %d (%d reads, %d left): %d turns, want %d", i, step.reads, step.left, got, step.want)
 		}
+	}
+	p = pace{}
+	p.expect(now) // reads, perhaps: that is known by the next look
+	for _, want := range []int{1, 0} {
+		if got := p.turns(1000, 8, now); got != want {
+			t.Errorf("after a change: %d turns, want %d", got, want)
+		}
+		now = now.Add(turnsEvery)
 	}
 	p = pace{}
 	for _, want := range []int{1, 0} { // one partition alone: with rests, or without
