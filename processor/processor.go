@@ -36,7 +36,7 @@ const (
 	turnChunk       = 32      // documents reaped in one step while that gives way to reads
 	lookFor         = 250     // milliseconds ahead that documents are looked up before they fall due
 	lookBefore      = 20      // milliseconds before the first that was not looked up falls due
-	turnsReads      = 10      // reads in turnsEvery to which reaping gives way
+	turnsReads      = 40      // reads in turnsEvery to which reaping gives way
 	guessAfter      = 4       // batches of which nothing was there, until that is guessed of the next
 	buildChunk      = 500     // documents indexed in one step
 	verifyAtOnce    = 100     // collections verified at a time
