@@ -40,8 +40,10 @@ func TestG9_Turns(t *testing.T) {
 			}
 			woken = nil
 		}
-		if !tn.take(3) || !tn.take(3) {
-			t.Fatal("the first does not get a turn")
+		for range 2 { // that it asks again changes nothing
+			if !tn.take(3) {
+				t.Fatal("the first does not get a turn")
+			}
 		}
 		for _, p := range []int{5, 1, 7, 5} {
 			if tn.take(p) {
@@ -83,6 +85,7 @@ func TestG9_Turns(t *testing.T) {
 		tn.allow(8)
 		tn.change()
 		time.Sleep(turnRest)
+		wantWoken()
 		if !tn.giveWay.Load() || !tn.take(1) || tn.take(2) {
 			t.Error("reaping does not give way after a change")
 		}
