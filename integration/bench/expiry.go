@@ -179,7 +179,9 @@ func (b *bench) expire(ctx context.Context, name string, open opener, n int, wri
 	if err := write(s, b.load(n, 0)); err != nil {
 		return load.Received{}, fmt.Errorf("%s: %w", name, err)
 	}
-	if err := errors.Join(s.flush(), r.Wait(ctx, patience)); err != nil {
+	// The more there are, the later they are due (see together), and the longer that takes.
+	long := patience + time.Duration(n)*100*time.Microsecond
+	if err := errors.Join(s.flush(), r.Wait(ctx, long)); err != nil {
 		return load.Received{}, fmt.Errorf("%s: %w", name, err)
 	}
 	used(fmt.Sprintf("%s: %d documents written and expired", name, n))
