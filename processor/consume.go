@@ -31,7 +31,6 @@ type consumer struct {
 	log     jetstream.Stream
 	id      string // identity of the log
 	line    *line
-	largest func() int64 // message that the server takes
 	decode  decoder
 	inboxes []*inbox
 	logger  *slog.Logger
@@ -131,9 +130,8 @@ func (c *consumer) runOnce(ctx context.Context) error {
 		c.handedOn()
 	}
 	// A request for more waits behind whatever is being published, so it has to be for
-	// much, or reading falls behind where the server is busy.
-	ahead := c.ahead()
-	messages, err := ordered.Messages(jetstream.PullMaxBytes(ahead))
+	// many, or reading falls behind where the server is busy.
+	messages, err := ordered.Messages(jetstream.PullMaxMessages(pullMessages))
 	if err != nil {
 		return fmt.Errorf("consume the log: %w", err)
 	}
@@ -144,7 +142,7 @@ func (c *consumer) runOnce(ctx context.Context) error {
 	var another error
 	go func() {
 		defer close(stopped)
-		again, another = c.watch(reading, ahead)
+		again, another = c.watch(reading)
 		messages.Stop()
 	}()
 	err = c.handOut(messages, start)
@@ -174,16 +172,9 @@ func (c *consumer) behind() bool {
 	return c.pending.Load() > 0 && c.age.Load() > past && time.Now().UnixMilli()-c.latest.Load() < still
 }
 
-// ahead is how many bytes of messages are read ahead of what is handed out: room for
-// two of the largest, at least, as one that does not fit never comes.
-func (c *consumer) ahead() int {
-	const subjects = 64 << 10 // of a message and of its answer: they count too
-	return max(pullBytes, 2*(int(c.largest())+subjects))
-}
-
 // watch waits until the reading is over, or has to begin again, or is found to be of
 // another log: one that was made anew with fewer messages would never tell.
-func (c *consumer) watch(reading context.Context, ahead int) (again bool, another error) {
+func (c *consumer) watch(reading context.Context) (again bool, another error) {
 	tick := time.NewTicker(identifyEvery)
 	defer tick.Stop()
 	for {
@@ -193,9 +184,6 @@ func (c *consumer) watch(reading context.Context, ahead int) (again bool, anothe
 		case <-reading.Done():
 			return false, nil
 		case <-tick.C:
-			if c.ahead() > ahead {
-				return true, nil // the server takes larger messages than it did
-			}
 			// Not for long: meanwhile nobody sees that reading has to begin again.
 			ctx, cancel := context.WithTimeout(reading, identifyEvery)
 			var info *jetstream.StreamInfo

@@ -22,9 +22,9 @@ import (
 
 // How much is done at a time, and how long is waited.
 const (
-	inboxMessages = 4096     // read ahead of what is applied, per partition
-	inboxBytes    = 8 << 20  // likewise
-	pullBytes     = 16 << 20 // of messages read ahead of what is handed out, at least
+	inboxMessages = 4096    // read ahead of what is applied, per partition
+	inboxBytes    = 8 << 20 // likewise
+	pullMessages  = 4096    // read ahead of what is handed out
 
 	batchMessages = 512     // applied in one step
 	batchBytes    = 4 << 20 // likewise
@@ -229,7 +229,6 @@ func (p *Processor) prepare(ctx context.Context, line *line) (*shared, error) {
 	}
 	c := &consumer{
 		log:     s.Log,
-		largest: p.nc.MaxPayload,
 		id:      s.ID,
 		line:    line,
 		decode:  decoder{prefix: p.opts.Prefix, maxBody: s.MaxBody},
