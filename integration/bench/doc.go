@@ -77,8 +77,9 @@
 //
 // reaping: 2,000 reads a second by 16 readers, of documents that do not expire; at first
 // alone, then while a changed default makes 300,000 others due, until the last of their
-// events is stored (lapse takes its time over that, as somebody reads). A read's time runs from when it was to begin, if the one before has
-// held it up. There is no other side: it is about one and the same lapse.
+// events is stored (lapse takes its time over that, as somebody reads). A read's time
+// runs from when it was to begin, if the one before has held it up. There is no other
+// side: it is about one and the same lapse.
 //
 // memory: the growth of used_memory over the number of documents, after lapse has been
 // stopped; against SET key value PX with the key orders:<id>.
