@@ -75,7 +75,7 @@ func TestAll_Soak(t *testing.T) {
 	t.Logf("%v: %s; %d messages, %d events, %d reads meanwhile; lapse took at most %v in the first third, %v then, %v in the end",
 		time.Since(began).Round(time.Second), c.story(), result.Model.Seq(), len(result.Events), c.reads, first, rest, last)
 	// They come and go: what a rebuild reads ahead, and the room that the heap is given.
-	const someMegabytes, someGoroutines = 160, 100
+	const someMegabytes, someGoroutines = 128, 100
 	if limit := first.megabytes*3/2 + someMegabytes; rest.megabytes > limit {
 		t.Errorf("lapse took %d MB, allowed are %d", rest.megabytes, limit)
 	}
