@@ -172,9 +172,7 @@ func TestG9_ReapingGivesWayToReads(t *testing.T) {
 		r.send(prefix.Write(wire.Upsert, "c", fmt.Sprint(i)), `{}`)
 	}
 	r.caughtUp(p)
-	if p.turns.giveWay.Load() {
-		t.Error("reaping gives way to nobody")
-	}
+	eventually(t, "reaping does not give way any more to the configuration", func() bool { return !p.turns.giveWay.Load() })
 	ctx, stop := context.WithCancel(context.Background())
 	var reading sync.WaitGroup
 	reading.Go(func() {
