@@ -3,9 +3,12 @@ package processor
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net"
 	"sync/atomic"
 	"testing"
+
+	"github.com/seed18712806/lapse/sink/wire"
 )
 
 var errCut = errors.New("the connection was cut")
@@ -71,5 +74,44 @@ func TestG1_RepliesLost(t *testing.T) {
 		if n := cutter.cuts.Load(); n < 10 {
 			t.Errorf("%d cuts, want 10 at least", n)
 		}
+	})
+}
+
+// TestBacklogAfterALostReply: the step that reaps the last of what is due takes effect,
+// and nobody is told. Nothing is due any more then, and nothing is left to be committed.
+//
+// Goes red if only a commit says so.
+func TestBacklogAfterALostReply(t *testing.T) {
+	onBoth(t, func(t *testing.T, r *rig) {
+		const many = 2 * reapChunk // more than one step reaps
+		r.opts.Partitions = 1
+		r.reader = r.newReader()
+		before := r.start(nil)
+		before.ready(t) // so the streams are there
+		before.stop(t)
+		r.sendAsync(prefix.Config("c"), `{"defaultTtl":1}`)
+		for i := range many {
+			r.sendAsync(prefix.Write(wire.Upsert, "c", fmt.Sprint(i)), `{}`)
+		}
+		r.flush()
+		var p *process
+		var cut atomic.Bool
+		started := make(chan struct{})
+		p = r.start(func(here point) error {
+			<-started
+			if here != afterCommit || p.partitions[0].due.Load() == 0 {
+				return nil // nothing was left by the step before
+			}
+			n, err := r.reader.Count(context.Background(), "c")
+			if err != nil || n.Live+n.Expired > 0 || cut.Swap(true) {
+				return err
+			}
+			return errCut
+		})
+		close(started)
+		r.waitEvents("c", many)
+		eventually(t, "the last reply is lost", cut.Load)
+		eventually(t, "nothing is due", func() bool { return p.partitions[0].due.Load() == 0 })
+		p.stop(t)
 	})
 }

@@ -269,6 +269,8 @@ func (p *partition) keep(ctx context.Context) (due bool, err error) {
 		if err := p.commit(ctx, p.here(), nil, nil); err != nil {
 			return false, err
 		}
+	} else {
+		p.judge() // a step may have been committed that nobody was told of
 	}
 	return false, p.verifyNext(ctx)
 }
