@@ -131,7 +131,7 @@ func (c *consumer) runOnce(ctx context.Context) error {
 	}
 	// A request for more waits behind whatever is being published, so it has to be for
 	// many, or reading falls behind where the server is busy.
-	messages, err := ordered.Messages(jetstream.PullMaxMessages(pullMessages))
+	messages, err := ordered.Messages(jetstream.PullMaxMessagesWithBytesLimit(pullMessages, max(pullBytes, 2*c.decode.maxBody)))
 	if err != nil {
 		return fmt.Errorf("consume the log: %w", err)
 	}
@@ -250,9 +250,6 @@ func (c *consumer) handOut(messages jetstream.MessagesContext, last uint64) erro
 func (c *consumer) hand(msg jetstream.Msg, seq uint64, at int64) bool {
 	subject := msg.Subject()
 	p, global := c.decode.route(subject)
-	if !global && p >= len(c.inboxes) {
-		return true // cannot be: the transform and the number of partitions are fixed
-	}
 	m := c.decode.decode(subject, msg.Headers(), msg.Data(), seq, at)
 	if !global || m.kind == malformed {
 		return c.inboxes[p].put(m)

@@ -141,13 +141,13 @@ func TestOrderOfChecks(t *testing.T) {
 		{"404 before 412", on, nil, wire.Replace, `{}`, 404},
 		{"412 before 413 of the patched", on, stored(), wire.Patch, `{}`, 412},
 	} {
-		m := testDecoder.decode("lapse.log.0."+string(c.op)+".c.x", nats.Header{"Lapse-If-Match": {"6"}, "Lapse-Reply-To": {"_INBOX.x"}}, []byte(c.body), 9, 2000)
+		m := testDecoder.decode("lapse.write."+string(c.op)+".c.x", nats.Header{"Lapse-If-Match": {"6"}, "Lapse-Reply-To": {"_INBOX.x"}}, []byte(c.body), 9, 2000)
 		if o, _ := decideOne(t, c.config, c.stored, m); o.Status != c.want {
 			t.Errorf("%s: %+v, want %d", c.name, o, c.want)
 		}
 	}
 	big := &version{sink.Header{Ts: 1000, Etag: 5}, []byte(`{"a":"` + strings.Repeat("x", 900) + `"}`)}
-	m := testDecoder.decode("lapse.log.0.patch.c.x", nats.Header{"Lapse-Reply-To": {"_INBOX.x"}}, []byte(`{"b":"`+strings.Repeat("x", 200)+`"}`), 9, 2000)
+	m := testDecoder.decode("lapse.write.patch.c.x", nats.Header{"Lapse-Reply-To": {"_INBOX.x"}}, []byte(`{"b":"`+strings.Repeat("x", 200)+`"}`), 9, 2000)
 	if o, d := decideOne(t, on, big, m); o.Status != 413 || d.docs[docKey{"c", "x"}].now != big {
 		t.Errorf("a patched document that is too large: %+v", o)
 	}
@@ -228,7 +228,7 @@ func TestG1_BatchBoundariesDoNotMatter(t *testing.T) {
 				header[wire.HeaderIfMatch] = []string{match}
 			}
 			id := rapid.SampledFrom([]string{"x", "y"}).Draw(t, "id")
-			subject := rapid.SampledFrom([]string{"lapse.log.0." + string(op) + ".c." + id, "lapse.log.0." + string(op) + ".c." + id, "lapse.write.upsert.c"}).Draw(t, "subject")
+			subject := rapid.SampledFrom([]string{"lapse.write." + string(op) + ".c." + id, "lapse.write." + string(op) + ".c." + id, "lapse.write.upsert.c"}).Draw(t, "subject")
 			messages = append(messages, testDecoder.decode(subject, header, []byte(body), uint64(i+2), at))
 		}
 		one, many := folder{docs: map[docKey]version{}}, folder{docs: map[docKey]version{}}

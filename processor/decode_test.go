@@ -12,7 +12,7 @@ import (
 	"github.com/seed18712806/lapse/sink/wire"
 )
 
-var testDecoder = decoder{prefix: prefix, maxBody: 1000}
+var testDecoder = decoder{prefix: prefix, partitions: 16, maxBody: 1000}
 
 // TestG8_EveryKindOfBadInput: each is rejected with its code, in words that say what
 // is allowed. What is rejected only where TTL is on is in decide_test.go.
@@ -24,7 +24,7 @@ func TestG8_EveryKindOfBadInput(t *testing.T) {
 		}
 		return header
 	}
-	const write = "lapse.log.3.upsert.c.x"
+	const write = "lapse.write.upsert.c.x"
 	long := strings.Repeat("x", 300)
 	for _, c := range []struct {
 		name    string
@@ -49,18 +49,18 @@ func TestG8_EveryKindOfBadInput(t *testing.T) {
 		{"id is a number", write, nil, `{"id":1}`, 400, `allowed is "x"`},
 		{"id is null", write, nil, `{"id":null}`, 400, `allowed is "x"`},
 		{"the last id counts", write, nil, `{"id":"x","id":"y"}`, 400, `allowed is "x"`},
-		{"touch with a body", "lapse.log.3.touch.c.x", nil, `{}`, 400, "a touch has no body"},
-		{"delete with a body", "lapse.log.3.delete.c.x", nil, ` `, 400, "a delete has no body"},
-		{"unknown operation", "lapse.log.3.Upsert.c.x", nil, `{}`, 400, "allowed are [upsert create replace patch touch delete]"},
-		{"operation in the form of another", "lapse.log.3.upsert .c.x", nil, `{}`, 400, "unknown operation"},
-		{"collection too long", "lapse.log.3.upsert." + long + ".x", nil, `{}`, 400, "allowed are 1 to 128 of A-Z a-z 0-9 _ -"},
-		{"collection with a sign", "lapse.log.3.upsert.c$.x", nil, `{}`, 400, "allowed are 1 to 128 of A-Z a-z 0-9 _ -"},
-		{"id too long", "lapse.log.3.upsert.c." + long, nil, `{}`, 400, "allowed are 1 to 255"},
-		{"id not escaped", "lapse.log.3.upsert.c.ü", nil, `{}`, 400, "%XX in upper case"},
-		{"id escaped in lower case", "lapse.log.3.upsert.c.a%2eb", nil, `{}`, 400, "0-9 A-F"},
-		{"id escaped for nothing", "lapse.log.3.upsert.c.%41", nil, `{}`, 400, `is to be written "A"`},
-		{"id not UTF-8", "lapse.log.3.upsert.c.%FF", nil, `{}`, 400, "not UTF-8"},
-		{"percent sign alone", "lapse.log.3.upsert.c.%", nil, `{}`, 400, "two digits"},
+		{"touch with a body", "lapse.write.touch.c.x", nil, `{}`, 400, "a touch has no body"},
+		{"delete with a body", "lapse.write.delete.c.x", nil, ` `, 400, "a delete has no body"},
+		{"unknown operation", "lapse.write.Upsert.c.x", nil, `{}`, 400, "allowed are [upsert create replace patch touch delete]"},
+		{"operation in the form of another", "lapse.write.upsert .c.x", nil, `{}`, 400, "unknown operation"},
+		{"collection too long", "lapse.write.upsert." + long + ".x", nil, `{}`, 400, "allowed are 1 to 128 of A-Z a-z 0-9 _ -"},
+		{"collection with a sign", "lapse.write.upsert.c$.x", nil, `{}`, 400, "allowed are 1 to 128 of A-Z a-z 0-9 _ -"},
+		{"id too long", "lapse.write.upsert.c." + long, nil, `{}`, 400, "allowed are 1 to 255"},
+		{"id not escaped", "lapse.write.upsert.c.ü", nil, `{}`, 400, "%XX in upper case"},
+		{"id escaped in lower case", "lapse.write.upsert.c.a%2eb", nil, `{}`, 400, "0-9 A-F"},
+		{"id escaped for nothing", "lapse.write.upsert.c.%41", nil, `{}`, 400, `is to be written "A"`},
+		{"id not UTF-8", "lapse.write.upsert.c.%FF", nil, `{}`, 400, "not UTF-8"},
+		{"percent sign alone", "lapse.write.upsert.c.%", nil, `{}`, 400, "two digits"},
 		{"too few tokens", "lapse.write.upsert.c", nil, `{}`, 400, "a subject is lapse.write.<operation>.<collection>.<id>"},
 		{"only an operation", "lapse.write.upsert", nil, `{}`, 400, "a subject is lapse.write.<operation>.<collection>.<id>"},
 		{"too many tokens", "lapse.write.upsert.c.a.b", nil, `{}`, 400, "a subject is lapse.write.<operation>.<collection>.<id>"},
@@ -108,14 +108,14 @@ func TestG8_EveryKindOfBadInput(t *testing.T) {
 
 // What is allowed is decoded as it was meant.
 func TestDecodeGoodInput(t *testing.T) {
-	m := testDecoder.decode("lapse.log.12.patch.orders.a%2Eb%20c", nats.Header{
+	m := testDecoder.decode("lapse.write.patch.orders.a%2Eb%20c", nats.Header{
 		"lapse-if-match": {"42"}, "LAPSE-REPLY-TO": {"_INBOX.a.b"}, "Traceparent": {"00-x"}, "Nats-Msg-Id": {"x"}, "Other": {"y", "z"},
 	}, []byte(` {"ttl": 60, "id": null} `), 7, 1000)
 	if m.rejected != nil || m.kind != write || m.op != wire.Patch || m.collection != "orders" || m.id != "a.b c" || m.ttl != 60 ||
 		m.ifMatch != (ifMatch{true, 42}) || m.replyTo != "_INBOX.a.b" || m.trace != "00-x" || m.subject != "lapse.write.patch.orders.a%2Eb%20c" {
 		t.Errorf("decoded as %+v", m)
 	}
-	if m := testDecoder.decode("lapse.log.0.upsert.c.x", nats.Header{"Lapse-If-Match": {"*"}}, []byte(`{"id":"x","ttl":"soon"}`), 7, 1000); m.rejected != nil || m.ttlErr == nil || m.ttl != 0 || m.ifMatch != (ifMatch{set: true}) {
+	if m := testDecoder.decode("lapse.write.upsert.c.x", nats.Header{"Lapse-If-Match": {"*"}}, []byte(`{"id":"x","ttl":"soon"}`), 7, 1000); m.rejected != nil || m.ttlErr == nil || m.ttl != 0 || m.ifMatch != (ifMatch{set: true}) {
 		t.Errorf("decoded as %+v", m)
 	}
 	if m := testDecoder.decode("lapse.drop.c", nil, nil, 7, 1000); m.kind != drop || m.rejected != nil || m.collection != "c" {
@@ -132,7 +132,10 @@ func TestRoute(t *testing.T) {
 		want    int
 		global  bool
 	}{
-		{"lapse.log.0.upsert.c.x", 0, false}, {"lapse.log.1023.upsert.c.x", 1023, false}, {"lapse.write.upsert", 0, false},
+		{prefix.Write(wire.Upsert, "c", "x"), wire.Partition(16, "c", "x"), false},
+		{prefix.Write(wire.Delete, "c", "a.b é"), wire.Partition(16, "c", "a.b é"), false},
+		{"lapse.write.frob.c$." + strings.Repeat("y", 300), wire.PartitionOfToken(16, "c$", strings.Repeat("y", 300)), false},
+		{"lapse.write", 0, false}, {"lapse.write.upsert", 0, false}, {"lapse.write.upsert.c", 0, false}, {"lapse.write.upsert.c.x.y", 0, false},
 		{"lapse.config.c", 0, true}, {"lapse.config.c.d", 0, true}, {"lapse.drop.c", 0, true},
 	} {
 		if p, global := testDecoder.route(c.subject); p != c.want || global != c.global {
@@ -166,8 +169,8 @@ func checkMessage(t *testing.T, m *message) {
 // FuzzDecode: whatever comes, decoding does not panic, says the same each time, and
 // ends in a valid message or in a reason that fits in a header.
 func FuzzDecode(f *testing.F) {
-	f.Add("lapse.log.3.upsert.c.x", "Lapse-If-Match", "1", []byte(`{"a":1,"ttl":60}`))
-	f.Add("lapse.log.0.patch.c.%C3%BC", "Lapse-Reply-To", "_INBOX.x", []byte(`{"id":"ü"}`))
+	f.Add("lapse.write.upsert.c.x", "Lapse-If-Match", "1", []byte(`{"a":1,"ttl":60}`))
+	f.Add("lapse.write.patch.c.%C3%BC", "Lapse-Reply-To", "_INBOX.x", []byte(`{"id":"ü"}`))
 	f.Add("lapse.config.c", "Lapse-Reply-To", "_INBOX.x\u2028", []byte(`{"defaultTtl":1,"indexingMode":"none"}`))
 	f.Add("lapse.drop.c", "lapse-\u0085", "", []byte(``))
 	f.Add("lapse.write.", "traceparent", "00-1", []byte("{\"id\":\"\u202e\"}"))

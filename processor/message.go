@@ -77,33 +77,37 @@ func refuse(code int, format string, args ...any) *refusal {
 
 // decoder knows what does not change from message to message.
 type decoder struct {
-	prefix  wire.Prefix
-	maxBody int
+	prefix     wire.Prefix
+	partitions int
+	maxBody    int
 }
 
-// route says which partition a stored subject goes to; all of them if global.
-// What names nothing goes to partition 0.
+// route says which partition a subject goes to; all of them if global. What names no
+// document goes to partition 0.
 func (d decoder) route(subject string) (partition int, global bool) {
-	s, _ := strings.CutPrefix(subject, string(d.prefix)+".")
-	if s, ok := strings.CutPrefix(s, "log."); ok {
-		for i := 0; i < len(s) && s[i] != '.'; i++ {
-			partition = partition*10 + int(s[i]-'0')
-		}
-		return partition, false
+	what, rest := d.cut(subject)
+	if what != "write" {
+		return 0, what == "config" || what == "drop"
 	}
-	return 0, strings.HasPrefix(s, "config.") || strings.HasPrefix(s, "drop.")
+	_, rest, _ = strings.Cut(rest, ".")
+	collection, token, ok := strings.Cut(rest, ".")
+	if !ok || strings.Contains(token, ".") {
+		return 0, false
+	}
+	return wire.PartitionOfToken(d.partitions, collection, token), false
 }
 
-// decode reads a message. The subject is the one under which it is stored.
+// cut cuts the kind of message off a subject.
+func (d decoder) cut(subject string) (what, rest string) {
+	s, _ := strings.CutPrefix(subject, string(d.prefix)+".")
+	what, rest, _ = strings.Cut(s, ".")
+	return what, rest
+}
+
+// decode reads a message.
 func (d decoder) decode(subject string, header nats.Header, data []byte, seq uint64, at int64) *message {
 	m := &message{seq: seq, at: at, subject: subject, body: data, kind: malformed}
-	s, _ := strings.CutPrefix(subject, string(d.prefix)+".")
-	what, rest, _ := strings.Cut(s, ".")
-	if what == "log" { // rewritten by the log: the partition stands in the place of the kind
-		_, rest, _ = strings.Cut(rest, ".")
-		what = "write"
-		m.subject = string(d.prefix) + ".write." + rest
-	}
+	what, rest := d.cut(subject)
 	switch what {
 	case "config", "drop":
 		m.kind = configure

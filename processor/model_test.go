@@ -46,8 +46,8 @@ func fold(log []stored) *model {
 			m.changed(at, tokens[2])
 		case "drop":
 			m.collections[tokens[2]] = newModelCollection()
-		case "log":
-			m.write(s, wire.Op(tokens[3]), tokens[4], tokens[5])
+		case "write":
+			m.write(s, wire.Op(tokens[2]), tokens[3], tokens[4])
 		}
 	}
 	return m

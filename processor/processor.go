@@ -24,7 +24,8 @@ import (
 const (
 	inboxMessages = 4096    // read ahead of what is applied, per partition
 	inboxBytes    = 8 << 20 // likewise
-	pullMessages  = 4096    // read ahead of what is handed out
+	pullMessages  = 16384   // read ahead of what is handed out
+	pullBytes     = 8 << 20 // likewise, in a request; there are two at most
 
 	batchMessages = 512     // applied in one step
 	batchBytes    = 4 << 20 // likewise
@@ -231,7 +232,7 @@ func (p *Processor) prepare(ctx context.Context, line *line) (*shared, error) {
 		log:     s.Log,
 		id:      s.ID,
 		line:    line,
-		decode:  decoder{prefix: p.opts.Prefix, maxBody: s.MaxBody},
+		decode:  decoder{prefix: p.opts.Prefix, partitions: p.opts.Partitions, maxBody: s.MaxBody},
 		logger:  p.opts.Logger,
 		rewound: make(chan struct{}, 1),
 	}

@@ -275,13 +275,28 @@ const limit = 60 * time.Second
 // eventually waits until something is so.
 func eventually(t *testing.T, what string, ok func() bool) {
 	t.Helper()
+	comes(t, what, func() error {
+		if !ok() {
+			return errors.New("it is not so")
+		}
+		return nil
+	})
+}
+
+// comes waits until nothing keeps something from being so any more.
+func comes(t *testing.T, what string, keeps func() error) {
+	t.Helper()
 	end := time.After(limit)
 	tick := time.NewTicker(10 * time.Millisecond)
 	defer tick.Stop()
-	for !ok() {
+	for {
+		err := keeps()
+		if err == nil {
+			return
+		}
 		select {
 		case <-end:
-			t.Fatalf("not within %s: %s", limit, what)
+			t.Fatalf("not within %s: %s: %v", limit, what, err)
 		case <-tick.C:
 		}
 	}

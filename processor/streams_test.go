@@ -120,17 +120,20 @@ func (r *rig) eachCaughtUp(current func() *process) {
 	if err != nil {
 		r.t.Fatal(err)
 	}
-	eventually(r.t, "the log is applied", func() bool {
+	comes(r.t, "the log is applied", func() error {
 		info, err := log.Info(context.Background())
 		if err != nil {
 			r.t.Fatal(err)
 		}
 		p := current()
 		for _, part := range p.partitions {
-			if part.applied.Load() < info.State.LastSeq || part.due.Load() != 0 {
-				return false
+			if at, last := part.applied.Load(), info.State.LastSeq; at < last {
+				return fmt.Errorf("partition %d is at %d of %d", part.id, at, last)
+			}
+			if since := part.due.Load(); since != 0 {
+				return fmt.Errorf("partition %d has something that is due since %d", part.id, since)
 			}
 		}
-		return p.Ready() == nil
+		return p.Ready()
 	})
 }

@@ -25,7 +25,7 @@ func (b *bench) grow(ctx context.Context, round int) ([]table.Figure, error) {
 		return err
 	}
 	ingest := func(what string, partitions int, ld load.Load) error {
-		v, err := b.ingestLapse(ctx, round, partitions, ld)
+		v, err := b.ingestLapse(ctx, round, partitions, ld, load.PublishBatch)
 		return rate("ingest, "+what, v, err)
 	}
 	due := func(what string, partitions, n int) error {

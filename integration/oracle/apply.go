@@ -10,7 +10,7 @@ import (
 // write applies a write; rest is <op>.<collection>.<id>. Its time has come,
 // and what is expired is gone.
 func (m *Model) write(p *partition, msg Message, rest string) {
-	subject := string(m.set.Prefix) + ".write." + rest
+	subject := msg.Subject
 	op, target, _ := strings.Cut(rest, ".")
 	collection, token, _ := strings.Cut(target, ".")
 

@@ -19,13 +19,13 @@ import (
 func scene(t *testing.T) (*logbook, []Message) {
 	l := newLogbook(t)
 	l.add(0, "config.c", `{"defaultTtl":5}`)
-	l.add(0, "log.1.upsert.c.a", `{"v": 1}`, "traceparent", "00-1") // 2, expires
-	l.add(0, "log.1.upsert.c.b", `{}`)                              // 3, overwritten
-	l.add(1000, "log.1.upsert.c.b", `{"ttl":-1}`)                   // 4
-	l.add(5000, "log.1.create.c.a", `{"v":"<2>"}`)                  // 5, expires
-	l.add(5000, "log.1.create.c.a", `{}`)                           // 6, rejected
+	l.add(0, "write.upsert.c.a", `{"v": 1}`, "traceparent", "00-1") // 2, expires
+	l.add(0, "write.upsert.c.b", `{}`)                              // 3, overwritten
+	l.add(1000, "write.upsert.c.b", `{"ttl":-1}`)                   // 4
+	l.add(5000, "write.create.c.a", `{"v":"<2>"}`)                  // 5, expires
+	l.add(5000, "write.create.c.a", `{}`)                           // 6, rejected
 	l.add(10500, "tick", ``)                                        // 7
-	l.add(10500, "log.1.upsert.c.d%2Fe", `{}`)                      // 8, expires at 15500
+	l.add(10500, "write.upsert.c.d%2Fe", `{}`)                      // 8, expires at 15500
 	return l, []Message{
 		expiry(1, 5001, "c", "a", 2, `{"id":"a","collection":"c","document":{"v": 1},"etag":"2","ts":"1970-01-01T00:00:00.000Z","ttl":5,"expiredAt":"1970-01-01T00:00:05.000Z"}`, "traceparent", "00-1"),
 		{Seq: 2, At: 5002, Subject: "lapse.rejected.c.a", Data: []byte(`{}`), Header: nats.Header{

@@ -8,10 +8,8 @@
 // message. What is left is what must be readable, and what it noted on the way
 // is what must have been said.
 //
-// Time belongs to a partition: the instant of a message is the greatest stamp
-// (in milliseconds) among the messages that the partition has seen: writes to
-// its documents, malformed writes (partition 0), configurations, drops and
-// ticks (all partitions).
+// Time belongs to the log: the instant of a message is the greatest stamp (in
+// milliseconds) among the messages up to it, whatever they are.
 //
 // [Verify] is what a test ends with. [Model] is the fold, [Model.CompareEvents]
 // and [Model.CompareReads] hold it against what was said and what is read.

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"math"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/seed18712806/lapse/sink/wire"
@@ -122,16 +121,14 @@ func (m *Model) Apply(msg Message) error {
 	kind, rest, _ := strings.Cut(rest, ".")
 	m.advance(msg.At)
 	switch kind {
-	case "log":
-		number, rest, _ := strings.Cut(rest, ".")
-		n, err := strconv.Atoi(number)
-		if err != nil || n < 0 || n >= len(m.partitions) {
-			return fmt.Errorf("message %d: subject %s: no such partition", msg.Seq, msg.Subject)
-		}
-		m.write(m.partitions[n], msg, rest)
 	case "write":
 		_, target, _ := strings.Cut(rest, ".")
-		m.reject(msg, nil, msg.Subject, target, wire.StatusBadRequest)
+		collection, token, ok := strings.Cut(target, ".")
+		if !ok || strings.Contains(token, ".") {
+			m.reject(msg, nil, msg.Subject, target, wire.StatusBadRequest)
+			break
+		}
+		m.write(m.partitions[wire.PartitionOfToken(len(m.partitions), collection, token)], msg, rest)
 	case "config", "drop":
 		for i, p := range m.partitions {
 			m.administer(p, msg, kind, rest, i == 0)

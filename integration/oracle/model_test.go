@@ -84,7 +84,7 @@ func TestMatrix(t *testing.T) {
 	} {
 		l := newLogbook(t)
 		l.add(0, "config.c", `{"defaultTtl":`+test.byDefault+`}`)
-		l.add(1, "log.7.upsert.c.a", test.item)
+		l.add(1, "write.upsert.c.a", test.item)
 		l.want(test.byDefault+" "+test.item, l.live(1), test.expires)
 		l.want("rejections", l.rejections(), "")
 	}
@@ -94,13 +94,13 @@ func TestBoundary(t *testing.T) {
 	for stamp, want := range map[wire.Time]string{4999: "3:[409]", 5000: "", 5001: ""} {
 		l := newLogbook(t)
 		l.add(0, "config.c", `{"defaultTtl":5}`)
-		l.add(0, "log.1.create.c.a", `{}`)
-		l.add(stamp, "log.1.create.c.a", `{}`)
+		l.add(0, "write.create.c.a", `{}`)
+		l.add(stamp, "write.create.c.a", `{}`)
 		l.want(fmt.Sprint("create at ", stamp), l.rejections(), want)
 	}
 	l := newLogbook(t)
 	l.add(0, "config.c", `{"defaultTtl":5}`)
-	l.add(0, "log.1.create.c.a", `{}`)
+	l.add(0, "write.create.c.a", `{}`)
 	l.want("before", l.live(4999), "a=2@5000")
 	l.want("at", l.live(5000), "")
 	l.want("nothing has expired in the log", l.expiries(), "")
@@ -111,10 +111,10 @@ func TestBoundary(t *testing.T) {
 // Time belongs to the log: any message moves it for all partitions, and a stamp that
 // goes back counts as the greatest before it.
 func TestTimeOfTheLog(t *testing.T) {
-	for _, subject := range []string{"log.2.upsert.c.b", "write.broken", "config.other", "drop.other", "tick"} {
+	for _, subject := range []string{"write.upsert.c.b", "write.broken", "config.other", "drop.other", "tick"} {
 		l := newLogbook(t)
 		l.add(0, "config.c", `{"defaultTtl":5}`)
-		l.add(0, "log.1.upsert.c.a", `{}`)
+		l.add(0, "write.upsert.c.a", `{}`)
 		l.add(4999, subject, `{}`)
 		l.want("not yet, by "+subject, l.expiries(), "")
 		l.add(5000, subject, `{}`)
@@ -123,14 +123,14 @@ func TestTimeOfTheLog(t *testing.T) {
 	l := newLogbook(t)
 	l.add(0, "config.c", `{"defaultTtl":5}`)
 	l.add(9000, "tick", ``)
-	l.add(8000, "log.2.upsert.c.b", `{}`)
+	l.add(8000, "write.upsert.c.b", `{}`)
 	l.want("the stamp went back", l.live(8000), "b=3@14000")
 }
 
 func TestConfigurationAndExpiredIsFinal(t *testing.T) {
 	l := newLogbook(t)
-	l.add(0, "log.1.upsert.c.a", `{}`)          // 1
-	l.add(0, "log.1.upsert.c.b", `{"ttl":100}`) // 2
+	l.add(0, "write.upsert.c.a", `{}`)          // 1
+	l.add(0, "write.upsert.c.b", `{"ttl":100}`) // 2
 	l.add(9000, "config.c", `{"defaultTtl":5}`)
 	l.want("at once", l.live(9000), "b=2@100000")
 	l.add(9000, "config.c", `{}`)
@@ -145,7 +145,7 @@ func TestConfigurationAndExpiredIsFinal(t *testing.T) {
 func TestEqualConfigurationChangesNothing(t *testing.T) {
 	l := newLogbook(t)
 	l.add(0, "config.c", `{"defaultTtl":5}`)
-	l.add(0, "log.1.upsert.c.a", `{}`)
+	l.add(0, "write.upsert.c.a", `{}`)
 	l.add(4000, "config.c", `{"defaultTtl":5,"indexingMode":"consistent"}`)
 	l.add(6000, "tick", ``)
 	l.want("since the first", l.expiries(), "a/2@5000(5)")
@@ -154,11 +154,11 @@ func TestEqualConfigurationChangesNothing(t *testing.T) {
 func TestDrop(t *testing.T) {
 	l := newLogbook(t)
 	l.add(0, "config.c", `{"defaultTtl":5}`)
-	l.add(0, "log.1.upsert.c.a", `{}`)
-	l.add(1000, "log.1.upsert.c.b", `{}`)
-	l.add(1000, "log.2.upsert.d.x", `{}`)
+	l.add(0, "write.upsert.c.a", `{}`)
+	l.add(1000, "write.upsert.c.b", `{}`)
+	l.add(1000, "write.upsert.d.x", `{}`)
 	l.add(5000, "drop.c", ``)
-	l.add(5000, "log.1.upsert.c.a", `{}`)
+	l.add(5000, "write.upsert.c.a", `{}`)
 	l.want("only the other collection, and what came after, without a configuration", l.live(90000), "a=6 x=4")
 	l.want("what had expired by then", l.expiries(), "a/2@5000(5)")
 	l.want("rejections", l.rejections(), "")
@@ -168,7 +168,7 @@ func TestOperations(t *testing.T) {
 	l := newLogbook(t)
 	status := func(want int, at wire.Time, op, body string, headers ...string) {
 		t.Helper()
-		seq := l.add(at, "log.3."+op+".c.a", body, headers...)
+		seq := l.add(at, "write."+op+".c.a", body, headers...)
 		if got := l.m.Outcomes[seq].Status; got != want {
 			t.Errorf("%s %s %v: status %d, want %d", op, body, headers, got, want)
 		}
@@ -201,7 +201,7 @@ func TestBadRequests(t *testing.T) {
 	l := newLogbook(t)
 	l.add(0, "config.c", `{"defaultTtl":-1}`)
 	l.add(0, "config.none", `{"indexingMode":"none"}`)
-	l.add(0, "log.1.upsert.c.a", `{}`)
+	l.add(0, "write.upsert.c.a", `{}`)
 	type message struct {
 		subject, body string
 		headers       []string
@@ -209,14 +209,14 @@ func TestBadRequests(t *testing.T) {
 	all := []message{
 		{subject: "write.upsert.c"},
 		{subject: "write.upsert.c.a.b", body: `{}`},
-		{subject: "log.1.bogus.c.a", body: `{}`},
-		{subject: "log.1.upsert.c.%zz", body: `{}`},
-		{subject: "log.1.upsert.c.%61", body: `{}`},
-		{subject: "log.1.upsert.c$.a", body: `{}`},
-		{subject: "log.1.touch.c.a", body: `{}`},
-		{subject: "log.1.delete.c.a", body: ` `},
-		{subject: "log.1.patch.c.a", body: `{"ttl":0}`},
-		{subject: "log.1.patch.c.a", body: `{"id":"b"}`},
+		{subject: "write.bogus.c.a", body: `{}`},
+		{subject: "write.upsert.c.%zz", body: `{}`},
+		{subject: "write.upsert.c.%61", body: `{}`},
+		{subject: "write.upsert.c$.a", body: `{}`},
+		{subject: "write.touch.c.a", body: `{}`},
+		{subject: "write.delete.c.a", body: ` `},
+		{subject: "write.patch.c.a", body: `{"ttl":0}`},
+		{subject: "write.patch.c.a", body: `{"id":"b"}`},
 		{subject: "config.c", body: ``},
 		{subject: "config.c.d", body: `{}`},
 		{subject: "config.c", body: `{"defaultTTL":5}`},
@@ -233,7 +233,7 @@ func TestBadRequests(t *testing.T) {
 		``, `null`, `[]`, `5`, `{`, `{}x`, `{"a":` + "\"\xff\"" + `}`, `{"id":"b"}`, `{"id":null}`, `{"id":5}`,
 		`{"ttl":0}`, `{"ttl":-2}`, `{"ttl":5.0}`, `{"ttl":1e1}`, `{"ttl":"5"}`, `{"ttl":2147483648}`, `{"ttl":true}`, `{"ttl":5,"ttl":0}`,
 	} {
-		all = append(all, message{subject: "log.1.upsert.c.a", body: body})
+		all = append(all, message{subject: "write.upsert.c.a", body: body})
 	}
 	for _, h := range [][]string{
 		{"Lapse-If-Match", ""},
@@ -249,7 +249,7 @@ func TestBadRequests(t *testing.T) {
 		{"Lapse-Reply-To", "_INBOX.a..b"},
 		{"Lapse-Reply-To", "_INBOX.*"},
 	} {
-		all = append(all, message{subject: "log.1.upsert.c.a", body: `{}`, headers: h})
+		all = append(all, message{subject: "write.upsert.c.a", body: `{}`, headers: h})
 	}
 	for _, msg := range all {
 		before := len(l.m.Rejections)
@@ -265,8 +265,8 @@ func TestBadRequests(t *testing.T) {
 // While TTL is off, ttl is not interpreted; an invalid one counts as none later.
 func TestTTLWhileOff(t *testing.T) {
 	l := newLogbook(t)
-	l.add(0, "log.1.upsert.c.a", `{"ttl":"5"}`)
-	l.add(0, "log.1.upsert.c.b", `{"ttl":3}`)
+	l.add(0, "write.upsert.c.a", `{"ttl":"5"}`)
+	l.add(0, "write.upsert.c.b", `{"ttl":3}`)
 	l.add(0, "config.c", `{"defaultTtl":10}`)
 	l.want("live", l.live(0), "a=1@10000 b=2@3000")
 	l.want("rejections", l.rejections(), "")

@@ -65,15 +65,14 @@ func Provision(ctx context.Context, js jetstream.JetStream, o Options) (*Streams
 	const defaultWindow = 2 * time.Minute
 	window := orDefault(o.DuplicateWindow, defaultWindow)
 
-	source, destination := o.Prefix.LogTransform(o.Partitions)
 	log, err := provision(ctx, js, o, jetstream.StreamConfig{
-		Name:             o.Prefix.LogStream(),
-		Description:      "lapse: writes, configuration and ticks, in one order",
-		Subjects:         o.Prefix.LogSubjects(),
-		SubjectTransform: &jetstream.SubjectTransformConfig{Source: source, Destination: destination},
-		MaxAge:           orDefault(o.LogMaxAge, 0),
-		MaxBytes:         orDefault(o.LogMaxBytes, -1),
-		Duplicates:       clamp(window, orDefault(o.LogMaxAge, 0)),
+		Name:              o.Prefix.LogStream(),
+		Description:       "lapse: writes, configuration and ticks, in one order",
+		Subjects:          o.Prefix.LogSubjects(),
+		AllowBatchPublish: fastBatches(ctx, js),
+		MaxAge:            orDefault(o.LogMaxAge, 0),
+		MaxBytes:          orDefault(o.LogMaxBytes, -1),
+		Duplicates:        clamp(window, orDefault(o.LogMaxAge, 0)),
 		Metadata: map[string]string{
 			formatKey:     format,
 			partitionsKey: strconv.Itoa(o.Partitions),
@@ -169,6 +168,14 @@ func provision(ctx context.Context, js jetstream.JetStream, o Options, want jets
 	return stream, nil
 }
 
+// fastBatches says whether the server takes fast batches of messages, which
+// nats-server does from 2.14 on.
+func fastBatches(ctx context.Context, js jetstream.JetStream) bool {
+	const level = 4 // of the API
+	info, err := js.AccountInfo(ctx)
+	return err == nil && info.API.Level >= level
+}
+
 // compare says in what a stream that is present is not what is wanted. Limits, and
 // what does not touch the fold, may differ.
 func compare(have, want jetstream.StreamConfig) error {
@@ -189,11 +196,9 @@ func compare(have, want jetstream.StreamConfig) error {
 	if !slices.Equal(sorted(have.Subjects), sorted(want.Subjects)) {
 		return mismatch(have.Name, "its subjects are %v, and have to be %v", have.Subjects, want.Subjects)
 	}
-	h, w := have.SubjectTransform, want.SubjectTransform
-	if (h == nil) != (w == nil) || h != nil && *h != *w {
-		return mismatch(have.Name, "its subject transform is not the one that lapse made")
-	}
 	switch {
+	case have.SubjectTransform != nil:
+		return mismatch(have.Name, "it rewrites subjects (subject_transform), and has to keep them")
 	case have.Retention != want.Retention:
 		return mismatch(have.Name, "its retention is %s, and has to be %s", have.Retention, want.Retention)
 	case !have.AllowDirect:

@@ -124,20 +124,20 @@ func (p Prefix) EventSubjects() []string {
 	return []string{s + ".expired.>", s + ".rejected.>", s + ".fence.*"}
 }
 
-// LogTransform is how the log rewrites the subject of a write, so that its
-// partition (of n) stands in it: lapse.write.<op>.<collection>.<id> is stored as
-// lapse.log.<partition>.<op>.<collection>.<id>. A write with more or fewer tokens
-// is malformed; it is stored as lapse.write.>, unchanged.
-func (p Prefix) LogTransform(n int) (source, destination string) {
-	s := string(p)
-	return s + ".write.*.*.*", fmt.Sprintf("%s.log.{{partition(%d,2,3)}}.{{wildcard(1)}}.{{wildcard(2)}}.{{wildcard(3)}}", s, n)
+// Partition is the partition, from 0 to n-1, of a document. n must be at least 1.
+func Partition(n int, collection, id string) int {
+	return PartitionOfToken(n, collection, EscapeID(id))
 }
 
-// Partition is the partition, from 0 to n-1, of a document: what the log's subject
-// transform computes. n must be at least 1.
-func Partition(n int, collection, id string) int {
-	h := fnv.New32a()
-	_, _ = h.Write([]byte(collection))
-	_, _ = h.Write([]byte(EscapeID(id)))
-	return int(h.Sum32() % uint32(n))
+// PartitionOfToken is the same of an id as it is in subjects: the 32-bit FNV-1a hash of
+// collection and token, modulo n.
+func PartitionOfToken(n int, collection, token string) int {
+	const offset, prime = 2166136261, 16777619
+	h := uint32(offset)
+	for _, s := range [2]string{collection, token} {
+		for i := range len(s) {
+			h = (h ^ uint32(s[i])) * prime
+		}
+	}
+	return int(h % uint32(n))
 }
