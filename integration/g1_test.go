@@ -5,8 +5,12 @@ import (
 	"crypto/sha1"
 	"fmt"
 	"os"
+	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/synadia-io/orbit.go/jetstreamext"
 
 	"github.com/seed18712806/lapse/integration/harness"
 	"github.com/seed18712806/lapse/sink/wire"
@@ -145,4 +149,63 @@ func TestG1_OutcomesFollowTheLog(t *testing.T) {
 	last := w.Write(wire.Upsert, "c", "b", `{"last":true}`)
 	w.settled("c", "b", last)
 	w.verify()
+}
+
+// Writes that are published in a fast batch are applied as others are, each once and in
+// their order, though lapse is killed meanwhile; what is wrong among them is rejected.
+//
+// It fails if the log takes no fast batches; if what comes in one is decided or said in
+// another way than what comes by itself.
+func TestG1_FastBatch(t *testing.T) {
+	t.Parallel()
+	const n = 7 * 430
+	w := external(t, harness.RedisOptions{})
+	w.Configure("c", `{"defaultTtl":2}`)
+	var failed atomic.Pointer[error]
+	batch, err := jetstreamext.NewFastPublisher(w.JS, jetstreamext.WithFastPublisherErrorHandler(func(err error) { failed.Store(&err) }))
+	if err != nil {
+		t.Fatal(err)
+	}
+	inbox := w.NC.NewInbox()
+	outcomes, err := w.NC.SubscribeSync(inbox)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range n {
+		op := []wire.Op{wire.Create, wire.Upsert, wire.Patch, "frob", wire.Create, wire.Delete, wire.Upsert}[i%7]
+		m := nats.NewMsg(w.Prefix.Write(op, "c", fmt.Sprint("a.", i/7%100)))
+		if op.HasBody() {
+			m.Data = fmt.Appendf(nil, `{"n":%d}`, i)
+		}
+		if i == n-1 {
+			m.Header.Set(wire.HeaderReplyTo, inbox)
+		}
+		if _, err := batch.AddMsg(m); err != nil {
+			t.Fatal(err)
+		}
+		switch i {
+		case n / 3:
+			w.lapse.Kill()
+		case 2 * n / 3:
+			w.lapse.Start()
+		}
+	}
+	ack, err := batch.Close(t.Context())
+	if err := failed.Load(); err != nil {
+		t.Fatal(*err)
+	}
+	if err != nil || ack.BatchSize != n {
+		t.Fatalf("%+v, %v: want %d messages", ack, err, n)
+	}
+	reply, err := outcomes.NextMsg(harness.Limit)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := `{"status":201`; !bytes.HasPrefix(reply.Data, []byte(want)) {
+		t.Errorf("the last outcome is %s, want %s", reply.Data, want)
+	}
+	after(t, now()+2000) // all of it expires
+	if r := w.verify(); r.Model.Seq() < n || len(r.Model.Rejections) == 0 || len(r.Events) <= len(r.Model.Rejections) {
+		t.Errorf("%d messages, %d rejected, %d said: the log has not the batch", r.Model.Seq(), len(r.Model.Rejections), len(r.Events))
+	}
 }

@@ -260,6 +260,11 @@ func TestG8_TheLargestFits(t *testing.T) {
 	if len(cut) != 1 || cut[0] != "lapse.rejected.c.z" {
 		t.Errorf("rejections that were cut: %v, want that of z", cut)
 	}
+	for i := range 3 * pullBytes / most / 2 { // more than is read ahead
+		r.sendAsync(prefix.Write(wire.Upsert, "c", fmt.Sprint(i)), object(most))
+	}
+	r.flush()
+	r.put("c", "last", object(most))
 }
 
 // Documents that expire while nothing runs get their events, with their deadlines,
