@@ -80,7 +80,7 @@ func TestG9_ReapingIsNotStarved(t *testing.T) {
 	w := inProcess(t)
 	w.Configure("c", `{"defaultTtl":1}`)
 	w.stopProcessor()
-	const due, pending, partitions = 500, 40_000, 16
+	const due, pending, partitions = 500, 24_000, 16
 	for i := range due {
 		w.SendLater(w.Prefix.Write(wire.Upsert, "c", fmt.Sprint(i)), `{}`)
 	}

@@ -192,7 +192,7 @@ func (p *partition) find(ctx context.Context, cuts []sink.Cut, whole bool) ([]si
 // readers may still take for live: their clock is not known to have come so far, so the
 // log time has to be committed first.
 func (p *partition) reapable(d *decision, now int64) (due []*dueDoc, held bool) {
-	shown := max(p.stamped, p.store.Clock())
+	shown := p.shown()
 	for _, doc := range p.soon.due(now) {
 		switch {
 		case d.docs[doc.key] != nil:

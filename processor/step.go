@@ -212,6 +212,10 @@ func (p *partition) read(ctx context.Context, d *decision, messages []*message) 
 			break
 		}
 	}
+	messages, err := p.notAhead(ctx, d, messages)
+	if err != nil {
+		return nil, err
+	}
 	// What is expired by the end of the batch is needed whole, for its event.
 	expired := make(map[docKey]bool)
 	for i, m := range messages {
@@ -240,6 +244,51 @@ func (p *partition) read(ctx context.Context, d *decision, messages []*message) 
 	}
 	return messages, p.readSlots(ctx, again, expired)
 }
+
+// notAhead returns the messages up to the first that meets an expired document which
+// readers may still take for live, as their clock is not known to have come to its
+// deadline: its event waits until they go by the log time. If that is the first message,
+// its time is committed, and all are returned.
+func (p *partition) notAhead(ctx context.Context, d *decision, messages []*message) ([]*message, error) {
+	if p.rebuild != 0 {
+		return messages, nil // nobody reads
+	}
+	shown, asked := p.shown(), false
+	for i, m := range messages {
+		s := d.docs[docKey{m.collection, m.id}]
+		if m.kind != write || s.stored == nil {
+			continue
+		}
+		at := max(p.watermark, m.at)
+		x, ok := p.config(m.collection).History.ExpiredAt(s.stored.Ts, s.stored.TTL)
+		if !ok || x.At > at || x.At <= shown {
+			continue
+		}
+		if !asked {
+			asked = true
+			if _, err := p.find(ctx, nil, false); err != nil { // which tells the clock
+				return nil, err
+			}
+			if shown = p.shown(); x.At <= shown {
+				continue
+			}
+		}
+		if i > 0 {
+			return messages[:i], nil
+		}
+		if m.seq > p.said.upTo {
+			p.said.pass(m.at)
+		}
+		if err := p.commit(ctx, mark{m.seq - 1, at}, nil, nil); err != nil {
+			return nil, err
+		}
+		shown = p.shown()
+	}
+	return messages, nil
+}
+
+// shown is an instant to which the clock by which readers go has come, at least.
+func (p *partition) shown() int64 { return max(p.stamped, p.store.Clock()) }
 
 // readSlots reads documents, whole where that is asked for.
 func (p *partition) readSlots(ctx context.Context, slots []*slot, whole map[docKey]bool) error {

@@ -175,9 +175,21 @@ func TestG9_ReapingGivesWayToReads(t *testing.T) {
 	eventually(t, "reaping does not give way any more to the configuration", func() bool { return !p.turns.giveWay.Load() })
 	ctx, stop := context.WithCancel(context.Background())
 	var reading sync.WaitGroup
+	nothing, err := r.redis.ScriptLoad(ctx, "return 1").Result()
+	if err != nil {
+		t.Fatal(err)
+	}
 	reading.Go(func() {
 		for ctx.Err() == nil {
-			if _, err := r.reader.Get(ctx, "kept", "a"); err != nil && !errors.Is(err, context.Canceled) {
+			_, err := r.reader.Get(ctx, "kept", "a")
+			many := r.redis.Pipeline() // as much as many readers, however slow the machine is
+			for range turnsReads {
+				many.EvalShaRO(ctx, nothing, nil)
+			}
+			if err == nil {
+				_, err = many.Exec(ctx)
+			}
+			if err != nil && !errors.Is(err, context.Canceled) {
 				t.Errorf("read: %v", err)
 				return
 			}

@@ -35,12 +35,12 @@ type reader struct{ *sink.Reader }
 
 func (reader) String() string { return "sink.Reader" }
 
-// pageSize is small, so that continuations are used.
-const pageSize = 50
+// Pages are small at first, so that continuations are used, and then become larger.
+const firstPage, largestPage = 50, 1000
 
 func (r reader) List(ctx context.Context, collection string) ([]sink.Document, error) {
 	var all []sink.Document
-	opts := sink.ListOptions{Limit: pageSize}
+	opts := sink.ListOptions{Limit: firstPage}
 	for {
 		page, err := r.Reader.List(ctx, collection, opts)
 		if err != nil {
@@ -50,6 +50,7 @@ func (r reader) List(ctx context.Context, collection string) ([]sink.Document, e
 		if opts.Continuation = page.Continuation; opts.Continuation == "" {
 			return all, nil
 		}
+		opts.Limit = min(2*opts.Limit, largestPage)
 	}
 }
 
@@ -112,7 +113,7 @@ func (s service) Get(ctx context.Context, collection, id string) (sink.Document,
 
 func (s service) List(ctx context.Context, collection string) ([]sink.Document, error) {
 	var all []sink.Document
-	request := wire.ListRequest{Limit: pageSize}
+	request := wire.ListRequest{Limit: firstPage}
 	for {
 		var reply wire.ListReply
 		if _, err := s.ask(ctx, s.prefix.Read("list", collection), request, &reply); err != nil {
@@ -124,6 +125,7 @@ func (s service) List(ctx context.Context, collection string) ([]sink.Document, 
 		if request.Continuation = reply.Continuation; request.Continuation == "" {
 			return all, nil
 		}
+		request.Limit = min(2*request.Limit, largestPage)
 	}
 }
 
