@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/seed18712806/lapse/processor/streams"
@@ -28,6 +29,7 @@ var ErrLogBehind = errors.New("the log ends before what was applied")
 //     asked for, once and in order.
 //   - C2: position is never past a message that is not yet in its inboxes.
 type consumer struct {
+	nc      *nats.Conn
 	log     jetstream.Stream
 	id      string // identity of the log
 	line    *line
@@ -100,54 +102,37 @@ func (c *consumer) runOnce(ctx context.Context) error {
 		start = min(start, b.begin(read))
 	}
 	c.clock.back(start)
-	infoCtx, cancel := context.WithTimeout(ctx, callTimeout)
-	defer cancel()
-	var info *jetstream.StreamInfo
-	err := c.line.ask(infoCtx, func(ctx context.Context) (err error) {
-		info, err = c.log.Info(ctx)
-		return err
-	})
+	info, err := c.info(ctx)
 	if err != nil {
-		return fmt.Errorf("look at the log: %w", err)
+		return err
 	}
 	if err := checkLog(info, c.id, start); err != nil {
 		return err
 	}
-	var ordered jetstream.Consumer
-	err = c.line.ask(infoCtx, func(ctx context.Context) (err error) {
-		ordered, err = c.log.OrderedConsumer(ctx, jetstream.OrderedConsumerConfig{
-			DeliverPolicy: jetstream.DeliverByStartSequencePolicy,
-			OptStartSeq:   start + 1,
-		})
-		return err
-	})
+	lost := c.line.lost()
+	messages, forget, err := c.open(ctx, start)
 	if err != nil {
 		return fmt.Errorf("consume the log: %w", err)
 	}
+	defer forget()
 	c.progress(info.State.LastSeq-min(start, info.State.LastSeq), math.MaxInt64)
 	if start >= info.State.LastSeq {
 		c.move(mark{start, c.clock.last.time})
 		c.handedOn()
 	}
-	// A request for more waits behind whatever is being published, so it has to be for
-	// many, or reading falls behind where the server is busy.
-	messages, err := ordered.Messages(jetstream.PullMaxMessagesWithBytesLimit(pullMessages, max(pullBytes, 2*c.decode.maxBody)))
-	if err != nil {
-		return fmt.Errorf("consume the log: %w", err)
-	}
 	// Whatever ends the reading ends a wait for the next message too.
 	reading, stop := context.WithCancel(ctx)
-	stopped := make(chan struct{})
+	watched := make(chan struct{})
 	again := false
 	var another error
 	go func() {
-		defer close(stopped)
-		again, another = c.watch(reading)
-		messages.Stop()
+		defer close(watched)
+		again, another = c.watch(reading, lost)
+		stop()
 	}()
-	err = c.handOut(messages, start)
+	err = c.handOut(reading, messages, start)
 	stop()
-	<-stopped
+	<-watched
 	switch {
 	case another != nil:
 		return another
@@ -155,6 +140,54 @@ func (c *consumer) runOnce(ctx context.Context) error {
 		return nil
 	}
 	return err
+}
+
+// info asks where the log stands.
+func (c *consumer) info(ctx context.Context) (info *jetstream.StreamInfo, err error) {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	err = c.line.look(ctx, func(ctx context.Context) (err error) {
+		info, err = c.log.Info(ctx)
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("look at the log: %w", err)
+	}
+	return info, nil
+}
+
+// open begins to read behind a place. What has begun is to be forgotten.
+func (c *consumer) open(ctx context.Context, start uint64) (messages *pull, forget func(), err error) {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	var made jetstream.Consumer
+	err = c.line.look(ctx, func(ctx context.Context) (err error) {
+		made, err = c.log.CreateConsumer(ctx, jetstream.ConsumerConfig{
+			DeliverPolicy:     jetstream.DeliverByStartSequencePolicy,
+			OptStartSeq:       start + 1,
+			AckPolicy:         jetstream.AckNonePolicy,
+			InactiveThreshold: pullForgotten,
+			Replicas:          1,
+			MemoryStorage:     true,
+		})
+		return err
+	})
+	if err != nil {
+		return nil, nil, err
+	}
+	stream, name := made.CachedInfo().Stream, made.CachedInfo().Name
+	if messages, err = newPull(c.nc, stream, name, max(pullBytes, 2*c.decode.maxBody)); err != nil {
+		return nil, nil, err
+	}
+	return messages, func() {
+		messages.close()
+		if !c.nc.IsConnected() {
+			return // the server forgets by itself
+		}
+		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+		defer cancel()
+		_ = c.log.DeleteConsumer(ctx, name)
+	}, nil
 }
 
 // progress notes how many messages are still to be read, and how old the one was
@@ -174,12 +207,14 @@ func (c *consumer) behind() bool {
 
 // watch waits until the reading is over, or has to begin again, or is found to be of
 // another log: one that was made anew with fewer messages would never tell.
-func (c *consumer) watch(reading context.Context) (again bool, another error) {
+func (c *consumer) watch(reading context.Context, lost <-chan struct{}) (again bool, another error) {
 	tick := time.NewTicker(identifyEvery)
 	defer tick.Stop()
 	for {
 		select {
 		case <-c.rewound:
+			return true, nil
+		case <-lost:
 			return true, nil
 		case <-reading.Done():
 			return false, nil
@@ -199,38 +234,22 @@ func (c *consumer) watch(reading context.Context) (again bool, another error) {
 	}
 }
 
-// handOut hands messages out until it is stopped.
-func (c *consumer) handOut(messages jetstream.MessagesContext, last uint64) error {
-	name := ""
+// handOut hands messages out until reading is done.
+func (c *consumer) handOut(reading context.Context, messages *pull, last uint64) error {
 	for caughtUp := false; ; {
-		msg, err := messages.Next()
-		if errors.Is(err, jetstream.ErrMsgIteratorClosed) {
-			return nil
-		}
-		if err != nil {
+		msg, meta, err := messages.next(reading.Done())
+		if err != nil || msg == nil {
 			return err
 		}
-		meta, err := msg.Metadata()
-		if err != nil {
-			return fmt.Errorf("a message of the log: %w", err)
-		}
 		seq := meta.Sequence.Stream
-		if meta.Consumer != name {
-			// The client makes a new consumer after an interruption, in which the log
-			// may have been made anew.
-			name = meta.Consumer
-			if err := c.check(last); err != nil {
-				return err
-			}
-		}
 		if seq > last+1 {
-			if err := c.check(last); err != nil {
+			if err := c.check(reading, last); err != nil {
 				return err
 			}
 			c.logger.Warn("messages were deleted from the middle of the log", slog.Uint64("after", last), slog.Uint64("before", seq))
 		}
 		last = seq
-		isTick := msg.Subject() == c.decode.prefix.Tick()
+		isTick := msg.Subject == c.decode.prefix.Tick()
 		c.stamps(isTick, meta.Timestamp)
 		now := c.clock.stamp(seq, meta.Timestamp.UnixMilli())
 		if !isTick && !c.hand(msg, seq, now) {
@@ -247,10 +266,9 @@ func (c *consumer) handOut(messages jetstream.MessagesContext, last uint64) erro
 }
 
 // hand puts a message into its inbox, or into all.
-func (c *consumer) hand(msg jetstream.Msg, seq uint64, at int64) bool {
-	subject := msg.Subject()
-	p, global := c.decode.route(subject)
-	m := c.decode.decode(subject, msg.Headers(), msg.Data(), seq, at)
+func (c *consumer) hand(msg *nats.Msg, seq uint64, at int64) bool {
+	p, global := c.decode.route(msg.Subject)
+	m := c.decode.decode(msg.Subject, msg.Header, msg.Data, seq, at)
 	if !global || m.kind == malformed {
 		return c.inboxes[p].put(m)
 	}
@@ -264,12 +282,10 @@ func (c *consumer) hand(msg jetstream.Msg, seq uint64, at int64) bool {
 
 // check looks whether the log is the one that was read up to last, and still has
 // what comes then.
-func (c *consumer) check(last uint64) error {
-	ctx, cancel := context.WithTimeout(context.Background(), callTimeout)
-	defer cancel()
-	info, err := c.log.Info(ctx)
+func (c *consumer) check(ctx context.Context, last uint64) error {
+	info, err := c.info(ctx)
 	if err != nil {
-		return fmt.Errorf("look at the log: %w", err)
+		return err
 	}
 	return checkLog(info, c.id, last)
 }

@@ -52,3 +52,24 @@ func (l *line) ask(ctx context.Context, request func(context.Context) error) err
 	}
 	return err
 }
+
+// look is ask, for what changes nothing and may be asked again: where a stream has just
+// lost its leader nobody answers, and soon another does.
+func (l *line) look(ctx context.Context, request func(context.Context) error) error {
+	for {
+		attempt, cancel := context.WithTimeout(ctx, lookAgain)
+		err := l.ask(attempt, request)
+		late := attempt.Err() != nil
+		cancel()
+		if err == nil || !late || ctx.Err() != nil {
+			return err
+		}
+	}
+}
+
+// lost is closed when the connection that is there now is lost.
+func (l *line) lost() <-chan struct{} {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.up.Done()
+}

@@ -232,6 +232,24 @@ func TestG8_BadInputIsRejected(t *testing.T) {
 	})
 }
 
+// A message that looks like one of the server's own to clients is a message as others are:
+// one without a body and with a header Status.
+//
+// Goes red if the log is read by the client library's consumers, which take it for a
+// status: they pass it over, or stop at it, over and over.
+func TestG8_StatusInAHeader(t *testing.T) {
+	onBoth(t, func(t *testing.T, r *rig) {
+		r.run()
+		for _, status := range []string{"100", "404", "408", "409", "503", "777", ""} {
+			r.put("c", "x", `{}`)
+			r.must(204, prefix.Write(wire.Delete, "c", "x"), ``, "Status", status, "Description", "Consumer Deleted", "Nats-Pending-Messages", "9999")
+			r.must(404, prefix.Write(wire.Touch, "c", "x"), ``, "Status", status)
+			r.must(400, prefix.Write(wire.Upsert, "c", "x"), ``, "Status", status)
+			r.must(204, prefix.Drop("c"), ``, "Status", status)
+		}
+	})
+}
+
 // An event or a rejection always fits: a document of the largest size gets its
 // event whole, a larger write is 413 and comes back as far as it fits.
 func TestG8_TheLargestFits(t *testing.T) {

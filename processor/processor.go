@@ -24,8 +24,8 @@ import (
 const (
 	inboxMessages = 4096    // read ahead of what is applied, per partition
 	inboxBytes    = 8 << 20 // likewise
-	pullMessages  = 16384   // read ahead of what is handed out
-	pullBytes     = 8 << 20 // likewise, in a request; there are two at most
+	pullMessages  = 8192    // asked for in one request; two are open, to read ahead
+	pullBytes     = 4 << 20 // likewise
 
 	batchMessages = 512     // applied in one step
 	batchBytes    = 4 << 20 // likewise
@@ -42,23 +42,28 @@ const (
 	buildChunk      = 500     // documents indexed in one step
 	verifyAtOnce    = 100     // collections verified at a time
 
-	callTimeout     = 10 * time.Second // of one call to Redis or NATS
-	takeOverTimeout = 30 * time.Second
-	publishTimeout  = 20 * time.Second
-	pauseAtMost     = 500 * time.Millisecond // see pauseOf
-	retryAfter      = 100 * time.Millisecond
-	retryAtMost     = 2 * time.Second
-	heartbeatEvery  = time.Second
-	checkpointEvery = time.Second
-	identifyEvery   = 2 * time.Second
-	turnsEvery      = 200 * time.Millisecond // that is looked how much is read
-	turnsAfter      = time.Second            // for how long reaping gives way after much was read
-	turnRest        = 500 * time.Microsecond // after each; a timer makes a millisecond or more of it
-	paceEvery       = time.Second
-	drainWithin     = 30 * time.Second     // whatever is due, though it gives way
-	tickEvery       = 2 * time.Millisecond // at most
-	tickAgain       = time.Second          // if it is not read
-	progressEvery   = time.Second
+	callTimeout       = 10 * time.Second // of one call to Redis or NATS
+	lookAgain         = 3 * time.Second  // if a call that changes nothing is not answered
+	takeOverTimeout   = 30 * time.Second
+	publishTimeout    = 20 * time.Second
+	publishReplicated = 5 * time.Second
+	pauseAtMost       = 500 * time.Millisecond // see pauseOf
+	retryAfter        = 100 * time.Millisecond
+	retryAtMost       = 2 * time.Second
+	heartbeatEvery    = time.Second
+	checkpointEvery   = time.Second
+	identifyEvery     = 2 * time.Second
+	pullExpires       = 30 * time.Second       // of a request
+	pullHeartbeat     = 2 * time.Second        // of the server, while it has nothing to send
+	pullForgotten     = time.Minute            // how long the server keeps a consumer that nobody reads
+	turnsEvery        = 200 * time.Millisecond // that is looked how much is read
+	turnsAfter        = time.Second            // for how long reaping gives way after much was read
+	turnRest          = 500 * time.Microsecond // after each; a timer makes a millisecond or more of it
+	paceEvery         = time.Second
+	drainWithin       = 30 * time.Second     // whatever is due, though it gives way
+	tickEvery         = 2 * time.Millisecond // at most
+	tickAgain         = time.Second          // if it is not read
+	progressEvery     = time.Second
 )
 
 // Options are what a Processor is made with. The zero value of each is its default.
@@ -229,6 +234,7 @@ func (p *Processor) prepare(ctx context.Context, line *line) (*shared, error) {
 		return nil, err
 	}
 	c := &consumer{
+		nc:      p.nc,
 		log:     s.Log,
 		id:      s.ID,
 		line:    line,

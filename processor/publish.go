@@ -14,7 +14,11 @@ import (
 // have been said. An owner that has not looked at Redis for a while makes sure that it
 // still is the owner, though what it says would be refused if it is not.
 func (p *partition) publish(ctx context.Context, outputs []output) error {
-	ctx, cancel := context.WithTimeout(ctx, publishTimeout)
+	timeout := publishTimeout
+	if p.streams.Replicas > 1 {
+		timeout = publishReplicated // its leader may be lost, and with that the answer
+	}
+	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	messages, err := p.unsaid(ctx, outputs)
 	if err != nil || len(messages) == 0 {

@@ -179,7 +179,7 @@ func (p *partition) resume(state sink.State, version string, rebuild uint64) {
 // checkpoint reads the partition's checkpoint; it is zero if there is none.
 func (p *partition) checkpoint(ctx context.Context) (c Checkpoint, err error) {
 	var entry jetstream.KeyValueEntry
-	err = p.line.ask(ctx, func(ctx context.Context) (err error) {
+	err = p.line.look(ctx, func(ctx context.Context) (err error) {
 		entry, err = p.streams.Checkpoints.Get(ctx, checkpointKey(p.id))
 		return err
 	})
@@ -201,7 +201,7 @@ func (p *partition) checkpoint(ctx context.Context) (c Checkpoint, err error) {
 
 // logInfo asks where the log stands.
 func (p *partition) logInfo(ctx context.Context) (info *jetstream.StreamInfo, err error) {
-	err = p.line.ask(ctx, func(ctx context.Context) (err error) {
+	err = p.line.look(ctx, func(ctx context.Context) (err error) {
 		info, err = p.streams.Log.Info(ctx)
 		return err
 	})

@@ -150,7 +150,7 @@ func (t *ticker) run(ctx context.Context) {
 
 // runOnce appends a tick.
 func (t *ticker) runOnce(ctx context.Context, failedBefore bool) bool {
-	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	ctx, cancel := context.WithTimeout(ctx, lookAgain) // whether it is stored or not, another one does no harm
 	defer cancel()
 	t.sending(time.Now())
 	err := t.line.ask(ctx, func(ctx context.Context) error {

@@ -20,6 +20,7 @@ type Lapse struct {
 	HTTP    string // address of /healthz, /readyz and /metrics
 	NATSURL string // of the NATS it uses, or embeds
 	Redis   string // address of the Redis it uses, or embeds
+	Env     []string
 }
 
 // EmbeddedLapse starts lapse with its own NATS and Redis, with more flags if
@@ -73,7 +74,7 @@ func (l *Lapse) Start() {
 // Launch starts it (again), with the same flags, and waits for nothing.
 func (l *Lapse) Launch() {
 	l.t.Helper()
-	l.env = []string{"GORACE=halt_on_error=1"}
+	l.env = append([]string{"GORACE=halt_on_error=1"}, l.Env...)
 	l.start()
 }
 

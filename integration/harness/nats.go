@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -13,7 +14,8 @@ import (
 
 // NATSOptions say what nats-server is started with.
 type NATSOptions struct {
-	MaxPayload int // bytes; the server's default (1 MiB) if 0
+	MaxPayload int    // bytes; the server's default (1 MiB) if 0
+	Config     string // more of its configuration
 }
 
 // NATS is a nats-server with JetStream in a process of its own. Its port and
@@ -26,22 +28,51 @@ type NATS struct {
 // StartNATS starts a nats-server and waits until it is ready.
 func StartNATS(t testing.TB, opts NATSOptions) *NATS {
 	t.Helper()
+	more := opts.Config
+	if opts.MaxPayload != 0 {
+		more += fmt.Sprintf("\nmax_payload: %d\n", opts.MaxPayload)
+	}
+	n := newNATS(t, "nats-server", more)
+	n.Start()
+	return n
+}
+
+// StartCluster starts so many nats-servers as one cluster, and waits until it is ready.
+func StartCluster(t testing.TB, servers int) []*NATS {
+	t.Helper()
+	ports := make([]int, servers)
+	routes := make([]string, servers)
+	for i := range ports {
+		ports[i] = FreePort(t)
+		routes[i] = "nats://" + Address(ports[i])
+	}
+	all := make([]*NATS, servers)
+	for i := range all {
+		name := fmt.Sprintf("nats-server-%d", i+1)
+		all[i] = newNATS(t, name, fmt.Sprintf("server_name: %q\ncluster { name: lapse, listen: %q, routes: [%s] }\n", name, Address(ports[i]), strings.Join(routes, ", ")))
+		all[i].start()
+	}
+	for _, n := range all {
+		n.Ready()
+	}
+	return all
+}
+
+// newNATS makes a nats-server with more in its configuration, not started yet.
+func newNATS(t testing.TB, name, more string) *NATS {
+	t.Helper()
 	path, err := buildNATS()
 	if err != nil {
 		t.Fatalf("build nats-server: %v", err)
 	}
 	n := &NATS{Port: FreePort(t)}
-	n.Process = newProcess(t, "nats-server", path)
+	n.Process = newProcess(t, name, path)
 	config := filepath.Join(n.dir, "nats.conf")
-	text := fmt.Sprintf("listen: %q\njetstream { store_dir: %q }\n", Address(n.Port), filepath.Join(n.dir, "store"))
-	if opts.MaxPayload != 0 {
-		text += fmt.Sprintf("max_payload: %d\n", opts.MaxPayload)
-	}
+	text := fmt.Sprintf("listen: %q\njetstream { store_dir: %q }\n%s", Address(n.Port), filepath.Join(n.dir, "store"), more)
 	if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	n.args = []string{"-c", config}
-	n.Start()
 	return n
 }
 

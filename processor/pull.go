@@ -1,0 +1,119 @@
+package processor
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/nats-io/nats.go"
+)
+
+// pull reads the messages of a consumer. It asks for many of them long before they are
+// needed: a request waits in the server behind whatever is being published.
+//
+// The client library does that too, but takes a message that has no body and a header
+// Status for one of the server's own: whoever wrote such a one would make it stand still.
+// Messages of the stream have a reply subject, and those of the server have none.
+type pull struct {
+	nc        *nats.Conn
+	subject   string // of requests
+	request   []byte
+	inbox     string
+	messages  chan *nats.Msg
+	sub       *nats.Subscription
+	open      int    // messages that were asked for, and may still come
+	delivered uint64 // by the consumer's own count
+	beat      *time.Ticker
+	silent    int // beats since something was heard
+}
+
+var errSilent = errors.New("nothing is heard of the consumer")
+
+// newPull begins to read; close ends it.
+func newPull(nc *nats.Conn, stream, consumer string, maxBytes int) (*pull, error) {
+	request, err := json.Marshal(struct {
+		Batch     int           `json:"batch"`
+		MaxBytes  int           `json:"max_bytes"`
+		Expires   time.Duration `json:"expires"`
+		Heartbeat time.Duration `json:"idle_heartbeat"`
+	}{pullMessages, maxBytes, pullExpires, pullHeartbeat})
+	if err != nil {
+		return nil, err
+	}
+	p := &pull{
+		nc:       nc,
+		subject:  "$JS.API.CONSUMER.MSG.NEXT." + stream + "." + consumer,
+		request:  request,
+		inbox:    nc.NewInbox(),
+		messages: make(chan *nats.Msg, 2*pullMessages+1024), // and what the server says itself
+	}
+	if p.sub, err = nc.ChanSubscribe(p.inbox, p.messages); err != nil {
+		return nil, err
+	}
+	p.beat = time.NewTicker(pullHeartbeat)
+	return p, nil
+}
+
+func (p *pull) close() {
+	p.beat.Stop()
+	_ = p.sub.Unsubscribe()
+}
+
+// next returns the next message; nil once done is closed.
+func (p *pull) next(done <-chan struct{}) (*nats.Msg, *nats.MsgMetadata, error) {
+	for {
+		for p.open <= pullMessages {
+			p.open += pullMessages
+			if err := p.nc.PublishRequest(p.subject, p.inbox, p.request); err != nil {
+				return nil, nil, err
+			}
+		}
+		var m *nats.Msg
+		select {
+		case m = <-p.messages:
+		case <-done:
+			return nil, nil, nil
+		case <-p.beat.C:
+			if p.silent++; p.silent > 2 && len(p.messages) == 0 {
+				return nil, nil, errSilent
+			}
+			continue
+		}
+		p.silent = 0
+		if m.Reply == "" {
+			if err := p.status(m); err != nil {
+				return nil, nil, err
+			}
+			continue
+		}
+		meta, err := m.Metadata()
+		if err != nil {
+			return nil, nil, fmt.Errorf("a message of the log: %w", err)
+		}
+		if p.delivered++; meta.Sequence.Consumer != p.delivered {
+			return nil, nil, fmt.Errorf("messages of the log were lost on the way: the consumer has sent %d, and %d are here", meta.Sequence.Consumer, p.delivered)
+		}
+		p.open--
+		return m, meta, nil
+	}
+}
+
+// status takes what the server says: that it is there, or how much of a request will
+// not come any more, or else why nothing will.
+func (p *pull) status(m *nats.Msg) error {
+	switch code, text := m.Header.Get("Status"), m.Header.Get("Description"); {
+	case code == "100":
+		return nil
+	case code == "408", code == "409" && (text == "Message Size Exceeds MaxBytes" || text == "Batch Completed"):
+		left, err := strconv.Atoi(m.Header.Get("Nats-Pending-Messages"))
+		if err != nil {
+			return fmt.Errorf("the consumer of the log: %s %s: it does not say how much is left", code, text)
+		}
+		p.open = max(p.open-left, 0)
+		return nil
+	default:
+		return fmt.Errorf("the consumer of the log: %s %s", code, text)
+	}
+}

@@ -1,0 +1,148 @@
+package processor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+// pullRig is a stream with a consumer of it.
+type pullRig struct {
+	*rig
+	stream   jetstream.Stream
+	consumer jetstream.Consumer
+}
+
+func newPullRig(t *testing.T) pullRig {
+	t.Helper()
+	r := newRig(t)
+	stream, err := r.js.CreateStream(t.Context(), jetstream.StreamConfig{Name: "S", Subjects: []string{"s"}, Storage: jetstream.MemoryStorage})
+	if err != nil {
+		t.Fatal(err)
+	}
+	consumer, err := stream.CreateConsumer(t.Context(), jetstream.ConsumerConfig{AckPolicy: jetstream.AckNonePolicy})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return pullRig{r, stream, consumer}
+}
+
+func (r pullRig) pull(maxBytes int) *pull {
+	r.t.Helper()
+	p, err := newPull(r.nc, "S", r.consumer.CachedInfo().Name, maxBytes)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	r.t.Cleanup(p.close)
+	return p
+}
+
+// TestPull: every message comes, once and in order, with its header and its body, though
+// there are more than are asked for at a time, in messages and in bytes.
+func TestPull(t *testing.T) {
+	t.Parallel()
+	const many = 3 * pullMessages
+	r := newPullRig(t)
+	large := strings.Repeat("x", 1000)
+	for i := range many {
+		body := fmt.Sprint(i)
+		if i > many/2 && i%10 == 0 {
+			body += large
+		}
+		r.sendAsync("s", body)
+		if i%1000 == 0 {
+			r.flush()
+		}
+	}
+	r.flush()
+	ctx, cancel := context.WithTimeout(t.Context(), limit)
+	defer cancel()
+	p := r.pull(2000) // one of the large ones, and not two
+	for i := range many {
+		m, meta, err := p.next(ctx.Done())
+		if err != nil || m == nil {
+			t.Fatalf("message %d: %v, %v", i, m, err)
+		}
+		if n, _, _ := strings.Cut(string(m.Data), "x"); n != fmt.Sprint(i) || meta.Sequence.Stream != uint64(i+1) || meta.NumPending != uint64(many-i-1) {
+			t.Fatalf("message %d is %.20s, %+v", i, m.Data, meta)
+		}
+	}
+	// What comes later comes too, and where nothing comes, done counts.
+	r.sendMsgAsync(&nats.Msg{Subject: "s", Header: nats.Header{"Status": {"503"}}})
+	if m, _, err := p.next(ctx.Done()); err != nil || m == nil || m.Header.Get("Status") != "503" {
+		t.Errorf("a message that looks like a status: %+v, %v", m, err)
+	}
+	cancel()
+	if m, _, err := p.next(ctx.Done()); m != nil || err != nil {
+		t.Errorf("after the end: %v, %v", m, err)
+	}
+}
+
+// TestPullEnds: what cannot go on says so.
+func TestPullEnds(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		name  string
+		begun bool // it has read something before
+		do    func(r pullRig, p *pull) error
+		says  string
+	}{
+		{"the consumer is deleted", true, func(r pullRig, _ *pull) error {
+			return r.stream.DeleteConsumer(context.Background(), r.consumer.CachedInfo().Name)
+		}, "409 Consumer Deleted"},
+		{"the stream is deleted", true, func(r pullRig, _ *pull) error {
+			return r.js.DeleteStream(context.Background(), "S")
+		}, "409 Consumer Deleted"},
+		{"there is no such consumer", false, func(_ pullRig, p *pull) error {
+			p.subject += "x"
+			return nil
+		}, "503"},
+		{"a message is lost", true, func(_ pullRig, p *pull) error {
+			p.messages <- &nats.Msg{Sub: p.sub, Reply: "$JS.ACK.S.c.1.3.3.0.0"}
+			return nil
+		}, "messages of the log were lost on the way"},
+		{"nobody answers", false, func(r pullRig, p *pull) error {
+			_, err := r.nc.Subscribe(p.subject+"x", func(*nats.Msg) {})
+			p.subject += "x"
+			return err
+		}, errSilent.Error()},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			r := newPullRig(t)
+			p := r.pull(pullBytes)
+			ctx, cancel := context.WithTimeout(t.Context(), limit)
+			defer cancel()
+			if c.begun {
+				r.sendAsync("s", "1")
+				if m, _, err := p.next(ctx.Done()); m == nil || err != nil {
+					t.Fatalf("%v, %v", m, err)
+				}
+			}
+			if err := c.do(r, p); err != nil {
+				t.Fatal(err)
+			}
+			if m, _, err := p.next(ctx.Done()); m != nil || err == nil || !strings.Contains(err.Error(), c.says) {
+				t.Errorf("it says %v, %v; want %q", m, err, c.says)
+			}
+		})
+	}
+}
+
+// TestPullIdle: where nothing is written nothing is wrong, for longer than a request
+// lasts or the server is silent.
+func TestPullIdle(t *testing.T) {
+	t.Parallel()
+	r := newPullRig(t)
+	p := r.pull(pullBytes)
+	ctx, cancel := context.WithTimeout(t.Context(), 4*pullHeartbeat)
+	defer cancel()
+	if m, _, err := p.next(ctx.Done()); m != nil || err != nil || !errors.Is(ctx.Err(), context.DeadlineExceeded) {
+		t.Errorf("while idle: %v, %v", m, err)
+	}
+}
