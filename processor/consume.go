@@ -268,7 +268,7 @@ func (c *consumer) handOut(reading context.Context, messages *pull, last uint64)
 // hand puts a message into its inbox, or into all.
 func (c *consumer) hand(msg *nats.Msg, seq uint64, at int64) bool {
 	p, global := c.decode.route(msg.Subject)
-	m := c.decode.decode(msg.Subject, msg.Header, msg.Data, seq, at)
+	m := c.decode.decode(msg.Subject, headerOf(msg), msg.Data, seq, at)
 	if !global || m.kind == malformed {
 		return c.inboxes[p].put(m)
 	}

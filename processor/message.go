@@ -104,7 +104,16 @@ func (d decoder) cut(subject string) (what, rest string) {
 	return what, rest
 }
 
-// decode reads a message.
+// headerOf is the header of a message. Where it cannot be read, the client library says
+// that there is none; then it has an empty name, which no other has.
+func headerOf(m *nats.Msg) nats.Header {
+	if m.Header == nil && m.Size() > len(m.Subject)+len(m.Reply)+len(m.Data) {
+		return nats.Header{"": nil}
+	}
+	return m.Header
+}
+
+// decode reads a message; see headerOf.
 func (d decoder) decode(subject string, header nats.Header, data []byte, seq uint64, at int64) *message {
 	m := &message{seq: seq, at: at, subject: subject, body: data, kind: malformed}
 	what, rest := d.cut(subject)
@@ -170,6 +179,9 @@ func (d decoder) header(m *message, header nats.Header) {
 		if m.rejected == nil {
 			m.rejected = refuse(wire.StatusBadRequest, format, args...)
 		}
+	}
+	if _, ok := header[""]; ok {
+		bad("the headers cannot be read: allowed are lines of a name, a colon and a value")
 	}
 	names := make([]string, 0, 8)
 	for name := range header {

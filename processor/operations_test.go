@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net"
 	"strings"
 	"testing"
 	"time"
@@ -248,6 +249,53 @@ func TestG8_StatusInAHeader(t *testing.T) {
 			r.must(204, prefix.Drop("c"), ``, "Status", status)
 		}
 	})
+}
+
+// A message whose headers cannot be read is rejected: one of them could be a condition.
+//
+// Goes red if it is taken for one without headers, as the client library has it.
+func TestG8_MalformedHeaders(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	p := r.run()
+	r.put("c", "x", `{"n":1}`)
+	conn, err := net.Dial("tcp", r.nc.ConnectedAddr())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = conn.Close() }()
+	const body = `{"n":2}`
+	send := func(subject, header string) {
+		_, err := fmt.Fprintf(conn, "HPUB %s %d %d\r\n%s%s\r\n", subject, len(header), len(header)+len(body), header, body)
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := fmt.Fprint(conn, "CONNECT {\"verbose\":false,\"headers\":true}\r\n"); err != nil {
+		t.Fatal(err)
+	}
+	headers := []string{
+		"NATS/1.0\r\nLapse-If-Match: 99\r\nno colon\r\n\r\n", "NATS/1.0\r\nLapse-If-Match: 99\r\n", "HTTP/1.0\r\nLapse-If-Match: 99\r\n\r\n", "x",
+	}
+	for _, header := range headers {
+		send(prefix.Write(wire.Upsert, "c", "x"), header)
+		send(prefix.Config("c"), header)
+	}
+	send(prefix.Write(wire.Create, "c", "y"), "NATS/1.0\r\n\r\n") // none is fine
+	eventually(t, "the last is applied", func() bool { return r.body("c", "y") == body })
+	r.caughtUp(p)
+	if got := r.body("c", "x"); got != `{"n":1}` {
+		t.Errorf("the document has become %s", got)
+	}
+	said := r.said()
+	for _, m := range said {
+		if code, text := m.header.Get(wire.HeaderCode), m.header.Get(wire.HeaderError); code != "400" || !strings.HasPrefix(text, "the headers cannot be read") {
+			t.Errorf("%s, %s: %s %s", m.subject, m.header, code, text)
+		}
+	}
+	if len(said) != 2*len(headers) {
+		t.Errorf("%d rejections of %d messages", len(said), 2*len(headers))
+	}
 }
 
 // An event or a rejection always fits: a document of the largest size gets its
