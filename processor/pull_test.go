@@ -146,3 +146,30 @@ func TestPullIdle(t *testing.T) {
 		t.Errorf("while idle: %v, %v", m, err)
 	}
 }
+
+// TestPullStatus: what of a request does not come any more is asked for again, and what
+// the server says of anything else ends the reading.
+func TestPullStatus(t *testing.T) {
+	for _, c := range []struct {
+		status, description, left string
+		open                      int // of 100 before
+		ends                      bool
+	}{
+		{"100", "Idle Heartbeat", "", 100, false},
+		{"408", "Request Timeout", "30", 70, false},
+		{"408", "Interest Expired", "100", 0, false},
+		{"409", "Message Size Exceeds MaxBytes", "1", 99, false},
+		{"409", "Batch Completed", "200", 0, false},
+		{"408", "Request Timeout", "", 100, true},
+		{"409", "Leadership Change", "5", 100, true},
+		{"409", "Server Shutdown", "", 100, true},
+		{"503", "", "", 100, true},
+		{"", "", "", 100, true},
+	} {
+		p := &pull{open: 100}
+		err := p.status(&nats.Msg{Header: nats.Header{"Status": {c.status}, "Description": {c.description}, "Nats-Pending-Messages": {c.left}}})
+		if p.open != c.open || (err != nil) != c.ends {
+			t.Errorf("%s %s: %d are open, and %v; want %d", c.status, c.description, p.open, err, c.open)
+		}
+	}
+}
