@@ -22,6 +22,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"go.uber.org/goleak"
 
+	"github.com/seed18712806/lapse/integration/harness/natstest"
 	"github.com/seed18712806/lapse/sink"
 	"github.com/seed18712806/lapse/sink/wire"
 )
@@ -124,17 +125,9 @@ type rig struct {
 
 func newRigOn(t *testing.T, b backend, opts Options) *rig {
 	t.Helper()
-	ns, err := server.NewServer(&server.Options{JetStream: true, StoreDir: t.TempDir(), Port: -1, NoSigs: true})
-	if err != nil {
-		t.Fatal(err)
-	}
-	ns.Start()
-	t.Cleanup(func() { ns.Shutdown(); ns.WaitForShutdown() })
-	if !ns.ReadyForConnections(10 * time.Second) {
-		t.Fatal("nats-server is not ready")
-	}
-	r := &rig{t: t, url: ns.ClientURL(), dial: b.start(t), opts: opts}
+	r := &rig{t: t, url: natstest.Start(t, server.Options{}), dial: b.start(t), opts: opts}
 	r.nc = r.connect(r.url)
+	var err error
 	if r.js, err = jetstream.New(r.nc); err != nil {
 		t.Fatal(err)
 	}

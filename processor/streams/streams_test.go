@@ -8,42 +8,14 @@ import (
 	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
-	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 	"go.uber.org/goleak"
 
+	"github.com/seed18712806/lapse/integration/harness/natstest"
 	"github.com/seed18712806/lapse/sink/wire"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
-
-// startServer runs a nats-server of its own for a test.
-func startServer(t *testing.T) jetstream.JetStream {
-	t.Helper()
-	srv, err := server.NewServer(&server.Options{
-		Host: "127.0.0.1", Port: -1, JetStream: true, StoreDir: t.TempDir(), NoLog: true, NoSigs: true,
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	srv.Start()
-	t.Cleanup(func() { srv.Shutdown(); srv.WaitForShutdown() })
-	if !srv.ReadyForConnections(10 * time.Second) {
-		t.Fatal("nats-server is not ready")
-	}
-	nc, err := nats.Connect(srv.ClientURL())
-	if err != nil {
-		t.Fatal(err)
-	}
-	closed := make(chan struct{})
-	nc.SetClosedHandler(func(*nats.Conn) { close(closed) })
-	t.Cleanup(func() { nc.Close(); <-closed })
-	js, err := jetstream.New(nc)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return js
-}
 
 func options() Options {
 	return Options{Prefix: wire.DefaultPrefix, Partitions: 16, MaxPayload: 1 << 20, Logger: slog.New(slog.DiscardHandler)}
@@ -52,7 +24,7 @@ func options() Options {
 // TestProvision: what is absent is made as it has to be, what is there is left as it is,
 // and a limit is changed only if it is given.
 func TestProvision(t *testing.T) {
-	js := startServer(t)
+	js := natstest.Connect(t, server.Options{})
 	made, err := Provision(t.Context(), js, options())
 	if err != nil {
 		t.Fatal(err)
@@ -108,7 +80,7 @@ func TestProvisionRefuses(t *testing.T) {
 		{"in memory", func(c *jetstream.StreamConfig) { c.Storage = jetstream.MemoryStorage }, "its storage is Memory, and has to be File"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			js := startServer(t)
+			js := natstest.Connect(t, server.Options{})
 			made, err := Provision(t.Context(), js, options())
 			if err != nil {
 				t.Fatal(err)

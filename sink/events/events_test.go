@@ -17,6 +17,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	"go.uber.org/goleak"
 
+	"github.com/seed18712806/lapse/integration/harness/natstest"
 	"github.com/seed18712806/lapse/sink/wire"
 )
 
@@ -35,37 +36,17 @@ type rig struct {
 
 func newRig(t *testing.T, opts server.Options, config jetstream.StreamConfig) *rig {
 	t.Helper()
-	opts.Host, opts.Port, opts.JetStream, opts.StoreDir, opts.NoLog, opts.NoSigs = "127.0.0.1", -1, true, t.TempDir(), true, true
-	srv, err := server.NewServer(&opts)
-	if err != nil {
-		t.Fatal(err)
-	}
-	srv.Start()
-	t.Cleanup(func() { srv.Shutdown(); srv.WaitForShutdown() })
-	if !srv.ReadyForConnections(10 * time.Second) {
-		t.Fatal("nats-server is not ready")
-	}
-	nc, err := nats.Connect(srv.ClientURL())
-	if err != nil {
-		t.Fatal(err)
-	}
-	closed := make(chan struct{})
-	nc.SetClosedHandler(func(*nats.Conn) { close(closed) })
-	t.Cleanup(func() { nc.Close(); <-closed })
-	js, err := jetstream.New(nc)
-	if err != nil {
-		t.Fatal(err)
-	}
+	js := natstest.Connect(t, opts)
 	config.Name, config.Subjects, config.AllowDirect = prefix.EventsStream(), prefix.EventSubjects(), true
 	stream, err := js.CreateStream(t.Context(), config)
 	if err != nil {
 		t.Fatal(err)
 	}
-	p, err := NewPublisher(nc, prefix, 1)
+	p, err := NewPublisher(js.Conn(), prefix, 1)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &rig{t, nc, js, stream, p}
+	return &rig{t, js.Conn(), js, stream, p}
 }
 
 // stored is everything in the stream, in its order.

@@ -7,52 +7,17 @@ import (
 	"strconv"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
-	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 	"go.uber.org/goleak"
 	"pgregory.net/rapid"
 
+	"github.com/seed18712806/lapse/integration/harness/natstest"
 	"github.com/seed18712806/lapse/sink/wire"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
-
-// startServer runs a nats-server of its own for a test.
-func startServer(t *testing.T) jetstream.JetStream {
-	t.Helper()
-	srv, err := server.NewServer(&server.Options{
-		Host: "127.0.0.1", Port: -1, JetStream: true, StoreDir: t.TempDir(), NoLog: true, NoSigs: true,
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	srv.Start()
-	t.Cleanup(func() {
-		srv.Shutdown()
-		srv.WaitForShutdown()
-	})
-	if !srv.ReadyForConnections(10 * time.Second) {
-		t.Fatal("nats-server is not ready")
-	}
-	nc, err := nats.Connect(srv.ClientURL())
-	if err != nil {
-		t.Fatal(err)
-	}
-	closed := make(chan struct{})
-	nc.SetClosedHandler(func(*nats.Conn) { close(closed) })
-	t.Cleanup(func() {
-		nc.Close()
-		<-closed
-	})
-	js, err := jetstream.New(nc)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return js
-}
 
 // storedSubject publishes and says under which subject the log has stored it.
 func storedSubject(ctx context.Context, js jetstream.JetStream, stream jetstream.Stream, subject string) (string, error) {
@@ -120,7 +85,7 @@ func TestPartitionSpreads(t *testing.T) {
 //
 // Goes red if LogSubjects leaves them out.
 func TestG8_MalformedWritesAreStored(t *testing.T) {
-	js := startServer(t)
+	js := natstest.Connect(t, server.Options{})
 	p := wire.DefaultPrefix
 	stream, err := js.CreateStream(t.Context(), jetstream.StreamConfig{
 		Name: p.LogStream(), Subjects: p.LogSubjects(), Storage: jetstream.MemoryStorage,
@@ -148,7 +113,7 @@ func TestG8_MalformedWritesAreStored(t *testing.T) {
 // TestRejectedIsStored publishes rejections of hostile subjects to a stream of
 // events, as proof that the server agrees with its own check.
 func TestRejectedIsStored(t *testing.T) {
-	js := startServer(t)
+	js := natstest.Connect(t, server.Options{})
 	p := wire.DefaultPrefix
 	stream, err := js.CreateStream(t.Context(), jetstream.StreamConfig{
 		Name: p.EventsStream(), Subjects: p.EventSubjects(), Storage: jetstream.MemoryStorage,

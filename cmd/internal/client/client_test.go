@@ -15,6 +15,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/seed18712806/lapse/cmd/internal/client"
+	"github.com/seed18712806/lapse/integration/harness/natstest"
 	"github.com/seed18712806/lapse/sink/wire"
 )
 
@@ -32,16 +33,8 @@ type bench struct {
 
 func newBench(t *testing.T, streams bool) *bench {
 	t.Helper()
-	srv, err := server.NewServer(&server.Options{Host: "127.0.0.1", Port: -1, JetStream: true, StoreDir: t.TempDir(), NoSigs: true, NoLog: true})
-	if err != nil {
-		t.Fatal(err)
-	}
-	srv.Start()
-	t.Cleanup(func() { srv.Shutdown(); srv.WaitForShutdown() })
-	if !srv.ReadyForConnections(limit) {
-		t.Fatal("the NATS server did not start")
-	}
-	b := &bench{url: srv.ClientURL()}
+	b := &bench{url: natstest.Start(t, server.Options{})}
+	var err error
 	if b.nc, err = nats.Connect(b.url); err != nil {
 		t.Fatal(err)
 	}
