@@ -75,7 +75,8 @@ func TestAll_RandomHistories(t *testing.T) {
 	}
 	workers.Wait()
 	t.Log(sum.String())
-	if sum.plays >= 30 && sum.at[-1]+sum.at[0]+sum.at[1] == 0 {
+	// Few of them, on a busy machine, may miss every deadline; TestG4_RacesAtTheDeadline does not.
+	if sum.plays >= 100 && sum.at[-1]+sum.at[0]+sum.at[1] == 0 {
 		t.Error("no message was stamped within a millisecond of a deadline")
 	}
 }
