@@ -176,7 +176,7 @@ func (c *consumer) open(ctx context.Context, start uint64) (messages *pull, forg
 		return nil, nil, err
 	}
 	stream, name := made.CachedInfo().Stream, made.CachedInfo().Name
-	if messages, err = newPull(c.nc, stream, name, max(pullBytes, 2*c.decode.maxBody)); err != nil {
+	if messages, err = newPull(c.nc, stream, name, pullBytes); err != nil {
 		return nil, nil, err
 	}
 	return messages, func() {

@@ -4,14 +4,18 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
 
+	"github.com/seed18712806/lapse/integration/harness/natstest"
+	"github.com/seed18712806/lapse/processor/streams"
 	"github.com/seed18712806/lapse/sink"
 	"github.com/seed18712806/lapse/sink/wire"
 )
@@ -331,6 +335,22 @@ func TestG8_TheLargestFits(t *testing.T) {
 	}
 	r.flush()
 	r.put("c", "last", object(most))
+}
+
+// A message that is larger than what is read at a time, as the server takes larger ones
+// than when the log was made, is rejected as too large, and what comes behind it is applied.
+//
+// Goes red if a request for messages is too small for one of them: it never comes.
+func TestG8_LargerThanEver(t *testing.T) {
+	t.Parallel()
+	r := newRigAt(t, natstest.Start(t, server.Options{MaxPayload: 8 * pullBytes}), backends[0], Options{Partitions: 4})
+	_, err := streams.Provision(t.Context(), r.js, streams.Options{Prefix: prefix, Partitions: 4, MaxPayload: 1 << 20, Logger: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.run()
+	r.must(413, prefix.Write(wire.Upsert, "c", "x"), `{"x":"`+strings.Repeat("x", 7*pullBytes)+`"}`)
+	r.put("c", "x", `{}`)
 }
 
 // Documents that expire while nothing runs get their events, with their deadlines,

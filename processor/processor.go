@@ -25,7 +25,7 @@ const (
 	inboxMessages = 4096    // read ahead of what is applied, per partition
 	inboxBytes    = 8 << 20 // likewise
 	pullMessages  = 8192    // asked for in one request; two are open, to read ahead
-	pullBytes     = 4 << 20 // likewise
+	pullBytes     = 4 << 20 // likewise, or more where one message is larger
 
 	batchMessages = 512     // applied in one step
 	batchBytes    = 4 << 20 // likewise

@@ -19,7 +19,7 @@ import (
 type pull struct {
 	nc        *nats.Conn
 	subject   string // of requests
-	request   []byte
+	maxBytes  int    // of messages, for one request
 	inbox     string
 	messages  chan *nats.Msg
 	sub       *nats.Subscription
@@ -33,22 +33,14 @@ var errSilent = errors.New("nothing is heard of the consumer")
 
 // newPull begins to read; close ends it.
 func newPull(nc *nats.Conn, stream, consumer string, maxBytes int) (*pull, error) {
-	request, err := json.Marshal(struct {
-		Batch     int           `json:"batch"`
-		MaxBytes  int           `json:"max_bytes"`
-		Expires   time.Duration `json:"expires"`
-		Heartbeat time.Duration `json:"idle_heartbeat"`
-	}{pullMessages, maxBytes, pullExpires, pullHeartbeat})
-	if err != nil {
-		return nil, err
-	}
 	p := &pull{
 		nc:       nc,
 		subject:  "$JS.API.CONSUMER.MSG.NEXT." + stream + "." + consumer,
-		request:  request,
+		maxBytes: maxBytes,
 		inbox:    nc.NewInbox(),
 		messages: make(chan *nats.Msg, 2*pullMessages+1024), // and what the server says itself
 	}
+	var err error
 	if p.sub, err = nc.ChanSubscribe(p.inbox, p.messages); err != nil {
 		return nil, err
 	}
@@ -65,8 +57,7 @@ func (p *pull) close() {
 func (p *pull) next(done <-chan struct{}) (*nats.Msg, *nats.MsgMetadata, error) {
 	for {
 		for p.open <= pullMessages {
-			p.open += pullMessages
-			if err := p.nc.PublishRequest(p.subject, p.inbox, p.request); err != nil {
+			if err := p.ask(); err != nil {
 				return nil, nil, err
 			}
 		}
@@ -100,18 +91,38 @@ func (p *pull) next(done <-chan struct{}) (*nats.Msg, *nats.MsgMetadata, error) 
 	}
 }
 
+// ask makes a request.
+func (p *pull) ask() error {
+	request, err := json.Marshal(struct {
+		Batch     int           `json:"batch"`
+		MaxBytes  int           `json:"max_bytes"`
+		Expires   time.Duration `json:"expires"`
+		Heartbeat time.Duration `json:"idle_heartbeat"`
+	}{pullMessages, p.maxBytes, pullExpires, pullHeartbeat})
+	if err != nil {
+		return err
+	}
+	p.open += pullMessages
+	return p.nc.PublishRequest(p.subject, p.inbox, request)
+}
+
 // status takes what the server says: that it is there, or how much of a request will
-// not come any more, or else why nothing will.
+// not come any more, or else why nothing will. A message for which a whole request has
+// no room would never come: the next ones have more.
 func (p *pull) status(m *nats.Msg) error {
+	const tooLarge = "Message Size Exceeds MaxBytes"
 	switch code, text := m.Header.Get("Status"), m.Header.Get("Description"); {
 	case code == "100":
 		return nil
-	case code == "408", code == "409" && (text == "Message Size Exceeds MaxBytes" || text == "Batch Completed"):
+	case code == "408", code == "409" && (text == tooLarge || text == "Batch Completed"):
 		left, err := strconv.Atoi(m.Header.Get("Nats-Pending-Messages"))
 		if err != nil {
 			return fmt.Errorf("the consumer of the log: %s %s: it does not say how much is left", code, text)
 		}
 		p.open = max(p.open-left, 0)
+		if text == tooLarge && left == pullMessages {
+			p.maxBytes *= 2
+		}
 		return nil
 	default:
 		return fmt.Errorf("the consumer of the log: %s %s", code, text)

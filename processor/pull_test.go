@@ -43,7 +43,10 @@ func (r pullRig) pull(maxBytes int) *pull {
 }
 
 // TestPull: every message comes, once and in order, with its header and its body, though
-// there are more than are asked for at a time, in messages and in bytes.
+// there are more than are asked for at a time, in messages and in bytes, and one alone is
+// larger than that.
+//
+// Goes red if what is over is not asked for again, or always with as little room.
 func TestPull(t *testing.T) {
 	t.Parallel()
 	const many = 3 * pullMessages
@@ -53,6 +56,9 @@ func TestPull(t *testing.T) {
 		body := fmt.Sprint(i)
 		if i > many/2 && i%10 == 0 {
 			body += large
+		}
+		if i == many-5 {
+			body += strings.Repeat(large, 100)
 		}
 		r.sendAsync("s", body)
 		if i%1000 == 0 {
@@ -152,21 +158,21 @@ func TestPullIdle(t *testing.T) {
 func TestPullStatus(t *testing.T) {
 	for _, c := range []struct {
 		status, description, left string
-		open                      int // of 100 before
+		open                      int // of 10,000 before
 		ends                      bool
 	}{
-		{"100", "Idle Heartbeat", "", 100, false},
-		{"408", "Request Timeout", "30", 70, false},
-		{"408", "Interest Expired", "100", 0, false},
-		{"409", "Message Size Exceeds MaxBytes", "1", 99, false},
-		{"409", "Batch Completed", "200", 0, false},
-		{"408", "Request Timeout", "", 100, true},
-		{"409", "Leadership Change", "5", 100, true},
-		{"409", "Server Shutdown", "", 100, true},
-		{"503", "", "", 100, true},
-		{"", "", "", 100, true},
+		{"100", "Idle Heartbeat", "", 10_000, false},
+		{"408", "Request Timeout", "3000", 7000, false},
+		{"408", "Interest Expired", "10000", 0, false},
+		{"409", "Message Size Exceeds MaxBytes", "1", 9999, false},
+		{"409", "Batch Completed", "20000", 0, false},
+		{"408", "Request Timeout", "", 10_000, true},
+		{"409", "Leadership Change", "5", 10_000, true},
+		{"409", "Server Shutdown", "", 10_000, true},
+		{"503", "", "", 10_000, true},
+		{"", "", "", 10_000, true},
 	} {
-		p := &pull{open: 100}
+		p := &pull{open: 10_000}
 		err := p.status(&nats.Msg{Header: nats.Header{"Status": {c.status}, "Description": {c.description}, "Nats-Pending-Messages": {c.left}}})
 		if p.open != c.open || (err != nil) != c.ends {
 			t.Errorf("%s %s: %d are open, and %v; want %d", c.status, c.description, p.open, err, c.open)

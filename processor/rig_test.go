@@ -125,7 +125,13 @@ type rig struct {
 
 func newRigOn(t *testing.T, b backend, opts Options) *rig {
 	t.Helper()
-	r := &rig{t: t, url: natstest.Start(t, server.Options{}), dial: b.start(t), opts: opts}
+	return newRigAt(t, natstest.Start(t, server.Options{}), b, opts)
+}
+
+// newRigAt is a rig on a NATS server that is there.
+func newRigAt(t *testing.T, url string, b backend, opts Options) *rig {
+	t.Helper()
+	r := &rig{t: t, url: url, dial: b.start(t), opts: opts}
 	r.nc = r.connect(r.url)
 	var err error
 	if r.js, err = jetstream.New(r.nc); err != nil {
