@@ -55,28 +55,37 @@ func TestAll_RandomHistories(t *testing.T) {
 	var sum tally
 	var failed atomic.Int64
 	var workers sync.WaitGroup
+	play := func(seed int) {
+		p, err := st.play(t.Context(), histories.Example(seed), seed%2 == 0)
+		if err != nil {
+			t.Errorf("seed %d: %v\n%s", seed, err, p.log.String())
+			return
+		}
+		sum.add(p)
+		if len(p.findings) > 0 {
+			if failed.Add(1) == 1 { // one is cut down, which takes time
+				p = st.shrink(t.Context(), p)
+			}
+			tell(t, p, fmt.Sprintf("seed %d", seed))
+		}
+	}
 	for range min(n, 36) {
 		workers.Go(func() {
 			for seed := range seeds {
-				p, err := st.play(t.Context(), histories.Example(seed), seed%2 == 0)
-				if err != nil {
-					t.Errorf("seed %d: %v\n%s", seed, err, p.log.String())
-					continue
-				}
-				sum.add(p)
-				if len(p.findings) > 0 {
-					if failed.Add(1) == 1 { // one is cut down, which takes time
-						p = st.shrink(t.Context(), p)
-					}
-					tell(t, p, fmt.Sprintf("seed %d", seed))
-				}
+				play(seed)
 			}
 		})
 	}
 	workers.Wait()
+	// On a busy machine all may have missed every deadline: then more, one at a time.
+	for more := range n {
+		if n < 30 || sum.met() {
+			break
+		}
+		play(first + n + more)
+	}
 	t.Log(sum.String())
-	// Few of them, on a busy machine, may miss every deadline; TestG4_RacesAtTheDeadline does not.
-	if sum.plays >= 100 && sum.at[-1]+sum.at[0]+sum.at[1] == 0 {
+	if n >= 30 && !sum.met() {
 		t.Error("no message was stamped within a millisecond of a deadline")
 	}
 }
@@ -86,6 +95,13 @@ type tally struct {
 	mu                                         sync.Mutex
 	plays, messages, expiries, rejected, reads int
 	at                                         map[int]int // messages by their distance from a deadline, in milliseconds
+}
+
+// met says whether a message was stamped within a millisecond of a deadline.
+func (s *tally) met() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.at[-1]+s.at[0]+s.at[1] > 0
 }
 
 func (s *tally) add(p *play) {
