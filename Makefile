@@ -1,29 +1,28 @@
-# Everything that is built or checked here. The recipes are in .ci, so that they
-# run without make too.
+# The recipes are in .ci, so that you can run them without make.
 
 .PHONY: run test faults soak lint bench
 
-# Serve on the embedded default: NATS and Redis inside, data in ./lapse-data.
+# Run lapse with NATS and Redis embedded; its data is in ./lapse-data.
 run:
 	go run ./cmd/lapse serve
 
-# All tests, with the race detector, on real servers; installs what is missing if it can.
+# Run all tests, those of lapse with the race detector; install what they need if it is missing.
 test:
 	.ci/test
 
-# The long forms of the random tests: faults, histories, floods; see .ci/faults.
+# Run the long random tests: faults, histories and a flood. See .ci/faults.
 faults:
 	.ci/faults
 
-# One lapse under load and faults for 10 minutes, or for LAPSE_SOAK.
+# Run one lapse under load and faults for 10 minutes, or for LAPSE_SOAK.
 soak:
 	.ci/soak
 
-# Formatting, vet and staticcheck.
+# Check formatting, vet and staticcheck.
 lint:
 	.ci/lint
 
-# lapse and what is used instead, side by side on this machine (about 20 minutes);
-# for other rows and sizes: go run ./integration/bench -help.
+# Compare lapse with alternatives on this machine, in about 20 minutes. For other rows
+# and sizes: go run ./integration/bench -help
 bench:
 	go run ./integration/bench

@@ -1,7 +1,7 @@
-// Package integration holds the tests of lapse as a whole: real servers, real
-// processes, real time. What they share stands in harness; what must have
-// happened is said by oracle, which every history ends with.
+// Package integration tests lapse as a whole, on real servers, in real processes and in
+// real time. Package harness starts the servers. Package oracle is the model that each
+// history is compared with at its end.
 //
-// The tests of the guarantees are named after them, TestG1_ to TestG9_, and say
-// which change of the code would make them fail.
+// A test of a guarantee has its name, TestG1_ to TestG11_. Its comment says which change
+// of the code would make it fail.
 package integration

@@ -16,17 +16,16 @@ import (
 	"github.com/seed18712806/lapse/sink/wire"
 )
 
-// A lapse that is killed again and again in the middle of its work applies each
-// write once: a create that was applied twice would be rejected the second
-// time, one that was left out would be missing.
+// lapse is killed again and again under load, and applies each write once. A create that
+// was applied twice would be rejected the second time; one that was left out would be
+// missing.
 //
-// It fails if the offset is committed apart from the effects, or before them;
-// if outputs are published after the commit; if those that a predecessor may have
-// published are taken for published.
+// It fails if the offset is committed apart from the effects, or before them; if outputs
+// are published after the commit; if lapse assumes that a former owner has published them.
 func TestG1_KilledAgainAndAgain(t *testing.T) {
 	t.Parallel()
 	w := external(t, harness.RedisOptions{})
-	l := startBoundedLoad(t, w.Client, 1)
+	l := startLoad(t, w.Client, 1)
 	for range 6 {
 		l.wait(t, 300)
 		w.lapse.Kill()
@@ -38,17 +37,17 @@ func TestG1_KilledAgainAndAgain(t *testing.T) {
 	l.verifyStored(t, w.Log())
 }
 
-// Two processes, each of which takes itself for the owner of everything, harm
-// nothing: the fence lets one commit of two pass.
+// Two processors both act as the owner of all partitions. The fence lets only one of two
+// commits through.
 //
-// It fails if no script compares the version (that the commit alone must, is shown
-// beside the processor); if the loser does not read again what the winner has
-// changed; if ids of outputs are not determined by the log.
+// It fails if no script compares the version (a test beside the processor shows that the
+// commit must); if the fenced processor does not read the state again; if the ids of
+// outputs do not follow from the log.
 func TestG1_TwoProcessesAtOnce(t *testing.T) {
 	t.Parallel()
 	w := servers(t, harness.RedisOptions{})
 	w.startProcessor()
-	l := startBoundedLoad(t, w.Client, 2)
+	l := startLoad(t, w.Client, 2)
 	for range 4 {
 		other := harness.LaunchProcessor(t, w.nats.URL(), w.redis.Address(), w.opts)
 		l.wait(t, 500) // while they take the partitions from each other
@@ -61,15 +60,15 @@ func TestG1_TwoProcessesAtOnce(t *testing.T) {
 	l.verifyStored(t, w.Log())
 }
 
-// A process that stands still, in the middle of its work, while another does
-// it, wakes up with what is no longer so and harms nothing.
+// A process stands still under load while another takes its partitions over. It then
+// continues with old state, and changes nothing.
 //
-// It fails if a commit is not fenced; if the stream of events is not, so that what
-// the process had on its way is stored when it wakes up.
+// It fails if the commit is not fenced; if the events stream is not, so that it stores the
+// events that the process had already sent.
 func TestG1_WakesUpStale(t *testing.T) {
 	t.Parallel()
 	w := external(t, harness.RedisOptions{})
-	l := startBoundedLoad(t, w.Client, 3)
+	l := startLoad(t, w.Client, 3)
 	for range 3 {
 		l.wait(t, 300)
 		w.lapse.Stop()
@@ -86,40 +85,39 @@ func TestG1_WakesUpStale(t *testing.T) {
 	w.verify()
 }
 
-// A commit whose answer is lost has taken effect, and does so once.
+// The reply to a commit is lost. The commit took effect, and takes effect only once.
 //
-// It fails if messages that were read are kept after a takeover although the
-// state is past them; if the client repeats a script after a network error and
-// nothing stops the second run.
+// It fails if the processor keeps messages that the state already covers after a takeover;
+// if the client repeats a script after a network error and nothing stops the second run.
 func TestG1_AnswerOfACommitIsLost(t *testing.T) {
 	t.Parallel()
 	w := servers(t, harness.RedisOptions{})
 	proxy := harness.NewProxy(t, w.redis.Address())
 	w.lapse = harness.StartLapse(t, w.nats.URL(), proxy.Address(), "--duplicate-window", duplicateWindow.String())
-	source, err := os.ReadFile("../sink/lua/commit.lua")
+	source, err := os.ReadFile("../sink/store/commit.lua")
 	if err != nil {
 		t.Fatal(err)
 	}
-	commit := fmt.Appendf(nil, "%x", sha1.Sum(source)) // as EVALSHA names it
-	l := startBoundedLoad(t, w.Client, 4)
+	commit := fmt.Appendf(nil, "%x", sha1.Sum(source)) // the name that EVALSHA sends
+	l := startLoad(t, w.Client, 4)
 	for i := range 30 {
 		sprung := proxy.CutReply(func(request []byte) bool { return bytes.Contains(request, commit) }, i%4)
 		l.wait(t, 30)
 		select {
 		case <-sprung:
 		case <-time.After(harness.Limit):
-			t.Fatal("there is no commit")
+			t.Fatal("there was no commit")
 		}
 	}
 	l.end()
 	w.verify()
 }
 
-// Operations give the outcomes that the contract says, in log order: each is
-// decided on what the one before has left.
+// Each operation has the outcome of the contract, in the order of the log: it is decided
+// on the state that the operation before it has left.
 //
-// It fails if messages of one batch do not see each other's effects; if they
-// are decided in another order than the log's.
+// It fails if messages of one batch do not see each other's effects; if they are decided
+// in another order than the log's.
 func TestG1_OutcomesFollowTheLog(t *testing.T) {
 	t.Parallel()
 	w := inProcess(t)
@@ -141,7 +139,7 @@ func TestG1_OutcomesFollowTheLog(t *testing.T) {
 		body := map[bool]string{true: `{}`}[op.HasBody()]
 		w.Want(404, op, "c", "a/ü", body)
 	}
-	// All without waiting, so that they meet in one batch.
+	// None waits for the outcome of another, so that many are in one batch.
 	for i := range 250 {
 		op := []wire.Op{wire.Create, wire.Create, wire.Delete, wire.Upsert, wire.Delete}[i%5]
 		w.SendLater(w.Prefix.Write(op, "c", "b"), map[bool]string{true: `{}`}[op.HasBody()])
@@ -151,18 +149,20 @@ func TestG1_OutcomesFollowTheLog(t *testing.T) {
 	w.verify()
 }
 
-// Writes that are published in a fast batch are applied as others are, each once and in
-// their order, though lapse is killed meanwhile; what is wrong among them is rejected.
+// Writes in a fast batch are applied like other writes, each once and in their order,
+// though lapse is killed meanwhile. Bad writes among them are rejected.
 //
-// It fails if the log takes no fast batches; if what comes in one is decided or said in
-// another way than what comes by itself.
+// It fails if the log does not allow fast batches; if lapse handles a message of a batch
+// in another way than a single message.
 func TestG1_FastBatch(t *testing.T) {
 	t.Parallel()
 	const n = 7 * 430
 	w := external(t, harness.RedisOptions{})
 	w.Configure("c", `{"defaultTtl":2}`)
 	var failed atomic.Pointer[error]
-	batch, err := jetstreamext.NewFastPublisher(w.JS, jetstreamext.WithFastPublisherErrorHandler(func(err error) { failed.Store(&err) }))
+	batch, err := jetstreamext.NewFastPublisher(w.JS,
+		jetstreamext.FastPublishFlowControl{Flow: 100, MaxOutstandingAcks: 2, AckTimeout: harness.Limit},
+		jetstreamext.WithFastPublisherErrorHandler(func(err error) { failed.Store(&err) }))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -187,7 +187,7 @@ func TestG1_FastBatch(t *testing.T) {
 		case n / 3:
 			w.lapse.Kill()
 		case 2 * n / 3:
-			w.lapse.Start()
+			w.lapse.Launch() // the server drops a batch that pauses until lapse is ready
 		}
 	}
 	ack, err := batch.Close(t.Context())
@@ -197,6 +197,7 @@ func TestG1_FastBatch(t *testing.T) {
 	if err != nil || ack.BatchSize != n {
 		t.Fatalf("%+v, %v: want %d messages", ack, err, n)
 	}
+	w.lapse.Ready()
 	reply, err := outcomes.NextMsg(harness.Limit)
 	if err != nil {
 		t.Fatal(err)
@@ -204,8 +205,8 @@ func TestG1_FastBatch(t *testing.T) {
 	if want := `{"status":201`; !bytes.HasPrefix(reply.Data, []byte(want)) {
 		t.Errorf("the last outcome is %s, want %s", reply.Data, want)
 	}
-	after(t, now()+2000) // all of it expires
+	after(t, now()+2000) // all documents expire
 	if r := w.verify(); r.Model.Seq() < n || len(r.Model.Rejections) == 0 || len(r.Events) <= len(r.Model.Rejections) {
-		t.Errorf("%d messages, %d rejected, %d said: the log has not the batch", r.Model.Seq(), len(r.Model.Rejections), len(r.Events))
+		t.Errorf("%d messages, %d rejections, %d events: the log does not have the batch", r.Model.Seq(), len(r.Model.Rejections), len(r.Events))
 	}
 }

@@ -8,12 +8,12 @@ import (
 	"github.com/seed18712806/lapse/sink/wire"
 )
 
-// What was expired when the configuration changed stays expired, reaped or not,
-// whatever the change; its event says the deadline under the old one.
+// A document that was expired when the configuration changed stays expired, reaped or not,
+// whatever the change. Its event has the deadline under the old configuration.
 //
-// It fails if expiry is judged by the current default alone (no history); if
-// the history is cut short before what is due has been reaped; if off drops the
-// index entries of what is expired.
+// It fails if lapse judges by the current default alone; if it forgets the history of the
+// default before all due documents are reaped; if turning TTL off drops the index entries
+// of expired documents.
 func TestG5_NothingComesBack(t *testing.T) {
 	t.Parallel()
 	w := inProcess(t)
@@ -27,9 +27,9 @@ func TestG5_NothingComesBack(t *testing.T) {
 			id := fmt.Sprint(i)
 			expired[c] = w.Want(201, wire.Create, c, id, map[bool]string{true: `{}`, false: `{"ttl":1}`}[i%2 == 0])
 		}
-		w.Want(201, wire.Create, c, "alive", `{"ttl":3}`)
+		w.Want(201, wire.Create, c, "alive", `{"ttl":3600}`)
 	}
-	// Nobody reaps between the deadline and the change.
+	// No processor reaps between the deadline and the change.
 	w.stopProcessor()
 	latest := wire.Time(0)
 	for _, o := range expired {
@@ -50,11 +50,11 @@ func TestG5_NothingComesBack(t *testing.T) {
 			}
 		}
 		if !w.readable(c, "alive") {
-			t.Errorf("%s/alive is gone", c)
+			t.Errorf("%s/alive is not found", c)
 		}
 		w.ExpiryOf(c, "19", last.Etag, harness.Limit)
 	}
-	// The same once more with what is reaped: on again, and nothing returns.
+	// Now they are reaped. TTL is turned on again, and still none comes back.
 	for c := range changes {
 		if c == "unindexed" {
 			w.Configure(c, `{}`)

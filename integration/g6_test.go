@@ -11,11 +11,11 @@ import (
 	"github.com/seed18712806/lapse/sink/wire"
 )
 
-// A changed default reaches every document, and costs Redis the same for ten
-// documents and for ten thousand: as many changed keys, as many commands.
+// A changed default counts for every document, and costs Redis the same for ten documents
+// and for ten thousand: about as many changed keys and commands.
 //
-// It fails if a change of the configuration touches documents or index entries
-// one by one, at once or in the background.
+// It fails if a change of the configuration changes documents or index entries one by one,
+// at once or in the background.
 func TestG6_AChangeCostsTheSameForAnyNumber(t *testing.T) {
 	t.Parallel()
 	w := inProcess(t)
@@ -27,8 +27,7 @@ func TestG6_AChangeCostsTheSameForAnyNumber(t *testing.T) {
 	}
 	w.verify()
 
-	// cost is what a change takes, in keys changed and in commands, until it has
-	// come to rest.
+	// cost counts the changed keys and the commands of a change, until reads show it.
 	cost := func(collection string, ttl int) (changes, commands int) {
 		before := w.redisWork()
 		w.Configure(collection, fmt.Sprintf(`{"defaultTtl":%d}`, ttl))
@@ -41,20 +40,21 @@ func TestG6_AChangeCostsTheSameForAnyNumber(t *testing.T) {
 	for _, ttl := range []int{2000, 500, 5000} {
 		fewChanges, fewCommands := cost("few", ttl)
 		manyChanges, manyCommands := cost("many", ttl)
-		// What goes on besides (a tick, a renewed key) may differ, but not by a document each.
-		const slack = 200
+		// Other work of lapse (ticks, the monitor) and the reads of this test differ by less
+		// than that, also on a busy machine.
+		const slack = many / 5
 		if fewChanges == 0 || manyChanges > fewChanges+slack || manyCommands > fewCommands+slack {
-			t.Errorf("default %d: %d keys changed by %d commands for %d documents, %d by %d for %d",
+			t.Errorf("default %d: %d changes and %d commands for %d documents, %d and %d for %d",
 				ttl, fewChanges, fewCommands, few, manyChanges, manyCommands, many)
 		}
 	}
 	w.verify()
 }
 
-// expiresAfter waits until a document is read with a deadline of so many seconds.
+// expiresAfter waits until a read of a document shows the deadline of a TTL.
 func (w *world) expiresAfter(collection, id string, ttl int) {
 	w.t.Helper()
-	harness.Until(w.t, harness.Limit, "the default counts", func(ctx context.Context) error {
+	harness.Until(w.t, harness.Limit, "the new default counts", func(ctx context.Context) error {
 		d, err := w.reader.Get(ctx, collection, id)
 		if err == nil && (d.ExpiresAt == nil || *d.ExpiresAt != d.Ts+wire.Time(ttl)*1000) {
 			err = fmt.Errorf("%s/%s of %s expires at %v", collection, id, d.Ts, d.ExpiresAt)
@@ -63,11 +63,16 @@ func (w *world) expiresAfter(collection, id string, ttl int) {
 	})
 }
 
+// work is the number of changes and commands of a Redis.
 type work struct{ changes, commands int }
 
-// redisWork is what Redis has done so far.
+// redisWork returns the work that Redis has done so far.
 func (w *world) redisWork() work {
-	info := w.redis.Client().InfoMap(w.t.Context(), "persistence", "commandstats").Val()
+	w.t.Helper()
+	info, err := w.redis.Client().InfoMap(w.t.Context(), "persistence", "commandstats").Result()
+	if err != nil {
+		w.t.Fatal(err)
+	}
 	var done work
 	done.changes, _ = strconv.Atoi(info["Persistence"]["rdb_changes_since_last_save"])
 	for command, stats := range info["Commandstats"] {

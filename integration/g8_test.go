@@ -14,7 +14,7 @@ import (
 	"github.com/seed18712806/lapse/sink/wire"
 )
 
-// bad is a message that must be rejected.
+// bad is a message that lapse must reject.
 type bad struct {
 	code    int
 	subject string // without the prefix
@@ -22,8 +22,9 @@ type bad struct {
 	header  nats.Header
 }
 
-// badInput is every kind of it, for collection c (TTL on, document a), off (TTL
-// off, document a) and none (no index).
+// badInput returns bad messages of every kind, by what is bad. They are for three
+// collections: c (TTL on, with document a), off (TTL off, with document a) and none
+// (without an index).
 func badInput(maxBody int) map[string]bad {
 	all := map[string]bad{
 		"unknown operation":        {400, "write.insert.c.a", `{}`, nil},
@@ -51,13 +52,16 @@ func badInput(maxBody int) map[string]bad {
 		"If-Match twice":           {400, "write.upsert.c.a", `{}`, harness.Header(wire.HeaderIfMatch, "*", wire.HeaderIfMatch, "*")},
 		"unknown header":           {400, "write.upsert.c.a", `{}`, harness.Header("Lapse-Ttl", "5")},
 		"header in lower case":     {412, "write.upsert.c.a", `{}`, harness.Header("lapse-if-match", "999999")},
-		"If-Match on config":       {400, "config.c", `{"defaultTtl":-1}`, harness.Header(wire.HeaderIfMatch, "*")},
+		"another configuration":    {412, "config.c", `{"defaultTtl":-1}`, harness.Header(wire.HeaderIfMatch, "999999")},
+		"no configuration":         {412, "config.absent", `{}`, harness.Header(wire.HeaderIfMatch, "*")},
+		"drops another":            {412, "drop.c", ``, harness.Header(wire.HeaderIfMatch, "999999")},
+		"drops nothing, if":        {412, "drop.absent", ``, harness.Header(wire.HeaderIfMatch, "*")},
 		"configures nothing":       {400, "config.c", ``, nil},
 		"configures two":           {400, "config.c.d", `{}`, nil},
 		"configures a bad name":    {400, "config.c$", `{}`, nil},
 		"unknown property":         {400, "config.c", `{"defaultTtl":-1,"ttl":5}`, nil},
 		"property in another case": {400, "config.c", `{"defaultTTL":5}`, nil},
-		"unknown mode":             {400, "config.c", `{"indexingMode":"lazy"}`, nil},
+		"unknown mode":             {400, "config.c", `{"indexingMode":"eager"}`, nil},
 		"no index with a default":  {400, "config.new", `{"defaultTtl":5,"indexingMode":"none"}`, nil},
 		"no index, default is set": {400, "config.c", `{"indexingMode":"none"}`, nil},
 		"default without index":    {400, "config.none", `{"defaultTtl":5}`, nil},
@@ -88,11 +92,11 @@ func short(s string) string {
 	return strconv.Quote(s)
 }
 
-// Bad input of any kind ends as a rejection with its code and a reason, as an
-// outcome for who asked, and the next message goes through.
+// Bad input of every kind is rejected with its code and a reason, in an event and in the
+// outcome. The next message is applied.
 //
-// It fails if a kind is not looked at; if a message that cannot be read stops
-// the partition, or is left without a word; if it moves what it is not about.
+// It fails if lapse does not check a kind; if a message that it cannot decode stops the
+// partition, or is dropped without a rejection; if a rejected message changes anything.
 func TestG8_EveryKindOfBadInput(t *testing.T) {
 	t.Parallel()
 	w := inProcess(t)
@@ -100,35 +104,35 @@ func TestG8_EveryKindOfBadInput(t *testing.T) {
 	w.Configure("c", `{"defaultTtl":-1}`)
 	w.Configure("none", `{"indexingMode":"none"}`)
 	w.Want(201, wire.Create, "c", "a", `{"v":1}`)
-	w.Want(201, wire.Create, "off", "a", `{"ttl":"not looked at"}`)
+	w.Want(201, wire.Create, "off", "a", `{"ttl":"not interpreted"}`)
 	w.Want(201, wire.Create, "big", "a", `{"a":"`+strings.Repeat("x", maxBody/2)+`"}`)
 
 	codes := map[uint64]int{}
 	for name, bad := range badInput(maxBody) {
-		o, seq := w.DoSeq("lapse."+bad.subject, bad.body, bad.header)
+		o, seq := w.Do("lapse."+bad.subject, bad.body, bad.header)
 		codes[seq] = bad.code
 		if o.Status != bad.code || o.Error == "" || o.Etag != 0 || o.ExpiresAt != nil {
 			t.Errorf("%s: outcome %+v, want status %d with a reason", name, o, bad.code)
 		}
 	}
-	// Whoever asks for an answer elsewhere gets none, and nobody else does.
+	// lapse publishes no outcome to a subject that a client may not choose.
 	sub, err := w.NC.SubscribeSync("elsewhere.>")
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, reply := range []string{"elsewhere.a", "_INBOX.*", "_INBOX.>", "_INBOX.", "_INBOX", "_INBOX.a b", "lapse.write.upsert.c.a", ""} {
+	for _, reply := range []string{"elsewhere.a", "_INBOX_acme.x", "_INBOX.*", "_INBOX.>", "_INBOX.", "_INBOX", "_INBOX.a b", "lapse.write.upsert.c.a", ""} {
 		seq := w.Send(w.Prefix.Write(wire.Upsert, "c", "b"), `{}`, nats.Header{wire.HeaderReplyTo: {reply}})
 		codes[seq] = 400
 	}
 	last := w.Want(201, wire.Create, "c", "last", `{"v":1}`)
 	w.settled("c", "last", uint64(last.Etag))
 	if n, _, err := sub.Pending(); err != nil || n != 0 {
-		t.Errorf("%d answers went elsewhere, %v", n, err)
+		t.Errorf("%d outcomes were published elsewhere (%v), want none", n, err)
 	}
 
 	result := w.verify()
 	if got := len(result.Model.Rejections); got != len(codes) {
-		t.Errorf("the oracle knows %d rejections, want %d", got, len(codes))
+		t.Errorf("the oracle has %d rejections, want %d", got, len(codes))
 	}
 	for _, e := range result.Events {
 		seq, err := strconv.ParseUint(e.Header.Get(wire.HeaderSeq), 10, 64)
@@ -142,9 +146,9 @@ func TestG8_EveryKindOfBadInput(t *testing.T) {
 	}
 }
 
-// A flood of garbage keeps nobody from working.
+// A flood of garbage does not keep lapse from applying writes.
 //
-// It fails if garbage costs a wait each, or fills something that is not bounded.
+// It fails if each rejection costs a wait; if garbage fills a queue without a bound.
 func TestG8_FloodOfGarbage(t *testing.T) {
 	t.Parallel()
 	w := inProcess(t)
@@ -163,12 +167,12 @@ func TestG8_FloodOfGarbage(t *testing.T) {
 	}
 }
 
-// Rejections of two partitions may stand on one subject: a token that is not
-// escaped, though it should be, and the same one escaped. Of the two, the one
-// that was said hides nothing: the other is still said after a crash in between.
+// Two partitions may publish rejections on one subject: one for an id token that should be
+// escaped and is not, one for the same token escaped. If lapse crashes after it has
+// published one of them, it still publishes the other.
 //
-// It fails if the look-up of what was said takes the last message of a subject
-// for a word about all partitions.
+// It fails if a new owner takes the last message on a subject as proof that all partitions
+// have published theirs.
 func TestG8_NoRejectionInTheShadowOfAnother(t *testing.T) {
 	t.Parallel()
 	w := inProcess(t)
@@ -186,8 +190,8 @@ func TestG8_NoRejectionInTheShadowOfAnother(t *testing.T) {
 	w.verify()
 	w.stopProcessor()
 
-	// As if the process had died when the second was stored and the first was not:
-	// no checkpoint yet, and a Redis that knows nothing.
+	// The state after a crash when only the second was stored: no first rejection, no
+	// checkpoint, and an empty Redis.
 	stream, err := w.JS.Stream(t.Context(), w.Prefix.EventsStream())
 	if err != nil {
 		t.Fatal(err)
@@ -205,12 +209,12 @@ func TestG8_NoRejectionInTheShadowOfAnother(t *testing.T) {
 	if err := w.redis.Client().FlushAll(t.Context()).Err(); err != nil {
 		t.Fatal(err)
 	}
-	harness.At(t, time.Now().Add(10*duplicateWindow)) // the server has forgotten, too
+	harness.At(t, time.Now().Add(10*duplicateWindow)) // so that the server does not remember its id
 	w.startProcessor()
 	w.verify()
 }
 
-// storedPartition is the partition that the log gives a pair of tokens.
+// storedPartition returns the partition of a collection and an id token as it is written.
 func storedPartition(n int, collection, token string) uint32 {
 	h := fnv.New32a()
 	_, _ = h.Write([]byte(collection + token))

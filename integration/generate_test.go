@@ -10,11 +10,10 @@ import (
 	"github.com/seed18712806/lapse/sink/wire"
 )
 
-// histories are random scenarios of a few seconds: every operation and
-// configuration on a few documents, many of them sent just before, at and just
-// after a deadline.
+// histories generates random scenarios of a few seconds: every operation and configuration
+// on a few documents. Many messages are sent just before, at or just after a deadline.
 var histories = rapid.Custom(func(t *rapid.T) scenario {
-	g := generator{t: t, defaults: map[string]int{}}
+	g := generator{t: t, defaults: map[string]int{}, configured: map[string]int{}}
 	for c := range collections {
 		if body := g.pick("first configuration", ``, `{"defaultTtl":1}`, `{"defaultTtl":1}`, `{"defaultTtl":-1}`, `{"defaultTtl":2}`, `{"indexingMode":"none"}`); body != "" {
 			g.configure(collectionName(c), body)
@@ -26,7 +25,7 @@ var histories = rapid.Custom(func(t *rapid.T) scenario {
 			g.moment()
 		}
 	}
-	// What is due in the end is said, or what is not yet due is there to be read.
+	// The last deadlines pass before the end, or after it.
 	g.add(step{after: []int{0, 1100, 2100}[g.number("end", 3)], subject: end})
 	return scenario{steps: g.steps}
 })
@@ -38,13 +37,15 @@ const (
 
 func collectionName(i int) string { return fmt.Sprintf("c%d", i) }
 
-// generator writes a scenario, and has a rough idea of what it leads to.
+// generator writes a scenario. It keeps a rough idea of the state, to choose deadlines.
 type generator struct {
 	t        *rapid.T
 	steps    []step
-	defaults map[string]int // of collections, in seconds; 0 off
+	defaults map[string]int // of each collection, in seconds; 0 TTL is off
 	writes   []written
-	next     step // time of what comes next
+	// configured is the line of the last configuration of each collection.
+	configured map[string]int
+	next       step // the time of the next message
 }
 
 // written is a version that may expire.
@@ -52,10 +53,10 @@ type written struct {
 	line       int
 	collection string
 	id         string
-	ttl        int // its own
+	ttl        int // its own TTL
 }
 
-// number is from 0 to n-1, each as likely as the others.
+// number draws a number from 0 to n-1, each with the same probability.
 func (g *generator) number(what string, n int) int {
 	all := make([]int, n)
 	for i := range all {
@@ -73,7 +74,7 @@ func (g *generator) add(st step) int {
 	return len(g.steps)
 }
 
-// send adds a message at the time of what comes next.
+// send adds a message at the time in next.
 func (g *generator) send(subject, body string, header nats.Header) int {
 	st := g.next
 	st.subject, st.body, st.header = subject, body, header
@@ -81,7 +82,7 @@ func (g *generator) send(subject, body string, header nats.Header) int {
 	return g.add(st)
 }
 
-// burst is some messages with little in between.
+// burst adds messages with short gaps.
 func (g *generator) burst() {
 	for range 4 + g.number("burst", 8) {
 		g.next.after = rapid.SampledFrom([]int{0, 0, 1, 3, 10, 40}).Draw(g.t, "gap")
@@ -90,7 +91,7 @@ func (g *generator) burst() {
 	}
 }
 
-// moment is some messages at a deadline, or a millisecond or two from it.
+// moment adds messages at a deadline, or a few milliseconds from it.
 func (g *generator) moment() {
 	var candidates []written
 	for _, w := range g.writes {
@@ -118,7 +119,7 @@ func (g *generator) moment() {
 	}
 }
 
-// ttl is the TTL that counts, as far as is known; 0 if none.
+// ttl returns the TTL that probably counts; 0 if none.
 func (g *generator) ttl(w written) int {
 	byDefault := g.defaults[w.collection]
 	switch {
@@ -135,16 +136,18 @@ func (g *generator) document() (collection, id string) {
 	return collectionName(g.number("collection", collections)), ids[g.number("id", documents)]
 }
 
-// message adds a message of any kind, about a document mostly.
+// message adds a message of any kind, mostly a write.
 func (g *generator) message(collection, id string) {
 	switch n := g.number("kind", 100); {
 	case n < 10:
 		g.configure(collection, g.pick("configuration",
 			`{}`, `{"defaultTtl":null}`, `{"defaultTtl":-1}`, `{"defaultTtl":1}`, `{"defaultTtl":1}`, `{"defaultTtl":2}`,
-			`{"defaultTtl":3}`, `{"defaultTtl":3600}`, `{"indexingMode":"none"}`, `{"indexingMode":"none"}`, `{"indexingMode":"consistent"}`))
+			`{"defaultTtl":3}`, `{"defaultTtl":3600}`, `{"indexingMode":"none"}`, `{"indexingMode":"none"}`, `{"indexingMode":"consistent"}`, `{"indexingMode":"lazy"}`))
 	case n < 12:
-		g.send("drop."+collection, "", nil)
-	case n < 16:
+		g.send("drop."+collection, "", g.configMatch(collection))
+	case n < 14:
+		g.drain(collection)
+	case n < 18:
 		g.bad(collection, id)
 	default:
 		g.write(collection, id)
@@ -152,9 +155,34 @@ func (g *generator) message(collection, id string) {
 }
 
 func (g *generator) configure(collection, body string) {
-	g.send("config."+collection, body, nil)
+	g.configured[collection] = g.send("config."+collection, body, g.configMatch(collection))
 	seconds := map[string]int{`{"defaultTtl":1}`: 1, `{"defaultTtl":2}`: 2, `{"defaultTtl":3}`: 3, `{"defaultTtl":-1}`: -1}
 	g.defaults[collection] = seconds[body]
+}
+
+// configMatch sometimes makes an If-Match with the last configuration that was sent, which
+// may have been rejected or dropped.
+func (g *generator) configMatch(collection string) nats.Header {
+	header := nats.Header{}
+	switch n := g.number("If-Match of a configuration", 8); {
+	case n == 0:
+		header.Set(wire.HeaderIfMatch, "*")
+	case n < 3 && g.configured[collection] != 0:
+		header.Set(wire.HeaderIfMatch, fmt.Sprintf("#%d", g.configured[collection]))
+	}
+	return header
+}
+
+// drain drops a collection, or its index, while many of its documents are due.
+func (g *generator) drain(collection string) {
+	g.configure(collection, `{"defaultTtl":1}`)
+	if g.number("lost", 2) == 0 {
+		g.send("drop."+collection, "", nil)
+		g.defaults[collection] = 0
+		return
+	}
+	g.configure(collection, `{}`)
+	g.configure(collection, `{"indexingMode":"none"}`)
 }
 
 func (g *generator) write(collection, id string) {
@@ -178,7 +206,7 @@ func (g *generator) write(collection, id string) {
 		header.Set(wire.HeaderIfMatch, fmt.Sprintf("#%d", g.writes[len(g.writes)-1].line))
 	}
 	if g.number("trace", 8) == 0 {
-		header.Set(wire.HeaderTrace, fmt.Sprintf("00-%032x-%016x-01", len(g.steps)+1, 1))
+		header.Set(wire.HeaderTrace, fmt.Sprintf("%s-%032x-%016x-01", g.pick("version", "00", "00", "cc", "ff"), len(g.steps)+1, 1))
 	}
 	subject := wire.Prefix("p").Write(op, collection, id)[len("p."):]
 	line := g.send(subject, body, header)
@@ -187,7 +215,7 @@ func (g *generator) write(collection, id string) {
 	}
 }
 
-// bad adds a message that is rejected, most likely.
+// bad adds a message that lapse most likely rejects.
 func (g *generator) bad(collection, id string) {
 	subject := wire.Prefix("p").Write(wire.Upsert, collection, id)[len("p."):]
 	switch g.number("bad", 8) {

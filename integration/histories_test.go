@@ -14,8 +14,7 @@ import (
 	"time"
 )
 
-// number is how often something is done: what an environment variable says, or
-// what is usual.
+// number returns the number in an environment variable, or the usual one.
 func number(t *testing.T, variable string, usual int) int {
 	t.Helper()
 	text := os.Getenv(variable)
@@ -24,26 +23,26 @@ func number(t *testing.T, variable string, usual int) int {
 	}
 	n, err := strconv.Atoi(text)
 	if err != nil || n < 1 {
-		t.Fatalf("%s=%s: want a number from 1", variable, text)
+		t.Fatalf("%s=%s: use a number from 1", variable, text)
 	}
 	return n
 }
 
-// Random histories, many at a time, half of them on miniredis (where the
-// deadlines of what is left are then tried out by setting its clock) and half
-// on redis-server: every operation and configuration, with many messages within
-// a few milliseconds of a deadline. Outcomes, events and reads are those of the
-// model. A history that fails is cut down to the lines that it takes, and told
-// as a scenario. LAPSE_HISTORIES is how many (36 if it is not set), LAPSE_SEED
-// the first seed (a random one).
+// Random histories are played, many at a time, half of them on redis-server and half on
+// miniredis. On miniredis the test then sets the clock to the deadlines of the remaining
+// documents. The histories have every operation and configuration, and many messages
+// within a few milliseconds of a deadline. Outcomes, events and reads must be those of the
+// oracle. The test shortens a history that fails, and prints it as a scenario.
+// LAPSE_HISTORIES is the number of histories (18 if it is not set), LAPSE_SEED the first
+// seed (a random one).
 //
-// It fails if a deadline is compared by < instead of <=; if a write that meets
-// an expired document says nothing of it, or says it after its own outcome; if a
-// configuration counts from another message on; if the index knows less than
-// the documents do; if an event or an outcome is left out or sent twice.
+// It fails if a deadline is compared by < instead of <=; if a write that meets an expired
+// document publishes no event for it, or publishes it after its own rejection; if a
+// configuration counts from another message on; if the index lacks documents; if an event
+// or an outcome is missing or published twice.
 func TestAll_RandomHistories(t *testing.T) {
 	t.Parallel()
-	n := number(t, "LAPSE_HISTORIES", 36)
+	n := number(t, "LAPSE_HISTORIES", 18)
 	first := number(t, "LAPSE_SEED", 1+rand.IntN(1<<30))
 	t.Logf("LAPSE_SEED=%d", first)
 	st := newStage(t)
@@ -63,10 +62,10 @@ func TestAll_RandomHistories(t *testing.T) {
 		}
 		sum.add(p)
 		if len(p.findings) > 0 {
-			if failed.Add(1) == 1 { // one is cut down, which takes time
+			if failed.Add(1) == 1 { // to shorten a history takes time: only the first
 				p = st.shrink(t.Context(), p)
 			}
-			tell(t, p, fmt.Sprintf("seed %d", seed))
+			fail(t, p, fmt.Sprintf("seed %d", seed))
 		}
 	}
 	for range min(n, 36) {
@@ -77,27 +76,27 @@ func TestAll_RandomHistories(t *testing.T) {
 		})
 	}
 	workers.Wait()
-	// On a busy machine all may have missed every deadline: then more, one at a time.
+	// On a busy machine all messages may miss their deadline: then play more, one at a time.
 	for more := range n {
-		if n < 30 || sum.met() {
+		if n < 18 || sum.met() {
 			break
 		}
 		play(first + n + more)
 	}
 	t.Log(sum.String())
-	if n >= 30 && !sum.met() {
+	if n >= 18 && !sum.met() {
 		t.Error("no message was stamped within a millisecond of a deadline")
 	}
 }
 
-// tally sums up plays.
+// tally sums up the plays.
 type tally struct {
 	mu                                         sync.Mutex
 	plays, messages, expiries, rejected, reads int
 	at                                         map[int]int // messages by their distance from a deadline, in milliseconds
 }
 
-// met says whether a message was stamped within a millisecond of a deadline.
+// met reports whether a message was stamped within a millisecond of a deadline.
 func (s *tally) met() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -124,15 +123,15 @@ func (s *tally) add(p *play) {
 }
 
 func (s *tally) String() string {
-	return fmt.Sprintf("%d histories: %d messages, %d expiry events, %d rejections, %d reads while they ran; stamped 1 ms before a deadline %d, at it %d, 1 ms after %d",
+	return fmt.Sprintf("%d histories: %d messages, %d expiry events, %d rejections, %d reads while they ran; %d messages were stamped 1 ms before a deadline, %d at it, %d 1 ms after it",
 		s.plays, s.messages, s.expiries, s.rejected, s.reads, s.at[-1], s.at[0], s.at[1])
 }
 
-// tell fails the test with a scenario and what was wrong.
-func tell(t *testing.T, p *play, what string) {
+// fail fails the test with a scenario and its findings.
+func fail(t *testing.T, p *play, what string) {
 	t.Helper()
 	s := p.scenario
-	s.comments = []string{what + ": what was wrong when it was played:"}
+	s.comments = []string{what + ": the findings when it was played:"}
 	for _, f := range p.findings {
 		s.comments = append(s.comments, strings.Split(strings.TrimSpace(f), "\n")...)
 	}
@@ -143,11 +142,11 @@ func tell(t *testing.T, p *play, what string) {
 	if err := os.WriteFile(path, []byte(s.String()), 0o600); err != nil {
 		t.Error(err)
 	}
-	t.Errorf("a history of which lapse made something else than the model (kept with go test -artifacts; put it into %s once it is understood):\n%s", scenarioDir, s)
+	t.Errorf("lapse and the oracle differ on a history (go test -artifacts keeps it; put it into %s once you understand it):\n%s", scenarioDir, s)
 }
 
-// shrink leaves out lines as long as something is still wrong, many ways at a
-// time, for a while.
+// shrink leaves out lines as long as the play still fails. It tries several ways at a
+// time, for a minute.
 func (st *stage) shrink(ctx context.Context, p *play) *play {
 	deadline := time.Now().Add(time.Minute)
 	for parts := 2; time.Now().Before(deadline); {
@@ -185,11 +184,10 @@ func (st *stage) shrink(ctx context.Context, p *play) *play {
 	return p
 }
 
-// without is a play's scenario without some lines. The times of those that stay
-// are as they were.
+// without returns a play's scenario without some lines. The others keep their times.
 func (p *play) without(from, to int) (scenario, bool) {
 	s := scenario{}
-	line := map[int]int{} // of those that stay, by what they were
+	line := map[int]int{} // the new numbers of the lines that stay, by the old ones
 	var last time.Time
 	for i, st := range p.steps {
 		if i >= from && i < to {

@@ -17,8 +17,7 @@ import (
 	"github.com/seed18712806/lapse/sink/wire"
 )
 
-var errOldVersion = errors.New("an older version is there")
-
+// ignore returns nil for an error that is expected.
 func ignore(err, expected error) error {
 	if errors.Is(err, expected) {
 		return nil
@@ -26,13 +25,13 @@ func ignore(err, expected error) error {
 	return err
 }
 
-// load is a user that writes everything there is to write, at random, and takes
-// note of what was acknowledged. It goes on while servers are away.
+// load is a user that publishes messages of every kind at random, and records those that
+// were acknowledged. It goes on while servers are down.
 type load struct {
 	c       *harness.Client
 	stop    context.CancelFunc
 	done    sync.WaitGroup
-	granted chan struct{} // one for each message that may be sent; nil for no limit
+	granted chan struct{} // holds one token for each message that may be sent
 
 	mu    sync.Mutex
 	acked []sent
@@ -44,28 +43,21 @@ type sent struct {
 	body    string
 }
 
-// startLoad starts a load with a seed: several writers, about a thousand messages
-// a second together at most, without a pause.
+// startLoad starts a load of four writers, which send at most 1,000 messages a second. It
+// sends little more than the test waits for, so that a slow machine has no more to do.
 func startLoad(t *testing.T, c *harness.Client, seed uint64) *load {
-	t.Helper()
-	return (&load{c: c}).start(t, seed)
-}
-
-// startBoundedLoad is startLoad, but sends little more than is waited for: what a
-// slow machine has to do is not more for it.
-func startBoundedLoad(t *testing.T, c *harness.Client, seed uint64) *load {
 	t.Helper()
 	return startLoadAhead(t, c, seed, ahead)
 }
 
-// startLoadAhead is startBoundedLoad with another bound.
+// startLoadAhead is startLoad with another bound.
 func startLoadAhead(t *testing.T, c *harness.Client, seed uint64, ahead int) *load {
 	t.Helper()
 	return (&load{c: c, granted: make(chan struct{}, ahead)}).start(t, seed)
 }
 
-// ahead is how many messages a bounded load may send that nobody waits for, so
-// that it is busy when something happens to it.
+// ahead is how many messages a load may send that the test does not wait for. So lapse is
+// busy when a fault happens.
 const ahead = 200
 
 func (l *load) start(t *testing.T, seed uint64) *load {
@@ -93,19 +85,15 @@ func (l *load) write(ctx context.Context, r *rand.Rand) {
 			return
 		case <-ticker.C:
 		}
-		if l.granted != nil {
-			select {
-			case <-ctx.Done():
-				return
-			case <-l.granted:
-			}
+		select {
+		case <-ctx.Done():
+			return
+		case <-l.granted:
 		}
 		subject, body, header := randomMessage(l.c.Prefix, r)
-		soon, cancel := context.WithTimeout(ctx, time.Second)
-		seq, err := l.c.TrySend(soon, subject, body, header)
-		cancel()
+		seq, err := l.c.TrySend(ctx, 2*time.Second, subject, body, header)
 		if err != nil {
-			continue // stored or not: the log will tell
+			continue // the log may hold the message or not
 		}
 		l.mu.Lock()
 		l.acked = append(l.acked, sent{seq, subject, body})
@@ -113,13 +101,13 @@ func (l *load) write(ctx context.Context, r *rand.Rand) {
 	}
 }
 
-// wait waits until so many more messages have been acknowledged.
+// wait waits until so many more messages are acknowledged.
 func (l *load) wait(t *testing.T, more int) {
 	t.Helper()
 	count := func() int { l.mu.Lock(); defer l.mu.Unlock(); return len(l.acked) }
 	until := count() + more
 	harness.Until(t, harness.Limit, fmt.Sprintf("%d messages are acknowledged", until), func(context.Context) error {
-		for l.granted != nil && len(l.granted) < cap(l.granted) {
+		for len(l.granted) < cap(l.granted) {
 			select {
 			case l.granted <- struct{}{}:
 			default:
@@ -132,7 +120,7 @@ func (l *load) wait(t *testing.T, more int) {
 	})
 }
 
-// verifyStored checks that the log holds whatever was acknowledged.
+// verifyStored checks that the log holds every message that was acknowledged.
 func (l *load) verifyStored(t *testing.T, log []oracle.Message) {
 	t.Helper()
 	l.mu.Lock()
@@ -149,8 +137,8 @@ func (l *load) verifyStored(t *testing.T, log []oracle.Message) {
 	}
 }
 
-// randomMessage is a write, mostly; few documents in few collections, so that
-// they are met again, alive and expired.
+// randomMessage makes a message, mostly a write. It uses few documents in few collections,
+// so that messages meet live and expired versions.
 func randomMessage(p wire.Prefix, r *rand.Rand) (subject, body string, header nats.Header) {
 	collection := fmt.Sprintf("c%d", r.IntN(3))
 	id := fmt.Sprintf("doc %d", r.IntN(40))

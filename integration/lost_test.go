@@ -9,11 +9,11 @@ import (
 	"github.com/seed18712806/lapse/integration/harness"
 )
 
-// The documents of a collection are lost under load, again and again: until that
-// is noticed nothing is said by what is left, and then they are built anew.
+// Redis loses the documents of a collection under load, again and again. lapse publishes
+// nothing that follows from the loss, finds it, and rebuilds the partition.
 //
-// It fails if a document that was lost is taken for one that does not exist:
-// writes to it are rejected then, though they take effect.
+// It fails if lapse takes a lost document for one that does not exist: it would then reject
+// writes that must take effect.
 func TestG7_DocumentsLostUnderLoad(t *testing.T) {
 	t.Parallel()
 	w := external(t, harness.RedisOptions{})
@@ -34,7 +34,7 @@ func TestG7_DocumentsLostUnderLoad(t *testing.T) {
 			}
 		}
 	}
-	harness.At(t, time.Now().Add(3*time.Second)) // the last loss is noticed within a second or two
+	harness.At(t, time.Now().Add(3*time.Second)) // lapse finds the last loss within one or two seconds
 	l.end()
 	w.lapse.Ready()
 	w.verify()

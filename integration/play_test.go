@@ -21,16 +21,18 @@ import (
 
 	"github.com/seed18712806/lapse/integration/harness"
 	"github.com/seed18712806/lapse/integration/oracle"
+	"github.com/seed18712806/lapse/integration/oracle/stored"
 	"github.com/seed18712806/lapse/processor"
 	"github.com/seed18712806/lapse/sink"
 	"github.com/seed18712806/lapse/sink/wire"
 )
 
-// stage is a pair of servers on which many scenarios are played at a time, each
-// under a prefix of its own.
+// stage is a nats-server and a redis-server on which many scenarios are played at a time,
+// each under its own prefix.
 type stage struct {
 	nats, redis string
 	plays       atomic.Int64
+	again       sync.Mutex // held while a scenario is played again
 }
 
 func newStage(t *testing.T) *stage {
@@ -43,27 +45,28 @@ func newStage(t *testing.T) *stage {
 
 const stagePartitions = 4
 
-// play is one performance of a scenario, by a processor of its own.
+// play is one performance of a scenario, on a processor of its own. It has many fields,
+// since each part of it (send, watch, judge) leaves results that the next ones need.
 type play struct {
 	scenario
 	prefix wire.Prefix
-	mini   *miniredis.Miniredis // nil on the stage's redis-server
+	mini   *miniredis.Miniredis // nil if it is played on the stage's redis-server
 	nc     *nats.Conn
 	js     jetstream.JetStream
 	reader *sink.Reader
-	log    synced // of the processor
+	log    synced // the log of the processor
 
 	mu       sync.Mutex
-	findings []string // what is wrong, that is not in the oracle's diff
+	findings []string // each difference between lapse and what the contract wants
 
-	replies []chan wire.Outcome // per line
+	replies []chan wire.Outcome // for each line
 	acks    []jetstream.PubAckFuture
 	inbox   string
 	sentAt  []time.Time
-	last    time.Time // when the line before was sent
+	last    time.Time // when the last line was sent
 
-	seqs     []uint64    // of the lines; 0 for the end
-	stamps   []wire.Time // likewise
+	seqs     []uint64    // for each line; 0 for the line "end"
+	stamps   []wire.Time // for each line
 	outcomes []wire.Outcome
 	result   oracle.Result
 	reads    int
@@ -75,7 +78,7 @@ func (p *play) finding(format string, args ...any) {
 	p.findings = append(p.findings, fmt.Sprintf(format, args...))
 }
 
-// synced is a log in memory.
+// synced is a log in memory, safe for concurrent use.
 type synced struct {
 	mu sync.Mutex
 	b  strings.Builder
@@ -93,18 +96,17 @@ func (s *synced) String() string {
 	return s.b.String()
 }
 
-// play plays a scenario, on a miniredis of its own or on the stage's
-// redis-server. An error is that it could not be played; what lapse did wrong
-// is in the findings.
+// play plays a scenario, on a miniredis of its own or on the stage's redis-server. It
+// returns an error if it could not play the scenario; the faults of lapse are findings.
 func (st *stage) play(ctx context.Context, s scenario, mini bool) (p *play, err error) {
-	ctx, cancel := context.WithTimeout(ctx, 3*time.Minute)
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Minute)
 	defer cancel()
 	p = &play{scenario: s, prefix: wire.Prefix(fmt.Sprintf("h%d", st.plays.Add(1)))}
 	if p.nc, err = nats.Connect(st.nats); err != nil {
 		return p, err
 	}
 	defer p.nc.Close()
-	if p.js, err = jetstream.New(p.nc); err != nil {
+	if p.js, err = jetstream.New(p.nc, jetstream.WithDefaultTimeout(harness.Limit)); err != nil {
 		return p, err
 	}
 	address := st.redis
@@ -115,7 +117,7 @@ func (st *stage) play(ctx context.Context, s scenario, mini bool) (p *play, err 
 		defer p.mini.Close()
 		address = p.mini.Addr()
 	}
-	client := redis.NewClient(&redis.Options{Addr: address, MaxRetries: -1, ContextTimeoutEnabled: true})
+	client := redis.NewClient(&redis.Options{Addr: address, MaxRetries: -1, ContextTimeoutEnabled: true, ReadTimeout: 10 * time.Second})
 	defer client.Close()
 	if p.reader, err = sink.NewReader(client, sink.ReaderOptions{Prefix: p.prefix, Partitions: stagePartitions}); err != nil {
 		return p, err
@@ -137,16 +139,17 @@ func (st *stage) play(ctx context.Context, s scenario, mini bool) (p *play, err 
 			p.finding("the processor ended: %v", e)
 		}
 		if strings.Contains(p.log.String(), "level=ERROR") {
-			p.finding("the processor's log says: %s", p.log.String())
+			p.finding("the processor logged an error: %s", p.log.String())
 		}
 		err = errors.Join(err, p.remove(context.WithoutCancel(ctx)))
 	}()
-	if err := harness.Poll(ctx, time.Minute, func(context.Context) error { return proc.Ready() }); err != nil {
+	if err := harness.Poll(ctx, harness.Limit, func(context.Context) error { return proc.Ready() }); err != nil {
 		return p, fmt.Errorf("ready: %w", err)
 	}
 	return p, p.perform(ctx)
 }
 
+// perform sends the lines while it reads, and then judges.
 func (p *play) perform(ctx context.Context) error {
 	watching, stop := context.WithCancel(ctx)
 	var watcher sync.WaitGroup
@@ -163,8 +166,7 @@ func (p *play) perform(ctx context.Context) error {
 	return err
 }
 
-// sendAll sends every line at its time, and collects acknowledgements, stamps
-// and outcomes.
+// sendAll sends each line at its time, and collects acknowledgements, stamps and outcomes.
 func (p *play) sendAll(ctx context.Context) error {
 	p.inbox = p.nc.NewInbox()
 	for range p.steps {
@@ -190,11 +192,11 @@ func (p *play) sendAll(ctx context.Context) error {
 		if p.seqs[i], err = p.acked(ctx, i); err != nil {
 			return fmt.Errorf("line %d: %w", i+1, err)
 		}
-		if !p.outcome(i, 30*time.Second) {
+		if !p.outcome(i, harness.Limit) {
 			p.finding("line %d: no outcome", i+1)
 		}
 	}
-	log, err := oracle.Read(ctx, p.js, p.prefix.LogStream(), 1)
+	log, err := stored.Read(ctx, p.js, p.prefix.LogStream(), 1)
 	if err != nil {
 		return err
 	}
@@ -206,7 +208,7 @@ func (p *play) sendAll(ctx context.Context) error {
 	return nil
 }
 
-// reply takes an outcome.
+// reply receives an outcome.
 func (p *play) reply(msg *nats.Msg) {
 	line, err := strconv.Atoi(msg.Subject[strings.LastIndexByte(msg.Subject, '.')+1:])
 	var o wire.Outcome
@@ -221,7 +223,7 @@ func (p *play) reply(msg *nats.Msg) {
 	}
 }
 
-// outcome waits for the outcome of a line, and keeps it.
+// outcome waits for the outcome of a line, and stores it.
 func (p *play) outcome(i int, limit time.Duration) bool {
 	if p.outcomes[i].Status != 0 {
 		return true
@@ -236,6 +238,7 @@ func (p *play) outcome(i int, limit time.Duration) bool {
 	}
 }
 
+// acked waits for the acknowledgement of a line, and returns its sequence.
 func (p *play) acked(ctx context.Context, i int) (uint64, error) {
 	select {
 	case ack := <-p.acks[i].Ok():
@@ -292,7 +295,7 @@ func (p *play) send(ctx context.Context, i int) error {
 	return err
 }
 
-// settledAck is an acknowledgement that was taken already.
+// settledAck is an acknowledgement that acked has already received.
 type settledAck struct {
 	jetstream.PubAckFuture
 	ok chan *jetstream.PubAck
@@ -310,7 +313,7 @@ func settled(seq uint64) jetstream.PubAckFuture {
 	return a
 }
 
-// watch reads all the time, and takes note of what is read at or after its deadline.
+// watch reads all the time, and records each document that is read at or after its deadline.
 func (p *play) watch(ctx context.Context) {
 	ticker := time.NewTicker(10 * time.Millisecond)
 	defer ticker.Stop()
@@ -323,7 +326,7 @@ func (p *play) watch(ctx context.Context) {
 		began := now()
 		page, err := p.reader.List(ctx, collectionName(i%collections), sink.ListOptions{})
 		if err != nil {
-			continue // a reader that is ended, or has nothing to read from yet
+			continue // the play ends, or the partition has no state yet
 		}
 		p.reads++
 		for _, d := range page.Documents {
@@ -341,18 +344,17 @@ func (p *play) watch(ctx context.Context) {
 	}
 }
 
-// judge holds everything against the oracle: events, reads, outcomes, and what
-// the scenario tells.
+// judge compares events, reads and outcomes with the oracle.
 func (p *play) judge(ctx context.Context) error {
 	result, diff, err := oracle.Check(ctx, oracle.Options{
-		NATS: p.nc, Reads: []oracle.Reads{oracle.ByReader(p.reader)}, Limit: 30 * time.Second,
+		NATS: p.nc, Reads: []oracle.Reads{oracle.ByReader(p.reader)}, Limit: 3 * time.Minute,
 		Settings: oracle.Settings{Prefix: p.prefix, Partitions: stagePartitions},
 	})
 	p.result = result
 	if err != nil {
 		return fmt.Errorf("oracle: %w", err)
 	}
-	if !diff.Empty() {
+	if len(diff) > 0 {
 		p.finding("%s", diff)
 	}
 	codes := map[uint64][]int{}
@@ -373,7 +375,7 @@ func (p *play) judge(ctx context.Context) error {
 		if got.Status != want.Status || got.Error != "" {
 			p.finding("line %d: outcome %+v, want %+v", i+1, got, want)
 		}
-		if strings.HasPrefix(p.steps[i].subject, "write.") && got.Status != wire.StatusNoContent &&
+		if !strings.HasPrefix(p.steps[i].subject, "tick") && got.Status != wire.StatusNoContent &&
 			(got.Etag != want.Etag || got.Ts != want.Ts || (got.ExpiresAt == nil) != (want.ExpiresAt == nil) ||
 				got.ExpiresAt != nil && *got.ExpiresAt != *want.ExpiresAt) {
 			p.finding("line %d: outcome %+v, want %+v", i+1, got, want)
@@ -382,13 +384,13 @@ func (p *play) judge(ctx context.Context) error {
 	return nil
 }
 
-// deadlines moves the clock of Redis to just before, at and just after the
-// deadline of each document that is left, and looks whether it can be read.
+// deadlines sets the clock of miniredis to just before, at and just after the deadline of
+// each remaining document, and checks whether it can be read.
 func (p *play) deadlines(ctx context.Context) error {
 	live := p.result.Model.Live(now())
 	for name, d := range live {
 		if d.ExpiresAt == nil || *d.ExpiresAt < now()+10_000 {
-			continue // what expires meanwhile has been judged by the real clock
+			continue // it may expire meanwhile by the real clock
 		}
 		for offset, there := range map[wire.Time]bool{-1: true, 0: false, 1: false} {
 			at := *d.ExpiresAt + offset
@@ -402,7 +404,7 @@ func (p *play) deadlines(ctx context.Context) error {
 			}
 			count, err := p.reader.Count(ctx, name.Collection)
 			if errors.Is(err, sink.ErrUnavailable) {
-				continue // its index is being built
+				continue // lapse builds its index
 			}
 			if err != nil {
 				return err
@@ -421,7 +423,7 @@ func (p *play) deadlines(ctx context.Context) error {
 	return nil
 }
 
-// remove removes what the play leaves on the NATS server.
+// remove deletes the streams and the bucket of the play.
 func (p *play) remove(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
 	defer cancel()

@@ -17,7 +17,7 @@ import (
 	"github.com/nats-io/nats.go"
 )
 
-// scenario is a history as a person reads and writes it, one line per message:
+// scenario is a history in a form that a person can read and write, one line per message:
 //
 //	# A comment.
 //	+0      200 config.c {"defaultTtl":1}
@@ -27,25 +27,24 @@ import (
 //	+1500   end
 //	expired c/a 3
 //
-// First comes the time: +N is milliseconds after the line before, @L+N after
-// the stamp of line L, so that a deadline is met from both sides. Then the
-// status of the outcome (- if it is not told), the subject without its prefix,
-// the headers, and the body, as it is or as a Go string after a q. In a header
-// #L is the sequence of line L. The line "end" sends nothing. Then, if told,
-// come all expirations in order of their instants: the document, and the line
-// that wrote the version.
+// A line begins with its time: +N is N milliseconds after the line before, @L+N after the
+// stamp of line L. Then come the status of the outcome (- if it is not given), the subject
+// without its prefix, the headers, and the body, as it is or as a Go string after a q. In a
+// header #L is the sequence of line L. The line "end" sends nothing. At the end the
+// scenario may list all expirations in the order of their instants: the document, and the
+// line that wrote the version.
 type scenario struct {
 	comments []string
 	steps    []step
-	told     bool // the outcomes and the expirations are
+	given    bool // the scenario gives outcomes and expirations
 	expired  []string
 }
 
-// step is a line; lines are counted from 1.
+// step is a line. Lines are counted from 1.
 type step struct {
-	of      int // line whose stamp the time counts from; 0: from the line before
+	of      int // the line from whose stamp the time counts; 0 for the line before
 	after   int // milliseconds
-	status  int // 0 if not told
+	status  int // 0 if it is not given
 	subject string
 	header  nats.Header
 	body    string
@@ -69,7 +68,7 @@ func (s scenario) String() string {
 	for _, e := range s.expired {
 		fmt.Fprintf(&b, "expired %s\n", e)
 	}
-	if s.told && len(s.expired) == 0 {
+	if s.given && len(s.expired) == 0 {
 		fmt.Fprintln(&b, "expired none")
 	}
 	return b.String()
@@ -117,7 +116,7 @@ func parseScenario(text string) (scenario, error) {
 		}
 	}
 	if len(s.steps) == 0 {
-		return s, errors.New("no message")
+		return s, errors.New("the scenario has no message")
 	}
 	return s, nil
 }
@@ -130,23 +129,23 @@ func (s *scenario) parseLine(line string) error {
 		s.comments = append(s.comments, strings.TrimPrefix(strings.TrimPrefix(line, "#"), " "))
 		return nil
 	case line == "expired none":
-		s.told = true
+		s.given = true
 		return nil
 	case strings.HasPrefix(line, "expired "):
-		s.told = true
+		s.given = true
 		s.expired = append(s.expired, strings.TrimPrefix(line, "expired "))
 		return nil
 	}
 	at, rest, _ := strings.Cut(line, " ")
 	m := timePattern.FindStringSubmatch(at)
 	if m == nil {
-		return errors.New("the time is not +N or @L+N")
+		return errors.New("the time must be +N or @L+N")
 	}
 	var st step
 	st.of, _ = strconv.Atoi(m[2]) // digits, or none
 	st.after, _ = strconv.Atoi(m[1] + m[3])
 	if st.of > len(s.steps) {
-		return errors.New("it refers to a line that comes later")
+		return errors.New("the time must refer to an earlier line")
 	}
 	if rest = strings.TrimLeft(rest, " "); rest == end {
 		st.subject = end
@@ -157,14 +156,14 @@ func (s *scenario) parseLine(line string) error {
 	if status != "-" {
 		var err error
 		if st.status, err = strconv.Atoi(status); err != nil {
-			return errors.New("the status is no number and not -")
+			return errors.New("the status must be a number or -")
 		}
 	}
 	st.subject, rest, _ = strings.Cut(strings.TrimLeft(rest, " "), " ")
 	if headers, ok := strings.CutPrefix(rest, "["); ok {
 		var closed bool
 		if headers, rest, closed = strings.Cut(headers, "]"); !closed {
-			return errors.New("no ] after the headers")
+			return errors.New("the headers must end with ]")
 		}
 		rest = strings.TrimPrefix(rest, " ")
 		st.header = nats.Header{}
@@ -177,7 +176,7 @@ func (s *scenario) parseLine(line string) error {
 	if strings.HasPrefix(rest, "q") {
 		var err error
 		if st.body, err = strconv.Unquote(rest[1:]); err != nil {
-			return errors.New("after q comes no Go string")
+			return errors.New("after q there must be a Go string")
 		}
 	}
 	s.steps = append(s.steps, st)
@@ -186,10 +185,10 @@ func (s *scenario) parseLine(line string) error {
 
 const scenarioDir = "testdata/scenarios"
 
-// What is written can be read again, and is the same.
+// A scenario that is written and parsed again is the same.
 func TestScenariosAreWrittenAsTheyAreRead(t *testing.T) {
 	t.Parallel()
-	generated := scenario{comments: []string{"x"}, told: true, expired: []string{"c/a 1"}, steps: []step{
+	generated := scenario{comments: []string{"x"}, given: true, expired: []string{"c/a 1"}, steps: []step{
 		{after: 3, subject: "write.upsert.c.a", status: 400, body: "\xff [q"},
 		{of: 1, after: 1000, subject: "write.touch.c.a", header: nats.Header{"Lapse-If-Match": {"#1", "*"}}},
 		{subject: "write.upsert.c.a", body: "[]"}, {subject: "write.upsert.c.a", body: "q"}, {after: 5, subject: end},
@@ -212,7 +211,7 @@ func TestScenariosAreWrittenAsTheyAreRead(t *testing.T) {
 			t.Fatalf("%s: %v", file, err)
 		}
 		if diff := cmp.Diff(string(text), s.String()); diff != "" {
-			t.Errorf("%s is not as it would be written:\n%s", file, diff)
+			t.Errorf("%s is not in the form in which a scenario is written (-file +written):\n%s", file, diff)
 		}
 	}
 }

@@ -19,8 +19,8 @@ import (
 	"github.com/seed18712806/lapse/sink/wire"
 )
 
-// lapse does its work on servers that it reaches by TLS alone and with passwords, and
-// writes none of these to its log.
+// lapse works on servers that it reaches only by TLS and with passwords, and its log has no
+// password.
 func TestSecuredServers(t *testing.T) {
 	t.Parallel()
 	const secret = "s3cret"
@@ -28,14 +28,14 @@ func TestSecuredServers(t *testing.T) {
 	tlsPort := harness.FreePort(t)
 	w := &world{
 		t: t,
-		// The test itself comes without: what it looks at is lapse.
-		nats: harness.StartNATS(t, harness.NATSOptions{Config: fmt.Sprintf(`
+		// The test itself connects without TLS and password.
+		nats: harness.StartNATS(t, harness.NATSOptions{OwnUsers: true, Config: fmt.Sprintf(`
 tls { cert_file: %q, key_file: %q }
 allow_non_tls: true
 authorization { users: [ { user: lapse, password: %q }, { user: test, password: test } ] }
 no_auth_user: test
 `, cert, key, secret)}),
-		redis: harness.StartRedis(t, harness.RedisOptions{Args: []string{
+		redis: harness.StartRedis(t, harness.RedisOptions{OwnUsers: true, Args: []string{
 			"--tls-port", fmt.Sprint(tlsPort), "--tls-cert-file", cert, "--tls-key-file", key, "--tls-ca-cert-file", cert, "--tls-auth-clients", "no",
 			"--user", "lapse", "on", ">" + secret, "~*", "&*", "+@all",
 		}}),
@@ -48,30 +48,30 @@ no_auth_user: test
 		}
 	}
 	w.lapse = harness.PrepareLapse(t, flags(secret)...)
-	w.lapse.Env = []string{"SSL_CERT_FILE=" + cert} // which the system's certificates are, then
+	w.lapse.Env = []string{"SSL_CERT_FILE=" + cert} // the certificates that the system trusts
 	w.lapse.Start()
 	w.Configure("c", `{"defaultTtl":1}`)
 	o := w.Want(201, wire.Create, "c", "a", `{}`)
 	w.ExpiryOf("c", "a", o.Etag, harness.Limit)
 	w.verify()
 	if strings.Contains(w.lapse.Log(), secret) {
-		t.Errorf("the log has a password:\n%s", w.lapse.Log())
+		t.Errorf("the log contains a password:\n%s", w.lapse.Log())
 	}
 
-	for _, wrong := range []struct{ name, password, trusted, says string }{
+	for _, wrong := range []struct{ name, password, trusted, want string }{
 		{"a wrong password", "wrong", cert, "nats: Authorization Violation"},
-		{"a certificate that nobody trusts", secret, os.DevNull, "certificate"},
+		{"a certificate that is not trusted", secret, os.DevNull, "certificate"},
 	} {
 		l := harness.PrepareLapse(t, flags(wrong.password)...)
 		l.Env = []string{"SSL_CERT_FILE=" + wrong.trusted}
-		if says := l.FailsToStart(); !strings.Contains(says, wrong.says) || strings.Contains(says, wrong.password+"@") {
-			t.Errorf("with %s it says %q, want %q", wrong.name, says, wrong.says)
+		if log := l.FailsToStart(); !strings.Contains(log, wrong.want) || strings.Contains(log, wrong.password+"@") {
+			t.Errorf("with %s lapse logs %q, want %q", wrong.name, log, wrong.want)
 		}
 	}
 }
 
-// selfSigned makes files of a certificate for 127.0.0.1, which is its own authority, and
-// of its key.
+// selfSigned makes a self-signed certificate for 127.0.0.1, and returns the files of the
+// certificate and of its key.
 func selfSigned(t *testing.T) (cert, key string) {
 	t.Helper()
 	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)

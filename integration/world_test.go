@@ -2,6 +2,7 @@ package integration
 
 import (
 	"context"
+	"fmt"
 	"testing"
 	"time"
 
@@ -14,23 +15,23 @@ import (
 
 func TestMain(m *testing.M) { harness.Main(m) }
 
-// world is one installation of lapse, of one test alone.
+// world is an installation of lapse for one test.
 type world struct {
 	*harness.Client
 	t      *testing.T
-	nats   *harness.NATS  // nil if embedded
-	redis  *harness.Redis // nil if embedded
-	lapse  *harness.Lapse // nil if the processor is in process
-	proc   *harness.Processor
+	nats   *harness.NATS      // nil if embedded
+	redis  *harness.Redis     // nil if embedded
+	lapse  *harness.Lapse     // nil if the processor runs inside the test
+	proc   *harness.Processor // nil if lapse is a process
 	opts   processor.Options
 	reader *sink.Reader
 }
 
-// duplicateWindow is the shortest that the server takes, so that nothing is said
-// once only because the server remembers.
+// duplicateWindow is the shortest that nats-server accepts. So lapse itself must keep from
+// publishing an event twice.
 const duplicateWindow = 100 * time.Millisecond
 
-// embedded is the default: one process, nothing outside.
+// embedded starts lapse in its default form: one process with both servers inside.
 func embedded(t *testing.T) *world {
 	t.Helper()
 	w := &world{t: t, lapse: harness.EmbeddedLapse(t, "--duplicate-window", duplicateWindow.String())}
@@ -38,7 +39,7 @@ func embedded(t *testing.T) *world {
 	return w
 }
 
-// external is lapse as a process on a nats-server and a redis-server.
+// external starts lapse as a process, and a nats-server and a redis-server for it.
 func external(t *testing.T, redis harness.RedisOptions) *world {
 	t.Helper()
 	w := servers(t, redis)
@@ -46,7 +47,7 @@ func external(t *testing.T, redis harness.RedisOptions) *world {
 	return w
 }
 
-// inProcess is a processor in the test, on a nats-server and a redis-server.
+// inProcess starts a processor inside the test, and a nats-server and a redis-server for it.
 func inProcess(t *testing.T) *world {
 	t.Helper()
 	w := servers(t, harness.RedisOptions{})
@@ -54,7 +55,7 @@ func inProcess(t *testing.T) *world {
 	return w
 }
 
-// servers are a nats-server and a redis-server, with nothing on them yet.
+// servers starts an empty nats-server and an empty redis-server.
 func servers(t *testing.T, redis harness.RedisOptions) *world {
 	t.Helper()
 	window := duplicateWindow
@@ -76,13 +77,13 @@ func (w *world) connect(url, redis string) {
 	w.reader = reader
 }
 
-// startProcessor starts the processor in process (again), and waits until it is ready.
+// startProcessor starts the processor inside the test (again), and waits until it is ready.
 func (w *world) startProcessor() {
 	w.t.Helper()
 	w.proc = harness.StartProcessor(w.t, w.nats.URL(), w.redis.Address(), w.opts)
 }
 
-// stopProcessor ends it.
+// stopProcessor stops the processor.
 func (w *world) stopProcessor() {
 	w.t.Helper()
 	if err := w.proc.Stop(); err != nil {
@@ -90,8 +91,8 @@ func (w *world) stopProcessor() {
 	}
 }
 
-// verify holds everything against the oracle, reads included: those of Redis,
-// and those of the service where there is a process that serves them.
+// verify compares events and reads with the oracle: reads by sink.Reader, and by the read
+// service if a process serves it.
 func (w *world) verify() oracle.Result {
 	w.t.Helper()
 	reads := []oracle.Reads{oracle.ByReader(w.reader)}
@@ -101,7 +102,7 @@ func (w *world) verify() oracle.Result {
 	return oracle.Verify(w.t, oracle.Options{NATS: w.NC, Reads: reads})
 }
 
-// readable says whether a document can be read, by sink.Reader.
+// readable reports whether sink.Reader finds a document.
 func (w *world) readable(collection, id string) bool {
 	w.t.Helper()
 	found := false
@@ -113,22 +114,21 @@ func (w *world) readable(collection, id string) bool {
 	return found
 }
 
-// settled waits until a document's version is the one that was written by a
-// message: until the log has been applied so far, for that document.
+// settled waits until sink.Reader returns the version that a message of the log wrote.
 func (w *world) settled(collection, id string, seq uint64) sink.Document {
 	w.t.Helper()
 	var d sink.Document
 	harness.Until(w.t, harness.Limit, collection+"/"+id+" is written", func(ctx context.Context) error {
 		var err error
 		if d, err = w.reader.Get(ctx, collection, id); err == nil && d.Etag != wire.Etag(seq) {
-			err = errOldVersion
+			err = fmt.Errorf("version %s is there", d.Etag)
 		}
 		return err
 	})
 	return d
 }
 
-// stamp is the stamp of a message of the log.
+// stamp returns the stamp of a message of the log.
 func (w *world) stamp(seq uint64) wire.Time {
 	w.t.Helper()
 	stream, err := w.JS.Stream(w.t.Context(), w.Prefix.LogStream())
@@ -142,7 +142,7 @@ func (w *world) stamp(seq uint64) wire.Time {
 	return wire.Time(msg.Time.UnixMilli())
 }
 
-// after waits until an instant has come.
+// after waits until an instant.
 func after(t *testing.T, at wire.Time) {
 	t.Helper()
 	harness.At(t, time.UnixMilli(int64(at)))

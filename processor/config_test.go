@@ -9,6 +9,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 
+	"github.com/seed18712806/lapse/processor/internal/crash"
 	"github.com/seed18712806/lapse/sink"
 	"github.com/seed18712806/lapse/sink/wire"
 )
@@ -63,9 +64,8 @@ func TestG5_OffAndOnAgain(t *testing.T) {
 	})
 }
 
-// TestG5_ARaiseBringsNothingBack: what expired stays expired, whatever is
-// configured then, reaped or not. It fails if a configuration is judged by the
-// default of the moment alone.
+// TestG5_ARaiseBringsNothingBack: a document that has expired stays expired, reaped or
+// not, whatever configuration comes later. It fails if only the present default decides.
 func TestG5_ARaiseBringsNothingBack(t *testing.T) {
 	for _, raised := range []string{`{"defaultTtl":3600}`, `{"defaultTtl":-1}`, `{}`} {
 		t.Run(raised, func(t *testing.T) {
@@ -91,7 +91,7 @@ func TestG5_ARaiseBringsNothingBack(t *testing.T) {
 	}
 }
 
-// A default that is removed keeps what is alive.
+// When a default is removed, live documents stay.
 func TestDefaultRemovedKeepsWhatIsAlive(t *testing.T) {
 	onBoth(t, func(t *testing.T, r *rig) {
 		p := r.run()
@@ -107,8 +107,8 @@ func TestDefaultRemovedKeepsWhatIsAlive(t *testing.T) {
 	})
 }
 
-// A drop removes live documents without events; what had expired by then, and was
-// not reaped yet, gets its event all the same.
+// A drop removes live documents without events. Documents that had expired by then, and
+// were not reaped yet, still get their event.
 func TestG3_Drop(t *testing.T) {
 	onBoth(t, func(t *testing.T, r *rig) {
 		p := r.start(nil)
@@ -185,7 +185,7 @@ func TestConfigRejections(t *testing.T) {
 		r.run()
 		for _, bad := range []string{
 			``, `[]`, `{"defaultTtl":0}`, `{"defaultTtl":1.5}`, `{"defaultTtl":"1"}`, `{"defaultTtl":-2}`, `{"defaultTtl":2147483648}`,
-			`{"defaultTTL":1}`, `{"indexingMode":"lazy"}`, `{"indexingMode":null}`, `{"indexingMode":"none","defaultTtl":1}`,
+			`{"defaultTTL":1}`, `{"indexingMode":"eager"}`, `{"indexingMode":null}`, `{"indexingMode":"none","defaultTtl":1}`,
 		} {
 			r.must(400, prefix.Config("c"), bad)
 		}
@@ -204,9 +204,26 @@ func TestConfigRejections(t *testing.T) {
 	})
 }
 
-// The outcome of a configuration comes once all partitions have it: a read right
-// after it sees it everywhere. It fails if the partition that speaks does not wait
-// for the others.
+// Indexing mode lazy is stored and reported, and has the guarantees of consistent.
+func TestG3_LazyIsConsistent(t *testing.T) {
+	onBoth(t, func(t *testing.T, r *rig) {
+		r.run()
+		r.config("c", `{"indexingMode":"none"}`)
+		r.put("c", "x", `{"ttl":1}`)
+		r.config("c", `{"indexingMode":"lazy"}`)
+		r.config("c", `{"indexingMode":"lazy","defaultTtl":-1}`)
+		r.put("c", "y", `{"ttl":1}`)
+		r.waitEvents("c", 2)
+		c, err := r.reader.Config(t.Context(), "c")
+		if err != nil || c.IndexingMode != wire.Lazy || *c.DefaultTTL != -1 {
+			t.Errorf("configuration: %+v, %v", c, err)
+		}
+		r.must(400, prefix.Config("c"), `{"indexingMode":"none"}`)
+	})
+}
+
+// The outcome of a configuration comes when all partitions have applied it: a read right
+// after it finds it everywhere. It fails if partition 0 does not wait for the others.
 func TestConfigOutcomeComesAfterAllPartitions(t *testing.T) {
 	t.Parallel()
 	r := newRigOn(t, backends[0], Options{Partitions: 16})
@@ -214,9 +231,9 @@ func TestConfigOutcomeComesAfterAllPartitions(t *testing.T) {
 	release := make(chan struct{})
 	var mu sync.Mutex
 	held, hold := 0, false
-	p := r.start(func(here point) error {
+	p := r.start(func(here crash.Point) error {
 		mu.Lock()
-		wait := hold && here == beforeCommit && held < 15
+		wait := hold && here == crash.BeforeCommit && held < 15
 		if wait {
 			held++
 		}
@@ -253,7 +270,7 @@ func TestConfigOutcomeComesAfterAllPartitions(t *testing.T) {
 		if err != nil || *c.DefaultTTL != ttl {
 			t.Fatalf("configured %d, and read %+v, %v", ttl, c, err)
 		}
-		f, err := r.reader.Forecast(t.Context(), "c", 1, 0)
+		f, err := r.reader.Forecast(t.Context(), "c", sink.ForecastOptions{Buckets: 1})
 		if err != nil || f.Buckets[0].Count != 0 {
 			t.Fatalf("forecast: %+v, %v", f, err)
 		}
@@ -265,15 +282,15 @@ func TestConfigOutcomeComesAfterAllPartitions(t *testing.T) {
 func (r *rig) startHeld() (release chan struct{}) {
 	r.t.Helper()
 	release = make(chan struct{})
-	p := r.start(func(here point) error {
-		if here == beforeCommit {
+	p := r.start(func(here crash.Point) error {
+		if here == crash.BeforeCommit {
 			<-release
 		}
 		return nil
 	})
 	eventually(r.t, "the partitions are taken over", func() bool {
-		for _, part := range p.partitions {
-			if !part.owned.Load() {
+		for _, part := range p.current().statuses.Partitions {
+			if !part.Owned.Load() {
 				return false
 			}
 		}
@@ -282,7 +299,8 @@ func (r *rig) startHeld() (release chan struct{}) {
 	return release
 }
 
-// A read of what is being rebuilt is refused, never answered out of ignorance.
+// A read of a partition that is being rebuilt is refused: it never returns "not found"
+// for a document that is only not there yet.
 func TestG7_ReadsWaitForARebuild(t *testing.T) {
 	onBoth(t, func(t *testing.T, r *rig) {
 		p := r.start(nil)
@@ -303,9 +321,9 @@ func TestG7_ReadsWaitForARebuild(t *testing.T) {
 	})
 }
 
-// TestG7_ReadsWaitForWhatIsMissing: a partition whose state went back to an older one
-// is not read until it has caught up with what it had. It fails if only a state that
-// is gone counts as lacking.
+// TestG7_ReadsWaitForWhatIsMissing: a partition whose state went back to an older one is
+// not read until it has caught up with its former offset. It fails if only a partition
+// without a state counts as one that lacks documents.
 func TestG7_ReadsWaitForWhatIsMissing(t *testing.T) {
 	r := onRedis(t)
 	p := r.start(nil)

@@ -6,27 +6,28 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/redis/go-redis/v9"
 
-	"github.com/seed18712806/lapse/sink"
+	"github.com/seed18712806/lapse/processor/internal/crash"
+	"github.com/seed18712806/lapse/sink/store"
 	"github.com/seed18712806/lapse/sink/wire"
 )
 
-var points = []point{
-	afterTake, afterRead, afterFind, afterScan, beforeFence, afterFence, beforePublish, afterPublish, beforeCommit, afterCommit,
-	afterControl, afterDrain, beforeCheckpoint, afterCheckpoint,
+var points = []crash.Point{
+	crash.AfterTake, crash.AfterRead, crash.AfterFind, crash.AfterScan, crash.BeforeFence, crash.AfterFence, crash.BeforePublish, crash.AfterPublish, crash.BeforeCommit, crash.AfterCommit,
+	crash.AfterControl, crash.AfterDrain, crash.BeforeFinish, crash.AfterFinish, crash.BeforeCheckpoint, crash.AfterCheckpoint,
 }
 
 // TestG1_G3_CrashAtEveryPoint lets processes die, stop or fail a step at every named
-// point, over and over, while a random history goes on, and holds all that was said
-// and all that is there against the model at the end. It fails if a commit takes
-// the offset apart from the effects, if outputs are published after the commit, if
-// what may have been said is not looked up, or if a checkpoint is taken before all
-// that it covers is said.
+// point, over and over, during a random history, and compares all events and all documents
+// with the model at the end. It fails if a commit separates the offset from the effects, if
+// outputs are published after the commit, if an owner does not look up outputs that may
+// have been published, or if a checkpoint is ahead of the publications.
 func TestG1_G3_CrashAtEveryPoint(t *testing.T) {
 	t.Parallel()
 	type fate struct {
@@ -48,13 +49,13 @@ func TestG1_G3_CrashAtEveryPoint(t *testing.T) {
 	}
 }
 
-// TestG3_OutagesBeyondTheDuplicateWindow: the same, with the least window in which
-// the stream recognises a message, and processes that are away for longer. It fails
-// if deduplication by the stream is all that keeps an event from being said twice.
+// TestG3_OutagesBeyondTheDuplicateWindow: the same, with the shortest window in which the
+// stream recognises a duplicate, and processes that are away for longer. It fails if only
+// the stream keeps an event from being published twice.
 func TestG3_OutagesBeyondTheDuplicateWindow(t *testing.T) {
 	t.Parallel()
 	window := 100 * time.Millisecond
-	for i, at := range []point{afterPublish, beforeCommit, afterCommit} {
+	for i, at := range []crash.Point{crash.AfterPublish, crash.BeforeCommit, crash.AfterCommit} {
 		for _, nth := range []int{1, 4} {
 			t.Run(fmt.Sprintf("%s/%d", at, nth), func(t *testing.T) {
 				t.Parallel()
@@ -67,10 +68,10 @@ func TestG3_OutagesBeyondTheDuplicateWindow(t *testing.T) {
 	}
 }
 
-// TestG3_HeldUpOnTheWayToTheStream: a process that stands still between its last look
-// and the publication, for longer than the stream recognises a message, has another
-// say what it was about to say. It fails if a publication does not name the fence, or
-// a new owner takes none.
+// TestG3_HeldUpOnTheWayToTheStream: an owner pauses right before its publication, for
+// longer than the stream recognises a duplicate. Meanwhile another owner publishes the
+// same event. It fails if a publication does not name the fence, or a new owner stores
+// none.
 func TestG3_HeldUpOnTheWayToTheStream(t *testing.T) {
 	t.Parallel()
 	window := 100 * time.Millisecond
@@ -78,13 +79,13 @@ func TestG3_HeldUpOnTheWayToTheStream(t *testing.T) {
 		t.Run(before, func(t *testing.T) {
 			t.Parallel()
 			r := newRigOn(t, backends[i], Options{Partitions: 1, DuplicateWindow: &window})
-			if before == "fenced" { // as whoever did not begin the log is
+			if before == "fenced" { // as an owner is that did not begin the log
 				first := r.start(nil)
 				first.ready(t)
 				first.stop(t)
 			}
 			held, release := make(chan struct{}), make(chan struct{})
-			stale := r.startOn(r.connect(r.url), r.redis, once(beforePublish, 1, func() error {
+			stale := r.startOn(r.connect(r.url), r.redis, once(crash.BeforePublish, 1, func() error {
 				close(held)
 				<-release
 				return nil
@@ -94,8 +95,8 @@ func TestG3_HeldUpOnTheWayToTheStream(t *testing.T) {
 			r.send(prefix.Write(wire.Upsert, "c", "x"), `{"ttl":1}`)
 			<-held
 			owner := r.startOn(r.connect(r.url), r.redis, nil)
-			said := r.waitEvents("c", 1)[0]
-			eventually(t, "the stream has forgotten it", func() bool { return time.Since(said.stored.at) > 10*window })
+			published := r.waitEvents("c", 1)[0]
+			eventually(t, "the stream has forgotten it", func() bool { return time.Since(published.stored.at) > 10*window })
 			close(release)
 			r.put("c", "y", `{"ttl":1}`)
 			r.waitEvents("c", 2)
@@ -107,14 +108,15 @@ func TestG3_HeldUpOnTheWayToTheStream(t *testing.T) {
 	}
 }
 
-// TestG3_SaidJustBeforeTheFence: what a former owner says after the new one has looked,
-// and before it has fenced, is not said again, though the stream has forgotten it. It
-// fails if the look is not repeated behind the fence.
-func TestG3_SaidJustBeforeTheFence(t *testing.T) {
+// TestG3_PublishedJustBeforeTheFence: a former owner publishes an event after the new owner
+// has looked it up, and before the new owner has stored its fence. The new owner does not
+// publish it again, although the stream no longer recognises the duplicate. It fails if
+// the look-up is not repeated behind the fence.
+func TestG3_PublishedJustBeforeTheFence(t *testing.T) {
 	t.Parallel()
 	window := 100 * time.Millisecond
 	r := newRigOn(t, backends[1], Options{Partitions: 1, DuplicateWindow: &window})
-	hold := func(at point) (held, release chan struct{}, fault func(point) error) {
+	hold := func(at crash.Point) (held, release chan struct{}, fault func(crash.Point) error) {
 		held, release = make(chan struct{}), make(chan struct{})
 		return held, release, once(at, 1, func() error {
 			close(held)
@@ -122,9 +124,9 @@ func TestG3_SaidJustBeforeTheFence(t *testing.T) {
 			return nil
 		})
 	}
-	held, release, fault := hold(beforePublish)
-	former := r.startOn(r.connect(r.url), r.redis, func(here point) error {
-		if here == afterPublish {
+	held, release, fault := hold(crash.BeforePublish)
+	former := r.startOn(r.connect(r.url), r.redis, func(here crash.Point) error {
+		if here == crash.AfterPublish {
 			return errDead
 		}
 		return fault(here)
@@ -133,13 +135,13 @@ func TestG3_SaidJustBeforeTheFence(t *testing.T) {
 	r.send(prefix.Config("c"), `{"defaultTtl":-1}`)
 	r.send(prefix.Write(wire.Upsert, "c", "x"), `{"ttl":1}`)
 	<-held
-	looked, fence, fault2 := hold(beforeFence)
+	looked, fence, fault2 := hold(crash.BeforeFence)
 	owner := r.startOn(r.connect(r.url), r.redis, fault2)
 	<-looked
 	close(release)
-	said := r.waitEvents("c", 1)[0]
+	published := r.waitEvents("c", 1)[0]
 	<-former.done
-	eventually(t, "the stream has forgotten it", func() bool { return time.Since(said.stored.at) > 10*window })
+	eventually(t, "the stream has forgotten it", func() bool { return time.Since(published.stored.at) > 10*window })
 	close(fence)
 	r.put("c", "y", `{"ttl":1}`)
 	r.waitEvents("c", 2)
@@ -161,14 +163,13 @@ func TestG1_TwoOwners(t *testing.T) {
 	})
 }
 
-// TestG3_ACheckpointCoversWhatIsSaid: a processor that is stopped when a
-// configuration has expired more documents than one step reaps leaves the rest to
-// the next, which says it. It fails if the checkpoint is judged by the
-// configuration before.
-func TestG3_ACheckpointCoversWhatIsSaid(t *testing.T) {
+// TestG3_ACheckpointCoversWhatIsPublished: a configuration has expired more documents than
+// one step reaps, and the processor is stopped. The next one publishes the remaining
+// events. It fails if the checkpoint is judged by the configuration before.
+func TestG3_ACheckpointCoversWhatIsPublished(t *testing.T) {
 	onBoth(t, func(t *testing.T, r *rig) {
 		const n = 2000 // 500 in each partition
-		p := r.start(once(afterControl, 5, func() error { return errStop }))
+		p := r.start(once(crash.AfterControl, 5, func() error { return errStop }))
 		p.ready(t)
 		r.config("c", `{"defaultTtl":-1}`)
 		for i := range n - 1 {
@@ -187,8 +188,9 @@ func TestG3_ACheckpointCoversWhatIsSaid(t *testing.T) {
 	})
 }
 
-// TestSeveralStartAtOnce: processes that meet on an empty Redis all go on. It fails if
-// a state that another process has just made is taken for somebody else's.
+// TestSeveralStartAtOnce: processes that start on an empty Redis at the same time, without
+// leases, take partitions from each other. None of them ends, and the last one goes on. It
+// fails if one takes a state that another has just made for a foreign one.
 func TestSeveralStartAtOnce(t *testing.T) {
 	onBoth(t, func(t *testing.T, r *rig) {
 		p := r.start(nil)
@@ -198,32 +200,41 @@ func TestSeveralStartAtOnce(t *testing.T) {
 			if err := r.redis.FlushAll(t.Context()).Err(); err != nil {
 				t.Fatal(err)
 			}
+			const processes = 4
 			var all []*process
-			for range 4 {
-				all = append(all, r.start(nil))
+			var took [processes]atomic.Bool
+			for i := range processes {
+				all = append(all, r.start(func(here crash.Point) error {
+					if here == crash.AfterTake {
+						took[i].Store(true)
+					}
+					return nil
+				}))
 			}
-			for _, p := range all {
-				p.ready(t)
+			for i := range took {
+				eventually(t, "each has taken a partition", took[i].Load)
 			}
-			for _, p := range all {
+			for _, p := range all[1:] {
 				p.stop(t)
 			}
+			all[0].ready(t)
+			all[0].stop(t)
 		}
 	})
 }
 
-// TestG3_AFencedOwnerSaysNothing: an owner that has lost its partition, and does not
-// know it yet, publishes nothing, not even what it needs to read nothing for. It
-// fails if what follows from a message alone goes out without a look at Redis: where
-// the stream of events is replicated, nothing else keeps it out.
-func TestG3_AFencedOwnerSaysNothing(t *testing.T) {
+// TestG3_AFencedOwnerPublishesNothing: an owner that has lost its partition, and does not
+// know it yet, publishes nothing, not even a rejection, for which it reads nothing from
+// Redis. It fails if outputs that follow from a message alone are published without
+// verifying: where the stream of events is replicated, nothing else refuses them.
+func TestG3_AFencedOwnerPublishesNothing(t *testing.T) {
 	onBoth(t, func(t *testing.T, r *rig) {
-		store := sink.NewStore(r.redis, prefix, r.opts.Partitions)
-		p := r.start(func(here point) error {
-			if here != beforePublish {
+		stored := store.NewStore(r.redis, prefix, r.opts.Partitions)
+		p := r.start(func(here crash.Point) error {
+			if here != crash.BeforePublish {
 				return nil
 			}
-			state, err := store.Partition(0).Load(context.Background())
+			state, err := stored.Partition(0).Load(context.Background())
 			if err != nil || state.Version == "another's" {
 				t.Errorf("something is published by an owner that is fenced off (%v)", err)
 			}
@@ -231,9 +242,9 @@ func TestG3_AFencedOwnerSaysNothing(t *testing.T) {
 		})
 		p.ready(t)
 		for _, bad := range []string{"lapse.write.upsert.c", "lapse.config.c"} {
-			state, err := store.Partition(0).Load(t.Context())
+			state, err := stored.Partition(0).Load(t.Context())
 			if err == nil {
-				err = store.Partition(0).Take(t.Context(), state, "another's", 0)
+				err = stored.Partition(0).Take(t.Context(), state, "another's", 0)
 			}
 			if err != nil {
 				t.Fatal(err)
@@ -248,7 +259,7 @@ func TestG3_AFencedOwnerSaysNothing(t *testing.T) {
 // nth time, and is started again, and hit again.
 type survivor struct {
 	r     *rig
-	at    point
+	at    crash.Point
 	nth   int
 	err   error
 	times int           // how often it is hit
@@ -260,7 +271,7 @@ type survivor struct {
 	died   time.Time
 }
 
-// alive says whether a processor runs, and sees to it that one does.
+// alive reports whether a processor runs, and starts one if it is time.
 func (s *survivor) alive() bool {
 	s.r.t.Helper()
 	if s.p != nil {
@@ -292,14 +303,14 @@ func (s *survivor) alive() bool {
 }
 
 // fault is what hits the next processor.
-func (s *survivor) fault() func(point) error {
+func (s *survivor) fault() func(crash.Point) error {
 	if s.times == 0 {
 		return nil
 	}
 	s.times--
 	var mu sync.Mutex
 	passed, dead := 0, false
-	return func(here point) error {
+	return func(here crash.Point) error {
 		mu.Lock()
 		defer mu.Unlock()
 		if dead {
@@ -355,19 +366,17 @@ func (s *survivor) settles() {
 	r := s.r
 	r.t.Helper()
 	last := int64(0)
-	m := fold(r.readStream(prefix.LogStream(), 1))
-	for _, c := range m.collections {
-		for _, d := range c.docs {
-			if at, _, ok := c.deadline(d); ok {
-				last = max(last, at)
-			}
+	m, _ := r.model()
+	for _, d := range m.Live(m.LogTime()) {
+		if d.ExpiresAt != nil {
+			last = max(last, int64(*d.ExpiresAt))
 		}
 	}
 	eventually(r.t, "all deadlines have passed", func() bool { s.alive(); return time.Now().UnixMilli() > last })
 	eventually(r.t, "the processor has caught up", func() bool { return s.alive() && s.p.Ready() == nil })
 	eventually(r.t, "all that is due is reaped", func() bool {
 		s.alive()
-		for name := range m.collections {
+		for _, name := range m.Collections() {
 			if c, err := r.reader.Count(context.Background(), name); err != nil || c.Expired != 0 {
 				return false
 			}

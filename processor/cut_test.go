@@ -7,7 +7,10 @@ import (
 	"net"
 	"sync/atomic"
 	"testing"
+	"time"
 
+	"github.com/seed18712806/lapse/processor/internal/crash"
+	"github.com/seed18712806/lapse/processor/internal/owner"
 	"github.com/seed18712806/lapse/sink/wire"
 )
 
@@ -54,10 +57,9 @@ func (c *cutReplies) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// TestG1_RepliesLost cuts the connection to Redis before every fifteenth reply, that of
-// commits among them: each takes effect once all the same. It fails if a command is
-// repeated, or if a step whose commit is not known to have failed is done again
-// from what was read before.
+// TestG1_RepliesLost cuts the connection to Redis before every fifteenth reply, also of
+// commits: each commit takes effect once. It fails if a command is repeated, or if a step
+// whose commit may have taken effect is repeated with documents that were read before.
 func TestG1_RepliesLost(t *testing.T) {
 	onBoth(t, func(t *testing.T, r *rig) {
 		cutter := &replyCutter{dial: r.dial, every: 15}
@@ -77,29 +79,34 @@ func TestG1_RepliesLost(t *testing.T) {
 	})
 }
 
-// TestBacklogAfterALostReply: the step that reaps the last of what is due takes effect,
-// and nobody is told. Nothing is due any more then, and nothing is left to be committed.
+// TestBacklogAfterALostReply: the step that reaps the last due document takes effect, and
+// its reply is lost. No document is due then, and nothing is left to commit.
 //
-// Goes red if only a commit says so.
+// Goes red if only a commit clears the status.
 func TestBacklogAfterALostReply(t *testing.T) {
 	onBoth(t, func(t *testing.T, r *rig) {
-		const many = 2 * reapChunk // more than one step reaps
+		const many = 2 * owner.ReapChunk // more than one step reaps
 		r.opts.Partitions = 1
 		r.reader = r.newReader()
 		before := r.start(nil)
 		before.ready(t) // so the streams are there
 		before.stop(t)
-		r.sendAsync(prefix.Config("c"), `{"defaultTtl":1}`)
 		for i := range many {
 			r.sendAsync(prefix.Write(wire.Upsert, "c", fmt.Sprint(i)), `{}`)
 		}
 		r.flush()
+		// The configuration makes all documents due at once, so that the last step is not the
+		// only one that finds some.
+		written := time.Now()
+		eventually(t, "the documents are older than a second", func() bool { return time.Since(written) > time.Second })
+		r.sendAsync(prefix.Config("c"), `{"defaultTtl":1}`)
+		r.flush()
 		var p *process
 		var cut atomic.Bool
 		started := make(chan struct{})
-		p = r.start(func(here point) error {
+		p = r.start(func(here crash.Point) error {
 			<-started
-			if here != afterCommit || p.partitions[0].due.Load() == 0 {
+			if here != crash.AfterCommit || p.current().statuses.Partitions[0].Due.Load() == 0 {
 				return nil // nothing was left by the step before
 			}
 			n, err := r.reader.Count(context.Background(), "c")
@@ -111,7 +118,7 @@ func TestBacklogAfterALostReply(t *testing.T) {
 		close(started)
 		r.waitEvents("c", many)
 		eventually(t, "the last reply is lost", cut.Load)
-		eventually(t, "nothing is due", func() bool { return p.partitions[0].due.Load() == 0 })
+		eventually(t, "nothing is due", func() bool { return p.current().statuses.Partitions[0].Due.Load() == 0 })
 		p.stop(t)
 	})
 }

@@ -1,24 +1,114 @@
-// Package processor applies the log to the store, and says what follows from it.
+// Package processor applies the log to Redis, and publishes the events that follow from it.
 //
-// The flow, file by file: a [Processor] provisions its streams and takes its
-// partitions over (takeover.go); one consumer reads the log (consume.go, pull.go), decodes
-// its messages (message.go), and puts each into the inbox of its partition (inbox.go).
-// Each partition steps by itself (partition.go): it reads what the messages touch, or
-// guesses that nothing of it is there, and decides (step.go, decide.go); it adds what is
-// due, which was looked up before it was (reap.go, soon.go), more slowly while documents
-// are read (turns.go), publishes what is to be said (publish.go, said.go) and commits it
-// all at once. When there is nothing else to do it builds indexes (build.go). Any message
-// of the log moves time on (clock.go); when the log is silent and something falls due, a
-// tick is added (tick.go). Who asked is told the outcome (outcome.go).
+// Call [New] and then [Processor.Run]. [Processor.Ready] tells whether the log is applied.
+// This package only wires the rooms under processor/internal and watches them; the rooms do
+// the work. Data walks through them once, from top to bottom:
 //
-// What it rests on:
+//	streams   provisions the log, the stream of events, the bucket of checkpoints
+//	identity  tells whether the log is the one that the stored state was computed from
+//	feed      reads the log once: reader.go, catchup.go, pull.go; keeps log time:
+//	          logtime.go, clockguard.go; one inbox per partition: inbox.go; ticks: ticker.go
+//	message   decodes a message
+//	state     what an owner remembers: progress.go, collections.go, duequeue.go
+//	decide    message, state and log time → outputs, outcomes, changes; pure
+//	owner     folds one partition: takeover.go, step.go, control.go, reap.go, finish.go
+//	announce  publishes each output once: announcer.go, published.go; checkpoints; outcomes
 //
-//   - The log decides. A message's instant is its stamp, or that of an earlier
-//     message of the log if that is later; clocks of processes decide nothing.
-//   - Outputs first, then one atomic commit, fenced by the version of the state.
-//     Outputs follow from the log alone, so a crash in between repeats only what
-//     is recognised as said. The stream of events is fenced too: what a former owner
-//     still has on its way is refused.
-//   - Whatever fails, the partition is taken over anew, as if by another process:
-//     there is one way to begin, and no other way to recover.
+// Beside them, examine judges what a takeover finds, turns keeps reaping from holding up
+// reads, status holds what owners tell others, link makes requests over NATS, and crash
+// names the points at which tests interrupt all that. Each room imports only rooms above it
+// in the list of TestRoomsImportOneWay. Documents are parsed and merged in
+// processor/document, every rule about TTLs is in ttlrules, and Redis is behind sink.
+//
+// # What happens when a write arrives
+//
+//  1. feed reads it, and computes its log time: the greatest stamp of the log so far.
+//  2. feed puts it into the inbox of its partition, by the hash of collection and id.
+//  3. owner takes a batch, and reads in one round trip the stored documents that it names.
+//     If the last batches named only new documents, it guesses that this one does.
+//  4. decide applies the batch. Where a write finds an expired version, the event of that
+//     comes first.
+//  5. owner adds documents that are due by now, from the due queue.
+//  6. owner verifies that it still is the owner, unless step 3 has shown it.
+//  7. announce publishes the outputs and waits for the acknowledgements. This comes before
+//     the commit, so an event is never lost; a crash in between repeats only outputs that
+//     step 7 of the next owner recognises.
+//  8. owner commits documents, index and offset in one script that checks the version. So
+//     each message takes effect once, and a former owner changes nothing.
+//  9. announce sends the outcomes, and, once a second, stores a checkpoint. Both may be
+//     lost: a client can read, and a missing checkpoint costs look-ups.
+//
+// A configuration or a drop goes the same way, in every partition and as a step of its own.
+// If the log is silent when a document is due, feed appends a tick, and the owner steps
+// without messages. The steps of a takeover, and why they have that order, are at takeOver
+// in owner/takeover.go.
+//
+// # Invariants
+//
+//   - S1: A partition is a fold of the log. Its state at an offset, and its outputs up to
+//     there, follow from the log alone (decide).
+//   - S2: Log time is the greatest stamp so far. No clock of a process decides anything;
+//     clocks only stop a stamp that leads all of them (feed).
+//   - S3: An output is published before the commit of the step that it belongs to
+//     (owner/finish.go).
+//   - S4: A commit takes effect as a whole, offset included, and only on the version that
+//     its step was computed from (sink).
+//   - S5: A publication is stored only behind the newest fence of its partition
+//     (announce).
+//   - S6: An output that may have been published before is looked up in the stream, behind
+//     the fence, before it is published (announce, N1 to N3).
+//   - S7: After any failure the owner takes the partition over anew. There is no other way
+//     to recover, and no other way to begin (owner/takeover.go).
+//   - S8: Nothing is removed unless the log is known to reach back to rebuild it. A state
+//     that cannot be continued is refused and kept, until a person decides (examine).
+//   - S9: A document leaves the index only with the commit after its event. So the index
+//     is the queue of the events to be published (owner/reap.go).
+//   - S10: An event is published only when readers have reached its deadline, so no reader
+//     sees a document after its event (owner/step.go, readersAt).
+//   - S11: No partition waits for another: not for its inbox, its failures or its rebuild
+//     (feed/inbox.go).
+//
+// Types have invariants of their own: C of the reader and I of the inbox (feed), A of the
+// progress and K of the collections (state), N of the publications (announce), P of the
+// stored partition (sink).
+//
+// # Guarantees
+//
+// Where each guarantee of lapse is enforced, and tested beside the TestG… of package
+// integration:
+//
+//	G1   acknowledged writes take effect once    S1 S4 S7   TestG1_G3_CrashAtEveryPoint
+//	G2   no read after the deadline              S10        TestG2_ReadersAreNotBehindEvents
+//	G3   one event per expired version           S3 S5 S6   TestG3_HeldUpOnTheWayToTheStream
+//	G4   the log decides races                   S1 S2      TestG4_ClockLead, TestG4_LogTime
+//	G5   expired is final                        S1         TestG5_ARaiseBringsNothingBack
+//	G6   a configuration costs the same          state      TestG9_VeryManyCollectionsCostAStepNothing
+//	G7   Redis is disposable                     S7 S8      TestG7_Flushed, TestG7_DamagedAndTruncated
+//	G8   bad input ends as a rejection           message    TestG8_EveryKindOfBadInput
+//	G9   traffic goes first                      S11 turns  TestG9_OnePartitionStandsStill
+//	G10  what has expired is gone                S9         TestG10_NothingIsLeftInRedis
+//	G11  health tells the truth                  monitor.go TestG11_StreamGone
+//
+// # Words
+//
+// Each is used in one sense:
+//
+//	partition   a part of the documents, by the hash of collection and id
+//	offset      the log sequence up to which a partition has applied the log
+//	watermark   log time at the offset: the greatest stamp so far
+//	position    a sequence of the log, with the log time there
+//	deadline    the instant from which a document is expired
+//	due         past its deadline by log time, and not yet reaped
+//	reap        remove a due document, after its event was published
+//	event       the message that a document has expired
+//	output      an event or a rejection
+//	outcome     the answer to the client that has published a message
+//	publish     store an output in the stream of events
+//	commit      change the stored partition and its offset in one script
+//	fence       what refuses a former owner: the version in Redis, a message in the events
+//	checkpoint  a position up to which all outputs are published
+//	take over   become the owner of a partition
+//	owner       the process, and in it the goroutine, that applies a partition
+//	lease       which process is to own; see package lease
+//	generation  a dropped collection whose due documents still need their events
 package processor

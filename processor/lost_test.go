@@ -11,6 +11,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/seed18712806/lapse/sink"
+	"github.com/seed18712806/lapse/sink/store"
 	"github.com/seed18712806/lapse/sink/wire"
 )
 
@@ -50,9 +51,9 @@ func onRedis(t *testing.T) *rig {
 	return newRigOn(t, backends[1], Options{Partitions: 4})
 }
 
-// TestG7_Flushed wipes Redis in the middle of a history, again and again. It fails
-// if a partition whose state is gone goes on from what the process remembers, or
-// if a rebuild says again what was said.
+// TestG7_Flushed wipes Redis in the middle of a history, again and again. It fails if a
+// partition without a state goes on from what the process remembers, or if a rebuild
+// publishes events again.
 func TestG7_Flushed(t *testing.T) {
 	onBoth(t, func(t *testing.T, r *rig) {
 		s := &survivor{r: r}
@@ -64,7 +65,7 @@ func TestG7_Flushed(t *testing.T) {
 		}
 		s.settles()
 		r.agrees()
-		// Nothing was said a second time, even if the bucket of checkpoints is lost too.
+		// Nothing is published a second time, even if the bucket of checkpoints is lost too.
 		s.p.stop(t)
 		if err := r.js.DeleteKeyValue(t.Context(), prefix.CheckpointBucket()); err != nil {
 			t.Fatal(err)
@@ -77,7 +78,7 @@ func TestG7_Flushed(t *testing.T) {
 	})
 }
 
-// TestG7_FlushedWhileIdle: a wipe is noticed though nothing is written.
+// TestG7_FlushedWhileIdle: a wipe is found although no message comes.
 func TestG7_FlushedWhileIdle(t *testing.T) {
 	onBoth(t, func(t *testing.T, r *rig) {
 		p := r.run()
@@ -92,9 +93,9 @@ func TestG7_FlushedWhileIdle(t *testing.T) {
 	})
 }
 
-// TestG7_OlderSnapshot: Redis goes back to an older state, while the processor runs
-// and while it does not. It fails if a version that is back is taken for the state
-// that the process has, or if the events since then are said again.
+// TestG7_OlderSnapshot: Redis goes back to an older state, while the processor runs and
+// while it does not. It fails if a version that is back is taken for the state that the
+// process has, or if the events since then are published again.
 func TestG7_OlderSnapshot(t *testing.T) {
 	for _, running := range []bool{true, false} {
 		t.Run(fmt.Sprintf("running %v", running), func(t *testing.T) {
@@ -115,10 +116,10 @@ func TestG7_OlderSnapshot(t *testing.T) {
 	}
 }
 
-// TestG7_KeysLost deletes each kind of key, and each kind of member, while the
-// processor runs and while it does not: the partition is rebuilt, or refused in
-// words, and what is read and said is never wrong. It fails if what is lost is not
-// noticed before something follows from it.
+// TestG7_KeysLost deletes each kind of key, and each kind of member, while the processor
+// runs and while it does not: the partition is rebuilt, or refused with a reason, and no
+// read and no event is ever wrong. It fails if a loss is found only after an output was
+// computed from it.
 func TestG7_KeysLost(t *testing.T) {
 	type loss struct {
 		name    string
@@ -180,9 +181,9 @@ func TestG7_KeysLost(t *testing.T) {
 	}
 }
 
-// rebuiltOrRefused waits until the 41 documents of c that expire have had their
-// events, exactly, and the rest is read; or until the processor says why not. There
-// is traffic all the time, for a collection that lost nothing.
+// rebuiltOrRefused waits until each of the 41 documents of c that expire has had its
+// event, and the others are read; or until the processor has a reason why not. There is
+// traffic all the time, for a collection that lost nothing.
 func (r *rig) rebuiltOrRefused(p *process) {
 	r.t.Helper()
 	begun, n := time.Now(), 0
@@ -193,7 +194,7 @@ func (r *rig) rebuiltOrRefused(p *process) {
 		default:
 		}
 		err := p.Ready()
-		return errors.Is(err, sink.ErrForeign) || errors.Is(err, ErrLogChanged)
+		return errors.Is(err, store.ErrForeign) || errors.Is(err, ErrLogChanged)
 	}
 	events, err := r.js.Stream(context.Background(), prefix.EventsStream())
 	if err != nil {
@@ -224,8 +225,8 @@ func (r *rig) rebuiltOrRefused(p *process) {
 	p.stop(r.t)
 }
 
-// TestG7_LogTruncated: a log that begins after the offset is refused, at the start
-// and after a wipe. It fails if the consumer begins where the log does.
+// TestG7_LogTruncated: a log that begins after the offset is refused, at the start and
+// after a wipe. It fails if the reader begins at the beginning of the log instead.
 func TestG7_LogTruncated(t *testing.T) {
 	truncate := func(t *testing.T, r *rig) {
 		t.Helper()
@@ -267,9 +268,9 @@ func TestG7_LogTruncated(t *testing.T) {
 	})
 }
 
-// A log that was truncated behind what is applied is none of our business, even for
-// a partition that had no message for long, and has to read again. It fails if a
-// partition reads from its last message, and not from how far the log was applied.
+// A log that was truncated up to messages that are applied does no harm, not even to a
+// partition that had no message for long, and has to read again. It fails if a partition
+// reads from its last message, and not from how far the log was applied.
 func TestTruncatedBehindWhatIsApplied(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -286,7 +287,7 @@ func TestTruncatedBehindWhatIsApplied(t *testing.T) {
 	if err := log.Purge(t.Context(), jetstream.WithPurgeKeep(3)); err != nil {
 		t.Fatal(err)
 	}
-	p.consumer.Load().rewind() // as a reconnection would
+	p.session.reader.Rewind() // as a reconnection would
 	r.put("c", "x", `{}`)
 	r.put("c", "always the same", `{}`)
 	p.stop(t)

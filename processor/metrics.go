@@ -1,52 +1,58 @@
 package processor
 
 import (
+	"math"
 	"strconv"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/seed18712806/lapse/processor/internal/owner"
+	"github.com/seed18712806/lapse/sink/wire"
 )
 
 // metrics are what an operator watches. Times are in seconds.
 type metrics struct {
-	applied  prometheus.Counter
-	rejected prometheus.Counter
-	expired  prometheus.Counter
-	emitted  prometheus.Counter
-	fenced   prometheus.Counter
-	rebuilds prometheus.Counter
-	lateness prometheus.Histogram
-	commits  prometheus.Histogram
+	owner.Metrics
+	emitted prometheus.Counter
+	all     []prometheus.Collector
 }
 
 func newMetrics() *metrics {
 	counter := func(name, help string) prometheus.Counter {
 		return prometheus.NewCounter(prometheus.CounterOpts{Namespace: "lapse", Name: name, Help: help})
 	}
-	return &metrics{
-		applied:  counter("messages_applied_total", "Writes, configurations and drops that took effect."),
-		rejected: counter("messages_rejected_total", "Messages of the log that took no effect, for which a rejection was published."),
-		expired:  counter("documents_expired_total", "Documents that were reaped, or met by a write, after their deadline."),
-		emitted:  counter("events_emitted_total", "Expiry events and rejections that were stored in the stream of events."),
-		fenced:   counter("steps_fenced_total", "Steps that were refused because the partition had moved on without this process."),
-		rebuilds: counter("partitions_damaged_total", "Partitions that were found damaged and are rebuilt from the log."),
-		lateness: prometheus.NewHistogram(prometheus.HistogramOpts{
-			Namespace: "lapse", Name: "event_lateness_seconds",
-			Help:    "From the instant at which a document was expired to its event being stored.",
-			Buckets: []float64{.0005, .001, .002, .003, .005, .0075, .01, .015, .02, .03, .05, .1, .25, .5, 1, 5, 30, 300},
-		}),
-		commits: prometheus.NewHistogram(prometheus.HistogramOpts{
-			Namespace: "lapse", Name: "commit_duration_seconds",
-			Help:    "Time of one commit of a partition to Redis.",
-			Buckets: []float64{.0001, .00025, .0005, .001, .002, .005, .01, .02, .05, .1, .5, 1, 5},
-		}),
+	m := &metrics{emitted: counter("events_emitted_total", "Expiry events and rejections that were stored in the stream of events.")}
+	applied := counter("messages_applied_total", "Writes, configurations and drops that took effect.")
+	rejected := prometheus.NewCounterVec(prometheus.CounterOpts{
+		Namespace: "lapse", Name: "messages_rejected_total",
+		Help: "Messages of the log that took no effect, for which a rejection with this code was published.",
+	}, []string{"code"})
+	for _, code := range []int{wire.StatusBadRequest, wire.StatusNotFound, wire.StatusConflict, wire.StatusPreconditionFailed, wire.StatusTooLarge} {
+		rejected.WithLabelValues(strconv.Itoa(code)) // so that the first one is an increase
 	}
+	expired := counter("documents_expired_total", "Documents that were reaped, or met by a write, after their deadline.")
+	fenced := counter("steps_fenced_total", "Steps that were refused because the partition had moved on without this process.")
+	rebuilds := counter("partitions_damaged_total", "Partitions that were found damaged and are rebuilt from the log.")
+	lateness := prometheus.NewHistogram(prometheus.HistogramOpts{
+		Namespace: "lapse", Name: "event_lateness_seconds",
+		Help:    "From the instant at which a document was expired to its event being stored.",
+		Buckets: []float64{.0005, .001, .002, .003, .005, .0075, .01, .015, .02, .03, .05, .1, .25, .5, 1, 2, 5, 10, 30, 60, 300},
+	})
+	commits := prometheus.NewHistogram(prometheus.HistogramOpts{
+		Namespace: "lapse", Name: "commit_duration_seconds",
+		Help:    "Time of one commit of a partition to Redis.",
+		Buckets: []float64{.0001, .00025, .0005, .001, .002, .005, .01, .02, .05, .1, .5, 1, 5},
+	})
+	m.Metrics = owner.Metrics{Applied: applied, Rejected: rejected, Expired: expired, Fenced: fenced, Rebuilds: rebuilds, Lateness: lateness, Commits: commits}
+	m.all = []prometheus.Collector{applied, rejected, expired, m.emitted, fenced, rebuilds, lateness, commits}
+	return m
 }
 
-// register registers the metrics, and those that are read from the processor when
-// somebody asks.
+// register registers the metrics, and those that are read from the processor at each
+// scrape.
 func (m *metrics) register(r prometheus.Registerer, p *Processor) error {
-	for _, c := range []prometheus.Collector{m.applied, m.rejected, m.expired, m.emitted, m.fenced, m.rebuilds, m.lateness, m.commits, gauges{p}} {
+	for _, c := range append(m.all, gauges{p}, p.opts.Health) {
 		if err := r.Register(c); err != nil {
 			return err
 		}
@@ -54,7 +60,8 @@ func (m *metrics) register(r prometheus.Registerer, p *Processor) error {
 	return nil
 }
 
-// gauges tells how far each partition is.
+// gauges are how far each partition is, and how much the servers hold. They are 0 or absent
+// while the processor does not run, so that a former owner does not report old values.
 type gauges struct{ p *Processor }
 
 var (
@@ -62,13 +69,14 @@ var (
 	lagSeconds  = prometheus.NewDesc("lapse_partition_lag_seconds", "Age of the oldest message that was read for the partition and is not applied.", []string{"partition"}, nil)
 	backlog     = prometheus.NewDesc("lapse_partition_reap_backlog_seconds", "For how long the document that is due longest has been due.", []string{"partition"}, nil)
 	stuck       = prometheus.NewDesc("lapse_partition_failing", "1 while the partition's steps fail.", []string{"partition"}, nil)
-	givesWay    = prometheus.NewDesc("lapse_reaping_gives_way", "1 while documents are read, so that much of what is due is reaped more slowly.", nil, nil)
+	givesWay    = prometheus.NewDesc("lapse_reaping_gives_way", "1 while partitions take turns at reaping the documents that a configuration has made due.", nil, nil)
+	clockLead   = prometheus.NewDesc("lapse_clock_lead_seconds", "How far another clock is ahead of this process's: nats by the stamp of the last message when it was read (less its age), redis by TIME.", []string{"clock"}, nil)
 	rebuilding  = prometheus.NewDesc("lapse_partition_rebuilding", "1 while the partition is being rebuilt.", []string{"partition"}, nil)
 )
 
 // Describe implements [prometheus.Collector].
 func (g gauges) Describe(c chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{lagMessages, lagSeconds, backlog, stuck, rebuilding, givesWay} {
+	for _, d := range append(sizeDescs, lagMessages, lagSeconds, backlog, stuck, rebuilding, givesWay, clockLead) {
 		c <- d
 	}
 }
@@ -88,18 +96,33 @@ func (g gauges) Collect(c chan<- prometheus.Metric) {
 		}
 		return 0
 	}
-	c <- prometheus.MustNewConstMetric(givesWay, prometheus.GaugeValue, truth(g.p.turns.giveWay.Load()))
-	for _, p := range g.p.partitions {
-		id := strconv.Itoa(p.id)
-		n, oldest := p.inbox.length()
+	seconds := func(d time.Duration) float64 { return math.Round(d.Seconds()*1e6) / 1e6 }
+	session, runs := g.p.current(), g.p.running.Load()
+	var nats, redis time.Duration
+	if runs {
+		nats, redis = g.p.guard.Leads()
+		session.sizes.collect(c)
+	}
+	c <- prometheus.MustNewConstMetric(clockLead, prometheus.GaugeValue, seconds(nats), "nats")
+	c <- prometheus.MustNewConstMetric(clockLead, prometheus.GaugeValue, seconds(redis), "redis")
+	c <- prometheus.MustNewConstMetric(givesWay, prometheus.GaugeValue, truth(runs && session.turns.Taken()))
+	for i, p := range session.statuses.Partitions {
+		id := strconv.Itoa(i)
+		if !runs {
+			for _, d := range []*prometheus.Desc{lagMessages, lagSeconds, backlog, stuck, rebuilding} {
+				c <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, 0, id)
+			}
+			continue
+		}
+		n, oldest := session.inboxes[i].Len()
 		behind := float64(n)
-		if reader := g.p.consumer.Load(); n == 0 && reader != nil {
-			behind = float64(reader.pending.Load())
+		if n == 0 {
+			behind = float64(session.backlog.Pending())
 		}
 		c <- prometheus.MustNewConstMetric(lagMessages, prometheus.GaugeValue, behind, id)
 		c <- prometheus.MustNewConstMetric(lagSeconds, prometheus.GaugeValue, since(oldest), id)
-		c <- prometheus.MustNewConstMetric(backlog, prometheus.GaugeValue, since(p.due.Load()), id)
-		c <- prometheus.MustNewConstMetric(stuck, prometheus.GaugeValue, truth(p.trouble.Load() != nil), id)
-		c <- prometheus.MustNewConstMetric(rebuilding, prometheus.GaugeValue, truth(p.lacking.Load() > 0), id)
+		c <- prometheus.MustNewConstMetric(backlog, prometheus.GaugeValue, since(p.Due.Load()), id)
+		c <- prometheus.MustNewConstMetric(stuck, prometheus.GaugeValue, truth(p.Trouble.Load() != nil), id)
+		c <- prometheus.MustNewConstMetric(rebuilding, prometheus.GaugeValue, truth(p.Lacking.Load() > 0), id)
 	}
 }

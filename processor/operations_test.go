@@ -15,13 +15,14 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/seed18712806/lapse/integration/harness/natstest"
-	"github.com/seed18712806/lapse/processor/streams"
+	"github.com/seed18712806/lapse/processor/internal/feed"
+	"github.com/seed18712806/lapse/processor/internal/streams"
 	"github.com/seed18712806/lapse/sink"
 	"github.com/seed18712806/lapse/sink/wire"
 )
 
-// Every operation, on a document that is there and on one that is not, with its
-// outcome and what is read afterwards.
+// Every operation, on a document that exists and on one that does not, with its outcome and
+// a read afterwards.
 func TestOperations(t *testing.T) {
 	onBoth(t, func(t *testing.T, r *rig) {
 		r.run()
@@ -79,11 +80,10 @@ func TestOperations(t *testing.T) {
 	})
 }
 
-// TestG3_AnEventPerExpiredVersion: what expires gets one event, with the document's
-// bytes, its etag, the seconds that counted, the deadline and the trace; what was
-// overwritten or deleted before gets none. It fails if reap does not publish, if it
-// commits without having found the body, or if an overwritten version stays in
-// the index.
+// TestG3_AnEventPerExpiredVersion: a version that expires gets one event, with the
+// document's bytes, its etag, the seconds that counted, the deadline and the trace; one
+// that was overwritten or deleted before gets none. It fails if a reap does not publish,
+// if it commits without the body, or if an overwritten version stays in the index.
 func TestG3_AnEventPerExpiredVersion(t *testing.T) {
 	onBoth(t, func(t *testing.T, r *rig) {
 		r.run()
@@ -104,6 +104,11 @@ func TestG3_AnEventPerExpiredVersion(t *testing.T) {
 		then(200, wire.Patch, "never", `{"ttl":-1}`)
 		patched := then(200, wire.Patch, "patched", `{"ttl":2}`)
 
+		log, err := r.js.Stream(t.Context(), prefix.LogStream())
+		if err != nil {
+			t.Fatal(err)
+		}
+		created := log.CachedInfo().Created.UnixMilli()
 		for _, e := range r.waitEvents("c", 21) {
 			o, body, ttl := written[e.ID], "", int32(1)
 			if e.ID == "patched" {
@@ -117,6 +122,10 @@ func TestG3_AnEventPerExpiredVersion(t *testing.T) {
 			want := wire.Event{ID: e.ID, Collection: "c", Document: []byte(body), Etag: o.Etag, Ts: o.Ts, TTL: ttl, ExpiredAt: *o.ExpiresAt}
 			if d := cmp.Diff(want, e.Event); d != "" {
 				t.Error(d)
+			}
+			source := fmt.Sprintf("/lapse/%d/collections/c", created)
+			if h := e.stored.header; h.Get("ce-source") != source || h.Get("ce-traceparent") != h.Get("traceparent") {
+				t.Errorf("event of %s has headers %v, want source %s", e.ID, h, source)
 			}
 			id := "c/" + wire.EscapeID(e.ID) + "/" + o.Etag.String()
 			if h := e.stored.header; h.Get("ce-id") != id || h.Get(nats.MsgIdHdr) != id || h.Get("ce-time") != o.ExpiresAt.String() {
@@ -134,9 +143,9 @@ func TestG3_AnEventPerExpiredVersion(t *testing.T) {
 	})
 }
 
-// TestG4_AnExpiredDocumentIsAbsent: a write stamped at or after the deadline finds
-// the document gone, whether it was reaped or not, and its event comes first. It
-// fails if a write decides by what is stored alone.
+// TestG4_AnExpiredDocumentIsAbsent: a write stamped at or after the deadline finds the
+// document gone, whether it was reaped or not, and the event comes first. It fails if a
+// write decides only by what is stored.
 func TestG4_AnExpiredDocumentIsAbsent(t *testing.T) {
 	onBoth(t, func(t *testing.T, r *rig) {
 		p := r.start(nil)
@@ -147,7 +156,7 @@ func TestG4_AnExpiredDocumentIsAbsent(t *testing.T) {
 		for _, op := range ops {
 			last = r.put("c", string(op), `{"v":1}`)
 		}
-		// What expires while no processor runs is met unreaped by what is in the log
+		// Documents that expire while no processor runs are met, not reaped, by messages of the log
 		// when the next one starts.
 		p.stop(t)
 		eventually(t, "the deadline passes", func() bool { return time.Now().UnixMilli() > int64(*last.ExpiresAt) })
@@ -195,9 +204,9 @@ func TestG4_AnExpiredDocumentIsAbsent(t *testing.T) {
 	})
 }
 
-// TestG8_BadInputIsRejected: what is wrong ends as one rejection with its code and
-// its bytes, tells who asked, and harms nothing else. It fails if a decoded
-// refusal is dropped, or if a message without a partition of its own is.
+// TestG8_BadInputIsRejected: a bad message ends as one rejection with its code and its
+// bytes, its client gets an outcome, and nothing else is harmed. It fails if a refusal of
+// the decoder is dropped, or a message that names no partition.
 func TestG8_BadInputIsRejected(t *testing.T) {
 	onBoth(t, func(t *testing.T, r *rig) {
 		r.run()
@@ -218,7 +227,7 @@ func TestG8_BadInputIsRejected(t *testing.T) {
 			if o.Status != 400 || o.Error == "" {
 				t.Errorf("%s: outcome %+v", b.subject, o)
 			}
-			for _, m := range r.said() {
+			for _, m := range r.outputs() {
 				if m.header.Get(wire.HeaderSubject) == b.subject && string(m.data) == b.body {
 					seq = m.seq
 					if m.subject != b.rejected || m.header.Get(wire.HeaderCode) != "400" || m.header.Get(wire.HeaderError) != o.Error {
@@ -230,18 +239,18 @@ func TestG8_BadInputIsRejected(t *testing.T) {
 				t.Errorf("%s: no rejection", b.subject)
 			}
 		}
-		if n := len(r.said()); n != len(bad) {
+		if n := len(r.outputs()); n != len(bad) {
 			t.Errorf("%d rejections, want %d", n, len(bad))
 		}
 		r.put("c", "x", `{"ok":true}`)
 	})
 }
 
-// A message that looks like one of the server's own to clients is a message as others are:
-// one without a body and with a header Status.
+// A message without a body and with a header Status, which clients take for one of the
+// server's own, is a message like others.
 //
-// Goes red if the log is read by the client library's consumers, which take it for a
-// status: they pass it over, or stop at it, over and over.
+// Goes red if the log is read by the client library's consumers: they pass over it, or
+// stop at it, again and again.
 func TestG8_StatusInAHeader(t *testing.T) {
 	onBoth(t, func(t *testing.T, r *rig) {
 		r.run()
@@ -291,14 +300,14 @@ func TestG8_MalformedHeaders(t *testing.T) {
 	if got := r.body("c", "x"); got != `{"n":1}` {
 		t.Errorf("the document has become %s", got)
 	}
-	said := r.said()
-	for _, m := range said {
+	published := r.outputs()
+	for _, m := range published {
 		if code, text := m.header.Get(wire.HeaderCode), m.header.Get(wire.HeaderError); code != "400" || !strings.HasPrefix(text, "the headers cannot be read") {
 			t.Errorf("%s, %s: %s %s", m.subject, m.header, code, text)
 		}
 	}
-	if len(said) != 2*len(headers) {
-		t.Errorf("%d rejections of %d messages", len(said), 2*len(headers))
+	if len(published) != 2*len(headers) {
+		t.Errorf("%d rejections of %d messages", len(published), 2*len(headers))
 	}
 }
 
@@ -322,7 +331,7 @@ func TestG8_TheLargestFits(t *testing.T) {
 		}
 	}
 	var cut []string
-	for _, m := range r.said() {
+	for _, m := range r.outputs() {
 		if m.header.Get(wire.HeaderTruncated) != "" {
 			cut = append(cut, m.subject)
 		}
@@ -330,26 +339,26 @@ func TestG8_TheLargestFits(t *testing.T) {
 	if len(cut) != 1 || cut[0] != "lapse.rejected.c.z" {
 		t.Errorf("rejections that were cut: %v, want that of z", cut)
 	}
-	for i := range 3 * pullBytes / most / 2 { // more than is read ahead
+	for i := range 3 * feed.PullBytes / most / 2 { // more than is read ahead
 		r.sendAsync(prefix.Write(wire.Upsert, "c", fmt.Sprint(i)), object(most))
 	}
 	r.flush()
 	r.put("c", "last", object(most))
 }
 
-// A message that is larger than what is read at a time, as the server takes larger ones
-// than when the log was made, is rejected as too large, and what comes behind it is applied.
+// A message that is larger than one request, because the server takes larger messages than
+// when the log was made, is rejected as too large, and the message after it is applied.
 //
 // Goes red if a request for messages is too small for one of them: it never comes.
 func TestG8_LargerThanEver(t *testing.T) {
 	t.Parallel()
-	r := newRigAt(t, natstest.Start(t, server.Options{MaxPayload: 8 * pullBytes}), backends[0], Options{Partitions: 4})
+	r := newRigAt(t, natstest.Start(t, server.Options{MaxPayload: 8 * feed.PullBytes}), backends[0], Options{Partitions: 4})
 	_, err := streams.Provision(t.Context(), r.js, streams.Options{Prefix: prefix, Partitions: 4, MaxPayload: 1 << 20, Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)
 	}
 	r.run()
-	r.must(413, prefix.Write(wire.Upsert, "c", "x"), `{"x":"`+strings.Repeat("x", 7*pullBytes)+`"}`)
+	r.must(413, prefix.Write(wire.Upsert, "c", "x"), `{"x":"`+strings.Repeat("x", 7*feed.PullBytes)+`"}`)
 	r.put("c", "x", `{}`)
 }
 

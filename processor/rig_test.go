@@ -7,15 +7,11 @@ import (
 	"flag"
 	"log/slog"
 	"net"
-	"os"
-	"os/exec"
-	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
-	"github.com/alicebob/miniredis/v2"
 	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
@@ -23,6 +19,10 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/seed18712806/lapse/integration/harness/natstest"
+	"github.com/seed18712806/lapse/integration/harness/redistest"
+	"github.com/seed18712806/lapse/processor/internal/crash"
+	"github.com/seed18712806/lapse/processor/internal/feed"
+	"github.com/seed18712806/lapse/processor/internal/owner"
 	"github.com/seed18712806/lapse/sink"
 	"github.com/seed18712806/lapse/sink/wire"
 )
@@ -32,7 +32,7 @@ import (
 func TestMain(m *testing.M) {
 	flag.Parse()
 	if f := flag.Lookup("test.parallel"); f.Value.String() == f.DefValue {
-		_ = f.Value.Set("16")
+		_ = f.Value.Set(map[bool]string{false: "16", true: "8"}[raceEnabled])
 	}
 	goleak.VerifyTestMain(m,
 		// A timer of nats-server that fires once and touches nothing outlives it.
@@ -51,7 +51,7 @@ type backend struct {
 // dialer connects to a server.
 type dialer func(ctx context.Context) (net.Conn, error)
 
-// backends are the two that have to do the same.
+// backends are the two servers that have to behave alike.
 var backends = []backend{{"miniredis", startMiniredis}, {"redis", startRedis}}
 
 // onBoth runs a test on both backends.
@@ -65,41 +65,16 @@ func onBoth(t *testing.T, test func(t *testing.T, r *rig)) {
 	}
 }
 
-func startMiniredis(t *testing.T) dialer {
-	mr := miniredis.RunT(t)
-	return func(ctx context.Context) (net.Conn, error) {
-		return new(net.Dialer).DialContext(ctx, "tcp", mr.Addr())
-	}
-}
+func startMiniredis(t *testing.T) dialer { return dialerTo(redistest.StartMini(t)) }
 
-// startRedis starts a redis-server without persistence, on a socket of its own.
-func startRedis(t *testing.T) dialer {
-	t.Helper()
-	dir, err := os.MkdirTemp("", "redis") // t.TempDir makes paths too long for a socket
-	if err != nil {
-		t.Fatal(err)
+func startRedis(t *testing.T) dialer { return dialerTo(redistest.Start(t)) }
+
+// dialerTo connects to a server of a test.
+func dialerTo(s redistest.Server) dialer {
+	at := s.Client.Options()
+	return func(ctx context.Context) (net.Conn, error) {
+		return new(net.Dialer).DialContext(ctx, at.Network, at.Addr)
 	}
-	socket := filepath.Join(dir, "s")
-	cmd := exec.Command("redis-server", "--port", "0", "--unixsocket", socket, "--dir", dir, "--save", "", "--appendonly", "no")
-	if err := cmd.Start(); err != nil {
-		t.Fatalf("redis-server has to be installed: %v", err)
-	}
-	t.Cleanup(func() {
-		_ = cmd.Process.Kill()
-		_ = cmd.Wait()
-		_ = os.RemoveAll(dir)
-	})
-	dial := func(ctx context.Context) (net.Conn, error) {
-		return new(net.Dialer).DialContext(ctx, "unix", socket)
-	}
-	eventually(t, "redis-server takes connections", func() bool {
-		c, err := dial(context.Background())
-		if err == nil {
-			_ = c.Close()
-		}
-		return err == nil
-	})
-	return dial
 }
 
 // newClient is a client as lapse uses it.
@@ -121,6 +96,8 @@ type rig struct {
 	redis  *redis.Client
 	reader *sink.Reader
 	opts   Options
+	clocks *feed.Clocks  // with which stamps are compared; nil for the usual ones
+	bounds *owner.Bounds // of processors; nil for the usual ones
 }
 
 func newRigOn(t *testing.T, b backend, opts Options) *rig {
@@ -134,7 +111,7 @@ func newRigAt(t *testing.T, url string, b backend, opts Options) *rig {
 	r := &rig{t: t, url: url, dial: b.start(t), opts: opts}
 	r.nc = r.connect(r.url)
 	var err error
-	if r.js, err = jetstream.New(r.nc); err != nil {
+	if r.js, err = jetstream.New(r.nc, jetstream.WithDefaultTimeout(limit)); err != nil {
 		t.Fatal(err)
 	}
 	r.redis = newClient(r.dial)
@@ -147,7 +124,8 @@ func newRig(t *testing.T) *rig { return newRigOn(t, backends[0], Options{Partiti
 
 func (r *rig) connect(url string) *nats.Conn {
 	r.t.Helper()
-	nc, err := nats.Connect(url, nats.ReconnectWait(10*time.Millisecond), nats.MaxReconnects(-1))
+	nc, err := nats.Connect(url, nats.ReconnectWait(10*time.Millisecond), nats.MaxReconnects(-1),
+		nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {})) // some tests publish what clients cannot read
 	if err != nil {
 		r.t.Fatal(err)
 	}
@@ -182,12 +160,12 @@ type process struct {
 	err    error // once done
 }
 
-// start starts a processor, with a client of its own if dial is not nil.
-func (r *rig) start(fault func(point) error) *process {
+// start starts a processor on the rig's connections.
+func (r *rig) start(fault func(crash.Point) error) *process {
 	return r.startOn(r.nc, r.redis, fault)
 }
 
-func (r *rig) startOn(nc *nats.Conn, client *redis.Client, fault func(point) error) *process {
+func (r *rig) startOn(nc *nats.Conn, client *redis.Client, fault func(crash.Point) error) *process {
 	r.t.Helper()
 	opts := r.opts
 	opts.Logger = slog.New(slog.NewTextHandler(testWriter{r.t}, &slog.HandlerOptions{Level: slog.LevelWarn}))
@@ -195,9 +173,15 @@ func (r *rig) startOn(nc *nats.Conn, client *redis.Client, fault func(point) err
 	if err != nil {
 		r.t.Fatal(err)
 	}
+	if r.bounds != nil {
+		p.bounds = *r.bounds
+	}
+	if r.clocks != nil {
+		p.guard = feed.NewClockGuard(DefaultMaxClockLead, *r.clocks, p.opts.Health)
+	}
 	ctx, cancel := context.WithCancel(context.Background())
 	if fault != nil {
-		p.fault = func(here point) error {
+		p.hook = func(here crash.Point) error {
 			err := fault(here)
 			if errors.Is(err, errDead) || errors.Is(err, errStop) {
 				cancel()
@@ -271,7 +255,7 @@ func (w testWriter) Write(b []byte) (int, error) {
 
 const limit = 60 * time.Second
 
-// eventually waits until something is so.
+// eventually waits until ok returns true.
 func eventually(t *testing.T, what string, ok func() bool) {
 	t.Helper()
 	comes(t, what, func() error {
@@ -282,7 +266,7 @@ func eventually(t *testing.T, what string, ok func() bool) {
 	})
 }
 
-// comes waits until nothing keeps something from being so any more.
+// comes waits until keeps returns nil.
 func comes(t *testing.T, what string, keeps func() error) {
 	t.Helper()
 	end := time.After(limit)
@@ -376,10 +360,10 @@ func (r *rig) body(collection, id string) string {
 	return string(d.Body)
 }
 
-// once is a fault that happens at the nth time that a point is passed.
-func once(at point, nth int, do func() error) func(point) error {
+// once is a fault at the nth time that a point is reached.
+func once(at crash.Point, nth int, do func() error) func(crash.Point) error {
 	var mu sync.Mutex
-	return func(here point) error {
+	return func(here crash.Point) error {
 		mu.Lock()
 		defer mu.Unlock()
 		if here != at {

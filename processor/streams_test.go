@@ -3,7 +3,6 @@ package processor
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -12,11 +11,12 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/seed18712806/lapse/integration/oracle/stored"
 	"github.com/seed18712806/lapse/sink/wire"
 )
 
-// stored is a message of a stream.
-type stored struct {
+// storedMessage is a message of a stream.
+type storedMessage struct {
 	seq     uint64
 	at      time.Time
 	subject string
@@ -25,30 +25,25 @@ type stored struct {
 }
 
 // readStream reads all of a stream, from a sequence on.
-func (r *rig) readStream(name string, from uint64) []stored {
+func (r *rig) readStream(name string, from uint64) []storedMessage {
 	r.t.Helper()
-	s, err := r.js.Stream(context.Background(), name)
+	ctx, cancel := context.WithTimeout(context.Background(), limit)
+	defer cancel()
+	messages, err := stored.Read(ctx, r.js, name, from)
 	if err != nil {
 		r.t.Fatal(err)
 	}
-	var all []stored
-	for seq := max(from, s.CachedInfo().State.FirstSeq); seq <= s.CachedInfo().State.LastSeq; seq++ {
-		m, err := s.GetMsg(context.Background(), seq)
-		if errors.Is(err, jetstream.ErrMsgNotFound) {
-			continue
-		}
-		if err != nil {
-			r.t.Fatal(err)
-		}
-		all = append(all, stored{m.Sequence, m.Time, m.Subject, m.Header, m.Data})
+	var all []storedMessage
+	for _, m := range messages {
+		all = append(all, storedMessage{m.Seq, time.UnixMilli(int64(m.At)), m.Subject, m.Header, m.Data})
 	}
 	return all
 }
 
-// said is all that the stream of events holds, without fences.
-func (r *rig) said() []stored {
+// outputs are all messages of the stream of events, without fences.
+func (r *rig) outputs() []storedMessage {
 	r.t.Helper()
-	return slices.DeleteFunc(r.readStream(prefix.EventsStream(), 1), func(m stored) bool {
+	return slices.DeleteFunc(r.readStream(prefix.EventsStream(), 1), func(m storedMessage) bool {
 		return strings.HasPrefix(m.subject, "lapse.fence.")
 	})
 }
@@ -56,7 +51,7 @@ func (r *rig) said() []stored {
 // event is an expiry event as it was stored.
 type event struct {
 	wire.Event
-	stored stored
+	stored storedMessage
 }
 
 // events are all expiry events that are stored of a collection; those that came
@@ -64,7 +59,7 @@ type event struct {
 func (r *rig) events(collection string) []event {
 	r.t.Helper()
 	var all []event
-	for _, m := range r.said() {
+	for _, m := range r.outputs() {
 		if !strings.HasPrefix(m.subject, "lapse.expired."+collection+".") {
 			continue
 		}
@@ -89,7 +84,14 @@ func (r *rig) waitEvents(collection string, n int) []event {
 		r.t.Fatal(err)
 	}
 	eventually(r.t, fmt.Sprintf("%d events of %s", n, collection), func() bool {
-		info, err := s.Info(context.Background(), jetstream.WithSubjectFilter("lapse.expired."+collection+".>"))
+		// The list of all subjects is large: it is only asked for when there may be enough.
+		info, err := s.Info(context.Background())
+		if err == nil && info.State.Msgs < uint64(n) {
+			return false
+		}
+		if err == nil {
+			info, err = s.Info(context.Background(), jetstream.WithSubjectFilter("lapse.expired."+collection+".>"))
+		}
 		if err != nil {
 			r.t.Fatal(err)
 		}
@@ -126,13 +128,16 @@ func (r *rig) eachCaughtUp(current func() *process) {
 			r.t.Fatal(err)
 		}
 		p := current()
-		for _, part := range p.partitions {
-			if at, last := part.applied.Load(), info.State.LastSeq; at < last {
-				return fmt.Errorf("partition %d is at %d of %d", part.id, at, last)
+		for i, part := range p.current().statuses.Partitions {
+			if at, last := part.Applied.Load(), info.State.LastSeq; at < last {
+				return fmt.Errorf("partition %d is at %d of %d", i, at, last)
 			}
-			if since := part.due.Load(); since != 0 {
-				return fmt.Errorf("partition %d has something that is due since %d", part.id, since)
+			if since := part.Due.Load(); since != 0 {
+				return fmt.Errorf("partition %d has something that is due since %d", i, since)
 			}
+		}
+		if left := r.generationKeys(); len(left) > 0 {
+			return fmt.Errorf("old generations are left: %v", left)
 		}
 		return p.Ready()
 	})

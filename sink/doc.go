@@ -1,20 +1,16 @@
-// Package sink keeps documents in Redis under an index of what expires when, and
-// reads them.
+// Package sink reads the documents that lapse keeps in Redis. An application that can
+// reach Redis makes a [Reader]. One that cannot asks the NATS service of package
+// sink/service, which answers from a Reader.
 //
-// To read, make a [Reader]: that is all an application needs. The rest is for the
-// processor: a [Store] of partitions, each loaded, taken over and then changed by
-// commits that are fenced by its version ([Partition]).
+//	reader.go       Reader, its options and errors, Document
+//	get.go          Get, GetMany, Config
+//	list.go         List: a collection in pages
+//	count.go        Count: live documents, and expired ones that are not yet reaped
+//	forecast.go     Forecast: how many documents will expire, and when
+//	collections.go  Collections: which there are (names.go finds their names)
+//	partitions.go   the partitions of the log; view.go: which of them may be read, and by
+//	                what a document is judged
 //
-// A partition's keys share a hash tag, and so a slot of a Redis Cluster:
-//
-//	<prefix>:{tag}:state                 hash: version (the fence), offset, watermark, log, format,
-//	                                     and what each collection was left with
-//	<prefix>:{tag}:config                hash: collection → history of its default TTL, indexing mode
-//	<prefix>:{tag}:docs:<collection>     hash: id → header ([Header]) and body
-//	<prefix>:{tag}:inherit:<collection>  sorted set: ids that inherit the default, by _ts
-//	<prefix>:{tag}:own:<collection>      sorted set: ids with a TTL of their own, by deadline
-//
-// The index does not know the configuration: what is due is a cut through the two
-// sorted sets, which package ttlrules computes. So a change of the default rewrites
-// nothing. The scripts in lua check the fence and move data; no rule is in them.
+// Each script has its Go file beside it. A Reader writes nothing: package sink/store does,
+// for the processor. Package sink/client reads and writes over NATS. How documents are stored is described in sink/internal/layout.
 package sink

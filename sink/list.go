@@ -2,149 +2,311 @@ package sink
 
 import (
 	"context"
-	"encoding/base64"
-	"encoding/json"
 	"fmt"
 	"slices"
 	"strconv"
 	"strings"
 
+	"github.com/seed18712806/lapse/sink/internal/layout"
 	"github.com/seed18712806/lapse/sink/wire"
+	"github.com/seed18712806/lapse/ttlrules"
 )
 
 // ListOptions ask for a page.
 type ListOptions struct {
-	Limit        int    // 1 to wire.MaxListLimit; wire.DefaultListLimit if 0
-	MaxBytes     int    // end the page before its bodies and ids are more than this (but have one document); no limit if 0
+	Limit int // 1 to wire.MaxListLimit; wire.DefaultListLimit if 0
+	// MaxBytes limits the bytes of bodies and ids in the page, which has one document at
+	// least; no limit if 0.
+	MaxBytes     int
 	Continuation string // of the page before
 }
 
-// Page is a part of a collection. Without a continuation it is the last.
+// Page is a part of a collection. The last page has no continuation.
 type Page struct {
 	Documents    []Document
 	Continuation string
 }
 
-// listPosition is where a page ended, in a continuation. A chunk is what one scan
-// from a cursor finds, in the order of the ids.
+const (
+	listBytes    = 1 << 20   // bytes of values that one script loads, about
+	scanExamined = 2000      // documents that one script examines
+	pageExamined = 20_000    // documents that are examined for a page
+	pageLoaded   = 256 << 20 // bytes that Redis loads for a page
+	firstWhole   = 32 << 10  // bytes of small documents that Redis sends with the first headers
+)
+
+// listPosition is the end of a page, in a continuation. A chunk is what Redis finds in one
+// scan from a cursor, in the order of the ids.
 type listPosition struct {
 	Partition int    `json:"p"`
-	Server    string `json:"s,omitempty"` // process that the cursor is good for
+	Server    string `json:"s,omitempty"` // process that knows the cursor
 	Cursor    string `json:"c"`           // of the chunk
-	Count     int    `json:"n,omitempty"` // with which it was scanned
-	Next      string `json:"x,omitempty"` // the cursor after it, if After is set
-	After     string `json:"a,omitempty"` // the last id of it that was returned
+	Count     int    `json:"n,omitempty"` // with which the chunk was scanned
+	Next      string `json:"x,omitempty"` // the cursor after the chunk, if After is set
+	After     string `json:"a,omitempty"` // the last id of the chunk that was returned
 }
 
-func (pos listPosition) encode() string {
-	b, _ := json.Marshal(pos) // text and numbers: cannot fail
-	return base64.RawURLEncoding.EncodeToString(b)
-}
-
-func (r *Reader) decodePosition(s string) (pos listPosition, err error) {
+func (ps *partitions) decodePosition(s string) (pos listPosition, err error) {
 	if s == "" {
 		return listPosition{Cursor: "0"}, nil
 	}
-	b, err := base64.RawURLEncoding.DecodeString(s)
-	if err == nil {
-		err = json.Unmarshal(b, &pos)
-	}
-	_, cursor := strconv.ParseUint(pos.Cursor, 10, 63) // not what the server would call an error of its own
-	bad := pos.Partition < 0 || pos.Partition >= len(r.parts) || cursor != nil || pos.Count < 0 ||
+	err = decodeContinuation(s, &pos)
+	_, cursor := strconv.ParseUint(pos.Cursor, 10, 63) // Redis would report another cursor as its own error
+	bad := pos.Partition < 0 || pos.Partition >= len(ps.keys) || cursor != nil || pos.Count < 0 ||
 		pos.Count > wire.MaxListLimit
 	if err != nil || bad {
-		return listPosition{}, fmt.Errorf("%w: the continuation is not one that a list returned", ErrInvalidRequest)
+		return listPosition{}, errContinuation
 	}
 	return pos, nil
 }
 
-// List reads a collection in pages, in no particular order. A document that is
-// there, unchanged, from the first page to the last is in one of them at least;
-// only if the collection grows or shrinks by much in between may it be in two. A
-// continuation is good until the Redis server is restarted.
+// List reads a collection in pages, in no particular order.
+//
+// A document that exists, unchanged, from the first page to the last is in at least one of
+// them. It may be in two only if the collection grows or shrinks by much meanwhile. A page
+// may have fewer documents than the limit, or none, and not be the last: large documents fill
+// it, and so does a search through many expired ones. A continuation is valid until
+// the Redis server restarts.
+//
+// List first scans headers and lengths, and then reads the documents that belong to the
+// page. So Redis sends little more than the page, and no script loads much, however large
+// the documents are. Small documents come with the headers, as long as most of those that
+// came so belonged to the page. Redis leaves out expired documents.
 func (r *Reader) List(ctx context.Context, collection string, opts ListOptions) (Page, error) {
 	if err := wire.CheckCollection(collection); err != nil {
 		return Page{}, err
 	}
-	if opts.Limit == 0 {
-		opts.Limit = wire.DefaultListLimit
+	var err error
+	if opts.Limit, err = limitOf(opts.Limit); err != nil {
+		return Page{}, err
 	}
-	if opts.Limit < 1 || opts.Limit > wire.MaxListLimit {
-		return Page{}, fmt.Errorf("%w: limit %d: allowed are 1 to %d", ErrInvalidRequest, opts.Limit, wire.MaxListLimit)
-	}
-	pos, err := r.decodePosition(opts.Continuation)
+	ps, err := r.all(ctx)
 	if err != nil {
 		return Page{}, err
 	}
-	page := Page{Documents: []Document{}}
-	for bytes := 0; ; {
-		if pos.Count == 0 {
-			pos.Count = opts.Limit
-		}
-		c, err := r.scan(ctx, collection, &pos)
-		if err != nil {
-			return Page{}, err
-		}
-		for i, d := range c.documents {
-			bytes += len(d.Body) + len(d.ID)
-			full := len(page.Documents) == opts.Limit || opts.MaxBytes > 0 && bytes > opts.MaxBytes && len(page.Documents) > 0
-			if full {
-				if i > 0 {
-					pos.After, pos.Next = c.documents[i-1].ID, c.next
-				}
-				page.Continuation = pos.encode()
-				return page, nil
-			}
-			page.Documents = append(page.Documents, d)
-		}
-		pos = listPosition{Partition: pos.Partition, Server: c.server, Cursor: c.next}
-		if c.next == "0" {
-			pos.Partition, pos.Server = pos.Partition+1, ""
-		}
-		if pos.Partition == len(r.parts) {
-			return page, nil
-		}
-		if len(page.Documents) == opts.Limit {
-			page.Continuation = pos.encode()
-			return page, nil
-		}
-	}
-}
-
-// chunk is what one scan found and is still to be returned.
-type chunk struct {
-	documents []Document // by id
-	next      string     // cursor
-	server    string
-}
-
-func (r *Reader) scan(ctx context.Context, collection string, pos *listPosition) (chunk, error) {
-	h, v, err := r.ask(ctx, scanScript, pos.Partition, collection, nil, pos.Cursor, pos.Count, 1)
+	pos, err := ps.decodePosition(opts.Continuation)
 	if err != nil {
-		return chunk{}, err
+		return Page{}, err
 	}
-	c := chunk{server: v.str(1), next: v.str(2)}
-	if pos.Server != "" && pos.Server != c.server {
-		return chunk{}, fmt.Errorf("%w: the continuation is from before a restart of Redis: begin anew, without one", ErrInvalidRequest)
+	l := lister{partitions: ps, collection: collection, opts: opts, documents: []Document{}, whole: firstWhole}
+	first, err := ps.view(ctx, pos.Partition, collection)
+	if err != nil {
+		return Page{}, err
 	}
-	pos.Server = c.server
-	// If the table of documents was resized since, the chunk is another: then
-	// nothing of it is passed over, for rather twice than not at all.
-	resumes := pos.After != "" && pos.Next == c.next
-	values := v.list(3)
-	for i := 0; i+1 < len(values); i += 2 {
-		id := values.str(i)
-		if resumes && id <= pos.After {
+	l.setCuts(first)
+	more, err := l.fill(ctx, &pos)
+	if err != nil {
+		return Page{}, err
+	}
+	page := Page{Documents: l.documents}
+	if more {
+		page.Continuation = encodeContinuation(pos)
+	}
+	return page, nil
+}
+
+// lister fills a page.
+type lister struct {
+	*partitions
+	collection string
+	opts       ListOptions
+
+	documents []Document // of the page
+	bytes     int        // of their bodies and ids
+	examined  int        // documents that Redis has examined
+	loaded    int        // bytes of their values
+	whole     int        // bytes of whole documents that Redis may send with the headers
+
+	cuts ttlrules.Cuts // of the configuration with this etag
+	etag uint64
+}
+
+// chunk is what Redis found in one scan.
+type chunk struct {
+	at    listPosition // where it begins
+	next  string       // cursor after it
+	found []candidate  // by id: live documents that no page before had
+}
+
+// candidate is a document that may go to the page.
+type candidate struct {
+	id     string
+	length int       // of its body
+	whole  *Document // if it came with the headers
+}
+
+// setCuts computes the cuts from the view of a partition.
+func (l *lister) setCuts(v view) {
+	l.cuts, l.etag = v.config.History.Cuts(v.now), v.config.Etag
+}
+
+// fill fills the page from a position, and moves the position to the end of the page. more
+// reports whether documents may come after it.
+func (l *lister) fill(ctx context.Context, pos *listPosition) (more bool, err error) {
+	for {
+		chunks, end, err := l.scan(ctx, *pos)
+		if err != nil {
+			return false, err
+		}
+		for len(chunks) > 0 {
+			full, err := l.take(ctx, &chunks, pos)
+			if full || err != nil {
+				return true, err
+			}
+		}
+		*pos = end
+		if pos.Cursor == "0" {
+			*pos = listPosition{Partition: pos.Partition + 1, Cursor: "0"}
+			if pos.Partition == len(l.keys) {
+				return false, nil
+			}
+		}
+		if len(l.documents) == l.opts.Limit || l.examined >= pageExamined || l.loaded >= pageLoaded {
+			return true, nil
+		}
+	}
+}
+
+// take adds the next documents of the chunks to the page, as many as one script may load, and
+// moves the position behind them. full reports that the page is full.
+func (l *lister) take(ctx context.Context, chunks *[]chunk, pos *listPosition) (full bool, err error) {
+	var chosen []candidate
+	var begins []listPosition // for each: the end of the page without it
+	var missing []string      // ids of those that are still to be read
+	bytes := l.bytes
+	*pos = (*chunks)[0].at
+	for load := 0; len(*chunks) > 0 && load < listBytes; {
+		c := &(*chunks)[0]
+		if len(c.found) == 0 {
+			*pos = listPosition{Partition: c.at.Partition, Server: c.at.Server, Cursor: c.next}
+			*chunks = (*chunks)[1:]
 			continue
 		}
-		d, ok, err := h.document(id, values.str(i+1))
+		d := c.found[0]
+		bytes += d.length + len(d.id)
+		if full = l.full(len(chosen), bytes); full {
+			break
+		}
+		chosen, begins = append(chosen, d), append(begins, c.at)
+		if d.whole == nil {
+			missing = append(missing, d.id)
+			load += d.length
+		}
+		c.found, c.at.After, c.at.Next = c.found[1:], d.id, c.next
+		*pos = c.at
+	}
+	var read []Document
+	if len(missing) > 0 {
+		if read, err = l.get(ctx, pos.Partition, l.collection, missing); err != nil {
+			return false, err
+		}
+	}
+	for i, c := range chosen {
+		d := c.whole
+		if d == nil {
+			if len(read) == 0 || read[0].ID != c.id {
+				continue // it was removed, or has expired
+			}
+			d, read = &read[0], read[1:]
+		}
+		// It may have changed since its length was read.
+		if l.full(0, l.bytes+len(d.Body)+len(d.ID)) {
+			*pos = begins[i]
+			return true, nil
+		}
+		l.bytes += len(d.Body) + len(d.ID)
+		l.documents = append(l.documents, *d)
+		if c.whole != nil {
+			l.whole += 3 * len(d.Body) / 2 // see judgeWhole
+		}
+	}
+	return full, nil
+}
+
+// full reports whether one document more is too much for the page, which would then have
+// this many bytes. pending documents are chosen and not yet in the page.
+func (l *lister) full(pending, bytes int) bool {
+	n := len(l.documents) + pending
+	return n == l.opts.Limit || l.opts.MaxBytes > 0 && bytes > l.opts.MaxBytes && n > 0
+}
+
+// scan finds documents from a position on. end is the position after the chunks.
+func (l *lister) scan(ctx context.Context, pos listPosition) (chunks []chunk, end listPosition, err error) {
+	load := listBytes
+	if room := l.opts.MaxBytes - l.bytes; l.opts.MaxBytes > 0 {
+		load = min(max(room, listBytes/16), load)
+	}
+	whole := l.whole
+	if whole < firstWhole/2 { // too little: the scan would stop for it soon
+		whole = 0
+	}
+	request := layout.ScanRequest{Collection: l.collection, Cursor: pos.Cursor, First: min(max(pos.Count, 1), layout.MaxChunk),
+		Documents: l.opts.Limit - len(l.documents), Examined: scanExamined, Bytes: load, Header: layout.HeaderLen, Whole: whole, Cuts: l.cuts}
+	v, reply, err := l.ask(ctx, layout.ScanScript, pos.Partition, l.collection, nil, request.Args())
+	if err != nil {
+		return nil, end, err
+	}
+	etag := l.etag
+	l.setCuts(v)
+	if v.config.Etag != etag { // by another configuration, what was left out may be live
+		return l.scan(ctx, pos)
+	}
+	scan := reply.Scan()
+	if pos.Server != "" && pos.Server != scan.Server {
+		return nil, end, invalid("the continuation is from before a restart of Redis: begin anew, without one")
+	}
+	for _, found := range scan.Chunks {
+		c, err := l.chunk(v, pos, scan.Server, found)
+		if err != nil {
+			return nil, end, err
+		}
+		chunks = append(chunks, c)
+	}
+	l.examined += scan.Examined
+	l.loaded += scan.Loaded
+	return chunks, listPosition{Partition: pos.Partition, Server: scan.Server, Cursor: scan.Next}, nil
+}
+
+// chunk judges the documents of a chunk, of a scan that began at a position.
+func (l *lister) chunk(v view, pos listPosition, server string, found layout.Chunk) (chunk, error) {
+	c := chunk{next: found.Next, at: listPosition{Partition: pos.Partition, Server: server, Cursor: found.Cursor, Count: found.Taken}}
+	// If Redis resized the hash since, the chunk is another one. Then none of its documents
+	// is left out: returning one twice is better than not at all.
+	if c.at.Cursor == pos.Cursor && c.next == pos.Next {
+		c.at.After, c.at.Next = pos.After, pos.Next
+	}
+	judge := l.judgeHeader
+	if found.Whole {
+		judge = l.judgeWhole
+	}
+	for scanned := range found.Documents() {
+		d, ok, err := judge(v, scanned)
 		if err != nil {
 			return chunk{}, err
 		}
-		if ok {
-			c.documents = append(c.documents, d)
+		if ok && d.id > c.at.After {
+			c.found = append(c.found, d)
 		}
 	}
-	slices.SortFunc(c.documents, func(a, b Document) int { return strings.Compare(a.ID, b.ID) })
+	slices.SortFunc(c.found, func(a, b candidate) int { return strings.Compare(a.id, b.id) })
 	return c, nil
+}
+
+// judgeHeader judges a document by its header; ok = false if it is expired.
+func (l *lister) judgeHeader(v view, d layout.Scanned) (c candidate, ok bool, err error) {
+	c = candidate{id: d.ID, length: d.Length}
+	h, err := layout.ParseHeader(d.Value)
+	if err != nil || d.Length < 0 {
+		return c, false, fmt.Errorf("document %q: %w: %w", d.ID, ErrForeign, layout.ErrHeader)
+	}
+	return c, !v.expired(h), nil
+}
+
+// judgeWhole judges a whole document. It subtracts its bytes from l.whole, and take adds half
+// as many more if it belongs to the page. So the bytes that
+// come in vain are at most half of those that are returned, and a little.
+func (l *lister) judgeWhole(v view, d layout.Scanned) (c candidate, ok bool, err error) {
+	l.whole -= len(d.Value)
+	doc, ok, err := v.document(d.ID, d.Value)
+	return candidate{id: doc.ID, length: len(doc.Body), whole: &doc}, ok, err
 }

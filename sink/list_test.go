@@ -7,17 +7,19 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/seed18712806/lapse/integration/harness/redistest"
 	"github.com/seed18712806/lapse/sink"
+	"github.com/seed18712806/lapse/sink/store"
 	"github.com/seed18712806/lapse/sink/wire"
 )
 
-// TestListEachOnce: when nothing changes, every document is in one page, and pages
-// are full but for the last.
+// TestListEachOnce: if nothing changes, every document is in one page, and all pages but the last
+// are full.
 func TestListEachOnce(t *testing.T) {
-	onBoth(t, func(t *testing.T, s server) {
+	redistest.OnBoth(t, func(t *testing.T, s redistest.Server) {
 		for _, n := range []int{0, 1, 2, 99, 100, 101, 128, 129, 2500} {
 			r := newRig(t, s, 3, far)
-			r.putMany("orders", n, 1)
+			r.PutMany("orders", n, 1)
 			for _, limit := range []int{1, 7, 100, wire.MaxListLimit} {
 				if n/limit > 130 {
 					continue
@@ -36,12 +38,12 @@ func TestListEachOnce(t *testing.T) {
 	})
 }
 
-// TestListBytes: a page ends before it has too many bytes, but has one document.
+// TestListBytes: a page ends before it has too many bytes, but it has at least one document.
 func TestListBytes(t *testing.T) {
-	onBoth(t, func(t *testing.T, s server) {
+	redistest.OnBoth(t, func(t *testing.T, s redistest.Server) {
 		r := newRig(t, s, 2, far)
 		for i := range 40 {
-			r.put("orders", fmt.Sprintf("%02d", i), sink.Header{Ts: 1, Etag: 1}, strings.Repeat("x", 98))
+			r.Put("orders", fmt.Sprintf("%02d", i), store.Header{Ts: 1, Etag: 1}, strings.Repeat("x", 98))
 		}
 		for most, pages := range map[int]int{0: 1, 1: 40, 99: 40, 100: 40, 199: 40, 200: 20, 1000: 4, 4000: 1, 1 << 20: 1} {
 			times, got := r.list("orders", sink.ListOptions{Limit: 100, MaxBytes: most})
@@ -57,36 +59,36 @@ func TestListBytes(t *testing.T) {
 	})
 }
 
-// TestListMissesNothing: a document that is there from the first page to the last
-// is in one of them, whatever comes and goes in between: while the hash is a
-// listpack, grows to a table, and is rehashed up and down.
+// TestListMissesNothing: a document that exists from the first page to the last is in one of
+// them, whatever documents come and go meanwhile: while Redis keeps the hash as a listpack,
+// turns it into a table, and resizes that.
 //
-// Goes red if a page goes on behind the last id though the chunk has changed.
+// Goes red if List skips the ids up to the last one of a chunk that has changed.
 func TestListMissesNothing(t *testing.T) {
-	onBoth(t, func(t *testing.T, s server) {
+	redistest.OnBoth(t, func(t *testing.T, s redistest.Server) {
 		for _, tt := range []struct{ stay, come, limit, bytes int }{
 			{100, 10, 7, 0}, {100, 200, 7, 0}, {120, 20, 50, 0}, {120, 20, 1000, 300}, {1000, 900, 30, 0},
 			{1500, 150, 60, 0}, {1500, -150, 60, 0}, {500, 500, 100, 400}, {50, -400, 20, 0},
 		} {
 			r := newRig(t, s, 2, far)
-			r.putMany("orders", tt.stay, 1)
+			r.PutMany("orders", tt.stay, 1)
 			var temporary []string
 			leave := func(n int) {
-				var changes []sink.Change
+				var changes []store.Change
 				for range min(n, len(temporary)) {
-					changes = append(changes, r.change("orders", temporary[0], nil, nil))
+					changes = append(changes, r.Change("orders", temporary[0], nil, nil))
 					temporary = temporary[1:]
 				}
-				r.write("orders", changes...)
+				r.Write("orders", changes...)
 			}
 			arrive := func(n int) {
-				var changes []sink.Change
+				var changes []store.Change
 				for range n {
-					id := fmt.Sprintf("%x-%d", len(temporary)*7919%251, len(r.docs["orders"]))
+					id := fmt.Sprintf("%x-%d", len(temporary)*7919%251, len(r.Docs["orders"]))
 					temporary = append(temporary, id)
-					changes = append(changes, r.change("orders", id, &sink.Header{Ts: 1, Etag: 1}, []byte("{}")))
+					changes = append(changes, r.Change("orders", id, &store.Header{Ts: 1, Etag: 1}, []byte("{}")))
 				}
-				r.write("orders", changes...)
+				r.Write("orders", changes...)
 			}
 			if tt.come < 0 {
 				arrive(20 * -tt.come)
@@ -94,7 +96,7 @@ func TestListMissesNothing(t *testing.T) {
 			opts := sink.ListOptions{Limit: tt.limit, MaxBytes: tt.bytes}
 			seen := map[string]bool{}
 			for pages := 0; ; pages++ {
-				page, err := r.reader.List(ctx, "orders", opts)
+				page, err := r.Reader.List(ctx, "orders", opts)
 				if err != nil {
 					t.Fatalf("%+v: %v", tt, err)
 				}
@@ -123,12 +125,13 @@ func TestListMissesNothing(t *testing.T) {
 	})
 }
 
-// TestContinuation: what a list has not returned is refused, or harmless.
+// TestContinuation: List refuses a continuation that it has not returned, or answers it without
+// harm.
 func TestContinuation(t *testing.T) {
-	onBoth(t, func(t *testing.T, s server) {
+	redistest.OnBoth(t, func(t *testing.T, s redistest.Server) {
 		r := newRig(t, s, 2, far)
-		r.putMany("orders", 500, 1)
-		page, err := r.reader.List(ctx, "orders", sink.ListOptions{Limit: 10})
+		r.PutMany("orders", 500, 1)
+		page, err := r.Reader.List(ctx, "orders", sink.ListOptions{Limit: 10})
 		if err != nil || page.Continuation == "" {
 			t.Fatalf("list: %q, %v", page.Continuation, err)
 		}
@@ -140,37 +143,37 @@ func TestContinuation(t *testing.T) {
 			encode(`{"p":0,"c":"0","n":-1}`), encode(`{"p":0,"c":"0","n":1001}`), encode(`{"p":0,"c":0}`),
 			encode(`{"p":0,"c":"7","s":"another-server"}`),
 		} {
-			_, err := r.reader.List(ctx, "orders", sink.ListOptions{Continuation: bad})
+			_, err := r.Reader.List(ctx, "orders", sink.ListOptions{Continuation: bad})
 			wantErr(t, err, sink.ErrInvalidRequest, "continuation "+strconv.Quote(bad))
 		}
 		for _, odd := range []string{encode(`{"p":1,"c":"12345"}`), encode(`{"p":0,"c":"9223372036854775807","a":"z","x":"0"}`)} {
-			if _, err := r.reader.List(ctx, "orders", sink.ListOptions{Continuation: odd}); err != nil {
+			if _, err := r.Reader.List(ctx, "orders", sink.ListOptions{Continuation: odd}); err != nil {
 				t.Errorf("continuation %q: %v", odd, err)
 			}
 		}
 		for _, limit := range []int{-1, wire.MaxListLimit + 1} {
-			_, err := r.reader.List(ctx, "orders", sink.ListOptions{Limit: limit})
+			_, err := r.Reader.List(ctx, "orders", sink.ListOptions{Limit: limit})
 			wantErr(t, err, sink.ErrInvalidRequest, "limit "+strconv.Itoa(limit))
 		}
-		if page, err := r.reader.List(ctx, "orders", sink.ListOptions{}); err != nil || len(page.Documents) != wire.DefaultListLimit {
+		if page, err := r.Reader.List(ctx, "orders", sink.ListOptions{}); err != nil || len(page.Documents) != wire.DefaultListLimit {
 			t.Errorf("a page by default has %d documents, %v", len(page.Documents), err)
 		}
 	})
 }
 
-// TestContinuationOfAnotherServer: a cursor means nothing to another process.
+// TestContinuationOfAnotherServer: List refuses a cursor of another Redis process.
 func TestContinuationOfAnotherServer(t *testing.T) {
 	var continuations []string
 	for range 2 {
-		r := newRig(t, server{client: startRedis(t)}, 1, far)
-		r.putMany("orders", 500, 1)
-		page, err := r.reader.List(ctx, "orders", sink.ListOptions{Limit: 10})
+		r := newRig(t, redistest.Start(t), 1, far)
+		r.PutMany("orders", 500, 1)
+		page, err := r.Reader.List(ctx, "orders", sink.ListOptions{Limit: 10})
 		if err != nil {
 			t.Fatal(err)
 		}
 		continuations = append(continuations, page.Continuation)
 		if len(continuations) == 2 {
-			_, err := r.reader.List(ctx, "orders", sink.ListOptions{Continuation: continuations[0]})
+			_, err := r.Reader.List(ctx, "orders", sink.ListOptions{Continuation: continuations[0]})
 			wantErr(t, err, sink.ErrInvalidRequest, "the continuation of another server")
 		}
 	}

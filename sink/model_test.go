@@ -6,24 +6,25 @@ import (
 
 	"pgregory.net/rapid"
 
-	"github.com/seed18712806/lapse/sink"
+	"github.com/seed18712806/lapse/integration/harness/redistest"
+	"github.com/seed18712806/lapse/sink/store"
 	"github.com/seed18712806/lapse/sink/wire"
 	"github.com/seed18712806/lapse/ttlrules"
 )
 
-// TestRandomHistories takes partitions through random steps, and a plain map with
-// them: whatever is read is what the map has and the rules make of it.
+// TestRandomHistories applies random steps to partitions and to a plain map. Every read must
+// return what the map and the rules say.
 func TestRandomHistories(t *testing.T) {
-	onBoth(t, func(t *testing.T, s server) {
+	redistest.OnBoth(t, func(t *testing.T, s redistest.Server) {
 		rapid.Check(t, func(t *rapid.T) {
 			const start = far
 			r := newRig(t, s, rapid.IntRange(1, 3).Draw(t, "partitions"), start)
 			now := int64(start)
 			collections := []string{"a", "b"}
 			etag := uint64(0)
-			header := func() *sink.Header {
+			header := func() *store.Header {
 				etag++
-				return &sink.Header{
+				return &store.Header{
 					Ts: now, Etag: etag,
 					TTL:   ttlrules.TTL(rapid.SampledFrom([]int{0, 0, -1, 1, 5, 20}).Draw(t, "ttl")),
 					Trace: rapid.SampledFrom([]string{"", "trace"}).Draw(t, "trace"),
@@ -32,66 +33,71 @@ func TestRandomHistories(t *testing.T) {
 			steps := rapid.IntRange(1, 25).Draw(t, "steps")
 			for range steps {
 				now += rapid.Int64Range(0, 7000).Draw(t, "passes")
-				for p := range r.n {
-					r.state[p].Watermark = now
+				for p := range r.N {
+					r.At[p].Watermark = now
 				}
 				collection := rapid.SampledFrom(collections).Draw(t, "collection")
-				config := r.configs[collection]
+				config := r.Configs[collection]
 				switch rapid.SampledFrom([]string{"write", "write", "write", "reap", "default", "drop", "none"}).Draw(t, "op") {
 				case "write":
 					changed := map[string]bool{}
-					var changes []sink.Change
+					var changes []store.Change
 					for range rapid.IntRange(1, 6).Draw(t, "changes") {
 						id := fmt.Sprint("id", rapid.IntRange(0, 15).Draw(t, "id"))
 						if changed[id] {
 							continue
 						}
 						changed[id] = true
-						_, exists := r.docs[collection][id]
+						_, exists := r.Docs[collection][id]
 						switch body := []byte(fmt.Sprintf(`{"etag":%d}`, etag)); {
 						case exists && rapid.Bool().Draw(t, "renew"):
-							changes = append(changes, r.change(collection, id, header(), nil))
+							changes = append(changes, r.Change(collection, id, header(), nil))
 						case exists && rapid.Bool().Draw(t, "delete"):
-							changes = append(changes, r.change(collection, id, nil, nil))
+							changes = append(changes, r.Change(collection, id, nil, nil))
 						default:
-							changes = append(changes, r.change(collection, id, header(), body))
+							changes = append(changes, r.Change(collection, id, header(), body))
 						}
 					}
-					r.write(collection, changes...)
+					r.Write(collection, changes...)
 				case "reap":
 					r.reap(collection, now, rapid.IntRange(1, 8).Draw(t, "limit"))
 				case "default":
-					if config.NoIndex {
-						config = sink.Config{}
-						r.configure(collection, &sink.Config{Building: true})
+					if config.NoIndex { // what is left of an index that drains stays, and the rest is added
+						config = store.Config{History: config.History}
+						r.Configure(collection, &store.Config{History: config.History, Building: true})
 						r.build(collection)
 					}
 					config.History = config.History.With(now, 1, ttlrules.Default(rapid.SampledFrom([]int{0, -1, 1, 10, 60}).Draw(t, "default")))
-					r.configure(collection, &config)
+					r.Configure(collection, &config)
 				case "drop":
-					for p := range r.n {
-						r.commit(p, []sink.ConfigChange{{Collection: collection}}, sink.CollectionChanges{Collection: collection, Drop: sink.DropAll})
+					for p := range r.N {
+						r.Commit(p, []store.ConfigChange{{Collection: collection}}, store.CollectionChanges{Collection: collection, Drop: store.DropAll})
 					}
 				case "none":
 					if config.History.Current() != ttlrules.Off {
 						break
 					}
+					if rapid.Bool().Draw(t, "drains") && (!config.NoIndex || config.Draining) {
+						config.NoIndex, config.Draining = true, true
+						r.Configure(collection, &config)
+						break
+					}
 					for r.reap(collection, now, 100) > 0 {
 					}
-					for p := range r.n {
-						r.commit(p, []sink.ConfigChange{{Collection: collection, Config: &sink.Config{NoIndex: true}}},
-							sink.CollectionChanges{Collection: collection, Drop: sink.DropIndex})
+					for p := range r.N {
+						r.Commit(p, []store.ConfigChange{{Collection: collection, Config: &store.Config{NoIndex: true}}},
+							store.CollectionChanges{Collection: collection, Drop: store.DropIndex})
 					}
 				}
 			}
-			for p := range r.n { // the log time of all
-				r.state[p].Watermark = now
-				r.commit(p, nil)
+			for p := range r.N { // the log time of all
+				r.At[p].Watermark = now
+				r.Commit(p, nil)
 			}
 			for _, c := range collections {
 				r.compare(c, now)
-				for p := range r.n {
-					if err := r.store.Partition(p).Verify(ctx, r.state[p].Version, collections); err != nil {
+				for p := range r.N {
+					if err := r.Store.Partition(p).Verify(ctx, r.At[p].Version, collections); err != nil {
 						t.Errorf("verify: %v", err)
 					}
 				}
@@ -100,38 +106,38 @@ func TestRandomHistories(t *testing.T) {
 	})
 }
 
-// reap removes a chunk of what is due from every partition, and says how much it
-// was. What is due is what the rules say is expired.
+// reap removes some of the due documents from every partition, and returns how many. The rules
+// say which documents are expired.
 func (r *rig) reap(collection string, now int64, limit int) (n int) {
-	r.t.Helper()
-	config := r.configs[collection]
-	if config.NoIndex {
+	r.T.Helper()
+	config := r.Configs[collection]
+	if config.NoIndex && !config.Draining {
 		return 0
 	}
-	for p := range r.n {
-		due, err := r.store.Partition(p).Due(ctx, r.state[p].Version,
-			[]sink.Cut{{Collection: collection, Cuts: config.History.Cuts(now)}}, limit, 1<<20, true)
+	for p := range r.N {
+		due, err := r.Store.Partition(p).Due(ctx, r.At[p].Version,
+			[]store.Cut{{Collection: collection, Cuts: config.History.Cuts(now)}}, limit, 1<<20, true)
 		if err != nil {
-			r.t.Fatalf("due: %v", err)
+			r.T.Fatalf("due: %v", err)
 		}
-		var changes []sink.Change
+		var changes []store.Change
 		for i, id := range due[0].IDs {
 			d := due[0].Documents[i]
-			if d != r.docs[collection][id] || !config.History.Expired(d.Header.Ts, d.Header.TTL, now) {
-				r.t.Fatalf("%s is due: %+v", id, d)
+			if d != r.Docs[collection][id] || !config.History.Expired(d.Header.Ts, d.Header.TTL, now) {
+				r.T.Fatalf("%s is due: %+v", id, d)
 			}
-			changes = append(changes, sink.Change{ID: id, Old: &d.Header})
+			changes = append(changes, store.Change{ID: id, Old: &d.Header})
 		}
 		expired := 0
-		for id, d := range r.docs[collection] {
-			if wire.Partition(r.n, collection, id) == p && config.History.Expired(d.Header.Ts, d.Header.TTL, now) {
+		for id, d := range r.Docs[collection] {
+			if wire.Partition(r.N, collection, id) == p && config.History.Expired(d.Header.Ts, d.Header.TTL, now) {
 				expired++
 			}
 		}
 		if len(changes) != min(expired, limit) {
-			r.t.Fatalf("%d are due, want %d", len(changes), min(expired, limit))
+			r.T.Fatalf("%d are due, want %d", len(changes), min(expired, limit))
 		}
-		r.commit(p, nil, sink.CollectionChanges{Collection: collection, Changes: changes})
+		r.Commit(p, nil, store.CollectionChanges{Collection: collection, Changes: changes})
 		n += len(changes)
 	}
 	return n
@@ -139,14 +145,14 @@ func (r *rig) reap(collection string, now int64, limit int) (n int) {
 
 // build builds the index of a collection.
 func (r *rig) build(collection string) {
-	r.t.Helper()
-	for p := range r.n {
+	r.T.Helper()
+	for p := range r.N {
 		for cursor := "0"; ; {
-			found, next, _, err := r.store.Partition(p).Scan(ctx, r.state[p].Version, collection, cursor, 5)
+			found, next, _, err := r.Store.Partition(p).Scan(ctx, r.At[p].Version, collection, cursor, 5)
 			if err != nil {
-				r.t.Fatalf("scan: %v", err)
+				r.T.Fatalf("scan: %v", err)
 			}
-			r.commit(p, nil, sink.CollectionChanges{Collection: collection, Index: found})
+			r.Commit(p, nil, store.CollectionChanges{Collection: collection, Index: found})
 			if cursor = next; cursor == "0" {
 				break
 			}

@@ -3,12 +3,12 @@
 // is imported. The rules are those of Azure Cosmos DB, with one more: expired is
 // final.
 //
-// Start at [ParseTTL] and [ParseDefault] for what comes in, and at [History] for
-// what follows from it: [History.ExpiredAt] for one document, [History.Cuts] for
-// all at once. [Deadline] alone does not say whether a document is expired, since
-// an earlier default can have expired it.
+// Start at [ParseTTL] and [ParseDefault], which parse what clients send, and at
+// [History], which decides: [History.Expired] and [History.ExpiredAt] for one document,
+// [History.Cuts] for all documents at once. [Deadline] alone does not decide whether a
+// document is expired, since an earlier default can have expired it.
 //
-// What counts for an item, by its own ttl (rows) and its collection's default
+// When an item expires, by its own ttl (rows) and its collection's default
 // (columns); _ts is the instant of its last write:
 //
 //	              off      -1          n
@@ -25,8 +25,8 @@
 //
 //   - I1: a document is expired from the instant its deadline is reached
 //     (deadline <= now).
-//   - I2: expired is final: a document that was expired under the default of
-//     the time stays so under every later one.
+//   - I2: expired is final: a document that was expired under a default that was
+//     current then stays expired under every later default.
 //   - I3: a document is expired at an instant exactly if its index score is at
 //     or under the cut of that instant ([History.Cuts]).
 //   - I4: [History.Settled] changes nothing for a document that is not expired,

@@ -16,7 +16,7 @@ func ExampleParseTTL() {
 	// 3600 <nil>
 	// -1 <nil>
 	// 0 <nil>
-	// 0 invalid TTL: ttl is 1.5: allowed are -1, a whole number of seconds from 1 to 2147483647 (written without fraction or exponent), or null
+	// 0 ttl 1.5 is not valid: use a whole number of seconds from 1 to 2147483647, or -1 for never.
 }
 
 // A default of ten minutes is raised to an hour. What had expired by then stays

@@ -7,7 +7,7 @@ import "math"
 type Epoch struct {
 	Since   int64   // instant of the configuration change, in Unix milliseconds
 	Seq     uint64  // log sequence of the configuration change, 0 before the first
-	Default Default // what counted from then on
+	Default Default // of the collection, from Since on
 }
 
 // History is a collection's default TTL over time: epochs in log order, so that
@@ -19,13 +19,13 @@ type Epoch struct {
 // deadline had been reached when the change came.
 type History []Epoch
 
-// Expiry says when, and why, a document was expired first.
+// Expiry is the first instant at which a document was expired, and the reason.
 type Expiry struct {
 	At  int64 // the first instant at which it was expired, in Unix milliseconds
-	TTL int32 // the seconds that counted
-	// Seq is the log sequence of the configuration change that made it expired,
-	// where its deadline under the new default had come by then, and it was not
-	// expired before; 0 where the passing of time did.
+	TTL int32 // the TTL under which it expired, in seconds
+	// Seq is the log sequence of the configuration change that made it expired: its
+	// deadline under the new default lay in the past. It is 0 if the document expired
+	// because time passed.
 	Seq uint64
 }
 
@@ -43,9 +43,9 @@ func (h History) Current() Default {
 // With is the history after the default was changed at an instant by the message
 // with the log sequence seq. It is h itself where nothing changes. h is not modified.
 //
-// The instant must not lie before the Since of the last epoch: hand in log time
-// (the greatest timestamp so far), not the message's own timestamp, since those of
-// a stream can fall.
+// The instant must not lie before the Since of the last epoch. So pass log time (the
+// greatest timestamp so far), not the message's own timestamp: timestamps in a stream
+// can fall.
 func (h History) With(at int64, seq uint64, d Default) History {
 	if h.Current() == d {
 		return h
@@ -53,16 +53,16 @@ func (h History) With(at int64, seq uint64, d Default) History {
 	next := make(History, len(h), len(h)+1)
 	copy(next, h)
 	if len(next) == 0 {
-		// What went before the first configuration: off, from the beginning of time.
+		// Before its first configuration TTL was off in the collection.
 		next = append(next, Epoch{Since: math.MinInt64, Default: Off})
 	}
 	return append(next, Epoch{Since: at, Seq: seq, Default: d})
 }
 
-// Settled is the history without all epochs but the current one. It may take
-// h's place at an instant at or after the Since of the last epoch, once every
-// document that h makes expired at that instant is gone. From then on both say
-// the same, whatever changes come after.
+// Settled is the history of the current epoch alone. It may replace h at an instant at
+// or after the Since of the last epoch, once every document that is expired at that
+// instant under h is removed. From then on both give the same answers, whatever changes
+// follow.
 func (h History) Settled() History {
 	if len(h) <= 1 {
 		return h
@@ -70,8 +70,8 @@ func (h History) Settled() History {
 	return History{h[len(h)-1]}
 }
 
-// seconds is the TTL that counts for an item under a default, or ok = false if
-// it never expires: the matrix of the package doc.
+// seconds is the effective TTL of an item under a default, or ok = false if it never
+// expires: the matrix of the package doc.
 func seconds(item TTL, d Default) (n int32, ok bool) {
 	switch {
 	case d == Off || item == Never:
@@ -126,7 +126,7 @@ type Cuts struct {
 	Own     int64 // for documents with a TTL of their own, by their deadline
 }
 
-// Cuts computes where the two indexes are to be cut at the instant now: a
+// Cuts computes the cuts of the two indexes at the instant now: a
 // document is expired exactly if its score is at or under its cut. A document
 // that never expires by its own ttl ([Never]) is in neither index. Cuts never
 // fall as now goes on, nor by a change made at now or later: expired is final.
@@ -145,11 +145,11 @@ func (h History) Cuts(now int64) Cuts {
 	return cuts
 }
 
-// NextDue is the first instant at which a document with a given score is expired,
-// which is the least now whose cut reaches the score: the score is a ts for inherit,
-// a deadline for own. ok = false if it never is. Handed the lowest score of an index, it says
-// when the next document of that index falls due; an instant in the past means
-// that one is due already.
+// NextDue is the first instant at which a document with a given score is expired: the
+// least now whose cut reaches the score. The score is a ts if inherit is true, and else a
+// deadline. ok = false if it never expires. With the lowest score of an index it is the
+// instant at which the next document of that index falls due; if the instant lies in the
+// past, a document is due already.
 func (h History) NextDue(score int64, inherit bool) (at int64, ok bool) {
 	for i, e := range h {
 		deadline := score

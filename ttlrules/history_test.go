@@ -12,7 +12,7 @@ import (
 // deadline a document is live, at it and a millisecond after it is expired, by
 // Expired as by the cut (I1, I3).
 //
-// Goes red if Expired or Cuts compares with < instead of <=, or counts seconds as
+// It fails if Expired or Cuts compares with < instead of <=, or counts seconds as
 // anything but 1000 milliseconds.
 func TestG2_ExpiredFromTheDeadlineOn(t *testing.T) {
 	const ts = 1_790_000_000_123
@@ -55,7 +55,7 @@ func TestG2_ExpiredFromTheDeadlineOn(t *testing.T) {
 // millisecond before a deadline, at it, and after it: before, the deadline is no
 // more; at it or after, the document is expired and stays so, whatever the change.
 //
-// Goes red if an epoch no longer counts at the instant of its end.
+// It fails if an epoch no longer counts at the instant of its end.
 func TestG4_AChangeMeetsADeadline(t *testing.T) {
 	const ts, deadline = 10_000, 20_000
 	far := int64(math.MaxInt64)
@@ -82,7 +82,7 @@ func TestG4_AChangeMeetsADeadline(t *testing.T) {
 	}
 }
 
-// TestExpiredAt tells the stories that people ask about.
+// TestExpiredAt covers the cases that users ask about.
 func TestExpiredAt(t *testing.T) {
 	const never = -1
 	type h = []change

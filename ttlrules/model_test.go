@@ -58,18 +58,18 @@ func (m *model) deadline() (at int64, seconds int32, ok bool) {
 // instant come, one by one. The model has to be stepped through every instant at
 // which anything may happen.
 func (m *model) step(now int64, changes []change) {
-	m.look(now, 0)
+	m.expire(now, 0)
 	for _, c := range changes {
 		if c.at == now {
 			m.def = c.def
-			m.look(now, c.seq)
+			m.expire(now, c.seq)
 		}
 	}
 }
 
-// look finds out whether the document, still live, is expired now; seq is the
+// expire marks the document, if it is live, as expired where it is expired now; seq is the
 // message that has just changed the default.
-func (m *model) look(now int64, seq uint64) {
+func (m *model) expire(now int64, seq uint64) {
 	at, seconds, ok := m.deadline()
 	if m.expired || !ok || now < m.doc.ts || now < at {
 		return

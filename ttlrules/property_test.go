@@ -16,7 +16,7 @@ import (
 // the cut through the index, and both again from a history that has epochs in the
 // future of now.
 //
-// Goes red if a comparison in ExpiredAt, Expired or Cuts loses or gains its "or
+// It fails if a comparison in ExpiredAt, Expired or Cuts loses or gains its "or
 // equal", if Cuts counts an epoch that has not begun or forgets one that has ended,
 // or if the expiry names another TTL or another cause.
 func TestI1I3_CutsAndInstantsAgreeWithTheModel(t *testing.T) {
@@ -71,7 +71,7 @@ func agree(t *rapid.T, d doc, changes []change, instants []int64) {
 // and makes the documents whose scores lie on it and a millisecond to either side.
 // Those on it and under it are expired, the one above is not.
 //
-// Goes red if either cut is off by a millisecond, whichever way.
+// It fails if either cut is off by a millisecond, whichever way.
 func TestI3_ScoresAroundTheCut(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		w := rapid.SampledFrom([]world{small, large}).Draw(t, "world")
@@ -109,7 +109,7 @@ func TestI3_ScoresAroundTheCut(t *testing.T) {
 // history, of the same instant, seconds and cause, so that its event is the same
 // whenever it is sent. The cuts never fall.
 //
-// Goes red if ExpiredAt judges by the current default alone, takes the latest epoch
+// It fails if ExpiredAt judges by the current default alone, takes the latest epoch
 // rather than the first, or if a cut forgets the epochs that have ended.
 func TestG5_ExpiredIsFinal(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
@@ -158,7 +158,7 @@ func TestG5_ExpiredIsFinal(t *testing.T) {
 // instant, as a reaper does, and makes more changes on both. To every document that
 // was not expired then, both say the same for ever.
 //
-// Goes red if Settled keeps another epoch than the last, or moves its Since.
+// It fails if Settled keeps another epoch than the last, or moves its Since.
 func TestI4_SettledChangesNothingForTheUnexpired(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		w := rapid.SampledFrom([]world{small, large}).Draw(t, "world")
@@ -196,7 +196,7 @@ func TestI4_SettledChangesNothingForTheUnexpired(t *testing.T) {
 // TestNextDueIsTheLeastNow holds NextDue against Cuts: at the instant that it names
 // the cut has reached the score, a millisecond before it had not.
 //
-// Goes red if NextDue takes an epoch that Cuts does not, or another end of it.
+// It fails if NextDue takes an epoch that Cuts does not, or another end of it.
 func TestNextDueIsTheLeastNow(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		w := rapid.SampledFrom([]world{small, large}).Draw(t, "world")
@@ -222,7 +222,7 @@ func TestNextDueIsTheLeastNow(t *testing.T) {
 // TestWithNeverModifies branches random histories off each other, and looks at the
 // old ones again at the end: a history that is handed out is a value.
 //
-// Goes red if With appends to its receiver's array.
+// It fails if With appends to its receiver's array.
 func TestWithNeverModifies(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		type version struct{ h, copied ttlrules.History }

@@ -3,10 +3,11 @@ package ttlrules
 import (
 	"bytes"
 	"errors"
-	"fmt"
+	"math"
 	"strconv"
 	"strings"
 	"unicode"
+	"unicode/utf8"
 )
 
 // MaxSeconds is the longest TTL: 2147483647 seconds, a little over 68 years.
@@ -17,10 +18,10 @@ const MaxSeconds = 1<<31 - 1
 type TTL int32
 
 const (
-	// Inherit means that the item says nothing: its collection's default counts.
+	// Inherit means that the item has no TTL of its own: its collection's default counts.
 	Inherit TTL = 0
-	// Never means that the item does not expire, whatever the default (unless
-	// it is replaced).
+	// Never means that the item does not expire, whatever the default is. A later
+	// write may give it another TTL.
 	Never TTL = -1
 )
 
@@ -40,54 +41,87 @@ const (
 // ErrInvalidTTL is wrapped by every error of ParseTTL and ParseDefault.
 var ErrInvalidTTL = errors.New("invalid TTL")
 
-const allowed = "allowed are -1, a whole number of seconds from 1 to 2147483647 (written without fraction or exponent), or null"
+// invalidTTL is the sentence that the client receives.
+type invalidTTL string
 
-// ParseTTL reads the value of an item's "ttl" member: the bytes of one JSON
-// value, or none if the member is absent. JSON's white space around it counts
-// for nothing. Absent and null are Inherit. Any other value than an integer that
-// is -1 or from 1 to MaxSeconds, 0 and 60.0 and "60" included, is an
-// ErrInvalidTTL that quotes the value, on one line, and says what is allowed.
+func (e invalidTTL) Error() string { return string(e) }
+func (invalidTTL) Unwrap() error   { return ErrInvalidTTL }
+
+// ParseTTL parses the value of an item's "ttl" member: the bytes of one JSON
+// value, or none if the member is absent. It ignores JSON's white space around the
+// value. Absent and null are Inherit, -1 is Never, an integer from 1 to MaxSeconds
+// is that many seconds. Every other value (0, 60.0 and "60" too) is an ErrInvalidTTL.
+// The text of the error quotes the value, on one line, and says what to use.
 //
-// While TTL is off in a collection, its items' ttl is not interpreted: then an
-// error from here is no reason to reject the item, which counts as Inherit.
+// While TTL is off in a collection, nobody interprets its items' ttl: then an error
+// of ParseTTL is no reason to reject the item, which counts as Inherit.
 func ParseTTL(value []byte) (TTL, error) {
-	n, err := parseSeconds("ttl", value)
-	return TTL(n), err
+	n, ok := parseSeconds(value)
+	if !ok {
+		return 0, invalid("ttl", value, "or -1 for never.")
+	}
+	return TTL(n), nil
 }
 
-// ParseDefault reads the value of a configuration's "defaultTtl" member, as
-// ParseTTL does. Absent and null are Off.
+// ParseDefault parses the value of a configuration's "defaultTtl" member, as
+// ParseTTL does. Absent and null are Off, -1 is NoDefault.
 func ParseDefault(value []byte) (Default, error) {
-	n, err := parseSeconds("defaultTtl", value)
-	return Default(n), err
+	n, ok := parseSeconds(value)
+	if !ok {
+		return 0, invalid("defaultTtl", value, "-1 to turn TTL on without a default, or null to turn it off.")
+	}
+	return Default(n), nil
 }
 
-func parseSeconds(name string, value []byte) (int32, error) {
-	value = bytes.Trim(value, " \t\r\n") // what JSON takes for white space, which is less than Unicode does
+func parseSeconds(value []byte) (n int32, ok bool) {
+	value = trim(value)
 	if len(value) == 0 || string(value) == "null" {
-		return 0, nil
+		return 0, true
 	}
-	n, err := strconv.ParseInt(string(value), 10, 64)
-	// Go reads +1 and 007 too, which are no JSON: what is allowed has one spelling.
-	if err != nil || n < -1 || n == 0 || n > MaxSeconds || strconv.FormatInt(n, 10) != string(value) {
-		return 0, fmt.Errorf("%w: %s is %s: %s", ErrInvalidTTL, name, abbreviate(value), allowed)
+	seconds, err := strconv.ParseInt(string(value), 10, 64)
+	// Go parses +1 and 007 too, which JSON does not have. Each number has one spelling.
+	if err != nil || !inRange(float64(seconds)) || strconv.FormatInt(seconds, 10) != string(value) {
+		return 0, false
 	}
-	return int32(n), nil
+	return int32(seconds), true
 }
 
-// abbreviate shows a value as it was sent, so that 60.0 and "60" can be told
-// apart, but keeps a hostile one from filling an error message or breaking it
-// into lines.
+// trim cuts off JSON's white space. Unicode has more kinds of it.
+func trim(value []byte) []byte { return bytes.Trim(value, " \t\r\n") }
+
+func inRange(seconds float64) bool {
+	return seconds == -1 || seconds >= 1 && seconds <= MaxSeconds && seconds == math.Trunc(seconds)
+}
+
+// invalid makes the error about a value. If the number is valid and only its spelling is
+// wrong, the error says so.
+func invalid(name string, value []byte, others string) error {
+	value = trim(value)
+	text := name + " " + abbreviate(value) + " is not valid: use a whole number of seconds from 1 to 2147483647, " + others
+	if n, err := strconv.ParseFloat(string(bytes.Trim(value, `"`)), 64); err == nil && inRange(n) {
+		text += " Write it without quotes, fraction or exponent."
+	}
+	return invalidTTL(text)
+}
+
+// abbreviate shows a value as the client sent it, so that the client can tell 60.0 from
+// "60". It cuts long values and escapes line breaks, so that a hostile value cannot fill
+// an error message or break it into lines.
 func abbreviate(value []byte) string {
 	const longest = 40
-	more := ""
-	if len(value) > longest {
-		value, more = value[:longest], "..."
-	}
-	return strings.Map(func(r rune) rune {
-		if !unicode.IsGraphic(r) {
-			return unicode.ReplacementChar
+	var b strings.Builder
+	for i := 0; i < len(value); {
+		r, size := utf8.DecodeRune(value[i:])
+		if i+size > longest {
+			b.WriteString("...")
+			break
 		}
-		return r
-	}, string(value)) + more
+		if part := string(value[i : i+size]); r == utf8.RuneError || !unicode.IsPrint(r) {
+			b.WriteString(strings.Trim(strconv.Quote(part), `"`))
+		} else {
+			b.WriteString(part)
+		}
+		i += size
+	}
+	return b.String()
 }

@@ -9,7 +9,7 @@ import (
 	"github.com/seed18712806/lapse/ttlrules"
 )
 
-// Goes red if a limit moves by one, or if anything but a whole JSON number in
+// It fails if a limit moves by one, or if anything but a whole JSON number in
 // range is let through.
 func TestParse(t *testing.T) {
 	const invalid = -99
@@ -84,7 +84,7 @@ func TestParse(t *testing.T) {
 	}
 }
 
-// A member that is not there is handed in as no bytes, whichever way.
+// A member that is absent is nil or empty bytes.
 func TestParseNil(t *testing.T) {
 	if item, err := ttlrules.ParseTTL(nil); item != ttlrules.Inherit || err != nil {
 		t.Errorf("ParseTTL(nil) = %d, %v; want Inherit", item, err)
@@ -103,20 +103,20 @@ func checkError(t *testing.T, err error, name, value string) {
 		t.Fatalf("%s %.100q: error %v does not wrap ErrInvalidTTL", name, value, err)
 	}
 	text := err.Error()
-	if !strings.Contains(text, ": "+name+" is ") {
-		t.Errorf("%s %.100q: error %q does not name the member", name, value, text)
+	if !strings.HasPrefix(text, name+" ") || !strings.HasSuffix(text, ".") {
+		t.Errorf("%s %.100q: error %q is not a sentence that begins with the member", name, value, text)
 	}
 	quoted := strings.Trim(value, " \t\r\n")
-	if i := strings.IndexFunc(quoted, func(r rune) bool { return !unicode.IsGraphic(r) || r == unicode.ReplacementChar }); i >= 0 {
+	if i := strings.IndexFunc(quoted, func(r rune) bool { return !unicode.IsPrint(r) || r == unicode.ReplacementChar }); i >= 0 {
 		quoted = quoted[:i]
 	}
 	if len(quoted) > 30 {
 		quoted = quoted[:30]
 	}
-	if !strings.Contains(text, " is "+strings.ToValidUTF8(quoted, "")) {
+	if !strings.HasPrefix(text, name+" "+strings.ToValidUTF8(quoted, "")) {
 		t.Errorf("%s %.100q: error %q does not quote the value", name, value, text)
 	}
-	for _, allowed := range []string{"-1", "1 to 2147483647", "null", "whole"} {
+	for _, allowed := range []string{"-1", "1 to 2147483647", "whole"} {
 		if !strings.Contains(text, allowed) {
 			t.Errorf("%s %.100q: error %q does not say that %q is allowed", name, value, text, allowed)
 		}
@@ -124,18 +124,28 @@ func checkError(t *testing.T, err error, name, value string) {
 	if len(text) > 400 {
 		t.Errorf("%s %.100q: the error has %d bytes", name, value, len(text))
 	}
-	if strings.ContainsFunc(text, func(r rune) bool { return !unicode.IsGraphic(r) }) {
+	if strings.ContainsFunc(text, func(r rune) bool { return !unicode.IsPrint(r) }) {
 		t.Errorf("%s %.100q: error %q does not fit on a line", name, value, text)
 	}
 }
 
-// The error of a parser is what a client gets to read: pinned once, whole.
+// The client receives the error of a parser: this pins the whole text once.
 func TestParseErrorText(t *testing.T) {
+	const allowed = " is not valid: use a whole number of seconds from 1 to 2147483647, or -1 for never."
+	const plain = allowed + " Write it without quotes, fraction or exponent."
 	tests := []struct{ value, want string }{
-		{`60.0`, `invalid TTL: ttl is 60.0: allowed are -1, a whole number of seconds from 1 to 2147483647 (written without fraction or exponent), or null`},
-		{`"60"`, `invalid TTL: ttl is "60": allowed are -1, a whole number of seconds from 1 to 2147483647 (written without fraction or exponent), or null`},
-		{"[1,\r\n2]", `invalid TTL: ttl is [1,��2]: allowed are -1, a whole number of seconds from 1 to 2147483647 (written without fraction or exponent), or null`},
-		{strings.Repeat("1", 41), `invalid TTL: ttl is ` + strings.Repeat("1", 40) + `...: allowed are -1, a whole number of seconds from 1 to 2147483647 (written without fraction or exponent), or null`},
+		{`1.5`, `ttl 1.5` + allowed},
+		{`0`, `ttl 0` + allowed},
+		{`60.0`, `ttl 60.0` + plain},
+		{`-1.0`, `ttl -1.0` + plain},
+		{`6e1`, `ttl 6e1` + plain},
+		{`"60"`, `ttl "60"` + plain},
+		{`"soon"`, `ttl "soon"` + allowed},
+		{`"0"`, `ttl "0"` + allowed},
+		{"[1,\r\n2]", `ttl [1,\r\n2]` + allowed},
+		{"\"\u00a0\u202e\xff\"", `ttl "\u00a0\u202e\xff"` + allowed},
+		{strings.Repeat("1", 41), `ttl ` + strings.Repeat("1", 40) + `...` + allowed},
+		{`"` + strings.Repeat("é", 41), `ttl "` + strings.Repeat("é", 19) + `...` + allowed},
 	}
 	for _, tt := range tests {
 		_, err := ttlrules.ParseTTL([]byte(tt.value))
@@ -143,9 +153,14 @@ func TestParseErrorText(t *testing.T) {
 			t.Errorf("ParseTTL(%q):\n got %v\nwant %s", tt.value, err, tt.want)
 		}
 	}
+	_, err := ttlrules.ParseDefault([]byte(`0`))
+	want := "defaultTtl 0 is not valid: use a whole number of seconds from 1 to 2147483647, -1 to turn TTL on without a default, or null to turn it off."
+	if err == nil || err.Error() != want {
+		t.Errorf("ParseDefault(0):\n got %v\nwant %s", err, want)
+	}
 }
 
-// The matrix of the package doc, cell by cell. Goes red if any cell counts otherwise.
+// The matrix of the package doc, cell by cell. It fails if any cell counts otherwise.
 func TestMatrix(t *testing.T) {
 	const (
 		ts    = 1_000_000

@@ -1,18 +1,26 @@
 package main
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"io"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"os"
+	"os/exec"
 	"regexp"
+	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
 
+	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 	"github.com/rogpeppe/go-internal/testscript"
 )
 
@@ -29,16 +37,22 @@ func TestMain(m *testing.M) {
 //	exec lapse serve --ready-file ready &server&
 //	ready
 //
-// and from then on client commands find it by LAPSE_NATS. Besides the commands of
-// testscript there are:
+// From then on client commands find it by LAPSE_NATS. Besides the commands of testscript
+// there are:
 //
 //	ready                     wait for the file "ready"; set LAPSE_NATS, HTTP and REDIS from it, and
-//	                          NATS_LISTEN and REDIS_LISTEN
+//	                          NATS_LISTEN, REDIS_LISTEN and HTTP_ADDRESS
 //	there FILE                wait until the file is there
-//	until REGEXP CMD ARG...   run a command until what it prints, or fails with, matches
-//	http STATUS PATH          ask the server's HTTP port, and expect the status
+//	until REGEXP CMD ARG...   run a command until its output or its error matches
+//	http STATUS PATH          send a request to the server's HTTP port, and expect the status
 //	taken NAME                take a free port and set NAME to its address
-//	sigterm                   send SIGTERM to what was started last in the background
+//	sigterm                   send SIGTERM to the last command in the background
+//	exits CODE CMD ARG...     run a command, and expect the exit code
+//	nats NAME                 start a NATS server without lapse and set NAME to its URL
+//	plainnats NAME            the same, without JetStream
+//	nonats NAME               stop the NATS server that nats or plainnats started
+//	elsewhere NAME            start an HTTP server that is not lapse and set NAME to its address
+//	consumers N STREAM        wait until the stream has N consumers
 func TestScripts(t *testing.T) {
 	testscript.Run(t, testscript.Params{
 		Dir:                 "testdata/script",
@@ -59,6 +73,13 @@ func TestScripts(t *testing.T) {
 			"http":    httpGet,
 			"taken":   taken,
 			"sigterm": sigterm,
+
+			"exits":     exits,
+			"nats":      func(ts *testscript.TestScript, neg bool, args []string) { startNATS(ts, neg, args, true) },
+			"plainnats": func(ts *testscript.TestScript, neg bool, args []string) { startNATS(ts, neg, args, false) },
+			"nonats":    stopNATS,
+			"elsewhere": elsewhere,
+			"consumers": consumers,
 		},
 	})
 }
@@ -101,6 +122,7 @@ func ready(ts *testscript.TestScript, neg bool, args []string) {
 	ts.Setenv("REDIS", at.Redis)
 	ts.Setenv("REDIS_LISTEN", strings.TrimPrefix(at.Redis, "redis://"))
 	ts.Setenv("HTTP", at.HTTP)
+	ts.Setenv("HTTP_ADDRESS", strings.TrimPrefix(at.HTTP, "http://"))
 }
 
 func there(ts *testscript.TestScript, neg bool, args []string) {
@@ -117,7 +139,7 @@ func until(ts *testscript.TestScript, neg bool, args []string) {
 	ts.Check(err)
 	var last string
 	eventually(ts, strings.Join(args[1:], " ")+" to print "+args[0], func() bool {
-		_ = ts.Exec(args[1], args[2:]...) // what it fails with is on standard error
+		_ = ts.Exec(args[1], args[2:]...) // its error is on standard error
 		last = ts.ReadFile("stdout") + ts.ReadFile("stderr")
 		return want.MatchString(last)
 	})
@@ -150,4 +172,75 @@ func sigterm(ts *testscript.TestScript, neg bool, args []string) {
 	usage(ts, !neg && len(args) == 0, "sigterm")
 	running := ts.BackgroundCmds()
 	ts.Check(running[len(running)-1].Process.Signal(syscall.SIGTERM))
+}
+
+func exits(ts *testscript.TestScript, neg bool, args []string) {
+	usage(ts, !neg && len(args) >= 2, "exits CODE COMMAND ARG...")
+	want, err := strconv.Atoi(args[0])
+	ts.Check(err)
+	got := 0
+	var exit *exec.ExitError
+	if err := ts.Exec(args[1], args[2:]...); errors.As(err, &exit) {
+		got = exit.ExitCode()
+	} else if err != nil {
+		ts.Fatalf("%s: %v", strings.Join(args[1:], " "), err)
+	}
+	if got != want {
+		ts.Fatalf("%s: exit code %d, want %d\n%s%s", strings.Join(args[1:], " "), got, want, ts.ReadFile("stdout"), ts.ReadFile("stderr"))
+	}
+}
+
+func startNATS(ts *testscript.TestScript, neg bool, args []string, jetStream bool) {
+	usage(ts, !neg && len(args) == 1, "nats NAME")
+	srv, err := server.NewServer(&server.Options{
+		Host: "127.0.0.1", Port: -1, JetStream: jetStream, StoreDir: ts.MkAbs("store-" + args[0]), NoLog: true, NoSigs: true,
+	})
+	ts.Check(err)
+	srv.Start()
+	stop := func() { srv.Shutdown(); srv.WaitForShutdown() }
+	ts.Defer(stop)
+	if !srv.ReadyForConnections(limit) {
+		ts.Fatalf("nats-server is not ready")
+	}
+	ts.Setenv(args[0], srv.ClientURL())
+	natsServers.Store(srv.ClientURL(), stop)
+}
+
+// natsServers has the function that stops each server of startNATS, by its URL.
+var natsServers sync.Map
+
+func stopNATS(ts *testscript.TestScript, neg bool, args []string) {
+	usage(ts, !neg && len(args) == 1, "nonats NAME")
+	stop, ok := natsServers.Load(ts.Getenv(args[0]))
+	usage(ts, ok, "nats NAME, then nonats NAME")
+	stop.(func())()
+}
+
+func elsewhere(ts *testscript.TestScript, neg bool, args []string) {
+	usage(ts, !neg && len(args) == 1, "elsewhere NAME")
+	srv := httptest.NewServer(http.NotFoundHandler())
+	ts.Defer(srv.Close)
+	ts.Setenv(args[0], strings.TrimPrefix(srv.URL, "http://"))
+}
+
+// jetStream connects to the server in LAPSE_NATS for as long as the script runs.
+func jetStream(ts *testscript.TestScript) (context.Context, jetstream.JetStream) {
+	nc, err := nats.Connect(ts.Getenv("LAPSE_NATS"))
+	ts.Check(err)
+	ts.Defer(nc.Close)
+	js, err := jetstream.New(nc)
+	ts.Check(err)
+	ctx, cancel := context.WithTimeout(context.Background(), limit)
+	ts.Defer(cancel)
+	return ctx, js
+}
+
+func consumers(ts *testscript.TestScript, neg bool, args []string) {
+	usage(ts, !neg && len(args) == 2, "consumers N STREAM")
+	ctx, js := jetStream(ts)
+	eventually(ts, args[1]+" to have "+args[0]+" consumers", func() bool {
+		stream, err := js.Stream(ctx, args[1])
+		ts.Check(err)
+		return strconv.Itoa(stream.CachedInfo().State.Consumers) == args[0]
+	})
 }

@@ -18,19 +18,22 @@ import (
 
 // options are the flags.
 type options struct {
-	rows     string
-	n        int
-	rounds   int
-	scale    bool
-	json     bool
-	profile  string
-	lapse    string
-	keep     bool
-	rate     int
-	body     int
-	seed     uint64
-	parallel int
+	rows    string
+	n       int
+	rounds  int
+	scale   bool
+	json    bool
+	profile string
+	lapse   string
+	keep    bool
+	rate    int
+	body    int
 }
+
+const (
+	seed     = 1  // of everything that is random
+	parallel = 64 // reads at a time
+)
 
 // bench is one run of the program.
 type bench struct {
@@ -38,29 +41,29 @@ type bench struct {
 	rig      *rig.Rig
 	progress io.Writer
 
-	problems []string // what was found to be wrong with lapse: it fails the run
-	notes    []string // what was found out beside the figures
+	problems []string // the faults of lapse, which fail the run
+	notes    []string // printed beside the figures
 }
 
-// row is one row of the table. It is run once a round, and measures all sides.
+// row is a row of the table. It runs once a round, and measures all sides.
 type row struct {
 	name  string
 	title string
 	run   func(*bench, context.Context, int) ([]table.Figure, error)
-	asked bool // only by -scale, or by name
+	extra bool // runs only with -scale, or by its name
 }
 
 var rows = []row{
-	{name: "ingest", title: "ingest, first publish to readable and indexed", run: (*bench).ingest},
+	{name: "ingest", title: "ingest, first publication to readable and indexed", run: (*bench).ingest},
 	{name: "lateness", title: "lateness of expiry events", run: (*bench).lateness},
 	{name: "due", title: "due at the same instant", run: (*bench).due},
-	{name: "change", title: "default TTL changed, publish to effective", run: (*bench).change},
+	{name: "change", title: "default TTL changed, publication to effective", run: (*bench).change},
 	{name: "reads", title: "reads, 64 at a time", run: (*bench).reads},
 	{name: "reaping", title: "read p99 while reaping", run: (*bench).reaping},
 	{name: "memory", title: "memory in Redis per document", run: (*bench).memory},
 	{name: "rebuild", title: "rebuild of a wiped Redis", run: (*bench).rebuild},
 	{name: "startup", title: "start-up of the embedded default", run: (*bench).startup},
-	{name: "scale", title: "cost as work grows", run: (*bench).grow, asked: true},
+	{name: "scale", title: "cost as the work grows", run: (*bench).grow, extra: true},
 }
 
 func parseFlags(args []string, stderr io.Writer) (options, error) {
@@ -71,36 +74,34 @@ func parseFlags(args []string, stderr io.Writer) (options, error) {
 	for _, r := range rows {
 		names = append(names, r.name)
 	}
-	f.StringVar(&o.rows, "rows", "", "rows to run, separated by commas, of "+strings.Join(names, ", ")+" (all but scale)")
-	f.IntVar(&o.n, "n", 300_000, "documents, where the table says 300,000; the other sizes go with it")
-	f.IntVar(&o.rounds, "rounds", 3, "rounds; in each, every side has its turn")
-	f.BoolVar(&o.scale, "scale", false, "run the row of cost as work grows too, up to ten times n")
+	f.StringVar(&o.rows, "rows", "", "rows to run, separated by commas: "+strings.Join(names, ", ")+" (default all but scale)")
+	f.IntVar(&o.n, "n", 300_000, "number of documents; the other sizes are proportional to it")
+	f.IntVar(&o.rounds, "rounds", 3, "number of rounds")
+	f.BoolVar(&o.scale, "scale", false, "run the row scale too, with up to ten times n documents")
 	f.BoolVar(&o.json, "json", false, "print JSON instead of a table")
-	f.StringVar(&o.profile, "profile", "", "folder for CPU profiles of lapse, which then runs inside a child of this program")
-	f.StringVar(&o.lapse, "lapse", "", "the lapse binary to run (built from ./cmd/lapse)")
+	f.StringVar(&o.profile, "profile", "", "folder for CPU profiles of lapse, which then runs in a child of this program")
+	f.StringVar(&o.lapse, "lapse", "", "the lapse binary to run (default: built from ./cmd/lapse)")
 	f.BoolVar(&o.keep, "keep", false, "keep the servers' files and logs")
-	f.IntVar(&o.rate, "rate", 5000, "documents a second in the row of lateness")
-	f.IntVar(&o.body, "body", 256, "bytes of a document's body")
-	f.Uint64Var(&o.seed, "seed", 1, "of everything that is random")
-	f.IntVar(&o.parallel, "parallel", 64, "reads at a time")
+	f.IntVar(&o.rate, "rate", 5000, "documents a second in the row lateness")
+	f.IntVar(&o.body, "body", 256, "size of a document in bytes")
 	if err := f.Parse(args); err != nil {
 		return o, err
 	}
 	if f.NArg() > 0 {
-		return o, fmt.Errorf("unexpected argument %q", f.Arg(0))
+		return o, fmt.Errorf("argument %q is not known: use flags only, see -help", f.Arg(0))
 	}
 	if o.n < 3000 || o.rounds < 1 || o.rate < 100 || o.body < load.MinBody {
-		return o, fmt.Errorf("allowed are -n 3000 or more, -rounds 1 or more, -rate 100 or more, -body %d or more", load.MinBody)
+		return o, fmt.Errorf("a flag is too small: use -n 3000 or more, -rounds 1 or more, -rate 100 or more, -body %d or more", load.MinBody)
 	}
 	return o, nil
 }
 
-// chosen are the rows to run.
+// chosen returns the rows to run.
 func (o options) chosen() ([]row, error) {
 	var chosen []row
 	if o.rows == "" {
 		for _, r := range rows {
-			if !r.asked || o.scale {
+			if !r.extra || o.scale {
 				chosen = append(chosen, r)
 			}
 		}
@@ -109,14 +110,14 @@ func (o options) chosen() ([]row, error) {
 	for name := range strings.SplitSeq(o.rows, ",") {
 		i := slices.IndexFunc(rows, func(r row) bool { return r.name == name })
 		if i < 0 {
-			return nil, fmt.Errorf("there is no row %q", name)
+			return nil, fmt.Errorf("there is no row %q: see -help for the names", name)
 		}
 		chosen = append(chosen, rows[i])
 	}
 	return chosen, nil
 }
 
-// runBench runs the chosen rows, round by round, and prints what came out.
+// runBench runs the chosen rows, round by round, and prints the table.
 func runBench(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	o, err := parseFlags(args, stderr)
 	if errors.Is(err, flag.ErrHelp) {
@@ -135,11 +136,11 @@ func runBench(ctx context.Context, args []string, stdout, stderr io.Writer) erro
 		return err
 	}
 	if o.keep {
-		fmt.Fprintln(stderr, "the servers' files are in", dir)
+		fmt.Fprintln(stderr, "The files of the servers are in", dir)
 	} else {
 		defer func() { _ = os.RemoveAll(dir) }()
 	}
-	b.rig = &rig.Rig{Dir: dir, Lapse: o.lapse, Profiles: o.profile, Clients: o.parallel, Note: b.note, Problem: b.problem}
+	b.rig = &rig.Rig{Dir: dir, Lapse: o.lapse, Profiles: o.profile, Clients: parallel, Note: b.note, Problem: b.problem}
 	if err := b.rig.Build(ctx); err != nil {
 		return err
 	}
@@ -162,13 +163,12 @@ func runBench(ctx context.Context, args []string, stdout, stderr io.Writer) erro
 		err = t.Write(stdout)
 	}
 	if err == nil && len(b.problems) > 0 {
-		return fmt.Errorf("lapse did not do what was timed: %s", strings.Join(b.problems, "; "))
+		return fmt.Errorf("lapse failed the checks: %s", strings.Join(b.problems, "; "))
 	}
 	return err
 }
 
-// inTurn runs sides one after the other, beginning with another one each round, so
-// that none is always first.
+// inTurn runs the sides one after the other. Each round begins with another side.
 func inTurn(round int, sides ...func() error) error {
 	for i := range sides {
 		if err := sides[(i+round)%len(sides)](); err != nil {
@@ -178,17 +178,17 @@ func inTurn(round int, sides ...func() error) error {
 	return nil
 }
 
-// problem notes what makes the figures of lapse void.
+// problem records a fault that makes the figures of lapse void.
 func (b *bench) problem(format string, args ...any) {
 	b.problems = append(b.problems, fmt.Sprintf(format, args...))
 }
 
-// note notes what is worth saying beside the figures.
+// note records and prints a remark.
 func (b *bench) note(format string, args ...any) {
 	s := fmt.Sprintf(format, args...)
 	b.notes = append(b.notes, s)
 	fmt.Fprintln(b.progress, "  "+s)
 }
 
-// load is n documents of the usual size, with a TTL of their own unless that is 0.
-func (b *bench) load(n, ttl int) load.Load { return load.New(n, b.body, ttl, b.seed) }
+// load makes n documents of the usual size. Their own TTL is ttl seconds, or none if 0.
+func (b *bench) load(n, ttl int) load.Load { return load.New(n, b.body, ttl, seed) }

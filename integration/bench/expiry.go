@@ -1,9 +1,12 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -17,7 +20,7 @@ import (
 	"github.com/seed18712806/lapse/sink/wire"
 )
 
-// Names of what lapse is held against.
+// The names of the other sides.
 const (
 	redisShipped = "Redis PX + notifications"
 	redisTuned   = "the same, hz 500, effort 10"
@@ -25,99 +28,80 @@ const (
 	latenessTTL  = 5 // seconds
 )
 
-// side is a system that expires documents and says so.
+// side is a system that expires documents and tells a subscriber.
 type side struct {
-	write func(ld load.Load, from, to, ttl int) error // some documents, with a TTL in seconds
+	write func(ld load.Load, from, to, ttl int) error // writes some documents, with a TTL in seconds
 	flush func() error                                // waits until all are stored
-	usage func() func(what string)                    // see lapseServer.usage
-	done  func()                                      // ends it
-	l     *rig.Lapse                                  // if it is lapse
+	usage func() func(what string)                    // see rig.Rig.Usage
+	done  func()                                      // stops the side
+	l     *rig.Lapse                                  // nil if it is not lapse
 }
 
-// opener starts a side, which tells the receipts what expires.
+// opener starts a side, which gives its expirations to the receipts.
 type opener func(context.Context, *load.Receipts) (*side, error)
 
-// limits of waiting: what has not come by then is lost, or as good as lost.
+// patience is how long the bench waits. An event that comes later counts as missing.
 const patience = 2 * time.Minute
 
-// lateness times events of documents that fall due at a steady rate, while others
-// are written.
+// received runs sides in turn, and returns what their subscribers received.
+func received(round int, expire func(name string, open opener) (load.Received, error), sides map[string]opener) (map[string]load.Received, error) {
+	all := map[string]load.Received{}
+	var runs []func() error
+	for _, name := range slices.Sorted(maps.Keys(sides)) {
+		runs = append(runs, func() (err error) {
+			all[name], err = expire(name, sides[name])
+			return err
+		})
+	}
+	return all, inTurn(round, runs...)
+}
+
+// lateness times the events of documents that fall due at a steady rate, while others are
+// written.
 func (b *bench) lateness(ctx context.Context, round int) ([]table.Figure, error) {
 	n := b.n / 3
-	sides := map[string]load.Received{}
-	run := func(name string, open opener) func() error {
-		return func() (err error) {
-			sides[name], err = b.expire(ctx, name, open, n, func(s *side, ld load.Load) error {
-				if err := b.profileSide(ctx, s, "lateness", round); err != nil {
-					return err
-				}
-				ld.TTL = latenessTTL
-				return load.Pace(ctx, n, b.rate, func(from, to int) error { return s.write(ld, from, to, latenessTTL) })
-			})
-			return err
-		}
-	}
-	err := inTurn(round,
-		run("lapse", b.openLapse(0)),
-		run(kvWatcher, b.openKV),
-		run(redisShipped, b.openRedis()),
-		run(redisTuned, b.openRedis("--hz", "500", "--active-expire-effort", "10")),
-	)
+	sides, err := received(round, func(name string, open opener) (load.Received, error) {
+		return b.expire(ctx, name, open, n, func(s *side, ld load.Load) error {
+			if err := b.profileSide(ctx, s, "lateness", round); err != nil {
+				return err
+			}
+			ld.TTL = latenessTTL
+			return load.Pace(ctx, n, b.rate, func(from, to int) error { return s.write(ld, from, to, latenessTTL) })
+		})
+	}, map[string]opener{
+		"lapse": b.openLapse(0), kvWatcher: b.openKV, redisShipped: b.openRedis(),
+		redisTuned: b.openRedis("--hz", "500", "--active-expire-effort", "10"),
+	})
 	if err != nil {
 		return nil, err
 	}
-	l := sides["lapse"]
-	var figures []table.Figure
-	best := ""
-	for _, name := range []string{redisShipped, redisTuned, kvWatcher} {
-		if best == "" || sides[name].P99 < sides[best].P99 {
-			best = name
-		}
+	lapse := ms(sides["lapse"].P99)
+	others := []string{redisTuned, kvWatcher, redisShipped}
+	best := slices.MinFunc(others, func(a, b string) int { return cmp.Compare(sides[a].P99, sides[b].P99) })
+	figures := []table.Figure{
+		{What: "p99", Unit: "ms", Lapse: lapse, Goal: table.Goal{Aim: 5, AtMost: true}},
+		table.LowerBetter(table.Figure{What: "p99", Unit: "ms", Lapse: lapse, Against: "the best of the three", Other: ms(sides[best].P99), Goal: table.Goal{Must: 30, Ratio: true}}),
 	}
-	aim := ms(5 * time.Millisecond)
-	figures = append(figures,
-		table.Figure{What: "p99", Unit: "ms", Lapse: ms(l.P99), Goal: table.Goal{Aim: aim, AtMost: true}},
-		table.Sooner(table.Figure{What: "p99", Unit: "ms", Lapse: ms(l.P99), Against: "the best of the three", Other: ms(sides[best].P99), Goal: table.Goal{Must: 30, Ratio: true}}),
-	)
-	for _, name := range []string{redisShipped, redisTuned, kvWatcher} {
-		o := sides[name]
-		figures = append(figures,
-			table.Sooner(table.Figure{What: "p50", Unit: "ms", Lapse: ms(l.P50), Against: name, Other: ms(o.P50)}),
-			table.Sooner(table.Figure{What: "p99", Unit: "ms", Lapse: ms(l.P99), Against: name, Other: ms(o.P99)}),
-			table.Sooner(table.Figure{What: "max", Unit: "ms", Lapse: ms(l.Max), Against: name, Other: ms(o.Max)}))
+	for _, name := range others {
+		figures = append(figures, table.LowerBetter(table.Figure{What: "p99", Unit: "ms", Lapse: lapse, Against: name, Other: ms(sides[name].P99)}))
 	}
 	return figures, nil
 }
 
 func ms(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
 
-// due times events of documents that fall due together.
+// due times the events of documents that fall due together.
 func (b *bench) due(ctx context.Context, round int) ([]table.Figure, error) {
-	sides := map[string]load.Received{}
-	run := func(name string, open opener) func() error {
-		return func() (err error) {
-			sides[name], err = b.expire(ctx, name, open, b.n, b.together(ctx, round, b.n))
-			return err
-		}
-	}
-	err := inTurn(round,
-		run("lapse", b.openLapse(0)),
-		run(kvWatcher, b.openKV),
-		run(redisShipped, b.openRedis()),
-		run(redisTuned, b.openRedis("--hz", "500", "--active-expire-effort", "10")),
-	)
+	sides, err := received(round, func(name string, open opener) (load.Received, error) {
+		return b.expire(ctx, name, open, b.n, b.together(ctx, round, b.n))
+	}, map[string]opener{"lapse": b.openLapse(0), kvWatcher: b.openKV})
 	if err != nil {
 		return nil, err
 	}
-	var figures []table.Figure
-	for _, name := range []string{kvWatcher, redisShipped, redisTuned} {
-		f := table.Times(table.Figure{What: "events a second", Unit: "/s", Lapse: sides["lapse"].PerSecond, Against: name, Other: sides[name].PerSecond})
-		if name == kvWatcher {
-			f.Goal = table.Goal{Must: 0.7, Aim: 1.5, Ratio: true}
-		}
-		figures = append(figures, f)
-	}
-	return figures, nil
+	return []table.Figure{table.HigherBetter(table.Figure{
+		What: "events a second", Unit: "/s", Lapse: sides["lapse"].PerSecond, Against: kvWatcher, Other: sides[kvWatcher].PerSecond,
+		Goal: table.Goal{Must: 0.7, Aim: 1.5, Ratio: true},
+	})}, nil
 }
 
 // together writes documents so that they fall due together.
@@ -142,7 +126,7 @@ func (b *bench) together(ctx context.Context, round, n int) func(*side, load.Loa
 	}
 }
 
-// profileSide takes a profile of lapse, if it is lapse, until the side ends.
+// profileSide takes a profile of the side until it stops, if it is lapse.
 func (b *bench) profileSide(ctx context.Context, s *side, name string, round int) error {
 	if s.l == nil {
 		return nil
@@ -161,8 +145,8 @@ func (b *bench) profileSide(ctx context.Context, s *side, name string, round int
 	return nil
 }
 
-// expire starts a side, warms it up, has documents written and waits for what
-// is said of them.
+// expire starts a side, warms it up, writes documents, and waits until the subscriber has
+// received their expirations.
 func (b *bench) expire(ctx context.Context, name string, open opener, n int, write func(*side, load.Load) error) (load.Received, error) {
 	r := load.NewReceipts(n)
 	warmed := b.load(n, 1).Warm()
@@ -179,7 +163,7 @@ func (b *bench) expire(ctx context.Context, name string, open opener, n int, wri
 	if err := write(s, b.load(n, 0)); err != nil {
 		return load.Received{}, fmt.Errorf("%s: %w", name, err)
 	}
-	// The more there are, the later they are due (see together), and the longer that takes.
+	// More documents are due later (see load.Bursts), and take longer.
 	long := patience + time.Duration(n)*100*time.Microsecond
 	if err := errors.Join(s.flush(), r.Wait(ctx, long)); err != nil {
 		return load.Received{}, fmt.Errorf("%s: %w", name, err)
@@ -197,8 +181,7 @@ func (b *bench) expire(ctx context.Context, name string, open opener, n int, wri
 	return x, nil
 }
 
-// openLapse starts lapse, and a durable subscriber to its events: what it is told
-// is stored.
+// openLapse starts lapse, and a JetStream consumer of its events: they are stored.
 func (b *bench) openLapse(partitions int) opener {
 	return func(ctx context.Context, r *load.Receipts) (*side, error) {
 		l, err := b.rig.StartLapse(ctx, partitions)
@@ -210,7 +193,9 @@ func (b *bench) openLapse(partitions int) opener {
 			l.Stop()
 			return nil, err
 		}
-		events, err := l.NATS.JS.OrderedConsumer(ctx, wire.DefaultPrefix.EventsStream(), jetstream.OrderedConsumerConfig{DeliverPolicy: jetstream.DeliverAllPolicy})
+		events, err := l.NATS.JS.OrderedConsumer(ctx, wire.DefaultPrefix.EventsStream(), jetstream.OrderedConsumerConfig{
+			DeliverPolicy: jetstream.DeliverAllPolicy, FilterSubjects: []string{string(wire.DefaultPrefix) + ".expired.>"},
+		})
 		if err != nil {
 			l.Stop()
 			return nil, err
@@ -227,8 +212,8 @@ func (b *bench) openLapse(partitions int) opener {
 	}
 }
 
-// writer publishes documents without waiting; flush waits for what is not yet
-// acknowledged.
+// writer makes a write that publishes documents and does not wait, and a flush that waits
+// until all are acknowledged.
 func writer(js jetstream.JetStream, message func(ld load.Load, i, ttl int) *nats.Msg) (write func(load.Load, int, int, int) error, flush func() error) {
 	var waits []func() error
 	write = func(ld load.Load, from, to, ttl int) error {
@@ -248,8 +233,7 @@ func writer(js jetstream.JetStream, message func(ld load.Load, i, ttl int) *nats
 	return write, flush
 }
 
-// receive reads an event as a subscriber would: the document in it has to be the
-// one that was written.
+// receive receives an event like a subscriber, and checks that it has its document.
 func receive(m jetstream.Msg, r *load.Receipts, ld load.Load) {
 	at := time.Now()
 	subject := m.Subject()
@@ -266,7 +250,7 @@ func receive(m jetstream.Msg, r *load.Receipts, ld load.Load) {
 	const mark = `"expiredAt":"`
 	var deadline wire.Time
 	if k := strings.LastIndex(body, mark); k < 0 {
-		r.Fail(fmt.Errorf("an event without expiredAt: %s", body))
+		r.Fail(fmt.Errorf("event without expiredAt: %s", body))
 	} else if err := deadline.UnmarshalText([]byte(body[k+len(mark) : k+len(mark)+24])); err != nil {
 		r.Fail(fmt.Errorf("event %s: %w", body, err))
 	}
@@ -281,8 +265,8 @@ func receive(m jetstream.Msg, r *load.Receipts, ld load.Load) {
 	r.Got(i, when, at)
 }
 
-// openKV starts a bucket and its watcher, which sees what is put (and the server's
-// own stamp of it) and the markers of what expires.
+// openKV starts a bucket and its watcher, which receives each key with the server's stamp,
+// and a marker when it expires.
 func (b *bench) openKV(ctx context.Context, r *load.Receipts) (*side, error) {
 	srv, err := b.rig.StartNATS(ctx)
 	if err != nil {
@@ -304,7 +288,7 @@ func (b *bench) openKV(ctx context.Context, r *load.Receipts) (*side, error) {
 		i    int
 		warm bool
 	}
-	// How long documents live is known here; since when, the watcher says.
+	// The TTL is known here; the watcher receives the stamp from which it counts.
 	ttls, warmTTLs := make([]atomic.Int32, r.N), make([]atomic.Int32, r.Warm.N)
 	ttlOf := func(k key) *atomic.Int32 {
 		if k.warm {
@@ -367,7 +351,7 @@ func (b *bench) openRedis(args ...string) opener {
 			for {
 				m, err := sub.ReceiveMessage(ctx)
 				if err != nil {
-					return // closed; what is missing by then is missed
+					return // the subscription is closed
 				}
 				at := time.Now()
 				i, warmed, err := load.Index(strings.TrimPrefix(m.Payload, rig.Orders+":"))

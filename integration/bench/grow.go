@@ -10,14 +10,13 @@ import (
 	"github.com/seed18712806/lapse/integration/bench/internal/load"
 	"github.com/seed18712806/lapse/integration/bench/internal/rig"
 	"github.com/seed18712806/lapse/integration/bench/internal/table"
-	"github.com/seed18712806/lapse/sink"
+	"github.com/seed18712806/lapse/sink/store"
 )
 
-// grow times lapse against itself, as the work grows: more documents, more
-// partitions, larger bodies.
+// grow times lapse alone as the work grows: more documents, more partitions, larger bodies.
 func (b *bench) grow(ctx context.Context, round int) ([]table.Figure, error) {
 	if round > 0 {
-		return nil, nil // it takes long, and is about shapes, not about percents
+		return nil, nil // it takes long, and one round shows how the cost grows
 	}
 	var figures []table.Figure
 	rate := func(what string, v float64, err error) error {
@@ -46,7 +45,7 @@ func (b *bench) grow(ctx context.Context, round int) ([]table.Figure, error) {
 			return figures, err
 		}
 	}
-	for _, partitions := range []int{1, sink.DefaultPartitions, 64} {
+	for _, partitions := range []int{1, store.DefaultPartitions, 64} {
 		what := fmt.Sprintf("%d partitions", partitions)
 		if err := ingest(what, partitions, b.load(b.n, load.LongTTL)); err != nil {
 			return figures, err
@@ -55,18 +54,17 @@ func (b *bench) grow(ctx context.Context, round int) ([]table.Figure, error) {
 			return figures, err
 		}
 	}
-	// As many as make the same bytes, beyond a kilobyte.
+	// From 1 kB on the number of bytes is the same.
 	for _, size := range []int{100, 1_000, 10_000, 100_000} {
 		n := min(b.n, b.n*1000/size)
-		if err := ingest(fmt.Sprintf("%d bodies of %s B", n, table.Number(float64(size))), 0, load.New(n, size, load.LongTTL, b.seed)); err != nil {
+		if err := ingest(fmt.Sprintf("%d bodies of %s B", n, table.Number(float64(size))), 0, load.New(n, size, load.LongTTL, seed)); err != nil {
 			return figures, err
 		}
 	}
 	return figures, nil
 }
 
-// lateBeside returns the p99 of the lateness at the usual rate beside documents that
-// do not expire yet.
+// lateBeside returns the p99 of the lateness beside documents that do not expire yet.
 func (b *bench) lateBeside(ctx context.Context, beside int) (float64, error) {
 	n := b.n / 3
 	x, err := b.expire(ctx, fmt.Sprintf("lapse beside %d", beside), b.openLapse(0), n, func(s *side, ld load.Load) error {

@@ -13,10 +13,10 @@ import (
 	"github.com/seed18712806/lapse/integration/bench/internal/table"
 )
 
-// publisher publishes n messages, and returns when all are stored.
+// publisher publishes n messages, and returns once all are stored.
 type publisher func(js jetstream.JetStream, n int, message func(i int) *nats.Msg) error
 
-// ingest times writes until they can be read.
+// ingest times writes until all can be read.
 func (b *bench) ingest(ctx context.Context, round int) ([]table.Figure, error) {
 	var batch, single, kv float64
 	err := inTurn(round,
@@ -33,17 +33,17 @@ func (b *bench) ingest(ctx context.Context, round int) ([]table.Figure, error) {
 	const against = "NATS KV put with TTL"
 	goal := table.Goal{Must: 0.7, Aim: 1, Ratio: true}
 	return []table.Figure{
-		table.Times(table.Figure{
+		table.HigherBetter(table.Figure{
 			What: "documents a second, in a fast batch", Unit: "/s", Lapse: batch, Against: against, Other: kv, Goal: goal,
 		}),
-		table.Times(table.Figure{
+		table.HigherBetter(table.Figure{
 			What: "each acknowledged by itself", Unit: "/s", Lapse: single, Against: against, Other: kv, Goal: goal,
 		}),
 	}, err
 }
 
-// ingestLapse returns documents a second, from the first publish until the last is
-// counted as live.
+// ingestLapse returns documents a second, from the first publication until Count has the
+// last.
 func (b *bench) ingestLapse(ctx context.Context, round, partitions int, ld load.Load, publish publisher) (float64, error) {
 	l, err := b.rig.StartLapse(ctx, partitions)
 	if err != nil {
@@ -83,8 +83,8 @@ func (b *bench) ingestLapse(ctx context.Context, round, partitions int, ld load.
 	return float64(ld.N) / took.Seconds(), l.Verify(ctx, ld, 2*time.Duration(ld.TTL)*time.Second)
 }
 
-// ingestKV returns documents a second, from the first publish until the last is
-// acknowledged, and with that readable.
+// ingestKV returns documents a second, from the first publication until the last is
+// acknowledged and so readable.
 func (b *bench) ingestKV(ctx context.Context, ld load.Load) (float64, error) {
 	s, err := b.rig.StartNATS(ctx)
 	if err != nil {
@@ -116,34 +116,31 @@ func (b *bench) ingestKV(ctx context.Context, ld load.Load) (float64, error) {
 		return 0, err
 	}
 	if status.Values() != uint64(ld.N) {
-		return 0, fmt.Errorf("the bucket has %d of %d documents", status.Values(), ld.N)
+		return 0, fmt.Errorf("the bucket holds %d of %d documents", status.Values(), ld.N)
 	}
 	for i := 0; i < ld.N; i += 1000 {
 		e, err := kv.Get(ctx, ld.ID(i))
 		if err != nil || string(e.Value()) != string(ld.Body(i)) {
-			return 0, fmt.Errorf("the bucket has %s for %s (%w)", e.Value(), ld.ID(i), err)
+			return 0, fmt.Errorf("the bucket holds %s for %s (%w)", e.Value(), ld.ID(i), err)
 		}
 	}
 	return float64(ld.N) / took.Seconds(), nil
 }
 
-// memory weighs documents in Redis.
+// memory measures the memory of documents in Redis.
 func (b *bench) memory(ctx context.Context, round int) ([]table.Figure, error) {
-	var own, inherit, plain float64
+	var lapse, plain float64
 	err := inTurn(round,
-		func() (err error) { own, err = b.weighLapse(ctx, b.load(b.n, load.LongTTL)); return err },
-		func() (err error) { inherit, err = b.weighLapse(ctx, b.load(b.n, 0)); return err },
-		func() (err error) { plain, err = b.weighPlain(ctx, b.load(b.n, load.LongTTL)); return err },
+		func() (err error) { lapse, err = b.memoryOfLapse(ctx, b.load(b.n, load.LongTTL)); return err },
+		func() (err error) { plain, err = b.memoryOfRedis(ctx, b.load(b.n, load.LongTTL)); return err },
 	)
-	goal := table.Goal{Must: 1.2, Aim: 1, Ratio: true, AtMost: true}
-	const against = "SET key value PX"
-	return []table.Figure{
-		table.Times(table.Figure{What: "with a TTL of its own", Unit: "B", Lapse: own, Against: against, Other: plain, Goal: goal}),
-		table.Times(table.Figure{What: "inheriting the default", Unit: "B", Lapse: inherit, Against: against, Other: plain, Goal: goal}),
-	}, err
+	return []table.Figure{table.HigherBetter(table.Figure{
+		What: "with a TTL of its own", Unit: "B", Lapse: lapse, Against: "SET key value PX", Other: plain,
+		Goal: table.Goal{Must: 1.2, Aim: 1, Ratio: true, AtMost: true},
+	})}, err
 }
 
-func (b *bench) weighLapse(ctx context.Context, ld load.Load) (float64, error) {
+func (b *bench) memoryOfLapse(ctx context.Context, ld load.Load) (float64, error) {
 	l, err := b.rig.StartLapse(ctx, 0)
 	if err != nil {
 		return 0, err
@@ -159,12 +156,12 @@ func (b *bench) weighLapse(ctx context.Context, ld load.Load) (float64, error) {
 	if err := l.Fill(ctx, rig.Orders, ld); err != nil {
 		return 0, err
 	}
-	l.Process.Stop() // so that its buffers do not count
+	l.Process.Stop() // so that the buffers of its connections do not count
 	after, err := l.Redis.UsedMemory(ctx)
 	return (after - before) / float64(ld.N), err
 }
 
-func (b *bench) weighPlain(ctx context.Context, ld load.Load) (float64, error) {
+func (b *bench) memoryOfRedis(ctx context.Context, ld load.Load) (float64, error) {
 	s, err := b.rig.StartRedis(ctx)
 	if err != nil {
 		return 0, err

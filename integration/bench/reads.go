@@ -23,7 +23,7 @@ func (b *bench) reads(ctx context.Context, round int) ([]table.Figure, error) {
 		func() (err error) { lapse, err = b.readLapse(ctx, round); return err },
 		func() (err error) { plain, err = b.readPlain(ctx); return err },
 	)
-	return []table.Figure{table.Times(table.Figure{
+	return []table.Figure{table.HigherBetter(table.Figure{
 		What: "reads a second", Unit: "/s", Lapse: lapse, Against: "HGET", Other: plain,
 		Goal: table.Goal{Must: 0.6, Aim: 0.9, Ratio: true},
 	})}, err
@@ -65,17 +65,17 @@ func (b *bench) readPlain(ctx context.Context) (float64, error) {
 	return b.readAll(ctx, "HGET", ld, func(id string) (string, error) { return s.Client.HGet(ctx, rig.Orders, id).Result() })
 }
 
-// readAll reads n documents at random, as many at a time as asked for, and returns
-// reads a second. A tenth of it before is the warm-up. What is read is compared.
+// readAll reads documents at random, 64 at a time, and returns reads a second. It compares
+// each body. A tenth of the reads comes first, as the warm-up.
 func (b *bench) readAll(ctx context.Context, name string, ld load.Load, read func(id string) (string, error)) (float64, error) {
 	run := func(each int) ([]time.Duration, time.Duration, error) {
-		all := make([][]time.Duration, b.parallel)
-		errs := make([]error, b.parallel)
+		all := make([][]time.Duration, parallel)
+		errs := make([]error, parallel)
 		var wg sync.WaitGroup
 		began := time.Now()
-		for w := range b.parallel {
+		for w := range parallel {
 			wg.Go(func() {
-				r := rand.New(rand.NewPCG(b.seed, uint64(w)))
+				r := rand.New(rand.NewPCG(seed, uint64(w)))
 				for range each {
 					i := r.IntN(ld.N)
 					at := time.Now()
@@ -100,7 +100,7 @@ func (b *bench) readAll(ctx context.Context, name string, ld load.Load, read fun
 		}
 		return slices.Concat(all...), took, ctx.Err()
 	}
-	each := b.n / b.parallel
+	each := b.n / parallel
 	if _, _, err := run(each/10 + 1); err != nil {
 		return 0, err
 	}
@@ -110,19 +110,17 @@ func (b *bench) readAll(ctx context.Context, name string, ld load.Load, read fun
 		return 0, err
 	}
 	slices.Sort(lat)
-	b.note("%s: %d reads at a time, p50 %.2f ms, p99 %.2f ms", name, b.parallel, ms(load.Quantile(lat, 0.5)), ms(load.Quantile(lat, 0.99)))
+	b.note("%s: %d reads at a time, p50 %.2f ms, p99 %.2f ms", name, parallel, ms(load.Quantile(lat, 0.5)), ms(load.Quantile(lat, 0.99)))
 	return float64(len(lat)) / took.Seconds(), nil
 }
 
-// Reads at a steady rate, which an idle machine takes easily: what they wait for is
-// not themselves.
+// An idle machine serves this rate easily, so that reads do not wait for each other.
 const (
 	steadyReads   = 2000 // a second
 	steadyReaders = 16
 )
 
-// reaping compares reads while documents are being reaped with reads while nothing
-// else happens.
+// reaping compares reads while lapse reaps with reads while lapse is idle.
 func (b *bench) reaping(ctx context.Context, round int) ([]table.Figure, error) {
 	l, err := b.rig.StartLapse(ctx, 0)
 	if err != nil {
@@ -159,7 +157,7 @@ func (b *bench) reaping(ctx context.Context, round int) ([]table.Figure, error) 
 		if err := l.NATS.NC.PublishMsg(rig.ConfigMessage(rig.Orders, 1)); err != nil {
 			return err
 		}
-		return l.Said(ctx, b.n)
+		return l.Published(ctx, b.n)
 	})
 	if err != nil {
 		return nil, err
@@ -173,16 +171,16 @@ func (b *bench) reaping(ctx context.Context, round int) ([]table.Figure, error) 
 		ms(load.Quantile(idle, 0.5)), ms(load.Quantile(idle, 0.99)), ms(load.Quantile(busy, 0.5)), ms(load.Quantile(busy, 0.99)), ms(busy[len(busy)-1]))
 	f := table.Figure{What: "p99, against idle", Unit: "ms", Lapse: ms(load.Quantile(busy, 0.99)), Against: "lapse idle", Other: ms(load.Quantile(idle, 0.99)),
 		Goal: table.Goal{Must: 4, Aim: 1.5, Ratio: true, AtMost: true}}
-	return []table.Figure{table.Times(f), {What: "documents reaped a second, meanwhile", Unit: "/s", Lapse: float64(b.n) / took.Seconds()}}, nil
+	return []table.Figure{table.HigherBetter(f), {What: "documents reaped a second, meanwhile", Unit: "/s", Lapse: float64(b.n) / took.Seconds()}}, nil
 }
 
 func sleepUntil(d time.Duration) func(context.Context) error {
 	return func(ctx context.Context) error { return load.Sleep(ctx, d) }
 }
 
-// steady reads at a steady rate while something else goes on, and returns how long
-// reads took, sorted: from when each was to begin, so that one that holds the others
-// up counts for them too.
+// steady reads at a steady rate until during returns, and returns the sorted durations of
+// the reads. A duration counts from the planned beginning, so that a slow read counts for
+// those that it delays too.
 func (b *bench) steady(ctx context.Context, l *rig.Lapse, collection string, ld load.Load, during func(context.Context) error) ([]time.Duration, error) {
 	all, errs := make([][]time.Duration, steadyReaders), make([]error, steadyReaders)
 	var over atomic.Bool
@@ -190,13 +188,13 @@ func (b *bench) steady(ctx context.Context, l *rig.Lapse, collection string, ld 
 	began := time.Now()
 	for w := range steadyReaders {
 		wg.Go(func() {
-			r := rand.New(rand.NewPCG(b.seed, uint64(w)))
+			r := rand.New(rand.NewPCG(seed, uint64(w)))
 			for k := 0; !over.Load(); k++ {
 				at := began.Add(time.Duration(k*steadyReaders+w) * time.Second / steadyReads)
 				if err := load.Sleep(ctx, time.Until(at)); err != nil {
 					return
 				}
-				// What a timer is late by is this program's, not the read's, unless the read before was slow.
+				// A late timer is a delay of this program, unless the read before was slow.
 				if now := time.Now(); now.Sub(at) < time.Second*steadyReaders/steadyReads {
 					at = now
 				}

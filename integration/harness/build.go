@@ -12,7 +12,7 @@ import (
 	"go.uber.org/goleak"
 )
 
-// Packages that are built. The server's is kept in go.mod by a tool directive.
+// The packages that the harness builds. A tool directive in go.mod keeps nats-server there.
 const (
 	natsPackage  = "github.com/nats-io/nats-server/v2"
 	lapsePackage = "github.com/seed18712806/lapse/cmd/lapse"
@@ -30,14 +30,14 @@ var (
 
 var binDir = sync.OnceValues(func() (string, error) { return os.MkdirTemp("", "lapse-test-bin-") })
 
-// Main runs the tests of a package that uses the harness: it fails if they
-// leave goroutines behind, and removes what was built.
+// Main runs the tests of a package that uses the harness. It fails if they leave
+// goroutines behind, and removes the programs that they built.
 func Main(m *testing.M) {
 	goleak.VerifyTestMain(m,
 		goleak.IgnoreAnyFunction("github.com/seed18712806/lapse/integration/harness.runStarter"),
 		goleak.Cleanup(func(code int) {
 			if err := cleanUp(); err != nil {
-				fmt.Fprintln(os.Stderr, "remove what was built:", err)
+				fmt.Fprintln(os.Stderr, "remove the programs that were built:", err)
 			}
 			os.Exit(code)
 		}))
@@ -51,9 +51,9 @@ func cleanUp() error {
 	return os.RemoveAll(dir)
 }
 
-// LapseBinary is the path of the lapse binary, built with the race detector if
-// the test is.
-func LapseBinary(t testing.TB) string {
+// lapseBinary returns the path of the lapse binary. It has the race detector if the test
+// has it.
+func lapseBinary(t testing.TB) string {
 	t.Helper()
 	path, err := buildLapse()
 	if err != nil {
@@ -81,8 +81,8 @@ func build(name, pkg string, flags ...string) (string, error) {
 	return path, nil
 }
 
-// moduleRoot is the nearest directory above the working one with a go.mod: a
-// test runs in the directory of its package.
+// moduleRoot returns the nearest directory with a go.mod, from the working directory
+// upwards: a test runs in the directory of its package.
 func moduleRoot() (string, error) {
 	dir, err := os.Getwd()
 	if err != nil {

@@ -12,11 +12,13 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/seed18712806/lapse/integration/oracle"
+	"github.com/seed18712806/lapse/integration/oracle/stored"
+	"github.com/seed18712806/lapse/sink"
 	"github.com/seed18712806/lapse/sink/wire"
 )
 
-// Client is a user of lapse: it publishes and waits for outcomes. It is safe
-// for concurrent use by goroutines of one test.
+// Client is a user of lapse: it publishes messages and waits for outcomes. The
+// goroutines of one test may share it.
 type Client struct {
 	NC     *nats.Conn
 	JS     jetstream.JetStream
@@ -25,22 +27,21 @@ type Client struct {
 	t testing.TB
 }
 
-// NewClient connects a client for as long as the test runs. prefix is
-// wire.DefaultPrefix if empty.
+// NewClient connects a client until the test ends. An empty prefix is wire.DefaultPrefix.
 func NewClient(t testing.TB, url string, prefix wire.Prefix) *Client {
 	t.Helper()
 	if prefix == "" {
 		prefix = wire.DefaultPrefix
 	}
 	nc := Connect(t, url)
-	js, err := jetstream.New(nc)
+	js, err := jetstream.New(nc, jetstream.WithDefaultTimeout(Limit))
 	if err != nil {
 		t.Fatal(err)
 	}
 	return &Client{NC: nc, JS: js, Prefix: prefix, t: t}
 }
 
-// Header makes a header of names and values in turn.
+// Header makes a header from pairs of a name and a value.
 func Header(pairs ...string) nats.Header {
 	h := nats.Header{}
 	for i := 0; i+1 < len(pairs); i += 2 {
@@ -49,29 +50,32 @@ func Header(pairs ...string) nats.Header {
 	return h
 }
 
-// Send publishes one message to the log and returns its sequence there, once
-// acknowledged.
+// Send publishes one message to the log, waits for the acknowledgement, and returns the
+// message's sequence.
 func (c *Client) Send(subject, body string, header nats.Header) uint64 {
 	c.t.Helper()
-	seq, err := c.TrySend(c.t.Context(), subject, body, header)
+	seq, err := c.TrySend(c.t.Context(), Limit, subject, body, header)
 	if err != nil {
 		c.t.Fatalf("publish to %s: %v", subject, err)
 	}
 	return seq
 }
 
-// TrySend is Send, but returns the error: the message may have been stored or not.
-func (c *Client) TrySend(ctx context.Context, subject, body string, header nats.Header) (uint64, error) {
-	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+// TrySend is Send with a limit, and returns the error. After an error the log may hold
+// the message or not.
+func (c *Client) TrySend(ctx context.Context, limit time.Duration, subject, body string, header nats.Header) (uint64, error) {
+	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
-	ack, err := c.JS.PublishMsg(ctx, &nats.Msg{Subject: subject, Data: []byte(body), Header: header})
+	// While a cluster elects a leader, nothing responds and nothing is stored.
+	ack, err := c.JS.PublishMsg(ctx, &nats.Msg{Subject: subject, Data: []byte(body), Header: header},
+		jetstream.WithRetryWait(100*time.Millisecond), jetstream.WithRetryAttempts(int(Limit/(100*time.Millisecond))))
 	if err != nil {
 		return 0, err
 	}
 	return ack.Sequence, nil
 }
 
-// SendLater publishes one message without waiting; see Flush.
+// SendLater publishes one message and does not wait for the acknowledgement; Flush does.
 func (c *Client) SendLater(subject, body string) {
 	c.t.Helper()
 	_, err := c.JS.PublishMsgAsync(&nats.Msg{Subject: subject, Data: []byte(body)}, jetstream.WithStallWait(Limit))
@@ -80,13 +84,13 @@ func (c *Client) SendLater(subject, body string) {
 	}
 }
 
-// Flush waits until all that SendLater has published is acknowledged.
+// Flush waits until the server has acknowledged every message of SendLater.
 func (c *Client) Flush() {
 	c.t.Helper()
 	select {
 	case <-c.JS.PublishAsyncComplete():
 	case <-time.After(Limit):
-		c.t.Fatal("messages are not acknowledged")
+		c.t.Fatal("the server does not acknowledge all messages")
 	}
 }
 
@@ -96,13 +100,13 @@ func (c *Client) Write(op wire.Op, collection, id, body string) uint64 {
 	return c.Send(c.Prefix.Write(op, collection, id), body, nil)
 }
 
-// Configure publishes a configuration and fails the test unless it is taken.
+// Configure publishes a configuration and fails the test unless its outcome is 200.
 func (c *Client) Configure(collection, config string) wire.Outcome {
 	c.t.Helper()
 	return c.want(wire.StatusOK, c.Prefix.Config(collection), config, nil)
 }
 
-// Drop drops a collection and fails the test unless that is done.
+// Drop drops a collection and fails the test unless the outcome is 204.
 func (c *Client) Drop(collection string) wire.Outcome {
 	c.t.Helper()
 	return c.want(wire.StatusNoContent, c.Prefix.Drop(collection), "", nil)
@@ -116,22 +120,16 @@ func (c *Client) Want(status int, op wire.Op, collection, id, body string, heade
 
 func (c *Client) want(status int, subject, body string, header nats.Header) wire.Outcome {
 	c.t.Helper()
-	o := c.Do(subject, body, header)
+	o, _ := c.Do(subject, body, header)
 	if o.Status != status {
 		c.t.Fatalf("%s %s: outcome %+v, want status %d", subject, body, o, status)
 	}
 	return o
 }
 
-// Do publishes one message to the log and waits for its outcome.
-func (c *Client) Do(subject, body string, header nats.Header) wire.Outcome {
-	c.t.Helper()
-	o, _ := c.DoSeq(subject, body, header)
-	return o
-}
-
-// DoSeq is Do, and returns the message's sequence too.
-func (c *Client) DoSeq(subject, body string, header nats.Header) (wire.Outcome, uint64) {
+// Do publishes one message to the log, waits for its outcome, and returns that and the
+// message's sequence.
+func (c *Client) Do(subject, body string, header nats.Header) (wire.Outcome, uint64) {
 	c.t.Helper()
 	inbox := c.NC.NewInbox()
 	sub, err := c.NC.SubscribeSync(inbox)
@@ -155,91 +153,62 @@ func (c *Client) DoSeq(subject, body string, header nats.Header) (wire.Outcome, 
 	return o, seq
 }
 
-// Get reads a document through the read service: its body and headers, or
-// found = false.
-func (c *Client) Get(collection, id string) (msg *nats.Msg, found bool) {
+// Found reports whether the read service finds a document. It waits until the service
+// answers.
+func (c *Client) Found(collection, id string) (found bool) {
 	c.t.Helper()
+	service := oracle.ByService(c.NC, c.Prefix)
 	Until(c.t, Limit, "the read service answers", func(ctx context.Context) error {
-		ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
-		defer cancel()
-		var err error
-		msg, err = c.NC.RequestWithContext(ctx, c.Prefix.ReadGet(collection, id), nil)
-		if err != nil {
-			return err
+		_, err := service.Get(ctx, collection, id)
+		found = err == nil
+		if errors.Is(err, sink.ErrNotFound) {
+			return nil
 		}
-		switch code := msg.Header.Get("Nats-Service-Error-Code"); code {
-		case "":
-			found = true
-		case "404":
-			found = false
-		default:
-			return fmt.Errorf("error %s: %s", code, msg.Header.Get("Nats-Service-Error"))
-		}
-		return nil
-	})
-	return msg, found
-}
-
-// Read asks the read service and decodes its answer into reply, or returns the
-// code and the text of its error.
-func (c *Client) Read(verb, collection, request string, reply any) error {
-	c.t.Helper()
-	ctx, cancel := context.WithTimeout(c.t.Context(), 5*time.Second)
-	defer cancel()
-	msg, err := c.NC.RequestWithContext(ctx, c.Prefix.Read(verb, collection), []byte(request))
-	if err != nil {
 		return err
-	}
-	if code := msg.Header.Get("Nats-Service-Error-Code"); code != "" {
-		return errors.New(code + " " + msg.Header.Get("Nats-Service-Error"))
-	}
-	return json.Unmarshal(msg.Data, reply)
+	})
+	return found
 }
 
-// Events is everything that the stream of events holds, in order.
+// Events returns all events of the events stream, in order.
 func (c *Client) Events() []oracle.Message {
 	c.t.Helper()
 	return c.read(c.Prefix.EventsStream(), func(ctx context.Context) ([]oracle.Message, error) {
-		return oracle.ReadEvents(ctx, c.JS, c.Prefix, 1)
+		return stored.Events(ctx, c.JS, c.Prefix, 1)
 	})
 }
 
-// Log is everything that the log holds, in order.
+// Log returns all messages of the log, in order.
 func (c *Client) Log() []oracle.Message {
 	c.t.Helper()
 	return c.read(c.Prefix.LogStream(), func(ctx context.Context) ([]oracle.Message, error) {
-		return oracle.Read(ctx, c.JS, c.Prefix.LogStream(), 1)
+		return stored.Read(ctx, c.JS, c.Prefix.LogStream(), 1)
 	})
 }
 
-func (c *Client) read(name string, read func(context.Context) ([]oracle.Message, error)) []oracle.Message {
+func (c *Client) read(name string, read func(context.Context) ([]oracle.Message, error)) (all []oracle.Message) {
 	c.t.Helper()
-	var all []oracle.Message
-	Until(c.t, Limit, name+" is read", func(ctx context.Context) error {
-		var err error
+	Until(c.t, Limit, name+" is read", func(ctx context.Context) (err error) {
 		all, err = read(ctx)
 		return err
 	})
 	return all
 }
 
-// ExpiryOf waits for the expiry event of a document's version and returns it.
-func (c *Client) ExpiryOf(collection, id string, etag wire.Etag, limit time.Duration) oracle.Message {
+// ExpiryOf waits for the expiry event of a document's version.
+func (c *Client) ExpiryOf(collection, id string, etag wire.Etag, limit time.Duration) {
 	c.t.Helper()
 	stream, err := c.JS.Stream(c.t.Context(), c.Prefix.EventsStream())
 	if err != nil {
 		c.t.Fatal(err)
 	}
-	var m oracle.Message
 	subject := c.Prefix.Expired(collection, id)
 	Until(c.t, limit, fmt.Sprintf("version %s has its event on %s", etag, subject), func(ctx context.Context) error {
 		raw, err := stream.GetLastMsgForSubject(ctx, subject)
 		if err != nil {
 			return err
 		}
-		m = oracle.Message{Seq: raw.Sequence, Subject: raw.Subject, Header: raw.Header, Data: raw.Data, At: wire.Time(raw.Time.UnixMilli())}
 		var e wire.Event
-		if err := json.Unmarshal(m.Data, &e); err != nil {
+		if err := json.Unmarshal(raw.Data, &e); err != nil {
 			return err
 		}
 		if e.Etag != etag {
@@ -247,5 +216,4 @@ func (c *Client) ExpiryOf(collection, id string, etag wire.Etag, limit time.Dura
 		}
 		return nil
 	})
-	return m
 }

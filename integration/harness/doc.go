@@ -1,19 +1,22 @@
-// Package harness runs the real parts of a lapse installation for tests: a
-// nats-server and a redis-server as processes of their own, the lapse binary,
-// a processor inside the test, and a TCP proxy that misbehaves on demand.
-// Nothing in it is a fake.
+// Package harness runs the real parts of a lapse installation for tests: nats-server and
+// redis-server as processes of their own, the lapse binary, a processor inside the test,
+// and a TCP proxy that a test can make fail. Nothing in it is a fake.
 //
-// Start at [StartNATS], [StartRedis], [StartLapse] and [StartProcessor]. What
-// a server keeps (its directory and its port) outlives its process, so that it
-// can be killed, stopped, continued and started again; [NewProxy] stands before
-// any of them. [Until] waits for a condition, [Client] publishes writes and
-// waits for their outcomes, [Events] reads what was said.
+// Start with [StartNATS], [StartRedis], [StartLapse] and [StartProcessor]. A test can
+// kill, stop, continue and start a server again: its port and its directory remain.
+// [NewProxy] stands before any server. [Client] publishes writes, waits for outcomes and
+// reads the streams. [Until] waits for a condition.
 //
-// It guarantees:
+// The servers have the users and the permissions of deploy/: lapse and processors inside
+// tests connect as lapse, and a client of a test is an operator. Package deployed starts
+// everything in deploy/ with TLS.
+//
+// The harness guarantees:
 //
 //   - Every process dies with the test, and with the test binary, however that ends.
-//   - Everything listens on 127.0.0.1, on a port that no other test binary of
-//     this machine uses, and keeps it over restarts.
-//   - Binaries are built once per test binary, into a directory that [Main] removes.
-//   - When a test fails, the end of each process's log is in the test's.
+//   - Each server listens on 127.0.0.1, on a port that no other test binary of this
+//     machine uses, and keeps it when it is started again.
+//   - A test binary builds each program once, into a directory that [Main] removes.
+//   - A test fails if a server has denied lapse anything.
+//   - When a test fails, its log has the end of the log of each process.
 package harness

@@ -2,7 +2,6 @@ package harness
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -13,18 +12,17 @@ import (
 	"time"
 )
 
-// Lapse is `lapse serve` in a process of its own. Its ports and its data
-// outlive it: see [Lapse.Start].
+// Lapse is `lapse serve` in a process of its own. Its ports and its data outlive the
+// process, so that it can be started again.
 type Lapse struct {
 	*Process
 	HTTP    string // address of /healthz, /readyz and /metrics
-	NATSURL string // of the NATS it uses, or embeds
-	Redis   string // address of the Redis it uses, or embeds
+	NATSURL string // of the NATS server that it uses or embeds
+	Redis   string // address of the Redis that it uses or embeds
 	Env     []string
 }
 
-// EmbeddedLapse starts lapse with its own NATS and Redis, with more flags if
-// given, and waits until it is ready.
+// EmbeddedLapse starts lapse with NATS and Redis embedded, and waits until it is ready.
 func EmbeddedLapse(t testing.TB, flags ...string) *Lapse {
 	t.Helper()
 	l := PrepareEmbedded(t, flags...)
@@ -32,7 +30,7 @@ func EmbeddedLapse(t testing.TB, flags ...string) *Lapse {
 	return l
 }
 
-// PrepareEmbedded is EmbeddedLapse, not started yet.
+// PrepareEmbedded is EmbeddedLapse, but does not start it.
 func PrepareEmbedded(t testing.TB, flags ...string) *Lapse {
 	t.Helper()
 	natsAt, redisAt := Address(FreePort(t)), Address(FreePort(t))
@@ -43,8 +41,8 @@ func PrepareEmbedded(t testing.TB, flags ...string) *Lapse {
 	return l
 }
 
-// StartLapse starts lapse on a NATS (a URL) and a Redis (an address), which may
-// be those of a [Proxy], with more flags if given, and waits until it is ready.
+// StartLapse starts lapse on servers, and waits until it is ready. The NATS URL and the
+// Redis address may be those of a [Proxy].
 func StartLapse(t testing.TB, natsURL, redis string, flags ...string) *Lapse {
 	t.Helper()
 	l := PrepareLapse(t, append([]string{"--nats", natsURL, "--redis", "redis://" + redis}, flags...)...)
@@ -53,32 +51,32 @@ func StartLapse(t testing.TB, natsURL, redis string, flags ...string) *Lapse {
 	return l
 }
 
-// PrepareLapse makes `lapse serve` with exactly these flags, and --http-listen,
-// not started yet.
+// PrepareLapse makes `lapse serve` with --http-listen and these flags, and does not
+// start it.
 func PrepareLapse(t testing.TB, flags ...string) *Lapse {
 	t.Helper()
 	l := &Lapse{HTTP: Address(FreePort(t))}
-	l.Process = newProcess(t, "lapse", LapseBinary(t))
-	l.args = append([]string{"serve", "--http-listen", l.HTTP}, flags...)
+	l.Process = newProcess(t, "lapse", lapseBinary(t))
+	l.args = append([]string{"serve", "--http-listen", l.HTTP}, append(flags, asLapse(t, flags)...)...)
 	l.forbidden = []string{"WARNING: DATA RACE", "panic:", "fatal error:"}
 	return l
 }
 
-// Start starts it (again), with the same flags, and waits until it is ready.
+// Start starts lapse (again) with the same flags, and waits until it is ready.
 func (l *Lapse) Start() {
 	l.t.Helper()
 	l.Launch()
 	l.Ready()
 }
 
-// Launch starts it (again), with the same flags, and waits for nothing.
+// Launch is Start, but does not wait.
 func (l *Lapse) Launch() {
 	l.t.Helper()
 	l.env = append([]string{"GORACE=halt_on_error=1"}, l.Env...)
 	l.start()
 }
 
-// Ready waits until /readyz says that it is ready.
+// Ready waits until /readyz answers 200.
 func (l *Lapse) Ready() {
 	l.t.Helper()
 	Until(l.t, Limit, "lapse is ready", func(ctx context.Context) error {
@@ -89,7 +87,7 @@ func (l *Lapse) Ready() {
 	})
 }
 
-// ReadyNow asks /readyz once, and returns what it says if that is not yes.
+// ReadyNow requests /readyz once, and returns its reasons unless it answers 200.
 func (l *Lapse) ReadyNow(ctx context.Context) error {
 	status, body, err := l.get(ctx, "/readyz")
 	if err == nil && status != http.StatusOK {
@@ -98,7 +96,7 @@ func (l *Lapse) ReadyNow(ctx context.Context) error {
 	return err
 }
 
-// Metrics is what /metrics says.
+// Metrics returns the text of /metrics.
 func (l *Lapse) Metrics() string {
 	l.t.Helper()
 	body, err := l.MetricsNow()
@@ -122,7 +120,7 @@ func (l *Lapse) get(ctx context.Context, path string) (int, string, error) {
 	if err != nil {
 		return 0, "", err
 	}
-	client := http.Client{Timeout: 5 * time.Second, Transport: &http.Transport{DisableKeepAlives: true}}
+	client := http.Client{Timeout: 30 * time.Second, Transport: &http.Transport{DisableKeepAlives: true}}
 	resp, err := client.Do(req)
 	if err != nil {
 		return 0, "", err
@@ -132,26 +130,20 @@ func (l *Lapse) get(ctx context.Context, path string) (int, string, error) {
 	return resp.StatusCode, string(b), err
 }
 
-// FailsToStart starts it, expects it to end with code 1, and returns what it wrote.
+// FailsToStart starts lapse, expects it to end with code 1, and returns its log.
 func (l *Lapse) FailsToStart() string {
 	l.t.Helper()
 	l.Launch()
-	Until(l.t, Limit, "lapse has refused to start", func(context.Context) error {
-		if l.Running() {
-			return errors.New("it still runs")
-		}
-		return nil
-	})
-	if code := l.ExitCode(); code != 1 {
+	if code := l.WaitEnded(); code != 1 {
 		l.t.Errorf("lapse ended with code %d, want 1", code)
 	}
 	return l.Log()
 }
 
-// Data is the directory that an embedded lapse keeps its data in.
+// Data returns the data directory of an embedded lapse.
 func (l *Lapse) Data() string { return filepath.Join(l.dir, "data") }
 
-// environment is the test's own, without what would configure lapse.
+// environment returns the environment of the test without the variables of lapse.
 func environment() []string {
 	var env []string
 	for _, e := range os.Environ() {

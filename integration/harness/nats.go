@@ -12,17 +12,20 @@ import (
 	"github.com/nats-io/nats.go"
 )
 
-// NATSOptions say what nats-server is started with.
+// NATSOptions are the settings of a nats-server.
 type NATSOptions struct {
 	MaxPayload int    // bytes; the server's default (1 MiB) if 0
-	Config     string // more of its configuration
+	Config     string // added to its configuration file
+	OwnUsers   bool   // Config has users; otherwise they are those of deploy/
+	Denies     bool   // a client without a user; otherwise that is the operator
 }
 
-// NATS is a nats-server with JetStream in a process of its own. Its port and
-// its store outlive it: see [NATS.Start].
+// NATS is a nats-server with JetStream in a process of its own. Its port and its store
+// outlive the process, so that it can be started again.
 type NATS struct {
 	*Process
-	Port int
+	Port  int
+	login []nats.Option // of the operator, if the server denies others
 }
 
 // StartNATS starts a nats-server and waits until it is ready.
@@ -32,12 +35,15 @@ func StartNATS(t testing.TB, opts NATSOptions) *NATS {
 	if opts.MaxPayload != 0 {
 		more += fmt.Sprintf("\nmax_payload: %d\n", opts.MaxPayload)
 	}
-	n := newNATS(t, "nats-server", more)
+	n := newNATS(t, "nats-server", more, opts)
+	if opts.Denies {
+		n.login = []nats.Option{nats.UserInfo("operator", RolePassword("operator"))}
+	}
 	n.Start()
 	return n
 }
 
-// StartCluster starts so many nats-servers as one cluster, and waits until it is ready.
+// StartCluster starts a cluster of nats-servers, and waits until JetStream answers on each.
 func StartCluster(t testing.TB, servers int) []*NATS {
 	t.Helper()
 	ports := make([]int, servers)
@@ -49,7 +55,7 @@ func StartCluster(t testing.TB, servers int) []*NATS {
 	all := make([]*NATS, servers)
 	for i := range all {
 		name := fmt.Sprintf("nats-server-%d", i+1)
-		all[i] = newNATS(t, name, fmt.Sprintf("server_name: %q\ncluster { name: lapse, listen: %q, routes: [%s] }\n", name, Address(ports[i]), strings.Join(routes, ", ")))
+		all[i] = newNATS(t, name, fmt.Sprintf("server_name: %q\ncluster { name: lapse, listen: %q, routes: [%s] }\n", name, Address(ports[i]), strings.Join(routes, ", ")), NATSOptions{})
 		all[i].start()
 	}
 	for _, n := range all {
@@ -58,8 +64,9 @@ func StartCluster(t testing.TB, servers int) []*NATS {
 	return all
 }
 
-// newNATS makes a nats-server with more in its configuration, not started yet.
-func newNATS(t testing.TB, name, more string) *NATS {
+// newNATS makes a nats-server with more text in its configuration, and the users of deploy/
+// unless it has its own, and does not start it.
+func newNATS(t testing.TB, name, more string, opts NATSOptions) *NATS {
 	t.Helper()
 	path, err := buildNATS()
 	if err != nil {
@@ -67,6 +74,9 @@ func newNATS(t testing.TB, name, more string) *NATS {
 	}
 	n := &NATS{Port: FreePort(t)}
 	n.Process = newProcess(t, name, path)
+	if !opts.OwnUsers {
+		more += n.natsRoles(opts.Denies)
+	}
 	config := filepath.Join(n.dir, "nats.conf")
 	text := fmt.Sprintf("listen: %q\njetstream { store_dir: %q }\n%s", Address(n.Port), filepath.Join(n.dir, "store"), more)
 	if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
@@ -76,8 +86,32 @@ func newNATS(t testing.TB, name, more string) *NATS {
 	return n
 }
 
-// Start starts it (again), on the same port and store, and waits until
-// JetStream answers.
+// Custom is a server that a test configures by itself.
+type Custom struct {
+	Name      string
+	Port      int
+	Args, Env []string
+	Forbidden []string      // texts that its log must not contain
+	Login     []nats.Option // of an operator
+}
+
+// CustomNATS makes a nats-server and does not start it.
+func CustomNATS(t testing.TB, c Custom) *NATS {
+	t.Helper()
+	path, err := buildNATS()
+	if err != nil {
+		t.Fatalf("build nats-server: %v", err)
+	}
+	n := &NATS{Process: newProcess(t, c.Name, path), Port: c.Port, login: c.Login}
+	n.args, n.env, n.forbidden = c.Args, c.Env, c.Forbidden
+	return n
+}
+
+// Change changes the environment and the login that count from the next start on.
+func (n *NATS) Change(env []string, login []nats.Option) { n.env, n.login = env, login }
+
+// Start starts the server (again) on the same port and store, and waits until JetStream
+// answers.
 func (n *NATS) Start() {
 	n.t.Helper()
 	n.start()
@@ -91,12 +125,12 @@ func (n *NATS) Ready() {
 		if err := n.ended(); err != nil {
 			return err
 		}
-		nc, err := nats.Connect(n.URL(), nats.Timeout(time.Second))
+		nc, err := nats.Connect(n.URL(), append(n.login, nats.Timeout(5*time.Second))...)
 		if err != nil {
 			return err
 		}
 		defer nc.Close()
-		js, err := nc.JetStream(nats.MaxWait(time.Second))
+		js, err := nc.JetStream(nats.MaxWait(5 * time.Second))
 		if err != nil {
 			return err
 		}
@@ -105,14 +139,40 @@ func (n *NATS) Ready() {
 	})
 }
 
-// URL is where it listens.
+// Copy copies the store, for Restore. The server must not run.
+func (n *NATS) Copy() string {
+	n.t.Helper()
+	copied := filepath.Join(n.t.TempDir(), "store")
+	if err := os.CopyFS(copied, os.DirFS(filepath.Join(n.dir, "store"))); err != nil {
+		n.t.Fatal(err)
+	}
+	return copied
+}
+
+// Restore kills the server and starts it with a copy of its store.
+func (n *NATS) Restore(copied string) {
+	n.t.Helper()
+	n.Kill()
+	store := filepath.Join(n.dir, "store")
+	err := os.RemoveAll(store)
+	if err == nil {
+		err = os.CopyFS(store, os.DirFS(copied))
+	}
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	n.Start()
+}
+
+// URL returns the URL of the server.
 func (n *NATS) URL() string { return "nats://" + Address(n.Port) }
 
-// Connect connects to a NATS server for as long as the test runs, reconnecting for ever.
+// Connect connects to a NATS server until the test ends. The connection reconnects for ever.
 func Connect(t testing.TB, url string, opts ...nats.Option) *nats.Conn {
 	t.Helper()
 	opts = append([]nats.Option{
 		nats.MaxReconnects(-1), nats.ReconnectWait(50 * time.Millisecond), nats.ReconnectJitter(0, 0),
+		nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {}), // some tests publish messages that a client cannot decode
 	}, opts...)
 	nc, err := nats.Connect(url, opts...)
 	if err != nil {

@@ -9,17 +9,19 @@ import (
 	"strconv"
 	"syscall"
 	"testing"
+
+	"github.com/seed18712806/lapse/integration/harness/proxy"
 )
 
-// Ports are taken from below the range that Linux uses for outgoing
-// connections, so that none of those takes the port of a server that is down.
+// The ports lie below the range that Linux uses for outgoing connections. So no such
+// connection takes the port of a server that is down.
 const (
 	firstPort = 12000
 	lastPort  = 32000
 )
 
-// FreePort reserves a port of 127.0.0.1 until the test ends: against other test
-// binaries by a lock on a file named after it, against everybody else by luck.
+// FreePort reserves a port of 127.0.0.1 until the test ends. A lock on a file keeps other
+// test binaries from it; another program could still take it.
 func FreePort(t testing.TB) int {
 	t.Helper()
 	for range 1000 {
@@ -41,7 +43,7 @@ func FreePort(t testing.TB) int {
 	return 0
 }
 
-// Address is a port of 127.0.0.1.
+// Address returns the address of a port of 127.0.0.1.
 func Address(port int) string { return net.JoinHostPort("127.0.0.1", strconv.Itoa(port)) }
 
 func lockPort(t testing.TB, port int) (release func(), ok bool) {
@@ -59,4 +61,22 @@ func lockPort(t testing.TB, port int) (release func(), ok bool) {
 		return nil, false
 	}
 	return func() { _ = f.Close() }, true
+}
+
+// Proxy and Direction are those of package proxy.
+type (
+	Proxy     = proxy.Proxy
+	Direction = proxy.Direction
+)
+
+// The directions.
+const (
+	ToServer = proxy.ToServer
+	ToClient = proxy.ToClient
+)
+
+// NewProxy starts a proxy for an address, on a free port. It stops when the test ends.
+func NewProxy(t testing.TB, target string) *Proxy {
+	t.Helper()
+	return proxy.New(t, Address(FreePort(t)), target)
 }

@@ -13,10 +13,11 @@ import (
 	"sync"
 	"syscall"
 	"testing"
+	"time"
 )
 
-// Process is a program that can be ended in every way and started again with
-// the same arguments. It is for one goroutine at a time.
+// Process is a program that a test can end in every way and start again with the same
+// arguments. Only one goroutine at a time may use it.
 type Process struct {
 	t         testing.TB
 	name      string
@@ -24,29 +25,28 @@ type Process struct {
 	args      []string
 	env       []string
 	dir       string
-	log       string   // file that all its runs write to
-	forbidden []string // what its log must not say
+	log       string   // the file that all runs write to
+	forbidden []string // texts that its log must not contain
 	running   *run
 }
 
-// run is one life of the process.
+// run is one run of the program.
 type run struct {
 	cmd  *exec.Cmd
-	done chan struct{} // closed when it has ended
-	err  error         // of Wait, once done
+	done chan struct{} // closed when the run has ended
+	err  error         // the result of Wait, once done is closed
 }
 
-// newProcess makes a process that is not started yet. It is killed when the
-// test ends.
-func newProcess(t testing.TB, name, path string, args ...string) *Process {
+// newProcess makes a process and does not start it. It is killed when the test ends.
+func newProcess(t testing.TB, name, path string) *Process {
 	t.Helper()
 	dir := t.TempDir()
-	p := &Process{t: t, name: name, path: path, args: args, dir: dir, log: filepath.Join(dir, name+".log")}
+	p := &Process{t: t, name: name, path: path, dir: dir, log: filepath.Join(dir, name+".log")}
 	t.Cleanup(func() {
 		p.Kill()
 		for _, word := range p.forbidden {
 			if strings.Contains(p.Log(), word) {
-				t.Errorf("the log of %s says %q", name, word)
+				t.Errorf("the log of %s contains %q", name, word)
 			}
 		}
 		if t.Failed() {
@@ -56,7 +56,16 @@ func newProcess(t testing.TB, name, path string, args ...string) *Process {
 	return p
 }
 
-// start starts it; it must not run.
+// StartProcess starts a program that is no part of lapse, and does not wait.
+func StartProcess(t testing.TB, name, path string, args ...string) *Process {
+	t.Helper()
+	p := newProcess(t, name, path)
+	p.args = args
+	p.start()
+	return p
+}
+
+// start starts the process, which must not run.
 func (p *Process) start() {
 	p.t.Helper()
 	if p.Running() {
@@ -70,7 +79,7 @@ func (p *Process) start() {
 	cmd := exec.Command(p.path, p.args...)
 	cmd.Dir, cmd.Stdout, cmd.Stderr = p.dir, log, log
 	cmd.Env = append(environment(), p.env...)
-	// The kernel kills it when the test binary dies, however that dies.
+	// The kernel kills the process when the test binary ends, however that ends.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	if err := startFromOneThread(cmd); err != nil {
 		p.t.Fatalf("start %s: %v", p.name, err)
@@ -83,7 +92,28 @@ func (p *Process) start() {
 	p.running = r
 }
 
-// Running says whether the process has been started and has not ended.
+// Launch starts the process, and does not wait until it is ready.
+func (p *Process) Launch() { p.t.Helper(); p.start() }
+
+// Run runs a program of the harness to its end: nats-server or lapse.
+func Run(t testing.TB, program string, env []string, args ...string) (out, errOut string, code int) {
+	t.Helper()
+	build := map[string]func() (string, error){"nats-server": buildNATS, "lapse": buildLapse}[program]
+	path, err := build()
+	if err != nil {
+		t.Fatalf("build %s: %v", program, err)
+	}
+	cmd := exec.CommandContext(t.Context(), path, args...)
+	cmd.Env = append(append(environment(), "GORACE=atexit_sleep_ms=10"), env...)
+	var stdout, stderr bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &stdout, &stderr
+	if err := cmd.Run(); err != nil && cmd.ProcessState == nil {
+		t.Fatalf("%s %v: %v", program, args, err)
+	}
+	return stdout.String(), stderr.String(), cmd.ProcessState.ExitCode()
+}
+
+// Running reports whether the process was started and has not ended.
 func (p *Process) Running() bool {
 	if p.running == nil {
 		return false
@@ -96,16 +126,19 @@ func (p *Process) Running() bool {
 	}
 }
 
-// Done is closed when the process has ended. It must have been started.
-func (p *Process) Done() <-chan struct{} { return p.running.done }
-
-// ExitCode is what the process ended with, -1 if by a signal. It must have ended.
-func (p *Process) ExitCode() int {
-	<-p.running.done
+// WaitEnded waits until the process has ended, and returns its exit code: -1 if a signal
+// ended it. The process must have been started.
+func (p *Process) WaitEnded() int {
+	p.t.Helper()
+	select {
+	case <-p.running.done:
+	case <-time.After(Limit):
+		p.t.Fatalf("%s still runs", p.name)
+	}
 	return p.running.cmd.ProcessState.ExitCode()
 }
 
-// Kill ends it by SIGKILL and waits until it is gone. Killing what does not run is fine.
+// Kill sends SIGKILL and waits until the process has ended. It may have ended already.
 func (p *Process) Kill() {
 	p.t.Helper()
 	if p.Running() {
@@ -114,21 +147,14 @@ func (p *Process) Kill() {
 	}
 }
 
-// Terminate ends it by SIGTERM and returns its exit code.
+// Terminate sends SIGTERM, waits until the process has ended, and returns its exit code.
 func (p *Process) Terminate() int {
 	p.t.Helper()
 	p.signal(syscall.SIGTERM)
-	Until(p.t, Limit, p.name+" has ended", func(context.Context) error {
-		if p.Running() {
-			return errors.New("it still runs")
-		}
-		return nil
-	})
-	return p.ExitCode()
+	return p.WaitEnded()
 }
 
-// Stop makes it stand still (SIGSTOP) until Continue, and waits until all its
-// threads do.
+// Stop sends SIGSTOP and waits until all threads of the process stand still.
 func (p *Process) Stop() {
 	p.t.Helper()
 	p.signal(syscall.SIGSTOP)
@@ -151,7 +177,10 @@ func (p *Process) Stop() {
 	})
 }
 
-// Continue lets it go on (SIGCONT).
+// Reload sends SIGHUP, at which a server reads its configuration anew.
+func (p *Process) Reload() { p.t.Helper(); p.signal(syscall.SIGHUP) }
+
+// Continue sends SIGCONT to a process that stands still.
 func (p *Process) Continue() { p.t.Helper(); p.signal(syscall.SIGCONT) }
 
 func (p *Process) signal(s syscall.Signal) {
@@ -164,7 +193,18 @@ func (p *Process) signal(s syscall.Signal) {
 	}
 }
 
-// Log is all that the process has written so far, in all its runs.
+// CommandLine returns the arguments of the running process, as anybody on the machine sees
+// them.
+func (p *Process) CommandLine() string {
+	p.t.Helper()
+	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", p.running.cmd.Process.Pid))
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	return string(bytes.ReplaceAll(b, []byte{0}, []byte{' '}))
+}
+
+// Log returns everything that the process has written, in all its runs.
 func (p *Process) Log() string {
 	b, err := os.ReadFile(p.log)
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
@@ -183,30 +223,30 @@ func (p *Process) tail() []byte {
 	return b[bytes.IndexByte(b, '\n')+1:]
 }
 
-// ended is the error of a wait for a process that will not come.
+// ended returns an error if the process has ended, for a wait that would be in vain.
 func (p *Process) ended() error {
 	if p.Running() {
 		return nil
 	}
-	return fmt.Errorf("%s has ended with code %d", p.name, p.ExitCode())
+	return fmt.Errorf("%s has ended with code %d", p.name, p.WaitEnded())
 }
 
-// starter starts processes on a thread that lives as long as the test binary:
-// Linux sends a Pdeathsig when the thread that started the child ends.
+// starter starts processes on a thread that lives as long as the test binary. Linux
+// sends a Pdeathsig when the thread ends that started the process.
 var starter = sync.OnceValue(func() chan<- func() {
 	work := make(chan func())
 	go runStarter(work)
 	return work
 })
 
-// startFromOneThread starts a command on the starter's thread.
+// startFromOneThread starts a command on the thread of the starter.
 func startFromOneThread(cmd *exec.Cmd) error {
 	result := make(chan error, 1)
 	starter() <- func() { result <- cmd.Start() }
 	return <-result
 }
 
-// runStarter never ends, see starter; [Main] knows it by name.
+// runStarter never ends; [Main] excludes it from the check for goroutines by its name.
 func runStarter(work <-chan func()) {
 	runtime.LockOSThread()
 	for do := range work {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"testing"
+	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/redis/go-redis/v9"
@@ -20,11 +21,11 @@ type Processor struct {
 	t      testing.TB
 	cancel context.CancelFunc
 	done   chan struct{}
-	err    error // what Run returned, once done
+	err    error // the result of Run, once done is closed
 }
 
-// StartProcessor runs a processor on a NATS (a URL) and a Redis (an address),
-// which may be those of a [Proxy], until the test ends, and waits until it is ready.
+// StartProcessor runs a processor until the test ends, and waits until it is ready. The
+// NATS URL and the Redis address may be those of a [Proxy].
 func StartProcessor(t testing.TB, natsURL, redis string, opts processor.Options) *Processor {
 	t.Helper()
 	p := LaunchProcessor(t, natsURL, redis, opts)
@@ -32,10 +33,10 @@ func StartProcessor(t testing.TB, natsURL, redis string, opts processor.Options)
 	return p
 }
 
-// LaunchProcessor is StartProcessor, but waits for nothing.
+// LaunchProcessor is StartProcessor, but does not wait.
 func LaunchProcessor(t testing.TB, natsURL, redis string, opts processor.Options) *Processor {
 	t.Helper()
-	p := &Processor{NATS: Connect(t, natsURL), Redis: RedisClient(t, redis), t: t, done: make(chan struct{})}
+	p := &Processor{NATS: Connect(t, natsURL, natsAsLapse()), Redis: redisAsLapse(t, redis), t: t, done: make(chan struct{})}
 	var err error
 	if p.Processor, err = processor.New(p.NATS, p.Redis, opts); err != nil {
 		t.Fatalf("processor: %v", err)
@@ -54,7 +55,7 @@ func LaunchProcessor(t testing.TB, natsURL, redis string, opts processor.Options
 	return p
 }
 
-// WaitReady waits until it has applied the log, as it was when it started.
+// WaitReady waits until the processor has applied the log that was there when it started.
 func (p *Processor) WaitReady() {
 	p.t.Helper()
 	Until(p.t, Limit, "the processor is ready", func(context.Context) error {
@@ -67,25 +68,22 @@ func (p *Processor) WaitReady() {
 	})
 }
 
-// Stop ends it and returns what Run returned. Stopping twice is fine.
+// Stop stops the processor and returns the result of Run. Stopping twice is fine.
 func (p *Processor) Stop() error {
 	p.cancel()
 	<-p.done
 	return p.err
 }
 
-// Refused waits until it has ended by itself, and returns why. What it refused
-// for is then no failure of the test.
+// Refused waits until the processor ends by itself, and returns its error. That error
+// then does not fail the test.
 func (p *Processor) Refused() error {
 	p.t.Helper()
-	Until(p.t, Limit, "the processor has ended", func(context.Context) error {
-		select {
-		case <-p.done:
-			return nil
-		default:
-			return errors.New("it still runs")
-		}
-	})
+	select {
+	case <-p.done:
+	case <-time.After(Limit):
+		p.t.Fatal("the processor still runs")
+	}
 	err := p.err
 	p.err = nil
 	return err

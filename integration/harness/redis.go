@@ -12,19 +12,22 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// RedisOptions say what redis-server is started with.
+// RedisOptions are the settings of a redis-server.
 type RedisOptions struct {
-	// Persistent keeps an append-only file, so that nothing is lost by a kill.
-	// Without it all is lost.
+	// Persistent keeps an append-only file, so that a kill loses nothing. Otherwise a kill
+	// loses everything.
 	Persistent bool
 	Args       []string // more arguments, such as "--maxmemory-policy", "allkeys-lru"
+	OwnUsers   bool     // Args have users; otherwise they are those of deploy/
+	Denies     bool     // a client without a user; otherwise that may do everything
 }
 
-// Redis is a redis-server in a process of its own. Its port and its directory
-// outlive it: see [Redis.Start].
+// Redis is a redis-server in a process of its own. Its port and its directory outlive the
+// process, so that it can be started again.
 type Redis struct {
 	*Process
-	Port int
+	Port   int
+	denies bool
 }
 
 // StartRedis starts a redis-server and waits until it is ready.
@@ -34,7 +37,7 @@ func StartRedis(t testing.TB, opts RedisOptions) *Redis {
 	if err != nil {
 		t.Fatalf("redis-server is needed, 7.0 or newer (Debian: apt-get install redis-server): %v", err)
 	}
-	r := &Redis{Port: FreePort(t)}
+	r := &Redis{Port: FreePort(t), denies: opts.Denies}
 	r.Process = newProcess(t, "redis-server", path)
 	r.args = []string{
 		"--bind", "127.0.0.1", "--port", strconv.Itoa(r.Port), "--dir", r.dir,
@@ -44,12 +47,28 @@ func StartRedis(t testing.TB, opts RedisOptions) *Redis {
 	if opts.Persistent {
 		r.args = append(r.args, "--appendonly", "yes", "--appendfsync", "everysec")
 	}
+	if !opts.OwnUsers {
+		r.args = append(r.args, r.redisRoles(opts.Denies)...)
+	}
 	r.args = append(r.args, opts.Args...)
 	r.Start()
 	return r
 }
 
-// Start starts it (again), on the same port and directory, and waits until it
+// CustomRedis starts a redis-server that a test configures by itself, and does not wait.
+func CustomRedis(t testing.TB, c Custom) *Redis {
+	t.Helper()
+	path, err := exec.LookPath("redis-server")
+	if err != nil {
+		t.Fatalf("redis-server is needed: %v", err)
+	}
+	r := &Redis{Process: newProcess(t, c.Name, path), Port: c.Port}
+	r.args = c.Args
+	r.start()
+	return r
+}
+
+// Start starts the server (again) on the same port and directory, and waits until it
 // answers.
 func (r *Redis) Start() {
 	r.t.Helper()
@@ -60,20 +79,24 @@ func (r *Redis) Start() {
 		if err := r.ended(); err != nil {
 			return err
 		}
-		return client.Ping(ctx).Err()
+		err := client.Ping(ctx).Err()
+		if r.denies && redis.HasErrorPrefix(err, "NOAUTH") {
+			return nil
+		}
+		return err
 	})
 }
 
-// Address is where it listens.
+// Address returns the address of the server.
 func (r *Redis) Address() string { return Address(r.Port) }
 
-// URL is where it listens, as a URL.
+// URL returns the URL of the server.
 func (r *Redis) URL() string { return "redis://" + r.Address() }
 
-// Client connects to it for as long as the test runs.
+// Client connects to the server until the test ends.
 func (r *Redis) Client() *redis.Client { return RedisClient(r.t, r.Address()) }
 
-// Snapshot saves what it holds to a file, for Restore.
+// Snapshot saves the data to a file, for Restore.
 func (r *Redis) Snapshot() string {
 	r.t.Helper()
 	if err := r.Client().Save(r.t.Context()).Err(); err != nil {
@@ -90,8 +113,8 @@ func (r *Redis) Snapshot() string {
 	return path
 }
 
-// Restore kills it and starts it with what a snapshot holds. It is for one
-// that is not persistent, since an append-only file would count before a snapshot.
+// Restore kills the server and starts it with a snapshot. The server must not be
+// Persistent: Redis would load the append-only file instead.
 func (r *Redis) Restore(snapshot string) {
 	r.t.Helper()
 	b, err := os.ReadFile(snapshot)
@@ -105,8 +128,8 @@ func (r *Redis) Restore(snapshot string) {
 	r.Start()
 }
 
-// RedisClient connects to a Redis for as long as the test runs. It repeats no
-// command and keeps to deadlines.
+// RedisClient connects to a Redis until the test ends. The client repeats no command and
+// obeys the deadline of a context.
 func RedisClient(t testing.TB, address string) *redis.Client {
 	client := redis.NewClient(redisOptions(address))
 	t.Cleanup(func() { _ = client.Close() })
@@ -116,6 +139,6 @@ func RedisClient(t testing.TB, address string) *redis.Client {
 func redisOptions(address string) *redis.Options {
 	return &redis.Options{
 		Addr: address, MaxRetries: -1, ContextTimeoutEnabled: true,
-		DialTimeout: 2 * time.Second, ReadTimeout: 2 * time.Second, WriteTimeout: 2 * time.Second,
+		DialTimeout: 10 * time.Second, ReadTimeout: 10 * time.Second, WriteTimeout: 10 * time.Second,
 	}
 }

@@ -7,14 +7,14 @@ import (
 	"time"
 )
 
-// Limit is how long a test waits for something that takes no time by itself:
-// long enough for a busy machine, since a test that passes never waits it out.
-const Limit = time.Minute
+// Limit is how long a test waits for something that takes no time by itself. It is long
+// enough for a busy machine: only a test that fails waits so long.
+const Limit = 2 * time.Minute
 
 const pollEvery = 10 * time.Millisecond
 
-// Poll tries until try succeeds. After the limit, or when ctx is done, it
-// returns the last error. The context that try gets ends with the limit.
+// Poll calls try until it succeeds. After the limit, or when ctx is done, it returns the
+// last error. The context that it gives to try ends with the limit.
 func Poll(ctx context.Context, limit time.Duration, try func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
@@ -27,7 +27,7 @@ func Poll(ctx context.Context, limit time.Duration, try func(context.Context) er
 			return nil
 		}
 		if ctx.Err() != nil && last != nil {
-			err = last // what was wrong, and not that time was up
+			err = last // the reason, which the error of an expired context hides
 		}
 		last = err
 		select {
@@ -46,8 +46,8 @@ func Until(t testing.TB, limit time.Duration, what string, try func(context.Cont
 	}
 }
 
-// At waits until an instant, for tests whose subject is time itself. It is no
-// way to wait for something to have happened: see [Until].
+// At waits until an instant, in a test whose subject is time itself. To wait for an
+// effect, use [Until].
 func At(t testing.TB, instant time.Time) {
 	t.Helper()
 	timer := time.NewTimer(time.Until(instant))

@@ -7,14 +7,14 @@ import (
 	"github.com/seed18712806/lapse/sink/wire"
 )
 
-// write applies a write; rest is <op>.<collection>.<id>. Its time has come,
-// and what is expired is gone.
+// write applies a write; rest is <op>.<collection>.<id>. The caller has moved log time
+// to the message, so expired documents are gone.
 func (m *Model) write(p *partition, msg Message, rest string) {
 	subject := msg.Subject
 	op, target, _ := strings.Cut(rest, ".")
 	collection, token, _ := strings.Cut(target, ".")
 
-	codes := append(headerFaults(msg, true), sizeFaults(msg, m.set.MaxBody)...)
+	codes := m.faults(msg)
 	id, err := wire.UnescapeID(token)
 	if err != nil || wire.CheckCollection(collection) != nil {
 		m.reject(msg, nil, subject, target, append([]int{wire.StatusBadRequest}, codes...)...)
@@ -50,7 +50,7 @@ func (m *Model) write(p *partition, msg Message, rest string) {
 		}
 	}
 
-	next := Document{Etag: wire.Etag(msg.Seq), Ts: m.now, Trace: value(msg, wire.HeaderTrace)}
+	next := Document{Etag: wire.Etag(msg.Seq), Ts: m.now, Trace: trace(msg)}
 	switch wire.Op(op) {
 	case wire.Delete:
 		delete(p.docs, name)
@@ -68,7 +68,8 @@ func (m *Model) write(p *partition, msg Message, rest string) {
 	default:
 		next.Body = msg.Data
 	}
-	next.TTL = storedTTL(next.Body)
+	members, _ := object(next.Body)
+	next.TTL, _ = ttl(members["ttl"]) // one that is not valid, stored while TTL was off, counts as none
 	p.docs[name] = next
 	m.fates[next.Etag] = "live"
 	outcome := wire.Outcome{Status: wire.StatusCreated, Etag: next.Etag, Ts: next.Ts}
@@ -83,10 +84,10 @@ func (m *Model) write(p *partition, msg Message, rest string) {
 	m.Outcomes[msg.Seq] = outcome
 }
 
-// administer applies a configuration or a drop to one partition. All partitions
-// come to the same result; one of them notes it.
-func (m *Model) administer(p *partition, msg Message, kind, collection string, note bool) {
-	codes := append(headerFaults(msg, false), sizeFaults(msg, m.set.MaxBody)...)
+// administer applies a configuration or a drop to one partition. All partitions reach
+// the same result; the one with record set records a rejection.
+func (m *Model) administer(p *partition, msg Message, kind, collection string, record bool) {
+	codes := m.faults(msg)
 	if wire.CheckCollection(collection) != nil {
 		codes = append(codes, wire.StatusBadRequest)
 	}
@@ -100,9 +101,14 @@ func (m *Model) administer(p *partition, msg Message, kind, collection string, n
 	} else if len(msg.Data) > 0 {
 		codes = append(codes, wire.StatusBadRequest)
 	}
+	if match := header(msg, wire.HeaderIfMatch); len(codes) == 0 && match != "" {
+		if current.Etag == 0 || match != "*" && match != current.Etag.String() {
+			codes = append(codes, wire.StatusPreconditionFailed)
+		}
+	}
 	if len(codes) > 0 {
-		if note {
-			// No id token, whatever followed: that subject would be a document's.
+		if record {
+			// The subject of the rejection has no id token, or it would be a document's.
 			target, _, _ := strings.Cut(collection, ".")
 			m.reject(msg, nil, msg.Subject, target, codes...)
 		}
@@ -119,11 +125,11 @@ func (m *Model) administer(p *partition, msg Message, kind, collection string, n
 		m.Outcomes[msg.Seq] = wire.Outcome{Status: wire.StatusNoContent}
 		return
 	}
-	next.Since = m.now
+	next.Since, next.Etag = m.now, wire.Etag(msg.Seq)
 	if next.Default == current.Default {
-		next.Since = current.Since // what does not change has been so before
+		next.Since = current.Since // an equal default changes nothing
 	}
 	p.collections[collection] = next
-	p.soonest = m.now // whatever it was, look
-	m.Outcomes[msg.Seq] = wire.Outcome{Status: wire.StatusOK}
+	p.soonest = m.now // the change may move every deadline
+	m.Outcomes[msg.Seq] = wire.Outcome{Status: wire.StatusOK, Etag: next.Etag, Ts: m.now}
 }

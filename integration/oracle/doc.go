@@ -1,20 +1,19 @@
-// Package oracle says what lapse ought to have done, and compares.
+// Package oracle is a plain model of lapse, and compares lapse with it.
 //
-// It is a plain model: it folds the stored log message by message, in maps,
-// with no index, no cuts, no history of defaults and no batches, and takes no
-// code from the product but names, subjects and the types of what is on the
-// wire. At each message it first expires, under the configuration of that
-// moment, every document whose deadline has been reached, and then applies the
-// message. What is left is what must be readable, and what it noted on the way
-// is what must have been said.
+// The [Model] folds the stored log one message at a time, in maps. It has no index, no
+// cuts, no history of defaults and no batches. Of the product it uses only names,
+// subjects and the types of the wire contract. At each message it first expires every
+// document whose deadline has been reached, under the configuration of that moment;
+// then it applies the message. The documents that remain must be readable. The
+// expirations and rejections that it recorded on the way must be in the events stream.
 //
-// Time belongs to the log: the instant of a message is the greatest stamp (in
-// milliseconds) among the messages up to it, whatever they are.
+// Log time decides: the instant of a message is the greatest stamp (in milliseconds) of
+// all messages up to it, whatever they are.
 //
-// [Verify] is what a test ends with. [Model] is the fold, [Model.CompareEvents]
-// and [Model.CompareReads] hold it against what was said and what is read.
+// A test ends with [Verify]. [Model.CompareEvents] compares the model with the events
+// stream, [Model.CompareReads] compares it with what clients read.
 //
-// Where the contract leaves a choice, so does the oracle: a message that is
-// wrong in two ways may be rejected with the code of either, and the result of
-// a merge patch is compared by value, not by bytes.
+// Where the contract leaves a choice, the oracle accepts each: a message with two faults
+// may be rejected with the code of either, and the result of a merge patch is compared
+// by value, not by bytes.
 package oracle

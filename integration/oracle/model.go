@@ -3,21 +3,29 @@ package oracle
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"math"
 	"slices"
 	"strings"
 
+	"github.com/seed18712806/lapse/integration/oracle/stored"
 	"github.com/seed18712806/lapse/sink/wire"
 )
 
-// Settings are what the log was created with.
+// Message is a stored message of the log or of the events stream.
+type Message = stored.Message
+
+// Settings are the settings of the installation whose log the model folds.
 type Settings struct {
 	Prefix     wire.Prefix // wire.DefaultPrefix if empty
 	Partitions int         // 16 if 0
-	MaxBody    int         // the longest body that is taken; 1 MiB less 8 KiB if 0
+	Created    wire.Time   // when the log was created
+	// ReplyPrefixes are the subject prefixes, besides _INBOX, to which lapse may publish outcomes.
+	ReplyPrefixes []string
+	MaxBody       int // the longest body that lapse accepts; 1 MiB less 8 KiB if 0
 }
 
-// Name is what a document is found by.
+// Name identifies a document.
 type Name struct{ Collection, ID string }
 
 func (n Name) String() string { return n.Collection + "/" + wire.EscapeID(n.ID) }
@@ -25,10 +33,10 @@ func (n Name) String() string { return n.Collection + "/" + wire.EscapeID(n.ID) 
 // Document is a version of a document.
 type Document struct {
 	Body   []byte
-	Merged bool // Body is a merge's result: its value counts, not its bytes
+	Merged bool // Body is the result of a merge: its value counts, not its bytes
 	Etag   wire.Etag
 	Ts     wire.Time
-	TTL    int32 // its own, in seconds; -1 never, 0 none
+	TTL    int32 // its own TTL in seconds; -1 never, 0 none
 	Trace  string
 }
 
@@ -36,66 +44,63 @@ type Document struct {
 type Expiry struct {
 	Name
 	Document
-	Seconds   int32 // that counted
+	Seconds   int32 // the TTL that counted
 	ExpiredAt wire.Time
 }
 
-// ID is its ce-id.
+// ID returns the ce-id of the event.
 func (e Expiry) ID() string { return e.Name.String() + "/" + e.Etag.String() }
 
 // Rejection is a rejection that must exist.
 type Rejection struct {
 	Seq     uint64
-	Codes   []int // any of these
+	Codes   []int // any of these codes is right
 	Subject string
-	Target  string // subject of the rejection
+	Target  string // the subject of the rejection
 	Body    []byte
-	Name    *Name // of the document; nil if the subject does not say one
-}
-
-// output is one thing said about a document, for the order among them.
-type output struct {
-	expiry    string // ce-id, or
-	rejection uint64 // sequence
+	Trace   string
+	Name    *Name // of the document; nil if the subject names none
 }
 
 // Collection is a collection's configuration.
 type Collection struct {
-	Default int32 // in seconds; -1 on without a default, 0 off
+	Default int32 // in seconds; -1 TTL is on without a default, 0 TTL is off
 	Since   wire.Time
 	NoIndex bool
+	Lazy    bool
+	Etag    wire.Etag // of the configuration message; 0 if there was none
 }
 
-// partition is what one partition has come to. It knows all collections.
+// partition is the state of one partition. It holds all collections.
 type partition struct {
 	docs        map[Name]Document
 	collections map[string]Collection
-	soonest     wire.Time // no document of it expires before
+	soonest     wire.Time // no document of the partition expires before this instant
 }
 
-// Model is the state that a log leads to, and what had to be said on the way.
+// Model is the state that a log leads to, and the events that it requires.
 type Model struct {
 	set        Settings
-	seq        uint64    // applied up to here
-	now        wire.Time // the greatest stamp up to here
+	seq        uint64    // the last message that was applied
+	now        wire.Time // log time: the greatest stamp up to seq
 	partitions []*partition
 
 	Expiries   []Expiry
 	Rejections []Rejection
-	Outcomes   map[uint64]wire.Outcome // of every write, configuration and drop, by sequence
-	names      map[Name]bool           // of every document that was ever written to
-	fates      map[wire.Etag]string    // what became of each version, for the reader of a diff
-	said       map[Name][]output
+	Outcomes   map[uint64]wire.Outcome // of each write, configuration and drop, by sequence
+	names      map[Name]bool           // of every document that a message addressed
+	fates      map[wire.Etag]string    // what became of each version, to explain a finding
+	outputs    map[Name][]string       // what each document must have published, in order
 }
 
-// NewModel is the model of an empty log.
+// NewModel returns the model of an empty log.
 func NewModel(set Settings) *Model {
 	set.Prefix = cmp.Or(set.Prefix, wire.DefaultPrefix)
 	set.Partitions = cmp.Or(set.Partitions, 16)
 	set.MaxBody = cmp.Or(set.MaxBody, 1<<20-8<<10)
 	m := &Model{
 		set: set, now: math.MinInt64, Outcomes: map[uint64]wire.Outcome{}, names: map[Name]bool{},
-		fates: map[wire.Etag]string{}, said: map[Name][]output{},
+		fates: map[wire.Etag]string{}, outputs: map[Name][]string{},
 	}
 	for range set.Partitions {
 		m.partitions = append(m.partitions, &partition{
@@ -105,21 +110,27 @@ func NewModel(set Settings) *Model {
 	return m
 }
 
-// Seq is the sequence of the last message that was applied.
+// Seq returns the sequence of the last message that was applied.
 func (m *Model) Seq() uint64 { return m.seq }
+
+// LogTime returns log time: the greatest stamp of the messages that were applied.
+func (m *Model) LogTime() wire.Time { return m.now }
 
 // Apply folds the next message of the log.
 func (m *Model) Apply(msg Message) error {
 	if msg.Seq != m.seq+1 {
-		return fmt.Errorf("the log goes on with %d after %d", msg.Seq, m.seq)
+		return fmt.Errorf("the log has a gap: message %d follows %d", msg.Seq, m.seq)
 	}
 	m.seq = msg.Seq
 	rest, ok := strings.CutPrefix(msg.Subject, string(m.set.Prefix)+".")
 	if !ok {
-		return fmt.Errorf("message %d: subject %s is not of the log", msg.Seq, msg.Subject)
+		return fmt.Errorf("message %d: subject %s does not belong to the log", msg.Seq, msg.Subject)
 	}
 	kind, rest, _ := strings.Cut(rest, ".")
-	m.advance(msg.At)
+	m.now = max(m.now, msg.At) // log time never goes back
+	for _, p := range m.partitions {
+		m.expire(p)
+	}
 	switch kind {
 	case "write":
 		_, target, _ := strings.Cut(rest, ".")
@@ -135,31 +146,22 @@ func (m *Model) Apply(msg Message) error {
 		}
 	case "tick":
 	default:
-		return fmt.Errorf("message %d: subject %s is not of the log", msg.Seq, msg.Subject)
+		return fmt.Errorf("message %d: subject %s does not belong to the log", msg.Seq, msg.Subject)
 	}
 	return nil
 }
 
-// advance moves time to a stamp, unless it is past it, and expires what is due, under
-// the configuration as it is.
-func (m *Model) advance(stamp wire.Time) {
-	m.now = max(m.now, stamp)
-	for _, p := range m.partitions {
-		m.expire(p)
-	}
-}
-
-// expire expires what is due in a partition.
+// expire expires the due documents of a partition.
 func (m *Model) expire(p *partition) {
 	for _, e := range p.due(m.now) {
 		delete(p.docs, e.Name)
 		m.Expiries = append(m.Expiries, e)
-		m.said[e.Name] = append(m.said[e.Name], output{expiry: e.ID()})
+		m.outputs[e.Name] = append(m.outputs[e.Name], expiryOf(e.ID()))
 		m.fates[e.Etag] = "expired at " + e.ExpiredAt.String()
 	}
 }
 
-// due finds the documents whose deadline has been reached at an instant.
+// due returns the documents whose deadline has been reached at an instant.
 func (p *partition) due(now wire.Time) []Expiry {
 	if now < p.soonest {
 		return nil
@@ -185,7 +187,7 @@ func (p *partition) due(now wire.Time) []Expiry {
 	return due
 }
 
-// deadline is when a document expires under the configuration as it is.
+// deadline returns when a document expires under the current configuration.
 func (p *partition) deadline(name Name, d Document) (at wire.Time, seconds int32, ok bool) {
 	byDefault := p.collections[name.Collection].Default
 	switch {
@@ -202,13 +204,13 @@ func (p *partition) deadline(name Name, d Document) (at wire.Time, seconds int32
 	return d.Ts + wire.Time(seconds)*1000, seconds, true
 }
 
-// Live is a document that is there to be read.
+// Live is a document that can be read.
 type Live struct {
 	Document
 	ExpiresAt *wire.Time // nil if it never expires
 }
 
-// Live is what must be readable at an instant, if the log goes no further.
+// Live returns the documents that must be readable at an instant, if the log grows no further.
 func (m *Model) Live(at wire.Time) map[Name]Live {
 	live := map[Name]Live{}
 	for _, p := range m.partitions {
@@ -225,42 +227,30 @@ func (m *Model) Live(at wire.Time) map[Name]Live {
 	return live
 }
 
-// Due are the expirations that have come by an instant without that the log
-// has got there: a tick is missing, if the instant has passed.
-func (m *Model) Due(at wire.Time) []Expiry {
-	var due []Expiry
-	for _, p := range m.partitions {
-		due = append(due, p.due(max(at, m.now))...)
-	}
-	return due
-}
-
-// Config is a collection's configuration.
+// Config returns a collection's configuration.
 func (m *Model) Config(collection string) wire.Config {
 	c := m.partitions[0].collections[collection]
-	config := wire.Config{IndexingMode: wire.Consistent}
+	config := wire.Config{IndexingMode: wire.Consistent, Etag: c.Etag}
 	if c.Default != 0 {
 		config.DefaultTTL = &c.Default
 	}
-	if c.NoIndex {
+	switch {
+	case c.NoIndex:
 		config.IndexingMode = wire.NoIndex
+	case c.Lazy:
+		config.IndexingMode = wire.Lazy
 	}
 	return config
 }
 
-// Names are all documents that were ever written to, in order.
+// Names returns every document that a message addressed, in order.
 func (m *Model) Names() []Name {
-	names := make([]Name, 0, len(m.names))
-	for n := range m.names {
-		names = append(names, n)
-	}
-	slices.SortFunc(names, func(a, b Name) int {
+	return slices.SortedFunc(maps.Keys(m.names), func(a, b Name) int {
 		return cmp.Or(cmp.Compare(a.Collection, b.Collection), cmp.Compare(a.ID, b.ID))
 	})
-	return names
 }
 
-// Collections are the collections that were ever written to or configured, in order.
+// Collections returns every collection that was ever written to or is configured, in order.
 func (m *Model) Collections() []string {
 	seen := map[string]bool{}
 	for n := range m.names {
@@ -269,21 +259,16 @@ func (m *Model) Collections() []string {
 	for c := range m.partitions[0].collections {
 		seen[c] = true
 	}
-	all := make([]string, 0, len(seen))
-	for c := range seen {
-		all = append(all, c)
-	}
-	slices.Sort(all)
-	return all
+	return slices.Sorted(maps.Keys(seen))
 }
 
-// reject notes a rejection, with any of the codes.
+// reject records a rejection, with any of the codes.
 func (m *Model) reject(msg Message, name *Name, subject, target string, codes ...int) {
 	m.Rejections = append(m.Rejections, Rejection{
-		Seq: msg.Seq, Codes: codes, Subject: subject, Target: string(m.set.Prefix.Rejected(target)), Body: msg.Data, Name: name,
+		Seq: msg.Seq, Codes: codes, Subject: subject, Target: string(m.set.Prefix.Rejected(target)), Body: msg.Data, Trace: trace(msg), Name: name,
 	})
 	if name != nil {
-		m.said[*name] = append(m.said[*name], output{rejection: msg.Seq})
+		m.outputs[*name] = append(m.outputs[*name], rejectionOf(msg.Seq))
 	}
 	m.Outcomes[msg.Seq] = wire.Outcome{Status: codes[0]}
 }

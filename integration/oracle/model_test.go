@@ -10,7 +10,7 @@ import (
 	"github.com/seed18712806/lapse/sink/wire"
 )
 
-// logbook writes a small log by hand. Its stamps are milliseconds from 0.
+// logbook is a small log that a test writes by hand. Stamps are in milliseconds from 0.
 type logbook struct {
 	t   *testing.T
 	m   *Model
@@ -18,11 +18,11 @@ type logbook struct {
 }
 
 func newLogbook(t *testing.T) *logbook {
-	return &logbook{t: t, m: NewModel(Settings{MaxBody: 1000})}
+	return &logbook{t: t, m: NewModel(Settings{MaxBody: 1000, Created: 456})}
 }
 
-// add appends a message: subject is without the prefix, headers are names and
-// values in turn. It returns the sequence.
+// add appends a message and returns its sequence. subject has no prefix; headers are
+// pairs of a name and a value.
 func (l *logbook) add(at wire.Time, subject, body string, headers ...string) uint64 {
 	l.t.Helper()
 	l.seq++
@@ -36,7 +36,7 @@ func (l *logbook) add(at wire.Time, subject, body string, headers ...string) uin
 	return l.seq
 }
 
-// live is what can be read at an instant, as "a=<etag>@<expiry> ...".
+// live returns the documents that can be read at an instant, as "a=<etag>@<expiry> ...".
 func (l *logbook) live(at wire.Time) string {
 	live := l.m.Live(at)
 	var all []string
@@ -52,7 +52,7 @@ func (l *logbook) live(at wire.Time) string {
 	return strings.Join(all, " ")
 }
 
-// expiries is what expired, as "a/<etag>@<expiredAt>(<ttl>) ...".
+// expiries returns the expirations, as "a/<etag>@<expiredAt>(<ttl>) ...".
 func (l *logbook) expiries() string {
 	var all []string
 	for _, e := range l.m.Expiries {
@@ -108,8 +108,8 @@ func TestBoundary(t *testing.T) {
 	l.want("by the tick", l.expiries(), "a/2@5000(5)")
 }
 
-// Time belongs to the log: any message moves it for all partitions, and a stamp that
-// goes back counts as the greatest before it.
+// Any message moves log time for all partitions. Log time never goes back: a stamp that
+// is less than an earlier one counts as the earlier one.
 func TestTimeOfTheLog(t *testing.T) {
 	for _, subject := range []string{"write.upsert.c.b", "write.broken", "config.other", "drop.other", "tick"} {
 		l := newLogbook(t)
@@ -159,8 +159,8 @@ func TestDrop(t *testing.T) {
 	l.add(1000, "write.upsert.d.x", `{}`)
 	l.add(5000, "drop.c", ``)
 	l.add(5000, "write.upsert.c.a", `{}`)
-	l.want("only the other collection, and what came after, without a configuration", l.live(90000), "a=6 x=4")
-	l.want("what had expired by then", l.expiries(), "a/2@5000(5)")
+	l.want("the other collection, and the document that was written after the drop", l.live(90000), "a=6 x=4")
+	l.want("the document that had expired before the drop", l.expiries(), "a/2@5000(5)")
 	l.want("rejections", l.rejections(), "")
 }
 
@@ -221,11 +221,12 @@ func TestBadRequests(t *testing.T) {
 		{subject: "config.c.d", body: `{}`},
 		{subject: "config.c", body: `{"defaultTTL":5}`},
 		{subject: "config.c", body: `{"defaultTtl":0}`},
-		{subject: "config.c", body: `{"indexingMode":"lazy"}`},
+		{subject: "config.c", body: `{"indexingMode":"eager"}`},
 		{subject: "config.c", body: `{"indexingMode":"none"}`},
 		{subject: "config.new", body: `{"indexingMode":"none","defaultTtl":-1}`},
 		{subject: "config.none", body: `{"defaultTtl":5}`},
-		{subject: "config.c", body: `{}`, headers: []string{"Lapse-If-Match", "*"}},
+		{subject: "config.c", body: `{}`, headers: []string{"Lapse-If-Match", "x"}},
+		{subject: "drop.c", headers: []string{"Lapse-If-Match", "0"}},
 		{subject: "drop.c", body: `{}`},
 		{subject: "drop.c.d"},
 	}
@@ -262,7 +263,50 @@ func TestBadRequests(t *testing.T) {
 	l.want("no harm done", fmt.Sprint(*l.m.Config("c").DefaultTTL, " ", l.m.Config("none").IndexingMode), "-1 none")
 }
 
-// While TTL is off, ttl is not interpreted; an invalid one counts as none later.
+// The If-Match of a configuration or a drop names the etag of the configuration, which is
+// the sequence of its message.
+func TestConfigurationOnCondition(t *testing.T) {
+	l := newLogbook(t)
+	status := func(want int, subject, body, match string) uint64 {
+		t.Helper()
+		seq := l.add(1, subject, body, "Lapse-If-Match", match)
+		if got := l.m.Outcomes[seq].Status; got != want {
+			t.Errorf("%s %s if %s: status %d, want %d", subject, body, match, got, want)
+		}
+		return seq
+	}
+	status(412, "config.c", `{}`, "*")
+	status(412, "drop.c", ``, "*")
+	first := l.add(1, "config.c", `{"defaultTtl":5}`)
+	status(412, "config.c", `{}`, "1")
+	status(400, "config.c", `{"indexingMode":"none"}`, "1") // before If-Match
+	second := status(200, "config.c", `{"defaultTtl":5,"indexingMode":"lazy"}`, fmt.Sprint(first))
+	status(412, "drop.c", ``, fmt.Sprint(first))
+	if c := l.m.Config("c"); c.Etag != wire.Etag(second) || c.IndexingMode != wire.Lazy || *c.DefaultTTL != 5 {
+		t.Errorf("configuration %+v", c)
+	}
+	status(204, "drop.c", ``, fmt.Sprint(second))
+	if c := l.m.Config("c"); c != (wire.Config{IndexingMode: wire.Consistent}) {
+		t.Errorf("configuration after the drop: %+v", c)
+	}
+	status(412, "config.c", `{}`, "*")
+	l.want("rejections", l.rejections(), "1:[412] 2:[412] 4:[412] 5:[400] 7:[412] 9:[412]")
+}
+
+// A client may ask for outcomes only under _INBOX and the prefixes in the settings.
+func TestReplyPrefixes(t *testing.T) {
+	l := newLogbook(t)
+	l.m.set.ReplyPrefixes = []string{"_MY", "a.b"}
+	for i, to := range []string{"_MY.x", "a.b.c", "_INBOX.x", "_MYS.x", "_MY", "a.x", "_MY.*"} {
+		before := len(l.m.Rejections)
+		l.add(1, "write.upsert.c.a", `{}`, "Lapse-Reply-To", to)
+		if rejected := len(l.m.Rejections) > before; rejected != (i > 2) {
+			t.Errorf("to %s: rejected %v", to, rejected)
+		}
+	}
+}
+
+// While TTL is off, any ttl is stored. Once TTL is on, one that is not valid counts as none.
 func TestTTLWhileOff(t *testing.T) {
 	l := newLogbook(t)
 	l.add(0, "write.upsert.c.a", `{"ttl":"5"}`)

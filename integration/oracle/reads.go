@@ -14,44 +14,49 @@ import (
 	"github.com/seed18712806/lapse/sink/wire"
 )
 
-// Reads is a way to read documents. An expired or absent document is
-// sink.ErrNotFound, whatever the way.
+// Reads is one way to read documents. Get returns sink.ErrNotFound for a document that
+// is expired or absent.
 type Reads interface {
 	Get(ctx context.Context, collection, id string) (sink.Document, error)
-	// List reads a whole collection.
+	// List returns a whole collection.
 	List(ctx context.Context, collection string) ([]sink.Document, error)
 	Count(ctx context.Context, collection string) (wire.CountReply, error)
 	Config(ctx context.Context, collection string) (wire.Config, error)
 	String() string
 }
 
-// ByService reads through the NATS service.
+// ByService reads through the read service on NATS.
 func ByService(nc *nats.Conn, prefix wire.Prefix) Reads { return service{nc, prefix} }
 
-// ByReader reads Redis through a sink.Reader.
+// ByReader reads from Redis through a sink.Reader.
 func ByReader(r *sink.Reader) Reads { return reader{r} }
 
 type reader struct{ *sink.Reader }
 
 func (reader) String() string { return "sink.Reader" }
 
-// Pages are small at first, so that continuations are used, and then become larger.
+// The first page is small, so that a list needs continuations; later pages are larger.
 const firstPage, largestPage = 50, 1000
 
 func (r reader) List(ctx context.Context, collection string) ([]sink.Document, error) {
-	var all []sink.Document
-	opts := sink.ListOptions{Limit: firstPage}
-	for {
-		page, err := r.Reader.List(ctx, collection, opts)
-		if err != nil {
+	return pages(func(limit int, continuation string) ([]sink.Document, string, error) {
+		page, err := r.Reader.List(ctx, collection, sink.ListOptions{Limit: limit, Continuation: continuation})
+		return page.Documents, page.Continuation, err
+	})
+}
+
+// pages reads all pages of a list.
+func pages(read func(limit int, continuation string) ([]sink.Document, string, error)) (all []sink.Document, err error) {
+	limit, continuation := firstPage, ""
+	for first := true; first || continuation != ""; first = false {
+		var page []sink.Document
+		if page, continuation, err = read(limit, continuation); err != nil {
 			return nil, err
 		}
-		all = append(all, page.Documents...)
-		if opts.Continuation = page.Continuation; opts.Continuation == "" {
-			return all, nil
-		}
-		opts.Limit = min(2*opts.Limit, largestPage)
+		all = append(all, page...)
+		limit = min(2*limit, largestPage)
 	}
+	return all, nil
 }
 
 type service struct {
@@ -61,7 +66,7 @@ type service struct {
 
 func (service) String() string { return "the read service" }
 
-func (s service) ask(ctx context.Context, subject string, request, reply any) (*nats.Msg, error) {
+func (s service) request(ctx context.Context, subject string, request, reply any) (*nats.Msg, error) {
 	data := []byte{}
 	if request != nil {
 		var err error
@@ -69,7 +74,7 @@ func (s service) ask(ctx context.Context, subject string, request, reply any) (*
 			return nil, err
 		}
 	}
-	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
 	msg, err := s.nc.RequestWithContext(ctx, subject, data)
 	if err != nil {
@@ -91,7 +96,7 @@ func (s service) ask(ctx context.Context, subject string, request, reply any) (*
 }
 
 func (s service) Get(ctx context.Context, collection, id string) (sink.Document, error) {
-	msg, err := s.ask(ctx, s.prefix.ReadGet(collection, id), nil, nil)
+	msg, err := s.request(ctx, s.prefix.ReadGet(collection, id), nil, nil)
 	if err != nil {
 		return sink.Document{}, err
 	}
@@ -112,40 +117,31 @@ func (s service) Get(ctx context.Context, collection, id string) (sink.Document,
 }
 
 func (s service) List(ctx context.Context, collection string) ([]sink.Document, error) {
-	var all []sink.Document
-	request := wire.ListRequest{Limit: firstPage}
-	for {
+	return pages(func(limit int, continuation string) (page []sink.Document, next string, err error) {
 		var reply wire.ListReply
-		if _, err := s.ask(ctx, s.prefix.Read("list", collection), request, &reply); err != nil {
-			return nil, err
-		}
+		_, err = s.request(ctx, s.prefix.Read("list", collection), wire.ListRequest{Limit: limit, Continuation: continuation}, &reply)
 		for _, d := range reply.Documents {
-			all = append(all, sink.Document{ID: d.ID, Etag: d.Etag, Ts: d.Ts, ExpiresAt: d.ExpiresAt, Body: d.Document})
+			page = append(page, sink.Document{ID: d.ID, Etag: d.Etag, Ts: d.Ts, ExpiresAt: d.ExpiresAt, Body: d.Document})
 		}
-		if request.Continuation = reply.Continuation; request.Continuation == "" {
-			return all, nil
-		}
-		request.Limit = min(2*request.Limit, largestPage)
-	}
+		return page, reply.Continuation, err
+	})
 }
 
 func (s service) Count(ctx context.Context, collection string) (reply wire.CountReply, err error) {
-	_, err = s.ask(ctx, s.prefix.Read("count", collection), nil, &reply)
+	_, err = s.request(ctx, s.prefix.Read("count", collection), nil, &reply)
 	return reply, err
 }
 
 func (s service) Config(ctx context.Context, collection string) (reply wire.Config, err error) {
-	_, err = s.ask(ctx, s.prefix.Read("config", collection), nil, &reply)
+	_, err = s.request(ctx, s.prefix.Read("config", collection), nil, &reply)
 	return reply, err
 }
 
-// CompareReads reads everything and holds it against the model: every live
-// document by Get and by List, every document that was ever written to and is
-// not live by Get, and every collection's count and configuration. A document
-// that expires while it reads may be there or not. now is the clock.
+// CompareReads reads everything and compares it with the model: each document that was
+// ever written, by Get; every live document, by List; and each collection's count and
+// configuration. A document that expires meanwhile may be found or not. now is the clock.
 func (m *Model) CompareReads(ctx context.Context, reads Reads, now func() wire.Time) Diff {
 	c := comparison{m: m, reads: reads, now: now, live: m.Live(now())}
-	names := m.Names()
 	work := make(chan Name)
 	var workers sync.WaitGroup
 	for range 16 {
@@ -155,7 +151,7 @@ func (m *Model) CompareReads(ctx context.Context, reads Reads, now func() wire.T
 			}
 		})
 	}
-	for _, name := range names {
+	for _, name := range m.Names() {
 		work <- name
 	}
 	close(work)
@@ -173,24 +169,20 @@ type comparison struct {
 	m     *Model
 	reads Reads
 	now   func() wire.Time
-	live  map[Name]Live // when it began
+	live  map[Name]Live // at the start of the run
 
 	mu   sync.Mutex
 	diff Diff
 }
 
-func (c *comparison) note(kind func(*Diff) *[]string, format string, args ...any) {
+func (c *comparison) add(kind Kind, format string, args ...any) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	note(kind(&c.diff), c.reads.String()+": "+format, args...)
+	c.diff.add(kind, c.reads.String()+": "+format, args...)
 }
 
-func missing(d *Diff) *[]string    { return &d.Missing }
-func unexpected(d *Diff) *[]string { return &d.Unexpected }
-func wrong(d *Diff) *[]string      { return &d.Wrong }
-
-// must says whether a document that was live at the beginning must still be so.
-func (c *comparison) must(live Live) bool { return live.ExpiresAt == nil || *live.ExpiresAt > c.now() }
+// still reports whether a document that was live at the start is live now.
+func (c *comparison) still(live Live) bool { return live.ExpiresAt == nil || *live.ExpiresAt > c.now() }
 
 func (c *comparison) get(ctx context.Context, name Name) {
 	want, live := c.live[name]
@@ -198,43 +190,43 @@ func (c *comparison) get(ctx context.Context, name Name) {
 	got, err := c.reads.Get(ctx, name.Collection, name.ID)
 	switch {
 	case errors.Is(err, sink.ErrNotFound):
-		if live && c.must(want) {
-			c.note(missing, "get %s: not found, want version %s", name, want.Etag)
+		if live && c.still(want) {
+			c.add(Missing, "get %s: not found, want version %s", name, want.Etag)
 		}
 	case err != nil:
-		c.note(missing, "get %s: %v", name, err)
+		c.add(Missing, "get %s: %v", name, err)
 	case !live:
-		c.note(unexpected, "get %s: version %s, which is %s", name, got.Etag, c.m.fate("/"+got.Etag.String()))
+		c.add(Unexpected, "get %s: version %s, which is %s", name, got.Etag, c.m.fate("/"+got.Etag.String()))
 	default:
 		c.document("get", name, got, want, began)
 	}
 }
 
-// document compares one that was read, by a read that began at an instant.
+// document compares a document that was read by a read that began at an instant.
 func (c *comparison) document(how string, name Name, got sink.Document, want Live, began wire.Time) {
 	what := how + " " + name.String()
 	if got.Etag != want.Etag {
-		c.note(wrong, "%s: version %s, want %s", what, got.Etag, want.Etag)
+		c.add(Wrong, "%s: version %s, want %s", what, got.Etag, want.Etag)
 		return
 	}
 	if want.ExpiresAt != nil && *want.ExpiresAt <= began {
-		c.note(unexpected, "%s: read at %s, but expired at %s", what, began, want.ExpiresAt)
+		c.add(Unexpected, "%s: read at %s, but expired at %s", what, began, want.ExpiresAt)
 	}
 	if got.ID != name.ID {
-		c.note(wrong, "%s: id %q", what, got.ID)
+		c.add(Wrong, "%s: id %q", what, got.ID)
 	}
 	if got.Ts != want.Ts {
-		c.note(wrong, "%s: ts %s, want %s", what, got.Ts, want.Ts)
+		c.add(Wrong, "%s: ts %s, want %s", what, got.Ts, want.Ts)
 	}
-	if (got.ExpiresAt == nil) != (want.ExpiresAt == nil) || got.ExpiresAt != nil && *got.ExpiresAt != *want.ExpiresAt {
-		c.note(wrong, "%s: expires at %v, want %v", what, got.ExpiresAt, want.ExpiresAt)
+	if !equal(got.ExpiresAt, want.ExpiresAt) {
+		c.add(Wrong, "%s: expires at %v, want %v", what, got.ExpiresAt, want.ExpiresAt)
 	}
 	same := want.sameBody
-	if _, embedded := c.reads.(service); embedded && how == "list" {
-		same = sameValue // a page is one JSON text, the documents are part of it
+	if _, ok := c.reads.(service); ok && how == "list" {
+		same = sameValue // the page is one JSON text, so the bytes of a document may change
 	}
 	if !same(got.Body, want.Body) {
-		c.note(wrong, "%s: body %s, want %s", what, abbreviate(got.Body), abbreviate(want.Body))
+		c.add(Wrong, "%s: body %s, want %s", what, abbreviate(got.Body), abbreviate(want.Body))
 	}
 }
 
@@ -242,26 +234,26 @@ func (c *comparison) list(ctx context.Context, collection string) {
 	began := c.now()
 	got, err := c.reads.List(ctx, collection)
 	if err != nil {
-		c.note(missing, "list %s: %v", collection, err)
+		c.add(Missing, "list %s: %v", collection, err)
 		return
 	}
 	seen := map[Name]bool{}
 	for _, d := range got {
 		name := Name{collection, d.ID}
 		if seen[name] {
-			c.note(func(d *Diff) *[]string { return &d.Twice }, "list %s: %s", collection, name)
+			c.add(Twice, "list %s: %s", collection, name)
 			continue
 		}
 		seen[name] = true
 		if want, live := c.live[name]; live {
 			c.document("list", name, d, want, began)
 		} else {
-			c.note(unexpected, "list %s: %s version %s, which is %s", collection, name, d.Etag, c.m.fate("/"+d.Etag.String()))
+			c.add(Unexpected, "list %s: %s version %s, which is %s", collection, name, d.Etag, c.m.fate("/"+d.Etag.String()))
 		}
 	}
 	for name, want := range c.live {
-		if name.Collection == collection && !seen[name] && c.must(want) {
-			c.note(missing, "list %s: not there: %s, want version %s", collection, name, want.Etag)
+		if name.Collection == collection && !seen[name] && c.still(want) {
+			c.add(Missing, "list %s: %s is not in it, want version %s", collection, name, want.Etag)
 		}
 	}
 }
@@ -269,35 +261,40 @@ func (c *comparison) list(ctx context.Context, collection string) {
 func (c *comparison) count(ctx context.Context, collection string) {
 	got, err := c.reads.Count(ctx, collection)
 	if err != nil {
-		c.note(missing, "count %s: %v", collection, err)
+		c.add(Missing, "count %s: %v", collection, err)
 		return
 	}
 	var least, most int64
 	for name, live := range c.live {
 		if name.Collection == collection {
 			most++
-			if c.must(live) {
+			if c.still(live) {
 				least++
 			}
 		}
 	}
+	kind := Unexpected
+	if got.Live < least {
+		kind = Missing
+	}
 	if got.Live < least || got.Live > most {
-		c.note(wrong, "count %s: %d live, want %d to %d", collection, got.Live, least, most)
+		c.add(kind, "count %s: %d live, want %d to %d", collection, got.Live, least, most)
 	}
 }
 
 func (c *comparison) config(ctx context.Context, collection string) {
 	got, err := c.reads.Config(ctx, collection)
 	if err != nil {
-		c.note(missing, "config %s: %v", collection, err)
+		c.add(Missing, "config %s: %v", collection, err)
 		return
 	}
 	want := c.m.Config(collection)
-	same := got.IndexingMode == want.IndexingMode && (got.DefaultTTL == nil) == (want.DefaultTTL == nil) &&
-		(got.DefaultTTL == nil || *got.DefaultTTL == *want.DefaultTTL)
-	if !same {
+	if got.IndexingMode != want.IndexingMode || got.Etag != want.Etag || !equal(got.DefaultTTL, want.DefaultTTL) {
 		gotText, _ := json.Marshal(got)
 		wantText, _ := json.Marshal(want)
-		c.note(wrong, "config %s: %s, want %s", collection, gotText, wantText)
+		c.add(Wrong, "config %s: %s, want %s", collection, gotText, wantText)
 	}
 }
+
+// equal compares two values of which both or none must be there.
+func equal[T comparable](a, b *T) bool { return (a == nil) == (b == nil) && (a == nil || *a == *b) }

@@ -14,7 +14,7 @@ import (
 
 var badRequest = []int{wire.StatusBadRequest}
 
-// value is the first value of a header of a message, or none.
+// value returns the first value of a header, spelled exactly so, or "".
 func value(msg Message, header string) string {
 	if v := msg.Header[header]; len(v) > 0 {
 		return v[0]
@@ -22,10 +22,12 @@ func value(msg Message, header string) string {
 	return ""
 }
 
-// headerFaults are the codes for what is wrong with the headers: those that
-// begin with Lapse- must be known, belong there, and stand once. Names are
-// compared without regard to case.
-func headerFaults(msg Message, isWrite bool) []int {
+// faults returns the codes for faults of the headers and the size. A header that begins
+// with Lapse- must be known, and must occur once. Case does not matter.
+func (m *Model) faults(msg Message) (codes []int) {
+	if len(msg.Data) > m.set.MaxBody {
+		codes = []int{wire.StatusTooLarge}
+	}
 	times := map[string]int{}
 	for header, values := range msg.Header {
 		name := strings.ToLower(header)
@@ -34,19 +36,19 @@ func headerFaults(msg Message, isWrite bool) []int {
 		}
 		times[name] += len(values)
 		if times[name] != 1 {
-			return badRequest
+			return append(badRequest, codes...)
 		}
 		switch {
-		case name == strings.ToLower(wire.HeaderReplyTo) && isInbox(values[0]):
-		case name == strings.ToLower(wire.HeaderIfMatch) && isWrite && isMatch(values[0]):
+		case name == strings.ToLower(wire.HeaderReplyTo) && m.isInbox(values[0]):
+		case name == strings.ToLower(wire.HeaderIfMatch) && isMatch(values[0]):
 		default:
-			return badRequest
+			return append(badRequest, codes...)
 		}
 	}
-	return nil
+	return codes
 }
 
-// header is the value of a header of lapse's, or none.
+// header returns the first value of a header, in any case, or "".
 func header(msg Message, name string) string {
 	for n, values := range msg.Header {
 		if strings.EqualFold(n, name) && len(values) > 0 {
@@ -56,11 +58,36 @@ func header(msg Message, name string) string {
 	return ""
 }
 
-func isInbox(subject string) bool {
+var traceparent = regexp.MustCompile(`^([0-9a-f]{2})-([0-9a-f]{32})-([0-9a-f]{16})-[0-9a-f]{2}(-[!-~]+)?$`)
+
+// trace returns the traceparent of a message if it has exactly one and that is valid, or "".
+func trace(msg Message) string {
+	var all []string
+	for name, values := range msg.Header {
+		if strings.EqualFold(name, "traceparent") {
+			all = append(all, values...)
+		}
+	}
+	if len(all) != 1 || len(all[0]) > 200 {
+		return ""
+	}
+	parts := traceparent.FindStringSubmatch(all[0])
+	if parts == nil || parts[1] == "ff" || parts[1] == "00" && parts[4] != "" ||
+		parts[2] == strings.Repeat("0", 32) || parts[3] == strings.Repeat("0", 16) {
+		return ""
+	}
+	return all[0]
+}
+
+func (m *Model) isInbox(subject string) bool {
 	tokens := strings.Split(subject, ".")
-	return strings.HasPrefix(subject, wire.ReplyPrefix) && !slices.Contains(tokens, "") &&
-		!slices.Contains(tokens, "*") && !slices.Contains(tokens, ">") &&
-		!strings.ContainsFunc(subject, func(r rune) bool { return r <= ' ' || r > '~' })
+	if len(subject) > 1024 || slices.Contains(tokens, "") || slices.Contains(tokens, "*") || slices.Contains(tokens, ">") ||
+		strings.ContainsFunc(subject, func(r rune) bool { return r <= ' ' || r > '~' }) {
+		return false
+	}
+	return slices.ContainsFunc(append([]string{"_INBOX"}, m.set.ReplyPrefixes...), func(prefix string) bool {
+		return strings.HasPrefix(subject, prefix+".")
+	})
 }
 
 func isMatch(s string) bool {
@@ -71,15 +98,8 @@ func isMatch(s string) bool {
 	return err == nil && n > 0 && s[0] != '0' && s[0] != '+'
 }
 
-func sizeFaults(msg Message, most int) []int {
-	if len(msg.Data) > most {
-		return []int{wire.StatusTooLarge}
-	}
-	return nil
-}
-
-// bodyFaults are the codes for what is wrong with a write's operation and body;
-// on says whether TTL is on in its collection.
+// bodyFaults returns the codes for faults of a write's operation and body. on is whether
+// TTL is on in its collection.
 func bodyFaults(op wire.Op, id string, body []byte, on bool) []int {
 	switch op {
 	case wire.Touch, wire.Delete:
@@ -107,7 +127,7 @@ func bodyFaults(op wire.Op, id string, body []byte, on bool) []int {
 	return nil
 }
 
-// object reads a JSON object: the last of members of one name counts.
+// object decodes a JSON object. Of members with the same name the last counts.
 func object(body []byte) (map[string]json.RawMessage, bool) {
 	var members map[string]json.RawMessage
 	if !utf8.Valid(body) || json.Unmarshal(body, &members) != nil || members == nil {
@@ -118,8 +138,8 @@ func object(body []byte) (map[string]json.RawMessage, bool) {
 
 var integer = regexp.MustCompile(`^-?[0-9]+$`)
 
-// ttl reads a TTL, of an item or a default: 0 if absent or null, else -1 or
-// 1 to 2147483647, written as a plain integer.
+// ttl decodes a TTL, of an item or a default: 0 if absent or null, otherwise -1 or 1 to
+// 2147483647, written as a plain integer.
 func ttl(raw json.RawMessage) (seconds int32, ok bool) {
 	if len(raw) == 0 || string(raw) == "null" {
 		return 0, true
@@ -134,15 +154,7 @@ func ttl(raw json.RawMessage) (seconds int32, ok bool) {
 	return int32(n), true
 }
 
-// storedTTL is the TTL of a stored document: one that is not valid, from a time
-// when TTL was off, counts as none.
-func storedTTL(body []byte) int32 {
-	members, _ := object(body)
-	seconds, _ := ttl(members["ttl"])
-	return seconds
-}
-
-// configuration reads a configuration that is to take the place of the current one.
+// configuration decodes a configuration that is to replace the current one.
 func configuration(body []byte, current Collection) (next Collection, ok bool) {
 	members, ok := object(body)
 	if !ok {
@@ -156,10 +168,10 @@ func configuration(body []byte, current Collection) (next Collection, ok bool) {
 			}
 		case "indexingMode":
 			var mode string
-			if raw[0] != '"' || json.Unmarshal(raw, &mode) != nil || mode != "consistent" && mode != "none" {
+			if raw[0] != '"' || json.Unmarshal(raw, &mode) != nil || mode != "consistent" && mode != "lazy" && mode != "none" {
 				return Collection{}, false
 			}
-			next.NoIndex = mode == "none"
+			next.NoIndex, next.Lazy = mode == "none", mode == "lazy"
 		default:
 			return Collection{}, false
 		}
@@ -170,14 +182,14 @@ func configuration(body []byte, current Collection) (next Collection, ok bool) {
 	return next, true
 }
 
-// merge is a merge patch (RFC 7396) of one object by another.
+// merge applies a merge patch (RFC 7396) to an object.
 func merge(target, patch []byte) []byte {
 	merged := mergeValues(decode(target), decode(patch))
 	var b bytes.Buffer
 	e := json.NewEncoder(&b)
 	e.SetEscapeHTML(false)
 	if err := e.Encode(merged); err != nil {
-		panic(err) // it was decoded from JSON
+		panic(err) // merged was decoded from JSON
 	}
 	return bytes.TrimSpace(b.Bytes())
 }
@@ -201,21 +213,24 @@ func mergeValues(target, patch any) any {
 	return object
 }
 
-// decode reads JSON, numbers as they are written.
+// decode decodes valid JSON, and keeps numbers as they are written.
 func decode(b []byte) any {
 	d := json.NewDecoder(bytes.NewReader(b))
 	d.UseNumber()
 	var v any
 	if err := d.Decode(&v); err != nil {
-		panic(err) // it was validated
+		panic(err) // the caller has validated it
 	}
 	return v
 }
 
-// sameValue says whether two texts are the same JSON, however written.
+// sameValue reports whether two texts are the same JSON value.
 func sameValue(a, b []byte) bool {
 	if !json.Valid(a) || !json.Valid(b) {
 		return false
+	}
+	if bytes.Equal(a, b) { // mostly so, and much cheaper
+		return true
 	}
 	x, errX := json.Marshal(decode(a))
 	y, errY := json.Marshal(decode(b))

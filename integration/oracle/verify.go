@@ -10,83 +10,99 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/seed18712806/lapse/integration/oracle/stored"
 	"github.com/seed18712806/lapse/sink/wire"
 )
 
 // Options say what to verify.
 type Options struct {
 	NATS     *nats.Conn
-	Settings         // MaxBody is taken from the server if 0
+	Settings         // MaxBody and Created are read from the server if 0
 	Reads    []Reads // the read service if empty
-	// Limit is how long what is due may take to be said and what is written to
-	// be readable; a minute if 0. What is said and ought not to be fails at once.
+	// Limit is how long lapse may take to publish each event that is due and to apply each
+	// write; 3 minutes if 0. An event that must not be there fails the test at once.
 	Limit time.Duration
 }
 
-// Result is what a history came to, for a test that has figures to tell.
+// Result is the model and the events of a verified history.
 type Result struct {
 	Model    *Model
 	Events   []Message
-	Lateness []time.Duration // of each expiry event: from its instant to its stamp
+	Lateness []time.Duration // of each expiry event: its stamp less its expiredAt
 }
 
-// Verify holds the events stream and the reads against the log, and fails the
-// test with what is wrong.
+// Verify compares the events stream and the reads with the log, and fails the test with
+// the differences.
 func Verify(t testing.TB, o Options) Result {
 	t.Helper()
 	result, diff, err := Check(t.Context(), o)
 	if err != nil {
 		t.Fatalf("oracle: %v", err)
 	}
-	if !diff.Empty() {
+	if len(diff) > 0 {
 		t.Fatalf("oracle: after %d messages of the log and %d events:\n%s", result.Model.Seq(), len(result.Events), diff)
 	}
 	return result
 }
 
-// Check is Verify, for what goes on after a failure.
+// How often Check reads what is new, and how often it compares everything while
+// events are missing.
+const (
+	checkEvery   = 50 * time.Millisecond
+	compareEvery = 2 * time.Second
+)
+
+// Check is Verify for a caller that goes on after a failure.
 func Check(ctx context.Context, o Options) (Result, Diff, error) {
 	o.Prefix = cmp.Or(o.Prefix, wire.DefaultPrefix)
 	o.MaxBody = cmp.Or(o.MaxBody, int(o.NATS.MaxPayload())-8<<10)
-	o.Limit = cmp.Or(o.Limit, time.Minute)
+	o.Limit = cmp.Or(o.Limit, 3*time.Minute)
 	if o.Reads == nil {
 		o.Reads = []Reads{ByService(o.NATS, o.Prefix)}
 	}
 	js, err := jetstream.New(o.NATS)
 	if err != nil {
-		return Result{}, Diff{}, err
+		return Result{}, nil, err
 	}
 	now := func() wire.Time { return wire.Time(time.Now().UnixMilli()) }
-	at := now() // what is due by now must be said, however long it takes
+	at := now() // lapse must publish the events that are due now, however long it takes
 	model := NewModel(o.Settings)
 	result := Result{Model: model}
 	ctx, cancel := context.WithTimeout(ctx, o.Limit)
 	defer cancel()
-	ticker := time.NewTicker(50 * time.Millisecond)
+	ticker := time.NewTicker(checkEvery)
 	defer ticker.Stop()
 	var diff Diff
-	for {
-		next, err := catchUp(ctx, js, &result, o.Prefix)
-		if err == nil {
+	var pause time.Duration // before the next comparison
+	for compared := time.Now(); ; {
+		err := catchUp(ctx, js, &result, o.Prefix)
+		// A comparison costs much CPU time: while events are missing it is rare.
+		waited := time.Since(compared)
+		if err == nil && (len(result.Events) >= model.required(at) && waited > pause || waited > compareEvery) {
+			began := time.Now()
 			diff = model.CompareEvents(result.Events, at)
-			if diff.Empty() {
-				for _, reads := range o.Reads {
-					diff.Add(model.CompareReads(ctx, reads, now))
-				}
-				// What was written while it read counts next time.
-				if next, err = last(ctx, js, o.Prefix); err == nil && next == model.Seq() && diff.Empty() {
-					return result.measured(), diff, nil
-				}
-			} else if !diff.OnlyMissing() {
+			if !diff.OnlyMissing() {
 				return result.measured(), diff, nil
 			}
+			if len(diff) == 0 {
+				for _, reads := range o.Reads {
+					diff = append(diff, model.CompareReads(ctx, reads, now)...)
+				}
+				// If the log grew meanwhile, the comparison does not count.
+				var log jetstream.Stream
+				if log, err = js.Stream(ctx, o.Prefix.LogStream()); err == nil && log.CachedInfo().State.LastSeq == model.Seq() && len(diff) == 0 {
+					return result.measured(), nil, nil
+				}
+			}
+			compared = time.Now()
+			pause = 3 * compared.Sub(began)
 		}
 		select {
 		case <-ctx.Done():
-			if err == nil && diff.Empty() {
-				err = fmt.Errorf("the log does not come to rest: it is at %d", next)
+			if err == nil && len(diff) == 0 {
+				err = fmt.Errorf("the log does not come to rest: its last message was %d", model.Seq())
 			}
-			if !diff.Empty() { // which tells more than that time is up
+			if len(diff) > 0 { // it tells more than the error of the expired context
 				err = nil
 			}
 			return result.measured(), diff, err
@@ -95,40 +111,44 @@ func Check(ctx context.Context, o Options) (Result, Diff, error) {
 	}
 }
 
-// catchUp reads what is new, the events before the log: what the log has not
-// caused by then has come too early. It returns the log's last sequence.
-func catchUp(ctx context.Context, js jetstream.JetStream, r *Result, prefix wire.Prefix) (uint64, error) {
-	from := uint64(1)
-	if n := len(r.Events); n > 0 {
-		from = r.Events[n-1].Seq + 1
+// required returns how many events must exist at an instant.
+func (m *Model) required(at wire.Time) int {
+	n := len(m.Expiries) + len(m.Rejections)
+	for _, p := range m.partitions {
+		n += len(p.due(max(at, m.now)))
 	}
-	events, err := ReadEvents(ctx, js, prefix, from)
+	return n
+}
+
+// catchUp reads the new events, then the new messages of the log. In this order an
+// event that the log has not caused yet is found to be early.
+func catchUp(ctx context.Context, js jetstream.JetStream, r *Result, prefix wire.Prefix) error {
+	if r.Model.set.Created == 0 {
+		log, err := js.Stream(ctx, prefix.LogStream())
+		if err != nil {
+			return err
+		}
+		r.Model.set.Created = wire.Time(log.CachedInfo().Created.UnixMilli())
+	}
+	seen := uint64(0)
+	if n := len(r.Events); n > 0 {
+		seen = r.Events[n-1].Seq
+	}
+	events, err := stored.Events(ctx, js, prefix, seen+1)
 	if err != nil {
-		return 0, err
+		return err
 	}
 	r.Events = append(r.Events, events...)
-	log, err := Read(ctx, js, prefix.LogStream(), r.Model.Seq()+1)
+	log, err := stored.Read(ctx, js, prefix.LogStream(), r.Model.Seq()+1)
 	if err != nil {
-		return 0, err
+		return err
 	}
 	for _, msg := range log {
 		if err := r.Model.Apply(msg); err != nil {
-			return 0, err
+			return err
 		}
 	}
-	return r.Model.Seq(), nil
-}
-
-func last(ctx context.Context, js jetstream.JetStream, prefix wire.Prefix) (uint64, error) {
-	stream, err := js.Stream(ctx, prefix.LogStream())
-	if err != nil {
-		return 0, err
-	}
-	info, err := stream.Info(ctx)
-	if err != nil {
-		return 0, err
-	}
-	return info.State.LastSeq, nil
+	return nil
 }
 
 // measured fills in the lateness.

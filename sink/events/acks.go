@@ -3,6 +3,7 @@ package events
 import (
 	"bytes"
 	"context"
+	"crypto/rand"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -15,110 +16,193 @@ import (
 	"golang.org/x/sync/semaphore"
 )
 
-// maxPending is how many messages may be on their way to the stream, over all
-// partitions; what is more waits.
+// maxPending limits how many messages of all partitions may wait for the stream's answer.
+// Further ones are not sent yet.
 const maxPending = 4096
 
 var errNoAnswer = errors.New("not an answer of JetStream")
 
-// acks publishes messages, and collects the stream's answers. The client library does
-// that too, with a future, a timer and a decoded answer for each message; here it is
-// for each flight of them.
+// acks publishes messages and collects the stream's answers. The client library's
+// PublishMsgAsync does so too, but makes a future and a timer and decodes an answer for each
+// message. Here all messages of a group share them.
 type acks struct {
-	nc    *nats.Conn
-	inbox string // what answers' subjects begin with
-	sub   *nats.Subscription
-	room  *semaphore.Weighted
+	nc     *nats.Conn
+	stream string
+	inbox  string // begins the subjects of the answers
+	sub    *nats.Subscription
+	room   *semaphore.Weighted
 
 	mu      sync.Mutex
-	last    uint64 // id of a flight
-	flights map[uint64]*flight
+	last    uint64 // id of the last group
+	waiting map[uint64]*group
 }
 
-// flight is messages that are on their way together.
-type flight struct {
+// group is messages that are published together.
+type group struct {
 	messages []Message
-	left     int        // without an answer
-	done     chan error // what became of them
+	mode     mode
+	batch    string     // id of the batch; "" if oneByOne
+	left     int        // if oneByOne: number of messages without an answer
+	large    []Message  // if oneByOne: messages that were refused as too large
+	stored   int        // if fastBatch: number of messages that are stored when it ends
+	done     chan error // gets the result
 }
 
-func newAcks(nc *nats.Conn) (*acks, error) {
-	a := &acks{nc: nc, inbox: nc.NewInbox() + ".", room: semaphore.NewWeighted(maxPending), flights: make(map[uint64]*flight)}
+// mode is how the messages of a group are published.
+type mode int
+
+const (
+	oneByOne    mode = iota // the stream answers each message
+	atomicBatch             // the stream answers the last message, for all
+	fastBatch               // the stream answers the last message, or the first that it refuses
+)
+
+func newAcks(nc *nats.Conn, stream string) (*acks, error) {
+	a := &acks{nc: nc, stream: stream, inbox: nc.NewInbox() + ".", room: semaphore.NewWeighted(maxPending), waiting: make(map[uint64]*group)}
 	var err error
-	if a.sub, err = nc.Subscribe(a.inbox+"*.*", a.answered); err != nil {
+	if a.sub, err = nc.Subscribe(a.inbox+">", a.answered); err != nil {
 		return nil, err
 	}
 	return a, a.sub.SetPendingLimits(-1, -1)
 }
 
-// publish publishes messages (up to maxPending) without waiting in between, and returns
-// when all are stored, or one is not.
-func (a *acks) publish(ctx context.Context, messages []Message) error {
-	n := int64(len(messages))
+// each publishes messages (up to maxPending) without waiting in between. It returns when the
+// stream has stored each, or refused it as too large; it returns the latter. Any other refusal
+// is an error at once.
+func (a *acks) each(ctx context.Context, messages []Message) (large []Message, err error) {
+	g := &group{messages: messages, left: len(messages), done: make(chan error, 1)}
+	if err := a.publish(ctx, g); err != nil {
+		return nil, err // further answers may come, and change g.large
+	}
+	return g.large, nil
+}
+
+// atomic publishes messages as an atomic batch, and returns when all are stored.
+func (a *acks) atomic(ctx context.Context, messages []Message, id string) error {
+	return a.publish(ctx, &group{messages: messages, mode: atomicBatch, batch: id, done: make(chan error, 1)})
+}
+
+// fast publishes messages (up to maxPending) as a fast batch, and returns when all are
+// stored. If the stream refuses one, it has stored those before it, and none after it.
+func (a *acks) fast(ctx context.Context, messages []Message) (stored int, err error) {
+	g := &group{messages: messages, mode: fastBatch, batch: rand.Text(), done: make(chan error, 1)}
+	if err = a.publish(ctx, g); refusal(err) {
+		return g.stored, err
+	}
+	return 0, err
+}
+
+// publish publishes the messages of a group, and waits for the result.
+func (a *acks) publish(ctx context.Context, g *group) error {
+	n := int64(len(g.messages))
+	first := g.messages[0].msg.Subject
 	if err := a.room.Acquire(ctx, n); err != nil {
-		return fmt.Errorf("publish to %s: %w", messages[0].msg.Subject, context.Cause(ctx))
+		return fmt.Errorf("publish to %s: %w", first, context.Cause(ctx))
 	}
 	defer a.room.Release(n)
-	f := &flight{messages: messages, left: len(messages), done: make(chan error, 1)}
 	a.mu.Lock()
 	a.last++
 	id := a.last
-	a.flights[id] = f
+	a.waiting[id] = g
 	a.mu.Unlock()
-	defer a.land(id)
+	defer a.forget(id)
 	inbox := a.inbox + strconv.FormatUint(id, 10) + "."
-	for i, m := range messages {
-		m.msg.Reply = inbox + strconv.Itoa(i)
-		if err := a.nc.PublishMsg(m.msg); err != nil {
+	for i, m := range g.messages {
+		m.msg.Reply = g.replyTo(inbox, i)
+		if err := a.nc.PublishMsg(m.msg); errors.Is(err, nats.ErrMaxPayload) && g.mode == oneByOne {
+			a.settle(id, i, nil, err)
+		} else if err != nil {
 			return fmt.Errorf("publish to %s: %w", m.msg.Subject, err)
 		}
 	}
 	select {
-	case err := <-f.done:
+	case err := <-g.done:
 		return err
 	case <-ctx.Done():
-		return fmt.Errorf("publish to %s and %d more: %w", messages[0].msg.Subject, n-1, context.Cause(ctx))
+		return fmt.Errorf("publish to %s and %d more: %w", first, n-1, context.Cause(ctx))
 	}
 }
 
-func (a *acks) land(id uint64) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	delete(a.flights, id)
+// replyTo is the subject of the answer to a message; "" if there is none.
+func (g *group) replyTo(inbox string, i int) string {
+	last := i == len(g.messages)-1
+	switch {
+	case g.mode == fastBatch:
+		return fastReply(inbox+g.batch, i+1, last)
+	case g.mode == atomicBatch && !last:
+		return ""
+	}
+	return inbox + strconv.Itoa(i)
 }
 
-// answered takes an answer.
+// forget ends the wait for a group. Its answers are ignored from then on.
+func (a *acks) forget(id uint64) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	delete(a.waiting, id)
+}
+
+// answered handles an answer.
 func (a *acks) answered(m *nats.Msg) {
 	first, second, _ := strings.Cut(m.Subject[len(a.inbox):], ".")
 	id, _ := strconv.ParseUint(first, 10, 64)
-	i, _ := strconv.Atoi(second)
-	err := answer(m)
+	i, err := strconv.Atoi(second)
+	if err != nil {
+		i = fastSequence(second) - 1
+	}
+	a.settle(id, i, m.Data, answer(m))
+}
+
+// settle applies the answer to a message of a group, or to the batch that it ends. When the
+// group is done, publish gets the result.
+func (a *acks) settle(id uint64, i int, answer []byte, err error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	f, ok := a.flights[id]
-	if !ok {
-		return // nobody waits any more
+	g, ok := a.waiting[id]
+	if !ok || i < 0 || i >= len(g.messages) {
+		return // nobody waits for it any more
 	}
-	f.left--
-	if err != nil && i < len(f.messages) {
-		err = fmt.Errorf("publish to %s: %w", f.messages[i].msg.Subject, refused(err))
+	done := true
+	switch g.mode {
+	case oneByOne:
+		done, err = g.one(i, err)
+	case fastBatch:
+		done, err = g.fast(i, answer, err)
+	case atomicBatch:
+		if err == nil && !bytes.Contains(answer, []byte(g.batch)) {
+			err = errNoBatch
+		}
 	}
-	if err != nil || f.left == 0 {
-		delete(a.flights, id)
-		f.done <- err
+	if err != nil {
+		err = refusedBy(a.stream, g.messages[i].msg.Subject, err)
+	}
+	if done || err != nil {
+		delete(a.waiting, id)
+		g.done <- err
 	}
 }
 
-// answer is what the stream answered: nil if the message is stored, or was before.
+// one applies the answer to a message of a group in mode oneByOne.
+func (g *group) one(i int, err error) (done bool, _ error) {
+	g.left--
+	if codeOf(err) == jetstream.JSErrCodeStreamMessageExceedsMaximum || errors.Is(err, nats.ErrMaxPayload) {
+		g.large, err = append(g.large, g.messages[i]), nil
+	}
+	return g.left == 0, err
+}
+
+// answer decodes the stream's answer: nil if the message is stored, or was stored before, or
+// if its batch goes on.
 func answer(m *nats.Msg) error {
 	if len(m.Data) == 0 && m.Header.Get("Status") == "503" {
 		return jetstream.ErrNoStreamResponse
 	}
-	// Nearly all are of this form, of which nothing more is needed.
+	// Nearly all answers begin like this and name no error. Decoding them would cost more.
 	if bytes.HasPrefix(m.Data, []byte(`{"stream":"`)) && !bytes.Contains(m.Data, []byte(`"error"`)) {
 		return nil
 	}
 	var ack struct {
+		Type   string // of an answer to a fast batch before its end
 		Stream string
 		Error  *jetstream.APIError
 	}
@@ -127,7 +211,7 @@ func answer(m *nats.Msg) error {
 		return fmt.Errorf("%w: %w", errNoAnswer, err)
 	case ack.Error != nil:
 		return ack.Error
-	case ack.Stream == "":
+	case ack.Stream == "" && ack.Type == "":
 		return errNoAnswer
 	}
 	return nil

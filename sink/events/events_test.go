@@ -3,8 +3,6 @@ package events
 import (
 	"context"
 	"errors"
-	"fmt"
-	"math"
 	"strconv"
 	"strings"
 	"testing"
@@ -25,7 +23,9 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 const prefix = wire.DefaultPrefix
 
-// rig is a nats-server of a test's own, with a stream of events and a publisher.
+var testLog = NewLog(prefix, prefix.LogStream(), 1_780_000_000_456)
+
+// rig is a nats-server for one test, with a stream of events and a publisher.
 type rig struct {
 	t      *testing.T
 	nc     *nats.Conn
@@ -42,14 +42,14 @@ func newRig(t *testing.T, opts server.Options, config jetstream.StreamConfig) *r
 	if err != nil {
 		t.Fatal(err)
 	}
-	p, err := NewPublisher(js.Conn(), prefix, 1)
+	p, err := NewPublisher(js.Conn(), prefix, stream.CachedInfo().Config)
 	if err != nil {
 		t.Fatal(err)
 	}
 	return &rig{t, js.Conn(), js, stream, p}
 }
 
-// stored is everything in the stream, in its order.
+// stored is all messages of the stream, in its order.
 func (r *rig) stored() []*jetstream.RawStreamMsg {
 	r.t.Helper()
 	info, err := r.stream.Info(r.t.Context())
@@ -57,7 +57,7 @@ func (r *rig) stored() []*jetstream.RawStreamMsg {
 		r.t.Fatal(err)
 	}
 	var all []*jetstream.RawStreamMsg
-	for seq := info.State.FirstSeq; seq <= info.State.LastSeq; seq++ {
+	for seq := max(info.State.FirstSeq, 1); seq <= info.State.LastSeq; seq++ {
 		m, err := r.stream.GetMsg(r.t.Context(), seq)
 		if err != nil {
 			r.t.Fatal(err)
@@ -74,17 +74,18 @@ func (r *rig) publish(messages ...Message) {
 	}
 }
 
-// unsaid is what Unsaid returns of messages, by both ways of looking it up.
-func (r *rig) unsaid(messages ...Message) []Message {
+// unpublished is what Unpublished returns, which must be the same for both kinds of look-up.
+func (r *rig) unpublished(messages ...Message) []Message {
 	r.t.Helper()
 	var found [2][]Message
+	before := r.p.replicas
+	defer func() { r.p.replicas = before }()
 	for i, replicas := range []int{1, 3} {
-		p := *r.p
-		p.replicas = replicas
+		r.p.replicas = replicas
 		var err error
-		ctx, cancel := context.WithTimeout(r.t.Context(), 20*time.Second)
+		ctx, cancel := context.WithTimeout(r.t.Context(), time.Minute)
 		defer cancel()
-		if found[i], err = p.Unsaid(ctx, messages); err != nil {
+		if found[i], err = r.p.Unpublished(ctx, messages); err != nil {
 			r.t.Fatal(err)
 		}
 	}
@@ -103,16 +104,16 @@ func orders(messages []Message) []string {
 }
 
 func event(id string, etag uint64, document string) Message {
-	return Expired(prefix, wire.Event{
+	return Expired(testLog, wire.Event{
 		ID: id, Collection: "orders", Document: []byte(document), Etag: wire.Etag(etag),
 		Ts: 1_790_000_000_123, TTL: 60, ExpiredAt: 1_790_000_060_123,
-	}, "", 1<<20)
+	}, "")
 }
 
-func rejection(id string, seq uint64, body string, maxPayload int64) Message {
-	return Rejected(prefix, Rejection{
+func rejection(id string, seq uint64, body string) Message {
+	return Rejected(testLog, Rejection{
 		Subject: "lapse.write.create.orders." + id, Rest: "orders." + id, Seq: seq, Code: 409, Error: "it exists", Body: []byte(body),
-	}, maxPayload)
+	})
 }
 
 // TestMessagesToTheByte pins what is stored in the stream: subjects, headers, bodies.
@@ -121,20 +122,20 @@ func TestMessagesToTheByte(t *testing.T) {
 	const document = "{ \"a\" : \"<&>\u2028\" ,\r\n\"ttl\":60}"
 	const trace = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
 	r.publish(
-		Expired(prefix, wire.Event{
+		Expired(testLog, wire.Event{
 			ID: "a.b/é", Collection: "orders", Document: []byte(document), Etag: 42,
 			Ts: 1_790_000_000_123, TTL: 60, ExpiredAt: 1_790_000_060_123,
-		}, trace, 1<<20),
+		}, trace),
 		event("x", 7, "{}"),
-		Rejected(prefix, Rejection{
+		Rejected(testLog, Rejection{
 			Subject: "lapse.write.create.orders.a%2Eb", Rest: "orders.a%2Eb", Seq: 99, Code: 409, Error: "a sentence", Body: []byte(document), Trace: trace,
-		}, 1<<20),
-		Rejected(prefix, Rejection{Subject: "lapse.config.orders", Rest: "orders", Seq: 100, Code: 400, Error: "bad", Body: nil}, 1<<20),
+		}),
+		Rejected(testLog, Rejection{Subject: "lapse.config.orders", Rest: "orders", Seq: 100, Code: 400, Error: "bad", Body: nil}),
 	)
 	expired := func(id, token, etag string) nats.Header {
 		unique := "orders/" + token + "/" + etag
 		return nats.Header{
-			"ce-specversion": {"1.0"}, "ce-type": {"lapse.document.expired.v1"}, "ce-source": {"/collections/orders"},
+			"ce-specversion": {"1.0"}, "ce-type": {"lapse.document.expired.v1"}, "ce-source": {"/lapse/1780000000456/collections/orders"},
 			"ce-subject": {token}, "ce-id": {unique}, "ce-time": {"2026-09-21T14:14:20.123Z"}, "content-type": {"application/json"},
 			"Nats-Msg-Id": {unique}, "Nats-Expected-Stream": {"LAPSE_EVENTS"},
 			"Nats-Expected-Last-Subject-Sequence": {"0"}, "Nats-Expected-Last-Subject-Sequence-Subject": {"lapse.fence.0"},
@@ -142,7 +143,7 @@ func TestMessagesToTheByte(t *testing.T) {
 	}
 	rejected := func(code, text, subject, seq string) nats.Header {
 		return nats.Header{
-			"Lapse-Code": {code}, "Lapse-Error": {text}, "Lapse-Subject": {subject}, "Lapse-Seq": {seq},
+			"Lapse-Code": {code}, "Lapse-Error": {text}, "Lapse-Subject": {subject}, "Lapse-Stream": {"LAPSE_LOG"}, "Lapse-Seq": {seq},
 			"Nats-Msg-Id": {"rejected/" + seq}, "Nats-Expected-Stream": {"LAPSE_EVENTS"},
 			"Nats-Expected-Last-Subject-Sequence": {"0"}, "Nats-Expected-Last-Subject-Sequence-Subject": {"lapse.fence.0"},
 		}
@@ -156,6 +157,7 @@ func TestMessagesToTheByte(t *testing.T) {
 		{Subject: "lapse.rejected.orders", Header: rejected("400", "bad", "lapse.config.orders", "100")},
 	}
 	want[0].Header["traceparent"], want[2].Header["traceparent"] = []string{trace}, []string{trace}
+	want[0].Header["ce-traceparent"] = []string{trace}
 	got := r.stored()
 	for i, m := range got {
 		if want[i].Sequence = uint64(i + 1); m.Time.IsZero() {
@@ -171,10 +173,10 @@ func TestMessagesToTheByte(t *testing.T) {
 	}
 }
 
-// TestFence: once a partition is fenced anew, what was published behind its former
-// fence is refused, and nothing else is.
+// TestFence: after a new fence for a partition, the stream refuses messages with the former
+// one, and no others.
 //
-// Goes red if a publication does not name the fence, or names one for all partitions.
+// Goes red if a message does not carry the fence, or if all partitions share one.
 func TestFence(t *testing.T) {
 	r := newRig(t, server.Options{}, jetstream.StreamConfig{})
 	fence := func(partition int) Fence {
@@ -218,70 +220,20 @@ func TestFence(t *testing.T) {
 	}
 }
 
-// TestFenceRoom: what a fence adds fits into its room, however long the names are.
-func TestFenceRoom(t *testing.T) {
-	p := Publisher{prefix: wire.Prefix(strings.Repeat("p", 32)), replicas: 1}
-	f := p.fence(1023, math.MaxUint64)
-	m := event("a", 1, "{}").msg
-	before := m.Size()
-	f.guard(m)
-	if added := m.Size() - before; added > FenceRoom {
-		t.Errorf("a fence adds %d bytes", added)
-	}
-	p.replicas = 3
-	if f := p.fence(0, 0); f.bars() {
+// TestFenceOnReplicas: a replicated stream has no fences.
+func TestFenceOnReplicas(t *testing.T) {
+	p := Publisher{prefix: prefix, replicas: 3}
+	if f := p.fence(0, 0); f.keepsOut() {
 		t.Error("a replicated stream is fenced")
 	}
 }
 
-// TestG8_WhatIsTooLargeIsPublished has documents and rejected bodies of every size
-// around the server's maximum payload: all can be published, and what was left out
-// is said.
-//
-// Goes red if anything that the publication adds is not counted.
-func TestG8_WhatIsTooLargeIsPublished(t *testing.T) {
-	const most = 4096
-	r := newRig(t, server.Options{MaxPayload: most + FenceRoom}, jetstream.StreamConfig{})
-	if n := r.nc.MaxPayload(); n != most+FenceRoom {
-		t.Fatalf("the server takes %d bytes", n)
-	}
-	omitted, truncated := 0, 0
-	const from = most - 700
-	for n := from; n < most+100; n++ {
-		document := `{"a":"` + strings.Repeat("x", n-8) + `"}`
-		m := Expired(prefix, wire.Event{ID: "e", Collection: "c", Document: []byte(document), Etag: wire.Etag(n)}, "", most)
-		if !strings.Contains(string(m.msg.Data), document) {
-			omitted++
-			want := fmt.Sprintf(`{"id":"e","collection":"c","documentOmitted":true,"etag":"%d","ts":"1970-01-01T00:00:00.000Z","ttl":0,"expiredAt":"1970-01-01T00:00:00.000Z"}`, n)
-			if string(m.msg.Data) != want {
-				t.Fatalf("an event without its document is %s", m.msg.Data)
-			}
-		} else if omitted > 0 {
-			t.Errorf("a document of %d bytes is in its event, but a shorter one was not", n)
-		}
-		rej := rejection("e", uint64(n), document, most)
-		if text := rej.msg.Header.Get(wire.HeaderTruncated); text != "" {
-			truncated++
-			if text != strconv.Itoa(n) || !strings.HasPrefix(document, string(rej.msg.Data)) || len(rej.msg.Data) < most-700 ||
-				!strings.Contains(rej.msg.Header.Get(wire.HeaderError), "only the beginning") {
-				t.Errorf("a rejection of %d bytes has %d of them, and headers %v", n, len(rej.msg.Data), rej.msg.Header)
-			}
-		} else if string(rej.msg.Data) != document || truncated > 0 {
-			t.Errorf("a rejection of %d bytes is not whole, and does not say so", n)
-		}
-		if err := r.p.Publish(t.Context(), r.p.Unfenced(0), []Message{m, rej}); err != nil {
-			t.Fatalf("%d bytes: %v", n, err)
-		}
-	}
-	if omitted == 0 || omitted == most+100-from || truncated == 0 || truncated == most+100-from {
-		t.Errorf("%d documents were omitted, and %d bodies truncated", omitted, truncated)
-	}
-}
+// TestPublishInOrder: when Publish returns, the stream has stored many messages in their
+// order. It does not store again what is published again.
+func TestPublishInOrder(t *testing.T) { everyWay(t, publishInOrder) }
 
-// TestPublishInOrder: many messages are stored in their order, and are when
-// Publish returns. What is published again is not stored again.
-func TestPublishInOrder(t *testing.T) {
-	r := newRig(t, server.Options{}, jetstream.StreamConfig{})
+func publishInOrder(t *testing.T, config jetstream.StreamConfig) {
+	r := newRig(t, server.Options{}, config)
 	var messages []Message
 	for i := range 4500 { // more than may be on their way at once
 		messages = append(messages, event(strconv.Itoa(i%1500), uint64(i+1), "{}"))
@@ -299,26 +251,61 @@ func TestPublishInOrder(t *testing.T) {
 	r.publish()
 }
 
-// TestG3_ARefusedEventIsNotOvertaken: of two events on one subject, the second is
-// not stored if the first was refused. It would be taken for a sign that the first
-// was said, and the first would be lost.
+// TestG3_ARefusedEventIsNotOvertaken: of two events on one subject, the stream does not store
+// the second if it refused the first. Otherwise a look-up would find the second, conclude that
+// the first was published, and lose it.
 //
-// Goes red if Publish sends a message before the one before it on its subject is
-// acknowledged.
+// Goes red if Publish sends a message before the stream acknowledged the one before it on its
+// subject.
 func TestG3_ARefusedEventIsNotOvertaken(t *testing.T) {
-	r := newRig(t, server.Options{}, jetstream.StreamConfig{MaxBytes: 10_000, Discard: jetstream.DiscardNew})
-	large, small := event("a", 1, `"`+strings.Repeat("x", 20_000)+`"`), event("a", 2, "{}")
-	if err := r.p.Publish(t.Context(), r.p.Unfenced(0), []Message{event("b", 1, "{}"), large, small, event("c", 3, "{}")}); err == nil {
-		t.Fatal("it was not refused")
-	}
-	for _, m := range r.stored() {
-		if m.Header.Get(ceID) == "orders/a/2" {
-			t.Error("the second event is stored, and the first is not")
+	everyWay(t, func(t *testing.T, config jetstream.StreamConfig) {
+		config.MaxBytes, config.Discard = 50_000, jetstream.DiscardNew
+		r := newRig(t, server.Options{}, config)
+		messages := []Message{event("b", 1, "{}"), event("a", 1, `"`+strings.Repeat("x", 100_000)+`"`)}
+		for i := range 2 * fewRepeats {
+			messages = append(messages, event("a", uint64(2+i), "{}"))
 		}
-	}
-	if diff := cmp.Diff(orders([]Message{large, small}), orders(r.unsaid(large, small))); diff != "" {
-		t.Errorf("unsaid:\n%s", diff)
-	}
+		if err := r.p.Publish(t.Context(), r.p.Unfenced(0), append(messages, event("c", 3, "{}"))); err == nil {
+			t.Fatal("it was not refused")
+		}
+		for _, m := range r.stored() {
+			if m.Subject == "lapse.expired.orders.a" {
+				t.Error("a later event is stored, and the first is not")
+			}
+		}
+		if diff := cmp.Diff(orders(messages[1:]), orders(r.unpublished(messages[1:]...))); diff != "" {
+			t.Errorf("unpublished:\n%s", diff)
+		}
+	})
+}
+
+// TestG4_ARefusedRejectionIsNotOvertaken: of a rejection and an event of one document, the
+// stream does not store the second if it did not store the first. Otherwise the first would
+// be stored behind it by the next attempt.
+//
+// Goes red if Publish sends a message before the stream acknowledged the one before it of the
+// same document, whose subject is another.
+func TestG4_ARefusedRejectionIsNotOvertaken(t *testing.T) {
+	everyWay(t, func(t *testing.T, config jetstream.StreamConfig) {
+		config.MaxBytes, config.Discard = 50_000, jetstream.DiscardNew
+		r := newRig(t, server.Options{}, config)
+		large := `"` + strings.Repeat("x", 100_000) + `"`
+		for _, messages := range [][]Message{
+			{rejection("a", 1, large), event("a", 2, "{}")},
+			{event("b", 3, large), rejection("b", 4, "{}")},
+		} {
+			if err := r.p.Publish(t.Context(), r.p.Unfenced(0), messages); err == nil {
+				t.Fatal("it was not refused")
+			}
+		}
+		// The stream handles messages in their order: what overtook is stored before this one.
+		r.publish(event("c", 5, "{}"))
+		for _, m := range r.stored() {
+			if m.Subject != "lapse.expired.orders.c" {
+				t.Errorf("%s is stored, and the message before it is not", m.Subject)
+			}
+		}
+	})
 }
 
 func TestPublishErrors(t *testing.T) {
@@ -341,7 +328,7 @@ func TestPublishErrors(t *testing.T) {
 		}
 		for _, replicas := range []int{1, 3} {
 			r.p.replicas = replicas
-			if _, err := r.p.Unsaid(t.Context(), []Message{event("c", 3, "{}")}); err == nil {
+			if _, err := r.p.Unpublished(t.Context(), []Message{event("c", 3, "{}")}); err == nil {
 				t.Errorf("looked up in a stream that is not there, of %d replicas", replicas)
 			}
 		}
@@ -363,7 +350,7 @@ func TestPublishErrors(t *testing.T) {
 		if err := r.js.DeleteStream(t.Context(), prefix.EventsStream()); err != nil {
 			t.Fatal(err)
 		}
-		// Somebody listens in the stream's place, and says nothing.
+		// A subscriber takes the place of the stream, and does not answer.
 		for _, subject := range []string{"lapse.expired.>", "$JS.API.DIRECT.GET.LAPSE_EVENTS"} {
 			if _, err := r.nc.SubscribeSync(subject); err != nil {
 				t.Fatal(err)
@@ -374,55 +361,55 @@ func TestPublishErrors(t *testing.T) {
 		if err := r.p.Publish(ctx, r.p.Unfenced(0), []Message{event("c", 3, "{}")}); !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("publish: %v", err)
 		}
-		if _, err := r.p.Unsaid(ctx, []Message{event("c", 3, "{}")}); !errors.Is(err, context.DeadlineExceeded) {
-			t.Errorf("unsaid: %v", err)
+		if _, err := r.p.Unpublished(ctx, []Message{event("c", 3, "{}")}); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("unpublished: %v", err)
 		}
 		r.p.replicas = 3
-		if _, err := r.p.Unsaid(ctx, []Message{event("c", 3, "{}")}); !errors.Is(err, context.DeadlineExceeded) {
-			t.Errorf("unsaid, of the leader: %v", err)
+		if _, err := r.p.Unpublished(ctx, []Message{event("c", 3, "{}")}); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("unpublished, of the leader: %v", err)
 		}
 	})
 }
 
-// TestUnsaid looks up more subjects than fit one request, several messages on some.
-func TestUnsaid(t *testing.T) {
+// TestUnpublished looks up more subjects than fit one request, several messages on some.
+func TestUnpublished(t *testing.T) {
 	r := newRig(t, server.Options{}, jetstream.StreamConfig{})
-	var said, asked, want []Message
+	var published, asked, want []Message
 	for i := range 2200 {
 		id := strconv.Itoa(i)
 		switch i % 4 {
-		case 0: // nothing was said
+		case 0: // none was published
 			asked, want = append(asked, event(id, 5, "{}")), append(want, event(id, 5, "{}"))
-		case 1: // the first was said, the others were not
-			said = append(said, event(id, 5, "{}"))
+		case 1: // only the first was published
+			published = append(published, event(id, 5, "{}"))
 			asked = append(asked, event(id, 5, "{}"), event(id, 6, "{}"), event(id, 9, "{}"))
 			want = append(want, event(id, 6, "{}"), event(id, 9, "{}"))
-		case 2: // all were said
-			said = append(said, event(id, 5, "{}"), event(id, 10, "{}"))
+		case 2: // all were published
+			published = append(published, event(id, 5, "{}"), event(id, 10, "{}"))
 			asked = append(asked, event(id, 5, "{}"), event(id, 10, "{}"))
 		case 3: // rejections, each of a message of its own
-			first, second := rejection(id, uint64(10*i), "", 1<<20), rejection(id, uint64(10*i+1), "", 1<<20)
-			said = append(said, first)
+			first, second := rejection(id, uint64(10*i), ""), rejection(id, uint64(10*i+1), "")
+			published = append(published, first)
 			asked = append(asked, first, second, event(id, 1, "{}"))
 			want = append(want, second, event(id, 1, "{}"))
 		}
 	}
-	if diff := cmp.Diff(orders(asked), orders(r.unsaid(asked...))); diff != "" {
+	if diff := cmp.Diff(orders(asked), orders(r.unpublished(asked...))); diff != "" {
 		t.Errorf("of an empty stream:\n%s", diff)
 	}
-	r.publish(said...)
-	if diff := cmp.Diff(orders(want), orders(r.unsaid(asked...))); diff != "" {
+	r.publish(published...)
+	if diff := cmp.Diff(orders(want), orders(r.unpublished(asked...))); diff != "" {
 		t.Error(diff)
 	}
-	if found := r.unsaid(); len(found) != 0 {
-		t.Errorf("of nothing, %d are unsaid", len(found))
+	if found := r.unpublished(); len(found) != 0 {
+		t.Errorf("of nothing, %d are unpublished", len(found))
 	}
 }
 
-// TestG3_ACutAnswerLosesNothing: the server ends an answer that has become too
-// long; the rest is asked for again, and not taken for unsaid.
+// TestG3_ACutAnswerLosesNothing: the server cuts an answer that is too long. The publisher asks
+// for the rest, and does not take it for unpublished.
 //
-// Goes red if the end of an answer counts whatever it says is pending.
+// Goes red if askBulk ignores how many messages are pending at the end of an answer.
 func TestG3_ACutAnswerLosesNothing(t *testing.T) {
 	for _, large := range []int{4, 20} {
 		t.Run(strconv.Itoa(large), func(t *testing.T) {
@@ -436,15 +423,15 @@ func TestG3_ACutAnswerLosesNothing(t *testing.T) {
 				messages = append(messages, event(strconv.Itoa(i), uint64(i+1), `"`+strings.Repeat("x", size)+`"`))
 			}
 			r.publish(messages...)
-			if found := r.unsaid(messages...); len(found) > 0 {
-				t.Errorf("%d of %d are said to be unsaid, the first %s", len(found), len(messages), found[0].msg.Subject)
+			if found := r.unpublished(messages...); len(found) > 0 {
+				t.Errorf("%d of %d are reported as unpublished, the first %s", len(found), len(messages), found[0].msg.Subject)
 			}
 		})
 	}
 }
 
-// TestMalformedStoredHeaders: what cannot be read of the last message on a subject
-// is an error, and never taken for nothing.
+// TestMalformedStoredHeaders: if the order of the last message on a subject cannot be read, the
+// look-up returns an error, and does not take the subject for empty.
 func TestMalformedStoredHeaders(t *testing.T) {
 	for name, header := range map[string]nats.Header{
 		"none":               nil,
@@ -462,8 +449,8 @@ func TestMalformedStoredHeaders(t *testing.T) {
 			}
 			for _, replicas := range []int{1, 3} {
 				r.p.replicas = replicas
-				if found, err := r.p.Unsaid(t.Context(), []Message{event("b", 1, "{}"), m}); err == nil {
-					t.Errorf("%d replicas: %d are unsaid, without an error", replicas, len(found))
+				if found, err := r.p.Unpublished(t.Context(), []Message{event("b", 1, "{}"), m}); err == nil {
+					t.Errorf("%d replicas: %d are unpublished, without an error", replicas, len(found))
 				}
 			}
 		})

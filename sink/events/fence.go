@@ -3,7 +3,6 @@ package events
 import (
 	"context"
 	"errors"
-	"fmt"
 	"strconv"
 	"time"
 
@@ -11,21 +10,18 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// ErrFenced: the partition has another fence by now, so somebody else may be
-// publishing what follows from its log.
+// ErrFenced: the partition has another fence by now, so another process may be publishing the
+// outputs of its log.
 var ErrFenced = errors.New("the partition has another fence in the stream of events")
 
-// FenceRoom is what a fence may add to the size of a message.
-const FenceRoom = 192
-
-// Fence is the last message on the fence subject of a partition. A publication that
-// names it is stored only as long as it is the last: so whoever fences a partition
-// anew keeps out what others have on their way, however long it was held up.
+// Fence is the last message on the fence subject of a partition. A message that carries it is
+// stored only as long as it is the last one. So a process that publishes a new fence keeps
+// out what others have sent and the stream has not stored yet, however late that arrives.
 //
-// The zero Fence bars nobody.
+// The zero Fence keeps nobody out.
 type Fence struct {
 	subject, seq []string  // values of the headers
-	made         time.Time // zero if there is no message to grow old
+	made         time.Time // zero if there is no message that the stream could remove
 }
 
 // Unfenced is the fence of a partition that never had one.
@@ -33,17 +29,17 @@ func (p *Publisher) Unfenced(partition int) Fence {
 	return p.fence(partition, 0)
 }
 
-// Fence fences a partition anew.
+// Fence publishes a new fence for a partition.
 func (p *Publisher) Fence(ctx context.Context, partition int) (Fence, error) {
 	if p.replicas > 1 {
-		// A stream that is replicated stores one such publication after the other,
-		// and refuses those that come in between.
+		// A replicated stream handles one message with a fence at a time, and refuses those
+		// that arrive meanwhile.
 		return Fence{}, nil
 	}
 	m := &nats.Msg{Subject: p.prefix.Fence(partition), Header: nats.Header{jetstream.ExpectedStreamHeader: {p.stream}}}
 	ack, err := p.js.PublishMsg(ctx, m)
 	if err != nil {
-		return Fence{}, fmt.Errorf("publish to %s: %w", m.Subject, err)
+		return Fence{}, refusedBy(p.stream, m.Subject, err)
 	}
 	f := p.fence(partition, ack.Sequence)
 	f.made = time.Now()
@@ -60,26 +56,27 @@ func (p *Publisher) fence(partition int, seq uint64) Fence {
 	}
 }
 
-// bars says whether publications with the fence are refused once there is another.
-func (f *Fence) bars() bool { return f.seq != nil }
+// keepsOut reports whether messages with this fence are refused after a newer fence.
+func (f *Fence) keepsOut() bool { return f.seq != nil }
 
-// Stale says whether the fence was made more than maxAge ago; 0 is for ever.
+// Stale reports whether the fence was published more than maxAge ago, so that the stream may
+// have removed it; 0 means that the stream never does.
 func (f *Fence) Stale(maxAge time.Duration) bool {
 	return maxAge > 0 && !f.made.IsZero() && time.Since(f.made) > maxAge
 }
 
+// guard sets the headers with which a message carries the fence.
 func (f *Fence) guard(m *nats.Msg) {
-	if f.bars() {
-		m.Header[jetstream.ExpectedLastSubjSeqHeader] = f.seq
-		m.Header[jetstream.ExpectedLastSubjSeqSubjHeader] = f.subject
+	if !f.keepsOut() {
+		unguard(m)
+		return
 	}
+	m.Header[jetstream.ExpectedLastSubjSeqHeader] = f.seq
+	m.Header[jetstream.ExpectedLastSubjSeqSubjHeader] = f.subject
 }
 
-// refused makes ErrFenced of the server's answer that says so.
-func refused(err error) error {
-	var api *jetstream.APIError
-	if errors.As(err, &api) && api.ErrorCode == jetstream.JSErrCodeStreamWrongLastSequence {
-		return fmt.Errorf("%w: %w", ErrFenced, err)
-	}
-	return err
+// unguard removes the headers of a fence.
+func unguard(m *nats.Msg) {
+	delete(m.Header, jetstream.ExpectedLastSubjSeqHeader)
+	delete(m.Header, jetstream.ExpectedLastSubjSeqSubjHeader)
 }

@@ -16,9 +16,9 @@ import (
 	"github.com/seed18712806/lapse/sink/wire"
 )
 
-// Unsaid returns those of the messages that are newer than the last one stored on
-// their subject, in their order.
-func (p *Publisher) Unsaid(ctx context.Context, messages []Message) ([]Message, error) {
+// Unpublished returns the messages that are newer than the last one that is stored on their
+// subject, in their order.
+func (p *Publisher) Unpublished(ctx context.Context, messages []Message) ([]Message, error) {
 	asked := make(map[string]bool, len(messages))
 	var subjects []string
 	for _, m := range messages {
@@ -27,32 +27,33 @@ func (p *Publisher) Unsaid(ctx context.Context, messages []Message) ([]Message, 
 			subjects = append(subjects, m.msg.Subject)
 		}
 	}
-	look := p.lastInBulk
+	lookUp := p.lastInBulk
 	if p.replicas > 1 {
-		look = p.lastOfLeader
+		lookUp = p.lastOfLeader
 	}
-	last, err := look(ctx, subjects)
+	last, err := lookUp(ctx, subjects)
 	if err != nil {
-		return nil, fmt.Errorf("look up what was said: %w", err)
+		return nil, fmt.Errorf("look up which messages are published: %w", err)
 	}
-	unsaid := make([]Message, 0, len(messages))
+	unpublished := make([]Message, 0, len(messages))
 	for _, m := range messages {
 		if m.order > last[m.msg.Subject] {
-			unsaid = append(unsaid, m)
+			unpublished = append(unpublished, m)
 		}
 	}
-	return unsaid, nil
+	return unpublished, nil
 }
 
-// lastInBulk asks for the last message of many subjects by direct get. It is by
-// hand, and not by the client library's extension, because an answer that ends
-// before its end must be an error here, not a shorter answer.
+// lastInBulk looks up the order of the last message of each subject, by direct get. For
+// 1,024 subjects that takes 0.1 s in one request, and 0.3 s with a request for each.
+// nats.go has no call for it; if it gets the one of synadia-io/orbit.go (its pull request
+// 10, jetstreamext.GetLastMessagesFor), this function goes.
 func (p *Publisher) lastInBulk(ctx context.Context, subjects []string) (map[string]uint64, error) {
-	const most = 1024 // subjects of one request, which is what the server takes
+	const most = 1024 // subjects that the server accepts in one request
 	last := make(map[string]uint64, len(subjects))
 	for some := range slices.Chunk(subjects, most) {
-		// An answer that would have too many bytes ends before its end: the rest is
-		// asked for again.
+		// The server cuts an answer that would have too many bytes: the next request asks
+		// for the rest.
 		for pending := true; pending; {
 			var err error
 			known := len(last)
@@ -60,7 +61,7 @@ func (p *Publisher) lastInBulk(ctx context.Context, subjects []string) (map[stri
 				return nil, err
 			}
 			if pending && len(last) == known {
-				return nil, fmt.Errorf("%s: the server has more, and sends nothing", p.stream)
+				return nil, fmt.Errorf("%s: the server has more messages, and sends none", p.stream)
 			}
 			some = slices.DeleteFunc(some, func(s string) bool { _, ok := last[s]; return ok })
 		}
@@ -68,11 +69,15 @@ func (p *Publisher) lastInBulk(ctx context.Context, subjects []string) (map[stri
 	return last, nil
 }
 
-// askBulk makes one request and adds what is found to last. pending says that the
-// server has more than it sent.
+// askBulk makes one request and adds the answer to last. pending reports that the server has
+// more than it sent.
+//
+// GetLastMsgsFor of jetstreamext (v0.3.0) cannot be used: it ends without an error at a
+// deadline, and hides how many messages are pending. After a short answer, messages that are
+// stored would be published again.
 func (p *Publisher) askBulk(ctx context.Context, subjects []string, last map[string]uint64) (pending bool, err error) {
-	// The server's own limit is what it lets a client have unread: an answer of that
-	// size could make it close the connection.
+	// Without max_bytes, the answer may be as large as the server lets its buffer for a client
+	// grow. The server could then close the connection.
 	request, err := json.Marshal(map[string]any{"multi_last": subjects, "max_bytes": 4 << 20})
 	if err != nil {
 		return false, err
@@ -109,8 +114,8 @@ func (p *Publisher) askBulk(ctx context.Context, subjects []string, last map[str
 	}
 }
 
-// lastOfLeader asks the stream's leader for the last message of each subject: a
-// direct get may be answered by a replica that lags behind.
+// lastOfLeader asks the stream's leader for the last message of each subject, because a
+// replica that is behind may answer a direct get.
 func (p *Publisher) lastOfLeader(ctx context.Context, subjects []string) (map[string]uint64, error) {
 	const width = 64
 	var (

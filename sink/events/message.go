@@ -2,6 +2,7 @@ package events
 
 import (
 	"strconv"
+	"strings"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
@@ -11,51 +12,62 @@ import (
 
 const (
 	ceID = "ce-id"
-	// otherSize is more than what an event has beside its data: its subject and headers
-	// have the id four times and the collection three times.
-	otherSize = 16 << 10
+	// longestError is the length to which truncate cuts the error of a rejection.
+	longestError = 1 << 10
 )
 
-// Values of headers that all events share. They are not changed.
+// Values of headers that all events share. Nobody changes them.
 var (
 	ceVersion   = []string{"1.0"}
 	ceType      = []string{"lapse.document.expired.v1"}
 	contentType = []string{"application/json"}
 )
 
-// Message is an output of the log, ready to be stored.
+// Message is an output of the log, ready to be published.
 type Message struct {
 	msg *nats.Msg
-	// order is what grows along a subject: the etag of an expired version, the
-	// log sequence of what was rejected.
+	// document is the end of the subject, behind the kind. An event and a rejection have it in
+	// common if they are of one document.
+	document string
+	// order grows from message to message of a subject: the etag of an expired version, or
+	// the log sequence of a rejected message.
 	order uint64
 }
 
-// Expired builds an expiry event. Its document goes out as its bytes are, unless
-// the whole would be larger than maxPayload: then it is left out, and said to be.
-func Expired(prefix wire.Prefix, e wire.Event, trace string, maxPayload int64) Message {
+// Log names the log whose outputs the messages are. Make it with [NewLog].
+type Log struct {
+	prefix wire.Prefix
+	stream string // of the log
+	source string // of its events, up to the collection
+}
+
+// NewLog names the log in a stream that was created at an instant, in Unix milliseconds. The
+// instant distinguishes it from another log under the same name.
+func NewLog(prefix wire.Prefix, stream string, created int64) Log {
+	return Log{prefix, stream, "/" + string(prefix) + "/" + strconv.FormatInt(created, 10) + "/collections/"}
+}
+
+// Expired builds an expiry event. The bytes of its document are not changed. An event that is
+// too large when it is published goes without its document: see [Publisher.Publish].
+func Expired(log Log, e wire.Event, trace string) Message {
 	id := wire.EscapeID(e.ID)
 	unique := e.Collection + "/" + id + "/" + e.Etag.String()
-	values := []string{"/collections/" + e.Collection, id, unique, e.ExpiredAt.String(), prefix.EventsStream(), trace}
+	values := []string{log.source + e.Collection, id, unique, e.ExpiredAt.String(), log.prefix.EventsStream(), trace}
 	value := func(i int) []string { return values[i : i+1 : i+1] }
-	m := &nats.Msg{Subject: prefix.Expired(e.Collection, e.ID), Header: make(nats.Header, 12)}
+	m := &nats.Msg{Subject: log.prefix.Expired(e.Collection, e.ID), Header: make(nats.Header, 14)}
 	h := m.Header
 	h["ce-specversion"], h["ce-type"], h["content-type"] = ceVersion, ceType, contentType
 	h["ce-source"], h["ce-subject"], h[ceID], h["ce-time"] = value(0), value(1), value(2), value(3)
 	h[jetstream.MsgIDHeader] = value(2)
 	h[jetstream.ExpectedStreamHeader] = value(4)
 	if trace != "" {
-		h[wire.HeaderTrace] = value(5)
+		h[wire.HeaderTrace], h["ce-"+wire.HeaderTrace] = value(5), value(5)
 	}
 	m.Data = e.Encode()
-	if int64(len(m.Data)) > maxPayload-otherSize && int64(m.Size()) > maxPayload {
-		e.Document, e.Omitted = nil, true
-		m.Data = e.Encode()
-	}
-	return Message{msg: m, order: uint64(e.Etag)}
+	return newMessage(log.prefix, m, uint64(e.Etag))
 }
 
-// Rejection is a message of the log that takes no effect, and why.
+// Rejection is a message of the log that has no effect, and the reason.
 type Rejection struct {
 	Subject string // of the original
 	Rest    string // of the original's subject, behind the kind and the operation
@@ -66,31 +78,40 @@ type Rejection struct {
 	Trace   string // of the original
 }
 
-// Rejected builds a rejection. If the whole would be larger than maxPayload, it
-// carries the beginning of the body, and its header Lapse-Truncated says how long
-// the original was.
-func Rejected(prefix wire.Prefix, r Rejection, maxPayload int64) Message {
+// Rejected builds a rejection. If it is too large when it is published, it carries the
+// beginning of the body, and its header Lapse-Truncated has the length of the whole body. If
+// it is still too large, it carries the beginning of the subject, and dots for the rest.
+func Rejected(log Log, r Rejection) Message {
 	m := &nats.Msg{
-		Subject: prefix.Rejected(r.Rest),
+		Subject: log.prefix.Rejected(r.Rest),
 		Header: nats.Header{
 			wire.HeaderCode:       {strconv.Itoa(r.Code)},
 			wire.HeaderError:      {r.Error},
 			wire.HeaderSubject:    {r.Subject},
+			wire.HeaderStream:     {log.stream},
 			wire.HeaderSeq:        {strconv.FormatUint(r.Seq, 10)},
 			jetstream.MsgIDHeader: {"rejected/" + strconv.FormatUint(r.Seq, 10)},
 
-			jetstream.ExpectedStreamHeader: {prefix.EventsStream()},
+			jetstream.ExpectedStreamHeader: {log.prefix.EventsStream()},
 		},
 		Data: r.Body,
 	}
 	if r.Trace != "" {
 		m.Header[wire.HeaderTrace] = []string{r.Trace}
 	}
-	if over := int64(m.Size()) - maxPayload; over > 0 {
-		m.Header[wire.HeaderTruncated] = []string{strconv.Itoa(len(r.Body))}
-		m.Header[wire.HeaderError] = []string{r.Error + " (this rejection carries only the beginning of the body)"}
-		over = int64(m.Size()) - maxPayload
-		m.Data = m.Data[:max(0, int64(len(m.Data))-over)]
+	return newMessage(log.prefix, m, r.Seq)
+}
+
+func newMessage(prefix wire.Prefix, m *nats.Msg, order uint64) Message {
+	_, document, _ := strings.Cut(m.Subject[len(prefix)+len("."):], ".")
+	return Message{m, document, order}
+}
+
+// shorten replaces the end of a text by dots, so that it loses at least that many bytes.
+func shorten(s string, bytes int) string {
+	const dots = "..."
+	if bytes <= 0 {
+		return s
 	}
-	return Message{msg: m, order: r.Seq}
+	return strings.ToValidUTF8(s[:max(0, len(s)-bytes-len(dots))], "") + dots
 }

@@ -3,9 +3,13 @@ package events
 import (
 	"context"
 	"fmt"
+	"slices"
+	"sync/atomic"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+	"golang.org/x/sync/errgroup"
+	"golang.org/x/sync/semaphore"
 
 	"github.com/seed18712806/lapse/sink/wire"
 )
@@ -17,52 +21,122 @@ type Publisher struct {
 	prefix   wire.Prefix
 	stream   string
 	replicas int
+	open     *semaphore.Weighted // atomic batches
+
+	// What the stream allows, as of the last refreshLimits.
+	takesFast   atomic.Bool
+	takesAtomic atomic.Bool
+	maxSize     atomic.Int64 // of a message, in bytes; 0 or less: no limit
 }
 
-// NewPublisher makes a Publisher to a stream of events that has so many replicas.
-func NewPublisher(nc *nats.Conn, prefix wire.Prefix, replicas int) (*Publisher, error) {
+// NewPublisher makes a Publisher for the stream of events, which has this configuration.
+func NewPublisher(nc *nats.Conn, prefix wire.Prefix, config jetstream.StreamConfig) (*Publisher, error) {
 	js, err := jetstream.New(nc)
 	if err != nil {
 		return nil, fmt.Errorf("publisher of events: %w", err)
 	}
-	acks, err := newAcks(nc)
+	acks, err := newAcks(nc, prefix.EventsStream())
 	if err != nil {
 		return nil, fmt.Errorf("publisher of events: %w", err)
 	}
-	return &Publisher{js: js, acks: acks, prefix: prefix, stream: prefix.EventsStream(), replicas: replicas}, nil
+	p := &Publisher{
+		js: js, acks: acks, prefix: prefix, stream: prefix.EventsStream(),
+		replicas: config.Replicas, open: semaphore.NewWeighted(openBatches),
+	}
+	p.setLimits(config)
+	return p, nil
 }
 
 // Close ends the Publisher, which must not be in use any more.
 func (p *Publisher) Close() { _ = p.acks.sub.Unsubscribe() }
 
-// Publish stores messages in their order behind a fence, and returns when all are
-// stored. If there is another fence by then, it is [ErrFenced]. It waits as long as ctx
-// lets it: where the connection is lost, answers never come. After
-// an error some may be stored, and others may yet come to be; but on no subject one
-// that comes after one that is not: [Publisher.Unsaid] relies on it. So a message
-// waits for the one before it on its subject.
+// Publish publishes messages with a fence, those of one document in their order, and returns
+// when all are stored. It returns [ErrFenced] if there is a newer fence. It waits until ctx is
+// done: after the connection is lost, no answer comes.
+//
+// After an error the stream may have some of the messages, and may store others later. But it
+// stores no message without those before it of its document, because each message either waits
+// for the one before it or is in one batch with it. [Publisher.Unpublished] relies on that.
+//
+// A message that is larger than the server or the stream allows is made smaller: see fit.
 func (p *Publisher) Publish(ctx context.Context, fence Fence, messages []Message) error {
-	for _, m := range messages {
-		fence.guard(m.msg)
+	per, most := perDocument(messages)
+	switch {
+	case most <= 1:
+		return p.wave(ctx, fence, messages)
+	case p.takesFast.Load() && p.replicas <= 1:
+		return p.inFastBatches(ctx, fence, messages)
+	case most <= fewRepeats || !p.takesAtomic.Load():
+		return p.inWaves(ctx, fence, messages)
 	}
-	for len(messages) > 0 {
-		n := together(messages)
-		if err := p.acks.publish(ctx, messages[:n]); err != nil {
+	// An atomic batch takes long, and must not delay the other documents.
+	var hot, others []Message
+	for _, m := range messages {
+		if per[m.document] > fewRepeats {
+			hot = append(hot, m)
+		} else {
+			others = append(others, m)
+		}
+	}
+	group, ctx := errgroup.WithContext(ctx)
+	group.Go(func() error { return p.inWaves(ctx, fence, others) })
+	group.Go(func() error { return p.inAtomicBatches(ctx, fence, hot) })
+	return group.Wait()
+}
+
+// perDocument counts the messages of each document; most is the greatest count.
+func perDocument(messages []Message) (per map[string]int, most int) {
+	per = make(map[string]int, len(messages))
+	for _, m := range messages {
+		n := per[m.document] + 1
+		per[m.document] = n
+		most = max(most, n)
+	}
+	return per, most
+}
+
+// inWaves publishes the first message of each document, waits until they are stored,
+// then publishes the second of each, and so on.
+func (p *Publisher) inWaves(ctx context.Context, fence Fence, messages []Message) error {
+	var waves [][]Message
+	next := make(map[string]int, len(messages))
+	for _, m := range messages {
+		i := next[m.document]
+		next[m.document] = i + 1
+		if i == len(waves) {
+			waves = append(waves, nil)
+		}
+		waves[i] = append(waves[i], m)
+	}
+	for _, wave := range waves {
+		if err := p.wave(ctx, fence, wave); err != nil {
 			return err
 		}
-		messages = messages[n:]
 	}
 	return nil
 }
 
-// together is how many of the messages go out without waiting.
-func together(messages []Message) int {
-	subjects := make(map[string]bool, len(messages))
-	for i, m := range messages {
-		if i == maxPending || subjects[m.msg.Subject] {
-			return i
-		}
-		subjects[m.msg.Subject] = true
+// wave publishes messages of distinct documents without waiting in between, and returns
+// when all are stored.
+func (p *Publisher) wave(ctx context.Context, fence Fence, messages []Message) error {
+	for _, m := range messages {
+		leaveBatch(m.msg)
+		fence.guard(m.msg)
 	}
-	return len(messages)
+	if err := p.fit(ctx, messages); err != nil {
+		return err
+	}
+	for some := range slices.Chunk(messages, maxPending) {
+		for len(some) > 0 {
+			large, err := p.acks.each(ctx, some)
+			if err == nil {
+				err = p.shrink(ctx, large)
+			}
+			if err != nil {
+				return err
+			}
+			some = large
+		}
+	}
+	return nil
 }

@@ -1,27 +1,29 @@
 // Package service answers the reads as a NATS micro service named "lapse".
 //
-// [Start] subscribes to <prefix>.read.<verb>.> for each verb:
+// [Start] subscribes to <prefix>.read.<verb>.> for each verb, and to
+// <prefix>.read.collections:
 //
 //	get.<collection>.<id>   the document's bytes; Lapse-Etag, Lapse-Ts, Lapse-Expires-At
 //	list.<collection>       wire.ListRequest     → wire.ListReply
 //	count.<collection>      nothing              → wire.CountReply
 //	forecast.<collection>   wire.ForecastRequest → wire.ForecastReply
 //	config.<collection>     nothing              → wire.Config
+//	collections             wire.CollectionsRequest → wire.CollectionsReply
 //
-// An empty body asks for the defaults. An error is answered in the way of NATS
-// services, with the headers Nats-Service-Error-Code and Nats-Service-Error: 400
-// (a malformed name, body or limit; it says what is allowed), 404, 413 (the
-// answer is larger than the server's maximum payload), 503 (the partition is
-// being rebuilt, or Redis does not answer; try again) or 500.
+// An empty body asks for the defaults. An error has the headers of NATS services,
+// Nats-Service-Error-Code and Nats-Service-Error: 400 (a malformed name, body or limit; it says
+// what is allowed), 404, 413 (the answer is larger than the server's maximum payload), 503 (a
+// partition is being rebuilt, or Redis holds something that lapse did not store or does not
+// answer) or 500.
 //
-// Every process serves all reads, and the server gives each request to one of
-// them. Requests are answered side by side, at most [Options.Concurrency] of
-// them at a time; those over it wait. None is dropped before the client
-// library's own limit on messages that wait, and each has [Options.Timeout] from
-// when its turn comes. A micro service counts its own statistics in its message
-// loop, which here hands work on: what requests took and how many failed stands
-// in the "data" of each endpoint's statistics.
+// Every process serves all reads, and the NATS server gives each request to one of them. A
+// process answers at most [Options.Concurrency] requests at a time; further ones wait. None is
+// dropped before the client library's own limit on waiting messages, and each has
+// [Options.Timeout] from the moment at which the service begins to answer it. The service's
+// statistics count each request. Its metadata names the prefix, as there may be services for
+// several.
 //
-// The flow: service.go (start, dispatch, stop) → request.go (subject and body)
-// → endpoints.go (ask the [Reader]) → reply.go (encode, errors).
+// The flow: service.go (start, dispatch, stop), protocol.go (subscriptions, PING, INFO,
+// STATS) → request.go (subject and body) → endpoints.go (ask the [Reader]) → reply.go
+// (encode, errors).
 package service

@@ -2,18 +2,19 @@ package service
 
 import (
 	"context"
-	"time"
+	"fmt"
 
 	"github.com/nats-io/nats.go"
 
 	"github.com/seed18712806/lapse/sink"
 	"github.com/seed18712806/lapse/sink/wire"
+	"github.com/seed18712806/lapse/ttlrules"
 )
 
 // endpoint is one verb of the service.
 type endpoint struct {
 	verb      string
-	arguments string // the tokens that follow it in the subject, a collection first
+	arguments string // the tokens after the verb in the subject, the collection first; "" if there are none
 	handle    func(ctx context.Context, s *Service, args []string, body []byte) (*nats.Msg, error)
 }
 
@@ -23,6 +24,7 @@ var endpoints = []endpoint{
 	{"count", "<collection>", count},
 	{"forecast", "<collection>", forecast},
 	{"config", "<collection>", config},
+	{"collections", "", collections},
 }
 
 func get(ctx context.Context, s *Service, args []string, body []byte) (*nats.Msg, error) {
@@ -50,13 +52,13 @@ func list(ctx context.Context, s *Service, args []string, body []byte) (*nats.Ms
 	if err != nil {
 		return nil, err
 	}
-	if f.has("limit") && (req.Limit < 1 || req.Limit > wire.MaxListLimit) {
-		return nil, badRequest("limit is %d: allowed is %s", req.Limit, describe("limit"))
+	if err := f.check("limit", req.Limit, wire.MaxListLimit); err != nil {
+		return nil, err
 	}
 	most := s.nc.MaxPayload()
 	opts := sink.ListOptions{
 		Limit:        req.Limit,
-		MaxBytes:     int(most - most/8), // leaves room for what is around the documents, unless they are tiny
+		MaxBytes:     int(most - most/8), // leaves room for the JSON around the documents, unless they are tiny
 		Continuation: req.Continuation,
 	}
 	for {
@@ -68,9 +70,8 @@ func list(ctx context.Context, s *Service, args []string, body []byte) (*nats.Ms
 		if len(reply) <= int(most) || n <= 1 {
 			return &nats.Msg{Data: reply}, nil
 		}
-		// What is around the documents, or escaping their ids, took more than
-		// the room left for it. The continuation belongs to the page, so a
-		// shorter one has to be read.
+		// The JSON around the documents, or escapes in their ids, took more than that room. A
+		// continuation is only valid for its page, so a shorter page has to be read.
 		opts.Limit = max(1, n*int(most)/len(reply))
 	}
 }
@@ -88,20 +89,27 @@ func count(ctx context.Context, s *Service, args []string, body []byte) (*nats.M
 
 func forecast(ctx context.Context, s *Service, args []string, body []byte) (*nats.Msg, error) {
 	var req wire.ForecastRequest
-	f, err := parseBody(body, &req, "buckets", "within")
+	f, err := parseBody(body, &req, "buckets", "within", "defaultTtl")
 	if err != nil {
 		return nil, err
 	}
-	if f.has("buckets") && (req.Buckets < 1 || req.Buckets > wire.MaxBuckets) {
-		return nil, badRequest("buckets is %d: allowed is %s", req.Buckets, describe("buckets"))
+	if err := f.check("buckets", req.Buckets, wire.MaxBuckets); err != nil {
+		return nil, err
 	}
-	var within time.Duration
+	opts := sink.ForecastOptions{Buckets: req.Buckets}
 	if f.has("within") {
-		if within, err = time.ParseDuration(req.Within); err != nil || within <= 0 {
-			return nil, badRequest("within is %q: allowed is %s", abbreviate(req.Within), describe("within"))
+		if opts.Within, err = wire.ParseDuration(req.Within); err != nil || opts.Within <= 0 {
+			return nil, notValid("within", fmt.Sprintf("%q", abbreviate(req.Within)))
 		}
 	}
-	reply, err := s.reader.Forecast(ctx, args[0], req.Buckets, within)
+	if value, ok := f["defaultTtl"]; ok { // null means off; a default that is left out means the configured one
+		d, err := ttlrules.ParseDefault(value)
+		if err != nil {
+			return nil, badRequest("%s", err)
+		}
+		opts.Default = &d
+	}
+	reply, err := s.reader.Forecast(ctx, args[0], opts)
 	if err != nil {
 		return nil, err
 	}
@@ -117,4 +125,28 @@ func config(ctx context.Context, s *Service, args []string, body []byte) (*nats.
 		return nil, err
 	}
 	return encode(reply)
+}
+
+func collections(ctx context.Context, s *Service, _ []string, body []byte) (*nats.Msg, error) {
+	var req wire.CollectionsRequest
+	f, err := parseBody(body, &req, "limit", "continuation")
+	if err != nil {
+		return nil, err
+	}
+	if err := f.check("limit", req.Limit, wire.MaxListLimit); err != nil {
+		return nil, err
+	}
+	opts := sink.CollectionsOptions{Limit: req.Limit, Continuation: req.Continuation}
+	for {
+		reply, err := s.reader.Collections(ctx, opts)
+		if err != nil {
+			return nil, err
+		}
+		msg, err := encode(reply)
+		n, most := len(reply.Collections), int(s.nc.MaxPayload())
+		if err != nil || len(msg.Data) <= most || n <= 1 {
+			return msg, err
+		}
+		opts.Limit = max(1, n*most/len(msg.Data)-1) // a shorter page has another continuation, so read it
+	}
 }

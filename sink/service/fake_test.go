@@ -3,20 +3,20 @@ package service_test
 import (
 	"context"
 	"errors"
-	"time"
 
 	"github.com/seed18712806/lapse/sink"
 	"github.com/seed18712806/lapse/sink/wire"
 )
 
-// fake is a reader whose answers the test gives. What a test does not give, it
-// does not expect.
+// fake is a reader with functions of the test. A call without a function panics.
 type fake struct {
 	get      func(ctx context.Context, collection, id string) (sink.Document, error)
 	list     func(ctx context.Context, collection string, opts sink.ListOptions) (sink.Page, error)
 	count    func(ctx context.Context, collection string) (wire.CountReply, error)
-	forecast func(ctx context.Context, collection string, buckets int, within time.Duration) (wire.ForecastReply, error)
+	forecast func(ctx context.Context, collection string, opts sink.ForecastOptions) (wire.ForecastReply, error)
 	config   func(ctx context.Context, collection string) (wire.Config, error)
+
+	collections func(ctx context.Context, opts sink.CollectionsOptions) (wire.CollectionsReply, error)
 }
 
 var errUnexpected = errors.New("the reader was asked, and should not have been")
@@ -42,11 +42,11 @@ func (f fake) Count(ctx context.Context, collection string) (wire.CountReply, er
 	return f.count(ctx, collection)
 }
 
-func (f fake) Forecast(ctx context.Context, collection string, buckets int, within time.Duration) (wire.ForecastReply, error) {
+func (f fake) Forecast(ctx context.Context, collection string, opts sink.ForecastOptions) (wire.ForecastReply, error) {
 	if f.forecast == nil {
 		return wire.ForecastReply{}, errUnexpected
 	}
-	return f.forecast(ctx, collection, buckets, within)
+	return f.forecast(ctx, collection, opts)
 }
 
 func (f fake) Config(ctx context.Context, collection string) (wire.Config, error) {
@@ -54,4 +54,11 @@ func (f fake) Config(ctx context.Context, collection string) (wire.Config, error
 		return wire.Config{}, errUnexpected
 	}
 	return f.config(ctx, collection)
+}
+
+func (f fake) Collections(ctx context.Context, opts sink.CollectionsOptions) (wire.CollectionsReply, error) {
+	if f.collections == nil {
+		return wire.CollectionsReply{}, errUnexpected
+	}
+	return f.collections(ctx, opts)
 }

@@ -8,35 +8,33 @@ import (
 	"unicode"
 	"unicode/utf8"
 
-	"github.com/alicebob/miniredis/v2"
 	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/micro"
-	"github.com/redis/go-redis/v9"
 
+	"github.com/seed18712806/lapse/integration/harness/redistest"
 	"github.com/seed18712806/lapse/sink"
 	"github.com/seed18712806/lapse/sink/service"
+	"github.com/seed18712806/lapse/sink/store"
 	"github.com/seed18712806/lapse/sink/wire"
 	"github.com/seed18712806/lapse/ttlrules"
 )
 
-// FuzzRequest: whatever is asked, under any subject and with any body, is answered:
-// with what was asked for, or with a reason on one line that puts it down to the
-// request. What is stored is real, so that continuations and ids get to Redis.
+// FuzzRequest sends requests with any subject and any body. The service answers each with a
+// result, or with an error of one line that blames the request. It reads real documents, so
+// that continuations and ids reach Redis.
 func FuzzRequest(f *testing.F) {
-	mini := miniredis.RunT(f)
-	client := redis.NewClient(&redis.Options{Addr: mini.Addr(), MaxRetries: -1, ContextTimeoutEnabled: true})
-	f.Cleanup(func() { _ = client.Close() })
-	p := sink.NewStore(client, wire.DefaultPrefix, 1).Partition(0)
-	changes := sink.CollectionChanges{Collection: "orders"}
+	client := redistest.StartMini(f).Client
+	p := store.NewStore(client, wire.DefaultPrefix, 1).Partition(0)
+	changes := store.CollectionChanges{Collection: "orders"}
 	for i := range 20 {
-		h := &sink.Header{Ts: 1_700_000_000_000, Etag: uint64(i + 1), TTL: []ttlrules.TTL{-1, 2_000_000_000}[i%2]}
-		changes.Changes = append(changes.Changes, sink.Change{ID: "d" + strconv.Itoa(i), New: h, Body: []byte(`{"n":1}`)})
+		h := &store.Header{Ts: 1_700_000_000_000, Etag: uint64(i + 1), TTL: []ttlrules.TTL{-1, 2_000_000_000}[i%2]}
+		changes.Changes = append(changes.Changes, store.Change{ID: "d" + strconv.Itoa(i), New: h, Body: []byte(`{"n":1}`)})
 	}
-	if err := p.Take(f.Context(), sink.State{Log: "1"}, "v0", 0); err != nil {
+	if err := p.Take(f.Context(), store.State{Log: "1"}, "v0", 0); err != nil {
 		f.Fatal(err)
 	}
-	if err := p.Commit(f.Context(), sink.Progress{Version: "v0", Next: "v1", Offset: 20}, nil, []sink.CollectionChanges{changes}); err != nil {
+	if err := p.Commit(f.Context(), store.Progress{Version: "v0", Next: "v1", Offset: 20}, nil, []store.CollectionChanges{changes}); err != nil {
 		f.Fatal(err)
 	}
 	reader, err := sink.NewReader(client, sink.ReaderOptions{Partitions: 1})
@@ -83,13 +81,20 @@ func FuzzRequest(f *testing.F) {
 	f.Add("forecast", "orders", []byte(`{"buckets":3,"within":"1h"}`))
 	f.Add("forecast", "orders", []byte(`{"buckets":1e9,"within":"-1ns"}`))
 	f.Add("config", "orders", []byte("{\"\u2028\":1}"))
+	f.Add("forecast", "orders", []byte(`{"defaultTtl":null,"within":"7d"}`))
+	f.Add("forecast", "orders", []byte(`{"defaultTtl":5}`))
+	f.Add("collections", "", []byte(`{"limit":1}`))
+	f.Add("collections", "", []byte(`{"continuation":"eyJhIjoib3JkZXJzIiwidCI6MX0"}`))
 	f.Fuzz(func(t *testing.T, verb, rest string, body []byte) {
 		switch verb {
-		case "get", "list", "count", "forecast", "config":
+		case "get", "list", "count", "forecast", "config", "collections":
 		default:
 			verb = "get"
 		}
 		subject := "lapse.read." + verb + "." + rest
+		if verb == "collections" {
+			subject = "lapse.read.collections"
+		}
 		if strings.ContainsAny(rest, "*>") {
 			return // nobody can publish there
 		}

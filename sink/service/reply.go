@@ -34,7 +34,7 @@ func encodePage(page sink.Page) []byte {
 	return reply.Encode()
 }
 
-// failure is the answer to a request that has no other.
+// failure is the answer to a request that failed.
 type failure struct {
 	code int
 	text string
@@ -54,10 +54,10 @@ func badRequest(format string, args ...any) error {
 }
 
 func tooLarge(reply *nats.Msg, most int64) error {
-	return &failure{wire.StatusTooLarge, fmt.Sprintf("the answer has %d bytes: the server's maximum payload is %d", len(reply.Data), most)}
+	return &failure{wire.StatusTooLarge, fmt.Sprintf("the answer is %d bytes long, and the NATS server's maximum payload is %d: raise max_payload, or read Redis directly", len(reply.Data), most)}
 }
 
-// failureOf gives an error its code.
+// failureOf is the answer for an error.
 func (s *Service) failureOf(err error) *failure {
 	var f *failure
 	switch {
@@ -67,7 +67,7 @@ func (s *Service) failureOf(err error) *failure {
 		return &failure{wire.StatusBadRequest, err.Error()}
 	case errors.Is(err, sink.ErrNotFound):
 		return &failure{wire.StatusNotFound, err.Error()}
-	case errors.Is(err, sink.ErrUnavailable):
+	case errors.Is(err, sink.ErrUnavailable), errors.Is(err, sink.ErrForeign):
 		return &failure{wire.StatusUnavailable, err.Error()}
 	case s.ctx.Err() != nil:
 		return &failure{wire.StatusUnavailable, "this process is stopping: try again"}
@@ -85,8 +85,8 @@ func isTimeout(err error) bool {
 	return errors.Is(err, context.DeadlineExceeded) || errors.As(err, &timeout) && timeout.Timeout()
 }
 
-// isRedisDown says whether it is a matter of reaching Redis, or of a Redis that
-// is not up yet or any more, and not of what was asked.
+// isRedisDown reports whether the cause of an error is that Redis cannot be reached or is not
+// up, and not the request.
 func isRedisDown(err error) bool {
 	var network *net.OpError
 	return errors.As(err, &network) ||

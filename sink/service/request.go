@@ -6,27 +6,31 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/seed18712806/lapse/sink/wire"
 )
 
-// arguments are the tokens of a request's subject after its verb: the name of a
-// collection, and whatever else the endpoint takes.
+// arguments are the tokens after the verb in the subject of a request: the name of the
+// collection, and those that the endpoint has besides.
 func (s *Service) arguments(subject string, e endpoint) ([]string, error) {
+	if e.arguments == "" {
+		return nil, nil
+	}
 	tokens := strings.Split(strings.TrimPrefix(subject, s.opts.Prefix.Read(e.verb, "")), ".")
 	if n := strings.Count(e.arguments, ".") + 1; len(tokens) != n {
-		return nil, badRequest("%q is followed by %d tokens in the subject: allowed is %s, where each byte of an id outside A-Z a-z 0-9 _ - ~ : @ + = , is written %%XX (a dot is %%2E)",
-			e.verb, len(tokens), s.opts.Prefix.Read(e.verb, e.arguments))
+		return nil, badRequest("the subject has %d tokens after %q: use %s, and in an id write every byte but A-Z a-z 0-9 _ - ~ : @ + = , as %%XX (a dot is %%2E)",
+			len(tokens), e.verb, s.usage(e))
 	}
 	return tokens, wire.CheckCollection(tokens[0])
 }
 
-// fields are the properties of a request's body; empty, if there is no body.
+// fields are the properties of a request's body; none if the body is empty.
 type fields map[string]json.RawMessage
 
-// parseBody reads a body, into a pointer to a struct, and refuses properties
-// other than the allowed ones. An empty body changes nothing.
+// parseBody reads a body into a pointer to a struct, and refuses properties that are not
+// allowed. An empty body changes nothing.
 func parseBody(body []byte, into any, allowed ...string) (fields, error) {
 	body = bytes.TrimSpace(body)
 	if len(body) == 0 {
@@ -37,34 +41,47 @@ func parseBody(body []byte, into any, allowed ...string) (fields, error) {
 		what = "an object with " + strings.Join(allowed, ", ")
 	}
 	if body[0] != '{' {
-		return nil, badRequest("the body is not a JSON object: allowed is %s, or an empty body", what)
+		return nil, badRequest("the body is not a JSON object: use %s, or an empty body", what)
 	}
 	var f fields
 	if err := json.Unmarshal(body, &f); err != nil {
-		return nil, badRequest("the body is not JSON (%s): allowed is %s, or an empty body", err, what)
+		return nil, badRequest("the body is not valid JSON (%s): use %s, or an empty body", err, what)
 	}
 	for name := range f {
 		if !slices.Contains(allowed, name) {
-			return nil, badRequest("unknown property %q: allowed is %s, or an empty body", abbreviate(name), what)
+			return nil, badRequest("property %q is not known: use %s, or an empty body", abbreviate(name), what)
 		}
 	}
 	if err := json.Unmarshal(body, into); err != nil {
 		var mismatch *json.UnmarshalTypeError
 		if errors.As(err, &mismatch) {
-			return nil, badRequest("%s is a %s: allowed is %s", mismatch.Field, mismatch.Value, describe(mismatch.Field))
+			return nil, notValid(mismatch.Field, "(a "+mismatch.Value+")")
 		}
 		return nil, badRequest("the body: %s", err)
 	}
 	return f, nil
 }
 
-// has says whether a property is there and is not null.
+// has reports whether the body has a property that is not null.
 func (f fields) has(name string) bool {
 	value, ok := f[name]
 	return ok && string(value) != "null"
 }
 
-// describe says what a property may be.
+// check refuses a property that is not a number from 1 to most.
+func (f fields) check(name string, n, most int) error {
+	if f.has(name) && (n < 1 || n > most) {
+		return notValid(name, strconv.Itoa(n))
+	}
+	return nil
+}
+
+// notValid is the error about the value of a property.
+func notValid(name, value string) error {
+	return badRequest("%s %s is not valid: use %s", name, value, describe(name))
+}
+
+// describe says which values of a property are allowed.
 func describe(property string) string {
 	switch property {
 	case "limit":
@@ -72,13 +89,13 @@ func describe(property string) string {
 	case "buckets":
 		return fmt.Sprintf("a whole number from 1 to %d", wire.MaxBuckets)
 	case "within":
-		return `a duration over 0 such as "90s" or "1h30m"`
+		return `a duration over 0 such as "90s", "12h" or "7d"`
 	default:
 		return "a string"
 	}
 }
 
-// abbreviate keeps a hostile name from filling an error message.
+// abbreviate shortens a text, so that a hostile name cannot fill an error message.
 func abbreviate(s string) string {
 	const longest = 60
 	if len(s) <= longest {

@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
-	"github.com/nats-io/nats.go/micro"
+	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/seed18712806/lapse/sink"
 	"github.com/seed18712806/lapse/sink/wire"
@@ -26,25 +26,27 @@ const (
 	defaultVersion     = "0.0.0"
 )
 
-// Reader is what the service asks: a *sink.Reader. It must be safe for
-// concurrent use, and return soon after its context is done.
+// Reader answers the requests: a *sink.Reader. It must be safe for concurrent use, and return
+// soon after its context is done.
 type Reader interface {
 	Get(ctx context.Context, collection, id string) (sink.Document, error)
 	List(ctx context.Context, collection string, opts sink.ListOptions) (sink.Page, error)
 	Count(ctx context.Context, collection string) (wire.CountReply, error)
-	Forecast(ctx context.Context, collection string, buckets int, within time.Duration) (wire.ForecastReply, error)
+	Forecast(ctx context.Context, collection string, opts sink.ForecastOptions) (wire.ForecastReply, error)
 	Config(ctx context.Context, collection string) (wire.Config, error)
+	Collections(ctx context.Context, opts sink.CollectionsOptions) (wire.CollectionsReply, error)
 }
 
 var _ Reader = (*sink.Reader)(nil)
 
 // Options say how a Service serves. The zero value of each is its default.
 type Options struct {
-	Prefix      wire.Prefix   // wire.DefaultPrefix
-	Logger      *slog.Logger  // none
-	Version     string        // of the service, in SemVer; "0.0.0"
-	Concurrency int           // requests that are answered side by side; DefaultConcurrency
-	Timeout     time.Duration // of one request, from when its turn comes; DefaultTimeout
+	Prefix      wire.Prefix           // wire.DefaultPrefix
+	Logger      *slog.Logger          // none
+	Version     string                // of the service, in SemVer; "0.0.0"
+	Concurrency int                   // requests that are answered at a time; DefaultConcurrency
+	Timeout     time.Duration         // of one request, from the moment at which the service begins to answer it; DefaultTimeout
+	Metrics     prometheus.Registerer // none
 }
 
 // Service is a running service.
@@ -53,18 +55,22 @@ type Service struct {
 	reader Reader
 	opts   Options
 	log    *slog.Logger
-	micro  micro.Service
 	stats  map[string]*stats // by verb
+	meters *meters
 
-	ctx    context.Context // ends the requests in flight; made by Start, so not a caller's
+	id      string // of this instance
+	started time.Time
+	subs    []*nats.Subscription
+
+	ctx    context.Context // ends the requests in flight; Start makes it, so it is not that of a caller
 	cancel context.CancelFunc
 	slots  chan struct{} // one for each request in flight
 	stop   sync.Once
 }
 
-// Start serves until [Service.Stop] or until the connection is closed. The
-// connection's error handler should be set before. The connection stays the
-// caller's, who closes it after Stop.
+// Start serves until [Service.Stop] or until the connection is closed. The caller closes the
+// connection after Stop. If too many requests wait and the client library drops some, it calls
+// the connection's error handler.
 func Start(nc *nats.Conn, reader Reader, opts Options) (*Service, error) {
 	opts.Prefix = cmp.Or(opts.Prefix, wire.DefaultPrefix)
 	opts.Version = cmp.Or(opts.Version, defaultVersion)
@@ -76,6 +82,9 @@ func Start(nc *nats.Conn, reader Reader, opts Options) (*Service, error) {
 	if opts.Concurrency < 0 || opts.Timeout < 0 {
 		return nil, fmt.Errorf("start the reads: concurrency %d, timeout %s: neither may be negative", opts.Concurrency, opts.Timeout)
 	}
+	if !semVer.MatchString(opts.Version) {
+		return nil, fmt.Errorf("start the reads: version %q is not valid: use one such as 1.2.3", opts.Version)
+	}
 	s := &Service{
 		nc:     nc,
 		reader: reader,
@@ -83,6 +92,12 @@ func Start(nc *nats.Conn, reader Reader, opts Options) (*Service, error) {
 		log:    opts.Logger,
 		stats:  make(map[string]*stats),
 		slots:  make(chan struct{}, opts.Concurrency),
+		meters: newMeters(),
+	}
+	if opts.Metrics != nil {
+		if err := s.meters.register(opts.Metrics); err != nil {
+			return nil, fmt.Errorf("start the reads: %w", err)
+		}
 	}
 	if s.log == nil {
 		s.log = slog.New(slog.DiscardHandler)
@@ -91,95 +106,74 @@ func Start(nc *nats.Conn, reader Reader, opts Options) (*Service, error) {
 	for _, e := range endpoints {
 		s.stats[e.verb] = &stats{}
 	}
-	if err := s.serve(); err != nil {
+	if err := s.subscribe(); err != nil {
 		s.cancel()
 		return nil, fmt.Errorf("start the reads: %w", err)
 	}
 	return s, nil
 }
 
-func (s *Service) serve() error {
-	svc, err := micro.AddService(s.nc, micro.Config{
-		Name:         Name,
-		Version:      s.opts.Version,
-		Description:  "reads of documents that expire: get, list, count, forecast, config",
-		Metadata:     map[string]string{"prefix": string(s.opts.Prefix)},
-		StatsHandler: func(e *micro.Endpoint) any { return s.stats[e.Name].snapshot() },
-		ErrorHandler: func(_ micro.Service, err *micro.NATSError) {
-			s.log.Warn("reads: subscription failed", slog.String("subject", err.Subject), slog.String("error", err.Description))
-		},
-	})
-	if err != nil {
-		return err
-	}
-	for _, e := range endpoints {
-		subject := s.opts.Prefix.Read(e.verb, ">")
-		err := svc.AddEndpoint(e.verb, s.dispatch(e), micro.WithEndpointSubject(subject),
-			micro.WithEndpointMetadata(map[string]string{"subject": s.opts.Prefix.Read(e.verb, e.arguments)}))
-		if err != nil {
-			return errors.Join(fmt.Errorf("endpoint %s: %w", subject, err), svc.Stop())
-		}
-	}
-	s.micro = svc
-	return nil
-}
-
-// dispatch hands an endpoint's requests to goroutines: its message loop waits
-// only when as many as may are in flight.
-func (s *Service) dispatch(e endpoint) micro.Handler {
-	return micro.HandlerFunc(func(req micro.Request) {
-		if req.Reply() == "" {
-			return // nobody to answer
+// dispatch answers each request of an endpoint in a goroutine. The message loop waits only
+// while Options.Concurrency requests are in flight.
+func (s *Service) dispatch(e endpoint) nats.MsgHandler {
+	return func(req *nats.Msg) {
+		if req.Reply == "" {
+			return // nobody waits for an answer
 		}
 		s.slots <- struct{}{}
 		go func() {
 			defer func() { <-s.slots }()
 			s.answer(e, req)
 		}()
-	})
+	}
 }
 
-// answer answers one request. It publishes by itself: the Respond and Error of
-// a micro request are for its message loop alone.
-func (s *Service) answer(e endpoint, req micro.Request) {
+// answer answers one request. It counts the request before it publishes the answer, so that a
+// client that has the answer finds it in the statistics.
+func (s *Service) answer(e endpoint, req *nats.Msg) {
 	start := time.Now()
 	ctx, cancel := context.WithTimeout(s.ctx, s.opts.Timeout)
 	defer cancel()
 
+	stats := s.stats[e.verb]
 	reply, err := s.ask(ctx, e, req)
+	took := time.Since(start)
+	stats.add(took)
+	code := wire.StatusOK
 	if err == nil {
-		reply.Subject = req.Reply()
+		reply.Subject = req.Reply
 		if err = s.nc.PublishMsg(reply); errors.Is(err, nats.ErrMaxPayload) {
 			err = tooLarge(reply, s.nc.MaxPayload())
 		}
 	}
-	var failure *failure
 	if err != nil {
-		failure = s.failureOf(err)
+		failure := s.failureOf(err)
+		code = failure.code
 		if failure.code == wire.StatusInternal {
-			s.log.Error("reads: request failed", slog.String("subject", req.Subject()), slog.Any("error", err))
+			s.log.Error("reads: request failed", slog.String("subject", req.Subject), slog.Any("error", err))
 		}
-		// If this cannot be published either, the connection is gone and so
-		// is the caller's request; the connection's handlers log that.
-		_ = s.nc.PublishMsg(failure.message(req.Reply()))
+		stats.fail(failure)
+		// If this cannot be published either, the connection is lost, and its handlers log
+		// that.
+		_ = s.nc.PublishMsg(failure.message(req.Reply))
 	}
-	s.stats[e.verb].add(time.Since(start), failure)
+	s.meters.observe(e.verb, code, took)
 }
 
-func (s *Service) ask(ctx context.Context, e endpoint, req micro.Request) (*nats.Msg, error) {
-	args, err := s.arguments(req.Subject(), e)
+func (s *Service) ask(ctx context.Context, e endpoint, req *nats.Msg) (*nats.Msg, error) {
+	args, err := s.arguments(req.Subject, e)
 	if err != nil {
 		return nil, err
 	}
-	return e.handle(ctx, s, args, req.Data())
+	return e.handle(ctx, s, args, req.Data)
 }
 
-// Stop takes no more requests, answers those that have come, and returns when
-// they are answered. Those that are not within twice the timeout are answered
-// with a 503. Stopping twice is fine.
+// Stop accepts no more requests, answers those that have arrived, and returns when they are
+// answered. It answers those that take longer than twice the timeout with a 503. Stopping twice
+// is fine.
 func (s *Service) Stop() {
 	s.stop.Do(func() {
-		if err := s.micro.Stop(); err != nil {
+		if err := s.unsubscribe(); err != nil {
 			s.log.Warn("reads: stop", slog.Any("error", err))
 		}
 		limit := time.NewTimer(2 * s.opts.Timeout)
@@ -195,18 +189,18 @@ func (s *Service) Stop() {
 		}
 		s.cancel()
 		s.flush()
-		for range cap(s.slots) { // for what came after the limit
+		for range cap(s.slots) { // for requests that were dispatched after the limit
 			<-s.slots
 		}
 	})
 }
 
-// dispatched waits until the requests that the server has sent are in flight.
+// dispatched waits until every request that the server has sent is in flight.
 func (s *Service) dispatched(limit <-chan time.Time) {
-	s.flush() // the server has ended the subscriptions, and what it sent before is here
+	s.flush() // after it, the subscriptions have ended and all requests have arrived
 	done := make(chan struct{})
 	if s.nc.Barrier(func() { close(done) }) != nil {
-		return // closed: nothing more comes, and nothing can be answered
+		return // closed: no request arrives any more, and none can be answered
 	}
 	select {
 	case <-done:
@@ -217,7 +211,7 @@ func (s *Service) dispatched(limit <-chan time.Time) {
 
 func (s *Service) flush() {
 	if s.nc.IsConnected() {
-		// A failure means that the connection is gone: nothing to be done here.
+		// If it fails, the connection is lost, and there is nothing to do here.
 		_ = s.nc.FlushTimeout(s.opts.Timeout)
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"io"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -22,12 +23,12 @@ import (
 	"github.com/seed18712806/lapse/sink/wire"
 )
 
-const limit = 10 * time.Second // on every wait
+const limit = time.Minute // on every wait
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// connect runs a server for the test and gives a connection for the service
-// and one for its client.
+// connect runs a NATS server for the test. It returns a connection for the service and one for
+// its client.
 func connect(t *testing.T, maxPayload int32) (forService, forClient *nats.Conn) {
 	t.Helper()
 	srv, err := server.NewServer(&server.Options{Host: "127.0.0.1", Port: -1, NoSigs: true, NoLog: true, MaxPayload: maxPayload})
@@ -50,7 +51,7 @@ func connect(t *testing.T, maxPayload int32) (forService, forClient *nats.Conn) 
 	return dial(), dial()
 }
 
-// start serves a reader for the test.
+// start starts a service for a reader.
 func start(t *testing.T, reader service.Reader, opts service.Options) (*service.Service, *nats.Conn) {
 	t.Helper()
 	nc, client := connect(t, 64<<10)
@@ -188,17 +189,24 @@ func TestAnAnswerOverTheMaximumPayloadIsAnError(t *testing.T) {
 	_, nc := start(t, fake{get: func(context.Context, string, string) (sink.Document, error) {
 		return sink.Document{Etag: 1, Body: make([]byte, 65<<10)}, nil
 	}}, service.Options{})
-	wantFailure(t, request(t, nc, "lapse.read.get.orders.1", ""), 413, "66560 bytes", "65536")
+	wantFailure(t, request(t, nc, "lapse.read.get.orders.1", ""), 413, "66560 bytes", "65536", "max_payload")
 }
 
-func TestCountForecastConfig(t *testing.T) {
+func TestCountForecastConfigCollections(t *testing.T) {
 	ttl := int32(60)
 	_, nc := start(t, fake{
 		count: func(context.Context, string) (wire.CountReply, error) {
 			return wire.CountReply{Live: 2, Expired: 1}, nil
 		},
-		forecast: func(_ context.Context, _ string, buckets int, within time.Duration) (wire.ForecastReply, error) {
-			return wire.ForecastReply{Buckets: []wire.Bucket{{From: wire.Time(buckets), Until: wire.Time(within.Milliseconds()), Count: 5}}}, nil
+		forecast: func(_ context.Context, _ string, opts sink.ForecastOptions) (wire.ForecastReply, error) {
+			reply := wire.ForecastReply{Buckets: []wire.Bucket{{From: wire.Time(opts.Buckets), Until: wire.Time(opts.Within.Milliseconds()), Count: 5}}}
+			if opts.Default != nil {
+				reply.AtOnce = new(int64(*opts.Default))
+			}
+			return reply, nil
+		},
+		collections: func(_ context.Context, opts sink.CollectionsOptions) (wire.CollectionsReply, error) {
+			return wire.CollectionsReply{Collections: []wire.Collection{{Name: "a", IndexingMode: wire.Lazy, Live: new(int64(opts.Limit))}}, Continuation: opts.Continuation}, nil
 		},
 		config: func(_ context.Context, collection string) (wire.Config, error) {
 			if collection == "off" {
@@ -213,6 +221,12 @@ func TestCountForecastConfig(t *testing.T) {
 		{"lapse.read.count.orders", " {} ", `{"live":2,"expired":1}`},
 		{"lapse.read.forecast.orders", "", `{"buckets":[{"from":"1970-01-01T00:00:00.000Z","until":"1970-01-01T00:00:00.000Z","count":5}]}`},
 		{"lapse.read.forecast.orders", `{"buckets":7,"within":"90s"}`, `{"buckets":[{"from":"1970-01-01T00:00:00.007Z","until":"1970-01-01T00:01:30.000Z","count":5}]}`},
+		{"lapse.read.forecast.orders", `{"within":"7d"}`, `{"buckets":[{"from":"1970-01-01T00:00:00.000Z","until":"1970-01-08T00:00:00.000Z","count":5}]}`},
+		{"lapse.read.forecast.orders", `{"defaultTtl":null}`, `{"buckets":[{"from":"1970-01-01T00:00:00.000Z","until":"1970-01-01T00:00:00.000Z","count":5}],"atOnce":0}`},
+		{"lapse.read.forecast.orders", `{"defaultTtl":-1}`, `{"buckets":[{"from":"1970-01-01T00:00:00.000Z","until":"1970-01-01T00:00:00.000Z","count":5}],"atOnce":-1}`},
+		{"lapse.read.forecast.orders", `{"defaultTtl":60}`, `{"buckets":[{"from":"1970-01-01T00:00:00.000Z","until":"1970-01-01T00:00:00.000Z","count":5}],"atOnce":60}`},
+		{"lapse.read.collections", "", `{"collections":[{"name":"a","defaultTtl":null,"indexingMode":"lazy","live":0}]}`},
+		{"lapse.read.collections", `{"limit":3,"continuation":"x"}`, `{"collections":[{"name":"a","defaultTtl":null,"indexingMode":"lazy","live":3}],"continuation":"x"}`},
 		{"lapse.read.config.orders", "", `{"defaultTtl":60,"indexingMode":"consistent"}`},
 		{"lapse.read.config.off", "", `{"defaultTtl":null,"indexingMode":"none"}`},
 	} {
@@ -254,16 +268,16 @@ func TestG8_BadRequestsSayWhatIsAllowed(t *testing.T) {
 		{"forecast.orders.a", "", []string{"lapse.read.forecast.<collection>"}},
 		{"config.orders.a", "", []string{"lapse.read.config.<collection>"}},
 		{"list.orders", `[]`, []string{"not a JSON object", "limit, continuation"}},
-		{"list.orders", `{"limit":`, []string{"not JSON", "limit, continuation"}},
-		{"list.orders", `{} {}`, []string{"not JSON"}},
+		{"list.orders", `{"limit":`, []string{"not valid JSON", "limit, continuation"}},
+		{"list.orders", `{} {}`, []string{"not valid JSON"}},
 		{"list.orders", `{"limit":1,"order":"asc"}`, []string{`"order"`, "limit, continuation"}},
 		{"list.orders", `{"Limit":1}`, []string{`"Limit"`, "limit, continuation"}},
-		{"list.orders", `{"limit":0}`, []string{"limit is 0", "1 to 1000"}},
-		{"list.orders", `{"limit":1001}`, []string{"limit is 1001", "1 to 1000"}},
+		{"list.orders", `{"limit":0}`, []string{"limit 0 is not valid: use a whole number from 1 to 1000"}},
+		{"list.orders", `{"limit":1001}`, []string{"limit 1001 is not valid", "1 to 1000"}},
 		{"list.orders", `{"limit":-1}`, []string{"1 to 1000"}},
 		{"list.orders", `{"limit":1.5}`, []string{"number 1.5", "1 to 1000"}},
 		{"list.orders", `{"limit":"1"}`, []string{"string", "1 to 1000"}},
-		{"list.orders", `{"continuation":1}`, []string{"continuation is a number", "a string"}},
+		{"list.orders", `{"continuation":1}`, []string{"continuation (a number) is not valid", "a string"}},
 		{"count.orders", `null`, []string{"not a JSON object"}},
 		{"config.orders", `{"x":1}`, []string{`"x"`}},
 		{"forecast.orders", `{"buckets":0}`, []string{"1 to 1000"}},
@@ -272,7 +286,13 @@ func TestG8_BadRequestsSayWhatIsAllowed(t *testing.T) {
 		{"forecast.orders", `{"within":"0s"}`, []string{"over 0"}},
 		{"forecast.orders", `{"within":"-1h"}`, []string{"over 0"}},
 		{"forecast.orders", `{"within":""}`, []string{"over 0"}},
-		{"forecast.orders", `{"within":3600}`, []string{"within is a number", `"90s"`}},
+		{"forecast.orders", `{"within":3600}`, []string{"within (a number) is not valid", `"90s"`}},
+		{"forecast.orders", `{"defaultTtl":0}`, []string{"defaultTtl", "0", "from 1 to 2147483647"}},
+		{"forecast.orders", `{"defaultTtl":1.5}`, []string{"defaultTtl", "1.5", "from 1 to 2147483647"}},
+		{"forecast.orders", `{"defaultTtl":"60"}`, []string{"defaultTtl", "from 1 to 2147483647"}},
+		{"forecast.orders", `{"default":60}`, []string{`"default"`, "buckets, within, defaultTtl"}},
+		{"collections", `[]`, []string{"not a JSON object", "limit, continuation"}},
+		{"collections", `{"limit":1001}`, []string{"limit 1001 is not valid", "1 to 1000"}},
 	} {
 		t.Run(c.subject+c.body, func(t *testing.T) {
 			wantFailure(t, request(t, nc, "lapse.read."+c.subject, c.body), 400, c.parts...)
@@ -297,6 +317,8 @@ func TestErrorsOfTheReaderGetTheirCode(t *testing.T) {
 	}{
 		{fmt.Errorf("get orders/1: %w", sink.ErrNotFound), 404, "get orders/1"},
 		{fmt.Errorf("partition 3: %w", sink.ErrUnavailable), 503, "partition 3"},
+		{fmt.Errorf("%w: the log has 16 partitions", sink.ErrForeign), 503, "16 partitions"},
+		{fmt.Errorf("partition 3: %w: it has lost something", sink.ErrUnavailable), 503, "partition 3"},
 		{fmt.Errorf("%w: the continuation is not one of ours", sink.ErrInvalidRequest), 400, "continuation"},
 		{fmt.Errorf("%w: nonsense", wire.ErrInvalidName), 400, "nonsense"},
 		{fmt.Errorf("read: %w", io.EOF), 503, "Redis is not available"},
@@ -439,45 +461,93 @@ func TestStopEndsRequestsThatHang(t *testing.T) {
 	}
 }
 
+// TestItIsAMicroService: the service answers PING, INFO and STATS as NATS services do, also
+// where they are sent to all services, to those of its name, or to its instance alone.
 func TestItIsAMicroService(t *testing.T) {
-	_, nc := start(t, fake{count: func(context.Context, string) (wire.CountReply, error) {
-		return wire.CountReply{}, sink.ErrUnavailable
-	}}, service.Options{Prefix: "acme", Version: "1.2.3"})
-
-	var info micro.Info
-	if err := json.Unmarshal(request(t, nc, "$SRV.INFO.lapse", "").Data, &info); err != nil {
-		t.Fatal(err)
-	}
-	var subjects []string
-	for _, e := range info.Endpoints {
-		subjects = append(subjects, e.Subject)
-	}
-	want := []string{"acme.read.get.>", "acme.read.list.>", "acme.read.count.>", "acme.read.forecast.>", "acme.read.config.>"}
-	if diff := cmp.Diff(want, subjects); diff != "" || info.Version != "1.2.3" {
-		t.Errorf("version %s, subjects (-want +got):\n%s", info.Version, diff)
-	}
-
-	wantFailure(t, request(t, nc, "acme.read.count.orders", ""), 503)
-	// The reply is sent before it is counted: wait for it.
-	for deadline := time.Now().Add(limit); ; {
-		var got struct {
-			Endpoints []struct {
-				Name string
-				Data struct {
-					Requests int    `json:"num_requests"`
-					Errors   int    `json:"num_errors"`
-					Last     string `json:"last_error"`
-				}
-			}
-		}
-		if err := json.Unmarshal(request(t, nc, "$SRV.STATS.lapse", "").Data, &got); err != nil {
+	_, nc := start(t, fake{}, service.Options{Prefix: "acme", Version: "1.2.3"})
+	var ping micro.Ping
+	ask := func(subject string, into any) {
+		t.Helper()
+		if err := json.Unmarshal(request(t, nc, subject, "").Data, into); err != nil {
 			t.Fatal(err)
 		}
-		if d := got.Endpoints[2].Data; d.Requests == 1 && d.Errors == 1 && d.Last == sink.ErrUnavailable.Error() {
-			return
+	}
+	ask("$SRV.PING.lapse", &ping)
+	want := micro.ServiceIdentity{Name: "lapse", ID: ping.ID, Version: "1.2.3", Metadata: map[string]string{"prefix": "acme"}}
+	for _, whom := range []string{"", ".lapse", ".lapse." + ping.ID} {
+		var ping micro.Ping
+		ask("$SRV.PING"+whom, &ping)
+		var info micro.Info
+		ask("$SRV.INFO"+whom, &info)
+		var stats micro.Stats
+		ask("$SRV.STATS"+whom, &stats)
+		for kind, got := range map[string]micro.ServiceIdentity{micro.PingResponseType: ping.ServiceIdentity, micro.InfoResponseType: info.ServiceIdentity, micro.StatsResponseType: stats.ServiceIdentity} {
+			if diff := cmp.Diff(want, got); diff != "" || got.ID == "" {
+				t.Errorf("%s, %s: identity (-want +got):\n%s", whom, kind, diff)
+			}
 		}
-		if time.Now().After(deadline) {
-			t.Fatalf("statistics: %+v", got)
+		if ping.Type != micro.PingResponseType || info.Type != micro.InfoResponseType || stats.Type != micro.StatsResponseType || info.Description == "" || stats.Started.IsZero() {
+			t.Errorf("%s: %+v, %+v, %+v", whom, ping, info, stats)
+		}
+		var subjects, usage, counted []string
+		for i, e := range info.Endpoints {
+			subjects, usage = append(subjects, e.Subject), append(usage, e.Metadata["subject"])
+			if e.QueueGroup != "q" || stats.Endpoints[i].QueueGroup != "q" || stats.Endpoints[i].Name != e.Name {
+				t.Errorf("endpoint %+v, %+v", e, stats.Endpoints[i])
+			}
+			counted = append(counted, stats.Endpoints[i].Subject)
+		}
+		all := []string{"acme.read.get.>", "acme.read.list.>", "acme.read.count.>", "acme.read.forecast.>", "acme.read.config.>", "acme.read.collections"}
+		if diff := cmp.Diff(all, subjects) + cmp.Diff(all, counted); diff != "" {
+			t.Errorf("subjects (-want +got):\n%s", diff)
+		}
+		if usage[0] != "acme.read.get.<collection>.<id>" || usage[5] != "acme.read.collections" {
+			t.Errorf("usage %q", usage)
+		}
+	}
+}
+
+// TestStatisticsAreTrue: the statistics of an endpoint count each request that was answered,
+// although many are answered at a time. A client that has an answer finds it counted.
+//
+// Goes red if the service counts requests when it dispatches them, or after the answer.
+func TestStatisticsAreTrue(t *testing.T) {
+	const requests, fail = 60, 20
+	const takes = 20 * time.Millisecond
+	var n atomic.Int64
+	_, nc := start(t, fake{count: func(ctx context.Context, _ string) (wire.CountReply, error) {
+		timer := time.NewTimer(takes)
+		defer timer.Stop()
+		<-timer.C
+		if n.Add(1) <= fail {
+			return wire.CountReply{}, sink.ErrUnavailable
+		}
+		return wire.CountReply{}, nil
+	}}, service.Options{})
+	var all sync.WaitGroup
+	for range requests {
+		all.Go(func() {
+			if _, err := nc.Request("lapse.read.count.orders", nil, limit); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	all.Wait()
+	request(t, nc, "lapse.read.count.or!ders", "") // the last error is of the last request
+	var stats micro.Stats
+	if err := json.Unmarshal(request(t, nc, "$SRV.STATS.lapse", "").Data, &stats); err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range stats.Endpoints {
+		if e.Name != "count" {
+			if e.NumRequests+e.NumErrors > 0 || e.ProcessingTime > 0 {
+				t.Errorf("nobody asked %+v", e)
+			}
+			continue
+		}
+		if e.NumRequests != requests+1 || e.NumErrors != fail+1 || !strings.HasPrefix(e.LastError, "400:") ||
+			e.ProcessingTime < requests*takes || e.AverageProcessingTime != e.ProcessingTime/(requests+1) {
+			t.Errorf("of %d requests that took %s each, %d of which failed, the statistics say %+v", requests+1, takes, fail+1, e)
 		}
 	}
 }

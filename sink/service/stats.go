@@ -3,39 +3,36 @@ package service
 import (
 	"sync"
 	"time"
+
+	"github.com/nats-io/nats.go/micro"
 )
 
-// stats are what the requests of an endpoint took. They stand in the data of
-// the micro service's own statistics.
+// stats counts the requests of an endpoint, and the time that each took from the moment at
+// which the service began to answer it.
 type stats struct {
-	mu        sync.Mutex
-	requests  int64
-	errors    int64
-	took      time.Duration
-	lastError string
+	mu sync.Mutex
+	micro.EndpointStats
 }
 
-type statsData struct {
-	Requests       int64         `json:"num_requests"`
-	Errors         int64         `json:"num_errors"`
-	LastError      string        `json:"last_error,omitempty"`
-	ProcessingTime time.Duration `json:"processing_time"`
-	Average        time.Duration `json:"average_processing_time"`
-}
-
-func (s *stats) add(took time.Duration, failed *failure) {
+// add counts a request.
+func (s *stats) add(took time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.requests++
-	s.took += took
-	if failed != nil {
-		s.errors++
-		s.lastError = failed.text
-	}
+	s.NumRequests++
+	s.ProcessingTime += took
+	s.AverageProcessingTime = s.ProcessingTime / time.Duration(s.NumRequests)
 }
 
-func (s *stats) snapshot() statsData {
+// fail counts a request as failed; add has counted it before.
+func (s *stats) fail(f *failure) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return statsData{s.requests, s.errors, s.lastError, s.took, s.took / time.Duration(max(s.requests, 1))}
+	s.NumErrors++
+	s.LastError = f.lastError()
+}
+
+func (s *stats) snapshot() micro.EndpointStats {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.EndpointStats
 }

@@ -1,25 +1,36 @@
-// Package wire is what lapse and its clients say to each other: the subjects,
-// the names in them, the headers and the JSON bodies. It holds no behaviour but
-// their encoding. Processor, reader and command line all take them from here.
+// Package wire defines the messages between lapse and its clients: the subjects, the names in
+// them, the headers and the JSON bodies. It encodes and checks them and does nothing else. The
+// processor, the reader and the command line all use it.
 //
 // All subjects start with a prefix, "lapse" unless set otherwise ([Prefix]):
 //
-//	subject                               made by          what goes there
-//	lapse.write.<op>.<collection>.<id>    Prefix.Write     a write, by any client
-//	lapse.config.<collection>             Prefix.Config    a Config, by any client
-//	lapse.drop.<collection>               Prefix.Drop      nothing: drops the collection
-//	lapse.tick                            Prefix.Tick      nothing: moves time on
-//	lapse.expired.<collection>.<id>       Prefix.Expired   an Event, by lapse
-//	lapse.rejected.<collection>.<id>      Prefix.Rejected  what was rejected, by lapse
-//	lapse.fence.<partition>               Prefix.Fence     nothing: says whose publications count
-//	lapse.read.<verb>.<collection>        Prefix.Read      a read, by any client
-//	lapse.read.get.<collection>.<id>      Prefix.ReadGet   a read of one document
+//	subject                             function                published there
+//	lapse.write.<op>.<collection>.<id>  Prefix.Write            a write, by any client
+//	lapse.config.<collection>           Prefix.Config           a Config, by any client
+//	lapse.drop.<collection>             Prefix.Drop             a drop of the collection, by any client
+//	lapse.tick                          Prefix.Tick             an empty message that moves log time on
+//	lapse.expired.<collection>.<id>     Prefix.Expired          an Event, by lapse
+//	lapse.rejected.<collection>.<id>    Prefix.Rejected         a rejection, by lapse
+//	lapse.fence.<partition>             Prefix.Fence            a fence, by the owner of the partition
+//	lapse.beat.<shard>                  Prefix.Beat             a Beat, by the owner of the shard
+//	lapse.read.<verb>.<collection>      Prefix.Read             a read, by any client
+//	lapse.read.get.<collection>.<id>    Prefix.ReadGet          a read of one document
+//	lapse.read.collections              Prefix.ReadCollections  a list of all collections
 //
-// The first four are stored in the log ([Prefix.LogStream]), the three after them
-// in the stream of events ([Prefix.EventsStream]); reads are requests and stored
-// nowhere. An id is one token of a subject, escaped ([EscapeID]).
+// The log ([Prefix.LogStream]) stores the first four, the stream of events
+// ([Prefix.EventsStream]) the next three. Beats and reads are not stored. A key-value bucket
+// ([Prefix.MembersBucket]) lists the processes and the owners of the shards: a [Member] under
+// "member.<id>", a [Lease] under "lease.<shard>". An id is one token of a subject, escaped
+// ([EscapeID]).
+//
+// A message to the log may have the headers Lapse-If-Match (for a write, the etag of the
+// document; for a configuration or a drop, the etag of the collection's configuration),
+// Lapse-Reply-To (the inbox for its [Outcome]) and traceparent. An [Event] has the headers of
+// CloudEvents 1.0; its ce-source is /<prefix>/<log>/collections/<collection>, where <log> is
+// the instant at which the log was created, in Unix milliseconds. A rejection has
+// Lapse-Code, Lapse-Error, Lapse-Subject, Lapse-Stream and Lapse-Seq.
 //
 // Instants are Unix milliseconds inside and RFC 3339 in UTC with milliseconds
 // on the wire ([Time]); TTLs are whole seconds; an etag is the log sequence of
-// the version's write in decimal ([Etag]).
+// the version's write, or of the configuration's message, in decimal ([Etag]).
 package wire

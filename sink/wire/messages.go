@@ -2,30 +2,35 @@ package wire
 
 import (
 	"encoding/json"
-	"fmt"
 	"strconv"
 	"time"
 )
 
 // Headers that lapse reads or writes.
 const (
-	HeaderIfMatch   = "Lapse-If-Match"   // on a write: the etag that the live document must have, or *
-	HeaderReplyTo   = "Lapse-Reply-To"   // on a write, configuration or drop: where the outcome goes
+	// HeaderIfMatch is the condition of a write, a configuration or a drop: the etag that
+	// the live document, or the collection's configuration, must have; * for any.
+	HeaderIfMatch   = "Lapse-If-Match"
+	HeaderReplyTo   = "Lapse-Reply-To"   // on a write, configuration or drop: the subject for the outcome
 	HeaderEtag      = "Lapse-Etag"       // on the reply of a read
 	HeaderTs        = "Lapse-Ts"         // on the reply of a read
 	HeaderExpiresAt = "Lapse-Expires-At" // on the reply of a read, unless the document never expires
 	HeaderCode      = "Lapse-Code"       // on a rejection: the status, such as 400
 	HeaderError     = "Lapse-Error"      // on a rejection: what was wrong and what is allowed
-	HeaderSubject   = "Lapse-Subject"    // on a rejection: the subject of what was rejected
-	HeaderSeq       = "Lapse-Seq"        // on a rejection: its sequence in the log
-	// HeaderTruncated is on a rejection that does not carry the whole original
-	// body: the number of bytes that the original had.
+	HeaderSubject   = "Lapse-Subject"    // on a rejection: the subject of the rejected message
+	HeaderStream    = "Lapse-Stream"     // on a rejection: the log that has the rejected message
+	HeaderSeq       = "Lapse-Seq"        // on a rejection: the sequence of that message in the log
+	// HeaderTruncated is on a rejection that carries only the beginning of the rejected body:
+	// the length of the whole body.
 	HeaderTruncated = "Lapse-Truncated"
-	HeaderTrace     = "traceparent" // W3C trace context, taken over from a write to its event
+	// HeaderTrace is the W3C trace context of a write. If it is valid, the event or the
+	// rejection of the write carries it too; see [ValidTraceparent].
+	HeaderTrace = "traceparent"
 )
 
-// ReplyPrefix is where outcomes may go: a client must not make lapse speak where
-// it may not speak itself.
+// ReplyPrefix begins the subjects on which lapse always publishes outcomes: inboxes. It
+// refuses others, because a client could make lapse publish where the client itself must
+// not. The operator may allow more; see [Prefix.CheckReplyPrefix].
 const ReplyPrefix = "_INBOX."
 
 // Status codes of outcomes and rejections, as in HTTP.
@@ -45,8 +50,8 @@ const (
 const timeLayout = "2006-01-02T15:04:05.000Z"
 
 // Time is an instant in Unix milliseconds, written as RFC 3339 in UTC with
-// milliseconds. Any RFC 3339 can be read; what is finer than a millisecond is cut
-// off. The zero Time, 1970, stands for none where JSON leaves it out.
+// milliseconds. Any RFC 3339 can be read; the fraction of a millisecond is dropped. Where
+// JSON leaves a Time out, the zero Time, 1970, means that there is none.
 type Time int64
 
 func (t Time) String() string { return string(t.append(nil)) }
@@ -68,7 +73,7 @@ func (t *Time) UnmarshalText(b []byte) error {
 	return nil
 }
 
-// Etag is the log sequence of a version's write, in decimal.
+// Etag is the log sequence of a version's write, or of a configuration, in decimal.
 type Etag uint64
 
 func (e Etag) String() string { return strconv.FormatUint(uint64(e), 10) }
@@ -77,9 +82,16 @@ func (e Etag) String() string { return strconv.FormatUint(uint64(e), 10) }
 func ParseEtag(s string) (Etag, error) {
 	n, err := strconv.ParseUint(s, 10, 64)
 	if err != nil || n == 0 || strconv.FormatUint(n, 10) != s {
-		return 0, fmt.Errorf("etag %q: allowed is a positive number in decimal", abbreviate(s))
+		return 0, etagError(s)
 	}
 	return Etag(n), nil
+}
+
+// etagError is a text that is not an etag.
+type etagError string
+
+func (e etagError) Error() string {
+	return "etag " + Quote(string(e)) + " is not valid: use a positive whole number in decimal."
 }
 
 // MarshalText implements [encoding.TextMarshaler].
@@ -92,8 +104,8 @@ func (e *Etag) UnmarshalText(b []byte) error {
 	return err
 }
 
-// Outcome is what became of a write, a configuration or a drop. It goes to the
-// message's Lapse-Reply-To, once committed.
+// Outcome is the result of a write, a configuration or a drop. lapse publishes it on the
+// subject in Lapse-Reply-To, once the message is committed.
 type Outcome struct {
 	Status    int    `json:"status"`
 	Etag      Etag   `json:"etag,omitzero"`
@@ -102,45 +114,48 @@ type Outcome struct {
 	Error     string `json:"error,omitempty"`
 }
 
-// Indexing says whether a collection keeps an expiry index.
+// Indexing is the indexing mode of a collection: whether it has an expiry index.
 type Indexing string
 
-// The indexing modes.
+// The indexing modes. Lazy is stored and reported, and does what Consistent does.
 const (
 	Consistent Indexing = "consistent"
+	Lazy       Indexing = "lazy"
 	NoIndex    Indexing = "none"
 )
 
-// Config is a collection's configuration, as it is published and as it is read.
-// It is for writing, and for reading what lapse has written: reading what
-// anyone may have published takes ttlrules.ParseDefault, which says what is allowed.
+// Config is a collection's configuration, as clients publish and read it. To parse a
+// configuration that a client published, use ttlrules.ParseDefault, which says what is
+// allowed.
 type Config struct {
 	// DefaultTTL is nil (TTL is off), -1 (on, without a default), or whole seconds.
 	DefaultTTL *int32 `json:"defaultTtl"`
-	// IndexingMode is Consistent if left out of what is published; what is read
-	// always has it.
+	// IndexingMode may be left out when it is published, for Consistent; a read always has it.
 	IndexingMode Indexing `json:"indexingMode,omitempty"`
-	// IndexBuilding, in a read, says that the index is being built.
+	// IndexBuilding, in a read, means that the index is being built.
 	IndexBuilding bool `json:"indexBuilding,omitempty"`
+	// Etag, in a read, is the log sequence of the message that made this
+	// configuration; absent if the collection was never configured.
+	Etag Etag `json:"etag,omitzero"`
 }
 
-// Event is the body of an expiry event. Write it with [Event.Encode]: json.Marshal
-// would take the white space out of the document and rewrite its <, > and &, so
-// that it might no longer fit where it had fitted as a write.
+// Event is the body of an expiry event. Write it with [Event.Encode]: json.Marshal would
+// remove the white space of the document and escape its <, > and &, which could make it too
+// large for the server.
 type Event struct {
 	ID         string `json:"id"`
 	Collection string `json:"collection"`
 	// Document is the last version, its bytes unchanged; absent if Omitted.
 	Document  json.RawMessage `json:"document,omitempty"`
-	Omitted   bool            `json:"documentOmitted,omitempty"` // too large for the server's limits
+	Omitted   bool            `json:"documentOmitted,omitempty"` // the document was too large for the server's limits
 	Etag      Etag            `json:"etag"`
 	Ts        Time            `json:"ts"`
 	TTL       int32           `json:"ttl"` // the seconds that counted
 	ExpiredAt Time            `json:"expiredAt"`
 }
 
-// Encode is the event as JSON, its document's bytes unchanged. They must be valid
-// JSON; that is not checked again here.
+// Encode writes the event as JSON, and does not change the bytes of the document. They must
+// be valid JSON; Encode does not check that.
 func (e Event) Encode() []byte {
 	b := make([]byte, 0, len(e.Document)+len(e.ID)+len(e.Collection)+192)
 	b = appendString(append(b, `{"id":`...), e.ID)
@@ -157,7 +172,7 @@ func (e Event) Encode() []byte {
 	return append(b, `"}`...)
 }
 
-// appendVersion appends the members that tell a version.
+// appendVersion appends the members that identify a version.
 func appendVersion(b []byte, etag Etag, ts Time) []byte {
 	b = strconv.AppendUint(append(b, `,"etag":"`...), uint64(etag), 10)
 	b = ts.append(append(b, `","ts":"`...))
@@ -173,7 +188,7 @@ type Document struct {
 	Document  json.RawMessage `json:"document"`
 }
 
-// ListRequest asks for a page of a collection. All may be left out.
+// ListRequest asks for a page of a collection. Every member may be left out.
 type ListRequest struct {
 	Limit        int    `json:"limit,omitempty"`        // 1 to MaxListLimit, DefaultListLimit if left out
 	Continuation string `json:"continuation,omitempty"` // of the page before
@@ -185,15 +200,15 @@ const (
 	MaxListLimit     = 1000
 )
 
-// ListReply is a page of a collection. Without a continuation it is the last.
-// Write it with [ListReply.Encode]: json.Marshal would change the documents' bytes.
+// ListReply is a page of a collection. The last page has no continuation. Write it with
+// [ListReply.Encode]: json.Marshal would change the documents' bytes.
 type ListReply struct {
 	Documents    []Document `json:"documents"` // in no particular order
 	Continuation string     `json:"continuation,omitempty"`
 }
 
-// Encode is the page as JSON, its documents' bytes unchanged. Each must be valid
-// JSON; that is not checked again here. An empty page has [], not null.
+// Encode writes the page as JSON, and does not change the bytes of the documents. Each must be
+// valid JSON; Encode does not check that. An empty page has [], not null.
 func (r ListReply) Encode() []byte {
 	size := len(r.Continuation) + 64
 	for _, d := range r.Documents {
@@ -219,8 +234,8 @@ func (r ListReply) Encode() []byte {
 	return append(b, '}')
 }
 
-// MarshalJSON implements [json.Marshaler]. It is Encode, so that an empty page is
-// right whoever writes it.
+// MarshalJSON implements [json.Marshaler] with Encode, so that json.Marshal writes an empty page
+// with [] too.
 func (r ListReply) MarshalJSON() ([]byte, error) { return r.Encode(), nil }
 
 func appendString(b []byte, s string) []byte {
@@ -231,7 +246,7 @@ func appendString(b []byte, s string) []byte {
 	return append(b, text...)
 }
 
-// isLiteral says whether a string stands in JSON as it is.
+// isLiteral reports whether a string needs no escape in JSON.
 func isLiteral(s string) bool {
 	for i := 0; i < len(s); i++ {
 		if c := s[i]; c < ' ' || c >= 0x7f || c == '"' || c == '\\' || c == '<' || c == '>' || c == '&' {
@@ -241,16 +256,46 @@ func isLiteral(s string) bool {
 	return true
 }
 
+// CollectionsRequest asks for a page of the collections. Every member may be left out.
+type CollectionsRequest struct {
+	Limit        int    `json:"limit,omitempty"`        // 1 to MaxListLimit, DefaultListLimit if left out
+	Continuation string `json:"continuation,omitempty"` // of the page before
+}
+
+// CollectionsReply is a page of the collections that are configured or hold
+// documents, in the order of their names. The last page has no continuation.
+type CollectionsReply struct {
+	Collections  []Collection `json:"collections"`
+	Continuation string       `json:"continuation,omitempty"`
+}
+
+// Collection is one collection in a CollectionsReply.
+type Collection struct {
+	Name         string   `json:"name"`
+	DefaultTTL   *int32   `json:"defaultTtl"` // as in Config
+	IndexingMode Indexing `json:"indexingMode"`
+	// IndexBuilding means that the index is being built. If TTL is on, Live and Expired are
+	// then absent, because they are counted in the index.
+	IndexBuilding bool   `json:"indexBuilding,omitempty"`
+	Etag          Etag   `json:"etag,omitzero"` // absent if the collection was never configured
+	Live          *int64 `json:"live,omitempty"`
+	Expired       *int64 `json:"expired,omitempty"` // not reaped yet
+}
+
 // CountReply counts the documents of a collection.
 type CountReply struct {
 	Live    int64 `json:"live"`
 	Expired int64 `json:"expired"` // not reaped yet
 }
 
-// ForecastRequest asks how many documents will expire. All may be left out.
+// ForecastRequest asks how many documents will expire. Every member may be left out.
 type ForecastRequest struct {
 	Buckets int    `json:"buckets,omitempty"` // 1 to MaxBuckets, DefaultBuckets if left out
-	Within  string `json:"within,omitempty"`  // a Go duration such as "1h", DefaultWithin if left out
+	Within  string `json:"within,omitempty"`  // as ParseDuration reads it, DefaultWithin if left out
+	// DefaultTTL asks for a forecast with another default TTL, as if it were configured now:
+	// "null" for off, "-1", or a number of seconds, as in a configuration. If it is left out
+	// (nil), the forecast is for the configured default.
+	DefaultTTL json.RawMessage `json:"defaultTtl,omitempty"`
 }
 
 // Limits of a forecast.
@@ -260,10 +305,13 @@ const (
 	DefaultWithin  = time.Hour
 )
 
-// ForecastReply says how many documents will expire, if nothing is written and
-// nothing configured until then.
+// ForecastReply says how many documents will expire, if nobody writes or configures
+// anything until then.
 type ForecastReply struct {
 	Buckets []Bucket `json:"buckets"`
+	// AtOnce is how many live documents the change to the request's defaultTtl would
+	// expire at once. They are in no bucket. It is absent if the request had none.
+	AtOnce *int64 `json:"atOnce,omitempty"`
 }
 
 // Bucket counts the documents that expire after From and at or before Until.

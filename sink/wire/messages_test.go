@@ -18,8 +18,8 @@ const instant wire.Time = 1_790_000_000_123
 
 func ptr[T any](v T) *T { return &v }
 
-// What goes over the wire, to the letter. Goes red if a member is renamed, changes
-// its form, or is no longer left out where it does not apply.
+// The exact JSON of each message. Goes red if a member is renamed, changes its form, or is no
+// longer left out where it does not apply.
 func TestJSON(t *testing.T) {
 	tests := []struct {
 		name  string
@@ -62,6 +62,17 @@ func TestJSON(t *testing.T) {
 				`{"from":"2026-09-21T14:14:20.123Z","until":"2026-09-21T14:15:20.123Z","count":3}]}`},
 		{"forecast request, nothing set", wire.ForecastRequest{}, `{}`},
 		{"forecast request", wire.ForecastRequest{Buckets: 5, Within: "1h"}, `{"buckets":5,"within":"1h"}`},
+		{"forecast request for another default", wire.ForecastRequest{DefaultTTL: json.RawMessage("60")}, `{"defaultTtl":60}`},
+		{"forecast request for off", wire.ForecastRequest{DefaultTTL: json.RawMessage("null")}, `{"defaultTtl":null}`},
+		{"forecast, nothing at once", wire.ForecastReply{Buckets: []wire.Bucket{}, AtOnce: ptr(int64(0))}, `{"buckets":[],"atOnce":0}`},
+
+		{"collections request, nothing set", wire.CollectionsRequest{}, `{}`},
+		{"collections request", wire.CollectionsRequest{Limit: 5, Continuation: "next"}, `{"limit":5,"continuation":"next"}`},
+		{"collections", wire.CollectionsReply{Continuation: "next", Collections: []wire.Collection{
+			{Name: "a", IndexingMode: wire.Consistent, Live: ptr(int64(2)), Expired: ptr(int64(0))},
+			{Name: "b", DefaultTTL: ptr(int32(60)), IndexingMode: wire.Lazy, IndexBuilding: true, Etag: 17},
+		}}, `{"collections":[{"name":"a","defaultTtl":null,"indexingMode":"consistent","live":2,"expired":0},` +
+			`{"name":"b","defaultTtl":60,"indexingMode":"lazy","indexBuilding":true,"etag":"17"}],"continuation":"next"}`},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -83,8 +94,8 @@ func TestJSON(t *testing.T) {
 	}
 }
 
-// bodies are documents whose bytes json.Marshal would not leave alone, or whose
-// values a decoder would not.
+// bodies are documents whose bytes json.Marshal would change, or whose values a decoder would
+// change.
 var bodies = []string{
 	"{ \"a\" : 1 }",
 	"{\r\n\t\"a\": [1, 2]\r\n}\n",
@@ -96,11 +107,11 @@ var bodies = []string{
 	`{}`,
 }
 
-// TestG3_EventCarriesTheDocumentUnchanged: byte for byte, and a reader of the
-// event gets those bytes back.
+// TestG3_EventCarriesTheDocumentUnchanged: an event has the bytes of its document, and decoding
+// it returns those bytes.
 //
-// Goes red if Encode hands the document to json.Marshal, which compacts it and
-// rewrites <, > and &.
+// Goes red if Encode uses json.Marshal for the document, which removes white space and
+// escapes <, > and &.
 func TestG3_EventCarriesTheDocumentUnchanged(t *testing.T) {
 	for _, body := range bodies {
 		event := wire.Event{ID: `"<ü>`, Collection: "c", Document: json.RawMessage(body), Etag: 1, Ts: instant, TTL: 1, ExpiredAt: instant}
@@ -119,11 +130,11 @@ func TestG3_EventCarriesTheDocumentUnchanged(t *testing.T) {
 	}
 }
 
-// TestG3_EventIsLittleLargerThanItsDocument: the largest write leaves 8 KiB of the
-// server's limit for its event, headers included, and the body takes no more than
-// a quarter of that, whatever the names and the document.
+// TestG3_EventIsLittleLargerThanItsDocument: the largest write leaves 8 KiB of the server's
+// limit to its event, with the headers. The body of the event takes at most a quarter of that
+// beside the document, whatever the names and the document are.
 //
-// Goes red if the document is escaped, or written twice.
+// Goes red if Encode escapes the document, or writes it twice.
 func TestG3_EventIsLittleLargerThanItsDocument(t *testing.T) {
 	event := wire.Event{
 		ID: strings.Repeat("\x01", wire.MaxID), Collection: strings.Repeat("x", wire.MaxCollection),
@@ -152,8 +163,8 @@ func TestListCarriesTheDocumentsUnchanged(t *testing.T) {
 	}
 }
 
-// Encode writes by hand what json.Marshal writes from the tags; the two must not
-// drift apart. Documents here are such as json.Marshal leaves alone.
+// Encode must write what json.Marshal writes from the tags. json.Marshal does not change the
+// documents of this test.
 func TestEncodeIsWhatTheTagsSay(t *testing.T) {
 	type plainList wire.ListReply // without the method
 	document := rapid.Map(rapid.SampledFrom([]string{`{}`, `{"a":[1,"x"]}`}), func(s string) json.RawMessage { return json.RawMessage(s) })
@@ -226,7 +237,7 @@ func TestTime(t *testing.T) {
 	}
 }
 
-// A time is in UTC wherever the process runs.
+// A time is in UTC, whatever the time zone of the process is.
 func TestTimeZone(t *testing.T) {
 	was := time.Local
 	defer func() { time.Local = was }()
@@ -249,7 +260,7 @@ func TestEtag(t *testing.T) {
 			t.Errorf("ParseEtag(%q) = %v, %v; want an error", text, got, err)
 			continue
 		}
-		if !strings.Contains(err.Error(), "allowed is a positive number in decimal") || len(err.Error()) > 200 {
+		if !strings.Contains(err.Error(), "is not valid: use a positive whole number in decimal.") || len(err.Error()) > 200 {
 			t.Errorf("ParseEtag(%.20q): error %q does not say what is allowed, in short", text, err)
 		}
 	}
@@ -259,5 +270,42 @@ func TestEtag(t *testing.T) {
 	}
 	if err := json.Unmarshal([]byte(`17`), &e); err == nil {
 		t.Error("an etag is text, yet a number was read")
+	}
+}
+
+// Only a traceparent that is valid by the W3C recommendation is copied to an event, so that
+// consumers of the event can rely on it.
+func TestValidTraceparent(t *testing.T) {
+	const id, parent = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
+	for _, good := range []string{
+		"00-" + id + "-" + parent + "-01", "00-" + id + "-" + parent + "-00", "00-" + id + "-" + parent + "-ff",
+		"01-" + id + "-" + parent + "-01", "fe-" + id + "-" + parent + "-01", "cc-" + id + "-" + parent + "-01-what-the-future-has",
+	} {
+		if !wire.ValidTraceparent(good) {
+			t.Errorf("%q is not valid", good)
+		}
+	}
+	for _, bad := range []string{
+		"", "00", "00-1", "00-x", "00-" + id + "-" + parent, "00-" + id + "-" + parent + "-", "00-" + id + "-" + parent + "-1",
+		"ff-" + id + "-" + parent + "-01", "0-" + id + "-" + parent + "-01", "0g-" + id + "-" + parent + "-01",
+		"00-" + strings.Repeat("0", 32) + "-" + parent + "-01", "00-" + id + "-" + strings.Repeat("0", 16) + "-01",
+		"00-" + strings.ToUpper(id) + "-" + parent + "-01", "00-" + id + "-" + strings.ToUpper(parent) + "-01", "0A-" + id + "-" + parent + "-01",
+		"00-" + id + "-" + parent + "-0A", "00-" + id + "-" + parent + "-01-more", "00-" + id + "-" + parent + "-01-", "00-" + id + "-" + parent + "-011",
+		"01-" + id + "-" + parent + "-01.more", "01-" + id + "-" + parent + "-01-a b", "01-" + id + "-" + parent + "-01-a\n", "01-" + id + "-" + parent + "-01-" + strings.Repeat("x", 200),
+		"00_" + id + "-" + parent + "-01", "00-" + id + "_" + parent + "-01", "00-" + id + "-" + parent + "_01", "00-" + id + "00-" + parent[2:] + "-01", " 00-" + id + "-" + parent + "-01", "00-" + id + "-" + parent + "-01 ",
+	} {
+		if wire.ValidTraceparent(bad) {
+			t.Errorf("%q is valid", bad)
+		}
+	}
+}
+
+// TestForecastRequestNull: null asks for off; a default that is left out means the configured one.
+func TestForecastRequestNull(t *testing.T) {
+	for text, want := range map[string]string{`{}`: "", `{"defaultTtl":null}`: "null", `{"defaultTtl":-1}`: "-1"} {
+		var r wire.ForecastRequest
+		if err := json.Unmarshal([]byte(text), &r); err != nil || string(r.DefaultTTL) != want {
+			t.Errorf("%s is read as %q, %v", text, r.DefaultTTL, err)
+		}
 	}
 }

@@ -3,6 +3,7 @@ package wire
 import (
 	"errors"
 	"fmt"
+	"strconv"
 	"strings"
 	"unicode/utf8"
 )
@@ -17,39 +18,57 @@ const (
 // ErrInvalidName is wrapped by every error about the name of a collection or an id.
 var ErrInvalidName = errors.New("invalid name")
 
-// isWord says whether c may stand in the name of a collection.
+// invalidName is an ErrInvalidName whose text is a sentence for the client.
+type invalidName string
+
+func (e invalidName) Error() string { return string(e) }
+func (invalidName) Unwrap() error   { return ErrInvalidName }
+
+func invalid(format string, args ...any) error { return invalidName(fmt.Sprintf(format, args...)) }
+
+// isWord reports whether the name of a collection may contain c.
 func isWord(c byte) bool {
 	return 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9' || c == '_' || c == '-'
 }
 
-// isPlain says whether c stands for itself in the token of an id.
+// isPlain reports whether the token of an id contains c without an escape.
 func isPlain(c byte) bool {
 	return isWord(c) || strings.IndexByte("~:@+=,", c) >= 0
 }
 
-// CheckCollection says what is wrong with the name of a collection, if anything.
+// CheckCollection returns an ErrInvalidName unless the name of a collection is valid.
 func CheckCollection(name string) error {
-	if name == "" || len(name) > MaxCollection {
-		return fmt.Errorf("%w: collection %q has %d bytes: allowed are 1 to %d of A-Z a-z 0-9 _ -", ErrInvalidName, abbreviate(name), len(name), MaxCollection)
+	const use = "use 1 to 128 of A-Z a-z 0-9 _ -."
+	switch {
+	case name == "":
+		return invalid("the name of the collection is empty: %s", use)
+	case len(name) > MaxCollection:
+		return invalid("collection %s is %d bytes long: %s", Quote(name), len(name), use)
 	}
 	for i := range len(name) {
 		if !isWord(name[i]) {
-			return fmt.Errorf("%w: collection %q has a %q: allowed are 1 to %d of A-Z a-z 0-9 _ -", ErrInvalidName, abbreviate(name), name[i:i+1], MaxCollection)
+			_, size := utf8.DecodeRuneInString(name[i:])
+			return invalid("collection %s contains %q: %s", Quote(name), name[i:i+size], use)
 		}
 	}
 	return nil
 }
 
-// CheckID says what is wrong with an id, if anything.
+// CheckID returns an ErrInvalidName unless an id is valid.
 func CheckID(id string) error {
-	if id == "" || len(id) > MaxID {
-		return fmt.Errorf("%w: the id has %d bytes: allowed are 1 to %d", ErrInvalidName, len(id), MaxID)
-	}
-	if !utf8.ValidString(id) {
-		return fmt.Errorf("%w: the id %q is not UTF-8", ErrInvalidName, abbreviate(id))
+	const use = "use 1 to 255 bytes of UTF-8 text."
+	switch {
+	case id == "":
+		return invalid("the id is empty: %s", use)
+	case len(id) > MaxID:
+		return invalid("id %s is %d bytes long: %s", Quote(id), len(id), use)
+	case !utf8.ValidString(id):
+		return invalid("id %s is not UTF-8: %s", Quote(id), use)
 	}
 	return nil
 }
+
+const escaping = "write every byte but A-Z a-z 0-9 _ - ~ : @ + = , as %XX, in upper case."
 
 const upperHex = "0123456789ABCDEF"
 
@@ -57,10 +76,10 @@ const upperHex = "0123456789ABCDEF"
 // A-Z a-z 0-9 _ - ~ : @ + = , becomes %XX.
 func EscapeID(id string) string { return escapeWith('%', id, isPlain) }
 
-// EscapeToken makes any text fit to stand in a subject, as one token or, since it
-// leaves dots as they are, as many. It leaves what [EscapeID] made as it is; every
-// other byte becomes !XX, and an empty token, which no subject may have, !. So no
-// two texts become the same subject.
+// EscapeToken turns any text into tokens of a subject. Dots separate the tokens, as in the
+// text. It does not change the output of [EscapeID]. Every other byte becomes !XX, and an empty
+// token, which no subject may have, becomes !. So two different texts never become the same
+// subject.
 func EscapeToken(s string) string {
 	s = escapeWith('!', s, func(c byte) bool { return isPlain(c) || c == '%' || c == '.' })
 	tokens := strings.Split(s, ".")
@@ -97,9 +116,9 @@ func escapeWith(mark byte, s string, plain func(byte) bool) string {
 	return b.String()
 }
 
-// UnescapeID reads the token of an id. There is one way only to write an id, so
-// that its messages all have one subject and one partition: what [EscapeID] would
-// have written otherwise is an error, as is what is not an id.
+// UnescapeID reads the token of an id. It returns an error unless the token is as [EscapeID]
+// writes it and the id is valid. So all messages of an id have one subject, and one
+// partition.
 func UnescapeID(token string) (string, error) {
 	id := token
 	if strings.IndexByte(token, '%') >= 0 {
@@ -115,7 +134,7 @@ func UnescapeID(token string) (string, error) {
 				hi, lo = strings.IndexByte(upperHex, token[i+1]), strings.IndexByte(upperHex, token[i+2])
 			}
 			if hi < 0 || lo < 0 {
-				return "", fmt.Errorf("%w: the id token %q has a %% that is not followed by two digits of 0-9 A-F", ErrInvalidName, abbreviate(token))
+				return "", invalid("id %s in the subject has a %% without two digits of 0-9 A-F behind it: %s", Quote(token), escaping)
 			}
 			b = append(b, byte(hi<<4|lo))
 			i += 2
@@ -126,16 +145,24 @@ func UnescapeID(token string) (string, error) {
 		return "", err
 	}
 	if EscapeID(id) != token {
-		return "", fmt.Errorf("%w: the id token %q is to be written %q: bytes of A-Z a-z 0-9 _ - ~ : @ + = , stand for themselves, every other byte is %%XX in upper case", ErrInvalidName, abbreviate(token), EscapeID(id))
+		return "", invalid("id %s in the subject is not escaped as it has to be: write it as %s. %s", Quote(token), Quote(EscapeID(id)), "W"+escaping[1:])
 	}
 	return id, nil
 }
 
-// abbreviate keeps a hostile name from filling an error message.
+// Quote prepares a text from a client for an error message: in quotes, with escapes for
+// invisible characters, and only the beginning of a long text.
+func Quote(s string) string { return strconv.Quote(abbreviate(s)) }
+
+// abbreviate shortens a text, so that a hostile name cannot fill an error message.
 func abbreviate(s string) string {
 	const longest = 60
 	if len(s) <= longest {
 		return s
 	}
-	return s[:longest] + "..."
+	end := longest
+	for end > longest-utf8.UTFMax && !utf8.RuneStart(s[end]) {
+		end--
+	}
+	return s[:end] + "..."
 }

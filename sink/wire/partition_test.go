@@ -19,7 +19,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// storedSubject publishes and says under which subject the log has stored it.
+// storedSubject publishes a message, and returns the subject under which the log stored it.
 func storedSubject(ctx context.Context, js jetstream.JetStream, stream jetstream.Stream, subject string) (string, error) {
 	ack, err := js.Publish(ctx, subject, nil)
 	if err != nil {
@@ -32,11 +32,11 @@ func storedSubject(ctx context.Context, js jetstream.JetStream, stream jetstream
 	return msg.Subject, nil
 }
 
-// TestG1_Partition: a document is in the partition that it has always been in, whoever
-// asks. A write that went to another partition than its reader looks in would be lost to it.
+// TestG1_Partition pins the partitions of some documents. Readers would not find a document that
+// an earlier version stored if its partition changed.
 //
-// Goes red if Partition hashes anything but the collection and the escaped id, or hashes
-// them in another way.
+// Goes red if Partition hashes anything but the collection and the escaped id, or uses another
+// hash.
 func TestG1_Partition(t *testing.T) {
 	for _, known := range []struct {
 		collection, id string
@@ -66,7 +66,7 @@ func TestG1_Partition(t *testing.T) {
 	})
 }
 
-// Ids spread over partitions: the hash has no need to be good, but may not be bad.
+// The hash spreads ids over the partitions, evenly enough.
 func TestPartitionSpreads(t *testing.T) {
 	const n, ids = 16, 16_000
 	var counts [n]int
@@ -80,10 +80,10 @@ func TestPartitionSpreads(t *testing.T) {
 	}
 }
 
-// TestG8_MalformedWritesAreStored: a write with a dot in its id, and one with a token too
-// few, come into the log as everything does, and can be rejected.
+// TestG8_MalformedWritesAreStored: the log stores a write with a dot in its id, and one with a
+// token too few, so that lapse can reject them.
 //
-// Goes red if LogSubjects leaves them out.
+// Goes red if LogSubjects does not match them.
 func TestG8_MalformedWritesAreStored(t *testing.T) {
 	js := natstest.Connect(t, server.Options{})
 	p := wire.DefaultPrefix
@@ -110,8 +110,8 @@ func TestG8_MalformedWritesAreStored(t *testing.T) {
 	}
 }
 
-// TestRejectedIsStored publishes rejections of hostile subjects to a stream of
-// events, as proof that the server agrees with its own check.
+// TestRejectedIsStored publishes rejections of hostile subjects to a stream of events, to prove
+// that a server accepts them.
 func TestRejectedIsStored(t *testing.T) {
 	js := natstest.Connect(t, server.Options{})
 	p := wire.DefaultPrefix

@@ -7,16 +7,14 @@ import (
 	"strings"
 )
 
-// Prefix starts every subject, and names the streams and keys. See [ParsePrefix].
-// Streams are named in upper case, so two prefixes on one server must differ in
-// more than case.
+// Prefix begins every subject and every key, and the names of the streams, in upper case. So
+// two prefixes on one server must differ in more than case. See [ParsePrefix].
 //
-// Its methods take names as they are given: check a collection with
-// [CheckCollection] and an id with [CheckID] first. Ids are escaped, collections
-// need not be.
+// Its methods do not check names: check a collection with [CheckCollection] and an id with
+// [CheckID] first. They escape ids; collections need no escape.
 type Prefix string
 
-// DefaultPrefix is the prefix that is used where none is said.
+// DefaultPrefix is the prefix if no other is set.
 const DefaultPrefix Prefix = "lapse"
 
 // ParsePrefix checks that a prefix is 1 to 32 of A-Z a-z 0-9 _ -.
@@ -26,12 +24,31 @@ func ParsePrefix(s string) (Prefix, error) {
 		ok = isWord(s[i])
 	}
 	if !ok {
-		return "", fmt.Errorf("%w: prefix %q: allowed are 1 to 32 of A-Z a-z 0-9 _ -", ErrInvalidName, abbreviate(s))
+		return "", invalid("prefix %s is not valid: use 1 to 32 of A-Z a-z 0-9 _ -.", Quote(s))
 	}
 	return Prefix(s), nil
 }
 
-// Op is what a write does.
+// CheckReplyPrefix returns an error unless the operator may allow outcomes on subjects that
+// begin with s, such as _INBOX_acme. It must be whole tokens without wildcards, and neither
+// lapse's own prefix nor one of the server's.
+func (p Prefix) CheckReplyPrefix(s string) error {
+	const longest = 255
+	ok := s != "" && len(s) <= longest && s[0] != '$'
+	for i := 0; ok && i < len(s); i++ {
+		ok = s[i] > ' ' && s[i] <= '~' && s[i] != '*' && s[i] != '>'
+	}
+	tokens := strings.Split(s, ".")
+	for _, token := range tokens {
+		ok = ok && token != ""
+	}
+	if !ok || tokens[0] == string(p) {
+		return invalid("reply prefix %s is not valid: use the beginning of a subject, in whole tokens without wildcards, such as _INBOX_acme; it may not begin with $ or be %s itself.", Quote(s), p)
+	}
+	return nil
+}
+
+// Op is the operation of a write.
 type Op string
 
 // The operations of a write.
@@ -47,8 +64,8 @@ const (
 // Ops lists every operation.
 var Ops = []Op{Upsert, Create, Replace, Patch, Touch, Delete}
 
-// HasBody says whether the operation takes a JSON object as its body; the others
-// take none.
+// HasBody reports whether the operation needs a JSON object as its body. The others must have
+// an empty body.
 func (o Op) HasBody() bool { return o != Touch && o != Delete }
 
 // Write is the subject of a write.
@@ -56,13 +73,13 @@ func (p Prefix) Write(op Op, collection, id string) string {
 	return string(p) + ".write." + string(op) + "." + collection + "." + EscapeID(id)
 }
 
-// Config is the subject on which a collection is configured.
+// Config is the subject on which clients configure a collection.
 func (p Prefix) Config(collection string) string { return string(p) + ".config." + collection }
 
-// Drop is the subject on which a collection is dropped.
+// Drop is the subject on which clients drop a collection.
 func (p Prefix) Drop(collection string) string { return string(p) + ".drop." + collection }
 
-// Tick is the subject by which time moves on in a log that is silent.
+// Tick is the subject of the messages that move log time on while the log is silent.
 func (p Prefix) Tick() string { return string(p) + ".tick" }
 
 // Expired is the subject of a document's expiry events.
@@ -70,11 +87,10 @@ func (p Prefix) Expired(collection, id string) string {
 	return string(p) + ".expired." + collection + "." + EscapeID(id)
 }
 
-// Rejected is the subject of a rejection; rest is what follows the kind (and the
-// operation) in the subject of the message that was rejected. Whatever rest is,
-// the subject is one that can be published to, and is no other's: see
-// [EscapeToken]. Of a very long one it has the beginning and a hash. The original
-// subject is in the rejection's Lapse-Subject.
+// Rejected is the subject of a rejection. rest is the subject of the rejected message without
+// the kind and the operation. Whatever rest is, the result is a valid subject, and
+// different from that of any other rest: see [EscapeToken]. If rest is very long, the subject
+// has its beginning and a hash. The original subject is in the rejection's Lapse-Subject.
 func (p Prefix) Rejected(rest string) string {
 	const longest = 2048
 	escaped := EscapeToken(rest)
@@ -86,19 +102,26 @@ func (p Prefix) Rejected(rest string) string {
 	return string(p) + ".rejected." + escaped
 }
 
-// Fence is the subject of a partition's fences in the stream of events: whoever
-// publishes what follows from the partition's log expects its last message to be the
-// own one. A message there has no body.
+// Fence is the subject of a partition's fences in the stream of events. The owner of the
+// partition publishes an event on the condition that the last fence is its own. A fence has no
+// body.
 func (p Prefix) Fence(partition int) string {
 	return string(p) + ".fence." + strconv.Itoa(partition)
 }
+
+// Probe is a subject of the stream of events on which nothing is ever stored. lapse uses it to
+// test whether the stream accepts messages.
+func (p Prefix) Probe() string { return string(p) + ".fence.probe" }
 
 // Read is the subject of a read: verb is get, list, count, forecast or config.
 func (p Prefix) Read(verb, collection string) string {
 	return string(p) + ".read." + verb + "." + collection
 }
 
-// ReadGet is the subject on which one document is read.
+// ReadCollections is the subject of a list of the collections.
+func (p Prefix) ReadCollections() string { return string(p) + ".read.collections" }
+
+// ReadGet is the subject of a read of one document.
 func (p Prefix) ReadGet(collection, id string) string {
 	return p.Read("get", collection) + "." + EscapeID(id)
 }
@@ -112,24 +135,31 @@ func (p Prefix) EventsStream() string { return strings.ToUpper(string(p)) + "_EV
 // CheckpointBucket is the name of the key-value bucket of the checkpoints.
 func (p Prefix) CheckpointBucket() string { return strings.ToUpper(string(p)) + "_CHECKPOINTS" }
 
-// LogSubjects are the subjects that the log takes.
+// MembersBucket is the name of the key-value bucket of the processes that serve
+// this prefix, and of the lease of each shard.
+func (p Prefix) MembersBucket() string { return strings.ToUpper(string(p)) + "_MEMBERS" }
+
+// Beat is the subject on which the owner of a shard shows that it is alive.
+func (p Prefix) Beat(shard int) string { return string(p) + ".beat." + strconv.Itoa(shard) }
+
+// LogSubjects are the subjects that the log stores.
 func (p Prefix) LogSubjects() []string {
 	s := string(p)
 	return []string{s + ".write.>", s + ".config.>", s + ".drop.>", s + ".tick"}
 }
 
-// EventSubjects are the subjects that the stream of events takes.
+// EventSubjects are the subjects that the stream of events stores.
 func (p Prefix) EventSubjects() []string {
 	s := string(p)
 	return []string{s + ".expired.>", s + ".rejected.>", s + ".fence.*"}
 }
 
-// Partition is the partition, from 0 to n-1, of a document. n must be at least 1.
+// Partition is the partition of a document, from 0 to n-1. n must be at least 1.
 func Partition(n int, collection, id string) int {
 	return PartitionOfToken(n, collection, EscapeID(id))
 }
 
-// PartitionOfToken is the same of an id as it is in subjects: the 32-bit FNV-1a hash of
+// PartitionOfToken is Partition for an id as it is in subjects: the 32-bit FNV-1a hash of
 // collection and token, modulo n.
 func PartitionOfToken(n int, collection, token string) int {
 	const offset, prime = 2166136261, 16777619

@@ -59,13 +59,13 @@ func TestParsePrefix(t *testing.T) {
 			t.Errorf("ParsePrefix(%q) = %q, %v; want ErrInvalidName", s, p, err)
 			continue
 		}
-		if !strings.Contains(err.Error(), "allowed are 1 to 32 of A-Z a-z 0-9 _ -") {
+		if !strings.Contains(err.Error(), "is not valid: use 1 to 32 of A-Z a-z 0-9 _ -.") {
 			t.Errorf("ParsePrefix(%q): error %q does not say what is allowed", s, err)
 		}
 	}
 }
 
-// hostile is what may follow the kind in the subject of something rejected.
+// hostile are texts that may follow the kind in the subject of a rejected message.
 var hostile = []struct{ name, rest, want string }{
 	{"an ordinary id", "orders.order-17", "orders.order-17"},
 	{"an escaped id", "orders.a%2Eb%20c", "orders.a%2Eb%20c"},
@@ -89,11 +89,11 @@ var hostile = []struct{ name, rest, want string }{
 	{"a system inbox", "_INBOX.x", "_INBOX.x"},
 }
 
-// TestG8_RejectedCanBePublished: whatever was rejected, its rejection has a
-// subject that a server takes, and that the stream of events takes.
+// TestG8_RejectedCanBePublished: whatever the subject of a rejected message is, its rejection
+// has a subject that the server and the stream of events accept.
 //
-// Goes red if EscapeToken lets a wildcard, a space or an empty token through, or if
-// Rejected cuts behind a dot.
+// Goes red if EscapeToken does not change a wildcard, a space or an empty token, or if Rejected
+// cuts a subject after a dot.
 func TestG8_RejectedCanBePublished(t *testing.T) {
 	for _, tt := range hostile {
 		t.Run(tt.name, func(t *testing.T) {
@@ -119,7 +119,7 @@ func TestG8_RejectedCanBePublished(t *testing.T) {
 	})
 }
 
-// checkRejected asks the server's own code whether a subject is fit to be published.
+// checkRejected checks with the server's own code whether a subject can be published to.
 func checkRejected(t interface{ Errorf(string, ...any) }, rest string) {
 	got := wire.DefaultPrefix.Rejected(rest)
 	if !server.IsValidPublishSubject(got) {
@@ -136,10 +136,32 @@ func checkRejected(t interface{ Errorf(string, ...any) }, rest string) {
 	}
 }
 
-// FuzzRejected asks for more hostile subjects than we can think of.
+// FuzzRejected does the same with any text.
 func FuzzRejected(f *testing.F) {
 	for _, tt := range hostile {
 		f.Add(tt.rest)
 	}
 	f.Fuzz(func(t *testing.T, rest string) { checkRejected(t, rest) })
+}
+
+// A reply prefix must not include subjects of lapse or of the server.
+func TestCheckReplyPrefix(t *testing.T) {
+	for _, good := range []string{"_MYINBOX", "_INBOX_acme", "_INBOX", "a.b", "team.inbox.7", "lapse2", "LAPSE", "a$"} {
+		if err := wire.DefaultPrefix.CheckReplyPrefix(good); err != nil {
+			t.Errorf("%q: %v", good, err)
+		}
+	}
+	for _, bad := range []string{
+		"", ".", "a.", ".a", "a..b", "*", ">", "a.*", "a.>", "a*b", "a b", "a\n", "ü", "\xff", "lapse", "lapse.rejected", "$JS", "$SYS.x", strings.Repeat("x", 256),
+	} {
+		err := wire.DefaultPrefix.CheckReplyPrefix(bad)
+		if !errors.Is(err, wire.ErrInvalidName) {
+			t.Errorf("%q: %v, want ErrInvalidName", bad, err)
+			continue
+		}
+		if !strings.Contains(err.Error(), "such as _INBOX_acme") {
+			t.Errorf("%q: error %q does not say what to use", bad, err)
+		}
+		wantSentence(t, err)
+	}
 }

@@ -1,77 +1,80 @@
-// Package cli is the command line of lapse: it maps flags, arguments and
-// environment to the options of packages serve and client, and their results to
-// text or JSON.
+// Package cli is the command line of lapse. [Run] parses the arguments, runs the command,
+// reports its error and returns the exit code.
 //
-// [Run] is the whole of it. Each command is a type with its flags and a method
-// Run, in the file of its kind: serve.go, write.go, read.go, watch.go. What goes
-// wrong is one line on standard error and exit code 1, a bad flag included.
+// Here are the list of all commands (cli.go), the errors of a wrong command line (parse.go),
+// and the commands that need no connection: serve, version and completion. The others are
+// in packages commands and transfer. All of them take their flags from package flags and
+// print with package output.
 package cli
 
 import (
 	"context"
-	"errors"
-	"fmt"
-	"io"
-	"strings"
+	"os"
+	"reflect"
 
 	"github.com/alecthomas/kong"
+
+	"github.com/seed18712806/lapse/cmd/internal/commands"
+	"github.com/seed18712806/lapse/cmd/internal/flags"
+	"github.com/seed18712806/lapse/cmd/internal/output"
+	"github.com/seed18712806/lapse/cmd/internal/transfer"
 )
 
-// Streams are the standard streams of the process.
-type Streams struct {
-	In       io.Reader
-	Out, Err io.Writer
-}
+const description = `JSON documents that expire, and an event the moment each one does.
 
-const description = `Documents that expire, and say so the moment they do.
+To begin, run "lapse serve" in one terminal. In another one:
 
-Start "lapse serve" and use it from any NATS client, or with the commands below.`
+    lapse config orders --default-ttl 5
+    lapse put orders 42 '{"item":"tea"}'
+    lapse watch orders --since 1h
 
-type commands struct {
-	Serve   serveCommand   `cmd:"" group:"serve" help:"Run lapse: apply writes, send expiry events, answer reads."`
-	Version versionCommand `cmd:"" group:"serve" help:"Print the version."`
+` + output.ExitCodes
 
-	Config   configCommand   `cmd:"" group:"configure" help:"Show a collection's configuration, or set it."`
-	Drop     dropCommand     `cmd:"" group:"configure" help:"Remove a collection and its documents, without expiry events."`
-	Put      putCommand      `cmd:"" group:"write" help:"Create a document, or replace it if it is there (upsert)."`
-	Create   createCommand   `cmd:"" group:"write" help:"Create a document that is not there."`
-	Replace  replaceCommand  `cmd:"" group:"write" help:"Replace a document that is there."`
-	Patch    patchCommand    `cmd:"" group:"write" help:"Change a document by a JSON merge patch (RFC 7396)."`
-	Touch    touchCommand    `cmd:"" group:"write" help:"Start a document's time to live anew."`
-	Delete   deleteCommand   `cmd:"" group:"write" help:"Remove a document, without an expiry event."`
-	Get      getCommand      `cmd:"" group:"read" help:"Print a document."`
-	List     listCommand     `cmd:"" group:"read" help:"Print the documents of a collection, in pages."`
-	Count    countCommand    `cmd:"" group:"read" help:"Count the documents of a collection."`
-	Forecast forecastCommand `cmd:"" group:"read" help:"Count the documents that will expire, over time."`
-	Watch    watchCommand    `cmd:"" group:"read" help:"Print expiry events as they come."`
+// commandLine has more than 15 fields: kong takes one for each command.
+type commandLine struct {
+	Serve      serveCommand      `cmd:"" group:"serve" help:"Run lapse: apply writes, publish expiry events, answer reads."`
+	Health     commands.Health   `cmd:"" group:"serve" help:"Ask a running lapse whether it is ready, for health checks."`
+	Version    versionCommand    `cmd:"" group:"serve" help:"Print the version."`
+	Completion completionCommand `cmd:"" group:"serve" help:"Print a script that completes this command line in a shell."`
+
+	Config      commands.Config      `cmd:"" group:"configure" help:"Print a collection's configuration, or change it."`
+	Drop        commands.Drop        `cmd:"" group:"configure" help:"Remove a collection and its documents, without expiry events."`
+	Collections commands.Collections `cmd:"" group:"configure" help:"Print the collections, with their configurations and counts."`
+
+	Put     commands.Put     `cmd:"" group:"write" help:"Create a document, or replace it if it exists (upsert)."`
+	Create  commands.Create  `cmd:"" group:"write" help:"Create a document; it must not exist."`
+	Replace commands.Replace `cmd:"" group:"write" help:"Replace a document; it must exist."`
+	Patch   commands.Patch   `cmd:"" group:"write" help:"Change a document by a JSON merge patch (RFC 7396)."`
+	Touch   commands.Touch   `cmd:"" group:"write" help:"Start a document's time to live again."`
+	Delete  commands.Delete  `cmd:"" group:"write" help:"Remove a document, without an expiry event."`
+	Import  transfer.Import  `cmd:"" group:"write" help:"Write many documents, one on each line (NDJSON)."`
+
+	Get      commands.Get      `cmd:"" group:"read" help:"Print a document."`
+	List     commands.List     `cmd:"" group:"read" help:"Print the documents of a collection, in pages."`
+	Export   transfer.Export   `cmd:"" group:"read" help:"Print all documents of a collection, one on each line (NDJSON)."`
+	Count    commands.Count    `cmd:"" group:"read" help:"Count the documents of a collection."`
+	Forecast commands.Forecast `cmd:"" group:"read" help:"Count the documents that will expire, over time."`
+	Watch    commands.Watch    `cmd:"" group:"read" help:"Print expiry events as they come."`
+	Status   commands.Status   `cmd:"" group:"read" help:"Print which streams and processes of lapse a server has, and their state."`
 }
 
 var groups = []kong.Group{
 	{Key: "serve", Title: "Server"},
 	{Key: "configure", Title: "Collections"},
-	{Key: "write", Title: "Writes: each waits until it is applied, and prints its outcome"},
+	{Key: "write", Title: "Writes: each waits until lapse has applied it, and prints the outcome"},
 	{Key: "read", Title: "Reads and events"},
 	{Key: "connection", Title: "Connection"},
-	{Key: "servers", Title: "NATS and Redis: embedded, unless a URL is given"},
+	{Key: "servers", Title: "NATS and Redis: embedded, unless you give a URL"},
 	{Key: "embedded", Title: "Embedded servers"},
-	{Key: "log", Title: "Log and events: of existing streams, only what is given is changed"},
+	{Key: "log", Title: "Log and events: of existing streams, only what you give is changed"},
 	{Key: "process", Title: "Process"},
 }
 
-// errSilent ends a command with exit code 1 when it has said already why.
-var errSilent = errors.New("failed")
-
-// Run runs the command that the arguments give, until it is done or ctx is. It
-// returns the process's exit code: 0, or 1 after one line on standard error.
-func Run(ctx context.Context, args []string, streams Streams) int {
-	fail := func(err error) int {
-		if !errors.Is(err, errSilent) {
-			_, _ = fmt.Fprintln(streams.Err, "lapse: "+oneLine(err))
-		}
-		return 1
-	}
-	helped := false // --help has been answered; kong goes on parsing after it
-	parser, err := kong.New(&commands{},
+// Run runs the command that the arguments give, until it ends or ctx is done. It returns
+// the exit code of the process.
+func Run(ctx context.Context, args []string, streams output.Streams) int {
+	helped := false // kong goes on parsing after it has printed the help
+	parser, err := kong.New(&commandLine{},
 		kong.Name("lapse"),
 		kong.Description(description),
 		kong.Exit(func(int) { helped = true }),
@@ -80,40 +83,39 @@ func Run(ctx context.Context, args []string, streams Streams) int {
 		kong.ExplicitGroups(groups),
 		kong.BindTo(ctx, (*context.Context)(nil)),
 		kong.Bind(streams),
-		vars,
+		kong.NamedMapper("existingfile", kong.MapperFunc(decodeFile)),
+		kong.KindMapper(reflect.Int, kong.MapperFunc(decodeInt)),
+		flags.Vars,
 	)
 	if err != nil {
-		return fail(err)
+		output.Fail(streams, err, false)
+		return output.ExitOther
 	}
+	asJSON := asksForJSON(args, os.Getenv("LAPSE_OUTPUT"))
 	if len(args) == 0 {
-		return fail(errors.New(`which command? "lapse --help" lists them, "lapse serve" starts it`))
+		err := output.Usagef(`no command is given: "lapse --help" lists the commands, "lapse serve" starts lapse`)
+		output.Fail(streams, err, asJSON)
+		return output.ExitCode(err)
 	}
 	parsed, err := parser.Parse(args)
 	if helped {
 		return 0
 	}
-	if err != nil {
-		return fail(fmt.Errorf("%w (see %s --help)", err, commandOf(err)))
+	var command *kong.Node
+	if err == nil {
+		command, asJSON = parsed.Selected(), wantsJSON(parsed)
+		err = interrupted(ctx, parsed.Run())
+	} else {
+		command = selected(err)
+		err = parseError(err)
 	}
-	if err := parsed.Run(); err != nil {
-		if ctx.Err() != nil && errors.Is(err, ctx.Err()) {
-			err = fmt.Errorf("interrupted: %w", err)
-		}
-		return fail(err)
+	if err == nil {
+		return 0
 	}
-	return 0
-}
-
-// commandOf is the command that a parse error is about.
-func commandOf(err error) string {
-	var parse *kong.ParseError
-	if errors.As(err, &parse) && parse.Context != nil && parse.Context.Selected() != nil {
-		return parse.Context.Selected().FullPath()
+	if command != nil && command.Name == "serve" {
+		output.Fail(streams, err, false)
+		return output.ExitOther
 	}
-	return "lapse"
-}
-
-// oneLine puts an error on one line: errors that were joined have several.
-func oneLine(err error) string {
-	return strings.Join(strings.FieldsFunc(err.Error(), func(r rune) bool { return r == '\n' || r == '\r' }), "; ")
+	output.Fail(streams, err, asJSON)
+	return output.ExitCode(err)
 }

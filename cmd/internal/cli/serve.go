@@ -5,52 +5,71 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"os"
+	"strings"
 	"time"
 
-	"github.com/alecthomas/kong"
-
+	"github.com/seed18712806/lapse/cmd/internal/flags"
+	"github.com/seed18712806/lapse/cmd/internal/output"
 	"github.com/seed18712806/lapse/cmd/internal/serve"
+	"github.com/seed18712806/lapse/processor"
 	"github.com/seed18712806/lapse/sink/wire"
 )
 
-var vars = kong.Vars{
-	"default_server": "nats://127.0.0.1:4222",
-	"default_prefix": string(wire.DefaultPrefix),
-}
-
 type serveCommand struct {
-	NATS      string `name:"nats" env:"LAPSE_NATS" group:"servers" placeholder:"URL" help:"NATS server to use (several, separated by commas, of a cluster)."`
-	NATSCreds string `name:"nats-creds" env:"LAPSE_NATS_CREDS" group:"servers" type:"existingfile" placeholder:"FILE" help:"Credentials for it."`
-	NATSCA    string `name:"nats-ca" env:"LAPSE_NATS_CA" group:"servers" type:"existingfile" placeholder:"FILE" help:"Certificates to trust, for a tls:// URL (instead of the system's)."`
-	Redis     string `env:"LAPSE_REDIS" group:"servers" placeholder:"URL" help:"Redis to use: redis:// or, with TLS, rediss://. Several separated by commas, or one with ?cluster=true, for a cluster."`
-
-	NATSListen  string       `name:"nats-listen" env:"LAPSE_NATS_LISTEN" group:"embedded" default:"127.0.0.1:4222" placeholder:"HOST:PORT" help:"Where NATS clients connect (${default})."`
-	RedisListen string       `env:"LAPSE_REDIS_LISTEN" group:"embedded" default:"127.0.0.1:6379" placeholder:"HOST:PORT" help:"Where Redis clients connect (${default})."`
-	Data        string       `env:"LAPSE_DATA" group:"embedded" default:"./lapse-data" placeholder:"DIR" help:"Directory of the log (${default})."`
-	NATSSync    syncInterval `name:"nats-sync" env:"LAPSE_NATS_SYNC" group:"embedded" default:"1s" placeholder:"TIME" help:"How often the log is synced to disk, or always, which is slow (${default}). A crash of lapse loses nothing either way; a crash of the machine may lose this much."`
-
-	Prefix          string  `env:"LAPSE_PREFIX" group:"log" default:"${default_prefix}" placeholder:"NAME" help:"Prefix of subjects, streams and keys (${default})."`
-	Partitions      int     `env:"LAPSE_PARTITIONS" group:"log" default:"16" placeholder:"N" help:"Partitions of the log, fixed when it is created (${default})."`
-	Replicas        int     `env:"LAPSE_REPLICAS" group:"log" placeholder:"N" help:"Replicas of the streams (1)."`
-	LogMaxAge       *period `env:"LAPSE_LOG_MAX_AGE" group:"log" placeholder:"TIME" help:"How long the log is kept; 0 for ever (for ever, which the embedded Redis needs)."`
-	LogMaxBytes     *size   `env:"LAPSE_LOG_MAX_BYTES" group:"log" placeholder:"SIZE" help:"How large the log may grow, such as 10GiB (no limit)."`
-	EventsMaxAge    *period `env:"LAPSE_EVENTS_MAX_AGE" group:"log" placeholder:"TIME" help:"How long events are kept; 0 for ever (7d)."`
-	DuplicateWindow *period `env:"LAPSE_DUPLICATE_WINDOW" group:"log" placeholder:"TIME" help:"How long the log remembers the ids of messages (2m)."`
-
-	HTTPListen string `name:"http-listen" env:"LAPSE_HTTP_LISTEN" group:"process" default:"127.0.0.1:7070" placeholder:"HOST:PORT" help:"Where /healthz, /readyz and /metrics are (${default})."`
-	ReadyFile  string `env:"LAPSE_READY_FILE" group:"process" placeholder:"FILE" help:"Once ready, write the addresses (JSON) to this file; remove it at the end."`
-	LogLevel   string `env:"LAPSE_LOG_LEVEL" group:"process" enum:"debug,info,warn,error" default:"info" placeholder:"LEVEL" help:"Least of ${enum} (${default})."`
-	LogFormat  string `env:"LAPSE_LOG_FORMAT" group:"process" enum:"text,json" default:"text" placeholder:"FORMAT" help:"Log as ${enum} (${default}) on standard error."`
+	ServerFlags
+	EmbeddedFlags
+	LogFlags
+	ProcessFlags
 }
 
-// Help implements kong.HelpProvider.
+// ServerFlags name servers that lapse does not embed.
+type ServerFlags struct {
+	NATS       string           `name:"nats" env:"LAPSE_NATS" group:"servers" placeholder:"URL" help:"NATS server to use, or several servers of a cluster, separated by commas."`
+	NATSLogin  flags.NATSLogin  `embed:"" group:"servers"`
+	Redis      string           `env:"LAPSE_REDIS" group:"servers" placeholder:"URL" help:"Redis to use: redis:// or, with TLS, rediss://. For a cluster give several URLs, separated by commas, or one with ?cluster=true."`
+	RedisLogin flags.RedisLogin `embed:"" group:"servers"`
+}
+
+// EmbeddedFlags are about the servers that lapse embeds.
+type EmbeddedFlags struct {
+	NATSListen  string             `name:"nats-listen" env:"LAPSE_NATS_LISTEN" group:"embedded" default:"127.0.0.1:4222" placeholder:"HOST:PORT" help:"Address for NATS clients (${default})."`
+	NATSToken   string             `name:"nats-token-file" env:"LAPSE_NATS_TOKEN_FILE" group:"embedded" type:"existingfile" placeholder:"FILE" help:"File whose first line is the token that NATS clients must give. Without it, only a loopback address is allowed."`
+	RedisListen string             `env:"LAPSE_REDIS_LISTEN" group:"embedded" default:"127.0.0.1:6379" placeholder:"HOST:PORT" help:"Address for Redis clients (${default})."`
+	Data        string             `env:"LAPSE_DATA" group:"embedded" default:"./lapse-data" placeholder:"DIR" help:"Directory of the log (${default})."`
+	NATSSync    flags.SyncInterval `name:"nats-sync" env:"LAPSE_NATS_SYNC" group:"embedded" default:"1s" placeholder:"TIME" help:"How often the NATS server syncs the log to disk (${default}), or always, which is slow. A crash of lapse loses nothing either way. A crash of the machine may lose this much."`
+}
+
+// LogFlags are about the streams.
+type LogFlags struct {
+	Prefix          string        `env:"LAPSE_PREFIX" group:"log" default:"${default_prefix}" placeholder:"NAME" help:"Prefix of subjects, streams and keys (${default})."`
+	Partitions      int           `env:"LAPSE_PARTITIONS" group:"log" default:"16" placeholder:"N" help:"Number of partitions, 1 to 1024, fixed when the log is created (${default})."`
+	Replicas        int           `env:"LAPSE_REPLICAS" group:"log" placeholder:"N" help:"Replicas of the streams, 1 to 5 (1)."`
+	LogMaxAge       *flags.Period `env:"LAPSE_LOG_MAX_AGE" group:"log" placeholder:"TIME" help:"How long to keep the log; 0 is for ever (for ever, which the embedded Redis needs)."`
+	LogMaxBytes     *flags.Size   `env:"LAPSE_LOG_MAX_BYTES" group:"log" placeholder:"SIZE" help:"How large the log may grow, such as 10GiB (no limit)."`
+	EventsMaxAge    *flags.Period `env:"LAPSE_EVENTS_MAX_AGE" group:"log" placeholder:"TIME" help:"How long to keep events; 0 is for ever (7d)."`
+	DuplicateWindow *flags.Period `env:"LAPSE_DUPLICATE_WINDOW" group:"log" placeholder:"TIME" help:"How long the log remembers the ids of messages, to drop duplicates (2m)."`
+	ReplyPrefix     []string      `env:"LAPSE_REPLY_PREFIX" group:"log" placeholder:"SUBJECT" help:"Inbox prefix, such as _INBOX_acme, to which lapse may send outcomes besides _INBOX. For several, repeat the flag or separate them by commas."`
+}
+
+// ProcessFlags are about this process.
+type ProcessFlags struct {
+	MaxClockLead flags.Period `env:"LAPSE_MAX_CLOCK_LEAD" group:"process" default:"10s" placeholder:"TIME" help:"Stop at a message that NATS has stamped more than this ahead of the clocks of this machine and of Redis (${default})."`
+	BeginAnew    string       `env:"LAPSE_BEGIN_ANEW" group:"process" placeholder:"TOKEN" help:"Give up what lapse refused to go on from, and begin again from the log as it is. The message of the refusal has the token."`
+	HTTPListen   string       `name:"http-listen" env:"LAPSE_HTTP_LISTEN" group:"process" default:"127.0.0.1:7070" placeholder:"HOST:PORT" help:"Address of /healthz, /readyz and /metrics (${default})."`
+	ReadyFile    string       `env:"LAPSE_READY_FILE" group:"process" placeholder:"FILE" help:"Write the addresses (JSON) to this file once lapse is ready, and remove it at the end."`
+	LogLevel     string       `env:"LAPSE_LOG_LEVEL" group:"process" enum:"debug,info,warn,error" default:"info" placeholder:"LEVEL" help:"Lowest level to log: debug, info, warn or error (${default})."`
+	LogFormat    string       `env:"LAPSE_LOG_FORMAT" group:"process" enum:"text,json" default:"text" placeholder:"FORMAT" help:"Log on standard error as text or json (${default})."`
+}
+
+// Help implements [kong.HelpProvider].
 func (serveCommand) Help() string {
-	return `Without --nats it embeds a NATS server, without --redis a Redis: no installation, and
-nothing is lost at a restart, as all is kept in --data. A port of 0 takes a free one.
-SIGTERM or an interrupt ends it cleanly; a second one, at once.`
+	return `Without --nats it embeds a NATS server, and without --redis a Redis. There is nothing to
+install, and a restart loses nothing, because the log is in --data. Port 0 takes a free
+port. An interrupt (ctrl-C) or SIGTERM ends the process cleanly, a second one at once.`
 }
 
-func (c *serveCommand) Run(ctx context.Context, streams Streams) error {
+func (c *serveCommand) Run(ctx context.Context, streams output.Streams) error {
 	prefix, err := wire.ParsePrefix(c.Prefix)
 	if err != nil {
 		return err
@@ -58,38 +77,72 @@ func (c *serveCommand) Run(ctx context.Context, streams Streams) error {
 	if err := c.check(); err != nil {
 		return err
 	}
+	token, err := c.token()
+	if err != nil {
+		return err
+	}
+	for _, reply := range c.ReplyPrefix {
+		if err := prefix.CheckReplyPrefix(reply); err != nil {
+			return fmt.Errorf("--reply-prefix: %w", err)
+		}
+	}
 	version, _ := version()
+	logger := c.logger(streams)
 	return serve.Run(ctx, serve.Options{
 		Version: version,
-		Logger:  c.logger(streams),
+		Logger:  logger,
 
-		NATS: c.NATS, NATSCreds: c.NATSCreds, NATSCA: c.NATSCA,
-		NATSListen: c.NATSListen, NATSSync: time.Duration(c.NATSSync), Data: c.Data,
-		Redis: c.Redis, RedisListen: c.RedisListen,
+		NATS: c.NATS, NATSLogin: c.NATSLogin.Credentials(),
+		Redis: c.Redis, RedisLogin: c.RedisLogin.Credentials(),
+		NATSListen: c.NATSListen, NATSToken: token, NATSSync: time.Duration(c.NATSSync),
+		RedisListen: c.RedisListen, Data: c.Data,
 		HTTPListen: c.HTTPListen, ReadyFile: c.ReadyFile,
 
-		Prefix: prefix, Partitions: c.Partitions, Replicas: c.Replicas,
-		LogMaxAge: (*time.Duration)(c.LogMaxAge), LogMaxBytes: (*int64)(c.LogMaxBytes),
-		EventsMaxAge: (*time.Duration)(c.EventsMaxAge), DuplicateWindow: (*time.Duration)(c.DuplicateWindow),
+		Processor: processor.Options{
+			Prefix: prefix, Partitions: c.Partitions, Replicas: c.Replicas,
+			LogMaxAge: (*time.Duration)(c.LogMaxAge), LogMaxBytes: (*int64)(c.LogMaxBytes),
+			EventsMaxAge: (*time.Duration)(c.EventsMaxAge), DuplicateWindow: (*time.Duration)(c.DuplicateWindow),
+			ReplyPrefixes: c.ReplyPrefix,
+			MaxClockLead:  time.Duration(c.MaxClockLead), BeginAnew: c.BeginAnew,
+		},
 	})
 }
 
-// check finds what would otherwise be found only with servers running.
+// check finds errors in the flags before any server runs.
 func (c *serveCommand) check() error {
 	switch {
 	case c.Partitions < 1 || c.Partitions > 1024:
-		return fmt.Errorf("--partitions %d: allowed is a number from 1 to 1024", c.Partitions)
+		return fmt.Errorf("--partitions %d is not valid: use a number from 1 to 1024", c.Partitions)
 	case c.Replicas != 0 && (c.Replicas < 1 || c.Replicas > 5):
-		return fmt.Errorf("--replicas %d: allowed is a number from 1 to 5", c.Replicas)
+		return fmt.Errorf("--replicas %d is not valid: use a number from 1 to 5", c.Replicas)
+	case c.MaxClockLead <= 0:
+		return fmt.Errorf("--max-clock-lead %s is not valid: use a duration over 0 such as 10s", time.Duration(c.MaxClockLead))
 	case c.DuplicateWindow != nil && time.Duration(*c.DuplicateWindow) < 100*time.Millisecond:
-		return fmt.Errorf("--duplicate-window %s: allowed is a duration of at least 100ms", time.Duration(*c.DuplicateWindow))
+		return fmt.Errorf("--duplicate-window %s is not valid: use a duration of at least 100ms", time.Duration(*c.DuplicateWindow))
 	}
 	return nil
 }
 
-func (c *serveCommand) logger(streams Streams) *slog.Logger {
+// token reads the token of the embedded NATS server.
+func (c *serveCommand) token() (string, error) {
+	if c.NATSToken == "" {
+		return "", nil
+	}
+	content, err := os.ReadFile(c.NATSToken)
+	if err != nil {
+		return "", fmt.Errorf("--nats-token-file: %w", err)
+	}
+	line, _, _ := strings.Cut(string(content), "\n")
+	token := strings.TrimSpace(line)
+	if len(token) < 8 {
+		return "", fmt.Errorf("--nats-token-file %s: its first line has %d characters: use a token of at least 8", c.NATSToken, len(token))
+	}
+	return token, nil
+}
+
+func (c *serveCommand) logger(streams output.Streams) *slog.Logger {
 	var level slog.Level
-	_ = level.UnmarshalText([]byte(cmp.Or(c.LogLevel, "info"))) // one of the enum
+	_ = level.UnmarshalText([]byte(cmp.Or(c.LogLevel, "info"))) // kong allows the four levels alone
 	opts := &slog.HandlerOptions{Level: level}
 	if c.LogFormat == "json" {
 		return slog.New(slog.NewJSONHandler(streams.Err, opts))

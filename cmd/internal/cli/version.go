@@ -5,15 +5,21 @@ import (
 	"runtime"
 	"runtime/debug"
 	"strings"
+
+	"github.com/seed18712806/lapse/cmd/internal/output"
 )
 
-// release is the version, in SemVer, of a build that is told one:
+// release is the version in SemVer. A build sets it with
 // -ldflags "-X github.com/seed18712806/lapse/cmd/internal/cli.release=1.2.3".
 var release string
 
+// commit is the commit of a build that has no repository at hand, as in an image. It is set
+// like release.
+var commit string
+
 type versionCommand struct{}
 
-func (versionCommand) Run(streams Streams) error {
+func (versionCommand) Run(streams output.Streams) error {
 	version, revision := version()
 	if revision != "" {
 		revision = ", " + revision
@@ -22,7 +28,7 @@ func (versionCommand) Run(streams Streams) error {
 	return err
 }
 
-// version is the version in SemVer, and the commit if it is known.
+// version is the version in SemVer, and the commit; the commit is "" if it is not known.
 func version() (version, revision string) {
 	version = release
 	info, ok := debug.ReadBuildInfo()
@@ -32,7 +38,8 @@ func version() (version, revision string) {
 	if version == "" {
 		version = "0.0.0-devel"
 	}
-	if ok {
+	revision = commit
+	if ok && revision == "" {
 		for _, s := range info.Settings {
 			if s.Key == "vcs.revision" {
 				revision = s.Value

@@ -1,21 +1,24 @@
-// Package serve is the process behind "lapse serve": it wires servers, processor,
-// reads and HTTP together and runs them until it is told to stop.
+// Package serve is the process behind "lapse serve". [Run] opens what it needs, runs
+// processor, reads and HTTP, and closes everything at the end.
 //
-// [Run] goes through its files in this order:
+// [Run] goes through these files in this order:
 //
-//	listen.go       the ports: a taken one is found before anything is done
-//	lock.go         the data directory, which one process at a time may have
-//	natsserver.go   the embedded NATS server, without Options.NATS
-//	redisserver.go  the embedded Redis, without Options.Redis
-//	connect.go      connections to both
-//	http.go         /healthz, /readyz, /metrics
-//	serve.go        the processor and the reads; then the way back
+//	listen.go       checks the ports, before it changes anything
+//	natsserver.go   starts the embedded NATS server, without Options.NATS
+//	redisserver.go  starts the embedded Redis, without Options.Redis
+//	connect.go      connects to both servers
+//	node.go         runs the processor while this process owns the log
+//	reads.go        answers reads
+//	http.go         answers /healthz, /readyz and /metrics
+//	ready.go        announces that the process is ready
 //
-// Reads have connections of their own to both servers: a burst of them does not
-// hold up the log, nor does a log that is being replayed hold up the reads. They
-// are served from the start, and answer 503 until there is something to read.
+// Without Options.NATS, package datadir locks the data directory and watches it.
 //
-// The way back: the reads answer what has come, the processor ends the work in
-// flight, the connections close, the embedded servers stop (NATS writes what it
-// has to disk), and the data directory is released.
+// The reads have connections of their own to both servers, so that a burst of reads does
+// not delay the log, and a replay of the log does not delay the reads. They start at once,
+// and answer 503 until there is something to read.
+//
+// At the end the reads answer the requests that have arrived, the processor ends the step
+// in flight, the connections close, the embedded servers stop (NATS writes to disk), and
+// the process releases the data directory.
 package serve

@@ -15,7 +15,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 )
 
-// newRegistry has the metrics of the Go runtime and of the process; the
+// newRegistry makes a registry with the metrics of the Go runtime and of the process. The
 // processor adds its own.
 func newRegistry() *prometheus.Registry {
 	r := prometheus.NewRegistry()
@@ -27,26 +27,27 @@ func newRegistry() *prometheus.Registry {
 	return r
 }
 
-// handler answers /healthz (200 as long as the process lives), /readyz (200, or
-// 503 with what is missing) and /metrics.
-func handler(ready func() error, metrics *prometheus.Registry) http.Handler {
+// handler answers /healthz (200 as long as the process lives), /readyz (200, or 503 with
+// the reasons) and /metrics.
+func handler(ready func() (string, error), metrics *prometheus.Registry) http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) {
 		_, _ = io.WriteString(w, "ok\n")
 	})
 	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) {
-		if err := ready(); err != nil {
+		role, err := ready()
+		if err != nil {
 			http.Error(w, err.Error(), http.StatusServiceUnavailable)
 			return
 		}
-		_, _ = io.WriteString(w, "ready\n")
+		_, _ = io.WriteString(w, role+"\n")
 	})
 	mux.Handle("GET /metrics", promhttp.HandlerFor(metrics, promhttp.HandlerOpts{Registry: metrics}))
 	return mux
 }
 
-// serveHTTP serves on a listener until the server is closed. What ends it before
-// is sent to failed.
+// serveHTTP serves on a listener until the server is closed. If it ends before that, it
+// sends the error to failed.
 func serveHTTP(l net.Listener, h http.Handler, log *slog.Logger, failed chan<- error) *http.Server {
 	srv := &http.Server{
 		Handler:           h,
@@ -64,7 +65,7 @@ func serveHTTP(l net.Listener, h http.Handler, log *slog.Logger, failed chan<- e
 	return srv
 }
 
-// shutdownHTTP lets requests in flight end, for a moment.
+// shutdownHTTP gives the requests in flight a second to end.
 func shutdownHTTP(srv *http.Server) {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()

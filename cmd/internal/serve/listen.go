@@ -7,30 +7,78 @@ import (
 	"syscall"
 )
 
-// listen takes the address that a flag gives.
+// listen opens the address that a flag gives.
 func listen(flag, address string) (net.Listener, error) {
 	l, err := net.Listen("tcp", address)
 	switch {
 	case errors.Is(err, syscall.EADDRINUSE):
-		return nil, fmt.Errorf("%s %s: the port is taken by another process: give another (port 0 takes a free one)", flag, address)
+		return nil, fmt.Errorf("%s %s: the port is taken by another process: use another port (0 takes a free one)", flag, address)
 	case err != nil:
-		return nil, fmt.Errorf("%s %s: %w: allowed is host:port, such as 127.0.0.1:0", flag, address, unwrapOp(err))
+		return nil, fmt.Errorf("%s %s is not an address to listen on (%w): use host:port, such as 127.0.0.1:0", flag, address, unwrapOp(err))
 	}
 	return l, nil
 }
 
-// checkPorts finds out whether the ports of the embedded servers, which open
-// them by themselves, are free.
+// checkPorts finds out whether the ports of the embedded servers are free. The servers open
+// them later, by themselves.
 func checkPorts(opts Options) (err error) {
+	if err := checkOpen(opts); err != nil {
+		return err
+	}
 	for flag, address := range embeddedAddresses(opts) {
 		l, listenErr := listen(flag, address)
 		if listenErr != nil {
 			return listenErr
 		}
-		// Kept until all are checked: two flags may give the same port.
+		// It stays open until all are checked, because two flags may give the same port.
 		defer func() { err = errors.Join(err, l.Close()) }()
 	}
 	return nil
+}
+
+// checkServers checks the URLs of servers that are not embedded, and the files of their
+// credentials.
+func checkServers(opts Options) error {
+	const embedded = "%s are for a server that is not embedded: give %s too"
+	if opts.NATS == "" && opts.NATSLogin.Any() {
+		return fmt.Errorf(embedded, "--nats-user and the other credentials for NATS", "--nats")
+	}
+	if opts.Redis == "" && opts.RedisLogin.Any() {
+		return fmt.Errorf(embedded, "--redis-user and the other credentials for Redis", "--redis")
+	}
+	if _, err := opts.NATSLogin.Options(opts.NATS); err != nil {
+		return err
+	}
+	if opts.Redis == "" {
+		return nil
+	}
+	target, err := parseRedis(opts.Redis)
+	if err != nil {
+		return err
+	}
+	return target.login(opts.Redis, opts.RedisLogin)
+}
+
+// checkOpen refuses addresses at which anybody on the network could use an embedded server.
+func checkOpen(opts Options) error {
+	for flag, address := range embeddedAddresses(opts) {
+		host, _, err := net.SplitHostPort(address)
+		if err != nil || isLoopback(host) || flag == "--nats-listen" && opts.NATSToken != "" {
+			continue // listen reports an invalid address
+		}
+		how := "use an address on 127.0.0.1, or run a nats-server with users and permissions and give its address with --nats, or demand a token with --nats-token-file"
+		if flag == "--redis-listen" {
+			how = "use an address on 127.0.0.1, or run a redis-server with users and give its address with --redis"
+		}
+		return fmt.Errorf("%s %s is not allowed: the embedded server asks for no password, so anybody who reaches this address could read and change everything: %s", flag, address, how)
+	}
+	return nil
+}
+
+// isLoopback reports whether only this machine can reach a host.
+func isLoopback(host string) bool {
+	ip := net.ParseIP(host)
+	return host == "localhost" || ip != nil && ip.IsLoopback()
 }
 
 func embeddedAddresses(opts Options) func(yield func(flag, address string) bool) {
@@ -44,7 +92,7 @@ func embeddedAddresses(opts Options) func(yield func(flag, address string) bool)
 	}
 }
 
-// unwrapOp leaves out "listen tcp <address>", which the caller has said.
+// unwrapOp leaves out "listen tcp <address>": the caller names the address.
 func unwrapOp(err error) error {
 	var op *net.OpError
 	if errors.As(err, &op) {

@@ -13,15 +13,15 @@ import (
 	"github.com/nats-io/nats-server/v2/server"
 )
 
-// natsServer is a NATS server in this process, with JetStream on disk. Any
-// client can connect to it.
+// natsServer is a NATS server in this process, with JetStream on disk. Any NATS client can
+// connect to it.
 type natsServer struct {
 	*server.Server
 	URL string
 }
 
-// startNATS runs a server until its stop. It returns when the server takes
-// connections; with a large log on disk that can take a while.
+// startNATS starts a server, and returns when it accepts connections. With a large log on
+// disk that can take a while.
 func startNATS(ctx context.Context, opts Options) (*natsServer, error) {
 	host, portText, err := net.SplitHostPort(opts.NATSListen)
 	if err != nil {
@@ -43,7 +43,8 @@ func startNATS(ctx context.Context, opts Options) (*natsServer, error) {
 		StoreDir:               filepath.Join(opts.Data, "nats"),
 		SyncInterval:           opts.NATSSync,
 		SyncAlways:             opts.NATSSync == 0,
-		NoSigs:                 true, // they are for this process to handle
+		Authorization:          opts.NATSToken,
+		NoSigs:                 true, // this process handles the signals
 	})
 	if err != nil {
 		return nil, fmt.Errorf("embedded NATS server: %w", err)
@@ -68,7 +69,7 @@ func startNATS(ctx context.Context, opts Options) (*natsServer, error) {
 	return s, nil
 }
 
-// hostOf keeps the name of a host as it was given.
+// hostOf is the host that the user gave, or the address if there is none.
 func hostOf(host string, addr net.Addr) string {
 	if host != "" {
 		return host
@@ -76,16 +77,16 @@ func hostOf(host string, addr net.Addr) string {
 	return addr.(*net.TCPAddr).IP.String()
 }
 
-// stop ends the server and waits until its store is closed.
+// stop ends the server, and waits until it has closed its store.
 func (s *natsServer) stop() {
 	s.Shutdown()
 	s.WaitForShutdown()
 }
 
-// natsLog takes the server's log: what it warns of, and what ends it.
+// natsLog takes the log of the server: its warnings, and the reason of its end.
 type natsLog struct {
 	log   *slog.Logger
-	fatal chan string // the first
+	fatal chan string // takes the first fatal error
 }
 
 func (l natsLog) Noticef(format string, v ...any) {

@@ -4,7 +4,9 @@ import (
 	"log/slog"
 	"time"
 
-	"github.com/seed18712806/lapse/sink/wire"
+	"github.com/seed18712806/lapse/cmd/internal/permissions"
+	"github.com/seed18712806/lapse/processor"
+	"github.com/seed18712806/lapse/sink/credentials"
 )
 
 // Options say how a process serves.
@@ -12,29 +14,26 @@ type Options struct {
 	Version string // in SemVer, for the NATS service
 	Logger  *slog.Logger
 
-	// NATS is the URL (or comma-separated URLs) of the servers, or empty: then one
-	// is embedded.
+	// NATS is the URL of the server, or comma-separated URLs. If it is empty, the process
+	// embeds a server.
 	NATS       string
-	NATSCreds  string        // a credentials file
-	NATSCA     string        // a file of PEM certificates to trust
+	NATSLogin  credentials.NATS
 	NATSListen string        // address of the embedded server
+	NATSToken  string        // that clients of the embedded server must give; none if empty
 	NATSSync   time.Duration // how often the embedded server syncs to disk; 0: at every write
 	Data       string        // directory of the embedded server
 
-	// Redis is the URL of the server, or a cluster's URLs (see parseRedis), or
-	// empty: then one is embedded, which forgets everything at the end.
+	// Redis is the URL of the server, or the URLs of a cluster (see parseRedis). If it is
+	// empty, the process embeds a Redis, which forgets everything at the end.
 	Redis       string
+	RedisLogin  credentials.Redis
 	RedisListen string // address of the embedded server
 
 	HTTPListen string
 	ReadyFile  string // see writeReadyFile; none if empty
 
-	// These are the processor's: see processor.Options.
-	Prefix          wire.Prefix
-	Partitions      int
-	Replicas        int
-	LogMaxAge       *time.Duration
-	LogMaxBytes     *int64
-	EventsMaxAge    *time.Duration
-	DuplicateWindow *time.Duration
+	// Processor is the options of the processor. Run sets its Logger, Metrics and Health.
+	Processor processor.Options
+
+	permissions *permissions.Permissions // what NATS denies; Run sets it
 }

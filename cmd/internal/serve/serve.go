@@ -3,26 +3,31 @@ package serve
 import (
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 	"net"
-	"os"
+	"sync"
 	"time"
 
+	"github.com/nats-io/nats.go"
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/redis/go-redis/v9"
 
-	"github.com/seed18712806/lapse/cmd/internal/redact"
+	"github.com/seed18712806/lapse/cmd/internal/datadir"
+	"github.com/seed18712806/lapse/cmd/internal/heap"
+	"github.com/seed18712806/lapse/cmd/internal/permissions"
 	"github.com/seed18712806/lapse/processor"
-	"github.com/seed18712806/lapse/sink"
-	"github.com/seed18712806/lapse/sink/service"
+	"github.com/seed18712806/lapse/processor/health"
+	"github.com/seed18712806/lapse/processor/lease"
+	"github.com/seed18712806/lapse/sink/redact"
 )
 
-// Run serves until ctx is done (then it ends cleanly and returns nil) or until
-// something makes going on wrong (then it ends too, and says what).
+// Run serves until ctx is done, and then ends cleanly and returns nil. If it cannot go on,
+// it ends before that and returns the reason.
 func Run(ctx context.Context, opts Options) error {
 	start := time.Now()
 	redis.SetLogger(redisLog{opts.Logger})
-	defer giveHeapRoom()()
+	defer heap.GiveRoom()()
+	opts.permissions = permissions.New()
 	p := &process{opts: opts}
 	err := p.open(ctx)
 	if err == nil {
@@ -30,29 +35,28 @@ func Run(ctx context.Context, opts Options) error {
 	}
 	err = errors.Join(err, p.close())
 	if ctx.Err() != nil && errors.Is(err, ctx.Err()) {
-		return nil // told to stop while it was starting
+		return nil // it was told to stop while it was starting
 	}
 	return err
 }
 
-// process is what Run opens, and closes in the end.
+// process is what Run opens, and closes at the end.
 type process struct {
 	opts    Options
 	at      addresses
 	http    net.Listener
 	log     connections // of the processor
 	reads   connections
+	beats   *nats.Conn // of the member alone, so that nothing delays its beats
 	closers []func() error
 }
 
-// open takes the ports and the data directory, starts the embedded servers and
-// connects. What it opened is for close to close, even if it fails.
+// open takes the ports and the data directory, starts the embedded servers and connects.
+// The caller calls close, even if open fails.
 func (p *process) open(ctx context.Context) (err error) {
 	opts := p.opts
-	if opts.Redis != "" {
-		if _, err := parseRedis(opts.Redis); err != nil {
-			return err
-		}
+	if err := checkServers(opts); err != nil {
+		return err
 	}
 	if p.http, err = listen("--http-listen", opts.HTTPListen); err != nil {
 		return err
@@ -66,12 +70,12 @@ func (p *process) open(ctx context.Context) (err error) {
 	if err := checkPorts(opts); err != nil {
 		return err
 	}
-	p.withdraw() // what a process that was killed left there
+	p.withdraw() // the ready file of a process that was killed
 	p.at = addresses{NATS: redact.URLs(opts.NATS), Redis: redact.URLs(opts.Redis), HTTP: "http://" + p.http.Addr().String()}
 
 	var embedded *natsServer
 	if opts.NATS == "" {
-		release, err := lockData(opts.Data)
+		release, err := datadir.Lock(opts.Data)
 		if err != nil {
 			return err
 		}
@@ -94,8 +98,14 @@ func (p *process) open(ctx context.Context) (err error) {
 	if p.log, err = p.connect(ctx, opts, embedded, "log", processorPool); err != nil {
 		return err
 	}
-	p.reads, err = p.connect(ctx, opts, embedded, "reads", readsPool)
-	return err
+	if p.reads, err = p.connect(ctx, opts, embedded, "reads", readsPool); err != nil {
+		return err
+	}
+	if p.beats, err = connectNATS(opts, embedded, "beats"); err != nil {
+		return err
+	}
+	p.opened(func() error { p.beats.Close(); return nil })
+	return nil
 }
 
 func (p *process) opened(close func() error) { p.closers = append(p.closers, close) }
@@ -108,42 +118,83 @@ func (p *process) close() (err error) {
 	return err
 }
 
-// serve runs processor, reads and HTTP.
+// newNode makes the processor and the member, which do not run yet.
+func (p *process) newNode(ctx context.Context, metrics *prometheus.Registry, board *health.Board) (*node, error) {
+	opts := p.opts.Processor
+	opts.Logger, opts.Metrics, opts.Health = p.opts.Logger, metrics, board
+	proc, err := processor.New(p.log.nats, p.log.redis, opts)
+	if err != nil {
+		return nil, err
+	}
+	if err := proc.Check(ctx); err != nil {
+		return nil, err
+	}
+	n := &node{proc: proc, board: board, version: p.opts.Version, http: p.at.HTTP}
+	n.member, err = lease.New(p.beats, lease.Options{
+		Prefix: opts.Prefix, Replicas: opts.Replicas, Logger: opts.Logger, Describe: n.describe,
+		Impatient: p.opts.NATS == "", // no other process can have worked while the embedded server was down
+	})
+	if err != nil {
+		return nil, err
+	}
+	return n, metrics.Register(n)
+}
+
+// serve runs processor, reads and HTTP, until ctx is done or one of them fails.
 func (p *process) serve(ctx context.Context, start time.Time) error {
-	opts, log := p.opts, p.opts.Logger
-	metrics := newRegistry()
-	proc, err := processor.New(p.log.nats, p.log.redis, processor.Options{
-		Prefix: opts.Prefix, Partitions: opts.Partitions, Logger: log, Metrics: metrics,
-		Replicas: opts.Replicas, LogMaxAge: opts.LogMaxAge, LogMaxBytes: opts.LogMaxBytes,
-		EventsMaxAge: opts.EventsMaxAge, DuplicateWindow: opts.DuplicateWindow,
+	log := p.opts.Logger
+	metrics, board := newRegistry(), health.New(log)
+	var n *node
+	err := p.opts.permissions.Start(ctx, func(ctx context.Context) (err error) {
+		n, err = p.newNode(ctx, metrics, board)
+		return err
 	})
 	if err != nil {
 		return err
 	}
-	reader, err := sink.NewReader(p.reads.redis, sink.ReaderOptions{Prefix: opts.Prefix, Partitions: opts.Partitions})
+	var data *datadir.Watch // nil without an embedded NATS server
+	if p.at.Data != "" {
+		if data, err = datadir.NewWatch(p.at.Data, p.opts.Processor.Prefix, board); err != nil {
+			return err
+		}
+		if err := metrics.Register(data); err != nil {
+			return err
+		}
+	}
+	reads, census, err := p.startReads(metrics)
 	if err != nil {
 		return err
 	}
-	svc, err := service.Start(p.reads.nats, reader, service.Options{Prefix: opts.Prefix, Logger: log, Version: opts.Version})
-	if err != nil {
-		return err
-	}
-	defer svc.Stop()
-	failed := make(chan error, 2)
-	web := serveHTTP(p.http, handler(proc.Ready, metrics), log, failed)
+	defer reads.Stop()
+	failed := make(chan error, 3)
+	web := serveHTTP(p.http, handler(n.ready, metrics), log, failed)
 	defer shutdownHTTP(web)
 	log.Info("listening", slog.String("nats", p.at.NATS), slog.String("redis", p.at.Redis),
 		slog.String("http", p.at.HTTP), slog.String("data", p.at.Data))
 
-	// The processor is stopped after the reads, so not by ctx itself.
+	// The processor stops after the reads, and so not with ctx.
 	running, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
 	ended := make(chan error, 1)
-	go func() { ended <- proc.Run(running) }()
+	go func() { ended <- n.run(running) }()
+	var watching sync.WaitGroup
+	defer watching.Wait()
+	defer stop()
+	watching.Go(func() { census.Run(running, n.owns) })
+	watching.Go(func() { watchReads(running, p.reads, board) })
+	watching.Go(func() { n.watch(running) })
+	watching.Go(func() { p.opts.permissions.Watch(running, board) })
+	if data != nil {
+		watching.Go(func() {
+			if err := data.Run(running); err != nil {
+				failed <- err
+			}
+		})
+	}
 	announced := make(chan struct{})
 	go func() {
 		defer close(announced)
-		if err := p.announce(running, proc.Ready, start); err != nil {
+		if err := p.announce(running, n.ready, start); err != nil {
 			failed <- err
 		}
 	}()
@@ -155,42 +206,11 @@ func (p *process) serve(ctx context.Context, start time.Time) error {
 	case err = <-failed:
 	case err := <-ended:
 		if err == nil {
-			err = errors.New("the processor ended without being told to")
+			err = errors.New("the processor ended, although nobody stopped it")
 		}
 		return err
 	}
-	svc.Stop()
+	reads.Stop()
 	stop()
 	return errors.Join(err, <-ended)
-}
-
-// announce waits until the processor is ready, and says so once.
-func (p *process) announce(ctx context.Context, ready func() error, start time.Time) error {
-	const interval = 10 * time.Millisecond
-	tick := time.NewTicker(interval)
-	defer tick.Stop()
-	for ready() != nil {
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
-			return nil
-		}
-	}
-	if p.opts.ReadyFile != "" {
-		if err := writeReadyFile(p.opts.ReadyFile, p.at); err != nil {
-			return err
-		}
-	}
-	p.opts.Logger.Info("ready", slog.String("took", time.Since(start).Round(time.Millisecond).String()))
-	return nil
-}
-
-// withdraw takes back what announce wrote.
-func (p *process) withdraw() {
-	if p.opts.ReadyFile == "" {
-		return
-	}
-	if err := os.Remove(p.opts.ReadyFile); err != nil && !errors.Is(err, os.ErrNotExist) {
-		p.opts.Logger.Warn("ready file", slog.Any("error", fmt.Errorf("remove: %w", err)))
-	}
 }

@@ -18,6 +18,8 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/redis/go-redis/v9"
 	"go.uber.org/goleak"
+
+	"github.com/seed18712806/lapse/sink/credentials"
 )
 
 const limit = 20 * time.Second // on every wait
@@ -59,7 +61,7 @@ func TestTakenPorts(t *testing.T) {
 		set(&opts)
 		wantError(t, Run(t.Context(), opts), flag+" "+taken, "the port is taken")
 		if _, err := os.Stat(opts.Data); !errors.Is(err, os.ErrNotExist) {
-			t.Errorf("%s: the data directory was made before the port was known to be free", flag)
+			t.Errorf("%s: it created the data directory before it knew that the port is free", flag)
 		}
 	}
 
@@ -74,33 +76,13 @@ func TestTakenPorts(t *testing.T) {
 	err = checkPorts(Options{NATSListen: same, RedisListen: same})
 	wantError(t, err, "--redis-listen "+same, "the port is taken")
 	if err := checkPorts(Options{NATS: "nats://x", NATSListen: taken, RedisListen: "127.0.0.1:0"}); err != nil {
-		t.Errorf("the port of a server that is not embedded was looked at: %v", err)
-	}
-}
-
-func TestTheDataDirectoryHasOneUser(t *testing.T) {
-	dir := filepath.Join(t.TempDir(), "a", "b")
-	release, err := lockData(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, err = lockData(dir)
-	wantError(t, err, "--data "+dir, "another lapse serve is using it")
-	if err := release(); err != nil {
-		t.Fatal(err)
-	}
-	release, err = lockData(dir)
-	if err != nil {
-		t.Fatalf("after its release: %v", err)
-	}
-	if err := release(); err != nil {
-		t.Fatal(err)
+		t.Errorf("it checked the port of a server that is not embedded: %v", err)
 	}
 }
 
 func TestTheEmbeddedServersServe(t *testing.T) {
 	opts := options(t)
-	for range 2 { // the second time it finds what the first left on disk
+	for range 2 { // the second time it finds the data of the first on disk
 		p := &process{opts: opts}
 		if err := p.open(t.Context()); err != nil {
 			t.Fatal(err)
@@ -121,13 +103,13 @@ func TestTheEmbeddedServersServe(t *testing.T) {
 		if err := p.reads.redis.Set(t.Context(), "k", "v", 0).Err(); err != nil {
 			t.Fatal(err)
 		}
-		// Others connect by what the process says of itself.
+		// Other processes connect to the addresses that the process announces.
 		other, err := connectNATS(Options{NATS: p.at.NATS, Logger: opts.Logger}, nil, "other")
 		if err != nil {
 			t.Fatal(err)
 		}
 		other.Close()
-		client, err := connectRedis(t.Context(), p.at.Redis, 1)
+		client, err := connectRedis(t.Context(), p.at.Redis, credentials.Redis{}, 1)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -154,12 +136,12 @@ func TestAPublishFailsWhileDisconnected(t *testing.T) {
 	srv.stop()
 	for deadline := time.Now().Add(limit); nc.IsConnected(); {
 		if time.Now().After(deadline) {
-			t.Fatal("the end of the server is not noticed")
+			t.Fatal("the connection did not notice the end of the server")
 		}
 		_ = nc.FlushTimeout(10 * time.Millisecond)
 	}
 	if err := nc.Publish("x", nil); err == nil {
-		t.Error("a message was buffered, to be sent some time later")
+		t.Error("the library buffered a message, which it may send at any later time")
 	}
 }
 
@@ -226,7 +208,7 @@ func TestParseRedis(t *testing.T) {
 		"redis://h:1,i:2", "redis://h:1,rediss://i:2", "redis://h:1,", "redis://:secret@h:1?retries=3",
 	} {
 		_, err := parseRedis(url)
-		wantError(t, err, "--redis ", "allowed is redis://")
+		wantError(t, err, "--redis ", "use redis://")
 		if strings.Contains(err.Error(), "secret") {
 			t.Errorf("%s: the password is in the error: %v", url, err)
 		}
@@ -235,7 +217,7 @@ func TestParseRedis(t *testing.T) {
 
 func TestHTTP(t *testing.T) {
 	ready := errors.New("partition 3 lags by 12 messages")
-	srv := httptest.NewServer(handler(func() error { return ready }, newRegistry()))
+	srv := httptest.NewServer(handler(func() (string, error) { return "ready", ready }, newRegistry()))
 	defer srv.Close()
 	get := func(path string, status int, part string) {
 		t.Helper()

@@ -1,8 +1,10 @@
-// Package natstest runs nats-servers inside of tests. It depends on nothing of lapse, so
-// that the tests of every package can use it.
+// Package natstest runs nats-servers inside tests. It imports no package of lapse, so that
+// the tests of every package can use it.
 package natstest
 
 import (
+	"os"
+	"path/filepath"
 	"testing"
 	"time"
 
@@ -11,8 +13,8 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// Start starts a server with JetStream for as long as the test runs, and returns where it
-// listens. What opts say of addresses and folders does not count.
+// Start starts a server with JetStream until the test ends, and returns its URL. It
+// overrides the addresses and directories in opts.
 func Start(t testing.TB, opts server.Options) (url string) {
 	t.Helper()
 	opts.Host, opts.Port, opts.JetStream, opts.StoreDir, opts.NoLog, opts.NoSigs = "127.0.0.1", -1, true, t.TempDir(), true, true
@@ -22,25 +24,41 @@ func Start(t testing.TB, opts server.Options) (url string) {
 	}
 	srv.Start()
 	t.Cleanup(func() { srv.Shutdown(); srv.WaitForShutdown() })
-	if !srv.ReadyForConnections(10 * time.Second) {
+	if !srv.ReadyForConnections(time.Minute) {
 		t.Fatal("nats-server is not ready")
 	}
+	keepDirectory(t, opts.StoreDir)
 	return srv.ClientURL()
 }
 
-// Connect starts a server and connects to it.
+// Connect starts a server, and connects to it until the test ends.
 func Connect(t testing.TB, opts server.Options) jetstream.JetStream {
 	t.Helper()
 	nc, err := nats.Connect(Start(t, opts))
 	if err != nil {
 		t.Fatal(err)
 	}
-	closed := make(chan struct{}) // when its goroutines have ended
+	closed := make(chan struct{}) // closed when the goroutines of the connection have ended
 	nc.SetClosedHandler(func(*nats.Conn) { close(closed) })
 	t.Cleanup(func() { nc.Close(); <-closed })
-	js, err := jetstream.New(nc)
+	js, err := jetstream.New(nc, jetstream.WithDefaultTimeout(time.Minute))
 	if err != nil {
 		t.Fatal(err)
 	}
 	return js
+}
+
+// keepDirectory keeps the directory of the streams from being empty. After it has deleted the
+// last stream, the server removes an empty one a moment later, and then cannot create a stream
+// that a test asks for meanwhile.
+func keepDirectory(t testing.TB, store string) {
+	t.Helper()
+	streams := filepath.Join(store, "jetstream", "$G", "streams")
+	err := os.MkdirAll(streams, 0o700)
+	if err == nil {
+		err = os.WriteFile(filepath.Join(streams, "keep"), nil, 0o600)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
 }

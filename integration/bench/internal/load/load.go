@@ -1,5 +1,5 @@
-// Package load makes the documents of the benchmark, writes them to the systems that
-// are compared, in the same way to each, and takes down what these say has expired.
+// Package load makes the documents of the bench, publishes them to each side in the same
+// way, and records the expirations that a side tells its subscriber.
 package load
 
 import (
@@ -19,26 +19,25 @@ import (
 	"github.com/seed18712806/lapse/sink/wire"
 )
 
-// Documents of the load, and of the warm-up before it.
+// The documents of a load, and of the warm-up before it.
 const (
 	realKind = "doc-"
 	warmKind = "wrm-"
 	warmUp   = 5000
 	MinBody  = 64        // bytes
-	LongTTL  = 24 * 3600 // seconds; it does not pass while anything is measured
+	LongTTL  = 24 * 3600 // seconds; longer than any run
 )
 
-// Load is a number of documents, the same in every run with the same seed.
+// Load is a number of documents. They are the same in each run with the same seed.
 type Load struct {
 	kind string
 	N    int // documents
-	Size int // of a body
+	Size int // bytes of a document
 	TTL  int // the item's own, in seconds; 0 if it has none
 	text string
 }
 
-// New makes a load of n documents of size bytes, with a TTL of their own unless that
-// is 0.
+// New makes a load of n documents of size bytes. Their own TTL is ttl seconds, or none if 0.
 func New(n, size, ttl int, seed uint64) Load {
 	const letters = "abcdefghijklmnopqrstuvwxyz0123456789"
 	r := rand.New(rand.NewPCG(seed, uint64(size)))
@@ -49,16 +48,16 @@ func New(n, size, ttl int, seed uint64) Load {
 	return Load{kind: realKind, N: n, Size: size, TTL: ttl, text: string(text)}
 }
 
-// Warm is the load of a warm-up.
+// Warm returns the load of the warm-up.
 func (l Load) Warm() Load {
 	l.kind, l.N = warmKind, min(warmUp, l.N)
 	return l
 }
 
-// Warming says whether it is the load of a warm-up.
+// Warming reports whether it is the load of a warm-up.
 func (l Load) Warming() bool { return l.kind == warmKind }
 
-// ID is the id of document i.
+// ID returns the id of document i.
 func (l Load) ID(i int) string {
 	b := append(make([]byte, 0, 16), l.kind...)
 	for limit := 10_000_000; limit > 1 && i < limit; limit /= 10 {
@@ -67,25 +66,25 @@ func (l Load) ID(i int) string {
 	return string(strconv.AppendInt(b, int64(i), 10))
 }
 
-// Index is the document of an id, and whether it is one of the warm-up.
+// Index returns the number of the document with an id, and whether it is one of the warm-up.
 func Index(id string) (i int, warm bool, err error) {
 	if len(id) < 5 || id[:4] != realKind && id[:4] != warmKind {
-		return 0, false, fmt.Errorf("%q is no document that was written", id)
+		return 0, false, fmt.Errorf("the bench has written no document %q", id)
 	}
 	i, err = strconv.Atoi(id[4:])
 	return i, id[:4] == warmKind, err
 }
 
-// Body is document i.
+// Body returns document i.
 func (l Load) Body(i int) []byte { return l.BodyWith(i, l.TTL) }
 
-// In says whether document i is in a text, whatever TTL it was written with.
+// In reports whether a text contains document i, with any TTL.
 func (l Load) In(text string, i int) bool {
 	from := i * 7 % 8192
 	return strings.Contains(text, l.text[from:from+l.Size-MinBody])
 }
 
-// BodyWith is a document of the exact size, with a TTL of its own unless that is 0.
+// BodyWith returns document i with another TTL of its own; 0 for none.
 func (l Load) BodyWith(i, ttl int) []byte {
 	b := append(make([]byte, 0, l.Size), `{"n":`...)
 	b = strconv.AppendInt(b, int64(i), 10)
@@ -98,13 +97,13 @@ func (l Load) BodyWith(i, ttl int) []byte {
 	return append(b, `"}`...)
 }
 
-// Upsert is the message that writes a document to a collection.
+// Upsert returns the message that writes a document to a collection of lapse.
 func (l Load) Upsert(collection string, i, ttl int) *nats.Msg {
 	return &nats.Msg{Subject: wire.DefaultPrefix.Write(wire.Upsert, collection, l.ID(i)), Data: l.BodyWith(i, ttl)}
 }
 
-// Put is the message that puts a document into a bucket, with a TTL of its own
-// unless that is 0: what KeyValue.Put sends, and can only send one at a time.
+// Put returns the message that puts a document into a bucket. It is the one that
+// KeyValue.Put publishes, with a TTL unless that is 0.
 func (l Load) Put(bucket string, i, ttl int) *nats.Msg {
 	m := &nats.Msg{Subject: "$KV." + bucket + "." + l.ID(i), Data: l.BodyWith(i, ttl)}
 	if ttl != 0 {
@@ -113,13 +112,13 @@ func (l Load) Put(bucket string, i, ttl int) *nats.Msg {
 	return m
 }
 
-// Publisher is how every load is published, to lapse and to what it is held against.
+// Publisher makes the client that publishes every load, to lapse and to NATS KV.
 func Publisher(nc *nats.Conn) (jetstream.JetStream, error) {
 	return jetstream.New(nc, jetstream.WithPublishAsyncMaxPending(8192), jetstream.WithPublishAsyncTimeout(time.Minute))
 }
 
-// Publish publishes messages asynchronously. The function that it returns waits
-// for the acknowledgements; every message has to have one.
+// Publish publishes messages asynchronously. The function that it returns waits until each
+// is acknowledged.
 func Publish(js jetstream.JetStream, from, to int, message func(i int) *nats.Msg) (func() error, error) {
 	futures := make([]jetstream.PubAckFuture, 0, to-from)
 	for i := from; i < to; i++ {
@@ -141,9 +140,8 @@ func Publish(js jetstream.JetStream, from, to int, message func(i int) *nats.Msg
 	}, nil
 }
 
-// PublishAll publishes messages and waits until each is acknowledged. No more are
-// on their way than the server takes: it refuses what would make it hold more than
-// 10,000 of them, or 128 MB.
+// PublishAll publishes messages and waits until each is acknowledged. It limits those
+// without an acknowledgement, since the server refuses more than 10,000 or 128 MB.
 func PublishAll(js jetstream.JetStream, n int, message func(i int) *nats.Msg) error {
 	some := min(10_000, 40_000_000/len(message(0).Data))
 	waits := func() error { return nil }
@@ -160,10 +158,9 @@ func PublishAll(js jetstream.JetStream, n int, message func(i int) *nats.Msg) er
 	return waits()
 }
 
-// PublishBatch publishes messages in one fast batch, and waits until all are stored: the
-// server acknowledges hundreds of them at a time.
+// PublishBatch publishes messages in one fast batch, and waits until all are stored.
 func PublishBatch(js jetstream.JetStream, n int, message func(i int) *nats.Msg) error {
-	const flow = 500 // messages to an acknowledgement; more the server does not allow
+	const flow = 500 // messages for each acknowledgement; the server allows no more
 	unacknowledged := min(max(32_000_000/flow/len(message(0).Data), 1), 8)
 	var failed atomic.Pointer[error]
 	batch, err := jetstreamext.NewFastPublisher(js,
@@ -185,13 +182,12 @@ func PublishBatch(js jetstream.JetStream, n int, message func(i int) *nats.Msg) 
 		return fmt.Errorf("publish a batch: %w", err)
 	}
 	if ack.BatchSize != n {
-		return fmt.Errorf("%d messages of a batch of %d are stored", ack.BatchSize, n)
+		return fmt.Errorf("the server has stored %d messages of a batch of %d", ack.BatchSize, n)
 	}
 	return nil
 }
 
-// Pace calls send with the documents that are due at a steady rate, about once a
-// millisecond.
+// Pace calls send about once a millisecond, so that documents are sent at a steady rate.
 func Pace(ctx context.Context, n, perSecond int, send func(from, to int) error) error {
 	began := time.Now()
 	for sent := 0; sent < n; {
@@ -209,16 +205,15 @@ func Pace(ctx context.Context, n, perSecond int, send func(from, to int) error) 
 	return nil
 }
 
-// perBurst is how many documents are written at once so that they share a deadline
-// as well as whole seconds allow.
+// perBurst is how many documents are written at once, to have nearly the same deadline.
 const perBurst = 10_000
 
-// Bursts calls send once a second, with a TTL that is a second shorter each time:
-// all documents fall due together, spread only by how long one burst takes until it is
-// stored. A burst that takes longer than its second costs the next one a second.
+// Bursts calls send once a second, with a TTL that is one second shorter each time. So all
+// documents fall due within the time that one burst takes. After a burst that takes more
+// than a second, the next one begins a second later.
 func Bursts(ctx context.Context, n int, send func(from, to, ttl int) error) error {
 	bursts := (n + perBurst - 1) / perBurst
-	last := bursts + bursts/3 + 3 // the second at which all are due
+	last := bursts + bursts/3 + 3 // the second in which all are due
 	began := time.Now()
 	for i := range bursts {
 		second := int(math.Ceil(time.Since(began).Seconds()))
@@ -226,7 +221,7 @@ func Bursts(ctx context.Context, n int, send func(from, to, ttl int) error) erro
 			second = 0
 		}
 		if last-second < 2 {
-			return fmt.Errorf("writing %d documents a second is more than this machine takes", perBurst)
+			return fmt.Errorf("this machine does not write %d documents a second: use a smaller -n", perBurst)
 		}
 		if err := Sleep(ctx, time.Until(began.Add(time.Duration(second)*time.Second))); err != nil {
 			return err
@@ -238,7 +233,7 @@ func Bursts(ctx context.Context, n int, send func(from, to, ttl int) error) erro
 	return nil
 }
 
-// Sleep waits.
+// Sleep waits for a time, or until ctx is done.
 func Sleep(ctx context.Context, d time.Duration) error {
 	select {
 	case <-ctx.Done():

@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// Every document has the size that is said, is an object, and is found in what carries
-// it, whatever its TTL.
+// Every document has its size, is an object, and is found in a text that contains it with
+// any TTL.
 func TestDocuments(t *testing.T) {
 	for _, size := range []int{MinBody, 100, 256, 100_000} {
 		l := New(3_000_000, size, LongTTL, 1)
@@ -18,7 +18,7 @@ func TestDocuments(t *testing.T) {
 				t.Errorf("document %d is %s (%v)", i, b, err)
 			}
 			if len(b) != size {
-				t.Errorf("document %d has %d bytes, and is to have %d", i, len(b), size)
+				t.Errorf("document %d has %d bytes, want %d", i, len(b), size)
 			}
 			if !l.In("before"+string(l.BodyWith(i, 7))+"behind", i) {
 				t.Errorf("document %d is not found in itself", i)
@@ -41,11 +41,11 @@ func TestIDs(t *testing.T) {
 		}
 	}
 	if _, _, err := Index("x"); err == nil {
-		t.Error("x is taken for an id")
+		t.Error("Index accepts the id x")
 	}
 }
 
-// What is early, comes twice or does not come is told.
+// The result counts early, doubled and missing documents.
 func TestReceipts(t *testing.T) {
 	due := time.Now()
 	r := NewReceipts(4)
@@ -59,7 +59,7 @@ func TestReceipts(t *testing.T) {
 	}
 	select {
 	case <-r.all:
-		t.Error("all have come")
+		t.Error("all are received, though one is missing")
 	default:
 	}
 	r.Got(3, due, due)

@@ -8,31 +8,32 @@ import (
 	"time"
 )
 
-// Receipts are the expirations that a subscriber was told of.
+// Receipts record the expirations that a subscriber receives.
 type Receipts struct {
 	mu          sync.Mutex
 	N           int     // documents
-	times       []uint8 // how often each document came
+	times       []uint8 // how often each document was received
 	late        []time.Duration
-	first, last time.Time // deadlines
-	lastAt      time.Time // when the last came
+	first, last time.Time // the first and the last deadline
+	lastAt      time.Time // when the last document was received
 	early       int
 	doubled     int
-	wrong       error // the first that could not be right
-	all         chan struct{}
-	Warm        *Receipts // of the warm-up
+	wrong       error         // the first fault
+	all         chan struct{} // closed once all are received
+	Warm        *Receipts     // for the warm-up
 }
 
+// NewReceipts makes receipts for n documents.
 func NewReceipts(n int) *Receipts {
 	return &Receipts{N: n, times: make([]uint8, n), late: make([]time.Duration, 0, n), all: make(chan struct{})}
 }
 
-// Got notes that a document came. at is when, by this machine's clock.
+// Got records that a document was received at an instant, by the clock of this machine.
 func (r *Receipts) Got(i int, deadline, at time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if i < 0 || i >= r.N {
-		r.wrong = fmt.Errorf("document %d of %d", i, r.N)
+		r.wrong = fmt.Errorf("received document %d of %d", i, r.N)
 		return
 	}
 	r.times[i]++
@@ -57,7 +58,7 @@ func (r *Receipts) Got(i int, deadline, at time.Time) {
 	}
 }
 
-// Fail notes what should not have come.
+// Fail records a fault.
 func (r *Receipts) Fail(err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -66,8 +67,8 @@ func (r *Receipts) Fail(err error) {
 	}
 }
 
-// Wait waits until all have come, and then a little for what should not come; or
-// until the limit.
+// Wait waits until all are received or the limit has passed. Then it waits a little, for
+// doubled ones.
 func (r *Receipts) Wait(ctx context.Context, limit time.Duration) error {
 	select {
 	case <-r.all:
@@ -79,15 +80,16 @@ func (r *Receipts) Wait(ctx context.Context, limit time.Duration) error {
 	}
 }
 
-// Received is what came, once it was waited for.
+// Received is the result of receipts.
 type Received struct {
 	P50, P99, Max           time.Duration
-	PerSecond               float64 // from the first deadline to the last to come
+	PerSecond               float64 // from the first deadline to the last document
 	Spread                  time.Duration
 	Missing, Early, Doubled int
 	Wrong                   error
 }
 
+// Result sums up the receipts.
 func (r *Receipts) Result() Received {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -100,7 +102,7 @@ func (r *Receipts) Result() Received {
 	return x
 }
 
-// Quantile is a quantile of sorted durations.
+// Quantile returns a quantile of sorted durations.
 func Quantile(sorted []time.Duration, q float64) time.Duration {
 	return sorted[min(len(sorted)-1, int(q*float64(len(sorted))))]
 }

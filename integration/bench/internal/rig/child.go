@@ -18,11 +18,11 @@ import (
 	"github.com/seed18712806/lapse/processor"
 )
 
-// ChildCommand makes this program the server that is measured.
+// ChildCommand is the argument that makes this program run the processor.
 const ChildCommand = "processor"
 
-// RunChild runs the processor alone, with an endpoint that takes CPU profiles:
-// GET /profile/start begins one, GET /profile/stop ends it and returns it.
+// RunChild runs the processor alone, with HTTP endpoints for CPU profiles: GET
+// /profile/start begins one, GET /profile/stop ends it and returns it.
 func RunChild(ctx context.Context, args []string, _, stderr io.Writer) error {
 	f := flag.NewFlagSet(ChildCommand, flag.ContinueOnError)
 	natsURL := f.String("nats", "", "")

@@ -4,5 +4,5 @@ package rig
 
 import "syscall"
 
-// diesWithParent needs Linux; elsewhere a bench that is killed leaves its servers.
+// diesWithParent needs Linux. On other systems a bench that is killed leaves its servers.
 func diesWithParent() *syscall.SysProcAttr { return nil }

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 	"github.com/redis/go-redis/v9"
 
 	"github.com/seed18712806/lapse/integration/bench/internal/load"
@@ -21,11 +22,11 @@ import (
 
 const (
 	prefix = wire.DefaultPrefix
-	// Orders is the collection, or bucket, of what is timed.
+	// Orders is the collection or bucket of the documents that are timed.
 	Orders = "orders"
-	// Warm is that of the warm-up.
+	// Warm is the collection or bucket of the warm-up.
 	Warm = "warm"
-	// Off is a default TTL that is none.
+	// Off stands for no default TTL.
 	Off = int32(0)
 
 	pollEvery = 5 * time.Millisecond
@@ -40,12 +41,12 @@ type Lapse struct {
 	Reader *sink.Reader
 	rig    *Rig
 	http   string
-	denied atomic.Int64 // reads that were answered with "not available"
-	why    atomic.Pointer[error]
+	denied atomic.Int64          // reads that were not available
+	why    atomic.Pointer[error] // the last reason
 }
 
-// StartLapse starts all three, and waits until lapse is ready. 0 partitions are
-// the default.
+// StartLapse starts the servers and lapse, and waits until it is ready. 0 partitions stands
+// for the default.
 func (r *Rig) StartLapse(ctx context.Context, partitions int) (*Lapse, error) {
 	l := &Lapse{rig: r}
 	err := func() (err error) {
@@ -71,7 +72,7 @@ func (r *Rig) StartLapse(ctx context.Context, partitions int) (*Lapse, error) {
 	return l, nil
 }
 
-// serve starts the process and waits until it is ready.
+// serve starts the process, and waits until it is ready.
 func (l *Lapse) serve(ctx context.Context, args ...string) error {
 	port, err := freePort()
 	if err != nil {
@@ -99,10 +100,10 @@ func (l *Lapse) serve(ctx context.Context, args ...string) error {
 	})
 }
 
-// Stop stops all three.
+// Stop stops lapse and its servers.
 func (l *Lapse) Stop() {
 	if n := l.denied.Swap(0); n > 0 {
-		l.rig.Problem("%d reads were refused for no reason (%v)", n, *l.why.Load())
+		l.rig.Problem("%d reads were not available, though nothing was rebuilt (%v)", n, *l.why.Load())
 	}
 	l.Process.Stop()
 	if l.Redis != nil {
@@ -113,7 +114,7 @@ func (l *Lapse) Stop() {
 	}
 }
 
-// Configure sets a collection's default TTL (Off: none), and waits for the outcome.
+// Configure sets the default TTL of a collection, and waits for the outcome.
 func (l *Lapse) Configure(ctx context.Context, collection string, seconds int32) error {
 	inbox := l.NATS.NC.NewInbox()
 	sub, err := l.NATS.NC.SubscribeSync(inbox)
@@ -139,7 +140,7 @@ func (l *Lapse) Configure(ctx context.Context, collection string, seconds int32)
 	return nil
 }
 
-// ConfigMessage is the message that sets a collection's default TTL.
+// ConfigMessage returns the message that sets the default TTL of a collection.
 func ConfigMessage(collection string, seconds int32) *nats.Msg {
 	body := `{"defaultTtl":null}`
 	if seconds != Off {
@@ -148,7 +149,7 @@ func ConfigMessage(collection string, seconds int32) *nats.Msg {
 	return &nats.Msg{Subject: prefix.Config(collection), Data: []byte(body)}
 }
 
-// Stored waits until a collection has so many live documents, in the index too.
+// Stored waits until a collection has so many live documents.
 func (l *Lapse) Stored(ctx context.Context, collection string, n int) error {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
@@ -161,20 +162,20 @@ func (l *Lapse) Stored(ctx context.Context, collection string, n int) error {
 			return fmt.Errorf("count %s: %w", collection, err)
 		}
 		if err == nil && c.Live > int64(n) {
-			return fmt.Errorf("collection %s has %d documents, and %d were written", collection, c.Live, n)
+			return fmt.Errorf("collection %s has %d documents, but %d were written", collection, c.Live, n)
 		}
 		select {
 		case <-l.done:
 			return errors.New("lapse has ended")
 		case <-ctx.Done():
-			return fmt.Errorf("collection %s has %+v (%w), and %d were written", collection, c, errors.Join(err, ctx.Err()), n)
+			return fmt.Errorf("collection %s has %+v (%w), but %d were written", collection, c, errors.Join(err, ctx.Err()), n)
 		case <-time.After(pollEvery):
 		}
 	}
 }
 
-// Get reads a document, again if the answer was that it cannot be read now: which
-// must not be while nothing is rebuilt.
+// Get reads a document, again and again while it is not available. That is a fault unless
+// lapse rebuilds a partition.
 func (l *Lapse) Get(ctx context.Context, collection, id string) (sink.Document, error) {
 	for {
 		d, err := l.Reader.Get(ctx, collection, id)
@@ -186,11 +187,11 @@ func (l *Lapse) Get(ctx context.Context, collection, id string) (sink.Document, 
 	}
 }
 
-// Verify checks that documents read back as they were written: one in a
-// hundred, and all of them in the index where they have a TTL.
+// Verify reads one document in a hundred and compares it. If within is not 0, it also checks
+// that the index has all documents, with deadlines within that time.
 func (l *Lapse) Verify(ctx context.Context, ld load.Load, within time.Duration) error {
 	if within > 0 {
-		f, err := l.Reader.Forecast(ctx, Orders, 1, within)
+		f, err := l.Reader.Forecast(ctx, Orders, sink.ForecastOptions{Buckets: 1, Within: within})
 		if err != nil {
 			return err
 		}
@@ -210,13 +211,13 @@ func (l *Lapse) Verify(ctx context.Context, ld load.Load, within time.Duration) 
 	return nil
 }
 
-// Usage is that of all three.
+// Usage notes the CPU time of lapse and its servers, see [Rig.Usage].
 func (l *Lapse) Usage() func(what string) {
 	return l.rig.Usage(l.Process, l.NATS.Process, l.Redis.Process)
 }
 
-// Profile takes a CPU profile of lapse, if that was asked for, until the function
-// that it returns is called.
+// Profile takes a CPU profile of lapse if the rig has a folder for profiles. The function
+// that it returns ends the profile.
 func (l *Lapse) Profile(ctx context.Context, name string, round int) (func() error, error) {
 	if l.rig.Profiles == "" {
 		return func() error { return nil }, nil
@@ -233,7 +234,7 @@ func (l *Lapse) Profile(ctx context.Context, name string, round int) (func() err
 	}, nil
 }
 
-// Fill writes documents to lapse, and waits until they are stored.
+// Fill publishes documents to lapse, and waits until all are stored.
 func (l *Lapse) Fill(ctx context.Context, collection string, ld load.Load) error {
 	if err := load.PublishAll(l.NATS.JS, ld.N, func(i int) *nats.Msg { return ld.Upsert(collection, i, ld.TTL) }); err != nil {
 		return err
@@ -241,8 +242,8 @@ func (l *Lapse) Fill(ctx context.Context, collection string, ld load.Load) error
 	return l.Stored(ctx, collection, ld.N)
 }
 
-// Said waits until the stream of events holds so many.
-func (l *Lapse) Said(ctx context.Context, n int) error {
+// Published waits until the events stream holds so many events.
+func (l *Lapse) Published(ctx context.Context, n int) error {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	for {
@@ -250,11 +251,20 @@ func (l *Lapse) Said(ctx context.Context, n int) error {
 		if err != nil {
 			return fmt.Errorf("wait for %d events: %w", n, err)
 		}
-		switch have := s.CachedInfo().State.Msgs; {
+		// The stream also holds fences.
+		info, err := s.Info(ctx, jetstream.WithSubjectFilter(string(prefix)+".fence.*"))
+		if err != nil {
+			return fmt.Errorf("wait for %d events: %w", n, err)
+		}
+		have := info.State.Msgs
+		for _, fences := range info.State.Subjects {
+			have -= fences
+		}
+		switch {
 		case have == uint64(n):
 			return nil
 		case have > uint64(n):
-			return fmt.Errorf("there are %d events, and %d were due", have, n)
+			return fmt.Errorf("there are %d events, but %d documents were due", have, n)
 		}
 		if err := load.Sleep(ctx, 20*time.Millisecond); err != nil {
 			return err
@@ -262,8 +272,8 @@ func (l *Lapse) Said(ctx context.Context, n int) error {
 	}
 }
 
-// StartEmbedded starts lapse as it comes, with the servers that it embeds, and
-// returns how long it took until it was ready.
+// StartEmbedded starts lapse with embedded servers, and returns how long it took until it
+// was ready.
 func (r *Rig) StartEmbedded(ctx context.Context, data string) (*Lapse, time.Duration, error) {
 	var addr [2]string
 	for i := range addr {

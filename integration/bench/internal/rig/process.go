@@ -1,5 +1,5 @@
-// Package rig starts what is compared: nats-server, redis-server and lapse, each in a
-// process of its own, on a free port of 127.0.0.1, with a folder of its own.
+// Package rig starts the sides that are compared: nats-server, redis-server and lapse, each
+// as a process, on a free port of 127.0.0.1, with its own folder.
 package rig
 
 import (
@@ -24,22 +24,22 @@ import (
 	"github.com/seed18712806/lapse/integration/bench/internal/load"
 )
 
-// startLimit is how long a server may take to be there.
+// startLimit is how long a server may take to start.
 const startLimit = 60 * time.Second
 
 // Rig starts servers.
 type Rig struct {
-	Dir      string                           // of the servers' files
-	Lapse    string                           // the lapse to run; "" runs the processor in a child of this program
-	Profiles string                           // folder for CPU profiles of lapse; "" takes none
+	Dir      string                           // for the files of the servers
+	Lapse    string                           // the lapse binary; "" runs the processor in a child of this program
+	Profiles string                           // folder for CPU profiles of lapse; "" for none
 	Clients  int                              // connections to Redis
-	Note     func(format string, args ...any) // takes what is worth saying beside the figures
-	Problem  func(format string, args ...any) // takes what makes lapse's figures void
+	Note     func(format string, args ...any) // records a remark beside the figures
+	Problem  func(format string, args ...any) // records a fault that makes the figures of lapse void
 
-	started int // servers so far, to name their folders
+	started int // the number of servers so far, to name their folders
 }
 
-// Build builds the servers that are built from Go.
+// Build builds nats-server and lapse.
 func (r *Rig) Build(ctx context.Context) error {
 	if err := goBuild(ctx, r.natsServer(), "github.com/nats-io/nats-server/v2"); err != nil {
 		return err
@@ -57,7 +57,7 @@ func (r *Rig) Build(ctx context.Context) error {
 
 func (r *Rig) natsServer() string { return filepath.Join(r.Dir, "nats-server") }
 
-// Process is a server in a process of its own, which ends when this program does.
+// Process is a server process. It ends when this program ends.
 type Process struct {
 	name string
 	cmd  *exec.Cmd
@@ -68,7 +68,7 @@ type Process struct {
 
 func goBuild(ctx context.Context, out, pkg string) error {
 	if b, err := exec.CommandContext(ctx, "go", "build", "-o", out, pkg).CombinedOutput(); err != nil {
-		return fmt.Errorf("go build %s (from the folder of the module): %w: %s", pkg, err, b)
+		return fmt.Errorf("go build %s (run the bench from the folder of the module): %w: %s", pkg, err, b)
 	}
 	return nil
 }
@@ -100,7 +100,7 @@ func start(name, dir, binary string, args ...string) (*Process, error) {
 	return p, nil
 }
 
-// Stop ends the process, gently at first. Stopping nil, or twice, is fine.
+// Stop sends SIGTERM, and SIGKILL after 20 s. Stopping nil or twice is fine.
 func (p *Process) Stop() {
 	if p == nil {
 		return
@@ -114,12 +114,12 @@ func (p *Process) Stop() {
 	}
 }
 
-// wait tries until the server is there.
-func (p *Process) wait(ctx context.Context, there func(context.Context) error) error {
+// wait tries until the server answers.
+func (p *Process) wait(ctx context.Context, try func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(ctx, startLimit)
 	defer cancel()
 	for {
-		err := there(ctx)
+		err := try(ctx)
 		if err == nil {
 			return nil
 		}
@@ -128,13 +128,13 @@ func (p *Process) wait(ctx context.Context, there func(context.Context) error) e
 			b, _ := os.ReadFile(p.log)
 			return fmt.Errorf("%s ended (%w): %s", p.name, errors.Join(p.err, err), b[max(0, len(b)-1000):])
 		case <-ctx.Done():
-			return fmt.Errorf("%s is not there: %w", p.name, err)
+			return fmt.Errorf("%s does not answer after %s: %w", p.name, startLimit, err)
 		case <-time.After(2 * time.Millisecond):
 		}
 	}
 }
 
-// cpu is the CPU time that the process has used, where /proc tells.
+// cpu returns the CPU time that the process has used; 0 without /proc.
 func (p *Process) cpu() time.Duration { return cpuOf(p.cmd.Process.Pid) }
 
 func cpuOf(pid int) time.Duration {
@@ -153,8 +153,8 @@ func cpuOf(pid int) time.Duration {
 	return time.Duration(user+system) * time.Second / perSecond
 }
 
-// Usage notes the CPU time that processes, and this one, used from one call to the
-// next.
+// Usage measures the CPU time of processes and of this one. The function that it returns
+// notes it.
 func (r *Rig) Usage(all ...*Process) func(what string) {
 	measure := func() (cpu []time.Duration) {
 		for _, p := range all {
@@ -190,7 +190,7 @@ type NATS struct {
 	url string
 }
 
-// StartNATS starts one.
+// StartNATS starts a nats-server.
 func (r *Rig) StartNATS(ctx context.Context) (*NATS, error) {
 	dir, err := r.Folder("nats")
 	if err != nil {
@@ -227,7 +227,7 @@ func (s *NATS) connect(ctx context.Context) error {
 	})
 }
 
-// Stop ends the connection, and the server.
+// Stop closes the connection and stops the server.
 func (s *NATS) Stop() {
 	if s.NC != nil {
 		s.NC.Close()
@@ -242,14 +242,14 @@ func (s *NATS) Bucket(ctx context.Context, name string) (jetstream.KeyValue, err
 	})
 }
 
-// Redis is a redis-server that stores nothing on disk, and a client to it.
+// Redis is a redis-server without persistence, and a client of it.
 type Redis struct {
 	*Process
 	Client *redis.Client
 	addr   string
 }
 
-// StartRedis starts one, with these arguments too.
+// StartRedis starts a redis-server with more arguments.
 func (r *Rig) StartRedis(ctx context.Context, args ...string) (*Redis, error) {
 	dir, err := r.Folder("redis")
 	if err != nil {
@@ -272,13 +272,13 @@ func (r *Rig) StartRedis(ctx context.Context, args ...string) (*Redis, error) {
 	return s, nil
 }
 
-// Stop ends the connections, and the server.
+// Stop closes the connections and stops the server.
 func (s *Redis) Stop() {
 	_ = s.Client.Close()
 	s.Process.Stop()
 }
 
-// UsedMemory is what the server says that it uses for data.
+// UsedMemory returns the used_memory of INFO.
 func (s *Redis) UsedMemory(ctx context.Context) (float64, error) {
 	text, err := s.Client.Info(ctx, "memory").Result()
 	if err != nil {
@@ -292,7 +292,7 @@ func (s *Redis) UsedMemory(ctx context.Context) (float64, error) {
 	return 0, errors.New("INFO memory has no used_memory")
 }
 
-// get asks a server's HTTP endpoint.
+// get requests an HTTP endpoint.
 func get(ctx context.Context, url string) ([]byte, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	if err != nil {

@@ -11,17 +11,16 @@ import (
 	"github.com/seed18712806/lapse/integration/bench/internal/load"
 )
 
-// Plain Redis, as the others use it: as many pipelines at once as serve it best on
-// a small machine, of a size that is usual.
+// The number of pipelines is the best on a small machine; their size is a usual one.
 const (
 	pipelines  = 4
 	inPipeline = 500
 )
 
-// Key is where a document is kept without lapse.
+// Key returns the key of a document in a Redis without lapse.
 func Key(ld load.Load, i int) string { return Orders + ":" + ld.ID(i) }
 
-// Pipelined calls add for 0 to n-1, in pipelines.
+// Pipelined calls add for 0 to n-1, and sends the commands in pipelines.
 func (s *Redis) Pipelined(ctx context.Context, n int, add func(p redis.Pipeliner, i int)) error {
 	var wg sync.WaitGroup
 	errs := make([]error, pipelines)
@@ -60,7 +59,7 @@ func (s *Redis) Set(ctx context.Context, ld load.Load) error {
 	})
 }
 
-// SetAt writes some documents as keys that expire at an instant.
+// SetAt writes documents as keys that expire at an instant.
 func (s *Redis) SetAt(ctx context.Context, ld load.Load, from, to int, at time.Time) error {
 	ms := strconv.FormatInt(at.UnixMilli(), 10)
 	return s.Pipelined(ctx, to-from, func(p redis.Pipeliner, i int) {

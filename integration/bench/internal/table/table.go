@@ -1,4 +1,4 @@
-// Package table gathers the figures of rounds, and prints their medians.
+// Package table collects the figures of all rounds, and prints their medians.
 package table
 
 import (
@@ -17,32 +17,33 @@ import (
 	"time"
 )
 
-// Figure is what one round says about one line of the table.
+// Figure is the result of one round for one line of the table.
 type Figure struct {
-	What    string  // of the row
-	Unit    string  // of Lapse and Other
+	What    string  // what the line of the row is about
+	Unit    string  // the unit of Lapse and Other
 	Lapse   float64 // lapse's figure
 	Against string  // the other side; "" if there is none
 	Other   float64 // its figure
-	Ratio   float64 // of the two, the way round that the goal has it; 0 if there is no other side
+	Ratio   float64 // of both figures; 0 if there is no other side
 	Goal    Goal
 }
 
-// Goal is what a line has to reach.
+// Goal is the goal of a line.
 type Goal struct {
-	Must   float64 // 0: nothing
+	Must   float64 // 0 for none
 	Aim    float64
 	Ratio  bool // the goal is for the ratio, not for lapse's figure
-	AtMost bool // it is reached from above
+	AtMost bool // the goal is an upper limit
 }
 
-// Times makes the ratio of two rates: how many times lapse's the other's is in.
-func Times(f Figure) Figure { f.Ratio = f.Lapse / f.Other; return f }
+// HigherBetter sets the ratio of figures that are better if they are higher.
+func HigherBetter(f Figure) Figure { f.Ratio = f.Lapse / f.Other; return f }
 
-// Sooner makes the ratio of two times: how many times lapse is sooner.
-func Sooner(f Figure) Figure { f.Ratio = f.Other / f.Lapse; return f }
+// LowerBetter sets the ratio of figures that are better if they are lower.
+func LowerBetter(f Figure) Figure { f.Ratio = f.Other / f.Lapse; return f }
 
-// Line is a line of the table: the medians over all rounds, and the rounds.
+// Line is a line of the table: the medians over all rounds, and the figures of each. Most
+// of its fields are the members of the JSON.
 type Line struct {
 	Row      string    `json:"row"`
 	What     string    `json:"what"`
@@ -61,7 +62,7 @@ type Line struct {
 	rowTitle string
 }
 
-// Table is everything that is printed.
+// Table is everything that the bench prints.
 type Table struct {
 	Date     string            `json:"date"`
 	Machine  string            `json:"machine"`
@@ -74,7 +75,7 @@ type Table struct {
 	Problems []string          `json:"problems,omitempty"`
 }
 
-// New begins a table of so many documents, rounds and bytes of a body.
+// New makes an empty table. body is the size of a document in bytes.
 func New(ctx context.Context, n, rounds, body int) *Table {
 	t := &Table{Date: time.Now().UTC().Format(time.DateOnly), N: n, Rounds: rounds, Body: body,
 		Machine:  fmt.Sprintf("%d × %s, %s/%s", runtime.NumCPU(), cpuModel(), runtime.GOOS, runtime.GOARCH),
@@ -124,13 +125,13 @@ func (t *Table) Add(row, title string, figures []Figure) {
 		if f.Against != "" {
 			l.Others = append(l.Others, f.Other)
 		}
-		if f.Ratio != 0 && !math.IsInf(f.Ratio, 0) && !math.IsNaN(f.Ratio) { // a side that did nothing has none
+		if f.Ratio != 0 && !math.IsInf(f.Ratio, 0) && !math.IsNaN(f.Ratio) { // a side without a result has no ratio
 			l.Ratios = append(l.Ratios, f.Ratio)
 		}
 	}
 }
 
-// Finish takes the medians, and judges them.
+// Finish computes the medians, and compares them with the goals.
 func (t *Table) Finish(notes, problems []string) {
 	t.Notes, t.Problems = notes, problems
 	for _, l := range t.Lines {
@@ -139,7 +140,7 @@ func (t *Table) Finish(notes, problems []string) {
 	}
 }
 
-// judge says what the line has reached.
+// judge compares the line with its goal.
 func (l *Line) judge() {
 	sign, unit, v := "≥", l.Unit, l.Lapse
 	if l.goal.AtMost {
@@ -154,29 +155,29 @@ func (l *Line) judge() {
 		}
 		return v >= limit
 	}
-	say := func(limit float64) string { return fmt.Sprintf("%s %s %s", sign, Number(limit), unit) }
+	text := func(limit float64) string { return fmt.Sprintf("%s %s %s", sign, Number(limit), unit) }
 	if l.goal.Must != 0 {
-		l.Must, l.Reached = say(l.goal.Must), "no"
+		l.Must, l.Reached = text(l.goal.Must), "no"
 		if reaches(l.goal.Must) {
 			l.Reached = "must"
 		}
 	}
 	if l.goal.Aim != 0 {
-		l.Aim = say(l.goal.Aim)
+		l.Aim = text(l.goal.Aim)
 		if reaches(l.goal.Aim) {
 			l.Reached = "aim"
 		}
 	}
 }
 
-// WriteJSON writes the table for machines, with the figures of every round.
+// WriteJSON writes the table as JSON, with the figures of each round.
 func (t *Table) WriteJSON(w io.Writer) error {
 	e := json.NewEncoder(w)
 	e.SetIndent("", "  ")
 	return e.Encode(t)
 }
 
-// Write writes the table as Markdown that reads well as it is.
+// Write writes the table as aligned Markdown.
 func (t *Table) Write(w io.Writer) error {
 	versions := make([]string, 0, len(t.Versions))
 	for name, v := range t.Versions {
@@ -209,13 +210,13 @@ func (t *Table) Write(w io.Writer) error {
 		return err
 	}
 	for _, p := range t.Problems {
-		fmt.Fprintln(w, "WRONG:", p)
+		fmt.Fprintln(w, "FAULT:", p)
 	}
 	_, err := fmt.Fprintln(w)
 	return err
 }
 
-// Number writes a figure with three significant digits, or all before the point.
+// Number formats a figure with three significant digits, or as a whole number from 1,000.
 func Number(v float64) string {
 	switch a := math.Abs(v); {
 	case v == 0:

@@ -5,18 +5,18 @@ import (
 	"testing"
 )
 
-// A line has the medians of its rounds, and is judged by the right one of its figures.
+// A line has the medians of its rounds. Its goal is for the figure or for the ratio.
 func TestTable(t *testing.T) {
 	atLeast := Goal{Must: 0.7, Aim: 1.5, Ratio: true}
 	atMost := Goal{Must: 20, Aim: 5, AtMost: true}
 	tab := New(t.Context(), 1, 3, 256)
 	for _, f := range [][2]float64{{100, 100}, {60, 100}, {90, 100}} {
-		tab.Add("r", "a rate", []Figure{Times(Figure{What: "x", Unit: "/s", Lapse: f[0], Against: "other", Other: f[1], Goal: atLeast})})
+		tab.Add("r", "a rate", []Figure{HigherBetter(Figure{What: "x", Unit: "/s", Lapse: f[0], Against: "other", Other: f[1], Goal: atLeast})})
 	}
 	for _, ms := range []float64{30, 4, 6} {
-		tab.Add("t", "a time", []Figure{Sooner(Figure{What: "y", Unit: "ms", Lapse: ms, Against: "other", Other: 60, Goal: atMost})})
+		tab.Add("t", "a time", []Figure{LowerBetter(Figure{What: "y", Unit: "ms", Lapse: ms, Against: "other", Other: 60, Goal: atMost})})
 	}
-	tab.Add("n", "nothing", []Figure{Sooner(Figure{What: "z", Unit: "ms", Against: "other", Other: 60})})
+	tab.Add("n", "nothing", []Figure{LowerBetter(Figure{What: "z", Unit: "ms", Against: "other", Other: 60})})
 	tab.Finish(nil, []string{"something"})
 	rate, late, none := tab.Lines[0], tab.Lines[1], tab.Lines[2]
 	if rate.Lapse != 90 || rate.Ratio != 0.9 || rate.Reached != "must" {
@@ -29,7 +29,7 @@ func TestTable(t *testing.T) {
 		t.Errorf("%+v", none)
 	}
 	var text, machine strings.Builder
-	if err := tab.Write(&text); err != nil || !strings.Contains(text.String(), "WRONG: something") {
+	if err := tab.Write(&text); err != nil || !strings.Contains(text.String(), "FAULT: something") {
 		t.Errorf("%v: %s", err, &text)
 	}
 	if err := tab.WriteJSON(&machine); err != nil || !strings.Contains(machine.String(), `"ratioRounds"`) {

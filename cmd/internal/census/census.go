@@ -1,0 +1,118 @@
+// Package census counts the documents of all collections for the metrics. Only the owner of
+// the shard runs a [Census]: the counts of two processes would be added up.
+//
+// A count asks Redis about each collection in each partition. So a census counts seldom. With
+// very many collections it spends a hundredth of the time on it, and counts every five minutes
+// at least.
+package census
+
+import (
+	"context"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/seed18712806/lapse/sink"
+	"github.com/seed18712806/lapse/sink/wire"
+)
+
+const (
+	least   = 10 * time.Second // pause after a count
+	most    = 5 * time.Minute
+	share   = 100         // between the two, the pause is so many times as long as the count
+	timeout = time.Minute // of one count
+)
+
+// Reader lists the collections with their counts: a *sink.Reader.
+type Reader interface {
+	Collections(ctx context.Context, opts sink.CollectionsOptions) (wire.CollectionsReply, error)
+}
+
+// Census counts documents. It is a [prometheus.Collector] of the last count.
+type Census struct {
+	reader Reader
+	last   atomic.Pointer[counts]
+}
+
+type counts struct{ collections, live, expired int64 }
+
+// New makes a census, which has counted nothing.
+func New(reader Reader) *Census { return &Census{reader: reader} }
+
+// Run counts again and again while owns reports true, until ctx is done. Without a count
+// there are no metrics.
+func (c *Census) Run(ctx context.Context, owns func() bool) {
+	for {
+		began := time.Now()
+		c.runOnce(ctx, owns())
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(c.pause(time.Since(began))):
+		}
+	}
+}
+
+// pause is how long to wait after a count that took some time. A count that failed has mostly
+// waited for a Redis that does not answer, so it is repeated soon.
+func (c *Census) pause(took time.Duration) time.Duration {
+	if c.last.Load() == nil {
+		return least
+	}
+	return min(max(least, share*took), most)
+}
+
+// runOnce counts once. A count that fails, or that Redis cannot give for each collection
+// while an index is built, leaves nothing.
+func (c *Census) runOnce(ctx context.Context, owns bool) {
+	if !owns {
+		c.last.Store(nil)
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	c.last.Store(c.count(ctx))
+}
+
+func (c *Census) count(ctx context.Context) *counts {
+	sum := &counts{}
+	opts := sink.CollectionsOptions{Limit: wire.MaxListLimit}
+	for {
+		page, err := c.reader.Collections(ctx, opts)
+		if err != nil {
+			return nil // health has the reason
+		}
+		for _, one := range page.Collections {
+			if one.Live == nil || one.Expired == nil {
+				return nil
+			}
+			sum.collections++
+			sum.live += *one.Live
+			sum.expired += *one.Expired
+		}
+		if page.Continuation == "" {
+			return sum
+		}
+		opts.Continuation = page.Continuation
+	}
+}
+
+var (
+	documents   = prometheus.NewDesc("lapse_documents", "Documents in all collections by state: live, or expired and not yet reaped. The owner of the shard counts them now and then. Absent while they cannot be counted.", []string{"state"}, nil)
+	collections = prometheus.NewDesc("lapse_collections", "Collections that are configured or hold documents, counted with the documents.", nil, nil)
+)
+
+// Describe implements [prometheus.Collector].
+func (c *Census) Describe(d chan<- *prometheus.Desc) { d <- documents; d <- collections }
+
+// Collect implements [prometheus.Collector].
+func (c *Census) Collect(m chan<- prometheus.Metric) {
+	last := c.last.Load()
+	if last == nil {
+		return
+	}
+	m <- prometheus.MustNewConstMetric(documents, prometheus.GaugeValue, float64(last.live), "live")
+	m <- prometheus.MustNewConstMetric(documents, prometheus.GaugeValue, float64(last.expired), "expired")
+	m <- prometheus.MustNewConstMetric(collections, prometheus.GaugeValue, float64(last.collections))
+}

@@ -1,0 +1,233 @@
+package cli
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/alecthomas/kong"
+
+	"github.com/seed18712806/lapse/cmd/internal/output"
+)
+
+type completionCommand struct {
+	Shell string `arg:"" enum:"bash,zsh,fish" help:"Your shell: bash, zsh or fish."`
+}
+
+// Help implements [kong.HelpProvider].
+func (completionCommand) Help() string {
+	return `For bash, add this line to ~/.bashrc:
+
+    source <(lapse completion bash)
+
+For zsh, add this line to ~/.zshrc, after compinit:
+
+    source <(lapse completion zsh)
+
+For fish:
+
+    lapse completion fish > ~/.config/fish/completions/lapse.fish`
+}
+
+func (c *completionCommand) Run(streams output.Streams, parsed *kong.Context) error {
+	write := map[string]func([]completion) string{"bash": bashCompletion, "zsh": zshCompletion, "fish": fishCompletion}[c.Shell]
+	_, err := fmt.Fprint(streams.Out, write(completions(parsed.Model.Node)))
+	return err
+}
+
+// completion is what may follow the name of a command.
+type completion struct {
+	name, help string
+	files      bool     // an argument is a file
+	words      []string // the values of an argument, if it has a fixed set
+	flags      []completionFlag
+}
+
+type completionFlag struct {
+	name, short, help string
+	value             bool     // it takes a value
+	files             bool     // the value is a file or a directory
+	words             []string // the values, if it has a fixed set
+}
+
+func completions(app *kong.Node) (all []completion) {
+	for _, node := range app.Children {
+		if node.Hidden {
+			continue
+		}
+		c := completion{name: node.Name, help: node.Help}
+		for _, arg := range node.Positional {
+			c.files = c.files || arg.Name == "file"
+			c.words = append(c.words, enum(arg)...)
+		}
+		for _, group := range node.AllFlags(true) {
+			for _, flag := range group {
+				f := completionFlag{name: flag.Name, help: flag.Help, value: !flag.IsBool(), words: enum(flag.Value)}
+				f.files = flag.PlaceHolder == "FILE" || flag.PlaceHolder == "DIR"
+				if flag.Short != 0 {
+					f.short = string(flag.Short)
+				}
+				c.flags = append(c.flags, f)
+			}
+		}
+		all = append(all, c)
+	}
+	return all
+}
+
+func enum(v *kong.Value) []string {
+	if v.Enum == "" {
+		return nil
+	}
+	return strings.Split(v.Enum, ",")
+}
+
+// dashed are the names of a flag with their dashes.
+func (f completionFlag) dashed() []string {
+	if f.short == "" {
+		return []string{"--" + f.name}
+	}
+	return []string{"-" + f.short, "--" + f.name}
+}
+
+func bashCompletion(all []completion) string {
+	var b strings.Builder
+	b.WriteString(`# Completion of lapse for bash: source <(lapse completion bash)
+_lapse() {
+    local current=${COMP_WORDS[COMP_CWORD]} previous=${COMP_WORDS[COMP_CWORD-1]}
+    # bash takes --flag=value for three words.
+    if [[ $current == = ]]; then
+        current=
+    elif [[ $previous == = ]]; then
+        previous=${COMP_WORDS[COMP_CWORD-2]}
+    fi
+    COMPREPLY=()
+    if (( COMP_CWORD == 1 )); then
+`)
+	var names []string
+	for _, c := range all {
+		names = append(names, c.name)
+	}
+	fmt.Fprintf(&b, "        COMPREPLY=($(compgen -W '%s --help' -- \"$current\"))\n        return\n    fi\n", strings.Join(names, " "))
+	b.WriteString("    case ${COMP_WORDS[1]} in\n")
+	for _, c := range all {
+		fmt.Fprintf(&b, "    %s)\n        case $previous in\n", c.name)
+		var flags []string
+		for _, f := range c.flags {
+			flags = append(flags, "--"+f.name)
+			switch names := strings.Join(f.dashed(), "|"); {
+			case !f.value:
+			case f.files:
+				fmt.Fprintf(&b, "        %s) compopt -o filenames; COMPREPLY=($(compgen -f -- \"$current\")); return ;;\n", names)
+			default:
+				fmt.Fprintf(&b, "        %s) COMPREPLY=($(compgen -W '%s' -- \"$current\")); return ;;\n", names, strings.Join(f.words, " "))
+			}
+		}
+		fmt.Fprintf(&b, "        esac\n        if [[ $current == -* ]]; then\n            COMPREPLY=($(compgen -W '%s' -- \"$current\"))\n", strings.Join(flags, " "))
+		switch {
+		case c.files:
+			b.WriteString("        else\n            compopt -o filenames; COMPREPLY=($(compgen -f -- \"$current\"))\n")
+		case len(c.words) > 0:
+			fmt.Fprintf(&b, "        else\n            COMPREPLY=($(compgen -W '%s' -- \"$current\"))\n", strings.Join(c.words, " "))
+		}
+		b.WriteString("        fi ;;\n")
+	}
+	b.WriteString("    esac\n}\ncomplete -F _lapse lapse\n")
+	return b.String()
+}
+
+func zshCompletion(all []completion) string {
+	var b strings.Builder
+	b.WriteString(`#compdef lapse
+# Completion of lapse for zsh: source <(lapse completion zsh)
+_lapse() {
+    if (( CURRENT == 2 )); then
+        local -a commands
+        commands=(
+`)
+	text := strings.NewReplacer(`\`, `\\`, `:`, `\:`, `[`, `\[`, `]`, `\]`, `'`, `'\''`)
+	for _, c := range all {
+		fmt.Fprintf(&b, "            '%s:%s'\n", c.name, text.Replace(c.help))
+	}
+	b.WriteString(`        )
+        _describe command commands
+        return
+    fi
+    shift words
+    (( CURRENT-- ))
+    case $words[1] in
+`)
+	for _, c := range all {
+		fmt.Fprintf(&b, "    %s)\n        _arguments", c.name)
+		for _, f := range c.flags {
+			value := ""
+			switch {
+			case !f.value:
+			case f.files:
+				value = ":file:_files"
+			case len(f.words) > 0:
+				value = ":value:(" + strings.Join(f.words, " ") + ")"
+			default:
+				value = ":value: "
+			}
+			for _, name := range f.dashed() {
+				if f.value && strings.HasPrefix(name, "--") {
+					name += "="
+				}
+				fmt.Fprintf(&b, " \\\n            '%s[%s]%s'", name, text.Replace(f.help), value)
+			}
+		}
+		rest := "*: : "
+		switch {
+		case c.files:
+			rest = "*:file:_files"
+		case len(c.words) > 0:
+			rest = "1:value:(" + strings.Join(c.words, " ") + ")"
+		}
+		fmt.Fprintf(&b, " \\\n            '%s' ;;\n", rest)
+	}
+	b.WriteString(`    esac
+}
+if [[ $funcstack[1] == _lapse ]]; then
+    _lapse "$@"
+else
+    compdef _lapse lapse
+fi
+`)
+	return b.String()
+}
+
+func fishCompletion(all []completion) string {
+	var b strings.Builder
+	b.WriteString("# Completion of lapse for fish: lapse completion fish | source\ncomplete -c lapse -f\n")
+	text := strings.NewReplacer(`\`, `\\`, `'`, `\'`)
+	for _, c := range all {
+		fmt.Fprintf(&b, "complete -c lapse -n __fish_use_subcommand -a %s -d '%s'\n", c.name, text.Replace(c.help))
+	}
+	for _, c := range all {
+		begin := "complete -c lapse -n '__fish_seen_subcommand_from " + c.name + "'"
+		if c.files {
+			fmt.Fprintf(&b, "%s -F\n", begin)
+		}
+		if len(c.words) > 0 {
+			fmt.Fprintf(&b, "%s -a '%s'\n", begin, strings.Join(c.words, " "))
+		}
+		for _, f := range c.flags {
+			b.WriteString(begin)
+			if f.short != "" {
+				b.WriteString(" -s " + f.short)
+			}
+			b.WriteString(" -l " + f.name)
+			switch {
+			case !f.value:
+			case f.files:
+				b.WriteString(" -r -F")
+			case len(f.words) > 0:
+				fmt.Fprintf(&b, " -x -a '%s'", strings.Join(f.words, " "))
+			default:
+				b.WriteString(" -x")
+			}
+			fmt.Fprintf(&b, " -d '%s'\n", text.Replace(f.help))
+		}
+	}
+	return b.String()
+}

@@ -1,0 +1,206 @@
+package commands
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/seed18712806/lapse/cmd/internal/flags"
+	"github.com/seed18712806/lapse/cmd/internal/output"
+	"github.com/seed18712806/lapse/sink/client"
+	"github.com/seed18712806/lapse/sink/wire"
+	"github.com/seed18712806/lapse/ttlrules"
+)
+
+// Configuring is the flags of messages about a collection.
+type Configuring struct {
+	IfMatch *flags.Etag `placeholder:"ETAG" help:"Change it only if the collection's configuration has this etag, or any etag (*)."`
+	Publishing
+}
+
+// Config prints or changes the configuration of a collection.
+type Config struct {
+	Collection string            `arg:"" help:"Collection to show, or to configure."`
+	DefaultTTL *flags.DefaultTTL `name:"default-ttl" placeholder:"off|-1|SECONDS" help:"Time to live of documents without a ttl of their own. -1: these never expire. off: no document expires."`
+	Indexing   *string           `enum:"consistent,lazy,none" placeholder:"consistent|lazy|none" help:"Whether to keep an expiry index. Without one (none), you cannot set a default-ttl. lazy does what consistent does."`
+	DryRun     bool              `help:"Print what --default-ttl would do: how many documents would expire at once, and how many later. It changes nothing."`
+	Configuring
+	flags.Connection
+}
+
+// Help implements [kong.HelpProvider].
+func (Config) Help() string {
+	return `Without flags it prints the configuration. --default-ttl and --indexing change what they
+name and nothing else. A change counts at once, also for the documents that already exist.`
+}
+
+// Run runs the command.
+func (c *Config) Run(ctx context.Context, streams output.Streams) error {
+	if err := flags.CheckCollection(c.Collection); err != nil {
+		return err
+	}
+	changes := c.DefaultTTL != nil || c.Indexing != nil
+	switch {
+	case c.DryRun && (c.DefaultTTL == nil || c.Indexing != nil || c.IfMatch != nil || c.MsgID != nil):
+		return output.Usagef("--dry-run tells what a default TTL would do: use it with --default-ttl alone")
+	case !changes && (c.IfMatch != nil || c.MsgID != nil):
+		return output.Usagef("--if-match and --msg-id belong to a change: use them with --default-ttl or --indexing")
+	}
+	conn, prefix, err := c.Connect(streams)
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	switch {
+	case c.DryRun:
+		err = c.dryRun(ctx, conn, streams)
+	case changes:
+		return c.change(ctx, conn, prefix, streams)
+	default:
+		err = c.show(ctx, conn, streams)
+	}
+	if err != nil {
+		return fmt.Errorf("%s: %w", c.Collection, err)
+	}
+	return nil
+}
+
+func (c *Config) show(ctx context.Context, conn *client.Client, streams output.Streams) error {
+	config, err := conn.Config(ctx, c.Collection)
+	if err != nil {
+		return err
+	}
+	if c.JSON() {
+		return output.PrintJSON(streams.Out, config)
+	}
+	_, err = fmt.Fprintln(streams.Out, output.Config(c.Collection, config))
+	return err
+}
+
+// change reads the configuration, changes it, and publishes it on the condition that
+// nobody else changed it in between. If somebody did, it begins again.
+func (c *Config) change(ctx context.Context, conn *client.Client, prefix wire.Prefix, streams output.Streams) error {
+	const attempts = 5
+	for attempt := 1; ; attempt++ {
+		config, err := conn.Config(ctx, c.Collection)
+		if err != nil {
+			return fmt.Errorf("%s: read the configuration in order to change it: %w", c.Collection, err)
+		}
+		m := client.Message{Subject: prefix.Config(c.Collection), ID: flags.Text(c.MsgID), IfMatch: flags.Text(c.IfMatch)}
+		mayRepeat := config.Etag != 0 && (m.IfMatch == "" || m.IfMatch == "*")
+		if mayRepeat {
+			m.IfMatch = config.Etag.String()
+		}
+		config = c.apply(config)
+		if m.Body, err = json.Marshal(config); err != nil {
+			return err
+		}
+		result, err := conn.Write(ctx, m)
+		if err != nil {
+			return fmt.Errorf("%s: %w", c.Collection, err)
+		}
+		// With a message id the log would drop a second attempt as a duplicate.
+		if result.Outcome.Status == wire.StatusPreconditionFailed && mayRepeat && m.ID == "" && attempt < attempts {
+			continue
+		}
+		return report(&c.Connection, streams, result, c.Collection, func(wire.Outcome) string { return "configured " + output.Config(c.Collection, config) })
+	}
+}
+
+// apply returns the configuration with the changes of the flags, and without the members
+// that only a read has.
+func (c *Config) apply(now wire.Config) wire.Config {
+	config := wire.Config{DefaultTTL: now.DefaultTTL, IndexingMode: now.IndexingMode}
+	if c.Indexing != nil {
+		config.IndexingMode = wire.Indexing(*c.Indexing)
+	}
+	if c.DefaultTTL != nil {
+		config.DefaultTTL = nil
+		if ttlrules.Default(*c.DefaultTTL) != ttlrules.Off {
+			config.DefaultTTL = (*int32)(c.DefaultTTL)
+		}
+	}
+	return config
+}
+
+// dryRun prints what a default TTL would do. The forecast reaches as far as that default,
+// so that it counts every existing document that inherits it.
+func (c *Config) dryRun(ctx context.Context, conn *client.Client, streams output.Streams) error {
+	text, within := json.RawMessage("null"), wire.DefaultWithin
+	if n := ttlrules.Default(*c.DefaultTTL); n != ttlrules.Off {
+		text = strconv.AppendInt(nil, int64(n), 10)
+		if n > 0 {
+			within = time.Duration(n) * time.Second
+		}
+	}
+	reply, err := conn.Forecast(ctx, c.Collection, wire.ForecastRequest{
+		Buckets: wire.DefaultBuckets, Within: within.String(), DefaultTTL: text,
+	})
+	if err != nil {
+		return err
+	}
+	if reply.AtOnce == nil {
+		return errors.New("this lapse cannot forecast a change of the default TTL: its version is too old; update the server")
+	}
+	if !c.JSON() {
+		if _, err := fmt.Fprintf(streams.Out, "%s default-ttl=%s would expire %d at once; nothing is changed\n",
+			c.Collection, output.DefaultTTL(c.apply(wire.Config{}).DefaultTTL), *reply.AtOnce); err != nil {
+			return err
+		}
+	}
+	return printForecast(&c.Connection, streams, reply)
+}
+
+// Drop removes a collection.
+type Drop struct {
+	Collection string `arg:"" help:"Collection to remove."`
+	Configuring
+	flags.Connection
+}
+
+// Help implements [kong.HelpProvider].
+func (Drop) Help() string {
+	return `It removes the configuration and all live documents. What had expired by then still gets
+its event.`
+}
+
+// Run runs the command.
+func (c *Drop) Run(ctx context.Context, streams output.Streams) error {
+	if err := flags.CheckCollection(c.Collection); err != nil {
+		return err
+	}
+	conn, prefix, err := c.Connect(streams)
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	exists, err := c.exists(ctx, conn)
+	if err != nil {
+		return fmt.Errorf("%s: find out whether the collection exists: %w", c.Collection, err)
+	}
+	if !exists {
+		text := fmt.Sprintf("collection %s does not exist: there is nothing to drop", c.Collection)
+		return &output.StatusError{Status: wire.StatusNotFound, Text: text}
+	}
+	result, err := conn.Write(ctx, client.Message{Subject: prefix.Drop(c.Collection), ID: flags.Text(c.MsgID), IfMatch: flags.Text(c.IfMatch)})
+	if err != nil {
+		return fmt.Errorf("%s: %w", c.Collection, err)
+	}
+	return report(&c.Connection, streams, result, c.Collection, func(wire.Outcome) string { return "dropped " + c.Collection })
+}
+
+// exists reports whether a collection is configured or holds documents.
+func (c *Drop) exists(ctx context.Context, conn *client.Client) (bool, error) {
+	config, err := conn.Config(ctx, c.Collection)
+	if err != nil {
+		return false, err
+	}
+	if config.Etag != 0 || config.DefaultTTL != nil || config.IndexingMode != wire.Consistent {
+		return true, nil
+	}
+	count, err := conn.Count(ctx, c.Collection)
+	return count.Live+count.Expired > 0, err
+}

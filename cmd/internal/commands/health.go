@@ -1,0 +1,96 @@
+package commands
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/seed18712806/lapse/cmd/internal/flags"
+	"github.com/seed18712806/lapse/cmd/internal/output"
+	"github.com/seed18712806/lapse/sink/wire"
+)
+
+// Health asks a process of lapse for its health.
+type Health struct {
+	HTTP    string       `name:"http" env:"LAPSE_HTTP_LISTEN" default:"127.0.0.1:7070" placeholder:"HOST:PORT" help:"HTTP address of lapse serve, as in its --http-listen (${default})."`
+	Live    bool         `help:"Ask only whether the process lives (/healthz), not whether it is ready (/readyz)."`
+	Timeout flags.Period `env:"LAPSE_TIMEOUT" default:"5s" placeholder:"TIME" help:"How long to wait for the answer (${default})."`
+	Output  string       `short:"o" env:"LAPSE_OUTPUT" enum:"text,json" default:"text" placeholder:"FORMAT" help:"Print the result as text or json (${default})."`
+}
+
+// Help implements [kong.HelpProvider].
+func (Health) Help() string {
+	return `It is the health check of containers and scripts. The exit code is 0 if lapse is ready,
+and 5, with the reasons on standard error, if it is not, or if nothing answers.`
+}
+
+// mostHealthBytes is how much of an answer Health reads.
+const mostHealthBytes = 64 << 10
+
+// Run runs the command.
+func (c *Health) Run(ctx context.Context, streams output.Streams) error {
+	host, port, err := net.SplitHostPort(c.HTTP)
+	if n, portErr := strconv.ParseUint(port, 10, 16); err != nil || portErr != nil || n == 0 {
+		return output.Usagef("--http %q is not valid: use the address at which lapse serves HTTP, such as 127.0.0.1:7070", c.HTTP)
+	}
+	if c.Timeout <= 0 {
+		return output.Usagef("--timeout %s is not valid: use a duration over 0 such as 5s", time.Duration(c.Timeout))
+	}
+	path := "/readyz"
+	if c.Live {
+		path = "/healthz"
+	}
+	ctx, cancel := context.WithTimeout(ctx, time.Duration(c.Timeout))
+	defer cancel()
+	// A host that is empty or 0.0.0.0, as a server may listen on, is this machine.
+	status, answer, err := fetch(ctx, "http://"+net.JoinHostPort(host, port)+path)
+	switch {
+	case errors.Is(err, context.DeadlineExceeded):
+		return unavailable("%s does not answer within %s", c.HTTP, time.Duration(c.Timeout))
+	case errors.Is(err, context.Canceled):
+		return ctx.Err()
+	case err != nil:
+		return unavailable("no lapse answers at %s: %w (--http or LAPSE_HTTP_LISTEN)", c.HTTP, err)
+	case status == http.StatusServiceUnavailable:
+		return unavailable("lapse at %s is not ready: %s", c.HTTP, answer)
+	case status != http.StatusOK:
+		return unavailable("%s%s answers with status %d: is this the HTTP address of lapse?", c.HTTP, path, status)
+	case c.Output == "json":
+		return output.PrintJSON(streams.Out, map[string]string{"health": answer})
+	}
+	_, err = fmt.Fprintln(streams.Out, answer)
+	return err
+}
+
+func unavailable(format string, args ...any) error {
+	return &output.StatusError{Status: wire.StatusUnavailable, Text: output.OneLine(fmt.Errorf(format, args...))}
+}
+
+// fetch sends one request, never through a proxy, and returns the status and the body.
+func fetch(ctx context.Context, address string) (status int, body string, err error) {
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, address, nil)
+	if err != nil {
+		return 0, "", err
+	}
+	client := http.Client{
+		Transport:     &http.Transport{DisableKeepAlives: true},
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}
+	response, err := client.Do(request)
+	var named *url.Error
+	if errors.As(err, &named) {
+		err = named.Err // the caller names the address
+	}
+	if err != nil {
+		return 0, "", err
+	}
+	text, err := io.ReadAll(io.LimitReader(response.Body, mostHealthBytes))
+	return response.StatusCode, strings.TrimSpace(string(text)), errors.Join(err, response.Body.Close())
+}

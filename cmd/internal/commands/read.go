@@ -1,0 +1,224 @@
+package commands
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"text/tabwriter"
+	"time"
+
+	"github.com/seed18712806/lapse/cmd/internal/flags"
+	"github.com/seed18712806/lapse/cmd/internal/output"
+	"github.com/seed18712806/lapse/sink/client"
+	"github.com/seed18712806/lapse/sink/wire"
+)
+
+// Get prints a document.
+type Get struct {
+	flags.Target
+	flags.Connection
+}
+
+// Help implements [kong.HelpProvider].
+func (Get) Help() string {
+	return `It prints the document alone, its bytes unchanged. With -o json it also prints the etag
+and the instants of the write and of the deadline. An expired document is not found.`
+}
+
+// Run runs the command.
+func (c *Get) Run(ctx context.Context, streams output.Streams) error {
+	if err := c.Check(); err != nil {
+		return err
+	}
+	conn, _, err := c.Connect(streams)
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	doc, err := conn.Get(ctx, c.Collection, c.ID)
+	if err != nil {
+		return fmt.Errorf("%s: %w", c.Target, err)
+	}
+	if c.JSON() {
+		return output.PrintJSON(streams.Out, doc)
+	}
+	_, err = fmt.Fprintf(streams.Out, "%s\n", doc.Document)
+	return err
+}
+
+// Collections prints all collections.
+type Collections struct {
+	flags.Connection
+}
+
+// Help implements [kong.HelpProvider].
+func (Collections) Help() string {
+	return `It prints every collection that is configured or holds documents. EXPIRED counts the
+documents that have expired and that lapse has not removed yet. With -o json it prints
+one line for each collection.`
+}
+
+// Run runs the command.
+func (c *Collections) Run(ctx context.Context, streams output.Streams) error {
+	conn, _, err := c.Connect(streams)
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	table := newTable(streams.Out)
+	if !c.JSON() {
+		_, _ = fmt.Fprintln(table, "COLLECTION\tDEFAULT-TTL\tINDEXING\tLIVE\tEXPIRED")
+	}
+	for req := (wire.CollectionsRequest{Limit: wire.MaxListLimit}); ; {
+		page, err := conn.Collections(ctx, req)
+		if err != nil {
+			return fmt.Errorf("collections: %w", err)
+		}
+		for _, one := range page.Collections {
+			if c.JSON() {
+				if err := output.PrintJSON(streams.Out, one); err != nil {
+					return err
+				}
+				continue
+			}
+			_, _ = fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\n", output.Name(one.Name), output.DefaultTTL(one.DefaultTTL),
+				output.Indexing(one.IndexingMode, one.IndexBuilding), output.Count(one.Live), output.Count(one.Expired))
+		}
+		if err := table.Flush(); err != nil || page.Continuation == "" {
+			return err
+		}
+		req.Continuation = page.Continuation
+	}
+}
+
+func newTable(w io.Writer) *tabwriter.Writer { return tabwriter.NewWriter(w, 0, 0, 2, ' ', 0) }
+
+// List prints the documents of a collection.
+type List struct {
+	flags.Collection
+	Limit        int    `default:"100" placeholder:"N" help:"Documents in a page, 1 to 1000 (${default}). A page of large documents has fewer."`
+	Continuation string `placeholder:"TEXT" help:"Print the page after the one that gave this text."`
+	All          bool   `help:"Print all pages."`
+	flags.Connection
+}
+
+// Help implements [kong.HelpProvider].
+func (List) Help() string {
+	return `The documents come in no particular order. With -o json it prints one line for each page,
+as lapse sent it.`
+}
+
+// Run runs the command.
+func (c *List) Run(ctx context.Context, streams output.Streams) error {
+	if c.Limit < 1 || c.Limit > wire.MaxListLimit {
+		return output.Usagef("--limit %d is not valid: use a number from 1 to %d", c.Limit, wire.MaxListLimit)
+	}
+	req := wire.ListRequest{Limit: c.Limit, Continuation: c.Continuation}
+	_, err := read(&c.Connection, streams, c.Name, func(conn *client.Client) (struct{}, error) {
+		table := newTable(streams.Out)
+		if !c.JSON() {
+			_, _ = fmt.Fprintln(table, "ID\tETAG\tEXPIRES\tDOCUMENT")
+		}
+		for {
+			page, err := conn.List(ctx, c.Name, req)
+			if err != nil {
+				return struct{}{}, err
+			}
+			if err := c.print(streams.Out, table, page); err != nil {
+				return struct{}{}, err
+			}
+			req.Continuation = page.Continuation
+			if page.Continuation == "" || !c.All {
+				break
+			}
+		}
+		if req.Continuation != "" && !c.JSON() {
+			_, _ = fmt.Fprintf(streams.Err, "there are more documents: use --all, or --continuation %s for the next page\n", req.Continuation)
+		}
+		return struct{}{}, nil
+	})
+	return err
+}
+
+// print prints a page. As text it aligns each page for itself, so that no page has to
+// wait for the last.
+func (c *List) print(w io.Writer, table *tabwriter.Writer, page wire.ListReply) error {
+	if c.JSON() {
+		return output.PrintJSON(w, page)
+	}
+	for _, doc := range page.Documents {
+		_, _ = fmt.Fprintf(table, "%s\t%s\t%s\t%s\n", output.Name(doc.ID), doc.Etag, output.Expires(doc.ExpiresAt), output.Compact(doc.Document))
+	}
+	return table.Flush()
+}
+
+// Count prints how many documents a collection has.
+type Count struct {
+	flags.Collection
+	flags.Connection
+}
+
+// Help implements [kong.HelpProvider].
+func (Count) Help() string {
+	return `"live" counts the documents that a read finds, "expired" those that have expired and that
+lapse has not removed yet.`
+}
+
+// Run runs the command.
+func (c *Count) Run(ctx context.Context, streams output.Streams) error {
+	reply, err := read(&c.Connection, streams, c.Name, func(conn *client.Client) (wire.CountReply, error) {
+		return conn.Count(ctx, c.Name)
+	})
+	if err != nil {
+		return err
+	}
+	if c.JSON() {
+		return output.PrintJSON(streams.Out, reply)
+	}
+	_, err = fmt.Fprintf(streams.Out, "%s live=%d expired=%d\n", c.Name, reply.Live, reply.Expired)
+	return err
+}
+
+// Forecast prints how many documents will expire.
+type Forecast struct {
+	flags.Collection
+	Buckets int          `default:"10" placeholder:"N" help:"Number of parts to divide the time into, 1 to 1000 (${default})."`
+	Within  flags.Period `default:"1h" placeholder:"TIME" help:"How far to look ahead, such as 90s, 12h or 7d (${default})."`
+	flags.Connection
+}
+
+// Help implements [kong.HelpProvider].
+func (Forecast) Help() string {
+	return `The forecast holds if nothing is written and nothing is configured until then. To see
+what a change of the default TTL would do, use "lapse config --dry-run".`
+}
+
+// Run runs the command.
+func (c *Forecast) Run(ctx context.Context, streams output.Streams) error {
+	switch {
+	case c.Buckets < 1 || c.Buckets > wire.MaxBuckets:
+		return output.Usagef("--buckets %d is not valid: use a number from 1 to %d", c.Buckets, wire.MaxBuckets)
+	case c.Within <= 0:
+		return output.Usagef("--within %s is not valid: use a duration over 0 such as 90s, 12h or 7d", time.Duration(c.Within))
+	}
+	req := wire.ForecastRequest{Buckets: c.Buckets, Within: time.Duration(c.Within).String()}
+	reply, err := read(&c.Connection, streams, c.Name, func(conn *client.Client) (wire.ForecastReply, error) {
+		return conn.Forecast(ctx, c.Name, req)
+	})
+	if err != nil {
+		return err
+	}
+	return printForecast(&c.Connection, streams, reply)
+}
+
+func printForecast(c *flags.Connection, streams output.Streams, reply wire.ForecastReply) error {
+	if c.JSON() {
+		return output.PrintJSON(streams.Out, reply)
+	}
+	table := newTable(streams.Out)
+	_, _ = fmt.Fprintln(table, "AFTER\tUNTIL\tEXPIRE")
+	for _, b := range reply.Buckets {
+		_, _ = fmt.Fprintf(table, "%s\t%s\t%d\n", b.From, b.Until, b.Count)
+	}
+	return table.Flush()
+}

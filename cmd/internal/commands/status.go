@@ -1,0 +1,84 @@
+package commands
+
+import (
+	"context"
+	"fmt"
+	"io"
+
+	"github.com/seed18712806/lapse/cmd/internal/flags"
+	"github.com/seed18712806/lapse/cmd/internal/output"
+	"github.com/seed18712806/lapse/sink/client"
+)
+
+// Status prints which streams and processes of lapse a server has.
+type Status struct {
+	flags.Connection
+}
+
+// Help implements [kong.HelpProvider].
+func (Status) Help() string {
+	return `It prints the streams and the bucket of checkpoints, how far the owner of the log has
+applied it, and the processes of lapse. A process that nobody has seen for 10 seconds is
+gone. With -o json it prints one object.`
+}
+
+// Run runs the command.
+func (c *Status) Run(ctx context.Context, streams output.Streams) error {
+	conn, _, err := c.Connect(streams)
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	status, err := conn.Status(ctx)
+	if err != nil {
+		return err
+	}
+	if c.JSON() {
+		return output.PrintJSON(streams.Out, status)
+	}
+	return printStatus(streams.Out, status)
+}
+
+func printStatus(out io.Writer, s client.Status) error {
+	w := newTable(out)
+	line := func(format string, args ...any) { _, _ = fmt.Fprintf(w, format+"\n", args...) }
+	line("prefix %s", s.Prefix)
+	line("server %s %s, nats-server %s", s.Server.URL, s.Server.Name, s.Server.Version)
+
+	line("\nSTREAM\tMESSAGES\tBYTES\tFIRST\tLAST\tREPLICAS")
+	for _, one := range s.Streams {
+		line("%s\t%d\t%s\t%s\t%s\t%d", one.Name, one.Messages, output.Bytes(one.Bytes),
+			output.Position(one.FirstSeq, one.FirstTime), output.Position(one.LastSeq, one.LastTime), one.Replicas)
+	}
+	if b := s.Checkpoints; b != nil {
+		line("%s\t%d\t%s\t\t\t", b.Name, b.Entries, output.Bytes(b.Bytes))
+	}
+
+	line("")
+	if len(s.Shards) == 0 {
+		line("no process owns the log")
+	}
+	for _, shard := range s.Shards {
+		switch {
+		case shard.Owner == "":
+			line("shard %d: no owner: the last one has left", shard.Shard)
+			continue
+		case !shard.Alive:
+			line("shard %d: the owner %s is gone", shard.Shard, output.Name(shard.Owner))
+			continue
+		}
+		line("shard %d: owner %s, applied up to %d, %d messages behind, %s overdue", shard.Shard, output.Name(shard.Owner),
+			shard.Applied, shard.LagMessages, output.Seconds(shard.Overdue))
+		if shard.Problem != "" {
+			line("shard %d: problem: %s", shard.Shard, shard.Problem)
+		}
+	}
+
+	if len(s.Members) > 0 {
+		line("\nPROCESS\tROLE\tVERSION\tSTARTED\tSEEN\tPROBLEM")
+	}
+	for _, m := range s.Members {
+		line("%s\t%s\t%s\t%s\t%s ago\t%s", output.Name(m.Name), m.Role, m.Version, m.Started, output.Seconds(m.SeenAgo), m.Problem)
+	}
+	return w.Flush()
+}

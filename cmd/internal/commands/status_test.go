@@ -1,0 +1,64 @@
+package commands
+
+import (
+	"bytes"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/seed18712806/lapse/sink/client"
+	"github.com/seed18712806/lapse/sink/wire"
+)
+
+func TestPrintStatus(t *testing.T) {
+	at := new(wire.Time(1769860800000))
+	status := client.Status{
+		Prefix: "lapse",
+		Server: client.ServerStatus{URL: "nats://u:xxxxx@host:4222", Name: "n1", Version: "2.15.2"},
+		Streams: []client.StreamStatus{
+			{Name: "LAPSE_LOG", Messages: 17, Bytes: 1023, FirstSeq: 1, LastSeq: 17, FirstTime: at, LastTime: at, Replicas: 3},
+			{Name: "LAPSE_EVENTS", Bytes: 5 << 29, Replicas: 1},
+		},
+		Checkpoints: &client.BucketStatus{Name: "LAPSE_CHECKPOINTS", Entries: 16, Bytes: 1536},
+		Shards: []client.ShardStatus{
+			{Shard: 0, Owner: "host/2", Alive: true, Applied: 12, LagMessages: 5, Overdue: 1.25, Problem: "Redis does not answer"},
+			{Shard: 1},
+			{Shard: 2, Owner: "host/3"},
+		},
+		Members: []client.MemberStatus{
+			{Role: client.RoleOwner, SeenAgo: 1.19, Member: wire.Member{Name: "host/2", Version: "1.0.0", Started: *at, Problem: "Redis does not answer"}},
+			{Role: client.RoleGone, SeenAgo: 75, Member: wire.Member{Name: "host/3", Version: "1.0.0", Started: *at}},
+		},
+	}
+	const want = `prefix lapse
+server nats://u:xxxxx@host:4222 n1, nats-server 2.15.2
+
+STREAM             MESSAGES  BYTES    FIRST                          LAST                            REPLICAS
+LAPSE_LOG          17        1023 B   1 at 2026-01-31T12:00:00.000Z  17 at 2026-01-31T12:00:00.000Z  3
+LAPSE_EVENTS       0         2.5 GiB  -                              -                               1
+LAPSE_CHECKPOINTS  16        1.5 KiB                                                                 
+
+shard 0: owner host/2, applied up to 12, 5 messages behind, 1.2s overdue
+shard 0: problem: Redis does not answer
+shard 1: no owner: the last one has left
+shard 2: the owner host/3 is gone
+
+PROCESS  ROLE   VERSION  STARTED                   SEEN       PROBLEM
+host/2   owner  1.0.0    2026-01-31T12:00:00.000Z  1.1s ago   Redis does not answer
+host/3   gone   1.0.0    2026-01-31T12:00:00.000Z  1m15s ago  
+`
+	var out bytes.Buffer
+	if err := printStatus(&out, status); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(want, out.String()); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	out.Reset()
+	if err := printStatus(&out, client.Status{Prefix: "lapse"}); err != nil {
+		t.Fatal(err)
+	}
+	if !bytes.Contains(out.Bytes(), []byte("\nno process owns the log\n")) {
+		t.Errorf("without processes: %s", out.String())
+	}
+}

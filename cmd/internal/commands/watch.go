@@ -1,0 +1,107 @@
+package commands
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/seed18712806/lapse/cmd/internal/flags"
+	"github.com/seed18712806/lapse/cmd/internal/output"
+	"github.com/seed18712806/lapse/sink/client"
+	"github.com/seed18712806/lapse/sink/wire"
+)
+
+// Watch prints expiry events and rejections.
+type Watch struct {
+	Collection *string        `arg:"" optional:"" help:"Collection to watch (all)."`
+	ID         *string        `arg:"" optional:"" name:"id" help:"Document to watch (all of the collection)."`
+	Rejected   bool           `help:"Print rejections too."`
+	Since      *flags.Instant `placeholder:"TIME" help:"Begin with what the stream stored from then on: an instant such as 2026-01-31T12:00:00Z, or how long ago, such as 12h or 7d (0: now)."`
+	Count      *int           `placeholder:"N" help:"Stop after this many events and rejections."`
+	flags.Connection
+}
+
+// Help implements [kong.HelpProvider].
+func (Watch) Help() string {
+	return `Without --since it prints what is new from now on. It misses nothing after the line
+"watching ..." on standard error. To end it, interrupt it (ctrl-C).`
+}
+
+// Run runs the command.
+func (c *Watch) Run(ctx context.Context, streams output.Streams) error {
+	opts, err := c.options()
+	if err != nil {
+		return err
+	}
+	conn, _, err := c.Connect(streams)
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+
+	opts.Watching = func(subjects []string) {
+		_, _ = fmt.Fprintf(streams.Err, "watching %s\n", strings.Join(subjects, " "))
+	}
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	printed := 0
+	return conn.Watch(ctx, opts, func(n client.Notification) error {
+		if err := c.print(streams, n); err != nil {
+			return err
+		}
+		if printed++; c.Count != nil && printed == *c.Count {
+			stop()
+		}
+		return nil
+	})
+}
+
+// options checks the flags and arguments.
+func (c *Watch) options() (client.WatchOptions, error) {
+	opts := client.WatchOptions{Rejected: c.Rejected}
+	if c.Collection != nil {
+		opts.Collection = *c.Collection
+		if err := flags.CheckCollection(opts.Collection); err != nil {
+			return opts, err
+		}
+	}
+	if c.ID != nil {
+		opts.ID = *c.ID
+		if err := output.Usage(wire.CheckID(opts.ID)); err != nil {
+			return opts, err
+		}
+	}
+	if c.Count != nil && *c.Count < 1 {
+		return opts, output.Usagef("--count %d is not valid: use a number over 0, or leave --count out to go on until an interrupt", *c.Count)
+	}
+	if c.Since != nil && !c.Since.Now {
+		if c.Since.After(time.Now()) {
+			return opts, output.Usagef("--since %s is in the future: use an instant in the past, or how long ago, such as 12h", c.Since.Format(time.RFC3339))
+		}
+		opts.Since = &c.Since.Time
+	}
+	return opts, nil
+}
+
+func (c *Watch) print(streams output.Streams, n client.Notification) error {
+	var err error
+	switch {
+	case n.Expired != nil && c.JSON():
+		err = output.PrintJSON(streams.Out, n.Expired)
+	case n.Expired != nil:
+		e := n.Expired
+		document := "(too large for the event)"
+		if !e.Omitted {
+			document = output.Compact(e.Document)
+		}
+		_, err = fmt.Fprintf(streams.Out, "%s expired %s etag=%s ttl=%d %s\n",
+			e.ExpiredAt, flags.Target{Collection: e.Collection, ID: e.ID}, e.Etag, e.TTL, document)
+	case c.JSON():
+		err = output.PrintJSON(streams.Out, n.Rejected)
+	default:
+		r := n.Rejected
+		_, err = fmt.Fprintf(streams.Out, "%s rejected %s seq=%d %d: %s\n", wire.Time(n.At.UnixMilli()), output.Name(r.Subject), r.Seq, r.Code, r.Error)
+	}
+	return err
+}

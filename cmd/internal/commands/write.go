@@ -1,0 +1,207 @@
+package commands
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+
+	"github.com/seed18712806/lapse/cmd/internal/flags"
+	"github.com/seed18712806/lapse/cmd/internal/output"
+	"github.com/seed18712806/lapse/sink/client"
+	"github.com/seed18712806/lapse/sink/wire"
+)
+
+// Publishing is the flags of every message to the log.
+type Publishing struct {
+	MsgID *flags.Header `name:"msg-id" placeholder:"ID" help:"Id by which the log drops duplicates: if you send the message again with the same id, it takes effect once."`
+}
+
+// Writing is the flags of every write.
+type Writing struct {
+	IfMatch     *flags.Etag   `placeholder:"ETAG" help:"Write only if the stored document has this etag, or any etag (*)."`
+	Traceparent *flags.Header `placeholder:"TRACE" help:"W3C trace context. The expiry event will carry it."`
+	Publishing
+}
+
+// Body is the argument with what a command writes.
+type Body struct {
+	JSON string `arg:"" optional:"" name:"json" default:"-" help:"JSON object. @FILE reads it from a file; - or no argument reads it from standard input."`
+}
+
+func (b Body) read(ctx context.Context, streams output.Streams) ([]byte, error) {
+	if b.JSON == "-" {
+		streams.NoticeTerminal("the JSON object")
+		return readAll(ctx, streams.In)
+	}
+	if path, ok := strings.CutPrefix(b.JSON, "@"); ok {
+		return os.ReadFile(path)
+	}
+	return []byte(b.JSON), nil
+}
+
+// readAll reads to the end, or until ctx is done.
+func readAll(ctx context.Context, r io.Reader) (data []byte, err error) {
+	read := make(chan struct{})
+	go func() {
+		defer close(read)
+		data, err = io.ReadAll(r)
+	}()
+	select {
+	case <-read:
+		return data, err
+	case <-ctx.Done(): // the read of a terminal cannot be interrupted: it ends with the process
+		return nil, ctx.Err()
+	}
+}
+
+// Document is a whole document, with an optional TTL.
+type Document struct {
+	Body
+	TTL flags.TTL `name:"ttl" placeholder:"SECONDS" help:"Put this ttl into the document (-1: it never expires)."`
+}
+
+func (d Document) read(ctx context.Context, streams output.Streams) ([]byte, error) {
+	body, err := d.Body.read(ctx, streams)
+	if err != nil || d.TTL == 0 {
+		return body, err
+	}
+	return insertTTL(body, d.TTL)
+}
+
+// insertTTL puts a ttl at the beginning of an object, and changes nothing else in it.
+func insertTTL(body []byte, n flags.TTL) ([]byte, error) {
+	var members map[string]json.RawMessage
+	body = bytes.TrimSpace(body)
+	if err := json.Unmarshal(body, &members); err != nil || members == nil {
+		return nil, output.Usagef("--ttl %d needs a document that is a JSON object: this one is not", n)
+	}
+	if own, ok := members["ttl"]; ok {
+		return nil, output.Usagef("--ttl %d: the document already has a ttl, %s: leave one of the two out", n, own)
+	}
+	separator := ","
+	if len(members) == 0 {
+		separator = ""
+	}
+	return append(fmt.Appendf(nil, `{"ttl":%d%s`, n, separator), body[1:]...), nil
+}
+
+// Put creates or replaces a document.
+type Put struct {
+	flags.Target
+	Document
+	Writing
+	flags.Connection
+}
+
+// Run runs the command.
+func (c *Put) Run(ctx context.Context, streams output.Streams) error {
+	return write(ctx, &c.Connection, streams, wire.Upsert, c.Target, c.Document, c.Writing)
+}
+
+// Create creates a document that does not exist.
+type Create struct {
+	flags.Target
+	Document
+	Writing
+	flags.Connection
+}
+
+// Run runs the command.
+func (c *Create) Run(ctx context.Context, streams output.Streams) error {
+	return write(ctx, &c.Connection, streams, wire.Create, c.Target, c.Document, c.Writing)
+}
+
+// Replace replaces a document that exists.
+type Replace struct {
+	flags.Target
+	Document
+	Writing
+	flags.Connection
+}
+
+// Run runs the command.
+func (c *Replace) Run(ctx context.Context, streams output.Streams) error {
+	return write(ctx, &c.Connection, streams, wire.Replace, c.Target, c.Document, c.Writing)
+}
+
+// Patch changes members of a document.
+type Patch struct {
+	flags.Target
+	Body
+	Writing
+	flags.Connection
+}
+
+// Run runs the command.
+func (c *Patch) Run(ctx context.Context, streams output.Streams) error {
+	return write(ctx, &c.Connection, streams, wire.Patch, c.Target, c.Body, c.Writing)
+}
+
+// Touch renews a document's time to live.
+type Touch struct {
+	flags.Target
+	Writing
+	flags.Connection
+}
+
+// Run runs the command.
+func (c *Touch) Run(ctx context.Context, streams output.Streams) error {
+	return write(ctx, &c.Connection, streams, wire.Touch, c.Target, noBody{}, c.Writing)
+}
+
+// Delete removes a document.
+type Delete struct {
+	flags.Target
+	Writing
+	flags.Connection
+}
+
+// Run runs the command.
+func (c *Delete) Run(ctx context.Context, streams output.Streams) error {
+	return write(ctx, &c.Connection, streams, wire.Delete, c.Target, noBody{}, c.Writing)
+}
+
+// bodySource is where a write takes its body from.
+type bodySource interface {
+	read(context.Context, output.Streams) ([]byte, error)
+}
+
+// noBody is the source of a write without a body.
+type noBody struct{}
+
+func (noBody) read(context.Context, output.Streams) ([]byte, error) { return nil, nil }
+
+// write publishes a write and prints its outcome.
+func write(ctx context.Context, c *flags.Connection, streams output.Streams, op wire.Op, t flags.Target, body bodySource, w Writing) error {
+	if err := t.Check(); err != nil {
+		return err
+	}
+	data, err := body.read(ctx, streams)
+	if err != nil {
+		return err
+	}
+	return publish(ctx, c, streams, func(prefix wire.Prefix) client.Message {
+		return client.Message{
+			Subject: prefix.Write(op, t.Collection, t.ID), Body: data,
+			IfMatch: flags.Text(w.IfMatch), ID: flags.Text(w.MsgID), Traceparent: flags.Text(w.Traceparent),
+		}
+	}, t.String(), func(o wire.Outcome) string { return describeWrite(op, t, o) })
+}
+
+func describeWrite(op wire.Op, t flags.Target, o wire.Outcome) string {
+	if op == wire.Delete {
+		return "deleted " + t.String()
+	}
+	done := map[wire.Op]string{wire.Patch: "patched", wire.Touch: "touched"}[op]
+	switch {
+	case o.Status == wire.StatusCreated:
+		done = "created"
+	case done == "":
+		done = "replaced"
+	}
+	return fmt.Sprintf("%s %s etag=%s expires=%s", done, t, o.Etag, output.Expires(o.ExpiresAt))
+}

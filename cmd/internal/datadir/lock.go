@@ -1,0 +1,34 @@
+package datadir
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+)
+
+// lockFile is the file in the data directory that the process which uses the directory
+// holds a lock on. The system releases the lock when the process ends, even by kill -9.
+// The file stays.
+const lockFile = "lapse.lock"
+
+var errLocked = errors.New("locked by another process")
+
+// Lock creates the data directory if it does not exist, and locks it for this process.
+func Lock(dir string) (release func() error, err error) {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, fmt.Errorf("--data %s: %w", dir, err)
+	}
+	f, err := os.OpenFile(filepath.Join(dir, lockFile), os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("--data %s: %w", dir, err)
+	}
+	if err := lock(f); err != nil {
+		_ = f.Close()
+		if errors.Is(err, errLocked) {
+			return nil, fmt.Errorf("--data %s: another lapse serve is using it: give each process a directory of its own, or let them share servers with --nats and --redis", dir)
+		}
+		return nil, fmt.Errorf("--data %s: lock: %w", dir, err)
+	}
+	return f.Close, nil
+}

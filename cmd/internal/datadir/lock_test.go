@@ -1,0 +1,30 @@
+package datadir
+
+import (
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// TestLock: one process at a time can use a data directory.
+func TestLock(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "a", "b")
+	release, err := Lock(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = Lock(dir)
+	if err == nil || !strings.Contains(err.Error(), "--data "+dir+": another lapse serve is using it") {
+		t.Errorf("the second lock: %v", err)
+	}
+	if err := release(); err != nil {
+		t.Fatal(err)
+	}
+	release, err = Lock(dir)
+	if err != nil {
+		t.Fatalf("after its release: %v", err)
+	}
+	if err := release(); err != nil {
+		t.Fatal(err)
+	}
+}

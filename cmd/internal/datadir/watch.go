@@ -1,0 +1,117 @@
+package datadir
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/seed18712806/lapse/processor/health"
+	"github.com/seed18712806/lapse/sink/wire"
+)
+
+const (
+	dataEvery   = 250 * time.Millisecond
+	problemDisk = "disk"
+
+	// The disk is nearly full if it has less free space than both of these.
+	leastFree      = 64 << 20 // bytes
+	leastFreeShare = 20       // a twentieth of the disk
+)
+
+// Watch finds out when somebody removes the data directory: the embedded NATS server would go
+// on, and acknowledge writes into files that are already deleted. It also reports when the
+// disk is nearly full, and is a [prometheus.Collector] of the size of the disk.
+type Watch struct {
+	dir  string
+	lock os.FileInfo     // of the lock file that this process holds
+	dirs []string        // of the streams
+	seen map[string]bool // the dirs that existed: the server creates them with the streams
+
+	board *health.Board
+}
+
+// NewWatch makes a watch of a directory that this process has locked.
+func NewWatch(dir string, prefix wire.Prefix, board *health.Board) (*Watch, error) {
+	lock, err := os.Stat(filepath.Join(dir, lockFile))
+	if err != nil {
+		return nil, fmt.Errorf("--data %s: %w", dir, err)
+	}
+	w := &Watch{dir: dir, lock: lock, seen: make(map[string]bool), board: board}
+	for _, stream := range []string{prefix.LogStream(), prefix.EventsStream()} {
+		w.dirs = append(w.dirs, filepath.Join(dir, "nats", "jetstream", "$G", "streams", stream, "msgs"))
+	}
+	return w, nil
+}
+
+// Run returns an error once a part of the directory is gone, and nil once ctx is done.
+func (w *Watch) Run(ctx context.Context) error {
+	tick := time.NewTicker(dataEvery)
+	defer tick.Stop()
+	for {
+		if what := w.missing(); what != "" {
+			return fmt.Errorf("--data %s: %s was removed or replaced while lapse was running: lapse ends, because it would lose every write that it acknowledges from now on; restore the directory from a backup, or start lapse again with what is left", w.dir, what)
+		}
+		w.checkDisk()
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-tick.C:
+		}
+	}
+}
+
+// missing is the path that is gone; "" if none is. Only the error that a file does not exist
+// shows that it is gone.
+func (w *Watch) missing() string {
+	path := filepath.Join(w.dir, lockFile)
+	lock, err := os.Stat(path)
+	if errors.Is(err, os.ErrNotExist) || err == nil && !os.SameFile(lock, w.lock) {
+		return path
+	}
+	for _, dir := range w.dirs {
+		_, err := os.Stat(dir)
+		if err == nil {
+			w.seen[dir] = true
+		} else if w.seen[dir] && errors.Is(err, os.ErrNotExist) {
+			return dir
+		}
+	}
+	return ""
+}
+
+var (
+	dataSize = prometheus.NewDesc("lapse_data_size_bytes", "Size of the disk of --data. Absent without the embedded NATS server.", nil, nil)
+	dataFree = prometheus.NewDesc("lapse_data_free_bytes", "Free bytes on the disk of --data.", nil, nil)
+)
+
+// Describe implements [prometheus.Collector].
+func (w *Watch) Describe(c chan<- *prometheus.Desc) { c <- dataSize; c <- dataFree }
+
+// Collect implements [prometheus.Collector].
+func (w *Watch) Collect(c chan<- prometheus.Metric) {
+	size, free, err := disk(w.dir)
+	if err != nil {
+		return // as in checkDisk
+	}
+	c <- prometheus.MustNewConstMetric(dataSize, prometheus.GaugeValue, float64(size))
+	c <- prometheus.MustNewConstMetric(dataFree, prometheus.GaugeValue, float64(free))
+}
+
+// checkDisk reports on the board that the disk is nearly full. Once it is full, writes of the
+// NATS server fail, and a stream with a failed write accepts no more until a restart.
+func (w *Watch) checkDisk() {
+	size, free, err := disk(w.dir)
+	if err != nil {
+		return // if the directory is gone, missing reports it
+	}
+	var problem error
+	if free < leastFree && free < size/leastFreeShare {
+		problem = fmt.Errorf("the disk of --data %s has %d KiB left of %d KiB: when it is full, NATS will refuse writes: make room", w.dir, free>>10, size>>10)
+	}
+	w.board.Set(problemDisk, problem)
+}

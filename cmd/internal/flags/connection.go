@@ -1,0 +1,56 @@
+package flags
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/alecthomas/kong"
+
+	"github.com/seed18712806/lapse/cmd/internal/output"
+	"github.com/seed18712806/lapse/sink/client"
+	"github.com/seed18712806/lapse/sink/wire"
+)
+
+const defaultServer = "nats://127.0.0.1:4222"
+
+// Vars are the defaults that the tags of kong refer to.
+var Vars = kong.Vars{
+	"default_server": defaultServer,
+	"default_prefix": string(wire.DefaultPrefix),
+}
+
+// Connection is the flags of every client command.
+type Connection struct {
+	Server  string    `env:"LAPSE_NATS" group:"connection" default:"${default_server}" placeholder:"URL" help:"NATS server that lapse uses (${default})."`
+	Prefix  string    `env:"LAPSE_PREFIX" group:"connection" default:"${default_prefix}" placeholder:"NAME" help:"Prefix of the subjects (${default})."`
+	Login   NATSLogin `embed:"" group:"connection"`
+	Timeout Period    `env:"LAPSE_TIMEOUT" group:"connection" default:"5s" placeholder:"TIME" help:"How long to wait for an answer (${default})."`
+	Output  string    `short:"o" env:"LAPSE_OUTPUT" enum:"text,json" default:"text" placeholder:"FORMAT" help:"Print the result as text or json (${default})."`
+}
+
+// Connect connects to the NATS server. It also returns the prefix of the subjects.
+func (c *Connection) Connect(streams output.Streams) (*client.Client, wire.Prefix, error) {
+	prefix, err := wire.ParsePrefix(c.Prefix)
+	if err != nil {
+		return nil, "", output.Usage(err)
+	}
+	if c.Timeout <= 0 {
+		return nil, "", output.Usagef("--timeout %s is not valid: use a duration over 0 such as 5s", time.Duration(c.Timeout))
+	}
+	conn, err := client.Connect(client.Options{
+		Server:  cmp.Or(c.Server, defaultServer), // LAPSE_NATS may be set to nothing
+		Prefix:  prefix,
+		Login:   c.Login.Credentials(),
+		Timeout: time.Duration(c.Timeout),
+		Notice:  func(text string) { _, _ = fmt.Fprintln(streams.Err, "lapse: "+text) },
+	})
+	if errors.Is(err, client.ErrUnavailable) {
+		err = fmt.Errorf("%w (--server or LAPSE_NATS)", err)
+	}
+	return conn, prefix, err
+}
+
+// JSON reports whether the command prints JSON.
+func (c *Connection) JSON() bool { return c.Output == "json" }

@@ -1,0 +1,171 @@
+// Package flags has what the commands of lapse have in common: flags and arguments, as
+// structs to embed in a command of kong, and the types of their values.
+//
+// A client command embeds [Connection] and calls [Connection.Connect]. A command about one
+// document embeds [Target], one about a collection [Collection].
+package flags
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"math"
+	"strconv"
+	"strings"
+	"time"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/alecthomas/kong"
+
+	"github.com/seed18712806/lapse/sink/wire"
+	"github.com/seed18712806/lapse/ttlrules"
+)
+
+// Period is a duration that the user may also write in days, such as 7d.
+type Period time.Duration
+
+// UnmarshalText implements [encoding.TextUnmarshaler].
+func (p *Period) UnmarshalText(text []byte) error {
+	d, err := wire.ParseDuration(string(text))
+	*p = Period(d)
+	return err
+}
+
+// Size is a number of bytes that the user may also write with a unit, such as 10GiB.
+type Size int64
+
+// UnmarshalText implements [encoding.TextUnmarshaler].
+func (n *Size) UnmarshalText(text []byte) error {
+	s, factor := string(text), int64(1)
+	for unit, bytes := range map[string]int64{"KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40} {
+		if number, ok := strings.CutSuffix(s, unit); ok {
+			s, factor = number, bytes
+		}
+	}
+	number, err := strconv.ParseInt(s, 10, 64)
+	if err != nil || number < 1 || number > math.MaxInt64/factor {
+		return fmt.Errorf("%q is not valid: use a number of bytes over 0, such as 1073741824, 512MiB or 10GiB", text)
+	}
+	*n = Size(number * factor)
+	return nil
+}
+
+// SyncInterval is a duration, or 0 for "always".
+type SyncInterval time.Duration
+
+// UnmarshalText implements [encoding.TextUnmarshaler].
+func (i *SyncInterval) UnmarshalText(text []byte) error {
+	if string(text) == "always" {
+		*i = 0
+		return nil
+	}
+	d, err := time.ParseDuration(string(text))
+	if err != nil || d <= 0 {
+		return fmt.Errorf("%q is not valid: use a duration over 0 such as 1s, or always", text)
+	}
+	*i = SyncInterval(d)
+	return nil
+}
+
+// Instant is a point in time. The user gives it as such, or as how long ago it was.
+type Instant struct {
+	time.Time
+	Now bool // the user gave 0: the moment at which the command runs
+}
+
+// UnmarshalText implements [encoding.TextUnmarshaler].
+func (i *Instant) UnmarshalText(text []byte) error {
+	if at, err := time.Parse(time.RFC3339Nano, string(text)); err == nil {
+		*i = Instant{Time: at}
+		return nil
+	}
+	ago, err := wire.ParseDuration(string(text))
+	if err != nil {
+		return fmt.Errorf("%q is not valid: use an instant such as 2026-01-31T12:00:00Z, or how long ago, such as 90s, 12h or 7d", text)
+	}
+	*i = Instant{Time: time.Now().Add(-ago), Now: ago == 0}
+	return nil
+}
+
+// Etag is the value of --if-match. A nil pointer means that the user did not give it.
+type Etag string
+
+// UnmarshalText implements [encoding.TextUnmarshaler].
+func (e *Etag) UnmarshalText(text []byte) error {
+	if _, err := wire.ParseEtag(string(text)); err != nil && string(text) != "*" {
+		return fmt.Errorf("%q is not valid: use the etag of the version, a positive number in decimal, or * for any", text)
+	}
+	*e = Etag(text)
+	return nil
+}
+
+// Header is the value of a header of a message. A nil pointer means that the user did not
+// give it.
+type Header string
+
+// UnmarshalText implements [encoding.TextUnmarshaler].
+func (h *Header) UnmarshalText(text []byte) error {
+	if len(text) == 0 || bytes.ContainsFunc(text, unicode.IsControl) || !utf8.Valid(text) {
+		return fmt.Errorf("%q is not valid: use a text in UTF-8 that is not empty and has no control characters", text)
+	}
+	*h = Header(text)
+	return nil
+}
+
+// Text is the text that p points to; "" if p is nil.
+func Text[T ~string](p *T) string {
+	if p == nil {
+		return ""
+	}
+	return string(*p)
+}
+
+// TTL is the TTL of a document in seconds; 0 means that the user did not give it.
+type TTL int32
+
+// Decode implements [kong.MapperValue], because kong takes -1 for a flag.
+func (t *TTL) Decode(ctx *kong.DecodeContext) error {
+	text, err := popNumber(ctx)
+	if err != nil {
+		return err
+	}
+	n, err := ttlrules.ParseTTL([]byte(text))
+	if err != nil || n == ttlrules.Inherit {
+		return fmt.Errorf("%q is not valid: use a whole number of seconds from 1 to %d, or -1 for never", text, ttlrules.MaxSeconds)
+	}
+	*t = TTL(n)
+	return nil
+}
+
+// DefaultTTL is the default TTL of a collection. A nil pointer means that the user did not
+// give it.
+type DefaultTTL ttlrules.Default
+
+// Decode implements [kong.MapperValue], because kong takes -1 for a flag.
+func (d *DefaultTTL) Decode(ctx *kong.DecodeContext) error {
+	text, err := popNumber(ctx)
+	if err != nil {
+		return err
+	}
+	n, err := ttlrules.ParseDefault([]byte(text))
+	if text == "off" {
+		n, err = ttlrules.Off, nil
+	} else if n == ttlrules.Off {
+		err = errors.Join(err, ttlrules.ErrInvalidTTL) // null is for JSON alone
+	}
+	if err != nil {
+		return fmt.Errorf("%q is not valid: use a whole number of seconds from 1 to %d, -1 for never, or off", text, ttlrules.MaxSeconds)
+	}
+	*d = DefaultTTL(n)
+	return nil
+}
+
+// popNumber takes the value of a flag, which may begin with a minus.
+func popNumber(ctx *kong.DecodeContext) (string, error) {
+	token := ctx.Scan.Pop()
+	if token.IsEOL() || token.InferredType() == kong.FlagToken {
+		return "", errors.New("a value is missing")
+	}
+	return token.String(), nil
+}

@@ -1,0 +1,74 @@
+package output
+
+import (
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/seed18712806/lapse/sink/wire"
+)
+
+// Expires is the instant at which a document expires; nil is "never".
+func Expires(at *wire.Time) string {
+	if at == nil {
+		return "never"
+	}
+	return at.String()
+}
+
+// Count is a number of documents; nil, which is "-", means that lapse does not know it.
+func Count(n *int64) string {
+	if n == nil {
+		return "-"
+	}
+	return strconv.FormatInt(*n, 10)
+}
+
+// DefaultTTL is the default TTL of a collection; nil is "off".
+func DefaultTTL(ttl *int32) string {
+	if ttl == nil {
+		return "off"
+	}
+	return strconv.FormatInt(int64(*ttl), 10)
+}
+
+// Config is the configuration of a collection, on one line.
+func Config(collection string, c wire.Config) string {
+	return fmt.Sprintf("%s default-ttl=%s indexing=%s", collection, DefaultTTL(c.DefaultTTL), Indexing(c.IndexingMode, c.IndexBuilding))
+}
+
+// Indexing is the indexing mode of a collection, and whether lapse is building the index.
+func Indexing(mode wire.Indexing, building bool) string {
+	if building {
+		return string(mode) + " (being built)"
+	}
+	return string(mode)
+}
+
+// Position is a sequence in a stream and its time; "-" in an empty stream.
+func Position(seq uint64, at *wire.Time) string {
+	if at == nil {
+		return "-"
+	}
+	return strconv.FormatUint(seq, 10) + " at " + at.String()
+}
+
+// Seconds is a number of seconds as a duration, in tenths of a second.
+func Seconds(s float64) string {
+	return time.Duration(s * float64(time.Second)).Truncate(100 * time.Millisecond).String()
+}
+
+// Bytes is a size in the greatest unit of which it has at least one.
+func Bytes(n uint64) string {
+	value, unit := float64(n), ""
+	for _, next := range []string{"KiB", "MiB", "GiB", "TiB"} {
+		if value < 1024 {
+			break
+		}
+		value, unit = value/1024, next
+	}
+	if unit == "" {
+		return strconv.FormatUint(n, 10) + " B"
+	}
+	return fmt.Sprintf("%.1f %s", value, unit)
+}

@@ -1,0 +1,62 @@
+package serve
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/seed18712806/lapse/cmd/internal/census"
+	"github.com/seed18712806/lapse/processor/health"
+	"github.com/seed18712806/lapse/sink"
+	"github.com/seed18712806/lapse/sink/service"
+)
+
+const (
+	readsEvery   = time.Second
+	problemReads = "reads"
+)
+
+// startReads answers reads until the service is stopped. The census counts documents with the
+// same reader.
+func (p *process) startReads(metrics prometheus.Registerer) (*service.Service, *census.Census, error) {
+	opts := p.opts.Processor
+	reader, err := sink.NewReader(p.reads.redis, sink.ReaderOptions{Prefix: opts.Prefix, Partitions: opts.Partitions})
+	if err != nil {
+		return nil, nil, err
+	}
+	counts := census.New(reader)
+	if err := metrics.Register(counts); err != nil {
+		return nil, nil, err
+	}
+	reads, err := service.Start(p.reads.nats, reader, service.Options{Prefix: opts.Prefix, Logger: p.opts.Logger, Version: p.opts.Version, Metrics: metrics})
+	return reads, counts, err
+}
+
+// watchReads reports on the board while the reads lack one of their servers, until ctx is
+// done.
+func watchReads(ctx context.Context, c connections, board *health.Board) {
+	tick := time.NewTicker(readsEvery)
+	defer tick.Stop()
+	for {
+		asking, cancel := context.WithTimeout(ctx, 3*readsEvery)
+		err := c.redis.Ping(asking).Err()
+		cancel()
+		switch {
+		case ctx.Err() != nil:
+			return
+		case !c.nats.IsConnected():
+			err = errors.New("no read is answered: there is no connection to NATS")
+		case err != nil:
+			err = fmt.Errorf("reads answer 503, because Redis does not answer: %w", err)
+		}
+		board.Set(problemReads, err)
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+	}
+}

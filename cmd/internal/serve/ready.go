@@ -1,0 +1,81 @@
+package serve
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"time"
+)
+
+// addresses are where a process listens, or the servers that it is connected to.
+type addresses struct {
+	NATS  string `json:"nats"`
+	Redis string `json:"redis"`
+	HTTP  string `json:"http"`
+	Data  string `json:"data,omitempty"` // only with an embedded NATS server
+}
+
+// announce waits until the process is ready, then writes the ready file and logs it once.
+func (p *process) announce(ctx context.Context, ready func() (string, error), start time.Time) error {
+	const interval = 10 * time.Millisecond
+	tick := time.NewTicker(interval)
+	defer tick.Stop()
+	for {
+		if _, err := ready(); err == nil {
+			break
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return nil
+		}
+	}
+	if p.opts.ReadyFile != "" {
+		if err := writeReadyFile(p.opts.ReadyFile, p.at); err != nil {
+			return err
+		}
+	}
+	p.opts.Logger.Info("ready", slog.String("took", time.Since(start).Round(time.Millisecond).String()))
+	return nil
+}
+
+// withdraw removes the ready file.
+func (p *process) withdraw() {
+	if p.opts.ReadyFile == "" {
+		return
+	}
+	if err := os.Remove(p.opts.ReadyFile); err != nil && !errors.Is(err, os.ErrNotExist) {
+		p.opts.Logger.Warn("the ready file could not be removed", slog.Any("error", err))
+	}
+}
+
+// writeReadyFile writes the addresses as JSON, for scripts that start a process on free
+// ports. The file appears complete, by a rename.
+func writeReadyFile(path string, a addresses) (err error) {
+	content, err := json.Marshal(a)
+	if err != nil {
+		return fmt.Errorf("--ready-file: %w", err)
+	}
+	f, err := os.CreateTemp(filepath.Dir(path), filepath.Base(path)+".*")
+	if err != nil {
+		return fmt.Errorf("--ready-file: %w", err)
+	}
+	defer func() {
+		if err != nil {
+			_ = os.Remove(f.Name())
+			err = fmt.Errorf("--ready-file: %w", err)
+		}
+	}()
+	_, err = f.Write(append(content, '\n'))
+	if closeErr := f.Close(); err == nil {
+		err = closeErr
+	}
+	if err != nil {
+		return err
+	}
+	return os.Rename(f.Name(), path)
+}

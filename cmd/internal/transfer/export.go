@@ -1,0 +1,133 @@
+package transfer
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"sync/atomic"
+
+	"github.com/seed18712806/lapse/cmd/internal/flags"
+	"github.com/seed18712806/lapse/cmd/internal/output"
+	"github.com/seed18712806/lapse/sink/client"
+	"github.com/seed18712806/lapse/sink/wire"
+)
+
+// Export prints all live documents of a collection.
+type Export struct {
+	flags.Collection
+	File     string `arg:"" optional:"" default:"-" help:"File to write. - or no argument is standard output."`
+	Progress bool   `help:"Show the progress on standard error, even if that is no terminal."`
+	flags.Connection
+}
+
+// Help implements [kong.HelpProvider].
+func (Export) Help() string {
+	return `Each live document is one line of JSON, in no particular order. The export adds the id to a
+document that does not contain it, so that "lapse import" can read the line. A document
+that is written during the export may be in it or not.`
+}
+
+// Run runs the command.
+func (c *Export) Run(ctx context.Context, streams output.Streams) (err error) {
+	if err := c.Check(); err != nil {
+		return err
+	}
+	conn, _, err := c.Connect(streams)
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	// It reads the first page before it opens the file, so that an export that cannot begin
+	// overwrites nothing.
+	req := wire.ListRequest{Limit: wire.MaxListLimit}
+	page, err := conn.List(ctx, c.Name, req)
+	if err != nil {
+		return fmt.Errorf("%s: %w", c.Name, err)
+	}
+	out := streams.Out
+	if c.File != "-" {
+		file, err := os.Create(c.File)
+		if err != nil {
+			return err
+		}
+		defer func() { err = errors.Join(err, file.Close()) }()
+		out = file
+	}
+	var exported atomic.Int64
+	progress := startProgress(streams.Err, c.Progress, progressEvery, func() string {
+		return fmt.Sprintf("exporting %s documents=%d", c.Name, exported.Load())
+	})
+	err = c.pages(ctx, conn, page, bufio.NewWriterSize(out, 64<<10), &exported)
+	progress.end()
+	if err != nil {
+		err = fmt.Errorf("%s: the export is not complete, it has %d documents: %w", c.Name, exported.Load(), err)
+		if c.File == "-" {
+			err = output.Printed(err) // standard output has the documents, and nothing else
+		}
+		return err
+	}
+	if c.File == "-" {
+		return nil
+	}
+	if c.JSON() {
+		return output.PrintJSON(streams.Out, map[string]int64{"documents": exported.Load()})
+	}
+	_, err = fmt.Fprintf(streams.Out, "exported %s documents=%d\n", c.Name, exported.Load())
+	return err
+}
+
+// pages writes the documents of this page and of all after it.
+func (c *Export) pages(ctx context.Context, conn *client.Client, page wire.ListReply, out *bufio.Writer, exported *atomic.Int64) error {
+	for {
+		for _, doc := range page.Documents {
+			text, err := documentLine(doc.ID, doc.Document)
+			if err != nil {
+				return fmt.Errorf("document %s: %w", output.Name(doc.ID), err)
+			}
+			if _, err := out.Write(text); err != nil {
+				return err
+			}
+			exported.Add(1)
+		}
+		if err := out.Flush(); err != nil || page.Continuation == "" {
+			return err
+		}
+		var err error
+		page, err = conn.List(ctx, c.Name, wire.ListRequest{Limit: wire.MaxListLimit, Continuation: page.Continuation})
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// documentLine puts a document on one line, and adds its id if the document lacks it.
+func documentLine(id string, document []byte) ([]byte, error) {
+	var members map[string]json.RawMessage
+	if err := json.Unmarshal(document, &members); err != nil {
+		return nil, err
+	}
+	var b bytes.Buffer
+	if err := json.Compact(&b, document); err != nil {
+		return nil, err
+	}
+	if _, ok := members["id"]; ok {
+		b.WriteByte('\n')
+		return b.Bytes(), nil
+	}
+	var with bytes.Buffer
+	with.WriteString(`{"id":`)
+	if err := output.PrintJSON(&with, id); err != nil {
+		return nil, err
+	}
+	with.Truncate(with.Len() - 1) // the line's end
+	if len(members) > 0 {
+		with.WriteByte(',')
+	}
+	with.Write(b.Bytes()[1:])
+	with.WriteByte('\n')
+	return with.Bytes(), nil
+}

@@ -1,0 +1,254 @@
+// Package transfer moves many documents at a time, one line of JSON each (NDJSON):
+// [Import] writes the lines of a file (lines.go), [Export] writes a file of the documents
+// of a collection. Both show their progress (progress.go).
+package transfer
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/seed18712806/lapse/cmd/internal/flags"
+	"github.com/seed18712806/lapse/cmd/internal/output"
+	"github.com/seed18712806/lapse/sink/client"
+	"github.com/seed18712806/lapse/sink/wire"
+)
+
+const progressEvery = time.Second
+
+// Import writes the documents of a file.
+type Import struct {
+	flags.Collection
+	File        string        `arg:"" optional:"" default:"-" help:"File to read. - or no argument is standard input."`
+	Op          wire.Op       `enum:"upsert,create,replace" default:"upsert" placeholder:"OP" help:"What to do with each document: upsert, create or replace (${default})."`
+	MsgIDPrefix *flags.Header `name:"msg-id-prefix" placeholder:"TEXT" help:"Give each message an id that begins with this. If you run the import again with the same prefix and file, it repeats no line that the log took within its duplicate window."`
+	Progress    bool          `help:"Show the progress on standard error, even if that is no terminal."`
+	flags.Connection
+}
+
+// Help implements [kong.HelpProvider].
+func (Import) Help() string {
+	return `Each line of the input is a JSON object with its id, a string. The import sends many lines
+at a time and waits for each outcome. It reports a line that fails with its number, and
+goes on with the others. The exit code is then 3 if all the failed lines were not found, 4
+if all were conflicts, and 1 otherwise. If lapse acknowledges and applies nothing for as
+long as --timeout, the import ends with exit code 5.
+
+With -o json it prints an object for each line that failed, and one with the counts.`
+}
+
+// importing is an import under way.
+type importing struct {
+	*Import
+	streams  output.Streams
+	prefix   wire.Prefix
+	pipeline *client.Pipeline
+	progress *progress
+
+	mu     sync.Mutex
+	counts importCounts
+	exits  map[int]bool // the exit codes that the failed lines would have
+}
+
+// importCounts counts the lines by their outcome.
+type importCounts struct {
+	Created   int `json:"created"`
+	Replaced  int `json:"replaced"`
+	Duplicate int `json:"duplicate"` // the log already had the message
+	Failed    int `json:"failed"`
+}
+
+func (n importCounts) String() string {
+	return fmt.Sprintf("created=%d replaced=%d duplicate=%d failed=%d", n.Created, n.Replaced, n.Duplicate, n.Failed)
+}
+
+// importFailure is a line that failed, as JSON.
+type importFailure struct {
+	Line int `json:"line"`
+	output.FailureObject
+}
+
+// Run runs the command.
+func (c *Import) Run(ctx context.Context, streams output.Streams) error {
+	if err := c.Check(); err != nil {
+		return err
+	}
+	in := streams.In
+	if c.File == "-" {
+		streams.NoticeTerminal("the documents, one on each line,")
+	}
+	if c.File != "-" {
+		file, err := os.Open(c.File)
+		if err != nil {
+			return err
+		}
+		defer func() { _ = file.Close() }()
+		in = file
+	}
+	conn, prefix, err := c.Connect(streams)
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+
+	i := &importing{Import: c, streams: streams, prefix: prefix, exits: make(map[int]bool)}
+	if i.pipeline, err = conn.Pipeline(i.done); err != nil {
+		return err
+	}
+	i.progress = startProgress(streams.Err, c.Progress, progressEvery, func() string {
+		return "importing " + c.Name + " " + i.count().String()
+	})
+	err = i.send(ctx, lines(ctx, in, int(conn.MaxPayload())))
+	if closeErr := i.pipeline.Close(ctx); err == nil {
+		err = closeErr
+	}
+	i.progress.end()
+	return i.summary(err)
+}
+
+// send sends every line.
+func (i *importing) send(ctx context.Context, in <-chan line) error {
+	for {
+		var l line
+		var ok bool
+		select {
+		case l, ok = <-in:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+		switch {
+		case !ok:
+			return ctx.Err()
+		case l.number == 0:
+			return fmt.Errorf("read the input: %w", l.err)
+		case l.err != nil:
+			i.failed(l.number, &output.StatusError{Status: wire.StatusTooLarge, Text: l.err.Error()})
+			continue
+		}
+		id, err := documentID(l.text)
+		if err != nil {
+			i.failed(l.number, &output.StatusError{Status: wire.StatusBadRequest, Text: err.Error()})
+			continue
+		}
+		m := client.Message{Subject: i.prefix.Write(i.Op, i.Name, id), Body: l.text}
+		if i.MsgIDPrefix != nil {
+			m.ID = messageID(string(*i.MsgIDPrefix), l, m.Subject)
+		}
+		if err := i.pipeline.Send(ctx, m, l.number); err != nil {
+			return fmt.Errorf("line %d was not sent: %w", l.number, err)
+		}
+	}
+}
+
+// messageID is the id of a line's message. A line with another text has another id.
+func messageID(prefix string, l line, subject string) string {
+	h := sha256.New()
+	h.Write([]byte(subject))
+	h.Write([]byte{0})
+	h.Write(l.text)
+	return prefix + "-" + strconv.Itoa(l.number) + "-" + hex.EncodeToString(h.Sum(nil)[:8])
+}
+
+// documentID reads the id from a document.
+func documentID(document []byte) (string, error) {
+	var members map[string]json.RawMessage // not a struct, which would match names without regard to case
+	if err := json.Unmarshal(document, &members); err != nil || members == nil {
+		if err == nil || json.Valid(document) {
+			err = errors.New("it is another JSON value")
+		}
+		return "", fmt.Errorf("the line is not a JSON object: %w", err)
+	}
+	value, ok := members["id"]
+	if !ok {
+		return "", errors.New(`the document has no id: add "id" with a string`)
+	}
+	var id *string
+	if err := json.Unmarshal(value, &id); err != nil || id == nil {
+		return "", fmt.Errorf("the id %s is not a string: use a string of 1 to %d bytes", value, wire.MaxID)
+	}
+	return *id, wire.CheckID(*id)
+}
+
+// done counts a line by its outcome.
+func (i *importing) done(number int, result client.Result, err error) {
+	o := result.Outcome
+	if err == nil && o.Status >= wire.StatusBadRequest {
+		err = &output.StatusError{Status: o.Status, Text: fmt.Sprintf("%d: %s", o.Status, o.Error)}
+	}
+	if err != nil {
+		i.failed(number, err)
+		return
+	}
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	switch {
+	case result.Duplicate:
+		i.counts.Duplicate++
+	case o.Status == wire.StatusCreated:
+		i.counts.Created++
+	default:
+		i.counts.Replaced++
+	}
+}
+
+// failed reports and counts a line that failed.
+func (i *importing) failed(number int, err error) {
+	i.mu.Lock()
+	i.counts.Failed++
+	i.exits[output.ExitCode(err)] = true
+	i.mu.Unlock()
+	if !i.JSON() {
+		i.progress.line(fmt.Sprintf("lapse: line %d: %s", number, output.OneLine(err)))
+		return
+	}
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	_ = output.PrintJSON(i.streams.Out, importFailure{number, output.Failure(err)})
+}
+
+func (i *importing) count() importCounts {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	return i.counts
+}
+
+// summary prints the counts, and returns the error of the import. stopped is the reason if
+// the import ended before its input.
+func (i *importing) summary(stopped error) error {
+	var err error
+	if i.JSON() {
+		err = output.PrintJSON(i.streams.Out, i.counts)
+	} else {
+		_, err = fmt.Fprintf(i.streams.Out, "imported %s %s\n", i.Name, i.counts)
+	}
+	switch {
+	case stopped != nil:
+		return output.Printed(fmt.Errorf("%s: the import is not complete: %w", i.Name, stopped))
+	case i.counts.Failed > 0:
+		text := fmt.Sprintf("%s: %d lines failed", i.Name, i.counts.Failed)
+		if i.counts.Failed == 1 {
+			text = i.Name + ": 1 line failed"
+		}
+		return output.Printed(&output.StatusError{Status: i.failedStatus(), Text: text})
+	}
+	return err
+}
+
+// failedStatus is the status of all failed lines, if they would have the same exit code.
+func (i *importing) failedStatus() int {
+	if len(i.exits) == 1 {
+		for _, status := range []int{wire.StatusNotFound, wire.StatusConflict, wire.StatusUnavailable} {
+			if i.exits[output.ExitCodeOf(status)] {
+				return status
+			}
+		}
+	}
+	return wire.StatusInternal
+}

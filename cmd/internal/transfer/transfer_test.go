@@ -1,0 +1,134 @@
+package transfer
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"testing"
+	"testing/iotest"
+	"time"
+)
+
+func TestLines(t *testing.T) {
+	const longest = 10
+	long := strings.Repeat("x", 200_000)
+	for in, want := range map[string][]string{
+		"":                             nil,
+		"\n\r\n \t\n":                  nil,
+		"a":                            {"1 a"},
+		"a\nb\r\n\n c \nd":             {"1 a", "2 b", "4 c", "5 d"},
+		"\xef\xbb\xbf{}\n\xef\xbb\xbf": {"1 {}", "2 \xef\xbb\xbf"},
+		"1234567890\r\n12345678901\n1": {"1 1234567890", "2 the line has 11 bytes: use at most 10, the largest message that the server takes", "3 1"},
+		long + "\nb\n" + long:          {"1 the line has 200000 bytes: use at most 10, the largest message that the server takes", "2 b", "3 the line has 200000 bytes: use at most 10, the largest message that the server takes"},
+	} {
+		var got []string
+		for l := range lines(t.Context(), strings.NewReader(in), longest) {
+			text := string(l.text)
+			if l.err != nil {
+				text = l.err.Error()
+			}
+			got = append(got, fmt.Sprintf("%d %s", l.number, text))
+		}
+		if strings.Join(got, "|") != strings.Join(want, "|") {
+			t.Errorf("%.40q: got %.200q, want %.200q", in, got, want)
+		}
+	}
+
+	torn := io.MultiReader(strings.NewReader("a\nb"), iotest.ErrReader(errors.ErrUnsupported))
+	var got []line
+	for l := range lines(t.Context(), torn, longest) {
+		got = append(got, l)
+	}
+	if len(got) != 2 || string(got[0].text) != "a" || got[1].number != 0 || !errors.Is(got[1].err, errors.ErrUnsupported) {
+		t.Errorf("an input that fails: %+v", got)
+	}
+
+	ctx, cancel := context.WithCancel(t.Context())
+	endless := lines(ctx, strings.NewReader(strings.Repeat("a\n", 1000)), longest)
+	<-endless
+	cancel()
+	n := 0
+	for range endless {
+		n++
+	}
+	if n > 500 {
+		t.Errorf("%d lines after the end", n)
+	}
+}
+
+func TestDocumentLine(t *testing.T) {
+	for in, want := range map[string]string{
+		`{}`:                               `{"id":"a<\"é"}`,
+		" {\n \"n\" : 1.0e2 } ":            `{"id":"a<\"é","n":1.0e2}`,
+		`{"n":{"id":1},"x":"<&> \\u00e9"}`: `{"id":"a<\"é","n":{"id":1},"x":"<&> \\u00e9"}`,
+		`{"ID":1}`:                         `{"id":"a<\"é","ID":1}`,
+		`{"n":1, "id":"a<\"é"}`:            `{"n":1,"id":"a<\"é"}`,
+		`{"i\u0064":"a<\"é"}`:              `{"i\u0064":"a<\"é"}`,
+	} {
+		got, err := documentLine(`a<"é`, []byte(in))
+		if err != nil || string(got) != want+"\n" {
+			t.Errorf("%s: got %s, %v; want %s", in, got, err, want)
+			continue
+		}
+		if id, err := documentID(got); err != nil || id != `a<"é` {
+			t.Errorf("%s: import reads the id %q, %v", got, id, err)
+		}
+	}
+	if _, err := documentLine("a", []byte("[]")); err == nil {
+		t.Error("no error")
+	}
+}
+
+func TestMessageID(t *testing.T) {
+	seen := make(map[string]string)
+	for what, id := range map[string]string{
+		"one":              messageID("p", line{number: 1, text: []byte("{}")}, "s"),
+		"of another line":  messageID("p", line{number: 2, text: []byte("{}")}, "s"),
+		"with other bytes": messageID("p", line{number: 1, text: []byte("{ }")}, "s"),
+		"somewhere else":   messageID("p", line{number: 1, text: []byte("{}")}, "t"),
+		"of another run":   messageID("q", line{number: 1, text: []byte("{}")}, "s"),
+	} {
+		if other, ok := seen[id]; ok {
+			t.Errorf("a message %s and one %s have the same id %s", what, other, id)
+		}
+		seen[id] = what
+	}
+	if again := messageID("p", line{number: 1, text: []byte("{}")}, "s"); seen[again] != "one" {
+		t.Errorf("the same line has another id: %s", again)
+	}
+}
+
+func TestProgress(t *testing.T) {
+	var out bytes.Buffer
+	n := 0
+	shown := func() string { n++; return fmt.Sprintf("state %d", n) }
+
+	p := startProgress(&out, false, time.Hour, shown)
+	p.line("an error")
+	p.end()
+	if got := out.String(); got != "an error\n" {
+		t.Errorf("no terminal, not wanted: %q", got)
+	}
+
+	out.Reset()
+	p = startProgress(&out, true, time.Hour, shown)
+	p.line("an error")
+	p.end()
+	if got := out.String(); got != "an error\nstate 1\n" {
+		t.Errorf("no terminal, wanted: %q", got)
+	}
+
+	out.Reset()
+	p = &progress{w: &out, terminal: true, shown: shown}
+	p.show()
+	p.line("an error")
+	p.show()
+	p.show()
+	p.clear()
+	if got := out.String(); got != "\r\x1b[Kstate 2\r\x1b[Kan error\n\r\x1b[Kstate 3\r\x1b[Kstate 4\n" {
+		t.Errorf("a terminal: %q", got)
+	}
+}

@@ -1,0 +1,272 @@
+// Package deploy has the tests of the alerts, of the dashboard and of the runbook. They use
+// promtool and Prometheus itself, and a lapse that runs.
+package deploy
+
+import (
+	"context"
+	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/seed18712806/lapse/integration/harness"
+	"github.com/seed18712806/lapse/sink/wire"
+)
+
+func TestMain(m *testing.M) { harness.Main(m) }
+
+const (
+	rulesFile = "prometheus/lapse.rules.yaml"
+	runbook   = "https://github.com/seed18712806/lapse/blob/main/deploy/README.md#"
+)
+
+func read(t *testing.T, path string) string {
+	t.Helper()
+	b, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(b)
+}
+
+var alertName = regexp.MustCompile(`(?m)^ *- alert: (\w+)$`)
+
+// alerts returns the names of the alerts in the file of rules.
+func alerts(t *testing.T) (names []string) {
+	t.Helper()
+	for _, match := range alertName.FindAllStringSubmatch(read(t, rulesFile), -1) {
+		names = append(names, match[1])
+	}
+	if len(names) < 15 {
+		t.Fatalf("found only the alerts %v", names)
+	}
+	return names
+}
+
+// promtool accepts the configuration and the rules, and the rule tests pass. For each alert
+// there is a test in which it fires, and one in which it does not.
+//
+// It fails if an alert has no rule test.
+func TestRules(t *testing.T) {
+	t.Parallel()
+	promtool := tool(t, "promtool")
+	for _, args := range [][]string{
+		{"check", "config", "prometheus.yaml"},
+		{"check", "rules", "lapse.rules.yaml"},
+		{"test", "rules", "lapse.rules.test.yaml"},
+	} {
+		cmd := exec.Command(promtool, args...)
+		cmd.Dir = "prometheus"
+		if out, err := cmd.CombinedOutput(); err != nil {
+			t.Errorf("promtool %s: %v\n%s", strings.Join(args, " "), err, out)
+		}
+	}
+	tests := read(t, "prometheus/lapse.rules.test.yaml")
+	for _, name := range alerts(t) {
+		if !regexp.MustCompile(`alertname: ` + name + `\n *exp_alerts:\n`).MatchString(tests) {
+			t.Errorf("no rule test fires %s", name)
+		}
+		if !strings.Contains(tests, "alertname: "+name+", exp_alerts: []") {
+			t.Errorf("no rule test holds that a healthy lapse does not fire %s", name)
+		}
+	}
+}
+
+// problems returns the names of all problems that /readyz can name: the constants of the
+// source whose names begin with problem.
+func problems(t *testing.T) (names []string) {
+	t.Helper()
+	for _, root := range []string{"../processor", "../cmd"} {
+		err := filepath.WalkDir(root, func(path string, _ fs.DirEntry, err error) error {
+			if err != nil || !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go") {
+				return err
+			}
+			file, err := parser.ParseFile(token.NewFileSet(), path, nil, 0)
+			if err != nil {
+				return err
+			}
+			ast.Inspect(file, func(n ast.Node) bool {
+				spec, ok := n.(*ast.ValueSpec)
+				for i := 0; ok && i < len(spec.Values); i++ {
+					value, literal := spec.Values[i].(*ast.BasicLit)
+					if literal && value.Kind == token.STRING && strings.HasPrefix(strings.ToLower(spec.Names[i].Name), "problem") {
+						name, _ := strconv.Unquote(value.Value)
+						names = append(names, name)
+					}
+				}
+				return true
+			})
+			return nil
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	if len(names) < 15 {
+		t.Fatalf("found only the problems %q", names)
+	}
+	return names
+}
+
+var (
+	heading    = regexp.MustCompile(`(?m)^#+ (.*)$`)
+	notInAHref = regexp.MustCompile(`[^a-z0-9 _-]`)
+)
+
+// anchor is the anchor that GitHub gives to a heading.
+func anchor(heading string) string {
+	return strings.ReplaceAll(notInAHref.ReplaceAllString(strings.ToLower(heading), ""), " ", "-")
+}
+
+// anchors returns the anchors of a Markdown file.
+func anchors(text string) map[string]bool {
+	all := make(map[string]bool)
+	for _, match := range heading.FindAllStringSubmatch(text, -1) {
+		all[anchor(match[1])] = true
+	}
+	return all
+}
+
+var link = regexp.MustCompile(`\]\(([^)#:]*)(?:#([^)]*))?\)`)
+
+// Each alert has a section in the runbook, and so has each problem that lapse can name. The
+// links of the runbook lead somewhere.
+//
+// It fails if somebody adds a problem or an alert without telling what to do about it.
+func TestRunbook(t *testing.T) {
+	t.Parallel()
+	sections := anchors(read(t, "README.md"))
+	for _, name := range problems(t) {
+		if want := anchor("problem " + name); !sections[want] {
+			t.Errorf("deploy/README.md has no section #%s for the problem %q", want, name)
+		}
+	}
+	for _, match := range link.FindAllStringSubmatch(read(t, "README.md"), -1) {
+		path, section := match[1], match[2]
+		if path == "" && !sections[section] {
+			t.Errorf("deploy/README.md links to #%s, which it does not have", section)
+		}
+		if _, err := os.Stat(path); path != "" && err != nil {
+			t.Errorf("deploy/README.md has a link that leads nowhere: %v", err)
+		}
+	}
+	links := regexp.MustCompile(`(?m)^ *runbook_url: (.*)$`).FindAllStringSubmatch(read(t, rulesFile), -1)
+	if len(links) != len(alerts(t)) {
+		t.Errorf("%d alerts have %d links to the runbook", len(alerts(t)), len(links))
+	}
+	for _, match := range links {
+		section, ok := strings.CutPrefix(match[1], runbook)
+		if !ok {
+			t.Errorf("%s does not lead to %s", match[1], runbook)
+		}
+		if section != `problem-{{ reReplaceAll " " "-" (toLower $labels.problem) }}` && !sections[section] {
+			t.Errorf("deploy/README.md has no section #%s", section)
+		}
+	}
+}
+
+// fire is a Prometheus with the rules, which fire after a second.
+func fire(t *testing.T, targets ...string) *prometheus {
+	t.Helper()
+	text := read(t, rulesFile)
+	short := regexp.MustCompile(`(?m)^( *for: )\S+$`).ReplaceAllString(text, "${1}1s")
+	if short == text {
+		t.Fatal("the rules have no times")
+	}
+	path := filepath.Join(t.TempDir(), "rules.yaml")
+	if err := os.WriteFile(path, []byte(short), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return startPrometheus(t, path, map[string][]string{"lapse": targets})
+}
+
+// fires waits until alerts fire.
+func (p *prometheus) fires(names ...string) {
+	p.t.Helper()
+	harness.Until(p.t, harness.Limit, fmt.Sprintf("%v fire", names), func(ctx context.Context) error {
+		firing, err := p.firing(ctx)
+		for _, name := range names {
+			if err == nil && !slices.Contains(firing, name) {
+				err = fmt.Errorf("%s does not; these do: %v", name, firing)
+			}
+		}
+		return err
+	})
+}
+
+// quiet waits until no alert fires about what a test has done. Alerts that look at a rate of
+// five minutes go on for so long, and are not waited for.
+func (p *prometheus) quiet() {
+	p.t.Helper()
+	rates := []string{"LapseEventsLate", "LapseReadsFailing", "LapseRejections", "LapseRestarts", "LapseOwnerChangesOften"}
+	harness.Until(p.t, harness.Limit, "no alert fires", func(ctx context.Context) error {
+		firing, err := p.firing(ctx)
+		firing = slices.DeleteFunc(firing, func(name string) bool { return slices.Contains(rates, name) })
+		if err == nil && len(firing) > 0 {
+			err = fmt.Errorf("these do: %v", firing)
+		}
+		return err
+	})
+}
+
+// A lapse with a standby loses NATS, Redis, one partition, and its processes, one after the
+// other. Prometheus fires the alerts that are about it, and none once it is over.
+//
+// It fails if an alert asks for what a lapse in trouble does not report.
+func TestG11_AlertsFire(t *testing.T) {
+	t.Parallel()
+	nats := harness.StartNATS(t, harness.NATSOptions{})
+	redis := harness.StartRedis(t, harness.RedisOptions{Persistent: true})
+	one := harness.StartLapse(t, nats.URL(), redis.Address())
+	two := harness.StartLapse(t, nats.URL(), redis.Address())
+	c := harness.NewClient(t, nats.URL(), "")
+	c.Configure("c", `{"defaultTtl":-1}`)
+	c.Want(201, wire.Upsert, "c", "a", `{}`)
+	p := fire(t, one.HTTP, two.HTTP)
+	p.quiet()
+
+	nats.Kill()
+	p.fires("LapseNotReady", "LapseProblem/NATS", "LapseProblem/reads")
+	nats.Start()
+	p.quiet()
+
+	redis.Stop()
+	p.fires("LapseNotReady", "LapseProblem/Redis", "LapseProblem/reads")
+	redis.Continue()
+	p.quiet()
+
+	client := redis.Client()
+	keys, err := client.Keys(t.Context(), "lapse:{*:state").Result()
+	if err != nil || len(keys) == 0 {
+		t.Fatalf("found no partition in Redis: %v", err)
+	}
+	state, err := client.Dump(t.Context(), keys[0]).Result()
+	if err == nil {
+		err = client.Set(t.Context(), keys[0], "of somebody else", 0).Err()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.fires("LapsePartitionFailing", "LapseNotReady", "LapseProblem/partitions")
+	if err := client.RestoreReplace(t.Context(), keys[0], 0, state).Err(); err != nil {
+		t.Fatal(err)
+	}
+	p.quiet()
+
+	one.Kill()
+	p.fires("LapseTargetGone")
+	two.Kill()
+	p.fires("LapseDown")
+	one.Start()
+	two.Start()
+	p.quiet()
+}

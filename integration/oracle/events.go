@@ -1,0 +1,226 @@
+package oracle
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/seed18712806/lapse/sink/wire"
+)
+
+// expected holds the events that may exist at an instant.
+type expected struct {
+	expiries   map[string]Expiry    // by ce-id: the log has reached the deadline
+	dueOnly    map[string]Expiry    // by ce-id: due by the clock, but the log has not reached the deadline
+	rejections map[uint64]Rejection // by sequence
+}
+
+// expected returns what lapse may have published by an instant.
+func (m *Model) expected(at wire.Time) expected {
+	want := expected{expiries: map[string]Expiry{}, dueOnly: map[string]Expiry{}, rejections: map[uint64]Rejection{}}
+	for _, e := range m.Expiries {
+		want.expiries[e.ID()] = e
+	}
+	for _, p := range m.partitions {
+		for _, e := range p.due(max(at, m.now)) {
+			if e.ExpiredAt <= m.now { // the last message itself made it so
+				want.expiries[e.ID()] = e
+			} else {
+				want.dueOnly[e.ID()] = e
+			}
+		}
+	}
+	for _, r := range m.Rejections {
+		want.rejections[r.Seq] = r
+	}
+	return want
+}
+
+// CompareEvents compares the events stream with the model. Every expiration that is due
+// at the instant at must have its event, and so must every rejection. There must be no
+// other event, none twice, none early, and none out of order. The caller must have
+// applied the log as it was after it read the events.
+func (m *Model) CompareEvents(events []Message, at wire.Time) Diff {
+	var d Diff
+	want := m.expected(at)
+	prefix := string(m.set.Prefix)
+	seen := map[string]uint64{} // the sequence of each event in the stream
+	for _, msg := range events {
+		switch {
+		case strings.HasPrefix(msg.Subject, prefix+".expired."):
+			m.compareExpiry(&d, want, msg, seen)
+		case strings.HasPrefix(msg.Subject, prefix+".rejected."):
+			m.compareRejection(&d, want, msg, seen)
+		default:
+			d.add(Unexpected, "event %d: subject %s", msg.Seq, msg.Subject)
+		}
+	}
+
+	for id, e := range want.expiries {
+		if _, there := seen[expiryOf(id)]; !there && e.ExpiredAt <= at {
+			d.add(Missing, "expiry of %s, expired at %s", id, e.ExpiredAt)
+		}
+	}
+	for id, e := range want.dueOnly {
+		if _, there := seen[expiryOf(id)]; !there {
+			d.add(Missing, "expiry of %s, expired at %s; the log has not reached that instant (a tick is missing)", id, e.ExpiredAt)
+		}
+	}
+	for seq, r := range want.rejections {
+		if _, there := seen[rejectionOf(seq)]; !there {
+			d.add(Missing, "rejection of message %d (%s), code %v", seq, r.Subject, r.Codes)
+		}
+	}
+	m.compareOrder(&d, seen)
+	return d
+}
+
+func (m *Model) compareExpiry(d *Diff, want expected, msg Message, seen map[string]uint64) {
+	id := msg.Header.Get("ce-id")
+	if before, twice := seen[expiryOf(id)]; twice {
+		d.add(Twice, "expiry of %s: events %d and %d", id, before, msg.Seq)
+		return
+	}
+	seen[expiryOf(id)] = msg.Seq
+	e, ok := want.expiries[id]
+	if !ok {
+		if due, there := want.dueOnly[id]; there {
+			d.add(Early, "expiry of %s: event %d was published before the log reached %s", id, msg.Seq, due.ExpiredAt)
+			return
+		}
+		d.add(Unexpected, "expiry of %s: event %d on %s; that version: %s", id, msg.Seq, msg.Subject, m.fate(id))
+		return
+	}
+	if msg.At < e.ExpiredAt {
+		d.add(Early, "expiry of %s: event %d is stamped %s, but the document expired at %s", id, msg.Seq, msg.At, e.ExpiredAt)
+	}
+	compare := func(what string, got, want any) {
+		if got != want {
+			d.add(Wrong, "expiry of %s: event %d: %s is %q, want %q", id, msg.Seq, what, got, want)
+		}
+	}
+	prefix := m.set.Prefix
+	compare("subject", msg.Subject, prefix.Expired(e.Collection, e.Name.ID))
+	for name, want := range map[string]string{
+		"Nats-Msg-Id":    e.ID(),
+		"ce-specversion": "1.0",
+		"ce-type":        "lapse.document.expired.v1",
+		"ce-source":      fmt.Sprintf("/%s/%d/collections/%s", prefix, m.set.Created, e.Collection),
+		"ce-subject":     wire.EscapeID(e.Name.ID),
+		"ce-time":        e.ExpiredAt.String(),
+		"traceparent":    e.Trace,
+		"ce-traceparent": e.Trace,
+	} {
+		compare(name, value(msg, name), want)
+	}
+	members, ok := object(msg.Data)
+	if !ok {
+		compare("body", string(msg.Data), "a JSON object")
+		return
+	}
+	for member, want := range map[string]any{
+		"id": e.Name.ID, "collection": e.Collection, "etag": e.Etag.String(), "ts": e.Ts.String(),
+		"ttl": e.Seconds, "expiredAt": e.ExpiredAt.String(),
+	} {
+		text, err := json.Marshal(want)
+		if err != nil || !sameValue(members[member], text) {
+			compare(member, string(members[member]), string(text))
+		}
+		delete(members, member)
+	}
+	if body := members["document"]; !e.sameBody(body, bytes.TrimSpace(e.Body)) {
+		compare("document", abbreviate(body), abbreviate(e.Body))
+	}
+	delete(members, "document")
+	for member, raw := range members {
+		compare("member "+member, string(raw), "none")
+	}
+}
+
+// sameBody compares a published or read body with a version's body.
+func (doc Document) sameBody(got, want []byte) bool {
+	if doc.Merged {
+		return sameValue(got, want)
+	}
+	return bytes.Equal(got, want)
+}
+
+// fate returns what became of the version that a ce-id names.
+func (m *Model) fate(id string) string {
+	etag, err := wire.ParseEtag(id[strings.LastIndexByte(id, '/')+1:])
+	if fate, there := m.fates[etag]; err == nil && there {
+		return fate
+	}
+	return "never written"
+}
+
+func (m *Model) compareRejection(d *Diff, want expected, msg Message, seen map[string]uint64) {
+	seq, err := strconv.ParseUint(msg.Header.Get(wire.HeaderSeq), 10, 64)
+	if err != nil {
+		d.add(Wrong, "rejection: event %d: %s is %q", msg.Seq, wire.HeaderSeq, msg.Header.Get(wire.HeaderSeq))
+		return
+	}
+	if before, twice := seen[rejectionOf(seq)]; twice {
+		d.add(Twice, "rejection of message %d: events %d and %d", seq, before, msg.Seq)
+		return
+	}
+	seen[rejectionOf(seq)] = msg.Seq
+	r, ok := want.rejections[seq]
+	if !ok {
+		d.add(Unexpected, "rejection of message %d: event %d, code %s: %s", seq, msg.Seq, msg.Header.Get(wire.HeaderCode), msg.Header.Get(wire.HeaderError))
+		return
+	}
+	wrong := func(what string, got, want any) {
+		d.add(Wrong, "rejection of message %d: event %d: %s is %v, want %v", seq, msg.Seq, what, got, want)
+	}
+	if code, err := strconv.Atoi(value(msg, wire.HeaderCode)); err != nil || !slices.Contains(r.Codes, code) {
+		wrong(wire.HeaderCode, value(msg, wire.HeaderCode)+" ("+value(msg, wire.HeaderError)+")", r.Codes)
+	}
+	if msg.Subject != r.Target {
+		wrong("subject", msg.Subject, r.Target)
+	}
+	for name, want := range map[string]string{
+		"Nats-Msg-Id":      fmt.Sprintf("rejected/%d", seq),
+		wire.HeaderSubject: r.Subject,
+		"Lapse-Stream":     strings.ToUpper(string(m.set.Prefix)) + "_LOG",
+		"traceparent":      r.Trace,
+	} {
+		if got := value(msg, name); got != want {
+			wrong(name, strconv.Quote(got), strconv.Quote(want))
+		}
+	}
+	if value(msg, wire.HeaderError) == "" {
+		wrong(wire.HeaderError, "empty", "a sentence")
+	}
+	switch size := value(msg, wire.HeaderTruncated); {
+	case size == "" && !bytes.Equal(msg.Data, r.Body):
+		wrong("body", abbreviate(msg.Data), abbreviate(r.Body))
+	case size != "" && (size != strconv.Itoa(len(r.Body)) || len(msg.Data) >= len(r.Body) || !bytes.HasPrefix(r.Body, msg.Data)):
+		wrong("truncated body", fmt.Sprintf("%d bytes of %s", len(msg.Data), size), fmt.Sprintf("the first part of %d bytes", len(r.Body)))
+	}
+}
+
+// The names of outputs in findings.
+func expiryOf(id string) string     { return "expiry of " + id }
+func rejectionOf(seq uint64) string { return fmt.Sprintf("rejection of message %d", seq) }
+
+// compareOrder checks that the outputs of each document stand in the order of the log. It
+// passes over those that are missing. seen has the sequence of each event.
+func (m *Model) compareOrder(d *Diff, seen map[string]uint64) {
+	for name, outputs := range m.outputs {
+		last, before := uint64(0), ""
+		for _, now := range outputs {
+			at, there := seen[now]
+			if !there {
+				continue
+			}
+			if at < last {
+				d.add(Order, "%s: %s is event %d, but %s, which comes before it, is event %d", name, now, at, before, last)
+			}
+			last, before = at, now
+		}
+	}
+}

@@ -1,0 +1,79 @@
+// Package stored reads whole streams, for tests.
+package stored
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/seed18712806/lapse/sink/wire"
+)
+
+// Message is a stored message of the log or of the events stream.
+type Message struct {
+	Seq     uint64
+	Subject string
+	Header  nats.Header
+	Data    []byte
+	At      wire.Time // its stamp, cut to milliseconds
+}
+
+// Events reads the events stream like [Read], but leaves out the fences in it.
+func Events(ctx context.Context, js jetstream.JetStream, prefix wire.Prefix, from uint64) ([]Message, error) {
+	all, err := Read(ctx, js, prefix.EventsStream(), from)
+	return slices.DeleteFunc(all, func(m Message) bool {
+		return strings.HasPrefix(m.Subject, string(prefix)+".fence.")
+	}), err
+}
+
+// Read reads a stream up to its current end. It begins at a sequence, or at the stream's
+// first one if that is later.
+func Read(ctx context.Context, js jetstream.JetStream, stream string, from uint64) (all []Message, err error) {
+	defer func() {
+		if err != nil {
+			err = fmt.Errorf("read stream %s: %w", stream, err)
+		}
+	}()
+	s, err := js.Stream(ctx, stream)
+	if err != nil {
+		return nil, err
+	}
+	state := s.CachedInfo().State
+	if state.LastSeq < from || state.Msgs == 0 {
+		return nil, nil
+	}
+	consumer, err := s.OrderedConsumer(ctx, jetstream.OrderedConsumerConfig{
+		DeliverPolicy: jetstream.DeliverByStartSequencePolicy, OptStartSeq: max(from, state.FirstSeq),
+	})
+	if err != nil {
+		return nil, err
+	}
+	iterator, err := consumer.Messages()
+	if err != nil {
+		return nil, err
+	}
+	defer iterator.Stop()
+	for {
+		msg, err := iterator.Next(jetstream.NextContext(ctx))
+		if err != nil {
+			return nil, err
+		}
+		meta, err := msg.Metadata()
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, Message{
+			Seq: meta.Sequence.Stream, Subject: msg.Subject(), Header: msg.Headers(), Data: msg.Data(),
+			At: wire.Time(meta.Timestamp.UnixMilli()),
+		})
+		// A consumer on a replica that lags has nothing pending before the end. So that counts
+		// only where the last messages of the stream may be deleted.
+		if meta.Sequence.Stream >= state.LastSeq || meta.NumPending == 0 && state.NumDeleted > 0 {
+			return all, nil
+		}
+	}
+}

@@ -1,0 +1,459 @@
+package integration
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/redis/go-redis/v9"
+	"github.com/synadia-io/orbit.go/jetstreamext"
+
+	"github.com/seed18712806/lapse/integration/harness"
+	"github.com/seed18712806/lapse/sink"
+	"github.com/seed18712806/lapse/sink/credentials"
+	"github.com/seed18712806/lapse/sink/wire"
+)
+
+// natsRoles is what each user of deploy/nats/accounts.conf may publish (pub) or subscribe to
+// (sub). The table in deploy/README.md is a summary of it.
+const natsRoles = `
+operation                                                          orders-writer reader lapse operator system
+write documents of orders     pub lapse.write.upsert.orders.1          yes         no     no    yes      -
+                              pub lapse.write.delete.orders.1          yes         no     no    yes      -
+write documents of users      pub lapse.write.upsert.users.1           no          no     no    yes      -
+configure orders              pub lapse.config.orders                  no          no     no    yes      -
+drop orders                   pub lapse.drop.orders                    no          no     no    yes      -
+move log time                 pub lapse.tick                           no          no     yes   yes      -
+read a document               pub lapse.read.get.orders.1              no          yes    no    yes      -
+list collections              pub lapse.read.collections               no          yes    no    yes      -
+answer reads                  sub lapse.read.get.*.*                   no          no     yes   yes      -
+publish expiry events         pub lapse.expired.orders.1               no          no     yes   yes      -
+publish rejections            pub lapse.rejected.orders.1              no          no     yes   yes      -
+publish fences                pub lapse.fence.0                        no          no     yes   yes      -
+beat as the owner             pub lapse.beat.0                         no          no     yes   yes      -
+change leases                 pub $KV.LAPSE_MEMBERS.lease.0            no          no     yes   yes      -
+store checkpoints             pub $KV.LAPSE_CHECKPOINTS.partition.0    no          no     yes   yes      -
+subscribe to writes           sub lapse.write.>                        no          no     no    yes      -
+subscribe to events           sub lapse.expired.>                      no          no     no    yes      -
+inbox of its own              sub _INBOX.orders-writer.1               yes         no     yes   yes      -
+                              sub _INBOX.reader.1                      no          yes    yes   yes      -
+every inbox                   sub _INBOX.>                             no          no     yes   yes      -
+everything                    sub >                                    no          no     no    yes      -
+look at the events            pub $JS.API.STREAM.INFO.LAPSE_EVENTS             no          yes    yes   yes      -
+consume the events            pub $JS.API.CONSUMER.CREATE.LAPSE_EVENTS.c       no          yes    no    yes      -
+                              pub $JS.API.CONSUMER.MSG.NEXT.LAPSE_EVENTS.c     no          yes    no    yes      -
+                              pub $JS.API.CONSUMER.INFO.LAPSE_EVENTS.c         no          yes    no    yes      -
+                              pub $JS.API.CONSUMER.DELETE.LAPSE_EVENTS.c       no          yes    no    yes      -
+acknowledge an event          pub $JS.ACK.LAPSE_EVENTS.c.1.1.1.1.1             no          yes    no    yes      -
+look at the log               pub $JS.API.STREAM.INFO.LAPSE_LOG                no          no     yes   yes      -
+consume the log               pub $JS.API.CONSUMER.CREATE.LAPSE_LOG.c          no          no     yes   yes      -
+                              pub $JS.API.CONSUMER.MSG.NEXT.LAPSE_LOG.c        no          no     yes   yes      -
+read a message of the log     pub $JS.API.STREAM.MSG.GET.LAPSE_LOG             no          no     yes   yes      -
+                              pub $JS.API.DIRECT.GET.LAPSE_LOG                 no          no     no    yes      -
+read a message of the events  pub $JS.API.DIRECT.GET.LAPSE_EVENTS              no          no     yes   yes      -
+create a stream               pub $JS.API.STREAM.CREATE.LAPSE_LOG              no          no     yes   yes      -
+change a stream               pub $JS.API.STREAM.UPDATE.LAPSE_EVENTS           no          no     yes   yes      -
+purge the log                 pub $JS.API.STREAM.PURGE.LAPSE_LOG               no          no     yes   yes      -
+purge the events              pub $JS.API.STREAM.PURGE.LAPSE_EVENTS            no          no     yes   yes      -
+purge the checkpoints         pub $JS.API.STREAM.PURGE.KV_LAPSE_CHECKPOINTS    no          no     no    yes      -
+delete the log                pub $JS.API.STREAM.DELETE.LAPSE_LOG              no          no     no    yes      -
+delete the events             pub $JS.API.STREAM.DELETE.LAPSE_EVENTS           no          no     no    yes      -
+delete a message of the log   pub $JS.API.STREAM.MSG.DELETE.LAPSE_LOG          no          no     no    yes      -
+restore the log               pub $JS.API.STREAM.RESTORE.LAPSE_LOG             no          no     no    yes      -
+list streams                  pub $JS.API.STREAM.NAMES                         no          no     no    yes      -
+manage the servers            pub $SYS.REQ.SERVER.PING                         no          no     no    -        yes
+`
+
+// cell is a role, an operation, and whether the role may do it.
+type cell struct {
+	role, verb, subject string
+	may                 bool
+}
+
+// cells reads natsRoles.
+func cells(t *testing.T) (all []cell) {
+	t.Helper()
+	lines := strings.Split(strings.TrimSpace(natsRoles), "\n")
+	roles := strings.Fields(lines[0])[1:]
+	for _, line := range lines[1:] {
+		fields := strings.Fields(line)
+		verb := max(slices.Index(fields, "pub"), slices.Index(fields, "sub"))
+		if verb < 0 || len(fields) != verb+2+len(roles) {
+			t.Fatalf("line %q of the table", line)
+		}
+		for i, role := range roles {
+			switch may := fields[verb+2+i]; may {
+			case "yes", "no":
+				all = append(all, cell{role, fields[verb], fields[verb+1], may == "yes"})
+			case "-": // a system account has no streams, and no account has the system's subjects
+			default:
+				t.Fatalf("cell %q in line %q of the table", may, line)
+			}
+		}
+	}
+	return all
+}
+
+// as connects to a nats-server as a role, until the test ends.
+func as(t *testing.T, server *harness.NATS, role string) *nats.Conn {
+	t.Helper()
+	password := harness.RolePassword(strings.ReplaceAll(role, "-", "_"))
+	if role == "lapse" {
+		password = harness.LapsePassword
+	}
+	return harness.Connect(t, server.URL(), nats.UserInfo(role, password), nats.CustomInboxPrefix("_INBOX."+role))
+}
+
+// denied publishes or subscribes, and returns what the server denies; nil if nothing.
+func denied(t *testing.T, nc *nats.Conn, verb, subject string) *credentials.Denied {
+	t.Helper()
+	var err error
+	if verb == "sub" {
+		_, err = nc.SubscribeSync(subject)
+	} else {
+		err = nc.PublishRequest(subject, nc.NewInbox(), nil)
+	}
+	if err == nil {
+		err = nc.FlushTimeout(harness.Limit) // the server denies before it answers this
+	}
+	if err != nil {
+		t.Fatalf("%s %s: %v", verb, subject, err)
+	}
+	return credentials.AsDenied(nc.LastError())
+}
+
+// Every role may do what the table says, and nothing else of it. Each cell is tried on a
+// connection of its own to a nats-server with deploy/nats/accounts.conf.
+//
+// It goes red if a permission is added to a role, or taken from it.
+func TestRoles_NATS(t *testing.T) {
+	t.Parallel()
+	server := harness.StartNATS(t, harness.NATSOptions{Denies: true})
+	for _, c := range cells(t) {
+		nc := as(t, server, c.role)
+		d := denied(t, nc, c.verb, c.subject)
+		switch {
+		case d == nil && !c.may:
+			t.Errorf("%s may %s %s", c.role, c.verb, c.subject)
+		case d != nil && c.may:
+			t.Errorf("%s may not %s %s: %v", c.role, c.verb, c.subject, d)
+		case d != nil && (d.Subject != c.subject || d.Subscribe != (c.verb == "sub")):
+			t.Errorf("%s: the server denies %+v, want %s %s", c.role, d, c.verb, c.subject)
+		}
+		nc.Close()
+	}
+	for _, role := range []string{"", "nobody"} {
+		_, err := nats.Connect(server.URL(), nats.UserInfo(role, "x"))
+		if !errors.Is(err, nats.ErrAuthorization) {
+			t.Errorf("the user %q connects: %v", role, err)
+		}
+	}
+}
+
+// JetStream answers with its own rights to whatever reply subject a message names. Writers
+// and readers cannot use that to publish where they may not: not a document of another
+// collection, not an event, not a fence, not a tick.
+//
+// It goes red if applications are in the account of the streams.
+func TestRoles_RepliesReachNoStream(t *testing.T) {
+	t.Parallel()
+	w := external(t, harness.RedisOptions{})
+	w.Configure("orders", `{"defaultTtl":-1}`)
+	event := w.Want(201, wire.Create, "orders", "expires", `{"ttl":1}`)
+	w.ExpiryOf("orders", "expires", event.Etag, harness.Limit)
+	writer, readers := as(t, w.nats, "orders-writer"), asJetStream(t, w.nats, "reader")
+	reader := readers.Conn()
+	consumer, err := readers.CreateConsumer(t.Context(), w.Prefix.EventsStream(), jetstream.ConsumerConfig{Name: "c", AckPolicy: jetstream.AckNonePolicy})
+	if err != nil {
+		t.Fatal(err)
+	}
+	forged := map[string]bool{}
+	for i, target := range []string{"lapse.write.upsert.users.1", "lapse.config.users", "lapse.tick", "lapse.expired.orders.forged", "lapse.rejected.orders.forged", "lapse.fence.0", "$KV.LAPSE_MEMBERS.lease.0"} {
+		forged[target] = true
+		for _, request := range []struct {
+			nc            *nats.Conn
+			subject, body string
+		}{
+			{writer, fmt.Sprintf("lapse.write.upsert.orders.%d", i), `{}`},
+			{reader, "lapse.read.get.orders.0", ""},
+			{reader, "lapse.read.collections", ""},
+			{reader, "$JS.API.STREAM.INFO.LAPSE_EVENTS", ""},
+			{reader, "$JS.API.CONSUMER.INFO.LAPSE_EVENTS.c", ""},
+			{reader, "$JS.API.CONSUMER.MSG.NEXT.LAPSE_EVENTS.c", "1"},
+			{reader, "$SRV.INFO.lapse", ""},
+		} {
+			if err := request.nc.PublishRequest(request.subject, target, []byte(request.body)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		// A push consumer delivers where its configuration says.
+		_, err := readers.CreatePushConsumer(t.Context(), w.Prefix.EventsStream(), jetstream.ConsumerConfig{DeliverSubject: target, AckPolicy: jetstream.AckNonePolicy})
+		t.Logf("a consumer that delivers to %s: %v", target, err)
+	}
+	// What follows on the same connections is handled later.
+	if o := w.outcomeFor(t, writer, "orders-writer", "lapse.write.upsert.orders.last"); o != 201 {
+		t.Errorf("the outcome of the last write is %d, want 201", o)
+	}
+	if _, err := consumer.Info(t.Context()); err != nil {
+		t.Error(err)
+	}
+	w.settled("orders", "last", w.Log()[len(w.Log())-1].Seq)
+	for _, m := range append(w.Log(), w.Events()...) {
+		if forged[m.Subject] && m.Subject != "lapse.tick" || len(m.Data) > 0 && m.Subject == "lapse.tick" {
+			t.Errorf("a stream has %s: %s", m.Subject, m.Data)
+		}
+		if strings.HasPrefix(m.Subject, "lapse.expired.") && m.Header.Get("Nats-Msg-Id") != "orders/expires/"+event.Etag.String() {
+			t.Errorf("a stream has the event %s: %s", m.Subject, m.Data)
+		}
+	}
+	w.verify()
+}
+
+// A reader has a durable consumer of its own, acknowledges an event, and gets the next one;
+// a batch of writes of a writer is stored.
+//
+// It goes red if an import that the account of applications needs is missing.
+func TestRoles_Consume(t *testing.T) {
+	t.Parallel()
+	w := external(t, harness.RedisOptions{})
+	w.Configure("orders", `{"defaultTtl":1}`)
+	writer, err := jetstreamext.NewFastPublisher(asJetStream(t, w.nats, "orders-writer"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range 3 {
+		if _, err := writer.Add(w.Prefix.Write(wire.Create, "orders", fmt.Sprint(i)), []byte(`{}`)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := writer.Close(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	js := asJetStream(t, w.nats, "reader")
+	consumer, err := js.CreateConsumer(t.Context(), w.Prefix.EventsStream(), jetstream.ConsumerConfig{
+		Durable: "mine", AckPolicy: jetstream.AckExplicitPolicy, MaxAckPending: 1, FilterSubject: "lapse.expired.orders.>",
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	seen := map[string]bool{}
+	for len(seen) < 3 {
+		msg, err := consumer.Next(jetstream.FetchMaxWait(harness.Limit))
+		if err != nil {
+			t.Fatal(err)
+		}
+		seen[msg.Subject()] = true
+		if err := msg.DoubleAck(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := js.DeleteConsumer(t.Context(), w.Prefix.EventsStream(), "mine"); err != nil {
+		t.Error(err)
+	}
+}
+
+// asJetStream is JetStream as a role sees it.
+func asJetStream(t *testing.T, server *harness.NATS, role string) jetstream.JetStream {
+	t.Helper()
+	js, err := jetstream.New(as(t, server, role), jetstream.WithDefaultTimeout(harness.Limit))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return js
+}
+
+// outcomeFor writes as a role, and returns the status of the outcome, which comes to an
+// inbox that only the role can read.
+func (w *world) outcomeFor(t *testing.T, nc *nats.Conn, role, subject string) int {
+	t.Helper()
+	inbox := nc.NewInbox()
+	if !strings.HasPrefix(inbox, "_INBOX."+role+".") {
+		t.Fatalf("inbox %s", inbox)
+	}
+	sub, err := nc.SubscribeSync(inbox)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := nc.PublishMsg(&nats.Msg{Subject: subject, Data: []byte(`{}`), Header: nats.Header{wire.HeaderReplyTo: {inbox}}}); err != nil {
+		t.Fatal(err)
+	}
+	msg, err := sub.NextMsg(harness.Limit)
+	if err != nil {
+		t.Fatalf("wait for the outcome of %s: %v", subject, err)
+	}
+	var status int
+	if _, err := fmt.Sscanf(string(msg.Data), `{"status":%d`, &status); err != nil {
+		t.Fatalf("outcome %s: %v", msg.Data, err)
+	}
+	return status
+}
+
+// redisRoles is which commands each user of deploy/redis/users.acl may run.
+const redisRoles = `
+operation                      command                                        lapse reader operator
+answer                         PING                                           yes   yes    yes
+look at the server             INFO server                                    yes   yes    yes
+read a document                HGET lapse:{0.0}:docs:orders 1                 yes   yes    yes
+count documents                HLEN lapse:{0.0}:docs:orders                   yes   yes    yes
+write a document               HSET lapse:{0.0}:docs:orders 1 x               yes   no     yes
+index a document               ZADD lapse:{0.0}:own:orders 1 x                yes   no     yes
+remove a collection            UNLINK lapse:{0.0}:docs:orders                 yes   no     yes
+find the keys of a partition   SCAN 0 MATCH lapse:{0.0}:*                     yes   no     yes
+read by a script               EVAL return(redis.call('HLEN',KEYS[1])) 1 lapse:{0.0}:docs:orders     yes   yes    yes
+write by a script              EVAL return(redis.call('HSET',KEYS[1],1,2)) 1 lapse:{0.0}:docs:orders  yes   no     yes
+read another key               HGET other 1                                   no    no     yes
+write another key              HSET other 1 x                                 no    no     yes
+remove everything              FLUSHALL                                       no    no     yes
+list all keys                  KEYS *                                         no    no     yes
+change the configuration       CONFIG SET maxmemory-policy allkeys-lru        no    no     yes
+read the configuration         CONFIG GET maxmemory-policy                    no    no     yes
+change users                   ACL SETUSER lapse +@all                        no    no     yes
+list users                     ACL LIST                                       no    no     yes
+see what others do             CLIENT LIST                                    no    no     yes
+                               SLOWLOG GET                                    no    no     yes
+copy the data                  REPLICAOF NO ONE                               no    no     yes
+                               SAVE                                           no    no     yes
+publish                        PUBLISH lapse x                                no    no     yes
+run a module or a function     FUNCTION LIST                                  no    no     yes
+`
+
+// Every user of Redis may run what the table says, and nothing else of it.
+//
+// It goes red if a command is added to a user, or taken from it.
+func TestRoles_Redis(t *testing.T) {
+	t.Parallel()
+	server := harness.StartRedis(t, harness.RedisOptions{Denies: true})
+	lines := strings.Split(strings.TrimSpace(redisRoles), "\n")
+	roles := strings.Fields(lines[0])[2:]
+	for i, role := range roles {
+		password := harness.RolePassword(role)
+		if role == "lapse" {
+			password = harness.LapsePassword
+		}
+		client := redis.NewClient(&redis.Options{Addr: server.Address(), Username: role, Password: password, MaxRetries: -1})
+		defer client.Close()
+		for _, line := range lines[1:] {
+			fields := strings.Fields(line[min(len(line), 30):]) // without the name of the operation
+			var args []any
+			for _, arg := range fields[:len(fields)-len(roles)] {
+				args = append(args, arg)
+			}
+			err := client.Do(t.Context(), args...).Err()
+			no := redis.HasErrorPrefix(err, "NOPERM") || err != nil && strings.Contains(err.Error(), "can't run this command")
+			if may := fields[len(fields)-len(roles)+i] == "yes"; may == no {
+				t.Errorf("%s %v: %v, want that it may: %v", role, args, err, may)
+			}
+		}
+	}
+	nobody := redis.NewClient(&redis.Options{Addr: server.Address(), MaxRetries: -1})
+	defer nobody.Close()
+	if err := nobody.Ping(t.Context()).Err(); !redis.HasErrorPrefix(err, "NOAUTH") {
+		t.Errorf("without a user: %v, want NOAUTH", err)
+	}
+}
+
+// [sink.Reader] reads as the user reader of deploy/redis/users.acl, every kind of read.
+//
+// It goes red if that user lacks a command.
+func TestRoles_ReaderOfRedis(t *testing.T) {
+	t.Parallel()
+	w := external(t, harness.RedisOptions{})
+	w.Configure("orders", `{"defaultTtl":3600}`)
+	w.Want(201, wire.Create, "orders", "1", `{}`)
+	client := redis.NewClient(&redis.Options{Addr: w.redis.Address(), Username: "reader", Password: harness.RolePassword("reader"), MaxRetries: -1})
+	defer client.Close()
+	reader, err := sink.NewReader(client, sink.ReaderOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx := t.Context()
+	for name, read := range map[string]func(context.Context) error{
+		"get":   func(ctx context.Context) error { _, err := reader.Get(ctx, "orders", "1"); return err },
+		"list":  func(ctx context.Context) error { _, err := reader.List(ctx, "orders", sink.ListOptions{}); return err },
+		"count": func(ctx context.Context) error { _, err := reader.Count(ctx, "orders"); return err },
+		"forecast": func(ctx context.Context) error {
+			_, err := reader.Forecast(ctx, "orders", sink.ForecastOptions{Buckets: 2, Within: 1e9})
+			return err
+		},
+		"config": func(ctx context.Context) error { _, err := reader.Config(ctx, "orders"); return err },
+		"collections": func(ctx context.Context) error {
+			_, err := reader.Collections(ctx, sink.CollectionsOptions{})
+			return err
+		},
+	} {
+		if err := read(ctx); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// While lapse lacks a permission in NATS, /readyz, the metrics and the log name the subject,
+// and all are well again once it has the permission. At the start, lapse ends with the same
+// reason.
+//
+// It goes red if a denial shows only as an answer that does not come, or if lapse does not
+// subscribe again.
+func TestG11_NATSDeniesLapse(t *testing.T) {
+	t.Parallel()
+	w := external(t, harness.RedisOptions{Persistent: true})
+	w.Configure("c", `{"defaultTtl":-1}`)
+	w.nats.Deny(`"lapse.expired.>"`)
+	o := w.Want(201, wire.Create, "c", "a", `{"ttl":1}`)
+	unready(t, w.lapse, "the NATS server does not permit this user to publish to lapse.expired.c.a: give lapse this permission")
+	if m := w.lapse.Metrics(); !strings.Contains(m, `lapse_problem{problem="permissions in NATS"} 1`) {
+		t.Errorf("/metrics: %s", m)
+	}
+	w.nats.Permit()
+	w.ExpiryOf("c", "a", o.Etag, harness.Limit)
+	w.lapse.Ready()
+
+	w.nats.Deny(`"lapse.read.>", "lapse.beat.*"`)
+	unready(t, w.lapse, "subscribe to lapse.read.")
+	w.nats.Permit()
+	w.lapse.Ready()
+	if w.Found("c", "a") {
+		t.Error("c/a is found after it has expired")
+	}
+	w.verify()
+
+	w.nats.Deny(`"$JS.API.STREAM.INFO.*"`)
+	second := harness.PrepareLapse(t, "--nats", w.nats.URL(), "--redis", w.redis.URL())
+	if log := second.FailsToStart(); !strings.Contains(log, "lapse: the NATS server does not permit this user to publish to $JS.API.STREAM.INFO.LAPSE_LOG") {
+		t.Errorf("the second lapse: %s", log)
+	}
+}
+
+// The same for a command of Redis.
+func TestG11_RedisDeniesLapse(t *testing.T) {
+	t.Parallel()
+	w := external(t, harness.RedisOptions{Persistent: true})
+	w.Configure("c", `{"defaultTtl":3600}`)
+	set := func(rule string) {
+		t.Helper()
+		if err := w.redis.Client().Do(t.Context(), "ACL", "SETUSER", "lapse", rule).Err(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	set("-zadd")
+	seq := w.Write(wire.Create, "c", "a", `{}`)
+	unready(t, w.lapse, "permissions in Redis: the user of lapse may not run zadd")
+	if m := w.lapse.Metrics(); !strings.Contains(m, `lapse_problem{problem="permissions in Redis"} 1`) {
+		t.Errorf("/metrics: %s", m)
+	}
+	second := harness.PrepareLapse(t, "--nats", w.nats.URL(), "--redis", w.redis.URL())
+	if log := second.FailsToStart(); !strings.Contains(log, "lapse: the user of lapse may not run zadd on the keys of lapse: allow it") {
+		t.Errorf("the second lapse: %s", log)
+	}
+	set("+zadd")
+	w.lapse.Ready()
+	w.settled("c", "a", seq)
+	w.verify()
+	if err := w.redis.Client().Do(t.Context(), "ACL", "LOG", "RESET").Err(); err != nil {
+		t.Fatal(err)
+	}
+}

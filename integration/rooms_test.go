@@ -1,0 +1,245 @@
+package integration
+
+import (
+	"bytes"
+	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"os"
+	"path"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"testing/fstest"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+const module = "github.com/seed18712806/lapse"
+
+// mayImport lists, for each folder at the top, the folders from which its packages may import.
+// Packages outside of the module are not restricted, but for ttlrules.
+var mayImport = map[string][]string{
+	"ttlrules":    {},
+	"sink":        {"ttlrules", "sink"},
+	"processor":   {"ttlrules", "sink", "processor"},
+	"cmd":         {"ttlrules", "sink", "processor", "cmd"},
+	"integration": {"ttlrules", "sink", "processor", "cmd", "integration"},
+}
+
+// mustNotImport lists packages that must not import each other although they share a folder:
+// a reader does not know how documents are written.
+var mustNotImport = map[string]string{
+	"sink":       "sink/store",
+	"sink/store": "sink",
+}
+
+// The limits of a room. Test files do not count.
+const (
+	mostPackageLines = 1500
+	mostFileLines    = 500
+	mostFields       = 15
+)
+
+// source is a Go file that is not a test.
+type source struct {
+	path  string // in the module
+	lines int
+	file  *ast.File
+}
+
+func (s source) dir() string { return path.Dir(s.path) }
+
+// sources parses the Go files of a module, for whatever platform they are.
+func sources(t *testing.T, module fs.FS) (all []source) {
+	t.Helper()
+	err := fs.WalkDir(module, ".", func(name string, d fs.DirEntry, err error) error {
+		base := path.Base(name)
+		switch {
+		case err != nil:
+			return err
+		case d.IsDir() && name != "." && (strings.HasPrefix(base, ".") || base == "testdata" || base == "lapse-data"):
+			return fs.SkipDir
+		case d.IsDir() || !strings.HasSuffix(base, ".go") || strings.HasSuffix(base, "_test.go"):
+			return nil
+		}
+		text, err := fs.ReadFile(module, name)
+		if err != nil {
+			return err
+		}
+		file, err := parser.ParseFile(token.NewFileSet(), name, text, parser.ParseComments)
+		all = append(all, source{name, bytes.Count(text, []byte("\n")), file})
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return all
+}
+
+// wrongImports lists the imports that go against the direction.
+func wrongImports(all []source) (wrong []string) {
+	for _, s := range all {
+		folder, _, _ := strings.Cut(s.path, "/")
+		for _, spec := range s.file.Imports {
+			name, _ := strconv.Unquote(spec.Path.Value)
+			imported, inside := strings.CutPrefix(name, module+"/")
+			to, _, _ := strings.Cut(imported, "/")
+			host, _, _ := strings.Cut(name, "/")
+			switch {
+			case inside && !slices.Contains(mayImport[folder], to):
+				wrong = append(wrong, fmt.Sprintf("%s imports %s: %s may import from %v", s.path, imported, folder, mayImport[folder]))
+			case inside && mustNotImport[s.dir()] == imported:
+				wrong = append(wrong, fmt.Sprintf("%s imports %s: neither of %s and %s may import the other", s.path, imported, s.dir(), imported))
+			case !inside && folder == "ttlrules" && strings.Contains(host, "."):
+				wrong = append(wrong, fmt.Sprintf("%s imports %s: ttlrules may only import the standard library", s.path, name))
+			}
+		}
+	}
+	return wrong
+}
+
+// tooLarge lists the packages, files and structs that are over a limit.
+func tooLarge(all []source) (large []string) {
+	lines := map[string]int{}
+	for _, s := range all {
+		lines[s.dir()] += s.lines
+		if s.lines > mostFileLines {
+			large = append(large, fmt.Sprintf("%s has %d lines, and %d are allowed: divide it", s.path, s.lines, mostFileLines))
+		}
+		for _, name := range manyFields(s.file) {
+			large = append(large, fmt.Sprintf("%s: %s, and %d are allowed: divide it, or give the reason for so many in the comment directly above it, with the word \"fields\"", s.path, name, mostFields))
+		}
+	}
+	for dir, n := range lines {
+		if n > mostPackageLines {
+			large = append(large, fmt.Sprintf("package %s has %d lines without its tests, and %d are allowed: divide it", dir, n, mostPackageLines))
+		}
+	}
+	slices.Sort(large)
+	return large
+}
+
+// manyFields lists the structs of a file that have too many fields and no reason for it.
+func manyFields(file *ast.File) (found []string) {
+	names, docs := map[*ast.StructType]string{}, map[*ast.StructType]string{}
+	ast.Inspect(file, func(n ast.Node) bool {
+		if decl, ok := n.(*ast.GenDecl); ok {
+			for _, spec := range decl.Specs {
+				if spec, ok := spec.(*ast.TypeSpec); ok {
+					if s, ok := spec.Type.(*ast.StructType); ok {
+						names[s], docs[s] = spec.Name.Name, spec.Doc.Text()
+						if len(decl.Specs) == 1 {
+							docs[s] += decl.Doc.Text()
+						}
+					}
+				}
+			}
+		}
+		return true
+	})
+	ast.Inspect(file, func(n ast.Node) bool {
+		if s, ok := n.(*ast.StructType); ok {
+			count := 0
+			for _, f := range s.Fields.List {
+				count += max(1, len(f.Names)) // an embedded field has no name
+			}
+			name := names[s]
+			if name == "" {
+				name = "without a name"
+			}
+			if count > mostFields && !strings.Contains(docs[s], "fields") {
+				found = append(found, fmt.Sprintf("struct %s has %d fields", name, count))
+			}
+		}
+		return true
+	})
+	return found
+}
+
+// TestImportsGoOneWay: ttlrules imports the standard library alone, sink imports ttlrules,
+// processor imports both, cmd imports all three, and none of them imports integration.
+func TestImportsGoOneWay(t *testing.T) {
+	for _, wrong := range wrongImports(sources(t, os.DirFS(".."))) {
+		t.Error(wrong)
+	}
+}
+
+// TestRoomsAreSmall: no package, no file and no struct is over its limit.
+func TestRoomsAreSmall(t *testing.T) {
+	for _, large := range tooLarge(sources(t, os.DirFS(".."))) {
+		t.Error(large)
+	}
+}
+
+// TestRoomsAreChecked: the two tests before find what they look for, in a module that is all
+// wrong.
+func TestRoomsAreChecked(t *testing.T) {
+	file := func(text string) *fstest.MapFile { return &fstest.MapFile{Data: []byte(text)} }
+	imports := func(name string) *fstest.MapFile { return file("package p\n\nimport _ \"" + name + "\"\n") }
+	lines := func(n int) *fstest.MapFile { return file("package p\n" + strings.Repeat("\n", n-1)) }
+	fields := strings.Repeat("\tA int\n", 16)
+	all := sources(t, fstest.MapFS{
+		"ttlrules/std.go":               imports("strings"),
+		"ttlrules/far.go":               imports("golang.org/x/sync/errgroup"),
+		"ttlrules/up.go":                imports(module + "/sink/wire"),
+		"sink/up.go":                    imports(module + "/processor/lease"),
+		"sink/down.go":                  imports(module + "/ttlrules"),
+		"sink/store.go":                 imports(module + "/sink/store"),
+		"sink/test_test.go":             imports(module + "/integration/harness"),
+		"sink/service/aside.go":         imports(module + "/sink/store"),
+		"processor/internal/feed/up.go": imports(module + "/cmd/internal/client"),
+		"cmd/up.go":                     imports(module + "/integration/harness"),
+		"integration/all.go":            imports(module + "/cmd/internal/client"),
+	})
+	want := []string{
+		"cmd/up.go imports integration/harness",
+		"processor/internal/feed/up.go imports cmd/internal/client",
+		"sink/store.go imports sink/store",
+		"sink/up.go imports processor/lease",
+		"ttlrules/far.go imports golang.org/x/sync/errgroup",
+		"ttlrules/up.go imports sink/wire",
+	}
+	if diff := cmp.Diff(want, beginnings(wrongImports(all), ":")); diff != "" {
+		t.Errorf("wrong imports:\n%s", diff)
+	}
+	all = sources(t, fstest.MapFS{
+		"a/a.go":             lines(500),
+		"a/b.go":             lines(501),
+		"a/c.go":             lines(499),
+		"b/a.go":             lines(500),
+		"b/b.go":             lines(500),
+		"b/c.go":             lines(500),
+		"b/d.go":             lines(1),
+		"b/test_test.go":     lines(5000),
+		"c/testdata/a.go":    lines(5000),
+		"c/many.go":          file("package p\n\n// S is large.\ntype S struct {\n" + fields + "}\n"),
+		"c/anonymous.go":     file("package p\n\nvar s struct {\n" + fields + "}\n"),
+		"c/reason.go":        file("package p\n\n// S has many fields: one for each flag.\ntype S struct {\n" + fields + "}\n"),
+		"c/few.go":           file("package p\n\ntype S struct {\n" + strings.TrimPrefix(fields, "\tA int\n") + "}\n"),
+		"c/in_a_function.go": file("package p\n\nfunc f() {\n\ttype S struct {\n" + fields + "\t}\n}\n"),
+	})
+	want = []string{
+		"a/b.go has 501 lines",
+		"c/anonymous.go: struct without a name has 16 fields",
+		"c/in_a_function.go: struct S has 16 fields",
+		"c/many.go: struct S has 16 fields",
+		"package b has 1501 lines without its tests",
+	}
+	if diff := cmp.Diff(want, beginnings(tooLarge(all), ", and")); diff != "" {
+		t.Errorf("too large:\n%s", diff)
+	}
+}
+
+// beginnings are the messages up to a mark, sorted.
+func beginnings(messages []string, mark string) (begin []string) {
+	for _, m := range messages {
+		m, _, _ = strings.Cut(m, mark)
+		begin = append(begin, m)
+	}
+	slices.Sort(begin)
+	return begin
+}

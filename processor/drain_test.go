@@ -1,0 +1,434 @@
+package processor
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/seed18712806/lapse/processor/internal/crash"
+	"github.com/seed18712806/lapse/processor/internal/owner"
+	"github.com/seed18712806/lapse/processor/internal/state"
+	"github.com/seed18712806/lapse/processor/internal/turns"
+	"github.com/seed18712806/lapse/sink/wire"
+)
+
+// generationKeys are the keys of old generations.
+func (r *rig) generationKeys() []string {
+	r.t.Helper()
+	return keysOf(r.t, r, "*:docs:*.*")
+}
+
+// generationConfigs are the configurations of old generations that are stored.
+func (r *rig) generationConfigs() (names []string) {
+	r.t.Helper()
+	for _, key := range keysOf(r.t, r, "*:config") {
+		fields, err := r.redis.HKeys(context.Background(), key).Result()
+		if err != nil {
+			r.t.Fatal(err)
+		}
+		names = append(names, slices.DeleteFunc(fields, func(name string) bool { return !strings.Contains(name, ".") })...)
+	}
+	return names
+}
+
+// backlog writes n documents that inherit, and waits until they are older than a
+// second: a default of a second expires all of them at the instant at which it is set.
+func (r *rig) backlog(collection string, n int, body string) {
+	r.t.Helper()
+	for i := range n - 1 {
+		r.sendAsync(prefix.Write(wire.Upsert, collection, fmt.Sprint(i)), body)
+		if i%1000 == 0 {
+			r.flush()
+		}
+	}
+	r.flush()
+	last := r.put(collection, "last", body)
+	eventually(r.t, "a second passes", func() bool { return time.Now().UnixMilli() > int64(last.Ts)+1000 })
+}
+
+// outcome sends a message, and returns where its outcome will come.
+func (r *rig) outcome(subject, body string, headers ...string) *nats.Subscription {
+	r.t.Helper()
+	sub, err := r.nc.SubscribeSync(r.nc.NewInbox())
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	r.send(subject, body, append(headers, wire.HeaderReplyTo, sub.Subject)...)
+	return sub
+}
+
+// comesTo waits for an outcome, which has to have a status.
+func (r *rig) comesTo(what string, sub *nats.Subscription, status int) {
+	r.t.Helper()
+	reply, err := sub.NextMsg(limit)
+	if err != nil {
+		r.t.Fatalf("outcome of %s: %v", what, err)
+	}
+	var o wire.Outcome
+	if err := json.Unmarshal(reply.Data, &o); err != nil || o.Status != status {
+		r.t.Fatalf("outcome of %s: %s, want %d", what, reply.Data, status)
+	}
+}
+
+// TestG9_DrainingHoldsUpNothing: many documents are due in a collection that is dropped,
+// that loses its index, or whose default changes for the 65th time since a document was
+// due. The message is applied at once, and so are later messages of its partition. The due
+// documents are reaped later, and each gets its event.
+//
+// Goes red if the message, or one of another collection, waits until all are reaped.
+func TestG9_DrainingHoldsUpNothing(t *testing.T) {
+	t.Parallel()
+	for what, messages := range map[string][]string{
+		"drop":     {`{"defaultTtl":1}`, ""},
+		"none":     {`{"defaultTtl":1}`, `{}`, `{"indexingMode":"none"}`},
+		"defaults": append(slices.Repeat([]string{`{"defaultTtl":1}`, `{"defaultTtl":2}`}, state.MaxEpochs/2+1), `{"defaultTtl":3600}`),
+	} {
+		for _, b := range backends {
+			t.Run(what+"/"+b.name, func(t *testing.T) {
+				t.Parallel()
+				// The reaper may take some chunks in its turn, and then waits for the outcomes.
+				chunks := len(messages) + 10
+				many := (chunks+2)*turns.Chunk + owner.ReapChunk
+				r := newRigOn(t, b, Options{Partitions: 1})
+				before := r.start(nil)
+				before.ready(t)
+				r.config("c", `{"defaultTtl":-1}`)
+				r.backlog("c", many, `{}`)
+				r.caughtUp(before)
+				before.stop(t)
+				var answers []*nats.Subscription
+				for _, body := range messages {
+					subject := prefix.Config("c")
+					if body == "" {
+						subject = prefix.Drop("c")
+					}
+					answers = append(answers, r.outcome(subject, body))
+				}
+				write := r.outcome(prefix.Write(wire.Create, "other", "x"), `{}`)
+				var found atomic.Int64
+				release := make(chan struct{})
+				p := r.start(func(here crash.Point) error {
+					if here == crash.AfterFind && found.Add(1) == int64(chunks) {
+						<-release
+					}
+					return nil
+				})
+				goOn := sync.OnceFunc(func() { close(release) })
+				t.Cleanup(goOn)
+				for i, answer := range answers {
+					status := 200
+					if messages[i] == "" {
+						status = 204
+					}
+					r.comesTo(fmt.Sprintf("message %d, %s", i+1, messages[i]), answer, status)
+				}
+				r.comesTo("the write", write, 201)
+				if len(r.events("c")) >= many {
+					t.Error("all was reaped before")
+				}
+				goOn()
+				first := wire.Time(0)
+				for _, e := range r.waitEvents("c", many) {
+					if first == 0 {
+						first = e.ExpiredAt
+					}
+					if e.ExpiredAt != first || e.TTL != 1 {
+						t.Fatalf("%s expired at %s by %d, want %s by 1, when the first default came", e.ID, e.ExpiredAt, e.TTL, first)
+					}
+				}
+				r.caughtUp(p)
+				if r.body("c", "7") != "" {
+					t.Error("an expired document is there")
+				}
+				eventually(t, "nothing is left of what drained", func() bool {
+					return len(r.generationKeys()) == 0 && len(r.generationConfigs()) == 0
+				})
+				p.stop(t)
+			})
+		}
+	}
+}
+
+// TestG4_WritesMeetOldGenerations: a write to a collection that was dropped finds an
+// expired document of the old generation that is not reaped yet: the event of that comes
+// first, whatever the result of the write. A document that was live at the drop is gone.
+//
+// Goes red if a write does not read the old generations, or finds a live document there.
+func TestG4_WritesMeetOldGenerations(t *testing.T) {
+	onBoth(t, func(t *testing.T, r *rig) {
+		r.opts.Partitions = 1
+		r.reader = r.newReader()
+		first := r.start(nil)
+		first.ready(t)
+		const many, live = 1500, 30
+		r.config("c", `{"defaultTtl":-1}`)
+		for i := range live {
+			r.sendAsync(prefix.Write(wire.Upsert, "c", fmt.Sprint("live", i)), `{"ttl":3600}`)
+		}
+		r.backlog("c", many, `{}`)
+		r.caughtUp(first)
+		first.stop(t)
+		write := func(i int, id string) {
+			op := []wire.Op{wire.Upsert, wire.Create, wire.Replace, wire.Patch, wire.Touch, wire.Delete, "frob"}[i%7]
+			body := ""
+			if op.HasBody() {
+				body = fmt.Sprintf(`{"n":%d}`, i)
+			}
+			r.sendAsync(prefix.Write(op, "c", id), body)
+		}
+		for _, defaults := range []string{`{"defaultTtl":1}`, `{"defaultTtl":2}`} {
+			r.send(prefix.Config("c"), defaults)
+			r.send(prefix.Drop("c"), ``)
+			r.send(prefix.Config("c"), `{"defaultTtl":-1}`)
+			for i := range many / 2 { // the reaper begins with the lowest
+				write(i, fmt.Sprint(many-2-i))
+			}
+			for i := range live {
+				write(i, fmt.Sprint("live", i))
+			}
+		}
+		r.flush()
+		met := atomic.Int64{}
+		p := r.startWatched(func(p *owner.Partition, here crash.Point) error {
+			if here == crash.AfterRead && len(p.Collections().Older["c"]) > 0 {
+				met.Add(1)
+			}
+			return nil
+		})
+		p.ready(t)
+		r.caughtUp(p)
+		if met.Load() == 0 {
+			t.Error("no write met an old generation")
+		}
+		r.agrees()
+		r.expiredBeforeRejected()
+		p.stop(t)
+	})
+}
+
+// TestSettlesUnderTraffic: a partition settles collections once a second, even if it is
+// never idle.
+//
+// Goes red if only an idle partition settles.
+func TestSettlesUnderTraffic(t *testing.T) {
+	onBoth(t, func(t *testing.T, r *rig) {
+		r.opts.Partitions = 1
+		p := r.start(once(crash.AfterControl, 2, func() error { return errStop }))
+		p.ready(t)
+		r.config("c", `{"defaultTtl":3600}`)
+		r.send(prefix.Config("c"), `{"defaultTtl":60}`)
+		<-p.done
+		part := p.session.partitions[0] // which nobody else has now
+		if n := len(part.Collections().Config("c").History); n < 2 {
+			t.Fatalf("%d epochs before anything is settled", n)
+		}
+		if worked, err := part.Tidy(t.Context(), time.Time{}); worked || err != nil {
+			t.Errorf("too early: %v, %v", worked, err)
+		}
+		if worked, err := part.Tidy(t.Context(), time.Now().Add(2*owner.HeartbeatEvery)); !worked || err != nil {
+			t.Errorf("nothing was settled: %v", err)
+		}
+		state, err := p.store.Partition(0).Load(t.Context())
+		if err != nil || len(state.Configs["c"].History) != 1 || len(part.Collections().Config("c").History) != 1 {
+			t.Errorf("settled is %v (%v)", state.Configs["c"], err)
+		}
+	})
+}
+
+// TestCountsWhileAnIndexDrains: an index that was turned off still counts the documents
+// that are expired and not reaped, and no others.
+func TestCountsWhileAnIndexDrains(t *testing.T) {
+	onBoth(t, func(t *testing.T, r *rig) {
+		r.opts.Partitions = 1
+		r.reader = r.newReader()
+		const many, first = 1000, 500
+		var drains atomic.Bool
+		held, release := make(chan struct{}), make(chan struct{})
+		p := r.startWatched(func(p *owner.Partition, here crash.Point) error {
+			if here == crash.AfterFind && p.Collections().Config("c").Draining && drains.CompareAndSwap(false, true) {
+				close(held)
+				<-release
+			}
+			return nil
+		})
+		goOn := sync.OnceFunc(func() { close(release) })
+		t.Cleanup(goOn)
+		p.ready(t)
+		r.config("c", `{"defaultTtl":-1}`)
+		r.backlog("c", many, `{}`)
+		for _, body := range []string{`{"defaultTtl":1}`, `{}`, `{"indexingMode":"none"}`} {
+			r.sendAsync(prefix.Config("c"), body)
+		}
+		for i := range first {
+			r.sendAsync(prefix.Write(wire.Upsert, "c", fmt.Sprint("new", i)), `{"ttl":1}`)
+		}
+		r.flush()
+		<-held
+		published := len(r.events("c"))
+		count, err := r.reader.Count(t.Context(), "c")
+		if err != nil || count.Expired == 0 || count.Expired > int64(many-published)+owner.ReapChunk || count.Live > first {
+			t.Errorf("while it drains, %d have an event, and the count is %+v, %v", published, count, err)
+		}
+		if c, err := r.reader.Config(t.Context(), "c"); err != nil || c.IndexingMode != wire.NoIndex || c.IndexBuilding {
+			t.Errorf("configuration %+v, %v", c, err)
+		}
+		goOn()
+		r.waitEvents("c", many)
+		r.caughtUp(p)
+		r.agrees()
+		eventually(t, "the index is gone", func() bool { return len(keysOf(t, r, "*inherit:c"))+len(keysOf(t, r, "*own:c")) == 0 })
+		p.stop(t)
+	})
+}
+
+// expiredBeforeRejected fails the test unless every document that had expired when a
+// rejected write came has its event before the rejection.
+func (r *rig) expiredBeforeRejected() {
+	r.t.Helper()
+	log := r.readStream(prefix.LogStream(), 1)
+	type expiry struct{ at, etag, stored int64 }
+	expired := map[string][]expiry{} // by the subject's end
+	published := r.outputs()
+	for _, s := range published {
+		if rest, ok := strings.CutPrefix(s.subject, "lapse.expired."); ok {
+			var e wire.Event
+			if err := json.Unmarshal(s.data, &e); err != nil {
+				r.t.Fatal(err)
+			}
+			expired[rest] = append(expired[rest], expiry{int64(e.ExpiredAt), int64(e.Etag), int64(s.seq)})
+		}
+	}
+	for _, s := range published {
+		rest, ok := strings.CutPrefix(s.subject, "lapse.rejected.")
+		if !ok {
+			continue
+		}
+		seq, err := strconv.ParseInt(s.header.Get(wire.HeaderSeq), 10, 64)
+		if err != nil {
+			r.t.Fatal(err)
+		}
+		for _, e := range expired[rest] {
+			if e.etag < seq && e.at <= log[seq-1].at.UnixMilli() && e.stored > int64(s.seq) {
+				r.t.Errorf("the event of %s, version %d, comes after the rejection of %d", rest, e.etag, seq)
+			}
+		}
+	}
+}
+
+// TestG1_G3_CrashWhileDraining lets processes die, stop or fail a step at every named
+// point, over and over, under traffic, while many documents are due in collections that
+// are dropped or lose their index, or whose default changes often. It uses the usual
+// bounds, and bounds at which messages wait.
+//
+// Goes red if a due document is lost by a crash, or an event is published twice or out of
+// order.
+func TestG1_G3_CrashWhileDraining(t *testing.T) {
+	t.Parallel()
+	fates := []error{errDead, errStop, errFail}
+	for i, at := range points {
+		t.Run(string(at), func(t *testing.T) {
+			t.Parallel()
+			r := newRigOn(t, backends[i%2], Options{Partitions: 1})
+			if i%4 == 0 || at == crash.AfterDrain {
+				r.bounds = &owner.Bounds{Epochs: state.MaxEpochs + 2, Generations: 0}
+			}
+			s := &survivor{r: r, at: at, nth: 1 + i%3, err: fates[i%3], times: 5}
+			s.draining(uint64(i))
+			r.agrees()
+			t.Logf("hit %d times", 5-s.times)
+		})
+	}
+}
+
+// draining lets a history happen in which many documents are due in collections that
+// drain.
+func (s *survivor) draining(seed uint64) {
+	r := s.r
+	r.t.Helper()
+	many := 300
+	if raceEnabled {
+		many = 100
+	}
+	rng := rand.New(rand.NewPCG(seed, 2))
+	eventually(r.t, "the streams are there", func() bool {
+		_, err := r.js.Stream(context.Background(), prefix.EventsStream())
+		return s.alive() && err == nil
+	})
+	write := func(collection string) {
+		op := []wire.Op{wire.Upsert, wire.Upsert, wire.Create, wire.Replace, wire.Patch, wire.Touch, wire.Delete}[rng.IntN(7)]
+		body := ""
+		if op.HasBody() {
+			body = []string{`{"n":1}`, `{"n":2,"ttl":1}`, `{"ttl":-1}`}[rng.IntN(3)]
+		}
+		r.sendAsync(prefix.Write(op, collection, fmt.Sprint(rng.IntN(many))), body)
+	}
+	writes := func(collection string, n int) {
+		for range rng.IntN(n + 1) {
+			write(collection)
+		}
+	}
+	config := func(collection string, bodies ...string) {
+		for _, body := range bodies {
+			r.sendAsync(prefix.Config(collection), body)
+			writes(collection, 2)
+		}
+	}
+	rounds := 2
+	if raceEnabled {
+		rounds = 1
+	}
+	for range rounds {
+		for _, c := range []string{"a", "b", "d"} {
+			config(c, `{}`, `{"defaultTtl":-1}`)
+			for i := range many {
+				r.sendAsync(prefix.Write(wire.Upsert, c, fmt.Sprint(i)), []string{`{}`, `{"n":1}`, `{"ttl":3600}`}[i%3])
+			}
+		}
+		r.flush()
+		next := time.Now().Add(1100 * time.Millisecond)
+		eventually(r.t, "a second passes", func() bool { s.alive(); return time.Now().After(next) })
+		config("a", `{"defaultTtl":1}`)
+		config("b", `{"defaultTtl":1}`, `{}`, `{"indexingMode":"none"}`)
+		for i := range state.MaxEpochs + rng.IntN(10) {
+			config("d", fmt.Sprintf(`{"defaultTtl":%d}`, 1+i%2))
+		}
+		r.sendAsync(prefix.Drop("a"), ``)
+		writes("a", 40)
+		writes("b", 40)
+		for range 6 {
+			switch rng.IntN(6) {
+			case 0:
+				config("b", `{"indexingMode":"consistent"}`)
+			case 1:
+				config("b", `{"indexingMode":"consistent"}`, `{"defaultTtl":1}`, `{}`, `{"indexingMode":"none"}`)
+			case 2:
+				r.sendAsync(prefix.Drop([]string{"a", "b", "d"}[rng.IntN(3)]), ``)
+			case 3:
+				config("a", `{"defaultTtl":1}`)
+			case 4:
+				config("b", `{"indexingMode":"none"}`)
+			case 5:
+				config("d", `{"defaultTtl":3600}`, `{"defaultTtl":1}`)
+			}
+			writes("a", 10)
+			writes("b", 10)
+			writes("d", 10)
+		}
+		r.flush()
+	}
+	config("a", `{}`)
+	config("b", `{}`)
+	config("d", `{}`)
+	r.flush()
+	s.settles()
+}

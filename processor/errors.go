@@ -1,0 +1,44 @@
+package processor
+
+import (
+	"errors"
+
+	"github.com/seed18712806/lapse/processor/internal/identity"
+	"github.com/seed18712806/lapse/processor/internal/link"
+	"github.com/seed18712806/lapse/processor/internal/owner"
+	"github.com/seed18712806/lapse/processor/internal/streams"
+	"github.com/seed18712806/lapse/sink/store"
+)
+
+// Errors of Run, to be told apart with errors.Is.
+var (
+	// ErrNotOwner: another process is to own the partitions now.
+	ErrNotOwner = owner.ErrNotOwner
+	// ErrRefused: a partition is damaged, and the log does not reach back to rebuild it.
+	ErrRefused = identity.ErrRefused
+	// ErrLogTruncated: messages that were never applied are no longer in the log.
+	ErrLogTruncated = identity.ErrLogTruncated
+	// ErrLogBehind: the log ends before what was applied.
+	ErrLogBehind = identity.ErrLogBehind
+	// ErrLogChanged: what is stored was computed from another log, or from an end of this
+	// one that it has lost.
+	ErrLogChanged = identity.ErrLogChanged
+	// ErrStreamGone: somebody has deleted a stream that lapse needs.
+	ErrStreamGone = identity.ErrStreamGone
+	// ErrMismatch: a stream is not as lapse needs it. A person has to decide what becomes
+	// of the stream.
+	ErrMismatch = streams.ErrMismatch
+	// ErrConnectionClosed: the client library has given up the connection to NATS.
+	ErrConnectionClosed = link.ErrConnectionClosed
+)
+
+// IsFinal reports whether the error that Run has returned would come again at once: a
+// person has to do something before. Any other error may be over at the next try.
+func IsFinal(err error) bool {
+	for _, one := range []error{store.ErrForeign, store.ErrServer, ErrMismatch, ErrConnectionClosed} {
+		if errors.Is(err, one) {
+			return true
+		}
+	}
+	return identity.MustStop(err)
+}

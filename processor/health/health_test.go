@@ -1,0 +1,110 @@
+package health
+
+import (
+	"bytes"
+	"errors"
+	"log/slog"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// logged returns the lines that a board logs, without their times.
+func logged(t *testing.T) (*Board, func() []string) {
+	t.Helper()
+	var b bytes.Buffer
+	withoutTime := func(_ []string, a slog.Attr) slog.Attr {
+		if a.Key == slog.TimeKey {
+			return slog.Attr{}
+		}
+		return a
+	}
+	board := New(slog.New(slog.NewTextHandler(&b, &slog.HandlerOptions{ReplaceAttr: withoutTime})))
+	return board, func() []string {
+		defer b.Reset()
+		return slices.Collect(strings.Lines(b.String()))
+	}
+}
+
+func expect(t *testing.T, what string, got []string, want ...string) {
+	t.Helper()
+	if !slices.Equal(got, want) {
+		t.Errorf("%s it logged %q, want %q", what, got, want)
+	}
+}
+
+// It fails if a problem is logged at each Set, or a changed reason at once or never.
+func TestAProblemIsLoggedWhenItBeginsChangesAndEnds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b, lines := logged(t)
+		b.Set("disk", nil)
+		expect(t, "without a problem", lines())
+		b.Set("disk", errors.New("full"))
+		b.Set("disk", errors.New("full"))
+		expect(t, "at the beginning", lines(), "level=WARN msg=\"there is a problem\" problem=disk reason=full\n")
+		time.Sleep(repeatAfter)
+		b.Set("disk", errors.New("gone"))
+		expect(t, "at a change after 30 s", lines())
+		time.Sleep(time.Nanosecond)
+		b.Set("disk", errors.New("gone"))
+		expect(t, "at a change later", lines(), "level=WARN msg=\"there is a problem\" problem=disk reason=gone\n")
+		time.Sleep(time.Hour)
+		b.Set("disk", errors.New("gone"))
+		expect(t, "without a change", lines())
+		b.Set("disk", nil)
+		b.Set("disk", nil)
+		expect(t, "at the end", lines(), "level=INFO msg=\"a problem is over\" problem=disk\n")
+	})
+}
+
+func TestErrHasAllProblemsInOrder(t *testing.T) {
+	b, lines := logged(t)
+	if err := b.Err(); err != nil {
+		t.Errorf("without a problem: %v", err)
+	}
+	reason := errors.New("full")
+	b.Set("redis", errors.Join(errors.New("away"), errors.New("again")))
+	b.Set("disk", reason)
+	err := b.Err()
+	if want := "disk: full\nredis: away\nagain"; err == nil || err.Error() != want || !errors.Is(err, reason) {
+		t.Errorf("%v, want %s", err, want)
+	}
+	if got := lines()[0]; !strings.Contains(got, `reason="away; again"`) {
+		t.Errorf("it logged %s", got)
+	}
+	b.Forget("redis", "disk", "never")
+	if err := b.Err(); err != nil {
+		t.Errorf("after Forget: %v", err)
+	}
+	expect(t, "at Forget", lines())
+}
+
+// A name is in the metric from its first check on: 0 before and after a problem, so that an
+// alert sees it begin and end.
+func TestMetric(t *testing.T) {
+	b, _ := logged(t)
+	registry := prometheus.NewPedanticRegistry()
+	if err := registry.Register(b); err != nil {
+		t.Fatal(err)
+	}
+	for _, step := range []struct {
+		reason error
+		want   float64
+	}{{nil, 0}, {errors.New("full"), 1}, {nil, 0}} {
+		b.Set("disk", step.reason)
+		families, err := registry.Gather()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(families) != 1 || families[0].GetName() != "lapse_problem" || len(families[0].GetMetric()) != 1 {
+			t.Fatalf("gathered %v", families)
+		}
+		if got := families[0].GetMetric()[0].GetGauge().GetValue(); got != step.want {
+			t.Errorf("with the reason %v it is %v, want %v", step.reason, got, step.want)
+		}
+	}
+}

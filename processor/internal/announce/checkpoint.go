@@ -1,0 +1,164 @@
+package announce
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/seed18712806/lapse/processor/health"
+	"github.com/seed18712806/lapse/processor/internal/crash"
+	"github.com/seed18712806/lapse/processor/internal/identity"
+	"github.com/seed18712806/lapse/processor/internal/link"
+	"github.com/seed18712806/lapse/processor/internal/pause"
+)
+
+// ProblemCheckpoints is the name of the problem that checkpoints cannot be stored.
+const ProblemCheckpoints = "checkpoints cannot be stored"
+
+const checkpointEvery = time.Second
+
+// Checkpoints are the stored checkpoints of all partitions.
+type Checkpoints struct {
+	log  *identity.Log
+	link *link.Link
+}
+
+// NewCheckpoints makes the checkpoints of a log.
+func NewCheckpoints(log *identity.Log, l *link.Link) *Checkpoints { return &Checkpoints{log, l} }
+
+func CheckpointKey(partition int) string { return "partition." + strconv.Itoa(partition) }
+
+// Load reads the checkpoint of a partition; it is zero if there is none.
+func (s *Checkpoints) Load(ctx context.Context, partition int) (c Checkpoint, err error) {
+	var value []byte
+	err = s.link.Query(ctx, func(ctx context.Context) (err error) {
+		value, err = s.log.Streams.Value(ctx, CheckpointKey(partition))
+		return err
+	})
+	bucket := s.log.Streams.Checkpoints.Bucket()
+	if errors.Is(err, jetstream.ErrStreamNotFound) {
+		err = identity.Gone(err, bucket)
+	}
+	if err != nil {
+		return c, fmt.Errorf("read the checkpoint: %w", err)
+	}
+	if value == nil {
+		return c, nil
+	}
+	if err := json.Unmarshal(value, &c); err != nil {
+		return c, fmt.Errorf("read the checkpoint: %w", err)
+	}
+	if c.Log != s.log.ID() {
+		return Checkpoint{}, fmt.Errorf("%w: the checkpoint in bucket %s is of a log that was created at %s: remove the bucket and the stream of events to begin anew, or restore the log",
+			identity.ErrLogChanged, bucket, identity.FormatID(c.Log))
+	}
+	return c, nil
+}
+
+// Replace stores a checkpoint in place of the present one, unless another owner changes
+// that meanwhile.
+func (s *Checkpoints) Replace(ctx context.Context, partition int, c Checkpoint) error {
+	value, err := json.Marshal(c)
+	if err != nil {
+		return err
+	}
+	bucket, key := s.log.Streams.Checkpoints, CheckpointKey(partition)
+	entry, err := bucket.Get(ctx, key)
+	switch {
+	case errors.Is(err, jetstream.ErrKeyNotFound):
+		_, err = bucket.Create(ctx, key, value)
+	case err == nil:
+		_, err = bucket.Update(ctx, key, value, entry.Revision())
+	}
+	if err != nil {
+		return fmt.Errorf("store the checkpoint: %w", err)
+	}
+	return nil
+}
+
+// advance stores a checkpoint unless a later one is stored.
+func (s *Checkpoints) advance(ctx context.Context, partition int, next Checkpoint) error {
+	bucket, key := s.log.Streams.Checkpoints, CheckpointKey(partition)
+	entry, err := bucket.Get(ctx, key)
+	if errors.Is(err, jetstream.ErrKeyNotFound) {
+		value, err := json.Marshal(next)
+		if err == nil {
+			_, err = bucket.Create(ctx, key, value)
+		}
+		return err
+	}
+	if err != nil {
+		return err
+	}
+	var stored Checkpoint
+	if err := json.Unmarshal(entry.Value(), &stored); err == nil && stored.Log == next.Log {
+		if stored.Seq >= next.Seq {
+			return nil
+		}
+		next.Origin = stored.Origin
+	}
+	value, err := json.Marshal(next)
+	if err == nil {
+		_, err = bucket.Update(ctx, key, value, entry.Revision())
+	}
+	return err
+}
+
+// Checkpointer stores the checkpoints of all partitions every second. They spare a rebuild
+// the look-ups, and keep it right when events have aged out of their stream. One that was
+// not stored costs look-ups, nothing else.
+type Checkpointer struct {
+	to         *Checkpoints
+	announcers []*Announcer
+	health     *health.Board
+	hook       crash.Hook
+	stored     []uint64 // per partition
+}
+
+// NewCheckpointer makes a checkpointer, which begins in Run.
+func NewCheckpointer(to *Checkpoints, announcers []*Announcer, board *health.Board, hook crash.Hook) *Checkpointer {
+	return &Checkpointer{to: to, announcers: announcers, health: board, hook: hook, stored: make([]uint64, len(announcers))}
+}
+
+// Run stores checkpoints until ctx is done.
+func (c *Checkpointer) Run(ctx context.Context) {
+	for pause.For(ctx, checkpointEvery) {
+		c.health.Set(ProblemCheckpoints, c.RunOnce(context.WithoutCancel(ctx)))
+	}
+}
+
+// RunOnce stores the checkpoints that have moved on.
+func (c *Checkpointer) RunOnce(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, link.AnswerTimeout)
+	defer cancel()
+	var first error
+	for i, a := range c.announcers {
+		point := a.Settled()
+		if point == nil || point.Seq <= c.stored[i] {
+			continue
+		}
+		if err := c.store(ctx, i, *point); err != nil {
+			if first == nil {
+				first = fmt.Errorf("checkpoint of partition %d: %w", i, err)
+			}
+			continue
+		}
+		c.stored[i] = point.Seq
+	}
+	return first
+}
+
+func (c *Checkpointer) store(ctx context.Context, partition int, point Checkpoint) error {
+	if err := c.hook.At(crash.BeforeCheckpoint); err != nil {
+		return err
+	}
+	if err := c.to.advance(ctx, partition, point); err != nil {
+		return err
+	}
+	return c.hook.At(crash.AfterCheckpoint)
+}

@@ -1,0 +1,16 @@
+// Package announce publishes each output of a partition once, and tells clients and the
+// next owner about it.
+//
+// An [Announcer] belongs to one partition. It publishes expiry events and rejections to the
+// stream of events, behind a fence: a message of the partition's own in that stream, which
+// every publication names. The stream refuses a publication that names an older fence, so a
+// former owner can publish nothing. [Published] (N1 to N3) knows which outputs may have been
+// published before: the Announcer looks those up in the stream instead of publishing twice.
+//
+// A [Checkpointer] stores, once a second, up to which position in the log all outputs of
+// each partition are published. [Outcomes] sends the clients their outcomes after the
+// commit.
+//
+// This package touches the stream of events, the bucket of checkpoints and the inboxes of
+// clients. It touches neither Redis nor the log.
+package announce

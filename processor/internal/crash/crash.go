@@ -1,0 +1,36 @@
+// Package crash names the places in the protocol at which tests let a process die, stop, or
+// fail an operation.
+package crash
+
+// Point is a place at which a test may let the process die, or let an operation fail.
+type Point string
+
+const (
+	AfterTake        Point = "after the fence was taken"
+	AfterRead        Point = "after the read of a batch"
+	AfterFind        Point = "after a reap found what is due"
+	AfterScan        Point = "after the scan of an index build"
+	BeforeFence      Point = "before the stream of events is fenced"
+	AfterFence       Point = "after the stream of events was fenced"
+	BeforePublish    Point = "before outputs are published"
+	AfterPublish     Point = "after outputs were published"
+	BeforeCommit     Point = "before the commit"
+	AfterCommit      Point = "after the commit"
+	AfterControl     Point = "after the commit of a configuration"
+	AfterDrain       Point = "after a chunk was drained for a configuration"
+	BeforeFinish     Point = "before what has drained is removed"
+	AfterFinish      Point = "after what had drained was removed"
+	BeforeCheckpoint Point = "before a checkpoint"
+	AfterCheckpoint  Point = "after a checkpoint"
+)
+
+// Hook decides what happens at a point; a test sets it. In production it is nil.
+type Hook func(Point) error
+
+// At calls the hook. The owner does not go on if it returns an error.
+func (h Hook) At(here Point) error {
+	if h == nil {
+		return nil
+	}
+	return h(here)
+}

@@ -1,0 +1,165 @@
+// Package examine finds out whether the log can continue the stored state of a partition.
+//
+// An [Examiner] reads Redis, the log and the checkpoint. It writes nothing, so that a
+// refusal leaves everything as it was. The owner examines before it claims a partition, and
+// again behind its fences; see package owner.
+package examine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/seed18712806/lapse/processor/internal/announce"
+	"github.com/seed18712806/lapse/processor/internal/identity"
+	"github.com/seed18712806/lapse/sink/store"
+)
+
+// verifyAtOnce is how many collections are verified in one call.
+const verifyAtOnce = 100
+
+// Examiner examines one partition.
+type Examiner struct {
+	partition   int
+	store       *store.Partition
+	log         *identity.Log
+	checkpoints *announce.Checkpoints
+}
+
+// New makes the examiner of a partition.
+func New(partition int, store *store.Partition, log *identity.Log, checkpoints *announce.Checkpoints) *Examiner {
+	return &Examiner{partition: partition, store: store, log: log, checkpoints: checkpoints}
+}
+
+// Known is what the owner knows of the partition by itself.
+type Known struct {
+	EverTaken bool   // this process has taken the partition over before
+	Committed uint64 // the offset of its last commit, if it has
+	Damage    error  // the damage that a step has found
+}
+
+// Found is what an examination has found.
+type Found struct {
+	State      store.State
+	Damage     error // why the state is not whole; nil if it is
+	Checkpoint announce.Checkpoint
+	Last       uint64 // sequence of the log, or less
+	Anew       bool   // a person has decided to set aside what is stored
+}
+
+// State loads the stored state, and finds out its damage. It returns an error if it cannot
+// tell.
+func (e *Examiner) State(ctx context.Context, known Known) (f *Found, err error) {
+	f = &Found{}
+	f.State, err = e.store.Load(ctx)
+	switch {
+	case err != nil:
+	case f.State.Version == "":
+		err = e.checkLeftovers(ctx, known.EverTaken)
+	case f.State.Log == e.log.ID():
+		err = e.verifyAll(ctx, f.State)
+	}
+	if err == nil {
+		err = known.Damage // which the sizes may not show
+	}
+	if errors.Is(err, store.ErrDamaged) {
+		f.Damage, err = err, nil
+	}
+	if f.State.Version == "" {
+		f.State.Log = e.log.ID()
+	}
+	return f, err
+}
+
+// Log judges whether the log is the one from which the stored state was computed, and has
+// the messages that come next. It also reads the checkpoint.
+func (e *Examiner) Log(ctx context.Context, f *Found) error {
+	info, err := e.log.Info(ctx)
+	if err != nil {
+		return err
+	}
+	f.Last = info.State.LastSeq
+	if f.Checkpoint, err = e.checkpoints.Load(ctx, e.partition); err != nil {
+		return err
+	}
+	if f.State.Version != "" && f.State.Log != e.log.ID() {
+		return e.impasse(f, fmt.Errorf("%w: Redis holds documents of the log that was created at %s, and the log here was created at %s: restore that log",
+			identity.ErrLogChanged, identity.FormatID(f.State.Log), identity.FormatID(e.log.ID())))
+	}
+	offset := f.State.Offset
+	if f.State.Version == "" || f.Damage != nil {
+		offset = f.Checkpoint.Origin // it is to be rebuilt
+	}
+	err = identity.Check(info, e.log.ID(), offset)
+	if err == nil && f.Checkpoint.Seq > f.Last {
+		err = fmt.Errorf("%w: the log ends at sequence %d, and everything up to %d was published: it was restored from an older copy, or lost its end: restore the log",
+			identity.ErrLogBehind, f.Last, f.Checkpoint.Seq)
+	}
+	if f.Damage != nil && errors.Is(err, identity.ErrLogTruncated) {
+		err = fmt.Errorf("%w: %w; it cannot be rebuilt, as the log begins at sequence %d: what is left of it is kept as it is: restore Redis from a backup, or the log",
+			identity.ErrRefused, f.Damage, info.State.FirstSeq)
+	}
+	if err != nil {
+		return e.impasse(f, err)
+	}
+	for _, seen := range []store.Stamp{f.State.Stamp, f.Checkpoint.ParsedStamp()} {
+		if err := e.log.CheckStamp(ctx, seen, "lapse has applied"); errors.Is(err, identity.ErrLogChanged) {
+			return e.impasse(f, err)
+		} else if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// impasse names an error by the log and the stored state.
+func (e *Examiner) impasse(f *Found, why error) error {
+	return identity.NewImpasse(why, e.log.ID(), e.partition, f.State.Log, f.State.Offset, f.State.Stamp, f.Checkpoint.Seq, f.Damage != nil)
+}
+
+// checkLeftovers refuses keys of a partition without a state at the start, because
+// their owner is not known. Later they are the rest of a damaged partition.
+func (e *Examiner) checkLeftovers(ctx context.Context, everTaken bool) error {
+	keys, err := e.store.Leftovers(ctx)
+	if err != nil || len(keys) == 0 {
+		return err
+	}
+	if again, _ := e.store.Load(ctx); again.Version != "" {
+		return fmt.Errorf("%w: another process has just made its state", store.ErrFenced)
+	}
+	slices.Sort(keys)
+	some := strings.Join(keys[:min(3, len(keys))], ", ")
+	if everTaken {
+		return fmt.Errorf("%w: its state is gone, and %d keys are left (%s)", store.ErrDamaged, len(keys), some)
+	}
+	return fmt.Errorf("%w: there are %d keys without the state that belongs to them (%s): remove them, and lapse rebuilds what was there from the log; or use another prefix",
+		store.ErrForeign, len(keys), some)
+}
+
+// verifyAll verifies every collection that is stored.
+func (e *Examiner) verifyAll(ctx context.Context, s store.State) error {
+	for some := range slices.Chunk(s.Collections, verifyAtOnce) {
+		if err := e.store.Verify(ctx, s.Version, some); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Lacks is the offset below which the partition lacks documents that it had before; 0 if
+// it lacks none. A partition without a state lacks all that is in the log.
+func (f *Found) Lacks(known Known) uint64 {
+	if f.State.Version == "" {
+		return f.Last
+	}
+	had := max(f.State.Rebuild, f.Checkpoint.Seq)
+	if known.EverTaken {
+		had = max(had, known.Committed)
+	}
+	if had <= f.State.Offset {
+		return 0
+	}
+	return had
+}

@@ -1,0 +1,104 @@
+package feed
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/seed18712806/lapse/processor/internal/identity"
+	"github.com/seed18712806/lapse/processor/internal/message"
+	"github.com/seed18712806/lapse/processor/internal/pause"
+)
+
+// gather is how long a partition that has to read again waits for others that have to.
+const gather = 50 * time.Millisecond
+
+// CatchUp reads the log for one partition whenever that is away: it has to go back, or
+// did not keep up. It reads the whole log from there, and puts the messages of the
+// partition into its inbox, until it has come to the position of the main reader.
+func (r *Reader) CatchUp(ctx context.Context, partition int) error {
+	b := r.inboxes[partition]
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-b.left:
+		}
+		if !pause.For(ctx, gather) {
+			return nil
+		}
+		if r.mostAreHungry() {
+			r.Rewind()
+		}
+		for failed := false; b.isAway() && ctx.Err() == nil; {
+			err := r.catchUpOnce(ctx, partition)
+			if ctx.Err() != nil {
+				return nil
+			}
+			if identity.MustStop(err) {
+				return fmt.Errorf("partition %d: %w", partition, err)
+			}
+			if err != nil && !failed {
+				r.logger.Warn("a partition that reads the log for itself was interrupted", slog.Int("partition", partition), slog.Any("error", err))
+			}
+			if failed = err != nil; failed && !pause.For(ctx, retryAfter) {
+				return nil
+			}
+		}
+	}
+}
+
+// catchUpOnce reads until the partition is no longer away, or the reading is interrupted.
+func (r *Reader) catchUpOnce(ctx context.Context, partition int) error {
+	b := r.inboxes[partition]
+	last, times := b.from()
+	lost := r.link.Lost()
+	info, messages, forget, err := r.readFrom(ctx, last)
+	if err != nil {
+		return err
+	}
+	defer forget()
+	if last >= info.State.LastSeq && !b.advance(message.Position{Seq: last}, times) {
+		return nil
+	}
+	reading, stop := context.WithCancel(ctx)
+	defer stop()
+	go func() {
+		select {
+		case <-lost:
+			stop()
+		case <-reading.Done():
+		}
+	}()
+	over := func() bool { return reading.Err() != nil }
+	time := logTime{}
+	for {
+		msg, meta, err := messages.next(reading.Done())
+		if err != nil || msg == nil {
+			return err
+		}
+		seq := meta.Sequence.Stream
+		if err := r.checkGap(reading, last, seq); err != nil {
+			return err
+		}
+		last = seq
+		if err := r.guard.Wait(reading, meta.Timestamp); err != nil {
+			return nil
+		}
+		at := message.Position{Seq: seq, Time: time.at(seq, meta.Timestamp.UnixMilli()), Stamp: meta.Timestamp.UnixNano()}
+		if p, global := r.decoder.Route(msg.Subject); msg.Subject != r.decoder.Prefix.Tick() && (global || p == partition) {
+			m := r.decoder.Decode(msg.Subject, message.HeaderOf(msg), msg.Data, at)
+			if (p == partition || m.Kind != message.Malformed) && !b.fill(m, times, over) {
+				return nil
+			}
+		}
+		if !b.advance(at, times) {
+			b.Wake()
+			return nil
+		}
+		if meta.NumPending == 0 {
+			b.Wake()
+		}
+	}
+}

@@ -1,0 +1,77 @@
+package feed
+
+import (
+	"context"
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	"github.com/seed18712806/lapse/processor/health"
+	"github.com/seed18712806/lapse/processor/internal/pause"
+)
+
+// ClockGuard holds the log up at a message whose stamp is so far ahead of other clocks that
+// NATS's clock must be wrong. A document that expired by such a stamp would be lost.
+type ClockGuard struct {
+	most   time.Duration
+	clocks Clocks
+	health *health.Board
+	nats   atomic.Int64 // lead of the last message's stamp over this process's clock
+	redis  atomic.Int64 // lead of Redis's clock over this process's
+}
+
+// Clocks are the clocks with which stamps are compared.
+type Clocks struct {
+	Own   func() time.Time // of this process
+	Redis func(context.Context) (time.Time, error)
+}
+
+// NewClockGuard makes a guard that lets a stamp lead both clocks by most.
+func NewClockGuard(most time.Duration, clocks Clocks, board *health.Board) *ClockGuard {
+	return &ClockGuard{most: most, clocks: clocks, health: board}
+}
+
+// Wait waits until a stamp leads this process's clock, or Redis's, by no more than it may.
+// It returns an error once ctx is done.
+func (g *ClockGuard) Wait(ctx context.Context, stamp time.Time) error {
+	ahead := stamp.Sub(g.clocks.Own())
+	g.nats.Store(int64(ahead))
+	if ahead <= g.most {
+		return nil
+	}
+	for held := false; ; held = true {
+		ahead := stamp.Sub(g.clocks.Own())
+		redis, err := g.clocks.Redis(ctx)
+		if ahead <= g.most || err == nil && stamp.Sub(redis) <= g.most {
+			if held {
+				g.health.Set(ProblemClock, nil)
+			}
+			return nil
+		}
+		text := "and Redis's clock cannot be read"
+		if err == nil {
+			text = fmt.Sprintf("and %s ahead of Redis's", stamp.Sub(redis).Round(time.Millisecond))
+		}
+		g.health.Set(ProblemClock, fmt.Errorf("the log has a message stamped %s, %s ahead of this machine's clock %s: nothing after it is applied, as what would expire by it would be expired for good; set NATS's clock right (lapse goes on when the clocks agree), or allow so much with --max-clock-lead",
+			stamp.UTC().Format(time.RFC3339Nano), ahead.Round(time.Millisecond), text))
+		if !pause.For(ctx, retryAfter) {
+			return ctx.Err()
+		}
+	}
+}
+
+// Learn compares Redis's clock with this process's.
+func (g *ClockGuard) Learn(ctx context.Context) error {
+	before := time.Now()
+	at, err := g.clocks.Redis(ctx)
+	if err == nil {
+		middle := before.Add(time.Since(before) / 2)
+		g.redis.Store(int64(at.Sub(middle)))
+	}
+	return err
+}
+
+// Leads are how far the last message's stamp, and Redis's clock, lead this process's clock.
+func (g *ClockGuard) Leads() (nats, redis time.Duration) {
+	return time.Duration(g.nats.Load()), time.Duration(g.redis.Load())
+}

@@ -1,0 +1,243 @@
+package feed
+
+import (
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/seed18712806/lapse/processor/internal/message"
+)
+
+func seqs(list []*message.Message) (out []uint64) {
+	for _, m := range list {
+		out = append(out, m.Seq)
+	}
+	return out
+}
+
+func bare(seq uint64) *message.Message {
+	return &message.Message{Position: message.Position{Seq: seq}, Body: make([]byte, 10)}
+}
+
+func never() bool  { return false }
+func always() bool { return true }
+
+// attached is an inbox that the main reader fills.
+func attached(maxCount, maxBytes int) *Inbox {
+	b := newInbox(maxCount, maxBytes)
+	b.Rewind(0, 0)
+	b.begin(0, true)
+	<-b.left
+	return b
+}
+
+func (b *Inbox) takeAll() []*message.Message {
+	list, _ := b.Take(nil, 1<<30, 1<<30)
+	return list
+}
+
+// The main reader waits for room while no other partition needs it, and goes on when there
+// is room, when the partition goes away, and when the inbox is closed; no sooner.
+func TestInboxIsBounded(t *testing.T) {
+	for name, release := range map[string]func(b *Inbox){
+		"taken":   func(b *Inbox) { b.takeAll() },
+		"rewound": func(b *Inbox) { b.Rewind(0, 0) },
+		"skipped": func(b *Inbox) { b.Skip(2) },
+		"closed":  func(b *Inbox) { b.close() },
+	} {
+		for _, bound := range [][2]int{{2, 1 << 20}, {100, 20}} {
+			synctest.Test(t, func(t *testing.T) {
+				b := attached(bound[0], bound[1])
+				if !b.offer(bare(1), always, never) || !b.offer(bare(2), always, never) {
+					t.Fatal("there was room, and offer returned false")
+				}
+				if !b.offer(bare(2), always, never) {
+					t.Fatal("what is there already needs no room")
+				}
+				done := make(chan bool, 1)
+				go func() { done <- b.offer(bare(3), never, never) }()
+				time.Sleep(10 * patience) // of the bubble: no time passes
+				if n, _ := b.Len(); n != 2 || len(done) > 0 {
+					t.Errorf("%s: there was no room, and offer went on", name)
+				}
+				release(b)
+				if ok, want := <-done, name != "closed"; ok != want {
+					t.Errorf("%s: offer returned %v", name, ok)
+				}
+			})
+		}
+	}
+}
+
+// TestG9_AFullInboxHoldsUpNobody: while another partition has nothing to do, the main
+// reader waits for a full inbox only shortly. Then the partition is away, and reads by
+// itself the messages that were passed over. It fails if the main reader waits on, or if
+// a message that was passed over is lost.
+func TestG9_AFullInboxHoldsUpNobody(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := attached(2, 1<<20)
+		for seq := range uint64(5) {
+			if !b.offer(bare(seq+1), always, never) {
+				t.Fatal("the reading ended")
+			}
+		}
+		if n, _ := b.Len(); n != 2 || !b.isAway() || b.missed != 5 {
+			t.Fatalf("%d messages wait, away %v, passed over up to %d; want 2, true, 5", n, b.isAway(), b.missed)
+		}
+		if at := b.position(message.Position{Seq: 5}); at.Seq != 0 {
+			t.Errorf("position %v: nothing is known of what was passed over", at)
+		}
+		after, times := b.from()
+		if after != 2 || len(b.left) != 1 {
+			t.Errorf("its own reading begins after %d, and it was told %d times, want 2 and 1", after, len(b.left))
+		}
+		var got []uint64
+		for seq := after + 1; ; seq++ {
+			got = append(got, seqs(b.takeAll())...)
+			if !b.fill(bare(seq), times, never) {
+				t.Fatal("its own reading ended")
+			}
+			if !b.advance(message.Position{Seq: seq}, times) {
+				break
+			}
+		}
+		b.offer(bare(6), always, never)
+		got = append(got, seqs(b.takeAll())...)
+		if len(got) != 6 || got[0] != 1 || got[5] != 6 || b.isAway() {
+			t.Errorf("took %v, away %v, want 1 to 6", got, b.isAway())
+		}
+		if at := b.position(message.Position{Seq: 6}); at.Seq != 6 {
+			t.Errorf("position %v, want that of the reader of all", at)
+		}
+	})
+}
+
+// A partition that goes back while its own reader is under way gets nothing more from
+// that reading: there would be a hole.
+func TestInboxReadsAnew(t *testing.T) {
+	b := attached(100, 1<<20)
+	for seq := range uint64(6) {
+		b.offer(bare(seq+1), never, never)
+	}
+	b.Rewind(3, 7)
+	_, first := b.from()
+	b.Rewind(1, 7)
+	after, second := b.from()
+	if b.fill(bare(5), first, never) || b.advance(message.Position{Seq: 9}, first) {
+		t.Error("a reading of the past goes on")
+	}
+	if after != 1 || !b.fill(bare(2), second, never) || !b.advance(message.Position{Seq: 6}, second) || b.advance(message.Position{Seq: 7}, second) {
+		t.Errorf("the new reading begins after %d, want 1, and ends at 7", after)
+	}
+	b.Rewind(3, 7)
+	if n, ok := b.begin(9, false); ok {
+		t.Errorf("the reader of all begins at %d for a partition that is away", n)
+	}
+	if n, ok := b.begin(9, true); !ok || n != 3 {
+		t.Errorf("the reader of all begins at %d, %v, want 3", n, ok)
+	}
+}
+
+func TestInboxSkipsAndBegins(t *testing.T) {
+	b := newInbox(100, 1<<20)
+	if hungry, wanted := b.hungry(); hungry || wanted {
+		t.Error("something is to be read for a partition that was not taken over")
+	}
+	b.Rewind(0, 0)
+	if hungry, _ := b.hungry(); !hungry || !b.isAway() {
+		t.Error("nothing is to be read for a partition that was taken over")
+	}
+	if at, ok := b.begin(7, true); at != 0 || !ok {
+		t.Errorf("reading begins at %d, want 0: it has nothing yet", at)
+	}
+	for seq := range uint64(6) {
+		b.offer(bare(seq+1), never, never)
+	}
+	b.offer(bare(4), never, never) // again
+	b.Skip(2)
+	if got := seqs(b.takeAll()); len(got) != 4 || got[0] != 3 || got[3] != 6 {
+		t.Errorf("took %v, want 3 to 6", got)
+	}
+	if n, _ := b.Len(); n != 0 || b.bytes != 0 {
+		t.Errorf("%d messages of %d bytes after all were taken", n, b.bytes)
+	}
+	if at, _ := b.begin(9, false); at != 9 {
+		t.Errorf("reading begins at %d, want 9, up to where all was read", at)
+	}
+	b.close()
+	if b.offer(bare(10), never, never) {
+		t.Error("a closed inbox took a message")
+	}
+}
+
+// TestG8_TakenIsBounded: a partition takes the messages that it applies next, and no more.
+// It fails if it takes all: another inbox full is then read while it applies them.
+func TestG8_TakenIsBounded(t *testing.T) {
+	b := attached(100, 1<<20)
+	for seq := range uint64(10) {
+		b.offer(bare(seq+1), never, never)
+	}
+	list, empty := b.Take(nil, 4, 1<<20)
+	if len(list) != 4 || empty {
+		t.Errorf("took %v, empty %v, want 4 messages of 10", seqs(list), empty)
+	}
+	if list, empty = b.Take(list, 4, 1<<20); len(list) != 4 || empty {
+		t.Errorf("took %v, want none, as there are 4", seqs(list))
+	}
+	if list, empty = b.Take(nil, 100, 25); len(list) != 3 || empty { // the third is over
+		t.Errorf("took %v by bytes, want 5 to 7", seqs(list))
+	}
+	if list, empty = b.Take(nil, 100, 100); len(list) != 3 || !empty || b.bytes != 0 {
+		t.Errorf("took %v, empty %v, %d bytes left, want the last 3", seqs(list), empty, b.bytes)
+	}
+}
+
+// However takes and puts fall, each message is taken once and in order.
+func TestInboxHandsOver(t *testing.T) {
+	const n = 20_000
+	b := attached(7, 1<<20)
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		for seq := range uint64(n) {
+			b.offer(bare(seq+1), never, never)
+		}
+	})
+	for next := uint64(1); next <= n; {
+		<-b.arrived
+		list, _ := b.Take(nil, 5, 1<<20)
+		for _, m := range list {
+			if m.Seq != next {
+				t.Fatalf("took %d, want %d", m.Seq, next)
+			}
+			next++
+		}
+		if len(list) == 5 {
+			b.Wake()
+		}
+	}
+	wg.Wait()
+}
+
+// TestG1_APartitionGoesBackWhileTheReaderBegins: a partition goes back while the main
+// reader begins again for the others, and so has no position yet. The partition reads for
+// itself up to where the main reader begins.
+//
+// It fails if the partition comes back at its first message: then nobody reads the messages
+// between that one and the beginning of the main reader for it.
+func TestG1_APartitionGoesBackWhileTheReaderBegins(t *testing.T) {
+	late, other := newInbox(10, 1000), newInbox(10, 1000)
+	other.Rewind(4870, 0)
+	r := Reader{inboxes: Inboxes{late, other}}
+	if start := r.begin(0); start != 4870 {
+		t.Fatalf("the main reader begins behind %d, want 4870", start)
+	}
+	late.Rewind(3700, r.Position().Seq)
+	_, times := late.from()
+	if late.advance(message.Position{Seq: 3701}, times); !late.isAway() {
+		t.Error("the partition came back at 3701")
+	}
+	if late.advance(message.Position{Seq: 4870}, times); late.isAway() {
+		t.Error("the partition is still away at 4870")
+	}
+}

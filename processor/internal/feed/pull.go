@@ -1,0 +1,141 @@
+package feed
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/nats-io/nats.go"
+)
+
+// pull reads the messages of a consumer. It requests many of them long before they are
+// needed, because a request waits in the server behind the publications under way.
+//
+// The client library does that too, but it takes a message that has no body and a header
+// Status for one of the server's own: a client that publishes one would stop the reading.
+// Here, messages of the stream have a reply subject, and those of the server have none.
+//
+// It can go when the client library tells messages apart by the reply subject too. The
+// clients take every message with such a header for a status, by design: see
+// github.com/nats-io/nats-architecture-and-design/pull/54.
+type pull struct {
+	nc        *nats.Conn
+	subject   string // of requests
+	maxBytes  int    // of messages, for one request
+	inbox     string
+	messages  chan *nats.Msg
+	sub       *nats.Subscription
+	open      int    // messages that were requested, and may still come
+	delivered uint64 // by the consumer's own count
+	beat      *time.Ticker
+	silent    int // beats since the last message of any kind
+}
+
+const (
+	pullMessages  = 8192             // in one request; two are open, to read ahead
+	PullBytes     = 4 << 20          // in one request, or more where one message is larger
+	pullExpires   = 30 * time.Second // of a request
+	pullHeartbeat = 2 * time.Second  // of the server, while it has nothing to send
+)
+
+var errSilent = errors.New("nothing is heard of the consumer")
+
+// newPull begins to read; close ends it.
+func newPull(nc *nats.Conn, stream, consumer string, maxBytes int) (*pull, error) {
+	p := &pull{
+		nc:       nc,
+		subject:  "$JS.API.CONSUMER.MSG.NEXT." + stream + "." + consumer,
+		maxBytes: maxBytes,
+		inbox:    nc.NewInbox(),
+		messages: make(chan *nats.Msg, 2*pullMessages+1024), // and those of the server itself
+	}
+	var err error
+	if p.sub, err = nc.ChanSubscribe(p.inbox, p.messages); err != nil {
+		return nil, err
+	}
+	p.beat = time.NewTicker(pullHeartbeat)
+	return p, nil
+}
+
+func (p *pull) close() {
+	p.beat.Stop()
+	_ = p.sub.Unsubscribe()
+}
+
+// next returns the next message; nil once done is closed.
+func (p *pull) next(done <-chan struct{}) (*nats.Msg, *nats.MsgMetadata, error) {
+	for {
+		for p.open <= pullMessages {
+			if err := p.ask(); err != nil {
+				return nil, nil, err
+			}
+		}
+		var m *nats.Msg
+		select {
+		case m = <-p.messages:
+		case <-done:
+			return nil, nil, nil
+		case <-p.beat.C:
+			if p.silent++; p.silent > 2 && len(p.messages) == 0 {
+				return nil, nil, errSilent
+			}
+			continue
+		}
+		p.silent = 0
+		if m.Reply == "" {
+			if err := p.status(m); err != nil {
+				return nil, nil, err
+			}
+			continue
+		}
+		meta, err := m.Metadata()
+		if err != nil {
+			return nil, nil, fmt.Errorf("a message of the log: %w", err)
+		}
+		if p.delivered++; meta.Sequence.Consumer != p.delivered {
+			return nil, nil, fmt.Errorf("messages of the log were lost on the way: the consumer has sent %d, and %d are here", meta.Sequence.Consumer, p.delivered)
+		}
+		p.open--
+		return m, meta, nil
+	}
+}
+
+// ask requests messages.
+func (p *pull) ask() error {
+	request, err := json.Marshal(struct {
+		Batch     int           `json:"batch"`
+		MaxBytes  int           `json:"max_bytes"`
+		Expires   time.Duration `json:"expires"`
+		Heartbeat time.Duration `json:"idle_heartbeat"`
+	}{pullMessages, p.maxBytes, pullExpires, pullHeartbeat})
+	if err != nil {
+		return err
+	}
+	p.open += pullMessages
+	return p.nc.PublishRequest(p.subject, p.inbox, request)
+}
+
+// status handles a message of the server itself: it is a heartbeat, or tells how much of a
+// request will not come, or why nothing will. A message that is larger than a whole request
+// would never come, so the next requests have more room.
+func (p *pull) status(m *nats.Msg) error {
+	const tooLarge = "Message Size Exceeds MaxBytes"
+	switch code, text := m.Header.Get("Status"), m.Header.Get("Description"); {
+	case code == "100":
+		return nil
+	case code == "408", code == "409" && (text == tooLarge || text == "Batch Completed"):
+		left, err := strconv.Atoi(m.Header.Get("Nats-Pending-Messages"))
+		if err != nil {
+			return fmt.Errorf("the consumer of the log: %s %s: it does not say how much is left", code, text)
+		}
+		p.open = max(p.open-left, 0)
+		if text == tooLarge && left == pullMessages {
+			p.maxBytes *= 2
+		}
+		return nil
+	default:
+		return fmt.Errorf("the consumer of the log: %s %s", code, text)
+	}
+}

@@ -1,0 +1,352 @@
+package feed
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"math"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/seed18712806/lapse/processor/health"
+	"github.com/seed18712806/lapse/processor/internal/identity"
+	"github.com/seed18712806/lapse/processor/internal/link"
+	"github.com/seed18712806/lapse/processor/internal/message"
+	"github.com/seed18712806/lapse/processor/internal/pause"
+	"github.com/seed18712806/lapse/sink/store"
+)
+
+// The names of problems of reading the log.
+const (
+	ProblemLog   = "log"
+	ProblemClock = "clock"
+)
+
+const (
+	retryAfter    = 100 * time.Millisecond
+	pullForgotten = time.Minute // how long the server keeps a consumer without a reader
+)
+
+// Reader reads the log, once for all partitions, and puts each message into the inboxes of
+// the partitions that it is for:
+//
+//   - C1: a partition gets every message that is for it, after the offset that it asked
+//     for, once and in order.
+//   - C2: Position is never past a message that is not yet in its inboxes, but for
+//     partitions that are away (see Inbox).
+type Reader struct {
+	nc      *nats.Conn
+	log     *identity.Log
+	link    *link.Link
+	decoder message.Decoder
+	inboxes Inboxes
+	guard   *ClockGuard
+	ticker  *Ticker
+	backlog *Backlog
+	health  *health.Board
+	logger  *slog.Logger
+
+	rewound chan struct{} // has one element if reading has to begin again
+	logTime logTime
+
+	mu   sync.Mutex
+	read message.Position // up to which all messages are in their inboxes
+	seen store.Stamp      // of the last message that was read
+}
+
+// Source is what a Reader reads, and how.
+type Source struct {
+	NATS    *nats.Conn
+	Link    *link.Link
+	Log     *identity.Log
+	Decoder message.Decoder
+	Guard   *ClockGuard
+	Health  *health.Board
+	Logger  *slog.Logger
+}
+
+// NewReader makes a reader, which begins to read in Run.
+func NewReader(s Source, inboxes Inboxes, ticker *Ticker, backlog *Backlog) *Reader {
+	return &Reader{
+		nc: s.NATS, link: s.Link, log: s.Log, decoder: s.Decoder, guard: s.Guard, health: s.Health, logger: s.Logger,
+		inboxes: inboxes, ticker: ticker, backlog: backlog,
+		rewound: make(chan struct{}, 1),
+	}
+}
+
+// Position is how far the log was read.
+func (r *Reader) Position() message.Position {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.read
+}
+
+// PositionOf is how far the log was read for a partition.
+func (r *Reader) PositionOf(partition int) message.Position {
+	all := r.Position() // before the inbox is locked: see Inbox
+	return r.inboxes[partition].position(all)
+}
+
+func (r *Reader) move(to message.Position) (from message.Position) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	from, r.read = r.read, to
+	if stamp := to.Evidence(); stamp.Seq != 0 {
+		r.seen = stamp
+	}
+	return from
+}
+
+// Rewind lets the reading begin again.
+func (r *Reader) Rewind() {
+	select {
+	case r.rewound <- struct{}{}:
+	default:
+	}
+}
+
+// Run reads until ctx is done. It returns an error only if it would be wrong to go on.
+func (r *Reader) Run(ctx context.Context) error {
+	for {
+		err := r.runOnce(ctx)
+		if ctx.Err() != nil {
+			return nil
+		}
+		if identity.MustStop(err) {
+			return err
+		}
+		if err != nil {
+			if !r.nc.IsConnected() {
+				err = link.ErrDisconnected
+			}
+			r.health.Set(ProblemLog, fmt.Errorf("reading the log was interrupted, and is tried again: %w", err))
+			if !pause.For(ctx, retryAfter) {
+				return nil
+			}
+		}
+	}
+}
+
+// runOnce reads from the lowest offset until reading has to begin again.
+func (r *Reader) runOnce(ctx context.Context) error {
+	select {
+	case <-r.rewound:
+	default:
+	}
+	read := r.move(message.Position{}) // before the inboxes begin: see PositionOf
+	start := r.begin(read.Seq)
+	r.logTime.back(start)
+	lost := r.link.Lost()
+	info, messages, forget, err := r.readFrom(ctx, start)
+	if err != nil {
+		return err
+	}
+	defer forget()
+	r.health.Set(ProblemLog, nil)
+	r.backlog.note(info.State.LastSeq-min(start, info.State.LastSeq), math.MaxInt64)
+	if start >= info.State.LastSeq {
+		r.move(message.Position{Seq: start, Time: r.logTime.last.Time})
+		r.inboxes.wakeAll()
+	}
+	// Whatever ends the reading also ends a wait for the next message.
+	reading, stop := context.WithCancel(ctx)
+	watched := make(chan struct{})
+	again := false
+	go func() {
+		defer close(watched)
+		again = r.watch(reading, lost)
+		stop()
+	}()
+	err = r.handOut(reading, messages, start)
+	stop()
+	<-watched
+	if again {
+		return nil
+	}
+	return err
+}
+
+// begin returns the sequence after which the reading begins. Partitions that are away
+// stay away, unless most of them are: then one reading serves nearly all.
+func (r *Reader) begin(read uint64) uint64 {
+	join := r.mostAreHungry()
+	start, any := uint64(math.MaxUint64), false
+	for _, b := range r.inboxes {
+		hungry, _ := b.hungry()
+		if after, ok := b.begin(read, join && hungry); ok {
+			start, any = min(start, after), true
+		}
+	}
+	if !any {
+		start = read
+	}
+	for _, b := range r.inboxes {
+		b.startsAfter(start)
+	}
+	return start
+}
+
+// mostAreHungry reports whether at least half of the partitions wait for messages that
+// this reader does not bring.
+func (r *Reader) mostAreHungry() bool {
+	waiting, all := 0, 0
+	for _, b := range r.inboxes {
+		hungry, wanted := b.hungry()
+		if hungry {
+			waiting++
+		}
+		if wanted {
+			all++
+		}
+	}
+	return 2*waiting >= all && waiting > 0
+}
+
+// verify makes sure that the log is the one that was read so far, and has the messages
+// after a sequence.
+func (r *Reader) verify(ctx context.Context, after uint64) (*jetstream.StreamInfo, error) {
+	ctx, cancel := context.WithTimeout(ctx, link.CallTimeout)
+	defer cancel()
+	info, err := r.log.Info(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if err := identity.Check(info, r.log.ID(), after); err != nil {
+		return nil, err
+	}
+	r.mu.Lock()
+	seen := r.seen
+	r.mu.Unlock()
+	return info, r.log.CheckStamp(ctx, seen, "this process has read")
+}
+
+// readFrom verifies the log, and begins to read after a sequence. The caller has to call
+// forget.
+func (r *Reader) readFrom(ctx context.Context, after uint64) (info *jetstream.StreamInfo, messages *pull, forget func(), err error) {
+	if info, err = r.verify(ctx, after); err != nil {
+		return nil, nil, nil, err
+	}
+	if messages, forget, err = r.open(ctx, after); err != nil {
+		return nil, nil, nil, fmt.Errorf("consume the log: %w", err)
+	}
+	return info, messages, forget, nil
+}
+
+// open makes a consumer that begins after a sequence. The caller has to call forget.
+func (r *Reader) open(ctx context.Context, start uint64) (messages *pull, forget func(), err error) {
+	ctx, cancel := context.WithTimeout(ctx, link.CallTimeout)
+	defer cancel()
+	log := r.log.Streams.Log
+	var made jetstream.Consumer
+	err = r.link.Query(ctx, func(ctx context.Context) (err error) {
+		made, err = log.CreateConsumer(ctx, jetstream.ConsumerConfig{
+			DeliverPolicy:     jetstream.DeliverByStartSequencePolicy,
+			OptStartSeq:       start + 1,
+			AckPolicy:         jetstream.AckNonePolicy,
+			InactiveThreshold: pullForgotten,
+			Replicas:          1,
+			MemoryStorage:     true,
+		})
+		return err
+	})
+	if err != nil {
+		return nil, nil, err
+	}
+	stream, name := made.CachedInfo().Stream, made.CachedInfo().Name
+	if messages, err = newPull(r.nc, stream, name, PullBytes); err != nil {
+		return nil, nil, err
+	}
+	return messages, func() {
+		messages.close()
+		if !r.nc.IsConnected() {
+			return // the server forgets it after pullForgotten
+		}
+		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+		defer cancel()
+		_ = log.DeleteConsumer(ctx, name)
+	}, nil
+}
+
+// watch waits until the reading is over, or has to begin again.
+func (r *Reader) watch(reading context.Context, lost <-chan struct{}) (again bool) {
+	select {
+	case <-r.rewound:
+	case <-lost:
+	case <-reading.Done():
+		return false
+	}
+	return true
+}
+
+// handOut puts messages into their inboxes until reading is done.
+func (r *Reader) handOut(reading context.Context, messages *pull, last uint64) error {
+	over := func() bool { return reading.Err() != nil }
+	for caughtUp := false; ; {
+		msg, meta, err := messages.next(reading.Done())
+		if err != nil || msg == nil {
+			return err
+		}
+		seq := meta.Sequence.Stream
+		if err := r.checkGap(reading, last, seq); err != nil {
+			return err
+		}
+		last = seq
+		isTick := msg.Subject == r.decoder.Prefix.Tick()
+		r.ticker.stamped(isTick, meta.Timestamp)
+		if err := r.guard.Wait(reading, meta.Timestamp); err != nil {
+			return nil
+		}
+		at := message.Position{Seq: seq, Time: r.logTime.at(seq, meta.Timestamp.UnixMilli()), Stamp: meta.Timestamp.UnixNano()}
+		if !isTick && !r.deliver(msg, at, over) {
+			return nil
+		}
+		r.move(at)
+		r.ticker.passed(at.Time)
+		r.backlog.note(meta.NumPending, time.Since(meta.Timestamp))
+		if meta.NumPending == 0 && !caughtUp {
+			caughtUp = true
+			r.inboxes.wakeAll()
+		}
+	}
+}
+
+// checkGap finds out why there is no message between last and seq.
+func (r *Reader) checkGap(ctx context.Context, last, seq uint64) error {
+	if seq <= last+1 {
+		return nil
+	}
+	if _, err := r.verify(ctx, last); err != nil {
+		return err
+	}
+	r.logger.Warn("messages were deleted from the middle of the log", slog.Uint64("after", last), slog.Uint64("before", seq))
+	return nil
+}
+
+// deliver puts a message into the inbox of its partition, or into all inboxes.
+func (r *Reader) deliver(msg *nats.Msg, at message.Position, over func() bool) bool {
+	p, global := r.decoder.Route(msg.Subject)
+	m := r.decoder.Decode(msg.Subject, message.HeaderOf(msg), msg.Data, at)
+	if !global || m.Kind == message.Malformed {
+		return r.inboxes[p].offer(m, func() bool { return r.holdsUp(p) }, over)
+	}
+	for i, b := range r.inboxes {
+		if !b.offer(m, func() bool { return r.holdsUp(i) }, over) {
+			return false
+		}
+	}
+	return true
+}
+
+// holdsUp reports whether another partition has nothing to apply while the reader waits
+// for this one.
+func (r *Reader) holdsUp(partition int) bool {
+	for i, b := range r.inboxes {
+		if i != partition && b.count.Load() == 0 {
+			return true
+		}
+	}
+	return false
+}

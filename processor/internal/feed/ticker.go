@@ -1,0 +1,258 @@
+package feed
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/seed18712806/lapse/processor/health"
+	"github.com/seed18712806/lapse/processor/internal/link"
+	"github.com/seed18712806/lapse/processor/internal/pause"
+)
+
+// Ticker wakes partitions when log time reaches the instant that they wait for. Any message
+// of the log moves log time on. When the log is silent and a document becomes due, the
+// ticker appends a tick. One tick serves all partitions, and the next is sent only when
+// the reader has read it.
+type Ticker struct {
+	js      jetstream.JetStream
+	link    *link.Link
+	subject string
+	backlog *Backlog
+	inboxes Inboxes
+	health  *health.Board
+	barrier barrier
+
+	soonest atomic.Int64 // of waits
+	mu      sync.Mutex
+	waits   []int64       // per partition the instant of log time that it waits for
+	changed chan struct{} // has one element if waits or sent may have changed
+	ahead   time.Duration // how far the log's clock is ahead of ours, at least
+	known   bool          // whether that is known
+	heard   time.Time     // when a message was read last
+	sent    time.Time     // when the tick was sent that is not yet read; zero if there is none
+}
+
+// barrier joins the calls of Barrier.
+type barrier struct {
+	mu     sync.Mutex
+	next   *flight    // that more callers may join
+	flying sync.Mutex // one tick is on its way at a time
+}
+
+// flight is a tick for all callers that came before it was sent.
+type flight struct {
+	done chan struct{}
+	seq  uint64
+	err  error
+}
+
+// ProblemTick is the name of the problem that ticks cannot be appended.
+const ProblemTick = "append to the log"
+
+const (
+	tickEvery = 2 * time.Millisecond // at most
+	tickAgain = time.Second          // if the reader does not read it
+)
+
+// Barrier appends a tick, and returns its sequence: every message that was in the log
+// before the call has a lower one. Callers at the same time share a tick, unless it may
+// have been on its way before they came.
+func (t *Ticker) Barrier(ctx context.Context) (uint64, error) {
+	b := &t.barrier
+	b.mu.Lock()
+	f := b.next
+	if f == nil {
+		f = &flight{done: make(chan struct{})}
+		b.next = f
+		go t.fly(context.WithoutCancel(ctx), f)
+	}
+	b.mu.Unlock()
+	select {
+	case <-f.done:
+		return f.seq, f.err
+	case <-ctx.Done():
+		return 0, fmt.Errorf("append a tick to the log: %w", context.Cause(ctx))
+	}
+}
+
+func (t *Ticker) fly(ctx context.Context, f *flight) {
+	b := &t.barrier
+	b.flying.Lock()
+	defer b.flying.Unlock()
+	b.mu.Lock()
+	b.next = nil // later callers join the next one
+	b.mu.Unlock()
+	defer close(f.done)
+	ctx, cancel := context.WithTimeout(ctx, link.CallTimeout)
+	defer cancel()
+	f.seq, f.err = t.send(ctx)
+}
+
+// send appends a tick. Whether it is stored or not, another one does no harm.
+func (t *Ticker) send(ctx context.Context) (seq uint64, err error) {
+	err = t.link.Query(ctx, func(ctx context.Context) error {
+		ack, err := t.js.Publish(ctx, t.subject, nil)
+		if err == nil {
+			seq = ack.Sequence
+		}
+		return err
+	})
+	if err != nil {
+		err = fmt.Errorf("append a tick to the log: %w", err)
+	}
+	return seq, err
+}
+
+// NewTicker makes a ticker that appends to a subject of the log.
+func NewTicker(js jetstream.JetStream, l *link.Link, subject string, inboxes Inboxes, backlog *Backlog, board *health.Board) *Ticker {
+	t := &Ticker{
+		js: js, link: l, subject: subject, inboxes: inboxes, backlog: backlog, health: board,
+		waits: make([]int64, len(inboxes)), changed: make(chan struct{}, 1),
+	}
+	for i := range t.waits {
+		t.waits[i] = math.MaxInt64
+	}
+	t.soonest.Store(math.MaxInt64)
+	return t
+}
+
+// WakeAt notes the instant of log time that a partition waits for; math.MaxInt64 if none.
+// If log time has reached it before the call, the partition is not woken.
+func (t *Ticker) WakeAt(partition int, at int64) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	was := t.soonest.Load()
+	t.waits[partition] = at
+	t.soonest.Store(slices.Min(t.waits))
+	if at < was {
+		t.change()
+	}
+}
+
+// change lets Run compute again how long it waits.
+func (t *Ticker) change() {
+	select {
+	case t.changed <- struct{}{}:
+	default:
+	}
+}
+
+// passed wakes the partitions that wait for an instant which log time has reached.
+func (t *Ticker) passed(now int64) {
+	if now < t.soonest.Load() {
+		return
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for i, at := range t.waits {
+		if at <= now {
+			t.waits[i] = math.MaxInt64
+			t.inboxes.Wake(i)
+		}
+	}
+	t.soonest.Store(slices.Min(t.waits))
+}
+
+// stamped compares the log's clock with ours, by the stamp of a message.
+func (t *Ticker) stamped(isTick bool, stamp time.Time) {
+	const behind = 5 * time.Millisecond
+	now := time.Now()
+	ahead := stamp.Sub(now)
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.heard = now
+	if !t.known || ahead > t.ahead || isTick && t.ahead-ahead > behind {
+		t.ahead, t.known = ahead, true
+	}
+	if isTick {
+		t.sent = time.Time{}
+		t.change()
+	}
+}
+
+// LogTime is the time of the log's clock when ours shows now, as far as that is known.
+func (t *Ticker) LogTime(now time.Time) time.Time {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return now.Add(t.ahead)
+}
+
+// next is the time until a tick is needed.
+func (t *Ticker) next() (pause time.Duration, needed bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	at := slices.Min(t.waits)
+	if at == math.MaxInt64 {
+		return 0, false
+	}
+	pause = time.Until(time.UnixMilli(at)) - t.ahead
+	if !t.sent.IsZero() {
+		pause = max(pause, tickAgain-time.Since(t.sent))
+	}
+	// While messages come, log time moves on by them.
+	return max(pause, tickEvery-time.Since(t.heard)), true
+}
+
+// Run sends ticks until ctx is done.
+func (t *Ticker) Run(ctx context.Context) {
+	timer := time.NewTimer(time.Hour)
+	defer timer.Stop()
+	failed := false
+	for {
+		rest, needed := t.next()
+		if !needed {
+			rest = time.Hour
+		}
+		if rest > 0 {
+			timer.Reset(rest)
+			select {
+			case <-ctx.Done():
+				return
+			case <-t.changed:
+				continue
+			case <-timer.C:
+			}
+			continue // a message may have come meanwhile
+		}
+		// While there are messages to be read, log time moves on by them. A tick would
+		// only be one more, and a slow reader would never reach the end.
+		if !t.backlog.reads() {
+			failed = !t.runOnce(ctx)
+		}
+		again := tickEvery
+		if failed {
+			again = retryAfter
+		}
+		if !pause.For(ctx, again) {
+			return
+		}
+	}
+}
+
+// runOnce appends a tick.
+func (t *Ticker) runOnce(ctx context.Context) bool {
+	sending, cancel := context.WithTimeout(ctx, link.AnswerTimeout)
+	defer cancel()
+	t.sending(time.Now())
+	_, err := t.send(sending)
+	if ctx.Err() == nil {
+		t.health.Set(ProblemTick, err)
+	}
+	if err != nil {
+		t.sending(time.Time{})
+	}
+	return err == nil
+}
+
+func (t *Ticker) sending(at time.Time) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.sent = at
+}

@@ -1,0 +1,66 @@
+package feed
+
+import (
+	"math"
+	"slices"
+	"testing"
+	"time"
+)
+
+// TestTickerWakes: a partition is woken by the first message at or after the instant that
+// it waits for, whatever message that is, and only then.
+func TestTickerWakes(t *testing.T) {
+	inboxes := NewInboxes(3)
+	tk := NewTicker(nil, nil, "", inboxes, &Backlog{}, nil)
+	tk.WakeAt(0, 100)
+	tk.WakeAt(1, 200)
+	for _, step := range []struct {
+		now  int64
+		want []int
+	}{{99, nil}, {100, []int{0}}, {150, nil}, {200, []int{1}}, {math.MaxInt64 - 1, nil}} {
+		tk.passed(step.now)
+		var woken []int
+		for i, b := range inboxes {
+			select {
+			case <-b.Arrived():
+				woken = append(woken, i)
+			default:
+			}
+		}
+		if !slices.Equal(woken, step.want) {
+			t.Errorf("at %d were woken %v, want %v", step.now, woken, step.want)
+		}
+	}
+}
+
+// TestTickerNext: a tick is needed when the log's clock has reached an instant for which a
+// partition waits, unless messages come, or a tick is on its way.
+func TestTickerNext(t *testing.T) {
+	tk := NewTicker(nil, nil, "", NewInboxes(1), &Backlog{}, nil)
+	if _, needed := tk.next(); needed {
+		t.Error("a tick is needed for nothing")
+	}
+	tk.stamped(false, time.Now().Add(time.Minute)) // the log is a minute ahead
+	tk.WakeAt(0, time.Now().Add(time.Hour).UnixMilli())
+	if pause, needed := tk.next(); !needed || pause < 58*time.Minute || pause > 59*time.Minute {
+		t.Errorf("an instant that is 59 minutes off by the log's clock: %s, %v", pause, needed)
+	}
+	tk.WakeAt(0, time.Now().Add(time.Second).UnixMilli())
+	tk.heard = time.Now()
+	if pause, needed := tk.next(); !needed || pause <= 0 || pause > tickEvery {
+		t.Errorf("a message has just come: %s, %v", pause, needed)
+	}
+	tk.heard = time.Time{}
+	if pause, needed := tk.next(); !needed || pause > 0 {
+		t.Errorf("the log is silent: %s, %v", pause, needed)
+	}
+	tk.sending(time.Now())
+	if pause, needed := tk.next(); !needed || pause < tickAgain/2 {
+		t.Errorf("a tick is on its way: %s, %v", pause, needed)
+	}
+	tk.stamped(true, time.Now().Add(time.Minute))
+	tk.heard = time.Time{}
+	if pause, needed := tk.next(); !needed || pause > 0 {
+		t.Errorf("it has come, and something waits still: %s, %v", pause, needed)
+	}
+}

@@ -1,0 +1,130 @@
+// Package identity tells whether the log is the one from which the stored state was computed,
+// and has the messages that come next. Where it is not, lapse refuses to go on, and keeps
+// everything as it is until a person decides ([Consent]).
+//
+// It reads the state of the log. It writes nothing.
+package identity
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/seed18712806/lapse/processor/internal/link"
+	"github.com/seed18712806/lapse/processor/internal/streams"
+	"github.com/seed18712806/lapse/sink/store"
+)
+
+// Reasons to refuse a log. lapse keeps what is stored as it is.
+var (
+	// ErrLogTruncated: messages that were never applied are no longer in the log.
+	ErrLogTruncated = errors.New("the log no longer reaches back far enough")
+	// ErrLogBehind: the log ends before what was applied.
+	ErrLogBehind = errors.New("the log ends before what was applied")
+	// ErrLogChanged: what is stored was computed from another log, or from an end of
+	// this one that it has lost.
+	ErrLogChanged = errors.New("the log is another one")
+	// ErrStreamGone: somebody has deleted a stream that lapse needs.
+	ErrStreamGone = errors.New("a stream that lapse needs was deleted")
+)
+
+// MustStop reports whether an error means that it would be wrong to go on.
+func MustStop(err error) bool {
+	for _, one := range []error{ErrLogTruncated, ErrLogBehind, ErrLogChanged, ErrStreamGone} {
+		if errors.Is(err, one) {
+			return true
+		}
+	}
+	return false
+}
+
+// Log is the log that this process reads, with the questions that tell it from another.
+type Log struct {
+	Streams *streams.Streams
+	link    *link.Link
+}
+
+// NewLog makes the Log of provisioned streams.
+func NewLog(s *streams.Streams, l *link.Link) *Log { return &Log{Streams: s, link: l} }
+
+// ID is the identity of the log: the instant of its creation.
+func (l *Log) ID() string { return l.Streams.ID }
+
+// Info asks for the state of the log.
+func (l *Log) Info(ctx context.Context) (info *jetstream.StreamInfo, err error) {
+	err = l.link.Query(ctx, func(ctx context.Context) (err error) {
+		info, err = l.Streams.Log.Info(ctx)
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("ask for the state of the log: %w", Gone(err, l.name()))
+	}
+	return info, nil
+}
+
+func (l *Log) name() string { return l.Streams.Log.CachedInfo().Config.Name }
+
+// Gone makes ErrStreamGone of the server's answer that there is no such stream.
+func Gone(err error, stream string) error {
+	if errors.Is(err, jetstream.ErrStreamNotFound) {
+		return fmt.Errorf("%w: stream %s: restore it from a backup, or start lapse again to see what it needs", ErrStreamGone, stream)
+	}
+	return err
+}
+
+// Check reports whether a partition that has applied the log with an identity up to offset
+// can go on with this log.
+func Check(info *jetstream.StreamInfo, id string, offset uint64) error {
+	if created := streams.Identity(info); created != id {
+		return fmt.Errorf("%w: the log was created at %s, and what is stored was computed from the log that was created at %s: restore that log",
+			ErrLogChanged, FormatID(created), FormatID(id))
+	}
+	log := info.State
+	if log.FirstSeq > offset+1 {
+		return fmt.Errorf("%w: the log begins at sequence %d, and was applied up to %d: restore the log, and keep it longer (--log-max-age, --log-max-bytes)",
+			ErrLogTruncated, log.FirstSeq, offset)
+	}
+	if log.LastSeq < offset {
+		return fmt.Errorf("%w: the log ends at sequence %d, and was applied up to %d: it was restored from an older copy, or lost its end: restore the log",
+			ErrLogBehind, log.LastSeq, offset)
+	}
+	return nil
+}
+
+// CheckStamp compares the stamp of a message in the log with the stamp that somebody
+// (who) has seen. A log that lost its end and has grown again has another stamp there.
+// Where the message was deleted there is nothing to compare.
+func (l *Log) CheckStamp(ctx context.Context, seen store.Stamp, who string) error {
+	if seen.Seq == 0 {
+		return nil
+	}
+	var at int64
+	var found bool
+	err := l.link.Query(ctx, func(ctx context.Context) (err error) {
+		at, found, err = l.Streams.Stamp(ctx, seen.Seq)
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("read message %d of the log: %w", seen.Seq, Gone(err, l.name()))
+	}
+	if found && at != seen.At {
+		return fmt.Errorf("%w: message %d of the log was stored at %s, and %s one that was stored at %s: the log has lost its end, and was written again since: restore the end that it has lost",
+			ErrLogChanged, seen.Seq, nanoTime(at), who, nanoTime(seen.At))
+	}
+	return nil
+}
+
+// FormatID writes the identity of a log, which is the instant of its creation.
+func FormatID(id string) string {
+	n, err := strconv.ParseInt(id, 10, 64)
+	if err != nil {
+		return strconv.Quote(id)
+	}
+	return nanoTime(n)
+}
+
+func nanoTime(ns int64) string { return time.Unix(0, ns).UTC().Format(time.RFC3339Nano) }

@@ -1,0 +1,309 @@
+package message
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/seed18712806/lapse/processor/internal/document"
+	"github.com/seed18712806/lapse/processor/internal/streams"
+	"github.com/seed18712806/lapse/sink/wire"
+	"github.com/seed18712806/lapse/ttlrules"
+)
+
+// Kind is what a message of the log asks for.
+type Kind int
+
+const (
+	Write Kind = iota
+	Configure
+	Drop
+	Malformed // its subject names no document or collection; or it is a configuration or drop that is not valid by itself
+)
+
+// Message is a message of the log, decoded as far as that depends on itself alone.
+type Message struct {
+	Position        // of the message in the log
+	Subject  string // on which it was published
+	Rest     string // of the subject, behind the kind and the operation
+
+	Kind       Kind
+	Op         wire.Op
+	Collection string
+	ID         string
+	Body       []byte
+	TTL        ttlrules.TTL // Inherit if there is TTLErr
+	TTLErr     error        // why the body's ttl is not valid: an error only while TTL is on
+	Config     Requested
+
+	IfMatch  IfMatch
+	ReplyTo  string
+	Trace    string
+	Rejected *Refusal // if that depends on the message alone
+}
+
+// IsControl reports whether the message is a configuration or a drop: it is for all
+// partitions, and applied by itself.
+func (m *Message) IsControl() bool { return m.Kind == Configure || m.Kind == Drop }
+
+// Requested is the configuration that a message asks for.
+type Requested struct {
+	TTL     ttlrules.Default
+	NoIndex bool
+	Lazy    bool
+}
+
+// IfMatch is the etag that a message demands: a write that of the live document, a
+// configuration or a drop that of the collection's configuration.
+type IfMatch struct {
+	Set  bool
+	Etag wire.Etag // 0: any
+}
+
+// Refusal is why a message takes no effect.
+type Refusal struct {
+	Code int
+	Text string
+}
+
+func Refuse(code int, format string, args ...any) *Refusal {
+	return &Refusal{code, fmt.Sprintf(format, args...)}
+}
+
+// Decoder decodes messages. It holds what is the same for all of them.
+type Decoder struct {
+	Prefix     wire.Prefix
+	Partitions int
+	MaxBody    int
+	Replies    []streams.ReplyRule // where outcomes may go, beside wire.ReplyPrefix
+}
+
+// Route is the partition of a subject; global means all of them. A subject that names no
+// document goes to partition 0.
+func (d Decoder) Route(subject string) (partition int, global bool) {
+	what, rest := d.cut(subject)
+	if what != "write" {
+		return 0, what == "config" || what == "drop"
+	}
+	_, rest, _ = strings.Cut(rest, ".")
+	collection, token, ok := strings.Cut(rest, ".")
+	if !ok || strings.Contains(token, ".") {
+		return 0, false
+	}
+	return wire.PartitionOfToken(d.Partitions, collection, token), false
+}
+
+// cut cuts the kind of message off a subject.
+func (d Decoder) cut(subject string) (what, rest string) {
+	s, _ := strings.CutPrefix(subject, string(d.Prefix)+".")
+	what, rest, _ = strings.Cut(s, ".")
+	return what, rest
+}
+
+// HeaderOf is the header of a message. Where it cannot be read, the client library returns
+// none; HeaderOf then returns one with an empty name, which no valid header has.
+func HeaderOf(m *nats.Msg) nats.Header {
+	if m.Header == nil && m.Size() > len(m.Subject)+len(m.Reply)+len(m.Data) {
+		return nats.Header{"": nil}
+	}
+	return m.Header
+}
+
+// Decode decodes the message at a position; see HeaderOf.
+func (d Decoder) Decode(subject string, header nats.Header, data []byte, at Position) *Message {
+	m := &Message{Position: at, Subject: subject, Body: data, Kind: Malformed}
+	what, rest := d.cut(subject)
+	switch what {
+	case "config", "drop":
+		name := "configuration"
+		m.Kind = Configure
+		if what == "drop" {
+			name = what
+			m.Kind = Drop
+		}
+		m.Collection = rest
+		m.Rest, _, _ = strings.Cut(rest, ".")
+		if err := wire.CheckCollection(rest); err != nil {
+			m.Kind = Malformed
+			m.Rejected = Refuse(wire.StatusBadRequest, "%v The subject of a %s is %s.%s.<collection>.", err, name, d.Prefix, what)
+		}
+	default:
+		d.writeSubject(m, rest)
+	}
+	d.header(m, header)
+	if m.Kind != Malformed && m.Rejected == nil {
+		m.Rejected = d.content(m)
+	}
+	if m.Rejected != nil && (m.Kind == Configure || m.Kind == Drop) {
+		m.Kind = Malformed // no partition applies it: one rejects it, in a batch
+	}
+	return m
+}
+
+// writeSubject reads the operation, the collection and the id of a write.
+func (d Decoder) writeSubject(m *Message, rest string) {
+	op, rest, _ := strings.Cut(rest, ".")
+	m.Op, m.Rest = wire.Op(op), rest
+	collection, token, ok := strings.Cut(rest, ".")
+	if !ok {
+		m.Rejected = Refuse(wire.StatusBadRequest, "the subject has too few tokens: use %s.write.<operation>.<collection>.<id>.", d.Prefix)
+		return
+	}
+	err := wire.CheckCollection(collection)
+	var id string
+	if err == nil {
+		id, err = wire.UnescapeID(token)
+	}
+	if err != nil {
+		m.Rejected = Refuse(wire.StatusBadRequest, "%v The subject of a write is %s.write.<operation>.<collection>.<id>.", err, d.Prefix)
+		return
+	}
+	m.Kind, m.Collection, m.ID = Write, collection, id
+	if !slices.Contains(wire.Ops, m.Op) {
+		m.Rejected = Refuse(wire.StatusBadRequest, "operation %s is not known: use %s.", wire.Quote(op), oneOf(wire.Ops))
+	}
+}
+
+// header reads the headers. It refuses an unknown one that begins with Lapse-, in any case
+// of letters: that could be a condition.
+func (d Decoder) header(m *Message, header nats.Header) {
+	bad := func(format string, args ...any) {
+		if m.Rejected == nil {
+			m.Rejected = Refuse(wire.StatusBadRequest, format, args...)
+		}
+	}
+	if _, ok := header[""]; ok {
+		bad("the headers cannot be read: write each on a line of its own, as a name, a colon and a value.")
+	}
+	var traces, replies, matches, others []string
+	for name, values := range header {
+		switch {
+		case strings.EqualFold(name, wire.HeaderTrace):
+			traces = append(traces, values...)
+		case strings.EqualFold(name, wire.HeaderReplyTo):
+			replies = append(replies, values...)
+		case strings.EqualFold(name, wire.HeaderIfMatch):
+			matches = append(matches, values...)
+		case len(name) >= len(ownHeaders) && strings.EqualFold(name[:len(ownHeaders)], ownHeaders):
+			others = append(others, name)
+		}
+	}
+	if len(traces) == 1 && wire.ValidTraceparent(traces[0]) {
+		m.Trace = traces[0]
+	}
+	if len(others) > 0 {
+		bad("header %s is not known: the headers of lapse are %s and %s.", wire.Quote(slices.Min(others)), wire.HeaderIfMatch, wire.HeaderReplyTo)
+	}
+	const times = "header %s is there %d times: send it once."
+	switch len(matches) {
+	case 0:
+	case 1:
+		m.IfMatch.Set = true
+		if matches[0] == "*" {
+			break
+		}
+		etag, err := wire.ParseEtag(matches[0])
+		if err != nil {
+			bad("header %s is %s: use an etag, which is a positive whole number in decimal, or * for any.", wire.HeaderIfMatch, wire.Quote(matches[0]))
+		}
+		m.IfMatch.Etag = etag
+	default:
+		bad(times, wire.HeaderIfMatch, len(matches))
+	}
+	switch len(replies) {
+	case 0:
+	case 1:
+		inboxes := d.inboxes(m.Seq)
+		if !isInbox(replies[0], inboxes) {
+			bad("header %s is %s: use a subject without wildcards that begins with %s", wire.HeaderReplyTo, wire.Quote(replies[0]), oneOf(inboxes))
+			break
+		}
+		m.ReplyTo = replies[0]
+	default:
+		bad(times, wire.HeaderReplyTo, len(replies))
+	}
+}
+
+// ownHeaders is the beginning of the names of lapse's headers.
+const ownHeaders = "Lapse-"
+
+// content checks the body, and reads its id and ttl, or its configuration.
+func (d Decoder) content(m *Message) *Refusal {
+	hasBody := m.Kind == Configure || m.Kind == Write && m.Op.HasBody()
+	what := string(m.Op)
+	if m.Kind == Drop {
+		what = "drop"
+	}
+	switch {
+	case len(m.Body) > d.MaxBody:
+		return Refuse(wire.StatusTooLarge, "the body is %s long: use at most %s.", InBytes(len(m.Body)), InBytes(d.MaxBody))
+	case !hasBody && len(m.Body) > 0:
+		return Refuse(wire.StatusBadRequest, "a %s takes no body, and this one has %s: send it without one.", what, InBytes(len(m.Body)))
+	case !hasBody:
+		return nil
+	}
+	if err := document.Check(m.Body); err != nil {
+		return Refuse(wire.StatusBadRequest, "%v", err)
+	}
+	if m.Kind == Configure {
+		return m.readConfig()
+	}
+	var id, ttl []byte
+	for name, value := range document.Members(m.Body) {
+		switch name {
+		case "id":
+			id = value
+		case "ttl":
+			ttl = value
+		}
+	}
+	if id != nil && !(m.Op == wire.Patch && string(id) == "null") {
+		if r := otherID(id, m.ID); r != nil {
+			return r
+		}
+	}
+	m.TTL, m.TTLErr = ttlrules.ParseTTL(ttl)
+	return nil
+}
+
+// otherID refuses a body whose id is not the one in the subject.
+func otherID(raw []byte, want string) *Refusal {
+	var s *string
+	if err := json.Unmarshal(raw, &s); err != nil || s == nil {
+		return Refuse(wire.StatusBadRequest, "the body's id is %s, which is not a string: use %s, as in the subject, or leave it out of the body.", show(raw), wire.Quote(want))
+	}
+	if *s == want {
+		return nil
+	}
+	got, want := apart(*s, want)
+	return Refuse(wire.StatusBadRequest, "the body's id is %s, and the subject's is %s: use the same id, or leave it out of the body.", got, want)
+}
+
+// readConfig reads the body of a configuration.
+func (m *Message) readConfig() *Refusal {
+	for name, value := range document.Members(m.Body) {
+		switch name {
+		case "defaultTtl":
+			var err error
+			if m.Config.TTL, err = ttlrules.ParseDefault(value); err != nil {
+				return Refuse(wire.StatusBadRequest, "%v", err)
+			}
+		case "indexingMode":
+			var mode wire.Indexing
+			err := json.Unmarshal(value, &mode)
+			if err != nil || mode != wire.Consistent && mode != wire.Lazy && mode != wire.NoIndex {
+				return Refuse(wire.StatusBadRequest, "indexingMode %s is not valid: use %q, %q or %q.", show(value), wire.Consistent, wire.Lazy, wire.NoIndex)
+			}
+			m.Config.NoIndex, m.Config.Lazy = mode == wire.NoIndex, mode == wire.Lazy
+		default:
+			return Refuse(wire.StatusBadRequest, "property %s is not known: a configuration has defaultTtl and indexingMode.", wire.Quote(name))
+		}
+	}
+	if m.Config.NoIndex && m.Config.TTL != ttlrules.Off {
+		return Refuse(wire.StatusBadRequest, "indexingMode %q and a defaultTtl exclude each other, because documents expire by the index: set one of them only.", wire.NoIndex)
+	}
+	return nil
+}

@@ -1,0 +1,147 @@
+package owner
+
+import (
+	"context"
+	"time"
+
+	"github.com/seed18712806/lapse/processor/internal/crash"
+	"github.com/seed18712806/lapse/processor/internal/decide"
+	"github.com/seed18712806/lapse/processor/internal/message"
+	"github.com/seed18712806/lapse/processor/internal/state"
+	"github.com/seed18712806/lapse/sink/store"
+	"github.com/seed18712806/lapse/ttlrules"
+)
+
+// Bounds are how far applying configurations and drops may run ahead of reaping the
+// documents that are due.
+type Bounds struct {
+	// Epochs is the number of epochs that a collection has at most. A change of the
+	// default that would make more waits until the due documents are reaped.
+	Epochs int
+	// Generations is the number of old generations of a collection at most: a write reads
+	// its id in each of them. A drop that would make more waits likewise.
+	Generations int
+}
+
+// DefaultBounds are the bounds that are used but in tests.
+var DefaultBounds = Bounds{Epochs: 2048, Generations: 16}
+
+// control applies a configuration or a drop. Every partition applies it; partition 0 alone
+// answers the client. Documents that had expired by then still get their event from where
+// they are reaped: the index, which is removed later, or an old generation of the
+// collection. So control does not wait for them, except at the Bounds: there it reaps due
+// documents, a chunk at a time, and the message stays pending until they are reaped.
+func (p *Partition) control(ctx context.Context, m *message.Message) error {
+	began := time.Now()
+	at := max(p.progress.Watermark(), m.Time)
+	if m.Seq > p.announcer.UpTo() {
+		p.announcer.Pass(at)
+	}
+	current := p.collections.Config(m.Collection)
+	due := p.mayBeDue(m.Collection, at)
+	if len(current.History) >= state.MaxEpochs && !due && !current.Building {
+		current.History = current.History.Settled()
+	}
+	next, rejected := decide.Configured(current, m, at)
+	if rejected == nil && p.mustWait(m, next, due) {
+		// Log time has reached the message, although it is not applied yet.
+		p.progress.Advance(message.Position{Seq: m.Seq - 1, Time: at})
+		return p.drain(ctx, m.Collection)
+	}
+	w := &work{
+		decision: decide.New(p.shared.Limits, p.collections, at), messages: p.pending.messages[:1],
+		to: message.Position{Seq: m.Seq, Time: at, Stamp: m.Stamp}, began: began, control: true, commits: true,
+	}
+	if p.id == 0 {
+		w.decision.Answer(m, rejected)
+	}
+	if rejected == nil {
+		// The collections change before the commit, which judges whether all outputs are
+		// published: by the new configuration many more documents may be due.
+		p.forget() // other documents may be due first
+		if m.Kind == message.Drop {
+			w.configs, w.changes = p.drop(m, current, at, due)
+		} else {
+			w.configs, w.changes = p.reconfigure(m, current, next, due)
+		}
+		p.reaper.changed = at
+	}
+	_, err := p.finish(ctx, w)
+	return err
+}
+
+// mayBeDue reports whether a document of a collection may be due at an instant. While the
+// index is being built, one may be due that the index does not have yet.
+func (p *Partition) mayBeDue(name string, at int64) bool {
+	c := p.collections.Get(name)
+	if c == nil {
+		return false
+	}
+	if c.Config.Building {
+		return c.Config.History.Cuts(at) != ttlrules.Cuts{Inherit: ttlrules.NoCut, Own: ttlrules.NoCut}
+	}
+	return min(c.Due, p.queue.NextOf(name)) <= at
+}
+
+// mustWait reports whether due documents have to be reaped before a message is applied.
+func (p *Partition) mustWait(m *message.Message, next store.Config, due bool) bool {
+	if m.Kind == message.Drop {
+		return due && len(p.collections.Generations(m.Collection)) >= p.shared.Bounds.Generations
+	}
+	return len(next.History) > p.shared.Bounds.Epochs
+}
+
+// drain builds a chunk of a collection's index, or settles collections, or reaps a chunk
+// of the due documents.
+func (p *Partition) drain(ctx context.Context, name string) error {
+	for _, name := range append([]string{name}, p.collections.Generations(name)...) {
+		if c := p.collections.Get(name); c != nil && c.Config.Building {
+			return p.build(ctx, c)
+		}
+	}
+	if worked, err := p.settle(ctx); err != nil || worked {
+		return err
+	}
+	if err := p.reapNow(ctx); err != nil {
+		return err
+	}
+	return p.shared.Hook.At(crash.AfterDrain)
+}
+
+// drop drops a collection. Where documents of it are due, the whole collection becomes an
+// old generation, with a configuration by which no more documents become due.
+func (p *Partition) drop(m *message.Message, current store.Config, at int64, due bool) ([]store.ConfigChange, []store.CollectionChanges) {
+	gone := store.ConfigChange{Collection: m.Collection}
+	if !due {
+		p.collections.Remove(m.Collection)
+		return []store.ConfigChange{gone}, []store.CollectionChanges{{Collection: m.Collection, Drop: store.DropAll}}
+	}
+	to := state.GenerationName(m.Collection, m.Seq)
+	closed := store.Config{History: current.History.With(at, m.Seq, ttlrules.Off), Building: current.Building}
+	p.collections.Move(m.Collection, to, closed)
+	return []store.ConfigChange{gone, {Collection: to, Config: &closed}},
+		[]store.CollectionChanges{{Collection: m.Collection, Drop: store.DropMoves}, {Collection: to}}
+}
+
+// reconfigure gives a collection its next configuration. An index that is turned off stays
+// while documents in it are due. One that is turned on is built, also if entries of the
+// former one are left.
+func (p *Partition) reconfigure(m *message.Message, current, next store.Config, due bool) ([]store.ConfigChange, []store.CollectionChanges) {
+	var changes []store.CollectionChanges
+	next.Draining = next.NoIndex && due
+	switch {
+	case next.Draining:
+		next.Building = current.Building
+	case next.NoIndex && (!current.NoIndex || current.Draining):
+		next.Building = false
+		next.History = next.History.Settled()
+		changes = []store.CollectionChanges{{Collection: m.Collection, Drop: store.DropIndex}}
+	}
+	c := p.collections.Make(m.Collection)
+	if next.NoIndex && !next.Draining || current.NoIndex && !current.Draining {
+		p.collections.IndexGone(c)
+	}
+	c.Build = state.Build{}
+	p.collections.Configure(c, next)
+	return []store.ConfigChange{{Collection: m.Collection, Config: &next}}, changes
+}

@@ -1,0 +1,151 @@
+package owner
+
+import (
+	"context"
+	"strconv"
+	"time"
+
+	"github.com/seed18712806/lapse/processor/internal/crash"
+	"github.com/seed18712806/lapse/processor/internal/decide"
+	"github.com/seed18712806/lapse/processor/internal/link"
+	"github.com/seed18712806/lapse/processor/internal/message"
+	"github.com/seed18712806/lapse/processor/internal/state"
+	"github.com/seed18712806/lapse/sink/store"
+)
+
+// work is a decision that the owner is to finish.
+type work struct {
+	decision *decide.Decision
+	messages []*message.Message   // that the decision applies
+	due      []*state.DueDocument // that are reaped beside it
+	to       message.Position     // how far the log is applied then
+	began    time.Time            // when the owner began to decide
+	configs  []store.ConfigChange
+	changes  []store.CollectionChanges
+	control  bool // the message is a configuration or a drop
+	commits  bool // also if nothing but log time changes
+}
+
+// finish finishes a decision: it verifies, publishes the outputs, commits the changes, and
+// then sends the outcomes. The order is what makes each event and each effect happen once;
+// see the package doc. committed reports whether it had anything to commit.
+func (p *Partition) finish(ctx context.Context, w *work) (committed bool, err error) {
+	d, metrics := w.decision, p.shared.Metrics
+	n := len(d.Outputs)
+	if n > 0 && p.tenure.verified.Before(w.began) {
+		// These outputs follow from the messages alone: nothing has shown that this
+		// process is still the owner.
+		if err := p.verify(ctx, nil); err != nil {
+			return false, err
+		}
+	}
+	for _, doc := range w.due {
+		d.ExpireDue(doc)
+	}
+	if err := p.announcer.Publish(ctx, d.Outputs); err != nil {
+		return false, err
+	}
+	published := time.Now()
+	for _, doc := range w.due {
+		doc.Published = true
+	}
+	p.progress.Attempt("")
+	p.delivery = delivery{outcomes: d.Outcomes, whenAll: w.control, open: true}
+	if committed = w.commits || len(w.changes)+len(d.Outputs)+len(d.Outcomes) > 0; committed {
+		if err := p.commit(ctx, w.to, w.configs, w.changes); err != nil {
+			return false, err
+		}
+	} else {
+		p.reached(w.to) // only log time has moved on: a later commit stores that
+	}
+	if w.control {
+		if err := p.shared.Hook.At(crash.AfterControl); err != nil {
+			return false, err
+		}
+	}
+	p.pending.applied(len(w.messages))
+	p.deliver()
+	if !w.control || p.id == 0 { // all partitions apply a configuration, and one counts it
+		metrics.Applied.Add(float64(len(w.messages) - len(d.Rejections)))
+		for _, code := range d.Rejections {
+			metrics.Rejected.WithLabelValues(strconv.Itoa(code)).Inc()
+		}
+		metrics.Expired.Add(float64(d.Expired))
+	}
+	p.announcer.Lateness(metrics.Lateness, d.Outputs[n:], published)
+	p.status.Reaped.Add(uint64(len(w.due)))
+	return committed, nil
+}
+
+// delivery are the outcomes of the last step, until they are sent.
+type delivery struct {
+	outcomes []decide.Outcome
+	whenAll  bool // once all partitions have applied the message
+	open     bool
+}
+
+// deliver sends the outcomes of the last step.
+func (p *Partition) deliver() {
+	if p.delivery.whenAll {
+		p.shared.Outcomes.SendWhenAll(p.announcer.Checkpoint(), p.delivery.outcomes)
+	} else {
+		p.shared.Outcomes.Send(p.announcer.Checkpoint(), p.delivery.outcomes)
+	}
+	p.delivery = delivery{}
+}
+
+// commit commits changes, after which the log is applied up to a position. If it returns
+// store.ErrExists, nothing has changed.
+func (p *Partition) commit(ctx context.Context, to message.Position, configs []store.ConfigChange, changes []store.CollectionChanges) error {
+	ctx, cancel := context.WithTimeout(ctx, link.CallTimeout)
+	defer cancel()
+	began := time.Now()
+	pr := p.progress.Next(to)
+	if err := p.shared.Hook.At(crash.BeforeCommit); err != nil {
+		return err
+	}
+	p.progress.Attempt(pr.Next)
+	if err := p.store.Commit(ctx, pr, configs, changes); err != nil {
+		return err
+	}
+	if err := p.shared.Hook.At(crash.AfterCommit); err != nil {
+		return err
+	}
+	p.tenure.verified = began
+	p.shared.Metrics.Commits.Observe(time.Since(began).Seconds())
+	for _, c := range changes {
+		p.noteChanges(c)
+	}
+	p.progress.Committed(pr)
+	p.status.Lacking.Store(pr.Rebuild)
+	p.reached(to)
+	p.judge()
+	return nil
+}
+
+// reached notes how far the log is applied, and tells others.
+func (p *Partition) reached(to message.Position) {
+	p.progress.Advance(to)
+	p.status.Applied.Store(to.Seq)
+	p.shared.Outcomes.Poke()
+}
+
+// noteChanges keeps the collections and the due queue true after a commit.
+func (p *Partition) noteChanges(c store.CollectionChanges) {
+	if c.Emptied {
+		defer p.collections.Emptied(c.Collection)
+	}
+	if len(c.Changes)+len(c.Index) == 0 {
+		return // a drop
+	}
+	place := p.collections.Make(c.Collection)
+	for _, change := range c.Changes {
+		p.queue.Remove(state.Key{Collection: c.Collection, ID: change.ID})
+		if change.New != nil {
+			p.collections.Note(place, change.New)
+		}
+	}
+	for _, change := range c.Index {
+		p.collections.Note(place, change.Old)
+	}
+}

@@ -1,0 +1,341 @@
+package owner
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math"
+	mrand "math/rand/v2"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/seed18712806/lapse/processor/internal/announce"
+	"github.com/seed18712806/lapse/processor/internal/crash"
+	"github.com/seed18712806/lapse/processor/internal/decide"
+	"github.com/seed18712806/lapse/processor/internal/feed"
+	"github.com/seed18712806/lapse/processor/internal/identity"
+	"github.com/seed18712806/lapse/processor/internal/link"
+	"github.com/seed18712806/lapse/processor/internal/message"
+	"github.com/seed18712806/lapse/processor/internal/pause"
+	"github.com/seed18712806/lapse/processor/internal/state"
+	"github.com/seed18712806/lapse/processor/internal/status"
+	"github.com/seed18712806/lapse/processor/internal/turns"
+	"github.com/seed18712806/lapse/sink/store"
+)
+
+const (
+	HeartbeatEvery = time.Second
+	verifyAtOnce   = 100 // collections
+	failureAfter   = 100 * time.Millisecond
+	failureAtMost  = 2 * time.Second
+)
+
+// ErrNotOwner: another process is to own the partitions now.
+var ErrNotOwner = errors.New("another process owns the partitions")
+
+// Lease tells whether this process is to own the partitions. See processor.Owner.
+type Lease interface {
+	OK(ctx context.Context) error
+	Fenced(ctx context.Context) error
+}
+
+// Shared is what the owners of all partitions share.
+type Shared struct {
+	Log         *identity.Log
+	Lease       Lease // nil if this process owns the partitions whatever others do
+	Consent     *identity.Consent
+	Statuses    *status.All
+	Reader      *feed.Reader
+	Ticker      *feed.Ticker
+	Turns       *turns.Turns
+	Channel     *announce.Channel
+	Checkpoints *announce.Checkpoints
+	Outcomes    *announce.Outcomes
+	Metrics     *Metrics
+	Limits      decide.Limits
+	Bounds      Bounds
+	Hook        crash.Hook
+}
+
+// Metrics count what the owners do.
+type Metrics struct {
+	Applied, Expired, Fenced, Rebuilds prometheus.Counter
+	Rejected                           *prometheus.CounterVec // by code
+	Lateness, Commits                  prometheus.Observer
+}
+
+// Partition owns one partition: it folds its part of the log, step by step. Only its own
+// goroutine touches it, but for its Status and its inbox.
+type Partition struct {
+	shared *Shared
+	id     int
+	store  *store.Partition
+	inbox  *feed.Inbox
+	status *status.Status
+	logger *slog.Logger
+
+	// State of the partition. Every takeover makes it anew.
+	progress    state.Progress
+	collections *state.Collections
+	queue       state.DueQueue
+	pending     pending
+	announcer   *announce.Announcer
+	delivery    delivery
+
+	tenure tenure
+	reaper reaper
+	duties duties
+}
+
+// pending are the messages that were taken from the inbox and are not applied yet.
+type pending struct {
+	messages []*message.Message
+	base     uint64 // the messages and the inbox have all that comes after this sequence
+}
+
+// tenure is how this process owns the partition.
+type tenure struct {
+	taken     bool      // the partition is taken over, and nothing has failed since
+	everTaken bool      // it was taken over in this run
+	verified  time.Time // when this process was the owner for certain
+	damage    error     // the damage that a step found, which a takeover repairs
+}
+
+// duties are when the owner last did what it does once in a while.
+type duties struct {
+	settled   time.Time // collections
+	heartbeat time.Time
+	fresh     int // batches read, one after the other, of which no document was stored
+}
+
+// New makes the owner of a partition, which begins in Run.
+func New(shared *Shared, id int, store *store.Partition, inbox *feed.Inbox, logger *slog.Logger) *Partition {
+	p := &Partition{
+		shared: shared, id: id, store: store, inbox: inbox,
+		status: shared.Statuses.Partitions[id], logger: logger.With(slog.Int("partition", id)),
+	}
+	p.announcer = announce.NewAnnouncer(shared.Channel, id, p)
+	return p
+}
+
+// Announcer publishes the outputs of the partition.
+func (p *Partition) Announcer() *announce.Announcer { return p.announcer }
+
+// Run steps until ctx is done; then it ends the step in flight. It returns an error only
+// if it would be wrong to go on.
+func (p *Partition) Run(ctx context.Context) error {
+	failures := 0
+	timer := time.NewTimer(HeartbeatEvery)
+	defer timer.Stop()
+	for ctx.Err() == nil {
+		p.status.Begun.Store(time.Now().UnixNano())
+		worked, err := p.runOnce(context.WithoutCancel(ctx))
+		p.status.Begun.Store(0)
+		if err != nil {
+			if p.shared.Lease != nil && errors.Is(err, store.ErrFenced) {
+				err = cmp.Or(p.shared.Lease.Fenced(ctx), err)
+			}
+			if p.fatal(err) {
+				return err
+			}
+			failures++
+			p.fail(ctx, err, failures)
+			continue
+		}
+		if p.status.Trouble.Swap(nil) != nil {
+			p.shared.Statuses.Report()
+		}
+		failures = 0
+		if worked {
+			continue
+		}
+		timer.Reset(HeartbeatEvery)
+		select {
+		case <-ctx.Done():
+		case <-p.inbox.Arrived():
+		case <-timer.C:
+		}
+	}
+	return nil
+}
+
+// fatal reports whether an error means that it would be wrong to go on.
+func (p *Partition) fatal(err error) bool {
+	return identity.MustStop(err) || errors.Is(err, ErrNotOwner) || errors.Is(err, store.ErrForeign) && !p.tenure.everTaken
+}
+
+// fail notes why a step failed, and waits before the next. After a failure the owner
+// trusts nothing that it knew of the partition: it takes the partition over anew.
+func (p *Partition) fail(ctx context.Context, err error, failures int) {
+	p.tenure.taken = false
+	p.leaveTurn()
+	if errors.Is(err, store.ErrDamaged) {
+		p.tenure.damage = err
+	}
+	fenced := errors.Is(err, store.ErrFenced)
+	if fenced {
+		p.shared.Metrics.Fenced.Inc()
+	}
+	if !fenced || failures > 1 { // once is usual when another owner takes over
+		p.status.Trouble.Store(&err)
+		p.shared.Statuses.Report()
+	}
+	most := min(failureAfter<<min(failures-1, 4), failureAtMost)
+	pause.For(ctx, most/2+mrand.N(most/2+1))
+}
+
+// runOnce does the next thing, traffic first: it applies messages that have arrived, reaps
+// some documents that are due, builds some of an index, and verifies the stored state.
+// worked reports that there may be more to do at once.
+func (p *Partition) runOnce(ctx context.Context) (worked bool, err error) {
+	if p.shared.Lease != nil {
+		if err := p.shared.Lease.OK(ctx); err != nil {
+			return false, err
+		}
+	}
+	if !p.tenure.taken {
+		if err := p.takeOver(ctx); err != nil {
+			return false, err
+		}
+		// After a failure the owner reaps first, once: if Redis is full, that makes room.
+		if err := p.reapNow(ctx); err != nil {
+			return false, err
+		}
+	}
+	read := p.shared.Reader.PositionOf(p.id) // before Take: no message is missing up to there
+	var all bool
+	if p.pending.messages, all = p.inbox.Take(p.pending.messages, decide.BatchMessages, decide.BatchBytes); !all {
+		read = message.Position{}
+	}
+	p.pending.skip(p.progress.Offset()) // which another owner has applied
+	var batch []*message.Message
+	if m := p.pending.control(); m != nil {
+		if err := p.control(ctx, m); err != nil {
+			return false, err
+		}
+		worked = true
+	} else {
+		batch = decide.Batch(p.pending.messages)
+	}
+	stepped, err := p.step(ctx, batch, read)
+	if err != nil {
+		return false, err
+	}
+	tidied, err := p.Tidy(ctx, time.Now())
+	if err != nil {
+		return false, err
+	}
+	if worked || stepped || tidied {
+		return true, nil
+	}
+	return p.keep(ctx)
+}
+
+// skip drops messages up to an offset.
+func (p *pending) skip(offset uint64) {
+	for len(p.messages) > 0 && p.messages[0].Seq <= offset {
+		p.messages = p.messages[1:]
+	}
+}
+
+// control is the next message, if it is a configuration or a drop.
+func (p *pending) control() *message.Message {
+	if len(p.messages) > 0 && p.messages[0].IsControl() {
+		return p.messages[0]
+	}
+	return nil
+}
+
+// applied drops the first n messages, which were applied.
+func (p *pending) applied(n int) {
+	if n > 0 {
+		p.base = p.messages[n-1].Seq
+		p.messages = p.messages[n:]
+	}
+	if len(p.messages) == 0 {
+		p.messages = nil // so that the memory is freed
+	}
+}
+
+// keep is what the owner does when there is nothing else to do: it asks to be woken when
+// the next document is due, settles collections, and once a second commits its progress
+// and verifies what is stored. due reports that a document is due by now.
+func (p *Partition) keep(ctx context.Context) (due bool, err error) {
+	next := p.nextDue()
+	p.status.Next.Store(next)
+	if p.reaper.turn == waitsForTurn {
+		next = math.MaxInt64 // it is woken for its turn
+	}
+	p.shared.Ticker.WakeAt(p.id, next)
+	if p.shared.Reader.PositionOf(p.id).Time >= next {
+		return true, nil // since the last step
+	}
+	if settled, err := p.settle(ctx); err != nil || settled {
+		return settled, err
+	}
+	if p.progress.Rebuild() != 0 && p.progress.Offset() >= p.progress.Rebuild() {
+		return false, p.commit(ctx, p.progress.Here(), nil, nil)
+	}
+	if time.Since(p.duties.heartbeat) < HeartbeatEvery {
+		return false, nil
+	}
+	p.duties.heartbeat = time.Now()
+	if !p.progress.IsCommitted() {
+		if err := p.commit(ctx, p.progress.Here(), nil, nil); err != nil {
+			return false, err
+		}
+	} else {
+		p.judge() // a commit may have taken effect whose reply was lost
+	}
+	return false, p.verify(ctx, p.collections.ToVerify(verifyAtOnce))
+}
+
+// Verify returns an error unless the partition is still this process's.
+func (p *Partition) Verify(ctx context.Context) error { return p.verify(ctx, nil) }
+
+// Verified is when this process was the owner for certain.
+func (p *Partition) Verified() time.Time { return p.tenure.verified }
+
+// verify makes sure that the partition is this process's, and that some collections are
+// as they were left.
+func (p *Partition) verify(ctx context.Context, collections []string) error {
+	ctx, cancel := context.WithTimeout(ctx, link.CallTimeout)
+	defer cancel()
+	began := time.Now()
+	if err := p.store.Verify(ctx, p.progress.Version(), collections); err != nil {
+		return err
+	}
+	p.tenure.verified = began
+	return nil
+}
+
+// judge tells others whether a document is due. If none is, all outputs up to the
+// committed position are published.
+func (p *Partition) judge() {
+	due := p.nextDue()
+	p.status.Next.Store(due)
+	switch {
+	case due <= p.progress.CommittedWatermark():
+		p.status.Due.Store(due)
+	case p.collections.Building() == nil:
+		p.announcer.Settle(&announce.Checkpoint{
+			Log: p.shared.Log.ID(), Seq: p.progress.CommittedOffset(), Watermark: p.progress.CommittedWatermark(), Stamp: p.progress.Stamp().String(),
+		})
+		fallthrough
+	default:
+		p.status.Due.Store(0)
+	}
+}
+
+func (p *Partition) failed(err error) error { return fmt.Errorf("partition %d: %w", p.id, err) }
+
+// Collections are the collections of the partition; nil before the first takeover. Tests
+// read them.
+func (p *Partition) Collections() *state.Collections { return p.collections }
+
+// Fresh is the number of batches read, one after the other, of which no document was
+// stored. A test reads it.
+func (p *Partition) Fresh() int { return p.duties.fresh }

@@ -1,0 +1,164 @@
+package owner
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/seed18712806/lapse/processor/internal/crash"
+	"github.com/seed18712806/lapse/processor/internal/decide"
+	"github.com/seed18712806/lapse/processor/internal/link"
+	"github.com/seed18712806/lapse/processor/internal/message"
+	"github.com/seed18712806/lapse/processor/internal/state"
+	"github.com/seed18712806/lapse/processor/internal/turns"
+	"github.com/seed18712806/lapse/sink/store"
+)
+
+const (
+	// ReapChunk is how many documents are reaped in one step.
+	ReapChunk       = 256
+	reapBytes       = 1 << 20 // in the bodies of these documents
+	reapCollections = 32      // collections in which they are looked up
+	lookUpAhead     = 250     // milliseconds before their deadline that documents are looked up
+	lookUpAgain     = 20      // milliseconds before the first deadline outside the due queue
+)
+
+// nextDue is the instant at which a document of the partition may be due.
+func (p *Partition) nextDue() int64 { return min(p.collections.FirstDue(), p.queue.Next()) }
+
+// turn is whether a partition needs a turn, waits for it, or has it.
+type turn int
+
+const (
+	noTurn turn = iota // it needs none
+	waitsForTurn
+	hasTurn
+)
+
+// reaper is how the owner reaps now.
+type reaper struct {
+	turn    turn
+	hurries bool  // it does not wait for its turn: a message waits for the due documents
+	changed int64 // log time of the last configuration or drop
+}
+
+// mayReap reports whether the partition may reap the documents that are due at an instant:
+// many that a configuration has made due, only in its turn.
+func (p *Partition) mayReap(now int64) bool {
+	if !p.reaper.hurries && p.nextDue() <= p.reaper.changed && (p.collections.FirstDue() <= now || len(p.queue.Due(now)) > turns.Chunk) {
+		p.reaper.turn = waitsForTurn
+		if p.shared.Turns.Take(p.id) {
+			p.reaper.turn = hasTurn
+		}
+	} else {
+		p.leaveTurn()
+	}
+	return p.reaper.turn != waitsForTurn
+}
+
+// reapNow reaps a chunk of the due documents, without waiting for a turn.
+func (p *Partition) reapNow(ctx context.Context) error {
+	p.reaper.hurries = true
+	defer func() { p.reaper.hurries = false }()
+	_, err := p.step(ctx, nil, message.Position{})
+	return err
+}
+
+// endTurn ends the partition's turn.
+func (p *Partition) endTurn() {
+	if p.reaper.turn == hasTurn {
+		p.leaveTurn()
+	}
+}
+
+// leaveTurn ends the partition's turn, or its waiting for one.
+func (p *Partition) leaveTurn() {
+	if p.reaper.turn != noTurn {
+		p.shared.Turns.Leave(p.id)
+		p.reaper.turn = noTurn
+	}
+}
+
+// reap returns the documents to be reaped beside a decision, at a position in the log: see
+// Decision.Reap.
+func (p *Partition) reap(ctx context.Context, d *decide.Decision, now message.Position) (due []*state.DueDocument, held bool, err error) {
+	if !p.mayReap(now.Time) {
+		return nil, false, nil
+	}
+	if err := p.lookUp(ctx, now); err != nil {
+		return nil, false, err
+	}
+	due, held = d.Reap(&p.queue, now.Time, p.readersAt())
+	if p.reaper.turn == hasTurn {
+		due = due[:min(len(due), turns.Chunk)]
+	}
+	return due, held, nil
+}
+
+// lookUp fills the due queue with a chunk of the documents that are due, or will be next,
+// at a position in the log. A due document stays in the index until its event is stored:
+// so the index is the queue of the events to be published.
+func (p *Partition) lookUp(ctx context.Context, now message.Position) error {
+	if at := p.collections.FirstDue(); at > now.Time+lookUpAgain || at > now.Time && p.queue.Len() >= ReapChunk/4 {
+		return nil
+	}
+	before := p.queue
+	p.forget()
+	until := now.Time + lookUpAhead
+	asked := p.collections.DueBy(until, reapCollections)
+	cuts := make([]store.Cut, len(asked))
+	for i, c := range asked {
+		cuts[i] = store.Cut{Collection: c.Name, Cuts: c.Config.History.Cuts(until)}
+	}
+	whole := !p.announcer.All(now.Seq, until)
+	found, err := p.find(ctx, cuts, whole)
+	if err != nil {
+		return err
+	}
+	var docs []*state.DueDocument
+	for i, f := range found {
+		c := asked[i]
+		for j, id := range f.IDs {
+			doc := &state.DueDocument{Key: state.Key{Collection: c.Name, ID: id}, Header: f.Documents[j].Header}
+			if whole {
+				doc.Body = []byte(f.Documents[j].Body)
+			}
+			var ok bool
+			if doc.Expiry, ok = c.Config.History.ExpiredAt(doc.Header.Ts, doc.Header.TTL); !ok || doc.Expiry.At > until {
+				return fmt.Errorf("%w: the index has %s/%s as expired, which it is not", store.ErrDamaged, c.Name, id)
+			}
+			if was := before.Get(doc.Key); was != nil && was.Header.Etag == doc.Header.Etag {
+				doc.Published = was.Published
+			}
+			docs = append(docs, doc)
+		}
+		p.collections.LookedUp(c, f.NextInherit, f.NextOwn)
+	}
+	p.queue.Set(docs)
+	return nil
+}
+
+// forget empties the due queue, but not the knowledge that its documents will be due.
+func (p *Partition) forget() {
+	for doc := range p.queue.All() {
+		p.collections.Note(p.collections.Make(doc.Key.Collection), &doc.Header)
+	}
+	p.queue.Set(nil)
+}
+
+// find finds a chunk of the documents under the cuts.
+func (p *Partition) find(ctx context.Context, cuts []store.Cut, whole bool) ([]store.Due, error) {
+	ctx, cancel := context.WithTimeout(ctx, link.CallTimeout)
+	defer cancel()
+	chunk := ReapChunk
+	if p.reaper.turn == hasTurn {
+		chunk = turns.Chunk
+	}
+	began := time.Now()
+	found, err := p.store.Due(ctx, p.progress.Version(), cuts, chunk, reapBytes, whole)
+	if err != nil {
+		return nil, err
+	}
+	p.tenure.verified = began
+	return found, p.shared.Hook.At(crash.AfterFind)
+}

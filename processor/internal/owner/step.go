@@ -1,0 +1,216 @@
+package owner
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/seed18712806/lapse/processor/internal/crash"
+	"github.com/seed18712806/lapse/processor/internal/decide"
+	"github.com/seed18712806/lapse/processor/internal/link"
+	"github.com/seed18712806/lapse/processor/internal/message"
+	"github.com/seed18712806/lapse/processor/internal/state"
+	"github.com/seed18712806/lapse/sink/store"
+)
+
+// GuessAfter is after how many batches of which no document was stored the owner guesses
+// that of the next. Without the guess, ingest of new documents is slower by a third
+// (integration/bench, ingest): each batch costs one more round trip to Redis.
+const GuessAfter = 4
+
+// errGuess: a batch was decided by a guess that is not true.
+var errGuess = errors.New("a batch is not as it was guessed")
+
+// step applies messages, and reaps documents that are due by then, as one step: read,
+// decide, publish, commit. to is how far the log was read; if these messages are all that
+// came, the log is applied up to there. worked reports whether there was anything to do
+// beside letting log time move on.
+func (p *Partition) step(ctx context.Context, messages []*message.Message, to message.Position) (worked bool, err error) {
+	if p.guesses(messages) {
+		if worked, err = p.stepBy(ctx, messages, to, true); !errors.Is(err, errGuess) && !errors.Is(err, store.ErrExists) {
+			return worked, err
+		}
+		p.duties.fresh = 0
+	}
+	return p.stepBy(ctx, messages, to, false)
+}
+
+// guesses reports whether the owner guesses that no document that messages name is
+// stored: then it reads nothing. Redis refuses the commit if one is.
+func (p *Partition) guesses(messages []*message.Message) bool {
+	return p.duties.fresh >= GuessAfter && decide.MayBeNew(messages, p.collections, &p.queue)
+}
+
+// stepBy is a step that reads the documents that messages name, or guesses that none of
+// them is stored.
+func (p *Partition) stepBy(ctx context.Context, messages []*message.Message, to message.Position, guess bool) (worked bool, err error) {
+	began := time.Now()
+	d := decide.New(p.shared.Limits, p.collections, p.progress.Watermark())
+	if !guess {
+		var held bool
+		if messages, held, err = p.read(ctx, d, messages); err != nil {
+			return false, err
+		}
+		if held {
+			return true, p.commitTime(ctx, messages[0])
+		}
+		if err := p.shared.Hook.At(crash.AfterRead); err != nil {
+			return false, err
+		}
+	}
+	for _, m := range messages {
+		d.Apply(m)
+	}
+	if guess && len(d.Outputs) > 0 {
+		return false, errGuess
+	}
+	to = p.reach(messages, to)
+	due, held, err := p.reap(ctx, d, to)
+	if err != nil {
+		return false, err
+	}
+	defer p.endTurn()
+	worked, err = p.finish(ctx, &work{
+		decision: d, messages: messages, due: due, to: to, began: began,
+		changes: d.Changes(guess, due), commits: held,
+	})
+	return worked || len(messages) > 0, err
+}
+
+// reach is the position after a step: that of its last message, or, if there are no more
+// messages, the position to which the log was read. It notes when log time passes the
+// point up to which outputs may have been published.
+func (p *Partition) reach(messages []*message.Message, to message.Position) message.Position {
+	published := &p.announcer.Published
+	for _, m := range messages {
+		if m.Seq > published.UpTo() {
+			published.Pass(max(p.progress.Watermark(), m.Time))
+			break
+		}
+	}
+	here := p.progress.Here()
+	if n := len(messages); n > 0 {
+		last := messages[n-1].Position
+		here = message.Position{Seq: last.Seq, Time: max(here.Time, last.Time), Stamp: last.Stamp}
+	}
+	if len(messages) < len(p.pending.messages) || to.Seq <= here.Seq {
+		return here
+	}
+	if to.Seq >= published.UpTo() {
+		published.Pass(max(here.Time, to.Time))
+	}
+	return message.Position{Seq: to.Seq, Time: max(here.Time, to.Time), Stamp: to.Stamp}
+}
+
+// read reads the documents that messages name into a decision. It returns fewer messages
+// if more documents expire than one step takes, or if one of them has to wait. held
+// reports that the first message has to wait until the log time at it is committed.
+func (p *Partition) read(ctx context.Context, d *decide.Decision, messages []*message.Message) (batch []*message.Message, held bool, err error) {
+	if len(messages) == 0 {
+		return nil, false, nil
+	}
+	slots, whole := d.Name(messages)
+	if len(slots) == 0 {
+		return messages, false, nil
+	}
+	if err := p.readSlots(ctx, slots, whole); err != nil {
+		return nil, false, err
+	}
+	p.duties.fresh++
+	if d.AnyStored() {
+		p.duties.fresh = 0
+	}
+	if batch, held, err = p.notAhead(ctx, d, messages); held || err != nil {
+		return batch, held, err
+	}
+	batch, slots, whole = d.Expiring(batch)
+	if len(slots) == 0 {
+		return batch, false, nil
+	}
+	return batch, false, p.readSlots(ctx, slots, whole)
+}
+
+// notAhead returns the messages before the first that finds a document expired which
+// readers may still return, as they are not known to have reached its deadline: its event
+// has to wait until they have. held reports that this is the very first message.
+func (p *Partition) notAhead(ctx context.Context, d *decide.Decision, messages []*message.Message) (batch []*message.Message, held bool, err error) {
+	if p.progress.Rebuild() != 0 {
+		return messages, false, nil // nobody reads
+	}
+	first := d.FirstAhead(messages, p.readersAt())
+	if first < 0 {
+		return messages, false, nil
+	}
+	if _, err := p.find(ctx, nil, false); err != nil { // finds nothing, and reads Redis's clock
+		return nil, false, err
+	}
+	switch first = d.FirstAhead(messages, p.readersAt()); {
+	case first < 0:
+		return messages, false, nil
+	case first > 0:
+		return messages[:first], false, nil
+	}
+	return messages, true, nil
+}
+
+// commitTime commits the log time at a message that is not applied yet, by which readers
+// then go.
+func (p *Partition) commitTime(ctx context.Context, m *message.Message) error {
+	at := max(p.progress.Watermark(), m.Time)
+	if m.Seq > p.announcer.UpTo() {
+		p.announcer.Pass(at)
+	}
+	return p.commit(ctx, message.Position{Seq: m.Seq - 1, Time: at}, nil, nil)
+}
+
+// readersAt is an instant that the clock of readers has reached, at least.
+func (p *Partition) readersAt() int64 {
+	return max(p.progress.CommittedWatermark(), p.store.Clock())
+}
+
+// readSlots reads documents, those in whole with their bodies.
+func (p *Partition) readSlots(ctx context.Context, slots []*decide.Slot, whole map[state.Key]bool) error {
+	ctx, cancel := context.WithTimeout(ctx, link.CallTimeout)
+	defer cancel()
+	var wants []store.Want
+	var heads, wholes [][]*decide.Slot
+	at := make(map[string]int)
+	for _, s := range slots {
+		i, ok := at[s.Key.Collection]
+		if !ok {
+			i = len(wants)
+			at[s.Key.Collection] = i
+			wants = append(wants, store.Want{Collection: s.Key.Collection})
+			heads, wholes = append(heads, nil), append(wholes, nil)
+		}
+		if whole[s.Key] {
+			wants[i].Whole = append(wants[i].Whole, s.Key.ID)
+			wholes[i] = append(wholes[i], s)
+		} else {
+			wants[i].Headers = append(wants[i].Headers, s.Key.ID)
+			heads[i] = append(heads[i], s)
+		}
+	}
+	began := time.Now()
+	found, err := p.store.Read(ctx, p.progress.Version(), wants)
+	if err != nil {
+		return err
+	}
+	p.tenure.verified = began
+	for i := range wants {
+		for j, s := range append(heads[i], wholes[i]...) {
+			stored := found[i][j]
+			switch {
+			case stored == nil && s.Stored != nil:
+				return fmt.Errorf("%w: %s/%s vanished", store.ErrDamaged, s.Key.Collection, s.Key.ID)
+			case stored == nil:
+			case whole[s.Key]:
+				s.Read(&stored.Header, []byte(stored.Body))
+			default:
+				s.Read(&stored.Header, nil)
+			}
+		}
+	}
+	return nil
+}

@@ -1,0 +1,65 @@
+package owner
+
+import (
+	"testing"
+
+	"github.com/seed18712806/lapse/processor/internal/announce"
+	"github.com/seed18712806/lapse/processor/internal/message"
+	"github.com/seed18712806/lapse/processor/internal/state"
+	"github.com/seed18712806/lapse/sink/store"
+	"github.com/seed18712806/lapse/sink/wire"
+)
+
+// TestG3_TimeAtTheEndOfTheFormerOwner: a former owner knew the log time of the whole log, so
+// it may also have published events that were due by messages of other partitions. Where
+// the first message of this partition after that point comes later, the log time at the
+// point is not known here: it is taken to be later, never earlier.
+//
+// Goes red if the time is that of the partition's own messages up to there.
+func TestG3_TimeAtTheEndOfTheFormerOwner(t *testing.T) {
+	const upTo = 10
+	for _, tt := range []struct {
+		name     string
+		messages []*message.Message
+		to       message.Position
+		want     int64
+		here     message.Position
+	}{
+		{"all up to there is applied", []*message.Message{{Position: message.Position{Seq: 9, Time: 900}}}, message.Position{Seq: 10, Time: 950}, 950, message.Position{Seq: 10, Time: 950}},
+		{"a message of others is", nil, message.Position{Seq: 12, Time: 1200}, 1200, message.Position{Seq: 12, Time: 1200}},
+		{"so is one's own", []*message.Message{{Position: message.Position{Seq: 9, Time: 900}}, {Position: message.Position{Seq: 12, Time: 1200}}, {Position: message.Position{Seq: 14, Time: 1400}}}, message.Position{Seq: 15, Time: 1500}, 1200, message.Position{Seq: 15, Time: 1500}},
+		{"and more has come than is applied", []*message.Message{{Position: message.Position{Seq: 12, Time: 1200}}}, message.Position{}, 1200, message.Position{Seq: 12, Time: 1200}},
+	} {
+		p := at8(tt.messages, upTo)
+		if here := p.reach(tt.messages, tt.to); here != tt.here || p.announcer.UpToTime() != tt.want {
+			t.Errorf("%s: applied up to %v, may have been published up to %d; want %v, %d", tt.name, here, p.announcer.UpToTime(), tt.here, tt.want)
+		}
+	}
+	p := at8([]*message.Message{{Position: message.Position{Seq: 9, Time: 900}}, {Position: message.Position{Seq: 11, Time: 1100}}}, 0)
+	if here := p.reach(p.pending.messages[:1], message.Position{Seq: 12, Time: 1200}); here != (message.Position{Seq: 9, Time: 900}) {
+		t.Errorf("with a message left, the log is applied up to %v", here)
+	}
+}
+
+// at8 is a partition at offset 8, where outputs up to upTo may have been published.
+func at8(messages []*message.Message, upTo uint64) *Partition {
+	p := &Partition{pending: pending{messages: messages}}
+	p.progress.Resume(store.State{Offset: 8, Watermark: 800}, "", 0)
+	p.announcer = announce.NewAnnouncer(nil, 0, p)
+	p.announcer.Begin(announce.Checkpoint{}, upTo)
+	return p
+}
+
+// TestGuesses: the owner guesses that the documents of a batch are new only after
+// GuessAfter batches, one after the other, of which none was stored.
+//
+// It fails if the owner guesses earlier or later.
+func TestGuesses(t *testing.T) {
+	batch := []*message.Message{{Kind: message.Write, Op: wire.Upsert, Collection: "c", ID: "a"}}
+	for fresh := range GuessAfter + 2 {
+		p := &Partition{collections: state.NewCollections(nil, nil), duties: duties{fresh: fresh}}
+		if got, want := p.guesses(batch), fresh >= GuessAfter; got != want {
+			t.Errorf("after %d batches of new documents: %t, want %t", fresh, got, want)
+		}
+	}
+}

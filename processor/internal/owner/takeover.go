@@ -1,0 +1,257 @@
+package owner
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/seed18712806/lapse/processor/internal/announce"
+	"github.com/seed18712806/lapse/processor/internal/crash"
+	"github.com/seed18712806/lapse/processor/internal/examine"
+	"github.com/seed18712806/lapse/processor/internal/feed"
+	"github.com/seed18712806/lapse/processor/internal/identity"
+	"github.com/seed18712806/lapse/processor/internal/state"
+	"github.com/seed18712806/lapse/sink/store"
+)
+
+const takeOverTimeout = 30 * time.Second
+
+// takeOver makes the partition this process's, at the start and after every failure. The
+// order matters:
+//
+//  1. examine: what is stored, and whether the log can continue it. Nothing is written, so
+//     a refusal changes nothing.
+//  2. claim: a new version in Redis, by compare-and-set. A former owner's commits are
+//     refused from then on.
+//  3. claim: a fence in the stream of events, acknowledged. A former owner's publications
+//     are refused from then on.
+//  4. a tick, appended to the log. The causes of everything that a former owner has
+//     published are at or before its sequence.
+//  5. resume: examine the log and the checkpoint again, as both may have changed before
+//     the fences stood; remove what is damaged, if the log reaches back to rebuild it;
+//     verify that the partition is still this process's.
+func (p *Partition) takeOver(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, takeOverTimeout)
+	defer cancel()
+	f, err := p.examine(ctx)
+	if errors.Is(err, identity.ErrRefused) {
+		err = p.refuse(ctx, f, err)
+	}
+	if err != nil {
+		return p.takeOverFailed(err)
+	}
+	if err := p.claim(ctx, f); err != nil {
+		return err
+	}
+	upTo, err := p.shared.Ticker.Barrier(ctx)
+	if err != nil {
+		return p.takeOverFailed(err)
+	}
+	return p.resume(ctx, f, upTo)
+}
+
+// TakeOver takes over all partitions, and returns the last sequence of the log then.
+// Before it changes anything it examines all of them, and returns the first reason why it
+// would be wrong to go on with one. A partition that only cannot be taken over now tries
+// again in Run.
+func TakeOver(ctx context.Context, partitions []*Partition, ticker *feed.Ticker, consent *identity.Consent) (upTo uint64, err error) {
+	ctx, cancel := context.WithTimeout(ctx, takeOverTimeout)
+	defer cancel()
+	all := make([]*examine.Found, len(partitions))
+	errs := make([]error, len(partitions))
+	each := func(do func(i int, p *Partition) error) error {
+		var wg sync.WaitGroup
+		for i, p := range partitions {
+			if errs[i] == nil {
+				wg.Go(func() { errs[i] = do(i, p) })
+			}
+		}
+		wg.Wait()
+		for i, err := range errs {
+			if err != nil && partitions[i].fatal(err) {
+				return partitions[i].failed(err)
+			}
+		}
+		return nil
+	}
+	examineOne := func(i int, p *Partition) (err error) {
+		all[i], err = p.examine(ctx)
+		return err
+	}
+	err = each(examineOne)
+	if consent != nil {
+		consent.Cover(errs)
+		for i, err := range errs {
+			if consent.Allows(i, err) {
+				errs[i] = nil
+			}
+		}
+		err = each(examineOne)
+	}
+	if err != nil {
+		return 0, err
+	}
+	if err := each(func(i int, p *Partition) error { return p.claim(ctx, all[i]) }); err != nil {
+		return 0, err
+	}
+	if upTo, err = ticker.Barrier(ctx); err != nil {
+		return 0, err
+	}
+	return upTo, each(func(i int, p *Partition) error { return p.resume(ctx, all[i], upTo) })
+}
+
+func (p *Partition) takeOverFailed(err error) error {
+	if identity.MustStop(err) || errors.Is(err, store.ErrFenced) {
+		return p.failed(err)
+	}
+	return p.failed(fmt.Errorf("take over: %w", err))
+}
+
+func (p *Partition) examiner() *examine.Examiner {
+	return examine.New(p.id, p.store, p.shared.Log, p.shared.Checkpoints)
+}
+
+func (p *Partition) known() examine.Known {
+	return examine.Known{EverTaken: p.tenure.everTaken, Committed: p.progress.CommittedOffset(), Damage: p.tenure.damage}
+}
+
+// examine finds out what is stored, and whether the log can continue it.
+func (p *Partition) examine(ctx context.Context) (*examine.Found, error) {
+	f, err := p.examiner().State(ctx, p.known())
+	if err != nil {
+		return f, err
+	}
+	if p.delivery.open && p.progress.Attempted(f.State.Version) {
+		p.deliver() // the commit took effect, and only its reply was lost
+	}
+	p.delivery = delivery{}
+	err = p.examiner().Log(ctx, f)
+	if err != nil && p.shared.Consent.Allows(p.id, err) {
+		f.Anew = true
+		return f, nil
+	}
+	return f, err
+}
+
+// refuse marks a damaged partition that the log cannot rebuild: it is kept as it is, and
+// readers get an error. The other partitions go on.
+func (p *Partition) refuse(ctx context.Context, f *examine.Found, why error) error {
+	if f.State.Version == "" || f.State.Refused {
+		return why
+	}
+	if err := p.store.Refuse(ctx, f.State, state.NewNonce()+"-refused"); err != nil {
+		return err
+	}
+	return why
+}
+
+// claim fences off a former owner, in Redis and in the stream of events.
+func (p *Partition) claim(ctx context.Context, f *examine.Found) error {
+	p.announcer.Unfence()
+	version, lacks := p.progress.Claim(), f.Lacks(p.known())
+	if f.State.Version == "" || f.Damage != nil || f.Anew {
+		lacks = store.Clearing // until resume knows how much
+	}
+	if f.State.Version == "" {
+		f.State.Offset = f.Checkpoint.Origin
+	}
+	p.tenure.verified = time.Now()
+	if err := p.store.Take(ctx, f.State, version, lacks); err != nil {
+		return err
+	}
+	if err := p.shared.Hook.At(crash.AfterTake); err != nil {
+		return err
+	}
+	return p.announcer.Fence(ctx) // resume verifies that the partition is still this process's
+}
+
+// resume goes on from what was found, now that no former owner can commit or publish. upTo
+// is the sequence of a tick that was appended after the claim.
+func (p *Partition) resume(ctx context.Context, f *examine.Found, upTo uint64) error {
+	f.Last = upTo
+	if !f.Anew {
+		if err := p.examiner().Log(ctx, f); err != nil {
+			return p.takeOverFailed(err)
+		}
+	}
+	f.Last = max(f.Last, upTo)
+	p.announcer.Begin(f.Checkpoint, f.Last)
+	version, lacks := p.progress.Claimed(), f.Lacks(p.known())
+	next := store.State{Version: version, Log: p.shared.Log.ID(), Offset: f.Checkpoint.Origin}
+	var err error
+	switch {
+	case f.Anew:
+		next, err = p.beginAnew(ctx, next)
+		f.State, lacks = next, f.Last
+	case f.Damage != nil:
+		p.logger.Error("the partition is damaged, and is rebuilt from the log", slog.Any("error", f.Damage))
+		p.shared.Metrics.Rebuilds.Inc()
+		err = p.store.Clear(ctx, p.progress.Version(), next, f.Last)
+		f.State, lacks = next, f.Last
+	default:
+		err = p.store.Take(ctx, store.State{Version: p.progress.Version()}, version, lacks)
+	}
+	if err != nil {
+		return p.takeOverFailed(err)
+	}
+	p.tenure.damage = nil
+	p.goOn(f.State, version, lacks)
+	return nil
+}
+
+// beginAnew sets aside what is stored of the partition, which then begins at the beginning
+// of the log. The checkpoint goes first: if this is interrupted, what is stored is still
+// there, and the same refusal stands.
+func (p *Partition) beginAnew(ctx context.Context, next store.State) (store.State, error) {
+	info, err := p.shared.Log.Info(ctx)
+	if err != nil {
+		return next, err
+	}
+	if info.State.FirstSeq > 0 {
+		next.Offset = info.State.FirstSeq - 1
+	}
+	c := announce.Checkpoint{Log: p.shared.Log.ID(), Origin: next.Offset}
+	if err := p.shared.Checkpoints.Replace(ctx, p.id, c); err != nil {
+		return next, err
+	}
+	p.logger.Warn("the partition begins anew from the log; what Redis held is kept until that has succeeded", slog.Uint64("from", next.Offset))
+	upTo := p.announcer.UpTo()
+	p.announcer.Begin(c, upTo)
+	return next, p.store.SetAside(ctx, p.progress.Version(), next, upTo)
+}
+
+// RemoveAside removes what was set aside, once the partition has been rebuilt.
+func (p *Partition) RemoveAside(ctx context.Context) {
+	removed, err := p.store.RemoveAside(ctx)
+	if err != nil {
+		p.logger.Warn("what was set aside could not be removed", slog.Any("error", err))
+	} else if removed {
+		p.logger.Info("the partition was begun anew: what was kept of before is removed")
+	}
+}
+
+// goOn goes on from a state. The messages that were read are kept if the state is not
+// older than where the reading began; else the log is read again.
+func (p *Partition) goOn(stored store.State, version string, rebuild uint64) {
+	older := !p.tenure.everTaken || stored.Offset < p.pending.base
+	p.progress.Resume(stored, version, rebuild)
+	p.collections = state.NewCollections(stored.Configs, stored.Collections)
+	p.queue.Set(nil)
+	if older {
+		p.pending = pending{base: stored.Offset}
+		p.inbox.Rewind(stored.Offset, p.shared.Reader.Position().Seq)
+	} else {
+		p.inbox.Skip(stored.Offset)
+	}
+	if rebuild != 0 && p.tenure.everTaken { // at the start it is no news
+		p.logger.Warn("the partition is being rebuilt from the log", slog.Uint64("from", stored.Offset), slog.Uint64("to", rebuild))
+	}
+	p.tenure.taken, p.tenure.everTaken, p.duties.heartbeat = true, true, time.Now()
+	p.status.Lacking.Store(rebuild)
+	p.status.Applied.Store(stored.Offset)
+	p.status.Owned.Store(true)
+	p.shared.Outcomes.Poke()
+}

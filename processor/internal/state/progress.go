@@ -1,0 +1,121 @@
+package state
+
+import (
+	"crypto/rand"
+	"strconv"
+
+	"github.com/seed18712806/lapse/processor/internal/message"
+	"github.com/seed18712806/lapse/sink/store"
+)
+
+// Progress is how far a partition has applied the log, how much of that is committed to
+// Redis, and which version of the stored state the owner computes from.
+//
+//   - A1: committed is never ahead of applied, neither the offset nor the watermark.
+//   - A2: between committed and applied the log has nothing that changes the stored
+//     documents: only time and the messages of other partitions have passed.
+//   - A3: applied only goes back in Resume, which follows a takeover.
+//   - A4: no two commits have the same version: a version is a random text of the
+//     takeover and a count.
+type Progress struct {
+	offset    uint64
+	watermark int64
+	stamp     store.Stamp // of the last message at or before offset whose stamp is known
+	rebuild   uint64      // the offset below which documents are missing; 0 if none are
+
+	committedOffset    uint64
+	committedWatermark int64
+
+	version   string // of the stored state
+	attempted string // version that the last commit sets, in case its reply is lost
+	nonce     string
+	commits   uint64
+}
+
+// Offset is the sequence of the log up to which the partition has applied it.
+func (p *Progress) Offset() uint64 { return p.offset }
+
+// Watermark is the log time at the offset.
+func (p *Progress) Watermark() int64 { return p.watermark }
+
+// Here is the applied position, without a stamp.
+func (p *Progress) Here() message.Position { return message.Position{Seq: p.offset, Time: p.watermark} }
+
+// Stamp is the stamp of the last message at or before the offset whose stamp is known.
+func (p *Progress) Stamp() store.Stamp { return p.stamp }
+
+// Rebuild is the offset below which documents are missing; 0 if none are.
+func (p *Progress) Rebuild() uint64 { return p.rebuild }
+
+// Version is the version of the stored state: the fence in Redis.
+func (p *Progress) Version() string { return p.version }
+
+// CommittedOffset is the offset of the stored state.
+func (p *Progress) CommittedOffset() uint64 { return p.committedOffset }
+
+// CommittedWatermark is the watermark of the stored state.
+func (p *Progress) CommittedWatermark() int64 { return p.committedWatermark }
+
+// IsCommitted reports whether everything that was applied is committed.
+func (p *Progress) IsCommitted() bool {
+	return p.offset == p.committedOffset && p.watermark == p.committedWatermark
+}
+
+// Attempted reports whether the last commit that was tried sets a version.
+func (p *Progress) Attempted(version string) bool { return version != "" && p.attempted == version }
+
+// Claim begins the versions of a takeover, and returns the first.
+func (p *Progress) Claim() string {
+	p.nonce, p.commits = NewNonce(), 0
+	p.version = p.nonce + "-claim"
+	return p.version
+}
+
+// Claimed is the version with which a takeover ends.
+func (p *Progress) Claimed() string { return p.nonce + "-0" }
+
+// Advance moves the applied position on.
+func (p *Progress) Advance(to message.Position) {
+	p.offset, p.watermark = to.Seq, to.Time
+	if stamp := to.Evidence(); stamp.Seq != 0 {
+		p.stamp = stamp
+	}
+}
+
+// Next is what a commit that moves on to a position stores.
+func (p *Progress) Next(to message.Position) store.Progress {
+	p.commits++
+	next := store.Progress{
+		Version:   p.version,
+		Next:      p.nonce + "-" + strconv.FormatUint(p.commits, 10),
+		Offset:    to.Seq,
+		Watermark: to.Time,
+		Stamp:     p.stamp,
+	}
+	if stamp := to.Evidence(); stamp.Seq != 0 {
+		next.Stamp = stamp
+	}
+	if to.Seq < p.rebuild {
+		next.Rebuild = p.rebuild
+	}
+	return next
+}
+
+// Attempt notes the version that the commit about to be made sets.
+func (p *Progress) Attempt(version string) { p.attempted = version }
+
+// Committed notes that a commit has taken effect. The caller advances the position.
+func (p *Progress) Committed(pr store.Progress) {
+	p.version, p.rebuild = pr.Next, pr.Rebuild
+	p.committedOffset, p.committedWatermark = pr.Offset, pr.Watermark
+}
+
+// Resume goes on from a stored state that this process has taken over.
+func (p *Progress) Resume(s store.State, version string, rebuild uint64) {
+	p.version, p.rebuild, p.stamp = version, rebuild, s.Stamp
+	p.offset, p.committedOffset = s.Offset, s.Offset
+	p.watermark, p.committedWatermark = s.Watermark, s.Watermark
+}
+
+// NewNonce is a text that no other takeover has.
+func NewNonce() string { return rand.Text() }

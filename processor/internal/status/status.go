@@ -1,0 +1,88 @@
+// Package status holds what the owner of each partition tells the rest of the process: the
+// metrics, /readyz, the monitor, and the senders of outcomes.
+//
+// Owners write, everybody reads. Each value is read by itself: two values may be from
+// different steps.
+package status
+
+import (
+	"fmt"
+	"math"
+	"sync"
+	"sync/atomic"
+
+	"github.com/seed18712806/lapse/processor/health"
+)
+
+// ProblemPartitions is the name of the problem that partitions cannot go on.
+const ProblemPartitions = "partitions"
+
+// Status is what the owner of a partition tells others. Each part is read by itself.
+type Status struct {
+	Applied atomic.Uint64         // offset that was applied
+	Lacking atomic.Uint64         // offset below which documents are missing; 0 if none are
+	Owned   atomic.Bool           // whether this process has ever taken the partition over
+	Trouble atomic.Pointer[error] // why the partition cannot go on
+	Due     atomic.Int64          // since when a document is due, Unix milliseconds; 0 if none is
+	Next    atomic.Int64          // when the next document is due, Unix milliseconds
+	Reaped  atomic.Uint64         // documents that were reaped
+	Begun   atomic.Int64          // when the present step was begun, Unix nanoseconds; 0 if there is none
+}
+
+// All are the statuses of all partitions.
+type All struct {
+	Partitions []*Status
+	health     *health.Board
+	mu         sync.Mutex // of Report
+}
+
+// NewAll makes the statuses of n partitions.
+func NewAll(n int, board *health.Board) *All {
+	s := &All{Partitions: make([]*Status, n), health: board}
+	for i := range s.Partitions {
+		s.Partitions[i] = &Status{}
+	}
+	return s
+}
+
+// Applied is the offset that all partitions have applied.
+func (s *All) Applied() uint64 {
+	applied := uint64(math.MaxUint64)
+	for _, one := range s.Partitions {
+		applied = min(applied, one.Applied.Load())
+	}
+	return applied
+}
+
+// Missing counts the partitions that have not applied the log up to a sequence, and those
+// that are being rebuilt.
+func (s *All) Missing(start uint64) (behind, lacking int) {
+	for _, one := range s.Partitions {
+		if start == 0 || !one.Owned.Load() || one.Applied.Load() < start {
+			behind++
+		} else if one.Lacking.Load() > 0 {
+			lacking++
+		}
+	}
+	return behind, lacking
+}
+
+// Report sets or clears the problem that partitions cannot go on. It is one problem, as
+// they mostly fail together.
+func (s *All) Report() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var first error
+	n := 0
+	for _, one := range s.Partitions {
+		if err := one.Trouble.Load(); err != nil {
+			if n++; first == nil {
+				first = *err // which names the partition
+			}
+		}
+	}
+	if n > 1 {
+		first = fmt.Errorf("%d of %d partitions cannot go on; the first: %w", n, len(s.Partitions), first)
+	}
+	s.health.Set(ProblemPartitions, first)
+}

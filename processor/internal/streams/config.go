@@ -1,0 +1,117 @@
+package streams
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+const (
+	defaultEventsAge = 7 * 24 * time.Hour
+	defaultWindow    = 2 * time.Minute // for duplicates
+)
+
+func (o Options) logConfig(level int) jetstream.StreamConfig {
+	return o.common(jetstream.StreamConfig{
+		Name:              o.Prefix.LogStream(),
+		Description:       "lapse: writes, configuration and ticks, in one order",
+		Subjects:          o.Prefix.LogSubjects(),
+		AllowBatchPublish: level >= fastBatches,
+		MaxAge:            orDefault(o.LogMaxAge, 0),
+		MaxBytes:          orDefault(o.LogMaxBytes, -1),
+		Duplicates:        clamp(orDefault(o.DuplicateWindow, defaultWindow), orDefault(o.LogMaxAge, 0)),
+		Metadata: map[string]string{
+			formatKey:     format,
+			partitionsKey: strconv.Itoa(o.Partitions),
+			maxBodyKey:    strconv.FormatInt(o.MaxPayload-Reserve, 10),
+		},
+	})
+}
+
+func (o Options) eventsConfig(log string, level int) jetstream.StreamConfig {
+	return o.common(jetstream.StreamConfig{
+		Name:               o.Prefix.EventsStream(),
+		Description:        "lapse: expiry events and rejections",
+		Subjects:           o.Prefix.EventSubjects(),
+		AllowAtomicPublish: level >= atomicBatches,
+		AllowBatchPublish:  level >= fastBatches,
+		MaxAge:             orDefault(o.EventsMaxAge, defaultEventsAge),
+		MaxBytes:           -1,
+		Duplicates:         clamp(orDefault(o.DuplicateWindow, defaultWindow), orDefault(o.EventsMaxAge, defaultEventsAge)),
+		Metadata:           map[string]string{formatKey: format, logKey: log},
+	})
+}
+
+func (o Options) common(c jetstream.StreamConfig) jetstream.StreamConfig {
+	c.Storage = jetstream.FileStorage
+	c.AllowDirect = true
+	c.Replicas = max(o.Replicas, 1)
+	c.Retention = jetstream.LimitsPolicy
+	c.Discard = jetstream.DiscardOld
+	return c
+}
+
+// compare refuses a stream that is present and differs from the configuration. Limits may
+// differ, and so may anything that does not change what a fold of the log results in.
+func compare(have, want jetstream.StreamConfig) error {
+	for _, key := range []string{formatKey, partitionsKey, logKey} {
+		h, w := have.Metadata[key], want.Metadata[key]
+		switch {
+		case h == w:
+		case key == partitionsKey && h != "":
+			return mismatch(have.Name, "it was created with %s partitions, and the options have %s: use the number of the stream, which cannot be changed", h, w)
+		case key == logKey && h != "":
+			return mismatch(have.Name, "its events are from another log, which was deleted or created again: restore that log, or remove this stream and the bucket of checkpoints to begin anew")
+		case h == "":
+			return mismatch(have.Name, "it was not created by lapse (its metadata has no %s)", key)
+		default:
+			return mismatch(have.Name, "its %s is %s, and this version of lapse needs %s", key, h, w)
+		}
+	}
+	if !slices.Equal(sorted(have.Subjects), sorted(want.Subjects)) {
+		return mismatch(have.Name, "its subjects are %v, and must be %v", have.Subjects, want.Subjects)
+	}
+	switch {
+	case have.SubjectTransform != nil:
+		return mismatch(have.Name, "it rewrites subjects (subject_transform), and must keep them")
+	case have.Retention != want.Retention:
+		return mismatch(have.Name, "its retention is %s, and must be %s", have.Retention, want.Retention)
+	case !have.AllowDirect:
+		return mismatch(have.Name, "it does not allow direct access: set allow_direct")
+	case have.NoAck:
+		return mismatch(have.Name, "it does not acknowledge messages: unset no_ack")
+	case have.Sealed:
+		return mismatch(have.Name, "it is sealed, and accepts no messages")
+	case want.Metadata[logKey] != "" && have.MaxMsgSize > 0 && have.MaxMsgSize < leastMessage:
+		return mismatch(have.Name, "it accepts messages of up to %d bytes (max_msg_size), and an event without its document may need %d: set it to more, or to -1 for no limit", have.MaxMsgSize, leastMessage)
+	case have.MaxMsgsPerSubject > 0:
+		return mismatch(have.Name, "it keeps only %d messages per subject (max_msgs_per_subject), and must keep all", have.MaxMsgsPerSubject)
+	case have.Storage != want.Storage:
+		return mismatch(have.Name, "its storage is %s, and must be %s", have.Storage, want.Storage)
+	}
+	return nil
+}
+
+func mismatch(stream, format string, args ...any) error {
+	return fmt.Errorf("%w: stream %s: %s", ErrMismatch, stream, fmt.Sprintf(format, args...))
+}
+
+func sorted(s []string) []string { return slices.Sorted(slices.Values(s)) }
+
+// clamp limits a duplicate window to the maximum age of a stream, as the server demands.
+func clamp(window, maxAge time.Duration) time.Duration {
+	if maxAge > 0 && window > maxAge {
+		return maxAge
+	}
+	return window
+}
+
+func orDefault[T any](p *T, d T) T {
+	if p == nil {
+		return d
+	}
+	return *p
+}

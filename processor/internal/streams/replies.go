@@ -1,0 +1,64 @@
+package streams
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"maps"
+	"slices"
+
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+// ReplyRule allows outcomes to go to subjects under some prefixes, from a message of the
+// log on and until the next rule. Some prefixes are always allowed. The rules are in the
+// metadata of the log, because they decide whether a message is rejected: a rebuild has to
+// decide as the first run did, whatever the options are by then.
+type ReplyRule struct {
+	From     uint64   `json:"from"` // log sequence
+	Prefixes []string `json:"prefixes"`
+}
+
+// provisionReplies returns the rules of a log. It adds a rule if the prefixes of the
+// options are not those of the last rule.
+func provisionReplies(ctx context.Context, js jetstream.JetStream, o Options, log jetstream.Stream) ([]ReplyRule, error) {
+	info := log.CachedInfo()
+	name := info.Config.Name
+	var rules []ReplyRule
+	if text := info.Config.Metadata[repliesKey]; text != "" {
+		if err := json.Unmarshal([]byte(text), &rules); err != nil {
+			return nil, mismatch(name, "its metadata has no valid %s", repliesKey)
+		}
+	}
+	want := slices.Compact(sorted(o.ReplyPrefixes))
+	var last []string
+	if n := len(rules); n > 0 {
+		last = rules[n-1].Prefixes
+	}
+	if slices.Equal(last, want) {
+		return rules, nil
+	}
+	// A tick changes nothing, and its acknowledgement has the last sequence of the log. The
+	// stream's own information may come from a replica that lags behind.
+	ack, err := js.Publish(ctx, o.Prefix.Tick(), nil)
+	if err != nil {
+		return nil, fmt.Errorf("publish to %s: %w", o.Prefix.Tick(), err)
+	}
+	rules = append(rules, ReplyRule{From: ack.Sequence + 1, Prefixes: want})
+	for len(rules) > 1 && rules[1].From <= info.State.FirstSeq {
+		rules = rules[1:] // no message that it counts for is left
+	}
+	text, err := json.Marshal(rules)
+	if err != nil {
+		return nil, err
+	}
+	change := info.Config
+	change.Metadata = maps.Clone(change.Metadata)
+	change.Metadata[repliesKey] = string(text)
+	if _, err := js.UpdateStream(ctx, change); err != nil {
+		return nil, fmt.Errorf("change the reply prefixes of stream %s: %w", name, err)
+	}
+	o.Logger.Info("changed the reply prefixes of stream", slog.String("stream", name), slog.Any("prefixes", want), slog.Uint64("from", ack.Sequence+1))
+	return rules, nil
+}

@@ -1,0 +1,244 @@
+// Package streams provisions what lapse keeps in JetStream: the log, the stream of events
+// and the bucket of checkpoints. It creates what is absent, and refuses a stream that is
+// present and is not what lapse needs.
+//
+// The log's metadata fixes what a fold of the log depends on, when the log is created: the
+// number of partitions and the size of the largest body. The prefixes to which outcomes
+// may go can change. The metadata keeps each change, with the sequence from which on it
+// counts ([ReplyRule]).
+//
+// The flow, file by file: [Check] and [Provision] (streams.go) compare each stream with its
+// configuration (config.go) and add a reply rule (replies.go). Later the processor reads
+// single messages, always from the leader of a stream (leader.go).
+package streams
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strconv"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/seed18712806/lapse/sink/wire"
+)
+
+// ErrMismatch is wrapped by every refusal of a stream that is present.
+var ErrMismatch = errors.New("not the stream that lapse needs")
+
+// Reserve is the number of bytes that an event or a rejection may need in a message beside
+// the body. A body has at most the server's maximum payload less this.
+const Reserve = 8 << 10
+
+// leastMessage is the size that an event without its document may need, and a rejection
+// without its body.
+const leastMessage = Reserve
+
+// Keys of the streams' metadata.
+const (
+	formatKey     = "lapse-format"
+	partitionsKey = "lapse-partitions"
+	maxBodyKey    = "lapse-max-body"
+	logKey        = "lapse-log"
+	repliesKey    = "lapse-reply-prefixes"
+
+	format = "1"
+)
+
+// Options say what to provision. A limit that is nil gets its default in a stream that is
+// created, and does not change a stream that is present.
+type Options struct {
+	Prefix          wire.Prefix
+	Partitions      int
+	MaxPayload      int64 // of the server
+	Replicas        int
+	LogMaxAge       *time.Duration // no limit
+	LogMaxBytes     *int64         // no limit
+	EventsMaxAge    *time.Duration // 7 days
+	DuplicateWindow *time.Duration // 2 minutes
+	ReplyPrefixes   []string       // see ReplyRule
+	Logger          *slog.Logger
+}
+
+// Streams are what was provisioned.
+type Streams struct {
+	nc          *nats.Conn
+	Log         jetstream.Stream
+	Events      jetstream.Stream
+	Checkpoints jetstream.KeyValue
+	ID          string // identity of the log: when it was created, in Unix nanoseconds
+	MaxBody     int    // of a write, in bytes
+	Replies     []ReplyRule
+	Replicas    int // of the stream of events
+}
+
+// Identity is when a log was created, in Unix nanoseconds. It tells the log from another
+// one that was created later under the same name.
+func Identity(log *jetstream.StreamInfo) string {
+	return strconv.FormatInt(log.Created.UnixNano(), 10)
+}
+
+// Check refuses what [Provision] would refuse, and creates nothing.
+func Check(ctx context.Context, js jetstream.JetStream, o Options) error {
+	if o.MaxPayload <= leastMessage {
+		return fmt.Errorf("the NATS server accepts messages of up to %d bytes: set its max_payload to more than %d", o.MaxPayload, leastMessage)
+	}
+	log, err := present(ctx, js, o.logConfig(0))
+	if err != nil {
+		return err
+	}
+	id := ""
+	if log != nil {
+		id = Identity(log.CachedInfo())
+	}
+	events, err := present(ctx, js, o.eventsConfig(id, 0))
+	if log == nil && events != nil {
+		if log, err := present(ctx, js, o.logConfig(0)); log != nil || err != nil {
+			return err // another process has just created both
+		}
+		return mismatch(o.Prefix.EventsStream(), "the stream %s that these events are from does not exist: restore that log, or remove this stream and the bucket of checkpoints to begin with a new log", o.Prefix.LogStream())
+	}
+	return err
+}
+
+// present returns the stream of a configuration, nil if there is none. A stream that does
+// not match the configuration is an error.
+func present(ctx context.Context, js jetstream.JetStream, want jetstream.StreamConfig) (jetstream.Stream, error) {
+	stream, err := js.Stream(ctx, want.Name)
+	if errors.Is(err, jetstream.ErrStreamNotFound) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("look up stream %s: %w", want.Name, err)
+	}
+	return stream, compare(stream.CachedInfo().Config, want)
+}
+
+// Provision creates what is absent and checks what is present. It creates nothing if it
+// refuses a stream.
+func Provision(ctx context.Context, js jetstream.JetStream, o Options) (*Streams, error) {
+	if err := Check(ctx, js, o); err != nil {
+		return nil, err
+	}
+	level := apiLevel(ctx, js)
+	log, err := provision(ctx, js, o, o.logConfig(level), o.LogMaxAge, o.LogMaxBytes)
+	if err != nil {
+		return nil, err
+	}
+	s := &Streams{nc: js.Conn(), Log: log, ID: Identity(log.CachedInfo())}
+	if s.MaxBody, err = strconv.Atoi(log.CachedInfo().Config.Metadata[maxBodyKey]); err != nil {
+		return nil, mismatch(o.Prefix.LogStream(), "its metadata has no valid %s", maxBodyKey)
+	}
+	if s.Replies, err = provisionReplies(ctx, js, o, log); err != nil {
+		return nil, err
+	}
+	if s.Events, err = provision(ctx, js, o, o.eventsConfig(s.ID, level), o.EventsMaxAge, nil); err != nil {
+		return nil, err
+	}
+	if s.Events, err = allowBatches(ctx, js, s.Events, level, o.Logger); err != nil {
+		return nil, err
+	}
+	s.Replicas = s.Events.CachedInfo().Config.Replicas
+	if s.Checkpoints, err = provisionCheckpoints(ctx, js, o); err != nil {
+		return nil, err
+	}
+	return s, nil
+}
+
+func provisionCheckpoints(ctx context.Context, js jetstream.JetStream, o Options) (jetstream.KeyValue, error) {
+	bucket := o.Prefix.CheckpointBucket()
+	kv, err := js.KeyValue(ctx, bucket)
+	if errors.Is(err, jetstream.ErrBucketNotFound) {
+		kv, err = js.CreateKeyValue(ctx, jetstream.KeyValueConfig{
+			Bucket:      bucket,
+			Description: "lapse: per partition, the place in the log up to which all outputs are published",
+			Replicas:    max(o.Replicas, 1),
+		})
+	}
+	if err != nil {
+		return nil, fmt.Errorf("provision bucket %s: %w", bucket, err)
+	}
+	return kv, nil
+}
+
+// provision creates a stream, or checks the one that is present and changes its limits.
+func provision(ctx context.Context, js jetstream.JetStream, o Options, want jetstream.StreamConfig, maxAge *time.Duration, maxBytes *int64) (jetstream.Stream, error) {
+	stream, err := js.Stream(ctx, want.Name)
+	if errors.Is(err, jetstream.ErrStreamNotFound) {
+		if stream, err = js.CreateStream(ctx, want); err == nil {
+			o.Logger.Info("created stream", slog.String("stream", want.Name))
+			return stream, nil
+		}
+		if errors.Is(err, jetstream.ErrStreamNameAlreadyInUse) { // another process has just created it
+			stream, err = js.Stream(ctx, want.Name)
+		}
+	}
+	if err != nil {
+		return nil, fmt.Errorf("provision stream %s: %w", want.Name, err)
+	}
+	have := stream.CachedInfo().Config
+	if err := compare(have, want); err != nil {
+		return nil, err
+	}
+	change := have
+	if maxAge != nil {
+		change.MaxAge = *maxAge
+	}
+	if maxBytes != nil {
+		change.MaxBytes = *maxBytes
+	}
+	if o.DuplicateWindow != nil {
+		change.Duplicates = *o.DuplicateWindow
+	}
+	change.Duplicates = clamp(change.Duplicates, change.MaxAge)
+	if change.MaxAge == have.MaxAge && change.MaxBytes == have.MaxBytes && change.Duplicates == have.Duplicates {
+		return stream, nil
+	}
+	if stream, err = js.UpdateStream(ctx, change); err != nil {
+		return nil, fmt.Errorf("change the limits of stream %s: %w", want.Name, err)
+	}
+	o.Logger.Info("changed the limits of stream", slog.String("stream", want.Name),
+		slog.Duration("max_age", change.MaxAge), slog.Int64("max_bytes", change.MaxBytes), slog.Duration("duplicate_window", change.Duplicates))
+	return stream, nil
+}
+
+// Levels of the server's API.
+const (
+	atomicBatches = 2 // nats-server 2.12: streams may accept atomic batches of messages
+	fastBatches   = 4 // nats-server 2.14: streams may accept fast batches
+)
+
+// apiLevel is the level of the server's API, 0 if it is not known.
+func apiLevel(ctx context.Context, js jetstream.JetStream) int {
+	info, err := js.AccountInfo(ctx)
+	if err != nil {
+		return 0
+	}
+	return info.API.Level
+}
+
+// allowBatches changes a stream of events that was created without batches. If the server
+// refuses, lapse publishes without batches, and many events at once take longer.
+func allowBatches(ctx context.Context, js jetstream.JetStream, events jetstream.Stream, level int, log *slog.Logger) (jetstream.Stream, error) {
+	have := events.CachedInfo().Config
+	want := have
+	want.AllowAtomicPublish = have.AllowAtomicPublish || level >= atomicBatches
+	want.AllowBatchPublish = have.AllowBatchPublish || level >= fastBatches
+	if want.AllowAtomicPublish == have.AllowAtomicPublish && want.AllowBatchPublish == have.AllowBatchPublish {
+		return events, nil
+	}
+	changed, err := js.UpdateStream(ctx, want)
+	var api *jetstream.APIError
+	switch {
+	case errors.As(err, &api):
+		log.Warn("the stream of events cannot be changed to accept batches", slog.String("stream", have.Name), slog.Any("error", err))
+		return events, nil
+	case err != nil:
+		return nil, fmt.Errorf("allow batches in stream %s: %w", have.Name, err)
+	}
+	log.Info("changed the stream of events to accept batches", slog.String("stream", have.Name))
+	return changed, nil
+}

@@ -1,0 +1,275 @@
+package streams
+
+import (
+	"errors"
+	"log/slog"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go/jetstream"
+	"go.uber.org/goleak"
+
+	"github.com/seed18712806/lapse/integration/harness/natstest"
+	"github.com/seed18712806/lapse/sink/wire"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+func options() Options {
+	return Options{Prefix: wire.DefaultPrefix, Partitions: 16, MaxPayload: 1 << 20, Logger: slog.New(slog.DiscardHandler)}
+}
+
+// TestProvision: it creates what is absent, leaves what is present, and changes a limit only
+// if the options have one.
+func TestProvision(t *testing.T) {
+	js := natstest.Connect(t, server.Options{})
+	made, err := Provision(t.Context(), js, options())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if c := made.Log.CachedInfo().Config; !c.AllowBatchPublish || !c.AllowDirect || c.Duplicates != 2*time.Minute || c.MaxAge != 0 {
+		t.Errorf("the log is %+v", c)
+	}
+	if c := made.Events.CachedInfo().Config; c.MaxAge != 7*24*time.Hour {
+		t.Errorf("the stream of events is %+v", c)
+	}
+	if made.MaxBody != 1<<20-Reserve || made.Replicas != 1 {
+		t.Errorf("made %+v", made)
+	}
+
+	day := 24 * time.Hour
+	o := options()
+	o.LogMaxAge, o.MaxPayload = &day, 1<<21
+	changed, err := Provision(t.Context(), js, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if c := changed.Log.CachedInfo().Config; c.MaxAge != day || changed.ID != made.ID || changed.MaxBody != made.MaxBody {
+		t.Errorf("with another age the log is %+v, of %+v", c, changed)
+	}
+	again, err := Provision(t.Context(), js, options())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if c := again.Log.CachedInfo().Config; c.MaxAge != day {
+		t.Errorf("without an age the log is %+v", c)
+	}
+}
+
+// TestProvisionRefuses: it refuses a log that could be misread or lose messages, with the
+// reason.
+func TestProvisionRefuses(t *testing.T) {
+	for _, c := range []struct {
+		name  string
+		spoil func(*jetstream.StreamConfig)
+		want  string
+	}{
+		{"somebody else's", func(c *jetstream.StreamConfig) { c.Metadata = nil }, "it was not created by lapse"},
+		{"another number of partitions", func(c *jetstream.StreamConfig) { c.Metadata[partitionsKey] = "8" }, "it was created with 8 partitions, and the options have 16"},
+		{"another format", func(c *jetstream.StreamConfig) { c.Metadata[formatKey] = "9" }, "its lapse-format is 9, and this version of lapse needs 1"},
+		{"other subjects", func(c *jetstream.StreamConfig) { c.Subjects = c.Subjects[1:] }, "and must be"},
+		{"rewritten subjects", func(c *jetstream.StreamConfig) {
+			c.SubjectTransform = &jetstream.SubjectTransformConfig{Source: "lapse.write.*.*.*", Destination: "lapse.log.{{partition(16,2,3)}}"}
+		}, "it rewrites subjects"},
+		{"messages that are gone once read", func(c *jetstream.StreamConfig) { c.Retention = jetstream.InterestPolicy }, "its retention is Interest, and must be Limits"},
+		{"no direct access", func(c *jetstream.StreamConfig) { c.AllowDirect = false }, "it does not allow direct access"},
+		{"no acknowledgements", func(c *jetstream.StreamConfig) { c.NoAck, c.AllowBatchPublish = true, false }, "it does not acknowledge"},
+		{"the last message alone", func(c *jetstream.StreamConfig) { c.MaxMsgsPerSubject = 1 }, "it keeps only 1 messages per subject"},
+		{"in memory", func(c *jetstream.StreamConfig) { c.Storage = jetstream.MemoryStorage }, "its storage is Memory, and must be File"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			js := natstest.Connect(t, server.Options{})
+			made, err := Provision(t.Context(), js, options())
+			if err != nil {
+				t.Fatal(err)
+			}
+			config := made.Log.CachedInfo().Config
+			c.spoil(&config)
+			if err := js.DeleteStream(t.Context(), config.Name); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := js.CreateStream(t.Context(), config); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := Provision(t.Context(), js, options()); !errors.Is(err, ErrMismatch) || !strings.Contains(err.Error(), c.want) {
+				t.Errorf("error %v, want %q", err, c.want)
+			}
+		})
+	}
+}
+
+// TestReplyRulesAreOfTheLog: the prefixes that were configured when a message came decide
+// where its outcome may go, so that a rebuild decides as the first run did.
+func TestReplyRulesAreOfTheLog(t *testing.T) {
+	js := natstest.Connect(t, server.Options{})
+	provision := func(prefixes ...string) []ReplyRule {
+		t.Helper()
+		o := options()
+		o.ReplyPrefixes = prefixes
+		s, err := Provision(t.Context(), js, o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return s.Replies
+	}
+	write := func() uint64 {
+		t.Helper()
+		ack, err := js.Publish(t.Context(), "lapse.write.upsert.c.x", []byte(`{}`))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return ack.Sequence
+	}
+	if rules := provision(); len(rules) != 0 {
+		t.Errorf("without prefixes: %v", rules)
+	}
+	before := write()
+	first := provision("b", "a", "b")
+	if len(first) != 1 || first[0].From <= before || !slices.Equal(first[0].Prefixes, []string{"a", "b"}) {
+		t.Fatalf("with prefixes: %v, and %d was before", first, before)
+	}
+	during := write()
+	if during < first[0].From {
+		t.Errorf("message %d came when %v counted", during, first)
+	}
+	if again := provision("a", "b"); !cmp.Equal(again, first) {
+		t.Errorf("the same again: %v, want %v", again, first)
+	}
+	second := provision()
+	if len(second) != 2 || !cmp.Equal(second[0], first[0]) || second[1].From <= during || len(second[1].Prefixes) != 0 {
+		t.Fatalf("and without: %v", second)
+	}
+	after := write()
+	if after < second[1].From {
+		t.Errorf("message %d came when %v counted", after, second)
+	}
+	log, err := js.Stream(t.Context(), "LAPSE_LOG")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := log.Purge(t.Context(), jetstream.WithPurgeSequence(after)); err != nil {
+		t.Fatal(err)
+	}
+	third := provision("c")
+	if len(third) != 2 || !cmp.Equal(third[0], second[1]) || !slices.Equal(third[1].Prefixes, []string{"c"}) {
+		t.Errorf("a rule that ended before the log begins is still there: %v", third)
+	}
+}
+
+// TestProvisionRefusesEvents: it refuses a stream that cannot accept every event or loses
+// some, with the reason and what to do. It leaves limits that do no harm.
+func TestProvisionRefusesEvents(t *testing.T) {
+	for _, c := range []struct {
+		name  string
+		spoil func(*jetstream.StreamConfig)
+		want  string // empty if the stream is accepted
+	}{
+		{"tiny messages", func(c *jetstream.StreamConfig) { c.MaxMsgSize = leastMessage - 1 }, "it accepts messages of up to 8191 bytes (max_msg_size), and an event without its document may need 8192: set it to more"},
+		{"small messages", func(c *jetstream.StreamConfig) { c.MaxMsgSize = leastMessage }, ""},
+		{"one message of a subject", func(c *jetstream.StreamConfig) { c.MaxMsgsPerSubject = 1 }, "it keeps only 1 messages per subject"},
+		{"no more of a subject", func(c *jetstream.StreamConfig) {
+			c.MaxMsgsPerSubject, c.DiscardNewPerSubject, c.Discard = 5, true, jetstream.DiscardNew
+		}, "it keeps only 5 messages per subject"},
+		{"sealed", func(c *jetstream.StreamConfig) { c.Sealed = true }, "it is sealed"},
+		{"full at some time", func(c *jetstream.StreamConfig) { c.MaxMsgs, c.Discard = 1000, jetstream.DiscardNew }, ""},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			js := natstest.Connect(t, server.Options{})
+			made, err := Provision(t.Context(), js, options())
+			if err != nil {
+				t.Fatal(err)
+			}
+			config := made.Events.CachedInfo().Config
+			c.spoil(&config)
+			if _, err := js.UpdateStream(t.Context(), config); err != nil {
+				t.Fatal(err)
+			}
+			_, err = Provision(t.Context(), js, options())
+			if c.want == "" {
+				if err != nil {
+					t.Errorf("it is refused: %v", err)
+				}
+			} else if !errors.Is(err, ErrMismatch) || !strings.Contains(err.Error(), c.want) {
+				t.Errorf("error %v, want %q", err, c.want)
+			}
+		})
+	}
+	t.Run("a small log", func(t *testing.T) {
+		js := natstest.Connect(t, server.Options{})
+		made, err := Provision(t.Context(), js, options())
+		if err != nil {
+			t.Fatal(err)
+		}
+		config := made.Log.CachedInfo().Config
+		config.MaxMsgSize = 100
+		if _, err := js.UpdateStream(t.Context(), config); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := Provision(t.Context(), js, options()); err != nil {
+			t.Errorf("it is refused: %v", err)
+		}
+	})
+	t.Run("a tiny server", func(t *testing.T) {
+		o := options()
+		o.MaxPayload = Reserve
+		if _, err := Provision(t.Context(), natstest.Connect(t, server.Options{}), o); err == nil || !strings.Contains(err.Error(), "set its max_payload to more than 8192") {
+			t.Errorf("error %v", err)
+		}
+	})
+}
+
+// TestProvisionAllowsBatches: a new stream of events accepts batches. One that was created
+// without them does so after the next start.
+func TestProvisionAllowsBatches(t *testing.T) {
+	js := natstest.Connect(t, server.Options{})
+	made, err := Provision(t.Context(), js, options())
+	if err != nil {
+		t.Fatal(err)
+	}
+	config := made.Events.CachedInfo().Config
+	if !config.AllowAtomicPublish || !config.AllowBatchPublish {
+		t.Errorf("the stream of events is %+v", config)
+	}
+	config.AllowAtomicPublish, config.AllowBatchPublish, config.MaxMsgs = false, false, 1000
+	if _, err := js.UpdateStream(t.Context(), config); err != nil {
+		t.Fatal(err)
+	}
+	for _, o := range []Options{options(), options()} {
+		again, err := Provision(t.Context(), js, o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if c := again.Events.CachedInfo().Config; !c.AllowAtomicPublish || !c.AllowBatchPublish || c.MaxMsgs != 1000 {
+			t.Errorf("the stream of events is %+v", c)
+		}
+	}
+}
+
+// TestProvisionWithoutBatches: it uses a stream of events that cannot be changed to accept
+// batches as it is.
+func TestProvisionWithoutBatches(t *testing.T) {
+	js := natstest.Connect(t, server.Options{})
+	made, err := Provision(t.Context(), js, options())
+	if err != nil {
+		t.Fatal(err)
+	}
+	config := made.Events.CachedInfo().Config
+	config.AllowAtomicPublish, config.AllowBatchPublish, config.PersistMode = false, false, jetstream.AsyncPersistMode
+	if err := js.DeleteStream(t.Context(), config.Name); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := js.CreateStream(t.Context(), config); err != nil {
+		t.Fatal(err)
+	}
+	again, err := Provision(t.Context(), js, options())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if c := again.Events.CachedInfo().Config; c.AllowAtomicPublish {
+		t.Errorf("the stream of events is %+v", c)
+	}
+}

@@ -1,0 +1,232 @@
+// Package bucket stores the leases of shards and the entries of members in a key-value
+// bucket of JetStream ([wire.Prefix.MembersBucket]).
+//
+// A lease changes only by compare-and-set: [Bucket.Change] names the revision that it
+// replaces. All calls but [Bucket.Provision] need the link to be up and have a limit.
+package bucket
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/synadia-io/orbit.go/jetstreamext"
+
+	"github.com/seed18712806/lapse/processor/lease/internal/link"
+	"github.com/seed18712806/lapse/sink/wire"
+)
+
+var (
+	// ErrNoBucket means that the bucket does not exist.
+	ErrNoBucket = errors.New("the bucket of members does not exist")
+	// ErrConflict means that the lease is not at the revision that a change names.
+	ErrConflict = errors.New("another change of the lease came first")
+)
+
+// Entry is a lease as the bucket holds it. The lease is free if it has no owner. Revision
+// 0 means that it never had one.
+type Entry struct {
+	wire.Lease
+	Revision uint64
+}
+
+// Member is the entry of a process.
+type Member struct {
+	wire.Member
+	Revision uint64
+	Stored   time.Time // by the server's clock
+}
+
+// Bucket is the bucket of one prefix. It does not read leases by the key-value API, which
+// may ask a replica that lags behind.
+type Bucket struct {
+	js       jetstream.JetStream
+	link     *link.Link
+	limit    time.Duration
+	prefix   wire.Prefix
+	replicas int
+}
+
+// New makes a Bucket. JetStream has to answer each call within limit.
+func New(js jetstream.JetStream, link *link.Link, limit time.Duration, prefix wire.Prefix, replicas int) *Bucket {
+	return &Bucket{js: js, link: link, limit: limit, prefix: prefix, replicas: replicas}
+}
+
+// Name is the name of the bucket.
+func (b *Bucket) Name() string { return b.prefix.MembersBucket() }
+
+func (b *Bucket) stream() string { return "KV_" + b.Name() }
+
+func (b *Bucket) subject(key string) string { return "$KV." + b.Name() + "." + key }
+
+// Provision creates the bucket if it is absent.
+func (b *Bucket) Provision(ctx context.Context) (created bool, err error) {
+	_, err = b.js.KeyValue(ctx, b.Name())
+	if errors.Is(err, jetstream.ErrBucketNotFound) {
+		_, err = b.js.CreateKeyValue(ctx, jetstream.KeyValueConfig{
+			Bucket:      b.Name(),
+			Description: "lapse: the processes, and which of them owns a shard",
+			History:     1,
+			Storage:     jetstream.FileStorage,
+			Replicas:    max(b.replicas, 1),
+		})
+		created = err == nil
+		if errors.Is(err, jetstream.ErrBucketExists) { // another process has just created it
+			_, err = b.js.KeyValue(ctx, b.Name())
+		}
+	}
+	if err != nil {
+		return false, fmt.Errorf("provision bucket %s: %w", b.Name(), err)
+	}
+	return created, nil
+}
+
+// Recreate is Provision for a bucket that was deleted while the process runs.
+func (b *Bucket) Recreate(ctx context.Context) (created bool, err error) {
+	err = b.link.Call(ctx, b.limit, func(ctx context.Context) (err error) {
+		created, err = b.Provision(ctx)
+		return err
+	})
+	return created, err
+}
+
+// Lease reads a lease, from the leader of the bucket's stream.
+func (b *Bucket) Lease(ctx context.Context, shard int) (e Entry, err error) {
+	err = b.link.Call(ctx, b.limit, func(ctx context.Context) (err error) {
+		e, err = b.lease(ctx, shard)
+		return err
+	})
+	return e, err
+}
+
+func (b *Bucket) lease(ctx context.Context, shard int) (Entry, error) {
+	request, err := json.Marshal(map[string]any{"last_by_subj": b.subject(wire.LeaseKey(shard))})
+	if err != nil {
+		return Entry{}, err
+	}
+	m, err := b.js.Conn().RequestWithContext(ctx, "$JS.API.STREAM.MSG.GET."+b.stream(), request)
+	if err != nil {
+		return Entry{}, err
+	}
+	var answer struct {
+		Error   *jetstream.APIError `json:"error"`
+		Message struct {
+			Sequence uint64 `json:"seq"`
+			Data     []byte `json:"data"`
+		} `json:"message"`
+	}
+	if err := json.Unmarshal(m.Data, &answer); err != nil {
+		return Entry{}, err
+	}
+	if e := answer.Error; e != nil {
+		switch e.ErrorCode {
+		case jetstream.JSErrCodeMessageNotFound:
+			return Entry{}, nil
+		case jetstream.JSErrCodeStreamNotFound:
+			return Entry{}, ErrNoBucket
+		}
+		return Entry{}, e
+	}
+	e := Entry{Revision: answer.Message.Sequence}
+	if json.Unmarshal(answer.Message.Data, &e.Lease) != nil {
+		e.Lease = wire.Lease{} // somebody deleted or overwrote it, so it is free
+	}
+	return e, nil
+}
+
+// Change stores a lease in place of the one at a revision, and returns the new revision.
+// It fails with [ErrConflict] if the lease is at another revision.
+func (b *Bucket) Change(ctx context.Context, shard int, l wire.Lease, revision uint64) (stored uint64, err error) {
+	body, err := json.Marshal(l)
+	if err != nil {
+		return 0, err
+	}
+	err = b.link.Call(ctx, b.limit, func(ctx context.Context) (err error) {
+		stored, err = b.publish(ctx, wire.LeaseKey(shard), body, jetstream.WithExpectLastSequencePerSubject(revision))
+		return err
+	})
+	return stored, err
+}
+
+// Put stores the entry of a process.
+func (b *Bucket) Put(ctx context.Context, m wire.Member) error {
+	body, err := json.Marshal(m)
+	if err != nil {
+		return err
+	}
+	return b.link.Call(ctx, b.limit, func(ctx context.Context) error {
+		_, err := b.publish(ctx, wire.MemberKey(m.ID), body)
+		return err
+	})
+}
+
+// publish stores a value under a key.
+func (b *Bucket) publish(ctx context.Context, key string, body []byte, options ...jetstream.PublishOpt) (revision uint64, err error) {
+	ack, err := b.js.PublishMsg(ctx, &nats.Msg{Subject: b.subject(key), Data: body, Header: nats.Header{}}, append(options, jetstream.WithRetryAttempts(0))...)
+	var refusal *jetstream.APIError
+	switch {
+	case err == nil:
+		return ack.Sequence, nil
+	case errors.Is(err, jetstream.ErrNoStreamResponse):
+		if _, err := b.js.Stream(ctx, b.stream()); errors.Is(err, jetstream.ErrStreamNotFound) {
+			return 0, ErrNoBucket
+		}
+	case errors.As(err, &refusal):
+		switch refusal.ErrorCode {
+		// The server gives the second code also while another change is under way.
+		case jetstream.JSErrCodeStreamWrongLastSequence, jetstream.JSErrCodeStreamWrongLastSequenceConstant:
+			return 0, ErrConflict
+		}
+	}
+	return 0, err
+}
+
+// Members lists the entries of all processes, in the order in which they were stored. A
+// replica that lags behind may answer, which is good enough for its readers.
+func (b *Bucket) Members(ctx context.Context) (list []Member, err error) {
+	err = b.link.Call(ctx, b.limit, func(ctx context.Context) (err error) {
+		list, err = b.members(ctx)
+		return err
+	})
+	return list, err
+}
+
+func (b *Bucket) members(ctx context.Context) (list []Member, err error) {
+	messages, err := jetstreamext.GetLastMsgsFor(ctx, b.js, b.stream(), []string{b.subject(wire.MemberKey("*"))})
+	if err != nil {
+		return nil, err
+	}
+	for m, err := range messages {
+		if errors.Is(err, jetstreamext.ErrNoMessages) {
+			break
+		}
+		if err != nil {
+			return nil, err
+		}
+		one := Member{Revision: m.Sequence, Stored: m.Time}
+		if json.Unmarshal(m.Data, &one.Member) == nil && m.Subject == b.subject(wire.MemberKey(one.ID)) {
+			list = append(list, one)
+		}
+	}
+	return list, nil
+}
+
+// Remove removes the entry of a process if it is at the revision or an earlier one; at any
+// revision if that is 0. It purges, because a deletion by the key-value API leaves a marker.
+func (b *Bucket) Remove(ctx context.Context, id string, revision uint64) error {
+	options := []jetstream.StreamPurgeOpt{jetstream.WithPurgeSubject(b.subject(wire.MemberKey(id)))}
+	if revision > 0 {
+		options = append(options, jetstream.WithPurgeSequence(revision+1))
+	}
+	return b.link.Call(ctx, b.limit, func(ctx context.Context) error {
+		stream, err := b.js.Stream(ctx, b.stream())
+		if err != nil {
+			return err
+		}
+		return stream.Purge(ctx, options...)
+	})
+}

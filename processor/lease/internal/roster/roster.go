@@ -1,0 +1,195 @@
+// Package roster keeps the entry of this process among the members of a prefix, and the
+// list of all members.
+//
+// A [Roster] refreshes the entry every few seconds and when it is asked to, and removes it
+// at the end. The roster of an owner also deletes the entries of processes that are gone.
+package roster
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/seed18712806/lapse/processor/lease/internal/bucket"
+	"github.com/seed18712806/lapse/processor/lease/internal/link"
+	"github.com/seed18712806/lapse/sink/wire"
+)
+
+// Terms are how long things take.
+type Terms struct {
+	Refresh time.Duration // between two refreshes of the entry
+	Away    time.Duration // since its last refresh, a member does not count as alive
+	Gone    time.Duration // since its last refresh, an owner deletes its entry
+}
+
+// Options are what a Roster is made with. All are needed.
+type Options struct {
+	Terms Terms
+	ID    string // of this process
+	// Entry returns the current entry of this process. It must not block.
+	Entry func() wire.Member
+	// NoBucket is called if this process owns a shard and the bucket does not exist.
+	NoBucket func()
+	Logger   *slog.Logger
+}
+
+// Roster is the roster of one process. Make it with [New].
+type Roster struct {
+	opts   Options
+	bucket *bucket.Bucket
+	link   *link.Link
+	asked  chan struct{} // holds a request for a refresh
+
+	mu       sync.Mutex
+	list     []bucket.Member // as last read
+	stored   time.Time       // when JetStream last stored the entry
+	storeErr error           // of the latest attempt
+}
+
+// New makes a Roster, which does nothing before [Roster.Refresh] or [Roster.Run].
+func New(b *bucket.Bucket, l *link.Link, opts Options) *Roster {
+	return &Roster{opts: opts, bucket: b, link: l, asked: make(chan struct{}, 1)}
+}
+
+// Run refreshes until ctx is done. Then it removes the entry of this process.
+func (r *Roster) Run(ctx context.Context) {
+	tick := time.NewTicker(r.opts.Terms.Refresh)
+	defer tick.Stop()
+	for up := true; ctx.Err() == nil; {
+		changed := r.link.Changed()
+		select {
+		case <-ctx.Done():
+			continue
+		case <-changed:
+			was := up
+			if up = r.link.Up(); was || !up {
+				continue // only a connection that is back is a reason
+			}
+		case <-tick.C:
+		case <-r.asked:
+		}
+		r.Refresh(ctx)
+	}
+	if err := r.bucket.Remove(context.WithoutCancel(ctx), r.opts.ID, 0); err != nil {
+		r.opts.Logger.Debug("could not remove the entry of this process: an owner deletes it later", slog.Any("error", err))
+	}
+}
+
+// Soon asks Run for a refresh now.
+func (r *Roster) Soon() {
+	select {
+	case r.asked <- struct{}{}:
+	default:
+	}
+}
+
+// Refresh stores the entry of this process and lists all members. An owner also deletes
+// the entries of processes that are gone.
+func (r *Roster) Refresh(ctx context.Context) {
+	entry := r.opts.Entry()
+	owns := len(entry.Owns) > 0
+	// The end waits for this answer: else JetStream may store the entry after its removal.
+	err := r.bucket.Put(context.WithoutCancel(ctx), entry)
+	r.note(err)
+	if ctx.Err() != nil {
+		return
+	}
+	if err != nil {
+		if errors.Is(err, bucket.ErrNoBucket) && owns {
+			r.opts.NoBucket()
+		}
+		return
+	}
+	list, err := r.bucket.Members(ctx)
+	if err != nil {
+		return // the former list stays; a lasting failure shows in the next Put
+	}
+	r.mu.Lock()
+	r.list = list
+	r.mu.Unlock()
+	if !owns {
+		return
+	}
+	for _, m := range gone(list, r.opts.Terms.Gone) {
+		if r.bucket.Remove(ctx, m.ID, m.Revision) != nil {
+			return // the next refresh tries again
+		}
+		r.opts.Logger.Info("deleted the entry of a process that is gone", slog.String("name", m.Name), slog.String("id", m.ID), slog.Time("seen", m.Stored))
+	}
+}
+
+// note keeps the outcome of a refresh. It logs when refreshes begin and cease to fail.
+func (r *Roster) note(err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	failed := r.storeErr != nil
+	r.storeErr = err
+	if err == nil {
+		r.stored = time.Now()
+	}
+	switch {
+	case err != nil && !failed:
+		r.opts.Logger.Warn("JetStream does not store the entry of this process", slog.String("bucket", r.bucket.Name()), slog.Any("error", err))
+	case err == nil && failed:
+		r.opts.Logger.Info("JetStream stores the entry of this process again", slog.String("bucket", r.bucket.Name()))
+	}
+}
+
+// Members are the entries of all processes, as last listed.
+func (r *Roster) Members() []wire.Member {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	members := make([]wire.Member, 0, len(r.list))
+	for _, m := range r.list {
+		members = append(members, m.Member)
+	}
+	return members
+}
+
+// Stored tells when JetStream last stored the entry, and why it did not store the latest.
+func (r *Roster) Stored() (at time.Time, err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.stored, r.storeErr
+}
+
+// Alive are the ids of the members that refreshed their entries lately.
+func (r *Roster) Alive() []string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return alive(r.list, r.opts.Terms.Away)
+}
+
+// alive are the ids of the members whose entries are younger than limit. The age of an
+// entry is its distance from the newest entry, so that only the server's clock counts.
+func alive(list []bucket.Member, limit time.Duration) (ids []string) {
+	newest := newestOf(list)
+	for _, m := range list {
+		if newest.Sub(m.Stored) < limit {
+			ids = append(ids, m.ID)
+		}
+	}
+	return ids
+}
+
+// gone are the members whose entries are as old as limit, or older.
+func gone(list []bucket.Member, limit time.Duration) (old []bucket.Member) {
+	newest := newestOf(list)
+	for _, m := range list {
+		if newest.Sub(m.Stored) >= limit {
+			old = append(old, m)
+		}
+	}
+	return old
+}
+
+func newestOf(list []bucket.Member) (newest time.Time) {
+	for _, m := range list {
+		if m.Stored.After(newest) {
+			newest = m.Stored
+		}
+	}
+	return newest
+}

@@ -1,0 +1,202 @@
+package lease
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"time"
+
+	"github.com/seed18712806/lapse/processor/internal/pause"
+	"github.com/seed18712806/lapse/processor/lease/internal/bucket"
+	"github.com/seed18712806/lapse/processor/lease/internal/link"
+	"github.com/seed18712806/lapse/sink/wire"
+)
+
+// tenure is one ownership of a shard.
+type tenure struct {
+	*shard
+	term
+	held       *Held
+	heart      *heart
+	cancel     context.CancelCauseFunc // ends the work
+	verifiedAt time.Duration           // when the last verification ended
+	failed     bool                    // it failed
+}
+
+// own does the work for as long as this process holds the lease. again means that it lost
+// the lease and has to stand by.
+func (s *shard) own(ctx context.Context, t term, work Work) (again bool, err error) {
+	working, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	held := newHeld(s)
+	o := &tenure{
+		shard: s, term: t, held: held, cancel: cancel, verifiedAt: t.taking.Began.Mono,
+		heart: &heart{shard: s, held: held, foreign: make(chan struct{}, 1)},
+	}
+	s.pulse.Renewed(t.taking)
+	s.update(func(status *Status) { status.Role, status.Lease = Owner, t.lease; status.Taken++ })
+	s.log.Info("took the shard over", slog.String("reason", t.reason))
+	s.roster.Soon()
+
+	o.heart.revision.Store(t.revision)
+	stopHeart := o.heart.start()
+	ended := make(chan error, 1)
+	go func() { ended <- work(working, held) }()
+	err = o.run(ctx, ended)
+	stopHeart()
+
+	lost := held.lost.Load()
+	if !lost {
+		s.release(context.WithoutCancel(ctx), o.revision)
+	}
+	close(held.ended)
+	s.pulse.Doubt()
+	s.roster.Soon()
+	stopped := err == nil || errors.Is(err, context.Canceled) || lost && errors.Is(err, ErrLost)
+	switch {
+	case !stopped:
+		return false, err
+	case ctx.Err() != nil:
+		return false, nil
+	case !lost:
+		return false, err
+	}
+	select {
+	case <-s.link.Closed():
+		return false, link.ErrClosed
+	default:
+		return true, nil
+	}
+}
+
+// run verifies the lease where there is doubt, until the work has ended.
+func (o *tenure) run(ctx context.Context, ended <-chan error) error {
+	poll := time.NewTicker(o.timing.poll)
+	defer poll.Stop()
+	closed, told := o.link.Closed(), ctx.Done()
+	var slow <-chan time.Time // runs after the work was told to end
+	for {
+		var requests []request
+		always := false
+		select {
+		case err := <-ended:
+			return err
+		case r := <-o.held.requests:
+			requests = append(requests, r)
+		case <-o.heart.foreign:
+			always = o.now()-o.verifiedAt >= o.timing.gap // a former owner may go on beating for a while
+		case <-o.suspected:
+			always = true
+		case <-poll.C:
+		case <-o.link.Changed():
+		case <-told:
+			told, slow = nil, time.After(o.timing.slow)
+		case <-closed:
+			closed = nil
+			o.lose("the connection to NATS was closed", wire.Lease{})
+		case <-slow:
+			o.log.Warn("the work on the shard was told to end, and has not ended yet", slog.Duration("after", o.timing.slow))
+		}
+		o.loop()
+		requests = append(requests, o.held.pending()...)
+		for _, r := range requests {
+			always = always || r.always
+		}
+		err := o.check(ctx, always, len(requests) > 0)
+		for _, r := range requests {
+			r.answer <- err
+		}
+		if o.held.lost.Load() && slow == nil {
+			slow = time.After(o.timing.slow)
+		}
+	}
+}
+
+// check returns nil if the lease is held. It verifies the lease if that is needed.
+func (o *tenure) check(ctx context.Context, always, asked bool) error {
+	switch {
+	case o.held.lost.Load():
+		return o.held.errLost()
+	case !always && !o.failed && o.pulse.Good():
+		return nil
+	case !always && !asked && o.now()-o.verifiedAt < o.timing.gap:
+		return nil // nobody waits for an answer
+	}
+	err := o.verify(context.WithoutCancel(ctx))
+	o.verifiedAt, o.failed = o.now(), err != nil
+	o.heart.revision.Store(o.revision)
+	if !errors.Is(err, ErrLost) {
+		o.problem(err)
+	}
+	return err
+}
+
+// verify renews the lease: a new revision proves that no other process has it. A renewal
+// needs a majority of the bucket's replicas, which a read does not.
+func (o *tenure) verify(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, o.timing.verify)
+	defer cancel()
+	for {
+		renewal := o.pulse.Renew()
+		revision, err := o.bucket.Change(ctx, o.id, o.lease, o.revision)
+		switch {
+		case err == nil:
+			o.revision = revision
+			o.pulse.Renewed(renewal)
+			return nil
+		case errors.Is(err, bucket.ErrNoBucket):
+			if err := o.recreate(ctx); err != nil {
+				return err
+			}
+			o.revision = 0
+		case errors.Is(err, bucket.ErrConflict):
+			e, err := o.read(ctx)
+			switch {
+			case err != nil && !errors.Is(err, bucket.ErrNoBucket):
+				return err
+			case err == nil && e.Owner != "" && e.Owner != o.opts.ID:
+				o.lose("another process took it over", e.Lease)
+				return o.held.errLost()
+			}
+			// A renewal was stored whose answer was lost, or somebody removed the lease, or
+			// another process is changing it just now. Try at the revision that was read.
+			o.revision = e.Revision
+			if !pause.For(ctx, time.Millisecond) {
+				return bucket.ErrConflict
+			}
+		default:
+			return err
+		}
+	}
+}
+
+// lose notes that the lease is lost, and ends the work.
+func (o *tenure) lose(reason string, now wire.Lease) {
+	if o.held.lost.Swap(true) {
+		return
+	}
+	o.pulse.Doubt()
+	o.update(func(status *Status) { status.Role, status.Lease = Standby, now; status.Lost++ })
+	o.log.Warn("lost the shard", slog.String("reason", reason), slog.String("owner", now.Name), slog.String("id", now.Owner))
+	o.problem(nil)
+	o.cancel(o.held.errLost())
+}
+
+// release frees the lease that is at a revision, and tells the standbys.
+func (s *shard) release(ctx context.Context, revision uint64) {
+	free := wire.Lease{Since: wire.Time(time.Now().UnixMilli())}
+	released, err := s.bucket.Change(ctx, s.id, free, revision)
+	if errors.Is(err, bucket.ErrConflict) { // a renewal may have been stored whose answer was lost
+		if e, readErr := s.read(ctx); readErr == nil && e.Owner == s.opts.ID {
+			released, err = s.bucket.Change(ctx, s.id, free, e.Revision)
+		}
+	}
+	if err != nil {
+		s.log.Warn("could not release the lease: a standby takes the shard over after a while", slog.Any("error", err))
+	} else {
+		s.publish(wire.Beat{Owner: s.opts.ID, Revision: released, Released: true})
+		_ = s.link.Call(ctx, s.timing.flush, s.nc.FlushWithContext) // so that the server has the beat
+		s.log.Info("released the shard")
+	}
+	s.update(func(status *Status) { status.Role, status.Lease = Standby, wire.Lease{} })
+}

@@ -1,0 +1,68 @@
+package lease
+
+import (
+	"time"
+
+	"github.com/seed18712806/lapse/processor/lease/internal/pulse"
+	"github.com/seed18712806/lapse/processor/lease/internal/roster"
+	"github.com/seed18712806/lapse/sink/wire"
+)
+
+// timing is how long everything takes.
+type timing struct {
+	beat   time.Duration // between two beats of an owner
+	doubt  time.Duration // without its own beats, after which an owner has to verify
+	watch  terms         // of a standby
+	start  time.Duration // that a process listens longer when it starts
+	lost   time.Duration // that a standby listens longer after it lost its connection
+	stall  time.Duration // a standby that stood still for so long begins to listen anew
+	poll   time.Duration // between two checks of the clocks, at most
+	retry  time.Duration // after an error
+	gap    time.Duration // between two reads, or verifications, because of unexpected beats
+	call   time.Duration // for an answer of JetStream
+	verify time.Duration // for which OK and Fenced wait
+	flush  time.Duration // until the server has what was published
+	slow   time.Duration // after which work that does not end is logged
+	roster roster.Terms
+}
+
+var defaultTiming = timing{
+	beat:   100 * time.Millisecond,
+	doubt:  400 * time.Millisecond,
+	watch:  terms{silence: 500 * time.Millisecond, delay: 25 * time.Millisecond, freeDelay: 5 * time.Millisecond, freeMost: 25 * time.Millisecond},
+	start:  100 * time.Millisecond,
+	lost:   time.Second,
+	stall:  200 * time.Millisecond,
+	poll:   50 * time.Millisecond,
+	retry:  250 * time.Millisecond,
+	gap:    100 * time.Millisecond,
+	call:   2 * time.Second,
+	verify: 2 * time.Second,
+	flush:  time.Second,
+	slow:   10 * time.Second,
+	roster: roster.Terms{Refresh: 2 * time.Second, Away: 8 * time.Second, Gone: 5 * time.Minute},
+}
+
+// seams are what a test replaces when it makes a member: the times, the clock, and
+// functions by which a loop stands still, a beat is lost or a read fails.
+type seams struct {
+	timing   timing
+	clock    func() pulse.Instant
+	loop     func()               // runs in each round of the owner and the standby
+	heart    func()               // runs before each beat, and when an owner hears one
+	mute     func() bool          // true: the beat is not sent
+	deaf     func(wire.Beat) bool // true: the beat is not heard
+	readFail func() error         // an error fails a read of the lease
+}
+
+func noSeams() seams {
+	return seams{
+		timing:   defaultTiming,
+		clock:    pulse.SystemClock(),
+		loop:     func() {},
+		heart:    func() {},
+		mute:     func() bool { return false },
+		deaf:     func(wire.Beat) bool { return false },
+		readFail: func() error { return nil },
+	}
+}

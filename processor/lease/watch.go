@@ -1,0 +1,112 @@
+package lease
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/seed18712806/lapse/processor/lease/internal/bucket"
+	"github.com/seed18712806/lapse/sink/wire"
+)
+
+// terms are how long a standby waits.
+type terms struct {
+	silence   time.Duration // of the owner, after which the standby suspects it
+	delay     time.Duration // between one rank and the next, if the owner is suspected
+	freeDelay time.Duration // between one rank and the next, if the lease is free
+	freeMost  time.Duration // for all ranks together, if the lease is free
+}
+
+// watch is what a standby knows of a lease. It decides when to take it. Time is an input:
+// the monotonic clock.
+type watch struct {
+	me    string
+	terms terms
+
+	known  bool          // the lease was read
+	lease  bucket.Entry  // as last read, or as a beat told
+	free   bool          // nobody has the lease
+	former string        // the owner before this one
+	since  time.Duration // when the lease became free, or the last sign of life
+	limit  time.Duration // how long the owner may be silent
+	atOnce bool          // take the lease whatever the rank
+	reread bool          // read the lease, since something does not fit what is known
+
+	blocked   bool          // an attempt to take it failed
+	blockedAt time.Duration // the value of since at that attempt
+}
+
+// adopt takes over the lease as it was read. It tells whether it has another owner.
+func (w *watch) adopt(e bucket.Entry, now time.Duration) (another bool) {
+	another = !w.known || e.Owner != w.lease.Owner
+	if another || e.Revision != w.lease.Revision { // a change is a sign of life
+		w.since, w.limit = now, w.terms.silence
+	}
+	if another {
+		w.former = w.lease.Owner
+		// It is this standby's own if JetStream stored a change and the answer was lost.
+		w.free = e.Owner == "" || e.Owner == w.me
+	}
+	if another && w.known {
+		w.atOnce = false // the new owner has just taken it
+	}
+	w.known, w.lease, w.reread = true, e, false
+	return another
+}
+
+// heard notes a beat.
+func (w *watch) heard(b wire.Beat, now time.Duration) {
+	switch {
+	case b.Owner == w.me:
+	case !w.known || b.Owner != w.lease.Owner:
+		w.reread = true
+	case b.Released:
+		w.adopt(bucket.Entry{Revision: b.Revision}, now)
+	default:
+		w.since, w.limit, w.lease.Revision = now, w.terms.silence, b.Revision
+	}
+}
+
+// restart counts silence from now, because the process stood still or had no connection.
+// The owner may then be silent for longer by extra.
+func (w *watch) restart(now, extra time.Duration) {
+	if !w.free {
+		w.since, w.limit = now, w.terms.silence+extra
+	}
+}
+
+// failed notes that an attempt to take the lease failed.
+func (w *watch) failed() { w.blocked, w.blockedAt = true, w.since }
+
+// stillBlocked tells whether the standby has to take the lease and could not, and there
+// was no sign of life since.
+func (w *watch) stillBlocked() bool {
+	w.blocked = w.blocked && w.blockedAt == w.since
+	return w.blocked
+}
+
+// takeAt is when the member of a rank takes the lease if it hears nothing until then.
+func (w *watch) takeAt(rank int) (at time.Duration, known bool) {
+	before := time.Duration(rank)
+	switch {
+	case w.atOnce:
+		return w.since, w.known
+	case w.free: // the members of lower ranks may have left just now as well
+		return w.since + min(before*w.terms.freeDelay, w.terms.freeMost), w.known
+	default:
+		return w.since + w.limit + before*w.terms.delay, w.known
+	}
+}
+
+// reason tells an operator why the standby takes the lease.
+func (w *watch) reason(now time.Duration) string {
+	switch {
+	case w.free && w.lease.Revision == 0:
+		return "nobody owned it"
+	case w.free:
+		return "its owner released it"
+	case w.atOnce:
+		return "told not to wait for its owner"
+	default:
+		return fmt.Sprintf("its owner was silent for %s", (now - w.since).Round(time.Millisecond))
+	}
+}

@@ -1,0 +1,148 @@
+package lease
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/seed18712806/lapse/processor/lease/internal/bucket"
+	"github.com/seed18712806/lapse/sink/wire"
+)
+
+func newTestWatch() *watch {
+	return &watch{me: "me", terms: defaultTiming.watch}
+}
+
+func owned(owner string, revision uint64) bucket.Entry {
+	return bucket.Entry{Lease: wire.Lease{Owner: owner}, Revision: revision}
+}
+
+func expectTakeAt(t *testing.T, w *watch, rank int, want time.Duration) {
+	t.Helper()
+	if got, known := w.takeAt(rank); got != want || !known {
+		t.Errorf("due at %v, %t, want %v", got, known, want)
+	}
+}
+
+func TestL4_SilenceIsCountedFromTheLastSignOfLife(t *testing.T) {
+	w := newTestWatch()
+	if _, known := w.takeAt(0); known {
+		t.Error("due before the lease was read")
+	}
+	w.adopt(owned("a", 7), 1000*ms)
+	expectTakeAt(t, w, 0, 1500*ms)
+	w.heard(wire.Beat{Owner: "a", Revision: 7}, 1100*ms)
+	expectTakeAt(t, w, 0, 1600*ms)
+	expectTakeAt(t, w, 2, 1650*ms) // a later rank waits longer
+	w.adopt(owned("a", 7), 1200*ms)
+	expectTakeAt(t, w, 0, 1600*ms) // nothing new
+	w.adopt(owned("a", 8), 1300*ms)
+	expectTakeAt(t, w, 0, 1800*ms) // renewed: the owner lives
+	w.heard(wire.Beat{Owner: "a", Revision: 9}, 1400*ms)
+	if w.lease.Revision != 9 {
+		t.Errorf("revision %d", w.lease.Revision)
+	}
+}
+
+func TestL4_WhoStoodStillListensAnew(t *testing.T) {
+	w := newTestWatch()
+	w.adopt(owned("a", 7), 0)
+	w.restart(2000*ms, 0)
+	expectTakeAt(t, w, 0, 2500*ms)
+	w.restart(3000*ms, 1000*ms) // the connection was lost: the owner may be back later
+	expectTakeAt(t, w, 0, 4500*ms)
+	w.heard(wire.Beat{Owner: "a", Revision: 7}, 3100*ms)
+	expectTakeAt(t, w, 0, 3600*ms)
+}
+
+func TestL5_AReleaseCountsAtOnce(t *testing.T) {
+	w := newTestWatch()
+	w.adopt(owned("a", 7), 0)
+	w.heard(wire.Beat{Owner: "b", Revision: 8, Released: true}, 100*ms)
+	if w.free {
+		t.Error("another than the owner released it")
+	}
+	w.heard(wire.Beat{Owner: "a", Revision: 9, Released: true}, 200*ms)
+	expectTakeAt(t, w, 0, 200*ms)
+	expectTakeAt(t, w, 1, 205*ms)
+	expectTakeAt(t, w, 50, 225*ms)
+	if w.lease.Revision != 9 || w.former != "a" {
+		t.Errorf("%+v", w)
+	}
+}
+
+func TestABeatOfAnotherMakesTheStandbyReadTheLease(t *testing.T) {
+	w := newTestWatch()
+	w.adopt(owned("a", 7), 0)
+	w.heard(wire.Beat{Owner: "me", Revision: 7}, 100*ms)
+	if w.reread {
+		t.Error("its own beat is strange")
+	}
+	w.heard(wire.Beat{Owner: "b", Revision: 8}, 100*ms)
+	if !w.reread {
+		t.Error("the beat of another is not")
+	}
+	expectTakeAt(t, w, 0, 500*ms) // it is no sign of life of a
+	if !w.adopt(owned("b", 8), 110*ms) {
+		t.Error("b is not another owner")
+	}
+	expectTakeAt(t, w, 0, 610*ms)
+}
+
+// Fails if a process stays impatient after its first attempt. It would then take the lease
+// from a process that has just taken it.
+func TestL6_ImpatienceIsForTheFirstOwnerThatWasReadAlone(t *testing.T) {
+	w := newTestWatch()
+	w.atOnce = true
+	w.adopt(owned("dead", 7), 0)
+	expectTakeAt(t, w, 3, 0)
+	w.adopt(owned("quicker", 8), 10*ms)
+	expectTakeAt(t, w, 0, 510*ms)
+}
+
+func TestAChangeThatNobodyAcknowledgedIsFound(t *testing.T) {
+	w := newTestWatch()
+	w.adopt(owned("a", 7), 0)
+	w.adopt(owned("me", 8), 100*ms)
+	expectTakeAt(t, w, 0, 100*ms)
+}
+
+func TestRanksAreAnOrderThatAllAgreeOn(t *testing.T) {
+	ids := []string{"a", "b", "c", "d", "e"}
+	firsts := map[string]int{}
+	for shard := range 200 {
+		var ranks []int
+		for _, id := range ids {
+			r := rank(shard, id, "nobody", ids)
+			ranks = append(ranks, r)
+			if r == 0 {
+				firsts[id]++
+			}
+		}
+		slices.Sort(ranks)
+		if fmt.Sprint(ranks) != "[0 1 2 3 4]" {
+			t.Fatalf("shard %d: ranks %v", shard, ranks)
+		}
+	}
+	for _, id := range ids {
+		if firsts[id] < 20 {
+			t.Errorf("%s goes first for %d of 200 shards", id, firsts[id])
+		}
+	}
+	for _, former := range ids {
+		var left []int
+		for _, id := range ids {
+			if id != former {
+				left = append(left, rank(0, id, former, ids))
+			}
+		}
+		slices.Sort(left)
+		if fmt.Sprint(left) != "[0 1 2 3]" {
+			t.Errorf("without %s: ranks %v", former, left)
+		}
+	}
+	if got := rank(0, "alone", "", nil); got != 0 {
+		t.Errorf("rank %d where nobody else is known", got)
+	}
+}

@@ -1,0 +1,281 @@
+package processor
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/seed18712806/lapse/processor/health"
+	"github.com/seed18712806/lapse/processor/internal/announce"
+	"github.com/seed18712806/lapse/processor/internal/feed"
+	"github.com/seed18712806/lapse/processor/internal/identity"
+	"github.com/seed18712806/lapse/processor/internal/link"
+	"github.com/seed18712806/lapse/processor/internal/pause"
+	"github.com/seed18712806/lapse/processor/internal/status"
+	"github.com/seed18712806/lapse/sink/store"
+	"github.com/seed18712806/lapse/sink/wire"
+)
+
+// How often the monitor checks, and what is a problem.
+const (
+	monitorEvery  = time.Second
+	policyEvery   = 5                 // checks
+	slowAfter     = 5 * time.Second   // a step
+	overdueAfter  = 5 * time.Second   // an event, if no document is reaped meanwhile
+	overdueAtMost = 60 * time.Second  // an event, although others are published
+	behindAfter   = 10 * time.Second  // a partition that has messages and applies none
+	impossible    = uint64(1)<<53 - 1 // a sequence that no stream has
+)
+
+// The names of problems that the monitor finds.
+const (
+	problemNATS     = "NATS"
+	problemAppend   = "log cannot be appended to"
+	problemEvents   = "events cannot be published"
+	problemRedis    = "Redis"
+	problemEviction = "Redis may evict"
+	problemDenied   = "permissions in Redis"
+	problemOverdue  = "overdue"
+	problemSlow     = "slow step"
+	problemBehind   = "behind"
+)
+
+// forgetProblems drops the problems of a processor that has ended.
+func (p *Processor) forgetProblems() {
+	p.opts.Health.Forget(feed.ProblemLog, feed.ProblemClock, feed.ProblemTick, announce.ProblemCheckpoints, status.ProblemPartitions, problemNATS, problemAppend, problemEvents,
+		problemRedis, problemEviction, problemDenied, problemOverdue, problemSlow, problemBehind)
+}
+
+// monitor finds out whether writes, events and reads can go on, although no client shows
+// it: it asks both servers, and compares how far the partitions are.
+type monitor struct {
+	nc      *nats.Conn
+	js      jetstream.JetStream
+	store   *store.Store
+	prefix  wire.Prefix
+	log     *identity.Log
+	health  *health.Board
+	guard   *feed.ClockGuard
+	session *session
+
+	checks  int
+	gone    int // checks that found a stream gone, one after the other
+	reaped  []seenAt
+	applied []seenAt
+}
+
+func newMonitor(p *Processor, s *session, js jetstream.JetStream, log *identity.Log) *monitor {
+	return &monitor{
+		nc: p.nc, js: js, store: p.store, prefix: p.opts.Prefix, log: log, health: p.opts.Health, guard: p.guard,
+		session: s,
+		reaped:  make([]seenAt, p.opts.Partitions), applied: make([]seenAt, p.opts.Partitions),
+	}
+}
+
+// seenAt is the value of a counter, and when the counter came to it.
+type seenAt struct {
+	value uint64
+	since time.Time
+}
+
+func (s *seenAt) see(value uint64, now time.Time) {
+	if s.since.IsZero() || s.value != value {
+		*s = seenAt{value, now}
+	}
+}
+
+// run checks until ctx is done, or a stream is gone.
+func (m *monitor) run(ctx context.Context) error {
+	for {
+		if err := m.runOnce(ctx); err != nil {
+			return err
+		}
+		if !pause.For(ctx, monitorEvery) {
+			return nil
+		}
+	}
+}
+
+// runOnce checks once. It returns an error if a stream is gone, or is another one.
+func (m *monitor) runOnce(ctx context.Context) error {
+	m.checkPartitions(time.Now())
+	checking, cancel := context.WithTimeout(ctx, link.AnswerTimeout)
+	defer cancel()
+	redis := make(chan struct{})
+	go func() {
+		defer close(redis)
+		m.checkRedis(checking)
+		m.measureRedis(checking)
+	}()
+	err := m.checkNATS(checking)
+	<-redis
+	if ctx.Err() != nil {
+		return nil
+	}
+	return err
+}
+
+// checkNATS finds out whether the streams exist and take messages.
+func (m *monitor) checkNATS(ctx context.Context) error {
+	if !m.nc.IsConnected() {
+		m.health.Set(problemNATS, errors.New("there is no connection to NATS: lapse connects again as soon as it can"))
+		return nil
+	}
+	m.health.Set(problemNATS, nil)
+	err := m.streamsThere(ctx)
+	if errors.Is(err, ErrLogChanged) {
+		return err
+	}
+	if !errors.Is(err, ErrStreamGone) {
+		m.gone = 0
+	} else if m.gone++; m.gone > 1 { // once could be a server that starts
+		return err
+	}
+	m.set(ctx, problemAppend, cmp.Or(full(m.log.Streams.Log.CachedInfo()), m.takes(ctx, m.log.Streams.Log, m.prefix.Tick())))
+	m.set(ctx, problemEvents, m.takes(ctx, m.log.Streams.Events, m.prefix.Probe()))
+	return nil
+}
+
+// set sets or clears a problem, unless the monitor ends.
+func (m *monitor) set(ctx context.Context, name string, err error) {
+	if !errors.Is(ctx.Err(), context.Canceled) {
+		m.health.Set(name, err)
+	}
+}
+
+// streamsThere returns an error if a stream is gone, or the log is another one.
+func (m *monitor) streamsThere(ctx context.Context) error {
+	info, err := m.log.Streams.Log.Info(ctx)
+	if err != nil {
+		return identity.Gone(err, m.log.Streams.Log.CachedInfo().Config.Name)
+	}
+	if err := identity.Check(info, m.log.ID(), info.State.LastSeq); err != nil && errors.Is(err, ErrLogChanged) {
+		return err
+	}
+	eventsInfo, err := m.log.Streams.Events.Info(ctx)
+	if err != nil {
+		return identity.Gone(err, m.log.Streams.Events.CachedInfo().Config.Name)
+	}
+	m.session.sizes.streams.Store(&[]*jetstream.StreamInfo{info, eventsInfo})
+	bucket := "KV_" + m.log.Streams.Checkpoints.Bucket()
+	if _, err := m.js.Stream(ctx, bucket); err != nil {
+		return identity.Gone(err, bucket)
+	}
+	return nil
+}
+
+// full returns why the log refuses new messages although it keeps the old ones; nil if it
+// does not.
+func full(info *jetstream.StreamInfo) error {
+	c, s := info.Config, info.State
+	switch {
+	case c.Sealed:
+		return fmt.Errorf("stream %s is sealed, and takes no more messages: begin with a log that is not", c.Name)
+	case c.Discard == jetstream.DiscardNew && (c.MaxMsgs > 0 && s.Msgs >= uint64(c.MaxMsgs) || c.MaxBytes > 0 && s.Bytes >= uint64(c.MaxBytes)):
+		return fmt.Errorf("stream %s is full (%d messages, %d bytes) and refuses new messages (discard new): raise its limits, or let it discard old messages", c.Name, s.Msgs, s.Bytes)
+	}
+	return nil
+}
+
+// takes returns why a stream would not store a message. It publishes one on a condition
+// that no stream meets: the stream has to refuse it for that reason, and no other.
+func (m *monitor) takes(ctx context.Context, stream jetstream.Stream, subject string) error {
+	name := stream.CachedInfo().Config.Name
+	msg := nats.NewMsg(subject)
+	msg.Header.Set(jetstream.ExpectedLastSeqHeader, strconv.FormatUint(impossible, 10))
+	_, err := m.js.PublishMsg(ctx, msg, jetstream.WithRetryAttempts(0))
+	var api *jetstream.APIError
+	if errors.As(err, &api) && api.ErrorCode == jetstream.JSErrCodeStreamWrongLastSequence {
+		// A stream takes no more after a write to its disk has failed. It reports that only
+		// to a purge, here of a subject on which nothing is ever stored.
+		err = stream.Purge(ctx, jetstream.WithPurgeSubject(m.prefix.Probe()))
+		if errors.As(err, &api) {
+			return fmt.Errorf("stream %s stores nothing, as a write of the NATS server has failed (%w): make room on its disk, and start it again", name, err)
+		}
+	}
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, context.DeadlineExceeded):
+		return fmt.Errorf("stream %s does not answer: look at the NATS server, and at its log", name)
+	}
+	return fmt.Errorf("stream %s refuses messages: %w: look at the NATS server, its disk and its limits", name, err)
+}
+
+// checkRedis finds out whether Redis answers and keeps what it has, and reads its clock.
+func (m *monitor) checkRedis(ctx context.Context) {
+	err := m.guard.Learn(ctx)
+	if err == nil {
+		err = m.store.Ping(ctx)
+	}
+	if err != nil && !errors.Is(err, store.ErrDenied) {
+		err = fmt.Errorf("it does not answer: %w", err)
+	}
+	m.set(ctx, problemRedis, err)
+	if m.checks++; err != nil || m.checks%policyEvery != 1 {
+		return
+	}
+	switch err := m.store.Check(ctx); {
+	case errors.Is(err, store.ErrDenied):
+		m.set(ctx, problemDenied, err)
+	case errors.Is(err, store.ErrServer):
+		m.set(ctx, problemDenied, nil)
+		m.set(ctx, problemEviction, err)
+	case err == nil:
+		m.set(ctx, problemDenied, nil)
+		m.set(ctx, problemEviction, nil)
+	}
+}
+
+// measureRedis finds out how much memory Redis uses, now and then.
+func (m *monitor) measureRedis(ctx context.Context) {
+	if m.checks%policyEvery != 1 {
+		return
+	}
+	if memory, err := m.store.Memory(ctx); err == nil {
+		m.session.sizes.redis.Store(&memory)
+	}
+}
+
+// checkPartitions finds out whether events are published and messages applied in time.
+func (m *monitor) checkPartitions(now time.Time) {
+	var overdue, slow, behind error
+	for i, p := range m.session.statuses.Partitions {
+		problem := func(format string, args ...any) error {
+			return fmt.Errorf("partition %d: %w", i, fmt.Errorf(format, args...))
+		}
+		m.reaped[i].see(p.Reaped.Load(), now)
+		m.applied[i].see(p.Applied.Load(), now)
+		if p.Trouble.Load() != nil {
+			continue // which has a problem of its own
+		}
+		if at := p.Begun.Load(); at != 0 && slow == nil {
+			if took := now.Sub(time.Unix(0, at)); took > slowAfter {
+				slow = problem("a step has taken %s so far: NATS or Redis answers late or not at all", took.Round(time.Second))
+			}
+		}
+		if late, stands := m.overdue(p, now), now.Sub(m.reaped[i].since); overdue == nil && (late > overdueAfter && stands > overdueAfter || late > overdueAtMost) {
+			overdue = problem("an event is overdue by %s", late.Round(time.Second))
+		}
+		if n, _ := m.session.inboxes[i].Len(); n > 0 && behind == nil && now.Sub(m.applied[i].since) > behindAfter {
+			behind = problem("%d messages wait, and none was applied for %s", n, now.Sub(m.applied[i].since).Round(time.Second))
+		}
+	}
+	m.health.Set(problemOverdue, overdue)
+	m.health.Set(problemSlow, slow)
+	m.health.Set(problemBehind, behind)
+}
+
+// overdue is how long the first document of a partition has been due.
+func (m *monitor) overdue(p *status.Status, now time.Time) time.Duration {
+	if !p.Owned.Load() || p.Lacking.Load() > 0 || p.Applied.Load() < m.session.start.Load() {
+		return 0 // the log has to be applied first
+	}
+	return m.session.ticker.LogTime(now).Sub(time.UnixMilli(p.Next.Load()))
+}

@@ -1,0 +1,113 @@
+package processor
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/seed18712806/lapse/processor/health"
+	"github.com/seed18712806/lapse/processor/internal/streams"
+	"github.com/seed18712806/lapse/sink/store"
+	"github.com/seed18712806/lapse/sink/wire"
+)
+
+// DefaultMaxClockLead is how far a message may be stamped ahead of other clocks, unless
+// Options set another lead.
+const DefaultMaxClockLead = 10 * time.Second
+
+const minDuplicateWindow = 100 * time.Millisecond
+
+// Options configure a Processor. The zero value of each is its default.
+type Options struct {
+	Prefix     wire.Prefix           // "lapse"
+	Partitions int                   // 16; 1 to 1024; fixed when the log is created
+	Logger     *slog.Logger          // none
+	Metrics    prometheus.Registerer // none
+	Health     *health.Board         // where problems are noted; one of its own
+
+	// MaxClockLead is how far a message's stamp may be ahead of both this process's
+	// clock and Redis's; 10 seconds.
+	MaxClockLead time.Duration
+	// BeginAnew is the token of a refusal: the refused partitions are given up, and begin
+	// anew from the log. None if empty.
+	BeginAnew string
+
+	// ReplyPrefixes are the beginnings of subjects to which outcomes may be sent, beside
+	// wire.ReplyPrefix, such as "_INBOX_acme": none. All processes of a prefix need the
+	// same. A change applies from the end of the log on.
+	ReplyPrefixes []string
+
+	// The following apply when a stream is created. A stream that exists is changed to
+	// them only if they are set.
+	Replicas        int            // 1
+	LogMaxAge       *time.Duration // for ever
+	LogMaxBytes     *int64         // no limit (-1)
+	EventsMaxAge    *time.Duration // 7 days
+	DuplicateWindow *time.Duration // 2 minutes; at least 100 ms
+}
+
+// complete validates the options, and sets the defaults.
+func (o *Options) complete() error {
+	if o.Prefix == "" {
+		o.Prefix = wire.DefaultPrefix
+	}
+	if _, err := wire.ParsePrefix(string(o.Prefix)); err != nil {
+		return err
+	}
+	if o.Partitions == 0 {
+		o.Partitions = store.DefaultPartitions
+	}
+	if o.Partitions < 1 || o.Partitions > store.MaxPartitions {
+		return fmt.Errorf("%d partitions are not valid: use a number from 1 to %d", o.Partitions, store.MaxPartitions)
+	}
+	for _, reply := range o.ReplyPrefixes {
+		if err := o.Prefix.CheckReplyPrefix(reply); err != nil {
+			return err
+		}
+	}
+	if w := o.DuplicateWindow; w != nil && *w < minDuplicateWindow {
+		return fmt.Errorf("duplicate window %s is not valid: use at least 100ms", *w)
+	}
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	if o.MaxClockLead < 0 {
+		return fmt.Errorf("clock lead %s is not valid: use a duration over 0", o.MaxClockLead)
+	}
+	if o.MaxClockLead == 0 {
+		o.MaxClockLead = DefaultMaxClockLead
+	}
+	if o.Health == nil {
+		o.Health = health.New(o.Logger)
+	}
+	return nil
+}
+
+// streams are the options of the streams, on a server with a maximum payload.
+func (o *Options) streams(maxPayload int64) streams.Options {
+	return streams.Options{
+		Prefix:          o.Prefix,
+		Partitions:      o.Partitions,
+		MaxPayload:      maxPayload,
+		Replicas:        o.Replicas,
+		LogMaxAge:       o.LogMaxAge,
+		LogMaxBytes:     o.LogMaxBytes,
+		EventsMaxAge:    o.EventsMaxAge,
+		DuplicateWindow: o.DuplicateWindow,
+		ReplyPrefixes:   o.ReplyPrefixes,
+		Logger:          o.Logger,
+	}
+}
+
+// Owner tells a processor whether its process is to own the partitions. Safety does not
+// depend on it: it keeps two processes from taking them from each other.
+type Owner interface {
+	// OK returns an error that is ErrNotOwner if another process is to own them. The
+	// processor calls it before each step; it may wait shortly where that is uncertain.
+	OK(ctx context.Context) error
+	// Fenced is OK after another process was found to have taken a partition over.
+	Fenced(ctx context.Context) error
+}

@@ -1,0 +1,330 @@
+package processor
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/seed18712806/lapse/processor/internal/announce"
+	"github.com/seed18712806/lapse/processor/internal/crash"
+	"github.com/seed18712806/lapse/sink"
+	"github.com/seed18712806/lapse/sink/wire"
+)
+
+// truncate removes all but the last messages of the log.
+func (r *rig) truncate(keep uint64) {
+	r.t.Helper()
+	log, err := r.js.Stream(r.t.Context(), prefix.LogStream())
+	if err == nil {
+		err = log.Purge(r.t.Context(), jetstream.WithPurgeKeep(keep))
+	}
+	if err != nil {
+		r.t.Fatal(err)
+	}
+}
+
+// stored is how many documents Redis holds, of all partitions.
+func (r *rig) stored() (n int64) {
+	r.t.Helper()
+	for _, key := range keysOf(r.t, r, "lapse:{*docs:*") {
+		one, err := r.redis.HLen(r.t.Context(), key).Result()
+		if err != nil {
+			r.t.Fatal(err)
+		}
+		n += one
+	}
+	return n
+}
+
+// lose removes one document of a collection from Redis, and returns which partition
+// is damaged by it.
+func (r *rig) lose(collection string) (partition int) {
+	r.t.Helper()
+	key := keysOf(r.t, r, "*docs:"+collection)[0]
+	fields, err := r.redis.HKeys(r.t.Context(), key).Result()
+	if err == nil {
+		err = r.redis.HDel(r.t.Context(), key, fields[0]).Err()
+	}
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	_, err = fmt.Sscanf(key, "lapse:{%d.", &partition)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	return partition
+}
+
+var tokenIn = regexp.MustCompile(`--begin-anew ([0-9a-f]+)`)
+
+// TestG7_DamagedAndTruncated: a damaged partition that the log cannot rebuild is refused
+// and kept as it is; the others go on. The refusal survives a restart, until a person
+// decides to begin anew; when that has succeeded, the kept documents are removed. It fails
+// if the partition is cleared before the log is examined: of 2,000 documents 1,866 were
+// left then.
+func TestG7_DamagedAndTruncated(t *testing.T) {
+	onBoth(t, func(t *testing.T, r *rig) {
+		p := r.start(nil)
+		p.ready(t)
+		const documents = 60
+		for i := range documents {
+			r.put("c", fmt.Sprint(i), `{}`)
+		}
+		r.caughtUp(p)
+		p.stop(t)
+		r.truncate(3)
+		damaged := r.lose("c")
+		var id, other string // one of the damaged partition, and one of another
+		for i := range documents {
+			if wire.Partition(4, "c", fmt.Sprint(i)) == damaged {
+				id = fmt.Sprint(i)
+			} else {
+				other = fmt.Sprint(i)
+			}
+		}
+		var token string
+		for range 2 { // it survives a restart
+			p = r.start(nil)
+			eventually(t, "the partition is refused", func() bool { return errors.Is(p.Ready(), ErrRefused) })
+			eventually(t, "readers learn it", func() bool {
+				_, err := r.newReader().Get(t.Context(), "c", id)
+				return errors.Is(err, sink.ErrUnavailable)
+			})
+			if got := r.body("c", other); got == "" {
+				t.Errorf("a document of another partition reads %q", got)
+			}
+			if got := r.put("c", other, `{"n":2}`); got.Status != 200 {
+				t.Errorf("a write to another partition: %+v", got)
+			}
+			if n := r.stored(); n != documents-1 {
+				t.Errorf("Redis holds %d documents, want the %d that were left", n, documents-1)
+			}
+			text := p.Ready().Error()
+			if m := tokenIn.FindStringSubmatch(text); m == nil || !strings.Contains(text, "the log begins at sequence") {
+				t.Fatalf("the reason names no token, or not what is missing: %s", text)
+			} else if token != "" && token != m[1] {
+				t.Errorf("the token was %s, and is %s", token, m[1])
+			} else {
+				token = m[1]
+			}
+			p.stop(t)
+		}
+		r.opts.BeginAnew = "00000000" // another refusal's
+		p = r.start(nil)
+		eventually(t, "the partition is refused", func() bool { return errors.Is(p.Ready(), ErrRefused) })
+		p.stop(t)
+		r.opts.BeginAnew = token
+		p = r.start(nil)
+		p.ready(t)
+		eventually(t, "what was kept is removed", func() bool { return len(keysOf(t, r, "lapse:before:*")) == 0 })
+		r.put("c", id, `{"n":3}`)
+		if got := r.body("c", id); got != `{"n":3}` {
+			t.Errorf("the partition that was begun anew reads %q", got)
+		}
+		if n := r.stored(); n >= documents || n < 10 {
+			t.Errorf("Redis holds %d documents after the partition was begun anew", n)
+		}
+		p.stop(t)
+		// With Redis empty it still begins there, and not before.
+		r.opts.BeginAnew = ""
+		p = r.start(nil)
+		p.ready(t)
+		p.stop(t)
+	})
+}
+
+// TestG7_TruncatedBeginsAnew: a log that does not reach back ends the start, with a token.
+// With the token lapse begins anew, and keeps the documents in Redis until that has
+// succeeded.
+func TestG7_TruncatedBeginsAnew(t *testing.T) {
+	onBoth(t, func(t *testing.T, r *rig) {
+		p := r.start(nil)
+		p.ready(t)
+		for i := range 10 {
+			r.put("c", fmt.Sprint(i), `{}`)
+		}
+		r.caughtUp(p)
+		p.stop(t)
+		for i := range 10 {
+			r.send(prefix.Write(wire.Upsert, "c", fmt.Sprint("new", i)), `{}`)
+		}
+		r.truncate(3)
+		p = r.start(nil)
+		p.ends(t, ErrLogTruncated)
+		m := tokenIn.FindStringSubmatch(p.err.Error())
+		if m == nil {
+			t.Fatalf("no token in: %v", p.err)
+		}
+		if n := r.stored(); n != 10 {
+			t.Errorf("Redis holds %d documents, want 10", n)
+		}
+		r.opts.BeginAnew = m[1]
+		p = r.start(once(crash.BeforeCommit, 2, func() error {
+			if n := len(keysOf(t, r, "lapse:before:*docs*")); n == 0 {
+				t.Error("while it begins anew, what was there is not kept")
+			}
+			return nil
+		}))
+		p.ready(t)
+		for i, want := range map[string]string{"new9": `{}`, "new7": `{}`, "new6": "", "0": ""} {
+			if got := r.body("c", i); got != want {
+				t.Errorf("c/%s reads %q, want %q", i, got, want)
+			}
+		}
+		p.stop(t)
+	})
+}
+
+// TestG1_LogEndsBeforeTheCheckpoint: where the checkpoint is after the end of the log, the
+// log has lost its end, even if Redis is empty.
+func TestG1_LogEndsBeforeTheCheckpoint(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	p := r.start(nil)
+	p.ready(t)
+	r.put("c", "x", `{}`)
+	r.caughtUp(p)
+	p.stop(t)
+	if err := r.redis.FlushAll(t.Context()).Err(); err != nil {
+		t.Fatal(err)
+	}
+	bucket, err := r.js.KeyValue(t.Context(), prefix.CheckpointBucket())
+	if err != nil {
+		t.Fatal(err)
+	}
+	entry, err := bucket.Get(t.Context(), announce.CheckpointKey(1))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var c announce.Checkpoint
+	if err := json.Unmarshal(entry.Value(), &c); err != nil {
+		t.Fatal(err)
+	}
+	right := entry.Value()
+	for name, change := range map[string]struct {
+		do   func(*announce.Checkpoint)
+		want error
+	}{
+		"beyond the end":   {func(c *announce.Checkpoint) { c.Seq += 1000 }, ErrLogBehind},
+		"of another stamp": {func(c *announce.Checkpoint) { s := c.ParsedStamp(); s.At++; c.Stamp = s.String() }, ErrLogChanged},
+	} {
+		c := c
+		change.do(&c)
+		wrong, err := json.Marshal(c)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := bucket.Put(t.Context(), announce.CheckpointKey(1), wrong); err != nil {
+			t.Fatal(err)
+		}
+		p := r.start(nil)
+		<-p.done
+		if !errors.Is(p.err, change.want) {
+			t.Errorf("%s: run ended with %v, want %v", name, p.err, change.want)
+		}
+	}
+	if _, err := bucket.Put(t.Context(), announce.CheckpointKey(1), right); err != nil {
+		t.Fatal(err)
+	}
+	r.run()
+}
+
+// TestLastMessageDeleted: the last message of the log is deleted while lapse does not
+// run. It fails if the reader waits for that message.
+func TestLastMessageDeleted(t *testing.T) {
+	onBoth(t, func(t *testing.T, r *rig) {
+		p := r.start(nil)
+		p.ready(t)
+		r.put("c", "x", `{}`)
+		r.caughtUp(p)
+		p.stop(t)
+		seq := r.send(prefix.Write(wire.Upsert, "c", "y"), `{}`)
+		log, err := r.js.Stream(t.Context(), prefix.LogStream())
+		if err == nil {
+			err = log.DeleteMsg(t.Context(), seq)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		p = r.start(nil)
+		p.ready(t)
+		if got := r.body("c", "y"); got != "" {
+			t.Errorf("a write that was deleted from the log reads %q", got)
+		}
+		p.stop(t)
+	})
+}
+
+// TestRefusedStartCreatesNothing: Redis holds documents of a log that does not exist.
+func TestRefusedStartCreatesNothing(t *testing.T) {
+	onBoth(t, func(t *testing.T, r *rig) {
+		p := r.start(nil)
+		p.ready(t)
+		r.put("c", "x", `{}`)
+		r.caughtUp(p)
+		p.stop(t)
+		names := []string{prefix.LogStream(), prefix.EventsStream(), "KV_" + prefix.CheckpointBucket()}
+		for _, name := range names {
+			if err := r.js.DeleteStream(t.Context(), name); err != nil {
+				t.Fatal(err)
+			}
+		}
+		r.start(nil).ends(t, ErrLogChanged)
+		for _, name := range names {
+			if _, err := r.js.Stream(t.Context(), name); !errors.Is(err, jetstream.ErrStreamNotFound) {
+				t.Errorf("a start that was refused has made %s: %v", name, err)
+			}
+		}
+	})
+}
+
+// TestG3_OrderOfTakingOver: the fence in Redis, then the fence in the events, then a tick:
+// the causes of everything that a former owner can have published are at or before that
+// tick. It fails if the end of the log is read before both fences stand.
+func TestG3_OrderOfTakingOver(t *testing.T) {
+	t.Parallel()
+	r := newRigOn(t, backends[0], Options{Partitions: 1})
+	first := r.start(nil)
+	first.ready(t)
+	r.put("c", "x", `{}`)
+	r.caughtUp(first)
+	first.stop(t)
+	log, err := r.js.Stream(t.Context(), prefix.LogStream())
+	if err != nil {
+		t.Fatal(err)
+	}
+	last := func() uint64 {
+		info, err := log.Info(context.Background())
+		if err != nil {
+			t.Error(err)
+			return 0
+		}
+		return info.State.LastSeq
+	}
+	var version string
+	var atFence uint64
+	p := r.start(func(here crash.Point) error {
+		switch here {
+		case crash.AfterTake:
+			version = r.redis.HGet(context.Background(), keysOf(t, r, "*:state")[0], "version").Val()
+		case crash.AfterFence:
+			if now := r.redis.HGet(context.Background(), keysOf(t, r, "*:state")[0], "version").Val(); now != version {
+				t.Errorf("the version was %s, and is %s when the events are fenced", version, now)
+			}
+			r.send(prefix.Write(wire.Upsert, "c", "y"), `{}`) // a former owner could have read this
+			atFence = last()
+		}
+		return nil
+	})
+	p.ready(t)
+	if published := p.session.partitions[0].Announcer().UpTo(); version == "" || atFence == 0 || published <= atFence {
+		t.Errorf("outputs caused after %d count as new; the fence was stored when the log ended at %d", published, atFence)
+	}
+	p.stop(t)
+}

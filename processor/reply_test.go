@@ -1,0 +1,77 @@
+package processor
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/seed18712806/lapse/sink/wire"
+)
+
+// TestG1_ReplyPrefixes: outcomes go to subjects under the configured prefixes. A rebuild
+// under other prefixes decides every message as at first.
+//
+// It fails if the present prefixes decide messages of the past.
+func TestG1_ReplyPrefixes(t *testing.T) {
+	r := newRig(t)
+	ask := func(id string, answered bool) {
+		t.Helper()
+		sub, err := r.nc.SubscribeSync("_MY.inbox." + id)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.send(prefix.Write(wire.Upsert, "c", id), `{}`, wire.HeaderReplyTo, "_MY.inbox."+id)
+		if answered {
+			if _, err := sub.NextMsg(limit); err != nil {
+				t.Errorf("%s has no outcome: %v", id, err)
+			}
+		}
+	}
+	p := r.start(nil)
+	p.ready(t)
+	ask("before", false)
+	r.caughtUp(p)
+	p.stop(t)
+	r.opts.ReplyPrefixes = []string{"_MY"}
+	p = r.start(nil)
+	p.ready(t)
+	ask("during", true)
+	p.stop(t)
+	r.opts.ReplyPrefixes = nil
+	p = r.start(nil)
+	p.ready(t)
+	ask("after", false)
+	r.caughtUp(p)
+	p.stop(t)
+	check := func() {
+		t.Helper()
+		for id, want := range map[string]string{"before": "", "during": "{}", "after": ""} {
+			if got := r.body("c", id); got != want {
+				t.Errorf("%s is %q, want %q", id, got, want)
+			}
+			if n := len(r.rejections("lapse.rejected.c." + id)); (n == 1) != (want == "") || n > 1 {
+				t.Errorf("%s has %d rejections", id, n)
+			}
+		}
+	}
+	check()
+	for _, prefixes := range [][]string{{"_MY"}, {"_OTHER"}, nil} {
+		if err := r.redis.FlushAll(t.Context()).Err(); err != nil {
+			t.Fatal(err)
+		}
+		r.opts.ReplyPrefixes = prefixes
+		p = r.start(nil)
+		p.ready(t)
+		r.caughtUp(p)
+		check()
+		p.stop(t)
+	}
+}
+
+// A prefix that is not valid is refused at once.
+func TestReplyPrefixIsChecked(t *testing.T) {
+	for _, bad := range []string{"", "lapse", "a.*", "$JS"} {
+		if _, err := New(nil, nil, Options{ReplyPrefixes: []string{"_OK", bad}}); !errors.Is(err, wire.ErrInvalidName) {
+			t.Errorf("%q: %v", bad, err)
+		}
+	}
+}

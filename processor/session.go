@@ -1,0 +1,198 @@
+package processor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/seed18712806/lapse/processor/internal/announce"
+	"github.com/seed18712806/lapse/processor/internal/decide"
+	"github.com/seed18712806/lapse/processor/internal/feed"
+	"github.com/seed18712806/lapse/processor/internal/identity"
+	"github.com/seed18712806/lapse/processor/internal/link"
+	"github.com/seed18712806/lapse/processor/internal/message"
+	"github.com/seed18712806/lapse/processor/internal/owner"
+	"github.com/seed18712806/lapse/processor/internal/pause"
+	"github.com/seed18712806/lapse/processor/internal/status"
+	"github.com/seed18712806/lapse/processor/internal/streams"
+	"github.com/seed18712806/lapse/processor/internal/turns"
+	"github.com/seed18712806/lapse/sink/events"
+	"github.com/seed18712806/lapse/sink/store"
+)
+
+const checkTimeout = 30 * time.Second
+
+// session is what each Run makes anew. The first fields are there before Run, for the
+// metrics; wire makes the others.
+type session struct {
+	statuses *status.All
+	inboxes  feed.Inboxes
+	turns    *turns.Turns
+	backlog  *feed.Backlog
+	sizes    sizes
+	start    atomic.Uint64 // last sequence of the log when the partitions were taken over
+	wired    atomic.Bool
+
+	publisher    *events.Publisher
+	ticker       *feed.Ticker
+	reader       *feed.Reader
+	consent      *identity.Consent
+	partitions   []*owner.Partition
+	checkpointer *announce.Checkpointer
+	monitor      *monitor
+	processor    *Processor
+}
+
+func newSession(p *Processor) *session {
+	inboxes := feed.NewInboxes(p.opts.Partitions)
+	return &session{
+		statuses: status.NewAll(p.opts.Partitions, p.opts.Health), inboxes: inboxes, turns: turns.New(inboxes), backlog: &feed.Backlog{}, processor: p,
+	}
+}
+
+// Check finds out whether the servers can be used, and whether they hold what Run would
+// refuse. It changes nothing.
+func (p *Processor) Check(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, checkTimeout)
+	defer cancel()
+	if err := p.store.Check(ctx); err != nil {
+		return err
+	}
+	js, err := jetstream.New(p.nc)
+	if err != nil {
+		return err
+	}
+	if err := streams.Check(ctx, js, p.opts.streams(p.nc.MaxPayload())); err != nil {
+		return err
+	}
+	return p.checkStore(ctx, js)
+}
+
+// checkStore refuses documents in Redis where there is no log yet: they belong to another
+// log. It creates nothing.
+func (p *Processor) checkStore(ctx context.Context, js jetstream.JetStream) error {
+	_, err := js.Stream(ctx, p.opts.Prefix.LogStream())
+	if !errors.Is(err, jetstream.ErrStreamNotFound) {
+		return err
+	}
+	for i := range p.opts.Partitions {
+		state, err := p.store.Partition(i).Load(ctx)
+		if err != nil && !errors.Is(err, store.ErrDamaged) {
+			return fmt.Errorf("partition %d: %w", i, err)
+		}
+		if state.Version != "" && p.opts.BeginAnew == "" {
+			return fmt.Errorf("partition %d: %w: Redis holds documents of the log that was created at %s, and there is no stream %s: restore that log, or use another prefix or an empty Redis",
+				i, ErrLogChanged, identity.FormatID(state.Log), p.opts.Prefix.LogStream())
+		}
+	}
+	return nil
+}
+
+// wire checks Redis, provisions the streams and makes the parts of a session. Each part
+// gets what it uses when it is made.
+func (p *Processor) wire(ctx context.Context, s *session, l *link.Link, lease Owner) error {
+	if err := p.Check(ctx); err != nil {
+		return err
+	}
+	js, err := jetstream.New(p.nc)
+	if err != nil {
+		return err
+	}
+	provisioned, err := streams.Provision(ctx, js, p.opts.streams(p.nc.MaxPayload()))
+	if err != nil {
+		return err
+	}
+	stream := provisioned.Events.CachedInfo().Config
+	if s.publisher, err = events.NewPublisher(p.nc, p.opts.Prefix, stream); err != nil {
+		return err
+	}
+	log := identity.NewLog(provisioned, l)
+	s.consent = identity.NewConsent(p.opts.BeginAnew)
+	s.ticker = feed.NewTicker(js, l, p.opts.Prefix.Tick(), s.inboxes, s.backlog, p.opts.Health)
+	s.reader = feed.NewReader(feed.Source{
+		NATS: p.nc, Link: l, Log: log, Guard: p.guard, Health: p.opts.Health, Logger: p.opts.Logger,
+		Decoder: message.Decoder{Prefix: p.opts.Prefix, Partitions: p.opts.Partitions, MaxBody: provisioned.MaxBody, Replies: provisioned.Replies},
+	}, s.inboxes, s.ticker, s.backlog)
+	checkpoints := announce.NewCheckpoints(log, l)
+	shared := &owner.Shared{
+		Log: log, Lease: lease, Consent: s.consent, Statuses: s.statuses, Reader: s.reader, Ticker: s.ticker, Turns: s.turns,
+		Channel: &announce.Channel{
+			Publisher: s.publisher, Link: l, Emitted: p.metrics.emitted, Hook: p.hook,
+			Replicas: provisioned.Replicas, Window: stream.Duplicates, MaxAge: stream.MaxAge,
+		},
+		Checkpoints: checkpoints, Outcomes: announce.NewOutcomes(p.nc, s.statuses), Metrics: &p.metrics.Metrics,
+		Limits: decide.Limits{Log: events.NewLog(p.opts.Prefix, p.opts.Prefix.LogStream(), provisioned.Log.CachedInfo().Created.UnixMilli()), MaxBody: provisioned.MaxBody},
+		Bounds: p.bounds, Hook: p.hook,
+	}
+	announcers := make([]*announce.Announcer, p.opts.Partitions)
+	s.partitions = make([]*owner.Partition, p.opts.Partitions)
+	for i := range s.partitions {
+		s.partitions[i] = owner.New(shared, i, p.store.Partition(i), s.inboxes[i], p.opts.Logger)
+		announcers[i] = s.partitions[i].Announcer()
+	}
+	s.checkpointer = announce.NewCheckpointer(checkpoints, announcers, p.opts.Health, p.hook)
+	s.monitor = newMonitor(p, s, js, log)
+	s.wired.Store(true)
+	return nil
+}
+
+func (s *session) close() { s.publisher.Close() }
+
+// run runs all duties until ctx is done, or one of them cancels it, and waits for their
+// end.
+func (s *session) run(ctx context.Context, cancel context.CancelCauseFunc) {
+	var wg sync.WaitGroup
+	duty := func(run func(context.Context) error) {
+		wg.Go(func() {
+			if err := run(ctx); err != nil {
+				cancel(err)
+			}
+		})
+	}
+	for i, part := range s.partitions {
+		duty(part.Run)
+		duty(func(ctx context.Context) error { return s.reader.CatchUp(ctx, i) })
+	}
+	duty(s.reader.Run)
+	duty(s.monitor.run)
+	duty(func(ctx context.Context) error { return link.UntilClosed(ctx, s.processor.nc) })
+	for _, run := range []func(context.Context){s.ticker.Run, s.checkpointer.Run, s.report, s.removeAside} {
+		duty(func(ctx context.Context) error { run(ctx); return nil })
+	}
+	<-ctx.Done()
+	s.inboxes.Close()
+	wg.Wait()
+}
+
+// report logs how far the log was applied while that takes long.
+func (s *session) report(ctx context.Context) {
+	logger := s.processor.opts.Logger
+	for began := time.Now(); pause.For(ctx, progressEvery); {
+		left := s.processor.Applying()
+		if left == nil {
+			if took := time.Since(began); took > 2*progressEvery {
+				logger.Info("the log has been applied", slog.Duration("took", took))
+			}
+			return
+		}
+		logger.Info("applying the log", slog.Uint64("at", s.reader.Position().Seq), slog.Uint64("of", s.start.Load()), slog.String("left", left.Error()))
+	}
+}
+
+// removeAside removes what was set aside, once all partitions have applied the log.
+func (s *session) removeAside(ctx context.Context) {
+	for ready := false; !ready; ready = s.processor.Applying() == nil {
+		if !pause.For(ctx, progressEvery) {
+			return
+		}
+	}
+	for _, part := range s.partitions {
+		part.RemoveAside(ctx)
+	}
+}

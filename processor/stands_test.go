@@ -1,0 +1,265 @@
+package processor
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/seed18712806/lapse/processor/internal/crash"
+	"github.com/seed18712806/lapse/processor/internal/decide"
+	"github.com/seed18712806/lapse/processor/internal/feed"
+	"github.com/seed18712806/lapse/sink/wire"
+)
+
+// idIn is an id of a collection that falls into a partition, the n-th of them.
+func idIn(partition, of int, collection string, n int) string {
+	for i := 0; ; i++ {
+		if id := fmt.Sprint("id", i); wire.Partition(of, collection, id) == partition {
+			if n--; n < 0 {
+				return id
+			}
+		}
+	}
+}
+
+// TestG9_OnePartitionStandsStill: the state of one partition is unusable, and it gets more
+// messages than its inbox holds. The others go on: their writes are applied, and their
+// events are published. When the state is repaired, the partition catches up. It fails if
+// the main reader waits for the one inbox.
+func TestG9_OnePartitionStandsStill(t *testing.T) {
+	onBoth(t, func(t *testing.T, r *rig) {
+		p := r.start(nil)
+		p.ready(t)
+		r.config("c", `{"defaultTtl":-1}`)
+		r.put("c", idIn(0, 4, "c", 0), `{}`)
+		r.caughtUp(p)
+		var state string
+		for _, key := range keysOf(t, r, "lapse:{0.*:state") {
+			state = key
+		}
+		fields, err := r.redis.HGetAll(t.Context(), state).Result()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := r.redis.Set(t.Context(), state, "of somebody else", 0).Err(); err != nil {
+			t.Fatal(err)
+		}
+		id := idIn(0, 4, "c", 1)
+		for n := range feed.InboxMessages + 3*decide.BatchMessages {
+			r.sendAsync(prefix.Write(wire.Upsert, "c", id), fmt.Sprintf(`{"n":%d}`, n))
+			if n%1000 == 999 {
+				r.flush()
+			}
+		}
+		r.flush()
+		other := idIn(1, 4, "c", 0)
+		r.put("c", other, `{"ttl":1}`)
+		eventually(t, "the event of another partition comes", func() bool {
+			for _, m := range r.outputs() {
+				if m.subject == prefix.Expired("c", other) {
+					return true
+				}
+			}
+			return false
+		})
+		if err := p.Ready(); err == nil || !strings.Contains(err.Error(), "partition 0") {
+			t.Errorf("it is ready, but for: %v", err)
+		}
+		r.send(prefix.Config("c"), `{"defaultTtl":3600}`) // reaches the others now
+		if err := r.redis.Del(t.Context(), state).Err(); err != nil {
+			t.Fatal(err)
+		}
+		if err := r.redis.HSet(t.Context(), state, fields).Err(); err != nil {
+			t.Fatal(err)
+		}
+		r.caughtUp(p)
+		eventually(t, "it is ready", func() bool { return p.Ready() == nil })
+		if got, want := r.body("c", id), fmt.Sprintf(`{"n":%d}`, feed.InboxMessages+3*decide.BatchMessages-1); got != want {
+			t.Errorf("the partition has caught up with %s, want %s", got, want)
+		}
+		r.agrees()
+		p.stop(t)
+	})
+}
+
+// TestOutcomeAfterALostReply: a commit takes effect, and its reply is lost. The client gets
+// its outcome when the owner finds that out. It fails if only a step that has seen its own
+// commit succeed sends outcomes.
+func TestOutcomeAfterALostReply(t *testing.T) {
+	onBoth(t, func(t *testing.T, r *rig) {
+		var lose atomic.Bool
+		p := r.start(func(here crash.Point) error {
+			if here == crash.AfterCommit && lose.Swap(false) {
+				return errFail
+			}
+			return nil
+		})
+		p.ready(t)
+		for i := range 5 {
+			lose.Store(true)
+			if o := r.ask(prefix.Write(wire.Upsert, "c", fmt.Sprint(i)), `{}`); o.Status != 201 {
+				t.Errorf("outcome %+v, want 201", o)
+			}
+			lose.Store(true)
+			if o := r.ask(prefix.Config("c"), fmt.Sprintf(`{"defaultTtl":%d}`, 100+i)); o.Status != 200 {
+				t.Errorf("outcome of a configuration %+v, want 200", o)
+			}
+		}
+		p.stop(t)
+	})
+}
+
+// TestG4_ClockLead: a stamp that leads this process's clock and Redis's stops the log
+// before anything expires by it; the log goes on when the clocks agree. It fails if such a
+// stamp is accepted.
+func TestG4_ClockLead(t *testing.T) {
+	onBoth(t, func(t *testing.T, r *rig) {
+		var behind atomic.Int64 // how far both clocks are behind NATS's
+		now := func() time.Time { return time.Now().Add(-time.Duration(behind.Load())) }
+		r.clocks = &feed.Clocks{Own: now, Redis: func(context.Context) (time.Time, error) { return now(), nil }}
+		p := r.start(nil)
+		p.ready(t)
+		r.config("c", `{"defaultTtl":2}`)
+		before := r.put("c", "x", `{}`)
+		r.caughtUp(p)
+		behind.Store(int64(time.Hour))
+		r.send(prefix.Write(wire.Upsert, "c", "y"), `{}`)
+		eventually(t, "it is held, and says why", func() bool {
+			err := p.Ready()
+			return err != nil && strings.Contains(err.Error(), "--max-clock-lead")
+		})
+		// Longer than the TTL by the clock of NATS, which is the one that is wrong here.
+		eventually(t, "more than the TTL has passed", func() bool {
+			return time.Now().UnixMilli() > int64(before.Ts)+3000
+		})
+		if published := r.outputs(); len(published) > 0 {
+			t.Errorf("%d events came while the clocks disagreed", len(published))
+		}
+		if got := r.body("c", "y"); got != "" {
+			t.Errorf("a write was applied that is stamped an hour ahead: %s", got)
+		}
+		behind.Store(0)
+		eventually(t, "it goes on", func() bool { return p.Ready() == nil && len(r.outputs()) == 2 })
+		r.agrees()
+		p.stop(t)
+	})
+}
+
+// TestG11_StreamGone: a stream that somebody deletes ends the processor with a reason.
+func TestG11_StreamGone(t *testing.T) {
+	for _, name := range []string{prefix.LogStream(), prefix.EventsStream(), "KV_" + prefix.CheckpointBucket()} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := newRig(t)
+			p := r.start(nil)
+			p.ready(t)
+			r.put("c", "x", `{}`)
+			if err := r.js.DeleteStream(t.Context(), name); err != nil {
+				t.Fatal(err)
+			}
+			p.ends(t, ErrStreamGone)
+			if !strings.Contains(p.err.Error(), name) {
+				t.Errorf("the reason does not name the stream: %v", p.err)
+			}
+		})
+	}
+}
+
+// TestG11_LogIsFull: a log that refuses the messages of clients is a problem, although it
+// still takes those of lapse; the problem is over when there is room again.
+func TestG11_LogIsFull(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	p := r.run()
+	r.put("c", "x", `{}`)
+	log, err := r.js.Stream(t.Context(), prefix.LogStream())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, limit := range []int64{1, -1} {
+		config := log.CachedInfo().Config
+		config.Discard, config.MaxMsgs = jetstream.DiscardNew, limit
+		if log, err = r.js.UpdateStream(t.Context(), config); err != nil {
+			t.Fatal(err)
+		}
+		eventually(t, fmt.Sprintf("with a limit of %d it is told", limit), func() bool {
+			err := p.Ready()
+			return (err != nil) == (limit == 1)
+		})
+	}
+}
+
+// TestG11_TickRefused: a document is due, and the log refuses the tick that would reap it.
+// It fails if that is only logged.
+func TestG11_TickRefused(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	p := r.run()
+	r.put("c", "x", `{}`)
+	r.config("c", `{"defaultTtl":1}`)
+	r.put("c", "x", `{}`)
+	log, err := r.js.Stream(t.Context(), prefix.LogStream())
+	if err != nil {
+		t.Fatal(err)
+	}
+	config := log.CachedInfo().Config
+	config.Discard, config.MaxMsgs = jetstream.DiscardNew, 1
+	if _, err = r.js.UpdateStream(t.Context(), config); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the tick is told of", func() bool {
+		err := p.Ready()
+		return err != nil && strings.Contains(err.Error(), "append a tick")
+	})
+	config.MaxMsgs = -1
+	if _, err = r.js.UpdateStream(t.Context(), config); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the event comes, and all is well", func() bool { return len(r.outputs()) == 1 && p.Ready() == nil })
+}
+
+// TestG11_Evicts: a maxmemory-policy by which Redis may evict is found while lapse runs.
+func TestG11_Evicts(t *testing.T) {
+	r := onRedis(t)
+	p := r.run()
+	if err := r.redis.ConfigSet(t.Context(), "maxmemory-policy", "allkeys-lru").Err(); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "it is noticed", func() bool { return p.Ready() != nil })
+	if err := r.redis.ConfigSet(t.Context(), "maxmemory-policy", "noeviction").Err(); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "it is over", func() bool { return p.Ready() == nil })
+}
+
+// A barrier is never a tick that may have been on its way before the call.
+func TestBarriersShareTicks(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	p := r.run()
+	before := p.session.partitions[0].Announcer().UpTo()
+	results := make(chan uint64, 64)
+	for range cap(results) {
+		go func() {
+			sent := r.send(prefix.Write(wire.Upsert, "c", "x"), `{}`)
+			seq, err := p.session.ticker.Barrier(context.Background())
+			if err != nil || seq <= sent {
+				t.Errorf("a tick at %d (%v) for what was in the log at %d", seq, err, sent)
+			}
+			results <- seq
+		}()
+	}
+	ticks := map[uint64]bool{}
+	for range cap(results) {
+		ticks[<-results] = true
+	}
+	t.Logf("%d barriers were %d ticks", cap(results), len(ticks))
+	if before == 0 {
+		t.Error("the takeover has made no tick")
+	}
+}

@@ -1,0 +1,111 @@
+package client
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strconv"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/micro"
+
+	"github.com/seed18712806/lapse/sink/wire"
+)
+
+// Get reads a document. A document that does not exist or has expired is a [ReadError] with
+// the code 404.
+func (c *Client) Get(ctx context.Context, collection, id string) (wire.Document, error) {
+	msg, err := c.request(ctx, c.opts.Prefix.ReadGet(collection, id), nil)
+	if err != nil {
+		return wire.Document{}, err
+	}
+	doc := wire.Document{ID: id, Document: msg.Data}
+	err = errors.Join(
+		doc.Etag.UnmarshalText([]byte(msg.Header.Get(wire.HeaderEtag))),
+		doc.Ts.UnmarshalText([]byte(msg.Header.Get(wire.HeaderTs))),
+	)
+	if text := msg.Header.Get(wire.HeaderExpiresAt); text != "" {
+		doc.ExpiresAt = new(wire.Time)
+		err = errors.Join(err, doc.ExpiresAt.UnmarshalText([]byte(text)))
+	}
+	if err != nil {
+		return wire.Document{}, fmt.Errorf("the reply is not valid: %w", err)
+	}
+	return doc, nil
+}
+
+// List reads a page of a collection. To read all pages, repeat it with the continuation of
+// the reply until there is none.
+func (c *Client) List(ctx context.Context, collection string, req wire.ListRequest) (wire.ListReply, error) {
+	return read[wire.ListReply](ctx, c, "list", collection, req)
+}
+
+// Count counts the documents of a collection.
+func (c *Client) Count(ctx context.Context, collection string) (wire.CountReply, error) {
+	return read[wire.CountReply](ctx, c, "count", collection, nil)
+}
+
+// Forecast counts the documents that will expire.
+func (c *Client) Forecast(ctx context.Context, collection string, req wire.ForecastRequest) (wire.ForecastReply, error) {
+	return read[wire.ForecastReply](ctx, c, "forecast", collection, req)
+}
+
+// Config reads a collection's configuration.
+func (c *Client) Config(ctx context.Context, collection string) (wire.Config, error) {
+	return read[wire.Config](ctx, c, "config", collection, nil)
+}
+
+// Collections reads a page of the list of collections.
+func (c *Client) Collections(ctx context.Context, req wire.CollectionsRequest) (wire.CollectionsReply, error) {
+	return read[wire.CollectionsReply](ctx, c, "collections", "", req)
+}
+
+func read[Reply any](ctx context.Context, c *Client, verb, collection string, req any) (reply Reply, err error) {
+	var body []byte
+	if req != nil {
+		if body, err = json.Marshal(req); err != nil {
+			return reply, err
+		}
+	}
+	subject := c.opts.Prefix.Read(verb, collection)
+	if collection == "" {
+		subject = c.opts.Prefix.ReadCollections()
+	}
+	msg, err := c.request(ctx, subject, body)
+	if err != nil {
+		return reply, err
+	}
+	if err := json.Unmarshal(msg.Data, &reply); err != nil {
+		return reply, fmt.Errorf("the reply is not valid: %w", err)
+	}
+	return reply, nil
+}
+
+func (c *Client) request(ctx context.Context, subject string, body []byte) (*nats.Msg, error) {
+	within, cancel := c.within(ctx, subject)
+	defer cancel()
+	msg, err := c.nc.RequestWithContext(within, subject, body)
+	switch {
+	case err != nil && denial(within) != nil:
+		return nil, denial(within)
+	case ctx.Err() != nil:
+		return nil, ctx.Err()
+	case errors.Is(err, nats.ErrNoResponders):
+		return nil, c.absent(ctx, subject)
+	case isTimeout(err):
+		return nil, unavailable("no reply within %s: if lapse is only slow, use a longer timeout", c.opts.Timeout)
+	case err != nil && c.isLost():
+		return nil, c.lost()
+	case err != nil:
+		return nil, fmt.Errorf("request %s: %w", subject, err)
+	}
+	if code := msg.Header.Get(micro.ErrorCodeHeader); code != "" {
+		n, err := strconv.Atoi(code)
+		if err != nil {
+			n = wire.StatusInternal
+		}
+		return nil, &ReadError{Code: n, Text: msg.Header.Get(micro.ErrorHeader)}
+	}
+	return msg, nil
+}

@@ -1,0 +1,255 @@
+package client
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/seed18712806/lapse/sink/redact"
+	"github.com/seed18712806/lapse/sink/wire"
+)
+
+// goneAfter is how old the entry of a process may be before the process counts as gone.
+const goneAfter = 10 * time.Second
+
+// Status is the state of lapse on a server.
+type Status struct {
+	Prefix      wire.Prefix    `json:"prefix"`
+	Server      ServerStatus   `json:"server"`
+	Streams     []StreamStatus `json:"streams"`
+	Checkpoints *BucketStatus  `json:"checkpoints,omitempty"` // absent if there is no such bucket
+	Shards      []ShardStatus  `json:"shards"`                // only those that have or had an owner
+	Members     []MemberStatus `json:"members"`
+}
+
+// ServerStatus is the NATS server that the client is connected to.
+type ServerStatus struct {
+	URL     string `json:"url"` // without passwords
+	Name    string `json:"name"`
+	Version string `json:"version"`
+}
+
+// StreamStatus is the state of a stream.
+type StreamStatus struct {
+	Name      string     `json:"name"`
+	Messages  uint64     `json:"messages"`
+	Bytes     uint64     `json:"bytes"`
+	FirstSeq  uint64     `json:"firstSeq"`
+	LastSeq   uint64     `json:"lastSeq"`
+	FirstTime *wire.Time `json:"firstTime,omitempty"` // absent if there are no messages
+	LastTime  *wire.Time `json:"lastTime,omitempty"`
+	Replicas  int        `json:"replicas"`
+}
+
+// BucketStatus is the state of the bucket of checkpoints.
+type BucketStatus struct {
+	Name    string `json:"name"`
+	Entries uint64 `json:"entries"`
+	Bytes   uint64 `json:"bytes"`
+}
+
+// ShardStatus is the state of a shard, and the process that owns it.
+type ShardStatus struct {
+	Shard int `json:"shard"`
+	// Owner is the name of the process; empty if none owns the shard.
+	Owner string     `json:"owner"`
+	Since *wire.Time `json:"since,omitempty"`
+	// Alive means that the owner renewed its entry in the last 10 seconds. The fields below
+	// are from that entry.
+	Alive       bool    `json:"alive"`
+	Applied     uint64  `json:"applied"`
+	LagMessages uint64  `json:"lagMessages"`
+	Overdue     float64 `json:"overdue"` // seconds
+	Problem     string  `json:"problem,omitempty"`
+}
+
+// The roles of a process.
+const (
+	RoleOwner   = "owner"
+	RoleStandby = "standby"
+	RoleGone    = "gone" // its entry is older than 10 seconds
+)
+
+// MemberStatus is the state of a process.
+type MemberStatus struct {
+	Role string `json:"role"`
+	// SeenAgo is the age of its entry in seconds, by the clock of the NATS servers.
+	SeenAgo float64 `json:"seenAgo"`
+	wire.Member
+}
+
+// Status reads the state of lapse. If there is no log, the error is ErrUnavailable.
+func (c *Client) Status(ctx context.Context) (Status, error) {
+	s := Status{
+		Prefix: c.opts.Prefix,
+		Server: ServerStatus{URL: redact.URLs(c.nc.ConnectedUrl()), Name: c.nc.ConnectedServerName(), Version: c.nc.ConnectedServerVersion()},
+		Shards: []ShardStatus{}, Members: []MemberStatus{},
+	}
+	var now time.Time // by the clock of the NATS servers
+	for _, name := range []string{c.opts.Prefix.LogStream(), c.opts.Prefix.EventsStream()} {
+		info, err := c.streamInfo(ctx, name)
+		switch {
+		case errors.Is(err, jetstream.ErrStreamNotFound) && len(s.Streams) > 0:
+			continue // the stream of events is missing: status shows the rest
+		case errors.Is(err, jetstream.ErrStreamNotFound):
+			return s, unavailable(`there is no lapse with the prefix %q at %s: no stream %s. "lapse serve" creates it`, c.opts.Prefix, redact.URLs(c.opts.Server), name)
+		case err != nil:
+			return s, err
+		}
+		s.Streams = append(s.Streams, streamStatus(info))
+		now = info.TimeStamp
+	}
+	checkpoints, err := c.streamInfo(ctx, "KV_"+c.opts.Prefix.CheckpointBucket())
+	switch {
+	case err == nil:
+		s.Checkpoints = &BucketStatus{c.opts.Prefix.CheckpointBucket(), checkpoints.State.Msgs, checkpoints.State.Bytes}
+		now = checkpoints.TimeStamp
+	case !errors.Is(err, jetstream.ErrStreamNotFound):
+		return s, err
+	}
+	return s, c.members(ctx, &s, now)
+}
+
+// streamInfo looks up a stream. Only jetstream.ErrStreamNotFound comes without an explanation.
+func (c *Client) streamInfo(ctx context.Context, name string) (*jetstream.StreamInfo, error) {
+	within, cancel := c.within(ctx, streamInfoAPI+name)
+	defer cancel()
+	stream, err := c.js.Stream(within, name)
+	switch {
+	case err != nil && denial(within) != nil:
+		return nil, denial(within)
+	case ctx.Err() != nil:
+		return nil, ctx.Err()
+	case errors.Is(err, jetstream.ErrStreamNotFound):
+		return nil, err
+	case err != nil:
+		return nil, c.streamError("look up the stream "+name, name, err)
+	}
+	return stream.CachedInfo(), nil
+}
+
+func streamStatus(info *jetstream.StreamInfo) StreamStatus {
+	state := info.State
+	s := StreamStatus{
+		Name: info.Config.Name, Messages: state.Msgs, Bytes: state.Bytes,
+		FirstSeq: state.FirstSeq, LastSeq: state.LastSeq, Replicas: info.Config.Replicas,
+	}
+	if state.Msgs > 0 {
+		first, last := wire.Time(state.FirstTime.UnixMilli()), wire.Time(state.LastTime.UnixMilli())
+		s.FirstTime, s.LastTime = &first, &last
+	}
+	return s
+}
+
+// members adds the processes and the shards.
+func (c *Client) members(ctx context.Context, s *Status, now time.Time) error {
+	bucket := c.opts.Prefix.MembersBucket()
+	within, cancel := c.within(ctx, streamInfoAPI+"KV_"+bucket, consumerAPI)
+	defer cancel()
+	kv, err := c.js.KeyValue(within, bucket)
+	if errors.Is(err, jetstream.ErrBucketNotFound) {
+		return nil
+	}
+	if err != nil {
+		return cmp.Or(denial(within), c.streamError("look up the bucket "+bucket, bucket, err))
+	}
+	leases := make(map[int]wire.Lease)
+	entries, err := kv.WatchAll(within, jetstream.IgnoreDeletes())
+	if err != nil {
+		return cmp.Or(denial(within), c.streamError("read the bucket "+bucket, bucket, err))
+	}
+	defer func() { _ = entries.Stop() }()
+	for {
+		var entry jetstream.KeyValueEntry
+		select {
+		case entry = <-entries.Updates():
+		case <-within.Done():
+			if ctx.Err() != nil {
+				return ctx.Err()
+			}
+			return cmp.Or(denial(within), c.streamError("read the bucket "+bucket, bucket, within.Err()))
+		}
+		if entry == nil { // the end of the entries
+			s.assign(leases)
+			return nil
+		}
+		if err := s.add(entry, now, leases); err != nil {
+			return fmt.Errorf("entry %s of the bucket %s is not valid: %w", entry.Key(), bucket, err)
+		}
+	}
+}
+
+// add adds an entry: a member to the status, a lease to leases.
+func (s *Status) add(entry jetstream.KeyValueEntry, now time.Time, leases map[int]wire.Lease) error {
+	if _, ok := strings.CutPrefix(entry.Key(), "member."); ok {
+		m := MemberStatus{SeenAgo: max(0, now.Sub(entry.Created())).Truncate(time.Millisecond).Seconds()}
+		s.Members = append(s.Members, m)
+		return json.Unmarshal(entry.Value(), &s.Members[len(s.Members)-1].Member)
+	}
+	if text, ok := strings.CutPrefix(entry.Key(), "lease."); ok {
+		shard, err := strconv.Atoi(text)
+		if err != nil {
+			return nil // an entry of a later version
+		}
+		var lease wire.Lease
+		if err := json.Unmarshal(entry.Value(), &lease); err != nil {
+			return err
+		}
+		leases[shard] = lease
+	}
+	return nil
+}
+
+// assign finds the owner of each shard. A lease counts for more than the entry of a process,
+// which may be from before the process lost the shard.
+func (s *Status) assign(leases map[int]wire.Lease) {
+	byID, shards := make(map[string]*MemberStatus), make(map[int]*ShardStatus)
+	// If two processes claim a shard, the one with the newer entry counts.
+	slices.SortFunc(s.Members, func(a, b MemberStatus) int { return cmp.Compare(a.SeenAgo, b.SeenAgo) })
+	for i := range s.Members {
+		m := &s.Members[i]
+		byID[m.ID], m.Role = m, RoleStandby
+		for _, shard := range m.Owns {
+			if _, leased := leases[shard]; !leased {
+				leases[shard] = wire.Lease{Owner: m.ID, Name: m.Name}
+			}
+		}
+	}
+	for shard, lease := range leases {
+		status := &ShardStatus{Shard: shard}
+		shards[shard] = status
+		if lease.Owner == "" {
+			continue
+		}
+		status.Owner = cmp.Or(lease.Name, lease.Owner)
+		if lease.Since != 0 {
+			status.Since = &lease.Since
+		}
+		if m := byID[lease.Owner]; m != nil {
+			m.Role = RoleOwner
+			status.Applied, status.LagMessages, status.Overdue, status.Problem = m.Applied, m.LagMessages, m.Overdue, m.Problem
+			status.Alive = m.SeenAgo <= goneAfter.Seconds()
+		}
+	}
+	for i := range s.Members {
+		if s.Members[i].SeenAgo > goneAfter.Seconds() {
+			s.Members[i].Role = RoleGone
+		}
+	}
+	for _, status := range shards {
+		s.Shards = append(s.Shards, *status)
+	}
+	slices.SortFunc(s.Shards, func(a, b ShardStatus) int { return cmp.Compare(a.Shard, b.Shard) })
+	order := map[string]int{RoleOwner: 0, RoleStandby: 1, RoleGone: 2}
+	slices.SortFunc(s.Members, func(a, b MemberStatus) int {
+		return cmp.Or(cmp.Compare(order[a.Role], order[b.Role]), cmp.Compare(a.Name, b.Name), cmp.Compare(a.ID, b.ID))
+	})
+}

@@ -1,0 +1,228 @@
+package client
+
+import (
+	"cmp"
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/seed18712806/lapse/sink/wire"
+)
+
+// WatchOptions say what to follow.
+type WatchOptions struct {
+	Collection string     // all if empty
+	ID         string     // all of the collection if empty
+	Rejected   bool       // rejections too
+	Since      *time.Time // begin with what the stream stored from then on; only what is new if nil
+	// Watching, if set, is called once the watch cannot miss anything new.
+	Watching func(subjects []string)
+}
+
+// Notification is an expiry event or a rejection: one of the two is set.
+type Notification struct {
+	At       time.Time // when the stream stored it
+	Expired  *wire.Event
+	Rejected *Rejection
+}
+
+// Rejection is a message that lapse did not apply.
+type Rejection struct {
+	Code      int    `json:"code"`
+	Error     string `json:"error"`
+	Subject   string `json:"subject"` // of the message
+	Seq       uint64 `json:"seq"`     // of the message in the log
+	Body      string `json:"body"`
+	Truncated int    `json:"truncated,omitempty"` // the message's bytes, if Body is not all of them
+}
+
+const (
+	// What the subjects begin with by which a client looks at a stream, and has a consumer.
+	streamInfoAPI = "$JS.API.STREAM.INFO."
+	consumerAPI   = "$JS.API.CONSUMER."
+
+	// consumerIdle is how long the server keeps the consumer of a watch that could not delete
+	// it. A watch that has no connection for longer gets a new consumer.
+	consumerIdle = time.Minute
+	// deleteWithin limits the time to delete the consumer when a watch ends.
+	deleteWithin = 2 * time.Second
+)
+
+// Watch calls f with each notification, in the order of the stream and without a gap, until
+// ctx is done (then it returns nil) or f returns an error. At the end it deletes its
+// consumer, if it can reach the server.
+func (c *Client) Watch(ctx context.Context, opts WatchOptions, f func(Notification) error) error {
+	subjects, name := c.watched(opts), c.opts.Prefix.EventsStream()
+	ctx, stop := c.permitted(ctx, consumerAPI)
+	defer stop()
+	within, cancel := c.within(ctx, streamInfoAPI+name)
+	defer cancel()
+	stream, err := c.js.Stream(within, name)
+	switch {
+	case err != nil && denial(within) != nil:
+		return denial(within)
+	case ctx.Err() != nil:
+		return nil
+	case err != nil:
+		return c.streamError("look up the stream "+name, subjects[0], err)
+	}
+	config := jetstream.OrderedConsumerConfig{
+		FilterSubjects:    subjects,
+		NamePrefix:        "watch_" + rand.Text(),
+		InactiveThreshold: consumerIdle,
+	}
+	switch {
+	case opts.Since == nil:
+		// DeliverNewPolicy would lose messages: if none came before a reconnect, it skips
+		// those that came during it.
+		config.DeliverPolicy = jetstream.DeliverByStartSequencePolicy
+		config.OptStartSeq = stream.CachedInfo().State.LastSeq + 1
+	case opts.Since.Before(stream.CachedInfo().Created):
+		config.DeliverPolicy = jetstream.DeliverAllPolicy // the server cannot take times before 1678
+	default:
+		config.DeliverPolicy = jetstream.DeliverByStartTimePolicy
+		config.OptStartTime = opts.Since
+	}
+	consumer, err := stream.OrderedConsumer(within, config)
+	if err != nil {
+		return cmp.Or(denial(ctx), c.streamError("consume the stream "+name, subjects[0], err))
+	}
+	messages, err := consumer.Messages()
+	if err != nil {
+		c.deleteConsumers(name, config.NamePrefix, consumer)
+		return c.streamError("consume the stream "+name, subjects[0], err)
+	}
+	if opts.Watching != nil {
+		opts.Watching(subjects)
+	}
+	err = c.follow(ctx, messages, f)
+	// Stop waits while the library replaces the consumer, which may take as long as the server
+	// is away: so Watch does not wait for it without limit.
+	stopped := make(chan struct{})
+	go func() {
+		defer close(stopped)
+		messages.Stop()
+		c.deleteConsumers(name, config.NamePrefix, consumer)
+	}()
+	select {
+	case <-stopped:
+	case <-time.After(deleteWithin):
+	}
+	return err
+}
+
+// follow calls f with each message, until ctx is done or f or the reading fails.
+func (c *Client) follow(ctx context.Context, messages jetstream.MessagesContext, f func(Notification) error) error {
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	received := make(chan jetstream.Msg)
+	failed := make(chan error, 1)
+	go func() {
+		for {
+			msg, err := messages.Next(jetstream.NextContext(ctx))
+			if err != nil {
+				failed <- err
+				return
+			}
+			select {
+			case received <- msg:
+			case <-ctx.Done():
+				return
+			}
+		}
+	}()
+	for {
+		select {
+		case msg := <-received:
+			n, err := c.notification(msg)
+			if err == nil {
+				err = f(n)
+			}
+			if err != nil {
+				return err
+			}
+		case err := <-failed:
+			if ctx.Err() != nil {
+				return denial(ctx)
+			}
+			return fmt.Errorf("follow the stream %s: %w", c.opts.Prefix.EventsStream(), err)
+		case <-ctx.Done():
+			// The library may be waiting for the server, so follow does not wait for it.
+			return denial(ctx)
+		}
+	}
+}
+
+// deleteConsumers deletes the last few consumers of an ordered consumer. After a reconnect
+// the library makes a new one and deletes the former in the background, perhaps later.
+func (c *Client) deleteConsumers(stream, prefix string, consumer jetstream.Consumer) {
+	const last = 3
+	info := consumer.CachedInfo()
+	if info == nil || c.isLost() {
+		return // the server deletes it after consumerIdle
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), deleteWithin)
+	defer cancel()
+	serial, _ := strconv.Atoi(strings.TrimPrefix(info.Name, prefix+"_"))
+	for n := serial; n > max(0, serial-last); n-- {
+		_ = c.js.DeleteConsumer(ctx, stream, prefix+"_"+strconv.Itoa(n)) // the library may have deleted it
+	}
+}
+
+// watched lists the subjects to follow.
+func (c *Client) watched(opts WatchOptions) []string {
+	expired, rejected := string(c.opts.Prefix)+".expired.", string(c.opts.Prefix)+".rejected."
+	var subjects []string
+	switch {
+	case opts.Collection == "":
+		subjects = []string{expired + ">", rejected + ">"}
+	case opts.ID == "":
+		// The subject of a rejected configuration ends with the collection.
+		subjects = []string{expired + opts.Collection + ".>", rejected + opts.Collection, rejected + opts.Collection + ".>"}
+	default:
+		subjects = []string{c.opts.Prefix.Expired(opts.Collection, opts.ID), rejected + opts.Collection + "." + wire.EscapeID(opts.ID)}
+	}
+	if !opts.Rejected {
+		subjects = subjects[:1]
+	}
+	return subjects
+}
+
+func (c *Client) notification(msg jetstream.Msg) (Notification, error) {
+	meta, err := msg.Metadata()
+	if err != nil {
+		return Notification{}, fmt.Errorf("message on %s: %w", msg.Subject(), err)
+	}
+	n := Notification{At: meta.Timestamp}
+	if !strings.HasPrefix(msg.Subject(), string(c.opts.Prefix)+".rejected.") {
+		n.Expired = new(wire.Event)
+		if err := json.Unmarshal(msg.Data(), n.Expired); err != nil {
+			return Notification{}, fmt.Errorf("event %d on %s is not valid: %w", meta.Sequence.Stream, msg.Subject(), err)
+		}
+		return n, nil
+	}
+	header := msg.Headers()
+	n.Rejected = &Rejection{
+		Error:   header.Get(wire.HeaderError),
+		Subject: header.Get(wire.HeaderSubject),
+		Body:    string(msg.Data()),
+	}
+	var truncatedErr error
+	if text := header.Get(wire.HeaderTruncated); text != "" {
+		n.Rejected.Truncated, truncatedErr = strconv.Atoi(text)
+	}
+	var codeErr, seqErr error
+	n.Rejected.Code, codeErr = strconv.Atoi(header.Get(wire.HeaderCode))
+	n.Rejected.Seq, seqErr = strconv.ParseUint(header.Get(wire.HeaderSeq), 10, 64)
+	if err := errors.Join(truncatedErr, codeErr, seqErr); err != nil {
+		return Notification{}, fmt.Errorf("rejection %d on %s is not valid: %w", meta.Sequence.Stream, msg.Subject(), err)
+	}
+	return n, nil
+}

@@ -1,0 +1,148 @@
+package sink
+
+import (
+	"context"
+	"time"
+
+	"github.com/seed18712806/lapse/sink/internal/layout"
+	"github.com/seed18712806/lapse/sink/wire"
+	"github.com/seed18712806/lapse/ttlrules"
+)
+
+// ForecastOptions ask for a forecast. The zero value of each is its default.
+type ForecastOptions struct {
+	Buckets int           // 1 to wire.MaxBuckets; wire.DefaultBuckets
+	Within  time.Duration // how far to look ahead; wire.DefaultWithin
+	// Default, if not nil, is another default TTL: the forecast is then as if it were
+	// configured now. If nil, the forecast is for the configured default.
+	Default *ttlrules.Default
+}
+
+// Forecast counts the documents that will expire within a duration, in buckets of equal
+// length, if nobody writes or configures anything until then except opts.Default. It counts in
+// the index and reads no document.
+//
+// It returns ErrUnavailable while the index is being built, and ErrInvalidRequest for a
+// Default in a collection whose indexing mode is none.
+func (r *Reader) Forecast(ctx context.Context, collection string, opts ForecastOptions) (wire.ForecastReply, error) {
+	if err := wire.CheckCollection(collection); err != nil {
+		return wire.ForecastReply{}, err
+	}
+	if err := opts.fill(); err != nil {
+		return wire.ForecastReply{}, err
+	}
+	ps, err := r.all(ctx)
+	if err != nil {
+		return wire.ForecastReply{}, err
+	}
+	// All partitions are asked about the same instants: those of the first.
+	first, err := ps.view(ctx, 0, collection)
+	if err != nil {
+		return wire.ForecastReply{}, err
+	}
+	f := forecast{now: first.now, buckets: opts.Buckets, within: opts.Within.Milliseconds(), change: opts.Default}
+	sums := make([][]int64, len(ps.keys))
+	err = ps.each(func(p int) (err error) {
+		_, sums[p], err = ps.counts(ctx, p, collection, func(v view) ([]scoreRange, error) { return f.ranges(v.config, collection) })
+		return err
+	})
+	if err != nil {
+		return wire.ForecastReply{}, err
+	}
+	return f.reply(sums), nil
+}
+
+// fill sets the defaults, and checks the rest.
+func (o *ForecastOptions) fill() error {
+	if o.Buckets == 0 {
+		o.Buckets = wire.DefaultBuckets
+	}
+	if o.Within == 0 {
+		o.Within = wire.DefaultWithin
+	}
+	if o.Buckets < 1 || o.Buckets > wire.MaxBuckets {
+		return invalid("buckets %d is not valid: use a whole number from 1 to %d", o.Buckets, wire.MaxBuckets)
+	}
+	const longest = ttlrules.MaxSeconds * time.Second
+	if o.Within < time.Duration(o.Buckets)*time.Millisecond || o.Within > longest {
+		return invalid("within %s is not valid for %d buckets: use a duration from a millisecond for each bucket to %d days",
+			o.Within, o.Buckets, longest/(24*time.Hour))
+	}
+	if d := o.Default; d != nil && (*d < ttlrules.NoDefault || *d > ttlrules.MaxSeconds) {
+		return invalid("default TTL %d is not valid: use a whole number of seconds from 1 to %d, -1 for none, or 0 for off", *d, ttlrules.MaxSeconds)
+	}
+	return nil
+}
+
+// forecast is a forecast that is being made.
+type forecast struct {
+	now     int64 // where the first bucket begins
+	buckets int
+	within  int64             // milliseconds
+	change  *ttlrules.Default // as in ForecastOptions
+}
+
+// bound is where the i-th bucket begins.
+func (f forecast) bound(i int) int64 {
+	n := int64(f.buckets)
+	return f.now + f.within/n*int64(i) + f.within%n*int64(i)/n
+}
+
+// ranges are the ranges of the indexes that are counted: one for each bucket of each index
+// from which documents expire. With another default, they are preceded by the ranges of the
+// documents that it expires at once. No range has documents that are expired already.
+func (f forecast) ranges(c layout.Config, collection string) (ranges []scoreRange, err error) {
+	history, now := c.History, f.now
+	if f.change != nil {
+		if c.NoIndex && *f.change != ttlrules.Off {
+			return nil, invalid("collection %s has the indexingMode none, so its defaultTtl cannot be set: configure the indexingMode consistent first", collection)
+		}
+		if len(history) > 0 {
+			now = max(now, history[len(history)-1].Since) // this partition may be ahead of the first one
+		}
+		before := history.Cuts(now)
+		history = history.With(now, 0, *f.change)
+		after := history.Cuts(now)
+		ranges = append(ranges, scoreRange{layout.ByInherit, before.Inherit, after.Inherit}, scoreRange{layout.ByOwn, before.Own, after.Own})
+	}
+	c.History = history
+	if err := countable(c, collection); err != nil {
+		return nil, err
+	}
+	d := history.Current()
+	if d == ttlrules.Off {
+		return ranges, nil
+	}
+	cuts := history.Cuts(now)
+	for i := range f.buckets {
+		ranges = append(ranges, scoreRange{layout.ByOwn, max(f.bound(i), cuts.Own), f.bound(i + 1)})
+	}
+	if d > 0 {
+		ttl := int64(d) * 1000
+		for i := range f.buckets {
+			ranges = append(ranges, scoreRange{layout.ByInherit, max(f.bound(i)-ttl, cuts.Inherit), f.bound(i+1) - ttl})
+		}
+	}
+	return ranges, nil
+}
+
+// reply adds up the counts of the ranges, over all partitions.
+func (f forecast) reply(counted [][]int64) wire.ForecastReply {
+	reply := wire.ForecastReply{Buckets: make([]wire.Bucket, f.buckets)}
+	for i := range reply.Buckets {
+		reply.Buckets[i] = wire.Bucket{From: wire.Time(f.bound(i)), Until: wire.Time(f.bound(i + 1))}
+	}
+	if f.change != nil {
+		reply.AtOnce = new(int64)
+	}
+	for _, counts := range counted {
+		if f.change != nil {
+			*reply.AtOnce += counts[0] + counts[1]
+			counts = counts[2:]
+		}
+		for i, n := range counts {
+			reply.Buckets[i%f.buckets].Count += n
+		}
+	}
+	return reply
+}

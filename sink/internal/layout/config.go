@@ -1,0 +1,111 @@
+package layout
+
+import (
+	"encoding/json"
+	"fmt"
+	"math"
+	"sync"
+	"sync/atomic"
+
+	"github.com/seed18712806/lapse/sink/wire"
+	"github.com/seed18712806/lapse/ttlrules"
+)
+
+// Config is the configuration of a collection as a partition stores it.
+type Config struct {
+	History  ttlrules.History
+	NoIndex  bool // indexing mode "none": TTL is off, and no index is kept
+	Building bool // the index is being built, after a change from "none"
+	// Draining means that NoIndex is set and the former index still exists, because some
+	// documents in it are due. Documents leave the index, and none is added.
+	Draining bool
+	Lazy     bool // indexing mode "lazy": stored and reported, and handled as consistent
+	// Etag is the log sequence of the message that made this configuration; 0 if
+	// there was none.
+	Etag uint64
+}
+
+// Wire returns the configuration as clients see it.
+func (c Config) Wire() wire.Config {
+	w := wire.Config{IndexingMode: wire.Consistent, IndexBuilding: c.Building && !c.NoIndex, Etag: wire.Etag(c.Etag)}
+	switch {
+	case c.NoIndex:
+		w.IndexingMode = wire.NoIndex
+	case c.Lazy:
+		w.IndexingMode = wire.Lazy
+	}
+	if d := c.History.Current(); d != ttlrules.Off {
+		n := int32(d)
+		w.DefaultTTL = &n
+	}
+	return w
+}
+
+// storedConfig is the JSON of a Config. An epoch is [since, seq, default].
+type storedConfig struct {
+	Epochs   [][3]int64 `json:"epochs"`
+	NoIndex  bool       `json:"noIndex,omitempty"`
+	Building bool       `json:"building,omitempty"`
+	Draining bool       `json:"draining,omitempty"`
+	Lazy     bool       `json:"lazy,omitempty"`
+	Etag     uint64     `json:"etag,omitempty"`
+}
+
+// Encode writes a configuration as DecodeConfig reads it.
+func (c Config) Encode() string {
+	s := storedConfig{NoIndex: c.NoIndex, Building: c.Building, Draining: c.Draining, Lazy: c.Lazy, Etag: c.Etag, Epochs: [][3]int64{}}
+	for _, e := range c.History {
+		s.Epochs = append(s.Epochs, [3]int64{e.Since, int64(e.Seq), int64(e.Default)})
+	}
+	b, _ := json.Marshal(s) // numbers and booleans: cannot fail
+	return string(b)
+}
+
+// DecodeConfig reads a stored configuration. An empty text is the configuration of a
+// collection that was never configured.
+func DecodeConfig(raw string) (Config, error) {
+	if raw == "" {
+		return Config{}, nil
+	}
+	var s storedConfig
+	if err := json.Unmarshal([]byte(raw), &s); err != nil {
+		return Config{}, fmt.Errorf("a stored configuration is not one of lapse: %w", err)
+	}
+	c := Config{NoIndex: s.NoIndex, Building: s.Building, Draining: s.Draining, Lazy: s.Lazy, Etag: s.Etag}
+	since := int64(math.MinInt64)
+	for _, e := range s.Epochs {
+		if e[0] < since || e[2] < -1 || e[2] > ttlrules.MaxSeconds {
+			return Config{}, fmt.Errorf("a stored configuration is not one of lapse: epoch %v", e)
+		}
+		since = e[0]
+		c.History = append(c.History, ttlrules.Epoch{Since: e[0], Seq: uint64(e[1]), Default: ttlrules.Default(e[2])})
+	}
+	return c, nil
+}
+
+// ConfigCache decodes configurations and remembers them, because every read needs one and few
+// of them differ. Its zero value is ready for use, also concurrently.
+type ConfigCache struct {
+	decoded sync.Map // stored configuration → Config
+	n       atomic.Int32
+}
+
+// mostCached limits how many configurations a cache remembers.
+const mostCached = 1024
+
+// Decode is DecodeConfig. Its error is an [ErrForeign].
+func (c *ConfigCache) Decode(raw string) (Config, error) {
+	if config, ok := c.decoded.Load(raw); ok {
+		return config.(Config), nil
+	}
+	config, err := DecodeConfig(raw)
+	if err != nil {
+		return config, fmt.Errorf("%w: %w", ErrForeign, err)
+	}
+	if c.n.Add(1) > mostCached {
+		c.decoded.Clear()
+		c.n.Store(1)
+	}
+	c.decoded.Store(raw, config)
+	return config, nil
+}

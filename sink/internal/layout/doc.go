@@ -1,0 +1,21 @@
+// Package layout defines how a partition is stored in Redis, for the two packages that
+// use it: sink, which reads, and sink/store, which writes.
+//
+// All keys of a partition share a hash tag, and so one slot of a Redis Cluster ([Keys]):
+//
+//	<prefix>:{tag}:state                 hash: version (the fence), offset, watermark, log, format,
+//	                                     the stamp of the message at the offset, and the size
+//	                                     of each collection after the last commit
+//	<prefix>:{tag}:config                hash: collection → history of its default TTL, indexing mode ([Config])
+//	<prefix>:{tag}:docs:<collection>     hash: id → header ([Header]) and body
+//	<prefix>:{tag}:inherit:<collection>  sorted set: ids that inherit the default, by _ts
+//	<prefix>:{tag}:own:<collection>      sorted set: ids with a TTL of their own, by deadline
+//
+// The two sorted sets do not depend on the configuration. Which documents are due is a cut
+// through each of them, which package ttlrules computes. So a change of the default TTL
+// rewrites nothing.
+//
+// Scripts run through a [Runner] and answer with a [Reply]. Two parts of scripts are
+// shared, and each is decoded in one place: the head of a reply ([Head], head.lua), and the
+// scan of a collection ([Scan], scan.lua).
+package layout

@@ -1,0 +1,138 @@
+package layout
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+const (
+	pipelineArgs    = 256              // arguments of all scripts in a pipeline of more than one
+	pipelineTimeout = 15 * time.Second // of a pipeline
+)
+
+// Runner runs scripts, and lets scripts share a round trip under load. A script runs at once
+// while fewer round trips than the limit are under way. Otherwise it waits, and goes out in one
+// pipeline with the other scripts that wait. With 64 reads at a time, this raised their
+// throughput from 0.60 to 0.74 of that of HGET.
+//
+// Only small scripts share a pipeline, because the server runs all of it before it serves
+// another client.
+type Runner struct {
+	client redis.UniversalClient
+	limit  int // of round trips under way
+
+	// On a cluster each partition has a runner of its own, so that scripts that wait for one
+	// master do not delay scripts for another.
+	cluster    bool
+	partitions sync.Map // first key → *Runner
+
+	mu       sync.Mutex
+	underWay int
+	waiting  []*call
+}
+
+// NewRunner makes a Runner with a limit of round trips.
+func NewRunner(client redis.UniversalClient, limit int) *Runner {
+	r := &Runner{client: client, limit: limit}
+	_, r.cluster = client.(*redis.ClusterClient)
+	return r
+}
+
+// call is a script that waits for a round trip.
+type call struct {
+	ctx    context.Context
+	script *redis.Script
+	keys   []string
+	args   []any
+	cmd    *redis.Cmd
+	done   chan struct{}
+}
+
+// Run runs a script that returns a list. The first key selects the partition. Run returns when
+// ctx is done, even if the script still runs. An [ErrForeign] means that a key has another type.
+func (r *Runner) Run(ctx context.Context, script *redis.Script, keys []string, args ...any) (Reply, error) {
+	v, err := r.of(keys[0]).run(ctx, script, keys, args).Slice()
+	return Reply(v), Foreign(err)
+}
+
+// of is the runner for scripts with this first key.
+func (r *Runner) of(key string) *Runner {
+	if !r.cluster {
+		return r
+	}
+	one, ok := r.partitions.Load(key)
+	if !ok {
+		one, _ = r.partitions.LoadOrStore(key, &Runner{client: r.client, limit: r.limit})
+	}
+	return one.(*Runner)
+}
+
+func (r *Runner) run(ctx context.Context, script *redis.Script, keys []string, args []any) *redis.Cmd {
+	r.mu.Lock()
+	if r.underWay < r.limit {
+		r.underWay++
+		r.mu.Unlock()
+		defer r.finish()
+		return script.Run(ctx, r.client, keys, args...)
+	}
+	c := &call{ctx: ctx, script: script, keys: keys, args: args, done: make(chan struct{})}
+	r.waiting = append(r.waiting, c)
+	r.mu.Unlock()
+	select {
+	case <-c.done:
+		return c.cmd
+	case <-ctx.Done():
+		return cancelled(ctx)
+	}
+}
+
+// cancelled is the answer to a call whose context ended before it ran.
+func cancelled(ctx context.Context) *redis.Cmd {
+	cmd := redis.NewCmd(ctx)
+	cmd.SetErr(ctx.Err())
+	return cmd
+}
+
+// finish ends a round trip. If calls wait, the next round trip begins in its place.
+func (r *Runner) finish() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if len(r.waiting) == 0 {
+		r.underWay--
+		return
+	}
+	n := 1
+	for args := len(r.waiting[0].args); n < len(r.waiting); n++ {
+		if args += len(r.waiting[n].args); args > pipelineArgs {
+			break
+		}
+	}
+	calls := r.waiting[:n:n]
+	r.waiting = r.waiting[n:]
+	go r.runTogether(calls)
+}
+
+// runTogether runs calls in one round trip.
+func (r *Runner) runTogether(calls []*call) {
+	defer r.finish()
+	ctx, cancel := context.WithTimeout(context.Background(), pipelineTimeout)
+	defer cancel()
+	pipe := r.client.Pipeline()
+	for _, c := range calls {
+		if c.ctx.Err() != nil {
+			c.cmd = cancelled(c.ctx)
+			continue
+		}
+		c.cmd = c.script.EvalSha(ctx, pipe, c.keys, c.args...)
+	}
+	_, _ = pipe.Exec(ctx) // each command has its own error
+	for _, c := range calls {
+		if redis.HasErrorPrefix(c.cmd.Err(), "NOSCRIPT") {
+			c.cmd = c.script.Run(ctx, r.client, c.keys, c.args...)
+		}
+		close(c.done)
+	}
+}

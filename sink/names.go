@@ -1,0 +1,122 @@
+package sink
+
+import (
+	"context"
+	"crypto/rand"
+	_ "embed" // the script
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/seed18712806/lapse/sink/internal/layout"
+	"github.com/seed18712806/lapse/sink/wire"
+)
+
+//go:embed names.lua
+var namesSource string
+
+var namesScript = layout.NewHeadScript(namesSource)
+
+// Positions in the reply of names.lua.
+const (
+	_ = iota // the head
+	namesNext
+	namesFound
+)
+
+const (
+	namesFor   = 30 * time.Second // how long names are kept for the pages that follow
+	namesChunk = 1000             // names that one script examines
+)
+
+// names are the collections that a Reader found when it listed them last, in order. Later
+// pages of the listing use them, because Redis would otherwise send all names for each page.
+type names struct {
+	mu     sync.Mutex
+	of     *partitions
+	key    string    // of this search; no other search of any Reader has it
+	began  int64     // when the search began, by the first partition
+	found  time.Time // when it ended, by this process
+	sorted []string
+}
+
+// namesPosition is the end of a page of collections, in a continuation.
+type namesPosition struct {
+	After string `json:"a"` // the last name of the page
+	// The search that the page is from. The next page may use it, or a later one.
+	Key   string `json:"k"`
+	Since int64  `json:"t"`
+}
+
+func decodeNamesPosition(s string) (pos namesPosition, err error) {
+	if s == "" {
+		return pos, nil
+	}
+	if err = decodeContinuation(s, &pos); err != nil || pos.Since <= 0 || wire.CheckCollection(pos.After) != nil {
+		return namesPosition{}, errContinuation
+	}
+	return pos, nil
+}
+
+// collectionNames returns the names of all collections, from a search that began no earlier
+// than that of the first page. It stores in the position which search that is.
+func (ps *partitions) collectionNames(ctx context.Context, pos *namesPosition) (sorted []string, err error) {
+	known := &ps.names
+	if pos.Since > 0 {
+		known.mu.Lock()
+		of, key, began, found, sorted := known.of, known.key, known.began, known.found, known.sorted
+		known.mu.Unlock()
+		if of == ps && (key == pos.Key || began > pos.Since) && time.Since(found) < namesFor {
+			return sorted, nil
+		}
+	}
+	by := make([][]string, len(ps.keys))
+	first := int64(0)
+	err = ps.each(func(p int) error {
+		which := []string{"state"}
+		if p == 0 {
+			which = append(which, "config")
+		}
+		for _, hash := range which {
+			some, now, err := ps.scanNames(ctx, p, hash)
+			if err != nil {
+				return err
+			}
+			by[p] = append(by[p], some...)
+			if p == 0 && first == 0 {
+				first = now
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	sorted = slices.Concat(by...)
+	slices.Sort(sorted)
+	sorted = slices.Clip(slices.Compact(sorted))
+	known.mu.Lock()
+	defer known.mu.Unlock()
+	known.of, known.key, known.began, known.found, known.sorted = ps, rand.Text(), first, time.Now(), sorted
+	pos.Key, pos.Since = known.key, first
+	return sorted, nil
+}
+
+// scanNames returns the names in one hash of a partition, and when the scan began.
+func (ps *partitions) scanNames(ctx context.Context, p int, hash string) (names []string, began int64, err error) {
+	k := ps.keys[p]
+	for cursor := "0"; ; {
+		reply, _, now, err := ps.run(ctx, namesScript, p, []string{k.State(), k.Config()}, []any{hash, cursor, namesChunk})
+		if err != nil {
+			return nil, 0, err
+		}
+		if began == 0 {
+			began = now
+		}
+		names = append(names, strings.Fields(reply.Str(namesFound))...)
+		if cursor = reply.Str(namesNext); cursor == "0" {
+			return names, began, nil
+		}
+	}
+}

@@ -1,0 +1,25 @@
+-- Scans the names of collections: of those that have documents, or of those that are
+-- configured. It leaves out names with a dot, which clients cannot use.
+--
+-- KEYS  1 state, 2 config
+-- ARGV  1 which names (state or config), 2 cursor, 3 how many fields to examine
+-- Returns  {head, next cursor, the names with a space after each}: head as in head.lua,
+--          without a collection.
+local state, config = KEYS[1], KEYS[2]
+local which, cursor, count = ARGV[1], ARGV[2], ARGV[3]
+local reply_head = head(state, config)
+local key, match, skip = config, '*', 0
+if which == 'state' then
+	key, match, skip = state, 'size:*', 5
+end
+local page = redis.call('HSCAN', key, cursor, 'MATCH', match, 'COUNT', count)
+local names, n = {}, 0
+for i = 1, #page[2], 2 do
+	local name = string.sub(page[2][i], skip + 1)
+	if not string.find(name, '.', 1, true) then
+		n = n + 1
+		names[n] = name
+	end
+end
+names[n + 1] = ''
+return {reply_head, page[1], table.concat(names, ' ')}

@@ -1,0 +1,158 @@
+package sink
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"sync"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/seed18712806/lapse/sink/internal/layout"
+	"github.com/seed18712806/lapse/sink/wire"
+)
+
+// partitions are the partitions of a log, as a Reader sees them.
+type partitions struct {
+	*Reader
+	keys []layout.Keys
+	seen []seen
+}
+
+// seen is the latest state that a Reader has seen of a partition.
+type seen struct {
+	mu sync.Mutex
+	position
+}
+
+// position is how far a log was applied to a partition.
+type position struct {
+	log    string
+	offset uint64
+}
+
+// before reports whether a is an earlier position of the same log.
+func (a position) before(b position) bool { return a.log == b.log && a.offset < b.offset }
+
+func (s *seen) get() position {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.position
+}
+
+// advance stores a position, unless it is before the latest one.
+func (s *seen) advance(at position) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !at.before(s.position) {
+		s.position = at
+	}
+}
+
+func (r *Reader) newPartitions(n int) *partitions {
+	ps := &partitions{Reader: r, seen: make([]seen, n)}
+	for p := range n {
+		ps.keys = append(ps.keys, layout.NewKeys(r.prefix, p, n))
+	}
+	return ps
+}
+
+// all returns the partitions of the log. A Reader that was made without their number looks
+// for it in Redis, at each call until it finds one.
+func (r *Reader) all(ctx context.Context) (*partitions, error) {
+	if ps := r.found.Load(); ps != nil {
+		return ps, nil
+	}
+	numbers, err := r.stored(ctx)
+	switch {
+	case err != nil:
+		return nil, err
+	case len(numbers) == 0:
+		return nil, fmt.Errorf("%w: Redis holds nothing under the prefix %s yet", ErrUnavailable, r.prefix)
+	case len(numbers) > 1:
+		return nil, fmt.Errorf("%w: Redis holds logs of %d and of %d partitions under the prefix %s: remove the keys of the one that is no longer in use",
+			ErrForeign, numbers[0], numbers[1], r.prefix)
+	}
+	ps := r.newPartitions(numbers[0])
+	if !r.found.CompareAndSwap(nil, ps) {
+		return r.all(ctx)
+	}
+	return ps, nil
+}
+
+// missing is the error about a partition that has no state (stored is ""), or whose state
+// is of a log with another number of partitions, which is stored.
+func (ps *partitions) missing(ctx context.Context, p int, stored string) error {
+	n := len(ps.keys)
+	if stored == "" {
+		numbers, err := ps.stored(ctx)
+		if err != nil {
+			return err
+		}
+		if len(numbers) == 0 || slices.Contains(numbers, n) {
+			return fmt.Errorf("%w: partition %d was not initialised, or was lost and is not yet rebuilt", ErrUnavailable, p)
+		}
+		stored = strconv.Itoa(numbers[0])
+	}
+	if ps.finds {
+		ps.found.CompareAndSwap(ps, nil)
+		return fmt.Errorf("%w: the log had %d partitions, and was made anew with %s: try again", ErrUnavailable, n, stored)
+	}
+	return fmt.Errorf("%w: the log has %s partitions, and this reader was made for %d", ErrForeign, stored, n)
+}
+
+// stored returns the numbers of partitions of the logs that Redis holds. There is one, or
+// none if nothing is stored yet. The state of partition 0 is under one of a few keys.
+func (r *Reader) stored(ctx context.Context) (numbers []int, err error) {
+	pipe := r.client.Pipeline()
+	keys := make(map[*redis.StringCmd]layout.Keys)
+	for _, k := range layout.FirstKeys(r.prefix) {
+		keys[pipe.HGet(ctx, k.State(), "partitions")] = k
+	}
+	_, _ = pipe.Exec(ctx) // each command has its own error
+	for cmd, k := range keys {
+		text, err := cmd.Result()
+		if errors.Is(err, redis.Nil) {
+			continue
+		}
+		if err != nil {
+			return nil, fmt.Errorf("find the number of partitions: %w", layout.Foreign(err))
+		}
+		n, err := strconv.Atoi(text)
+		if err != nil || n < 1 || n > layout.MaxPartitions || layout.NewKeys(r.prefix, 0, n) != k {
+			return nil, fmt.Errorf("%w: key %s has %q for the number of partitions", ErrForeign, k.State(), text)
+		}
+		numbers = append(numbers, n)
+	}
+	slices.Sort(numbers)
+	return numbers, nil
+}
+
+// of is the partition of a document.
+func (ps *partitions) of(collection, id string) int {
+	return wire.Partition(len(ps.keys), collection, id)
+}
+
+// each calls do for every partition, some at a time, and returns the first error.
+func (ps *partitions) each(do func(p int) error) error {
+	const atATime = 16
+	errs := make([]error, len(ps.keys))
+	var wg sync.WaitGroup
+	gate := make(chan struct{}, atATime)
+	for p := range ps.keys {
+		gate <- struct{}{}
+		wg.Go(func() {
+			errs[p] = do(p)
+			<-gate
+		})
+	}
+	wg.Wait()
+	for _, err := range errs {
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}

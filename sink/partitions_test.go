@@ -1,0 +1,103 @@
+package sink_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/seed18712806/lapse/integration/harness/redistest"
+	"github.com/seed18712806/lapse/sink"
+	"github.com/seed18712806/lapse/sink/store"
+)
+
+// TestFindPartitions: a reader that is made without the number of partitions finds it. A reader
+// that is made with a wrong number returns an error with both numbers at once.
+//
+// Goes red if the search omits a key that partition 0 has for some number, or if a reader
+// reports a state under another key as not yet stored.
+func TestFindPartitions(t *testing.T) {
+	redistest.OnBoth(t, func(t *testing.T, s redistest.Server) {
+		for _, n := range []int{1, 2, 3, 4, 5, 7, 8, 16, 17, 64, 100, store.MaxPartitions} {
+			r := newRig(t, s, n, far)
+			reader := func(partitions int) *sink.Reader {
+				reader, err := sink.NewReader(s.Client, sink.ReaderOptions{Prefix: r.Prefix, Partitions: partitions})
+				if err != nil {
+					t.Fatal(err)
+				}
+				return reader
+			}
+			r.Put("orders", "a", store.Header{Ts: far, Etag: 1}, "{}")
+			found := reader(0)
+			if d, err := found.Get(ctx, "orders", "a"); err != nil || d.ID != "a" {
+				t.Errorf("%d partitions: %+v, %v", n, d, err)
+			}
+			if c, err := found.Count(ctx, "orders"); err != nil || c.Live != 1 {
+				t.Errorf("%d partitions: %+v, %v", n, c, err)
+			}
+			for _, wrong := range []int{1, 2, 4, 16, 20, 256} {
+				if wrong == n {
+					continue
+				}
+				mistaken := reader(wrong)
+				for id := range 5 {
+					_, err := mistaken.Get(ctx, "orders", fmt.Sprint("x", id))
+					wantErr(t, err, sink.ErrForeign, fmt.Sprintf("a reader for %d of %d", wrong, n))
+					if text := fmt.Sprintf("the log has %d partitions, and this reader was made for %d", n, wrong); err != nil && !strings.Contains(err.Error(), text) {
+						t.Errorf("a reader for %d of %d: %v", wrong, n, err)
+					}
+				}
+			}
+		}
+	})
+}
+
+// TestFindPartitionsLater: while nothing is stored, a reader returns ErrUnavailable. If the log
+// is replaced by another, it finds the new number.
+func TestFindPartitionsLater(t *testing.T) {
+	redistest.OnBoth(t, func(t *testing.T, s redistest.Server) {
+		reader, err := sink.NewReader(s.Client, sink.ReaderOptions{Prefix: "late"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		get := func() error { _, err := reader.Get(ctx, "orders", "a"); return err }
+		wantErr(t, get(), sink.ErrUnavailable, "get of nothing")
+		take := func(n int) {
+			t.Helper()
+			stored := store.NewStore(s.Client, "late", n)
+			for p := range n {
+				if err := stored.Partition(p).Take(ctx, store.State{Log: fmt.Sprint(n)}, "v", 0); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		take(16)
+		wantErr(t, get(), sink.ErrNotFound, "get from 16 partitions")
+		for _, n := range []int{3, 64} {
+			s.Client.FlushAll(ctx)
+			wantErr(t, get(), sink.ErrUnavailable, "get after a flush")
+			take(n)
+			wantErr(t, get(), sink.ErrUnavailable, "the first get from the new log")
+			wantErr(t, get(), sink.ErrNotFound, "the next get from the new log")
+		}
+		take(5) // beside the other
+		other, err := sink.NewReader(s.Client, sink.ReaderOptions{Prefix: "late"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = other.Get(ctx, "orders", "a")
+		wantErr(t, err, sink.ErrForeign, "two logs")
+	})
+}
+
+// TestRefused: the error of a partition that is damaged and cannot be rebuilt says so.
+func TestRefused(t *testing.T) {
+	redistest.OnBoth(t, func(t *testing.T, s redistest.Server) {
+		r := newRig(t, s, 1, far)
+		s.Client.HSet(ctx, r.Key(0, "state"), "rebuild", "refused")
+		_, err := r.Reader.Get(ctx, "orders", "a")
+		wantErr(t, err, sink.ErrUnavailable, "get")
+		if err == nil || !strings.HasSuffix(err.Error(), "partition 0 is refused: its data is damaged and the log no longer reaches back to rebuild it; see /readyz of the process that owns it") {
+			t.Errorf("get: %v", err)
+		}
+	})
+}

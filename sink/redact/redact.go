@@ -1,0 +1,28 @@
+// Package redact hides the passwords in URLs before they are shown or logged.
+// The client and the command line both use it.
+package redact
+
+import (
+	"net/url"
+	"strings"
+)
+
+// URLs hides the password or token in each URL of a comma-separated list. A text that is
+// not a URL loses everything before its last @, because that may be a password.
+func URLs(urls string) string {
+	parts := strings.Split(urls, ",")
+	for i, part := range parts {
+		u, err := url.Parse(part)
+		at := strings.LastIndexByte(part, '@')
+		switch {
+		case err == nil && u.Host != "":
+			if _, hasPassword := u.User.Password(); u.User != nil && !hasPassword {
+				u.User = url.User("xxxxx") // NATS takes a user without a password for a token
+			}
+			parts[i] = u.Redacted()
+		case at >= 0:
+			parts[i] = "xxxxx" + part[at:]
+		}
+	}
+	return strings.Join(parts, ",")
+}

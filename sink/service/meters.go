@@ -1,0 +1,49 @@
+package service
+
+import (
+	"strconv"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/seed18712806/lapse/sink/wire"
+)
+
+// meters are the metrics of the requests. PING, INFO and STATS do not count.
+type meters struct {
+	requests *prometheus.CounterVec   // by verb and status
+	duration *prometheus.HistogramVec // by verb
+}
+
+func newMeters() *meters {
+	m := &meters{
+		requests: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Namespace: "lapse", Name: "reads_total",
+			Help: "Reads that this process has answered, by verb and code: 200, or the code of the error.",
+		}, []string{"read", "code"}),
+		duration: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Namespace: "lapse", Name: "read_duration_seconds",
+			Help:    "Time of one read, from the moment at which the process begins to answer it.",
+			Buckets: []float64{.00025, .0005, .001, .002, .005, .01, .02, .05, .1, .5, 1, 2},
+		}, []string{"read"}),
+	}
+	for _, e := range endpoints { // so that the first one is an increase
+		for _, code := range []int{wire.StatusOK, wire.StatusBadRequest, wire.StatusNotFound, wire.StatusInternal, wire.StatusUnavailable} {
+			m.requests.WithLabelValues(e.verb, strconv.Itoa(code))
+		}
+		m.duration.WithLabelValues(e.verb)
+	}
+	return m
+}
+
+func (m *meters) register(r prometheus.Registerer) error {
+	if err := r.Register(m.requests); err != nil {
+		return err
+	}
+	return r.Register(m.duration)
+}
+
+func (m *meters) observe(verb string, code int, took time.Duration) {
+	m.requests.WithLabelValues(verb, strconv.Itoa(code)).Inc()
+	m.duration.WithLabelValues(verb).Observe(took.Seconds())
+}

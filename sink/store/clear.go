@@ -1,0 +1,100 @@
+package store
+
+import (
+	"context"
+	_ "embed" // the script
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/redis/go-redis/v9"
+)
+
+//go:embed clear.lua
+var clearSource string
+
+var clearScript = redis.NewScript(clearSource)
+
+// Clearing is the value of State.Rebuild in a partition whose removal has begun: it lacks
+// everything.
+const Clearing = math.MaxUint64
+
+// formatRebuild writes State.Rebuild as the state stores it; "" for 0.
+func formatRebuild(rebuild uint64) string {
+	if rebuild == 0 {
+		return ""
+	}
+	return strconv.FormatUint(rebuild, 10)
+}
+
+// Leftovers are the names of all keys of the partition, whatever they hold.
+func (p *Partition) Leftovers(ctx context.Context) ([]string, error) {
+	var found []string
+	err := p.eachKey(ctx, p.keys.Base(), func(keys []string) error {
+		found = append(found, keys...)
+		return nil
+	})
+	slices.Sort(found)
+	return slices.Compact(found), err // a scan may find a key twice
+}
+
+// Clear removes all keys of a partition that is at a version (else ErrFenced). It leaves the
+// state of a partition that begins at next and lacks everything up to rebuild. Call Take
+// with [Clearing] before: then Load reports a removal that did not finish as damage.
+func (p *Partition) Clear(ctx context.Context, version string, next State, rebuild uint64) error {
+	state := p.keys.State()
+	err := p.eachKey(ctx, p.keys.Base(), func(keys []string) error {
+		keys = slices.DeleteFunc(keys, func(k string) bool { return k == state })
+		return p.fenced(ctx, clearScript, append([]string{state}, keys...), version)
+	})
+	if err == nil {
+		args := append([]any{version, "version", next.Version, "rebuild", formatRebuild(rebuild)}, p.begin(next)...)
+		err = p.fenced(ctx, clearScript, []string{state}, args...)
+	}
+	if err != nil {
+		return fmt.Errorf("clear partition %d: %w", p.id, err)
+	}
+	return nil
+}
+
+// eachKey calls do with the keys that begin with base, whatever they hold, some at a time.
+// base is one of the partition's.
+func (p *Partition) eachKey(ctx context.Context, base string, do func(keys []string) error) error {
+	scan := func(ctx context.Context, node redis.Cmdable) error {
+		for cursor := uint64(0); ; {
+			keys, next, err := node.Scan(ctx, cursor, escapeGlob(base)+"*", 1000).Result()
+			if err != nil {
+				return err
+			}
+			if len(keys) > 0 {
+				if err := do(keys); err != nil {
+					return err
+				}
+			}
+			if cursor = next; cursor == 0 {
+				return nil
+			}
+		}
+	}
+	var err error
+	if cluster, ok := p.client.(*redis.ClusterClient); ok {
+		var node *redis.Client
+		if node, err = cluster.MasterForKey(ctx, p.keys.State()); err == nil {
+			err = scan(ctx, node)
+		}
+	} else {
+		err = scan(ctx, p.client)
+	}
+	if err != nil && !errors.Is(err, ErrFenced) {
+		return fmt.Errorf("scan the keys of partition %d: %w", p.id, err)
+	}
+	return err
+}
+
+// escapeGlob escapes the characters that have a meaning in a pattern of Redis.
+func escapeGlob(s string) string {
+	return strings.NewReplacer(`\`, `\\`, `*`, `\*`, `?`, `\?`, `[`, `\[`, `]`, `\]`).Replace(s)
+}

@@ -1,0 +1,19 @@
+-- Removes keys of a partition, or replaces its state.
+--
+-- KEYS  1 state, then the keys to remove
+-- ARGV  1 the expected version ('' if there must be no state), then, to replace the state,
+--       pairs of field and value of the new one
+-- Returns  1 done, 0 the partition is at another version.
+local state, expected = KEYS[1], ARGV[1]
+local first_key, first_field = 2, 2
+if (redis.call('HGET', state, 'version') or '') ~= expected then
+	return 0
+end
+if #KEYS >= first_key then
+	redis.call('UNLINK', unpack(KEYS, first_key))
+end
+if #ARGV >= first_field then
+	redis.call('UNLINK', state)
+	redis.call('HSET', state, unpack(ARGV, first_field))
+end
+return 1

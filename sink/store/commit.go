@@ -1,0 +1,106 @@
+package store
+
+import (
+	"context"
+	_ "embed" // the script
+	"fmt"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/seed18712806/lapse/sink/internal/layout"
+)
+
+//go:embed commit.lua
+var commitSource string
+
+var commitScript = redis.NewScript(commitSource)
+
+// Positions in the reply of commit.lua.
+const (
+	commitStatus  = iota
+	commitWhich                 // the key or the collection that the status is about, from 1
+	commitEmptied = commitWhich // if it committed: the first collection that is now empty, from 1; the rest follow
+)
+
+// Statuses in the reply of commit.lua.
+const (
+	commitDone      = 1
+	commitFenced    = 0
+	commitOtherType = -1
+	commitLost      = -2
+	commitExists    = -3
+)
+
+// Progress is how far the log is applied to a partition after a step.
+type Progress struct {
+	Version   string // the expected version
+	Next      string // the version to set
+	Offset    uint64
+	Watermark int64
+	Stamp     Stamp // see State
+	Rebuild   uint64
+}
+
+// ConfigChange is a new configuration of a collection. A nil Config removes it.
+type ConfigChange struct {
+	Collection string
+	Config     *Config
+}
+
+// Commit applies one step to a partition that is at pr.Version (else ErrFenced), and sets
+// Emptied in the changes. It returns ErrDamaged if Redis does not have what the last commit
+// left, and ErrExists if a document exists in a collection that is marked Fresh. In both
+// cases it applies nothing.
+func (p *Partition) Commit(ctx context.Context, pr Progress, configs []ConfigChange, changes []CollectionChanges) error {
+	keys := make([]string, 2, 2+3*len(changes))
+	keys[0], keys[1] = p.keys.State(), p.keys.Config()
+	for _, c := range changes {
+		keys = append(keys, p.keys.Docs(c.Collection), p.keys.Inherit(c.Collection), p.keys.Own(c.Collection))
+	}
+	r, err := p.scripts.Run(ctx, commitScript, keys, commitArgs(pr, configs, changes)...)
+	if err != nil {
+		return fmt.Errorf("commit partition %d: %w", p.id, err)
+	}
+	switch r.Int(commitStatus) {
+	case commitDone:
+		for i := commitEmptied; i < len(r); i++ {
+			changes[r.Int(i)-1].Emptied = true
+		}
+		return nil
+	case commitFenced:
+		return fmt.Errorf("commit partition %d: %w", p.id, ErrFenced)
+	case commitExists:
+		return fmt.Errorf("commit partition %d: %w", p.id, ErrExists)
+	case commitOtherType:
+		return fmt.Errorf("commit partition %d: %w: key %s is of another type", p.id, ErrForeign, keys[r.Int(commitWhich)-1])
+	default: // commitLost
+		what := lostConfigs
+		if n := r.Int(commitWhich); n > 0 {
+			what = lost(changes[n-1].Collection)
+		}
+		return fmt.Errorf("commit partition %d: %w: %s", p.id, ErrDamaged, what)
+	}
+}
+
+// commitArgs are the arguments of commit.lua, in the order in which its header lists them.
+func commitArgs(pr Progress, configs []ConfigChange, changes []CollectionChanges) []any {
+	args := make([]any, 0, 14+2*len(configs)+64)
+	args = append(args, pr.Version,
+		"version", pr.Next, "offset", pr.Offset, "watermark", pr.Watermark, "stamp", pr.Stamp.String(), "rebuild", formatRebuild(pr.Rebuild))
+	args = append(args, len(changes))
+	for _, c := range changes {
+		args = append(args, layout.SizePrefix+c.Collection)
+	}
+	args = append(args, len(configs))
+	for _, c := range configs {
+		raw := ""
+		if c.Config != nil {
+			raw = c.Config.Encode()
+		}
+		args = append(args, c.Collection, raw)
+	}
+	for _, c := range changes {
+		args = c.appendArgs(args)
+	}
+	return args
+}

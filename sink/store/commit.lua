@@ -1,0 +1,202 @@
+-- Commits one step of a partition: all of it, or nothing if the partition is not in the
+-- state from which the step was computed.
+--
+-- KEYS  1 state, 2 config, then per collection: documents, inherit, own
+-- ARGV  1 the expected version, 2 to 11 pairs of field and value to set in the state (version,
+--       offset, watermark, stamp, rebuild), 12 number of collections n, then n fields of the
+--       state that hold the sizes of the collections, then the number of configurations, then
+--       pairs of collection and configuration ('' to remove it); then per collection:
+--         drop (1: remove the documents and the index first; 2: remove the index first;
+--         3: rename documents and index to those of the next collection, which has none yet),
+--         whether the documents that are put must not exist (1),
+--         and seven lists, each with its length in front:
+--         documents to put (id, value), headers to renew (id, header),
+--         members to add to inherit (score, id), and to own (score, id),
+--         ids to remove from the documents, from inherit, from own
+-- Returns  {1, n, ...} committed, and the n-th collections are empty now;
+--          {0} the partition is at another version; {-1, n} the n-th key is of another type;
+--          {-2, n} the n-th collection, or with 0 the configuration, is not as the last commit
+--          left it, or the collection lacks a document whose header is to be renewed;
+--          {-3, n} the n-th collection has a document that must not exist.
+--
+-- Most steps are small. In a small step, making a table or a function costs more than a
+-- command. So there are few of them, and lists are passed on from ARGV without a copy.
+local call, pcall = redis.call, redis.pcall
+local state, config = KEYS[1], KEYS[2]
+local expected, first_field, last_field = ARGV[1], 2, 11
+local collections, first_size = tonumber(ARGV[12]), 13
+local configs, first_config = tonumber(ARGV[first_size + collections]), first_size + collections + 1
+local first_change = first_config + 2 * configs -- the arguments of the first collection
+
+local left = call('HMGET', state, 'version', 'configs', unpack(ARGV, first_size, first_size + collections - 1))
+local version, configs_left, first_left = left[1], tonumber(left[2] or 0), 3
+if version ~= expected then
+	return {0}
+end
+
+-- Part 1 checks everything and writes nothing, because Redis rolls nothing back.
+local configs_now = pcall('HLEN', config)
+if type(configs_now) ~= 'number' then
+	return {-1, 2}
+end
+if configs_now ~= configs_left then
+	return {-2, 0}
+end
+local grows = false -- the step adds something
+local shrinks = false -- an index goes or a collection is renamed, for which at most a
+-- configuration is added
+for i = first_config + 1, first_change - 1, 2 do
+	grows = grows or ARGV[i] ~= ''
+end
+-- Reports whether no document has one of the n ids in the pairs that begin at from. It also
+-- asks for the other values of the pairs as if they were ids, to make no table of ids. If a
+-- document has such an id, the answer is false without need: that does no harm, as the caller
+-- then reads the documents.
+local function none(docs, from, n)
+	local last = from + 2 * n - 1
+	while from <= last do
+		local to = math.min(from + 3999, last) -- unpack takes fewer than 5,113 values
+		local found = call('HMGET', docs, unpack(ARGV, from, to))
+		for i = 1, to - from + 1 do
+			if found[i] then
+				return false
+			end
+		end
+		from = to + 1
+	end
+	return true
+end
+local renewed -- whole documents with their new headers, by the position of the id in ARGV
+local sizes = {} -- of documents, inherit and own, by the position of the key
+local at = first_change
+for c = 1, collections do
+	local k = 3 * c
+	local docs, inherit, own = pcall('HLEN', KEYS[k]), pcall('ZCARD', KEYS[k + 1]), pcall('ZCARD', KEYS[k + 2])
+	if type(docs) ~= 'number' then
+		return {-1, k}
+	elseif type(inherit) ~= 'number' then
+		return {-1, k + 1}
+	elseif type(own) ~= 'number' then
+		return {-1, k + 2}
+	end
+	if docs .. ' ' .. inherit .. ' ' .. own ~= (left[first_left + c - 1] or '0 0 0') then
+		return {-2, c}
+	end
+	sizes[k], sizes[k + 1], sizes[k + 2] = docs, inherit, own
+	local drop, fresh, puts, first_put = ARGV[at], ARGV[at + 1] == '1', tonumber(ARGV[at + 2]), at + 3
+	shrinks = shrinks or drop == '2' or drop == '3'
+	at = first_put + 2 * puts
+	local renews, first_renew = tonumber(ARGV[at]), at + 1
+	for i = first_renew, first_renew + 2 * renews - 1, 2 do
+		-- A header is renewed in front of a body that exists and is whole.
+		local old = drop ~= '1' and call('HGET', KEYS[k], ARGV[i]) or ''
+		local header = string.byte(old, 1) or 0
+		if header < 17 or header > #old then
+			return {-2, c}
+		end
+		renewed = renewed or {}
+		renewed[i] = ARGV[i + 1] .. string.sub(old, header + 1)
+	end
+	at = first_renew + 2 * renews
+	local inherits, first_inherit = tonumber(ARGV[at]), at + 1
+	at = first_inherit + 2 * inherits
+	local owns, first_own = tonumber(ARGV[at]), at + 1
+	at = first_own + 2 * owns
+	if fresh and docs > 0 then
+		local is_fresh
+		if renews == 0 and inherits + owns == puts then -- all documents go to an index, and its pairs are shorter
+			is_fresh = none(KEYS[k], first_inherit, inherits) and none(KEYS[k], first_own, owns)
+		else
+			is_fresh = none(KEYS[k], first_put, puts)
+		end
+		if not is_fresh then
+			return {-3, c}
+		end
+	end
+	for _ = 1, 3 do -- the ids to remove
+		at = at + 1 + tonumber(ARGV[at])
+	end
+	grows = grows or puts + renews + inherits + owns > 0
+end
+
+-- Part 2 writes. A Redis that is full refuses a script whose first write may take memory. A
+-- step that only removes must go through, or nothing would ever make room.
+if shrinks or not grows then
+	call('HDEL', state, '')
+end
+call('HSET', state, unpack(ARGV, first_field, last_field))
+for i = first_config, first_change - 1, 2 do
+	if ARGV[i + 1] == '' then
+		call('HDEL', config, ARGV[i])
+	else
+		call('HSET', config, ARGV[i], ARGV[i + 1])
+	end
+end
+if configs > 0 then
+	call('HSET', state, 'configs', call('HLEN', config))
+end
+
+-- Runs a command on the list that begins at from, of entries of width values, and has its
+-- length in front. Returns the position after it, and how many fields or members the command
+-- added or removed.
+local function on(command, key, from, width)
+	local last, n = from + width * tonumber(ARGV[from - 1]) - 1, 0
+	while from <= last do
+		local to = math.min(from + 3999, last)
+		n = n + call(command, key, unpack(ARGV, from, to))
+		from = to + 1
+	end
+	return last + 1, n
+end
+local reply = {1}
+local more_sizes = 0 -- fields with sizes that the step adds, less those that it removes
+at = first_change
+for c = 1, collections do
+	local k, size_field = 3 * c, ARGV[first_size + c - 1]
+	local docs, inherit, own = KEYS[k], KEYS[k + 1], KEYS[k + 2]
+	local docs_size, inherit_size, own_size = sizes[k], sizes[k + 1], sizes[k + 2]
+	local drop, first_put = ARGV[at], at + 3
+	if drop == '1' then
+		call('UNLINK', docs, inherit, own)
+		docs_size, inherit_size, own_size = 0, 0, 0
+	elseif drop == '2' then
+		call('UNLINK', inherit, own)
+		inherit_size, own_size = 0, 0
+	elseif drop == '3' then
+		for i = k, k + 2 do
+			if sizes[i] > 0 then
+				call('RENAME', KEYS[i], KEYS[i + 3])
+			end
+			sizes[i + 3] = sizes[i]
+		end
+		docs_size, inherit_size, own_size = 0, 0, 0
+	end
+	local n
+	at, n = on('HSET', docs, first_put, 2)
+	docs_size = docs_size + n
+	local renews, first_renew = tonumber(ARGV[at]), at + 1
+	for i = first_renew, first_renew + 2 * renews - 1, 2 do
+		call('HSET', docs, ARGV[i], renewed[i])
+	end
+	at = first_renew + 2 * renews
+	at, n = on('ZADD', inherit, at + 1, 2)
+	inherit_size = inherit_size + n
+	at, n = on('ZADD', own, at + 1, 2)
+	own_size = own_size + n
+	at, n = on('HDEL', docs, at + 1, 1)
+	docs_size = docs_size - n
+	at, n = on('ZREM', inherit, at + 1, 1)
+	inherit_size = inherit_size - n
+	at, n = on('ZREM', own, at + 1, 1)
+	own_size = own_size - n
+	if docs_size + inherit_size + own_size == 0 then
+		more_sizes = more_sizes - call('HDEL', state, size_field)
+		reply[#reply + 1] = c
+	else
+		more_sizes = more_sizes + call('HSET', state, size_field, docs_size .. ' ' .. inherit_size .. ' ' .. own_size)
+	end
+end
+if more_sizes ~= 0 then
+	call('HSET', state, 'sizes', (tonumber(call('HGET', state, 'sizes') or 0) or 0) + more_sizes)
+end
+return reply

@@ -1,0 +1,138 @@
+package store
+
+import (
+	"context"
+	_ "embed" // the script
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/seed18712806/lapse/sink/internal/layout"
+)
+
+//go:embed load.lua
+var loadSource string
+
+var loadScript = redis.NewScript(loadSource)
+
+// Positions in the reply of load.lua.
+const (
+	loadStatus = iota
+	loadState
+	loadConfigs
+)
+
+// The status in the reply of load.lua if a key has another type, and the positions of what
+// it then returns.
+const (
+	loadOtherType = -2
+
+	loadKey  = 1
+	loadType = 2
+)
+
+// State is the state of a partition.
+type State struct {
+	Version   string // of the state: the fence; "" if there is no state
+	Log       string // identity of the log it was computed from
+	Offset    uint64 // sequence of the last message that was applied
+	Watermark int64  // log time: the greatest stamp that was applied, Unix milliseconds
+	Stamp     Stamp  // of the last message at or before Offset whose stamp is known
+	Rebuild   uint64 // the partition lacks documents from below this offset; 0 if it lacks none
+	Refused   bool   // it is damaged, and the log does not reach back to rebuild it
+	Configs   map[string]Config
+	// Collections are those that have documents.
+	Collections []string
+}
+
+// Load reads the state. A partition without one has an empty Version. With
+// [ErrDamaged] the state has only the version and the log.
+func (p *Partition) Load(ctx context.Context) (State, error) {
+	keys := []string{p.keys.State(), p.keys.Config()}
+	r, err := p.scripts.Run(ctx, loadScript, keys)
+	if err != nil {
+		return State{}, fmt.Errorf("load partition %d: %w", p.id, err)
+	}
+	if r.Int(loadStatus) == loadOtherType {
+		return State{}, fmt.Errorf("%w: key %s is a %s, not a hash", ErrForeign, keys[r.Int(loadKey)-1], r.Str(loadType))
+	}
+	fields, configs := r.List(loadState).Fields(), r.List(loadConfigs).Fields()
+	if len(fields) == 0 {
+		if len(configs) > 0 {
+			return State{}, fmt.Errorf("%w: there is a key %s but no %s", ErrDamaged, p.keys.Config(), p.keys.State())
+		}
+		return State{}, nil
+	}
+	s, err := p.parseState(fields)
+	if errors.Is(err, ErrDamaged) {
+		return s, err
+	}
+	if err != nil {
+		return State{}, fmt.Errorf("%w: key %s: %w", ErrForeign, p.keys.State(), err)
+	}
+	s.Configs = make(map[string]Config, len(configs))
+	for name, raw := range configs {
+		if s.Configs[name], err = layout.DecodeConfig(raw); err != nil {
+			return State{}, fmt.Errorf("%w: key %s, field %s: %w", ErrForeign, p.keys.Config(), name, err)
+		}
+	}
+	return s, nil
+}
+
+func (p *Partition) parseState(fields map[string]string) (s State, err error) {
+	if v := fields["format"]; v != layout.Format {
+		return s, fmt.Errorf("its format is %q, and this version of lapse has %q", v, layout.Format)
+	}
+	if n := fields["partitions"]; n != strconv.Itoa(p.of) {
+		return s, fmt.Errorf("it is of a log with %s partitions, and this one has %d", n, p.of)
+	}
+	s.Version, s.Log = fields["version"], fields["log"]
+	if s.Version == "" {
+		return s, errors.New("it has no version")
+	}
+	if s.Offset, err = parseUint("offset", fields["offset"]); err != nil {
+		return s, err
+	}
+	watermark, err := parseUint("watermark", fields["watermark"])
+	if err != nil {
+		return s, err
+	}
+	s.Watermark = int64(watermark)
+	if s.Stamp, err = ParseStamp(fields["stamp"]); err != nil {
+		return s, err
+	}
+	switch r := fields["rebuild"]; r {
+	case "":
+	case layout.Refused:
+		s.Refused = true
+	default:
+		if s.Rebuild, err = parseUint("rebuild", r); err != nil {
+			return s, err
+		}
+	}
+	if s.Rebuild == Clearing {
+		return s, fmt.Errorf("%w: its removal was begun and not ended", ErrDamaged)
+	}
+	for f := range fields {
+		if name, ok := strings.CutPrefix(f, layout.SizePrefix); ok {
+			s.Collections = append(s.Collections, name)
+		}
+	}
+	if n := len(s.Collections); fields["sizes"] != "" && fields["sizes"] != strconv.Itoa(n) || fields["sizes"] == "" && n > 0 {
+		return s, fmt.Errorf("%w: its state has the sizes of %d collections, and the last commit left %q", ErrDamaged, n, fields["sizes"])
+	}
+	slices.Sort(s.Collections)
+	return s, nil
+}
+
+func parseUint(name, s string) (uint64, error) {
+	n, err := strconv.ParseUint(s, 10, 64)
+	if err != nil {
+		return 0, fmt.Errorf("its %s is %q, not a number", name, s)
+	}
+	return n, nil
+}

@@ -1,0 +1,81 @@
+package store
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/seed18712806/lapse/sink/internal/layout"
+)
+
+// Partition is one partition in Redis: a fold of its part of the log. Its owner loads it,
+// takes it over, and then commits steps. Each step is computed from the version that the
+// commit before it left:
+//
+//   - P1: a commit takes effect as a whole, offset included, or not at all.
+//   - P2: a commit takes effect only if the version is the expected one. No version is used
+//     twice, so an old version in Redis means an old state in Redis.
+type Partition struct {
+	client  redis.UniversalClient
+	scripts *layout.Runner
+	id, of  int
+	keys    layout.Keys
+	clock   *clock // of its server
+}
+
+// Header and Config are defined where they are encoded, in sink/internal/layout.
+type (
+	// Header is stored in front of a document's body: its timestamp, etag, TTL and
+	// traceparent.
+	Header = layout.Header
+	// Config is the configuration of a collection, with the history of its default TTL.
+	Config = layout.Config
+)
+
+// MaxTrace is the longest traceparent that is stored with a document.
+const MaxTrace = layout.MaxTrace
+
+// Stored is a document as it is stored. Body is "" where only the header was read.
+type Stored struct {
+	Header Header
+	Body   string
+}
+
+// storedAt reads the document at position i of a reply; nil if there is none.
+func storedAt(r layout.Reply, i int) (*Stored, error) {
+	if !r.Has(i) {
+		return nil, nil
+	}
+	h, body, err := layout.ParseDocument(r.Str(i))
+	if err != nil {
+		return nil, err
+	}
+	return &Stored{Header: h, Body: body}, nil
+}
+
+// collectionKeys are the keys of a collection, in the order in which all scripts take them.
+func (p *Partition) collectionKeys(collection string) []string {
+	return []string{p.keys.Docs(collection), p.keys.Inherit(collection), p.keys.Own(collection)}
+}
+
+// fenced runs a script that returns 0 if the partition is at another version.
+func (p *Partition) fenced(ctx context.Context, script *redis.Script, keys []string, args ...any) error {
+	n, err := script.Run(ctx, p.client, keys, args...).Int()
+	if err = layout.Foreign(err); err == nil && n == 0 {
+		err = ErrFenced
+	}
+	return err
+}
+
+// begin are the fields, with their values, of a state that begins at s.
+func (p *Partition) begin(s State) []any {
+	return []any{"format", layout.Format, "partitions", p.of, "log", s.Log, "offset", s.Offset, "watermark", s.Watermark, "stamp", s.Stamp.String()}
+}
+
+// lostConfigs and lost say what Redis lost.
+const lostConfigs = "configurations are lost"
+
+func lost(collection string) string {
+	return fmt.Sprintf("collection %s does not have the documents or the index that the last commit left", collection)
+}

@@ -1,0 +1,44 @@
+package store
+
+import (
+	"context"
+	_ "embed" // the script
+	"fmt"
+	"strings"
+
+	"github.com/redis/go-redis/v9"
+)
+
+//go:embed permissions.lua
+var permissionsSource string
+
+var permissionsScript = redis.NewScript(permissionsSource)
+
+// needed are the commands that lapse runs, in scripts or by itself. A script that lacks one
+// fails half-way, and what it has changed by then stays. So lapse asks beforehand.
+var needed = []any{
+	"EXISTS", "HDEL", "HGET", "HGETALL", "HLEN", "HMGET", "HSCAN", "HSET", "INFO", "PING", "RENAME", "SCAN", "TIME", "TYPE", "UNLINK",
+	"ZADD", "ZCARD", "ZCOUNT", "ZRANGE", "ZRANGEBYSCORE", "ZREM", "ZSCORE",
+}
+
+// checkPermissions refuses (with ErrDenied) a user who lacks a command.
+func (s *Store) checkPermissions(ctx context.Context, node redis.Cmdable) error {
+	args := append([]any{s.partitions[0].keys.State()}, needed...)
+	denied, err := permissionsScript.Run(ctx, node.(redis.Scripter), nil, args...).StringSlice()
+	if err != nil {
+		return explainDenied(err)
+	}
+	if len(denied) > 0 {
+		return fmt.Errorf("%w %s on the keys of lapse: allow it in the ACL of Redis (deploy/redis/users.acl lists all that lapse needs)", ErrDenied, strings.ToLower(strings.Join(denied, ", ")))
+	}
+	return nil
+}
+
+// explainDenied makes an ErrDenied of the server's error for a command that the user may
+// not run.
+func explainDenied(err error) error {
+	if redis.HasErrorPrefix(err, "NOPERM") {
+		return fmt.Errorf("%w a command: allow it in the ACL of Redis (deploy/redis/users.acl lists all that lapse needs): %w", ErrDenied, err)
+	}
+	return err
+}

@@ -1,0 +1,82 @@
+package store_test
+
+import (
+	"errors"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/seed18712806/lapse/integration/harness/redistest"
+	"github.com/seed18712806/lapse/sink/store"
+	"github.com/seed18712806/lapse/sink/wire"
+)
+
+// With the permissions of deploy/redis/users.acl a server passes the check. Without any one
+// of the commands there it does not, and the error names the command.
+//
+// It goes red if lapse needs a command that the check does not know, or the other way round.
+func TestCheck_Permissions(t *testing.T) {
+	content, err := os.ReadFile("../../deploy/redis/users.acl")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var rules []any
+	var commands []string
+	for line := range strings.Lines(string(content)) {
+		fields := strings.Fields(line)
+		if fields[1] != "lapse" {
+			continue
+		}
+		for _, rule := range fields[2:] {
+			switch {
+			case strings.HasPrefix(rule, "#"):
+				rule = ">password"
+			case strings.HasPrefix(rule, "+"):
+				commands = append(commands, rule[1:])
+			}
+			rules = append(rules, rule)
+		}
+	}
+	s := redistest.Start(t)
+	admin := s.Client
+	set := func(rules ...any) {
+		t.Helper()
+		if err := admin.Do(t.Context(), append([]any{"ACL", "SETUSER", "lapse"}, rules...)...).Err(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	set(rules...)
+	options := *admin.Options()
+	options.Username, options.Password = "lapse", "password"
+	client := redis.NewClient(&options)
+	defer client.Close()
+	st := store.NewStore(client, wire.DefaultPrefix, store.DefaultPartitions)
+	if err := st.Check(t.Context()); err != nil {
+		t.Errorf("with all permissions: %v", err)
+	}
+	for _, command := range commands {
+		if command == "command" || strings.HasPrefix(command, "cluster") {
+			continue // the client of a cluster needs these
+		}
+		if command == "eval" { // only where the server does not know the script
+			if err := admin.ScriptFlush(t.Context()).Err(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		set("-" + command)
+		if err := st.Check(t.Context()); !errors.Is(err, store.ErrDenied) || !strings.Contains(err.Error(), command) {
+			t.Errorf("without %s: %v", command, err)
+		}
+		set("+" + command)
+	}
+	set("resetkeys", "~other:*")
+	if err := st.Check(t.Context()); !errors.Is(err, store.ErrDenied) || !strings.Contains(err.Error(), "hset") {
+		t.Errorf("with other keys: %v", err)
+	}
+	set("resetkeys", "~lapse:*")
+	if err := st.Check(t.Context()); err != nil {
+		t.Errorf("with all permissions again: %v", err)
+	}
+}

@@ -1,0 +1,43 @@
+-- Reads the documents that a batch of messages touches.
+--
+-- KEYS  1 state, then per collection: documents
+-- ARGV  per collection: name, number of ids whose header is enough, number of ids to read
+--       whole, then these ids in this order
+-- Returns  {version, 0, value, ...}: a value is false if the document does not exist; or
+--          {version, n}: the n-th collection does not have as many documents as the last
+--          commit left, so a document that does not exist may have been lost.
+local state, first_docs = KEYS[1], 2
+local fields = {'version'}
+local at = 1
+for k = first_docs, #KEYS do
+	local name, headers, whole = ARGV[at], tonumber(ARGV[at + 1]), tonumber(ARGV[at + 2])
+	fields[k] = 'size:' .. name
+	at = at + 3 + headers + whole
+end
+local left = redis.call('HMGET', state, unpack(fields))
+local version = left[1]
+local reply, n = {version, 0}, 2
+at = 1
+for k = first_docs, #KEYS do
+	local docs, headers, whole = KEYS[k], tonumber(ARGV[at + 1]), tonumber(ARGV[at + 2])
+	if string.match(left[k] or '0', '^%d+') ~= tostring(redis.call('HLEN', docs)) then
+		return {version, k - first_docs + 1}
+	end
+	at = at + 3
+	local first_whole = at + headers
+	local last = first_whole + whole - 1
+	while at <= last do
+		local to = math.min(at + 3999, last) -- unpack takes fewer than 5,113 values
+		local values = redis.call('HMGET', docs, unpack(ARGV, at, to))
+		for i = 1, to - at + 1 do
+			local v = values[i]
+			if v and at + i - 1 < first_whole then
+				v = string.sub(v, 1, string.byte(v, 1))
+			end
+			n = n + 1
+			reply[n] = v or false
+		end
+		at = to + 1
+	end
+end
+return reply

@@ -1,0 +1,118 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// Check refuses (with ErrServer) a server that is older than Redis 7.0 or that may evict
+// keys, and (with ErrDenied) a user who lacks a permission. A server that does not tell its
+// version or its permissions, as miniredis, passes.
+func (s *Store) Check(ctx context.Context) error {
+	return s.eachMaster(ctx, func(ctx context.Context, node redis.Cmdable) error {
+		if err := s.checkPermissions(ctx, node); err != nil {
+			return err
+		}
+		return checkServer(ctx, node)
+	})
+}
+
+// Ping returns an error unless the server answers; of a cluster, unless every master does.
+func (s *Store) Ping(ctx context.Context) error {
+	return s.eachMaster(ctx, func(ctx context.Context, node redis.Cmdable) error {
+		return explainDenied(node.Ping(ctx).Err())
+	})
+}
+
+// Time reads the server's clock; of a cluster, that of one node.
+func (s *Store) Time(ctx context.Context) (time.Time, error) {
+	now, err := s.client.Time(ctx).Result()
+	return now, explainDenied(err)
+}
+
+// eachMaster calls do for the server; of a cluster, for every master.
+func (s *Store) eachMaster(ctx context.Context, do func(ctx context.Context, node redis.Cmdable) error) error {
+	if cluster, ok := s.client.(*redis.ClusterClient); ok {
+		return cluster.ForEachMaster(ctx, func(ctx context.Context, node *redis.Client) error { return do(ctx, node) })
+	}
+	return do(ctx, s.client)
+}
+
+func checkServer(ctx context.Context, node redis.Cmdable) error {
+	server, err := info(ctx, node, "server")
+	if err != nil {
+		return err
+	}
+	if v := server["redis_version"]; v != "" {
+		if major, _ := strconv.Atoi(strings.SplitN(v, ".", 2)[0]); major < 7 {
+			return fmt.Errorf("%w: it is Redis %s, and 7.0 or newer is needed", ErrServer, v)
+		}
+	}
+	memory, err := info(ctx, node, "memory")
+	if err != nil {
+		return err
+	}
+	if policy := memory["maxmemory_policy"]; policy != "" && policy != "noeviction" {
+		return fmt.Errorf("%w: its maxmemory-policy is %s, so it may throw documents away: set it to noeviction", ErrServer, policy)
+	}
+	return nil
+}
+
+// Memory is the memory of a server in bytes. Used is 0 if the server does not tell, as
+// miniredis, and Limit is 0 if it has no limit.
+type Memory struct{ Used, Limit int64 }
+
+// Memory reads the memory of the server; of a cluster, of the master that has the smallest
+// share left.
+func (s *Store) Memory(ctx context.Context) (fullest Memory, err error) {
+	var mu sync.Mutex // the masters of a cluster are asked at the same time
+	err = s.eachMaster(ctx, func(ctx context.Context, node redis.Cmdable) error {
+		memory, err := info(ctx, node, "memory")
+		used, _ := strconv.ParseInt(memory["used_memory"], 10, 64)
+		limit, _ := strconv.ParseInt(memory["maxmemory"], 10, 64)
+		mu.Lock()
+		defer mu.Unlock()
+		if one := (Memory{used, limit}); one.Fuller(fullest) {
+			fullest = one
+		}
+		return err
+	})
+	return fullest, err
+}
+
+// Fuller reports whether a server has a smaller share left than another one. One that has a
+// limit counts as fuller than one that has none.
+func (m Memory) Fuller(than Memory) bool {
+	switch {
+	case m.Limit == 0 || than.Limit == 0:
+		return m.Limit > than.Limit || m.Limit == than.Limit && m.Used > than.Used
+	default:
+		return float64(m.Used)/float64(m.Limit) > float64(than.Used)/float64(than.Limit)
+	}
+}
+
+// info reads a section of INFO. It is empty if the server does not have the section.
+func info(ctx context.Context, node redis.Cmdable, section string) (map[string]string, error) {
+	text, err := node.Info(ctx, section).Result()
+	if err != nil {
+		var answer redis.Error
+		if errors.As(err, &answer) && strings.Contains(answer.Error(), "is not supported") {
+			return nil, nil
+		}
+		return nil, fmt.Errorf("ask Redis for its %s: %w", section, err)
+	}
+	m := make(map[string]string)
+	for line := range strings.Lines(text) {
+		if k, v, ok := strings.Cut(strings.TrimSpace(line), ":"); ok {
+			m[k] = v
+		}
+	}
+	return m, nil
+}

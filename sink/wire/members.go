@@ -1,0 +1,45 @@
+package wire
+
+import "strconv"
+
+// Member describes a process that serves a prefix. The process writes it every few seconds to
+// the bucket [Prefix.MembersBucket], under the key "member.<id>".
+type Member struct {
+	ID      string `json:"id"`      // unique to this run of the process
+	Name    string `json:"name"`    // host and process id, for people
+	Version string `json:"version"` // of lapse
+	HTTP    string `json:"http,omitempty"`
+	Started Time   `json:"started"`
+	Seen    Time   `json:"seen"` // when this was written, by the process's own clock
+	// Owns lists the shards that the process owns; none on a standby.
+	Owns []int `json:"owns,omitempty"`
+	// Problem is why the process is not ready; empty if it is.
+	Problem string `json:"problem,omitempty"`
+	// Only of an owner: how far the log is applied.
+	Applied     uint64  `json:"applied,omitempty"`     // log sequence that every partition has applied
+	LagMessages uint64  `json:"lagMessages,omitempty"` // messages of the log that are not applied yet
+	Overdue     float64 `json:"overdue,omitempty"`     // seconds since the oldest unpublished event fell due
+}
+
+// Lease names the process that owns a shard. It is stored in [Prefix.MembersBucket] under
+// the key "lease.<shard>". An empty Owner means that the last owner has left.
+type Lease struct {
+	Owner string `json:"owner"` // Member.ID
+	Name  string `json:"name"`  // Member.Name
+	Since Time   `json:"since"`
+}
+
+// Beat is what the owner of a shard publishes on [Prefix.Beat], ten times a second.
+type Beat struct {
+	Owner    string `json:"owner"`    // Member.ID
+	Revision uint64 `json:"revision"` // of the lease in the bucket, as the owner knows it
+	Seq      uint64 `json:"seq"`      // counts the owner's beats
+	// Released means that the owner has left: since Revision, the lease names no owner.
+	Released bool `json:"released,omitempty"`
+}
+
+// LeaseKey is the key of a shard's [Lease] in [Prefix.MembersBucket].
+func LeaseKey(shard int) string { return "lease." + strconv.Itoa(shard) }
+
+// MemberKey is the key of a [Member] in [Prefix.MembersBucket].
+func MemberKey(id string) string { return "member." + id }
