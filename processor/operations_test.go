@@ -317,7 +317,6 @@ func TestG8_TheLargestFits(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	r.run()
-	r.config("c", `{"defaultTtl":1}`)
 	most := int(r.nc.MaxPayload()) - 8<<10
 	object := func(size int) string { return `{"x":"` + strings.Repeat("x", size-len(`{"x":""}`)) + `"}` }
 	r.put("c", "x", object(most))
@@ -325,6 +324,7 @@ func TestG8_TheLargestFits(t *testing.T) {
 	r.sendAsync(prefix.Write(wire.Upsert, "c", "w"), object(most-100))
 	r.must(413, prefix.Write(wire.Patch, "c", "w"), `{"more":"`+strings.Repeat("x", 100)+`"}`)
 	r.must(413, prefix.Write(wire.Upsert, "c", "z"), object(int(r.nc.MaxPayload())-200))
+	r.config("c", `{"defaultTtl":1}`)
 	for _, e := range r.waitEvents("c", 2) {
 		if want := map[string]int{"x": most, "w": most - 100}[e.ID]; string(e.Document) != object(want) {
 			t.Errorf("the event of %s has a document of %d bytes, want %d", e.ID, len(e.Document), want)
