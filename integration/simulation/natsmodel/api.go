@@ -1,6 +1,7 @@
 package natsmodel
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -14,38 +15,36 @@ import (
 )
 
 var (
-	errBadRequest = refused(400, 10003, "bad request")
 	errNoConsumer = refused(404, 10014, "consumer not found")
 	errNotFound   = refused(404, 10037, "no message found")
 	errNoStream   = refused(404, 10059, "stream not found")
 )
 
-func invalidConfig(reason string) *refusal { return refused(500, 10052, "%s", reason) }
-
 // request handles a request of JetStream, by its subject behind $JS.API. It reports whether
-// anybody is there to hear it.
+// anybody hears it.
 func (s *Server) request(c *Command, api string) (heard bool) {
-	subject := strings.Split(api, ".")
-	verb := func(n int) string { return strings.Join(subject[:min(n, len(subject))], ".") }
-	switch {
-	case api == "INFO":
-		s.answer(c.Reply, nil, []byte(`{"type":"io.nats.jetstream.api.v1.account_info_response","api":{"level":4,"total":0,"errors":0}}`))
-		return true
-	case verb(2) == "DIRECT.GET" && len(subject) > 2:
-		return s.directGet(c, subject[2])
-	case verb(3) == "CONSUMER.MSG.NEXT" && len(subject) == 5:
-		return s.pull(c, subject[3], subject[4])
-	case verb(3) == "STREAM.MSG.GET" && len(subject) == 4:
-		s.leaderGet(c, subject[3])
-		return true
-	case verb(1) == "STREAM" && len(subject) == 3:
-		s.streamRequest(c, subject[1], subject[2])
-		return true
-	case verb(1) == "CONSUMER" && len(subject) == 4:
-		s.consumerRequest(c, subject[1], subject[2], subject[3])
+	tokens := strings.Split(api, ".")
+	if api == "INFO" {
+		s.succeed(c, "account_info", `"api":{"level":5,"total":0,"errors":0}`)
 		return true
 	}
-	panic(fmt.Sprintf("natsmodel: a request to %s is not modelled", c.Subject))
+	verb := tokens[1]
+	name := tokens[min(2, len(tokens)-1)]
+	switch {
+	case api == "STREAM.MSG.GET."+tokens[len(tokens)-1]:
+		s.leaderGet(c, tokens[3])
+	case tokens[0] == "CONSUMER" && verb == "MSG" && len(tokens) == 5:
+		return s.pull(c, tokens[3], tokens[4])
+	case tokens[0] == "DIRECT" && verb == "GET" && len(tokens) > 2:
+		return s.directGet(c, name, strings.Join(tokens[3:], "."))
+	case tokens[0] == "STREAM" && len(tokens) == 3:
+		s.streamRequest(c, verb, name)
+	case tokens[0] == "CONSUMER" && len(tokens) == 4:
+		s.consumerRequest(c, verb, name, tokens[3])
+	default:
+		panic("natsmodel: the request is not modelled: " + c.Subject)
+	}
+	return true
 }
 
 // streamRequest handles a request about one stream.
@@ -53,30 +52,33 @@ func (s *Server) streamRequest(c *Command, verb, name string) {
 	st := s.Stream(name)
 	kind := "stream_" + strings.ToLower(verb)
 	var e *refusal
-	var config jetstream.StreamConfig
-	if verb == "CREATE" || verb == "UPDATE" {
-		decode(c, &config)
-	}
 	switch {
 	case verb == "CREATE":
-		st, e = s.create(config)
-	case verb == "UPDATE":
-		e = s.update(st, config)
+		st, e = s.create(decode[jetstream.StreamConfig](c))
 	case st == nil:
 		e = errNoStream
-	case verb == "DELETE":
-		s.DeleteStream(name)
-	case verb == "PURGE":
-		s.purgeRequest(c, st)
-		return
-	case verb != "INFO" || len(c.Data) > 0:
-		panic(fmt.Sprintf("natsmodel: the request to %s is not modelled", c.Subject))
+	case verb == "UPDATE":
+		var config jetstream.StreamConfig
+		if config, e = s.complete(decode[jetstream.StreamConfig](c)); e == nil {
+			st.SetConfig(func(c *jetstream.StreamConfig) { *c = config })
+		}
+	case verb == "PURGE" && st.config.Sealed:
+		e = errSealed
+	case verb == "PURGE" && st.failed != nil:
+		e = refused(500, 10051, "%v", st.failed)
 	}
 	switch {
 	case e != nil:
 		s.fail(c, kind, e)
 	case verb == "DELETE":
+		s.DeleteStream(name)
 		s.succeed(c, kind, `"success":true`)
+	case verb == "PURGE":
+		p := decode[struct {
+			Filter string
+			Seq    uint64
+		}](c)
+		s.succeed(c, kind, `"success":true,"purged":%d`, st.purge(cmp.Or(p.Filter, ">"), cmp.Or(p.Seq, st.last+1)))
 	case verb == "INFO":
 		s.succeed(c, kind, "%s", st.info(st.seen()))
 	default:
@@ -84,31 +86,14 @@ func (s *Server) streamRequest(c *Command, verb, name string) {
 	}
 }
 
-func (s *Server) purgeRequest(c *Command, st *Stream) {
-	var request struct {
-		Filter    string
-		Seq, Keep uint64
-	}
+// decode decodes a request. An empty one is zero.
+func decode[T any](c *Command) (v T) {
 	if len(c.Data) > 0 {
-		decode(c, &request)
+		if err := json.Unmarshal(c.Data, &v); err != nil {
+			panic("natsmodel: " + c.Subject + ": " + err.Error())
+		}
 	}
-	switch {
-	case request.Seq > 0 && request.Keep > 0:
-		s.fail(c, "stream_purge", errBadRequest)
-	case st.config.Sealed:
-		s.fail(c, "stream_purge", errSealed)
-	case st.failed != nil:
-		s.fail(c, "stream_purge", refused(500, 10051, "%v", st.failed))
-	default:
-		s.succeed(c, "stream_purge", `"success":true,"purged":%d`, st.purge(request.Filter, request.Seq, request.Keep))
-	}
-}
-
-// decode decodes a request.
-func decode(c *Command, v any) {
-	if err := json.Unmarshal(c.Data, v); err != nil {
-		panic(fmt.Sprintf("natsmodel: request to %s: %v", c.Subject, err))
-	}
+	return v
 }
 
 func (s *Server) succeed(c *Command, kind, format string, args ...any) {
@@ -117,30 +102,15 @@ func (s *Server) succeed(c *Command, kind, format string, args ...any) {
 }
 
 func (s *Server) fail(c *Command, kind string, e *refusal) {
-	text, err := json.Marshal(e)
-	if err != nil {
-		panic(err)
-	}
-	s.succeed(c, kind, `"error":%s`, text)
+	s.succeed(c, kind, `"error":%s`, marshal(e))
 }
 
-// Keys of metadata that belong to the server.
-const (
-	requiredLevel = "_nats.req.level"
-	serverLevel   = "_nats.level"
-	serverVersion = "_nats.ver"
-)
-
-// info is what the server tells of a stream, as far as messages up to a sequence show it.
+// info tells of a stream what the messages up to a sequence show.
 func (st *Stream) info(upTo uint64) []byte {
 	if st.described == nil {
 		config := st.config
-		config.Metadata = dynamic(config.Metadata)
-		text, err := json.Marshal(config)
-		if err != nil {
-			panic(err)
-		}
-		st.described = text
+		config.Metadata = withVersion(config.Metadata)
+		st.described = marshal(config)
 	}
 	shown, bytes := st.messages[:st.from(upTo+1)], st.bytes
 	for _, m := range st.messages[len(shown):] {
@@ -158,40 +128,32 @@ func (st *Stream) info(upTo uint64) []byte {
 
 func stamp(t time.Time) []byte { return t.UTC().AppendFormat(nil, time.RFC3339Nano) }
 
-// dynamic returns metadata with what the server adds to its answers.
-func dynamic(metadata map[string]string) map[string]string {
+// withVersion adds what the server tells of itself to metadata.
+func withVersion(metadata map[string]string) map[string]string {
 	m := maps.Clone(metadata)
-	m[serverLevel], m[serverVersion] = "4", "2.15.2"
+	m["_nats.level"], m["_nats.ver"] = "5", "2.15.2"
 	return m
 }
 
-// static returns metadata with what the server stores.
-func static(metadata map[string]string, level int) map[string]string {
+// withLevel adds the level that a stream or a consumer needs to metadata.
+func withLevel(metadata map[string]string, level int) map[string]string {
 	m := maps.Clone(metadata)
 	if m == nil {
 		m = make(map[string]string)
 	}
-	delete(m, serverLevel)
-	delete(m, serverVersion)
-	m[requiredLevel] = strconv.Itoa(level)
+	delete(m, "_nats.level")
+	delete(m, "_nats.ver")
+	m["_nats.req.level"] = strconv.Itoa(level)
 	return m
 }
 
-// complete returns a configuration with defaults, or why it is not valid.
-func (s *Server) complete(c jetstream.StreamConfig, self *Stream) (jetstream.StreamConfig, *refusal) {
-	if len(c.Subjects) == 0 {
-		c.Subjects = []string{c.Name}
-	}
+// complete sets the defaults of a configuration.
+func (s *Server) complete(c jetstream.StreamConfig) (jetstream.StreamConfig, *refusal) {
 	c.Replicas = max(c.Replicas, 1)
-	noLimit(&c.MaxMsgs)
-	noLimit(&c.MaxBytes)
-	noLimit(&c.MaxMsgsPerSubject)
-	noLimit(&c.MaxMsgSize)
-	noLimit(&c.MaxConsumers)
+	c.MaxMsgs, c.MaxBytes, c.MaxMsgsPerSubject = cmp.Or(c.MaxMsgs, -1), cmp.Or(c.MaxBytes, -1), cmp.Or(c.MaxMsgsPerSubject, -1)
+	c.MaxMsgSize, c.MaxConsumers = cmp.Or(c.MaxMsgSize, -1), cmp.Or(c.MaxConsumers, -1)
 	if c.Duplicates == 0 {
-		if c.Duplicates = 2 * time.Minute; c.MaxAge != 0 {
-			c.Duplicates = min(c.Duplicates, c.MaxAge)
-		}
+		c.Duplicates = min(2*time.Minute, cmp.Or(c.MaxAge, time.Hour))
 	}
 	level := 0
 	if c.AllowAtomicPublish {
@@ -200,72 +162,128 @@ func (s *Server) complete(c jetstream.StreamConfig, self *Stream) (jetstream.Str
 	if c.AllowBatchPublish {
 		level = 4
 	}
-	c.Metadata = static(c.Metadata, level)
+	c.Metadata = withLevel(c.Metadata, level)
 	switch {
-	case c.MaxAge != 0 && c.MaxAge < 100*time.Millisecond:
-		return c, invalidConfig("max age needs to be >= 100ms")
 	case c.MaxAge != 0 && c.Duplicates > c.MaxAge:
-		return c, invalidConfig("duplicates window can not be larger then max age")
-	case c.Duplicates < 100*time.Millisecond:
-		return c, invalidConfig("duplicates window needs to be >= 100ms")
+		return c, refused(500, 10052, "duplicates window can not be larger then max age")
 	case c.Replicas > s.replicas:
 		return c, refused(500, 10074, "replicas > 1 not supported in non-clustered mode")
-	}
-	for _, st := range s.streams {
-		for _, a := range st.config.Subjects {
-			if st != self && st.config.Name != c.Name && slices.ContainsFunc(c.Subjects, func(b string) bool { return collide(a, b) }) {
-				return c, refused(400, 10065, "subjects overlap with an existing stream")
-			}
-		}
 	}
 	return c, nil
 }
 
-func noLimit[T int | int32 | int64](limit *T) {
-	if *limit <= 0 {
-		*limit = -1
+// CreateStream creates a stream as a client would.
+func (s *Server) CreateStream(c jetstream.StreamConfig) error {
+	if _, e := s.create(c); e != nil {
+		return e
 	}
+	return nil
 }
 
-// create creates a stream, or finds the same one.
 func (s *Server) create(c jetstream.StreamConfig) (*Stream, *refusal) {
-	if c.Sealed {
-		return nil, invalidConfig("stream configuration for create can not be sealed")
-	}
-	c, e := s.complete(c, nil)
+	c, e := s.complete(c)
 	if e != nil {
 		return nil, e
 	}
-	if st := s.Stream(c.Name); st != nil {
-		if reflect.DeepEqual(c, st.config) {
-			return st, nil
-		}
+	st := s.Stream(c.Name)
+	if st == nil {
+		st = &Stream{server: s, config: c, created: s.now().Round(0).UTC(), ids: make(map[string]published), store: store{subjects: make(map[string]*tally)}}
+		s.streams = append(s.streams, st)
+	} else if !reflect.DeepEqual(c, st.config) {
 		return nil, refused(400, 10058, "stream name already in use with a different configuration")
 	}
-	st := &Stream{server: s, config: c, created: s.now().Round(0).UTC(), ids: make(map[string]published), store: store{subjects: make(map[string]*tally)}}
-	s.streams = append(s.streams, st)
 	return st, nil
 }
 
-// update changes the configuration of a stream.
-func (s *Server) update(st *Stream, c jetstream.StreamConfig) *refusal {
-	c, e := s.complete(c, st)
-	switch {
-	case e != nil:
-		return e
-	case st == nil:
-		return errNoStream
-	case c.Storage != st.config.Storage:
-		return invalidConfig("stream configuration update can not change storage type")
-	case !c.Sealed && st.config.Sealed:
-		return invalidConfig("stream configuration update can not unseal a sealed stream")
-	case !c.DenyDelete && st.config.DenyDelete:
-		return invalidConfig("stream configuration update can not cancel deny message deletes")
+// leaderGet handles a request to the leader of a stream for a message.
+func (s *Server) leaderGet(c *Command, stream string) {
+	const kind = "stream_msg_get"
+	g := decode[struct {
+		Seq  uint64 `json:"seq"`
+		Last string `json:"last_by_subj"`
+	}](c)
+	st := s.Stream(stream)
+	if st == nil {
+		s.fail(c, kind, errNoStream)
+		return
 	}
-	if c.Sealed {
-		c.MaxAge, c.Discard, c.AllowRollup = 0, jetstream.DiscardNew, false
-		c.DenyDelete, c.DenyPurge = true, true
+	m := st.lastOf(g.Last, st.last)
+	if i := st.from(g.Seq); g.Last == "" && i < st.from(g.Seq+1) {
+		m = &st.messages[i]
 	}
-	st.SetConfig(func(config *jetstream.StreamConfig) { *config = c })
-	return nil
+	if m == nil {
+		s.fail(c, kind, errNotFound)
+		return
+	}
+	s.succeed(c, kind, `"message":%s`, marshal(struct {
+		Subject string    `json:"subject"`
+		Seq     uint64    `json:"seq"`
+		Header  []byte    `json:"hdrs,omitempty"`
+		Data    []byte    `json:"data,omitempty"`
+		Time    time.Time `json:"time"`
+	}{m.Subject, m.Seq, m.raw, m.Data, m.At}))
+}
+
+// directGet handles a request for the last messages of subjects, which any replica may answer.
+func (s *Server) directGet(c *Command, stream, subject string) (heard bool) {
+	st := s.Stream(stream)
+	if st == nil || !st.config.AllowDirect {
+		return false
+	}
+	upTo := st.seen()
+	if subject != "" {
+		if m := st.lastOf(subject, upTo); m != nil {
+			s.answer(c.Reply, st.directHeader(m, ""), m.Data)
+		} else {
+			s.status(c.Reply, "404 Message Not Found")
+		}
+		return true
+	}
+	const most = 1024
+	g := decode[struct {
+		MultiLast []string `json:"multi_last"`
+		MaxBytes  int      `json:"max_bytes"`
+	}](c)
+	var found []*Stored
+	for _, subject := range g.MultiLast {
+		if m := st.lastOf(subject, upTo); m != nil {
+			found = append(found, m)
+		}
+	}
+	slices.SortFunc(found, func(a, b *Stored) int { return cmp.Compare(a.Seq, b.Seq) })
+	switch found = slices.Compact(found); {
+	case len(found) == 0:
+		s.status(c.Reply, "404 No Results")
+		return true
+	case len(found) > most:
+		s.status(c.Reply, "413 Too Many Results")
+		return true
+	}
+	last, pending := uint64(0), len(found)
+	for _, m := range found {
+		pending--
+		s.answer(c.Reply, st.directHeader(m, fmt.Sprintf("Nats-Num-Pending: %d\r\nNats-Last-Sequence: %d\r\n", pending, last)), m.Data)
+		last = m.Seq
+		if g.MaxBytes -= len(m.Subject) + len(m.raw) + len(m.Data); g.MaxBytes <= 0 {
+			break
+		}
+	}
+	s.status(c.Reply, "204 EOB", "Nats-Num-Pending", pending, "Nats-Last-Sequence", last, "Nats-UpTo-Sequence", upTo)
+	return true
+}
+
+// directHeader is the header of an answer with a stored message.
+func (st *Stream) directHeader(m *Stored, more string) []byte {
+	h := cmp.Or(strings.TrimSuffix(string(m.raw), "\r\n"), headerLine)
+	return fmt.Appendf(nil, "%sNats-Stream: %s\r\nNats-Subject: %s\r\nNats-Sequence: %d\r\nNats-Time-Stamp: %s\r\n%s\r\n",
+		h, st.config.Name, m.Subject, m.Seq, stamp(m.At), more)
+}
+
+// status sends a message without data, with a status and more headers.
+func (s *Server) status(reply, status string, more ...any) {
+	b := []byte("NATS/1.0 " + status)
+	for i := 0; i < len(more); i += 2 {
+		b = fmt.Appendf(b, "\r\n%s: %v", more[i], more[i+1])
+	}
+	s.answer(reply, append(b, "\r\n\r\n"...), nil)
 }

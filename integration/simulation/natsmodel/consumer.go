@@ -1,24 +1,18 @@
 package natsmodel
 
 import (
-	"encoding/json"
-	"fmt"
+	"cmp"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-const (
-	inactiveAfter = 5 * time.Second // if the client does not say
-	maxWaiting    = 512             // pull requests of a consumer
-)
-
 // consumer reads a stream from a sequence on, for pull requests, without acknowledgements.
 type consumer struct {
 	stream    *Stream
-	name      string
 	config    jetstream.ConsumerConfig
 	created   time.Time
 	seq       uint64 // of the next message in the stream
@@ -27,15 +21,14 @@ type consumer struct {
 	active    time.Time
 }
 
-// pullRequest is a request for messages.
+// pullRequest is a request for messages. Times are by the steady clock, zero if there are none.
 type pullRequest struct {
 	reply   string
-	left    int       // messages
-	bytes   int       // left; 0 if there is no limit
-	expires time.Time // zero if it does not
-	every   time.Duration
-	beat    time.Time // when the next heartbeat is due; zero if none
-	noWait  bool
+	left    int // messages
+	bytes   int // left, 0 if there is no limit
+	expires time.Time
+	every   time.Duration // between heartbeats
+	beat    time.Time     // the next one
 }
 
 // consumerRequest handles a request about one consumer.
@@ -47,69 +40,48 @@ func (s *Server) consumerRequest(c *Command, verb, stream, name string) {
 		return
 	}
 	o := st.consumer(name)
+	if o == nil && verb == "CREATE" {
+		o = st.newConsumer(c, name)
+	}
 	switch {
-	case verb == "CREATE":
-		if o == nil {
-			o = st.newConsumer(c, name)
-		}
 	case o == nil:
 		s.fail(c, kind, errNoConsumer)
-		return
 	case verb == "DELETE":
 		o.delete()
 		s.succeed(c, kind, `"success":true`)
-		return
-	case verb != "INFO":
-		panic(fmt.Sprintf("natsmodel: a request to %s is not modelled", c.Subject))
+	default:
+		f := o.config
+		f.Metadata = withVersion(f.Metadata)
+		at := jetstream.SequenceInfo{Consumer: o.delivered, Stream: o.seq - 1}
+		info := marshal(&jetstream.ConsumerInfo{
+			Stream: stream, Name: name, Created: o.created, Config: f, Delivered: at, AckFloor: at, TimeStamp: s.now(),
+			NumWaiting: len(o.waiting), NumPending: uint64(len(st.messages) - st.from(o.seq)),
+		})
+		s.succeed(c, kind, "%s", info[1:len(info)-1])
 	}
-	s.succeed(c, kind, "%s", o.info())
 }
 
 func (st *Stream) consumer(name string) *consumer {
-	for _, c := range st.consumers {
-		if c.name == name {
-			return c
+	for _, o := range st.consumers {
+		if o.config.Name == name {
+			return o
 		}
 	}
 	return nil
 }
 
 func (st *Stream) newConsumer(c *Command, name string) *consumer {
-	var request struct{ Config jetstream.ConsumerConfig }
-	decode(c, &request)
-	f := request.Config
-	if f.AckPolicy != jetstream.AckNonePolicy || f.DeliverPolicy != jetstream.DeliverByStartSequencePolicy && f.DeliverPolicy != jetstream.DeliverAllPolicy ||
-		f.Durable != "" || f.FilterSubject != "" || f.FilterSubjects != nil || f.HeadersOnly || f.MaxRequestBatch != 0 {
-		panic(fmt.Sprintf("natsmodel: the configuration of the consumer %s is not modelled", c.Data))
+	f := decode[struct{ Config jetstream.ConsumerConfig }](c).Config
+	if f.AckPolicy != jetstream.AckNonePolicy || f.DeliverPolicy != jetstream.DeliverByStartSequencePolicy || f.Durable != "" || f.FilterSubject != "" || f.FilterSubjects != nil {
+		panic("natsmodel: the consumer is not modelled: " + string(c.Data))
 	}
-	f.Name = name
-	f.Metadata = static(f.Metadata, 0)
-	f.MaxDeliver, f.MaxWaiting = -1, maxWaiting
+	f.Name, f.MaxDeliver, f.MaxWaiting, f.Metadata = name, -1, 512, withLevel(f.Metadata, 0)
+	f.InactiveThreshold = cmp.Or(f.InactiveThreshold, 5*time.Second)
 	s := st.server
-	o := &consumer{stream: st, name: name, config: f, created: s.now(), seq: max(f.OptStartSeq, st.first, 1), active: s.steady()}
-	if o.config.InactiveThreshold == 0 {
-		o.config.InactiveThreshold = inactiveAfter
-	}
+	o := &consumer{stream: st, config: f, created: s.now(), seq: max(f.OptStartSeq, st.first), active: s.steady()}
 	st.consumers = append(st.consumers, o)
 	return o
 }
-
-func (o *consumer) info() []byte {
-	f := o.config
-	f.Metadata = dynamic(f.Metadata)
-	at := jetstream.SequenceInfo{Consumer: o.delivered, Stream: o.seq - 1}
-	text, err := json.Marshal(&jetstream.ConsumerInfo{
-		Stream: o.stream.config.Name, Name: o.name, Created: o.created, Config: f, Delivered: at, AckFloor: at,
-		NumWaiting: len(o.waiting), NumPending: uint64(o.pending()), TimeStamp: o.stream.server.now(),
-	})
-	if err != nil {
-		panic(err)
-	}
-	return text[1 : len(text)-1]
-}
-
-// pending is the number of messages that are still to be delivered.
-func (o *consumer) pending() int { return len(o.stream.messages) - o.stream.from(o.seq) }
 
 // delete deletes the consumer, and ends its pull requests.
 func (o *consumer) delete() {
@@ -122,45 +94,31 @@ func (o *consumer) delete() {
 // pull handles a request for the next messages of a consumer.
 func (s *Server) pull(c *Command, stream, name string) (heard bool) {
 	st := s.Stream(stream)
-	if st == nil {
+	if st == nil || st.consumer(name) == nil {
 		return false
 	}
-	o := st.consumer(name)
-	if o == nil {
-		return false
-	}
-	request := struct {
+	o, now := st.consumer(name), s.steady()
+	p := decode[struct {
 		Batch     int
-		MaxBytes  int           `json:"max_bytes"`
-		Expires   time.Duration `json:"expires"`
+		MaxBytes  int `json:"max_bytes"`
+		Expires   time.Duration
 		Heartbeat time.Duration `json:"idle_heartbeat"`
-		NoWait    bool          `json:"no_wait"`
-	}{Batch: 1}
-	if len(c.Data) > 0 {
-		decode(c, &request)
+	}](c)
+	if p.Expires == 0 {
+		panic("natsmodel: a pull request that does not expire is not modelled")
 	}
-	now := s.steady()
-	r := &pullRequest{reply: c.Reply, left: request.Batch, bytes: request.MaxBytes, every: request.Heartbeat, noWait: request.NoWait}
+	r := &pullRequest{reply: c.Reply, left: p.Batch, bytes: p.MaxBytes, expires: now.Add(p.Expires), every: p.Heartbeat}
+	r.wait(now)
+	o.active, o.waiting = now, append(o.waiting, r)
+	o.deliver()
+	return true
+}
+
+// wait begins the time to the next heartbeat.
+func (r *pullRequest) wait(now time.Time) {
 	if r.every > 0 {
 		r.beat = now.Add(r.every)
 	}
-	if request.Expires > 0 {
-		r.expires = now.Add(request.Expires)
-	}
-	switch {
-	case r.every*2 > request.Expires:
-		s.status(c.Reply, "400 Bad Request - heartbeat value too large")
-		return true
-	case len(o.waiting) >= maxWaiting:
-		if r.every == 0 {
-			s.status(c.Reply, "409 Exceeded MaxWaiting")
-		}
-		return true
-	}
-	o.active = now
-	o.waiting = append(o.waiting, r)
-	o.deliver()
-	return true
 }
 
 // deliver gives new messages to the consumers.
@@ -172,71 +130,63 @@ func (st *Stream) deliver() {
 	}
 }
 
-// deliver delivers messages while there are any, and requests for them.
 func (o *consumer) deliver() {
-	st := o.stream
+	st, s := o.stream, o.stream.server
 	for i := st.from(o.seq); i < len(st.messages); i++ {
 		m := &st.messages[i]
-		ack := fmt.Sprintf("$JS.ACK.%s.%s.1.%d.%d.%d.%d", st.config.Name, o.name, m.Seq, o.delivered+1, m.At.UnixNano(), len(st.messages)-i-1)
+		ack := append(make([]byte, 0, 128), "$JS.ACK."+st.config.Name+"."+o.config.Name+".1"...)
+		for _, n := range [4]int64{int64(m.Seq), int64(o.delivered) + 1, m.At.UnixNano(), int64(len(st.messages) - i - 1)} {
+			ack = strconv.AppendInt(append(ack, '.'), n, 10)
+		}
 		r := o.taker(len(m.Subject) + len(ack) + len(m.raw) + len(m.Data))
 		if r == nil {
 			return
 		}
-		now := st.server.steady()
-		o.active = now
-		o.seq = m.Seq + 1
+		o.active, o.seq = s.steady(), m.Seq+1
 		o.delivered++
-		st.server.route(&Command{Subject: m.Subject, Reply: ack, raw: m.raw, Data: m.Data}, r.reply)
-		if r.left > 0 && r.every > 0 {
-			r.beat = now.Add(r.every)
-		}
+		r.wait(o.active)
+		s.send(r.reply, &Command{Subject: m.Subject, Reply: string(ack), raw: m.raw, Data: m.Data})
 		if r.left <= 0 && r.bytes > 0 {
-			st.server.status(r.reply, "409 Batch Completed", "Nats-Pending-Messages", 0, "Nats-Pending-Bytes", r.bytes)
+			o.end(r, "409 Batch Completed")
 		}
 	}
 	o.seq = max(o.seq, st.last+1)
-	o.waiting = slices.DeleteFunc(o.waiting, func(r *pullRequest) bool {
-		if r.noWait {
-			st.server.status(r.reply, "404 No Messages")
-		}
-		return r.noWait
-	})
 }
 
-// taker takes the request that gets the next message, which has that many bytes. Requests take
-// turns. It returns nil if there is none.
+// taker takes the request that gets the next message, which has that many bytes; nil if there
+// is none. Requests take turns.
 func (o *consumer) taker(bytes int) *pullRequest {
-	s := o.stream.server
 	for len(o.waiting) > 0 {
 		r := o.waiting[0]
 		o.waiting = o.waiting[1:]
 		switch {
-		case o.expired(r):
-			continue
+		case o.over(r):
 		case r.bytes > 0 && bytes > r.bytes:
 			o.end(r, "409 Message Size Exceeds MaxBytes")
-			continue
-		case len(s.subs.match(r.reply)) == 0:
-			continue
-		}
-		r.left--
-		if r.bytes > 0 {
-			if r.bytes -= bytes; r.bytes == 0 {
-				r.left = 0
+		default:
+			r.left--
+			if r.bytes > 0 {
+				if r.bytes -= bytes; r.bytes == 0 {
+					r.left = 0
+				}
 			}
+			if r.left > 0 {
+				o.waiting = append(o.waiting, r)
+			}
+			return r
 		}
-		if r.left > 0 {
-			o.waiting = append(o.waiting, r)
-		}
-		return r
 	}
 	return nil
 }
 
-// expired ends a request that has expired.
-func (o *consumer) expired(r *pullRequest) bool {
-	if r.expires.IsZero() || o.stream.server.steady().Before(r.expires) {
-		return false
+// over ends a request that has expired, or that nobody waits for any more.
+func (o *consumer) over(r *pullRequest) bool {
+	s := o.stream.server
+	if s.steady().Before(r.expires) {
+		for range s.subscribed(r.reply) {
+			return false
+		}
+		return true
 	}
 	if r.expires.After(o.active) {
 		o.active = r.expires
@@ -251,19 +201,14 @@ func (o *consumer) end(r *pullRequest, status string) {
 
 // next is when timers has something to do.
 func (o *consumer) next() time.Time {
-	if len(o.waiting) == 0 {
-		return o.active.Add(o.config.InactiveThreshold)
-	}
-	var next time.Time
-	for _, r := range o.waiting {
-		for _, at := range [2]time.Time{r.expires, r.beat} {
-			if !at.IsZero() && (next.IsZero() || at.Before(next)) {
-				next = at
-			}
+	next := o.active.Add(o.config.InactiveThreshold)
+	for i, r := range o.waiting {
+		if i == 0 || r.expires.Before(next) {
+			next = r.expires
 		}
-	}
-	if next.IsZero() {
-		return o.stream.server.steady().Add(time.Hour) // it only waits for messages
+		if !r.beat.IsZero() && r.beat.Before(next) {
+			next = r.beat
+		}
 	}
 	return next
 }
@@ -271,16 +216,13 @@ func (o *consumer) next() time.Time {
 func (o *consumer) timers() {
 	s := o.stream.server
 	now := s.steady()
-	o.waiting = slices.DeleteFunc(o.waiting, func(r *pullRequest) bool {
-		if o.expired(r) || len(s.subs.match(r.reply)) == 0 {
-			return true
-		}
+	o.waiting = slices.DeleteFunc(o.waiting, o.over)
+	for _, r := range o.waiting {
 		if !r.beat.IsZero() && !now.Before(r.beat) {
 			s.status(r.reply, "100 Idle Heartbeat", "Nats-Last-Consumer", o.delivered, "Nats-Last-Stream", o.seq-1)
-			r.beat = now.Add(r.every)
+			r.wait(now)
 		}
-		return false
-	})
+	}
 	if len(o.waiting) == 0 && now.Sub(o.active) >= o.config.InactiveThreshold {
 		o.delete()
 	}

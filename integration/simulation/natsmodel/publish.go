@@ -22,22 +22,27 @@ func wrongLast(seq uint64) *refusal { return refused(400, 10071, "wrong last seq
 
 // Errors that are the same each time.
 var (
-	errTooLarge     = refused(400, 10054, "message size exceeds maximum allowed")
-	errOtherStream  = refused(400, 10060, "expected stream does not match")
-	errSealed       = refused(400, 10109, "invalid operation on sealed stream")
-	errNotPermitted = refused(500, 10111, "rollup not permitted")
-	errInFlight     = refused(400, 10164, "wrong last sequence")
-	errNoSequence   = refused(400, 10193, "missing sequence for expected last sequence per subject")
-	errDuplicate    = refused(400, 10201, "atomic publish batch contains duplicate message id")
+	errTooLarge    = refused(400, 10054, "message size exceeds maximum allowed")
+	errOtherStream = refused(400, 10060, "expected stream does not match")
+	errSealed      = refused(400, 10109, "invalid operation on sealed stream")
+	errInFlight    = refused(400, 10164, "wrong last sequence")
+	errDuplicate   = refused(400, 10201, "atomic publish batch contains duplicate message id")
 )
 
-// receive handles a message for the stream, and answers it.
+// flightTime is how long messages are in flight, if Timers is called in time.
+const flightTime = time.Millisecond
+
+// receive handles a message for the stream.
 func (st *Stream) receive(c *Command) {
+	var ack []byte
 	if strings.HasSuffix(c.Reply, fastSuffix) {
-		st.fast(c)
+		ack = st.fast(c)
 	} else if id := c.header("Nats-Batch-Id"); id != "" {
-		st.atomic(c, id)
-	} else if ack := st.plain(c); ack != nil {
+		ack = st.atomic(c, id)
+	} else {
+		ack = st.single(c)
+	}
+	if ack != nil {
 		st.server.answer(c.Reply, nil, ack)
 	}
 }
@@ -49,60 +54,47 @@ func (c *Command) header(key string) string {
 	return ""
 }
 
-// number is the value of a header that is a number. present is false if there is none.
 func (c *Command) number(key string) (n uint64, present bool) {
 	n, err := strconv.ParseUint(c.header(key), 10, 64)
 	return n, err == nil
 }
 
-// expectedSubject is the subject whose last sequence a message expects.
-func (c *Command) expectedSubject() string {
-	if subject := c.header(jetstream.ExpectedLastSubjSeqSubjHeader); subject != "" {
-		return subject
-	}
-	return c.Subject
-}
-
-// plain stores a message that is not part of a batch, and returns the answer; nil if there is
-// none.
-func (st *Stream) plain(c *Command) []byte {
+// single stores a message that is in no batch. It returns the answer, nil if there is none.
+func (st *Stream) single(c *Command) []byte {
 	e := st.takes(c)
-	var duplicate uint64
-	d := staged{st: st}
-	if e == nil && st.config.Replicas > 1 {
-		duplicate, e = d.check(c)
-	} else if e == nil {
-		duplicate, e = st.check(c)
-	}
-	if duplicate > 0 {
-		return append(st.ack(duplicate), `,"duplicate": true}`...)
-	}
 	if e == nil {
-		e = st.permitted(c)
+		t := st.newTest(st.config.Replicas > 1)
+		duplicate := uint64(0)
+		if duplicate, e = t.check(c); duplicate > 0 {
+			return append(st.ack(duplicate), `,"duplicate":true}`...)
+		} else if e == nil {
+			t.pass()
+		}
 	}
 	if e != nil {
 		return st.nack(e)
 	}
-	d.take()
 	if seq := st.put(c); seq > 0 {
 		return append(st.ack(seq), '}')
 	}
 	return nil
 }
 
-// ack is an answer, to be ended.
+// ack begins an answer.
 func (st *Stream) ack(seq uint64) []byte {
-	b := make([]byte, 0, 128)
-	b = append(append(append(b, `{"stream":"`...), st.config.Name...), `","seq":`...)
-	return strconv.AppendUint(b, seq, 10)
+	return strconv.AppendUint([]byte(`{"stream":"`+st.config.Name+`","seq":`), seq, 10)
 }
 
 func (st *Stream) nack(e *refusal) []byte {
-	text, err := json.Marshal(e)
+	return []byte(`{"error":` + string(marshal(e)) + `,"stream":"` + st.config.Name + `","seq":0}`)
+}
+
+func marshal(v any) []byte {
+	b, err := json.Marshal(v)
 	if err != nil {
 		panic(err)
 	}
-	return fmt.Appendf(nil, `{"error":%s,"stream":%q,"seq":0}`, text, st.config.Name)
+	return b
 }
 
 // takes returns why the stream takes no message like this one.
@@ -116,78 +108,116 @@ func (st *Stream) takes(c *Command) *refusal {
 	return nil
 }
 
-// check checks the conditions of a message in the order of a stream without replicas. It
-// returns the sequence of the message that this one is a duplicate of.
-func (st *Stream) check(c *Command) (duplicate uint64, e *refusal) {
-	if c.Header == nil {
-		return 0, st.full(c)
-	}
-	if name := c.header(jetstream.ExpectedStreamHeader); name != "" && name != st.config.Name {
+// test finds out whether messages can be stored one after the other. The server does it in
+// another order for batches and for replicas than for single messages.
+type test struct {
+	st       *Stream
+	batch    bool
+	messages uint64 // so far
+	bytes    uint64
+	ids      map[string]bool
+	written  map[string]bool // subjects
+	expected map[string]bool // subjects
+}
+
+func (st *Stream) newTest(batch bool) *test { return &test{st: st, batch: batch} }
+
+// check adds a message. It returns the sequence of the message that this one is a duplicate of.
+func (t *test) check(c *Command) (duplicate uint64, e *refusal) {
+	if name := c.header(jetstream.ExpectedStreamHeader); name != "" && name != t.st.config.Name {
 		return 0, errOtherStream
 	}
-	if seq, ok := c.number(jetstream.ExpectedLastSubjSeqHeader); ok {
-		if last := st.lastSeqOf(c.expectedSubject()); last != seq {
-			return 0, wrongLast(last)
+	if !t.batch {
+		if e := t.conditions(c); e != nil {
+			return 0, e
 		}
-	} else if c.header(jetstream.ExpectedLastSubjSeqSubjHeader) != "" {
-		return 0, errNoSequence
 	}
-	if seq, ok := c.number(jetstream.ExpectedLastSeqHeader); ok && seq != st.last {
-		return 0, wrongLast(st.last)
+	if id := c.header(jetstream.MsgIDHeader); id != "" {
+		p, known := t.st.ids[id]
+		if known = known && time.Duration(t.st.server.now().UnixNano()-p.at) < t.st.config.Duplicates; known || t.ids[id] {
+			return p.seq, errDuplicate
+		}
+		note(&t.ids, id)
 	}
-	if duplicate := st.known(c.header(jetstream.MsgIDHeader)); duplicate > 0 {
-		return duplicate, nil
+	if t.batch {
+		if e := t.conditions(c); e != nil {
+			return 0, e
+		}
+		note(&t.written, c.Subject)
 	}
-	if c.header(jetstream.MsgRollup) != "" && (!st.config.AllowRollup || st.config.DenyPurge) {
-		return 0, errNotPermitted
+	t.messages++
+	t.bytes += size(c.Subject, c.raw, c.Data)
+	if f := &t.st.config; f.Discard == jetstream.DiscardNew {
+		switch {
+		case f.MaxMsgs > 0 && uint64(len(t.st.messages))+t.messages > uint64(f.MaxMsgs):
+			return 0, refused(503, 10077, "maximum messages exceeded")
+		case f.MaxBytes > 0 && t.st.bytes+t.bytes > uint64(f.MaxBytes):
+			return 0, refused(503, 10077, "maximum bytes exceeded")
+		}
 	}
-	return 0, st.full(c)
+	return 0, t.st.permitted(c)
 }
 
-// known is the sequence of the message that had an id, 0 if there was none in the duplicate
-// window.
-func (st *Stream) known(id string) uint64 {
-	if p, ok := st.ids[id]; ok && time.Duration(st.server.now().UnixNano()-p.at) < st.config.Duplicates {
-		return p.seq
+// conditions checks which sequences a message expects.
+func (t *test) conditions(c *Command) *refusal {
+	if seq, ok := c.number(jetstream.ExpectedLastSeqHeader); ok && seq != t.st.last+t.messages {
+		return wrongLast(t.st.last + t.messages)
+	} else if ok && t.messages > 0 {
+		return errInFlight
 	}
-	return 0
-}
-
-// full returns why a stream that discards new messages does so with this one.
-func (st *Stream) full(c *Command) *refusal {
-	f := &st.config
-	if f.Discard != jetstream.DiscardNew {
+	seq, ok := c.number(jetstream.ExpectedLastSubjSeqHeader)
+	if !ok {
 		return nil
 	}
-	replaces := uint64(0) // size of the message that goes because there are too many of its subject
-	if t := st.subjects[c.Subject]; f.MaxMsgsPerSubject > 0 && t != nil && int64(t.count) >= f.MaxMsgsPerSubject {
-		if f.DiscardNewPerSubject {
-			return tooMany("messages per subject")
-		}
-		m := st.messages[st.firstOf(c.Subject)]
-		replaces = size(m.Subject, m.raw, m.Data)
+	subject := c.header(jetstream.ExpectedLastSubjSeqSubjHeader)
+	if subject == "" {
+		subject = c.Subject
 	}
-	n := size(c.Subject, c.raw, c.Data)
-	switch {
-	case f.MaxMsgs > 0 && int64(len(st.messages)) >= f.MaxMsgs && replaces == 0:
-		return tooMany("messages")
-	case f.MaxBytes > 0 && st.bytes+n > uint64(f.MaxBytes) && replaces < n:
-		return tooMany("bytes")
+	if t.written[subject] || t.st.flight[subject] {
+		return errInFlight
+	}
+	var last uint64
+	if m := t.st.lastOf(subject, t.st.last); m != nil {
+		last = m.Seq
+	}
+	if seq != last {
+		return wrongLast(last)
+	}
+	if t.batch {
+		note(&t.expected, subject)
 	}
 	return nil
 }
 
-func tooMany(what string) *refusal { return refused(503, 10077, "maximum %s exceeded", what) }
+// pass lets the messages go into flight, if there are replicas.
+func (t *test) pass() {
+	st := t.st
+	if st.config.Replicas <= 1 {
+		return
+	}
+	if len(st.flight) == 0 {
+		st.landing = st.server.steady().Add(flightTime)
+	}
+	for _, subjects := range [2]map[string]bool{t.written, t.expected} {
+		for subject := range subjects {
+			note(&st.flight, subject)
+		}
+	}
+}
+
+func note(set *map[string]bool, member string) {
+	if *set == nil {
+		*set = make(map[string]bool)
+	}
+	(*set)[member] = true
+}
 
 // permitted asks Server.Refuse.
-func (st *Stream) permitted(c *Command) *refusal {
-	if st.server.Refuse == nil {
-		return nil
-	}
-	err := st.server.Refuse(st.config.Name, *c)
-	var e *refusal
-	if err != nil && !errors.As(err, &e) {
-		st.failed = err
+func (st *Stream) permitted(c *Command) (e *refusal) {
+	if st.server.Refuse != nil {
+		if err := st.server.Refuse(st.config.Name, *c); err != nil && !errors.As(err, &e) {
+			st.failed = err
+		}
 	}
 	return e
 }
@@ -199,100 +229,17 @@ func (st *Stream) put(c *Command) uint64 {
 	}
 	now := st.server.now().UnixNano()
 	seq := st.add(c, now)
-	if id := c.header(jetstream.MsgIDHeader); id != "" && st.config.Duplicates > 0 {
+	if id := c.header(jetstream.MsgIDHeader); id != "" {
 		st.ids[id] = published{seq, now}
 	}
-	f := &st.config
-	if per := f.MaxMsgsPerSubject; per > 0 && int64(st.subjects[c.Subject].count) > per {
-		st.remove(st.firstOf(c.Subject))
+	if per := st.config.MaxMsgsPerSubject; per > 0 && int64(st.subjects[c.Subject].count) > per {
+		for i := range st.messages {
+			if st.messages[i].Subject == c.Subject {
+				st.remove(i)
+				break
+			}
+		}
 	}
-	st.enforceTotals()
-	if rollup := c.header(jetstream.MsgRollup); rollup == jetstream.MsgRollupSubject {
-		st.purge(c.Subject, 0, 1)
-	} else if rollup != "" {
-		st.purge("", 0, 1)
-	}
+	st.enforce()
 	return seq
-}
-
-// staged is what the messages of a batch before the present one will have changed. A message
-// that goes to replicas is a batch of its own.
-type staged struct {
-	st       *Stream
-	messages uint64
-	bytes    uint64
-	ids      map[string]bool
-	subjects map[string]bool
-	expected map[string]uint64
-}
-
-// check checks the conditions of a message in the order of batches and of replicas. It returns
-// the sequence of the message that this one is a duplicate of.
-func (d *staged) check(c *Command) (duplicate uint64, e *refusal) {
-	st := d.st
-	if name := c.header(jetstream.ExpectedStreamHeader); name != "" && name != st.config.Name {
-		return 0, errOtherStream
-	}
-	if id := c.header(jetstream.MsgIDHeader); id != "" {
-		if duplicate := st.known(id); duplicate > 0 || d.ids[id] {
-			return duplicate, errDuplicate
-		}
-		note(&d.ids, id, true)
-	}
-	if seq, ok := c.number(jetstream.ExpectedLastSeqHeader); ok && seq != st.last+d.messages {
-		return 0, wrongLast(st.last + d.messages)
-	} else if ok && d.messages > 0 {
-		return 0, errInFlight
-	}
-	if seq, ok := c.number(jetstream.ExpectedLastSubjSeqHeader); ok {
-		subject := c.expectedSubject()
-		if d.subjects[subject] || st.flight[subject] {
-			return 0, errInFlight
-		}
-		if last := st.lastSeqOf(subject); last != seq {
-			return 0, wrongLast(last)
-		}
-		note(&d.expected, subject, seq)
-	} else if c.header(jetstream.ExpectedLastSubjSeqSubjHeader) != "" {
-		return 0, errNoSequence
-	}
-	if c.header(jetstream.MsgRollup) != "" && (!st.config.AllowRollup || st.config.DenyPurge) {
-		return 0, errNotPermitted
-	}
-	d.messages++
-	d.bytes += size(c.Subject, c.raw, c.Data)
-	note(&d.subjects, c.Subject, true)
-	if f := &st.config; f.Discard == jetstream.DiscardNew {
-		switch {
-		case f.MaxMsgs > 0 && uint64(len(st.messages))+d.messages > uint64(f.MaxMsgs):
-			return 0, tooMany("messages")
-		case f.MaxBytes > 0 && st.bytes+d.bytes > uint64(f.MaxBytes):
-			return 0, tooMany("bytes")
-		}
-	}
-	return 0, nil
-}
-
-// take lets the messages that were checked go into flight, if there are replicas.
-func (d *staged) take() {
-	st := d.st
-	if st.config.Replicas <= 1 {
-		return
-	}
-	if len(st.flight) == 0 {
-		st.landing = st.server.steady().Add(flightTime)
-	}
-	for subject := range d.subjects {
-		note(&st.flight, subject, true)
-	}
-	for subject := range d.expected {
-		note(&st.flight, subject, true)
-	}
-}
-
-func note[V any](m *map[string]V, key string, value V) {
-	if *m == nil {
-		*m = make(map[string]V)
-	}
-	(*m)[key] = value
 }

@@ -12,33 +12,32 @@ import (
 
 // Options are those of a server.
 type Options struct {
-	Now        func() time.Time // of the stamps; may step
-	Steady     func() time.Time // of timers; never steps; Now if nil
+	Now        func() time.Time // for stamps; may step
+	Steady     func() time.Time // for timers; never steps; Now if nil
 	MaxPayload int              // of a message, headers included; 1 MiB if 0
-	Replicas   int              // 1, or 3 for a cluster; 1 if 0
+	Replicas   int              // that streams may have: 1, or 3 in a cluster; 1 if 0
 }
 
-// Server is the model of a server, or of a cluster as its clients see it. Its exported fields
-// are faults that may be changed between two calls.
+// Server is the model of a server, or of a cluster as clients see it. Its exported fields are
+// faults, and may be changed between two calls.
 type Server struct {
 	// MaxPayload may be lowered. Clients learn it only when they connect.
 	MaxPayload int
-	// Lag makes streams look as if their last Lag messages were not stored yet, in the answers
-	// to STREAM.INFO and DIRECT.GET: those may come from a replica or a leader that lags behind.
+	// Lag makes streams look as if their last Lag messages were not stored yet, in answers to
+	// STREAM.INFO and DIRECT.GET: a replica or a leader that is out of date may give those.
 	Lag int
 	// Refuse, if not nil, is asked before a stream stores a message. A *jetstream.APIError is
-	// the answer. Any other error is a failed write: see Stream.Fail.
+	// the answer. Any other error is a failed write: see [Stream.Fail].
 	Refuse func(stream string, m Command) error
-	// Mute, if not nil, tells that nobody in JetStream hears requests with a subject, or
-	// messages for a stream. They have no effect and no answer.
+	// Mute, if not nil, tells that JetStream does not hear requests, or messages for a stream,
+	// with a subject: they have no effect and no answer.
 	Mute func(subject string) bool
 
-	now      func() time.Time
-	steady   func() time.Time
-	replicas int
-	streams  []*Stream
-	subs     subscriptions
-	out      []Sent // what the next call returns
+	now, steady func() time.Time
+	replicas    int
+	streams     []*Stream
+	subs        map[string][]*subscription // by subject; those with a wildcard by their first two tokens
+	out         []Sent                     // for the next call to return
 }
 
 // New makes a server without streams.
@@ -47,8 +46,7 @@ func New(o Options) *Server {
 		o.Steady = o.Now
 	}
 	return &Server{
-		MaxPayload: cmp.Or(o.MaxPayload, 1<<20), replicas: cmp.Or(o.Replicas, 1), now: o.Now, steady: o.Steady,
-		subs: subscriptions{exact: make(map[string][]*subscription), below: make(map[string][]*subscription)},
+		MaxPayload: cmp.Or(o.MaxPayload, 1<<20), replicas: cmp.Or(o.Replicas, 1), now: o.Now, steady: o.Steady, subs: make(map[string][]*subscription),
 	}
 }
 
@@ -60,58 +58,43 @@ type Client struct {
 	gone   bool
 }
 
+type subscription struct {
+	client       *Client
+	sid, subject string
+}
+
 // Connect makes a connection. The server begins by sending its greeting.
 func (s *Server) Connect() *Client { return &Client{server: s} }
 
 // Greeting is the line of information that the server sends first.
 func (c *Client) Greeting() []byte {
-	return fmt.Appendf(nil, `INFO {"server_id":"MODEL","server_name":"MODEL","version":"2.15.2","proto":1,"headers":true,"jetstream":true,"max_payload":%d}`+"\r\n", c.server.MaxPayload)
+	return fmt.Appendf(nil, `INFO {"server_id":"MODEL","version":"2.15.2","proto":1,"headers":true,"jetstream":true,"max_payload":%d}`+"\r\n", c.server.MaxPayload)
 }
 
-// Disconnect ends a connection: its subscriptions go. Do still carries out commands of it that
-// were on their way, and sends nothing back.
+// Disconnect ends a connection, and with it the subscriptions and pull requests. Do still
+// carries out commands that were on their way, and sends nothing back.
 func (s *Server) Disconnect(c *Client) {
 	c.gone = true
-	for _, sub := range c.subs {
-		s.subs.remove(sub)
+	for len(c.subs) > 0 {
+		s.unsubscribe(c, c.subs[0].sid)
 	}
-	c.subs = nil
 }
 
 // Do carries out a command, and returns what the server sends now, in order.
 func (s *Server) Do(from *Client, c Command) []Sent {
-	switch c.Kind {
-	case Ping:
-		if !from.gone {
-			s.out = append(s.out, Sent{To: from, line: "PONG\r\n"})
-		}
-	case Subscribe:
-		if !from.gone {
-			sub := &subscription{client: from, sid: c.SID, subject: c.Subject, queue: c.Queue}
-			from.subs = append(from.subs, sub)
-			s.subs.add(sub)
-		}
-	case Unsubscribe:
-		if i := slices.IndexFunc(from.subs, func(sub *subscription) bool { return sub.sid == c.SID }); i >= 0 {
-			s.unsubscribe(from.subs[i], c.Max)
-		}
-	case Publish:
+	switch {
+	case c.Kind == Ping && !from.gone:
+		s.out = append(s.out, Sent{To: from, line: "PONG\r\n"})
+	case c.Kind == Subscribe && !from.gone:
+		sub := &subscription{from, c.SID, c.Subject}
+		from.subs = append(from.subs, sub)
+		s.subs[keyOf(sub.subject)] = append(s.subs[keyOf(sub.subject)], sub)
+	case c.Kind == Unsubscribe:
+		s.unsubscribe(from, c.SID)
+	case c.Kind == Publish:
 		s.publish(from, &c)
 	}
 	return s.flush()
-}
-
-// Append publishes a message to a stream, for a client that has no connection. ack is the
-// answer of the stream; nil if there is none.
-func (s *Server) Append(subject string, h nats.Header, data []byte) (ack []byte, sent []Sent) {
-	c := Command{Kind: Publish, Subject: subject, Data: data}
-	c.Header, c.raw = rawHeader(h)
-	s.route(&c, subject)
-	if st := s.streamOf(subject); st != nil && !s.muted(subject) {
-		ack = st.plain(&c)
-		st.deliver()
-	}
-	return ack, s.flush()
 }
 
 func (s *Server) flush() []Sent {
@@ -120,67 +103,101 @@ func (s *Server) flush() []Sent {
 	return out
 }
 
+func (s *Server) unsubscribe(c *Client, sid string) {
+	is := func(sub *subscription) bool { return sub.client == c && sub.sid == sid }
+	if i := slices.IndexFunc(c.subs, is); i >= 0 {
+		key := keyOf(c.subs[i].subject)
+		c.subs = slices.Delete(c.subs, i, i+1)
+		if s.subs[key] = slices.DeleteFunc(s.subs[key], is); len(s.subs[key]) == 0 {
+			delete(s.subs, key)
+		}
+	}
+}
+
+func keyOf(filter string) string {
+	if !strings.ContainsAny(filter, "*>") {
+		return filter
+	}
+	return firstTwo(filter)
+}
+
+func firstTwo(subject string) string {
+	i := strings.IndexByte(subject, '.') + 1
+	return subject[:i+max(0, strings.IndexByte(subject[i:], '.'))]
+}
+
+// match reports whether a subject matches a filter, which may have wildcards.
+func match(filter, subject string) bool {
+	f, filters, more := strings.Cut(filter, ".")
+	token, tokens, left := strings.Cut(subject, ".")
+	return f == ">" || (f == token || f == "*") && more == left && (!more || match(filters, tokens))
+}
+
+// Append publishes a message to a stream, for a client that has no connection. ack is the
+// answer of the stream; nil if there is none.
+func (s *Server) Append(subject string, h nats.Header, data []byte) (ack []byte, sent []Sent) {
+	c := Command{Kind: Publish, Subject: subject, Data: data}
+	text := headerLine
+	for key, values := range h {
+		for _, v := range values {
+			text += key + ": " + v + "\r\n"
+		}
+	}
+	c.Header, c.raw = sorted(text + "\r\n")
+	s.send(subject, &c)
+	if st := s.streamOf(subject); st != nil && !s.muted(subject) {
+		ack = st.single(&c)
+		st.deliver()
+	}
+	return ack, s.flush()
+}
+
 func (s *Server) muted(subject string) bool { return s.Mute != nil && s.Mute(subject) }
 
+// publish handles a message of a client.
 func (s *Server) publish(from *Client, c *Command) {
 	if len(c.raw)+len(c.Data) > s.MaxPayload {
 		s.out = append(s.out, Sent{To: from, line: "-ERR 'Maximum Payload Violation'\r\n", Close: true})
 		return
 	}
-	var heard bool
+	st := s.streamOf(c.Subject)
+	heard := s.send(c.Subject, c) || st != nil
 	if api, ok := strings.CutPrefix(c.Subject, "$JS.API."); ok {
 		heard = s.muted(c.Subject) || s.request(c, api)
-	} else {
-		heard = s.route(c, c.Subject)
-		if st := s.streamOf(c.Subject); st != nil {
-			heard = true
-			if !s.muted(c.Subject) {
-				st.receive(c)
-				st.deliver()
-			}
-		}
+	} else if st != nil && !s.muted(c.Subject) {
+		st.receive(c)
+		st.deliver()
 	}
 	if !heard && c.Reply != "" {
-		none := Command{Subject: c.Reply, raw: []byte("NATS/1.0 503\r\n\r\n")}
-		for _, sub := range s.subs.match(c.Reply) {
-			if sub.client == from {
-				s.send(sub, &none)
-			}
-		}
+		s.answer(c.Reply, []byte("NATS/1.0 503\r\nNats-Subject: "+c.Subject+"\r\n\r\n"), nil)
 	}
 }
 
-// answer sends a message to whoever has subscribed to a subject.
+// answer sends a message of the server itself.
 func (s *Server) answer(subject string, header, data []byte) {
 	if subject != "" {
-		s.route(&Command{Subject: subject, raw: header, Data: data}, subject)
+		s.send(subject, &Command{Subject: subject, raw: header, Data: data})
 	}
 }
 
-// route sends a message to the subscriptions that match a subject. It reports whether there
-// are any.
-func (s *Server) route(c *Command, subject string) bool {
-	subs := s.subs.match(subject)
-	for i, sub := range subs {
-		if sub.queue == "" || !slices.ContainsFunc(subs[:i], func(other *subscription) bool { return other.queue == sub.queue }) {
-			s.send(sub, c)
+// send sends a message to those who have subscribed to a subject. It reports whether anybody has.
+func (s *Server) send(subject string, c *Command) (any bool) {
+	for sub := range s.subscribed(subject) {
+		any = true
+		s.out = append(s.out, Sent{To: sub.client, Subject: c.Subject, Reply: c.Reply, SID: sub.sid, Header: c.raw, Data: c.Data})
+	}
+	return any
+}
+
+func (s *Server) subscribed(subject string) func(yield func(*subscription) bool) {
+	return func(yield func(*subscription) bool) {
+		for _, key := range [2]string{subject, firstTwo(subject)} {
+			for _, sub := range s.subs[key] {
+				if match(sub.subject, subject) && !yield(sub) {
+					return
+				}
+			}
 		}
-	}
-	return len(subs) > 0
-}
-
-func (s *Server) send(sub *subscription, c *Command) {
-	s.out = append(s.out, Sent{To: sub.client, Subject: c.Subject, Reply: c.Reply, SID: sub.sid, Header: c.raw, Data: c.Data})
-	if sub.sent++; sub.sent == sub.max {
-		s.unsubscribe(sub, 0)
-	}
-}
-
-// unsubscribe ends a subscription when it has got max messages.
-func (s *Server) unsubscribe(sub *subscription, max int) {
-	if sub.max = max; sub.sent >= max {
-		s.subs.remove(sub)
-		sub.client.subs = slices.DeleteFunc(sub.client.subs, func(other *subscription) bool { return other == sub })
 	}
 }
 
@@ -197,9 +214,8 @@ func (s *Server) Next() (next time.Time, ok bool) {
 	return next, ok
 }
 
-// Timers does what is due by now, and returns what the server sends: heartbeats and the expiry
-// of pull requests. It ends inactive consumers, removes messages that are too old, and ends
-// the flight of messages among replicas.
+// Timers does what is due by now, and returns what the server sends: heartbeats, and the expiry
+// of pull requests, of consumers, and of messages by their age.
 func (s *Server) Timers() []Sent {
 	for _, st := range s.streams {
 		st.timers()
@@ -219,25 +235,20 @@ func (s *Server) Stream(name string) *Stream {
 
 func (s *Server) streamOf(subject string) *Stream {
 	for _, st := range s.streams {
-		for _, filter := range st.config.Subjects {
-			if match(filter, subject) {
-				return st
-			}
+		if slices.ContainsFunc(st.config.Subjects, func(filter string) bool { return match(filter, subject) }) {
+			return st
 		}
 	}
 	return nil
 }
 
-// DeleteStream deletes a stream. What the server sends because of that comes with the next
-// call of Do, Append or Timers.
+// DeleteStream deletes a stream. The next call of Do, Append or Timers returns what the server
+// sends because of that.
 func (s *Server) DeleteStream(name string) {
-	s.streams = slices.DeleteFunc(s.streams, func(st *Stream) bool {
-		if st.config.Name != name {
-			return false
+	if st := s.Stream(name); st != nil {
+		s.streams = slices.DeleteFunc(s.streams, func(other *Stream) bool { return other == st })
+		for len(st.consumers) > 0 {
+			st.consumers[0].delete()
 		}
-		for _, c := range slices.Clone(st.consumers) {
-			c.delete()
-		}
-		return true
-	})
+	}
 }

@@ -1,15 +1,15 @@
 package natsmodel
 
 import (
-	"math"
 	"slices"
+	"sort"
 	"time"
 
+	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// Stream is a stream of the server. Its exported methods are for the simulation; the requests
-// of clients go through Server.Do.
+// Stream is a stream of the server. Its exported methods are for the simulation.
 type Stream struct {
 	store
 	server    *Server
@@ -20,30 +20,44 @@ type Stream struct {
 	consumers []*consumer
 	atomics   []*atomicBatch
 	fasts     []*fastBatch
-	flight    map[string]bool // with replicas: subjects of messages in flight, and those whose sequence they expect
-	landing   time.Time       // when the flight ends at the latest
+	flight    map[string]bool // subjects of messages in flight, and those whose sequence they expect
+	landing   time.Time       // when the flight is over
 	failed    error           // see Fail
 }
 
-// published is what is remembered of a message with an id.
+// store is the messages of a stream.
+type store struct {
+	messages    []Stored
+	first, last uint64
+	bytes       uint64
+	subjects    map[string]*tally
+	now, stamp  int64 // when the last message was stored by the clock, and its stamp
+}
+
+// Stored is a message of a stream.
+type Stored struct {
+	Seq     uint64
+	Subject string
+	Header  nats.Header
+	Data    []byte
+	At      time.Time
+	raw     []byte // Header on the wire
+}
+
+// tally is about the messages of one subject.
+type tally struct {
+	last  uint64
+	count int
+}
+
+// published is about a message with an id.
 type published struct {
 	seq uint64
 	at  int64
 }
 
-// flightTime is how long messages are in flight among replicas, if Timers is called in time.
-const flightTime = time.Millisecond
-
-// CreateStream creates a stream as a client would.
-func (s *Server) CreateStream(config jetstream.StreamConfig) error {
-	if _, e := s.create(config); e != nil {
-		return e
-	}
-	return nil
-}
-
-// Messages are the messages in order. Callers change nothing; later changes of the stream do
-// not show in the result.
+// Messages are the messages in order. The result does not change with the stream; callers do
+// not change it either.
 func (st *Stream) Messages() []Stored { return slices.Clip(st.messages) }
 
 // FirstSeq is the sequence of the first message; if there is none, one more than LastSeq.
@@ -56,34 +70,39 @@ func (st *Stream) LastSeq() uint64 { return st.last }
 func (st *Stream) Created() time.Time { return st.created }
 
 // Config is a copy of the configuration.
-func (st *Stream) Config() *jetstream.StreamConfig {
-	c := st.config
-	return &c
-}
+func (st *Stream) Config() *jetstream.StreamConfig { c := st.config; return &c }
 
-// SetConfig changes the configuration without the checks of a request, and enforces limits.
+// SetConfig changes the configuration without the checks of a request, and enforces the limits.
 func (st *Stream) SetConfig(change func(*jetstream.StreamConfig)) {
 	change(&st.config)
 	st.described = nil
+	for i := 0; i < len(st.messages); {
+		if per := st.config.MaxMsgsPerSubject; per > 0 && int64(st.subjects[st.messages[i].Subject].count) > per {
+			st.remove(i)
+		} else {
+			i++
+		}
+	}
 	st.enforce()
 }
 
 // Delete deletes the message with a sequence, if it is there.
 func (st *Stream) Delete(seq uint64) {
-	if i := st.from(seq); i < len(st.messages) && st.messages[i].Seq == seq {
+	if i := st.from(seq); i < st.from(seq+1) {
 		st.remove(i)
 	}
 }
 
 // Truncate removes all messages before a sequence.
-func (st *Stream) Truncate(first uint64) { st.removeIf(">", first) }
+func (st *Stream) Truncate(first uint64) { st.purge(">", first) }
 
-// LoseTail loses the last n messages as if they had never been stored, with their ids. New
-// messages get their sequences. The consumers are lost too.
+// LoseTail loses the last n messages as if they had never been stored, with their ids: new ones
+// get their sequences. The consumers are lost too, as in a restart, and nobody hears of it.
 func (st *Stream) LoseTail(n int) {
 	for ; n > 0 && len(st.messages) > 0; n-- {
-		st.last = st.messages[len(st.messages)-1].Seq - 1
-		st.remove(len(st.messages) - 1)
+		i := len(st.messages) - 1
+		st.last = st.messages[i].Seq - 1
+		st.remove(i)
 	}
 	for id, p := range st.ids {
 		if p.seq > st.last {
@@ -96,48 +115,118 @@ func (st *Stream) LoseTail(n int) {
 // ForgetIDs forgets the ids of all messages, as if the duplicate window had passed.
 func (st *Stream) ForgetIDs() { clear(st.ids) }
 
-// Fail lets the stream store nothing from now on, because a write has failed; nil ends that.
-// Publications get no answer if they meet all conditions, and a purge reports the error.
+// Fail lets writes fail from now on; nil ends that. Messages that meet all conditions are not
+// stored and have no answer, and a purge returns the error.
 func (st *Stream) Fail(err error) { st.failed = err }
 
-// seen is the last sequence that answers may show which come from a replica that lags behind.
-func (st *Stream) seen() uint64 {
-	n := len(st.messages)
-	switch lag := st.server.Lag; {
-	case lag <= 0 || n == 0:
-		return st.last
-	case lag >= n:
-		return st.first - 1
+// size is the number of bytes that the server counts for a message.
+func size(subject string, raw, data []byte) uint64 {
+	n := len(subject) + len(raw) + len(data) + 30
+	if len(raw) > 0 {
+		n += 4
+	}
+	return uint64(n)
+}
+
+// add stores a message. Stamps rise with each message, unless the clock falls.
+func (s *store) add(c *Command, now int64) uint64 {
+	stamp := now
+	if now >= s.now {
+		stamp = max(now, s.stamp+1)
+	}
+	s.now, s.stamp = now, stamp
+	s.last++
+	s.messages = append(s.messages, Stored{s.last, c.Subject, c.Header, c.Data, time.Unix(0, stamp).UTC(), c.raw})
+	s.first = s.messages[0].Seq
+	s.bytes += size(c.Subject, c.raw, c.Data)
+	t := s.subjects[c.Subject]
+	if t == nil {
+		t = &tally{}
+		s.subjects[c.Subject] = t
+	}
+	t.last = s.last
+	t.count++
+	return s.last
+}
+
+// remove removes the message with an index. It leaves the results of Messages as they are.
+func (s *store) remove(i int) {
+	m := s.messages[i]
+	switch i {
+	case 0:
+		s.messages = s.messages[1:]
+	case len(s.messages) - 1:
+		s.messages = s.messages[:i:i]
 	default:
-		return st.messages[n-lag].Seq - 1
+		s.messages = slices.Concat(s.messages[:i], s.messages[i+1:])
+	}
+	s.bytes -= size(m.Subject, m.raw, m.Data)
+	t := s.subjects[m.Subject]
+	if t.count--; t.count == 0 {
+		delete(s.subjects, m.Subject)
+	} else if t.last == m.Seq {
+		t.last = s.lastOf(m.Subject, m.Seq-1).Seq
+	}
+	if s.first = s.last + 1; len(s.messages) > 0 {
+		s.first = s.messages[0].Seq
 	}
 }
 
-// enforce removes the first messages until the limits are kept.
-func (st *Stream) enforce() {
-	c := &st.config
-	if per := int(c.MaxMsgsPerSubject); per > 0 {
-		for i := 0; i < len(st.messages); {
-			if st.subjects[st.messages[i].Subject].count > per {
-				st.remove(i)
-			} else {
-				i++
-			}
+// from is the index of the first message at or after a sequence.
+func (s *store) from(seq uint64) int {
+	n := len(s.messages)
+	if i := seq - s.first; seq >= s.first && i < uint64(n) && s.messages[i].Seq == seq {
+		return int(i) // no message in between was deleted
+	}
+	return sort.Search(n, func(i int) bool { return s.messages[i].Seq >= seq })
+}
+
+// lastOf returns the last message of a subject up to a sequence, nil if there is none.
+func (s *store) lastOf(subject string, upTo uint64) *Stored {
+	t := s.subjects[subject]
+	if t == nil {
+		return nil
+	}
+	for i := s.from(min(t.last, upTo) + 1); i > 0; i-- {
+		if m := &s.messages[i-1]; m.Subject == subject {
+			return m
 		}
 	}
-	st.enforceTotals()
+	return nil
 }
 
-func (st *Stream) enforceTotals() {
+// purge removes the messages before a sequence whose subject matches a filter.
+func (s *store) purge(filter string, before uint64) (purged int) {
+	for i := 0; i < len(s.messages) && s.messages[i].Seq < before; {
+		if match(filter, s.messages[i].Subject) {
+			s.remove(i)
+			purged++
+		} else {
+			i++
+		}
+	}
+	return purged
+}
+
+// enforce removes the first messages until the limits are kept, if the stream discards old ones.
+func (st *Stream) enforce() {
 	c := &st.config
-	for c.MaxMsgs > 0 && int64(len(st.messages)) > c.MaxMsgs || c.MaxBytes > 0 && st.bytes > uint64(c.MaxBytes) {
+	for c.Discard == jetstream.DiscardOld && (c.MaxMsgs > 0 && int64(len(st.messages)) > c.MaxMsgs || c.MaxBytes > 0 && st.bytes > uint64(c.MaxBytes)) {
 		st.remove(0)
 	}
 }
 
+// seen is the last sequence that a replica which lags behind shows.
+func (st *Stream) seen() uint64 {
+	n, lag := len(st.messages), st.server.Lag
+	if lag <= 0 || n == 0 {
+		return st.last
+	}
+	return st.messages[max(0, n-lag)].Seq - 1
+}
+
 // next is when timers has something to do.
 func (st *Stream) next() (next time.Time, ok bool) {
-	s := st.server
 	soonest := func(at time.Time) {
 		if !ok || at.Before(next) {
 			next, ok = at, true
@@ -149,8 +238,8 @@ func (st *Stream) next() (next time.Time, ok bool) {
 	for _, c := range st.consumers {
 		soonest(c.next())
 	}
-	if ok { // what is due by the steady clock, by the other
-		next = s.now().Add(next.Sub(s.steady()))
+	if ok {
+		next = st.server.now().Add(next.Sub(st.server.steady()))
 	}
 	if st.config.MaxAge > 0 && len(st.messages) > 0 {
 		soonest(st.messages[0].At.Add(st.config.MaxAge))
@@ -160,39 +249,11 @@ func (st *Stream) next() (next time.Time, ok bool) {
 
 func (st *Stream) timers() {
 	clear(st.flight)
-	if age := st.config.MaxAge; age > 0 {
-		limit := st.server.now().Add(-age)
-		for len(st.messages) > 0 && !st.messages[0].At.After(limit) {
-			st.remove(0)
-		}
+	limit := st.server.now().Add(-st.config.MaxAge)
+	for st.config.MaxAge > 0 && len(st.messages) > 0 && !st.messages[0].At.After(limit) {
+		st.remove(0)
 	}
 	for _, c := range slices.Clone(st.consumers) {
 		c.timers()
 	}
-}
-
-// purge removes messages whose subject matches a filter (all if it is empty): those before a
-// sequence if that is not 0, and all but the last few if keep is not 0.
-func (st *Stream) purge(filter string, before, keep uint64) (purged uint64) {
-	whole := filter == "" || filter == ">"
-	if whole {
-		filter = ">"
-	}
-	if before == 0 {
-		before = math.MaxUint64
-		for i := len(st.messages); keep > 0 && i > 0; i-- {
-			if m := st.messages[i-1]; match(filter, m.Subject) {
-				before = m.Seq
-				keep--
-			}
-		}
-		if keep > 0 {
-			return 0
-		}
-	}
-	purged = st.removeIf(filter, before)
-	if whole && before != math.MaxUint64 && before > st.last+1 {
-		st.last, st.first = before-1, before // the sequence goes on from there
-	}
-	return purged
 }
