@@ -16,7 +16,10 @@ const (
 	maxFast       = 1000 // batches at a time
 )
 
-var errIncomplete = refused(400, 10176, "atomic publish batch is incomplete")
+var (
+	errIncomplete = refused(400, 10176, "atomic publish batch is incomplete")
+	errTooMany    = refused(400, 10199, "atomic publish batch is too large: %d", maxAtomicSize)
+)
 
 // atomicBatch is messages that the stream stores together (ADR-50).
 type atomicBatch struct {
@@ -38,7 +41,9 @@ func (st *Stream) atomic(c *Command, id string) []byte {
 		e = refused(400, 10174, "atomic publish is disabled")
 	case i < 0 && seq == 1 && len(st.atomics) >= maxAtomic:
 		e = refused(429, 10210, "atomic publish too many inflight")
-	case i < 0 && seq > 1 && seq <= maxAtomicSize:
+	case i < 0 && seq > maxAtomicSize:
+		e = errTooMany
+	case i < 0 && seq != 1:
 		e = errIncomplete
 	}
 	if e != nil {
@@ -50,10 +55,10 @@ func (st *Stream) atomic(c *Command, id string) []byte {
 	}
 	b := st.atomics[i]
 	b.messages, b.heard = append(b.messages, *c), now
-	if seq > maxAtomicSize {
-		e = refused(400, 10199, "atomic publish batch is too large: %d", maxAtomicSize)
-	} else if seq != uint64(len(b.messages)) {
+	if seq != uint64(len(b.messages)) {
 		e = errIncomplete
+	} else if seq > maxAtomicSize {
+		e = errTooMany
 	} else if c.header("Nats-Batch-Commit") == "" {
 		return []byte{}
 	}
