@@ -23,7 +23,7 @@ import (
 
 var (
 	seed  = flag.Uint64("seed", 0, "seed of the operations; 0: a new one")
-	count = flag.Int("operations", 300, "number of operations")
+	count = flag.Int("operations", 200, "number of operations")
 )
 
 // TestConformance makes the same random operations on a real server and on the model.
@@ -368,7 +368,7 @@ func (s *side) keyValue() any {
 func (s *side) end() any {
 	c := config("LOG")
 	_, _ = s.ask("STREAM.DELETE.LOG", nil), s.ask("STREAM.CREATE.LOG", c)
-	idle, _ := s.newConsumer("LOG", 1, 200*time.Millisecond)
+	idle, _ := s.newConsumer("LOG", 1, 100*time.Millisecond)
 	busy, _ := s.newConsumer("LOG", 1, time.Minute)
 	s.pull(busy, 2, 1000, time.Minute, 0)
 	s.pull(busy, 2, 900, time.Minute, 0)
@@ -389,8 +389,11 @@ func (s *side) end() any {
 	all = append(all, gather(2))
 	c.MaxAge, c.Duplicates = 100*time.Millisecond, 100*time.Millisecond
 	s.ask("STREAM.UPDATE.LOG", c)
-	for limit := time.Now().Add(500 * time.Millisecond); time.Now().Before(limit); time.Sleep(10 * time.Millisecond) {
+	for limit := time.Now().Add(5 * time.Second); time.Now().Before(limit); time.Sleep(10 * time.Millisecond) {
 		s.tick()
+		if left := text(s.ask("STREAM.INFO.LOG", nil)); !strings.Contains(left, `"messages"`) && !strings.Contains(left, `"consumer_count"`) {
+			break
+		}
 	}
 	s.pull(idle, 1, 0, time.Second, 0)
 	return append(all, gather(1), s.ask("STREAM.INFO.LOG", nil))
