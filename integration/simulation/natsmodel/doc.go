@@ -11,7 +11,8 @@
 //   - A message is stored, acknowledged and delivered at once.
 //   - Headers are sorted, because the client writes them in random order.
 //   - Fast batches do not report progress, and end at the first gap.
-//   - The duplicate window ends to the nanosecond; the server forgets an id up to 50 ms later.
+//   - Times are exact. The server forgets an id up to 50 ms late, and an inactive consumer up to
+//     a second late.
 //   - On three replicas, messages are in flight until the next call of [Server.Timers], which is
 //     due a millisecond later. Who expects the last sequence of a subject in flight is refused.
 //

@@ -76,6 +76,7 @@ func (st *Stream) Config() *jetstream.StreamConfig { c := st.config; return &c }
 func (st *Stream) SetConfig(change func(*jetstream.StreamConfig)) {
 	change(&st.config)
 	st.described = nil
+	st.enforce()
 	for i := 0; i < len(st.messages); {
 		if per := st.config.MaxMsgsPerSubject; per > 0 && int64(st.subjects[st.messages[i].Subject].count) > per {
 			st.remove(i)
@@ -83,7 +84,6 @@ func (st *Stream) SetConfig(change func(*jetstream.StreamConfig)) {
 			i++
 		}
 	}
-	st.enforce()
 }
 
 // Delete deletes the message with a sequence, if it is there.
