@@ -94,10 +94,9 @@ func (s *side) info() any                  { return s.ask("STREAM.INFO."+s.strea
 func (s *side) pick(from ...string) string { return from[s.r.IntN(len(from))] }
 
 // message is one that a stream may store, or refuse. Conditions are met if they are easy.
-func (s *side) message(easy bool) *nats.Msg {
+func (s *side) message(easy bool, last uint64) *nats.Msg {
 	m := nats.NewMsg(s.pick(subjects...))
 	m.Data = make([]byte, s.r.IntN(3)*s.r.IntN(100))
-	last := s.last("EVENTS")
 	if easy {
 		m.Subject = s.pick(subjects[1:]...)
 	}
@@ -215,7 +214,7 @@ func (s *side) begin() any {
 }
 
 func (s *side) publish() any {
-	m := s.message(false)
+	m := s.message(false, s.last("EVENTS"))
 	if s.chance(15) {
 		m.Subject = "nobody." + m.Subject
 	}
@@ -235,9 +234,9 @@ func (s *side) batchAnswers() any {
 
 func (s *side) atomic() any {
 	s.made++
-	n := 1 + s.r.IntN(4)
+	n, last := 1+s.r.IntN(4), s.last("EVENTS")
 	for i := range n {
-		m := s.message(true)
+		m := s.message(true, last)
 		m.Header.Set("Nats-Batch-Id", fmt.Sprint("batch", s.made))
 		m.Header.Set("Nats-Batch-Sequence", strconv.Itoa(1+i+s.r.IntN(20)/19*s.r.IntN(1500)))
 		if i == n-1 && !s.chance(20) {
@@ -250,13 +249,13 @@ func (s *side) atomic() any {
 
 func (s *side) fast() any {
 	s.made++
-	n := 1 + s.r.IntN(6)
+	n, last := 1+s.r.IntN(6), s.last("EVENTS")
 	for i := range n {
 		operation := min(i, 1)
 		if i == n-1 && !s.chance(20) {
 			operation = 2
 		}
-		s.send(s.message(true), fmt.Sprintf("fast%d.1000.fail.%d.%d.$FI", s.made, 1+i+min(i, s.r.IntN(20)/19), operation))
+		s.send(s.message(true, last), fmt.Sprintf("fast%d.1000.fail.%d.%d.$FI", s.made, 1+i+min(i, s.r.IntN(20)/19), operation))
 	}
 	return s.batchAnswers()
 }
