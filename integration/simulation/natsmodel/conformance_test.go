@@ -300,8 +300,7 @@ func (s *side) configure() any {
 		c.AllowAtomicPublish, c.AllowBatchPublish = false, false
 	case 4:
 		c = config(c.Name)
-		_ = s.ask("STREAM.DELETE."+c.Name, nil)
-		return s.ask("STREAM.CREATE."+c.Name, c)
+		return []any{s.ask("STREAM.DELETE."+c.Name, nil), s.ask("STREAM.CREATE."+c.Name, c)}
 	}
 	return []any{s.ask("STREAM."+s.pick("CREATE", "UPDATE", "UPDATE")+"."+c.Name, c), s.ask("STREAM.INFO."+c.Name, nil)}
 }

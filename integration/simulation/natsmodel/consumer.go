@@ -150,7 +150,6 @@ func (o *consumer) deliver() {
 			o.end(r, "409 Batch Completed")
 		}
 	}
-	o.seq = max(o.seq, st.last+1)
 }
 
 // taker takes the request that gets the next message, which has that many bytes; nil if there
@@ -219,7 +218,7 @@ func (o *consumer) timers() {
 	o.waiting = slices.DeleteFunc(o.waiting, o.over)
 	for _, r := range o.waiting {
 		if !r.beat.IsZero() && !now.Before(r.beat) {
-			s.status(r.reply, "100 Idle Heartbeat", "Nats-Last-Consumer", o.delivered, "Nats-Last-Stream", o.seq-1)
+			s.status(r.reply, "100 Idle Heartbeat", "Nats-Last-Consumer", o.delivered, "Nats-Last-Stream", max(o.seq-1, o.stream.last))
 			r.wait(now)
 		}
 	}
