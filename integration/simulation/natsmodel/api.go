@@ -4,43 +4,34 @@ import (
 	"cmp"
 	"encoding/json"
 	"fmt"
-	"maps"
 	"reflect"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-var (
-	errNoConsumer = refused(404, 10014, "consumer not found")
-	errNotFound   = refused(404, 10037, "no message found")
-	errNoStream   = refused(404, 10059, "stream not found")
-)
+var errNoStream = refused(404, 10059, "stream not found")
 
 // request handles a request of JetStream, by its subject behind $JS.API. It reports whether
 // anybody hears it.
 func (s *Server) request(c *Command, api string) (heard bool) {
 	tokens := strings.Split(api, ".")
-	if api == "INFO" {
+	n := len(tokens)
+	switch verb := strings.Join(tokens[:min(n, 2)], "."); {
+	case api == "INFO":
 		s.succeed(c, "account_info", `"api":{"level":5,"total":0,"errors":0}`)
-		return true
-	}
-	verb := tokens[1]
-	name := tokens[min(2, len(tokens)-1)]
-	switch {
-	case api == "STREAM.MSG.GET."+tokens[len(tokens)-1]:
+	case verb == "STREAM.MSG" && n == 4 && tokens[2] == "GET":
 		s.leaderGet(c, tokens[3])
-	case tokens[0] == "CONSUMER" && verb == "MSG" && len(tokens) == 5:
+	case verb == "CONSUMER.MSG" && n == 5:
 		return s.pull(c, tokens[3], tokens[4])
-	case tokens[0] == "DIRECT" && verb == "GET" && len(tokens) > 2:
-		return s.directGet(c, name, strings.Join(tokens[3:], "."))
-	case tokens[0] == "STREAM" && len(tokens) == 3:
-		s.streamRequest(c, verb, name)
-	case tokens[0] == "CONSUMER" && len(tokens) == 4:
-		s.consumerRequest(c, verb, name, tokens[3])
+	case verb == "DIRECT.GET" && n > 2:
+		return s.directGet(c, tokens[2], strings.Join(tokens[3:], "."))
+	case tokens[0] == "STREAM" && n == 3:
+		s.streamRequest(c, tokens[1], tokens[2])
+	case tokens[0] == "CONSUMER" && n == 4:
+		s.consumerRequest(c, tokens[1], tokens[2], tokens[3])
 	default:
 		panic("natsmodel: the request is not modelled: " + c.Subject)
 	}
@@ -49,39 +40,38 @@ func (s *Server) request(c *Command, api string) (heard bool) {
 
 // streamRequest handles a request about one stream.
 func (s *Server) streamRequest(c *Command, verb, name string) {
-	st := s.Stream(name)
-	kind := "stream_" + strings.ToLower(verb)
-	var e *refusal
+	st, kind, e := s.Stream(name), "stream_"+strings.ToLower(verb), (*refusal)(nil)
 	switch {
 	case verb == "CREATE":
 		st, e = s.create(decode[jetstream.StreamConfig](c))
 	case st == nil:
 		e = errNoStream
 	case verb == "UPDATE":
-		var config jetstream.StreamConfig
-		if config, e = s.complete(decode[jetstream.StreamConfig](c)); e == nil {
+		config := decode[jetstream.StreamConfig](c)
+		if e = s.complete(&config); e == nil {
 			st.SetConfig(func(c *jetstream.StreamConfig) { *c = config })
 		}
+	case verb == "DELETE":
+		s.DeleteStream(name)
+		s.succeed(c, kind, `"success":true`)
+		return
 	case verb == "PURGE" && st.config.Sealed:
 		e = errSealed
 	case verb == "PURGE" && st.failed != nil:
 		e = refused(500, 10051, "%v", st.failed)
-	}
-	switch {
-	case e != nil:
-		s.fail(c, kind, e)
-	case verb == "DELETE":
-		s.DeleteStream(name)
-		s.succeed(c, kind, `"success":true`)
 	case verb == "PURGE":
 		p := decode[struct {
 			Filter string
 			Seq    uint64
 		}](c)
 		s.succeed(c, kind, `"success":true,"purged":%d`, st.purge(cmp.Or(p.Filter, ">"), cmp.Or(p.Seq, st.last+1)))
-	case verb == "INFO":
+		return
+	}
+	if e != nil {
+		s.fail(c, kind, e)
+	} else if verb == "INFO" {
 		s.succeed(c, kind, "%s", st.info(st.seen()))
-	default:
+	} else {
 		s.succeed(c, kind, "%s", st.info(st.last))
 	}
 }
@@ -108,9 +98,7 @@ func (s *Server) fail(c *Command, kind string, e *refusal) {
 // info tells of a stream what the messages up to a sequence show.
 func (st *Stream) info(upTo uint64) []byte {
 	if st.described == nil {
-		config := st.config
-		config.Metadata = withVersion(config.Metadata)
-		st.described = marshal(config)
+		st.described = marshal(st.config)
 	}
 	shown, bytes := st.messages[:st.from(upTo+1)], st.bytes
 	for _, m := range st.messages[len(shown):] {
@@ -128,48 +116,21 @@ func (st *Stream) info(upTo uint64) []byte {
 
 func stamp(t time.Time) []byte { return t.UTC().AppendFormat(nil, time.RFC3339Nano) }
 
-// withVersion adds what the server tells of itself to metadata.
-func withVersion(metadata map[string]string) map[string]string {
-	m := maps.Clone(metadata)
-	m["_nats.level"], m["_nats.ver"] = "5", "2.15.2"
-	return m
-}
-
-// withLevel adds the level that a stream or a consumer needs to metadata.
-func withLevel(metadata map[string]string, level int) map[string]string {
-	m := maps.Clone(metadata)
-	if m == nil {
-		m = make(map[string]string)
-	}
-	delete(m, "_nats.level")
-	delete(m, "_nats.ver")
-	m["_nats.req.level"] = strconv.Itoa(level)
-	return m
-}
-
 // complete sets the defaults of a configuration.
-func (s *Server) complete(c jetstream.StreamConfig) (jetstream.StreamConfig, *refusal) {
+func (s *Server) complete(c *jetstream.StreamConfig) *refusal {
 	c.Replicas = max(c.Replicas, 1)
 	c.MaxMsgs, c.MaxBytes, c.MaxMsgsPerSubject = cmp.Or(c.MaxMsgs, -1), cmp.Or(c.MaxBytes, -1), cmp.Or(c.MaxMsgsPerSubject, -1)
 	c.MaxMsgSize, c.MaxConsumers = cmp.Or(c.MaxMsgSize, -1), cmp.Or(c.MaxConsumers, -1)
 	if c.Duplicates == 0 {
 		c.Duplicates = min(2*time.Minute, cmp.Or(c.MaxAge, time.Hour))
 	}
-	level := 0
-	if c.AllowAtomicPublish {
-		level = 2
-	}
-	if c.AllowBatchPublish {
-		level = 4
-	}
-	c.Metadata = withLevel(c.Metadata, level)
 	switch {
 	case c.MaxAge != 0 && c.Duplicates > c.MaxAge:
-		return c, refused(500, 10052, "duplicates window can not be larger then max age")
+		return refused(500, 10052, "duplicates window can not be larger then max age")
 	case c.Replicas > s.replicas:
-		return c, refused(500, 10074, "replicas > 1 not supported in non-clustered mode")
+		return refused(500, 10074, "replicas > 1 not supported in non-clustered mode")
 	}
-	return c, nil
+	return nil
 }
 
 // CreateStream creates a stream as a client would.
@@ -181,13 +142,13 @@ func (s *Server) CreateStream(c jetstream.StreamConfig) error {
 }
 
 func (s *Server) create(c jetstream.StreamConfig) (*Stream, *refusal) {
-	c, e := s.complete(c)
-	if e != nil {
+	if e := s.complete(&c); e != nil {
 		return nil, e
 	}
 	st := s.Stream(c.Name)
 	if st == nil {
-		st = &Stream{server: s, config: c, created: s.now().Round(0).UTC(), ids: make(map[string]published), store: store{subjects: make(map[string]*tally)}}
+		st = &Stream{server: s, config: c, created: s.now().Round(0).UTC(), ids: make(map[string]published),
+			store: store{subjects: make(map[string]*tally)}, atomics: atomicBatches(), fasts: fastBatches()}
 		s.streams = append(s.streams, st)
 	} else if !reflect.DeepEqual(c, st.config) {
 		return nil, refused(400, 10058, "stream name already in use with a different configuration")
@@ -212,16 +173,10 @@ func (s *Server) leaderGet(c *Command, stream string) {
 		m = &st.messages[i]
 	}
 	if m == nil {
-		s.fail(c, kind, errNotFound)
+		s.fail(c, kind, refused(404, 10037, "no message found"))
 		return
 	}
-	s.succeed(c, kind, `"message":%s`, marshal(struct {
-		Subject string    `json:"subject"`
-		Seq     uint64    `json:"seq"`
-		Header  []byte    `json:"hdrs,omitempty"`
-		Data    []byte    `json:"data,omitempty"`
-		Time    time.Time `json:"time"`
-	}{m.Subject, m.Seq, m.raw, m.Data, m.At}))
+	s.succeed(c, kind, `"message":{"subject":%s,"seq":%d,"hdrs":%s,"data":%s,"time":"%s"}`, marshal(m.Subject), m.Seq, marshal(m.raw), marshal(m.Data), stamp(m.At))
 }
 
 // directGet handles a request for the last messages of subjects, which any replica may answer.
@@ -239,7 +194,6 @@ func (s *Server) directGet(c *Command, stream, subject string) (heard bool) {
 		}
 		return true
 	}
-	const most = 1024
 	g := decode[struct {
 		MultiLast []string `json:"multi_last"`
 		MaxBytes  int      `json:"max_bytes"`
@@ -251,15 +205,16 @@ func (s *Server) directGet(c *Command, stream, subject string) (heard bool) {
 		}
 	}
 	slices.SortFunc(found, func(a, b *Stored) int { return cmp.Compare(a.Seq, b.Seq) })
-	switch found = slices.Compact(found); {
-	case len(found) == 0:
+	found = slices.Compact(found)
+	last, pending := uint64(0), len(found)
+	switch {
+	case pending == 0:
 		s.status(c.Reply, "404 No Results")
 		return true
-	case len(found) > most:
+	case pending > 1024:
 		s.status(c.Reply, "413 Too Many Results")
 		return true
 	}
-	last, pending := uint64(0), len(found)
 	for _, m := range found {
 		pending--
 		s.answer(c.Reply, st.directHeader(m, fmt.Sprintf("Nats-Num-Pending: %d\r\nNats-Last-Sequence: %d\r\n", pending, last)), m.Data)

@@ -8,12 +8,35 @@ import (
 	"time"
 )
 
-// Limits of the server.
+// batch is messages that the stream stores together: an atomic batch (ADR-50) all or none, a
+// fast batch one by one, up to the first that it refuses.
+type batch struct {
+	id       string
+	messages []Command // of an atomic batch, which are not stored yet
+	count    uint64    // of a fast batch: messages that are dealt with
+	last     uint64    // of a fast batch: sequence in the stream of the last one that was stored
+	heard    time.Time // of the last message
+}
+
+// batchKind is the open batches of a kind, and its errors.
+type batchKind struct {
+	open                       []*batch
+	most                       int
+	disabled, unknown, tooMany *refusal
+}
+
+func atomicBatches() batchKind {
+	return batchKind{most: 50, disabled: refused(400, 10174, "atomic publish is disabled"), unknown: errIncomplete, tooMany: refused(429, 10210, "atomic publish too many inflight")}
+}
+
+func fastBatches() batchKind {
+	return batchKind{most: 1000, disabled: refused(400, 10205, "batch publish is disabled"),
+		unknown: refused(400, 10208, "batch publish ID unknown"), tooMany: refused(429, 10211, "batch publish too many inflight")}
+}
+
 const (
 	batchTimeout  = 10 * time.Second
-	maxAtomic     = 50   // batches at a time
 	maxAtomicSize = 1000 // messages
-	maxFast       = 1000 // batches at a time
 )
 
 var (
@@ -21,40 +44,38 @@ var (
 	errTooMany    = refused(400, 10199, "atomic publish batch is too large: %d", maxAtomicSize)
 )
 
-// atomicBatch is messages that the stream stores together (ADR-50).
-type atomicBatch struct {
-	id       string
-	messages []Command
-	heard    time.Time // of the last message
+// find returns the batch of a message, and begins it with the first one.
+func (k *batchKind) find(now time.Time, allowed bool, id string, seq uint64) (*batch, *refusal) {
+	k.open = slices.DeleteFunc(k.open, func(b *batch) bool { return now.Sub(b.heard) >= batchTimeout })
+	i := slices.IndexFunc(k.open, func(b *batch) bool { return b.id == id })
+	switch {
+	case !allowed:
+		return nil, k.disabled
+	case i < 0 && seq != 1:
+		return nil, k.unknown
+	case i < 0 && len(k.open) >= k.most:
+		return nil, k.tooMany
+	case i < 0:
+		i = len(k.open)
+		k.open = append(k.open, &batch{id: id})
+	}
+	k.open[i].heard = now
+	return k.open[i], nil
+}
+
+func (k *batchKind) end(b *batch) {
+	k.open = slices.DeleteFunc(k.open, func(other *batch) bool { return other == b })
 }
 
 // atomic adds a message to its batch, and stores the batch if it is the last. It returns the
-// answer. After a refusal the batch is gone.
+// answer, nil if there is none.
 func (st *Stream) atomic(c *Command, id string) []byte {
-	e := st.takes(c)
-	now, seq := st.server.steady(), uint64(0)
-	st.atomics = slices.DeleteFunc(st.atomics, func(b *atomicBatch) bool { return now.Sub(b.heard) >= batchTimeout })
-	i := slices.IndexFunc(st.atomics, func(b *atomicBatch) bool { return b.id == id })
-	switch seq, _ = c.number("Nats-Batch-Sequence"); {
-	case e != nil:
-	case !st.config.AllowAtomicPublish:
-		e = refused(400, 10174, "atomic publish is disabled")
-	case i < 0 && seq == 1 && len(st.atomics) >= maxAtomic:
-		e = refused(429, 10210, "atomic publish too many inflight")
-	case i < 0 && seq > maxAtomicSize:
-		e = errTooMany
-	case i < 0 && seq != 1:
-		e = errIncomplete
-	}
+	seq, _ := c.number("Nats-Batch-Sequence")
+	b, e := st.atomics.find(st.server.steady(), st.config.AllowAtomicPublish, id, seq)
 	if e != nil {
-		return st.nack(e) // which leaves the batch as it is
+		return st.nack(e)
 	}
-	if i < 0 {
-		i = len(st.atomics)
-		st.atomics = append(st.atomics, &atomicBatch{id: id})
-	}
-	b := st.atomics[i]
-	b.messages, b.heard = append(b.messages, *c), now
+	b.messages = append(b.messages, *c)
 	if seq != uint64(len(b.messages)) {
 		e = errIncomplete
 	} else if seq > maxAtomicSize {
@@ -62,8 +83,8 @@ func (st *Stream) atomic(c *Command, id string) []byte {
 	} else if c.header("Nats-Batch-Commit") == "" {
 		return []byte{}
 	}
-	st.atomics = slices.Delete(st.atomics, i, i+1)
-	t := st.newTest(true)
+	st.atomics.end(b)
+	t := test{st: st, batch: true}
 	for i := 0; e == nil && i < len(b.messages); i++ {
 		_, e = t.check(&b.messages[i])
 	}
@@ -71,26 +92,16 @@ func (st *Stream) atomic(c *Command, id string) []byte {
 		return st.nack(e)
 	}
 	t.pass()
-	last := uint64(0)
 	for i := range b.messages {
-		last = st.put(&b.messages[i])
+		if b.last = st.put(&b.messages[i]); b.last == 0 {
+			return nil
+		}
 	}
-	if last == 0 {
-		return nil
-	}
-	return st.batchAck(last, id, seq)
+	return st.batchAck(b, seq)
 }
 
-func (st *Stream) batchAck(last uint64, id string, count uint64) []byte {
-	return fmt.Appendf(st.ack(last), `,"batch":%q,"count":%d}`, id, count)
-}
-
-// fastBatch is messages that the stream stores one by one, up to the first that it refuses.
-type fastBatch struct {
-	id    string
-	count uint64 // messages that are dealt with
-	last  uint64 // sequence in the stream of the last one that was stored
-	heard time.Time
+func (st *Stream) batchAck(b *batch, count uint64) []byte {
+	return fmt.Appendf(st.ack(b.last), `,"batch":%q,"count":%d}`, b.id, count)
 }
 
 const fastSuffix = ".$FI"
@@ -99,76 +110,45 @@ const fastSuffix = ".$FI"
 // The reply subject is <inbox>.<id>.<flow>.<gap mode>.<sequence>.<operation>.$FI.
 func (st *Stream) fast(c *Command) []byte {
 	tokens := strings.Split(c.Reply, ".")
-	if len(tokens) < 7 || tokens[len(tokens)-4] != "fail" {
+	tokens = tokens[max(0, len(tokens)-6):]
+	if len(tokens) < 6 || tokens[2] != "fail" || tokens[4] > "2" {
 		panic("natsmodel: the fast batch is not modelled: " + c.Reply)
 	}
-	tokens = tokens[len(tokens)-6:]
-	id, commit := tokens[0], tokens[4] == "2"
-	seq, err := strconv.ParseUint(tokens[3], 10, 64)
-	if err != nil || tokens[4] > "2" {
-		panic("natsmodel: the fast batch is not modelled: " + c.Reply)
-	}
-	e := st.takes(c)
-	now := st.server.steady()
-	st.fasts = slices.DeleteFunc(st.fasts, func(b *fastBatch) bool { return now.Sub(b.heard) >= batchTimeout })
-	i := slices.IndexFunc(st.fasts, func(b *fastBatch) bool { return b.id == id })
-	switch {
-	case e != nil:
-	case !st.config.AllowBatchPublish:
-		e = refused(400, 10205, "batch publish is disabled")
-	case i < 0 && seq != 1:
-		e = refused(400, 10208, "batch publish ID unknown")
-	case i < 0 && len(st.fasts) >= maxFast:
-		e = refused(429, 10211, "batch publish too many inflight")
-	}
+	seq, _ := strconv.ParseUint(tokens[3], 10, 64)
+	b, e := st.fasts.find(st.server.steady(), st.config.AllowBatchPublish, tokens[0], seq)
 	if e != nil {
 		return st.nack(e)
 	}
-	if i < 0 {
-		i = len(st.fasts)
-		st.fasts = append(st.fasts, &fastBatch{id: id})
-	}
-	b := st.fasts[i]
-	b.heard = now
-	if seq == b.count+1 {
-		if answer, over := st.fastMessage(b, c, commit); !over {
-			return answer
-		} else if answer != nil {
-			st.fasts = slices.Delete(st.fasts, i, i+1)
-			return answer
-		}
-	} else {
+	if seq != b.count+1 {
+		st.fasts.end(b)
 		st.server.answer(c.Reply, nil, fmt.Appendf(nil, `{"type":"gap","last_seq":%d,"seq":%d}`, b.count+1, seq))
+		return st.batchAck(b, b.count)
 	}
-	st.fasts = slices.Delete(st.fasts, i, i+1)
-	return st.batchAck(b.last, id, b.count)
-}
-
-// fastMessage stores the next message of a batch. It reports whether the batch is over, with an
-// answer if that is not the usual one.
-func (st *Stream) fastMessage(b *fastBatch, c *Command, commit bool) (answer []byte, over bool) {
-	t := st.newTest(true)
+	t := test{st: st, batch: true}
 	duplicate, e := t.check(c)
-	b.count++
-	switch {
-	case e == nil:
+	if e == nil {
 		t.pass()
 		last := st.put(c)
 		if last == 0 {
-			return nil, false
+			return nil
 		}
 		b.last = last
-		return nil, commit
-	case duplicate > 0 && !commit:
-		return nil, false
-	case duplicate > 0 && b.count == 1:
-		return fmt.Appendf(st.ack(duplicate), `,"duplicate":true,"batch":%q,"count":1}`, b.id), true
-	case duplicate > 0:
-		return nil, true
-	case b.count == 1:
-		return st.nack(e), true
 	}
-	st.server.answer(c.Reply, nil, fmt.Appendf(nil, `{"type":"err","seq":%d,"error":%s}`, b.count, marshal(e)))
-	b.count--
-	return nil, true
+	over := tokens[4] == "2"
+	if b.count++; !over && (e == nil || duplicate > 0) {
+		return nil
+	}
+	st.fasts.end(b)
+	switch {
+	case e == nil:
+	case duplicate > 0 && seq == 1:
+		return fmt.Appendf(st.ack(duplicate), `,"duplicate":true,"batch":%q,"count":1}`, b.id)
+	case duplicate > 0:
+	case seq == 1:
+		return st.nack(e)
+	default:
+		b.count--
+		st.server.answer(c.Reply, nil, fmt.Appendf(nil, `{"type":"err","seq":%d,"error":%s}`, seq, marshal(e)))
+	}
+	return st.batchAck(b, b.count)
 }

@@ -183,15 +183,15 @@ func strip(v any) any {
 	o, _ := v.(map[string]any)
 	for k, one := range o {
 		switch one := strip(one); {
-		case slices.Contains([]string{"ts", "created", "time", "first_ts", "last_ts", "did_create", "cluster", "limit", "last_active"}, k):
+		case slices.Contains([]string{"ts", "created", "time", "first_ts", "last_ts", "did_create", "cluster", "limit", "last_active"}, k), strings.HasPrefix(k, "_nats."):
+			delete(o, k)
+		case slices.Contains([]string{"false", "0", `""`, "{}", "null"}, text(one)):
 			delete(o, k)
 		case k == "hdrs":
 			raw, _ := json.Marshal(one)
 			var b []byte
 			_ = json.Unmarshal(raw, &b)
 			o[k], _ = nats.DecodeHeadersMsg(b)
-		case slices.Contains([]string{"false", "0", `""`, "{}", "null"}, text(one)):
-			delete(o, k)
 		}
 	}
 	return v
@@ -206,7 +206,7 @@ func text(v any) string {
 }
 
 func config(name string) jetstream.StreamConfig {
-	return jetstream.StreamConfig{Name: name, Subjects: []string{strings.ToLower(name) + ".>"}, AllowDirect: true, AllowAtomicPublish: name == "EVENTS", AllowBatchPublish: name == "EVENTS"}
+	return jetstream.StreamConfig{Name: name, Metadata: map[string]string{"key": "value"}, Subjects: []string{strings.ToLower(name) + ".>"}, AllowDirect: true, AllowAtomicPublish: name == "EVENTS", AllowBatchPublish: name == "EVENTS"}
 }
 
 func (s *side) begin() any {
@@ -238,7 +238,7 @@ func (s *side) atomic() any {
 	for i := range n {
 		m := s.message(true, last)
 		m.Header.Set("Nats-Batch-Id", fmt.Sprint("batch", s.made))
-		m.Header.Set("Nats-Batch-Sequence", strconv.Itoa(1+i+s.r.IntN(20)/19*s.r.IntN(1500)))
+		m.Header.Set("Nats-Batch-Sequence", strconv.Itoa(1+i+min(i, s.r.IntN(20)/19)*s.r.IntN(1500)))
 		if i == n-1 && !s.chance(20) {
 			m.Header.Set("Nats-Batch-Commit", "1")
 		}
@@ -291,7 +291,7 @@ func (s *side) configure() any {
 	c.MaxMsgSize, c.Discard = int32(s.r.IntN(2)*(100+s.r.IntN(300))), jetstream.DiscardPolicy(s.r.IntN(2))
 	switch s.r.IntN(6) {
 	case 0:
-		c.MaxMsgsPerSubject = 1 + int64(s.r.IntN(3))
+		c.MaxMsgsPerSubject, c.Discard = 1+int64(s.r.IntN(3)), jetstream.DiscardOld
 	case 1:
 		c.Duplicates, c.MaxAge = time.Hour, 10*time.Minute
 	case 2:

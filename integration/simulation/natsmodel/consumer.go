@@ -45,16 +45,14 @@ func (s *Server) consumerRequest(c *Command, verb, stream, name string) {
 	}
 	switch {
 	case o == nil:
-		s.fail(c, kind, errNoConsumer)
+		s.fail(c, kind, refused(404, 10014, "consumer not found"))
 	case verb == "DELETE":
 		o.delete()
 		s.succeed(c, kind, `"success":true`)
 	default:
-		f := o.config
-		f.Metadata = withVersion(f.Metadata)
 		at := jetstream.SequenceInfo{Consumer: o.delivered, Stream: o.seq - 1}
 		info := marshal(&jetstream.ConsumerInfo{
-			Stream: stream, Name: name, Created: o.created, Config: f, Delivered: at, AckFloor: at, TimeStamp: s.now(),
+			Stream: stream, Name: name, Created: o.created, Config: o.config, Delivered: at, AckFloor: at, TimeStamp: s.now(),
 			NumWaiting: len(o.waiting), NumPending: uint64(len(st.messages) - st.from(o.seq)),
 		})
 		s.succeed(c, kind, "%s", info[1:len(info)-1])
@@ -75,7 +73,7 @@ func (st *Stream) newConsumer(c *Command, name string) *consumer {
 	if f.AckPolicy != jetstream.AckNonePolicy || f.DeliverPolicy != jetstream.DeliverByStartSequencePolicy || f.Durable != "" || f.FilterSubject != "" || f.FilterSubjects != nil {
 		panic("natsmodel: the consumer is not modelled: " + string(c.Data))
 	}
-	f.Name, f.MaxDeliver, f.MaxWaiting, f.Metadata = name, -1, 512, withLevel(f.Metadata, 0)
+	f.Name, f.MaxDeliver, f.MaxWaiting = name, -1, 512
 	f.InactiveThreshold = cmp.Or(f.InactiveThreshold, 5*time.Second)
 	s := st.server
 	o := &consumer{stream: st, config: f, created: s.now(), seq: max(f.OptStartSeq, st.first), active: s.steady()}
@@ -121,18 +119,10 @@ func (r *pullRequest) wait(now time.Time) {
 	}
 }
 
-// deliver gives new messages to the consumers.
-func (st *Stream) deliver() {
-	for _, o := range st.consumers {
-		if len(o.waiting) > 0 {
-			o.deliver()
-		}
-	}
-}
-
+// deliver delivers messages while there are requests for them.
 func (o *consumer) deliver() {
 	st, s := o.stream, o.stream.server
-	for i := st.from(o.seq); i < len(st.messages); i++ {
+	for i := st.from(o.seq); i < len(st.messages) && len(o.waiting) > 0; i++ {
 		m := &st.messages[i]
 		ack := append(make([]byte, 0, 128), "$JS.ACK."+st.config.Name+"."+o.config.Name+".1"...)
 		for _, n := range [4]int64{int64(m.Seq), int64(o.delivered) + 1, m.At.UnixNano(), int64(len(st.messages) - i - 1)} {

@@ -32,19 +32,28 @@ var (
 // flightTime is how long messages are in flight, if Timers is called in time.
 const flightTime = time.Millisecond
 
-// receive handles a message for the stream.
-func (st *Stream) receive(c *Command) {
-	var ack []byte
-	if strings.HasSuffix(c.Reply, fastSuffix) {
+// receive handles a message for the stream, and returns the answer; nil if there is none.
+func (st *Stream) receive(c *Command) (ack []byte) {
+	limit, id := int(st.config.MaxMsgSize), c.header("Nats-Batch-Id")
+	switch {
+	case st.config.Sealed:
+		ack = st.nack(errSealed)
+	case limit > 0 && len(c.raw)+len(c.Data) > limit:
+		ack = st.nack(errTooLarge)
+	case strings.HasSuffix(c.Reply, fastSuffix):
 		ack = st.fast(c)
-	} else if id := c.header("Nats-Batch-Id"); id != "" {
+	case id != "":
 		ack = st.atomic(c, id)
-	} else {
+	default:
 		ack = st.single(c)
 	}
 	if ack != nil {
 		st.server.answer(c.Reply, nil, ack)
 	}
+	for _, o := range st.consumers {
+		o.deliver()
+	}
+	return ack
 }
 
 func (c *Command) header(key string) string {
@@ -59,21 +68,17 @@ func (c *Command) number(key string) (n uint64, present bool) {
 	return n, err == nil
 }
 
-// single stores a message that is in no batch. It returns the answer, nil if there is none.
+// single stores a message that is in no batch.
 func (st *Stream) single(c *Command) []byte {
-	e := st.takes(c)
-	if e == nil {
-		t := st.newTest(st.config.Replicas > 1)
-		duplicate := uint64(0)
-		if duplicate, e = t.check(c); duplicate > 0 {
-			return append(st.ack(duplicate), `,"duplicate":true}`...)
-		} else if e == nil {
-			t.pass()
-		}
+	t := test{st: st, batch: st.config.Replicas > 1}
+	duplicate, e := t.check(c)
+	if duplicate > 0 {
+		return append(st.ack(duplicate), `,"duplicate":true}`...)
 	}
 	if e != nil {
 		return st.nack(e)
 	}
+	t.pass()
 	if seq := st.put(c); seq > 0 {
 		return append(st.ack(seq), '}')
 	}
@@ -97,17 +102,6 @@ func marshal(v any) []byte {
 	return b
 }
 
-// takes returns why the stream takes no message like this one.
-func (st *Stream) takes(c *Command) *refusal {
-	switch limit := int(st.config.MaxMsgSize); {
-	case st.config.Sealed:
-		return errSealed
-	case limit > 0 && len(c.raw)+len(c.Data) > limit:
-		return errTooLarge
-	}
-	return nil
-}
-
 // test finds out whether messages can be stored one after the other. The server does it in
 // another order for batches and for replicas than for single messages.
 type test struct {
@@ -119,8 +113,6 @@ type test struct {
 	written  map[string]bool // subjects
 	expected map[string]bool // subjects
 }
-
-func (st *Stream) newTest(batch bool) *test { return &test{st: st, batch: batch} }
 
 // check adds a message. It returns the sequence of the message that this one is a duplicate of.
 func (t *test) check(c *Command) (duplicate uint64, e *refusal) {

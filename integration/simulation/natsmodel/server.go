@@ -146,8 +146,7 @@ func (s *Server) Append(subject string, h nats.Header, data []byte) (ack []byte,
 	c.Header, c.raw = sorted(text + "\r\n")
 	s.send(subject, &c)
 	if st := s.streamOf(subject); st != nil && !s.muted(subject) {
-		ack = st.single(&c)
-		st.deliver()
+		ack = st.receive(&c)
 	}
 	return ack, s.flush()
 }
@@ -166,7 +165,6 @@ func (s *Server) publish(from *Client, c *Command) {
 		heard = s.muted(c.Subject) || s.request(c, api)
 	} else if st != nil && !s.muted(c.Subject) {
 		st.receive(c)
-		st.deliver()
 	}
 	if !heard && c.Reply != "" {
 		s.answer(c.Reply, []byte("NATS/1.0 503\r\nNats-Subject: "+c.Subject+"\r\n\r\n"), nil)

@@ -18,8 +18,8 @@ type Stream struct {
 	created   time.Time
 	ids       map[string]published
 	consumers []*consumer
-	atomics   []*atomicBatch
-	fasts     []*fastBatch
+	atomics   batchKind
+	fasts     batchKind
 	flight    map[string]bool // subjects of messages in flight, and those whose sequence they expect
 	landing   time.Time       // when the flight is over
 	failed    error           // see Fail
