@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"log/slog"
 	"math"
-	mrand "math/rand/v2"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -183,8 +182,14 @@ func (p *Partition) fail(ctx context.Context, err error, failures int) {
 		p.status.Trouble.Store(&err)
 		p.shared.Statuses.Report()
 	}
+	pause.For(ctx, waitAfter(failures, p.id, len(p.shared.Statuses.Partitions)))
+}
+
+// waitAfter is how long a partition of so many waits after so many failures. Partitions
+// mostly fail together. They wait differently, so that they do not all try again at once.
+func waitAfter(failures, partition, of int) time.Duration {
 	most := min(failureAfter<<min(failures-1, 4), failureAtMost)
-	pause.For(ctx, most/2+mrand.N(most/2+1))
+	return most/2 + most/2*time.Duration(partition)/time.Duration(of)
 }
 
 // runOnce does the next thing, traffic first: it applies messages that have arrived, reaps
