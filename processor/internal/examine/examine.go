@@ -20,16 +20,23 @@ import (
 // verifyAtOnce is how many collections are verified in one call.
 const verifyAtOnce = 100
 
+// Store is the stored partition, as an examination reads it. See [store.Partition].
+type Store interface {
+	Load(ctx context.Context) (store.State, error)
+	Leftovers(ctx context.Context) ([]string, error)
+	Verify(ctx context.Context, version string, collections []string) error
+}
+
 // Examiner examines one partition.
 type Examiner struct {
 	partition   int
-	store       *store.Partition
+	store       Store
 	log         *identity.Log
 	checkpoints *announce.Checkpoints
 }
 
 // New makes the examiner of a partition.
-func New(partition int, store *store.Partition, log *identity.Log, checkpoints *announce.Checkpoints) *Examiner {
+func New(partition int, store Store, log *identity.Log, checkpoints *announce.Checkpoints) *Examiner {
 	return &Examiner{partition: partition, store: store, log: log, checkpoints: checkpoints}
 }
 

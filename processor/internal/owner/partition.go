@@ -14,6 +14,7 @@ import (
 	"github.com/seed18712806/lapse/processor/internal/announce"
 	"github.com/seed18712806/lapse/processor/internal/crash"
 	"github.com/seed18712806/lapse/processor/internal/decide"
+	"github.com/seed18712806/lapse/processor/internal/examine"
 	"github.com/seed18712806/lapse/processor/internal/feed"
 	"github.com/seed18712806/lapse/processor/internal/identity"
 	"github.com/seed18712806/lapse/processor/internal/link"
@@ -39,6 +40,21 @@ var ErrNotOwner = errors.New("another process owns the partitions")
 type Lease interface {
 	OK(ctx context.Context) error
 	Fenced(ctx context.Context) error
+}
+
+// Store is the stored partition, as its owner uses it. See [store.Partition].
+type Store interface {
+	examine.Store
+	Take(ctx context.Context, s store.State, version string, rebuild uint64) error
+	Refuse(ctx context.Context, s store.State, version string) error
+	Read(ctx context.Context, version string, wants []store.Want) ([][]*store.Stored, error)
+	Due(ctx context.Context, version string, cuts []store.Cut, limit, bytes int, whole bool) ([]store.Due, error)
+	Clock() int64
+	Scan(ctx context.Context, version, collection, cursor string, count int) (found []store.Change, next, server string, err error)
+	Commit(ctx context.Context, pr store.Progress, configs []store.ConfigChange, changes []store.CollectionChanges) error
+	Clear(ctx context.Context, version string, next store.State, rebuild uint64) error
+	SetAside(ctx context.Context, version string, next store.State, rebuild uint64) error
+	RemoveAside(ctx context.Context) (removed bool, err error)
 }
 
 // Shared is what the owners of all partitions share.
@@ -71,7 +87,7 @@ type Metrics struct {
 type Partition struct {
 	shared *Shared
 	id     int
-	store  *store.Partition
+	store  Store
 	inbox  *feed.Inbox
 	status *status.Status
 	logger *slog.Logger
@@ -111,7 +127,7 @@ type duties struct {
 }
 
 // New makes the owner of a partition, which begins in Run.
-func New(shared *Shared, id int, store *store.Partition, inbox *feed.Inbox, logger *slog.Logger) *Partition {
+func New(shared *Shared, id int, store Store, inbox *feed.Inbox, logger *slog.Logger) *Partition {
 	p := &Partition{
 		shared: shared, id: id, store: store, inbox: inbox,
 		status: shared.Statuses.Partitions[id], logger: logger.With(slog.Int("partition", id)),
