@@ -1,8 +1,10 @@
 package redismodel
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"maps"
 	"math"
 	"slices"
 	"strings"
@@ -18,18 +20,18 @@ func (p *Partition) Read(_ context.Context, version string, wants []store.Want) 
 	err := p.isAt(version)
 	found := make([][]*store.Stored, len(wants))
 	for i, w := range wants {
-		at := p.at(w.Collection)
-		if at.foreign { // also at another version
-			return nil, at.check()
-		} else if err == nil && at.left[0] != len(at.docs.items) {
-			err = at.check()
+		c := p.at(w.Collection)
+		if c.foreign { // also at another version
+			return nil, c.check(w.Collection)
+		} else if c.left[0] != len(c.docs) {
+			return nil, cmp.Or(err, c.check(w.Collection))
 		}
-		found[i] = make([]*store.Stored, 0, len(w.Headers)+len(w.Whole))
+		found[i] = []*store.Stored{}
 		for _, id := range w.Headers {
-			found[i] = append(found[i], at.read(id, false))
+			found[i] = append(found[i], c.read(id, false))
 		}
 		for _, id := range w.Whole {
-			found[i] = append(found[i], at.read(id, true))
+			found[i] = append(found[i], c.read(id, true))
 		}
 	}
 	if err != nil {
@@ -40,114 +42,81 @@ func (p *Partition) Read(_ context.Context, version string, wants []store.Want) 
 
 // read is a copy of a document, or of its header; nil if there is none.
 func (c *collection) read(id string, whole bool) *store.Stored {
-	at, ok := c.docs.find(document{id: id})
-	if !ok {
+	if c.docs[id] == nil {
 		return nil
 	}
-	stored := *c.docs.items[at].Stored
+	stored := *c.docs[id]
 	if !whole {
 		stored.Body = ""
 	}
 	return &stored
 }
 
+// size is the bytes of a document's value.
+func size(d *store.Stored) int { return 255 - store.MaxTrace + len(d.Header.Trace) + len(d.Body) }
+
 // Due finds documents that are due.
-func (p *Partition) Due(_ context.Context, version string, cuts []store.Cut, limit, bytes int, whole bool) (found []store.Due, err error) {
-	if err := p.isAt(version); err != nil {
+func (p *Partition) Due(_ context.Context, version string, cuts []store.Cut, limit, bytes int, whole bool) ([]store.Due, error) {
+	err := p.isAt(version)
+	for i := 0; i < len(cuts) && err == nil; i++ {
+		err = p.at(cuts[i].Collection).check(cuts[i].Collection)
+	}
+	if err != nil {
 		return nil, err
 	}
-	for _, c := range cuts {
-		if err := p.at(c.Collection).check(); err != nil {
-			return nil, err
+	p.server.learned = p.server.Now()
+	found, some := make([]store.Due, len(cuts)), false
+	for i, cut := range cuts {
+		c, d := p.at(cut.Collection), &found[i]
+		d.IDs, d.Documents = []string{}, []store.Stored{}
+		take := func(own bool, cut int64) (next int64) {
+			at, end := c.place(own, math.MinInt64), c.place(own, min(cut, math.MaxInt64-1)+1)
+			for ; at < end && limit > 0 && (bytes > 0 || !some); at++ {
+				id := c.index[at].id
+				stored := c.read(id, whole)
+				if stored == nil {
+					err = fmt.Errorf("%w: %s/%s is in the index, but is not a document", store.ErrDamaged, cuts[i].Collection, id)
+					return 0
+				}
+				d.IDs, d.Documents = append(d.IDs, id), append(d.Documents, *stored)
+				limit, bytes, some = limit-1, bytes-size(stored), true
+			}
+			d.Left += int64(end - at)
+			if at == len(c.index) || c.index[at].own != own {
+				return store.NoScore
+			}
+			return c.index[at].score
 		}
-	}
-	p.server.learned = p.server.now()
-	found = make([]store.Due, len(cuts))
-	room := &room{limit: limit, bytes: bytes, whole: whole}
-	for i, c := range cuts {
-		if found[i], err = p.at(c.Collection).due(c.Cuts, room); err != nil {
+		if d.NextInherit, d.NextOwn = take(false, cut.Cuts.Inherit), take(true, cut.Cuts.Own); err != nil {
 			return nil, err
 		}
 	}
 	return found, nil
 }
 
-// room is how much more Due returns.
-type room struct {
-	limit, bytes int
-	whole, some  bool // some document was read
-}
-
-func (r *room) hasBytes() bool { return r.bytes > 0 || !r.some }
-
-// due finds documents at or under cuts, first those that inherit the default TTL.
-func (c *collection) due(cuts ttlrules.Cuts, r *room) (d store.Due, err error) {
-	take := func(own bool, cut int64) (some []entry, left int) {
-		from, to := c.place(own, math.MinInt64), c.place(own, min(cut, math.MaxInt64-1)+1)
-		n := min(to-from, r.limit)
-		r.limit -= n
-		return c.index.items[from : from+n], to - from - n
-	}
-	inherit, moreInherit := take(false, cuts.Inherit)
-	own, moreOwn := take(true, cuts.Own)
-	some := slices.Concat(inherit, own)
-	d.IDs, d.Documents = make([]string, 0, len(some)), make([]store.Stored, 0, len(some))
-	for _, e := range some {
-		if !r.hasBytes() {
-			break
-		}
-		at, ok := c.docs.find(document{id: e.id})
-		if !ok {
-			return d, fmt.Errorf("%w: %s/%s is in the index, but is not a document", store.ErrDamaged, c.name, e.id)
-		}
-		r.some = true
-		r.bytes -= c.docs.items[at].size(r.whole)
-		d.IDs, d.Documents = append(d.IDs, e.id), append(d.Documents, *c.read(e.id, r.whole))
-	}
-	if !r.hasBytes() {
-		r.limit = 0
-	}
-	next := func(own bool, n int) int64 {
-		if at := c.place(own, math.MinInt64) + n; at < len(c.index.items) && c.index.items[at].own == own {
-			return c.index.items[at].score
-		}
-		return store.NoScore
-	}
-	n := len(d.IDs)
-	d.NextInherit, d.NextOwn = next(false, min(n, len(inherit))), next(true, max(0, n-len(inherit)))
-	d.Left = int64(moreInherit + moreOwn + len(some) - n)
-	return d, nil
-}
-
 // Scan reads headers, for the index. A cursor of another process of the server finds nothing.
 func (p *Partition) Scan(_ context.Context, version, collection, cursor string, count int) (found []store.Change, next, server string, err error) {
-	const mostBytes = 1 << 20
-	at := p.at(collection)
-	if at.foreign {
-		return nil, "", "", at.check()
+	c, server := p.at(collection), fmt.Sprintf("run%d", p.server.run)
+	if c.foreign {
+		return nil, "", "", c.check(collection)
 	}
 	if err := p.isAt(version); err != nil {
 		return nil, "", "", err
 	}
-	server = p.server.name()
-	rest, bytes := at.docs.items, 0
-	if run, last, _ := strings.Cut(cursor, ":"); cursor != "0" && run != server {
-		rest = nil
-	} else if after, ok := at.docs.find(document{id: last}); ok {
-		rest = rest[after+1:]
-	} else {
-		rest = rest[after:]
+	run, last, _ := strings.Cut(cursor, ":")
+	if cursor != "0" && run != server {
+		return nil, "0", server, nil
 	}
-	for len(rest) > 0 && len(found) < count && bytes < mostBytes {
-		h := rest[0].Header
-		found = append(found, store.Change{ID: rest[0].id, Old: &h})
-		bytes += rest[0].size(true)
-		rest = rest[1:]
+	for _, id := range slices.Sorted(maps.Keys(c.docs)) {
+		if id <= last {
+			continue
+		}
+		if len(found) == count {
+			return found, server + ":" + found[count-1].ID, server, nil
+		}
+		found = append(found, store.Change{ID: id, Old: &c.read(id, false).Header})
 	}
-	if len(rest) == 0 {
-		return found, "0", server, nil
-	}
-	return found, server + ":" + found[len(found)-1].ID, server, nil
+	return found, "0", server, nil
 }
 
 // Document is a stored document.
@@ -161,25 +130,18 @@ type Document struct {
 // Get reads a document as a new sink.Reader does, with the same errors. It judges by the
 // later of the server's clock and the watermark.
 func (p *Partition) Get(collection, id string) (d Document, err error) {
-	if err := wire.CheckCollection(collection); err != nil {
-		return d, err
-	}
-	if err := wire.CheckID(id); err != nil {
+	if err := cmp.Or(wire.CheckCollection(collection), wire.CheckID(id)); err != nil {
 		return d, err
 	}
 	c := p.at(collection)
 	if c.foreign {
-		return d, c.check()
+		return d, c.check(collection)
 	}
-	if s := p.state; s.Version == "" || s.Refused || s.Rebuild != 0 || p.configsLeft != p.configs || c.left[0] != len(c.docs.items) {
+	if s := p.state; s.Version == "" || s.Refused || s.Rebuild != 0 || p.configsLeft != len(p.configs) || c.left[0] != len(c.docs) {
 		return d, fmt.Errorf("%w: partition %d", sink.ErrUnavailable, p.id)
 	}
-	var history ttlrules.History
-	if c.config != nil {
-		history = c.config.History
-	}
-	found := c.read(id, true)
-	if found == nil || history.Expired(found.Header.Ts, found.Header.TTL, max(p.server.now().UnixMilli(), p.state.Watermark)) {
+	found, history := c.docs[id], p.configs[collection].History
+	if found == nil || history.Expired(found.Header.Ts, found.Header.TTL, max(p.server.Now().UnixMilli(), p.state.Watermark)) {
 		return d, sink.ErrNotFound
 	}
 	d = Document{Collection: collection, ID: id, Header: found.Header, Body: found.Body}
@@ -191,13 +153,24 @@ func (p *Partition) Get(collection, id string) (d Document, err error) {
 
 // Documents are all stored documents, expired or not, by collection and id.
 func (p *Partition) Documents() (all []Document) {
-	for _, c := range p.collections.items {
-		for _, d := range c.docs.items {
-			all = append(all, Document{Collection: c.name, ID: d.id, Header: d.Header, Body: d.Body})
+	for _, name := range slices.Sorted(maps.Keys(p.collections)) {
+		docs := p.at(name).docs
+		for _, id := range slices.Sorted(maps.Keys(docs)) {
+			all = append(all, Document{Collection: name, ID: id, Header: docs[id].Header, Body: docs[id].Body})
 		}
 	}
 	return all
 }
 
-// Bytes are the bytes of what the partition holds, about, with what was set aside.
-func (p *Partition) Bytes() int { return p.bytes() + p.aside.bytes() }
+// Bytes are the bytes of the documents and the indexes, about, with those set aside.
+func (p *Partition) Bytes() (n int) {
+	for _, all := range []contents{p.contents, p.aside} {
+		for _, c := range all.collections {
+			for id, d := range c.docs {
+				n += len(id) + size(d)
+			}
+			n += 16 * len(c.index)
+		}
+	}
+	return n
+}
