@@ -4,11 +4,10 @@ import (
 	"context"
 	"fmt"
 	"maps"
-	"math"
 	"slices"
-	"time"
 
 	"github.com/seed18712806/lapse/sink/store"
+	"github.com/seed18712806/lapse/ttlrules"
 )
 
 // Partition is one partition. It implements processor.PartitionStore with the effects and
@@ -20,40 +19,28 @@ type Partition struct {
 	aside contents
 }
 
-// isAt returns an error unless the partition is at a version; "" if it must have no state.
-func (p *Partition) isAt(version string) error {
-	if p.state.Version != version {
-		return fmt.Errorf("partition %d: %w", p.id, store.ErrFenced)
-	}
-	return nil
-}
-
-// State is the state, and whether there is one.
-func (p *Partition) State() (store.State, bool) {
-	s := p.state
-	s.Stamp, _ = store.ParseStamp(s.Stamp.String()) // as the state keeps it
-	s.Configs, s.Collections = maps.Clone(p.configs), nil
-	for name, c := range p.collections {
-		if c.left != (sizes{}) {
-			s.Collections = append(s.Collections, name)
-		}
-	}
-	slices.Sort(s.Collections)
-	return s, s.Version != ""
-}
+// State is the state without Configs and Collections, and whether there is one.
+func (p *Partition) State() (store.State, bool) { return p.state, p.state.Version != "" }
 
 // Load reads the state.
 func (p *Partition) Load(context.Context) (store.State, error) {
 	s, there := p.State()
+	s.Stamp, _ = store.ParseStamp(s.Stamp.String()) // as the state keeps it
 	switch {
 	case !there && len(p.configs) > 0:
 		return store.State{}, fmt.Errorf("%w: partition %d has configurations and no state", store.ErrDamaged, p.id)
 	case !there:
 		return store.State{}, nil
 	case s.Rebuild == store.Clearing:
-		s.Configs, s.Collections = nil, nil
 		return s, fmt.Errorf("%w: the removal of partition %d was not ended", store.ErrDamaged, p.id)
 	}
+	s.Configs = maps.Clone(p.configs)
+	for name, c := range p.collections {
+		if c.left != (sizes{}) {
+			s.Collections = append(s.Collections, name)
+		}
+	}
+	slices.Sort(s.Collections)
 	return s, nil
 }
 
@@ -78,26 +65,28 @@ func (p *Partition) Leftovers(context.Context) (names []string, err error) {
 
 // Verify verifies that the partition is at a version, and as the last commit left it.
 func (p *Partition) Verify(_ context.Context, version string, collections []string) error {
-	err := p.isAt(version)
-	if err == nil && p.configsLeft != len(p.configs) {
-		err = fmt.Errorf("%w: partition %d has lost configurations", store.ErrDamaged, p.id)
+	if p.state.Version != version {
+		return store.ErrFenced
 	}
-	for i := 0; i < len(collections) && err == nil; i++ {
-		err = p.at(collections[i]).check(collections[i])
+	if p.configsLeft != len(p.configs) {
+		return fmt.Errorf("%w: partition %d has lost configurations", store.ErrDamaged, p.id)
 	}
-	return err
+	for _, name := range collections {
+		if err := p.at(name).check(name); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // Take takes the partition over.
 func (p *Partition) Take(_ context.Context, s store.State, version string, rebuild uint64) error {
-	p.server.learned = time.Time{}
-	if err := p.isAt(s.Version); err != nil {
-		return err
-	}
-	if s.Version == "" {
-		if p.server.full {
-			return errFull
-		}
+	switch {
+	case p.state.Version != s.Version:
+		return store.ErrFenced
+	case s.Version == "" && p.server.full:
+		return errFull
+	case s.Version == "":
 		p.state = s
 	}
 	p.state.Version, p.state.Rebuild, p.state.Refused = version, rebuild, false
@@ -113,11 +102,11 @@ func (p *Partition) Refuse(ctx context.Context, s store.State, version string) e
 
 // Clear removes everything, and begins anew.
 func (p *Partition) Clear(_ context.Context, version string, next store.State, rebuild uint64) error {
-	if err := p.isAt(version); err != nil {
-		return err
+	if p.state.Version != version {
+		return store.ErrFenced
 	}
-	next.Rebuild = rebuild
 	p.contents = begun(next)
+	p.state.Rebuild = rebuild
 	return nil
 }
 
@@ -138,23 +127,15 @@ func (p *Partition) RemoveAside(context.Context) (removed bool, err error) {
 	return removed, nil
 }
 
-// Clock is an instant that the server's clock has reached; math.MinInt64 if Due was not
-// called for 5 seconds, or not since a takeover.
-func (p *Partition) Clock() int64 {
-	now := p.server.Now()
-	if p.server.learned.IsZero() || now.Sub(p.server.learned) > 5*time.Second {
-		return math.MinInt64
-	}
-	return now.UnixMilli()
-}
+// Clock is the server's clock.
+func (p *Partition) Clock() int64 { return p.server.Now().UnixMilli() }
 
 // Commit commits a step.
 func (p *Partition) Commit(ctx context.Context, pr store.Progress, configs []store.ConfigChange, changes []store.CollectionChanges) error {
 	if err := p.mayCommit(ctx, pr.Version, configs, changes); err != nil {
 		return fmt.Errorf("commit partition %d: %w", p.id, err)
 	}
-	p.state.Version, p.state.Offset, p.state.Watermark = pr.Next, pr.Offset, pr.Watermark
-	p.state.Stamp, p.state.Rebuild, p.state.Refused = pr.Stamp, pr.Rebuild, false
+	p.state = store.State{Version: pr.Next, Log: p.state.Log, Offset: pr.Offset, Watermark: pr.Watermark, Stamp: pr.Stamp, Rebuild: pr.Rebuild}
 	for _, c := range configs {
 		if delete(p.configs, c.Collection); c.Config != nil {
 			p.configs[c.Collection] = *c.Config
@@ -204,7 +185,7 @@ func (p *Partition) mayCommit(ctx context.Context, version string, configs []sto
 		if c.Fresh && exists {
 			return store.ErrExists
 		}
-		grows = grows || len(c.Index) > 0
+		grows = grows || slices.ContainsFunc(c.Index, func(ch store.Change) bool { return ch.Old.TTL != ttlrules.Never })
 		shrinks = shrinks || c.Drop == store.DropIndex || c.Drop == store.DropMoves
 	}
 	if p.server.full && grows && !shrinks {
@@ -222,14 +203,12 @@ func (at *collection) change(c *store.CollectionChanges) {
 		if !c.NoIndex {
 			at.enter(ch.ID, ch.New, true)
 		}
-		old := at.docs[ch.ID]
-		switch {
-		case ch.New == nil:
-			delete(at.docs, ch.ID)
-		case ch.Body == nil && old != nil:
-			at.docs[ch.ID] = &store.Stored{Header: *ch.New, Body: old.Body}
-		default:
-			at.docs[ch.ID] = &store.Stored{Header: *ch.New, Body: string(ch.Body)}
+		body := string(ch.Body)
+		if old := at.docs[ch.ID]; old != nil && ch.Body == nil {
+			body = old.Body
+		}
+		if delete(at.docs, ch.ID); ch.New != nil {
+			at.docs[ch.ID] = &store.Stored{Header: *ch.New, Body: body}
 		}
 	}
 	for _, ch := range c.Index {
@@ -298,13 +277,4 @@ func (p *Partition) PutForeign() bool {
 		c.foreign = true
 	}
 	return len(all) > 0
-}
-
-// RemoveForeign removes the keys that PutForeign has put.
-func (p *Partition) RemoveForeign() (removed bool) {
-	for name, c := range maps.Clone(p.collections) {
-		removed = removed || c.foreign
-		p.open(name).foreign = false
-	}
-	return removed
 }

@@ -17,25 +17,25 @@ import (
 
 // Read reads documents.
 func (p *Partition) Read(_ context.Context, version string, wants []store.Want) ([][]*store.Stored, error) {
-	err := p.isAt(version)
+	var fenced error
+	if p.state.Version != version {
+		fenced = store.ErrFenced
+	}
 	found := make([][]*store.Stored, len(wants))
 	for i, w := range wants {
 		c := p.at(w.Collection)
 		if c.foreign { // also at another version
 			return nil, c.check(w.Collection)
 		} else if c.left[0] != len(c.docs) {
-			return nil, cmp.Or(err, c.check(w.Collection))
+			return nil, cmp.Or(fenced, c.check(w.Collection))
 		}
 		found[i] = []*store.Stored{}
-		for _, id := range w.Headers {
-			found[i] = append(found[i], c.read(id, false))
-		}
-		for _, id := range w.Whole {
-			found[i] = append(found[i], c.read(id, true))
+		for j, id := range slices.Concat(w.Headers, w.Whole) {
+			found[i] = append(found[i], c.read(id, j >= len(w.Headers)))
 		}
 	}
-	if err != nil {
-		return nil, err
+	if fenced != nil {
+		return nil, fenced
 	}
 	return found, nil
 }
@@ -57,20 +57,21 @@ func size(d *store.Stored) int { return 255 - store.MaxTrace + len(d.Header.Trac
 
 // Due finds documents that are due.
 func (p *Partition) Due(_ context.Context, version string, cuts []store.Cut, limit, bytes int, whole bool) ([]store.Due, error) {
-	err := p.isAt(version)
-	for i := 0; i < len(cuts) && err == nil; i++ {
-		err = p.at(cuts[i].Collection).check(cuts[i].Collection)
+	if p.state.Version != version {
+		return nil, store.ErrFenced
 	}
-	if err != nil {
-		return nil, err
+	for _, cut := range cuts {
+		if err := p.at(cut.Collection).check(cut.Collection); err != nil {
+			return nil, err
+		}
 	}
-	p.server.learned = p.server.Now()
+	var err error
 	found, some := make([]store.Due, len(cuts)), false
 	for i, cut := range cuts {
 		c, d := p.at(cut.Collection), &found[i]
 		d.IDs, d.Documents = []string{}, []store.Stored{}
-		take := func(own bool, cut int64) (next int64) {
-			at, end := c.place(own, math.MinInt64), c.place(own, min(cut, math.MaxInt64-1)+1)
+		take := func(index int, cut int64) (next int64) {
+			at, end := c.place(index, math.MinInt64), c.place(index, min(cut, math.MaxInt64-1)+1)
 			for ; at < end && limit > 0 && (bytes > 0 || !some); at++ {
 				id := c.index[at].id
 				stored := c.read(id, whole)
@@ -82,12 +83,12 @@ func (p *Partition) Due(_ context.Context, version string, cuts []store.Cut, lim
 				limit, bytes, some = limit-1, bytes-size(stored), true
 			}
 			d.Left += int64(end - at)
-			if at == len(c.index) || c.index[at].own != own {
+			if at == len(c.index) || c.index[at].index != index {
 				return store.NoScore
 			}
 			return c.index[at].score
 		}
-		if d.NextInherit, d.NextOwn = take(false, cut.Cuts.Inherit), take(true, cut.Cuts.Own); err != nil {
+		if d.NextInherit, d.NextOwn = take(inherit, cut.Cuts.Inherit), take(own, cut.Cuts.Own); err != nil {
 			return nil, err
 		}
 	}
@@ -100,8 +101,8 @@ func (p *Partition) Scan(_ context.Context, version, collection, cursor string, 
 	if c.foreign {
 		return nil, "", "", c.check(collection)
 	}
-	if err := p.isAt(version); err != nil {
-		return nil, "", "", err
+	if p.state.Version != version {
+		return nil, "", "", store.ErrFenced
 	}
 	run, last, _ := strings.Cut(cursor, ":")
 	if cursor != "0" && run != server {

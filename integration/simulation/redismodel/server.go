@@ -14,7 +14,6 @@ import (
 	"maps"
 	"math"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/seed18712806/lapse/sink/store"
@@ -32,8 +31,7 @@ type Server struct {
 	Options
 	partitions []*Partition
 	full       bool
-	run        int       // number of the server's process
-	learned    time.Time // when Due was called last; zero if its answer is forgotten
+	run        int // number of the server's process
 }
 
 // errFull is the answer of a Redis that is full to a command that may take memory.
@@ -113,6 +111,7 @@ type contents struct {
 	collections map[string]*collection
 }
 
+// begun is a partition that begins at s.
 func begun(s store.State) contents {
 	return contents{state: s, configs: map[string]store.Config{}, collections: map[string]*collection{}}
 }
@@ -137,12 +136,9 @@ type collection struct {
 }
 
 // at is a collection to read.
-func (c *contents) at(name string) *collection {
-	if one := c.collections[name]; one != nil {
-		return one
-	}
-	return &collection{}
-}
+func (c *contents) at(name string) *collection { return cmp.Or(c.collections[name], &nothing) }
+
+var nothing collection
 
 // open is a collection to change.
 func (c *contents) open(name string) *collection {
@@ -158,21 +154,20 @@ func (c *contents) open(name string) *collection {
 
 // entry is a member of one of the two indexes, in the order in which Redis keeps each.
 type entry struct {
-	own   bool // it is in the index of documents that have a TTL of their own
+	index int // inherit or own
 	score int64
 	id    string
 }
 
+const inherit, own = 0, 1 // by the default TTL; by a TTL of the document's own
+
 func (e entry) compare(other entry) int {
-	if e.own != other.own {
-		return map[bool]int{true: 1, false: -1}[e.own]
-	}
-	return cmp.Or(cmp.Compare(e.score, other.score), strings.Compare(e.id, other.id))
+	return cmp.Or(cmp.Compare(e.index, other.index), cmp.Compare(e.score, other.score), cmp.Compare(e.id, other.id))
 }
 
 // place is that of the first entry of an index which has a score or a greater one.
-func (c *collection) place(own bool, score int64) int {
-	at, _ := slices.BinarySearchFunc(c.index, entry{own: own, score: score}, entry.compare)
+func (c *collection) place(index int, score int64) int {
+	at, _ := slices.BinarySearchFunc(c.index, entry{index: index, score: score}, entry.compare)
 	return at
 }
 
@@ -181,8 +176,10 @@ func (c *collection) enter(id string, h *store.Header, in bool) {
 	if h == nil || h.TTL == ttlrules.Never {
 		return
 	}
-	_, score := h.Index()
-	e := entry{h.TTL != ttlrules.Inherit, score, id}
+	e := entry{own, 0, id}
+	if _, e.score = h.Index(); h.TTL == ttlrules.Inherit {
+		e.index = inherit
+	}
 	switch at, is := slices.BinarySearchFunc(c.index, e, entry.compare); {
 	case in && !is:
 		c.index = slices.Insert(c.index, at, e)
@@ -195,8 +192,8 @@ func (c *collection) enter(id string, h *store.Header, in bool) {
 type sizes [3]int
 
 func (c *collection) sizes() sizes {
-	inherit := c.place(true, math.MinInt64)
-	return sizes{len(c.docs), inherit, len(c.index) - inherit}
+	n := c.place(own, math.MinInt64)
+	return sizes{len(c.docs), n, len(c.index) - n}
 }
 
 // check returns an error unless the collection is as the last commit left it.
