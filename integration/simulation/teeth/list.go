@@ -59,10 +59,10 @@ var teeth = []tooth{
 		"A log is accepted that lost its end and was written again.",
 		`	if found && at != seen.At {`,
 		`	if found && at < seen.At {`},
-	{"partition-by-id-alone", "G1", "processor/internal/message/message.go",
+	{"partition-of-swapped-names", "G1", "processor/internal/message/message.go",
 		"A document is in another partition than readers look for it in.",
 		`wire.PartitionOfToken(d.Partitions, collection, token), false`,
-		`wire.PartitionOfToken(d.Partitions, "", token), false`},
+		`wire.PartitionOfToken(d.Partitions, token, collection), false`},
 	{"unknown-operation-applied", "G8", "processor/internal/message/message.go",
 		"A write with an unknown operation is applied as an upsert.",
 		`	if !slices.Contains(wire.Ops, m.Op) {`,
@@ -108,17 +108,13 @@ var teeth = []tooth{
 	// owner
 	{"tick-before-the-fences", "G3 S6", "processor/internal/owner/takeover.go",
 		"What a former owner publishes between the tick and the fences is not looked up.",
-		`	if err := each(func(i int, p *Partition) error { return p.claim(ctx, all[i]) }); err != nil {
-		return 0, err
+		`	if err := p.claim(ctx, f); err != nil {
+		return err
 	}
-	if upTo, err = ticker.Barrier(ctx); err != nil {
-		return 0, err
-	}`,
-		`	if upTo, err = ticker.Barrier(ctx); err != nil {
-		return 0, err
-	}
-	if err := each(func(i int, p *Partition) error { return p.claim(ctx, all[i]) }); err != nil {
-		return 0, err
+	upTo, err := p.shared.Ticker.Barrier(ctx)`,
+		`	upTo, err := p.shared.Ticker.Barrier(ctx)
+	if err == nil {
+		err = p.claim(ctx, f)
 	}`},
 	{"tick-not-counted", "G3 S6", "processor/internal/owner/takeover.go",
 		"An answer that is out of date says where the log ends, so look-ups are left out.",
@@ -162,10 +158,6 @@ var teeth = []tooth{
 		"An event is published by the owner's clock, and readers go by Redis's.",
 		`	return max(p.progress.CommittedWatermark(), p.store.Clock())`,
 		`	return max(p.progress.CommittedWatermark(), time.Now().UnixMilli())`},
-	{"readers-by-uncommitted-time", "G2 S10", "processor/internal/owner/step.go",
-		"An event is published by a log time that readers do not know.",
-		`	return max(p.progress.CommittedWatermark(), p.store.Clock())`,
-		`	return max(p.progress.Watermark(), p.store.Clock())`},
 	{"drop-loses-due", "G3 S9", "processor/internal/owner/control.go",
 		"A drop removes documents that became due since the message before, without events.",
 		`	due := p.mayBeDue(m.Collection, at)`,
@@ -210,10 +202,6 @@ var teeth = []tooth{
 		"The output after a checkpoint counts as published.",
 		`	case cause <= checkpoint:`,
 		`	case cause <= checkpoint+1:`},
-	{"due-counts-as-new", "G3 N2", "processor/internal/announce/published.go",
-		"An event by the passing of time is not looked up after a takeover.",
-		`upTo: upTo, time: math.MaxInt64}`,
-		`upTo: upTo, time: c.Watermark}`},
 
 	// examine, turns
 	{"cleared-before-the-check", "G7 S8", "processor/internal/examine/examine.go",
@@ -254,8 +242,4 @@ var teeth = []tooth{
 		"What expires at the very instant of a new default is not found in the index.",
 		`		until := min(h.end(i), now)`,
 		`		until := min(h.end(i)-1, now)`},
-	{"new-default-first", "G5", "ttlrules/history.go",
-		"What expires at the very instant of a new default is judged by that.",
-		`	if !expires || deadline > h.end(i) {`,
-		`	if !expires || deadline >= h.end(i) {`},
 }
