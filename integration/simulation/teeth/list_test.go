@@ -38,7 +38,7 @@ func TestJudge(t *testing.T) {
 		{"    x_test.go:9: seed 12 failed: H1: twice\n--- FAIL", false, verdict{true, "3", "H1: twice"}, true},
 		{"seed 10 failed:\n    H2: early\n", false, verdict{true, "1", "H2: early"}, true},
 		{"    x_test.go:9: 50 histories\nok", true, verdict{false, "more than 50", "not found"}, true},
-		{"panic: deadlock\n\ngoroutine 1", false, verdict{true, "?", "the test ended: panic: deadlock"}, true},
+		{"exit status 2\n        panic: deadlock\n\ngoroutine 1", false, verdict{true, "?", "the test ended: panic: deadlock"}, true},
 		{"testing: warning: no tests to run\nok", true, verdict{}, false},
 		{"owner.go:1: undefined: x\nFAIL [build failed]", false, verdict{}, false},
 	} {

@@ -11,7 +11,7 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
-	"time"
+	"syscall"
 )
 
 // tooth is a change of one file of lapse that breaks a guarantee.
@@ -39,7 +39,7 @@ func (t tooth) find(ctx context.Context, root string, seeds, from uint64) (v ver
 	if err != nil {
 		return v, err
 	}
-	defer func() { _ = os.RemoveAll(dir) }()
+	defer os.RemoveAll(dir)
 	changed, err := t.bite(root)
 	if err != nil {
 		return v, err
@@ -53,8 +53,8 @@ func (t tooth) find(ctx context.Context, root string, seeds, from uint64) (v ver
 	cmd := exec.CommandContext(ctx, "go", "test", "-v", "-overlay", overlay, "-count=1", "-timeout=2h", "./integration/simulation", "-run", "^TestSeeds$",
 		"-args", "-seeds", strconv.FormatUint(seeds, 10), "-from", strconv.FormatUint(from, 10))
 	cmd.Dir = root
-	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) } // which go test passes on
-	cmd.WaitDelay = 10 * time.Second
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // go test, the test, and what that starts
+	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGINT) }
 	out, err := cmd.CombinedOutput()
 	if ctx.Err() != nil {
 		return v, ctx.Err()
@@ -72,7 +72,7 @@ type verdict struct {
 var (
 	failed    = regexp.MustCompile(`\bseed (\d+) failed:\s*(.*)`)
 	histories = regexp.MustCompile(`\b(\d+) histories`)
-	crashed   = regexp.MustCompile(`(?m)^(?:panic|fatal error): .*`)
+	crashed   = regexp.MustCompile(`(?m)^\s*((?:panic|fatal error): .*)`)
 )
 
 // judge reads the output of TestSeeds, which began at a seed.
@@ -81,8 +81,8 @@ func judge(out string, passed bool, from uint64) (verdict, error) {
 		seed, err := strconv.ParseUint(m[1], 10, 64)
 		return verdict{true, strconv.FormatUint(seed-from+1, 10), m[2]}, err
 	}
-	if line := crashed.FindString(out); line != "" && !passed {
-		return verdict{true, "?", "the test ended: " + line}, nil
+	if m := crashed.FindStringSubmatch(out); m != nil && !passed {
+		return verdict{true, "?", "the test ended: " + m[1]}, nil
 	}
 	if m := histories.FindStringSubmatch(out); m != nil && passed {
 		return verdict{false, "more than " + m[1], "not found"}, nil
