@@ -175,8 +175,8 @@ var teeth = []tooth{
 `},
 	{"overwritten-stays-queued", "G3 S1", "processor/internal/owner/finish.go",
 		"A version that was replaced just before its deadline gets an event all the same.",
-		`		p.queue.Remove(state.Key{Collection: c.Collection, ID: change.ID})
-`, ``},
+		`		p.queue.Remove(state.Key{Collection: c.Collection, ID: change.ID})`,
+		`		if change.New == nil { p.queue.Remove(state.Key{Collection: c.Collection, ID: change.ID}) }`},
 	{"built-index-not-noted", "G3 K2", "processor/internal/owner/finish.go",
 		"What the building of an index has found does not expire by itself.",
 		`	for _, change := range c.Index {
