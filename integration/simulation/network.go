@@ -49,7 +49,8 @@ func (n *network) arrival(d direction) (at time.Time, lost bool) {
 	if most := n.slow.now(); most > 0 {
 		at = at.Add(time.Duration(n.random.Int64N(int64(most) * int64(time.Millisecond))))
 	}
-	return at, n.random.IntN(100) < n.losing[d].now()
+	lost = n.random.IntN(100) < n.losing[d].now()
+	return at, lost
 }
 
 // heal ends all faults.

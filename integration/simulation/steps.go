@@ -258,14 +258,16 @@ func (w *World) breakRedis(s Step) {
 	case "redis-hang":
 		w.toRedis.hangs = fault{1, s.over(0)}
 	case "redis-clock":
-		w.clocks.redis = s.duration(0)
+		w.setRedisClock(s.duration(0))
 	case "redis-flush":
+		w.history.loses()
 		w.redis.Flush()
 	case "redis-save":
 		snapshot := w.redis.Save()
 		w.saved = &snapshot
 	case "redis-rollback":
 		if w.saved != nil {
+			w.history.loses()
 			w.redis.Restore(*w.saved)
 			w.saved = nil
 		}
@@ -277,6 +279,14 @@ func (w *World) breakRedis(s Step) {
 	case "redis-damage":
 		damage(w.redis.Partition(s.number(0)%w.plan.Partitions), s)
 	}
+}
+
+// setRedisClock sets how far Redis's clock is ahead of the processes'.
+func (w *World) setRedisClock(ahead time.Duration) {
+	if ahead < w.clocks.redis {
+		w.history.unsure = time.Now().Add(clockFor + time.Second)
+	}
+	w.clocks.redis = ahead
 }
 
 func damage(p *redismodel.Partition, s Step) {
@@ -296,7 +306,8 @@ func damage(p *redismodel.Partition, s Step) {
 func (w *World) heal() {
 	w.toNATS.heal()
 	w.toRedis.heal()
-	w.clocks.nats, w.clocks.redis = 0, 0
+	w.clocks.nats = 0
+	w.setRedisClock(0)
 	w.nats.Lag, w.nats.Refuse, w.nats.Mute = 0, nil, nil
 	w.redis.Full(false)
 	if s := w.nats.Stream(events); s != nil {

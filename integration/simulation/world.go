@@ -42,6 +42,8 @@ type inbox struct {
 	dialled []*conn
 	conns   []*conn // that are open
 	arrived chan struct{}
+
+	redialled bool // a process has connected again
 }
 
 // newWorld makes the world of a plan. It has to be called in a bubble.
@@ -132,6 +134,7 @@ func (w *World) collect() {
 	calls, dialled := w.inbox.calls, w.inbox.dialled
 	w.inbox.calls, w.inbox.dialled = nil, nil
 	w.inbox.mu.Unlock()
+	slices.SortStableFunc(dialled, func(a, b *conn) int { return strings.Compare(a.process.name, b.process.name) })
 	for _, c := range dialled {
 		w.accept(c)
 	}
@@ -164,6 +167,7 @@ func (w *World) accept(c *conn) {
 		_ = c.Close()
 		return
 	}
+	w.inbox.redialled = w.inbox.redialled || c.process.conn != nil
 	c.server = w.nats.Connect()
 	c.process.conn = c
 	w.inbox.conns = append(w.inbox.conns, c)
