@@ -11,7 +11,10 @@ import (
 func Generate(seed uint64) *Plan {
 	r := rand.New(rand.NewPCG(seed, 0))
 	g := generator{r: r, plan: &Plan{Seed: seed, Replicas: 1}}
-	g.plan.Partitions = pick(r, 1, 1, 2, 2, 3, 4, 4, 8, 16, 64)
+	g.plan.Partitions = pick(r, 1, 1, 1, 2, 2, 3, 4)
+	if r.IntN(20) == 0 {
+		g.plan.Partitions = pick(r, 8, 16, 16, 64)
+	}
 	g.plan.Processes = pick(r, 1, 1, 2, 2, 3)
 	g.plan.Window = pick(r, 100*time.Millisecond, time.Second, 10*time.Second, 2*time.Minute)
 	if r.IntN(5) == 0 {
@@ -23,7 +26,7 @@ func Generate(seed uint64) *Plan {
 		g.messages = 500
 	}
 	g.collections, g.ids = 1+r.IntN(3), pick(r, 1, 3, 10, 100)
-	g.length = time.Duration(1+r.IntN(10)) * time.Second
+	g.length = time.Duration(500+r.IntN(4500)) * time.Millisecond
 	g.traffic()
 	// Many histories have faults of few kinds, so that each is seen by itself too.
 	faults, some := r.IntN(12), 1+r.IntN(len(kinds))
@@ -145,7 +148,10 @@ var lasting = []string{"log-tail", "log-truncate", "log-anew"}
 func (g *generator) fault(kind string) {
 	r := g.r
 	at := time.Duration(r.Int64N(int64(g.length + 2*time.Second)))
-	long := pick(r, 10*time.Millisecond, 300*time.Millisecond, 2*time.Second, 12*time.Second, time.Minute)
+	long := pick(r, 10*time.Millisecond, 300*time.Millisecond, time.Second, 2*time.Second)
+	if r.IntN(12) == 0 {
+		long = pick(r, 12*time.Second, 25*time.Second, time.Minute)
+	}
 	process := fmt.Sprintf("p%d", r.IntN(g.plan.Processes))
 	replicated := g.plan.Replicas > 1
 	soon := func() time.Duration { return at + time.Duration(r.Int64N(int64(3*time.Second))) }
@@ -193,7 +199,7 @@ func (g *generator) fault(kind string) {
 	case "events-age", "redis-flush", "redis-restart", "log-anew":
 		g.add(at, kind)
 	case "events-size":
-		g.add(at, kind, pick(r, 1024, 10<<10), long)
+		g.add(at, kind, pick(r, 9<<10, 20<<10), long)
 	case "rollback":
 		g.add(at, "redis-save")
 		g.add(at+time.Duration(r.IntN(500))*time.Millisecond, "redis-rollback")

@@ -25,6 +25,7 @@ type process struct {
 	world  *World
 	name   string
 	stop   context.CancelFunc // a clean end
+	leaves bool               // it was told to end
 	dead   chan struct{}      // closed when it is killed
 	stands time.Time          // it stands still until then
 	conn   *conn              // the present one; nil before it is made
@@ -36,6 +37,17 @@ type process struct {
 	changed chan struct{} // closed when owns changes
 	ended   bool
 	final   error // why it ended by itself
+}
+
+// again starts a process anew that has ended, or is killed because it does not end.
+func (w *World) again(i int, owns bool) {
+	p := w.hosts[i]
+	if p.leaves {
+		p.kill()
+	}
+	if ended, _ := p.state(); ended {
+		w.hosts[i] = w.start(p.name, owns)
+	}
 }
 
 // start starts a process that believes something of its ownership.

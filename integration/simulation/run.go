@@ -11,9 +11,10 @@ import (
 )
 
 const (
-	restWithin = time.Minute            // of the world's time, after the last fault
-	restEvery  = 250 * time.Millisecond // the world looks whether it has come to rest
-	readEvery  = 32                     // events: how often readers read everything
+	restWithin   = time.Minute            // of the world's time, after the last fault
+	noticeWithin = 15 * time.Second       // that the log has lost its end
+	restEvery    = 250 * time.Millisecond // the world looks whether it has come to rest
+	readEvery    = 32                     // events: how often readers read everything
 )
 
 // Result is what came of a history.
@@ -76,6 +77,9 @@ func run(plan *Plan, o Options) Result {
 	var look func()
 	look = func() {
 		rests = h.over() || time.Since(healed) > restWithin
+		if h.reason != "" && time.Since(healed) < noticeWithin {
+			rests = false
+		}
 		w.queue.add(time.Now().Add(restEvery), look)
 	}
 	w.queue.add(time.Now().Add(3*time.Second), look)

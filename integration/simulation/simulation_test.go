@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime/debug"
 	"slices"
 	"strings"
 	"sync"
@@ -29,6 +30,11 @@ var (
 	step    = flag.Int("step", 1, "from seed to seed")
 	plan    = flag.String("plan", "", "with TestReplay: the file of a plan, or a seed")
 )
+
+func TestMain(m *testing.M) {
+	debug.SetGCPercent(800) // a history makes much garbage, and keeps nothing
+	m.Run()
+}
 
 // TestSeeds runs histories of fresh seeds, and fails with the shrunk plan of the first that
 // breaks a rule. Each core runs a process of its own: what the client library shares between

@@ -1,6 +1,7 @@
 package simulation
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -123,12 +124,11 @@ func (w *World) breakProcess(s Step) {
 	p := w.hosts[i]
 	switch s.Verb {
 	case "start":
-		if ended, _ := p.state(); ended {
-			w.hosts[i] = w.start(p.name, p.OK(nil) == nil)
-		}
+		w.again(i, p.OK(context.Background()) == nil)
 	case "kill":
 		p.kill()
 	case "end":
+		p.leaves = true
 		p.stop()
 	case "stand":
 		p.stands = later(p.stands, s.over(1))
@@ -316,8 +316,8 @@ func (w *World) heal() {
 	for i, p := range w.hosts {
 		p.stands = time.Time{}
 		p.believe(i == 0)
-		if ended, final := p.state(); ended && final == nil {
-			w.hosts[i] = w.start(p.name, i == 0)
+		if _, final := p.state(); final == nil {
+			w.again(i, i == 0)
 		}
 	}
 }

@@ -43,6 +43,7 @@ type inbox struct {
 	conns   []*conn // that are open
 	arrived chan struct{}
 
+	greeting  []byte
 	redialled bool // a process has connected again
 }
 
@@ -55,6 +56,7 @@ func newWorld(plan *Plan, t *trace) *World {
 	w.toRedis = w.toNATS
 	w.inbox.arrived = make(chan struct{}, 1)
 	w.nats = natsmodel.New(natsmodel.Options{Now: func() time.Time { return time.Now().Add(w.clocks.nats) }, Steady: time.Now, Replicas: plan.Replicas})
+	w.inbox.greeting = slices.Clip(w.nats.Connect().Greeting())
 	w.redis = redismodel.New(redismodel.Options{Now: func() time.Time { return time.Now().Add(w.clocks.redis) }, Partitions: plan.Partitions})
 	w.history = newHistory(w)
 	return w
@@ -171,7 +173,6 @@ func (w *World) accept(c *conn) {
 	c.server = w.nats.Connect()
 	c.process.conn = c
 	w.inbox.conns = append(w.inbox.conns, c)
-	c.receive(c.server.Greeting())
 }
 
 // carry carries calls to Redis, and the answers back.
