@@ -212,6 +212,10 @@ func (t *Ticker) Run(ctx context.Context) {
 			rest = time.Hour
 		}
 		if rest > 0 {
+			if failed { // log time has moved on without the tick that could not be appended
+				failed = false
+				t.health.Set(ProblemTick, nil)
+			}
 			timer.Reset(rest)
 			select {
 			case <-ctx.Done():
