@@ -57,7 +57,7 @@ func (p *Processor) forgetProblems() {
 type monitor struct {
 	nc      *nats.Conn
 	js      jetstream.JetStream
-	store   *store.Store
+	store   Store
 	prefix  wire.Prefix
 	log     *identity.Log
 	health  *health.Board

@@ -27,7 +27,7 @@ const progressEvery = time.Second
 // Processor applies the log to Redis. See the package doc.
 type Processor struct {
 	nc      *nats.Conn
-	store   *store.Store
+	store   Store
 	opts    Options
 	metrics *metrics
 	guard   *feed.ClockGuard
@@ -46,7 +46,15 @@ func New(nc *nats.Conn, client redis.UniversalClient, opts Options) (*Processor,
 	if err := opts.complete(); err != nil {
 		return nil, err
 	}
-	p := &Processor{nc: nc, store: store.NewStore(client, opts.Prefix, opts.Partitions), opts: opts, metrics: newMetrics(), bounds: owner.DefaultBounds}
+	return NewWith(nc, redisStore{store.NewStore(client, opts.Prefix, opts.Partitions)}, opts)
+}
+
+// NewWith is New on a store of as many partitions as the options have.
+func NewWith(nc *nats.Conn, stored Store, opts Options) (*Processor, error) {
+	if err := opts.complete(); err != nil {
+		return nil, err
+	}
+	p := &Processor{nc: nc, store: stored, opts: opts, metrics: newMetrics(), bounds: owner.DefaultBounds}
 	p.guard = feed.NewClockGuard(opts.MaxClockLead, feed.Clocks{Own: time.Now, Redis: p.store.Time}, opts.Health)
 	p.session = newSession(p)
 	if opts.Metrics != nil {

@@ -20,17 +20,25 @@ import (
 // verifyAtOnce is how many collections are verified in one call.
 const verifyAtOnce = 100
 
+// Store is the stored partition, as an examination reads it. See [store.Partition].
+type Store interface {
+	Load(ctx context.Context) (store.State, error)
+	Leftovers(ctx context.Context) ([]string, error)
+	Verify(ctx context.Context, version string, collections []string) error
+}
+
 // Examiner examines one partition.
 type Examiner struct {
 	partition   int
-	store       *store.Partition
+	store       Store
 	log         *identity.Log
 	checkpoints *announce.Checkpoints
+	ticks       identity.Appender
 }
 
 // New makes the examiner of a partition.
-func New(partition int, store *store.Partition, log *identity.Log, checkpoints *announce.Checkpoints) *Examiner {
-	return &Examiner{partition: partition, store: store, log: log, checkpoints: checkpoints}
+func New(partition int, store Store, log *identity.Log, checkpoints *announce.Checkpoints, ticks identity.Appender) *Examiner {
+	return &Examiner{partition: partition, store: store, log: log, checkpoints: checkpoints, ticks: ticks}
 }
 
 // Known is what the owner knows of the partition by itself.
@@ -76,11 +84,8 @@ func (e *Examiner) State(ctx context.Context, known Known) (f *Found, err error)
 // Log judges whether the log is the one from which the stored state was computed, and has
 // the messages that come next. It also reads the checkpoint.
 func (e *Examiner) Log(ctx context.Context, f *Found) error {
-	info, err := e.log.Info(ctx)
-	if err != nil {
-		return err
-	}
-	f.Last = info.State.LastSeq
+	// The checkpoint comes before the end of the log: another owner may still move both on.
+	var err error
 	if f.Checkpoint, err = e.checkpoints.Load(ctx, e.partition); err != nil {
 		return err
 	}
@@ -92,6 +97,11 @@ func (e *Examiner) Log(ctx context.Context, f *Found) error {
 	if f.State.Version == "" || f.Damage != nil {
 		offset = f.Checkpoint.Origin // it is to be rebuilt
 	}
+	info, err := e.log.InfoUpTo(ctx, max(offset, f.Checkpoint.Seq), e.ticks)
+	if err != nil {
+		return err
+	}
+	f.Last = info.State.LastSeq
 	err = identity.Check(info, e.log.ID(), offset)
 	if err == nil && f.Checkpoint.Seq > f.Last {
 		err = fmt.Errorf("%w: the log ends at sequence %d, and everything up to %d was published: it was restored from an older copy, or lost its end: restore the log",

@@ -210,7 +210,7 @@ func (r *Reader) mostAreHungry() bool {
 func (r *Reader) verify(ctx context.Context, after uint64) (*jetstream.StreamInfo, error) {
 	ctx, cancel := context.WithTimeout(ctx, link.CallTimeout)
 	defer cancel()
-	info, err := r.log.Info(ctx)
+	info, err := r.log.InfoUpTo(ctx, after, r.ticker)
 	if err != nil {
 		return nil, err
 	}

@@ -42,8 +42,8 @@ type Ticker struct {
 // barrier joins the calls of Barrier.
 type barrier struct {
 	mu     sync.Mutex
-	next   *flight    // that more callers may join
-	flying sync.Mutex // one tick is on its way at a time
+	next   *flight       // that more callers may join
+	flying chan struct{} // has one element while a tick is on its way
 }
 
 // flight is a tick for all callers that came before it was sent.
@@ -84,8 +84,8 @@ func (t *Ticker) Barrier(ctx context.Context) (uint64, error) {
 
 func (t *Ticker) fly(ctx context.Context, f *flight) {
 	b := &t.barrier
-	b.flying.Lock()
-	defer b.flying.Unlock()
+	b.flying <- struct{}{} // one at a time
+	defer func() { <-b.flying }()
 	b.mu.Lock()
 	b.next = nil // later callers join the next one
 	b.mu.Unlock()
@@ -115,6 +115,7 @@ func NewTicker(js jetstream.JetStream, l *link.Link, subject string, inboxes Inb
 	t := &Ticker{
 		js: js, link: l, subject: subject, inboxes: inboxes, backlog: backlog, health: board,
 		waits: make([]int64, len(inboxes)), changed: make(chan struct{}, 1),
+		barrier: barrier{flying: make(chan struct{}, 1)},
 	}
 	for i := range t.waits {
 		t.waits[i] = math.MaxInt64
@@ -211,6 +212,10 @@ func (t *Ticker) Run(ctx context.Context) {
 			rest = time.Hour
 		}
 		if rest > 0 {
+			if failed { // log time has moved on without the tick that could not be appended
+				failed = false
+				t.health.Set(ProblemTick, nil)
+			}
 			timer.Reset(rest)
 			select {
 			case <-ctx.Done():

@@ -66,6 +66,24 @@ func (l *Log) Info(ctx context.Context) (info *jetstream.StreamInfo, err error) 
 	return info, nil
 }
 
+// Appender appends a tick to the log, and returns its sequence.
+type Appender interface {
+	Barrier(ctx context.Context) (uint64, error)
+}
+
+// InfoUpTo is Info for a caller who knows that the log had messages up to a sequence. If a log
+// with replicas seems to end before, the answer may be out of date. Then InfoUpTo appends a
+// tick: a leader that has stored it has all messages that come before it.
+func (l *Log) InfoUpTo(ctx context.Context, seq uint64, ticks Appender) (*jetstream.StreamInfo, error) {
+	info, err := l.Info(ctx)
+	if err != nil || info.State.LastSeq >= seq || info.Config.Replicas <= 1 {
+		return info, err
+	}
+	last, err := ticks.Barrier(ctx)
+	info.State.LastSeq = max(info.State.LastSeq, last)
+	return info, err
+}
+
 func (l *Log) name() string { return l.Streams.Log.CachedInfo().Config.Name }
 
 // Gone makes ErrStreamGone of the server's answer that there is no such stream.

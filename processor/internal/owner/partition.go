@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"log/slog"
 	"math"
-	mrand "math/rand/v2"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -15,6 +14,7 @@ import (
 	"github.com/seed18712806/lapse/processor/internal/announce"
 	"github.com/seed18712806/lapse/processor/internal/crash"
 	"github.com/seed18712806/lapse/processor/internal/decide"
+	"github.com/seed18712806/lapse/processor/internal/examine"
 	"github.com/seed18712806/lapse/processor/internal/feed"
 	"github.com/seed18712806/lapse/processor/internal/identity"
 	"github.com/seed18712806/lapse/processor/internal/link"
@@ -40,6 +40,21 @@ var ErrNotOwner = errors.New("another process owns the partitions")
 type Lease interface {
 	OK(ctx context.Context) error
 	Fenced(ctx context.Context) error
+}
+
+// Store is the stored partition, as its owner uses it. See [store.Partition].
+type Store interface {
+	examine.Store
+	Take(ctx context.Context, s store.State, version string, rebuild uint64) error
+	Refuse(ctx context.Context, s store.State, version string) error
+	Read(ctx context.Context, version string, wants []store.Want) ([][]*store.Stored, error)
+	Due(ctx context.Context, version string, cuts []store.Cut, limit, bytes int, whole bool) ([]store.Due, error)
+	Clock() int64
+	Scan(ctx context.Context, version, collection, cursor string, count int) (found []store.Change, next, server string, err error)
+	Commit(ctx context.Context, pr store.Progress, configs []store.ConfigChange, changes []store.CollectionChanges) error
+	Clear(ctx context.Context, version string, next store.State, rebuild uint64) error
+	SetAside(ctx context.Context, version string, next store.State, rebuild uint64) error
+	RemoveAside(ctx context.Context) (removed bool, err error)
 }
 
 // Shared is what the owners of all partitions share.
@@ -72,7 +87,7 @@ type Metrics struct {
 type Partition struct {
 	shared *Shared
 	id     int
-	store  *store.Partition
+	store  Store
 	inbox  *feed.Inbox
 	status *status.Status
 	logger *slog.Logger
@@ -112,7 +127,7 @@ type duties struct {
 }
 
 // New makes the owner of a partition, which begins in Run.
-func New(shared *Shared, id int, store *store.Partition, inbox *feed.Inbox, logger *slog.Logger) *Partition {
+func New(shared *Shared, id int, store Store, inbox *feed.Inbox, logger *slog.Logger) *Partition {
 	p := &Partition{
 		shared: shared, id: id, store: store, inbox: inbox,
 		status: shared.Statuses.Partitions[id], logger: logger.With(slog.Int("partition", id)),
@@ -183,8 +198,14 @@ func (p *Partition) fail(ctx context.Context, err error, failures int) {
 		p.status.Trouble.Store(&err)
 		p.shared.Statuses.Report()
 	}
+	pause.For(ctx, waitAfter(failures, p.id, len(p.shared.Statuses.Partitions)))
+}
+
+// waitAfter is how long a partition of so many waits after so many failures. Partitions
+// mostly fail together. They wait differently, so that they do not all try again at once.
+func waitAfter(failures, partition, of int) time.Duration {
 	most := min(failureAfter<<min(failures-1, 4), failureAtMost)
-	pause.For(ctx, most/2+mrand.N(most/2+1))
+	return most/2 + most/2*time.Duration(partition)/time.Duration(of)
 }
 
 // runOnce does the next thing, traffic first: it applies messages that have arrived, reaps

@@ -111,7 +111,7 @@ func (p *Partition) takeOverFailed(err error) error {
 }
 
 func (p *Partition) examiner() *examine.Examiner {
-	return examine.New(p.id, p.store, p.shared.Log, p.shared.Checkpoints)
+	return examine.New(p.id, p.store, p.shared.Log, p.shared.Checkpoints, p.shared.Ticker)
 }
 
 func (p *Partition) known() examine.Known {

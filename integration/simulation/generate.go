@@ -1,0 +1,213 @@
+package simulation
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"time"
+)
+
+// Generate makes the plan of a seed.
+func Generate(seed uint64) *Plan {
+	r := rand.New(rand.NewPCG(seed, 0))
+	g := generator{r: r, plan: &Plan{Seed: seed, Replicas: 1}}
+	g.plan.Partitions = pick(r, 1, 1, 1, 2, 2, 3, 4)
+	if r.IntN(20) == 0 {
+		g.plan.Partitions = pick(r, 8, 16, 16, 64)
+	}
+	g.plan.Processes = pick(r, 1, 1, 2, 2, 3)
+	g.plan.Window = pick(r, 100*time.Millisecond, time.Second, 10*time.Second, 2*time.Minute)
+	if r.IntN(5) == 0 {
+		// Replicas have no fence: what arrives after the duplicate window is stored twice.
+		g.plan.Replicas, g.plan.Window = 3, 2*time.Minute
+	}
+	g.messages = 50 + r.IntN(100)
+	if r.IntN(10) == 0 {
+		g.messages = 500
+	}
+	g.collections, g.ids = 1+r.IntN(3), pick(r, 1, 3, 10, 100)
+	g.length = time.Duration(500+r.IntN(4500)) * time.Millisecond
+	g.traffic()
+	// Many histories have faults of few kinds, so that each is seen by itself too.
+	faults, some := r.IntN(12), 1+r.IntN(len(kinds))
+	chosen := r.Perm(len(kinds))[:some]
+	for range faults {
+		g.fault(kinds[chosen[r.IntN(some)]])
+	}
+	if r.IntN(8) == 0 {
+		g.fault(lasting[r.IntN(len(lasting))])
+	}
+	slices.SortStableFunc(g.plan.Steps, func(a, b Step) int { return int(a.At - b.At) })
+	return g.plan
+}
+
+type generator struct {
+	r           *rand.Rand
+	plan        *Plan
+	messages    int
+	collections int
+	ids         int
+	length      time.Duration
+	at          time.Duration
+}
+
+func pick[T any](r *rand.Rand, of ...T) T { return of[r.IntN(len(of))] }
+
+func (g *generator) add(at time.Duration, verb string, args ...any) {
+	s := Step{At: at.Round(time.Microsecond), Verb: verb}
+	for _, a := range args {
+		s.Args = append(s.Args, fmt.Sprint(a))
+	}
+	g.plan.Steps = append(g.plan.Steps, s)
+}
+
+func (g *generator) collection() string { return fmt.Sprintf("c%d", g.r.IntN(g.collections)) }
+
+func (g *generator) id() string {
+	return fmt.Sprintf("d%d", g.r.IntN(g.ids))
+}
+
+func (g *generator) ifMatch() string {
+	return pick(g.r, "-", "-", "-", "-", "-", "-", "last", "last", "*", "1")
+}
+
+// traffic is what clients send: bursts, and messages around the deadlines of others.
+func (g *generator) traffic() {
+	for c := range g.collections {
+		if g.r.IntN(4) > 0 {
+			g.add(time.Duration(g.r.IntN(1000))*time.Microsecond, "config", fmt.Sprintf("c%d", c), "-", pick(g.r, `{"defaultTtl":1}`, `{"defaultTtl":1}`, `{"defaultTtl":2}`, `{"defaultTtl":-1}`, `{"indexingMode":"none"}`))
+		}
+	}
+	var deadlines []time.Duration
+	for i := 0; i < g.messages; i++ {
+		at := time.Duration(g.r.Int64N(int64(g.length)))
+		collection, id := g.collection(), g.id()
+		if len(deadlines) > 0 && g.r.IntN(3) == 0 {
+			at = max(0, pick(g.r, deadlines...)+time.Duration(g.r.IntN(5)-2)*time.Millisecond)
+		}
+		burst := 1
+		if g.r.IntN(10) == 0 {
+			burst = 2 + g.r.IntN(30)
+		}
+		for range burst {
+			g.message(at, collection, id)
+			at += time.Duration(g.r.IntN(1500)) * time.Microsecond
+			if g.r.IntN(3) > 0 {
+				collection, id = g.collection(), g.id()
+			}
+			i++
+		}
+		deadlines = append(deadlines, at+time.Second, at+2*time.Second)
+	}
+}
+
+func (g *generator) message(at time.Duration, collection, id string) {
+	switch n := g.r.IntN(100); {
+	case n < 3:
+		g.add(at, "drop", collection, pick(g.r, "-", "-", "last"))
+	case n < 13:
+		g.add(at, "config", collection, pick(g.r, "-", "-", "-", "last", "1"), pick(g.r,
+			`{}`, `{"defaultTtl":1}`, `{"defaultTtl":2}`, `{"defaultTtl":3}`, `{"defaultTtl":-1}`, `{"defaultTtl":3600}`, `{"indexingMode":"none"}`, `{"indexingMode":"lazy","defaultTtl":1}`, `{"defaultTtl":0}`))
+	case n < 15:
+		g.add(at, "raw", pick(g.r, "lapse.write.upsert.c0", "lapse.write.steal.c0.x", "lapse.config.c0.x", "lapse.write.upsert.c0.%zz"), pick(g.r, `{}`, ``, `x`))
+	case n < 17:
+		g.add(at, "repeat")
+	case n < 25:
+		g.add(at, "write", "delete", collection, id, g.ifMatch(), "")
+	case n < 31:
+		g.add(at, "write", "touch", collection, id, g.ifMatch(), "")
+	case n < 41:
+		g.add(at, "write", "patch", collection, id, g.ifMatch(), pick(g.r, `{"b":2}`, `{"ttl":2}`, `{"ttl":null}`, `{"a":null}`, `{"ttl":-1}`))
+	case n < 51:
+		g.add(at, "write", pick(g.r, "create", "replace"), collection, id, "-", g.body())
+	default:
+		g.add(at, "write", "upsert", collection, id, g.ifMatch(), g.body())
+	}
+}
+
+func (g *generator) body() string {
+	size := 0
+	if g.r.IntN(200) == 0 {
+		size = 100 << 10
+	}
+	return fmt.Sprintf(`{"a":%d,"x":"~%d~"%s}`, g.r.IntN(100), size, pick(g.r, ``, ``, ``, `,"ttl":1`, `,"ttl":1`, `,"ttl":2`, `,"ttl":3`, `,"ttl":-1`, `,"ttl":null`, `,"ttl":1.5`))
+}
+
+// kinds are faults after which everything goes on as if nothing had been.
+var kinds = []string{
+	"crash", "crash", "end", "stand", "owners", "handover", "disconnect", "ghost",
+	"nats-lose", "nats-slow", "nats-hang", "nats-lag", "nats-mute", "nats-clock",
+	"events-refuse", "events-forget", "events-age", "events-size",
+	"redis-lose", "redis-slow", "redis-hang", "redis-clock", "redis-flush", "rollback", "redis-restart", "redis-full", "redis-damage",
+}
+
+// lasting are faults after which a person may have to decide.
+var lasting = []string{"log-tail", "log-truncate", "log-anew"}
+
+// fault adds a fault of a kind.
+func (g *generator) fault(kind string) {
+	r := g.r
+	at := time.Duration(r.Int64N(int64(g.length + 2*time.Second)))
+	long := pick(r, 10*time.Millisecond, 300*time.Millisecond, time.Second, 2*time.Second)
+	if r.IntN(12) == 0 {
+		long = pick(r, 12*time.Second, 25*time.Second, time.Minute)
+	}
+	process := fmt.Sprintf("p%d", r.IntN(g.plan.Processes))
+	replicated := g.plan.Replicas > 1
+	soon := func() time.Duration { return at + time.Duration(r.Int64N(int64(3*time.Second))) }
+	side := pick(r, "requests", "answers")
+	switch kind {
+	case "crash":
+		g.add(at, "kill", process)
+		g.add(soon(), "start", process)
+	case "end":
+		g.add(at, "end", process)
+		g.add(soon(), "start", process)
+	case "stand":
+		g.add(at, "stand", process, long)
+	case "owners":
+		g.add(at, "believe", process, "yes")
+		g.add(soon(), "believe", fmt.Sprintf("p%d", r.IntN(g.plan.Processes)), "no")
+	case "handover":
+		g.add(at, "believe", process, "no")
+		next := fmt.Sprintf("p%d", r.IntN(g.plan.Processes))
+		g.add(at+time.Duration(r.IntN(600))*time.Millisecond, "believe", next, "yes")
+	case "disconnect":
+		g.add(at, "disconnect", process, "lost")
+	case "ghost":
+		after := pick(r, time.Millisecond, 200*time.Millisecond, 3*time.Second, 3*time.Minute)
+		if replicated {
+			after = min(after, 3*time.Second)
+		}
+		g.add(at, "disconnect", process, after)
+	case "nats-lose", "redis-lose":
+		g.add(at, kind, side, pick(r, 1, 5, 30), long)
+	case "nats-slow", "redis-slow":
+		g.add(at, kind, pick(r, 5, 100, 2000), long)
+	case "nats-hang", "redis-hang", "nats-mute", "events-refuse", "redis-full":
+		g.add(at, kind, long)
+	case "nats-lag":
+		if replicated { // one server is never behind itself
+			g.add(at, kind, pick(r, 1, 5, 100), long)
+		}
+	case "nats-clock", "redis-clock":
+		g.add(at, kind, pick(r, -time.Minute, -3*time.Second, -30*time.Millisecond, 0, 30*time.Millisecond, 3*time.Second, 9*time.Second, 30*time.Second))
+	case "events-forget":
+		if !replicated {
+			g.add(at, kind)
+		}
+	case "events-age", "redis-flush", "redis-restart", "log-anew":
+		g.add(at, kind)
+	case "events-size":
+		g.add(at, kind, pick(r, 9<<10, 20<<10), long)
+	case "rollback":
+		g.add(at, "redis-save")
+		g.add(at+time.Duration(r.IntN(500))*time.Millisecond, "redis-rollback")
+	case "redis-damage":
+		g.add(at, kind, r.IntN(g.plan.Partitions), pick(r, "document", "index", "config", "state"), r.IntN(100))
+	case "log-tail":
+		g.add(at, kind, pick(r, 1, 2, 10, 100))
+	case "log-truncate":
+		g.add(at, kind, pick(r, 0, 5, 50))
+	}
+}

@@ -1,0 +1,412 @@
+package simulation
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/seed18712806/lapse/integration/oracle"
+	"github.com/seed18712806/lapse/integration/simulation/natsmodel"
+	"github.com/seed18712806/lapse/processor"
+	"github.com/seed18712806/lapse/sink"
+	"github.com/seed18712806/lapse/sink/store"
+	"github.com/seed18712806/lapse/sink/wire"
+)
+
+// history is what has happened so far, as an observer who sees everything knows it. It
+// checks after each effect on a server what must hold at every moment:
+//
+//   - H1 (G3): no event or rejection is stored twice.
+//   - H2 (G3, S2): no event is stored before log time has reached its instant; so there is
+//     none that the oracle does not require.
+//   - H3 (G4): the events and rejections of one document are stored in the order of the log.
+//   - H4 (G2, S10): no reader gets a version whose event is stored, unless Redis's clock was
+//     set back in the last seconds (an owner knows that clock for as long), or Redis has lost
+//     commits and not got them back.
+//   - H5 (G2): no reader gets a version whose deadline the later of Redis's clock and the
+//     watermark has reached.
+//   - H6 (G1, G7): a reader of a partition that has applied the log gets what the oracle has,
+//     or an error; never something else, and never a 404 out of ignorance.
+//   - H7 (S3, S9): a version that has expired leaves Redis only once its event is stored.
+//   - H8 (S1): no partition has applied more than the log has, or has a later log time.
+//   - H9 (S8): no partition is cleared that the log does not reach back to rebuild.
+//
+// At the end, when nothing goes wrong any more:
+//
+//   - H10 (G1, G3): all events, rejections and documents are those of the oracle, within
+//     a minute of the world's time.
+//   - H11: outcomes are those of the oracle, and none is sent twice without a crash.
+//   - H12 (G7): lapse refuses to go on only if the world gave it a reason.
+type history struct {
+	w       *World
+	broken  error // the first thing that must not be
+	reason  string
+	sent    int
+	last    *nats.Msg
+	model   *oracle.Model
+	created time.Time
+	log     []oracle.Message
+	events  []oracle.Message
+	stored  map[string]bool // ids of events and rejections
+	expired map[string]oracle.Expiry
+	owed    map[string]oracle.Expiry // without an event so far
+	names   names
+	faults  map[string]int
+	unsure  time.Time // until then an owner may go by a clock of Redis that was set back
+	had     []uint64  // offset of each partition before Redis lost commits
+}
+
+// names are the documents that the log has named so far.
+type names struct {
+	partition map[oracle.Name]int
+	written   map[int]uint64            // by partition: sequence of the last message that it applies
+	control   map[string]uint64         // by collection: that of the last configuration or drop
+	expired   map[oracle.Name]wire.Time // the last instant at which a version expired
+}
+
+func newHistory(w *World) *history {
+	h := &history{w: w, stored: map[string]bool{}, faults: map[string]int{}, had: make([]uint64, w.plan.Partitions)}
+	h.forget()
+	return h
+}
+
+// forget begins anew with an empty log.
+func (h *history) forget() {
+	h.log, h.expired, h.owed = nil, map[string]oracle.Expiry{}, map[string]oracle.Expiry{}
+	h.names = names{map[oracle.Name]int{}, map[int]uint64{}, map[string]uint64{}, map[oracle.Name]wire.Time{}}
+	h.model = oracle.NewModel(oracle.Settings{Partitions: h.w.plan.Partitions, Created: wire.Time(h.created.UnixMilli())})
+}
+
+// fail notes that something is as it must not be.
+func (h *history) fail(rule, format string, args ...any) {
+	if h.broken == nil {
+		h.broken = fmt.Errorf("%s: %w", rule, fmt.Errorf(format, args...))
+		h.w.trace.printf("%v", h.broken)
+	}
+}
+
+// step notes a step of the plan.
+func (h *history) step(s Step) {
+	h.faults[s.Verb]++
+	if slices.Contains(lasting, s.Verb) {
+		h.reason = s.Verb
+	}
+}
+
+// look looks at what is new in the streams.
+func (h *history) look() {
+	if s := h.w.nats.Stream(log); s != nil {
+		h.lookAtLog(s)
+	}
+	if s := h.w.nats.Stream(events); s != nil {
+		h.lookAtEvents(s)
+	}
+}
+
+func (h *history) lookAtLog(s *natsmodel.Stream) {
+	last := uint64(0)
+	if n := len(h.log); n > 0 {
+		last = h.log[n-1].Seq
+	}
+	if !s.Created().Equal(h.created) || s.LastSeq() < last {
+		h.refold(s)
+	} else if s.LastSeq() > last {
+		h.fold(after(s.Messages(), last))
+	}
+}
+
+// after returns the messages after a sequence.
+func after(messages []natsmodel.Stored, seq uint64) []natsmodel.Stored {
+	i := len(messages)
+	for i > 0 && messages[i-1].Seq > seq {
+		i--
+	}
+	return messages[i:]
+}
+
+// refold begins the model anew, because the log is another one, or has lost its end.
+func (h *history) refold(s *natsmodel.Stream) {
+	keep := h.log
+	if !s.Created().Equal(h.created) {
+		keep = nil
+	}
+	h.created = s.Created()
+	h.forget()
+	for _, m := range keep {
+		if m.Seq <= s.LastSeq() {
+			h.apply(m)
+		}
+	}
+	last := uint64(0)
+	if n := len(h.log); n > 0 {
+		last = h.log[n-1].Seq
+	}
+	h.fold(after(s.Messages(), last))
+}
+
+func (h *history) fold(messages []natsmodel.Stored) {
+	for _, m := range messages {
+		h.apply(message(m))
+	}
+}
+
+func message(m natsmodel.Stored) oracle.Message {
+	return oracle.Message{Seq: m.Seq, Subject: m.Subject, Header: m.Header, Data: m.Data, At: wire.Time(m.At.UnixMilli())}
+}
+
+func (h *history) apply(m oracle.Message) {
+	h.log = append(h.log, m)
+	if err := h.model.Apply(m); err != nil {
+		h.fail("oracle", "%w", err)
+	}
+	for _, e := range h.model.Expiries[len(h.expired):] {
+		h.expired[e.ID()] = e
+		h.names.expired[e.Name] = e.ExpiredAt
+		if !h.stored[h.source()+e.ID()] {
+			h.owed[e.ID()] = e
+		}
+	}
+	parts := strings.SplitN(strings.TrimPrefix(m.Subject, string(prefix)+"."), ".", 4)
+	switch kind := parts[0]; {
+	case kind == "write" && len(parts) == 4:
+		i := wire.PartitionOfToken(h.w.plan.Partitions, parts[2], parts[3])
+		h.names.partition[oracle.Name{Collection: parts[2], ID: parts[3]}] = i
+		h.names.written[i] = m.Seq
+	case kind == "config" || kind == "drop":
+		h.names.control[parts[1]] = m.Seq
+	}
+}
+
+// source tells the events of one log from those of another.
+func (h *history) source() string { return fmt.Sprint(h.created.UnixMilli(), " ") }
+
+func (h *history) lookAtEvents(s *natsmodel.Stream) {
+	last := uint64(0)
+	if n := len(h.events); n > 0 {
+		last = h.events[n-1].Seq
+	}
+	if s.LastSeq() <= last {
+		return
+	}
+	for _, m := range after(s.Messages(), last) {
+		h.lookAtEvent(message(m))
+	}
+}
+
+func (h *history) lookAtEvent(m oracle.Message) {
+	// The oracle compares stamps. NATS's clock may have been set back, but log time counts.
+	m.At = max(m.At, h.model.LogTime())
+	h.events = append(h.events, m)
+	kind, _, _ := strings.Cut(strings.TrimPrefix(m.Subject, string(prefix)+"."), ".")
+	if kind != "expired" && kind != "rejected" {
+		return
+	}
+	id := m.Header.Get("ce-id")
+	if kind == "rejected" {
+		id = m.Header.Get("Nats-Msg-Id")
+	}
+	source := h.source()
+	if h.stored[source+id] {
+		h.fail("H1", "%s is stored twice", id)
+	}
+	h.stored[source+id] = true
+	if kind == "rejected" {
+		return
+	}
+	if _, ok := h.owed[id]; !ok && h.reason == "" {
+		// The last message of the log itself may have made the document expire.
+		if d := h.model.CompareEvents([]oracle.Message{m}, h.model.LogTime()); slices.ContainsFunc(d, func(f oracle.Finding) bool { return f.Kind != oracle.Missing }) {
+			h.fail("H2", "%s is stored at log time %s: %s", id, h.model.LogTime(), d)
+		}
+	}
+	delete(h.owed, id)
+	name, etag := m.Header.Get("ce-subject"), id[strings.LastIndexByte(id, '/')+1:]
+	collection, _, _ := strings.Cut(id, "/")
+	if h.read(collection, name).String() == etag && h.sure(wire.Partition(h.w.plan.Partitions, collection, name)) {
+		h.fail("H4", "%s is stored, and a reader gets that version", id)
+	}
+}
+
+// sure reports whether readers of a partition cannot be behind its events.
+func (h *history) sure(partition int) bool {
+	state, _ := h.w.redis.Partition(partition).State()
+	return time.Now().After(h.unsure) && state.Offset >= h.had[partition]
+}
+
+// loses notes that Redis is about to lose commits.
+func (h *history) loses() {
+	for i := range h.had {
+		state, _ := h.w.redis.Partition(i).State()
+		h.had[i] = max(h.had[i], state.Offset)
+	}
+}
+
+// read is the etag of the version that a reader gets; 0 if it gets none.
+func (h *history) read(collection, id string) wire.Etag {
+	p := h.w.redis.Partition(wire.Partition(h.w.plan.Partitions, collection, id))
+	d, err := p.Get(collection, id)
+	if err != nil {
+		return 0
+	}
+	return wire.Etag(d.Header.Etag)
+}
+
+// etag is the etag of the live version of a document, by the oracle.
+func (h *history) etag(collection, id string) wire.Etag {
+	return h.model.Live(h.model.LogTime())[oracle.Name{Collection: collection, ID: id}].Etag
+}
+
+// committing checks a commit that is about to arrive at Redis.
+func (h *history) committing(pr store.Progress) {
+	if last := h.w.nats.Stream(log); last != nil && h.reason == "" {
+		if pr.Offset > last.LastSeq() {
+			h.fail("H8", "a commit at offset %d, and the log ends at %d", pr.Offset, last.LastSeq())
+		}
+		if wire.Time(pr.Watermark) > h.model.LogTime() {
+			h.fail("H8", "a commit at log time %s, and that of the log is %s", wire.Time(pr.Watermark), h.model.LogTime())
+		}
+	}
+}
+
+// committed checks a partition after a commit.
+func (h *history) committed(partition int) {
+	if len(h.owed) == 0 || h.reason != "" {
+		return
+	}
+	p := h.w.redis.Partition(partition)
+	state, ok := p.State()
+	if !ok || state.Rebuild != 0 {
+		return
+	}
+	var there map[string]bool
+	for id, e := range h.owed {
+		if uint64(e.Etag) > state.Offset || wire.Partition(h.w.plan.Partitions, e.Collection, e.Name.ID) != partition {
+			continue
+		}
+		if there == nil {
+			there = map[string]bool{}
+			for _, d := range p.Documents() {
+				there[fmt.Sprint(d.ID, "/", d.Header.Etag)] = true
+			}
+		}
+		if !there[fmt.Sprint(e.Name.ID, "/", e.Etag)] {
+			h.fail("H7", "%s has left Redis, and its event is not stored", id)
+		}
+	}
+}
+
+// clearing checks that a partition can be rebuilt which is about to be cleared.
+func (h *history) clearing(next store.State) {
+	if s := h.w.nats.Stream(log); s != nil && s.FirstSeq() > next.Offset+1 {
+		h.fail("H9", "a partition is cleared to begin at offset %d, and the log begins at %d", next.Offset, s.FirstSeq())
+	}
+}
+
+// readAll checks what readers get now.
+func (h *history) readAll() {
+	if h.reason != "" || h.w.nats.Stream(log) == nil {
+		return
+	}
+	live := h.model.Live(h.model.LogTime())
+	now := wire.Time(time.Now().Add(h.w.clocks.redis).UnixMilli())
+	for name := range h.names.partition {
+		h.readOne(name, live[name], now)
+	}
+}
+
+// readOne checks what a reader gets of one document, when Redis's clock shows now. live is
+// the version that log time has left.
+func (h *history) readOne(name oracle.Name, live oracle.Live, now wire.Time) {
+	i := h.names.partition[name]
+	p := h.w.redis.Partition(i)
+	state, ok := p.State()
+	if !ok {
+		return
+	}
+	now = max(now, wire.Time(state.Watermark))
+	document, err := p.Get(name.Collection, name.ID)
+	if err != nil && !errors.Is(err, sink.ErrNotFound) {
+		return
+	}
+	got := wire.Etag(document.Header.Etag)
+	id := fmt.Sprint(name, "/", got)
+	if got != 0 && h.stored[h.source()+id] && h.sure(i) {
+		h.fail("H4", "a reader gets %s, and its event is stored", id)
+	}
+	decided := h.names.control[name.Collection] <= state.Offset // nothing is to come that changes deadlines
+	if e, ok := h.expired[id]; ok && e.ExpiredAt <= now && decided {
+		h.fail("H5", "a reader gets %s at %s, and it has expired at %s", id, now, e.ExpiredAt)
+	}
+	if max(h.names.written[i], h.names.control[name.Collection]) > state.Offset || h.names.expired[name] > now {
+		return // or log time is ahead of the reader's
+	}
+	want := live.Etag
+	if live.ExpiresAt != nil && *live.ExpiresAt <= now {
+		want = 0
+	}
+	if got != want {
+		h.fail("H6", "at %s a reader of partition %d at offset %d gets version %s of %s, and the oracle has %s", now, i, state.Offset, got, name, want)
+	}
+}
+
+// over reports whether the world has come to rest: everything that is due is published.
+func (h *history) over() bool {
+	w := h.w
+	for _, p := range w.hosts {
+		if _, final := p.state(); final != nil {
+			return true
+		}
+	}
+	proc := w.hosts[0].processor()
+	if proc == nil || proc.Ready() != nil || len(h.owed) > 0 {
+		return false
+	}
+	at := wire.Time(time.Now().UnixMilli())
+	d := h.model.CompareEvents(h.published(), at)
+	return len(d) == 0 || !d.OnlyMissing()
+}
+
+// published are the events and rejections, without the fences between them.
+func (h *history) published() []oracle.Message {
+	return slices.DeleteFunc(slices.Clone(h.events), func(m oracle.Message) bool {
+		return !strings.HasPrefix(m.Subject, "lapse.expired.") && !strings.HasPrefix(m.Subject, "lapse.rejected.")
+	})
+}
+
+// verdict checks the end.
+func (h *history) verdict() {
+	w := h.w
+	for _, p := range w.hosts {
+		if _, final := p.state(); final != nil {
+			if h.reason == "" {
+				h.fail("H12", "%s refuses to go on: %w", p.name, final)
+			}
+			return
+		}
+	}
+	if h.reason != "" && h.refusedPartition() {
+		return
+	}
+	if d := h.model.CompareEvents(h.published(), wire.Time(time.Now().UnixMilli())); len(d) > 0 {
+		h.fail("H10", "events: %s", d)
+	}
+	if proc := w.hosts[0].processor(); proc == nil {
+		h.fail("H10", "the process has not begun")
+	} else if err := proc.Ready(); err != nil {
+		h.fail("H10", "a minute later it is not ready: %w", err)
+	}
+	h.readAll()
+}
+
+// refusedPartition reports whether a partition is refused.
+func (h *history) refusedPartition() bool {
+	proc := h.w.hosts[0].processor()
+	return proc != nil && errors.Is(proc.Ready(), processor.ErrRefused)
+}
+
+// received notes an outcome.
+func (h *history) received(natsmodel.Sent) {}

@@ -1,0 +1,131 @@
+package simulation
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Plan is what happens in a history, as a person can read it: what clients send, and what
+// goes wrong. The seed decides all the rest, such as how long each message takes.
+type Plan struct {
+	Seed       uint64
+	Partitions int
+	Processes  int
+	Replicas   int
+	Window     time.Duration // in which the streams recognise duplicates
+	Steps      []Step
+}
+
+// Step is one thing that happens.
+type Step struct {
+	At   time.Duration // since the beginning
+	Verb string
+	Args []string
+}
+
+// verbs are the steps that there are, with the number of their arguments. The last argument
+// may have spaces.
+var verbs = map[string]int{
+	"write":  5, // operation, collection, id, If-Match (-: none, last: the present etag), body
+	"config": 3, // collection, If-Match, body
+	"drop":   2, // collection, If-Match
+	"raw":    2, // subject, body
+	"repeat": 0, // the last message again, with its message id
+
+	"start":      1, // process: unless it runs
+	"kill":       1, // process
+	"end":        1, // process: cleanly
+	"stand":      2, // process, duration: it stands still, as by SIGSTOP
+	"believe":    2, // process, yes or no: that it owns the partitions
+	"disconnect": 2, // process, what becomes of what it has sent: lost, or a duration after which it arrives
+
+	"nats-lose":  3, // requests or answers, percent, duration
+	"nats-slow":  2, // milliseconds, duration
+	"nats-hang":  1, // duration
+	"nats-lag":   2, // messages, duration: stream info and direct gets are out of date
+	"nats-mute":  1, // duration: JetStream does not answer publications
+	"nats-clock": 1, // ahead of the processes
+
+	"log-tail":      1, // messages: the log loses its last ones
+	"log-truncate":  1, // messages: the log keeps the last ones that are not applied, and so many
+	"log-anew":      0, // the log is deleted, and made anew
+	"events-refuse": 1, // duration
+	"events-forget": 0, // the duplicate window passes
+	"events-age":    0, // all events are removed
+	"events-size":   2, // bytes, duration: max_msg_size
+
+	"redis-lose":     3, // requests or answers, percent, duration
+	"redis-slow":     2, // milliseconds, duration
+	"redis-hang":     1, // duration
+	"redis-clock":    1, // ahead of the processes
+	"redis-flush":    0,
+	"redis-save":     0,
+	"redis-rollback": 0, // to the last save
+	"redis-restart":  0,
+	"redis-full":     1, // duration
+	"redis-damage":   3, // partition, what (document, index, config, state), number
+}
+
+// String writes a plan as ParsePlan reads it.
+func (p *Plan) String() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "seed %d\npartitions %d\nprocesses %d\nreplicas %d\nwindow %s\n", p.Seed, p.Partitions, p.Processes, p.Replicas, p.Window)
+	for _, s := range p.Steps {
+		fmt.Fprintf(&b, "%s %s\n", s.At, s)
+	}
+	return b.String()
+}
+
+func (s Step) String() string { return strings.TrimSpace(s.Verb + " " + strings.Join(s.Args, " ")) }
+
+// ParsePlan reads what String wrote. Empty lines, and those that begin with #, count for nothing.
+func ParsePlan(text string) (*Plan, error) {
+	p := &Plan{}
+	for i, line := range strings.Split(text, "\n") {
+		if line == "" || strings.HasPrefix(line, "#") {
+			continue
+		}
+		if err := p.parse(line); err != nil {
+			return nil, fmt.Errorf("line %d: %w", i+1, err)
+		}
+	}
+	slices.SortStableFunc(p.Steps, func(a, b Step) int { return int(a.At - b.At) })
+	return p, nil
+}
+
+func (p *Plan) parse(line string) (err error) {
+	first, rest, _ := strings.Cut(line, " ")
+	switch first {
+	case "seed":
+		p.Seed, err = strconv.ParseUint(rest, 10, 64)
+	case "partitions":
+		p.Partitions, err = strconv.Atoi(rest)
+	case "processes":
+		p.Processes, err = strconv.Atoi(rest)
+	case "replicas":
+		p.Replicas, err = strconv.Atoi(rest)
+	case "window":
+		p.Window, err = time.ParseDuration(rest)
+	default:
+		s := Step{}
+		if s.At, err = time.ParseDuration(first); err != nil {
+			return err
+		}
+		s.Verb, rest, _ = strings.Cut(rest, " ")
+		n, ok := verbs[s.Verb]
+		if !ok {
+			return fmt.Errorf("there is no step %q", s.Verb)
+		}
+		if n > 0 {
+			s.Args = strings.SplitN(rest, " ", n)
+		}
+		for len(s.Args) < n {
+			s.Args = append(s.Args, "")
+		}
+		p.Steps = append(p.Steps, s)
+	}
+	return err
+}

@@ -1,0 +1,187 @@
+package simulation
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/seed18712806/lapse/processor"
+	"github.com/seed18712806/lapse/sink/wire"
+)
+
+const (
+	reconnectAfter = 50 * time.Millisecond
+	runAgain       = time.Second // as lapse serve does after an error that is not final
+)
+
+// process is one lapse process from its start to its end: the processor, and a connection of
+// its own.
+type process struct {
+	world  *World
+	name   string
+	stop   context.CancelFunc // a clean end
+	leaves bool               // it was told to end
+	dead   chan struct{}      // closed when it is killed
+	stands time.Time          // it stands still until then
+	conn   *conn              // the present one; nil before it is made
+	clock  clock              // what it knows of Redis's
+
+	mu      sync.Mutex
+	proc    *processor.Processor
+	owns    bool          // whether it believes that it owns the partitions
+	changed chan struct{} // closed when owns changes
+	ended   bool
+	final   error // why it ended by itself
+}
+
+// again starts a process anew that has ended, or is killed because it does not end.
+func (w *World) again(i int, owns bool) {
+	p := w.hosts[i]
+	if p.leaves {
+		p.kill()
+	}
+	if ended, _ := p.state(); ended {
+		w.hosts[i] = w.start(p.name, owns)
+	}
+}
+
+// start starts a process that believes something of its ownership.
+func (w *World) start(name string, owns bool) *process {
+	ctx, cancel := context.WithCancel(context.Background())
+	p := &process{world: w, name: name, stop: cancel, dead: make(chan struct{}), owns: owns, changed: make(chan struct{})}
+	w.running.Go(func() {
+		defer cancel()
+		err := p.run(ctx)
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		p.ended = true
+		if ctx.Err() == nil {
+			p.final = err
+		}
+		w.wake()
+	})
+	return p
+}
+
+// run is the life of the process.
+func (p *process) run(ctx context.Context) error {
+	nc, err := nats.Connect("nats://127.0.0.1", nats.SetCustomDialer(p), nats.MaxReconnects(-1),
+		nats.RetryOnFailedConnect(true), nats.ReconnectWait(reconnectAfter), nats.ReconnectJitter(0, 0), nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {}))
+	if err != nil {
+		return err
+	}
+	defer nc.Close()
+	w := p.world
+	proc, err := processor.NewWith(nc, p, processor.Options{Prefix: wire.DefaultPrefix, Partitions: w.plan.Partitions, Replicas: w.plan.Replicas, DuplicateWindow: &w.plan.Window, Logger: w.trace.logger(p.name)})
+	if err != nil {
+		return err
+	}
+	p.mu.Lock()
+	p.proc = proc
+	p.mu.Unlock()
+	for p.untilOwner(ctx) {
+		switch err := proc.RunAs(ctx, p); {
+		case err == nil || errors.Is(err, processor.ErrNotOwner):
+		case processor.IsFinal(err):
+			return err
+		default:
+			select {
+			case <-time.After(runAgain):
+			case <-ctx.Done():
+			}
+		}
+	}
+	return nil
+}
+
+// untilOwner waits until the process believes that it owns the partitions.
+func (p *process) untilOwner(ctx context.Context) bool {
+	for ctx.Err() == nil {
+		p.mu.Lock()
+		owns, changed := p.owns, p.changed
+		p.mu.Unlock()
+		if owns {
+			return true
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+		}
+	}
+	return false
+}
+
+// believe sets whether the process believes that it owns the partitions.
+func (p *process) believe(owns bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.owns = owns
+	close(p.changed)
+	p.changed = make(chan struct{})
+}
+
+// OK implements processor.Owner.
+func (p *process) OK(context.Context) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if !p.owns {
+		return fmt.Errorf("%w: %s was told so", processor.ErrNotOwner, p.name)
+	}
+	return nil
+}
+
+// Fenced implements processor.Owner.
+func (p *process) Fenced(ctx context.Context) error { return p.OK(ctx) }
+
+// Dial implements nats.CustomDialer.
+func (p *process) Dial(string, string) (net.Conn, error) {
+	if p.isDead() {
+		return nil, errKilled
+	}
+	return p.world.dial(p), nil
+}
+
+// kill ends the process at once: nothing that it does from now on has an effect.
+func (p *process) kill() {
+	if p.isDead() {
+		return
+	}
+	close(p.dead)
+	p.disconnect()
+	p.stop()
+}
+
+// disconnect loses the connection to NATS.
+func (p *process) disconnect() {
+	if p.conn != nil {
+		_ = p.conn.Close()
+	}
+}
+
+func (p *process) isDead() bool {
+	select {
+	case <-p.dead:
+		return true
+	default:
+		return false
+	}
+}
+
+// state reports whether the process has ended, and why it did so by itself.
+func (p *process) state() (ended bool, final error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.ended || p.isDead(), p.final
+}
+
+// processor is the processor of the process; nil before it is made.
+func (p *process) processor() *processor.Processor {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.proc
+}

@@ -1,0 +1,403 @@
+package redismodel_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/seed18712806/lapse/integration/harness/redistest"
+	"github.com/seed18712806/lapse/integration/harness/storetest"
+	"github.com/seed18712806/lapse/integration/simulation/redismodel"
+	"github.com/seed18712806/lapse/processor"
+	"github.com/seed18712806/lapse/sink"
+	"github.com/seed18712806/lapse/sink/store"
+	"github.com/seed18712806/lapse/ttlrules"
+)
+
+var ctx = context.Background()
+
+// history is random operations of an owner, of readers and of faults, on the model and on a
+// server.
+type history struct {
+	*testing.T
+	*rand.Rand
+	model     *redismodel.Server
+	partition *redismodel.Partition
+	rig       *storetest.Rig // nil: only on the model
+	base      string         // of the keys
+	at        store.Progress // after the last commit
+	names     []string       // of collections
+	off       map[string]int // 1: the index drains, 2: there is none
+}
+
+func newHistory(t *testing.T, s *redistest.Server) *history {
+	seed := rand.Uint64()
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Logf("the seed is %d", seed)
+		}
+	})
+	h := &history{T: t, Rand: rand.New(rand.NewPCG(seed, 0)), names: []string{"a", "b", "c"}, off: map[string]int{}}
+	h.at = store.Progress{Version: "v0", Watermark: []int64{storetest.Far, time.Now().Add(-time.Hour).UnixMilli()}[h.IntN(2)]}
+	h.model = redismodel.New(redismodel.Options{Now: time.Now, Partitions: 1})
+	h.partition = h.model.Partition(0)
+	if err := h.partition.Take(ctx, store.State{Log: "log", Watermark: h.at.Watermark}, h.at.Version, 0); err != nil {
+		t.Fatal(err)
+	}
+	if s != nil {
+		h.rig = storetest.New(t, *s, 1, h.at.Watermark)
+		h.base = h.rig.Key(0, "")
+	}
+	return h
+}
+
+// TestConformance: the model answers as Redis and miniredis do. It fails if any effect or
+// error of sink/store is another in the model.
+func TestConformance(t *testing.T) {
+	redistest.OnBoth(t, func(t *testing.T, s redistest.Server) {
+		histories := 24
+		if s.Mini != nil { // which is slower
+			histories = 8
+		}
+		for range histories {
+			h := newHistory(t, &s)
+			for range 100 {
+				if h.step(); t.Failed() {
+					return
+				}
+			}
+			h.full(false)
+		}
+	})
+}
+
+// TestSaveAndRestore: a snapshot stays as it was, whatever happens after it, also to the
+// server that it was restored to. It fails if a change does not copy what is shared.
+func TestSaveAndRestore(t *testing.T) {
+	type saved struct {
+		redismodel.Snapshot
+		store.Progress
+		held []any
+	}
+	h := newHistory(t, nil)
+	held := func() []any {
+		state, there := h.partition.State()
+		keys, _ := h.partition.Leftovers(ctx)
+		cuts := []store.Cut{{Collection: "a", Cuts: ttlrules.Cuts{Inherit: math.MaxInt64, Own: math.MaxInt64}}}
+		due, err := h.partition.Due(ctx, state.Version, cuts, 100, 1<<20, true)
+		return []any{state, there, keys, h.partition.Documents(), due, fmt.Sprint(err)}
+	}
+	var all []saved
+	for range 2000 {
+		switch n := h.IntN(20); {
+		case n < 2:
+			all = append(all, saved{h.model.Save(), h.at, held()})
+		case n < 4 && len(all) > 0:
+			one := all[h.IntN(len(all))]
+			h.model.Restore(one.Snapshot)
+			h.at = one.Progress
+			if diff := cmp.Diff(one.held, held()); diff != "" {
+				t.Fatal(diff)
+			}
+		case n == 5:
+			h.lose()
+		case n == 6 && h.oneIn(4):
+			h.rebuild()
+		default:
+			h.commit()
+		}
+	}
+}
+
+// TestRestart: a cursor means nothing to another process of the server, which has another
+// name. It fails if a scan goes on there.
+func TestRestart(t *testing.T) {
+	h := newHistory(t, nil)
+	for docs := h.partition.Documents(); len(docs) < 2 || docs[0].Collection != docs[1].Collection; docs = h.partition.Documents() {
+		h.commit()
+	}
+	scan := func(cursor string) (found int, next, server string) {
+		some, next, server, _ := h.partition.Scan(ctx, h.at.Version, h.partition.Documents()[0].Collection, cursor, 1)
+		return len(some), next, server
+	}
+	_, next, server := scan("0")
+	h.model.Restart()
+	if found, end, other := scan(next); next == "0" || found != 0 || end != "0" || other == server {
+		t.Errorf("after a restart of %s, cursor %s finds %d documents and leads to %s of %s", server, next, found, end, other)
+	}
+}
+
+func kind(err error) string {
+	for _, k := range []error{store.ErrFenced, store.ErrDamaged, store.ErrExists, store.ErrForeign, sink.ErrUnavailable, sink.ErrNotFound} {
+		if errors.Is(err, k) {
+			return k.Error()
+		}
+	}
+	if err != nil && strings.Contains(err.Error(), "OOM command not allowed when used memory > 'maxmemory'") {
+		return "full"
+	}
+	return fmt.Sprint(err)
+}
+
+// both does something on both sides, and compares the answers.
+func (h *history) both(what string, do func(p processor.PartitionStore) (any, error)) error {
+	got, err := do(h.partition)
+	if h.rig != nil {
+		want, wantErr := do(h.rig.Store.Partition(0))
+		if diff := cmp.Diff(want, got); diff != "" || kind(err) != kind(wantErr) {
+			h.Errorf("%s: error %v, want %v\n%s", what, err, wantErr, diff)
+		}
+	}
+	return err
+}
+
+func (h *history) oneIn(n int) bool { return h.IntN(n) == 0 }
+func (h *history) name() string     { return h.names[h.IntN(len(h.names))] }
+func (h *history) id() string       { return fmt.Sprint("id", h.IntN(12)) }
+func (h *history) fresh() string    { return fmt.Sprint("v", h.Uint64()) }
+
+// version is mostly the present one.
+func (h *history) version() string {
+	if h.oneIn(30) {
+		return "stale"
+	}
+	return h.at.Version
+}
+
+func (h *history) step() {
+	switch n := h.IntN(100); {
+	case n < 55:
+		h.commit()
+	case n < 70:
+		h.read()
+	case n < 75:
+		s, next, rebuild, refuse := store.State{Version: h.version()}, h.fresh(), []uint64{0, 0, 7, store.Clearing}[h.IntN(4)], h.oneIn(8)
+		if h.both("take", func(p processor.PartitionStore) (any, error) {
+			if refuse {
+				return nil, p.Refuse(ctx, s, next)
+			}
+			return nil, p.Take(ctx, s, next, rebuild)
+		}) == nil {
+			h.at.Version = next
+		}
+	case n < 81:
+		h.lose()
+	case n < 85:
+		h.full(h.oneIn(2))
+	case n < 87:
+		_ = h.both("remove aside", func(p processor.PartitionStore) (any, error) { return p.RemoveAside(ctx) })
+	}
+	collection, id := h.name(), h.id()
+	want, wantErr := h.rig.NewReader().Get(ctx, collection, id)
+	d, err := h.partition.Get(collection, id)
+	got := sink.Document{ID: d.ID, Etag: want.Etag, Ts: want.Ts, ExpiresAt: d.ExpiresAt, Body: []byte(d.Body)}
+	if kind(err) != kind(wantErr) || err == nil && (!cmp.Equal(want, got) || d.Header.Ts != int64(want.Ts) || d.Header.Etag != uint64(want.Etag)) {
+		h.Errorf("get %s/%s: %v, %v; want %v, %v", collection, id, d, err, want, wantErr)
+	}
+	if _, err := h.partition.Load(ctx); err != nil && h.oneIn(2) || h.oneIn(20) {
+		h.rebuild()
+	}
+}
+
+func (h *history) full(full bool) {
+	if h.rig != nil && h.rig.Mini == nil {
+		h.model.Full(full)
+		h.rig.Client.ConfigSet(ctx, "maxmemory", map[bool]string{true: "1", false: "0"}[full])
+	}
+}
+
+func (h *history) commit() {
+	pr := h.at
+	pr.Version, pr.Next, pr.Offset, pr.Watermark = h.version(), h.fresh(), pr.Offset+1, pr.Watermark+int64(h.IntN(3)*1000)
+	pr.Stamp, pr.Rebuild = store.Stamp{Seq: h.Uint64N(3), At: 5}, uint64(max(0, h.IntN(12)-10))
+	var configs []store.ConfigChange
+	if h.oneIn(5) {
+		c := &store.Config{NoIndex: h.oneIn(4), Building: h.oneIn(4), Lazy: h.oneIn(4), Etag: h.Uint64N(9)}
+		for i := range h.IntN(3) {
+			c.History = c.History.With(pr.Watermark-5000+int64(i)*3000, uint64(i), []ttlrules.Default{ttlrules.Off, ttlrules.NoDefault, 1, 4}[h.IntN(4)])
+		}
+		configs = []store.ConfigChange{{Collection: h.name(), Config: []*store.Config{nil, c, c}[h.IntN(3)]}}
+	}
+	off := map[string]int{} // from the next commit on
+	var changes []store.CollectionChanges
+	for _, i := range h.Perm(len(h.names))[:h.IntN(3)] {
+		name := h.names[i]
+		c := store.CollectionChanges{Collection: name, Fresh: h.oneIn(6), NoIndex: h.off[name] > 0, Draining: h.off[name] == 1}
+		switch n := h.IntN(40); {
+		case n == 0:
+			c.Drop = store.DropAll
+		case n == 1:
+			c.Drop = store.DropMoves
+			to := fmt.Sprint(name, ".", pr.Offset)
+			off[to], h.names = h.off[name], append(h.names, to)
+			changes = append(changes, c, store.CollectionChanges{Collection: to})
+			continue
+		case n == 2:
+			c.Drop, c.NoIndex, c.Draining, off[name] = store.DropIndex, true, false, 2
+		case n == 3:
+			off[name] = 0
+		case n == 4 && h.off[name] == 0:
+			off[name] = 1
+		}
+		h.change(&c)
+		changes = append(changes, c)
+	}
+	err := h.both(fmt.Sprintf("commit %+v %+v %+v", pr, configs, changes), func(p processor.PartitionStore) (any, error) {
+		there := slices.Clone(changes)
+		err := p.Commit(ctx, pr, configs, there)
+		return there, err // with Emptied
+	})
+	if err == nil {
+		pr.Version = pr.Next
+		h.at = pr
+		for name, n := range off {
+			h.off[name] = n
+		}
+	}
+}
+
+// change adds changes of documents as an owner makes them, and sometimes as it must not.
+func (h *history) change(c *store.CollectionChanges) {
+	stored := map[string]*store.Header{}
+	for _, d := range h.partition.Documents() {
+		if d.Collection == c.Collection {
+			stored[d.ID] = &d.Header
+		}
+	}
+	build := h.oneIn(8) && !c.Fresh && !c.NoIndex && c.Drop == store.DropNothing
+	for _, i := range h.Perm(12)[:h.IntN(7)] {
+		id := fmt.Sprint("id", i)
+		ttl := []ttlrules.TTL{ttlrules.Inherit, ttlrules.Inherit, ttlrules.Never, 1, ttlrules.TTL(h.IntN(30) + 1), 86400}[h.IntN(6)]
+		ch := store.Change{ID: id, Old: stored[id], New: &store.Header{
+			Ts: h.at.Watermark + int64(h.IntN(5)-3)*1000, Etag: h.Uint64N(1 << 40), TTL: ttl, Trace: strings.Repeat("t", h.IntN(3)),
+		}}
+		switch old := ch.Old; {
+		case build && old != nil:
+			c.Index = append(c.Index, store.Change{ID: id, Old: old})
+			continue
+		case build:
+			continue
+		case old != nil && h.oneIn(4):
+			ch.New = nil
+		case old == nil && !h.oneIn(60) || h.oneIn(2):
+			ch.Body = []byte(strings.Repeat("x", h.IntN(40)))
+		}
+		c.Changes = append(c.Changes, ch)
+	}
+}
+
+// read does what changes nothing.
+func (h *history) read() {
+	version, name, count := h.version(), h.name(), h.IntN(5)+1
+	wants := []store.Want{{Collection: name, Headers: []string{h.id(), h.id()}, Whole: []string{h.id()}}, {Collection: "none"}, {Collection: h.name(), Whole: []string{h.id()}}}
+	_ = h.both(fmt.Sprint("read ", wants), func(p processor.PartitionStore) (any, error) { return p.Read(ctx, version, wants) })
+	_ = h.both("verify", func(p processor.PartitionStore) (any, error) { return nil, p.Verify(ctx, version, h.names) })
+	_ = h.both("load", func(p processor.PartitionStore) (any, error) { return p.Load(ctx) })
+	_ = h.both("leftovers", func(p processor.PartitionStore) (any, error) {
+		keys, err := p.Leftovers(ctx)
+		for i, k := range keys {
+			_, keys[i], _ = strings.Cut(k, "}:")
+		}
+		return keys, err
+	})
+	cut := func() int64 {
+		return []int64{ttlrules.NoCut, math.MaxInt64, h.at.Watermark, h.at.Watermark - 2000}[h.IntN(4)]
+	}
+	var cuts []store.Cut
+	for _, i := range h.Perm(len(h.names))[:3] {
+		cuts = append(cuts, store.Cut{Collection: h.names[i], Cuts: ttlrules.Cuts{Inherit: cut(), Own: cut()}})
+	}
+	limit, bytes, whole := []int{0, 1, 3, 5, 100}[h.IntN(5)], []int{1, 60, 200, 1 << 20}[h.IntN(4)], h.oneIn(2)
+	_ = h.both(fmt.Sprintf("due %v %d %d %t", cuts, limit, bytes, whole), func(p processor.PartitionStore) (any, error) {
+		return p.Due(ctx, version, cuts, limit, bytes, whole)
+	})
+	_ = h.both("scan "+name, func(p processor.PartitionStore) (any, error) {
+		all := map[string]store.Header{}
+		for cursor, more := "0", true; more; more = cursor != "0" {
+			found, next, _, err := p.Scan(ctx, version, name, cursor, count)
+			if err != nil {
+				return nil, err
+			}
+			for _, ch := range found {
+				all[ch.ID] = *ch.Old
+			}
+			cursor = next
+		}
+		return all, nil
+	})
+}
+
+// rebuild takes over whatever is there, and begins anew.
+func (h *history) rebuild() {
+	s, _ := h.partition.State()
+	taken, next := h.fresh(), store.State{Version: h.fresh(), Log: "log", Offset: h.at.Offset, Watermark: h.at.Watermark, Stamp: store.Stamp{Seq: h.Uint64N(2), At: 3}}
+	if h.both("take to rebuild", func(p processor.PartitionStore) (any, error) {
+		return nil, p.Take(ctx, store.State{Version: s.Version, Log: "log"}, taken, store.Clearing)
+	}) != nil {
+		h.full(false)
+		return
+	}
+	aside, wrong := h.oneIn(3), h.oneIn(9)
+	h.at.Version = taken
+	if h.both("rebuild", func(p processor.PartitionStore) (any, error) {
+		switch {
+		case wrong:
+			return nil, p.Clear(ctx, "stale", next, 0)
+		case aside:
+			return nil, p.SetAside(ctx, taken, next, 0)
+		}
+		return nil, p.Clear(ctx, taken, next, 9)
+	}) == nil {
+		h.at.Version = next.Version
+	}
+}
+
+// lose damages both sides in the same way.
+func (h *history) lose() {
+	p, n, docs := h.partition, h.IntN(100), h.partition.Documents()
+	do := func(command ...any) (answer []string) {
+		if h.rig != nil {
+			answer, _ = h.rig.Client.Do(ctx, command...).StringSlice()
+		}
+		return append(answer, "")[:max(1, len(answer))] // one at least
+	}
+	switch what := h.IntN(6); {
+	case what == 0 && p.LoseDocument(n):
+		do("HDEL", h.base+"docs:"+docs[n%len(docs)].Collection, docs[n%len(docs)].ID)
+	case what == 1:
+		var members [][2]string
+		slices.Sort(h.names)
+		for _, name := range h.names {
+			for _, key := range []string{h.base + "inherit:" + name, h.base + "own:" + name} {
+				for _, id := range do("ZRANGE", key, 0, -1) {
+					if id != "" {
+						members = append(members, [2]string{key, id})
+					}
+				}
+			}
+		}
+		if p.LoseIndexMember(n) && len(members) > 0 {
+			do("ZREM", members[n%len(members)][0], members[n%len(members)][1])
+		}
+	case what == 2 && p.LoseConfig(n):
+		fields := do("HKEYS", h.base+"config")
+		slices.Sort(fields)
+		do("HDEL", h.base+"config", fields[n%len(fields)])
+	case what == 3 && p.LoseState():
+		do("DEL", h.base+"state")
+	case what == 4 && p.PutForeign():
+		h.full(false)
+		do("SET", h.base+"docs:"+docs[0].Collection, "x")
+	case what == 5 && h.oneIn(3):
+		h.model.Flush()
+		do("FLUSHDB")
+	}
+}

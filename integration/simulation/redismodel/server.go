@@ -1,0 +1,208 @@
+// Package redismodel is a model of lapse's partitions in one Redis.
+//
+// A [Server] does what the scripts of sink/store do, in memory, at once, and
+// deterministically. It is not safe for concurrent use. It differs from a real server:
+// Clear, SetAside and RemoveAside are one step; Scan goes by id; Clock is the server's clock
+// itself; and Commit does not take an id that equals a new score for one that exists.
+package redismodel
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"math"
+	"slices"
+	"time"
+
+	"github.com/seed18712806/lapse/sink/store"
+	"github.com/seed18712806/lapse/ttlrules"
+)
+
+// Options configure a Server.
+type Options struct {
+	Now        func() time.Time // the server's clock
+	Partitions int
+}
+
+// Server is one master of Redis that holds all partitions.
+type Server struct {
+	Options
+	partitions []*Partition
+	full       bool
+	run        int // number of the server's process
+}
+
+// errFull is the answer of a Redis that is full to a command that may take memory.
+var errFull = errors.New("OOM command not allowed when used memory > 'maxmemory'")
+
+// New makes an empty server.
+func New(opts Options) *Server {
+	s := &Server{Options: opts, partitions: make([]*Partition, opts.Partitions)}
+	for i := range s.partitions {
+		s.partitions[i] = &Partition{server: s, id: i}
+	}
+	s.Flush()
+	return s
+}
+
+// Partition is the i-th partition.
+func (s *Server) Partition(i int) *Partition { return s.partitions[i] }
+
+// Time is the server's clock.
+func (s *Server) Time(context.Context) (time.Time, error) {
+	return time.UnixMicro(s.Now().UnixMicro()), nil
+}
+
+// Check accepts the server.
+func (s *Server) Check(context.Context) error { return nil }
+
+// Ping returns nil: the server answers.
+func (s *Server) Ping(context.Context) error { return nil }
+
+// Memory is the memory of what is stored.
+func (s *Server) Memory(context.Context) (m store.Memory, err error) {
+	for _, p := range s.partitions {
+		m.Used += int64(p.Bytes())
+	}
+	return m, nil
+}
+
+// Snapshot is what a server held at a moment.
+type Snapshot struct{ partitions, aside []contents }
+
+// Save remembers what the server holds. It copies no documents: the next change of a
+// collection does.
+func (s *Server) Save() (held Snapshot) {
+	for _, p := range s.partitions {
+		held.partitions, held.aside = append(held.partitions, p.share()), append(held.aside, p.aside.share())
+	}
+	return held
+}
+
+// Restore is a failover to a replica that has only what a snapshot holds. The replica is
+// another process, to which the cursors of scans mean nothing.
+func (s *Server) Restore(held Snapshot) {
+	s.run++
+	for i, p := range s.partitions {
+		p.contents, p.aside = held.partitions[i].share(), held.aside[i].share()
+	}
+}
+
+// Flush removes everything.
+func (s *Server) Flush() {
+	for _, p := range s.partitions {
+		p.contents, p.aside = begun(store.State{}), begun(store.State{})
+	}
+}
+
+// Restart starts the server again with all that it holds, as another process.
+func (s *Server) Restart() { s.run++ }
+
+// Full sets whether the server is full: then it refuses what may take memory.
+func (s *Server) Full(full bool) { s.full = full }
+
+// contents are all keys of a partition, or of the copy that was set aside.
+type contents struct {
+	state       store.State // without Configs and Collections; no Version if there is no state
+	configsLeft int         // after the last commit; a field of the state
+	configs     map[string]store.Config
+	collections map[string]*collection
+}
+
+// begun is a partition that begins at s.
+func begun(s store.State) contents {
+	return contents{state: s, configs: map[string]store.Config{}, collections: map[string]*collection{}}
+}
+
+// share is a copy that shares the collections.
+func (c *contents) share() contents {
+	shared := *c
+	shared.configs, shared.collections = maps.Clone(c.configs), maps.Clone(c.collections)
+	for _, one := range c.collections {
+		one.shared = true
+	}
+	return shared
+}
+
+// collection is a collection in a partition.
+type collection struct {
+	docs    map[string]*store.Stored // which never change
+	index   []entry                  // sorted
+	left    sizes                    // after the last commit; a field of the state
+	foreign bool                     // the key of the documents is of another type
+	shared  bool                     // with a snapshot
+}
+
+// at is a collection to read.
+func (c *contents) at(name string) *collection { return cmp.Or(c.collections[name], &nothing) }
+
+var nothing collection
+
+// open is a collection to change.
+func (c *contents) open(name string) *collection {
+	one := c.collections[name]
+	if one == nil {
+		one = &collection{docs: map[string]*store.Stored{}}
+	} else if one.shared {
+		one = &collection{docs: maps.Clone(one.docs), index: slices.Clone(one.index), left: one.left, foreign: one.foreign}
+	}
+	c.collections[name] = one
+	return one
+}
+
+// entry is a member of one of the two indexes, in the order in which Redis keeps each.
+type entry struct {
+	index int // inherit or own
+	score int64
+	id    string
+}
+
+const inherit, own = 0, 1 // by the default TTL; by a TTL of the document's own
+
+func (e entry) compare(other entry) int {
+	return cmp.Or(cmp.Compare(e.index, other.index), cmp.Compare(e.score, other.score), cmp.Compare(e.id, other.id))
+}
+
+// place is that of the first entry of an index which has a score or a greater one.
+func (c *collection) place(index int, score int64) int {
+	at, _ := slices.BinarySearchFunc(c.index, entry{index: index, score: score}, entry.compare)
+	return at
+}
+
+// enter puts the entry of a document into its index, or removes it.
+func (c *collection) enter(id string, h *store.Header, in bool) {
+	if h == nil || h.TTL == ttlrules.Never {
+		return
+	}
+	e := entry{own, 0, id}
+	if _, e.score = h.Index(); h.TTL == ttlrules.Inherit {
+		e.index = inherit
+	}
+	switch at, is := slices.BinarySearchFunc(c.index, e, entry.compare); {
+	case in && !is:
+		c.index = slices.Insert(c.index, at, e)
+	case is && !in:
+		c.index = slices.Delete(c.index, at, at+1)
+	}
+}
+
+// sizes are the numbers of documents, and of members of the two indexes.
+type sizes [3]int
+
+func (c *collection) sizes() sizes {
+	n := c.place(own, math.MinInt64)
+	return sizes{len(c.docs), n, len(c.index) - n}
+}
+
+// check returns an error unless the collection is as the last commit left it.
+func (c *collection) check(name string) error {
+	if c.foreign {
+		return fmt.Errorf("%w: the key of collection %s", store.ErrForeign, name)
+	}
+	if c.left != c.sizes() {
+		return fmt.Errorf("%w: collection %s is not as the last commit left it", store.ErrDamaged, name)
+	}
+	return nil
+}

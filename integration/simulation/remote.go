@@ -1,0 +1,201 @@
+package simulation
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"sync"
+	"time"
+
+	"github.com/seed18712806/lapse/integration/simulation/redismodel"
+	"github.com/seed18712806/lapse/processor"
+	"github.com/seed18712806/lapse/sink/store"
+)
+
+var errKilled = errors.New("the process was killed")
+
+// call is a request of a process to Redis.
+type call struct {
+	process *process
+	lane    string // distinguishes the calls that a process makes at the same instant
+	do      func()
+	done    chan struct{}
+	err     error // of the network
+}
+
+// ask makes a call of a process: do happens when the world lets it arrive at Redis. The
+// call may still take effect after ask has returned an error.
+func ask[T any](ctx context.Context, p *process, lane string, do func() (T, error)) (T, error) {
+	var value, none T
+	var err error
+	c := &call{process: p, lane: lane, done: make(chan struct{})}
+	c.do = func() { value, err = do() }
+	p.world.submit(c)
+	select {
+	case <-c.done:
+		if c.err != nil {
+			return none, c.err
+		}
+		return value, err
+	case <-p.dead:
+		return none, errKilled
+	case <-ctx.Done():
+		return none, fmt.Errorf("redis does not answer: %w", context.Cause(ctx))
+	}
+}
+
+func tell(ctx context.Context, p *process, lane string, do func() error) error {
+	_, err := ask(ctx, p, lane, func() (struct{}, error) { return struct{}{}, do() })
+	return err
+}
+
+// The methods of processor.Store: what a process asks of the whole server.
+
+func (p *process) Partition(i int) processor.PartitionStore {
+	return remote{p, i, p.world.redis.Partition(i), fmt.Sprintf("partition %03d", i)}
+}
+
+func (p *process) Time(ctx context.Context) (time.Time, error) {
+	return ask(ctx, p, "time", func() (time.Time, error) { return p.world.redis.Time(ctx) })
+}
+
+func (p *process) Check(ctx context.Context) error {
+	return tell(ctx, p, "check", func() error { return p.world.redis.Check(ctx) })
+}
+
+func (p *process) Ping(ctx context.Context) error {
+	return tell(ctx, p, "ping", func() error { return p.world.redis.Ping(ctx) })
+}
+
+func (p *process) Memory(ctx context.Context) (store.Memory, error) {
+	return ask(ctx, p, "memory", func() (store.Memory, error) { return p.world.redis.Memory(ctx) })
+}
+
+// remote is a partition as a process sees it: over the network.
+type remote struct {
+	process   *process
+	index     int
+	partition *redismodel.Partition
+	lane      string
+}
+
+// clock is what a process knows of Redis's clock. Package store keeps the same.
+type clock struct {
+	mu     sync.Mutex
+	known  bool
+	offset time.Duration // from the process's clock, at least
+	at     time.Time     // when offset was measured
+}
+
+const clockFor = 5 * time.Second // see package store
+
+// Clock is an instant that Redis's clock has reached.
+func (r remote) Clock() int64 {
+	c := &r.process.clock
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !c.known || time.Since(c.at) > clockFor {
+		return math.MinInt64
+	}
+	return time.Now().Add(c.offset).UnixMilli()
+}
+
+func (c *clock) learn(shown time.Time) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if offset := time.Until(shown); !c.known || offset > c.offset || time.Since(c.at) > clockFor {
+		c.known, c.offset, c.at = true, offset, time.Now()
+	}
+}
+
+func (c *clock) forget() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.known = false
+}
+
+func (r remote) Load(ctx context.Context) (store.State, error) {
+	return ask(ctx, r.process, r.lane+" load", func() (store.State, error) { return r.partition.Load(ctx) })
+}
+
+func (r remote) Leftovers(ctx context.Context) ([]string, error) {
+	return ask(ctx, r.process, r.lane+" leftovers", func() ([]string, error) { return r.partition.Leftovers(ctx) })
+}
+
+func (r remote) Verify(ctx context.Context, version string, collections []string) error {
+	return tell(ctx, r.process, r.lane+" verify", func() error { return r.partition.Verify(ctx, version, collections) })
+}
+
+func (r remote) Take(ctx context.Context, s store.State, version string, rebuild uint64) error {
+	r.process.clock.forget()
+	return tell(ctx, r.process, r.lane+" take", func() error { return r.partition.Take(ctx, s, version, rebuild) })
+}
+
+func (r remote) Refuse(ctx context.Context, s store.State, version string) error {
+	r.process.clock.forget()
+	return tell(ctx, r.process, r.lane+" refuse", func() error { return r.partition.Refuse(ctx, s, version) })
+}
+
+func (r remote) Clear(ctx context.Context, version string, next store.State, rebuild uint64) error {
+	return tell(ctx, r.process, r.lane+" clear", func() error {
+		r.process.world.history.clearing(next)
+		return r.partition.Clear(ctx, version, next, rebuild)
+	})
+}
+
+func (r remote) SetAside(ctx context.Context, version string, next store.State, rebuild uint64) error {
+	return tell(ctx, r.process, r.lane+" set aside", func() error { return r.partition.SetAside(ctx, version, next, rebuild) })
+}
+
+func (r remote) RemoveAside(ctx context.Context) (bool, error) {
+	return ask(ctx, r.process, r.lane+" remove aside", func() (bool, error) { return r.partition.RemoveAside(ctx) })
+}
+
+func (r remote) Read(ctx context.Context, version string, wants []store.Want) ([][]*store.Stored, error) {
+	return ask(ctx, r.process, r.lane+" read", func() ([][]*store.Stored, error) { return r.partition.Read(ctx, version, wants) })
+}
+
+func (r remote) Due(ctx context.Context, version string, cuts []store.Cut, limit, bytes int, whole bool) ([]store.Due, error) {
+	var shown time.Time
+	due, err := ask(ctx, r.process, r.lane+" due", func() ([]store.Due, error) {
+		shown, _ = r.process.world.redis.Time(ctx)
+		return r.partition.Due(ctx, version, cuts, limit, bytes, whole)
+	})
+	if err == nil {
+		r.process.clock.learn(shown)
+	}
+	return due, err
+}
+
+// scanned is what Scan returns.
+type scanned struct {
+	found        []store.Change
+	next, server string
+}
+
+func (r remote) Scan(ctx context.Context, version, collection, cursor string, count int) ([]store.Change, string, string, error) {
+	s, err := ask(ctx, r.process, r.lane+" scan", func() (s scanned, err error) {
+		s.found, s.next, s.server, err = r.partition.Scan(ctx, version, collection, cursor, count)
+		return s, err
+	})
+	return s.found, s.next, s.server, err
+}
+
+// Commit gives the model copies: the owner goes on with its changes when it waits no more.
+func (r remote) Commit(ctx context.Context, pr store.Progress, configs []store.ConfigChange, changes []store.CollectionChanges) error {
+	there := append([]store.CollectionChanges(nil), changes...)
+	err := tell(ctx, r.process, r.lane+" commit", func() error {
+		h := r.process.world.history
+		h.committing(pr)
+		err := r.partition.Commit(ctx, pr, configs, there)
+		if err == nil {
+			h.committed(r.index)
+		}
+		return err
+	})
+	if err == nil {
+		copy(changes, there)
+	}
+	return err
+}

@@ -1,0 +1,93 @@
+package simulation
+
+import (
+	"fmt"
+	"io"
+	"runtime"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+const (
+	restWithin   = time.Minute            // of the world's time, after the last fault
+	noticeWithin = 15 * time.Second       // that the log has lost its end
+	restEvery    = 250 * time.Millisecond // the world looks whether it has come to rest
+	readEvery    = 32                     // events: how often readers read everything
+)
+
+// Result is what came of a history.
+type Result struct {
+	Broken   error // the first thing that must not be; nil if there is none
+	Messages int   // in the log at the end
+	Events   int   // that happened in the world
+	Took     time.Duration
+	Faults   map[string]int
+
+	redialled bool // a connection was made again
+}
+
+// Options say what Run writes down.
+type Options struct {
+	Trace *strings.Builder // what happens; nil: nothing
+	Logs  io.Writer        // what the processes log; nil: nothing
+}
+
+// Run lets a plan happen in a bubble of its own.
+func Run(t *testing.T, plan *Plan, o Options) (r Result) {
+	defer func() {
+		if p := recover(); p != nil {
+			panic(fmt.Sprintf("seed %d: %v", plan.Seed, p))
+		}
+	}()
+	synctest.Test(t, func(*testing.T) { r = run(plan, o) })
+	if r.redialled {
+		// The client library keeps timers in a sync.Pool, and a timer must not leave its
+		// bubble. Two collections empty the pool.
+		runtime.GC()
+		runtime.GC()
+	}
+	return r
+}
+
+func run(plan *Plan, o Options) Result {
+	w := newWorld(plan, &trace{time.Now(), o.Trace, o.Logs})
+	h := w.history
+	for i := range max(plan.Processes, 1) {
+		w.hosts = append(w.hosts, w.start(fmt.Sprintf("p%d", i), i == 0))
+	}
+	left := len(plan.Steps)
+	for _, s := range plan.Steps {
+		w.queue.add(w.began.Add(s.At), func() { left--; w.do(s) })
+	}
+	happened := 0
+	goOn := func(until func() bool) {
+		w.run(func() bool {
+			if happened++; happened%readEvery == 0 {
+				h.readAll()
+			}
+			return h.broken != nil || until()
+		})
+	}
+	goOn(func() bool { return left == 0 })
+	w.heal()
+	healed := time.Now()
+	rests := false
+	var look func()
+	look = func() {
+		rests = h.over() || time.Since(healed) > restWithin
+		if h.reason != "" && time.Since(healed) < noticeWithin {
+			rests = false
+		}
+		w.queue.add(time.Now().Add(restEvery), look)
+	}
+	w.queue.add(time.Now().Add(3*time.Second), look)
+	goOn(func() bool { return rests })
+	if h.broken == nil {
+		h.verdict()
+	}
+	took := time.Since(w.began)
+	w.end()
+	return Result{Broken: h.broken, Messages: len(h.log), Events: happened, Took: took, Faults: h.faults, redialled: w.inbox.redialled}
+}

@@ -1,0 +1,243 @@
+package simulation_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"flag"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime/debug"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/seed18712806/lapse/integration/simulation"
+)
+
+var (
+	seeds   = flag.Int("seeds", 0, "run so many histories; 0: as many as fit into -for")
+	from    = flag.Uint64("from", 0, "the first seed; 0: a random one")
+	limit   = flag.Duration("for", 30*time.Second, "how long to run histories")
+	logs    = flag.Bool("logs", false, "with TestReplay: show what the processes log")
+	workers = flag.Int("workers", 2, "how many processes run histories")
+	step    = flag.Int("step", 1, "from seed to seed")
+	plan    = flag.String("plan", "", "with TestReplay: the file of a plan, or a seed")
+)
+
+func TestMain(m *testing.M) {
+	debug.SetGCPercent(800) // a history makes much garbage, and keeps nothing
+	m.Run()
+}
+
+// TestSeeds runs histories of fresh seeds, and fails with the shrunk plan of the first that
+// breaks a rule. Each core runs a process of its own: what the client library shares between
+// connections must not leave a history.
+func TestSeeds(t *testing.T) {
+	first := *from
+	if first == 0 {
+		first = rand.Uint64N(1 << 48)
+	}
+	began := time.Now()
+	var all counts
+	var broken []string
+	if *workers == 1 {
+		all = histories(t, first, began.Add(*limit), &broken)
+	} else {
+		all = inProcesses(t, first, &broken)
+	}
+	t.Logf("%d histories from seed %d, %.0f a second, %s", all.Histories, first, float64(all.Histories)/time.Since(began).Seconds(), all)
+	if len(broken) == 0 {
+		return
+	}
+	slices.SortFunc(broken, func(a, b string) int { return int(seedOf(a)) - int(seedOf(b)) })
+	t.Errorf("seed %s", broken[0])
+	if *seeds == 0 && *workers > 1 { // a person wants to know, and not only whether there is one
+		shrink(t, seedOf(broken[0]))
+	}
+}
+
+// histories runs histories, every -workers-th seed, until one breaks a rule.
+func histories(t *testing.T, first uint64, until time.Time, broken *[]string) (all counts) {
+	all.Faults = map[string]int{}
+	for seed := first; ; seed += uint64(*step) {
+		if *seeds > 0 && seed-first >= uint64(*seeds) || *seeds == 0 && time.Now().After(until) {
+			return all
+		}
+		r := simulation.Run(t, simulation.Generate(seed), simulation.Options{})
+		all.add(r)
+		if r.Broken != nil {
+			*broken = append(*broken, fmt.Sprintf("%d failed: %v", seed, r.Broken))
+			return all
+		}
+	}
+}
+
+// inProcesses runs histories in processes of their own.
+func inProcesses(t *testing.T, first uint64, broken *[]string) (all counts) {
+	var mu sync.Mutex
+	var group sync.WaitGroup
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	all.Faults = map[string]int{}
+	for i := range *workers {
+		group.Go(func() {
+			some := exec.CommandContext(ctx, os.Args[0], "-test.run=^TestSeeds$", "-test.v", "-workers=1", fmt.Sprint("-step=", *workers), fmt.Sprint("-from=", first+uint64(i)), fmt.Sprint("-seeds=", max(0, *seeds-i)), fmt.Sprint("-for=", *limit))
+			out, err := some.CombinedOutput()
+			mu.Lock()
+			defer mu.Unlock()
+			if at := bytes.Index(out, []byte(countsAre)); at >= 0 {
+				var its counts
+				_ = json.NewDecoder(bytes.NewReader(out[at+len(countsAre):])).Decode(&its)
+				all.join(its)
+			}
+			for line := range strings.Lines(string(out)) {
+				if _, why, ok := strings.Cut(line, ": seed "); ok && strings.Contains(why, " failed: ") {
+					*broken = append(*broken, strings.TrimSpace(why))
+				}
+			}
+			if err != nil && len(*broken) == 0 && ctx.Err() == nil {
+				t.Errorf("%v\n%s", err, out)
+			}
+			if err != nil && *seeds == 0 {
+				cancel()
+			}
+		})
+	}
+	group.Wait()
+	return all
+}
+
+// seedOf is the seed that a text begins with.
+func seedOf(text string) (seed uint64) {
+	_, _ = fmt.Sscan(text, &seed)
+	return seed
+}
+
+// shrink writes the shortest plan down that breaks what the plan of a seed breaks.
+func shrink(t *testing.T, seed uint64) {
+	short := simulation.Shrink(simulation.Generate(seed), func(p *simulation.Plan) error {
+		return simulation.Run(t, p, simulation.Options{}).Broken
+	})
+	file := filepath.Join(os.TempDir(), fmt.Sprintf("lapse-seed-%d.plan", seed))
+	text := fmt.Sprintf("# %v\n%s", simulation.Run(t, short, simulation.Options{}).Broken, short)
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		t.Error(err)
+	}
+	t.Errorf("the shortest plan that breaks it is in %s (go test ./integration/simulation -run TestReplay -v -plan %s):\n%s", file, file, text)
+}
+
+// counts count what happened in histories.
+type counts struct {
+	Histories, Messages, Events int
+	Took                        time.Duration
+	Faults                      map[string]int
+}
+
+// countsAre is in front of the counts that a process of its own prints.
+const countsAre = "counts: "
+
+func (c *counts) add(r simulation.Result) {
+	c.join(counts{1, r.Messages, r.Events, r.Took, r.Faults})
+}
+
+func (c *counts) join(other counts) {
+	c.Histories += other.Histories
+	c.Messages += other.Messages
+	c.Events += other.Events
+	c.Took += other.Took
+	for kind, n := range other.Faults {
+		c.Faults[kind] += n
+	}
+}
+
+func (c counts) String() string {
+	if *workers == 1 {
+		b, _ := json.Marshal(c)
+		return countsAre + string(b)
+	}
+	var b strings.Builder
+	fmt.Fprintf(&b, "%d messages, %d steps of the world, %s of its time;", c.Messages, c.Events, c.Took.Round(time.Second))
+	for _, kind := range slices.Sorted(maps.Keys(c.Faults)) {
+		fmt.Fprintf(&b, " %s %d", kind, c.Faults[kind])
+	}
+	return b.String()
+}
+
+// TestSameTwice runs seeds twice, and compares the traces to the byte.
+func TestSameTwice(t *testing.T) {
+	first := rand.Uint64N(1 << 48)
+	if *from != 0 {
+		first = *from
+	}
+	for seed := first; seed < first+20; seed++ {
+		var traces [2]strings.Builder
+		for i := range traces {
+			simulation.Run(t, simulation.Generate(seed), simulation.Options{Trace: &traces[i]})
+		}
+		a, b := strings.Split(traces[0].String(), "\n"), strings.Split(traces[1].String(), "\n")
+		for i := range min(len(a), len(b)) {
+			if a[i] != b[i] {
+				t.Fatalf("seed %d: the runs differ at line %d of %d and %d:\n%s\n\n%s", seed, i+1, len(a), len(b), strings.Join(a[max(0, i-5):i+1], "\n"), b[i])
+			}
+		}
+		if len(a) != len(b) {
+			t.Fatalf("seed %d: one run has %d lines and the other %d", seed, len(a), len(b))
+		}
+	}
+}
+
+// TestKept runs the plans in testdata, each of which broke a rule once.
+func TestKept(t *testing.T) {
+	files, err := filepath.Glob("testdata/*.plan")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, file := range files {
+		if r := simulation.Run(t, read(t, file), simulation.Options{}); r.Broken != nil {
+			t.Errorf("%s: %v", file, r.Broken)
+		}
+	}
+}
+
+// TestReplay shows what happens in a plan or with a seed.
+func TestReplay(t *testing.T) {
+	if *plan == "" {
+		t.Skip("no -plan")
+	}
+	var trace strings.Builder
+	o := simulation.Options{Trace: &trace}
+	if *logs {
+		o.Logs = &trace
+	}
+	p := &simulation.Plan{}
+	var seed uint64
+	if _, err := fmt.Sscanf(*plan, "%d", &seed); err == nil {
+		p = simulation.Generate(seed)
+	} else {
+		p = read(t, *plan)
+	}
+	r := simulation.Run(t, p, o)
+	t.Logf("%s", trace.String())
+	if r.Broken != nil {
+		t.Error(r.Broken)
+	}
+}
+
+func read(t *testing.T, file string) *simulation.Plan {
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := simulation.ParsePlan(string(text))
+	if err != nil {
+		t.Fatalf("%s: %v", file, err)
+	}
+	return p
+}

@@ -1,0 +1,240 @@
+package main
+
+// teeth are in the order of the rooms of processor/doc.go.
+var teeth = []tooth{
+	// feed
+	{"log-time-is-last-stamp", "G4 S2", "processor/internal/feed/logtime.go",
+		"Log time falls when the clock of NATS falls.",
+		`	return c.last.Time`,
+		`	return stamp`},
+	{"clock-guard-off", "G4 S2", "processor/internal/feed/clockguard.go",
+		"A stamp that leads all clocks by far makes documents expire.",
+		`	if ahead <= g.most {`,
+		`	if -ahead <= g.most {`},
+	{"gap-on-the-way-ignored", "G1 C1", "processor/internal/feed/pull.go",
+		"A message that is lost between NATS and lapse is never applied.",
+		`p.delivered++; meta.Sequence.Consumer != p.delivered {`,
+		`p.delivered++; meta.Sequence.Consumer < p.delivered {`},
+	{"silence-unnoticed", "G1", "processor/internal/feed/pull.go",
+		"Nothing is read any more once the requests for messages are lost.",
+		`if p.silent++; p.silent > 2 && len(p.messages) == 0 {`,
+		`if p.silent++; p.silent > 2 && p.open == 0 {`},
+	{"missed-not-noted", "G1 I3", "processor/internal/feed/inbox.go",
+		"A message that comes while its partition reads for itself is never applied.",
+		`		b.missed = max(b.missed, m.Seq)
+		return true`,
+		`		return true`},
+	{"catch-up-stops-early", "G1 I3", "processor/internal/feed/inbox.go",
+		"A partition that reads for itself comes back one message too early.",
+		`	b.away = to.Seq < b.missed`,
+		`	b.away = to.Seq+1 < b.missed`},
+	{"away-at-main-position", "G1 S11", "processor/internal/feed/inbox.go",
+		"A partition that reads for itself takes the main reader's position for its own.",
+		`		return b.pos`,
+		`		return main`},
+	{"skip-one-too-many", "G1 I2", "processor/internal/feed/inbox.go",
+		"After a takeover the first message that is not applied yet is dropped.",
+		`b.queue[n].Seq <= offset {`,
+		`b.queue[n].Seq <= offset+1 {`},
+	{"ticker-not-told", "G3", "processor/internal/feed/ticker.go",
+		"No tick is sent for a deadline that is earlier than the one before.",
+		`	if at < was {`,
+		`	if at > was {`},
+
+	// identity, message
+	{"truncated-log-accepted", "G7 S8", "processor/internal/identity/identity.go",
+		"A log is accepted although messages that were never applied are no longer in it.",
+		`	if log.FirstSeq > offset+1 {`,
+		`	if log.FirstSeq > max(offset, log.LastSeq)+1 {`},
+	{"lost-end-accepted", "G7 S8", "processor/internal/identity/identity.go",
+		"A log is accepted that ends before the offset: what is written next is skipped.",
+		`	if log.LastSeq < offset {`,
+		`	if log.LastSeq+1 < log.FirstSeq {`},
+	{"later-stamp-accepted", "G7 S8", "processor/internal/identity/identity.go",
+		"A log is accepted that lost its end and was written again.",
+		`	if found && at != seen.At {`,
+		`	if found && at < seen.At {`},
+	{"partition-of-swapped-names", "G1", "processor/internal/message/message.go",
+		"A document is in another partition than readers look for it in.",
+		`wire.PartitionOfToken(d.Partitions, collection, token), false`,
+		`wire.PartitionOfToken(d.Partitions, token, collection), false`},
+	{"unknown-operation-applied", "G8", "processor/internal/message/message.go",
+		"A write with an unknown operation is applied as an upsert.",
+		`	if !slices.Contains(wire.Ops, m.Op) {`,
+		`	if m.Op == "" {`},
+
+	// state
+	{"commit-without-its-offset", "G1 S4", "processor/internal/state/progress.go",
+		"A commit stores the offset from before its step, so a crash applies the step twice.",
+		`		Offset:    to.Seq,`,
+		`		Offset:    p.offset,`},
+	{"rebuild-mark-dropped", "G7", "processor/internal/state/progress.go",
+		"The first commit of a rebuild says that it is over: readers miss documents.",
+		`	if to.Seq < p.rebuild {`,
+		`	if to.Seq < p.committedOffset {`},
+	{"deadlines-forgotten-by-restart", "G3 S9", "processor/internal/state/collections.go",
+		"What was stored before a takeover does not expire by itself after it.",
+		`		s.LookedUp(s.Make(name), 0, 0)`,
+		`		s.Make(name)`},
+	{"settled-while-due", "G5 S9", "processor/internal/state/collections.go",
+		"Epochs and old generations go while documents in them are due.",
+		`!c.Config.Building && c.Due > now && !due[c.Name]`,
+		`!c.Config.Building && !due[c.Name]`},
+
+	// decide
+	{"watermark-ignored", "G4 S2", "processor/internal/decide/decide.go",
+		"Log time falls after a restart, as the reader does not know the greatest stamp.",
+		`	d.Watermark = max(d.Watermark, m.Time)`,
+		`	d.Watermark = m.Time`},
+	{"expired-version-overwritten", "G3 S1", "processor/internal/decide/decide.go",
+		"A write replaces or finds an expired version, which has no event.",
+		`	d.expireIn(s, config)
+	if r := d.check`,
+		`	if r := d.check`},
+	{"live-at-the-deadline", "G2 S1", "processor/internal/decide/decide.go",
+		"A write that is stamped at the deadline finds the document alive.",
+		`ok && x.At <= d.Watermark {`,
+		`ok && x.At < d.Watermark {`},
+	{"guess-not-checked", "G3 S4", "processor/internal/decide/decide.go",
+		"The commit of a guess does not find out that a document is stored.",
+		`Draining: config.Draining, Fresh: fresh}`,
+		`Draining: config.Draining}`},
+
+	// owner
+	{"tick-before-the-fences", "G3 S6", "processor/internal/owner/takeover.go",
+		"What a former owner publishes between the tick and the fences is not looked up.",
+		`	if err := p.claim(ctx, f); err != nil {
+		return err
+	}
+	upTo, err := p.shared.Ticker.Barrier(ctx)`,
+		`	upTo, err := p.shared.Ticker.Barrier(ctx)
+	if err == nil {
+		err = p.claim(ctx, f)
+	}`},
+	{"tick-not-counted", "G3 S6", "processor/internal/owner/takeover.go",
+		"An answer that is out of date says where the log ends, so look-ups are left out.",
+		`	f.Last = max(f.Last, upTo)
+`, ``},
+	{"rollback-not-read-again", "G7 S7", "processor/internal/owner/takeover.go",
+		"After Redis went back to an earlier state, the messages since are not applied again.",
+		`	older := !p.tenure.everTaken || stored.Offset < p.pending.base`,
+		`	older := !p.tenure.everTaken`},
+	{"applied-twice-after-takeover", "G1 S4", "processor/internal/owner/partition.go",
+		"Messages whose commit took effect, but not its answer, are applied again.",
+		`	p.pending.skip(p.progress.Offset()) // which another owner has applied
+`, ``},
+	{"checkpoint-while-due", "G3 S9", "processor/internal/owner/partition.go",
+		"A checkpoint says that all events are published while documents are due.",
+		`	case due <= p.progress.CommittedWatermark():
+		p.status.Due.Store(due)
+	case p.collections`,
+		`	case p.collections`},
+	{"checkpoint-ahead", "G3 S3", "processor/internal/owner/partition.go",
+		"A checkpoint says that all outputs are published up to where the log was read.",
+		`Seq: p.progress.CommittedOffset(), Watermark:`,
+		`Seq: p.shared.Reader.Position().Seq, Watermark:`},
+	{"damage-not-looked-for", "G7", "processor/internal/owner/partition.go",
+		"Documents that Redis lost stay lost while lapse runs.",
+		`p.verify(ctx, p.collections.ToVerify(verifyAtOnce))`,
+		`p.verify(ctx, nil)`},
+	{"refused-guess-not-repeated", "G1 S7", "processor/internal/owner/step.go",
+		"A partition that guesses wrong guesses the same after each takeover, for ever.",
+		`!errors.Is(err, errGuess) && !errors.Is(err, store.ErrExists) {`,
+		`!errors.Is(err, errGuess) {`},
+	{"jumps-over-pending", "G1 C2", "processor/internal/owner/step.go",
+		"A step moves the offset past messages that it leaves for the next.",
+		`	if len(messages) < len(p.pending.messages) || to.Seq <= here.Seq {`,
+		`	if to.Seq <= here.Seq {`},
+	{"time-committed-with-the-message", "G1 S4", "processor/internal/owner/step.go",
+		"A message that has to wait for readers counts as applied.",
+		`	return p.commit(ctx, message.Position{Seq: m.Seq - 1, Time: at}, nil, nil)`,
+		`	return p.commit(ctx, message.Position{Seq: m.Seq, Time: at}, nil, nil)`},
+	{"wrong-clock-for-readers", "G2 S10", "processor/internal/owner/step.go",
+		"An event is published by the owner's clock, and readers go by Redis's.",
+		`	return max(p.progress.CommittedWatermark(), p.store.Clock())`,
+		`	return max(p.progress.CommittedWatermark(), time.Now().UnixMilli())`},
+	{"drop-loses-due", "G3 S9", "processor/internal/owner/control.go",
+		"A drop removes documents that became due since the message before, without events.",
+		`	due := p.mayBeDue(m.Collection, at)`,
+		`	due := p.mayBeDue(m.Collection, p.progress.Watermark())`},
+	{"forgets-looked-up-documents", "G3 S9", "processor/internal/owner/reap.go",
+		"Documents that were looked up before their deadline are forgotten at the next look-up.",
+		`		p.collections.Note(p.collections.Make(doc.Key.Collection), &doc.Header)`,
+		`		p.collections.Make(doc.Key.Collection)`},
+	{"publish-after-commit", "G3 S3 S9", "processor/internal/owner/finish.go",
+		"A crash between commit and publication loses events and rejections.",
+		`	if err := p.announcer.Publish(ctx, d.Outputs); err != nil {
+		return false, err
+	}
+`,
+		`	defer func() {
+		if err == nil {
+			err = p.announcer.Publish(ctx, d.Outputs)
+		}
+	}()
+`},
+	{"overwritten-stays-queued", "G3 S1", "processor/internal/owner/finish.go",
+		"A version that was replaced just before its deadline gets an event all the same.",
+		`		p.queue.Remove(state.Key{Collection: c.Collection, ID: change.ID})`,
+		`		if change.New == nil { p.queue.Remove(state.Key{Collection: c.Collection, ID: change.ID}) }`},
+	{"built-index-not-noted", "G3 K2", "processor/internal/owner/finish.go",
+		"What the building of an index has found does not expire by itself.",
+		`	for _, change := range c.Index {
+		p.collections.Note(place, change.Old)
+	}
+`, ``},
+
+	// announce
+	{"no-fence-in-the-stream", "G3 S5", "processor/internal/announce/announcer.go",
+		"A late publication of a former owner is stored after it was looked up.",
+		`fence, err = c.Publisher.Fence(ctx, a.partition)`,
+		`fence = c.Publisher.Unfenced(a.partition)`},
+	{"look-up-left-out", "G3 S6 N2", "processor/internal/announce/published.go",
+		"The duplicate window is relied on as if it had no end.",
+		`		return maybePublished`,
+		`		return isNew`},
+	{"checkpoint-one-too-far", "G3 N1", "processor/internal/announce/published.go",
+		"The output after a checkpoint counts as published.",
+		`	case cause <= checkpoint:`,
+		`	case cause <= checkpoint+1:`},
+
+	// examine, turns
+	{"cleared-before-the-check", "G7 S8", "processor/internal/examine/examine.go",
+		"A damaged partition is cleared although the log does not reach back to rebuild it.",
+		`	if f.State.Version == "" || f.Damage != nil {`,
+		`	if f.State.Version == "" {`},
+	{"stamp-at-the-offset-not-compared", "G7 S8", "processor/internal/examine/examine.go",
+		"A log is accepted that lost its end since the checkpoint, and was written again.",
+		`[]store.Stamp{f.State.Stamp, f.Checkpoint.ParsedStamp()}`,
+		`[]store.Stamp{f.Checkpoint.ParsedStamp()}`},
+	{"empty-partition-lacks-nothing", "G7", "processor/internal/examine/examine.go",
+		"After Redis was emptied, readers get 404 for documents that are being rebuilt.",
+		`	if f.State.Version == "" {
+		return f.Last
+	}
+`, ``},
+	{"two-turns-in-the-queue", "G9 S11", "processor/internal/turns/turns.go",
+		"A partition that has had its turn holds up the others, which reap nothing.",
+		`	if !slices.Contains(t.queue, partition) {
+		t.queue = append(t.queue, partition)
+	}`,
+		`	t.queue = append(t.queue, partition)`},
+
+	// sink/events, ttlrules
+	{"first-acknowledgement-counts-for-all", "G3 S3", "sink/events/acks.go",
+		"A commit does not wait until all of its events are stored.",
+		`	return g.left == 0, err`,
+		`	return true, err`},
+	{"rejections-without-order", "G3 G4", "sink/events/publisher.go",
+		"The second output of a document is stored without the first, which then counts as stored.",
+		`	case most <= 1:`,
+		`	case most <= fewRepeats:`},
+	{"last-one-published-again", "G3 S6", "sink/events/lookup.go",
+		"The last stored output of a subject counts as not stored.",
+		`		if m.order > last[m.msg.Subject] {`,
+		`		if m.order >= last[m.msg.Subject] {`},
+	{"cut-off-by-a-millisecond", "G3 G5", "ttlrules/history.go",
+		"What expires at the very instant of a new default is not found in the index.",
+		`		until := min(h.end(i), now)`,
+		`		until := min(h.end(i)-1, now)`},
+}

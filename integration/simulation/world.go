@@ -1,0 +1,389 @@
+package simulation
+
+import (
+	"cmp"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"sync"
+	"testing/synctest"
+	"time"
+
+	"github.com/seed18712806/lapse/integration/simulation/natsmodel"
+	"github.com/seed18712806/lapse/integration/simulation/redismodel"
+	"github.com/seed18712806/lapse/sink/wire"
+)
+
+// World is everything that a history happens in: the servers, the network, the processes,
+// their clocks. Its run is the only scheduler: it lets one thing happen at a time, and goes
+// on when every goroutine of the bubble waits.
+type World struct {
+	plan    *Plan
+	random  *rand.Rand
+	queue   queue
+	began   time.Time
+	nats    *natsmodel.Server
+	redis   *redismodel.Server
+	toNATS  network
+	toRedis network
+	clocks  struct{ nats, redis time.Duration } // ahead of the processes'
+	hosts   []*process                          // the present process of each, or the last
+	running sync.WaitGroup
+	history *history
+	trace   *trace
+	inbox   inbox
+	saved   *redismodel.Snapshot
+}
+
+// inbox is what processes have given to the world since it looked.
+type inbox struct {
+	mu      sync.Mutex
+	calls   []*call
+	dialled []*conn
+	conns   []*conn // that are open
+	arrived chan struct{}
+
+	greeting  []byte
+	redialled bool // a process has connected again
+}
+
+// newWorld makes the world of a plan. It has to be called in a bubble.
+func newWorld(plan *Plan, t *trace) *World {
+	w := &World{plan: plan, began: time.Now(), trace: t}
+	w.random = rand.New(rand.NewPCG(plan.Seed, 1))
+	usual := []time.Duration{50 * time.Microsecond, 300 * time.Microsecond, 3 * time.Millisecond}[w.random.IntN(3)]
+	w.toNATS = network{random: w.random, usual: usual, sometimes: 20 * time.Millisecond}
+	w.toRedis = w.toNATS
+	w.inbox.arrived = make(chan struct{}, 1)
+	w.nats = natsmodel.New(natsmodel.Options{Now: func() time.Time { return time.Now().Add(w.clocks.nats) }, Steady: time.Now, Replicas: plan.Replicas})
+	w.inbox.greeting = slices.Clip(w.nats.Connect().Greeting())
+	w.redis = redismodel.New(redismodel.Options{Now: func() time.Time { return time.Now().Add(w.clocks.redis) }, Partitions: plan.Partitions})
+	w.history = newHistory(w)
+	return w
+}
+
+// wake lets the world look at what the processes have given to it.
+func (w *World) wake() {
+	select {
+	case w.inbox.arrived <- struct{}{}:
+	default:
+	}
+}
+
+func (w *World) submit(c *call) {
+	w.inbox.mu.Lock()
+	defer w.inbox.mu.Unlock()
+	w.inbox.calls = append(w.inbox.calls, c)
+	w.wake()
+}
+
+func (w *World) dial(p *process) *conn {
+	w.inbox.mu.Lock()
+	defer w.inbox.mu.Unlock()
+	c := newConn(p)
+	w.inbox.dialled = append(w.inbox.dialled, c)
+	w.wake()
+	return c
+}
+
+// run lets things happen, one at a time, until done reports true.
+func (w *World) run(done func() bool) {
+	timer := time.NewTimer(time.Hour)
+	defer timer.Stop()
+	for {
+		synctest.Wait()
+		w.collect()
+		if done() {
+			return
+		}
+		at, ok := w.queue.first()
+		if next, some := w.nats.Next(); some {
+			if next = next.Add(-w.clocks.nats); !ok || next.Before(at) {
+				at, ok = next, true
+			}
+		}
+		if !ok {
+			at = time.Now().Add(time.Second)
+		}
+		if rest := time.Until(at); rest > 0 {
+			timer.Reset(rest)
+			select {
+			case <-timer.C:
+			case <-w.inbox.arrived:
+				continue
+			}
+		}
+		w.happen()
+	}
+}
+
+// happen lets the next thing happen.
+func (w *World) happen() {
+	now := time.Now()
+	if next, some := w.nats.Next(); some && !next.Add(-w.clocks.nats).After(now) {
+		w.deliver(w.nats.Timers())
+		return
+	}
+	if at, ok := w.queue.first(); ok && !at.After(now) {
+		w.queue.pop().do()
+	}
+}
+
+// collect sends what the processes have written since the last time on its way. Goroutines
+// that ran at the same instant may have written in any order, so collect brings it into one.
+func (w *World) collect() {
+	w.inbox.mu.Lock()
+	calls, dialled := w.inbox.calls, w.inbox.dialled
+	w.inbox.calls, w.inbox.dialled = nil, nil
+	w.inbox.mu.Unlock()
+	slices.SortStableFunc(dialled, func(a, b *conn) int { return strings.Compare(a.process.name, b.process.name) })
+	for _, c := range dialled {
+		w.accept(c)
+	}
+	slices.SortStableFunc(calls, func(a, b *call) int {
+		return cmp.Or(strings.Compare(a.process.name, b.process.name), strings.Compare(a.lane, b.lane))
+	})
+	for i := 0; i < len(calls); {
+		// Calls that cannot be told apart share their fate.
+		same := []*call{calls[i]}
+		for i++; i < len(calls) && calls[i].process == same[0].process && calls[i].lane == same[0].lane; i++ {
+			same = append(same, calls[i])
+		}
+		w.carry(same)
+	}
+	open := w.inbox.conns[:0]
+	for _, c := range w.inbox.conns {
+		w.read(c)
+		if c.isClosed() {
+			w.nats.Disconnect(c.server)
+			continue
+		}
+		open = append(open, c)
+	}
+	w.inbox.conns = open
+}
+
+// accept lets the server accept a connection.
+func (w *World) accept(c *conn) {
+	if c.process.isDead() {
+		_ = c.Close()
+		return
+	}
+	w.inbox.redialled = w.inbox.redialled || c.process.conn != nil
+	c.server = w.nats.Connect()
+	c.process.conn = c
+	w.inbox.conns = append(w.inbox.conns, c)
+}
+
+// carry carries calls to Redis, and the answers back.
+func (w *World) carry(calls []*call) {
+	p := calls[0].process
+	if p.isDead() {
+		return
+	}
+	at, lost := w.toRedis.arrival(request)
+	if lost {
+		w.trace.printf("%s: redis %s: the request is lost", p.name, calls[0].lane)
+		w.queue.add(later(at, p.stands), func() { w.fail(calls) })
+		return
+	}
+	w.queue.add(later(at, p.stands), func() {
+		for _, c := range calls {
+			c.do()
+		}
+		w.trace.printf("%s: redis %s", p.name, calls[0].lane)
+		w.history.look()
+		back, lost := w.toRedis.arrival(answer)
+		w.queue.add(later(back, p.stands), func() {
+			if p.stands.After(time.Now()) {
+				w.queue.add(p.stands, func() { w.answer(calls) })
+			} else if lost {
+				w.fail(calls)
+			} else {
+				w.answer(calls)
+			}
+		})
+	})
+}
+
+func (w *World) answer(calls []*call) {
+	for _, c := range calls {
+		close(c.done)
+	}
+}
+
+// fail lets calls fail, as when the connection to Redis is lost.
+func (w *World) fail(calls []*call) {
+	w.trace.printf("%s: redis %s: the connection is lost", calls[0].process.name, calls[0].lane)
+	for _, c := range calls {
+		c.err = errConnection
+	}
+	w.answer(calls)
+}
+
+// read reads what a client has written, and carries the publications to the server.
+func (w *World) read(c *conn) {
+	commands, err := c.server.Parse(c.take())
+	if err != nil {
+		panic(err)
+	}
+	var published []natsmodel.Command
+	for _, command := range commands {
+		if command.Kind == natsmodel.Publish {
+			published = append(published, command)
+		} else {
+			w.deliver(w.nats.Do(c.server, command))
+		}
+	}
+	slices.SortStableFunc(published, func(a, b natsmodel.Command) int { return strings.Compare(w.lane(a), w.lane(b)) })
+	for i := 0; i < len(published); {
+		same := published[i : i+1]
+		for i++; i < len(published) && isQuery(same[0]) && sameQuery(same[0], published[i]); i++ {
+			same = published[i-len(same) : i+1]
+		}
+		w.publish(c, same)
+	}
+}
+
+// lane is a text that is the same for publications of one goroutine of a process.
+func (w *World) lane(c natsmodel.Command) string {
+	prefix := string(wire.DefaultPrefix) + "."
+	kind, rest, _ := strings.Cut(strings.TrimPrefix(c.Subject, prefix), ".")
+	if kind == "expired" || kind == "rejected" {
+		collection, id, _ := strings.Cut(rest, ".")
+		batch := "0"
+		if c.Header["Nats-Batch-Id"] != nil {
+			batch = "1"
+		}
+		return "partition " + string(rune('0'+wire.PartitionOfToken(w.plan.Partitions, collection, id))) + batch
+	}
+	if isQuery(c) {
+		return c.Subject + " " + string(c.Data)
+	}
+	return c.Subject
+}
+
+func isQuery(c natsmodel.Command) bool { return strings.HasPrefix(c.Subject, "$JS.API.") }
+
+func sameQuery(a, b natsmodel.Command) bool {
+	return a.Subject == b.Subject && string(a.Data) == string(b.Data)
+}
+
+// publish carries publications that cannot be told apart to the server.
+func (w *World) publish(c *conn, commands []natsmodel.Command) {
+	at, lost := w.toNATS.arrival(request)
+	at = later(later(at, c.process.stands), c.lastOut.Add(1))
+	c.lastOut = at
+	subject := commands[0].Subject
+	if lost {
+		w.trace.printf("%s: %s is lost", c.process.name, subject)
+		return
+	}
+	w.queue.add(at, func() { w.arrive(c, commands, false) })
+}
+
+// arrive lets publications arrive at the server. What a connection had sent when it was lost
+// is lost too, or arrives much later.
+func (w *World) arrive(c *conn, commands []natsmodel.Command, ghost bool) {
+	subject := commands[0].Subject
+	switch {
+	case ghost:
+		w.trace.printf("%s: %s arrives after all", c.process.name, subject)
+	case c.isClosed() && c.fate == 0:
+		w.trace.printf("%s: %s is lost with the connection", c.process.name, subject)
+		return
+	case c.isClosed():
+		w.queue.add(time.Now().Add(c.fate), func() { w.arrive(c, commands, true) })
+		return
+	default:
+		w.trace.printf("%s: %s", c.process.name, subject)
+	}
+	var sent []natsmodel.Sent
+	for _, command := range commands {
+		sent = append(sent, w.nats.Do(c.server, command)...)
+	}
+	w.history.look()
+	if len(commands) > 1 {
+		w.deliverAtOnce(c, sent)
+	} else {
+		w.deliver(sent)
+	}
+}
+
+// deliverAtOnce carries answers that cannot be told apart to their client.
+func (w *World) deliverAtOnce(c *conn, sent []natsmodel.Sent) {
+	at, lost := w.toNATS.arrival(answer)
+	at = later(later(at, c.process.stands), c.lastIn.Add(1))
+	c.lastIn = at
+	if lost {
+		w.trace.printf("%s: %d equal answers are lost", c.process.name, len(sent))
+		return
+	}
+	var all []byte
+	for _, m := range sent {
+		all = append(all, m.Bytes()...)
+	}
+	w.queue.add(at, func() { w.hand(c, all) })
+}
+
+// deliver carries what the server sends to its clients.
+func (w *World) deliver(sent []natsmodel.Sent) {
+	for _, m := range sent {
+		c := w.clientOf(m.To)
+		if c == nil {
+			w.history.received(m)
+			continue
+		}
+		at, lost := w.toNATS.arrival(answer)
+		at = later(later(at, c.process.stands), c.lastIn.Add(1))
+		c.lastIn = at
+		if lost {
+			w.trace.printf("%s: an answer is lost: %s", c.process.name, m.Subject)
+			continue
+		}
+		b := m.Bytes()
+		w.queue.add(at, func() { w.hand(c, b) })
+	}
+}
+
+// hand gives bytes to a client, unless its process stands still.
+func (w *World) hand(c *conn, b []byte) {
+	if c.process.stands.After(time.Now()) {
+		w.queue.add(c.process.stands, func() { w.hand(c, b) })
+		return
+	}
+	c.receive(b)
+}
+
+func (w *World) clientOf(client *natsmodel.Client) *conn {
+	for _, c := range w.inbox.conns {
+		if c.server == client {
+			return c
+		}
+	}
+	return nil
+}
+
+func later(a, b time.Time) time.Time {
+	if a.After(b) {
+		return a
+	}
+	return b
+}
+
+// end ends all processes, so that the bubble can end.
+func (w *World) end() {
+	for _, p := range w.hosts {
+		p.kill()
+	}
+	over := make(chan struct{})
+	go func() { w.running.Wait(); close(over) }()
+	w.run(func() bool {
+		select {
+		case <-over:
+			return true
+		default:
+			return false
+		}
+	})
+}

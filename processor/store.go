@@ -1,0 +1,33 @@
+package processor
+
+import (
+	"context"
+	"time"
+
+	"github.com/seed18712806/lapse/processor/internal/owner"
+	"github.com/seed18712806/lapse/sink/store"
+)
+
+// Store is where a processor keeps the partitions of a log: in Redis, as package store
+// does. Its methods are safe for concurrent use, and their errors are those of [store.Store].
+type Store interface {
+	// Partition is the i-th partition.
+	Partition(i int) PartitionStore
+	// Time is the clock by which readers judge documents.
+	Time(ctx context.Context) (time.Time, error)
+	// Check refuses a server that cannot be used (store.ErrServer, store.ErrDenied).
+	Check(ctx context.Context) error
+	// Ping returns an error unless every server answers.
+	Ping(ctx context.Context) error
+	// Memory is the memory of the server that has the smallest share left.
+	Memory(ctx context.Context) (store.Memory, error)
+}
+
+// PartitionStore is one partition in a Store. [store.Partition] describes the methods. Only
+// the partition's owner calls them.
+type PartitionStore interface{ owner.Store }
+
+// redisStore is the Store in Redis.
+type redisStore struct{ *store.Store }
+
+func (s redisStore) Partition(i int) PartitionStore { return s.Store.Partition(i) }
