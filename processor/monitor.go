@@ -105,6 +105,7 @@ func (m *monitor) run(ctx context.Context) error {
 // runOnce checks once. It returns an error if a stream is gone, or is another one.
 func (m *monitor) runOnce(ctx context.Context) error {
 	m.checkPartitions(time.Now())
+	m.guard.Settle()
 	checking, cancel := context.WithTimeout(ctx, link.AnswerTimeout)
 	defer cancel()
 	redis := make(chan struct{})

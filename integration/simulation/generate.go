@@ -204,7 +204,7 @@ func (g *generator) fault(kind string) {
 		g.add(at, "redis-save")
 		g.add(at+time.Duration(r.IntN(500))*time.Millisecond, "redis-rollback")
 	case "redis-damage":
-		g.add(at, kind, r.IntN(g.plan.Partitions), pick(r, "document", "index", "config", "state"), r.IntN(100))
+		g.add(at, kind, r.IntN(g.plan.Partitions), pick(r, "document", "document", "index", "index", "config", "config", "state"), r.IntN(100))
 	case "log-tail":
 		g.add(at, kind, pick(r, 1, 2, 10, 100))
 	case "log-truncate":

@@ -139,7 +139,7 @@ func (r remote) Refuse(ctx context.Context, s store.State, version string) error
 
 func (r remote) Clear(ctx context.Context, version string, next store.State, rebuild uint64) error {
 	return tell(ctx, r.process, r.lane+" clear", func() error {
-		r.process.world.history.clearing(next)
+		r.process.world.history.clearing(r.index, next)
 		return r.partition.Clear(ctx, version, next, rebuild)
 	})
 }
@@ -187,6 +187,7 @@ func (r remote) Commit(ctx context.Context, pr store.Progress, configs []store.C
 	there := append([]store.CollectionChanges(nil), changes...)
 	err := tell(ctx, r.process, r.lane+" commit", func() error {
 		h := r.process.world.history
+		r.process.world.trace.commit(pr, configs, changes)
 		h.committing(pr)
 		err := r.partition.Commit(ctx, pr, configs, there)
 		if err == nil {

@@ -277,7 +277,9 @@ func (w *World) breakRedis(s Step) {
 		w.redis.Full(true)
 		w.queue.add(s.over(0), func() { w.redis.Full(false) })
 	case "redis-damage":
-		damage(w.redis.Partition(s.number(0)%w.plan.Partitions), s)
+		i := s.number(0) % w.plan.Partitions
+		w.history.damaged[i] = true
+		damage(w.redis.Partition(i), s)
 	}
 }
 

@@ -18,7 +18,13 @@ type ClockGuard struct {
 	health *health.Board
 	nats   atomic.Int64 // lead of the last message's stamp over this process's clock
 	redis  atomic.Int64 // lead of Redis's clock over this process's
+	waits  atomic.Int32 // callers of Wait that hold the log up now
+	held   atomic.Int64 // when the log was held up last, Unix nanoseconds; 0 once that is over
 }
+
+// heldFor is how long after a message was held up the problem stays: while NATS's clock is
+// wrong, most messages are held up for a short time each.
+const heldFor = 3 * time.Second
 
 // Clocks are the clocks with which stamps are compared.
 type Clocks struct {
@@ -39,15 +45,15 @@ func (g *ClockGuard) Wait(ctx context.Context, stamp time.Time) error {
 	if ahead <= g.most {
 		return nil
 	}
-	for held := false; ; held = true {
+	g.waits.Add(1)
+	defer g.waits.Add(-1)
+	for {
 		ahead := stamp.Sub(g.clocks.Own())
 		redis, err := g.clocks.Redis(ctx)
 		if ahead <= g.most || err == nil && stamp.Sub(redis) <= g.most {
-			if held {
-				g.health.Set(ProblemClock, nil)
-			}
 			return nil
 		}
+		g.held.Store(time.Now().UnixNano())
 		text := "and Redis's clock cannot be read"
 		if err == nil {
 			text = fmt.Sprintf("and %s ahead of Redis's", stamp.Sub(redis).Round(time.Millisecond))
@@ -57,6 +63,14 @@ func (g *ClockGuard) Wait(ctx context.Context, stamp time.Time) error {
 		if !pause.For(ctx, retryAfter) {
 			return ctx.Err()
 		}
+	}
+}
+
+// Settle ends the problem if no message has been held up for a while.
+func (g *ClockGuard) Settle() {
+	if held := g.held.Load(); held != 0 && g.waits.Load() == 0 && time.Since(time.Unix(0, held)) > heldFor {
+		g.held.Store(0)
+		g.health.Set(ProblemClock, nil)
 	}
 }
 

@@ -36,9 +36,38 @@ func TestClockLeadToTheMillisecond(t *testing.T) {
 			if took := time.Since(start); took < tt.waits || took > tt.waits+retryAfter {
 				t.Errorf("%s: it waited %s, want %s", tt.name, took, tt.waits)
 			}
+			if err := board.Err(); (err != nil) != (tt.waits > 0) {
+				t.Errorf("%s: the problem is %v", tt.name, err)
+			}
+			l.Settle()
+			if err := board.Err(); (err != nil) != (tt.waits > 0) {
+				t.Errorf("%s: the problem ended at once: %v", tt.name, err)
+			}
+			time.Sleep(heldFor + time.Second)
+			l.Settle()
 			if err := board.Err(); err != nil {
 				t.Errorf("%s: there is still a problem: %v", tt.name, err)
 			}
 		})
 	}
+}
+
+// The problem also ends if the reader stopped while a message was held up, and no message
+// comes any more.
+func TestClockProblemEndsWithoutAMessage(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		board := health.New(slog.New(slog.DiscardHandler))
+		redis := func(context.Context) (time.Time, error) { return time.Now(), nil }
+		l := NewClockGuard(10*time.Second, Clocks{Own: time.Now, Redis: redis}, board)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		if err := l.Wait(ctx, time.Now().Add(time.Hour)); err == nil || board.Err() == nil {
+			t.Fatalf("Wait returned %v, and the problem is %v", err, board.Err())
+		}
+		time.Sleep(heldFor + time.Second)
+		l.Settle()
+		if err := board.Err(); err != nil {
+			t.Errorf("there is still a problem: %v", err)
+		}
+	})
 }
