@@ -223,10 +223,13 @@ func (w *World) firstUnsettled(stream *natsmodel.Stream) uint64 {
 	}
 	for _, m := range stream.Messages() {
 		parts := strings.SplitN(m.Subject, ".", 4)
-		if len(parts) < 4 || parts[1] == "fence" {
+		if parts[1] == "fence" {
 			continue
 		}
-		point := points[wire.PartitionOfToken(w.plan.Partitions, parts[2], parts[3])]
+		point := points[0] // which rejects configurations
+		if len(parts) == 4 {
+			point = points[wire.PartitionOfToken(w.plan.Partitions, parts[2], parts[3])]
+		}
 		seq, _ := strconv.ParseUint(m.Header.Get(wire.HeaderSeq), 10, 64)
 		at, _ := time.Parse(time.RFC3339Nano, m.Header.Get("ce-time"))
 		if seq > point.Seq || seq == 0 && at.UnixMilli() > point.Watermark {

@@ -42,6 +42,10 @@ const (
 
 var errSilent = errors.New("nothing is heard of the consumer")
 
+func errLost(sent any, here uint64) error {
+	return fmt.Errorf("messages of the log were lost on the way: the consumer has sent %v, and %d are here", sent, here)
+}
+
 // newPull begins to read; close ends it.
 func newPull(nc *nats.Conn, stream, consumer string, maxBytes int) (*pull, error) {
 	p := &pull{
@@ -95,7 +99,7 @@ func (p *pull) next(done <-chan struct{}) (*nats.Msg, *nats.MsgMetadata, error) 
 			return nil, nil, fmt.Errorf("a message of the log: %w", err)
 		}
 		if p.delivered++; meta.Sequence.Consumer != p.delivered {
-			return nil, nil, fmt.Errorf("messages of the log were lost on the way: the consumer has sent %d, and %d are here", meta.Sequence.Consumer, p.delivered)
+			return nil, nil, errLost(meta.Sequence.Consumer, p.delivered)
 		}
 		p.open--
 		return m, meta, nil
@@ -124,6 +128,10 @@ func (p *pull) status(m *nats.Msg) error {
 	const tooLarge = "Message Size Exceeds MaxBytes"
 	switch code, text := m.Header.Get("Status"), m.Header.Get("Description"); {
 	case code == "100":
+		// Without it, the loss of the last message would show only when the next one comes.
+		if sent := m.Header.Get("Nats-Last-Consumer"); sent != "" && sent != strconv.FormatUint(p.delivered, 10) {
+			return errLost(sent, p.delivered)
+		}
 		return nil
 	case code == "408", code == "409" && (text == tooLarge || text == "Batch Completed"):
 		left, err := strconv.Atoi(m.Header.Get("Nats-Pending-Messages"))

@@ -143,6 +143,11 @@ func TestPullEnds(t *testing.T) {
 			p.messages <- &nats.Msg{Sub: p.sub, Reply: "$JS.ACK.S.c.1.3.3.0.0"}
 			return nil
 		}, "messages of the log were lost on the way"},
+		{"the last message is lost", true, func(r pullRig, p *pull) error {
+			_, err := r.js.Publish(context.Background(), "s", nil)
+			<-p.messages
+			return err
+		}, "messages of the log were lost on the way"},
 		{"nobody answers", false, func(r pullRig, p *pull) error {
 			_, err := r.nc.Subscribe(p.subject+"x", func(*nats.Msg) {})
 			p.subject += "x"
