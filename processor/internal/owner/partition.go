@@ -257,6 +257,7 @@ func (p *Partition) runOnce(ctx context.Context) (worked bool, err error) {
 
 // skip drops messages up to an offset.
 func (p *pending) skip(offset uint64) {
+	p.base = max(p.base, offset)
 	for len(p.messages) > 0 && p.messages[0].Seq <= offset {
 		p.messages = p.messages[1:]
 	}

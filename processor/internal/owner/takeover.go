@@ -245,6 +245,7 @@ func (p *Partition) goOn(stored store.State, version string, rebuild uint64) {
 		p.inbox.Rewind(stored.Offset, p.shared.Reader.Position().Seq)
 	} else {
 		p.inbox.Skip(stored.Offset)
+		p.pending.skip(stored.Offset)
 	}
 	if rebuild != 0 && p.tenure.everTaken { // at the start it is no news
 		p.logger.Warn("the partition is being rebuilt from the log", slog.Uint64("from", stored.Offset), slog.Uint64("to", rebuild))
