@@ -63,9 +63,9 @@ func newHistory(t *testing.T, s *redistest.Server) *history {
 // error of sink/store is another in the model.
 func TestConformance(t *testing.T) {
 	redistest.OnBoth(t, func(t *testing.T, s redistest.Server) {
-		histories := 24
+		histories := 20
 		if s.Mini != nil { // which is slower
-			histories = 8
+			histories = 6
 		}
 		for range histories {
 			h := newHistory(t, &s)
@@ -179,15 +179,7 @@ func (h *history) step() {
 	case n < 70:
 		h.read()
 	case n < 75:
-		s, next, rebuild, refuse := store.State{Version: h.version()}, h.fresh(), []uint64{0, 0, 7, store.Clearing}[h.IntN(4)], h.oneIn(8)
-		if h.both("take", func(p processor.PartitionStore) (any, error) {
-			if refuse {
-				return nil, p.Refuse(ctx, s, next)
-			}
-			return nil, p.Take(ctx, s, next, rebuild)
-		}) == nil {
-			h.at.Version = next
-		}
+		h.take(h.version(), []uint64{0, 0, 7, store.Clearing}[h.IntN(4)], h.oneIn(8))
 	case n < 81:
 		h.lose()
 	case n < 85:
@@ -335,18 +327,33 @@ func (h *history) read() {
 	})
 }
 
-// rebuild takes over whatever is there, and begins anew.
+// take takes over, or refuses, a partition that is at a version.
+func (h *history) take(version string, lacks uint64, refuse bool) error {
+	s, next := store.State{Version: version, Log: "log"}, h.fresh()
+	err := h.both(fmt.Sprint("take ", version), func(p processor.PartitionStore) (any, error) {
+		if refuse {
+			return nil, p.Refuse(ctx, s, next)
+		}
+		return nil, p.Take(ctx, s, next, lacks)
+	})
+	if err == nil {
+		h.at.Version = next
+	}
+	return err
+}
+
+// rebuild takes over whatever is there, and mostly begins anew.
 func (h *history) rebuild() {
 	s, _ := h.partition.State()
-	taken, next := h.fresh(), store.State{Version: h.fresh(), Log: "log", Offset: h.at.Offset, Watermark: h.at.Watermark, Stamp: store.Stamp{Seq: h.Uint64N(2), At: 3}}
-	if h.both("take to rebuild", func(p processor.PartitionStore) (any, error) {
-		return nil, p.Take(ctx, store.State{Version: s.Version, Log: "log"}, taken, store.Clearing)
-	}) != nil {
+	next := store.State{Version: h.fresh(), Log: "log", Offset: h.at.Offset, Watermark: h.at.Watermark, Stamp: store.Stamp{Seq: h.Uint64N(2), At: 3}}
+	lacks := []uint64{0, store.Clearing, store.Clearing}[h.IntN(3)]
+	if h.take(s.Version, lacks, false) != nil {
 		h.full(false)
 		return
+	} else if lacks == 0 {
+		return
 	}
-	aside, wrong := h.oneIn(3), h.oneIn(9)
-	h.at.Version = taken
+	taken, aside, wrong := h.at.Version, h.oneIn(3), h.oneIn(9)
 	if h.both("rebuild", func(p processor.PartitionStore) (any, error) {
 		switch {
 		case wrong:
@@ -362,42 +369,36 @@ func (h *history) rebuild() {
 
 // lose damages both sides in the same way.
 func (h *history) lose() {
-	p, n, docs := h.partition, h.IntN(100), h.partition.Documents()
-	do := func(command ...any) (answer []string) {
-		if h.rig != nil {
-			answer, _ = h.rig.Client.Do(ctx, command...).StringSlice()
-		}
-		return append(answer, "")[:max(1, len(answer))] // one at least
+	p, n, docs, what := h.partition, h.IntN(100), h.partition.Documents(), h.IntN(6)
+	lost := []func() bool{
+		func() bool { return p.LoseDocument(n) }, func() bool { return p.LoseIndexMember(n) }, func() bool { return p.LoseConfig(n) },
+		p.LoseState, p.PutForeign, func() bool { h.model.Flush(); return true },
+	}[what]()
+	if !lost || h.rig == nil {
+		return
 	}
-	switch what := h.IntN(6); {
-	case what == 0 && p.LoseDocument(n):
-		do("HDEL", h.base+"docs:"+docs[n%len(docs)].Collection, docs[n%len(docs)].ID)
-	case what == 1:
+	switch client := h.rig.Client; what {
+	case 0:
+		client.HDel(ctx, h.base+"docs:"+docs[n%len(docs)].Collection, docs[n%len(docs)].ID)
+	case 1:
 		var members [][2]string
-		slices.Sort(h.names)
-		for _, name := range h.names {
+		for _, name := range slices.Sorted(slices.Values(h.names)) {
 			for _, key := range []string{h.base + "inherit:" + name, h.base + "own:" + name} {
-				for _, id := range do("ZRANGE", key, 0, -1) {
-					if id != "" {
-						members = append(members, [2]string{key, id})
-					}
+				for _, id := range client.ZRange(ctx, key, 0, -1).Val() {
+					members = append(members, [2]string{key, id})
 				}
 			}
 		}
-		if p.LoseIndexMember(n) && len(members) > 0 {
-			do("ZREM", members[n%len(members)][0], members[n%len(members)][1])
-		}
-	case what == 2 && p.LoseConfig(n):
-		fields := do("HKEYS", h.base+"config")
-		slices.Sort(fields)
-		do("HDEL", h.base+"config", fields[n%len(fields)])
-	case what == 3 && p.LoseState():
-		do("DEL", h.base+"state")
-	case what == 4 && p.PutForeign():
+		client.ZRem(ctx, members[n%len(members)][0], members[n%len(members)][1])
+	case 2:
+		fields := slices.Sorted(slices.Values(client.HKeys(ctx, h.base+"config").Val()))
+		client.HDel(ctx, h.base+"config", fields[n%len(fields)])
+	case 3:
+		client.Del(ctx, h.base+"state")
+	case 4:
 		h.full(false)
-		do("SET", h.base+"docs:"+docs[0].Collection, "x")
-	case what == 5 && h.oneIn(3):
-		h.model.Flush()
-		do("FLUSHDB")
+		client.Set(ctx, h.base+"docs:"+docs[0].Collection, "x", 0)
+	case 5:
+		client.FlushDB(ctx)
 	}
 }

@@ -194,25 +194,25 @@ func (p *Partition) mayCommit(ctx context.Context, version string, configs []sto
 	return nil
 }
 
-// change makes changes to a collection, after what c.Drop says.
-func (at *collection) change(c *store.CollectionChanges) {
-	for _, ch := range c.Changes {
-		if !c.NoIndex || c.Draining {
-			at.enter(ch.ID, ch.Old, false)
+// change makes changes to a collection, after what their Drop says.
+func (c *collection) change(to *store.CollectionChanges) {
+	for _, ch := range to.Changes {
+		if !to.NoIndex || to.Draining {
+			c.enter(ch.ID, ch.Old, false)
 		}
-		if !c.NoIndex {
-			at.enter(ch.ID, ch.New, true)
+		if !to.NoIndex {
+			c.enter(ch.ID, ch.New, true)
 		}
 		body := string(ch.Body)
-		if old := at.docs[ch.ID]; old != nil && ch.Body == nil {
+		if old := c.docs[ch.ID]; old != nil && ch.Body == nil {
 			body = old.Body
 		}
-		if delete(at.docs, ch.ID); ch.New != nil {
-			at.docs[ch.ID] = &store.Stored{Header: *ch.New, Body: body}
+		if delete(c.docs, ch.ID); ch.New != nil {
+			c.docs[ch.ID] = &store.Stored{Header: *ch.New, Body: body}
 		}
 	}
-	for _, ch := range c.Index {
-		at.enter(ch.ID, ch.Old, true)
+	for _, ch := range to.Index {
+		c.enter(ch.ID, ch.Old, true)
 	}
 }
 
