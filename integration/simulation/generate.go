@@ -15,15 +15,15 @@ func Generate(seed uint64) *Plan {
 	if r.IntN(20) == 0 {
 		g.plan.Partitions = pick(r, 8, 16, 16, 64)
 	}
-	g.plan.Processes = pick(r, 1, 1, 2, 2, 3)
+	g.plan.Processes = pick(r, 1, 1, 1, 1, 1, 2, 2, 2, 3)
 	g.plan.Window = pick(r, 100*time.Millisecond, time.Second, 10*time.Second, 2*time.Minute)
 	if r.IntN(5) == 0 {
 		// Replicas have no fence: what arrives after the duplicate window is stored twice.
 		g.plan.Replicas, g.plan.Window = 3, 2*time.Minute
 	}
-	g.messages = 50 + r.IntN(100)
-	if r.IntN(10) == 0 {
-		g.messages = 500
+	g.messages = 50 + r.IntN(20)
+	if r.IntN(6) == 0 {
+		g.messages = pick(r, 100, 100, 100, 200, 200, 500)
 	}
 	g.collections, g.ids = 1+r.IntN(3), pick(r, 1, 3, 10, 100)
 	g.length = time.Duration(500+r.IntN(4500)) * time.Millisecond

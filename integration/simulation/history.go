@@ -67,6 +67,7 @@ type names struct {
 	written   map[int]uint64            // by partition: sequence of the last message that it applies
 	control   map[string]uint64         // by collection: that of the last configuration or drop
 	expired   map[oracle.Name]wire.Time // the last instant at which a version expired
+	etag      map[oracle.Name]wire.Etag // of the last version
 }
 
 func newHistory(w *World) *history {
@@ -78,7 +79,7 @@ func newHistory(w *World) *history {
 // forget begins anew with an empty log.
 func (h *history) forget() {
 	h.log, h.expired, h.owed = nil, map[string]oracle.Expiry{}, map[string]oracle.Expiry{}
-	h.names = names{map[oracle.Name]int{}, map[int]uint64{}, map[string]uint64{}, map[oracle.Name]wire.Time{}}
+	h.names = names{map[oracle.Name]int{}, map[int]uint64{}, map[string]uint64{}, map[oracle.Name]wire.Time{}, map[oracle.Name]wire.Etag{}}
 	h.model = oracle.NewModel(oracle.Settings{Partitions: h.w.plan.Partitions, Created: wire.Time(h.created.UnixMilli())})
 }
 
@@ -177,6 +178,9 @@ func (h *history) apply(m oracle.Message) {
 		i := wire.PartitionOfToken(h.w.plan.Partitions, parts[2], parts[3])
 		h.names.partition[oracle.Name{Collection: parts[2], ID: parts[3]}] = i
 		h.names.written[i] = m.Seq
+		if o := h.model.Outcomes[m.Seq]; o.Etag != 0 {
+			h.names.etag[oracle.Name{Collection: parts[2], ID: parts[3]}] = o.Etag
+		}
 	case kind == "config" || kind == "drop":
 		h.names.control[parts[1]] = m.Seq
 	}
@@ -254,11 +258,6 @@ func (h *history) read(collection, id string) wire.Etag {
 		return 0
 	}
 	return wire.Etag(d.Header.Etag)
-}
-
-// etag is the etag of the live version of a document, by the oracle.
-func (h *history) etag(collection, id string) wire.Etag {
-	return h.model.Live(h.model.LogTime())[oracle.Name{Collection: collection, ID: id}].Etag
 }
 
 // committing checks a commit that is about to arrive at Redis.
@@ -369,7 +368,7 @@ func (h *history) over() bool {
 	}
 	at := wire.Time(time.Now().UnixMilli())
 	d := h.compare(at)
-	return len(d) == 0 || !d.OnlyMissing()
+	return len(d) == 0 || h.reason == "" && !d.OnlyMissing()
 }
 
 // compare compares what is published with the oracle. A stream that takes only small messages
@@ -400,8 +399,8 @@ func (h *history) verdict() {
 			return
 		}
 	}
-	if h.reason != "" && h.refusedPartition() {
-		return
+	if h.reason != "" && (h.refusedPartition() || h.faults["redis-flush"]+h.faults["redis-rollback"]+h.faults["redis-damage"] > 0) {
+		return // where both servers have lost something, nobody may know what
 	}
 	if d := h.compare(wire.Time(time.Now().UnixMilli())); len(d) > 0 {
 		h.fail("H10", "events: %s", d)

@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"runtime/debug"
 	"slices"
 	"strings"
@@ -32,7 +33,10 @@ var (
 )
 
 func TestMain(m *testing.M) {
-	debug.SetGCPercent(800) // a history makes much garbage, and keeps nothing
+	// Goroutines that run at the same instant take turns, so that a seed has one history.
+	runtime.GOMAXPROCS(1)
+	debug.SetGCPercent(-1) // a history keeps nothing
+	debug.SetMemoryLimit(256 << 20)
 	m.Run()
 }
 

@@ -12,6 +12,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/seed18712806/lapse/integration/oracle"
 	"github.com/seed18712806/lapse/integration/simulation/natsmodel"
 	"github.com/seed18712806/lapse/integration/simulation/redismodel"
 	"github.com/seed18712806/lapse/sink/wire"
@@ -79,7 +80,7 @@ func (w *World) send(s Step) {
 	switch s.Verb {
 	case "write":
 		m.Subject, m.Data = prefix.Write(wire.Op(s.Args[0]), s.Args[1], s.Args[2]), body(s.Args[4])
-		header(s.Args[3], h.etag(s.Args[1], s.Args[2]))
+		header(s.Args[3], h.names.etag[oracle.Name{Collection: s.Args[1], ID: s.Args[2]}])
 	case "config":
 		m.Subject, m.Data = prefix.Config(s.Args[0]), []byte(s.Args[2])
 		header(s.Args[1], h.model.Config(s.Args[0]).Etag)

@@ -258,15 +258,31 @@ func (w *World) lane(c natsmodel.Command) string {
 		return "partition " + string(rune('0'+wire.PartitionOfToken(w.plan.Partitions, collection, id))) + batch
 	}
 	if isQuery(c) {
-		return c.Subject + " " + string(c.Data)
+		return shown(c.Subject) + " " + anonymous(c.Subject, c.Data)
 	}
 	return c.Subject
+}
+
+// shown is a subject without the name of a consumer, which is random.
+func shown(subject string) string {
+	if strings.HasPrefix(subject, "$JS.API.CONSUMER.") {
+		return subject[:strings.LastIndexByte(subject, '.')]
+	}
+	return subject
+}
+
+// anonymous is the body of a request without the name of a consumer.
+func anonymous(subject string, body []byte) string {
+	if name := subject[strings.LastIndexByte(subject, '.')+1:]; shown(subject) != subject {
+		return strings.ReplaceAll(string(body), name, "")
+	}
+	return string(body)
 }
 
 func isQuery(c natsmodel.Command) bool { return strings.HasPrefix(c.Subject, "$JS.API.") }
 
 func sameQuery(a, b natsmodel.Command) bool {
-	return a.Subject == b.Subject && string(a.Data) == string(b.Data)
+	return shown(a.Subject) == shown(b.Subject) && anonymous(a.Subject, a.Data) == anonymous(b.Subject, b.Data)
 }
 
 // publish carries publications that cannot be told apart to the server.
@@ -274,7 +290,7 @@ func (w *World) publish(c *conn, commands []natsmodel.Command) {
 	at, lost := w.toNATS.arrival(request)
 	at = later(later(at, c.process.stands), c.lastOut.Add(1))
 	c.lastOut = at
-	subject := commands[0].Subject
+	subject := shown(commands[0].Subject)
 	if lost {
 		w.trace.printf("%s: %s is lost", c.process.name, subject)
 		return
@@ -285,7 +301,7 @@ func (w *World) publish(c *conn, commands []natsmodel.Command) {
 // arrive lets publications arrive at the server. What a connection had sent when it was lost
 // is lost too, or arrives much later.
 func (w *World) arrive(c *conn, commands []natsmodel.Command, ghost bool) {
-	subject := commands[0].Subject
+	subject := shown(commands[0].Subject)
 	switch {
 	case ghost:
 		w.trace.printf("%s: %s arrives after all", c.process.name, subject)
@@ -338,7 +354,7 @@ func (w *World) deliver(sent []natsmodel.Sent) {
 		at = later(later(at, c.process.stands), c.lastIn.Add(1))
 		c.lastIn = at
 		if lost {
-			w.trace.printf("%s: an answer is lost: %s", c.process.name, m.Subject)
+			w.trace.printf("%s: an answer is lost", c.process.name)
 			continue
 		}
 		b := m.Bytes()

@@ -90,6 +90,9 @@ func (l *Link) Ask(ctx context.Context, request func(context.Context) error) err
 // a stream has just lost its leader nobody answers, and soon another server does.
 func (l *Link) Query(ctx context.Context, request func(context.Context) error) error {
 	for {
+		if limit, ok := ctx.Deadline(); ok && time.Until(limit) <= AnswerTimeout {
+			return l.Ask(ctx, request) // the last attempt
+		}
 		attempt, cancel := context.WithTimeout(ctx, AnswerTimeout)
 		err := l.Ask(attempt, request)
 		late := attempt.Err() != nil
