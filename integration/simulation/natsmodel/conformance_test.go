@@ -292,6 +292,7 @@ func (s *side) configure() any {
 	switch s.r.IntN(6) {
 	case 0:
 		c.MaxMsgsPerSubject, c.Discard = 1+int64(s.r.IntN(3)), jetstream.DiscardOld
+		s.ask("STREAM.PURGE."+c.Name, nil)
 	case 1:
 		c.Duplicates, c.MaxAge = time.Hour, 10*time.Minute
 	case 2:
