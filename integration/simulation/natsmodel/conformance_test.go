@@ -238,7 +238,7 @@ func (s *side) atomic() any {
 	for i := range n {
 		m := s.message(true, last)
 		m.Header.Set("Nats-Batch-Id", fmt.Sprint("batch", s.made))
-		m.Header.Set("Nats-Batch-Sequence", strconv.Itoa(1+i+min(i, s.r.IntN(20)/19)*s.r.IntN(1500)))
+		m.Header.Set("Nats-Batch-Sequence", strconv.Itoa(1+i+min(i, s.r.IntN(20)/19)))
 		if i == n-1 && !s.chance(20) {
 			m.Header.Set("Nats-Batch-Commit", "1")
 		}
@@ -278,8 +278,8 @@ func (s *side) get() any {
 
 func (s *side) purge() any {
 	name, body := s.stream(), map[string]any{"filter": s.pick(append(subjects, "events.*", ">")...)}
-	if s.chance(2) {
-		body = map[string]any{"seq": 1 + s.r.Uint64N(s.last(name)+1)}
+	if last := s.last(name); s.chance(2) || last == 0 {
+		body = map[string]any{"seq": 1 + s.r.Uint64N(last+1)}
 	}
 	return s.ask("STREAM.PURGE."+name, body)
 }
@@ -292,7 +292,7 @@ func (s *side) configure() any {
 	switch s.r.IntN(6) {
 	case 0:
 		c.MaxMsgsPerSubject, c.Discard = 1+int64(s.r.IntN(3)), jetstream.DiscardOld
-		s.ask("STREAM.PURGE."+c.Name, nil)
+		return s.anew(c)
 	case 1:
 		c.Duplicates, c.MaxAge = time.Hour, 10*time.Minute
 	case 2:
@@ -300,10 +300,16 @@ func (s *side) configure() any {
 	case 3:
 		c.AllowAtomicPublish, c.AllowBatchPublish = false, false
 	case 4:
-		c = config(c.Name)
-		return []any{s.ask("STREAM.DELETE."+c.Name, nil), s.ask("STREAM.CREATE."+c.Name, c)}
+		return s.anew(config(c.Name))
 	}
 	return []any{s.ask("STREAM."+s.pick("CREATE", "UPDATE", "UPDATE")+"."+c.Name, c), s.ask("STREAM.INFO."+c.Name, nil)}
+}
+
+// anew deletes a stream, and creates it again. The server removes files a moment later: a stream
+// that is deleted before would come back with its messages.
+func (s *side) anew(c jetstream.StreamConfig) any {
+	time.Sleep(30 * time.Millisecond)
+	return []any{s.ask("STREAM.DELETE."+c.Name, nil), s.ask("STREAM.CREATE."+c.Name, c)}
 }
 
 func (s *side) newConsumer(name string, start uint64, threshold time.Duration) (consumer string, answer any) {
@@ -366,7 +372,7 @@ func (s *side) keyValue() any {
 // messages that are too old.
 func (s *side) end() any {
 	c := config("LOG")
-	_, _ = s.ask("STREAM.DELETE.LOG", nil), s.ask("STREAM.CREATE.LOG", c)
+	s.anew(c)
 	idle, _ := s.newConsumer("LOG", 1, 100*time.Millisecond)
 	busy, _ := s.newConsumer("LOG", 1, time.Minute)
 	s.pull(busy, 2, 1000, time.Minute, 0)

@@ -175,9 +175,6 @@ func (s *content) purge(filter string, before uint64) (purged int) {
 			i++
 		}
 	}
-	if filter == ">" && len(s.messages) == 0 {
-		s.first = s.last + 1
-	}
 	return purged
 }
 
