@@ -141,11 +141,11 @@ func (s *side) answers(last func(*nats.Msg) bool) (all []any) {
 	for limit := time.Now().Add(5 * time.Second); time.Now().Before(limit); {
 		select {
 		case m := <-s.got:
-			if status := m.Header.Get("Status"); status != "100" || m.Reply != "" || len(all) == 0 {
-				all = append(all, s.plain(m)) // only the first of several heartbeats
-			}
-			if last(m) {
-				return all
+			if over := last(m); over || !beats(m) {
+				all = append(all, s.plain(m))
+				if over {
+					return all
+				}
 			}
 		case <-time.After(5 * time.Millisecond):
 			s.tick()
@@ -153,6 +153,8 @@ func (s *side) answers(last func(*nats.Msg) bool) (all []any) {
 	}
 	return append(all, "no further answer")
 }
+
+func beats(m *nats.Msg) bool { return m.Header.Get("Description") == "Idle Heartbeat" }
 
 func (s *side) ask(subject string, body any) any {
 	m := nats.NewMsg("$JS.API." + subject)
@@ -379,7 +381,12 @@ func (s *side) end() any {
 	s.pull(busy, 2, 900, time.Minute, 0)
 	time.Sleep(50 * time.Millisecond)
 	gather := func(n int) any {
-		all := s.answers(func(*nats.Msg) bool { n--; return n == 0 })
+		all := s.answers(func(m *nats.Msg) bool {
+			if !beats(m) {
+				n--
+			}
+			return n == 0
+		})
 		slices.SortFunc(all, func(a, b any) int { return strings.Compare(text(a), text(b)) })
 		return all
 	}
@@ -388,10 +395,10 @@ func (s *side) end() any {
 		_ = s.nc.Publish("log.x", nil)
 		all = append(all, gather(n))
 	}
-	s.pull(busy, 1, 0, 400*time.Millisecond, 150*time.Millisecond)
-	all = append(all, s.answers(func(m *nats.Msg) bool { return m.Header.Get("Status") == "408" }))
+	s.pull(busy, 1, 0, time.Minute, 100*time.Millisecond)
+	all = append(all, s.answers(beats))
 	s.send(nats.NewMsg("$JS.API.CONSUMER.DELETE."+busy), "ask")
-	all = append(all, gather(2))
+	all = append(all, gather(3))
 	c.MaxAge, c.Duplicates = 100*time.Millisecond, 100*time.Millisecond
 	s.ask("STREAM.UPDATE.LOG", c)
 	for limit := time.Now().Add(5 * time.Second); time.Now().Before(limit); time.Sleep(10 * time.Millisecond) {
