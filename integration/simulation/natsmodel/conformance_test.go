@@ -138,7 +138,7 @@ func (s *side) send(m *nats.Msg, reply string) {
 
 // answers returns the messages that come to the inbox, up to the last.
 func (s *side) answers(last func(*nats.Msg) bool) (all []any) {
-	for limit := time.Now().Add(5 * time.Second); time.Now().Before(limit); {
+	for limit := time.Now().Add(time.Minute); time.Now().Before(limit); {
 		select {
 		case m := <-s.got:
 			if over := last(m); over || !beats(m) {
@@ -302,7 +302,9 @@ func (s *side) configure() any {
 	case 3:
 		c.AllowAtomicPublish, c.AllowBatchPublish = false, false
 	case 4:
-		return s.anew(config(c.Name))
+		c = config(c.Name)
+		c.MaxMsgs, c.MaxBytes, c.Discard = int64(s.r.IntN(6)), int64(s.r.IntN(2)*700), jetstream.DiscardPolicy(s.r.IntN(2))
+		return s.anew(c)
 	}
 	return []any{s.ask("STREAM."+s.pick("CREATE", "UPDATE", "UPDATE")+"."+c.Name, c), s.ask("STREAM.INFO."+c.Name, nil)}
 }
@@ -392,7 +394,7 @@ func (s *side) end() any {
 	}
 	var all []any
 	for _, n := range []int{1, 1, 2} { // the third message completes a batch
-		_ = s.nc.Publish("log.x", nil)
+		_ = s.nc.Publish("log.x", make([]byte, 10*len(all)))
 		all = append(all, gather(n))
 	}
 	s.pull(busy, 1, 0, time.Minute, 100*time.Millisecond)
