@@ -152,7 +152,7 @@ func (s *Server) create(c jetstream.StreamConfig) (*Stream, *refusal) {
 	st := s.Stream(c.Name)
 	if st == nil {
 		st = &Stream{server: s, config: c, created: s.now().Round(0).UTC(), ids: make(map[string]Stored),
-			content: content{subjects: make(map[string][]uint64)}, atomics: atomicBatches(), fasts: fastBatches()}
+			content: content{subjects: make(map[string][]uint64)}, atomics: atomicBatches, fasts: fastBatches}
 		s.streams = append(s.streams, st)
 	} else if !reflect.DeepEqual(c, st.config) {
 		return nil, refused(400, 10058, "stream name already in use with a different configuration")
