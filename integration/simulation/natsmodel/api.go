@@ -1,9 +1,11 @@
 package natsmodel
 
 import (
+	"bytes"
 	"cmp"
 	"encoding/json"
 	"fmt"
+	"io"
 	"reflect"
 	"slices"
 	"strings"
@@ -66,6 +68,8 @@ func (s *Server) streamRequest(c *Command, verb, name string) {
 		}](c)
 		s.succeed(c, kind, `"success":true,"purged":%d`, st.purge(cmp.Or(p.Filter, ">"), cmp.Or(p.Seq, st.last+1)))
 		return
+	case verb != "INFO" || len(c.Data) > 0:
+		panic("natsmodel: the request is not modelled: " + c.Subject)
 	}
 	if e != nil {
 		s.fail(c, kind, e)
@@ -76,12 +80,12 @@ func (s *Server) streamRequest(c *Command, verb, name string) {
 	}
 }
 
-// decode decodes a request. An empty one is zero.
+// decode decodes a request. An empty one is zero. Fields that are not modelled are a panic.
 func decode[T any](c *Command) (v T) {
-	if len(c.Data) > 0 {
-		if err := json.Unmarshal(c.Data, &v); err != nil {
-			panic("natsmodel: " + c.Subject + ": " + err.Error())
-		}
+	d := json.NewDecoder(bytes.NewReader(c.Data))
+	d.DisallowUnknownFields()
+	if err := d.Decode(&v); err != nil && err != io.EOF {
+		panic("natsmodel: " + c.Subject + ": " + err.Error())
 	}
 	return v
 }
@@ -100,9 +104,9 @@ func (st *Stream) info(upTo uint64) []byte {
 	if st.described == nil {
 		st.described = marshal(st.config)
 	}
-	shown, bytes := st.messages[:st.from(upTo+1)], st.bytes
+	shown, total := st.messages[:st.from(upTo+1)], st.bytes
 	for _, m := range st.messages[len(shown):] {
-		bytes -= size(m.Subject, m.raw, m.Data)
+		total -= size(m.Subject, m.raw, m.Data)
 	}
 	var firstAt, lastAt time.Time
 	deleted := uint64(0)
@@ -111,7 +115,7 @@ func (st *Stream) info(upTo uint64) []byte {
 	}
 	return fmt.Appendf(make([]byte, 0, 1024),
 		`"config":%s,"created":"%s","state":{"messages":%d,"bytes":%d,"first_seq":%d,"first_ts":"%s","last_seq":%d,"last_ts":"%s","num_subjects":%d,"num_deleted":%d,"consumer_count":%d},"ts":"%s"`,
-		st.described, stamp(st.created), len(shown), bytes, st.first, stamp(firstAt), upTo, stamp(lastAt), len(st.subjects), deleted, len(st.consumers), stamp(st.server.now()))
+		st.described, stamp(st.created), len(shown), total, st.first, stamp(firstAt), upTo, stamp(lastAt), len(st.subjects), deleted, len(st.consumers), stamp(st.server.now()))
 }
 
 func stamp(t time.Time) []byte { return t.UTC().AppendFormat(nil, time.RFC3339Nano) }
@@ -147,8 +151,8 @@ func (s *Server) create(c jetstream.StreamConfig) (*Stream, *refusal) {
 	}
 	st := s.Stream(c.Name)
 	if st == nil {
-		st = &Stream{server: s, config: c, created: s.now().Round(0).UTC(), ids: make(map[string]published),
-			store: store{subjects: make(map[string]*tally)}, atomics: atomicBatches(), fasts: fastBatches()}
+		st = &Stream{server: s, config: c, created: s.now().Round(0).UTC(), ids: make(map[string]Stored),
+			content: content{subjects: make(map[string][]uint64)}, atomics: atomicBatches, fasts: fastBatches}
 		s.streams = append(s.streams, st)
 	} else if !reflect.DeepEqual(c, st.config) {
 		return nil, refused(400, 10058, "stream name already in use with a different configuration")

@@ -49,6 +49,8 @@ func (s *Server) consumerRequest(c *Command, verb, stream, name string) {
 	case verb == "DELETE":
 		o.delete()
 		s.succeed(c, kind, `"success":true`)
+	case verb != "CREATE" && verb != "INFO":
+		panic("natsmodel: the request is not modelled: " + c.Subject)
 	default:
 		at := jetstream.SequenceInfo{Consumer: o.delivered, Stream: o.seq - 1}
 		info := marshal(&jetstream.ConsumerInfo{
@@ -69,7 +71,11 @@ func (st *Stream) consumer(name string) *consumer {
 }
 
 func (st *Stream) newConsumer(c *Command, name string) *consumer {
-	f := decode[struct{ Config jetstream.ConsumerConfig }](c).Config
+	f := decode[struct {
+		Stream string `json:"stream_name"`
+		Action string
+		Config jetstream.ConsumerConfig
+	}](c).Config
 	if f.AckPolicy != jetstream.AckNonePolicy || f.DeliverPolicy != jetstream.DeliverByStartSequencePolicy || f.Durable != "" || f.FilterSubject != "" || f.FilterSubjects != nil {
 		panic("natsmodel: the consumer is not modelled: " + string(c.Data))
 	}

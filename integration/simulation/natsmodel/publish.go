@@ -18,6 +18,8 @@ func refused(status, code int, format string, args ...any) *refusal {
 	return &refusal{Code: status, ErrorCode: jetstream.ErrorCode(code), Description: fmt.Sprintf(format, args...)}
 }
 
+func tooMany(what string) *refusal { return refused(503, 10077, "maximum %s exceeded", what) }
+
 func wrongLast(seq uint64) *refusal { return refused(400, 10071, "wrong last sequence: %d", seq) }
 
 // Errors that are the same each time.
@@ -126,8 +128,8 @@ func (t *test) check(c *Command) (duplicate uint64, e *refusal) {
 	}
 	if id := c.header(jetstream.MsgIDHeader); id != "" {
 		p, known := t.st.ids[id]
-		if known = known && time.Duration(t.st.server.now().UnixNano()-p.at) < t.st.config.Duplicates; known || t.ids[id] {
-			return p.seq, errDuplicate
+		if known = known && t.st.server.now().Sub(p.At) < t.st.config.Duplicates; known || t.ids[id] {
+			return p.Seq, errDuplicate
 		}
 		note(&t.ids, id)
 	}
@@ -142,9 +144,9 @@ func (t *test) check(c *Command) (duplicate uint64, e *refusal) {
 	if f := &t.st.config; f.Discard == jetstream.DiscardNew {
 		switch {
 		case f.MaxMsgs > 0 && uint64(len(t.st.messages))+t.messages > uint64(f.MaxMsgs):
-			return 0, refused(503, 10077, "maximum messages exceeded")
+			return 0, tooMany("messages")
 		case f.MaxBytes > 0 && t.st.bytes+t.bytes > uint64(f.MaxBytes):
-			return 0, refused(503, 10077, "maximum bytes exceeded")
+			return 0, tooMany("bytes")
 		}
 	}
 	return 0, t.st.permitted(c)
@@ -219,18 +221,13 @@ func (st *Stream) put(c *Command) uint64 {
 	if st.failed != nil {
 		return 0
 	}
-	now := st.server.now().UnixNano()
-	seq := st.add(c, now)
+	m := st.add(c, st.server.now().Round(0).UTC())
+	seq := m.Seq
 	if id := c.header(jetstream.MsgIDHeader); id != "" {
-		st.ids[id] = published{seq, now}
+		st.ids[id] = *m
 	}
-	if per := st.config.MaxMsgsPerSubject; per > 0 && int64(st.subjects[c.Subject].count) > per {
-		for i := range st.messages {
-			if st.messages[i].Subject == c.Subject {
-				st.remove(i)
-				break
-			}
-		}
+	if seqs, most := st.subjects[c.Subject], st.config.MaxMsgsPerSubject; most > 0 && int64(len(seqs)) > most {
+		st.remove(st.from(seqs[0]))
 	}
 	st.enforce()
 	return seq

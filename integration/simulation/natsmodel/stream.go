@@ -11,12 +11,12 @@ import (
 
 // Stream is a stream of the server. Its exported methods are for the simulation.
 type Stream struct {
-	store
 	server    *Server
 	config    jetstream.StreamConfig
 	described []byte // config as JSON; nil if not known
 	created   time.Time
-	ids       map[string]published
+	content
+	ids       map[string]Stored // messages with an id, those that were removed included
 	consumers []*consumer
 	atomics   batchKind
 	fasts     batchKind
@@ -25,13 +25,13 @@ type Stream struct {
 	failed    error           // see Fail
 }
 
-// store is the messages of a stream.
-type store struct {
+// content is the messages of a stream.
+type content struct {
 	messages    []Stored
 	first, last uint64
 	bytes       uint64
-	subjects    map[string]*tally
-	now, stamp  int64 // when the last message was stored by the clock, and its stamp
+	subjects    map[string][]uint64 // sequences by subject
+	now, stamp  time.Time           // when the last message was stored by the clock, and its stamp
 }
 
 // Stored is a message of a stream.
@@ -42,18 +42,6 @@ type Stored struct {
 	Data    []byte
 	At      time.Time
 	raw     []byte // Header on the wire
-}
-
-// tally is about the messages of one subject.
-type tally struct {
-	last  uint64
-	count int
-}
-
-// published is about a message with an id.
-type published struct {
-	seq uint64
-	at  int64
 }
 
 // Messages are the messages in order. The result does not change with the stream; callers do
@@ -77,13 +65,6 @@ func (st *Stream) SetConfig(change func(*jetstream.StreamConfig)) {
 	change(&st.config)
 	st.described = nil
 	st.enforce()
-	for i := 0; i < len(st.messages); {
-		if per := st.config.MaxMsgsPerSubject; per > 0 && int64(st.subjects[st.messages[i].Subject].count) > per {
-			st.remove(i)
-		} else {
-			i++
-		}
-	}
 }
 
 // Delete deletes the message with a sequence, if it is there.
@@ -105,7 +86,7 @@ func (st *Stream) LoseTail(n int) {
 		st.remove(i)
 	}
 	for id, p := range st.ids {
-		if p.seq > st.last {
+		if p.Seq > st.last {
 			delete(st.ids, id)
 		}
 	}
@@ -129,28 +110,22 @@ func size(subject string, raw, data []byte) uint64 {
 }
 
 // add stores a message. Stamps rise with each message, unless the clock falls.
-func (s *store) add(c *Command, now int64) uint64 {
+func (s *content) add(c *Command, now time.Time) *Stored {
 	stamp := now
-	if now >= s.now {
-		stamp = max(now, s.stamp+1)
+	if !now.Before(s.now) && !now.After(s.stamp) {
+		stamp = s.stamp.Add(1)
 	}
 	s.now, s.stamp = now, stamp
 	s.last++
-	s.messages = append(s.messages, Stored{s.last, c.Subject, c.Header, c.Data, time.Unix(0, stamp).UTC(), c.raw})
+	s.messages = append(s.messages, Stored{s.last, c.Subject, c.Header, c.Data, stamp, c.raw})
 	s.first = s.messages[0].Seq
 	s.bytes += size(c.Subject, c.raw, c.Data)
-	t := s.subjects[c.Subject]
-	if t == nil {
-		t = &tally{}
-		s.subjects[c.Subject] = t
-	}
-	t.last = s.last
-	t.count++
-	return s.last
+	s.subjects[c.Subject] = append(s.subjects[c.Subject], s.last)
+	return &s.messages[len(s.messages)-1]
 }
 
 // remove removes the message with an index. It leaves the results of Messages as they are.
-func (s *store) remove(i int) {
+func (s *content) remove(i int) {
 	m := s.messages[i]
 	switch i {
 	case 0:
@@ -161,11 +136,10 @@ func (s *store) remove(i int) {
 		s.messages = slices.Concat(s.messages[:i], s.messages[i+1:])
 	}
 	s.bytes -= size(m.Subject, m.raw, m.Data)
-	t := s.subjects[m.Subject]
-	if t.count--; t.count == 0 {
+	seqs := s.subjects[m.Subject]
+	j, _ := slices.BinarySearch(seqs, m.Seq)
+	if s.subjects[m.Subject] = slices.Delete(seqs, j, j+1); len(seqs) == 1 {
 		delete(s.subjects, m.Subject)
-	} else if t.last == m.Seq {
-		t.last = s.lastOf(m.Subject, m.Seq-1).Seq
 	}
 	if s.first = s.last + 1; len(s.messages) > 0 {
 		s.first = s.messages[0].Seq
@@ -173,7 +147,7 @@ func (s *store) remove(i int) {
 }
 
 // from is the index of the first message at or after a sequence.
-func (s *store) from(seq uint64) int {
+func (s *content) from(seq uint64) int {
 	n := len(s.messages)
 	if i := seq - s.first; seq >= s.first && i < uint64(n) && s.messages[i].Seq == seq {
 		return int(i) // no message in between was deleted
@@ -182,21 +156,17 @@ func (s *store) from(seq uint64) int {
 }
 
 // lastOf returns the last message of a subject up to a sequence, nil if there is none.
-func (s *store) lastOf(subject string, upTo uint64) *Stored {
-	t := s.subjects[subject]
-	if t == nil {
+func (s *content) lastOf(subject string, upTo uint64) *Stored {
+	seqs := s.subjects[subject]
+	n, _ := slices.BinarySearch(seqs, upTo+1)
+	if n == 0 {
 		return nil
 	}
-	for i := s.from(min(t.last, upTo) + 1); i > 0; i-- {
-		if m := &s.messages[i-1]; m.Subject == subject {
-			return m
-		}
-	}
-	return nil
+	return &s.messages[s.from(seqs[n-1])]
 }
 
 // purge removes the messages before a sequence whose subject matches a filter.
-func (s *store) purge(filter string, before uint64) (purged int) {
+func (s *content) purge(filter string, before uint64) (purged int) {
 	for i := 0; i < len(s.messages) && s.messages[i].Seq < before; {
 		if match(filter, s.messages[i].Subject) {
 			s.remove(i)

@@ -96,10 +96,14 @@ func sorted(text string) (nats.Header, []byte) {
 	})
 	h := make(nats.Header, len(lines))
 	raw := append(make([]byte, 0, len(text)), headerLine...)
-	for _, line := range lines {
-		key, value, _ := strings.Cut(line, ":")
-		h[key] = append(h[key], strings.TrimLeft(value, " "))
+	for i, line := range lines {
 		raw = append(append(raw, line...), "\r\n"...)
+		key, value, _ := strings.Cut(line, ":")
+		if lines[i] = strings.TrimLeft(value, " "); h[key] == nil {
+			h[key] = lines[i : i+1 : i+1] // one array for nearly all values
+		} else {
+			h[key] = append(h[key], lines[i])
+		}
 	}
 	return h, append(raw, "\r\n"...)
 }
