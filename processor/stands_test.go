@@ -3,6 +3,7 @@ package processor
 import (
 	"context"
 	"fmt"
+	"math"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -235,6 +236,46 @@ func TestG11_Evicts(t *testing.T) {
 		t.Fatal(err)
 	}
 	eventually(t, "it is over", func() bool { return p.Ready() == nil })
+}
+
+// TestG11_OnlyWhatIsKnownIsOverdue: a new owner tells the monitor of no deadline that it has
+// not looked up. It fails if the next deadline is 0 until then, or the instant of a
+// configuration: the monitor would report an event as overdue by years.
+func TestG11_OnlyWhatIsKnownIsOverdue(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.opts.Partitions = 1
+	before := r.start(nil)
+	before.ready(t)
+	const many = 40 // more collections than the owner looks up at once
+	var configured wire.Time
+	for i := range many {
+		configured = r.config(fmt.Sprint("c", i), `{"defaultTtl":-1}`).Ts
+	}
+	for i := range many {
+		r.sendAsync(prefix.Write(wire.Upsert, fmt.Sprint("c", i), "x"), `{"ttl":3}`)
+	}
+	r.flush()
+	last := r.put("c0", "last", `{"ttl":3}`)
+	r.caughtUp(before)
+	before.stop(t)
+	eventually(t, "the deadlines pass", func() bool { return time.Now().UnixMilli() > int64(*last.ExpiresAt) })
+	var p *process
+	started := make(chan struct{})
+	p = r.start(func(here crash.Point) error {
+		<-started
+		if next := p.current().statuses.Partitions[0].Next.Load(); next < int64(configured)+3000 {
+			t.Errorf("%s: the next deadline is %d, and the documents came after %d", here, next, configured)
+		}
+		return nil
+	})
+	close(started)
+	eventually(t, "all expire", func() bool { return len(r.outputs()) == many+1 })
+	r.caughtUp(p)
+	if next := p.session.statuses.Partitions[0].Next.Load(); next != math.MaxInt64 {
+		t.Errorf("nothing is left, and the next deadline is %d", next)
+	}
+	p.stop(t)
 }
 
 // A barrier is never a tick that may have been on its way before the call.
