@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
+
+	"github.com/seed18712806/lapse/integration/harness/natstest"
 )
 
 // NATSOptions are the settings of a nats-server.
@@ -171,7 +173,7 @@ func (n *NATS) URL() string { return "nats://" + Address(n.Port) }
 func Connect(t testing.TB, url string, opts ...nats.Option) *nats.Conn {
 	t.Helper()
 	opts = append([]nats.Option{
-		nats.MaxReconnects(-1), nats.ReconnectWait(50 * time.Millisecond), nats.ReconnectJitter(0, 0),
+		natstest.Patient, nats.MaxReconnects(-1), nats.ReconnectWait(50 * time.Millisecond), nats.ReconnectJitter(0, 0),
 		nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {}), // some tests publish messages that a client cannot decode
 	}, opts...)
 	nc, err := nats.Connect(url, opts...)
