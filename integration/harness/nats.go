@@ -2,10 +2,12 @@ package harness
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -118,6 +120,20 @@ func (n *NATS) Start() {
 	n.t.Helper()
 	n.start()
 	n.Ready()
+}
+
+// Reload tells the server to read its configuration anew, and waits until it has.
+func (n *NATS) Reload() {
+	n.t.Helper()
+	reloads := func() int { return strings.Count(n.Log(), "Reloaded server configuration") }
+	before := reloads()
+	n.signal(syscall.SIGHUP)
+	Until(n.t, Limit, "nats-server has read its configuration anew", func(context.Context) error {
+		if reloads() == before {
+			return errors.New("its log does not say so")
+		}
+		return nil
+	})
 }
 
 // Ready waits until JetStream answers.
