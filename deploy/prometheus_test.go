@@ -41,12 +41,13 @@ type prometheus struct {
 	url string
 }
 
-// startPrometheus starts a server that scrapes and evaluates twice a second, and waits until
-// it is ready. Targets are the addresses of each job.
+// startPrometheus starts a server that scrapes every two seconds, which is also the limit of a
+// scrape, and evaluates twice a second. It waits until the server is ready. Targets are the
+// addresses of each job.
 func startPrometheus(t *testing.T, rules string, targets map[string][]string) *prometheus {
 	t.Helper()
 	dir := t.TempDir()
-	config := "global: {scrape_interval: 500ms, evaluation_interval: 500ms}\n"
+	config := "global: {scrape_interval: 2s, evaluation_interval: 500ms}\n"
 	if rules != "" {
 		config += fmt.Sprintf("rule_files: [%q]\n", rules)
 	}

@@ -3,6 +3,7 @@ package integration
 import (
 	"fmt"
 	"testing"
+	"time"
 
 	"github.com/seed18712806/lapse/integration/harness"
 	"github.com/seed18712806/lapse/sink/wire"
@@ -19,6 +20,7 @@ func TestG3_OneEventPerExpiredVersion(t *testing.T) {
 	w := inProcess(t)
 	w.Configure("c", `{"defaultTtl":2}`)
 	w.Configure("own", `{"defaultTtl":-1}`)
+	first := w.Log()[len(w.Log())-1].Seq
 	// All are sent at once, so that no version expires before it is overwritten.
 	write := func(op wire.Op, collection, id, body string) { w.SendLater(w.Prefix.Write(op, collection, id), body) }
 	for round := range 5 {
@@ -39,8 +41,12 @@ func TestG3_OneEventPerExpiredVersion(t *testing.T) {
 	last := w.Write(wire.Upsert, "own", "last", `{"ttl":3}`)
 	w.ExpiryOf("own", "last", wire.Etag(last), harness.Limit)
 	result := w.verify()
-	if n := len(result.Events); n != 30+30+1 {
-		t.Errorf("%d events, want 61", n)
+	want := len(result.Model.Expiries)
+	if w.stamp(last)-w.stamp(first+1) < 2000 { // else a busy machine was slower than the TTL
+		want = 30 + 30 + 1
+	}
+	if n := len(result.Events); n != want {
+		t.Errorf("%d events, want %d", n, want)
 	}
 	for _, late := range result.Lateness {
 		if late > harness.Limit {
@@ -57,6 +63,7 @@ func TestG3_ASilentLogTicks(t *testing.T) {
 	t.Parallel()
 	w := inProcess(t)
 	w.Configure("c", `{"defaultTtl":-1}`)
+	began := time.Now()
 	first := w.Want(201, wire.Upsert, "c", "first", `{"ttl":1}`)
 	w.ExpiryOf("c", "first", first.Etag, harness.Limit)
 	second := w.Want(201, wire.Upsert, "c", "second", `{"ttl":1}`)
@@ -68,7 +75,8 @@ func TestG3_ASilentLogTicks(t *testing.T) {
 			ticks++
 		}
 	}
-	if ticks < 2 || ticks > 10 {
-		t.Errorf("%d ticks for two deadlines, want 2 to 10", ticks)
+	// lapse repeats a tick that it has not read after a second.
+	if most := 10 + int(time.Since(began).Seconds()); ticks < 2 || ticks > most {
+		t.Errorf("%d ticks for two deadlines, want 2 to %d", ticks, most)
 	}
 }

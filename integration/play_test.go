@@ -102,7 +102,7 @@ func (st *stage) play(ctx context.Context, s scenario, mini bool) (p *play, err 
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Minute)
 	defer cancel()
 	p = &play{scenario: s, prefix: wire.Prefix(fmt.Sprintf("h%d", st.plays.Add(1)))}
-	if p.nc, err = nats.Connect(st.nats); err != nil {
+	if p.nc, err = nats.Connect(st.nats, nats.Timeout(harness.Limit)); err != nil {
 		return p, err
 	}
 	defer p.nc.Close()
@@ -117,7 +117,7 @@ func (st *stage) play(ctx context.Context, s scenario, mini bool) (p *play, err 
 		defer p.mini.Close()
 		address = p.mini.Addr()
 	}
-	client := redis.NewClient(&redis.Options{Addr: address, MaxRetries: -1, ContextTimeoutEnabled: true, ReadTimeout: 10 * time.Second})
+	client := redis.NewClient(&redis.Options{Addr: address, MaxRetries: -1, ContextTimeoutEnabled: true, ReadTimeout: time.Minute})
 	defer client.Close()
 	if p.reader, err = sink.NewReader(client, sink.ReaderOptions{Prefix: p.prefix, Partitions: stagePartitions}); err != nil {
 		return p, err

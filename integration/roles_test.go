@@ -148,7 +148,7 @@ func TestRoles_NATS(t *testing.T) {
 		nc.Close()
 	}
 	for _, role := range []string{"", "nobody"} {
-		_, err := nats.Connect(server.URL(), nats.UserInfo(role, "x"))
+		_, err := nats.Connect(server.URL(), nats.UserInfo(role, "x"), nats.Timeout(harness.Limit))
 		if !errors.Is(err, nats.ErrAuthorization) {
 			t.Errorf("the user %q connects: %v", role, err)
 		}
@@ -335,7 +335,7 @@ func TestRoles_Redis(t *testing.T) {
 		if role == "lapse" {
 			password = harness.LapsePassword
 		}
-		client := redis.NewClient(&redis.Options{Addr: server.Address(), Username: role, Password: password, MaxRetries: -1})
+		client := redis.NewClient(&redis.Options{Addr: server.Address(), Username: role, Password: password, MaxRetries: -1, DialTimeout: harness.Limit, ReadTimeout: harness.Limit, WriteTimeout: harness.Limit})
 		defer client.Close()
 		for _, line := range lines[1:] {
 			fields := strings.Fields(line[min(len(line), 30):]) // without the name of the operation
@@ -365,7 +365,7 @@ func TestRoles_ReaderOfRedis(t *testing.T) {
 	w := external(t, harness.RedisOptions{})
 	w.Configure("orders", `{"defaultTtl":3600}`)
 	w.Want(201, wire.Create, "orders", "1", `{}`)
-	client := redis.NewClient(&redis.Options{Addr: w.redis.Address(), Username: "reader", Password: harness.RolePassword("reader"), MaxRetries: -1})
+	client := redis.NewClient(&redis.Options{Addr: w.redis.Address(), Username: "reader", Password: harness.RolePassword("reader"), MaxRetries: -1, DialTimeout: harness.Limit, ReadTimeout: harness.Limit, WriteTimeout: harness.Limit})
 	defer client.Close()
 	reader, err := sink.NewReader(client, sink.ReaderOptions{})
 	if err != nil {

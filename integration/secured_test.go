@@ -30,9 +30,9 @@ func TestSecuredServers(t *testing.T) {
 		t: t,
 		// The test itself connects without TLS and password.
 		nats: harness.StartNATS(t, harness.NATSOptions{OwnUsers: true, Config: fmt.Sprintf(`
-tls { cert_file: %q, key_file: %q }
+tls { cert_file: %q, key_file: %q, timeout: 60 }
 allow_non_tls: true
-authorization { users: [ { user: lapse, password: %q }, { user: test, password: test } ] }
+authorization { timeout: 60, users: [ { user: lapse, password: %q }, { user: test, password: test } ] }
 no_auth_user: test
 `, cert, key, secret)}),
 		redis: harness.StartRedis(t, harness.RedisOptions{OwnUsers: true, Args: []string{

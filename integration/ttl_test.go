@@ -15,10 +15,21 @@ import (
 
 // timeline is a list of steps at certain seconds. They may be added in any order.
 type timeline struct {
-	w       *world
-	steps   map[float64][]func()
-	expires map[string]wire.Time // by collection/id: when the last version expires
-	events  map[string][]string  // by collection/id: the etags of the versions that must expire
+	w        *world
+	round    string // ends the names of the collections
+	steps    map[float64][]func()
+	expires  map[string]wire.Time // by collection/id: when the last version expires
+	events   map[string][]string  // by collection/id: the etags of the versions that must expire
+	problems []string
+	late     time.Duration // by how much a step was late, at most
+}
+
+func newTimeline(w *world, round int) *timeline {
+	return &timeline{w: w, round: fmt.Sprint(round), steps: map[float64][]func(){}, expires: map[string]wire.Time{}, events: map[string][]string{}}
+}
+
+func (tl *timeline) problem(format string, args ...any) {
+	tl.problems = append(tl.problems, fmt.Sprintf(format, args...))
 }
 
 // at adds a step.
@@ -29,8 +40,11 @@ func (tl *timeline) at(second float64, do func()) {
 // put writes a document. ends says whether that version expires.
 func (tl *timeline) put(second float64, op wire.Op, collection, id, body string, status int, ends string) {
 	tl.at(second, func() {
-		o := tl.w.Want(status, op, collection, id, body)
-		name := collection + "/" + id
+		subject, name := tl.w.Prefix.Write(op, collection+tl.round, id), collection+tl.round+"/"+id
+		o, _ := tl.w.Do(subject, body, nil)
+		if o.Status != status {
+			tl.problem("after %v s: %s %s: outcome %+v, want status %d", second, subject, body, o, status)
+		}
 		if status < 300 {
 			delete(tl.expires, name)
 		}
@@ -56,9 +70,9 @@ func (tl *timeline) gone(second float64, collection, id string) {
 func (tl *timeline) check(second float64, collection, id string, there bool) {
 	tl.at(second, func() {
 		tl.w.t.Helper()
-		byService := tl.w.Found(collection, id)
-		if byReader := tl.w.readable(collection, id); byService != there || byReader != there {
-			tl.w.t.Errorf("after %v s: %s/%s readable: by the service %v, by the reader %v, want %v", second, collection, id, byService, byReader, there)
+		byService := tl.w.Found(collection+tl.round, id)
+		if byReader := tl.w.readable(collection+tl.round, id); byService != there || byReader != there {
+			tl.problem("after %v s: %s/%s readable: by the service %v, by the reader %v, want %v", second, collection, id, byService, byReader, there)
 		}
 	})
 }
@@ -66,10 +80,10 @@ func (tl *timeline) check(second float64, collection, id string, there bool) {
 // atItsEnd checks that a document cannot be read once its deadline is reached.
 func (tl *timeline) atItsEnd(second float64, collection, id string) {
 	tl.at(second, func() {
-		name := collection + "/" + id
+		name := collection + tl.round + "/" + id
 		at, ok := tl.expires[name]
 		if !ok {
-			tl.w.t.Errorf("%s has no deadline", name)
+			tl.problem("%s has no deadline", name)
 		}
 		after(tl.w.t, at)
 	})
@@ -77,7 +91,7 @@ func (tl *timeline) atItsEnd(second float64, collection, id string) {
 }
 
 func (tl *timeline) configure(second float64, collection, config string) {
-	tl.at(second, func() { tl.w.Configure(collection, config) })
+	tl.at(second, func() { tl.w.Configure(collection+tl.round, config) })
 }
 
 // run runs the steps, and returns the instant of the last one.
@@ -87,6 +101,7 @@ func (tl *timeline) run() wire.Time {
 	for _, second := range slices.Sorted(maps.Keys(tl.steps)) {
 		last = began.Add(time.Duration(second * float64(time.Second)))
 		harness.At(tl.w.t, last)
+		tl.late = max(tl.late, time.Since(last))
 		for _, step := range tl.steps[second] {
 			step()
 		}
@@ -162,33 +177,51 @@ func TestTTLScenarios(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			tl := timeline{w: start(t), steps: map[float64][]func(){}, expires: map[string]wire.Time{}, events: map[string][]string{}}
-			tl.scenarios()
-			ended := tl.run()
-			result := tl.w.verify()
-
-			// The scenarios above give the events by hand, beside the oracle.
-			got := map[string][]string{}
-			for _, e := range result.Events {
-				var event wire.Event
-				if !strings.HasPrefix(e.Subject, "lapse.expired.") {
-					continue
+			w := start(t)
+			const tries, tolerance = 5, 2 * time.Second
+			for try := 1; ; try++ {
+				tl := newTimeline(w, try)
+				tl.scenarios()
+				tl.compare(tl.run())
+				if len(tl.problems) == 0 {
+					return
 				}
-				if err := json.Unmarshal(e.Data, &event); err != nil {
-					t.Fatal(err)
+				if try == tries || tl.late < tolerance {
+					t.Fatal(strings.Join(tl.problems, "\n"))
 				}
-				if e.At < event.ExpiredAt {
-					t.Errorf("event %s is early: it is stamped %s", e.Data, e.At)
-				}
-				name, etag := event.Collection+"/"+event.ID, event.Etag.String()
-				if event.ExpiredAt > ended && !slices.Contains(tl.events[name], etag) {
-					continue // a document that "stays" may expire after the last step
-				}
-				got[name] = append(got[name], etag)
-			}
-			if fmt.Sprint(got) != fmt.Sprint(tl.events) {
-				t.Errorf("expired %v, want %v", got, tl.events)
+				t.Logf("a step was late by %v: the scenarios are repeated in new collections", tl.late)
 			}
 		})
+	}
+}
+
+// compare compares the events with those of the scenarios, which give them by hand, beside
+// the oracle. The last step was at the instant ended.
+func (tl *timeline) compare(ended wire.Time) {
+	t := tl.w.t
+	t.Helper()
+	got := map[string][]string{}
+	for _, e := range tl.w.verify().Events {
+		var event wire.Event
+		if !strings.HasPrefix(e.Subject, "lapse.expired.") {
+			continue
+		}
+		if err := json.Unmarshal(e.Data, &event); err != nil {
+			t.Fatal(err)
+		}
+		if e.At < event.ExpiredAt {
+			t.Errorf("event %s is early: it is stamped %s", e.Data, e.At)
+		}
+		if !strings.HasSuffix(event.Collection, tl.round) {
+			continue
+		}
+		name, etag := event.Collection+"/"+event.ID, event.Etag.String()
+		if event.ExpiredAt > ended && !slices.Contains(tl.events[name], etag) {
+			continue // a document that "stays" may expire after the last step
+		}
+		got[name] = append(got[name], etag)
+	}
+	if fmt.Sprint(got) != fmt.Sprint(tl.events) {
+		tl.problem("expired %v, want %v", got, tl.events)
 	}
 }

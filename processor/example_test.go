@@ -75,7 +75,7 @@ func embeddedNATS() (nc *nats.Conn, stop func()) {
 		log.Fatal("nats-server is not ready")
 	}
 	closed := make(chan struct{})
-	nc, err = nats.Connect(srv.ClientURL(), nats.ClosedHandler(func(*nats.Conn) { close(closed) }))
+	nc, err = nats.Connect(srv.ClientURL(), nats.Timeout(time.Minute), nats.ClosedHandler(func(*nats.Conn) { close(closed) }))
 	must(err)
 	return nc, func() { nc.Close(); <-closed; srv.Shutdown(); srv.WaitForShutdown(); must(os.RemoveAll(dir)) }
 }

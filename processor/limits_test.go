@@ -8,6 +8,7 @@ import (
 
 	"github.com/nats-io/nats-server/v2/server"
 
+	"github.com/seed18712806/lapse/integration/harness/freeport"
 	"github.com/seed18712806/lapse/sink/wire"
 )
 
@@ -34,8 +35,8 @@ func natsAt(t *testing.T, port int, store string, maxPayload int32) (*server.Ser
 func TestG8_TheServerTakesLess(t *testing.T) {
 	t.Parallel()
 	store := t.TempDir()
-	srv, _ := natsAt(t, -1, store, 1<<20)
-	port := srv.Addr().(*net.TCPAddr).Port
+	port := freeport.Take(t)
+	srv, _ := natsAt(t, port, store, 1<<20)
 	r := newRigAt(t, srv.ClientURL(), backends[0], Options{Partitions: 1})
 	p := r.start(nil)
 	p.ready(t)

@@ -86,7 +86,7 @@ func TestOperations(t *testing.T) {
 // if it commits without the body, or if an overwritten version stays in the index.
 func TestG3_AnEventPerExpiredVersion(t *testing.T) {
 	onBoth(t, func(t *testing.T, r *rig) {
-		r.run()
+		p := r.run()
 		r.config("c", `{"defaultTtl":1}`)
 		const trace = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 		written := map[string]wire.Outcome{}
@@ -94,9 +94,9 @@ func TestG3_AnEventPerExpiredVersion(t *testing.T) {
 			id := fmt.Sprint("a b.", i)
 			written[id] = r.must(201, prefix.Write(wire.Upsert, "c", id), fmt.Sprintf(`{ "n": %d }`, i), wire.HeaderTrace, trace)
 		}
-		// The second write follows the first at once, well before its deadline.
+		// The second write comes well before the deadline of the first.
 		then := func(status int, op wire.Op, id, body string) wire.Outcome {
-			r.sendAsync(prefix.Write(wire.Upsert, "c", id), `{"x":1}`)
+			r.sendAsync(prefix.Write(wire.Upsert, "c", id), `{"x":1,"ttl":60}`)
 			return r.must(status, prefix.Write(op, "c", id), body)
 		}
 		then(200, wire.Upsert, "overwritten", `{"ttl":60}`)
@@ -136,6 +136,7 @@ func TestG3_AnEventPerExpiredVersion(t *testing.T) {
 		if len(written) > 0 {
 			t.Errorf("no event of %v", written)
 		}
+		r.caughtUp(p) // an event comes before the commit
 		c, err := r.reader.Count(t.Context(), "c")
 		if err != nil || c != (wire.CountReply{Live: 2}) {
 			t.Errorf("count: %+v, %v", c, err)
@@ -352,13 +353,13 @@ func TestG8_TheLargestFits(t *testing.T) {
 // Goes red if a request for messages is too small for one of them: it never comes.
 func TestG8_LargerThanEver(t *testing.T) {
 	t.Parallel()
-	r := newRigAt(t, natstest.Start(t, server.Options{MaxPayload: 8 * feed.PullBytes}), backends[0], Options{Partitions: 4})
+	r := newRigAt(t, natstest.Start(t, server.Options{MaxPayload: 3 * feed.PullBytes}), backends[0], Options{Partitions: 4})
 	_, err := streams.Provision(t.Context(), r.js, streams.Options{Prefix: prefix, Partitions: 4, MaxPayload: 1 << 20, Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)
 	}
 	r.run()
-	r.must(413, prefix.Write(wire.Upsert, "c", "x"), `{"x":"`+strings.Repeat("x", 7*feed.PullBytes)+`"}`)
+	r.must(413, prefix.Write(wire.Upsert, "c", "x"), `{"x":"`+strings.Repeat("x", 3*feed.PullBytes/2)+`"}`)
 	r.put("c", "x", `{}`)
 }
 

@@ -26,6 +26,7 @@ import (
 	"github.com/seed18712806/lapse/sink/store"
 )
 
+// checkTimeout is the limit of the check of the servers, and that of making the streams.
 const checkTimeout = 30 * time.Second
 
 // session is what each Run makes anew. The first fields are there before Run, for the
@@ -104,7 +105,9 @@ func (p *Processor) wire(ctx context.Context, s *session, l *link.Link, lease Ow
 	if err != nil {
 		return err
 	}
-	provisioned, err := streams.Provision(ctx, js, p.opts.streams(p.nc.MaxPayload()))
+	provisioning, cancel := context.WithTimeout(ctx, checkTimeout)
+	defer cancel()
+	provisioned, err := streams.Provision(provisioning, js, p.opts.streams(p.nc.MaxPayload()))
 	if err != nil {
 		return err
 	}

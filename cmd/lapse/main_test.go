@@ -22,10 +22,12 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/rogpeppe/go-internal/testscript"
+
+	"github.com/seed18712806/lapse/integration/harness/freeport"
 )
 
 // limit is how long a script waits for anything.
-const limit = 30 * time.Second
+const limit = 2 * time.Minute
 
 func TestMain(m *testing.M) {
 	testscript.Main(m, map[string]func(){"lapse": main})
@@ -46,6 +48,8 @@ func TestMain(m *testing.M) {
 //	until REGEXP CMD ARG...   run a command until its output or its error matches
 //	http STATUS PATH          send a request to the server's HTTP port, and expect the status
 //	taken NAME                take a free port and set NAME to its address
+//	free NAME                 reserve a free port, which a server can use again and again, and set
+//	                          NAME to its address
 //	sigterm                   send SIGTERM to the last command in the background
 //	exits CODE CMD ARG...     run a command, and expect the exit code
 //	nats NAME                 start a NATS server without lapse and set NAME to its URL
@@ -61,6 +65,8 @@ func TestScripts(t *testing.T) {
 		Setup: func(env *testscript.Env) error {
 			// The race detector waits for a second at each command's end.
 			env.Setenv("GORACE", "atexit_sleep_ms=10")
+			// An answer may take as long as a busy machine needs.
+			env.Setenv("LAPSE_TIMEOUT", "60s")
 			for _, name := range []string{"LAPSE_NATS_LISTEN", "LAPSE_REDIS_LISTEN", "LAPSE_HTTP_LISTEN"} {
 				env.Setenv(name, "127.0.0.1:0")
 			}
@@ -72,6 +78,7 @@ func TestScripts(t *testing.T) {
 			"until":   until,
 			"http":    httpGet,
 			"taken":   taken,
+			"free":    free,
 			"sigterm": sigterm,
 
 			"exits":     exits,
@@ -168,6 +175,14 @@ func taken(ts *testscript.TestScript, neg bool, args []string) {
 	ts.Setenv(args[0], l.Addr().String())
 }
 
+func free(ts *testscript.TestScript, neg bool, args []string) {
+	usage(ts, !neg && len(args) == 1, "free NAME")
+	port, release, err := freeport.Reserve()
+	ts.Check(err)
+	ts.Defer(release)
+	ts.Setenv(args[0], freeport.Address(port))
+}
+
 func sigterm(ts *testscript.TestScript, neg bool, args []string) {
 	usage(ts, !neg && len(args) == 0, "sigterm")
 	running := ts.BackgroundCmds()
@@ -225,10 +240,10 @@ func elsewhere(ts *testscript.TestScript, neg bool, args []string) {
 
 // jetStream connects to the server in LAPSE_NATS for as long as the script runs.
 func jetStream(ts *testscript.TestScript) (context.Context, jetstream.JetStream) {
-	nc, err := nats.Connect(ts.Getenv("LAPSE_NATS"))
+	nc, err := nats.Connect(ts.Getenv("LAPSE_NATS"), nats.Timeout(limit))
 	ts.Check(err)
 	ts.Defer(nc.Close)
-	js, err := jetstream.New(nc)
+	js, err := jetstream.New(nc, jetstream.WithDefaultTimeout(limit))
 	ts.Check(err)
 	ctx, cancel := context.WithTimeout(context.Background(), limit)
 	ts.Defer(cancel)

@@ -2,14 +2,18 @@ package harness
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
 	"github.com/nats-io/nats.go"
+
+	"github.com/seed18712806/lapse/integration/harness/natstest"
 )
 
 // NATSOptions are the settings of a nats-server.
@@ -118,6 +122,20 @@ func (n *NATS) Start() {
 	n.Ready()
 }
 
+// Reload tells the server to read its configuration anew, and waits until it has.
+func (n *NATS) Reload() {
+	n.t.Helper()
+	reloads := func() int { return strings.Count(n.Log(), "Reloaded server configuration") }
+	before := reloads()
+	n.signal(syscall.SIGHUP)
+	Until(n.t, Limit, "nats-server has read its configuration anew", func(context.Context) error {
+		if reloads() == before {
+			return errors.New("its log does not say so")
+		}
+		return nil
+	})
+}
+
 // Ready waits until JetStream answers.
 func (n *NATS) Ready() {
 	n.t.Helper()
@@ -171,7 +189,7 @@ func (n *NATS) URL() string { return "nats://" + Address(n.Port) }
 func Connect(t testing.TB, url string, opts ...nats.Option) *nats.Conn {
 	t.Helper()
 	opts = append([]nats.Option{
-		nats.MaxReconnects(-1), nats.ReconnectWait(50 * time.Millisecond), nats.ReconnectJitter(0, 0),
+		natstest.Patient, nats.MaxReconnects(-1), nats.ReconnectWait(50 * time.Millisecond), nats.ReconnectJitter(0, 0),
 		nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {}), // some tests publish messages that a client cannot decode
 	}, opts...)
 	nc, err := nats.Connect(url, opts...)

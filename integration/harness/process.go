@@ -177,9 +177,6 @@ func (p *Process) Stop() {
 	})
 }
 
-// Reload sends SIGHUP, at which a server reads its configuration anew.
-func (p *Process) Reload() { p.t.Helper(); p.signal(syscall.SIGHUP) }
-
 // Continue sends SIGCONT to a process that stands still.
 func (p *Process) Continue() { p.t.Helper(); p.signal(syscall.SIGCONT) }
 

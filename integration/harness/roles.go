@@ -29,11 +29,12 @@ func (n *NATS) natsRoles(denies bool) string {
 	for _, other := range []string{"OPERATOR", "ORDERS_WRITER", "READER", "SYSTEM"} {
 		n.env = append(n.env, "NATS_"+other+"_PASSWORD="+RolePassword(other))
 	}
+	text := "authorization { timeout: 60 }\ninclude \"accounts.conf\"\n" // a busy machine needs longer than 2 s
 	if denies {
-		return "include \"accounts.conf\"\n"
+		return text
 	}
 	n.forbidden = []string{`user:lapse" - Publish Violation`, `user:lapse" - Subscription Violation`}
-	return "include \"accounts.conf\"\nno_auth_user: operator\n"
+	return text + "no_auth_user: operator\n"
 }
 
 // Deny takes a permission from lapse: an entry of accounts.conf, with its quotes. The server

@@ -67,7 +67,7 @@ func TestL1_TheOwnerIsLoggedOnceByAStandby(t *testing.T) {
 	s, j := startNATS(t), &journal{}
 	a := s.prepare("a", Options{}).run(j.own("a"))
 	j.awaitOwner(t, "a")
-	b := s.prepare("b", Options{}).run(j.own("b"))
+	b := s.prepare("b", Options{}, patient).run(j.own("b"))
 	s.awaitBeats("a", 12)
 	b.log.expect(t, "standing by: another process owns the shard owner=name of a id=a since=20", 1)
 	a.log.expect(t, "took the shard over reason=nobody owned it", 1)
@@ -188,7 +188,7 @@ func TestL4_ACrashIsNoticedBySilence(t *testing.T) {
 func TestL4_AWronglySuspectedOwnerBecomesAStandby(t *testing.T) {
 	s, j := startNATS(t), &journal{}
 	neverDoubts := func(s *seams) { s.timing.doubt = 10 * limit } // the beats of the other alone make it verify
-	a := s.prepare("a", Options{}, neverDoubts).run(j.own("a"))
+	a := s.prepare("a", Options{}, neverDoubts, patient).run(j.own("a"))
 	first := j.awaitOwner(t, "a")
 	deaf := func(s *seams) { s.deaf = func(beat wire.Beat) bool { return beat.Owner == "a" } }
 	b := s.prepare("b", Options{}, deaf).run(j.own("b"))
@@ -222,11 +222,12 @@ func TestL4_AnOwnerThatOnlyCannotBeatKeepsItsLease(t *testing.T) {
 	mute := newGate(t)
 	a := s.prepare("a", Options{}, func(s *seams) { s.mute = mute.isShut }).run(j.own("a"))
 	held := j.awaitOwner(t, "a").held
-	b := s.prepare("b", Options{}).run(j.own("b"))
+	b := s.prepare("b", Options{}, slowToSuspect).run(j.own("b"))
 	until(t, "b stands by", func() bool { return b.Status(0).Role == Standby })
 	mute.close()
 	revisions := map[uint64]bool{}
-	until(t, "the lease was renewed three times", func() bool { revisions[a.entry().Revision] = true; return len(revisions) > 3 })
+	// Each takes 400 ms, so that b would suspect a.
+	until(t, "the lease was renewed eight times", func() bool { revisions[a.entry().Revision] = true; return len(revisions) > 8 })
 	if err := held.OK(t.Context()); err != nil {
 		t.Error(err)
 	}
@@ -242,10 +243,11 @@ func TestL4_AnOwnerThatOnlyCannotBeatKeepsItsLease(t *testing.T) {
 func TestL3_AnOwnerThatStoodStillVerifiesFirst(t *testing.T) {
 	s, j := startNATS(t), &journal{}
 	frozen := newGate(t)
-	a := s.prepare("a", Options{}, frozen.freezes).run(j.own("a"))
+	answersSoon := func(s *seams) { s.timing.verify = 2 * time.Second }
+	a := s.prepare("a", Options{}, frozen.freezes, answersSoon).run(j.own("a"))
 	held := j.awaitOwner(t, "a").held
-	s.prepare("b", Options{}).run(j.own("b"))
-	if err := held.OK(t.Context()); err != nil {
+	s.prepare("b", Options{}, slowToSuspect).run(j.own("b"))
+	if err := verdict(t, held.OK); err != nil {
 		t.Fatal(err)
 	}
 	frozen.close()
@@ -257,7 +259,7 @@ func TestL3_AnOwnerThatStoodStillVerifiesFirst(t *testing.T) {
 		t.Errorf("OK while nothing can be verified: %v", err)
 	}
 	frozen.open()
-	if err := held.OK(t.Context()); !errors.Is(err, ErrLost) {
+	if err := verdict(t, held.OK); !errors.Is(err, ErrLost) {
 		t.Errorf("OK: %v", err)
 	}
 	j.awaitOwner(t, "b")
@@ -307,9 +309,7 @@ func TestL2_FencedVerifiesAtTheBucket(t *testing.T) {
 		t.Errorf("%+v, after %+v", after, before)
 	}
 	// Another process has just taken the lease and has published no beat yet.
-	if _, err := a.bucket.Change(t.Context(), 0, wire.Lease{Owner: "b", Name: "b"}, after.Revision); err != nil {
-		t.Fatal(err)
-	}
+	a.change(func(wire.Lease) wire.Lease { return wire.Lease{Owner: "b", Name: "b"} })
 	if err := held.Fenced(t.Context()); !errors.Is(err, ErrLost) {
 		t.Errorf("Fenced: %v", err)
 	}
@@ -322,17 +322,12 @@ func TestL2_ARenewalThatNobodyAcknowledgedIsFound(t *testing.T) {
 	s, j := startNATS(t), &journal{}
 	a := s.prepare("a", Options{}).run(j.own("a"))
 	held := j.awaitOwner(t, "a").held
-	e := a.entry()
-	if _, err := a.bucket.Change(t.Context(), 0, e.Lease, e.Revision); err != nil {
-		t.Fatal(err)
-	}
+	same := func(present wire.Lease) wire.Lease { return present }
+	a.change(same)
 	if err := held.Fenced(t.Context()); err != nil {
 		t.Error(err)
 	}
-	e = a.entry()
-	if _, err := a.bucket.Change(t.Context(), 0, e.Lease, e.Revision); err != nil {
-		t.Fatal(err)
-	}
+	a.change(same)
 	a.leave()
 	if e := a.entry(); e.Owner != "" {
 		t.Errorf("after the end: %+v", e)
@@ -397,9 +392,7 @@ func TestAnErrorOfTheWorkAfterALossEndsTheMember(t *testing.T) {
 		return failed
 	})
 	until(t, "a owns", func() bool { return a.Status(0).Role == Owner })
-	if _, err := a.bucket.Change(t.Context(), 0, wire.Lease{Owner: "b"}, a.entry().Revision); err != nil {
-		t.Fatal(err)
-	}
+	a.change(func(wire.Lease) wire.Lease { return wire.Lease{Owner: "b"} })
 	a.shards[0].suspect()
 	a.wait()
 	if !errors.Is(a.err, failed) {

@@ -8,8 +8,6 @@ import (
 	"flag"
 	"fmt"
 	"log/slog"
-	"math/rand/v2"
-	"net"
 	"os"
 	"runtime"
 	"slices"
@@ -24,6 +22,8 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	"go.uber.org/goleak"
 
+	"github.com/seed18712806/lapse/integration/harness/freeport"
+	"github.com/seed18712806/lapse/integration/harness/natstest"
 	"github.com/seed18712806/lapse/processor/lease/internal/bucket"
 	"github.com/seed18712806/lapse/sink/wire"
 )
@@ -45,22 +45,6 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// freePort finds a port below the range of outgoing connections of Linux. So none of them
-// takes the port of a server that is down.
-func freePort(t testing.TB) int {
-	t.Helper()
-	const first, last = 12000, 32000
-	for range 100 {
-		port := first + rand.IntN(last-first)
-		if l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port)); err == nil {
-			_ = l.Close()
-			return port
-		}
-	}
-	t.Fatal("found no free port")
-	return 0
-}
-
 // natsServer is a server that can be restarted.
 type natsServer struct {
 	t    testing.TB
@@ -72,7 +56,7 @@ type natsServer struct {
 func startNATS(t *testing.T) *natsServer {
 	t.Helper()
 	t.Parallel()
-	s := &natsServer{t: t, opts: server.Options{Host: "127.0.0.1", Port: freePort(t), JetStream: true, StoreDir: t.TempDir(), NoLog: true, NoSigs: true}}
+	s := &natsServer{t: t, opts: server.Options{Host: "127.0.0.1", Port: freeport.Take(t), JetStream: true, StoreDir: t.TempDir(), NoLog: true, NoSigs: true}}
 	s.start()
 	t.Cleanup(s.stop)
 	return s
@@ -106,7 +90,7 @@ func (s *natsServer) url() string { return fmt.Sprintf("nats://127.0.0.1:%d", s.
 func (s *natsServer) connect() *nats.Conn {
 	s.t.Helper()
 	closed := make(chan struct{})
-	nc, err := nats.Connect(s.url(), nats.MaxReconnects(-1), nats.ReconnectWait(50*ms), nats.ReconnectJitter(0, 0), nats.ReconnectBufSize(-1),
+	nc, err := nats.Connect(s.url(), natstest.Patient, nats.MaxReconnects(-1), nats.ReconnectWait(50*ms), nats.ReconnectJitter(0, 0), nats.ReconnectBufSize(-1),
 		nats.ClosedHandler(func(*nats.Conn) { close(closed) }), nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {}))
 	if err != nil {
 		s.t.Fatal(err)
@@ -117,11 +101,7 @@ func (s *natsServer) connect() *nats.Conn {
 
 func (s *natsServer) js() jetstream.JetStream {
 	s.t.Helper()
-	js, err := jetstream.New(s.connect())
-	if err != nil {
-		s.t.Fatal(err)
-	}
-	return js
+	return natstest.JetStream(s.t, s.connect())
 }
 
 // limitMessages makes the bucket refuse larger messages.
@@ -226,6 +206,7 @@ func prepare(t testing.TB, nc *nats.Conn, name string, opts Options, replace ...
 	log := &lines{}
 	opts.ID, opts.Name, opts.Logger = name, "name of "+name, slog.New(log)
 	seams := noSeams()
+	waits(&seams)
 	for _, f := range replace {
 		f(&seams)
 	}
@@ -235,6 +216,14 @@ func prepare(t testing.TB, nc *nats.Conn, name string, opts Options, replace ...
 	}
 	return &process{Member: m, t: t, log: log, done: make(chan struct{})}
 }
+
+// waits is for all tests: an answer may take as long as a busy machine needs. OK and Fenced
+// ask again until then.
+func waits(s *seams) { s.timing.call, s.timing.verify = limit, limit }
+
+// slowToSuspect is for tests in which a standby has to suspect an owner that is silent, but
+// not because of noise on the machine.
+func slowToSuspect(s *seams) { s.timing.watch.silence = 2 * time.Second }
 
 // patient is for tests that are not about silence. Noise on the machine does not make a
 // standby suspect the owner.
@@ -278,13 +267,37 @@ func (p *process) wait() {
 }
 
 // entry is the lease as the bucket holds it.
-func (p *process) entry() bucket.Entry {
+func (p *process) entry() (e bucket.Entry) {
 	p.t.Helper()
-	e, err := p.bucket.Lease(p.t.Context(), 0)
-	if err != nil {
-		p.t.Fatal(err)
-	}
+	until(p.t, "the bucket answers", func() bool {
+		var err error
+		e, err = p.bucket.Lease(p.t.Context(), 0)
+		return err == nil
+	})
 	return e
+}
+
+// change stores a lease in place of the present one, which the owner may renew meanwhile.
+func (p *process) change(to func(present wire.Lease) wire.Lease) {
+	p.t.Helper()
+	until(p.t, "the lease is changed", func() bool {
+		e := p.entry()
+		_, err := p.bucket.Change(p.t.Context(), 0, to(e.Lease), e.Revision)
+		if err != nil && !errors.Is(err, bucket.ErrConflict) {
+			p.t.Fatal(err)
+		}
+		return err == nil
+	})
+}
+
+// verdict asks OK or Fenced until the lease is verified or lost, where they answer soon.
+func verdict(t testing.TB, ask func(context.Context) error) (err error) {
+	t.Helper()
+	until(t, "the lease is verified", func() bool {
+		err = ask(t.Context())
+		return err == nil || errors.Is(err, ErrLost)
+	})
+	return err
 }
 
 // until waits for a condition.
@@ -407,11 +420,14 @@ func (g *gate) freezes(s *seams) { s.loop, s.heart = g.pass, g.pass }
 // helper is the main function of another process. It joins, calls OK again and again, and
 // writes a line for each call: its time and its result.
 func helper(url string) {
-	nc, err := nats.Connect(url)
+	nc, err := nats.Connect(url, natstest.Patient)
 	if err != nil {
 		panic(err)
 	}
-	m, err := New(nc, Options{ID: "helper", Name: "helper"})
+	seams := noSeams()
+	waits(&seams)
+	patient(&seams)
+	m, err := newMember(nc, Options{ID: "helper", Name: "helper"}, seams)
 	if err != nil {
 		panic(err)
 	}

@@ -42,7 +42,7 @@ func startLapse() (url string, stop func()) {
 	if !srv.ReadyForConnections(30 * time.Second) {
 		log.Fatal("nats-server is not ready")
 	}
-	nc, err := nats.Connect(srv.ClientURL())
+	nc, err := nats.Connect(srv.ClientURL(), nats.Timeout(time.Minute))
 	must(err)
 	closed := make(chan struct{}) // once the goroutines of the connection have ended
 	nc.SetClosedHandler(func(*nats.Conn) { close(closed) })

@@ -138,7 +138,7 @@ func TestPipelineIsBounded(t *testing.T) {
 func TestPipelineWithoutOutcomes(t *testing.T) {
 	b := newBench(t, true)
 	got := make(collected)
-	p, err := b.client(t, 200*time.Millisecond).Pipeline(got.done)
+	p, err := b.client(t, 5*time.Second).Pipeline(got.done)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -151,7 +151,7 @@ func TestPipelineWithoutOutcomes(t *testing.T) {
 	}
 	closeErr := p.Close(t.Context())
 	for _, err := range []error{sendErr, closeErr} {
-		wantError(t, err, "nothing was acknowledged or applied for 200ms")
+		wantError(t, err, "nothing was acknowledged or applied for 5s")
 		if !errors.Is(err, client.ErrUnavailable) {
 			t.Errorf("error %v is not ErrUnavailable", err)
 		}
@@ -170,8 +170,8 @@ func TestPipelineWithoutOutcomes(t *testing.T) {
 // it.
 func TestCloseReportsTheFailureOfAPipeline(t *testing.T) {
 	b := newBench(t, true)
-	c := b.client(t, 100*time.Millisecond)
-	for range 20 {
+	c := b.client(t, time.Second)
+	for range 5 {
 		p, err := c.Pipeline(make(collected).done)
 		if err != nil {
 			t.Fatal(err)
@@ -208,7 +208,7 @@ func TestPipelineInterrupted(t *testing.T) {
 func TestPipelineWithoutLapse(t *testing.T) {
 	b := newBench(t, false)
 	got := make(collected)
-	p, err := b.client(t, 2*time.Second).Pipeline(got.done)
+	p, err := b.client(t, limit).Pipeline(got.done)
 	if err != nil {
 		t.Fatal(err)
 	}

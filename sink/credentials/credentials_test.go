@@ -186,13 +186,13 @@ func TestNKeyConnects(t *testing.T) {
 		}
 		files = append(files, write(t, string(seed)+"\n"))
 	}
-	url := natstest.Start(t, server.Options{Nkeys: []*server.NkeyUser{{Nkey: public}}})
+	url := natstest.Start(t, server.Options{AuthTimeout: 60, Nkeys: []*server.NkeyUser{{Nkey: public}}})
 	for i, want := range []error{nil, nats.ErrAuthorization} {
 		options, err := credentials.NATS{NKeyFile: files[i]}.Options(url)
 		if err != nil {
 			t.Fatal(err)
 		}
-		nc, err := nats.Connect(url, options...)
+		nc, err := nats.Connect(url, append(options, natstest.Patient)...)
 		if !errors.Is(err, want) {
 			t.Errorf("seed %d: %v, want %v", i, err, want)
 		}

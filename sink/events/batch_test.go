@@ -380,7 +380,7 @@ func TestG3_ACutConnectionLeavesNoHole(t *testing.T) { everyWay(t, cutConnection
 
 func cutConnection(t *testing.T, config jetstream.StreamConfig) {
 	url := natstest.Start(t, server.Options{})
-	nc, err := nats.Connect(url)
+	nc, err := nats.Connect(url, natstest.Patient)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -389,7 +389,7 @@ func cutConnection(t *testing.T, config jetstream.StreamConfig) {
 	nc.SetClosedHandler(handler)
 	lost := make(chan struct{}, 1)
 	cut := &cutter{left: -1}
-	flaky, err := nats.Connect(url, nats.SetCustomDialer(cut), nats.MaxReconnects(-1), nats.ReconnectWait(time.Millisecond),
+	flaky, err := nats.Connect(url, natstest.Patient, nats.SetCustomDialer(cut), nats.MaxReconnects(-1), nats.ReconnectWait(time.Millisecond),
 		nats.ClosedHandler(handler), nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {}), nats.DisconnectErrHandler(func(*nats.Conn, error) {
 			select {
 			case lost <- struct{}{}:
@@ -400,10 +400,7 @@ func cutConnection(t *testing.T, config jetstream.StreamConfig) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { nc.Close(); flaky.Close(); <-closed; <-closed })
-	js, err := jetstream.New(nc)
-	if err != nil {
-		t.Fatal(err)
-	}
+	js := natstest.JetStream(t, nc)
 	config.Name, config.Subjects, config.AllowDirect = prefix.EventsStream(), prefix.EventSubjects(), true
 	stream, err := js.CreateStream(t.Context(), config)
 	if err != nil {
@@ -445,7 +442,7 @@ func cutConnection(t *testing.T, config jetstream.StreamConfig) {
 		// After it has connected again, the client library sends what it kept, and then the
 		// fence. A request for a fence may be lost with the connection.
 		for fenced := false; !fenced; {
-			ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
+			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 			_, err := broken.Fence(ctx, i)
 			cancel()
 			if fenced = err == nil; !fenced && t.Context().Err() != nil {

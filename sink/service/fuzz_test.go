@@ -56,7 +56,7 @@ func FuzzRequest(f *testing.F) {
 	}
 	var conns [2]*nats.Conn
 	for i := range conns {
-		if conns[i], err = nats.Connect(srv.ClientURL()); err != nil {
+		if conns[i], err = nats.Connect(srv.ClientURL(), nats.Timeout(limit)); err != nil {
 			f.Fatal(err)
 		}
 		f.Cleanup(conns[i].Close)

@@ -41,7 +41,7 @@ func connect(t *testing.T, maxPayload int32) (forService, forClient *nats.Conn) 
 		t.Fatal("the NATS server did not start")
 	}
 	dial := func() *nats.Conn {
-		nc, err := nats.Connect(srv.ClientURL())
+		nc, err := nats.Connect(srv.ClientURL(), nats.Timeout(limit))
 		if err != nil {
 			t.Fatal(err)
 		}

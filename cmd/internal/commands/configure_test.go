@@ -37,14 +37,11 @@ type service struct {
 func newService(t *testing.T) *service {
 	s := &service{t: t, url: natstest.Start(t, server.Options{})}
 	var err error
-	if s.nc, err = nats.Connect(s.url); err != nil {
+	if s.nc, err = nats.Connect(s.url, natstest.Patient); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(s.nc.Close)
-	js, err := jetstream.New(s.nc)
-	if err != nil {
-		t.Fatal(err)
-	}
+	js := natstest.JetStream(t, s.nc)
 	if _, err := js.CreateStream(t.Context(), jetstream.StreamConfig{Name: "LAPSE_LOG", Subjects: wire.DefaultPrefix.LogSubjects()}); err != nil {
 		t.Fatal(err)
 	}

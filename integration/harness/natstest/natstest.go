@@ -13,6 +13,13 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
+// limit is the longest that a test waits.
+const limit = time.Minute
+
+// Patient makes a client wait for its connection as long as a busy machine needs: nats.go
+// gives up after 2 s.
+var Patient nats.Option = nats.Timeout(limit)
+
 // Start starts a server with JetStream until the test ends, and returns its URL. It
 // overrides the addresses and directories in opts.
 func Start(t testing.TB, opts server.Options) (url string) {
@@ -24,7 +31,7 @@ func Start(t testing.TB, opts server.Options) (url string) {
 	}
 	srv.Start()
 	t.Cleanup(func() { srv.Shutdown(); srv.WaitForShutdown() })
-	if !srv.ReadyForConnections(time.Minute) {
+	if !srv.ReadyForConnections(limit) {
 		t.Fatal("nats-server is not ready")
 	}
 	keepDirectory(t, opts.StoreDir)
@@ -34,14 +41,21 @@ func Start(t testing.TB, opts server.Options) (url string) {
 // Connect starts a server, and connects to it until the test ends.
 func Connect(t testing.TB, opts server.Options) jetstream.JetStream {
 	t.Helper()
-	nc, err := nats.Connect(Start(t, opts))
+	nc, err := nats.Connect(Start(t, opts), Patient)
 	if err != nil {
 		t.Fatal(err)
 	}
 	closed := make(chan struct{}) // closed when the goroutines of the connection have ended
 	nc.SetClosedHandler(func(*nats.Conn) { close(closed) })
 	t.Cleanup(func() { nc.Close(); <-closed })
-	js, err := jetstream.New(nc, jetstream.WithDefaultTimeout(time.Minute))
+	return JetStream(t, nc)
+}
+
+// JetStream is a client of JetStream whose calls may take as long as a busy machine needs:
+// without a limit of their own they end after 5 s.
+func JetStream(t testing.TB, nc *nats.Conn) jetstream.JetStream {
+	t.Helper()
+	js, err := jetstream.New(nc, jetstream.WithDefaultTimeout(limit))
 	if err != nil {
 		t.Fatal(err)
 	}

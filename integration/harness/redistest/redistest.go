@@ -69,8 +69,10 @@ func Start(t testing.TB, args ...string) Server {
 }
 
 // connect makes a client as lapse does: it does not repeat commands, and it keeps deadlines.
+// It waits as long as a busy machine needs, where go-redis gives up after 5 s.
 func connect(t testing.TB, opts *redis.Options) *redis.Client {
 	opts.MaxRetries, opts.ContextTimeoutEnabled = -1, true
+	opts.DialTimeout, opts.ReadTimeout, opts.WriteTimeout = limit, limit, limit
 	client := redis.NewClient(opts)
 	t.Cleanup(func() { _ = client.Close() })
 	return client

@@ -27,15 +27,12 @@ const limit1 = time.Minute
 
 func newPullRig(t *testing.T) pullRig {
 	t.Helper()
-	nc, err := nats.Connect(natstest.Start(t, server.Options{}))
+	nc, err := nats.Connect(natstest.Start(t, server.Options{}), natstest.Patient)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(nc.Close)
-	js, err := jetstream.New(nc)
-	if err != nil {
-		t.Fatal(err)
-	}
+	js := natstest.JetStream(t, nc)
 	stream, err := js.CreateStream(t.Context(), jetstream.StreamConfig{Name: "S", Subjects: []string{"s"}, Storage: jetstream.MemoryStorage})
 	if err != nil {
 		t.Fatal(err)

@@ -4,6 +4,7 @@ import (
 	"math"
 	"slices"
 	"testing"
+	"testing/synctest"
 	"time"
 )
 
@@ -35,7 +36,9 @@ func TestTickerWakes(t *testing.T) {
 
 // TestTickerNext: a tick is needed when the log's clock has reached an instant for which a
 // partition waits, unless messages come, or a tick is on its way.
-func TestTickerNext(t *testing.T) {
+func TestTickerNext(t *testing.T) { synctest.Test(t, tickerNext) }
+
+func tickerNext(t *testing.T) {
 	tk := NewTicker(nil, nil, "", NewInboxes(1), &Backlog{}, nil)
 	if _, needed := tk.next(); needed {
 		t.Error("a tick is needed for nothing")

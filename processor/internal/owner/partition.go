@@ -287,7 +287,7 @@ func (p *pending) applied(n int) {
 // and verifies what is stored. due reports that a document is due by now.
 func (p *Partition) keep(ctx context.Context) (due bool, err error) {
 	next := p.nextDue()
-	p.status.Next.Store(next)
+	p.status.Next.Store(p.knownDue())
 	if p.reaper.turn == waitsForTurn {
 		next = math.MaxInt64 // it is woken for its turn
 	}
@@ -337,11 +337,11 @@ func (p *Partition) verify(ctx context.Context, collections []string) error {
 // judge tells others whether a document is due. If none is, all outputs up to the
 // committed position are published.
 func (p *Partition) judge() {
-	due := p.nextDue()
-	p.status.Next.Store(due)
+	known := p.knownDue()
+	p.status.Next.Store(known)
 	switch {
-	case due <= p.progress.CommittedWatermark():
-		p.status.Due.Store(due)
+	case p.nextDue() <= p.progress.CommittedWatermark():
+		p.status.Due.Store(min(known, p.progress.CommittedWatermark()))
 	case p.collections.Building() == nil:
 		p.announcer.Settle(&announce.Checkpoint{
 			Log: p.shared.Log.ID(), Seq: p.progress.CommittedOffset(), Watermark: p.progress.CommittedWatermark(), Stamp: p.progress.Stamp().String(),

@@ -26,6 +26,9 @@ const (
 // nextDue is the instant at which a document of the partition may be due.
 func (p *Partition) nextDue() int64 { return min(p.collections.FirstDue(), p.queue.Next()) }
 
+// knownDue is nextDue as others are told of it: only documents count that were looked up.
+func (p *Partition) knownDue() int64 { return min(p.collections.FirstKnown(), p.queue.Next()) }
+
 // turn is whether a partition needs a turn, waits for it, or has it.
 type turn int
 

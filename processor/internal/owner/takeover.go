@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math"
 	"sync"
 	"time"
 
@@ -251,6 +252,7 @@ func (p *Partition) goOn(stored store.State, version string, rebuild uint64) {
 		p.logger.Warn("the partition is being rebuilt from the log", slog.Uint64("from", stored.Offset), slog.Uint64("to", rebuild))
 	}
 	p.tenure.taken, p.tenure.everTaken, p.duties.heartbeat = true, true, time.Now()
+	p.status.Next.Store(math.MaxInt64) // until this owner has looked it up
 	p.status.Lacking.Store(rebuild)
 	p.status.Applied.Store(stored.Offset)
 	p.status.Owned.Store(true)

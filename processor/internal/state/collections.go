@@ -45,6 +45,9 @@ type Collections struct {
 // documents are due. Then it gets more, and the owner reaps those documents first.
 const MaxEpochs = 64
 
+// unknown stands for the lowest score of an index in which nothing was looked up yet.
+const unknown = 0
+
 // Collection is one collection of a partition. Only the methods of Collections change it.
 type Collection struct {
 	Name   string
@@ -105,7 +108,7 @@ func NewCollections(configs map[string]store.Config, withDocuments []string) *Co
 		s.Configure(s.Make(name), config)
 	}
 	for _, name := range withDocuments {
-		s.LookedUp(s.Make(name), 0, 0)
+		s.LookedUp(s.Make(name), unknown, unknown)
 	}
 	return s
 }
@@ -271,6 +274,15 @@ func (s *Collections) FirstDue() int64 {
 		return math.MaxInt64
 	}
 	return s.byDue.list[0].Due
+}
+
+// FirstKnown is FirstDue, but math.MaxInt64 if the owner has not looked up yet what that
+// collection has. It is for people: FirstDue may then be any instant of the past.
+func (s *Collections) FirstKnown() int64 {
+	if len(s.byDue.list) > 0 && s.byDue.list[0].nextInherit == unknown && s.byDue.list[0].nextOwn == unknown {
+		return math.MaxInt64
+	}
+	return s.FirstDue()
 }
 
 // DueBy are up to most collections in which a document may be due by an instant: first

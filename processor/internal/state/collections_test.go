@@ -57,6 +57,22 @@ func TestCollections(t *testing.T) {
 	})
 }
 
+// TestFirstKnown: after a takeover any document may be due, and nobody is told of an
+// instant until the owner has looked it up.
+func TestFirstKnown(t *testing.T) {
+	config := store.Config{History: ttlrules.History{}.With(5000, 1, 1).Settled()}
+	s := NewCollections(map[string]store.Config{"a": config, "b": config}, []string{"a", "b"})
+	s.Note(s.Get("b"), &store.Header{Ts: 9000})
+	if due, known := s.FirstDue(), s.FirstKnown(); due != 5000 || known != math.MaxInt64 {
+		t.Errorf("before a look-up: due %d, known %d", due, known)
+	}
+	s.LookedUp(s.Get("a"), 7000, store.NoScore)
+	s.LookedUp(s.Get("b"), 9000, store.NoScore)
+	if due, known := s.FirstDue(), s.FirstKnown(); due != 8000 || known != due {
+		t.Errorf("after the look-ups: due %d, known %d", due, known)
+	}
+}
+
 func randomConfig(t *rapid.T) store.Config {
 	var h ttlrules.History
 	n := rapid.SampledFrom([]int{0, 1, 2, 3, MaxEpochs + 3}).Draw(t, "epochs")

@@ -24,7 +24,7 @@ type Status struct {
 	Owned   atomic.Bool           // whether this process has ever taken the partition over
 	Trouble atomic.Pointer[error] // why the partition cannot go on
 	Due     atomic.Int64          // since when a document is due, Unix milliseconds; 0 if none is
-	Next    atomic.Int64          // when the next document is due, Unix milliseconds
+	Next    atomic.Int64          // when the next document is due, Unix milliseconds; math.MaxInt64 if none is, or it was not looked up yet
 	Reaped  atomic.Uint64         // documents that were reaped
 	Begun   atomic.Int64          // when the present step was begun, Unix nanoseconds; 0 if there is none
 }
@@ -41,6 +41,7 @@ func NewAll(n int, board *health.Board) *All {
 	s := &All{Partitions: make([]*Status, n), health: board}
 	for i := range s.Partitions {
 		s.Partitions[i] = &Status{}
+		s.Partitions[i].Next.Store(math.MaxInt64)
 	}
 	return s
 }
