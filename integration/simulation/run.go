@@ -71,8 +71,7 @@ func run(plan *Plan, o Options) Result {
 		})
 	}
 	goOn(func() bool { return left == 0 })
-	w.heal()
-	healed := time.Now()
+	healed := w.heal()
 	rests := false
 	var look func()
 	look = func() {

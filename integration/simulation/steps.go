@@ -308,8 +308,10 @@ func damage(p *redismodel.Partition, s Step) {
 	}
 }
 
-// heal ends all faults, sets the clocks right, and lets one process own the partitions.
-func (w *World) heal() {
+// heal ends all faults, sets the clocks right, and lets one process own the partitions. It
+// returns when nothing is wrong any more: what stands still goes on at its own time.
+func (w *World) heal() (well time.Time) {
+	well = time.Now()
 	w.toNATS.heal()
 	w.toRedis.heal()
 	w.clocks.nats = 0
@@ -320,10 +322,11 @@ func (w *World) heal() {
 		s.SetConfig(func(c *jetstream.StreamConfig) { c.MaxMsgSize = -1 })
 	}
 	for i, p := range w.hosts {
-		p.stands = time.Time{}
 		p.believe(i == 0)
 		if _, final := p.state(); final == nil {
 			w.again(i, i == 0)
 		}
+		well = later(well, w.hosts[i].stands)
 	}
+	return well
 }

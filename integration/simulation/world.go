@@ -357,6 +357,10 @@ func (w *World) deliver(sent []natsmodel.Sent) {
 			w.trace.printf("%s: an answer is lost", c.process.name)
 			continue
 		}
+		if m.Close {
+			w.queue.add(at, func() { _ = c.Close() })
+			continue
+		}
 		b := m.Bytes()
 		w.queue.add(at, func() { w.hand(c, b) })
 	}

@@ -74,6 +74,8 @@ func (r pullRig) pull(t *testing.T, maxBytes int) *pull {
 // there are more than are asked for at a time, in messages and in bytes, and one alone is
 // larger than that.
 //
+// The server may not have counted all that is pending.
+//
 // Goes red if what is over is not asked for again, or always with as little room.
 func TestPull(t *testing.T) {
 	t.Parallel()
@@ -102,7 +104,7 @@ func TestPull(t *testing.T) {
 		if err != nil || m == nil {
 			t.Fatalf("message %d: %v, %v", i, m, err)
 		}
-		if n, _, _ := strings.Cut(string(m.Data), "x"); n != fmt.Sprint(i) || meta.Sequence.Stream != uint64(i+1) || meta.NumPending != uint64(many-i-1) {
+		if n, _, _ := strings.Cut(string(m.Data), "x"); n != fmt.Sprint(i) || meta.Sequence.Stream != uint64(i+1) || meta.NumPending > uint64(many-i-1) || i == many-1 && meta.NumPending != 0 {
 			t.Fatalf("message %d is %.20s, %+v", i, m.Data, meta)
 		}
 	}
