@@ -159,6 +159,7 @@ func (m *monitor) streamsThere(ctx context.Context) error {
 	if err := identity.Check(info, m.log.ID(), info.State.LastSeq); err != nil && errors.Is(err, ErrLogChanged) {
 		return err
 	}
+	m.session.ticker.Shown(info.TimeStamp)
 	eventsInfo, err := m.log.Streams.Events.Info(ctx)
 	if err != nil {
 		return identity.Gone(err, m.log.Streams.Events.CachedInfo().Config.Name)

@@ -178,6 +178,18 @@ func (t *Ticker) stamped(isTick bool, stamp time.Time) {
 	}
 }
 
+// Shown compares the log's clock with ours, when an answer of its leader has shown it. In a
+// log that is silent no stamp tells that its clock was set forward.
+func (t *Ticker) Shown(at time.Time) {
+	ahead := time.Until(at)
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.known && ahead > t.ahead {
+		t.ahead = ahead
+		t.change()
+	}
+}
+
 // LogTime is the time of the log's clock when ours shows now, as far as that is known.
 func (t *Ticker) LogTime(now time.Time) time.Time {
 	t.mu.Lock()

@@ -67,3 +67,21 @@ func tickerNext(t *testing.T) {
 		t.Errorf("it has come, and something waits still: %s, %v", pause, needed)
 	}
 }
+
+// An answer of the log's leader shows that its clock was set forward, though no message comes.
+// An answer that is old, or a clock that was set back, shows nothing.
+func TestTickerSeesTheClockOfASilentLog(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		tk := NewTicker(nil, nil, "", NewInboxes(1), &Backlog{}, nil)
+		tk.stamped(true, time.Now().Add(-time.Minute))
+		tk.WakeAt(0, time.Now().Add(time.Second).UnixMilli())
+		tk.Shown(time.Now().Add(-time.Hour))
+		if pause, _ := tk.next(); pause != 61*time.Second {
+			t.Errorf("the log's clock is a minute behind: %s", pause)
+		}
+		tk.Shown(time.Now())
+		if pause, _ := tk.next(); pause != time.Second {
+			t.Errorf("it was set right: %s", pause)
+		}
+	})
+}
