@@ -1,6 +1,7 @@
 package simulation
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -33,13 +34,13 @@ import (
 //     or an error; never something else, and never a 404 out of ignorance.
 //   - H7 (S3, S9): a version that has expired leaves Redis only once its event is stored.
 //   - H8 (S1): no partition has applied more than the log has, or has a later log time.
+//   - H11: a client gets no outcome but that of the oracle.
 //   - H9 (S8): no partition is cleared that the log does not reach back to rebuild.
 //
 // At the end, when nothing goes wrong any more:
 //
 //   - H10 (G1, G3): all events, rejections and documents are those of the oracle, within
 //     a minute of the world's time.
-//   - H11: outcomes are those of the oracle, and none is sent twice without a crash.
 //   - H12 (G7): lapse refuses to go on only if the world gave it a reason.
 type history struct {
 	w       *World
@@ -55,6 +56,7 @@ type history struct {
 	expired map[string]oracle.Expiry
 	owed    map[string]oracle.Expiry // without an event so far
 	names   names
+	replies map[string][]uint64 // messages of the log, by the subject of their outcome
 	faults  map[string]int
 	unsure  time.Time // until then an owner may go by a clock of Redis that was set back
 	had     []uint64  // offset of each partition before Redis lost commits
@@ -79,6 +81,7 @@ func newHistory(w *World) *history {
 // forget begins anew with an empty log.
 func (h *history) forget() {
 	h.log, h.expired, h.owed = nil, map[string]oracle.Expiry{}, map[string]oracle.Expiry{}
+	h.replies = map[string][]uint64{}
 	h.names = names{map[oracle.Name]int{}, map[int]uint64{}, map[string]uint64{}, map[oracle.Name]wire.Time{}, map[oracle.Name]wire.Etag{}}
 	h.model = oracle.NewModel(oracle.Settings{Partitions: h.w.plan.Partitions, Created: wire.Time(h.created.UnixMilli())})
 }
@@ -171,6 +174,9 @@ func (h *history) apply(m oracle.Message) {
 		if !h.stored[h.source()+e.ID()] {
 			h.owed[e.ID()] = e
 		}
+	}
+	if reply := m.Header.Get(wire.HeaderReplyTo); reply != "" {
+		h.replies[reply] = append(h.replies[reply], m.Seq)
 	}
 	parts := strings.SplitN(strings.TrimPrefix(m.Subject, string(prefix)+"."), ".", 4)
 	switch kind := parts[0]; {
@@ -419,5 +425,24 @@ func (h *history) refusedPartition() bool {
 	return proc != nil && errors.Is(proc.Ready(), processor.ErrRefused)
 }
 
-// received notes an outcome.
-func (h *history) received(natsmodel.Sent) {}
+// received checks an outcome that a client gets.
+func (h *history) received(m natsmodel.Sent) {
+	if h.reason != "" || strings.HasPrefix(m.Subject, "$") {
+		return
+	}
+	var got wire.Outcome
+	if err := json.Unmarshal(m.Data, &got); err != nil {
+		h.fail("H11", "the outcome %s: %w", m.Data, err)
+	}
+	for _, seq := range h.replies[m.Subject] {
+		if want := h.model.Outcomes[seq]; got.Status == want.Status && got.Etag == want.Etag {
+			return
+		}
+		for _, r := range h.model.Rejections {
+			if r.Seq == seq && slices.Contains(r.Codes, got.Status) {
+				return
+			}
+		}
+	}
+	h.fail("H11", "a client gets the outcome %+v of messages %v", got, h.replies[m.Subject])
+}

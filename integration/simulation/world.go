@@ -58,6 +58,7 @@ func newWorld(plan *Plan, t *trace) *World {
 	w.nats = natsmodel.New(natsmodel.Options{Now: func() time.Time { return time.Now().Add(w.clocks.nats) }, Steady: time.Now, Replicas: plan.Replicas})
 	w.inbox.greeting = slices.Clip(w.nats.Connect().Greeting())
 	w.redis = redismodel.New(redismodel.Options{Now: func() time.Time { return time.Now().Add(w.clocks.redis) }, Partitions: plan.Partitions})
+	w.nats.Do(w.nats.Connect(), natsmodel.Command{Kind: natsmodel.Subscribe, Subject: "_INBOX.simulation.>", SID: "1"})
 	w.history = newHistory(w)
 	return w
 }
