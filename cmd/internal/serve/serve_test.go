@@ -87,7 +87,7 @@ func TestTheEmbeddedServersServe(t *testing.T) {
 		if err := p.open(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		js, err := jetstream.New(p.log.nats)
+		js, err := jetstream.New(p.log.nats, jetstream.WithDefaultTimeout(time.Minute))
 		if err != nil {
 			t.Fatal(err)
 		}
