@@ -78,8 +78,8 @@ func (p *Processor) Check(ctx context.Context) error {
 // checkStore refuses documents in Redis where there is no log yet: they belong to another
 // log. It creates nothing.
 func (p *Processor) checkStore(ctx context.Context, js jetstream.JetStream) error {
-	_, err := js.Stream(ctx, p.opts.Prefix.LogStream())
-	if !errors.Is(err, jetstream.ErrStreamNotFound) {
+	there, err := p.hasLog(ctx, js)
+	if err != nil || there {
 		return err
 	}
 	for i := range p.opts.Partitions {
@@ -87,12 +87,24 @@ func (p *Processor) checkStore(ctx context.Context, js jetstream.JetStream) erro
 		if err != nil && !errors.Is(err, store.ErrDamaged) {
 			return fmt.Errorf("partition %d: %w", i, err)
 		}
-		if state.Version != "" && p.opts.BeginAnew == "" {
-			return fmt.Errorf("partition %d: %w: Redis holds documents of the log that was created at %s, and there is no stream %s: restore that log, or use another prefix or an empty Redis",
-				i, ErrLogChanged, identity.FormatID(state.Log), p.opts.Prefix.LogStream())
+		if state.Version == "" || p.opts.BeginAnew != "" {
+			continue
 		}
+		if there, err := p.hasLog(ctx, js); err != nil || there {
+			return err // another process has made both since
+		}
+		return fmt.Errorf("partition %d: %w: Redis holds documents of the log that was created at %s, and there is no stream %s: restore that log, or use another prefix or an empty Redis",
+			i, ErrLogChanged, identity.FormatID(state.Log), p.opts.Prefix.LogStream())
 	}
 	return nil
+}
+
+func (p *Processor) hasLog(ctx context.Context, js jetstream.JetStream) (bool, error) {
+	_, err := js.Stream(ctx, p.opts.Prefix.LogStream())
+	if errors.Is(err, jetstream.ErrStreamNotFound) {
+		return false, nil
+	}
+	return err == nil, err
 }
 
 // wire checks Redis, provisions the streams and makes the parts of a session. Each part

@@ -115,7 +115,7 @@ func (e *Examiner) Log(ctx context.Context, f *Found) error {
 		return e.impasse(f, err)
 	}
 	for _, seen := range []store.Stamp{f.State.Stamp, f.Checkpoint.ParsedStamp()} {
-		if err := e.log.CheckStamp(ctx, seen, "lapse has applied"); errors.Is(err, identity.ErrLogChanged) {
+		if err := e.log.CheckStamp(ctx, seen, "lapse has applied", e.ticks); errors.Is(err, identity.ErrLogChanged) || errors.Is(err, identity.ErrLogBehind) {
 			return e.impasse(f, err)
 		} else if err != nil {
 			return err

@@ -220,17 +220,19 @@ func (r *Reader) verify(ctx context.Context, after uint64) (*jetstream.StreamInf
 	r.mu.Lock()
 	seen := r.seen
 	r.mu.Unlock()
-	return info, r.log.CheckStamp(ctx, seen, "this process has read")
+	return info, r.log.CheckStamp(ctx, seen, "this process has read", r.ticker)
 }
 
-// readFrom verifies the log, and begins to read after a sequence. The caller has to call
-// forget.
+// readFrom begins to read after a sequence, and then verifies the log: if that has lost its
+// end before, the consumer waits for messages that others take the place of. The caller has to
+// call forget.
 func (r *Reader) readFrom(ctx context.Context, after uint64) (info *jetstream.StreamInfo, messages *pull, forget func(), err error) {
-	if info, err = r.verify(ctx, after); err != nil {
-		return nil, nil, nil, err
-	}
 	if messages, forget, err = r.open(ctx, after); err != nil {
-		return nil, nil, nil, fmt.Errorf("consume the log: %w", err)
+		return nil, nil, nil, fmt.Errorf("consume the log: %w", identity.Gone(err, r.log.Streams.Log.CachedInfo().Config.Name))
+	}
+	if info, err = r.verify(ctx, after); err != nil {
+		forget()
+		return nil, nil, nil, err
 	}
 	return info, messages, forget, nil
 }

@@ -116,24 +116,42 @@ func Check(info *jetstream.StreamInfo, id string, offset uint64) error {
 // CheckStamp compares the stamp of a message in the log with the stamp that somebody
 // (who) has seen. A log that lost its end and has grown again has another stamp there.
 // Where the message was deleted there is nothing to compare.
-func (l *Log) CheckStamp(ctx context.Context, seen store.Stamp, who string) error {
+func (l *Log) CheckStamp(ctx context.Context, seen store.Stamp, who string, ticks Appender) error {
 	if seen.Seq == 0 {
 		return nil
 	}
-	var at int64
-	var found bool
-	err := l.link.Query(ctx, func(ctx context.Context) (err error) {
-		at, found, err = l.Streams.Stamp(ctx, seen.Seq)
-		return err
-	})
+	at, found, err := l.stamp(ctx, seen.Seq)
+	if err == nil && !found {
+		// Either the message was deleted, or the log has lost its end and is shorter now.
+		var info *jetstream.StreamInfo
+		if info, err = l.InfoUpTo(ctx, seen.Seq, ticks); err != nil {
+			return err
+		}
+		if last := info.State.LastSeq; last < seen.Seq {
+			return fmt.Errorf("%w: the log ends at sequence %d, and %s message %d: it has lost its end: restore the end that it has lost", ErrLogBehind, last, who, seen.Seq)
+		}
+		at, found, err = l.stamp(ctx, seen.Seq) // the log may have grown again since
+	}
 	if err != nil {
-		return fmt.Errorf("read message %d of the log: %w", seen.Seq, Gone(err, l.name()))
+		return err
 	}
 	if found && at != seen.At {
 		return fmt.Errorf("%w: message %d of the log was stored at %s, and %s one that was stored at %s: the log has lost its end, and was written again since: restore the end that it has lost",
 			ErrLogChanged, seen.Seq, nanoTime(at), who, nanoTime(seen.At))
 	}
 	return nil
+}
+
+// stamp is the stamp of a message in the log; found is false if the message is not there.
+func (l *Log) stamp(ctx context.Context, seq uint64) (at int64, found bool, err error) {
+	err = l.link.Query(ctx, func(ctx context.Context) (err error) {
+		at, found, err = l.Streams.Stamp(ctx, seq)
+		return err
+	})
+	if err != nil {
+		err = fmt.Errorf("read message %d of the log: %w", seq, Gone(err, l.name()))
+	}
+	return at, found, err
 }
 
 // FormatID writes the identity of a log, which is the instant of its creation.
