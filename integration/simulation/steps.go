@@ -150,7 +150,7 @@ func (w *World) breakNATS(s Step) {
 	case "nats-slow":
 		w.toNATS.slow = fault{s.number(0), s.over(1)}
 	case "nats-hang":
-		w.toNATS.hangs = fault{1, s.over(0)}
+		w.toNATS.hangs = fault{1, later(w.toNATS.hangs.over, s.over(0))}
 	case "nats-lag":
 		w.nats.Lag = s.number(0)
 		w.queue.add(s.over(1), func() { w.nats.Lag = 0 })
@@ -260,7 +260,7 @@ func (w *World) breakRedis(s Step) {
 	case "redis-slow":
 		w.toRedis.slow = fault{s.number(0), s.over(1)}
 	case "redis-hang":
-		w.toRedis.hangs = fault{1, s.over(0)}
+		w.toRedis.hangs = fault{1, later(w.toRedis.hangs.over, s.over(0))}
 	case "redis-clock":
 		w.setRedisClock(s.duration(0))
 	case "redis-flush":
@@ -311,7 +311,7 @@ func damage(p *redismodel.Partition, s Step) {
 // heal ends all faults, sets the clocks right, and lets one process own the partitions. It
 // returns when nothing is wrong any more: what stands still goes on at its own time.
 func (w *World) heal() (well time.Time) {
-	well = time.Now()
+	well = later(time.Now(), later(w.toNATS.hangs.over, w.toRedis.hangs.over))
 	w.toNATS.heal()
 	w.toRedis.heal()
 	w.clocks.nats = 0
