@@ -80,15 +80,13 @@ type remote struct {
 	lane      string
 }
 
-// clock is what a process knows of Redis's clock. Package store keeps the same.
+// clock is what a process knows of Redis's clock, as package store knows it.
 type clock struct {
 	mu     sync.Mutex
 	known  bool
 	offset time.Duration // from the process's clock, at least
 	at     time.Time     // when offset was measured
 }
-
-const clockFor = 5 * time.Second // see package store
 
 // Clock is an instant that Redis's clock has reached.
 func (r remote) Clock() int64 {
@@ -139,7 +137,7 @@ func (r remote) Refuse(ctx context.Context, s store.State, version string) error
 
 func (r remote) Clear(ctx context.Context, version string, next store.State, rebuild uint64) error {
 	return tell(ctx, r.process, r.lane+" clear", func() error {
-		r.process.world.history.clearing(r.index, next)
+		r.process.world.observer.Clearing(r.index, next)
 		return r.partition.Clear(ctx, version, next, rebuild)
 	})
 }
@@ -186,12 +184,12 @@ func (r remote) Scan(ctx context.Context, version, collection, cursor string, co
 func (r remote) Commit(ctx context.Context, pr store.Progress, configs []store.ConfigChange, changes []store.CollectionChanges) error {
 	there := append([]store.CollectionChanges(nil), changes...)
 	err := tell(ctx, r.process, r.lane+" commit", func() error {
-		h := r.process.world.history
+		o := r.process.world.observer
 		r.process.world.trace.commit(pr, configs, changes)
-		h.committing(pr)
+		o.Committing(pr)
 		err := r.partition.Commit(ctx, pr, configs, there)
 		if err == nil {
-			h.committed(r.index)
+			o.Committed(r.index)
 		}
 		return err
 	})

@@ -8,12 +8,15 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/seed18712806/lapse/integration/simulation/plan"
 )
 
 const (
 	restWithin   = time.Minute            // of the world's time, after the last fault
 	noticeWithin = 15 * time.Second       // that the log has lost its end
 	restEvery    = 250 * time.Millisecond // the world looks whether it has come to rest
+	clockFor     = 5 * time.Second        // an owner goes by what it knows of Redis's clock: see package store
 	readEvery    = 32                     // events: how often readers read everything
 )
 
@@ -35,13 +38,13 @@ type Options struct {
 }
 
 // Run lets a plan happen in a bubble of its own.
-func Run(t *testing.T, plan *Plan, o Options) (r Result) {
+func Run(t *testing.T, p *plan.Plan, o Options) (r Result) {
 	defer func() {
-		if p := recover(); p != nil {
-			panic(fmt.Sprintf("seed %d: %v", plan.Seed, p))
+		if failed := recover(); failed != nil {
+			panic(fmt.Sprintf("seed %d: %v", p.Seed, failed))
 		}
 	}()
-	synctest.Test(t, func(*testing.T) { r = run(plan, o) })
+	synctest.Test(t, func(*testing.T) { r = run(p, o) })
 	if r.redialled {
 		// The client library keeps timers in a sync.Pool, and a timer must not leave its
 		// bubble. Two collections empty the pool.
@@ -51,23 +54,22 @@ func Run(t *testing.T, plan *Plan, o Options) (r Result) {
 	return r
 }
 
-func run(plan *Plan, o Options) Result {
-	w := newWorld(plan, &trace{time.Now(), o.Trace, o.Logs})
-	h := w.history
-	for i := range max(plan.Processes, 1) {
+func run(p *plan.Plan, o Options) Result {
+	w := newWorld(p, &trace{time.Now(), o.Trace, o.Logs})
+	for i := range max(p.Processes, 1) {
 		w.hosts = append(w.hosts, w.start(fmt.Sprintf("p%d", i), i == 0))
 	}
-	left := len(plan.Steps)
-	for _, s := range plan.Steps {
-		w.queue.add(w.began.Add(s.At), func() { left--; w.do(s) })
+	left := len(p.Steps)
+	for _, s := range p.Steps {
+		w.queue.Add(w.began.Add(s.At), func() { left--; w.do(s) })
 	}
 	happened := 0
 	goOn := func(until func() bool) {
 		w.run(func() bool {
 			if happened++; happened%readEvery == 0 {
-				h.readAll()
+				w.observer.ReadAll()
 			}
-			return h.broken != nil || until()
+			return w.observer.Broken() != nil || until()
 		})
 	}
 	goOn(func() bool { return left == 0 })
@@ -75,18 +77,18 @@ func run(plan *Plan, o Options) Result {
 	rests := false
 	var look func()
 	look = func() {
-		rests = h.over() || time.Since(healed) > restWithin
-		if h.reason != "" && time.Since(healed) < noticeWithin {
+		rests = w.rests() || time.Since(healed) > restWithin
+		if w.observer.Reason() != "" && time.Since(healed) < noticeWithin {
 			rests = false
 		}
-		w.queue.add(time.Now().Add(restEvery), look)
+		w.queue.Add(time.Now().Add(restEvery), look)
 	}
-	w.queue.add(time.Now().Add(3*time.Second), look)
+	w.queue.Add(time.Now().Add(3*time.Second), look)
 	goOn(func() bool { return rests })
-	if h.broken == nil {
-		h.verdict()
+	if w.observer.Broken() == nil {
+		w.judge()
 	}
 	took := time.Since(w.began)
 	w.end()
-	return Result{Broken: h.broken, Messages: len(h.log), Events: happened, Took: took, Faults: h.faults, redialled: w.inbox.redialled}
+	return Result{Broken: w.observer.Broken(), Messages: w.observer.Messages(), Events: happened, Took: took, Faults: w.observer.Faults(), redialled: w.inbox.redialled}
 }

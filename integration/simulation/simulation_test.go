@@ -20,6 +20,7 @@ import (
 	"time"
 
 	"github.com/seed18712806/lapse/integration/simulation"
+	"github.com/seed18712806/lapse/integration/simulation/plan"
 )
 
 var (
@@ -29,7 +30,7 @@ var (
 	logs    = flag.Bool("logs", false, "with TestReplay: show what the processes log")
 	workers = flag.Int("workers", 2, "how many processes run histories")
 	step    = flag.Int("step", 1, "from seed to seed")
-	plan    = flag.String("plan", "", "with TestReplay: the file of a plan, or a seed")
+	replay  = flag.String("plan", "1", "with TestReplay: the file of a plan, or a seed")
 )
 
 func TestMain(m *testing.M) {
@@ -74,7 +75,7 @@ func histories(t *testing.T, first uint64, until time.Time, broken *[]string) (a
 		if *seeds > 0 && seed-first >= uint64(*seeds) || *seeds == 0 && time.Now().After(until) {
 			return all
 		}
-		r := simulation.Run(t, simulation.Generate(seed), simulation.Options{})
+		r := simulation.Run(t, plan.Generate(seed), simulation.Options{})
 		all.add(r)
 		if r.Broken != nil {
 			*broken = append(*broken, fmt.Sprintf("%d failed: %v", seed, r.Broken))
@@ -126,7 +127,7 @@ func seedOf(text string) (seed uint64) {
 
 // shrink writes the shortest plan down that breaks what the plan of a seed breaks.
 func shrink(t *testing.T, seed uint64) {
-	short := simulation.Shrink(simulation.Generate(seed), func(p *simulation.Plan) error {
+	short := plan.Shrink(plan.Generate(seed), func(p *plan.Plan) error {
 		return simulation.Run(t, p, simulation.Options{}).Broken
 	})
 	file := filepath.Join(os.TempDir(), fmt.Sprintf("lapse-seed-%d.plan", seed))
@@ -183,7 +184,7 @@ func TestSameTwice(t *testing.T) {
 	for seed := first; seed < first+20; seed++ {
 		var traces [2]strings.Builder
 		for i := range traces {
-			simulation.Run(t, simulation.Generate(seed), simulation.Options{Trace: &traces[i]})
+			simulation.Run(t, plan.Generate(seed), simulation.Options{Trace: &traces[i]})
 		}
 		a, b := strings.Split(traces[0].String(), "\n"), strings.Split(traces[1].String(), "\n")
 		for i := range min(len(a), len(b)) {
@@ -212,20 +213,17 @@ func TestKept(t *testing.T) {
 
 // TestReplay shows what happens in a plan or with a seed.
 func TestReplay(t *testing.T) {
-	if *plan == "" {
-		t.Skip("no -plan")
-	}
 	var trace strings.Builder
 	o := simulation.Options{Trace: &trace}
 	if *logs {
 		o.Logs = &trace
 	}
-	p := &simulation.Plan{}
+	p := &plan.Plan{}
 	var seed uint64
-	if _, err := fmt.Sscanf(*plan, "%d", &seed); err == nil {
-		p = simulation.Generate(seed)
+	if _, err := fmt.Sscanf(*replay, "%d", &seed); err == nil {
+		p = plan.Generate(seed)
 	} else {
-		p = read(t, *plan)
+		p = read(t, *replay)
 	}
 	r := simulation.Run(t, p, o)
 	t.Logf("%s", trace.String())
@@ -234,12 +232,12 @@ func TestReplay(t *testing.T) {
 	}
 }
 
-func read(t *testing.T, file string) *simulation.Plan {
+func read(t *testing.T, file string) *plan.Plan {
 	text, err := os.ReadFile(file)
 	if err != nil {
 		t.Fatal(err)
 	}
-	p, err := simulation.ParsePlan(string(text))
+	p, err := plan.Parse(string(text))
 	if err != nil {
 		t.Fatalf("%s: %v", file, err)
 	}

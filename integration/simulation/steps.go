@@ -4,52 +4,37 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"strconv"
 	"strings"
 	"time"
 
-	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"github.com/seed18712806/lapse/integration/oracle"
 	"github.com/seed18712806/lapse/integration/simulation/natsmodel"
+	"github.com/seed18712806/lapse/integration/simulation/observer"
+	"github.com/seed18712806/lapse/integration/simulation/plan"
 	"github.com/seed18712806/lapse/integration/simulation/redismodel"
+	"github.com/seed18712806/lapse/integration/simulation/transit"
 	"github.com/seed18712806/lapse/sink/wire"
 )
 
 var errConnection = errors.New("the connection to Redis is lost")
 
-const (
-	prefix = wire.DefaultPrefix
-	log    = "LAPSE_LOG"
-	events = "LAPSE_EVENTS"
-)
-
-// number reads an argument of a step; 0 if it is not a number.
-func (s Step) number(i int) int {
-	n, _ := strconv.Atoi(s.Args[i])
-	return n
-}
-
-func (s Step) duration(i int) time.Duration {
-	d, _ := time.ParseDuration(s.Args[i])
-	return d
-}
+const prefix = wire.DefaultPrefix
 
 // over is when a fault is over that begins now.
-func (s Step) over(i int) time.Time { return time.Now().Add(s.duration(i)) }
+func over(s plan.Step, i int) time.Time { return time.Now().Add(s.Duration(i)) }
 
 // host is the index of a process.
-func (w *World) host(s Step) int {
+func (w *World) host(s plan.Step) int {
 	n, _ := strconv.Atoi(strings.TrimPrefix(s.Args[0], "p"))
 	return n % len(w.hosts)
 }
 
 // do lets a step happen.
-func (w *World) do(s Step) {
+func (w *World) do(s plan.Step) {
 	w.trace.printf("--- %s", s)
-	w.history.step(s)
+	w.observer.Step(s)
 	switch verb := s.Verb; {
 	case verb == "write" || verb == "config" || verb == "drop" || verb == "raw" || verb == "repeat":
 		w.send(s)
@@ -62,65 +47,10 @@ func (w *World) do(s Step) {
 	default:
 		w.breakProcess(s)
 	}
-	w.history.look()
+	w.observer.Look()
 }
 
-// send lets a client send a message.
-func (w *World) send(s Step) {
-	h := w.history
-	m := nats.NewMsg("")
-	header := func(condition string, etag wire.Etag) {
-		switch {
-		case condition == "last" && etag != 0:
-			m.Header.Set(wire.HeaderIfMatch, etag.String())
-		case condition != "-" && condition != "last":
-			m.Header.Set(wire.HeaderIfMatch, condition)
-		}
-	}
-	switch s.Verb {
-	case "write":
-		m.Subject, m.Data = prefix.Write(wire.Op(s.Args[0]), s.Args[1], s.Args[2]), body(s.Args[4])
-		header(s.Args[3], h.names.etag[oracle.Name{Collection: s.Args[1], ID: s.Args[2]}])
-	case "config":
-		m.Subject, m.Data = prefix.Config(s.Args[0]), []byte(s.Args[2])
-		header(s.Args[1], h.model.Config(s.Args[0]).Etag)
-	case "drop":
-		m.Subject = prefix.Drop(s.Args[0])
-		header(s.Args[1], h.model.Config(s.Args[0]).Etag)
-	case "raw":
-		m.Subject, m.Data = s.Args[0], []byte(s.Args[1])
-	case "repeat":
-		if h.last == nil {
-			return
-		}
-		m = h.last
-	}
-	if s.Verb != "repeat" {
-		h.sent++
-		m.Header.Set(jetstream.MsgIDHeader, fmt.Sprintf("m%d", h.sent))
-		m.Header.Set(wire.HeaderReplyTo, fmt.Sprintf("_INBOX.simulation.%d", h.sent))
-		h.last = m
-	}
-	if w.nats.Stream(log) == nil {
-		return
-	}
-	_, sent := w.nats.Append(m.Subject, m.Header, m.Data)
-	h.look()
-	w.deliver(sent)
-}
-
-// body is a body of the plan, where ~n~ stands for n bytes.
-func body(text string) []byte {
-	before, rest, _ := strings.Cut(text, "~")
-	n, after, found := strings.Cut(rest, "~")
-	if !found {
-		return []byte(text)
-	}
-	size, _ := strconv.Atoi(n)
-	return []byte(before + strings.Repeat("x", size) + after)
-}
-
-func (w *World) breakProcess(s Step) {
+func (w *World) breakProcess(s plan.Step) {
 	i := w.host(s)
 	p := w.hosts[i]
 	switch s.Verb {
@@ -132,47 +62,47 @@ func (w *World) breakProcess(s Step) {
 		p.leaves = true
 		p.stop()
 	case "stand":
-		p.stands = later(p.stands, s.over(1))
+		p.stands = transit.Later(p.stands, over(s, 1))
 	case "believe":
 		p.believe(s.Args[1] == "yes")
 	case "disconnect":
 		if p.conn != nil {
-			p.conn.fate = s.duration(1)
+			p.conn.fate = s.Duration(1)
 			p.disconnect()
 		}
 	}
 }
 
-func (w *World) breakNATS(s Step) {
+func (w *World) breakNATS(s plan.Step) {
 	switch s.Verb {
 	case "nats-lose":
-		w.toNATS.losing[side(s)] = fault{s.number(1), s.over(2)}
+		w.lines.nats.Losing[side(s)] = transit.Fault{Strength: s.Number(1), Over: over(s, 2)}
 	case "nats-slow":
-		w.toNATS.slow = fault{s.number(0), s.over(1)}
+		w.lines.nats.Slow = transit.Fault{Strength: s.Number(0), Over: over(s, 1)}
 	case "nats-hang":
-		w.toNATS.hangs = fault{1, later(w.toNATS.hangs.over, s.over(0))}
+		w.lines.nats.Hangs = transit.Fault{Strength: 1, Over: transit.Later(w.lines.nats.Hangs.Over, over(s, 0))}
 	case "nats-lag":
-		w.nats.Lag = s.number(0)
-		w.queue.add(s.over(1), func() { w.nats.Lag = 0 })
+		w.nats.Lag = s.Number(0)
+		w.queue.Add(over(s, 1), func() { w.nats.Lag = 0 })
 	case "nats-mute":
-		over := s.over(0)
+		over := over(s, 0)
 		w.nats.Mute = func(subject string) bool { return !strings.HasPrefix(subject, "$JS.") && time.Now().Before(over) }
 	case "nats-clock":
-		w.clocks.nats = s.duration(0)
+		w.clocks.nats = s.Duration(0)
 	}
 }
 
-func side(s Step) direction {
+func side(s plan.Step) transit.Direction {
 	if s.Args[0] == "answers" {
-		return answer
+		return transit.Answer
 	}
-	return request
+	return transit.Request
 }
 
-func (w *World) breakStream(s Step) {
-	name := events
+func (w *World) breakStream(s plan.Step) {
+	name := observer.Events
 	if strings.HasPrefix(s.Verb, "log-") {
-		name = log
+		name = observer.Log
 	}
 	stream := w.nats.Stream(name)
 	if stream == nil {
@@ -180,19 +110,19 @@ func (w *World) breakStream(s Step) {
 	}
 	switch s.Verb {
 	case "log-tail":
-		stream.LoseTail(s.number(0))
+		stream.LoseTail(s.Number(0))
 	case "log-truncate":
-		if applied := w.applied(); applied > uint64(s.number(0)) {
-			stream.Truncate(applied + 1 - uint64(s.number(0)))
+		if applied := w.applied(); applied > uint64(s.Number(0)) {
+			stream.Truncate(applied + 1 - uint64(s.Number(0)))
 		}
 	case "log-anew":
 		config := *stream.Config()
-		w.nats.DeleteStream(log)
+		w.nats.DeleteStream(observer.Log)
 		w.nats.CreateStream(config)
 	case "events-refuse":
-		over := s.over(0)
+		over := over(s, 0)
 		w.nats.Refuse = func(stream string, _ natsmodel.Command) error {
-			if stream != events || time.Now().After(over) {
+			if stream != observer.Events || time.Now().After(over) {
 				return nil
 			}
 			return &jetstream.APIError{Code: 503, ErrorCode: 10077, Description: "maximum messages exceeded"}
@@ -202,8 +132,8 @@ func (w *World) breakStream(s Step) {
 	case "events-age":
 		stream.Truncate(w.firstUnsettled(stream))
 	case "events-size":
-		stream.SetConfig(func(c *jetstream.StreamConfig) { c.MaxMsgSize = int32(s.number(0)) })
-		w.queue.add(s.over(1), func() { stream.SetConfig(func(c *jetstream.StreamConfig) { c.MaxMsgSize = -1 }) })
+		stream.SetConfig(func(c *jetstream.StreamConfig) { c.MaxMsgSize = int32(s.Number(0)) })
+		w.queue.Add(over(s, 1), func() { stream.SetConfig(func(c *jetstream.StreamConfig) { c.MaxMsgSize = -1 }) })
 	}
 }
 
@@ -253,25 +183,25 @@ func (w *World) applied() uint64 {
 	return least
 }
 
-func (w *World) breakRedis(s Step) {
+func (w *World) breakRedis(s plan.Step) {
 	switch s.Verb {
 	case "redis-lose":
-		w.toRedis.losing[side(s)] = fault{s.number(1), s.over(2)}
+		w.lines.redis.Losing[side(s)] = transit.Fault{Strength: s.Number(1), Over: over(s, 2)}
 	case "redis-slow":
-		w.toRedis.slow = fault{s.number(0), s.over(1)}
+		w.lines.redis.Slow = transit.Fault{Strength: s.Number(0), Over: over(s, 1)}
 	case "redis-hang":
-		w.toRedis.hangs = fault{1, later(w.toRedis.hangs.over, s.over(0))}
+		w.lines.redis.Hangs = transit.Fault{Strength: 1, Over: transit.Later(w.lines.redis.Hangs.Over, over(s, 0))}
 	case "redis-clock":
-		w.setRedisClock(s.duration(0))
+		w.setRedisClock(s.Duration(0))
 	case "redis-flush":
-		w.history.loses()
+		w.observer.Loses()
 		w.redis.Flush()
 	case "redis-save":
 		snapshot := w.redis.Save()
 		w.saved = &snapshot
 	case "redis-rollback":
 		if w.saved != nil {
-			w.history.loses()
+			w.observer.Loses()
 			w.redis.Restore(*w.saved)
 			w.saved = nil
 		}
@@ -279,10 +209,10 @@ func (w *World) breakRedis(s Step) {
 		w.redis.Restart()
 	case "redis-full":
 		w.redis.Full(true)
-		w.queue.add(s.over(0), func() { w.redis.Full(false) })
+		w.queue.Add(over(s, 0), func() { w.redis.Full(false) })
 	case "redis-damage":
-		i := s.number(0) % w.plan.Partitions
-		w.history.damaged[i] = true
+		i := s.Number(0) % w.plan.Partitions
+		w.observer.Damaged(i)
 		damage(w.redis.Partition(i), s)
 	}
 }
@@ -290,13 +220,13 @@ func (w *World) breakRedis(s Step) {
 // setRedisClock sets how far Redis's clock is ahead of the processes'.
 func (w *World) setRedisClock(ahead time.Duration) {
 	if ahead < w.clocks.redis {
-		w.history.unsure = time.Now().Add(clockFor + time.Second)
+		w.observer.SetBack(clockFor + time.Second)
 	}
 	w.clocks.redis = ahead
 }
 
-func damage(p *redismodel.Partition, s Step) {
-	switch n := s.number(2); s.Args[1] {
+func damage(p *redismodel.Partition, s plan.Step) {
+	switch n := s.Number(2); s.Args[1] {
 	case "document":
 		p.LoseDocument(n)
 	case "index":
@@ -311,14 +241,14 @@ func damage(p *redismodel.Partition, s Step) {
 // heal ends all faults, sets the clocks right, and lets one process own the partitions. It
 // returns when nothing is wrong any more: what stands still goes on at its own time.
 func (w *World) heal() (well time.Time) {
-	well = later(time.Now(), later(w.toNATS.hangs.over, w.toRedis.hangs.over))
-	w.toNATS.heal()
-	w.toRedis.heal()
+	well = transit.Later(time.Now(), transit.Later(w.lines.nats.Hangs.Over, w.lines.redis.Hangs.Over))
+	w.lines.nats.Heal()
+	w.lines.redis.Heal()
 	w.clocks.nats = 0
 	w.setRedisClock(0)
 	w.nats.Lag, w.nats.Refuse, w.nats.Mute = 0, nil, nil
 	w.redis.Full(false)
-	if s := w.nats.Stream(events); s != nil {
+	if s := w.nats.Stream(observer.Events); s != nil {
 		s.SetConfig(func(c *jetstream.StreamConfig) { c.MaxMsgSize = -1 })
 	}
 	for i, p := range w.hosts {
@@ -326,7 +256,7 @@ func (w *World) heal() (well time.Time) {
 		if _, final := p.state(); final == nil {
 			w.again(i, i == 0)
 		}
-		well = later(well, w.hosts[i].stands)
+		well = transit.Later(well, w.hosts[i].stands)
 	}
 	return well
 }

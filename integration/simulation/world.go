@@ -10,7 +10,10 @@ import (
 	"time"
 
 	"github.com/seed18712806/lapse/integration/simulation/natsmodel"
+	"github.com/seed18712806/lapse/integration/simulation/observer"
+	"github.com/seed18712806/lapse/integration/simulation/plan"
 	"github.com/seed18712806/lapse/integration/simulation/redismodel"
+	"github.com/seed18712806/lapse/integration/simulation/transit"
 	"github.com/seed18712806/lapse/sink/wire"
 )
 
@@ -18,21 +21,21 @@ import (
 // their clocks. Its run is the only scheduler: it lets one thing happen at a time, and goes
 // on when every goroutine of the bubble waits.
 type World struct {
-	plan    *Plan
-	random  *rand.Rand
-	queue   queue
-	began   time.Time
-	nats    *natsmodel.Server
-	redis   *redismodel.Server
-	toNATS  network
-	toRedis network
-	clocks  struct{ nats, redis time.Duration } // ahead of the processes'
-	hosts   []*process                          // the present process of each, or the last
-	running sync.WaitGroup
-	history *history
-	trace   *trace
-	inbox   inbox
-	saved   *redismodel.Snapshot
+	plan     *plan.Plan
+	random   *rand.Rand
+	queue    transit.Queue
+	began    time.Time
+	nats     *natsmodel.Server
+	redis    *redismodel.Server
+	lines    struct{ nats, redis transit.Network }
+	clocks   struct{ nats, redis time.Duration } // ahead of the processes'
+	hosts    []*process                          // the present process of each, or the last
+	running  sync.WaitGroup
+	observer *observer.Observer
+	client   client
+	trace    *trace
+	inbox    inbox
+	saved    *redismodel.Snapshot
 }
 
 // inbox is what processes have given to the world since it looked.
@@ -48,20 +51,22 @@ type inbox struct {
 }
 
 // newWorld makes the world of a plan. It has to be called in a bubble.
-func newWorld(plan *Plan, t *trace) *World {
-	w := &World{plan: plan, began: time.Now(), trace: t}
-	w.random = rand.New(rand.NewPCG(plan.Seed, 1))
+func newWorld(p *plan.Plan, t *trace) *World {
+	w := &World{plan: p, began: time.Now(), trace: t}
+	w.random = rand.New(rand.NewPCG(p.Seed, 1))
 	usual := []time.Duration{50 * time.Microsecond, 300 * time.Microsecond, 3 * time.Millisecond}[w.random.IntN(3)]
-	w.toNATS = network{random: w.random, usual: usual, sometimes: 20 * time.Millisecond}
-	w.toRedis = w.toNATS
+	w.lines.nats = transit.Network{Random: w.random, Usual: usual, Sometimes: 20 * time.Millisecond}
+	w.lines.redis = w.lines.nats
 	w.inbox.arrived = make(chan struct{}, 1)
-	w.nats = natsmodel.New(natsmodel.Options{Now: func() time.Time { return time.Now().Add(w.clocks.nats) }, Steady: time.Now, Replicas: plan.Replicas})
+	w.nats = natsmodel.New(natsmodel.Options{Now: func() time.Time { return time.Now().Add(w.clocks.nats) }, Steady: time.Now, Replicas: p.Replicas})
 	w.inbox.greeting = slices.Clip(w.nats.Connect().Greeting())
-	w.redis = redismodel.New(redismodel.Options{Now: func() time.Time { return time.Now().Add(w.clocks.redis) }, Partitions: plan.Partitions})
+	w.redis = redismodel.New(redismodel.Options{Now: w.redisClock, Partitions: p.Partitions})
 	w.nats.Do(w.nats.Connect(), natsmodel.Command{Kind: natsmodel.Subscribe, Subject: "_INBOX.simulation.>", SID: "1"})
-	w.history = newHistory(w)
+	w.observer = observer.New(observer.Servers{NATS: w.nats, Redis: w.redis, RedisClock: w.redisClock, Partitions: p.Partitions})
 	return w
 }
+
+func (w *World) redisClock() time.Time { return time.Now().Add(w.clocks.redis) }
 
 // wake lets the world look at what the processes have given to it.
 func (w *World) wake() {
@@ -97,7 +102,7 @@ func (w *World) run(done func() bool) {
 		if done() {
 			return
 		}
-		at, ok := w.queue.first()
+		at, ok := w.queue.First()
 		if next, some := w.nats.Next(); some {
 			if next = next.Add(-w.clocks.nats); !ok || next.Before(at) {
 				at, ok = next, true
@@ -125,8 +130,8 @@ func (w *World) happen() {
 		w.deliver(w.nats.Timers())
 		return
 	}
-	if at, ok := w.queue.first(); ok && !at.After(now) {
-		w.queue.pop().do()
+	if at, ok := w.queue.First(); ok && !at.After(now) {
+		w.queue.Next()
 	}
 }
 
@@ -182,22 +187,22 @@ func (w *World) carry(calls []*call) {
 	if p.isDead() {
 		return
 	}
-	at, lost := w.toRedis.arrival(request)
+	at, lost := w.lines.redis.Arrival(transit.Request)
 	if lost {
 		w.trace.printf("%s: redis %s: the request is lost", p.name, calls[0].lane)
-		w.queue.add(later(at, p.stands), func() { w.fail(calls) })
+		w.queue.Add(transit.Later(at, p.stands), func() { w.fail(calls) })
 		return
 	}
-	w.queue.add(later(at, p.stands), func() {
+	w.queue.Add(transit.Later(at, p.stands), func() {
 		for _, c := range calls {
 			c.do()
 		}
 		w.trace.printf("%s: redis %s", p.name, calls[0].lane)
-		w.history.look()
-		back, lost := w.toRedis.arrival(answer)
-		w.queue.add(later(back, p.stands), func() {
+		w.observer.Look()
+		back, lost := w.lines.redis.Arrival(transit.Answer)
+		w.queue.Add(transit.Later(back, p.stands), func() {
 			if p.stands.After(time.Now()) {
-				w.queue.add(p.stands, func() { w.answer(calls) })
+				w.queue.Add(p.stands, func() { w.answer(calls) })
 			} else if lost {
 				w.fail(calls)
 			} else {
@@ -288,15 +293,15 @@ func sameQuery(a, b natsmodel.Command) bool {
 
 // publish carries publications that cannot be told apart to the server.
 func (w *World) publish(c *conn, commands []natsmodel.Command) {
-	at, lost := w.toNATS.arrival(request)
-	at = later(later(at, c.process.stands), c.lastOut.Add(1))
+	at, lost := w.lines.nats.Arrival(transit.Request)
+	at = transit.Later(transit.Later(at, c.process.stands), c.lastOut.Add(1))
 	c.lastOut = at
 	subject := shown(commands[0].Subject)
 	if lost {
 		w.trace.printf("%s: %s is lost", c.process.name, subject)
 		return
 	}
-	w.queue.add(at, func() { w.arrive(c, commands, false) })
+	w.queue.Add(at, func() { w.arrive(c, commands, false) })
 }
 
 // arrive lets publications arrive at the server. What a connection had sent when it was lost
@@ -310,7 +315,7 @@ func (w *World) arrive(c *conn, commands []natsmodel.Command, ghost bool) {
 		w.trace.printf("%s: %s is lost with the connection", c.process.name, subject)
 		return
 	case c.isClosed():
-		w.queue.add(time.Now().Add(c.fate), func() { w.arrive(c, commands, true) })
+		w.queue.Add(time.Now().Add(c.fate), func() { w.arrive(c, commands, true) })
 		return
 	default:
 		w.trace.printf("%s: %s", c.process.name, subject)
@@ -319,7 +324,7 @@ func (w *World) arrive(c *conn, commands []natsmodel.Command, ghost bool) {
 	for _, command := range commands {
 		sent = append(sent, w.nats.Do(c.server, command)...)
 	}
-	w.history.look()
+	w.observer.Look()
 	if len(commands) > 1 {
 		w.deliverAtOnce(c, sent)
 	} else {
@@ -329,8 +334,8 @@ func (w *World) arrive(c *conn, commands []natsmodel.Command, ghost bool) {
 
 // deliverAtOnce carries answers that cannot be told apart to their client.
 func (w *World) deliverAtOnce(c *conn, sent []natsmodel.Sent) {
-	at, lost := w.toNATS.arrival(answer)
-	at = later(later(at, c.process.stands), c.lastIn.Add(1))
+	at, lost := w.lines.nats.Arrival(transit.Answer)
+	at = transit.Later(transit.Later(at, c.process.stands), c.lastIn.Add(1))
 	c.lastIn = at
 	if lost {
 		w.trace.printf("%s: %d equal answers are lost", c.process.name, len(sent))
@@ -340,7 +345,7 @@ func (w *World) deliverAtOnce(c *conn, sent []natsmodel.Sent) {
 	for _, m := range sent {
 		all = append(all, m.Bytes()...)
 	}
-	w.queue.add(at, func() { w.hand(c, all) })
+	w.queue.Add(at, func() { w.hand(c, all) })
 }
 
 // deliver carries what the server sends to its clients.
@@ -348,29 +353,29 @@ func (w *World) deliver(sent []natsmodel.Sent) {
 	for _, m := range sent {
 		c := w.clientOf(m.To)
 		if c == nil {
-			w.history.received(m)
+			w.observer.Received(m)
 			continue
 		}
-		at, lost := w.toNATS.arrival(answer)
-		at = later(later(at, c.process.stands), c.lastIn.Add(1))
+		at, lost := w.lines.nats.Arrival(transit.Answer)
+		at = transit.Later(transit.Later(at, c.process.stands), c.lastIn.Add(1))
 		c.lastIn = at
 		if lost {
 			w.trace.printf("%s: an answer is lost", c.process.name)
 			continue
 		}
 		if m.Close {
-			w.queue.add(at, func() { _ = c.Close() })
+			w.queue.Add(at, func() { _ = c.Close() })
 			continue
 		}
 		b := m.Bytes()
-		w.queue.add(at, func() { w.hand(c, b) })
+		w.queue.Add(at, func() { w.hand(c, b) })
 	}
 }
 
 // hand gives bytes to a client, unless its process stands still.
 func (w *World) hand(c *conn, b []byte) {
 	if c.process.stands.After(time.Now()) {
-		w.queue.add(c.process.stands, func() { w.hand(c, b) })
+		w.queue.Add(c.process.stands, func() { w.hand(c, b) })
 		return
 	}
 	c.receive(b)
@@ -383,13 +388,6 @@ func (w *World) clientOf(client *natsmodel.Client) *conn {
 		}
 	}
 	return nil
-}
-
-func later(a, b time.Time) time.Time {
-	if a.After(b) {
-		return a
-	}
-	return b
 }
 
 // end ends all processes, so that the bubble can end.

@@ -148,8 +148,11 @@ func (e *Examiner) checkLeftovers(ctx context.Context, everTaken bool) error {
 		store.ErrForeign, len(keys), some)
 }
 
-// verifyAll verifies every collection that is stored.
+// verifyAll verifies every collection that is stored, and the configurations.
 func (e *Examiner) verifyAll(ctx context.Context, s store.State) error {
+	if len(s.Collections) == 0 {
+		return e.store.Verify(ctx, s.Version, nil)
+	}
 	for some := range slices.Chunk(s.Collections, verifyAtOnce) {
 		if err := e.store.Verify(ctx, s.Version, some); err != nil {
 			return err

@@ -1,4 +1,6 @@
-package simulation
+// Package plan says what happens in a history of the simulation: a [Plan] is made from a seed,
+// written as text, read again, and shrunk.
+package plan
 
 import (
 	"fmt"
@@ -69,7 +71,7 @@ var verbs = map[string]int{
 	"redis-damage":   3, // partition, what (document, index, config, state), number
 }
 
-// String writes a plan as ParsePlan reads it.
+// String writes a plan as Parse reads it.
 func (p *Plan) String() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "seed %d\npartitions %d\nprocesses %d\nreplicas %d\nwindow %s\n", p.Seed, p.Partitions, p.Processes, p.Replicas, p.Window)
@@ -81,8 +83,8 @@ func (p *Plan) String() string {
 
 func (s Step) String() string { return strings.TrimSpace(s.Verb + " " + strings.Join(s.Args, " ")) }
 
-// ParsePlan reads what String wrote. Empty lines, and those that begin with #, count for nothing.
-func ParsePlan(text string) (*Plan, error) {
+// Parse reads what String wrote. Empty lines, and those that begin with #, count for nothing.
+func Parse(text string) (*Plan, error) {
 	p := &Plan{}
 	for i, line := range strings.Split(text, "\n") {
 		if line == "" || strings.HasPrefix(line, "#") {
@@ -128,4 +130,21 @@ func (p *Plan) parse(line string) (err error) {
 		p.Steps = append(p.Steps, s)
 	}
 	return err
+}
+
+// Number reads an argument; 0 if it is not a number.
+func (s Step) Number(i int) int {
+	n, _ := strconv.Atoi(s.Args[i])
+	return n
+}
+
+// Duration reads an argument; 0 if it is not a duration.
+func (s Step) Duration(i int) time.Duration {
+	d, _ := time.ParseDuration(s.Args[i])
+	return d
+}
+
+// Lasts reports whether a person may have to decide after a step.
+func (s Step) Lasts() bool {
+	return slices.Contains(lasting, s.Verb) || s.Verb == "redis-damage" && s.Args[1] == "state"
 }

@@ -1,4 +1,4 @@
-package simulation
+package plan
 
 import (
 	"fmt"
@@ -48,7 +48,6 @@ type generator struct {
 	collections int
 	ids         int
 	length      time.Duration
-	at          time.Duration
 }
 
 func pick[T any](r *rand.Rand, of ...T) T { return of[r.IntN(len(of))] }

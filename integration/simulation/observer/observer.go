@@ -1,4 +1,6 @@
-package simulation
+// Package observer sees everything that happens in the simulated world, and checks what must
+// hold.
+package observer
 
 import (
 	"encoding/json"
@@ -8,23 +10,21 @@ import (
 	"strings"
 	"time"
 
-	"github.com/nats-io/nats.go"
-
 	"github.com/seed18712806/lapse/integration/oracle"
 	"github.com/seed18712806/lapse/integration/simulation/natsmodel"
-	"github.com/seed18712806/lapse/processor"
+	"github.com/seed18712806/lapse/integration/simulation/plan"
+	"github.com/seed18712806/lapse/integration/simulation/redismodel"
 	"github.com/seed18712806/lapse/sink"
 	"github.com/seed18712806/lapse/sink/store"
 	"github.com/seed18712806/lapse/sink/wire"
 )
 
-// history is what has happened so far, as an observer who sees everything knows it. It
-// checks after each effect on a server what must hold at every moment:
+// Observer knows what has happened so far. It checks after each effect on a server what must
+// hold at every moment:
 //
 //   - H1 (G3): no event or rejection is stored twice.
 //   - H2 (G3, S2): no event is stored before log time has reached its instant; so there is
 //     none that the oracle does not require.
-//   - H3 (G4): the events and rejections of one document are stored in the order of the log.
 //   - H4 (G2, S10): no reader gets a version whose event is stored, unless Redis's clock was
 //     set back in the last seconds (an owner knows that clock for as long), or Redis has lost
 //     commits and not got them back.
@@ -34,30 +34,51 @@ import (
 //     or an error; never something else, and never a 404 out of ignorance.
 //   - H7 (S3, S9): a version that has expired leaves Redis only once its event is stored.
 //   - H8 (S1): no partition has applied more than the log has, or has a later log time.
-//   - H11: a client gets no outcome but that of the oracle.
 //   - H9 (S8): no partition is cleared that the log does not reach back to rebuild.
+//   - H11: a client gets no outcome but that of the oracle.
 //
 // At the end, when nothing goes wrong any more:
 //
+//   - H3 (G4): the events and rejections of one document are in the order of the log.
 //   - H10 (G1, G3): all events, rejections and documents are those of the oracle, within
 //     a minute of the world's time.
 //   - H12 (G7): lapse refuses to go on only if the world gave it a reason.
-type history struct {
-	w       *World
-	broken  error // the first thing that must not be
-	reason  string
-	sent    int
-	last    *nats.Msg
+type Observer struct {
+	servers Servers
+	broken  error  // the first thing that must not be
+	reason  string // why lapse may refuse to go on; "" if it may not
+	faults  map[string]int
+
+	// As of the log.
 	model   *oracle.Model
 	created time.Time
 	log     []oracle.Message
-	events  []oracle.Message
-	stored  map[string]bool // ids of events and rejections
 	expired map[string]oracle.Expiry
 	owed    map[string]oracle.Expiry // without an event so far
 	names   names
-	replies map[string][]uint64 // messages of the log, by the subject of their outcome
-	faults  map[string]int
+	replies map[string][]uint64 // messages, by the subject of their outcome
+
+	events []oracle.Message
+	stored map[string]bool // ids of events and rejections
+	losses losses
+}
+
+// Servers are what an observer looks at.
+type Servers struct {
+	NATS       *natsmodel.Server
+	Redis      *redismodel.Server
+	RedisClock func() time.Time
+	Partitions int
+}
+
+// The names of the streams.
+const (
+	Log    = "LAPSE_LOG"
+	Events = "LAPSE_EVENTS"
+)
+
+// losses are what Redis has lost and not got back.
+type losses struct {
 	unsure  time.Time // until then an owner may go by a clock of Redis that was set back
 	had     []uint64  // offset of each partition before Redis lost commits
 	damaged []bool    // partitions that lack something, until they are cleared
@@ -72,47 +93,73 @@ type names struct {
 	etag      map[oracle.Name]wire.Etag // of the last version
 }
 
-func newHistory(w *World) *history {
-	h := &history{w: w, stored: map[string]bool{}, faults: map[string]int{}, had: make([]uint64, w.plan.Partitions), damaged: make([]bool, w.plan.Partitions)}
+// New makes an observer of servers on which nothing is stored.
+func New(s Servers) *Observer {
+	h := &Observer{servers: s, stored: map[string]bool{}, faults: map[string]int{}, losses: losses{had: make([]uint64, s.Partitions), damaged: make([]bool, s.Partitions)}}
 	h.forget()
 	return h
 }
 
+// Broken is the first thing that must not be; nil if there is none.
+func (h *Observer) Broken() error { return h.broken }
+
+// Faults counts the steps by kind.
+func (h *Observer) Faults() map[string]int { return h.faults }
+
+// Messages is the number of messages in the log.
+func (h *Observer) Messages() int { return len(h.log) }
+
+// Reason is the step after which lapse may refuse to go on; "" if there was none.
+func (h *Observer) Reason() string { return h.reason }
+
+// Etag is the etag of the last version of a document.
+func (h *Observer) Etag(collection, id string) wire.Etag {
+	return h.names.etag[oracle.Name{Collection: collection, ID: id}]
+}
+
+// ConfigEtag is the etag of a collection's configuration.
+func (h *Observer) ConfigEtag(collection string) wire.Etag { return h.model.Config(collection).Etag }
+
+// SetBack notes that Redis's clock is set back.
+func (h *Observer) SetBack(known time.Duration) { h.losses.unsure = time.Now().Add(known) }
+
+// Damaged notes that a partition loses something.
+func (h *Observer) Damaged(partition int) { h.losses.damaged[partition] = true }
+
 // forget begins anew with an empty log.
-func (h *history) forget() {
+func (h *Observer) forget() {
 	h.log, h.expired, h.owed = nil, map[string]oracle.Expiry{}, map[string]oracle.Expiry{}
 	h.replies = map[string][]uint64{}
 	h.names = names{map[oracle.Name]int{}, map[int]uint64{}, map[string]uint64{}, map[oracle.Name]wire.Time{}, map[oracle.Name]wire.Etag{}}
-	h.model = oracle.NewModel(oracle.Settings{Partitions: h.w.plan.Partitions, Created: wire.Time(h.created.UnixMilli())})
+	h.model = oracle.NewModel(oracle.Settings{Partitions: h.servers.Partitions, Created: wire.Time(h.created.UnixMilli())})
 }
 
-// fail notes that something is as it must not be.
-func (h *history) fail(rule, format string, args ...any) {
+// Fail notes that something is as it must not be.
+func (h *Observer) Fail(rule, format string, args ...any) {
 	if h.broken == nil {
 		h.broken = fmt.Errorf("%s: %w", rule, fmt.Errorf(format, args...))
-		h.w.trace.printf("%v", h.broken)
 	}
 }
 
-// step notes a step of the plan.
-func (h *history) step(s Step) {
+// Step notes a step of the plan.
+func (h *Observer) Step(s plan.Step) {
 	h.faults[s.Verb]++
-	if slices.Contains(lasting, s.Verb) || s.Verb == "redis-damage" && s.Args[1] == "state" {
+	if s.Lasts() {
 		h.reason = s.Verb
 	}
 }
 
-// look looks at what is new in the streams.
-func (h *history) look() {
-	if s := h.w.nats.Stream(log); s != nil {
+// Look looks at what is new in the streams.
+func (h *Observer) Look() {
+	if s := h.servers.NATS.Stream(Log); s != nil {
 		h.lookAtLog(s)
 	}
-	if s := h.w.nats.Stream(events); s != nil {
+	if s := h.servers.NATS.Stream(Events); s != nil {
 		h.lookAtEvents(s)
 	}
 }
 
-func (h *history) lookAtLog(s *natsmodel.Stream) {
+func (h *Observer) lookAtLog(s *natsmodel.Stream) {
 	last := uint64(0)
 	if n := len(h.log); n > 0 {
 		last = h.log[n-1].Seq
@@ -134,7 +181,7 @@ func after(messages []natsmodel.Stored, seq uint64) []natsmodel.Stored {
 }
 
 // refold begins the model anew, because the log is another one, or has lost its end.
-func (h *history) refold(s *natsmodel.Stream) {
+func (h *Observer) refold(s *natsmodel.Stream) {
 	keep := h.log
 	if !s.Created().Equal(h.created) {
 		keep = nil
@@ -153,7 +200,7 @@ func (h *history) refold(s *natsmodel.Stream) {
 	h.fold(after(s.Messages(), last))
 }
 
-func (h *history) fold(messages []natsmodel.Stored) {
+func (h *Observer) fold(messages []natsmodel.Stored) {
 	for _, m := range messages {
 		h.apply(message(m))
 	}
@@ -163,10 +210,10 @@ func message(m natsmodel.Stored) oracle.Message {
 	return oracle.Message{Seq: m.Seq, Subject: m.Subject, Header: m.Header, Data: m.Data, At: wire.Time(m.At.UnixMilli())}
 }
 
-func (h *history) apply(m oracle.Message) {
+func (h *Observer) apply(m oracle.Message) {
 	h.log = append(h.log, m)
 	if err := h.model.Apply(m); err != nil {
-		h.fail("oracle", "%w", err)
+		h.Fail("oracle", "%w", err)
 	}
 	for _, e := range h.model.Expiries[len(h.expired):] {
 		h.expired[e.ID()] = e
@@ -178,10 +225,10 @@ func (h *history) apply(m oracle.Message) {
 	if reply := m.Header.Get(wire.HeaderReplyTo); reply != "" {
 		h.replies[reply] = append(h.replies[reply], m.Seq)
 	}
-	parts := strings.SplitN(strings.TrimPrefix(m.Subject, string(prefix)+"."), ".", 4)
+	parts := strings.SplitN(strings.TrimPrefix(m.Subject, string(wire.DefaultPrefix)+"."), ".", 4)
 	switch kind := parts[0]; {
 	case kind == "write" && len(parts) == 4:
-		i := wire.PartitionOfToken(h.w.plan.Partitions, parts[2], parts[3])
+		i := wire.PartitionOfToken(h.servers.Partitions, parts[2], parts[3])
 		h.names.partition[oracle.Name{Collection: parts[2], ID: parts[3]}] = i
 		h.names.written[i] = m.Seq
 		if o := h.model.Outcomes[m.Seq]; o.Etag != 0 {
@@ -193,9 +240,9 @@ func (h *history) apply(m oracle.Message) {
 }
 
 // source tells the events of one log from those of another.
-func (h *history) source() string { return fmt.Sprint(h.created.UnixMilli(), " ") }
+func (h *Observer) source() string { return fmt.Sprint(h.created.UnixMilli(), " ") }
 
-func (h *history) lookAtEvents(s *natsmodel.Stream) {
+func (h *Observer) lookAtEvents(s *natsmodel.Stream) {
 	last := uint64(0)
 	if n := len(h.events); n > 0 {
 		last = h.events[n-1].Seq
@@ -208,11 +255,11 @@ func (h *history) lookAtEvents(s *natsmodel.Stream) {
 	}
 }
 
-func (h *history) lookAtEvent(m oracle.Message) {
+func (h *Observer) lookAtEvent(m oracle.Message) {
 	// The oracle compares stamps. NATS's clock may have been set back, but log time counts.
 	m.At = max(m.At, h.model.LogTime())
 	h.events = append(h.events, m)
-	kind, _, _ := strings.Cut(strings.TrimPrefix(m.Subject, string(prefix)+"."), ".")
+	kind, _, _ := strings.Cut(strings.TrimPrefix(m.Subject, string(wire.DefaultPrefix)+"."), ".")
 	if kind != "expired" && kind != "rejected" {
 		return
 	}
@@ -221,8 +268,8 @@ func (h *history) lookAtEvent(m oracle.Message) {
 		id = m.Header.Get("Nats-Msg-Id")
 	}
 	source := h.source()
-	if h.stored[source+id] && !h.blind() {
-		h.fail("H1", "%s is stored twice", id)
+	if h.stored[source+id] && !h.Blind() {
+		h.Fail("H1", "%s is stored twice", id)
 	}
 	h.stored[source+id] = true
 	if kind == "rejected" {
@@ -231,34 +278,34 @@ func (h *history) lookAtEvent(m oracle.Message) {
 	if _, ok := h.owed[id]; !ok && h.reason == "" {
 		// The last message of the log itself may have made the document expire.
 		if d := h.model.CompareEvents([]oracle.Message{m}, h.model.LogTime()); slices.ContainsFunc(d, func(f oracle.Finding) bool { return f.Kind != oracle.Missing }) {
-			h.fail("H2", "%s is stored at log time %s: %s", id, h.model.LogTime(), d)
+			h.Fail("H2", "%s is stored at log time %s: %s", id, h.model.LogTime(), d)
 		}
 	}
 	delete(h.owed, id)
 	name, etag := m.Header.Get("ce-subject"), id[strings.LastIndexByte(id, '/')+1:]
 	collection, _, _ := strings.Cut(id, "/")
-	if h.read(collection, name).String() == etag && h.sure(wire.Partition(h.w.plan.Partitions, collection, name)) {
-		h.fail("H4", "%s is stored, and a reader gets that version", id)
+	if h.read(collection, name).String() == etag && h.sure(wire.Partition(h.servers.Partitions, collection, name)) {
+		h.Fail("H4", "%s is stored, and a reader gets that version", id)
 	}
 }
 
 // sure reports whether readers of a partition cannot be behind its events.
-func (h *history) sure(partition int) bool {
-	state, _ := h.w.redis.Partition(partition).State()
-	return time.Now().After(h.unsure) && state.Offset >= h.had[partition]
+func (h *Observer) sure(partition int) bool {
+	state, _ := h.servers.Redis.Partition(partition).State()
+	return time.Now().After(h.losses.unsure) && state.Offset >= h.losses.had[partition]
 }
 
-// loses notes that Redis is about to lose commits.
-func (h *history) loses() {
-	for i := range h.had {
-		state, _ := h.w.redis.Partition(i).State()
-		h.had[i] = max(h.had[i], state.Offset)
+// Loses notes that Redis is about to lose commits.
+func (h *Observer) Loses() {
+	for i := range h.losses.had {
+		state, _ := h.servers.Redis.Partition(i).State()
+		h.losses.had[i] = max(h.losses.had[i], state.Offset)
 	}
 }
 
 // read is the etag of the version that a reader gets; 0 if it gets none.
-func (h *history) read(collection, id string) wire.Etag {
-	p := h.w.redis.Partition(wire.Partition(h.w.plan.Partitions, collection, id))
+func (h *Observer) read(collection, id string) wire.Etag {
+	p := h.servers.Redis.Partition(wire.Partition(h.servers.Partitions, collection, id))
 	d, err := p.Get(collection, id)
 	if err != nil {
 		return 0
@@ -266,31 +313,31 @@ func (h *history) read(collection, id string) wire.Etag {
 	return wire.Etag(d.Header.Etag)
 }
 
-// committing checks a commit that is about to arrive at Redis.
-func (h *history) committing(pr store.Progress) {
-	if last := h.w.nats.Stream(log); last != nil && h.reason == "" {
+// Committing checks a commit that is about to arrive at Redis.
+func (h *Observer) Committing(pr store.Progress) {
+	if last := h.servers.NATS.Stream(Log); last != nil && h.reason == "" {
 		if pr.Offset > last.LastSeq() {
-			h.fail("H8", "a commit at offset %d, and the log ends at %d", pr.Offset, last.LastSeq())
+			h.Fail("H8", "a commit at offset %d, and the log ends at %d", pr.Offset, last.LastSeq())
 		}
 		if wire.Time(pr.Watermark) > h.model.LogTime() {
-			h.fail("H8", "a commit at log time %s, and that of the log is %s", wire.Time(pr.Watermark), h.model.LogTime())
+			h.Fail("H8", "a commit at log time %s, and that of the log is %s", wire.Time(pr.Watermark), h.model.LogTime())
 		}
 	}
 }
 
-// committed checks a partition after a commit.
-func (h *history) committed(partition int) {
+// Committed checks a partition after a commit.
+func (h *Observer) Committed(partition int) {
 	if len(h.owed) == 0 || h.reason != "" {
 		return
 	}
-	p := h.w.redis.Partition(partition)
+	p := h.servers.Redis.Partition(partition)
 	state, ok := p.State()
-	if !ok || state.Rebuild != 0 || h.damaged[partition] {
+	if !ok || state.Rebuild != 0 || h.losses.damaged[partition] {
 		return
 	}
 	var there map[string]bool
 	for id, e := range h.owed {
-		if uint64(e.Etag) > state.Offset || wire.Partition(h.w.plan.Partitions, e.Collection, e.Name.ID) != partition {
+		if uint64(e.Etag) > state.Offset || wire.Partition(h.servers.Partitions, e.Collection, e.Name.ID) != partition {
 			continue
 		}
 		if there == nil {
@@ -300,26 +347,26 @@ func (h *history) committed(partition int) {
 			}
 		}
 		if !there[fmt.Sprint(e.Name.ID, "/", e.Etag)] {
-			h.fail("H7", "%s has left Redis, and its event is not stored", id)
+			h.Fail("H7", "%s has left Redis, and its event is not stored", id)
 		}
 	}
 }
 
-// clearing checks that a partition can be rebuilt which is about to be cleared.
-func (h *history) clearing(partition int, next store.State) {
-	h.damaged[partition] = false
-	if s := h.w.nats.Stream(log); s != nil && s.FirstSeq() > next.Offset+1 {
-		h.fail("H9", "a partition is cleared to begin at offset %d, and the log begins at %d", next.Offset, s.FirstSeq())
+// Clearing checks that a partition can be rebuilt which is about to be cleared.
+func (h *Observer) Clearing(partition int, next store.State) {
+	h.losses.damaged[partition] = false
+	if s := h.servers.NATS.Stream(Log); s != nil && s.FirstSeq() > next.Offset+1 {
+		h.Fail("H9", "a partition is cleared to begin at offset %d, and the log begins at %d", next.Offset, s.FirstSeq())
 	}
 }
 
-// readAll checks what readers get now.
-func (h *history) readAll() {
-	if h.reason != "" || h.w.nats.Stream(log) == nil {
+// ReadAll checks what readers get now.
+func (h *Observer) ReadAll() {
+	if h.reason != "" || h.servers.NATS.Stream(Log) == nil {
 		return
 	}
 	live := h.model.Live(h.model.LogTime())
-	now := wire.Time(time.Now().Add(h.w.clocks.redis).UnixMilli())
+	now := wire.Time(h.servers.RedisClock().UnixMilli())
 	for name := range h.names.partition {
 		h.readOne(name, live[name], now)
 	}
@@ -327,9 +374,9 @@ func (h *history) readAll() {
 
 // readOne checks what a reader gets of one document, when Redis's clock shows now. live is
 // the version that log time has left.
-func (h *history) readOne(name oracle.Name, live oracle.Live, now wire.Time) {
+func (h *Observer) readOne(name oracle.Name, live oracle.Live, now wire.Time) {
 	i := h.names.partition[name]
-	p := h.w.redis.Partition(i)
+	p := h.servers.Redis.Partition(i)
 	state, ok := p.State()
 	if !ok {
 		return
@@ -342,11 +389,11 @@ func (h *history) readOne(name oracle.Name, live oracle.Live, now wire.Time) {
 	got := wire.Etag(document.Header.Etag)
 	id := fmt.Sprint(name, "/", got)
 	if got != 0 && h.stored[h.source()+id] && h.sure(i) {
-		h.fail("H4", "a reader gets %s, and its event is stored", id)
+		h.Fail("H4", "a reader gets %s, and its event is stored", id)
 	}
 	decided := h.names.control[name.Collection] <= state.Offset // nothing is to come that changes deadlines
 	if e, ok := h.expired[id]; ok && e.ExpiredAt <= now && decided {
-		h.fail("H5", "a reader gets %s at %s, and it has expired at %s", id, now, e.ExpiredAt)
+		h.Fail("H5", "a reader gets %s at %s, and it has expired at %s", id, now, e.ExpiredAt)
 	}
 	if max(h.names.written[i], h.names.control[name.Collection]) > state.Offset || h.names.expired[name] > now {
 		return // or log time is ahead of the reader's
@@ -356,30 +403,16 @@ func (h *history) readOne(name oracle.Name, live oracle.Live, now wire.Time) {
 		want = 0
 	}
 	if got != want {
-		h.fail("H6", "at %s a reader of partition %d at offset %d gets version %s of %s, and the oracle has %s", now, i, state.Offset, got, name, want)
+		h.Fail("H6", "at %s a reader of partition %d at offset %d gets version %s of %s, and the oracle has %s", now, i, state.Offset, got, name, want)
 	}
 }
 
-// over reports whether the world has come to rest: everything that is due is published.
-func (h *history) over() bool {
-	w := h.w
-	for _, p := range w.hosts {
-		if _, final := p.state(); final != nil {
-			return true
-		}
-	}
-	proc := w.hosts[0].processor()
-	if proc == nil || proc.Ready() != nil || len(h.owed) > 0 {
-		return false
-	}
-	at := wire.Time(time.Now().UnixMilli())
-	d := h.compare(at)
-	return len(d) == 0 || h.reason == "" && !d.OnlyMissing()
-}
+// Owes reports whether an event is not published that log time has reached.
+func (h *Observer) Owes() bool { return len(h.owed) > 0 }
 
-// compare compares what is published with the oracle. A stream that takes only small messages
+// Compare compares what is published with the oracle. A stream that takes only small messages
 // gets events without their documents.
-func (h *history) compare(at wire.Time) oracle.Diff {
+func (h *Observer) Compare(at wire.Time) oracle.Diff {
 	d := h.model.CompareEvents(h.published(), at)
 	if h.faults["events-size"] == 0 {
 		return d
@@ -388,56 +421,25 @@ func (h *history) compare(at wire.Time) oracle.Diff {
 }
 
 // published are the events and rejections, without the fences between them.
-func (h *history) published() []oracle.Message {
+func (h *Observer) published() []oracle.Message {
 	return slices.DeleteFunc(slices.Clone(h.events), func(m oracle.Message) bool {
 		return !strings.HasPrefix(m.Subject, "lapse.expired.") && !strings.HasPrefix(m.Subject, "lapse.rejected.")
 	})
 }
 
-// verdict checks the end.
-func (h *history) verdict() {
-	w := h.w
-	for _, p := range w.hosts {
-		if _, final := p.state(); final != nil {
-			if h.reason == "" {
-				h.fail("H12", "%s refuses to go on: %w", p.name, final)
-			}
-			return
-		}
-	}
-	if h.blind() || h.reason != "" && h.refusedPartition() {
-		return
-	}
-	if d := h.compare(wire.Time(time.Now().UnixMilli())); len(d) > 0 {
-		h.fail("H10", "events: %s", d)
-	}
-	if proc := w.hosts[0].processor(); proc == nil {
-		h.fail("H10", "the process has not begun")
-	} else if err := proc.Ready(); err != nil {
-		h.fail("H10", "a minute later it is not ready: %w", err)
-	}
-	h.readAll()
-}
-
-// blind reports whether both servers have lost something: then nobody may know what.
-func (h *history) blind() bool {
+// Blind reports whether both servers have lost something: then nobody may know what.
+func (h *Observer) Blind() bool {
 	return h.reason != "" && h.faults["redis-flush"]+h.faults["redis-rollback"]+h.faults["redis-damage"] > 0
 }
 
-// refusedPartition reports whether a partition is refused.
-func (h *history) refusedPartition() bool {
-	proc := h.w.hosts[0].processor()
-	return proc != nil && errors.Is(proc.Ready(), processor.ErrRefused)
-}
-
-// received checks an outcome that a client gets.
-func (h *history) received(m natsmodel.Sent) {
+// Received checks an outcome that a client gets.
+func (h *Observer) Received(m natsmodel.Sent) {
 	if h.reason != "" || strings.HasPrefix(m.Subject, "$") {
 		return
 	}
 	var got wire.Outcome
 	if err := json.Unmarshal(m.Data, &got); err != nil {
-		h.fail("H11", "the outcome %s: %w", m.Data, err)
+		h.Fail("H11", "the outcome %s: %w", m.Data, err)
 	}
 	for _, seq := range h.replies[m.Subject] {
 		if want := h.model.Outcomes[seq]; got.Status == want.Status && got.Etag == want.Etag {
@@ -449,5 +451,5 @@ func (h *history) received(m natsmodel.Sent) {
 			}
 		}
 	}
-	h.fail("H11", "a client gets the outcome %+v of messages %v", got, h.replies[m.Subject])
+	h.Fail("H11", "a client gets the outcome %+v of messages %v", got, h.replies[m.Subject])
 }

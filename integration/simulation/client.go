@@ -1,0 +1,75 @@
+package simulation
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/seed18712806/lapse/integration/simulation/observer"
+	"github.com/seed18712806/lapse/integration/simulation/plan"
+	"github.com/seed18712806/lapse/sink/wire"
+)
+
+// client sends what the plan says.
+type client struct {
+	sent int
+	last *nats.Msg
+}
+
+// send lets a client send a message.
+func (w *World) send(s plan.Step) {
+	c := &w.client
+	m := nats.NewMsg("")
+	header := func(condition string, etag wire.Etag) {
+		switch {
+		case condition == "last" && etag != 0:
+			m.Header.Set(wire.HeaderIfMatch, etag.String())
+		case condition != "-" && condition != "last":
+			m.Header.Set(wire.HeaderIfMatch, condition)
+		}
+	}
+	switch s.Verb {
+	case "write":
+		m.Subject, m.Data = prefix.Write(wire.Op(s.Args[0]), s.Args[1], s.Args[2]), body(s.Args[4])
+		header(s.Args[3], w.observer.Etag(s.Args[1], s.Args[2]))
+	case "config":
+		m.Subject, m.Data = prefix.Config(s.Args[0]), []byte(s.Args[2])
+		header(s.Args[1], w.observer.ConfigEtag(s.Args[0]))
+	case "drop":
+		m.Subject = prefix.Drop(s.Args[0])
+		header(s.Args[1], w.observer.ConfigEtag(s.Args[0]))
+	case "raw":
+		m.Subject, m.Data = s.Args[0], []byte(s.Args[1])
+	case "repeat":
+		if c.last == nil {
+			return
+		}
+		m = c.last
+	}
+	if s.Verb != "repeat" {
+		c.sent++
+		m.Header.Set(jetstream.MsgIDHeader, fmt.Sprintf("m%d", c.sent))
+		m.Header.Set(wire.HeaderReplyTo, fmt.Sprintf("_INBOX.simulation.%d", c.sent))
+		c.last = m
+	}
+	if w.nats.Stream(observer.Log) == nil {
+		return
+	}
+	_, sent := w.nats.Append(m.Subject, m.Header, m.Data)
+	w.observer.Look()
+	w.deliver(sent)
+}
+
+// body is a body of the plan, where ~n~ stands for n bytes.
+func body(text string) []byte {
+	before, rest, _ := strings.Cut(text, "~")
+	n, after, found := strings.Cut(rest, "~")
+	if !found {
+		return []byte(text)
+	}
+	size, _ := strconv.Atoi(n)
+	return []byte(before + strings.Repeat("x", size) + after)
+}

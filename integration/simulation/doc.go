@@ -1,0 +1,16 @@
+// Package simulation runs lapse in a world of its own, in which a seed decides everything: when
+// each message arrives, which are lost, what fails. See README.md.
+//
+// A history is a [plan.Plan] that happens in a [World], in a bubble of testing/synctest. The
+// processes are processor.Processor with the client library of NATS (process.go). They talk to
+// models of NATS (package natsmodel, at the end of conn.go) and of Redis (package redismodel,
+// behind remote.go). The world carries each request to a model, and each answer back, one at a
+// time (world.go), sends what clients send (client.go) and breaks what the plan says
+// (steps.go). An observer.Observer checks what must hold after each effect, and verdict.go
+// what must hold at the end.
+//
+// What makes a history of a seed the same each time: the world lets one thing happen, waits
+// until every goroutine waits, and puts what they have sent meanwhile into one order. Requests
+// that cannot be told apart share their fate. Goroutines that run at the same instant take
+// turns, because tests set GOMAXPROCS to 1.
+package simulation
