@@ -1,6 +1,6 @@
 # The recipes are in .ci, so that you can run them without make.
 
-.PHONY: run test faults soak lint bench
+.PHONY: run test faults simulate soak lint bench
 
 # Run lapse with NATS and Redis embedded; its data is in ./lapse-data.
 run:
@@ -13,6 +13,11 @@ test:
 # Run the long random tests: faults, histories and a flood. See .ci/faults.
 faults:
 	.ci/faults
+
+# Run lapse in the simulated world for an hour, or for LAPSE_SIMULATE. See
+# integration/simulation/README.md.
+simulate:
+	go test ./integration/simulation -run TestSeeds -v -timeout 0 -for $${LAPSE_SIMULATE:-1h}
 
 # Run one lapse under load and faults for 10 minutes, or for LAPSE_SOAK.
 soak:
