@@ -48,6 +48,10 @@ var teeth = []tooth{
 		"A tick that was not appended is a problem for ever, if no other is needed.",
 		`			if failed { // log time`,
 		`			if failed && needed && rest < 0 { // log time`},
+	{"silent-clock-unseen", "G3", "processor/internal/feed/ticker.go",
+		"Events are late by as much as NATS's clock was set forward while the log was silent.",
+		`	if t.known && ahead > t.ahead {`,
+		`	if t.known && ahead > t.ahead+time.Hour {`},
 	{"problem-of-the-clock-stays", "G11", "processor/internal/feed/clockguard.go",
 		"A message that was held up is a problem for ever, if its reader has stopped.",
 		`held != 0 && g.waits.Load() == 0 &&`,
@@ -66,6 +70,10 @@ var teeth = []tooth{
 		"A log is accepted that ends before the offset: what is written next is skipped.",
 		`	if log.LastSeq < offset {`,
 		`	if log.LastSeq+1 < log.FirstSeq {`},
+	{"lost-end-not-looked-for", "G1", "processor/internal/identity/identity.go",
+		"A log that loses its end while lapse begins to read is gone on from.",
+		`	if err == nil && !found {`,
+		`	if err == nil && !found && at > 0 {`},
 	{"later-stamp-accepted", "G7 S8", "processor/internal/identity/identity.go",
 		"A log is accepted that lost its end and was written again.",
 		`	if found && at != seen.At {`,
@@ -90,7 +98,7 @@ var teeth = []tooth{
 		`	if to.Seq < p.committedOffset {`},
 	{"deadlines-forgotten-by-restart", "G3 S9", "processor/internal/state/collections.go",
 		"What was stored before a takeover does not expire by itself after it.",
-		`		s.LookedUp(s.Make(name), 0, 0)`,
+		`		s.LookedUp(s.Make(name), unknown, unknown)`,
 		`		s.Make(name)`},
 	{"settled-while-due", "G5 S9", "processor/internal/state/collections.go",
 		"Epochs and old generations go while documents in them are due.",
@@ -145,8 +153,8 @@ var teeth = []tooth{
 `, ``},
 	{"checkpoint-while-due", "G3 S9", "processor/internal/owner/partition.go",
 		"A checkpoint says that all events are published while documents are due.",
-		`	case due <= p.progress.CommittedWatermark():
-		p.status.Due.Store(due)
+		`	case p.nextDue() <= p.progress.CommittedWatermark():
+		p.status.Due.Store(min(known, p.progress.CommittedWatermark()))
 	case p.collections`,
 		`	case p.collections`},
 	{"checkpoint-ahead", "G3 S3", "processor/internal/owner/partition.go",
@@ -218,7 +226,17 @@ var teeth = []tooth{
 		`	case cause <= checkpoint:`,
 		`	case cause <= checkpoint+1:`},
 
-	// examine, turns
+	// the processor, examine, turns
+	{"refused-by-a-twin", "G11", "processor/session.go",
+		"Two processes that start for the first time at once: one refuses what the other has made.",
+		`		if there, err := p.hasLog(ctx, js); err != nil || there {`,
+		`		if there, err := p.hasLog(ctx, js); err != nil && there {`},
+	{"lost-configuration-unseen", "G7", "processor/internal/examine/examine.go",
+		"A takeover does not see that configurations are lost, where no document is stored.",
+		`	if len(s.Collections) == 0 {
+`,
+		`	if len(s.Collections) < 0 {
+`},
 	{"cleared-before-the-check", "G7 S8", "processor/internal/examine/examine.go",
 		"A damaged partition is cleared although the log does not reach back to rebuild it.",
 		`	if f.State.Version == "" || f.Damage != nil {`,
