@@ -93,12 +93,16 @@ func (p *Publisher) askBulk(ctx context.Context, subjects []string, last map[str
 	if err := nc.PublishRequest("$JS.API.DIRECT.GET."+p.stream, inbox, request); err != nil {
 		return false, err
 	}
+	before := "0" // sequence of the message before, which each part of the answer repeats
 	for {
 		m, err := sub.NextMsgWithContext(ctx)
 		if err != nil {
 			return false, err
 		}
 		switch status := m.Header.Get("Status"); {
+		case (status == "" || status == "204") && m.Header.Get("Nats-Last-Sequence") != before:
+			// The message would be taken for one that is not stored, and published again.
+			return false, fmt.Errorf("%s: a part of the answer was lost on the way", p.stream)
 		case status == "204": // the end of the answer
 			return m.Header.Get("Nats-Num-Pending") != "0", nil
 		case status == "404" && m.Header.Get("Description") == "No Results":
@@ -111,6 +115,7 @@ func (p *Publisher) askBulk(ctx context.Context, subjects []string, last map[str
 			return false, fmt.Errorf("message %s of %s: %w", m.Header.Get(jetstream.SequenceHeader), p.stream, err)
 		}
 		last[m.Header.Get(jetstream.SubjectHeader)] = order
+		before = m.Header.Get(jetstream.SequenceHeader)
 	}
 }
 
