@@ -131,7 +131,8 @@ func shrink(t *testing.T, seed uint64) {
 		return simulation.Run(t, p, simulation.Options{}).Broken
 	})
 	file := filepath.Join(os.TempDir(), fmt.Sprintf("lapse-seed-%d.plan", seed))
-	text := fmt.Sprintf("# %v\n%s", simulation.Run(t, short, simulation.Options{}).Broken, short)
+	why, _, _ := strings.Cut(fmt.Sprint(simulation.Run(t, short, simulation.Options{}).Broken), "\n")
+	text := fmt.Sprintf("# %s\n%s", why, short)
 	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 		t.Error(err)
 	}

@@ -277,7 +277,7 @@ func (h *Observer) lookAtEvent(m oracle.Message) {
 	}
 	if _, ok := h.owed[id]; !ok && h.reason == "" {
 		// The last message of the log itself may have made the document expire.
-		if d := h.model.CompareEvents([]oracle.Message{m}, h.model.LogTime()); slices.ContainsFunc(d, func(f oracle.Finding) bool { return f.Kind != oracle.Missing }) {
+		if d := h.model.CompareEvents([]oracle.Message{m}, h.model.LogTime()); slices.ContainsFunc(d, func(f oracle.Finding) bool { return f.Kind == oracle.Unexpected || f.Kind == oracle.Early }) {
 			h.Fail("H2", "%s is stored at log time %s: %s", id, h.model.LogTime(), d)
 		}
 	}
