@@ -163,7 +163,7 @@ func (w *World) firstUnsettled(stream *natsmodel.Stream) uint64 {
 		}
 		seq, _ := strconv.ParseUint(m.Header.Get(wire.HeaderSeq), 10, 64)
 		at, _ := time.Parse(time.RFC3339Nano, m.Header.Get("ce-time"))
-		if seq > point.Seq || seq == 0 && at.UnixMilli() > point.Watermark {
+		if seq > point.Seq || seq == 0 && at.UnixMilli() >= point.Watermark {
 			return m.Seq
 		}
 	}
