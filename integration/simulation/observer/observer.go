@@ -82,7 +82,12 @@ type losses struct {
 	unsure  time.Time // until then an owner may go by a clock of Redis that was set back
 	had     []uint64  // offset of each partition before Redis lost commits
 	damaged []bool    // partitions that lack something, until they are cleared
+
+	truncated time.Time // when the log was
 }
+
+// justNow is how long lapse may not have seen that the log was truncated.
+const justNow = 15 * time.Second
 
 // names are the documents that the log has named so far.
 type names struct {
@@ -144,6 +149,9 @@ func (h *Observer) Fail(rule, format string, args ...any) {
 // Step notes a step of the plan.
 func (h *Observer) Step(s plan.Step) {
 	h.faults[s.Verb]++
+	if s.Verb == "log-truncate" {
+		h.losses.truncated = time.Now()
+	}
 	if s.Lasts() {
 		h.reason = s.Verb
 	}
@@ -355,7 +363,7 @@ func (h *Observer) Committed(partition int) {
 // Clearing checks that a partition can be rebuilt which is about to be cleared.
 func (h *Observer) Clearing(partition int, next store.State) {
 	h.losses.damaged[partition] = false
-	if s := h.servers.NATS.Stream(Log); s != nil && s.FirstSeq() > next.Offset+1 {
+	if s := h.servers.NATS.Stream(Log); s != nil && s.FirstSeq() > next.Offset+1 && time.Since(h.losses.truncated) > justNow {
 		h.Fail("H9", "a partition is cleared to begin at offset %d, and the log begins at %d", next.Offset, s.FirstSeq())
 	}
 }
