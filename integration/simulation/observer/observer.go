@@ -14,6 +14,7 @@ import (
 	"github.com/seed18712806/lapse/integration/simulation/natsmodel"
 	"github.com/seed18712806/lapse/integration/simulation/plan"
 	"github.com/seed18712806/lapse/integration/simulation/redismodel"
+	"github.com/seed18712806/lapse/processor"
 	"github.com/seed18712806/lapse/sink"
 	"github.com/seed18712806/lapse/sink/store"
 	"github.com/seed18712806/lapse/sink/wire"
@@ -33,7 +34,8 @@ import (
 //   - H6 (G1, G7): a reader of a partition that has applied the log gets what the oracle has,
 //     or an error; never something else, and never a 404 out of ignorance.
 //   - H7 (S3, S9): a version that has expired leaves Redis only once its event is stored.
-//   - H8 (S1): no partition has applied more than the log has, or has a later log time.
+//   - H8 (S1, S2): no partition has applied more than the log has, or has a later log time, or
+//     one that leads all clocks by more than it may.
 //   - H9 (S8): no partition is cleared that the log does not reach back to rebuild.
 //   - H11: a client gets no outcome but that of the oracle.
 //
@@ -323,6 +325,10 @@ func (h *Observer) read(collection, id string) wire.Etag {
 
 // Committing checks a commit that is about to arrive at Redis.
 func (h *Observer) Committing(pr store.Progress) {
+	// What is ahead of Redis's clock may not have been before that was set back.
+	if ahead := time.UnixMilli(pr.Watermark).Sub(time.Now()); ahead > processor.DefaultMaxClockLead && h.faults["redis-clock"] == 0 {
+		h.Fail("H8", "a commit at a log time that is %s ahead of all clocks", ahead)
+	}
 	if last := h.servers.NATS.Stream(Log); last != nil && h.reason == "" {
 		if pr.Offset > last.LastSeq() {
 			h.Fail("H8", "a commit at offset %d, and the log ends at %d", pr.Offset, last.LastSeq())
