@@ -441,9 +441,10 @@ func (h *Observer) published() []oracle.Message {
 	})
 }
 
-// Blind reports whether both servers have lost something: then nobody may know what.
+// Blind reports whether Redis has lost something, and the log its end: then nobody may know
+// what. That a log does not reach back shows.
 func (h *Observer) Blind() bool {
-	return h.reason != "" && h.faults["redis-flush"]+h.faults["redis-rollback"]+h.faults["redis-damage"] > 0
+	return h.reason != "" && h.reason != "log-truncate" && h.faults["redis-flush"]+h.faults["redis-rollback"]+h.faults["redis-damage"] > 0
 }
 
 // Received checks an outcome that a client gets.
