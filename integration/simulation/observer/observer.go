@@ -326,7 +326,7 @@ func (h *Observer) read(collection, id string) wire.Etag {
 // Committing checks a commit that is about to arrive at Redis.
 func (h *Observer) Committing(pr store.Progress) {
 	// What is ahead of Redis's clock may not have been before that was set back.
-	if ahead := time.UnixMilli(pr.Watermark).Sub(time.Now()); ahead > processor.DefaultMaxClockLead && h.faults["redis-clock"] == 0 {
+	if ahead := time.Until(time.UnixMilli(pr.Watermark)); ahead > processor.DefaultMaxClockLead && h.faults["redis-clock"] == 0 {
 		h.Fail("H8", "a commit at a log time that is %s ahead of all clocks", ahead)
 	}
 	if last := h.servers.NATS.Stream(Log); last != nil && h.reason == "" {
