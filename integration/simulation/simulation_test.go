@@ -58,6 +58,9 @@ func TestSeeds(t *testing.T) {
 		all = inProcesses(t, first, &broken)
 	}
 	t.Logf("%d histories from seed %d, %.0f a second, %s", all.Histories, first, float64(all.Histories)/time.Since(began).Seconds(), all)
+	if all.Histories == 0 {
+		t.Error("no history was run")
+	}
 	if len(broken) == 0 {
 		return
 	}
@@ -202,8 +205,8 @@ func TestSameTwice(t *testing.T) {
 // TestKept runs the plans in testdata, each of which broke a rule once.
 func TestKept(t *testing.T) {
 	files, err := filepath.Glob("testdata/*.plan")
-	if err != nil {
-		t.Fatal(err)
+	if err != nil || len(files) == 0 {
+		t.Fatalf("%d plans, %v", len(files), err)
 	}
 	for _, file := range files {
 		if r := simulation.Run(t, read(t, file), simulation.Options{}); r.Broken != nil {
