@@ -75,12 +75,8 @@ func (w *World) breakProcess(s plan.Step) {
 
 func (w *World) breakNATS(s plan.Step) {
 	switch s.Verb {
-	case "nats-lose":
-		w.lines.nats.Losing[side(s)] = transit.Fault{Strength: s.Number(1), Over: over(s, 2)}
-	case "nats-slow":
-		w.lines.nats.Slow = transit.Fault{Strength: s.Number(0), Over: over(s, 1)}
-	case "nats-hang":
-		w.lines.nats.Hangs = transit.Fault{Strength: 1, Over: transit.Later(w.lines.nats.Hangs.Over, over(s, 0))}
+	case "nats-lose", "nats-slow", "nats-hang":
+		breakLine(&w.lines.nats, s)
 	case "nats-lag":
 		w.nats.Lag = s.Number(0)
 		w.queue.Add(over(s, 1), func() { w.nats.Lag = 0 })
@@ -89,6 +85,18 @@ func (w *World) breakNATS(s plan.Step) {
 		w.nats.Mute = func(subject string) bool { return !strings.HasPrefix(subject, "$JS.") && time.Now().Before(over) }
 	case "nats-clock":
 		w.clocks.nats = s.Duration(0)
+	}
+}
+
+// breakLine breaks what lies between the processes and one server.
+func breakLine(n *transit.Network, s plan.Step) {
+	switch _, fault, _ := strings.Cut(s.Verb, "-"); fault {
+	case "lose":
+		n.Losing[side(s)] = transit.Fault{Strength: s.Number(1), Over: over(s, 2)}
+	case "slow":
+		n.Slow = transit.Fault{Strength: s.Number(0), Over: over(s, 1)}
+	case "hang":
+		n.Hangs = transit.Fault{Strength: 1, Over: transit.Later(n.Hangs.Over, over(s, 0))}
 	}
 }
 
@@ -185,12 +193,8 @@ func (w *World) applied() uint64 {
 
 func (w *World) breakRedis(s plan.Step) {
 	switch s.Verb {
-	case "redis-lose":
-		w.lines.redis.Losing[side(s)] = transit.Fault{Strength: s.Number(1), Over: over(s, 2)}
-	case "redis-slow":
-		w.lines.redis.Slow = transit.Fault{Strength: s.Number(0), Over: over(s, 1)}
-	case "redis-hang":
-		w.lines.redis.Hangs = transit.Fault{Strength: 1, Over: transit.Later(w.lines.redis.Hangs.Over, over(s, 0))}
+	case "redis-lose", "redis-slow", "redis-hang":
+		breakLine(&w.lines.redis, s)
 	case "redis-clock":
 		w.setRedisClock(s.Duration(0))
 	case "redis-flush":

@@ -2,6 +2,7 @@ package simulation
 
 import (
 	"cmp"
+	"fmt"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -257,11 +258,7 @@ func (w *World) lane(c natsmodel.Command) string {
 	kind, rest, _ := strings.Cut(strings.TrimPrefix(c.Subject, prefix), ".")
 	if kind == "expired" || kind == "rejected" {
 		collection, id, _ := strings.Cut(rest, ".")
-		batch := "0"
-		if c.Header["Nats-Batch-Id"] != nil {
-			batch = "1"
-		}
-		return "partition " + string(rune('0'+wire.PartitionOfToken(w.plan.Partitions, collection, id))) + batch
+		return fmt.Sprintf("partition %04d, in a batch: %t", wire.PartitionOfToken(w.plan.Partitions, collection, id), c.Header["Nats-Batch-Id"] != nil)
 	}
 	if isQuery(c) {
 		return shown(c.Subject) + " " + anonymous(c.Subject, c.Data)
