@@ -107,7 +107,7 @@ func (g gauges) Collect(c chan<- prometheus.Metric) {
 	c <- prometheus.MustNewConstMetric(clockLead, prometheus.GaugeValue, seconds(redis), "redis")
 	c <- prometheus.MustNewConstMetric(givesWay, prometheus.GaugeValue, truth(runs && session.turns.Taken()))
 	for i, p := range session.statuses.Partitions {
-		id := strconv.Itoa(i)
+		id := strconv.Itoa(session.statuses.Number(i))
 		if !runs {
 			for _, d := range []*prometheus.Desc{lagMessages, lagSeconds, backlog, stuck, rebuilding} {
 				c <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, 0, id)

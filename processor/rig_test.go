@@ -141,7 +141,7 @@ func (r *rig) connect(url string) *nats.Conn {
 // newReader is a Reader that has seen nothing yet.
 func (r *rig) newReader() *sink.Reader {
 	r.t.Helper()
-	reader, err := sink.NewReader(r.redis, sink.ReaderOptions{Partitions: r.opts.Partitions})
+	reader, err := sink.NewReader(r.redis, sink.ReaderOptions{Partitions: r.opts.Partitions, Shards: r.opts.Shards})
 	if err != nil {
 		r.t.Fatal(err)
 	}

@@ -183,9 +183,9 @@ func (m *Model) compareRejection(d *Diff, want expected, msg Message, seen map[s
 		wrong("subject", msg.Subject, r.Target)
 	}
 	for name, want := range map[string]string{
-		"Nats-Msg-Id":      fmt.Sprintf("rejected/%d", seq),
+		"Nats-Msg-Id":      m.rejectedID(seq),
 		wire.HeaderSubject: r.Subject,
-		"Lapse-Stream":     strings.ToUpper(string(m.set.Prefix)) + "_LOG",
+		"Lapse-Stream":     m.log().Stream(),
 		"traceparent":      r.Trace,
 	} {
 		if got := value(msg, name); got != want {
@@ -201,6 +201,13 @@ func (m *Model) compareRejection(d *Diff, want expected, msg Message, seen map[s
 	case size != "" && (size != strconv.Itoa(len(r.Body)) || len(msg.Data) >= len(r.Body) || !bytes.HasPrefix(r.Body, msg.Data)):
 		wrong("truncated body", fmt.Sprintf("%d bytes of %s", len(msg.Data), size), fmt.Sprintf("the first part of %d bytes", len(r.Body)))
 	}
+}
+
+func (m *Model) rejectedID(seq uint64) string {
+	if m.set.Shards > 1 {
+		return fmt.Sprintf("rejected/%d/%d", m.set.Shard, seq)
+	}
+	return fmt.Sprintf("rejected/%d", seq)
 }
 
 // The names of outputs in findings.

@@ -18,7 +18,9 @@ type Message = stored.Message
 // Settings are the settings of the installation whose log the model folds.
 type Settings struct {
 	Prefix     wire.Prefix // wire.DefaultPrefix if empty
-	Partitions int         // 16 if 0
+	Shards     int         // 1 if 0
+	Shard      int         // whose log it is
+	Partitions int         // of the shard; 16 if 0
 	Created    wire.Time   // when the log was created
 	// ReplyPrefixes are the subject prefixes, besides _INBOX, to which lapse may publish outcomes.
 	ReplyPrefixes []string
@@ -96,6 +98,7 @@ type Model struct {
 // NewModel returns the model of an empty log.
 func NewModel(set Settings) *Model {
 	set.Prefix = cmp.Or(set.Prefix, wire.DefaultPrefix)
+	set.Shards = cmp.Or(set.Shards, 1)
 	set.Partitions = cmp.Or(set.Partitions, 16)
 	set.MaxBody = cmp.Or(set.MaxBody, 1<<20-8<<10)
 	m := &Model{
@@ -110,6 +113,9 @@ func NewModel(set Settings) *Model {
 	return m
 }
 
+// log names the log that the model folds.
+func (m *Model) log() wire.Log { return m.set.Prefix.Log(m.set.Shard, m.set.Shards) }
+
 // Seq returns the sequence of the last message that was applied.
 func (m *Model) Seq() uint64 { return m.seq }
 
@@ -122,10 +128,12 @@ func (m *Model) Apply(msg Message) error {
 		return fmt.Errorf("the log has a gap: message %d follows %d", msg.Seq, m.seq)
 	}
 	m.seq = msg.Seq
-	rest, ok := strings.CutPrefix(msg.Subject, string(m.set.Prefix)+".")
+	published, mapped := m.log().Published(msg.Subject)
+	rest, ok := strings.CutPrefix(published, string(m.set.Prefix)+".")
 	if !ok {
 		return fmt.Errorf("message %d: subject %s does not belong to the log", msg.Seq, msg.Subject)
 	}
+	msg.Subject = published
 	kind, rest, _ := strings.Cut(rest, ".")
 	m.now = max(m.now, msg.At) // log time never goes back
 	for _, p := range m.partitions {
@@ -139,10 +147,14 @@ func (m *Model) Apply(msg Message) error {
 			m.reject(msg, nil, msg.Subject, target, wire.StatusBadRequest)
 			break
 		}
-		m.write(m.partitions[wire.PartitionOfToken(len(m.partitions), collection, token)], msg, rest)
+		shard, partition := wire.Shape{Shards: m.set.Shards, Partitions: len(m.partitions)}.Place(collection, token)
+		if !mapped || shard != m.set.Shard {
+			return fmt.Errorf("message %d: subject %s belongs to another shard", msg.Seq, msg.Subject)
+		}
+		m.write(m.partitions[partition], msg, rest)
 	case "config", "drop":
 		for i, p := range m.partitions {
-			m.administer(p, msg, kind, rest, i == 0)
+			m.administer(p, msg, kind, rest, i == 0 && m.set.Shard == 0)
 		}
 	case "tick":
 	default:

@@ -22,6 +22,9 @@ type Progress struct {
 	watermark int64
 	stamp     store.Stamp // of the last message at or before offset whose stamp is known
 	rebuild   uint64      // the offset below which documents are missing; 0 if none are
+	// configured is the sequence of the stream of configurations up to which that is applied;
+	// 0 if there is one shard.
+	configured uint64
 
 	committedOffset    uint64
 	committedWatermark int64
@@ -43,6 +46,10 @@ func (p *Progress) Here() message.Position { return message.Position{Seq: p.offs
 
 // Stamp is the stamp of the last message at or before the offset whose stamp is known.
 func (p *Progress) Stamp() store.Stamp { return p.stamp }
+
+// Repeats reports whether a message is a copy of one that was applied before. A log that has
+// none left of what it once sourced may source the stream of configurations from its beginning.
+func (p *Progress) Repeats(m *message.Message) bool { return m.Source > 0 && m.Source <= p.configured }
 
 // Rebuild is the offset below which documents are missing; 0 if none are.
 func (p *Progress) Rebuild() uint64 { return p.rebuild }
@@ -77,6 +84,7 @@ func (p *Progress) Claimed() string { return p.nonce + "-0" }
 // Advance moves the applied position on.
 func (p *Progress) Advance(to message.Position) {
 	p.offset, p.watermark = to.Seq, to.Time
+	p.configured = max(p.configured, to.Source)
 	if stamp := to.Evidence(); stamp.Seq != 0 {
 		p.stamp = stamp
 	}
@@ -94,6 +102,9 @@ func (p *Progress) Next(to message.Position) store.Progress {
 	}
 	if stamp := to.Evidence(); stamp.Seq != 0 {
 		next.Stamp = stamp
+	}
+	if to.Source > p.configured {
+		next.Configured = to.Source
 	}
 	if to.Seq < p.rebuild {
 		next.Rebuild = p.rebuild
@@ -114,6 +125,7 @@ func (p *Progress) Committed(pr store.Progress) {
 func (p *Progress) Resume(s store.State, version string, rebuild uint64) {
 	p.version, p.rebuild, p.stamp = version, rebuild, s.Stamp
 	p.offset, p.committedOffset = s.Offset, s.Offset
+	p.configured = s.Configured
 	p.watermark, p.committedWatermark = s.Watermark, s.Watermark
 }
 

@@ -29,22 +29,27 @@ type Status struct {
 	Begun   atomic.Int64          // when the present step was begun, Unix nanoseconds; 0 if there is none
 }
 
-// All are the statuses of all partitions.
+// All are the statuses of all partitions of a shard.
 type All struct {
 	Partitions []*Status
+	first      int
 	health     *health.Board
 	mu         sync.Mutex // of Report
 }
 
-// NewAll makes the statuses of n partitions.
-func NewAll(n int, board *health.Board) *All {
-	s := &All{Partitions: make([]*Status, n), health: board}
+// NewAll makes the statuses of n partitions. first is the number of the first of them, among
+// the partitions of all shards.
+func NewAll(first, n int, board *health.Board) *All {
+	s := &All{Partitions: make([]*Status, n), first: first, health: board}
 	for i := range s.Partitions {
 		s.Partitions[i] = &Status{}
 		s.Partitions[i].Next.Store(math.MaxInt64)
 	}
 	return s
 }
+
+// Number is the number of the i-th partition, among those of all shards.
+func (s *All) Number(i int) int { return s.first + i }
 
 // Applied is the offset that all partitions have applied.
 func (s *All) Applied() uint64 {

@@ -1,0 +1,166 @@
+package processor
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+
+	"github.com/seed18712806/lapse/integration/harness/natstest"
+	"github.com/seed18712806/lapse/integration/oracle"
+	"github.com/seed18712806/lapse/processor/internal/streams"
+	"github.com/seed18712806/lapse/sink/wire"
+)
+
+// startMapped is a rig with several shards on a NATS server that maps writes to them.
+func startMapped(t *testing.T, b backend, shards int) *rig {
+	t.Helper()
+	from, to := prefix.Mapping(shards)
+	return newRigAt(t, natstest.StartMapped(t, server.Options{}, from, to), b, Options{Shards: shards, Partitions: 2})
+}
+
+// startShard starts the processor of a shard.
+func (r *rig) startShard(shard int) *process {
+	r.opts.Shard = shard
+	return r.start(nil)
+}
+
+// startShards starts the processors of all shards, and waits until they are ready.
+func (r *rig) startShards() []*process {
+	all := make([]*process, r.opts.Shards)
+	for i := range all {
+		all[i] = r.startShard(i)
+	}
+	for _, p := range all {
+		p.ready(r.t)
+	}
+	return all
+}
+
+// TestG1_Shards: writes, configurations, drops and events of four shards, on both servers. Every
+// write has its outcome and is read, every document that expires has its event, and each shard
+// has applied its own messages alone.
+func TestG1_Shards(t *testing.T) {
+	t.Parallel()
+	for _, b := range backends {
+		t.Run(b.name, func(t *testing.T) {
+			t.Parallel()
+			r := startMapped(t, b, 4)
+			all := r.startShards()
+			configured := r.config("c", `{"defaultTtl":-1}`)
+			if configured.Etag != 1 {
+				t.Errorf("the etag of the first configuration is %d", configured.Etag)
+			}
+			const documents = 100
+			for i := range documents {
+				r.put("c", fmt.Sprint(i), fmt.Sprintf(`{"n":%d}`, i))
+			}
+			// A changed default reaches the documents of every shard.
+			changed := r.must(200, prefix.Config("c"), `{"defaultTtl":2147483647}`, wire.HeaderIfMatch, configured.Etag.String())
+			r.must(412, prefix.Config("c"), `{"defaultTtl":7}`, wire.HeaderIfMatch, configured.Etag.String())
+			r.must(400, prefix.Config("c"), `{"defaultTtl":0}`)
+			for i := range documents {
+				o := r.put("c", fmt.Sprint(i), `{"ttl":1}`)
+				if o.Status != 200 {
+					t.Errorf("the write of document %d has status %d", i, o.Status)
+				}
+			}
+			if got, err := r.reader.Config(t.Context(), "c"); err != nil || got.Etag != changed.Etag {
+				t.Errorf("the configuration is %+v (%v), want etag %d", got, err, changed.Etag)
+			}
+			r.waitEvents("c", documents)
+			rejections := slices.DeleteFunc(r.outputs(), func(m storedMessage) bool { return !strings.HasPrefix(m.subject, "lapse.rejected.") })
+			if len(rejections) != 2 {
+				t.Errorf("%d rejections, want one for each of two configurations", len(rejections))
+			}
+			r.put("c", "dropped", `{"ttl":-1}`)
+			r.must(204, prefix.Drop("c"), "")
+			if got := r.body("c", "dropped"); got != "" {
+				t.Errorf("a document was read after the drop: %s", got)
+			}
+			sum := 0
+			for i := range all {
+				messages := r.readStream(prefix.Log(i, 4).Stream(), 1)
+				sum += len(messages)
+				for _, m := range messages {
+					if strings.HasPrefix(m.subject, "lapse.write.") {
+						t.Errorf("the log of shard %d has %s", i, m.subject)
+					}
+				}
+			}
+			t.Logf("%d messages in the four logs", sum)
+			oracle.Verify(t, oracle.Options{
+				NATS: r.nc, Settings: oracle.Settings{Shards: 4, Partitions: 2}, Reads: []oracle.Reads{oracle.ByReader(r.newReader())},
+			})
+			for _, p := range all {
+				p.stop(t)
+			}
+		})
+	}
+}
+
+// TestG8_ShardsGetWhatIsNotMapped: a write that the mapping does not match, one that a client
+// publishes to the wrong shard, and a configuration that did not come from the stream of
+// configurations are rejected, each once.
+func TestG8_ShardsGetWhatIsNotMapped(t *testing.T) {
+	t.Parallel()
+	r := startMapped(t, backends[0], 2)
+	all := r.startShards()
+	shard, _ := wire.Shape{Shards: 2, Partitions: 2}.Place("c", "x")
+	other := prefix.Log(1-shard, 2)
+	for _, subject := range []string{
+		"lapse.write.upsert.c",
+		"lapse.write.upsert.c.x.y",
+		other.Write(wire.Upsert, "c", "x"),
+		other.Mapped("lapse.config.c"),
+		other.Mapped("lapse.whatever"),
+	} {
+		r.must(400, subject, `{}`)
+	}
+	if n := len(r.outputs()); n != 5 {
+		t.Errorf("%d rejections, want 5", n)
+	}
+	for _, p := range all {
+		p.stop(t)
+	}
+}
+
+// TestG11_ShardsNeedTheMapping: without the mapping a processor refuses to start, and says which
+// line is missing. If the mapping goes away later, that is a problem until it is back.
+func TestG11_ShardsNeedTheMapping(t *testing.T) {
+	t.Parallel()
+	r := newRigOn(t, backends[0], Options{Shards: 2, Partitions: 2})
+	p := r.startShard(0)
+	p.ends(t, streams.ErrMapping)
+	want := `mappings: { "lapse.write.*.*.*": "lapse.shard.{{partition(2,2,3)}}.write.{{wildcard(1)}}.{{wildcard(2)}}.{{wildcard(3)}}" }`
+	if !strings.Contains(p.err.Error(), want) {
+		t.Errorf("the error is %v, want in it %s", p.err, want)
+	}
+	for name := range r.js.StreamNames(t.Context()).Name() {
+		t.Errorf("stream %s was created", name)
+	}
+}
+
+// TestG7_ShardsOfAnotherNumber: a prefix keeps its number of shards.
+func TestG7_ShardsOfAnotherNumber(t *testing.T) {
+	t.Parallel()
+	r := startMapped(t, backends[0], 2)
+	for _, p := range r.startShards() {
+		p.stop(t)
+	}
+	for _, shards := range []int{1, 3} {
+		r.opts.Shards, r.opts.Shard = shards, 0
+		p := r.start(nil)
+		select {
+		case <-p.done:
+		case <-time.After(limit):
+			t.Fatal("it runs with another number of shards")
+		}
+		if p.err == nil || !strings.Contains(p.err.Error(), "lapse export") {
+			t.Errorf("with %d shards it ends with %v", shards, p.err)
+		}
+	}
+}
