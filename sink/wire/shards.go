@@ -11,6 +11,10 @@ import (
 
 const headerSource = "Nats-Stream-Source"
 
+// ShardsKey is the key of the number of shards in the metadata of [Prefix.ConfigStream] and of
+// each log, if there are several shards.
+const ShardsKey = "lapse-shards"
+
 // MaxShards is the most shards that a prefix may have.
 const MaxShards = 64
 
@@ -127,7 +131,7 @@ func (l Log) Published(subject string) (published string, mapped bool) {
 	return string(l.Prefix) + "." + rest, true
 }
 
-// Mapping are the subject from which NATS has to map the writes of a prefix with so many
+// Mapping returns the subject from which NATS has to map the writes of a prefix with so many
 // shards, and the subject to which it has to map them, as nats-server's configuration has them.
 func (p Prefix) Mapping(shards int) (from, to string) {
 	return string(p) + ".write.*.*.*", fmt.Sprintf("%s.shard.{{partition(%d,2,3)}}.write.{{wildcard(1)}}.{{wildcard(2)}}.{{wildcard(3)}}", p, shards)

@@ -154,7 +154,7 @@ func (p *process) serve(ctx context.Context, start time.Time) error {
 	}
 	var data *datadir.Watch // nil without an embedded NATS server
 	if p.at.Data != "" {
-		if data, err = datadir.NewWatch(p.at.Data, p.opts.Processor.Prefix, board); err != nil {
+		if data, err = datadir.NewWatch(p.at.Data, p.opts.Processor.Prefix, p.opts.Processor.Shards, board); err != nil {
 			return err
 		}
 		if err := metrics.Register(data); err != nil {

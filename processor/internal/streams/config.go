@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/seed18712806/lapse/sink/wire"
 )
 
 const (
@@ -56,7 +58,7 @@ func (o Options) fixed() map[string]string {
 		maxBodyKey:    strconv.FormatInt(o.MaxPayload-Reserve, 10),
 	}
 	if o.sharded() {
-		m[shardsKey] = strconv.Itoa(o.Shards)
+		m[wire.ShardsKey] = strconv.Itoa(o.Shards)
 	}
 	return m
 }
@@ -87,11 +89,11 @@ func (o Options) common(c jetstream.StreamConfig) jetstream.StreamConfig {
 // compare refuses a stream that is present and differs from the configuration. Limits may
 // differ, and so may anything that does not change what a fold of the log results in.
 func compare(have, want jetstream.StreamConfig) error {
-	for _, key := range []string{formatKey, shardsKey, partitionsKey, configsKey, logKey} {
+	for _, key := range []string{formatKey, wire.ShardsKey, partitionsKey, configsKey, logKey} {
 		h, w := have.Metadata[key], want.Metadata[key]
 		switch {
 		case h == w:
-		case key == shardsKey && h != "":
+		case key == wire.ShardsKey && h != "":
 			return mismatch(have.Name, "it was created with %s shards, and the options have %s: use the number of the stream, which cannot be changed; or copy the documents to another prefix, with lapse export and lapse import", h, w)
 		case key == partitionsKey && h != "":
 			return mismatch(have.Name, "it was created with %s partitions, and the options have %s: use the number of the stream, which cannot be changed", h, w)

@@ -41,7 +41,6 @@ const leastMessage = Reserve
 // Keys of the streams' metadata.
 const (
 	formatKey     = "lapse-format"
-	shardsKey     = "lapse-shards" // only with several
 	partitionsKey = "lapse-partitions"
 	maxBodyKey    = "lapse-max-body"
 	logKey        = "lapse-log"
