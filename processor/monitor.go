@@ -67,7 +67,8 @@ type monitor struct {
 	guard   *feed.ClockGuard
 	session *session
 
-	checks  int
+	checks  int // of Redis
+	rounds  int // of the streams
 	gone    int // checks that found a stream gone, one after the other
 	reaped  []seenAt
 	applied []seenAt
@@ -189,6 +190,11 @@ func (m *monitor) streamsThere(ctx context.Context) error {
 		}
 		if !m.log.Streams.Sources(info) {
 			return fmt.Errorf("%w: stream %s was deleted and created again: restore the one that the logs have their configurations from", ErrLogChanged, m.names.Prefix.ConfigStream())
+		}
+		if m.rounds++; m.rounds%policyEvery == 0 {
+			if err := m.log.Streams.CheckConfigs(ctx); errors.Is(err, streams.ErrConfigsBehind) {
+				return fmt.Errorf("%w: %w", ErrLogChanged, err)
+			}
 		}
 	}
 	eventsInfo, err := m.log.Streams.Events.Info(ctx)

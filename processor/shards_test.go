@@ -1,7 +1,12 @@
 package processor
 
 import (
+	"cmp"
+	"errors"
 	"fmt"
+	"net"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -162,5 +167,100 @@ func TestG7_ShardsOfAnotherNumber(t *testing.T) {
 		if p.err == nil || !strings.Contains(p.err.Error(), "lapse export") {
 			t.Errorf("with %d shards it ends with %v", shards, p.err)
 		}
+	}
+}
+
+// restartable is a NATS server that a test can stop and start again.
+type restartable struct {
+	*server.Server
+	opts server.Options
+}
+
+func (s *restartable) start(t *testing.T, shards int) {
+	t.Helper()
+	srv, err := server.NewServer(&s.opts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := srv.GlobalAccount().AddMapping(prefix.Mapping(shards)); err != nil {
+		t.Fatal(err)
+	}
+	srv.Start()
+	if !srv.ReadyForConnections(limit) {
+		t.Fatal("nats-server is not ready")
+	}
+	s.Server, s.opts.Port = srv, srv.Addr().(*net.TCPAddr).Port
+}
+
+func (s *restartable) stop() { s.Shutdown(); s.WaitForShutdown() }
+
+// TestG7_ConfigurationsLostTheirEnd: the stream of configurations loses its end while NATS is
+// down, and clients write to it again. A processor that runs ends with a reason, and none starts.
+// It fails if only the sequences are compared: the logs would pass over the new configurations.
+func TestG7_ConfigurationsLostTheirEnd(t *testing.T) {
+	t.Parallel()
+	s := &restartable{opts: server.Options{Host: "127.0.0.1", Port: -1, JetStream: true, StoreDir: t.TempDir(), NoLog: true, NoSigs: true}}
+	s.start(t, 2)
+	t.Cleanup(func() { s.stop() })
+	r := newRigAt(t, s.ClientURL(), backends[0], Options{Shards: 2, Partitions: 2})
+	all := r.startShards()
+	r.config("c", `{"defaultTtl":1000}`)
+	copied := t.TempDir()
+	s.stop()
+	configs := filepath.Join(s.opts.StoreDir, "jetstream", "$G", "streams", prefix.ConfigStream())
+	if err := os.CopyFS(copied, os.DirFS(configs)); err != nil {
+		t.Fatal(err)
+	}
+	s.start(t, 2)
+	for _, p := range all {
+		p.ready(t)
+	}
+	r.config("c", `{"defaultTtl":2000}`)
+	s.stop()
+	if err := cmp.Or(os.RemoveAll(configs), os.CopyFS(configs, os.DirFS(copied))); err != nil {
+		t.Fatal(err)
+	}
+	s.start(t, 2)
+	eventually(t, "a client configures again", func() bool {
+		_, err := r.js.Publish(t.Context(), prefix.Config("c"), []byte(`{"defaultTtl":3000}`))
+		return err == nil
+	})
+	for _, p := range all {
+		p.ends(t, ErrLogChanged)
+		if !errors.Is(p.err, streams.ErrConfigsBehind) {
+			t.Errorf("it ends with %v", p.err)
+		}
+	}
+	p := r.startShard(1)
+	p.ends(t, streams.ErrConfigsBehind)
+}
+
+// TestG11_TheMappingGoesAway: the account loses its mapping while lapse runs. That is a problem
+// until it is back, and what clients write meanwhile is rejected.
+func TestG11_TheMappingGoesAway(t *testing.T) {
+	t.Parallel()
+	s := &restartable{opts: server.Options{Host: "127.0.0.1", Port: -1, JetStream: true, StoreDir: t.TempDir(), NoLog: true, NoSigs: true}}
+	s.start(t, 2)
+	t.Cleanup(func() { s.stop() })
+	r := newRigAt(t, s.ClientURL(), backends[0], Options{Shards: 2, Partitions: 2})
+	all := r.startShards()
+	from, to := prefix.Mapping(2)
+	s.GlobalAccount().RemoveMapping(from)
+	eventually(t, "the problem is told", func() bool {
+		err := all[1].Ready()
+		return err != nil && strings.Contains(err.Error(), "mappings: {")
+	})
+	for _, id := range []string{"a", "b", "c", "d"} {
+		r.must(400, prefix.Write(wire.Upsert, "c", id), `{}`)
+	}
+	if err := s.GlobalAccount().AddMapping(from, to); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the problem is over", func() bool { return all[1].Ready() == nil })
+	for _, id := range []string{"a", "b", "c", "d"} {
+		r.must(201, prefix.Write(wire.Upsert, "c", id), `{}`)
+	}
+	for _, p := range all {
+		p.stop(t)
 	}
 }

@@ -5,10 +5,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/seed18712806/lapse/processor/internal/pause"
 	"github.com/seed18712806/lapse/sink/wire"
 )
 
@@ -29,11 +31,17 @@ func (s *Streams) lastConfig(ctx context.Context) (uint64, error) {
 	return m.Seq, nil
 }
 
-// checkConfigs compares the last configuration and the last drop that the log has with the
+// A leader that was just elected may not have applied all that it has.
+const (
+	leaderAgain = 250 * time.Millisecond
+	leaderFor   = 10 * time.Second
+)
+
+// CheckConfigs compares the last configuration and the last drop that the log has with the
 // messages of the stream that it sources. If that stream has lost its end, it gives sequences
 // to new messages that old ones had, and the logs would pass over the new ones.
-func (s *Streams) checkConfigs(ctx context.Context, o Options) error {
-	for _, filter := range o.Prefix.ConfigSubjects() {
+func (s *Streams) CheckConfigs(ctx context.Context) error {
+	for _, filter := range s.Configs.CachedInfo().Config.Subjects {
 		have, err := s.lastOf(ctx, s.Log, filter)
 		if err != nil {
 			return fmt.Errorf("read the last configuration of the log: %w", err)
@@ -41,23 +49,35 @@ func (s *Streams) checkConfigs(ctx context.Context, o Options) error {
 		if have == nil {
 			continue
 		}
-		header, err := nats.DecodeHeadersMsg(have.Header)
-		if err != nil {
-			return fmt.Errorf("read the last configuration of the log: %w", err)
-		}
-		seq := wire.SourceSequence(header)
-		there, err := s.get(ctx, s.Configs.CachedInfo().Config.Name, map[string]any{"seq": seq})
-		if err != nil {
-			return fmt.Errorf("read message %d of the stream of configurations: %w", seq, err)
-		}
-		last, err := s.lastConfig(ctx)
-		switch {
-		case err != nil:
-			return fmt.Errorf("read the last message of the stream of configurations: %w", err)
-		case there == nil && last >= seq: // somebody deleted it
-		case there == nil || there.Subject != have.Subject || !bytes.Equal(there.Data, have.Data):
-			return mismatch(o.Prefix.ConfigStream(), "%w: message %d of %s is its message %d, and it has another one there or none: restore it", ErrConfigsBehind, have.Seq, o.log().Stream(), seq)
+		same := false
+		for began := time.Now(); !same; {
+			if same, err = s.sourced(ctx, have); err != nil {
+				return err
+			}
+			late := s.Configs.CachedInfo().Config.Replicas <= 1 || time.Since(began) > leaderFor
+			if !same && (late || !pause.For(ctx, leaderAgain)) {
+				return mismatch(s.Configs.CachedInfo().Config.Name, "%w: message %d of %s is from there, and it has another one in its place or none: restore it", ErrConfigsBehind, have.Seq, s.Log.CachedInfo().Config.Name)
+			}
 		}
 	}
 	return nil
+}
+
+// sourced reports whether the stream of configurations has what the log has sourced from it, or
+// somebody has deleted it there.
+func (s *Streams) sourced(ctx context.Context, have *message) (bool, error) {
+	header, err := nats.DecodeHeadersMsg(have.Header)
+	if err != nil {
+		return false, fmt.Errorf("read message %d of the log: %w", have.Seq, err)
+	}
+	seq := wire.SourceSequence(header)
+	there, err := s.get(ctx, s.Configs.CachedInfo().Config.Name, map[string]any{"seq": seq})
+	if err != nil {
+		return false, fmt.Errorf("read message %d of the stream of configurations: %w", seq, err)
+	}
+	if there != nil {
+		return there.Subject == have.Subject && bytes.Equal(there.Data, have.Data), nil
+	}
+	last, err := s.lastConfig(ctx)
+	return last >= seq, err
 }

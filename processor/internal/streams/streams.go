@@ -258,7 +258,7 @@ func (s *Streams) provisionLogs(ctx context.Context, js jetstream.JetStream, o O
 	if err != nil {
 		return nil, err
 	}
-	return root, s.checkConfigs(ctx, o)
+	return root, s.CheckConfigs(ctx)
 }
 
 func provisionCheckpoints(ctx context.Context, js jetstream.JetStream, o Options) (jetstream.KeyValue, error) {
