@@ -25,10 +25,15 @@ func (o *owners) set(shard int, id string, now time.Duration) {
 	}
 }
 
-func (o *owners) get() (ids []string, changed time.Duration) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return slices.Clone(o.ids), o.changed
+// known is what this process knows of the shards and the members, whether that is current, and
+// when an owner changed last.
+func (m *Member) known() (v share.View, current bool, changed time.Duration) {
+	v.Members, current = m.roster.Alive()
+	m.owners.mu.Lock()
+	v.Owners, changed = slices.Clone(m.owners.ids), m.owners.changed
+	m.owners.mu.Unlock()
+	m.view(&v)
+	return v, current, changed
 }
 
 // sharing decides when this process hands a shard over.
@@ -62,12 +67,10 @@ func (s *sharing) runOnce() {
 	if fit {
 		s.fitAt = now
 	}
-	ids, changed := s.owners.get()
-	members, current := s.roster.Alive()
+	view, current, changed := s.known()
 	if stood || !current {
 		return // this process may not know the present members
 	}
-	view := share.View{Owners: ids, Members: members}
 	var moves []share.Move
 	switch {
 	case now-s.fitAt >= terms.unfit:
@@ -126,12 +129,10 @@ func (s *shard) takeAt(w *watch) (at time.Duration, known bool) {
 	if !known || w.atOnce || s.now() < at {
 		return at, known
 	}
-	ids, _ := s.owners.get()
-	members, _ := s.roster.Alive()
-	view := share.View{Owners: ids, Members: members}
+	view, _, _ := s.known()
 	at, _ = w.takeAt(view.Rank(s.id, s.opts.ID, w.loser()))
 	ready := func(m share.Member) bool { return !m.Problem && m.ID != s.opts.ID && m.ID != w.loser() }
-	if s.opts.Unfit() != nil && slices.ContainsFunc(members, ready) {
+	if s.opts.Unfit() != nil && slices.ContainsFunc(view.Members, ready) {
 		at += s.timing.watch.unfit
 	}
 	return at, true

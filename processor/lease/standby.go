@@ -141,10 +141,10 @@ func (s *shard) well(w *watch) {
 
 // adopt takes over the lease as it was read, and logs a new owner.
 func (s *shard) adopt(w *watch, e bucket.Entry) {
-	successor := w.successor
+	failed := w.failing()
 	another := w.adopt(e, s.now())
-	if another && !w.free && successor != "" && successor != e.Owner {
-		s.roster.Doubt(successor)
+	if another && !w.free && failed != e.Owner {
+		s.roster.Doubt(failed)
 	}
 	s.update(func(status *Status) { status.Role, status.Lease = Standby, e.Lease })
 	if another && !w.free {
@@ -163,8 +163,8 @@ func (s *shard) attempt(ctx context.Context, w *watch) term {
 	revision, err := s.bucket.Change(context.WithoutCancel(ctx), s.id, t.lease, w.lease.Revision)
 	if err == nil {
 		s.problem(nil)
-		if w.free && w.successor != "" && w.successor != s.opts.ID {
-			s.roster.Doubt(w.successor)
+		if failed := w.failing(); failed != s.opts.ID {
+			s.roster.Doubt(failed)
 		}
 		t.revision = revision
 		return t

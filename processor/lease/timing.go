@@ -5,6 +5,7 @@ import (
 
 	"github.com/seed18712806/lapse/processor/lease/internal/pulse"
 	"github.com/seed18712806/lapse/processor/lease/internal/roster"
+	"github.com/seed18712806/lapse/processor/lease/internal/share"
 	"github.com/seed18712806/lapse/sink/wire"
 )
 
@@ -64,6 +65,7 @@ type seams struct {
 	mute     func() bool          // true: the beat is not sent
 	deaf     func(wire.Beat) bool // true: the beat is not heard
 	readFail func() error         // an error fails a read of the lease
+	view     func(*share.View)    // changes what the process knows of the others
 }
 
 func noSeams() seams {
@@ -75,5 +77,6 @@ func noSeams() seams {
 		mute:     func() bool { return false },
 		deaf:     func(wire.Beat) bool { return false },
 		readFail: func() error { return nil },
+		view:     func(*share.View) {},
 	}
 }

@@ -103,6 +103,15 @@ func (w *watch) loser() string {
 	return w.lease.Owner
 }
 
+// failing is the process that has failed if another takes the lease now: the owner, or the
+// successor that it has named. It is empty if the owner has left.
+func (w *watch) failing() string {
+	if w.free {
+		return w.successor
+	}
+	return w.lease.Owner
+}
+
 // takeAt is when the member of a rank takes the lease if it hears nothing until then.
 func (w *watch) takeAt(rank int) (at time.Duration, known bool) {
 	before := time.Duration(rank)

@@ -25,7 +25,7 @@ type Terms struct {
 	Away    time.Duration // since its last refresh, a member does not count as alive
 	Gone    time.Duration // since its last refresh, an owner deletes its entry
 	Settle  time.Duration // that a member must have been listed without a problem to be settled
-	Doubt   time.Duration // that it must be listed again after it did not take a shard
+	Doubt   time.Duration // that it must be listed after it has lost a shard, or not taken one
 }
 
 // Options are what a Roster is made with. All are needed.
@@ -185,8 +185,8 @@ func (r *Roster) outdated() {
 	r.current = false
 }
 
-// Doubt notes that a member did not take a shard that was handed over to it. So it does not
-// count as settled for a while.
+// Doubt notes that a member was silent as an owner, or did not take a shard that was handed
+// over to it. So it does not count as settled for a while.
 func (r *Roster) Doubt(id string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
