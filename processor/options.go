@@ -24,6 +24,8 @@ const minDuplicateWindow = 100 * time.Millisecond
 type Options struct {
 	Prefix     wire.Prefix           // "lapse"
 	Partitions int                   // 16; 1 to 1024; fixed when the log is created
+	Shards     int                   // 1; fixed when the logs are created
+	Shard      int                   // 0 to Shards-1: the one that this Processor applies
 	Logger     *slog.Logger          // none
 	Metrics    prometheus.Registerer // none
 	Health     *health.Board         // where problems are noted; one of its own
