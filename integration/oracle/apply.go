@@ -5,6 +5,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/seed18712806/lapse/integration/oracle/patch"
 	"github.com/seed18712806/lapse/sink/wire"
 )
 
@@ -61,7 +62,7 @@ func (m *Model) write(p *partition, msg Message, rest string) {
 	case wire.Touch:
 		next.Body, next.Merged = old.Body, old.Merged
 	case wire.Patch:
-		next.Body, next.Merged = merge(old.Body, msg.Data), true
+		next.Body, next.Merged = patch.Merge(old.Body, msg.Data), true
 		if len(next.Body) > m.set.MaxBody {
 			reject(wire.StatusTooLarge)
 			return

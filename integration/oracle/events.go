@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/seed18712806/lapse/integration/oracle/patch"
 	"github.com/seed18712806/lapse/sink/wire"
 )
 
@@ -126,7 +127,7 @@ func (m *Model) compareExpiry(d *Diff, want expected, msg Message, seen map[stri
 		"ttl": e.Seconds, "expiredAt": e.ExpiredAt.String(),
 	} {
 		text, err := json.Marshal(want)
-		if err != nil || !sameValue(members[member], text) {
+		if err != nil || !patch.Same(members[member], text) {
 			compare(member, string(members[member]), string(text))
 		}
 		delete(members, member)
@@ -143,7 +144,7 @@ func (m *Model) compareExpiry(d *Diff, want expected, msg Message, seen map[stri
 // sameBody compares a published or read body with a version's body.
 func (doc Document) sameBody(got, want []byte) bool {
 	if doc.Merged {
-		return sameValue(got, want)
+		return patch.Same(got, want)
 	}
 	return bytes.Equal(got, want)
 }

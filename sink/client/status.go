@@ -63,7 +63,7 @@ type ShardStatus struct {
 	Owner string     `json:"owner"`
 	Since *wire.Time `json:"since,omitempty"`
 	// Alive means that the owner renewed its entry in the last 10 seconds. The fields below
-	// are from that entry.
+	// are from that entry. Problem is one of the process.
 	Alive       bool    `json:"alive"`
 	Applied     uint64  `json:"applied"`
 	LagMessages uint64  `json:"lagMessages"`
@@ -261,6 +261,13 @@ func (s *Status) assign(leases map[int]wire.Lease) {
 		if m := byID[lease.Owner]; m != nil {
 			m.Role = RoleOwner
 			status.Applied, status.LagMessages, status.Overdue, status.Problem = m.Applied, m.LagMessages, m.Overdue, m.Problem
+			if len(m.Shards) > 0 { // the others are of all shards of the process
+				p := wire.ShardProgress{}
+				if i := slices.IndexFunc(m.Shards, func(p wire.ShardProgress) bool { return p.Shard == shard }); i >= 0 {
+					p = m.Shards[i]
+				}
+				status.Applied, status.LagMessages, status.Overdue = p.Applied, p.LagMessages, p.Overdue
+			}
 			status.Alive = m.SeenAgo <= goneAfter.Seconds()
 		}
 	}

@@ -1,6 +1,7 @@
 package rig
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -45,23 +46,27 @@ type Lapse struct {
 	why    atomic.Pointer[error] // the last reason
 }
 
-// StartLapse starts the servers and lapse, and waits until it is ready. 0 partitions stands
-// for the default.
-func (r *Rig) StartLapse(ctx context.Context, partitions int) (*Lapse, error) {
+// StartLapse starts the servers and lapse, and waits until it is ready. A 0 in the shape stands
+// for what the rig has, or the default.
+func (r *Rig) StartLapse(ctx context.Context, shape wire.Shape) (*Lapse, error) {
 	l := &Lapse{rig: r}
+	shape = wire.Shape{Shards: cmp.Or(shape.Shards, r.Shape.Shards, 1), Partitions: cmp.Or(shape.Partitions, r.Shape.Partitions)}
 	err := func() (err error) {
-		if l.NATS, err = r.StartNATS(ctx); err != nil {
+		if l.NATS, err = r.startNATS(ctx, shape.Shards); err != nil {
 			return err
 		}
 		if l.Redis, err = r.StartRedis(ctx); err != nil {
 			return err
 		}
-		if l.Reader, err = sink.NewReader(l.Redis.Client, sink.ReaderOptions{Partitions: partitions}); err != nil {
+		if l.Reader, err = sink.NewReader(l.Redis.Client, sink.ReaderOptions{}); err != nil {
 			return err
 		}
 		args := []string{"--nats", l.NATS.url, "--redis", "redis://" + l.Redis.addr}
-		if partitions != 0 {
-			args = append(args, "--partitions", strconv.Itoa(partitions))
+		if shape.Partitions != 0 {
+			args = append(args, "--partitions", strconv.Itoa(shape.Partitions))
+		}
+		if shape.Shards > 1 {
+			args = append(args, "--shards", strconv.Itoa(shape.Shards))
 		}
 		return l.serve(ctx, args...)
 	}()
@@ -212,7 +217,7 @@ func (l *Lapse) Verify(ctx context.Context, ld load.Load, within time.Duration) 
 }
 
 // Usage notes the CPU time of lapse and its servers, see [Rig.Usage].
-func (l *Lapse) Usage() func(what string) {
+func (l *Lapse) Usage() func(what string) time.Duration {
 	return l.rig.Usage(l.Process, l.NATS.Process, l.Redis.Process)
 }
 
