@@ -29,6 +29,13 @@ write documents of users      pub lapse.write.upsert.users.1           no       
 configure orders              pub lapse.config.orders                  no          no     no    yes      -
 drop orders                   pub lapse.drop.orders                    no          no     no    yes      -
 move log time                 pub lapse.tick                           no          no     yes   yes      -
+                              pub lapse.shard.3.tick                   no          no     yes   yes      -
+write past the mapping        pub lapse.shard.0.write.upsert.orders.1  no          no     no    yes      -
+                              pub lapse.shard.0.config.orders          no          no     no    yes      -
+find out what is mapped       pub lapse.write.probe.probe.1            no          no     yes   yes      -
+                              pub lapse.shard.0.write.probe.probe.1    no          no     yes   yes      -
+                              sub lapse.shard.*.write.probe.probe.*    no          no     yes   yes      -
+find out what is stored       pub lapse.config.probe                   no          no     yes   yes      -
 read a document               pub lapse.read.get.orders.1              no          yes    no    yes      -
 list collections              pub lapse.read.collections               no          yes    no    yes      -
 answer reads                  sub lapse.read.get.*.*                   no          no     yes   yes      -
@@ -39,6 +46,7 @@ beat as the owner             pub lapse.beat.0                         no       
 change leases                 pub $KV.LAPSE_MEMBERS.lease.0            no          no     yes   yes      -
 store checkpoints             pub $KV.LAPSE_CHECKPOINTS.partition.0    no          no     yes   yes      -
 subscribe to writes           sub lapse.write.>                        no          no     no    yes      -
+                              sub lapse.shard.*.write.>                no          no     no    yes      -
 subscribe to events           sub lapse.expired.>                      no          no     no    yes      -
 inbox of its own              sub _INBOX.orders-writer.1               yes         no     yes   yes      -
                               sub _INBOX.reader.1                      no          yes    yes   yes      -
@@ -53,15 +61,21 @@ acknowledge an event          pub $JS.ACK.LAPSE_EVENTS.c.1.1.1.1.1             n
 look at the log               pub $JS.API.STREAM.INFO.LAPSE_LOG                no          no     yes   yes      -
 consume the log               pub $JS.API.CONSUMER.CREATE.LAPSE_LOG.c          no          no     yes   yes      -
                               pub $JS.API.CONSUMER.MSG.NEXT.LAPSE_LOG.c        no          no     yes   yes      -
+                              pub $JS.API.CONSUMER.CREATE.LAPSE_LOG_0.c        no          no     yes   yes      -
+                              pub $JS.API.CONSUMER.MSG.NEXT.LAPSE_LOG_3.c      no          no     yes   yes      -
+consume the configurations    pub $JS.API.CONSUMER.CREATE.LAPSE_CONFIG.c       no          no     no    yes      -
 read a message of the log     pub $JS.API.STREAM.MSG.GET.LAPSE_LOG             no          no     yes   yes      -
                               pub $JS.API.DIRECT.GET.LAPSE_LOG                 no          no     no    yes      -
 read a message of the events  pub $JS.API.DIRECT.GET.LAPSE_EVENTS              no          no     yes   yes      -
 create a stream               pub $JS.API.STREAM.CREATE.LAPSE_LOG              no          no     yes   yes      -
 change a stream               pub $JS.API.STREAM.UPDATE.LAPSE_EVENTS           no          no     yes   yes      -
 purge the log                 pub $JS.API.STREAM.PURGE.LAPSE_LOG               no          no     yes   yes      -
+                              pub $JS.API.STREAM.PURGE.LAPSE_LOG_3             no          no     yes   yes      -
+purge the configurations      pub $JS.API.STREAM.PURGE.LAPSE_CONFIG            no          no     yes   yes      -
 purge the events              pub $JS.API.STREAM.PURGE.LAPSE_EVENTS            no          no     yes   yes      -
 purge the checkpoints         pub $JS.API.STREAM.PURGE.KV_LAPSE_CHECKPOINTS    no          no     no    yes      -
 delete the log                pub $JS.API.STREAM.DELETE.LAPSE_LOG              no          no     no    yes      -
+                              pub $JS.API.STREAM.DELETE.LAPSE_LOG_0            no          no     no    yes      -
 delete the events             pub $JS.API.STREAM.DELETE.LAPSE_EVENTS           no          no     no    yes      -
 delete a message of the log   pub $JS.API.STREAM.MSG.DELETE.LAPSE_LOG          no          no     no    yes      -
 restore the log               pub $JS.API.STREAM.RESTORE.LAPSE_LOG             no          no     no    yes      -
@@ -128,12 +142,18 @@ func denied(t *testing.T, nc *nats.Conn, verb, subject string) *credentials.Deni
 }
 
 // Every role may do what the table says, and nothing else of it. Each cell is tried on a
-// connection of its own to a nats-server with deploy/nats/accounts.conf.
+// connection of its own to a nats-server with deploy/nats/accounts.conf: one that maps writes
+// to four shards, and one that does not.
 //
 // It goes red if a permission is added to a role, or taken from it.
 func TestRoles_NATS(t *testing.T) {
 	t.Parallel()
-	server := harness.StartNATS(t, harness.NATSOptions{Denies: true})
+	eachNumberOfShards(t, func(t *testing.T, shards int) {
+		testRoles(t, harness.StartNATS(t, harness.NATSOptions{Denies: true, Shards: shards}))
+	})
+}
+
+func testRoles(t *testing.T, server *harness.NATS) {
 	for _, c := range cells(t) {
 		nc := as(t, server, c.role)
 		d := denied(t, nc, c.verb, c.subject)
@@ -162,7 +182,11 @@ func TestRoles_NATS(t *testing.T) {
 // It goes red if applications are in the account of the streams.
 func TestRoles_RepliesReachNoStream(t *testing.T) {
 	t.Parallel()
-	w := external(t, harness.RedisOptions{})
+	eachNumberOfShards(t, testRepliesReachNoStream)
+}
+
+func testRepliesReachNoStream(t *testing.T, shards int) {
+	w := withShards(t, shards)
 	w.Configure("orders", `{"defaultTtl":-1}`)
 	event := w.Want(201, wire.Create, "orders", "expires", `{"ttl":1}`)
 	w.ExpiryOf("orders", "expires", event.Etag, harness.Limit)
@@ -173,7 +197,7 @@ func TestRoles_RepliesReachNoStream(t *testing.T) {
 		t.Fatal(err)
 	}
 	forged := map[string]bool{}
-	for i, target := range []string{"lapse.write.upsert.users.1", "lapse.config.users", "lapse.tick", "lapse.expired.orders.forged", "lapse.rejected.orders.forged", "lapse.fence.0", "$KV.LAPSE_MEMBERS.lease.0"} {
+	for i, target := range []string{"lapse.write.upsert.users.1", "lapse.config.users", "lapse.tick", "lapse.expired.orders.forged", "lapse.rejected.orders.forged", "lapse.fence.0", "$KV.LAPSE_MEMBERS.lease.0", "lapse.shard.0.tick", "lapse.shard.0.write.upsert.users.1"} {
 		forged[target] = true
 		for _, request := range []struct {
 			nc            *nats.Conn
@@ -202,16 +226,16 @@ func TestRoles_RepliesReachNoStream(t *testing.T) {
 	if _, err := consumer.Info(t.Context()); err != nil {
 		t.Error(err)
 	}
-	w.settled("orders", "last", w.Log()[len(w.Log())-1].Seq)
-	for _, m := range append(w.Log(), w.Events()...) {
-		if forged[m.Subject] && m.Subject != "lapse.tick" || len(m.Data) > 0 && m.Subject == "lapse.tick" {
+	for _, m := range append(w.logs(shards), w.Events()...) {
+		tick := strings.HasSuffix(m.Subject, ".tick")
+		if forged[m.Subject] && !tick || len(m.Data) > 0 && tick {
 			t.Errorf("a stream has %s: %s", m.Subject, m.Data)
 		}
 		if strings.HasPrefix(m.Subject, "lapse.expired.") && m.Header.Get("Nats-Msg-Id") != "orders/expires/"+event.Etag.String() {
 			t.Errorf("a stream has the event %s: %s", m.Subject, m.Data)
 		}
 	}
-	w.verify()
+	w.verifyShards(shards)
 }
 
 // A reader has a durable consumer of its own, acknowledges an event, and gets the next one;
@@ -220,7 +244,11 @@ func TestRoles_RepliesReachNoStream(t *testing.T) {
 // It goes red if an import that the account of applications needs is missing.
 func TestRoles_Consume(t *testing.T) {
 	t.Parallel()
-	w := external(t, harness.RedisOptions{})
+	eachNumberOfShards(t, testConsume)
+}
+
+func testConsume(t *testing.T, shards int) {
+	w := withShards(t, shards)
 	w.Configure("orders", `{"defaultTtl":1}`)
 	writer, err := jetstreamext.NewFastPublisher(asJetStream(t, w.nats, "orders-writer"))
 	if err != nil {

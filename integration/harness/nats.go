@@ -22,6 +22,7 @@ type NATSOptions struct {
 	Config     string // added to its configuration file
 	OwnUsers   bool   // Config has users; otherwise they are those of deploy/
 	Denies     bool   // a client without a user; otherwise that is the operator
+	Shards     int    // to which the account of deploy/ maps writes, up to 4; 1 if 0
 }
 
 // NATS is a nats-server with JetStream in a process of its own. Its port and its store
@@ -79,7 +80,7 @@ func newNATS(t testing.TB, name, more string, opts NATSOptions) *NATS {
 	n := &NATS{Port: FreePort(t)}
 	n.Process = newProcess(t, name, path)
 	if !opts.OwnUsers {
-		more += n.natsRoles(opts.Denies)
+		more += n.natsRoles(opts)
 	}
 	config := filepath.Join(n.dir, "nats.conf")
 	text := fmt.Sprintf("listen: %q\njetstream { store_dir: %q }\n%s", Address(n.Port), filepath.Join(n.dir, "store"), more)

@@ -1,0 +1,97 @@
+package integration
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/seed18712806/lapse/integration/harness"
+	"github.com/seed18712806/lapse/integration/oracle"
+	"github.com/seed18712806/lapse/integration/oracle/stored"
+	"github.com/seed18712806/lapse/sink/wire"
+)
+
+// rolesShards is the number of shards of deploy/nats/shards-4.conf.
+const rolesShards = 4
+
+// eachNumberOfShards runs a test with one shard, and with those of deploy/.
+func eachNumberOfShards(t *testing.T, test func(t *testing.T, shards int)) {
+	for _, shards := range []int{1, rolesShards} {
+		t.Run(fmt.Sprintf("%d shards", shards), func(t *testing.T) { t.Parallel(); test(t, shards) })
+	}
+}
+
+// withShards is external for so many shards.
+func withShards(t *testing.T, shards int) *world {
+	t.Helper()
+	w := &world{t: t, nats: harness.StartNATS(t, harness.NATSOptions{Shards: shards}), redis: harness.StartRedis(t, harness.RedisOptions{})}
+	w.connect(w.nats.URL(), w.redis.Address())
+	w.lapse = harness.StartLapse(t, w.nats.URL(), w.redis.Address(), "--shards", strconv.Itoa(shards), "--duplicate-window", duplicateWindow.String())
+	return w
+}
+
+// logs are the messages of the logs of all shards.
+func (w *world) logs(shards int) (all []oracle.Message) {
+	w.t.Helper()
+	for shard := range shards {
+		log, err := stored.Read(w.t.Context(), w.JS, w.Prefix.Log(shard, shards).Stream(), 1)
+		if err != nil {
+			w.t.Fatal(err)
+		}
+		all = append(all, log...)
+	}
+	return all
+}
+
+// verifyShards is verify for so many shards.
+func (w *world) verifyShards(shards int) {
+	w.t.Helper()
+	oracle.Verify(w.t, oracle.Options{
+		NATS: w.NC, Settings: oracle.Settings{Shards: shards}, Reads: []oracle.Reads{oracle.ByReader(w.reader), oracle.ByService(w.NC, w.Prefix)},
+	})
+}
+
+// The writes of a writer reach the logs of all four shards, through the import of the account
+// of applications and the mapping of the account of the streams. Each has its outcome, its
+// event, and a place in the log of its shard alone.
+//
+// It goes red if the mapping is in the account of applications, where the import no longer
+// matches what it makes of a write; or if it is in no account.
+func TestRoles_WritesAreMapped(t *testing.T) {
+	t.Parallel()
+	w := withShards(t, rolesShards)
+	w.Configure("orders", `{"defaultTtl":1}`)
+	writer := as(t, w.nats, "orders-writer")
+	const writes = 20
+	for i := range writes {
+		if status := w.outcomeFor(t, writer, "orders-writer", w.Prefix.Write(wire.Create, "orders", fmt.Sprint(i))); status != 201 {
+			t.Errorf("the outcome of write %d is %d, want 201", i, status)
+		}
+	}
+	found := 0
+	for shard := range rolesShards {
+		log, err := stored.Read(t.Context(), w.JS, w.Prefix.Log(shard, rolesShards).Stream(), 1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		before := found
+		for _, m := range log {
+			id, ok := strings.CutPrefix(m.Subject, fmt.Sprintf("lapse.shard.%d.write.create.orders.", shard))
+			if !ok {
+				continue
+			}
+			found++
+			if at, _ := (wire.Shape{Shards: rolesShards, Partitions: 1}).Place("orders", id); at != shard {
+				t.Errorf("the log of shard %d has %s", shard, m.Subject)
+			}
+		}
+		if found == before {
+			t.Errorf("the log of shard %d has no write", shard)
+		}
+	}
+	if found != writes {
+		t.Errorf("the logs have %d writes, want %d", found, writes)
+	}
+	w.verifyShards(rolesShards)
+}
