@@ -41,7 +41,7 @@ func TestG1_ReplicatedServersAreKilled(t *testing.T) {
 	l.end()
 	w.lapse.Ready()
 	w.verify()
-	l.verifyStored(t, w.Log())
+	l.verifyStored(t)
 }
 
 // leads returns the index of the server that leads a stream.

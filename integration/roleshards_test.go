@@ -8,7 +8,6 @@ import (
 
 	"github.com/seed18712806/lapse/integration/harness"
 	"github.com/seed18712806/lapse/integration/oracle"
-	"github.com/seed18712806/lapse/integration/oracle/stored"
 	"github.com/seed18712806/lapse/sink/wire"
 )
 
@@ -22,34 +21,31 @@ func eachNumberOfShards(t *testing.T, test func(t *testing.T, shards int)) {
 	}
 }
 
+// mapped is what the account of the streams makes of a subject.
+func mapped(subject string, shards int) string {
+	tokens := strings.Split(subject, ".")
+	if shards <= 1 || len(tokens) != 5 || tokens[1] != "write" {
+		return subject
+	}
+	shard, _ := wire.Shape{Shards: shards, Partitions: 1}.Place(tokens[3], tokens[4])
+	return wire.DefaultPrefix.Log(shard, shards).Mapped(subject)
+}
+
 // withShards is external for so many shards.
 func withShards(t *testing.T, shards int) *world {
 	t.Helper()
-	w := &world{t: t, nats: harness.StartNATS(t, harness.NATSOptions{Shards: shards}), redis: harness.StartRedis(t, harness.RedisOptions{})}
-	w.connect(w.nats.URL(), w.redis.Address())
+	w := serversOf(t, harness.RedisOptions{}, shards)
 	w.lapse = harness.StartLapse(t, w.nats.URL(), w.redis.Address(), "--shards", strconv.Itoa(shards), "--duplicate-window", duplicateWindow.String())
 	return w
 }
 
 // logs are the messages of the logs of all shards.
-func (w *world) logs(shards int) (all []oracle.Message) {
+func (w *world) logs() (all []oracle.Message) {
 	w.t.Helper()
-	for shard := range shards {
-		log, err := stored.Read(w.t.Context(), w.JS, w.Prefix.Log(shard, shards).Stream(), 1)
-		if err != nil {
-			w.t.Fatal(err)
-		}
-		all = append(all, log...)
+	for shard := range w.shards {
+		all = append(all, w.Stream(w.Prefix.Log(shard, w.shards).Stream())...)
 	}
 	return all
-}
-
-// verifyShards is verify for so many shards.
-func (w *world) verifyShards(shards int) {
-	w.t.Helper()
-	oracle.Verify(w.t, oracle.Options{
-		NATS: w.NC, Settings: oracle.Settings{Shards: shards}, Reads: []oracle.Reads{oracle.ByReader(w.reader), oracle.ByService(w.NC, w.Prefix)},
-	})
 }
 
 // The writes of a writer reach the logs of all four shards, through the import of the account
@@ -71,12 +67,8 @@ func TestRoles_WritesAreMapped(t *testing.T) {
 	}
 	found := 0
 	for shard := range rolesShards {
-		log, err := stored.Read(t.Context(), w.JS, w.Prefix.Log(shard, rolesShards).Stream(), 1)
-		if err != nil {
-			t.Fatal(err)
-		}
 		before := found
-		for _, m := range log {
+		for _, m := range w.Stream(w.Prefix.Log(shard, rolesShards).Stream()) {
 			id, ok := strings.CutPrefix(m.Subject, fmt.Sprintf("lapse.shard.%d.write.create.orders.", shard))
 			if !ok {
 				continue
@@ -93,5 +85,5 @@ func TestRoles_WritesAreMapped(t *testing.T) {
 	if found != writes {
 		t.Errorf("the logs have %d writes, want %d", found, writes)
 	}
-	w.verifyShards(rolesShards)
+	w.verify()
 }

@@ -30,6 +30,7 @@ type options struct {
 	rate    int
 	body    int
 	shape   wire.Shape
+	masters int
 }
 
 const (
@@ -66,7 +67,7 @@ var rows = []row{
 	{name: "memory", title: "memory in Redis per document", run: (*bench).memory},
 	{name: "rebuild", title: "rebuild of a wiped Redis", run: (*bench).rebuild},
 	{name: "startup", title: "start-up of the embedded default", run: (*bench).startup},
-	{name: "shards", title: "CPU a document, written and expired, one shard and four", run: (*bench).shards, extra: true},
+	{name: "shards", title: "CPU a document with four shards", run: (*bench).shards, extra: true},
 	{name: "scale", title: "cost as the work grows", run: (*bench).grow, extra: true},
 }
 
@@ -88,6 +89,7 @@ func parseFlags(args []string, stderr io.Writer) (options, error) {
 	f.BoolVar(&o.keep, "keep", false, "keep the servers' files and logs")
 	f.IntVar(&o.rate, "rate", 5000, "documents a second in the row lateness")
 	f.IntVar(&o.shape.Shards, "shards", 1, "shards of lapse")
+	f.IntVar(&o.masters, "masters", 1, "Redis servers of lapse; more than one are a Redis Cluster")
 	f.IntVar(&o.shape.Partitions, "partitions", 0, "partitions of each shard (default: that of lapse)")
 	f.IntVar(&o.body, "body", 256, "size of a document in bytes")
 	if err := f.Parse(args); err != nil {
@@ -146,7 +148,7 @@ func runBench(ctx context.Context, args []string, stdout, stderr io.Writer) erro
 	} else {
 		defer func() { _ = os.RemoveAll(dir) }()
 	}
-	b.rig = &rig.Rig{Dir: dir, Lapse: o.lapse, Profiles: o.profile, Clients: parallel, Shape: o.shape, Note: b.note, Problem: b.problem}
+	b.rig = &rig.Rig{Dir: dir, Lapse: o.lapse, Profiles: o.profile, Clients: parallel, Shape: o.shape, Masters: o.masters, Note: b.note, Problem: b.problem}
 	if err := b.rig.Build(ctx); err != nil {
 		return err
 	}

@@ -40,8 +40,7 @@ type side struct {
 // opener starts a side, which gives its expirations to the receipts.
 type opener func(context.Context, *load.Receipts) (*side, error)
 
-// patience is how long the bench waits. An event that comes later counts as missing.
-const patience = 2 * time.Minute
+const patience = 2 * time.Minute // an event that comes later counts as missing
 
 // received runs sides in turn, and returns what their subscribers received.
 func received(round int, expire func(name string, open opener) (load.Received, error), sides map[string]opener) (map[string]load.Received, error) {

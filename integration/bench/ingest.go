@@ -77,7 +77,7 @@ func (b *bench) ingestLapse(ctx context.Context, round int, shape wire.Shape, ld
 		return 0, err
 	}
 	took := time.Since(began)
-	used(fmt.Sprintf("lapse: %d documents ingested (acknowledged after %.2f s)", ld.N, acknowledged.Seconds()))
+	b.cpu = used(fmt.Sprintf("lapse: %d documents ingested (acknowledged after %.2f s)", ld.N, acknowledged.Seconds()))
 	if err := profiled(); err != nil {
 		return 0, err
 	}

@@ -144,6 +144,9 @@ func (m *Model) Apply(msg Message) error {
 		_, target, _ := strings.Cut(rest, ".")
 		collection, token, ok := strings.Cut(target, ".")
 		if !ok || strings.Contains(token, ".") {
+			if m.set.Shards > 1 {
+				target = fmt.Sprintf("shard.%d.%s", m.set.Shard, target)
+			}
 			m.reject(msg, nil, msg.Subject, target, wire.StatusBadRequest)
 			break
 		}

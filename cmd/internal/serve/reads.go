@@ -24,7 +24,7 @@ const (
 // same reader.
 func (p *process) startReads(metrics prometheus.Registerer) (*service.Service, *census.Census, error) {
 	opts := p.opts.Processor
-	reader, err := sink.NewReader(p.reads.redis, sink.ReaderOptions{Prefix: opts.Prefix, Partitions: opts.Partitions})
+	reader, err := sink.NewReader(p.reads.redis, sink.ReaderOptions{Prefix: opts.Prefix, Partitions: opts.Partitions, Shards: opts.Shards})
 	if err != nil {
 		return nil, nil, err
 	}

@@ -258,7 +258,7 @@ func (r *Reader) open(ctx context.Context, start uint64) (messages *pull, forget
 		return nil, nil, err
 	}
 	stream, name := made.CachedInfo().Stream, made.CachedInfo().Name
-	if messages, err = newPull(r.nc, stream, name, PullBytes); err != nil {
+	if messages, err = newPull(r.nc, stream, name, PullBytes, r.backlog); err != nil {
 		return nil, nil, err
 	}
 	return messages, func() {

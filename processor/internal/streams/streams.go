@@ -2,8 +2,12 @@
 // and the bucket of checkpoints. It creates what is absent, and refuses a stream that is
 // present and is not what lapse needs.
 //
+// With several shards there is a log for each, and a stream of configurations and drops that
+// all of them source (configs.go). NATS has to map the writes to the logs: mapping.go finds out
+// whether it does.
+//
 // The log's metadata fixes what a fold of the log depends on, when the log is created: the
-// number of partitions and the size of the largest body. The prefixes to which outcomes
+// numbers of shards and partitions, and the size of the largest body. The prefixes to which outcomes
 // may go can change. The metadata keeps each change, with the sequence from which on it
 // counts ([ReplyRule]).
 //

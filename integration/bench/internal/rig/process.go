@@ -35,6 +35,7 @@ type Rig struct {
 	Profiles string                           // folder for CPU profiles of lapse; "" for none
 	Clients  int                              // connections to Redis
 	Shape    wire.Shape                       // of lapse; 0 for its defaults
+	Masters  int                              // of the Redis Cluster of lapse; one server without a cluster if 0 or 1
 	Note     func(format string, args ...any) // records a remark beside the figures
 	Problem  func(format string, args ...any) // records a fault that makes the figures of lapse void
 
@@ -286,6 +287,42 @@ func (r *Rig) StartRedis(ctx context.Context, args ...string) (*Redis, error) {
 		return nil, err
 	}
 	return s, nil
+}
+
+// startMasters starts the servers of lapse: one, or the masters of a cluster.
+func (r *Rig) startMasters(ctx context.Context) (all []*Redis, err error) {
+	if r.Masters <= 1 {
+		one, err := r.StartRedis(ctx)
+		return []*Redis{one}, err
+	}
+	create := []string{"--cluster", "create"}
+	for range r.Masters {
+		bus, err := freePort()
+		if err != nil {
+			return all, err
+		}
+		one, err := r.StartRedis(ctx, "--cluster-enabled", "yes", "--cluster-port", strconv.Itoa(bus))
+		if err != nil {
+			return all, err
+		}
+		all, create = append(all, one), append(create, one.addr)
+	}
+	if out, err := exec.CommandContext(ctx, "redis-cli", append(create, "--cluster-yes")...).CombinedOutput(); err != nil {
+		return all, fmt.Errorf("make a Redis Cluster: %w: %s", err, out)
+	}
+	for _, one := range all {
+		err := one.wait(ctx, func(ctx context.Context) error {
+			info, err := one.Client.ClusterInfo(ctx).Result()
+			if err == nil && !strings.Contains(info, "cluster_state:ok") {
+				err = errors.New("the cluster is not ready")
+			}
+			return err
+		})
+		if err != nil {
+			return all, err
+		}
+	}
+	return all, nil
 }
 
 // Stop closes the connections and stops the server.
