@@ -254,17 +254,26 @@ func TestRoles_Consume(t *testing.T) {
 func testConsume(t *testing.T, shards int) {
 	w := withShards(t, shards)
 	w.Configure("orders", `{"defaultTtl":1}`)
-	writer, err := jetstreamext.NewFastPublisher(asJetStream(t, w.nats, "orders-writer"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	for i := range 3 {
-		if _, err := writer.Add(w.Prefix.Write(wire.Create, "orders", fmt.Sprint(i)), []byte(`{}`)); err != nil {
+	writer := asJetStream(t, w.nats, "orders-writer")
+	if shards > 1 { // a batch is of one log
+		for i := range 3 {
+			if _, err := writer.Publish(t.Context(), w.Prefix.Write(wire.Create, "orders", fmt.Sprint(i)), []byte(`{}`)); err != nil {
+				t.Fatal(err)
+			}
+		}
+	} else {
+		batch, err := jetstreamext.NewFastPublisher(writer)
+		if err != nil {
 			t.Fatal(err)
 		}
-	}
-	if _, err := writer.Close(t.Context()); err != nil {
-		t.Fatal(err)
+		for i := range 3 {
+			if _, err := batch.Add(w.Prefix.Write(wire.Create, "orders", fmt.Sprint(i)), []byte(`{}`)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if _, err := batch.Close(t.Context()); err != nil {
+			t.Fatal(err)
+		}
 	}
 	js := asJetStream(t, w.nats, "reader")
 	consumer, err := js.CreateConsumer(t.Context(), w.Prefix.EventsStream(), jetstream.ConsumerConfig{
