@@ -75,7 +75,7 @@ func (r *Redis) redisRoles(denies bool) []string {
 		anybody = "default off"
 	}
 	r.copyDeployed("redis/users.acl", "users.acl", "default off", anybody, "LAPSE_SHA256", hash(LapsePassword),
-		"READER_SHA256", hash(RolePassword("READER")), "OPERATOR_SHA256", hash(RolePassword("OPERATOR")))
+		"READER_SHA256", hash(RolePassword("READER")), "OPERATOR_SHA256", hash(RolePassword("OPERATOR")), "REPLICA_SHA256", hash(RolePassword("REPLICA")))
 	if !denies {
 		r.t.Cleanup(r.deniedNothing) // before the server is killed
 	}
