@@ -96,20 +96,23 @@ func TestDeployment_Cluster(t *testing.T) {
 	for _, l := range all {
 		l.Ready()
 	}
-	harness.Until(t, harness.Limit, "each process owns a shard, and each shard is owned", func(context.Context) error {
-		var sum float64
-		for _, l := range all {
-			n := metric(t, l, "lapse_shard_owner")
-			if n == 0 {
-				return errors.New("one owns none")
+	owned := func(by []*harness.Lapse) {
+		harness.Until(t, harness.Limit, "each process owns a shard, and each shard is owned", func(context.Context) error {
+			var sum float64
+			for _, l := range by {
+				n := metric(t, l, "lapse_shard_owner")
+				if n == 0 {
+					return errors.New("one owns none")
+				}
+				sum += n
 			}
-			sum += n
-		}
-		if sum != 4 {
-			return fmt.Errorf("%v shards are owned", sum)
-		}
-		return nil
-	})
+			if sum != 4 {
+				return fmt.Errorf("%v shards are owned", sum)
+			}
+			return nil
+		})
+	}
+	owned(all)
 	run, has := client(t, d)
 	has(run(0, "operator", "config", "orders", "--default-ttl", "3600"), "configured orders")
 	const documents = 6 // one of them in each shard
@@ -138,10 +141,12 @@ func TestDeployment_Cluster(t *testing.T) {
 	d.Nodes[0].Kill()
 	d.NATS[0].Kill()
 	all[0].Kill()
-	round("b")
+	d.FailedOver()
+	owned(all[1:])
 	for _, l := range all[1:] {
 		l.Ready()
 	}
+	round("b")
 	deniedNothing(t, d)
 }
 

@@ -82,6 +82,30 @@ func (d *Deployment) startNodes(n int) {
 	}
 }
 
+// FailedOver waits until the nodes that run have three masters again.
+func (d *Deployment) FailedOver() {
+	d.t.Helper()
+	harness.Until(d.t, harness.Limit, "replicas have become masters", func(ctx context.Context) error {
+		masters := 0
+		for _, node := range d.Nodes {
+			if !node.Running() {
+				continue
+			}
+			text, err := d.operatorAt(node).Info(ctx, "replication").Result()
+			if err != nil {
+				return err
+			}
+			if strings.Contains(text, "role:master") {
+				masters++
+			}
+		}
+		if masters != 3 {
+			return fmt.Errorf("there are %d masters", masters)
+		}
+		return nil
+	})
+}
+
 // redisURLs are the URLs by which lapse finds Redis.
 func (d *Deployment) redisURLs() string {
 	if d.Redis != nil {
