@@ -45,7 +45,7 @@ type session struct {
 	reader       *feed.Reader
 	partitions   []*owner.Partition
 	checkpointer *announce.Checkpointer
-	outcomes     *announce.Outcomes
+	duties       []func(context.Context) // that run until the session ends
 	monitor      *monitor
 	processor    *Processor
 }
@@ -154,9 +154,10 @@ func (p *Processor) wire(ctx context.Context, s *session, l *link.Link, lease Ow
 		s.partitions[i] = owner.New(shared, i, p.store.Partition(i), s.inboxes[i], p.opts.Logger)
 		announcers[i] = s.partitions[i].Announcer()
 	}
-	s.outcomes = shared.Outcomes
 	s.checkpointer = announce.NewCheckpointer(checkpoints, announcers, p.opts.Health, p.hook)
 	s.monitor = newMonitor(p, s, js, log)
+	copies := &copier{js: js, link: l, streams: provisioned, session: s, log: names, logger: p.opts.Logger}
+	s.duties = []func(context.Context){s.ticker.Run, s.checkpointer.Run, shared.Outcomes.Run, copies.run, s.report, s.removeAside}
 	s.wired.Store(true)
 	return nil
 }
@@ -181,7 +182,7 @@ func (s *session) run(ctx context.Context, cancel context.CancelCauseFunc) {
 	duty(s.reader.Run)
 	duty(s.monitor.run)
 	duty(func(ctx context.Context) error { return link.UntilClosed(ctx, s.processor.nc) })
-	for _, run := range []func(context.Context){s.ticker.Run, s.checkpointer.Run, s.outcomes.Run, s.report, s.removeAside} {
+	for _, run := range s.duties {
 		duty(func(ctx context.Context) error { run(ctx); return nil })
 	}
 	<-ctx.Done()

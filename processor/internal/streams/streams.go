@@ -258,7 +258,7 @@ func (s *Streams) provisionLogs(ctx context.Context, js jetstream.JetStream, o O
 	if root == nil {
 		return s.Log.CachedInfo(), nil
 	}
-	s.ConfigReplies, err = provisionReplies(ctx, js, o, s.Configs, s.lastConfig)
+	s.ConfigReplies, err = provisionReplies(ctx, js, o, s.Configs, s.LastConfig)
 	if err != nil {
 		return nil, err
 	}
