@@ -18,6 +18,7 @@ import (
 	"github.com/seed18712806/lapse/integration/harness/natstest"
 	"github.com/seed18712806/lapse/integration/oracle"
 	"github.com/seed18712806/lapse/processor/internal/streams"
+	"github.com/seed18712806/lapse/sink/store"
 	"github.com/seed18712806/lapse/sink/wire"
 )
 
@@ -219,6 +220,40 @@ func TestG1_ConfigurationsWithTheIDOfAWrite(t *testing.T) {
 	for _, p := range all {
 		p.stop(t)
 	}
+}
+
+// TestG8_ReplyPrefixesOfConfigurations: a process allows another inbox for outcomes while one
+// that was started before owns another shard. Both decide by the same rules: a configuration with
+// such an inbox is applied by both, or by none.
+//
+// It fails if a process keeps the rules with which it began.
+func TestG8_ReplyPrefixesOfConfigurations(t *testing.T) {
+	t.Parallel()
+	r := startMapped(t, backends[0], 2)
+	old := r.startShard(1)
+	first := r.startShard(0)
+	old.ready(t)
+	first.ready(t)
+	first.stop(t)
+	r.opts.ReplyPrefixes = []string{"_INBOX_acme"}
+	first = r.startShard(0)
+	first.ready(t)
+	sub, err := r.nc.SubscribeSync("_INBOX_acme.x")
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.send(prefix.Config("c"), `{"defaultTtl":77}`, wire.HeaderReplyTo, "_INBOX_acme.x")
+	if _, err := sub.NextMsg(limit); err != nil {
+		t.Errorf("no outcome: %v", err)
+	}
+	for p := range r.opts.Shards * r.opts.Partitions {
+		stored := store.NewShard(r.redis, prefix, r.opts.Shape(), p/r.opts.Partitions).Partition(p % r.opts.Partitions)
+		if state, err := stored.Load(t.Context()); err != nil || state.Configs["c"].Etag == 0 {
+			t.Errorf("partition %d has not applied the configuration: %+v (%v)", p, state, err)
+		}
+	}
+	first.stop(t)
+	old.stop(t)
 }
 
 // copiesIn counts the copies of configurations in the log of a shard.

@@ -79,11 +79,13 @@ func (m *Message) Etag() uint64 { return cmp.Or(m.Source, m.Seq) }
 
 // Decoder decodes messages. It holds what is the same for all of them.
 type Decoder struct {
-	Log           wire.Log
-	Partitions    int // of the shard
-	MaxBody       int
-	Replies       []streams.ReplyRule // where outcomes may go, beside wire.ReplyPrefix
-	ConfigReplies []streams.ReplyRule // the same for messages with a Source, by that
+	Log        wire.Log
+	Partitions int // of the shard
+	MaxBody    int
+	Replies    []streams.ReplyRule // where outcomes may go, beside wire.ReplyPrefix
+	// ConfigReplies are the same for messages with a Source, by that. It is called for each that
+	// asks for another inbox, because all shards have to decide by the same rules.
+	ConfigReplies func() []streams.ReplyRule
 }
 
 // IsTick reports whether a message only moves log time on.
@@ -265,6 +267,10 @@ func (d Decoder) header(m *Message, header nats.Header) {
 	switch len(replies) {
 	case 0:
 	case 1:
+		if isInbox(replies[0], []string{wire.ReplyPrefix}) {
+			m.ReplyTo = replies[0]
+			break
+		}
 		inboxes := d.inboxes(m)
 		if !isInbox(replies[0], inboxes) {
 			bad("header %s is %s: use a subject without wildcards that begins with %s", wire.HeaderReplyTo, wire.Quote(replies[0]), oneOf(inboxes))
