@@ -1,6 +1,7 @@
 package store
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -31,18 +32,57 @@ func (s *Store) Ping(ctx context.Context) error {
 	})
 }
 
-// Time reads the server's clock; of a cluster, that of one node.
+// timeTimeout limits how long a master is asked for its time after another one has answered.
+const timeTimeout = 3 * time.Second
+
+// Time reads the server's clock; of a cluster, that of the master that answers first.
 func (s *Store) Time(ctx context.Context) (time.Time, error) {
-	now, err := s.client.Time(ctx).Result()
-	return now, explainDenied(err)
+	if _, cluster := s.client.(*redis.ClusterClient); !cluster {
+		now, err := s.client.Time(ctx).Result()
+		return now, explainDenied(err)
+	}
+	first, failed := make(chan time.Time, 1), make(chan error, 1)
+	go func() {
+		asking, cancel := context.WithTimeout(context.WithoutCancel(ctx), timeTimeout)
+		defer cancel()
+		answered := false
+		var once sync.Once
+		err := s.eachMaster(asking, func(ctx context.Context, node redis.Cmdable) error {
+			now, err := node.Time(ctx).Result()
+			if err == nil {
+				once.Do(func() { answered = true; first <- now })
+			}
+			return explainDenied(err)
+		})
+		if !answered {
+			failed <- cmp.Or(err, errNoMaster)
+		}
+	}()
+	select {
+	case now := <-first:
+		return now, nil
+	case err := <-failed:
+		return time.Time{}, err
+	case <-ctx.Done():
+		return time.Time{}, ctx.Err()
+	}
 }
 
-// eachMaster calls do for the server; of a cluster, for every master.
+var errNoMaster = errors.New("the cluster of Redis has no master")
+
+// eachMaster calls do for the server; of a cluster, for every master at the same time. Of a
+// cluster, the error names the master.
 func (s *Store) eachMaster(ctx context.Context, do func(ctx context.Context, node redis.Cmdable) error) error {
-	if cluster, ok := s.client.(*redis.ClusterClient); ok {
-		return cluster.ForEachMaster(ctx, func(ctx context.Context, node *redis.Client) error { return do(ctx, node) })
+	cluster, ok := s.client.(*redis.ClusterClient)
+	if !ok {
+		return do(ctx, s.client)
 	}
-	return do(ctx, s.client)
+	return cluster.ForEachMaster(ctx, func(ctx context.Context, node *redis.Client) error {
+		if err := do(ctx, node); err != nil {
+			return fmt.Errorf("master %s: %w", node.Options().Addr, err)
+		}
+		return nil
+	})
 }
 
 func checkServer(ctx context.Context, node redis.Cmdable) error {
