@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -15,14 +16,24 @@ import (
 
 // Check refuses (with ErrServer) a server that is older than Redis 7.0 or that may evict
 // keys, and (with ErrDenied) a user who lacks a permission. A server that does not tell its
-// version or its permissions, as miniredis, passes.
+// version or its permissions, as miniredis, passes. A master of a cluster that does not answer
+// passes too if another one has answered: it must not hold up the partitions of the others.
 func (s *Store) Check(ctx context.Context) error {
-	return s.eachMaster(ctx, func(ctx context.Context, node redis.Cmdable) error {
-		if err := s.checkPermissions(ctx, node); err != nil {
-			return err
+	var passed atomic.Bool
+	err := s.eachMaster(ctx, func(ctx context.Context, node redis.Cmdable) error {
+		err := s.checkPermissions(ctx, node)
+		if err == nil {
+			err = checkServer(ctx, node)
 		}
-		return checkServer(ctx, node)
+		if err == nil {
+			passed.Store(true)
+		}
+		return err
 	})
+	if passed.Load() && !errors.Is(err, ErrServer) && !errors.Is(err, ErrDenied) {
+		return nil
+	}
+	return err
 }
 
 // Ping returns an error unless the server answers; of a cluster, unless every master does.

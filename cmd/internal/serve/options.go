@@ -23,11 +23,13 @@ type Options struct {
 	NATSSync   time.Duration // how often the embedded server syncs to disk; 0: at every write
 	Data       string        // directory of the embedded server
 
-	// Redis is the URL of the server, or the URLs of a cluster (see parseRedis). If it is
-	// empty, the process embeds a Redis, which forgets everything at the end.
-	Redis       string
-	RedisLogin  credentials.Redis
-	RedisListen string // address of the embedded server
+	// Redis is the URL of the server, or the URLs of a cluster or of Sentinels (see
+	// parseRedis). If it is empty, the process embeds a Redis, which forgets everything at the
+	// end.
+	Redis             string
+	RedisLogin        credentials.Redis
+	RedisReadReplicas bool   // reads go to replicas
+	RedisListen       string // address of the embedded server
 
 	HTTPListen string
 	ReadyFile  string // see writeReadyFile; none if empty

@@ -42,13 +42,14 @@ func Run(ctx context.Context, opts Options) error {
 
 // process is what Run opens, and closes at the end.
 type process struct {
-	opts    Options
-	at      addresses
-	http    net.Listener
-	log     connections // of the processor
-	reads   connections
-	beats   *nats.Conn // of the member alone, so that nothing delays its beats
-	closers []func() error
+	opts     Options
+	at       addresses
+	http     net.Listener
+	log      connections // of the processor
+	reads    connections
+	replicas *redis.ClusterClient // nil unless reads go to replicas
+	beats    *nats.Conn           // of the member alone, so that nothing delays its beats
+	closers  []func() error
 }
 
 // open takes the ports and the data directory, starts the embedded servers and connects.
@@ -100,6 +101,12 @@ func (p *process) open(ctx context.Context) (err error) {
 	}
 	if p.reads, err = p.connect(ctx, opts, embedded, "reads", readsPool); err != nil {
 		return err
+	}
+	if opts.RedisReadReplicas {
+		if p.replicas, err = connectReplicas(ctx, opts.Redis, opts.RedisLogin, readsPool); err != nil {
+			return err
+		}
+		p.opened(p.replicas.Close)
 	}
 	if p.beats, err = connectNATS(opts, embedded, "beats"); err != nil {
 		return err

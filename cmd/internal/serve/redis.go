@@ -1,0 +1,307 @@
+package serve
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/maintnotifications"
+
+	"github.com/seed18712806/lapse/sink/credentials"
+	"github.com/seed18712806/lapse/sink/redact"
+)
+
+const (
+	redisDialTimeout = 2 * time.Second
+	redisTimeout     = 5 * time.Second // to read a reply, or write a command
+	slotsTimeout     = time.Second     // to read the slots from one node of a cluster
+	slotsEvery       = 2 * time.Second
+	sentinelTimeout  = 2 * time.Second // to ask one Sentinel at the start
+)
+
+// connectRedis connects to a server, a cluster, or the master that Sentinels name, and pings
+// it.
+func connectRedis(ctx context.Context, redisURL string, login credentials.Redis, poolSize int) (redis.UniversalClient, error) {
+	target, err := parseTarget(redisURL, login)
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, connectTimeout)
+	defer cancel()
+	fail := func(err error) error { return fmt.Errorf("--redis %s: %w", redact.URLs(redisURL), err) }
+	if err := target.askSentinels(ctx); err != nil {
+		return nil, fail(err)
+	}
+	client := target.client(poolSize)
+	if err := pingAny(ctx, client); err != nil {
+		return nil, errors.Join(fail(pingError(err)), client.Close())
+	}
+	return client, nil
+}
+
+// connectReplicas makes the client whose replicas answer reads. No replica has to answer, but
+// those that do must permit what lapse needs.
+func connectReplicas(ctx context.Context, redisURL string, login credentials.Redis, poolSize int) (*redis.ClusterClient, error) {
+	target, err := parseTarget(redisURL, login)
+	if err != nil {
+		return nil, err
+	}
+	client := target.replicas(poolSize)
+	if client == nil {
+		return nil, fmt.Errorf("--redis-read-replicas needs a cluster or Sentinel, which name the replicas: --redis %s is one server", redact.URLs(redisURL))
+	}
+	ctx, cancel := context.WithTimeout(ctx, connectTimeout)
+	defer cancel()
+	err = client.ForEachSlave(ctx, func(ctx context.Context, node *redis.Client) error {
+		if err := node.EvalRO(ctx, "return 1", nil).Err(); redis.HasErrorPrefix(err, "NOPERM") {
+			return fmt.Errorf("--redis-read-replicas: the user may not run what lapse needs on the replica %s: allow readonly, eval_ro and evalsha_ro in its ACL (deploy/redis/users.acl lists all): %w", node.Options().Addr, err)
+		}
+		return nil
+	})
+	if redis.HasErrorPrefix(err, "NOPERM") {
+		return nil, errors.Join(err, client.Close())
+	}
+	return client, nil
+}
+
+// parseTarget reads the URL and the login.
+func parseTarget(redisURL string, login credentials.Redis) (redisTarget, error) {
+	target, err := parseRedis(redisURL)
+	if err == nil {
+		err = target.login(redisURL, login)
+	}
+	return target, err
+}
+
+// pingAny returns an error unless the server answers; of a cluster, any master. One master that
+// stands still must not keep a process from starting.
+func pingAny(ctx context.Context, client redis.UniversalClient) error {
+	cluster, ok := client.(*redis.ClusterClient)
+	if !ok {
+		return client.Ping(ctx).Err()
+	}
+	answered := make(chan struct{}, 1)
+	err := cluster.ForEachMaster(ctx, func(ctx context.Context, node *redis.Client) error {
+		err := node.Ping(ctx).Err()
+		if err == nil {
+			select {
+			case answered <- struct{}{}:
+			default:
+			}
+		}
+		return err
+	})
+	var answer redis.Error
+	if len(answered) > 0 && !errors.As(err, &answer) {
+		return nil
+	}
+	return err
+}
+
+// pingAll returns an error unless the server answers; of a cluster, every master.
+func pingAll(ctx context.Context, client redis.UniversalClient) error {
+	cluster, ok := client.(*redis.ClusterClient)
+	if !ok {
+		return client.Ping(ctx).Err()
+	}
+	return cluster.ForEachMaster(ctx, func(ctx context.Context, node *redis.Client) error {
+		if err := node.Ping(ctx).Err(); err != nil {
+			return fmt.Errorf("master %s: %w", node.Options().Addr, err)
+		}
+		return nil
+	})
+}
+
+// pingError explains why the first command failed.
+func pingError(err error) error {
+	var answer redis.Error
+	switch {
+	case redis.HasErrorPrefix(err, "WRONGPASS"), redis.HasErrorPrefix(err, "NOAUTH"):
+		return fmt.Errorf("the server refuses the user or the password: give others with --redis-user and --redis-password-file: %w", err)
+	case redis.HasErrorPrefix(err, "NOPERM"):
+		return fmt.Errorf("the user may not run a command that lapse needs: allow it in the ACL of Redis: %w", err)
+	case errors.As(err, &answer):
+		return fmt.Errorf("the server answers with an error: %w", err)
+	}
+	return fmt.Errorf("no Redis answers there: start it, or use another URL: %w", err)
+}
+
+// askSentinels returns an error unless a Sentinel knows the master.
+func (t redisTarget) askSentinels(ctx context.Context) (err error) {
+	o := t.sentinel
+	if o == nil {
+		return nil
+	}
+	for _, address := range o.SentinelAddrs {
+		one := redis.NewSentinelClient(&redis.Options{Addr: address, Dialer: o.Dialer, TLSConfig: o.TLSConfig, Username: o.SentinelUsername, Password: o.SentinelPassword,
+			MaxRetries: -1, DialerRetries: 1, ContextTimeoutEnabled: true})
+		asking, cancel := context.WithTimeout(ctx, sentinelTimeout)
+		asked := one.GetMasterAddrByName(asking, o.MasterName).Err()
+		cancel()
+		_ = one.Close()
+		switch {
+		case asked == nil:
+			return nil
+		case errors.Is(asked, redis.Nil):
+			return fmt.Errorf("the Sentinel %s does not know a master of the name %s: use the name in its line \"sentinel monitor\"", address, o.MasterName)
+		case redis.HasErrorPrefix(asked, "NOAUTH"), redis.HasErrorPrefix(asked, "WRONGPASS"), redis.HasErrorPrefix(asked, "NOPERM"):
+			return fmt.Errorf("the Sentinel %s refuses the user or the password: give others with --redis-sentinel-user and --redis-sentinel-password-file: %w", address, asked)
+		}
+		err = cmp.Or(err, asked)
+	}
+	return fmt.Errorf("no Sentinel answers there: start one, or use other addresses: %w", err)
+}
+
+// login adds the users, the passwords and the certificates. New connections read their files
+// anew, except for the password of the Sentinels.
+func (t redisTarget) login(redisURL string, login credentials.Redis) error {
+	var secured bool
+	switch {
+	case t.cluster != nil:
+		secured = t.cluster.TLSConfig != nil
+	case t.sentinel != nil:
+		secured = t.sentinel.TLSConfig != nil
+	default:
+		secured = t.server.TLSConfig != nil
+	}
+	if err := login.Check(redisURL, secured); err != nil {
+		return err
+	}
+	secret, err := login.Sentinel(t.sentinel != nil)
+	if err != nil {
+		return err
+	}
+	var provide func(context.Context) (string, string, error)
+	if login.PasswordFile != "" {
+		provide = login.Login
+	}
+	switch {
+	case t.cluster != nil:
+		o := t.cluster
+		o.CredentialsProviderContext = provide
+		if secured {
+			o.Dialer = login.Dialer(o.TLSConfig, cmp.Or(o.DialTimeout, redisDialTimeout))
+		}
+	case t.sentinel != nil:
+		o := t.sentinel
+		o.CredentialsProviderContext = provide
+		if secured {
+			o.Dialer = login.Dialer(o.TLSConfig, cmp.Or(o.DialTimeout, redisDialTimeout))
+		}
+		if secret != "" && o.SentinelPassword != "" {
+			return errors.New("--redis-sentinel-password-file: the URL has sentinel_password: give the password in one of the two places")
+		}
+		if secret != "" {
+			o.SentinelUsername, o.SentinelPassword = login.SentinelUser, secret
+		}
+	default:
+		o := t.server
+		o.CredentialsProviderContext = provide
+		if secured {
+			o.Dialer = login.Dialer(o.TLSConfig, cmp.Or(o.DialTimeout, redisDialTimeout))
+		}
+	}
+	return nil
+}
+
+// client makes a client, which connects when it is first used.
+//
+// By default go-redis repeats a command after a network error and ignores the deadline of
+// its context. But a script must not run twice, and a read must not wait for ever. A client
+// of a cluster repeats commands anyway; the fence of a commit then refuses the second.
+func (t redisTarget) client(poolSize int) redis.UniversalClient {
+	switch {
+	case t.cluster != nil:
+		return t.clusterClient(poolSize, false)
+	case t.sentinel != nil:
+		t.limitSentinel(poolSize)
+		return redis.NewFailoverClient(t.sentinel)
+	}
+	o := t.server
+	o.MaxRetries, o.ContextTimeoutEnabled, o.DialerRetries = -1, true, 1
+	o.DialTimeout = cmp.Or(o.DialTimeout, redisDialTimeout)
+	o.ReadTimeout = cmp.Or(o.ReadTimeout, redisTimeout)
+	o.WriteTimeout = cmp.Or(o.WriteTimeout, redisTimeout)
+	o.PoolSize = cmp.Or(o.PoolSize, poolSize)
+	o.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
+	return redis.NewClient(o)
+}
+
+// replicas makes a client whose replicas can be read; nil for one server, which names none.
+func (t redisTarget) replicas(poolSize int) *redis.ClusterClient {
+	switch {
+	case t.cluster != nil:
+		return t.clusterClient(poolSize, true)
+	case t.sentinel != nil:
+		t.limitSentinel(poolSize)
+		return redis.NewFailoverClusterClient(t.sentinel)
+	}
+	return nil
+}
+
+func (t redisTarget) limitSentinel(poolSize int) {
+	o := t.sentinel
+	o.MaxRetries, o.ContextTimeoutEnabled, o.DialerRetries = -1, true, 1
+	o.DialTimeout = cmp.Or(o.DialTimeout, redisDialTimeout)
+	o.ReadTimeout = cmp.Or(o.ReadTimeout, redisTimeout)
+	o.WriteTimeout = cmp.Or(o.WriteTimeout, redisTimeout)
+	o.PoolSize = cmp.Or(o.PoolSize, poolSize)
+}
+
+// clusterClient makes a client of a cluster in which a node that stands still delays nothing
+// else. go-redis asks any node for the slots; it looks for a new master only once in a while,
+// or when it is redirected; and it repeats what has timed out. So the slots are asked for often
+// and with a short limit, and a command ends at its limit with all its repetitions. The routing
+// policies are off because they ask a node about each command at the start.
+func (t redisTarget) clusterClient(poolSize int, readOnly bool) *redis.ClusterClient {
+	o := t.cluster
+	o.ReadOnly, o.DisableRoutingPolicies = readOnly, true
+	o.MaxRetries, o.ContextTimeoutEnabled, o.DialerRetries = -1, true, 1
+	o.DialTimeout = cmp.Or(o.DialTimeout, redisDialTimeout)
+	o.ReadTimeout = cmp.Or(o.ReadTimeout, redisTimeout)
+	o.WriteTimeout = cmp.Or(o.WriteTimeout, redisTimeout)
+	o.PoolSize = cmp.Or(o.PoolSize, poolSize)
+	o.ClusterStateReloadInterval = slotsEvery
+	o.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
+	client := redis.NewClusterClient(o)
+	client.AddHook(timeLimit{every: o.ReadTimeout})
+	client.OnNewNode(func(node *redis.Client) { node.AddHook(timeLimit{slots: slotsTimeout}) })
+	return client
+}
+
+// timeLimit is a hook that limits how long commands take.
+type timeLimit struct {
+	every time.Duration // of every command and pipeline; 0: no limit
+	slots time.Duration // of CLUSTER SLOTS; 0: no limit
+}
+
+func (l timeLimit) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (l timeLimit) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		most := l.every
+		if l.slots > 0 && cmd.FullName() == "cluster slots" {
+			most = l.slots
+		}
+		if most <= 0 {
+			return next(ctx, cmd)
+		}
+		ctx, cancel := context.WithTimeout(ctx, most)
+		defer cancel()
+		return next(ctx, cmd)
+	}
+}
+
+func (l timeLimit) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(ctx context.Context, cmds []redis.Cmder) error {
+		if l.every <= 0 {
+			return next(ctx, cmds)
+		}
+		ctx, cancel := context.WithTimeout(ctx, l.every)
+		defer cancel()
+		return next(ctx, cmds)
+	}
+}
