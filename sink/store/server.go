@@ -20,7 +20,13 @@ import (
 // passes too if another one has answered: it must not hold up the partitions of the others.
 func (s *Store) Check(ctx context.Context) error {
 	var passed atomic.Bool
+	_, cluster := s.client.(*redis.ClusterClient)
 	err := s.eachMaster(ctx, func(ctx context.Context, node redis.Cmdable) error {
+		if cluster {
+			limited, cancel := context.WithTimeout(ctx, checkTimeout)
+			defer cancel()
+			ctx = limited
+		}
 		err := s.checkPermissions(ctx, node)
 		if err == nil {
 			err = checkServer(ctx, node)
@@ -42,6 +48,9 @@ func (s *Store) Ping(ctx context.Context) error {
 		return explainDenied(node.Ping(ctx).Err())
 	})
 }
+
+// checkTimeout limits how long one master of a cluster is checked.
+const checkTimeout = 2 * time.Second
 
 // timeTimeout limits how long a master is asked for its time after another one has answered.
 const timeTimeout = 3 * time.Second

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync/atomic"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -83,22 +84,21 @@ func pingAny(ctx context.Context, client redis.UniversalClient) error {
 	if !ok {
 		return client.Ping(ctx).Err()
 	}
-	answered := make(chan struct{}, 1)
-	err := cluster.ForEachMaster(ctx, func(ctx context.Context, node *redis.Client) error {
-		err := node.Ping(ctx).Err()
-		if err == nil {
-			select {
-			case answered <- struct{}{}:
-			default:
+	first := make(chan error, 1)
+	go func() {
+		var answered atomic.Bool
+		err := cluster.ForEachMaster(ctx, func(ctx context.Context, node *redis.Client) error {
+			err := node.Ping(ctx).Err()
+			if err == nil && !answered.Swap(true) {
+				first <- nil
 			}
+			return err
+		})
+		if !answered.Load() {
+			first <- cmp.Or(err, errors.New("the cluster has no master"))
 		}
-		return err
-	})
-	var answer redis.Error
-	if len(answered) > 0 && !errors.As(err, &answer) {
-		return nil
-	}
-	return err
+	}()
+	return <-first
 }
 
 // pingAll returns an error unless the server answers; of a cluster, every master.
@@ -252,10 +252,11 @@ func (t redisTarget) limitSentinel(poolSize int) {
 }
 
 // clusterClient makes a client of a cluster in which a node that stands still delays nothing
-// else. go-redis asks any node for the slots; it looks for a new master only once in a while,
-// or when it is redirected; and it repeats what has timed out. So the slots are asked for often
-// and with a short limit, and a command ends at its limit with all its repetitions. The routing
-// policies are off because they ask a node about each command at the start.
+// else. go-redis asks any node for the slots, and only once in a while or when it is redirected,
+// so that it would look for a dead master for a minute; and it repeats what has timed out. So
+// the slots are asked for often, after each failure, and with a short limit, and a command ends
+// at its limit with all its repetitions. The routing policies are off because they ask a node
+// about each command at the start.
 func (t redisTarget) clusterClient(poolSize int, readOnly bool) *redis.ClusterClient {
 	o := t.cluster
 	o.ReadOnly, o.DisableRoutingPolicies = readOnly, true
@@ -267,15 +268,16 @@ func (t redisTarget) clusterClient(poolSize int, readOnly bool) *redis.ClusterCl
 	o.ClusterStateReloadInterval = slotsEvery
 	o.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
 	client := redis.NewClusterClient(o)
-	client.AddHook(timeLimit{every: o.ReadTimeout})
+	client.AddHook(timeLimit{every: o.ReadTimeout, failed: client.ReloadState})
 	client.OnNewNode(func(node *redis.Client) { node.AddHook(timeLimit{slots: slotsTimeout}) })
 	return client
 }
 
 // timeLimit is a hook that limits how long commands take.
 type timeLimit struct {
-	every time.Duration // of every command and pipeline; 0: no limit
-	slots time.Duration // of CLUSTER SLOTS; 0: no limit
+	every  time.Duration             // of every command and pipeline; 0: no limit
+	slots  time.Duration             // of CLUSTER SLOTS; 0: no limit
+	failed func(ctx context.Context) // is called if a server does not answer; nil: nothing is
 }
 
 func (l timeLimit) DialHook(next redis.DialHook) redis.DialHook { return next }
@@ -286,22 +288,26 @@ func (l timeLimit) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 		if l.slots > 0 && cmd.FullName() == "cluster slots" {
 			most = l.slots
 		}
-		if most <= 0 {
-			return next(ctx, cmd)
-		}
-		ctx, cancel := context.WithTimeout(ctx, most)
-		defer cancel()
-		return next(ctx, cmd)
+		return l.run(ctx, most, func(ctx context.Context) error { return next(ctx, cmd) })
 	}
 }
 
 func (l timeLimit) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
 	return func(ctx context.Context, cmds []redis.Cmder) error {
-		if l.every <= 0 {
-			return next(ctx, cmds)
-		}
-		ctx, cancel := context.WithTimeout(ctx, l.every)
-		defer cancel()
-		return next(ctx, cmds)
+		return l.run(ctx, l.every, func(ctx context.Context) error { return next(ctx, cmds) })
 	}
+}
+
+func (l timeLimit) run(ctx context.Context, most time.Duration, do func(ctx context.Context) error) error {
+	limited, cancel := ctx, context.CancelFunc(func() {})
+	if most > 0 {
+		limited, cancel = context.WithTimeout(ctx, most)
+	}
+	defer cancel()
+	err := do(limited)
+	var answer redis.Error
+	if err != nil && l.failed != nil && !errors.As(err, &answer) && !errors.Is(err, context.Canceled) {
+		l.failed(context.WithoutCancel(ctx))
+	}
+	return err
 }

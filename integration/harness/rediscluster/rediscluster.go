@@ -81,6 +81,17 @@ func Start(t testing.TB, masters int, replicas bool) *Cluster {
 	for i, node := range c.Nodes[masters:] {
 		c.Follows(node, c.Nodes[i])
 	}
+	for _, node := range c.Nodes {
+		harness.Until(t, harness.Limit, "every node knows the replicas", func(ctx context.Context) error {
+			slots, err := node.c.ClusterSlots(ctx).Result()
+			for _, s := range slots {
+				if len(s.Nodes) != n/masters {
+					err = fmt.Errorf("%+v", s)
+				}
+			}
+			return err
+		})
+	}
 	return c
 }
 

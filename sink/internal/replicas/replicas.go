@@ -25,6 +25,8 @@ const (
 	restFailed = time.Second
 	patience   = 500 * time.Millisecond // with a replica that is behind, of a read that needs that one
 	againAfter = 5 * time.Millisecond
+
+	reloadEvery = time.Second
 )
 
 // Master is the server of a read that only the master may answer.
@@ -38,8 +40,9 @@ type Replicas struct {
 	client *redis.ClusterClient
 	leads  func(key string) *leads
 
-	mu    sync.Mutex
-	nodes map[*redis.Client]*node
+	mu       sync.Mutex
+	nodes    map[*redis.Client]*node
+	reloaded time.Time
 
 	answered, behind, failed atomic.Uint64
 }
@@ -87,9 +90,14 @@ func (r *Replicas) Run(ctx context.Context, server string, script *redis.Script,
 	if server != "" {
 		return r.runOn(ctx, server, lead, script, keys, args)
 	}
-	n := r.pick(ctx, keys[0])
+	n, behind := r.pick(ctx, keys[0])
 	if n == nil {
-		r.failed.Add(1)
+		if behind {
+			r.behind.Add(1)
+		} else {
+			r.failed.Add(1)
+			r.reload(ctx)
+		}
 		return nil, layout.Head{}, nil
 	}
 	for range tries {
@@ -143,7 +151,7 @@ func (r *Replicas) try(ctx context.Context, n *node, script *redis.Script, keys 
 	reply, err := n.runner.Run(trying, script, keys, args...)
 	if err != nil && ctx.Err() == nil {
 		r.rest(n, err)
-		r.client.ReloadState(ctx)
+		r.reload(ctx)
 	}
 	if err == nil && script == layout.ScanScript {
 		r.mu.Lock()
@@ -153,36 +161,51 @@ func (r *Replicas) try(ctx context.Context, n *node, script *redis.Script, keys 
 	return reply, reply.Head(0), err
 }
 
-// pick returns a replica that has the key; nil if there is none, or all rest.
-func (r *Replicas) pick(ctx context.Context, key string) *node {
+// pick returns a replica that has the key; nil if there is none, or all rest. behind reports
+// that one rests because it was behind.
+func (r *Replicas) pick(ctx context.Context, key string) (n *node, behind bool) {
 	for range 3 {
 		client, err := r.client.SlaveForKey(ctx, key)
 		if err != nil {
-			return nil
+			return nil, behind
 		}
 		if master, err := r.client.MasterForKey(ctx, key); err != nil || master == client {
-			return nil
+			return nil, behind
 		}
-		if n := r.node(client); r.wakes(n) {
-			return n
+		n := r.node(client)
+		wakes, failed := r.wakes(n)
+		if wakes {
+			return n, false
 		}
+		behind = behind || !failed
 	}
-	return nil
+	return nil, behind
 }
 
-// wakes reports whether a replica does not rest. Of the reads that come after the rest of one
-// that did not answer, only the first tries whether it does.
-func (r *Replicas) wakes(n *node) bool {
+// wakes reports whether a replica does not rest, and whether it did not answer. Of the reads
+// that come after the rest of one that did not answer, only the first tries whether it does.
+func (r *Replicas) wakes(n *node) (wakes, failed bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	now := time.Now()
 	if now.Before(n.rests) {
-		return false
+		return false, n.failed
 	}
 	if n.failed {
 		n.rests = now.Add(restFailed)
 	}
-	return true
+	return true, n.failed
+}
+
+// reload finds the replicas anew, now and then: Sentinels do not tell of a replica that comes
+// back.
+func (r *Replicas) reload(ctx context.Context) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if time.Since(r.reloaded) > reloadEvery {
+		r.reloaded = time.Now()
+		r.client.ReloadState(ctx)
+	}
 }
 
 // rest lets a replica rest that did not answer.
