@@ -44,7 +44,7 @@ func newReplicated(t *testing.T, watermark int64) *replicated {
 	})
 	t.Cleanup(func() { _ = replicas.Close() })
 	replicas.OnNewNode(func(node *redis.Client) {
-		if node.Options().Addr == freeport.Address(ports[1]) {
+		if strings.HasSuffix(node.Options().Addr, ":"+strconv.Itoa(ports[1])) {
 			node.AddHook(clock{&r.skew})
 		}
 	})
