@@ -635,3 +635,55 @@ func TestG1_NoCommitWhileASlotMoves(t *testing.T) {
 		return err
 	})
 }
+
+// lapse reaches a Sentinel, and the master that it names, by TLS and with passwords of their
+// own. If one of them is wrong, lapse ends with a line that says which.
+func TestSecuredSentinel(t *testing.T) {
+	t.Parallel()
+	const secret, sentinelSecret = "s3cret", "s4cret"
+	cert, key := selfSigned(t)
+	tls := []string{"--tls-cert-file", cert, "--tls-key-file", key, "--tls-ca-cert-file", cert, "--tls-auth-clients", "no", "--tls-replication", "yes"}
+	serverPort, sentinelPort := harness.FreePort(t), harness.FreePort(t)
+	server := harness.StartRedis(t, harness.RedisOptions{OwnUsers: true, Args: append([]string{
+		"--tls-port", fmt.Sprint(serverPort), "--user", "lapse", "on", ">" + secret, "~*", "&*", "+@all",
+	}, tls...)})
+	dir := t.TempDir()
+	config := filepath.Join(dir, "sentinel.conf")
+	text := fmt.Sprintf("port 0\ntls-port %d\ndir %s\nrequirepass %s\nsentinel monitor m 127.0.0.1 %d 1\n", sentinelPort, dir, sentinelSecret, serverPort)
+	if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	sentinel := harness.CustomRedis(t, harness.Custom{Name: "sentinel", Port: sentinelPort, Args: append([]string{config, "--sentinel"}, tls...)})
+	harness.Until(t, harness.Limit, "the Sentinel runs", func(context.Context) error {
+		if !strings.Contains(sentinel.Log(), "+monitor master m ") {
+			return errors.New("its log does not say so")
+		}
+		return nil
+	})
+	nats := harness.StartNATS(t, harness.NATSOptions{})
+	w := &world{t: t, nats: nats}
+	w.connect(nats.URL(), server.Address())
+	prepare := func(password, sentinelPassword, master string) *harness.Lapse {
+		url := fmt.Sprintf("rediss+sentinel://lapse:%s@%s/%s?sentinel_password=%s", password, harness.Address(sentinelPort), master, sentinelPassword)
+		return harness.PrepareLapse(t, "--nats", nats.URL(), "--redis", url, "--redis-ca", cert, "--redis-read-replicas", "--duplicate-window", duplicateWindow.String())
+	}
+	w.lapse = prepare(secret, sentinelSecret, "m")
+	w.lapse.Start()
+	w.Configure("c", `{"defaultTtl":1}`)
+	o := w.Want(201, wire.Create, "c", "a", `{}`)
+	w.ExpiryOf("c", "a", o.Etag, harness.Limit)
+	w.verify()
+	if log := w.lapse.Log(); strings.Contains(log, secret) || strings.Contains(log, sentinelSecret) {
+		t.Errorf("the log contains a password:\n%s", log)
+	}
+	for _, wrong := range []struct{ password, sentinelPassword, master, want string }{
+		{"wrong", sentinelSecret, "m", "the server refuses the user or the password: give others with --redis-user and --redis-password-file"},
+		{secret, "wrong", "m", "refuses the user or the password: give others with --redis-sentinel-user and --redis-sentinel-password-file"},
+		{secret, sentinelSecret, "n", "does not know a master of the name n: use the name in its line \"sentinel monitor\""},
+	} {
+		log := prepare(wrong.password, wrong.sentinelPassword, wrong.master).FailsToStart()
+		if !strings.Contains(log, wrong.want) || strings.Count(log, "lapse: ") != 1 || strings.Contains(log, secret) || strings.Contains(log, sentinelSecret) {
+			t.Errorf("lapse logs %q, want %q", log, wrong.want)
+		}
+	}
+}

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"net"
 	"syscall"
+
+	"github.com/seed18712806/lapse/sink/redact"
 )
 
 // listen opens the address that a flag gives.
@@ -46,17 +48,20 @@ func checkServers(opts Options) error {
 	if opts.Redis == "" && opts.RedisLogin.Any() {
 		return fmt.Errorf(embedded, "--redis-user and the other credentials for Redis", "--redis")
 	}
+	if opts.Redis == "" && opts.RedisReadReplicas {
+		return errors.New("--redis-read-replicas needs --redis: the embedded Redis has no replicas")
+	}
 	if _, err := opts.NATSLogin.Options(opts.NATS); err != nil {
 		return err
 	}
 	if opts.Redis == "" {
 		return nil
 	}
-	target, err := parseRedis(opts.Redis)
-	if err != nil {
-		return err
+	target, err := parseTarget(opts.Redis, opts.RedisLogin)
+	if err == nil && opts.RedisReadReplicas && target.server != nil {
+		err = fmt.Errorf("--redis-read-replicas needs a cluster or Sentinel, which name the replicas: --redis %s is one server", redact.URLs(opts.Redis))
 	}
-	return target.login(opts.Redis, opts.RedisLogin)
+	return err
 }
 
 // checkOpen refuses addresses at which anybody on the network could use an embedded server.

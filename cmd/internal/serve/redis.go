@@ -51,9 +51,6 @@ func connectReplicas(ctx context.Context, redisURL string, login credentials.Red
 		return nil, err
 	}
 	client := target.replicas(poolSize)
-	if client == nil {
-		return nil, fmt.Errorf("--redis-read-replicas needs a cluster or Sentinel, which name the replicas: --redis %s is one server", redact.URLs(redisURL))
-	}
 	ctx, cancel := context.WithTimeout(ctx, connectTimeout)
 	defer cancel()
 	err = client.ForEachSlave(ctx, func(ctx context.Context, node *redis.Client) error {
