@@ -5,6 +5,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -20,7 +22,7 @@ const (
 	redisTimeout     = 5 * time.Second // to read a reply, or write a command
 	slotsTimeout     = time.Second     // to read the slots from one node of a cluster
 	slotsEvery       = 2 * time.Second
-	sentinelTimeout  = 2 * time.Second // to ask one Sentinel at the start
+	sentinelTimeout  = 2 * time.Second // to ask one Sentinel
 )
 
 // connectRedis connects to a server, a cluster, or the master that Sentinels name, and pings
@@ -127,27 +129,20 @@ func pingError(err error) error {
 }
 
 // askSentinels returns an error unless a Sentinel knows the master.
-func (t redisTarget) askSentinels(ctx context.Context) (err error) {
-	o := t.sentinel
-	if o == nil {
+func (t redisTarget) askSentinels(ctx context.Context) error {
+	if t.sentinel == nil {
 		return nil
 	}
-	for _, address := range o.SentinelAddrs {
-		one := redis.NewSentinelClient(&redis.Options{Addr: address, Dialer: o.Dialer, TLSConfig: o.TLSConfig, Username: o.SentinelUsername, Password: o.SentinelPassword,
-			MaxRetries: -1, DialerRetries: 1, ContextTimeoutEnabled: true})
-		asking, cancel := context.WithTimeout(ctx, sentinelTimeout)
-		asked := one.GetMasterAddrByName(asking, o.MasterName).Err()
-		cancel()
-		_ = one.Close()
-		switch {
-		case asked == nil:
-			return nil
-		case errors.Is(asked, redis.Nil):
-			return fmt.Errorf("the Sentinel %s does not know a master of the name %s: use the name in its line \"sentinel monitor\"", address, o.MasterName)
-		case redis.HasErrorPrefix(asked, "NOAUTH"), redis.HasErrorPrefix(asked, "WRONGPASS"), redis.HasErrorPrefix(asked, "NOPERM"):
-			return fmt.Errorf("the Sentinel %s refuses the user or the password: give others with --redis-sentinel-user and --redis-sentinel-password-file: %w", address, asked)
-		}
-		err = cmp.Or(err, asked)
+	err := t.eachSentinel(ctx, func(ctx context.Context, one *redis.SentinelClient) error {
+		return one.GetMasterAddrByName(ctx, t.sentinel.MasterName).Err()
+	})
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, redis.Nil):
+		return fmt.Errorf("the Sentinels do not know a master of the name %s: use the name in their line \"sentinel monitor\"", t.sentinel.MasterName)
+	case redis.HasErrorPrefix(err, "NOAUTH"), redis.HasErrorPrefix(err, "WRONGPASS"), redis.HasErrorPrefix(err, "NOPERM"):
+		return fmt.Errorf("%w: it refuses the user or the password: give others with --redis-sentinel-user and --redis-sentinel-password-file", err)
 	}
 	return fmt.Errorf("no Sentinel answers there: start one, or use other addresses: %w", err)
 }
@@ -212,10 +207,15 @@ func (t redisTarget) login(redisURL string, login credentials.Redis) error {
 func (t redisTarget) client(poolSize int) redis.UniversalClient {
 	switch {
 	case t.cluster != nil:
-		return t.clusterClient(poolSize, false)
+		return clusterClient(t.cluster, poolSize, false)
 	case t.sentinel != nil:
-		t.limitSentinel(poolSize)
-		return redis.NewFailoverClient(t.sentinel)
+		o := t.sentinel
+		o.MaxRetries, o.ContextTimeoutEnabled, o.DialerRetries = -1, true, 1
+		o.DialTimeout = cmp.Or(o.DialTimeout, redisDialTimeout)
+		o.ReadTimeout = cmp.Or(o.ReadTimeout, redisTimeout)
+		o.WriteTimeout = cmp.Or(o.WriteTimeout, redisTimeout)
+		o.PoolSize = cmp.Or(o.PoolSize, poolSize)
+		return redis.NewFailoverClient(o)
 	}
 	o := t.server
 	o.MaxRetries, o.ContextTimeoutEnabled, o.DialerRetries = -1, true, 1
@@ -231,21 +231,70 @@ func (t redisTarget) client(poolSize int) redis.UniversalClient {
 func (t redisTarget) replicas(poolSize int) *redis.ClusterClient {
 	switch {
 	case t.cluster != nil:
-		return t.clusterClient(poolSize, true)
+		return clusterClient(t.cluster, poolSize, true)
 	case t.sentinel != nil:
-		t.limitSentinel(poolSize)
-		return redis.NewFailoverClusterClient(t.sentinel)
+		o := t.sentinel
+		return clusterClient(&redis.ClusterOptions{
+			ClusterSlots: t.sentinelSlots,
+			OnConnect: func(ctx context.Context, c *redis.Conn) error {
+				if o.DB == 0 {
+					return nil
+				}
+				return c.Select(ctx, o.DB).Err()
+			},
+			Dialer: o.Dialer, TLSConfig: o.TLSConfig,
+			Username: o.Username, Password: o.Password, CredentialsProviderContext: o.CredentialsProviderContext,
+			DialTimeout: o.DialTimeout, ReadTimeout: o.ReadTimeout, WriteTimeout: o.WriteTimeout, PoolSize: o.PoolSize,
+		}, poolSize, true)
 	}
 	return nil
 }
 
-func (t redisTarget) limitSentinel(poolSize int) {
+// sentinelSlots asks a Sentinel for the master and the replicas, and describes them as a cluster
+// of one master. The client of go-redis that does so leaves a connection behind when it is closed.
+func (t redisTarget) sentinelSlots(ctx context.Context) (slots []redis.ClusterSlot, err error) {
+	const lastSlot = 16383
+	err = t.eachSentinel(ctx, func(ctx context.Context, one *redis.SentinelClient) error {
+		master, err := one.GetMasterAddrByName(ctx, t.sentinel.MasterName).Result()
+		if err != nil {
+			return err
+		}
+		replicas, err := one.Replicas(ctx, t.sentinel.MasterName).Result()
+		if err != nil {
+			return err
+		}
+		nodes := []redis.ClusterNode{{Addr: net.JoinHostPort(master[0], master[1])}}
+		for _, r := range replicas {
+			if !strings.Contains(r["flags"], "down") && !strings.Contains(r["flags"], "disconnected") {
+				nodes = append(nodes, redis.ClusterNode{Addr: net.JoinHostPort(r["ip"], r["port"])})
+			}
+		}
+		slots = []redis.ClusterSlot{{Start: 0, End: lastSlot, Nodes: nodes}}
+		return nil
+	})
+	return slots, err
+}
+
+// eachSentinel calls do for one Sentinel after the other, until one answers with what is asked
+// for. It returns the first error that a Sentinel has answered, or else the first.
+func (t redisTarget) eachSentinel(ctx context.Context, do func(ctx context.Context, one *redis.SentinelClient) error) (first error) {
 	o := t.sentinel
-	o.MaxRetries, o.ContextTimeoutEnabled, o.DialerRetries = -1, true, 1
-	o.DialTimeout = cmp.Or(o.DialTimeout, redisDialTimeout)
-	o.ReadTimeout = cmp.Or(o.ReadTimeout, redisTimeout)
-	o.WriteTimeout = cmp.Or(o.WriteTimeout, redisTimeout)
-	o.PoolSize = cmp.Or(o.PoolSize, poolSize)
+	for _, address := range o.SentinelAddrs {
+		one := redis.NewSentinelClient(&redis.Options{Addr: address, Dialer: o.Dialer, TLSConfig: o.TLSConfig, Username: o.SentinelUsername, Password: o.SentinelPassword,
+			MaxRetries: -1, DialerRetries: 1, ContextTimeoutEnabled: true})
+		asking, cancel := context.WithTimeout(ctx, sentinelTimeout)
+		err := do(asking, one)
+		cancel()
+		_ = one.Close()
+		if err == nil {
+			return nil
+		}
+		var answer redis.Error
+		if first == nil || errors.As(err, &answer) && !errors.As(first, &answer) {
+			first = fmt.Errorf("the Sentinel %s: %w", address, err)
+		}
+	}
+	return first
 }
 
 // clusterClient makes a client of a cluster in which a node that stands still delays nothing
@@ -254,8 +303,7 @@ func (t redisTarget) limitSentinel(poolSize int) {
 // the slots are asked for often, after each failure, and with a short limit, and a command ends
 // at its limit with all its repetitions. The routing policies are off because they ask a node
 // about each command at the start.
-func (t redisTarget) clusterClient(poolSize int, readOnly bool) *redis.ClusterClient {
-	o := t.cluster
+func clusterClient(o *redis.ClusterOptions, poolSize int, readOnly bool) *redis.ClusterClient {
 	o.ReadOnly, o.DisableRoutingPolicies = readOnly, true
 	o.MaxRetries, o.ContextTimeoutEnabled, o.DialerRetries = -1, true, 1
 	o.DialTimeout = cmp.Or(o.DialTimeout, redisDialTimeout)

@@ -164,7 +164,7 @@ func TestStopWhileStarting(t *testing.T) {
 
 func TestParseRedis(t *testing.T) {
 	for _, c := range []struct {
-		url     string
+		url       string
 		server    string   // or
 		cluster   []string // addresses, or
 		sentinels []string // addresses
