@@ -11,6 +11,7 @@ import (
 
 	"github.com/seed18712806/lapse/cmd/internal/flags"
 	"github.com/seed18712806/lapse/cmd/internal/output"
+	"github.com/seed18712806/lapse/cmd/internal/redisconn"
 	"github.com/seed18712806/lapse/cmd/internal/serve"
 	"github.com/seed18712806/lapse/processor"
 	"github.com/seed18712806/lapse/sink/wire"
@@ -94,7 +95,7 @@ func (c *serveCommand) Run(ctx context.Context, streams output.Streams) error {
 		Logger:  logger,
 
 		NATS: c.NATS, NATSLogin: c.NATSLogin.Credentials(),
-		Redis: c.Redis, RedisLogin: c.RedisLogin.Credentials(), RedisReadReplicas: c.ReadReplicas,
+		Redis:      redisconn.Options{URL: c.Redis, Login: c.RedisLogin.Credentials(), ReadReplicas: c.ReadReplicas},
 		NATSListen: c.NATSListen, NATSToken: token, NATSSync: time.Duration(c.NATSSync),
 		RedisListen: c.RedisListen, Data: c.Data,
 		HTTPListen: c.HTTPListen, ReadyFile: c.ReadyFile,

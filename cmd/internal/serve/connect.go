@@ -34,7 +34,7 @@ func (p *process) connect(ctx context.Context, opts Options, embedded *natsServe
 		return c, err
 	}
 	p.opened(func() error { c.nats.Close(); return nil })
-	if c.redis, err = connectRedis(ctx, opts.Redis, opts.RedisLogin, poolSize); err != nil {
+	if c.redis, err = opts.Redis.Connect(ctx, poolSize); err != nil {
 		return c, err
 	}
 	p.opened(c.redis.Close)
@@ -98,12 +98,4 @@ func connectNATS(opts Options, embedded *natsServer, name string) (*nats.Conn, e
 		return nil, fmt.Errorf("%s: cannot connect: %w", where, err)
 	}
 	return nc, nil
-}
-
-// redisLog logs the messages of go-redis about failed connections of a pool at debug level,
-// because the failed commands report the same error to their callers.
-type redisLog struct{ log *slog.Logger }
-
-func (l redisLog) Printf(ctx context.Context, format string, v ...any) {
-	l.log.DebugContext(ctx, "go-redis", slog.String("message", fmt.Sprintf(format, v...)))
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/seed18712806/lapse/cmd/internal/census"
+	"github.com/seed18712806/lapse/cmd/internal/redisconn"
 	"github.com/seed18712806/lapse/processor/health"
 	"github.com/seed18712806/lapse/sink"
 	"github.com/seed18712806/lapse/sink/service"
@@ -63,7 +64,7 @@ func watchReads(ctx context.Context, c connections, board *health.Board) {
 	defer tick.Stop()
 	for {
 		asking, cancel := context.WithTimeout(ctx, 3*readsEvery)
-		err := pingAll(asking, c.redis)
+		err := redisconn.PingAll(asking, c.redis)
 		cancel()
 		switch {
 		case ctx.Err() != nil:

@@ -1,4 +1,4 @@
-package serve
+package redisconn
 
 import (
 	"cmp"
@@ -18,41 +18,69 @@ import (
 )
 
 const (
-	redisDialTimeout = 2 * time.Second
-	redisTimeout     = 5 * time.Second // to read a reply, or write a command
-	slotsTimeout     = time.Second     // to read the slots from one node of a cluster
-	slotsEvery       = 2 * time.Second
-	sentinelTimeout  = 2 * time.Second // to ask one Sentinel
+	connectTimeout  = 5 * time.Second
+	dialTimeout     = 2 * time.Second
+	answerTimeout   = 5 * time.Second // to read a reply, or write a command
+	slotsTimeout    = time.Second     // to read the slots from one node of a cluster
+	slotsEvery      = 2 * time.Second
+	sentinelTimeout = 2 * time.Second // to ask one Sentinel
 )
 
-// connectRedis connects to a server, a cluster, or the master that Sentinels name, and pings
-// it.
-func connectRedis(ctx context.Context, redisURL string, login credentials.Redis, poolSize int) (redis.UniversalClient, error) {
-	target, err := parseTarget(redisURL, login)
+// Options say to which Redis a process connects. Errors name the flags of the command line.
+type Options struct {
+	URL          string // of the server, or URLs of a cluster or of Sentinels; see parseURL
+	Login        credentials.Redis
+	ReadReplicas bool // reads go to replicas
+}
+
+// Check finds errors in the options, without a connection.
+func (o Options) Check() error {
+	t, err := o.parse()
+	if err == nil && o.ReadReplicas && t.server != nil {
+		err = fmt.Errorf("--redis-read-replicas needs a cluster or Sentinel, which name the replicas: --redis %s is one server", redact.URLs(o.URL))
+	}
+	return err
+}
+
+// parse reads the URL and the login.
+func (o Options) parse() (target, error) {
+	t, err := parseURL(o.URL)
+	if err == nil {
+		err = t.login(o.URL, o.Login)
+	}
+	return t, err
+}
+
+// Connect connects to a server, a cluster, or the master that Sentinels name, and pings it.
+func (o Options) Connect(ctx context.Context, poolSize int) (redis.UniversalClient, error) {
+	t, err := o.parse()
 	if err != nil {
 		return nil, err
 	}
 	ctx, cancel := context.WithTimeout(ctx, connectTimeout)
 	defer cancel()
-	fail := func(err error) error { return fmt.Errorf("--redis %s: %w", redact.URLs(redisURL), err) }
-	if err := target.askSentinels(ctx); err != nil {
+	fail := func(err error) error { return fmt.Errorf("--redis %s: %w", redact.URLs(o.URL), err) }
+	if err := t.askSentinels(ctx); err != nil {
 		return nil, fail(err)
 	}
-	client := target.client(poolSize)
+	client := t.client(poolSize)
 	if err := pingAny(ctx, client); err != nil {
 		return nil, errors.Join(fail(pingError(err)), client.Close())
 	}
 	return client, nil
 }
 
-// connectReplicas makes the client whose replicas answer reads. No replica has to answer, but
-// those that do must permit what lapse needs.
-func connectReplicas(ctx context.Context, redisURL string, login credentials.Redis, poolSize int) (*redis.ClusterClient, error) {
-	target, err := parseTarget(redisURL, login)
+// ConnectReplicas makes the client whose replicas answer reads; nil if reads do not go to
+// replicas. No replica has to answer, but those that do must permit what lapse needs.
+func (o Options) ConnectReplicas(ctx context.Context, poolSize int) (*redis.ClusterClient, error) {
+	if !o.ReadReplicas {
+		return nil, nil
+	}
+	t, err := o.parse()
 	if err != nil {
 		return nil, err
 	}
-	client := target.replicas(poolSize)
+	client := t.replicas(poolSize)
 	ctx, cancel := context.WithTimeout(ctx, connectTimeout)
 	defer cancel()
 	err = client.ForEachSlave(ctx, func(ctx context.Context, node *redis.Client) error {
@@ -65,15 +93,6 @@ func connectReplicas(ctx context.Context, redisURL string, login credentials.Red
 		return nil, errors.Join(err, client.Close())
 	}
 	return client, nil
-}
-
-// parseTarget reads the URL and the login.
-func parseTarget(redisURL string, login credentials.Redis) (redisTarget, error) {
-	target, err := parseRedis(redisURL)
-	if err == nil {
-		err = target.login(redisURL, login)
-	}
-	return target, err
 }
 
 // pingAny returns an error unless the server answers; of a cluster, any master. One master that
@@ -100,8 +119,8 @@ func pingAny(ctx context.Context, client redis.UniversalClient) error {
 	return <-first
 }
 
-// pingAll returns an error unless the server answers; of a cluster, every master.
-func pingAll(ctx context.Context, client redis.UniversalClient) error {
+// PingAll returns an error unless the server answers; of a cluster, every master.
+func PingAll(ctx context.Context, client redis.UniversalClient) error {
 	cluster, ok := client.(*redis.ClusterClient)
 	if !ok {
 		return client.Ping(ctx).Err()
@@ -129,7 +148,7 @@ func pingError(err error) error {
 }
 
 // askSentinels returns an error unless a Sentinel knows the master.
-func (t redisTarget) askSentinels(ctx context.Context) error {
+func (t target) askSentinels(ctx context.Context) error {
 	if t.sentinel == nil {
 		return nil
 	}
@@ -144,12 +163,12 @@ func (t redisTarget) askSentinels(ctx context.Context) error {
 	case redis.HasErrorPrefix(err, "NOAUTH"), redis.HasErrorPrefix(err, "WRONGPASS"), redis.HasErrorPrefix(err, "NOPERM"):
 		return fmt.Errorf("%w: it refuses the user or the password: give others with --redis-sentinel-user and --redis-sentinel-password-file", err)
 	}
-	return fmt.Errorf("no Sentinel answers there: start one, or use other addresses: %w", err)
+	return fmt.Errorf("no Sentinel answers: start one, or use other addresses: %w", err)
 }
 
 // login adds the users, the passwords and the certificates. New connections read their files
 // anew, except for the password of the Sentinels.
-func (t redisTarget) login(redisURL string, login credentials.Redis) error {
+func (t target) login(redisURL string, login credentials.Redis) error {
 	var secured bool
 	switch {
 	case t.cluster != nil:
@@ -175,13 +194,13 @@ func (t redisTarget) login(redisURL string, login credentials.Redis) error {
 		o := t.cluster
 		o.CredentialsProviderContext = provide
 		if secured {
-			o.Dialer = login.Dialer(o.TLSConfig, cmp.Or(o.DialTimeout, redisDialTimeout))
+			o.Dialer = login.Dialer(o.TLSConfig, cmp.Or(o.DialTimeout, dialTimeout))
 		}
 	case t.sentinel != nil:
 		o := t.sentinel
 		o.CredentialsProviderContext = provide
 		if secured {
-			o.Dialer = login.Dialer(o.TLSConfig, cmp.Or(o.DialTimeout, redisDialTimeout))
+			o.Dialer = login.Dialer(o.TLSConfig, cmp.Or(o.DialTimeout, dialTimeout))
 		}
 		if secret != "" && o.SentinelPassword != "" {
 			return errors.New("--redis-sentinel-password-file: the URL has sentinel_password: give the password in one of the two places")
@@ -193,7 +212,7 @@ func (t redisTarget) login(redisURL string, login credentials.Redis) error {
 		o := t.server
 		o.CredentialsProviderContext = provide
 		if secured {
-			o.Dialer = login.Dialer(o.TLSConfig, cmp.Or(o.DialTimeout, redisDialTimeout))
+			o.Dialer = login.Dialer(o.TLSConfig, cmp.Or(o.DialTimeout, dialTimeout))
 		}
 	}
 	return nil
@@ -204,31 +223,31 @@ func (t redisTarget) login(redisURL string, login credentials.Redis) error {
 // By default go-redis repeats a command after a network error and ignores the deadline of
 // its context. But a script must not run twice, and a read must not wait for ever. A client
 // of a cluster repeats commands anyway; the fence of a commit then refuses the second.
-func (t redisTarget) client(poolSize int) redis.UniversalClient {
+func (t target) client(poolSize int) redis.UniversalClient {
 	switch {
 	case t.cluster != nil:
 		return clusterClient(t.cluster, poolSize, false)
 	case t.sentinel != nil:
 		o := t.sentinel
 		o.MaxRetries, o.ContextTimeoutEnabled, o.DialerRetries = -1, true, 1
-		o.DialTimeout = cmp.Or(o.DialTimeout, redisDialTimeout)
-		o.ReadTimeout = cmp.Or(o.ReadTimeout, redisTimeout)
-		o.WriteTimeout = cmp.Or(o.WriteTimeout, redisTimeout)
+		o.DialTimeout = cmp.Or(o.DialTimeout, dialTimeout)
+		o.ReadTimeout = cmp.Or(o.ReadTimeout, answerTimeout)
+		o.WriteTimeout = cmp.Or(o.WriteTimeout, answerTimeout)
 		o.PoolSize = cmp.Or(o.PoolSize, poolSize)
 		return redis.NewFailoverClient(o)
 	}
 	o := t.server
 	o.MaxRetries, o.ContextTimeoutEnabled, o.DialerRetries = -1, true, 1
-	o.DialTimeout = cmp.Or(o.DialTimeout, redisDialTimeout)
-	o.ReadTimeout = cmp.Or(o.ReadTimeout, redisTimeout)
-	o.WriteTimeout = cmp.Or(o.WriteTimeout, redisTimeout)
+	o.DialTimeout = cmp.Or(o.DialTimeout, dialTimeout)
+	o.ReadTimeout = cmp.Or(o.ReadTimeout, answerTimeout)
+	o.WriteTimeout = cmp.Or(o.WriteTimeout, answerTimeout)
 	o.PoolSize = cmp.Or(o.PoolSize, poolSize)
 	o.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
 	return redis.NewClient(o)
 }
 
 // replicas makes a client whose replicas can be read; nil for one server, which names none.
-func (t redisTarget) replicas(poolSize int) *redis.ClusterClient {
+func (t target) replicas(poolSize int) *redis.ClusterClient {
 	switch {
 	case t.cluster != nil:
 		return clusterClient(t.cluster, poolSize, true)
@@ -252,7 +271,7 @@ func (t redisTarget) replicas(poolSize int) *redis.ClusterClient {
 
 // sentinelSlots asks a Sentinel for the master and the replicas, and describes them as a cluster
 // of one master. The client of go-redis that does so leaves a connection behind when it is closed.
-func (t redisTarget) sentinelSlots(ctx context.Context) (slots []redis.ClusterSlot, err error) {
+func (t target) sentinelSlots(ctx context.Context) (slots []redis.ClusterSlot, err error) {
 	const lastSlot = 16383
 	err = t.eachSentinel(ctx, func(ctx context.Context, one *redis.SentinelClient) error {
 		master, err := one.GetMasterAddrByName(ctx, t.sentinel.MasterName).Result()
@@ -277,7 +296,7 @@ func (t redisTarget) sentinelSlots(ctx context.Context) (slots []redis.ClusterSl
 
 // eachSentinel calls do for one Sentinel after the other, until one answers with what is asked
 // for. It returns the first error that a Sentinel has answered, or else the first.
-func (t redisTarget) eachSentinel(ctx context.Context, do func(ctx context.Context, one *redis.SentinelClient) error) (first error) {
+func (t target) eachSentinel(ctx context.Context, do func(ctx context.Context, one *redis.SentinelClient) error) (first error) {
 	o := t.sentinel
 	for _, address := range o.SentinelAddrs {
 		one := redis.NewSentinelClient(&redis.Options{Addr: address, Dialer: o.Dialer, TLSConfig: o.TLSConfig, Username: o.SentinelUsername, Password: o.SentinelPassword,
@@ -295,64 +314,4 @@ func (t redisTarget) eachSentinel(ctx context.Context, do func(ctx context.Conte
 		}
 	}
 	return first
-}
-
-// clusterClient makes a client of a cluster in which a node that stands still delays nothing
-// else. go-redis asks any node for the slots, and only once in a while or when it is redirected,
-// so that it would look for a dead master for a minute; and it repeats what has timed out. So
-// the slots are asked for often, after each failure, and with a short limit, and a command ends
-// at its limit with all its repetitions. The routing policies are off because they ask a node
-// about each command at the start.
-func clusterClient(o *redis.ClusterOptions, poolSize int, readOnly bool) *redis.ClusterClient {
-	o.ReadOnly, o.DisableRoutingPolicies = readOnly, true
-	o.MaxRetries, o.ContextTimeoutEnabled, o.DialerRetries = -1, true, 1
-	o.DialTimeout = cmp.Or(o.DialTimeout, redisDialTimeout)
-	o.ReadTimeout = cmp.Or(o.ReadTimeout, redisTimeout)
-	o.WriteTimeout = cmp.Or(o.WriteTimeout, redisTimeout)
-	o.PoolSize = cmp.Or(o.PoolSize, poolSize)
-	o.ClusterStateReloadInterval = slotsEvery
-	o.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
-	client := redis.NewClusterClient(o)
-	client.AddHook(timeLimit{every: o.ReadTimeout, failed: client.ReloadState})
-	client.OnNewNode(func(node *redis.Client) { node.AddHook(timeLimit{slots: slotsTimeout}) })
-	return client
-}
-
-// timeLimit is a hook that limits how long commands take.
-type timeLimit struct {
-	every  time.Duration             // of every command and pipeline; 0: no limit
-	slots  time.Duration             // of CLUSTER SLOTS; 0: no limit
-	failed func(ctx context.Context) // is called if a server does not answer; nil: nothing is
-}
-
-func (l timeLimit) DialHook(next redis.DialHook) redis.DialHook { return next }
-
-func (l timeLimit) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
-	return func(ctx context.Context, cmd redis.Cmder) error {
-		most := l.every
-		if l.slots > 0 && cmd.FullName() == "cluster slots" {
-			most = l.slots
-		}
-		return l.run(ctx, most, func(ctx context.Context) error { return next(ctx, cmd) })
-	}
-}
-
-func (l timeLimit) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return func(ctx context.Context, cmds []redis.Cmder) error {
-		return l.run(ctx, l.every, func(ctx context.Context) error { return next(ctx, cmds) })
-	}
-}
-
-func (l timeLimit) run(ctx context.Context, most time.Duration, do func(ctx context.Context) error) error {
-	limited, cancel := ctx, context.CancelFunc(func() {})
-	if most > 0 {
-		limited, cancel = context.WithTimeout(ctx, most)
-	}
-	defer cancel()
-	err := do(limited)
-	var answer redis.Error
-	if err != nil && l.failed != nil && !errors.As(err, &answer) && !errors.Is(err, context.Canceled) {
-		l.failed(context.WithoutCancel(ctx))
-	}
-	return err
 }

@@ -1,4 +1,4 @@
-package serve
+package redisconn
 
 import (
 	"cmp"
@@ -14,8 +14,8 @@ import (
 	"github.com/seed18712806/lapse/sink/redact"
 )
 
-// redisTarget is a server, a cluster, or what Sentinels name; one of the three is set.
-type redisTarget struct {
+// target is a server, a cluster, or what Sentinels name; one of the three is set.
+type target struct {
 	server   *redis.Options
 	cluster  *redis.ClusterOptions
 	sentinel *redis.FailoverOptions
@@ -24,24 +24,24 @@ type redisTarget struct {
 // sentinelPort is the port of a Sentinel whose address has none.
 const sentinelPort = "26379"
 
-// parseRedis reads a URL (redis:// or, for TLS, rediss://). Several URLs, separated by
+// parseURL reads a URL (redis:// or, for TLS, rediss://). Several URLs, separated by
 // commas, are nodes of a cluster, and so is one with ?cluster=true. The first URL has the
 // user, the password and all parameters. For the URL of Sentinels see parseSentinel.
-func parseRedis(redisURL string) (redisTarget, error) {
+func parseURL(redisURL string) (target, error) {
 	const use = "use redis://[[user]:password@]host:port[/db] (rediss:// for TLS); for a cluster several of them separated by commas, or one with ?cluster=true; for Sentinel redis+sentinel://[[user]:password@]host[:port][,host[:port]...]/NAME[/db] (rediss+sentinel:// for TLS), with the name of the master"
-	fail := func(err error) (redisTarget, error) {
+	fail := func(err error) (target, error) {
 		var parse *url.Error
 		if errors.As(err, &parse) {
 			err = parse.Err // leaves out the URL, which may hold a password
 		}
-		return redisTarget{}, fmt.Errorf("--redis %s is not valid (%w): %s", redact.URLs(redisURL), err, use)
+		return target{}, fmt.Errorf("--redis %s is not valid (%w): %s", redact.URLs(redisURL), err, use)
 	}
 	if scheme, rest, ok := cutSentinel(redisURL); ok {
 		o, err := parseSentinel(scheme, rest)
 		if err != nil {
 			return fail(err)
 		}
-		return redisTarget{sentinel: o}, nil
+		return target{sentinel: o}, nil
 	}
 	nodes := strings.Split(redisURL, ",")
 	first, err := url.Parse(nodes[0])
@@ -68,7 +68,7 @@ func parseRedis(redisURL string) (redisTarget, error) {
 		if err != nil {
 			return fail(err)
 		}
-		return redisTarget{server: o}, nil
+		return target{server: o}, nil
 	}
 	if p := withParameter(query, "read_only", "route_by_latency", "route_by_latency_tolerance", "route_randomly"); p != "" {
 		return fail(fmt.Errorf("the parameter %s is not for lapse: for reads from replicas there is --redis-read-replicas", p))
@@ -84,7 +84,7 @@ func parseRedis(redisURL string) (redisTarget, error) {
 		}
 		o.Addrs = append(o.Addrs, u.Host)
 	}
-	return redisTarget{cluster: o}, nil
+	return target{cluster: o}, nil
 }
 
 // cutSentinel cuts the scheme from the URL of Sentinels, and returns the scheme of go-redis for
