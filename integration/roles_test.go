@@ -308,32 +308,6 @@ func asJetStream(t *testing.T, server *harness.NATS, role string) jetstream.JetS
 	return js
 }
 
-// outcomeFor writes as a role, and returns the status of the outcome, which comes to an
-// inbox that only the role can read.
-func (w *world) outcomeFor(t *testing.T, nc *nats.Conn, role, subject string) int {
-	t.Helper()
-	inbox := nc.NewInbox()
-	if !strings.HasPrefix(inbox, "_INBOX."+role+".") {
-		t.Fatalf("inbox %s", inbox)
-	}
-	sub, err := nc.SubscribeSync(inbox)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := nc.PublishMsg(&nats.Msg{Subject: subject, Data: []byte(`{}`), Header: nats.Header{wire.HeaderReplyTo: {inbox}}}); err != nil {
-		t.Fatal(err)
-	}
-	msg, err := sub.NextMsg(harness.Limit)
-	if err != nil {
-		t.Fatalf("wait for the outcome of %s: %v", subject, err)
-	}
-	var status int
-	if _, err := fmt.Sscanf(string(msg.Data), `{"status":%d`, &status); err != nil {
-		t.Fatalf("outcome %s: %v", msg.Data, err)
-	}
-	return status
-}
-
 // redisRoles is which commands each user of deploy/redis/users.acl may run.
 const redisRoles = `
 operation                      command                                        lapse reader operator
@@ -347,6 +321,9 @@ remove a collection            UNLINK lapse:{0.0}:docs:orders                 ye
 find the keys of a partition   SCAN 0 MATCH lapse:{0.0}:*                     yes   no     yes
 read by a script               EVAL return(redis.call('HLEN',KEYS[1])) 1 lapse:{0.0}:docs:orders     yes   yes    yes
 write by a script              EVAL return(redis.call('HSET',KEYS[1],1,2)) 1 lapse:{0.0}:docs:orders  yes   no     yes
+read by a script on a replica  EVAL_RO return(redis.call('HLEN',KEYS[1])) 1 lapse:{0.0}:docs:orders  yes   yes    yes
+read from a replica            READONLY                                       yes   yes    yes
+follow a slot that moves       ASKING                                         yes   yes    yes
 read another key               HGET other 1                                   no    no     yes
 write another key              HSET other 1 x                                 no    no     yes
 remove everything              FLUSHALL                                       no    no     yes

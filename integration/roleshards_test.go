@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/nats-io/nats.go"
+
 	"github.com/seed18712806/lapse/integration/harness"
 	"github.com/seed18712806/lapse/integration/oracle"
 	"github.com/seed18712806/lapse/sink/wire"
@@ -86,4 +88,30 @@ func TestRoles_WritesAreMapped(t *testing.T) {
 		t.Errorf("the logs have %d writes, want %d", found, writes)
 	}
 	w.verify()
+}
+
+// outcomeFor writes as a role, and returns the status of the outcome, which comes to an
+// inbox that only the role can read.
+func (w *world) outcomeFor(t *testing.T, nc *nats.Conn, role, subject string) int {
+	t.Helper()
+	inbox := nc.NewInbox()
+	if !strings.HasPrefix(inbox, "_INBOX."+role+".") {
+		t.Fatalf("inbox %s", inbox)
+	}
+	sub, err := nc.SubscribeSync(inbox)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := nc.PublishMsg(&nats.Msg{Subject: subject, Data: []byte(`{}`), Header: nats.Header{wire.HeaderReplyTo: {inbox}}}); err != nil {
+		t.Fatal(err)
+	}
+	msg, err := sub.NextMsg(harness.Limit)
+	if err != nil {
+		t.Fatalf("wait for the outcome of %s: %v", subject, err)
+	}
+	var status int
+	if _, err := fmt.Sscanf(string(msg.Data), `{"status":%d`, &status); err != nil {
+		t.Fatalf("outcome %s: %v", msg.Data, err)
+	}
+	return status
 }

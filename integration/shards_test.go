@@ -10,7 +10,6 @@ import (
 	"github.com/seed18712806/lapse/sink/wire"
 )
 
-
 // Four shards belong to two processes, two each. Each process reads the messages of its own
 // shards alone: about half of all. Then one is killed under load, and the other goes on with all
 // shards; reads go over all shards all the time.

@@ -67,12 +67,12 @@ type monitor struct {
 	guard   *feed.ClockGuard
 	session *session
 
-	checks  int // of Redis
-	rounds  int // of the streams
-	gone    int // checks that found a stream gone, one after the other
-	reaped  []seenAt
-	applied []seenAt
-	sourced seenAt // the lag of the log behind the stream of configurations
+	checks     int // of Redis
+	rounds     int // of the streams
+	gone       int // checks that found a stream gone, one after the other
+	reaped     []seenAt
+	applied    []seenAt
+	configured seenAt // sequence of the stream of configurations up to which that is applied
 }
 
 func newMonitor(p *Processor, s *session, js jetstream.JetStream, log *identity.Log) *monitor {
@@ -147,7 +147,7 @@ func (m *monitor) checkNATS(ctx context.Context) error {
 	m.set(ctx, problemEvents, m.takes(ctx, m.log.Streams.Events, m.names.Prefix.Probe()))
 	if m.log.Streams.Configs != nil {
 		m.set(ctx, problemMapping, streams.CheckMapping(ctx, m.nc, m.names.Prefix, m.names.Shards))
-		m.set(ctx, problemConfigs, cmp.Or(m.takes(ctx, m.log.Streams.Configs, m.names.Prefix.Config(probed)), m.checkSource(time.Now())))
+		m.set(ctx, problemConfigs, cmp.Or(m.takes(ctx, m.log.Streams.Configs, m.names.Prefix.Config(probed)), m.checkConfigs(time.Now())))
 	}
 	return nil
 }
@@ -155,13 +155,13 @@ func (m *monitor) checkNATS(ctx context.Context) error {
 // probed stands for a collection where nothing is ever stored.
 const probed = "probe"
 
-// checkSource returns why the log does not get the configurations; nil if it does.
-func (m *monitor) checkSource(now time.Time) error {
-	for _, source := range m.log.Streams.Log.CachedInfo().Sources {
-		m.sourced.see(source.Lag, now)
-		if source.Lag > 0 && now.Sub(m.sourced.since) > behindAfter {
-			return fmt.Errorf("the log %s lacks %d messages of %s, and has got none for %s: NATS does not copy them: look at both streams and at the log of nats-server", m.names.Stream(), source.Lag, source.Name, now.Sub(m.sourced.since).Round(time.Second))
-		}
+// checkConfigs returns why the shard does not apply the configurations; nil if it does.
+func (m *monitor) checkConfigs(now time.Time) error {
+	have, last := m.session.statuses.Configured(), m.log.Streams.Configs.CachedInfo().State.LastSeq
+	m.configured.see(have, now)
+	if stands := now.Sub(m.configured.since); have < last && stands > behindAfter {
+		return fmt.Errorf("shard %d has applied %s up to message %d of %d, and no further for %s: clients wait for the outcomes; look at the log %s, and at that of nats-server",
+			m.names.Shard, m.names.Prefix.ConfigStream(), have, last, stands.Round(time.Second), m.names.Stream())
 	}
 	return nil
 }

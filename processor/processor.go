@@ -95,13 +95,13 @@ func (p *Processor) RunAs(ctx context.Context, lease Owner) error {
 	l, stopWatching := link.Watch(p.nc)
 	defer stopWatching()
 	s := p.session
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
 	if err := p.wire(ctx, s, l, lease); err != nil {
 		return err
 	}
 	defer s.close()
 	defer p.forgetProblems()
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
 	// The reading begins at the lowest offset, which is known after the takeover.
 	upTo, err := owner.TakeOver(ctx, s.partitions)
 	if err != nil {

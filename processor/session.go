@@ -45,7 +45,7 @@ type session struct {
 	reader       *feed.Reader
 	partitions   []*owner.Partition
 	checkpointer *announce.Checkpointer
-	outcomes     *announce.Outcomes
+	duties       []func(context.Context) // that run until the session ends
 	monitor      *monitor
 	processor    *Processor
 }
@@ -135,7 +135,7 @@ func (p *Processor) wire(ctx context.Context, s *session, l *link.Link, lease Ow
 	s.ticker = feed.NewTicker(js, l, names.Tick(), s.inboxes, s.backlog, p.opts.Health)
 	s.reader = feed.NewReader(feed.Source{
 		NATS: p.nc, Link: l, Log: log, Guard: p.guard, Health: p.opts.Health, Logger: p.opts.Logger,
-		Decoder: message.Decoder{Log: names, Partitions: p.opts.Partitions, MaxBody: provisioned.MaxBody, Replies: provisioned.Replies, ConfigReplies: provisioned.ConfigReplies},
+		Decoder: message.Decoder{Log: names, Partitions: p.opts.Partitions, MaxBody: provisioned.MaxBody, Replies: provisioned.Replies, ConfigReplies: s.configReplies(ctx, provisioned, l)},
 	}, s.inboxes, s.ticker, s.backlog)
 	checkpoints := announce.NewCheckpoints(log, l)
 	shared := &owner.Shared{
@@ -154,11 +154,30 @@ func (p *Processor) wire(ctx context.Context, s *session, l *link.Link, lease Ow
 		s.partitions[i] = owner.New(shared, i, p.store.Partition(i), s.inboxes[i], p.opts.Logger)
 		announcers[i] = s.partitions[i].Announcer()
 	}
-	s.outcomes = shared.Outcomes
 	s.checkpointer = announce.NewCheckpointer(checkpoints, announcers, p.opts.Health, p.hook)
 	s.monitor = newMonitor(p, s, js, log)
+	copies := &copier{js: js, link: l, streams: provisioned, session: s, log: names, logger: p.opts.Logger}
+	s.duties = []func(context.Context){s.ticker.Run, s.checkpointer.Run, shared.Outcomes.Run, copies.run, s.report, s.removeAside}
 	s.wired.Store(true)
 	return nil
+}
+
+// configReplies returns a function that reads the rules of replies to configurations. It waits
+// for the answer until ctx is done: a shard that decided by older rules than the others would
+// go on with another configuration.
+func (s *session) configReplies(ctx context.Context, provisioned *streams.Streams, l *link.Link) func() []streams.ReplyRule {
+	return func() (rules []streams.ReplyRule) {
+		for {
+			err := l.Query(ctx, func(ctx context.Context) (err error) {
+				rules, err = provisioned.ConfigReplies(ctx)
+				return err
+			})
+			if err == nil || !pause.For(ctx, progressEvery) {
+				return rules
+			}
+			s.processor.opts.Logger.Warn("a configuration waits", slog.Any("error", err))
+		}
+	}
 }
 
 func (s *session) close() { s.publisher.Close() }
@@ -181,7 +200,7 @@ func (s *session) run(ctx context.Context, cancel context.CancelCauseFunc) {
 	duty(s.reader.Run)
 	duty(s.monitor.run)
 	duty(func(ctx context.Context) error { return link.UntilClosed(ctx, s.processor.nc) })
-	for _, run := range []func(context.Context){s.ticker.Run, s.checkpointer.Run, s.outcomes.Run, s.report, s.removeAside} {
+	for _, run := range s.duties {
 		duty(func(ctx context.Context) error { run(ctx); return nil })
 	}
 	<-ctx.Done()

@@ -13,10 +13,12 @@ import (
 	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/seed18712806/lapse/integration/harness/natstest"
 	"github.com/seed18712806/lapse/integration/oracle"
 	"github.com/seed18712806/lapse/processor/internal/streams"
+	"github.com/seed18712806/lapse/sink/store"
 	"github.com/seed18712806/lapse/sink/wire"
 )
 
@@ -168,6 +170,101 @@ func TestG7_ShardsOfAnotherNumber(t *testing.T) {
 			t.Errorf("with %d shards it ends with %v", shards, p.err)
 		}
 	}
+}
+
+// TestG1_ConfigurationsWithTheIDOfAWrite: a configuration has the Nats-Msg-Id of a write, so the
+// log of one shard drops what it sources; another was deleted from the stream of configurations
+// before anybody applied it. All shards apply the same configurations, in the same order.
+//
+// It fails if a log is taken to have all that it sources.
+func TestG1_ConfigurationsWithTheIDOfAWrite(t *testing.T) {
+	t.Parallel()
+	r := startMapped(t, backends[0], 2)
+	r.opts.DuplicateWindow = new(time.Duration)
+	*r.opts.DuplicateWindow = time.Hour
+	all := r.startShards()
+	r.config("c", `{"defaultTtl":1000}`)
+	for i := range 4 {
+		r.must(201, prefix.Write(wire.Upsert, "c", fmt.Sprint(i)), `{}`, jetstream.MsgIDHeader, fmt.Sprint("id", i))
+	}
+	for i := range 4 {
+		r.must(200, prefix.Config("c"), fmt.Sprintf(`{"defaultTtl":%d}`, 2000+i), jetstream.MsgIDHeader, fmt.Sprint("id", i))
+	}
+	r.must(400, prefix.Config("c"), `{"defaultTtl":0}`, jetstream.MsgIDHeader, "id0-again")
+	for i, p := range all {
+		eventually(t, "it is applied", func() bool { return p.current().statuses.Configured() == 6 })
+		if n := copiesIn(r, i); n == 0 {
+			t.Errorf("the log of shard %d has no copy: the test shows nothing", i)
+		}
+		p.stop(t)
+	}
+	stream, err := r.js.Stream(t.Context(), prefix.ConfigStream())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range 4 {
+		r.send(prefix.Write(wire.Upsert, "c", fmt.Sprint(i)), `{}`, jetstream.MsgIDHeader, fmt.Sprint("lost", i))
+	}
+	lost := r.send(prefix.Config("c"), `{"defaultTtl":1}`, jetstream.MsgIDHeader, "lost0")
+	r.send(prefix.Config("c"), `{"defaultTtl":3000}`)
+	if err := stream.DeleteMsg(t.Context(), lost); err != nil {
+		t.Fatal(err)
+	}
+	all = r.startShards()
+	for _, p := range all {
+		eventually(t, "it goes on after what was lost", func() bool { return p.current().statuses.Configured() == 8 })
+	}
+	if got, err := r.reader.Config(t.Context(), "c"); err != nil || *got.DefaultTTL != 3000 {
+		t.Errorf("the configuration is %+v (%v)", got, err)
+	}
+	for _, p := range all {
+		p.stop(t)
+	}
+}
+
+// TestG8_ReplyPrefixesOfConfigurations: a process allows another inbox for outcomes while one
+// that was started before owns another shard. Both decide by the same rules: a configuration with
+// such an inbox is applied by both, or by none.
+//
+// It fails if a process keeps the rules with which it began.
+func TestG8_ReplyPrefixesOfConfigurations(t *testing.T) {
+	t.Parallel()
+	r := startMapped(t, backends[0], 2)
+	old := r.startShard(1)
+	first := r.startShard(0)
+	old.ready(t)
+	first.ready(t)
+	first.stop(t)
+	r.opts.ReplyPrefixes = []string{"_INBOX_acme"}
+	first = r.startShard(0)
+	first.ready(t)
+	sub, err := r.nc.SubscribeSync("_INBOX_acme.x")
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.send(prefix.Config("c"), `{"defaultTtl":77}`, wire.HeaderReplyTo, "_INBOX_acme.x")
+	if _, err := sub.NextMsg(limit); err != nil {
+		t.Errorf("no outcome: %v", err)
+	}
+	for p := range r.opts.Shards * r.opts.Partitions {
+		stored := store.NewShard(r.redis, prefix, r.opts.Shape(), p/r.opts.Partitions).Partition(p % r.opts.Partitions)
+		if state, err := stored.Load(t.Context()); err != nil || state.Configs["c"].Etag == 0 {
+			t.Errorf("partition %d has not applied the configuration: %+v (%v)", p, state, err)
+		}
+	}
+	first.stop(t)
+	old.stop(t)
+}
+
+// copiesIn counts the copies of configurations in the log of a shard.
+func copiesIn(r *rig, shard int) (n int) {
+	log := prefix.Log(shard, r.opts.Shards)
+	for _, m := range r.readStream(log.Stream(), 1) {
+		if seq, _ := log.Copied(m.subject); seq > 0 {
+			n++
+		}
+	}
+	return n
 }
 
 // restartable is a NATS server that a test can stop and start again.

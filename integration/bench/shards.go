@@ -12,8 +12,7 @@ import (
 // shards compares the CPU time of lapse and its servers with four shards and with one: as fast
 // as they can write, and at the rate of the flags, where each step has fewer messages.
 func (b *bench) shards(ctx context.Context, round int) ([]table.Figure, error) {
-	n := b.n / 3
-	full, paced := map[int]float64{}, map[int]float64{} // µs of a document, by the number of shards
+	n, full, paced := b.n/3, map[int]float64{}, map[int]float64{} // µs of a document, by the number of shards
 	run := func(shards int) func() error {
 		return func() error {
 			_, err := b.ingestLapse(ctx, round, wire.Shape{Shards: shards}, b.load(b.n, load.LongTTL), load.PublishAll)

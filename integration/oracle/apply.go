@@ -127,7 +127,7 @@ func (m *Model) administer(p *partition, msg Message, kind, collection string, r
 		m.Outcomes[msg.Seq] = wire.Outcome{Status: wire.StatusNoContent}
 		return
 	}
-	next.Since, next.Etag = m.now, wire.Etag(cmp.Or(wire.SourceSequence(msg.Header), msg.Seq))
+	next.Since, next.Etag = m.now, wire.Etag(cmp.Or(m.configured, msg.Seq))
 	if next.Default == current.Default {
 		next.Since = current.Since // an equal default changes nothing
 	}

@@ -84,6 +84,7 @@ type partition struct {
 type Model struct {
 	set        Settings
 	seq        uint64    // the last message that was applied
+	configured uint64    // the last one of the stream of configurations, if there are several shards
 	now        wire.Time // log time: the greatest stamp up to seq
 	partitions []*partition
 
@@ -129,6 +130,10 @@ func (m *Model) Apply(msg Message) error {
 	}
 	m.seq = msg.Seq
 	published, mapped := m.log().Published(msg.Subject)
+	copied, original := m.log().Copied(msg.Subject)
+	if copied > 0 {
+		published = original
+	}
 	rest, ok := strings.CutPrefix(published, string(m.set.Prefix)+".")
 	if !ok {
 		return fmt.Errorf("message %d: subject %s does not belong to the log", msg.Seq, msg.Subject)
@@ -156,6 +161,13 @@ func (m *Model) Apply(msg Message) error {
 		}
 		m.write(m.partitions[partition], msg, rest)
 	case "config", "drop":
+		if m.set.Shards > 1 {
+			source := cmp.Or(copied, wire.SourceSequence(msg.Header))
+			if source != m.configured+1 {
+				break // it was applied, or one before it was not
+			}
+			m.configured = source
+		}
 		for i, p := range m.partitions {
 			m.administer(p, msg, kind, rest, i == 0 && m.set.Shard == 0)
 		}

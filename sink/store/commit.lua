@@ -18,7 +18,8 @@
 --          {0} the partition is at another version; {-1, n} the n-th key is of another type;
 --          {-2, n} the n-th collection, or with 0 the configuration, is not as the last commit
 --          left it, or the collection lacks a document whose header is to be renewed;
---          {-3, n} the n-th collection has a document that must not exist.
+--          {-3, n} the n-th collection has a document that must not exist. Or an error, before
+--          anything is written, while the slot is being moved to another master.
 --
 -- Most steps are small. In a small step, making a table or a function costs more than a
 -- command. So there are few of them, and lists are passed on from ARGV without a copy.
@@ -119,6 +120,10 @@ for c = 1, collections do
 	end
 	grows = grows or puts + renews + inherits + owns > 0
 end
+
+-- While the slot is being moved away, a command fails on a key that does not exist, or that the
+-- script itself has emptied. So this asks for a key that never exists, before anything is written.
+call('EXISTS', state .. '?')
 
 -- Part 2 writes. A Redis that is full refuses a script whose first write may take memory. A
 -- step that only removes must go through, or nothing would ever make room.

@@ -26,6 +26,8 @@ func (d *Decision) Answer(m *message.Message, rejected *message.Refusal) {
 func Configured(c store.Config, m *message.Message, at int64) (store.Config, *message.Refusal) {
 	want := m.Config
 	switch {
+	case m.Kind == message.Malformed: // of the stream of configurations
+		return c, m.Rejected
 	case m.Kind == message.Drop:
 	case want.NoIndex && c.History.Current() != ttlrules.Off:
 		return c, message.Refuse(wire.StatusBadRequest, "indexingMode %q is not allowed while the collection's defaultTtl is set, because documents expire by the index: turn TTL off first, with defaultTtl null.", wire.NoIndex)

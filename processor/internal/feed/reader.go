@@ -331,10 +331,7 @@ func (r *Reader) checkGap(ctx context.Context, last, seq uint64) error {
 func (r *Reader) deliver(msg *nats.Msg, at message.Position, over func() bool) bool {
 	p, global := r.decoder.Route(msg.Subject)
 	m := r.decoder.Decode(msg.Subject, message.HeaderOf(msg), msg.Data, at)
-	if r.decoder.Ignores(m) {
-		return true
-	}
-	if !global || m.Kind == message.Malformed {
+	if !global || !m.IsControl() {
 		return r.inboxes[p].offer(m, func() bool { return r.holdsUp(p) }, over)
 	}
 	for i, b := range r.inboxes {

@@ -46,9 +46,9 @@ type Message struct {
 	Rejected *Refusal // if that depends on the message alone
 }
 
-// IsControl reports whether the message is a configuration or a drop: it is for all
-// partitions, and applied by itself.
-func (m *Message) IsControl() bool { return m.Kind == Configure || m.Kind == Drop }
+// IsControl reports whether the message is for all partitions, and applied by itself: a
+// configuration or a drop, or whatever else the stream of configurations has.
+func (m *Message) IsControl() bool { return m.Kind == Configure || m.Kind == Drop || m.Source > 0 }
 
 // Requested is the configuration that a message asks for.
 type Requested struct {
@@ -79,11 +79,13 @@ func (m *Message) Etag() uint64 { return cmp.Or(m.Source, m.Seq) }
 
 // Decoder decodes messages. It holds what is the same for all of them.
 type Decoder struct {
-	Log           wire.Log
-	Partitions    int // of the shard
-	MaxBody       int
-	Replies       []streams.ReplyRule // where outcomes may go, beside wire.ReplyPrefix
-	ConfigReplies []streams.ReplyRule // the same for messages with a Source, by that
+	Log        wire.Log
+	Partitions int // of the shard
+	MaxBody    int
+	Replies    []streams.ReplyRule // where outcomes may go, beside wire.ReplyPrefix
+	// ConfigReplies are the same for messages with a Source, by that. It is called for each that
+	// asks for another inbox, because all shards have to decide by the same rules.
+	ConfigReplies func() []streams.ReplyRule
 }
 
 // IsTick reports whether a message only moves log time on.
@@ -91,18 +93,12 @@ func (d Decoder) IsTick(subject string) bool {
 	return strings.HasSuffix(subject, "tick") && subject == d.Log.Tick()
 }
 
-// Ignores reports whether a message is not for this shard: a configuration that is not valid
-// by itself, which shard 0 rejects.
-func (d Decoder) Ignores(m *Message) bool {
-	return m.Source > 0 && m.Kind == Malformed && d.Log.Shard > 0
-}
-
-// Route is the partition of a subject; global means all of them. A subject that names no
-// document goes to partition 0.
+// Route is the partition of a subject; global means all of them, if the message is a control.
+// A subject that names no document goes to partition 0.
 func (d Decoder) Route(subject string) (partition int, global bool) {
 	what, rest, _ := d.cut(subject)
 	if what != "write" {
-		return 0, what == "config" || what == "drop"
+		return 0, what == "config" || what == "drop" || what == "copy"
 	}
 	_, rest, _ = strings.Cut(rest, ".")
 	collection, token, ok := strings.Cut(rest, ".")
@@ -119,12 +115,12 @@ func (d Decoder) shape() wire.Shape {
 
 // cut cuts the kind of message off a subject; mapped tells whether NATS has brought the
 // message to the log by a mapping. With several shards, configurations come from the stream
-// that all logs source: what comes in another way is none.
+// that all logs source, or are copies of what that has: what comes in another way is none.
 func (d Decoder) cut(subject string) (what, rest string, mapped bool) {
 	subject, mapped = d.Log.Published(subject)
 	s, _ := strings.CutPrefix(subject, string(d.Log.Prefix)+".")
 	what, rest, _ = strings.Cut(s, ".")
-	if mapped && what != "write" && d.Log.Shards > 1 {
+	if mapped && what != "write" && what != "copy" && d.Log.Shards > 1 {
 		return "", s, mapped
 	}
 	return what, rest, mapped
@@ -144,14 +140,23 @@ func (d Decoder) Decode(subject string, header nats.Header, data []byte, at Posi
 	what, rest, mapped := d.cut(subject)
 	published, _ := d.Log.Published(subject)
 	m := &Message{Position: at, Subject: published, Body: data, Kind: Malformed}
+	if d.Log.Shards > 1 {
+		if !mapped && what != "write" {
+			m.Source = wire.SourceSequence(header)
+		}
+		if seq, original := d.Log.Copied(subject); seq > 0 {
+			m.Source, m.Subject = seq, original
+			if original == "" { // the stream of configurations has lost it
+				return m
+			}
+			what, rest, _ = d.cut(original)
+		}
+	}
 	switch what {
-	case "":
+	case "", "copy":
 		m.Subject, m.Rest = subject, d.stray(rest)
 		m.Rejected = Refuse(wire.StatusBadRequest, "subject %s is not for clients: publish writes to %s.write.>, and configurations to %s.config.>.", wire.Quote(subject), d.Log.Prefix, d.Log.Prefix)
 	case "config", "drop":
-		if d.Log.Shards > 1 {
-			m.Source = wire.SourceSequence(header)
-		}
 		name := "configuration"
 		m.Kind = Configure
 		if what == "drop" {
@@ -262,6 +267,10 @@ func (d Decoder) header(m *Message, header nats.Header) {
 	switch len(replies) {
 	case 0:
 	case 1:
+		if isInbox(replies[0], []string{wire.ReplyPrefix}) {
+			m.ReplyTo = replies[0]
+			break
+		}
 		inboxes := d.inboxes(m)
 		if !isInbox(replies[0], inboxes) {
 			bad("header %s is %s: use a subject without wildcards that begins with %s", wire.HeaderReplyTo, wire.Quote(replies[0]), oneOf(inboxes))

@@ -11,7 +11,7 @@ import (
 func (d Decoder) inboxes(m *Message) []string {
 	rules, seq := d.Replies, m.Seq
 	if m.Source > 0 {
-		rules, seq = d.ConfigReplies, m.Source
+		rules, seq = d.ConfigReplies(), m.Source
 	}
 	all := []string{wire.ReplyPrefix}
 	for i := len(rules) - 1; i >= 0; i-- {

@@ -38,7 +38,8 @@ func (p *Partition) control(ctx context.Context, m *message.Message) error {
 		p.announcer.Pass(at)
 	}
 	to := message.Position{Seq: m.Seq, Time: at, Stamp: m.Stamp, Source: m.Source}
-	if p.progress.Repeats(m) {
+	if p.progress.OutOfTurn(m) {
+		to.Source = 0
 		p.reached(to)
 		p.pending.applied(1)
 		return nil
@@ -49,7 +50,7 @@ func (p *Partition) control(ctx context.Context, m *message.Message) error {
 		current.History = current.History.Settled()
 	}
 	next, rejected := decide.Configured(current, m, at)
-	if rejected == nil && p.mustWait(m, next, due) {
+	if rejected == nil && m.Kind != message.Malformed && p.mustWait(m, next, due) {
 		// Log time has reached the message, although it is not applied yet.
 		p.progress.Advance(message.Position{Seq: m.Seq - 1, Time: at})
 		return p.drain(ctx, m.Collection)
@@ -58,10 +59,10 @@ func (p *Partition) control(ctx context.Context, m *message.Message) error {
 		decision: decide.New(p.shared.Limits, p.collections, at), messages: p.pending.messages[:1],
 		to: to, began: began, control: true, commits: true,
 	}
-	if p.number() == 0 {
+	if p.number() == 0 && (m.Kind != message.Malformed || rejected != nil) {
 		w.decision.Answer(m, rejected)
 	}
-	if rejected == nil {
+	if rejected == nil && m.Kind != message.Malformed {
 		// The collections change before the commit, which judges whether all outputs are
 		// published: by the new configuration many more documents may be due.
 		p.forget() // other documents may be due first

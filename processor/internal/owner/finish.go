@@ -127,6 +127,7 @@ func (p *Partition) commit(ctx context.Context, to message.Position, configs []s
 func (p *Partition) reached(to message.Position) {
 	p.progress.Advance(to)
 	p.status.Applied.Store(to.Seq)
+	p.status.Configured.Store(p.progress.Configured())
 	p.shared.Outcomes.Poke()
 }
 

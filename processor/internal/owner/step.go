@@ -60,9 +60,7 @@ func (p *Partition) stepBy(ctx context.Context, messages []*message.Message, to 
 		}
 	}
 	for _, m := range messages {
-		if !p.progress.Repeats(m) {
-			d.Apply(m)
-		}
+		d.Apply(m)
 	}
 	if guess && len(d.Outputs) > 0 {
 		return false, errGuess
@@ -96,16 +94,13 @@ func (p *Partition) reach(messages []*message.Message, to message.Position) mess
 		last := messages[n-1].Position
 		here = message.Position{Seq: last.Seq, Time: max(here.Time, last.Time), Stamp: last.Stamp}
 	}
-	for _, m := range messages {
-		here.Source = max(here.Source, m.Source)
-	}
 	if len(messages) < len(p.pending.messages) || to.Seq <= here.Seq {
 		return here
 	}
 	if to.Seq >= published.UpTo() {
 		published.Pass(max(here.Time, to.Time))
 	}
-	return message.Position{Seq: to.Seq, Time: max(here.Time, to.Time), Stamp: to.Stamp, Source: here.Source}
+	return message.Position{Seq: to.Seq, Time: max(here.Time, to.Time), Stamp: to.Stamp}
 }
 
 // read reads the documents that messages name into a decision. It returns fewer messages

@@ -255,6 +255,7 @@ func (p *Partition) goOn(stored store.State, version string, rebuild uint64) {
 	p.status.Next.Store(math.MaxInt64) // until this owner has looked it up
 	p.status.Lacking.Store(rebuild)
 	p.status.Applied.Store(stored.Offset)
+	p.status.Configured.Store(stored.Configured)
 	p.status.Owned.Store(true)
 	p.shared.Outcomes.Poke()
 }

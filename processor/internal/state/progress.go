@@ -47,9 +47,15 @@ func (p *Progress) Here() message.Position { return message.Position{Seq: p.offs
 // Stamp is the stamp of the last message at or before the offset whose stamp is known.
 func (p *Progress) Stamp() store.Stamp { return p.stamp }
 
-// Repeats reports whether a message is a copy of one that was applied before. A log that has
-// none left of what it once sourced may source the stream of configurations from its beginning.
-func (p *Progress) Repeats(m *message.Message) bool { return m.Source > 0 && m.Source <= p.configured }
+// Configured is the sequence of the stream of configurations up to which that is applied.
+func (p *Progress) Configured() uint64 { return p.configured }
+
+// OutOfTurn reports whether a message of the stream of configurations does not count: a message
+// before it is not applied yet, or it is applied already. So all shards apply that stream in one
+// order and without a gap, whatever their logs have got of it.
+func (p *Progress) OutOfTurn(m *message.Message) bool {
+	return m.Source > 0 && m.Source != p.configured+1
+}
 
 // Rebuild is the offset below which documents are missing; 0 if none are.
 func (p *Progress) Rebuild() uint64 { return p.rebuild }

@@ -26,7 +26,9 @@ type Status struct {
 	Due     atomic.Int64          // since when a document is due, Unix milliseconds; 0 if none is
 	Next    atomic.Int64          // when the next document is due, Unix milliseconds; math.MaxInt64 if none is, or it was not looked up yet
 	Reaped  atomic.Uint64         // documents that were reaped
-	Begun   atomic.Int64          // when the present step was begun, Unix nanoseconds; 0 if there is none
+	// Configured is the sequence of the stream of configurations up to which that was applied.
+	Configured atomic.Uint64
+	Begun      atomic.Int64 // when the present step was begun, Unix nanoseconds; 0 if there is none
 }
 
 // All are the statuses of all partitions of a shard.
@@ -58,6 +60,16 @@ func (s *All) Applied() uint64 {
 		applied = min(applied, one.Applied.Load())
 	}
 	return applied
+}
+
+// Configured is the sequence of the stream of configurations up to which all partitions have
+// applied it.
+func (s *All) Configured() uint64 {
+	configured := uint64(math.MaxUint64)
+	for _, one := range s.Partitions {
+		configured = min(configured, one.Configured.Load())
+	}
+	return configured
 }
 
 // Missing counts the partitions that have not applied the log up to a sequence, and those

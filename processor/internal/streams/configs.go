@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -22,8 +23,8 @@ func (s *Streams) Sources(configs *jetstream.StreamInfo) bool {
 	return s.Log.CachedInfo().Config.Metadata[configsKey] == Identity(configs)
 }
 
-// lastConfig is the last sequence of the stream of configurations, by its leader.
-func (s *Streams) lastConfig(ctx context.Context) (uint64, error) {
+// LastConfig is the last sequence of the stream of configurations, by its leader.
+func (s *Streams) LastConfig(ctx context.Context) (uint64, error) {
 	m, err := s.lastOf(ctx, s.Configs, ">")
 	if m == nil || err != nil {
 		return 0, err
@@ -78,6 +79,33 @@ func (s *Streams) sourced(ctx context.Context, have *message) (bool, error) {
 	if there != nil {
 		return there.Subject == have.Subject && bytes.Equal(there.Data, have.Data), nil
 	}
-	last, err := s.lastConfig(ctx)
+	last, err := s.LastConfig(ctx)
 	return last >= seq, err
+}
+
+// Copy is a copy, for the log, of the message with a sequence in the stream of configurations.
+// The headers of JetStream do not go with it: a log drops what it has sourced if a write had the
+// same Nats-Msg-Id.
+func (s *Streams) Copy(ctx context.Context, log wire.Log, seq uint64) (*nats.Msg, error) {
+	m, err := s.get(ctx, s.Configs.CachedInfo().Config.Name, map[string]any{"seq": seq})
+	if err != nil {
+		return nil, fmt.Errorf("read message %d of the stream of configurations: %w", seq, err)
+	}
+	lost := &nats.Msg{Subject: log.Copy(seq, "")}
+	if m == nil {
+		return lost, nil
+	}
+	copied := &nats.Msg{Subject: log.Copy(seq, m.Subject), Header: nats.Header{}, Data: m.Data}
+	if len(m.Header) > 0 {
+		header, err := nats.DecodeHeadersMsg(m.Header)
+		if err != nil {
+			return lost, nil // shard 0 has rejected it, and nobody applies it
+		}
+		for name, values := range header {
+			if !strings.HasPrefix(name, "Nats-") {
+				copied.Header[name] = values
+			}
+		}
+	}
+	return copied, nil
 }

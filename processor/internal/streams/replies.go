@@ -20,16 +20,34 @@ type ReplyRule struct {
 	Prefixes []string `json:"prefixes"`
 }
 
+// replyRules are the rules of a stream.
+func replyRules(info *jetstream.StreamInfo) (rules []ReplyRule, err error) {
+	if text := info.Config.Metadata[repliesKey]; text != "" {
+		if err := json.Unmarshal([]byte(text), &rules); err != nil {
+			return nil, mismatch(info.Config.Name, "its metadata has no valid %s", repliesKey)
+		}
+	}
+	return rules, nil
+}
+
+// ConfigReplies are the rules for the messages of the stream of configurations, by their sequence
+// there. Another process may have added one since this one started.
+func (s *Streams) ConfigReplies(ctx context.Context) ([]ReplyRule, error) {
+	info, err := s.Configs.Info(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("read the reply prefixes: %w", err)
+	}
+	return replyRules(info)
+}
+
 // provisionReplies returns the rules of a stream. It adds a rule if the prefixes of the
 // options are not those of the last rule. last finds the last sequence of the stream.
 func provisionReplies(ctx context.Context, js jetstream.JetStream, o Options, log jetstream.Stream, last func(context.Context) (uint64, error)) ([]ReplyRule, error) {
 	info := log.CachedInfo()
 	name := info.Config.Name
-	var rules []ReplyRule
-	if text := info.Config.Metadata[repliesKey]; text != "" {
-		if err := json.Unmarshal([]byte(text), &rules); err != nil {
-			return nil, mismatch(name, "its metadata has no valid %s", repliesKey)
-		}
+	rules, err := replyRules(info)
+	if err != nil {
+		return nil, err
 	}
 	want := slices.Compact(sorted(o.ReplyPrefixes))
 	var present []string

@@ -79,16 +79,15 @@ func (o Options) log() wire.Log { return o.Prefix.Log(o.Shard, o.Shards) }
 
 // Streams are what was provisioned.
 type Streams struct {
-	nc            *nats.Conn
-	Log           jetstream.Stream
-	Configs       jetstream.Stream // of configurations and drops; nil if there is one shard
-	Events        jetstream.Stream
-	Checkpoints   jetstream.KeyValue
-	ID            string // identity of the log: when it was created, in Unix nanoseconds
-	MaxBody       int    // of a write, in bytes
-	Replies       []ReplyRule
-	ConfigReplies []ReplyRule // by the sequence in Configs
-	Replicas      int         // of the stream of events
+	nc          *nats.Conn
+	Log         jetstream.Stream
+	Configs     jetstream.Stream // of configurations and drops; nil if there is one shard
+	Events      jetstream.Stream
+	Checkpoints jetstream.KeyValue
+	ID          string // identity of the log: when it was created, in Unix nanoseconds
+	MaxBody     int    // of a write, in bytes
+	Replies     []ReplyRule
+	Replicas    int // of the stream of events
 }
 
 // Identity is when a log was created, in Unix nanoseconds. It tells the log from another
@@ -258,8 +257,7 @@ func (s *Streams) provisionLogs(ctx context.Context, js jetstream.JetStream, o O
 	if root == nil {
 		return s.Log.CachedInfo(), nil
 	}
-	s.ConfigReplies, err = provisionReplies(ctx, js, o, s.Configs, s.lastConfig)
-	if err != nil {
+	if _, err := provisionReplies(ctx, js, o, s.Configs, s.LastConfig); err != nil {
 		return nil, err
 	}
 	return root, s.CheckConfigs(ctx)
