@@ -89,7 +89,8 @@ func deniedNothing(t *testing.T, d *deployed.Deployment) {
 func TestDeployment_Cluster(t *testing.T) {
 	t.Parallel()
 	d := deployed.StartCluster(t)
-	all := []*harness.Lapse{d.Prepare(), d.Prepare(), d.Prepare()}
+	prepare := func() *harness.Lapse { return d.Prepare("--redis-read-replicas") }
+	all := []*harness.Lapse{prepare(), prepare(), prepare()}
 	for _, l := range all {
 		l.Launch()
 	}

@@ -32,6 +32,7 @@ move log time                 pub lapse.tick                           no       
                               pub lapse.shard.3.tick                   no          no     yes   yes      -
 write past the mapping        pub lapse.shard.0.write.upsert.orders.1  no          no     no    yes      -
                               pub lapse.shard.0.config.orders          no          no     no    yes      -
+copy a configuration          pub lapse.shard.1.copy.1.config.orders   no          no     yes   yes      -
 find out what is mapped       pub lapse.write.probe.probe.1            no          no     yes   yes      -
                               pub lapse.shard.0.write.probe.probe.1    no          no     yes   yes      -
                               sub lapse.shard.*.write.probe.probe.*    no          no     yes   yes      -
