@@ -139,7 +139,7 @@ func (p *Processor) wire(ctx context.Context, s *session, l *link.Link, lease Ow
 		Log: log, Lease: lease, Consent: s.consent, Statuses: s.statuses, Reader: s.reader, Ticker: s.ticker, Turns: s.turns,
 		Channel: &announce.Channel{
 			Publisher: s.publisher, Link: l, Emitted: p.metrics.emitted, Hook: p.hook,
-			Replicas: provisioned.Replicas, Window: stream.Duplicates, MaxAge: stream.MaxAge,
+			Replicas: provisioned.Replicas, MaxAge: stream.MaxAge,
 		},
 		Checkpoints: checkpoints, Outcomes: announce.NewOutcomes(p.nc, s.statuses), Metrics: &p.metrics.Metrics,
 		Limits: decide.Limits{Log: events.NewLog(p.opts.Prefix, p.opts.Prefix.LogStream(), provisioned.Log.CachedInfo().Created.UnixMilli()), MaxBody: provisioned.MaxBody},

@@ -93,7 +93,7 @@ func TestG9_MessagesOfOneSubjectShareAnAnswer(t *testing.T) {
 		answers int64 // at most
 	}{
 		"fast":   {fastBatches, 20},
-		"atomic": {atomicBatches, others + (hot+maxBatch-1)/maxBatch},
+		"atomic": {atomicBatches, (hot + others + maxBatch - 1) / maxBatch},
 		"waves":  {jetstream.StreamConfig{}, others + hot},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -122,34 +122,6 @@ func TestG9_MessagesOfOneSubjectShareAnAnswer(t *testing.T) {
 				t.Errorf("%d messages are stored, want %d and a fence", n, hot+others)
 			}
 		})
-	}
-}
-
-// TestG9_AHotSubjectHoldsUpNoOther: while many messages of one subject wait until the
-// publisher may open an atomic batch, those of other subjects are stored.
-func TestG9_AHotSubjectHoldsUpNoOther(t *testing.T) {
-	r := newRig(t, server.Options{}, atomicBatches)
-	if err := r.p.open.Acquire(t.Context(), openBatches); err != nil { // no batch can be published
-		t.Fatal(err)
-	}
-	done := make(chan error, 1)
-	messages := append(rejections("hot", 1, 100), rejections("other", 101, fewRepeats)...)
-	go func() { done <- r.p.Publish(t.Context(), r.p.Unfenced(0), messages) }()
-	end := time.Now().Add(30 * time.Second)
-	for len(r.storedOn("other")) < fewRepeats {
-		if time.Now().After(end) {
-			t.Fatalf("%d of %d messages of the other subject are stored", len(r.storedOn("other")), fewRepeats)
-		}
-	}
-	if n := len(r.storedOn("hot")); n != 0 {
-		t.Errorf("%d messages of the hot subject are stored without a batch", n)
-	}
-	r.p.open.Release(openBatches)
-	if err := <-done; err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff(sequences(1, 100), r.storedOn("hot")); diff != "" {
-		t.Error(diff)
 	}
 }
 
@@ -296,16 +268,16 @@ func TestBatchesRefused(t *testing.T) {
 		})
 	})
 	t.Run("no longer allowed", func(t *testing.T) {
-		r := newRig(t, server.Options{}, jetstream.StreamConfig{AllowAtomicPublish: true, AllowBatchPublish: true})
-		config := r.stream.CachedInfo().Config
-		config.AllowAtomicPublish, config.AllowBatchPublish = false, false
-		if _, err := r.js.UpdateStream(t.Context(), config); err != nil {
-			t.Fatal(err)
-		}
-		stores(t, r)
-		if r.p.takesAtomic.Load() || r.p.takesFast.Load() {
-			t.Error("the publisher would try again")
-		}
+		everyWay(t, func(t *testing.T, config jetstream.StreamConfig) {
+			r := newRig(t, server.Options{}, config)
+			config = r.stream.CachedInfo().Config
+			config.AllowAtomicPublish, config.AllowBatchPublish = false, false
+			if _, err := r.js.UpdateStream(t.Context(), config); err != nil {
+				t.Fatal(err)
+			}
+			stores(t, r)
+			r.triesNoBatches()
+		})
 	})
 	t.Run("unknown", func(t *testing.T) {
 		// A server that does not know batches answers as if the message were a single one.
@@ -325,11 +297,16 @@ func TestBatchesRefused(t *testing.T) {
 			if err := r.p.Publish(t.Context(), r.p.Unfenced(0), rejections("hot", 1, 100)); errors.Is(err, errNoBatch) != batches {
 				t.Errorf("error %v", err)
 			}
-			if r.p.takesAtomic.Load() || r.p.takesFast.Load() {
-				t.Error("the publisher would try again")
-			}
+			r.triesNoBatches()
 		})
 	})
+}
+
+func (r *rig) triesNoBatches() {
+	r.t.Helper()
+	if r.p.largest.Load() > 1 || r.p.takesFast.Load() {
+		r.t.Error("the publisher would try a batch again")
+	}
 }
 
 // cutter dials connections that end after a number of bytes were written, once.
@@ -407,7 +384,7 @@ func cutConnection(t *testing.T, config jetstream.StreamConfig) {
 		t.Fatal(err)
 	}
 	publisher := func(nc *nats.Conn) *Publisher {
-		p, err := NewPublisher(nc, prefix, stream.CachedInfo().Config)
+		p, err := NewPublisher(nc, prefix, asReplicated(stream.CachedInfo().Config))
 		if err != nil {
 			t.Fatal(err)
 		}

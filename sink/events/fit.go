@@ -23,7 +23,10 @@ const otherSize = 16 << 10
 // setLimits stores what the stream allows.
 func (p *Publisher) setLimits(config jetstream.StreamConfig) {
 	p.takesFast.Store(config.AllowBatchPublish)
-	p.takesAtomic.Store(config.AllowAtomicPublish)
+	p.largest.Store(1)
+	if config.AllowAtomicPublish {
+		p.largest.Store(maxBatch)
+	}
 	p.maxSize.Store(int64(config.MaxMsgSize))
 }
 

@@ -83,7 +83,7 @@ func theStreamTakesLess(t *testing.T, config jetstream.StreamConfig) {
 	}
 	messages := func(from int) []Message {
 		all := []Message{event("small", uint64(from), "{}"), event("large", uint64(from), object(20_000)), rejection("large", uint64(from), object(20_000))}
-		for i := range 2 * fewRepeats {
+		for i := range 32 {
 			body := "{}"
 			if i%5 == 4 {
 				body = object(20_000)
@@ -95,7 +95,7 @@ func theStreamTakesLess(t *testing.T, config jetstream.StreamConfig) {
 	check := func(whole bool) {
 		t.Helper()
 		stored := r.stored()
-		if n := len(stored); n != 3+2*fewRepeats {
+		if n := len(stored); n != 3+2*16 {
 			t.Fatalf("%d messages are stored", n)
 		}
 		for _, m := range stored {

@@ -8,7 +8,6 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
-	"golang.org/x/sync/errgroup"
 	"golang.org/x/sync/semaphore"
 
 	"github.com/seed18712806/lapse/sink/wire"
@@ -24,9 +23,9 @@ type Publisher struct {
 	open     *semaphore.Weighted // atomic batches
 
 	// What the stream allows, as of the last refreshLimits.
-	takesFast   atomic.Bool
-	takesAtomic atomic.Bool
-	maxSize     atomic.Int64 // of a message, in bytes; 0 or less: no limit
+	takesFast atomic.Bool
+	largest   atomic.Int64 // messages of an atomic batch; 1 if it takes no batches
+	maxSize   atomic.Int64 // of a message, in bytes; 0 or less: no limit
 }
 
 // NewPublisher makes a Publisher for the stream of events, which has this configuration.
@@ -60,39 +59,28 @@ func (p *Publisher) Close() { _ = p.acks.sub.Unsubscribe() }
 //
 // A message that is larger than the server or the stream allows is made smaller: see fit.
 func (p *Publisher) Publish(ctx context.Context, fence Fence, messages []Message) error {
-	per, most := perDocument(messages)
 	switch {
-	case most <= 1:
+	case p.replicas > 1:
+		return p.inAtomicBatches(ctx, fence, messages)
+	case !repeats(messages):
 		return p.wave(ctx, fence, messages)
-	case p.takesFast.Load() && p.replicas <= 1:
+	case p.takesFast.Load():
 		return p.inFastBatches(ctx, fence, messages)
-	case most <= fewRepeats || !p.takesAtomic.Load():
+	default:
 		return p.inWaves(ctx, fence, messages)
 	}
-	// An atomic batch takes long, and must not delay the other documents.
-	var hot, others []Message
-	for _, m := range messages {
-		if per[m.document] > fewRepeats {
-			hot = append(hot, m)
-		} else {
-			others = append(others, m)
-		}
-	}
-	group, ctx := errgroup.WithContext(ctx)
-	group.Go(func() error { return p.inWaves(ctx, fence, others) })
-	group.Go(func() error { return p.inAtomicBatches(ctx, fence, hot) })
-	return group.Wait()
 }
 
-// perDocument counts the messages of each document; most is the greatest count.
-func perDocument(messages []Message) (per map[string]int, most int) {
-	per = make(map[string]int, len(messages))
+// repeats reports whether two messages are of one document.
+func repeats(messages []Message) bool {
+	seen := make(map[string]bool, len(messages))
 	for _, m := range messages {
-		n := per[m.document] + 1
-		per[m.document] = n
-		most = max(most, n)
+		if seen[m.document] {
+			return true
+		}
+		seen[m.document] = true
 	}
-	return per, most
+	return false
 }
 
 // inWaves publishes the first message of each document, waits until they are stored,

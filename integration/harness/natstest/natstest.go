@@ -1,8 +1,10 @@
-// Package natstest runs nats-servers inside tests. It imports no package of lapse, so that
-// the tests of every package can use it.
+// Package natstest runs nats-servers inside tests. It imports nothing of lapse, so the tests of
+// every package can use it.
 package natstest
 
 import (
+	"fmt"
+	"net/url"
 	"os"
 	"path/filepath"
 	"testing"
@@ -11,6 +13,8 @@ import (
 	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/seed18712806/lapse/integration/harness/freeport"
 )
 
 // limit is the longest that a test waits.
@@ -24,6 +28,37 @@ var Patient nats.Option = nats.Timeout(limit)
 // overrides the addresses and directories in opts.
 func Start(t testing.TB, opts server.Options) (url string) {
 	t.Helper()
+	srv := start(t, opts)
+	ready(t, srv)
+	return srv.ClientURL()
+}
+
+// StartCluster starts a cluster of servers until the test ends, and returns their addresses.
+// Streams may have as many replicas. JetStream may refuse requests for some seconds more.
+func StartCluster(t testing.TB, servers int) (addresses []string) {
+	t.Helper()
+	ports := make([]int, servers)
+	routes := make([]*url.URL, servers)
+	for i := range ports {
+		ports[i] = freeport.Take(t)
+		routes[i] = &url.URL{Scheme: "nats", Host: freeport.Address(ports[i])}
+	}
+	all := make([]*server.Server, servers)
+	for i := range all {
+		all[i] = start(t, server.Options{
+			ServerName: fmt.Sprintf("nats-server-%d", i+1), Routes: routes,
+			Cluster: server.ClusterOpts{Name: "lapse", Host: "127.0.0.1", Port: ports[i]},
+		})
+	}
+	for _, srv := range all {
+		ready(t, srv)
+		addresses = append(addresses, srv.Addr().String())
+	}
+	return addresses
+}
+
+func start(t testing.TB, opts server.Options) *server.Server {
+	t.Helper()
 	opts.Host, opts.Port, opts.JetStream, opts.StoreDir, opts.NoLog, opts.NoSigs = "127.0.0.1", -1, true, t.TempDir(), true, true
 	srv, err := server.NewServer(&opts)
 	if err != nil {
@@ -31,11 +66,15 @@ func Start(t testing.TB, opts server.Options) (url string) {
 	}
 	srv.Start()
 	t.Cleanup(func() { srv.Shutdown(); srv.WaitForShutdown() })
+	keepDirectory(t, opts.StoreDir)
+	return srv
+}
+
+func ready(t testing.TB, srv *server.Server) {
+	t.Helper()
 	if !srv.ReadyForConnections(limit) {
 		t.Fatal("nats-server is not ready")
 	}
-	keepDirectory(t, opts.StoreDir)
-	return srv.ClientURL()
 }
 
 // Connect starts a server, and connects to it until the test ends.

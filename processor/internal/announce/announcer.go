@@ -18,8 +18,9 @@ import (
 
 const (
 	publishTimeout    = 20 * time.Second
-	publishReplicated = 5 * time.Second        // the stream's leader may be lost, and with it the answer
-	pauseAtMost       = 500 * time.Millisecond // see pauseOf
+	publishReplicated = 5 * time.Second // the stream's leader may be lost, and with it the answer
+	// pauseAtMost is how long an owner may go without asking Redis before it verifies again.
+	pauseAtMost = 500 * time.Millisecond
 )
 
 // Channel is what the announcers of all partitions share.
@@ -29,7 +30,6 @@ type Channel struct {
 	Emitted   prometheus.Counter
 	Hook      crash.Hook
 	Replicas  int           // of the stream of events
-	Window    time.Duration // in which the stream recognises a duplicate
 	MaxAge    time.Duration // of messages in the stream; 0 if they stay for ever
 }
 
@@ -92,7 +92,7 @@ func (a *Announcer) Publish(ctx context.Context, outputs []decide.Output) error 
 			return err
 		}
 	}
-	if paused(a.owner.Verified(), pauseOf(c.Window)) {
+	if paused(a.owner.Verified()) {
 		if err := a.owner.Verify(ctx); err != nil {
 			return err
 		}
@@ -151,8 +151,12 @@ func (a *Announcer) missing(ctx context.Context, outputs []decide.Output) ([]eve
 		}
 	}
 	if len(maybe) > 0 {
+		var fence events.Fence
+		if a.fence != nil {
+			fence = *a.fence
+		}
 		err := a.channel.Link.Ask(ctx, func(ctx context.Context) (err error) {
-			maybe, err = a.channel.Publisher.Unpublished(ctx, maybe)
+			maybe, err = a.channel.Publisher.Unpublished(ctx, fence, maybe)
 			return err
 		})
 		if err != nil {
@@ -188,12 +192,8 @@ func (a *Announcer) Lateness(observer prometheus.Observer, outputs []decide.Outp
 	}
 }
 
-// pauseOf is how long an owner may go without asking Redis before it verifies again: a
-// part of the window in which the stream of events recognises a duplicate.
-func pauseOf(window time.Duration) time.Duration { return min(pauseAtMost, window/4) }
-
 // paused reports whether so much time has passed that another process may have taken
 // over. A machine that was suspended shows it only by its wall clock.
-func paused(since time.Time, after time.Duration) bool {
-	return time.Since(since) > after || time.Now().Round(0).Sub(since.Round(0)) > after
+func paused(since time.Time) bool {
+	return max(time.Since(since), time.Now().Round(0).Sub(since.Round(0))) > pauseAtMost
 }

@@ -1,0 +1,229 @@
+package events
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/seed18712806/lapse/integration/harness/natstest"
+	"github.com/seed18712806/lapse/integration/harness/proxy"
+)
+
+// newCluster is newRig on three servers, with a stream of three replicas and the shortest
+// duplicate window. It returns the addresses of the servers too.
+func newCluster(t *testing.T) (*rig, []string) {
+	t.Helper()
+	servers := natstest.StartCluster(t, 3)
+	r := &rig{t: t, nc: connect(t, servers[0])}
+	r.js = natstest.JetStream(t, r.nc)
+	config := atomicBatches
+	config.Name, config.Subjects, config.AllowDirect = prefix.EventsStream(), prefix.EventSubjects(), true
+	config.Replicas, config.Duplicates = 3, 100*time.Millisecond
+	r.wait("the stream of events is there", func(ctx context.Context) (err error) {
+		r.stream, err = r.js.CreateStream(ctx, config)
+		return err
+	})
+	r.p = r.publisher(r.nc)
+	return r, servers
+}
+
+// connect connects to a server, or to a proxy, until the test ends.
+func connect(t *testing.T, address string) *nats.Conn {
+	t.Helper()
+	closed := make(chan struct{})
+	nc, err := nats.Connect("nats://"+address, natstest.Patient, nats.MaxReconnects(-1), nats.ReconnectWait(10*time.Millisecond), nats.ClosedHandler(func(*nats.Conn) { close(closed) }))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { nc.Close(); <-closed })
+	return nc
+}
+
+func (r *rig) publisher(nc *nats.Conn) *Publisher {
+	r.t.Helper()
+	p, err := NewPublisher(nc, prefix, r.stream.CachedInfo().Config)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	return p
+}
+
+// wait calls do until it succeeds.
+func (r *rig) wait(what string, do func(context.Context) error) {
+	r.t.Helper()
+	end := time.Now().Add(time.Minute)
+	for {
+		ctx, cancel := context.WithTimeout(r.t.Context(), 5*time.Second)
+		err := do(ctx)
+		cancel()
+		if err == nil {
+			return
+		}
+		if time.Now().After(end) {
+			r.t.Fatalf("%s: %v", what, err)
+		}
+		_ = pause(r.t.Context(), 6, err)
+	}
+}
+
+// stepDown moves the leader of the stream to another server.
+func (r *rig) stepDown() {
+	r.t.Helper()
+	r.wait("the leader steps down", func(ctx context.Context) error {
+		m, err := r.nc.RequestWithContext(ctx, "$JS.API.STREAM.LEADER.STEPDOWN."+prefix.EventsStream(), nil)
+		if err == nil && strings.Contains(string(m.Data), `"error"`) {
+			err = errors.New(string(m.Data))
+		}
+		return err
+	})
+}
+
+// writer is one of several processes that believe that they own a partition.
+type writer struct {
+	*Publisher
+	r       *rand.Rand
+	name    string
+	last    int // sequence in the log of its last message
+	fences  int
+	fenced  int // publications that were refused for a newer fence
+	unknown int // publications without an answer
+	all     []*publication
+}
+
+// publication is one call of Publish.
+type publication struct {
+	sent  []Message
+	fence string
+	acked bool
+}
+
+// write publishes behind a fence of its own, and makes another after each failure, until ctx is
+// done.
+func (w *writer) write(ctx context.Context) {
+	for ctx.Err() == nil {
+		limited, cancel := context.WithTimeout(ctx, 500*time.Millisecond)
+		fence, err := w.Fence(limited, 0)
+		cancel()
+		if err != nil {
+			continue
+		}
+		w.fences++
+		for range 1 + w.r.IntN(6) {
+			if err := w.publish(ctx, fence); err != nil {
+				break
+			}
+		}
+	}
+}
+
+func (w *writer) publish(ctx context.Context, fence Fence) error {
+	one := &publication{fence: fence.seq[0]}
+	w.all = append(w.all, one)
+	for range []int{1, 1, 2, 30, 200}[w.r.IntN(5)] {
+		w.last++
+		one.sent = append(one.sent, rejection(fmt.Sprintf("%s%d", w.name, w.r.IntN(3)), uint64(w.last), one.fence))
+	}
+	ctx, cancel := context.WithTimeout(ctx, 500*time.Millisecond)
+	defer cancel()
+	err := w.Publish(ctx, fence, one.sent)
+	switch {
+	case err == nil:
+		one.acked = true
+	case errors.Is(err, ErrFenced):
+		w.fenced++
+	default:
+		w.unknown++
+	}
+	return err
+}
+
+// TestG3_NothingBehindALaterFence: three processes believe that they own a partition of a
+// stream with three replicas. Each publishes behind fences of its own, through a network that
+// holds up what it sends for longer than the duplicate window. The leader of the stream moves.
+// No message is stored behind a later fence than its own, none twice, none that was acknowledged
+// is absent, and none is without the one before it of its document.
+//
+// Goes red if the first message of a batch, or a message alone, does not carry the fence.
+func TestG3_NothingBehindALaterFence(t *testing.T) {
+	r, servers := newCluster(t)
+	ctx, stop := context.WithCancel(t.Context())
+	var all sync.WaitGroup
+	t.Cleanup(func() { stop(); all.Wait() })
+	var writers []*writer
+	for i, name := range []string{"a", "b", "c"} {
+		between := proxy.New(t, "127.0.0.1:0", servers[i])
+		w := &writer{
+			Publisher: r.publisher(connect(t, between.Address())), r: rand.New(rand.NewPCG(1, uint64(i))),
+			name: name, last: 1_000_000 * (i + 1),
+		}
+		writers = append(writers, w)
+		all.Go(func() { w.write(ctx) })
+		all.Go(func() {
+			for r := rand.New(rand.NewPCG(2, uint64(i))); ctx.Err() == nil; {
+				_ = pause(ctx, 1+r.IntN(7), nil)
+				between.Hold(proxy.ToServer)
+				for range r.IntN(12) {
+					_ = pause(ctx, 7, nil)
+				}
+				between.Release()
+			}
+		})
+	}
+	const moves = 5
+	for range moves {
+		for range 10 {
+			_ = pause(ctx, 7, nil)
+		}
+		r.stepDown()
+	}
+	stop()
+	all.Wait()
+	fences, publications, fenced, unknown := 0, 0, 0, 0
+	for _, w := range writers {
+		fences, publications, fenced, unknown = fences+w.fences, publications+len(w.all), fenced+w.fenced, unknown+w.unknown
+	}
+	r.fence() // what is still on its way is refused from here on
+	stored := r.stored()
+	newest, times := "", map[string]int{} // how often a sequence of the log is stored
+	for _, m := range stored {
+		if m.Subject == prefix.Fence(0) {
+			newest = strconv.FormatUint(m.Sequence, 10)
+			continue
+		}
+		if own := string(m.Data); own != newest {
+			t.Errorf("message %d was published behind fence %s, and is stored behind fence %s", m.Sequence, own, newest)
+		}
+		seq := m.Header.Get("Lapse-Seq")
+		if times[seq]++; times[seq] > 1 {
+			t.Errorf("%s is stored %d times", seq, times[seq])
+		}
+	}
+	for _, w := range writers {
+		for _, one := range w.all {
+			ends := map[string]bool{} // documents of which a message is absent
+			for _, m := range one.sent {
+				switch is := times[strconv.FormatUint(m.order, 10)] > 0; {
+				case !is && one.acked:
+					t.Errorf("%d was acknowledged, and is absent", m.order)
+				case is && ends[m.document]:
+					t.Errorf("%d is stored without the one before it of its document", m.order)
+				case !is:
+					ends[m.document] = true
+				}
+			}
+		}
+	}
+	t.Logf("%d publications with %d messages stored, against %d changes of the fence and %d of the leader: %d were refused for a newer fence, %d had no answer",
+		publications, len(stored), fences, moves, fenced, unknown)
+	if fences < 30 || fenced < 3 || unknown < 3 {
+		t.Error("too little happened")
+	}
+}
