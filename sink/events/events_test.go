@@ -393,6 +393,40 @@ func TestUnpublished(t *testing.T) {
 	}
 }
 
+// TestG3_AReplicaThatLagsIsNotBelieved: a look-up behind a fence waits until the replica that
+// answers has stored the fence, and finds everything before it.
+//
+// Goes red if a look-up believes an answer without the fence.
+func TestG3_AReplicaThatLagsIsNotBelieved(t *testing.T) {
+	for _, before := range []int{0, 1} { // messages that the replica has when it is asked
+		r := newRig(t, server.Options{}, atomicBatches)
+		lags := r.p.fence(0, 3) // as if the fence were the third message of the stream
+		messages := []Message{event("a", 1, "{}"), event("b", 1, "{}"), event("c", 1, "{}")}
+		r.publish(messages[:before]...)
+		asked := make(chan struct{}, 1000)
+		if _, err := r.nc.Subscribe("$JS.API.DIRECT.GET.LAPSE_EVENTS", func(*nats.Msg) { asked <- struct{}{} }); err != nil {
+			t.Fatal(err)
+		}
+		done := make(chan []Message, 1)
+		go func() {
+			found, err := r.p.Unpublished(t.Context(), lags, messages)
+			if err != nil {
+				t.Error(err)
+			}
+			done <- found
+		}()
+		for range 2 { // the first answer was not believed
+			<-asked
+		}
+		for _, m := range messages[before:] {
+			r.publish(m)
+		}
+		if found := <-done; len(found) != 0 {
+			t.Errorf("%d of %d are reported as unpublished", len(found), len(messages))
+		}
+	}
+}
+
 // TestG3_ACutAnswerLosesNothing: the server cuts an answer that is too long. The publisher asks
 // for the rest, and does not take it for unpublished.
 //
