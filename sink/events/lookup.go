@@ -121,16 +121,12 @@ func (p *Publisher) askBulk(ctx context.Context, fence Fence, subjects []string)
 		case (status == "" || status == "204") && m.Header.Get("Nats-Last-Sequence") != before:
 			// The message would be taken for one that is not stored, and published again.
 			return nil, false, fmt.Errorf("%s: a part of the answer was lost on the way", p.stream)
-		case status == "204": // the end of the answer
+		case status == "204" || status == "404" && m.Header.Get("Description") == "No Results": // the end of the answer
+			// Without results, the replica does not even have the fence.
 			if stored, _ := strconv.ParseUint(m.Header.Get("Nats-UpTo-Sequence"), 10, 64); stored < fence.number {
 				return nil, false, errBehind
 			}
-			return last, m.Header.Get("Nats-Num-Pending") != "0", nil
-		case status == "404" && m.Header.Get("Description") == "No Results":
-			if fence.number > 0 {
-				return nil, false, errBehind
-			}
-			return last, false, nil
+			return last, status == "204" && m.Header.Get("Nats-Num-Pending") != "0", nil
 		case status != "" || len(m.Header) == 0:
 			return nil, false, fmt.Errorf("%s: %s %s", p.stream, status, m.Header.Get("Description"))
 		case !slices.Contains(fence.subject, subject):

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/seed18712806/lapse/integration/harness/natstest"
 	"github.com/seed18712806/lapse/integration/harness/proxy"
@@ -19,12 +20,11 @@ import (
 
 // newCluster is newRig on three servers, with a stream of three replicas and the shortest
 // duplicate window. It returns the addresses of the servers too.
-func newCluster(t *testing.T) (*rig, []string) {
+func newCluster(t *testing.T, config jetstream.StreamConfig) (*rig, []string) {
 	t.Helper()
 	servers := natstest.StartCluster(t, 3)
 	r := &rig{t: t, nc: connect(t, servers[0])}
 	r.js = natstest.JetStream(t, r.nc)
-	config := atomicBatches
 	config.Name, config.Subjects, config.AllowDirect = prefix.EventsStream(), prefix.EventSubjects(), true
 	config.Replicas, config.Duplicates = 3, 100*time.Millisecond
 	r.wait("the stream of events is there", func(ctx context.Context) (err error) {
@@ -153,7 +153,14 @@ func (w *writer) publish(ctx context.Context, fence Fence) error {
 //
 // Goes red if the first message of a batch, or a message alone, does not carry the fence.
 func TestG3_NothingBehindALaterFence(t *testing.T) {
-	r, servers := newCluster(t)
+	for name, config := range map[string]jetstream.StreamConfig{"in batches": atomicBatches, "alone": {}} {
+		t.Run(name, func(t *testing.T) { nothingBehindALaterFence(t, config) })
+	}
+}
+
+func nothingBehindALaterFence(t *testing.T, config jetstream.StreamConfig) {
+	t.Parallel()
+	r, servers := newCluster(t, config)
 	ctx, stop := context.WithCancel(t.Context())
 	var all sync.WaitGroup
 	t.Cleanup(func() { stop(); all.Wait() })

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
@@ -97,11 +98,15 @@ func (c *Cluster) Join(server int) {
 	}
 }
 
+const answerTimeout = 3 * time.Second
+
 // Leader waits until a stream has a leader, and returns the index of the server.
 func (c *Cluster) Leader(js jetstream.JetStream, stream string) int {
 	c.t.Helper()
 	leader := -1
 	harness.Until(c.t, harness.Limit, "stream "+stream+" has a leader", func(ctx context.Context) error {
+		ctx, cancel := context.WithTimeout(ctx, answerTimeout) // a leader that is lost does not answer
+		defer cancel()
 		s, err := js.Stream(ctx, stream)
 		if err != nil {
 			return err
@@ -120,6 +125,8 @@ func (c *Cluster) Leader(js jetstream.JetStream, stream string) int {
 func (c *Cluster) StepDown(nc *nats.Conn, stream string) {
 	c.t.Helper()
 	harness.Until(c.t, harness.Limit, "the leader of "+stream+" steps down", func(ctx context.Context) error {
+		ctx, cancel := context.WithTimeout(ctx, answerTimeout)
+		defer cancel()
 		m, err := nc.RequestWithContext(ctx, "$JS.API.STREAM.LEADER.STEPDOWN."+stream, nil)
 		if err == nil && strings.Contains(string(m.Data), `"error"`) {
 			err = errors.New(string(m.Data))

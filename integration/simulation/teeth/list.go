@@ -271,7 +271,7 @@ var teeth = []tooth{
 		"A late publication of a former owner is stored on replicas.",
 		`	f.made = time.Now()`,
 		`	if f.made = time.Now(); p.replicas > 1 {
-		f.subject, f.seq = nil, nil
+		f.seq = nil
 	}`},
 	{"lagging-replica-believed", "G3 S6", "sink/events/lookup.go",
 		"What a replica does not have yet counts as not stored, and is published again.",
