@@ -138,8 +138,7 @@ func (p *Processor) wire(ctx context.Context, s *session, l *link.Link, lease Ow
 	shared := &owner.Shared{
 		Log: log, Lease: lease, Consent: s.consent, Statuses: s.statuses, Reader: s.reader, Ticker: s.ticker, Turns: s.turns,
 		Channel: &announce.Channel{
-			Publisher: s.publisher, Link: l, Emitted: p.metrics.emitted, Hook: p.hook,
-			Replicas: provisioned.Replicas, MaxAge: stream.MaxAge,
+			Publisher: s.publisher, Link: l, Emitted: p.metrics.emitted, Hook: p.hook, MaxAge: stream.MaxAge,
 		},
 		Checkpoints: checkpoints, Outcomes: announce.NewOutcomes(p.nc, s.statuses), Metrics: &p.metrics.Metrics,
 		Limits: decide.Limits{Log: events.NewLog(p.opts.Prefix, p.opts.Prefix.LogStream(), provisioned.Log.CachedInfo().Created.UnixMilli()), MaxBody: provisioned.MaxBody},

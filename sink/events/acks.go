@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
@@ -31,6 +32,7 @@ type acks struct {
 	inbox  string // begins the subjects of the answers
 	sub    *nats.Subscription
 	room   *semaphore.Weighted
+	limit  time.Duration // of the wait for an answer; none if 0
 
 	mu      sync.Mutex
 	last    uint64 // id of the last group
@@ -57,8 +59,8 @@ const (
 	fastBatch               // the stream answers the last message, or the first that it refuses
 )
 
-func newAcks(nc *nats.Conn, stream string) (*acks, error) {
-	a := &acks{nc: nc, stream: stream, inbox: nc.NewInbox() + ".", room: semaphore.NewWeighted(maxPending), waiting: make(map[uint64]*group)}
+func newAcks(nc *nats.Conn, stream string, limit time.Duration) (*acks, error) {
+	a := &acks{nc: nc, stream: stream, limit: limit, inbox: nc.NewInbox() + ".", room: semaphore.NewWeighted(maxPending), waiting: make(map[uint64]*group)}
 	var err error
 	if a.sub, err = nc.Subscribe(a.inbox+">", a.answered); err != nil {
 		return nil, err
@@ -100,6 +102,11 @@ func (a *acks) publish(ctx context.Context, g *group) error {
 		return fmt.Errorf("publish to %s: %w", first, context.Cause(ctx))
 	}
 	defer a.room.Release(n)
+	if a.limit > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, a.limit)
+		defer cancel()
+	}
 	a.mu.Lock()
 	a.last++
 	id := a.last

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"sync/atomic"
+	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
@@ -12,6 +13,10 @@ import (
 
 	"github.com/seed18712806/lapse/sink/wire"
 )
+
+// answerTimeout is how long a publication waits for the answer of a stream with replicas. Its
+// leader may be lost, and the answer with it.
+const answerTimeout = 3 * time.Second
 
 // Publisher stores messages in the stream of events. It is safe for concurrent use.
 type Publisher struct {
@@ -34,7 +39,11 @@ func NewPublisher(nc *nats.Conn, prefix wire.Prefix, config jetstream.StreamConf
 	if err != nil {
 		return nil, fmt.Errorf("publisher of events: %w", err)
 	}
-	acks, err := newAcks(nc, prefix.EventsStream())
+	limit := time.Duration(0)
+	if config.Replicas > 1 {
+		limit = answerTimeout
+	}
+	acks, err := newAcks(nc, prefix.EventsStream(), limit)
 	if err != nil {
 		return nil, fmt.Errorf("publisher of events: %w", err)
 	}
@@ -51,7 +60,8 @@ func (p *Publisher) Close() { _ = p.acks.sub.Unsubscribe() }
 
 // Publish publishes messages with a fence, those of one document in their order, and returns
 // when all are stored. It returns [ErrFenced] if there is a newer fence. It waits until ctx is
-// done: after the connection is lost, no answer comes.
+// done, because no answer comes after the connection is lost; for a stream with replicas, 3
+// seconds at most for each answer.
 //
 // After an error the stream may have some of the messages, and may store others later. But it
 // stores no message without those before it of its document, because each message either waits

@@ -17,8 +17,7 @@ import (
 )
 
 const (
-	publishTimeout    = 20 * time.Second
-	publishReplicated = 5 * time.Second // the stream's leader may be lost, and with it the answer
+	publishTimeout = 20 * time.Second
 	// pauseAtMost is how long an owner may go without asking Redis before it verifies again.
 	pauseAtMost = 500 * time.Millisecond
 )
@@ -29,7 +28,6 @@ type Channel struct {
 	Link      *link.Link
 	Emitted   prometheus.Counter
 	Hook      crash.Hook
-	Replicas  int           // of the stream of events
 	MaxAge    time.Duration // of messages in the stream; 0 if they stay for ever
 }
 
@@ -72,11 +70,7 @@ func (a *Announcer) Settled() *Checkpoint { return a.settled.Load() }
 // still the owner, although the stream would refuse its outputs if it is not.
 func (a *Announcer) Publish(ctx context.Context, outputs []decide.Output) error {
 	c := a.channel
-	timeout := publishTimeout
-	if c.Replicas > 1 {
-		timeout = publishReplicated
-	}
-	ctx, cancel := context.WithTimeout(ctx, timeout)
+	ctx, cancel := context.WithTimeout(ctx, publishTimeout)
 	defer cancel()
 	messages, err := a.missing(ctx, outputs)
 	if err != nil || len(messages) == 0 {
@@ -130,7 +124,8 @@ func (a *Announcer) Fence(ctx context.Context) error {
 		return err
 	}
 	var fence events.Fence
-	err := c.Link.Ask(ctx, func(ctx context.Context) (err error) {
+	// If an answer is lost, a second fence keeps out the same as the first.
+	err := c.Link.Query(ctx, func(ctx context.Context) (err error) {
 		fence, err = c.Publisher.Fence(ctx, a.partition)
 		return err
 	})
