@@ -28,10 +28,10 @@ func newCluster(t *testing.T, config jetstream.StreamConfig) (*rig, []string) {
 	r.js = natstest.JetStream(t, r.nc)
 	config.Name, config.Subjects, config.AllowDirect = prefix.EventsStream(), prefix.EventSubjects(), true
 	config.Replicas, config.Duplicates = 3, 100*time.Millisecond
-	r.wait("the stream of events is there", func(ctx context.Context) (err error) {
-		r.stream, err = r.js.CreateStream(ctx, config)
-		return err
-	})
+	var err error
+	if r.stream, err = r.js.CreateStream(t.Context(), config); err != nil {
+		t.Fatal(err)
+	}
 	r.p = r.publisher(r.nc)
 	return r, servers
 }
@@ -57,34 +57,20 @@ func (r *rig) publisher(nc *nats.Conn) *Publisher {
 	return p
 }
 
-// wait calls do until it succeeds.
-func (r *rig) wait(what string, do func(context.Context) error) {
-	r.t.Helper()
-	end := time.Now().Add(time.Minute)
-	for {
-		ctx, cancel := context.WithTimeout(r.t.Context(), 5*time.Second)
-		err := do(ctx)
-		cancel()
-		if err == nil {
-			return
-		}
-		if time.Now().After(end) {
-			r.t.Fatalf("%s: %v", what, err)
-		}
-		_ = pause(r.t.Context(), 6, err)
-	}
-}
-
 // stepDown moves the leader of the stream to another server.
 func (r *rig) stepDown() {
 	r.t.Helper()
-	r.wait("the leader steps down", func(ctx context.Context) error {
+	for end := time.Now().Add(time.Minute); ; _ = pause(r.t.Context(), 6, nil) {
+		ctx, cancel := context.WithTimeout(r.t.Context(), 5*time.Second)
 		m, err := r.nc.RequestWithContext(ctx, "$JS.API.STREAM.LEADER.STEPDOWN."+prefix.EventsStream(), nil)
-		if err == nil && strings.Contains(string(m.Data), `"error"`) {
-			err = errors.New(string(m.Data))
+		cancel()
+		if err == nil && !strings.Contains(string(m.Data), `"error"`) {
+			return
 		}
-		return err
-	})
+		if time.Now().After(end) {
+			r.t.Fatalf("the leader does not step down: %v", err)
+		}
+	}
 }
 
 // writer is one of several processes that believe that they own a partition.

@@ -7,6 +7,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 	"time"
 
@@ -33,8 +34,8 @@ func Start(t testing.TB, opts server.Options) (url string) {
 	return srv.ClientURL()
 }
 
-// StartCluster starts a cluster of servers until the test ends, and returns their addresses.
-// Streams may have as many replicas. JetStream may refuse requests for some seconds more.
+// StartCluster starts a cluster of servers until the test ends, and returns their addresses
+// once JetStream has a leader. Streams may have as many replicas.
 func StartCluster(t testing.TB, servers int) (addresses []string) {
 	t.Helper()
 	ports := make([]int, servers)
@@ -53,6 +54,14 @@ func StartCluster(t testing.TB, servers int) (addresses []string) {
 	for _, srv := range all {
 		ready(t, srv)
 		addresses = append(addresses, srv.Addr().String())
+	}
+	leads := func(srv *server.Server) bool {
+		return srv.JetStreamIsLeader() && len(srv.JetStreamClusterPeers()) == servers
+	}
+	for end := time.Now().Add(limit); !slices.ContainsFunc(all, leads); time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatal("JetStream has no leader")
+		}
 	}
 	return addresses
 }
