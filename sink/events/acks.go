@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -20,6 +21,10 @@ import (
 // maxPending limits how many messages of all partitions may wait for the stream's answer.
 // Further ones are not sent yet.
 const maxPending = 4096
+
+// answerTimeout is how long a publication waits for the answer of a stream with replicas. Its
+// leader may be lost, and the answer with it.
+const answerTimeout = 3 * time.Second
 
 var errNoAnswer = errors.New("not an answer of JetStream")
 
@@ -32,7 +37,7 @@ type acks struct {
 	inbox  string // begins the subjects of the answers
 	sub    *nats.Subscription
 	room   *semaphore.Weighted
-	limit  time.Duration // of the wait for an answer; none if 0
+	limit  atomic.Int64 // of the wait for an answer, in nanoseconds; none if 0
 
 	mu      sync.Mutex
 	last    uint64 // id of the last group
@@ -59,8 +64,8 @@ const (
 	fastBatch               // the stream answers the last message, or the first that it refuses
 )
 
-func newAcks(nc *nats.Conn, stream string, limit time.Duration) (*acks, error) {
-	a := &acks{nc: nc, stream: stream, limit: limit, inbox: nc.NewInbox() + ".", room: semaphore.NewWeighted(maxPending), waiting: make(map[uint64]*group)}
+func newAcks(nc *nats.Conn, stream string) (*acks, error) {
+	a := &acks{nc: nc, stream: stream, inbox: nc.NewInbox() + ".", room: semaphore.NewWeighted(maxPending), waiting: make(map[uint64]*group)}
 	var err error
 	if a.sub, err = nc.Subscribe(a.inbox+">", a.answered); err != nil {
 		return nil, err
@@ -102,9 +107,9 @@ func (a *acks) publish(ctx context.Context, g *group) error {
 		return fmt.Errorf("publish to %s: %w", first, context.Cause(ctx))
 	}
 	defer a.room.Release(n)
-	if a.limit > 0 {
+	if limit := time.Duration(a.limit.Load()); limit > 0 {
 		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, a.limit)
+		ctx, cancel = context.WithTimeout(ctx, limit)
 		defer cancel()
 	}
 	a.mu.Lock()

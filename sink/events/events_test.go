@@ -350,7 +350,7 @@ func TestPublishErrors(t *testing.T) {
 			t.Errorf("publish: %v", err)
 		}
 		for _, replicas := range []int{1, 3} {
-			r.p.replicas = replicas
+			r.p.replicated.Store(replicas > 1)
 			if _, err := r.p.Unpublished(ctx, Fence{}, []Message{event("c", 3, "{}")}); !errors.Is(err, context.DeadlineExceeded) {
 				t.Errorf("unpublished, of %d replicas: %v", replicas, err)
 			}
@@ -469,7 +469,7 @@ func TestMalformedStoredHeaders(t *testing.T) {
 				t.Fatal(err)
 			}
 			for _, replicas := range []int{1, 3} {
-				r.p.replicas = replicas
+				r.p.replicated.Store(replicas > 1)
 				if found, err := r.p.Unpublished(t.Context(), Fence{}, []Message{event("b", 1, "{}"), m}); err == nil {
 					t.Errorf("%d replicas: %d are unpublished, without an error", replicas, len(found))
 				}

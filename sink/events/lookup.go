@@ -58,7 +58,7 @@ func (p *Publisher) lookUp(ctx context.Context, fence Fence, subjects []string, 
 	for tries := 1; ; tries++ {
 		found, pending, err := p.askBulk(ctx, fence, subjects)
 		switch {
-		case p.replicas > 1 && ctx.Err() == nil && (errors.Is(err, errBehind) || errors.Is(err, context.DeadlineExceeded)):
+		case p.replicated.Load() && ctx.Err() == nil && (errors.Is(err, errBehind) || errors.Is(err, context.DeadlineExceeded)):
 			if err := pause(ctx, tries, err); err != nil {
 				return err
 			}
@@ -87,7 +87,7 @@ func (p *Publisher) lookUp(ctx context.Context, fence Fence, subjects []string, 
 // deadline, and hides how many messages are pending. After a short answer, messages that are
 // stored would be published again.
 func (p *Publisher) askBulk(ctx context.Context, fence Fence, subjects []string) (last map[string]uint64, pending bool, err error) {
-	if p.replicas > 1 {
+	if p.replicated.Load() {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, replicaTimeout)
 		defer cancel()

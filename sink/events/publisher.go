@@ -2,10 +2,10 @@ package events
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"sync/atomic"
-	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
@@ -14,23 +14,19 @@ import (
 	"github.com/seed18712806/lapse/sink/wire"
 )
 
-// answerTimeout is how long a publication waits for the answer of a stream with replicas. Its
-// leader may be lost, and the answer with it.
-const answerTimeout = 3 * time.Second
-
 // Publisher stores messages in the stream of events. It is safe for concurrent use.
 type Publisher struct {
-	js       jetstream.JetStream
-	acks     *acks
-	prefix   wire.Prefix
-	stream   string
-	replicas int
-	open     *semaphore.Weighted // atomic batches
+	js     jetstream.JetStream
+	acks   *acks
+	prefix wire.Prefix
+	stream string
+	open   *semaphore.Weighted // atomic batches
 
-	// What the stream allows, as of the last refreshLimits.
-	takesFast atomic.Bool
-	largest   atomic.Int64 // messages of an atomic batch; 1 if it takes no batches
-	maxSize   atomic.Int64 // of a message, in bytes; 0 or less: no limit
+	// What the stream is and allows, as of the last refreshLimits.
+	replicated atomic.Bool // it has several replicas
+	takesFast  atomic.Bool
+	largest    atomic.Int64 // messages of an atomic batch; 1 if it takes no batches
+	maxSize    atomic.Int64 // of a message, in bytes; 0 or less: no limit
 }
 
 // NewPublisher makes a Publisher for the stream of events, which has this configuration.
@@ -39,18 +35,11 @@ func NewPublisher(nc *nats.Conn, prefix wire.Prefix, config jetstream.StreamConf
 	if err != nil {
 		return nil, fmt.Errorf("publisher of events: %w", err)
 	}
-	limit := time.Duration(0)
-	if config.Replicas > 1 {
-		limit = answerTimeout
-	}
-	acks, err := newAcks(nc, prefix.EventsStream(), limit)
+	acks, err := newAcks(nc, prefix.EventsStream())
 	if err != nil {
 		return nil, fmt.Errorf("publisher of events: %w", err)
 	}
-	p := &Publisher{
-		js: js, acks: acks, prefix: prefix, stream: prefix.EventsStream(),
-		replicas: config.Replicas, open: semaphore.NewWeighted(openBatches),
-	}
+	p := &Publisher{js: js, acks: acks, prefix: prefix, stream: prefix.EventsStream(), open: semaphore.NewWeighted(openBatches)}
 	p.setLimits(config)
 	return p, nil
 }
@@ -69,9 +58,18 @@ func (p *Publisher) Close() { _ = p.acks.sub.Unsubscribe() }
 //
 // A message that is larger than the server or the stream allows is made smaller: see fit.
 func (p *Publisher) Publish(ctx context.Context, fence Fence, messages []Message) error {
-	switch {
-	case p.replicas > 1:
+	if p.replicated.Load() {
 		return p.inAtomicBatches(ctx, fence, messages)
+	}
+	err := p.onOneReplica(ctx, fence, messages)
+	if codeOf(err) == codeInProcess { // somebody has given the stream replicas
+		err = errors.Join(err, p.refreshLimits(ctx))
+	}
+	return err
+}
+
+func (p *Publisher) onOneReplica(ctx context.Context, fence Fence, messages []Message) error {
+	switch {
 	case !repeats(messages):
 		return p.wave(ctx, fence, messages)
 	case p.takesFast.Load():

@@ -19,15 +19,14 @@ import (
 	"github.com/seed18712806/lapse/integration/harness/proxy"
 )
 
-// newCluster is newRig on three servers, with a stream of three replicas and the shortest
-// duplicate window. It returns the addresses of the servers too.
+// newCluster is newRig on three servers, with the shortest duplicate window. It returns the addresses of the servers too.
 func newCluster(t *testing.T, config jetstream.StreamConfig) (*rig, []string) {
 	t.Helper()
 	servers := natstest.StartCluster(t, 3)
 	r := &rig{t: t, nc: connect(t, servers[0])}
 	r.js = natstest.JetStream(t, r.nc)
 	config.Name, config.Subjects, config.AllowDirect = prefix.EventsStream(), prefix.EventSubjects(), true
-	config.Replicas, config.Duplicates = 3, 100*time.Millisecond
+	config.Duplicates = 100 * time.Millisecond
 	var err error
 	if r.stream, err = r.js.CreateStream(t.Context(), config); err != nil {
 		t.Fatal(err)
@@ -140,13 +139,14 @@ func (w *writer) publish(ctx context.Context, fence Fence) error {
 //
 // Goes red if the first message of a batch, or a message alone, does not carry the fence.
 func TestG3_NothingBehindALaterFence(t *testing.T) {
-	for name, config := range map[string]jetstream.StreamConfig{"in batches": atomicBatches, "alone": {}} {
+	for name, config := range map[string]jetstream.StreamConfig{"in batches": {AllowAtomicPublish: true}, "alone": {}} {
 		t.Run(name, func(t *testing.T) { nothingBehindALaterFence(t, config) })
 	}
 }
 
 func nothingBehindALaterFence(t *testing.T, config jetstream.StreamConfig) {
 	t.Parallel()
+	config.Replicas = 3
 	r, servers := newCluster(t, config)
 	ctx, stop := context.WithCancel(t.Context())
 	var all sync.WaitGroup
@@ -224,4 +224,64 @@ func nothingBehindALaterFence(t *testing.T, config jetstream.StreamConfig) {
 	}
 	t.Logf("%d publications with %d messages stored, against %d changes of the fence and %d of the leader: %d were refused for a newer fence, %d had no answer",
 		publications, len(stored), fences, moves, fenced, unknown)
+}
+
+// TestTheStreamGetsReplicas: somebody gives the stream replicas while the publisher runs. The
+// next attempt of an owner, behind a new fence, stores everything once.
+//
+// Goes red if the publisher does not learn that the stream has replicas now.
+func TestTheStreamGetsReplicas(t *testing.T) {
+	t.Parallel()
+	config := jetstream.StreamConfig{AllowAtomicPublish: true, AllowBatchPublish: true, Replicas: 1}
+	r, _ := newCluster(t, config)
+	var messages []Message
+	for i := range 500 {
+		messages = append(messages, event(strconv.Itoa(i%100), uint64(i+1), "{}"))
+	}
+	if err := r.p.Publish(t.Context(), r.fence(), messages[:100]); err != nil {
+		t.Fatal(err)
+	}
+	config = r.stream.CachedInfo().Config
+	config.Replicas = 3
+	if _, err := r.js.UpdateStream(t.Context(), config); err != nil {
+		t.Fatal(err)
+	}
+	attempt := func() error {
+		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+		defer cancel()
+		fence, err := r.p.Fence(ctx, 0)
+		if err != nil {
+			return err // the leader changes
+		}
+		rest, err := r.p.Unpublished(ctx, fence, messages)
+		if err != nil {
+			return err
+		}
+		return r.p.Publish(ctx, fence, rest)
+	}
+	for tries := 1; ; tries++ {
+		err := attempt()
+		if err == nil && r.p.replicated.Load() {
+			t.Logf("after %d attempts: replicas", tries)
+			break
+		}
+		if tries > 1000 {
+			t.Fatalf("after %d attempts: %v", tries, err)
+		}
+		messages = append(messages, event(strconv.Itoa(tries%100), uint64(2*tries+1000), "{}"), event(strconv.Itoa((tries+1)%100), uint64(2*tries+1001), "{}"))
+		_ = pause(t.Context(), 5, nil)
+	}
+	seen := map[string]bool{}
+	for _, m := range r.stored() {
+		if id := m.Header.Get(ceID); id != "" && seen[id] {
+			t.Errorf("%s is stored twice", id)
+		} else if id != "" {
+			seen[id] = true
+		}
+	}
+	for _, m := range messages {
+		if !seen[m.msg.Header.Get(ceID)] {
+			t.Errorf("%s is not stored", m.msg.Header.Get(ceID))
+		}
+	}
 }
