@@ -72,13 +72,18 @@ func sequences(from, n int) []string {
 	return all
 }
 
+// fence publishes a fence. While a stream has no leader, it tries again.
 func (r *rig) fence() Fence {
 	r.t.Helper()
-	f, err := r.p.Fence(r.t.Context(), 0)
-	if err != nil {
-		r.t.Fatal(err)
+	for end := time.Now().Add(time.Minute); ; _ = pause(r.t.Context(), 6, nil) {
+		f, err := r.p.Fence(r.t.Context(), 0)
+		if err == nil {
+			return f
+		}
+		if time.Now().After(end) {
+			r.t.Fatal(err)
+		}
 	}
-	return f
 }
 
 // TestG9_MessagesOfOneSubjectShareAnAnswer: the stream stores many messages of one subject in
