@@ -43,11 +43,12 @@ const (
 )
 
 // inAtomicBatches publishes messages in their order, as atomic batches: the stream stores a
-// batch as a whole, or refuses it as a whole. Nothing that was sent is sent again, unless the
-// stream refused it.
+// batch as a whole, or refuses it as a whole. Nothing is sent again behind the same fence, unless
+// the stream has refused all of it before it stored anything.
 //
-// A message alone is no batch: it carries the fence itself. So do all messages of a batch that
-// the stream refuses, one after the other, which shows what it refuses, and why.
+// A message alone is no batch, and carries the fence itself. So do all messages of a batch that
+// the server calls incomplete each time, one after the other: one may be too large, or other
+// processes may have too many batches open.
 func (p *Publisher) inAtomicBatches(ctx context.Context, fence Fence, messages []Message) error {
 	alone := 0 // so many messages are published alone
 	for tries := 1; len(messages) > 0; tries++ {
@@ -63,7 +64,7 @@ func (p *Publisher) inAtomicBatches(ctx context.Context, fence Fence, messages [
 			if err := pause(ctx, tries, err); err != nil {
 				return err
 			}
-		case len(some) == 1 || errors.Is(err, ErrFenced) || code == 0 && !errors.Is(err, nats.ErrMaxPayload):
+		case len(some) == 1:
 			return err
 		case code == codeAtomicRepeated:
 			rest, err := p.Unpublished(ctx, fence, some)
@@ -78,11 +79,12 @@ func (p *Publisher) inAtomicBatches(ctx context.Context, fence Fence, messages [
 			messages = slices.Concat(rest, messages[len(some):])
 		case code == codeAtomicTooLarge:
 			p.largest.Store(int64(len(some) / 2))
-		default:
-			if code == codeAtomicDisabled {
-				p.largest.Store(1)
-			}
+		case code == codeAtomicDisabled:
+			p.largest.Store(1)
+		case code == codeAtomicIncomplete || errors.Is(err, nats.ErrMaxPayload):
 			alone = len(some)
+		default: // the stream may have refused it when it had stored a part
+			return err
 		}
 	}
 	return nil
