@@ -111,7 +111,7 @@ func (c *clustered) end() {
 		fenced += metric(c.t, l, "lapse_steps_fenced_total")
 	}
 	result := c.verify()
-	c.load.verifyStored(c.t, c.Log())
+	c.load.verifyStored(c.t)
 	batches := 0
 	for _, e := range result.Events {
 		if e.Header.Get("Nats-Batch-Commit") != "" {

@@ -79,9 +79,10 @@ type Reader struct {
 type ReaderOptions struct {
 	Prefix wire.Prefix // wire.DefaultPrefix if empty
 	// Partitions is the number with which the log was created. If it is 0, the Reader finds
-	// the number in Redis, and returns ErrUnavailable until something is stored there. If it
-	// is not the log's number, the Reader returns ErrForeign.
-	Partitions int
+	// the number and that of the shards in Redis, and returns ErrUnavailable until something
+	// is stored there. If it is not the log's number, the Reader returns ErrForeign.
+	Partitions int // of each shard
+	Shards     int // 1 if it is 0
 }
 
 // readRoundTrips limits how many round trips of a Reader are under way at a time. Further
@@ -97,12 +98,13 @@ func NewReader(client redis.UniversalClient, opts ReaderOptions) (*Reader, error
 	if _, err := wire.ParsePrefix(string(opts.Prefix)); err != nil {
 		return nil, err
 	}
-	if opts.Partitions < 0 || opts.Partitions > layout.MaxPartitions {
-		return nil, fmt.Errorf("%d partitions are not valid: use a number from 1 to %d, or 0 to find it in Redis", opts.Partitions, layout.MaxPartitions)
+	shape := wire.Shape{Shards: max(opts.Shards, 1), Partitions: opts.Partitions}
+	if shape.Shards > wire.MaxShards || shape.Partitions < 0 || shape.All() > layout.MaxPartitions {
+		return nil, fmt.Errorf("%d partitions are not valid: use a number from 1 to %d, or 0 to find it in Redis", opts.Partitions, layout.MaxPartitions/min(shape.Shards, wire.MaxShards))
 	}
 	r := &Reader{client: client, scripts: layout.NewRunner(client, readRoundTrips), prefix: opts.Prefix, finds: opts.Partitions == 0}
 	if !r.finds {
-		r.found.Store(r.newPartitions(opts.Partitions))
+		r.found.Store(r.newPartitions(shape))
 	}
 	return r, nil
 }

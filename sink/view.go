@@ -75,8 +75,8 @@ func (ps *partitions) check(ctx context.Context, p int, head layout.Head, seen p
 	if head.Format != layout.Format {
 		return fmt.Errorf("%w: partition %d has format %q, and this version of lapse has %q", ErrForeign, p, head.Format, layout.Format)
 	}
-	if head.Partitions != strconv.Itoa(len(ps.keys)) {
-		return ps.missing(ctx, p, head.Partitions)
+	if head.Partitions != strconv.Itoa(ps.shape.Partitions) {
+		return ps.missing(ctx, p, head.Partitions+" partitions")
 	}
 	switch head.Rebuild {
 	case "":

@@ -23,11 +23,26 @@ const repeatAfter = 30 * time.Second
 
 // Board keeps the current problems. It is safe for concurrent use.
 type Board struct {
+	*problems
+	scope string // what this Board is of; empty for the whole process
+}
+
+// problems are those of a process, which all of its Boards share.
+type problems struct {
 	logger *slog.Logger
 
-	mu       sync.Mutex
-	problems map[string]*problem
-	known    map[string]bool // all names that were ever set, for the metric
+	mu      sync.Mutex
+	current map[id]*problem
+	known   map[string]bool // all names that were ever set, for the metric
+}
+
+type id struct{ scope, name string }
+
+func (i id) String() string {
+	if i.scope == "" {
+		return i.name
+	}
+	return i.scope + ": " + i.name
 }
 
 type problem struct {
@@ -38,8 +53,13 @@ type problem struct {
 
 // New makes a Board without problems, which logs to logger.
 func New(logger *slog.Logger) *Board {
-	return &Board{logger: logger, problems: make(map[string]*problem), known: make(map[string]bool)}
+	return &Board{problems: &problems{logger: logger, current: make(map[id]*problem), known: make(map[string]bool)}}
 }
+
+// Of returns a Board of a part of the process, such as "shard 2". Its problems are also those
+// of b, where each has the name of the part before its own. The metric of b counts a problem
+// of all parts as one; the Board of a part has no metric.
+func (b *Board) Of(scope string) *Board { return &Board{b.problems, scope} }
 
 // Set sets the reason of a problem; nil ends the problem. Names are few and fixed, because
 // each is a label of the metric.
@@ -47,23 +67,24 @@ func (b *Board) Set(name string, reason error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.known[name] = true // also without a problem, so that the metric begins with 0
-	p := b.problems[name]
+	id := id{b.scope, name}
+	p := b.current[id]
 	if reason == nil {
 		if p != nil {
-			delete(b.problems, name)
-			b.logger.Info("a problem is over", slog.String("problem", name))
+			delete(b.current, id)
+			b.logger.Info("a problem is over", slog.String("problem", id.String()))
 		}
 		return
 	}
 	if p == nil {
 		p = &problem{}
-		b.problems[name] = p
+		b.current[id] = p
 	}
 	p.reason = reason
 	text := oneLine(reason)
 	if p.logged.IsZero() || text != p.text && time.Since(p.logged) > repeatAfter {
 		p.logged, p.text = time.Now(), text
-		b.logger.Warn("there is a problem", slog.String("problem", name), slog.String("reason", text))
+		b.logger.Warn("there is a problem", slog.String("problem", id.String()), slog.String("reason", text))
 	}
 }
 
@@ -72,17 +93,21 @@ func (b *Board) Forget(names ...string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for _, name := range names {
-		delete(b.problems, name)
+		delete(b.current, id{b.scope, name})
 	}
 }
 
-// Err returns nil if there is no problem. Otherwise it returns all problems, one per line.
+// Err returns nil if there is no problem. Otherwise it returns all problems, one per line. The
+// Board of a part returns only those of the part.
 func (b *Board) Err() error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	var all []error
-	for _, name := range slices.Sorted(maps.Keys(b.problems)) {
-		all = append(all, fmt.Errorf("%s: %w", name, b.problems[name].reason))
+	byName := func(a, b id) int { return strings.Compare(a.String(), b.String()) }
+	for _, id := range slices.SortedFunc(maps.Keys(b.current), byName) {
+		if b.scope == "" || b.scope == id.scope {
+			all = append(all, fmt.Errorf("%s: %w", id, b.current[id].reason))
+		}
 	}
 	return errors.Join(all...)
 }
@@ -90,18 +115,25 @@ func (b *Board) Err() error {
 var unhealthy = prometheus.NewDesc("lapse_problem", "1 while there is a problem of this name. /readyz tells the reason.", []string{"problem"}, nil)
 
 // Describe implements [prometheus.Collector].
-func (b *Board) Describe(c chan<- *prometheus.Desc) { c <- unhealthy }
+func (b *Board) Describe(c chan<- *prometheus.Desc) {
+	if b.scope == "" {
+		c <- unhealthy
+	}
+}
 
 // Collect implements [prometheus.Collector].
 func (b *Board) Collect(c chan<- prometheus.Metric) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	if b.scope != "" {
+		return
+	}
+	values := make(map[string]float64)
+	for id := range b.current {
+		values[id.name] = 1
+	}
 	for name := range b.known {
-		value := 0.0
-		if b.problems[name] != nil {
-			value = 1
-		}
-		c <- prometheus.MustNewConstMetric(unhealthy, prometheus.GaugeValue, value, name)
+		c <- prometheus.MustNewConstMetric(unhealthy, prometheus.GaugeValue, values[name], name)
 	}
 }
 

@@ -108,3 +108,44 @@ func TestMetric(t *testing.T) {
 		}
 	}
 }
+
+// It fails if the problem of a shard is not one of the process; if a shard has the problems of
+// another; or if the metric has a label for each shard, which no alert knows.
+func TestBoardsOfShards(t *testing.T) {
+	b, lines := logged(t)
+	first, second := b.Of("shard 0"), b.Of("shard 1")
+	b.Set("disk", errors.New("full"))
+	first.Set("overdue", errors.New("late"))
+	second.Set("overdue", errors.New("later"))
+	expect(t, "at the beginning", lines()[1:], "level=WARN msg=\"there is a problem\" problem=\"shard 0: overdue\" reason=late\n",
+		"level=WARN msg=\"there is a problem\" problem=\"shard 1: overdue\" reason=later\n")
+	if got := b.Err().Error(); got != "disk: full\nshard 0: overdue: late\nshard 1: overdue: later" {
+		t.Errorf("the process: %s", got)
+	}
+	if got := second.Err().Error(); got != "shard 1: overdue: later" {
+		t.Errorf("the shard: %s", got)
+	}
+	metrics := prometheus.NewRegistry()
+	metrics.MustRegister(b)
+	for _, shard := range []string{"0", "1"} {
+		board := b.Of("shard " + shard)
+		if err := prometheus.WrapRegistererWith(prometheus.Labels{"shard": shard}, metrics).Register(board); err != nil {
+			t.Fatal(err)
+		}
+	}
+	value := func() float64 {
+		families, err := metrics.Gather()
+		if err != nil || len(families) != 1 || len(families[0].Metric) != 2 {
+			t.Fatalf("%v, %v", families, err)
+		}
+		return families[0].Metric[1].GetGauge().GetValue()
+	}
+	first.Forget("overdue")
+	if got := value(); got != 1 {
+		t.Errorf("while one shard has the problem: %v", got)
+	}
+	second.Set("overdue", nil)
+	if got := value(); got != 0 || second.Err() != nil || b.Err() == nil {
+		t.Errorf("after both: %v, %v, %v", got, second.Err(), b.Err())
+	}
+}

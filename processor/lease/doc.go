@@ -10,10 +10,11 @@
 // the owner is alive. Only the bucket decides which process is the owner.
 //
 // The flow, file by file: a member joins (lease.go, shard.go), stands by (standby.go; it
-// decides in watch.go and rank.go) and owns (owner.go), while it beats (heart.go) and
-// answers the work (held.go). Package pulse decides whether the owner's proof still holds.
-// Package roster keeps the entries of the members, package bucket stores leases and
-// entries, and package link follows the connection.
+// decides in watch.go) and owns (owner.go), while it beats (heart.go), answers the work
+// (held.go) and hands shards over (share.go). Package pulse decides whether the owner's proof
+// still holds. Package share decides which member is to own which shard. Package roster keeps
+// the entries of the members, package bucket stores leases and entries, and package link
+// follows the connection.
 //
 // What it promises:
 //
@@ -41,10 +42,25 @@
 //     [Member.Stored] tells whether JetStream stored the last refresh.
 //   - L9. Each call to NATS has a limit of a few seconds. After a member has joined, no
 //     failure of NATS ends Run. Only this process does, when it closes the connection.
+//   - L10. The shards are shared out evenly. A shard without an owner goes to the ready member
+//     with the fewest shards, and among those to the youngest. An owner hands a shard over to a
+//     member that has at least two fewer, once that has been listed for 10 s without a
+//     problem, and all shards have had owners for a second. There are no other moves: with one
+//     shard a process that joins gets nothing.
+//   - L11. An owner that hands a shard over ends its work, and names its successor in the
+//     lease and in a beat. The successor takes over at once, and nobody else for 500 ms. Then
+//     the others do, as after any release.
+//   - L12. No two processes take a shard from each other in turns. A hand-over makes the load
+//     more even, so the next one cannot undo it. An owner keeps a shard for at least 10 s, and
+//     twice as long after each hand-over of that shard, up to 5 minutes. That bounds what
+//     lists that differ and members that come and go can do. A member that was silent as an
+//     owner, or did not take a shard, gets none handed over for a minute.
+//   - L13. An owner that could not work for 10 s ([Options].Unfit) hands its shards over to
+//     members without a problem. If all have the problem, nothing moves: by then the list says
+//     so. A standby that cannot work waits for a second longer if another one can.
 //
 // It does not promise safety: a process may be suspended between [Held.OK] and its next
 // action. The fences in Redis and in the stream of events refuse what a former owner does,
-// so the lease can afford to suspect quickly. It does not share the shards out evenly: a
-// process keeps what it owns until it leaves. And it trusts the subject of beats and the
+// so the lease can afford to suspect quickly. And it trusts the subject of beats and the
 // bucket: do not let clients publish there.
 package lease

@@ -350,7 +350,7 @@ func TestL8_Members(t *testing.T) {
 	b := s.prepare("b", opts, patient, refreshOften).run(j.own("b"))
 	until(t, "b has joined", func() bool { return len(a.Members()) == 2 })
 	for _, ghost := range []string{"ghost", "lively"} {
-		if err := a.bucket.Put(t.Context(), wire.Member{ID: ghost, Name: ghost}); err != nil {
+		if _, err := a.bucket.Put(t.Context(), wire.Member{ID: ghost, Name: ghost}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -373,7 +373,7 @@ func TestL8_Members(t *testing.T) {
 	until(t, "the entry of a process that is gone is deleted", func() bool {
 		if time.Since(refreshed) > gone/20 {
 			refreshed = time.Now()
-			if err := a.bucket.Put(t.Context(), wire.Member{ID: "lively", Name: "lively"}); err != nil {
+			if _, err := a.bucket.Put(t.Context(), wire.Member{ID: "lively", Name: "lively"}); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -408,7 +408,7 @@ func TestL8_AnEntryThatWasRefreshedIsNotDeleted(t *testing.T) {
 		t.Fatal(err)
 	}
 	for range 2 {
-		if err := p.bucket.Put(t.Context(), wire.Member{ID: "b"}); err != nil {
+		if _, err := p.bucket.Put(t.Context(), wire.Member{ID: "b"}); err != nil {
 			t.Fatal(err)
 		}
 	}

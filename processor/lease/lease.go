@@ -39,7 +39,10 @@ type Options struct {
 	// Describe returns what the process tells the others, every two seconds. It must not
 	// block. The Member fills in ID, Name, Seen, Owns and, if it is zero, Started.
 	Describe func() wire.Member
-	Logger   *slog.Logger // none
+	// Unfit returns why this process cannot do the work of an owner although another may, such
+	// as a lost connection to Redis; nil if it can. It must not block.
+	Unfit  func() error
+	Logger *slog.Logger // none
 }
 
 // Member is one process among those that serve a prefix. See the package doc.
@@ -53,6 +56,7 @@ type Member struct {
 	log     *slog.Logger
 	started wire.Time
 	shards  []*shard
+	owners  owners
 	running atomic.Bool
 }
 
@@ -75,6 +79,7 @@ func newMember(nc *nats.Conn, opts Options, seams seams) (*Member, error) {
 		Terms: m.timing.roster, ID: opts.ID, Logger: m.log, Entry: m.describe,
 		NoBucket: func() { m.each((*shard).suspect) }, // an owner that verifies creates it again
 	})
+	m.owners.ids = make([]string, opts.Shards)
 	for i := range opts.Shards {
 		m.shards = append(m.shards, newShard(m, i))
 	}
@@ -108,6 +113,9 @@ func (o Options) checked() (Options, error) {
 	}
 	if o.Describe == nil {
 		o.Describe = func() wire.Member { return wire.Member{} }
+	}
+	if o.Unfit == nil {
+		o.Unfit = func() error { return nil }
 	}
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
@@ -158,6 +166,7 @@ func (m *Member) Run(ctx context.Context, work Work) error {
 	listing, stopListing := context.WithCancel(context.WithoutCancel(ctx))
 	var lists, shards sync.WaitGroup
 	lists.Go(func() { m.roster.Run(listing) })
+	lists.Go(func() { (&sharing{Member: m}).run(listing) })
 
 	ctx, end := context.WithCancelCause(ctx)
 	defer end(nil)

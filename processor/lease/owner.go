@@ -17,6 +17,7 @@ type tenure struct {
 	*shard
 	term
 	held       *Held
+	successor  string // to which the shard is handed over; none if empty
 	heart      *heart
 	cancel     context.CancelCauseFunc // ends the work
 	verifiedAt time.Duration           // when the last verification ended
@@ -34,6 +35,7 @@ func (s *shard) own(ctx context.Context, t term, work Work) (again bool, err err
 		heart: &heart{shard: s, held: held, foreign: make(chan struct{}, 1)},
 	}
 	s.pulse.Renewed(t.taking)
+	s.took()
 	s.update(func(status *Status) { status.Role, status.Lease = Owner, t.lease; status.Taken++ })
 	s.log.Info("took the shard over", slog.String("reason", t.reason))
 	s.roster.Soon()
@@ -47,18 +49,21 @@ func (s *shard) own(ctx context.Context, t term, work Work) (again bool, err err
 
 	lost := held.lost.Load()
 	if !lost {
-		s.release(context.WithoutCancel(ctx), o.revision)
+		s.release(context.WithoutCancel(ctx), o.revision, o.successor)
 	}
 	close(held.ended)
 	s.pulse.Doubt()
 	s.roster.Soon()
+	if o.successor != "" {
+		s.gave()
+	}
 	stopped := err == nil || errors.Is(err, context.Canceled) || lost && errors.Is(err, ErrLost)
 	switch {
 	case !stopped:
 		return false, err
 	case ctx.Err() != nil:
 		return false, nil
-	case !lost:
+	case !lost && o.successor == "":
 		return false, err
 	}
 	select {
@@ -91,6 +96,11 @@ func (o *tenure) run(ctx context.Context, ended <-chan error) error {
 		case <-o.link.Changed():
 		case <-told:
 			told, slow = nil, time.After(o.timing.slow)
+		case to := <-o.handTo:
+			if o.successor == "" && slow == nil {
+				o.successor, slow = to, time.After(o.timing.slow)
+				o.cancel(nil)
+			}
 		case <-closed:
 			closed = nil
 			o.lose("the connection to NATS was closed", wire.Lease{})
@@ -176,15 +186,17 @@ func (o *tenure) lose(reason string, now wire.Lease) {
 		return
 	}
 	o.pulse.Doubt()
+	o.owned(now.Owner)
 	o.update(func(status *Status) { status.Role, status.Lease = Standby, now; status.Lost++ })
 	o.log.Warn("lost the shard", slog.String("reason", reason), slog.String("owner", now.Name), slog.String("id", now.Owner))
 	o.problem(nil)
 	o.cancel(o.held.errLost())
 }
 
-// release frees the lease that is at a revision, and tells the standbys.
-func (s *shard) release(ctx context.Context, revision uint64) {
-	free := wire.Lease{Since: wire.Time(time.Now().UnixMilli())}
+// release frees the lease that is at a revision, and tells the standbys. The successor is the one
+// of them that takes it first; none if empty.
+func (s *shard) release(ctx context.Context, revision uint64, successor string) {
+	free := wire.Lease{Since: wire.Time(time.Now().UnixMilli()), Successor: successor}
 	released, err := s.bucket.Change(ctx, s.id, free, revision)
 	if errors.Is(err, bucket.ErrConflict) { // a renewal may have been stored whose answer was lost
 		if e, readErr := s.read(ctx); readErr == nil && e.Owner == s.opts.ID {
@@ -194,9 +206,14 @@ func (s *shard) release(ctx context.Context, revision uint64) {
 	if err != nil {
 		s.log.Warn("could not release the lease: a standby takes the shard over after a while", slog.Any("error", err))
 	} else {
-		s.publish(wire.Beat{Owner: s.opts.ID, Revision: released, Released: true})
+		s.publish(wire.Beat{Owner: s.opts.ID, Revision: released, Released: true, Successor: successor})
 		_ = s.link.Call(ctx, s.timing.flush, s.nc.FlushWithContext) // so that the server has the beat
-		s.log.Info("released the shard")
+		if successor == "" {
+			s.log.Info("released the shard")
+		} else {
+			s.log.Info("handed the shard over", slog.String("to", successor))
+		}
 	}
+	s.owned("")
 	s.update(func(status *Status) { status.Role, status.Lease = Standby, wire.Lease{} })
 }

@@ -48,10 +48,13 @@ type shard struct {
 	pulse     *pulse.Pulse
 	beats     chan *nats.Msg
 	suspected chan struct{} // holds a request to verify
+	handTo    chan string   // holds the member to which the owner is to hand the shard over
 
-	mu     sync.Mutex
-	status Status
-	warned bool // the problem was logged
+	mu      sync.Mutex
+	status  Status
+	warned  bool          // the problem was logged
+	takenAt time.Duration // when this process took the shard last
+	handed  int           // how often it has handed the shard over
 }
 
 func newShard(m *Member, id int) *shard {
@@ -63,6 +66,7 @@ func newShard(m *Member, id int) *shard {
 		pulse:     pulse.New(m.clock, m.timing.doubt),
 		beats:     make(chan *nats.Msg, room),
 		suspected: make(chan struct{}, 1),
+		handTo:    make(chan string, 1),
 		status:    Status{Shard: id, Role: Starting},
 	}
 }
@@ -82,7 +86,7 @@ func (s *shard) run(ctx context.Context, work Work) error {
 			return err
 		}
 		if ctx.Err() != nil {
-			s.release(context.WithoutCancel(ctx), t.revision)
+			s.release(context.WithoutCancel(ctx), t.revision, "")
 			return nil
 		}
 		if again, err := s.own(ctx, t, work); !again {

@@ -70,7 +70,8 @@ func (s *shard) standBy(ctx context.Context, first bool) (term, error) {
 			}
 			now = s.now()
 		}
-		at, known := w.takeAt(rank(s.id, s.opts.ID, w.former, s.roster.Alive()))
+		s.owned(w.owner())
+		at, known := s.takeAt(w)
 		at = max(at, takeAt)
 		pause := s.timing.poll
 		if known && now >= at {
@@ -121,7 +122,7 @@ func (s *shard) learn(ctx context.Context, w *watch, first bool) error {
 	unknown := !w.known
 	s.adopt(w, e)
 	if unknown && first {
-		w.atOnce = w.atOnce || w.free
+		w.atOnce = w.atOnce || w.free && w.successor == ""
 		w.limit += s.timing.start
 	}
 	s.well(w)
@@ -140,7 +141,11 @@ func (s *shard) well(w *watch) {
 
 // adopt takes over the lease as it was read, and logs a new owner.
 func (s *shard) adopt(w *watch, e bucket.Entry) {
+	failed := w.failing()
 	another := w.adopt(e, s.now())
+	if another && !w.free && failed != e.Owner {
+		s.roster.Doubt(failed)
+	}
 	s.update(func(status *Status) { status.Role, status.Lease = Standby, e.Lease })
 	if another && !w.free {
 		s.log.Info("standing by: another process owns the shard", slog.String("owner", e.Name), slog.String("id", e.Owner), slog.String("since", e.Since.String()))
@@ -153,10 +158,14 @@ func (s *shard) attempt(ctx context.Context, w *watch) term {
 	if !w.free && !w.atOnce && !s.confirm(ctx, w) {
 		return term{}
 	}
+	s.owned(s.opts.ID) // so that the other shards do not count this process as free for more
 	t := term{lease: s.newLease(), taking: s.pulse.Renew(), reason: w.reason(s.now())}
 	revision, err := s.bucket.Change(context.WithoutCancel(ctx), s.id, t.lease, w.lease.Revision)
 	if err == nil {
 		s.problem(nil)
+		if failed := w.failing(); failed != s.opts.ID {
+			s.roster.Doubt(failed)
+		}
 		t.revision = revision
 		return t
 	}

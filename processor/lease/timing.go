@@ -5,6 +5,7 @@ import (
 
 	"github.com/seed18712806/lapse/processor/lease/internal/pulse"
 	"github.com/seed18712806/lapse/processor/lease/internal/roster"
+	"github.com/seed18712806/lapse/processor/lease/internal/share"
 	"github.com/seed18712806/lapse/sink/wire"
 )
 
@@ -23,13 +24,23 @@ type timing struct {
 	verify time.Duration // for which OK and Fenced wait
 	flush  time.Duration // until the server has what was published
 	slow   time.Duration // after which work that does not end is logged
+	share  shareTerms
 	roster roster.Terms
+}
+
+// shareTerms are when a process hands a shard over.
+type shareTerms struct {
+	every    time.Duration // between two decisions
+	calm     time.Duration // since the last change of an owner
+	keep     time.Duration // since it took the shard; twice as long after each hand-over
+	keepMost time.Duration
+	unfit    time.Duration // for which it must have been unfit. By then others have said so too.
 }
 
 var defaultTiming = timing{
 	beat:   100 * time.Millisecond,
 	doubt:  400 * time.Millisecond,
-	watch:  terms{silence: 500 * time.Millisecond, delay: 25 * time.Millisecond, freeDelay: 5 * time.Millisecond, freeMost: 25 * time.Millisecond},
+	watch:  terms{silence: 500 * time.Millisecond, delay: 25 * time.Millisecond, freeDelay: 5 * time.Millisecond, freeMost: 25 * time.Millisecond, grace: 500 * time.Millisecond, unfit: time.Second},
 	start:  100 * time.Millisecond,
 	lost:   time.Second,
 	stall:  200 * time.Millisecond,
@@ -40,7 +51,8 @@ var defaultTiming = timing{
 	verify: 2 * time.Second,
 	flush:  time.Second,
 	slow:   10 * time.Second,
-	roster: roster.Terms{Refresh: 2 * time.Second, Away: 8 * time.Second, Gone: 5 * time.Minute},
+	share:  shareTerms{every: 500 * time.Millisecond, calm: time.Second, keep: 10 * time.Second, keepMost: 5 * time.Minute, unfit: 10 * time.Second},
+	roster: roster.Terms{Refresh: 2 * time.Second, Away: 8 * time.Second, Gone: 5 * time.Minute, Settle: 10 * time.Second, Doubt: time.Minute},
 }
 
 // seams are what a test replaces when it makes a member: the times, the clock, and
@@ -53,6 +65,7 @@ type seams struct {
 	mute     func() bool          // true: the beat is not sent
 	deaf     func(wire.Beat) bool // true: the beat is not heard
 	readFail func() error         // an error fails a read of the lease
+	view     func(*share.View)    // changes what the process knows of the others
 }
 
 func noSeams() seams {
@@ -64,5 +77,6 @@ func noSeams() seams {
 		mute:     func() bool { return false },
 		deaf:     func(wire.Beat) bool { return false },
 		readFail: func() error { return nil },
+		view:     func(*share.View) {},
 	}
 }

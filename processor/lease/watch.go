@@ -14,6 +14,8 @@ type terms struct {
 	delay     time.Duration // between one rank and the next, if the owner is suspected
 	freeDelay time.Duration // between one rank and the next, if the lease is free
 	freeMost  time.Duration // for all ranks together, if the lease is free
+	grace     time.Duration // for the successor that the former owner has named
+	unfit     time.Duration // longer, if the standby cannot work and another one can
 }
 
 // watch is what a standby knows of a lease. It decides when to take it. Time is an input:
@@ -22,14 +24,15 @@ type watch struct {
 	me    string
 	terms terms
 
-	known  bool          // the lease was read
-	lease  bucket.Entry  // as last read, or as a beat told
-	free   bool          // nobody has the lease
-	former string        // the owner before this one
-	since  time.Duration // when the lease became free, or the last sign of life
-	limit  time.Duration // how long the owner may be silent
-	atOnce bool          // take the lease whatever the rank
-	reread bool          // read the lease, since something does not fit what is known
+	known     bool          // the lease was read
+	lease     bucket.Entry  // as last read, or as a beat told
+	free      bool          // nobody has the lease
+	former    string        // the owner before this one
+	successor string        // the successor that the former owner has named
+	since     time.Duration // when the lease became free, or the last sign of life
+	limit     time.Duration // how long the owner may be silent
+	atOnce    bool          // take the lease whatever the rank
+	reread    bool          // read the lease, since something does not fit what is known
 
 	blocked   bool          // an attempt to take it failed
 	blockedAt time.Duration // the value of since at that attempt
@@ -42,7 +45,7 @@ func (w *watch) adopt(e bucket.Entry, now time.Duration) (another bool) {
 		w.since, w.limit = now, w.terms.silence
 	}
 	if another {
-		w.former = w.lease.Owner
+		w.former, w.successor = w.lease.Owner, e.Successor
 		// It is this standby's own if JetStream stored a change and the answer was lost.
 		w.free = e.Owner == "" || e.Owner == w.me
 	}
@@ -60,7 +63,7 @@ func (w *watch) heard(b wire.Beat, now time.Duration) {
 	case !w.known || b.Owner != w.lease.Owner:
 		w.reread = true
 	case b.Released:
-		w.adopt(bucket.Entry{Revision: b.Revision}, now)
+		w.adopt(bucket.Entry{Lease: wire.Lease{Successor: b.Successor}, Revision: b.Revision}, now)
 	default:
 		w.since, w.limit, w.lease.Revision = now, w.terms.silence, b.Revision
 	}
@@ -84,14 +87,42 @@ func (w *watch) stillBlocked() bool {
 	return w.blocked
 }
 
+// owner is the present owner; empty if there is none.
+func (w *watch) owner() string {
+	if w.free {
+		return ""
+	}
+	return w.lease.Owner
+}
+
+// loser is the process that has given the lease up, or that is silent if the lease is due.
+func (w *watch) loser() string {
+	if w.free {
+		return w.former
+	}
+	return w.lease.Owner
+}
+
+// failing is the process that has failed if another takes the lease now: the owner, or the
+// successor that it has named. It is empty if the owner has left.
+func (w *watch) failing() string {
+	if w.free {
+		return w.successor
+	}
+	return w.lease.Owner
+}
+
 // takeAt is when the member of a rank takes the lease if it hears nothing until then.
 func (w *watch) takeAt(rank int) (at time.Duration, known bool) {
 	before := time.Duration(rank)
+	free := min(before*w.terms.freeDelay, w.terms.freeMost) // members of lower ranks may have left just now as well
 	switch {
-	case w.atOnce:
+	case w.atOnce, w.free && w.successor == w.me:
 		return w.since, w.known
-	case w.free: // the members of lower ranks may have left just now as well
-		return w.since + min(before*w.terms.freeDelay, w.terms.freeMost), w.known
+	case w.free && w.successor != "":
+		return w.since + w.terms.grace + free, w.known
+	case w.free:
+		return w.since + free, w.known
 	default:
 		return w.since + w.limit + before*w.terms.delay, w.known
 	}
@@ -102,6 +133,10 @@ func (w *watch) reason(now time.Duration) string {
 	switch {
 	case w.free && w.lease.Revision == 0:
 		return "nobody owned it"
+	case w.free && w.successor == w.me:
+		return "its owner handed it over"
+	case w.free && w.successor != "":
+		return "its owner handed it over to another process, which did not take it"
 	case w.free:
 		return "its owner released it"
 	case w.atOnce:

@@ -1,8 +1,6 @@
 package lease
 
 import (
-	"fmt"
-	"slices"
 	"testing"
 	"time"
 
@@ -106,43 +104,4 @@ func TestAChangeThatNobodyAcknowledgedIsFound(t *testing.T) {
 	w.adopt(owned("a", 7), 0)
 	w.adopt(owned("me", 8), 100*ms)
 	expectTakeAt(t, w, 0, 100*ms)
-}
-
-func TestRanksAreAnOrderThatAllAgreeOn(t *testing.T) {
-	ids := []string{"a", "b", "c", "d", "e"}
-	firsts := map[string]int{}
-	for shard := range 200 {
-		var ranks []int
-		for _, id := range ids {
-			r := rank(shard, id, "nobody", ids)
-			ranks = append(ranks, r)
-			if r == 0 {
-				firsts[id]++
-			}
-		}
-		slices.Sort(ranks)
-		if fmt.Sprint(ranks) != "[0 1 2 3 4]" {
-			t.Fatalf("shard %d: ranks %v", shard, ranks)
-		}
-	}
-	for _, id := range ids {
-		if firsts[id] < 20 {
-			t.Errorf("%s goes first for %d of 200 shards", id, firsts[id])
-		}
-	}
-	for _, former := range ids {
-		var left []int
-		for _, id := range ids {
-			if id != former {
-				left = append(left, rank(0, id, former, ids))
-			}
-		}
-		slices.Sort(left)
-		if fmt.Sprint(left) != "[0 1 2 3]" {
-			t.Errorf("without %s: ranks %v", former, left)
-		}
-	}
-	if got := rank(0, "alone", "", nil); got != 0 {
-		t.Errorf("rank %d where nobody else is known", got)
-	}
 }

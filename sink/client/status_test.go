@@ -107,6 +107,23 @@ func TestStatusOfProcessesThatAreGone(t *testing.T) {
 	}
 }
 
+// It fails if a shard has the progress of all shards of its owner.
+func TestStatusOfSeveralShards(t *testing.T) {
+	s := client.Status{Members: []client.MemberStatus{{Member: wire.Member{
+		ID: "a", Name: "a", Owns: []int{0, 2}, Applied: 12, LagMessages: 3, Overdue: 2.5,
+		Shards: []wire.ShardProgress{{Shard: 0, Applied: 5, LagMessages: 3, Overdue: 2.5}, {Shard: 2, Applied: 7}},
+	}}}}
+	s.Assign(map[int]wire.Lease{0: {Owner: "a", Name: "a"}, 1: {Owner: "a", Name: "a"}, 2: {Owner: "a", Name: "a"}})
+	want := []client.ShardStatus{
+		{Shard: 0, Owner: "a", Alive: true, Applied: 5, LagMessages: 3, Overdue: 2.5},
+		{Shard: 1, Owner: "a", Alive: true}, // taken since the entry was written
+		{Shard: 2, Owner: "a", Alive: true, Applied: 7},
+	}
+	if diff := cmp.Diff(want, s.Shards); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
 func TestStatusWithoutLapse(t *testing.T) {
 	b := newBench(t, false)
 	_, err := b.client(t, limit).Status(t.Context())

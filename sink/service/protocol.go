@@ -23,7 +23,9 @@ var semVer = regexp.MustCompile(`^\d+\.\d+\.\d+(-[0-9A-Za-z.-]+)?(\+[0-9A-Za-z.-
 
 // identity identifies this instance in each answer.
 func (s *Service) identity() micro.ServiceIdentity {
-	return micro.ServiceIdentity{Name: Name, ID: s.id, Version: s.opts.Version, Metadata: map[string]string{"prefix": string(s.opts.Prefix)}}
+	return micro.ServiceIdentity{Name: Name, ID: s.id, Version: s.opts.Version, Metadata: map[string]string{
+		"prefix": string(s.opts.Prefix), "shards": strconv.Itoa(s.opts.Shards),
+	}}
 }
 
 func (s *Service) ping() any {

@@ -44,6 +44,7 @@ type Options struct {
 	Prefix      wire.Prefix           // wire.DefaultPrefix
 	Logger      *slog.Logger          // none
 	Version     string                // of the service, in SemVer; "0.0.0"
+	Shards      int                   // of the prefix, for the metadata; 1
 	Concurrency int                   // requests that are answered at a time; DefaultConcurrency
 	Timeout     time.Duration         // of one request, from the moment at which the service begins to answer it; DefaultTimeout
 	Metrics     prometheus.Registerer // none
@@ -74,6 +75,7 @@ type Service struct {
 func Start(nc *nats.Conn, reader Reader, opts Options) (*Service, error) {
 	opts.Prefix = cmp.Or(opts.Prefix, wire.DefaultPrefix)
 	opts.Version = cmp.Or(opts.Version, defaultVersion)
+	opts.Shards = cmp.Or(opts.Shards, 1)
 	opts.Concurrency = cmp.Or(opts.Concurrency, DefaultConcurrency)
 	opts.Timeout = cmp.Or(opts.Timeout, DefaultTimeout)
 	if _, err := wire.ParsePrefix(string(opts.Prefix)); err != nil {

@@ -473,7 +473,7 @@ func TestItIsAMicroService(t *testing.T) {
 		}
 	}
 	ask("$SRV.PING.lapse", &ping)
-	want := micro.ServiceIdentity{Name: "lapse", ID: ping.ID, Version: "1.2.3", Metadata: map[string]string{"prefix": "acme"}}
+	want := micro.ServiceIdentity{Name: "lapse", ID: ping.ID, Version: "1.2.3", Metadata: map[string]string{"prefix": "acme", "shards": "1"}}
 	for _, whom := range []string{"", ".lapse", ".lapse." + ping.ID} {
 		var ping micro.Ping
 		ask("$SRV.PING"+whom, &ping)

@@ -2,10 +2,11 @@
 -- state from which the step was computed.
 --
 -- KEYS  1 state, 2 config, then per collection: documents, inherit, own
--- ARGV  1 the expected version, 2 to 11 pairs of field and value to set in the state (version,
---       offset, watermark, stamp, rebuild), 12 number of collections n, then n fields of the
---       state that hold the sizes of the collections, then the number of configurations, then
---       pairs of collection and configuration ('' to remove it); then per collection:
+-- ARGV  1 the expected version, 2 how many arguments follow that are pairs of field and value
+--       to set in the state (version, offset, watermark, stamp, rebuild), then the number of
+--       collections n, then n fields of the state that hold the sizes of the collections, then
+--       the number of configurations, then pairs of collection and configuration ('' to remove
+--       it); then per collection:
 --         drop (1: remove the documents and the index first; 2: remove the index first;
 --         3: rename documents and index to those of the next collection, which has none yet),
 --         whether the documents that are put must not exist (1),
@@ -23,8 +24,8 @@
 -- command. So there are few of them, and lists are passed on from ARGV without a copy.
 local call, pcall = redis.call, redis.pcall
 local state, config = KEYS[1], KEYS[2]
-local expected, first_field, last_field = ARGV[1], 2, 11
-local collections, first_size = tonumber(ARGV[12]), 13
+local expected, first_field, last_field = ARGV[1], 3, 2 + ARGV[2]
+local collections, first_size = tonumber(ARGV[last_field + 1]), last_field + 2
 local configs, first_config = tonumber(ARGV[first_size + collections]), first_size + collections + 1
 local first_change = first_config + 2 * configs -- the arguments of the first collection
 

@@ -15,18 +15,32 @@ type Member struct {
 	Owns []int `json:"owns,omitempty"`
 	// Problem is why the process is not ready; empty if it is.
 	Problem string `json:"problem,omitempty"`
-	// Only of an owner: how far the log is applied.
+	// Only of an owner: how far its logs are applied. If there are several shards, Applied and
+	// LagMessages are sums, and Overdue is the greatest.
 	Applied     uint64  `json:"applied,omitempty"`     // log sequence that every partition has applied
 	LagMessages uint64  `json:"lagMessages,omitempty"` // messages of the log that are not applied yet
 	Overdue     float64 `json:"overdue,omitempty"`     // seconds since the oldest unpublished event fell due
+	// Shards has the same for each shard that the process owns, if there are several shards.
+	Shards []ShardProgress `json:"shards,omitempty"`
+}
+
+// ShardProgress is how far the log of one shard is applied, in the terms of [Member].
+type ShardProgress struct {
+	Shard       int     `json:"shard"`
+	Applied     uint64  `json:"applied"`
+	LagMessages uint64  `json:"lagMessages"`
+	Overdue     float64 `json:"overdue"`
 }
 
 // Lease names the process that owns a shard. It is stored in [Prefix.MembersBucket] under
-// the key "lease.<shard>". An empty Owner means that the last owner has left.
+// the key "lease.<shard>". An empty Owner means that the last owner has released it.
 type Lease struct {
 	Owner string `json:"owner"` // Member.ID
 	Name  string `json:"name"`  // Member.Name
 	Since Time   `json:"since"`
+	// Successor is the Member.ID to which the last owner hands the shard over; empty if it
+	// has left, and while somebody owns the shard.
+	Successor string `json:"successor,omitempty"`
 }
 
 // Beat is what the owner of a shard publishes on [Prefix.Beat], ten times a second.
@@ -34,8 +48,10 @@ type Beat struct {
 	Owner    string `json:"owner"`    // Member.ID
 	Revision uint64 `json:"revision"` // of the lease in the bucket, as the owner knows it
 	Seq      uint64 `json:"seq"`      // counts the owner's beats
-	// Released means that the owner has left: since Revision, the lease names no owner.
-	Released bool `json:"released,omitempty"`
+	// Released means that the owner has given the shard up: since Revision, the lease names
+	// no owner, and the same Successor.
+	Released  bool   `json:"released,omitempty"`
+	Successor string `json:"successor,omitempty"`
 }
 
 // LeaseKey is the key of a shard's [Lease] in [Prefix.MembersBucket].

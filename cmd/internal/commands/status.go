@@ -1,9 +1,12 @@
 package commands
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
+	"strconv"
+	"strings"
 
 	"github.com/seed18712806/lapse/cmd/internal/flags"
 	"github.com/seed18712806/lapse/cmd/internal/output"
@@ -18,8 +21,9 @@ type Status struct {
 // Help implements [kong.HelpProvider].
 func (Status) Help() string {
 	return `It prints the streams and the bucket of checkpoints, how far the owner of the log has
-applied it, and the processes of lapse. A process that nobody has seen for 10 seconds is
-gone. With -o json it prints one object.`
+applied it, and the processes of lapse. With several shards it prints that for each, and
+which process owns which. A process that nobody has seen for 10 seconds is gone. With
+-o json it prints one object.`
 }
 
 // Run runs the command.
@@ -74,11 +78,27 @@ func printStatus(out io.Writer, s client.Status) error {
 		}
 	}
 
-	if len(s.Members) > 0 {
+	shards, several := owned(s), len(s.Shards) > 1
+	if several && len(s.Members) > 0 {
+		line("\nPROCESS\tROLE\tSHARDS\tVERSION\tSTARTED\tSEEN\tPROBLEM")
+	} else if len(s.Members) > 0 {
 		line("\nPROCESS\tROLE\tVERSION\tSTARTED\tSEEN\tPROBLEM")
 	}
 	for _, m := range s.Members {
-		line("%s\t%s\t%s\t%s\t%s ago\t%s", output.Name(m.Name), m.Role, m.Version, m.Started, output.Seconds(m.SeenAgo), m.Problem)
+		role := m.Role
+		if several {
+			role += "\t" + cmp.Or(strings.Join(shards[m.Name], " "), "-")
+		}
+		line("%s\t%s\t%s\t%s\t%s ago\t%s", output.Name(m.Name), role, m.Version, m.Started, output.Seconds(m.SeenAgo), m.Problem)
 	}
 	return w.Flush()
+}
+
+// owned lists the shards of each process by its name.
+func owned(s client.Status) map[string][]string {
+	shards := make(map[string][]string)
+	for _, shard := range s.Shards {
+		shards[shard.Owner] = append(shards[shard.Owner], strconv.Itoa(shard.Shard))
+	}
+	return shards
 }

@@ -43,9 +43,9 @@ shard 0: problem: Redis does not answer
 shard 1: no owner: the last one has left
 shard 2: the owner host/3 is gone
 
-PROCESS  ROLE   VERSION  STARTED                   SEEN       PROBLEM
-host/2   owner  1.0.0    2026-01-31T12:00:00.000Z  1.1s ago   Redis does not answer
-host/3   gone   1.0.0    2026-01-31T12:00:00.000Z  1m15s ago  
+PROCESS  ROLE   SHARDS  VERSION  STARTED                   SEEN       PROBLEM
+host/2   owner  0       1.0.0    2026-01-31T12:00:00.000Z  1.1s ago   Redis does not answer
+host/3   gone   2       1.0.0    2026-01-31T12:00:00.000Z  1m15s ago  
 `
 	var out bytes.Buffer
 	if err := printStatus(&out, status); err != nil {
@@ -53,6 +53,11 @@ host/3   gone   1.0.0    2026-01-31T12:00:00.000Z  1m15s ago
 	}
 	if diff := cmp.Diff(want, out.String()); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
+	}
+	status.Shards = status.Shards[:1]
+	out.Reset()
+	if err := printStatus(&out, status); err != nil || !bytes.Contains(out.Bytes(), []byte("\nPROCESS  ROLE   VERSION")) {
+		t.Errorf("with one shard: %v\n%s", err, out.String())
 	}
 	out.Reset()
 	if err := printStatus(&out, client.Status{Prefix: "lapse"}); err != nil {

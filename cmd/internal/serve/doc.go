@@ -7,7 +7,7 @@
 //	natsserver.go   starts the embedded NATS server, without Options.NATS
 //	redisserver.go  starts the embedded Redis, without Options.Redis
 //	connect.go      connects to both servers
-//	node.go         runs the processor while this process owns the log
+//	node.go         runs the processor of each shard while this process owns the shard
 //	reads.go        answers reads
 //	http.go         answers /healthz, /readyz and /metrics
 //	ready.go        announces that the process is ready

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -22,9 +24,6 @@ const (
 	leaseEvery    = time.Second // how often the problems of the lease are reported
 )
 
-// shard is the only shard: it has all partitions of a prefix.
-const shard = 0
-
 // owner is the processor's view of the lease: it implements [processor.Owner].
 type owner struct{ held *lease.Held }
 
@@ -38,37 +37,57 @@ func notOwner(err error) error {
 	return err
 }
 
-// node is this process as a member of those that serve the prefix. It is the owner of the
-// shard, and then runs the processor, or a standby.
+// applier applies the log of a shard: a *processor.Processor.
+type applier interface {
+	RunAs(ctx context.Context, owner processor.Owner) error
+	Progress() processor.Progress
+	Applying() error
+	TakenOver() bool
+}
+
+// members tells who serves the prefix and who owns which shard: a *lease.Member.
+type members interface {
+	Status(shard int) lease.Status
+	Members() []wire.Member
+	Problem() error
+}
+
+// shard is what this process has for a shard, whether it owns the shard or not.
+type shard struct {
+	applier
+	board *health.Board // the problems of the shard
+}
+
+// node is this process as a member of those that serve the prefix. It runs the processors of
+// the shards that it owns, and is a standby for the others.
 type node struct {
-	member  *lease.Member
-	proc    *processor.Processor
+	member  members
+	shards  []shard
 	board   *health.Board
 	version string
 	http    string
 }
 
-// run joins the members, and runs the processor whenever this process owns the shard.
-func (n *node) run(ctx context.Context) error {
-	return n.member.Run(ctx, func(ctx context.Context, held *lease.Held) error {
-		defer n.board.Set(problemTakeover, nil)
-		for {
-			err := n.proc.RunAs(ctx, owner{held})
-			switch {
-			case errors.Is(err, processor.ErrNotOwner):
-				return nil // the member stands by again
-			case err == nil || processor.IsFinal(err) || ctx.Err() != nil:
-				return err
-			}
-			// A server may have failed to answer during the takeover.
-			n.board.Set(problemTakeover, fmt.Errorf("this process owns the shard but could not take its partitions over, and tries again: %w", err))
-			select {
-			case <-ctx.Done():
-				return nil
-			case <-time.After(takeoverAgain):
-			}
+// apply runs the processor of a shard while this process holds the shard.
+func (n *node) apply(ctx context.Context, held *lease.Held) error {
+	s := n.shards[held.Shard()]
+	defer s.board.Set(problemTakeover, nil)
+	for {
+		err := s.RunAs(ctx, owner{held})
+		switch {
+		case errors.Is(err, processor.ErrNotOwner):
+			return nil // the member stands by again
+		case err == nil || processor.IsFinal(err) || ctx.Err() != nil:
+			return err
 		}
-	})
+		// A server may have failed to answer during the takeover.
+		s.board.Set(problemTakeover, fmt.Errorf("this process owns the shard but could not take its partitions over, and tries again: %w", err))
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-time.After(takeoverAgain):
+		}
+	}
 }
 
 // describe is the entry of this process in the list of members.
@@ -77,31 +96,72 @@ func (n *node) describe() wire.Member {
 	if _, err := n.ready(); err != nil {
 		m.Problem = err.Error()
 	}
-	if n.owns() {
-		p := n.proc.Progress()
-		m.Applied, m.LagMessages, m.Overdue = p.Applied, p.Lag, p.Overdue.Seconds()
+	for i, s := range n.shards {
+		if !n.owns(i) {
+			continue
+		}
+		p := s.Progress()
+		m.Applied += p.Applied
+		m.LagMessages += p.Lag
+		m.Overdue = max(m.Overdue, p.Overdue.Seconds())
+		if len(n.shards) > 1 {
+			m.Shards = append(m.Shards, wire.ShardProgress{Shard: i, Applied: p.Applied, LagMessages: p.Lag, Overdue: p.Overdue.Seconds()})
+		}
 	}
 	return m
 }
 
-// ready returns the role in which the process is ready, or why it is not.
+// ready returns the role in which the process is ready, or why it is not: a problem, a shard of
+// its own whose log it has not applied yet, or a shard that nobody owns.
 func (n *node) ready() (role string, err error) {
-	status := n.member.Status(shard)
-	switch status.Role {
-	case lease.Owner:
-		return "ready", errors.Join(n.board.Err(), n.proc.Applying())
-	case lease.Standby:
-		if status.Lease.Owner == "" {
-			return "", errors.Join(n.board.Err(), errors.New("no process owns the shard at this moment"))
+	problems := []error{n.board.Err()}
+	var own, others []string
+	for i, s := range n.shards {
+		name := "the shard"
+		if len(n.shards) > 1 {
+			name = fmt.Sprintf("shard %d", i)
 		}
-		return fmt.Sprintf("ready: standing by, ready to take over; the owner is %s since %s", status.Lease.Name, status.Lease.Since), n.board.Err()
+		switch status := n.member.Status(i); {
+		case status.Role == lease.Owner:
+			own = append(own, strconv.Itoa(i))
+			if err := s.Applying(); err != nil && len(n.shards) > 1 {
+				problems = append(problems, fmt.Errorf("%s: %w", name, err))
+			} else {
+				problems = append(problems, err)
+			}
+		case status.Role != lease.Standby:
+			problems = append(problems, fmt.Errorf("this process has not found out yet which process owns %s", name))
+		case status.Lease.Owner == "":
+			problems = append(problems, fmt.Errorf("no process owns %s at this moment", name))
+		default:
+			others = append(others, fmt.Sprintf("the owner of %s is %s since %s", name, status.Lease.Name, status.Lease.Since))
+		}
+	}
+	return n.role(own, others), errors.Join(problems...)
+}
+
+// role says which shards this process owns, and who owns the others.
+func (n *node) role(own, others []string) string {
+	const standby = "ready: standing by, ready to take over; "
+	switch {
+	case len(n.shards) == 1 && len(own) == 1:
+		return "ready"
+	case len(n.shards) == 1:
+		return strings.Replace(standby+strings.Join(others, ""), "the owner of the shard is", "the owner is", 1)
+	case len(own) == 0:
+		return standby + strings.Join(others, "; ")
+	case len(own) == 1:
+		return strings.Join(append([]string{"ready: owns shard " + own[0]}, others...), "; ")
 	default:
-		return "", errors.Join(n.board.Err(), errors.New("this process has not found out yet which process owns the shard"))
+		return strings.Join(append([]string{"ready: owns shards " + strings.Join(own, ", ")}, others...), "; ")
 	}
 }
 
-// owns reports whether this process owns the shard.
-func (n *node) owns() bool { return n.member.Status(shard).Role == lease.Owner }
+// owns reports whether this process owns a shard.
+func (n *node) owns(shard int) bool { return n.member.Status(shard).Role == lease.Owner }
+
+// counts reports whether this process counts the documents of all shards: one process does.
+func (n *node) counts() bool { return n.owns(0) }
 
 // watch reports on the board why the member cannot get or keep its lease, until ctx is done.
 func (n *node) watch(ctx context.Context) {
@@ -109,8 +169,10 @@ func (n *node) watch(ctx context.Context) {
 	defer tick.Stop()
 	for {
 		n.board.Set(problemLease, n.member.Problem())
-		if n.proc.TakenOver() {
-			n.board.Set(problemTakeover, nil)
+		for _, s := range n.shards {
+			if s.TakenOver() {
+				s.board.Set(problemTakeover, nil)
+			}
 		}
 		select {
 		case <-ctx.Done():
@@ -137,24 +199,25 @@ func (n *node) Describe(c chan<- *prometheus.Desc) {
 
 // Collect implements [prometheus.Collector].
 func (n *node) Collect(c chan<- prometheus.Metric) {
-	const label = "0"
-	status := n.member.Status(shard)
-	owns, ready := 0.0, 0.0
-	if status.Role == lease.Owner {
-		owns = 1
+	truth := func(b bool) float64 {
+		if b {
+			return 1
+		}
+		return 0
 	}
-	if _, err := n.ready(); err == nil {
-		ready = 1
+	for i := range n.shards {
+		status, label := n.member.Status(i), strconv.Itoa(i)
+		c <- prometheus.MustNewConstMetric(ownsShard, prometheus.GaugeValue, truth(status.Role == lease.Owner), label)
+		c <- prometheus.MustNewConstMetric(takeovers, prometheus.CounterValue, float64(status.Taken), label)
+		c <- prometheus.MustNewConstMetric(losses, prometheus.CounterValue, float64(status.Lost), label)
 	}
+	_, err := n.ready()
 	alive, since := 0, wire.Time(time.Now().Add(-10*time.Second).UnixMilli())
 	for _, m := range n.member.Members() {
 		if m.Seen > since {
 			alive++
 		}
 	}
-	c <- prometheus.MustNewConstMetric(ownsShard, prometheus.GaugeValue, owns, label)
-	c <- prometheus.MustNewConstMetric(takeovers, prometheus.CounterValue, float64(status.Taken), label)
-	c <- prometheus.MustNewConstMetric(losses, prometheus.CounterValue, float64(status.Lost), label)
-	c <- prometheus.MustNewConstMetric(isReady, prometheus.GaugeValue, ready)
+	c <- prometheus.MustNewConstMetric(isReady, prometheus.GaugeValue, truth(err == nil))
 	c <- prometheus.MustNewConstMetric(membersNow, prometheus.GaugeValue, float64(alive))
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -23,7 +24,7 @@ const (
 // same reader.
 func (p *process) startReads(metrics prometheus.Registerer) (*service.Service, *census.Census, error) {
 	opts := p.opts.Processor
-	reader, err := sink.NewReader(p.reads.redis, sink.ReaderOptions{Prefix: opts.Prefix, Partitions: opts.Partitions})
+	reader, err := sink.NewReader(p.reads.redis, sink.ReaderOptions{Prefix: opts.Prefix, Partitions: opts.Partitions, Shards: opts.Shards})
 	if err != nil {
 		return nil, nil, err
 	}
@@ -31,22 +32,36 @@ func (p *process) startReads(metrics prometheus.Registerer) (*service.Service, *
 	if err := metrics.Register(counts); err != nil {
 		return nil, nil, err
 	}
-	reads, err := service.Start(p.reads.nats, reader, service.Options{Prefix: opts.Prefix, Logger: p.opts.Logger, Version: p.opts.Version, Metrics: metrics})
+	reads, err := service.Start(p.reads.nats, reader, service.Options{Prefix: opts.Prefix, Logger: p.opts.Logger, Version: p.opts.Version, Shards: opts.Shards, Metrics: metrics})
 	return reads, counts, err
 }
 
+// reach is whether this process reaches Redis.
+type reach struct{ err atomic.Pointer[error] }
+
+// lost returns why Redis does not answer; nil if it answers.
+func (r *reach) lost() error {
+	if err := r.err.Load(); err != nil {
+		return *err
+	}
+	return nil
+}
+
 // watchReads reports on the board while the reads lack one of their servers, until ctx is
-// done.
-func watchReads(ctx context.Context, c connections, board *health.Board) {
+// done. It notes whether the process reaches Redis.
+func watchReads(ctx context.Context, c connections, board *health.Board, r *reach) {
 	tick := time.NewTicker(readsEvery)
 	defer tick.Stop()
 	for {
 		asking, cancel := context.WithTimeout(ctx, 3*readsEvery)
 		err := c.redis.Ping(asking).Err()
 		cancel()
-		switch {
-		case ctx.Err() != nil:
+		if ctx.Err() != nil {
 			return
+		}
+		lost := err
+		r.err.Store(&lost)
+		switch {
 		case !c.nats.IsConnected():
 			err = errors.New("no read is answered: there is no connection to NATS")
 		case err != nil:

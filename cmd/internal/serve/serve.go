@@ -5,6 +5,7 @@ import (
 	"errors"
 	"log/slog"
 	"net"
+	"strconv"
 	"sync"
 	"time"
 
@@ -118,35 +119,53 @@ func (p *process) close() (err error) {
 	return err
 }
 
-// newNode makes the processor and the member, which do not run yet.
-func (p *process) newNode(ctx context.Context, metrics *prometheus.Registry, board *health.Board) (*node, error) {
+// newNode makes a processor for each shard, and the member. They do not run yet.
+func (p *process) newNode(ctx context.Context, metrics *prometheus.Registry, board *health.Board, redis *reach) (*node, *lease.Member, error) {
 	opts := p.opts.Processor
-	opts.Logger, opts.Metrics, opts.Health = p.opts.Logger, metrics, board
-	proc, err := processor.New(p.log.nats, p.log.redis, opts)
-	if err != nil {
-		return nil, err
+	opts.Shards = max(opts.Shards, 1)
+	n := &node{board: board, version: p.opts.Version, http: p.at.HTTP}
+	for i := range opts.Shards {
+		opts := opts
+		opts.Shard, opts.Logger, opts.Metrics, opts.Health = i, p.opts.Logger, metrics, board
+		if opts.Shards > 1 {
+			label := strconv.Itoa(i)
+			opts.Logger = opts.Logger.With(slog.Int("shard", i))
+			opts.Metrics, opts.Health = prometheus.WrapRegistererWith(prometheus.Labels{"shard": label}, metrics), board.Of("shard "+label)
+		}
+		proc, err := processor.New(p.log.nats, p.log.redis, opts)
+		if err != nil {
+			return nil, nil, err
+		}
+		if err := proc.Check(ctx); err != nil {
+			return nil, nil, err
+		}
+		n.shards = append(n.shards, shard{proc, opts.Health})
 	}
-	if err := proc.Check(ctx); err != nil {
-		return nil, err
+	if opts.Shards > 1 { // otherwise the processor has registered the board
+		if err := metrics.Register(board); err != nil {
+			return nil, nil, err
+		}
 	}
-	n := &node{proc: proc, board: board, version: p.opts.Version, http: p.at.HTTP}
-	n.member, err = lease.New(p.beats, lease.Options{
-		Prefix: opts.Prefix, Replicas: opts.Replicas, Logger: opts.Logger, Describe: n.describe,
+	member, err := lease.New(p.beats, lease.Options{
+		Prefix: opts.Prefix, Shards: opts.Shards, Replicas: opts.Replicas, Logger: p.opts.Logger,
+		Describe: n.describe, Unfit: redis.lost,
 		Impatient: p.opts.NATS == "", // no other process can have worked while the embedded server was down
 	})
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	return n, metrics.Register(n)
+	n.member = member
+	return n, member, metrics.Register(n)
 }
 
 // serve runs processor, reads and HTTP, until ctx is done or one of them fails.
 func (p *process) serve(ctx context.Context, start time.Time) error {
 	log := p.opts.Logger
-	metrics, board := newRegistry(), health.New(log)
+	metrics, board, redis := newRegistry(), health.New(log), &reach{}
 	var n *node
+	var member *lease.Member
 	err := p.opts.permissions.Start(ctx, func(ctx context.Context) (err error) {
-		n, err = p.newNode(ctx, metrics, board)
+		n, member, err = p.newNode(ctx, metrics, board, redis)
 		return err
 	})
 	if err != nil {
@@ -154,7 +173,7 @@ func (p *process) serve(ctx context.Context, start time.Time) error {
 	}
 	var data *datadir.Watch // nil without an embedded NATS server
 	if p.at.Data != "" {
-		if data, err = datadir.NewWatch(p.at.Data, p.opts.Processor.Prefix, board); err != nil {
+		if data, err = datadir.NewWatch(p.at.Data, p.opts.Processor.Prefix, p.opts.Processor.Shards, board); err != nil {
 			return err
 		}
 		if err := metrics.Register(data); err != nil {
@@ -176,12 +195,12 @@ func (p *process) serve(ctx context.Context, start time.Time) error {
 	running, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
 	ended := make(chan error, 1)
-	go func() { ended <- n.run(running) }()
+	go func() { ended <- member.Run(running, n.apply) }()
 	var watching sync.WaitGroup
 	defer watching.Wait()
 	defer stop()
-	watching.Go(func() { census.Run(running, n.owns) })
-	watching.Go(func() { watchReads(running, p.reads, board) })
+	watching.Go(func() { census.Run(running, n.counts) })
+	watching.Go(func() { watchReads(running, p.reads, board, redis) })
 	watching.Go(func() { n.watch(running) })
 	watching.Go(func() { p.opts.permissions.Watch(running, board) })
 	if data != nil {

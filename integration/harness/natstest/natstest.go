@@ -66,6 +66,17 @@ func StartCluster(t testing.TB, servers int) (addresses []string) {
 	return addresses
 }
 
+// StartMapped is Start for a server that maps a subject to another one.
+func StartMapped(t testing.TB, opts server.Options, from, to string) (url string) {
+	t.Helper()
+	srv := start(t, opts)
+	ready(t, srv)
+	if err := srv.GlobalAccount().AddMapping(from, to); err != nil {
+		t.Fatal(err)
+	}
+	return srv.ClientURL()
+}
+
 func start(t testing.TB, opts server.Options) *server.Server {
 	t.Helper()
 	opts.Host, opts.Port, opts.JetStream, opts.StoreDir, opts.NoLog, opts.NoSigs = "127.0.0.1", -1, true, t.TempDir(), true, true

@@ -152,16 +152,17 @@ func (b *Bucket) Change(ctx context.Context, shard int, l wire.Lease, revision u
 	return stored, err
 }
 
-// Put stores the entry of a process.
-func (b *Bucket) Put(ctx context.Context, m wire.Member) error {
+// Put stores the entry of a process, and returns its revision.
+func (b *Bucket) Put(ctx context.Context, m wire.Member) (revision uint64, err error) {
 	body, err := json.Marshal(m)
 	if err != nil {
-		return err
+		return 0, err
 	}
-	return b.link.Call(ctx, b.limit, func(ctx context.Context) error {
-		_, err := b.publish(ctx, wire.MemberKey(m.ID), body)
+	err = b.link.Call(ctx, b.limit, func(ctx context.Context) (err error) {
+		revision, err = b.publish(ctx, wire.MemberKey(m.ID), body)
 		return err
 	})
+	return revision, err
 }
 
 // publish stores a value under a key.
@@ -186,7 +187,7 @@ func (b *Bucket) publish(ctx context.Context, key string, body []byte, options .
 }
 
 // Members lists the entries of all processes, in the order in which they were stored. A
-// replica that lags behind may answer, which is good enough for its readers.
+// replica that lags behind may answer: the list then lacks the latest entries.
 func (b *Bucket) Members(ctx context.Context) (list []Member, err error) {
 	err = b.link.Call(ctx, b.limit, func(ctx context.Context) (err error) {
 		list, err = b.members(ctx)

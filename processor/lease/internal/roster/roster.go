@@ -9,11 +9,13 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"slices"
 	"sync"
 	"time"
 
 	"github.com/seed18712806/lapse/processor/lease/internal/bucket"
 	"github.com/seed18712806/lapse/processor/lease/internal/link"
+	"github.com/seed18712806/lapse/processor/lease/internal/share"
 	"github.com/seed18712806/lapse/sink/wire"
 )
 
@@ -22,6 +24,8 @@ type Terms struct {
 	Refresh time.Duration // between two refreshes of the entry
 	Away    time.Duration // since its last refresh, a member does not count as alive
 	Gone    time.Duration // since its last refresh, an owner deletes its entry
+	Settle  time.Duration // that a member must have been listed without a problem to be settled
+	Doubt   time.Duration // that it must be listed after it has lost a shard, or not taken one
 }
 
 // Options are what a Roster is made with. All are needed.
@@ -43,14 +47,16 @@ type Roster struct {
 	asked  chan struct{} // holds a request for a refresh
 
 	mu       sync.Mutex
-	list     []bucket.Member // as last read
-	stored   time.Time       // when JetStream last stored the entry
-	storeErr error           // of the latest attempt
+	list     []bucket.Member      // as last read
+	current  bool                 // the latest refresh succeeded, and the list has its entry
+	settles  map[string]time.Time // when each member that is alive and has no problem will be settled
+	stored   time.Time            // when JetStream last stored the entry
+	storeErr error                // of the latest attempt
 }
 
 // New makes a Roster, which does nothing before [Roster.Refresh] or [Roster.Run].
 func New(b *bucket.Bucket, l *link.Link, opts Options) *Roster {
-	return &Roster{opts: opts, bucket: b, link: l, asked: make(chan struct{}, 1)}
+	return &Roster{opts: opts, bucket: b, link: l, asked: make(chan struct{}, 1), settles: make(map[string]time.Time)}
 }
 
 // Run refreshes until ctx is done. Then it removes the entry of this process.
@@ -91,24 +97,23 @@ func (r *Roster) Refresh(ctx context.Context) {
 	entry := r.opts.Entry()
 	owns := len(entry.Owns) > 0
 	// The end waits for this answer: else JetStream may store the entry after its removal.
-	err := r.bucket.Put(context.WithoutCancel(ctx), entry)
+	revision, err := r.bucket.Put(context.WithoutCancel(ctx), entry)
 	r.note(err)
 	if ctx.Err() != nil {
 		return
 	}
+	var list []bucket.Member
+	if err == nil {
+		list, err = r.bucket.Members(ctx)
+	}
 	if err != nil {
+		r.outdated() // the former list stays; a lasting failure shows in the next Put
 		if errors.Is(err, bucket.ErrNoBucket) && owns {
 			r.opts.NoBucket()
 		}
 		return
 	}
-	list, err := r.bucket.Members(ctx)
-	if err != nil {
-		return // the former list stays; a lasting failure shows in the next Put
-	}
-	r.mu.Lock()
-	r.list = list
-	r.mu.Unlock()
+	r.learn(list, revision, time.Now())
 	if !owns {
 		return
 	}
@@ -155,23 +160,64 @@ func (r *Roster) Stored() (at time.Time, err error) {
 	return r.stored, r.storeErr
 }
 
-// Alive are the ids of the members that refreshed their entries lately.
-func (r *Roster) Alive() []string {
+// learn keeps a list that was read after the entry of this process was stored.
+func (r *Roster) learn(list []bucket.Member, revision uint64, now time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return alive(r.list, r.opts.Terms.Away)
+	r.list = list
+	r.current = slices.ContainsFunc(list, func(m bucket.Member) bool { return m.ID == r.opts.ID && m.Revision >= revision })
+	settles := make(map[string]time.Time)
+	for _, m := range alive(list, r.opts.Terms.Away) {
+		if m.Problem != "" {
+			continue
+		}
+		settles[m.ID] = now.Add(r.opts.Terms.Settle)
+		if at, there := r.settles[m.ID]; there {
+			settles[m.ID] = at
+		}
+	}
+	r.settles = settles
 }
 
-// alive are the ids of the members whose entries are younger than limit. The age of an
-// entry is its distance from the newest entry, so that only the server's clock counts.
-func alive(list []bucket.Member, limit time.Duration) (ids []string) {
+func (r *Roster) outdated() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.current = false
+}
+
+// Doubt notes that a member was silent as an owner, or did not take a shard that was handed
+// over to it. So it does not count as settled for a while.
+func (r *Roster) Doubt(id string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if _, there := r.settles[id]; there {
+		r.settles[id] = time.Now().Add(r.opts.Terms.Doubt)
+	}
+}
+
+// Alive are the members that refreshed their entries lately. The list is current if the
+// latest refresh of this process succeeded and shows in it.
+func (r *Roster) Alive() (members []share.Member, current bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	now := time.Now()
+	for _, m := range alive(r.list, r.opts.Terms.Away) {
+		at, there := r.settles[m.ID]
+		members = append(members, share.Member{ID: m.ID, Started: int64(m.Started), Problem: m.Problem != "", Settled: there && !now.Before(at)})
+	}
+	return members, r.current
+}
+
+// alive are the members whose entries are younger than limit. The age of an entry is its
+// distance from the newest entry, so that only the server's clock counts.
+func alive(list []bucket.Member, limit time.Duration) (young []bucket.Member) {
 	newest := newestOf(list)
 	for _, m := range list {
 		if newest.Sub(m.Stored) < limit {
-			ids = append(ids, m.ID)
+			young = append(young, m)
 		}
 	}
-	return ids
+	return young
 }
 
 // gone are the members whose entries are as old as limit, or older.

@@ -1,0 +1,132 @@
+package serve
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/seed18712806/lapse/processor"
+	"github.com/seed18712806/lapse/processor/health"
+	"github.com/seed18712806/lapse/processor/lease"
+	"github.com/seed18712806/lapse/sink/wire"
+)
+
+// applies is an applier that is so far.
+type applies struct {
+	progress processor.Progress
+	applying error
+}
+
+func (a applies) RunAs(context.Context, processor.Owner) error { return nil }
+func (a applies) Progress() processor.Progress                 { return a.progress }
+func (a applies) Applying() error                              { return a.applying }
+func (a applies) TakenOver() bool                              { return a.applying == nil }
+
+// statuses are the shards as a member sees them.
+type statuses []lease.Status
+
+func (s statuses) Status(shard int) lease.Status { return s[shard] }
+func (s statuses) Members() []wire.Member        { return nil }
+func (s statuses) Problem() error                { return nil }
+
+func newTestNode(see statuses, apply ...applies) *node {
+	n := &node{member: see, board: health.New(slog.New(slog.DiscardHandler))}
+	for i := range see {
+		board := n.board
+		if len(see) > 1 {
+			board = board.Of("shard " + string(rune('0'+i)))
+		}
+		n.shards = append(n.shards, shard{apply[min(i, len(apply)-1)], board})
+	}
+	return n
+}
+
+var (
+	mine    = lease.Status{Role: lease.Owner, Taken: 3}
+	another = lease.Status{Role: lease.Standby, Lease: wire.Lease{Owner: "b", Name: "host/2", Since: 1769860800000}}
+	nobody  = lease.Status{Role: lease.Standby}
+	unknown = lease.Status{Role: lease.Starting}
+)
+
+func TestReady(t *testing.T) {
+	slow := applies{applying: errors.New("3 of 16 partitions are behind")}
+	for name, tt := range map[string]struct {
+		see   statuses
+		apply applies
+		role  string
+		err   string
+	}{
+		"one shard, owner":    {see: statuses{mine}, role: "ready"},
+		"one shard, standby":  {see: statuses{another}, role: "ready: standing by, ready to take over; the owner is host/2 since 2026-01-31T12:00:00.000Z"},
+		"one shard, nobody":   {see: statuses{nobody}, err: "no process owns the shard at this moment"},
+		"one shard, starting": {see: statuses{unknown}, err: "this process has not found out yet which process owns the shard"},
+		"one shard, behind":   {see: statuses{mine}, apply: slow, err: "3 of 16 partitions are behind"},
+		"owner of some":       {see: statuses{mine, another, mine}, role: "ready: owns shards 0, 2; the owner of shard 1 is host/2 since 2026-01-31T12:00:00.000Z"},
+		"owner of one":        {see: statuses{another, mine}, role: "ready: owns shard 1; the owner of shard 0 is host/2 since 2026-01-31T12:00:00.000Z"},
+		"owner of all":        {see: statuses{mine, mine}, role: "ready: owns shards 0, 1"},
+		"owner of none":       {see: statuses{another, another}, role: "ready: standing by, ready to take over; the owner of shard 0 is host/2 since 2026-01-31T12:00:00.000Z; the owner of shard 1 is host/2 since 2026-01-31T12:00:00.000Z"},
+		"one without owner":   {see: statuses{mine, nobody}, err: "no process owns shard 1 at this moment"},
+		"own one is behind":   {see: statuses{another, mine}, apply: slow, err: "shard 1: 3 of 16 partitions are behind"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			role, err := newTestNode(tt.see, tt.apply).ready()
+			if tt.err == "" && (err != nil || role != tt.role) || tt.err != "" && (err == nil || err.Error() != tt.err) {
+				t.Errorf("%q, %v", role, err)
+			}
+		})
+	}
+	n := newTestNode(statuses{another, another}, applies{})
+	n.shards[1].board.Set("Redis", errors.New("it does not answer"))
+	if _, err := n.ready(); err == nil || err.Error() != "shard 1: Redis: it does not answer" {
+		t.Errorf("%v", err)
+	}
+}
+
+func TestDescribeHasTheProgressOfEachShard(t *testing.T) {
+	first := applies{progress: processor.Progress{Applied: 5, Lag: 3, Overdue: time.Second}}
+	second := applies{progress: processor.Progress{Applied: 7, Overdue: 2500 * time.Millisecond}}
+	got := newTestNode(statuses{mine, another, mine}, first, second, second).describe()
+	want := wire.Member{Applied: 12, LagMessages: 3, Overdue: 2.5, Shards: []wire.ShardProgress{
+		{Shard: 0, Applied: 5, LagMessages: 3, Overdue: 1}, {Shard: 2, Applied: 7, Overdue: 2.5},
+	}}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("several shards (-want +got):\n%s", diff)
+	}
+	got = newTestNode(statuses{mine}, first).describe()
+	if diff := cmp.Diff(wire.Member{Applied: 5, LagMessages: 3, Overdue: 1}, got); diff != "" {
+		t.Errorf("one shard (-want +got):\n%s", diff)
+	}
+}
+
+func TestMetricsOfShards(t *testing.T) {
+	metrics := prometheus.NewRegistry()
+	metrics.MustRegister(newTestNode(statuses{mine, another}, applies{}))
+	families, err := metrics.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := map[string]float64{}
+	for _, f := range families {
+		for _, m := range f.Metric {
+			name := f.GetName()
+			for _, l := range m.Label {
+				name += " " + l.GetName() + "=" + l.GetValue()
+			}
+			got[name] = m.GetGauge().GetValue() + m.GetCounter().GetValue()
+		}
+	}
+	want := map[string]float64{
+		"lapse_ready": 1, "lapse_members": 0,
+		"lapse_shard_owner shard=0": 1, "lapse_shard_owner shard=1": 0,
+		"lapse_shard_taken_total shard=0": 3, "lapse_shard_taken_total shard=1": 0,
+		"lapse_shard_lost_total shard=0": 0, "lapse_shard_lost_total shard=1": 0,
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}

@@ -1,0 +1,139 @@
+package lease
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/seed18712806/lapse/processor/lease/internal/share"
+)
+
+// owners is who owns each shard, as this process knows it from leases and beats.
+type owners struct {
+	mu      sync.Mutex
+	ids     []string
+	changed time.Duration // when one of them changed last
+}
+
+// set notes the owner of a shard; empty if nobody owns it.
+func (o *owners) set(shard int, id string, now time.Duration) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.ids[shard] != id {
+		o.ids[shard], o.changed = id, now
+	}
+}
+
+// known is what this process knows of the shards and the members, whether that is current, and
+// when an owner changed last.
+func (m *Member) known() (v share.View, current bool, changed time.Duration) {
+	v.Members, current = m.roster.Alive()
+	m.owners.mu.Lock()
+	v.Owners, changed = slices.Clone(m.owners.ids), m.owners.changed
+	m.owners.mu.Unlock()
+	m.view(&v)
+	return v, current, changed
+}
+
+// sharing decides when this process hands a shard over.
+type sharing struct {
+	*Member
+	last  time.Duration // when it decided last
+	fitAt time.Duration // when this process could work last
+}
+
+// run decides again and again until ctx is done.
+func (s *sharing) run(ctx context.Context) {
+	tick := time.NewTicker(s.timing.share.every)
+	defer tick.Stop()
+	for s.last, s.fitAt = s.now(), s.now(); ; {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+			s.runOnce()
+		}
+	}
+}
+
+// runOnce hands over what this process is to hand over now. All processes plan the same moves,
+// and each makes its own: one at a time, so that it sees the effect before the next.
+func (s *sharing) runOnce() {
+	terms, now := s.timing.share, s.now()
+	stood := now-s.last > s.timing.stall+terms.every
+	s.last = now
+	fit := s.opts.Unfit() == nil
+	if fit {
+		s.fitAt = now
+	}
+	view, current, changed := s.known()
+	if stood || !current {
+		return // this process may not know the present members
+	}
+	var moves []share.Move
+	switch {
+	case now-s.fitAt >= terms.unfit:
+		moves = view.Relief(s.opts.ID)
+	case fit && now-changed >= terms.calm:
+		moves = view.Moves()
+	}
+	for _, move := range moves {
+		if move.From == s.opts.ID && s.shards[move.Shard].handOver(move.To) && fit {
+			return
+		}
+	}
+}
+
+// handOver tells the owner's loop to hand the shard over, unless this process took the shard
+// a short time ago. That time doubles with each hand-over, so a member that comes and goes
+// does not make the shard move again and again.
+func (s *shard) handOver(to string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	keep := min(s.timing.share.keep<<min(s.handed, 20), s.timing.share.keepMost)
+	if s.status.Role != Owner || !s.pulse.Good() || s.now()-s.takenAt < keep {
+		return false
+	}
+	select {
+	case s.handTo <- to:
+	default:
+	}
+	return true
+}
+
+// took notes that this process has taken the shard.
+func (s *shard) took() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.takenAt = s.now()
+	select {
+	case <-s.handTo: // it was for the former ownership
+	default:
+	}
+}
+
+// gave notes that this process has handed the shard over.
+func (s *shard) gave() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.handed++
+}
+
+// owned notes who owns the shard.
+func (s *shard) owned(by string) { s.owners.set(s.id, by, s.now()) }
+
+// takeAt is when this standby takes the shard if it hears nothing until then.
+func (s *shard) takeAt(w *watch) (at time.Duration, known bool) {
+	at, known = w.takeAt(0)
+	if !known || w.atOnce || s.now() < at {
+		return at, known
+	}
+	view, _, _ := s.known()
+	at, _ = w.takeAt(view.Rank(s.id, s.opts.ID, w.loser()))
+	ready := func(m share.Member) bool { return !m.Problem && m.ID != s.opts.ID && m.ID != w.loser() }
+	if s.opts.Unfit() != nil && slices.ContainsFunc(view.Members, ready) {
+		at += s.timing.watch.unfit
+	}
+	return at, true
+}
