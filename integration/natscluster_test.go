@@ -173,7 +173,7 @@ var clusterFaults = map[string]func(c *clustered){
 	"owner stopped and continued": func(c *clustered) {
 		owner := c.owner()
 		owner.Stop()
-		c.load.wait(c.t, 100)
+		c.last(600*time.Millisecond, 3*time.Second) // the other one takes the log over
 		owner.Continue()
 	},
 }
