@@ -13,6 +13,9 @@ import (
 )
 
 const (
+	// fewRepeats is the most messages of one document that are published one after the other on
+	// one replica. There an atomic batch takes as long as 15 to 50 round trips.
+	fewRepeats = 16
 	// maxBatch is the most messages that the server accepts in a batch.
 	maxBatch = 1000
 	// maxBatchBytes limits the bodies of a batch. If the servers do not store a batch in time,

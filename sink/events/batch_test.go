@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net"
 	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -127,6 +128,27 @@ func TestG9_MessagesOfOneSubjectShareAnAnswer(t *testing.T) {
 				t.Errorf("%d messages are stored, want %d and a fence", n, hot+others)
 			}
 		})
+	}
+}
+
+// TestG9_OneReplicaWithoutFastBatches: on one replica a server that knows no fast batches gets
+// many messages of one document in atomic batches, and few one after the other.
+func TestG9_OneReplicaWithoutFastBatches(t *testing.T) {
+	r := newRig(t, server.Options{}, atomicBatches)
+	r.p.replicated.Store(false)
+	answers := r.answers(r.p)
+	r.publish(rejections("hot", 1, 1200)...)
+	if n := answers.Load(); n > 2 {
+		t.Errorf("the publisher waited for %d answers to two batches", n)
+	}
+	r.publish(rejections("warm", 2001, fewRepeats)...)
+	for _, m := range r.stored() {
+		if hot := strings.HasSuffix(m.Subject, ".hot"); hot != (m.Header.Get(headerBatchID) != "") {
+			t.Fatalf("message %d on %s has the headers %v", m.Sequence, m.Subject, m.Header)
+		}
+	}
+	if diff := cmp.Diff(sequences(1, 1200), r.storedOn("hot")); diff != "" {
+		t.Error(diff)
 	}
 }
 

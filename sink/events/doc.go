@@ -15,12 +15,13 @@
 //   - If the stream has replicas, all messages go as atomic batches, one after the other. The
 //     servers agree on a batch once, and store all of it or none (atomic.go; nats-server 2.12
 //     or newer; an older one gets one message after the other).
-//   - On one replica the server stages an atomic batch in files, which takes twice as long. If
-//     each message is of another document, they go out together there, and the stream
-//     acknowledges each (acks.go).
+//   - On one replica the server stages an atomic batch in files, which takes long. If each
+//     message is of another document, they go out together there, and the stream acknowledges
+//     each (acks.go).
 //   - If a document repeats, all go as a fast batch. The server stores them in order, up to the
 //     first that it refuses (fast.go; nats-server 2.14 or newer).
-//   - Otherwise each message waits for the one before it of its document.
+//   - With an older server, each message waits for the one before it of its document; if a
+//     document repeats often, all go as atomic batches there too.
 //
 // If a message is larger than the server or the stream allows when it is published, an event
 // goes without its document, and a rejection with the beginning of its body (fit.go). If the

@@ -50,7 +50,7 @@ func newRig(t *testing.T, opts server.Options, config jetstream.StreamConfig) *r
 }
 
 // asReplicated makes a publisher take a stream that accepts atomic batches for one with
-// replicas, because it publishes atomic batches only there.
+// replicas: there, it publishes in atomic batches always.
 func asReplicated(config jetstream.StreamConfig) jetstream.StreamConfig {
 	if config.AllowAtomicPublish {
 		config.Replicas = 3

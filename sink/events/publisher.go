@@ -69,26 +69,26 @@ func (p *Publisher) Publish(ctx context.Context, fence Fence, messages []Message
 }
 
 func (p *Publisher) onOneReplica(ctx context.Context, fence Fence, messages []Message) error {
-	switch {
-	case !repeats(messages):
+	switch most := repeats(messages); {
+	case most <= 1:
 		return p.wave(ctx, fence, messages)
 	case p.takesFast.Load():
 		return p.inFastBatches(ctx, fence, messages)
+	case most > fewRepeats && p.largest.Load() > 1:
+		return p.inAtomicBatches(ctx, fence, messages)
 	default:
 		return p.inWaves(ctx, fence, messages)
 	}
 }
 
-// repeats reports whether two messages are of one document.
-func repeats(messages []Message) bool {
-	seen := make(map[string]bool, len(messages))
+// repeats is the greatest number of messages of one document.
+func repeats(messages []Message) (most int) {
+	per := make(map[string]int, len(messages))
 	for _, m := range messages {
-		if seen[m.document] {
-			return true
-		}
-		seen[m.document] = true
+		per[m.document]++
+		most = max(most, per[m.document])
 	}
-	return false
+	return most
 }
 
 // inWaves publishes the first message of each document, waits until they are stored,
