@@ -18,6 +18,7 @@ import (
 	"github.com/seed18712806/lapse/integration/harness/rediscluster"
 	"github.com/seed18712806/lapse/integration/oracle"
 	"github.com/seed18712806/lapse/sink"
+	"github.com/seed18712806/lapse/sink/service"
 	"github.com/seed18712806/lapse/sink/store"
 	"github.com/seed18712806/lapse/sink/wire"
 	"github.com/seed18712806/lapse/ttlrules"
@@ -388,7 +389,8 @@ func counters(t *testing.T, l *harness.Lapse, names ...string) string {
 // its partitions.
 //
 // It fails if a script that waits for one master holds up the scripts of another; if a
-// read of any master waits for the slots that are asked for at the one that stands still.
+// read of any master waits for the slots that are asked for at the one that stands still; if
+// reads that wait for one master take the places of all others.
 func TestG9_OneRedisMasterStandsStill(t *testing.T) {
 	t.Parallel()
 	w, cluster := onCluster(t, false)
@@ -416,6 +418,23 @@ func TestG9_OneRedisMasterStandsStill(t *testing.T) {
 	began := time.Now()
 	cluster.Nodes[0].Stop()
 	before := len(w.Events())
+	// More reads wait for the master that stands still than a process answers at a time.
+	for i := range 2 * service.DefaultConcurrency {
+		writing.Go(func() {
+			every(ctx, time.Second, func(int) {
+				reading, cancel := context.WithTimeout(ctx, 5*time.Second)
+				defer cancel()
+				_, _ = o.reads[0].Get(reading, "kept", idOn(i%2, 0, "kept"))
+			})
+		})
+	}
+	harness.Until(t, harness.Limit, "they are refused at once", func(ctx context.Context) error {
+		_, err := o.reads[0].Get(ctx, "kept", idOn(0, 0, "kept"))
+		if err != nil && strings.Contains(err.Error(), "and other requests wait for it") {
+			return nil
+		}
+		return fmt.Errorf("answer: %v", err)
+	})
 	harness.At(t, began.Add(10*time.Second))
 	unready(t, w.lapse, "Redis: it does not answer: master "+cluster.Nodes[0].Address())
 	o.wait(100, moving)

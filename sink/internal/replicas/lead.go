@@ -2,6 +2,7 @@ package replicas
 
 import (
 	"context"
+	"fmt"
 	"sync"
 	"time"
 
@@ -15,6 +16,15 @@ var leadScript = layout.NewHeadScript("return {head(KEYS[1], KEYS[2])}")
 // context ends.
 const leadTimeout = 5 * time.Second
 
+// If a question has been under way for so long, so many reads wait for the next one. Further
+// reads get an error at once: they would take the places of those that ask another master.
+const (
+	silentAfter = time.Second
+	mostWaiting = 16
+)
+
+var errSilent = fmt.Errorf("%w: the master of Redis that has the partition does not answer, and other reads wait for it", layout.ErrUnavailable)
+
 // leads asks the master about one partition. At most one question is under way. Reads that
 // begin meanwhile share the next one, because the master may have answered the present one
 // before they began.
@@ -23,22 +33,24 @@ type leads struct {
 
 	mu       sync.Mutex
 	underWay bool
+	began    time.Time // when the question under way began
 	next     *question // nil if no read waits for one
 }
 
 // question is a question that has not begun yet, or its answer once done is closed.
 type question struct {
-	keys []string
-	done chan struct{}
-	head layout.Head
-	err  error
+	keys    []string
+	waiting int
+	done    chan struct{}
+	head    layout.Head
+	err     error
 }
 
 // get returns the head that the master had after get was called.
 func (l *leads) get(ctx context.Context, keys []string) (layout.Head, error) {
 	l.mu.Lock()
 	if !l.underWay {
-		l.underWay = true
+		l.underWay, l.began = true, time.Now()
 		l.mu.Unlock()
 		defer l.finish()
 		return l.ask(ctx, keys)
@@ -47,6 +59,11 @@ func (l *leads) get(ctx context.Context, keys []string) (layout.Head, error) {
 		l.next = &question{keys: keys, done: make(chan struct{})}
 	}
 	q := l.next
+	if q.waiting >= mostWaiting && time.Since(l.began) > silentAfter {
+		l.mu.Unlock()
+		return layout.Head{}, errSilent
+	}
+	q.waiting++
 	l.mu.Unlock()
 	select {
 	case <-q.done:
@@ -66,6 +83,7 @@ func (l *leads) finish() {
 		l.underWay = false
 		return
 	}
+	l.began = time.Now()
 	go func() {
 		defer l.finish()
 		defer close(q.done)
