@@ -14,15 +14,15 @@ const (
 	pipelineArgs    = 256              // arguments of all scripts in a pipeline of more than one
 	pipelineTimeout = 15 * time.Second // of a pipeline
 
-	// A master of a cluster may not answer for so long about a partition, before callers get
-	// an error at once if so many wait already.
-	silentAfter = time.Second
-	mostWaiting = 16
+	// If a master has not answered about a partition for so long, and so many callers wait
+	// already, further callers get an error at once.
+	SilentAfter = time.Second
+	MostWaiting = 16
 )
 
-// errSilent: a master of a cluster does not answer. Callers that waited for it would take the
-// places of those that ask another master.
-var errSilent = fmt.Errorf("%w: the master of Redis that has the partition does not answer, and other requests wait for it", ErrUnavailable)
+// ErrSilent: a master does not answer. Callers that waited for it would take the places of those
+// that ask another master.
+var ErrSilent = fmt.Errorf("%w: the master of Redis that has the partition does not answer, and other requests wait for it", ErrUnavailable)
 
 // Runner runs scripts, and lets scripts share a round trip under load. A script runs at once
 // while fewer round trips than the limit are under way. Otherwise it waits, and goes out in one
@@ -102,9 +102,9 @@ func (r *Runner) run(ctx context.Context, script *redis.Script, keys []string, a
 		r.finish(answered(cmd))
 		return cmd
 	}
-	if r.one && len(r.waiting) >= mostWaiting && time.Since(r.heard) > silentAfter {
+	if r.one && len(r.waiting) >= MostWaiting && time.Since(r.heard) > SilentAfter {
 		r.mu.Unlock()
-		return failed(ctx, errSilent)
+		return failed(ctx, ErrSilent)
 	}
 	c := &call{ctx: ctx, script: script, keys: keys, args: args, done: make(chan struct{})}
 	r.waiting = append(r.waiting, c)

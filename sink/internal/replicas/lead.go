@@ -2,7 +2,6 @@ package replicas
 
 import (
 	"context"
-	"fmt"
 	"sync"
 	"time"
 
@@ -15,15 +14,6 @@ var leadScript = layout.NewHeadScript("return {head(KEYS[1], KEYS[2])}")
 // leadTimeout limits a question that several reads share. Each read leaves it when its own
 // context ends.
 const leadTimeout = 5 * time.Second
-
-// If a question has been under way for so long, so many reads wait for the next one. Further
-// reads get an error at once: they would take the places of those that ask another master.
-const (
-	silentAfter = time.Second
-	mostWaiting = 16
-)
-
-var errSilent = fmt.Errorf("%w: the master of Redis that has the partition does not answer, and other reads wait for it", layout.ErrUnavailable)
 
 // leads asks the master about one partition. At most one question is under way. Reads that
 // begin meanwhile share the next one, because the master may have answered the present one
@@ -59,9 +49,9 @@ func (l *leads) get(ctx context.Context, keys []string) (layout.Head, error) {
 		l.next = &question{keys: keys, done: make(chan struct{})}
 	}
 	q := l.next
-	if q.waiting >= mostWaiting && time.Since(l.began) > silentAfter {
+	if q.waiting >= layout.MostWaiting && time.Since(l.began) > layout.SilentAfter {
 		l.mu.Unlock()
-		return layout.Head{}, errSilent
+		return layout.Head{}, layout.ErrSilent
 	}
 	q.waiting++
 	l.mu.Unlock()
