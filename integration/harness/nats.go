@@ -48,25 +48,10 @@ func StartNATS(t testing.TB, opts NATSOptions) *NATS {
 	return n
 }
 
-// StartCluster starts a cluster of nats-servers, and waits until JetStream answers on each.
-func StartCluster(t testing.TB, servers int) []*NATS {
+// PrepareNATS makes a nats-server with more text in its configuration, and does not start it.
+func PrepareNATS(t testing.TB, name, more string) *NATS {
 	t.Helper()
-	ports := make([]int, servers)
-	routes := make([]string, servers)
-	for i := range ports {
-		ports[i] = FreePort(t)
-		routes[i] = "nats://" + Address(ports[i])
-	}
-	all := make([]*NATS, servers)
-	for i := range all {
-		name := fmt.Sprintf("nats-server-%d", i+1)
-		all[i] = newNATS(t, name, fmt.Sprintf("server_name: %q\ncluster { name: lapse, listen: %q, routes: [%s] }\n", name, Address(ports[i]), strings.Join(routes, ", ")), NATSOptions{})
-		all[i].start()
-	}
-	for _, n := range all {
-		n.Ready()
-	}
-	return all
+	return newNATS(t, name, more, NATSOptions{})
 }
 
 // newNATS makes a nats-server with more text in its configuration, and the users of deploy/
