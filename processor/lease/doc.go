@@ -56,7 +56,7 @@
 //     lists that differ and members that come and go can do. A member that was silent as an
 //     owner, or did not take a shard, gets none handed over for a minute.
 //   - L13. An owner that could not work for 10 s ([Options].Unfit) hands its shards over to
-//     members without a problem. If all have the problem, nothing moves: by then the list says
+//     members without a problem, although its work may hang. If all have the problem, nothing moves: by then the list says
 //     so. A standby that cannot work waits for a second longer if another one can.
 //
 // It does not promise safety: a process may be suspended between [Held.OK] and its next

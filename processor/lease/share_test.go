@@ -1,6 +1,7 @@
 package lease
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"maps"
@@ -398,6 +399,33 @@ func TestL13_AnOwnerThatCannotWorkHandsOver(t *testing.T) {
 			}
 		})
 	}
+}
+
+// The work of an owner that cannot work does not end. Fails if the owner waits for it, or lets
+// it go on.
+func TestL13_WorkThatHangs(t *testing.T) {
+	s, j := startNATS(t), &journal{}
+	var of unfit
+	hangs, held := make(chan struct{}), make(chan *Held, 1)
+	soon := func(s *seams) { s.timing.hangs = 100 * ms }
+	a := s.prepare("a", of.can(1), patient, sharesSoon, soon).run(func(ctx context.Context, h *Held) error {
+		held <- h
+		<-hangs
+		return ctx.Err()
+	})
+	until(t, "a owns", func() bool { return a.Status(0).Role == Owner })
+	s.member(j, "b", Options{})
+	awaitSettled(t, a, "b")
+	of.Store(true)
+	j.awaitOwner(t, "b")
+	if err := (<-held).OK(t.Context()); !errors.Is(err, ErrLost) {
+		t.Errorf("OK of the work that hangs: %v", err)
+	}
+	close(hangs)
+	until(t, "a stands by", func() bool { return a.Status(0).Lease.Owner == "b" })
+	s.stays(j, "b")
+	a.log.expect(t, "handed the shard over to=b", 1)
+	a.log.expect(t, "WARN", 0)
 }
 
 // Nobody reaches Redis, each notices at another time, and each believes for a while that the
