@@ -146,7 +146,12 @@ func (s *shard) adopt(w *watch, e bucket.Entry) {
 	if another && !w.free && failed != e.Owner {
 		s.roster.Doubt(failed)
 	}
-	s.update(func(status *Status) { status.Role, status.Lease = Standby, e.Lease })
+	s.update(func(status *Status) {
+		if status.Role == Starting {
+			s.roster.Soon() // the entry of this process still says that it is starting
+		}
+		status.Role, status.Lease = Standby, e.Lease
+	})
 	if another && !w.free {
 		s.log.Info("standing by: another process owns the shard", slog.String("owner", e.Name), slog.String("id", e.Owner), slog.String("since", e.Since.String()))
 	}
