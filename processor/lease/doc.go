@@ -52,8 +52,9 @@
 //     the others do, as after any release.
 //   - L12. No two processes take a shard from each other in turns. A hand-over makes the load
 //     more even, so the next one cannot undo it. An owner keeps a shard for at least 10 s, and
-//     twice as long after each hand-over of that shard, up to 5 minutes. That bounds what
-//     lists that differ and members that come and go can do. A member that was silent as an
+//     twice as long after each hand-over of that shard, up to 5 minutes; after 10 minutes
+//     without one it begins anew. That bounds what lists that differ and members that come and
+//     go can do. A member that was silent as an
 //     owner, or did not take a shard, gets none handed over for a minute.
 //   - L13. An owner that could not work for 10 s ([Options].Unfit) hands its shards over to
 //     members without a problem, although its work may hang. If all have the problem, nothing moves: by then the list says

@@ -105,3 +105,36 @@ func TestAChangeThatNobodyAcknowledgedIsFound(t *testing.T) {
 	w.adopt(owned("me", 8), 100*ms)
 	expectTakeAt(t, w, 0, 100*ms)
 }
+
+// Fails if another than the successor takes a shard that is handed over at once, or if nobody
+// takes it when the successor does not.
+func TestL11_AHandOverNamesTheSuccessor(t *testing.T) {
+	for name, hand := range map[string]func(w *watch, to string){
+		"by a beat": func(w *watch, to string) {
+			w.heard(wire.Beat{Owner: "a", Revision: 8, Released: true, Successor: to}, 100*ms)
+		},
+		"by the lease": func(w *watch, to string) {
+			w.adopt(bucket.Entry{Lease: wire.Lease{Successor: to}, Revision: 8}, 100*ms)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newTestWatch()
+			w.adopt(owned("a", 7), 0)
+			hand(w, "me")
+			expectTakeAt(t, w, 7, 100*ms)
+			w = newTestWatch()
+			w.adopt(owned("a", 7), 0)
+			hand(w, "b")
+			expectTakeAt(t, w, 0, 600*ms)
+			expectTakeAt(t, w, 2, 610*ms)
+			if w.failing() != "b" {
+				t.Errorf("failing %q", w.failing())
+			}
+			w.adopt(owned("b", 9), 150*ms)
+			expectTakeAt(t, w, 0, 650*ms)
+			if w.failing() != "b" || w.successor != "" {
+				t.Errorf("%+v", w)
+			}
+		})
+	}
+}
