@@ -54,8 +54,8 @@
 //     more even, so the next one cannot undo it. An owner keeps a shard for at least 10 s, and
 //     twice as long after each hand-over of that shard, up to 5 minutes; after 10 minutes
 //     without one it begins anew. That bounds what lists that differ and members that come and
-//     go can do. A member that was silent as an
-//     owner, or did not take a shard, gets none handed over for a minute.
+//     go can do. A member that has lost or
+//     left a shard, or did not take one, gets none handed over for a minute.
 //   - L13. An owner that could not work for 10 s ([Options].Unfit) hands its shards over to
 //     members without a problem, although its work may hang. If all have the problem, nothing moves: by then the list says
 //     so. A standby that cannot work waits for a second longer if another one can.

@@ -115,7 +115,7 @@ func TestL10_ShardsOfADeadOwnerAreSharedOut(t *testing.T) {
 	s, j := startNATS(t), &journal{}
 	all := map[string]*process{}
 	for _, name := range []string{"a", "b", "c"} {
-		all[name] = s.prepare(name, Options{Shards: 6}, sharesSoon, slowToSuspect, func(s *seams) { s.timing.roster.Doubt = limit }).run(j.own(name))
+		all[name] = s.prepare(name, Options{Shards: 6}, sharesSoon, slowToSuspect, func(s *seams) { s.timing.roster.Doubt, s.timing.watch.grace = limit, 500*ms }).run(j.own(name))
 		if name == "a" {
 			j.awaitLoads(t, map[string]int{"a": 6})
 		}

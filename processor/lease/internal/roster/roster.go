@@ -185,7 +185,7 @@ func (r *Roster) outdated() {
 	r.current = false
 }
 
-// Doubt notes that a member was silent as an owner, or did not take a shard that was handed
+// Doubt notes that a member has lost a shard, has left, or did not take a shard that was handed
 // over to it. So it does not count as settled for a while.
 func (r *Roster) Doubt(id string) {
 	r.mu.Lock()
