@@ -99,7 +99,7 @@ func (o *tenure) run(ctx context.Context, ended <-chan error) error {
 			told, slow = nil, time.After(o.timing.slow)
 		case to := <-o.handTo:
 			if o.successor == "" && slow == nil {
-				o.successor, slow, hangs = to, time.After(o.timing.slow), time.After(o.timing.hangs)
+				o.successor, slow, hangs = to, time.After(o.timing.slow), time.After(o.timing.share.hangs)
 				o.cancel(nil)
 			}
 		case <-hangs:

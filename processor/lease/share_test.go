@@ -419,7 +419,7 @@ func TestL13_WorkThatHangs(t *testing.T) {
 	s, j := startNATS(t), &journal{}
 	var of unfit
 	hangs, held := make(chan struct{}), make(chan *Held, 1)
-	soon := func(s *seams) { s.timing.hangs = 100 * ms }
+	soon := func(s *seams) { s.timing.share.hangs = 100 * ms }
 	a := s.prepare("a", of.can(1), patient, sharesSoon, soon).run(func(ctx context.Context, h *Held) error {
 		held <- h
 		<-hangs

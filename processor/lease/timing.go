@@ -24,7 +24,6 @@ type timing struct {
 	verify time.Duration // for which OK and Fenced wait
 	flush  time.Duration // until the server has what was published
 	slow   time.Duration // after which work that does not end is logged
-	hangs  time.Duration // after which an owner that cannot work hands over before its work has ended
 	share  shareTerms
 	roster roster.Terms
 }
@@ -36,6 +35,7 @@ type shareTerms struct {
 	keep     time.Duration // since it took the shard; twice as long after each hand-over
 	keepMost time.Duration
 	unfit    time.Duration // for which it must have been unfit. By then others have said so too.
+	hangs    time.Duration // after which an owner that is unfit hands over before its work has ended
 }
 
 var defaultTiming = timing{
@@ -52,8 +52,7 @@ var defaultTiming = timing{
 	verify: 2 * time.Second,
 	flush:  time.Second,
 	slow:   10 * time.Second,
-	hangs:  2 * time.Second,
-	share:  shareTerms{every: 500 * time.Millisecond, calm: time.Second, keep: 10 * time.Second, keepMost: 5 * time.Minute, unfit: 10 * time.Second},
+	share:  shareTerms{every: 500 * time.Millisecond, calm: time.Second, keep: 10 * time.Second, keepMost: 5 * time.Minute, unfit: 10 * time.Second, hangs: 2 * time.Second},
 	roster: roster.Terms{Refresh: 2 * time.Second, Away: 8 * time.Second, Gone: 5 * time.Minute, Settle: 10 * time.Second, Doubt: time.Minute},
 }
 
