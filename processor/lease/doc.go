@@ -44,8 +44,8 @@
 //     failure of NATS ends Run. Only this process does, when it closes the connection.
 //   - L10. The shards are shared out evenly. A shard without an owner goes to the ready member
 //     with the fewest shards, and among those to the youngest. An owner hands a shard over to a
-//     member that has at least two fewer, once that has been listed for 10 s without a
-//     problem, and all shards have had owners for a second. There are no other moves: with one
+//     member that has at least two fewer, once that has been listed for 10 s, without a
+//     problem for 3 s, and all shards have had owners for a second. There are no other moves: with one
 //     shard a process that joins gets nothing.
 //   - L11. An owner that hands a shard over ends its work, and names its successor in the
 //     lease and in a beat. The successor takes over at once, and nobody else for 500 ms. Then

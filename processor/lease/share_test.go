@@ -18,7 +18,7 @@ import (
 // milliseconds. Only the successor takes a shard, however busy the machine is.
 func sharesSoon(s *seams) {
 	s.timing.share = shareTerms{every: 10 * ms, calm: 50 * ms, keep: 50 * ms, keepMost: time.Second, unfit: 200 * ms}
-	s.timing.roster.Refresh, s.timing.roster.Settle, s.timing.roster.Doubt = 30*ms, 200*ms, 2*time.Second
+	s.timing.roster.Refresh, s.timing.roster.Settle, s.timing.roster.Well, s.timing.roster.Doubt = 30*ms, 200*ms, 100*ms, 2*time.Second
 	s.timing.watch.grace = limit
 }
 

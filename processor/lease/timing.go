@@ -53,7 +53,7 @@ var defaultTiming = timing{
 	flush:  time.Second,
 	slow:   10 * time.Second,
 	share:  shareTerms{every: 500 * time.Millisecond, calm: time.Second, keep: 10 * time.Second, keepMost: 5 * time.Minute, unfit: 10 * time.Second, hangs: 2 * time.Second},
-	roster: roster.Terms{Refresh: 2 * time.Second, Away: 8 * time.Second, Gone: 5 * time.Minute, Settle: 10 * time.Second, Doubt: time.Minute},
+	roster: roster.Terms{Refresh: 2 * time.Second, Away: 8 * time.Second, Gone: 5 * time.Minute, Settle: 10 * time.Second, Well: 3 * time.Second, Doubt: time.Minute},
 }
 
 // seams are what a test replaces when it makes a member: the times, the clock, and

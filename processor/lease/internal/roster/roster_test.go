@@ -13,7 +13,7 @@ import (
 // Fails if a member counts as settled at once, or still after it has had a problem, was away or
 // did not take a shard; or if a list of a replica that lags behind counts as current.
 func TestMembersSettle(t *testing.T) {
-	r := New(nil, nil, Options{ID: "me", Terms: Terms{Away: 8 * time.Second, Settle: 10 * time.Second, Doubt: time.Minute}})
+	r := New(nil, nil, Options{ID: "me", Terms: Terms{Away: 8 * time.Second, Settle: 10 * time.Second, Well: 3 * time.Second, Doubt: time.Minute}})
 	now := time.Now()
 	list := func(problem string) []bucket.Member {
 		return []bucket.Member{{Member: wire.Member{ID: "me"}, Revision: 7, Stored: now},
@@ -44,6 +44,11 @@ func TestMembersSettle(t *testing.T) {
 	r.learn(list("it is slow"), 7, now)
 	r.learn(list(""), 7, now)
 	expect("after a problem", false, true)
+	r = New(nil, nil, r.opts)
+	r.learn(list("it takes over"), 7, now.Add(-11*time.Second))
+	r.learn(list(""), 7, now)
+	expect("a while after a problem", true, true)
+	r.Doubt("b")
 	r.outdated()
 	expect("after a refresh that failed", false, false)
 }
