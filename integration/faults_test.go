@@ -28,7 +28,7 @@ func TestG7_EmbeddedKilledAndStartedAgain(t *testing.T) {
 		t.Errorf("body %s", d.Body)
 	}
 	w.verify()
-	l.verifyStored(t, w.Log())
+	l.verifyStored(t)
 
 	// The same after SIGTERM, which ends lapse with exit code 0.
 	if code := w.lapse.Terminate(); code != 0 {
@@ -68,7 +68,7 @@ func TestG1_NATSDiesAndComesBack(t *testing.T) {
 	l.end()
 	w.lapse.Ready()
 	w.verify()
-	l.verifyStored(t, w.Log())
+	l.verifyStored(t)
 }
 
 // Servers stand still for a while or answer late. lapse waits for them.

@@ -34,7 +34,7 @@ func TestG1_KilledAgainAndAgain(t *testing.T) {
 	}
 	l.end()
 	w.verify()
-	l.verifyStored(t, w.Log())
+	l.verifyStored(t)
 }
 
 // Two processors both act as the owner of all partitions. The fence lets only one of two
@@ -57,7 +57,7 @@ func TestG1_TwoProcessesAtOnce(t *testing.T) {
 	l.end()
 	w.proc.WaitReady()
 	w.verify()
-	l.verifyStored(t, w.Log())
+	l.verifyStored(t)
 }
 
 // A process stands still under load while another takes its partitions over. It then

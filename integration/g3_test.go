@@ -71,7 +71,7 @@ func TestG3_ASilentLogTicks(t *testing.T) {
 	w.verify()
 	ticks := 0
 	for _, m := range w.Log() {
-		if m.Subject == w.Prefix.Tick() {
+		if m.Subject == w.Prefix.Log(0, 1).Tick() {
 			ticks++
 		}
 	}

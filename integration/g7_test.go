@@ -34,7 +34,7 @@ func TestG7_WipedAgainAndAgain(t *testing.T) {
 	l.wait(t, 100)
 	l.end()
 	w.verify()
-	l.verifyStored(t, w.Log())
+	l.verifyStored(t)
 }
 
 // Redis is killed under load and started again, empty or with its data.

@@ -38,6 +38,7 @@ type load struct {
 }
 
 type sent struct {
+	stream  string
 	seq     uint64
 	subject string
 	body    string
@@ -91,12 +92,12 @@ func (l *load) write(ctx context.Context, r *rand.Rand) {
 		case <-l.granted:
 		}
 		subject, body, header := randomMessage(l.c.Prefix, r)
-		seq, err := l.c.TrySend(ctx, 2*time.Second, subject, body, header)
+		ack, err := l.c.TrySend(ctx, 2*time.Second, subject, body, header)
 		if err != nil {
 			continue // the log may hold the message or not
 		}
 		l.mu.Lock()
-		l.acked = append(l.acked, sent{seq, subject, body})
+		l.acked = append(l.acked, sent{ack.Stream, ack.Sequence, subject, body})
 		l.mu.Unlock()
 	}
 }
@@ -120,12 +121,18 @@ func (l *load) wait(t *testing.T, more int) {
 	})
 }
 
-// verifyStored checks that the log holds every message that was acknowledged.
-func (l *load) verifyStored(t *testing.T, log []oracle.Message) {
+// verifyStored checks that the log (or those of all shards) holds every message that was
+// acknowledged.
+func (l *load) verifyStored(t *testing.T) {
 	t.Helper()
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	logs := map[string][]oracle.Message{}
 	for _, s := range l.acked {
+		if logs[s.stream] == nil {
+			logs[s.stream] = l.c.Stream(s.stream)
+		}
+		log := logs[s.stream]
 		if s.seq > uint64(len(log)) {
 			t.Fatalf("message %d was acknowledged, but the log ends at %d", s.seq, len(log))
 		}

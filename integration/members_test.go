@@ -22,13 +22,13 @@ type member struct {
 	toNATS, toRedis *harness.Proxy
 }
 
-// members starts lapses one after the other. The first one owns the shard.
-func members(t *testing.T, n int) (w *world, all []*member) {
+// members starts lapses one after the other. The first one owns all shards at first.
+func members(t *testing.T, n, shards int) (w *world, all []*member) {
 	t.Helper()
-	w = servers(t, harness.RedisOptions{})
+	w = serversOf(t, harness.RedisOptions{}, shards)
 	for range n {
 		m := &member{toNATS: harness.NewProxy(t, harness.Address(w.nats.Port)), toRedis: harness.NewProxy(t, w.redis.Address())}
-		m.Lapse = harness.StartLapse(t, "nats://"+m.toNATS.Address(), m.toRedis.Address(), "--duplicate-window", duplicateWindow.String())
+		m.Lapse = harness.StartLapse(t, "nats://"+m.toNATS.Address(), m.toRedis.Address(), "--duplicate-window", duplicateWindow.String(), "--shards", fmt.Sprint(shards))
 		all = append(all, m)
 	}
 	w.lapse = all[0].Lapse
@@ -101,7 +101,7 @@ func TestG1_AnOwnerThatReachesRedisButNotNATS(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			w, all := members(t, 2)
+			w, all := members(t, 2, 1)
 			l := startLoad(t, w.Client, 31)
 			l.wait(t, 100)
 			owner, others := ownerAmong(t, all)
@@ -121,7 +121,7 @@ func TestG1_AnOwnerThatReachesRedisButNotNATS(t *testing.T) {
 				t.Errorf("the shard was taken %d times", n)
 			}
 			w.verify()
-			l.verifyStored(t, w.Log())
+			l.verifyStored(t)
 		})
 	}
 }
@@ -133,7 +133,7 @@ func TestG1_AnOwnerThatReachesRedisButNotNATS(t *testing.T) {
 // when it reaches Redis again; if the processes take the shard in turns while nobody can work.
 func TestG1_AnOwnerThatReachesNATSButNotRedis(t *testing.T) {
 	t.Parallel()
-	w, all := members(t, 2)
+	w, all := members(t, 2, 1)
 	l := startLoad(t, w.Client, 32)
 	l.wait(t, 100)
 	for round, split := range []struct{ begin, end func(*harness.Proxy) }{
@@ -168,7 +168,7 @@ func TestG1_AnOwnerThatReachesNATSButNotRedis(t *testing.T) {
 	w.lives("after")
 	l.end()
 	w.verify()
-	l.verifyStored(t, w.Log())
+	l.verifyStored(t)
 }
 
 // prober writes a document again and again, and waits until each version can be read. So a
@@ -190,7 +190,7 @@ func startProber(t *testing.T, w *world) *prober {
 		tick := time.NewTicker(2 * time.Millisecond)
 		defer tick.Stop()
 		for {
-			seq, err := w.TrySend(ctx, harness.Limit, w.Prefix.Write(wire.Upsert, "probe", "a"), `{}`, nil)
+			ack, err := w.TrySend(ctx, harness.Limit, w.Prefix.Write(wire.Upsert, "probe", "a"), `{}`, nil)
 			if err != nil {
 				return
 			}
@@ -202,7 +202,7 @@ func startProber(t *testing.T, w *world) *prober {
 				case <-tick.C:
 				}
 				d, err := w.reader.Get(ctx, "probe", "a")
-				applied = err == nil && d.Etag >= wire.Etag(seq)
+				applied = err == nil && d.Etag >= wire.Etag(ack.Sequence)
 			}
 			p.finish()
 		}
@@ -263,7 +263,7 @@ func (p *prober) end() { p.stop(); p.done.Wait() }
 func TestAll_Takeovers(t *testing.T) {
 	t.Parallel()
 	crashes, pauses := number(t, "LAPSE_CRASHES", 2), number(t, "LAPSE_PAUSES", 1)
-	w, all := members(t, 2)
+	w, all := members(t, 2, 1)
 	l := startLoad(t, w.Client, 33)
 	l.wait(t, 100)
 	w.Configure("probe", `{"defaultTtl":-1}`)
@@ -296,7 +296,7 @@ func TestAll_Takeovers(t *testing.T) {
 	p.end()
 	l.end()
 	result := w.verify()
-	l.verifyStored(t, w.Log())
+	l.verifyStored(t)
 	for kind, all := range took {
 		slices.Sort(all)
 		t.Logf("%s: %d takeovers, from the end of the owner to the first version of the next: p50 %v, max %v", kind, len(all),

@@ -50,7 +50,7 @@ func TestAll_Soak(t *testing.T) {
 	long := period(t, "LAPSE_SOAK", 5*time.Second)
 	seed := number(t, "LAPSE_SEED", 1+rand.IntN(1<<30))
 	t.Logf("LAPSE_SEED=%d", seed)
-	c := newChaos(t, uint64(seed), true)
+	c := newChaos(t, uint64(seed), true, 1)
 	c.spared = true
 	kinds := slices.DeleteFunc(slices.Sorted(maps.Keys(faults)), func(kind string) bool { return endsLapse[kind] })
 	began := time.Now()

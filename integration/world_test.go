@@ -24,6 +24,7 @@ type world struct {
 	lapse  *harness.Lapse     // nil if the processor runs inside the test
 	proc   *harness.Processor // nil if lapse is a process
 	opts   processor.Options
+	shards int // 0 for one
 	reader *sink.Reader
 }
 
@@ -58,9 +59,15 @@ func inProcess(t *testing.T) *world {
 // servers starts an empty nats-server and an empty redis-server.
 func servers(t *testing.T, redis harness.RedisOptions) *world {
 	t.Helper()
+	return serversOf(t, redis, 1)
+}
+
+// serversOf is servers for so many shards.
+func serversOf(t *testing.T, redis harness.RedisOptions, shards int) *world {
+	t.Helper()
 	window := duplicateWindow
 	w := &world{
-		t: t, nats: harness.StartNATS(t, harness.NATSOptions{}), redis: harness.StartRedis(t, redis),
+		t: t, nats: harness.StartNATS(t, harness.NATSOptions{Shards: shards}), redis: harness.StartRedis(t, redis), shards: shards,
 		opts: processor.Options{DuplicateWindow: &window},
 	}
 	w.connect(w.nats.URL(), w.redis.Address())
@@ -99,7 +106,7 @@ func (w *world) verify() oracle.Result {
 	if w.lapse != nil {
 		reads = append(reads, oracle.ByService(w.NC, w.Prefix))
 	}
-	return oracle.Verify(w.t, oracle.Options{NATS: w.NC, Reads: reads})
+	return oracle.Verify(w.t, oracle.Options{NATS: w.NC, Reads: reads, Settings: oracle.Settings{Shards: w.shards}})
 }
 
 // readable reports whether sink.Reader finds a document.

@@ -1,5 +1,12 @@
 // Package processor applies the log to Redis, and publishes the events that follow from it.
 //
+// Documents may be divided into shards. A shard is a log and the partitions that are folded
+// from it: a Processor applies one shard. With several, NATS maps a write to the log of its
+// shard, and every log sources the stream of configurations. So each shard has each
+// configuration, in an order of its own, and decides alike: the etag of a configuration is
+// its sequence in that stream. Shard 0 alone rejects a configuration, and answers its client
+// when the partitions of all shards have applied it (announce/outcomes.go).
+//
 // Call [New] and then [Processor.Run]. [Processor.Ready] tells whether the log is applied.
 // This package only wires the rooms under processor/internal and watches them; the rooms do
 // the work. Data walks through them once, from top to bottom:
@@ -89,11 +96,15 @@
 //	G10  what has expired is gone                S9         TestG10_NothingIsLeftInRedis
 //	G11  health tells the truth                  monitor.go TestG11_StreamGone
 //
+// The same with several shards: TestG1_Shards, TestG8_ShardsGetWhatIsNotMapped,
+// TestG7_ConfigurationsLostTheirEnd, and TestAll_Faults in package integration.
+//
 // # Words
 //
 // Each is used in one sense:
 //
-//	partition   a part of the documents, by the hash of collection and id
+//	shard       a log, and the partitions that are folded from it
+//	partition   a part of the documents of a shard, by the hash of collection and id
 //	offset      the log sequence up to which a partition has applied the log
 //	watermark   log time at the offset: the greatest stamp so far
 //	position    a sequence of the log, with the log time there

@@ -65,18 +65,19 @@ func (m *metrics) register(r prometheus.Registerer, p *Processor) error {
 type gauges struct{ p *Processor }
 
 var (
-	lagMessages = prometheus.NewDesc("lapse_partition_lag_messages", "Messages of the log behind the partition's offset; those for other partitions count too while they are not read.", []string{"partition"}, nil)
-	lagSeconds  = prometheus.NewDesc("lapse_partition_lag_seconds", "Age of the oldest message that was read for the partition and is not applied.", []string{"partition"}, nil)
-	backlog     = prometheus.NewDesc("lapse_partition_reap_backlog_seconds", "For how long the document that is due longest has been due.", []string{"partition"}, nil)
-	stuck       = prometheus.NewDesc("lapse_partition_failing", "1 while the partition's steps fail.", []string{"partition"}, nil)
-	givesWay    = prometheus.NewDesc("lapse_reaping_gives_way", "1 while partitions take turns at reaping the documents that a configuration has made due.", nil, nil)
-	clockLead   = prometheus.NewDesc("lapse_clock_lead_seconds", "How far another clock is ahead of this process's: nats by the stamp of the last message when it was read (less its age), redis by TIME.", []string{"clock"}, nil)
-	rebuilding  = prometheus.NewDesc("lapse_partition_rebuilding", "1 while the partition is being rebuilt.", []string{"partition"}, nil)
+	lagMessages  = prometheus.NewDesc("lapse_partition_lag_messages", "Messages of the log behind the partition's offset; those for other partitions count too while they are not read.", []string{"partition"}, nil)
+	lagSeconds   = prometheus.NewDesc("lapse_partition_lag_seconds", "Age of the oldest message that was read for the partition and is not applied.", []string{"partition"}, nil)
+	backlog      = prometheus.NewDesc("lapse_partition_reap_backlog_seconds", "For how long the document that is due longest has been due.", []string{"partition"}, nil)
+	stuck        = prometheus.NewDesc("lapse_partition_failing", "1 while the partition's steps fail.", []string{"partition"}, nil)
+	messagesRead = prometheus.NewDesc("lapse_messages_read_total", "Messages of the log that were read since this process took the partitions over.", nil, nil)
+	givesWay     = prometheus.NewDesc("lapse_reaping_gives_way", "1 while partitions take turns at reaping the documents that a configuration has made due.", nil, nil)
+	clockLead    = prometheus.NewDesc("lapse_clock_lead_seconds", "How far another clock is ahead of this process's: nats by the stamp of the last message when it was read (less its age), redis by TIME.", []string{"clock"}, nil)
+	rebuilding   = prometheus.NewDesc("lapse_partition_rebuilding", "1 while the partition is being rebuilt.", []string{"partition"}, nil)
 )
 
 // Describe implements [prometheus.Collector].
 func (g gauges) Describe(c chan<- *prometheus.Desc) {
-	for _, d := range append(sizeDescs, lagMessages, lagSeconds, backlog, stuck, rebuilding, givesWay, clockLead) {
+	for _, d := range append(sizeDescs, messagesRead, lagMessages, lagSeconds, backlog, stuck, rebuilding, givesWay, clockLead) {
 		c <- d
 	}
 }
@@ -105,9 +106,10 @@ func (g gauges) Collect(c chan<- prometheus.Metric) {
 	}
 	c <- prometheus.MustNewConstMetric(clockLead, prometheus.GaugeValue, seconds(nats), "nats")
 	c <- prometheus.MustNewConstMetric(clockLead, prometheus.GaugeValue, seconds(redis), "redis")
+	c <- prometheus.MustNewConstMetric(messagesRead, prometheus.CounterValue, float64(session.backlog.Read()))
 	c <- prometheus.MustNewConstMetric(givesWay, prometheus.GaugeValue, truth(runs && session.turns.Taken()))
 	for i, p := range session.statuses.Partitions {
-		id := strconv.Itoa(i)
+		id := strconv.Itoa(session.statuses.Number(i))
 		if !runs {
 			for _, d := range []*prometheus.Desc{lagMessages, lagSeconds, backlog, stuck, rebuilding} {
 				c <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, 0, id)

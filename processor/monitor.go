@@ -18,6 +18,7 @@ import (
 	"github.com/seed18712806/lapse/processor/internal/link"
 	"github.com/seed18712806/lapse/processor/internal/pause"
 	"github.com/seed18712806/lapse/processor/internal/status"
+	"github.com/seed18712806/lapse/processor/internal/streams"
 	"github.com/seed18712806/lapse/sink/store"
 	"github.com/seed18712806/lapse/sink/wire"
 )
@@ -38,6 +39,8 @@ const (
 	problemNATS     = "NATS"
 	problemAppend   = "log cannot be appended to"
 	problemEvents   = "events cannot be published"
+	problemMapping  = "mapping"
+	problemConfigs  = "configurations"
 	problemRedis    = "Redis"
 	problemEviction = "Redis may evict"
 	problemDenied   = "permissions in Redis"
@@ -48,7 +51,7 @@ const (
 
 // forgetProblems drops the problems of a processor that has ended.
 func (p *Processor) forgetProblems() {
-	p.opts.Health.Forget(feed.ProblemLog, feed.ProblemClock, feed.ProblemTick, announce.ProblemCheckpoints, status.ProblemPartitions, problemNATS, problemAppend, problemEvents,
+	p.opts.Health.Forget(feed.ProblemLog, feed.ProblemClock, feed.ProblemTick, announce.ProblemCheckpoints, status.ProblemPartitions, problemNATS, problemAppend, problemEvents, problemMapping, problemConfigs,
 		problemRedis, problemEviction, problemDenied, problemOverdue, problemSlow, problemBehind)
 }
 
@@ -58,21 +61,23 @@ type monitor struct {
 	nc      *nats.Conn
 	js      jetstream.JetStream
 	store   Store
-	prefix  wire.Prefix
+	names   wire.Log
 	log     *identity.Log
 	health  *health.Board
 	guard   *feed.ClockGuard
 	session *session
 
-	checks  int
-	gone    int // checks that found a stream gone, one after the other
-	reaped  []seenAt
-	applied []seenAt
+	checks     int // of Redis
+	rounds     int // of the streams
+	gone       int // checks that found a stream gone, one after the other
+	reaped     []seenAt
+	applied    []seenAt
+	configured seenAt // sequence of the stream of configurations up to which that is applied
 }
 
 func newMonitor(p *Processor, s *session, js jetstream.JetStream, log *identity.Log) *monitor {
 	return &monitor{
-		nc: p.nc, js: js, store: p.store, prefix: p.opts.Prefix, log: log, health: p.opts.Health, guard: p.guard,
+		nc: p.nc, js: js, store: p.store, names: p.opts.log(), log: log, health: p.opts.Health, guard: p.guard,
 		session: s,
 		reaped:  make([]seenAt, p.opts.Partitions), applied: make([]seenAt, p.opts.Partitions),
 	}
@@ -138,8 +143,26 @@ func (m *monitor) checkNATS(ctx context.Context) error {
 	} else if m.gone++; m.gone > 1 { // once could be a server that starts
 		return err
 	}
-	m.set(ctx, problemAppend, cmp.Or(full(m.log.Streams.Log.CachedInfo()), m.takes(ctx, m.log.Streams.Log, m.prefix.Tick())))
-	m.set(ctx, problemEvents, m.takes(ctx, m.log.Streams.Events, m.prefix.Probe()))
+	m.set(ctx, problemAppend, cmp.Or(full(m.log.Streams.Log.CachedInfo()), m.takes(ctx, m.log.Streams.Log, m.names.Tick())))
+	m.set(ctx, problemEvents, m.takes(ctx, m.log.Streams.Events, m.names.Prefix.Probe()))
+	if m.log.Streams.Configs != nil {
+		m.set(ctx, problemMapping, streams.CheckMapping(ctx, m.nc, m.names.Prefix, m.names.Shards))
+		m.set(ctx, problemConfigs, cmp.Or(m.takes(ctx, m.log.Streams.Configs, m.names.Prefix.Config(probed)), m.checkConfigs(time.Now())))
+	}
+	return nil
+}
+
+// probed stands for a collection where nothing is ever stored.
+const probed = "probe"
+
+// checkConfigs returns why the shard does not apply the configurations; nil if it does.
+func (m *monitor) checkConfigs(now time.Time) error {
+	have, last := m.session.statuses.Configured(), m.log.Streams.Configs.CachedInfo().State.LastSeq
+	m.configured.see(have, now)
+	if stands := now.Sub(m.configured.since); have < last && stands > behindAfter {
+		return fmt.Errorf("shard %d has applied %s up to message %d of %d, and no further for %s: clients wait for the outcomes; look at the log %s, and at that of nats-server",
+			m.names.Shard, m.names.Prefix.ConfigStream(), have, last, stands.Round(time.Second), m.names.Stream())
+	}
 	return nil
 }
 
@@ -160,6 +183,20 @@ func (m *monitor) streamsThere(ctx context.Context) error {
 		return err
 	}
 	m.session.ticker.Shown(info.TimeStamp)
+	if configs := m.log.Streams.Configs; configs != nil {
+		info, err := configs.Info(ctx)
+		if err != nil {
+			return identity.Gone(err, m.names.Prefix.ConfigStream())
+		}
+		if !m.log.Streams.Sources(info) {
+			return fmt.Errorf("%w: stream %s was deleted and created again: restore the one that the logs have their configurations from", ErrLogChanged, m.names.Prefix.ConfigStream())
+		}
+		if m.rounds++; m.rounds%policyEvery == 0 {
+			if err := m.log.Streams.CheckConfigs(ctx); errors.Is(err, streams.ErrConfigsBehind) {
+				return fmt.Errorf("%w: %w", ErrLogChanged, err)
+			}
+		}
+	}
 	eventsInfo, err := m.log.Streams.Events.Info(ctx)
 	if err != nil {
 		return identity.Gone(err, m.log.Streams.Events.CachedInfo().Config.Name)
@@ -196,7 +233,7 @@ func (m *monitor) takes(ctx context.Context, stream jetstream.Stream, subject st
 	if errors.As(err, &api) && api.ErrorCode == jetstream.JSErrCodeStreamWrongLastSequence {
 		// A stream takes no more after a write to its disk has failed. It reports that only
 		// to a purge, here of a subject on which nothing is ever stored.
-		err = stream.Purge(ctx, jetstream.WithPurgeSubject(m.prefix.Probe()))
+		err = stream.Purge(ctx, jetstream.WithPurgeSubject(m.names.Prefix.Probe()))
 		if errors.As(err, &api) {
 			return fmt.Errorf("stream %s stores nothing, as a write of the NATS server has failed (%w): make room on its disk, and start it again", name, err)
 		}
@@ -250,7 +287,7 @@ func (m *monitor) checkPartitions(now time.Time) {
 	var overdue, slow, behind error
 	for i, p := range m.session.statuses.Partitions {
 		problem := func(format string, args ...any) error {
-			return fmt.Errorf("partition %d: %w", i, fmt.Errorf(format, args...))
+			return fmt.Errorf("partition %d: %w", m.session.statuses.Number(i), fmt.Errorf(format, args...))
 		}
 		m.reaped[i].see(p.Reaped.Load(), now)
 		m.applied[i].see(p.Applied.Load(), now)

@@ -23,9 +23,9 @@ const minDuplicateWindow = 100 * time.Millisecond
 // Options configure a Processor. The zero value of each is its default.
 type Options struct {
 	Prefix     wire.Prefix           // "lapse"
-	Partitions int                   // 16; 1 to 1024; fixed when the log is created
-	Shards     int                   // 1; fixed when the logs are created
-	Shard      int                   // 0 to Shards-1: the one that this Processor applies
+	Shards     int                   // 1 to 64 (1); fixed when the logs are created
+	Shard      int                   // the one that this processor applies, from 0
+	Partitions int                   // of each shard; 16; all shards have 1 to 1024; fixed when the log is created
 	Logger     *slog.Logger          // none
 	Metrics    prometheus.Registerer // none
 	Health     *health.Board         // where problems are noted; one of its own
@@ -62,8 +62,17 @@ func (o *Options) complete() error {
 	if o.Partitions == 0 {
 		o.Partitions = store.DefaultPartitions
 	}
-	if o.Partitions < 1 || o.Partitions > store.MaxPartitions {
-		return fmt.Errorf("%d partitions are not valid: use a number from 1 to %d", o.Partitions, store.MaxPartitions)
+	if o.Shards == 0 {
+		o.Shards = 1
+	}
+	if o.Shards < 1 || o.Shards > wire.MaxShards {
+		return fmt.Errorf("%d shards are not valid: use a number from 1 to %d", o.Shards, wire.MaxShards)
+	}
+	if o.Shard < 0 || o.Shard >= o.Shards {
+		return fmt.Errorf("shard %d is not valid: use a number from 0 to %d", o.Shard, o.Shards-1)
+	}
+	if most := store.MaxPartitions / o.Shards; o.Partitions < 1 || o.Partitions > most {
+		return fmt.Errorf("%d partitions are not valid: use a number from 1 to %d", o.Partitions, most)
 	}
 	for _, reply := range o.ReplyPrefixes {
 		if err := o.Prefix.CheckReplyPrefix(reply); err != nil {
@@ -88,10 +97,18 @@ func (o *Options) complete() error {
 	return nil
 }
 
+// Shape is how the documents are divided.
+func (o *Options) Shape() wire.Shape { return wire.Shape{Shards: o.Shards, Partitions: o.Partitions} }
+
+// log names the log that the processor applies.
+func (o *Options) log() wire.Log { return o.Prefix.Log(o.Shard, o.Shards) }
+
 // streams are the options of the streams, on a server with a maximum payload.
 func (o *Options) streams(maxPayload int64) streams.Options {
 	return streams.Options{
 		Prefix:          o.Prefix,
+		Shards:          o.Shards,
+		Shard:           o.Shard,
 		Partitions:      o.Partitions,
 		MaxPayload:      maxPayload,
 		Replicas:        o.Replicas,

@@ -46,7 +46,7 @@ func New(nc *nats.Conn, client redis.UniversalClient, opts Options) (*Processor,
 	if err := opts.complete(); err != nil {
 		return nil, err
 	}
-	return NewWith(nc, redisStore{store.NewStore(client, opts.Prefix, opts.Partitions)}, opts)
+	return NewWith(nc, redisStore{store.NewShard(client, opts.Prefix, opts.Shape(), opts.Shard)}, opts)
 }
 
 // NewWith is New on a store of as many partitions as the options have.
@@ -95,15 +95,15 @@ func (p *Processor) RunAs(ctx context.Context, lease Owner) error {
 	l, stopWatching := link.Watch(p.nc)
 	defer stopWatching()
 	s := p.session
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
 	if err := p.wire(ctx, s, l, lease); err != nil {
 		return err
 	}
 	defer s.close()
 	defer p.forgetProblems()
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
 	// The reading begins at the lowest offset, which is known after the takeover.
-	upTo, err := owner.TakeOver(ctx, s.partitions, s.ticker, s.consent)
+	upTo, err := owner.TakeOver(ctx, s.partitions)
 	if err != nil {
 		if ctx.Err() != nil {
 			return nil

@@ -43,9 +43,9 @@ type session struct {
 	publisher    *events.Publisher
 	ticker       *feed.Ticker
 	reader       *feed.Reader
-	consent      *identity.Consent
 	partitions   []*owner.Partition
 	checkpointer *announce.Checkpointer
+	duties       []func(context.Context) // that run until the session ends
 	monitor      *monitor
 	processor    *Processor
 }
@@ -53,7 +53,7 @@ type session struct {
 func newSession(p *Processor) *session {
 	inboxes := feed.NewInboxes(p.opts.Partitions)
 	return &session{
-		statuses: status.NewAll(p.opts.Partitions, p.opts.Health), inboxes: inboxes, turns: turns.New(inboxes), backlog: &feed.Backlog{}, processor: p,
+		statuses: status.NewAll(p.opts.Shape().First(p.opts.Shard), p.opts.Partitions, p.opts.Health), inboxes: inboxes, turns: turns.New(inboxes), backlog: &feed.Backlog{}, processor: p,
 	}
 }
 
@@ -72,6 +72,9 @@ func (p *Processor) Check(ctx context.Context) error {
 	if err := streams.Check(ctx, js, p.opts.streams(p.nc.MaxPayload())); err != nil {
 		return err
 	}
+	if err := streams.CheckMapping(ctx, p.nc, p.opts.Prefix, p.opts.Shards); err != nil {
+		return err
+	}
 	return p.checkStore(ctx, js)
 }
 
@@ -85,7 +88,7 @@ func (p *Processor) checkStore(ctx context.Context, js jetstream.JetStream) erro
 	for i := range p.opts.Partitions {
 		state, err := p.store.Partition(i).Load(ctx)
 		if err != nil && !errors.Is(err, store.ErrDamaged) {
-			return fmt.Errorf("partition %d: %w", i, err)
+			return fmt.Errorf("partition %d: %w", p.session.statuses.Number(i), err)
 		}
 		if state.Version == "" || p.opts.BeginAnew != "" {
 			continue
@@ -94,13 +97,13 @@ func (p *Processor) checkStore(ctx context.Context, js jetstream.JetStream) erro
 			return err // another process has made both since
 		}
 		return fmt.Errorf("partition %d: %w: Redis holds documents of the log that was created at %s, and there is no stream %s: restore that log, or use another prefix or an empty Redis",
-			i, ErrLogChanged, identity.FormatID(state.Log), p.opts.Prefix.LogStream())
+			p.session.statuses.Number(i), ErrLogChanged, identity.FormatID(state.Log), p.opts.log().Stream())
 	}
 	return nil
 }
 
 func (p *Processor) hasLog(ctx context.Context, js jetstream.JetStream) (bool, error) {
-	_, err := js.Stream(ctx, p.opts.Prefix.LogStream())
+	_, err := js.Stream(ctx, p.opts.log().Stream())
 	if errors.Is(err, jetstream.ErrStreamNotFound) {
 		return false, nil
 	}
@@ -127,22 +130,22 @@ func (p *Processor) wire(ctx context.Context, s *session, l *link.Link, lease Ow
 	if s.publisher, err = events.NewPublisher(p.nc, p.opts.Prefix, stream); err != nil {
 		return err
 	}
+	names := p.opts.log()
 	log := identity.NewLog(provisioned, l)
-	s.consent = identity.NewConsent(p.opts.BeginAnew)
-	s.ticker = feed.NewTicker(js, l, p.opts.Prefix.Tick(), s.inboxes, s.backlog, p.opts.Health)
+	s.ticker = feed.NewTicker(js, l, names.Tick(), s.inboxes, s.backlog, p.opts.Health)
 	s.reader = feed.NewReader(feed.Source{
 		NATS: p.nc, Link: l, Log: log, Guard: p.guard, Health: p.opts.Health, Logger: p.opts.Logger,
-		Decoder: message.Decoder{Prefix: p.opts.Prefix, Partitions: p.opts.Partitions, MaxBody: provisioned.MaxBody, Replies: provisioned.Replies},
+		Decoder: message.Decoder{Log: names, Partitions: p.opts.Partitions, MaxBody: provisioned.MaxBody, Replies: provisioned.Replies, ConfigReplies: s.configReplies(ctx, provisioned, l)},
 	}, s.inboxes, s.ticker, s.backlog)
 	checkpoints := announce.NewCheckpoints(log, l)
 	shared := &owner.Shared{
-		Log: log, Lease: lease, Consent: s.consent, Statuses: s.statuses, Reader: s.reader, Ticker: s.ticker, Turns: s.turns,
+		Log: log, Lease: lease, Consent: identity.NewConsent(p.opts.BeginAnew), Statuses: s.statuses, Reader: s.reader, Ticker: s.ticker, Turns: s.turns,
 		Channel: &announce.Channel{
 			Publisher: s.publisher, Link: l, Emitted: p.metrics.emitted, Hook: p.hook,
 			Replicas: provisioned.Replicas, Window: stream.Duplicates, MaxAge: stream.MaxAge,
 		},
-		Checkpoints: checkpoints, Outcomes: announce.NewOutcomes(p.nc, s.statuses), Metrics: &p.metrics.Metrics,
-		Limits: decide.Limits{Log: events.NewLog(p.opts.Prefix, p.opts.Prefix.LogStream(), provisioned.Log.CachedInfo().Created.UnixMilli()), MaxBody: provisioned.MaxBody},
+		Checkpoints: checkpoints, Outcomes: announce.NewOutcomes(p.nc, s.statuses, p.store), Metrics: &p.metrics.Metrics,
+		Limits: decide.Limits{Log: events.NewLog(names, provisioned.Log.CachedInfo().Created.UnixMilli()), MaxBody: provisioned.MaxBody},
 		Bounds: p.bounds, Hook: p.hook,
 	}
 	announcers := make([]*announce.Announcer, p.opts.Partitions)
@@ -153,8 +156,28 @@ func (p *Processor) wire(ctx context.Context, s *session, l *link.Link, lease Ow
 	}
 	s.checkpointer = announce.NewCheckpointer(checkpoints, announcers, p.opts.Health, p.hook)
 	s.monitor = newMonitor(p, s, js, log)
+	copies := &copier{js: js, link: l, streams: provisioned, session: s, log: names, logger: p.opts.Logger}
+	s.duties = []func(context.Context){s.ticker.Run, s.checkpointer.Run, shared.Outcomes.Run, copies.run, s.report, s.removeAside}
 	s.wired.Store(true)
 	return nil
+}
+
+// configReplies returns a function that reads the rules of replies to configurations. It waits
+// for the answer until ctx is done: a shard that decided by older rules than the others would
+// go on with another configuration.
+func (s *session) configReplies(ctx context.Context, provisioned *streams.Streams, l *link.Link) func() []streams.ReplyRule {
+	return func() (rules []streams.ReplyRule) {
+		for {
+			err := l.Query(ctx, func(ctx context.Context) (err error) {
+				rules, err = provisioned.ConfigReplies(ctx)
+				return err
+			})
+			if err == nil || !pause.For(ctx, progressEvery) {
+				return rules
+			}
+			s.processor.opts.Logger.Warn("a configuration waits", slog.Any("error", err))
+		}
+	}
 }
 
 func (s *session) close() { s.publisher.Close() }
@@ -177,7 +200,7 @@ func (s *session) run(ctx context.Context, cancel context.CancelCauseFunc) {
 	duty(s.reader.Run)
 	duty(s.monitor.run)
 	duty(func(ctx context.Context) error { return link.UntilClosed(ctx, s.processor.nc) })
-	for _, run := range []func(context.Context){s.ticker.Run, s.checkpointer.Run, s.report, s.removeAside} {
+	for _, run := range s.duties {
 		duty(func(ctx context.Context) error { run(ctx); return nil })
 	}
 	<-ctx.Done()

@@ -8,7 +8,7 @@ import (
 	"github.com/seed18712806/lapse/sink/store"
 )
 
-// Store is where a processor keeps the partitions of a log: in Redis, as package store
+// Store is where a processor keeps the partitions of a shard: in Redis, as package store
 // does. Its methods are safe for concurrent use, and their errors are those of [store.Store].
 type Store interface {
 	// Partition is the i-th partition.
@@ -19,6 +19,9 @@ type Store interface {
 	Check(ctx context.Context) error
 	// Ping returns an error unless every server answers.
 	Ping(ctx context.Context) error
+	// Configured is up to which sequence the partitions of all shards have applied the
+	// stream of configurations. It is asked only if there are several shards.
+	Configured(ctx context.Context) (uint64, error)
 	// Memory is the memory of the server that has the smallest share left.
 	Memory(ctx context.Context) (store.Memory, error)
 }

@@ -52,9 +52,9 @@ func TestG8_AnEmptyTokenIsRejected(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer publisher.Close()
-	d := decide.New(decide.Limits{Log: events.NewLog(prefix, prefix.LogStream(), 1), MaxBody: 1000}, state.NewCollections(nil, nil), 0)
+	d := decide.New(decide.Limits{Log: events.NewLog(prefix.Log(0, 1), 1), MaxBody: 1000}, state.NewCollections(nil, nil), 0)
 	for i, subject := range oddSubjects {
-		m := message.Decoder{Prefix: prefix, Partitions: 16, MaxBody: 1000}.Decode(subject, nil, []byte(`{}`), message.Position{Seq: uint64(i + 1), Time: 1000})
+		m := message.Decoder{Log: prefix.Log(0, 1), Partitions: 16, MaxBody: 1000}.Decode(subject, nil, []byte(`{}`), message.Position{Seq: uint64(i + 1), Time: 1000})
 		if m.Rejected == nil || m.Rejected.Code != wire.StatusBadRequest {
 			t.Fatalf("%s: %+v", subject, m.Rejected)
 		}

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strconv"
 
+	"github.com/seed18712806/lapse/sink/internal/continuation"
 	"github.com/seed18712806/lapse/sink/internal/layout"
 	"github.com/seed18712806/lapse/sink/wire"
 	"github.com/seed18712806/lapse/ttlrules"
@@ -72,7 +73,7 @@ func (r *Reader) Collections(ctx context.Context, opts CollectionsOptions) (wire
 	}
 	if at+limit < len(sorted) {
 		pos.After = some[limit-1]
-		reply.Continuation = encodeContinuation(pos)
+		reply.Continuation = continuation.Encode(pos)
 	}
 	return reply, nil
 }
@@ -153,7 +154,7 @@ func (ps *partitions) describeIn(ctx context.Context, p int, names []string) ([]
 			keys = append(keys, k.Docs(name), k.Inherit(name), k.Own(name))
 			args = append(args, name, inherit, own)
 		}
-		reply, _, now, err := ps.run(ctx, collectionsScript, p, keys, args)
+		reply, _, now, err := ps.run(ctx, "", collectionsScript, p, keys, args)
 		if err != nil {
 			return nil, err
 		}

@@ -34,7 +34,7 @@ func (r *Reader) Get(ctx context.Context, collection, id string) (Document, erro
 	if err != nil {
 		return Document{}, err
 	}
-	found, err := ps.get(ctx, ps.of(collection, id), collection, []string{id})
+	found, err := ps.get(ctx, ps.shape.Partition(collection, id), collection, []string{id})
 	if err != nil {
 		return Document{}, err
 	}
@@ -61,7 +61,7 @@ func (r *Reader) GetMany(ctx context.Context, collection string, ids []string) (
 	}
 	byPart := make([][]string, len(ps.keys))
 	for _, id := range ids {
-		p := ps.of(collection, id)
+		p := ps.shape.Partition(collection, id)
 		byPart[p] = append(byPart[p], id)
 	}
 	found := make([][]Document, len(ps.keys))
@@ -79,7 +79,7 @@ func (r *Reader) GetMany(ctx context.Context, collection string, ids []string) (
 	}
 	documents := make([]Document, 0, len(ids))
 	for _, id := range ids {
-		p := ps.of(collection, id)
+		p := ps.shape.Partition(collection, id)
 		if f := found[p]; len(f) > 0 && f[0].ID == id {
 			documents, found[p] = append(documents, f[0]), f[1:]
 		}
@@ -94,7 +94,7 @@ func (ps *partitions) get(ctx context.Context, p int, collection string, ids []s
 	for _, id := range ids {
 		args = append(args, id)
 	}
-	view, reply, err := ps.ask(ctx, getScript, p, collection, nil, args)
+	view, reply, err := ps.ask(ctx, "", getScript, p, collection, nil, args)
 	if err != nil {
 		return nil, err
 	}

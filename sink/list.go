@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/seed18712806/lapse/sink/internal/continuation"
 	"github.com/seed18712806/lapse/sink/internal/layout"
 	"github.com/seed18712806/lapse/sink/wire"
 	"github.com/seed18712806/lapse/ttlrules"
@@ -46,11 +47,14 @@ type listPosition struct {
 	After     string `json:"a,omitempty"` // the last id of the chunk that was returned
 }
 
+// errContinuation refuses a continuation that no page has.
+var errContinuation = invalid("the continuation is not valid: use the one of the page before, as it is, or none to begin")
+
 func (ps *partitions) decodePosition(s string) (pos listPosition, err error) {
 	if s == "" {
 		return listPosition{Cursor: "0"}, nil
 	}
-	err = decodeContinuation(s, &pos)
+	err = continuation.Decode(s, &pos)
 	_, cursor := strconv.ParseUint(pos.Cursor, 10, 63) // Redis would report another cursor as its own error
 	bad := pos.Partition < 0 || pos.Partition >= len(ps.keys) || cursor != nil || pos.Count < 0 ||
 		pos.Count > wire.MaxListLimit
@@ -100,7 +104,7 @@ func (r *Reader) List(ctx context.Context, collection string, opts ListOptions) 
 	}
 	page := Page{Documents: l.documents}
 	if more {
-		page.Continuation = encodeContinuation(pos)
+		page.Continuation = continuation.Encode(pos)
 	}
 	return page, nil
 }
@@ -242,7 +246,7 @@ func (l *lister) scan(ctx context.Context, pos listPosition) (chunks []chunk, en
 	}
 	request := layout.ScanRequest{Collection: l.collection, Cursor: pos.Cursor, First: min(max(pos.Count, 1), layout.MaxChunk),
 		Documents: l.opts.Limit - len(l.documents), Examined: scanExamined, Bytes: load, Header: layout.HeaderLen, Whole: whole, Cuts: l.cuts}
-	v, reply, err := l.ask(ctx, layout.ScanScript, pos.Partition, l.collection, nil, request.Args())
+	v, reply, err := l.ask(ctx, pos.Server, layout.ScanScript, pos.Partition, l.collection, nil, request.Args())
 	if err != nil {
 		return nil, end, err
 	}

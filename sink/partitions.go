@@ -1,8 +1,8 @@
 package sink
 
 import (
+	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -17,8 +17,9 @@ import (
 // partitions are the partitions of a log, as a Reader sees them.
 type partitions struct {
 	*Reader
-	keys []layout.Keys
-	seen []seen
+	shape wire.Shape
+	keys  []layout.Keys
+	seen  []seen
 }
 
 // seen is the latest state that a Reader has seen of a partition.
@@ -51,8 +52,9 @@ func (s *seen) advance(at position) {
 	}
 }
 
-func (r *Reader) newPartitions(n int) *partitions {
-	ps := &partitions{Reader: r, seen: make([]seen, n)}
+func (r *Reader) newPartitions(shape wire.Shape) *partitions {
+	n := shape.All()
+	ps := &partitions{Reader: r, shape: shape, seen: make([]seen, n)}
 	for p := range n {
 		ps.keys = append(ps.keys, layout.NewKeys(r.prefix, p, n))
 	}
@@ -65,17 +67,17 @@ func (r *Reader) all(ctx context.Context) (*partitions, error) {
 	if ps := r.found.Load(); ps != nil {
 		return ps, nil
 	}
-	numbers, err := r.stored(ctx)
+	shapes, err := r.stored(ctx)
 	switch {
 	case err != nil:
 		return nil, err
-	case len(numbers) == 0:
+	case len(shapes) == 0:
 		return nil, fmt.Errorf("%w: Redis holds nothing under the prefix %s yet", ErrUnavailable, r.prefix)
-	case len(numbers) > 1:
-		return nil, fmt.Errorf("%w: Redis holds logs of %d and of %d partitions under the prefix %s: remove the keys of the one that is no longer in use",
-			ErrForeign, numbers[0], numbers[1], r.prefix)
+	case len(shapes) > 1:
+		return nil, fmt.Errorf("%w: Redis holds logs of %s and of %s under the prefix %s: remove the keys of the one that is no longer in use",
+			ErrForeign, shapes[0], shapes[1], r.prefix)
 	}
-	ps := r.newPartitions(numbers[0])
+	ps := r.newPartitions(shapes[0])
 	if !r.found.CompareAndSwap(nil, ps) {
 		return r.all(ctx)
 	}
@@ -85,54 +87,63 @@ func (r *Reader) all(ctx context.Context) (*partitions, error) {
 // missing is the error about a partition that has no state (stored is ""), or whose state
 // is of a log with another number of partitions, which is stored.
 func (ps *partitions) missing(ctx context.Context, p int, stored string) error {
-	n := len(ps.keys)
 	if stored == "" {
-		numbers, err := ps.stored(ctx)
+		shapes, err := ps.stored(ctx)
 		if err != nil {
 			return err
 		}
-		if len(numbers) == 0 || slices.Contains(numbers, n) {
+		if len(shapes) == 0 || slices.Contains(shapes, ps.shape) {
 			return fmt.Errorf("%w: partition %d was not initialised, or was lost and is not yet rebuilt", ErrUnavailable, p)
 		}
-		stored = strconv.Itoa(numbers[0])
+		stored = shapes[0].String()
 	}
 	if ps.finds {
 		ps.found.CompareAndSwap(ps, nil)
-		return fmt.Errorf("%w: the log had %d partitions, and was made anew with %s: try again", ErrUnavailable, n, stored)
+		return fmt.Errorf("%w: the log had %s, and was made anew with %s: try again", ErrUnavailable, ps.shape, stored)
 	}
-	return fmt.Errorf("%w: the log has %s partitions, and this reader was made for %d", ErrForeign, stored, n)
+	return fmt.Errorf("%w: the log has %s, and this reader was made for %s", ErrForeign, stored, ps.shape)
 }
 
-// stored returns the numbers of partitions of the logs that Redis holds. There is one, or
-// none if nothing is stored yet. The state of partition 0 is under one of a few keys.
-func (r *Reader) stored(ctx context.Context) (numbers []int, err error) {
+// stored returns the shapes of the logs that Redis holds. There is one, or none if nothing is
+// stored yet. The state of partition 0 is under one of a few keys.
+func (r *Reader) stored(ctx context.Context) (shapes []wire.Shape, err error) {
 	pipe := r.client.Pipeline()
-	keys := make(map[*redis.StringCmd]layout.Keys)
+	keys := make(map[*redis.SliceCmd]layout.Keys)
 	for _, k := range layout.FirstKeys(r.prefix) {
-		keys[pipe.HGet(ctx, k.State(), "partitions")] = k
+		keys[pipe.HMGet(ctx, k.State(), "partitions", layout.ShardsField)] = k
 	}
 	_, _ = pipe.Exec(ctx) // each command has its own error
 	for cmd, k := range keys {
-		text, err := cmd.Result()
-		if errors.Is(err, redis.Nil) {
-			continue
-		}
+		values, err := cmd.Result()
 		if err != nil {
 			return nil, fmt.Errorf("find the number of partitions: %w", layout.Foreign(err))
 		}
-		n, err := strconv.Atoi(text)
-		if err != nil || n < 1 || n > layout.MaxPartitions || layout.NewKeys(r.prefix, 0, n) != k {
-			return nil, fmt.Errorf("%w: key %s has %q for the number of partitions", ErrForeign, k.State(), text)
+		if values[0] == nil {
+			continue
 		}
-		numbers = append(numbers, n)
+		shape, ok := shapeOf(values)
+		if !ok || layout.NewKeys(r.prefix, 0, shape.All()) != k {
+			return nil, fmt.Errorf("%w: key %s has %q for the numbers of partitions and shards", ErrForeign, k.State(), values)
+		}
+		shapes = append(shapes, shape)
 	}
-	slices.Sort(numbers)
-	return numbers, nil
+	slices.SortFunc(shapes, func(a, b wire.Shape) int { return cmp.Compare(a.All(), b.All()) })
+	return shapes, nil
 }
 
-// of is the partition of a document.
-func (ps *partitions) of(collection, id string) int {
-	return wire.Partition(len(ps.keys), collection, id)
+// shapeOf reads the fields partitions and shards of a state; the latter is absent if there is one
+// shard.
+func shapeOf(values []any) (s wire.Shape, ok bool) {
+	number := func(v any) int {
+		text, _ := v.(string)
+		n, _ := strconv.Atoi(text)
+		return n
+	}
+	s = wire.Shape{Shards: 1, Partitions: number(values[0])}
+	if values[1] != nil {
+		s.Shards = number(values[1])
+	}
+	return s, s.Shards >= 1 && s.Partitions >= 1 && s.All() <= layout.MaxPartitions
 }
 
 // each calls do for every partition, some at a time, and returns the first error.

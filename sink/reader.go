@@ -8,6 +8,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/seed18712806/lapse/sink/internal/layout"
+	"github.com/seed18712806/lapse/sink/internal/replicas"
 	"github.com/seed18712806/lapse/sink/wire"
 	"github.com/seed18712806/lapse/ttlrules"
 )
@@ -19,7 +20,7 @@ var (
 	ErrNotFound = errors.New("document not found")
 	// ErrUnavailable: the partition is being rebuilt or was never initialised,
 	// or the index that the answer needs is being built. Try again later.
-	ErrUnavailable = errors.New("not available")
+	ErrUnavailable = layout.ErrUnavailable
 	// ErrInvalidRequest: a limit, a continuation or a forecast is out of range.
 	ErrInvalidRequest = errors.New("invalid request")
 	// ErrForeign: a key of lapse holds something that lapse did not store, or the log has
@@ -73,15 +74,21 @@ type Reader struct {
 	found   atomic.Pointer[partitions] // nil until the number is known
 	configs layout.ConfigCache
 	names   names
+
+	replicas *replicas.Replicas
 }
 
 // ReaderOptions say what a Reader reads.
 type ReaderOptions struct {
 	Prefix wire.Prefix // wire.DefaultPrefix if empty
 	// Partitions is the number with which the log was created. If it is 0, the Reader finds
-	// the number in Redis, and returns ErrUnavailable until something is stored there. If it
-	// is not the log's number, the Reader returns ErrForeign.
-	Partitions int
+	// the number and that of the shards in Redis, and returns ErrUnavailable until something
+	// is stored there. If it is not the log's number, the Reader returns ErrForeign.
+	Partitions int // of each shard
+	Shards     int // 1 if it is 0
+	// Replicas is a client of the same servers, to whose replicas reads go. It has the option
+	// ReadOnly, or is made by redis.NewFailoverClusterClient. R1 and R2 hold as without it.
+	Replicas *redis.ClusterClient
 }
 
 // readRoundTrips limits how many round trips of a Reader are under way at a time. Further
@@ -97,14 +104,22 @@ func NewReader(client redis.UniversalClient, opts ReaderOptions) (*Reader, error
 	if _, err := wire.ParsePrefix(string(opts.Prefix)); err != nil {
 		return nil, err
 	}
-	if opts.Partitions < 0 || opts.Partitions > layout.MaxPartitions {
-		return nil, fmt.Errorf("%d partitions are not valid: use a number from 1 to %d, or 0 to find it in Redis", opts.Partitions, layout.MaxPartitions)
+	shape := wire.Shape{Shards: max(opts.Shards, 1), Partitions: opts.Partitions}
+	if shape.Shards > wire.MaxShards || shape.Partitions < 0 || shape.All() > layout.MaxPartitions {
+		return nil, fmt.Errorf("%d partitions are not valid: use a number from 1 to %d, or 0 to find it in Redis", opts.Partitions, layout.MaxPartitions/min(shape.Shards, wire.MaxShards))
 	}
 	r := &Reader{client: client, scripts: layout.NewRunner(client, readRoundTrips), prefix: opts.Prefix, finds: opts.Partitions == 0}
+	r.replicas = replicas.New(opts.Replicas, r.scripts)
 	if !r.finds {
-		r.found.Store(r.newPartitions(opts.Partitions))
+		r.found.Store(r.newPartitions(shape))
 	}
 	return r, nil
+}
+
+// ReplicaReads counts scripts that replicas have answered, and those that the master had to
+// answer because a replica was behind, or because none answered.
+func (r *Reader) ReplicaReads() (answered, behind, failed uint64) {
+	return r.replicas.Counts()
 }
 
 // document decodes a stored document; ok = false if it is expired.

@@ -25,17 +25,17 @@ func (v view) expired(h layout.Header) bool { return v.config.History.Expired(h.
 
 // view reads a collection's view of one partition, and no document.
 func (ps *partitions) view(ctx context.Context, p int, collection string) (view, error) {
-	v, _, err := ps.ask(ctx, getScript, p, collection, nil, []any{collection})
+	v, _, err := ps.ask(ctx, "", getScript, p, collection, nil, []any{collection})
 	return v, err
 }
 
 // ask runs a script about one collection, whose reply begins with a head. The script takes
 // the keys of the state, the configurations and the documents, then more keys. ask returns an
-// error if the partition must not be read.
-func (ps *partitions) ask(ctx context.Context, script *redis.Script, p int, collection string, more []string, args []any) (view, layout.Reply, error) {
+// error if the partition must not be read. server is as in run.
+func (ps *partitions) ask(ctx context.Context, server string, script *redis.Script, p int, collection string, more []string, args []any) (view, layout.Reply, error) {
 	k := ps.keys[p]
 	keys := append([]string{k.State(), k.Config(), k.Docs(collection)}, more...)
-	reply, head, now, err := ps.run(ctx, script, p, keys, args)
+	reply, head, now, err := ps.run(ctx, server, script, p, keys, args)
 	if err != nil {
 		return view{}, nil, err
 	}
@@ -48,15 +48,19 @@ func (ps *partitions) ask(ctx context.Context, script *redis.Script, p int, coll
 }
 
 // run runs a script whose reply begins with a head. It returns an error if the partition must
-// not be read, and else the instant by which documents are judged.
-func (ps *partitions) run(ctx context.Context, script *redis.Script, p int, keys []string, args []any) (reply layout.Reply, head layout.Head, now int64, err error) {
+// not be read, and else the instant by which documents are judged. server is as in
+// [replicas.Replicas.Run].
+func (ps *partitions) run(ctx context.Context, server string, script *redis.Script, p int, keys []string, args []any) (reply layout.Reply, head layout.Head, now int64, err error) {
 	// Replies may arrive in another order than the server sent them. So this one is compared
 	// with the state that was seen before the request, not with the latest one.
 	seen := ps.seen[p].get()
-	if reply, err = ps.scripts.Run(ctx, script, keys, args...); err != nil {
+	if reply, head, err = ps.replicas.Run(ctx, server, script, keys, args); err == nil && reply == nil {
+		reply, err = ps.scripts.Run(ctx, script, keys, args...)
+		head = reply.Head(0)
+	}
+	if err != nil {
 		return nil, head, 0, fmt.Errorf("read partition %d: %w", p, err)
 	}
-	head = reply.Head(0)
 	if err = ps.check(ctx, p, head, seen); err != nil {
 		return nil, head, 0, err
 	}
@@ -75,8 +79,8 @@ func (ps *partitions) check(ctx context.Context, p int, head layout.Head, seen p
 	if head.Format != layout.Format {
 		return fmt.Errorf("%w: partition %d has format %q, and this version of lapse has %q", ErrForeign, p, head.Format, layout.Format)
 	}
-	if head.Partitions != strconv.Itoa(len(ps.keys)) {
-		return ps.missing(ctx, p, head.Partitions)
+	if head.Partitions != strconv.Itoa(ps.shape.Partitions) {
+		return ps.missing(ctx, p, head.Partitions+" partitions")
 	}
 	switch head.Rebuild {
 	case "":

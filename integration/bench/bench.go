@@ -14,6 +14,7 @@ import (
 	"github.com/seed18712806/lapse/integration/bench/internal/load"
 	"github.com/seed18712806/lapse/integration/bench/internal/rig"
 	"github.com/seed18712806/lapse/integration/bench/internal/table"
+	"github.com/seed18712806/lapse/sink/wire"
 )
 
 // options are the flags.
@@ -28,6 +29,8 @@ type options struct {
 	keep    bool
 	rate    int
 	body    int
+	shape   wire.Shape
+	masters int
 }
 
 const (
@@ -39,6 +42,7 @@ const (
 type bench struct {
 	options
 	rig      *rig.Rig
+	cpu      time.Duration // of the servers of the side that expire has run last
 	progress io.Writer
 
 	problems []string // the faults of lapse, which fail the run
@@ -63,6 +67,7 @@ var rows = []row{
 	{name: "memory", title: "memory in Redis per document", run: (*bench).memory},
 	{name: "rebuild", title: "rebuild of a wiped Redis", run: (*bench).rebuild},
 	{name: "startup", title: "start-up of the embedded default", run: (*bench).startup},
+	{name: "shards", title: "CPU a document with four shards", run: (*bench).shards, extra: true},
 	{name: "scale", title: "cost as the work grows", run: (*bench).grow, extra: true},
 }
 
@@ -74,7 +79,7 @@ func parseFlags(args []string, stderr io.Writer) (options, error) {
 	for _, r := range rows {
 		names = append(names, r.name)
 	}
-	f.StringVar(&o.rows, "rows", "", "rows to run, separated by commas: "+strings.Join(names, ", ")+" (default all but scale)")
+	f.StringVar(&o.rows, "rows", "", "rows to run, separated by commas: "+strings.Join(names, ", ")+" (default all but shards and scale)")
 	f.IntVar(&o.n, "n", 300_000, "number of documents; the other sizes are proportional to it")
 	f.IntVar(&o.rounds, "rounds", 3, "number of rounds")
 	f.BoolVar(&o.scale, "scale", false, "run the row scale too, with up to ten times n documents")
@@ -83,6 +88,9 @@ func parseFlags(args []string, stderr io.Writer) (options, error) {
 	f.StringVar(&o.lapse, "lapse", "", "the lapse binary to run (default: built from ./cmd/lapse)")
 	f.BoolVar(&o.keep, "keep", false, "keep the servers' files and logs")
 	f.IntVar(&o.rate, "rate", 5000, "documents a second in the row lateness")
+	f.IntVar(&o.shape.Shards, "shards", 1, "shards of lapse")
+	f.IntVar(&o.masters, "masters", 1, "Redis servers of lapse; more than one are a Redis Cluster")
+	f.IntVar(&o.shape.Partitions, "partitions", 0, "partitions of each shard (default: that of lapse)")
 	f.IntVar(&o.body, "body", 256, "size of a document in bytes")
 	if err := f.Parse(args); err != nil {
 		return o, err
@@ -140,7 +148,7 @@ func runBench(ctx context.Context, args []string, stdout, stderr io.Writer) erro
 	} else {
 		defer func() { _ = os.RemoveAll(dir) }()
 	}
-	b.rig = &rig.Rig{Dir: dir, Lapse: o.lapse, Profiles: o.profile, Clients: parallel, Note: b.note, Problem: b.problem}
+	b.rig = &rig.Rig{Dir: dir, Lapse: o.lapse, Profiles: o.profile, Clients: parallel, Shape: o.shape, Masters: o.masters, Note: b.note, Problem: b.problem}
 	if err := b.rig.Build(ctx); err != nil {
 		return err
 	}

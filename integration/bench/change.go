@@ -62,7 +62,7 @@ type changed struct {
 }
 
 func (b *bench) changeLapse(ctx context.Context, n int) (c changed, err error) {
-	l, err := b.rig.StartLapse(ctx, 0)
+	l, err := b.rig.StartLapse(ctx, wire.Shape{})
 	if err != nil {
 		return c, err
 	}

@@ -32,7 +32,7 @@ const (
 type side struct {
 	write func(ld load.Load, from, to, ttl int) error // writes some documents, with a TTL in seconds
 	flush func() error                                // waits until all are stored
-	usage func() func(what string)                    // see rig.Rig.Usage
+	usage func() func(what string) time.Duration      // see rig.Rig.Usage
 	done  func()                                      // stops the side
 	l     *rig.Lapse                                  // nil if it is not lapse
 }
@@ -40,8 +40,7 @@ type side struct {
 // opener starts a side, which gives its expirations to the receipts.
 type opener func(context.Context, *load.Receipts) (*side, error)
 
-// patience is how long the bench waits. An event that comes later counts as missing.
-const patience = 2 * time.Minute
+const patience = 2 * time.Minute // an event that comes later counts as missing
 
 // received runs sides in turn, and returns what their subscribers received.
 func received(round int, expire func(name string, open opener) (load.Received, error), sides map[string]opener) (map[string]load.Received, error) {
@@ -61,15 +60,9 @@ func received(round int, expire func(name string, open opener) (load.Received, e
 func (b *bench) lateness(ctx context.Context, round int) ([]table.Figure, error) {
 	n := b.n / 3
 	sides, err := received(round, func(name string, open opener) (load.Received, error) {
-		return b.expire(ctx, name, open, n, func(s *side, ld load.Load) error {
-			if err := b.profileSide(ctx, s, "lateness", round); err != nil {
-				return err
-			}
-			ld.TTL = latenessTTL
-			return load.Pace(ctx, n, b.rate, func(from, to int) error { return s.write(ld, from, to, latenessTTL) })
-		})
+		return b.expire(ctx, name, open, n, b.paced(ctx, round, n))
 	}, map[string]opener{
-		"lapse": b.openLapse(0), kvWatcher: b.openKV, redisShipped: b.openRedis(),
+		"lapse": b.openLapse(wire.Shape{}), kvWatcher: b.openKV, redisShipped: b.openRedis(),
 		redisTuned: b.openRedis("--hz", "500", "--active-expire-effort", "10"),
 	})
 	if err != nil {
@@ -94,7 +87,7 @@ func ms(d time.Duration) float64 { return float64(d) / float64(time.Millisecond)
 func (b *bench) due(ctx context.Context, round int) ([]table.Figure, error) {
 	sides, err := received(round, func(name string, open opener) (load.Received, error) {
 		return b.expire(ctx, name, open, b.n, b.together(ctx, round, b.n))
-	}, map[string]opener{"lapse": b.openLapse(0), kvWatcher: b.openKV})
+	}, map[string]opener{"lapse": b.openLapse(wire.Shape{}), kvWatcher: b.openKV})
 	if err != nil {
 		return nil, err
 	}
@@ -102,6 +95,17 @@ func (b *bench) due(ctx context.Context, round int) ([]table.Figure, error) {
 		What: "events a second", Unit: "/s", Lapse: sides["lapse"].PerSecond, Against: kvWatcher, Other: sides[kvWatcher].PerSecond,
 		Goal: table.Goal{Must: 0.7, Aim: 1.5, Ratio: true},
 	})}, nil
+}
+
+// paced writes documents at the rate of the flags. Each falls due a few seconds later.
+func (b *bench) paced(ctx context.Context, round, n int) func(*side, load.Load) error {
+	return func(s *side, ld load.Load) error {
+		if err := b.profileSide(ctx, s, "lateness", round); err != nil {
+			return err
+		}
+		ld.TTL = latenessTTL
+		return load.Pace(ctx, n, b.rate, func(from, to int) error { return s.write(ld, from, to, latenessTTL) })
+	}
 }
 
 // together writes documents so that they fall due together.
@@ -168,7 +172,7 @@ func (b *bench) expire(ctx context.Context, name string, open opener, n int, wri
 	if err := errors.Join(s.flush(), r.Wait(ctx, long)); err != nil {
 		return load.Received{}, fmt.Errorf("%s: %w", name, err)
 	}
-	used(fmt.Sprintf("%s: %d documents written and expired", name, n))
+	b.cpu = used(fmt.Sprintf("%s: %d documents written and expired", name, n))
 	x := r.Result()
 	b.note("%s: late by p50 %.2f ms, p99 %.2f ms, max %.2f ms; %.0f a second; deadlines within %.0f ms; %d missing, %d early, %d twice",
 		name, ms(x.P50), ms(x.P99), ms(x.Max), x.PerSecond, ms(x.Spread), x.Missing, x.Early, x.Doubled)
@@ -182,9 +186,9 @@ func (b *bench) expire(ctx context.Context, name string, open opener, n int, wri
 }
 
 // openLapse starts lapse, and a JetStream consumer of its events: they are stored.
-func (b *bench) openLapse(partitions int) opener {
+func (b *bench) openLapse(shape wire.Shape) opener {
 	return func(ctx context.Context, r *load.Receipts) (*side, error) {
-		l, err := b.rig.StartLapse(ctx, partitions)
+		l, err := b.rig.StartLapse(ctx, shape)
 		if err != nil {
 			return nil, err
 		}
@@ -207,30 +211,9 @@ func (b *bench) openLapse(partitions int) opener {
 			return nil, err
 		}
 		s.done = func() { receiving.Stop(); l.Stop() }
-		s.write, s.flush = writer(l.NATS.JS, func(ld load.Load, i, ttl int) *nats.Msg { return ld.Upsert(rig.Orders, i, ttl) })
+		s.write, s.flush = load.Writer(l.NATS.JS, func(ld load.Load, i, ttl int) *nats.Msg { return ld.Upsert(rig.Orders, i, ttl) })
 		return s, nil
 	}
-}
-
-// writer makes a write that publishes documents and does not wait, and a flush that waits
-// until all are acknowledged.
-func writer(js jetstream.JetStream, message func(ld load.Load, i, ttl int) *nats.Msg) (write func(load.Load, int, int, int) error, flush func() error) {
-	var waits []func() error
-	write = func(ld load.Load, from, to, ttl int) error {
-		w, err := load.Publish(js, from, to, func(i int) *nats.Msg { return message(ld, i, ttl) })
-		waits = append(waits, w)
-		return err
-	}
-	flush = func() error {
-		for _, w := range waits {
-			if err := w(); err != nil {
-				return err
-			}
-		}
-		waits = nil
-		return nil
-	}
-	return write, flush
 }
 
 // receive receives an event like a subscriber, and checks that it has its document.
@@ -272,7 +255,7 @@ func (b *bench) openKV(ctx context.Context, r *load.Receipts) (*side, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &side{usage: func() func(string) { return b.rig.Usage(srv.Process) }, done: srv.Stop}
+	s := &side{usage: func() func(string) time.Duration { return b.rig.Usage(srv.Process) }, done: srv.Stop}
 	kv, err := srv.Bucket(ctx, rig.Orders)
 	if err != nil {
 		srv.Stop()
@@ -319,7 +302,7 @@ func (b *bench) openKV(ctx context.Context, r *load.Receipts) (*side, error) {
 			}
 		}
 	}()
-	s.write, s.flush = writer(srv.JS, func(ld load.Load, i, ttl int) *nats.Msg {
+	s.write, s.flush = load.Writer(srv.JS, func(ld load.Load, i, ttl int) *nats.Msg {
 		ttlOf(key{i, ld.Warming()}).Store(int32(ttl))
 		return ld.Put(rig.Orders, i, ttl)
 	})
@@ -334,7 +317,7 @@ func (b *bench) openRedis(args ...string) opener {
 			return nil, err
 		}
 		sub := srv.Client.Subscribe(ctx, "__keyevent@0__:expired")
-		s := &side{usage: func() func(string) { return b.rig.Usage(srv.Process) }, flush: func() error { return nil }}
+		s := &side{usage: func() func(string) time.Duration { return b.rig.Usage(srv.Process) }, flush: func() error { return nil }}
 		s.done = func() { _ = sub.Close(); srv.Stop() }
 		if _, err := sub.Receive(ctx); err != nil {
 			s.done()

@@ -11,6 +11,7 @@ import (
 	"github.com/seed18712806/lapse/integration/bench/internal/rig"
 	"github.com/seed18712806/lapse/integration/bench/internal/table"
 	"github.com/seed18712806/lapse/sink/store"
+	"github.com/seed18712806/lapse/sink/wire"
 )
 
 // grow times lapse alone as the work grows: more documents, more partitions, larger bodies.
@@ -24,11 +25,11 @@ func (b *bench) grow(ctx context.Context, round int) ([]table.Figure, error) {
 		return err
 	}
 	ingest := func(what string, partitions int, ld load.Load) error {
-		v, err := b.ingestLapse(ctx, round, partitions, ld, load.PublishBatch)
+		v, err := b.ingestLapse(ctx, round, wire.Shape{Partitions: partitions}, ld, load.PublishBatch)
 		return rate("ingest, "+what, v, err)
 	}
 	due := func(what string, partitions, n int) error {
-		x, err := b.expire(ctx, what, b.openLapse(partitions), n, b.together(ctx, round, n))
+		x, err := b.expire(ctx, what, b.openLapse(wire.Shape{Partitions: partitions}), n, b.together(ctx, round, n))
 		return rate("due at once, "+what, x.PerSecond, err)
 	}
 	for _, n := range []int{b.n / 10, b.n, b.n * 10} {
@@ -67,7 +68,7 @@ func (b *bench) grow(ctx context.Context, round int) ([]table.Figure, error) {
 // lateBeside returns the p99 of the lateness beside documents that do not expire yet.
 func (b *bench) lateBeside(ctx context.Context, beside int) (float64, error) {
 	n := b.n / 3
-	x, err := b.expire(ctx, fmt.Sprintf("lapse beside %d", beside), b.openLapse(0), n, func(s *side, ld load.Load) error {
+	x, err := b.expire(ctx, fmt.Sprintf("lapse beside %d", beside), b.openLapse(wire.Shape{}), n, func(s *side, ld load.Load) error {
 		standing := b.load(beside, load.LongTTL)
 		if err := s.l.Configure(ctx, rig.Warm, -1); err != nil {
 			return err

@@ -7,6 +7,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
 	"testing"
 
 	"go.uber.org/goleak"
@@ -27,6 +28,8 @@ var (
 		return build("lapse", lapsePackage)
 	})
 )
+
+var made atomic.Int32 // calls of lapseBinary
 
 var binDir = sync.OnceValues(func() (string, error) { return os.MkdirTemp("", "lapse-test-bin-") })
 
@@ -53,8 +56,14 @@ func cleanUp() error {
 
 // lapseBinary returns the path of the lapse binary. It has the race detector if the test
 // has it.
+//
+// If LAPSE_OLDER names the binary of an older version, every second process is of that one: so
+// the tests show that both can run beside each other, as in an upgrade.
 func lapseBinary(t testing.TB) string {
 	t.Helper()
+	if older := os.Getenv("LAPSE_OLDER"); older != "" && made.Add(1)%2 == 0 {
+		return older
+	}
 	path, err := buildLapse()
 	if err != nil {
 		t.Fatalf("build lapse: %v", err)

@@ -54,25 +54,21 @@ func Header(pairs ...string) nats.Header {
 // message's sequence.
 func (c *Client) Send(subject, body string, header nats.Header) uint64 {
 	c.t.Helper()
-	seq, err := c.TrySend(c.t.Context(), Limit, subject, body, header)
+	ack, err := c.TrySend(c.t.Context(), Limit, subject, body, header)
 	if err != nil {
 		c.t.Fatalf("publish to %s: %v", subject, err)
 	}
-	return seq
+	return ack.Sequence
 }
 
-// TrySend is Send with a limit, and returns the error. After an error the log may hold
-// the message or not.
-func (c *Client) TrySend(ctx context.Context, limit time.Duration, subject, body string, header nats.Header) (uint64, error) {
+// TrySend is Send with a limit, and returns the acknowledgement or the error. After an error the
+// log may hold the message or not.
+func (c *Client) TrySend(ctx context.Context, limit time.Duration, subject, body string, header nats.Header) (*jetstream.PubAck, error) {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	// While a cluster elects a leader, nothing responds and nothing is stored.
-	ack, err := c.JS.PublishMsg(ctx, &nats.Msg{Subject: subject, Data: []byte(body), Header: header},
+	return c.JS.PublishMsg(ctx, &nats.Msg{Subject: subject, Data: []byte(body), Header: header},
 		jetstream.WithRetryWait(100*time.Millisecond), jetstream.WithRetryAttempts(int(Limit/(100*time.Millisecond))))
-	if err != nil {
-		return 0, err
-	}
-	return ack.Sequence, nil
 }
 
 // SendLater publishes one message and does not wait for the acknowledgement; Flush does.
@@ -180,8 +176,14 @@ func (c *Client) Events() []oracle.Message {
 // Log returns all messages of the log, in order.
 func (c *Client) Log() []oracle.Message {
 	c.t.Helper()
-	return c.read(c.Prefix.LogStream(), func(ctx context.Context) ([]oracle.Message, error) {
-		return stored.Read(ctx, c.JS, c.Prefix.LogStream(), 1)
+	return c.Stream(c.Prefix.LogStream())
+}
+
+// Stream returns all messages of a stream, in order.
+func (c *Client) Stream(name string) []oracle.Message {
+	c.t.Helper()
+	return c.read(name, func(ctx context.Context) ([]oracle.Message, error) {
+		return stored.Read(ctx, c.JS, name, 1)
 	})
 }
 

@@ -14,6 +14,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/seed18712806/lapse/integration/harness/natstest"
+	"github.com/seed18712806/lapse/sink/wire"
 )
 
 // NATSOptions are the settings of a nats-server.
@@ -22,6 +23,7 @@ type NATSOptions struct {
 	Config     string // added to its configuration file
 	OwnUsers   bool   // Config has users; otherwise they are those of deploy/
 	Denies     bool   // a client without a user; otherwise that is the operator
+	Shards     int    // among which the server maps the writes; then there are no users
 }
 
 // NATS is a nats-server with JetStream in a process of its own. Its port and its store
@@ -38,6 +40,11 @@ func StartNATS(t testing.TB, opts NATSOptions) *NATS {
 	more := opts.Config
 	if opts.MaxPayload != 0 {
 		more += fmt.Sprintf("\nmax_payload: %d\n", opts.MaxPayload)
+	}
+	if opts.Shards > 1 {
+		from, to := wire.DefaultPrefix.Mapping(opts.Shards)
+		more += fmt.Sprintf("\nmappings: { %q: %q }\n", from, to)
+		opts.OwnUsers = true
 	}
 	n := newNATS(t, "nats-server", more, opts)
 	if opts.Denies {

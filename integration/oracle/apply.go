@@ -1,9 +1,11 @@
 package oracle
 
 import (
+	"cmp"
 	"strconv"
 	"strings"
 
+	"github.com/seed18712806/lapse/integration/oracle/patch"
 	"github.com/seed18712806/lapse/sink/wire"
 )
 
@@ -60,7 +62,7 @@ func (m *Model) write(p *partition, msg Message, rest string) {
 	case wire.Touch:
 		next.Body, next.Merged = old.Body, old.Merged
 	case wire.Patch:
-		next.Body, next.Merged = merge(old.Body, msg.Data), true
+		next.Body, next.Merged = patch.Merge(old.Body, msg.Data), true
 		if len(next.Body) > m.set.MaxBody {
 			reject(wire.StatusTooLarge)
 			return
@@ -125,7 +127,7 @@ func (m *Model) administer(p *partition, msg Message, kind, collection string, r
 		m.Outcomes[msg.Seq] = wire.Outcome{Status: wire.StatusNoContent}
 		return
 	}
-	next.Since, next.Etag = m.now, wire.Etag(msg.Seq)
+	next.Since, next.Etag = m.now, wire.Etag(cmp.Or(m.configured, msg.Seq))
 	if next.Default == current.Default {
 		next.Since = current.Since // an equal default changes nothing
 	}

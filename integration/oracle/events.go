@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/seed18712806/lapse/integration/oracle/patch"
 	"github.com/seed18712806/lapse/sink/wire"
 )
 
@@ -126,7 +127,7 @@ func (m *Model) compareExpiry(d *Diff, want expected, msg Message, seen map[stri
 		"ttl": e.Seconds, "expiredAt": e.ExpiredAt.String(),
 	} {
 		text, err := json.Marshal(want)
-		if err != nil || !sameValue(members[member], text) {
+		if err != nil || !patch.Same(members[member], text) {
 			compare(member, string(members[member]), string(text))
 		}
 		delete(members, member)
@@ -143,7 +144,7 @@ func (m *Model) compareExpiry(d *Diff, want expected, msg Message, seen map[stri
 // sameBody compares a published or read body with a version's body.
 func (doc Document) sameBody(got, want []byte) bool {
 	if doc.Merged {
-		return sameValue(got, want)
+		return patch.Same(got, want)
 	}
 	return bytes.Equal(got, want)
 }
@@ -183,9 +184,9 @@ func (m *Model) compareRejection(d *Diff, want expected, msg Message, seen map[s
 		wrong("subject", msg.Subject, r.Target)
 	}
 	for name, want := range map[string]string{
-		"Nats-Msg-Id":      fmt.Sprintf("rejected/%d", seq),
+		"Nats-Msg-Id":      m.rejectedID(seq),
 		wire.HeaderSubject: r.Subject,
-		"Lapse-Stream":     strings.ToUpper(string(m.set.Prefix)) + "_LOG",
+		"Lapse-Stream":     m.log().Stream(),
 		"traceparent":      r.Trace,
 	} {
 		if got := value(msg, name); got != want {
@@ -201,6 +202,13 @@ func (m *Model) compareRejection(d *Diff, want expected, msg Message, seen map[s
 	case size != "" && (size != strconv.Itoa(len(r.Body)) || len(msg.Data) >= len(r.Body) || !bytes.HasPrefix(r.Body, msg.Data)):
 		wrong("truncated body", fmt.Sprintf("%d bytes of %s", len(msg.Data), size), fmt.Sprintf("the first part of %d bytes", len(r.Body)))
 	}
+}
+
+func (m *Model) rejectedID(seq uint64) string {
+	if m.set.Shards > 1 {
+		return fmt.Sprintf("rejected/%d/%d", m.set.Shard, seq)
+	}
+	return fmt.Sprintf("rejected/%d", seq)
 }
 
 // The names of outputs in findings.

@@ -18,7 +18,9 @@ type Message = stored.Message
 // Settings are the settings of the installation whose log the model folds.
 type Settings struct {
 	Prefix     wire.Prefix // wire.DefaultPrefix if empty
-	Partitions int         // 16 if 0
+	Shards     int         // 1 if 0
+	Shard      int         // whose log it is
+	Partitions int         // of the shard; 16 if 0
 	Created    wire.Time   // when the log was created
 	// ReplyPrefixes are the subject prefixes, besides _INBOX, to which lapse may publish outcomes.
 	ReplyPrefixes []string
@@ -82,6 +84,7 @@ type partition struct {
 type Model struct {
 	set        Settings
 	seq        uint64    // the last message that was applied
+	configured uint64    // the last one of the stream of configurations, if there are several shards
 	now        wire.Time // log time: the greatest stamp up to seq
 	partitions []*partition
 
@@ -96,6 +99,7 @@ type Model struct {
 // NewModel returns the model of an empty log.
 func NewModel(set Settings) *Model {
 	set.Prefix = cmp.Or(set.Prefix, wire.DefaultPrefix)
+	set.Shards = cmp.Or(set.Shards, 1)
 	set.Partitions = cmp.Or(set.Partitions, 16)
 	set.MaxBody = cmp.Or(set.MaxBody, 1<<20-8<<10)
 	m := &Model{
@@ -110,6 +114,9 @@ func NewModel(set Settings) *Model {
 	return m
 }
 
+// log names the log that the model folds.
+func (m *Model) log() wire.Log { return m.set.Prefix.Log(m.set.Shard, m.set.Shards) }
+
 // Seq returns the sequence of the last message that was applied.
 func (m *Model) Seq() uint64 { return m.seq }
 
@@ -122,10 +129,16 @@ func (m *Model) Apply(msg Message) error {
 		return fmt.Errorf("the log has a gap: message %d follows %d", msg.Seq, m.seq)
 	}
 	m.seq = msg.Seq
-	rest, ok := strings.CutPrefix(msg.Subject, string(m.set.Prefix)+".")
+	published, mapped := m.log().Published(msg.Subject)
+	copied, original := m.log().Copied(msg.Subject)
+	if copied > 0 {
+		published = original
+	}
+	rest, ok := strings.CutPrefix(published, string(m.set.Prefix)+".")
 	if !ok {
 		return fmt.Errorf("message %d: subject %s does not belong to the log", msg.Seq, msg.Subject)
 	}
+	msg.Subject = published
 	kind, rest, _ := strings.Cut(rest, ".")
 	m.now = max(m.now, msg.At) // log time never goes back
 	for _, p := range m.partitions {
@@ -136,13 +149,27 @@ func (m *Model) Apply(msg Message) error {
 		_, target, _ := strings.Cut(rest, ".")
 		collection, token, ok := strings.Cut(target, ".")
 		if !ok || strings.Contains(token, ".") {
+			if m.set.Shards > 1 {
+				target = fmt.Sprintf("shard.%d.%s", m.set.Shard, target)
+			}
 			m.reject(msg, nil, msg.Subject, target, wire.StatusBadRequest)
 			break
 		}
-		m.write(m.partitions[wire.PartitionOfToken(len(m.partitions), collection, token)], msg, rest)
+		shard, partition := wire.Shape{Shards: m.set.Shards, Partitions: len(m.partitions)}.Place(collection, token)
+		if !mapped || shard != m.set.Shard {
+			return fmt.Errorf("message %d: subject %s belongs to another shard", msg.Seq, msg.Subject)
+		}
+		m.write(m.partitions[partition], msg, rest)
 	case "config", "drop":
+		if m.set.Shards > 1 {
+			source := cmp.Or(copied, wire.SourceSequence(msg.Header))
+			if source != m.configured+1 {
+				break // it was applied, or one before it was not
+			}
+			m.configured = source
+		}
 		for i, p := range m.partitions {
-			m.administer(p, msg, kind, rest, i == 0)
+			m.administer(p, msg, kind, rest, i == 0 && m.set.Shard == 0)
 		}
 	case "tick":
 	default:

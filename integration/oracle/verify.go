@@ -31,7 +31,7 @@ type Result struct {
 	Lateness []time.Duration // of each expiry event: its stamp less its expiredAt
 }
 
-// Verify compares the events stream and the reads with the log, and fails the test with
+// Verify compares the events stream and the reads with the log (or the logs of all shards), and fails the test with
 // the differences.
 func Verify(t testing.TB, o Options) Result {
 	t.Helper()
@@ -66,8 +66,9 @@ func Check(ctx context.Context, o Options) (Result, Diff, error) {
 	}
 	now := func() wire.Time { return wire.Time(time.Now().UnixMilli()) }
 	at := now() // lapse must publish the events that are due now, however long it takes
-	model := NewModel(o.Settings)
-	result := Result{Model: model}
+	models := o.models()
+	var events []Message
+	result := func() Result { return Result{Model: join(models), Events: events}.measured() }
 	ctx, cancel := context.WithTimeout(ctx, o.Limit)
 	defer cancel()
 	ticker := time.NewTicker(checkEvery)
@@ -75,23 +76,27 @@ func Check(ctx context.Context, o Options) (Result, Diff, error) {
 	var diff Diff
 	var pause time.Duration // before the next comparison
 	for compared := time.Now(); ; {
-		err := catchUp(ctx, js, &result, o.Prefix)
+		var err error
+		events, err = catchUp(ctx, js, models, events)
 		// A comparison costs much CPU time: while events are missing it is rare.
 		waited := time.Since(compared)
-		if err == nil && (len(result.Events) >= model.required(at) && waited > pause || waited > compareEvery) {
+		if err == nil && (len(events) >= join(models).required(at) && waited > pause || waited > compareEvery) {
 			began := time.Now()
-			diff = model.CompareEvents(result.Events, at)
+			diff = nil
+			for _, m := range models {
+				diff = append(diff, m.CompareEvents(m.own(events), at)...)
+			}
 			if !diff.OnlyMissing() {
-				return result.measured(), diff, nil
+				return result(), diff, nil
 			}
 			if len(diff) == 0 {
 				for _, reads := range o.Reads {
-					diff = append(diff, model.CompareReads(ctx, reads, now)...)
+					diff = append(diff, join(models).CompareReads(ctx, reads, now)...)
 				}
-				// If the log grew meanwhile, the comparison does not count.
-				var log jetstream.Stream
-				if log, err = js.Stream(ctx, o.Prefix.LogStream()); err == nil && log.CachedInfo().State.LastSeq == model.Seq() && len(diff) == 0 {
-					return result.measured(), nil, nil
+				// If a log grew meanwhile, the comparison does not count.
+				var rest bool
+				if rest, err = atRest(ctx, js, models); rest && len(diff) == 0 {
+					return result(), nil, nil
 				}
 			}
 			compared = time.Now()
@@ -100,12 +105,12 @@ func Check(ctx context.Context, o Options) (Result, Diff, error) {
 		select {
 		case <-ctx.Done():
 			if err == nil && len(diff) == 0 {
-				err = fmt.Errorf("the log does not come to rest: its last message was %d", model.Seq())
+				err = fmt.Errorf("the log does not come to rest: its last message was %d", join(models).Seq())
 			}
 			if len(diff) > 0 { // it tells more than the error of the expired context
 				err = nil
 			}
-			return result.measured(), diff, err
+			return result(), diff, err
 		case <-ticker.C:
 		}
 	}
@@ -120,35 +125,49 @@ func (m *Model) required(at wire.Time) int {
 	return n
 }
 
-// catchUp reads the new events, then the new messages of the log. In this order an
-// event that the log has not caused yet is found to be early.
-func catchUp(ctx context.Context, js jetstream.JetStream, r *Result, prefix wire.Prefix) error {
-	if r.Model.set.Created == 0 {
-		log, err := js.Stream(ctx, prefix.LogStream())
-		if err != nil {
-			return err
+// atRest reports whether the models have all messages of their logs.
+func atRest(ctx context.Context, js jetstream.JetStream, models []*Model) (bool, error) {
+	for _, m := range models {
+		log, err := js.Stream(ctx, m.log().Stream())
+		if err != nil || log.CachedInfo().State.LastSeq != m.seq {
+			return false, err
 		}
-		r.Model.set.Created = wire.Time(log.CachedInfo().Created.UnixMilli())
 	}
+	return true, nil
+}
+
+// catchUp reads the new events, then the new messages of the logs. In this order an
+// event that a log has not caused yet is found to be early.
+func catchUp(ctx context.Context, js jetstream.JetStream, models []*Model, events []Message) ([]Message, error) {
 	seen := uint64(0)
-	if n := len(r.Events); n > 0 {
-		seen = r.Events[n-1].Seq
+	if n := len(events); n > 0 {
+		seen = events[n-1].Seq
 	}
-	events, err := stored.Events(ctx, js, prefix, seen+1)
+	more, err := stored.Events(ctx, js, models[0].set.Prefix, seen+1)
 	if err != nil {
-		return err
+		return events, err
 	}
-	r.Events = append(r.Events, events...)
-	log, err := stored.Read(ctx, js, prefix.LogStream(), r.Model.Seq()+1)
-	if err != nil {
-		return err
-	}
-	for _, msg := range log {
-		if err := r.Model.Apply(msg); err != nil {
-			return err
+	events = append(events, more...)
+	for _, m := range models {
+		name := m.log().Stream()
+		if m.set.Created == 0 {
+			log, err := js.Stream(ctx, name)
+			if err != nil {
+				return events, err
+			}
+			m.set.Created = wire.Time(log.CachedInfo().Created.UnixMilli())
+		}
+		log, err := stored.Read(ctx, js, name, m.seq+1)
+		if err != nil {
+			return events, err
+		}
+		for _, msg := range log {
+			if err := m.Apply(msg); err != nil {
+				return events, err
+			}
 		}
 	}
-	return nil
+	return events, nil
 }
 
 // measured fills in the lateness.

@@ -68,6 +68,9 @@ func (w *World) start(name string, owns bool) *process {
 	return p
 }
 
+// Configured implements [processor.Store]. There is one shard, so nobody asks.
+func (p *process) Configured(context.Context) (uint64, error) { return 0, nil }
+
 // run is the life of the process.
 func (p *process) run(ctx context.Context) error {
 	nc, err := nats.Connect("nats://127.0.0.1", nats.SetCustomDialer(p), nats.MaxReconnects(-1),

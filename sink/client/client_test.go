@@ -48,7 +48,7 @@ func newBench(t *testing.T, streams bool) *bench {
 		return b
 	}
 	for name, subjects := range map[string][]string{
-		wire.DefaultPrefix.LogStream():    wire.DefaultPrefix.LogSubjects(),
+		wire.DefaultPrefix.LogStream():    wire.DefaultPrefix.Log(0, 1).Subjects(),
 		wire.DefaultPrefix.EventsStream(): wire.DefaultPrefix.EventSubjects(),
 	} {
 		if _, err := b.js.CreateStream(t.Context(), jetstream.StreamConfig{Name: name, Subjects: subjects}); err != nil {

@@ -93,15 +93,17 @@ func (c *Client) Status(ctx context.Context) (Status, error) {
 		Server: ServerStatus{URL: redact.URLs(c.nc.ConnectedUrl()), Name: c.nc.ConnectedServerName(), Version: c.nc.ConnectedServerVersion()},
 		Shards: []ShardStatus{}, Members: []MemberStatus{},
 	}
+	names, err := c.streams(ctx)
+	if err != nil {
+		return s, err
+	}
 	var now time.Time // by the clock of the NATS servers
-	for _, name := range []string{c.opts.Prefix.LogStream(), c.opts.Prefix.EventsStream()} {
+	for _, name := range names {
 		info, err := c.streamInfo(ctx, name)
-		switch {
-		case errors.Is(err, jetstream.ErrStreamNotFound) && len(s.Streams) > 0:
-			continue // the stream of events is missing: status shows the rest
-		case errors.Is(err, jetstream.ErrStreamNotFound):
-			return s, unavailable(`there is no lapse with the prefix %q at %s: no stream %s. "lapse serve" creates it`, c.opts.Prefix, redact.URLs(c.opts.Server), name)
-		case err != nil:
+		if errors.Is(err, jetstream.ErrStreamNotFound) {
+			continue // status shows the rest
+		}
+		if err != nil {
 			return s, err
 		}
 		s.Streams = append(s.Streams, streamStatus(info))
@@ -116,6 +118,29 @@ func (c *Client) Status(ctx context.Context) (Status, error) {
 		return s, err
 	}
 	return s, c.members(ctx, &s, now)
+}
+
+// streams are the names of the streams of the prefix: the log or, with several shards, the
+// stream of configurations and the logs; and the stream of events.
+func (c *Client) streams(ctx context.Context) ([]string, error) {
+	p := c.opts.Prefix
+	_, err := c.streamInfo(ctx, p.LogStream())
+	if !errors.Is(err, jetstream.ErrStreamNotFound) {
+		return []string{p.LogStream(), p.EventsStream()}, err
+	}
+	info, err := c.streamInfo(ctx, p.ConfigStream())
+	if errors.Is(err, jetstream.ErrStreamNotFound) {
+		return nil, unavailable(`there is no lapse with the prefix %q at %s: no stream %s. "lapse serve" creates it`, p, redact.URLs(c.opts.Server), p.LogStream())
+	}
+	if err != nil {
+		return nil, err
+	}
+	names := []string{p.ConfigStream()}
+	shards, _ := strconv.Atoi(info.Config.Metadata[wire.ShardsKey])
+	for shard := range min(shards, wire.MaxShards) {
+		names = append(names, p.Log(shard, shards).Stream())
+	}
+	return append(names, p.EventsStream()), nil
 }
 
 // streamInfo looks up a stream. Only jetstream.ErrStreamNotFound comes without an explanation.

@@ -103,6 +103,21 @@ func TestRedis_Refuses(t *testing.T) {
 			wantError(t, c.login.Check(c.url, strings.HasPrefix(c.url, "rediss:")), c.want...)
 		})
 	}
+	for _, c := range []struct {
+		login     credentials.Redis
+		sentinels bool
+		want      string
+	}{
+		{credentials.Redis{SentinelUser: "u"}, true, "--redis-sentinel-user needs --redis-sentinel-password-file"},
+		{credentials.Redis{SentinelPasswordFile: wrong}, false, "--redis-sentinel-password-file needs a redis+sentinel:// URL"},
+		{credentials.Redis{SentinelPasswordFile: missing}, true, "--redis-sentinel-password-file"},
+	} {
+		_, err := c.login.Sentinel(c.sentinels)
+		wantError(t, err, c.want)
+	}
+	if got, err := (credentials.Redis{SentinelPasswordFile: wrong}).Sentinel(true); got != secret || err != nil {
+		t.Errorf("the password is %q, %v", got, err)
+	}
 }
 
 // A connection asks for the password anew each time, and keeps the last one while the file

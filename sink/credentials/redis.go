@@ -15,6 +15,9 @@ type Redis struct {
 	PasswordFile string // its first line is the password
 	CA           string // certificates to trust; those of the system if empty
 	Cert, Key    string // the client certificate and its private key
+
+	SentinelUser         string // of the Sentinels; the default user if empty
+	SentinelPasswordFile string // its first line is the password for the Sentinels
 }
 
 const (
@@ -23,6 +26,9 @@ const (
 	redisCA       = "--redis-ca"
 	redisCert     = "--redis-cert"
 	redisKey      = "--redis-key"
+
+	redisSentinelUser     = "--redis-sentinel-user"
+	redisSentinelPassword = "--redis-sentinel-password-file"
 )
 
 // Any reports whether anything is set.
@@ -57,6 +63,20 @@ func (r Redis) Check(urls string, withTLS bool) error {
 func (r Redis) Login(context.Context) (user, secret string, err error) {
 	secret, err = password(redisPassword, r.PasswordFile)
 	return r.User, secret, err
+}
+
+// Sentinel returns the password for the Sentinels, "" if there is none. has reports whether the
+// URL names Sentinels.
+func (r Redis) Sentinel(has bool) (secret string, err error) {
+	switch {
+	case r.SentinelUser == "" && r.SentinelPasswordFile == "":
+		return "", nil
+	case r.SentinelPasswordFile == "":
+		return "", fmt.Errorf("%s needs %s: give both", redisSentinelUser, redisSentinelPassword)
+	case !has:
+		return "", fmt.Errorf("%s needs a redis+sentinel:// URL", redisSentinelPassword)
+	}
+	return password(redisSentinelPassword, r.SentinelPasswordFile)
 }
 
 // Dialer returns a function that connects by TLS. The configuration is that of the URL.

@@ -36,15 +36,20 @@ type Message struct {
 
 // Log names the log whose outputs the messages are. Make it with [NewLog].
 type Log struct {
-	prefix wire.Prefix
-	stream string // of the log
-	source string // of its events, up to the collection
+	prefix   wire.Prefix
+	stream   string // of the log
+	source   string // of its events, up to the collection
+	rejected string // begins the id of a rejection: the logs of all shards share the stream of events
 }
 
-// NewLog names the log in a stream that was created at an instant, in Unix milliseconds. The
-// instant distinguishes it from another log under the same name.
-func NewLog(prefix wire.Prefix, stream string, created int64) Log {
-	return Log{prefix, stream, "/" + string(prefix) + "/" + strconv.FormatInt(created, 10) + "/collections/"}
+// NewLog names a log that was created at an instant, in Unix milliseconds. The instant
+// distinguishes it from another log under the same name.
+func NewLog(log wire.Log, created int64) Log {
+	l := Log{log.Prefix, log.Stream(), "/" + string(log.Prefix) + "/" + strconv.FormatInt(created, 10) + "/collections/", "rejected/"}
+	if log.Shards > 1 {
+		l.rejected += strconv.Itoa(log.Shard) + "/"
+	}
+	return l
 }
 
 // Expired builds an expiry event. The bytes of its document are not changed. An event that is
@@ -90,7 +95,7 @@ func Rejected(log Log, r Rejection) Message {
 			wire.HeaderSubject:    {r.Subject},
 			wire.HeaderStream:     {log.stream},
 			wire.HeaderSeq:        {strconv.FormatUint(r.Seq, 10)},
-			jetstream.MsgIDHeader: {"rejected/" + strconv.FormatUint(r.Seq, 10)},
+			jetstream.MsgIDHeader: {log.rejected + strconv.FormatUint(r.Seq, 10)},
 
 			jetstream.ExpectedStreamHeader: {log.prefix.EventsStream()},
 		},

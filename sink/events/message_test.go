@@ -15,8 +15,8 @@ func TestCloudEventsAreUnique(t *testing.T) {
 	seen := map[string]bool{}
 	for _, log := range []Log{
 		testLog,
-		NewLog("other", "OTHER_LOG", 1_780_000_000_456),
-		NewLog(prefix, prefix.LogStream(), 1_780_000_000_457),
+		NewLog(wire.Prefix("other").Log(0, 1), 1_780_000_000_456),
+		NewLog(prefix.Log(0, 1), 1_780_000_000_457),
 	} {
 		h := Expired(log, wire.Event{ID: "x", Collection: "c", Etag: 1}, "").msg.Header
 		seen[h.Get("ce-source")+" "+h.Get("ce-id")] = true

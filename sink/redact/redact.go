@@ -4,12 +4,17 @@ package redact
 
 import (
 	"net/url"
+	"regexp"
 	"strings"
 )
 
+var passwords = regexp.MustCompile(`([?&][a-z_]*password=)[^&,]*`)
+
 // URLs hides the password or token in each URL of a comma-separated list. A text that is
-// not a URL loses everything before its last @, because that may be a password.
+// not a URL loses everything before its last @, because that may be a password. So is a
+// parameter whose name ends with password.
 func URLs(urls string) string {
+	urls = passwords.ReplaceAllString(urls, "${1}xxxxx")
 	parts := strings.Split(urls, ",")
 	for i, part := range parts {
 		u, err := url.Parse(part)

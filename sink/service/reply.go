@@ -93,5 +93,6 @@ func isRedisDown(err error) bool {
 		errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, net.ErrClosed) ||
 		errors.Is(err, redis.ErrClosed) || errors.Is(err, redis.ErrPoolTimeout) || errors.Is(err, redis.ErrPoolExhausted) ||
 		redis.IsLoadingError(err) || redis.IsClusterDownError(err) || redis.IsTryAgainError(err) ||
-		redis.IsMasterDownError(err) || redis.IsMaxClientsError(err)
+		redis.IsMasterDownError(err) || redis.IsMaxClientsError(err) ||
+		redis.HasErrorPrefix(err, "MOVED") || redis.HasErrorPrefix(err, "ASK") // a slot moves
 }

@@ -61,7 +61,8 @@ func (p *Partition) Clear(ctx context.Context, version string, next State, rebui
 }
 
 // eachKey calls do with the keys that begin with base, whatever they hold, some at a time.
-// base is one of the partition's.
+// base is one of the partition's. In a cluster it fails while the slot of the keys is being
+// moved, because then no master has all of them.
 func (p *Partition) eachKey(ctx context.Context, base string, do func(keys []string) error) error {
 	scan := func(ctx context.Context, node redis.Cmdable) error {
 		for cursor := uint64(0); ; {
@@ -83,7 +84,16 @@ func (p *Partition) eachKey(ctx context.Context, base string, do func(keys []str
 	if cluster, ok := p.client.(*redis.ClusterClient); ok {
 		var node *redis.Client
 		if node, err = cluster.MasterForKey(ctx, p.keys.State()); err == nil {
+			err = p.settled(ctx, node)
+		}
+		if err == nil {
 			err = scan(ctx, node)
+		}
+		if err == nil {
+			err = p.settled(ctx, node)
+		}
+		if err != nil {
+			cluster.ReloadState(ctx)
 		}
 	} else {
 		err = scan(ctx, p.client)
@@ -92,6 +102,16 @@ func (p *Partition) eachKey(ctx context.Context, base string, do func(keys []str
 		return fmt.Errorf("scan the keys of partition %d: %w", p.id, err)
 	}
 	return err
+}
+
+// settled returns an error unless a master has the slot of the partition and is not moving it. A
+// master that moves a slot, or does not have it, answers with a redirection if it is asked for a
+// key that does not exist.
+func (p *Partition) settled(ctx context.Context, node *redis.Client) error {
+	if err := node.Exists(ctx, p.keys.State()+"?").Err(); err != nil {
+		return fmt.Errorf("the slot of the partition may be moving to another master of the cluster: %w", err)
+	}
+	return nil
 }
 
 // escapeGlob escapes the characters that have a meaning in a pattern of Redis.

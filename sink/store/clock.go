@@ -23,15 +23,18 @@ const clockFor = 5 * time.Second
 // begun is the zero of this process's clock. Unlike the wall clock, it never steps.
 var begun = time.Now()
 
-// learn takes a measurement from a reply of TIME. When the reply arrives, the server's clock
-// has moved on. So the greatest offset, from the fastest reply, is the best.
-func (c *clock) learn(reply layout.Reply) {
+// learn takes a measurement from a reply of TIME to a request that was sent at an instant of
+// this process's clock. When the reply arrives, the server's clock has moved on. So the
+// greatest offset, from the fastest reply, is the best. But if the server's clock was behind the
+// estimate even when the request was sent, it was set back, or a replica with another clock has
+// become the master: then the estimate is wrong.
+func (c *clock) learn(reply layout.Reply, sent time.Duration) {
 	own := time.Since(begun)
 	seconds, microseconds := reply.Time()
 	server := time.Duration(seconds)*time.Second + time.Duration(microseconds)*time.Microsecond
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if offset := server - own; !c.known || offset > c.offset || own-c.at > clockFor {
+	if offset := server - own; !c.known || offset > c.offset || server-sent < c.offset || own-c.at > clockFor {
 		c.known, c.offset, c.at = true, offset, own
 	}
 }

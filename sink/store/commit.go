@@ -39,6 +39,9 @@ type Progress struct {
 	Watermark int64
 	Stamp     Stamp // see State
 	Rebuild   uint64
+	// Configured is that of the State after a step that applies something of the stream of
+	// configurations; else 0, and that of the State stays.
+	Configured uint64
 }
 
 // ConfigChange is a new configuration of a collection. A nil Config removes it.
@@ -82,11 +85,18 @@ func (p *Partition) Commit(ctx context.Context, pr Progress, configs []ConfigCha
 	}
 }
 
+// configuredField is the field of the state that holds State.Configured.
+const configuredField = "configured"
+
 // commitArgs are the arguments of commit.lua, in the order in which its header lists them.
 func commitArgs(pr Progress, configs []ConfigChange, changes []CollectionChanges) []any {
-	args := make([]any, 0, 14+2*len(configs)+64)
-	args = append(args, pr.Version,
-		"version", pr.Next, "offset", pr.Offset, "watermark", pr.Watermark, "stamp", pr.Stamp.String(), "rebuild", formatRebuild(pr.Rebuild))
+	args := make([]any, 0, 17+2*len(configs)+64)
+	fields := []any{"version", pr.Next, "offset", pr.Offset, "watermark", pr.Watermark, "stamp", pr.Stamp.String(), "rebuild", formatRebuild(pr.Rebuild)}
+	if pr.Configured > 0 {
+		fields = append(fields, configuredField, pr.Configured)
+	}
+	args = append(args, pr.Version, len(fields))
+	args = append(args, fields...)
 	args = append(args, len(changes))
 	for _, c := range changes {
 		args = append(args, layout.SizePrefix+c.Collection)

@@ -2,10 +2,11 @@
 -- state from which the step was computed.
 --
 -- KEYS  1 state, 2 config, then per collection: documents, inherit, own
--- ARGV  1 the expected version, 2 to 11 pairs of field and value to set in the state (version,
---       offset, watermark, stamp, rebuild), 12 number of collections n, then n fields of the
---       state that hold the sizes of the collections, then the number of configurations, then
---       pairs of collection and configuration ('' to remove it); then per collection:
+-- ARGV  1 the expected version, 2 how many arguments follow that are pairs of field and value
+--       to set in the state (version, offset, watermark, stamp, rebuild), then the number of
+--       collections n, then n fields of the state that hold the sizes of the collections, then
+--       the number of configurations, then pairs of collection and configuration ('' to remove
+--       it); then per collection:
 --         drop (1: remove the documents and the index first; 2: remove the index first;
 --         3: rename documents and index to those of the next collection, which has none yet),
 --         whether the documents that are put must not exist (1),
@@ -17,14 +18,15 @@
 --          {0} the partition is at another version; {-1, n} the n-th key is of another type;
 --          {-2, n} the n-th collection, or with 0 the configuration, is not as the last commit
 --          left it, or the collection lacks a document whose header is to be renewed;
---          {-3, n} the n-th collection has a document that must not exist.
+--          {-3, n} the n-th collection has a document that must not exist. Or an error, before
+--          anything is written, while the slot is being moved to another master.
 --
 -- Most steps are small. In a small step, making a table or a function costs more than a
 -- command. So there are few of them, and lists are passed on from ARGV without a copy.
 local call, pcall = redis.call, redis.pcall
 local state, config = KEYS[1], KEYS[2]
-local expected, first_field, last_field = ARGV[1], 2, 11
-local collections, first_size = tonumber(ARGV[12]), 13
+local expected, first_field, last_field = ARGV[1], 3, 2 + ARGV[2]
+local collections, first_size = tonumber(ARGV[last_field + 1]), last_field + 2
 local configs, first_config = tonumber(ARGV[first_size + collections]), first_size + collections + 1
 local first_change = first_config + 2 * configs -- the arguments of the first collection
 
@@ -118,6 +120,10 @@ for c = 1, collections do
 	end
 	grows = grows or puts + renews + inherits + owns > 0
 end
+
+-- While the slot is being moved away, a command fails on a key that does not exist, or that the
+-- script itself has emptied. So this asks for a key that never exists, before anything is written.
+call('EXISTS', state .. '?')
 
 -- Part 2 writes. A Redis that is full refuses a script whose first write may take memory. A
 -- step that only removes must go through, or nothing would ever make room.

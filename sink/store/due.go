@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math"
 	"strconv"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 
@@ -82,6 +83,7 @@ func (p *Partition) due(ctx context.Context, version string, cuts []Cut, limit, 
 	for _, c := range cuts {
 		args = append(args, formatCut(c.Cuts.Inherit), formatCut(c.Cuts.Own))
 	}
+	sent := time.Since(begun)
 	r, err := p.scripts.Run(ctx, dueScript, keys, args...)
 	if err != nil {
 		return nil, err
@@ -92,7 +94,7 @@ func (p *Partition) due(ctx context.Context, version string, cuts []Cut, limit, 
 	case dueLost:
 		return nil, fmt.Errorf("%w: %s", ErrDamaged, lost(cuts[r.Int(dueWhich)-1].Collection))
 	}
-	p.clock.learn(r.List(dueTime))
+	p.clock.learn(r.List(dueTime), sent)
 	out := make([]Due, len(cuts))
 	for i := range cuts {
 		if out[i], err = decodeDue(cuts[i].Collection, r.List(dueCollections+i)); err != nil {

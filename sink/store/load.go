@@ -1,6 +1,7 @@
 package store
 
 import (
+	"cmp"
 	"context"
 	_ "embed" // the script
 	"errors"
@@ -44,7 +45,10 @@ type State struct {
 	Stamp     Stamp  // of the last message at or before Offset whose stamp is known
 	Rebuild   uint64 // the partition lacks documents from below this offset; 0 if it lacks none
 	Refused   bool   // it is damaged, and the log does not reach back to rebuild it
-	Configs   map[string]Config
+	// Configured is the sequence, in the stream of configurations, up to which that is
+	// applied; 0 if there is one shard, whose log has them.
+	Configured uint64
+	Configs    map[string]Config
 	// Collections are those that have documents.
 	Collections []string
 }
@@ -87,8 +91,11 @@ func (p *Partition) parseState(fields map[string]string) (s State, err error) {
 	if v := fields["format"]; v != layout.Format {
 		return s, fmt.Errorf("its format is %q, and this version of lapse has %q", v, layout.Format)
 	}
-	if n := fields["partitions"]; n != strconv.Itoa(p.of) {
-		return s, fmt.Errorf("it is of a log with %s partitions, and this one has %d", n, p.of)
+	if n := fields["partitions"]; n != strconv.Itoa(p.shape.Partitions) {
+		return s, fmt.Errorf("it is of a log with %s partitions, and this one has %d", n, p.shape.Partitions)
+	}
+	if n := cmp.Or(fields[layout.ShardsField], "1"); n != strconv.Itoa(p.shape.Shards) {
+		return s, fmt.Errorf("it is of a prefix with %s shards, and this one has %d", n, p.shape.Shards)
 	}
 	s.Version, s.Log = fields["version"], fields["log"]
 	if s.Version == "" {
@@ -103,6 +110,9 @@ func (p *Partition) parseState(fields map[string]string) (s State, err error) {
 	}
 	s.Watermark = int64(watermark)
 	if s.Stamp, err = ParseStamp(fields["stamp"]); err != nil {
+		return s, err
+	}
+	if s.Configured, err = parseUint(configuredField, cmp.Or(fields[configuredField], "0")); err != nil {
 		return s, err
 	}
 	switch r := fields["rebuild"]; r {

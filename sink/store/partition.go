@@ -7,6 +7,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/seed18712806/lapse/sink/internal/layout"
+	"github.com/seed18712806/lapse/sink/wire"
 )
 
 // Partition is one partition in Redis: a fold of its part of the log. Its owner loads it,
@@ -19,7 +20,8 @@ import (
 type Partition struct {
 	client  redis.UniversalClient
 	scripts *layout.Runner
-	id, of  int
+	id      int // its number among the partitions of all shards
+	shape   wire.Shape
 	keys    layout.Keys
 	clock   *clock // of its server
 }
@@ -70,7 +72,11 @@ func (p *Partition) fenced(ctx context.Context, script *redis.Script, keys []str
 
 // begin are the fields, with their values, of a state that begins at s.
 func (p *Partition) begin(s State) []any {
-	return []any{"format", layout.Format, "partitions", p.of, "log", s.Log, "offset", s.Offset, "watermark", s.Watermark, "stamp", s.Stamp.String()}
+	fields := []any{"format", layout.Format, "partitions", p.shape.Partitions, "log", s.Log, "offset", s.Offset, "watermark", s.Watermark, "stamp", s.Stamp.String()}
+	if p.shape.Shards > 1 {
+		fields = append(fields, layout.ShardsField, p.shape.Shards)
+	}
+	return fields
 }
 
 // lostConfigs and lost say what Redis lost.

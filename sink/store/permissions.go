@@ -24,6 +24,9 @@ var needed = []any{
 // checkPermissions refuses (with ErrDenied) a user who lacks a command.
 func (s *Store) checkPermissions(ctx context.Context, node redis.Cmdable) error {
 	args := append([]any{s.partitions[0].keys.State()}, needed...)
+	if _, cluster := s.client.(*redis.ClusterClient); cluster {
+		args = append(args, "ASKING") // while a slot moves
+	}
 	denied, err := permissionsScript.Run(ctx, node.(redis.Scripter), nil, args...).StringSlice()
 	if err != nil {
 		return explainDenied(err)

@@ -1,6 +1,7 @@
 package store_test
 
 import (
+	"context"
 	"errors"
 	"os"
 	"strings"
@@ -53,12 +54,25 @@ func TestCheck_Permissions(t *testing.T) {
 	client := redis.NewClient(&options)
 	defer client.Close()
 	st := store.NewStore(client, wire.DefaultPrefix, store.DefaultPartitions)
-	if err := st.Check(t.Context()); err != nil {
-		t.Errorf("with all permissions: %v", err)
+	cluster := redis.NewClusterClient(&redis.ClusterOptions{
+		Username: "lapse", Password: "password", Dialer: options.Dialer,
+		ClusterSlots: func(context.Context) ([]redis.ClusterSlot, error) {
+			return []redis.ClusterSlot{{End: 16383, Nodes: []redis.ClusterNode{{Addr: options.Addr}}}}, nil
+		},
+	})
+	defer cluster.Close()
+	ofCluster := store.NewStore(cluster, wire.DefaultPrefix, store.DefaultPartitions)
+	for _, st := range []*store.Store{st, ofCluster} {
+		if err := st.Check(t.Context()); err != nil {
+			t.Errorf("with all permissions: %v", err)
+		}
 	}
 	for _, command := range commands {
-		if command == "command" || strings.HasPrefix(command, "cluster") {
-			continue // the client of a cluster needs these
+		switch command {
+		case "command", "cluster|slots": // the client of a cluster needs these
+			continue
+		case "eval_ro", "evalsha_ro", "readonly": // reads from replicas need these
+			continue
 		}
 		if command == "eval" { // only where the server does not know the script
 			if err := admin.ScriptFlush(t.Context()).Err(); err != nil {
@@ -66,8 +80,11 @@ func TestCheck_Permissions(t *testing.T) {
 			}
 		}
 		set("-" + command)
-		if err := st.Check(t.Context()); !errors.Is(err, store.ErrDenied) || !strings.Contains(err.Error(), command) {
+		if err := ofCluster.Check(t.Context()); !errors.Is(err, store.ErrDenied) || !strings.Contains(err.Error(), command) {
 			t.Errorf("without %s: %v", command, err)
+		}
+		if err := st.Check(t.Context()); (err == nil) != (command == "asking") {
+			t.Errorf("one server, without %s: %v", command, err)
 		}
 		set("+" + command)
 	}

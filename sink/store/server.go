@@ -1,12 +1,14 @@
 package store
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -14,14 +16,30 @@ import (
 
 // Check refuses (with ErrServer) a server that is older than Redis 7.0 or that may evict
 // keys, and (with ErrDenied) a user who lacks a permission. A server that does not tell its
-// version or its permissions, as miniredis, passes.
+// version or its permissions, as miniredis, passes. A master of a cluster that does not answer
+// passes too if another one has answered: it must not hold up the partitions of the others.
 func (s *Store) Check(ctx context.Context) error {
-	return s.eachMaster(ctx, func(ctx context.Context, node redis.Cmdable) error {
-		if err := s.checkPermissions(ctx, node); err != nil {
-			return err
+	var passed atomic.Bool
+	_, cluster := s.client.(*redis.ClusterClient)
+	err := s.eachMaster(ctx, func(ctx context.Context, node redis.Cmdable) error {
+		if cluster {
+			limited, cancel := context.WithTimeout(ctx, checkTimeout)
+			defer cancel()
+			ctx = limited
 		}
-		return checkServer(ctx, node)
+		err := s.checkPermissions(ctx, node)
+		if err == nil {
+			err = checkServer(ctx, node)
+		}
+		if err == nil {
+			passed.Store(true)
+		}
+		return err
 	})
+	if passed.Load() && !errors.Is(err, ErrServer) && !errors.Is(err, ErrDenied) {
+		return nil
+	}
+	return err
 }
 
 // Ping returns an error unless the server answers; of a cluster, unless every master does.
@@ -31,18 +49,60 @@ func (s *Store) Ping(ctx context.Context) error {
 	})
 }
 
-// Time reads the server's clock; of a cluster, that of one node.
+// checkTimeout limits how long one master of a cluster is checked.
+const checkTimeout = 2 * time.Second
+
+// timeTimeout limits how long a master is asked for its time after another one has answered.
+const timeTimeout = 3 * time.Second
+
+// Time reads the server's clock; of a cluster, that of the master that answers first.
 func (s *Store) Time(ctx context.Context) (time.Time, error) {
-	now, err := s.client.Time(ctx).Result()
-	return now, explainDenied(err)
+	if _, cluster := s.client.(*redis.ClusterClient); !cluster {
+		now, err := s.client.Time(ctx).Result()
+		return now, explainDenied(err)
+	}
+	first, failed := make(chan time.Time, 1), make(chan error, 1)
+	go func() {
+		asking, cancel := context.WithTimeout(context.WithoutCancel(ctx), timeTimeout)
+		defer cancel()
+		answered := false
+		var once sync.Once
+		err := s.eachMaster(asking, func(ctx context.Context, node redis.Cmdable) error {
+			now, err := node.Time(ctx).Result()
+			if err == nil {
+				once.Do(func() { answered = true; first <- now })
+			}
+			return explainDenied(err)
+		})
+		if !answered {
+			failed <- cmp.Or(err, errNoMaster)
+		}
+	}()
+	select {
+	case now := <-first:
+		return now, nil
+	case err := <-failed:
+		return time.Time{}, err
+	case <-ctx.Done():
+		return time.Time{}, ctx.Err()
+	}
 }
 
-// eachMaster calls do for the server; of a cluster, for every master.
+var errNoMaster = errors.New("the cluster of Redis has no master")
+
+// eachMaster calls do for the server; of a cluster, for every master at the same time. Of a
+// cluster, the error names the master.
 func (s *Store) eachMaster(ctx context.Context, do func(ctx context.Context, node redis.Cmdable) error) error {
-	if cluster, ok := s.client.(*redis.ClusterClient); ok {
-		return cluster.ForEachMaster(ctx, func(ctx context.Context, node *redis.Client) error { return do(ctx, node) })
+	cluster, ok := s.client.(*redis.ClusterClient)
+	if !ok {
+		return do(ctx, s.client)
 	}
-	return do(ctx, s.client)
+	return cluster.ForEachMaster(ctx, func(ctx context.Context, node *redis.Client) error {
+		if err := do(ctx, node); err != nil {
+			return fmt.Errorf("master %s: %w", node.Options().Addr, err)
+		}
+		return nil
+	})
 }
 
 func checkServer(ctx context.Context, node redis.Cmdable) error {

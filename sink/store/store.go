@@ -1,7 +1,9 @@
 package store
 
 import (
+	"context"
 	"errors"
+	"math"
 
 	"github.com/redis/go-redis/v9"
 
@@ -41,20 +43,29 @@ const (
 // of further steps share the next one.
 const roundTrips = 2
 
-// Store is the partitions of a log in Redis. It is safe for concurrent use.
+// Store is the partitions of a shard in Redis. It is safe for concurrent use.
 type Store struct {
 	client     redis.UniversalClient
+	prefix     wire.Prefix
+	shape      wire.Shape
 	partitions []*Partition
 }
 
-// NewStore makes a store of n partitions. It does not talk to the server.
+// NewStore makes a store of n partitions, of a prefix with one shard. It does not talk to the
+// server.
 func NewStore(client redis.UniversalClient, prefix wire.Prefix, n int) *Store {
-	s := &Store{client: client, partitions: make([]*Partition, n)}
+	return NewShard(client, prefix, wire.Shape{Shards: 1, Partitions: n}, 0)
+}
+
+// NewShard makes a store of the partitions of a shard. It does not talk to the server.
+func NewShard(client redis.UniversalClient, prefix wire.Prefix, shape wire.Shape, shard int) *Store {
+	s := &Store{client: client, prefix: prefix, shape: shape, partitions: make([]*Partition, shape.Partitions)}
 	scripts := layout.NewRunner(client, roundTrips)
 	shared := &clock{}
 	_, cluster := client.(*redis.ClusterClient)
 	for i := range s.partitions {
-		p := &Partition{client: client, scripts: scripts, id: i, of: n, keys: layout.NewKeys(prefix, i, n), clock: shared}
+		number := shape.First(shard) + i
+		p := &Partition{client: client, scripts: scripts, id: number, shape: shape, keys: layout.NewKeys(prefix, number, shape.All()), clock: shared}
 		if cluster { // they may be on different servers
 			p.clock = &clock{}
 		}
@@ -63,5 +74,25 @@ func NewStore(client redis.UniversalClient, prefix wire.Prefix, n int) *Store {
 	return s
 }
 
-// Partition is the i-th partition.
+// Partition is the i-th partition of the shard.
 func (s *Store) Partition(i int) *Partition { return s.partitions[i] }
+
+// Configured is the sequence, in the stream of configurations, up to which the partitions of
+// all shards have applied it; 0 if one has applied none.
+func (s *Store) Configured(ctx context.Context) (uint64, error) {
+	pipe := s.client.Pipeline()
+	all := make([]*redis.StringCmd, s.shape.All())
+	for i := range all {
+		all[i] = pipe.HGet(ctx, layout.NewKeys(s.prefix, i, len(all)).State(), configuredField)
+	}
+	_, _ = pipe.Exec(ctx) // each command has its own error
+	least := uint64(math.MaxUint64)
+	for _, cmd := range all {
+		n, err := cmd.Uint64()
+		if err != nil && !errors.Is(err, redis.Nil) {
+			return 0, layout.Foreign(err)
+		}
+		least = min(least, n)
+	}
+	return least, nil
+}

@@ -88,7 +88,7 @@ func TestG8_MalformedWritesAreStored(t *testing.T) {
 	js := natstest.Connect(t, server.Options{})
 	p := wire.DefaultPrefix
 	stream, err := js.CreateStream(t.Context(), jetstream.StreamConfig{
-		Name: p.LogStream(), Subjects: p.LogSubjects(), Storage: jetstream.MemoryStorage,
+		Name: p.LogStream(), Subjects: p.Log(0, 1).Subjects(), Storage: jetstream.MemoryStorage,
 	})
 	if err != nil {
 		t.Fatal(err)

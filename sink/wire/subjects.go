@@ -79,9 +79,6 @@ func (p Prefix) Config(collection string) string { return string(p) + ".config."
 // Drop is the subject on which clients drop a collection.
 func (p Prefix) Drop(collection string) string { return string(p) + ".drop." + collection }
 
-// Tick is the subject of the messages that move log time on while the log is silent.
-func (p Prefix) Tick() string { return string(p) + ".tick" }
-
 // Expired is the subject of a document's expiry events.
 func (p Prefix) Expired(collection, id string) string {
 	return string(p) + ".expired." + collection + "." + EscapeID(id)
@@ -126,8 +123,12 @@ func (p Prefix) ReadGet(collection, id string) string {
 	return p.Read("get", collection) + "." + EscapeID(id)
 }
 
-// LogStream is the name of the stream of writes, configuration and ticks.
-func (p Prefix) LogStream() string { return strings.ToUpper(string(p)) + "_LOG" }
+// LogStream is the name of the log, if the prefix has one shard. See [Prefix.Log].
+func (p Prefix) LogStream() string { return p.Log(0, 1).Stream() }
+
+// ConfigStream is the name of the stream of configurations and drops, if the prefix has
+// several shards: the log of each shard sources it.
+func (p Prefix) ConfigStream() string { return strings.ToUpper(string(p)) + "_CONFIG" }
 
 // EventsStream is the name of the stream of expiry events and rejections.
 func (p Prefix) EventsStream() string { return strings.ToUpper(string(p)) + "_EVENTS" }
@@ -142,32 +143,13 @@ func (p Prefix) MembersBucket() string { return strings.ToUpper(string(p)) + "_M
 // Beat is the subject on which the owner of a shard shows that it is alive.
 func (p Prefix) Beat(shard int) string { return string(p) + ".beat." + strconv.Itoa(shard) }
 
-// LogSubjects are the subjects that the log stores.
-func (p Prefix) LogSubjects() []string {
-	s := string(p)
-	return []string{s + ".write.>", s + ".config.>", s + ".drop.>", s + ".tick"}
+// ConfigSubjects are the subjects of configurations and drops.
+func (p Prefix) ConfigSubjects() []string {
+	return []string{string(p) + ".config.>", string(p) + ".drop.>"}
 }
 
 // EventSubjects are the subjects that the stream of events stores.
 func (p Prefix) EventSubjects() []string {
 	s := string(p)
 	return []string{s + ".expired.>", s + ".rejected.>", s + ".fence.*"}
-}
-
-// Partition is the partition of a document, from 0 to n-1. n must be at least 1.
-func Partition(n int, collection, id string) int {
-	return PartitionOfToken(n, collection, EscapeID(id))
-}
-
-// PartitionOfToken is Partition for an id as it is in subjects: the 32-bit FNV-1a hash of
-// collection and token, modulo n.
-func PartitionOfToken(n int, collection, token string) int {
-	const offset, prime = 2166136261, 16777619
-	h := uint32(offset)
-	for _, s := range [2]string{collection, token} {
-		for i := range len(s) {
-			h = (h ^ uint32(s[i])) * prime
-		}
-	}
-	return int(h % uint32(n))
 }

@@ -18,7 +18,7 @@ func TestSubjects(t *testing.T) {
 		{p.Write(wire.Upsert, "orders", "a.b"), "lapse.write.upsert.orders.a%2Eb"},
 		{p.Config("orders"), "lapse.config.orders"},
 		{p.Drop("orders"), "lapse.drop.orders"},
-		{p.Tick(), "lapse.tick"},
+		{p.Log(0, 1).Tick(), "lapse.tick"},
 		{p.Expired("orders", "a.b"), "lapse.expired.orders.a%2Eb"},
 		{p.Rejected("orders.a%2Eb"), "lapse.rejected.orders.a%2Eb"},
 		{p.Read("list", "orders"), "lapse.read.list.orders"},
@@ -26,7 +26,7 @@ func TestSubjects(t *testing.T) {
 		{p.LogStream(), "LAPSE_LOG"},
 		{p.EventsStream(), "LAPSE_EVENTS"},
 		{p.CheckpointBucket(), "LAPSE_CHECKPOINTS"},
-		{strings.Join(p.LogSubjects(), " "), "lapse.write.> lapse.config.> lapse.drop.> lapse.tick"},
+		{strings.Join(p.Log(0, 1).Subjects(), " "), "lapse.write.> lapse.config.> lapse.drop.> lapse.tick"},
 		{strings.Join(p.EventSubjects(), " "), "lapse.expired.> lapse.rejected.> lapse.fence.*"},
 	} {
 		if tt.got != tt.want {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/seed18712806/lapse/cmd/internal/flags"
 	"github.com/seed18712806/lapse/cmd/internal/output"
+	"github.com/seed18712806/lapse/cmd/internal/redisconn"
 	"github.com/seed18712806/lapse/cmd/internal/serve"
 	"github.com/seed18712806/lapse/processor"
 	"github.com/seed18712806/lapse/sink/wire"
@@ -25,10 +26,11 @@ type serveCommand struct {
 
 // ServerFlags name servers that lapse does not embed.
 type ServerFlags struct {
-	NATS       string           `name:"nats" env:"LAPSE_NATS" group:"servers" placeholder:"URL" help:"NATS server to use, or several servers of a cluster, separated by commas."`
-	NATSLogin  flags.NATSLogin  `embed:"" group:"servers"`
-	Redis      string           `env:"LAPSE_REDIS" group:"servers" placeholder:"URL" help:"Redis to use: redis:// or, with TLS, rediss://. For a cluster give several URLs, separated by commas, or one with ?cluster=true."`
-	RedisLogin flags.RedisLogin `embed:"" group:"servers"`
+	NATS         string           `name:"nats" env:"LAPSE_NATS" group:"servers" placeholder:"URL" help:"NATS server to use, or several servers of a cluster, separated by commas."`
+	NATSLogin    flags.NATSLogin  `embed:"" group:"servers"`
+	Redis        string           `env:"LAPSE_REDIS" group:"servers" placeholder:"URL" help:"Redis to use: redis:// or, with TLS, rediss://. For a cluster give several URLs, separated by commas, or one with ?cluster=true. For Sentinel: redis+sentinel://HOST:PORT,HOST:PORT/NAME with the name of the master."`
+	RedisLogin   flags.RedisLogin `embed:"" group:"servers"`
+	ReadReplicas bool             `name:"redis-read-replicas" env:"LAPSE_REDIS_READ_REPLICAS" group:"servers" help:"Read documents from the replicas of a cluster or of Sentinel. A read is as fresh as one from the master, which is asked how far it is."`
 }
 
 // EmbeddedFlags are about the servers that lapse embeds.
@@ -94,7 +96,7 @@ func (c *serveCommand) Run(ctx context.Context, streams output.Streams) error {
 		Logger:  logger,
 
 		NATS: c.NATS, NATSLogin: c.NATSLogin.Credentials(),
-		Redis: c.Redis, RedisLogin: c.RedisLogin.Credentials(),
+		Redis:      redisconn.Options{URL: c.Redis, Login: c.RedisLogin.Credentials(), ReadReplicas: c.ReadReplicas},
 		NATSListen: c.NATSListen, NATSToken: token, NATSSync: time.Duration(c.NATSSync),
 		RedisListen: c.RedisListen, Data: c.Data,
 		HTTPListen: c.HTTPListen, ReadyFile: c.ReadyFile,

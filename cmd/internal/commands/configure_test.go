@@ -42,7 +42,7 @@ func newService(t *testing.T) *service {
 	}
 	t.Cleanup(s.nc.Close)
 	js := natstest.JetStream(t, s.nc)
-	if _, err := js.CreateStream(t.Context(), jetstream.StreamConfig{Name: "LAPSE_LOG", Subjects: wire.DefaultPrefix.LogSubjects()}); err != nil {
+	if _, err := js.CreateStream(t.Context(), jetstream.StreamConfig{Name: "LAPSE_LOG", Subjects: wire.DefaultPrefix.Log(0, 1).Subjects()}); err != nil {
 		t.Fatal(err)
 	}
 	for subject, f := range map[string]func(*nats.Msg){

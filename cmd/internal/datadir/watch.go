@@ -36,13 +36,17 @@ type Watch struct {
 }
 
 // NewWatch makes a watch of a directory that this process has locked.
-func NewWatch(dir string, prefix wire.Prefix, board *health.Board) (*Watch, error) {
+func NewWatch(dir string, prefix wire.Prefix, shards int, board *health.Board) (*Watch, error) {
 	lock, err := os.Stat(filepath.Join(dir, lockFile))
 	if err != nil {
 		return nil, fmt.Errorf("--data %s: %w", dir, err)
 	}
 	w := &Watch{dir: dir, lock: lock, seen: make(map[string]bool), board: board}
-	for _, stream := range []string{prefix.LogStream(), prefix.EventsStream()} {
+	streams := []string{prefix.ConfigStream(), prefix.EventsStream()} // the former with several shards
+	for shard := range max(shards, 1) {
+		streams = append(streams, prefix.Log(shard, shards).Stream())
+	}
+	for _, stream := range streams {
 		w.dirs = append(w.dirs, filepath.Join(dir, "nats", "jetstream", "$G", "streams", stream, "msgs"))
 	}
 	return w, nil

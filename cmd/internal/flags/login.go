@@ -28,10 +28,15 @@ type RedisLogin struct {
 	PasswordFile string `name:"redis-password-file" env:"LAPSE_REDIS_PASSWORD_FILE" type:"existingfile" placeholder:"FILE" help:"File whose first line is the password of that user, or of the default user."`
 	CA           string `name:"redis-ca" env:"LAPSE_REDIS_CA" type:"existingfile" placeholder:"FILE" help:"File with the certificates to trust for a rediss:// URL, in place of the system's."`
 	Cert         string `name:"redis-cert" env:"LAPSE_REDIS_CERT" type:"existingfile" placeholder:"FILE" help:"File with the client certificate for Redis."`
+	SentinelUser string `name:"redis-sentinel-user" env:"LAPSE_REDIS_SENTINEL_USER" placeholder:"NAME" help:"User for the Sentinels."`
+	SentinelFile string `name:"redis-sentinel-password-file" env:"LAPSE_REDIS_SENTINEL_PASSWORD_FILE" type:"existingfile" placeholder:"FILE" help:"File whose first line is the password for the Sentinels."`
 	Key          string `name:"redis-key" env:"LAPSE_REDIS_KEY" type:"existingfile" placeholder:"FILE" help:"File with the private key of that certificate."`
 }
 
 // Credentials are what the flags give.
 func (l RedisLogin) Credentials() credentials.Redis {
-	return credentials.Redis{User: l.User, PasswordFile: l.PasswordFile, CA: l.CA, Cert: l.Cert, Key: l.Key}
+	return credentials.Redis{
+		User: l.User, PasswordFile: l.PasswordFile, CA: l.CA, Cert: l.Cert, Key: l.Key,
+		SentinelUser: l.SentinelUser, SentinelPasswordFile: l.SentinelFile,
+	}
 }

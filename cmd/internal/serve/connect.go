@@ -1,28 +1,20 @@
 package serve
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"log/slog"
-	"net/url"
-	"strconv"
-	"strings"
 	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/redis/go-redis/v9"
-	"github.com/redis/go-redis/v9/maintnotifications"
 
-	"github.com/seed18712806/lapse/sink/credentials"
 	"github.com/seed18712806/lapse/sink/redact"
 )
 
 const (
-	connectTimeout   = 5 * time.Second
-	redisDialTimeout = 2 * time.Second
-	redisTimeout     = 5 * time.Second // to read a reply, or write a command
+	connectTimeout = 5 * time.Second
 
 	// The most connections to Redis. The processor pipelines and needs few. Each read has
 	// one to itself for a round trip.
@@ -42,7 +34,7 @@ func (p *process) connect(ctx context.Context, opts Options, embedded *natsServe
 		return c, err
 	}
 	p.opened(func() error { c.nats.Close(); return nil })
-	if c.redis, err = connectRedis(ctx, opts.Redis, opts.RedisLogin, poolSize); err != nil {
+	if c.redis, err = opts.Redis.Connect(ctx, poolSize); err != nil {
 		return c, err
 	}
 	p.opened(c.redis.Close)
@@ -106,154 +98,4 @@ func connectNATS(opts Options, embedded *natsServer, name string) (*nats.Conn, e
 		return nil, fmt.Errorf("%s: cannot connect: %w", where, err)
 	}
 	return nc, nil
-}
-
-// connectRedis connects to a server or cluster, and pings it.
-func connectRedis(ctx context.Context, redisURL string, login credentials.Redis, poolSize int) (redis.UniversalClient, error) {
-	target, err := parseRedis(redisURL)
-	if err != nil {
-		return nil, err
-	}
-	if err := target.login(redisURL, login); err != nil {
-		return nil, err
-	}
-	client := target.client(poolSize)
-	ctx, cancel := context.WithTimeout(ctx, connectTimeout)
-	defer cancel()
-	if err := client.Ping(ctx).Err(); err != nil {
-		return nil, errors.Join(fmt.Errorf("--redis %s: %w", redact.URLs(redisURL), pingError(err)), client.Close())
-	}
-	return client, nil
-}
-
-// pingError explains why the first command failed.
-func pingError(err error) error {
-	var answer redis.Error
-	switch {
-	case redis.HasErrorPrefix(err, "WRONGPASS"), redis.HasErrorPrefix(err, "NOAUTH"):
-		return fmt.Errorf("the server refuses the user or the password: give others with --redis-user and --redis-password-file: %w", err)
-	case redis.HasErrorPrefix(err, "NOPERM"):
-		return fmt.Errorf("the user may not run a command that lapse needs: allow it in the ACL of Redis: %w", err)
-	case errors.As(err, &answer):
-		return fmt.Errorf("the server answers with an error: %w", err)
-	}
-	return fmt.Errorf("no Redis answers there: start it, or use another URL: %w", err)
-}
-
-// redisTarget is a server or a cluster; one of the two is set.
-type redisTarget struct {
-	server  *redis.Options
-	cluster *redis.ClusterOptions
-}
-
-// login adds the user, the password and the certificates. New connections read their files
-// anew.
-func (t redisTarget) login(redisURL string, login credentials.Redis) error {
-	secured := t.cluster != nil && t.cluster.TLSConfig != nil || t.server != nil && t.server.TLSConfig != nil
-	if err := login.Check(redisURL, secured); err != nil {
-		return err
-	}
-	if o := t.cluster; o != nil {
-		if login.PasswordFile != "" {
-			o.CredentialsProviderContext = login.Login
-		}
-		if secured {
-			o.Dialer = login.Dialer(o.TLSConfig, cmp.Or(o.DialTimeout, redisDialTimeout))
-		}
-		return nil
-	}
-	o := t.server
-	if login.PasswordFile != "" {
-		o.CredentialsProviderContext = login.Login
-	}
-	if secured {
-		o.Dialer = login.Dialer(o.TLSConfig, cmp.Or(o.DialTimeout, redisDialTimeout))
-	}
-	return nil
-}
-
-// client makes a client, which connects when it is first used.
-//
-// By default go-redis repeats a command after a network error and ignores the deadline of
-// its context. But a script must not run twice, and a read must not wait for ever. A client
-// of a cluster repeats commands anyway; the fence of a commit then refuses the second.
-func (t redisTarget) client(poolSize int) redis.UniversalClient {
-	if o := t.cluster; o != nil {
-		o.MaxRetries, o.ContextTimeoutEnabled, o.DialerRetries = -1, true, 1
-		o.DialTimeout = cmp.Or(o.DialTimeout, redisDialTimeout)
-		o.ReadTimeout = cmp.Or(o.ReadTimeout, redisTimeout)
-		o.WriteTimeout = cmp.Or(o.WriteTimeout, redisTimeout)
-		o.PoolSize = cmp.Or(o.PoolSize, poolSize)
-		o.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
-		return redis.NewClusterClient(o)
-	}
-	o := t.server
-	o.MaxRetries, o.ContextTimeoutEnabled, o.DialerRetries = -1, true, 1
-	o.DialTimeout = cmp.Or(o.DialTimeout, redisDialTimeout)
-	o.ReadTimeout = cmp.Or(o.ReadTimeout, redisTimeout)
-	o.WriteTimeout = cmp.Or(o.WriteTimeout, redisTimeout)
-	o.PoolSize = cmp.Or(o.PoolSize, poolSize)
-	o.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
-	return redis.NewClient(o)
-}
-
-// parseRedis reads a URL (redis:// or, for TLS, rediss://). Several URLs, separated by
-// commas, are nodes of a cluster, and so is one with ?cluster=true. The first URL has the
-// user, the password and all parameters.
-func parseRedis(redisURL string) (redisTarget, error) {
-	const use = "use redis://[[user]:password@]host:port[/db] (rediss:// for TLS); for a cluster several of them separated by commas, or one with ?cluster=true"
-	fail := func(err error) (redisTarget, error) {
-		var parse *url.Error
-		if errors.As(err, &parse) {
-			err = parse.Err // leaves out the URL, which may hold a password
-		}
-		return redisTarget{}, fmt.Errorf("--redis %s is not valid (%w): %s", redact.URLs(redisURL), err, use)
-	}
-	nodes := strings.Split(redisURL, ",")
-	first, err := url.Parse(nodes[0])
-	if err != nil {
-		return fail(err)
-	}
-	query := first.Query()
-	isCluster := len(nodes) > 1
-	if text := query.Get("cluster"); text != "" {
-		asked, err := strconv.ParseBool(text)
-		switch {
-		case err != nil:
-			return fail(fmt.Errorf("cluster=%s is neither true nor false", text))
-		case !asked && isCluster:
-			return fail(fmt.Errorf("several URLs are a cluster, but the first one has cluster=%s", text))
-		}
-		isCluster = asked
-	}
-	query.Del("cluster")
-	first.RawQuery = query.Encode()
-
-	if !isCluster {
-		o, err := redis.ParseURL(first.String())
-		if err != nil {
-			return fail(err)
-		}
-		return redisTarget{server: o}, nil
-	}
-	o, err := redis.ParseClusterURL(first.String())
-	if err != nil {
-		return fail(err)
-	}
-	for _, node := range nodes[1:] {
-		u, err := url.Parse(node)
-		if err != nil || u.Scheme != first.Scheme || u.Host == "" {
-			return fail(fmt.Errorf("%q is not a %s:// URL", redact.URLs(node), first.Scheme))
-		}
-		o.Addrs = append(o.Addrs, u.Host)
-	}
-	return redisTarget{cluster: o}, nil
-}
-
-// redisLog logs the messages of go-redis about failed connections of a pool at debug level,
-// because the failed commands report the same error to their callers.
-type redisLog struct{ log *slog.Logger }
-
-func (l redisLog) Printf(ctx context.Context, format string, v ...any) {
-	l.log.DebugContext(ctx, "go-redis", slog.String("message", fmt.Sprintf(format, v...)))
 }

@@ -6,7 +6,7 @@
 //	listen.go       checks the ports, before it changes anything
 //	natsserver.go   starts the embedded NATS server, without Options.NATS
 //	redisserver.go  starts the embedded Redis, without Options.Redis
-//	connect.go      connects to both servers
+//	connect.go      connects to both servers; to Redis by package redisconn
 //	node.go         runs the processor of each shard while this process owns the shard
 //	reads.go        answers reads
 //	http.go         answers /healthz, /readyz and /metrics

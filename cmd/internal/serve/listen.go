@@ -43,20 +43,19 @@ func checkServers(opts Options) error {
 	if opts.NATS == "" && opts.NATSLogin.Any() {
 		return fmt.Errorf(embedded, "--nats-user and the other credentials for NATS", "--nats")
 	}
-	if opts.Redis == "" && opts.RedisLogin.Any() {
+	if opts.Redis.URL == "" && opts.Redis.Login.Any() {
 		return fmt.Errorf(embedded, "--redis-user and the other credentials for Redis", "--redis")
+	}
+	if opts.Redis.URL == "" && opts.Redis.ReadReplicas {
+		return errors.New("--redis-read-replicas needs --redis: the embedded Redis has no replicas")
 	}
 	if _, err := opts.NATSLogin.Options(opts.NATS); err != nil {
 		return err
 	}
-	if opts.Redis == "" {
+	if opts.Redis.URL == "" {
 		return nil
 	}
-	target, err := parseRedis(opts.Redis)
-	if err != nil {
-		return err
-	}
-	return target.login(opts.Redis, opts.RedisLogin)
+	return opts.Redis.Check()
 }
 
 // checkOpen refuses addresses at which anybody on the network could use an embedded server.
@@ -86,7 +85,7 @@ func embeddedAddresses(opts Options) func(yield func(flag, address string) bool)
 		if opts.NATS == "" && !yield("--nats-listen", opts.NATSListen) {
 			return
 		}
-		if opts.Redis == "" {
+		if opts.Redis.URL == "" {
 			yield("--redis-listen", opts.RedisListen)
 		}
 	}

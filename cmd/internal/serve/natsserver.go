@@ -49,6 +49,11 @@ func startNATS(ctx context.Context, opts Options) (*natsServer, error) {
 	if err != nil {
 		return nil, fmt.Errorf("embedded NATS server: %w", err)
 	}
+	if shards := opts.Processor.Shards; shards > 1 {
+		if err := srv.GlobalAccount().AddMapping(opts.Processor.Prefix.Mapping(shards)); err != nil {
+			return nil, fmt.Errorf("embedded NATS server: %w", err)
+		}
+	}
 	fatal := make(chan string, 1)
 	srv.SetLoggerV2(natsLog{opts.Logger, fatal}, false, false, false)
 

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/seed18712806/lapse/cmd/internal/permissions"
+	"github.com/seed18712806/lapse/cmd/internal/redisconn"
 	"github.com/seed18712806/lapse/processor"
 	"github.com/seed18712806/lapse/sink/credentials"
 )
@@ -23,10 +24,9 @@ type Options struct {
 	NATSSync   time.Duration // how often the embedded server syncs to disk; 0: at every write
 	Data       string        // directory of the embedded server
 
-	// Redis is the URL of the server, or the URLs of a cluster (see parseRedis). If it is
-	// empty, the process embeds a Redis, which forgets everything at the end.
-	Redis       string
-	RedisLogin  credentials.Redis
+	// Redis is the server, the cluster, or the Sentinels. Without a URL, the process embeds a
+	// Redis, which forgets everything at the end.
+	Redis       redisconn.Options
 	RedisListen string // address of the embedded server
 
 	HTTPListen string

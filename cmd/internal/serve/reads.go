@@ -10,6 +10,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/seed18712806/lapse/cmd/internal/census"
+	"github.com/seed18712806/lapse/cmd/internal/redisconn"
 	"github.com/seed18712806/lapse/processor/health"
 	"github.com/seed18712806/lapse/sink"
 	"github.com/seed18712806/lapse/sink/service"
@@ -24,9 +25,14 @@ const (
 // same reader.
 func (p *process) startReads(metrics prometheus.Registerer) (*service.Service, *census.Census, error) {
 	opts := p.opts.Processor
-	reader, err := sink.NewReader(p.reads.redis, sink.ReaderOptions{Prefix: opts.Prefix, Partitions: opts.Partitions})
+	reader, err := sink.NewReader(p.reads.redis, sink.ReaderOptions{Prefix: opts.Prefix, Partitions: opts.Partitions, Shards: opts.Shards, Replicas: p.replicas})
 	if err != nil {
 		return nil, nil, err
+	}
+	if p.replicas != nil {
+		if err := metrics.Register(replicaReads{reader}); err != nil {
+			return nil, nil, err
+		}
 	}
 	counts := census.New(reader)
 	if err := metrics.Register(counts); err != nil {
@@ -47,6 +53,22 @@ func (r *reach) lost() error {
 	return nil
 }
 
+// replicaReads is a [prometheus.Collector] of the scripts that could go to replicas.
+type replicaReads struct{ reader *sink.Reader }
+
+var replicaReadsTotal = prometheus.NewDesc("lapse_replica_reads_total", "Scripts of reads that could go to a replica of Redis, by what became of them: answered by a replica, or by the master because the replica was behind it, or because no replica answered (failed).", []string{"result"}, nil)
+
+// Describe implements [prometheus.Collector].
+func (r replicaReads) Describe(d chan<- *prometheus.Desc) { d <- replicaReadsTotal }
+
+// Collect implements [prometheus.Collector].
+func (r replicaReads) Collect(m chan<- prometheus.Metric) {
+	answered, behind, failed := r.reader.ReplicaReads()
+	for result, n := range map[string]uint64{"answered": answered, "behind": behind, "failed": failed} {
+		m <- prometheus.MustNewConstMetric(replicaReadsTotal, prometheus.CounterValue, float64(n), result)
+	}
+}
+
 // watchReads reports on the board while the reads lack one of their servers, until ctx is
 // done. It notes whether the process reaches Redis.
 func watchReads(ctx context.Context, c connections, board *health.Board, r *reach) {
@@ -54,7 +76,7 @@ func watchReads(ctx context.Context, c connections, board *health.Board, r *reac
 	defer tick.Stop()
 	for {
 		asking, cancel := context.WithTimeout(ctx, 3*readsEvery)
-		err := c.redis.Ping(asking).Err()
+		err := redisconn.PingAll(asking, c.redis)
 		cancel()
 		if ctx.Err() != nil {
 			return
@@ -65,7 +87,7 @@ func watchReads(ctx context.Context, c connections, board *health.Board, r *reac
 		case !c.nats.IsConnected():
 			err = errors.New("no read is answered: there is no connection to NATS")
 		case err != nil:
-			err = fmt.Errorf("reads answer 503, because Redis does not answer: %w", err)
+			err = fmt.Errorf("reads that need it answer 503, because Redis does not answer: %w", err)
 		}
 		board.Set(problemReads, err)
 		select {

@@ -16,6 +16,7 @@ import (
 	"github.com/seed18712806/lapse/cmd/internal/datadir"
 	"github.com/seed18712806/lapse/cmd/internal/heap"
 	"github.com/seed18712806/lapse/cmd/internal/permissions"
+	"github.com/seed18712806/lapse/cmd/internal/redisconn"
 	"github.com/seed18712806/lapse/processor"
 	"github.com/seed18712806/lapse/processor/health"
 	"github.com/seed18712806/lapse/processor/lease"
@@ -26,7 +27,7 @@ import (
 // it ends before that and returns the reason.
 func Run(ctx context.Context, opts Options) error {
 	start := time.Now()
-	redis.SetLogger(redisLog{opts.Logger})
+	redis.SetLogger(redisconn.Log{Logger: opts.Logger})
 	defer heap.GiveRoom()()
 	opts.permissions = permissions.New()
 	p := &process{opts: opts}
@@ -43,13 +44,14 @@ func Run(ctx context.Context, opts Options) error {
 
 // process is what Run opens, and closes at the end.
 type process struct {
-	opts    Options
-	at      addresses
-	http    net.Listener
-	log     connections // of the processor
-	reads   connections
-	beats   *nats.Conn // of the member alone, so that nothing delays its beats
-	closers []func() error
+	opts     Options
+	at       addresses
+	http     net.Listener
+	log      connections // of the processor
+	reads    connections
+	replicas *redis.ClusterClient // nil unless reads go to replicas
+	beats    *nats.Conn           // of the member alone, so that nothing delays its beats
+	closers  []func() error
 }
 
 // open takes the ports and the data directory, starts the embedded servers and connects.
@@ -72,7 +74,7 @@ func (p *process) open(ctx context.Context) (err error) {
 		return err
 	}
 	p.withdraw() // the ready file of a process that was killed
-	p.at = addresses{NATS: redact.URLs(opts.NATS), Redis: redact.URLs(opts.Redis), HTTP: "http://" + p.http.Addr().String()}
+	p.at = addresses{NATS: redact.URLs(opts.NATS), Redis: redact.URLs(opts.Redis.URL), HTTP: "http://" + p.http.Addr().String()}
 
 	var embedded *natsServer
 	if opts.NATS == "" {
@@ -87,20 +89,26 @@ func (p *process) open(ctx context.Context) (err error) {
 		p.opened(func() error { embedded.stop(); return nil })
 		p.at.NATS, p.at.Data = embedded.URL, opts.Data
 	}
-	if opts.Redis == "" {
+	if opts.Redis.URL == "" {
 		m, err := startRedis(opts.RedisListen)
 		if err != nil {
 			return err
 		}
 		p.opened(func() error { m.Close(); return nil })
-		opts.Redis = "redis://" + m.Addr()
-		p.at.Redis = opts.Redis
+		opts.Redis.URL = "redis://" + m.Addr()
+		p.at.Redis = opts.Redis.URL
 	}
 	if p.log, err = p.connect(ctx, opts, embedded, "log", processorPool); err != nil {
 		return err
 	}
 	if p.reads, err = p.connect(ctx, opts, embedded, "reads", readsPool); err != nil {
 		return err
+	}
+	if p.replicas, err = opts.Redis.ConnectReplicas(ctx, readsPool); err != nil {
+		return err
+	}
+	if p.replicas != nil {
+		p.opened(p.replicas.Close)
 	}
 	if p.beats, err = connectNATS(opts, embedded, "beats"); err != nil {
 		return err
@@ -173,7 +181,7 @@ func (p *process) serve(ctx context.Context, start time.Time) error {
 	}
 	var data *datadir.Watch // nil without an embedded NATS server
 	if p.at.Data != "" {
-		if data, err = datadir.NewWatch(p.at.Data, p.opts.Processor.Prefix, board); err != nil {
+		if data, err = datadir.NewWatch(p.at.Data, p.opts.Processor.Prefix, p.opts.Processor.Shards, board); err != nil {
 			return err
 		}
 		if err := metrics.Register(data); err != nil {

@@ -16,10 +16,9 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/nats-io/nats.go/jetstream"
-	"github.com/redis/go-redis/v9"
 	"go.uber.org/goleak"
 
-	"github.com/seed18712806/lapse/sink/credentials"
+	"github.com/seed18712806/lapse/cmd/internal/redisconn"
 )
 
 const limit = 20 * time.Second // on every wait
@@ -109,7 +108,7 @@ func TestTheEmbeddedServersServe(t *testing.T) {
 			t.Fatal(err)
 		}
 		other.Close()
-		client, err := connectRedis(t.Context(), p.at.Redis, credentials.Redis{}, 1)
+		client, err := (redisconn.Options{URL: p.at.Redis}).Connect(t.Context(), 1)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -159,59 +158,6 @@ func TestStopWhileStarting(t *testing.T) {
 	cancel()
 	if err := Run(ctx, options(t)); err != nil {
 		t.Errorf("told to stop: %v", err)
-	}
-}
-
-func TestParseRedis(t *testing.T) {
-	for _, c := range []struct {
-		url     string
-		server  string   // or
-		cluster []string // addresses
-		tls     bool
-	}{
-		{url: "redis://h:1", server: "h:1"},
-		{url: "redis://u:p@h:1/3", server: "h:1"},
-		{url: "redis://h:1?cluster=false", server: "h:1"},
-		{url: "rediss://h:1", server: "h:1", tls: true},
-		{url: "redis://h:1?cluster=true", cluster: []string{"h:1"}},
-		{url: "redis://u:p@h:1,redis://i:2,redis://j:3", cluster: []string{"h:1", "i:2", "j:3"}},
-		{url: "rediss://h:1?cluster=1,rediss://i:2", cluster: []string{"h:1", "i:2"}, tls: true},
-	} {
-		got, err := parseRedis(c.url)
-		if err != nil {
-			t.Errorf("%s: %v", c.url, err)
-			continue
-		}
-		client := got.client(7)
-		switch o := client.(type) {
-		case *redis.Client:
-			if opts := o.Options(); opts.Addr != c.server || (opts.TLSConfig != nil) != c.tls || opts.PoolSize != 7 {
-				t.Errorf("%s: %+v", c.url, opts)
-			}
-			if opts := o.Options(); opts.MaxRetries != 0 || !opts.ContextTimeoutEnabled { // -1 is none, which is 0 inside
-				t.Errorf("%s: %d retries, deadlines %t", c.url, opts.MaxRetries, opts.ContextTimeoutEnabled)
-			}
-		case *redis.ClusterClient:
-			if diff := cmp.Diff(c.cluster, o.Options().Addrs); diff != "" || (o.Options().TLSConfig != nil) != c.tls {
-				t.Errorf("%s: (-want +got):\n%s", c.url, diff)
-			}
-			if opts := o.Options(); opts.MaxRetries > 0 || !opts.ContextTimeoutEnabled {
-				t.Errorf("%s: %d retries, deadlines %t", c.url, opts.MaxRetries, opts.ContextTimeoutEnabled)
-			}
-		}
-		if err := client.Close(); err != nil {
-			t.Error(err)
-		}
-	}
-	for _, url := range []string{
-		"h:1", "http://h:1", "redis://u:secret@h:x", "redis://h:1?cluster=maybe", "redis://h:1?cluster=false,redis://i:2",
-		"redis://h:1,i:2", "redis://h:1,rediss://i:2", "redis://h:1,", "redis://:secret@h:1?retries=3",
-	} {
-		_, err := parseRedis(url)
-		wantError(t, err, "--redis ", "use redis://")
-		if strings.Contains(err.Error(), "secret") {
-			t.Errorf("%s: the password is in the error: %v", url, err)
-		}
 	}
 }
 

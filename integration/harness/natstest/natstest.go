@@ -24,6 +24,21 @@ var Patient nats.Option = nats.Timeout(limit)
 // overrides the addresses and directories in opts.
 func Start(t testing.TB, opts server.Options) (url string) {
 	t.Helper()
+	return start(t, opts).ClientURL()
+}
+
+// StartMapped is Start for a server that maps a subject to another one.
+func StartMapped(t testing.TB, opts server.Options, from, to string) (url string) {
+	t.Helper()
+	srv := start(t, opts)
+	if err := srv.GlobalAccount().AddMapping(from, to); err != nil {
+		t.Fatal(err)
+	}
+	return srv.ClientURL()
+}
+
+func start(t testing.TB, opts server.Options) *server.Server {
+	t.Helper()
 	opts.Host, opts.Port, opts.JetStream, opts.StoreDir, opts.NoLog, opts.NoSigs = "127.0.0.1", -1, true, t.TempDir(), true, true
 	srv, err := server.NewServer(&opts)
 	if err != nil {
@@ -35,7 +50,7 @@ func Start(t testing.TB, opts server.Options) (url string) {
 		t.Fatal("nats-server is not ready")
 	}
 	keepDirectory(t, opts.StoreDir)
-	return srv.ClientURL()
+	return srv
 }
 
 // Connect starts a server, and connects to it until the test ends.

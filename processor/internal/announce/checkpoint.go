@@ -142,9 +142,9 @@ func (c *Checkpointer) RunOnce(ctx context.Context) error {
 		if point == nil || point.Seq <= c.stored[i] {
 			continue
 		}
-		if err := c.store(ctx, i, *point); err != nil {
+		if err := c.store(ctx, a.partition, *point); err != nil {
 			if first == nil {
-				first = fmt.Errorf("checkpoint of partition %d: %w", i, err)
+				first = fmt.Errorf("checkpoint of partition %d: %w", a.partition, err)
 			}
 			continue
 		}

@@ -1,33 +1,54 @@
 package announce
 
 import (
+	"context"
 	"encoding/json"
+	"slices"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/nats-io/nats.go"
 
 	"github.com/seed18712806/lapse/processor/internal/decide"
+	"github.com/seed18712806/lapse/processor/internal/pause"
+)
+
+const (
+	// How often other shards are asked whether they have applied a configuration, and for how
+	// long: by then the client has given up.
+	elsewhereFirst  = 2 * time.Millisecond
+	elsewhereAtMost = 100 * time.Millisecond
+	elsewhereFor    = time.Minute
 )
 
 // Outcomes sends clients the outcomes of their messages: after the commit, and of a
-// configuration or a drop after all partitions have committed it. An outcome is lost if
-// the process dies in between, and may be sent again after a rebuild.
+// configuration or a drop after all partitions of all shards have committed it. An outcome is
+// lost if the process dies in between, and may be sent again after a rebuild.
 type Outcomes struct {
-	nc      *nats.Conn
-	applied Applied
+	nc        *nats.Conn
+	applied   Applied
+	elsewhere Elsewhere
 
 	mu      sync.Mutex
 	waiting []decide.Outcome
-	some    atomic.Bool // waiting is not empty
+	some    atomic.Bool         // waiting is not empty
+	abroad  chan decide.Outcome // those that wait for other shards
+}
+
+// Elsewhere tells up to which sequence of the stream of configurations the partitions of all
+// shards have applied it.
+type Elsewhere interface {
+	Configured(ctx context.Context) (uint64, error)
 }
 
 // Applied tells how far all partitions have applied the log.
 type Applied interface{ Applied() uint64 }
 
-// NewOutcomes makes the outcomes of all partitions.
-func NewOutcomes(nc *nats.Conn, applied Applied) *Outcomes {
-	return &Outcomes{nc: nc, applied: applied}
+// NewOutcomes makes the outcomes of all partitions of a shard.
+func NewOutcomes(nc *nats.Conn, applied Applied, elsewhere Elsewhere) *Outcomes {
+	const room = 1024 // more would be lost
+	return &Outcomes{nc: nc, applied: applied, elsewhere: elsewhere, abroad: make(chan decide.Outcome, room)}
 }
 
 // Send sends outcomes, except those that were sent before a rebuild: they are at or before
@@ -70,12 +91,52 @@ func (o *Outcomes) Poke() {
 	applied := o.applied.Applied()
 	later := o.waiting[:0]
 	for _, one := range o.waiting {
-		if one.Seq <= applied {
-			o.send(one)
-		} else {
+		switch {
+		case one.Seq > applied:
 			later = append(later, one)
+		case one.Source == 0:
+			o.send(one)
+		default:
+			select {
+			case o.abroad <- one:
+			default:
+			}
 		}
 	}
 	o.waiting = later
 	o.some.Store(len(later) > 0)
+}
+
+// Run sends the outcomes of configurations that the other shards have applied too, until ctx is
+// done.
+func (o *Outcomes) Run(ctx context.Context) {
+	var waiting []decide.Outcome
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case one := <-o.abroad:
+			waiting = append(waiting, one)
+		}
+		wait, began := elsewhereFirst, time.Now()
+		for len(waiting) > 0 && time.Since(began) < elsewhereFor {
+			if configured, err := o.elsewhere.Configured(ctx); err == nil {
+				waiting = slices.DeleteFunc(waiting, func(one decide.Outcome) bool {
+					if one.Source > configured {
+						return false
+					}
+					o.send(one)
+					return true
+				})
+			}
+			if len(waiting) == 0 || !pause.For(ctx, wait) {
+				break
+			}
+			wait = min(2*wait, elsewhereAtMost)
+			for len(o.abroad) > 0 {
+				waiting, wait, began = append(waiting, <-o.abroad), elsewhereFirst, time.Now()
+			}
+		}
+		waiting = nil
+	}
 }

@@ -15,7 +15,7 @@ func (d *Decision) Answer(m *message.Message, rejected *message.Refusal) {
 	case m.Kind == message.Drop:
 		d.done(m, wire.Outcome{Status: wire.StatusNoContent, Ts: wire.Time(d.Watermark)})
 	default:
-		d.done(m, wire.Outcome{Status: wire.StatusOK, Etag: wire.Etag(m.Seq), Ts: wire.Time(d.Watermark)})
+		d.done(m, wire.Outcome{Status: wire.StatusOK, Etag: wire.Etag(m.Etag()), Ts: wire.Time(d.Watermark)})
 	}
 }
 
@@ -26,6 +26,8 @@ func (d *Decision) Answer(m *message.Message, rejected *message.Refusal) {
 func Configured(c store.Config, m *message.Message, at int64) (store.Config, *message.Refusal) {
 	want := m.Config
 	switch {
+	case m.Kind == message.Malformed: // of the stream of configurations
+		return c, m.Rejected
 	case m.Kind == message.Drop:
 	case want.NoIndex && c.History.Current() != ttlrules.Off:
 		return c, message.Refuse(wire.StatusBadRequest, "indexingMode %q is not allowed while the collection's defaultTtl is set, because documents expire by the index: turn TTL off first, with defaultTtl null.", wire.NoIndex)
@@ -45,6 +47,6 @@ func Configured(c store.Config, m *message.Message, at int64) (store.Config, *me
 	c.History = c.History.With(at, m.Seq, want.TTL)
 	c.Building = !want.NoIndex && (c.NoIndex || c.Building)
 	c.NoIndex, c.Lazy = want.NoIndex, want.Lazy
-	c.Etag = m.Seq
+	c.Etag = m.Etag()
 	return c, nil
 }

@@ -37,9 +37,9 @@ type Output struct {
 
 // Outcome is the answer to the client that has published a message.
 type Outcome struct {
-	ReplyTo string
-	Seq     uint64
-	Body    wire.Outcome
+	ReplyTo          string
+	message.Position // of the message
+	Body             wire.Outcome
 }
 
 // Catalog knows the collections of a partition.
@@ -225,7 +225,7 @@ func (d *Decision) Reject(m *message.Message, r *message.Refusal) {
 // done adds the outcome of a message, if its client has asked for it.
 func (d *Decision) done(m *message.Message, o wire.Outcome) {
 	if m.ReplyTo != "" {
-		d.Outcomes = append(d.Outcomes, Outcome{ReplyTo: m.ReplyTo, Seq: m.Seq, Body: o})
+		d.Outcomes = append(d.Outcomes, Outcome{ReplyTo: m.ReplyTo, Position: m.Position, Body: o})
 	}
 }
 

@@ -19,9 +19,9 @@ import (
 	"github.com/seed18712806/lapse/ttlrules"
 )
 
-var decoder = message.Decoder{Prefix: wire.DefaultPrefix, Partitions: 16, MaxBody: 1000}
+var decoder = message.Decoder{Log: wire.DefaultPrefix.Log(0, 1), Partitions: 16, MaxBody: 1000}
 
-var testLimits = Limits{Log: events.NewLog(wire.DefaultPrefix, wire.DefaultPrefix.LogStream(), 1), MaxBody: 1000}
+var testLimits = Limits{Log: events.NewLog(wire.DefaultPrefix.Log(0, 1), 1), MaxBody: 1000}
 
 // oneConfig is a catalog in which every collection has one configuration.
 type oneConfig store.Config

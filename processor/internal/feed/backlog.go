@@ -10,6 +10,7 @@ type Backlog struct {
 	pending atomic.Uint64 // messages of the log behind the reader's position
 	age     atomic.Int64  // of the last message when it was read, in nanoseconds
 	latest  atomic.Int64  // when a message was read last, Unix milliseconds
+	read    atomic.Uint64 // messages that were read, also for one partition alone
 }
 
 // note notes how many messages are still to be read, and the age of the last one.
@@ -18,6 +19,9 @@ func (b *Backlog) note(pending uint64, age time.Duration) {
 	b.age.Store(int64(age))
 	b.latest.Store(time.Now().UnixMilli())
 }
+
+// Read is the number of messages that were read.
+func (b *Backlog) Read() uint64 { return b.read.Load() }
 
 // Pending is the number of messages that are still to be read.
 func (b *Backlog) Pending() uint64 { return b.pending.Load() }

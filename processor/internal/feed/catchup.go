@@ -87,9 +87,9 @@ func (r *Reader) catchUpOnce(ctx context.Context, partition int) error {
 			return nil
 		}
 		at := message.Position{Seq: seq, Time: time.at(seq, meta.Timestamp.UnixMilli()), Stamp: meta.Timestamp.UnixNano()}
-		if p, global := r.decoder.Route(msg.Subject); msg.Subject != r.decoder.Prefix.Tick() && (global || p == partition) {
+		if p, global := r.decoder.Route(msg.Subject); !r.decoder.IsTick(msg.Subject) && (global || p == partition) {
 			m := r.decoder.Decode(msg.Subject, message.HeaderOf(msg), msg.Data, at)
-			if (p == partition || m.Kind != message.Malformed) && !b.fill(m, times, over) {
+			if (p == partition || m.IsControl()) && !b.fill(m, times, over) {
 				return nil
 			}
 		}

@@ -31,6 +31,7 @@ type pull struct {
 	delivered uint64 // by the consumer's own count
 	beat      *time.Ticker
 	silent    int // beats since the last message of any kind
+	backlog   *Backlog
 }
 
 const (
@@ -47,12 +48,13 @@ func errLost(sent any, here uint64) error {
 }
 
 // newPull begins to read; close ends it.
-func newPull(nc *nats.Conn, stream, consumer string, maxBytes int) (*pull, error) {
+func newPull(nc *nats.Conn, stream, consumer string, maxBytes int, backlog *Backlog) (*pull, error) {
 	p := &pull{
 		nc:       nc,
 		subject:  "$JS.API.CONSUMER.MSG.NEXT." + stream + "." + consumer,
 		maxBytes: maxBytes,
 		inbox:    nc.NewInbox(),
+		backlog:  backlog,
 		messages: make(chan *nats.Msg, 2*pullMessages+1024), // and those of the server itself
 	}
 	var err error
@@ -102,6 +104,7 @@ func (p *pull) next(done <-chan struct{}) (*nats.Msg, *nats.MsgMetadata, error) 
 			return nil, nil, errLost(meta.Sequence.Consumer, p.delivered)
 		}
 		p.open--
+		p.backlog.read.Add(1)
 		return m, meta, nil
 	}
 }

@@ -62,7 +62,7 @@ func (r pullRig) flush(t *testing.T) {
 
 func (r pullRig) pull(t *testing.T, maxBytes int) *pull {
 	t.Helper()
-	p, err := newPull(r.nc, "S", r.consumer.CachedInfo().Name, maxBytes)
+	p, err := newPull(r.nc, "S", r.consumer.CachedInfo().Name, maxBytes, &Backlog{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -258,7 +258,7 @@ func (r *Reader) open(ctx context.Context, start uint64) (messages *pull, forget
 		return nil, nil, err
 	}
 	stream, name := made.CachedInfo().Stream, made.CachedInfo().Name
-	if messages, err = newPull(r.nc, stream, name, PullBytes); err != nil {
+	if messages, err = newPull(r.nc, stream, name, PullBytes, r.backlog); err != nil {
 		return nil, nil, err
 	}
 	return messages, func() {
@@ -296,7 +296,7 @@ func (r *Reader) handOut(reading context.Context, messages *pull, last uint64) e
 			return err
 		}
 		last = seq
-		isTick := msg.Subject == r.decoder.Prefix.Tick()
+		isTick := r.decoder.IsTick(msg.Subject)
 		r.ticker.stamped(isTick, meta.Timestamp)
 		if err := r.guard.Wait(reading, meta.Timestamp); err != nil {
 			return nil
@@ -331,7 +331,7 @@ func (r *Reader) checkGap(ctx context.Context, last, seq uint64) error {
 func (r *Reader) deliver(msg *nats.Msg, at message.Position, over func() bool) bool {
 	p, global := r.decoder.Route(msg.Subject)
 	m := r.decoder.Decode(msg.Subject, message.HeaderOf(msg), msg.Data, at)
-	if !global || m.Kind == message.Malformed {
+	if !global || !m.IsControl() {
 		return r.inboxes[p].offer(m, func() bool { return r.holdsUp(p) }, over)
 	}
 	for i, b := range r.inboxes {

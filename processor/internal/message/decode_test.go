@@ -13,7 +13,7 @@ import (
 	"github.com/seed18712806/lapse/sink/wire"
 )
 
-var testDecoder = Decoder{Prefix: wire.DefaultPrefix, Partitions: 16, MaxBody: 1000}
+var testDecoder = Decoder{Log: wire.DefaultPrefix.Log(0, 1), Partitions: 16, MaxBody: 1000}
 
 // TestG8_EveryKindOfBadInput: each bad message is rejected with its code, and a reason that
 // tells what is allowed. Those that are rejected only where TTL is on are in package

@@ -1,6 +1,7 @@
 package message
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"slices"
@@ -45,9 +46,9 @@ type Message struct {
 	Rejected *Refusal // if that depends on the message alone
 }
 
-// IsControl reports whether the message is a configuration or a drop: it is for all
-// partitions, and applied by itself.
-func (m *Message) IsControl() bool { return m.Kind == Configure || m.Kind == Drop }
+// IsControl reports whether the message is for all partitions, and applied by itself: a
+// configuration or a drop, or whatever else the stream of configurations has.
+func (m *Message) IsControl() bool { return m.Kind == Configure || m.Kind == Drop || m.Source > 0 }
 
 // Requested is the configuration that a message asks for.
 type Requested struct {
@@ -73,34 +74,56 @@ func Refuse(code int, format string, args ...any) *Refusal {
 	return &Refusal{code, fmt.Sprintf(format, args...)}
 }
 
+// Etag is the etag of the configuration that the message asks for.
+func (m *Message) Etag() uint64 { return cmp.Or(m.Source, m.Seq) }
+
 // Decoder decodes messages. It holds what is the same for all of them.
 type Decoder struct {
-	Prefix     wire.Prefix
-	Partitions int
+	Log        wire.Log
+	Partitions int // of the shard
 	MaxBody    int
 	Replies    []streams.ReplyRule // where outcomes may go, beside wire.ReplyPrefix
+	// ConfigReplies are the same for messages with a Source, by that. It is called for each that
+	// asks for another inbox, because all shards have to decide by the same rules.
+	ConfigReplies func() []streams.ReplyRule
 }
 
-// Route is the partition of a subject; global means all of them. A subject that names no
-// document goes to partition 0.
+// IsTick reports whether a message only moves log time on.
+func (d Decoder) IsTick(subject string) bool {
+	return strings.HasSuffix(subject, "tick") && subject == d.Log.Tick()
+}
+
+// Route is the partition of a subject; global means all of them, if the message is a control.
+// A subject that names no document goes to partition 0.
 func (d Decoder) Route(subject string) (partition int, global bool) {
-	what, rest := d.cut(subject)
+	what, rest, _ := d.cut(subject)
 	if what != "write" {
-		return 0, what == "config" || what == "drop"
+		return 0, what == "config" || what == "drop" || what == "copy"
 	}
 	_, rest, _ = strings.Cut(rest, ".")
 	collection, token, ok := strings.Cut(rest, ".")
 	if !ok || strings.Contains(token, ".") {
 		return 0, false
 	}
-	return wire.PartitionOfToken(d.Partitions, collection, token), false
+	_, partition = d.shape().Place(collection, token)
+	return partition, false
 }
 
-// cut cuts the kind of message off a subject.
-func (d Decoder) cut(subject string) (what, rest string) {
-	s, _ := strings.CutPrefix(subject, string(d.Prefix)+".")
+func (d Decoder) shape() wire.Shape {
+	return wire.Shape{Shards: d.Log.Shards, Partitions: d.Partitions}
+}
+
+// cut cuts the kind of message off a subject; mapped tells whether NATS has brought the
+// message to the log by a mapping. With several shards, configurations come from the stream
+// that all logs source, or are copies of what that has: what comes in another way is none.
+func (d Decoder) cut(subject string) (what, rest string, mapped bool) {
+	subject, mapped = d.Log.Published(subject)
+	s, _ := strings.CutPrefix(subject, string(d.Log.Prefix)+".")
 	what, rest, _ = strings.Cut(s, ".")
-	return what, rest
+	if mapped && what != "write" && what != "copy" && d.Log.Shards > 1 {
+		return "", s, mapped
+	}
+	return what, rest, mapped
 }
 
 // HeaderOf is the header of a message. Where it cannot be read, the client library returns
@@ -114,9 +137,25 @@ func HeaderOf(m *nats.Msg) nats.Header {
 
 // Decode decodes the message at a position; see HeaderOf.
 func (d Decoder) Decode(subject string, header nats.Header, data []byte, at Position) *Message {
-	m := &Message{Position: at, Subject: subject, Body: data, Kind: Malformed}
-	what, rest := d.cut(subject)
+	what, rest, mapped := d.cut(subject)
+	published, _ := d.Log.Published(subject)
+	m := &Message{Position: at, Subject: published, Body: data, Kind: Malformed}
+	if d.Log.Shards > 1 {
+		if !mapped && what != "write" {
+			m.Source = wire.SourceSequence(header)
+		}
+		if seq, original := d.Log.Copied(subject); seq > 0 {
+			m.Source, m.Subject = seq, original
+			if original == "" { // the stream of configurations has lost it
+				return m
+			}
+			what, rest, _ = d.cut(original)
+		}
+	}
 	switch what {
+	case "", "copy":
+		m.Subject, m.Rest = subject, d.stray(rest)
+		m.Rejected = Refuse(wire.StatusBadRequest, "subject %s is not for clients: publish writes to %s.write.>, and configurations to %s.config.>.", wire.Quote(subject), d.Log.Prefix, d.Log.Prefix)
 	case "config", "drop":
 		name := "configuration"
 		m.Kind = Configure
@@ -128,10 +167,10 @@ func (d Decoder) Decode(subject string, header nats.Header, data []byte, at Posi
 		m.Rest, _, _ = strings.Cut(rest, ".")
 		if err := wire.CheckCollection(rest); err != nil {
 			m.Kind = Malformed
-			m.Rejected = Refuse(wire.StatusBadRequest, "%v The subject of a %s is %s.%s.<collection>.", err, name, d.Prefix, what)
+			m.Rejected = Refuse(wire.StatusBadRequest, "%v The subject of a %s is %s.%s.<collection>.", err, name, d.Log.Prefix, what)
 		}
 	default:
-		d.writeSubject(m, rest)
+		d.writeSubject(m, rest, mapped)
 	}
 	d.header(m, header)
 	if m.Kind != Malformed && m.Rejected == nil {
@@ -143,13 +182,20 @@ func (d Decoder) Decode(subject string, header nats.Header, data []byte, at Posi
 	return m
 }
 
-// writeSubject reads the operation, the collection and the id of a write.
-func (d Decoder) writeSubject(m *Message, rest string) {
+// writeSubject reads the operation, the collection and the id of a write. It refuses one that
+// NATS has not mapped to the log of its shard.
+func (d Decoder) writeSubject(m *Message, rest string, mapped bool) {
+	_, target, _ := strings.Cut(rest, ".")
 	op, rest, _ := strings.Cut(rest, ".")
 	m.Op, m.Rest = wire.Op(op), rest
 	collection, token, ok := strings.Cut(rest, ".")
+	if shard, _ := d.shape().Place(collection, token); d.Log.Shards > 1 && (!mapped || !ok || strings.Contains(token, ".") || shard != d.Log.Shard) {
+		m.Rest = d.stray(target)
+		m.Rejected = Refuse(wire.StatusBadRequest, "the write came to the log of shard %d of %d without the mapping of NATS, and was not applied: publish to %s.write.<operation>.<collection>.<id>, where the id is one token; if you did, tell the operator that the account does not map it.", d.Log.Shard, d.Log.Shards, d.Log.Prefix)
+		return
+	}
 	if !ok {
-		m.Rejected = Refuse(wire.StatusBadRequest, "the subject has too few tokens: use %s.write.<operation>.<collection>.<id>.", d.Prefix)
+		m.Rejected = Refuse(wire.StatusBadRequest, "the subject has too few tokens: use %s.write.<operation>.<collection>.<id>.", d.Log.Prefix)
 		return
 	}
 	err := wire.CheckCollection(collection)
@@ -158,7 +204,7 @@ func (d Decoder) writeSubject(m *Message, rest string) {
 		id, err = wire.UnescapeID(token)
 	}
 	if err != nil {
-		m.Rejected = Refuse(wire.StatusBadRequest, "%v The subject of a write is %s.write.<operation>.<collection>.<id>.", err, d.Prefix)
+		m.Rejected = Refuse(wire.StatusBadRequest, "%v The subject of a write is %s.write.<operation>.<collection>.<id>.", err, d.Log.Prefix)
 		return
 	}
 	m.Kind, m.Collection, m.ID = Write, collection, id
@@ -166,6 +212,11 @@ func (d Decoder) writeSubject(m *Message, rest string) {
 		m.Rejected = Refuse(wire.StatusBadRequest, "operation %s is not known: use %s.", wire.Quote(op), oneOf(wire.Ops))
 	}
 }
+
+// stray is the rest of the subject of a message that names no document of this shard. Its
+// rejection has a subject of its own, which that of no other shard has: in the stream of events
+// the messages of a subject are in the order of one log.
+func (d Decoder) stray(rest string) string { return fmt.Sprintf("shard.%d.%s", d.Log.Shard, rest) }
 
 // header reads the headers. It refuses an unknown one that begins with Lapse-, in any case
 // of letters: that could be a condition.
@@ -216,7 +267,11 @@ func (d Decoder) header(m *Message, header nats.Header) {
 	switch len(replies) {
 	case 0:
 	case 1:
-		inboxes := d.inboxes(m.Seq)
+		if isInbox(replies[0], []string{wire.ReplyPrefix}) {
+			m.ReplyTo = replies[0]
+			break
+		}
+		inboxes := d.inboxes(m)
 		if !isInbox(replies[0], inboxes) {
 			bad("header %s is %s: use a subject without wildcards that begins with %s", wire.HeaderReplyTo, wire.Quote(replies[0]), oneOf(inboxes))
 			break

@@ -6,13 +6,17 @@ import (
 	"github.com/seed18712806/lapse/sink/wire"
 )
 
-// inboxes are the allowed beginnings of the subject to which the outcome of the message
-// with a sequence goes.
-func (d Decoder) inboxes(seq uint64) []string {
+// inboxes are the allowed beginnings of the subject to which the outcome of a message goes.
+// Those of a configuration are the same in all shards.
+func (d Decoder) inboxes(m *Message) []string {
+	rules, seq := d.Replies, m.Seq
+	if m.Source > 0 {
+		rules, seq = d.ConfigReplies(), m.Source
+	}
 	all := []string{wire.ReplyPrefix}
-	for i := len(d.Replies) - 1; i >= 0; i-- {
-		if d.Replies[i].From <= seq {
-			for _, prefix := range d.Replies[i].Prefixes {
+	for i := len(rules) - 1; i >= 0; i-- {
+		if rules[i].From <= seq {
+			for _, prefix := range rules[i].Prefixes {
 				all = append(all, prefix+".")
 			}
 			break

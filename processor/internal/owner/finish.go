@@ -65,7 +65,7 @@ func (p *Partition) finish(ctx context.Context, w *work) (committed bool, err er
 	}
 	p.pending.applied(len(w.messages))
 	p.deliver()
-	if !w.control || p.id == 0 { // all partitions apply a configuration, and one counts it
+	if !w.control || p.number() == 0 { // all partitions apply a configuration, and one counts it
 		metrics.Applied.Add(float64(len(w.messages) - len(d.Rejections)))
 		for _, code := range d.Rejections {
 			metrics.Rejected.WithLabelValues(strconv.Itoa(code)).Inc()
@@ -127,6 +127,7 @@ func (p *Partition) commit(ctx context.Context, to message.Position, configs []s
 func (p *Partition) reached(to message.Position) {
 	p.progress.Advance(to)
 	p.status.Applied.Store(to.Seq)
+	p.status.Configured.Store(p.progress.Configured())
 	p.shared.Outcomes.Poke()
 }
 

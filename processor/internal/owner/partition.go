@@ -57,7 +57,7 @@ type Store interface {
 	RemoveAside(ctx context.Context) (removed bool, err error)
 }
 
-// Shared is what the owners of all partitions share.
+// Shared is what the owners of all partitions of a shard share.
 type Shared struct {
 	Log         *identity.Log
 	Lease       Lease // nil if this process owns the partitions whatever others do
@@ -86,7 +86,7 @@ type Metrics struct {
 // goroutine touches it, but for its Status and its inbox.
 type Partition struct {
 	shared *Shared
-	id     int
+	id     int // in the shard
 	store  Store
 	inbox  *feed.Inbox
 	status *status.Status
@@ -130,11 +130,14 @@ type duties struct {
 func New(shared *Shared, id int, store Store, inbox *feed.Inbox, logger *slog.Logger) *Partition {
 	p := &Partition{
 		shared: shared, id: id, store: store, inbox: inbox,
-		status: shared.Statuses.Partitions[id], logger: logger.With(slog.Int("partition", id)),
+		status: shared.Statuses.Partitions[id], logger: logger.With(slog.Int("partition", shared.Statuses.Number(id))),
 	}
-	p.announcer = announce.NewAnnouncer(shared.Channel, id, p)
+	p.announcer = announce.NewAnnouncer(shared.Channel, p.number(), p)
 	return p
 }
+
+// number is the partition's number among those of all shards.
+func (p *Partition) number() int { return p.shared.Statuses.Number(p.id) }
 
 // Announcer publishes the outputs of the partition.
 func (p *Partition) Announcer() *announce.Announcer { return p.announcer }
@@ -352,7 +355,7 @@ func (p *Partition) judge() {
 	}
 }
 
-func (p *Partition) failed(err error) error { return fmt.Errorf("partition %d: %w", p.id, err) }
+func (p *Partition) failed(err error) error { return fmt.Errorf("partition %d: %w", p.number(), err) }
 
 // Collections are the collections of the partition; nil before the first takeover. Tests
 // read them.

@@ -12,7 +12,6 @@ import (
 	"github.com/seed18712806/lapse/processor/internal/announce"
 	"github.com/seed18712806/lapse/processor/internal/crash"
 	"github.com/seed18712806/lapse/processor/internal/examine"
-	"github.com/seed18712806/lapse/processor/internal/feed"
 	"github.com/seed18712806/lapse/processor/internal/identity"
 	"github.com/seed18712806/lapse/processor/internal/state"
 	"github.com/seed18712806/lapse/sink/store"
@@ -54,11 +53,12 @@ func (p *Partition) takeOver(ctx context.Context) error {
 	return p.resume(ctx, f, upTo)
 }
 
-// TakeOver takes over all partitions, and returns the last sequence of the log then.
+// TakeOver takes over all partitions of a shard, and returns the last sequence of the log then.
 // Before it changes anything it examines all of them, and returns the first reason why it
 // would be wrong to go on with one. A partition that only cannot be taken over now tries
 // again in Run.
-func TakeOver(ctx context.Context, partitions []*Partition, ticker *feed.Ticker, consent *identity.Consent) (upTo uint64, err error) {
+func TakeOver(ctx context.Context, partitions []*Partition) (upTo uint64, err error) {
+	ticker, consent := partitions[0].shared.Ticker, partitions[0].shared.Consent
 	ctx, cancel := context.WithTimeout(ctx, takeOverTimeout)
 	defer cancel()
 	all := make([]*examine.Found, len(partitions))
@@ -112,7 +112,7 @@ func (p *Partition) takeOverFailed(err error) error {
 }
 
 func (p *Partition) examiner() *examine.Examiner {
-	return examine.New(p.id, p.store, p.shared.Log, p.shared.Checkpoints, p.shared.Ticker)
+	return examine.New(p.number(), p.store, p.shared.Log, p.shared.Checkpoints, p.shared.Ticker)
 }
 
 func (p *Partition) known() examine.Known {
@@ -215,7 +215,7 @@ func (p *Partition) beginAnew(ctx context.Context, next store.State) (store.Stat
 		next.Offset = info.State.FirstSeq - 1
 	}
 	c := announce.Checkpoint{Log: p.shared.Log.ID(), Origin: next.Offset}
-	if err := p.shared.Checkpoints.Replace(ctx, p.id, c); err != nil {
+	if err := p.shared.Checkpoints.Replace(ctx, p.number(), c); err != nil {
 		return next, err
 	}
 	p.logger.Warn("the partition begins anew from the log; what Redis held is kept until that has succeeded", slog.Uint64("from", next.Offset))
@@ -255,6 +255,7 @@ func (p *Partition) goOn(stored store.State, version string, rebuild uint64) {
 	p.status.Next.Store(math.MaxInt64) // until this owner has looked it up
 	p.status.Lacking.Store(rebuild)
 	p.status.Applied.Store(stored.Offset)
+	p.status.Configured.Store(stored.Configured)
 	p.status.Owned.Store(true)
 	p.shared.Outcomes.Poke()
 }

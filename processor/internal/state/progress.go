@@ -22,6 +22,9 @@ type Progress struct {
 	watermark int64
 	stamp     store.Stamp // of the last message at or before offset whose stamp is known
 	rebuild   uint64      // the offset below which documents are missing; 0 if none are
+	// configured is the sequence of the stream of configurations up to which that is applied;
+	// 0 if there is one shard.
+	configured uint64
 
 	committedOffset    uint64
 	committedWatermark int64
@@ -43,6 +46,16 @@ func (p *Progress) Here() message.Position { return message.Position{Seq: p.offs
 
 // Stamp is the stamp of the last message at or before the offset whose stamp is known.
 func (p *Progress) Stamp() store.Stamp { return p.stamp }
+
+// Configured is the sequence of the stream of configurations up to which that is applied.
+func (p *Progress) Configured() uint64 { return p.configured }
+
+// OutOfTurn reports whether a message of the stream of configurations does not count: a message
+// before it is not applied yet, or it is applied already. So all shards apply that stream in one
+// order and without a gap, whatever their logs have got of it.
+func (p *Progress) OutOfTurn(m *message.Message) bool {
+	return m.Source > 0 && m.Source != p.configured+1
+}
 
 // Rebuild is the offset below which documents are missing; 0 if none are.
 func (p *Progress) Rebuild() uint64 { return p.rebuild }
@@ -77,6 +90,7 @@ func (p *Progress) Claimed() string { return p.nonce + "-0" }
 // Advance moves the applied position on.
 func (p *Progress) Advance(to message.Position) {
 	p.offset, p.watermark = to.Seq, to.Time
+	p.configured = max(p.configured, to.Source)
 	if stamp := to.Evidence(); stamp.Seq != 0 {
 		p.stamp = stamp
 	}
@@ -94,6 +108,9 @@ func (p *Progress) Next(to message.Position) store.Progress {
 	}
 	if stamp := to.Evidence(); stamp.Seq != 0 {
 		next.Stamp = stamp
+	}
+	if to.Source > p.configured {
+		next.Configured = to.Source
 	}
 	if to.Seq < p.rebuild {
 		next.Rebuild = p.rebuild
@@ -114,6 +131,7 @@ func (p *Progress) Committed(pr store.Progress) {
 func (p *Progress) Resume(s store.State, version string, rebuild uint64) {
 	p.version, p.rebuild, p.stamp = version, rebuild, s.Stamp
 	p.offset, p.committedOffset = s.Offset, s.Offset
+	p.configured = s.Configured
 	p.watermark, p.committedWatermark = s.Watermark, s.Watermark
 }
 

@@ -26,25 +26,32 @@ type Status struct {
 	Due     atomic.Int64          // since when a document is due, Unix milliseconds; 0 if none is
 	Next    atomic.Int64          // when the next document is due, Unix milliseconds; math.MaxInt64 if none is, or it was not looked up yet
 	Reaped  atomic.Uint64         // documents that were reaped
-	Begun   atomic.Int64          // when the present step was begun, Unix nanoseconds; 0 if there is none
+	// Configured is the sequence of the stream of configurations up to which that was applied.
+	Configured atomic.Uint64
+	Begun      atomic.Int64 // when the present step was begun, Unix nanoseconds; 0 if there is none
 }
 
-// All are the statuses of all partitions.
+// All are the statuses of all partitions of a shard.
 type All struct {
 	Partitions []*Status
+	first      int
 	health     *health.Board
 	mu         sync.Mutex // of Report
 }
 
-// NewAll makes the statuses of n partitions.
-func NewAll(n int, board *health.Board) *All {
-	s := &All{Partitions: make([]*Status, n), health: board}
+// NewAll makes the statuses of n partitions. first is the number of the first of them, among
+// the partitions of all shards.
+func NewAll(first, n int, board *health.Board) *All {
+	s := &All{Partitions: make([]*Status, n), first: first, health: board}
 	for i := range s.Partitions {
 		s.Partitions[i] = &Status{}
 		s.Partitions[i].Next.Store(math.MaxInt64)
 	}
 	return s
 }
+
+// Number is the number of the i-th partition, among those of all shards.
+func (s *All) Number(i int) int { return s.first + i }
 
 // Applied is the offset that all partitions have applied.
 func (s *All) Applied() uint64 {
@@ -53,6 +60,16 @@ func (s *All) Applied() uint64 {
 		applied = min(applied, one.Applied.Load())
 	}
 	return applied
+}
+
+// Configured is the sequence of the stream of configurations up to which all partitions have
+// applied it.
+func (s *All) Configured() uint64 {
+	configured := uint64(math.MaxUint64)
+	for _, one := range s.Partitions {
+		configured = min(configured, one.Configured.Load())
+	}
+	return configured
 }
 
 // Missing counts the partitions that have not applied the log up to a sequence, and those

@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/seed18712806/lapse/sink/wire"
 )
 
 const (
@@ -14,21 +16,51 @@ const (
 	defaultWindow    = 2 * time.Minute // for duplicates
 )
 
-func (o Options) logConfig(level int) jetstream.StreamConfig {
-	return o.common(jetstream.StreamConfig{
-		Name:              o.Prefix.LogStream(),
+// logConfig is the configuration of the log of a shard. configs is the identity of the stream of
+// configurations that the log sources, if there are several shards.
+func (o Options) logConfig(shard int, configs string, level int) jetstream.StreamConfig {
+	log := o.Prefix.Log(shard, o.Shards)
+	c := o.common(jetstream.StreamConfig{
+		Name:              log.Stream(),
 		Description:       "lapse: writes, configuration and ticks, in one order",
-		Subjects:          o.Prefix.LogSubjects(),
+		Subjects:          log.Subjects(),
 		AllowBatchPublish: level >= fastBatches,
 		MaxAge:            orDefault(o.LogMaxAge, 0),
 		MaxBytes:          orDefault(o.LogMaxBytes, -1),
 		Duplicates:        clamp(orDefault(o.DuplicateWindow, defaultWindow), orDefault(o.LogMaxAge, 0)),
-		Metadata: map[string]string{
-			formatKey:     format,
-			partitionsKey: strconv.Itoa(o.Partitions),
-			maxBodyKey:    strconv.FormatInt(o.MaxPayload-Reserve, 10),
-		},
+		Metadata:          o.fixed(),
 	})
+	if o.sharded() {
+		c.Sources = []*jetstream.StreamSource{{Name: o.Prefix.ConfigStream()}}
+		c.Metadata[configsKey] = configs
+	}
+	return c
+}
+
+// configsConfig is the configuration of the stream of configurations, if there are several
+// shards. It keeps everything: a log that is rebuilt needs all of it.
+func (o Options) configsConfig() jetstream.StreamConfig {
+	return o.common(jetstream.StreamConfig{
+		Name:        o.Prefix.ConfigStream(),
+		Description: "lapse: configurations and drops, for the logs of all shards",
+		Subjects:    o.Prefix.ConfigSubjects(),
+		MaxBytes:    -1,
+		Duplicates:  orDefault(o.DuplicateWindow, defaultWindow),
+		Metadata:    o.fixed(),
+	})
+}
+
+// fixed is what cannot change once the log is created.
+func (o Options) fixed() map[string]string {
+	m := map[string]string{
+		formatKey:     format,
+		partitionsKey: strconv.Itoa(o.Partitions),
+		maxBodyKey:    strconv.FormatInt(o.MaxPayload-Reserve, 10),
+	}
+	if o.sharded() {
+		m[wire.ShardsKey] = strconv.Itoa(o.Shards)
+	}
+	return m
 }
 
 func (o Options) eventsConfig(log string, level int) jetstream.StreamConfig {
@@ -57,12 +89,16 @@ func (o Options) common(c jetstream.StreamConfig) jetstream.StreamConfig {
 // compare refuses a stream that is present and differs from the configuration. Limits may
 // differ, and so may anything that does not change what a fold of the log results in.
 func compare(have, want jetstream.StreamConfig) error {
-	for _, key := range []string{formatKey, partitionsKey, logKey} {
+	for _, key := range []string{formatKey, wire.ShardsKey, partitionsKey, configsKey, logKey} {
 		h, w := have.Metadata[key], want.Metadata[key]
 		switch {
 		case h == w:
+		case key == wire.ShardsKey && h != "":
+			return mismatch(have.Name, "it was created with %s shards, and the options have %s: use the number of the stream, which cannot be changed; or copy the documents to another prefix, with lapse export and lapse import", h, w)
 		case key == partitionsKey && h != "":
 			return mismatch(have.Name, "it was created with %s partitions, and the options have %s: use the number of the stream, which cannot be changed", h, w)
+		case key == configsKey && h != "":
+			return mismatch(have.Name, "its configurations are from another stream, which was deleted or created again: restore that one, or begin anew with another prefix")
 		case key == logKey && h != "":
 			return mismatch(have.Name, "its events are from another log, which was deleted or created again: restore that log, or remove this stream and the bucket of checkpoints to begin anew")
 		case h == "":
@@ -73,6 +109,9 @@ func compare(have, want jetstream.StreamConfig) error {
 	}
 	if !slices.Equal(sorted(have.Subjects), sorted(want.Subjects)) {
 		return mismatch(have.Name, "its subjects are %v, and must be %v", have.Subjects, want.Subjects)
+	}
+	if len(want.Sources) != len(have.Sources) || len(want.Sources) == 1 && have.Sources[0].Name != want.Sources[0].Name {
+		return mismatch(have.Name, "it must have the sources that lapse gave it, and no others")
 	}
 	switch {
 	case have.SubjectTransform != nil:
@@ -96,7 +135,7 @@ func compare(have, want jetstream.StreamConfig) error {
 }
 
 func mismatch(stream, format string, args ...any) error {
-	return fmt.Errorf("%w: stream %s: %s", ErrMismatch, stream, fmt.Sprintf(format, args...))
+	return fmt.Errorf("%w: stream %s: %w", ErrMismatch, stream, fmt.Errorf(format, args...))
 }
 
 func sorted(s []string) []string { return slices.Sorted(slices.Values(s)) }

@@ -31,11 +31,18 @@ func (s *Streams) Value(ctx context.Context, key string) ([]byte, error) {
 	return m.Data, nil
 }
 
+// lastOf is the last message of a stream whose subject matches a filter, nil if there is none.
+func (s *Streams) lastOf(ctx context.Context, stream jetstream.Stream, filter string) (*message, error) {
+	return s.get(ctx, stream.CachedInfo().Config.Name, map[string]any{"last_by_subj": filter})
+}
+
 // message is a message as the leader of a stream returns it.
 type message struct {
-	Header []byte    `json:"hdrs"`
-	Data   []byte    `json:"data"`
-	Time   time.Time `json:"time"`
+	Seq     uint64    `json:"seq"`
+	Subject string    `json:"subject"`
+	Header  []byte    `json:"hdrs"`
+	Data    []byte    `json:"data"`
+	Time    time.Time `json:"time"`
 }
 
 // get asks the leader of a stream for a message, and returns nil if there is none. The

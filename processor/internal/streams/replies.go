@@ -20,32 +20,48 @@ type ReplyRule struct {
 	Prefixes []string `json:"prefixes"`
 }
 
-// provisionReplies returns the rules of a log. It adds a rule if the prefixes of the
-// options are not those of the last rule.
-func provisionReplies(ctx context.Context, js jetstream.JetStream, o Options, log jetstream.Stream) ([]ReplyRule, error) {
-	info := log.CachedInfo()
-	name := info.Config.Name
-	var rules []ReplyRule
+// replyRules are the rules of a stream.
+func replyRules(info *jetstream.StreamInfo) (rules []ReplyRule, err error) {
 	if text := info.Config.Metadata[repliesKey]; text != "" {
 		if err := json.Unmarshal([]byte(text), &rules); err != nil {
-			return nil, mismatch(name, "its metadata has no valid %s", repliesKey)
+			return nil, mismatch(info.Config.Name, "its metadata has no valid %s", repliesKey)
 		}
 	}
-	want := slices.Compact(sorted(o.ReplyPrefixes))
-	var last []string
-	if n := len(rules); n > 0 {
-		last = rules[n-1].Prefixes
+	return rules, nil
+}
+
+// ConfigReplies are the rules for the messages of the stream of configurations, by their sequence
+// there. Another process may have added one since this one started.
+func (s *Streams) ConfigReplies(ctx context.Context) ([]ReplyRule, error) {
+	info, err := s.Configs.Info(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("read the reply prefixes: %w", err)
 	}
-	if slices.Equal(last, want) {
+	return replyRules(info)
+}
+
+// provisionReplies returns the rules of a stream. It adds a rule if the prefixes of the
+// options are not those of the last rule. last finds the last sequence of the stream.
+func provisionReplies(ctx context.Context, js jetstream.JetStream, o Options, log jetstream.Stream, last func(context.Context) (uint64, error)) ([]ReplyRule, error) {
+	info := log.CachedInfo()
+	name := info.Config.Name
+	rules, err := replyRules(info)
+	if err != nil {
+		return nil, err
+	}
+	want := slices.Compact(sorted(o.ReplyPrefixes))
+	var present []string
+	if n := len(rules); n > 0 {
+		present = rules[n-1].Prefixes
+	}
+	if slices.Equal(present, want) {
 		return rules, nil
 	}
-	// A tick changes nothing, and its acknowledgement has the last sequence of the log. The
-	// stream's own information may come from a replica that lags behind.
-	ack, err := js.Publish(ctx, o.Prefix.Tick(), nil)
+	upTo, err := last(ctx)
 	if err != nil {
-		return nil, fmt.Errorf("publish to %s: %w", o.Prefix.Tick(), err)
+		return nil, err
 	}
-	rules = append(rules, ReplyRule{From: ack.Sequence + 1, Prefixes: want})
+	rules = append(rules, ReplyRule{From: upTo + 1, Prefixes: want})
 	for len(rules) > 1 && rules[1].From <= info.State.FirstSeq {
 		rules = rules[1:] // no message that it counts for is left
 	}
@@ -59,6 +75,6 @@ func provisionReplies(ctx context.Context, js jetstream.JetStream, o Options, lo
 	if _, err := js.UpdateStream(ctx, change); err != nil {
 		return nil, fmt.Errorf("change the reply prefixes of stream %s: %w", name, err)
 	}
-	o.Logger.Info("changed the reply prefixes of stream", slog.String("stream", name), slog.Any("prefixes", want), slog.Uint64("from", ack.Sequence+1))
+	o.Logger.Info("changed the reply prefixes of stream", slog.String("stream", name), slog.Any("prefixes", want), slog.Uint64("from", upTo+1))
 	return rules, nil
 }

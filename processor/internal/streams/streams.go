@@ -2,8 +2,12 @@
 // and the bucket of checkpoints. It creates what is absent, and refuses a stream that is
 // present and is not what lapse needs.
 //
+// With several shards there is a log for each, and a stream of configurations and drops that
+// all of them source (configs.go). NATS has to map the writes to the logs: mapping.go finds out
+// whether it does.
+//
 // The log's metadata fixes what a fold of the log depends on, when the log is created: the
-// number of partitions and the size of the largest body. The prefixes to which outcomes
+// numbers of shards and partitions, and the size of the largest body. The prefixes to which outcomes
 // may go can change. The metadata keeps each change, with the sequence from which on it
 // counts ([ReplyRule]).
 //
@@ -13,6 +17,7 @@
 package streams
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -43,6 +48,7 @@ const (
 	partitionsKey = "lapse-partitions"
 	maxBodyKey    = "lapse-max-body"
 	logKey        = "lapse-log"
+	configsKey    = "lapse-config"
 	repliesKey    = "lapse-reply-prefixes"
 
 	format = "1"
@@ -52,7 +58,9 @@ const (
 // created, and does not change a stream that is present.
 type Options struct {
 	Prefix          wire.Prefix
-	Partitions      int
+	Shards          int   // 1 or more
+	Shard           int   // whose log this process reads
+	Partitions      int   // of each shard
 	MaxPayload      int64 // of the server
 	Replicas        int
 	LogMaxAge       *time.Duration // no limit
@@ -63,10 +71,17 @@ type Options struct {
 	Logger          *slog.Logger
 }
 
+// sharded reports whether there are several shards.
+func (o Options) sharded() bool { return o.Shards > 1 }
+
+// log names the log that this process reads.
+func (o Options) log() wire.Log { return o.Prefix.Log(o.Shard, o.Shards) }
+
 // Streams are what was provisioned.
 type Streams struct {
 	nc          *nats.Conn
 	Log         jetstream.Stream
+	Configs     jetstream.Stream // of configurations and drops; nil if there is one shard
 	Events      jetstream.Stream
 	Checkpoints jetstream.KeyValue
 	ID          string // identity of the log: when it was created, in Unix nanoseconds
@@ -86,22 +101,77 @@ func Check(ctx context.Context, js jetstream.JetStream, o Options) error {
 	if o.MaxPayload <= leastMessage {
 		return fmt.Errorf("the NATS server accepts messages of up to %d bytes: set its max_payload to more than %d", o.MaxPayload, leastMessage)
 	}
-	log, err := present(ctx, js, o.logConfig(0))
+	if err := checkOther(ctx, js, o); err != nil {
+		return err
+	}
+	root, err := o.present(ctx, js)
 	if err != nil {
 		return err
 	}
 	id := ""
-	if log != nil {
-		id = Identity(log.CachedInfo())
+	if root != nil {
+		id = Identity(root.CachedInfo())
 	}
 	events, err := present(ctx, js, o.eventsConfig(id, 0))
-	if log == nil && events != nil {
-		if log, err := present(ctx, js, o.logConfig(0)); log != nil || err != nil {
+	if root == nil && events != nil {
+		if root, err := o.present(ctx, js); root != nil || err != nil {
 			return err // another process has just created both
 		}
-		return mismatch(o.Prefix.EventsStream(), "the stream %s that these events are from does not exist: restore that log, or remove this stream and the bucket of checkpoints to begin with a new log", o.Prefix.LogStream())
+		return mismatch(o.Prefix.EventsStream(), "the stream %s that these events are from does not exist: restore that log, or remove this stream and the bucket of checkpoints to begin with a new log", o.root())
 	}
 	return err
+}
+
+// root names the stream whose identity stands for that of the prefix: the log or, with several
+// shards, the stream of configurations.
+func (o Options) root() string {
+	if o.sharded() {
+		return o.Prefix.ConfigStream()
+	}
+	return o.log().Stream()
+}
+
+// present returns the root, nil if there is none, and checks the logs that are present.
+func (o Options) present(ctx context.Context, js jetstream.JetStream) (root jetstream.Stream, err error) {
+	if !o.sharded() {
+		return present(ctx, js, o.logConfig(0, "", 0))
+	}
+	if root, err = present(ctx, js, o.configsConfig()); err != nil {
+		return nil, err
+	}
+	id := ""
+	if root != nil {
+		id = Identity(root.CachedInfo())
+	}
+	for shard := range o.Shards {
+		log, err := present(ctx, js, o.logConfig(shard, id, 0))
+		if err != nil {
+			return nil, err
+		}
+		if log != nil && root == nil {
+			if root, err = present(ctx, js, o.configsConfig()); root == nil || err != nil {
+				return nil, cmp.Or(err, mismatch(o.Prefix.ConfigStream(), "it does not exist, and the log %s sources it: restore it", log.CachedInfo().Config.Name))
+			}
+		}
+	}
+	return root, nil
+}
+
+// checkOther refuses a prefix whose log was created with one shard where the options have
+// several, and the other way round.
+func checkOther(ctx context.Context, js jetstream.JetStream, o Options) error {
+	other, has := o.Prefix.ConfigStream(), "several shards, and the options have one"
+	if o.sharded() {
+		other, has = o.Prefix.LogStream(), fmt.Sprintf("one shard, and the options have %d", o.Shards)
+	}
+	_, err := js.Stream(ctx, other)
+	switch {
+	case errors.Is(err, jetstream.ErrStreamNotFound):
+		return nil
+	case err != nil:
+		return fmt.Errorf("look up stream %s: %w", other, err)
+	}
+	return mismatch(other, "the prefix has %s: use the number with which it was created, which cannot be changed; or copy the documents to another prefix, with lapse export and lapse import", has)
 }
 
 // present returns the stream of a configuration, nil if there is none. A stream that does
@@ -124,18 +194,26 @@ func Provision(ctx context.Context, js jetstream.JetStream, o Options) (*Streams
 		return nil, err
 	}
 	level := apiLevel(ctx, js)
-	log, err := provision(ctx, js, o, o.logConfig(level), o.LogMaxAge, o.LogMaxBytes)
+	s := &Streams{nc: js.Conn()}
+	root, err := s.provisionLogs(ctx, js, o, level)
 	if err != nil {
 		return nil, err
 	}
-	s := &Streams{nc: js.Conn(), Log: log, ID: Identity(log.CachedInfo())}
-	if s.MaxBody, err = strconv.Atoi(log.CachedInfo().Config.Metadata[maxBodyKey]); err != nil {
-		return nil, mismatch(o.Prefix.LogStream(), "its metadata has no valid %s", maxBodyKey)
+	if s.MaxBody, err = strconv.Atoi(s.Log.CachedInfo().Config.Metadata[maxBodyKey]); err != nil {
+		return nil, mismatch(o.log().Stream(), "its metadata has no valid %s", maxBodyKey)
 	}
-	if s.Replies, err = provisionReplies(ctx, js, o, log); err != nil {
+	if s.Replies, err = provisionReplies(ctx, js, o, s.Log, func(ctx context.Context) (uint64, error) {
+		// A tick changes nothing, and its acknowledgement has the last sequence of the log. The
+		// stream's own information may come from a replica that lags behind.
+		ack, err := js.Publish(ctx, o.log().Tick(), nil)
+		if err != nil {
+			return 0, fmt.Errorf("publish to %s: %w", o.log().Tick(), err)
+		}
+		return ack.Sequence, nil
+	}); err != nil {
 		return nil, err
 	}
-	if s.Events, err = provision(ctx, js, o, o.eventsConfig(s.ID, level), o.EventsMaxAge, nil); err != nil {
+	if s.Events, err = provision(ctx, js, o, o.eventsConfig(Identity(root), level), o.EventsMaxAge, nil); err != nil {
 		return nil, err
 	}
 	if s.Events, err = allowBatches(ctx, js, s.Events, level, o.Logger); err != nil {
@@ -146,6 +224,43 @@ func Provision(ctx context.Context, js jetstream.JetStream, o Options) (*Streams
 		return nil, err
 	}
 	return s, nil
+}
+
+// provisionLogs provisions the log and returns the root. With several shards it provisions the
+// logs of all of them, because clients write to all; a log takes the size of the largest body
+// from the root, so that all shards judge a configuration alike.
+func (s *Streams) provisionLogs(ctx context.Context, js jetstream.JetStream, o Options, level int) (root *jetstream.StreamInfo, err error) {
+	first, last := o.Shard, o.Shard
+	id := ""
+	if o.sharded() {
+		if s.Configs, err = provision(ctx, js, o, o.configsConfig(), nil, nil); err != nil {
+			return nil, err
+		}
+		root = s.Configs.CachedInfo()
+		id = Identity(root)
+		maxBody, err := strconv.ParseInt(root.Config.Metadata[maxBodyKey], 10, 64)
+		if err != nil {
+			return nil, mismatch(o.root(), "its metadata has no valid %s", maxBodyKey)
+		}
+		o.MaxPayload = maxBody + Reserve
+		first, last = 0, o.Shards-1
+	}
+	for shard := first; shard <= last; shard++ {
+		log, err := provision(ctx, js, o, o.logConfig(shard, id, level), o.LogMaxAge, o.LogMaxBytes)
+		if err != nil {
+			return nil, err
+		}
+		if shard == o.Shard {
+			s.Log, s.ID = log, Identity(log.CachedInfo())
+		}
+	}
+	if root == nil {
+		return s.Log.CachedInfo(), nil
+	}
+	if _, err := provisionReplies(ctx, js, o, s.Configs, s.LastConfig); err != nil {
+		return nil, err
+	}
+	return root, s.CheckConfigs(ctx)
 }
 
 func provisionCheckpoints(ctx context.Context, js jetstream.JetStream, o Options) (jetstream.KeyValue, error) {

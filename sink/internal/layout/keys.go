@@ -13,8 +13,11 @@ import (
 // another number.
 const DefaultPartitions = 16
 
-// MaxPartitions is the most partitions that a log may have.
+// MaxPartitions is the most partitions that all logs of a prefix may have.
 const MaxPartitions = 1024
+
+// ShardsField is the field of a state that holds the number of shards, if there are several.
+const ShardsField = "shards"
 
 // Format is the version of this layout. A partition with another one is refused.
 const Format = "1"

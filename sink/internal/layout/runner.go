@@ -21,8 +21,9 @@ const (
 // Only small scripts share a pipeline, because the server runs all of it before it serves
 // another client.
 type Runner struct {
-	client redis.UniversalClient
-	limit  int // of round trips under way
+	client  redis.UniversalClient
+	limit   int  // of round trips under way
+	replica bool // client is a replica, which runs only scripts that write nothing
 
 	// On a cluster each partition has a runner of its own, so that scripts that wait for one
 	// master do not delay scripts for another.
@@ -39,6 +40,11 @@ func NewRunner(client redis.UniversalClient, limit int) *Runner {
 	r := &Runner{client: client, limit: limit}
 	_, r.cluster = client.(*redis.ClusterClient)
 	return r
+}
+
+// NewReplicaRunner makes a Runner on a replica.
+func NewReplicaRunner(client *redis.Client, limit int) *Runner {
+	return &Runner{client: client, limit: limit, replica: true}
 }
 
 // call is a script that waits for a round trip.
@@ -76,7 +82,7 @@ func (r *Runner) run(ctx context.Context, script *redis.Script, keys []string, a
 		r.underWay++
 		r.mu.Unlock()
 		defer r.finish()
-		return script.Run(ctx, r.client, keys, args...)
+		return r.runAlone(ctx, script, keys, args)
 	}
 	c := &call{ctx: ctx, script: script, keys: keys, args: args, done: make(chan struct{})}
 	r.waiting = append(r.waiting, c)
@@ -87,6 +93,13 @@ func (r *Runner) run(ctx context.Context, script *redis.Script, keys []string, a
 	case <-ctx.Done():
 		return cancelled(ctx)
 	}
+}
+
+func (r *Runner) runAlone(ctx context.Context, script *redis.Script, keys []string, args []any) *redis.Cmd {
+	if r.replica {
+		return script.RunRO(ctx, r.client, keys, args...)
+	}
+	return script.Run(ctx, r.client, keys, args...)
 }
 
 // cancelled is the answer to a call whose context ended before it ran.
@@ -126,12 +139,16 @@ func (r *Runner) runTogether(calls []*call) {
 			c.cmd = cancelled(c.ctx)
 			continue
 		}
-		c.cmd = c.script.EvalSha(ctx, pipe, c.keys, c.args...)
+		if r.replica {
+			c.cmd = c.script.EvalShaRO(ctx, pipe, c.keys, c.args...)
+		} else {
+			c.cmd = c.script.EvalSha(ctx, pipe, c.keys, c.args...)
+		}
 	}
 	_, _ = pipe.Exec(ctx) // each command has its own error
 	for _, c := range calls {
 		if redis.HasErrorPrefix(c.cmd.Err(), "NOSCRIPT") {
-			c.cmd = c.script.Run(ctx, r.client, c.keys, c.args...)
+			c.cmd = r.runAlone(ctx, c.script, c.keys, c.args)
 		}
 		close(c.done)
 	}

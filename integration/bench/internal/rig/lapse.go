@@ -1,6 +1,7 @@
 package rig
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -8,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -36,32 +38,44 @@ const (
 // Lapse is lapse with a nats-server and a redis-server of its own.
 type Lapse struct {
 	*Process
-	NATS   *NATS
-	Redis  *Redis
-	Reader *sink.Reader
-	rig    *Rig
-	http   string
-	denied atomic.Int64          // reads that were not available
-	why    atomic.Pointer[error] // the last reason
+	NATS    *NATS
+	Redis   *Redis // the first master
+	Reader  *sink.Reader
+	masters []*Redis
+	client  redis.UniversalClient // of the Reader
+	rig     *Rig
+	http    string
+	denied  atomic.Int64          // reads that were not available
+	why     atomic.Pointer[error] // the last reason
 }
 
-// StartLapse starts the servers and lapse, and waits until it is ready. 0 partitions stands
-// for the default.
-func (r *Rig) StartLapse(ctx context.Context, partitions int) (*Lapse, error) {
+// StartLapse starts the servers and lapse, and waits until it is ready. A 0 in the shape stands
+// for what the rig has, or the default.
+func (r *Rig) StartLapse(ctx context.Context, shape wire.Shape) (*Lapse, error) {
 	l := &Lapse{rig: r}
+	shape = wire.Shape{Shards: cmp.Or(shape.Shards, r.Shape.Shards, 1), Partitions: cmp.Or(shape.Partitions, r.Shape.Partitions)}
 	err := func() (err error) {
-		if l.NATS, err = r.StartNATS(ctx); err != nil {
+		if l.NATS, err = r.startNATS(ctx, shape.Shards); err != nil {
 			return err
 		}
-		if l.Redis, err = r.StartRedis(ctx); err != nil {
+		if l.masters, err = r.startMasters(ctx); err != nil {
 			return err
 		}
-		if l.Reader, err = sink.NewReader(l.Redis.Client, sink.ReaderOptions{Partitions: partitions}); err != nil {
+		l.Redis = l.masters[0]
+		var addresses, urls []string
+		for _, m := range l.masters {
+			addresses, urls = append(addresses, m.addr), append(urls, "redis://"+m.addr)
+		}
+		l.client = redis.NewUniversalClient(&redis.UniversalOptions{Addrs: addresses, PoolSize: max(64, r.Clients), MaxRetries: -1})
+		if l.Reader, err = sink.NewReader(l.client, sink.ReaderOptions{}); err != nil {
 			return err
 		}
-		args := []string{"--nats", l.NATS.url, "--redis", "redis://" + l.Redis.addr}
-		if partitions != 0 {
-			args = append(args, "--partitions", strconv.Itoa(partitions))
+		args := []string{"--nats", l.NATS.url, "--redis", strings.Join(urls, ",")}
+		if shape.Partitions != 0 {
+			args = append(args, "--partitions", strconv.Itoa(shape.Partitions))
+		}
+		if shape.Shards > 1 {
+			args = append(args, "--shards", strconv.Itoa(shape.Shards))
 		}
 		return l.serve(ctx, args...)
 	}()
@@ -106,8 +120,11 @@ func (l *Lapse) Stop() {
 		l.rig.Problem("%d reads were not available, though nothing was rebuilt (%v)", n, *l.why.Load())
 	}
 	l.Process.Stop()
-	if l.Redis != nil {
-		l.Redis.Stop()
+	if l.client != nil {
+		_ = l.client.Close()
+	}
+	for _, m := range l.masters {
+		m.Stop()
 	}
 	if l.NATS != nil {
 		l.NATS.Stop()
@@ -212,8 +229,12 @@ func (l *Lapse) Verify(ctx context.Context, ld load.Load, within time.Duration) 
 }
 
 // Usage notes the CPU time of lapse and its servers, see [Rig.Usage].
-func (l *Lapse) Usage() func(what string) {
-	return l.rig.Usage(l.Process, l.NATS.Process, l.Redis.Process)
+func (l *Lapse) Usage() func(what string) time.Duration {
+	all := []*Process{l.Process, l.NATS.Process}
+	for _, m := range l.masters {
+		all = append(all, m.Process)
+	}
+	return l.rig.Usage(all...)
 }
 
 // Profile takes a CPU profile of lapse if the rig has a folder for profiles. The function

@@ -22,6 +22,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/seed18712806/lapse/integration/bench/internal/load"
+	"github.com/seed18712806/lapse/sink/wire"
 )
 
 // startLimit is how long a server may take to start.
@@ -33,6 +34,8 @@ type Rig struct {
 	Lapse    string                           // the lapse binary; "" runs the processor in a child of this program
 	Profiles string                           // folder for CPU profiles of lapse; "" for none
 	Clients  int                              // connections to Redis
+	Shape    wire.Shape                       // of lapse; 0 for its defaults
+	Masters  int                              // of the Redis Cluster of lapse; one server without a cluster if 0 or 1
 	Note     func(format string, args ...any) // records a remark beside the figures
 	Problem  func(format string, args ...any) // records a fault that makes the figures of lapse void
 
@@ -154,8 +157,8 @@ func cpuOf(pid int) time.Duration {
 }
 
 // Usage measures the CPU time of processes and of this one. The function that it returns
-// notes it.
-func (r *Rig) Usage(all ...*Process) func(what string) {
+// notes it, and returns that of the processes.
+func (r *Rig) Usage(all ...*Process) func(what string) time.Duration {
 	measure := func() (cpu []time.Duration) {
 		for _, p := range all {
 			cpu = append(cpu, p.cpu())
@@ -163,13 +166,15 @@ func (r *Rig) Usage(all ...*Process) func(what string) {
 		return append(cpu, cpuOf(os.Getpid()))
 	}
 	before, began := measure(), time.Now()
-	return func(what string) {
+	return func(what string) (sum time.Duration) {
 		took, after := time.Since(began), measure()
 		var s strings.Builder
 		for i, p := range all {
 			fmt.Fprintf(&s, "%s %.2f s, ", p.name, (after[i] - before[i]).Seconds())
+			sum += after[i] - before[i]
 		}
 		r.Note("%s in %.2f s; CPU: %sclient %.2f s", what, took.Seconds(), s.String(), (after[len(all)] - before[len(all)]).Seconds())
+		return sum
 	}
 }
 
@@ -191,7 +196,10 @@ type NATS struct {
 }
 
 // StartNATS starts a nats-server.
-func (r *Rig) StartNATS(ctx context.Context) (*NATS, error) {
+func (r *Rig) StartNATS(ctx context.Context) (*NATS, error) { return r.startNATS(ctx, 1) }
+
+// startNATS starts a nats-server that maps writes to so many shards.
+func (r *Rig) startNATS(ctx context.Context, shards int) (*NATS, error) {
 	dir, err := r.Folder("nats")
 	if err != nil {
 		return nil, err
@@ -201,7 +209,16 @@ func (r *Rig) StartNATS(ctx context.Context) (*NATS, error) {
 		return nil, err
 	}
 	s := &NATS{url: fmt.Sprintf("nats://127.0.0.1:%d", port)}
-	s.Process, err = start("nats-server", dir, r.natsServer(), "-js", "-sd", dir, "-a", "127.0.0.1", "-p", strconv.Itoa(port))
+	args := []string{"-js", "-sd", dir, "-a", "127.0.0.1", "-p", strconv.Itoa(port)}
+	if shards > 1 {
+		from, to := prefix.Mapping(shards)
+		config := filepath.Join(dir, "nats.conf")
+		if err := os.WriteFile(config, fmt.Appendf(nil, "mappings: { %q: %q }\n", from, to), 0o644); err != nil {
+			return nil, err
+		}
+		args = append(args, "-c", config)
+	}
+	s.Process, err = start("nats-server", dir, r.natsServer(), args...)
 	if err != nil {
 		return nil, err
 	}
@@ -270,6 +287,42 @@ func (r *Rig) StartRedis(ctx context.Context, args ...string) (*Redis, error) {
 		return nil, err
 	}
 	return s, nil
+}
+
+// startMasters starts the servers of lapse: one, or the masters of a cluster.
+func (r *Rig) startMasters(ctx context.Context) (all []*Redis, err error) {
+	if r.Masters <= 1 {
+		one, err := r.StartRedis(ctx)
+		return []*Redis{one}, err
+	}
+	create := []string{"--cluster", "create"}
+	for range r.Masters {
+		bus, err := freePort()
+		if err != nil {
+			return all, err
+		}
+		one, err := r.StartRedis(ctx, "--cluster-enabled", "yes", "--cluster-port", strconv.Itoa(bus))
+		if err != nil {
+			return all, err
+		}
+		all, create = append(all, one), append(create, one.addr)
+	}
+	if out, err := exec.CommandContext(ctx, "redis-cli", append(create, "--cluster-yes")...).CombinedOutput(); err != nil {
+		return all, fmt.Errorf("make a Redis Cluster: %w: %s", err, out)
+	}
+	for _, one := range all {
+		err := one.wait(ctx, func(ctx context.Context) error {
+			info, err := one.Client.ClusterInfo(ctx).Result()
+			if err == nil && !strings.Contains(info, "cluster_state:ok") {
+				err = errors.New("the cluster is not ready")
+			}
+			return err
+		})
+		if err != nil {
+			return all, err
+		}
+	}
+	return all, nil
 }
 
 // Stop closes the connections and stops the server.

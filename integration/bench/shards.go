@@ -1,0 +1,35 @@
+package main
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/seed18712806/lapse/integration/bench/internal/load"
+	"github.com/seed18712806/lapse/integration/bench/internal/table"
+	"github.com/seed18712806/lapse/sink/wire"
+)
+
+// shards compares the CPU time of lapse and its servers with four shards and with one: as fast
+// as they can write, and at the rate of the flags, where each step has fewer messages.
+func (b *bench) shards(ctx context.Context, round int) ([]table.Figure, error) {
+	n, full, paced := b.n/3, map[int]float64{}, map[int]float64{} // µs of a document, by the number of shards
+	run := func(shards int) func() error {
+		return func() error {
+			_, err := b.ingestLapse(ctx, round, wire.Shape{Shards: shards}, b.load(b.n, load.LongTTL), load.PublishAll)
+			if full[shards] = float64(b.cpu.Microseconds()) / float64(b.n); err != nil {
+				return err
+			}
+			_, err = b.expire(ctx, fmt.Sprintf("%d shards", shards), b.openLapse(wire.Shape{Shards: shards}), n, b.paced(ctx, round, n))
+			paced[shards] = float64(b.cpu.Microseconds()) / float64(n)
+			return err
+		}
+	}
+	err := inTurn(round, run(1), run(4))
+	ratio := func(cpu map[int]float64, goal table.Goal, what string) table.Figure {
+		return table.HigherBetter(table.Figure{What: what, Unit: "µs", Lapse: cpu[4], Against: "one shard", Other: cpu[1], Goal: goal})
+	}
+	return []table.Figure{
+		ratio(full, table.Goal{Must: 1.1, Ratio: true, AtMost: true}, "four, written at full speed"),
+		ratio(paced, table.Goal{}, fmt.Sprintf("four, written and expired at %d/s", b.rate)),
+	}, err
+}

@@ -1,0 +1,54 @@
+package oracle
+
+import (
+	"maps"
+	"math"
+	"slices"
+	"strings"
+
+	"github.com/seed18712806/lapse/sink/wire"
+)
+
+// models are the models of the logs of all shards.
+func (set Settings) models() []*Model {
+	models := make([]*Model, max(set.Shards, 1))
+	for i := range models {
+		set.Shard = i
+		models[i] = NewModel(set)
+	}
+	return models
+}
+
+// own are the events that follow from the log of the model.
+func (m *Model) own(events []Message) []Message {
+	if m.set.Shards <= 1 {
+		return events
+	}
+	shape := wire.Shape{Shards: m.set.Shards, Partitions: len(m.partitions)}
+	return slices.DeleteFunc(slices.Clone(events), func(msg Message) bool {
+		target, ok := strings.CutPrefix(msg.Subject, string(m.set.Prefix)+".expired.")
+		if !ok {
+			return value(msg, wire.HeaderStream) != m.log().Stream()
+		}
+		collection, token, _ := strings.Cut(target, ".")
+		shard, _ := shape.Place(collection, token)
+		return shard != m.set.Shard
+	})
+}
+
+// join is one model of all documents, with what the logs of all shards require. Sequences and
+// etags are those of each shard's own log. Do not apply anything to it.
+func join(models []*Model) *Model {
+	if len(models) == 1 {
+		return models[0]
+	}
+	all := NewModel(models[0].set)
+	all.partitions, all.now = nil, math.MaxInt64
+	for _, m := range models {
+		all.partitions = append(all.partitions, m.partitions...)
+		all.seq, all.now = all.seq+m.seq, min(all.now, m.now)
+		all.Expiries, all.Rejections = append(all.Expiries, m.Expiries...), append(all.Rejections, m.Rejections...)
+		maps.Copy(all.names, m.names)
+	}
+	return all
+}

@@ -1,0 +1,79 @@
+package processor
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/seed18712806/lapse/processor/internal/link"
+	"github.com/seed18712806/lapse/processor/internal/pause"
+	"github.com/seed18712806/lapse/processor/internal/streams"
+	"github.com/seed18712806/lapse/sink/wire"
+)
+
+const (
+	copyEvery  = 500 * time.Millisecond
+	copyAfter  = time.Second // without progress
+	copyAtOnce = 100         // messages
+)
+
+// copier brings what the log lacks of the stream of configurations. The server copies that by
+// itself, within milliseconds, but for a message that the log takes for a duplicate: one with
+// the Nats-Msg-Id of a write, or of an earlier configuration. Without the copier, that shard
+// would go on with another configuration than the others.
+//
+// A copy does no harm where the log has the message too: each partition applies the messages of
+// that stream in their order, and each once (state.Progress.OutOfTurn).
+type copier struct {
+	js      jetstream.JetStream
+	link    *link.Link
+	streams *streams.Streams
+	session *session
+	log     wire.Log
+	logger  *slog.Logger
+}
+
+// run copies until ctx is done.
+func (c *copier) run(ctx context.Context) {
+	if c.streams.Configs == nil {
+		return
+	}
+	var have seenAt // up to where all partitions have applied the stream
+	for pause.For(ctx, copyEvery) {
+		s := c.session
+		have.see(s.statuses.Configured(), time.Now())
+		allApplied := s.backlog.Pending() == 0 && s.statuses.Applied() >= s.reader.Position().Seq
+		if !allApplied || time.Since(have.since) < copyAfter {
+			continue
+		}
+		if err := c.copy(ctx, have.value+1); err != nil && ctx.Err() == nil {
+			c.logger.Warn("configurations that the log lacks could not be copied to it", slog.Any("error", err))
+		}
+	}
+}
+
+// copy copies the messages from a sequence on, if there are any.
+func (c *copier) copy(ctx context.Context, from uint64) error {
+	ctx, cancel := context.WithTimeout(ctx, link.CallTimeout)
+	defer cancel()
+	return c.link.Query(ctx, func(ctx context.Context) error {
+		last, err := c.streams.LastConfig(ctx)
+		if err != nil || last < from {
+			return err
+		}
+		c.logger.Info("copying configurations that the log has not got", slog.Uint64("from", from), slog.Uint64("to", last))
+		for seq := from; seq <= min(last, from+copyAtOnce-1); seq++ {
+			m, err := c.streams.Copy(ctx, c.log, seq)
+			if err == nil {
+				_, err = c.js.PublishMsg(ctx, m)
+			}
+			if err != nil {
+				return fmt.Errorf("copy message %d of the stream of configurations: %w", seq, err)
+			}
+		}
+		return nil
+	})
+}

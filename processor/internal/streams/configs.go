@@ -1,0 +1,111 @@
+package streams
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/seed18712806/lapse/processor/internal/pause"
+	"github.com/seed18712806/lapse/sink/wire"
+)
+
+// ErrConfigsBehind: the stream of configurations does not have what a log has sourced from it.
+var ErrConfigsBehind = errors.New("the stream of configurations has lost its end")
+
+// Sources reports whether the log was created as one that sources this stream.
+func (s *Streams) Sources(configs *jetstream.StreamInfo) bool {
+	return s.Log.CachedInfo().Config.Metadata[configsKey] == Identity(configs)
+}
+
+// LastConfig is the last sequence of the stream of configurations, by its leader.
+func (s *Streams) LastConfig(ctx context.Context) (uint64, error) {
+	m, err := s.lastOf(ctx, s.Configs, ">")
+	if m == nil || err != nil {
+		return 0, err
+	}
+	return m.Seq, nil
+}
+
+// A leader that was just elected may not have applied all that it has.
+const (
+	leaderAgain = 250 * time.Millisecond
+	leaderFor   = 10 * time.Second
+)
+
+// CheckConfigs compares the last configuration and the last drop that the log has with the
+// messages of the stream that it sources. If that stream has lost its end, it gives sequences
+// to new messages that old ones had, and the logs would pass over the new ones.
+func (s *Streams) CheckConfigs(ctx context.Context) error {
+	for _, filter := range s.Configs.CachedInfo().Config.Subjects {
+		have, err := s.lastOf(ctx, s.Log, filter)
+		if err != nil {
+			return fmt.Errorf("read the last configuration of the log: %w", err)
+		}
+		if have == nil {
+			continue
+		}
+		same := false
+		for began := time.Now(); !same; {
+			if same, err = s.sourced(ctx, have); err != nil {
+				return err
+			}
+			late := s.Configs.CachedInfo().Config.Replicas <= 1 || time.Since(began) > leaderFor
+			if !same && (late || !pause.For(ctx, leaderAgain)) {
+				return mismatch(s.Configs.CachedInfo().Config.Name, "%w: message %d of %s is from there, and it has another one in its place or none: restore it", ErrConfigsBehind, have.Seq, s.Log.CachedInfo().Config.Name)
+			}
+		}
+	}
+	return nil
+}
+
+// sourced reports whether the stream of configurations has what the log has sourced from it, or
+// somebody has deleted it there.
+func (s *Streams) sourced(ctx context.Context, have *message) (bool, error) {
+	header, err := nats.DecodeHeadersMsg(have.Header)
+	if err != nil {
+		return false, fmt.Errorf("read message %d of the log: %w", have.Seq, err)
+	}
+	seq := wire.SourceSequence(header)
+	there, err := s.get(ctx, s.Configs.CachedInfo().Config.Name, map[string]any{"seq": seq})
+	if err != nil {
+		return false, fmt.Errorf("read message %d of the stream of configurations: %w", seq, err)
+	}
+	if there != nil {
+		return there.Subject == have.Subject && bytes.Equal(there.Data, have.Data), nil
+	}
+	last, err := s.LastConfig(ctx)
+	return last >= seq, err
+}
+
+// Copy is a copy, for the log, of the message with a sequence in the stream of configurations.
+// The headers of JetStream do not go with it: a log drops what it has sourced if a write had the
+// same Nats-Msg-Id.
+func (s *Streams) Copy(ctx context.Context, log wire.Log, seq uint64) (*nats.Msg, error) {
+	m, err := s.get(ctx, s.Configs.CachedInfo().Config.Name, map[string]any{"seq": seq})
+	if err != nil {
+		return nil, fmt.Errorf("read message %d of the stream of configurations: %w", seq, err)
+	}
+	lost := &nats.Msg{Subject: log.Copy(seq, "")}
+	if m == nil {
+		return lost, nil
+	}
+	copied := &nats.Msg{Subject: log.Copy(seq, m.Subject), Header: nats.Header{}, Data: m.Data}
+	if len(m.Header) > 0 {
+		header, err := nats.DecodeHeadersMsg(m.Header)
+		if err != nil {
+			return lost, nil // shard 0 has rejected it, and nobody applies it
+		}
+		for name, values := range header {
+			if !strings.HasPrefix(name, "Nats-") {
+				copied.Header[name] = values
+			}
+		}
+	}
+	return copied, nil
+}

@@ -1,0 +1,180 @@
+package wire
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/nats-io/nats.go"
+)
+
+const headerSource = "Nats-Stream-Source"
+
+// ShardsKey is the key of the number of shards in the metadata of [Prefix.ConfigStream] and of
+// each log, if there are several shards.
+const ShardsKey = "lapse-shards"
+
+// MaxShards is the most shards that a prefix may have.
+const MaxShards = 64
+
+// Shape is into how many parts the documents of a prefix are divided. It is fixed when the
+// logs are created.
+type Shape struct {
+	Shards     int // each has a log of its own
+	Partitions int // of each shard
+}
+
+// All is the number of partitions of all shards.
+func (s Shape) All() int { return s.Shards * s.Partitions }
+
+// First is the number of a shard's first partition, among those of all shards.
+func (s Shape) First(shard int) int { return shard * s.Partitions }
+
+// Partition is the number of a document's partition, among those of all shards.
+func (s Shape) Partition(collection, id string) int {
+	shard, partition := s.Place(collection, EscapeID(id))
+	return s.First(shard) + partition
+}
+
+// Place is the shard of a document, and its partition within that shard. The id is given as it
+// is in subjects.
+//
+// The shard is what the function partition of NATS's subject mapping computes: the 32-bit
+// FNV-1a hash of collection and token, modulo the number of shards. The quotient gives the
+// partition, so that the documents of a shard are spread over all its partitions.
+func (s Shape) Place(collection, token string) (shard, partition int) {
+	const offset, prime = 2166136261, 16777619
+	h := uint32(offset)
+	for _, s := range [2]string{collection, token} {
+		for i := range len(s) {
+			h = (h ^ uint32(s[i])) * prime
+		}
+	}
+	shards := uint32(s.Shards)
+	return int(h % shards), int(h / shards % uint32(s.Partitions))
+}
+
+// Partition is the partition of a document, from 0 to n-1, if there is one shard. n must be at
+// least 1.
+func Partition(n int, collection, id string) int {
+	return PartitionOfToken(n, collection, EscapeID(id))
+}
+
+// PartitionOfToken is Partition for an id as it is in subjects.
+func PartitionOfToken(n int, collection, token string) int {
+	_, partition := Shape{1, n}.Place(collection, token)
+	return partition
+}
+
+// Log names the log of a shard.
+type Log struct {
+	Prefix Prefix
+	Shard  int // from 0
+	Shards int // 1: subjects and stream have no number
+}
+
+// Log names the log of one of so many shards.
+func (p Prefix) Log(shard, shards int) Log { return Log{p, shard, shards} }
+
+// Stream is the name of the stream.
+func (l Log) Stream() string {
+	name := strings.ToUpper(string(l.Prefix)) + "_LOG"
+	if l.Shards > 1 {
+		name += "_" + strconv.Itoa(l.Shard)
+	}
+	return name
+}
+
+// base begins the subjects of the shard's own.
+func (l Log) base() string {
+	if l.Shards > 1 {
+		return string(l.Prefix) + ".shard." + strconv.Itoa(l.Shard)
+	}
+	return string(l.Prefix)
+}
+
+// Subjects are the subjects that the log stores. With several shards, that of shard 0 also
+// stores the writes that the mapping does not match, because they have too few tokens or too
+// many: so each gets its rejection.
+func (l Log) Subjects() []string {
+	switch {
+	case l.Shards <= 1:
+		return slices.Concat([]string{l.base() + ".write.>"}, l.Prefix.ConfigSubjects(), []string{l.Tick()})
+	case l.Shard == 0:
+		return []string{l.base() + ".>", string(l.Prefix) + ".write.>"}
+	default:
+		return []string{l.base() + ".>"}
+	}
+}
+
+// Tick is the subject of the messages that move log time on while the log is silent.
+func (l Log) Tick() string { return l.base() + ".tick" }
+
+// Write is the subject of a write as the log stores it.
+func (l Log) Write(op Op, collection, id string) string {
+	return l.Mapped(l.Prefix.Write(op, collection, id))
+}
+
+// Mapped is what the mapping makes of the subject of a write, if this is the write's shard.
+func (l Log) Mapped(subject string) string {
+	return l.base() + strings.TrimPrefix(subject, string(l.Prefix))
+}
+
+// Published is the subject on which a client has published the message that the log stores on
+// a subject; mapped tells whether that is one of the shard's own.
+func (l Log) Published(subject string) (published string, mapped bool) {
+	rest, mapped := strings.CutPrefix(subject, l.base()+".")
+	if !mapped {
+		return subject, false
+	}
+	return string(l.Prefix) + "." + rest, true
+}
+
+// Copy is the subject of a copy of a message that the log should have sourced from
+// [Prefix.ConfigStream]. The original has a sequence and a subject there; the subject is "" if
+// that stream has lost it.
+func (l Log) Copy(seq uint64, original string) string {
+	return l.base() + ".copy." + strconv.FormatUint(seq, 10) + strings.TrimPrefix(original, string(l.Prefix))
+}
+
+// Copied is what Copy made the subject of: seq is 0 if it made another one.
+func (l Log) Copied(subject string) (seq uint64, original string) {
+	rest, ok := strings.CutPrefix(subject, l.base()+".copy.")
+	if !ok {
+		return 0, ""
+	}
+	number, rest, more := strings.Cut(rest, ".")
+	seq, _ = strconv.ParseUint(number, 10, 64)
+	if more {
+		original = string(l.Prefix) + "." + rest
+	}
+	return seq, original
+}
+
+// Mapping returns the subject from which NATS has to map the writes of a prefix with so many
+// shards, and the subject to which it has to map them, as nats-server's configuration has them.
+func (p Prefix) Mapping(shards int) (from, to string) {
+	return string(p) + ".write.*.*.*", fmt.Sprintf("%s.shard.{{partition(%d,2,3)}}.write.{{wildcard(1)}}.{{wildcard(2)}}.{{wildcard(3)}}", p, shards)
+}
+
+// SourceSequence is the sequence that a message of a log had in [Prefix.ConfigStream], from
+// which the server has copied it; 0 if the header does not say so. The server refuses or
+// removes this header in what clients publish to that stream.
+func SourceSequence(h nats.Header) uint64 {
+	// The stream, the sequence, and what the copying depends on.
+	fields := strings.Fields(h.Get(headerSource))
+	if len(fields) < 2 {
+		return 0
+	}
+	seq, _ := strconv.ParseUint(fields[1], 10, 64)
+	return seq
+}
+
+// String writes the shape as messages name it.
+func (s Shape) String() string {
+	if s.Shards > 1 {
+		return fmt.Sprintf("%d shards of %d partitions", s.Shards, s.Partitions)
+	}
+	return fmt.Sprintf("%d partitions", s.Partitions)
+}

@@ -1,0 +1,94 @@
+package wire_test
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go"
+	"pgregory.net/rapid"
+
+	"github.com/seed18712806/lapse/integration/harness/natstest"
+	"github.com/seed18712806/lapse/sink/wire"
+)
+
+// TestG1_NATSMapsToTheShard: nats-server maps each write to the subject that Place computes.
+//
+// Goes red if Place and the mapping do not agree: a log would reject the writes that it gets.
+func TestG1_NATSMapsToTheShard(t *testing.T) {
+	p := wire.DefaultPrefix
+	for _, shards := range []int{2, 3, 64} {
+		from, to := p.Mapping(shards)
+		nc, err := nats.Connect(natstest.StartMapped(t, server.Options{}, from, to), natstest.Patient)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(nc.Close)
+		sub, err := nc.SubscribeSync("lapse.>")
+		if err != nil {
+			t.Fatal(err)
+		}
+		rapid.Check(t, func(t *rapid.T) {
+			collection := rapid.StringMatching(`[A-Za-z0-9_-]{1,20}`).Draw(t, "collection")
+			id := rapid.StringN(1, 60, wire.MaxID).Draw(t, "id")
+			shard, _ := wire.Shape{Shards: shards, Partitions: 16}.Place(collection, wire.EscapeID(id))
+			log := p.Log(shard, shards)
+			published, want := p.Write(wire.Upsert, collection, id), log.Write(wire.Upsert, collection, id)
+			if err := nc.Publish(published, nil); err != nil {
+				t.Fatal(err)
+			}
+			m, err := sub.NextMsg(time.Minute)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if m.Subject != want || !strings.HasPrefix(want, fmt.Sprintf("lapse.shard.%d.write.upsert.", shard)) {
+				t.Errorf("%s is mapped to %s, want %s", published, m.Subject, want)
+			}
+			if back, mapped := log.Published(m.Subject); back != published || !mapped {
+				t.Errorf("%s was published on %s (%t), want %s", m.Subject, back, mapped, published)
+			}
+		})
+	}
+}
+
+// TestShardsSpread: documents spread over the shards, and those of each shard over all its
+// partitions. It fails if shard and partition are remainders of the same number.
+func TestShardsSpread(t *testing.T) {
+	shape := wire.Shape{Shards: 4, Partitions: 16}
+	const ids = 64_000
+	counts := make([]int, shape.All())
+	for i := range ids {
+		counts[shape.Partition("orders", strconv.Itoa(i))]++
+	}
+	for p, count := range counts {
+		if count < ids/len(counts)/2 || count > ids/len(counts)*2 {
+			t.Errorf("partition %d has %d of %d ids", p, count, ids)
+		}
+	}
+}
+
+// TestOneShardHasNoNumber: with one shard subjects and streams have no number.
+func TestOneShardHasNoNumber(t *testing.T) {
+	one, third := wire.DefaultPrefix.Log(0, 1), wire.DefaultPrefix.Log(2, 4)
+	for _, tt := range [][2]string{
+		{one.Stream(), "LAPSE_LOG"},
+		{one.Tick(), "lapse.tick"},
+		{one.Write(wire.Touch, "c", "a b"), "lapse.write.touch.c.a%20b"},
+		{strings.Join(one.Subjects(), " "), "lapse.write.> lapse.config.> lapse.drop.> lapse.tick"},
+		{third.Stream(), "LAPSE_LOG_2"},
+		{third.Tick(), "lapse.shard.2.tick"},
+		{third.Write(wire.Touch, "c", "a b"), "lapse.shard.2.write.touch.c.a%20b"},
+		{strings.Join(third.Subjects(), " "), "lapse.shard.2.>"},
+		{strings.Join(wire.DefaultPrefix.Log(0, 4).Subjects(), " "), "lapse.shard.0.> lapse.write.>"},
+	} {
+		if tt[0] != tt[1] {
+			t.Errorf("%s, want %s", tt[0], tt[1])
+		}
+	}
+	if got := wire.SourceSequence(nats.Header{"Nats-Stream-Source": {"LAPSE_CONFIG 17 > > lapse.config.c"}}); got != 17 {
+		t.Errorf("the sequence is %d, want 17", got)
+	}
+}
