@@ -363,9 +363,13 @@ func TestAll_RedisCluster(t *testing.T) {
 	t.Logf("%d failovers, %d slots moved: %d messages, %d events, none lost, repeated or early; %s", failovers, moves, result.Model.Seq(), len(result.Events), counters(t, w.lapse, "lapse_steps_fenced_total", "lapse_partitions_damaged_total"))
 }
 
-// noneDamaged fails the test if lapse has taken a partition for damaged: an older state is whole.
+// noneDamaged fails the test if lapse has taken a partition for damaged: an older state is
+// whole. It also fails if no write was lost, so that the test has shown nothing.
 func noneDamaged(t *testing.T, l *harness.Lapse) {
 	t.Helper()
+	if !strings.Contains(l.Log(), "the partition is being rebuilt from the log") {
+		t.Error("no failover has lost a write")
+	}
 	if got := counters(t, l, "lapse_partitions_damaged_total"); got != "lapse_partitions_damaged_total 0" {
 		t.Errorf("%s, want 0", got)
 	}

@@ -44,19 +44,20 @@
 //     failure of NATS ends Run. Only this process does, when it closes the connection.
 //   - L10. The shards are shared out evenly. A shard without an owner goes to the ready member
 //     with the fewest shards, and among those to the youngest. An owner hands a shard over to a
-//     member that has at least two fewer, once that has been listed for 10 s without a
-//     problem, and all shards have had owners for a second. There are no other moves: with one
+//     member that has at least two fewer, once that has been listed for 10 s, without a
+//     problem for 3 s, and all shards have had owners for a second. There are no other moves: with one
 //     shard a process that joins gets nothing.
 //   - L11. An owner that hands a shard over ends its work, and names its successor in the
 //     lease and in a beat. The successor takes over at once, and nobody else for 500 ms. Then
 //     the others do, as after any release.
 //   - L12. No two processes take a shard from each other in turns. A hand-over makes the load
 //     more even, so the next one cannot undo it. An owner keeps a shard for at least 10 s, and
-//     twice as long after each hand-over of that shard, up to 5 minutes. That bounds what
-//     lists that differ and members that come and go can do. A member that was silent as an
-//     owner, or did not take a shard, gets none handed over for a minute.
+//     twice as long after each hand-over of that shard, up to 5 minutes; after 10 minutes
+//     without one it begins anew. That bounds what lists that differ and members that come and
+//     go can do. A member that has lost or
+//     left a shard, or did not take one, gets none handed over for a minute.
 //   - L13. An owner that could not work for 10 s ([Options].Unfit) hands its shards over to
-//     members without a problem. If all have the problem, nothing moves: by then the list says
+//     members without a problem, although its work may hang. If all have the problem, nothing moves: by then the list says
 //     so. A standby that cannot work waits for a second longer if another one can.
 //
 // It does not promise safety: a process may be suspended between [Held.OK] and its next

@@ -79,7 +79,8 @@ func (o *tenure) run(ctx context.Context, ended <-chan error) error {
 	poll := time.NewTicker(o.timing.poll)
 	defer poll.Stop()
 	closed, told := o.link.Closed(), ctx.Done()
-	var slow <-chan time.Time // runs after the work was told to end
+	var slow <-chan time.Time  // runs after the work was told to end
+	var hangs <-chan time.Time // runs after the work was told to end for a hand-over
 	for {
 		var requests []request
 		always := false
@@ -98,9 +99,11 @@ func (o *tenure) run(ctx context.Context, ended <-chan error) error {
 			told, slow = nil, time.After(o.timing.slow)
 		case to := <-o.handTo:
 			if o.successor == "" && slow == nil {
-				o.successor, slow = to, time.After(o.timing.slow)
+				o.successor, slow, hangs = to, time.After(o.timing.slow), time.After(o.timing.share.hangs)
 				o.cancel(nil)
 			}
+		case <-hangs:
+			o.yield(context.WithoutCancel(ctx))
 		case <-closed:
 			closed = nil
 			o.lose("the connection to NATS was closed", wire.Lease{})
@@ -178,6 +181,17 @@ func (o *tenure) verify(ctx context.Context) error {
 			return err
 		}
 	}
+}
+
+// yield releases the lease before the work has ended, because the work waits for a server that
+// does not answer. From here on the work is refused like that of an owner that lost its lease.
+func (o *tenure) yield(ctx context.Context) {
+	if o.opts.Unfit() == nil || o.held.lost.Swap(true) {
+		return
+	}
+	o.pulse.Doubt()
+	o.release(ctx, o.revision, o.successor)
+	o.cancel(o.held.errLost())
 }
 
 // lose notes that the lease is lost, and ends the work.

@@ -54,7 +54,8 @@ type shard struct {
 	status  Status
 	warned  bool          // the problem was logged
 	takenAt time.Duration // when this process took the shard last
-	handed  int           // how often it has handed the shard over
+	handed  int           // how often it has handed the shard over lately
+	gaveAt  time.Duration // when it did so last
 }
 
 func newShard(m *Member, id int) *shard {

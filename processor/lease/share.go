@@ -107,6 +107,9 @@ func (s *shard) took() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.takenAt = s.now()
+	if s.takenAt-s.gaveAt > 2*s.timing.share.keepMost {
+		s.handed = 0
+	}
 	select {
 	case <-s.handTo: // it was for the former ownership
 	default:
@@ -118,6 +121,7 @@ func (s *shard) gave() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.handed++
+	s.gaveAt = s.now()
 }
 
 // owned notes who owns the shard.

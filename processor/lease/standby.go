@@ -71,6 +71,10 @@ func (s *shard) standBy(ctx context.Context, first bool) (term, error) {
 			now = s.now()
 		}
 		s.owned(w.owner())
+		if w.doubted != "" {
+			s.roster.Doubt(w.doubted)
+			w.doubted = ""
+		}
 		at, known := s.takeAt(w)
 		at = max(at, takeAt)
 		pause := s.timing.poll
@@ -141,12 +145,13 @@ func (s *shard) well(w *watch) {
 
 // adopt takes over the lease as it was read, and logs a new owner.
 func (s *shard) adopt(w *watch, e bucket.Entry) {
-	failed := w.failing()
 	another := w.adopt(e, s.now())
-	if another && !w.free && failed != e.Owner {
-		s.roster.Doubt(failed)
-	}
-	s.update(func(status *Status) { status.Role, status.Lease = Standby, e.Lease })
+	s.update(func(status *Status) {
+		if status.Role == Starting {
+			s.roster.Soon() // the entry of this process still says that it is starting
+		}
+		status.Role, status.Lease = Standby, e.Lease
+	})
 	if another && !w.free {
 		s.log.Info("standing by: another process owns the shard", slog.String("owner", e.Name), slog.String("id", e.Owner), slog.String("since", e.Since.String()))
 	}

@@ -35,6 +35,7 @@ type shareTerms struct {
 	keep     time.Duration // since it took the shard; twice as long after each hand-over
 	keepMost time.Duration
 	unfit    time.Duration // for which it must have been unfit. By then others have said so too.
+	hangs    time.Duration // after which an owner that is unfit hands over before its work has ended
 }
 
 var defaultTiming = timing{
@@ -51,8 +52,8 @@ var defaultTiming = timing{
 	verify: 2 * time.Second,
 	flush:  time.Second,
 	slow:   10 * time.Second,
-	share:  shareTerms{every: 500 * time.Millisecond, calm: time.Second, keep: 10 * time.Second, keepMost: 5 * time.Minute, unfit: 10 * time.Second},
-	roster: roster.Terms{Refresh: 2 * time.Second, Away: 8 * time.Second, Gone: 5 * time.Minute, Settle: 10 * time.Second, Doubt: time.Minute},
+	share:  shareTerms{every: 500 * time.Millisecond, calm: time.Second, keep: 10 * time.Second, keepMost: 5 * time.Minute, unfit: 10 * time.Second, hangs: 2 * time.Second},
+	roster: roster.Terms{Refresh: 2 * time.Second, Away: 8 * time.Second, Gone: 5 * time.Minute, Settle: 10 * time.Second, Well: 3 * time.Second, Doubt: time.Minute},
 }
 
 // seams are what a test replaces when it makes a member: the times, the clock, and

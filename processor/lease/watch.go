@@ -29,6 +29,7 @@ type watch struct {
 	free      bool          // nobody has the lease
 	former    string        // the owner before this one
 	successor string        // the successor that the former owner has named
+	doubted   string        // a process that has lost the lease, or has left, or did not take it
 	since     time.Duration // when the lease became free, or the last sign of life
 	limit     time.Duration // how long the owner may be silent
 	atOnce    bool          // take the lease whatever the rank
@@ -45,14 +46,17 @@ func (w *watch) adopt(e bucket.Entry, now time.Duration) (another bool) {
 		w.since, w.limit = now, w.terms.silence
 	}
 	if another {
-		w.former, w.successor = w.lease.Owner, e.Successor
+		if failing := w.failing(); w.known && e.Successor == "" && failing != e.Owner {
+			w.doubted = failing
+		}
+		w.former = w.lease.Owner
 		// It is this standby's own if JetStream stored a change and the answer was lost.
 		w.free = e.Owner == "" || e.Owner == w.me
 	}
 	if another && w.known {
 		w.atOnce = false // the new owner has just taken it
 	}
-	w.known, w.lease, w.reread = true, e, false
+	w.known, w.lease, w.successor, w.reread = true, e, e.Successor, false
 	return another
 }
 
@@ -103,8 +107,8 @@ func (w *watch) loser() string {
 	return w.lease.Owner
 }
 
-// failing is the process that has failed if another takes the lease now: the owner, or the
-// successor that it has named. It is empty if the owner has left.
+// failing is the process that has failed, or left, if another takes the lease now: the owner,
+// or the successor that it has named.
 func (w *watch) failing() string {
 	if w.free {
 		return w.successor

@@ -105,3 +105,74 @@ func TestAChangeThatNobodyAcknowledgedIsFound(t *testing.T) {
 	w.adopt(owned("me", 8), 100*ms)
 	expectTakeAt(t, w, 0, 100*ms)
 }
+
+// Fails if another than the successor takes a shard that is handed over at once, or if nobody
+// takes it when the successor does not.
+func TestL11_AHandOverNamesTheSuccessor(t *testing.T) {
+	for name, hand := range map[string]func(w *watch, to string){
+		"by a beat": func(w *watch, to string) {
+			w.heard(wire.Beat{Owner: "a", Revision: 8, Released: true, Successor: to}, 100*ms)
+		},
+		"by the lease": func(w *watch, to string) {
+			w.adopt(bucket.Entry{Lease: wire.Lease{Successor: to}, Revision: 8}, 100*ms)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newTestWatch()
+			w.adopt(owned("a", 7), 0)
+			hand(w, "me")
+			expectTakeAt(t, w, 7, 100*ms)
+			w = newTestWatch()
+			w.adopt(owned("a", 7), 0)
+			hand(w, "b")
+			expectTakeAt(t, w, 0, 600*ms)
+			expectTakeAt(t, w, 2, 610*ms)
+			if w.failing() != "b" {
+				t.Errorf("failing %q", w.failing())
+			}
+			w.adopt(owned("b", 9), 150*ms)
+			expectTakeAt(t, w, 0, 650*ms)
+			if w.failing() != "b" || w.successor != "" || w.doubted != "" {
+				t.Errorf("%+v", w)
+			}
+		})
+	}
+}
+
+// A standby does not see that the successor takes the lease, and reads it after the successor
+// has left. Fails if it waits for the successor.
+func TestL11_ASuccessorThatHasLeft(t *testing.T) {
+	w := newTestWatch()
+	w.adopt(bucket.Entry{Lease: wire.Lease{Successor: "b"}, Revision: 8}, 0)
+	w.heard(wire.Beat{Owner: "b", Revision: 10, Released: true}, 100*ms)
+	if !w.reread {
+		t.Fatal("it does not read the lease")
+	}
+	w.adopt(bucket.Entry{Revision: 10}, 110*ms)
+	expectTakeAt(t, w, 0, 110*ms)
+}
+
+// Fails if shards are handed over to a process that has just died, or left.
+func TestL12_AProcessThatLosesTheLeaseIsDoubted(t *testing.T) {
+	for name, tt := range map[string]struct {
+		lose func(w *watch)
+		want string
+	}{
+		"another took it":    {func(w *watch) { w.adopt(owned("b", 8), 0) }, "a"},
+		"it has left":        {func(w *watch) { w.heard(wire.Beat{Owner: "a", Revision: 8, Released: true}, 0) }, "a"},
+		"it has handed over": {func(w *watch) { w.adopt(bucket.Entry{Lease: wire.Lease{Successor: "b"}, Revision: 8}, 0) }, ""},
+		"the successor did not take it": {func(w *watch) {
+			w.adopt(bucket.Entry{Lease: wire.Lease{Successor: "b"}, Revision: 8}, 0)
+			w.adopt(owned("c", 9), 0)
+		}, "b"},
+		"it has renewed it": {func(w *watch) { w.adopt(owned("a", 8), 0) }, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newTestWatch()
+			w.adopt(owned("a", 7), 0)
+			if tt.lose(w); w.doubted != tt.want {
+				t.Errorf("doubted %q", w.doubted)
+			}
+		})
+	}
+}

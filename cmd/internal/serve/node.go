@@ -70,15 +70,19 @@ type node struct {
 
 // apply runs the processor of a shard while this process holds the shard.
 func (n *node) apply(ctx context.Context, held *lease.Held) error {
-	s := n.shards[held.Shard()]
+	return n.applyShard(ctx, held.Shard(), owner{held})
+}
+
+func (n *node) applyShard(ctx context.Context, shard int, lease processor.Owner) error {
+	s := n.shards[shard]
 	defer s.board.Set(problemTakeover, nil)
 	for {
-		err := s.RunAs(ctx, owner{held})
+		err := s.RunAs(ctx, lease)
 		switch {
-		case errors.Is(err, processor.ErrNotOwner):
-			return nil // the member stands by again
-		case err == nil || processor.IsFinal(err) || ctx.Err() != nil:
+		case err == nil || processor.IsFinal(err):
 			return err
+		case ctx.Err() != nil || errors.Is(err, processor.ErrNotOwner):
+			return nil // the process stops, or the member stands by again
 		}
 		// A server may have failed to answer during the takeover.
 		s.board.Set(problemTakeover, fmt.Errorf("this process owns the shard but could not take its partitions over, and tries again: %w", err))

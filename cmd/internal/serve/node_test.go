@@ -20,9 +20,10 @@ import (
 type applies struct {
 	progress processor.Progress
 	applying error
+	runs     func() error
 }
 
-func (a applies) RunAs(context.Context, processor.Owner) error { return nil }
+func (a applies) RunAs(context.Context, processor.Owner) error { return a.runs() }
 func (a applies) Progress() processor.Progress                 { return a.progress }
 func (a applies) Applying() error                              { return a.applying }
 func (a applies) TakenOver() bool                              { return a.applying == nil }
@@ -128,5 +129,36 @@ func TestMetricsOfShards(t *testing.T) {
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+// Fails if a process ends because a server failed while it handed a shard over, or goes on
+// after an error that a person has to see to.
+func TestEndsOfApply(t *testing.T) {
+	failed := errors.New("i/o timeout")
+	for name, tt := range map[string]struct {
+		err   error
+		ended bool // the shard is handed over or lost, or the process stops
+		want  error
+	}{
+		"told to end":                 {nil, true, nil},
+		"a failure while it ends":     {failed, true, nil},
+		"no owner any more":           {processor.ErrNotOwner, false, nil},
+		"a final error":               {processor.ErrStreamGone, false, processor.ErrStreamGone},
+		"a final error while it ends": {processor.ErrStreamGone, true, processor.ErrStreamGone},
+	} {
+		t.Run(name, func(t *testing.T) {
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			n := newTestNode(statuses{mine}, applies{runs: func() error {
+				if tt.ended {
+					cancel()
+				}
+				return tt.err
+			}})
+			if err := n.applyShard(ctx, 0, nil); !errors.Is(err, tt.want) || (err == nil) != (tt.want == nil) {
+				t.Errorf("%v", err)
+			}
+		})
 	}
 }

@@ -270,7 +270,7 @@ var teeth = []tooth{
 	{"no-fence-on-replicas", "G3 S5", "sink/events/fence.go",
 		"A late publication of a former owner is stored on replicas.",
 		`	f.made = time.Now()`,
-		`	if f.made = time.Now(); p.replicas > 1 {
+		`	if f.made = time.Now(); p.replicated.Load() {
 		f.seq = nil
 	}`},
 	{"lagging-replica-believed", "G3 S6", "sink/events/lookup.go",

@@ -16,7 +16,7 @@ const (
 
 	// If a master has not answered about a partition for so long, and so many callers wait
 	// already, further callers get an error at once.
-	SilentAfter = time.Second
+	SilentAfter = 500 * time.Millisecond
 	MostWaiting = 16
 )
 

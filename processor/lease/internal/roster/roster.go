@@ -24,7 +24,8 @@ type Terms struct {
 	Refresh time.Duration // between two refreshes of the entry
 	Away    time.Duration // since its last refresh, a member does not count as alive
 	Gone    time.Duration // since its last refresh, an owner deletes its entry
-	Settle  time.Duration // that a member must have been listed without a problem to be settled
+	Settle  time.Duration // that a member must have been listed to be settled
+	Well    time.Duration // that it must have been listed without a problem
 	Doubt   time.Duration // that it must be listed after it has lost a shard, or not taken one
 }
 
@@ -49,7 +50,7 @@ type Roster struct {
 	mu       sync.Mutex
 	list     []bucket.Member      // as last read
 	current  bool                 // the latest refresh succeeded, and the list has its entry
-	settles  map[string]time.Time // when each member that is alive and has no problem will be settled
+	settles  map[string]time.Time // when each member that is alive will be settled
 	stored   time.Time            // when JetStream last stored the entry
 	storeErr error                // of the latest attempt
 }
@@ -168,13 +169,15 @@ func (r *Roster) learn(list []bucket.Member, revision uint64, now time.Time) {
 	r.current = slices.ContainsFunc(list, func(m bucket.Member) bool { return m.ID == r.opts.ID && m.Revision >= revision })
 	settles := make(map[string]time.Time)
 	for _, m := range alive(list, r.opts.Terms.Away) {
-		if m.Problem != "" {
-			continue
+		at, there := r.settles[m.ID]
+		if !there {
+			at = now.Add(r.opts.Terms.Settle)
 		}
-		settles[m.ID] = now.Add(r.opts.Terms.Settle)
-		if at, there := r.settles[m.ID]; there {
-			settles[m.ID] = at
+		// An owner has a problem for a moment after each takeover, so Well is short.
+		if well := now.Add(r.opts.Terms.Well); m.Problem != "" && at.Before(well) {
+			at = well
 		}
+		settles[m.ID] = at
 	}
 	r.settles = settles
 }
@@ -185,7 +188,7 @@ func (r *Roster) outdated() {
 	r.current = false
 }
 
-// Doubt notes that a member was silent as an owner, or did not take a shard that was handed
+// Doubt notes that a member has lost a shard, has left, or did not take a shard that was handed
 // over to it. So it does not count as settled for a while.
 func (r *Roster) Doubt(id string) {
 	r.mu.Lock()

@@ -1,12 +1,57 @@
 package roster
 
 import (
+	"slices"
 	"testing"
 	"time"
 
 	"github.com/seed18712806/lapse/processor/lease/internal/bucket"
+	"github.com/seed18712806/lapse/processor/lease/internal/share"
 	"github.com/seed18712806/lapse/sink/wire"
 )
+
+// Fails if a member counts as settled at once, or still after it has had a problem, was away or
+// did not take a shard; or if a list of a replica that lags behind counts as current.
+func TestMembersSettle(t *testing.T) {
+	r := New(nil, nil, Options{ID: "me", Terms: Terms{Away: 8 * time.Second, Settle: 10 * time.Second, Well: 3 * time.Second, Doubt: time.Minute}})
+	now := time.Now()
+	list := func(problem string) []bucket.Member {
+		return []bucket.Member{{Member: wire.Member{ID: "me"}, Revision: 7, Stored: now},
+			{Member: wire.Member{ID: "b", Problem: problem, Started: 5}, Revision: 5, Stored: now}}
+	}
+	expect := func(what string, settled, current bool) {
+		t.Helper()
+		members, known := r.Alive()
+		i := slices.IndexFunc(members, func(m share.Member) bool { return m.ID == "b" })
+		if i < 0 || members[i].Settled != settled || members[i].Started != 5 || known != current {
+			t.Errorf("%s: %+v, current %t", what, members, known)
+		}
+	}
+	r.learn(list(""), 7, now)
+	expect("at once", false, true)
+	r.learn(list(""), 7, now.Add(-11*time.Second)) // does not count anew
+	expect("listed again", false, true)
+	r = New(nil, nil, r.opts)
+	r.learn(list(""), 7, now.Add(-11*time.Second))
+	expect("after a while", true, true)
+	r.learn(list(""), 8, now)
+	expect("in a list that is too old", true, false)
+	r.Doubt("nobody")
+	r.Doubt("b")
+	expect("after it did not take a shard", false, false)
+	r = New(nil, nil, r.opts)
+	r.learn(list(""), 7, now.Add(-11*time.Second))
+	r.learn(list("it is slow"), 7, now)
+	r.learn(list(""), 7, now)
+	expect("after a problem", false, true)
+	r = New(nil, nil, r.opts)
+	r.learn(list("it takes over"), 7, now.Add(-11*time.Second))
+	r.learn(list(""), 7, now)
+	expect("a while after a problem", true, true)
+	r.Doubt("b")
+	r.outdated()
+	expect("after a refresh that failed", false, false)
+}
 
 func TestMembersAgeByTheServersClock(t *testing.T) {
 	start := time.Unix(1000, 0)

@@ -19,8 +19,8 @@ type Member struct {
 	Started int64 // the later, the younger
 	// Problem means that the process is not ready. It takes only what no other takes.
 	Problem bool
-	// Settled means that the process has been there for a while without a problem. Only then
-	// others hand shards over to it.
+	// Settled means that the process has been there for a while. Only then others hand shards
+	// over to it.
 	Settled bool
 }
 
