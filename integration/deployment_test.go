@@ -151,12 +151,20 @@ func TestDeployment_Cluster(t *testing.T) {
 	deniedNothing(t, d)
 }
 
-// nats-server accepts the configuration in deploy/nats with the secrets of deploy/secrets.
+// nats-server accepts the configuration in deploy/nats with the secrets of deploy/secrets, for
+// each server, with one shard and with four.
 // It goes red if a line of it is not valid, or a variable has no value.
 func TestDeployment_NATSConfigurationIsValid(t *testing.T) {
 	t.Parallel()
 	d := deployed.New(t)
-	if out, code := d.CheckNATS("nats-1"); code != 0 || !strings.Contains(out, "is valid") {
-		t.Errorf("nats-server -t: exit code %d\n%s", code, out)
+	check := func() {
+		for _, name := range []string{"nats-1", "nats-2", "nats-3"} {
+			if out, code := d.CheckNATS(name); code != 0 || !strings.Contains(out, "is valid") {
+				t.Errorf("nats-server -t of %s: exit code %d\n%s", name, code, out)
+			}
+		}
 	}
+	check()
+	d.UseShards("shards-4.conf")
+	check()
 }

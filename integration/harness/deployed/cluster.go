@@ -20,14 +20,14 @@ func StartCluster(t testing.TB) *Deployment {
 	t.Helper()
 	d := New(t)
 	d.shards = 4
-	d.useShards("shards-4.conf")
+	d.UseShards("shards-4.conf")
 	d.startNATS(3)
 	d.startNodes(6)
 	return d
 }
 
-// useShards puts another file in the place of shards.conf.
-func (d *Deployment) useShards(file string) {
+// UseShards puts another file in the place of shards.conf, for nats-servers that start later.
+func (d *Deployment) UseShards(file string) {
 	d.t.Helper()
 	conf := filepath.Join(d.t.TempDir(), "nats")
 	err := os.CopyFS(conf, os.DirFS(d.conf))
