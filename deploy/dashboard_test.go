@@ -80,7 +80,7 @@ func TestDashboardIsComplete(t *testing.T) {
 	for _, v := range d.Templating.List {
 		variables = append(variables, v.Name)
 	}
-	if want := []string{"What users notice", "Traffic", "State", "Health", "Resources"}; !slices.Equal(rows, want) {
+	if want := []string{"What users notice", "Traffic", "State", "Shards", "Health", "Resources"}; !slices.Equal(rows, want) {
 		t.Errorf("the rows are %q, want %q", rows, want)
 	}
 	if want := []string{"datasource", "job", "instance"}; !slices.Equal(variables, want) {
@@ -90,7 +90,7 @@ func TestDashboardIsComplete(t *testing.T) {
 
 // selector is a metric with its label matchers in a PromQL expression.
 var (
-	selector = regexp.MustCompile(`\b(up|(?:lapse|process|go|job:lapse)_[a-z0-9_:]+)(\{[^}]*\})?`)
+	selector = regexp.MustCompile(`\b(up|(?:lapse|process|go|job:lapse|job_shard:lapse)_[a-z0-9_:]+)(\{[^}]*\})?`)
 	matcher  = regexp.MustCompile(`(\w+) *(?:=~|!~|!=|=) *"`)
 	grouping = regexp.MustCompile(`\b(?:by|on) \(([^)]*)\)`)
 )
@@ -114,18 +114,19 @@ func used(query string) (metrics, labels []string) {
 	return metrics, labels
 }
 
-// A Prometheus scrapes two processes on real servers and one with embedded servers, under load.
-// Each query of the dashboard returns data. Each metric that a rule names is there, with the
-// labels that the rule names.
+// A Prometheus scrapes two processes on real servers and one with embedded servers and four
+// shards, under load. Each query of the dashboard returns data. Each metric that a rule names is
+// there, with the labels that the rule names, and each rule can be evaluated.
 //
-// It fails if somebody renames a metric or a label, and not its queries.
+// It fails if somebody renames a metric or a label, and not its queries; if a query does not
+// expect a series for each shard.
 func TestQueriesReturnData(t *testing.T) {
 	t.Parallel()
 	nats := harness.StartNATS(t, harness.NATSOptions{})
 	redis := harness.StartRedis(t, harness.RedisOptions{Args: []string{"--maxmemory", "1gb"}})
 	one := harness.StartLapse(t, nats.URL(), redis.Address(), "--log-max-bytes", "1GiB")
 	two := harness.StartLapse(t, nats.URL(), redis.Address())
-	embedded := harness.EmbeddedLapse(t)
+	embedded := harness.EmbeddedLapse(t, "--shards", "4")
 	rules, err := filepath.Abs(rulesFile)
 	if err != nil {
 		t.Fatal(err)
@@ -167,6 +168,9 @@ func TestQueriesReturnData(t *testing.T) {
 		t.Errorf("the dashboard has only %d queries", queries)
 	}
 	for _, r := range p.rules() {
+		if r.LastError != "" {
+			t.Errorf("%s cannot be evaluated: %s", r.Name, r.LastError)
+		}
 		metrics, labels := used(r.Query)
 		if len(metrics) == 0 {
 			t.Errorf("%s names no metric that this test knows: %s", r.Name, r.Query)

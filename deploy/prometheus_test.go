@@ -142,6 +142,7 @@ func (p *prometheus) firing(ctx context.Context) (names []string, err error) {
 // rule is an alert, as Prometheus has read it.
 type rule struct {
 	Name, Query, Type   string
+	LastError           string
 	Labels, Annotations map[string]string
 }
 

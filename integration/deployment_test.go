@@ -1,10 +1,15 @@
 package integration
 
 import (
+	"context"
+	"errors"
+	"fmt"
 	"strings"
 	"testing"
 
+	"github.com/seed18712806/lapse/integration/harness"
 	"github.com/seed18712806/lapse/integration/harness/deployed"
+	"github.com/seed18712806/lapse/sink/wire"
 )
 
 // The whole of deploy/ as a new user starts it: three nats-servers and Redis, with TLS,
@@ -20,20 +25,7 @@ func TestDeployment(t *testing.T) {
 	one.Start()
 	other.Start()
 
-	run := func(want int, user string, args ...string) string {
-		t.Helper()
-		out, errOut, code := d.Run(user, args...)
-		if code != want {
-			t.Fatalf("lapse %v as %s: exit code %d, want %d\n%s%s", args, user, code, want, out, errOut)
-		}
-		return out + errOut
-	}
-	has := func(out, want string) {
-		t.Helper()
-		if !strings.Contains(out, want) {
-			t.Errorf("output %q, want %q in it", out, want)
-		}
-	}
+	run, has := client(t, d)
 	has(run(0, "operator", "config", "orders", "--default-ttl", "3600"), "configured orders")
 	has(run(0, "orders-writer", "put", "orders", "stays", `{"item":"tea"}`), "created orders/stays")
 	has(run(0, "reader", "get", "orders", "stays"), `{"item":"tea"}`)
@@ -51,11 +43,112 @@ func TestDeployment(t *testing.T) {
 	has(run(0, "orders-writer", "put", "orders", "2", `{"item":"tea","ttl":1}`), "created orders/2")
 	has(run(0, "reader", "watch", "orders", "2", "--since", "1h", "--count", "1"), `expired orders/2 etag=`)
 	other.Ready()
+	deniedNothing(t, d)
+}
+
+// client runs commands of lapse as a user, and compares what they print.
+func client(t *testing.T, d *deployed.Deployment) (run func(want int, user string, args ...string) string, has func(out, want string)) {
+	run = func(want int, user string, args ...string) string {
+		t.Helper()
+		out, errOut, code := d.Run(user, args...)
+		if code != want {
+			t.Fatalf("lapse %v as %s: exit code %d, want %d\n%s%s", args, user, code, want, out, errOut)
+		}
+		return out + errOut
+	}
+	has = func(out, want string) {
+		t.Helper()
+		if !strings.Contains(out, want) {
+			t.Errorf("output %q, want %q in it", out, want)
+		}
+	}
+	return run, has
+}
+
+// deniedNothing fails the test if a server has denied lapse something.
+func deniedNothing(t *testing.T, d *deployed.Deployment) {
+	t.Helper()
 	for _, n := range d.NATS {
 		if log := n.Log(); strings.Contains(log, "user:lapse\" - Publish Violation") || strings.Contains(log, "user:lapse\" - Subscription Violation") {
 			t.Errorf("a nats-server has denied lapse something:\n%s", log)
 		}
 	}
+	for _, user := range []string{"lapse", "replica"} {
+		if denied := d.Denied(user); len(denied) > 0 {
+			t.Errorf("Redis has denied %s: %v", user, denied)
+		}
+	}
+}
+
+// What compose.cluster.yaml starts: three nats-servers that map writes to four shards, a Redis
+// Cluster, and three lapse, each of which owns a shard. Documents of all shards are written,
+// read and expire. Then a master of Redis, a nats-server and a lapse are killed, and all goes on.
+//
+// It goes red if the mapping, the permissions or the configuration of the cluster do not fit
+// what lapse needs, or if no replica becomes master.
+func TestDeployment_Cluster(t *testing.T) {
+	t.Parallel()
+	d := deployed.StartCluster(t)
+	prepare := func() *harness.Lapse { return d.Prepare("--redis-read-replicas") }
+	all := []*harness.Lapse{prepare(), prepare(), prepare()}
+	for _, l := range all {
+		l.Launch()
+	}
+	for _, l := range all {
+		l.Ready()
+	}
+	owned := func(by []*harness.Lapse) {
+		harness.Until(t, harness.Limit, "each process owns a shard, and each shard is owned", func(context.Context) error {
+			var sum float64
+			for _, l := range by {
+				n := metric(t, l, "lapse_shard_owner")
+				if n == 0 {
+					return errors.New("one owns none")
+				}
+				sum += n
+			}
+			if sum != 4 {
+				return fmt.Errorf("%v shards are owned", sum)
+			}
+			return nil
+		})
+	}
+	owned(all)
+	run, has := client(t, d)
+	has(run(0, "operator", "config", "orders", "--default-ttl", "3600"), "configured orders")
+	const documents = 6 // one of them in each shard
+	shards := map[int]bool{}
+	for i := range documents {
+		shard, _ := (wire.Shape{Shards: 4, Partitions: 1}).Place("orders", fmt.Sprint("a", i))
+		shards[shard] = true
+	}
+	if len(shards) != 4 {
+		t.Fatalf("the documents are in the shards %v", shards)
+	}
+	round := func(prefix string) {
+		t.Helper()
+		for i := range documents {
+			id := fmt.Sprint(prefix, i)
+			has(run(0, "orders-writer", "put", "orders", id, `{"ttl":1}`), "created orders/"+id)
+			has(run(0, "reader", "watch", "orders", id, "--since", "1h", "--count", "1"), "expired orders/"+id)
+		}
+		run(0, "orders-writer", "put", "orders", "stays", `{"in":"`+prefix+`"}`)
+		has(run(0, "reader", "get", "orders", "stays"), `{"in":"`+prefix+`"}`)
+	}
+	round("a")
+	has(run(0, "operator", "status"), "shard 3")
+	has(run(1, "orders-writer", "put", "users", "1", `{}`), "the NATS server does not permit this user to publish to lapse.write.upsert.users.1")
+
+	d.Nodes[0].Kill()
+	d.NATS[0].Kill()
+	all[0].Kill()
+	d.FailedOver()
+	owned(all[1:])
+	for _, l := range all[1:] {
+		l.Ready()
+	}
+	round("b")
+	deniedNothing(t, d)
 }
 
 // nats-server accepts the configuration in deploy/nats with the secrets of deploy/secrets.

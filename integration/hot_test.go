@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/seed18712806/lapse/integration/harness"
+	"github.com/seed18712806/lapse/integration/harness/natscluster"
 	"github.com/seed18712806/lapse/sink/wire"
 )
 
@@ -17,9 +18,9 @@ import (
 // may have been stored.
 func TestG9_RejectionsOfOneIDOnReplicas(t *testing.T) {
 	t.Parallel()
-	cluster := harness.StartCluster(t, 3)
+	cluster := natscluster.Start(t, 3)
 	w := &world{t: t, redis: harness.StartRedis(t, harness.RedisOptions{})}
-	url := cluster[0].URL() + "," + cluster[1].URL() + "," + cluster[2].URL()
+	url := cluster.URL()
 	w.connect(url, w.redis.Address())
 	w.lapse = harness.StartLapse(t, url, w.redis.Address(), "--replicas", "3")
 	w.Want(201, wire.Create, "c", "hot", `{}`)
@@ -31,7 +32,7 @@ func TestG9_RejectionsOfOneIDOnReplicas(t *testing.T) {
 		}
 	}
 	w.Flush()
-	leader := cluster[leads(t, w, w.Prefix.EventsStream())]
+	leader := cluster.Servers[cluster.Leader(w.JS, w.Prefix.EventsStream())]
 	leader.Kill()
 	leader.Start()
 	w.lapse.Ready()

@@ -18,6 +18,7 @@ import (
 	"github.com/seed18712806/lapse/integration/harness/rediscluster"
 	"github.com/seed18712806/lapse/integration/oracle"
 	"github.com/seed18712806/lapse/sink"
+	"github.com/seed18712806/lapse/sink/service"
 	"github.com/seed18712806/lapse/sink/store"
 	"github.com/seed18712806/lapse/sink/wire"
 	"github.com/seed18712806/lapse/ttlrules"
@@ -254,8 +255,8 @@ func (o *onlooker) restart() {
 	}
 }
 
-// clusterFaults are what happens to a cluster under load.
-type clusterFaults struct {
+// redisFaults are what happens to a cluster under load.
+type redisFaults struct {
 	t       *testing.T
 	w       *world
 	cluster *rediscluster.Cluster
@@ -265,7 +266,7 @@ type clusterFaults struct {
 }
 
 // others are the running nodes besides one.
-func (c *clusterFaults) others(but *rediscluster.Node) (all []*rediscluster.Node) {
+func (c *redisFaults) others(but *rediscluster.Node) (all []*rediscluster.Node) {
 	for _, n := range c.cluster.Nodes {
 		if n != but && n.Running() {
 			all = append(all, n)
@@ -276,7 +277,7 @@ func (c *clusterFaults) others(but *rediscluster.Node) (all []*rediscluster.Node
 
 // failOver loses writes: the replica of a shard is cut off for a while, and then becomes the
 // master. The old master either is killed before, or goes on until it learns of that.
-func (c *clusterFaults) failOver(kill bool) {
+func (c *redisFaults) failOver(kill bool) {
 	c.t.Helper()
 	shard := &c.shards[c.r.IntN(redisMasters)]
 	master, replica := shard[0], shard[1]
@@ -296,7 +297,7 @@ func (c *clusterFaults) failOver(kill bool) {
 }
 
 // move moves the slot of a partition to another master, a key at a time.
-func (c *clusterFaults) move() {
+func (c *redisFaults) move() {
 	c.t.Helper()
 	a := c.r.IntN(redisMasters)
 	from, to := c.shards[a][0], c.shards[(a+1)%redisMasters][0]
@@ -327,7 +328,7 @@ func TestAll_RedisCluster(t *testing.T) {
 	t.Logf("LAPSE_SEED=%d", seed)
 	w, cluster := onCluster(t, false)
 	o := w.startOnlooker(false)
-	c := &clusterFaults{t: t, w: w, cluster: cluster, r: rand.New(rand.NewPCG(uint64(seed), 0))}
+	c := &redisFaults{t: t, w: w, cluster: cluster, r: rand.New(rand.NewPCG(uint64(seed), 0))}
 	for i := range c.shards {
 		c.shards[i] = [2]*rediscluster.Node{cluster.Nodes[i], cluster.Replica(i)}
 	}
@@ -362,9 +363,13 @@ func TestAll_RedisCluster(t *testing.T) {
 	t.Logf("%d failovers, %d slots moved: %d messages, %d events, none lost, repeated or early; %s", failovers, moves, result.Model.Seq(), len(result.Events), counters(t, w.lapse, "lapse_steps_fenced_total", "lapse_partitions_damaged_total"))
 }
 
-// noneDamaged fails the test if lapse has taken a partition for damaged: an older state is whole.
+// noneDamaged fails the test if lapse has taken a partition for damaged: an older state is
+// whole. It also fails if no write was lost, so that the test has shown nothing.
 func noneDamaged(t *testing.T, l *harness.Lapse) {
 	t.Helper()
+	if !strings.Contains(l.Log(), "the partition is being rebuilt from the log") {
+		t.Error("no failover has lost a write")
+	}
 	if got := counters(t, l, "lapse_partitions_damaged_total"); got != "lapse_partitions_damaged_total 0" {
 		t.Errorf("%s, want 0", got)
 	}
@@ -388,7 +393,8 @@ func counters(t *testing.T, l *harness.Lapse, names ...string) string {
 // its partitions.
 //
 // It fails if a script that waits for one master holds up the scripts of another; if a
-// read of any master waits for the slots that are asked for at the one that stands still.
+// read of any master waits for the slots that are asked for at the one that stands still; if
+// reads that wait for one master take the places of all others.
 func TestG9_OneRedisMasterStandsStill(t *testing.T) {
 	t.Parallel()
 	w, cluster := onCluster(t, false)
@@ -416,6 +422,23 @@ func TestG9_OneRedisMasterStandsStill(t *testing.T) {
 	began := time.Now()
 	cluster.Nodes[0].Stop()
 	before := len(w.Events())
+	// More reads wait for the master that stands still than a process answers at a time.
+	for i := range 2 * service.DefaultConcurrency {
+		writing.Go(func() {
+			every(ctx, time.Second, func(int) {
+				reading, cancel := context.WithTimeout(ctx, 5*time.Second)
+				defer cancel()
+				_, _ = o.reads[0].Get(reading, "kept", idOn(i%2, 0, "kept"))
+			})
+		})
+	}
+	harness.Until(t, harness.Limit, "they are refused at once", func(ctx context.Context) error {
+		_, err := o.reads[0].Get(ctx, "kept", idOn(0, 0, "kept"))
+		if err != nil && strings.Contains(err.Error(), "and other requests wait for it") {
+			return nil
+		}
+		return fmt.Errorf("answer: %v", err)
+	})
 	harness.At(t, began.Add(10*time.Second))
 	unready(t, w.lapse, "Redis: it does not answer: master "+cluster.Nodes[0].Address())
 	o.wait(100, moving)
@@ -594,6 +617,22 @@ func TestG2_ReadsFromReplicas(t *testing.T) {
 	w.verify()
 	l.verifyStored(t)
 	t.Logf("%d writes were read at once after their outcomes, %d lists", o.writes, o.lists)
+
+	for _, command := range []string{"readonly", "eval_ro"} {
+		acl := func(args ...any) {
+			t.Helper()
+			if err := cluster.Replica(0).Client().Do(t.Context(), append([]any{"ACL"}, args...)...).Err(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		acl("SETUSER", "lapse", "-"+command)
+		denied := harness.PrepareLapse(t, "--nats", w.nats.URL(), "--redis", cluster.URL(), "--redis-read-replicas")
+		if log := denied.FailsToStart(); !strings.Contains(log, "lapse: --redis-read-replicas: the user may not run what lapse needs on the replica "+cluster.Replica(0).Address()) {
+			t.Errorf("without %s lapse logs %q", command, log)
+		}
+		acl("SETUSER", "lapse", "+"+command)
+		acl("LOG", "RESET")
+	}
 }
 
 // While the slot of a partition is moved to another master, a commit or a removal changes nothing

@@ -29,6 +29,14 @@ write documents of users      pub lapse.write.upsert.users.1           no       
 configure orders              pub lapse.config.orders                  no          no     no    yes      -
 drop orders                   pub lapse.drop.orders                    no          no     no    yes      -
 move log time                 pub lapse.tick                           no          no     yes   yes      -
+                              pub lapse.shard.3.tick                   no          no     yes   yes      -
+write past the mapping        pub lapse.shard.0.write.upsert.orders.1  no          no     no    yes      -
+                              pub lapse.shard.0.config.orders          no          no     no    yes      -
+copy a configuration          pub lapse.shard.1.copy.1.config.orders   no          no     yes   yes      -
+find out what is mapped       pub lapse.write.probe.probe.1            no          no     yes   yes      -
+                              pub lapse.shard.0.write.probe.probe.1    no          no     yes   yes      -
+                              sub lapse.shard.*.write.probe.probe.*    no          no     yes   yes      -
+find out what is stored       pub lapse.config.probe                   no          no     yes   yes      -
 read a document               pub lapse.read.get.orders.1              no          yes    no    yes      -
 list collections              pub lapse.read.collections               no          yes    no    yes      -
 answer reads                  sub lapse.read.get.*.*                   no          no     yes   yes      -
@@ -39,6 +47,7 @@ beat as the owner             pub lapse.beat.0                         no       
 change leases                 pub $KV.LAPSE_MEMBERS.lease.0            no          no     yes   yes      -
 store checkpoints             pub $KV.LAPSE_CHECKPOINTS.partition.0    no          no     yes   yes      -
 subscribe to writes           sub lapse.write.>                        no          no     no    yes      -
+                              sub lapse.shard.*.write.>                no          no     no    yes      -
 subscribe to events           sub lapse.expired.>                      no          no     no    yes      -
 inbox of its own              sub _INBOX.orders-writer.1               yes         no     yes   yes      -
                               sub _INBOX.reader.1                      no          yes    yes   yes      -
@@ -53,15 +62,21 @@ acknowledge an event          pub $JS.ACK.LAPSE_EVENTS.c.1.1.1.1.1             n
 look at the log               pub $JS.API.STREAM.INFO.LAPSE_LOG                no          no     yes   yes      -
 consume the log               pub $JS.API.CONSUMER.CREATE.LAPSE_LOG.c          no          no     yes   yes      -
                               pub $JS.API.CONSUMER.MSG.NEXT.LAPSE_LOG.c        no          no     yes   yes      -
+                              pub $JS.API.CONSUMER.CREATE.LAPSE_LOG_0.c        no          no     yes   yes      -
+                              pub $JS.API.CONSUMER.MSG.NEXT.LAPSE_LOG_3.c      no          no     yes   yes      -
+consume the configurations    pub $JS.API.CONSUMER.CREATE.LAPSE_CONFIG.c       no          no     no    yes      -
 read a message of the log     pub $JS.API.STREAM.MSG.GET.LAPSE_LOG             no          no     yes   yes      -
                               pub $JS.API.DIRECT.GET.LAPSE_LOG                 no          no     no    yes      -
 read a message of the events  pub $JS.API.DIRECT.GET.LAPSE_EVENTS              no          no     yes   yes      -
 create a stream               pub $JS.API.STREAM.CREATE.LAPSE_LOG              no          no     yes   yes      -
 change a stream               pub $JS.API.STREAM.UPDATE.LAPSE_EVENTS           no          no     yes   yes      -
 purge the log                 pub $JS.API.STREAM.PURGE.LAPSE_LOG               no          no     yes   yes      -
+                              pub $JS.API.STREAM.PURGE.LAPSE_LOG_3             no          no     yes   yes      -
+purge the configurations      pub $JS.API.STREAM.PURGE.LAPSE_CONFIG            no          no     yes   yes      -
 purge the events              pub $JS.API.STREAM.PURGE.LAPSE_EVENTS            no          no     yes   yes      -
 purge the checkpoints         pub $JS.API.STREAM.PURGE.KV_LAPSE_CHECKPOINTS    no          no     no    yes      -
 delete the log                pub $JS.API.STREAM.DELETE.LAPSE_LOG              no          no     no    yes      -
+                              pub $JS.API.STREAM.DELETE.LAPSE_LOG_0            no          no     no    yes      -
 delete the events             pub $JS.API.STREAM.DELETE.LAPSE_EVENTS           no          no     no    yes      -
 delete a message of the log   pub $JS.API.STREAM.MSG.DELETE.LAPSE_LOG          no          no     no    yes      -
 restore the log               pub $JS.API.STREAM.RESTORE.LAPSE_LOG             no          no     no    yes      -
@@ -128,13 +143,23 @@ func denied(t *testing.T, nc *nats.Conn, verb, subject string) *credentials.Deni
 }
 
 // Every role may do what the table says, and nothing else of it. Each cell is tried on a
-// connection of its own to a nats-server with deploy/nats/accounts.conf.
+// connection of its own to a nats-server with deploy/nats/accounts.conf: one that maps writes
+// to four shards, and one that does not.
 //
 // It goes red if a permission is added to a role, or taken from it.
 func TestRoles_NATS(t *testing.T) {
 	t.Parallel()
-	server := harness.StartNATS(t, harness.NATSOptions{Denies: true})
+	eachNumberOfShards(t, func(t *testing.T, shards int) {
+		testRoles(t, harness.StartNATS(t, harness.NATSOptions{Denies: true, Shards: shards}), shards)
+	})
+}
+
+func testRoles(t *testing.T, server *harness.NATS, shards int) {
 	for _, c := range cells(t) {
+		want := c.subject
+		if c.role == "lapse" { // of the account that maps; the server compares permissions after that
+			want = mapped(want, shards)
+		}
 		nc := as(t, server, c.role)
 		d := denied(t, nc, c.verb, c.subject)
 		switch {
@@ -142,8 +167,8 @@ func TestRoles_NATS(t *testing.T) {
 			t.Errorf("%s may %s %s", c.role, c.verb, c.subject)
 		case d != nil && c.may:
 			t.Errorf("%s may not %s %s: %v", c.role, c.verb, c.subject, d)
-		case d != nil && (d.Subject != c.subject || d.Subscribe != (c.verb == "sub")):
-			t.Errorf("%s: the server denies %+v, want %s %s", c.role, d, c.verb, c.subject)
+		case d != nil && (d.Subject != want || d.Subscribe != (c.verb == "sub")):
+			t.Errorf("%s: the server denies %+v, want %s %s", c.role, d, c.verb, want)
 		}
 		nc.Close()
 	}
@@ -162,7 +187,11 @@ func TestRoles_NATS(t *testing.T) {
 // It goes red if applications are in the account of the streams.
 func TestRoles_RepliesReachNoStream(t *testing.T) {
 	t.Parallel()
-	w := external(t, harness.RedisOptions{})
+	eachNumberOfShards(t, testRepliesReachNoStream)
+}
+
+func testRepliesReachNoStream(t *testing.T, shards int) {
+	w := withShards(t, shards)
 	w.Configure("orders", `{"defaultTtl":-1}`)
 	event := w.Want(201, wire.Create, "orders", "expires", `{"ttl":1}`)
 	w.ExpiryOf("orders", "expires", event.Etag, harness.Limit)
@@ -173,7 +202,7 @@ func TestRoles_RepliesReachNoStream(t *testing.T) {
 		t.Fatal(err)
 	}
 	forged := map[string]bool{}
-	for i, target := range []string{"lapse.write.upsert.users.1", "lapse.config.users", "lapse.tick", "lapse.expired.orders.forged", "lapse.rejected.orders.forged", "lapse.fence.0", "$KV.LAPSE_MEMBERS.lease.0"} {
+	for i, target := range []string{"lapse.write.upsert.users.1", "lapse.config.users", "lapse.tick", "lapse.expired.orders.forged", "lapse.rejected.orders.forged", "lapse.fence.0", "$KV.LAPSE_MEMBERS.lease.0", "lapse.shard.0.tick", "lapse.shard.0.write.upsert.users.1"} {
 		forged[target] = true
 		for _, request := range []struct {
 			nc            *nats.Conn
@@ -202,9 +231,9 @@ func TestRoles_RepliesReachNoStream(t *testing.T) {
 	if _, err := consumer.Info(t.Context()); err != nil {
 		t.Error(err)
 	}
-	w.settled("orders", "last", w.Log()[len(w.Log())-1].Seq)
-	for _, m := range append(w.Log(), w.Events()...) {
-		if forged[m.Subject] && m.Subject != "lapse.tick" || len(m.Data) > 0 && m.Subject == "lapse.tick" {
+	for _, m := range append(w.logs(), w.Events()...) {
+		tick := strings.HasSuffix(m.Subject, ".tick")
+		if forged[m.Subject] && !tick || len(m.Data) > 0 && tick {
 			t.Errorf("a stream has %s: %s", m.Subject, m.Data)
 		}
 		if strings.HasPrefix(m.Subject, "lapse.expired.") && m.Header.Get("Nats-Msg-Id") != "orders/expires/"+event.Etag.String() {
@@ -220,19 +249,32 @@ func TestRoles_RepliesReachNoStream(t *testing.T) {
 // It goes red if an import that the account of applications needs is missing.
 func TestRoles_Consume(t *testing.T) {
 	t.Parallel()
-	w := external(t, harness.RedisOptions{})
+	eachNumberOfShards(t, testConsume)
+}
+
+func testConsume(t *testing.T, shards int) {
+	w := withShards(t, shards)
 	w.Configure("orders", `{"defaultTtl":1}`)
-	writer, err := jetstreamext.NewFastPublisher(asJetStream(t, w.nats, "orders-writer"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	for i := range 3 {
-		if _, err := writer.Add(w.Prefix.Write(wire.Create, "orders", fmt.Sprint(i)), []byte(`{}`)); err != nil {
+	writer := asJetStream(t, w.nats, "orders-writer")
+	if shards > 1 { // a batch is of one log
+		for i := range 3 {
+			if _, err := writer.Publish(t.Context(), w.Prefix.Write(wire.Create, "orders", fmt.Sprint(i)), []byte(`{}`)); err != nil {
+				t.Fatal(err)
+			}
+		}
+	} else {
+		batch, err := jetstreamext.NewFastPublisher(writer)
+		if err != nil {
 			t.Fatal(err)
 		}
-	}
-	if _, err := writer.Close(t.Context()); err != nil {
-		t.Fatal(err)
+		for i := range 3 {
+			if _, err := batch.Add(w.Prefix.Write(wire.Create, "orders", fmt.Sprint(i)), []byte(`{}`)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if _, err := batch.Close(t.Context()); err != nil {
+			t.Fatal(err)
+		}
 	}
 	js := asJetStream(t, w.nats, "reader")
 	consumer, err := js.CreateConsumer(t.Context(), w.Prefix.EventsStream(), jetstream.ConsumerConfig{
@@ -265,32 +307,6 @@ func asJetStream(t *testing.T, server *harness.NATS, role string) jetstream.JetS
 		t.Fatal(err)
 	}
 	return js
-}
-
-// outcomeFor writes as a role, and returns the status of the outcome, which comes to an
-// inbox that only the role can read.
-func (w *world) outcomeFor(t *testing.T, nc *nats.Conn, role, subject string) int {
-	t.Helper()
-	inbox := nc.NewInbox()
-	if !strings.HasPrefix(inbox, "_INBOX."+role+".") {
-		t.Fatalf("inbox %s", inbox)
-	}
-	sub, err := nc.SubscribeSync(inbox)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := nc.PublishMsg(&nats.Msg{Subject: subject, Data: []byte(`{}`), Header: nats.Header{wire.HeaderReplyTo: {inbox}}}); err != nil {
-		t.Fatal(err)
-	}
-	msg, err := sub.NextMsg(harness.Limit)
-	if err != nil {
-		t.Fatalf("wait for the outcome of %s: %v", subject, err)
-	}
-	var status int
-	if _, err := fmt.Sscanf(string(msg.Data), `{"status":%d`, &status); err != nil {
-		t.Fatalf("outcome %s: %v", msg.Data, err)
-	}
-	return status
 }
 
 // redisRoles is which commands each user of deploy/redis/users.acl may run.

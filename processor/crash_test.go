@@ -75,10 +75,14 @@ func TestG3_OutagesBeyondTheDuplicateWindow(t *testing.T) {
 func TestG3_HeldUpOnTheWayToTheStream(t *testing.T) {
 	t.Parallel()
 	window := 100 * time.Millisecond
-	for i, before := range []string{"never fenced", "fenced"} {
+	for i, before := range []string{"never fenced", "fenced", "on replicas"} {
 		t.Run(before, func(t *testing.T) {
 			t.Parallel()
-			r := newRigOn(t, backends[i], Options{Partitions: 1, DuplicateWindow: &window})
+			opts := Options{Partitions: 1, DuplicateWindow: &window}
+			if before == "on replicas" {
+				opts.Replicas = 3
+			}
+			r := newRigOn(t, backends[i%2], opts)
 			if before == "fenced" { // as an owner is that did not begin the log
 				first := r.start(nil)
 				first.ready(t)
@@ -115,8 +119,14 @@ func TestG3_HeldUpOnTheWayToTheStream(t *testing.T) {
 // the look-up is not repeated behind the fence.
 func TestG3_PublishedJustBeforeTheFence(t *testing.T) {
 	t.Parallel()
+	for _, replicas := range []int{1, 3} {
+		t.Run(fmt.Sprint(replicas, " replicas"), func(t *testing.T) { t.Parallel(); publishedJustBeforeTheFence(t, replicas) })
+	}
+}
+
+func publishedJustBeforeTheFence(t *testing.T, replicas int) {
 	window := 100 * time.Millisecond
-	r := newRigOn(t, backends[1], Options{Partitions: 1, DuplicateWindow: &window})
+	r := newRigOn(t, backends[1], Options{Partitions: 1, Replicas: replicas, DuplicateWindow: &window})
 	hold := func(at crash.Point) (held, release chan struct{}, fault func(crash.Point) error) {
 		held, release = make(chan struct{}), make(chan struct{})
 		return held, release, once(at, 1, func() error {

@@ -109,6 +109,9 @@ type rig struct {
 
 func newRigOn(t *testing.T, b backend, opts Options) *rig {
 	t.Helper()
+	if opts.Replicas > 1 {
+		return newRigAt(t, "nats://"+natstest.StartCluster(t, opts.Replicas)[0], b, opts)
+	}
 	return newRigAt(t, natstest.Start(t, server.Options{}), b, opts)
 }
 

@@ -141,8 +141,7 @@ func (p *Processor) wire(ctx context.Context, s *session, l *link.Link, lease Ow
 	shared := &owner.Shared{
 		Log: log, Lease: lease, Consent: identity.NewConsent(p.opts.BeginAnew), Statuses: s.statuses, Reader: s.reader, Ticker: s.ticker, Turns: s.turns,
 		Channel: &announce.Channel{
-			Publisher: s.publisher, Link: l, Emitted: p.metrics.emitted, Hook: p.hook,
-			Replicas: provisioned.Replicas, Window: stream.Duplicates, MaxAge: stream.MaxAge,
+			Publisher: s.publisher, Link: l, Emitted: p.metrics.emitted, Hook: p.hook, MaxAge: stream.MaxAge,
 		},
 		Checkpoints: checkpoints, Outcomes: announce.NewOutcomes(p.nc, s.statuses, p.store), Metrics: &p.metrics.Metrics,
 		Limits: decide.Limits{Log: events.NewLog(names, provisioned.Log.CachedInfo().Created.UnixMilli()), MaxBody: provisioned.MaxBody},

@@ -5,7 +5,6 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"strconv"
 	"sync"
 
 	"github.com/redis/go-redis/v9"
@@ -121,7 +120,7 @@ func (r *Reader) stored(ctx context.Context) (shapes []wire.Shape, err error) {
 		if values[0] == nil {
 			continue
 		}
-		shape, ok := shapeOf(values)
+		shape, ok := layout.ParseShape(values)
 		if !ok || layout.NewKeys(r.prefix, 0, shape.All()) != k {
 			return nil, fmt.Errorf("%w: key %s has %q for the numbers of partitions and shards", ErrForeign, k.State(), values)
 		}
@@ -129,21 +128,6 @@ func (r *Reader) stored(ctx context.Context) (shapes []wire.Shape, err error) {
 	}
 	slices.SortFunc(shapes, func(a, b wire.Shape) int { return cmp.Compare(a.All(), b.All()) })
 	return shapes, nil
-}
-
-// shapeOf reads the fields partitions and shards of a state; the latter is absent if there is one
-// shard.
-func shapeOf(values []any) (s wire.Shape, ok bool) {
-	number := func(v any) int {
-		text, _ := v.(string)
-		n, _ := strconv.Atoi(text)
-		return n
-	}
-	s = wire.Shape{Shards: 1, Partitions: number(values[0])}
-	if values[1] != nil {
-		s.Shards = number(values[1])
-	}
-	return s, s.Shards >= 1 && s.Partitions >= 1 && s.All() <= layout.MaxPartitions
 }
 
 // each calls do for every partition, some at a time, and returns the first error.

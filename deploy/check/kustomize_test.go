@@ -186,7 +186,8 @@ func TestPortsMatch(t *testing.T) {
 				want = append(want, u.Port()+"/TCP")
 			}
 		}
-		for _, port := range want {
+		slices.Sort(want)
+		for _, port := range slices.Compact(want) {
 			if !allowed[port] {
 				t.Errorf("the network policy does not let lapse reach the port %s", port)
 			}
@@ -327,6 +328,27 @@ func TestPodsSurviveMaintenance(t *testing.T) {
 // TestProduction: the overlay changes what it says it changes.
 func TestProduction(t *testing.T) {
 	m := render(t, "overlays/production")
+	testProduction(t, m)
+	if m.ConfigMap.Data["LAPSE_SHARDS"] != "" || strings.Contains(m.ConfigMap.Data["LAPSE_REDIS"], ",") {
+		t.Errorf("production has several shards, or a Redis Cluster: %v", m.ConfigMap.Data)
+	}
+}
+
+// TestCluster: this overlay is production with as many shards as NATS maps writes to, and
+// with a Redis Cluster.
+func TestCluster(t *testing.T) {
+	m := render(t, "overlays/cluster")
+	testProduction(t, m)
+	if shards := m.ConfigMap.Data["LAPSE_SHARDS"]; !strings.Contains(read(t, deploy, "nats/shards-"+shards+".conf"), "partition("+shards+",2,3)") {
+		t.Errorf("LAPSE_SHARDS=%s, and deploy/nats does not map to as many", shards)
+	}
+	if nodes := strings.Split(m.ConfigMap.Data["LAPSE_REDIS"], ","); len(nodes) != 3 {
+		t.Errorf("lapse knows %d nodes of the Redis Cluster, want 3: %v", len(nodes), nodes)
+	}
+}
+
+func testProduction(t *testing.T, m *manifests) {
+	t.Helper()
 	if *m.Deployment.Spec.Replicas != 3 || m.ConfigMap.Data["LAPSE_REPLICAS"] != "3" {
 		t.Errorf("%d pods, LAPSE_REPLICAS=%s, want 3 and 3", *m.Deployment.Spec.Replicas, m.ConfigMap.Data["LAPSE_REPLICAS"])
 	}

@@ -14,7 +14,6 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/seed18712806/lapse/integration/harness/natstest"
-	"github.com/seed18712806/lapse/sink/wire"
 )
 
 // NATSOptions are the settings of a nats-server.
@@ -23,7 +22,7 @@ type NATSOptions struct {
 	Config     string // added to its configuration file
 	OwnUsers   bool   // Config has users; otherwise they are those of deploy/
 	Denies     bool   // a client without a user; otherwise that is the operator
-	Shards     int    // among which the server maps the writes; then there are no users
+	Shards     int    // to which the account of deploy/ maps writes, up to 4; 1 if 0
 }
 
 // NATS is a nats-server with JetStream in a process of its own. Its port and its store
@@ -41,11 +40,6 @@ func StartNATS(t testing.TB, opts NATSOptions) *NATS {
 	if opts.MaxPayload != 0 {
 		more += fmt.Sprintf("\nmax_payload: %d\n", opts.MaxPayload)
 	}
-	if opts.Shards > 1 {
-		from, to := wire.DefaultPrefix.Mapping(opts.Shards)
-		more += fmt.Sprintf("\nmappings: { %q: %q }\n", from, to)
-		opts.OwnUsers = true
-	}
 	n := newNATS(t, "nats-server", more, opts)
 	if opts.Denies {
 		n.login = []nats.Option{nats.UserInfo("operator", RolePassword("operator"))}
@@ -54,25 +48,10 @@ func StartNATS(t testing.TB, opts NATSOptions) *NATS {
 	return n
 }
 
-// StartCluster starts a cluster of nats-servers, and waits until JetStream answers on each.
-func StartCluster(t testing.TB, servers int) []*NATS {
+// PrepareNATS makes a nats-server with more text in its configuration, and does not start it.
+func PrepareNATS(t testing.TB, name, more string) *NATS {
 	t.Helper()
-	ports := make([]int, servers)
-	routes := make([]string, servers)
-	for i := range ports {
-		ports[i] = FreePort(t)
-		routes[i] = "nats://" + Address(ports[i])
-	}
-	all := make([]*NATS, servers)
-	for i := range all {
-		name := fmt.Sprintf("nats-server-%d", i+1)
-		all[i] = newNATS(t, name, fmt.Sprintf("server_name: %q\ncluster { name: lapse, listen: %q, routes: [%s] }\n", name, Address(ports[i]), strings.Join(routes, ", ")), NATSOptions{})
-		all[i].start()
-	}
-	for _, n := range all {
-		n.Ready()
-	}
-	return all
+	return newNATS(t, name, more, NATSOptions{})
 }
 
 // newNATS makes a nats-server with more text in its configuration, and the users of deploy/
@@ -86,7 +65,7 @@ func newNATS(t testing.TB, name, more string, opts NATSOptions) *NATS {
 	n := &NATS{Port: FreePort(t)}
 	n.Process = newProcess(t, name, path)
 	if !opts.OwnUsers {
-		more += n.natsRoles(opts.Denies)
+		more += n.natsRoles(opts)
 	}
 	config := filepath.Join(n.dir, "nats.conf")
 	text := fmt.Sprintf("listen: %q\njetstream { store_dir: %q }\n%s", Address(n.Port), filepath.Join(n.dir, "store"), more)

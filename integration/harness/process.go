@@ -92,6 +92,9 @@ func (p *Process) start() {
 	p.running = r
 }
 
+// Name is the name of the process in messages.
+func (p *Process) Name() string { return p.name }
+
 // Launch starts the process, and does not wait until it is ready.
 func (p *Process) Launch() { p.t.Helper(); p.start() }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -22,15 +23,20 @@ const (
 
 // natsRoles writes the accounts of deploy/ beside the configuration of a server, and returns
 // the text that includes them. Unless it denies, a client without a user is the operator.
-func (n *NATS) natsRoles(denies bool) string {
+func (n *NATS) natsRoles(opts NATSOptions) string {
 	n.t.Helper()
 	n.copyDeployed("nats/accounts.conf", "accounts.conf")
+	if opts.Shards > 1 {
+		n.copyDeployed("nats/shards-4.conf", "shards.conf", "partition(4,", fmt.Sprintf("partition(%d,", opts.Shards))
+	} else {
+		n.copyDeployed("nats/shards.conf", "shards.conf")
+	}
 	n.env = []string{"NATS_LAPSE_PASSWORD=" + LapsePassword}
 	for _, other := range []string{"OPERATOR", "ORDERS_WRITER", "READER", "SYSTEM"} {
 		n.env = append(n.env, "NATS_"+other+"_PASSWORD="+RolePassword(other))
 	}
 	text := "authorization { timeout: 60 }\ninclude \"accounts.conf\"\n" // a busy machine needs longer than 2 s
-	if denies {
+	if opts.Denies {
 		return text
 	}
 	n.forbidden = []string{`user:lapse" - Publish Violation`, `user:lapse" - Subscription Violation`}
@@ -69,7 +75,7 @@ func (r *Redis) redisRoles(denies bool) []string {
 		anybody = "default off"
 	}
 	r.copyDeployed("redis/users.acl", "users.acl", "default off", anybody, "LAPSE_SHA256", hash(LapsePassword),
-		"READER_SHA256", hash(RolePassword("READER")), "OPERATOR_SHA256", hash(RolePassword("OPERATOR")))
+		"READER_SHA256", hash(RolePassword("READER")), "OPERATOR_SHA256", hash(RolePassword("OPERATOR")), "REPLICA_SHA256", hash(RolePassword("REPLICA")))
 	if !denies {
 		r.t.Cleanup(r.deniedNothing) // before the server is killed
 	}

@@ -14,13 +14,9 @@ import (
 	"github.com/seed18712806/lapse/sink/wire"
 )
 
-const (
-	reconnectAfter = 50 * time.Millisecond
-	runAgain       = time.Second // as lapse serve does after an error that is not final
-)
+const reconnectAfter, runAgain = 50 * time.Millisecond, time.Second // the latter as lapse serve does after an error that is not final
 
-// process is one lapse process from its start to its end: the processor, and a connection of
-// its own.
+// process is one lapse process from its start to its end, with a connection of its own.
 type process struct {
 	world  *World
 	name   string

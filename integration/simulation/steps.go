@@ -160,6 +160,11 @@ func (w *World) firstUnsettled(stream *natsmodel.Stream) uint64 {
 			}
 		}
 	}
+	for i := range points {
+		if state, ok := w.redis.Partition(i).State(); !ok || state.Rebuild != 0 {
+			points[i].Seq, points[i].Watermark = 0, 0 // a rebuild looks its events up, from an earlier checkpoint on
+		}
+	}
 	for _, m := range stream.Messages() {
 		parts := strings.SplitN(m.Subject, ".", 4)
 		if parts[1] == "fence" {

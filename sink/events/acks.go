@@ -10,6 +10,8 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
+	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
@@ -19,6 +21,10 @@ import (
 // maxPending limits how many messages of all partitions may wait for the stream's answer.
 // Further ones are not sent yet.
 const maxPending = 4096
+
+// answerTimeout is how long a publication waits for the answer of a stream with replicas. Its
+// leader may be lost, and the answer with it.
+const answerTimeout = 3 * time.Second
 
 var errNoAnswer = errors.New("not an answer of JetStream")
 
@@ -31,6 +37,7 @@ type acks struct {
 	inbox  string // begins the subjects of the answers
 	sub    *nats.Subscription
 	room   *semaphore.Weighted
+	limit  atomic.Int64 // of the wait for an answer, in nanoseconds; none if 0
 
 	mu      sync.Mutex
 	last    uint64 // id of the last group
@@ -100,6 +107,11 @@ func (a *acks) publish(ctx context.Context, g *group) error {
 		return fmt.Errorf("publish to %s: %w", first, context.Cause(ctx))
 	}
 	defer a.room.Release(n)
+	if limit := time.Duration(a.limit.Load()); limit > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, limit)
+		defer cancel()
+	}
 	a.mu.Lock()
 	a.last++
 	id := a.last

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net"
 	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -72,13 +73,18 @@ func sequences(from, n int) []string {
 	return all
 }
 
+// fence publishes a fence. While a stream has no leader, it tries again.
 func (r *rig) fence() Fence {
 	r.t.Helper()
-	f, err := r.p.Fence(r.t.Context(), 0)
-	if err != nil {
-		r.t.Fatal(err)
+	for end := time.Now().Add(time.Minute); ; _ = pause(r.t.Context(), 6, nil) {
+		f, err := r.p.Fence(r.t.Context(), 0)
+		if err == nil {
+			return f
+		}
+		if time.Now().After(end) {
+			r.t.Fatal(err)
+		}
 	}
-	return f
 }
 
 // TestG9_MessagesOfOneSubjectShareAnAnswer: the stream stores many messages of one subject in
@@ -93,7 +99,7 @@ func TestG9_MessagesOfOneSubjectShareAnAnswer(t *testing.T) {
 		answers int64 // at most
 	}{
 		"fast":   {fastBatches, 20},
-		"atomic": {atomicBatches, others + (hot+maxBatch-1)/maxBatch},
+		"atomic": {atomicBatches, (hot + others + maxBatch - 1) / maxBatch},
 		"waves":  {jetstream.StreamConfig{}, others + hot},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -125,30 +131,23 @@ func TestG9_MessagesOfOneSubjectShareAnAnswer(t *testing.T) {
 	}
 }
 
-// TestG9_AHotSubjectHoldsUpNoOther: while many messages of one subject wait until the
-// publisher may open an atomic batch, those of other subjects are stored.
-func TestG9_AHotSubjectHoldsUpNoOther(t *testing.T) {
+// TestG9_OneReplicaWithoutFastBatches: on one replica a server that knows no fast batches gets
+// many messages of one document in atomic batches, and few one after the other.
+func TestG9_OneReplicaWithoutFastBatches(t *testing.T) {
 	r := newRig(t, server.Options{}, atomicBatches)
-	if err := r.p.open.Acquire(t.Context(), openBatches); err != nil { // no batch can be published
-		t.Fatal(err)
+	r.p.replicated.Store(false)
+	answers := r.answers(r.p)
+	r.publish(rejections("hot", 1, 1200)...)
+	if n := answers.Load(); n > 2 {
+		t.Errorf("the publisher waited for %d answers to two batches", n)
 	}
-	done := make(chan error, 1)
-	messages := append(rejections("hot", 1, 100), rejections("other", 101, fewRepeats)...)
-	go func() { done <- r.p.Publish(t.Context(), r.p.Unfenced(0), messages) }()
-	end := time.Now().Add(30 * time.Second)
-	for len(r.storedOn("other")) < fewRepeats {
-		if time.Now().After(end) {
-			t.Fatalf("%d of %d messages of the other subject are stored", len(r.storedOn("other")), fewRepeats)
+	r.publish(rejections("warm", 2001, fewRepeats)...)
+	for _, m := range r.stored() {
+		if hot := strings.HasSuffix(m.Subject, ".hot"); hot != (m.Header.Get(headerBatchID) != "") {
+			t.Fatalf("message %d on %s has the headers %v", m.Sequence, m.Subject, m.Header)
 		}
 	}
-	if n := len(r.storedOn("hot")); n != 0 {
-		t.Errorf("%d messages of the hot subject are stored without a batch", n)
-	}
-	r.p.open.Release(openBatches)
-	if err := <-done; err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff(sequences(1, 100), r.storedOn("hot")); diff != "" {
+	if diff := cmp.Diff(sequences(1, 1200), r.storedOn("hot")); diff != "" {
 		t.Error(diff)
 	}
 }
@@ -296,16 +295,16 @@ func TestBatchesRefused(t *testing.T) {
 		})
 	})
 	t.Run("no longer allowed", func(t *testing.T) {
-		r := newRig(t, server.Options{}, jetstream.StreamConfig{AllowAtomicPublish: true, AllowBatchPublish: true})
-		config := r.stream.CachedInfo().Config
-		config.AllowAtomicPublish, config.AllowBatchPublish = false, false
-		if _, err := r.js.UpdateStream(t.Context(), config); err != nil {
-			t.Fatal(err)
-		}
-		stores(t, r)
-		if r.p.takesAtomic.Load() || r.p.takesFast.Load() {
-			t.Error("the publisher would try again")
-		}
+		everyWay(t, func(t *testing.T, config jetstream.StreamConfig) {
+			r := newRig(t, server.Options{}, config)
+			config = r.stream.CachedInfo().Config
+			config.AllowAtomicPublish, config.AllowBatchPublish = false, false
+			if _, err := r.js.UpdateStream(t.Context(), config); err != nil {
+				t.Fatal(err)
+			}
+			stores(t, r)
+			r.triesNoBatches()
+		})
 	})
 	t.Run("unknown", func(t *testing.T) {
 		// A server that does not know batches answers as if the message were a single one.
@@ -325,11 +324,16 @@ func TestBatchesRefused(t *testing.T) {
 			if err := r.p.Publish(t.Context(), r.p.Unfenced(0), rejections("hot", 1, 100)); errors.Is(err, errNoBatch) != batches {
 				t.Errorf("error %v", err)
 			}
-			if r.p.takesAtomic.Load() || r.p.takesFast.Load() {
-				t.Error("the publisher would try again")
-			}
+			r.triesNoBatches()
 		})
 	})
+}
+
+func (r *rig) triesNoBatches() {
+	r.t.Helper()
+	if r.p.largest.Load() > 1 || r.p.takesFast.Load() {
+		r.t.Error("the publisher would try a batch again")
+	}
 }
 
 // cutter dials connections that end after a number of bytes were written, once.
@@ -407,7 +411,7 @@ func cutConnection(t *testing.T, config jetstream.StreamConfig) {
 		t.Fatal(err)
 	}
 	publisher := func(nc *nats.Conn) *Publisher {
-		p, err := NewPublisher(nc, prefix, stream.CachedInfo().Config)
+		p, err := NewPublisher(nc, prefix, asReplicated(stream.CachedInfo().Config))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -42,11 +42,20 @@ func newRig(t *testing.T, opts server.Options, config jetstream.StreamConfig) *r
 	if err != nil {
 		t.Fatal(err)
 	}
-	p, err := NewPublisher(js.Conn(), prefix, stream.CachedInfo().Config)
+	p, err := NewPublisher(js.Conn(), prefix, asReplicated(stream.CachedInfo().Config))
 	if err != nil {
 		t.Fatal(err)
 	}
 	return &rig{t, js.Conn(), js, stream, p}
+}
+
+// asReplicated makes a publisher take a stream that accepts atomic batches for one with
+// replicas: there, it publishes in atomic batches always.
+func asReplicated(config jetstream.StreamConfig) jetstream.StreamConfig {
+	if config.AllowAtomicPublish {
+		config.Replicas = 3
+	}
+	return config
 }
 
 // stored is all messages of the stream, in its order.
@@ -74,25 +83,15 @@ func (r *rig) publish(messages ...Message) {
 	}
 }
 
-// unpublished is what Unpublished returns, which must be the same for both kinds of look-up.
 func (r *rig) unpublished(messages ...Message) []Message {
 	r.t.Helper()
-	var found [2][]Message
-	before := r.p.replicas
-	defer func() { r.p.replicas = before }()
-	for i, replicas := range []int{1, 3} {
-		r.p.replicas = replicas
-		var err error
-		ctx, cancel := context.WithTimeout(r.t.Context(), time.Minute)
-		defer cancel()
-		if found[i], err = r.p.Unpublished(ctx, messages); err != nil {
-			r.t.Fatal(err)
-		}
+	ctx, cancel := context.WithTimeout(r.t.Context(), time.Minute)
+	defer cancel()
+	found, err := r.p.Unpublished(ctx, r.p.Unfenced(0), messages)
+	if err != nil {
+		r.t.Fatal(err)
 	}
-	if diff := cmp.Diff(orders(found[0]), orders(found[1])); diff != "" {
-		r.t.Errorf("in bulk and of the leader differ:\n%s", diff)
-	}
-	return found[0]
+	return found
 }
 
 func orders(messages []Message) []string {
@@ -220,14 +219,6 @@ func TestFence(t *testing.T) {
 	}
 }
 
-// TestFenceOnReplicas: a replicated stream has no fences.
-func TestFenceOnReplicas(t *testing.T) {
-	p := Publisher{prefix: prefix, replicas: 3}
-	if f := p.fence(0, 0); f.keepsOut() {
-		t.Error("a replicated stream is fenced")
-	}
-}
-
 // TestPublishInOrder: when Publish returns, the stream has stored many messages in their
 // order. It does not store again what is published again.
 func TestPublishInOrder(t *testing.T) { everyWay(t, publishInOrder) }
@@ -262,7 +253,7 @@ func TestG3_ARefusedEventIsNotOvertaken(t *testing.T) {
 		config.MaxBytes, config.Discard = 50_000, jetstream.DiscardNew
 		r := newRig(t, server.Options{}, config)
 		messages := []Message{event("b", 1, "{}"), event("a", 1, `"`+strings.Repeat("x", 100_000)+`"`)}
-		for i := range 2 * fewRepeats {
+		for i := range 32 {
 			messages = append(messages, event("a", uint64(2+i), "{}"))
 		}
 		if err := r.p.Publish(t.Context(), r.p.Unfenced(0), append(messages, event("c", 3, "{}"))); err == nil {
@@ -326,11 +317,8 @@ func TestPublishErrors(t *testing.T) {
 		if err := r.p.Publish(t.Context(), r.p.Unfenced(0), []Message{event("c", 3, "{}")}); err == nil {
 			t.Error("published to a stream that is not there")
 		}
-		for _, replicas := range []int{1, 3} {
-			r.p.replicas = replicas
-			if _, err := r.p.Unpublished(t.Context(), []Message{event("c", 3, "{}")}); err == nil {
-				t.Errorf("looked up in a stream that is not there, of %d replicas", replicas)
-			}
+		if _, err := r.p.Unpublished(t.Context(), Fence{}, []Message{event("c", 3, "{}")}); err == nil {
+			t.Error("looked up in a stream that is not there")
 		}
 	})
 	t.Run("another stream has the subjects", func(t *testing.T) {
@@ -361,12 +349,11 @@ func TestPublishErrors(t *testing.T) {
 		if err := r.p.Publish(ctx, r.p.Unfenced(0), []Message{event("c", 3, "{}")}); !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("publish: %v", err)
 		}
-		if _, err := r.p.Unpublished(ctx, []Message{event("c", 3, "{}")}); !errors.Is(err, context.DeadlineExceeded) {
-			t.Errorf("unpublished: %v", err)
-		}
-		r.p.replicas = 3
-		if _, err := r.p.Unpublished(ctx, []Message{event("c", 3, "{}")}); !errors.Is(err, context.DeadlineExceeded) {
-			t.Errorf("unpublished, of the leader: %v", err)
+		for _, replicas := range []int{1, 3} {
+			r.p.replicated.Store(replicas > 1)
+			if _, err := r.p.Unpublished(ctx, Fence{}, []Message{event("c", 3, "{}")}); !errors.Is(err, context.DeadlineExceeded) {
+				t.Errorf("unpublished, of %d replicas: %v", replicas, err)
+			}
 		}
 	})
 }
@@ -403,6 +390,40 @@ func TestUnpublished(t *testing.T) {
 	}
 	if found := r.unpublished(); len(found) != 0 {
 		t.Errorf("of nothing, %d are unpublished", len(found))
+	}
+}
+
+// TestG3_AReplicaThatLagsIsNotBelieved: a look-up behind a fence waits until the replica that
+// answers has stored the fence, and finds everything before it.
+//
+// Goes red if a look-up believes an answer without the fence.
+func TestG3_AReplicaThatLagsIsNotBelieved(t *testing.T) {
+	for _, before := range []int{0, 1} { // messages that the replica has when it is asked
+		r := newRig(t, server.Options{}, atomicBatches)
+		lags := r.p.fence(0, 3) // as if the fence were the third message of the stream
+		messages := []Message{event("a", 1, "{}"), event("b", 1, "{}"), event("c", 1, "{}")}
+		r.publish(messages[:before]...)
+		asked := make(chan struct{}, 1000)
+		if _, err := r.nc.Subscribe("$JS.API.DIRECT.GET.LAPSE_EVENTS", func(*nats.Msg) { asked <- struct{}{} }); err != nil {
+			t.Fatal(err)
+		}
+		done := make(chan []Message, 1)
+		go func() {
+			found, err := r.p.Unpublished(t.Context(), lags, messages)
+			if err != nil {
+				t.Error(err)
+			}
+			done <- found
+		}()
+		for range 2 { // the first answer was not believed
+			<-asked
+		}
+		for _, m := range messages[before:] {
+			r.publish(m)
+		}
+		if found := <-done; len(found) != 0 {
+			t.Errorf("%d of %d are reported as unpublished", len(found), len(messages))
+		}
 	}
 }
 
@@ -448,8 +469,8 @@ func TestMalformedStoredHeaders(t *testing.T) {
 				t.Fatal(err)
 			}
 			for _, replicas := range []int{1, 3} {
-				r.p.replicas = replicas
-				if found, err := r.p.Unpublished(t.Context(), []Message{event("b", 1, "{}"), m}); err == nil {
+				r.p.replicated.Store(replicas > 1)
+				if found, err := r.p.Unpublished(t.Context(), Fence{}, []Message{event("b", 1, "{}"), m}); err == nil {
 					t.Errorf("%d replicas: %d are unpublished, without an error", replicas, len(found))
 				}
 			}

@@ -21,6 +21,7 @@ var ErrFenced = errors.New("the partition has another fence in the stream of eve
 // The zero Fence keeps nobody out.
 type Fence struct {
 	subject, seq []string  // values of the headers
+	number       uint64    // seq; 0 if the partition never had a fence
 	made         time.Time // zero if there is no message that the stream could remove
 }
 
@@ -29,13 +30,11 @@ func (p *Publisher) Unfenced(partition int) Fence {
 	return p.fence(partition, 0)
 }
 
-// Fence publishes a new fence for a partition.
+// Fence publishes a new fence for a partition. When it returns, the fence is stored for good,
+// and so is each message that a former owner has got past it. It expects nothing of the stream,
+// so that no publication in process can refuse it. If the answer is lost, the stream may store
+// the fence later: then all fences before it are former ones.
 func (p *Publisher) Fence(ctx context.Context, partition int) (Fence, error) {
-	if p.replicas > 1 {
-		// A replicated stream handles one message with a fence at a time, and refuses those
-		// that arrive meanwhile.
-		return Fence{}, nil
-	}
 	m := &nats.Msg{Subject: p.prefix.Fence(partition), Header: nats.Header{jetstream.ExpectedStreamHeader: {p.stream}}}
 	ack, err := p.js.PublishMsg(ctx, m)
 	if err != nil {
@@ -47,12 +46,10 @@ func (p *Publisher) Fence(ctx context.Context, partition int) (Fence, error) {
 }
 
 func (p *Publisher) fence(partition int, seq uint64) Fence {
-	if p.replicas > 1 {
-		return Fence{}
-	}
 	return Fence{
 		subject: []string{p.prefix.Fence(partition)},
 		seq:     []string{strconv.FormatUint(seq, 10)},
+		number:  seq,
 	}
 }
 

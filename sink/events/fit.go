@@ -20,10 +20,17 @@ var errTooLarge = errors.New("the message is too large")
 // times and the collection three times.
 const otherSize = 16 << 10
 
-// setLimits stores what the stream allows.
+// setLimits stores what the stream is and allows.
 func (p *Publisher) setLimits(config jetstream.StreamConfig) {
+	p.replicated.Store(config.Replicas > 1)
+	if config.Replicas > 1 {
+		p.acks.limit.Store(int64(answerTimeout))
+	}
 	p.takesFast.Store(config.AllowBatchPublish)
-	p.takesAtomic.Store(config.AllowAtomicPublish)
+	p.largest.Store(1)
+	if config.AllowAtomicPublish {
+		p.largest.Store(maxBatch)
+	}
 	p.maxSize.Store(int64(config.MaxMsgSize))
 }
 

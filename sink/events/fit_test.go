@@ -83,7 +83,7 @@ func theStreamTakesLess(t *testing.T, config jetstream.StreamConfig) {
 	}
 	messages := func(from int) []Message {
 		all := []Message{event("small", uint64(from), "{}"), event("large", uint64(from), object(20_000)), rejection("large", uint64(from), object(20_000))}
-		for i := range 2 * fewRepeats {
+		for i := range 32 {
 			body := "{}"
 			if i%5 == 4 {
 				body = object(20_000)
@@ -95,7 +95,7 @@ func theStreamTakesLess(t *testing.T, config jetstream.StreamConfig) {
 	check := func(whole bool) {
 		t.Helper()
 		stored := r.stored()
-		if n := len(stored); n != 3+2*fewRepeats {
+		if n := len(stored); n != 3+2*16 {
 			t.Fatalf("%d messages are stored", n)
 		}
 		for _, m := range stored {
@@ -176,7 +176,10 @@ func TestG11_ARefusalSaysWhatToDo(t *testing.T) {
 			everyWay(t, func(t *testing.T, config jetstream.StreamConfig) {
 				config.MaxMsgs, config.MaxBytes, config.Discard = c.config.MaxMsgs, c.config.MaxBytes, jetstream.DiscardNew
 				r := newRig(t, server.Options{}, config)
-				err := r.p.Publish(t.Context(), r.p.Unfenced(0), rejections("a", 1, 100))
+				var err error
+				for from := 1; err == nil && from < 100; from += 10 {
+					err = r.p.Publish(t.Context(), r.p.Unfenced(0), rejections("a", from, 10))
+				}
 				for _, part := range append(c.says, "lapse.rejected.orders.a") {
 					if err == nil || !strings.Contains(err.Error(), part) {
 						t.Errorf("%q is not in: %v", part, err)

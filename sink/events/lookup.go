@@ -5,10 +5,11 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
+	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
@@ -16,24 +17,31 @@ import (
 	"github.com/seed18712806/lapse/sink/wire"
 )
 
+// replicaTimeout is how long a look-up waits for a replica, which may have died, before it asks
+// again.
+const replicaTimeout = time.Second
+
+// errBehind: the answer is out of date.
+var errBehind = errors.New("the answer comes from a replica that does not have the fence of the partition")
+
 // Unpublished returns the messages that are newer than the last one that is stored on their
-// subject, in their order.
-func (p *Publisher) Unpublished(ctx context.Context, messages []Message) ([]Message, error) {
-	asked := make(map[string]bool, len(messages))
+// subject, in their order. Any replica of the stream may answer, and may lag behind. So its
+// answer counts only if it has stored the fence: then it has stored everything that a former
+// owner has got past it.
+func (p *Publisher) Unpublished(ctx context.Context, fence Fence, messages []Message) ([]Message, error) {
+	last := make(map[string]uint64, len(messages))
 	var subjects []string
 	for _, m := range messages {
-		if !asked[m.msg.Subject] {
-			asked[m.msg.Subject] = true
+		if _, asked := last[m.msg.Subject]; !asked {
+			last[m.msg.Subject] = 0
 			subjects = append(subjects, m.msg.Subject)
 		}
 	}
-	lookUp := p.lastInBulk
-	if p.replicas > 1 {
-		lookUp = p.lastOfLeader
-	}
-	last, err := lookUp(ctx, subjects)
-	if err != nil {
-		return nil, fmt.Errorf("look up which messages are published: %w", err)
+	const most = 1024 - 1 // subjects that the server accepts in one request, beside that of the fence
+	for some := range slices.Chunk(subjects, most) {
+		if err := p.lookUp(ctx, fence, some, last); err != nil {
+			return nil, fmt.Errorf("look up which messages are published: %w", err)
+		}
 	}
 	unpublished := make([]Message, 0, len(messages))
 	for _, m := range messages {
@@ -44,140 +52,90 @@ func (p *Publisher) Unpublished(ctx context.Context, messages []Message) ([]Mess
 	return unpublished, nil
 }
 
-// lastInBulk looks up the order of the last message of each subject, by direct get. For
-// 1,024 subjects that takes 0.1 s in one request, and 0.3 s with a request for each.
-// nats.go has no call for it; if it gets the one of synadia-io/orbit.go (its pull request
-// 10, jetstreamext.GetLastMessagesFor), this function goes.
-func (p *Publisher) lastInBulk(ctx context.Context, subjects []string) (map[string]uint64, error) {
-	const most = 1024 // subjects that the server accepts in one request
-	last := make(map[string]uint64, len(subjects))
-	for some := range slices.Chunk(subjects, most) {
-		// The server cuts an answer that would have too many bytes: the next request asks
-		// for the rest.
-		for pending := true; pending; {
-			var err error
-			known := len(last)
-			if pending, err = p.askBulk(ctx, some, last); err != nil {
-				return nil, err
+// lookUp adds the order of the last message of each subject to last. While the replica that it
+// asks lags behind or does not answer, it asks again.
+func (p *Publisher) lookUp(ctx context.Context, fence Fence, subjects []string, last map[string]uint64) error {
+	for tries := 1; ; tries++ {
+		found, pending, err := p.askBulk(ctx, fence, subjects)
+		switch {
+		case p.replicated.Load() && ctx.Err() == nil && (errors.Is(err, errBehind) || errors.Is(err, context.DeadlineExceeded)):
+			if err := pause(ctx, tries, err); err != nil {
+				return err
 			}
-			if pending && len(last) == known {
-				return nil, fmt.Errorf("%s: the server has more messages, and sends none", p.stream)
-			}
-			some = slices.DeleteFunc(some, func(s string) bool { _, ok := last[s]; return ok })
+			continue
+		case err != nil:
+			return err
+		case pending && len(found) == 0:
+			return fmt.Errorf("%s: the server has more messages, and sends none", p.stream)
 		}
+		maps.Copy(last, found)
+		if !pending {
+			return nil
+		}
+		// The server cuts an answer that would have too many bytes: the next request asks for
+		// the rest.
+		subjects = slices.DeleteFunc(subjects, func(s string) bool { _, ok := found[s]; return ok })
 	}
-	return last, nil
 }
 
-// askBulk makes one request and adds the answer to last. pending reports that the server has
-// more than it sent.
+// askBulk makes one request, by direct get, and returns the order of the last message of those
+// subjects that have one. It asks for the fence too, so that each answer shows how far the
+// replica is. pending reports that the replica has more than it sent. For 1,024 subjects that
+// takes 0.1 s in one request, and 0.3 s with a request for each.
 //
 // GetLastMsgsFor of jetstreamext (v0.3.0) cannot be used: it ends without an error at a
 // deadline, and hides how many messages are pending. After a short answer, messages that are
 // stored would be published again.
-func (p *Publisher) askBulk(ctx context.Context, subjects []string, last map[string]uint64) (pending bool, err error) {
+func (p *Publisher) askBulk(ctx context.Context, fence Fence, subjects []string) (last map[string]uint64, pending bool, err error) {
+	if p.replicated.Load() {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, replicaTimeout)
+		defer cancel()
+	}
 	// Without max_bytes, the answer may be as large as the server lets its buffer for a client
 	// grow. The server could then close the connection.
-	request, err := json.Marshal(map[string]any{"multi_last": subjects, "max_bytes": 4 << 20})
+	request, err := json.Marshal(map[string]any{"multi_last": slices.Concat(subjects, fence.subject), "max_bytes": 4 << 20})
 	if err != nil {
-		return false, err
+		return nil, false, err
 	}
 	nc := p.js.Conn()
 	inbox := nc.NewInbox()
 	sub, err := nc.SubscribeSync(inbox)
 	if err != nil {
-		return false, err
+		return nil, false, err
 	}
 	defer func() { _ = sub.Unsubscribe() }()
 	_ = sub.SetPendingLimits(-1, -1)
 	if err := nc.PublishRequest("$JS.API.DIRECT.GET."+p.stream, inbox, request); err != nil {
-		return false, err
+		return nil, false, err
 	}
+	last = make(map[string]uint64, len(subjects))
 	before := "0" // sequence of the message before, which each part of the answer repeats
 	for {
 		m, err := sub.NextMsgWithContext(ctx)
 		if err != nil {
-			return false, err
+			return nil, false, err
 		}
+		subject := m.Header.Get(jetstream.SubjectHeader)
 		switch status := m.Header.Get("Status"); {
 		case (status == "" || status == "204") && m.Header.Get("Nats-Last-Sequence") != before:
 			// The message would be taken for one that is not stored, and published again.
-			return false, fmt.Errorf("%s: a part of the answer was lost on the way", p.stream)
-		case status == "204": // the end of the answer
-			return m.Header.Get("Nats-Num-Pending") != "0", nil
-		case status == "404" && m.Header.Get("Description") == "No Results":
-			return false, nil
+			return nil, false, fmt.Errorf("%s: a part of the answer was lost on the way", p.stream)
+		case status == "204" || status == "404" && m.Header.Get("Description") == "No Results": // the end of the answer
+			// Without results, the replica does not even have the fence.
+			if stored, _ := strconv.ParseUint(m.Header.Get("Nats-UpTo-Sequence"), 10, 64); stored < fence.number {
+				return nil, false, errBehind
+			}
+			return last, status == "204" && m.Header.Get("Nats-Num-Pending") != "0", nil
 		case status != "" || len(m.Header) == 0:
-			return false, fmt.Errorf("%s: %s %s", p.stream, status, m.Header.Get("Description"))
+			return nil, false, fmt.Errorf("%s: %s %s", p.stream, status, m.Header.Get("Description"))
+		case !slices.Contains(fence.subject, subject):
+			if last[subject], err = storedOrder(m.Header); err != nil {
+				return nil, false, fmt.Errorf("message %s of %s: %w", m.Header.Get(jetstream.SequenceHeader), p.stream, err)
+			}
 		}
-		order, err := storedOrder(m.Header)
-		if err != nil {
-			return false, fmt.Errorf("message %s of %s: %w", m.Header.Get(jetstream.SequenceHeader), p.stream, err)
-		}
-		last[m.Header.Get(jetstream.SubjectHeader)] = order
 		before = m.Header.Get(jetstream.SequenceHeader)
 	}
-}
-
-// lastOfLeader asks the stream's leader for the last message of each subject, because a
-// replica that is behind may answer a direct get.
-func (p *Publisher) lastOfLeader(ctx context.Context, subjects []string) (map[string]uint64, error) {
-	const width = 64
-	var (
-		mu    sync.Mutex
-		last  = make(map[string]uint64, len(subjects))
-		first error
-		wg    sync.WaitGroup
-		gate  = make(chan struct{}, width)
-	)
-	for _, subject := range subjects {
-		gate <- struct{}{}
-		wg.Go(func() {
-			defer func() { <-gate }()
-			order, err := p.askLeader(ctx, subject)
-			mu.Lock()
-			defer mu.Unlock()
-			if last[subject] = order; first == nil {
-				first = err
-			}
-		})
-	}
-	wg.Wait()
-	return last, first
-}
-
-func (p *Publisher) askLeader(ctx context.Context, subject string) (uint64, error) {
-	request, err := json.Marshal(map[string]any{"last_by_subj": subject})
-	if err != nil {
-		return 0, err
-	}
-	m, err := p.js.Conn().RequestWithContext(ctx, "$JS.API.STREAM.MSG.GET."+p.stream, request)
-	if err != nil {
-		return 0, err
-	}
-	var answer struct {
-		Error   *jetstream.APIError `json:"error"`
-		Message *struct {
-			Header []byte `json:"hdrs"`
-		} `json:"message"`
-	}
-	if err := json.Unmarshal(m.Data, &answer); err != nil {
-		return 0, err
-	}
-	if answer.Error != nil {
-		if answer.Error.ErrorCode == jetstream.JSErrCodeMessageNotFound {
-			return 0, nil
-		}
-		return 0, answer.Error
-	}
-	if answer.Message == nil {
-		return 0, errors.New("an answer without a message")
-	}
-	h, err := nats.DecodeHeadersMsg(answer.Message.Header)
-	if err != nil {
-		return 0, err
-	}
-	return storedOrder(h)
 }
 
 // storedOrder reads the order of a stored message from its headers.

@@ -2,13 +2,13 @@ package events
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"sync/atomic"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
-	"golang.org/x/sync/errgroup"
 	"golang.org/x/sync/semaphore"
 
 	"github.com/seed18712806/lapse/sink/wire"
@@ -16,17 +16,17 @@ import (
 
 // Publisher stores messages in the stream of events. It is safe for concurrent use.
 type Publisher struct {
-	js       jetstream.JetStream
-	acks     *acks
-	prefix   wire.Prefix
-	stream   string
-	replicas int
-	open     *semaphore.Weighted // atomic batches
+	js     jetstream.JetStream
+	acks   *acks
+	prefix wire.Prefix
+	stream string
+	open   *semaphore.Weighted // atomic batches
 
-	// What the stream allows, as of the last refreshLimits.
-	takesFast   atomic.Bool
-	takesAtomic atomic.Bool
-	maxSize     atomic.Int64 // of a message, in bytes; 0 or less: no limit
+	// What the stream is and allows, as of the last refreshLimits.
+	replicated atomic.Bool // it has several replicas
+	takesFast  atomic.Bool
+	largest    atomic.Int64 // messages of an atomic batch; 1 if it takes no batches
+	maxSize    atomic.Int64 // of a message, in bytes; 0 or less: no limit
 }
 
 // NewPublisher makes a Publisher for the stream of events, which has this configuration.
@@ -39,10 +39,7 @@ func NewPublisher(nc *nats.Conn, prefix wire.Prefix, config jetstream.StreamConf
 	if err != nil {
 		return nil, fmt.Errorf("publisher of events: %w", err)
 	}
-	p := &Publisher{
-		js: js, acks: acks, prefix: prefix, stream: prefix.EventsStream(),
-		replicas: config.Replicas, open: semaphore.NewWeighted(openBatches),
-	}
+	p := &Publisher{js: js, acks: acks, prefix: prefix, stream: prefix.EventsStream(), open: semaphore.NewWeighted(openBatches)}
 	p.setLimits(config)
 	return p, nil
 }
@@ -52,7 +49,8 @@ func (p *Publisher) Close() { _ = p.acks.sub.Unsubscribe() }
 
 // Publish publishes messages with a fence, those of one document in their order, and returns
 // when all are stored. It returns [ErrFenced] if there is a newer fence. It waits until ctx is
-// done: after the connection is lost, no answer comes.
+// done, because no answer comes after the connection is lost; for a stream with replicas, 3
+// seconds at most for each answer.
 //
 // After an error the stream may have some of the messages, and may store others later. But it
 // stores no message without those before it of its document, because each message either waits
@@ -60,39 +58,37 @@ func (p *Publisher) Close() { _ = p.acks.sub.Unsubscribe() }
 //
 // A message that is larger than the server or the stream allows is made smaller: see fit.
 func (p *Publisher) Publish(ctx context.Context, fence Fence, messages []Message) error {
-	per, most := perDocument(messages)
-	switch {
-	case most <= 1:
-		return p.wave(ctx, fence, messages)
-	case p.takesFast.Load() && p.replicas <= 1:
-		return p.inFastBatches(ctx, fence, messages)
-	case most <= fewRepeats || !p.takesAtomic.Load():
-		return p.inWaves(ctx, fence, messages)
+	if p.replicated.Load() {
+		return p.inAtomicBatches(ctx, fence, messages)
 	}
-	// An atomic batch takes long, and must not delay the other documents.
-	var hot, others []Message
-	for _, m := range messages {
-		if per[m.document] > fewRepeats {
-			hot = append(hot, m)
-		} else {
-			others = append(others, m)
-		}
+	err := p.onOneReplica(ctx, fence, messages)
+	if codeOf(err) == codeInProcess { // somebody has given the stream replicas
+		err = errors.Join(err, p.refreshLimits(ctx))
 	}
-	group, ctx := errgroup.WithContext(ctx)
-	group.Go(func() error { return p.inWaves(ctx, fence, others) })
-	group.Go(func() error { return p.inAtomicBatches(ctx, fence, hot) })
-	return group.Wait()
+	return err
 }
 
-// perDocument counts the messages of each document; most is the greatest count.
-func perDocument(messages []Message) (per map[string]int, most int) {
-	per = make(map[string]int, len(messages))
-	for _, m := range messages {
-		n := per[m.document] + 1
-		per[m.document] = n
-		most = max(most, n)
+func (p *Publisher) onOneReplica(ctx context.Context, fence Fence, messages []Message) error {
+	switch most := repeats(messages); {
+	case most <= 1:
+		return p.wave(ctx, fence, messages)
+	case p.takesFast.Load():
+		return p.inFastBatches(ctx, fence, messages)
+	case most > fewRepeats && p.largest.Load() > 1:
+		return p.inAtomicBatches(ctx, fence, messages)
+	default:
+		return p.inWaves(ctx, fence, messages)
 	}
-	return per, most
+}
+
+// repeats is the greatest number of messages of one document.
+func repeats(messages []Message) (most int) {
+	per := make(map[string]int, len(messages))
+	for _, m := range messages {
+		per[m.document]++
+		most = max(most, per[m.document])
+	}
+	return most
 }
 
 // inWaves publishes the first message of each document, waits until they are stored,

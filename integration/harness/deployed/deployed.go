@@ -24,8 +24,11 @@ import (
 type Deployment struct {
 	Dir   string // of the secrets
 	NATS  []*harness.NATS
-	Redis *harness.Redis
+	Redis *harness.Redis   // nil if it is a cluster
+	Nodes []*harness.Redis // of the cluster
 
+	conf   string   // the folder of the configuration of NATS
+	shards int      // 1 if 0
 	stores []string // of the nats-servers
 
 	t testing.TB
@@ -43,7 +46,7 @@ func Start(t testing.TB) *Deployment {
 // New makes the secrets, and starts no server.
 func New(t testing.TB) *Deployment {
 	t.Helper()
-	d := &Deployment{t: t, Dir: filepath.Join(t.TempDir(), "secrets")}
+	d := &Deployment{t: t, Dir: filepath.Join(t.TempDir(), "secrets"), conf: filepath.Join(harness.DeployDir(t), "nats")}
 	d.makeSecrets()
 	return d
 }
@@ -79,11 +82,13 @@ func (d *Deployment) options(user string) []nats.Option {
 }
 
 // Operator connects to Redis as the operator, until the test ends.
-func (d *Deployment) Operator() *redis.Client {
+func (d *Deployment) Operator() *redis.Client { return d.operatorAt(d.Redis) }
+
+func (d *Deployment) operatorAt(server *harness.Redis) *redis.Client {
 	d.t.Helper()
 	login := credentials.Redis{User: "operator", PasswordFile: d.Path("redis-operator.password"), CA: d.Path("ca.crt"), Cert: d.Path("operator.crt"), Key: d.Path("operator.key")}
 	client := redis.NewClient(&redis.Options{
-		Addr: d.Redis.Address(), MaxRetries: -1, CredentialsProviderContext: login.Login,
+		Addr: server.Address(), MaxRetries: -1, CredentialsProviderContext: login.Login,
 		Dialer: login.Dialer(&tls.Config{}, harness.Limit),
 	})
 	d.t.Cleanup(func() { _ = client.Close() })
@@ -99,7 +104,7 @@ func (d *Deployment) CheckNATS(name string) (out string, code int) {
 
 func (d *Deployment) natsConfig() string {
 	d.t.Helper()
-	return filepath.Join(harness.DeployDir(d.t), "nats", "nats.conf")
+	return filepath.Join(d.conf, "nats.conf")
 }
 
 // Path is the path of a file of the secrets.
@@ -176,9 +181,9 @@ func (d *Deployment) URLs() string {
 // Prepare makes `lapse serve` for these servers, and does not start it.
 func (d *Deployment) Prepare(flags ...string) *harness.Lapse {
 	d.t.Helper()
-	l := harness.PrepareLapse(d.t, append([]string{"--replicas", strconv.Itoa(len(d.NATS))}, flags...)...)
+	l := harness.PrepareLapse(d.t, append([]string{"--replicas", strconv.Itoa(len(d.NATS)), "--shards", strconv.Itoa(max(d.shards, 1))}, flags...)...)
 	l.Env = append(d.env("lapse"),
-		"LAPSE_REDIS=rediss://"+d.Redis.Address(), "LAPSE_REDIS_USER=lapse", "LAPSE_REDIS_PASSWORD_FILE="+d.Path("redis-lapse.password"),
+		"LAPSE_REDIS="+d.redisURLs(), "LAPSE_REDIS_USER=lapse", "LAPSE_REDIS_PASSWORD_FILE="+d.Path("redis-lapse.password"),
 		"LAPSE_REDIS_CA="+d.Path("ca.crt"), "LAPSE_REDIS_CERT="+d.Path("lapse.crt"), "LAPSE_REDIS_KEY="+d.Path("lapse.key"))
 	return l
 }

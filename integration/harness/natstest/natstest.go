@@ -1,16 +1,21 @@
-// Package natstest runs nats-servers inside tests. It imports no package of lapse, so that
-// the tests of every package can use it.
+// Package natstest runs nats-servers inside tests. It imports nothing of lapse, so the tests of
+// every package can use it.
 package natstest
 
 import (
+	"fmt"
+	"net/url"
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/seed18712806/lapse/integration/harness/freeport"
 )
 
 // limit is the longest that a test waits.
@@ -24,13 +29,48 @@ var Patient nats.Option = nats.Timeout(limit)
 // overrides the addresses and directories in opts.
 func Start(t testing.TB, opts server.Options) (url string) {
 	t.Helper()
-	return start(t, opts).ClientURL()
+	srv := start(t, opts)
+	ready(t, srv)
+	return srv.ClientURL()
+}
+
+// StartCluster starts a cluster of servers until the test ends, and returns their addresses
+// once JetStream has a leader. Streams may have as many replicas.
+func StartCluster(t testing.TB, servers int) (addresses []string) {
+	t.Helper()
+	ports := make([]int, servers)
+	routes := make([]*url.URL, servers)
+	for i := range ports {
+		ports[i] = freeport.Take(t)
+		routes[i] = &url.URL{Scheme: "nats", Host: freeport.Address(ports[i])}
+	}
+	all := make([]*server.Server, servers)
+	for i := range all {
+		all[i] = start(t, server.Options{
+			ServerName: fmt.Sprintf("nats-server-%d", i+1), Routes: routes,
+			Cluster: server.ClusterOpts{Name: "lapse", Host: "127.0.0.1", Port: ports[i]},
+		})
+	}
+	for _, srv := range all {
+		ready(t, srv)
+		addresses = append(addresses, srv.Addr().String())
+	}
+	leads := func(srv *server.Server) bool {
+		return srv.JetStreamIsLeader() && len(srv.JetStreamClusterPeers()) == servers
+	}
+	for end := time.Now().Add(limit); !slices.ContainsFunc(all, leads); time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatal("JetStream has no leader")
+		}
+	}
+	return addresses
 }
 
 // StartMapped is Start for a server that maps a subject to another one.
 func StartMapped(t testing.TB, opts server.Options, from, to string) (url string) {
 	t.Helper()
 	srv := start(t, opts)
+	ready(t, srv)
 	if err := srv.GlobalAccount().AddMapping(from, to); err != nil {
 		t.Fatal(err)
 	}
@@ -46,11 +86,15 @@ func start(t testing.TB, opts server.Options) *server.Server {
 	}
 	srv.Start()
 	t.Cleanup(func() { srv.Shutdown(); srv.WaitForShutdown() })
+	keepDirectory(t, opts.StoreDir)
+	return srv
+}
+
+func ready(t testing.TB, srv *server.Server) {
+	t.Helper()
 	if !srv.ReadyForConnections(limit) {
 		t.Fatal("nats-server is not ready")
 	}
-	keepDirectory(t, opts.StoreDir)
-	return srv
 }
 
 // Connect starts a server, and connects to it until the test ends.

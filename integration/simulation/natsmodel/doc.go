@@ -17,6 +17,6 @@
 //     due a millisecond later. Who expects the last sequence of a subject in flight is refused.
 //
 // The model panics at requests that it does not know, and ignores settings of streams that lapse
-// does not use. The test compares it with a real server; with one replica only, because a
-// cluster takes seconds to start.
+// does not use. The tests compare it with a real server, and what replicas change with a
+// cluster.
 package natsmodel

@@ -18,8 +18,7 @@ func Generate(seed uint64) *Plan {
 	g.plan.Processes = pick(r, 1, 1, 1, 1, 1, 2, 2, 2, 3)
 	g.plan.Window = pick(r, 100*time.Millisecond, time.Second, 10*time.Second, 2*time.Minute)
 	if r.IntN(5) == 0 {
-		// Replicas have no fence: what arrives after the duplicate window is stored twice.
-		g.plan.Replicas, g.plan.Window = 3, 2*time.Minute
+		g.plan.Replicas = 3
 	}
 	g.messages = 50 + r.IntN(20)
 	if r.IntN(6) == 0 {
@@ -152,7 +151,6 @@ func (g *generator) fault(kind string) {
 		long = pick(r, 12*time.Second, 25*time.Second, time.Minute)
 	}
 	process := fmt.Sprintf("p%d", r.IntN(g.plan.Processes))
-	replicated := g.plan.Replicas > 1
 	soon := func() time.Duration { return at + time.Duration(r.Int64N(int64(3*time.Second))) }
 	side := pick(r, "requests", "answers")
 	switch kind {
@@ -175,9 +173,6 @@ func (g *generator) fault(kind string) {
 		g.add(at, "disconnect", process, "lost")
 	case "ghost":
 		after := pick(r, time.Millisecond, 200*time.Millisecond, 3*time.Second, 3*time.Minute)
-		if replicated {
-			after = min(after, 3*time.Second)
-		}
 		g.add(at, "disconnect", process, after)
 	case "nats-lose", "redis-lose":
 		g.add(at, kind, side, pick(r, 1, 5, 30), long)
@@ -186,16 +181,12 @@ func (g *generator) fault(kind string) {
 	case "nats-hang", "redis-hang", "nats-mute", "events-refuse", "redis-full":
 		g.add(at, kind, long)
 	case "nats-lag":
-		if replicated { // one server is never behind itself
+		if g.plan.Replicas > 1 { // one server is never behind itself
 			g.add(at, kind, pick(r, 1, 5, 100), long)
 		}
 	case "nats-clock", "redis-clock":
 		g.add(at, kind, pick(r, -time.Minute, -3*time.Second, -30*time.Millisecond, 0, 30*time.Millisecond, 3*time.Second, 9*time.Second, 30*time.Second))
-	case "events-forget":
-		if !replicated {
-			g.add(at, kind)
-		}
-	case "events-age", "redis-flush", "redis-restart", "log-anew":
+	case "events-forget", "events-age", "redis-flush", "redis-restart", "log-anew":
 		g.add(at, kind)
 	case "events-size":
 		g.add(at, kind, pick(r, 9<<10, 20<<10), long)

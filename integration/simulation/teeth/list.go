@@ -267,6 +267,16 @@ var teeth = []tooth{
 		"The second output of a document is stored without the first, which then counts as stored.",
 		`	case most <= 1:`,
 		`	case most <= fewRepeats:`},
+	{"no-fence-on-replicas", "G3 S5", "sink/events/fence.go",
+		"A late publication of a former owner is stored on replicas.",
+		`	f.made = time.Now()`,
+		`	if f.made = time.Now(); p.replicated.Load() {
+		f.seq = nil
+	}`},
+	{"lagging-replica-believed", "G3 S6", "sink/events/lookup.go",
+		"What a replica does not have yet counts as not stored, and is published again.",
+		`stored < fence.number {`,
+		`stored < 0 {`},
 	{"last-one-published-again", "G3 S6", "sink/events/lookup.go",
 		"The last stored output of a subject counts as not stored.",
 		`		if m.order > last[m.msg.Subject] {`,

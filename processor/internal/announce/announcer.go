@@ -17,9 +17,9 @@ import (
 )
 
 const (
-	publishTimeout    = 20 * time.Second
-	publishReplicated = 5 * time.Second        // the stream's leader may be lost, and with it the answer
-	pauseAtMost       = 500 * time.Millisecond // see pauseOf
+	publishTimeout = 20 * time.Second
+	// pauseAtMost is how long an owner may go without asking Redis before it verifies again.
+	pauseAtMost = 500 * time.Millisecond
 )
 
 // Channel is what the announcers of all partitions share.
@@ -28,8 +28,6 @@ type Channel struct {
 	Link      *link.Link
 	Emitted   prometheus.Counter
 	Hook      crash.Hook
-	Replicas  int           // of the stream of events
-	Window    time.Duration // in which the stream recognises a duplicate
 	MaxAge    time.Duration // of messages in the stream; 0 if they stay for ever
 }
 
@@ -72,11 +70,7 @@ func (a *Announcer) Settled() *Checkpoint { return a.settled.Load() }
 // still the owner, although the stream would refuse its outputs if it is not.
 func (a *Announcer) Publish(ctx context.Context, outputs []decide.Output) error {
 	c := a.channel
-	timeout := publishTimeout
-	if c.Replicas > 1 {
-		timeout = publishReplicated
-	}
-	ctx, cancel := context.WithTimeout(ctx, timeout)
+	ctx, cancel := context.WithTimeout(ctx, publishTimeout)
 	defer cancel()
 	messages, err := a.missing(ctx, outputs)
 	if err != nil || len(messages) == 0 {
@@ -92,7 +86,7 @@ func (a *Announcer) Publish(ctx context.Context, outputs []decide.Output) error 
 			return err
 		}
 	}
-	if paused(a.owner.Verified(), pauseOf(c.Window)) {
+	if paused(a.owner.Verified()) {
 		if err := a.owner.Verify(ctx); err != nil {
 			return err
 		}
@@ -130,7 +124,8 @@ func (a *Announcer) Fence(ctx context.Context) error {
 		return err
 	}
 	var fence events.Fence
-	err := c.Link.Ask(ctx, func(ctx context.Context) (err error) {
+	// If an answer is lost, a second fence keeps out the same as the first.
+	err := c.Link.Query(ctx, func(ctx context.Context) (err error) {
 		fence, err = c.Publisher.Fence(ctx, a.partition)
 		return err
 	})
@@ -151,8 +146,12 @@ func (a *Announcer) missing(ctx context.Context, outputs []decide.Output) ([]eve
 		}
 	}
 	if len(maybe) > 0 {
+		var fence events.Fence
+		if a.fence != nil {
+			fence = *a.fence
+		}
 		err := a.channel.Link.Ask(ctx, func(ctx context.Context) (err error) {
-			maybe, err = a.channel.Publisher.Unpublished(ctx, maybe)
+			maybe, err = a.channel.Publisher.Unpublished(ctx, fence, maybe)
 			return err
 		})
 		if err != nil {
@@ -188,12 +187,8 @@ func (a *Announcer) Lateness(observer prometheus.Observer, outputs []decide.Outp
 	}
 }
 
-// pauseOf is how long an owner may go without asking Redis before it verifies again: a
-// part of the window in which the stream of events recognises a duplicate.
-func pauseOf(window time.Duration) time.Duration { return min(pauseAtMost, window/4) }
-
 // paused reports whether so much time has passed that another process may have taken
 // over. A machine that was suspended shows it only by its wall clock.
-func paused(since time.Time, after time.Duration) bool {
-	return time.Since(since) > after || time.Now().Round(0).Sub(since.Round(0)) > after
+func paused(since time.Time) bool {
+	return max(time.Since(since), time.Now().Round(0).Sub(since.Round(0))) > pauseAtMost
 }

@@ -37,7 +37,7 @@ func CheckpointKey(partition int) string { return "partition." + strconv.Itoa(pa
 func (s *Checkpoints) Load(ctx context.Context, partition int) (c Checkpoint, err error) {
 	var value []byte
 	err = s.link.Query(ctx, func(ctx context.Context) (err error) {
-		value, err = s.log.Streams.Value(ctx, CheckpointKey(partition))
+		value, _, err = s.log.Streams.Value(ctx, CheckpointKey(partition))
 		return err
 	})
 	bucket := s.log.Streams.Checkpoints.Bucket()
@@ -63,17 +63,9 @@ func (s *Checkpoints) Load(ctx context.Context, partition int) (c Checkpoint, er
 // Replace stores a checkpoint in place of the present one, unless another owner changes
 // that meanwhile.
 func (s *Checkpoints) Replace(ctx context.Context, partition int, c Checkpoint) error {
-	value, err := json.Marshal(c)
-	if err != nil {
-		return err
-	}
-	bucket, key := s.log.Streams.Checkpoints, CheckpointKey(partition)
-	entry, err := bucket.Get(ctx, key)
-	switch {
-	case errors.Is(err, jetstream.ErrKeyNotFound):
-		_, err = bucket.Create(ctx, key, value)
-	case err == nil:
-		_, err = bucket.Update(ctx, key, value, entry.Revision())
+	_, revision, err := s.log.Streams.Value(ctx, CheckpointKey(partition))
+	if err == nil {
+		err = s.put(ctx, partition, c, revision)
 	}
 	if err != nil {
 		return fmt.Errorf("store the checkpoint: %w", err)
@@ -83,28 +75,25 @@ func (s *Checkpoints) Replace(ctx context.Context, partition int, c Checkpoint) 
 
 // advance stores a checkpoint unless a later one is stored.
 func (s *Checkpoints) advance(ctx context.Context, partition int, next Checkpoint) error {
-	bucket, key := s.log.Streams.Checkpoints, CheckpointKey(partition)
-	entry, err := bucket.Get(ctx, key)
-	if errors.Is(err, jetstream.ErrKeyNotFound) {
-		value, err := json.Marshal(next)
-		if err == nil {
-			_, err = bucket.Create(ctx, key, value)
-		}
-		return err
-	}
+	value, revision, err := s.log.Streams.Value(ctx, CheckpointKey(partition))
 	if err != nil {
 		return err
 	}
 	var stored Checkpoint
-	if err := json.Unmarshal(entry.Value(), &stored); err == nil && stored.Log == next.Log {
+	if err := json.Unmarshal(value, &stored); err == nil && stored.Log == next.Log {
 		if stored.Seq >= next.Seq {
 			return nil
 		}
 		next.Origin = stored.Origin
 	}
-	value, err := json.Marshal(next)
+	return s.put(ctx, partition, next, revision)
+}
+
+// put stores a checkpoint in place of the one at a revision; 0 if there is none.
+func (s *Checkpoints) put(ctx context.Context, partition int, c Checkpoint, revision uint64) error {
+	value, err := json.Marshal(c)
 	if err == nil {
-		_, err = bucket.Update(ctx, key, value, entry.Revision())
+		_, err = s.log.Streams.Checkpoints.Update(ctx, CheckpointKey(partition), value, revision)
 	}
 	return err
 }

@@ -21,14 +21,19 @@ func (s *Streams) Stamp(ctx context.Context, seq uint64) (at int64, found bool, 
 }
 
 // Value is the value under a key of the bucket of checkpoints, nil if there is none or it
-// was deleted. The leader of the bucket's stream answers.
-func (s *Streams) Value(ctx context.Context, key string) ([]byte, error) {
+// was deleted. The revision is that of the last change, 0 if there was none. The leader of the
+// bucket's stream answers. One that was deposed and does not know it may answer too: the value
+// may be old, and a change of the revision is refused then.
+func (s *Streams) Value(ctx context.Context, key string) (value []byte, revision uint64, err error) {
 	bucket := s.Checkpoints.Bucket()
 	m, err := s.get(ctx, "KV_"+bucket, map[string]any{"last_by_subj": "$KV." + bucket + "." + key})
-	if m == nil || err != nil || bytes.Contains(m.Header, []byte("KV-Operation:")) {
-		return nil, err
+	switch {
+	case m == nil || err != nil:
+		return nil, 0, err
+	case bytes.Contains(m.Header, []byte("KV-Operation:")):
+		return nil, m.Seq, nil
 	}
-	return m.Data, nil
+	return m.Data, m.Seq, nil
 }
 
 // lastOf is the last message of a stream whose subject matches a filter, nil if there is none.

@@ -87,7 +87,6 @@ type Streams struct {
 	ID          string // identity of the log: when it was created, in Unix nanoseconds
 	MaxBody     int    // of a write, in bytes
 	Replies     []ReplyRule
-	Replicas    int // of the stream of events
 }
 
 // Identity is when a log was created, in Unix nanoseconds. It tells the log from another
@@ -219,7 +218,6 @@ func Provision(ctx context.Context, js jetstream.JetStream, o Options) (*Streams
 	if s.Events, err = allowBatches(ctx, js, s.Events, level, o.Logger); err != nil {
 		return nil, err
 	}
-	s.Replicas = s.Events.CachedInfo().Config.Replicas
 	if s.Checkpoints, err = provisionCheckpoints(ctx, js, o); err != nil {
 		return nil, err
 	}

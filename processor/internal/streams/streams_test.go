@@ -37,7 +37,7 @@ func TestProvision(t *testing.T) {
 	if c := made.Events.CachedInfo().Config; c.MaxAge != 7*24*time.Hour {
 		t.Errorf("the stream of events is %+v", c)
 	}
-	if made.MaxBody != 1<<20-Reserve || made.Replicas != 1 {
+	if made.MaxBody != 1<<20-Reserve {
 		t.Errorf("made %+v", made)
 	}
 

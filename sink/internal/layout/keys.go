@@ -22,6 +22,21 @@ const ShardsField = "shards"
 // Format is the version of this layout. A partition with another one is refused.
 const Format = "1"
 
+// ParseShape reads the fields partitions and shards of a state; the latter is absent if there is
+// one shard.
+func ParseShape(values []any) (s wire.Shape, ok bool) {
+	number := func(v any) int {
+		text, _ := v.(string)
+		n, _ := strconv.Atoi(text)
+		return n
+	}
+	s = wire.Shape{Shards: 1, Partitions: number(values[0])}
+	if values[1] != nil {
+		s.Shards = number(values[1])
+	}
+	return s, s.Shards >= 1 && s.Partitions >= 1 && s.All() <= MaxPartitions
+}
+
 // Keys names the keys of one partition.
 type Keys struct{ base string }
 

@@ -2,6 +2,8 @@ package layout
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"sync"
 	"time"
 
@@ -11,7 +13,16 @@ import (
 const (
 	pipelineArgs    = 256              // arguments of all scripts in a pipeline of more than one
 	pipelineTimeout = 15 * time.Second // of a pipeline
+
+	// If a master has not answered about a partition for so long, and so many callers wait
+	// already, further callers get an error at once.
+	SilentAfter = 500 * time.Millisecond
+	MostWaiting = 16
 )
+
+// ErrSilent: a master does not answer. Callers that waited for it would take the places of those
+// that ask another master.
+var ErrSilent = fmt.Errorf("%w: the master of Redis that has the partition does not answer, and other requests wait for it", ErrUnavailable)
 
 // Runner runs scripts, and lets scripts share a round trip under load. A script runs at once
 // while fewer round trips than the limit are under way. Otherwise it waits, and goes out in one
@@ -29,10 +40,13 @@ type Runner struct {
 	// master do not delay scripts for another.
 	cluster    bool
 	partitions sync.Map // first key → *Runner
+	one        bool     // it is the runner of one partition of a cluster
 
 	mu       sync.Mutex
 	underWay int
 	waiting  []*call
+	heard    time.Time // when the server answered last, or was asked first
+	silent   bool      // it did not answer the last round trip
 }
 
 // NewRunner makes a Runner with a limit of round trips.
@@ -71,18 +85,26 @@ func (r *Runner) of(key string) *Runner {
 	}
 	one, ok := r.partitions.Load(key)
 	if !ok {
-		one, _ = r.partitions.LoadOrStore(key, &Runner{client: r.client, limit: r.limit})
+		one, _ = r.partitions.LoadOrStore(key, &Runner{client: r.client, limit: r.limit, one: true})
 	}
 	return one.(*Runner)
 }
 
 func (r *Runner) run(ctx context.Context, script *redis.Script, keys []string, args []any) *redis.Cmd {
 	r.mu.Lock()
+	if r.underWay == 0 && !r.silent {
+		r.heard = time.Now()
+	}
 	if r.underWay < r.limit {
 		r.underWay++
 		r.mu.Unlock()
-		defer r.finish()
-		return r.runAlone(ctx, script, keys, args)
+		cmd := r.runAlone(ctx, script, keys, args)
+		r.finish(answered(cmd))
+		return cmd
+	}
+	if r.one && len(r.waiting) >= MostWaiting && time.Since(r.heard) > SilentAfter {
+		r.mu.Unlock()
+		return failed(ctx, ErrSilent)
 	}
 	c := &call{ctx: ctx, script: script, keys: keys, args: args, done: make(chan struct{})}
 	r.waiting = append(r.waiting, c)
@@ -91,7 +113,7 @@ func (r *Runner) run(ctx context.Context, script *redis.Script, keys []string, a
 	case <-c.done:
 		return c.cmd
 	case <-ctx.Done():
-		return cancelled(ctx)
+		return failed(ctx, ctx.Err())
 	}
 }
 
@@ -102,17 +124,26 @@ func (r *Runner) runAlone(ctx context.Context, script *redis.Script, keys []stri
 	return script.Run(ctx, r.client, keys, args...)
 }
 
-// cancelled is the answer to a call whose context ended before it ran.
-func cancelled(ctx context.Context) *redis.Cmd {
+// failed is the answer to a call that does not run.
+func failed(ctx context.Context, err error) *redis.Cmd {
 	cmd := redis.NewCmd(ctx)
-	cmd.SetErr(ctx.Err())
+	cmd.SetErr(err)
 	return cmd
 }
 
+// answered reports whether the server has answered a script, be it with an error.
+func answered(cmd *redis.Cmd) bool {
+	var answer redis.Error
+	return cmd.Err() == nil || errors.As(cmd.Err(), &answer)
+}
+
 // finish ends a round trip. If calls wait, the next round trip begins in its place.
-func (r *Runner) finish() {
+func (r *Runner) finish(answered bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	if r.silent = !answered; answered {
+		r.heard = time.Now()
+	}
 	if len(r.waiting) == 0 {
 		r.underWay--
 		return
@@ -130,13 +161,14 @@ func (r *Runner) finish() {
 
 // runTogether runs calls in one round trip.
 func (r *Runner) runTogether(calls []*call) {
-	defer r.finish()
+	heard := false
+	defer func() { r.finish(heard) }()
 	ctx, cancel := context.WithTimeout(context.Background(), pipelineTimeout)
 	defer cancel()
 	pipe := r.client.Pipeline()
 	for _, c := range calls {
 		if c.ctx.Err() != nil {
-			c.cmd = cancelled(c.ctx)
+			c.cmd = failed(c.ctx, c.ctx.Err())
 			continue
 		}
 		if r.replica {
@@ -150,6 +182,7 @@ func (r *Runner) runTogether(calls []*call) {
 		if redis.HasErrorPrefix(c.cmd.Err(), "NOSCRIPT") {
 			c.cmd = r.runAlone(ctx, c.script, c.keys, c.args)
 		}
+		heard = heard || answered(c.cmd)
 		close(c.done)
 	}
 }

@@ -84,7 +84,7 @@ func TestRunnerWaitsNoLonger(t *testing.T) {
 	if <-late.done; late.cmd == nil || !errors.Is(late.cmd.Err(), context.DeadlineExceeded) {
 		t.Fatalf("a call whose turn comes too late: %v", late.cmd)
 	}
-	c.finish() // now it does
+	c.finish(true) // now it does
 	if _, err := c.Run(t.Context(), set, []string{"next"}); err != nil {
 		t.Fatal(err)
 	}

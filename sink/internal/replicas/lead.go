@@ -23,22 +23,24 @@ type leads struct {
 
 	mu       sync.Mutex
 	underWay bool
+	began    time.Time // when the question under way began
 	next     *question // nil if no read waits for one
 }
 
 // question is a question that has not begun yet, or its answer once done is closed.
 type question struct {
-	keys []string
-	done chan struct{}
-	head layout.Head
-	err  error
+	keys    []string
+	waiting int
+	done    chan struct{}
+	head    layout.Head
+	err     error
 }
 
 // get returns the head that the master had after get was called.
 func (l *leads) get(ctx context.Context, keys []string) (layout.Head, error) {
 	l.mu.Lock()
 	if !l.underWay {
-		l.underWay = true
+		l.underWay, l.began = true, time.Now()
 		l.mu.Unlock()
 		defer l.finish()
 		return l.ask(ctx, keys)
@@ -47,6 +49,11 @@ func (l *leads) get(ctx context.Context, keys []string) (layout.Head, error) {
 		l.next = &question{keys: keys, done: make(chan struct{})}
 	}
 	q := l.next
+	if q.waiting >= layout.MostWaiting && time.Since(l.began) > layout.SilentAfter {
+		l.mu.Unlock()
+		return layout.Head{}, layout.ErrSilent
+	}
+	q.waiting++
 	l.mu.Unlock()
 	select {
 	case <-q.done:
@@ -66,6 +73,7 @@ func (l *leads) finish() {
 		l.underWay = false
 		return
 	}
+	l.began = time.Now()
 	go func() {
 		defer l.finish()
 		defer close(q.done)

@@ -58,7 +58,8 @@ type node struct {
 	rests  time.Time // until then
 }
 
-// New makes the replicas of a client's slots; nil without a client. master runs scripts on their masters.
+// New makes the replicas of a client's slots; nil without a client. master runs scripts on their
+// masters.
 func New(client *redis.ClusterClient, master *layout.Runner) *Replicas {
 	if client == nil {
 		return nil
@@ -78,10 +79,24 @@ func (r *Replicas) Counts() (answered, behind, failed uint64) {
 // Run runs a script whose reply begins with a head, and whose first two keys are those of the
 // state and the configurations. The clock in the head that it returns is the master's. It
 // returns no reply if the caller has to ask the master. server is "" for any replica, or
-// [Master], or the run id of the server that has to answer; then the error may be a layout.ErrUnavailable.
+// [Master], or the run id of the server that has to answer; then the error may be a
+// [layout.ErrUnavailable].
 func (r *Replicas) Run(ctx context.Context, server string, script *redis.Script, keys []string, args []any) (layout.Reply, layout.Head, error) {
 	if r == nil || server == Master {
 		return nil, layout.Head{}, nil
+	}
+	var n *node
+	if server == "" {
+		behind := false
+		if n, behind = r.pick(ctx, keys[0]); n == nil {
+			if behind {
+				r.behind.Add(1)
+			} else {
+				r.failed.Add(1)
+				r.reload(ctx)
+			}
+			return nil, layout.Head{}, nil
+		}
 	}
 	lead, err := r.leads(keys[0]).get(ctx, keys[:2])
 	if err != nil || !lead.Initialised || lead.Rebuild != "" {
@@ -89,16 +104,6 @@ func (r *Replicas) Run(ctx context.Context, server string, script *redis.Script,
 	}
 	if server != "" {
 		return r.runOn(ctx, server, lead, script, keys, args)
-	}
-	n, behind := r.pick(ctx, keys[0])
-	if n == nil {
-		if behind {
-			r.behind.Add(1)
-		} else {
-			r.failed.Add(1)
-			r.reload(ctx)
-		}
-		return nil, layout.Head{}, nil
 	}
 	for range tries {
 		reply, head, err := r.try(ctx, n, script, keys, args)
