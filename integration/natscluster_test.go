@@ -3,14 +3,17 @@ package integration
 import (
 	"context"
 	"errors"
+	"fmt"
 	"maps"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/seed18712806/lapse/integration/harness"
 	"github.com/seed18712806/lapse/integration/harness/natscluster"
+	"github.com/seed18712806/lapse/sink/wire"
 )
 
 // clustered is an installation under load: three nats-servers, and lapses of which one owns
@@ -203,4 +206,42 @@ func TestAll_NATSClusterFaults(t *testing.T) {
 		c.happen(kind, func() { clusterFaults[kind](c) })
 	}
 	c.end()
+}
+
+// The network splits a server off from the two others, each in turn. Whatever connection the only
+// lapse has to it stays up, but JetStream does not answer through it. lapse goes to another
+// server: writes take effect, events come and reads are answered while the server is split off.
+//
+// It fails if lapse waits for the split to end.
+func TestG11_ASplitServerIsLeft(t *testing.T) {
+	t.Parallel()
+	cluster := natscluster.Start(t, 3)
+	w := &world{t: t, redis: harness.StartRedis(t, harness.RedisOptions{})}
+	w.connect(cluster.URL(), w.redis.Address())
+	w.lapse = harness.StartLapse(t, cluster.URL(), w.redis.Address(), "--replicas", "3")
+	w.Configure("c", `{"defaultTtl":-1}`)
+	for server := range cluster.Servers {
+		w.lapse.Ready()
+		var others []string
+		for i, n := range cluster.Servers {
+			if i != server {
+				others = append(others, n.URL())
+			}
+		}
+		cluster.Split(server, false) // silently, a publication could be lost on the way
+		client := harness.NewClient(t, strings.Join(others, ","), "")
+		id := fmt.Sprint(server)
+		etag := client.Want(201, wire.Upsert, "c", id, `{"ttl":1}`).Etag
+		client.ExpiryOf("c", id, etag, harness.Limit)
+		client.Want(201, wire.Upsert, "c", "kept"+id, `{}`)
+		if !client.Found("c", "kept"+id) {
+			t.Error("a document is not read")
+		}
+		w.lapse.Ready()
+		cluster.Join(server)
+	}
+	if !strings.Contains(w.lapse.Log(), "connecting to another one") {
+		t.Error("lapse has left no server: the test shows nothing")
+	}
+	w.verify()
 }

@@ -617,6 +617,22 @@ func TestG2_ReadsFromReplicas(t *testing.T) {
 	w.verify()
 	l.verifyStored(t)
 	t.Logf("%d writes were read at once after their outcomes, %d lists", o.writes, o.lists)
+
+	for _, command := range []string{"readonly", "eval_ro"} {
+		acl := func(args ...any) {
+			t.Helper()
+			if err := cluster.Replica(0).Client().Do(t.Context(), append([]any{"ACL"}, args...)...).Err(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		acl("SETUSER", "lapse", "-"+command)
+		denied := harness.PrepareLapse(t, "--nats", w.nats.URL(), "--redis", cluster.URL(), "--redis-read-replicas")
+		if log := denied.FailsToStart(); !strings.Contains(log, "lapse: --redis-read-replicas: the user may not run what lapse needs on the replica "+cluster.Replica(0).Address()) {
+			t.Errorf("without %s lapse logs %q", command, log)
+		}
+		acl("SETUSER", "lapse", "+"+command)
+		acl("LOG", "RESET")
+	}
 }
 
 // While the slot of a partition is moved to another master, a commit or a removal changes nothing

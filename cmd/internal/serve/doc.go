@@ -8,6 +8,7 @@
 //	redisserver.go  starts the embedded Redis, without Options.Redis
 //	connect.go      connects to both servers; to Redis by package redisconn
 //	node.go         runs the processor of each shard while this process owns the shard
+//	leave.go        leaves a NATS server through which JetStream does not answer
 //	reads.go        answers reads
 //	http.go         answers /healthz, /readyz and /metrics
 //	ready.go        announces that the process is ready

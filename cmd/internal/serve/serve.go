@@ -210,6 +210,11 @@ func (p *process) serve(ctx context.Context, start time.Time) error {
 	watching.Go(func() { census.Run(running, n.counts) })
 	watching.Go(func() { watchReads(running, p.reads, board, redis) })
 	watching.Go(func() { n.watch(running) })
+	if p.opts.NATS != "" {
+		for _, nc := range []*nats.Conn{p.log.nats, p.reads.nats, p.beats} {
+			watching.Go(func() { leaveServers(running, nc, log.With(slog.String("connection", nc.Opts.Name))) })
+		}
+	}
 	watching.Go(func() { p.opts.permissions.Watch(running, board) })
 	if data != nil {
 		watching.Go(func() {
