@@ -11,6 +11,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/seed18712806/lapse/integration/harness"
+	"github.com/seed18712806/lapse/sink/store"
 	"github.com/seed18712806/lapse/sink/wire"
 )
 
@@ -176,7 +177,7 @@ func TestG8_FloodOfGarbage(t *testing.T) {
 func TestG8_NoRejectionInTheShadowOfAnother(t *testing.T) {
 	t.Parallel()
 	w := inProcess(t)
-	const partitions = 16
+	const partitions = store.DefaultPartitions
 	raw, escaped := "ü", wire.EscapeID("ü")
 	collection := ""
 	for i := range 100 {

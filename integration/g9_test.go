@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/seed18712806/lapse/integration/harness"
+	"github.com/seed18712806/lapse/sink/store"
 	"github.com/seed18712806/lapse/sink/wire"
 )
 
@@ -49,7 +50,7 @@ func TestG9_WritesGoBeforeReaping(t *testing.T) {
 
 	// Count, in the order of the stream, the expirations of the writes' partition before
 	// each rejection.
-	const partitions = 16
+	const partitions = store.DefaultPartitions
 	busy := wire.Partition(partitions, "busy", "a")
 	at := map[string]int{}
 	expiries, ofBusy := 0, 0
@@ -86,7 +87,7 @@ func TestG9_ReapingIsNotStarved(t *testing.T) {
 	w := inProcess(t)
 	w.Configure("c", `{"defaultTtl":1}`)
 	w.stopProcessor()
-	const due, pending, partitions = 500, 24_000, 16
+	const due, pending, partitions = 500, 24_000, store.DefaultPartitions
 	for i := range due {
 		w.SendLater(w.Prefix.Write(wire.Upsert, "c", fmt.Sprint(i)), `{}`)
 	}

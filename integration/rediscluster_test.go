@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -39,7 +40,7 @@ func onRedis(t *testing.T, url string, client redis.UniversalClient, replicas *r
 	if replicas != nil {
 		flags = append(flags, "--redis-read-replicas")
 	}
-	flags = append([]string{"--nats", nats.URL(), "--redis", url, "--duplicate-window", duplicateWindow.String()}, flags...)
+	flags = append([]string{"--nats", nats.URL(), "--redis", url, "--partitions", strconv.Itoa(redisPartitions), "--duplicate-window", duplicateWindow.String()}, flags...)
 	w.lapse = harness.PrepareLapse(t, flags...)
 	w.lapse.Start()
 	return w

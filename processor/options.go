@@ -25,7 +25,7 @@ type Options struct {
 	Prefix     wire.Prefix           // "lapse"
 	Shards     int                   // 1 to 64 (1); fixed when the logs are created
 	Shard      int                   // the one that this processor applies, from 0
-	Partitions int                   // of each shard; 16; all shards have 1 to 1024; fixed when the log is created
+	Partitions int                   // of each shard; 8; all shards have 1 to 1024; fixed when the log is created: see Partitions
 	Logger     *slog.Logger          // none
 	Metrics    prometheus.Registerer // none
 	Health     *health.Board         // where problems are noted; one of its own

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 	"github.com/redis/go-redis/v9"
 
 	"github.com/seed18712806/lapse/processor/internal/crash"
@@ -18,7 +19,9 @@ import (
 	"github.com/seed18712806/lapse/processor/internal/identity"
 	"github.com/seed18712806/lapse/processor/internal/link"
 	"github.com/seed18712806/lapse/processor/internal/owner"
+	"github.com/seed18712806/lapse/processor/internal/streams"
 	"github.com/seed18712806/lapse/sink/store"
+	"github.com/seed18712806/lapse/sink/wire"
 )
 
 // progressEvery is how often a long application of the log is logged.
@@ -63,6 +66,16 @@ func NewWith(nc *nats.Conn, stored Store, opts Options) (*Processor, error) {
 		}
 	}
 	return p, nil
+}
+
+// Partitions is the number of partitions with which the logs of a prefix were created; 0 if there
+// is none.
+func Partitions(ctx context.Context, nc *nats.Conn, prefix wire.Prefix, shards int) (int, error) {
+	js, err := jetstream.New(nc)
+	if err != nil {
+		return 0, err
+	}
+	return streams.Partitions(ctx, js, streams.Options{Prefix: prefix, Shards: shards})
 }
 
 // current is the session of the present Run, or of the last.

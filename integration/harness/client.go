@@ -199,12 +199,14 @@ func (c *Client) read(name string, read func(context.Context) ([]oracle.Message,
 // ExpiryOf waits for the expiry event of a document's version.
 func (c *Client) ExpiryOf(collection, id string, etag wire.Etag, limit time.Duration) {
 	c.t.Helper()
-	stream, err := c.JS.Stream(c.t.Context(), c.Prefix.EventsStream())
-	if err != nil {
-		c.t.Fatal(err)
-	}
 	subject := c.Prefix.Expired(collection, id)
 	Until(c.t, limit, fmt.Sprintf("version %s has its event on %s", etag, subject), func(ctx context.Context) error {
+		ctx, cancel := context.WithTimeout(ctx, 5*time.Second) // a leader that is lost does not answer
+		defer cancel()
+		stream, err := c.JS.Stream(ctx, c.Prefix.EventsStream())
+		if err != nil {
+			return err
+		}
 		raw, err := stream.GetLastMsgForSubject(ctx, subject)
 		if err != nil {
 			return err

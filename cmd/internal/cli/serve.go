@@ -45,7 +45,7 @@ type EmbeddedFlags struct {
 // LogFlags are about the streams.
 type LogFlags struct {
 	Prefix          string        `env:"LAPSE_PREFIX" group:"log" default:"${default_prefix}" placeholder:"NAME" help:"Prefix of subjects, streams and keys (${default})."`
-	Partitions      int           `env:"LAPSE_PARTITIONS" group:"log" default:"16" placeholder:"N" help:"Number of partitions, 1 to 1024, fixed when the log is created (${default})."`
+	Partitions      *int          `env:"LAPSE_PARTITIONS" group:"log" placeholder:"N" help:"Number of partitions of each log, 1 to 1024, fixed when the log is created (8, or that of the log that is there)."`
 	Shards          int           `env:"LAPSE_SHARDS" group:"log" default:"1" placeholder:"N" help:"Number of logs among which the documents are divided, 1 to 64, fixed when the logs are created (${default}). The processes share them out."`
 	Replicas        int           `env:"LAPSE_REPLICAS" group:"log" placeholder:"N" help:"Replicas of the streams, 1 to 5 (1)."`
 	LogMaxAge       *flags.Period `env:"LAPSE_LOG_MAX_AGE" group:"log" placeholder:"TIME" help:"How long to keep the log; 0 is for ever (for ever, which the embedded Redis needs)."`
@@ -91,6 +91,10 @@ func (c *serveCommand) Run(ctx context.Context, streams output.Streams) error {
 	}
 	version, _ := version()
 	logger := c.logger(streams)
+	partitions := 0 // those of the log that is there
+	if c.Partitions != nil {
+		partitions = *c.Partitions
+	}
 	return serve.Run(ctx, serve.Options{
 		Version: version,
 		Logger:  logger,
@@ -102,7 +106,7 @@ func (c *serveCommand) Run(ctx context.Context, streams output.Streams) error {
 		HTTPListen: c.HTTPListen, ReadyFile: c.ReadyFile,
 
 		Processor: processor.Options{
-			Prefix: prefix, Shards: c.Shards, Partitions: c.Partitions, Replicas: c.Replicas,
+			Prefix: prefix, Shards: c.Shards, Partitions: partitions, Replicas: c.Replicas,
 			LogMaxAge: (*time.Duration)(c.LogMaxAge), LogMaxBytes: (*int64)(c.LogMaxBytes),
 			EventsMaxAge: (*time.Duration)(c.EventsMaxAge), DuplicateWindow: (*time.Duration)(c.DuplicateWindow),
 			ReplyPrefixes: c.ReplyPrefix,
@@ -114,8 +118,8 @@ func (c *serveCommand) Run(ctx context.Context, streams output.Streams) error {
 // check finds errors in the flags before any server runs.
 func (c *serveCommand) check() error {
 	switch {
-	case c.Partitions < 1 || c.Partitions > 1024:
-		return fmt.Errorf("--partitions %d is not valid: use a number from 1 to 1024", c.Partitions)
+	case c.Partitions != nil && (*c.Partitions < 1 || *c.Partitions > 1024):
+		return fmt.Errorf("--partitions %d is not valid: use a number from 1 to 1024", *c.Partitions)
 	case c.Shards < 1 || c.Shards > 64:
 		return fmt.Errorf("--shards %d is not valid: use a number from 1 to 64", c.Shards)
 	case c.Replicas != 0 && (c.Replicas < 1 || c.Replicas > 5):

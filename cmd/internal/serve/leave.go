@@ -3,6 +3,7 @@ package serve
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"log/slog"
 	"time"
 
@@ -23,7 +24,8 @@ const (
 func leaveServers(ctx context.Context, nc *nats.Conn, log *slog.Logger) {
 	tick := time.NewTicker(serverEvery)
 	defer tick.Stop()
-	pause, answered := serverAgain, false
+	_, answered := asksJetStream(ctx, nc)
+	pause := serverAgain
 	var notBefore time.Time
 	for failures := 0; ; {
 		select {
@@ -35,8 +37,10 @@ func leaveServers(ctx context.Context, nc *nats.Conn, log *slog.Logger) {
 			failures = 0
 			continue
 		}
-		if answersJetStream(ctx, nc) {
-			failures, answered = 0, true // a user without the permission to ask never gets an answer
+		well, any := asksJetStream(ctx, nc)
+		answered = answered || any // a user without the permission to ask never gets an answer
+		if well {
+			failures = 0
 			if time.Since(notBefore) > serverAtMost {
 				pause = serverAgain
 			}
@@ -53,14 +57,17 @@ func leaveServers(ctx context.Context, nc *nats.Conn, log *slog.Logger) {
 	}
 }
 
-// answersJetStream reports whether JetStream answers through the present server, and has a
+// asksJetStream reports whether JetStream answers through the present server, and is well: it has a
 // leader.
-func answersJetStream(ctx context.Context, nc *nats.Conn) bool {
+func asksJetStream(ctx context.Context, nc *nats.Conn) (well, answered bool) {
 	ctx, cancel := context.WithTimeout(ctx, serverEvery)
 	defer cancel()
 	reply, err := nc.RequestWithContext(ctx, "$JS.API.INFO", nil)
+	if err != nil {
+		return false, errors.Is(err, nats.ErrNoResponders)
+	}
 	var answer struct {
 		Error *jetstream.APIError `json:"error"`
 	}
-	return err == nil && json.Unmarshal(reply.Data, &answer) == nil && answer.Error == nil
+	return json.Unmarshal(reply.Data, &answer) == nil && answer.Error == nil, true
 }

@@ -131,6 +131,16 @@ func (p *process) close() (err error) {
 func (p *process) newNode(ctx context.Context, metrics *prometheus.Registry, board *health.Board, redis *reach) (*node, *lease.Member, error) {
 	opts := p.opts.Processor
 	opts.Shards = max(opts.Shards, 1)
+	if opts.Partitions == 0 {
+		asking, cancel := context.WithTimeout(ctx, connectTimeout)
+		defer cancel()
+		n, err := processor.Partitions(asking, p.log.nats, opts.Prefix, opts.Shards)
+		if err != nil {
+			return nil, nil, err
+		}
+		opts.Partitions = n
+		p.opts.Processor.Partitions = n // for the reads, which else find it in Redis
+	}
 	n := &node{board: board, version: p.opts.Version, http: p.at.HTTP}
 	for i := range opts.Shards {
 		opts := opts

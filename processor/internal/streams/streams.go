@@ -95,6 +95,20 @@ func Identity(log *jetstream.StreamInfo) string {
 	return strconv.FormatInt(log.Created.UnixNano(), 10)
 }
 
+// Partitions is the number of partitions with which the logs were created; 0 if there is none, or
+// a stream that is not lapse's.
+func Partitions(ctx context.Context, js jetstream.JetStream, o Options) (int, error) {
+	root, err := js.Stream(ctx, o.root())
+	if errors.Is(err, jetstream.ErrStreamNotFound) {
+		return 0, nil
+	}
+	if err != nil {
+		return 0, fmt.Errorf("look up stream %s: %w", o.root(), err)
+	}
+	n, _ := strconv.Atoi(root.CachedInfo().Config.Metadata[partitionsKey])
+	return n, nil
+}
+
 // Check refuses what [Provision] would refuse, and creates nothing.
 func Check(ctx context.Context, js jetstream.JetStream, o Options) error {
 	if o.MaxPayload <= leastMessage {

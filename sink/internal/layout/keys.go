@@ -11,7 +11,7 @@ import (
 
 // DefaultPartitions is how many partitions a log has unless it is created with
 // another number.
-const DefaultPartitions = 16
+const DefaultPartitions = 8
 
 // MaxPartitions is the most partitions that all logs of a prefix may have.
 const MaxPartitions = 1024
