@@ -16,14 +16,13 @@ const (
 	defaultWindow    = 2 * time.Minute // for duplicates
 )
 
-// logConfig is the configuration of the log of a shard. configs is the identity of the stream of
+// logConfig is the configuration of the log. configs is the identity of the stream of
 // configurations that the log sources, if there are several shards.
-func (o Options) logConfig(shard int, configs string, level int) jetstream.StreamConfig {
-	log := o.Prefix.Log(shard, o.Shards)
+func (o Options) logConfig(configs string, level int) jetstream.StreamConfig {
 	c := o.common(jetstream.StreamConfig{
-		Name:              log.Stream(),
+		Name:              o.log().Stream(),
 		Description:       "lapse: writes, configuration and ticks, in one order",
-		Subjects:          log.Subjects(),
+		Subjects:          o.log().Subjects(),
 		AllowBatchPublish: level >= fastBatches,
 		MaxAge:            orDefault(o.LogMaxAge, 0),
 		MaxBytes:          orDefault(o.LogMaxBytes, -1),

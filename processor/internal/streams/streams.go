@@ -144,30 +144,29 @@ func (o Options) root() string {
 	return o.log().Stream()
 }
 
-// present returns the root, nil if there is none, and checks the logs that are present.
+// present returns the root, nil if there is none. It checks the root and the log that are present.
 func (o Options) present(ctx context.Context, js jetstream.JetStream) (root jetstream.Stream, err error) {
 	if !o.sharded() {
-		return present(ctx, js, o.logConfig(0, "", 0))
+		return present(ctx, js, o.logConfig("", 0))
 	}
-	if root, err = present(ctx, js, o.configsConfig()); err != nil {
+	root, err = present(ctx, js, o.configsConfig())
+	if err != nil {
 		return nil, err
 	}
-	id := ""
-	if root != nil {
-		id = Identity(root.CachedInfo())
-	}
-	for shard := range o.Shards {
-		log, err := present(ctx, js, o.logConfig(shard, id, 0))
-		if err != nil {
-			return nil, err
+	if root == nil {
+		name := o.log().Stream()
+		if _, err := js.Stream(ctx, name); errors.Is(err, jetstream.ErrStreamNotFound) {
+			return nil, nil
+		} else if err != nil {
+			return nil, fmt.Errorf("look up stream %s: %w", name, err)
 		}
-		if log != nil && root == nil {
-			if root, err = present(ctx, js, o.configsConfig()); root == nil || err != nil {
-				return nil, cmp.Or(err, mismatch(o.Prefix.ConfigStream(), "it does not exist, and the log %s sources it: restore it", log.CachedInfo().Config.Name))
-			}
+		// Another process may have just created both.
+		if root, err = present(ctx, js, o.configsConfig()); root == nil || err != nil {
+			return nil, cmp.Or(err, mismatch(o.root(), "it does not exist, and the log %s sources it: restore it", name))
 		}
 	}
-	return root, nil
+	_, err = present(ctx, js, o.logConfig(Identity(root.CachedInfo()), 0))
+	return root, err
 }
 
 // checkOther refuses a prefix whose log was created with one shard where the options have
@@ -208,7 +207,7 @@ func Provision(ctx context.Context, js jetstream.JetStream, o Options) (*Streams
 	}
 	level := apiLevel(ctx, js)
 	s := &Streams{nc: js.Conn()}
-	root, err := s.provisionLogs(ctx, js, o, level)
+	root, err := s.provisionLog(ctx, js, o, level)
 	if err != nil {
 		return nil, err
 	}
@@ -238,11 +237,9 @@ func Provision(ctx context.Context, js jetstream.JetStream, o Options) (*Streams
 	return s, nil
 }
 
-// provisionLogs provisions the log and returns the root. With several shards it provisions the
-// logs of all of them, because clients write to all; a log takes the size of the largest body
-// from the root, so that all shards judge a configuration alike.
-func (s *Streams) provisionLogs(ctx context.Context, js jetstream.JetStream, o Options, level int) (root *jetstream.StreamInfo, err error) {
-	first, last := o.Shard, o.Shard
+// provisionLog provisions the log, and returns the root. With several shards the size of the
+// largest body is that of the root, so that all shards judge a configuration alike.
+func (s *Streams) provisionLog(ctx context.Context, js jetstream.JetStream, o Options, level int) (root *jetstream.StreamInfo, err error) {
 	id := ""
 	if o.sharded() {
 		if s.Configs, err = provision(ctx, js, o, o.configsConfig(), nil, nil); err != nil {
@@ -255,17 +252,11 @@ func (s *Streams) provisionLogs(ctx context.Context, js jetstream.JetStream, o O
 			return nil, mismatch(o.root(), "its metadata has no valid %s", maxBodyKey)
 		}
 		o.MaxPayload = maxBody + Reserve
-		first, last = 0, o.Shards-1
 	}
-	for shard := first; shard <= last; shard++ {
-		log, err := provision(ctx, js, o, o.logConfig(shard, id, level), o.LogMaxAge, o.LogMaxBytes)
-		if err != nil {
-			return nil, err
-		}
-		if shard == o.Shard {
-			s.Log, s.ID = log, Identity(log.CachedInfo())
-		}
+	if s.Log, err = provision(ctx, js, o, o.logConfig(id, level), o.LogMaxAge, o.LogMaxBytes); err != nil {
+		return nil, err
 	}
+	s.ID = Identity(s.Log.CachedInfo())
 	if root == nil {
 		return s.Log.CachedInfo(), nil
 	}

@@ -2,6 +2,7 @@ package streams
 
 import (
 	"errors"
+	"fmt"
 	"log/slog"
 	"slices"
 	"strings"
@@ -12,12 +13,16 @@ import (
 	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go/jetstream"
 	"go.uber.org/goleak"
+	"golang.org/x/sync/errgroup"
 
 	"github.com/seed18712806/lapse/integration/harness/natstest"
 	"github.com/seed18712806/lapse/sink/wire"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	// It waits for the answer of a source that has ended, and touches nothing after it.
+	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("github.com/nats-io/nats-server/v2/server.(*stream).trySetupSourceConsumer.func3"))
+}
 
 func options() Options {
 	return Options{Prefix: wire.DefaultPrefix, Partitions: 16, MaxPayload: 1 << 20, Logger: slog.New(slog.DiscardHandler)}
@@ -271,5 +276,31 @@ func TestProvisionWithoutBatches(t *testing.T) {
 	}
 	if c := again.Events.CachedInfo().Config; c.AllowAtomicPublish {
 		t.Errorf("the stream of events is %+v", c)
+	}
+}
+
+// TestShardsProvisionedAtOnce: the shards of a prefix are provisioned for the first time at the
+// same moment, as by processes that start together. All come to the same streams.
+//
+// It fails if a log that another shard has just created is taken for one of other configurations.
+func TestShardsProvisionedAtOnce(t *testing.T) {
+	js := natstest.Connect(t, server.Options{})
+	const shards = 4
+	for round := range 20 {
+		var group errgroup.Group
+		for shard := range shards {
+			o := options()
+			o.Prefix, o.Shards, o.Shard = wire.Prefix(fmt.Sprint("p", round)), shards, shard
+			group.Go(func() error {
+				s, err := Provision(t.Context(), js, o)
+				if err == nil && !s.Sources(s.Configs.CachedInfo()) {
+					err = fmt.Errorf("shard %d sources another stream", shard)
+				}
+				return err
+			})
+		}
+		if err := group.Wait(); err != nil {
+			t.Fatalf("round %d: %v", round, err)
+		}
 	}
 }
