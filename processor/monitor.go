@@ -146,7 +146,7 @@ func (m *monitor) checkNATS(ctx context.Context) error {
 	m.set(ctx, problemAppend, cmp.Or(full(m.log.Streams.Log.CachedInfo()), m.takes(ctx, m.log.Streams.Log, m.names.Tick())))
 	m.set(ctx, problemEvents, m.takes(ctx, m.log.Streams.Events, m.names.Prefix.Probe()))
 	if m.log.Streams.Configs != nil {
-		m.set(ctx, problemMapping, streams.CheckMapping(ctx, m.nc, m.names.Prefix, m.names.Shards))
+		m.set(ctx, problemMapping, streams.CheckMapping(ctx, m.nc, m.names))
 		m.set(ctx, problemConfigs, cmp.Or(m.takes(ctx, m.log.Streams.Configs, m.names.Prefix.Config(probed)), m.checkConfigs(time.Now())))
 	}
 	return nil

@@ -72,7 +72,7 @@ func (p *Processor) Check(ctx context.Context) error {
 	if err := streams.Check(ctx, js, p.opts.streams(p.nc.MaxPayload())); err != nil {
 		return err
 	}
-	if err := streams.CheckMapping(ctx, p.nc, p.opts.Prefix, p.opts.Shards); err != nil {
+	if err := streams.CheckMapping(ctx, p.nc, p.opts.log()); err != nil {
 		return err
 	}
 	return p.checkStore(ctx, js)
