@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -265,6 +266,31 @@ func TestG8_StatusInAHeader(t *testing.T) {
 	})
 }
 
+// unreadable are headers that the client library cannot read.
+var unreadable = []string{
+	"NATS/1.0\r\nLapse-If-Match: 99\r\nno colon\r\n\r\n", "NATS/1.0\r\nLapse-If-Match: 99\r\n", "HTTP/1.0\r\nLapse-If-Match: 99\r\n\r\n",
+}
+
+// raw connects to NATS without the client library, and returns a function that publishes a
+// message with any bytes as its headers.
+func (r *rig) raw() (publish func(subject, header, body string)) {
+	r.t.Helper()
+	conn, err := net.Dial("tcp", r.nc.ConnectedAddr())
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	r.t.Cleanup(func() { _ = conn.Close() })
+	write := func(format string, args ...any) {
+		if _, err := fmt.Fprintf(conn, format, args...); err != nil {
+			r.t.Fatal(err)
+		}
+	}
+	write("CONNECT {\"verbose\":false,\"headers\":true}\r\n")
+	return func(subject, header, body string) {
+		write("HPUB %s %d %d\r\n%s%s\r\n", subject, len(header), len(header)+len(body), header, body)
+	}
+}
+
 // A message whose headers cannot be read is rejected: one of them could be a condition.
 //
 // Goes red if it is taken for one without headers, as the client library has it.
@@ -273,24 +299,10 @@ func TestG8_MalformedHeaders(t *testing.T) {
 	r := newRig(t)
 	p := r.run()
 	r.put("c", "x", `{"n":1}`)
-	conn, err := net.Dial("tcp", r.nc.ConnectedAddr())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = conn.Close() }()
 	const body = `{"n":2}`
-	send := func(subject, header string) {
-		_, err := fmt.Fprintf(conn, "HPUB %s %d %d\r\n%s%s\r\n", subject, len(header), len(header)+len(body), header, body)
-		if err != nil {
-			t.Fatal(err)
-		}
-	}
-	if _, err := fmt.Fprint(conn, "CONNECT {\"verbose\":false,\"headers\":true}\r\n"); err != nil {
-		t.Fatal(err)
-	}
-	headers := []string{
-		"NATS/1.0\r\nLapse-If-Match: 99\r\nno colon\r\n\r\n", "NATS/1.0\r\nLapse-If-Match: 99\r\n", "HTTP/1.0\r\nLapse-If-Match: 99\r\n\r\n", "x",
-	}
+	raw := r.raw()
+	send := func(subject, header string) { raw(subject, header, body) }
+	headers := append(slices.Clone(unreadable), "x")
 	for _, header := range headers {
 		send(prefix.Write(wire.Upsert, "c", "x"), header)
 		send(prefix.Config("c"), header)

@@ -136,6 +136,42 @@ func TestG8_ShardsGetWhatIsNotMapped(t *testing.T) {
 	}
 }
 
+// TestG8_ShardsGetHeadersThatCannotBeRead: configurations have headers that nobody can read. Each
+// is rejected once, by shard 0; all shards apply the next configuration, and start again with an
+// unreadable one as the last in their logs.
+//
+// It fails if every shard rejects it, or if a log without a sequence to compare is refused.
+func TestG8_ShardsGetHeadersThatCannotBeRead(t *testing.T) {
+	t.Parallel()
+	r := startMapped(t, backends[0], 3)
+	all := r.startShards()
+	send := r.raw()
+	upTo := uint64(0)
+	for _, header := range unreadable {
+		send(prefix.Config("c"), header, `{"defaultTtl":7}`)
+		upTo++
+	}
+	eventually(t, "they are stored", func() bool { return len(r.readStream(prefix.ConfigStream(), 1)) == len(unreadable) })
+	r.config("c", `{"defaultTtl":1000}`)
+	send(prefix.Config("c"), unreadable[0], `{"defaultTtl":7}`)
+	upTo += 2
+	for _, p := range all {
+		eventually(t, "it goes on after what cannot be read", func() bool { return p.current().statuses.Configured() == upTo })
+	}
+	if n, want := len(r.outputs()), len(unreadable)+1; n != want {
+		t.Errorf("%d rejections, want %d", n, want)
+	}
+	if got, err := r.reader.Config(t.Context(), "c"); err != nil || got.DefaultTTL == nil || *got.DefaultTTL != 1000 {
+		t.Errorf("the configuration is %+v (%v)", got, err)
+	}
+	for _, p := range all {
+		p.stop(t)
+	}
+	for _, p := range r.startShards() {
+		p.stop(t)
+	}
+}
+
 // TestG11_ShardsNeedTheMapping: without the mapping a processor refuses to start, and says which
 // line is missing. If the mapping goes away later, that is a problem until it is back.
 func TestG11_ShardsNeedTheMapping(t *testing.T) {
@@ -274,6 +310,15 @@ type restartable struct {
 	opts server.Options
 }
 
+// startRestartable starts a server that maps writes to shards, and a rig on it.
+func startRestartable(t *testing.T, shards int) (*restartable, *rig) {
+	t.Helper()
+	s := &restartable{opts: server.Options{Host: "127.0.0.1", Port: -1, JetStream: true, StoreDir: t.TempDir(), NoLog: true, NoSigs: true}}
+	s.start(t, shards)
+	t.Cleanup(func() { s.stop() })
+	return s, newRigAt(t, s.ClientURL(), backends[0], Options{Shards: shards, Partitions: 2})
+}
+
 func (s *restartable) start(t *testing.T, shards int) {
 	t.Helper()
 	srv, err := server.NewServer(&s.opts)
@@ -297,10 +342,7 @@ func (s *restartable) stop() { s.Shutdown(); s.WaitForShutdown() }
 // It fails if only the sequences are compared: the logs would pass over the new configurations.
 func TestG7_ConfigurationsLostTheirEnd(t *testing.T) {
 	t.Parallel()
-	s := &restartable{opts: server.Options{Host: "127.0.0.1", Port: -1, JetStream: true, StoreDir: t.TempDir(), NoLog: true, NoSigs: true}}
-	s.start(t, 2)
-	t.Cleanup(func() { s.stop() })
-	r := newRigAt(t, s.ClientURL(), backends[0], Options{Shards: 2, Partitions: 2})
+	s, r := startRestartable(t, 2)
 	all := r.startShards()
 	r.config("c", `{"defaultTtl":1000}`)
 	copied := t.TempDir()
@@ -339,10 +381,7 @@ func TestG7_ConfigurationsLostTheirEnd(t *testing.T) {
 // until it is back, and what clients write meanwhile is rejected.
 func TestG11_TheMappingGoesAway(t *testing.T) {
 	t.Parallel()
-	s := &restartable{opts: server.Options{Host: "127.0.0.1", Port: -1, JetStream: true, StoreDir: t.TempDir(), NoLog: true, NoSigs: true}}
-	s.start(t, 2)
-	t.Cleanup(func() { s.stop() })
-	r := newRigAt(t, s.ClientURL(), backends[0], Options{Shards: 2, Partitions: 2})
+	s, r := startRestartable(t, 2)
 	all := r.startShards()
 	from, to := prefix.Mapping(2)
 	s.GlobalAccount().RemoveMapping(from)

@@ -92,7 +92,9 @@ func (d *Decision) Apply(m *message.Message) {
 	case message.Write:
 		d.write(m)
 	case message.Malformed:
-		d.Reject(m, m.Rejected)
+		if m.Rejected != nil {
+			d.Reject(m, m.Rejected)
+		}
 	}
 }
 

@@ -294,3 +294,33 @@ func sameMessage(a, b *Message) bool {
 	x.TTLErr, y.TTLErr = nil, nil
 	return reflect.DeepEqual(x, y)
 }
+
+// TestCopiesAreOfConfigurations: what the log has from the stream of configurations is a
+// configuration, a drop, or lost there. Anything else under these subjects is a client's, and
+// rejected: it must not be applied as a configuration.
+func TestCopiesAreOfConfigurations(t *testing.T) {
+	d := Decoder{Log: wire.DefaultPrefix.Log(1, 2), Partitions: 4, MaxBody: 1000}
+	for subject, want := range map[string]struct {
+		kind     Kind
+		source   uint64
+		rejected bool
+	}{
+		"lapse.shard.1.copy.17.config.c":         {Configure, 17, false},
+		"lapse.shard.1.copy.17.drop.c":           {Drop, 17, false},
+		"lapse.shard.1.copy.17.config.c.d":       {Malformed, 17, true},
+		"lapse.shard.1.copy.17":                  {Malformed, 17, false},
+		"lapse.shard.1.copy.17.write.upsert.c.x": {Malformed, 0, true},
+		"lapse.shard.1.copy.x.config.c":          {Malformed, 0, true},
+		"lapse.shard.1.copy.0.config.c":          {Malformed, 0, true},
+		"lapse.shard.1.config.c":                 {Malformed, 0, true},
+	} {
+		body := `{"defaultTtl":1}`
+		if want.kind == Drop {
+			body = ""
+		}
+		m := d.Decode(subject, nil, []byte(body), Position{Seq: 3})
+		if m.Kind != want.kind || m.Source != want.source || (m.Rejected != nil) != want.rejected || m.IsControl() != (want.source > 0) {
+			t.Errorf("%s is %+v, want %+v", subject, m, want)
+		}
+	}
+}

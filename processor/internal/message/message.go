@@ -22,7 +22,9 @@ const (
 	Write Kind = iota
 	Configure
 	Drop
-	Malformed // its subject names no document or collection; or it is a configuration or drop that is not valid by itself
+	// Malformed: its subject names no document or collection, or it is a configuration or drop
+	// that is not valid by itself. If it has no Rejected, there is nothing to apply or to reject.
+	Malformed
 )
 
 // Message is a message of the log, decoded as far as that depends on itself alone.
@@ -114,8 +116,8 @@ func (d Decoder) shape() wire.Shape {
 }
 
 // cut cuts the kind of message off a subject; mapped tells whether NATS has brought the
-// message to the log by a mapping. With several shards, configurations come from the stream
-// that all logs source, or are copies of what that has: what comes in another way is none.
+// message to the log by a mapping. With several shards a mapped message is a write or a copy of a
+// configuration. Anything else that a client has published there has no kind.
 func (d Decoder) cut(subject string) (what, rest string, mapped bool) {
 	subject, mapped = d.Log.Published(subject)
 	s, _ := strings.CutPrefix(subject, string(d.Log.Prefix)+".")
@@ -135,23 +137,34 @@ func HeaderOf(m *nats.Msg) nats.Header {
 	return m.Header
 }
 
+// fromConfigs returns the sequence and the subject that a message has in the stream of
+// configurations, if the log has it from there; ok is false if it has not. The subject is "" if
+// that stream has lost the message. The sequence is 0 if the headers cannot be read.
+func (d Decoder) fromConfigs(subject string, header nats.Header) (seq uint64, original string, ok bool) {
+	if d.Log.Shards <= 1 {
+		return 0, "", false
+	}
+	isConfig := func(subject string) bool {
+		what, _, mapped := d.cut(subject)
+		return !mapped && (what == "config" || what == "drop")
+	}
+	if seq, original := d.Log.Copied(subject); seq > 0 {
+		return seq, original, original == "" || isConfig(original)
+	}
+	return wire.SourceSequence(header), subject, isConfig(subject)
+}
+
 // Decode decodes the message at a position; see HeaderOf.
 func (d Decoder) Decode(subject string, header nats.Header, data []byte, at Position) *Message {
-	what, rest, mapped := d.cut(subject)
-	published, _ := d.Log.Published(subject)
-	m := &Message{Position: at, Subject: published, Body: data, Kind: Malformed}
-	if d.Log.Shards > 1 {
-		if !mapped && what != "write" {
-			m.Source = wire.SourceSequence(header)
-		}
-		if seq, original := d.Log.Copied(subject); seq > 0 {
-			m.Source, m.Subject = seq, original
-			if original == "" { // the stream of configurations has lost it
-				return m
-			}
-			what, rest, _ = d.cut(original)
+	m := &Message{Position: at, Body: data, Kind: Malformed}
+	if seq, original, ok := d.fromConfigs(subject, header); ok {
+		m.Source, subject = seq, original
+		if original == "" || seq == 0 && d.Log.Shard > 0 {
+			return m // nothing is left to apply; or it is shard 0 that rejects it
 		}
 	}
+	what, rest, mapped := d.cut(subject)
+	m.Subject, _ = d.Log.Published(subject)
 	switch what {
 	case "", "copy":
 		m.Subject, m.Rest = subject, d.stray(rest)

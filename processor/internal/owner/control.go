@@ -27,30 +27,34 @@ type Bounds struct {
 var DefaultBounds = Bounds{Epochs: 2048, Generations: 16}
 
 // control applies a configuration or a drop. Every partition of every shard applies it;
-// partition 0 of shard 0 alone answers the client. Documents that had expired by then still get their event from where
-// they are reaped: the index, which is removed later, or an old generation of the
-// collection. So control does not wait for them, except at the Bounds: there it reaps due
-// documents, a chunk at a time, and the message stays pending until they are reaped.
+// partition 0 of shard 0 alone answers the client. A message of the stream of configurations
+// that is neither only counts as applied.
+//
+// Documents that had expired by then still get their event from where they are reaped: the
+// index, which is removed later, or an old generation of the collection. So control does not
+// wait for them, except at the Bounds: there it reaps due documents, a chunk at a time, and the
+// message stays pending until they are reaped.
 func (p *Partition) control(ctx context.Context, m *message.Message) error {
 	began := time.Now()
 	at := max(p.progress.Watermark(), m.Time)
 	if m.Seq > p.announcer.UpTo() {
 		p.announcer.Pass(at)
 	}
-	to := message.Position{Seq: m.Seq, Time: at, Stamp: m.Stamp, Source: m.Source}
+	to := message.Position{Seq: m.Seq, Time: at, Stamp: m.Stamp}
 	if p.progress.OutOfTurn(m) {
-		to.Source = 0
 		p.reached(to)
 		p.pending.applied(1)
 		return nil
 	}
+	to.Source = m.Source
 	current := p.collections.Config(m.Collection)
 	due := p.mayBeDue(m.Collection, at)
 	if len(current.History) >= state.MaxEpochs && !due && !current.Building {
 		current.History = current.History.Settled()
 	}
 	next, rejected := decide.Configured(current, m, at)
-	if rejected == nil && m.Kind != message.Malformed && p.mustWait(m, next, due) {
+	applies := m.Kind != message.Malformed && rejected == nil
+	if applies && p.mustWait(m, next, due) {
 		// Log time has reached the message, although it is not applied yet.
 		p.progress.Advance(message.Position{Seq: m.Seq - 1, Time: at})
 		return p.drain(ctx, m.Collection)
@@ -59,10 +63,10 @@ func (p *Partition) control(ctx context.Context, m *message.Message) error {
 		decision: decide.New(p.shared.Limits, p.collections, at), messages: p.pending.messages[:1],
 		to: to, began: began, control: true, commits: true,
 	}
-	if p.number() == 0 && (m.Kind != message.Malformed || rejected != nil) {
+	if p.number() == 0 && (applies || rejected != nil) {
 		w.decision.Answer(m, rejected)
 	}
-	if rejected == nil && m.Kind != message.Malformed {
+	if applies {
 		// The collections change before the commit, which judges whether all outputs are
 		// published: by the new configuration many more documents may be due.
 		p.forget() // other documents may be due first

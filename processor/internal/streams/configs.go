@@ -69,7 +69,7 @@ func (s *Streams) CheckConfigs(ctx context.Context) error {
 func (s *Streams) sourced(ctx context.Context, have *message) (bool, error) {
 	header, err := nats.DecodeHeadersMsg(have.Header)
 	if err != nil {
-		return false, fmt.Errorf("read message %d of the log: %w", have.Seq, err)
+		return true, nil // a client has sent headers that cannot be read: it is not known which message it is
 	}
 	seq := wire.SourceSequence(header)
 	there, err := s.get(ctx, s.Configs.CachedInfo().Config.Name, map[string]any{"seq": seq})
