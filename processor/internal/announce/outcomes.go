@@ -33,7 +33,7 @@ type Outcomes struct {
 	mu      sync.Mutex
 	waiting []decide.Outcome
 	some    atomic.Bool         // waiting is not empty
-	abroad  chan decide.Outcome // those that wait for other shards
+	here    chan decide.Outcome // of messages that this shard has applied, and perhaps not all others
 }
 
 // Elsewhere tells up to which sequence of the stream of configurations the partitions of all
@@ -48,7 +48,7 @@ type Applied interface{ Applied() uint64 }
 // NewOutcomes makes the outcomes of all partitions of a shard.
 func NewOutcomes(nc *nats.Conn, applied Applied, elsewhere Elsewhere) *Outcomes {
 	const room = 1024 // more would be lost
-	return &Outcomes{nc: nc, applied: applied, elsewhere: elsewhere, abroad: make(chan decide.Outcome, room)}
+	return &Outcomes{nc: nc, applied: applied, elsewhere: elsewhere, here: make(chan decide.Outcome, room)}
 }
 
 // Send sends outcomes, except those that were sent before a rebuild: they are at or before
@@ -98,7 +98,7 @@ func (o *Outcomes) Poke() {
 			o.send(one)
 		default:
 			select {
-			case o.abroad <- one:
+			case o.here <- one:
 			default:
 			}
 		}
@@ -115,7 +115,7 @@ func (o *Outcomes) Run(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 			return
-		case one := <-o.abroad:
+		case one := <-o.here:
 			waiting = append(waiting, one)
 		}
 		wait, began := elsewhereFirst, time.Now()
@@ -133,8 +133,8 @@ func (o *Outcomes) Run(ctx context.Context) {
 				break
 			}
 			wait = min(2*wait, elsewhereAtMost)
-			for len(o.abroad) > 0 {
-				waiting, wait, began = append(waiting, <-o.abroad), elsewhereFirst, time.Now()
+			for len(o.here) > 0 {
+				waiting, wait, began = append(waiting, <-o.here), elsewhereFirst, time.Now()
 			}
 		}
 		waiting = nil
