@@ -184,19 +184,15 @@ var clusterFaults = map[string]func(c *clustered){
 // Faults of every kind happen to a cluster of three nats-servers and the two lapses on it, in
 // random order and under load, with the shortest duplicate window. At the end every
 // acknowledged message is in the log, and events and documents are those of the oracle:
-// none is lost, repeated or early. LAPSE_CLUSTER_FAULTS is the number of faults (one
-// of each kind but a split if it is not set), LAPSE_SEED the seed (a random one).
+// none is lost, repeated or early. LAPSE_CLUSTER_FAULTS is the number of faults (5 if it is
+// not set), LAPSE_SEED the seed (a random one).
 //
 // It fails if the stream of events is not fenced on replicas; if an answer of a server that
 // is out of date is believed; if lapse waits for an answer that a lost leader owes it.
 func TestAll_NATSClusterFaults(t *testing.T) {
 	t.Parallel()
 	kinds := slices.Sorted(maps.Keys(clusterFaults))
-	n := number(t, "LAPSE_CLUSTER_FAULTS", 0)
-	if n == 0 { // the short form; TestG11_ASplitServerIsLeft splits servers off
-		kinds = slices.DeleteFunc(kinds, func(kind string) bool { return kind == "server split off" })
-		n = len(kinds)
-	}
+	n := number(t, "LAPSE_CLUSTER_FAULTS", len(kinds))
 	seed := number(t, "LAPSE_SEED", 1+rand.IntN(1<<30))
 	t.Logf("LAPSE_SEED=%d", seed)
 	c := newClustered(t, uint64(seed), 2)

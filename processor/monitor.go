@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"strconv"
 	"time"
 
@@ -31,6 +32,7 @@ const (
 	overdueAfter  = 5 * time.Second   // an event, if no document is reaped meanwhile
 	overdueAtMost = 60 * time.Second  // an event, although others are published
 	behindAfter   = 10 * time.Second  // a partition that has messages and applies none
+	unreadAfter   = 5 * time.Second   // the log, although it has messages and nothing is to be applied
 	impossible    = uint64(1)<<53 - 1 // a sequence that no stream has
 )
 
@@ -72,6 +74,7 @@ type monitor struct {
 	gone       int // checks that found a stream gone, one after the other
 	reaped     []seenAt
 	applied    []seenAt
+	read       seenAt // sequence of the log
 	configured seenAt // sequence of the stream of configurations up to which that is applied
 }
 
@@ -183,6 +186,7 @@ func (m *monitor) streamsThere(ctx context.Context) error {
 		return err
 	}
 	m.session.ticker.Shown(info.TimeStamp)
+	m.checkReader(info.State.LastSeq, time.Now())
 	if configs := m.log.Streams.Configs; configs != nil {
 		info, err := configs.Info(ctx)
 		if err != nil {
@@ -207,6 +211,25 @@ func (m *monitor) streamsThere(ctx context.Context) error {
 		return identity.Gone(err, bucket)
 	}
 	return nil
+}
+
+// checkReader lets the reading begin again, with another consumer, if the log has messages up to
+// a sequence and none comes. The server that has the consumer may lack them: it is alive, and does
+// not catch up with the leader of the log.
+func (m *monitor) checkReader(last uint64, now time.Time) {
+	read := m.session.reader.Position().Seq
+	m.read.see(read, now)
+	idle := !m.guard.Holds()
+	for _, inbox := range m.session.inboxes {
+		n, _ := inbox.Len()
+		idle = idle && n == 0
+	}
+	if !idle || read >= last || now.Sub(m.read.since) < unreadAfter {
+		return
+	}
+	m.session.processor.opts.Logger.Warn("the consumer of the log brings no messages, although there are some: another one takes its place", slog.Uint64("read", read), slog.Uint64("last", last))
+	m.read = seenAt{}
+	m.session.reader.Rewind()
 }
 
 // full returns why the log refuses new messages although it keeps the old ones; nil if it

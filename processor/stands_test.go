@@ -162,6 +162,34 @@ func TestG4_ClockLead(t *testing.T) {
 	})
 }
 
+// TestG9_AConsumerBringsNothing: the server that has the consumer of the log goes on to answer, and
+// brings no messages. Another consumer takes its place.
+//
+// It fails if only silence ends the reading: such a server sends its heartbeats.
+func TestG9_AConsumerBringsNothing(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.run()
+	r.put("c", "before", `{}`)
+	log, err := r.js.Stream(t.Context(), prefix.LogStream())
+	if err != nil {
+		t.Fatal(err)
+	}
+	paused := 0
+	for name := range log.ConsumerNames(t.Context()).Name() {
+		if _, err := log.PauseConsumer(t.Context(), name, time.Now().Add(time.Hour)); err != nil {
+			t.Fatal(err)
+		}
+		paused++
+	}
+	if paused == 0 {
+		t.Fatal("the log has no consumer: the test shows nothing")
+	}
+	if o := r.put("c", "after", `{}`); o.Status != 201 {
+		t.Errorf("the outcome is %+v", o)
+	}
+}
+
 // TestG11_StreamGone: a stream that somebody deletes ends the processor with a reason.
 func TestG11_StreamGone(t *testing.T) {
 	for _, name := range []string{prefix.LogStream(), prefix.EventsStream(), "KV_" + prefix.CheckpointBucket()} {

@@ -2,10 +2,12 @@
 package stored
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
@@ -29,6 +31,10 @@ func Events(ctx context.Context, js jetstream.JetStream, prefix wire.Prefix, fro
 		return strings.HasPrefix(m.Subject, string(prefix)+".fence.")
 	}), err
 }
+
+// wait is how long Read waits for a message. The consumer may be on a replica that does not catch
+// up. The caller reads again, and gets another consumer.
+const wait = 10 * time.Second
 
 // Read reads a stream up to its current end. It begins at a sequence, or at the stream's
 // first one if that is later.
@@ -58,9 +64,9 @@ func Read(ctx context.Context, js jetstream.JetStream, stream string, from uint6
 	}
 	defer iterator.Stop()
 	for {
-		msg, err := iterator.Next(jetstream.NextContext(ctx))
+		msg, err := iterator.Next(jetstream.NextMaxWait(wait))
 		if err != nil {
-			return nil, err
+			return nil, cmp.Or(ctx.Err(), err)
 		}
 		meta, err := msg.Metadata()
 		if err != nil {

@@ -66,9 +66,12 @@ func (g *ClockGuard) Wait(ctx context.Context, stamp time.Time) error {
 	}
 }
 
+// Holds reports whether a message is held up.
+func (g *ClockGuard) Holds() bool { return g.waits.Load() > 0 }
+
 // Settle ends the problem if no message has been held up for a while.
 func (g *ClockGuard) Settle() {
-	if held := g.held.Load(); held != 0 && g.waits.Load() == 0 && time.Since(time.Unix(0, held)) > heldFor {
+	if held := g.held.Load(); held != 0 && !g.Holds() && time.Since(time.Unix(0, held)) > heldFor {
 		g.held.Store(0)
 		g.health.Set(ProblemClock, nil)
 	}
