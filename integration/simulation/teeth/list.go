@@ -54,8 +54,8 @@ var teeth = []tooth{
 		`	if t.known && ahead > t.ahead+time.Hour {`},
 	{"problem-of-the-clock-stays", "G11", "processor/internal/feed/clockguard.go",
 		"A message that was held up is a problem for ever, if its reader has stopped.",
-		`held != 0 && g.waits.Load() == 0 &&`,
-		`held != 0 && g.waits.Load() > 0 &&`},
+		`held != 0 && !g.Holds() &&`,
+		`held != 0 && g.Holds() &&`},
 
 	// identity, message
 	{"old-answer-believed", "G7", "processor/internal/identity/identity.go",
