@@ -1,0 +1,33 @@
+package snapshot
+
+import "github.com/seed18712806/lapse/sink/store"
+
+// Manifest describes a snapshot that was finished.
+type Manifest struct {
+	Format     int    `json:"format"`
+	Log        string `json:"log"` // identity of the log
+	Partition  int    `json:"partition"`
+	Generation uint64 `json:"generation"` // 1 for the first of a partition
+
+	// The state of the partition. Offset is the sequence up to which the log was applied.
+	Offset     uint64            `json:"offset"`
+	Watermark  int64             `json:"watermark"` // log time at the offset, Unix milliseconds
+	Stamp      store.Stamp       `json:"stamp"`
+	Configured uint64            `json:"configured,omitempty"`
+	Configs    map[string]string `json:"configs,omitempty"` // as the stored partition has them
+	// Published is the position up to which all outputs of the partition were published.
+	Published     uint64 `json:"published"`
+	PublishedTime int64  `json:"publishedTime"`
+
+	Documents uint64  `json:"documents"` // entries of the kind Put
+	Bytes     uint64  `json:"bytes"`     // of the chunks
+	Taken     int64   `json:"taken"`     // when it was finished, Unix milliseconds
+	Chunks    []Chunk `json:"chunks"`
+}
+
+// Chunk is a part of a snapshot: an object of the store.
+type Chunk struct {
+	Name   string `json:"name"`
+	Bytes  int    `json:"bytes"`
+	SHA256 string `json:"sha256"`
+}
