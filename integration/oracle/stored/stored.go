@@ -36,6 +36,11 @@ func Events(ctx context.Context, js jetstream.JetStream, prefix wire.Prefix, fro
 // up. The caller reads again, and gets another consumer.
 const wait = 10 * time.Second
 
+// beat is how often the server has to show that it has the request for messages. In a cluster the
+// request for a new consumer can be lost: it comes to a server that does not know yet where the
+// consumer is. Without beats the client makes another consumer.
+const beat = time.Second
+
 // Read reads a stream up to its current end. It begins at a sequence, or at the stream's
 // first one if that is later.
 func Read(ctx context.Context, js jetstream.JetStream, stream string, from uint64) (all []Message, err error) {
@@ -53,12 +58,12 @@ func Read(ctx context.Context, js jetstream.JetStream, stream string, from uint6
 		return nil, nil
 	}
 	consumer, err := s.OrderedConsumer(ctx, jetstream.OrderedConsumerConfig{
-		DeliverPolicy: jetstream.DeliverByStartSequencePolicy, OptStartSeq: max(from, state.FirstSeq),
+		DeliverPolicy: jetstream.DeliverByStartSequencePolicy, OptStartSeq: max(from, state.FirstSeq), MaxResetAttempts: 1,
 	})
 	if err != nil {
 		return nil, err
 	}
-	iterator, err := consumer.Messages()
+	iterator, err := consumer.Messages(jetstream.PullHeartbeat(beat))
 	if err != nil {
 		return nil, err
 	}
