@@ -88,3 +88,18 @@ func Read(ctx context.Context, js jetstream.JetStream, stream string, from uint6
 		}
 	}
 }
+
+// Behind reports whether a log had messages after a sequence at an instant, or may have had. A
+// server that was split off from its cluster, and a leader that is new, tell an older end of a
+// stream than others have seen. The acknowledgement of a tick has the true one.
+func Behind(ctx context.Context, js jetstream.JetStream, log wire.Log, seq uint64, at wire.Time) bool {
+	tick, err := js.Publish(ctx, log.Tick(), nil)
+	if err != nil {
+		return true
+	}
+	more, err := Read(ctx, js, log.Stream(), seq+1)
+	if err != nil || len(more) == 0 || more[len(more)-1].Seq < tick.Sequence {
+		return true // this answer was an older one, too
+	}
+	return more[0].At < at
+}
