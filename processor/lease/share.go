@@ -3,57 +3,16 @@ package lease
 import (
 	"context"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/seed18712806/lapse/processor/lease/internal/share"
 )
 
-// owners is who owns each shard, as this process knows it from leases and beats.
-type owners struct {
-	mu      sync.Mutex
-	ids     []string
-	changed time.Duration // when one of them changed last
-	taking  int           // shards that this process is about to take, and may not get
-}
-
-// set notes the owner of a shard; empty if nobody owns it.
-func (o *owners) set(shard int, id string, now time.Duration) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	if o.ids[shard] != id {
-		o.ids[shard], o.changed = id, now
-	}
-}
-
-// take notes that this process is about to take a shard, so that its other shards do not count
-// it as free for more. Until it calls done, nobody knows who the owner will be; nor afterwards,
-// if another process was quicker, or the answer was lost.
-func (o *owners) take(shard int, id string, now func() time.Duration) (done func(taken bool)) {
-	o.set(shard, id, now())
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	o.taking++
-	return func(taken bool) {
-		if !taken {
-			o.set(shard, "", now())
-		}
-		o.mu.Lock()
-		defer o.mu.Unlock()
-		o.taking--
-	}
-}
-
 // known is what this process knows of the shards and the members, whether that is current, and
 // for how long no owner has changed, nor was about to.
 func (m *Member) known() (v share.View, current bool, calm time.Duration) {
 	v.Members, current = m.roster.Alive()
-	m.owners.mu.Lock()
-	v.Owners = slices.Clone(m.owners.ids)
-	if m.owners.taking == 0 {
-		calm = m.now() - m.owners.changed
-	}
-	m.owners.mu.Unlock()
+	v.Owners, calm = m.owners.Known(m.now())
 	m.view(&v)
 	return v, current, calm
 }
@@ -147,7 +106,7 @@ func (s *shard) gave() {
 }
 
 // owned notes who owns the shard.
-func (s *shard) owned(by string) { s.owners.set(s.id, by, s.now()) }
+func (s *shard) owned(by string) { s.owners.Set(s.id, by, s.now()) }
 
 // takeAt is when this standby takes the shard if it hears nothing until then.
 func (s *shard) takeAt(w *watch) (at time.Duration, known bool) {

@@ -163,7 +163,7 @@ func (s *shard) attempt(ctx context.Context, w *watch) (t term) {
 	if !w.free && !w.atOnce && !s.confirm(ctx, w) {
 		return term{}
 	}
-	done := s.owners.take(s.id, s.opts.ID, s.now)
+	done := s.owners.Take(s.id, s.opts.ID, s.now)
 	defer func() { done(t.revision > 0) }()
 	t = term{lease: s.newLease(), taking: s.pulse.Renew(), reason: w.reason(s.now())}
 	revision, err := s.bucket.Change(context.WithoutCancel(ctx), s.id, t.lease, w.lease.Revision)

@@ -15,7 +15,7 @@ func TestL10_AShardThatIsBeingTakenMovesNothing(t *testing.T) {
 	})
 	ago := func() time.Duration { return p.now() - time.Minute }
 	for shard, owner := range []string{"b", "a", "", "a"} {
-		p.owners.set(shard, owner, ago())
+		p.owners.Set(shard, owner, ago())
 	}
 	moves := func(what string, want int) {
 		t.Helper()
@@ -28,12 +28,12 @@ func TestL10_AShardThatIsBeingTakenMovesNothing(t *testing.T) {
 			t.Errorf("%s: %v, want %d moves", what, got, want)
 		}
 	}
-	done := p.owners.take(2, "a", ago)
+	done := p.owners.Take(2, "a", ago)
 	moves("it is being taken", 0)
 	done(false)
 	moves("nobody knows who has it", 0)
-	p.owners.set(2, "b", ago())
+	p.owners.Set(2, "b", ago())
 	moves("another process was quicker", 0)
-	p.owners.take(2, "a", ago)(true)
+	p.owners.Take(2, "a", ago)(true)
 	moves("it was taken", 1)
 }
