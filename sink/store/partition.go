@@ -35,6 +35,9 @@ type (
 	Config = layout.Config
 )
 
+// DecodeConfig reads what Config.Encode wrote.
+func DecodeConfig(raw string) (Config, error) { return layout.DecodeConfig(raw) }
+
 // MaxTrace is the longest traceparent that is stored with a document.
 const MaxTrace = layout.MaxTrace
 

@@ -107,8 +107,7 @@ func takeOut[T any](list []T, at int, moved func(T)) []T {
 
 // end ends the change of a collection: what comes next is another one.
 func (b *batch) end(collection string) {
-	i, ok := b.open[collection]
-	if !ok {
+	if _, ok := b.open[collection]; !ok {
 		return
 	}
 	delete(b.open, collection)
@@ -117,5 +116,4 @@ func (b *batch) end(collection string) {
 			delete(b.at, k)
 		}
 	}
-	_ = i
 }

@@ -27,7 +27,7 @@ const (
 // Store is the stored partition: see [bulk.Partition] and [store.Partition].
 type Store interface {
 	Fill(ctx context.Context, version string, changes []bulk.Change) error
-	Count(ctx context.Context, version string, collections []string) (documents uint64, err error)
+	Count(ctx context.Context, version string, collections []string) (full []string, documents uint64, err error)
 	Commit(ctx context.Context, pr store.Progress, configs []store.ConfigChange, changes []store.CollectionChanges) error
 }
 
@@ -101,22 +101,22 @@ func (l *Loader) take(e snapshot.Entry) error {
 func (l *Loader) End(ctx context.Context, version string, rebuild uint64) (s store.State, err error) {
 	m := l.Manifest
 	s = store.State{Version: version, Log: m.Log, Offset: m.Offset, Watermark: m.Watermark, Stamp: m.Stamp, Rebuild: rebuild, Configured: m.Configured,
-		Configs: make(map[string]store.Config, len(m.Configs)), Collections: slices.Sorted(maps.Keys(l.collections))}
+		Configs: make(map[string]store.Config, len(m.Configs))}
+	if s.Collections, l.Documents, err = l.store.Count(ctx, l.version, slices.Sorted(maps.Keys(l.collections))); err != nil {
+		return s, err
+	}
 	var configs []store.ConfigChange
 	var changes []store.CollectionChanges
-	for name, raw := range m.Configs {
-		c, err := store.DecodeConfig(raw)
+	for _, name := range slices.Sorted(maps.Keys(m.Configs)) {
+		c, err := store.DecodeConfig(m.Configs[name])
 		if err != nil {
 			return s, fmt.Errorf("%w: %w", snapshot.ErrDamaged, err)
 		}
 		s.Configs[name] = c
 		configs = append(configs, store.ConfigChange{Collection: name, Config: &c})
-		if _, there := l.collections[name]; there && c.NoIndex && !c.Draining {
+		if _, there := slices.BinarySearch(s.Collections, name); there && c.NoIndex && !c.Draining {
 			changes = append(changes, store.CollectionChanges{Collection: name, Drop: store.DropIndex})
 		}
-	}
-	if l.Documents, err = l.store.Count(ctx, l.version, s.Collections); err != nil {
-		return s, err
 	}
 	return s, l.store.Commit(ctx, store.Progress{
 		Version: l.version, Next: version, Offset: m.Offset, Watermark: m.Watermark, Stamp: m.Stamp, Rebuild: rebuild, Configured: m.Configured,
