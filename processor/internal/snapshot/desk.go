@@ -34,10 +34,9 @@ func (d *Desk) Order(partition int) *Writer {
 	return w
 }
 
-// Take orders a snapshot of a partition, and waits until it is stored. Only one goroutine may call
-// it at a time.
-func (d *Desk) Take(ctx context.Context, partition int) (Generation, error) {
-	begun := time.Now()
+// Take orders a snapshot of a partition, and waits until it is stored. begun is the present instant,
+// by the caller's clock. Only one goroutine may call Take at a time.
+func (d *Desk) Take(ctx context.Context, partition int, begun time.Time) (Generation, error) {
 	r, err := d.store.claim(ctx, partition)
 	if err != nil {
 		return Generation{}, err

@@ -3,6 +3,7 @@ package snapshot
 import (
 	"bytes"
 	"context"
+	"strings"
 	"sync"
 )
 
@@ -14,8 +15,8 @@ type Objects interface {
 	Get(ctx context.Context, name string) ([]byte, error)
 	// Names are the names of all objects, and of those of which there is only a part.
 	Names(ctx context.Context) ([]string, error)
-	// Remove removes objects. One that is not there is no error.
-	Remove(ctx context.Context, names ...string) error
+	// Remove removes all objects whose names begin with some tokens and a dot.
+	Remove(ctx context.Context, tokens string) error
 }
 
 // Memory are Objects in memory, for tests and simulations.
@@ -53,11 +54,13 @@ func (m *Memory) Names(context.Context) (names []string, err error) {
 }
 
 // Remove implements [Objects].
-func (m *Memory) Remove(_ context.Context, names ...string) error {
+func (m *Memory) Remove(_ context.Context, tokens string) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	for _, name := range names {
-		delete(m.objects, name)
+	for name := range m.objects {
+		if strings.HasPrefix(name, tokens+".") {
+			delete(m.objects, name)
+		}
 	}
 	return nil
 }

@@ -171,21 +171,28 @@ func (s *Store) sweep(ctx context.Context, partition int, r record) error {
 	if err != nil {
 		return fmt.Errorf("list the objects of snapshots: %w", err)
 	}
-	var dead []string
+	dead := make(map[uint64]bool)
 	for _, name := range all {
 		if p, g, ok := parseName(name); ok && p == partition && g <= r.Claimed && !counts[g] {
-			dead = append(dead, name)
+			dead[g] = true
 		}
 	}
-	if err := s.objects.Remove(ctx, dead...); err != nil {
-		return fmt.Errorf("remove old snapshots: %w", err)
+	for g := range dead {
+		if err := s.objects.Remove(ctx, generationName(partition, g)); err != nil {
+			return fmt.Errorf("remove old snapshots: %w", err)
+		}
 	}
 	return nil
 }
 
+// generationName begins the names of a generation's objects.
+func generationName(partition int, generation uint64) string {
+	return strconv.Itoa(partition) + "." + strconv.FormatUint(generation, 10)
+}
+
 // objectName is the name of a generation's object.
 func objectName(partition int, generation uint64, part string) string {
-	return strconv.Itoa(partition) + "." + strconv.FormatUint(generation, 10) + "." + part
+	return generationName(partition, generation) + "." + part
 }
 
 // parseName is what objectName has made the name of.

@@ -81,7 +81,7 @@ func (r *rig) take(t *testing.T, partition int, offset uint64, all []Entry) (Gen
 		}
 		w.Finish(Manifest{Offset: offset, Configs: map[string]string{"c": "x"}})
 	}()
-	g, err := r.desk.Take(t.Context(), partition)
+	g, err := r.desk.Take(t.Context(), partition, time.Now())
 	<-done
 	return g, err
 }
@@ -254,7 +254,9 @@ func TestDamagedSnapshots(t *testing.T) {
 				}
 			}
 			object, _ := r.objects.Get(t.Context(), c.object)
-			_ = r.objects.Remove(t.Context(), c.object)
+			r.objects.mu.Lock()
+			delete(r.objects.objects, c.object)
+			r.objects.mu.Unlock()
 			if c.spoil != nil {
 				_ = r.objects.Put(t.Context(), c.object, c.spoil(object))
 			}
@@ -319,7 +321,7 @@ func TestAbandoned(t *testing.T) {
 		w.Add(documents(1, 1)[0])
 		w.Abandon(why)
 	}()
-	if _, err := r.desk.Take(t.Context(), 1); !errors.Is(err, ErrAbandoned) || !errors.Is(err, why) {
+	if _, err := r.desk.Take(t.Context(), 1, time.Now()); !errors.Is(err, ErrAbandoned) || !errors.Is(err, why) {
 		t.Errorf("error %v", err)
 	}
 	if all, err := r.Generations(t.Context(), 1); len(all) > 0 || err != nil {

@@ -84,6 +84,7 @@ type Streams struct {
 	Configs     jetstream.Stream // of configurations and drops; nil if there is one shard
 	Events      jetstream.Stream
 	Checkpoints jetstream.KeyValue
+	Snapshots   *Objects
 	ID          string // identity of the log: when it was created, in Unix nanoseconds
 	MaxBody     int    // of a write, in bytes
 	Replies     []ReplyRule
@@ -232,6 +233,9 @@ func Provision(ctx context.Context, js jetstream.JetStream, o Options) (*Streams
 		return nil, err
 	}
 	if s.Checkpoints, err = provisionCheckpoints(ctx, js, o); err != nil {
+		return nil, err
+	}
+	if s.Snapshots, err = provisionObjects(ctx, js, o); err != nil {
 		return nil, err
 	}
 	return s, nil
