@@ -19,10 +19,12 @@ import (
 )
 
 const (
-	entriesAtOnce = 1000
-	bytesAtOnce   = 1 << 20 // in the values of these entries
-	stepTime      = 50 * time.Millisecond
+	bytesAtOnce = 1 << 20 // in the values of the entries of a batch
+	stepTime    = 50 * time.Millisecond
 )
+
+// entriesAtOnce is how many entries a batch has. A test changes it.
+var entriesAtOnce = 1000
 
 // Store is the stored partition: see [bulk.Partition] and [store.Partition].
 type Store interface {

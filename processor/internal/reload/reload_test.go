@@ -302,6 +302,7 @@ func TestG7_LoadedIsAsItWas(t *testing.T) {
 			h.recording = nil
 			r.Finish(snapshot.Manifest{Log: "log", Offset: h.at.Offset, Watermark: h.at.Watermark, Stamp: h.at.Stamp})
 			to := newPartition(t, s.Client, loaded, "filling")
+			reload.SetEntriesAtOnce([]int{1, 7, 1000}[h.rng.IntN(3)])
 			l := reload.New(to, "filling", w.manifest, w.each())
 			defer l.Close()
 			for done := false; !done; {
