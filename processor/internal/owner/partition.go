@@ -20,6 +20,7 @@ import (
 	"github.com/seed18712806/lapse/processor/internal/link"
 	"github.com/seed18712806/lapse/processor/internal/message"
 	"github.com/seed18712806/lapse/processor/internal/pause"
+	"github.com/seed18712806/lapse/processor/internal/snapshot"
 	"github.com/seed18712806/lapse/processor/internal/state"
 	"github.com/seed18712806/lapse/processor/internal/status"
 	"github.com/seed18712806/lapse/processor/internal/turns"
@@ -69,6 +70,7 @@ type Shared struct {
 	Channel     *announce.Channel
 	Checkpoints *announce.Checkpoints
 	Outcomes    *announce.Outcomes
+	Desk        *snapshot.Desk
 	Metrics     *Metrics
 	Limits      decide.Limits
 	Bounds      Bounds

@@ -24,6 +24,9 @@ type Desk struct {
 // NewDesk makes a desk of a store.
 func NewDesk(s *Store) *Desk { return &Desk{store: s} }
 
+// Store is the store of the snapshots.
+func (d *Desk) Store() *Store { return d.store }
+
 // Order is the writer of a snapshot that the partition is to take now; nil if none is wanted. It
 // hands each out once. The owner calls it between steps.
 func (d *Desk) Order(partition int) *Writer {
