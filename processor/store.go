@@ -7,6 +7,8 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/seed18712806/lapse/processor/internal/owner"
+	"github.com/seed18712806/lapse/processor/internal/retention"
+	"github.com/seed18712806/lapse/processor/internal/snapshot"
 	"github.com/seed18712806/lapse/sink/bulk"
 	"github.com/seed18712806/lapse/sink/store"
 )
@@ -27,7 +29,13 @@ type Store interface {
 	Configured(ctx context.Context) (uint64, error)
 	// Memory is the memory of the server that has the smallest share left.
 	Memory(ctx context.Context) (store.Memory, error)
+	// Rewrite lets the servers write their files anew (store.ErrDenied).
+	retention.Redis
 }
+
+// Objects is where a processor keeps the snapshots of the partitions: in an object store of
+// JetStream, unless Options name another one. Its methods are safe for concurrent use.
+type Objects interface{ snapshot.Objects }
 
 // PartitionStore is one partition in a Store. [store.Partition] describes the methods. Only
 // the partition's owner calls them.

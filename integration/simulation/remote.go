@@ -73,6 +73,9 @@ func (p *process) Memory(ctx context.Context) (store.Memory, error) {
 	return ask(ctx, p, "memory", func() (store.Memory, error) { return p.world.redis.Memory(ctx) })
 }
 
+// Rewrite implements [processor.Store]. This Redis keeps no files.
+func (p *process) Rewrite(context.Context) error { return nil }
+
 // remote is a partition as a process sees it: over the network.
 type remote struct {
 	process   *process

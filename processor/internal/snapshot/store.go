@@ -173,19 +173,9 @@ func (s *Store) add(ctx context.Context, partition int, r record, g Generation) 
 // sweep removes the objects of a partition that a record of the caller's own does not name. It
 // leaves what is newer: another owner has begun that, and may come to record it (O2).
 func (s *Store) sweep(ctx context.Context, partition int, r record) error {
-	counts := make(map[uint64]bool)
-	for _, g := range r.Generations {
-		counts[g.Generation] = true
-	}
-	all, err := s.objects.Names(ctx)
+	dead, err := s.dead(ctx, partition, r)
 	if err != nil {
-		return fmt.Errorf("list the objects of snapshots: %w", err)
-	}
-	dead := make(map[uint64]bool)
-	for _, name := range all {
-		if p, g, ok := parseName(name); ok && p == partition && g <= r.Claimed && !counts[g] {
-			dead[g] = true
-		}
+		return err
 	}
 	for g := range dead {
 		if err := s.objects.Remove(ctx, generationName(partition, g)); err != nil {
@@ -193,6 +183,35 @@ func (s *Store) sweep(ctx context.Context, partition int, r record) error {
 		}
 	}
 	return nil
+}
+
+// dead are the generations of a partition that have objects, and that a record neither names nor leaves
+// to a newer owner.
+func (s *Store) dead(ctx context.Context, partition int, r record) (map[uint64]bool, error) {
+	counts, dead := make(map[uint64]bool), make(map[uint64]bool)
+	for _, g := range r.Generations {
+		counts[g.Generation] = true
+	}
+	all, err := s.objects.Names(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("list the objects of snapshots: %w", err)
+	}
+	for _, name := range all {
+		if p, g, ok := parseName(name); ok && p == partition && g <= r.Claimed && !counts[g] {
+			dead[g] = true
+		}
+	}
+	return dead, nil
+}
+
+// Leftovers reports whether there are objects of a partition that its record does not name.
+func (s *Store) Leftovers(ctx context.Context, partition int) (bool, error) {
+	r, err := s.record(ctx, partition)
+	if err != nil {
+		return false, err
+	}
+	dead, err := s.dead(ctx, partition, r)
+	return len(dead) > 0, err
 }
 
 // generationName begins the names of a generation's objects.
