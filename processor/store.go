@@ -4,9 +4,12 @@ import (
 	"context"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/seed18712806/lapse/processor/internal/owner"
 	"github.com/seed18712806/lapse/processor/internal/retention"
 	"github.com/seed18712806/lapse/processor/internal/snapshot"
+	"github.com/seed18712806/lapse/sink/bulk"
 	"github.com/seed18712806/lapse/sink/store"
 )
 
@@ -39,6 +42,28 @@ type Objects interface{ snapshot.Objects }
 type PartitionStore interface{ owner.Store }
 
 // redisStore is the Store in Redis.
-type redisStore struct{ *store.Store }
+type redisStore struct {
+	*store.Store
+	bulk []*bulk.Partition
+}
 
-func (s redisStore) Partition(i int) PartitionStore { return s.Store.Partition(i) }
+// newRedisStore makes the store of a shard's partitions.
+func newRedisStore(client redis.UniversalClient, o Options) redisStore {
+	s := redisStore{Store: store.NewShard(client, o.Prefix, o.Shape(), o.Shard)}
+	for i := range o.Partitions {
+		s.bulk = append(s.bulk, bulk.New(client, o.Prefix, o.Shape(), o.Shape().First(o.Shard)+i))
+	}
+	return s
+}
+
+func (s redisStore) Partition(i int) PartitionStore {
+	return redisPartition{s.Store.Partition(i), bulkPartition{s.bulk[i]}}
+}
+
+// redisPartition is one partition in Redis.
+type redisPartition struct {
+	*store.Partition
+	bulkPartition
+}
+
+type bulkPartition struct{ *bulk.Partition } // so that both have names of their own

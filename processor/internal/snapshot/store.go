@@ -43,6 +43,16 @@ func (s *Store) Recorded(ctx context.Context, partition int) ([]Generation, erro
 	return r.Generations, err
 }
 
+// Forget makes a record name no generation. The objects are removed when the next snapshot begins.
+func (s *Store) Forget(ctx context.Context, partition int) error {
+	r, err := s.record(ctx, partition)
+	if err != nil || len(r.Generations) == 0 {
+		return err
+	}
+	r.Generations = nil
+	return s.change(ctx, partition, &r)
+}
+
 // Generations are the manifests of the generations that the record of a partition names, newest
 // first. A manifest that cannot be read is left out, and the error names it. So there may be both
 // manifests and an error.
