@@ -2,13 +2,16 @@ package processor
 
 import (
 	"context"
+	"encoding/json"
+	"log/slog"
 	"time"
 
+	"github.com/nats-io/nats.go"
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/seed18712806/lapse/processor/internal/retention"
 	"github.com/seed18712806/lapse/processor/internal/snapshot"
 	"github.com/seed18712806/lapse/processor/internal/streams"
+	"github.com/seed18712806/lapse/sink/wire"
 )
 
 // ObjectsInMemory are Objects of one process: for tests and simulations.
@@ -30,25 +33,48 @@ func (r records) Update(ctx context.Context, key string, value []byte, revision 
 	return r.Checkpoints.Update(ctx, key, value, revision)
 }
 
-// Forgetting is what the processor knows of snapshots and of the bytes that should be gone. It is zero
-// until the processor runs.
-type Forgetting struct{ retention.Report }
-
-// Forgetting tells how far the forgetting is.
-func (p *Processor) Forgetting() (f Forgetting) {
-	if s := p.current(); p.running.Load() && s.wired.Load() {
-		f.Report = s.keeper.Report(time.Now())
+// Retention is what the processor knows of snapshots, and of bytes that should be gone; nil until it runs
+// and knows.
+func (p *Processor) Retention() *wire.Retention {
+	s := p.current()
+	if !p.running.Load() || !s.wired.Load() {
+		return nil
 	}
-	return f
+	r := s.keeper.Report(time.Now())
+	if r.Partitions == 0 {
+		return nil
+	}
+	known := &wire.Retention{
+		Partitions: r.Partitions, Snapshots: r.Snapshots, Offset: r.Offset, Documents: r.Documents, Bytes: r.Bytes,
+		Oldest: make(map[string]float64), Within: p.opts.ForgetWithin.Seconds(),
+	}
+	if !r.Taken.IsZero() {
+		known.Taken = wire.Time(r.Taken.UnixMilli())
+	}
+	for place, oldest := range r.Oldest {
+		known.Oldest[place] = oldest.Round(time.Millisecond).Seconds()
+	}
+	return known
 }
 
-// AskSnapshot asks for a snapshot of each partition (since is 0), or how far those are that were asked for
-// before (since is that of the answer then). ok is false if the processor does not run.
-func (p *Processor) AskSnapshot(since int64) (a retention.Asked, ok bool) {
-	if s := p.current(); p.running.Load() && s.wired.Load() {
-		return s.keeper.Ask(since), true
+// takeOrders answers orders of snapshots until ctx is done.
+func (s *session) takeOrders(ctx context.Context) {
+	p := s.processor
+	sub, err := p.nc.Subscribe(p.opts.Prefix.Snapshot(p.opts.Shard), func(m *nats.Msg) {
+		var order wire.SnapshotOrder
+		if len(m.Data) > 0 && json.Unmarshal(m.Data, &order) != nil {
+			return // nobody of lapse has sent it
+		}
+		if reply, err := json.Marshal(s.keeper.Ask(order.Since)); err == nil && m.Reply != "" {
+			_ = m.Respond(reply)
+		}
+	})
+	if err != nil {
+		p.opts.Logger.Warn("orders of snapshots are not taken", slog.Any("error", err))
+		return
 	}
-	return a, false
+	<-ctx.Done()
+	_ = sub.Unsubscribe()
 }
 
 var (

@@ -164,7 +164,7 @@ func (p *Processor) wire(ctx context.Context, s *session, l *link.Link, lease Ow
 		Logger: p.opts.Logger, Metrics: p.metrics.retention, Hook: p.hook, Applying: p.Applying,
 	}, p.opts.ForgetWithin)
 	copies := &copier{js: js, link: l, streams: provisioned, session: s, log: names, logger: p.opts.Logger}
-	s.duties = []func(context.Context){s.ticker.Run, s.checkpointer.Run, shared.Outcomes.Run, copies.run, s.keeper.Run, s.report, s.removeAside}
+	s.duties = []func(context.Context){s.ticker.Run, s.checkpointer.Run, shared.Outcomes.Run, copies.run, s.keeper.Run, s.takeOrders, s.report, s.removeAside}
 	s.wired.Store(true)
 	return nil
 }

@@ -110,6 +110,9 @@ func (p Prefix) Fence(partition int) string {
 // test whether the stream accepts messages.
 func (p Prefix) Probe() string { return string(p) + ".fence.probe" }
 
+// Snapshot is the subject on which the owner of a shard takes orders of snapshots ([SnapshotOrder]).
+func (p Prefix) Snapshot(shard int) string { return string(p) + ".snapshot." + strconv.Itoa(shard) }
+
 // Filling is a subject of the stream of events for messages that fill a file of the server, and are
 // removed at once.
 func (p Prefix) Filling() string { return string(p) + ".fence.filling" }

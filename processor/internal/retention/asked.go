@@ -1,18 +1,14 @@
 package retention
 
-import "time"
+import (
+	"time"
 
-// Asked is how far the snapshots are that somebody has asked for.
-type Asked struct {
-	Since      int64  `json:"since"` // Unix milliseconds; names the request
-	Partitions int    `json:"partitions"`
-	Done       int    `json:"done"`
-	Failure    string `json:"failure,omitempty"` // of the last attempt
-}
+	"github.com/seed18712806/lapse/sink/wire"
+)
 
 // Ask asks for a snapshot of each partition, or how far one is that was asked for before: since is 0, or
 // what Ask has returned.
-func (k *Keeper) Ask(since int64) Asked {
+func (k *Keeper) Ask(since int64) wire.SnapshotReply {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if since == 0 {
@@ -26,7 +22,7 @@ func (k *Keeper) Ask(since int64) Asked {
 		default:
 		}
 	}
-	a := Asked{Since: since, Partitions: len(k.Statuses.Partitions)}
+	a := wire.SnapshotReply{Since: since, Partitions: len(k.Statuses.Partitions)}
 	for _, some := range k.generations {
 		if len(some) > 0 && some[0].Begun >= since {
 			a.Done++
