@@ -1,0 +1,47 @@
+package link
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+)
+
+// What the subjects begin with by which a client looks at a stream, and has a consumer.
+const (
+	StreamInfoAPI = "$JS.API.STREAM.INFO."
+	ConsumerAPI   = "$JS.API.CONSUMER."
+)
+
+// Within limits the time of one exchange. The context also ends when the server denies one
+// of the subjects, or one that begins with a subject that ends with a dot; Denial tells it.
+func (l *Link) Within(ctx context.Context, subjects ...string) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithTimeout(ctx, l.Timeout)
+	permitted, stop := l.Permitted(ctx, subjects...)
+	return permitted, func() { stop(); cancel() }
+}
+
+// Permitted is Within, without a limit.
+func (l *Link) Permitted(ctx context.Context, subjects ...string) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	forget := l.denials.expect(cancel, func(subject string) bool {
+		return slices.ContainsFunc(subjects, func(s string) bool {
+			return subject == s || strings.HasSuffix(s, ".") && strings.HasPrefix(subject, s)
+		})
+	})
+	return ctx, func() { forget(); cancel(nil) }
+}
+
+// Denial is what the server has denied to the exchange of a context; nil if nothing.
+func Denial(ctx context.Context) error {
+	if err := context.Cause(ctx); errors.Is(err, ErrDenied) {
+		return err
+	}
+	return nil
+}
+
+// Expect calls tell when the server denies a message to a subject that publishes reports, or
+// any subscription, until forget is called.
+func (l *Link) Expect(tell func(error), publishes func(subject string) bool) (forget func()) {
+	return l.denials.expect(tell, publishes)
+}
