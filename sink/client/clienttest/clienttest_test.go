@@ -10,6 +10,7 @@ import (
 
 	"github.com/seed18712806/lapse/sink/client"
 	"github.com/seed18712806/lapse/sink/client/clienttest"
+	"github.com/seed18712806/lapse/sink/wire"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -38,7 +39,13 @@ func TestTimePassesWithoutWaiting(t *testing.T) {
 	if _, err := orders.Upsert(t.Context(), "2", order{"coffee"}, client.TTL(2*year)); err != nil {
 		t.Fatal(err)
 	}
+	began = time.Now()
 	l.Advance(year - time.Hour)
+	t.Logf("advanced within %s", time.Since(began))
+	all, err := l.Client().Collections(t.Context(), wire.CollectionsRequest{})
+	if err != nil || len(all.Collections) != 1 {
+		t.Errorf("collections %+v, %v", all, err)
+	}
 	doc, err := orders.Get(t.Context(), "1")
 	if err != nil {
 		t.Fatal(err)
