@@ -36,7 +36,7 @@ func (b *bench) info(t *testing.T) *jetstream.ConsumerInfo {
 	return consumer.CachedInfo()
 }
 
-var all = client.Since(time.Time{})
+var fromTheFirst = client.Since(time.Time{})
 
 // Two processes share the events: each goes to one of them, and each of them gets some. At the
 // end nothing is left.
@@ -68,7 +68,7 @@ func TestOnExpiredIsShared(t *testing.T) {
 					stop()
 				}
 				return nil
-			}, all, client.Concurrency(2))
+			}, fromTheFirst, client.Concurrency(2))
 			if err != nil {
 				t.Error(err)
 			}
@@ -124,7 +124,7 @@ func TestOnExpiredErrors(t *testing.T) {
 			stop()
 		}
 		return nil
-	}, all, client.Concurrency(1), client.Backoff(10*time.Millisecond, 20*time.Millisecond))
+	}, fromTheFirst, client.Concurrency(1), client.Backoff(10*time.Millisecond, 20*time.Millisecond))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -165,7 +165,7 @@ func TestOnExpiredEndsCleanly(t *testing.T) {
 			close(began)
 			<-finish
 			return ctx.Err() // it is not done although that of OnExpired is
-		}, all, client.AckWait(wait), client.Concurrency(1))
+		}, fromTheFirst, client.AckWait(wait), client.Concurrency(1))
 	}()
 	<-began
 	harness.At(t, time.Now().Add(4*wait)) // only so could it come again
@@ -190,7 +190,7 @@ func TestOnExpiredEndsCleanly(t *testing.T) {
 		ids = append(ids, fmt.Sprint(e.ID, e.Attempt))
 		stop()
 		return nil
-	}, all, client.AckWait(time.Hour))
+	}, fromTheFirst, client.AckWait(time.Hour))
 	if err != nil || len(ids) != 1 || ids[0][:9] != "not begun" {
 		t.Errorf("%v, %v", ids, err)
 	}
@@ -206,7 +206,7 @@ func TestOnExpiredGrace(t *testing.T) {
 		stop()
 		<-ctx.Done()
 		return ctx.Err()
-	}, all, client.Grace(10*time.Millisecond))
+	}, fromTheFirst, client.Grace(10*time.Millisecond))
 	if err != nil {
 		t.Error(err)
 	}
@@ -275,7 +275,7 @@ func TestOnExpiredConsumerIsLost(t *testing.T) {
 			ended := make(chan error, 1)
 			orders := b.orders(t)
 			go func() {
-				ended <- orders.OnExpired(ctx, "test", func(context.Context, client.Expired[Order]) error { close(handled); return nil }, all)
+				ended <- orders.OnExpired(ctx, "test", func(context.Context, client.Expired[Order]) error { close(handled); return nil }, fromTheFirst)
 			}()
 			<-handled
 			if err := remove(b.js, t.Context()); err != nil {
@@ -309,7 +309,7 @@ func TestOnRejected(t *testing.T) {
 			stop()
 		}
 		return nil
-	}, all, client.Concurrency(1))
+	}, fromTheFirst, client.Concurrency(1))
 	if err != nil || fmt.Sprint(subjects) != "[lapse.write.upsert.orders lapse.write.upsert.orders.1]" {
 		t.Errorf("%v, %v", subjects, err)
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -43,8 +44,12 @@ func (k *killable) stop() {
 }
 
 func (k *killable) orders(timeout time.Duration) *client.Collection[Order] {
+	return k.noticing(timeout, nil)
+}
+
+func (k *killable) noticing(timeout time.Duration, notice func(string)) *client.Collection[Order] {
 	k.t.Helper()
-	c, err := client.Connect(client.Options{Server: k.nats.URL(), Timeout: timeout})
+	c, err := client.Connect(client.Options{Server: k.nats.URL(), Timeout: timeout, Notice: notice})
 	if err != nil {
 		k.t.Fatal(err)
 	}
@@ -133,7 +138,12 @@ func TestWriteWithoutAConnection(t *testing.T) {
 // again, while the client still waits.
 func TestTheOutcomeComesAfterAReconnect(t *testing.T) {
 	k := newKillable(t)
-	orders := k.orders(limit)
+	again := make(chan struct{})
+	orders := k.noticing(limit, func(text string) {
+		if strings.HasPrefix(text, "connected again") {
+			close(again)
+		}
+	})
 	k.stop()
 	type result struct {
 		client.Written
@@ -155,6 +165,7 @@ func TestTheOutcomeComesAfterAReconnect(t *testing.T) {
 	})
 	k.nats.Kill()
 	k.nats.Start()
+	<-again // lapse does not store outcomes
 	k.start()
 	if r := <-ended; r.err != nil || !r.Created || r.Etag == 0 {
 		t.Errorf("%+v", r)

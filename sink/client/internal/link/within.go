@@ -25,11 +25,22 @@ func (l *Link) Within(ctx context.Context, subjects ...string) (context.Context,
 func (l *Link) Permitted(ctx context.Context, subjects ...string) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	forget := l.denials.expect(cancel, func(subject string) bool {
+		subject = l.Published(subject)
 		return slices.ContainsFunc(subjects, func(s string) bool {
 			return subject == s || strings.HasSuffix(s, ".") && strings.HasPrefix(subject, s)
 		})
 	})
 	return ctx, func() { forget(); cancel(nil) }
+}
+
+// Published is the subject on which a client publishes what the server calls by a subject. With
+// several shards, the mapping of a user's own account comes before the permissions.
+func (l *Link) Published(subject string) string {
+	rest, mapped := strings.CutPrefix(subject, string(l.Prefix)+".shard.")
+	if _, rest, ok := strings.Cut(rest, "."); mapped && ok {
+		return string(l.Prefix) + "." + rest
+	}
+	return subject
 }
 
 // Denial is what the server has denied to the exchange of a context; nil if nothing.

@@ -37,6 +37,8 @@ const (
 	// Otherwise it would forget the batch after 10 s.
 	idleAck     = 10 * time.Millisecond
 	idleOutcome = time.Second
+	// lookFor limits the time to find out whether the log takes batches.
+	lookFor = time.Second
 	// lostEvery is how often a wait for the end of a batch looks for a new connection.
 	lostEvery = 50 * time.Millisecond
 )
@@ -90,6 +92,8 @@ type sent struct {
 // newFast finds out into how many shards the log is divided, and whether it takes fast
 // batches. It returns nil if it does not, or if the user may not look at it.
 func newFast(ctx context.Context, p *Pipe) *fast {
+	ctx, cancel := context.WithTimeout(ctx, lookFor)
+	defer cancel()
 	shards := 1
 	config, err := streamConfig(ctx, p.l, p.l.Prefix.LogStream())
 	if errors.Is(err, jetstream.ErrStreamNotFound) {
@@ -195,20 +199,14 @@ func (f *fast) add(ctx context.Context, lane *lane, s sent) (done bool, err erro
 	return true, nil
 }
 
-// published is the subject on which a client publishes what a lane publishes on a subject; ""
-// if the lane finds out by itself that this is denied.
-func (f *fast) published(subject string) string {
+// probes reports whether a subject is that of a lane whose log has not taken a batch yet.
+func (f *fast) probes(subject string) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	for _, lane := range f.lanes {
-		if published, mapped := lane.log.Published(subject); mapped && len(f.lanes) > 1 {
-			if !lane.started {
-				return ""
-			}
-			return published
-		}
-	}
-	return subject
+	return slices.ContainsFunc(f.lanes, func(l *lane) bool {
+		_, mapped := l.log.Published(subject)
+		return mapped && !l.started && !f.off
+	})
 }
 
 // reply is the subject for answers to a message of a batch. Its tail tells the server the id

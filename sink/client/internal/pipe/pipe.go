@@ -193,9 +193,10 @@ func (p *Pipe) Close(ctx context.Context) error {
 
 // publishes reports whether a message to a subject is in flight.
 func (p *Pipe) publishes(subject string) bool {
-	if p.fast != nil {
-		subject = p.fast.published(subject)
+	if p.fast != nil && p.fast.probes(subject) {
+		return false // it finds out by itself
 	}
+	subject = p.l.Published(subject)
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, f := range p.flights {
