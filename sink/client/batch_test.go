@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -407,6 +408,7 @@ func BenchmarkBatch(b *testing.B) {
 				b.Fatal(err)
 			}
 			b.ResetTimer()
+			before := cpu(b)
 			for i := range b.N {
 				if err := batch.Upsert(context.Background(), strconv.Itoa(i), document); err != nil {
 					b.Fatal(err)
@@ -416,6 +418,16 @@ func BenchmarkBatch(b *testing.B) {
 				b.Fatal(err)
 			}
 			b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "writes/s")
+			b.ReportMetric(float64((cpu(b)-before).Microseconds())/float64(b.N), "cpu-µs/write")
 		})
 	}
+}
+
+// cpu is the time that this process has used of the processors.
+func cpu(b *testing.B) time.Duration {
+	var used syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &used); err != nil {
+		b.Fatal(err)
+	}
+	return time.Duration(used.Utime.Nano() + used.Stime.Nano())
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -13,6 +14,7 @@ import (
 
 	"github.com/seed18712806/lapse/integration/harness"
 	"github.com/seed18712806/lapse/sink/client"
+	"github.com/seed18712806/lapse/sink/credentials"
 	"github.com/seed18712806/lapse/sink/wire"
 )
 
@@ -312,5 +314,49 @@ func TestOnRejected(t *testing.T) {
 	}, fromTheFirst, client.Concurrency(1))
 	if err != nil || fmt.Sprint(subjects) != "[lapse.write.upsert.orders lapse.write.upsert.orders.1]" {
 		t.Errorf("%v, %v", subjects, err)
+	}
+}
+
+// A reader of deploy/ has the permissions that OnExpired needs, from another account.
+func TestOnExpiredAsAReader(t *testing.T) {
+	srv := harness.StartNATS(t, harness.NATSOptions{})
+	operator := harness.NewClient(t, srv.URL(), "")
+	if _, err := operator.JS.CreateStream(t.Context(), jetstream.StreamConfig{Name: "LAPSE_EVENTS", Subjects: wire.DefaultPrefix.EventSubjects()}); err != nil {
+		t.Fatal(err)
+	}
+	(&bench{js: operator.JS}).event(t, "orders", "1")
+	url := strings.Replace(srv.URL(), "://", "://reader:"+harness.RolePassword("READER")+"@", 1)
+	c, err := client.Connect(client.Options{Server: url, Login: credentials.NATS{InboxPrefix: "_INBOX.reader"}, Timeout: limit})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(c.Close)
+	orders, err := client.Open[Order](c, "orders")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, wait := range []time.Duration{time.Minute, time.Hour} { // the second changes the consumer
+		ctx, stop := context.WithTimeout(t.Context(), limit)
+		defer stop()
+		attempts := 0
+		err = orders.OnExpired(ctx, "test", func(_ context.Context, e client.Expired[Order]) error {
+			if attempts = e.Attempt; e.Attempt%2 == 1 {
+				return errors.New("once more")
+			}
+			stop()
+			return nil
+		}, fromTheFirst, client.AckWait(wait), client.Backoff(time.Millisecond, time.Millisecond))
+		if err != nil || attempts != 2 {
+			t.Errorf("%d attempts, %v", attempts, err)
+		}
+		(&bench{js: operator.JS}).event(t, "orders", "2")
+	}
+	// An event that was acknowledged does not come again.
+	consumer, err := operator.JS.Consumer(t.Context(), "LAPSE_EVENTS", "test")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if info := consumer.CachedInfo(); info.NumAckPending != 0 || info.NumPending != 1 || info.Config.AckWait != time.Hour {
+		t.Errorf("%+v", info)
 	}
 }

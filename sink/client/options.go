@@ -126,9 +126,12 @@ func (s settings) message(subject string, body []byte) Message {
 // encode writes a document, with the TTL if there is one. It does not change a
 // json.RawMessage otherwise.
 func (s settings) encode(document any) ([]byte, error) {
-	body, err := marshal(document)
+	body, raw, err := marshal(document)
 	if err != nil {
 		return nil, err
+	}
+	if !raw && s.ttl == nil && body[0] == '{' {
+		return body, nil
 	}
 	var members map[string]json.RawMessage
 	if err := json.Unmarshal(body, &members); err != nil || members == nil {
@@ -148,15 +151,15 @@ func (s settings) encode(document any) ([]byte, error) {
 	return append(strconv.AppendInt([]byte(`{"ttl":`), int64(*s.ttl), 10), separator+string(rest)...), nil
 }
 
-func marshal(document any) ([]byte, error) {
+// marshal writes a document. If it is raw, nobody has checked that it is JSON.
+func marshal(document any) (body []byte, raw bool, err error) {
 	if raw, ok := document.(json.RawMessage); ok {
-		return raw, nil
+		return raw, true, nil
 	}
-	body, err := json.Marshal(document)
-	if err != nil {
-		return nil, fmt.Errorf("%w: encode the document: %w", ErrInvalid, err)
+	if body, err = json.Marshal(document); err != nil {
+		return nil, false, fmt.Errorf("%w: encode the document: %w", ErrInvalid, err)
 	}
-	return body, nil
+	return body, false, nil
 }
 
 // decode reads a document. A json.RawMessage gets its bytes unchanged.

@@ -166,6 +166,9 @@ func (l *Lapse) start() error {
 		return err
 	}
 	l.closeWith(reads.Stop)
+	if err := l.nc.FlushTimeout(limit); err != nil { // the server has its subscriptions
+		return err
+	}
 	if l.client, err = client.Connect(client.Options{Server: l.URL(), Timeout: limit}); err != nil {
 		return err
 	}

@@ -2,7 +2,7 @@
 // before it sends the next.
 //
 // A [Pipe] publishes each message by itself (pipe.go), or, where the log takes them, in fast
-// batches of JetStream (fast.go), one at a time for each shard. A fast batch saves NATS and
+// batches of JetStream (fast.go, answers.go), one at a time for each shard. A fast batch saves NATS and
 // the client an acknowledgement for each message.
 package pipe
 
