@@ -21,7 +21,8 @@ type Options struct {
 	Login   credentials.NATS
 	Timeout time.Duration // of each exchange; DefaultTimeout if 0
 	// Notice, if set, is called when the client loses its connection or has a new one, and
-	// when a consumer of events has a problem that it will try to get over.
+	// when a consumer of events has a problem that it will try to get over. Several goroutines
+	// may call it at a time.
 	Notice func(text string)
 }
 

@@ -71,6 +71,7 @@ type flight struct {
 	subject string
 	size    int64
 	stored  bool // it is acknowledged
+	unsent  bool // nobody has received it, or the server has denied it
 	answer  Answer
 }
 
@@ -191,7 +192,7 @@ func (p *Pipe) Close(ctx context.Context) error {
 	return err
 }
 
-// publishes reports whether a message to a subject is in flight.
+// publishes reports whether a message to a subject is in flight, which the server has denied.
 func (p *Pipe) publishes(subject string) bool {
 	if p.fast != nil && p.fast.probes(subject) {
 		return false // it finds out by itself
@@ -199,12 +200,13 @@ func (p *Pipe) publishes(subject string) bool {
 	subject = p.l.Published(subject)
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	found := false
 	for _, f := range p.flights {
 		if f.subject == subject {
-			return true
+			f.unsent, found = !f.stored, true
 		}
 	}
-	return false
+	return found
 }
 
 // receive handles an acknowledgement or an outcome.
@@ -223,6 +225,11 @@ func (p *Pipe) receive(msg *nats.Msg) {
 		return
 	}
 	if isAbsent(msg) {
+		p.mu.Lock()
+		if f := p.flights[n]; f != nil {
+			f.unsent = true
+		}
+		p.mu.Unlock()
 		p.noStream()
 		return
 	}
@@ -340,8 +347,11 @@ func (f *flight) known() link.Stored {
 
 // unknown is the error of a message whose outcome is not known when the pipe fails.
 func (p *Pipe) unknown(f *flight) error {
-	if cause := context.Cause(p.failed); !f.stored && !errors.Is(cause, errStalled) {
-		return cause // nobody listens, or the server denies it
+	switch cause := context.Cause(p.failed); {
+	case f.unsent:
+		return cause
+	case !errors.Is(cause, errStalled):
+		return link.Interrupted(cause, f.known())
 	}
 	return p.l.NoOutcome(f.known())
 }

@@ -108,6 +108,9 @@ func Run(ctx context.Context, l *link.Link, opts Options) error {
 		_ = l.NC.FlushWithContext(flushing) // the acknowledgements
 		return nil
 	}
+	if l.NC.IsClosed() {
+		return l.Lost()
+	}
 	return err
 }
 
