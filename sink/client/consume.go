@@ -120,7 +120,9 @@ type Expired[T any] struct {
 //
 // When the connection is lost, OnExpired goes on after the reconnect. It returns
 // [ErrConsumerLost] if somebody deletes the consumer, [ErrDenied] if the user may not use it,
-// and, at the beginning only, [ErrUnavailable]. Options.Notice gets the errors of handlers.
+// and [ErrUnavailable] at the beginning, or if the client is closed. Options.Notice gets the
+// errors of handlers. If somebody deletes the consumer while no process uses it, the next call
+// begins a new one, and what the stream stored in between is handled only with [Since].
 func (o *Collection[T]) OnExpired(ctx context.Context, durable string, handle func(context.Context, Expired[T]) error, options ...ConsumeOption) error {
 	subjects := o.c.watched(WatchOptions{Collection: o.name})
 	return o.consume(ctx, durable, subjects, options, func(ctx context.Context, msg jetstream.Msg, meta *jetstream.MsgMetadata) error {

@@ -8,75 +8,63 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// follow hands messages to handlers until ctx is done or the reading fails. At the end it gives
-// back what it has received and not begun.
+// requestFor is how long a request waits for messages. A Run ends that much later.
+const requestFor = 500 * time.Millisecond
+
+// follow hands messages to handlers until ctx is done or the reading fails. It requests no more
+// messages than it can hand to handlers at once: the server waits for an acknowledgement from
+// when it has sent a message. So it also waits for the end of a request.
 func (w *worker) follow(ctx context.Context, consumer jetstream.Consumer) error {
-	messages, err := consumer.Messages(
-		jetstream.PullMaxMessages(w.opts.Concurrency),
-		jetstream.PullExpiry(pullFor),
-		jetstream.PullHeartbeat(heartbeat),
-	)
-	if err != nil {
-		return w.explain(err)
-	}
-	received := make(chan jetstream.Msg)
-	failed := make(chan error, 1)
-	go func() { // Next may wait for a server that is away, so nobody waits for this goroutine
-		defer close(received)
-		for {
-			msg, err := messages.Next()
-			if err != nil {
-				failed <- err
-				return
-			}
-			received <- msg
-		}
-	}()
-	defer func() {
-		messages.Drain()
-		given := make(chan struct{})
-		go func() {
-			defer close(given)
-			for msg := range received {
-				_ = msg.Nak() // another process gets it at once
-			}
-		}()
-		select {
-		case <-given:
-		case <-time.After(giveBackFor):
-		}
-	}()
-	for {
-		select {
-		case w.slots <- struct{}{}:
-		case <-ctx.Done():
+	for ctx.Err() == nil {
+		free := w.take(ctx)
+		if free == 0 {
 			return nil
 		}
-		select {
-		case msg, ok := <-received:
-			if ok {
-				w.begin(msg)
-				continue
-			}
-			err = w.explain(<-failed)
-		case <-ctx.Done():
-			err = nil
+		err := w.request(ctx, consumer, &free)
+		for range free {
+			<-w.slots
 		}
-		<-w.slots
-		return err
+		if err != nil {
+			return w.explain(err)
+		}
 	}
+	return nil
 }
 
-const (
-	// The server answers a request for messages within pullFor, and gives a sign of life
-	// meanwhile.
-	pullFor   = 10 * time.Second
-	heartbeat = 2 * time.Second
+// take takes all free slots, and waits for the first.
+func (w *worker) take(ctx context.Context) (free int) {
+	select {
+	case w.slots <- struct{}{}:
+	case <-ctx.Done():
+		return 0
+	}
+	for free = 1; free < cap(w.slots); free++ {
+		select {
+		case w.slots <- struct{}{}:
+		default:
+			return free
+		}
+	}
+	return free
+}
 
-	// giveBackFor limits the time to give back what was not begun. The library may be waiting
-	// for a server that is away.
-	giveBackFor = time.Second
-)
+// request requests a message for each free slot, and begins those that come. Those that come
+// when ctx is done go back, and another process gets them at once.
+func (w *worker) request(ctx context.Context, consumer jetstream.Consumer, free *int) error {
+	batch, err := consumer.Fetch(*free, jetstream.FetchMaxWait(requestFor))
+	if err != nil {
+		return err
+	}
+	for msg := range batch.Messages() {
+		if ctx.Err() != nil {
+			_ = msg.Nak()
+			continue
+		}
+		*free--
+		w.begin(msg)
+	}
+	return batch.Error()
+}
 
 // explain tells a consumer that is gone from other failures.
 func (w *worker) explain(err error) error {

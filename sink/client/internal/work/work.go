@@ -5,7 +5,7 @@
 //     it. Until then it comes back.
 //   - W2: While a handler runs in this process, the message goes to no other, as long as there
 //     is a connection. If it comes back because there was none for too long, this process does
-//     not begin it a second time.
+//     not begin it a second time. It receives only messages that it can begin at once.
 //   - W3: Run returns only when all handlers have returned, and has given back what it had
 //     received and not begun.
 package work
@@ -163,7 +163,7 @@ func (w *worker) open(ctx context.Context) (jetstream.Consumer, error) {
 	}
 	switch since := w.opts.Since; {
 	case since == nil:
-	case since.IsZero(): // the server cannot take times before 1678
+	case since.Before(time.Unix(0, 0)): // the server cannot take times before 1678
 		config.DeliverPolicy = jetstream.DeliverAllPolicy
 	default:
 		config.DeliverPolicy, config.OptStartTime = jetstream.DeliverByStartTimePolicy, since
