@@ -55,7 +55,6 @@ type Lapse struct {
 	nc      *nats.Conn
 	js      jetstream.JetStream
 	redis   *miniredis.Miniredis
-	proc    *processor.Processor
 	client  *client.Client
 	clock   *clock
 	closers []func()
@@ -134,11 +133,8 @@ func (l *Lapse) start() error {
 	if l.js, err = jetstream.New(l.nc, jetstream.WithDefaultTimeout(limit)); err != nil {
 		return err
 	}
-	if l.proc, err = processor.New(l.nc, rdb, processor.Options{Partitions: 4, MaxClockLead: maxLead}); err != nil {
-		return err
-	}
-	// The first run makes the streams.
-	stop, err := l.run()
+	// The first processor makes the streams.
+	stop, err := l.run(rdb)
 	if err != nil {
 		return err
 	}
@@ -148,12 +144,12 @@ func (l *Lapse) start() error {
 	if l.clock, err = newClock(l); err != nil {
 		return fmt.Errorf("open the log: %w", err)
 	}
-	if stop, err = l.run(); err != nil {
+	if stop, err = l.run(rdb); err != nil {
 		return err
 	}
 	l.closeWith(func() {
 		if err := stop(); err != nil {
-			l.fail(fmt.Errorf("lapse has ended: %w", err))
+			l.fail(fmt.Errorf("the processor has ended: %w", err))
 		}
 	})
 	l.closeWith(l.clock.stop)
@@ -176,27 +172,37 @@ func (l *Lapse) start() error {
 	return nil
 }
 
-// run runs the processor, and returns when it is ready.
-func (l *Lapse) run() (stop func() error, err error) {
+// run runs a new processor, and returns when it is ready.
+func (l *Lapse) run(rdb *redis.Client) (stop func() error, err error) {
+	proc, err := processor.New(l.nc, rdb, processor.Options{Partitions: 4, MaxClockLead: maxLead})
+	if err != nil {
+		return nil, err
+	}
 	ctx, cancel := context.WithCancel(context.Background())
-	ended := make(chan error, 1)
-	go func() { ended <- l.proc.Run(ctx) }()
-	stop = func() error { cancel(); return <-ended }
+	done := make(chan struct{})
+	var result error // once done is closed
+	go func() {
+		defer close(done)
+		result = proc.Run(ctx)
+	}()
+	stop = func() error { cancel(); <-done; return result }
 	err = until(func(context.Context) error {
 		select {
-		case err := <-ended:
-			ended <- err
+		case <-done:
 			return nil
 		default:
-			return l.proc.Ready()
+			return proc.Ready()
 		}
 	})
-	if err == nil && l.proc.Ready() != nil {
-		err = errors.Join(errors.New("lapse has ended"), stop())
-	} else if err != nil {
-		err = errors.Join(err, stop())
+	select {
+	case <-done:
+		err = fmt.Errorf("the processor has ended: %w", result)
+	default:
 	}
-	return stop, err
+	if err != nil {
+		return nil, errors.Join(err, stop())
+	}
+	return stop, nil
 }
 
 // until waits until try succeeds.

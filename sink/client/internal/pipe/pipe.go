@@ -84,6 +84,9 @@ func New(ctx context.Context, l *link.Link, opts Options) (*Pipe, error) {
 		failed: failed, fail: fail,
 		flights: make(map[uint64]*flight),
 	}
+	if opts.Fast {
+		p.fast = newFast(ctx, p)
+	}
 	var err error
 	if p.sub, err = l.NC.Subscribe(p.inbox+".>", p.receive); err != nil {
 		fail(err)
@@ -91,9 +94,6 @@ func New(ctx context.Context, l *link.Link, opts Options) (*Pipe, error) {
 	}
 	_ = p.sub.SetPendingLimits(-1, -1) // there are at most two answers for each message in flight
 	forget := l.Expect(p.fail, p.publishes)
-	if opts.Fast {
-		p.fast = newFast(ctx, p)
-	}
 	p.watch.Go(func() { p.watchdog(); forget() })
 	return p, nil
 }
