@@ -6,12 +6,12 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"strconv"
 	"time"
 
 	"github.com/nats-io/nats.go"
-	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/seed18712806/lapse/sink/client/internal/link"
+	"github.com/seed18712806/lapse/sink/client/status"
 	"github.com/seed18712806/lapse/sink/wire"
 )
 
@@ -27,7 +27,7 @@ type SnapshotProgress struct {
 // Snapshot orders a snapshot of every partition, and waits until all are stored or ctx is done. It calls
 // progress when something has changed. A snapshot that fails is tried again.
 func (c *Client) Snapshot(ctx context.Context, progress func(SnapshotProgress)) (p SnapshotProgress, err error) {
-	shards, err := c.shards(ctx)
+	shards, err := status.Shards(ctx, c.l)
 	if err != nil {
 		return p, err
 	}
@@ -59,48 +59,34 @@ func (c *Client) Snapshot(ctx context.Context, progress func(SnapshotProgress)) 
 	}
 }
 
-// shards is the number of shards of the prefix.
-func (c *Client) shards(ctx context.Context) (int, error) {
-	p := c.opts.Prefix
-	info, err := c.streamInfo(ctx, p.ConfigStream())
-	switch {
-	case err == nil:
-		n, _ := strconv.Atoi(info.Config.Metadata[wire.ShardsKey])
-		return min(max(n, 1), wire.MaxShards), nil
-	case errors.Is(err, jetstream.ErrStreamNotFound):
-		return 1, nil
-	}
-	return 0, err
-}
-
 // orderSnapshot orders snapshots of a shard, or asks how far they are. The owner of the shard may have
 // just changed: then nobody answers for a moment, and the new one takes the order anew.
 func (c *Client) orderSnapshot(ctx context.Context, shard int, since int64) (reply wire.SnapshotReply, err error) {
-	subject := c.opts.Prefix.Snapshot(shard)
+	subject := c.l.Prefix.Snapshot(shard)
 	body, err := json.Marshal(wire.SnapshotOrder{Since: since})
 	if err != nil {
 		return reply, err
 	}
-	within, cancel := c.within(ctx, subject)
+	within, cancel := c.l.Within(ctx, subject)
 	defer cancel()
 	for {
-		m, err := c.nc.RequestWithContext(within, subject, body)
+		m, err := c.l.NC.RequestWithContext(within, subject, body)
 		switch {
 		case err == nil:
 			if err := json.Unmarshal(m.Data, &reply); err != nil {
 				return reply, fmt.Errorf("the reply of shard %d is not valid: %w", shard, err)
 			}
 			return reply, nil
-		case denial(within) != nil:
-			return reply, denial(within)
+		case link.Denial(within) != nil:
+			return reply, link.Denial(within)
 		case ctx.Err() != nil:
 			return reply, ctx.Err()
 		case within.Err() != nil, !errors.Is(err, nats.ErrNoResponders):
-			return reply, unavailable("the owner of shard %d does not answer (%s): lapse status shows which process it is", shard, err)
+			return reply, link.Unavailable("the owner of shard %d does not answer (%s): lapse status shows which process it is", shard, err)
 		}
 		select {
 		case <-within.Done():
-			return reply, unavailable("no process owns shard %d: lapse status shows the processes", shard)
+			return reply, link.Unavailable("no process owns shard %d: lapse status shows the processes", shard)
 		case <-time.After(snapshotEvery):
 		}
 	}

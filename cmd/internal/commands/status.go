@@ -12,7 +12,7 @@ import (
 
 	"github.com/seed18712806/lapse/cmd/internal/flags"
 	"github.com/seed18712806/lapse/cmd/internal/output"
-	"github.com/seed18712806/lapse/sink/client"
+	"github.com/seed18712806/lapse/sink/client/status"
 	"github.com/seed18712806/lapse/sink/wire"
 )
 
@@ -37,17 +37,17 @@ func (c *Status) Run(ctx context.Context, streams output.Streams) error {
 		return err
 	}
 	defer conn.Close()
-	status, err := conn.Status(ctx)
+	state, err := conn.Status(ctx)
 	if err != nil {
 		return err
 	}
 	if c.JSON() {
-		return output.PrintJSON(streams.Out, status)
+		return output.PrintJSON(streams.Out, state)
 	}
-	return printStatus(streams.Out, status)
+	return printStatus(streams.Out, state)
 }
 
-func printStatus(out io.Writer, s client.Status) error {
+func printStatus(out io.Writer, s status.Status) error {
 	w := newTable(out)
 	line := func(format string, args ...any) { _, _ = fmt.Fprintf(w, format+"\n", args...) }
 	line("prefix %s", s.Prefix)
@@ -118,7 +118,7 @@ func retained(r *wire.Retention) string {
 }
 
 // owned lists the shards of each process by its name.
-func owned(s client.Status) map[string][]string {
+func owned(s status.Status) map[string][]string {
 	shards := make(map[string][]string)
 	for _, shard := range s.Shards {
 		shards[shard.Owner] = append(shards[shard.Owner], strconv.Itoa(shard.Shard))

@@ -1,4 +1,6 @@
-package client
+// Package status reads the state of lapse on a NATS server: its streams, its processes, and
+// which of these owns which shard. Call client.Client.Status.
+package status
 
 import (
 	"cmp"
@@ -13,6 +15,7 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/seed18712806/lapse/sink/client/internal/link"
 	"github.com/seed18712806/lapse/sink/redact"
 	"github.com/seed18712806/lapse/sink/wire"
 )
@@ -22,23 +25,23 @@ const goneAfter = 10 * time.Second
 
 // Status is the state of lapse on a server.
 type Status struct {
-	Prefix      wire.Prefix    `json:"prefix"`
-	Server      ServerStatus   `json:"server"`
-	Streams     []StreamStatus `json:"streams"`
-	Checkpoints *BucketStatus  `json:"checkpoints,omitempty"` // absent if there is no such bucket
-	Shards      []ShardStatus  `json:"shards"`                // only those that have or had an owner
-	Members     []MemberStatus `json:"members"`
+	Prefix      wire.Prefix `json:"prefix"`
+	Server      Server      `json:"server"`
+	Streams     []Stream    `json:"streams"`
+	Checkpoints *Bucket     `json:"checkpoints,omitempty"` // absent if there is no such bucket
+	Shards      []Shard     `json:"shards"`                // only those that have or had an owner
+	Members     []Member    `json:"members"`
 }
 
-// ServerStatus is the NATS server that the client is connected to.
-type ServerStatus struct {
+// Server is the NATS server that the client is connected to.
+type Server struct {
 	URL     string `json:"url"` // without passwords
 	Name    string `json:"name"`
 	Version string `json:"version"`
 }
 
-// StreamStatus is the state of a stream.
-type StreamStatus struct {
+// Stream is the state of a stream.
+type Stream struct {
 	Name      string     `json:"name"`
 	Messages  uint64     `json:"messages"`
 	Bytes     uint64     `json:"bytes"`
@@ -49,15 +52,15 @@ type StreamStatus struct {
 	Replicas  int        `json:"replicas"`
 }
 
-// BucketStatus is the state of the bucket of checkpoints.
-type BucketStatus struct {
+// Bucket is the state of the bucket of checkpoints.
+type Bucket struct {
 	Name    string `json:"name"`
 	Entries uint64 `json:"entries"`
 	Bytes   uint64 `json:"bytes"`
 }
 
-// ShardStatus is the state of a shard, and the process that owns it.
-type ShardStatus struct {
+// Shard is the state of a shard, and the process that owns it.
+type Shard struct {
 	Shard int `json:"shard"`
 	// Owner is the name of the process; empty if none owns the shard.
 	Owner string     `json:"owner"`
@@ -80,92 +83,104 @@ const (
 	RoleGone    = "gone" // its entry is older than 10 seconds
 )
 
-// MemberStatus is the state of a process.
-type MemberStatus struct {
+// Member is the state of a process.
+type Member struct {
 	Role string `json:"role"`
 	// SeenAgo is the age of its entry in seconds, by the clock of the NATS servers.
 	SeenAgo float64 `json:"seenAgo"`
 	wire.Member
 }
 
-// Status reads the state of lapse. If there is no log, the error is ErrUnavailable.
-func (c *Client) Status(ctx context.Context) (Status, error) {
+// Read reads the state of lapse. If there is no log, the error is ErrUnavailable.
+func Read(ctx context.Context, l *link.Link) (Status, error) {
 	s := Status{
-		Prefix: c.opts.Prefix,
-		Server: ServerStatus{URL: redact.URLs(c.nc.ConnectedUrl()), Name: c.nc.ConnectedServerName(), Version: c.nc.ConnectedServerVersion()},
-		Shards: []ShardStatus{}, Members: []MemberStatus{},
+		Prefix: l.Prefix,
+		Server: Server{URL: redact.URLs(l.NC.ConnectedUrl()), Name: l.NC.ConnectedServerName(), Version: l.NC.ConnectedServerVersion()},
+		Shards: []Shard{}, Members: []Member{},
 	}
-	names, err := c.streams(ctx)
+	names, err := streams(ctx, l)
 	if err != nil {
 		return s, err
 	}
 	var now time.Time // by the clock of the NATS servers
 	for _, name := range names {
-		info, err := c.streamInfo(ctx, name)
+		info, err := streamInfo(ctx, l, name)
 		if errors.Is(err, jetstream.ErrStreamNotFound) {
 			continue // status shows the rest
 		}
 		if err != nil {
 			return s, err
 		}
-		s.Streams = append(s.Streams, streamStatus(info))
+		s.Streams = append(s.Streams, stream(info))
 		now = info.TimeStamp
 	}
-	checkpoints, err := c.streamInfo(ctx, "KV_"+c.opts.Prefix.CheckpointBucket())
+	checkpoints, err := streamInfo(ctx, l, "KV_"+l.Prefix.CheckpointBucket())
 	switch {
 	case err == nil:
-		s.Checkpoints = &BucketStatus{c.opts.Prefix.CheckpointBucket(), checkpoints.State.Msgs, checkpoints.State.Bytes}
+		s.Checkpoints = &Bucket{l.Prefix.CheckpointBucket(), checkpoints.State.Msgs, checkpoints.State.Bytes}
 		now = checkpoints.TimeStamp
 	case !errors.Is(err, jetstream.ErrStreamNotFound):
 		return s, err
 	}
-	return s, c.members(ctx, &s, now)
+	return s, s.members(ctx, l, now)
+}
+
+// Shards is the number of shards of the prefix. If there is no log, the error is ErrUnavailable.
+func Shards(ctx context.Context, l *link.Link) (int, error) {
+	p := l.Prefix
+	_, err := streamInfo(ctx, l, p.LogStream())
+	if !errors.Is(err, jetstream.ErrStreamNotFound) {
+		return 1, err
+	}
+	info, err := streamInfo(ctx, l, p.ConfigStream())
+	if errors.Is(err, jetstream.ErrStreamNotFound) {
+		return 0, link.Unavailable(`there is no lapse with the prefix %q at %s: no stream %s. "lapse serve" creates it`, p, redact.URLs(l.Server), p.LogStream())
+	}
+	if err != nil {
+		return 0, err
+	}
+	n, _ := strconv.Atoi(info.Config.Metadata[wire.ShardsKey])
+	return min(max(n, 1), wire.MaxShards), nil
 }
 
 // streams are the names of the streams of the prefix: the log or, with several shards, the
 // stream of configurations and the logs; and the stream of events.
-func (c *Client) streams(ctx context.Context) ([]string, error) {
-	p := c.opts.Prefix
-	_, err := c.streamInfo(ctx, p.LogStream())
-	if !errors.Is(err, jetstream.ErrStreamNotFound) {
-		return []string{p.LogStream(), p.EventsStream()}, err
-	}
-	info, err := c.streamInfo(ctx, p.ConfigStream())
-	if errors.Is(err, jetstream.ErrStreamNotFound) {
-		return nil, unavailable(`there is no lapse with the prefix %q at %s: no stream %s. "lapse serve" creates it`, p, redact.URLs(c.opts.Server), p.LogStream())
-	}
+func streams(ctx context.Context, l *link.Link) (names []string, err error) {
+	p := l.Prefix
+	shards, err := Shards(ctx, l)
 	if err != nil {
 		return nil, err
 	}
-	names := []string{p.ConfigStream()}
-	shards, _ := strconv.Atoi(info.Config.Metadata[wire.ShardsKey])
-	for shard := range min(shards, wire.MaxShards) {
+	if shards > 1 {
+		names = append(names, p.ConfigStream())
+	}
+	for shard := range shards {
 		names = append(names, p.Log(shard, shards).Stream())
 	}
 	return append(names, p.EventsStream()), nil
 }
 
 // streamInfo looks up a stream. Only jetstream.ErrStreamNotFound comes without an explanation.
-func (c *Client) streamInfo(ctx context.Context, name string) (*jetstream.StreamInfo, error) {
-	within, cancel := c.within(ctx, streamInfoAPI+name)
+func streamInfo(ctx context.Context, l *link.Link, name string) (*jetstream.StreamInfo, error) {
+	within, cancel := l.Within(ctx, link.StreamInfoAPI+name)
 	defer cancel()
-	stream, err := c.js.Stream(within, name)
+	stream, err := l.JS.Stream(within, name)
 	switch {
-	case err != nil && denial(within) != nil:
-		return nil, denial(within)
+	case err != nil && link.Denial(within) != nil:
+		return nil, link.Denial(within)
 	case ctx.Err() != nil:
 		return nil, ctx.Err()
 	case errors.Is(err, jetstream.ErrStreamNotFound):
 		return nil, err
 	case err != nil:
-		return nil, c.streamError("look up the stream "+name, name, err)
+		return nil, l.StreamError("look up the stream "+name, name, err)
 	}
 	return stream.CachedInfo(), nil
 }
 
-func streamStatus(info *jetstream.StreamInfo) StreamStatus {
+func stream(info *jetstream.StreamInfo) Stream {
 	state := info.State
-	s := StreamStatus{
+	s := Stream{
 		Name: info.Config.Name, Messages: state.Msgs, Bytes: state.Bytes,
 		FirstSeq: state.FirstSeq, LastSeq: state.LastSeq, Replicas: info.Config.Replicas,
 	}
@@ -177,21 +192,21 @@ func streamStatus(info *jetstream.StreamInfo) StreamStatus {
 }
 
 // members adds the processes and the shards.
-func (c *Client) members(ctx context.Context, s *Status, now time.Time) error {
-	bucket := c.opts.Prefix.MembersBucket()
-	within, cancel := c.within(ctx, streamInfoAPI+"KV_"+bucket, consumerAPI)
+func (s *Status) members(ctx context.Context, l *link.Link, now time.Time) error {
+	bucket := l.Prefix.MembersBucket()
+	within, cancel := l.Within(ctx, link.StreamInfoAPI+"KV_"+bucket, link.ConsumerAPI)
 	defer cancel()
-	kv, err := c.js.KeyValue(within, bucket)
+	kv, err := l.JS.KeyValue(within, bucket)
 	if errors.Is(err, jetstream.ErrBucketNotFound) {
 		return nil
 	}
 	if err != nil {
-		return cmp.Or(denial(within), c.streamError("look up the bucket "+bucket, bucket, err))
+		return cmp.Or(link.Denial(within), l.StreamError("look up the bucket "+bucket, bucket, err))
 	}
 	leases := make(map[int]wire.Lease)
 	entries, err := kv.WatchAll(within, jetstream.IgnoreDeletes())
 	if err != nil {
-		return cmp.Or(denial(within), c.streamError("read the bucket "+bucket, bucket, err))
+		return cmp.Or(link.Denial(within), l.StreamError("read the bucket "+bucket, bucket, err))
 	}
 	defer func() { _ = entries.Stop() }()
 	for {
@@ -202,7 +217,7 @@ func (c *Client) members(ctx context.Context, s *Status, now time.Time) error {
 			if ctx.Err() != nil {
 				return ctx.Err()
 			}
-			return cmp.Or(denial(within), c.streamError("read the bucket "+bucket, bucket, within.Err()))
+			return cmp.Or(link.Denial(within), l.StreamError("read the bucket "+bucket, bucket, within.Err()))
 		}
 		if entry == nil { // the end of the entries
 			s.assign(leases)
@@ -217,7 +232,7 @@ func (c *Client) members(ctx context.Context, s *Status, now time.Time) error {
 // add adds an entry: a member to the status, a lease to leases.
 func (s *Status) add(entry jetstream.KeyValueEntry, now time.Time, leases map[int]wire.Lease) error {
 	if _, ok := strings.CutPrefix(entry.Key(), "member."); ok {
-		m := MemberStatus{SeenAgo: max(0, now.Sub(entry.Created())).Truncate(time.Millisecond).Seconds()}
+		m := Member{SeenAgo: max(0, now.Sub(entry.Created())).Truncate(time.Millisecond).Seconds()}
 		s.Members = append(s.Members, m)
 		return json.Unmarshal(entry.Value(), &s.Members[len(s.Members)-1].Member)
 	}
@@ -238,9 +253,9 @@ func (s *Status) add(entry jetstream.KeyValueEntry, now time.Time, leases map[in
 // assign finds the owner of each shard. A lease counts for more than the entry of a process,
 // which may be from before the process lost the shard.
 func (s *Status) assign(leases map[int]wire.Lease) {
-	byID, shards := make(map[string]*MemberStatus), make(map[int]*ShardStatus)
+	byID, shards := make(map[string]*Member), make(map[int]*Shard)
 	// If two processes claim a shard, the one with the newer entry counts.
-	slices.SortFunc(s.Members, func(a, b MemberStatus) int { return cmp.Compare(a.SeenAgo, b.SeenAgo) })
+	slices.SortFunc(s.Members, func(a, b Member) int { return cmp.Compare(a.SeenAgo, b.SeenAgo) })
 	for i := range s.Members {
 		m := &s.Members[i]
 		byID[m.ID], m.Role = m, RoleStandby
@@ -251,7 +266,7 @@ func (s *Status) assign(leases map[int]wire.Lease) {
 		}
 	}
 	for shard, lease := range leases {
-		status := &ShardStatus{Shard: shard}
+		status := &Shard{Shard: shard}
 		shards[shard] = status
 		if lease.Owner == "" {
 			continue
@@ -282,9 +297,9 @@ func (s *Status) assign(leases map[int]wire.Lease) {
 	for _, status := range shards {
 		s.Shards = append(s.Shards, *status)
 	}
-	slices.SortFunc(s.Shards, func(a, b ShardStatus) int { return cmp.Compare(a.Shard, b.Shard) })
+	slices.SortFunc(s.Shards, func(a, b Shard) int { return cmp.Compare(a.Shard, b.Shard) })
 	order := map[string]int{RoleOwner: 0, RoleStandby: 1, RoleGone: 2}
-	slices.SortFunc(s.Members, func(a, b MemberStatus) int {
+	slices.SortFunc(s.Members, func(a, b Member) int {
 		return cmp.Or(cmp.Compare(order[a.Role], order[b.Role]), cmp.Compare(a.Name, b.Name), cmp.Compare(a.ID, b.ID))
 	})
 }

@@ -1,12 +1,9 @@
-package client
+package link
 
 import (
-	"context"
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
-	"strings"
 	"sync"
 
 	"github.com/seed18712806/lapse/sink/credentials"
@@ -68,36 +65,9 @@ func deniedError(d *credentials.Denied) error {
 	if d.Subscribe {
 		text += ": give the prefix of the inboxes that it may use, such as _INBOX.orders"
 	}
-	return &classified{ErrDenied, text}
-}
-
-// within limits the time of one exchange. The context also ends when the server denies one
-// of the subjects, or one that begins with a subject that ends with a dot; denial tells it.
-func (c *Client) within(ctx context.Context, subjects ...string) (context.Context, context.CancelFunc) {
-	ctx, cancel := context.WithTimeout(ctx, c.opts.Timeout)
-	permitted, stop := c.permitted(ctx, subjects...)
-	return permitted, func() { stop(); cancel() }
-}
-
-// permitted is within, without a limit.
-func (c *Client) permitted(ctx context.Context, subjects ...string) (context.Context, context.CancelFunc) {
-	ctx, cancel := context.WithCancelCause(ctx)
-	forget := c.denials.expect(cancel, func(subject string) bool {
-		return slices.ContainsFunc(subjects, func(s string) bool {
-			return subject == s || strings.HasSuffix(s, ".") && strings.HasPrefix(subject, s)
-		})
-	})
-	return ctx, func() { forget(); cancel(nil) }
-}
-
-// denial is what the server has denied to the exchange of a context; nil if nothing.
-func denial(ctx context.Context) error {
-	if err := context.Cause(ctx); errors.Is(err, ErrDenied) {
-		return err
-	}
-	return nil
+	return &classified{[]error{ErrDenied}, text}
 }
 
 func refused(where string, err error) error {
-	return &classified{ErrDenied, fmt.Sprintf("the NATS server at %s refuses these credentials (%s): use another user, or another file", where, err)}
+	return &classified{[]error{ErrDenied}, fmt.Sprintf("the NATS server at %s refuses these credentials (%s): use another user, or another file", where, err)}
 }
