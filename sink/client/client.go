@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/seed18712806/lapse/sink/client/internal/link"
+	"github.com/seed18712806/lapse/sink/client/internal/order"
 	"github.com/seed18712806/lapse/sink/client/status"
 	"github.com/seed18712806/lapse/sink/credentials"
 	"github.com/seed18712806/lapse/sink/wire"
@@ -52,3 +53,12 @@ func (c *Client) MaxPayload() int64 { return c.l.NC.MaxPayload() }
 // Status reads which streams and processes of lapse the server has. If there is no log, the
 // error is ErrUnavailable.
 func (c *Client) Status(ctx context.Context) (status.Status, error) { return status.Read(ctx, c.l) }
+
+// SnapshotProgress is how far the snapshots of all shards are.
+type SnapshotProgress = order.Progress
+
+// Snapshot orders a snapshot of every partition, and waits until all are stored or ctx is done. It
+// calls progress when something has changed. A snapshot that fails is tried again.
+func (c *Client) Snapshot(ctx context.Context, progress func(SnapshotProgress)) (SnapshotProgress, error) {
+	return order.Snapshots(ctx, c.l, progress)
+}

@@ -1,4 +1,5 @@
-package client
+// Package order orders snapshots from the owners of the shards. See client.Client.Snapshot.
+package order
 
 import (
 	"cmp"
@@ -15,27 +16,27 @@ import (
 	"github.com/seed18712806/lapse/sink/wire"
 )
 
-const snapshotEvery = 250 * time.Millisecond
+const askEvery = 250 * time.Millisecond
 
-// SnapshotProgress is how far the snapshots of all shards are.
-type SnapshotProgress struct {
+// Progress is how far the snapshots of all shards are.
+type Progress struct {
 	Partitions int    `json:"partitions"`
 	Done       int    `json:"done"`
 	Failure    string `json:"failure,omitempty"` // why the last attempt of a shard has failed; it is tried again
 }
 
-// Snapshot orders a snapshot of every partition, and waits until all are stored or ctx is done. It calls
+// Snapshots orders a snapshot of every partition, and waits until all are stored or ctx is done. It calls
 // progress when something has changed. A snapshot that fails is tried again.
-func (c *Client) Snapshot(ctx context.Context, progress func(SnapshotProgress)) (p SnapshotProgress, err error) {
-	shards, err := status.Shards(ctx, c.l)
+func Snapshots(ctx context.Context, l *link.Link, progress func(Progress)) (p Progress, err error) {
+	shards, err := status.Shards(ctx, l)
 	if err != nil {
 		return p, err
 	}
 	since := make([]int64, shards)
 	for {
-		var now SnapshotProgress
+		var now Progress
 		for shard := range shards {
-			reply, err := c.orderSnapshot(ctx, shard, since[shard])
+			reply, err := ask(ctx, l, shard, since[shard])
 			if err != nil {
 				return p, err
 			}
@@ -54,23 +55,23 @@ func (c *Client) Snapshot(ctx context.Context, progress func(SnapshotProgress)) 
 		select {
 		case <-ctx.Done():
 			return p, ctx.Err()
-		case <-time.After(snapshotEvery):
+		case <-time.After(askEvery):
 		}
 	}
 }
 
-// orderSnapshot orders snapshots of a shard, or asks how far they are. The owner of the shard may have
+// ask orders snapshots of a shard, or asks how far they are. The owner of the shard may have
 // just changed: then nobody answers for a moment, and the new one takes the order anew.
-func (c *Client) orderSnapshot(ctx context.Context, shard int, since int64) (reply wire.SnapshotReply, err error) {
-	subject := c.l.Prefix.Snapshot(shard)
+func ask(ctx context.Context, l *link.Link, shard int, since int64) (reply wire.SnapshotReply, err error) {
+	subject := l.Prefix.Snapshot(shard)
 	body, err := json.Marshal(wire.SnapshotOrder{Since: since})
 	if err != nil {
 		return reply, err
 	}
-	within, cancel := c.l.Within(ctx, subject)
+	within, cancel := l.Within(ctx, subject)
 	defer cancel()
 	for {
-		m, err := c.l.NC.RequestWithContext(within, subject, body)
+		m, err := l.NC.RequestWithContext(within, subject, body)
 		switch {
 		case err == nil:
 			if err := json.Unmarshal(m.Data, &reply); err != nil {
@@ -87,7 +88,7 @@ func (c *Client) orderSnapshot(ctx context.Context, shard int, since int64) (rep
 		select {
 		case <-within.Done():
 			return reply, link.Unavailable("no process owns shard %d: lapse status shows the processes", shard)
-		case <-time.After(snapshotEvery):
+		case <-time.After(askEvery):
 		}
 	}
 }
