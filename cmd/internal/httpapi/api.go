@@ -19,6 +19,7 @@ import (
 
 	"github.com/seed18712806/lapse/cmd/internal/httpapi/access"
 	"github.com/seed18712806/lapse/cmd/internal/httpapi/live"
+	"github.com/seed18712806/lapse/cmd/internal/httpapi/problem"
 	"github.com/seed18712806/lapse/sink/client"
 	"github.com/seed18712806/lapse/sink/service"
 	"github.com/seed18712806/lapse/sink/wire"
@@ -103,9 +104,9 @@ func (a *API) Handler() http.Handler {
 			allowed = append(allowed, http.MethodHead)
 		}
 		slices.Sort(allowed)
-		mux.HandleFunc(path, a.refuse(http.StatusMethodNotAllowed, codeMethod, strings.Join(allowed, ", ")))
+		mux.HandleFunc(path, a.refuse(http.StatusMethodNotAllowed, problem.MethodNotAllowed, strings.Join(allowed, ", ")))
 	}
-	mux.HandleFunc("/v1/", a.refuse(http.StatusNotFound, codeNoRoute, ""))
+	mux.HandleFunc("/v1/", a.refuse(http.StatusNotFound, problem.NoSuchRoute, ""))
 	mux.HandleFunc("GET /openapi.json", func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
 		_, _ = w.Write(description)
@@ -116,13 +117,13 @@ func (a *API) Handler() http.Handler {
 // refuse answers what no route does.
 func (a *API) refuse(status int, code, allow string) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
-		p := fail(status, code, "there is nothing at %s: /openapi.json describes what there is", wire.Quote(r.URL.Path))
+		p := problem.New(status, code, "there is nothing at %s: /openapi.json describes what there is", wire.Quote(r.URL.Path))
 		if allow != "" {
 			w.Header().Set("Allow", allow)
-			p = fail(status, code, "%s cannot be used here: use %s", wire.Quote(r.Method), allow)
+			p = problem.New(status, code, "%s cannot be used here: use %s", wire.Quote(r.Method), allow)
 		}
 		a.meters.requests.WithLabelValues(otherRoute, "other", statusText(status)).Inc()
-		p.write(w)
+		p.Write(w)
 	}
 }
 
@@ -148,33 +149,33 @@ func (a *API) serve(r route) http.HandlerFunc {
 				defer func() { <-limit.slots }()
 				err = a.handle(r, recorder, req)
 			default:
-				err = fail(http.StatusServiceUnavailable, codeTooMany+limit.name,
+				err = problem.New(http.StatusServiceUnavailable, problem.TooMany+limit.name,
 					"this process has %d %s under way, and takes no more: try again, or ask another process", cap(limit.slots), limit.name)
 			}
 		}
 		if err != nil && recorder.status == 0 {
-			a.problemOf(req, err).write(recorder)
+			a.problemOf(req, err).Write(recorder)
 		}
 		observe(cmp.Or(recorder.status, http.StatusOK), time.Since(start))
 	}
 }
 
 // problemOf is the answer for an error.
-func (a *API) problemOf(r *http.Request, err error) *problem {
-	var p *problem
+func (a *API) problemOf(r *http.Request, err error) *problem.Problem {
+	var p *problem.Problem
 	if errors.As(err, &p) {
 		return p
 	}
 	if r.Context().Err() == nil { // otherwise the client has left
 		a.opts.Logger.Error("HTTP request failed", slog.String("path", r.URL.Path), slog.Any("error", err))
 	}
-	return fail(http.StatusInternalServerError, codeInternal, "%s", err)
+	return problem.New(http.StatusInternalServerError, problem.Internal, "%s", err)
 }
 
 // check finds out whether the request comes from where it may.
 func (a *API) check(r route, req *http.Request) error {
 	if err := a.origin.Check(req); err != nil {
-		return fail(http.StatusForbidden, codeCrossOrigin, "a page of another site may not change anything here")
+		return problem.New(http.StatusForbidden, problem.CrossOrigin, "a page of another site may not change anything here")
 	}
 	if a.opts.Tokens == nil {
 		return checkHost(req.Host)
@@ -192,7 +193,7 @@ func checkHost(host string) error {
 	if ip := net.ParseIP(host); strings.EqualFold(host, "localhost") || ip != nil && ip.IsLoopback() {
 		return nil
 	}
-	return fail(http.StatusMisdirectedRequest, codeWrongHost, "host %s is not this machine's loopback address: use 127.0.0.1 or localhost, or start lapse with --http-token-file", wire.Quote(host))
+	return problem.New(http.StatusMisdirectedRequest, problem.WrongHost, "host %s is not this machine's loopback address: use 127.0.0.1 or localhost, or start lapse with --http-token-file", wire.Quote(host))
 }
 
 // handle checks the token and the names, and calls the handler of the route.
@@ -204,15 +205,15 @@ func (a *API) handle(r route, w http.ResponseWriter, req *http.Request) error {
 			call.grant, ok = a.opts.Tokens.Find(token)
 		}
 		if !ok {
-			return fail(http.StatusUnauthorized, codeToken, "the request has no token that lapse knows: send it as Authorization: Bearer TOKEN")
+			return problem.New(http.StatusUnauthorized, problem.TokenRequired, "the request has no token that lapse knows: send it as Authorization: Bearer TOKEN")
 		}
 	}
 	if (r.kind == writes || r.kind == imports) && !call.grant.Write {
-		return fail(http.StatusForbidden, codeNotAllowed, "this token can only read")
+		return problem.New(http.StatusForbidden, problem.NotAllowed, "this token can only read")
 	}
 	if strings.Contains(r.path, "{collection}") {
 		if err := wire.CheckCollection(call.collection); err != nil {
-			return badRequest("%s", err)
+			return problem.BadRequest("%s", err)
 		}
 		if err := call.mayUse(call.collection); err != nil {
 			return err
@@ -220,7 +221,7 @@ func (a *API) handle(r route, w http.ResponseWriter, req *http.Request) error {
 	}
 	if strings.Contains(r.path, "{id}") {
 		if err := wire.CheckID(call.id); err != nil {
-			return badRequest("%s", err)
+			return problem.BadRequest("%s", err)
 		}
 	}
 	if r.kind != reads {
@@ -237,7 +238,7 @@ func (r *request) mayUse(collection string) error {
 	if r.grant.Covers(collection) {
 		return nil
 	}
-	return fail(http.StatusForbidden, codeNotAllowed, "this token is not for collection %s", collection)
+	return problem.New(http.StatusForbidden, problem.NotAllowed, "this token is not for collection %s", collection)
 }
 
 func bearer(h http.Header) (token string, ok bool) {
@@ -249,14 +250,14 @@ func bearer(h http.Header) (token string, ok bool) {
 func (r *request) query(allowed ...string) (url.Values, error) {
 	values, err := url.ParseQuery(r.URL.RawQuery)
 	if err != nil {
-		return nil, badRequest("the query is not valid: %s", err)
+		return nil, problem.BadRequest("the query is not valid: %s", err)
 	}
 	for name, all := range values {
 		if !slices.Contains(allowed, name) {
-			return nil, badRequest("parameter %s is not known here: use %s", wire.Quote(name), cmp.Or(strings.Join(allowed, ", "), "none"))
+			return nil, problem.BadRequest("parameter %s is not known here: use %s", wire.Quote(name), cmp.Or(strings.Join(allowed, ", "), "none"))
 		}
 		if len(all) > 1 {
-			return nil, badRequest("parameter %s is there %d times: use it once", name, len(all))
+			return nil, problem.BadRequest("parameter %s is there %d times: use it once", name, len(all))
 		}
 	}
 	return values, nil

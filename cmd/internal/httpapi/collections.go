@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"slices"
 
+	"github.com/seed18712806/lapse/cmd/internal/httpapi/problem"
 	"github.com/seed18712806/lapse/sink"
 	"github.com/seed18712806/lapse/sink/wire"
 	"github.com/seed18712806/lapse/ttlrules"
@@ -26,7 +27,7 @@ func listCollections(a *API, w http.ResponseWriter, r *request) error {
 	}
 	page, err := a.opts.Reader.Collections(r.Context(), sink.CollectionsOptions{Limit: limit, Continuation: continuation})
 	if err != nil {
-		return readProblem(err)
+		return problem.OfRead(err)
 	}
 	page.Collections = slices.DeleteFunc(page.Collections, func(c wire.Collection) bool { return !r.grant.Covers(c.Name) })
 	return encode(w, page)
@@ -42,7 +43,7 @@ func getConfig(a *API, w http.ResponseWriter, r *request) error {
 	}
 	config, err := a.opts.Reader.Config(r.Context(), r.collection)
 	if err != nil {
-		return readProblem(err)
+		return problem.OfRead(err)
 	}
 	setVersion(w.Header(), config.Etag, 0, nil)
 	if none.set && config.Etag != 0 && none.has(config.Etag, true) {
@@ -56,7 +57,7 @@ func getConfig(a *API, w http.ResponseWriter, r *request) error {
 func configCondition(r *request) (string, error) {
 	ifMatch, create, err := writeConditions(r.Header)
 	if err == nil && create {
-		return "", badRequest("If-None-Match is not supported on collections: use If-Match")
+		return "", problem.BadRequest("If-None-Match is not supported on collections: use If-Match")
 	}
 	return ifMatch, err
 }
@@ -97,7 +98,7 @@ func patchConfig(a *API, w http.ResponseWriter, r *request) error {
 	for try := 1; ; try++ {
 		config, err := a.opts.Reader.Config(r.Context(), r.collection)
 		if err != nil {
-			return readProblem(err)
+			return problem.OfRead(err)
 		}
 		m, err := r.message(a.opts.Prefix.Config(r.collection))
 		if err != nil {
@@ -110,7 +111,7 @@ func patchConfig(a *API, w http.ResponseWriter, r *request) error {
 			m.IfMatch = config.Etag.String()
 		}
 		err = a.write(w, r, m, collectionLocation(r.collection))
-		var p *problem
+		var p *problem.Problem
 		if given != "" || try == patchTries || m.ID != "" || !errors.As(err, &p) || p.Status != http.StatusPreconditionFailed {
 			return err
 		}
@@ -121,7 +122,7 @@ func patchConfig(a *API, w http.ResponseWriter, r *request) error {
 func parsePatch(body []byte) (map[string]json.RawMessage, error) {
 	var patch map[string]json.RawMessage
 	if err := json.Unmarshal(body, &patch); err != nil || patch == nil {
-		return nil, badRequest("the body is not a JSON object: use a merge patch such as {\"defaultTtl\": 3600}")
+		return nil, problem.BadRequest("the body is not a JSON object: use a merge patch such as {\"defaultTtl\": 3600}")
 	}
 	return patch, nil
 }
@@ -168,7 +169,7 @@ func countDocuments(a *API, w http.ResponseWriter, r *request) error {
 	}
 	count, err := a.opts.Reader.Count(r.Context(), r.collection)
 	if err != nil {
-		return readProblem(err)
+		return problem.OfRead(err)
 	}
 	return encode(w, count)
 }
@@ -184,20 +185,19 @@ func forecastDocuments(a *API, w http.ResponseWriter, r *request) error {
 	}
 	if within := query.Get("within"); within != "" {
 		if opts.Within, err = wire.ParseDuration(within); err != nil || opts.Within <= 0 {
-			return badRequest("within %s is not valid: use a duration over 0 such as 90s, 12h or 7d", wire.Quote(within))
+			return problem.BadRequest("within %s is not valid: use a duration over 0 such as 90s, 12h or 7d", wire.Quote(within))
 		}
 	}
 	if query.Has("defaultTtl") {
 		d, err := ttlrules.ParseDefault([]byte(query.Get("defaultTtl")))
 		if err != nil {
-			return badRequest("%s", err)
+			return problem.BadRequest("%s", err)
 		}
 		opts.Default = &d
 	}
 	forecast, err := a.opts.Reader.Forecast(r.Context(), r.collection, opts)
 	if err != nil {
-		return readProblem(err)
+		return problem.OfRead(err)
 	}
 	return encode(w, forecast)
 }
-

@@ -11,11 +11,12 @@
 //	api.go          origin, token (package access), names, limits; then the route's handler
 //	documents.go    one document, and pages of them
 //	collections.go  configurations, drops, lists, counts and forecasts
-//	importing.go    many documents at once; order.go puts their outcomes into their order
+//	imports.go      many documents at once (package bulk)
 //	streams.go      live events and rejections (package live)
 //	write.go        publishes, and turns an outcome into an answer
 //	condition.go    If-Match and If-None-Match
-//	problem.go      the answer to a request that failed (RFC 9457)
+//
+// Package problem is the answer to a request that failed (RFC 9457).
 //
 // Every limit answers with a problem that names it. No answer allows a cache to keep a document
 // without asking: a changed default counts at once.

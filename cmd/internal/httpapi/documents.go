@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/seed18712806/lapse/cmd/internal/httpapi/problem"
 	"github.com/seed18712806/lapse/sink"
 	"github.com/seed18712806/lapse/sink/service"
 	"github.com/seed18712806/lapse/sink/wire"
@@ -67,10 +68,10 @@ func getDocument(a *API, w http.ResponseWriter, r *request) error {
 	}
 	doc, err := a.opts.Reader.Get(r.Context(), r.collection, r.id)
 	if err != nil {
-		return readProblem(err)
+		return problem.OfRead(err)
 	}
 	if match.set && !match.has(doc.Etag, false) {
-		return fail(http.StatusPreconditionFailed, codePrecondition, "the document's etag is %s", doc.Etag)
+		return problem.New(http.StatusPreconditionFailed, problem.PreconditionFailed, "the document's etag is %s", doc.Etag)
 	}
 	setVersion(w.Header(), doc.Etag, doc.Ts, doc.ExpiresAt)
 	if none.set && none.has(doc.Etag, true) {
@@ -87,7 +88,7 @@ func listDocuments(a *API, w http.ResponseWriter, r *request) error {
 	}
 	page, err := a.opts.Reader.List(r.Context(), r.collection, sink.ListOptions{Limit: limit, MaxBytes: pageBytes, Continuation: continuation})
 	if err != nil {
-		return readProblem(err)
+		return problem.OfRead(err)
 	}
 	return send(w, service.EncodePage(page))
 }
@@ -110,7 +111,7 @@ func number(query url.Values, name string, most int) (int, error) {
 	}
 	n, err := strconv.Atoi(text)
 	if err != nil || n < 1 || n > most {
-		return 0, badRequest("%s %s is not valid: use a whole number from 1 to %d", name, wire.Quote(text), most)
+		return 0, problem.BadRequest("%s %s is not valid: use a whole number from 1 to %d", name, wire.Quote(text), most)
 	}
 	return n, nil
 }
@@ -129,13 +130,13 @@ func putDocument(a *API, w http.ResponseWriter, r *request) error {
 		op = wire.Replace
 	}
 	err = a.writeDocument(w, r, op, ifMatch, jsonType)
-	var p *problem
+	var p *problem.Problem
 	switch {
 	case !errors.As(err, &p):
 		return err
 	case create && p.Status == http.StatusConflict, ifMatch != "" && p.Status == http.StatusNotFound:
 		// Without its condition the request would have succeeded (RFC 9110, section 13.2.1).
-		return fail(http.StatusPreconditionFailed, codePrecondition, "%s", p.Detail)
+		return problem.New(http.StatusPreconditionFailed, problem.PreconditionFailed, "%s", p.Detail)
 	}
 	return err
 }
@@ -159,7 +160,7 @@ func (a *API) changeDocument(w http.ResponseWriter, r *request, op wire.Op, medi
 		return err
 	}
 	if create {
-		return badRequest("If-None-Match: * creates a document: use it with PUT")
+		return problem.BadRequest("If-None-Match: * creates a document: use it with PUT")
 	}
 	return a.writeDocument(w, r, op, ifMatch, media)
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/seed18712806/lapse/cmd/internal/httpapi/problem"
 	"github.com/seed18712806/lapse/sink/client"
 	"github.com/seed18712806/lapse/sink/wire"
 )
@@ -35,25 +36,29 @@ func (a *API) body(r *request, want string) ([]byte, error) {
 	if err := checkType(r, want); err != nil {
 		return nil, err
 	}
-	most := a.opts.Client.MaxPayload() - eventRoom
-	tooLarge := fail(http.StatusRequestEntityTooLarge, codeTooLarge, "the body is larger than %d bytes, the most that the NATS server takes with its event", most)
+	most := a.mostBytes()
+	tooLarge := problem.New(http.StatusRequestEntityTooLarge, problem.TooLarge, "the body is larger than %d bytes, the most that the NATS server takes with its event", most)
 	if r.ContentLength > most {
 		return nil, tooLarge
 	}
 	body, err := io.ReadAll(io.LimitReader(r.Body, most+1))
 	switch {
 	case errors.Is(err, os.ErrDeadlineExceeded):
-		return nil, fail(http.StatusRequestTimeout, codeTimeout, "the body did not come in time")
+		return nil, problem.New(http.StatusRequestTimeout, problem.RequestTimeout, "the body did not come in time")
 	case err != nil:
-		return nil, badRequest("the body could not be read: %s", err)
+		return nil, problem.BadRequest("the body could not be read: %s", err)
 	case int64(len(body)) > most:
 		return nil, tooLarge
 	}
 	return body, nil
 }
 
+// mostBytes is the most that a document or a configuration has.
+func (a *API) mostBytes() int64 { return a.opts.Client.MaxPayload() - eventRoom }
+
+// checkType refuses a body of another media type, or one with an encoding.
 func checkType(r *request, want string) error {
-	refused := fail(http.StatusUnsupportedMediaType, codeMediaType, "the body is %s: send %s, without a Content-Encoding", wire.Quote(r.Header.Get("Content-Type")), want)
+	refused := problem.New(http.StatusUnsupportedMediaType, problem.MediaType, "the body is %s: send %s, without a Content-Encoding", wire.Quote(r.Header.Get("Content-Type")), want)
 	if encoding := r.Header.Get("Content-Encoding"); encoding != "" && !strings.EqualFold(encoding, "identity") {
 		return refused
 	}
@@ -71,7 +76,7 @@ func checkType(r *request, want string) error {
 // noBody refuses a body where there must be none.
 func noBody(r *request) error {
 	if n, _ := io.ReadFull(r.Body, make([]byte, 1)); n > 0 {
-		return badRequest("the request must have no body")
+		return problem.BadRequest("the request must have no body")
 	}
 	return nil
 }
@@ -101,7 +106,7 @@ func idempotencyKey(h http.Header) (string, error) {
 	}
 	visible := func(c rune) bool { return ' ' < c && c <= '~' }
 	if len(values) > 1 || key == "" || len(key) > longestKey || strings.TrimFunc(key, visible) != "" {
-		return "", badRequest("Idempotency-Key is not valid: use one, of 1 to %d visible ASCII characters, such as a UUID", longestKey)
+		return "", problem.BadRequest("Idempotency-Key is not valid: use one, of 1 to %d visible ASCII characters, such as a UUID", longestKey)
 	}
 	return key, nil
 }
@@ -121,7 +126,7 @@ func (a *API) write(w http.ResponseWriter, r *request, m client.Message, locatio
 	}
 	o := result.Outcome
 	if o.Status >= wire.StatusBadRequest {
-		return fail(o.Status, codeOf(o.Status), "%s", o.Error)
+		return problem.New(o.Status, problem.CodeOf(o.Status), "%s", o.Error)
 	}
 	header := w.Header()
 	setVersion(header, o.Etag, o.Ts, o.ExpiresAt)
@@ -205,7 +210,7 @@ func (a *API) publish(w http.ResponseWriter, r *request, m client.Message, locat
 	defer cancel()
 	ack, err := a.js.PublishMsg(ctx, msg)
 	if err != nil {
-		return fail(http.StatusServiceUnavailable, codeUnavailable, "the log did not acknowledge the write (%s): it may be in the log or not; with an Idempotency-Key you can send it again, and it takes effect once", err)
+		return problem.New(http.StatusServiceUnavailable, problem.Unavailable, "the log did not acknowledge the write (%s): it may be in the log or not; with an Idempotency-Key you can send it again, and it takes effect once", err)
 	}
 	w.Header().Set("Preference-Applied", "respond-async")
 	return accepted{http.StatusAccepted, strconv.FormatUint(ack.Sequence, 10), ack.Duplicate}.write(w, location)
@@ -215,11 +220,11 @@ func (a *API) publish(w http.ResponseWriter, r *request, m client.Message, locat
 func writeProblem(result client.Result, err error) error {
 	switch {
 	case result.Seq != 0:
-		p := fail(http.StatusGatewayTimeout, codeUnknown, "%s", err)
+		p := problem.New(http.StatusGatewayTimeout, problem.OutcomeUnknown, "%s", err)
 		p.Seq = strconv.FormatUint(result.Seq, 10)
 		return p
 	case errors.Is(err, client.ErrUnavailable), errors.Is(err, client.ErrDenied):
-		return fail(http.StatusServiceUnavailable, codeUnavailable, "%s", err)
+		return problem.New(http.StatusServiceUnavailable, problem.Unavailable, "%s", err)
 	}
 	return fmt.Errorf("write: %w", err)
 }

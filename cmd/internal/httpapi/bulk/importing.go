@@ -1,4 +1,4 @@
-package httpapi
+package bulk
 
 import (
 	"bufio"
@@ -14,24 +14,36 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/seed18712806/lapse/cmd/internal/httpapi/problem"
 	"github.com/seed18712806/lapse/sink/client"
 	"github.com/seed18712806/lapse/sink/wire"
 )
 
 const (
-	linesType = "application/x-ndjson"
-
-	importLines  = 4096        // that wait for their outcome or for the client to take it
-	importIdle   = time.Minute // without a line, or without an outcome taken, before an import ends
-	importBuffer = 64 << 10    // bytes that are read, and sent, at a time
+	mostLines  = 4096        // that wait for their outcome or for the client to take it
+	idle       = time.Minute // without a line, or without an outcome taken, before an import ends
+	bufferSize = 64 << 10    // bytes that are read, and sent, at a time
 )
+
+// MediaType is the media type of lines.
+const MediaType = "application/x-ndjson"
+
+// Options say what an import does with each line.
+type Options struct {
+	Client      *client.Client
+	Prefix      wire.Prefix
+	Collection  string
+	Op          wire.Op
+	Key         string           // begins the message id of each line, before its number; none if empty
+	Traceparent string           // of each line
+	MaxDocument int              // the most bytes of a line
+	Outcome     func(status int) // counts a line
+}
 
 // importing is an import under way.
 type importing struct {
-	api      *API
-	request  *request
-	op       wire.Op
-	key      string // begins the message ids; none if empty
+	opts     Options
+	body     io.Reader
 	rc       *http.ResponseController
 	w        http.ResponseWriter
 	order    *order
@@ -39,54 +51,25 @@ type importing struct {
 	began    bool // the answer has begun
 }
 
-// importDocuments writes one document for each line, and answers with one line for each. It
-// sends outcomes while lines still come. A client that sends without reading outcomes stops
-// making progress when the buffers between are full.
-func importDocuments(a *API, w http.ResponseWriter, r *request) error {
-	op, err := importOp(r)
-	if err != nil {
+// Import writes one document for each line of the body, and answers with one line for each. It
+// sends outcomes while lines still come. It returns an error only if nothing was sent.
+func Import(w http.ResponseWriter, r *http.Request, opts Options) error {
+	i := &importing{opts: opts, body: r.Body, w: w, rc: http.NewResponseController(w), order: newOrder(mostLines)}
+	if err := i.rc.EnableFullDuplex(); err != nil {
 		return err
 	}
-	if err := checkType(r, linesType); err != nil {
-		return err
+	var err error
+	if i.pipeline, err = opts.Client.Pipeline(i.done); err != nil {
+		return problemOf(err)
 	}
-	key, err := idempotencyKey(r.Header)
-	if err != nil {
-		return err
-	}
-	under := a.meters.under.WithLabelValues("imports")
-	under.Inc()
-	defer under.Dec()
-	i := &importing{api: a, request: r, op: op, key: key, w: w, rc: http.NewResponseController(w), order: newOrder(importLines)}
-	if err := i.rc.EnableFullDuplex(); err != nil && !errors.Is(err, http.ErrNotSupported) {
-		return err // HTTP/2 needs no permission for it
-	}
-	if i.pipeline, err = a.opts.Client.Pipeline(i.done); err != nil {
-		return writeProblem(client.Result{}, err)
-	}
-	w.Header().Set("Content-Type", linesType)
+	w.Header().Set("Content-Type", MediaType)
 	w.Header().Set("Cache-Control", "no-store")
-	return i.run()
-}
-
-func importOp(r *request) (wire.Op, error) {
-	query, err := r.query("op")
-	if err != nil {
-		return "", err
-	}
-	op := wire.Op(query.Get("op"))
-	if op == "" {
-		return wire.Upsert, nil
-	}
-	if !slices.Contains(wire.Ops, op) {
-		return "", badRequest("op %s is not valid: use one of %v", wire.Quote(string(op)), wire.Ops)
-	}
-	return op, nil
+	return i.run(r.Context())
 }
 
 // run reads lines and sends outcomes until both end.
-func (i *importing) run() error {
-	ctx, cancel := context.WithCancel(i.request.Context())
+func (i *importing) run(ctx context.Context) error {
+	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	stop := context.AfterFunc(ctx, i.order.giveUp)
 	defer stop()
@@ -105,17 +88,17 @@ func (i *importing) run() error {
 	case err == nil || ctx.Err() != nil: // the client has left
 		return nil
 	case !i.began:
-		return problemIn(err)
+		return problemOf(err)
 	}
 	// The last line, without a number, says why the import ends before its input.
-	_ = i.send(outcomeLine(0, "", problemIn(err)))
+	_ = i.send(outcomeLine(0, "", problemOf(err)))
 	return nil
 }
 
 // read sends each line to the log. It returns why it ended before the input.
 func (i *importing) read(ctx context.Context) error {
-	most := int(i.api.opts.Client.MaxPayload()) - eventRoom
-	in := bufio.NewReaderSize(reader{i}, importBuffer)
+	most := i.opts.MaxDocument
+	in := bufio.NewReaderSize(reader{i, ctx}, bufferSize)
 	for number := 1; ; number++ {
 		text, size, err := readLine(in, most)
 		if err != nil && !errors.Is(err, io.EOF) {
@@ -126,7 +109,7 @@ func (i *importing) read(ctx context.Context) error {
 		}
 		text = bytes.TrimSpace(text)
 		if len(text) > 0 || size > most {
-			if lineErr := i.line(ctx, number, text, size, most); lineErr != nil {
+			if lineErr := i.line(ctx, number, text, size); lineErr != nil {
 				return lineErr
 			}
 		}
@@ -137,15 +120,15 @@ func (i *importing) read(ctx context.Context) error {
 }
 
 // line sends one line to the log. It returns an error only if the import cannot go on.
-func (i *importing) line(ctx context.Context, number int, text []byte, size, most int) error {
+func (i *importing) line(ctx context.Context, number int, text []byte, size int) error {
 	var id string
-	var refused *problem
-	if size > most {
-		refused = fail(http.StatusRequestEntityTooLarge, codeTooLarge, "the line has %d bytes, and %d are allowed", size, most)
+	var refused *problem.Problem
+	if most := i.opts.MaxDocument; size > most {
+		refused = problem.New(http.StatusRequestEntityTooLarge, problem.TooLarge, "the line has %d bytes, and %d are allowed", size, most)
 	} else {
 		var err error
 		if id, err = documentID(text); err != nil {
-			refused = badRequest("%s", err)
+			refused = problem.BadRequest("%s", err)
 		}
 	}
 	tag, ok := i.order.add(number, id)
@@ -156,21 +139,17 @@ func (i *importing) line(ctx context.Context, number int, text []byte, size, mos
 		i.set(tag, refused.Status, func(line int, id string) []byte { return outcomeLine(line, "", refused) })
 		return nil
 	}
-	r := i.request
-	m := client.Message{Subject: i.api.opts.Prefix.Write(i.op, r.collection, id)}
-	if i.op.HasBody() {
+	m := client.Message{Subject: i.opts.Prefix.Write(i.opts.Op, i.opts.Collection, id), Traceparent: i.opts.Traceparent}
+	if i.opts.Op.HasBody() {
 		m.Body = text
 	}
-	if i.key != "" {
-		m.ID = i.key + "-" + strconv.Itoa(number)
-	}
-	if trace := r.Header.Get(wire.HeaderTrace); wire.ValidTraceparent(trace) {
-		m.Traceparent = trace
+	if i.opts.Key != "" {
+		m.ID = i.opts.Key + "-" + strconv.Itoa(number)
 	}
 	err := i.pipeline.Send(ctx, m, tag)
 	if err != nil {
 		// The pipeline may have reported this line already.
-		i.order.settle(tag, func(line int, id string) []byte { return outcomeLine(line, id, problemIn(err)) })
+		i.order.settle(tag, func(line int, id string) []byte { return outcomeLine(line, id, problemOf(err)) })
 	}
 	return err
 }
@@ -180,9 +159,9 @@ func (i *importing) done(tag int, result client.Result, err error) {
 	o := result.Outcome
 	switch {
 	case err != nil:
-		p := problemIn(err)
+		p := problemOf(err)
 		if result.Seq != 0 {
-			p.Status, p.Code, p.Seq = http.StatusGatewayTimeout, codeUnknown, strconv.FormatUint(result.Seq, 10)
+			p.Status, p.Code, p.Seq = http.StatusGatewayTimeout, problem.OutcomeUnknown, strconv.FormatUint(result.Seq, 10)
 		}
 		i.set(tag, p.Status, func(line int, id string) []byte { return outcomeLine(line, id, p) })
 	case result.Duplicate:
@@ -200,7 +179,7 @@ func (i *importing) done(tag int, result client.Result, err error) {
 }
 
 func (i *importing) set(tag, status int, text func(int, string) []byte) {
-	i.api.meters.lines.WithLabelValues(statusText(status)).Inc()
+	i.opts.Outcome(status)
 	i.order.set(tag, text)
 }
 
@@ -208,7 +187,7 @@ func (i *importing) set(tag, status int, text func(int, string) []byte) {
 func (i *importing) answer(cancel context.CancelFunc) {
 	var b []byte
 	for more := true; more; {
-		b, more = i.order.take(b[:0], importBuffer)
+		b, more = i.order.take(b[:0], bufferSize)
 		if len(b) > 0 && i.send(b) != nil {
 			cancel()
 			_ = i.rc.SetReadDeadline(time.Now()) // so that nobody waits for the rest of the body
@@ -219,7 +198,7 @@ func (i *importing) answer(cancel context.CancelFunc) {
 
 func (i *importing) send(b []byte) error {
 	i.began = true
-	if err := i.rc.SetWriteDeadline(time.Now().Add(importIdle)); err != nil {
+	if err := i.rc.SetWriteDeadline(time.Now().Add(idle)); err != nil {
 		return err
 	}
 	if _, err := i.w.Write(b); err != nil {
@@ -229,15 +208,18 @@ func (i *importing) send(b []byte) error {
 }
 
 // reader reads the body. Each read has a time limit of its own: an import may take long.
-type reader struct{ *importing }
+type reader struct {
+	*importing
+	ctx context.Context // of the import
+}
 
 func (r reader) Read(b []byte) (int, error) {
-	if err := r.rc.SetReadDeadline(time.Now().Add(importIdle)); err != nil {
-		return 0, err
+	if err := r.rc.SetReadDeadline(time.Now().Add(idle)); err != nil || r.ctx.Err() != nil {
+		return 0, errors.Join(err, r.ctx.Err())
 	}
-	n, err := r.request.Body.Read(b)
+	n, err := r.body.Read(b)
 	if errors.Is(err, os.ErrDeadlineExceeded) {
-		err = fail(http.StatusRequestTimeout, codeTimeout, "no line has come for %s", importIdle)
+		err = problem.New(http.StatusRequestTimeout, problem.RequestTimeout, "no line has come for %s", idle)
 	}
 	return n, err
 }
@@ -281,13 +263,13 @@ func documentID(document []byte) (string, error) {
 	return *id, wire.CheckID(*id)
 }
 
-// problemIn is the problem that an error is.
-func problemIn(err error) *problem {
-	var p *problem
+// problemOf is the problem that an error is.
+func problemOf(err error) *problem.Problem {
+	var p *problem.Problem
 	if errors.As(err, &p) {
 		return p
 	}
-	return fail(http.StatusServiceUnavailable, codeUnavailable, "%s", err)
+	return problem.New(http.StatusServiceUnavailable, problem.Unavailable, "%s", err)
 }
 
 // appendLine begins an outcome: the line's number and its id, if they are known.
@@ -304,7 +286,7 @@ func appendLine(b []byte, line int, id string) []byte {
 }
 
 // outcomeLine is the outcome of a line that lapse has not answered.
-func outcomeLine(line int, id string, p *problem) []byte {
+func outcomeLine(line int, id string, p *problem.Problem) []byte {
 	b := strconv.AppendInt(append(appendLine(nil, line, id), `"status":`...), int64(p.Status), 10)
 	text, _ := json.Marshal(p.Detail) // a string cannot fail
 	b = append(append(b, `,"error":`...), text...)
