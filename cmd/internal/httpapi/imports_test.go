@@ -22,6 +22,8 @@ type bulk struct {
 	ID        string `json:"id"`
 	Status    int    `json:"status"`
 	Etag      string `json:"etag"`
+	Ts        string `json:"ts"`
+	ExpiresAt string `json:"expiresAt"`
 	Error     string `json:"error"`
 	Duplicate bool   `json:"duplicate"`
 	Seq       string `json:"seq"`
@@ -31,7 +33,9 @@ func outcomes(t *testing.T, body string) (all []bulk) {
 	t.Helper()
 	for line := range strings.SplitSeq(strings.TrimSpace(body), "\n") {
 		var b bulk
-		if err := json.Unmarshal([]byte(line), &b); err != nil {
+		decoder := json.NewDecoder(strings.NewReader(line))
+		decoder.DisallowUnknownFields()
+		if err := decoder.Decode(&b); err != nil {
 			t.Fatalf("%v: %s", err, line)
 		}
 		all = append(all, b)

@@ -14,6 +14,7 @@ import (
 	"github.com/seed18712806/lapse/cmd/internal/httpapi"
 	"github.com/seed18712806/lapse/cmd/internal/httpapi/live"
 	"github.com/seed18712806/lapse/sink"
+	"github.com/seed18712806/lapse/sink/client"
 	"github.com/seed18712806/lapse/sink/wire"
 )
 
@@ -32,7 +33,12 @@ func newAPI(t testing.TB, r *rig, limits httpapi.Limits) http.Handler {
 		t.Fatal(err)
 	}
 	t.Cleanup(events.Close)
-	api, err := httpapi.New(httpapi.Options{Prefix: wire.DefaultPrefix, Client: r.client(), NATS: nc, Reader: reader, Events: events, Logger: log, Limits: limits})
+	writer, err := client.Connect(client.Options{Server: r.nats})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(writer.Close)
+	api, err := httpapi.New(httpapi.Options{Prefix: wire.DefaultPrefix, Client: writer, NATS: nc, Reader: reader, Events: events, Logger: log, Limits: limits})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -59,28 +65,31 @@ func TestLimits(t *testing.T) {
 
 	for path, limit := range map[string]string{"/collections/orders/documents": "imports", "/collections/orders/documents/1": "writes"} {
 		ctx, cancel := context.WithCancel(t.Context())
-		body, in := io.Pipe()
 		method, media := "PUT", "application/json"
 		if limit == "imports" {
 			method, media = "POST", linesType
 		}
-		req, err := http.NewRequestWithContext(ctx, method, here.base+path, body)
-		if err != nil {
-			t.Fatal(err)
-		}
-		req.Header.Set("Content-Type", media)
 		ended := make(chan struct{})
-		go func() {
+		go func() { // a request whose body does not end; again if another one had the place
 			defer close(ended)
 			plain := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
-			if resp, err := plain.Do(req); err == nil {
-				_ = resp.Body.Close()
+			for ctx.Err() == nil {
+				body, in := io.Pipe()
+				defer context.AfterFunc(ctx, func() { _ = in.CloseWithError(context.Canceled) })()
+				req, err := http.NewRequestWithContext(ctx, method, here.base+path, body)
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				req.Header.Set("Content-Type", media)
+				if resp, err := plain.Do(req); err == nil {
+					_ = resp.Body.Close()
+				}
 			}
 		}()
 		eventually(t, "the limit is reached", func() bool { return here.do(method, path, "", "Content-Type", media).StatusCode == 503 })
 		full(here.do(method, path, "", "Content-Type", media), limit)
 		cancel()
-		_ = in.CloseWithError(context.Canceled)
 		<-ended
 		eventually(t, "there is room again", func() bool { return here.do(method, path, "", "Content-Type", media).StatusCode != 503 })
 	}
