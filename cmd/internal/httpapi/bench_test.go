@@ -1,11 +1,15 @@
 package httpapi_test
 
 import (
+	"bufio"
 	"bytes"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
+	"runtime"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -33,32 +37,22 @@ func BenchmarkGet(b *testing.B) {
 		fmt.Fprintf(&lines, "{\"id\":\"%d\",\"item\":%q}\n", n, strings.Repeat("x", 200))
 	}
 	r.do("POST", "/collections/orders/documents", lines.String(), "Content-Type", linesType).want(b, 200)
-	web := &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: benchReaders}}
-	defer web.CloseIdleConnections()
 	c := r.client()
-	for name, get := range map[string]func(id string) error{
-		"nats": func(id string) error {
-			_, err := c.Get(b.Context(), "orders", id)
-			return err
-		},
-		"http": func(id string) error {
-			resp, err := web.Get(r.base + "/collections/orders/documents/" + id)
-			if err != nil {
+	for name, connect := range map[string]func() func(id string) error{
+		"nats": func() func(id string) error {
+			return func(id string) error {
+				_, err := c.Get(b.Context(), "orders", id)
 				return err
 			}
-			_, err = io.Copy(io.Discard, resp.Body)
-			_ = resp.Body.Close()
-			if resp.StatusCode != http.StatusOK {
-				err = fmt.Errorf("status %d", resp.StatusCode)
-			}
-			return err
 		},
+		"http": func() func(id string) error { return rawClient(b, r.base) },
 	} {
 		b.Run(name, func(b *testing.B) {
 			took := make([]time.Duration, b.N)
 			var next atomic.Int64
 			var readers sync.WaitGroup
 			for range benchReaders {
+				get := connect()
 				readers.Go(func() {
 					for n := next.Add(1) - 1; n < int64(b.N); n = next.Add(1) - 1 {
 						begin := time.Now()
@@ -77,6 +71,106 @@ func BenchmarkGet(b *testing.B) {
 			b.ReportMetric(float64(took[b.N*99/100].Microseconds())/1000, "p99-ms")
 		})
 	}
+}
+
+// rawClient reads documents over a connection of its own. The client of net/http would take as
+// much of the CPU as the server.
+func rawClient(b *testing.B, base string) func(id string) error {
+	at := strings.TrimSuffix(strings.TrimPrefix(base, "http://"), "/v1")
+	conn, err := net.Dial("tcp", at)
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.Cleanup(func() { _ = conn.Close() })
+	in := bufio.NewReader(conn)
+	return func(id string) error {
+		if _, err := fmt.Fprintf(conn, "GET /v1/collections/orders/documents/%s HTTP/1.1\r\nHost: %s\r\n\r\n", id, at); err != nil {
+			return err
+		}
+		status, err := in.ReadString('\n')
+		if err != nil || !strings.HasPrefix(status, "HTTP/1.1 200 ") {
+			return fmt.Errorf("status %q: %v", status, err)
+		}
+		length := 0
+		for {
+			line, err := in.ReadSlice('\n')
+			if err != nil {
+				return err
+			}
+			if value, ok := bytes.CutPrefix(line, []byte("Content-Length: ")); ok {
+				if length, err = strconv.Atoi(string(bytes.TrimSpace(value))); err != nil {
+					return err
+				}
+			}
+			if len(line) == 2 {
+				break
+			}
+		}
+		_, err = in.Discard(length)
+		return err
+	}
+}
+
+// BenchmarkStreams has 2,000 clients follow the events, and measures what each costs, and how
+// long an event takes to reach all of them. Run it with -benchtime 1x.
+func BenchmarkStreams(b *testing.B) {
+	const streams, events = 2000, 100
+	r := start(b)
+	at := strings.TrimSuffix(strings.TrimPrefix(r.base, "http://"), "/v1")
+	r.do("PUT", "/collections/orders", `{"defaultTtl":1}`).want(b, 200)
+	memory := func() uint64 {
+		runtime.GC()
+		var m runtime.MemStats
+		runtime.ReadMemStats(&m)
+		return m.HeapInuse + m.StackInuse
+	}
+	before := memory()
+	var got atomic.Int64
+	var clients sync.WaitGroup
+	for n := range streams {
+		conn, err := net.Dial("tcp", at)
+		if err != nil {
+			b.Fatal(err)
+		}
+		b.Cleanup(func() { _ = conn.Close() })
+		path := "/v1/events?collection=orders"
+		if n%2 == 0 {
+			path = "/v1/events"
+		}
+		if _, err := fmt.Fprintf(conn, "GET %s HTTP/1.1\r\nHost: %s\r\n\r\n", path, at); err != nil {
+			b.Fatal(err)
+		}
+		in := bufio.NewReaderSize(conn, 1024)
+		if line, err := in.ReadString('\n'); err != nil || !strings.Contains(line, " 200 ") {
+			b.Fatal(line, err)
+		}
+		clients.Go(func() {
+			for mine := 0; mine < events; {
+				line, err := in.ReadSlice('\n')
+				if err != nil {
+					b.Error(err)
+					return
+				}
+				if bytes.HasPrefix(line, []byte("data: ")) {
+					mine++
+					got.Add(1)
+				}
+			}
+		})
+	}
+	b.ReportMetric(float64(memory()-before)/streams/1024, "KiB/stream")
+	var lines strings.Builder
+	for n := range events {
+		fmt.Fprintf(&lines, "{\"id\":\"%d\"}\n", n)
+	}
+	all := outcomes(b, r.do("POST", "/collections/orders/documents", lines.String(), "Content-Type", linesType).body)
+	last, err := time.Parse(time.RFC3339Nano, all[len(all)-1].ExpiresAt)
+	if err != nil {
+		b.Fatal(err)
+	}
+	clients.Wait()
+	b.ReportMetric(time.Since(last).Seconds()*1000, "ms-after-the-last-deadline")
+	b.ReportMetric(float64(got.Load()), "events")
 }
 
 // BenchmarkImport compares an import by HTTP with the pipeline of the Go client.

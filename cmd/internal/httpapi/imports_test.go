@@ -29,7 +29,7 @@ type bulk struct {
 	Seq       string `json:"seq"`
 }
 
-func outcomes(t *testing.T, body string) (all []bulk) {
+func outcomes(t testing.TB, body string) (all []bulk) {
 	t.Helper()
 	for line := range strings.SplitSeq(strings.TrimSpace(body), "\n") {
 		var b bulk
