@@ -1,13 +1,22 @@
 package httpapi_test
 
 import (
+	"context"
 	"net/http"
 	"net/http/httptest"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/seed18712806/lapse/cmd/internal/httpapi"
 )
+
+// connection is a recorder that takes what lapse asks of a connection.
+type connection struct{ *httptest.ResponseRecorder }
+
+func (connection) SetReadDeadline(time.Time) error  { return nil }
+func (connection) SetWriteDeadline(time.Time) error { return nil }
+func (connection) EnableFullDuplex() error          { return nil }
 
 // FuzzHandler: whatever comes, lapse answers as described, and a failure is a problem.
 func FuzzHandler(f *testing.F) {
@@ -32,8 +41,16 @@ func FuzzHandler(f *testing.F) {
 		if name != "" {
 			req.Header.Set(name, value)
 		}
-		w := httptest.NewRecorder()
-		handler.ServeHTTP(w, req)
+		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+		if strings.HasSuffix(req.URL.Path, "/events") || strings.HasSuffix(req.URL.Path, "/rejections") {
+			ctx, cancel = context.WithTimeout(t.Context(), 20*time.Millisecond) // they have no end
+		}
+		defer cancel()
+		w := connection{httptest.NewRecorder()}
+		handler.ServeHTTP(w, req.WithContext(ctx))
+		if ctx.Err() != nil {
+			return // the client has left
+		}
 		problems := w.Header().Get("Content-Type") == "application/problem+json"
 		switch {
 		case w.Code >= 500 && w.Code != 503:
