@@ -35,7 +35,7 @@ func FuzzHandler(f *testing.F) {
 		if err != nil {
 			return
 		}
-		if req.URL, err = req.URL.Parse(target); err != nil || req.URL.Host != "127.0.0.1" || !strings.HasPrefix(req.URL.Path, "/") {
+		if req.URL, err = req.URL.Parse(target); err != nil || req.URL.Host != "127.0.0.1" || !strings.HasPrefix(req.URL.EscapedPath(), "/v1/") {
 			return
 		}
 		if name != "" {
