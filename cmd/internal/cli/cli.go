@@ -68,6 +68,7 @@ var groups = []kong.Group{
 	{Key: "servers", Title: "NATS and Redis: embedded, unless you give a URL"},
 	{Key: "embedded", Title: "Embedded servers"},
 	{Key: "log", Title: "Log and events: of existing streams, only what you give is changed"},
+	{Key: "http", Title: "HTTP"},
 	{Key: "process", Title: "Process"},
 }
 

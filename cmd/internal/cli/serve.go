@@ -13,6 +13,7 @@ import (
 	"github.com/seed18712806/lapse/cmd/internal/output"
 	"github.com/seed18712806/lapse/cmd/internal/redisconn"
 	"github.com/seed18712806/lapse/cmd/internal/serve"
+	"github.com/seed18712806/lapse/cmd/internal/web"
 	"github.com/seed18712806/lapse/processor"
 	"github.com/seed18712806/lapse/sink/wire"
 )
@@ -21,6 +22,7 @@ type serveCommand struct {
 	ServerFlags
 	EmbeddedFlags
 	LogFlags
+	HTTPFlags
 	ProcessFlags
 }
 
@@ -61,10 +63,17 @@ type LogFlags struct {
 type ProcessFlags struct {
 	MaxClockLead flags.Period `env:"LAPSE_MAX_CLOCK_LEAD" group:"process" default:"10s" placeholder:"TIME" help:"Stop at a message that NATS has stamped more than this ahead of the clocks of this machine and of Redis (${default})."`
 	BeginAnew    string       `env:"LAPSE_BEGIN_ANEW" group:"process" placeholder:"TOKEN" help:"Give up what lapse refused to go on from, and begin again from the log as it is. The message of the refusal has the token."`
-	HTTPListen   string       `name:"http-listen" env:"LAPSE_HTTP_LISTEN" group:"process" default:"127.0.0.1:7070" placeholder:"HOST:PORT" help:"Address of /healthz, /readyz and /metrics (${default})."`
 	ReadyFile    string       `env:"LAPSE_READY_FILE" group:"process" placeholder:"FILE" help:"Write the addresses (JSON) to this file once lapse is ready, and remove it at the end."`
 	LogLevel     string       `env:"LAPSE_LOG_LEVEL" group:"process" enum:"debug,info,warn,error" default:"info" placeholder:"LEVEL" help:"Lowest level to log: debug, info, warn or error (${default})."`
 	LogFormat    string       `env:"LAPSE_LOG_FORMAT" group:"process" enum:"text,json" default:"text" placeholder:"FORMAT" help:"Log on standard error as text or json (${default})."`
+}
+
+// HTTPFlags are about the HTTP server.
+type HTTPFlags struct {
+	Listen    string `name:"http-listen" env:"LAPSE_HTTP_LISTEN" group:"http" default:"127.0.0.1:7070" placeholder:"HOST:PORT" help:"Address of the API, /healthz, /readyz and /metrics (${default})."`
+	TokenFile string `name:"http-token-file" env:"LAPSE_HTTP_TOKEN_FILE" group:"http" type:"existingfile" placeholder:"FILE" help:"File of the tokens that clients of the API must give: on each line a token, read-only or read-write, and perhaps collections. Read again on SIGHUP. Without it, only a loopback address is allowed."`
+	Cert      string `name:"http-tls-cert" env:"LAPSE_HTTP_TLS_CERT" group:"http" type:"existingfile" placeholder:"FILE" help:"File with the certificate, for https. Read again on SIGHUP."`
+	Key       string `name:"http-tls-key" env:"LAPSE_HTTP_TLS_KEY" group:"http" type:"existingfile" placeholder:"FILE" help:"File with the private key of that certificate."`
 }
 
 // Help implements [kong.HelpProvider].
@@ -105,7 +114,8 @@ func (c *serveCommand) Run(ctx context.Context, streams output.Streams) error {
 		Redis:      redisconn.Options{URL: c.Redis, Login: c.RedisLogin.Credentials(), ReadReplicas: c.ReadReplicas},
 		NATSListen: c.NATSListen, NATSToken: token, NATSSync: time.Duration(c.NATSSync),
 		RedisListen: c.RedisListen, Data: c.Data,
-		HTTPListen: c.HTTPListen, ReadyFile: c.ReadyFile,
+		HTTP:      web.Options{Listen: c.Listen, TokenFile: c.TokenFile, Cert: c.Cert, Key: c.Key},
+		ReadyFile: c.ReadyFile,
 
 		Processor: processor.Options{
 			Prefix: prefix, Shards: c.Shards, Partitions: partitions, Replicas: c.Replicas,

@@ -6,8 +6,10 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"net/url"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
@@ -80,6 +82,16 @@ func hostOf(host string, addr net.Addr) string {
 		return host
 	}
 	return addr.(*net.TCPAddr).IP.String()
+}
+
+// clientURL is the URL for a client in this process, with the token that clients must give; none
+// if it is empty.
+func (s *natsServer) clientURL(token string) string {
+	if token == "" {
+		return s.URL
+	}
+	u := url.URL{Scheme: "nats", User: url.User(token), Host: strings.TrimPrefix(s.URL, "nats://")}
+	return u.String()
 }
 
 // stop ends the server, and waits until it has closed its store.
