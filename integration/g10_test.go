@@ -47,6 +47,32 @@ func TestG10_NothingIsLeftInAnyFile(t *testing.T) {
 	})
 }
 
+// The same with two shards. The logs source the stream of configurations: after the truncation, and a
+// restart of the NATS server, it may copy what the logs had already. That changes nothing.
+//
+// It fails if an older configuration takes effect again.
+func TestG10_Shards(t *testing.T) {
+	t.Parallel()
+	w := serversOf(t, harness.RedisOptions{Persistent: true}, 2)
+	w.lapse = harness.StartLapse(t, w.nats.URL(), w.redis.Address(), append(forgetful, "--shards", "2")...)
+	w.Configure("other", `{"defaultTtl":1}`)
+	w.Configure("other", `{"defaultTtl":-1}`)
+	w.leavesNothing(w.nats.Dir(), w.redis.Dir(), w.lapse.Dir())
+	w.nats.Kill()
+	w.nats.Start()
+	w.lapse.Ready()
+	o := w.Want(201, wire.Upsert, "other", "x", `{"secret":"alive"}`)
+	expired := w.Want(201, wire.Upsert, "other", "y", `{"ttl":2}`)
+	w.ExpiryOf("other", "y", expired.Etag, harness.Limit) // so x would have expired by its first configuration
+	if o.ExpiresAt != nil || !w.readable("other", "x") {
+		t.Errorf("a document of a collection without a default expires: %+v", o)
+	}
+	if err := w.redis.Client().FlushAll(t.Context()).Err(); err != nil {
+		t.Fatal(err)
+	}
+	w.keeps()
+}
+
 // keeps waits until the document that lives can be read.
 func (w *world) keeps() {
 	w.t.Helper()

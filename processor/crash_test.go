@@ -295,7 +295,7 @@ func (s *survivor) alive() bool {
 		case <-s.p.done:
 		default:
 			if s.asks {
-				s.p.AskSnapshot(0)
+				s.r.askSnapshot()
 			}
 			return true
 		}

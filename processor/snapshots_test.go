@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
 
@@ -21,19 +20,23 @@ var snapshotPoints = []crash.Point{
 	crash.BeforePurge, crash.AfterPurge, crash.AfterClear, crash.AfterFill, crash.BeforeLoaded, crash.AfterLoaded,
 }
 
-// forgets are options with which snapshots are taken often.
-func forgets() Options { return Options{Partitions: 3, ForgetWithin: 20 * time.Second} }
+// askSnapshot asks the process that runs for a snapshot of each partition.
+func (r *rig) askSnapshot() {
+	r.t.Helper()
+	if err := r.nc.Publish(prefix.Snapshot(0), nil); err != nil {
+		r.t.Fatal(err)
+	}
+}
 
 // truncated waits until the log was truncated behind two snapshots of each partition that were
 // begun after now. It asks for them.
-func (r *rig) truncated(alive func() *process) {
+func (r *rig) truncated(alive func() bool) {
 	r.t.Helper()
 	r.flush()
 	upTo := r.logInfo().State.LastSeq
 	eventually(r.t, "the log is truncated", func() bool {
-		if p := alive(); p != nil {
-			p.AskSnapshot(0)
-		}
+		alive()
+		r.askSnapshot()
 		return r.logInfo().State.FirstSeq >= upTo
 	})
 }
@@ -55,12 +58,12 @@ func TestG1_G3_G7_CrashWithSnapshots(t *testing.T) {
 		for _, how := range append(fates[:1:1], fates[1+i%3]) {
 			t.Run(fmt.Sprintf("%s/%s", at, how.name), func(t *testing.T) {
 				t.Parallel()
-				r := newRigOn(t, backends[(i+how.nth)%2], forgets())
+				r := newRigOn(t, backends[(i+how.nth)%2], Options{Partitions: 3})
 				s := &survivor{r: r, at: at, nth: how.nth, err: how.err, times: 4, asks: true, wipes: true}
 				s.alive()
 				r.copyAll()
 				s.history(uint64(i), 8)
-				r.truncated(func() *process { s.alive(); return s.p })
+				r.truncated(s.alive)
 				s.history(uint64(100+i), 4)
 				s.wipe()
 				s.settles()
@@ -77,13 +80,13 @@ func TestG7_LoadedFromSnapshots(t *testing.T) {
 	for _, b := range backends {
 		t.Run(b.name, func(t *testing.T) {
 			t.Parallel()
-			r := newRigOn(t, b, forgets())
+			r := newRigOn(t, b, Options{Partitions: 3})
 			s := &survivor{r: r, asks: true}
 			s.alive()
 			r.copyAll()
 			for i := range 3 {
 				s.history(uint64(300+i), 4)
-				r.truncated(func() *process { s.alive(); return s.p })
+				r.truncated(s.alive)
 				s.wipe()
 			}
 			s.settles()
@@ -104,8 +107,7 @@ func TestG7_DamagedSnapshots(t *testing.T) {
 		t.Run(how, func(t *testing.T) {
 			t.Parallel()
 			objects := &ObjectsInMemory{}
-			opts := forgets()
-			opts.Objects = objects
+			opts := Options{Partitions: 3, Objects: objects}
 			r := newRigOn(t, backends[i%2], opts)
 			p := r.run()
 			r.copyAll()
@@ -113,7 +115,7 @@ func TestG7_DamagedSnapshots(t *testing.T) {
 			for i := range 200 {
 				r.sendAsync(prefix.Write(wire.Upsert, "c", fmt.Sprint(i)), `{"v":1}`)
 			}
-			r.truncated(func() *process { return p })
+			r.truncated(func() bool { return true })
 			for i := range 20 {
 				r.put("c", fmt.Sprint(i), `{"v":2}`)
 			}

@@ -100,11 +100,14 @@ func (k *Keeper) Run(ctx context.Context) {
 		if k.Applying() != nil {
 			continue // what a partition lacks comes first
 		}
-		err := k.runOnce(ctx)
+		took, err := k.runOnce(ctx)
 		if ctx.Err() != nil {
 			return
 		}
 		k.note(err)
+		if took {
+			wait = 0 // the next partition
+		}
 		if err == nil {
 			failures = 0
 			if k.failure == nil && last != "" {
@@ -152,26 +155,27 @@ func (k *Keeper) pauseAfter(failures int) time.Duration {
 }
 
 // runOnce takes one snapshot, if one is wanted, and lets go of what may go by then.
-func (k *Keeper) runOnce(ctx context.Context) error {
+func (k *Keeper) runOnce(ctx context.Context) (took bool, err error) {
 	info, err := k.look(ctx)
 	if err != nil {
-		return err
+		return false, err
 	}
 	if i := k.next(info); i >= 0 {
 		if err := k.take(ctx, i, info); err != nil {
-			return err
+			return false, err
 		}
+		took = true
 	}
 	if err := k.truncate(ctx); err != nil {
-		return err
+		return false, err
 	}
 	if k.Log.Shard != 0 {
-		return nil // the events and Redis are for all shards
+		return took, nil // the events and Redis are for all shards
 	}
 	if err := k.endEvents(ctx, info.TimeStamp); err != nil {
-		return err
+		return false, err
 	}
-	return k.rewriteRedis(ctx, info)
+	return took, k.rewriteRedis(ctx, info)
 }
 
 // look reads the state of the log and, once, what the keeper has done before.
