@@ -163,7 +163,7 @@ func (p *Processor) wire(ctx context.Context, s *session, l *link.Link, lease Ow
 		Decoder: message.Decoder{Log: names, Partitions: p.opts.Partitions, MaxBody: provisioned.MaxBody, Replies: provisioned.Replies, ConfigReplies: s.configReplies(ctx, provisioned, l)},
 	}, s.inboxes, s.ticker, s.backlog)
 	checkpoints := announce.NewCheckpoints(log, l)
-	desk := snapshot.NewDesk(snapshot.NewStore(p.objects(provisioned), records{provisioned}, log.ID(), p.hook))
+	desk := snapshot.NewDesk(snapshot.NewStore(p.objects(provisioned), provisioned, log.ID(), p.hook))
 	shared := &owner.Shared{
 		Log: log, Lease: lease, Consent: identity.NewConsent(p.opts.BeginAnew), Statuses: s.statuses, Reader: s.reader, Ticker: s.ticker, Turns: s.turns,
 		Channel: &announce.Channel{
@@ -186,7 +186,7 @@ func (p *Processor) wire(ctx context.Context, s *session, l *link.Link, lease Ow
 		Logger: p.opts.Logger, Metrics: p.metrics.retention, Hook: p.hook, Applying: p.Applying,
 	}, p.opts.ForgetWithin)
 	copies := &copier{js: js, link: l, streams: provisioned, session: s, log: names, logger: p.opts.Logger}
-	s.duties = []func(context.Context){s.ticker.Run, s.checkpointer.Run, shared.Outcomes.Run, copies.run, s.keeper.Run, s.takeOrders, s.report, s.removeAside}
+	s.duties = []func(context.Context){s.ticker.Run, s.checkpointer.Run, shared.Outcomes.Run, copies.run, s.keeper.Run, s.keeper.TakeOrders, s.report, s.removeAside}
 	s.wired.Store(true)
 	return nil
 }
