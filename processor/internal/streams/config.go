@@ -52,7 +52,7 @@ func (o Options) configsConfig() jetstream.StreamConfig {
 // fixed is what cannot change once the log is created.
 func (o Options) fixed() map[string]string {
 	m := map[string]string{
-		formatKey:     format,
+		wire.FormatKey:     format,
 		partitionsKey: strconv.Itoa(o.Partitions),
 		maxBodyKey:    strconv.FormatInt(o.MaxPayload-Reserve, 10),
 	}
@@ -72,7 +72,7 @@ func (o Options) eventsConfig(log string, level int) jetstream.StreamConfig {
 		MaxAge:             orDefault(o.EventsMaxAge, defaultEventsAge),
 		MaxBytes:           -1,
 		Duplicates:         clamp(orDefault(o.DuplicateWindow, defaultWindow), orDefault(o.EventsMaxAge, defaultEventsAge)),
-		Metadata:           map[string]string{formatKey: format, logKey: log},
+		Metadata:           map[string]string{wire.FormatKey: format, logKey: log},
 	})
 }
 
@@ -88,10 +88,12 @@ func (o Options) common(c jetstream.StreamConfig) jetstream.StreamConfig {
 // compare refuses a stream that is present and differs from the configuration. Limits may
 // differ, and so may anything that does not change what a fold of the log results in.
 func compare(have, want jetstream.StreamConfig) error {
-	for _, key := range []string{formatKey, wire.ShardsKey, partitionsKey, configsKey, logKey} {
+	for _, key := range []string{wire.FormatKey, wire.ShardsKey, partitionsKey, configsKey, logKey} {
 		h, w := have.Metadata[key], want.Metadata[key]
 		switch {
 		case h == w:
+		case h == wire.Restoring:
+			return mismatch(have.Name, "a backup is being restored into it, or was not restored to its end: run lapse restore again with the same file")
 		case key == wire.ShardsKey && h != "":
 			return mismatch(have.Name, "it was created with %s shards, and the options have %s: use the number of the stream, which cannot be changed; or copy the documents to another prefix, with lapse export and lapse import", h, w)
 		case key == partitionsKey && h != "":
@@ -103,8 +105,11 @@ func compare(have, want jetstream.StreamConfig) error {
 		case h == "":
 			return mismatch(have.Name, "it was not created by lapse (its metadata has no %s)", key)
 		default:
-			return mismatch(have.Name, "its %s is %s, and this version of lapse needs %s", key, h, w)
+			return mismatch(have.Name, "its %s is %s, and this version of lapse needs %s: go on with the version that made it; or copy the documents to another prefix, with lapse export of that version and lapse import of this one", key, h, w)
 		}
+	}
+	if _, _, err := wire.ParseRestored(have.Metadata); err != nil {
+		return mismatch(have.Name, "%w", err)
 	}
 	if !slices.Equal(sorted(have.Subjects), sorted(want.Subjects)) {
 		return mismatch(have.Name, "its subjects are %v, and must be %v", have.Subjects, want.Subjects)
