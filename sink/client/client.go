@@ -118,6 +118,9 @@ func connectError(server string, err error) error {
 	return fmt.Errorf("cannot connect to %s: %w", where, err)
 }
 
+// Conn is the connection, for what this package does not do. It is closed with the client.
+func (c *Client) Conn() *nats.Conn { return c.nc }
+
 // Close closes the connection.
 func (c *Client) Close() { c.nc.Close() }
 

@@ -136,6 +136,9 @@ func (p Prefix) EventsStream() string { return strings.ToUpper(string(p)) + "_EV
 // CheckpointBucket is the name of the key-value bucket of the checkpoints.
 func (p Prefix) CheckpointBucket() string { return strings.ToUpper(string(p)) + "_CHECKPOINTS" }
 
+// SnapshotBucket is the object store of snapshots.
+func (p Prefix) SnapshotBucket() string { return strings.ToUpper(string(p)) + "_SNAPSHOTS" }
+
 // MembersBucket is the name of the key-value bucket of the processes that serve
 // this prefix, and of the lease of each shard.
 func (p Prefix) MembersBucket() string { return strings.ToUpper(string(p)) + "_MEMBERS" }

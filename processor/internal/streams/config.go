@@ -53,8 +53,8 @@ func (o Options) configsConfig() jetstream.StreamConfig {
 func (o Options) fixed() map[string]string {
 	m := map[string]string{
 		wire.FormatKey:     format,
-		partitionsKey: strconv.Itoa(o.Partitions),
-		maxBodyKey:    strconv.FormatInt(o.MaxPayload-Reserve, 10),
+		wire.PartitionsKey: strconv.Itoa(o.Partitions),
+		maxBodyKey:         strconv.FormatInt(o.MaxPayload-Reserve, 10),
 	}
 	if o.sharded() {
 		m[wire.ShardsKey] = strconv.Itoa(o.Shards)
@@ -88,7 +88,7 @@ func (o Options) common(c jetstream.StreamConfig) jetstream.StreamConfig {
 // compare refuses a stream that is present and differs from the configuration. Limits may
 // differ, and so may anything that does not change what a fold of the log results in.
 func compare(have, want jetstream.StreamConfig) error {
-	for _, key := range []string{wire.FormatKey, wire.ShardsKey, partitionsKey, configsKey, logKey} {
+	for _, key := range []string{wire.FormatKey, wire.ShardsKey, wire.PartitionsKey, configsKey, logKey} {
 		h, w := have.Metadata[key], want.Metadata[key]
 		switch {
 		case h == w:
@@ -96,7 +96,7 @@ func compare(have, want jetstream.StreamConfig) error {
 			return mismatch(have.Name, "a backup is being restored into it, or was not restored to its end: run lapse restore again with the same file")
 		case key == wire.ShardsKey && h != "":
 			return mismatch(have.Name, "it was created with %s shards, and the options have %s: use the number of the stream, which cannot be changed; or copy the documents to another prefix, with lapse export and lapse import", h, w)
-		case key == partitionsKey && h != "":
+		case key == wire.PartitionsKey && h != "":
 			return mismatch(have.Name, "it was created with %s partitions, and the options have %s: use the number of the stream, which cannot be changed", h, w)
 		case key == configsKey && h != "":
 			return mismatch(have.Name, "its configurations are from another stream, which was deleted or created again: restore that one, or begin anew with another prefix")

@@ -44,11 +44,10 @@ const leastMessage = Reserve
 
 // Keys of the streams' metadata.
 const (
-	partitionsKey = "lapse-partitions"
-	maxBodyKey    = "lapse-max-body"
-	logKey        = "lapse-log"
-	configsKey    = "lapse-config"
-	repliesKey    = "lapse-reply-prefixes"
+	maxBodyKey = "lapse-max-body"
+	logKey     = "lapse-log"
+	configsKey = "lapse-config"
+	repliesKey = "lapse-reply-prefixes"
 
 	format = "1"
 )
@@ -109,7 +108,7 @@ func Partitions(ctx context.Context, js jetstream.JetStream, o Options) (int, er
 	if err != nil {
 		return 0, fmt.Errorf("look up stream %s: %w", o.root(), err)
 	}
-	n, _ := strconv.Atoi(root.CachedInfo().Config.Metadata[partitionsKey])
+	n, _ := strconv.Atoi(root.CachedInfo().Config.Metadata[wire.PartitionsKey])
 	return n, nil
 }
 
