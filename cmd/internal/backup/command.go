@@ -229,7 +229,7 @@ func parseUntil(text string) (u Until, err error) {
 		return u, nil
 	}
 	var at flags.Instant
-	if at.UnmarshalText([]byte(text)) != nil {
+	if at.UnmarshalText([]byte(text)) != nil || at.Now {
 		return u, output.Usagef("--until %q is not valid: use the sequence of a message, an instant such as 2026-01-31T12:00:00Z, or how long ago, such as 90s, 12h or 7d", text)
 	}
 	return Until{Time: at.Time}, nil

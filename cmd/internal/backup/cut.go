@@ -92,26 +92,36 @@ func (c *Contents) edit(s *StreamContents) func(*jsapi.Message) (stays bool, err
 
 // isRestored reports whether a message of the stream of events follows from messages of the logs
 // that are restored. The others are left out: lapse would take them for proof that the events of
-// earlier versions were published.
+// earlier versions were published. An event of a version that is restored may follow from a
+// configuration that is not.
 func (c *Contents) isRestored(m *jsapi.Message) (bool, error) {
 	rest, ok := strings.CutPrefix(m.Subject, string(c.Prefix)+".")
 	kind, rest, _ := strings.Cut(rest, ".")
 	if !ok || kind != "expired" && kind != "rejected" {
 		return true, nil
 	}
+	later := false
 	log, seq := m.Value(wire.HeaderStream), m.Value(wire.HeaderSeq)
 	if kind == "expired" {
 		collection, token, _ := strings.Cut(rest, ".")
 		shard, _ := wire.Shape{Shards: c.Shards, Partitions: c.Partitions}.Place(collection, token)
 		id := m.Value("ce-id")
 		log, seq = c.names.logs()[shard], id[strings.LastIndexByte(id, '/')+1:]
+		later = c.changed[collection]
 	}
 	s := c.stream(log)
 	n, err := strconv.ParseUint(seq, 10, 64)
 	if err != nil || s == nil {
 		return false, fmt.Errorf("message %d of %s does not name the message that has caused it", m.Seq, c.names.events())
 	}
-	return n <= s.end, nil
+	if later {
+		var expired wire.Time
+		if err := expired.UnmarshalText([]byte(m.Value("ce-time"))); err != nil {
+			return false, fmt.Errorf("message %d of %s: its ce-time is not valid: %w", m.Seq, c.names.events(), err)
+		}
+		later = int64(expired) > s.logTime/int64(time.Millisecond)
+	}
+	return n <= s.end && !later, nil
 }
 
 // moveBack moves a checkpoint back to the end of its log, and removes later snapshots from a

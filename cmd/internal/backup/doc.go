@@ -50,9 +50,11 @@
 //
 // A restore until a message or an instant makes the log end before that. It is as if the backup
 // had been taken then: the checkpoint goes back to there, events of later messages are left out,
-// and snapshots of later offsets are removed from the records. An event that was caused by the
-// mistake stays if its version stays. If that version comes back to life, it has another event when
-// it expires for good.
+// and snapshots of later offsets are removed from the records.
+//
+// A configuration that is left out may have made a version expire that comes back to life. So where a
+// collection was configured after that moment, events that were caused after it are left out too.
+// Subscribers may then see events of that collection again, with the same ce-id.
 //
 // # A restore that is interrupted
 //

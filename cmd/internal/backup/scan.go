@@ -38,7 +38,8 @@ type Contents struct {
 	names   names
 	end     file.End
 	bucket  map[string]*jsapi.Message
-	configs uint64 // the last configuration that a log has
+	configs uint64          // the last configuration that a log has
+	changed map[string]bool // collections that were configured after the end
 }
 
 // StreamContents is what a backup has of a stream.
@@ -62,7 +63,7 @@ func Scan(in io.Reader, until Until) (*Contents, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &Contents{Header: r.Header(), names: names{r.Header().Prefix, r.Header().Shards}, bucket: make(map[string]*jsapi.Message)}
+	c := &Contents{Header: r.Header(), names: names{r.Header().Prefix, r.Header().Shards}, bucket: make(map[string]*jsapi.Message), changed: make(map[string]bool)}
 	for {
 		part, err := r.Next()
 		if errors.Is(err, io.EOF) {
@@ -80,6 +81,9 @@ func Scan(in io.Reader, until Until) (*Contents, error) {
 		}
 	}
 	c.end = r.End()
+	for _, collection := range c.end.Configured {
+		c.changed[collection] = true
+	}
 	for _, name := range append(c.names.logs(), c.names.root(), c.names.events()) {
 		if c.stream(name) == nil {
 			return nil, fmt.Errorf("%w: it has no stream %s", file.ErrDamaged, name)
@@ -112,13 +116,16 @@ func (c *Contents) scan(part file.Stream, r io.Reader, until Until) error {
 		s.Messages++
 		s.First, s.Last = cmp.Or(s.First, m.Seq), m.Seq
 		greatest = max(greatest, m.Stamp)
+		if cuts && !over && until.ends(m, greatest) {
+			over, s.end = true, m.Seq-1
+		}
+		collection, configures := strings.CutPrefix(m.Subject, c.Prefix.Config(""))
 		switch {
 		case part.Name == c.names.checkpoints():
 			c.bucket[m.Subject] = m
-		case !cuts || over:
-		case until.ends(m, greatest):
-			over, s.end = true, m.Seq-1
-		default:
+		case over && configures:
+			c.changed[collection] = true
+		case cuts && !over:
 			s.logTime, s.stamp = greatest, store.Stamp{Seq: m.Seq, At: m.Stamp}
 			if c.isLog(part.Name) {
 				c.configs = max(c.configs, c.source(m))

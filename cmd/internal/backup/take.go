@@ -9,6 +9,7 @@ import (
 	"io"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -41,6 +42,7 @@ type taker struct {
 	names  names
 	header file.Header
 	out    *file.Writer
+	root   jsapi.State
 	logs   []jsapi.State // of each shard, as the backup has it
 	before []*record     // per partition, before the snapshots were read
 	bucket []*jsapi.Message
@@ -220,10 +222,12 @@ func (t *taker) takeLogs(ctx context.Context) error {
 		}
 		t.logs = append(t.logs, s)
 	}
+	t.root = t.logs[0]
 	if t.names.shards == 1 {
 		return nil
 	}
-	_, err := t.stream(ctx, t.names.root(), false, nil)
+	var err error
+	t.root, err = t.stream(ctx, t.names.root(), false, nil)
 	return err
 }
 
@@ -345,7 +349,7 @@ func (t *taker) events(ctx context.Context) error {
 
 // end writes the end mark.
 func (t *taker) end(ctx context.Context) error {
-	last := make(map[string]uint64)
+	e := file.End{Last: make(map[string]uint64)}
 	for _, name := range append(t.names.logs(), t.names.events()) {
 		i, err := jsapi.StreamInfo(ctx, t.NATS, name)
 		if err == nil && i == nil {
@@ -354,9 +358,19 @@ func (t *taker) end(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		last[name] = i.State.LastSeq
+		e.Last[name] = i.State.LastSeq
 	}
-	return t.out.End(last)
+	for after := t.root.LastSeq; ; {
+		m, err := jsapi.NextOf(ctx, t.NATS, t.names.root(), after+1, t.Prefix.Config("*"))
+		if err != nil {
+			return err
+		}
+		if m == nil {
+			return t.out.End(e)
+		}
+		e.Configured = append(e.Configured, strings.TrimPrefix(m.Subject, t.Prefix.Config("")))
+		after = m.Seq
+	}
 }
 
 // checkpoint is the stored checkpoint of a partition, as announce.Checkpoint writes it.

@@ -60,8 +60,12 @@ type Stream struct {
 // End is the end mark.
 type End struct {
 	SHA256 string `json:"sha256"` // of everything before it
-	// Last is the last sequence of each stream at the end of the backup.
+	// Last is the last sequence of each log, and of the stream of events, when the backup was
+	// complete.
 	Last map[string]uint64 `json:"last"`
+	// Configured lists the collections that were configured between the end of the logs in the
+	// backup and that.
+	Configured []string `json:"configured,omitempty"`
 }
 
 // Writer writes a backup.
@@ -134,9 +138,10 @@ func (w *Writer) Stream(s Stream, content func(io.Writer) error) error {
 	return w.err
 }
 
-// End writes the end mark.
-func (w *Writer) End(last map[string]uint64) error {
-	w.json(kindEnd, End{hex.EncodeToString(w.all.Sum(nil)), last})
+// End writes the end mark, with the hash.
+func (w *Writer) End(e End) error {
+	e.SHA256 = hex.EncodeToString(w.all.Sum(nil))
+	w.json(kindEnd, e)
 	if w.err != nil {
 		return w.err
 	}

@@ -210,16 +210,26 @@ func Remove(ctx context.Context, nc *nats.Conn, name string) error {
 
 // LastOf reads the last message of a subject, from the leader of the stream; nil if there is none.
 func LastOf(ctx context.Context, nc *nats.Conn, stream, subject string) (*Message, error) {
+	return get(ctx, nc, stream, map[string]any{"last_by_subj": subject})
+}
+
+// NextOf reads the first message of a subject from a sequence on; nil if there is none.
+func NextOf(ctx context.Context, nc *nats.Conn, stream string, from uint64, subject string) (*Message, error) {
+	return get(ctx, nc, stream, map[string]any{"seq": from, "next_by_subj": subject})
+}
+
+func get(ctx context.Context, nc *nats.Conn, stream string, request map[string]any) (*Message, error) {
 	var answer struct {
 		Error   *apiError `json:"error"`
 		Message *struct {
-			Seq    uint64    `json:"seq"`
-			Header []byte    `json:"hdrs"`
-			Data   []byte    `json:"data"`
-			Time   time.Time `json:"time"`
+			Seq     uint64    `json:"seq"`
+			Subject string    `json:"subject"`
+			Header  []byte    `json:"hdrs"`
+			Data    []byte    `json:"data"`
+			Time    time.Time `json:"time"`
 		} `json:"message"`
 	}
-	if err := ask(ctx, nc, api+"MSG.GET."+stream, map[string]any{"last_by_subj": subject}, &answer); err != nil {
+	if err := ask(ctx, nc, api+"MSG.GET."+stream, request, &answer); err != nil {
 		return nil, err
 	}
 	switch m := answer.Message; {
@@ -230,6 +240,6 @@ func LastOf(ctx context.Context, nc *nats.Conn, stream, subject string) (*Messag
 	case m == nil:
 		return nil, errors.New("the server has sent no message")
 	default:
-		return &Message{m.Seq, m.Time.UnixNano(), subject, m.Header, m.Data}, nil
+		return &Message{m.Seq, m.Time.UnixNano(), m.Subject, m.Header, m.Data}, nil
 	}
 }
