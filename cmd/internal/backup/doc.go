@@ -1,12 +1,11 @@
-// Package backup has the commands backup and restore. A backup is one file with everything that
+// Package backup takes and restores backups: [Take], [Scan], [Contents.Restore]. A backup is one file with everything that
 // lapse keeps in JetStream. Redis is not in it, because lapse builds that from the log; nor are
 // the members and their leases.
 //
-//	command.go   the flags of both commands
-//	file.go      the format of the file: streams, each with its hash, and an end mark
-//	archive.go   what NATS sends of a stream: its messages, with sequences and stamps
+//	file         the format of the file: streams, each with its hash, and an end mark
+//	jsapi        the requests to JetStream, and what it sends of a stream: its messages, with
+//	             sequences and stamps
 //	take.go      takes a backup while lapse runs
-//	server.go    the requests to JetStream
 //	scan.go      verifies a file, and finds out where each log is to end
 //	cut.go       what is left of a stream if its log ends earlier
 //	restore.go   restores a file into empty servers

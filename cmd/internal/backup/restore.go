@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -85,7 +86,9 @@ func (r *restorer) prepare(ctx context.Context) (begun bool, err error) {
 		return false, fmt.Errorf("a process of lapse serves the prefix %q there: stop it first. Nothing is changed", p)
 	}
 	var marked, complete []string
-	for _, name := range append(r.contents.names.all(), p.LogStream(), p.ConfigStream(), p.Log(0, 2).Stream()) {
+	others := []string{p.LogStream(), p.ConfigStream(), p.Log(0, 2).Stream()} // of another number of shards
+	others = slices.DeleteFunc(others, func(name string) bool { return slices.Contains(r.contents.names.all(), name) })
+	for _, name := range append(r.contents.names.all(), others...) {
 		i, err := jsapi.StreamInfo(ctx, r.NATS, name)
 		if i == nil && err == nil {
 			continue

@@ -3,7 +3,7 @@
 //
 // Here are the list of all commands (cli.go), the errors of a wrong command line (parse.go),
 // and the commands that need no connection: serve, version and completion. The others are
-// in packages commands, transfer and backup. All of them take their flags from package flags and
+// in packages commands and transfer. All of them take their flags from package flags and
 // print with package output.
 package cli
 
@@ -14,7 +14,6 @@ import (
 
 	"github.com/alecthomas/kong"
 
-	"github.com/seed18712806/lapse/cmd/internal/backup"
 	"github.com/seed18712806/lapse/cmd/internal/commands"
 	"github.com/seed18712806/lapse/cmd/internal/flags"
 	"github.com/seed18712806/lapse/cmd/internal/output"
@@ -36,8 +35,8 @@ type commandLine struct {
 	Serve      serveCommand      `cmd:"" group:"serve" help:"Run lapse: apply writes, publish expiry events, answer reads."`
 	Health     commands.Health   `cmd:"" group:"serve" help:"Ask a running lapse whether it is ready, for health checks."`
 	Version    versionCommand    `cmd:"" group:"serve" help:"Print the version."`
-	Backup     backup.Backup     `cmd:"" group:"serve" help:"Write everything that lapse keeps in NATS into one file, while lapse runs."`
-	Restore    backup.Restore    `cmd:"" group:"serve" help:"Restore a backup into empty servers, as it was, or until a moment before a mistake."`
+	Backup     commands.Backup   `cmd:"" group:"serve" help:"Write everything that lapse keeps in NATS into one file, while lapse runs."`
+	Restore    commands.Restore  `cmd:"" group:"serve" help:"Restore a backup into empty servers, as it was, or until a moment before a mistake."`
 	Completion completionCommand `cmd:"" group:"serve" help:"Print a script that completes this command line in a shell."`
 
 	Config      commands.Config      `cmd:"" group:"configure" help:"Print a collection's configuration, or change it."`
@@ -87,7 +86,7 @@ func Run(ctx context.Context, args []string, streams output.Streams) int {
 		kong.ExplicitGroups(groups),
 		kong.BindTo(ctx, (*context.Context)(nil)),
 		kong.Bind(streams),
-		kong.Bind(backup.Version(release)),
+		kong.Bind(commands.Version(release)),
 		kong.NamedMapper("existingfile", kong.MapperFunc(decodeFile)),
 		kong.KindMapper(reflect.Int, kong.MapperFunc(decodeInt)),
 		flags.Vars,

@@ -7,6 +7,7 @@
 //	watch.go      watch
 //	status.go     status
 //	health.go     health
+//	backup.go     backup, restore: what they do is in package backup
 //
 // A command prints its result and returns its error, which package output then reports.
 package commands

@@ -1,4 +1,4 @@
-package backup
+package commands
 
 import (
 	"context"
@@ -13,6 +13,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 
+	"github.com/seed18712806/lapse/cmd/internal/backup"
 	"github.com/seed18712806/lapse/cmd/internal/flags"
 	"github.com/seed18712806/lapse/cmd/internal/output"
 	"github.com/seed18712806/lapse/cmd/internal/serve"
@@ -23,7 +24,7 @@ import (
 // Version is the version of lapse.
 type Version string
 
-const progressEvery = time.Second
+const backupProgressEvery = time.Second
 
 // where is the server of a backup or a restore.
 type where struct {
@@ -62,7 +63,7 @@ func (w *where) connect(ctx context.Context, streams output.Streams) (nc *nats.C
 func (w *where) shown(streams output.Streams) (progress func(string), end func()) {
 	var text atomic.Value
 	text.Store("beginning")
-	p := output.StartProgress(streams.Err, w.Progress, progressEvery, func() string { return text.Load().(string) })
+	p := output.StartProgress(streams.Err, w.Progress, backupProgressEvery, func() string { return text.Load().(string) })
 	return func(s string) { text.Store(s) }, p.End
 }
 
@@ -94,13 +95,13 @@ func (c *Backup) Run(ctx context.Context, streams output.Streams, lapse Version)
 		return err
 	}
 	defer closed()
-	out, finish, err := create(c.File, streams)
+	out, finish, err := createBackup(c.File, streams)
 	if err != nil {
 		return err
 	}
 	progress, end := c.shown(streams)
-	source := Source{NATS: nc, Prefix: wire.Prefix(c.Prefix), Lapse: string(lapse), Applying: applying, Progress: progress}
-	header, err := Take(ctx, source, out)
+	source := backup.Source{NATS: nc, Prefix: wire.Prefix(c.Prefix), Lapse: string(lapse), Applying: applying, Progress: progress}
+	header, err := backup.Take(ctx, source, out)
 	end()
 	if err = finish(err); err != nil || c.File == "-" {
 		return err
@@ -112,8 +113,8 @@ func (c *Backup) Run(ctx context.Context, streams output.Streams, lapse Version)
 	return err
 }
 
-// create creates a file under a temporary name. finish gives it its name, if all went well.
-func create(name string, streams output.Streams) (out io.Writer, finish func(error) error, err error) {
+// createBackup creates a file under a temporary name. finish gives it its name, if all went well.
+func createBackup(name string, streams output.Streams) (out io.Writer, finish func(error) error, err error) {
 	if name == "-" {
 		return streams.Out, output.Printed, nil
 	}
@@ -147,19 +148,19 @@ func syncDir(dir string) error {
 }
 
 func (c *Backup) verify(ctx context.Context, streams output.Streams) error {
-	in, closed, err := open(ctx, c.File, streams, false)
+	in, closed, err := openBackup(ctx, c.File, streams, false)
 	if err != nil {
 		return err
 	}
 	defer closed()
-	contents, err := Scan(in, Until{})
+	contents, err := backup.Scan(in, backup.Until{})
 	if err != nil {
 		return fmt.Errorf("%s: %w", c.File, err)
 	}
 	if c.JSON() {
 		return output.PrintJSON(streams.Out, contents)
 	}
-	return contents.print(streams.Out)
+	return printBackup(streams.Out, contents)
 }
 
 // Restore restores a backup.
@@ -190,12 +191,12 @@ func (c *Restore) Run(ctx context.Context, streams output.Streams) error {
 	if c.Replicas < 0 || c.Replicas > 5 {
 		return output.Usagef("--replicas %d is not valid: use 1 to 5", c.Replicas)
 	}
-	in, closed, err := open(ctx, c.File, streams, true)
+	in, closed, err := openBackup(ctx, c.File, streams, true)
 	if err != nil {
 		return err
 	}
 	defer closed()
-	contents, err := Scan(in, until)
+	contents, err := backup.Scan(in, until)
 	if err != nil {
 		return fmt.Errorf("%s: %w. Nothing is changed", c.File, err)
 	}
@@ -209,7 +210,7 @@ func (c *Restore) Run(ctx context.Context, streams output.Streams) error {
 	}
 	defer closed()
 	progress, end := c.shown(streams)
-	err = contents.Restore(ctx, Target{NATS: nc, Replicas: c.Replicas, Applying: applying, Progress: progress}, in, until)
+	err = contents.Restore(ctx, backup.Target{NATS: nc, Replicas: c.Replicas, Applying: applying, Progress: progress}, in, until)
 	end()
 	if err != nil {
 		return err
@@ -221,7 +222,7 @@ func (c *Restore) Run(ctx context.Context, streams output.Streams) error {
 	return err
 }
 
-func parseUntil(text string) (u Until, err error) {
+func parseUntil(text string) (u backup.Until, err error) {
 	if text == "" {
 		return u, nil
 	}
@@ -232,11 +233,11 @@ func parseUntil(text string) (u Until, err error) {
 	if at.UnmarshalText([]byte(text)) != nil || at.Now {
 		return u, output.Usagef("--until %q is not valid: use the sequence of a message, an instant such as 2026-01-31T12:00:00Z, or how long ago, such as 90s, 12h or 7d", text)
 	}
-	return Until{Time: at.Time}, nil
+	return backup.Until{Time: at.Time}, nil
 }
 
-// open opens a backup. Standard input, if it is to be read again, goes to a temporary file first.
-func open(ctx context.Context, name string, streams output.Streams, again bool) (in io.ReadSeeker, closed func(), err error) {
+// openBackup opens a backup. Standard input, if it is to be read again, goes to a temporary file first.
+func openBackup(ctx context.Context, name string, streams output.Streams, again bool) (in io.ReadSeeker, closed func(), err error) {
 	if name != "-" {
 		f, err := os.Open(name)
 		return f, func() { _ = f.Close() }, err
@@ -277,8 +278,8 @@ func (i interruptible) Read(b []byte) (int, error) {
 	return i.r.Read(b)
 }
 
-// print prints what a backup has.
-func (c *Contents) print(out io.Writer) error {
+// printBackup prints what a backup has.
+func printBackup(out io.Writer, c *backup.Contents) error {
 	_, err := fmt.Fprintf(out, "a backup of %s, %s, taken at %s by lapse %s\n", c.Prefix, wire.Shape{Shards: c.Shards, Partitions: c.Partitions}, wire.Time(c.Taken.UnixMilli()), c.Lapse)
 	for _, s := range c.Streams {
 		if err == nil {
