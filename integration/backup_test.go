@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -47,6 +48,7 @@ func (w *world) backup() string {
 func restored(t *testing.T, backup string, shards int, flags ...string) *world {
 	t.Helper()
 	w := serversOf(t, harness.RedisOptions{}, shards)
+	w.restoredAt = now()
 	run(t, append([]string{"restore", backup, "--server", w.nats.URL()}, flags...)...)
 	w.start()
 	return w
@@ -318,22 +320,44 @@ func TestG7_InterruptedRestore(t *testing.T) {
 	second.verify()
 }
 
+// complete reports whether the root of the prefix is restored, and has no mark.
+func (w *world) complete() bool {
+	w.t.Helper()
+	root, err := w.JS.Stream(w.t.Context(), w.Prefix.LogStream())
+	return err == nil && root.CachedInfo().Config.Metadata[wire.FormatKey] != wire.Restoring
+}
+
 // A restore that is killed at any time leaves nothing that lapse takes for whole.
 func TestG7_KilledRestore(t *testing.T) {
 	t.Parallel()
 	first := external(t, harness.RedisOptions{})
 	l := startLoad(t, first.Client, 147)
-	l.wait(t, 300)
+	l.wait(t, 100)
+	large := make([]byte, 200<<10)
+	for i := range 60 {
+		for j := range large {
+			large[j] = "abcdefghijklmnopqrstuvwxyz012345"[rand.IntN(32)] // so that it does not shrink
+		}
+		first.Write(wire.Upsert, "large", fmt.Sprint(i), `{"a":"`+string(large)+`"}`)
+	}
 	l.end()
 	name := first.backup()
 	second := servers(t, harness.RedisOptions{})
-	for _, after := range []time.Duration{5, 20, 40, 60, 80, 100} {
-		ctx, cancel := context.WithTimeout(t.Context(), after*time.Millisecond)
-		killed := harness.Killed(t, ctx, "lapse", "restore", name, "--server", second.nats.URL())
+	for killed, wait := true, 40*time.Millisecond; killed; wait += wait / 8 {
+		ctx, cancel := context.WithTimeout(t.Context(), wait)
+		killed = harness.Killed(ctx, t, "lapse", "restore", name, "--server", second.nats.URL())
 		cancel()
-		t.Logf("after %d ms: killed: %v", after, killed)
-		if !killed {
-			break
+		lapse := harness.PrepareLapse(t, "--nats", second.nats.URL(), "--redis", "redis://"+second.redis.Address())
+		made := 0
+		for range second.JS.StreamNames(t.Context()).Name() {
+			made++
+		}
+		t.Logf("after %s: killed: %v, streams: %d", wait, killed, made)
+		if killed && made > 0 {
+			// It may be complete already.
+			if _, err := second.JS.Stream(t.Context(), second.Prefix.LogStream()); err == nil && !second.complete() {
+				lapse.FailsToStart()
+			}
 		}
 	}
 	if _, errOut, code := harness.Run(t, "lapse", nil, "restore", name, "--server", second.nats.URL()); code != 0 && !strings.Contains(errOut, "exists") {

@@ -118,7 +118,7 @@ func Run(t testing.TB, program string, env []string, args ...string) (out, errOu
 
 // Killed runs a program of the harness until ctx is done, and then kills it. It reports whether the
 // program had not ended by itself.
-func Killed(t testing.TB, ctx context.Context, program string, args ...string) bool {
+func Killed(ctx context.Context, t testing.TB, program string, args ...string) bool {
 	t.Helper()
 	build := map[string]func() (string, error){"nats-server": buildNATS, "lapse": buildLapse}[program]
 	path, err := build()
