@@ -256,7 +256,7 @@ func TestG7_RestoredWithAnOldRedis(t *testing.T) {
 	name := first.backup()
 	lost := first.Want(201, wire.Upsert, "c", "lost", `{}`)
 	first.settled("c", "lost", uint64(lost.Etag))
-	first.lapse.Stop()
+	first.lapse.Terminate()
 	second := servers(t, harness.RedisOptions{})
 	run(t, "restore", name, "--server", second.nats.URL())
 	for range 10 {

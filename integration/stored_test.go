@@ -127,3 +127,48 @@ func (w *world) everything() (lines []string) {
 	slices.Sort(events)
 	return append(lines, events...)
 }
+
+// What a later version has stored beside the streams is refused by name, with how to go on.
+func TestG11_AnUnknownFormatIsNamed(t *testing.T) {
+	t.Parallel()
+	w := external(t, harness.RedisOptions{})
+	w.Want(201, wire.Upsert, "c", "1", `{}`)
+	for bucket, key := range map[string]string{w.Prefix.CheckpointBucket(): "partition.0", w.Prefix.MembersBucket(): wire.LeaseKey(0)} {
+		kv, err := w.JS.KeyValue(t.Context(), bucket)
+		if err != nil {
+			t.Fatal(err)
+		}
+		harness.Until(t, harness.Limit, key+" is stored", func(ctx context.Context) error {
+			_, err := kv.Get(ctx, key)
+			return err
+		})
+		w.lapse.Terminate()
+		entry, err := kv.Get(t.Context(), key)
+		if err != nil {
+			t.Fatal(err)
+		}
+		later := strings.Replace(string(entry.Value()), `"format":1`, `"format":2`, 1)
+		if later == string(entry.Value()) {
+			t.Fatalf("%s has no format: %s", key, later)
+		}
+		if _, err := kv.Put(t.Context(), key, []byte(later)); err != nil {
+			t.Fatal(err)
+		}
+		w.lapse.Launch()
+		harness.Until(t, harness.Limit, "lapse names the format of "+key, func(ctx context.Context) error {
+			err := w.lapse.ReadyNow(ctx)
+			if err == nil {
+				t.Fatalf("lapse is ready, although %s has another format", key)
+			}
+			if !strings.Contains(err.Error(), `has the format "2", and this version of lapse knows 1: go on with the version`) {
+				return err
+			}
+			return nil
+		})
+		if _, err := kv.Put(t.Context(), key, entry.Value()); err != nil {
+			t.Fatal(err)
+		}
+		w.lapse.Ready()
+	}
+	w.verify()
+}

@@ -88,7 +88,7 @@ func (t *taker) find(ctx context.Context) error {
 		return err
 	}
 	if f := c.Metadata[wire.FormatKey]; f != file.Version {
-		return fmt.Errorf("the streams of %q have the format %q, and this version of lapse backs up %q: use the version that serves them", t.Prefix, f, file.Version)
+		return wire.UnknownFormat("the log of "+string(t.Prefix), f, file.Version)
 	}
 	shards, _ := strconv.Atoi(cmp.Or(c.Metadata[wire.ShardsKey], "1"))
 	partitions, _ := strconv.Atoi(c.Metadata[wire.PartitionsKey])
@@ -390,8 +390,5 @@ func parseCheckpoint(m *jsapi.Message) (c checkpoint, err error) {
 	if err := json.Unmarshal(m.Data, &c); err != nil {
 		return c, fmt.Errorf("the checkpoint is not valid: %w", err)
 	}
-	if c.Format > 1 {
-		return c, fmt.Errorf("the checkpoint has the format %d, and this version of lapse knows 1: use the version that has written it", c.Format)
-	}
-	return c, nil
+	return c, wire.CheckFormat("the checkpoint", c.Format)
 }

@@ -105,7 +105,7 @@ func compare(have, want jetstream.StreamConfig) error {
 		case h == "":
 			return mismatch(have.Name, "it was not created by lapse (its metadata has no %s)", key)
 		default:
-			return mismatch(have.Name, "its %s is %s, and this version of lapse needs %s: go on with the version that made it; or copy the documents to another prefix, with lapse export of that version and lapse import of this one", key, h, w)
+			return fmt.Errorf("%w: %w", ErrMismatch, wire.UnknownFormat("stream "+have.Name, h, w))
 		}
 	}
 	if _, _, err := wire.ParseRestored(have.Metadata); err != nil {

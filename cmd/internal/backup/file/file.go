@@ -35,7 +35,7 @@ const (
 	kindStream = 's' // begins the part of a stream
 	kindChunk  = 'c'
 	kindHash   = 'e' // ends a part
-	kindEnd    = 'z' // ends the file: it has the hash of all
+	kindEnd    = 'z' // begins the end mark, whose hash is that of the whole file
 
 	largestFrame = 4 << 20
 )
@@ -59,7 +59,7 @@ type Stream struct {
 
 // End is the end mark.
 type End struct {
-	SHA256 string `json:"sha256"` // of everything before it
+	SHA256 string `json:"-"` // of the whole file
 	// Last is the last sequence of each log, and of the stream of events, when the backup was
 	// complete.
 	Last map[string]uint64 `json:"last"`
@@ -138,10 +138,10 @@ func (w *Writer) Stream(s Stream, content func(io.Writer) error) error {
 	return w.err
 }
 
-// End writes the end mark, with the hash.
+// End writes the end mark.
 func (w *Writer) End(e End) error {
-	e.SHA256 = hex.EncodeToString(w.all.Sum(nil))
 	w.json(kindEnd, e)
+	w.frame(kindHash, w.all.Sum(nil))
 	if w.err != nil {
 		return w.err
 	}
@@ -214,7 +214,7 @@ func (r *Reader) note(b []byte) {
 	r.read.Add(int64(len(b)))
 }
 
-// frame reads a frame. The hash of the part has it, unless it is one that ends something.
+// frame reads a frame. The hashes have it, unless it is a hash itself.
 func (r *Reader) frame() (kind byte, content []byte, err error) {
 	head := make([]byte, 5)
 	if err := r.full(head); err != nil {
@@ -228,7 +228,7 @@ func (r *Reader) frame() (kind byte, content []byte, err error) {
 	if err := r.full(content); err != nil {
 		return 0, nil, err
 	}
-	if head[0] != kindHash && head[0] != kindEnd {
+	if head[0] != kindHash {
 		r.note(head)
 		r.note(content)
 	}
@@ -304,9 +304,14 @@ func (r *Reader) last(content []byte) error {
 	if err := r.unmarshal(content, &r.end); err != nil {
 		return err
 	}
-	if r.end.SHA256 != hex.EncodeToString(r.all.Sum(nil)) {
+	kind, hash, err := r.frame()
+	if err != nil {
+		return err
+	}
+	if kind != kindHash || !bytes.Equal(hash, r.all.Sum(nil)) {
 		return r.damaged("the hash of the whole file is another one")
 	}
+	r.end.SHA256 = hex.EncodeToString(hash)
 	if _, err := r.r.ReadByte(); err == nil {
 		return r.damaged("something follows it")
 	} else if !errors.Is(err, io.EOF) {
