@@ -90,6 +90,10 @@ func (c *Backup) Run(ctx context.Context, streams output.Streams, lapse Version)
 	if c.Verify {
 		return c.verify(ctx, streams)
 	}
+	prefix, err := wire.ParsePrefix(c.Prefix)
+	if err != nil {
+		return output.Usage(err)
+	}
 	nc, applying, closed, err := c.connect(ctx, streams)
 	if err != nil {
 		return err
@@ -100,7 +104,7 @@ func (c *Backup) Run(ctx context.Context, streams output.Streams, lapse Version)
 		return err
 	}
 	progress, end := c.shown(streams)
-	source := backup.Source{NATS: nc, Prefix: wire.Prefix(c.Prefix), Lapse: string(lapse), Applying: applying, Progress: progress}
+	source := backup.Source{NATS: nc, Prefix: prefix, Lapse: string(lapse), Applying: applying, Progress: progress}
 	header, err := backup.Take(ctx, source, out)
 	end()
 	if err = finish(err); err != nil || c.File == "-" {
@@ -116,7 +120,12 @@ func (c *Backup) Run(ctx context.Context, streams output.Streams, lapse Version)
 // createBackup creates a file under a temporary name. finish gives it its name, if all went well.
 func createBackup(name string, streams output.Streams) (out io.Writer, finish func(error) error, err error) {
 	if name == "-" {
-		return streams.Out, output.Printed, nil
+		return streams.Out, func(err error) error {
+			if err != nil {
+				return output.Printed(err) // standard output has a part of the backup, and nothing else
+			}
+			return nil
+		}, nil
 	}
 	f, err := os.CreateTemp(filepath.Dir(name), filepath.Base(name)+".*.part")
 	if err != nil {
