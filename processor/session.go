@@ -170,7 +170,7 @@ func (p *Processor) wire(ctx context.Context, s *session, l *link.Link, lease Ow
 			Publisher: s.publisher, Link: l, Emitted: p.metrics.emitted, Hook: p.hook, MaxAge: stream.MaxAge,
 		},
 		Checkpoints: checkpoints, Outcomes: announce.NewOutcomes(p.nc, s.statuses, p.store), Desk: desk, Metrics: &p.metrics.Metrics,
-		Limits: decide.Limits{Log: events.NewLog(names, provisioned.Log.CachedInfo().Created.UnixMilli()), MaxBody: provisioned.MaxBody},
+		Limits: decide.Limits{Log: events.NewLog(names, provisioned.Created()), MaxBody: provisioned.MaxBody},
 		Bounds: p.bounds, Hook: p.hook,
 	}
 	announcers := make([]*announce.Announcer, p.opts.Partitions)

@@ -83,9 +83,10 @@ type partition struct {
 // Model is the state that a log leads to, and the events that it requires.
 type Model struct {
 	set        Settings
-	seq        uint64    // the last message that was applied
-	configured uint64    // the last one of the stream of configurations, if there are several shards
-	now        wire.Time // log time: the greatest stamp up to seq
+	seq        uint64        // the last message that was applied
+	configured uint64        // the last one of the stream of configurations, if there are several shards
+	restored   wire.Restored // the zero value if the log was not
+	now        wire.Time     // log time: the greatest stamp up to seq
 	partitions []*partition
 
 	Expiries   []Expiry
@@ -125,7 +126,8 @@ func (m *Model) LogTime() wire.Time { return m.now }
 
 // Apply folds the next message of the log.
 func (m *Model) Apply(msg Message) error {
-	if msg.Seq != m.seq+1 {
+	r := m.restored // a restored log goes on with a later sequence
+	if msg.Seq != m.seq+1 && (m.seq != r.End || msg.Seq != r.Next) {
 		return fmt.Errorf("the log has a gap: message %d follows %d", msg.Seq, m.seq)
 	}
 	m.seq = msg.Seq

@@ -5,6 +5,8 @@ import (
 	"context"
 	"time"
 
+	"github.com/nats-io/nats.go"
+
 	"github.com/seed18712806/lapse/sink/client/internal/link"
 	"github.com/seed18712806/lapse/sink/client/internal/order"
 	"github.com/seed18712806/lapse/sink/client/status"
@@ -43,6 +45,9 @@ func Connect(opts Options) (*Client, error) {
 	}
 	return &Client{l}, nil
 }
+
+// Conn is the connection, for what this package does not do. It is closed with the client.
+func (c *Client) Conn() *nats.Conn { return c.l.NC }
 
 // Close closes the connection.
 func (c *Client) Close() { c.l.NC.Close() }

@@ -8,6 +8,7 @@
 //	status.go     status
 //	snapshot.go   snapshot
 //	health.go     health
+//	backup.go     backup, restore: what they do is in package backup
 //
 // A command prints its result and returns its error, which package output then reports.
 package commands

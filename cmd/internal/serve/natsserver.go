@@ -15,6 +15,13 @@ import (
 	"github.com/nats-io/nats-server/v2/server"
 )
 
+const (
+	serverName = "lapse"
+	storeName  = "nats" // of the directory, in that of the data
+
+	readyEvery = 50 * time.Millisecond
+)
+
 // natsServer is a NATS server in this process, with JetStream on disk. Any NATS client can
 // connect to it.
 type natsServer struct {
@@ -37,12 +44,12 @@ func startNATS(ctx context.Context, opts Options) (*natsServer, error) {
 		port = server.RANDOM_PORT
 	}
 	srv, err := server.NewServer(&server.Options{
-		ServerName:             "lapse",
+		ServerName:             serverName,
 		Host:                   host,
 		Port:                   port,
 		JetStream:              true,
 		DisableJetStreamBanner: true,
-		StoreDir:               filepath.Join(opts.Data, "nats"),
+		StoreDir:               filepath.Join(opts.Data, storeName),
 		SyncInterval:           opts.NATSSync,
 		SyncAlways:             opts.NATSSync == 0,
 		Authorization:          opts.NATSToken,
@@ -61,7 +68,7 @@ func startNATS(ctx context.Context, opts Options) (*natsServer, error) {
 
 	go srv.Start()
 	s := &natsServer{Server: srv}
-	for !srv.ReadyForConnections(50 * time.Millisecond) {
+	for !srv.ReadyForConnections(readyEvery) {
 		select {
 		case reason := <-fatal:
 			s.stop()

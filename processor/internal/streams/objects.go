@@ -12,6 +12,8 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/seed18712806/lapse/sink/wire"
 )
 
 // largestPiece is the size of the messages of an object.
@@ -34,7 +36,7 @@ func provisionObjects(ctx context.Context, js jetstream.JetStream, o Options) (*
 	_, err := js.ObjectStore(ctx, bucket)
 	if errors.Is(err, jetstream.ErrBucketNotFound) || errors.Is(err, jetstream.ErrStreamNotFound) {
 		_, err = js.CreateObjectStore(ctx, jetstream.ObjectStoreConfig{
-			Bucket: bucket, Description: "lapse: snapshots of the partitions", Replicas: max(o.Replicas, 1), Metadata: map[string]string{formatKey: format},
+			Bucket: bucket, Description: "lapse: snapshots of the partitions", Replicas: max(o.Replicas, 1), Metadata: map[string]string{wire.FormatKey: format},
 		})
 		if errors.Is(err, jetstream.ErrBucketExists) { // another process has just created it
 			err = nil
@@ -47,8 +49,8 @@ func provisionObjects(ctx context.Context, js jetstream.JetStream, o Options) (*
 	if err != nil {
 		return nil, fmt.Errorf("provision object store %s: %w", bucket, err)
 	}
-	if have := stream.CachedInfo().Config.Metadata[formatKey]; have != format {
-		return nil, mismatch(o.Prefix.SnapshotStream(), "its %s is %q, and this version of lapse needs %s", formatKey, have, format)
+	if have := stream.CachedInfo().Config.Metadata[wire.FormatKey]; have != format {
+		return nil, mismatch(o.Prefix.SnapshotStream(), "its %s is %q, and this version of lapse needs %s", wire.FormatKey, have, format)
 	}
 	return &Objects{js: js, bucket: bucket, stream: stream, piece: min(largestPiece, int(o.MaxPayload)/2)}, nil
 }

@@ -44,12 +44,10 @@ const leastMessage = Reserve
 
 // Keys of the streams' metadata.
 const (
-	formatKey     = "lapse-format"
-	partitionsKey = "lapse-partitions"
-	maxBodyKey    = "lapse-max-body"
-	logKey        = "lapse-log"
-	configsKey    = "lapse-config"
-	repliesKey    = "lapse-reply-prefixes"
+	maxBodyKey = "lapse-max-body"
+	logKey     = "lapse-log"
+	configsKey = "lapse-config"
+	repliesKey = "lapse-reply-prefixes"
 
 	format = "1"
 )
@@ -93,10 +91,15 @@ type Streams struct {
 	Replies     []ReplyRule
 }
 
-// Identity is when a log was created, in Unix nanoseconds. It tells the log from another
-// one that was created later under the same name.
+// Identity is the [wire.Identity] of a log.
 func Identity(log *jetstream.StreamInfo) string {
-	return strconv.FormatInt(log.Created.UnixNano(), 10)
+	return strconv.FormatInt(wire.Identity(log.Config.Metadata, log.Created), 10)
+}
+
+// Created is when the log was created, in Unix milliseconds.
+func (s *Streams) Created() int64 {
+	log := s.Log.CachedInfo()
+	return wire.Identity(log.Config.Metadata, log.Created) / int64(time.Millisecond)
 }
 
 // Partitions is the number of partitions with which the logs were created; 0 if there is none, or
@@ -109,7 +112,7 @@ func Partitions(ctx context.Context, js jetstream.JetStream, o Options) (int, er
 	if err != nil {
 		return 0, fmt.Errorf("look up stream %s: %w", o.root(), err)
 	}
-	n, _ := strconv.Atoi(root.CachedInfo().Config.Metadata[partitionsKey])
+	n, _ := strconv.Atoi(root.CachedInfo().Config.Metadata[wire.PartitionsKey])
 	return n, nil
 }
 

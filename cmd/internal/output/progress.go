@@ -1,17 +1,15 @@
-package transfer
+package output
 
 import (
 	"fmt"
 	"io"
 	"sync"
 	"time"
-
-	"github.com/seed18712806/lapse/cmd/internal/output"
 )
 
-// progress shows how far a command has come. On a terminal it rewrites one line, elsewhere
+// Progress shows how far a command has come. On a terminal it rewrites one line, elsewhere
 // it prints a line each time.
-type progress struct {
+type Progress struct {
 	w        io.Writer
 	terminal bool
 	shown    func() string
@@ -22,9 +20,9 @@ type progress struct {
 	open bool // the line on the terminal has no newline yet
 }
 
-// startProgress starts to show the progress, if w is a terminal or the user wants it.
-func startProgress(w io.Writer, wanted bool, every time.Duration, shown func() string) *progress {
-	p := &progress{w: w, terminal: output.IsTerminal(w), shown: shown, stop: make(chan struct{}), stopped: make(chan struct{})}
+// StartProgress starts to show the progress, if w is a terminal or the user wants it.
+func StartProgress(w io.Writer, wanted bool, every time.Duration, shown func() string) *Progress {
+	p := &Progress{w: w, terminal: IsTerminal(w), shown: shown, stop: make(chan struct{}), stopped: make(chan struct{})}
 	if !wanted && !p.terminal {
 		close(p.stopped)
 		return p
@@ -47,13 +45,13 @@ func startProgress(w io.Writer, wanted bool, every time.Duration, shown func() s
 	return p
 }
 
-// end shows the last state and stops.
-func (p *progress) end() {
+// End shows the last state and stops.
+func (p *Progress) End() {
 	close(p.stop)
 	<-p.stopped
 }
 
-func (p *progress) show() {
+func (p *Progress) show() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.terminal {
@@ -64,7 +62,7 @@ func (p *progress) show() {
 	_, _ = fmt.Fprintln(p.w, p.shown())
 }
 
-func (p *progress) clear() {
+func (p *Progress) clear() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.open {
@@ -73,8 +71,8 @@ func (p *progress) clear() {
 	}
 }
 
-// line prints a line. On a terminal it takes the place of the progress.
-func (p *progress) line(text string) {
+// Line prints a line. On a terminal it takes the place of the progress.
+func (p *Progress) Line(text string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.open {
