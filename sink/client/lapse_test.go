@@ -6,13 +6,13 @@ import (
 	"os"
 	"time"
 
-	"github.com/alicebob/miniredis/v2"
 	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
 	"github.com/redis/go-redis/v9"
 
 	"github.com/seed18712806/lapse/processor"
 	"github.com/seed18712806/lapse/sink"
+	"github.com/seed18712806/lapse/sink/embedded"
 	"github.com/seed18712806/lapse/sink/service"
 	"github.com/seed18712806/lapse/sink/wire"
 )
@@ -48,7 +48,7 @@ func startLapse() (url string, stop func()) {
 	nc.SetClosedHandler(func(*nats.Conn) { close(closed) })
 	undo = append(undo, func() { nc.Close(); <-closed })
 
-	store, err := miniredis.Run()
+	store, err := embedded.Start("127.0.0.1:0")
 	must(err)
 	undo = append(undo, store.Close)
 	rdb := redis.NewClient(&redis.Options{Addr: store.Addr(), MaxRetries: -1, ContextTimeoutEnabled: true})
