@@ -29,8 +29,7 @@ var commands = map[string]command{
 	"HDEL": {2, hDel}, "HEXISTS": {2, hExists}, "HGET": {2, hGet}, "HGETALL": {1, hGetAll}, "HINCRBY": {3, hIncrBy}, "HKEYS": {1, hKeys},
 	"HLEN": {1, hLen}, "HMGET": {2, hMGet}, "HSCAN": {2, hScan}, "HSET": {3, hSet},
 
-	"ZADD": {3, zAdd}, "ZCARD": {1, zCard}, "ZCOUNT": {3, zCount}, "ZRANGE": {3, zRange}, "ZRANGEBYSCORE": {3, zRangeByScore},
-	"ZREM": {2, zRem}, "ZSCORE": {2, zScore},
+	"ZADD": {3, zAdd}, "ZCARD": {1, zCard}, "ZCOUNT": {3, zCount}, "ZPOPMIN": {1, zPopMin}, "ZRANGE": {3, zRange}, "ZRANGEBYSCORE": {3, zRangeByScore}, "ZREM": {2, zRem}, "ZSCORE": {2, zScore},
 }
 
 // run runs a command that a script may run too.

@@ -62,7 +62,7 @@ func commandOf(t *rapid.T) []any {
 	args := []any{rapid.SampledFrom([]string{
 		"DEL", "EXISTS", "TYPE", "UNLINK", "RENAME", "SET", "GET", "DBSIZE", "KEYS",
 		"HDEL", "HEXISTS", "HGET", "HGETALL", "HINCRBY", "HLEN", "HMGET", "HSET", "HKEYS", "HSCAN",
-		"ZADD", "ZCARD", "ZCOUNT", "ZRANGE", "ZRANGEBYSCORE", "ZREM", "ZSCORE", "SCAN", "PING", "NONE",
+		"ZADD", "ZCARD", "ZCOUNT", "ZPOPMIN", "ZRANGE", "ZRANGEBYSCORE", "ZREM", "ZSCORE", "SCAN", "PING", "NONE",
 	}).Draw(t, "command")}
 	command := args[0].(string)
 	add := func(values ...string) {

@@ -54,6 +54,24 @@ func zRem(db *database, args []string) any {
 	return n
 }
 
+// zPopMin removes one member.
+func zPopMin(db *database, args []string) any {
+	if len(args) > 1 && (len(args) > 2 || args[1] != "1") {
+		return syntax
+	}
+	s, fail := value[*sortedSet](db, args[0])
+	if fail != nil {
+		return fail
+	}
+	found := []any{}
+	if s == nil {
+		return found
+	}
+	first, _ := s.tree.Min()
+	zRem(db, []string{args[0], first.name})
+	return appendMember(found, first, true)
+}
+
 func zCard(db *database, args []string) any {
 	s, fail := value[*sortedSet](db, args[0])
 	switch {
