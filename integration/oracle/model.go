@@ -289,6 +289,20 @@ func (m *Model) Collections() []string {
 	return slices.Sorted(maps.Keys(seen))
 }
 
+// Forget drops what explains the past, and the outcomes, for a caller that compares as it goes
+// along. Names are then those of the documents that are there.
+func (m *Model) Forget() {
+	clear(m.Outcomes)
+	clear(m.fates)
+	clear(m.outputs)
+	clear(m.names)
+	for _, p := range m.partitions {
+		for name := range p.docs {
+			m.names[name] = true
+		}
+	}
+}
+
 // reject records a rejection, with any of the codes.
 func (m *Model) reject(msg Message, name *Name, subject, target string, codes ...int) {
 	m.Rejections = append(m.Rejections, Rejection{
