@@ -209,9 +209,11 @@ func (s *soak) happen(f struct {
 }) {
 	s.t.Helper()
 	s.fault = f.name
+	began := time.Now()
 	f.do(s)
 	s.lapse.Ready()
 	s.load.wait(s.t, s.load.rate/10)
+	s.t.Logf("%s: the load goes on after %v", f.name, time.Since(began).Round(10*time.Millisecond))
 	if s.t.Failed() {
 		s.t.FailNow()
 	}
