@@ -25,7 +25,7 @@ type Options struct {
 	Prefix     wire.Prefix           // "lapse"
 	Shards     int                   // 1 to 64 (1); fixed when the logs are created
 	Shard      int                   // the one that this processor applies, from 0
-	Partitions int                   // of each shard; 8; all shards have 1 to 1024; fixed when the log is created: see Partitions
+	Partitions int                   // of each shard; 8 divided by the shards, at least 2; all shards have 1 to 1024; fixed when the log is created: see Partitions
 	Logger     *slog.Logger          // none
 	Metrics    prometheus.Registerer // none
 	Health     *health.Board         // where problems are noted; one of its own
@@ -59,9 +59,6 @@ func (o *Options) complete() error {
 	if _, err := wire.ParsePrefix(string(o.Prefix)); err != nil {
 		return err
 	}
-	if o.Partitions == 0 {
-		o.Partitions = store.DefaultPartitions
-	}
 	if o.Shards == 0 {
 		o.Shards = 1
 	}
@@ -70,6 +67,9 @@ func (o *Options) complete() error {
 	}
 	if o.Shard < 0 || o.Shard >= o.Shards {
 		return fmt.Errorf("shard %d is not valid: use a number from 0 to %d", o.Shard, o.Shards-1)
+	}
+	if o.Partitions == 0 {
+		o.Partitions = store.DefaultPartitions(o.Shards)
 	}
 	if most := store.MaxPartitions / o.Shards; o.Partitions < 1 || o.Partitions > most {
 		return fmt.Errorf("%d partitions are not valid: use a number from 1 to %d", o.Partitions, most)

@@ -29,6 +29,9 @@ import (
 // checkTimeout is the limit of the check of the servers, and that of making the streams.
 const checkTimeout = 30 * time.Second
 
+// checkAttempts is how often JetStream is asked in that time.
+const checkAttempts = 3
+
 // session is what each Run makes anew. The first fields are there before Run, for the
 // metrics; wire makes the others.
 type session struct {
@@ -57,6 +60,20 @@ func newSession(p *Processor) *session {
 	}
 }
 
+// again repeats requests to JetStream that get no answer. In a cluster one can be lost, or its
+// answer, while the servers learn of a new connection or of a new leader.
+func again(ctx context.Context, ask func(context.Context) error) (err error) {
+	for range checkAttempts {
+		attempt, cancel := context.WithTimeout(ctx, checkTimeout/checkAttempts)
+		err = ask(attempt)
+		cancel()
+		if !errors.Is(err, context.DeadlineExceeded) || ctx.Err() != nil {
+			return err
+		}
+	}
+	return err
+}
+
 // Check finds out whether the servers can be used, and whether they hold what Run would
 // refuse. It changes nothing.
 func (p *Processor) Check(ctx context.Context) error {
@@ -69,7 +86,9 @@ func (p *Processor) Check(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := streams.Check(ctx, js, p.opts.streams(p.nc.MaxPayload())); err != nil {
+	if err := again(ctx, func(ctx context.Context) error {
+		return streams.Check(ctx, js, p.opts.streams(p.nc.MaxPayload()))
+	}); err != nil {
 		return err
 	}
 	if err := streams.CheckMapping(ctx, p.nc, p.opts.log()); err != nil {
@@ -122,8 +141,11 @@ func (p *Processor) wire(ctx context.Context, s *session, l *link.Link, lease Ow
 	}
 	provisioning, cancel := context.WithTimeout(ctx, checkTimeout)
 	defer cancel()
-	provisioned, err := streams.Provision(provisioning, js, p.opts.streams(p.nc.MaxPayload()))
-	if err != nil {
+	var provisioned *streams.Streams
+	if err := again(provisioning, func(ctx context.Context) (err error) {
+		provisioned, err = streams.Provision(ctx, js, p.opts.streams(p.nc.MaxPayload()))
+		return err
+	}); err != nil {
 		return err
 	}
 	stream := provisioned.Events.CachedInfo().Config

@@ -14,6 +14,7 @@ type owners struct {
 	mu      sync.Mutex
 	ids     []string
 	changed time.Duration // when one of them changed last
+	taking  int           // shards that this process is about to take, and may not get
 }
 
 // set notes the owner of a shard; empty if nobody owns it.
@@ -25,15 +26,36 @@ func (o *owners) set(shard int, id string, now time.Duration) {
 	}
 }
 
+// take notes that this process is about to take a shard, so that its other shards do not count
+// it as free for more. Until it calls done, nobody knows who the owner will be; nor afterwards,
+// if another process was quicker, or the answer was lost.
+func (o *owners) take(shard int, id string, now func() time.Duration) (done func(taken bool)) {
+	o.set(shard, id, now())
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.taking++
+	return func(taken bool) {
+		if !taken {
+			o.set(shard, "", now())
+		}
+		o.mu.Lock()
+		defer o.mu.Unlock()
+		o.taking--
+	}
+}
+
 // known is what this process knows of the shards and the members, whether that is current, and
-// when an owner changed last.
-func (m *Member) known() (v share.View, current bool, changed time.Duration) {
+// for how long no owner has changed, nor was about to.
+func (m *Member) known() (v share.View, current bool, calm time.Duration) {
 	v.Members, current = m.roster.Alive()
 	m.owners.mu.Lock()
-	v.Owners, changed = slices.Clone(m.owners.ids), m.owners.changed
+	v.Owners = slices.Clone(m.owners.ids)
+	if m.owners.taking == 0 {
+		calm = m.now() - m.owners.changed
+	}
 	m.owners.mu.Unlock()
 	m.view(&v)
-	return v, current, changed
+	return v, current, calm
 }
 
 // sharing decides when this process hands a shard over.
@@ -67,7 +89,7 @@ func (s *sharing) runOnce() {
 	if fit {
 		s.fitAt = now
 	}
-	view, current, changed := s.known()
+	view, current, calm := s.known()
 	if stood || !current {
 		return // this process may not know the present members
 	}
@@ -75,7 +97,7 @@ func (s *sharing) runOnce() {
 	switch {
 	case now-s.fitAt >= terms.unfit:
 		moves = view.Relief(s.opts.ID)
-	case fit && now-changed >= terms.calm:
+	case fit && calm >= terms.calm:
 		moves = view.Moves()
 	}
 	for _, move := range moves {
