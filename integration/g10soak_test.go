@@ -128,9 +128,9 @@ func (s *soak) follow() {
 	s.t.Cleanup(func() { stop(); s.done.Wait() })
 }
 
-// advance lets the oracle judge what is new.
+// advance lets the oracle judge what is new. A request that a server has lost is made again soon.
 func (s *soak) advance(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -289,18 +289,10 @@ func (m *Model) Collections() []string {
 	return slices.Sorted(maps.Keys(seen))
 }
 
-// Forget drops what explains the past, and the outcomes, for a caller that compares as it goes
-// along. Names are then those of the documents that are there.
+// Forget drops the outcomes and what explains the past, for a caller that compares as it goes along.
 func (m *Model) Forget() {
-	clear(m.Outcomes)
-	clear(m.fates)
-	clear(m.outputs)
-	clear(m.names)
-	for _, p := range m.partitions {
-		for name := range p.docs {
-			m.names[name] = true
-		}
-	}
+	empty := NewModel(m.set)
+	m.Outcomes, m.fates, m.outputs, m.names = empty.Outcomes, empty.fates, empty.outputs, empty.names
 }
 
 // reject records a rejection, with any of the codes.

@@ -192,12 +192,13 @@ func (f *Follower) Delays() []time.Duration {
 	return sorted
 }
 
-// Open is how many events and rejections are still to come, and how many documents there are.
+// Open is how many events and rejections are still to come, and how many documents there are
+// by log time.
 func (f *Follower) Open() (outputs, documents int) {
-	return len(f.model.Expiries) + len(f.model.Rejections), len(f.model.Names())
+	return len(f.model.Expiries) + len(f.model.Rejections), len(f.model.Live(0))
 }
 
-// CompareReads compares reads with the model, once the log rests.
+// CompareReads compares lists and counts with the model, once the log rests.
 func (f *Follower) CompareReads(ctx context.Context, reads oracle.Reads) error {
 	diff := f.model.CompareReads(ctx, reads, func() wire.Time { return wire.Time(time.Now().UnixMilli()) })
 	if len(diff) > 0 {
