@@ -65,6 +65,9 @@ func StartProcess(t testing.TB, name, path string, args ...string) *Process {
 	return p
 }
 
+// Dir is the directory of the process: its files, and its log.
+func (p *Process) Dir() string { return p.dir }
+
 // start starts the process, which must not run.
 func (p *Process) start() {
 	p.t.Helper()

@@ -69,6 +69,8 @@ type ShardStatus struct {
 	LagMessages uint64  `json:"lagMessages"`
 	Overdue     float64 `json:"overdue"` // seconds
 	Problem     string  `json:"problem,omitempty"`
+	// Retention is absent if the owner does not know it.
+	Retention *wire.Retention `json:"retention,omitempty"`
 }
 
 // The roles of a process.
@@ -261,12 +263,13 @@ func (s *Status) assign(leases map[int]wire.Lease) {
 		if m := byID[lease.Owner]; m != nil {
 			m.Role = RoleOwner
 			status.Applied, status.LagMessages, status.Overdue, status.Problem = m.Applied, m.LagMessages, m.Overdue, m.Problem
+			status.Retention = m.Retention
 			if len(m.Shards) > 0 { // the others are of all shards of the process
 				p := wire.ShardProgress{}
 				if i := slices.IndexFunc(m.Shards, func(p wire.ShardProgress) bool { return p.Shard == shard }); i >= 0 {
 					p = m.Shards[i]
 				}
-				status.Applied, status.LagMessages, status.Overdue = p.Applied, p.LagMessages, p.Overdue
+				status.Applied, status.LagMessages, status.Overdue, status.Retention = p.Applied, p.LagMessages, p.Overdue, p.Retention
 			}
 			status.Alive = m.SeenAgo <= goneAfter.Seconds()
 		}

@@ -56,6 +56,7 @@ type commandLine struct {
 	Forecast commands.Forecast `cmd:"" group:"read" help:"Count the documents that will expire, over time."`
 	Watch    commands.Watch    `cmd:"" group:"read" help:"Print expiry events as they come."`
 	Status   commands.Status   `cmd:"" group:"read" help:"Print which streams and processes of lapse a server has, and their state."`
+	Snapshot commands.Snapshot `cmd:"" group:"read" help:"Let lapse take a snapshot of every partition now."`
 }
 
 var groups = []kong.Group{

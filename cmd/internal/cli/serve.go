@@ -48,9 +48,11 @@ type LogFlags struct {
 	Partitions      *int          `env:"LAPSE_PARTITIONS" group:"log" placeholder:"N" help:"Number of partitions of each log, 1 to 1024, fixed when the log is created (8 divided by the number of shards, at least 2; or that of the log that is there)."`
 	Shards          int           `env:"LAPSE_SHARDS" group:"log" default:"1" placeholder:"N" help:"Number of logs among which the documents are divided, 1 to 64, fixed when the logs are created (${default}). The processes share them out."`
 	Replicas        int           `env:"LAPSE_REPLICAS" group:"log" placeholder:"N" help:"Replicas of the streams, 1 to 5 (1)."`
-	LogMaxAge       *flags.Period `env:"LAPSE_LOG_MAX_AGE" group:"log" placeholder:"TIME" help:"How long to keep the log; 0 is for ever (for ever, which the embedded Redis needs)."`
-	LogMaxBytes     *flags.Size   `env:"LAPSE_LOG_MAX_BYTES" group:"log" placeholder:"SIZE" help:"How large the log may grow, such as 10GiB (no limit)."`
-	EventsMaxAge    *flags.Period `env:"LAPSE_EVENTS_MAX_AGE" group:"log" placeholder:"TIME" help:"How long to keep events; 0 is for ever (7d)."`
+	LogMaxAge       *flags.Period `env:"LAPSE_LOG_MAX_AGE" group:"log" placeholder:"TIME" help:"How long to keep the log at most; 0 is no limit. Snapshots truncate the log anyway; set no limit that they need longer for (no limit)."`
+	LogMaxBytes     *flags.Size   `env:"LAPSE_LOG_MAX_BYTES" group:"log" placeholder:"SIZE" help:"How large the log may grow at most, such as 10GiB. Snapshots truncate the log anyway (no limit)."`
+	ForgetWithin    flags.Period  `env:"LAPSE_FORGET_WITHIN" group:"log" default:"8d" placeholder:"TIME" help:"Within which time the bytes of a document are gone from Redis, log, snapshots and events, after it has expired or was deleted or overwritten (${default})."`
+	EventsMaxAge    *flags.Period `env:"LAPSE_EVENTS_MAX_AGE" group:"log" placeholder:"TIME" help:"How long to keep events, at most 7/8 of --forget-within (7d)."`
+	EventsMaxBytes  *flags.Size   `env:"LAPSE_EVENTS_MAX_BYTES" group:"log" placeholder:"SIZE" help:"How large the stream of events may grow, such as 10GiB; the oldest events go first (no limit)."`
 	DuplicateWindow *flags.Period `env:"LAPSE_DUPLICATE_WINDOW" group:"log" placeholder:"TIME" help:"How long the log remembers the ids of messages, to drop duplicates (2m)."`
 	ReplyPrefix     []string      `env:"LAPSE_REPLY_PREFIX" group:"log" placeholder:"SUBJECT" help:"Inbox prefix, such as _INBOX_acme, to which lapse may send outcomes besides _INBOX. For several, repeat the flag or separate them by commas."`
 }
@@ -108,7 +110,8 @@ func (c *serveCommand) Run(ctx context.Context, streams output.Streams) error {
 		Processor: processor.Options{
 			Prefix: prefix, Shards: c.Shards, Partitions: partitions, Replicas: c.Replicas,
 			LogMaxAge: (*time.Duration)(c.LogMaxAge), LogMaxBytes: (*int64)(c.LogMaxBytes),
-			EventsMaxAge: (*time.Duration)(c.EventsMaxAge), DuplicateWindow: (*time.Duration)(c.DuplicateWindow),
+			EventsMaxAge: (*time.Duration)(c.EventsMaxAge), EventsMaxBytes: (*int64)(c.EventsMaxBytes), DuplicateWindow: (*time.Duration)(c.DuplicateWindow),
+			ForgetWithin:  time.Duration(c.ForgetWithin),
 			ReplyPrefixes: c.ReplyPrefix,
 			MaxClockLead:  time.Duration(c.MaxClockLead), BeginAnew: c.BeginAnew,
 		},
@@ -128,8 +131,10 @@ func (c *serveCommand) check() error {
 		return fmt.Errorf("--max-clock-lead %s is not valid: use a duration over 0 such as 10s", time.Duration(c.MaxClockLead))
 	case c.DuplicateWindow != nil && time.Duration(*c.DuplicateWindow) < 100*time.Millisecond:
 		return fmt.Errorf("--duplicate-window %s is not valid: use a duration of at least 100ms", time.Duration(*c.DuplicateWindow))
+	case time.Duration(c.ForgetWithin) < time.Second:
+		return fmt.Errorf("--forget-within %s is not valid: use a duration of at least 1s, such as 8d", time.Duration(c.ForgetWithin))
 	}
-	return nil
+	return processor.CheckEvents((*time.Duration)(c.EventsMaxAge), time.Duration(c.ForgetWithin))
 }
 
 // token reads the token of the embedded NATS server.

@@ -6,6 +6,7 @@
 //	read.go       get, list, count, forecast, collections
 //	watch.go      watch
 //	status.go     status
+//	snapshot.go   snapshot
 //	health.go     health
 //
 // A command prints its result and returns its error, which package output then reports.

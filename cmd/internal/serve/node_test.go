@@ -27,6 +27,7 @@ func (a applies) RunAs(context.Context, processor.Owner) error { return a.runs()
 func (a applies) Progress() processor.Progress                 { return a.progress }
 func (a applies) Applying() error                              { return a.applying }
 func (a applies) TakenOver() bool                              { return a.applying == nil }
+func (a applies) Retention() *wire.Retention                   { return nil }
 
 // statuses are the shards as a member sees them.
 type statuses []lease.Status

@@ -63,15 +63,20 @@ func (o Options) fixed() map[string]string {
 }
 
 func (o Options) eventsConfig(log string, level int) jetstream.StreamConfig {
+	age := defaultEventsAge
+	if o.EventsLongest > 0 {
+		age = min(age, o.EventsLongest)
+	}
+	age = orDefault(o.EventsMaxAge, age)
 	return o.common(jetstream.StreamConfig{
 		Name:               o.Prefix.EventsStream(),
 		Description:        "lapse: expiry events and rejections",
 		Subjects:           o.Prefix.EventSubjects(),
 		AllowAtomicPublish: level >= atomicBatches,
 		AllowBatchPublish:  level >= fastBatches,
-		MaxAge:             orDefault(o.EventsMaxAge, defaultEventsAge),
-		MaxBytes:           -1,
-		Duplicates:         clamp(orDefault(o.DuplicateWindow, defaultWindow), orDefault(o.EventsMaxAge, defaultEventsAge)),
+		MaxAge:             age,
+		MaxBytes:           orDefault(o.EventsMaxBytes, -1),
+		Duplicates:         clamp(orDefault(o.DuplicateWindow, defaultWindow), age),
 		Metadata:           map[string]string{formatKey: format, logKey: log},
 	})
 }

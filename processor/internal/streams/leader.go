@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 )
 
@@ -53,11 +54,15 @@ type message struct {
 // get asks the leader of a stream for a message, and returns nil if there is none. The
 // client library would use direct access, and ask a replica that may lag behind.
 func (s *Streams) get(ctx context.Context, stream string, request map[string]any) (*message, error) {
+	return get(ctx, s.nc, stream, request)
+}
+
+func get(ctx context.Context, nc *nats.Conn, stream string, request map[string]any) (*message, error) {
 	body, err := json.Marshal(request)
 	if err != nil {
 		return nil, err
 	}
-	reply, err := s.nc.RequestWithContext(ctx, "$JS.API.STREAM.MSG.GET."+stream, body)
+	reply, err := nc.RequestWithContext(ctx, "$JS.API.STREAM.MSG.GET."+stream, body)
 	if err != nil {
 		return nil, err
 	}

@@ -25,7 +25,7 @@ func TestMain(m *testing.M) {
 }
 
 func options() Options {
-	return Options{Prefix: wire.DefaultPrefix, Partitions: 16, MaxPayload: 1 << 20, Logger: slog.New(slog.DiscardHandler)}
+	return Options{Prefix: wire.DefaultPrefix, Objects: true, Partitions: 16, MaxPayload: 1 << 20, Logger: slog.New(slog.DiscardHandler)}
 }
 
 // TestProvision: it creates what is absent, leaves what is present, and changes a limit only

@@ -1,0 +1,107 @@
+package client
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/seed18712806/lapse/sink/wire"
+)
+
+const snapshotEvery = 250 * time.Millisecond
+
+// SnapshotProgress is how far the snapshots of all shards are.
+type SnapshotProgress struct {
+	Partitions int    `json:"partitions"`
+	Done       int    `json:"done"`
+	Failure    string `json:"failure,omitempty"` // why the last attempt of a shard has failed; it is tried again
+}
+
+// Snapshot orders a snapshot of every partition, and waits until all are stored or ctx is done. It calls
+// progress when something has changed. A snapshot that fails is tried again.
+func (c *Client) Snapshot(ctx context.Context, progress func(SnapshotProgress)) (p SnapshotProgress, err error) {
+	shards, err := c.shards(ctx)
+	if err != nil {
+		return p, err
+	}
+	since := make([]int64, shards)
+	for {
+		var now SnapshotProgress
+		for shard := range shards {
+			reply, err := c.orderSnapshot(ctx, shard, since[shard])
+			if err != nil {
+				return p, err
+			}
+			since[shard] = reply.Since
+			now.Partitions += reply.Partitions
+			now.Done += reply.Done
+			now.Failure = cmp.Or(now.Failure, reply.Failure)
+		}
+		if now != p {
+			p = now
+			progress(p)
+		}
+		if p.Done == p.Partitions {
+			return p, nil
+		}
+		select {
+		case <-ctx.Done():
+			return p, ctx.Err()
+		case <-time.After(snapshotEvery):
+		}
+	}
+}
+
+// shards is the number of shards of the prefix.
+func (c *Client) shards(ctx context.Context) (int, error) {
+	p := c.opts.Prefix
+	info, err := c.streamInfo(ctx, p.ConfigStream())
+	switch {
+	case err == nil:
+		n, _ := strconv.Atoi(info.Config.Metadata[wire.ShardsKey])
+		return min(max(n, 1), wire.MaxShards), nil
+	case errors.Is(err, jetstream.ErrStreamNotFound):
+		return 1, nil
+	}
+	return 0, err
+}
+
+// orderSnapshot orders snapshots of a shard, or asks how far they are. The owner of the shard may have
+// just changed: then nobody answers for a moment, and the new one takes the order anew.
+func (c *Client) orderSnapshot(ctx context.Context, shard int, since int64) (reply wire.SnapshotReply, err error) {
+	subject := c.opts.Prefix.Snapshot(shard)
+	body, err := json.Marshal(wire.SnapshotOrder{Since: since})
+	if err != nil {
+		return reply, err
+	}
+	within, cancel := c.within(ctx, subject)
+	defer cancel()
+	for {
+		m, err := c.nc.RequestWithContext(within, subject, body)
+		switch {
+		case err == nil:
+			if err := json.Unmarshal(m.Data, &reply); err != nil {
+				return reply, fmt.Errorf("the reply of shard %d is not valid: %w", shard, err)
+			}
+			return reply, nil
+		case denial(within) != nil:
+			return reply, denial(within)
+		case ctx.Err() != nil:
+			return reply, ctx.Err()
+		case within.Err() != nil, !errors.Is(err, nats.ErrNoResponders):
+			return reply, unavailable("the owner of shard %d does not answer (%s): lapse status shows which process it is", shard, err)
+		}
+		select {
+		case <-within.Done():
+			return reply, unavailable("no process owns shard %d: lapse status shows the processes", shard)
+		case <-time.After(snapshotEvery):
+		}
+	}
+}
