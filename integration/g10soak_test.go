@@ -62,10 +62,14 @@ func TestG10_Soak(t *testing.T) {
 	s.flags = []string{"--duplicate-window", duplicateWindow.String(), "--forget-within", forgetWithin.String(), "--events-max-age", (forgetWithin / 2).String()}
 	s.lapse = s.another()
 	s.lapse.Start()
-	s.Configure(byDefault, fmt.Sprintf(`{"defaultTtl":%d}`, soakDefault))
+	longest := 55 // seconds until a document expires
+	if long < time.Minute {
+		longest = 5
+	}
+	s.Configure(byDefault, fmt.Sprintf(`{"defaultTtl":%d}`, (longest+1)/2))
 	s.Configure(byOwn, `{"defaultTtl":-1}`)
 	s.follow()
-	s.load = startSteadyLoad(t, s.Client, s.oracle, rate, 1)
+	s.load = startSteadyLoad(t, s.Client, s.oracle, rate, longest, 1)
 
 	const intervals = 60
 	each := max(long/intervals, time.Second)

@@ -18,20 +18,16 @@ import (
 	"github.com/seed18712806/lapse/sink/wire"
 )
 
-// The collections of a steady load. In one of them a document expires by the default, in the
-// other by a TTL of its own; all within a minute.
-const (
-	byDefault, byOwn = "sessions", "offers"
-	soakDefault      = 20 // seconds
-	soakLongest      = 55
-)
+// The collections of a steady load. In the one a document expires by the default, in the
+// other by a TTL of its own.
+const byDefault, byOwn = "sessions", "offers"
 
 // steadyLoad publishes writes at a constant rate, without waiting for each acknowledgement, and
 // keeps nothing of them. It goes on while servers are down.
 type steadyLoad struct {
 	c       *harness.Client
 	rate    int // messages a second
-	follow  *follow.Follower
+	longest int // TTL of its own, in seconds
 	r       *rand.Rand
 	made    int
 	acked   atomic.Int64
@@ -43,14 +39,14 @@ type steadyLoad struct {
 // steadyTick is how often the load publishes.
 const steadyTick = 10 * time.Millisecond
 
-func startSteadyLoad(t *testing.T, c *harness.Client, f *follow.Follower, rate int, seed uint64) *steadyLoad {
+func startSteadyLoad(t *testing.T, c *harness.Client, f *follow.Follower, rate, longest int, seed uint64) *steadyLoad {
 	t.Helper()
 	ctx, stop := context.WithCancel(t.Context())
 	js, err := jetstream.New(c.NC, jetstream.WithPublishAsyncMaxPending(8192), jetstream.WithPublishAsyncTimeout(20*time.Second))
 	if err != nil {
 		t.Fatal(err)
 	}
-	l := &steadyLoad{c: c, rate: rate, follow: f, r: rand.New(rand.NewPCG(seed, 0)), futures: make(chan jetstream.PubAckFuture, 8192), stop: stop}
+	l := &steadyLoad{c: c, rate: rate, longest: longest, r: rand.New(rand.NewPCG(seed, 0)), futures: make(chan jetstream.PubAckFuture, 8192), stop: stop}
 	l.done.Go(func() {
 		defer close(l.futures)
 		ticker := time.NewTicker(steadyTick)
@@ -93,7 +89,7 @@ func (l *steadyLoad) end() {
 func (l *steadyLoad) message() *nats.Msg {
 	collection, ttl := byDefault, ""
 	if l.r.IntN(2) == 0 {
-		collection, ttl = byOwn, fmt.Sprintf(`,"ttl":%d`, 1+l.r.IntN(soakLongest))
+		collection, ttl = byOwn, fmt.Sprintf(`,"ttl":%d`, 1+l.r.IntN(l.longest))
 	}
 	l.made++
 	id, op := l.made, wire.Upsert
