@@ -108,7 +108,7 @@ func (s *soak) follow() {
 	ctx, stop := context.WithCancel(s.t.Context())
 	s.stop = stop
 	s.done.Go(func() {
-		ticker := time.NewTicker(500 * time.Millisecond)
+		ticker := time.NewTicker(judgeEvery)
 		defer ticker.Stop()
 		for {
 			select {
@@ -124,6 +124,9 @@ func (s *soak) follow() {
 	})
 	s.t.Cleanup(func() { stop(); s.done.Wait() })
 }
+
+// judgeEvery is how often the oracle reads what is new.
+const judgeEvery = 500 * time.Millisecond
 
 // advance lets the oracle judge what is new. A request that a server has lost is made again soon.
 func (s *soak) advance(ctx context.Context) error {
@@ -147,6 +150,7 @@ func (s *soak) end() {
 	s.lapse.Ready()
 	var finding error
 	harness.Until(s.t, 5*time.Minute, "all that was written is gone, and has its event", func(ctx context.Context) error {
+		harness.At(s.t, time.Now().Add(judgeEvery))
 		err := s.advance(ctx)
 		if errors.Is(err, follow.ErrFinding) {
 			finding = err
