@@ -55,7 +55,7 @@ type backend struct {
 type dialer func(ctx context.Context) (net.Conn, error)
 
 // backends are the two servers that have to behave alike.
-var backends = []backend{{"miniredis", startMiniredis}, {"redis", startRedis}}
+var backends = []backend{{"embedded", startEmbedded}, {"redis", startRedis}}
 
 // onBoth runs a test on both backends.
 func onBoth(t *testing.T, test func(t *testing.T, r *rig)) {
@@ -68,7 +68,7 @@ func onBoth(t *testing.T, test func(t *testing.T, r *rig)) {
 	}
 }
 
-func startMiniredis(t *testing.T) dialer { return dialerTo(redistest.StartMini(t)) }
+func startEmbedded(t *testing.T) dialer { return dialerTo(redistest.StartMini(t)) }
 
 func startRedis(t *testing.T) dialer { return dialerTo(redistest.Start(t)) }
 

@@ -291,6 +291,12 @@ func (m *Model) Collections() []string {
 	return slices.Sorted(maps.Keys(seen))
 }
 
+// Forget drops the outcomes and what explains the past, for a caller that compares as it goes along.
+func (m *Model) Forget() {
+	empty := NewModel(m.set)
+	m.Outcomes, m.fates, m.outputs, m.names = empty.Outcomes, empty.fates, empty.outputs, empty.names
+}
+
 // reject records a rejection, with any of the codes.
 func (m *Model) reject(msg Message, name *Name, subject, target string, codes ...int) {
 	m.Rejections = append(m.Rejections, Rejection{

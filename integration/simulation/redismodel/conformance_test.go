@@ -63,7 +63,7 @@ func newHistory(t *testing.T, s *redistest.Server) *history {
 	return h
 }
 
-// TestConformance: the model answers as Redis and miniredis do. It fails if any effect or
+// TestConformance: the model answers as Redis and the embedded one do. It fails if any effect or
 // error of sink/store is another in the model.
 func TestConformance(t *testing.T) {
 	redistest.OnBoth(t, func(t *testing.T, s redistest.Server) {
