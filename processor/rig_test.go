@@ -105,6 +105,7 @@ type rig struct {
 	opts   Options
 	clocks *feed.Clocks  // with which stamps are compared; nil for the usual ones
 	bounds *owner.Bounds // of processors; nil for the usual ones
+	copied bool          // there are copies of the streams: see copyAll
 }
 
 func newRigOn(t *testing.T, b backend, opts Options) *rig {

@@ -13,8 +13,8 @@ import (
 // Choose chooses the snapshot to be loaded, where what is stored cannot be continued: the newest
 // one that is whole and that the log continues. why is the answer of Log about what is stored.
 //
-//   - E1: A snapshot is chosen only after it was verified, unless nothing is stored: then a load
-//     that fails destroys nothing.
+//   - E1: A snapshot is chosen only after it was verified, unless nothing is stored and the log
+//     reaches back: then a load that fails costs nothing.
 //   - E2: If none can be used, the log from its beginning is, and if it does not reach back, why is
 //     the refusal, with what is wrong with each snapshot.
 //   - E3: A snapshot of this log that has seen another end of it refuses the log, as the checkpoint
@@ -34,7 +34,7 @@ func (e *Examiner) Choose(ctx context.Context, f *Found, why error) error {
 	for _, m := range all {
 		f.Snapshot = m
 		err := e.Log(ctx, f)
-		if err == nil && f.State.Version != "" {
+		if err == nil && (f.State.Version != "" || why != nil) {
 			err = e.snapshots.Verify(ctx, m)
 		}
 		if err == nil {

@@ -19,33 +19,19 @@ import (
 // errEnds is why a snapshot is abandoned when the owner ends.
 var errEnds = errors.New("the process ends, or gives the partition up")
 
-// Snapshots are the stored snapshots; nil if there are none.
-func (s *Shared) Snapshots() *snapshot.Store {
-	if s.Desk == nil {
-		return nil
-	}
-	return s.Desk.Store()
-}
-
 // record scans some documents for a snapshot, if one is wanted and it is time to. A partition
 // that lacks documents takes none.
 func (p *Partition) record(ctx context.Context) error {
 	t := &p.tenure
-	if t.recording == nil {
-		if p.shared.Desk == nil || p.progress.Rebuild() != 0 {
-			return nil
+	if t.recording == nil && p.progress.Rebuild() == 0 {
+		if w := p.shared.Desk.Order(p.number()); w != nil {
+			t.recording = recording.Begin(w, p.collections)
 		}
-		w := p.shared.Desk.Order(p.number())
-		if w == nil {
-			return nil
-		}
-		t.recording = recording.Begin(w, p.collections)
 	}
 	if t.recording.Failed() {
 		t.recording = nil // the writer says why
-		return nil
 	}
-	if t.recording.Wait(time.Now()) > 0 {
+	if t.recording == nil || t.recording.Wait(time.Now()) > 0 {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, link.CallTimeout)
@@ -116,7 +102,7 @@ func (p *Partition) load(stop context.Context) error {
 	t := &p.tenure
 	if t.loader == nil {
 		p.logger.Info("the partition is loaded from a snapshot", slog.Uint64("generation", t.loads.Generation), slog.Uint64("offset", t.loads.Offset))
-		t.loader = reload.New(p.store, p.progress.Version(), t.loads, p.shared.Snapshots().Entries(stop, t.loads))
+		t.loader = reload.New(p.store, p.progress.Version(), t.loads, p.shared.Desk.Store().Entries(stop, t.loads))
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(stop), link.CallTimeout)
 	defer cancel()

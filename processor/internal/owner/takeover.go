@@ -118,7 +118,7 @@ func (p *Partition) takeOverFailed(err error) error {
 }
 
 func (p *Partition) examiner() *examine.Examiner {
-	return examine.New(p.number(), p.store, p.shared.Log, p.shared.Checkpoints, p.shared.Snapshots(), p.shared.Ticker)
+	return examine.New(p.number(), p.store, p.shared.Log, p.shared.Checkpoints, p.shared.Desk.Store(), p.shared.Ticker)
 }
 
 func (p *Partition) known() examine.Known {
@@ -233,7 +233,7 @@ func (p *Partition) beginAnew(ctx context.Context, next store.State) (store.Stat
 	if info.State.FirstSeq > 0 {
 		next.Offset = info.State.FirstSeq - 1
 	}
-	if snapshots := p.shared.Snapshots(); snapshots != nil {
+	if snapshots := p.shared.Desk.Store(); snapshots != nil {
 		if err := snapshots.Forget(ctx, p.number()); err != nil {
 			return next, err
 		}

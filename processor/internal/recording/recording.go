@@ -75,7 +75,7 @@ func Begin(w Writer, collections *state.Collections) *Recording {
 }
 
 // Failed reports whether the writer has failed: then the snapshot is over.
-func (r *Recording) Failed() bool { return r.writer.Failed() }
+func (r *Recording) Failed() bool { return r != nil && r.writer.Failed() }
 
 // Wait is how long to wait before the next scan.
 func (r *Recording) Wait(now time.Time) time.Duration {

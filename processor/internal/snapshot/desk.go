@@ -24,12 +24,20 @@ type Desk struct {
 // NewDesk makes a desk of a store.
 func NewDesk(s *Store) *Desk { return &Desk{store: s} }
 
-// Store is the store of the snapshots.
-func (d *Desk) Store() *Store { return d.store }
+// Store is the store of the snapshots; nil if there is no desk.
+func (d *Desk) Store() *Store {
+	if d == nil {
+		return nil
+	}
+	return d.store
+}
 
 // Order is the writer of a snapshot that the partition is to take now; nil if none is wanted. It
 // hands each out once. The owner calls it between steps.
 func (d *Desk) Order(partition int) *Writer {
+	if d == nil {
+		return nil
+	}
 	w := d.order.Load()
 	if w == nil || w.partition != partition || !d.order.CompareAndSwap(w, nil) {
 		return nil
