@@ -177,7 +177,7 @@ func TestG8_FloodOfGarbage(t *testing.T) {
 func TestG8_NoRejectionInTheShadowOfAnother(t *testing.T) {
 	t.Parallel()
 	w := inProcess(t)
-	const partitions = store.DefaultPartitions
+	partitions := store.DefaultPartitions(1)
 	raw, escaped := "ü", wire.EscapeID("ü")
 	collection := ""
 	for i := range 100 {

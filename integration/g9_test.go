@@ -50,7 +50,7 @@ func TestG9_WritesGoBeforeReaping(t *testing.T) {
 
 	// Count, in the order of the stream, the expirations of the writes' partition before
 	// each rejection.
-	const partitions = store.DefaultPartitions
+	partitions := store.DefaultPartitions(1)
 	busy := wire.Partition(partitions, "busy", "a")
 	at := map[string]int{}
 	expiries, ofBusy := 0, 0
@@ -87,7 +87,8 @@ func TestG9_ReapingIsNotStarved(t *testing.T) {
 	w := inProcess(t)
 	w.Configure("c", `{"defaultTtl":1}`)
 	w.stopProcessor()
-	const due, pending, partitions = 500, 24_000, store.DefaultPartitions
+	const due, pending = 500, 24_000
+	partitions := store.DefaultPartitions(1)
 	for i := range due {
 		w.SendLater(w.Prefix.Write(wire.Upsert, "c", fmt.Sprint(i)), `{}`)
 	}

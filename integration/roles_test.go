@@ -335,6 +335,8 @@ change users                   ACL SETUSER lapse +@all                        no
 list users                     ACL LIST                                       no    no     yes
 see what others do             CLIENT LIST                                    no    no     yes
                                SLOWLOG GET                                    no    no     yes
+write the files anew           BGREWRITEAOF                                   yes   no     yes
+                               BGSAVE                                         yes   no     yes
 copy the data                  REPLICAOF NO ONE                               no    no     yes
                                SAVE                                           no    no     yes
 publish                        PUBLISH lapse x                                no    no     yes

@@ -46,17 +46,10 @@ func newMetrics() *metrics {
 		Help:    "Time of one commit of a partition to Redis.",
 		Buckets: []float64{.0001, .00025, .0005, .001, .002, .005, .01, .02, .05, .1, .5, 1, 5},
 	})
-	taken := counter("snapshots_taken_total", "Snapshots of partitions that were stored and read back.")
-	failures := counter("snapshots_failed_total", "Snapshots of partitions that were given up; they are tried again.")
-	size := counter("snapshot_bytes_total", "Size of the snapshots that were stored.")
-	took := prometheus.NewHistogram(prometheus.HistogramOpts{
-		Namespace: "lapse", Name: "snapshot_duration_seconds",
-		Help:    "Time from the order of a snapshot to its being stored and read back.",
-		Buckets: []float64{.01, .1, 1, 10, 60, 600, 3600},
-	})
-	m.retention = &retention.Metrics{Taken: taken, Failures: failures, Bytes: size, Seconds: took}
+	m.retention = retention.NewMetrics()
 	m.Metrics = owner.Metrics{Applied: applied, Rejected: rejected, Expired: expired, Fenced: fenced, Rebuilds: rebuilds, Lateness: lateness, Commits: commits}
-	m.all = []prometheus.Collector{applied, rejected, expired, m.emitted, fenced, rebuilds, lateness, commits, taken, failures, size, took}
+	m.all = []prometheus.Collector{applied, rejected, expired, m.emitted, fenced, rebuilds, lateness, commits}
+	m.all = append(m.all, m.retention.Collectors()...)
 	return m
 }
 
@@ -88,7 +81,7 @@ var (
 
 // Describe implements [prometheus.Collector].
 func (g gauges) Describe(c chan<- *prometheus.Desc) {
-	for _, d := range append(append(sizeDescs, forgettingDescs...), messagesRead, lagMessages, lagSeconds, backlog, stuck, rebuilding, givesWay, clockLead) {
+	for _, d := range append(append(sizeDescs, retention.Descs...), messagesRead, lagMessages, lagSeconds, backlog, stuck, rebuilding, givesWay, clockLead) {
 		c <- d
 	}
 }
@@ -114,7 +107,9 @@ func (g gauges) Collect(c chan<- prometheus.Metric) {
 	if runs {
 		nats, redis = g.p.guard.Leads()
 		session.sizes.collect(c)
-		collectForgetting(c, session, now)
+		if session.wired.Load() {
+			session.keeper.Collect(c, now)
+		}
 	}
 	c <- prometheus.MustNewConstMetric(clockLead, prometheus.GaugeValue, seconds(nats), "nats")
 	c <- prometheus.MustNewConstMetric(clockLead, prometheus.GaugeValue, seconds(redis), "redis")

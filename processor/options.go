@@ -27,17 +27,13 @@ const (
 	leastForgetWithin   = time.Second
 )
 
-// LongestEvents is how long events may be kept at most by a processor that forgets within a time. The
-// NATS server needs the rest of the time to give up their bytes.
-func LongestEvents(forgetWithin time.Duration) time.Duration { return forgetWithin / 8 * 7 }
-
 // Options configure a Processor. The zero value of each is its default. There are many fields: each
 // is one option.
 type Options struct {
 	Prefix     wire.Prefix           // "lapse"
 	Shards     int                   // 1 to 64 (1); fixed when the logs are created
 	Shard      int                   // the one that this processor applies, from 0
-	Partitions int                   // of each shard; 8; all shards have 1 to 1024; fixed when the log is created: see Partitions
+	Partitions int                   // of each shard; 8 divided by the shards, at least 2; all shards have 1 to 1024; fixed when the log is created: see Partitions
 	Logger     *slog.Logger          // none
 	Metrics    prometheus.Registerer // none
 	Health     *health.Board         // where problems are noted; one of its own
@@ -65,7 +61,7 @@ type Options struct {
 	Replicas        int            // 1
 	LogMaxAge       *time.Duration // for ever
 	LogMaxBytes     *int64         // no limit (-1)
-	EventsMaxAge    *time.Duration // 7 days, and at most LongestEvents
+	EventsMaxAge    *time.Duration // 7 days, and at most 7/8 of ForgetWithin
 	EventsMaxBytes  *int64         // no limit (-1)
 	DuplicateWindow *time.Duration // 2 minutes; at least 100 ms
 }
@@ -78,9 +74,6 @@ func (o *Options) complete() error {
 	if _, err := wire.ParsePrefix(string(o.Prefix)); err != nil {
 		return err
 	}
-	if o.Partitions == 0 {
-		o.Partitions = store.DefaultPartitions
-	}
 	if o.Shards == 0 {
 		o.Shards = 1
 	}
@@ -89,6 +82,9 @@ func (o *Options) complete() error {
 	}
 	if o.Shard < 0 || o.Shard >= o.Shards {
 		return fmt.Errorf("shard %d is not valid: use a number from 0 to %d", o.Shard, o.Shards-1)
+	}
+	if o.Partitions == 0 {
+		o.Partitions = store.DefaultPartitions(o.Shards)
 	}
 	if most := store.MaxPartitions / o.Shards; o.Partitions < 1 || o.Partitions > most {
 		return fmt.Errorf("%d partitions are not valid: use a number from 1 to %d", o.Partitions, most)
@@ -128,14 +124,7 @@ func (o *Options) complete() error {
 // CheckEvents refuses an age of events (--events-max-age) that breaks the promise to forget
 // (--forget-within).
 func CheckEvents(maxAge *time.Duration, forgetWithin time.Duration) error {
-	most := LongestEvents(forgetWithin)
-	switch {
-	case maxAge == nil || *maxAge > 0 && *maxAge <= most:
-		return nil
-	case *maxAge <= 0:
-		return fmt.Errorf("--events-max-age %s keeps events for ever, and --forget-within %s promises that documents are gone by then: keep events for %s at most, or set --forget-within to a longer time", *maxAge, forgetWithin, most)
-	}
-	return fmt.Errorf("--events-max-age %s is too long for --forget-within %s: keep events for %s at most (7/8 of it), or set --forget-within to a longer time", *maxAge, forgetWithin, most)
+	return streams.CheckEvents(maxAge, forgetWithin)
 }
 
 // Shape is how the documents are divided.
@@ -157,7 +146,7 @@ func (o *Options) streams(maxPayload int64) streams.Options {
 		LogMaxBytes:     o.LogMaxBytes,
 		EventsMaxAge:    o.EventsMaxAge,
 		EventsMaxBytes:  o.EventsMaxBytes,
-		EventsLongest:   LongestEvents(o.ForgetWithin),
+		EventsLongest:   streams.LongestEvents(o.ForgetWithin),
 		Objects:         o.Objects == nil,
 		DuplicateWindow: o.DuplicateWindow,
 		ReplyPrefixes:   o.ReplyPrefixes,

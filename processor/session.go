@@ -31,6 +31,9 @@ import (
 // checkTimeout is the limit of the check of the servers, and that of making the streams.
 const checkTimeout = 30 * time.Second
 
+// checkAttempts is how often JetStream is asked in that time.
+const checkAttempts = 3
+
 // session is what each Run makes anew. The first fields are there before Run, for the
 // metrics; wire makes the others.
 type session struct {
@@ -60,6 +63,20 @@ func newSession(p *Processor) *session {
 	}
 }
 
+// again repeats requests to JetStream that get no answer. In a cluster one can be lost, or its
+// answer, while the servers learn of a new connection or of a new leader.
+func again(ctx context.Context, ask func(context.Context) error) (err error) {
+	for range checkAttempts {
+		attempt, cancel := context.WithTimeout(ctx, checkTimeout/checkAttempts)
+		err = ask(attempt)
+		cancel()
+		if !errors.Is(err, context.DeadlineExceeded) || ctx.Err() != nil {
+			return err
+		}
+	}
+	return err
+}
+
 // Check finds out whether the servers can be used, and whether they hold what Run would
 // refuse. It changes nothing.
 func (p *Processor) Check(ctx context.Context) error {
@@ -72,7 +89,9 @@ func (p *Processor) Check(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := streams.Check(ctx, js, p.opts.streams(p.nc.MaxPayload())); err != nil {
+	if err := again(ctx, func(ctx context.Context) error {
+		return streams.Check(ctx, js, p.opts.streams(p.nc.MaxPayload()))
+	}); err != nil {
 		return err
 	}
 	if err := streams.CheckMapping(ctx, p.nc, p.opts.log()); err != nil {
@@ -125,8 +144,11 @@ func (p *Processor) wire(ctx context.Context, s *session, l *link.Link, lease Ow
 	}
 	provisioning, cancel := context.WithTimeout(ctx, checkTimeout)
 	defer cancel()
-	provisioned, err := streams.Provision(provisioning, js, p.opts.streams(p.nc.MaxPayload()))
-	if err != nil {
+	var provisioned *streams.Streams
+	if err := again(provisioning, func(ctx context.Context) (err error) {
+		provisioned, err = streams.Provision(ctx, js, p.opts.streams(p.nc.MaxPayload()))
+		return err
+	}); err != nil {
 		return err
 	}
 	stream := provisioned.Events.CachedInfo().Config
@@ -141,7 +163,7 @@ func (p *Processor) wire(ctx context.Context, s *session, l *link.Link, lease Ow
 		Decoder: message.Decoder{Log: names, Partitions: p.opts.Partitions, MaxBody: provisioned.MaxBody, Replies: provisioned.Replies, ConfigReplies: s.configReplies(ctx, provisioned, l)},
 	}, s.inboxes, s.ticker, s.backlog)
 	checkpoints := announce.NewCheckpoints(log, l)
-	desk := snapshot.NewDesk(snapshot.NewStore(p.objects(provisioned), records{provisioned}, log.ID(), p.hook))
+	desk := snapshot.NewDesk(snapshot.NewStore(p.objects(provisioned), provisioned, log.ID(), p.hook))
 	shared := &owner.Shared{
 		Log: log, Lease: lease, Consent: identity.NewConsent(p.opts.BeginAnew), Statuses: s.statuses, Reader: s.reader, Ticker: s.ticker, Turns: s.turns,
 		Channel: &announce.Channel{
@@ -164,7 +186,7 @@ func (p *Processor) wire(ctx context.Context, s *session, l *link.Link, lease Ow
 		Logger: p.opts.Logger, Metrics: p.metrics.retention, Hook: p.hook, Applying: p.Applying,
 	}, p.opts.ForgetWithin)
 	copies := &copier{js: js, link: l, streams: provisioned, session: s, log: names, logger: p.opts.Logger}
-	s.duties = []func(context.Context){s.ticker.Run, s.checkpointer.Run, shared.Outcomes.Run, copies.run, s.keeper.Run, s.takeOrders, s.report, s.removeAside}
+	s.duties = []func(context.Context){s.ticker.Run, s.checkpointer.Run, shared.Outcomes.Run, copies.run, s.keeper.Run, s.keeper.TakeOrders, s.report, s.removeAside}
 	s.wired.Store(true)
 	return nil
 }

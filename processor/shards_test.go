@@ -48,6 +48,19 @@ func (r *rig) startShards() []*process {
 	return all
 }
 
+// The default divides the partitions of one shard among several, and leaves each at least two.
+func TestDefaultPartitions(t *testing.T) {
+	for shards, want := range map[int]int{0: 8, 1: 8, 2: 4, 3: 2, 4: 2, 5: 2, 64: 2} {
+		opts := Options{Shards: shards}
+		if err := opts.complete(); err != nil || opts.Partitions != want {
+			t.Errorf("%d shards: %d partitions each, %v, want %d", shards, opts.Partitions, err, want)
+		}
+	}
+	if opts := (Options{Shards: 4, Partitions: 8}); opts.complete() != nil || opts.Partitions != 8 {
+		t.Errorf("8 partitions were asked for: %d", opts.Partitions)
+	}
+}
+
 // TestG1_Shards: writes, configurations, drops and events of four shards, on both servers. Every
 // write has its outcome and is read, every document that expires has its event, and each shard
 // has applied its own messages alone.

@@ -10,6 +10,7 @@ import (
 	"github.com/seed18712806/lapse/processor/internal/retention"
 	"github.com/seed18712806/lapse/processor/internal/snapshot"
 	"github.com/seed18712806/lapse/sink/bulk"
+	"github.com/seed18712806/lapse/sink/rewrite"
 	"github.com/seed18712806/lapse/sink/store"
 )
 
@@ -44,17 +45,20 @@ type PartitionStore interface{ owner.Store }
 // redisStore is the Store in Redis.
 type redisStore struct {
 	*store.Store
-	bulk []*bulk.Partition
+	client redis.UniversalClient
+	bulk   []*bulk.Partition
 }
 
 // newRedisStore makes the store of a shard's partitions.
 func newRedisStore(client redis.UniversalClient, o Options) redisStore {
-	s := redisStore{Store: store.NewShard(client, o.Prefix, o.Shape(), o.Shard)}
+	s := redisStore{Store: store.NewShard(client, o.Prefix, o.Shape(), o.Shard), client: client}
 	for i := range o.Partitions {
 		s.bulk = append(s.bulk, bulk.New(client, o.Prefix, o.Shape(), o.Shape().First(o.Shard)+i))
 	}
 	return s
 }
+
+func (s redisStore) Rewrite(ctx context.Context) error { return rewrite.Rewrite(ctx, s.client) }
 
 func (s redisStore) Partition(i int) PartitionStore {
 	return redisPartition{s.Store.Partition(i), bulkPartition{s.bulk[i]}}

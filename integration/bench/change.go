@@ -110,8 +110,8 @@ func (b *bench) changeLapse(ctx context.Context, n int) (c changed, err error) {
 // partition shows it.
 func effective(ctx context.Context, l *rig.Lapse, ld load.Load, seconds int32, is func(sink.Document, error) (bool, error)) (time.Duration, error) {
 	var left []string // one document of each partition
-	for i, have := 0, map[int]bool{}; i < ld.N && len(left) < store.DefaultPartitions; i++ {
-		if p := wire.Partition(store.DefaultPartitions, rig.Orders, ld.ID(i)); !have[p] {
+	for i, have := 0, map[int]bool{}; i < ld.N && len(left) < store.DefaultPartitions(1); i++ {
+		if p := wire.Partition(store.DefaultPartitions(1), rig.Orders, ld.ID(i)); !have[p] {
 			have[p] = true
 			left = append(left, ld.ID(i))
 		}

@@ -46,7 +46,7 @@ func (b *bench) grow(ctx context.Context, round int) ([]table.Figure, error) {
 			return figures, err
 		}
 	}
-	for _, partitions := range []int{1, store.DefaultPartitions, 64} {
+	for _, partitions := range []int{1, store.DefaultPartitions(1), 64} {
 		what := fmt.Sprintf("%d partitions", partitions)
 		if err := ingest(what, partitions, b.load(b.n, load.LongTTL)); err != nil {
 			return figures, err

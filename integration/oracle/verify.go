@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -77,6 +78,7 @@ func Check(ctx context.Context, o Options) (Result, Diff, error) {
 	var pause time.Duration // before the next comparison
 	for compared := time.Now(); ; {
 		var err error
+		reading := now()
 		events, err = catchUp(ctx, js, models, events)
 		// A comparison costs much CPU time: while events are missing it is rare.
 		waited := time.Since(compared)
@@ -86,7 +88,7 @@ func Check(ctx context.Context, o Options) (Result, Diff, error) {
 			for _, m := range models {
 				diff = append(diff, m.CompareEvents(m.own(events), at)...)
 			}
-			if !diff.OnlyMissing() {
+			if !diff.OnlyMissing() && !behind(ctx, js, models, reading) {
 				return result(), diff, nil
 			}
 			if len(diff) == 0 {
@@ -134,6 +136,11 @@ func atRest(ctx context.Context, js jetstream.JetStream, models []*Model) (bool,
 		}
 	}
 	return true, nil
+}
+
+// behind reports whether a log had more messages at an instant than its model, or may have had.
+func behind(ctx context.Context, js jetstream.JetStream, models []*Model, at wire.Time) bool {
+	return slices.ContainsFunc(models, func(m *Model) bool { return stored.Behind(ctx, js, m.log(), m.seq, at) })
 }
 
 // catchUp reads the new events, then the new messages of the logs. In this order an

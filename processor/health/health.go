@@ -6,7 +6,7 @@
 package health
 
 import (
-	"errors"
+	"cmp"
 	"fmt"
 	"log/slog"
 	"maps"
@@ -24,7 +24,7 @@ const repeatAfter = 30 * time.Second
 // Board keeps the current problems. It is safe for concurrent use.
 type Board struct {
 	*problems
-	scope string // what this Board is of; empty for the whole process
+	shard int // whose problems these are; NoShard for the whole process
 }
 
 // problems are those of a process, which all of its Boards share.
@@ -36,13 +36,16 @@ type problems struct {
 	known   map[string]bool // all names that were ever set, for the metric
 }
 
-type id struct{ scope, name string }
+type id struct {
+	shard int
+	name  string
+}
 
 func (i id) String() string {
-	if i.scope == "" {
+	if i.shard == NoShard {
 		return i.name
 	}
-	return i.scope + ": " + i.name
+	return Shards([]int{i.shard}) + ": " + i.name
 }
 
 type problem struct {
@@ -53,13 +56,13 @@ type problem struct {
 
 // New makes a Board without problems, which logs to logger.
 func New(logger *slog.Logger) *Board {
-	return &Board{problems: &problems{logger: logger, current: make(map[id]*problem), known: make(map[string]bool)}}
+	return &Board{problems: &problems{logger: logger, current: make(map[id]*problem), known: make(map[string]bool)}, shard: NoShard}
 }
 
-// Of returns a Board of a part of the process, such as "shard 2". Its problems are also those
-// of b, where each has the name of the part before its own. The metric of b counts a problem
-// of all parts as one; the Board of a part has no metric.
-func (b *Board) Of(scope string) *Board { return &Board{b.problems, scope} }
+// Of returns a Board of a shard. Its problems are also those of b, where each has the shard
+// before its name. The metric of b counts a problem of all shards as one; the Board of a shard
+// has no metric.
+func (b *Board) Of(shard int) *Board { return &Board{b.problems, shard} }
 
 // Set sets the reason of a problem; nil ends the problem. Names are few and fixed, because
 // each is a label of the metric.
@@ -67,7 +70,7 @@ func (b *Board) Set(name string, reason error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.known[name] = true // also without a problem, so that the metric begins with 0
-	id := id{b.scope, name}
+	id := id{b.shard, name}
 	p := b.current[id]
 	if reason == nil {
 		if p != nil {
@@ -93,30 +96,31 @@ func (b *Board) Forget(names ...string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for _, name := range names {
-		delete(b.current, id{b.scope, name})
+		delete(b.current, id{b.shard, name})
 	}
 }
 
-// Err returns nil if there is no problem. Otherwise it returns all problems, one per line. The
-// Board of a part returns only those of the part.
+// Err returns nil if there is no problem. Otherwise it returns all problems, one per line;
+// shards that have the same one share its line. The Board of a shard returns only those of the
+// shard.
 func (b *Board) Err() error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	var all []error
-	byName := func(a, b id) int { return strings.Compare(a.String(), b.String()) }
-	for _, id := range slices.SortedFunc(maps.Keys(b.current), byName) {
-		if b.scope == "" || b.scope == id.scope {
-			all = append(all, fmt.Errorf("%s: %w", id, b.current[id].reason))
+	var all Lines
+	byShard := func(a, b id) int { return cmp.Or(cmp.Compare(a.shard, b.shard), strings.Compare(a.name, b.name)) }
+	for _, id := range slices.SortedFunc(maps.Keys(b.current), byShard) {
+		if b.shard == NoShard || b.shard == id.shard {
+			all.Add(id.shard, fmt.Errorf("%s: %w", id.name, b.current[id].reason))
 		}
 	}
-	return errors.Join(all...)
+	return all.Err()
 }
 
 var unhealthy = prometheus.NewDesc("lapse_problem", "1 while there is a problem of this name. /readyz tells the reason.", []string{"problem"}, nil)
 
 // Describe implements [prometheus.Collector].
 func (b *Board) Describe(c chan<- *prometheus.Desc) {
-	if b.scope == "" {
+	if b.shard == NoShard {
 		c <- unhealthy
 	}
 }
@@ -125,7 +129,7 @@ func (b *Board) Describe(c chan<- *prometheus.Desc) {
 func (b *Board) Collect(c chan<- prometheus.Metric) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.scope != "" {
+	if b.shard != NoShard {
 		return
 	}
 	values := make(map[string]float64)

@@ -3,8 +3,10 @@ package health
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"log/slog"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -113,7 +115,7 @@ func TestMetric(t *testing.T) {
 // another; or if the metric has a label for each shard, which no alert knows.
 func TestBoardsOfShards(t *testing.T) {
 	b, lines := logged(t)
-	first, second := b.Of("shard 0"), b.Of("shard 1")
+	first, second := b.Of(0), b.Of(1)
 	b.Set("disk", errors.New("full"))
 	first.Set("overdue", errors.New("late"))
 	second.Set("overdue", errors.New("later"))
@@ -127,9 +129,9 @@ func TestBoardsOfShards(t *testing.T) {
 	}
 	metrics := prometheus.NewRegistry()
 	metrics.MustRegister(b)
-	for _, shard := range []string{"0", "1"} {
-		board := b.Of("shard " + shard)
-		if err := prometheus.WrapRegistererWith(prometheus.Labels{"shard": shard}, metrics).Register(board); err != nil {
+	for shard := range 2 {
+		board := b.Of(shard)
+		if err := prometheus.WrapRegistererWith(prometheus.Labels{"shard": strconv.Itoa(shard)}, metrics).Register(board); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -147,5 +149,31 @@ func TestBoardsOfShards(t *testing.T) {
 	second.Set("overdue", nil)
 	if got := value(); got != 0 || second.Err() != nil || b.Err() == nil {
 		t.Errorf("after both: %v, %v, %v", got, second.Err(), b.Err())
+	}
+}
+
+// It fails if a problem that concerns a whole server is repeated for each shard, or if a line
+// hides what is particular to one.
+func TestShardsWithTheSameProblemShareItsLine(t *testing.T) {
+	b, _ := logged(t)
+	b.Set("disk", errors.New("full"))
+	for shard := range 64 {
+		b.Of(shard).Set("NATS", errors.New("there is no connection"))
+	}
+	for _, shard := range []int{2, 3, 4, 9, 10, 12} {
+		b.Of(shard).Set("Redis", fmt.Errorf("read tcp 10.0.0.1:%d->10.0.0.2:6379: i/o timeout", 50_000+shard))
+	}
+	b.Of(5).Set("Redis", errors.New("refused"))
+	b.Of(7).Set("overdue", errors.New("there is no connection"))
+	want := `disk: full
+shards 0 to 63: NATS: there is no connection
+shards 2 to 4, 9, 10, 12: Redis: read tcp 10.0.0.1:50002->10.0.0.2:6379: i/o timeout
+shard 5: Redis: refused
+shard 7: overdue: there is no connection`
+	if got := b.Err().Error(); got != want {
+		t.Errorf("%s", got)
+	}
+	if got := b.Of(9).Err().Error(); !strings.HasPrefix(got, "shard 9: NATS: there is no connection\nshard 9: Redis: read tcp 10.0.0.1:50009->") {
+		t.Errorf("a shard: %s", got)
 	}
 }

@@ -19,6 +19,7 @@ import (
 	"github.com/seed18712806/lapse/processor/lease/internal/bucket"
 	"github.com/seed18712806/lapse/processor/lease/internal/link"
 	"github.com/seed18712806/lapse/processor/lease/internal/roster"
+	"github.com/seed18712806/lapse/processor/lease/internal/share"
 	"github.com/seed18712806/lapse/sink/wire"
 )
 
@@ -56,7 +57,7 @@ type Member struct {
 	log     *slog.Logger
 	started wire.Time
 	shards  []*shard
-	owners  owners
+	owners  *share.Owners
 	running atomic.Bool
 }
 
@@ -79,7 +80,7 @@ func newMember(nc *nats.Conn, opts Options, seams seams) (*Member, error) {
 		Terms: m.timing.roster, ID: opts.ID, Logger: m.log, Entry: m.describe,
 		NoBucket: func() { m.each((*shard).suspect) }, // an owner that verifies creates it again
 	})
-	m.owners.ids = make([]string, opts.Shards)
+	m.owners = share.NewOwners(opts.Shards)
 	for i := range opts.Shards {
 		m.shards = append(m.shards, newShard(m, i))
 	}

@@ -3,37 +3,18 @@ package lease
 import (
 	"context"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/seed18712806/lapse/processor/lease/internal/share"
 )
 
-// owners is who owns each shard, as this process knows it from leases and beats.
-type owners struct {
-	mu      sync.Mutex
-	ids     []string
-	changed time.Duration // when one of them changed last
-}
-
-// set notes the owner of a shard; empty if nobody owns it.
-func (o *owners) set(shard int, id string, now time.Duration) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	if o.ids[shard] != id {
-		o.ids[shard], o.changed = id, now
-	}
-}
-
 // known is what this process knows of the shards and the members, whether that is current, and
-// when an owner changed last.
-func (m *Member) known() (v share.View, current bool, changed time.Duration) {
+// for how long no owner has changed, nor was about to.
+func (m *Member) known() (v share.View, current bool, calm time.Duration) {
 	v.Members, current = m.roster.Alive()
-	m.owners.mu.Lock()
-	v.Owners, changed = slices.Clone(m.owners.ids), m.owners.changed
-	m.owners.mu.Unlock()
+	v.Owners, calm = m.owners.Known(m.now())
 	m.view(&v)
-	return v, current, changed
+	return v, current, calm
 }
 
 // sharing decides when this process hands a shard over.
@@ -67,7 +48,7 @@ func (s *sharing) runOnce() {
 	if fit {
 		s.fitAt = now
 	}
-	view, current, changed := s.known()
+	view, current, calm := s.known()
 	if stood || !current {
 		return // this process may not know the present members
 	}
@@ -75,7 +56,7 @@ func (s *sharing) runOnce() {
 	switch {
 	case now-s.fitAt >= terms.unfit:
 		moves = view.Relief(s.opts.ID)
-	case fit && now-changed >= terms.calm:
+	case fit && calm >= terms.calm:
 		moves = view.Moves()
 	}
 	for _, move := range moves {
@@ -125,7 +106,7 @@ func (s *shard) gave() {
 }
 
 // owned notes who owns the shard.
-func (s *shard) owned(by string) { s.owners.set(s.id, by, s.now()) }
+func (s *shard) owned(by string) { s.owners.Set(s.id, by, s.now()) }
 
 // takeAt is when this standby takes the shard if it hears nothing until then.
 func (s *shard) takeAt(w *watch) (at time.Duration, known bool) {

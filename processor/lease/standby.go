@@ -159,12 +159,13 @@ func (s *shard) adopt(w *watch, e bucket.Entry) {
 
 // attempt takes the lease, unless the owner turns out to be alive. A term of revision 0
 // means that it did not.
-func (s *shard) attempt(ctx context.Context, w *watch) term {
+func (s *shard) attempt(ctx context.Context, w *watch) (t term) {
 	if !w.free && !w.atOnce && !s.confirm(ctx, w) {
 		return term{}
 	}
-	s.owned(s.opts.ID) // so that the other shards do not count this process as free for more
-	t := term{lease: s.newLease(), taking: s.pulse.Renew(), reason: w.reason(s.now())}
+	done := s.owners.Take(s.id, s.opts.ID, s.now)
+	defer func() { done(t.revision > 0) }()
+	t = term{lease: s.newLease(), taking: s.pulse.Renew(), reason: w.reason(s.now())}
 	revision, err := s.bucket.Change(context.WithoutCancel(ctx), s.id, t.lease, w.lease.Revision)
 	if err == nil {
 		s.problem(nil)

@@ -53,7 +53,7 @@ func TestCheck_Permissions(t *testing.T) {
 	options.Username, options.Password = "lapse", "password"
 	client := redis.NewClient(&options)
 	defer client.Close()
-	st := store.NewStore(client, wire.DefaultPrefix, store.DefaultPartitions)
+	st := store.NewStore(client, wire.DefaultPrefix, store.DefaultPartitions(1))
 	cluster := redis.NewClusterClient(&redis.ClusterOptions{
 		Username: "lapse", Password: "password", Dialer: options.Dialer,
 		ClusterSlots: func(context.Context) ([]redis.ClusterSlot, error) {
@@ -61,7 +61,7 @@ func TestCheck_Permissions(t *testing.T) {
 		},
 	})
 	defer cluster.Close()
-	ofCluster := store.NewStore(cluster, wire.DefaultPrefix, store.DefaultPartitions)
+	ofCluster := store.NewStore(cluster, wire.DefaultPrefix, store.DefaultPartitions(1))
 	for _, st := range []*store.Store{st, ofCluster} {
 		if err := st.Check(t.Context()); err != nil {
 			t.Errorf("with all permissions: %v", err)

@@ -177,7 +177,7 @@ func TestMemory(t *testing.T) {
 	warm := newRig(t, server, 1, far) // the scripts count for nothing
 	warm.Put("orders", "a", store.Header{Ts: 1, Etag: 1}, "{}")
 	before := usedMemory(t, client)
-	r := newRig(t, server, store.DefaultPartitions, far)
+	r := newRig(t, server, store.DefaultPartitions(1), far)
 	r.WithDefault("orders", 0, 3600)
 	for from := 0; from < n; from += 2000 {
 		var changes []store.Change

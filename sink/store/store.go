@@ -31,13 +31,12 @@ var (
 	ErrDenied = errors.New("the user of lapse may not run")
 )
 
-// The number of partitions of a log, which is fixed when the log is created.
-const (
-	// DefaultPartitions is the number if nobody asks for another one.
-	DefaultPartitions = layout.DefaultPartitions
-	// MaxPartitions is the most that a log may have.
-	MaxPartitions = layout.MaxPartitions
-)
+// MaxPartitions is the most partitions that all logs of a prefix may have.
+const MaxPartitions = layout.MaxPartitions
+
+// DefaultPartitions is how many partitions each log has if nobody asks for another number. It
+// is fixed when the logs are created.
+func DefaultPartitions(shards int) int { return layout.DefaultPartitions(shards) }
 
 // roundTrips limits how many round trips of a Store are under way at a time. The scripts
 // of further steps share the next one.

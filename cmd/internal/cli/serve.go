@@ -45,7 +45,7 @@ type EmbeddedFlags struct {
 // LogFlags are about the streams.
 type LogFlags struct {
 	Prefix          string        `env:"LAPSE_PREFIX" group:"log" default:"${default_prefix}" placeholder:"NAME" help:"Prefix of subjects, streams and keys (${default})."`
-	Partitions      *int          `env:"LAPSE_PARTITIONS" group:"log" placeholder:"N" help:"Number of partitions of each log, 1 to 1024, fixed when the log is created (8, or that of the log that is there)."`
+	Partitions      *int          `env:"LAPSE_PARTITIONS" group:"log" placeholder:"N" help:"Number of partitions of each log, 1 to 1024, fixed when the log is created (8 divided by the number of shards, at least 2; or that of the log that is there)."`
 	Shards          int           `env:"LAPSE_SHARDS" group:"log" default:"1" placeholder:"N" help:"Number of logs among which the documents are divided, 1 to 64, fixed when the logs are created (${default}). The processes share them out."`
 	Replicas        int           `env:"LAPSE_REPLICAS" group:"log" placeholder:"N" help:"Replicas of the streams, 1 to 5 (1)."`
 	LogMaxAge       *flags.Period `env:"LAPSE_LOG_MAX_AGE" group:"log" placeholder:"TIME" help:"How long to keep the log at most; 0 is no limit. Snapshots truncate the log anyway; set no limit that they need longer for (no limit)."`

@@ -121,34 +121,46 @@ func (n *node) describe() wire.Member {
 // ready returns the role in which the process is ready, or why it is not: a problem, a shard of
 // its own whose log it has not applied yet, or a shard that nobody owns.
 func (n *node) ready() (role string, err error) {
-	problems := []error{n.board.Err()}
-	var own, others []string
+	var behind health.Lines
+	var own, unknown, ownerless []int
+	var others []string
 	for i, s := range n.shards {
-		name := "the shard"
-		if len(n.shards) > 1 {
-			name = fmt.Sprintf("shard %d", i)
-		}
 		switch status := n.member.Status(i); {
 		case status.Role == lease.Owner:
-			own = append(own, strconv.Itoa(i))
-			if err := s.Applying(); err != nil && len(n.shards) > 1 {
-				problems = append(problems, fmt.Errorf("%s: %w", name, err))
+			own = append(own, i)
+			if len(n.shards) > 1 {
+				behind.Add(i, s.Applying())
 			} else {
-				problems = append(problems, err)
+				behind.Add(health.NoShard, s.Applying())
 			}
 		case status.Role != lease.Standby:
-			problems = append(problems, fmt.Errorf("this process has not found out yet which process owns %s", name))
+			unknown = append(unknown, i)
 		case status.Lease.Owner == "":
-			problems = append(problems, fmt.Errorf("no process owns %s at this moment", name))
+			ownerless = append(ownerless, i)
 		default:
-			others = append(others, fmt.Sprintf("the owner of %s is %s since %s", name, status.Lease.Name, status.Lease.Since))
+			others = append(others, fmt.Sprintf("the owner of %s is %s since %s", n.names([]int{i}), status.Lease.Name, status.Lease.Since))
 		}
+	}
+	problems := []error{n.board.Err(), behind.Err()}
+	if unknown != nil {
+		problems = append(problems, fmt.Errorf("this process has not found out yet which process owns %s", n.names(unknown)))
+	}
+	if ownerless != nil {
+		problems = append(problems, fmt.Errorf("no process owns %s at this moment", n.names(ownerless)))
 	}
 	return n.role(own, others), errors.Join(problems...)
 }
 
+// names names shards, where there are several.
+func (n *node) names(shards []int) string {
+	if len(n.shards) == 1 {
+		return "the shard"
+	}
+	return health.Shards(shards)
+}
+
 // role says which shards this process owns, and who owns the others.
-func (n *node) role(own, others []string) string {
+func (n *node) role(own []int, others []string) string {
 	const standby = "ready: standing by, ready to take over; "
 	switch {
 	case len(n.shards) == 1 && len(own) == 1:
@@ -157,10 +169,8 @@ func (n *node) role(own, others []string) string {
 		return strings.Replace(standby+strings.Join(others, ""), "the owner of the shard is", "the owner is", 1)
 	case len(own) == 0:
 		return standby + strings.Join(others, "; ")
-	case len(own) == 1:
-		return strings.Join(append([]string{"ready: owns shard " + own[0]}, others...), "; ")
 	default:
-		return strings.Join(append([]string{"ready: owns shards " + strings.Join(own, ", ")}, others...), "; ")
+		return strings.Join(append([]string{"ready: owns " + n.names(own)}, others...), "; ")
 	}
 }
 

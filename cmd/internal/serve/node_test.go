@@ -41,7 +41,7 @@ func newTestNode(see statuses, apply ...applies) *node {
 	for i := range see {
 		board := n.board
 		if len(see) > 1 {
-			board = board.Of("shard " + string(rune('0'+i)))
+			board = board.Of(i)
 		}
 		n.shards = append(n.shards, shard{apply[min(i, len(apply)-1)], board})
 	}
@@ -73,6 +73,9 @@ func TestReady(t *testing.T) {
 		"owner of all":        {see: statuses{mine, mine}, role: "ready: owns shards 0, 1"},
 		"owner of none":       {see: statuses{another, another}, role: "ready: standing by, ready to take over; the owner of shard 0 is host/2 since 2026-01-31T12:00:00.000Z; the owner of shard 1 is host/2 since 2026-01-31T12:00:00.000Z"},
 		"one without owner":   {see: statuses{mine, nobody}, err: "no process owns shard 1 at this moment"},
+		"most without owner":  {see: statuses{nobody, nobody, nobody, mine, nobody}, err: "no process owns shards 0 to 2, 4 at this moment"},
+		"most unknown":        {see: statuses{unknown, unknown, mine}, err: "this process has not found out yet which process owns shards 0, 1"},
+		"own ones are behind": {see: statuses{mine, mine, another}, apply: slow, err: "shards 0, 1: 3 of 16 partitions are behind"},
 		"own one is behind":   {see: statuses{another, mine}, apply: slow, err: "shard 1: 3 of 16 partitions are behind"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -148,7 +148,7 @@ func (p *process) newNode(ctx context.Context, metrics *prometheus.Registry, boa
 		if opts.Shards > 1 {
 			label := strconv.Itoa(i)
 			opts.Logger = opts.Logger.With(slog.Int("shard", i))
-			opts.Metrics, opts.Health = prometheus.WrapRegistererWith(prometheus.Labels{"shard": label}, metrics), board.Of("shard "+label)
+			opts.Metrics, opts.Health = prometheus.WrapRegistererWith(prometheus.Labels{"shard": label}, metrics), board.Of(i)
 		}
 		proc, err := processor.New(p.log.nats, p.log.redis, opts)
 		if err != nil {

@@ -27,7 +27,7 @@ const limit = time.Minute
 var Patient nats.Option = nats.Timeout(limit)
 
 // Start starts a server with JetStream until the test ends, and returns its URL. It
-// overrides the addresses in opts; the directory is one of the test, unless opts name one.
+// overrides the addresses in opts.
 func Start(t testing.TB, opts server.Options) (url string) {
 	t.Helper()
 	srv := start(t, opts)
@@ -80,7 +80,8 @@ func StartMapped(t testing.TB, opts server.Options, from, to string) (url string
 
 func start(t testing.TB, opts server.Options) *server.Server {
 	t.Helper()
-	opts.Host, opts.Port, opts.JetStream, opts.StoreDir, opts.NoLog, opts.NoSigs = "127.0.0.1", -1, true, cmp.Or(opts.StoreDir, t.TempDir()), true, true
+	opts.Host, opts.Port, opts.JetStream, opts.NoLog, opts.NoSigs = "127.0.0.1", -1, true, true, true
+	opts.StoreDir = cmp.Or(opts.StoreDir, t.TempDir())
 	srv, err := server.NewServer(&opts)
 	if err != nil {
 		t.Fatal(err)

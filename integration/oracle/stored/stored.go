@@ -36,6 +36,11 @@ func Events(ctx context.Context, js jetstream.JetStream, prefix wire.Prefix, fro
 // up. The caller reads again, and gets another consumer.
 const wait = 10 * time.Second
 
+// beat is how often the server has to show that it has the request for messages. In a cluster the
+// request for a new consumer can be lost: it comes to a server that does not know yet where the
+// consumer is. Without beats the client makes another consumer.
+const beat = time.Second
+
 // Read reads a stream up to its current end. It begins at a sequence, or at the stream's
 // first one if that is later.
 func Read(ctx context.Context, js jetstream.JetStream, stream string, from uint64) (all []Message, err error) {
@@ -53,12 +58,12 @@ func Read(ctx context.Context, js jetstream.JetStream, stream string, from uint6
 		return nil, nil
 	}
 	consumer, err := s.OrderedConsumer(ctx, jetstream.OrderedConsumerConfig{
-		DeliverPolicy: jetstream.DeliverByStartSequencePolicy, OptStartSeq: max(from, state.FirstSeq),
+		DeliverPolicy: jetstream.DeliverByStartSequencePolicy, OptStartSeq: max(from, state.FirstSeq), MaxResetAttempts: 1,
 	})
 	if err != nil {
 		return nil, err
 	}
-	iterator, err := consumer.Messages()
+	iterator, err := consumer.Messages(jetstream.PullHeartbeat(beat))
 	if err != nil {
 		return nil, err
 	}
@@ -82,4 +87,19 @@ func Read(ctx context.Context, js jetstream.JetStream, stream string, from uint6
 			return all, nil
 		}
 	}
+}
+
+// Behind reports whether a log had messages after a sequence at an instant, or may have had. A
+// server that was split off from its cluster, and a leader that is new, tell an older end of a
+// stream than others have seen. The acknowledgement of a tick has the true one.
+func Behind(ctx context.Context, js jetstream.JetStream, log wire.Log, seq uint64, at wire.Time) bool {
+	tick, err := js.Publish(ctx, log.Tick(), nil)
+	if err != nil {
+		return true
+	}
+	more, err := Read(ctx, js, log.Stream(), seq+1)
+	if err != nil || len(more) == 0 || more[len(more)-1].Seq < tick.Sequence {
+		return true // this answer was an older one, too
+	}
+	return more[0].At < at
 }

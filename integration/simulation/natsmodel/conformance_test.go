@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -33,7 +34,12 @@ func TestConformance(t *testing.T) {
 	}
 	t.Logf("-seed %d", *seed)
 	model := &served{model: New(Options{Now: time.Now}), conns: make(map[*Client]net.Conn)}
-	sides := []*side{newSide(t, connect(t, natstest.Start(t, server.Options{}))), newSide(t, connect(t, "nats://model", nats.SetCustomDialer(model)))}
+	store := t.TempDir()
+	sides := []*side{newSide(t, connect(t, natstest.Start(t, server.Options{StoreDir: store}))), newSide(t, connect(t, "nats://model", nats.SetCustomDialer(model)))}
+	sides[0].removed = func() bool {
+		gone, err := filepath.Glob(filepath.Join(store, "jetstream", "$G", "streams", ".*"))
+		return err == nil && len(gone) == 0
+	}
 	sides[1].tick = model.tick
 	random := rand.New(rand.NewPCG(*seed, 1))
 	for i := range *count {
@@ -67,10 +73,12 @@ type side struct {
 	got   chan *nats.Msg
 	tick  func()
 	made  int // consumers and batches
+	// removed reports whether the server has removed the files of the streams that were deleted.
+	removed func() bool
 }
 
 func newSide(t *testing.T, nc *nats.Conn) *side {
-	s := &side{nc: nc, inbox: nc.NewInbox() + ".", got: make(chan *nats.Msg, 1000), tick: func() {}}
+	s := &side{nc: nc, inbox: nc.NewInbox() + ".", got: make(chan *nats.Msg, 1000), tick: func() {}, removed: func() bool { return true }}
 	var err error
 	if s.js, err = jetstream.New(nc); err == nil {
 		_, err = nc.ChanSubscribe(s.inbox+">", s.got)
@@ -309,10 +317,10 @@ func (s *side) configure() any {
 	return []any{s.ask("STREAM."+s.pick("CREATE", "UPDATE", "UPDATE")+"."+c.Name, c), s.ask("STREAM.INFO."+c.Name, nil)}
 }
 
-// anew deletes a stream, and creates it again. The server removes files a moment later: a stream
-// that is deleted before would come back with its messages.
+// anew deletes a stream, and creates it again. The server removes the files a moment later: a
+// stream of the same name that is deleted before would come back with its messages.
 func (s *side) anew(c jetstream.StreamConfig) any {
-	time.Sleep(30 * time.Millisecond)
+	until(s.removed)
 	return []any{s.ask("STREAM.DELETE."+c.Name, nil), s.ask("STREAM.CREATE."+c.Name, c)}
 }
 
@@ -330,13 +338,37 @@ func (s *side) pull(consumer string, batch, bytes int, expires, beat time.Durati
 	s.send(m, "pull")
 }
 
-// consume reads a stream with a new consumer.
+// until waits for a condition.
+func until(ok func() bool) {
+	for limit := time.Now().Add(time.Minute); !ok(); time.Sleep(time.Millisecond) {
+		if time.Now().After(limit) {
+			panic("after a minute it still is not so")
+		}
+	}
+}
+
+// consumer is a number in the state of a consumer, 0 if there is none.
+func (s *side) consumer(name, number string) int {
+	var answer [][]json.RawMessage
+	var info map[string]any
+	_ = json.Unmarshal([]byte(text(s.ask("CONSUMER.INFO."+name, nil))), &answer)
+	_ = json.Unmarshal(answer[0][3], &info)
+	n, _ := info[number].(float64)
+	return int(n)
+}
+
+// consume reads a stream with a new consumer. A request that gets no message expires soon. One
+// that gets some is for no more than there are, so that it does not expire on a busy machine.
 func (s *side) consume() any {
 	consumer, answer := s.newConsumer(s.stream(), 1+s.r.Uint64N(60), time.Minute)
 	all := []any{answer}
 	for range s.r.IntN(4) {
 		batch, bytes := 1+s.r.IntN(4), s.r.IntN(2)*(200+s.r.IntN(600))
-		s.pull(consumer, batch, bytes, 30*time.Millisecond, 0)
+		expires := 30 * time.Millisecond
+		if pending := s.consumer(consumer, "num_pending"); pending > 0 {
+			batch, expires = min(batch, pending), time.Minute
+		}
+		s.pull(consumer, batch, bytes, expires, 0)
 		all = append(all, s.answers(func(m *nats.Msg) bool {
 			if m.Reply != "" {
 				batch--
@@ -381,7 +413,7 @@ func (s *side) end() any {
 	busy, _ := s.newConsumer("LOG", 1, time.Minute)
 	s.pull(busy, 2, 1000, time.Minute, 0)
 	s.pull(busy, 2, 900, time.Minute, 0)
-	time.Sleep(50 * time.Millisecond)
+	until(func() bool { return s.consumer(busy, "num_waiting") == 2 })
 	gather := func(n int) any {
 		all := s.answers(func(m *nats.Msg) bool {
 			if !beats(m) {
@@ -401,9 +433,13 @@ func (s *side) end() any {
 	all = append(all, s.answers(beats))
 	s.send(nats.NewMsg("$JS.API.CONSUMER.DELETE."+busy), "ask")
 	all = append(all, gather(3))
+	last := s.last("LOG")
+	part, _ := s.newConsumer("LOG", last, time.Minute)
+	s.pull(part, 2, 0, time.Second, 0) // there is one message
+	all = append(all, gather(2), s.ask("CONSUMER.DELETE."+part, nil))
 	c.MaxAge, c.Duplicates = 100*time.Millisecond, 100*time.Millisecond
 	s.ask("STREAM.UPDATE.LOG", c)
-	for limit := time.Now().Add(5 * time.Second); time.Now().Before(limit); time.Sleep(10 * time.Millisecond) {
+	for limit := time.Now().Add(time.Minute); time.Now().Before(limit); time.Sleep(10 * time.Millisecond) {
 		s.tick()
 		if left := text(s.ask("STREAM.INFO.LOG", nil)); !strings.Contains(left, `"messages"`) && !strings.Contains(left, `"consumer_count"`) {
 			break

@@ -1,7 +1,12 @@
 package retention
 
 import (
+	"context"
+	"encoding/json"
+	"log/slog"
 	"time"
+
+	"github.com/nats-io/nats.go"
 
 	"github.com/seed18712806/lapse/sink/wire"
 )
@@ -32,4 +37,23 @@ func (k *Keeper) Ask(since int64) wire.SnapshotReply {
 		a.Failure = k.failure.Error()
 	}
 	return a
+}
+
+// TakeOrders answers orders of snapshots until ctx is done.
+func (k *Keeper) TakeOrders(ctx context.Context) {
+	sub, err := k.JetStream.Conn().Subscribe(k.Log.Prefix.Snapshot(k.Log.Shard), func(m *nats.Msg) {
+		var order wire.SnapshotOrder
+		if len(m.Data) > 0 && json.Unmarshal(m.Data, &order) != nil {
+			return // it is not from lapse
+		}
+		if reply, err := json.Marshal(k.Ask(order.Since)); err == nil && m.Reply != "" {
+			_ = m.Respond(reply)
+		}
+	})
+	if err != nil {
+		k.Logger.Warn("orders of snapshots are not taken", slog.Any("error", err))
+		return
+	}
+	<-ctx.Done()
+	_ = sub.Unsubscribe()
 }

@@ -276,7 +276,7 @@ func (k *Keeper) take(ctx context.Context, i int, info *jetstream.StreamInfo) er
 		t := &k.tries[i]
 		t.failures, t.anew = t.failures+1, max(t.anew, 1)
 		t.until = info.TimeStamp.Add(time.Since(began) + k.pauseAfter(t.failures))
-		k.Metrics.Failures.Inc()
+		k.Metrics.failures.Inc()
 		// It is not known whether the record has changed.
 		if all, err := k.Desk.Store().Recorded(ctx, number); err == nil {
 			k.put(i, all)
@@ -285,9 +285,9 @@ func (k *Keeper) take(ctx context.Context, i int, info *jetstream.StreamInfo) er
 	}
 	k.tries[i] = tries{anew: max(0, k.tries[i].anew-1)}
 	k.put(i, append([]snapshot.Generation{g}, k.generations[i][:min(len(k.generations[i]), 1)]...))
-	k.Metrics.Taken.Inc()
-	k.Metrics.Bytes.Add(float64(g.Bytes))
-	k.Metrics.Seconds.Observe(time.Since(began).Seconds())
+	k.Metrics.taken.Inc()
+	k.Metrics.bytes.Add(float64(g.Bytes))
+	k.Metrics.seconds.Observe(time.Since(began).Seconds())
 	k.Logger.Info("took a snapshot", slog.Int("partition", number), slog.Uint64("generation", g.Generation), slog.Uint64("offset", g.Offset),
 		slog.Uint64("documents", g.Documents), slog.Uint64("bytes", g.Bytes), slog.Duration("took", time.Since(began)))
 	return nil

@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/seed18712806/lapse/sink/wire"
 )
 
 // The places that keep bytes of documents.
@@ -100,6 +102,25 @@ func (k *Keeper) report(now time.Time) (r Report) {
 		r.Taken, r.Offset = time.Time{}, 0
 	}
 	return r
+}
+
+// Known is the report for others, nil if the keeper knows nothing yet.
+func (k *Keeper) Known(now time.Time) *wire.Retention {
+	r := k.Report(now)
+	if r.Partitions == 0 {
+		return nil
+	}
+	known := &wire.Retention{
+		Partitions: r.Partitions, Snapshots: r.Snapshots, Offset: r.Offset, Documents: r.Documents, Bytes: r.Bytes,
+		Oldest: make(map[string]float64), Within: k.within.Seconds(),
+	}
+	if !r.Taken.IsZero() {
+		known.Taken = wire.Time(r.Taken.UnixMilli())
+	}
+	for place, oldest := range r.Oldest {
+		known.Oldest[place] = oldest.Round(time.Millisecond).Seconds()
+	}
+	return known
 }
 
 // Problem is why the promise is broken; nil if it is not. A promise that was made only now is not broken

@@ -16,6 +16,22 @@ const (
 	defaultWindow    = 2 * time.Minute // for duplicates
 )
 
+// LongestEvents is how long events may be kept at most by a lapse that forgets within a time. The NATS
+// server needs the rest of the time to give up their bytes.
+func LongestEvents(forgetWithin time.Duration) time.Duration { return forgetWithin / 8 * 7 }
+
+// CheckEvents refuses an age of events that breaks the promise to forget.
+func CheckEvents(maxAge *time.Duration, forgetWithin time.Duration) error {
+	most := LongestEvents(forgetWithin)
+	switch {
+	case maxAge == nil || *maxAge > 0 && *maxAge <= most:
+		return nil
+	case *maxAge <= 0:
+		return fmt.Errorf("--events-max-age %s keeps events for ever, and --forget-within %s promises that documents are gone by then: keep events for %s at most, or set --forget-within to a longer time", *maxAge, forgetWithin, most)
+	}
+	return fmt.Errorf("--events-max-age %s is too long for --forget-within %s: keep events for %s at most (7/8 of it), or set --forget-within to a longer time", *maxAge, forgetWithin, most)
+}
+
 // logConfig is the configuration of the log. configs is the identity of the stream of
 // configurations that the log sources, if there are several shards.
 func (o Options) logConfig(configs string, level int) jetstream.StreamConfig {

@@ -9,9 +9,10 @@ import (
 	"github.com/seed18712806/lapse/sink/wire"
 )
 
-// DefaultPartitions is how many partitions a log has unless it is created with
-// another number.
-const DefaultPartitions = 8
+// DefaultPartitions is how many partitions the log of each shard has unless it is created with
+// another number: 8 of one shard. The more shards there are, the fewer messages a step of each
+// has, so they share the partitions; but what holds one partition up must not hold up a shard.
+func DefaultPartitions(shards int) int { return max(2, 8/max(1, shards)) }
 
 // MaxPartitions is the most partitions that all logs of a prefix may have.
 const MaxPartitions = 1024

@@ -1,6 +1,6 @@
 // Package share shares the shards out among the members.
 //
-// It is pure: processes that see the same [View] come to the same result. Two rules follow
+// Its decisions are pure: processes that see the same [View] come to the same result. Two rules follow
 // from it. A shard without an owner goes to the member with the fewest shards. An owner hands
 // a shard over only to a member that has at least two fewer, so that shards never go back and
 // forth between two members.

@@ -1,4 +1,5 @@
-package store
+// Package rewrite lets Redis write its files anew, so that they lose the bytes of what was removed.
+package rewrite
 
 import (
 	"context"
@@ -8,18 +9,19 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/seed18712806/lapse/sink/store"
 )
 
 const rewritePoll = 100 * time.Millisecond
 
 // Rewrite lets the server write its append-only file and its snapshot anew, as far as it has them, and
-// waits until it has. So the files lose the bytes of what was removed before. Of a cluster, all
-// nodes do it, one after the other. ErrDenied means that the user may not ask for it. The replicas behind
-// a Sentinel are not reached.
-func (s *Store) Rewrite(ctx context.Context) error {
-	cluster, ok := s.client.(*redis.ClusterClient)
+// waits until it has. Of a cluster, all nodes do it, one after the other. A [store.ErrDenied] means that
+// the user may not ask for it. The replicas behind a Sentinel are not reached.
+func Rewrite(ctx context.Context, client redis.UniversalClient) error {
+	cluster, ok := client.(*redis.ClusterClient)
 	if !ok {
-		return rewrite(ctx, s.client)
+		return rewrite(ctx, client)
 	}
 	turn := make(chan struct{}, 1) // a rewrite is work: one node at a time
 	return cluster.ForEachShard(ctx, func(ctx context.Context, node *redis.Client) error {
@@ -33,7 +35,7 @@ func (s *Store) Rewrite(ctx context.Context) error {
 }
 
 func rewrite(ctx context.Context, node redis.Cmdable) error {
-	p, err := info(ctx, node, "persistence")
+	p, err := persistence(ctx, node)
 	if err != nil || len(p) == 0 {
 		return err
 	}
@@ -57,7 +59,7 @@ func rewrite(ctx context.Context, node redis.Cmdable) error {
 func background(ctx context.Context, node redis.Cmdable, what, status string, busy func(map[string]string) bool, begin func(context.Context) *redis.StatusCmd) error {
 	begun := false
 	for {
-		p, err := info(ctx, node, "persistence")
+		p, err := persistence(ctx, node)
 		switch {
 		case err != nil:
 			return err
@@ -69,7 +71,7 @@ func background(ctx context.Context, node redis.Cmdable, what, status string, bu
 		default:
 			err := begin(ctx).Err()
 			if err != nil && !isBusy(err) {
-				return explainDenied(err)
+				return denied(err)
 			}
 			begun = err == nil
 		}
@@ -79,6 +81,32 @@ func background(ctx context.Context, node redis.Cmdable, what, status string, bu
 		case <-time.After(rewritePoll):
 		}
 	}
+}
+
+func denied(err error) error {
+	if redis.HasErrorPrefix(err, "NOPERM") {
+		return fmt.Errorf("%w a command: %w", store.ErrDenied, err)
+	}
+	return err
+}
+
+// persistence is that section of INFO. It is empty if the server does not have it, as miniredis.
+func persistence(ctx context.Context, node redis.Cmdable) (map[string]string, error) {
+	text, err := node.Info(ctx, "persistence").Result()
+	var answer redis.Error
+	if errors.As(err, &answer) && strings.Contains(answer.Error(), "is not supported") {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("ask Redis for its persistence: %w", denied(err))
+	}
+	all := make(map[string]string)
+	for line := range strings.Lines(text) {
+		if name, value, ok := strings.Cut(strings.TrimSpace(line), ":"); ok {
+			all[name] = value
+		}
+	}
+	return all, nil
 }
 
 // isBusy reports whether the server does something else in its background now.
