@@ -19,7 +19,7 @@ faults:
 simulate:
 	go test ./integration/simulation -run TestSeeds -v -timeout 0 -for $${LAPSE_SIMULATE:-1h}
 
-# Run one lapse under load and faults for 10 minutes, or for LAPSE_SOAK.
+# Run lapse under a steady load and faults for an hour, or for LAPSE_SOAK.
 soak:
 	.ci/soak
 

@@ -29,7 +29,7 @@ func number(t *testing.T, variable string, usual int) int {
 }
 
 // Random histories are played, many at a time, half of them on redis-server and half on
-// miniredis. On miniredis the test then sets the clock to the deadlines of the remaining
+// the embedded one. On that the test then sets the clock to the deadlines of the remaining
 // documents. The histories have every operation and configuration, and many messages
 // within a few milliseconds of a deadline. Outcomes, events and reads must be those of the
 // oracle. The test shortens a history that fails, and prints it as a scenario.

@@ -14,7 +14,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/alicebob/miniredis/v2"
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/redis/go-redis/v9"
@@ -24,6 +23,7 @@ import (
 	"github.com/seed18712806/lapse/integration/oracle/stored"
 	"github.com/seed18712806/lapse/processor"
 	"github.com/seed18712806/lapse/sink"
+	embeddedredis "github.com/seed18712806/lapse/sink/embedded"
 	"github.com/seed18712806/lapse/sink/wire"
 )
 
@@ -50,7 +50,7 @@ const stagePartitions = 4
 type play struct {
 	scenario
 	prefix wire.Prefix
-	mini   *miniredis.Miniredis // nil if it is played on the stage's redis-server
+	mini   *embeddedredis.Server // nil if it is played on the stage's redis-server
 	nc     *nats.Conn
 	js     jetstream.JetStream
 	reader *sink.Reader
@@ -96,7 +96,7 @@ func (s *synced) String() string {
 	return s.b.String()
 }
 
-// play plays a scenario, on a miniredis of its own or on the stage's redis-server. It
+// play plays a scenario, on an embedded Redis of its own or on the stage's redis-server. It
 // returns an error if it could not play the scenario; the faults of lapse are findings.
 func (st *stage) play(ctx context.Context, s scenario, mini bool) (p *play, err error) {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Minute)
@@ -111,7 +111,7 @@ func (st *stage) play(ctx context.Context, s scenario, mini bool) (p *play, err 
 	}
 	address := st.redis
 	if mini {
-		if p.mini, err = miniredis.Run(); err != nil {
+		if p.mini, err = embeddedredis.Start("127.0.0.1:0"); err != nil {
 			return p, err
 		}
 		defer p.mini.Close()
@@ -384,7 +384,7 @@ func (p *play) judge(ctx context.Context) error {
 	return nil
 }
 
-// deadlines sets the clock of miniredis to just before, at and just after the deadline of
+// deadlines sets the clock of the embedded Redis to just before, at and just after the deadline of
 // each remaining document, and checks whether it can be read.
 func (p *play) deadlines(ctx context.Context) error {
 	live := p.result.Model.Live(now())

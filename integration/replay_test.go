@@ -19,7 +19,7 @@ import (
 	"github.com/seed18712806/lapse/sink/wire"
 )
 
-// Each scenario in testdata has the outcomes and expirations that it gives, on miniredis
+// Each scenario in testdata has the outcomes and expirations that it gives, on the embedded Redis
 // and on redis-server, and the oracle agrees.
 //
 // It fails if lapse breaks a rule of the contract that a scenario is about. The first lines
@@ -43,7 +43,7 @@ func TestAll_Scenarios(t *testing.T) {
 		}
 		s = s.stretched(stretch)
 		for _, mini := range []bool{true, false} {
-			what := fmt.Sprintf("%s (miniredis: %v)", filepath.Base(file), mini)
+			what := fmt.Sprintf("%s (embedded Redis: %v)", filepath.Base(file), mini)
 			all.Go(func() {
 				if err := st.replay(t, s, mini); err != nil {
 					t.Errorf("%s: %v", what, err)

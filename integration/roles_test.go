@@ -23,14 +23,14 @@ import (
 // (sub). The table in deploy/README.md is a summary of it.
 const natsRoles = `
 operation                                                          orders-writer reader lapse operator system
-write documents of orders     pub lapse.write.upsert.orders.1          yes         no     no    yes      -
-                              pub lapse.write.delete.orders.1          yes         no     no    yes      -
-write documents of users      pub lapse.write.upsert.users.1           no          no     no    yes      -
-configure orders              pub lapse.config.orders                  no          no     no    yes      -
-drop orders                   pub lapse.drop.orders                    no          no     no    yes      -
+write documents of orders     pub lapse.write.upsert.orders.1          yes         no     yes   yes      -
+                              pub lapse.write.delete.orders.1          yes         no     yes   yes      -
+write documents of users      pub lapse.write.upsert.users.1           no          no     yes   yes      -
+configure orders              pub lapse.config.orders                  no          no     yes   yes      -
+drop orders                   pub lapse.drop.orders                    no          no     yes   yes      -
 move log time                 pub lapse.tick                           no          no     yes   yes      -
                               pub lapse.shard.3.tick                   no          no     yes   yes      -
-write past the mapping        pub lapse.shard.0.write.upsert.orders.1  no          no     no    yes      -
+write past the mapping        pub lapse.shard.0.write.upsert.orders.1  no          no     yes   yes      -
                               pub lapse.shard.0.config.orders          no          no     no    yes      -
 copy a configuration          pub lapse.shard.1.copy.1.config.orders   no          no     yes   yes      -
 find out what is mapped       pub lapse.write.probe.probe.1            no          no     yes   yes      -
@@ -54,10 +54,10 @@ inbox of its own              sub _INBOX.orders-writer.1               yes      
 every inbox                   sub _INBOX.>                             no          no     yes   yes      -
 everything                    sub >                                    no          no     no    yes      -
 look at the events            pub $JS.API.STREAM.INFO.LAPSE_EVENTS             no          yes    yes   yes      -
-consume the events            pub $JS.API.CONSUMER.CREATE.LAPSE_EVENTS.c       no          yes    no    yes      -
-                              pub $JS.API.CONSUMER.MSG.NEXT.LAPSE_EVENTS.c     no          yes    no    yes      -
+consume the events            pub $JS.API.CONSUMER.CREATE.LAPSE_EVENTS.c       no          yes    yes   yes      -
+                              pub $JS.API.CONSUMER.MSG.NEXT.LAPSE_EVENTS.c     no          yes    yes   yes      -
                               pub $JS.API.CONSUMER.INFO.LAPSE_EVENTS.c         no          yes    no    yes      -
-                              pub $JS.API.CONSUMER.DELETE.LAPSE_EVENTS.c       no          yes    no    yes      -
+                              pub $JS.API.CONSUMER.DELETE.LAPSE_EVENTS.c       no          yes    yes   yes      -
 acknowledge an event          pub $JS.ACK.LAPSE_EVENTS.c.1.1.1.1.1             no          yes    no    yes      -
 look at the log               pub $JS.API.STREAM.INFO.LAPSE_LOG                no          no     yes   yes      -
 consume the log               pub $JS.API.CONSUMER.CREATE.LAPSE_LOG.c          no          no     yes   yes      -
@@ -335,6 +335,8 @@ change users                   ACL SETUSER lapse +@all                        no
 list users                     ACL LIST                                       no    no     yes
 see what others do             CLIENT LIST                                    no    no     yes
                                SLOWLOG GET                                    no    no     yes
+write the files anew           BGREWRITEAOF                                   yes   no     yes
+                               BGSAVE                                         yes   no     yes
 copy the data                  REPLICAOF NO ONE                               no    no     yes
                                SAVE                                           no    no     yes
 publish                        PUBLISH lapse x                                no    no     yes

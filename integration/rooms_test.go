@@ -30,6 +30,9 @@ var mayImport = map[string][]string{
 	"integration": {"ttlrules", "sink", "processor", "cmd", "integration"},
 }
 
+// clienttest is for tests alone: it runs a lapse, and nothing but a test imports it.
+const clienttest = "sink/client/clienttest"
+
 // mustNotImport lists packages that must not import each other although they share a folder:
 // a reader does not know how documents are written.
 var mustNotImport = map[string]string{
@@ -90,6 +93,9 @@ func wrongImports(all []source) (wrong []string) {
 			to, _, _ := strings.Cut(imported, "/")
 			host, _, _ := strings.Cut(name, "/")
 			switch {
+			case imported == clienttest:
+				wrong = append(wrong, fmt.Sprintf("%s imports %s: only tests may", s.path, imported))
+			case s.dir() == clienttest && to == "processor":
 			case inside && !slices.Contains(mayImport[folder], to):
 				wrong = append(wrong, fmt.Sprintf("%s imports %s: %s may import from %v", s.path, imported, folder, mayImport[folder]))
 			case inside && mustNotImport[s.dir()] == imported:
@@ -191,13 +197,18 @@ func TestRoomsAreChecked(t *testing.T) {
 		"sink/store.go":                 imports(module + "/sink/store"),
 		"sink/test_test.go":             imports(module + "/integration/harness"),
 		"sink/service/aside.go":         imports(module + "/sink/store"),
+		"sink/client/clienttest/up.go":  imports(module + "/processor"),
+		"sink/client/clienttest/far.go": imports(module + "/cmd/lapse"),
+		"cmd/tests.go":                  imports(module + "/sink/client/clienttest"),
 		"processor/internal/feed/up.go": imports(module + "/cmd/internal/client"),
 		"cmd/up.go":                     imports(module + "/integration/harness"),
 		"integration/all.go":            imports(module + "/cmd/internal/client"),
 	})
 	want := []string{
+		"cmd/tests.go imports sink/client/clienttest",
 		"cmd/up.go imports integration/harness",
 		"processor/internal/feed/up.go imports cmd/internal/client",
+		"sink/client/clienttest/far.go imports cmd/lapse",
 		"sink/store.go imports sink/store",
 		"sink/up.go imports processor/lease",
 		"ttlrules/far.go imports golang.org/x/sync/errgroup",

@@ -26,6 +26,8 @@ type world struct {
 	opts   processor.Options
 	shards int // 0 for one
 	reader *sink.Reader
+
+	restoredAt wire.Time // by the test's clock, if a backup was restored
 }
 
 // duplicateWindow is the shortest that nats-server accepts. So lapse itself must keep from

@@ -102,7 +102,7 @@ func TestG2_ReadersAreNotBehindEvents(t *testing.T) {
 				t.Parallel()
 				mini := redistest.StartMini(t)
 				mr := mini.Mini
-				slow := backend{"miniredis", func(*testing.T) dialer { return dialerTo(mini) }}
+				slow := backend{"embedded", func(*testing.T) dialer { return dialerTo(mini) }}
 				r := newRigOn(t, slow, Options{Partitions: 1})
 				if behind > 0 {
 					mr.SetTime(time.Now().Add(-behind)) // where it stands still

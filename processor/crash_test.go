@@ -278,6 +278,8 @@ type survivor struct {
 	err   error
 	times int           // how often it is hit
 	away  time.Duration // before it is started again
+	asks  bool          // for snapshots, all the time
+	wipes bool          // Redis, before it is started again
 
 	nc     *nats.Conn    // the rig's if nil
 	client *redis.Client // likewise
@@ -292,6 +294,9 @@ func (s *survivor) alive() bool {
 		select {
 		case <-s.p.done:
 		default:
+			if s.asks {
+				s.r.askSnapshot()
+			}
 			return true
 		}
 		if s.p.err != nil && !errors.Is(s.p.err, errDead) && !errors.Is(s.p.err, errFail) {
@@ -304,6 +309,9 @@ func (s *survivor) alive() bool {
 			return false
 		}
 	}
+	if s.wipes && !s.died.IsZero() {
+		s.wipe()
+	}
 	s.died = time.Time{}
 	nc, client := s.r.nc, s.r.redis
 	if s.nc != nil {
@@ -314,6 +322,14 @@ func (s *survivor) alive() bool {
 	}
 	s.p = s.r.startOn(nc, client, s.fault())
 	return true
+}
+
+// wipe removes everything from Redis.
+func (s *survivor) wipe() {
+	s.r.t.Helper()
+	if err := s.r.redis.FlushAll(context.Background()).Err(); err != nil {
+		s.r.t.Fatal(err)
+	}
 }
 
 // fault is what hits the next processor.

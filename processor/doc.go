@@ -21,8 +21,9 @@
 //	owner     folds one partition: takeover.go, step.go, control.go, reap.go, finish.go
 //	announce  publishes each output once: announcer.go, published.go; checkpoints; outcomes
 //
-// Beside them, examine judges what a takeover finds, turns keeps reaping from holding up
-// reads, status holds what owners tell others, link makes requests over NATS, and crash
+// Beside them, snapshot stores snapshots of partitions, retention orders them and truncates the
+// log behind them, recording takes one while its owner goes on, and reload loads one; examine
+// judges what a takeover finds, turns keeps reaping from holding up reads, status holds what owners tell others, link makes requests over NATS, and crash
 // names the points at which tests interrupt all that. Each room imports only rooms above it
 // in the list of TestRoomsImportOneWay. Documents are parsed and merged in
 // processor/document, every rule about TTLs is in ttlrules, and Redis is behind sink.
@@ -66,8 +67,9 @@
 //     the fence, before it is published (announce, N1 to N3).
 //   - S7: After any failure the owner takes the partition over anew. There is no other way
 //     to recover, and no other way to begin (owner/takeover.go).
-//   - S8: Nothing is removed unless the log is known to reach back to rebuild it. A state
-//     that cannot be continued is refused and kept, until a person decides (examine).
+//   - S8: Nothing is removed unless the log is known to reach back to rebuild it, or to a
+//     snapshot that was verified. A state that cannot be continued is refused and kept, until
+//     a person decides (examine).
 //   - S9: A document leaves the index only with the commit after its event. So the index
 //     is the queue of the events to be published (owner/reap.go).
 //   - S10: An event is published only when readers have reached its deadline, so no reader
@@ -75,7 +77,7 @@
 //   - S11: No partition waits for another: not for its inbox, its failures or its rebuild
 //     (feed/inbox.go).
 //
-// Types have invariants of their own: C of the reader and I of the inbox (feed), A of the
+// Types have invariants of their own: R of the recording, E of the examiner, C of the reader and I of the inbox (feed), A of the
 // progress and K of the collections (state), N of the publications (announce), P of the
 // stored partition (sink).
 //
@@ -90,7 +92,7 @@
 //	G4   the log decides races                   S1 S2      TestG4_ClockLead, TestG4_LogTime
 //	G5   expired is final                        S1         TestG5_ARaiseBringsNothingBack
 //	G6   a configuration costs the same          state      TestG9_VeryManyCollectionsCostAStepNothing
-//	G7   Redis is disposable                     S7 S8      TestG7_Flushed, TestG7_DamagedAndTruncated
+//	G7   Redis is disposable                     S7 S8      TestG7_Flushed, TestG7_DamagedAndTruncated, TestG7_DamagedSnapshots
 //	G8   bad input ends as a rejection           message    TestG8_EveryKindOfBadInput
 //	G9   traffic goes first                      S11 turns  TestG9_OnePartitionStandsStill
 //	G10  what has expired is gone                S9         TestG10_NothingIsLeftInRedis

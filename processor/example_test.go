@@ -8,19 +8,19 @@ import (
 	"os"
 	"time"
 
-	"github.com/alicebob/miniredis/v2"
 	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
 	"github.com/redis/go-redis/v9"
 
 	"github.com/seed18712806/lapse/processor"
+	"github.com/seed18712806/lapse/sink/embedded"
 	"github.com/seed18712806/lapse/sink/wire"
 )
 
 func ExampleNew() {
 	nc, stopNATS := embeddedNATS()
 	defer stopNATS()
-	store, err := miniredis.Run()
+	store, err := embedded.Start("127.0.0.1:0")
 	must(err)
 	defer store.Close()
 	client := redis.NewClient(&redis.Options{Addr: store.Addr(), MaxRetries: -1, ContextTimeoutEnabled: true})

@@ -8,14 +8,16 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/seed18712806/lapse/processor/internal/owner"
+	"github.com/seed18712806/lapse/processor/internal/retention"
 	"github.com/seed18712806/lapse/sink/wire"
 )
 
 // metrics are what an operator watches. Times are in seconds.
 type metrics struct {
 	owner.Metrics
-	emitted prometheus.Counter
-	all     []prometheus.Collector
+	emitted   prometheus.Counter
+	retention *retention.Metrics
+	all       []prometheus.Collector
 }
 
 func newMetrics() *metrics {
@@ -44,8 +46,10 @@ func newMetrics() *metrics {
 		Help:    "Time of one commit of a partition to Redis.",
 		Buckets: []float64{.0001, .00025, .0005, .001, .002, .005, .01, .02, .05, .1, .5, 1, 5},
 	})
+	m.retention = retention.NewMetrics()
 	m.Metrics = owner.Metrics{Applied: applied, Rejected: rejected, Expired: expired, Fenced: fenced, Rebuilds: rebuilds, Lateness: lateness, Commits: commits}
 	m.all = []prometheus.Collector{applied, rejected, expired, m.emitted, fenced, rebuilds, lateness, commits}
+	m.all = append(m.all, m.retention.Collectors()...)
 	return m
 }
 
@@ -77,7 +81,7 @@ var (
 
 // Describe implements [prometheus.Collector].
 func (g gauges) Describe(c chan<- *prometheus.Desc) {
-	for _, d := range append(sizeDescs, messagesRead, lagMessages, lagSeconds, backlog, stuck, rebuilding, givesWay, clockLead) {
+	for _, d := range append(append(sizeDescs, retention.Descs...), messagesRead, lagMessages, lagSeconds, backlog, stuck, rebuilding, givesWay, clockLead) {
 		c <- d
 	}
 }
@@ -103,6 +107,9 @@ func (g gauges) Collect(c chan<- prometheus.Metric) {
 	if runs {
 		nats, redis = g.p.guard.Leads()
 		session.sizes.collect(c)
+		if session.wired.Load() {
+			session.keeper.Collect(c, now)
+		}
 	}
 	c <- prometheus.MustNewConstMetric(clockLead, prometheus.GaugeValue, seconds(nats), "nats")
 	c <- prometheus.MustNewConstMetric(clockLead, prometheus.GaugeValue, seconds(redis), "redis")

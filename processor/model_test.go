@@ -1,7 +1,11 @@
 package processor
 
 import (
+	"slices"
+	"strings"
 	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/seed18712806/lapse/integration/oracle"
 	"github.com/seed18712806/lapse/integration/oracle/stored"
@@ -12,6 +16,10 @@ import (
 func (r *rig) model() (*oracle.Model, []oracle.Message) {
 	r.t.Helper()
 	ctx := r.t.Context()
+	logs, published := prefix.LogStream(), prefix.EventsStream()
+	if r.copied {
+		logs, published = r.copyOf(logs), r.copyOf(published)
+	}
 	log, err := r.js.Stream(ctx, prefix.LogStream())
 	if err != nil {
 		r.t.Fatal(err)
@@ -20,11 +28,12 @@ func (r *rig) model() (*oracle.Model, []oracle.Message) {
 		Partitions: r.opts.Partitions, Created: wire.Time(log.CachedInfo().Created.UnixMilli()),
 		MaxBody: int(r.nc.MaxPayload()) - 8<<10,
 	})
-	events, err := stored.Events(ctx, r.js, prefix, 1)
+	events, err := stored.Read(ctx, r.js, published, 1)
 	if err != nil {
 		r.t.Fatal(err)
 	}
-	messages, err := stored.Read(ctx, r.js, prefix.LogStream(), 1)
+	events = slices.DeleteFunc(events, func(m stored.Message) bool { return strings.HasPrefix(m.Subject, string(prefix)+".fence.") })
+	messages, err := stored.Read(ctx, r.js, logs, 1)
 	if err != nil {
 		r.t.Fatal(err)
 	}
@@ -57,4 +66,46 @@ func (r *rig) agrees() {
 			r.t.Errorf("count of %s is %+v (%v), want none expired", name, count, err)
 		}
 	}
+}
+
+// copyAll makes copies of the log and of the stream of events, which keep what lapse truncates. A
+// process has to run, as it makes the streams.
+func (r *rig) copyAll() {
+	r.t.Helper()
+	for _, name := range []string{prefix.LogStream(), prefix.EventsStream()} {
+		eventually(r.t, "the streams are there", func() bool {
+			_, err := r.js.CreateStream(r.t.Context(), jetstream.StreamConfig{Name: "COPY_" + name, Mirror: &jetstream.StreamSource{Name: name}})
+			return err == nil
+		})
+		eventually(r.t, "the copy has begun", func() bool { // an owner that takes over stores something in both
+			s, err := r.js.Stream(r.t.Context(), "COPY_"+name)
+			return err == nil && s.CachedInfo().State.Msgs > 0
+		})
+	}
+	r.copied = true
+}
+
+// copyOf is the name of the copy of a stream, when it has everything.
+func (r *rig) copyOf(name string) string {
+	r.t.Helper()
+	eventually(r.t, "the copy of the stream has everything", func() bool {
+		from, err := r.js.Stream(r.t.Context(), name)
+		if err != nil {
+			r.t.Fatal(err)
+		}
+		info, err := from.Info(r.t.Context(), jetstream.WithDeletedDetails(true))
+		if err != nil {
+			r.t.Fatal(err)
+		}
+		to, err := r.js.Stream(r.t.Context(), "COPY_"+name)
+		if err != nil {
+			r.t.Fatal(err)
+		}
+		last := info.State.LastSeq // of those that are still there
+		for last >= info.State.FirstSeq && slices.Contains(info.State.Deleted, last) {
+			last--
+		}
+		return info.State.Msgs == 0 || to.CachedInfo().State.LastSeq >= last
+	})
+	return "COPY_" + name
 }

@@ -49,12 +49,13 @@ const (
 	problemOverdue  = "overdue"
 	problemSlow     = "slow step"
 	problemBehind   = "behind"
+	problemForget   = "forgetting"
 )
 
 // forgetProblems drops the problems of a processor that has ended.
 func (p *Processor) forgetProblems() {
 	p.opts.Health.Forget(feed.ProblemLog, feed.ProblemClock, feed.ProblemTick, announce.ProblemCheckpoints, status.ProblemPartitions, problemNATS, problemAppend, problemEvents, problemMapping, problemConfigs,
-		problemRedis, problemEviction, problemDenied, problemOverdue, problemSlow, problemBehind)
+		problemRedis, problemEviction, problemDenied, problemOverdue, problemSlow, problemBehind, problemForget)
 }
 
 // monitor finds out whether writes, events and reads can go on, although no client shows
@@ -113,6 +114,7 @@ func (m *monitor) run(ctx context.Context) error {
 // runOnce checks once. It returns an error if a stream is gone, or is another one.
 func (m *monitor) runOnce(ctx context.Context) error {
 	m.checkPartitions(time.Now())
+	m.health.Set(problemForget, m.session.keeper.Problem(time.Now()))
 	m.guard.Settle()
 	checking, cancel := context.WithTimeout(ctx, link.AnswerTimeout)
 	defer cancel()

@@ -20,7 +20,15 @@ const DefaultMaxClockLead = 10 * time.Second
 
 const minDuplicateWindow = 100 * time.Millisecond
 
-// Options configure a Processor. The zero value of each is its default.
+// The times within which a processor forgets.
+const (
+	// DefaultForgetWithin is the time unless Options set another one.
+	DefaultForgetWithin = 8 * 24 * time.Hour
+	leastForgetWithin   = time.Second
+)
+
+// Options configure a Processor. The zero value of each is its default. There are many fields: each
+// is one option.
 type Options struct {
 	Prefix     wire.Prefix           // "lapse"
 	Shards     int                   // 1 to 64 (1); fixed when the logs are created
@@ -42,12 +50,19 @@ type Options struct {
 	// same. A change applies from the end of the log on.
 	ReplyPrefixes []string
 
+	// ForgetWithin is how long bytes of a document may stay, in Redis, the log, the snapshots or the
+	// events, after the document has expired or was deleted or overwritten; 8 days. It is at least a
+	// second.
+	ForgetWithin time.Duration
+	Objects      Objects // where to keep snapshots; nil: in JetStream
+
 	// The following apply when a stream is created. A stream that exists is changed to
 	// them only if they are set.
 	Replicas        int            // 1
 	LogMaxAge       *time.Duration // for ever
 	LogMaxBytes     *int64         // no limit (-1)
-	EventsMaxAge    *time.Duration // 7 days
+	EventsMaxAge    *time.Duration // 7 days, and at most 7/8 of ForgetWithin
+	EventsMaxBytes  *int64         // no limit (-1)
 	DuplicateWindow *time.Duration // 2 minutes; at least 100 ms
 }
 
@@ -91,10 +106,25 @@ func (o *Options) complete() error {
 	if o.MaxClockLead == 0 {
 		o.MaxClockLead = DefaultMaxClockLead
 	}
+	if o.ForgetWithin == 0 {
+		o.ForgetWithin = DefaultForgetWithin
+	}
+	if o.ForgetWithin < leastForgetWithin {
+		return fmt.Errorf("%s to forget is not valid: use at least %s", o.ForgetWithin, leastForgetWithin)
+	}
+	if err := CheckEvents(o.EventsMaxAge, o.ForgetWithin); err != nil {
+		return err
+	}
 	if o.Health == nil {
 		o.Health = health.New(o.Logger)
 	}
 	return nil
+}
+
+// CheckEvents refuses an age of events (--events-max-age) that breaks the promise to forget
+// (--forget-within).
+func CheckEvents(maxAge *time.Duration, forgetWithin time.Duration) error {
+	return streams.CheckEvents(maxAge, forgetWithin)
 }
 
 // Shape is how the documents are divided.
@@ -115,6 +145,9 @@ func (o *Options) streams(maxPayload int64) streams.Options {
 		LogMaxAge:       o.LogMaxAge,
 		LogMaxBytes:     o.LogMaxBytes,
 		EventsMaxAge:    o.EventsMaxAge,
+		EventsMaxBytes:  o.EventsMaxBytes,
+		EventsLongest:   streams.LongestEvents(o.ForgetWithin),
+		Objects:         o.Objects == nil,
 		DuplicateWindow: o.DuplicateWindow,
 		ReplyPrefixes:   o.ReplyPrefixes,
 		Logger:          o.Logger,

@@ -20,7 +20,6 @@ import (
 	"github.com/seed18712806/lapse/processor/internal/link"
 	"github.com/seed18712806/lapse/processor/internal/owner"
 	"github.com/seed18712806/lapse/processor/internal/streams"
-	"github.com/seed18712806/lapse/sink/store"
 	"github.com/seed18712806/lapse/sink/wire"
 )
 
@@ -49,7 +48,7 @@ func New(nc *nats.Conn, client redis.UniversalClient, opts Options) (*Processor,
 	if err := opts.complete(); err != nil {
 		return nil, err
 	}
-	return NewWith(nc, redisStore{store.NewShard(client, opts.Prefix, opts.Shape(), opts.Shard)}, opts)
+	return NewWith(nc, newRedisStore(client, opts), opts)
 }
 
 // NewWith is New on a store of as many partitions as the options have.

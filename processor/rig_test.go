@@ -55,7 +55,7 @@ type backend struct {
 type dialer func(ctx context.Context) (net.Conn, error)
 
 // backends are the two servers that have to behave alike.
-var backends = []backend{{"miniredis", startMiniredis}, {"redis", startRedis}}
+var backends = []backend{{"embedded", startEmbedded}, {"redis", startRedis}}
 
 // onBoth runs a test on both backends.
 func onBoth(t *testing.T, test func(t *testing.T, r *rig)) {
@@ -68,7 +68,7 @@ func onBoth(t *testing.T, test func(t *testing.T, r *rig)) {
 	}
 }
 
-func startMiniredis(t *testing.T) dialer { return dialerTo(redistest.StartMini(t)) }
+func startEmbedded(t *testing.T) dialer { return dialerTo(redistest.StartMini(t)) }
 
 func startRedis(t *testing.T) dialer { return dialerTo(redistest.Start(t)) }
 
@@ -105,6 +105,7 @@ type rig struct {
 	opts   Options
 	clocks *feed.Clocks  // with which stamps are compared; nil for the usual ones
 	bounds *owner.Bounds // of processors; nil for the usual ones
+	copied bool          // there are copies of the streams: see copyAll
 }
 
 func newRigOn(t *testing.T, b backend, opts Options) *rig {

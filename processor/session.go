@@ -19,6 +19,8 @@ import (
 	"github.com/seed18712806/lapse/processor/internal/message"
 	"github.com/seed18712806/lapse/processor/internal/owner"
 	"github.com/seed18712806/lapse/processor/internal/pause"
+	"github.com/seed18712806/lapse/processor/internal/retention"
+	"github.com/seed18712806/lapse/processor/internal/snapshot"
 	"github.com/seed18712806/lapse/processor/internal/status"
 	"github.com/seed18712806/lapse/processor/internal/streams"
 	"github.com/seed18712806/lapse/processor/internal/turns"
@@ -50,6 +52,7 @@ type session struct {
 	checkpointer *announce.Checkpointer
 	duties       []func(context.Context) // that run until the session ends
 	monitor      *monitor
+	keeper       *retention.Keeper
 	processor    *Processor
 }
 
@@ -160,13 +163,14 @@ func (p *Processor) wire(ctx context.Context, s *session, l *link.Link, lease Ow
 		Decoder: message.Decoder{Log: names, Partitions: p.opts.Partitions, MaxBody: provisioned.MaxBody, Replies: provisioned.Replies, ConfigReplies: s.configReplies(ctx, provisioned, l)},
 	}, s.inboxes, s.ticker, s.backlog)
 	checkpoints := announce.NewCheckpoints(log, l)
+	desk := snapshot.NewDesk(snapshot.NewStore(p.objects(provisioned), provisioned, log.ID(), p.hook))
 	shared := &owner.Shared{
 		Log: log, Lease: lease, Consent: identity.NewConsent(p.opts.BeginAnew), Statuses: s.statuses, Reader: s.reader, Ticker: s.ticker, Turns: s.turns,
 		Channel: &announce.Channel{
 			Publisher: s.publisher, Link: l, Emitted: p.metrics.emitted, Hook: p.hook, MaxAge: stream.MaxAge,
 		},
-		Checkpoints: checkpoints, Outcomes: announce.NewOutcomes(p.nc, s.statuses, p.store), Metrics: &p.metrics.Metrics,
-		Limits: decide.Limits{Log: events.NewLog(names, provisioned.Log.CachedInfo().Created.UnixMilli()), MaxBody: provisioned.MaxBody},
+		Checkpoints: checkpoints, Outcomes: announce.NewOutcomes(p.nc, s.statuses, p.store), Desk: desk, Metrics: &p.metrics.Metrics,
+		Limits: decide.Limits{Log: events.NewLog(names, provisioned.Created()), MaxBody: provisioned.MaxBody},
 		Bounds: p.bounds, Hook: p.hook,
 	}
 	announcers := make([]*announce.Announcer, p.opts.Partitions)
@@ -177,8 +181,12 @@ func (p *Processor) wire(ctx context.Context, s *session, l *link.Link, lease Ow
 	}
 	s.checkpointer = announce.NewCheckpointer(checkpoints, announcers, p.opts.Health, p.hook)
 	s.monitor = newMonitor(p, s, js, log)
+	s.keeper = retention.New(retention.Parts{
+		Log: names, Identity: log, JetStream: js, Desk: desk, Checkpoints: checkpoints, Statuses: s.statuses, Redis: p.store,
+		Logger: p.opts.Logger, Metrics: p.metrics.retention, Hook: p.hook, Applying: p.Applying,
+	}, p.opts.ForgetWithin)
 	copies := &copier{js: js, link: l, streams: provisioned, session: s, log: names, logger: p.opts.Logger}
-	s.duties = []func(context.Context){s.ticker.Run, s.checkpointer.Run, shared.Outcomes.Run, copies.run, s.report, s.removeAside}
+	s.duties = []func(context.Context){s.ticker.Run, s.checkpointer.Run, shared.Outcomes.Run, copies.run, s.keeper.Run, s.keeper.TakeOrders, s.report, s.removeAside}
 	s.wired.Store(true)
 	return nil
 }

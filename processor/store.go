@@ -4,7 +4,13 @@ import (
 	"context"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/seed18712806/lapse/processor/internal/owner"
+	"github.com/seed18712806/lapse/processor/internal/retention"
+	"github.com/seed18712806/lapse/processor/internal/snapshot"
+	"github.com/seed18712806/lapse/sink/bulk"
+	"github.com/seed18712806/lapse/sink/rewrite"
 	"github.com/seed18712806/lapse/sink/store"
 )
 
@@ -24,13 +30,44 @@ type Store interface {
 	Configured(ctx context.Context) (uint64, error)
 	// Memory is the memory of the server that has the smallest share left.
 	Memory(ctx context.Context) (store.Memory, error)
+	// Rewrite lets the servers write their files anew (store.ErrDenied).
+	retention.Redis
 }
+
+// Objects is where a processor keeps the snapshots of the partitions: in an object store of
+// JetStream, unless Options name another one. Its methods are safe for concurrent use.
+type Objects interface{ snapshot.Objects }
 
 // PartitionStore is one partition in a Store. [store.Partition] describes the methods. Only
 // the partition's owner calls them.
 type PartitionStore interface{ owner.Store }
 
 // redisStore is the Store in Redis.
-type redisStore struct{ *store.Store }
+type redisStore struct {
+	*store.Store
+	client redis.UniversalClient
+	bulk   []*bulk.Partition
+}
 
-func (s redisStore) Partition(i int) PartitionStore { return s.Store.Partition(i) }
+// newRedisStore makes the store of a shard's partitions.
+func newRedisStore(client redis.UniversalClient, o Options) redisStore {
+	s := redisStore{Store: store.NewShard(client, o.Prefix, o.Shape(), o.Shard), client: client}
+	for i := range o.Partitions {
+		s.bulk = append(s.bulk, bulk.New(client, o.Prefix, o.Shape(), o.Shape().First(o.Shard)+i))
+	}
+	return s
+}
+
+func (s redisStore) Rewrite(ctx context.Context) error { return rewrite.Rewrite(ctx, s.client) }
+
+func (s redisStore) Partition(i int) PartitionStore {
+	return redisPartition{s.Store.Partition(i), bulkPartition{s.bulk[i]}}
+}
+
+// redisPartition is one partition in Redis.
+type redisPartition struct {
+	*store.Partition
+	bulkPartition
+}
+
+type bulkPartition struct{ *bulk.Partition } // so that both have names of their own

@@ -7,10 +7,10 @@ import (
 	"log"
 	"time"
 
-	"github.com/alicebob/miniredis/v2"
 	"github.com/redis/go-redis/v9"
 
 	"github.com/seed18712806/lapse/sink"
+	"github.com/seed18712806/lapse/sink/embedded"
 	"github.com/seed18712806/lapse/sink/store"
 	"github.com/seed18712806/lapse/ttlrules"
 )
@@ -96,8 +96,8 @@ func ExampleReader_Forecast() {
 
 // exampleServer is a Redis with three sessions, written at noon. In production, the
 // processor of lapse writes them.
-func exampleServer() *miniredis.Miniredis {
-	server, err := miniredis.Run()
+func exampleServer() *embedded.Server {
+	server, err := embedded.Start("127.0.0.1:0")
 	if err != nil {
 		log.Fatal(err)
 	}

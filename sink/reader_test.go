@@ -131,7 +131,7 @@ func (r *rig) compareForecast(collection string, now int64, buckets int, within 
 }
 
 // TestG2_NeverAtItsDeadline reads a millisecond before a deadline, at it and a millisecond
-// after it: by the watermark and (on miniredis, whose clock can be set) by the clock. The later
+// after it: by the watermark and (on the embedded Redis, whose clock can be set) by the clock. The later
 // of the two decides.
 //
 // Goes red if the reader judges by only one of the two, by its own clock, or with < instead of

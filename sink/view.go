@@ -8,6 +8,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/seed18712806/lapse/sink/internal/layout"
+	"github.com/seed18712806/lapse/sink/wire"
 )
 
 // view is what a script read of a partition and a collection, at one moment. Documents from
@@ -77,7 +78,7 @@ func (ps *partitions) check(ctx context.Context, p int, head layout.Head, seen p
 		return ps.missing(ctx, p, "")
 	}
 	if head.Format != layout.Format {
-		return fmt.Errorf("%w: partition %d has format %q, and this version of lapse has %q", ErrForeign, p, head.Format, layout.Format)
+		return fmt.Errorf("%w: %w", ErrForeign, wire.UnknownFormat(fmt.Sprint("partition ", p), head.Format, layout.Format))
 	}
 	if head.Partitions != strconv.Itoa(ps.shape.Partitions) {
 		return ps.missing(ctx, p, head.Partitions+" partitions")

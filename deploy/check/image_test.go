@@ -18,6 +18,7 @@ import (
 
 const (
 	certificates = "/etc/ssl/certs/ca-certificates.crt"
+	tokens       = "/etc/lapse/http-tokens" // empty: nobody may use the API
 
 	// mostImageBytes is how large the files of the image may be together.
 	mostImageBytes = 48 << 20
@@ -174,7 +175,7 @@ func checkConfig(t *testing.T, c imageConfig) {
 		t.Errorf("the health check of the image is %v", c.Healthcheck.Test)
 	case c.Healthcheck.Timeout <= 5*time.Second: // the limit of lapse health itself, which gives the reason
 		t.Errorf("the health check is stopped after %s", c.Healthcheck.Timeout)
-	case len(c.Env) != 2 || !strings.HasPrefix(c.Env[0], "PATH=") || c.Env[1] != "LAPSE_HTTP_LISTEN=:7070":
+	case len(c.Env) != 3 || !strings.HasPrefix(c.Env[0], "PATH=") || c.Env[1] != "LAPSE_HTTP_LISTEN=:7070" || c.Env[2] != "LAPSE_HTTP_TOKEN_FILE="+tokens:
 		t.Errorf("the environment of the image is %v", c.Env)
 	case fmt.Sprint(c.ExposedPorts) != "map[7070/tcp:{}]":
 		t.Errorf("the image exposes %v", c.ExposedPorts)
@@ -209,7 +210,7 @@ func checkContents(t *testing.T, root string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if want := []string{certificates, "/lapse"}; !slices.Equal(files, want) {
+	if want := []string{tokens, certificates, "/lapse"}; !slices.Equal(files, want) {
 		t.Errorf("the image has %v, want %v", files, want)
 	}
 	t.Logf("the image has %d files with %.1f MiB", len(files), float64(size)/(1<<20))

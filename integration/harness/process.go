@@ -65,6 +65,9 @@ func StartProcess(t testing.TB, name, path string, args ...string) *Process {
 	return p
 }
 
+// Dir is the directory of the process: its files, and its log.
+func (p *Process) Dir() string { return p.dir }
+
 // start starts the process, which must not run.
 func (p *Process) start() {
 	p.t.Helper()
@@ -114,6 +117,23 @@ func Run(t testing.TB, program string, env []string, args ...string) (out, errOu
 		t.Fatalf("%s %v: %v", program, args, err)
 	}
 	return stdout.String(), stderr.String(), cmd.ProcessState.ExitCode()
+}
+
+// Killed runs a program of the harness until ctx is done, and then kills it. It reports whether the
+// program had not ended by itself.
+func Killed(ctx context.Context, t testing.TB, program string, args ...string) bool {
+	t.Helper()
+	build := map[string]func() (string, error){"nats-server": buildNATS, "lapse": buildLapse}[program]
+	path, err := build()
+	if err != nil {
+		t.Fatalf("build %s: %v", program, err)
+	}
+	cmd := exec.CommandContext(ctx, path, args...)
+	cmd.Env = environment()
+	if err := cmd.Run(); err != nil && cmd.ProcessState == nil && ctx.Err() == nil {
+		t.Fatalf("%s %v: %v", program, args, err)
+	}
+	return cmd.ProcessState == nil || cmd.ProcessState.ExitCode() < 0
 }
 
 // Running reports whether the process was started and has not ended.

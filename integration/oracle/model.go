@@ -83,9 +83,10 @@ type partition struct {
 // Model is the state that a log leads to, and the events that it requires.
 type Model struct {
 	set        Settings
-	seq        uint64    // the last message that was applied
-	configured uint64    // the last one of the stream of configurations, if there are several shards
-	now        wire.Time // log time: the greatest stamp up to seq
+	seq        uint64        // the last message that was applied
+	configured uint64        // the last one of the stream of configurations, if there are several shards
+	restored   wire.Restored // the zero value if the log was not
+	now        wire.Time     // log time: the greatest stamp up to seq
 	partitions []*partition
 
 	Expiries   []Expiry
@@ -125,7 +126,8 @@ func (m *Model) LogTime() wire.Time { return m.now }
 
 // Apply folds the next message of the log.
 func (m *Model) Apply(msg Message) error {
-	if msg.Seq != m.seq+1 {
+	r := m.restored // a restored log goes on with a later sequence
+	if msg.Seq != m.seq+1 && (m.seq != r.End || msg.Seq != r.Next) {
 		return fmt.Errorf("the log has a gap: message %d follows %d", msg.Seq, m.seq)
 	}
 	m.seq = msg.Seq
@@ -287,6 +289,12 @@ func (m *Model) Collections() []string {
 		seen[c] = true
 	}
 	return slices.Sorted(maps.Keys(seen))
+}
+
+// Forget drops the outcomes and what explains the past, for a caller that compares as it goes along.
+func (m *Model) Forget() {
+	empty := NewModel(m.set)
+	m.Outcomes, m.fates, m.outputs, m.names = empty.Outcomes, empty.fates, empty.outputs, empty.names
 }
 
 // reject records a rejection, with any of the codes.

@@ -162,7 +162,11 @@ func catchUp(ctx context.Context, js jetstream.JetStream, models []*Model, event
 			if err != nil {
 				return events, err
 			}
-			m.set.Created = wire.Time(log.CachedInfo().Created.UnixMilli())
+			info := log.CachedInfo()
+			m.set.Created = wire.Time(wire.Identity(info.Config.Metadata, info.Created) / int64(time.Millisecond))
+			if m.restored, _, err = wire.ParseRestored(info.Config.Metadata); err != nil {
+				return events, err
+			}
 		}
 		log, err := stored.Read(ctx, js, name, m.seq+1)
 		if err != nil {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/seed18712806/lapse/integration/simulation/redismodel"
 	"github.com/seed18712806/lapse/processor"
+	"github.com/seed18712806/lapse/sink/bulk"
 	"github.com/seed18712806/lapse/sink/store"
 )
 
@@ -71,6 +72,9 @@ func (p *process) Ping(ctx context.Context) error {
 func (p *process) Memory(ctx context.Context) (store.Memory, error) {
 	return ask(ctx, p, "memory", func() (store.Memory, error) { return p.world.redis.Memory(ctx) })
 }
+
+// Rewrite implements [processor.Store]. This Redis keeps no files.
+func (p *process) Rewrite(context.Context) error { return nil }
 
 // remote is a partition as a process sees it: over the network.
 type remote struct {
@@ -178,6 +182,30 @@ func (r remote) Scan(ctx context.Context, version, collection, cursor string, co
 		return s, err
 	})
 	return s.found, s.next, s.server, err
+}
+
+func (r remote) Copy(ctx context.Context, version string, collections []string, at bulk.Place, documents, bytes int) (bulk.Copied, error) {
+	return ask(ctx, r.process, r.lane+" copy", func() (bulk.Copied, error) {
+		return r.partition.Copy(ctx, version, collections, at, documents, bytes)
+	})
+}
+
+func (r remote) Fill(ctx context.Context, version string, changes []bulk.Change) error {
+	return tell(ctx, r.process, r.lane+" fill", func() error { return r.partition.Fill(ctx, version, changes) })
+}
+
+// counted is what Count returns.
+type counted struct {
+	full      []string
+	documents uint64
+}
+
+func (r remote) Count(ctx context.Context, version string, collections []string) ([]string, uint64, error) {
+	c, err := ask(ctx, r.process, r.lane+" count", func() (c counted, err error) {
+		c.full, c.documents, err = r.partition.Count(ctx, version, collections)
+		return c, err
+	})
+	return c.full, c.documents, err
 }
 
 // Commit gives the model copies: the owner goes on with its changes when it waits no more.

@@ -2,19 +2,15 @@ package client
 
 import (
 	"cmp"
-	"errors"
-	"fmt"
-	"net"
-	"net/url"
-	"os"
-	"strings"
+	"context"
 	"time"
 
 	"github.com/nats-io/nats.go"
-	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/seed18712806/lapse/sink/client/internal/link"
+	"github.com/seed18712806/lapse/sink/client/internal/order"
+	"github.com/seed18712806/lapse/sink/client/status"
 	"github.com/seed18712806/lapse/sink/credentials"
-	"github.com/seed18712806/lapse/sink/redact"
 	"github.com/seed18712806/lapse/sink/wire"
 )
 
@@ -27,99 +23,47 @@ type Options struct {
 	Prefix  wire.Prefix // wire.DefaultPrefix if empty
 	Login   credentials.NATS
 	Timeout time.Duration // of each exchange; DefaultTimeout if 0
-	// Notice, if set, is called when the client loses its connection or has a new one.
+	// Notice, if set, is called when the client loses its connection or has a new one, and
+	// when a consumer of events has a problem that it will try to get over. Several goroutines
+	// may call it at a time.
 	Notice func(text string)
 }
 
 // Client is a connection to the NATS server of lapse. Several goroutines may use it.
-type Client struct {
-	nc      *nats.Conn
-	js      jetstream.JetStream
-	opts    Options
-	denials *denials
-}
+type Client struct{ l *link.Link }
 
 // Connect connects to the NATS server. It does not find out whether lapse runs there: the
 // first exchange does.
+//
+// The client connects again whenever it loses the connection, for as long as it is open.
 func Connect(opts Options) (*Client, error) {
 	opts.Prefix = cmp.Or(opts.Prefix, wire.DefaultPrefix)
 	opts.Timeout = cmp.Or(opts.Timeout, DefaultTimeout)
-	if err := checkURLs(opts.Server); err != nil {
+	l, err := link.Connect(link.Options(opts))
+	if err != nil {
 		return nil, err
 	}
-	notice := opts.Notice
-	if notice == nil {
-		notice = func(string) {}
-	}
-	denials := &denials{}
-	options := []nats.Option{
-		nats.Name("lapse client"),
-		nats.Timeout(opts.Timeout),
-		nats.MaxReconnects(-1),
-		nats.ReconnectWait(250 * time.Millisecond),
-		nats.ReconnectBufSize(-1), // the library must not send a message after its publish has failed
-		nats.DisconnectErrHandler(func(_ *nats.Conn, err error) {
-			if err != nil { // otherwise the client closed it
-				notice("the connection is lost (" + err.Error() + "): connecting again")
-			}
-		}),
-		nats.ReconnectHandler(func(nc *nats.Conn) { notice("connected again to " + redact.URLs(nc.ConnectedUrl())) }),
-		nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) {
-			if !denials.handle(err) {
-				notice(err.Error())
-			}
-		}),
-	}
-	login, err := opts.Login.Options(opts.Server)
-	if err != nil {
-		return nil, &classified{ErrLogin, err.Error()}
-	}
-	options = append(options, login...)
-	nc, err := nats.Connect(opts.Server, options...)
-	if err != nil {
-		return nil, connectError(opts.Server, err)
-	}
-	js, err := jetstream.New(nc)
-	if err != nil {
-		nc.Close()
-		return nil, err
-	}
-	return &Client{nc: nc, js: js, opts: opts, denials: denials}, nil
+	return &Client{l}, nil
 }
 
-// checkURLs refuses what nats.go would refuse with a message that shows the password.
-func checkURLs(urls string) error {
-	for _, one := range strings.Split(urls, ",") {
-		one = strings.TrimSpace(one)
-		if !strings.Contains(one, "://") {
-			one = "nats://" + one // nats.go adds it too
-		}
-		if u, err := url.Parse(one); err != nil || u.Hostname() == "" {
-			return &classified{ErrServerURL, fmt.Sprintf("%s is not the URL of a NATS server: use one such as nats://127.0.0.1:4222, or several separated by commas", redact.URLs(urls))}
-		}
-	}
-	return nil
-}
-
-func connectError(server string, err error) error {
-	const use = `start "lapse serve" or a NATS server there, or use another URL`
-	var network net.Error
-	where := redact.URLs(server)
-	switch {
-	case errors.Is(err, nats.ErrNoServers): // the error of nats.go for "connection refused"
-		return unavailable("no NATS server answers at %s: %s", where, use)
-	case isTimeout(err), errors.Is(err, os.ErrDeadlineExceeded):
-		return unavailable("no NATS server answers at %s in time: %s", where, use)
-	case errors.As(err, &network), errors.Is(err, nats.ErrConnectionClosed), errors.Is(err, nats.ErrNoInfoReceived):
-		return unavailable("no NATS server answers at %s (%s): %s", where, err, use)
-	case errors.Is(err, nats.ErrAuthorization), errors.Is(err, nats.ErrAuthExpired):
-		return refused(where, err)
-	}
-	return fmt.Errorf("cannot connect to %s: %w", where, err)
-}
+// Conn is the connection, for what this package does not do. It is closed with the client.
+func (c *Client) Conn() *nats.Conn { return c.l.NC }
 
 // Close closes the connection.
-func (c *Client) Close() { c.nc.Close() }
+func (c *Client) Close() { c.l.NC.Close() }
 
 // MaxPayload is the size of the largest message that the server accepts, in bytes.
-func (c *Client) MaxPayload() int64 { return c.nc.MaxPayload() }
+func (c *Client) MaxPayload() int64 { return c.l.NC.MaxPayload() }
+
+// Status reads which streams and processes of lapse the server has. If there is no log, the
+// error is ErrUnavailable.
+func (c *Client) Status(ctx context.Context) (status.Status, error) { return status.Read(ctx, c.l) }
+
+// SnapshotProgress is how far the snapshots of all shards are.
+type SnapshotProgress = order.Progress
+
+// Snapshot orders a snapshot of every partition, and waits until all are stored or ctx is done. It
+// calls progress when something has changed. A snapshot that fails is tried again.
+func (c *Client) Snapshot(ctx context.Context, progress func(SnapshotProgress)) (SnapshotProgress, error) {
+	return order.Snapshots(ctx, c.l, progress)
+}

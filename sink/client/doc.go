@@ -1,16 +1,51 @@
-// Package client is the Go client of lapse, over NATS alone. Start with [Connect]:
+// Package client is the Go client of lapse, over NATS alone. Start with [Connect] and [Open]:
 //
 //	c, err := client.Connect(client.Options{Server: "nats://127.0.0.1:4222"})
+//	orders, err := client.Open[Order](c, "orders")
+//	_, err = orders.Configure(ctx, client.Config{DefaultTTL: time.Hour})
+//	_, err = orders.Upsert(ctx, "42", Order{Item: "tea"})
 //
-// [Client.Write] publishes a write, a configuration or a drop and waits for its outcome.
-// [Client.Pipeline] publishes many at a time. [Client.Get], [Client.List], [Client.Count],
-// [Client.Forecast], [Client.Config] and [Client.Collections] read. [Client.Watch] follows
-// the expiry events and the rejections. [Client.Status] reports which streams and
-// processes of lapse a NATS server has.
+// A [Collection] writes and reads documents of one type. [Collection.Batch] writes many of
+// them. [Collection.OnExpired] hands each expiry event to one of the processes that ask for it
+// under one name, and [Collection.OnRejected] does that for rejections. [Client.Watch] follows
+// events without such a name, for one process. Package clienttest runs a lapse for tests.
 //
-// An error for which errors.Is reports [ErrUnavailable] means that nobody answered, or
-// not in time. A [ReadError] is an answer of lapse. A write that lapse refuses is no
-// error: its [Result] has the status and the reason.
+// # Errors
+//
+// Test errors with errors.Is:
+//
+//	ErrNotFound ErrExists ErrPrecondition   lapse says so
+//	ErrRejected                             lapse has not applied the message, whatever the reason
+//	ErrInvalid                              an argument is wrong, and nothing was sent
+//	ErrUnknownOutcome                       the write may have taken effect, or will
+//	ErrUnavailable                          otherwise: nobody has answered, and nothing took effect
+//	ErrDenied                               the NATS server does not permit it
+//
+// A [RejectedError] has the code and the reason of lapse. After an [ErrUnknownOutcome], repeat
+// the write with the same [MessageID], or read the document.
+//
+// # Lost connections and time limits
+//
+// Each exchange ends after Options.Timeout, or when its context is done. The client connects
+// again for as long as it is open. While there is no connection, a call waits for one within
+// its time limit. What then:
+//
+//   - A read has changed nothing: repeat it.
+//   - A write that was not sent is an [ErrUnavailable]. A write that was sent waits on: if the
+//     connection comes back, its outcome may still come. Otherwise it is an
+//     [ErrUnknownOutcome].
+//   - A batch goes on. The writes that were in flight end like other writes.
+//   - OnExpired, OnRejected and Watch go on where they were.
+//
+// # Without types
+//
+// [Client] has the messages of lapse as they are on the wire: [Client.Write] publishes a
+// write, a configuration or a drop and waits for its outcome, [Client.Pipeline] publishes
+// many at a time; [Client.Get], [Client.List], [Client.Count], [Client.Forecast],
+// [Client.Config] and [Client.Collections] read; [Client.Status] reports which streams and
+// processes of lapse a NATS server has. There, a write that lapse refuses is no error: its
+// [Result] has the status and the reason; and an answer of the read service that it cannot
+// give a result is a [ReadError].
 //
 // The client uses only the wire contract of package wire. To write a client in another
 // language, follow the same subjects, headers and bodies.

@@ -1,40 +1,74 @@
 package client
 
 import (
-	"context"
 	"errors"
 	"fmt"
-	"time"
 
-	"github.com/nats-io/nats.go"
-	"github.com/nats-io/nats.go/jetstream"
-
-	"github.com/seed18712806/lapse/sink/redact"
+	"github.com/seed18712806/lapse/sink/client/internal/link"
+	"github.com/seed18712806/lapse/sink/wire"
 )
 
-// Errors for errors.Is.
+// Errors for errors.Is: what lapse answers.
 var (
-	// ErrUnavailable: no NATS server, no JetStream or no lapse answered, or not in time.
-	ErrUnavailable = errors.New("unavailable")
-	// ErrServerURL: Options.Server is not the URL of a NATS server.
-	ErrServerURL = errors.New("not a URL of a NATS server")
-	// ErrDenied: the server does not permit the user to do this, or refuses the user.
-	ErrDenied = errors.New("not permitted")
-	// ErrLogin: Options.Login is not valid, or one of its files is not.
-	ErrLogin = errors.New("not valid credentials")
+	// ErrNotFound: the document does not exist, or has expired.
+	ErrNotFound = errors.New("not found")
+	// ErrExists: the document to be created exists.
+	ErrExists = errors.New("exists")
+	// ErrPrecondition: the document, or the configuration, does not have the etag of [IfMatch].
+	ErrPrecondition = errors.New("precondition failed")
+	// ErrRejected: lapse has not applied the message. It is a [RejectedError], which has the
+	// code and the reason. An ErrExists or ErrPrecondition, and an ErrNotFound of a write, is
+	// also an ErrRejected.
+	ErrRejected = errors.New("rejected")
 )
 
-// classified is one of the errors above with a text of its own.
-type classified struct {
-	class error
-	text  string
+// Errors for errors.Is: no answer.
+var (
+	// ErrUnavailable: no NATS server, no JetStream or no lapse answered, or not in time; or a
+	// read answered that it cannot give a result now. A write has not taken effect, unless the
+	// error is also ErrUnknownOutcome.
+	ErrUnavailable = link.ErrUnavailable
+	// ErrUnknownOutcome: the write may have taken effect, or may still do so. If it has a
+	// [MessageID], you may repeat it with the same id: it then takes effect once. The error is
+	// also ErrUnavailable, or the error of the context that ended the wait.
+	ErrUnknownOutcome = link.ErrUnknownOutcome
+)
+
+// Errors for errors.Is: the client itself.
+var (
+	// ErrServerURL: Options.Server is not the URL of a NATS server.
+	ErrServerURL = link.ErrServerURL
+	// ErrDenied: the server does not permit the user to do this, or refuses the user.
+	ErrDenied = link.ErrDenied
+	// ErrLogin: Options.Login is not valid, or one of its files is not.
+	ErrLogin = link.ErrLogin
+	// ErrInvalid: an argument is not valid, and nothing was sent. The text says what is
+	// allowed.
+	ErrInvalid = errors.New("invalid argument")
+)
+
+// RejectedError is the answer of lapse that it has not applied a message.
+type RejectedError struct {
+	Code   int    // wire.StatusBadRequest and so on
+	Reason string // what was wrong and what is allowed
+	Seq    uint64 // of the message in the log; 0 if that is not known
 }
 
-func (e *classified) Error() string   { return e.text }
-func (e *classified) Is(t error) bool { return t == e.class }
+func (e *RejectedError) Error() string { return fmt.Sprintf("%d: %s", e.Code, e.Reason) }
 
-func unavailable(format string, args ...any) error {
-	return &classified{ErrUnavailable, fmt.Sprintf(format, args...)}
+// Is reports whether the code is that of an error of this package.
+func (e *RejectedError) Is(target error) bool {
+	switch target {
+	case ErrRejected:
+		return true
+	case ErrNotFound:
+		return e.Code == wire.StatusNotFound
+	case ErrExists:
+		return e.Code == wire.StatusConflict
+	case ErrPrecondition:
+		return e.Code == wire.StatusPreconditionFailed
+	}
+	return false
 }
 
 // ReadError is the answer of the read service that it cannot give the result.
@@ -45,56 +79,15 @@ type ReadError struct {
 
 func (e *ReadError) Error() string { return fmt.Sprintf("%d: %s", e.Code, e.Text) }
 
-// absent is the reason why nobody listens on a subject: there is no JetStream, or no lapse.
-func (c *Client) absent(ctx context.Context, subject string) error {
-	// Without the permission to ask there is no answer, so it does not wait for long.
-	ctx, cancel := context.WithTimeout(ctx, time.Second)
-	defer cancel()
-	within, cancel := c.within(ctx, "$JS.API.INFO")
-	defer cancel()
-	if _, err := c.js.AccountInfo(within); isWithoutJetStream(err) {
-		return c.noJetStream()
-	}
-	return c.noLapse(subject)
+// Is reports whether the code is that of an error of this package.
+func (e *ReadError) Is(target error) bool {
+	return target == ErrNotFound && e.Code == wire.StatusNotFound || target == ErrUnavailable && e.Code == wire.StatusUnavailable
 }
 
-func (c *Client) noLapse(subject string) error {
-	return unavailable(`no lapse answers at %s: nothing listens on %s there. Is "lapse serve" running, with the prefix %q?`,
-		redact.URLs(c.opts.Server), subject, c.opts.Prefix)
-}
+// invalidError is an ErrInvalid with a text.
+type invalidError string
 
-func (c *Client) noJetStream() error {
-	return unavailable("the NATS server at %s has no JetStream, which lapse needs: enable it there, or connect to another server",
-		redact.URLs(c.opts.Server))
-}
+func (e invalidError) Error() string      { return string(e) }
+func (invalidError) Is(target error) bool { return target == ErrInvalid }
 
-func isWithoutJetStream(err error) bool {
-	return errors.Is(err, jetstream.ErrJetStreamNotEnabled) || errors.Is(err, jetstream.ErrJetStreamNotEnabledForAccount)
-}
-
-func isTimeout(err error) bool {
-	return errors.Is(err, context.DeadlineExceeded) || errors.Is(err, nats.ErrTimeout)
-}
-
-// streamError is the error of a stream or a bucket that cannot be read. The subject is the
-// one that the client wanted to follow.
-func (c *Client) streamError(doing, subject string, err error) error {
-	switch {
-	case isWithoutJetStream(err), errors.Is(err, nats.ErrNoResponders):
-		return c.noJetStream()
-	case errors.Is(err, jetstream.ErrStreamNotFound):
-		return c.noLapse(subject)
-	case isTimeout(err):
-		return unavailable("%s: JetStream did not answer within %s", doing, c.opts.Timeout)
-	case c.isLost():
-		return c.lost()
-	}
-	return fmt.Errorf("%s: %w", doing, err)
-}
-
-// isLost reports whether the client has no connection at this moment.
-func (c *Client) isLost() bool { return !c.nc.IsConnected() }
-
-func (c *Client) lost() error {
-	return unavailable("the connection to the NATS server at %s is lost", redact.URLs(c.opts.Server))
-}
+func invalid(format string, args ...any) error { return invalidError(fmt.Sprintf(format, args...)) }

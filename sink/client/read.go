@@ -16,7 +16,7 @@ import (
 // Get reads a document. A document that does not exist or has expired is a [ReadError] with
 // the code 404.
 func (c *Client) Get(ctx context.Context, collection, id string) (wire.Document, error) {
-	msg, err := c.request(ctx, c.opts.Prefix.ReadGet(collection, id), nil)
+	msg, err := c.request(ctx, c.l.Prefix.ReadGet(collection, id), nil)
 	if err != nil {
 		return wire.Document{}, err
 	}
@@ -68,9 +68,9 @@ func read[Reply any](ctx context.Context, c *Client, verb, collection string, re
 			return reply, err
 		}
 	}
-	subject := c.opts.Prefix.Read(verb, collection)
+	subject := c.l.Prefix.Read(verb, collection)
 	if collection == "" {
-		subject = c.opts.Prefix.ReadCollections()
+		subject = c.l.Prefix.ReadCollections()
 	}
 	msg, err := c.request(ctx, subject, body)
 	if err != nil {
@@ -83,22 +83,9 @@ func read[Reply any](ctx context.Context, c *Client, verb, collection string, re
 }
 
 func (c *Client) request(ctx context.Context, subject string, body []byte) (*nats.Msg, error) {
-	within, cancel := c.within(ctx, subject)
-	defer cancel()
-	msg, err := c.nc.RequestWithContext(within, subject, body)
-	switch {
-	case err != nil && denial(within) != nil:
-		return nil, denial(within)
-	case ctx.Err() != nil:
-		return nil, ctx.Err()
-	case errors.Is(err, nats.ErrNoResponders):
-		return nil, c.absent(ctx, subject)
-	case isTimeout(err):
-		return nil, unavailable("no reply within %s: if lapse is only slow, use a longer timeout", c.opts.Timeout)
-	case err != nil && c.isLost():
-		return nil, c.lost()
-	case err != nil:
-		return nil, fmt.Errorf("request %s: %w", subject, err)
+	msg, err := c.l.Request(ctx, subject, body)
+	if err != nil {
+		return nil, err
 	}
 	if code := msg.Header.Get(micro.ErrorCodeHeader); code != "" {
 		n, err := strconv.Atoi(code)

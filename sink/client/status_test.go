@@ -11,6 +11,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/seed18712806/lapse/sink/client"
+	"github.com/seed18712806/lapse/sink/client/status"
 	"github.com/seed18712806/lapse/sink/wire"
 )
 
@@ -35,17 +36,17 @@ func TestStatus(t *testing.T) {
 	c := b.client(t, limit)
 	b.event(t, "orders", "1")
 	b.event(t, "orders", "2")
-	status, err := c.Status(t.Context())
+	got, err := c.Status(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
-	if s := status.Server; !strings.HasPrefix(s.URL, "nats://127.0.0.1:") || s.Name == "" || !strings.HasPrefix(s.Version, "2.") {
+	if s := got.Server; !strings.HasPrefix(s.URL, "nats://127.0.0.1:") || s.Name == "" || !strings.HasPrefix(s.Version, "2.") {
 		t.Errorf("server %+v", s)
 	}
-	if len(status.Members)+len(status.Shards) != 0 || status.Checkpoints != nil {
-		t.Errorf("without members and checkpoints: %+v", status)
+	if len(got.Members)+len(got.Shards) != 0 || got.Checkpoints != nil {
+		t.Errorf("without members and checkpoints: %+v", got)
 	}
-	log, events := status.Streams[0], status.Streams[1]
+	log, events := got.Streams[0], got.Streams[1]
 	if log.Name != "LAPSE_LOG" || log.Messages != 0 || log.FirstTime != nil || log.LastTime != nil || log.Replicas != 1 {
 		t.Errorf("log %+v", log)
 	}
@@ -60,67 +61,25 @@ func TestStatus(t *testing.T) {
 	b.put(t, "lease.0", wire.Lease{Owner: "b", Name: "host/2", Since: 1769860800000})
 	b.put(t, "lease.1", wire.Lease{})
 	b.put(t, "lease.2", wire.Lease{Owner: "z", Name: "host/9"})
-	status, err = c.Status(t.Context())
+	got, err = c.Status(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
 	since := wire.Time(1769860800000)
-	want := []client.ShardStatus{
+	want := []status.Shard{
 		{Shard: 0, Owner: "host/2", Since: &since, Alive: true, Applied: 17, LagMessages: 4, Overdue: 1.5, Problem: "Redis does not answer"},
 		{Shard: 1},
 		{Shard: 2, Owner: "host/9"},
 	}
-	if diff := cmp.Diff(want, status.Shards); diff != "" {
+	if diff := cmp.Diff(want, got.Shards); diff != "" {
 		t.Errorf("shards (-want +got):\n%s", diff)
 	}
 	var roles []string
-	for _, m := range status.Members {
+	for _, m := range got.Members {
 		roles = append(roles, m.Name+" "+m.Role)
 	}
 	if diff := cmp.Diff([]string{"host/2 owner", "host/0 standby", "host/1 standby"}, roles); diff != "" {
 		t.Errorf("members (-want +got):\n%s", diff)
-	}
-}
-
-// Without a lease the owner of a shard is the process with the newest entry that claims it.
-// A process whose entry is older than 10 seconds is gone.
-func TestStatusOfProcessesThatAreGone(t *testing.T) {
-	s := client.Status{Members: []client.MemberStatus{
-		{SeenAgo: 10.001, Member: wire.Member{ID: "a", Name: "a", Owns: []int{0, 1}, Applied: 5}},
-		{SeenAgo: 10, Member: wire.Member{ID: "b", Name: "b", Owns: []int{0}, Applied: 6}},
-		{SeenAgo: 3600, Member: wire.Member{ID: "c", Name: "c"}},
-	}}
-	s.Assign(nil)
-	want := []client.ShardStatus{
-		{Shard: 0, Owner: "b", Alive: true, Applied: 6},
-		{Shard: 1, Owner: "a", Alive: false, Applied: 5},
-	}
-	if diff := cmp.Diff(want, s.Shards); diff != "" {
-		t.Errorf("shards (-want +got):\n%s", diff)
-	}
-	var roles []string
-	for _, m := range s.Members {
-		roles = append(roles, m.Name+" "+m.Role)
-	}
-	if diff := cmp.Diff([]string{"b owner", "a gone", "c gone"}, roles); diff != "" {
-		t.Errorf("members (-want +got):\n%s", diff)
-	}
-}
-
-// It fails if a shard has the progress of all shards of its owner.
-func TestStatusOfSeveralShards(t *testing.T) {
-	s := client.Status{Members: []client.MemberStatus{{Member: wire.Member{
-		ID: "a", Name: "a", Owns: []int{0, 2}, Applied: 12, LagMessages: 3, Overdue: 2.5,
-		Shards: []wire.ShardProgress{{Shard: 0, Applied: 5, LagMessages: 3, Overdue: 2.5}, {Shard: 2, Applied: 7}},
-	}}}}
-	s.Assign(map[int]wire.Lease{0: {Owner: "a", Name: "a"}, 1: {Owner: "a", Name: "a"}, 2: {Owner: "a", Name: "a"}})
-	want := []client.ShardStatus{
-		{Shard: 0, Owner: "a", Alive: true, Applied: 5, LagMessages: 3, Overdue: 2.5},
-		{Shard: 1, Owner: "a", Alive: true}, // taken since the entry was written
-		{Shard: 2, Owner: "a", Alive: true, Applied: 7},
-	}
-	if diff := cmp.Diff(want, s.Shards); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
 	}
 }
 

@@ -13,6 +13,7 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/seed18712806/lapse/sink/client/internal/link"
 	"github.com/seed18712806/lapse/sink/wire"
 )
 
@@ -28,6 +29,7 @@ type WatchOptions struct {
 
 // Notification is an expiry event or a rejection: one of the two is set.
 type Notification struct {
+	Seq      uint64    // in the stream of events
 	At       time.Time // when the stream stored it
 	Expired  *wire.Event
 	Rejected *Rejection
@@ -44,10 +46,6 @@ type Rejection struct {
 }
 
 const (
-	// What the subjects begin with by which a client looks at a stream, and has a consumer.
-	streamInfoAPI = "$JS.API.STREAM.INFO."
-	consumerAPI   = "$JS.API.CONSUMER."
-
 	// consumerIdle is how long the server keeps the consumer of a watch that could not delete
 	// it. A watch that has no connection for longer gets a new consumer.
 	consumerIdle = time.Minute
@@ -59,19 +57,19 @@ const (
 // ctx is done (then it returns nil) or f returns an error. At the end it deletes its
 // consumer, if it can reach the server.
 func (c *Client) Watch(ctx context.Context, opts WatchOptions, f func(Notification) error) error {
-	subjects, name := c.watched(opts), c.opts.Prefix.EventsStream()
-	ctx, stop := c.permitted(ctx, consumerAPI)
+	subjects, name := c.watched(opts), c.l.Prefix.EventsStream()
+	ctx, stop := c.l.Permitted(ctx, link.ConsumerAPI)
 	defer stop()
-	within, cancel := c.within(ctx, streamInfoAPI+name)
+	within, cancel := c.l.Within(ctx, link.StreamInfoAPI+name)
 	defer cancel()
-	stream, err := c.js.Stream(within, name)
+	stream, err := c.l.JS.Stream(within, name)
 	switch {
-	case err != nil && denial(within) != nil:
-		return denial(within)
+	case err != nil && link.Denial(within) != nil:
+		return link.Denial(within)
 	case ctx.Err() != nil:
 		return nil
 	case err != nil:
-		return c.streamError("look up the stream "+name, subjects[0], err)
+		return c.l.StreamError("look up the stream "+name, subjects[0], err)
 	}
 	config := jetstream.OrderedConsumerConfig{
 		FilterSubjects:    subjects,
@@ -92,12 +90,12 @@ func (c *Client) Watch(ctx context.Context, opts WatchOptions, f func(Notificati
 	}
 	consumer, err := stream.OrderedConsumer(within, config)
 	if err != nil {
-		return cmp.Or(denial(ctx), c.streamError("consume the stream "+name, subjects[0], err))
+		return cmp.Or(link.Denial(ctx), c.l.StreamError("consume the stream "+name, subjects[0], err))
 	}
 	messages, err := consumer.Messages()
 	if err != nil {
 		c.deleteConsumers(name, config.NamePrefix, consumer)
-		return c.streamError("consume the stream "+name, subjects[0], err)
+		return c.l.StreamError("consume the stream "+name, subjects[0], err)
 	}
 	if opts.Watching != nil {
 		opts.Watching(subjects)
@@ -150,12 +148,12 @@ func (c *Client) follow(ctx context.Context, messages jetstream.MessagesContext,
 			}
 		case err := <-failed:
 			if ctx.Err() != nil {
-				return denial(ctx)
+				return link.Denial(ctx)
 			}
-			return fmt.Errorf("follow the stream %s: %w", c.opts.Prefix.EventsStream(), err)
+			return fmt.Errorf("follow the stream %s: %w", c.l.Prefix.EventsStream(), err)
 		case <-ctx.Done():
 			// The library may be waiting for the server, so follow does not wait for it.
-			return denial(ctx)
+			return link.Denial(ctx)
 		}
 	}
 }
@@ -165,20 +163,20 @@ func (c *Client) follow(ctx context.Context, messages jetstream.MessagesContext,
 func (c *Client) deleteConsumers(stream, prefix string, consumer jetstream.Consumer) {
 	const last = 3
 	info := consumer.CachedInfo()
-	if info == nil || c.isLost() {
+	if info == nil || c.l.IsLost() {
 		return // the server deletes it after consumerIdle
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), deleteWithin)
 	defer cancel()
 	serial, _ := strconv.Atoi(strings.TrimPrefix(info.Name, prefix+"_"))
 	for n := serial; n > max(0, serial-last); n-- {
-		_ = c.js.DeleteConsumer(ctx, stream, prefix+"_"+strconv.Itoa(n)) // the library may have deleted it
+		_ = c.l.JS.DeleteConsumer(ctx, stream, prefix+"_"+strconv.Itoa(n)) // the library may have deleted it
 	}
 }
 
 // watched lists the subjects to follow.
 func (c *Client) watched(opts WatchOptions) []string {
-	expired, rejected := string(c.opts.Prefix)+".expired.", string(c.opts.Prefix)+".rejected."
+	expired, rejected := string(c.l.Prefix)+".expired.", string(c.l.Prefix)+".rejected."
 	var subjects []string
 	switch {
 	case opts.Collection == "":
@@ -187,7 +185,7 @@ func (c *Client) watched(opts WatchOptions) []string {
 		// The subject of a rejected configuration ends with the collection.
 		subjects = []string{expired + opts.Collection + ".>", rejected + opts.Collection, rejected + opts.Collection + ".>"}
 	default:
-		subjects = []string{c.opts.Prefix.Expired(opts.Collection, opts.ID), rejected + opts.Collection + "." + wire.EscapeID(opts.ID)}
+		subjects = []string{c.l.Prefix.Expired(opts.Collection, opts.ID), rejected + opts.Collection + "." + wire.EscapeID(opts.ID)}
 	}
 	if !opts.Rejected {
 		subjects = subjects[:1]
@@ -200,29 +198,33 @@ func (c *Client) notification(msg jetstream.Msg) (Notification, error) {
 	if err != nil {
 		return Notification{}, fmt.Errorf("message on %s: %w", msg.Subject(), err)
 	}
-	n := Notification{At: meta.Timestamp}
-	if !strings.HasPrefix(msg.Subject(), string(c.opts.Prefix)+".rejected.") {
+	n := Notification{Seq: meta.Sequence.Stream, At: meta.Timestamp}
+	if !strings.HasPrefix(msg.Subject(), string(c.l.Prefix)+".rejected.") {
 		n.Expired = new(wire.Event)
 		if err := json.Unmarshal(msg.Data(), n.Expired); err != nil {
 			return Notification{}, fmt.Errorf("event %d on %s is not valid: %w", meta.Sequence.Stream, msg.Subject(), err)
 		}
 		return n, nil
 	}
+	if n.Rejected, err = readRejection(msg); err != nil {
+		return Notification{}, fmt.Errorf("rejection %d on %s is not valid: %w", meta.Sequence.Stream, msg.Subject(), err)
+	}
+	return n, nil
+}
+
+func readRejection(msg jetstream.Msg) (*Rejection, error) {
 	header := msg.Headers()
-	n.Rejected = &Rejection{
+	r := &Rejection{
 		Error:   header.Get(wire.HeaderError),
 		Subject: header.Get(wire.HeaderSubject),
 		Body:    string(msg.Data()),
 	}
 	var truncatedErr error
 	if text := header.Get(wire.HeaderTruncated); text != "" {
-		n.Rejected.Truncated, truncatedErr = strconv.Atoi(text)
+		r.Truncated, truncatedErr = strconv.Atoi(text)
 	}
 	var codeErr, seqErr error
-	n.Rejected.Code, codeErr = strconv.Atoi(header.Get(wire.HeaderCode))
-	n.Rejected.Seq, seqErr = strconv.ParseUint(header.Get(wire.HeaderSeq), 10, 64)
-	if err := errors.Join(truncatedErr, codeErr, seqErr); err != nil {
-		return Notification{}, fmt.Errorf("rejection %d on %s is not valid: %w", meta.Sequence.Stream, msg.Subject(), err)
-	}
-	return n, nil
+	r.Code, codeErr = strconv.Atoi(header.Get(wire.HeaderCode))
+	r.Seq, seqErr = strconv.ParseUint(header.Get(wire.HeaderSeq), 10, 64)
+	return r, errors.Join(truncatedErr, codeErr, seqErr)
 }

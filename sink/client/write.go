@@ -1,15 +1,14 @@
 package client
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/seed18712806/lapse/sink/client/internal/pipe"
 	"github.com/seed18712806/lapse/sink/wire"
 )
 
@@ -22,15 +21,18 @@ type Message struct {
 	Traceparent string // W3C trace context, which the expiry event will carry; none if empty
 }
 
-// nats is the message for NATS. Its outcome goes to replyTo.
-func (m Message) nats(replyTo string) *nats.Msg {
-	msg := &nats.Msg{Subject: m.Subject, Data: m.Body, Header: nats.Header{wire.HeaderReplyTo: {replyTo}}}
+// nats is the message for NATS.
+func (m Message) nats() *nats.Msg {
+	msg := &nats.Msg{Subject: m.Subject, Data: m.Body}
 	for name, value := range map[string]string{
 		wire.HeaderIfMatch:    m.IfMatch,
 		jetstream.MsgIDHeader: m.ID,
 		wire.HeaderTrace:      m.Traceparent,
 	} {
 		if value != "" {
+			if msg.Header == nil {
+				msg.Header = nats.Header{}
+			}
 			msg.Header.Set(name, value)
 		}
 	}
@@ -39,7 +41,8 @@ func (m Message) nats(replyTo string) *nats.Msg {
 
 // Result is the result of a message.
 type Result struct {
-	Seq uint64 // the sequence of the message in the log
+	// Seq is the sequence of the message in the log; 0 if a pipeline does not know it.
+	Seq uint64
 	// Duplicate means that the log already has a message with the same id, at the sequence
 	// Seq. This one changes nothing and has no outcome.
 	Duplicate bool
@@ -48,70 +51,69 @@ type Result struct {
 }
 
 // Write publishes a message, and waits until lapse has applied or rejected it. A rejection
-// is no error: its status and reason are in the outcome. After an error the message may be
-// in the log; if it has an ID, you may send it again.
+// is no error: its status and reason are in the outcome. After an [ErrUnknownOutcome] the
+// message may be in the log; if it has an ID, you may send it again.
+//
+// If there is no connection, Write waits for one, up to the timeout. If the connection is
+// lost while it waits for the outcome, the outcome may still come on the next connection.
 func (c *Client) Write(ctx context.Context, m Message) (Result, error) {
-	inbox := c.nc.NewInbox()
-	within, cancel := c.within(ctx, m.Subject)
-	defer cancel()
-	sub, err := c.nc.SubscribeSync(inbox)
+	return c.write(ctx, m, false)
+}
+
+// write is Write, or only waits for the acknowledgement.
+func (c *Client) write(ctx context.Context, m Message, ackOnly bool) (Result, error) {
+	a, err := pipe.One(ctx, c.l, m.nats(), ackOnly)
+	return newResult(a, err)
+}
+
+// newResult reads an answer.
+func newResult(a pipe.Answer, err error) (Result, error) {
+	r := Result{Seq: a.Seq, Duplicate: a.Duplicate, Raw: a.Outcome}
+	if a.Outcome == nil || err != nil {
+		return r, err
+	}
+	if err := json.Unmarshal(a.Outcome, &r.Outcome); err != nil {
+		return r, fmt.Errorf("the outcome is not valid: %w", err)
+	}
+	return r, nil
+}
+
+// Pipeline publishes many messages, and does not wait for the outcome of one before it sends
+// the next. The messages reach the log in the order of the calls of Send. At most 1,000
+// messages and 32 MiB are in flight; then Send waits for an outcome.
+//
+// Where the log takes fast batches (nats-server 2.14 or newer), and the user may look at the
+// log, the pipeline uses them for messages without an ID.
+//
+// If lapse acknowledges and answers nothing for as long as Options.Timeout, the pipeline
+// fails. Then each message in flight ends with an error that says whether the log has it,
+// and Send and Close return an error that is ErrUnavailable. If the server denies a message,
+// the pipeline fails with an error that is ErrDenied.
+type Pipeline struct {
+	p    *pipe.Pipe
+	done func(tag int, r Result, err error)
+}
+
+// Pipeline starts a pipeline. It calls done once for each message, with the tag that Send got:
+// one call at a time, in no particular order. done must not use the pipeline. Close the
+// pipeline at the end.
+func (c *Client) Pipeline(done func(tag int, r Result, err error)) (*Pipeline, error) {
+	p, err := pipe.New(context.Background(), c.l, pipe.Options{Fast: true})
 	if err != nil {
-		return Result{}, fmt.Errorf("subscribe to the outcome: %w", err)
+		return nil, err
 	}
-	defer func() { _ = sub.Unsubscribe() }()
-
-	ack, err := c.js.PublishMsg(within, m.nats(inbox))
-	if err != nil {
-		return Result{}, cmp.Or(denial(within), c.publishError(ctx, m.Subject, err))
-	}
-	result := Result{Seq: ack.Sequence, Duplicate: ack.Duplicate}
-	if ack.Duplicate {
-		return result, nil
-	}
-	reply, err := sub.NextMsgWithContext(within)
-	switch {
-	case denial(within) != nil:
-		return result, fmt.Errorf("%w: the message is in the log (sequence %d): lapse will apply or reject it", denial(within), ack.Sequence)
-	case ctx.Err() != nil:
-		return result, fmt.Errorf("%w: the message is in the log (sequence %d): lapse will apply or reject it", ctx.Err(), ack.Sequence)
-	case errors.Is(err, context.DeadlineExceeded):
-		return result, c.noOutcome(ack.Sequence)
-	case err != nil:
-		return result, fmt.Errorf("wait for the outcome: %w: the message is in the log (sequence %d): lapse will apply or reject it", err, ack.Sequence)
-	}
-	return result, result.read(reply.Data)
+	return &Pipeline{p, done}, nil
 }
 
-// read decodes an outcome.
-func (r *Result) read(data []byte) error {
-	r.Raw = data
-	if err := json.Unmarshal(data, &r.Outcome); err != nil {
-		return fmt.Errorf("the outcome is not valid: %w", err)
-	}
-	return nil
+// Send waits for room and sends a message. It returns an error only if the pipeline cannot go
+// on. An error of the message itself goes to done.
+func (p *Pipeline) Send(ctx context.Context, m Message, tag int) error {
+	return p.p.Send(ctx, m.nats(), func(a pipe.Answer, err error) {
+		r, err := newResult(a, err)
+		p.done(tag, r, err)
+	})
 }
 
-func (c *Client) noOutcome(seq uint64) error {
-	return unavailable("no outcome within %s: the message is durable (sequence %d in the log): lapse will apply or reject it as soon as it can", c.opts.Timeout, seq)
-}
-
-func (c *Client) noAcknowledgement() error {
-	return unavailable("no acknowledgement within %s: the message may be in the log or not: if it has a message id, you can send it again, and it takes effect once", c.opts.Timeout)
-}
-
-func (c *Client) publishError(ctx context.Context, subject string, err error) error {
-	switch {
-	case ctx.Err() != nil:
-		return ctx.Err()
-	case errors.Is(err, jetstream.ErrNoStreamResponse), errors.Is(err, nats.ErrNoResponders):
-		return c.absent(ctx, subject)
-	case isTimeout(err):
-		return c.noAcknowledgement()
-	case errors.Is(err, nats.ErrMaxPayload):
-		return fmt.Errorf("the message is larger than the server's maximum payload of %d bytes: a document may have 8 KiB less than that", c.nc.MaxPayload())
-	case c.isLost():
-		return c.lost()
-	default:
-		return fmt.Errorf("publish %s: %w", subject, err)
-	}
-}
+// Close waits for the outcome of every message, and ends the pipeline. If ctx is done before
+// that, the messages in flight end with an error.
+func (p *Pipeline) Close(ctx context.Context) error { return p.p.Close(ctx) }

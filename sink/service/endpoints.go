@@ -66,7 +66,7 @@ func list(ctx context.Context, s *Service, args []string, body []byte) (*nats.Ms
 		if err != nil {
 			return nil, err
 		}
-		reply, n := encodePage(page), len(page.Documents)
+		reply, n := EncodePage(page), len(page.Documents)
 		if len(reply) <= int(most) || n <= 1 {
 			return &nats.Msg{Data: reply}, nil
 		}

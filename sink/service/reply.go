@@ -25,8 +25,8 @@ func encode(reply any) (*nats.Msg, error) {
 	return &nats.Msg{Data: data}, nil
 }
 
-// encodePage writes a page as a reply.
-func encodePage(page sink.Page) []byte {
+// EncodePage writes a page as a reply.
+func EncodePage(page sink.Page) []byte {
 	reply := wire.ListReply{Documents: make([]wire.Document, len(page.Documents)), Continuation: page.Continuation}
 	for i, doc := range page.Documents {
 		reply.Documents[i] = wire.Document{ID: doc.ID, Etag: doc.Etag, Ts: doc.Ts, ExpiresAt: doc.ExpiresAt, Document: doc.Body}
@@ -60,23 +60,31 @@ func tooLarge(reply *nats.Msg, most int64) error {
 // failureOf is the answer for an error.
 func (s *Service) failureOf(err error) *failure {
 	var f *failure
-	switch {
-	case errors.As(err, &f):
+	if errors.As(err, &f) {
 		return f
+	}
+	code, text := StatusOf(err)
+	if code >= wire.StatusInternal && s.ctx.Err() != nil {
+		text, code = "this process is stopping: try again", wire.StatusUnavailable
+	}
+	return &failure{code, text}
+}
+
+// StatusOf is the code and the sentence with which lapse answers an error of a [Reader].
+func StatusOf(err error) (code int, text string) {
+	switch {
 	case errors.Is(err, wire.ErrInvalidName), errors.Is(err, sink.ErrInvalidRequest):
-		return &failure{wire.StatusBadRequest, err.Error()}
+		return wire.StatusBadRequest, err.Error()
 	case errors.Is(err, sink.ErrNotFound):
-		return &failure{wire.StatusNotFound, err.Error()}
+		return wire.StatusNotFound, err.Error()
 	case errors.Is(err, sink.ErrUnavailable), errors.Is(err, sink.ErrForeign):
-		return &failure{wire.StatusUnavailable, err.Error()}
-	case s.ctx.Err() != nil:
-		return &failure{wire.StatusUnavailable, "this process is stopping: try again"}
+		return wire.StatusUnavailable, err.Error()
 	case isTimeout(err):
-		return &failure{wire.StatusUnavailable, fmt.Sprintf("Redis did not answer within %s: try again", s.opts.Timeout)}
+		return wire.StatusUnavailable, "Redis did not answer in time: try again"
 	case isRedisDown(err):
-		return &failure{wire.StatusUnavailable, "Redis is not available: " + err.Error()}
+		return wire.StatusUnavailable, "Redis is not available: " + err.Error()
 	default:
-		return &failure{wire.StatusInternal, err.Error()}
+		return wire.StatusInternal, err.Error()
 	}
 }
 

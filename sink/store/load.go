@@ -13,6 +13,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/seed18712806/lapse/sink/internal/layout"
+	"github.com/seed18712806/lapse/sink/wire"
 )
 
 //go:embed load.lua
@@ -89,7 +90,7 @@ func (p *Partition) Load(ctx context.Context) (State, error) {
 
 func (p *Partition) parseState(fields map[string]string) (s State, err error) {
 	if v := fields["format"]; v != layout.Format {
-		return s, fmt.Errorf("its format is %q, and this version of lapse has %q", v, layout.Format)
+		return s, wire.UnknownFormat("it", v, layout.Format)
 	}
 	if n := fields["partitions"]; n != strconv.Itoa(p.shape.Partitions) {
 		return s, fmt.Errorf("it is of a log with %s partitions, and this one has %d", n, p.shape.Partitions)

@@ -16,7 +16,7 @@ import (
 
 // Check refuses (with ErrServer) a server that is older than Redis 7.0 or that may evict
 // keys, and (with ErrDenied) a user who lacks a permission. A server that does not tell its
-// version or its permissions, as miniredis, passes. A master of a cluster that does not answer
+// version or its permissions, as the embedded one, passes. A master of a cluster that does not answer
 // passes too if another one has answered: it must not hold up the partitions of the others.
 func (s *Store) Check(ctx context.Context) error {
 	var passed atomic.Bool
@@ -126,7 +126,7 @@ func checkServer(ctx context.Context, node redis.Cmdable) error {
 }
 
 // Memory is the memory of a server in bytes. Used is 0 if the server does not tell, as
-// miniredis, and Limit is 0 if it has no limit.
+// the embedded one, and Limit is 0 if it has no limit.
 type Memory struct{ Used, Limit int64 }
 
 // Memory reads the memory of the server; of a cluster, of the master that has the smallest

@@ -41,11 +41,11 @@ func TestCheck(t *testing.T) {
 		}
 	}
 	if err := store.NewStore(redistest.StartMini(t).Client, "lapse", 1).Check(ctx); err != nil {
-		t.Errorf("miniredis: %v", err)
+		t.Errorf("embedded: %v", err)
 	}
 }
 
-// TestMemoryOfTheServer: Memory is what Redis uses and its limit, which miniredis does not tell.
+// TestMemoryOfTheServer: Memory is what Redis uses and its limit, which the embedded one does not tell.
 // Of a cluster the master counts that comes to its limit first.
 func TestMemoryOfTheServer(t *testing.T) {
 	client := redistest.Start(t).Client
@@ -59,7 +59,7 @@ func TestMemoryOfTheServer(t *testing.T) {
 		}
 	}
 	if m, err := store.NewStore(redistest.StartMini(t).Client, "lapse", 1).Memory(ctx); err != nil || m != (store.Memory{}) {
-		t.Errorf("miniredis: %+v, %v", m, err)
+		t.Errorf("embedded: %+v, %v", m, err)
 	}
 	inOrder := []store.Memory{{Used: 1}, {Used: 9}, {Used: 1, Limit: 9}, {Used: 2, Limit: 9}, {Used: 2, Limit: 5}}
 	for i, a := range inOrder {

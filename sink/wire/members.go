@@ -5,9 +5,10 @@ import "strconv"
 // Member describes a process that serves a prefix. The process writes it every few seconds to
 // the bucket [Prefix.MembersBucket], under the key "member.<id>".
 type Member struct {
-	ID      string `json:"id"`      // unique to this run of the process
-	Name    string `json:"name"`    // host and process id, for people
-	Version string `json:"version"` // of lapse
+	Format  int    `json:"format,omitempty"` // see Format
+	ID      string `json:"id"`               // unique to this run of the process
+	Name    string `json:"name"`             // host and process id, for people
+	Version string `json:"version"`          // of lapse
 	HTTP    string `json:"http,omitempty"`
 	Started Time   `json:"started"`
 	Seen    Time   `json:"seen"` // when this was written, by the process's own clock
@@ -17,9 +18,10 @@ type Member struct {
 	Problem string `json:"problem,omitempty"`
 	// Only of an owner: how far its logs are applied. If there are several shards, Applied and
 	// LagMessages are sums, and Overdue is the greatest.
-	Applied     uint64  `json:"applied,omitempty"`     // log sequence that every partition has applied
-	LagMessages uint64  `json:"lagMessages,omitempty"` // messages of the log that are not applied yet
-	Overdue     float64 `json:"overdue,omitempty"`     // seconds since the oldest unpublished event fell due
+	Applied     uint64     `json:"applied,omitempty"`     // log sequence that every partition has applied
+	LagMessages uint64     `json:"lagMessages,omitempty"` // messages of the log that are not applied yet
+	Overdue     float64    `json:"overdue,omitempty"`     // seconds since the oldest unpublished event fell due
+	Retention   *Retention `json:"retention,omitempty"`   // if there is one shard
 	// Shards has the same for each shard that the process owns, if there are several shards.
 	Shards []ShardProgress `json:"shards,omitempty"`
 }
@@ -30,14 +32,46 @@ type ShardProgress struct {
 	Applied     uint64  `json:"applied"`
 	LagMessages uint64  `json:"lagMessages"`
 	Overdue     float64 `json:"overdue"`
+	// Retention is absent until the owner knows it.
+	Retention *Retention `json:"retention,omitempty"`
+}
+
+// Retention is what the owner of a shard knows of the shard's snapshots, and of bytes that should be
+// gone.
+type Retention struct {
+	Partitions int    `json:"partitions"`
+	Snapshots  int    `json:"snapshots"` // that count, of all partitions: two of each are wanted
+	Offset     uint64 `json:"offset"`    // the least of the newest; 0 if a partition has none
+	Taken      Time   `json:"taken,omitzero"`
+	Documents  uint64 `json:"documents"` // in the newest
+	Bytes      uint64 `json:"bytes"`
+	// Oldest is by place for how many seconds at most bytes are kept of a document that has expired, or
+	// was deleted or overwritten; Within is the promise.
+	Oldest map[string]float64 `json:"oldest"`
+	Within float64            `json:"within"`
+}
+
+// SnapshotOrder is a request to [Prefix.Snapshot]: for a snapshot of each partition of the shard, if
+// Since is 0; else how far those are that the reply with this Since was about.
+type SnapshotOrder struct {
+	Since int64 `json:"since,omitempty"`
+}
+
+// SnapshotReply is the reply to a [SnapshotOrder].
+type SnapshotReply struct {
+	Since      int64  `json:"since"`
+	Partitions int    `json:"partitions"`
+	Done       int    `json:"done"`
+	Failure    string `json:"failure,omitempty"` // why the last attempt has failed; there are more
 }
 
 // Lease names the process that owns a shard. It is stored in [Prefix.MembersBucket] under
 // the key "lease.<shard>". An empty Owner means that the last owner has released it.
 type Lease struct {
-	Owner string `json:"owner"` // Member.ID
-	Name  string `json:"name"`  // Member.Name
-	Since Time   `json:"since"`
+	Format int    `json:"format,omitempty"` // see Format
+	Owner  string `json:"owner"`            // Member.ID
+	Name   string `json:"name"`             // Member.Name
+	Since  Time   `json:"since"`
 	// Successor is the Member.ID to which the last owner hands the shard over; empty if it
 	// has left, and while somebody owns the shard.
 	Successor string `json:"successor,omitempty"`

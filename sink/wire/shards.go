@@ -15,6 +15,10 @@ const headerSource = "Nats-Stream-Source"
 // each log, if there are several shards.
 const ShardsKey = "lapse-shards"
 
+// PartitionsKey is the key of the number of partitions of each shard, in the same metadata and in
+// that of the only log.
+const PartitionsKey = "lapse-partitions"
+
 // MaxShards is the most shards that a prefix may have.
 const MaxShards = 64
 

@@ -110,6 +110,13 @@ func (p Prefix) Fence(partition int) string {
 // test whether the stream accepts messages.
 func (p Prefix) Probe() string { return string(p) + ".fence.probe" }
 
+// Snapshot is the subject on which the owner of a shard takes orders of snapshots ([SnapshotOrder]).
+func (p Prefix) Snapshot(shard int) string { return string(p) + ".snapshot." + strconv.Itoa(shard) }
+
+// Filling is a subject of the stream of events for messages that fill a file of the server, and are
+// removed at once.
+func (p Prefix) Filling() string { return string(p) + ".fence.filling" }
+
 // Read is the subject of a read: verb is get, list, count, forecast or config.
 func (p Prefix) Read(verb, collection string) string {
 	return string(p) + ".read." + verb + "." + collection
@@ -135,6 +142,13 @@ func (p Prefix) EventsStream() string { return strings.ToUpper(string(p)) + "_EV
 
 // CheckpointBucket is the name of the key-value bucket of the checkpoints.
 func (p Prefix) CheckpointBucket() string { return strings.ToUpper(string(p)) + "_CHECKPOINTS" }
+
+// SnapshotBucket is the name of the object store of the snapshots, and SnapshotStream that of its
+// stream.
+func (p Prefix) SnapshotBucket() string { return strings.ToUpper(string(p)) + "_SNAPSHOTS" }
+
+// SnapshotStream is the name of the stream of [Prefix.SnapshotBucket].
+func (p Prefix) SnapshotStream() string { return "OBJ_" + p.SnapshotBucket() }
 
 // MembersBucket is the name of the key-value bucket of the processes that serve
 // this prefix, and of the lease of each shard.

@@ -35,6 +35,8 @@ type commandLine struct {
 	Serve      serveCommand      `cmd:"" group:"serve" help:"Run lapse: apply writes, publish expiry events, answer reads."`
 	Health     commands.Health   `cmd:"" group:"serve" help:"Ask a running lapse whether it is ready, for health checks."`
 	Version    versionCommand    `cmd:"" group:"serve" help:"Print the version."`
+	Backup     commands.Backup   `cmd:"" group:"serve" help:"Write everything that lapse keeps in NATS into one file, while lapse runs."`
+	Restore    commands.Restore  `cmd:"" group:"serve" help:"Restore a backup into empty servers, as it was, or until a moment before a mistake."`
 	Completion completionCommand `cmd:"" group:"serve" help:"Print a script that completes this command line in a shell."`
 
 	Config      commands.Config      `cmd:"" group:"configure" help:"Print a collection's configuration, or change it."`
@@ -56,6 +58,7 @@ type commandLine struct {
 	Forecast commands.Forecast `cmd:"" group:"read" help:"Count the documents that will expire, over time."`
 	Watch    commands.Watch    `cmd:"" group:"read" help:"Print expiry events as they come."`
 	Status   commands.Status   `cmd:"" group:"read" help:"Print which streams and processes of lapse a server has, and their state."`
+	Snapshot commands.Snapshot `cmd:"" group:"read" help:"Let lapse take a snapshot of every partition now."`
 }
 
 var groups = []kong.Group{
@@ -67,12 +70,14 @@ var groups = []kong.Group{
 	{Key: "servers", Title: "NATS and Redis: embedded, unless you give a URL"},
 	{Key: "embedded", Title: "Embedded servers"},
 	{Key: "log", Title: "Log and events: of existing streams, only what you give is changed"},
+	{Key: "http", Title: "HTTP"},
 	{Key: "process", Title: "Process"},
 }
 
 // Run runs the command that the arguments give, until it ends or ctx is done. It returns
 // the exit code of the process.
 func Run(ctx context.Context, args []string, streams output.Streams) int {
+	release, _ := version()
 	helped := false // kong goes on parsing after it has printed the help
 	parser, err := kong.New(&commandLine{},
 		kong.Name("lapse"),
@@ -83,6 +88,7 @@ func Run(ctx context.Context, args []string, streams output.Streams) int {
 		kong.ExplicitGroups(groups),
 		kong.BindTo(ctx, (*context.Context)(nil)),
 		kong.Bind(streams),
+		kong.Bind(commands.Version(release)),
 		kong.NamedMapper("existingfile", kong.MapperFunc(decodeFile)),
 		kong.KindMapper(reflect.Int, kong.MapperFunc(decodeInt)),
 		flags.Vars,

@@ -13,6 +13,7 @@ import (
 	"github.com/seed18712806/lapse/cmd/internal/output"
 	"github.com/seed18712806/lapse/cmd/internal/redisconn"
 	"github.com/seed18712806/lapse/cmd/internal/serve"
+	"github.com/seed18712806/lapse/cmd/internal/web"
 	"github.com/seed18712806/lapse/processor"
 	"github.com/seed18712806/lapse/sink/wire"
 )
@@ -21,6 +22,7 @@ type serveCommand struct {
 	ServerFlags
 	EmbeddedFlags
 	LogFlags
+	HTTPFlags
 	ProcessFlags
 }
 
@@ -48,9 +50,11 @@ type LogFlags struct {
 	Partitions      *int          `env:"LAPSE_PARTITIONS" group:"log" placeholder:"N" help:"Number of partitions of each log, 1 to 1024, fixed when the log is created (8 divided by the number of shards, at least 2; or that of the log that is there)."`
 	Shards          int           `env:"LAPSE_SHARDS" group:"log" default:"1" placeholder:"N" help:"Number of logs among which the documents are divided, 1 to 64, fixed when the logs are created (${default}). The processes share them out."`
 	Replicas        int           `env:"LAPSE_REPLICAS" group:"log" placeholder:"N" help:"Replicas of the streams, 1 to 5 (1)."`
-	LogMaxAge       *flags.Period `env:"LAPSE_LOG_MAX_AGE" group:"log" placeholder:"TIME" help:"How long to keep the log; 0 is for ever (for ever, which the embedded Redis needs)."`
-	LogMaxBytes     *flags.Size   `env:"LAPSE_LOG_MAX_BYTES" group:"log" placeholder:"SIZE" help:"How large the log may grow, such as 10GiB (no limit)."`
-	EventsMaxAge    *flags.Period `env:"LAPSE_EVENTS_MAX_AGE" group:"log" placeholder:"TIME" help:"How long to keep events; 0 is for ever (7d)."`
+	LogMaxAge       *flags.Period `env:"LAPSE_LOG_MAX_AGE" group:"log" placeholder:"TIME" help:"How long to keep the log at most; 0 is no limit. Snapshots truncate the log anyway; set no limit that they need longer for (no limit)."`
+	LogMaxBytes     *flags.Size   `env:"LAPSE_LOG_MAX_BYTES" group:"log" placeholder:"SIZE" help:"How large the log may grow at most, such as 10GiB. Snapshots truncate the log anyway (no limit)."`
+	ForgetWithin    flags.Period  `env:"LAPSE_FORGET_WITHIN" group:"log" default:"8d" placeholder:"TIME" help:"Within which time the bytes of a document are gone from Redis, log, snapshots and events, after it has expired or was deleted or overwritten (${default})."`
+	EventsMaxAge    *flags.Period `env:"LAPSE_EVENTS_MAX_AGE" group:"log" placeholder:"TIME" help:"How long to keep events, at most 7/8 of --forget-within (7d)."`
+	EventsMaxBytes  *flags.Size   `env:"LAPSE_EVENTS_MAX_BYTES" group:"log" placeholder:"SIZE" help:"How large the stream of events may grow, such as 10GiB; the oldest events go first (no limit)."`
 	DuplicateWindow *flags.Period `env:"LAPSE_DUPLICATE_WINDOW" group:"log" placeholder:"TIME" help:"How long the log remembers the ids of messages, to drop duplicates (2m)."`
 	ReplyPrefix     []string      `env:"LAPSE_REPLY_PREFIX" group:"log" placeholder:"SUBJECT" help:"Inbox prefix, such as _INBOX_acme, to which lapse may send outcomes besides _INBOX. For several, repeat the flag or separate them by commas."`
 }
@@ -59,10 +63,17 @@ type LogFlags struct {
 type ProcessFlags struct {
 	MaxClockLead flags.Period `env:"LAPSE_MAX_CLOCK_LEAD" group:"process" default:"10s" placeholder:"TIME" help:"Stop at a message that NATS has stamped more than this ahead of the clocks of this machine and of Redis (${default})."`
 	BeginAnew    string       `env:"LAPSE_BEGIN_ANEW" group:"process" placeholder:"TOKEN" help:"Give up what lapse refused to go on from, and begin again from the log as it is. The message of the refusal has the token."`
-	HTTPListen   string       `name:"http-listen" env:"LAPSE_HTTP_LISTEN" group:"process" default:"127.0.0.1:7070" placeholder:"HOST:PORT" help:"Address of /healthz, /readyz and /metrics (${default})."`
 	ReadyFile    string       `env:"LAPSE_READY_FILE" group:"process" placeholder:"FILE" help:"Write the addresses (JSON) to this file once lapse is ready, and remove it at the end."`
 	LogLevel     string       `env:"LAPSE_LOG_LEVEL" group:"process" enum:"debug,info,warn,error" default:"info" placeholder:"LEVEL" help:"Lowest level to log: debug, info, warn or error (${default})."`
 	LogFormat    string       `env:"LAPSE_LOG_FORMAT" group:"process" enum:"text,json" default:"text" placeholder:"FORMAT" help:"Log on standard error as text or json (${default})."`
+}
+
+// HTTPFlags are about the HTTP server.
+type HTTPFlags struct {
+	Listen    string `name:"http-listen" env:"LAPSE_HTTP_LISTEN" group:"http" default:"127.0.0.1:7070" placeholder:"HOST:PORT" help:"Address of the API, /healthz, /readyz and /metrics (${default})."`
+	TokenFile string `name:"http-token-file" env:"LAPSE_HTTP_TOKEN_FILE" group:"http" type:"existingfile" placeholder:"FILE" help:"File of the tokens that clients of the API must give: on each line a token, read-only or read-write, and perhaps collections. Read again on SIGHUP. Without it, only a loopback address is allowed."`
+	Cert      string `name:"http-tls-cert" env:"LAPSE_HTTP_TLS_CERT" group:"http" type:"existingfile" placeholder:"FILE" help:"File with the certificate, for https. Read again on SIGHUP."`
+	Key       string `name:"http-tls-key" env:"LAPSE_HTTP_TLS_KEY" group:"http" type:"existingfile" placeholder:"FILE" help:"File with the private key of that certificate."`
 }
 
 // Help implements [kong.HelpProvider].
@@ -103,12 +114,14 @@ func (c *serveCommand) Run(ctx context.Context, streams output.Streams) error {
 		Redis:      redisconn.Options{URL: c.Redis, Login: c.RedisLogin.Credentials(), ReadReplicas: c.ReadReplicas},
 		NATSListen: c.NATSListen, NATSToken: token, NATSSync: time.Duration(c.NATSSync),
 		RedisListen: c.RedisListen, Data: c.Data,
-		HTTPListen: c.HTTPListen, ReadyFile: c.ReadyFile,
+		HTTP:      web.Options{Listen: c.Listen, TokenFile: c.TokenFile, Cert: c.Cert, Key: c.Key},
+		ReadyFile: c.ReadyFile,
 
 		Processor: processor.Options{
 			Prefix: prefix, Shards: c.Shards, Partitions: partitions, Replicas: c.Replicas,
 			LogMaxAge: (*time.Duration)(c.LogMaxAge), LogMaxBytes: (*int64)(c.LogMaxBytes),
-			EventsMaxAge: (*time.Duration)(c.EventsMaxAge), DuplicateWindow: (*time.Duration)(c.DuplicateWindow),
+			EventsMaxAge: (*time.Duration)(c.EventsMaxAge), EventsMaxBytes: (*int64)(c.EventsMaxBytes), DuplicateWindow: (*time.Duration)(c.DuplicateWindow),
+			ForgetWithin:  time.Duration(c.ForgetWithin),
 			ReplyPrefixes: c.ReplyPrefix,
 			MaxClockLead:  time.Duration(c.MaxClockLead), BeginAnew: c.BeginAnew,
 		},
@@ -128,8 +141,10 @@ func (c *serveCommand) check() error {
 		return fmt.Errorf("--max-clock-lead %s is not valid: use a duration over 0 such as 10s", time.Duration(c.MaxClockLead))
 	case c.DuplicateWindow != nil && time.Duration(*c.DuplicateWindow) < 100*time.Millisecond:
 		return fmt.Errorf("--duplicate-window %s is not valid: use a duration of at least 100ms", time.Duration(*c.DuplicateWindow))
+	case time.Duration(c.ForgetWithin) < time.Second:
+		return fmt.Errorf("--forget-within %s is not valid: use a duration of at least 1s, such as 8d", time.Duration(c.ForgetWithin))
 	}
-	return nil
+	return processor.CheckEvents((*time.Duration)(c.EventsMaxAge), time.Duration(c.ForgetWithin))
 }
 
 // token reads the token of the embedded NATS server.

@@ -6,7 +6,9 @@
 //	read.go       get, list, count, forecast, collections
 //	watch.go      watch
 //	status.go     status
+//	snapshot.go   snapshot
 //	health.go     health
+//	backup.go     backup, restore: what they do is in package backup
 //
 // A command prints its result and returns its error, which package output then reports.
 package commands

@@ -1,13 +1,17 @@
 package commands
 
 import (
+	"bytes"
 	"context"
+	"crypto/tls"
+	"encoding/pem"
 	"errors"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
 	"net/url"
+	"os"
 	"strconv"
 	"strings"
 	"time"
@@ -20,6 +24,7 @@ import (
 // Health asks a process of lapse for its health.
 type Health struct {
 	HTTP    string       `name:"http" env:"LAPSE_HTTP_LISTEN" default:"127.0.0.1:7070" placeholder:"HOST:PORT" help:"HTTP address of lapse serve, as in its --http-listen (${default})."`
+	Cert    string       `name:"http-tls-cert" env:"LAPSE_HTTP_TLS_CERT" type:"existingfile" placeholder:"FILE" help:"Certificate of lapse serve, as in its --http-tls-cert: ask over https, and accept no other."`
 	Live    bool         `help:"Ask only whether the process lives (/healthz), not whether it is ready (/readyz)."`
 	Timeout flags.Period `env:"LAPSE_TIMEOUT" default:"5s" placeholder:"TIME" help:"How long to wait for the answer (${default})."`
 	Output  string       `short:"o" env:"LAPSE_OUTPUT" enum:"text,json" default:"text" placeholder:"FORMAT" help:"Print the result as text or json (${default})."`
@@ -50,7 +55,11 @@ func (c *Health) Run(ctx context.Context, streams output.Streams) error {
 	ctx, cancel := context.WithTimeout(ctx, time.Duration(c.Timeout))
 	defer cancel()
 	// A host that is empty or 0.0.0.0, as a server may listen on, is this machine.
-	status, answer, err := fetch(ctx, "http://"+net.JoinHostPort(host, port)+path)
+	scheme, config, err := c.tls()
+	if err != nil {
+		return err
+	}
+	status, answer, err := fetch(ctx, scheme+"://"+net.JoinHostPort(host, port)+path, config)
 	switch {
 	case errors.Is(err, context.DeadlineExceeded):
 		return unavailable("%s does not answer within %s", c.HTTP, time.Duration(c.Timeout))
@@ -69,18 +78,44 @@ func (c *Health) Run(ctx context.Context, streams output.Streams) error {
 	return err
 }
 
+// tls returns the scheme, and for https a configuration that accepts one certificate, whatever
+// its names: the address of a health check is rarely among them.
+func (c *Health) tls() (scheme string, config *tls.Config, err error) {
+	if c.Cert == "" {
+		return "http", nil, nil
+	}
+	text, err := os.ReadFile(c.Cert)
+	if err != nil {
+		return "", nil, output.Usagef("--http-tls-cert: %s", err)
+	}
+	block, _ := pem.Decode(text)
+	if block == nil || block.Type != "CERTIFICATE" {
+		return "", nil, output.Usagef("--http-tls-cert %s: it does not begin with a certificate in PEM", c.Cert)
+	}
+	return "https", &tls.Config{
+		MinVersion:         tls.VersionTLS12,
+		InsecureSkipVerify: true, // VerifyConnection compares the certificate itself
+		VerifyConnection: func(s tls.ConnectionState) error {
+			if !bytes.Equal(s.PeerCertificates[0].Raw, block.Bytes) {
+				return errors.New("the server has another certificate than --http-tls-cert")
+			}
+			return nil
+		},
+	}, nil
+}
+
 func unavailable(format string, args ...any) error {
 	return &output.StatusError{Status: wire.StatusUnavailable, Text: output.OneLine(fmt.Errorf(format, args...))}
 }
 
 // fetch sends one request, never through a proxy, and returns the status and the body.
-func fetch(ctx context.Context, address string) (status int, body string, err error) {
+func fetch(ctx context.Context, address string, config *tls.Config) (status int, body string, err error) {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, address, nil)
 	if err != nil {
 		return 0, "", err
 	}
 	client := http.Client{
-		Transport:     &http.Transport{DisableKeepAlives: true},
+		Transport:     &http.Transport{DisableKeepAlives: true, TLSClientConfig: config},
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}
 	response, err := client.Do(request)

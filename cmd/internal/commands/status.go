@@ -5,12 +5,15 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"maps"
+	"slices"
 	"strconv"
 	"strings"
 
 	"github.com/seed18712806/lapse/cmd/internal/flags"
 	"github.com/seed18712806/lapse/cmd/internal/output"
-	"github.com/seed18712806/lapse/sink/client"
+	"github.com/seed18712806/lapse/sink/client/status"
+	"github.com/seed18712806/lapse/sink/wire"
 )
 
 // Status prints which streams and processes of lapse a server has.
@@ -21,7 +24,8 @@ type Status struct {
 // Help implements [kong.HelpProvider].
 func (Status) Help() string {
 	return `It prints the streams and the bucket of checkpoints, how far the owner of the log has
-applied it, and the processes of lapse. With several shards it prints that for each, and
+applied it, its snapshots, how old the oldest bytes are that should be gone, and the
+processes of lapse. With several shards it prints that for each, and
 which process owns which. A process that nobody has seen for 10 seconds is gone. With
 -o json it prints one object.`
 }
@@ -33,17 +37,17 @@ func (c *Status) Run(ctx context.Context, streams output.Streams) error {
 		return err
 	}
 	defer conn.Close()
-	status, err := conn.Status(ctx)
+	state, err := conn.Status(ctx)
 	if err != nil {
 		return err
 	}
 	if c.JSON() {
-		return output.PrintJSON(streams.Out, status)
+		return output.PrintJSON(streams.Out, state)
 	}
-	return printStatus(streams.Out, status)
+	return printStatus(streams.Out, state)
 }
 
-func printStatus(out io.Writer, s client.Status) error {
+func printStatus(out io.Writer, s status.Status) error {
 	w := newTable(out)
 	line := func(format string, args ...any) { _, _ = fmt.Fprintf(w, format+"\n", args...) }
 	line("prefix %s", s.Prefix)
@@ -73,6 +77,9 @@ func printStatus(out io.Writer, s client.Status) error {
 		}
 		line("shard %d: owner %s, applied up to %d, %d messages behind, %s overdue", shard.Shard, output.Name(shard.Owner),
 			shard.Applied, shard.LagMessages, output.Seconds(shard.Overdue))
+		if r := shard.Retention; r != nil {
+			line("shard %d: %s", shard.Shard, retained(r))
+		}
 		if shard.Problem != "" {
 			line("shard %d: problem: %s", shard.Shard, shard.Problem)
 		}
@@ -94,8 +101,24 @@ func printStatus(out io.Writer, s client.Status) error {
 	return w.Flush()
 }
 
+// retained says what an owner knows of snapshots, and of bytes that should be gone.
+func retained(r *wire.Retention) string {
+	text := fmt.Sprintf("%d of %d snapshots", r.Snapshots, 2*r.Partitions)
+	if r.Taken != 0 {
+		text += fmt.Sprintf(", the newest up to %d since %s, with %d documents", r.Offset, r.Taken, r.Documents)
+	}
+	text += ", " + output.Bytes(r.Bytes) + "; bytes that should be gone"
+	for i, place := range slices.Sorted(maps.Keys(r.Oldest)) {
+		if i > 0 {
+			text += ","
+		}
+		text += " in " + place + " for " + output.Seconds(r.Oldest[place]) + " at most"
+	}
+	return text + " (promised: " + output.Seconds(r.Within) + ")"
+}
+
 // owned lists the shards of each process by its name.
-func owned(s client.Status) map[string][]string {
+func owned(s status.Status) map[string][]string {
 	shards := make(map[string][]string)
 	for _, shard := range s.Shards {
 		shards[shard.Owner] = append(shards[shard.Owner], strconv.Itoa(shard.Shard))

@@ -10,7 +10,7 @@
 //	node.go         runs the processor of each shard while this process owns the shard
 //	leave.go        leaves a NATS server through which JetStream does not answer
 //	reads.go        answers reads
-//	http.go         answers /healthz, /readyz and /metrics
+//	http.go         serves HTTP: health, metrics and the API (package web)
 //	ready.go        announces that the process is ready
 //
 // Without Options.NATS, package datadir locks the data directory and watches it.

@@ -1,18 +1,15 @@
 package serve
 
 import (
-	"context"
-	"errors"
-	"fmt"
-	"io"
 	"log/slog"
-	"net"
-	"net/http"
-	"time"
 
+	"github.com/nats-io/nats.go"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
-	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"github.com/seed18712806/lapse/cmd/internal/web"
+	"github.com/seed18712806/lapse/sink"
+	"github.com/seed18712806/lapse/sink/client"
 )
 
 // newRegistry makes a registry with the metrics of the Go runtime and of the process. The
@@ -27,49 +24,39 @@ func newRegistry() *prometheus.Registry {
 	return r
 }
 
-// handler answers /healthz (200 as long as the process lives), /readyz (200, or 503 with
-// the reasons) and /metrics.
-func handler(ready func() (string, error), metrics *prometheus.Registry) http.Handler {
-	mux := http.NewServeMux()
-	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) {
-		_, _ = io.WriteString(w, "ok\n")
-	})
-	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) {
-		role, err := ready()
-		if err != nil {
-			http.Error(w, err.Error(), http.StatusServiceUnavailable)
-			return
-		}
-		_, _ = io.WriteString(w, role+"\n")
-	})
-	mux.Handle("GET /metrics", promhttp.HandlerFor(metrics, promhttp.HandlerOpts{Registry: metrics}))
-	return mux
+// apiConnections are those of the API, so that its clients delay neither the log nor the reads
+// over NATS.
+type apiConnections struct {
+	nats   *nats.Conn
+	client *client.Client
 }
 
-// serveHTTP serves on a listener until the server is closed. If it ends before that, it
-// sends the error to failed.
-func serveHTTP(l net.Listener, h http.Handler, log *slog.Logger, failed chan<- error) *http.Server {
-	srv := &http.Server{
-		Handler:           h,
-		ReadHeaderTimeout: 5 * time.Second,
-		ReadTimeout:       10 * time.Second,
-		WriteTimeout:      30 * time.Second,
-		IdleTimeout:       2 * time.Minute,
-		ErrorLog:          slog.NewLogLogger(log.Handler(), slog.LevelWarn),
+// connectAPI connects the API to NATS, until p is closed.
+func (p *process) connectAPI(opts Options, embedded *natsServer) (c apiConnections, err error) {
+	if c.nats, err = connectNATS(opts, embedded, "http"); err != nil {
+		return c, err
 	}
-	go func() {
-		if err := srv.Serve(l); !errors.Is(err, http.ErrServerClosed) {
-			failed <- fmt.Errorf("HTTP server: %w", err)
-		}
-	}()
-	return srv
+	p.opened(func() error { c.nats.Close(); return nil })
+	at := opts.NATS
+	if embedded != nil {
+		at = embedded.clientURL(opts.NATSToken)
+	}
+	log := opts.Logger.With(slog.String("connection", "http writes"))
+	c.client, err = client.Connect(client.Options{
+		Server: at, Prefix: opts.Processor.Prefix, Login: opts.NATSLogin,
+		Notice: func(text string) { log.Warn("NATS", slog.String("message", text)) },
+	})
+	if err != nil {
+		return c, err
+	}
+	p.opened(func() error { c.client.Close(); return nil })
+	return c, nil
 }
 
-// shutdownHTTP gives the requests in flight a second to end.
-func shutdownHTTP(srv *http.Server) {
-	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
-	defer cancel()
-	if srv.Shutdown(ctx) != nil {
-		_ = srv.Close()
-	}
+// startWeb serves HTTP until the server is stopped.
+func (p *process) startWeb(reader *sink.Reader, ready func() (string, error), metrics *prometheus.Registry, failed chan<- error) (*web.Server, error) {
+	return web.Start(p.http, web.Config{
+		Files: p.files, Prefix: p.opts.Processor.Prefix, Client: p.api.client, NATS: p.api.nats,
+		Reader: reader, Ready: ready, Metrics: metrics, Logger: p.opts.Logger,
+	}, failed)
 }

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"net"
 	"syscall"
+
+	"github.com/seed18712806/lapse/cmd/internal/web"
 )
 
 // listen opens the address that a flag gives.
@@ -62,7 +64,7 @@ func checkServers(opts Options) error {
 func checkOpen(opts Options) error {
 	for flag, address := range embeddedAddresses(opts) {
 		host, _, err := net.SplitHostPort(address)
-		if err != nil || isLoopback(host) || flag == "--nats-listen" && opts.NATSToken != "" {
+		if err != nil || web.IsLoopback(host) || flag == "--nats-listen" && opts.NATSToken != "" {
 			continue // listen reports an invalid address
 		}
 		how := "use an address on 127.0.0.1, or run a nats-server with users and permissions and give its address with --nats, or demand a token with --nats-token-file"
@@ -72,12 +74,6 @@ func checkOpen(opts Options) error {
 		return fmt.Errorf("%s %s is not allowed: the embedded server asks for no password, so anybody who reaches this address could read and change everything: %s", flag, address, how)
 	}
 	return nil
-}
-
-// isLoopback reports whether only this machine can reach a host.
-func isLoopback(host string) bool {
-	ip := net.ParseIP(host)
-	return host == "localhost" || ip != nil && ip.IsLoopback()
 }
 
 func embeddedAddresses(opts Options) func(yield func(flag, address string) bool) {

@@ -6,11 +6,20 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"net/url"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
+)
+
+const (
+	serverName = "lapse"
+	storeName  = "nats" // of the directory, in that of the data
+
+	readyEvery = 50 * time.Millisecond
 )
 
 // natsServer is a NATS server in this process, with JetStream on disk. Any NATS client can
@@ -35,12 +44,12 @@ func startNATS(ctx context.Context, opts Options) (*natsServer, error) {
 		port = server.RANDOM_PORT
 	}
 	srv, err := server.NewServer(&server.Options{
-		ServerName:             "lapse",
+		ServerName:             serverName,
 		Host:                   host,
 		Port:                   port,
 		JetStream:              true,
 		DisableJetStreamBanner: true,
-		StoreDir:               filepath.Join(opts.Data, "nats"),
+		StoreDir:               filepath.Join(opts.Data, storeName),
 		SyncInterval:           opts.NATSSync,
 		SyncAlways:             opts.NATSSync == 0,
 		Authorization:          opts.NATSToken,
@@ -59,7 +68,7 @@ func startNATS(ctx context.Context, opts Options) (*natsServer, error) {
 
 	go srv.Start()
 	s := &natsServer{Server: srv}
-	for !srv.ReadyForConnections(50 * time.Millisecond) {
+	for !srv.ReadyForConnections(readyEvery) {
 		select {
 		case reason := <-fatal:
 			s.stop()
@@ -80,6 +89,16 @@ func hostOf(host string, addr net.Addr) string {
 		return host
 	}
 	return addr.(*net.TCPAddr).IP.String()
+}
+
+// clientURL is the URL for a client in this process, with the token that clients must give; none
+// if it is empty.
+func (s *natsServer) clientURL(token string) string {
+	if token == "" {
+		return s.URL
+	}
+	u := url.URL{Scheme: "nats", User: url.User(token), Host: strings.TrimPrefix(s.URL, "nats://")}
+	return u.String()
 }
 
 // stop ends the server, and waits until it has closed its store.

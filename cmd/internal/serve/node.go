@@ -41,6 +41,7 @@ func notOwner(err error) error {
 type applier interface {
 	RunAs(ctx context.Context, owner processor.Owner) error
 	Progress() processor.Progress
+	Retention() *wire.Retention
 	Applying() error
 	TakenOver() bool
 }
@@ -109,7 +110,9 @@ func (n *node) describe() wire.Member {
 		m.LagMessages += p.Lag
 		m.Overdue = max(m.Overdue, p.Overdue.Seconds())
 		if len(n.shards) > 1 {
-			m.Shards = append(m.Shards, wire.ShardProgress{Shard: i, Applied: p.Applied, LagMessages: p.Lag, Overdue: p.Overdue.Seconds()})
+			m.Shards = append(m.Shards, wire.ShardProgress{Shard: i, Applied: p.Applied, LagMessages: p.Lag, Overdue: p.Overdue.Seconds(), Retention: s.Retention()})
+		} else {
+			m.Retention = s.Retention()
 		}
 	}
 	return m

@@ -25,6 +25,7 @@ type applies struct {
 
 func (a applies) RunAs(context.Context, processor.Owner) error { return a.runs() }
 func (a applies) Progress() processor.Progress                 { return a.progress }
+func (a applies) Retention() *wire.Retention                   { return nil }
 func (a applies) Applying() error                              { return a.applying }
 func (a applies) TakenOver() bool                              { return a.applying == nil }
 

@@ -6,6 +6,7 @@ import (
 
 	"github.com/seed18712806/lapse/cmd/internal/permissions"
 	"github.com/seed18712806/lapse/cmd/internal/redisconn"
+	"github.com/seed18712806/lapse/cmd/internal/web"
 	"github.com/seed18712806/lapse/processor"
 	"github.com/seed18712806/lapse/sink/credentials"
 )
@@ -29,8 +30,8 @@ type Options struct {
 	Redis       redisconn.Options
 	RedisListen string // address of the embedded server
 
-	HTTPListen string
-	ReadyFile  string // see writeReadyFile; none if empty
+	HTTP      web.Options
+	ReadyFile string // see writeReadyFile; none if empty
 
 	// Processor is the options of the processor. Run sets its Logger, Metrics and Health.
 	Processor processor.Options

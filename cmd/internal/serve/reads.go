@@ -21,9 +21,8 @@ const (
 	problemReads = "reads"
 )
 
-// startReads answers reads until the service is stopped. The census counts documents with the
-// same reader.
-func (p *process) startReads(metrics prometheus.Registerer) (*service.Service, *census.Census, error) {
+// newReader makes the reader of documents, and the census, which counts them.
+func (p *process) newReader(metrics prometheus.Registerer) (*sink.Reader, *census.Census, error) {
 	opts := p.opts.Processor
 	reader, err := sink.NewReader(p.reads.redis, sink.ReaderOptions{Prefix: opts.Prefix, Partitions: opts.Partitions, Shards: opts.Shards, Replicas: p.replicas})
 	if err != nil {
@@ -35,11 +34,13 @@ func (p *process) startReads(metrics prometheus.Registerer) (*service.Service, *
 		}
 	}
 	counts := census.New(reader)
-	if err := metrics.Register(counts); err != nil {
-		return nil, nil, err
-	}
-	reads, err := service.Start(p.reads.nats, reader, service.Options{Prefix: opts.Prefix, Logger: p.opts.Logger, Version: p.opts.Version, Shards: opts.Shards, Metrics: metrics})
-	return reads, counts, err
+	return reader, counts, metrics.Register(counts)
+}
+
+// startReads answers reads over NATS until the service is stopped.
+func (p *process) startReads(reader *sink.Reader, metrics prometheus.Registerer) (*service.Service, error) {
+	opts := p.opts.Processor
+	return service.Start(p.reads.nats, reader, service.Options{Prefix: opts.Prefix, Logger: p.opts.Logger, Version: p.opts.Version, Shards: opts.Shards, Metrics: metrics})
 }
 
 // reach is whether this process reaches Redis.

@@ -17,6 +17,7 @@ import (
 	"github.com/seed18712806/lapse/cmd/internal/heap"
 	"github.com/seed18712806/lapse/cmd/internal/permissions"
 	"github.com/seed18712806/lapse/cmd/internal/redisconn"
+	"github.com/seed18712806/lapse/cmd/internal/web"
 	"github.com/seed18712806/lapse/processor"
 	"github.com/seed18712806/lapse/processor/health"
 	"github.com/seed18712806/lapse/processor/lease"
@@ -47,10 +48,12 @@ type process struct {
 	opts     Options
 	at       addresses
 	http     net.Listener
+	files    *web.Files  // of the HTTP server
 	log      connections // of the processor
 	reads    connections
 	replicas *redis.ClusterClient // nil unless reads go to replicas
-	beats    *nats.Conn           // of the member alone, so that nothing delays its beats
+	api      apiConnections
+	beats    *nats.Conn // of the member alone, so that nothing delays its beats
 	closers  []func() error
 }
 
@@ -61,7 +64,10 @@ func (p *process) open(ctx context.Context) (err error) {
 	if err := checkServers(opts); err != nil {
 		return err
 	}
-	if p.http, err = listen("--http-listen", opts.HTTPListen); err != nil {
+	if p.files, err = opts.HTTP.Load(); err != nil {
+		return err
+	}
+	if p.http, err = listen("--http-listen", opts.HTTP.Listen); err != nil {
 		return err
 	}
 	p.opened(func() error {
@@ -74,7 +80,7 @@ func (p *process) open(ctx context.Context) (err error) {
 		return err
 	}
 	p.withdraw() // the ready file of a process that was killed
-	p.at = addresses{NATS: redact.URLs(opts.NATS), Redis: redact.URLs(opts.Redis.URL), HTTP: "http://" + p.http.Addr().String()}
+	p.at = addresses{NATS: redact.URLs(opts.NATS), Redis: redact.URLs(opts.Redis.URL), HTTP: p.files.Scheme() + "://" + p.http.Addr().String()}
 
 	var embedded *natsServer
 	if opts.NATS == "" {
@@ -114,7 +120,8 @@ func (p *process) open(ctx context.Context) (err error) {
 		return err
 	}
 	p.opened(func() error { p.beats.Close(); return nil })
-	return nil
+	p.api, err = p.connectAPI(opts, embedded)
+	return err
 }
 
 func (p *process) opened(close func() error) { p.closers = append(p.closers, close) }
@@ -198,14 +205,21 @@ func (p *process) serve(ctx context.Context, start time.Time) error {
 			return err
 		}
 	}
-	reads, census, err := p.startReads(metrics)
+	reader, census, err := p.newReader(metrics)
+	if err != nil {
+		return err
+	}
+	reads, err := p.startReads(reader, metrics)
 	if err != nil {
 		return err
 	}
 	defer reads.Stop()
 	failed := make(chan error, 3)
-	web := serveHTTP(p.http, handler(n.ready, metrics), log, failed)
-	defer shutdownHTTP(web)
+	server, err := p.startWeb(reader, n.ready, metrics, failed)
+	if err != nil {
+		return err
+	}
+	defer server.Stop()
 	log.Info("listening", slog.String("nats", p.at.NATS), slog.String("redis", p.at.Redis),
 		slog.String("http", p.at.HTTP), slog.String("data", p.at.Data))
 
@@ -221,11 +235,12 @@ func (p *process) serve(ctx context.Context, start time.Time) error {
 	watching.Go(func() { watchReads(running, p.reads, board, redis) })
 	watching.Go(func() { n.watch(running) })
 	if p.opts.NATS != "" {
-		for _, nc := range []*nats.Conn{p.log.nats, p.reads.nats, p.beats} {
+		for _, nc := range []*nats.Conn{p.log.nats, p.reads.nats, p.beats, p.api.nats} {
 			watching.Go(func() { leaveServers(running, nc, log.With(slog.String("connection", nc.Opts.Name))) })
 		}
 	}
 	watching.Go(func() { p.opts.permissions.Watch(running, board) })
+	watching.Go(func() { p.files.WatchSignals(running, log) })
 	if data != nil {
 		watching.Go(func() {
 			if err := data.Run(running); err != nil {
@@ -245,6 +260,7 @@ func (p *process) serve(ctx context.Context, start time.Time) error {
 	select {
 	case <-ctx.Done():
 		log.Info("stopping")
+		server.EndStreams()
 	case err = <-failed:
 	case err := <-ended:
 		if err == nil {

@@ -1,13 +1,10 @@
 package serve
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"log/slog"
 	"net"
-	"net/http"
-	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
@@ -19,6 +16,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/seed18712806/lapse/cmd/internal/redisconn"
+	"github.com/seed18712806/lapse/cmd/internal/web"
 )
 
 const limit = 20 * time.Second // on every wait
@@ -28,7 +26,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 func options(t *testing.T) Options {
 	return Options{
 		Logger:     slog.New(slog.NewTextHandler(t.Output(), nil)),
-		NATSListen: "127.0.0.1:0", RedisListen: "127.0.0.1:0", HTTPListen: "127.0.0.1:0",
+		NATSListen: "127.0.0.1:0", RedisListen: "127.0.0.1:0", HTTP: web.Options{Listen: "127.0.0.1:0"},
 		NATSSync: time.Second, Data: t.TempDir(),
 	}
 }
@@ -51,7 +49,7 @@ func TestTakenPorts(t *testing.T) {
 	taken := l.Addr().String()
 
 	for flag, set := range map[string]func(*Options){
-		"--http-listen":  func(o *Options) { o.HTTPListen = taken },
+		"--http-listen":  func(o *Options) { o.HTTP.Listen = taken },
 		"--nats-listen":  func(o *Options) { o.NATSListen = taken },
 		"--redis-listen": func(o *Options) { o.RedisListen = taken },
 	} {
@@ -159,32 +157,6 @@ func TestStopWhileStarting(t *testing.T) {
 	if err := Run(ctx, options(t)); err != nil {
 		t.Errorf("told to stop: %v", err)
 	}
-}
-
-func TestHTTP(t *testing.T) {
-	ready := errors.New("partition 3 lags by 12 messages")
-	srv := httptest.NewServer(handler(func() (string, error) { return "ready", ready }, newRegistry()))
-	defer srv.Close()
-	get := func(path string, status int, part string) {
-		t.Helper()
-		resp, err := srv.Client().Get(srv.URL + path)
-		if err != nil {
-			t.Fatal(err)
-		}
-		var body bytes.Buffer
-		_, _ = body.ReadFrom(resp.Body)
-		_ = resp.Body.Close()
-		if resp.StatusCode != status || !strings.Contains(body.String(), part) {
-			t.Errorf("%s: %s\n%s", path, resp.Status, body.String())
-		}
-	}
-	get("/healthz", http.StatusOK, "ok")
-	get("/readyz", http.StatusServiceUnavailable, "partition 3 lags by 12 messages")
-	ready = nil
-	get("/readyz", http.StatusOK, "ready")
-	get("/metrics", http.StatusOK, "go_goroutines")
-	get("/metrics", http.StatusOK, "process_open_fds")
-	get("/else", http.StatusNotFound, "")
 }
 
 func TestReadyFile(t *testing.T) {

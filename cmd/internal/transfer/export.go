@@ -58,11 +58,11 @@ func (c *Export) Run(ctx context.Context, streams output.Streams) (err error) {
 		out = file
 	}
 	var exported atomic.Int64
-	progress := startProgress(streams.Err, c.Progress, progressEvery, func() string {
+	progress := output.StartProgress(streams.Err, c.Progress, progressEvery, func() string {
 		return fmt.Sprintf("exporting %s documents=%d", c.Name, exported.Load())
 	})
 	err = c.pages(ctx, conn, page, bufio.NewWriterSize(out, 64<<10), &exported)
-	progress.end()
+	progress.End()
 	if err != nil {
 		err = fmt.Errorf("%s: the export is not complete, it has %d documents: %w", c.Name, exported.Load(), err)
 		if c.File == "-" {

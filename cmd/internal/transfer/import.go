@@ -1,6 +1,6 @@
 // Package transfer moves many documents at a time, one line of JSON each (NDJSON):
 // [Import] writes the lines of a file (lines.go), [Export] writes a file of the documents
-// of a collection. Both show their progress (progress.go).
+// of a collection. Both show their progress.
 package transfer
 
 import (
@@ -50,7 +50,7 @@ type importing struct {
 	streams  output.Streams
 	prefix   wire.Prefix
 	pipeline *client.Pipeline
-	progress *progress
+	progress *output.Progress
 
 	mu     sync.Mutex
 	counts importCounts
@@ -102,14 +102,14 @@ func (c *Import) Run(ctx context.Context, streams output.Streams) error {
 	if i.pipeline, err = conn.Pipeline(i.done); err != nil {
 		return err
 	}
-	i.progress = startProgress(streams.Err, c.Progress, progressEvery, func() string {
+	i.progress = output.StartProgress(streams.Err, c.Progress, progressEvery, func() string {
 		return "importing " + c.Name + " " + i.count().String()
 	})
 	err = i.send(ctx, lines(ctx, in, int(conn.MaxPayload())))
 	if closeErr := i.pipeline.Close(ctx); err == nil {
 		err = closeErr
 	}
-	i.progress.end()
+	i.progress.End()
 	return i.summary(err)
 }
 
@@ -205,7 +205,7 @@ func (i *importing) failed(number int, err error) {
 	i.exits[output.ExitCode(err)] = true
 	i.mu.Unlock()
 	if !i.JSON() {
-		i.progress.line(fmt.Sprintf("lapse: line %d: %s", number, output.OneLine(err)))
+		i.progress.Line(fmt.Sprintf("lapse: line %d: %s", number, output.OneLine(err)))
 		return
 	}
 	i.mu.Lock()

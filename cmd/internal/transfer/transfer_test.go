@@ -1,7 +1,6 @@
 package transfer
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -9,7 +8,6 @@ import (
 	"strings"
 	"testing"
 	"testing/iotest"
-	"time"
 )
 
 func TestLines(t *testing.T) {
@@ -98,37 +96,5 @@ func TestMessageID(t *testing.T) {
 	}
 	if again := messageID("p", line{number: 1, text: []byte("{}")}, "s"); seen[again] != "one" {
 		t.Errorf("the same line has another id: %s", again)
-	}
-}
-
-func TestProgress(t *testing.T) {
-	var out bytes.Buffer
-	n := 0
-	shown := func() string { n++; return fmt.Sprintf("state %d", n) }
-
-	p := startProgress(&out, false, time.Hour, shown)
-	p.line("an error")
-	p.end()
-	if got := out.String(); got != "an error\n" {
-		t.Errorf("no terminal, not wanted: %q", got)
-	}
-
-	out.Reset()
-	p = startProgress(&out, true, time.Hour, shown)
-	p.line("an error")
-	p.end()
-	if got := out.String(); got != "an error\nstate 1\n" {
-		t.Errorf("no terminal, wanted: %q", got)
-	}
-
-	out.Reset()
-	p = &progress{w: &out, terminal: true, shown: shown}
-	p.show()
-	p.line("an error")
-	p.show()
-	p.show()
-	p.clear()
-	if got := out.String(); got != "\r\x1b[Kstate 2\r\x1b[Kan error\n\r\x1b[Kstate 3\r\x1b[Kstate 4\n" {
-		t.Errorf("a terminal: %q", got)
 	}
 }

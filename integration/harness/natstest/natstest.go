@@ -27,7 +27,7 @@ const limit = time.Minute
 var Patient nats.Option = nats.Timeout(limit)
 
 // Start starts a server with JetStream until the test ends, and returns its URL. It
-// overrides the addresses in opts.
+// overrides the addresses in opts; the directory is one of the test, unless opts name one.
 func Start(t testing.TB, opts server.Options) (url string) {
 	t.Helper()
 	srv := start(t, opts)

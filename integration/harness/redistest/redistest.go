@@ -1,5 +1,5 @@
-// Package redistest runs Redis for tests: a real redis-server, or miniredis. It imports
-// nothing of lapse, so the tests of every package can use it.
+// Package redistest runs Redis for tests: a real redis-server, or the embedded one. It imports
+// nothing else of lapse, so the tests of every package can use it.
 package redistest
 
 import (
@@ -11,8 +11,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/alicebob/miniredis/v2"
 	"github.com/redis/go-redis/v9"
+
+	"github.com/seed18712806/lapse/sink/embedded"
 )
 
 // limit is the longest that a test waits.
@@ -21,19 +22,23 @@ const limit = time.Minute
 // Server is a Redis for a test.
 type Server struct {
 	Client *redis.Client
-	Mini   *miniredis.Miniredis // nil if it is a real redis-server
+	Mini   *embedded.Server // nil if it is a real redis-server
 }
 
-// OnBoth runs a test on miniredis and on a real redis-server.
+// OnBoth runs a test on the embedded Redis and on a real redis-server.
 func OnBoth(t *testing.T, test func(t *testing.T, s Server)) {
-	t.Run("miniredis", func(t *testing.T) { test(t, StartMini(t)) })
+	t.Run("embedded", func(t *testing.T) { test(t, StartMini(t)) })
 	t.Run("redis", func(t *testing.T) { test(t, Start(t)) })
 }
 
-// StartMini runs miniredis inside of the test.
+// StartMini runs the embedded Redis inside of the test.
 func StartMini(t testing.TB) Server {
 	t.Helper()
-	mini := miniredis.RunT(t)
+	mini, err := embedded.Start("127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(mini.Close)
 	return Server{Client: connect(t, &redis.Options{Addr: mini.Addr()}), Mini: mini}
 }
 

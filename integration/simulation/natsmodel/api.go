@@ -26,6 +26,8 @@ func (s *Server) request(c *Command, api string) (heard bool) {
 		s.succeed(c, "account_info", `"api":{"level":5,"total":0,"errors":0}`)
 	case verb == "STREAM.MSG" && n == 4 && tokens[2] == "GET":
 		s.leaderGet(c, tokens[3])
+	case verb == "STREAM.MSG" && n == 4 && tokens[2] == "DELETE":
+		s.deleteMessage(c, tokens[3])
 	case verb == "CONSUMER.MSG" && n == 5:
 		return s.pull(c, tokens[3], tokens[4])
 	case verb == "DIRECT.GET" && n > 2:
@@ -78,6 +80,26 @@ func (s *Server) streamRequest(c *Command, verb, name string) {
 	} else {
 		s.succeed(c, kind, "%s", st.info(st.last))
 	}
+}
+
+// deleteMessage handles a request to delete a message.
+func (s *Server) deleteMessage(c *Command, name string) {
+	const kind = "stream_msg_delete"
+	st := s.Stream(name)
+	if st == nil {
+		s.fail(c, kind, errNoStream)
+		return
+	}
+	seq := decode[struct {
+		Seq     uint64
+		NoErase bool `json:"no_erase"`
+	}](c).Seq
+	if st.from(seq) == st.from(seq+1) {
+		s.fail(c, kind, refused(400, 10057, "no message found"))
+		return
+	}
+	st.Delete(seq)
+	s.succeed(c, kind, `"success":true`)
 }
 
 // decode decodes a request. An empty one is zero. Fields that are not modelled are a panic.

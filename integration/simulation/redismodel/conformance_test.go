@@ -18,7 +18,9 @@ import (
 	"github.com/seed18712806/lapse/integration/simulation/redismodel"
 	"github.com/seed18712806/lapse/processor"
 	"github.com/seed18712806/lapse/sink"
+	"github.com/seed18712806/lapse/sink/bulk"
 	"github.com/seed18712806/lapse/sink/store"
+	"github.com/seed18712806/lapse/sink/wire"
 	"github.com/seed18712806/lapse/ttlrules"
 )
 
@@ -32,6 +34,7 @@ type history struct {
 	model     *redismodel.Server
 	partition *redismodel.Partition
 	rig       *storetest.Rig // nil: only on the model
+	bulk      *bulk.Partition
 	base      string         // of the keys
 	at        store.Progress // after the last commit
 	names     []string       // of collections
@@ -55,11 +58,12 @@ func newHistory(t *testing.T, s *redistest.Server) *history {
 	if s != nil {
 		h.rig = storetest.New(t, *s, 1, h.at.Watermark)
 		h.base = h.rig.Key(0, "")
+		h.bulk = bulk.New(s.Client, h.rig.Prefix, wire.Shape{Shards: 1, Partitions: 1}, 0)
 	}
 	return h
 }
 
-// TestConformance: the model answers as Redis and miniredis do. It fails if any effect or
+// TestConformance: the model answers as Redis and the embedded one do. It fails if any effect or
 // error of sink/store is another in the model.
 func TestConformance(t *testing.T) {
 	redistest.OnBoth(t, func(t *testing.T, s redistest.Server) {
@@ -147,11 +151,19 @@ func kind(err error) string {
 	return fmt.Sprint(err)
 }
 
+// real is a partition in Redis, as a processor uses it.
+type real struct {
+	*store.Partition
+	inBulk
+}
+
+type inBulk struct{ *bulk.Partition }
+
 // both does something on both sides, and compares the answers.
 func (h *history) both(what string, do func(p processor.PartitionStore) (any, error)) error {
 	got, err := do(h.partition)
 	if h.rig != nil {
-		want, wantErr := do(h.rig.Store.Partition(0))
+		want, wantErr := do(real{h.rig.Store.Partition(0), inBulk{h.bulk}})
 		if diff := cmp.Diff(want, got); diff != "" || kind(err) != kind(wantErr) {
 			h.Errorf("%s: error %v, want %v\n%s", what, err, wantErr, diff)
 		}
@@ -311,6 +323,21 @@ func (h *history) read() {
 	_ = h.both(fmt.Sprintf("due %v %d %d %t", cuts, limit, bytes, whole), func(p processor.PartitionStore) (any, error) {
 		return p.Due(ctx, version, cuts, limit, bytes, whole)
 	})
+	_ = h.both("copy "+name, func(p processor.PartitionStore) (any, error) {
+		all := map[bulk.Document]bool{}
+		collections, at := []string{name, "none", h.names[0]}, bulk.Place{}
+		for len(collections) > 0 {
+			c, err := p.Copy(ctx, version, collections, at, count, bytes)
+			if err != nil {
+				return nil, err
+			}
+			for _, d := range c.Documents {
+				all[d] = true
+			}
+			collections, at = collections[c.Done:], c.Next
+		}
+		return all, nil
+	})
 	_ = h.both("scan "+name, func(p processor.PartitionStore) (any, error) {
 		all := map[string]store.Header{}
 		for cursor, more := "0", true; more; more = cursor != "0" {
@@ -364,7 +391,43 @@ func (h *history) rebuild() {
 		return nil, p.Clear(ctx, taken, next, 9)
 	}) == nil {
 		h.at.Version = next.Version
+		if !wrong && h.oneIn(2) {
+			h.fill()
+		}
 	}
+}
+
+// fill fills a partition that was cleared.
+func (h *history) fill() {
+	h.full(false)
+	value := func(body string) string {
+		return string(store.Header{Ts: h.at.Watermark, Etag: h.Uint64N(9), TTL: []ttlrules.TTL{ttlrules.Inherit, ttlrules.Never, 5}[h.IntN(3)]}.Append(nil)) + body
+	}
+	version := h.version()
+	for i := range h.IntN(5) {
+		c := bulk.Change{Collection: h.name(), Drop: h.oneIn(5)}
+		if h.oneIn(5) {
+			c = bulk.Change{Collection: c.Collection, MoveTo: fmt.Sprint(c.Collection, ".", h.at.Offset, i)}
+			h.names = append(h.names, c.MoveTo)
+		} else {
+			for _, i := range h.Perm(12)[:h.IntN(12)] {
+				id := fmt.Sprint("id", i)
+				switch h.IntN(4) {
+				case 0:
+					c.Remove = append(c.Remove, id)
+				case 1:
+					c.Renew = append(c.Renew, bulk.Document{ID: id, Value: value("")})
+				default:
+					c.Put = append(c.Put, bulk.Document{ID: id, Value: value(strings.Repeat("y", h.IntN(40)))})
+				}
+			}
+		}
+		_ = h.both(fmt.Sprintf("fill %+v", c), func(p processor.PartitionStore) (any, error) { return nil, p.Fill(ctx, version, []bulk.Change{c}) })
+	}
+	_ = h.both("count", func(p processor.PartitionStore) (any, error) {
+		full, documents, err := p.Count(ctx, h.at.Version, h.names)
+		return []any{full, documents}, err
+	})
 }
 
 // lose damages both sides in the same way.

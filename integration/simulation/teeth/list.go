@@ -139,17 +139,17 @@ var teeth = []tooth{
 		"An answer that is out of date says where the log ends, so look-ups are left out.",
 		`	f.Last = max(f.Last, upTo)
 `, ``},
-	{"skipped-messages-forgotten", "G1 S7", "processor/internal/owner/partition.go",
+	{"skipped-messages-forgotten", "G1 S7", "processor/internal/message/pending.go",
 		"An owner skips messages that another has applied, and does not read them again when Redis loses that.",
-		`	p.base = max(p.base, offset)
+		`	p.Base = max(p.Base, offset)
 `, ``},
 	{"rollback-not-read-again", "G7 S7", "processor/internal/owner/takeover.go",
 		"After Redis went back to an earlier state, the messages since are not applied again.",
-		`	older := !p.tenure.everTaken || stored.Offset < p.pending.base`,
+		`	older := !p.tenure.everTaken || stored.Offset < p.pending.Base`,
 		`	older := !p.tenure.everTaken`},
 	{"applied-twice-after-takeover", "G1 S4", "processor/internal/owner/partition.go",
 		"Messages whose commit took effect, but not its answer, are applied again.",
-		`	p.pending.skip(p.progress.Offset()) // which another owner has applied
+		`	p.pending.Skip(p.progress.Offset()) // which another owner has applied
 `, ``},
 	{"checkpoint-while-due", "G3 S9", "processor/internal/owner/partition.go",
 		"A checkpoint says that all events are published while documents are due.",
@@ -171,7 +171,7 @@ var teeth = []tooth{
 		`!errors.Is(err, errGuess) {`},
 	{"jumps-over-pending", "G1 C2", "processor/internal/owner/step.go",
 		"A step moves the offset past messages that it leaves for the next.",
-		`	if len(messages) < len(p.pending.messages) || to.Seq <= here.Seq {`,
+		`	if len(messages) < len(p.pending.Messages) || to.Seq <= here.Seq {`,
 		`	if to.Seq <= here.Seq {`},
 	{"time-committed-with-the-message", "G1 S4", "processor/internal/owner/step.go",
 		"A message that has to wait for readers counts as applied.",
@@ -183,8 +183,8 @@ var teeth = []tooth{
 		`	return max(p.progress.CommittedWatermark(), time.Now().UnixMilli())`},
 	{"drop-loses-due", "G3 S9", "processor/internal/owner/control.go",
 		"A drop removes documents that became due since the message before, without events.",
-		`	due := p.mayBeDue(m.Collection, at)`,
-		`	due := p.mayBeDue(m.Collection, p.progress.Watermark())`},
+		`	due := p.collections.MayBeDue(m.Collection, at, &p.queue)`,
+		`	due := p.collections.MayBeDue(m.Collection, p.progress.Watermark(), &p.queue)`},
 	{"forgets-looked-up-documents", "G3 S9", "processor/internal/owner/reap.go",
 		"Documents that were looked up before their deadline are forgotten at the next look-up.",
 		`		p.collections.Note(p.collections.Make(doc.Key.Collection), &doc.Header)`,
@@ -201,14 +201,14 @@ var teeth = []tooth{
 		}
 	}()
 `},
-	{"overwritten-stays-queued", "G3 S1", "processor/internal/owner/finish.go",
+	{"overwritten-stays-queued", "G3 S1", "processor/internal/state/change.go",
 		"A version that was replaced just before its deadline gets an event all the same.",
-		`		p.queue.Remove(state.Key{Collection: c.Collection, ID: change.ID})`,
-		`		if change.New == nil { p.queue.Remove(state.Key{Collection: c.Collection, ID: change.ID}) }`},
-	{"built-index-not-noted", "G3 K2", "processor/internal/owner/finish.go",
+		`		queue.Remove(Key{Collection: c.Collection, ID: change.ID})`,
+		`		if change.New == nil { queue.Remove(Key{Collection: c.Collection, ID: change.ID}) }`},
+	{"built-index-not-noted", "G3 K2", "processor/internal/state/change.go",
 		"What the building of an index has found does not expire by itself.",
 		`	for _, change := range c.Index {
-		p.collections.Note(place, change.Old)
+		s.Note(place, change.Old)
 	}
 `, ``},
 
@@ -239,8 +239,8 @@ var teeth = []tooth{
 `},
 	{"cleared-before-the-check", "G7 S8", "processor/internal/examine/examine.go",
 		"A damaged partition is cleared although the log does not reach back to rebuild it.",
-		`	if f.State.Version == "" || f.Damage != nil {`,
-		`	if f.State.Version == "" {`},
+		`f.State.Version == "" || f.Damage != nil }`,
+		`f.State.Version == "" }`},
 	{"stamp-at-the-offset-not-compared", "G7 S8", "processor/internal/examine/examine.go",
 		"A log is accepted that lost its end since the checkpoint, and was written again.",
 		`[]store.Stamp{f.State.Stamp, f.Checkpoint.ParsedStamp()}`,

@@ -65,6 +65,14 @@ func (a *Announcer) Settle(c *Checkpoint) { a.settled.Store(c) }
 // Settled is the position of the last call of Settle; nil if there was none.
 func (a *Announcer) Settled() *Checkpoint { return a.settled.Load() }
 
+// PublishedUpTo is the last position up to which all outputs are known to be published.
+func (a *Announcer) PublishedUpTo() Checkpoint {
+	if c := a.Settled(); c != nil && c.Seq >= a.checkpoint.Seq {
+		return *c
+	}
+	return a.checkpoint
+}
+
 // Publish stores outputs in the stream of events, in their order, except those that it
 // has already. An owner that has not asked Redis for a while verifies first that it is
 // still the owner, although the stream would refuse its outputs if it is not.

@@ -15,6 +15,7 @@ import (
 	"github.com/seed18712806/lapse/processor/internal/identity"
 	"github.com/seed18712806/lapse/processor/internal/link"
 	"github.com/seed18712806/lapse/processor/internal/pause"
+	"github.com/seed18712806/lapse/sink/wire"
 )
 
 // ProblemCheckpoints is the name of the problem that checkpoints cannot be stored.
@@ -53,6 +54,9 @@ func (s *Checkpoints) Load(ctx context.Context, partition int) (c Checkpoint, er
 	if err := json.Unmarshal(value, &c); err != nil {
 		return c, fmt.Errorf("read the checkpoint: %w", err)
 	}
+	if err := wire.CheckFormat(fmt.Sprintf("the checkpoint of partition %d in bucket %s", partition, bucket), c.Format); err != nil {
+		return Checkpoint{}, err
+	}
 	if c.Log != s.log.ID() {
 		return Checkpoint{}, fmt.Errorf("%w: the checkpoint in bucket %s is of a log that was created at %s: remove the bucket and the stream of events to begin anew, or restore the log",
 			identity.ErrLogChanged, bucket, identity.FormatID(c.Log))
@@ -81,6 +85,9 @@ func (s *Checkpoints) advance(ctx context.Context, partition int, next Checkpoin
 	}
 	var stored Checkpoint
 	if err := json.Unmarshal(value, &stored); err == nil && stored.Log == next.Log {
+		if err := wire.CheckFormat("the checkpoint", stored.Format); err != nil {
+			return err
+		}
 		if stored.Seq >= next.Seq {
 			return nil
 		}
@@ -91,6 +98,7 @@ func (s *Checkpoints) advance(ctx context.Context, partition int, next Checkpoin
 
 // put stores a checkpoint in place of the one at a revision; 0 if there is none.
 func (s *Checkpoints) put(ctx context.Context, partition int, c Checkpoint, revision uint64) error {
+	c.Format = wire.Format
 	value, err := json.Marshal(c)
 	if err == nil {
 		_, err = s.log.Streams.Checkpoints.Update(ctx, CheckpointKey(partition), value, revision)

@@ -22,6 +22,20 @@ const (
 	AfterFinish      Point = "after what had drained was removed"
 	BeforeCheckpoint Point = "before a checkpoint"
 	AfterCheckpoint  Point = "after a checkpoint"
+	AfterCopy        Point = "after documents were scanned for a snapshot"
+	BeforeSnapshot   Point = "before the scan of a snapshot ends"
+	AfterClear       Point = "after a partition was cleared to load a snapshot"
+	AfterFill        Point = "after a part of a snapshot was loaded"
+	BeforeLoaded     Point = "before the commit that ends the load of a snapshot"
+	AfterLoaded      Point = "after the commit that ends the load of a snapshot"
+	BeforeChunk      Point = "before a chunk of a snapshot is stored"
+	AfterChunk       Point = "after a chunk of a snapshot was stored"
+	BeforeManifest   Point = "before the manifest of a snapshot is stored"
+	AfterManifest    Point = "after the manifest of a snapshot was stored"
+	BeforeRecord     Point = "before a snapshot is recorded"
+	AfterRecord      Point = "after a snapshot was recorded"
+	BeforePurge      Point = "before the log is truncated"
+	AfterPurge       Point = "after the log was truncated"
 )
 
 // Hook decides what happens at a point; a test sets it. In production it is nil.

@@ -143,3 +143,30 @@ func MayBeNew(messages []*message.Message, catalog Catalog, queue *state.DueQueu
 	}
 	return len(messages) > 0
 }
+
+// Wants names the documents of slots for a read, those in whole with their bodies. order has the
+// slots of each want, as Read returns the documents.
+func Wants(slots []*Slot, whole map[state.Key]bool) (wants []store.Want, order [][]*Slot) {
+	var wholes [][]*Slot
+	at := make(map[string]int)
+	for _, s := range slots {
+		i, ok := at[s.Key.Collection]
+		if !ok {
+			i = len(wants)
+			at[s.Key.Collection] = i
+			wants = append(wants, store.Want{Collection: s.Key.Collection})
+			order, wholes = append(order, nil), append(wholes, nil)
+		}
+		if whole[s.Key] {
+			wants[i].Whole = append(wants[i].Whole, s.Key.ID)
+			wholes[i] = append(wholes[i], s)
+		} else {
+			wants[i].Headers = append(wants[i].Headers, s.Key.ID)
+			order[i] = append(order[i], s)
+		}
+	}
+	for i := range order {
+		order[i] = append(order[i], wholes[i]...)
+	}
+	return wants, order
+}

@@ -14,6 +14,7 @@ import (
 
 	"github.com/seed18712806/lapse/processor/internal/announce"
 	"github.com/seed18712806/lapse/processor/internal/identity"
+	"github.com/seed18712806/lapse/processor/internal/snapshot"
 	"github.com/seed18712806/lapse/sink/store"
 )
 
@@ -33,12 +34,13 @@ type Examiner struct {
 	store       Store
 	log         *identity.Log
 	checkpoints *announce.Checkpoints
+	snapshots   *snapshot.Store // nil if there are none
 	ticks       identity.Appender
 }
 
 // New makes the examiner of a partition.
-func New(partition int, store Store, log *identity.Log, checkpoints *announce.Checkpoints, ticks identity.Appender) *Examiner {
-	return &Examiner{partition: partition, store: store, log: log, checkpoints: checkpoints, ticks: ticks}
+func New(partition int, store Store, log *identity.Log, checkpoints *announce.Checkpoints, snapshots *snapshot.Store, ticks identity.Appender) *Examiner {
+	return &Examiner{partition: partition, store: store, log: log, checkpoints: checkpoints, snapshots: snapshots, ticks: ticks}
 }
 
 // Known is what the owner knows of the partition by itself.
@@ -55,7 +57,14 @@ type Found struct {
 	Checkpoint announce.Checkpoint
 	Last       uint64 // sequence of the log, or less
 	Anew       bool   // a person has decided to set aside what is stored
+
+	Snapshot *snapshot.Manifest // to be loaded in place of what is stored; nil if none is
+	Old      error              // why the log cannot continue what is stored, where there is a Snapshot
+	Unfit    error              // why snapshots that there are cannot be used
 }
+
+// rebuilds reports whether what is stored cannot be continued, whatever the log has.
+func (f *Found) rebuilds() bool { return f.State.Version == "" || f.Damage != nil }
 
 // State loads the stored state, and finds out its damage. It returns an error if it cannot
 // tell.
@@ -82,7 +91,8 @@ func (e *Examiner) State(ctx context.Context, known Known) (f *Found, err error)
 }
 
 // Log judges whether the log is the one from which the stored state was computed, and has
-// the messages that come next. It also reads the checkpoint.
+// the messages that come next; where a snapshot was chosen, whether it has those that come after
+// that. It also reads the checkpoint.
 func (e *Examiner) Log(ctx context.Context, f *Found) error {
 	// The checkpoint comes before the end of the log: another owner may still move both on.
 	var err error
@@ -94,8 +104,13 @@ func (e *Examiner) Log(ctx context.Context, f *Found) error {
 			identity.ErrLogChanged, identity.FormatID(f.State.Log), identity.FormatID(e.log.ID())))
 	}
 	offset := f.State.Offset
-	if f.State.Version == "" || f.Damage != nil {
-		offset = f.Checkpoint.Origin // it is to be rebuilt
+	stamps := []store.Stamp{f.State.Stamp, f.Checkpoint.ParsedStamp()}
+	switch {
+	case f.Snapshot != nil:
+		offset = f.Snapshot.Offset
+		stamps = append(stamps, f.Snapshot.Stamp)
+	case f.rebuilds():
+		offset = f.Checkpoint.Origin
 	}
 	info, err := e.log.InfoUpTo(ctx, max(offset, f.Checkpoint.Seq), e.ticks)
 	if err != nil {
@@ -107,14 +122,14 @@ func (e *Examiner) Log(ctx context.Context, f *Found) error {
 		err = fmt.Errorf("%w: the log ends at sequence %d, and everything up to %d was published: it was restored from an older copy, or lost its end: restore the log",
 			identity.ErrLogBehind, f.Last, f.Checkpoint.Seq)
 	}
-	if f.Damage != nil && errors.Is(err, identity.ErrLogTruncated) {
+	if f.Damage != nil && f.Snapshot == nil && errors.Is(err, identity.ErrLogTruncated) {
 		err = fmt.Errorf("%w: %w; it cannot be rebuilt, as the log begins at sequence %d: what is left of it is kept as it is: restore Redis from a backup, or the log",
 			identity.ErrRefused, f.Damage, info.State.FirstSeq)
 	}
 	if err != nil {
 		return e.impasse(f, err)
 	}
-	for _, seen := range []store.Stamp{f.State.Stamp, f.Checkpoint.ParsedStamp()} {
+	for _, seen := range stamps {
 		if err := e.log.CheckStamp(ctx, seen, "lapse has applied", e.ticks); errors.Is(err, identity.ErrLogChanged) || errors.Is(err, identity.ErrLogBehind) {
 			return e.impasse(f, err)
 		} else if err != nil {

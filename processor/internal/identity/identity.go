@@ -17,6 +17,7 @@ import (
 	"github.com/seed18712806/lapse/processor/internal/link"
 	"github.com/seed18712806/lapse/processor/internal/streams"
 	"github.com/seed18712806/lapse/sink/store"
+	"github.com/seed18712806/lapse/sink/wire"
 )
 
 // Reasons to refuse a log. lapse keeps what is stored as it is.
@@ -100,6 +101,10 @@ func Check(info *jetstream.StreamInfo, id string, offset uint64) error {
 	if created := streams.Identity(info); created != id {
 		return fmt.Errorf("%w: the log was created at %s, and what is stored was computed from the log that was created at %s: restore that log",
 			ErrLogChanged, FormatID(created), FormatID(id))
+	}
+	if r, ok, _ := wire.ParseRestored(info.Config.Metadata); ok && r.Hides(offset) {
+		return fmt.Errorf("%w: the log was restored from a backup that ends at sequence %d, and was applied up to %d before: start with an empty Redis, so that lapse builds it from the log",
+			ErrLogBehind, r.End, offset)
 	}
 	log := info.State
 	if log.FirstSeq > offset+1 {

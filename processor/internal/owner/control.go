@@ -9,7 +9,6 @@ import (
 	"github.com/seed18712806/lapse/processor/internal/message"
 	"github.com/seed18712806/lapse/processor/internal/state"
 	"github.com/seed18712806/lapse/sink/store"
-	"github.com/seed18712806/lapse/ttlrules"
 )
 
 // Bounds are how far applying configurations and drops may run ahead of reaping the
@@ -43,12 +42,12 @@ func (p *Partition) control(ctx context.Context, m *message.Message) error {
 	to := message.Position{Seq: m.Seq, Time: at, Stamp: m.Stamp}
 	if p.progress.OutOfTurn(m) {
 		p.reached(to)
-		p.pending.applied(1)
+		p.pending.Applied(1)
 		return nil
 	}
 	to.Source = m.Source
 	current := p.collections.Config(m.Collection)
-	due := p.mayBeDue(m.Collection, at)
+	due := p.collections.MayBeDue(m.Collection, at, &p.queue)
 	if len(current.History) >= state.MaxEpochs && !due && !current.Building {
 		current.History = current.History.Settled()
 	}
@@ -60,7 +59,7 @@ func (p *Partition) control(ctx context.Context, m *message.Message) error {
 		return p.drain(ctx, m.Collection)
 	}
 	w := &work{
-		decision: decide.New(p.shared.Limits, p.collections, at), messages: p.pending.messages[:1],
+		decision: decide.New(p.shared.Limits, p.collections, at), messages: p.pending.Messages[:1],
 		to: to, began: began, control: true, commits: true,
 	}
 	if p.number() == 0 && (applies || rejected != nil) {
@@ -71,27 +70,14 @@ func (p *Partition) control(ctx context.Context, m *message.Message) error {
 		// published: by the new configuration many more documents may be due.
 		p.forget() // other documents may be due first
 		if m.Kind == message.Drop {
-			w.configs, w.changes = p.drop(m, current, at, due)
+			w.configs, w.changes = p.collections.Drop(m.Collection, m.Seq, at, due)
 		} else {
-			w.configs, w.changes = p.reconfigure(m, current, next, due)
+			w.configs, w.changes = p.collections.Reconfigure(m.Collection, current, next, due)
 		}
 		p.reaper.changed = at
 	}
 	_, err := p.finish(ctx, w)
 	return err
-}
-
-// mayBeDue reports whether a document of a collection may be due at an instant. While the
-// index is being built, one may be due that the index does not have yet.
-func (p *Partition) mayBeDue(name string, at int64) bool {
-	c := p.collections.Get(name)
-	if c == nil {
-		return false
-	}
-	if c.Config.Building {
-		return c.Config.History.Cuts(at) != ttlrules.Cuts{Inherit: ttlrules.NoCut, Own: ttlrules.NoCut}
-	}
-	return min(c.Due, p.queue.NextOf(name)) <= at
 }
 
 // mustWait reports whether due documents have to be reaped before a message is applied.
@@ -117,42 +103,4 @@ func (p *Partition) drain(ctx context.Context, name string) error {
 		return err
 	}
 	return p.shared.Hook.At(crash.AfterDrain)
-}
-
-// drop drops a collection. Where documents of it are due, the whole collection becomes an
-// old generation, with a configuration by which no more documents become due.
-func (p *Partition) drop(m *message.Message, current store.Config, at int64, due bool) ([]store.ConfigChange, []store.CollectionChanges) {
-	gone := store.ConfigChange{Collection: m.Collection}
-	if !due {
-		p.collections.Remove(m.Collection)
-		return []store.ConfigChange{gone}, []store.CollectionChanges{{Collection: m.Collection, Drop: store.DropAll}}
-	}
-	to := state.GenerationName(m.Collection, m.Seq)
-	closed := store.Config{History: current.History.With(at, m.Seq, ttlrules.Off), Building: current.Building}
-	p.collections.Move(m.Collection, to, closed)
-	return []store.ConfigChange{gone, {Collection: to, Config: &closed}},
-		[]store.CollectionChanges{{Collection: m.Collection, Drop: store.DropMoves}, {Collection: to}}
-}
-
-// reconfigure gives a collection its next configuration. An index that is turned off stays
-// while documents in it are due. One that is turned on is built, also if entries of the
-// former one are left.
-func (p *Partition) reconfigure(m *message.Message, current, next store.Config, due bool) ([]store.ConfigChange, []store.CollectionChanges) {
-	var changes []store.CollectionChanges
-	next.Draining = next.NoIndex && due
-	switch {
-	case next.Draining:
-		next.Building = current.Building
-	case next.NoIndex && (!current.NoIndex || current.Draining):
-		next.Building = false
-		next.History = next.History.Settled()
-		changes = []store.CollectionChanges{{Collection: m.Collection, Drop: store.DropIndex}}
-	}
-	c := p.collections.Make(m.Collection)
-	if next.NoIndex && !next.Draining || current.NoIndex && !current.Draining {
-		p.collections.IndexGone(c)
-	}
-	c.Build = state.Build{}
-	p.collections.Configure(c, next)
-	return []store.ConfigChange{{Collection: m.Collection, Config: &next}}, changes
 }

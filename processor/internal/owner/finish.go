@@ -63,7 +63,7 @@ func (p *Partition) finish(ctx context.Context, w *work) (committed bool, err er
 			return false, err
 		}
 	}
-	p.pending.applied(len(w.messages))
+	p.pending.Applied(len(w.messages))
 	p.deliver()
 	if !w.control || p.number() == 0 { // all partitions apply a configuration, and one counts it
 		metrics.Applied.Add(float64(len(w.messages) - len(d.Rejections)))
@@ -112,9 +112,10 @@ func (p *Partition) commit(ctx context.Context, to message.Position, configs []s
 		return err
 	}
 	p.tenure.verified = began
+	p.tenure.recording.Commit(configs, changes)
 	p.shared.Metrics.Commits.Observe(time.Since(began).Seconds())
 	for _, c := range changes {
-		p.noteChanges(c)
+		p.collections.Committed(c, &p.queue)
 	}
 	p.progress.Committed(pr)
 	p.status.Lacking.Store(pr.Rebuild)
@@ -129,24 +130,4 @@ func (p *Partition) reached(to message.Position) {
 	p.status.Applied.Store(to.Seq)
 	p.status.Configured.Store(p.progress.Configured())
 	p.shared.Outcomes.Poke()
-}
-
-// noteChanges keeps the collections and the due queue true after a commit.
-func (p *Partition) noteChanges(c store.CollectionChanges) {
-	if c.Emptied {
-		defer p.collections.Emptied(c.Collection)
-	}
-	if len(c.Changes)+len(c.Index) == 0 {
-		return // a drop
-	}
-	place := p.collections.Make(c.Collection)
-	for _, change := range c.Changes {
-		p.queue.Remove(state.Key{Collection: c.Collection, ID: change.ID})
-		if change.New != nil {
-			p.collections.Note(place, change.New)
-		}
-	}
-	for _, change := range c.Index {
-		p.collections.Note(place, change.Old)
-	}
 }

@@ -20,6 +20,9 @@ import (
 	"github.com/seed18712806/lapse/processor/internal/link"
 	"github.com/seed18712806/lapse/processor/internal/message"
 	"github.com/seed18712806/lapse/processor/internal/pause"
+	"github.com/seed18712806/lapse/processor/internal/recording"
+	"github.com/seed18712806/lapse/processor/internal/reload"
+	"github.com/seed18712806/lapse/processor/internal/snapshot"
 	"github.com/seed18712806/lapse/processor/internal/state"
 	"github.com/seed18712806/lapse/processor/internal/status"
 	"github.com/seed18712806/lapse/processor/internal/turns"
@@ -29,8 +32,6 @@ import (
 const (
 	HeartbeatEvery = time.Second
 	verifyAtOnce   = 100 // collections
-	failureAfter   = 100 * time.Millisecond
-	failureAtMost  = 2 * time.Second
 )
 
 // ErrNotOwner: another process is to own the partitions now.
@@ -42,16 +43,18 @@ type Lease interface {
 	Fenced(ctx context.Context) error
 }
 
-// Store is the stored partition, as its owner uses it. See [store.Partition].
+// Store is the stored partition, as its owner uses it. See [store.Partition], and
+// [bulk.Partition] for what snapshots need.
 type Store interface {
 	examine.Store
+	recording.Store
+	reload.Store
 	Take(ctx context.Context, s store.State, version string, rebuild uint64) error
 	Refuse(ctx context.Context, s store.State, version string) error
 	Read(ctx context.Context, version string, wants []store.Want) ([][]*store.Stored, error)
 	Due(ctx context.Context, version string, cuts []store.Cut, limit, bytes int, whole bool) ([]store.Due, error)
 	Clock() int64
 	Scan(ctx context.Context, version, collection, cursor string, count int) (found []store.Change, next, server string, err error)
-	Commit(ctx context.Context, pr store.Progress, configs []store.ConfigChange, changes []store.CollectionChanges) error
 	Clear(ctx context.Context, version string, next store.State, rebuild uint64) error
 	SetAside(ctx context.Context, version string, next store.State, rebuild uint64) error
 	RemoveAside(ctx context.Context) (removed bool, err error)
@@ -68,6 +71,7 @@ type Shared struct {
 	Turns       *turns.Turns
 	Channel     *announce.Channel
 	Checkpoints *announce.Checkpoints
+	Desk        *snapshot.Desk // nil if there are no snapshots
 	Outcomes    *announce.Outcomes
 	Metrics     *Metrics
 	Limits      decide.Limits
@@ -96,7 +100,7 @@ type Partition struct {
 	progress    state.Progress
 	collections *state.Collections
 	queue       state.DueQueue
-	pending     pending
+	pending     message.Pending
 	announcer   *announce.Announcer
 	delivery    delivery
 
@@ -105,18 +109,16 @@ type Partition struct {
 	duties duties
 }
 
-// pending are the messages that were taken from the inbox and are not applied yet.
-type pending struct {
-	messages []*message.Message
-	base     uint64 // the messages and the inbox have all that comes after this sequence
-}
-
 // tenure is how this process owns the partition.
 type tenure struct {
 	taken     bool      // the partition is taken over, and nothing has failed since
 	everTaken bool      // it was taken over in this run
 	verified  time.Time // when this process was the owner for certain
 	damage    error     // the damage that a step found, which a takeover repairs
+
+	recording *recording.Recording // the snapshot that is being taken; nil if none is
+	loads     *snapshot.Manifest   // the snapshot to be loaded before anything else; nil if none is
+	loader    *reload.Loader       // of it; nil before it begins
 }
 
 // duties are when the owner last did what it does once in a while.
@@ -148,9 +150,10 @@ func (p *Partition) Run(ctx context.Context) error {
 	failures := 0
 	timer := time.NewTimer(HeartbeatEvery)
 	defer timer.Stop()
+	defer p.abandon(errEnds)
 	for ctx.Err() == nil {
 		p.status.Begun.Store(time.Now().UnixNano())
-		worked, err := p.runOnce(context.WithoutCancel(ctx))
+		worked, err := p.runOnce(ctx)
 		p.status.Begun.Store(0)
 		if err != nil {
 			if p.shared.Lease != nil && errors.Is(err, store.ErrFenced) {
@@ -170,7 +173,7 @@ func (p *Partition) Run(ctx context.Context) error {
 		if worked {
 			continue
 		}
-		timer.Reset(HeartbeatEvery)
+		timer.Reset(p.rest())
 		select {
 		case <-ctx.Done():
 		case <-p.inbox.Arrived():
@@ -189,6 +192,7 @@ func (p *Partition) fatal(err error) bool {
 // trusts nothing that it knew of the partition: it takes the partition over anew.
 func (p *Partition) fail(ctx context.Context, err error, failures int) {
 	p.tenure.taken = false
+	p.abandon(err)
 	p.leaveTurn()
 	if errors.Is(err, store.ErrDamaged) {
 		p.tenure.damage = err
@@ -201,48 +205,48 @@ func (p *Partition) fail(ctx context.Context, err error, failures int) {
 		p.status.Trouble.Store(&err)
 		p.shared.Statuses.Report()
 	}
-	pause.For(ctx, waitAfter(failures, p.id, len(p.shared.Statuses.Partitions)))
-}
-
-// waitAfter is how long a partition of so many waits after so many failures. Partitions
-// mostly fail together. They wait differently, so that they do not all try again at once.
-func waitAfter(failures, partition, of int) time.Duration {
-	most := min(failureAfter<<min(failures-1, 4), failureAtMost)
-	return most/2 + most/2*time.Duration(partition)/time.Duration(of)
+	pause.For(ctx, pause.AfterFailures(failures, p.id, len(p.shared.Statuses.Partitions)))
 }
 
 // runOnce does the next thing, traffic first: it applies messages that have arrived, reaps
 // some documents that are due, builds some of an index, and verifies the stored state.
-// worked reports that there may be more to do at once.
-func (p *Partition) runOnce(ctx context.Context) (worked bool, err error) {
+// worked reports that there may be more to do at once. A step that has begun ends, although
+// stop is done.
+func (p *Partition) runOnce(stop context.Context) (worked bool, err error) {
+	ctx := context.WithoutCancel(stop)
 	if p.shared.Lease != nil {
 		if err := p.shared.Lease.OK(ctx); err != nil {
 			return false, err
 		}
 	}
 	if !p.tenure.taken {
-		if err := p.takeOver(ctx); err != nil {
+		if err := p.takeOver(stop); err != nil {
 			return false, err
 		}
 		// After a failure the owner reaps first, once: if Redis is full, that makes room.
-		if err := p.reapNow(ctx); err != nil {
-			return false, err
+		if p.tenure.loads == nil {
+			if err := p.reapNow(ctx); err != nil {
+				return false, err
+			}
 		}
+	}
+	if p.tenure.loads != nil {
+		return true, p.load(stop)
 	}
 	read := p.shared.Reader.PositionOf(p.id) // before Take: no message is missing up to there
 	var all bool
-	if p.pending.messages, all = p.inbox.Take(p.pending.messages, decide.BatchMessages, decide.BatchBytes); !all {
+	if p.pending.Messages, all = p.inbox.Take(p.pending.Messages, decide.BatchMessages, decide.BatchBytes); !all {
 		read = message.Position{}
 	}
-	p.pending.skip(p.progress.Offset()) // which another owner has applied
+	p.pending.Skip(p.progress.Offset()) // which another owner has applied
 	var batch []*message.Message
-	if m := p.pending.control(); m != nil {
+	if m := p.pending.Control(); m != nil {
 		if err := p.control(ctx, m); err != nil {
 			return false, err
 		}
 		worked = true
 	} else {
-		batch = decide.Batch(p.pending.messages)
+		batch = decide.Batch(p.pending.Messages)
 	}
 	stepped, err := p.step(ctx, batch, read)
 	if err != nil {
@@ -252,37 +256,13 @@ func (p *Partition) runOnce(ctx context.Context) (worked bool, err error) {
 	if err != nil {
 		return false, err
 	}
+	if err := p.record(ctx); err != nil {
+		return false, err
+	}
 	if worked || stepped || tidied {
 		return true, nil
 	}
 	return p.keep(ctx)
-}
-
-// skip drops messages up to an offset.
-func (p *pending) skip(offset uint64) {
-	p.base = max(p.base, offset)
-	for len(p.messages) > 0 && p.messages[0].Seq <= offset {
-		p.messages = p.messages[1:]
-	}
-}
-
-// control is the next message, if it is a configuration or a drop.
-func (p *pending) control() *message.Message {
-	if len(p.messages) > 0 && p.messages[0].IsControl() {
-		return p.messages[0]
-	}
-	return nil
-}
-
-// applied drops the first n messages, which were applied.
-func (p *pending) applied(n int) {
-	if n > 0 {
-		p.base = p.messages[n-1].Seq
-		p.messages = p.messages[n:]
-	}
-	if len(p.messages) == 0 {
-		p.messages = nil // so that the memory is freed
-	}
 }
 
 // keep is what the owner does when there is nothing else to do: it asks to be woken when

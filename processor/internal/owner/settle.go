@@ -41,7 +41,7 @@ func (p *Partition) settle(ctx context.Context) (worked bool, err error) {
 	var changes []store.CollectionChanges
 	ends := false
 	for i, c := range found {
-		settled, drop := settledConfig(c)
+		settled, drop := c.Settled()
 		configs[i] = store.ConfigChange{Collection: c.Name, Config: settled}
 		if drop != store.DropNothing {
 			ends = true
@@ -70,21 +70,6 @@ func (p *Partition) settle(ctx context.Context) (worked bool, err error) {
 		return true, p.shared.Hook.At(crash.AfterFinish)
 	}
 	return true, nil
-}
-
-// settledConfig is the configuration of a collection once none of its documents is due,
-// nil if it has none any more, and what is removed with it.
-func settledConfig(c *state.Collection) (*store.Config, store.Drop) {
-	if state.IsGeneration(c.Name) {
-		return nil, store.DropAll
-	}
-	settled := c.Config
-	settled.History = settled.History.Settled()
-	settled.Draining = false
-	if c.Config.Draining {
-		return &settled, store.DropIndex
-	}
-	return &settled, store.DropNothing
 }
 
 // build adds a chunk of a collection's documents to its index. Documents that are written

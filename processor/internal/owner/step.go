@@ -94,7 +94,7 @@ func (p *Partition) reach(messages []*message.Message, to message.Position) mess
 		last := messages[n-1].Position
 		here = message.Position{Seq: last.Seq, Time: max(here.Time, last.Time), Stamp: last.Stamp}
 	}
-	if len(messages) < len(p.pending.messages) || to.Seq <= here.Seq {
+	if len(messages) < len(p.pending.Messages) || to.Seq <= here.Seq {
 		return here
 	}
 	if to.Seq >= published.UpTo() {
@@ -173,25 +173,7 @@ func (p *Partition) readersAt() int64 {
 func (p *Partition) readSlots(ctx context.Context, slots []*decide.Slot, whole map[state.Key]bool) error {
 	ctx, cancel := context.WithTimeout(ctx, link.CallTimeout)
 	defer cancel()
-	var wants []store.Want
-	var heads, wholes [][]*decide.Slot
-	at := make(map[string]int)
-	for _, s := range slots {
-		i, ok := at[s.Key.Collection]
-		if !ok {
-			i = len(wants)
-			at[s.Key.Collection] = i
-			wants = append(wants, store.Want{Collection: s.Key.Collection})
-			heads, wholes = append(heads, nil), append(wholes, nil)
-		}
-		if whole[s.Key] {
-			wants[i].Whole = append(wants[i].Whole, s.Key.ID)
-			wholes[i] = append(wholes[i], s)
-		} else {
-			wants[i].Headers = append(wants[i].Headers, s.Key.ID)
-			heads[i] = append(heads[i], s)
-		}
-	}
+	wants, order := decide.Wants(slots, whole)
 	began := time.Now()
 	found, err := p.store.Read(ctx, p.progress.Version(), wants)
 	if err != nil {
@@ -199,7 +181,7 @@ func (p *Partition) readSlots(ctx context.Context, slots []*decide.Slot, whole m
 	}
 	p.tenure.verified = began
 	for i := range wants {
-		for j, s := range append(heads[i], wholes[i]...) {
+		for j, s := range order[i] {
 			stored := found[i][j]
 			switch {
 			case stored == nil && s.Stored != nil:

@@ -36,14 +36,14 @@ func TestG3_TimeAtTheEndOfTheFormerOwner(t *testing.T) {
 		}
 	}
 	p := at8([]*message.Message{{Position: message.Position{Seq: 9, Time: 900}}, {Position: message.Position{Seq: 11, Time: 1100}}}, 0)
-	if here := p.reach(p.pending.messages[:1], message.Position{Seq: 12, Time: 1200}); here != (message.Position{Seq: 9, Time: 900}) {
+	if here := p.reach(p.pending.Messages[:1], message.Position{Seq: 12, Time: 1200}); here != (message.Position{Seq: 9, Time: 900}) {
 		t.Errorf("with a message left, the log is applied up to %v", here)
 	}
 }
 
 // at8 is a partition at offset 8, where outputs up to upTo may have been published.
 func at8(messages []*message.Message, upTo uint64) *Partition {
-	p := &Partition{pending: pending{messages: messages}}
+	p := &Partition{pending: message.Pending{Messages: messages}}
 	p.progress.Resume(store.State{Offset: 8, Watermark: 800}, "", 0)
 	p.announcer = announce.NewAnnouncer(nil, 0, p)
 	p.announcer.Begin(announce.Checkpoint{}, upTo)

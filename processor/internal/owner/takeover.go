@@ -1,6 +1,7 @@
 package owner
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -13,6 +14,7 @@ import (
 	"github.com/seed18712806/lapse/processor/internal/crash"
 	"github.com/seed18712806/lapse/processor/internal/examine"
 	"github.com/seed18712806/lapse/processor/internal/identity"
+	"github.com/seed18712806/lapse/processor/internal/message"
 	"github.com/seed18712806/lapse/processor/internal/state"
 	"github.com/seed18712806/lapse/sink/store"
 )
@@ -22,8 +24,8 @@ const takeOverTimeout = 30 * time.Second
 // takeOver makes the partition this process's, at the start and after every failure. The
 // order matters:
 //
-//  1. examine: what is stored, and whether the log can continue it. Nothing is written, so
-//     a refusal changes nothing.
+//  1. examine: what is stored, and whether the log can continue it, or a snapshot, which is
+//     then verified. Nothing is written, so a refusal changes nothing.
 //  2. claim: a new version in Redis, by compare-and-set. A former owner's commits are
 //     refused from then on.
 //  3. claim: a fence in the stream of events, acknowledged. A former owner's publications
@@ -31,12 +33,16 @@ const takeOverTimeout = 30 * time.Second
 //  4. a tick, appended to the log. The causes of everything that a former owner has
 //     published are at or before its sequence.
 //  5. resume: examine the log and the checkpoint again, as both may have changed before
-//     the fences stood; remove what is damaged, if the log reaches back to rebuild it;
-//     verify that the partition is still this process's.
-func (p *Partition) takeOver(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, takeOverTimeout)
+//     the fences stood; remove what is damaged, or older than the log, if the log reaches
+//     back to rebuild it, or to the snapshot; verify that the partition is still this
+//     process's.
+//
+// If there is a snapshot to be loaded, the owner does that next (load in snapshot.go), beside
+// the other partitions.
+func (p *Partition) takeOver(stop context.Context) error {
+	f, err := p.examine(stop)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(stop), takeOverTimeout)
 	defer cancel()
-	f, err := p.examine(ctx)
 	if errors.Is(err, identity.ErrRefused) {
 		err = p.refuse(ctx, f, err)
 	}
@@ -59,8 +65,6 @@ func (p *Partition) takeOver(ctx context.Context) error {
 // again in Run.
 func TakeOver(ctx context.Context, partitions []*Partition) (upTo uint64, err error) {
 	ticker, consent := partitions[0].shared.Ticker, partitions[0].shared.Consent
-	ctx, cancel := context.WithTimeout(ctx, takeOverTimeout)
-	defer cancel()
 	all := make([]*examine.Found, len(partitions))
 	errs := make([]error, len(partitions))
 	each := func(do func(i int, p *Partition) error) error {
@@ -95,6 +99,8 @@ func TakeOver(ctx context.Context, partitions []*Partition) (upTo uint64, err er
 	if err != nil {
 		return 0, err
 	}
+	ctx, cancel := context.WithTimeout(ctx, takeOverTimeout)
+	defer cancel()
 	if err := each(func(i int, p *Partition) error { return p.claim(ctx, all[i]) }); err != nil {
 		return 0, err
 	}
@@ -112,15 +118,17 @@ func (p *Partition) takeOverFailed(err error) error {
 }
 
 func (p *Partition) examiner() *examine.Examiner {
-	return examine.New(p.number(), p.store, p.shared.Log, p.shared.Checkpoints, p.shared.Ticker)
+	return examine.New(p.number(), p.store, p.shared.Log, p.shared.Checkpoints, p.shared.Desk.Store(), p.shared.Ticker)
 }
 
 func (p *Partition) known() examine.Known {
 	return examine.Known{EverTaken: p.tenure.everTaken, Committed: p.progress.CommittedOffset(), Damage: p.tenure.damage}
 }
 
-// examine finds out what is stored, and whether the log can continue it.
-func (p *Partition) examine(ctx context.Context) (*examine.Found, error) {
+// examine finds out what is stored, and whether the log can continue it, or a snapshot.
+func (p *Partition) examine(stop context.Context) (*examine.Found, error) {
+	ctx, cancel := context.WithTimeout(stop, takeOverTimeout)
+	defer cancel()
 	f, err := p.examiner().State(ctx, p.known())
 	if err != nil {
 		return f, err
@@ -134,13 +142,13 @@ func (p *Partition) examine(ctx context.Context) (*examine.Found, error) {
 		f.Anew = true
 		return f, nil
 	}
-	return f, err
+	return f, p.examiner().Choose(stop, f, err) // which may read a lot
 }
 
 // refuse marks a damaged partition that the log cannot rebuild: it is kept as it is, and
 // readers get an error. The other partitions go on.
 func (p *Partition) refuse(ctx context.Context, f *examine.Found, why error) error {
-	if f.State.Version == "" || f.State.Refused {
+	if f.State.Version == "" || f.State.Refused || f.State.Rebuild == store.Clearing {
 		return why
 	}
 	if err := p.store.Refuse(ctx, f.State, state.NewNonce()+"-refused"); err != nil {
@@ -179,7 +187,7 @@ func (p *Partition) resume(ctx context.Context, f *examine.Found, upTo uint64) e
 		}
 	}
 	f.Last = max(f.Last, upTo)
-	p.announcer.Begin(f.Checkpoint, f.Last)
+	p.announcer.Begin(f.Published(), f.Last)
 	version, lacks := p.progress.Claimed(), f.Lacks(p.known())
 	next := store.State{Version: version, Log: p.shared.Log.ID(), Offset: f.Checkpoint.Origin}
 	var err error
@@ -187,6 +195,14 @@ func (p *Partition) resume(ctx context.Context, f *examine.Found, upTo uint64) e
 	case f.Anew:
 		next, err = p.beginAnew(ctx, next)
 		f.State, lacks = next, f.Last
+	case f.Snapshot != nil:
+		if f.State.Version != "" && f.State.Rebuild != store.Clearing {
+			p.logger.Error("the partition cannot go on from what is stored, and is loaded from a snapshot", slog.Any("error", cmp.Or(f.Damage, f.Old)))
+			p.shared.Metrics.Rebuilds.Inc()
+		}
+		version = p.progress.Version() // until all is loaded
+		f.State, err = p.clear(ctx, f)
+		lacks = f.Last
 	case f.Damage != nil:
 		p.logger.Error("the partition is damaged, and is rebuilt from the log", slog.Any("error", f.Damage))
 		p.shared.Metrics.Rebuilds.Inc()
@@ -198,14 +214,17 @@ func (p *Partition) resume(ctx context.Context, f *examine.Found, upTo uint64) e
 	if err != nil {
 		return p.takeOverFailed(err)
 	}
-	p.tenure.damage = nil
+	if f.Unfit != nil {
+		p.logger.Warn("snapshots cannot be used", slog.Any("error", f.Unfit))
+	}
+	p.tenure.damage, p.tenure.loads = nil, f.Snapshot
 	p.goOn(f.State, version, lacks)
 	return nil
 }
 
 // beginAnew sets aside what is stored of the partition, which then begins at the beginning
-// of the log. The checkpoint goes first: if this is interrupted, what is stored is still
-// there, and the same refusal stands.
+// of the log. Its snapshots no longer count. That and the checkpoint go first: if this is
+// interrupted, what is stored is still there, and the same refusal stands.
 func (p *Partition) beginAnew(ctx context.Context, next store.State) (store.State, error) {
 	info, err := p.shared.Log.Info(ctx)
 	if err != nil {
@@ -213,6 +232,11 @@ func (p *Partition) beginAnew(ctx context.Context, next store.State) (store.Stat
 	}
 	if info.State.FirstSeq > 0 {
 		next.Offset = info.State.FirstSeq - 1
+	}
+	if snapshots := p.shared.Desk.Store(); snapshots != nil {
+		if err := snapshots.Forget(ctx, p.number()); err != nil {
+			return next, err
+		}
 	}
 	c := announce.Checkpoint{Log: p.shared.Log.ID(), Origin: next.Offset}
 	if err := p.shared.Checkpoints.Replace(ctx, p.number(), c); err != nil {
@@ -237,16 +261,16 @@ func (p *Partition) RemoveAside(ctx context.Context) {
 // goOn goes on from a state. The messages that were read are kept if the state is not
 // older than where the reading began; else the log is read again.
 func (p *Partition) goOn(stored store.State, version string, rebuild uint64) {
-	older := !p.tenure.everTaken || stored.Offset < p.pending.base
+	older := !p.tenure.everTaken || stored.Offset < p.pending.Base
 	p.progress.Resume(stored, version, rebuild)
 	p.collections = state.NewCollections(stored.Configs, stored.Collections)
 	p.queue.Set(nil)
 	if older {
-		p.pending = pending{base: stored.Offset}
+		p.pending = message.Pending{Base: stored.Offset}
 		p.inbox.Rewind(stored.Offset, p.shared.Reader.Position().Seq)
 	} else {
 		p.inbox.Skip(stored.Offset)
-		p.pending.skip(stored.Offset)
+		p.pending.Skip(stored.Offset)
 	}
 	if rebuild != 0 && p.tenure.everTaken { // at the start it is no news
 		p.logger.Warn("the partition is being rebuilt from the log", slog.Uint64("from", stored.Offset), slog.Uint64("to", rebuild))

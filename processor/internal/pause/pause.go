@@ -6,6 +6,11 @@ import (
 	"time"
 )
 
+const (
+	failureAfter  = 100 * time.Millisecond
+	failureAtMost = 2 * time.Second
+)
+
 // For waits for a time, and reports whether ctx is not done yet.
 func For(ctx context.Context, d time.Duration) bool {
 	timer := time.NewTimer(d)
@@ -16,4 +21,11 @@ func For(ctx context.Context, d time.Duration) bool {
 	case <-timer.C:
 		return true
 	}
+}
+
+// AfterFailures is how long the i-th of so many waits after so many failures. They mostly fail
+// together. They wait differently, so that they do not all try again at once.
+func AfterFailures(failures, i, of int) time.Duration {
+	most := min(failureAfter<<min(failures-1, 4), failureAtMost)
+	return most/2 + most/2*time.Duration(i)/time.Duration(of)
 }

@@ -175,6 +175,24 @@ func (s *Collections) Emptied(name string) {
 	}
 }
 
+// IsConfigured reports whether the collection has a configuration.
+func (c *Collection) IsConfigured() bool { return c.stored }
+
+// Settled is the configuration of the collection once none of its documents is due, nil if it has
+// none any more, and what is removed with it.
+func (c *Collection) Settled() (*store.Config, store.Drop) {
+	if IsGeneration(c.Name) {
+		return nil, store.DropAll
+	}
+	settled := c.Config
+	settled.History = settled.History.Settled()
+	settled.Draining = false
+	if c.Config.Draining {
+		return &settled, store.DropIndex
+	}
+	return &settled, store.DropNothing
+}
+
 // Configure gives a collection a configuration.
 func (s *Collections) Configure(c *Collection, config store.Config) {
 	c.Config, c.stored = config, true
@@ -355,6 +373,15 @@ func (s *Collections) Building() *Collection {
 		return c
 	}
 	return nil
+}
+
+// All are the names of all collections, in no order.
+func (s *Collections) All() []string {
+	names := make([]string, len(s.verifying.list))
+	for i, c := range s.verifying.list {
+		names[i] = c.Name
+	}
+	return names
 }
 
 // Names are the names of all collections, in order. A test compares them.

@@ -16,6 +16,22 @@ const (
 	defaultWindow    = 2 * time.Minute // for duplicates
 )
 
+// LongestEvents is how long events may be kept at most by a lapse that forgets within a time. The NATS
+// server needs the rest of the time to give up their bytes.
+func LongestEvents(forgetWithin time.Duration) time.Duration { return forgetWithin / 8 * 7 }
+
+// CheckEvents refuses an age of events that breaks the promise to forget.
+func CheckEvents(maxAge *time.Duration, forgetWithin time.Duration) error {
+	most := LongestEvents(forgetWithin)
+	switch {
+	case maxAge == nil || *maxAge > 0 && *maxAge <= most:
+		return nil
+	case *maxAge <= 0:
+		return fmt.Errorf("--events-max-age %s keeps events for ever, and --forget-within %s promises that documents are gone by then: keep events for %s at most, or set --forget-within to a longer time", *maxAge, forgetWithin, most)
+	}
+	return fmt.Errorf("--events-max-age %s is too long for --forget-within %s: keep events for %s at most (7/8 of it), or set --forget-within to a longer time", *maxAge, forgetWithin, most)
+}
+
 // logConfig is the configuration of the log. configs is the identity of the stream of
 // configurations that the log sources, if there are several shards.
 func (o Options) logConfig(configs string, level int) jetstream.StreamConfig {
@@ -52,9 +68,9 @@ func (o Options) configsConfig() jetstream.StreamConfig {
 // fixed is what cannot change once the log is created.
 func (o Options) fixed() map[string]string {
 	m := map[string]string{
-		formatKey:     format,
-		partitionsKey: strconv.Itoa(o.Partitions),
-		maxBodyKey:    strconv.FormatInt(o.MaxPayload-Reserve, 10),
+		wire.FormatKey:     format,
+		wire.PartitionsKey: strconv.Itoa(o.Partitions),
+		maxBodyKey:         strconv.FormatInt(o.MaxPayload-Reserve, 10),
 	}
 	if o.sharded() {
 		m[wire.ShardsKey] = strconv.Itoa(o.Shards)
@@ -63,16 +79,21 @@ func (o Options) fixed() map[string]string {
 }
 
 func (o Options) eventsConfig(log string, level int) jetstream.StreamConfig {
+	age := defaultEventsAge
+	if o.EventsLongest > 0 {
+		age = min(age, o.EventsLongest)
+	}
+	age = orDefault(o.EventsMaxAge, age)
 	return o.common(jetstream.StreamConfig{
 		Name:               o.Prefix.EventsStream(),
 		Description:        "lapse: expiry events and rejections",
 		Subjects:           o.Prefix.EventSubjects(),
 		AllowAtomicPublish: level >= atomicBatches,
 		AllowBatchPublish:  level >= fastBatches,
-		MaxAge:             orDefault(o.EventsMaxAge, defaultEventsAge),
-		MaxBytes:           -1,
-		Duplicates:         clamp(orDefault(o.DuplicateWindow, defaultWindow), orDefault(o.EventsMaxAge, defaultEventsAge)),
-		Metadata:           map[string]string{formatKey: format, logKey: log},
+		MaxAge:             age,
+		MaxBytes:           orDefault(o.EventsMaxBytes, -1),
+		Duplicates:         clamp(orDefault(o.DuplicateWindow, defaultWindow), age),
+		Metadata:           map[string]string{wire.FormatKey: format, logKey: log},
 	})
 }
 
@@ -88,13 +109,15 @@ func (o Options) common(c jetstream.StreamConfig) jetstream.StreamConfig {
 // compare refuses a stream that is present and differs from the configuration. Limits may
 // differ, and so may anything that does not change what a fold of the log results in.
 func compare(have, want jetstream.StreamConfig) error {
-	for _, key := range []string{formatKey, wire.ShardsKey, partitionsKey, configsKey, logKey} {
+	for _, key := range []string{wire.FormatKey, wire.ShardsKey, wire.PartitionsKey, configsKey, logKey} {
 		h, w := have.Metadata[key], want.Metadata[key]
 		switch {
 		case h == w:
+		case h == wire.Restoring:
+			return mismatch(have.Name, "a backup is being restored into it, or was not restored to its end: run lapse restore again with the same file")
 		case key == wire.ShardsKey && h != "":
 			return mismatch(have.Name, "it was created with %s shards, and the options have %s: use the number of the stream, which cannot be changed; or copy the documents to another prefix, with lapse export and lapse import", h, w)
-		case key == partitionsKey && h != "":
+		case key == wire.PartitionsKey && h != "":
 			return mismatch(have.Name, "it was created with %s partitions, and the options have %s: use the number of the stream, which cannot be changed", h, w)
 		case key == configsKey && h != "":
 			return mismatch(have.Name, "its configurations are from another stream, which was deleted or created again: restore that one, or begin anew with another prefix")
@@ -103,8 +126,11 @@ func compare(have, want jetstream.StreamConfig) error {
 		case h == "":
 			return mismatch(have.Name, "it was not created by lapse (its metadata has no %s)", key)
 		default:
-			return mismatch(have.Name, "its %s is %s, and this version of lapse needs %s", key, h, w)
+			return fmt.Errorf("%w: %w", ErrMismatch, wire.UnknownFormat("stream "+have.Name, h, w))
 		}
+	}
+	if _, _, err := wire.ParseRestored(have.Metadata); err != nil {
+		return mismatch(have.Name, "%w", err)
 	}
 	if !slices.Equal(sorted(have.Subjects), sorted(want.Subjects)) {
 		return mismatch(have.Name, "its subjects are %v, and must be %v", have.Subjects, want.Subjects)

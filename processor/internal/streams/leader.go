@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 )
 
@@ -36,6 +37,12 @@ func (s *Streams) Value(ctx context.Context, key string) (value []byte, revision
 	return m.Data, m.Seq, nil
 }
 
+// Update stores a value in the bucket of checkpoints in place of the one at a revision; 0 if there is
+// none.
+func (s *Streams) Update(ctx context.Context, key string, value []byte, revision uint64) (uint64, error) {
+	return s.Checkpoints.Update(ctx, key, value, revision)
+}
+
 // lastOf is the last message of a stream whose subject matches a filter, nil if there is none.
 func (s *Streams) lastOf(ctx context.Context, stream jetstream.Stream, filter string) (*message, error) {
 	return s.get(ctx, stream.CachedInfo().Config.Name, map[string]any{"last_by_subj": filter})
@@ -53,11 +60,15 @@ type message struct {
 // get asks the leader of a stream for a message, and returns nil if there is none. The
 // client library would use direct access, and ask a replica that may lag behind.
 func (s *Streams) get(ctx context.Context, stream string, request map[string]any) (*message, error) {
+	return get(ctx, s.nc, stream, request)
+}
+
+func get(ctx context.Context, nc *nats.Conn, stream string, request map[string]any) (*message, error) {
 	body, err := json.Marshal(request)
 	if err != nil {
 		return nil, err
 	}
-	reply, err := s.nc.RequestWithContext(ctx, "$JS.API.STREAM.MSG.GET."+stream, body)
+	reply, err := nc.RequestWithContext(ctx, "$JS.API.STREAM.MSG.GET."+stream, body)
 	if err != nil {
 		return nil, err
 	}

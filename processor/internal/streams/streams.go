@@ -44,12 +44,10 @@ const leastMessage = Reserve
 
 // Keys of the streams' metadata.
 const (
-	formatKey     = "lapse-format"
-	partitionsKey = "lapse-partitions"
-	maxBodyKey    = "lapse-max-body"
-	logKey        = "lapse-log"
-	configsKey    = "lapse-config"
-	repliesKey    = "lapse-reply-prefixes"
+	maxBodyKey = "lapse-max-body"
+	logKey     = "lapse-log"
+	configsKey = "lapse-config"
+	repliesKey = "lapse-reply-prefixes"
 
 	format = "1"
 )
@@ -65,7 +63,10 @@ type Options struct {
 	Replicas        int
 	LogMaxAge       *time.Duration // no limit
 	LogMaxBytes     *int64         // no limit
-	EventsMaxAge    *time.Duration // 7 days
+	EventsMaxAge    *time.Duration // 7 days, and at most EventsLongest
+	EventsMaxBytes  *int64         // no limit
+	EventsLongest   time.Duration  // that events may be kept; no limit if it is 0
+	Objects         bool           // whether snapshots are in an object store of JetStream
 	DuplicateWindow *time.Duration // 2 minutes
 	ReplyPrefixes   []string       // see ReplyRule
 	Logger          *slog.Logger
@@ -84,15 +85,21 @@ type Streams struct {
 	Configs     jetstream.Stream // of configurations and drops; nil if there is one shard
 	Events      jetstream.Stream
 	Checkpoints jetstream.KeyValue
-	ID          string // identity of the log: when it was created, in Unix nanoseconds
-	MaxBody     int    // of a write, in bytes
+	Snapshots   *Objects // nil if they are elsewhere
+	ID          string   // identity of the log: when it was created, in Unix nanoseconds
+	MaxBody     int      // of a write, in bytes
 	Replies     []ReplyRule
 }
 
-// Identity is when a log was created, in Unix nanoseconds. It tells the log from another
-// one that was created later under the same name.
+// Identity is the [wire.Identity] of a log.
 func Identity(log *jetstream.StreamInfo) string {
-	return strconv.FormatInt(log.Created.UnixNano(), 10)
+	return strconv.FormatInt(wire.Identity(log.Config.Metadata, log.Created), 10)
+}
+
+// Created is when the log was created, in Unix milliseconds.
+func (s *Streams) Created() int64 {
+	log := s.Log.CachedInfo()
+	return wire.Identity(log.Config.Metadata, log.Created) / int64(time.Millisecond)
 }
 
 // Partitions is the number of partitions with which the logs were created; 0 if there is none, or
@@ -105,7 +112,7 @@ func Partitions(ctx context.Context, js jetstream.JetStream, o Options) (int, er
 	if err != nil {
 		return 0, fmt.Errorf("look up stream %s: %w", o.root(), err)
 	}
-	n, _ := strconv.Atoi(root.CachedInfo().Config.Metadata[partitionsKey])
+	n, _ := strconv.Atoi(root.CachedInfo().Config.Metadata[wire.PartitionsKey])
 	return n, nil
 }
 
@@ -126,6 +133,9 @@ func Check(ctx context.Context, js jetstream.JetStream, o Options) error {
 		id = Identity(root.CachedInfo())
 	}
 	events, err := present(ctx, js, o.eventsConfig(id, 0))
+	if err == nil && events != nil {
+		err = o.checkAge(events.CachedInfo().Config)
+	}
 	if root == nil && events != nil {
 		if root, err := o.present(ctx, js); root != nil || err != nil {
 			return err // another process has just created both
@@ -133,6 +143,18 @@ func Check(ctx context.Context, js jetstream.JetStream, o Options) error {
 		return mismatch(o.Prefix.EventsStream(), "the stream %s that these events are from does not exist: restore that log, or remove this stream and the bucket of checkpoints to begin with a new log", o.root())
 	}
 	return err
+}
+
+// checkAge refuses a stream that keeps events for too long, unless the options change that.
+func (o Options) checkAge(have jetstream.StreamConfig) error {
+	if o.EventsMaxAge != nil || o.EventsLongest == 0 || have.MaxAge > 0 && have.MaxAge <= o.EventsLongest {
+		return nil
+	}
+	age := "for ever"
+	if have.MaxAge > 0 {
+		age = "for " + have.MaxAge.String()
+	}
+	return mismatch(have.Name, "it keeps events %s, and --forget-within allows %s at most (7/8 of it): set --events-max-age to that or less, which removes older events, or set --forget-within to a longer time", age, o.EventsLongest)
 }
 
 // root names the stream whose identity stands for that of the prefix: the log or, with several
@@ -225,7 +247,7 @@ func Provision(ctx context.Context, js jetstream.JetStream, o Options) (*Streams
 	}); err != nil {
 		return nil, err
 	}
-	if s.Events, err = provision(ctx, js, o, o.eventsConfig(Identity(root), level), o.EventsMaxAge, nil); err != nil {
+	if s.Events, err = provision(ctx, js, o, o.eventsConfig(Identity(root), level), o.EventsMaxAge, o.EventsMaxBytes); err != nil {
 		return nil, err
 	}
 	if s.Events, err = allowBatches(ctx, js, s.Events, level, o.Logger); err != nil {
@@ -234,7 +256,10 @@ func Provision(ctx context.Context, js jetstream.JetStream, o Options) (*Streams
 	if s.Checkpoints, err = provisionCheckpoints(ctx, js, o); err != nil {
 		return nil, err
 	}
-	return s, nil
+	if o.Objects {
+		s.Snapshots, err = provisionObjects(ctx, js, o)
+	}
+	return s, err
 }
 
 // provisionLog provisions the log, and returns the root. With several shards the size of the

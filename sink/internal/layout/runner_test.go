@@ -9,8 +9,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/alicebob/miniredis/v2"
 	"github.com/redis/go-redis/v9"
+
+	"github.com/seed18712806/lapse/integration/harness/redistest"
 )
 
 // TestRunner: concurrent calls each get their own answer and their own error, although they
@@ -18,9 +19,7 @@ import (
 //
 // Goes red if a call gets another call's answer, or if the failure of one call is that of all.
 func TestRunner(t *testing.T) {
-	server := miniredis.RunT(t)
-	client := redis.NewClient(&redis.Options{Addr: server.Addr(), MaxRetries: -1, ContextTimeoutEnabled: true})
-	defer func() { _ = client.Close() }()
+	client := redistest.StartMini(t).Client
 	c := &Runner{client: client, limit: 2}
 	echo := redis.NewScript(`if ARGV[1] == 'bad' then return redis.error_reply('BAD ' .. KEYS[1]) end return {ARGV[1]}`)
 	var calls sync.WaitGroup
@@ -67,9 +66,7 @@ func TestRunner(t *testing.T) {
 // TestRunnerWaitsNoLonger: a call whose context ends while it waits returns, and its script does
 // not run later.
 func TestRunnerWaitsNoLonger(t *testing.T) {
-	server := miniredis.RunT(t)
-	client := redis.NewClient(&redis.Options{Addr: server.Addr(), MaxRetries: -1, ContextTimeoutEnabled: true})
-	defer func() { _ = client.Close() }()
+	client := redistest.StartMini(t).Client
 	c := &Runner{client: client, limit: 1, underWay: 1} // one is under way, and does not come back
 	set := redis.NewScript(`redis.call('SET', KEYS[1], '1') return {1}`)
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
@@ -88,7 +85,7 @@ func TestRunnerWaitsNoLonger(t *testing.T) {
 	if _, err := c.Run(t.Context(), set, []string{"next"}); err != nil {
 		t.Fatal(err)
 	}
-	if server.Exists("late") || !server.Exists("next") {
-		t.Errorf("keys %v", server.Keys())
+	if keys := client.Keys(t.Context(), "*").Val(); len(keys) != 1 || keys[0] != "next" {
+		t.Errorf("keys %v", keys)
 	}
 }

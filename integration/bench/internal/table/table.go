@@ -89,7 +89,7 @@ func New(ctx context.Context, n, rounds, body int) *Table {
 	if info, ok := debug.ReadBuildInfo(); ok {
 		for _, d := range info.Deps {
 			switch d.Path {
-			case "github.com/nats-io/nats-server/v2", "github.com/nats-io/nats.go", "github.com/redis/go-redis/v9", "github.com/alicebob/miniredis/v2":
+			case "github.com/nats-io/nats-server/v2", "github.com/nats-io/nats.go", "github.com/redis/go-redis/v9":
 				name := strings.TrimSuffix(strings.TrimSuffix(d.Path, "/v2"), "/v9")
 				t.Versions[name[strings.LastIndexByte(name, '/')+1:]] = d.Version
 			}

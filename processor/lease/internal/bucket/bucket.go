@@ -112,7 +112,9 @@ func (b *Bucket) lease(ctx context.Context, shard int) (Entry, error) {
 	if json.Unmarshal(body, &e.Lease) != nil {
 		e.Lease = wire.Lease{} // nobody had it yet, or somebody deleted or overwrote it, so it is free
 	}
-	return e, nil
+	err = wire.CheckFormat(fmt.Sprintf("the lease of shard %d in bucket %s", shard, b.Name()), e.Format)
+	e.Format = 0
+	return e, err
 }
 
 // Member reads the entry of a process, from the leader of the bucket's stream.
@@ -160,6 +162,7 @@ func (b *Bucket) get(ctx context.Context, key string) (body []byte, revision uin
 // Change stores a lease in place of the one at a revision, and returns the new revision.
 // It fails with [ErrConflict] if the lease is at another revision.
 func (b *Bucket) Change(ctx context.Context, shard int, l wire.Lease, revision uint64) (stored uint64, err error) {
+	l.Format = wire.Format
 	body, err := json.Marshal(l)
 	if err != nil {
 		return 0, err
@@ -173,6 +176,7 @@ func (b *Bucket) Change(ctx context.Context, shard int, l wire.Lease, revision u
 
 // Put stores the entry of a process, and returns its revision.
 func (b *Bucket) Put(ctx context.Context, m wire.Member) (revision uint64, err error) {
+	m.Format = wire.Format
 	body, err := json.Marshal(m)
 	if err != nil {
 		return 0, err
@@ -229,6 +233,10 @@ func (b *Bucket) members(ctx context.Context) (list []Member, err error) {
 		}
 		one := Member{Revision: m.Sequence, Stored: m.Time}
 		if json.Unmarshal(m.Data, &one.Member) == nil && m.Subject == b.subject(wire.MemberKey(one.ID)) {
+			if err := wire.CheckFormat("the entry of the process "+wire.Quote(one.Name)+" in bucket "+b.Name(), one.Format); err != nil {
+				return nil, err
+			}
+			one.Format = 0
 			list = append(list, one)
 		}
 	}

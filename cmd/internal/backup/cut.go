@@ -1,0 +1,205 @@
+package backup
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/seed18712806/lapse/cmd/internal/backup/jsapi"
+	"github.com/seed18712806/lapse/sink/wire"
+)
+
+// margin is how many sequences a restored log, and the restored stream of events, leave to the
+// original: it may have used them after the backup. Then etags, and the ids of events, do not
+// come twice. It is no more because NATS lists them for a client that asks which messages were
+// deleted.
+const margin = 1 << 20
+
+// next is the first sequence that a restored stream uses.
+func (c *Contents) next(s *StreamContents) uint64 {
+	if !c.isLog(s.Name) && s.Name != c.names.events() || s.state.LastSeq == 0 {
+		return s.end + 1 // configurations have no gaps
+	}
+	return max(s.state.LastSeq, c.end.Last[s.Name]) + margin + 1
+}
+
+// rewrite copies the archive of a stream, as it is to be restored.
+func (c *Contents) rewrite(s *StreamContents, in io.Reader, out io.Writer) error {
+	from, err := jsapi.Open(in)
+	if err != nil {
+		return err
+	}
+	var durable []jsapi.Consumer
+	for _, one := range from.Consumers {
+		if one.Durable() {
+			durable = append(durable, one)
+		}
+	}
+	to, err := jsapi.NewWriter(out, c.restoredState(s), durable)
+	if err != nil {
+		return err
+	}
+	edit := c.edit(s)
+	for {
+		m, err := from.Next()
+		if err != nil {
+			return err
+		}
+		if m == nil {
+			return to.Close()
+		}
+		stays, err := edit(m)
+		if err == nil && stays {
+			err = to.Message(m)
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// restoredState is the state that a restored stream has. NATS fills the sequences that have no
+// message.
+func (c *Contents) restoredState(s *StreamContents) jsapi.State {
+	restored := s.state
+	restored.LastSeq = c.next(s) - 1
+	if restored.FirstSeq > restored.LastSeq { // it is empty
+		restored.FirstSeq, restored.Msgs = restored.LastSeq+1, 0
+	}
+	if restored.LastSeq == 0 {
+		restored.FirstSeq = 0
+	}
+	restored.Msgs = min(restored.Msgs, restored.LastSeq+1-restored.FirstSeq)
+	return restored
+}
+
+// edit returns what changes the messages of a stream, or leaves them out.
+func (c *Contents) edit(s *StreamContents) func(*jsapi.Message) (stays bool, err error) {
+	switch {
+	case c.isLog(s.Name) || s.Name == c.names.root():
+		return func(m *jsapi.Message) (bool, error) { return m.Seq <= s.end, nil }
+	case s.Name == c.names.events():
+		return c.isRestored
+	case s.Name == c.names.checkpoints():
+		return c.moveBack
+	}
+	return func(*jsapi.Message) (bool, error) { return true, nil }
+}
+
+// isRestored reports whether a message of the stream of events follows from messages of the logs
+// that are restored. The others are left out: lapse would take them for proof that the events of
+// earlier versions were published. An event of a version that is restored may follow from a
+// configuration that is not.
+func (c *Contents) isRestored(m *jsapi.Message) (bool, error) {
+	rest, ok := strings.CutPrefix(m.Subject, string(c.Prefix)+".")
+	kind, rest, _ := strings.Cut(rest, ".")
+	if !ok || kind != "expired" && kind != "rejected" {
+		return true, nil
+	}
+	later := false
+	log, seq := m.Value(wire.HeaderStream), m.Value(wire.HeaderSeq)
+	if kind == "expired" {
+		collection, token, _ := strings.Cut(rest, ".")
+		shard, _ := wire.Shape{Shards: c.Shards, Partitions: c.Partitions}.Place(collection, token)
+		id := m.Value("ce-id")
+		log, seq = c.names.logs()[shard], id[strings.LastIndexByte(id, '/')+1:]
+		later = c.changed[collection]
+	}
+	s := c.stream(log)
+	n, err := strconv.ParseUint(seq, 10, 64)
+	if err != nil || s == nil {
+		return false, fmt.Errorf("message %d of %s does not name the message that has caused it", m.Seq, c.names.events())
+	}
+	if later {
+		var expired wire.Time
+		if err := expired.UnmarshalText([]byte(m.Value("ce-time"))); err != nil {
+			return false, fmt.Errorf("message %d of %s: its ce-time is not valid: %w", m.Seq, c.names.events(), err)
+		}
+		later = int64(expired) > s.logTime/int64(time.Millisecond)
+	}
+	return n <= s.end && !later, nil
+}
+
+// moveBack moves a checkpoint back to the end of its log, and removes later snapshots from a
+// record.
+func (c *Contents) moveBack(m *jsapi.Message) (bool, error) {
+	key := strings.TrimPrefix(m.Subject, "$KV."+c.Prefix.CheckpointBucket()+".")
+	kind, number, _ := strings.Cut(key, ".")
+	p, err := strconv.Atoi(number)
+	if err != nil || p < 0 || p >= c.Shards*c.Partitions {
+		return true, nil // what a later version has stored
+	}
+	switch kind {
+	case "partition":
+		return true, c.moveCheckpoint(m, c.stream(c.names.logs()[p/c.Partitions]))
+	case "snapshot":
+		r, err := parseRecord(m)
+		if err == nil {
+			r.keep(c.stays(p))
+			m.Data = r.message().Data
+		}
+		return true, err
+	}
+	return true, nil
+}
+
+// stays returns what reports whether a snapshot of a partition is not later than its log.
+func (c *Contents) stays(partition int) func(generation) bool {
+	log := c.stream(c.names.logs()[partition/c.Partitions])
+	return func(g generation) bool { return g.Offset <= log.end }
+}
+
+func (c *Contents) moveCheckpoint(m *jsapi.Message, log *StreamContents) error {
+	point, err := parseCheckpoint(m)
+	if err != nil || point.Seq <= log.end {
+		return err
+	}
+	// Where the log is not whole, its greatest stamp may be missing.
+	point.Seq, point.Watermark, point.Stamp = log.end, log.logTime/int64(time.Millisecond), log.stamp.String()
+	m.Data, err = json.Marshal(point)
+	return err
+}
+
+// configured is the configuration of a restored stream: while it is restored and, when it is
+// complete, at last.
+func (c *Contents) configured(s *StreamContents, original json.RawMessage, replicas int, id string) (first, last json.RawMessage, err error) {
+	var fields map[string]any
+	numbers := json.NewDecoder(bytes.NewReader(original))
+	numbers.UseNumber() // an age in nanoseconds is no float
+	if err := numbers.Decode(&fields); err != nil {
+		return nil, nil, err
+	}
+	metadata, _ := fields["metadata"].(map[string]any)
+	if metadata == nil {
+		metadata = make(map[string]any)
+	}
+	for key := range metadata {
+		if strings.HasPrefix(key, "_nats.") { // the server's own
+			delete(metadata, key)
+		}
+	}
+	fields["metadata"] = metadata
+	metadata[backupKey] = id
+	takesWrites := c.isLog(s.Name) || s.Name == c.names.root()
+	if takesWrites {
+		metadata[wire.RestoredKey] = wire.Restored{Identity: s.identity, End: s.end, Next: c.next(s)}.String()
+		delete(fields, "max_age") // what is older would go before lapse has read it
+	}
+	if replicas > 0 {
+		fields["num_replicas"] = replicas
+	}
+	if last, err = json.Marshal(fields); err != nil {
+		return nil, nil, err
+	}
+	metadata[wire.FormatKey] = wire.Restoring
+	if takesWrites {
+		fields["subjects"] = []string{string(c.Prefix) + ".restoring." + s.Name}
+		delete(fields, "sources")
+	}
+	first, err = json.Marshal(fields)
+	return first, last, err
+}

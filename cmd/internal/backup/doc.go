@@ -1,0 +1,65 @@
+// Package backup takes and restores backups: [Take], [Scan], [Contents.Restore]. A backup is one file with everything that
+// lapse keeps in JetStream. Redis is not in it, because lapse builds that from the log; nor are
+// the members and their leases.
+//
+//	file         the format of the file: streams, each with its hash, and an end mark
+//	jsapi        the requests to JetStream, and what it sends of a stream: its messages, with
+//	             sequences and stamps
+//	take.go      takes a backup while lapse runs
+//	scan.go      verifies a file, and finds out where each log is to end
+//	cut.go       what is left of a stream if its log ends earlier
+//	restore.go   restores a file into empty servers
+//
+// # A backup is the state at the end of its logs
+//
+// Its parts are read one after the other, while clients write and lapse works:
+//
+//  1. The snapshots. The records of the partitions are read before and after. Objects that both
+//     name were there all the time. What they name is not later than the logs, which come next.
+//  2. The logs. NATS sends a log as it was at an instant: let L be its last sequence then.
+//  3. The stream of configurations, which the logs source: so it has all that they have.
+//  4. The checkpoints, once those of all partitions have reached L.
+//  5. The stream of events.
+//
+// So everything that messages up to L have caused is in the events (4 before 5). A restore
+// makes three changes. It moves each checkpoint back to L. It leaves out the events and
+// rejections of messages after L. And the restored log, whose messages end with L, goes on
+// with a sequence that the original has not used.
+//
+// Then each output is in the stream of events once:
+//
+//   - An output that was caused at or before L is there, and the checkpoint says so.
+//   - An output that the original has published of a version at or before L, but that was
+//     caused later, may be there. lapse looks up each output that was caused between the
+//     checkpoint and its takeover, and the takeover's first message is stamped after the restore.
+//   - An output of a message after L is not there, and its version is not in the log either.
+//     Its etag never comes back: an event of a new version has another ce-id.
+//
+// What expired between the backup and the restore has its event after the restore, once.
+//
+// A backup cannot know what the original did after it. Subscribers may have seen events that the
+// restored lapse publishes too. They have the same ce-source and ce-id, because the identity of the
+// log stays. The etags and the sequences that follow leave room ([margin]) for those that the
+// original has used after the backup.
+//
+// If no process of lapse runs, the checkpoints stand still where they are, and nobody publishes.
+// The same holds for them: what follows a checkpoint is looked up.
+//
+// # Until
+//
+// A restore until a message or an instant makes the log end before that. It is as if the backup
+// had been taken then: the checkpoint goes back to there, events of later messages are left out,
+// and snapshots of later offsets are removed from the records.
+//
+// A configuration that is left out may have made a version expire that comes back to life. So where a
+// collection was configured after that moment, events that were caused after it are left out too.
+// Subscribers may then see events of that collection again, with the same ce-id.
+//
+// # A restore that is interrupted
+//
+// Each stream is restored under a mark (wire.Restoring), which lapse refuses, and the logs without
+// the subjects on which clients write. Only when all streams are complete and compared does each
+// lose its mark, the root of the prefix last. A restore that fails removes its streams. One that
+// was killed is done again by the same command: it removes what has the mark or, if a stream has
+// lost it already, goes on to take it from the others.
+package backup

@@ -1,0 +1,118 @@
+package file
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"strings"
+	"testing"
+	"time"
+)
+
+func written(t *testing.T) []byte {
+	t.Helper()
+	var out bytes.Buffer
+	w, err := NewWriter(&out, Header{Lapse: "1.2.3", Prefix: "lapse", Shards: 1, Partitions: 8, Taken: time.Unix(1, 0).UTC()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, chunks := range map[string][]string{"A": {"first", "second"}} {
+		err := w.Stream(Stream{Name: name, Config: []byte(`{"a":1}`)}, func(w io.Writer) error {
+			for _, chunk := range chunks {
+				if _, err := io.WriteString(w, chunk); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := w.Stream(Stream{Name: "B", Config: []byte(`{}`)}, func(io.Writer) error { return nil }); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.End(End{Last: map[string]uint64{"A": 7}}); err != nil {
+		t.Fatal(err)
+	}
+	return out.Bytes()
+}
+
+// read reads a whole backup.
+func read(content []byte) (streams map[string]string, end End, err error) {
+	r, err := NewReader(bytes.NewReader(content))
+	if err != nil {
+		return nil, end, err
+	}
+	streams = make(map[string]string)
+	for {
+		s, err := r.Next()
+		if errors.Is(err, io.EOF) {
+			return streams, r.End(), nil
+		}
+		if err != nil {
+			return nil, end, err
+		}
+		content, err := io.ReadAll(r)
+		if err != nil {
+			return nil, end, err
+		}
+		streams[s.Name] = string(content)
+	}
+}
+
+func TestFile(t *testing.T) {
+	content := written(t)
+	streams, end, err := read(content)
+	if err != nil || len(streams) != 2 || streams["A"] != "firstsecond" || streams["B"] != "" || end.Last["A"] != 7 {
+		t.Errorf("%v, %+v, %v", streams, end, err)
+	}
+	r, err := NewReader(bytes.NewReader(content))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if h := r.Header(); h.Lapse != "1.2.3" || h.Partitions != 8 || !h.Taken.Equal(time.Unix(1, 0)) {
+		t.Errorf("the header is %+v", h)
+	}
+}
+
+// TestDamage: whichever byte of a backup is another one, and wherever it ends, it is refused, and
+// the error names the part.
+func TestDamage(t *testing.T) {
+	whole := written(t)
+	for i := range whole {
+		for _, flip := range []byte{1, 0x80, 0xff} {
+			damaged := bytes.Clone(whole)
+			damaged[i] ^= flip
+			if _, _, err := read(damaged); err == nil {
+				t.Errorf("byte %d (%q) with %x: no error", i, whole[i], flip)
+			} else if i > len(magic)+2 && !errors.Is(err, ErrDamaged) {
+				t.Errorf("byte %d: %v", i, err)
+			}
+		}
+		if _, _, err := read(whole[:i]); err == nil {
+			t.Errorf("only %d bytes: no error", i)
+		}
+	}
+	if _, _, err := read(append(bytes.Clone(whole), 0)); !errors.Is(err, ErrDamaged) {
+		t.Errorf("with more behind its end: %v", err)
+	}
+	for at, part := range map[string]string{`"1.2.3"`: "its header", "second": `stream "A"`, `"last"`: "its end mark"} {
+		damaged := bytes.Clone(whole)
+		damaged[bytes.Index(damaged, []byte(at))+1] ^= 1
+		if _, _, err := read(damaged); err == nil || !strings.Contains(err.Error(), "damaged in "+part) {
+			t.Errorf("damage at %s: %v", at, err)
+		}
+	}
+}
+
+// TestAnotherFormat: a backup of a later format is refused by name.
+func TestAnotherFormat(t *testing.T) {
+	later := bytes.Replace(written(t), []byte(magic+Version), []byte(magic+"2"), 1)
+	if _, _, err := read(later); err == nil || !strings.Contains(err.Error(), `the format "2", and this version of lapse reads 1`) {
+		t.Errorf("%v", err)
+	}
+	if _, _, err := read([]byte("something else\n")); err == nil || !strings.Contains(err.Error(), "this is not a backup of lapse") {
+		t.Errorf("%v", err)
+	}
+}

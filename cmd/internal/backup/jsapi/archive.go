@@ -1,0 +1,185 @@
+package jsapi
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"io"
+
+	"github.com/klauspost/compress/s2"
+	"github.com/nats-io/nats-server/v2/server/archive"
+)
+
+// Message is a message of a stream, in an archive.
+type Message struct {
+	Seq     uint64
+	Stamp   int64 // Unix nanoseconds
+	Subject string
+	Header  []byte
+	Data    []byte
+}
+
+// State is the state of a stream, in an archive.
+type State struct {
+	Msgs      uint64 `json:"messages"`
+	Bytes     uint64 `json:"bytes"`
+	FirstSeq  uint64 `json:"first_seq"`
+	LastSeq   uint64 `json:"last_seq"`
+	Consumers int    `json:"consumer_count"`
+}
+
+// The entries of an archive that are no messages.
+const (
+	stateEntry      = "state.json"
+	consumersPrefix = "consumers/"
+)
+
+// Reader reads what NATS sends of a stream: its State, its consumers, its messages.
+type Reader struct {
+	r         *archive.Reader
+	State     State
+	Consumers []Consumer
+}
+
+// Consumer is a consumer in an archive, as it stands there.
+type Consumer struct {
+	name  string
+	stamp int64
+	data  []byte
+}
+
+// errArchive: an archive is not as NATS writes it.
+var errArchive = errors.New("this is not what nats-server 2.15 sends of a stream: use 2.15 or newer")
+
+// Open reads the beginning of an archive.
+func Open(r io.Reader) (*Reader, error) {
+	a := &Reader{r: archive.NewReader(s2.NewReader(r))}
+	h, err := a.r.Next()
+	if errors.Is(err, archive.ErrInvalidArchive) || err == nil && h.Name != stateEntry {
+		err = errArchive
+	}
+	if err != nil {
+		return nil, broken(err)
+	}
+	if err := json.NewDecoder(a.r).Decode(&a.State); err != nil {
+		return nil, broken(err)
+	}
+	for range a.State.Consumers {
+		h, err := a.r.Next()
+		if err != nil {
+			return nil, broken(err)
+		}
+		data, err := io.ReadAll(a.r)
+		if err != nil {
+			return nil, broken(err)
+		}
+		a.Consumers = append(a.Consumers, Consumer{h.Name, h.Timestamp, data})
+	}
+	return a, nil
+}
+
+// ErrIncomplete: an archive ends too early.
+var ErrIncomplete = errors.New("the archive of the stream is not complete")
+
+// broken names an archive that ends too early. Other errors stay as they are.
+func broken(err error) error {
+	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
+		return ErrIncomplete
+	}
+	return err
+}
+
+// Next is the next message; nil after the last one.
+func (a *Reader) Next() (*Message, error) {
+	h, err := a.r.Next()
+	if err != nil {
+		return nil, broken(err)
+	}
+	if h.Sequence == 0 && h.Name == "" {
+		return nil, nil
+	}
+	const largest = 1 << 30 // NATS has messages of up to 64 MiB
+	if h.HeaderSize > largest || h.PayloadSize > largest {
+		return nil, archive.ErrInvalidArchive
+	}
+	content := make([]byte, h.HeaderSize+h.PayloadSize)
+	if _, err := io.ReadFull(a.r, content); err != nil {
+		return nil, broken(err)
+	}
+	return &Message{h.Sequence, h.Timestamp, h.Name, content[:h.HeaderSize:h.HeaderSize], content[h.HeaderSize:]}, nil
+}
+
+// Writer writes an archive, as NATS takes it.
+type Writer struct {
+	compressed *s2.Writer
+	w          *archive.Writer
+}
+
+// NewWriter begins an archive.
+func NewWriter(out io.Writer, s State, consumers []Consumer) (*Writer, error) {
+	a := &Writer{compressed: s2.NewWriter(out)}
+	a.w = archive.NewWriter(a.compressed)
+	s.Consumers = len(consumers)
+	text, err := json.Marshal(s)
+	if err != nil {
+		return nil, err
+	}
+	if err := a.entry(archive.Header{Name: stateEntry, PayloadSize: int64(len(text))}, text); err != nil {
+		return nil, err
+	}
+	for _, c := range consumers {
+		if err := a.entry(archive.Header{Name: c.name, Timestamp: c.stamp, PayloadSize: int64(len(c.data))}, c.data); err != nil {
+			return nil, err
+		}
+	}
+	return a, nil
+}
+
+func (a *Writer) entry(h archive.Header, content ...[]byte) error {
+	if err := a.w.WriteHeader(&h); err != nil {
+		return err
+	}
+	for _, part := range content {
+		if _, err := a.w.Write(part); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Message writes a message.
+func (a *Writer) Message(m *Message) error {
+	return a.entry(archive.Header{
+		Name: m.Subject, Timestamp: m.Stamp, Sequence: m.Seq,
+		HeaderSize: int64(len(m.Header)), PayloadSize: int64(len(m.Data)),
+	}, m.Header, m.Data)
+}
+
+// Close writes the end.
+func (a *Writer) Close() error {
+	if err := a.entry(archive.Header{}); err != nil {
+		return err
+	}
+	return a.compressed.Close()
+}
+
+// Durable reports whether a consumer is one that a client has named, and not one that its
+// connection has made for itself.
+func (c Consumer) Durable() bool {
+	var content struct {
+		Config struct {
+			Durable string `json:"durable_name"`
+		} `json:"config"`
+	}
+	return json.Unmarshal(c.data, &content) == nil && content.Config.Durable != ""
+}
+
+// Value is the value of a header; "" if there is none.
+func (m *Message) Value(name string) string {
+	_, rest, ok := bytes.Cut(m.Header, []byte("\r\n"+name+":"))
+	if !ok {
+		return ""
+	}
+	value, _, _ := bytes.Cut(rest, []byte("\r\n"))
+	return string(bytes.TrimSpace(value))
+}

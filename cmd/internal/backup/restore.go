@@ -1,0 +1,231 @@
+package backup
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/seed18712806/lapse/cmd/internal/backup/file"
+	"github.com/seed18712806/lapse/cmd/internal/backup/jsapi"
+	"github.com/seed18712806/lapse/sink/wire"
+)
+
+// backupKey is the key, in the metadata of a restored stream, of what it was restored from.
+const backupKey = "lapse-backup"
+
+// removeWithin is how long the removal of what a failed restore has made may take.
+const removeWithin = 30 * time.Second
+
+// Target is where a backup is restored.
+type Target struct {
+	NATS     *nats.Conn
+	Replicas int // of each stream; as in the backup if 0
+	// Applying reports whether a process of lapse runs there.
+	Applying func(context.Context) (bool, error)
+	// Progress, if set, is called with what is being done.
+	Progress func(text string)
+}
+
+// restorer restores a backup.
+type restorer struct {
+	Target
+	contents *Contents
+	id       string                     // of the restore: the file, and until where
+	made     []string                   // streams
+	last     map[string]json.RawMessage // the configuration of each stream when it is complete
+}
+
+// Restore makes the streams of a backup that was scanned. It reads the backup a second time.
+func (c *Contents) Restore(ctx context.Context, t Target, in io.Reader, until Until) error {
+	r := &restorer{Target: t, contents: c, id: c.id(until), last: make(map[string]json.RawMessage)}
+	if r.Progress == nil {
+		r.Progress = func(string) {}
+	}
+	begun, err := r.prepare(ctx)
+	if err != nil {
+		return err
+	}
+	if err := r.transfer(ctx, in, !begun); err != nil {
+		if begun {
+			return err
+		}
+		return errors.Join(err, r.removeAll())
+	}
+	// What is complete stays, so an interrupt waits.
+	return r.complete(context.WithoutCancel(ctx))
+}
+
+// id names what a restore of this backup makes.
+func (c *Contents) id(until Until) string {
+	id := c.end.SHA256[:32]
+	if until.Seq != 0 {
+		id += fmt.Sprintf(" until %d", until.Seq)
+	}
+	if !until.Time.IsZero() {
+		id += fmt.Sprintf(" until %d ns", until.Time.UnixNano())
+	}
+	return id
+}
+
+// prepare refuses servers that are not empty, and removes what an interrupted restore has left.
+// begun reports that such a restore had begun to complete the streams.
+func (r *restorer) prepare(ctx context.Context) (begun bool, err error) {
+	applying, err := r.Applying(ctx)
+	if err != nil {
+		return false, err
+	}
+	p := r.contents.Prefix
+	if applying {
+		return false, fmt.Errorf("a process of lapse serves the prefix %q there: stop it first. Nothing is changed", p)
+	}
+	var marked, complete []string
+	others := []string{p.LogStream(), p.ConfigStream(), p.Log(0, 2).Stream()} // of another number of shards
+	others = slices.DeleteFunc(others, func(name string) bool { return slices.Contains(r.contents.names.all(), name) })
+	for _, name := range append(r.contents.names.all(), others...) {
+		i, err := jsapi.StreamInfo(ctx, r.NATS, name)
+		if i == nil && err == nil {
+			continue
+		}
+		if err != nil {
+			return false, err
+		}
+		c, err := i.Parse()
+		switch {
+		case err != nil:
+			return false, err
+		case c.Metadata[wire.FormatKey] == wire.Restoring:
+			marked = append(marked, name)
+		case c.Metadata[backupKey] == r.id:
+			complete = append(complete, name)
+		default:
+			return false, exists(name)
+		}
+	}
+	if len(complete) > 0 {
+		if len(marked) == 0 {
+			return false, exists(complete[0])
+		}
+		return true, nil
+	}
+	for _, name := range marked {
+		if err := jsapi.Remove(ctx, r.NATS, name); err != nil {
+			return false, fmt.Errorf("remove stream %s, which an interrupted restore has left: %w", name, err)
+		}
+	}
+	return false, nil
+}
+
+func exists(stream string) error {
+	return fmt.Errorf("stream %s exists: restore into servers without it. Nothing is changed", stream)
+}
+
+// transfer reads the backup, and uploads its streams under their marks.
+func (r *restorer) transfer(ctx context.Context, in io.Reader, uploads bool) error {
+	from, err := file.NewReader(in)
+	if err != nil {
+		return err
+	}
+	for {
+		part, err := from.Next()
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			return err
+		}
+		s := r.contents.stream(part.Name)
+		if s == nil {
+			return errChanged
+		}
+		first, last, err := r.contents.configured(s, part.Config, r.Replicas, r.id)
+		if err != nil {
+			return err
+		}
+		r.last[s.Name] = last
+		if !uploads {
+			continue
+		}
+		r.made = append(r.made, s.Name)
+		if err := r.upload(ctx, s, first, from); err != nil {
+			return fmt.Errorf("restore stream %s: %w", s.Name, err)
+		}
+	}
+	if from.End().SHA256 != r.contents.end.SHA256 {
+		return errChanged
+	}
+	return nil
+}
+
+var errChanged = errors.New("the backup was changed while it was read")
+
+// upload makes one stream.
+func (r *restorer) upload(ctx context.Context, s *StreamContents, config json.RawMessage, from *file.Reader) error {
+	read, write := io.Pipe()
+	rewritten := make(chan error, 1)
+	go func() {
+		err := r.contents.rewrite(s, from, write)
+		_ = write.CloseWithError(err) // nil is the end
+		rewritten <- err
+	}()
+	shown := io.TeeReader(read, restoring{r, s.Name, from})
+	made, err := jsapi.Upload(ctx, r.NATS, s.Name, config, shown)
+	_ = read.CloseWithError(cmp.Or(err, io.ErrClosedPipe))
+	if failed := <-rewritten; err == nil {
+		err = failed
+	}
+	if err != nil {
+		return err
+	}
+	if want := r.contents.next(s) - 1; made.State.LastSeq != want {
+		return fmt.Errorf("it ends at sequence %d, and should end at %d", made.State.LastSeq, want)
+	}
+	return nil
+}
+
+// restoring is written to with what the server gets.
+type restoring struct {
+	r    *restorer
+	name string
+	from *file.Reader
+}
+
+func (p restoring) Write(b []byte) (int, error) {
+	p.r.Progress(fmt.Sprintf("restoring %s bytes=%d", p.name, p.from.Position()))
+	return len(b), nil
+}
+
+// complete takes the marks from the streams, the root's last.
+func (r *restorer) complete(ctx context.Context) error {
+	for _, name := range r.contents.names.all() {
+		config, ok := r.last[name]
+		if !ok {
+			continue
+		}
+		if err := jsapi.Update(ctx, r.NATS, name, config); err != nil {
+			return fmt.Errorf("complete stream %s: %w: run the same command again", name, err)
+		}
+	}
+	return nil
+}
+
+// removeAll removes what a restore that failed has made.
+func (r *restorer) removeAll() error {
+	ctx, cancel := context.WithTimeout(context.Background(), removeWithin)
+	defer cancel()
+	for _, name := range r.made {
+		if i, err := jsapi.StreamInfo(ctx, r.NATS, name); i == nil && err == nil {
+			continue
+		}
+		if err := jsapi.Remove(ctx, r.NATS, name); err != nil {
+			return fmt.Errorf("stream %s could not be removed: %w: lapse does not start with it; the same command removes it", name, err)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,218 @@
+package backup
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/seed18712806/lapse/cmd/internal/backup/file"
+	"github.com/seed18712806/lapse/cmd/internal/backup/jsapi"
+	"github.com/seed18712806/lapse/sink/store"
+	"github.com/seed18712806/lapse/sink/wire"
+)
+
+// Until is where the log is to end: before a message, or before an instant. The zero value is the
+// end of the backup.
+type Until struct {
+	Seq  uint64
+	Time time.Time
+}
+
+// ends reports whether a message of a log, at a log time, is the first that is left out.
+func (u Until) ends(m *jsapi.Message, logTime int64) bool {
+	return u.Seq != 0 && m.Seq >= u.Seq || !u.Time.IsZero() && logTime >= u.Time.UnixNano()
+}
+
+// Contents are what a backup has, as a scan has found it.
+type Contents struct {
+	file.Header
+	Streams []StreamContents `json:"streams"`
+
+	names   names
+	end     file.End
+	bucket  map[string]*jsapi.Message
+	configs uint64          // the last configuration that a log has
+	changed map[string]bool // collections that were configured after the end
+}
+
+// StreamContents is what a backup has of a stream.
+type StreamContents struct {
+	Name     string `json:"name"`
+	Messages uint64 `json:"messages"`
+	First    uint64 `json:"firstSeq"`
+	Last     uint64 `json:"lastSeq"`
+
+	state    jsapi.State
+	identity int64
+	end      uint64 // the sequence with which it is to end
+	logTime  int64  // the greatest stamp up to there, in Unix nanoseconds
+	stamp    store.Stamp
+}
+
+// Scan reads a backup to its end. It returns an error unless all of it is there and undamaged, and
+// finds out where each stream is to end.
+func Scan(in io.Reader, until Until) (*Contents, error) {
+	r, err := file.NewReader(in)
+	if err != nil {
+		return nil, err
+	}
+	c := &Contents{Header: r.Header(), names: names{r.Header().Prefix, r.Header().Shards}, bucket: make(map[string]*jsapi.Message), changed: make(map[string]bool)}
+	for {
+		part, err := r.Next()
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			return nil, err
+		}
+		if err := c.scan(part, r, until); err != nil {
+			// If the file is damaged there, that says more.
+			if _, damage := io.Copy(io.Discard, r); damage != nil {
+				return nil, damage
+			}
+			return nil, fmt.Errorf("stream %s in the backup: %w", part.Name, err)
+		}
+	}
+	c.end = r.End()
+	for _, collection := range c.end.Configured {
+		c.changed[collection] = true
+	}
+	for _, name := range append(c.names.logs(), c.names.root(), c.names.events()) {
+		if c.stream(name) == nil {
+			return nil, fmt.Errorf("%w: it has no stream %s", file.ErrDamaged, name)
+		}
+	}
+	return c, c.check(until)
+}
+
+// stream is what there is of a stream; nil if there is nothing.
+func (c *Contents) stream(name string) *StreamContents {
+	i := slices.IndexFunc(c.Streams, func(s StreamContents) bool { return s.Name == name })
+	if i < 0 {
+		return nil
+	}
+	return &c.Streams[i]
+}
+
+// isLog reports whether a stream is a log.
+func (c *Contents) isLog(name string) bool { return slices.Contains(c.names.logs(), name) }
+
+// scan reads the archive of a stream.
+func (c *Contents) scan(part file.Stream, r io.Reader, until Until) error {
+	if !slices.Contains(c.names.all(), part.Name) || c.stream(part.Name) != nil {
+		return errors.New("it does not belong there")
+	}
+	s := StreamContents{Name: part.Name, identity: part.Identity}
+	cuts := c.isLog(part.Name) || part.Name == c.names.root()
+	greatest, over := int64(0), false
+	state, err := visitAll(r, func(m *jsapi.Message) {
+		s.Messages++
+		s.First, s.Last = cmp.Or(s.First, m.Seq), m.Seq
+		greatest = max(greatest, m.Stamp)
+		if cuts && !over && until.ends(m, greatest) {
+			over, s.end = true, m.Seq-1
+		}
+		collection, configures := strings.CutPrefix(m.Subject, c.Prefix.Config(""))
+		switch {
+		case part.Name == c.names.checkpoints():
+			c.bucket[m.Subject] = m
+		case over && configures:
+			c.changed[collection] = true
+		case cuts && !over:
+			s.logTime, s.stamp = greatest, store.Stamp{Seq: m.Seq, At: m.Stamp}
+			if c.isLog(part.Name) {
+				c.configs = max(c.configs, c.source(m))
+			}
+		}
+	})
+	if err != nil {
+		return err
+	}
+	if s.state = state; !over {
+		s.end = state.LastSeq
+	}
+	c.Streams = append(c.Streams, s)
+	return nil
+}
+
+// source is the sequence that a message of a log has in the stream of configurations; 0 if it is
+// not from there.
+func (c *Contents) source(m *jsapi.Message) uint64 {
+	if c.Shards == 1 || !strings.Contains(m.Subject, ".copy.") && m.Value("Nats-Stream-Source") == "" {
+		return 0
+	}
+	for shard := range c.Shards {
+		if seq, _ := c.Prefix.Log(shard, c.Shards).Copied(m.Subject); seq != 0 {
+			return seq
+		}
+	}
+	return wire.SourceSequence(nats.Header{"Nats-Stream-Source": {m.Value("Nats-Stream-Source")}})
+}
+
+// check returns an error unless the backup reaches to where it is to end, and back far enough for
+// lapse to build Redis.
+func (c *Contents) check(until Until) error {
+	if until.Seq != 0 {
+		log := c.stream(c.names.root())
+		if c.Shards > 1 {
+			return fmt.Errorf("the backup has %d logs, each with sequences of its own: use an instant", c.Shards)
+		}
+		if until.Seq > log.state.LastSeq+1 {
+			return fmt.Errorf("the log in the backup ends at sequence %d, which is before %d: use a later backup", log.state.LastSeq, until.Seq)
+		}
+	}
+	if !until.Time.IsZero() && until.Time.After(c.Taken) {
+		return fmt.Errorf("the backup was taken at %s, which is before %s: use a later backup", wire.Time(c.Taken.UnixMilli()), wire.Time(until.Time.UnixMilli()))
+	}
+	for p := range c.Shards * c.Partitions {
+		log := c.stream(c.names.logs()[p/c.Partitions])
+		first := log.First
+		if first == 0 {
+			first = log.state.FirstSeq
+		}
+		checkpoint, err := parseCheckpoint(c.value("partition", p))
+		if err != nil {
+			return fmt.Errorf("partition %d: %w", p, err)
+		}
+		r, err := parseRecord(c.value("snapshot", p))
+		if err != nil {
+			return fmt.Errorf("the record of the snapshots of partition %d: %w", p, err)
+		}
+		earliest := checkpoint.Origin
+		if first > checkpoint.Origin+1 {
+			earliest = 0
+			for _, g := range r.generations {
+				if g.Offset+1 >= first && (earliest == 0 || g.Offset < earliest) {
+					earliest = g.Offset
+				}
+			}
+			if earliest == 0 {
+				return fmt.Errorf("the log %s in the backup begins at sequence %d, and no snapshot of partition %d reaches it: Redis cannot be built from this backup", log.Name, first, p)
+			}
+		}
+		if log.end < earliest {
+			return fmt.Errorf("this backup cannot be restored to so early: the earliest is sequence %d of %s (partition %d begins there): use an earlier backup", earliest+1, log.Name, p)
+		}
+		r.keep(c.stays(p))
+		for _, g := range r.generations {
+			c.configs = max(c.configs, g.Configured)
+		}
+	}
+	if c.Shards > 1 { // a log has no configuration that its source has not
+		configs := c.stream(c.names.root())
+		configs.end = min(max(configs.end, c.configs), configs.state.LastSeq)
+	}
+	return nil
+}
+
+// value is a key of the bucket of checkpoints.
+func (c *Contents) value(kind string, partition int) *jsapi.Message {
+	return c.bucket["$KV."+c.Prefix.CheckpointBucket()+"."+kind+"."+strconv.Itoa(partition)]
+}

@@ -1,0 +1,394 @@
+package backup
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/seed18712806/lapse/cmd/internal/backup/file"
+	"github.com/seed18712806/lapse/cmd/internal/backup/jsapi"
+	"github.com/seed18712806/lapse/sink/wire"
+)
+
+// Source is where a backup is taken.
+type Source struct {
+	NATS   *nats.Conn
+	Prefix wire.Prefix
+	Lapse  string // version
+	// Applying reports whether a process of lapse applies the logs.
+	Applying func(context.Context) (bool, error)
+	// Progress, if set, is called with what is being done.
+	Progress func(text string)
+}
+
+const (
+	checkpointsEvery = 200 * time.Millisecond
+	// stuckAfter is how long no checkpoint may move on while the backup waits for them.
+	stuckAfter = 10 * time.Minute
+)
+
+// taker takes a backup.
+type taker struct {
+	Source
+	names  names
+	header file.Header
+	out    *file.Writer
+	root   jsapi.State
+	logs   []jsapi.State // of each shard, as the backup has it
+	before []*record     // per partition, before the snapshots were read
+	bucket []*jsapi.Message
+}
+
+// Take writes a backup, and returns its header. See the package doc for what it has, and why in
+// this order.
+func Take(ctx context.Context, s Source, out io.Writer) (file.Header, error) {
+	t := &taker{Source: s}
+	if t.Progress == nil {
+		t.Progress = func(string) {}
+	}
+	if err := t.find(ctx); err != nil {
+		return t.header, err
+	}
+	var err error
+	if t.out, err = file.NewWriter(out, t.header); err != nil {
+		return t.header, err
+	}
+	for _, part := range []func(context.Context) error{t.snapshots, t.takeLogs, t.checkpoints, t.events, t.end} {
+		if err := part(ctx); err != nil {
+			return t.header, err
+		}
+	}
+	return t.header, nil
+}
+
+// find finds out which streams there are.
+func (t *taker) find(ctx context.Context) error {
+	t.names = names{t.Prefix, 1}
+	root, err := jsapi.StreamInfo(ctx, t.NATS, t.Prefix.LogStream())
+	if root == nil && err == nil {
+		root, err = jsapi.StreamInfo(ctx, t.NATS, t.Prefix.ConfigStream())
+	}
+	if err != nil {
+		return err
+	}
+	if root == nil {
+		return fmt.Errorf("there is no lapse with the prefix %q: no stream %s", t.Prefix, t.Prefix.LogStream())
+	}
+	c, err := root.Parse()
+	if err != nil {
+		return err
+	}
+	if f := c.Metadata[wire.FormatKey]; f != file.Version {
+		return wire.UnknownFormat("the log of "+string(t.Prefix), f, file.Version)
+	}
+	shards, _ := strconv.Atoi(cmp.Or(c.Metadata[wire.ShardsKey], "1"))
+	partitions, _ := strconv.Atoi(c.Metadata[wire.PartitionsKey])
+	if shards < 1 || shards > wire.MaxShards || partitions < 1 {
+		return errors.New("the metadata of the log has no valid number of partitions")
+	}
+	t.names.shards = shards
+	t.header = file.Header{Lapse: t.Lapse, Prefix: t.Prefix, Shards: shards, Partitions: partitions, Taken: root.Now}
+	return nil
+}
+
+// stream writes a stream as the server sends it, and returns its state. visit gets each message.
+func (t *taker) stream(ctx context.Context, name string, consumers bool, visit func(*jsapi.Message)) (s jsapi.State, err error) {
+	i, err := jsapi.StreamInfo(ctx, t.NATS, name)
+	if err == nil && i == nil {
+		err = errors.New("there is no such stream")
+	}
+	if err != nil {
+		return s, fmt.Errorf("back up stream %s: %w", name, err)
+	}
+	c, err := i.Parse()
+	if err != nil {
+		return s, err
+	}
+	part := file.Stream{Name: name, Config: i.Config, Identity: wire.Identity(c.Metadata, i.Created)}
+	err = t.out.Stream(part, func(w io.Writer) error {
+		read, write := io.Pipe()
+		seen := make(chan error, 1)
+		go func() {
+			var err error
+			s, err = visitAll(read, visit)
+			if err == nil {
+				_, err = io.Copy(io.Discard, read)
+			}
+			_ = read.CloseWithError(cmp.Or(err, io.ErrClosedPipe))
+			seen <- err
+		}()
+		err := jsapi.Download(ctx, t.NATS, name, consumers, io.MultiWriter(w, write, progress{t, name}))
+		_ = write.CloseWithError(cmp.Or(err, io.EOF))
+		return cmp.Or(err, <-seen)
+	})
+	if err != nil {
+		return s, fmt.Errorf("back up stream %s: %w", name, err)
+	}
+	return s, nil
+}
+
+// visitAll reads an archive to its end.
+func visitAll(archive io.Reader, visit func(*jsapi.Message)) (s jsapi.State, err error) {
+	a, err := jsapi.Open(archive)
+	if err != nil {
+		return s, err
+	}
+	for {
+		m, err := a.Next()
+		if m == nil || err != nil {
+			return a.State, err
+		}
+		if visit != nil {
+			visit(m)
+		}
+	}
+}
+
+// progress is written to with what is written of a stream.
+type progress struct {
+	t    *taker
+	name string
+}
+
+func (p progress) Write(b []byte) (int, error) {
+	p.t.Progress(fmt.Sprintf("backing up %s bytes=%d", p.name, p.t.out.Written()))
+	return len(b), nil
+}
+
+// snapshots writes the object store of snapshots.
+func (t *taker) snapshots(ctx context.Context) error {
+	i, err := jsapi.StreamInfo(ctx, t.NATS, t.names.snapshots())
+	if i == nil || err != nil {
+		return err
+	}
+	if t.before, err = t.records(ctx); err != nil {
+		return err
+	}
+	if _, err = t.stream(ctx, t.names.snapshots(), false, nil); err != nil {
+		return err
+	}
+	after, err := t.records(ctx)
+	for p := range t.before {
+		t.before[p].keep(after[p].has)
+	}
+	return err
+}
+
+// records reads the records of the snapshots of all partitions.
+func (t *taker) records(ctx context.Context) ([]*record, error) {
+	all := make([]*record, t.partitions())
+	for p := range all {
+		m, err := t.value(ctx, "snapshot."+strconv.Itoa(p))
+		if err == nil {
+			all[p], err = parseRecord(m)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("read the record of the snapshots of partition %d: %w", p, err)
+		}
+	}
+	return all, nil
+}
+
+func (t *taker) partitions() int { return t.header.Shards * t.header.Partitions }
+
+// value reads a key of the bucket of checkpoints; nil if there is none.
+func (t *taker) value(ctx context.Context, key string) (*jsapi.Message, error) {
+	m, err := jsapi.LastOf(ctx, t.NATS, t.names.checkpoints(), "$KV."+t.Prefix.CheckpointBucket()+"."+key)
+	if m != nil && m.Value("KV-Operation") != "" {
+		m = nil
+	}
+	return m, err
+}
+
+// takeLogs writes the logs and, with several shards, the stream of configurations.
+func (t *taker) takeLogs(ctx context.Context) error {
+	for _, name := range t.names.logs() {
+		first := uint64(0)
+		s, err := t.stream(ctx, name, false, func(m *jsapi.Message) { first = cmp.Or(first, m.Seq) })
+		if err != nil {
+			return err
+		}
+		if first != 0 {
+			s.FirstSeq = first // it may have been truncated meanwhile
+		}
+		t.logs = append(t.logs, s)
+	}
+	t.root = t.logs[0]
+	if t.names.shards == 1 {
+		return nil
+	}
+	var err error
+	t.root, err = t.stream(ctx, t.names.root(), false, nil)
+	return err
+}
+
+// checkpoints waits for the checkpoints, and writes their bucket.
+func (t *taker) checkpoints(ctx context.Context) error {
+	bucket, err := jsapi.StreamInfo(ctx, t.NATS, t.names.checkpoints())
+	if bucket == nil || err != nil {
+		return err
+	}
+	began, moved := time.Now(), uint64(0)
+	for {
+		behind, sum, err := t.readCheckpoints(ctx)
+		if err != nil {
+			return fmt.Errorf("read the checkpoints: %w", err)
+		}
+		if behind == nil {
+			break
+		}
+		if sum != moved {
+			began, moved = time.Now(), sum
+		}
+		applying, err := t.Applying(ctx)
+		if err != nil {
+			return err
+		}
+		if !applying {
+			break
+		}
+		if time.Since(began) > stuckAfter {
+			return fmt.Errorf("%w, and it does not move on: lapse status shows why", behind)
+		}
+		t.Progress("waiting: " + behind.Error())
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(checkpointsEvery):
+		}
+	}
+	if err := t.covered(); err != nil {
+		return err
+	}
+	for _, r := range t.before {
+		if m := r.message(); m != nil {
+			t.bucket = append(t.bucket, m)
+		}
+	}
+	return t.writeBucket(bucket)
+}
+
+// readCheckpoints reads the checkpoints of all partitions. behind names one that has not reached
+// the end of its log; sum grows when one moves on.
+func (t *taker) readCheckpoints(ctx context.Context) (behind error, sum uint64, err error) {
+	t.bucket = t.bucket[:0]
+	for p := range t.partitions() {
+		m, err := t.value(ctx, "partition."+strconv.Itoa(p))
+		if err != nil {
+			return nil, 0, err
+		}
+		c, err := parseCheckpoint(m)
+		if err != nil {
+			return nil, 0, fmt.Errorf("partition %d: %w", p, err)
+		}
+		if end := t.logs[p/t.header.Partitions].LastSeq; c.Seq < end && behind == nil {
+			behind = fmt.Errorf("partition %d has published what the log caused up to sequence %d, and the backup ends at %d", p, c.Seq, end)
+		}
+		sum += c.Seq
+		if m != nil {
+			t.bucket = append(t.bucket, m)
+		}
+	}
+	return behind, sum, nil
+}
+
+// covered returns an error unless Redis can be built from the backup.
+func (t *taker) covered() error {
+	for p := range t.partitions() {
+		first := t.logs[p/t.header.Partitions].FirstSeq
+		var c checkpoint
+		for _, m := range t.bucket {
+			if m.Subject == "$KV."+t.Prefix.CheckpointBucket()+".partition."+strconv.Itoa(p) {
+				c, _ = parseCheckpoint(m)
+			}
+		}
+		if first <= c.Origin+1 || p < len(t.before) && t.before[p].newest()+1 >= first && t.before[p].newest() > 0 {
+			continue
+		}
+		return fmt.Errorf("the log begins at sequence %d, and there is no snapshot of partition %d that reaches it: from a backup of that, Redis could not be built. If lapse has taken snapshots meanwhile, run lapse backup again; otherwise keep the whole log", first, p)
+	}
+	return nil
+}
+
+// writeBucket writes the bucket of checkpoints. It is not as the server would send it: a value
+// that is replaced meanwhile would be missing there.
+func (t *taker) writeBucket(i *jsapi.Info) error {
+	slices.SortFunc(t.bucket, func(a, b *jsapi.Message) int { return cmp.Compare(a.Seq, b.Seq) })
+	s := jsapi.State{Msgs: uint64(len(t.bucket))}
+	if len(t.bucket) > 0 {
+		s.FirstSeq, s.LastSeq = t.bucket[0].Seq, t.bucket[len(t.bucket)-1].Seq
+	}
+	return t.out.Stream(file.Stream{Name: t.names.checkpoints(), Config: i.Config}, func(w io.Writer) error {
+		a, err := jsapi.NewWriter(w, s, nil)
+		if err != nil {
+			return err
+		}
+		for _, m := range t.bucket {
+			if err := a.Message(m); err != nil {
+				return err
+			}
+		}
+		return a.Close()
+	})
+}
+
+// events writes the stream of events, with the durable consumers of its subscribers.
+func (t *taker) events(ctx context.Context) error {
+	_, err := t.stream(ctx, t.names.events(), true, nil)
+	return err
+}
+
+// end writes the end mark.
+func (t *taker) end(ctx context.Context) error {
+	e := file.End{Last: make(map[string]uint64)}
+	for _, name := range append(t.names.logs(), t.names.events()) {
+		i, err := jsapi.StreamInfo(ctx, t.NATS, name)
+		if err == nil && i == nil {
+			err = fmt.Errorf("stream %s was deleted meanwhile", name)
+		}
+		if err != nil {
+			return err
+		}
+		e.Last[name] = i.State.LastSeq
+	}
+	for after := t.root.LastSeq; ; {
+		m, err := jsapi.NextOf(ctx, t.NATS, t.names.root(), after+1, t.Prefix.Config("*"))
+		if err != nil {
+			return err
+		}
+		if m == nil {
+			return t.out.End(e)
+		}
+		e.Configured = append(e.Configured, strings.TrimPrefix(m.Subject, t.Prefix.Config("")))
+		after = m.Seq
+	}
+}
+
+// checkpoint is the stored checkpoint of a partition, as announce.Checkpoint writes it.
+type checkpoint struct {
+	Format    int    `json:"format,omitempty"`
+	Log       string `json:"log"`
+	Seq       uint64 `json:"seq"`
+	Watermark int64  `json:"watermark"`
+	Stamp     string `json:"stamp,omitempty"`
+	Origin    uint64 `json:"origin,omitempty"`
+}
+
+func parseCheckpoint(m *jsapi.Message) (c checkpoint, err error) {
+	if m == nil {
+		return c, nil
+	}
+	if err := json.Unmarshal(m.Data, &c); err != nil {
+		return c, fmt.Errorf("the checkpoint is not valid: %w", err)
+	}
+	return c, wire.CheckFormat("the checkpoint", c.Format)
+}

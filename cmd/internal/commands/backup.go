@@ -1,0 +1,303 @@
+package commands
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strconv"
+	"sync/atomic"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/seed18712806/lapse/cmd/internal/backup"
+	"github.com/seed18712806/lapse/cmd/internal/flags"
+	"github.com/seed18712806/lapse/cmd/internal/output"
+	"github.com/seed18712806/lapse/cmd/internal/serve"
+	"github.com/seed18712806/lapse/sink/client"
+	"github.com/seed18712806/lapse/sink/client/status"
+	"github.com/seed18712806/lapse/sink/wire"
+)
+
+// Version is the version of lapse.
+type Version string
+
+const backupProgressEvery = time.Second
+
+// where is the server of a backup or a restore.
+type where struct {
+	Data     string `group:"connection" placeholder:"DIR" help:"Data directory of an embedded lapse that does not run, in place of a server."`
+	Progress bool   `help:"Show the progress on standard error, even if that is no terminal."`
+	flags.Connection
+}
+
+// connect opens the directory or connects to the server. applying reports whether a process of
+// lapse runs there.
+func (w *where) connect(ctx context.Context, streams output.Streams) (nc *nats.Conn, applying func(context.Context) (bool, error), closed func(), err error) {
+	if w.Data != "" {
+		nc, closed, err := serve.Offline(ctx, w.Data)
+		return nc, func(context.Context) (bool, error) { return false, nil }, closed, err
+	}
+	conn, _, err := w.Connect(streams)
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	applying = func(ctx context.Context) (bool, error) {
+		found, err := conn.Status(ctx)
+		if errors.Is(err, client.ErrUnavailable) { // there is no log
+			return false, nil
+		}
+		for _, m := range found.Members {
+			if m.Role != status.RoleGone {
+				return true, err
+			}
+		}
+		return false, err
+	}
+	return conn.Conn(), applying, conn.Close, nil
+}
+
+// shown shows the progress of an action.
+func (w *where) shown(streams output.Streams) (progress func(string), end func()) {
+	var text atomic.Value
+	text.Store("beginning")
+	p := output.StartProgress(streams.Err, w.Progress, backupProgressEvery, func() string { return text.Load().(string) })
+	return func(s string) { text.Store(s) }, p.End
+}
+
+// Backup writes a backup, or verifies one.
+type Backup struct {
+	File   string `arg:"" help:"File to write. - is standard output."`
+	Verify bool   `help:"Read FILE (- is standard input) to its end instead, and say what is in it."`
+	where
+}
+
+// Help implements [kong.HelpProvider].
+func (Backup) Help() string {
+	return `The file has the log (or the logs of all shards), the configurations, the snapshots, the
+checkpoints, and the events with the durable consumers of subscribers. Redis is not in it: lapse
+builds it from the log. lapse and its clients go on meanwhile. The backup is the state at
+the moment at which it has read the log. It needs nats-server 2.15 or newer.
+
+The file gets its name only when it is complete. "lapse backup --verify FILE" reads it and
+compares its hashes.`
+}
+
+// Run runs the command.
+func (c *Backup) Run(ctx context.Context, streams output.Streams, lapse Version) error {
+	if c.Verify {
+		return c.verify(ctx, streams)
+	}
+	prefix, err := wire.ParsePrefix(c.Prefix)
+	if err != nil {
+		return output.Usage(err)
+	}
+	nc, applying, closed, err := c.connect(ctx, streams)
+	if err != nil {
+		return err
+	}
+	defer closed()
+	out, finish, err := createBackup(c.File, streams)
+	if err != nil {
+		return err
+	}
+	progress, end := c.shown(streams)
+	source := backup.Source{NATS: nc, Prefix: prefix, Lapse: string(lapse), Applying: applying, Progress: progress}
+	header, err := backup.Take(ctx, source, out)
+	end()
+	if err = finish(err); err != nil || c.File == "-" {
+		return err
+	}
+	if c.JSON() {
+		return output.PrintJSON(streams.Out, header)
+	}
+	_, err = fmt.Fprintf(streams.Out, "backed up %s to %s\n", header.Prefix, c.File)
+	return err
+}
+
+// createBackup creates a file under a temporary name. finish gives it its name, if all went well.
+func createBackup(name string, streams output.Streams) (out io.Writer, finish func(error) error, err error) {
+	if name == "-" {
+		return streams.Out, func(err error) error {
+			if err != nil {
+				return output.Printed(err) // standard output has a part of the backup, and nothing else
+			}
+			return nil
+		}, nil
+	}
+	f, err := os.CreateTemp(filepath.Dir(name), filepath.Base(name)+".*.part")
+	if err != nil {
+		return nil, nil, err
+	}
+	return f, func(err error) error {
+		if err == nil {
+			err = f.Sync()
+		}
+		err = errors.Join(err, f.Close())
+		if err == nil {
+			err = os.Rename(f.Name(), name)
+		}
+		if err != nil {
+			return errors.Join(err, os.Remove(f.Name()))
+		}
+		return syncDir(filepath.Dir(name))
+	}, nil
+}
+
+// syncDir makes the new name of a file survive a power loss, where the system can do that.
+func syncDir(dir string) error {
+	d, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	_ = d.Sync() // some file systems refuse it
+	return d.Close()
+}
+
+func (c *Backup) verify(ctx context.Context, streams output.Streams) error {
+	in, closed, err := openBackup(ctx, c.File, streams, false)
+	if err != nil {
+		return err
+	}
+	defer closed()
+	contents, err := backup.Scan(in, backup.Until{})
+	if err != nil {
+		return fmt.Errorf("%s: %w", c.File, err)
+	}
+	if c.JSON() {
+		return output.PrintJSON(streams.Out, contents)
+	}
+	return printBackup(streams.Out, contents)
+}
+
+// Restore restores a backup.
+type Restore struct {
+	File     string `arg:"" help:"File to read. - is standard input."`
+	Until    string `placeholder:"SEQ|TIME" help:"Restore the state as it was just before this message of the log, or before an instant such as 2026-01-31T12:00:00Z, or so long ago as 90s, 12h or 7d. With several shards only an instant."`
+	Replicas int    `placeholder:"N" help:"Replicas of the streams, 1 to 5 (as in the backup)."`
+	where
+}
+
+// Help implements [kong.HelpProvider].
+func (Restore) Help() string {
+	return `It verifies the whole file first. Then it makes the streams of the prefix that is in the backup,
+on servers that have none of them. No lapse may run there: start it afterwards, with an
+empty Redis, which it builds from the log. The restored lapse publishes no event again that is in
+the backup, and an event for each document that has expired since.
+
+If a restore fails, it removes what it has made. If it was killed, run the same command again:
+lapse does not start with what is not complete.`
+}
+
+// Run runs the command.
+func (c *Restore) Run(ctx context.Context, streams output.Streams) error {
+	until, err := parseUntil(c.Until)
+	if err != nil {
+		return err
+	}
+	if c.Replicas < 0 || c.Replicas > 5 {
+		return output.Usagef("--replicas %d is not valid: use 1 to 5", c.Replicas)
+	}
+	in, closed, err := openBackup(ctx, c.File, streams, true)
+	if err != nil {
+		return err
+	}
+	defer closed()
+	contents, err := backup.Scan(in, until)
+	if err != nil {
+		return fmt.Errorf("%s: %w. Nothing is changed", c.File, err)
+	}
+	if _, err := in.Seek(0, io.SeekStart); err != nil {
+		return err
+	}
+	c.Prefix = string(contents.Prefix)
+	nc, applying, closed, err := c.connect(ctx, streams)
+	if err != nil {
+		return err
+	}
+	defer closed()
+	progress, end := c.shown(streams)
+	err = contents.Restore(ctx, backup.Target{NATS: nc, Replicas: c.Replicas, Applying: applying, Progress: progress}, in, until)
+	end()
+	if err != nil {
+		return err
+	}
+	if c.JSON() {
+		return output.PrintJSON(streams.Out, contents.Header)
+	}
+	_, err = fmt.Fprintf(streams.Out, "restored %s. Start lapse with an empty Redis\n", contents.Prefix)
+	return err
+}
+
+func parseUntil(text string) (u backup.Until, err error) {
+	if text == "" {
+		return u, nil
+	}
+	if u.Seq, err = strconv.ParseUint(text, 10, 64); err == nil && u.Seq > 0 {
+		return u, nil
+	}
+	var at flags.Instant
+	if at.UnmarshalText([]byte(text)) != nil || at.Now {
+		return u, output.Usagef("--until %q is not valid: use the sequence of a message, an instant such as 2026-01-31T12:00:00Z, or how long ago, such as 90s, 12h or 7d", text)
+	}
+	return backup.Until{Time: at.Time}, nil
+}
+
+// openBackup opens a backup. Standard input, if it is to be read again, goes to a temporary file first.
+func openBackup(ctx context.Context, name string, streams output.Streams, again bool) (in io.ReadSeeker, closed func(), err error) {
+	if name != "-" {
+		f, err := os.Open(name)
+		return f, func() { _ = f.Close() }, err
+	}
+	streams.NoticeTerminal("a backup")
+	if !again {
+		return onlyOnce{streams.In}, func() {}, nil
+	}
+	f, err := os.CreateTemp("", "lapse-restore-")
+	if err != nil {
+		return nil, nil, err
+	}
+	closed = func() { _ = f.Close(); _ = os.Remove(f.Name()) }
+	if _, err = io.Copy(f, interruptible{ctx, streams.In}); err == nil {
+		_, err = f.Seek(0, io.SeekStart)
+	}
+	if err != nil {
+		closed()
+	}
+	return f, closed, err
+}
+
+// onlyOnce is a stream that nobody reads again.
+type onlyOnce struct{ io.Reader }
+
+func (onlyOnce) Seek(int64, int) (int64, error) { return 0, errors.ErrUnsupported }
+
+// interruptible ends when ctx is done.
+type interruptible struct {
+	ctx context.Context
+	r   io.Reader
+}
+
+func (i interruptible) Read(b []byte) (int, error) {
+	if err := i.ctx.Err(); err != nil {
+		return 0, err
+	}
+	return i.r.Read(b)
+}
+
+// printBackup prints what a backup has.
+func printBackup(out io.Writer, c *backup.Contents) error {
+	_, err := fmt.Fprintf(out, "a backup of %s, %s, taken at %s by lapse %s\n", c.Prefix, wire.Shape{Shards: c.Shards, Partitions: c.Partitions}, wire.Time(c.Taken.UnixMilli()), c.Lapse)
+	for _, s := range c.Streams {
+		if err == nil {
+			_, err = fmt.Fprintf(out, "%s messages=%d first=%d last=%d\n", s.Name, s.Messages, s.First, s.Last)
+		}
+	}
+	if err == nil {
+		_, err = fmt.Fprintln(out, "the backup is whole")
+	}
+	return err
+}

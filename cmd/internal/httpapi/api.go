@@ -1,0 +1,285 @@
+package httpapi
+
+import (
+	"cmp"
+	"context"
+	_ "embed" // the description
+	"errors"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/seed18712806/lapse/cmd/internal/httpapi/access"
+	"github.com/seed18712806/lapse/cmd/internal/httpapi/live"
+	"github.com/seed18712806/lapse/cmd/internal/httpapi/problem"
+	"github.com/seed18712806/lapse/sink/client"
+	"github.com/seed18712806/lapse/sink/service"
+	"github.com/seed18712806/lapse/sink/wire"
+)
+
+//go:embed openapi.json
+var description []byte
+
+// readWithin limits one read.
+const readWithin = 2 * time.Second
+
+// Limits are the most requests of each kind at a time. Of 0, the default counts.
+type Limits struct {
+	Reads   int // 1,024
+	Writes  int // 1,024
+	Imports int // 16; each has at most 32 MiB in flight
+	Streams int // 10,000
+}
+
+// Options say what the API serves.
+type Options struct {
+	Prefix wire.Prefix
+	Client *client.Client // for writes
+	NATS   *nats.Conn     // for writes whose outcome nobody waits for
+	Reader service.Reader // a *sink.Reader
+	Events *live.Hub
+	// Tokens are those that a client needs one of. Without them, only requests to a loopback
+	// host are answered, and need none.
+	Tokens  *access.Tokens
+	Metrics prometheus.Registerer // none if nil
+	Logger  *slog.Logger
+	Limits  Limits
+}
+
+// API is the HTTP API. Several goroutines may use it.
+type API struct {
+	opts   Options
+	js     jetstream.JetStream
+	origin http.CrossOriginProtection
+	meters *meters
+	limits map[kind]*limit
+}
+
+// limit is the most requests of one kind at a time.
+type limit struct {
+	name  string
+	slots chan struct{}
+}
+
+// New makes the API.
+func New(opts Options) (*API, error) {
+	js, err := jetstream.New(opts.NATS)
+	if err != nil {
+		return nil, err
+	}
+	a := &API{opts: opts, js: js, meters: newMeters()}
+	l := opts.Limits
+	a.limits = map[kind]*limit{
+		reads:   {"reads", make(chan struct{}, cmp.Or(l.Reads, 1024))},
+		writes:  {"writes", make(chan struct{}, cmp.Or(l.Writes, 1024))},
+		imports: {"imports", make(chan struct{}, cmp.Or(l.Imports, 16))},
+		follows: {"streams", make(chan struct{}, cmp.Or(l.Streams, 10_000))},
+	}
+	if opts.Metrics != nil {
+		if err := a.meters.register(opts.Metrics); err != nil {
+			return nil, err
+		}
+	}
+	return a, nil
+}
+
+// Handler answers everything under /v1/, and /openapi.json.
+func (a *API) Handler() http.Handler {
+	mux := http.NewServeMux()
+	methods := map[string][]string{}
+	for _, r := range routes {
+		mux.HandleFunc(r.method+" "+r.path, a.serve(r))
+		methods[r.path] = append(methods[r.path], r.method)
+	}
+	for path, allowed := range methods {
+		if slices.Contains(allowed, http.MethodGet) {
+			allowed = append(allowed, http.MethodHead)
+		}
+		slices.Sort(allowed)
+		mux.HandleFunc(path, a.refuse(http.StatusMethodNotAllowed, problem.MethodNotAllowed, strings.Join(allowed, ", ")))
+	}
+	mux.HandleFunc("/v1/", a.refuse(http.StatusNotFound, problem.NoSuchRoute, ""))
+	mux.HandleFunc("GET /openapi.json", func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		_, _ = w.Write(description)
+	})
+	return mux
+}
+
+// refuse answers what no route does.
+func (a *API) refuse(status int, code, allow string) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		p := problem.New(status, code, "there is nothing at %s: /openapi.json describes what there is", wire.Quote(r.URL.Path))
+		if allow != "" {
+			w.Header().Set("Allow", allow)
+			p = problem.New(status, code, "%s cannot be used here: use %s", wire.Quote(r.Method), allow)
+		}
+		a.meters.requests.WithLabelValues(otherRoute, "other", statusText(status)).Inc()
+		p.Write(w)
+	}
+}
+
+// request is a request whose names were checked.
+type request struct {
+	*http.Request
+	grant      access.Grant
+	collection string // empty if the path has none
+	id         string
+}
+
+// serve answers the requests of a route.
+func (a *API) serve(r route) http.HandlerFunc {
+	observe := a.meters.of(r)
+	limit := a.limits[r.kind]
+	return func(w http.ResponseWriter, req *http.Request) {
+		start := time.Now()
+		recorder := &recorder{ResponseWriter: w}
+		err := a.check(r, req)
+		if err == nil {
+			select {
+			case limit.slots <- struct{}{}:
+				defer func() { <-limit.slots }()
+				err = a.handle(r, recorder, req)
+			default:
+				err = problem.New(http.StatusServiceUnavailable, problem.TooMany+limit.name,
+					"this process has %d %s under way, and takes no more: try again, or ask another process", cap(limit.slots), limit.name)
+			}
+		}
+		if err != nil && recorder.status == 0 {
+			a.problemOf(req, err).Write(recorder)
+		}
+		observe(cmp.Or(recorder.status, http.StatusOK), time.Since(start))
+	}
+}
+
+// problemOf is the answer for an error.
+func (a *API) problemOf(r *http.Request, err error) *problem.Problem {
+	var p *problem.Problem
+	if errors.As(err, &p) {
+		return p
+	}
+	if r.Context().Err() == nil { // otherwise the client has left
+		a.opts.Logger.Error("HTTP request failed", slog.String("path", r.URL.Path), slog.Any("error", err))
+	}
+	return problem.New(http.StatusInternalServerError, problem.Internal, "%s", err)
+}
+
+// check finds out whether the request comes from where it may.
+func (a *API) check(r route, req *http.Request) error {
+	if err := a.origin.Check(req); err != nil {
+		return problem.New(http.StatusForbidden, problem.CrossOrigin, "a page of another site may not change anything here")
+	}
+	if a.opts.Tokens == nil {
+		return checkHost(req.Host)
+	}
+	return nil
+}
+
+// checkHost refuses requests for another host than this one. Without tokens, a page of another
+// site could otherwise reach lapse by a name of its own that leads to 127.0.0.1.
+func checkHost(host string) error {
+	if name, _, err := net.SplitHostPort(host); err == nil {
+		host = name
+	}
+	host = strings.Trim(host, "[]")
+	if ip := net.ParseIP(host); strings.EqualFold(host, "localhost") || ip != nil && ip.IsLoopback() {
+		return nil
+	}
+	return problem.New(http.StatusMisdirectedRequest, problem.WrongHost, "host %s is not this machine's loopback address: use 127.0.0.1 or localhost, or start lapse with --http-token-file", wire.Quote(host))
+}
+
+// handle checks the token and the names, and calls the handler of the route.
+func (a *API) handle(r route, w http.ResponseWriter, req *http.Request) error {
+	call := &request{Request: req, grant: access.Everything, collection: req.PathValue("collection"), id: req.PathValue("id")}
+	if a.opts.Tokens != nil {
+		token, ok := bearer(req.Header)
+		if ok {
+			call.grant, ok = a.opts.Tokens.Find(token)
+		}
+		if !ok {
+			return problem.New(http.StatusUnauthorized, problem.TokenRequired, "the request has no token that lapse knows: send it as Authorization: Bearer TOKEN")
+		}
+	}
+	if (r.kind == writes || r.kind == imports) && !call.grant.Write {
+		return problem.New(http.StatusForbidden, problem.NotAllowed, "this token can only read")
+	}
+	if strings.Contains(r.path, "{collection}") {
+		if err := wire.CheckCollection(call.collection); err != nil {
+			return problem.BadRequest("%s", err)
+		}
+		if err := call.mayUse(call.collection); err != nil {
+			return err
+		}
+	}
+	if strings.Contains(r.path, "{id}") {
+		if err := wire.CheckID(call.id); err != nil {
+			return problem.BadRequest("%s", err)
+		}
+	}
+	if r.kind != reads {
+		return r.handle(a, w, call)
+	}
+	ctx, cancel := context.WithTimeout(req.Context(), readWithin)
+	defer cancel()
+	call.Request = req.WithContext(ctx)
+	return r.handle(a, w, call)
+}
+
+// mayUse refuses a collection that the token does not cover.
+func (r *request) mayUse(collection string) error {
+	if r.grant.Covers(collection) {
+		return nil
+	}
+	return problem.New(http.StatusForbidden, problem.NotAllowed, "this token is not for collection %s", collection)
+}
+
+func bearer(h http.Header) (token string, ok bool) {
+	scheme, token, ok := strings.Cut(h.Get("Authorization"), " ")
+	return strings.TrimSpace(token), ok && strings.EqualFold(scheme, "Bearer")
+}
+
+// query returns the parameters of the URL, if each is allowed and there once.
+func (r *request) query(allowed ...string) (url.Values, error) {
+	values, err := url.ParseQuery(r.URL.RawQuery)
+	if err != nil {
+		return nil, problem.BadRequest("the query is not valid: %s", err)
+	}
+	for name, all := range values {
+		if !slices.Contains(allowed, name) {
+			return nil, problem.BadRequest("parameter %s is not known here: use %s", wire.Quote(name), cmp.Or(strings.Join(allowed, ", "), "none"))
+		}
+		if len(all) > 1 {
+			return nil, problem.BadRequest("parameter %s is there %d times: use it once", name, len(all))
+		}
+	}
+	return values, nil
+}
+
+// recorder notes the status of an answer.
+type recorder struct {
+	http.ResponseWriter
+	status int
+}
+
+func (r *recorder) WriteHeader(status int) {
+	if r.status == 0 {
+		r.status = status
+	}
+	r.ResponseWriter.WriteHeader(status)
+}
+
+func (r *recorder) Write(b []byte) (int, error) {
+	r.status = cmp.Or(r.status, http.StatusOK)
+	return r.ResponseWriter.Write(b)
+}
+
+// Unwrap is for [http.ResponseController].
+func (r *recorder) Unwrap() http.ResponseWriter { return r.ResponseWriter }

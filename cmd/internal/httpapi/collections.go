@@ -1,0 +1,203 @@
+package httpapi
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"net/http"
+	"slices"
+
+	"github.com/seed18712806/lapse/cmd/internal/httpapi/problem"
+	"github.com/seed18712806/lapse/sink"
+	"github.com/seed18712806/lapse/sink/wire"
+	"github.com/seed18712806/lapse/ttlrules"
+)
+
+// patchTries is how often a change of a configuration is tried again because another came
+// between.
+const patchTries = 5
+
+func collectionLocation(collection string) string { return "/v1/collections/" + collection }
+
+// listCollections lists the collections for which the token is.
+func listCollections(a *API, w http.ResponseWriter, r *request) error {
+	limit, continuation, err := r.page()
+	if err != nil {
+		return err
+	}
+	page, err := a.opts.Reader.Collections(r.Context(), sink.CollectionsOptions{Limit: limit, Continuation: continuation})
+	if err != nil {
+		return problem.OfRead(err)
+	}
+	page.Collections = slices.DeleteFunc(page.Collections, func(c wire.Collection) bool { return !r.grant.Covers(c.Name) })
+	return encode(w, page)
+}
+
+func getConfig(a *API, w http.ResponseWriter, r *request) error {
+	if _, err := r.query(); err != nil {
+		return err
+	}
+	none, err := parseCondition(r.Header, "If-None-Match")
+	if err != nil {
+		return err
+	}
+	config, err := a.opts.Reader.Config(r.Context(), r.collection)
+	if err != nil {
+		return problem.OfRead(err)
+	}
+	setVersion(w.Header(), config.Etag, 0, nil)
+	if none.set && config.Etag != 0 && none.has(config.Etag, true) {
+		w.WriteHeader(http.StatusNotModified)
+		return nil
+	}
+	return encode(w, config)
+}
+
+// configCondition is the condition of a configuration or a drop.
+func configCondition(r *request) (string, error) {
+	ifMatch, create, err := writeConditions(r.Header)
+	if err == nil && create {
+		return "", problem.BadRequest("If-None-Match is not supported on collections: use If-Match")
+	}
+	return ifMatch, err
+}
+
+func putConfig(a *API, w http.ResponseWriter, r *request) error {
+	ifMatch, err := configCondition(r)
+	if err != nil {
+		return err
+	}
+	body, err := a.body(r, jsonType)
+	if err != nil {
+		return err
+	}
+	m, err := r.message(a.opts.Prefix.Config(r.collection))
+	if err != nil {
+		return err
+	}
+	m.Body, m.IfMatch = body, ifMatch
+	return a.write(w, r, m, collectionLocation(r.collection))
+}
+
+// patchConfig changes the properties that the client names. A message is a whole configuration,
+// so it reads the present one, and writes on the condition that no other came between. The first
+// configuration of a collection has nothing to compare with.
+func patchConfig(a *API, w http.ResponseWriter, r *request) error {
+	given, err := configCondition(r)
+	if err != nil {
+		return err
+	}
+	body, err := a.body(r, patchType)
+	if err != nil {
+		return err
+	}
+	patch, err := parsePatch(body)
+	if err != nil {
+		return err
+	}
+	for try := 1; ; try++ {
+		config, err := a.opts.Reader.Config(r.Context(), r.collection)
+		if err != nil {
+			return problem.OfRead(err)
+		}
+		m, err := r.message(a.opts.Prefix.Config(r.collection))
+		if err != nil {
+			return err
+		}
+		if m.Body, err = merge(config, patch); err != nil {
+			return err
+		}
+		if m.IfMatch = given; given == "" && config.Etag != 0 {
+			m.IfMatch = config.Etag.String()
+		}
+		err = a.write(w, r, m, collectionLocation(r.collection))
+		var p *problem.Problem
+		if given != "" || try == patchTries || m.ID != "" || !errors.As(err, &p) || p.Status != http.StatusPreconditionFailed {
+			return err
+		}
+	}
+}
+
+// parsePatch reads a merge patch of a configuration.
+func parsePatch(body []byte) (map[string]json.RawMessage, error) {
+	var patch map[string]json.RawMessage
+	if err := json.Unmarshal(body, &patch); err != nil || patch == nil {
+		return nil, problem.BadRequest("the body is not a JSON object: use a merge patch such as {\"defaultTtl\": 3600}")
+	}
+	return patch, nil
+}
+
+// merge applies a merge patch to a configuration. Whether the result is valid, lapse decides.
+func merge(config wire.Config, patch map[string]json.RawMessage) ([]byte, error) {
+	current, err := json.Marshal(wire.Config{DefaultTTL: config.DefaultTTL, IndexingMode: config.IndexingMode})
+	if err != nil {
+		return nil, err
+	}
+	var members map[string]json.RawMessage
+	if err := json.Unmarshal(current, &members); err != nil {
+		return nil, err
+	}
+	for name, value := range patch {
+		if bytes.Equal(value, []byte("null")) {
+			delete(members, name)
+		} else {
+			members[name] = value
+		}
+	}
+	return json.Marshal(members)
+}
+
+func dropCollection(a *API, w http.ResponseWriter, r *request) error {
+	ifMatch, err := configCondition(r)
+	if err != nil {
+		return err
+	}
+	if err := noBody(r); err != nil {
+		return err
+	}
+	m, err := r.message(a.opts.Prefix.Drop(r.collection))
+	if err != nil {
+		return err
+	}
+	m.IfMatch = ifMatch
+	return a.write(w, r, m, collectionLocation(r.collection))
+}
+
+func countDocuments(a *API, w http.ResponseWriter, r *request) error {
+	if _, err := r.query(); err != nil {
+		return err
+	}
+	count, err := a.opts.Reader.Count(r.Context(), r.collection)
+	if err != nil {
+		return problem.OfRead(err)
+	}
+	return encode(w, count)
+}
+
+func forecastDocuments(a *API, w http.ResponseWriter, r *request) error {
+	query, err := r.query("within", "buckets", "defaultTtl")
+	if err != nil {
+		return err
+	}
+	var opts sink.ForecastOptions
+	if opts.Buckets, err = number(query, "buckets", wire.MaxBuckets); err != nil {
+		return err
+	}
+	if within := query.Get("within"); within != "" {
+		if opts.Within, err = wire.ParseDuration(within); err != nil || opts.Within <= 0 {
+			return problem.BadRequest("within %s is not valid: use a duration over 0 such as 90s, 12h or 7d", wire.Quote(within))
+		}
+	}
+	if query.Has("defaultTtl") {
+		d, err := ttlrules.ParseDefault([]byte(query.Get("defaultTtl")))
+		if err != nil {
+			return problem.BadRequest("%s", err)
+		}
+		opts.Default = &d
+	}
+	forecast, err := a.opts.Reader.Forecast(r.Context(), r.collection, opts)
+	if err != nil {
+		return problem.OfRead(err)
+	}
+	return encode(w, forecast)
+}

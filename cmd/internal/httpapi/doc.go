@@ -1,0 +1,23 @@
+// Package httpapi is the HTTP API of lapse: documents, collections and live events under /v1/,
+// and its description (OpenAPI 3.1) at /openapi.json. [New] makes it; mount [API.Handler].
+//
+// Writes go over NATS, by package client, and reads go to Redis: a read by the NATS service of
+// this process would cost a second round trip. Events come from package live. The headers are
+// those of HTTP, and nothing here decides about documents: the log does, and lapse answers.
+//
+// A request passes through these files:
+//
+//	routes.go       every route
+//	api.go          origin, token (package access), names, limits; then the route's handler
+//	documents.go    one document, and pages of them
+//	collections.go  configurations, drops, lists, counts and forecasts
+//	imports.go      many documents at once (package bulk)
+//	streams.go      live events and rejections (package live)
+//	write.go        publishes, and turns an outcome into an answer
+//	condition.go    If-Match and If-None-Match
+//
+// Package problem is the answer to a request that failed (RFC 9457).
+//
+// Every limit answers with a problem that names it. No answer allows a cache to keep a document
+// without asking: a changed default counts at once.
+package httpapi

@@ -1,0 +1,187 @@
+package httpapi
+
+import (
+	"encoding/json"
+	"errors"
+	"net/http"
+	"net/url"
+	"strconv"
+	"time"
+
+	"github.com/seed18712806/lapse/cmd/internal/httpapi/problem"
+	"github.com/seed18712806/lapse/sink"
+	"github.com/seed18712806/lapse/sink/service"
+	"github.com/seed18712806/lapse/sink/wire"
+)
+
+// pageBytes is about the most that a page of documents has, beyond its first document.
+const pageBytes = 4 << 20
+
+// setVersion sets the headers that identify a version, and say when it expires.
+func setVersion(h http.Header, etag wire.Etag, ts wire.Time, expires *wire.Time) {
+	h["Cache-Control"] = []string{"no-cache"}
+	if etag != 0 {
+		h["Etag"] = []string{`"` + etag.String() + `"`}
+	}
+	if ts != 0 {
+		h["Last-Modified"] = []string{httpDate(ts)}
+	}
+	if expires != nil {
+		h[wire.HeaderExpiresAt] = []string{expires.String()}
+		h["Sunset"] = []string{httpDate(*expires)}
+	}
+}
+
+func httpDate(t wire.Time) string { return time.UnixMilli(int64(t)).UTC().Format(http.TimeFormat) }
+
+// documentLocation is the path of a document.
+func documentLocation(collection, id string) string {
+	return "/v1/collections/" + collection + "/documents/" + url.PathEscape(id)
+}
+
+// encode answers with a value as JSON.
+func encode(w http.ResponseWriter, value any) error {
+	body, err := json.Marshal(value)
+	if err != nil {
+		return err
+	}
+	return send(w, body)
+}
+
+func send(w http.ResponseWriter, body []byte) error {
+	header := w.Header()
+	header["Content-Type"] = []string{jsonType}
+	header["Cache-Control"] = []string{"no-cache"}
+	header["Content-Length"] = []string{strconv.Itoa(len(body))}
+	_, _ = w.Write(body) // it fails only if the client has left
+	return nil
+}
+
+func getDocument(a *API, w http.ResponseWriter, r *request) error {
+	if _, err := r.query(); err != nil {
+		return err
+	}
+	match, err := parseCondition(r.Header, "If-Match")
+	none, noneErr := parseCondition(r.Header, "If-None-Match")
+	if err := errors.Join(err, noneErr); err != nil {
+		return err
+	}
+	doc, err := a.opts.Reader.Get(r.Context(), r.collection, r.id)
+	if err != nil {
+		return problem.OfRead(err)
+	}
+	if match.set && !match.has(doc.Etag, false) {
+		return problem.New(http.StatusPreconditionFailed, problem.PreconditionFailed, "the document's etag is %s", doc.Etag)
+	}
+	setVersion(w.Header(), doc.Etag, doc.Ts, doc.ExpiresAt)
+	if none.set && none.has(doc.Etag, true) {
+		w.WriteHeader(http.StatusNotModified)
+		return nil
+	}
+	return send(w, doc.Body)
+}
+
+func listDocuments(a *API, w http.ResponseWriter, r *request) error {
+	limit, continuation, err := r.page()
+	if err != nil {
+		return err
+	}
+	page, err := a.opts.Reader.List(r.Context(), r.collection, sink.ListOptions{Limit: limit, MaxBytes: pageBytes, Continuation: continuation})
+	if err != nil {
+		return problem.OfRead(err)
+	}
+	return send(w, service.EncodePage(page))
+}
+
+// page reads the parameters of a page.
+func (r *request) page() (limit int, continuation string, err error) {
+	query, err := r.query("limit", "continuation")
+	if err != nil {
+		return 0, "", err
+	}
+	limit, err = number(query, "limit", wire.MaxListLimit)
+	return limit, query.Get("continuation"), err
+}
+
+// number reads a parameter that is a number from 1 on; 0 if it is absent.
+func number(query url.Values, name string, most int) (int, error) {
+	text := query.Get(name)
+	if text == "" {
+		return 0, nil
+	}
+	n, err := strconv.Atoi(text)
+	if err != nil || n < 1 || n > most {
+		return 0, problem.BadRequest("%s %s is not valid: use a whole number from 1 to %d", name, wire.Quote(text), most)
+	}
+	return n, nil
+}
+
+// putDocument creates or replaces a document: which of them is allowed, the conditions say.
+func putDocument(a *API, w http.ResponseWriter, r *request) error {
+	ifMatch, create, err := writeConditions(r.Header)
+	if err != nil {
+		return err
+	}
+	op := wire.Upsert
+	switch {
+	case create:
+		op = wire.Create
+	case ifMatch != "":
+		op = wire.Replace
+	}
+	err = a.writeDocument(w, r, op, ifMatch, jsonType)
+	var p *problem.Problem
+	switch {
+	case !errors.As(err, &p):
+		return err
+	case create && p.Status == http.StatusConflict, ifMatch != "" && p.Status == http.StatusNotFound:
+		// Without its condition the request would have succeeded (RFC 9110, section 13.2.1).
+		return problem.New(http.StatusPreconditionFailed, problem.PreconditionFailed, "%s", p.Detail)
+	}
+	return err
+}
+
+func patchDocument(a *API, w http.ResponseWriter, r *request) error {
+	return a.changeDocument(w, r, wire.Patch, patchType)
+}
+
+func deleteDocument(a *API, w http.ResponseWriter, r *request) error {
+	return a.changeDocument(w, r, wire.Delete, "")
+}
+
+func touchDocument(a *API, w http.ResponseWriter, r *request) error {
+	return a.changeDocument(w, r, wire.Touch, "")
+}
+
+// changeDocument writes to a document that must exist.
+func (a *API) changeDocument(w http.ResponseWriter, r *request, op wire.Op, media string) error {
+	ifMatch, create, err := writeConditions(r.Header)
+	if err != nil {
+		return err
+	}
+	if create {
+		return problem.BadRequest("If-None-Match: * creates a document: use it with PUT")
+	}
+	return a.writeDocument(w, r, op, ifMatch, media)
+}
+
+// writeDocument publishes a write. Without a media type it has no body.
+func (a *API) writeDocument(w http.ResponseWriter, r *request, op wire.Op, ifMatch, media string) error {
+	if _, err := r.query(); err != nil {
+		return err
+	}
+	m, err := r.message(a.opts.Prefix.Write(op, r.collection, r.id))
+	if err != nil {
+		return err
+	}
+	m.IfMatch = ifMatch
+	if media == "" {
+		err = noBody(r)
+	} else {
+		m.Body, err = a.body(r, media)
+	}
+	if err != nil {
+		return err
+	}
+	return a.write(w, r, m, documentLocation(r.collection, r.id))
+}

@@ -1,0 +1,40 @@
+package httpapi
+
+import (
+	"net/http"
+	"slices"
+
+	"github.com/seed18712806/lapse/cmd/internal/httpapi/bulk"
+	"github.com/seed18712806/lapse/cmd/internal/httpapi/problem"
+	"github.com/seed18712806/lapse/sink/wire"
+)
+
+// importDocuments writes one document for each line.
+func importDocuments(a *API, w http.ResponseWriter, r *request) error {
+	query, err := r.query("op")
+	if err != nil {
+		return err
+	}
+	op := wire.Upsert
+	if query.Has("op") {
+		op = wire.Op(query.Get("op"))
+	}
+	if !slices.Contains(wire.Ops, op) {
+		return problem.BadRequest("op %s is not valid: use one of %v", wire.Quote(string(op)), wire.Ops)
+	}
+	if err := checkType(r, bulk.MediaType); err != nil {
+		return err
+	}
+	m, err := r.message("")
+	if err != nil {
+		return err
+	}
+	under := a.meters.under.WithLabelValues("imports")
+	under.Inc()
+	defer under.Dec()
+	return bulk.Import(w, r.Request, bulk.Options{
+		Client: a.opts.Client, Prefix: a.opts.Prefix, Collection: r.collection, Op: op, Key: m.ID, Traceparent: m.Traceparent,
+		MaxDocument: int(a.mostBytes()),
+		Outcome:     func(status int) { a.meters.lines.WithLabelValues(statusText(status)).Inc() },
+	})
+}

@@ -1,0 +1,115 @@
+package httpapi_test
+
+import (
+	"context"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/seed18712806/lapse/cmd/internal/httpapi"
+	"github.com/seed18712806/lapse/cmd/internal/httpapi/live"
+	"github.com/seed18712806/lapse/sink"
+	"github.com/seed18712806/lapse/sink/client"
+	"github.com/seed18712806/lapse/sink/wire"
+)
+
+// newAPI makes another API beside that of a rig, on the same servers.
+func newAPI(t testing.TB, r *rig, limits httpapi.Limits) http.Handler {
+	t.Helper()
+	store := redis.NewClient(&redis.Options{Addr: strings.TrimPrefix(r.redis, "redis://"), MaxRetries: -1, ContextTimeoutEnabled: true})
+	t.Cleanup(func() { _ = store.Close() })
+	reader, err := sink.NewReader(store, sink.ReaderOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	nc, log := connect(t, r), slog.New(slog.DiscardHandler)
+	events, err := live.New(nc, wire.DefaultPrefix, log)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(events.Close)
+	writer, err := client.Connect(client.Options{Server: r.nats})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(writer.Close)
+	api, err := httpapi.New(httpapi.Options{Prefix: wire.DefaultPrefix, Client: writer, NATS: nc, Reader: reader, Events: events, Logger: log, Limits: limits})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return api.Handler()
+}
+
+// TestLimits: what is over a limit is answered at once, with the name of the limit.
+func TestLimits(t *testing.T) {
+	r := start(t)
+	srv := httptest.NewServer(newAPI(t, r, httpapi.Limits{Writes: 1, Imports: 1, Streams: 1}))
+	defer srv.Close()
+	defer srv.CloseClientConnections()
+	here := &rig{t: t, base: srv.URL + "/v1", nats: r.nats, http: r.http}
+	full := func(a answer, limit string) {
+		t.Helper()
+		a.want(t, 503, `"code":"too-many-`+limit+`"`, "1 "+limit).header(t, "Retry-After", "1")
+	}
+
+	stream := here.follow("/events")
+	full(here.do("GET", "/rejections", ""), "streams")
+	here.do("GET", "/collections", "").want(t, 200)
+	stream.cancel()
+	eventually(t, "there is room again", func() bool { return here.do("HEAD", "/events", "").StatusCode == 200 })
+
+	for path, limit := range map[string]string{"/collections/orders/documents": "imports", "/collections/orders/documents/1": "writes"} {
+		ctx, cancel := context.WithCancel(t.Context())
+		method, media := "PUT", "application/json"
+		if limit == "imports" {
+			method, media = "POST", linesType
+		}
+		ended := make(chan struct{})
+		go func() { // a request whose body does not end; again if another one had the place
+			defer close(ended)
+			plain := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
+			for ctx.Err() == nil {
+				body, in := io.Pipe()
+				defer context.AfterFunc(ctx, func() { _ = in.CloseWithError(context.Canceled) })()
+				req, err := http.NewRequestWithContext(ctx, method, here.base+path, body)
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				req.Header.Set("Content-Type", media)
+				if resp, err := plain.Do(req); err == nil {
+					_ = resp.Body.Close()
+				}
+			}
+		}()
+		eventually(t, "the limit is reached", func() bool { return here.do(method, path, "", "Content-Type", media).StatusCode == 503 })
+		full(here.do(method, path, "", "Content-Type", media), limit)
+		cancel()
+		<-ended
+		eventually(t, "there is room again", func() bool { return here.do(method, path, "", "Content-Type", media).StatusCode != 503 })
+	}
+}
+
+// TestServersAway: without its servers lapse answers 503, and tells when to try again.
+func TestServersAway(t *testing.T) {
+	r := start(t)
+	srv := httptest.NewServer(newAPI(t, r, httpapi.Limits{}))
+	defer srv.Close()
+	here := &rig{t: t, base: srv.URL + "/v1", nats: r.nats, http: &http.Client{Transport: checked{t, &http.Transport{}}}}
+	defer here.http.CloseIdleConnections()
+	here.do("PUT", "/collections/orders/documents/1", `{}`).want(t, 201)
+	r.stop()
+	for _, c := range [][3]string{
+		{"GET", "/collections/orders/documents/1", ""}, {"GET", "/collections", ""}, {"GET", "/events", ""},
+		{"GET", "/events?since=1h", ""}, {"PUT", "/collections/orders/documents/1", "{}"}, {"DELETE", "/collections/orders", ""},
+	} {
+		here.do(c[0], c[1], c[2]).want(t, 503, `"code":"unavailable"`).header(t, "Retry-After", "1")
+	}
+	here.do("PUT", "/collections/orders/documents/1", "{}", "Prefer", "respond-async").want(t, 503)
+	here.do("POST", "/collections/orders/documents", "{\"id\":\"1\"}\n", "Content-Type", linesType)
+}

@@ -1,0 +1,146 @@
+package live
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/synadia-io/orbit.go/jetstreamext"
+)
+
+const (
+	mostCatchingUp = 32 // batches that are read for clients at a time; others wait
+	catchUpBatch   = 256
+	catchUpBytes   = 1 << 20
+	requestWithin  = 5 * time.Second
+)
+
+// filter is the subject of what a topic has. Rejections have one more form of subject, for
+// configurations, so those of one collection are picked by the reader.
+func (h *Hub) filter(t topic) string {
+	switch {
+	case t.rejections:
+		return string(h.prefix) + ".rejected.>"
+	case t.collection == "":
+		return string(h.prefix) + ".expired.>"
+	}
+	return string(h.prefix) + ".expired." + t.collection + ".>"
+}
+
+// catchUp sends what a topic has behind a position, until the ring has all that follows. It
+// returns the new position.
+func (h *Hub) catchUp(ctx context.Context, r *ring, t topic, position uint64, send func([][]byte) error) (uint64, error) {
+	for {
+		frames, last, err := h.next(ctx, t, position)
+		if err != nil {
+			return position, err
+		}
+		if err := send(frames); err != nil {
+			return position, err
+		}
+		from, end := r.bounds()
+		if last > position {
+			if position = last; position >= from {
+				return position, nil
+			}
+			continue
+		}
+		// A replica answers these requests, and it may be behind what the ring has. The leader
+		// knows whether there is more.
+		found, err := h.find(ctx, query{Seq: position + 1, NextFor: h.filter(t)})
+		switch {
+		case err != nil:
+			return position, err
+		case found == nil:
+			return max(position, end), nil
+		}
+		if m, ok := write(h.prefix, *found); ok && t.covers(m.topic) {
+			if err := send([][]byte{m.frame}); err != nil {
+				return position, err
+			}
+		}
+		position = found.seq
+	}
+}
+
+// next reads a batch behind a position. It returns the frames, and the sequence of the last
+// message.
+func (h *Hub) next(ctx context.Context, t topic, position uint64) (frames [][]byte, last uint64, err error) {
+	select {
+	case h.catching <- struct{}{}:
+		defer func() { <-h.catching }()
+	case <-ctx.Done():
+		return nil, 0, ctx.Err()
+	}
+	ctx, cancel := context.WithTimeout(ctx, requestWithin)
+	defer cancel()
+	messages, err := jetstreamext.GetBatch(ctx, h.js, h.prefix.EventsStream(), catchUpBatch,
+		jetstreamext.GetBatchSubject(h.filter(t)), jetstreamext.GetBatchSeq(position+1), jetstreamext.GetBatchMaxBytes(catchUpBytes))
+	if err != nil {
+		return nil, 0, err
+	}
+	for msg, err := range messages {
+		if errors.Is(err, jetstreamext.ErrNoMessages) {
+			break
+		}
+		if err != nil {
+			return nil, 0, fmt.Errorf("read the stream: %w", err)
+		}
+		last = msg.Sequence
+		if m, ok := write(h.prefix, source{msg.Sequence, msg.Subject, msg.Header, msg.Data}); ok && t.covers(m.topic) {
+			frames = append(frames, m.frame)
+		}
+	}
+	return frames, last, nil
+}
+
+// query asks for the first message of a subject from a sequence or an instant on.
+type query struct {
+	Seq     uint64     `json:"seq,omitempty"`
+	Start   *time.Time `json:"start_time,omitempty"`
+	NextFor string     `json:"next_by_subj"`
+}
+
+// find asks the leader of the stream; nil if there is no such message.
+func (h *Hub) find(ctx context.Context, q query) (*source, error) {
+	body, err := json.Marshal(q)
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, requestWithin)
+	defer cancel()
+	reply, err := h.nc.RequestWithContext(ctx, "$JS.API.STREAM.MSG.GET."+h.prefix.EventsStream(), body)
+	if err != nil {
+		return nil, fmt.Errorf("read the stream: %w", err)
+	}
+	var answer struct {
+		Error   *jetstream.APIError `json:"error"`
+		Message struct {
+			Subject string `json:"subject"`
+			Seq     uint64 `json:"seq"`
+			Header  []byte `json:"hdrs"`
+			Data    []byte `json:"data"`
+		} `json:"message"`
+	}
+	if err := json.Unmarshal(reply.Data, &answer); err != nil {
+		return nil, fmt.Errorf("read the stream: %w", err)
+	}
+	if answer.Error != nil {
+		if answer.Error.ErrorCode == jetstream.JSErrCodeMessageNotFound {
+			return nil, nil
+		}
+		return nil, fmt.Errorf("read the stream: %w", answer.Error)
+	}
+	m := answer.Message
+	header := nats.Header{}
+	if len(m.Header) > 0 {
+		if header, err = nats.DecodeHeadersMsg(m.Header); err != nil {
+			return nil, fmt.Errorf("read the stream: %w", err)
+		}
+	}
+	return &source{m.Seq, m.Subject, header, m.Data}, nil
+}

@@ -1,0 +1,80 @@
+package live
+
+import (
+	"bytes"
+	"encoding/json"
+	"strconv"
+	"strings"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/seed18712806/lapse/sink/client"
+	"github.com/seed18712806/lapse/sink/wire"
+)
+
+// source is a message as it comes from the stream.
+type source struct {
+	seq     uint64
+	subject string
+	header  nats.Header
+	data    []byte
+}
+
+// topicOf is the topic of a subject, with its collection; ok = false if it is lapse's own.
+func topicOf(prefix wire.Prefix, subject string) (t topic, ok bool) {
+	kind, rest, _ := strings.Cut(strings.TrimPrefix(subject, string(prefix)+"."), ".")
+	t.rejections = kind == "rejected"
+	t.collection, _, _ = strings.Cut(rest, ".")
+	return t, t.rejections || kind == "expired"
+}
+
+// write writes a message for the clients. An event is as it is in the stream.
+func write(prefix wire.Prefix, s source) (m message, ok bool) {
+	t, ok := topicOf(prefix, s.subject)
+	if !ok {
+		return message{}, false
+	}
+	data := s.data
+	if t.rejections {
+		r := client.Rejection{
+			Error:   s.header.Get(wire.HeaderError),
+			Subject: s.header.Get(wire.HeaderSubject),
+			Body:    string(s.data),
+		}
+		// lapse writes these numbers itself.
+		r.Code, _ = strconv.Atoi(s.header.Get(wire.HeaderCode))
+		r.Seq, _ = strconv.ParseUint(s.header.Get(wire.HeaderSeq), 10, 64)
+		r.Truncated, _ = strconv.Atoi(s.header.Get(wire.HeaderTruncated))
+		data, _ = json.Marshal(r) // strings and numbers cannot fail
+	}
+	return message{seq: s.seq, topic: t, frame: frame("", strconv.FormatUint(s.seq, 10), data)}, true
+}
+
+// frame writes a server-sent event. White space at the end of a line of data may change: JSON
+// has it only between its tokens.
+func frame(name, id string, data []byte) []byte {
+	b := make([]byte, 0, len(data)+len(name)+len(id)+32)
+	if name != "" {
+		b = append(append(append(b, "event: "...), name...), '\n')
+	}
+	if id != "" {
+		b = append(append(append(b, "id: "...), id...), '\n')
+	}
+	for len(data) > 0 {
+		line := data
+		end := bytes.IndexAny(data, "\r\n")
+		if end < 0 {
+			data = nil
+		} else {
+			line, data = data[:end], data[end+1:]
+		}
+		b = append(append(append(b, "data: "...), line...), '\n')
+	}
+	return append(b, '\n')
+}
+
+// notice is an event about the connection itself. It has no id, so it moves no position.
+func notice(name, reason string) []byte {
+	data, _ := json.Marshal(map[string]string{"reason": reason}) // a string cannot fail
+	return frame(name, "", data)
+}

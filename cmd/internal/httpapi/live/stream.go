@@ -1,0 +1,197 @@
+package live
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+const (
+	heartbeatEvery = 15 * time.Second
+	sendWithin     = 20 * time.Second // a client that takes nothing for so long is dropped
+	sendBytes      = 256 << 10        // about the most that is sent at a time
+	reconnectAfter = "1000"           // milliseconds, for the client
+)
+
+// Request says what a client follows.
+type Request struct {
+	Rejections bool       // and not the events
+	Collection string     // all if empty
+	After      *uint64    // begin behind this sequence
+	Since      *time.Time // or with what was stored from then on; with what is new if both are nil
+}
+
+// Reason is why a client's connection has ended.
+type Reason string
+
+// The reasons.
+const (
+	Left     Reason = "left"     // the client closed it
+	Slow     Reason = "slow"     // the client fell behind
+	Failed   Reason = "failed"   // the stream could not be read
+	Stopping Reason = "stopping" // the process ends
+)
+
+// Reasons lists every reason.
+var Reasons = []Reason{Left, Slow, Failed, Stopping}
+
+var errSlow = errors.New("the client took nothing, or less than was published")
+
+// Serve sends what a client follows until the connection ends, and says why it did. It
+// returns an error only if nothing was sent.
+func (h *Hub) Serve(w http.ResponseWriter, r *http.Request, req Request) (Reason, error) {
+	t, err := h.join(r.Context())
+	if err != nil {
+		return Failed, err
+	}
+	defer h.leave()
+	s := &stream{hub: h, tail: t, topic: topic{req.Rejections, req.Collection}, w: w, rc: http.NewResponseController(w)}
+	if err := s.begin(r.Context(), req); err != nil {
+		return Failed, err
+	}
+	ctx, cancel := context.WithCancel(r.Context())
+	defer cancel()
+	defer context.AfterFunc(h.closed, cancel)()
+	defer context.AfterFunc(t.done, cancel)()
+	err = s.run(ctx)
+	switch {
+	case r.Context().Err() != nil:
+		return Left, nil
+	case h.closed.Err() != nil:
+		return Stopping, nil
+	case errors.Is(err, errSlow):
+		_ = s.send([][]byte{notice("dropped", err.Error()+": connect again, with the id of the last message")})
+		return Slow, nil
+	}
+	if err == nil || errors.Is(err, context.Canceled) {
+		err = errors.New("the reading has ended")
+	}
+	_ = s.send([][]byte{notice("dropped", "the stream of events could not be read ("+err.Error()+"): connect again, with the id of the last message")})
+	return Failed, nil
+}
+
+// stream is one client.
+type stream struct {
+	hub      *Hub
+	tail     *tail
+	topic    topic
+	position uint64 // all messages up to it were sent
+	w        http.ResponseWriter
+	rc       *http.ResponseController
+}
+
+// begin finds the position at which the client begins, and sends the header.
+func (s *stream) begin(ctx context.Context, req Request) error {
+	_, s.position = s.tail.ring.bounds()
+	greeting := []byte("retry: " + reconnectAfter + "\n\n")
+	switch {
+	case req.After != nil:
+		s.position = *req.After
+		lost, err := s.lost(ctx)
+		if err != nil {
+			return err
+		}
+		greeting = append(greeting, lost...)
+	case req.Since != nil:
+		found, err := s.hub.find(ctx, query{Start: req.Since, NextFor: s.hub.filter(s.topic)})
+		if err != nil {
+			return err
+		}
+		if found != nil {
+			s.position = min(s.position, found.seq-1)
+		}
+	}
+	// The server's limits are for requests that end.
+	if err := errors.Join(s.rc.SetReadDeadline(time.Time{}), s.rc.SetWriteDeadline(time.Time{})); err != nil {
+		return err
+	}
+	header := s.w.Header()
+	header.Set("Content-Type", "text/event-stream")
+	header.Set("Cache-Control", "no-cache")
+	header.Set("X-Accel-Buffering", "no") // nginx would hold events back
+	s.w.WriteHeader(http.StatusOK)
+	return s.send([][]byte{greeting})
+}
+
+// lost is a notice if the stream no longer has all that followed the position.
+func (s *stream) lost(ctx context.Context) ([]byte, error) {
+	if from, _ := s.tail.ring.bounds(); s.position >= from {
+		return nil, nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, requestWithin)
+	defer cancel()
+	info, err := s.hub.js.Stream(ctx, s.hub.prefix.EventsStream())
+	if err != nil {
+		return nil, err
+	}
+	if s.position+1 < info.CachedInfo().State.FirstSeq {
+		return notice("gap", "the stream of events no longer reaches back to this id: some messages after it may be missing"), nil
+	}
+	return nil, nil
+}
+
+// run sends until ctx is done, the client is slow or the stream cannot be read.
+func (s *stream) run(ctx context.Context) error {
+	if from, _ := s.tail.ring.bounds(); s.position < from {
+		position, err := s.hub.catchUp(ctx, s.tail.ring, s.topic, s.position, s.send)
+		if err != nil {
+			return err
+		}
+		s.position = position
+	}
+	heartbeat := time.NewTicker(heartbeatEvery)
+	defer heartbeat.Stop()
+	for ctx.Err() == nil {
+		frames, position, wait, ok := s.tail.ring.read(s.topic, s.position, sendBytes)
+		switch {
+		case !ok:
+			return errSlow
+		case wait == nil:
+			if err := s.send(frames); err != nil {
+				return err
+			}
+			s.position = position
+			continue
+		}
+		select {
+		case <-wait.come:
+			s.position = max(position, wait.first-1)
+		case <-heartbeat.C:
+			s.tail.ring.leave(s.topic, wait)
+			s.position = position
+			if err := s.send([][]byte{[]byte(":\n\n")}); err != nil {
+				return err
+			}
+		case <-ctx.Done():
+			s.tail.ring.leave(s.topic, wait)
+		}
+	}
+	return ctx.Err()
+}
+
+// send sends frames to the client.
+func (s *stream) send(frames [][]byte) error {
+	if len(frames) == 0 {
+		return nil
+	}
+	if err := s.rc.SetWriteDeadline(time.Now().Add(sendWithin)); err != nil {
+		return err
+	}
+	for _, f := range frames {
+		if _, err := s.w.Write(f); err != nil {
+			return errSlow // or it has left: then its context is done
+		}
+	}
+	if err := s.rc.Flush(); err != nil {
+		return errSlow
+	}
+	return nil
+}
+
+// IsUnavailable reports whether an error of [Hub.Serve] is that the stream does not answer.
+func IsUnavailable(err error) bool {
+	return errors.Is(err, ErrClosed) || errors.Is(err, jetstream.ErrStreamNotFound) || errors.Is(err, context.DeadlineExceeded)
+}

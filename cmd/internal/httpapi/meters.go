@@ -1,0 +1,79 @@
+package httpapi
+
+import (
+	"errors"
+	"strconv"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/seed18712806/lapse/cmd/internal/httpapi/live"
+)
+
+// meters are the metrics of the API. Their labels have few values, whatever clients send.
+type meters struct {
+	requests *prometheus.CounterVec   // by route, method and status
+	duration *prometheus.HistogramVec // by route and method
+	under    *prometheus.GaugeVec     // by kind
+	ended    *prometheus.CounterVec   // by reason
+	lines    *prometheus.CounterVec   // by status
+}
+
+func newMeters() *meters {
+	m := &meters{
+		requests: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Namespace: "lapse", Name: "http_requests_total",
+			Help: "Requests to the HTTP API that this process has answered, by route, method and status; an event stream counts when it ends.",
+		}, []string{"route", "method", "code"}),
+		duration: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Namespace: "lapse", Name: "http_request_duration_seconds",
+			Help:    "Time of one request to the HTTP API; without event streams and imports.",
+			Buckets: []float64{.00025, .0005, .001, .002, .005, .01, .02, .05, .1, .5, 1, 5},
+		}, []string{"route", "method"}),
+		under: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Namespace: "lapse", Name: "http_streams",
+			Help: "Event streams and imports over HTTP that are under way.",
+		}, []string{"kind"}),
+		ended: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Namespace: "lapse", Name: "http_streams_ended_total",
+			Help: "Event streams over HTTP that have ended, by reason: the client left, was too slow, the stream of events failed, or the process stopped.",
+		}, []string{"reason"}),
+		lines: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Namespace: "lapse", Name: "http_import_lines_total",
+			Help: "Lines of imports over HTTP, by the status of their outcome.",
+		}, []string{"code"}),
+	}
+	for _, reason := range live.Reasons { // so that the first one is an increase
+		m.ended.WithLabelValues(string(reason))
+	}
+	for _, code := range []string{"200", "201", "400", "404", "409", "412", "413", "503"} {
+		m.lines.WithLabelValues(code)
+	}
+	m.under.WithLabelValues("events")
+	m.under.WithLabelValues("imports")
+	return m
+}
+
+func (m *meters) register(r prometheus.Registerer) error {
+	var err error
+	for _, c := range []prometheus.Collector{m.requests, m.duration, m.under, m.ended, m.lines} {
+		err = errors.Join(err, r.Register(c))
+	}
+	return err
+}
+
+// of observes the requests of a route.
+func (m *meters) of(r route) func(status int, took time.Duration) {
+	requests := m.requests.MustCurryWith(prometheus.Labels{"route": r.path, "method": r.method})
+	requests.WithLabelValues("200")
+	if r.kind == follows || r.kind == imports {
+		return func(status int, _ time.Duration) { requests.WithLabelValues(statusText(status)).Inc() }
+	}
+	duration := m.duration.WithLabelValues(r.path, r.method)
+	return func(status int, took time.Duration) {
+		requests.WithLabelValues(statusText(status)).Inc()
+		duration.Observe(took.Seconds())
+	}
+}
+
+func statusText(status int) string { return strconv.Itoa(status) }

@@ -1,0 +1,97 @@
+// Package problem is the answer to an HTTP request that failed: problem details (RFC 9457).
+package problem
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+
+	"github.com/seed18712806/lapse/sink/service"
+	"github.com/seed18712806/lapse/sink/wire"
+)
+
+// Codes of problems. Each is for programs: the detail is for people.
+const (
+	Invalid            = "invalid"             // 400: the request is wrong
+	TokenRequired      = "token-required"      // 401: no token, or one that is not known
+	NotAllowed         = "not-allowed"         // 403: the token does not allow this
+	CrossOrigin        = "cross-origin"        // 403: a page of another site sent this
+	NotFound           = "not-found"           // 404: no such document, or it has expired
+	NoSuchRoute        = "no-such-route"       // 404: no such path
+	MethodNotAllowed   = "method-not-allowed"  // 405
+	RequestTimeout     = "request-timeout"     // 408: the body did not come in time
+	Conflict           = "conflict"            // 409
+	PreconditionFailed = "precondition-failed" // 412: If-Match, or If-None-Match
+	TooLarge           = "too-large"           // 413
+	MediaType          = "media-type"          // 415
+	WrongHost          = "wrong-host"          // 421: a host that is not this machine
+	Internal           = "internal"            // 500
+	Unavailable        = "unavailable"         // 503: lapse or one of its servers does not answer
+	TooMany            = "too-many-"           // 503: a limit of this process; its name follows
+	OutcomeUnknown     = "outcome-unknown"     // 504: the write is durable, and was not applied yet
+)
+
+// retryAfter is the header of every 503, in seconds.
+const retryAfter = "1"
+
+// Problem is an answer. Make it with [New].
+type Problem struct {
+	Type   string `json:"type"`
+	Title  string `json:"title"`
+	Status int    `json:"status"`
+	Detail string `json:"detail"`
+	Code   string `json:"code"`
+	Seq    string `json:"seq,omitempty"` // of the write in the log, if its outcome is not known
+}
+
+func (p *Problem) Error() string { return p.Detail }
+
+// New makes a problem.
+func New(status int, code, format string, args ...any) *Problem {
+	return &Problem{Type: "about:blank", Title: http.StatusText(status), Status: status, Code: code, Detail: fmt.Sprintf(format, args...)}
+}
+
+// BadRequest makes a problem of a request that is wrong.
+func BadRequest(format string, args ...any) *Problem {
+	return New(http.StatusBadRequest, Invalid, format, args...)
+}
+
+// codes are those of what lapse answers: outcomes, and errors of reads.
+var codes = map[int]string{
+	wire.StatusBadRequest: Invalid, wire.StatusNotFound: NotFound, wire.StatusConflict: Conflict,
+	wire.StatusPreconditionFailed: PreconditionFailed, wire.StatusTooLarge: TooLarge,
+	wire.StatusUnavailable: Unavailable,
+}
+
+// CodeOf is the code for a status with which lapse answers.
+func CodeOf(status int) string {
+	if code, ok := codes[status]; ok {
+		return code
+	}
+	return Internal
+}
+
+// OfRead is the answer to a read that failed.
+func OfRead(err error) error {
+	status, text := service.StatusOf(err)
+	return New(status, CodeOf(status), "%s", text)
+}
+
+// Write sends the problem.
+func (p *Problem) Write(w http.ResponseWriter) {
+	header := w.Header()
+	for _, name := range []string{"Content-Length", "Etag", "Last-Modified", "Location", wire.HeaderExpiresAt, "Sunset"} {
+		header.Del(name)
+	}
+	header.Set("Content-Type", "application/problem+json")
+	header.Set("Cache-Control", "no-store")
+	if p.Status == http.StatusServiceUnavailable {
+		header.Set("Retry-After", retryAfter)
+	}
+	if p.Status == http.StatusUnauthorized {
+		header.Set("WWW-Authenticate", `Bearer realm="lapse"`)
+	}
+	body, _ := json.Marshal(p) // strings and a number cannot fail
+	w.WriteHeader(p.Status)
+	_, _ = w.Write(append(body, '\n'))
+}

@@ -1,0 +1,304 @@
+package httpapi_test
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"log/slog"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/pb33f/libopenapi"
+	validator "github.com/pb33f/libopenapi-validator"
+
+	"github.com/seed18712806/lapse/cmd/internal/serve"
+	"github.com/seed18712806/lapse/cmd/internal/web"
+	"github.com/seed18712806/lapse/sink/client"
+)
+
+// limit is the longest that a test waits.
+const limit = time.Minute
+
+// rig is a lapse of its own, and an HTTP client whose every answer is held against the
+// description.
+type rig struct {
+	t     testing.TB
+	base  string // of the URLs, with /v1
+	nats  string
+	redis string
+	http  *http.Client
+	stop  func() // ends lapse and waits
+}
+
+// start runs "lapse serve" in this process until the test ends.
+func start(t testing.TB, set ...func(*serve.Options)) *rig {
+	t.Helper()
+	ready := filepath.Join(t.TempDir(), "ready")
+	opts := serve.Options{
+		Version: "0.0.0", Logger: slog.New(slog.NewTextHandler(io.Discard, nil)),
+		NATSListen: "127.0.0.1:0", RedisListen: "127.0.0.1:0", HTTP: web.Options{Listen: "127.0.0.1:0"},
+		NATSSync: time.Second, Data: t.TempDir(), ReadyFile: ready,
+	}
+	opts.Processor.Prefix = "lapse"
+	for _, f := range set {
+		f(&opts)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- serve.Run(ctx, opts) }()
+	r := &rig{t: t, http: &http.Client{Transport: checked{t, &http.Transport{}}}}
+	r.stop = sync.OnceFunc(func() {
+		r.http.CloseIdleConnections()
+		cancel()
+		if err := <-ended; err != nil {
+			t.Errorf("lapse: %v", err)
+		}
+	})
+	t.Cleanup(r.stop)
+	eventually(t, "lapse is ready", func() bool {
+		select {
+		case err := <-ended:
+			ended <- err
+			t.Fatalf("lapse has ended: %v", err)
+		default:
+		}
+		content, err := os.ReadFile(ready)
+		if err != nil {
+			return false
+		}
+		var at struct{ NATS, Redis, HTTP string }
+		if err := json.Unmarshal(content, &at); err != nil {
+			t.Fatal(err)
+		}
+		r.base, r.nats, r.redis = at.HTTP+"/v1", at.NATS, at.Redis
+		return true
+	})
+	return r
+}
+
+func eventually(t testing.TB, what string, met func() bool) {
+	t.Helper()
+	again, end := time.NewTicker(5*time.Millisecond), time.NewTimer(limit)
+	defer again.Stop()
+	defer end.Stop()
+	for !met() {
+		select {
+		case <-again.C:
+		case <-end.C:
+			t.Fatalf("waited %s: %s", limit, what)
+		}
+	}
+}
+
+// client is a Go client of the same lapse.
+func (r *rig) client() *client.Client {
+	r.t.Helper()
+	c, err := client.Connect(client.Options{Server: r.nats, Timeout: limit})
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	r.t.Cleanup(c.Close)
+	return c
+}
+
+// answer is an answer that was read to its end.
+type answer struct {
+	*http.Response
+	body string
+}
+
+// do sends a request. Headers are pairs of a name and a value.
+func (r *rig) do(method, path, body string, headers ...string) answer {
+	r.t.Helper()
+	req, err := http.NewRequestWithContext(r.t.Context(), method, r.base+path, strings.NewReader(body))
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	if body != "" {
+		req.Header.Set("Content-Type", map[string]string{"PATCH": "application/merge-patch+json"}[method])
+		if req.Header.Get("Content-Type") == "" {
+			req.Header.Set("Content-Type", "application/json")
+		}
+	}
+	for i := 0; i < len(headers); i += 2 {
+		req.Header.Set(headers[i], headers[i+1])
+	}
+	resp, err := r.http.Do(req)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	defer func() { _ = resp.Body.Close() }()
+	text, err := io.ReadAll(resp.Body)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	return answer{resp, string(text)}
+}
+
+// want fails the test unless the answer has this status, and each part in its body.
+func (a answer) want(t testing.TB, status int, parts ...string) answer {
+	t.Helper()
+	if a.StatusCode != status {
+		t.Fatalf("%s %s: %s, want %d\n%s", a.Request.Method, a.Request.URL, a.Status, status, a.body)
+	}
+	for _, part := range parts {
+		if !strings.Contains(a.body, part) {
+			t.Errorf("%s %s: want %q in\n%s", a.Request.Method, a.Request.URL, part, a.body)
+		}
+	}
+	return a
+}
+
+func (a answer) header(t testing.TB, name, want string) {
+	t.Helper()
+	if got := a.Header.Get(name); got != want {
+		t.Errorf("%s %s: %s: %q, want %q", a.Request.Method, a.Request.URL, name, got, want)
+	}
+}
+
+// description is the OpenAPI description, as lapse has it.
+var description = sync.OnceValues(func() (validator.Validator, error) {
+	text, err := os.ReadFile("openapi.json")
+	if err != nil {
+		return nil, err
+	}
+	doc, err := libopenapi.NewDocument(text)
+	if err != nil {
+		return nil, err
+	}
+	v, errs := validator.NewValidator(doc)
+	return v, errors.Join(errs...)
+})
+
+// checked holds every answer against the description.
+type checked struct {
+	t    testing.TB
+	next *http.Transport
+}
+
+func (c checked) CloseIdleConnections() { c.next.CloseIdleConnections() }
+
+func (c checked) RoundTrip(req *http.Request) (*http.Response, error) {
+	resp, err := c.next.RoundTrip(req)
+	if err != nil || resp.StatusCode == http.StatusMethodNotAllowed || req.Method == http.MethodHead {
+		return resp, err
+	}
+	switch resp.Header.Get("Content-Type") {
+	case "text/event-stream", linesType:
+		return resp, nil // the validator takes every body for one value of JSON
+	}
+	body, err := io.ReadAll(resp.Body)
+	_ = resp.Body.Close()
+	if err != nil {
+		return nil, err
+	}
+	resp.Body = io.NopCloser(bytes.NewReader(body))
+	if strings.Contains(string(body), "no-such-route") {
+		return resp, nil
+	}
+	v, err := description()
+	if err != nil {
+		c.t.Error(err)
+		return resp, nil
+	}
+	asked := req.Clone(context.Background())
+	asked.Body = http.NoBody
+	if ok, errs := v.ValidateHttpResponse(asked, resp); !ok {
+		for _, e := range errs {
+			c.t.Errorf("%s %s: %d is not as described: %s: %s\n%s", req.Method, req.URL, resp.StatusCode, e.Message, e.Reason, body)
+		}
+	}
+	resp.Body = io.NopCloser(bytes.NewReader(body))
+	return resp, nil
+}
+
+// sse is one server-sent event.
+type sse struct{ name, id, data string }
+
+// stream is a connection that follows events.
+type stream struct {
+	t      testing.TB
+	events chan sse
+	cancel context.CancelFunc
+	resp   *http.Response
+}
+
+// follow follows a stream until the test ends.
+func (r *rig) follow(path string, headers ...string) *stream {
+	r.t.Helper()
+	ctx, cancel := context.WithCancel(r.t.Context())
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, r.base+path, nil)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	for i := 0; i < len(headers); i += 2 {
+		req.Header.Set(headers[i], headers[i+1])
+	}
+	resp, err := r.http.Do(req)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	if resp.StatusCode != http.StatusOK || resp.Header.Get("Content-Type") != "text/event-stream" {
+		text, _ := io.ReadAll(resp.Body)
+		r.t.Fatalf("%s: %s\n%s", path, resp.Status, text)
+	}
+	s := &stream{r.t, make(chan sse, 1000), cancel, resp}
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		defer close(s.events)
+		readEvents(resp.Body, s.events)
+	}()
+	r.t.Cleanup(func() { cancel(); _ = resp.Body.Close(); <-ended })
+	return s
+}
+
+// readEvents sends each event until the body ends.
+func readEvents(body io.Reader, events chan<- sse) {
+	var e sse
+	lines := bufio.NewScanner(body)
+	lines.Buffer(nil, 4<<20)
+	for lines.Scan() {
+		name, value, _ := strings.Cut(lines.Text(), ":")
+		value = strings.TrimPrefix(value, " ")
+		switch {
+		case lines.Text() == "":
+			if e.data != "" {
+				events <- e
+			}
+			e = sse{}
+		case name == "event":
+			e.name = value
+		case name == "id":
+			e.id = value
+		case name == "data":
+			if e.data != "" {
+				e.data += "\n"
+			}
+			e.data += value
+		}
+	}
+}
+
+// next waits for the next event.
+func (s *stream) next() sse {
+	s.t.Helper()
+	select {
+	case e, ok := <-s.events:
+		if !ok {
+			s.t.Fatal("the stream has ended")
+		}
+		return e
+	case <-time.After(limit):
+		s.t.Fatal("no event came")
+	}
+	return sse{}
+}

@@ -1,0 +1,83 @@
+package httpapi
+
+import (
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/seed18712806/lapse/cmd/internal/httpapi/live"
+	"github.com/seed18712806/lapse/cmd/internal/httpapi/problem"
+	"github.com/seed18712806/lapse/sink/wire"
+)
+
+func followEvents(a *API, w http.ResponseWriter, r *request) error { return a.follow(w, r, false) }
+
+func followRejections(a *API, w http.ResponseWriter, r *request) error { return a.follow(w, r, true) }
+
+// follow sends events or rejections until the client leaves.
+func (a *API) follow(w http.ResponseWriter, r *request, rejections bool) error {
+	query, err := r.query("collection", "since")
+	if err != nil {
+		return err
+	}
+	req := live.Request{Rejections: rejections, Collection: query.Get("collection")}
+	switch {
+	case req.Collection != "":
+		if err := wire.CheckCollection(req.Collection); err != nil {
+			return problem.BadRequest("%s", err)
+		}
+		if err := r.mayUse(req.Collection); err != nil {
+			return err
+		}
+	case !r.grant.All():
+		return problem.New(http.StatusForbidden, problem.NotAllowed, "this token is not for all collections: use ?collection=")
+	}
+	if err := where(&req, r.Header.Get("Last-Event-ID"), query.Get("since"), time.Now()); err != nil {
+		return err
+	}
+	if r.Method == http.MethodHead {
+		w.Header().Set("Content-Type", "text/event-stream")
+		return nil
+	}
+	under := a.meters.under.WithLabelValues("events")
+	under.Inc()
+	defer under.Dec()
+	reason, err := a.opts.Events.Serve(w, r.Request, req)
+	a.meters.ended.WithLabelValues(string(reason)).Inc()
+	if err != nil {
+		return problem.New(http.StatusServiceUnavailable, problem.Unavailable, "the stream of events cannot be read: %s", err)
+	}
+	return nil
+}
+
+// where finds the position at which the client begins. After a reconnect the id of its last
+// event counts, and not the instant at which it began first.
+func where(req *live.Request, lastID, since string, now time.Time) error {
+	if lastID != "" {
+		n, err := strconv.ParseUint(lastID, 10, 64)
+		if err != nil || n > 1<<62 {
+			return problem.BadRequest("Last-Event-ID %s is not valid: use the id of an event", wire.Quote(lastID))
+		}
+		req.After = &n
+		return nil
+	}
+	if since == "" {
+		return nil
+	}
+	at, err := time.Parse(time.RFC3339Nano, since)
+	if err != nil {
+		ago, err := wire.ParseDuration(since)
+		if err != nil {
+			return problem.BadRequest("since %s is not valid: use an instant such as 2026-11-22T08:00:00Z, or a duration such as 90s, 12h or 7d", wire.Quote(since))
+		}
+		at = now.Add(-ago)
+	}
+	if at.After(now) {
+		return problem.BadRequest("since %s is in the future", wire.Quote(since))
+	}
+	if at.Year() < 1970 {
+		at = time.Unix(0, 0)
+	}
+	req.Since = &at
+	return nil
+}

@@ -1,0 +1,48 @@
+package serve
+
+import (
+	"context"
+	"fmt"
+	"path/filepath"
+
+	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go"
+
+	"github.com/seed18712806/lapse/cmd/internal/datadir"
+)
+
+// Offline opens the data directory of an embedded lapse that does not run. Nobody else can
+// connect. The caller has to call closed.
+func Offline(ctx context.Context, dir string) (nc *nats.Conn, closed func(), err error) {
+	release, err := datadir.Lock(dir)
+	if err != nil {
+		return nil, nil, err
+	}
+	srv, err := server.NewServer(&server.Options{
+		ServerName: serverName, JetStream: true, StoreDir: filepath.Join(dir, storeName), DontListen: true, NoSigs: true, NoLog: true,
+	})
+	if err != nil {
+		_ = release()
+		return nil, nil, fmt.Errorf("--data %s: %w", dir, err)
+	}
+	go srv.Start()
+	closed = func() {
+		if nc != nil {
+			nc.Close()
+		}
+		srv.Shutdown()
+		srv.WaitForShutdown()
+		_ = release()
+	}
+	for !srv.ReadyForConnections(readyEvery) {
+		if !srv.Running() || ctx.Err() != nil {
+			closed()
+			return nil, nil, fmt.Errorf("--data %s: the embedded NATS server does not start: lapse serve says why", dir)
+		}
+	}
+	if nc, err = nats.Connect("", nats.InProcessServer(srv)); err != nil {
+		closed()
+		return nil, nil, fmt.Errorf("--data %s: %w", dir, err)
+	}
+	return nc, closed, nil
+}

@@ -1,0 +1,106 @@
+package web
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/seed18712806/lapse/cmd/internal/httpapi/access"
+)
+
+// Options say how a process serves HTTP.
+type Options struct {
+	Listen    string
+	TokenFile string // of the API, as package access has it; not needed on a loopback address
+	Cert, Key string // files of the certificate for TLS and of its key; no TLS if empty
+}
+
+// Files are the tokens and the certificate of the server.
+type Files struct {
+	tokens      *access.Tokens      // nil if none are needed
+	certificate *access.Certificate // nil without TLS
+}
+
+// Load checks the options and reads the files.
+func (o Options) Load() (f *Files, err error) {
+	if err := o.check(); err != nil {
+		return nil, err
+	}
+	f = &Files{}
+	if o.TokenFile != "" {
+		if f.tokens, err = access.LoadTokens(o.TokenFile); err != nil {
+			return nil, fmt.Errorf("--http-token-file: %w", err)
+		}
+	}
+	if o.Cert != "" {
+		if f.certificate, err = access.LoadCertificate(o.Cert, o.Key); err != nil {
+			return nil, fmt.Errorf("--http-tls-cert %s, --http-tls-key %s: %w", o.Cert, o.Key, err)
+		}
+	}
+	return f, nil
+}
+
+// check refuses what contradicts itself, and an address at which anybody on the network could
+// use the API.
+func (o Options) check() error {
+	if (o.Cert == "") != (o.Key == "") {
+		return errors.New("--http-tls-cert and --http-tls-key belong together: give both, or neither")
+	}
+	host, _, err := net.SplitHostPort(o.Listen)
+	if err != nil || IsLoopback(host) || o.TokenFile != "" {
+		return nil // listen reports an invalid address
+	}
+	return fmt.Errorf("--http-listen %s is not allowed without --http-token-file: anybody who reaches this address could read and change everything: use an address on 127.0.0.1, or give a file of tokens (with an empty file, only /healthz, /readyz and /metrics answer)", o.Listen)
+}
+
+// IsLoopback reports whether only this machine can reach a host.
+func IsLoopback(host string) bool {
+	ip := net.ParseIP(host)
+	return host == "localhost" || ip != nil && ip.IsLoopback()
+}
+
+// Scheme is that of the server's URL.
+func (f *Files) Scheme() string {
+	if f.certificate != nil {
+		return "https"
+	}
+	return "http"
+}
+
+// WatchSignals reads the files again at each SIGHUP, until ctx is done. A file that is not
+// valid changes nothing.
+func (f *Files) WatchSignals(ctx context.Context, log *slog.Logger) {
+	if f.tokens == nil && f.certificate == nil {
+		return
+	}
+	hangup := make(chan os.Signal, 1)
+	signal.Notify(hangup, syscall.SIGHUP)
+	defer signal.Stop(hangup)
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-hangup:
+		}
+		if err := f.reload(); err != nil {
+			log.Error("SIGHUP: the files of the HTTP server were not all read again; those that were not are as before", slog.Any("error", err))
+		} else {
+			log.Info("SIGHUP: read the files of the HTTP server again")
+		}
+	}
+}
+
+func (f *Files) reload() (err error) {
+	if f.tokens != nil {
+		err = f.tokens.Reload()
+	}
+	if f.certificate != nil {
+		err = errors.Join(err, f.certificate.Reload())
+	}
+	return err
+}

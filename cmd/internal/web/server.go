@@ -1,0 +1,114 @@
+// Package web is the HTTP server of lapse: health, metrics, and the API of package httpapi.
+// [Options.Load] reads the tokens and the certificate (files.go), and [Start] serves
+// (server.go).
+package web
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"github.com/seed18712806/lapse/cmd/internal/httpapi"
+	"github.com/seed18712806/lapse/cmd/internal/httpapi/live"
+	"github.com/seed18712806/lapse/sink"
+	"github.com/seed18712806/lapse/sink/client"
+	"github.com/seed18712806/lapse/sink/wire"
+)
+
+// Config is what a server serves.
+type Config struct {
+	*Files
+	Prefix  wire.Prefix
+	Client  *client.Client // for the writes of the API
+	NATS    *nats.Conn     // for live events, and writes whose outcome nobody waits for
+	Reader  *sink.Reader
+	Ready   func() (role string, err error) // of the process
+	Metrics *prometheus.Registry
+	Logger  *slog.Logger
+}
+
+// handler answers /healthz (200 as long as the process lives), /readyz (200, or 503 with
+// the reasons) and /metrics. They need no token.
+func handler(ready func() (string, error), metrics *prometheus.Registry) *http.ServeMux {
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = io.WriteString(w, "ok\n")
+	})
+	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) {
+		role, err := ready()
+		if err != nil {
+			http.Error(w, err.Error(), http.StatusServiceUnavailable)
+			return
+		}
+		_, _ = io.WriteString(w, role+"\n")
+	})
+	mux.Handle("GET /metrics", promhttp.HandlerFor(metrics, promhttp.HandlerOpts{Registry: metrics}))
+	return mux
+}
+
+// Server is a running server.
+type Server struct {
+	http   *http.Server
+	events *live.Hub
+}
+
+// Start serves on a listener until [Server.Stop]. If the server ends before that, it sends the
+// error to failed.
+func Start(l net.Listener, c Config, failed chan<- error) (*Server, error) {
+	events, err := live.New(c.NATS, c.Prefix, c.Logger)
+	if err != nil {
+		return nil, err
+	}
+	api, err := httpapi.New(httpapi.Options{
+		Prefix: c.Prefix, Client: c.Client, NATS: c.NATS, Reader: c.Reader, Events: events,
+		Tokens: c.tokens, Metrics: c.Metrics, Logger: c.Logger,
+	})
+	if err != nil {
+		return nil, err
+	}
+	mux := handler(c.Ready, c.Metrics)
+	mux.Handle("/v1/", api.Handler())
+	mux.Handle("/openapi.json", api.Handler())
+	s := &Server{events: events, http: &http.Server{
+		Handler:           mux,
+		MaxHeaderBytes:    32 << 10,
+		ReadHeaderTimeout: 5 * time.Second,
+		ReadTimeout:       10 * time.Second, // imports and event streams set their own
+		WriteTimeout:      30 * time.Second,
+		IdleTimeout:       2 * time.Minute,
+		ErrorLog:          slog.NewLogLogger(c.Logger.Handler(), slog.LevelDebug), // what clients do wrong, such as a failed TLS handshake
+	}}
+	serve := s.http.Serve
+	if c.certificate != nil {
+		s.http.TLSConfig = c.certificate.Config()
+		serve = func(l net.Listener) error { return s.http.ServeTLS(l, "", "") }
+	}
+	go func() {
+		if err := serve(l); !errors.Is(err, http.ErrServerClosed) {
+			failed <- fmt.Errorf("HTTP server: %w", err)
+		}
+	}()
+	return s, nil
+}
+
+// EndStreams ends the event streams. Their clients connect again, to another process.
+func (s *Server) EndStreams() { s.events.Close() }
+
+// Stop gives the requests in flight a second to end.
+func (s *Server) Stop() {
+	s.EndStreams()
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	if s.http.Shutdown(ctx) != nil {
+		_ = s.http.Close()
+	}
+}

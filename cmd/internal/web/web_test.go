@@ -1,0 +1,40 @@
+package web
+
+import (
+	"bytes"
+	"errors"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+)
+
+func TestHealth(t *testing.T) {
+	metrics := prometheus.NewRegistry()
+	metrics.MustRegister(collectors.NewGoCollector())
+	ready := errors.New("partition 3 lags by 12 messages")
+	srv := httptest.NewServer(handler(func() (string, error) { return "ready", ready }, metrics))
+	defer srv.Close()
+	get := func(path string, status int, part string) {
+		t.Helper()
+		resp, err := srv.Client().Get(srv.URL + path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var body bytes.Buffer
+		_, _ = body.ReadFrom(resp.Body)
+		_ = resp.Body.Close()
+		if resp.StatusCode != status || !strings.Contains(body.String(), part) {
+			t.Errorf("%s: %s\n%s", path, resp.Status, body.String())
+		}
+	}
+	get("/healthz", http.StatusOK, "ok")
+	get("/readyz", http.StatusServiceUnavailable, "partition 3 lags by 12 messages")
+	ready = nil
+	get("/readyz", http.StatusOK, "ready")
+	get("/metrics", http.StatusOK, "go_goroutines")
+	get("/else", http.StatusNotFound, "")
+}

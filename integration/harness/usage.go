@@ -1,0 +1,42 @@
+package harness
+
+import (
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+)
+
+// Resident returns the resident memory of the process in bytes; 0 if it does not run.
+func (p *Process) Resident() int64 {
+	if !p.Running() {
+		return 0
+	}
+	return ResidentOf(p.running.cmd.Process.Pid)
+}
+
+// ResidentOf returns the resident memory of any process in bytes; 0 if it does not run.
+func ResidentOf(pid int) int64 {
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/statm", pid))
+	if err != nil {
+		return 0
+	}
+	pages, _ := strconv.ParseInt(strings.Fields(string(text))[1], 10, 64)
+	return pages * int64(os.Getpagesize())
+}
+
+// Disk returns the size of the files of the process in bytes, without its log.
+func (p *Process) Disk() (sum int64) {
+	_ = filepath.WalkDir(p.dir, func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() || path == p.log {
+			return nil // a file may go meanwhile
+		}
+		if info, err := d.Info(); err == nil {
+			sum += info.Size()
+		}
+		return nil
+	})
+	return sum
+}

@@ -1,0 +1,134 @@
+package owner
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"time"
+
+	"github.com/seed18712806/lapse/processor/internal/crash"
+	"github.com/seed18712806/lapse/processor/internal/examine"
+	"github.com/seed18712806/lapse/processor/internal/link"
+	"github.com/seed18712806/lapse/processor/internal/recording"
+	"github.com/seed18712806/lapse/processor/internal/reload"
+	"github.com/seed18712806/lapse/processor/internal/snapshot"
+	"github.com/seed18712806/lapse/processor/internal/state"
+	"github.com/seed18712806/lapse/sink/store"
+)
+
+// errEnds is why a snapshot is abandoned when the owner ends.
+var errEnds = errors.New("the process ends, or gives the partition up")
+
+// record scans some documents for a snapshot, if one is wanted and it is time to. A partition
+// that lacks documents takes none.
+func (p *Partition) record(ctx context.Context) error {
+	t := &p.tenure
+	if t.recording == nil && p.progress.Rebuild() == 0 {
+		if w := p.shared.Desk.Order(p.number()); w != nil {
+			t.recording = recording.Begin(w, p.collections)
+		}
+	}
+	if t.recording.Failed() {
+		t.recording = nil // the writer says why
+	}
+	if t.recording == nil || t.recording.Wait(time.Now()) > 0 {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, link.CallTimeout)
+	defer cancel()
+	began := time.Now()
+	done, err := t.recording.Scan(ctx, p.store, p.progress.Version(), p.collections, p.shared.Reader.Position().Seq)
+	if err != nil {
+		return err
+	}
+	t.verified = began
+	if err := p.shared.Hook.At(crash.AfterCopy); err != nil || !done {
+		return err
+	}
+	return p.recorded(ctx)
+}
+
+// recorded ends a snapshot at the committed position.
+func (p *Partition) recorded(ctx context.Context) error {
+	if !p.progress.IsCommitted() {
+		if err := p.commit(ctx, p.progress.Here(), nil, nil); err != nil {
+			return err
+		}
+	}
+	if err := p.shared.Hook.At(crash.BeforeSnapshot); err != nil {
+		return err
+	}
+	published := p.announcer.PublishedUpTo()
+	p.tenure.recording.Finish(snapshot.Manifest{
+		Offset: p.progress.CommittedOffset(), Watermark: p.progress.CommittedWatermark(), Stamp: p.progress.Stamp(), Configured: p.progress.Configured(),
+		Published: published.Seq, PublishedTime: published.Watermark,
+	})
+	p.tenure.recording = nil
+	return nil
+}
+
+// rest is how long the owner waits for messages before it looks after its duties.
+func (p *Partition) rest() time.Duration {
+	if p.tenure.recording == nil {
+		return HeartbeatEvery
+	}
+	return min(HeartbeatEvery, p.tenure.recording.Wait(time.Now()))
+}
+
+// abandon gives up the snapshot that is being taken, and the load of one.
+func (p *Partition) abandon(why error) {
+	p.tenure.recording.Abandon(why)
+	p.tenure.loader.Close()
+	p.tenure.recording, p.tenure.loader, p.tenure.loads = nil, nil, nil
+}
+
+// clear clears the partition, to load the snapshot that was found. The state says so until the
+// load has ended. It returns the state at the snapshot's offset.
+func (p *Partition) clear(ctx context.Context, f *examine.Found) (store.State, error) {
+	m, version := f.Snapshot, p.progress.Version()
+	next := store.State{Version: version, Log: m.Log, Offset: m.Offset, Watermark: m.Watermark, Stamp: m.Stamp, Configured: m.Configured}
+	err := p.store.Take(ctx, store.State{Version: version}, version, store.Clearing)
+	if err == nil {
+		err = p.store.Clear(ctx, version, next, store.Clearing)
+	}
+	if err == nil {
+		err = p.shared.Hook.At(crash.AfterClear)
+	}
+	return next, err
+}
+
+// load loads some of the snapshot that was found.
+func (p *Partition) load(stop context.Context) error {
+	t := &p.tenure
+	if t.loader == nil {
+		p.logger.Info("the partition is loaded from a snapshot", slog.Uint64("generation", t.loads.Generation), slog.Uint64("offset", t.loads.Offset))
+		t.loader = reload.New(p.store, p.progress.Version(), t.loads, p.shared.Desk.Store().Entries(stop, t.loads))
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(stop), link.CallTimeout)
+	defer cancel()
+	began := time.Now()
+	done, err := t.loader.Load(ctx)
+	if err != nil {
+		return err
+	}
+	t.verified = began
+	if err := p.shared.Hook.At(crash.AfterFill); err != nil || !done {
+		return err
+	}
+	if err := p.shared.Hook.At(crash.BeforeLoaded); err != nil {
+		return err
+	}
+	s, err := t.loader.End(ctx, p.progress.Claimed(), p.progress.Rebuild())
+	if err != nil {
+		return err
+	}
+	if err := p.shared.Hook.At(crash.AfterLoaded); err != nil {
+		return err
+	}
+	p.progress.Resume(s, s.Version, s.Rebuild)
+	p.collections = state.NewCollections(s.Configs, s.Collections)
+	p.logger.Info("the partition was loaded from a snapshot", slog.Uint64("generation", t.loads.Generation), slog.Uint64("offset", s.Offset),
+		slog.Uint64("documents", t.loader.Documents), slog.Duration("took", time.Since(t.loader.Began)))
+	p.abandon(nil)
+	return nil
+}

@@ -1,0 +1,126 @@
+// Package reload loads a snapshot into a partition that was cleared.
+//
+// The state of the partition says that it is being removed until everything is loaded, and one
+// commit ends that. So readers get an error meanwhile, and a load that was interrupted is begun
+// again by the next takeover.
+package reload
+
+import (
+	"context"
+	"fmt"
+	"iter"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/seed18712806/lapse/processor/internal/snapshot"
+	"github.com/seed18712806/lapse/sink/bulk"
+	"github.com/seed18712806/lapse/sink/store"
+)
+
+const (
+	bytesAtOnce = 1 << 20 // in the values of the entries of a batch
+	stepTime    = 50 * time.Millisecond
+)
+
+// entriesAtOnce is how many entries a batch has. A test changes it.
+var entriesAtOnce = 1000
+
+// Store is the stored partition: see [bulk.Partition] and [store.Partition].
+type Store interface {
+	Fill(ctx context.Context, version string, changes []bulk.Change) error
+	Count(ctx context.Context, version string, collections []string) (full []string, documents uint64, err error)
+	Commit(ctx context.Context, pr store.Progress, configs []store.ConfigChange, changes []store.CollectionChanges) error
+}
+
+// Loader loads a snapshot.
+type Loader struct {
+	Manifest *snapshot.Manifest
+	Began    time.Time
+	// Documents is how many documents the partition has, after End.
+	Documents uint64
+
+	store       Store
+	version     string // of the partition
+	next        func() (snapshot.Entry, error, bool)
+	stop        func()
+	collections map[string]struct{} // that may have documents
+	batch       batch
+}
+
+// New makes a loader of a snapshot with entries, into a partition that was cleared and is at a
+// version. The caller has to call Close.
+func New(to Store, version string, m *snapshot.Manifest, entries iter.Seq2[snapshot.Entry, error]) *Loader {
+	l := &Loader{Manifest: m, Began: time.Now(), store: to, version: version, collections: make(map[string]struct{})}
+	l.next, l.stop = iter.Pull2(entries)
+	return l
+}
+
+// Close ends the reading of the snapshot. A nil loader has nothing to end.
+func (l *Loader) Close() {
+	if l != nil {
+		l.stop()
+	}
+}
+
+// Load loads some of the snapshot. done reports that there is no more.
+func (l *Loader) Load(ctx context.Context) (done bool, err error) {
+	for until := time.Now().Add(stepTime); !done && time.Now().Before(until); {
+		l.batch.clear()
+		for !l.batch.full() {
+			e, err, more := l.next()
+			if err != nil {
+				return false, err
+			}
+			if done = !more; done {
+				break
+			}
+			if err := l.take(e); err != nil {
+				return false, err
+			}
+		}
+		if len(l.batch.changes) > 0 {
+			if err := l.store.Fill(ctx, l.version, l.batch.changes); err != nil {
+				return false, err
+			}
+		}
+	}
+	return done, nil
+}
+
+func (l *Loader) take(e snapshot.Entry) error {
+	switch e.Kind {
+	case snapshot.Put:
+		l.collections[e.Collection] = struct{}{}
+	case snapshot.Move:
+		l.collections[string(e.Value)] = struct{}{}
+	}
+	return l.batch.add(e)
+}
+
+// End ends the load: the partition is as the manifest describes it, and lacks what the log has up
+// to rebuild. It returns the state.
+func (l *Loader) End(ctx context.Context, version string, rebuild uint64) (s store.State, err error) {
+	m := l.Manifest
+	s = store.State{Version: version, Log: m.Log, Offset: m.Offset, Watermark: m.Watermark, Stamp: m.Stamp, Rebuild: rebuild, Configured: m.Configured,
+		Configs: make(map[string]store.Config, len(m.Configs))}
+	if s.Collections, l.Documents, err = l.store.Count(ctx, l.version, slices.Sorted(maps.Keys(l.collections))); err != nil {
+		return s, err
+	}
+	var configs []store.ConfigChange
+	var changes []store.CollectionChanges
+	for _, name := range slices.Sorted(maps.Keys(m.Configs)) {
+		c, err := store.DecodeConfig(m.Configs[name])
+		if err != nil {
+			return s, fmt.Errorf("%w: %w", snapshot.ErrDamaged, err)
+		}
+		s.Configs[name] = c
+		configs = append(configs, store.ConfigChange{Collection: name, Config: &c})
+		if _, there := slices.BinarySearch(s.Collections, name); there && c.NoIndex && !c.Draining {
+			changes = append(changes, store.CollectionChanges{Collection: name, Drop: store.DropIndex})
+		}
+	}
+	return s, l.store.Commit(ctx, store.Progress{
+		Version: l.version, Next: version, Offset: m.Offset, Watermark: m.Watermark, Stamp: m.Stamp, Rebuild: rebuild, Configured: m.Configured,
+	}, configs, changes)
+}

@@ -1,0 +1,338 @@
+package reload_test
+
+import (
+	"context"
+	"fmt"
+	"iter"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/redis/go-redis/v9"
+	"go.uber.org/goleak"
+	"pgregory.net/rapid"
+
+	"github.com/seed18712806/lapse/integration/harness/redistest"
+	"github.com/seed18712806/lapse/processor/internal/recording"
+	"github.com/seed18712806/lapse/processor/internal/reload"
+	"github.com/seed18712806/lapse/processor/internal/snapshot"
+	"github.com/seed18712806/lapse/processor/internal/state"
+	"github.com/seed18712806/lapse/sink/bulk"
+	"github.com/seed18712806/lapse/sink/store"
+	"github.com/seed18712806/lapse/sink/wire"
+	"github.com/seed18712806/lapse/ttlrules"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+var ctx = context.Background()
+
+// partition is a stored partition, as an owner uses it.
+type partition struct {
+	*store.Partition
+	bulk *bulk.Partition
+}
+
+func (p partition) Copy(ctx context.Context, version string, collections []string, at bulk.Place, documents, bytes int) (bulk.Copied, error) {
+	return p.bulk.Copy(ctx, version, collections, at, documents, bytes)
+}
+
+func (p partition) Fill(ctx context.Context, version string, changes []bulk.Change) error {
+	return p.bulk.Fill(ctx, version, changes)
+}
+
+func (p partition) Count(ctx context.Context, version string, collections []string) ([]string, uint64, error) {
+	return p.bulk.Count(ctx, version, collections)
+}
+
+func newPartition(t *rapid.T, client *redis.Client, prefix wire.Prefix, version string) partition {
+	shape := wire.Shape{Shards: 1, Partitions: 1}
+	p := partition{store.NewShard(client, prefix, shape, 0).Partition(0), bulk.New(client, prefix, shape, 0)}
+	rebuild := uint64(0)
+	if version == "filling" {
+		rebuild = store.Clearing
+	}
+	if err := p.Take(ctx, store.State{Log: "log"}, version, rebuild); err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+// entries is a writer that keeps all entries.
+type entries struct {
+	all      []snapshot.Entry
+	manifest *snapshot.Manifest
+}
+
+func (w *entries) Room() bool                 { return true }
+func (w *entries) Add(e snapshot.Entry)       { w.all = append(w.all, e) }
+func (w *entries) Failed() bool               { return false }
+func (w *entries) Finish(m snapshot.Manifest) { w.manifest = &m }
+func (w *entries) Abandon(error)              {}
+
+func (w *entries) each() iter.Seq2[snapshot.Entry, error] {
+	return func(yield func(snapshot.Entry, error) bool) {
+		for _, e := range w.all {
+			if !yield(e, nil) {
+				return
+			}
+		}
+	}
+}
+
+// history is a partition that changes, as its owner changes it.
+type history struct {
+	t           *rapid.T
+	rng         *rand.Rand
+	p           partition
+	at          store.Progress
+	docs        map[string]map[string]store.Header
+	collections *state.Collections
+	recording   *recording.Recording // nil if no snapshot is being taken
+}
+
+func (h *history) commit(configs []store.ConfigChange, changes ...store.CollectionChanges) {
+	h.t.Helper()
+	h.at.Offset++
+	h.at.Watermark++
+	h.at.Version, h.at.Next = h.at.Next, "v"+strconv.FormatUint(h.at.Offset, 10)
+	h.at.Stamp = store.Stamp{Seq: h.at.Offset, At: int64(h.at.Offset)}
+	if err := h.p.Commit(ctx, h.at, configs, changes); err != nil {
+		h.t.Fatal(err)
+	}
+	h.recording.Commit(configs, changes)
+	for i, c := range changes {
+		switch c.Drop {
+		case store.DropAll:
+			delete(h.docs, c.Collection)
+		case store.DropMoves:
+			h.docs[changes[i+1].Collection] = h.docs[c.Collection]
+			delete(h.docs, c.Collection)
+		}
+		docs := h.docs[c.Collection]
+		if docs == nil {
+			docs = make(map[string]store.Header)
+			h.docs[c.Collection] = docs
+		}
+		for _, ch := range c.Changes {
+			if delete(docs, ch.ID); ch.New != nil {
+				docs[ch.ID] = *ch.New
+			}
+		}
+		if len(docs) > 0 {
+			h.collections.Make(c.Collection)
+		}
+	}
+	for _, c := range changes {
+		if c.Emptied {
+			h.collections.Emptied(c.Collection)
+		}
+	}
+}
+
+func (h *history) configure(name string, c store.Config) []store.ConfigChange {
+	h.collections.Configure(h.collections.Make(name), c)
+	return []store.ConfigChange{{Collection: name, Config: &c}}
+}
+
+func (h *history) header() *store.Header {
+	return &store.Header{Ts: int64(1000 + h.rng.IntN(1000)), Etag: h.at.Offset + 1, TTL: ttlrules.TTL([]int{0, 0, -1, 5, 60}[h.rng.IntN(5)]),
+		Trace: []string{"", "", "trace"}[h.rng.IntN(3)]}
+}
+
+// write changes some documents of a collection.
+func (h *history) write(name string, n, of int) {
+	config := h.collections.Config(name)
+	c := store.CollectionChanges{Collection: name, NoIndex: config.NoIndex, Draining: config.Draining}
+	for _, i := range h.rng.Perm(of)[:n] {
+		id := fmt.Sprint("d", i)
+		ch := store.Change{ID: id}
+		old, there := h.docs[name][id]
+		if there {
+			ch.Old = &old
+		}
+		what := h.rng.IntN(4)
+		switch {
+		case there && what == 0:
+		case there && what == 1:
+			ch.New = h.header()
+		case state.IsGeneration(name): // nobody writes there
+			continue
+		default:
+			ch.New, ch.Body = h.header(), []byte(strings.Repeat(string(rune('a'+h.rng.IntN(26))), h.rng.IntN(4000)))
+		}
+		c.Changes = append(c.Changes, ch)
+	}
+	h.commit(nil, c)
+}
+
+// step does something that an owner does.
+func (h *history) step() {
+	name := []string{"a", "b", "c"}[h.rng.IntN(3)]
+	config := h.collections.Config(name)
+	generations := h.collections.Generations(name)
+	switch what := h.rng.IntN(20); {
+	case what < 10:
+		h.write(name, 1+h.rng.IntN(20), 200)
+	case what < 12 && len(generations) > 0:
+		h.write(generations[h.rng.IntN(len(generations))], 20, 200)
+	case what < 13: // a drop
+		h.collections.Remove(name)
+		h.commit([]store.ConfigChange{{Collection: name}}, store.CollectionChanges{Collection: name, Drop: store.DropAll})
+	case what < 15 && len(h.docs[name]) > 0 && !config.NoIndex: // a drop of a collection with due documents
+		to := state.GenerationName(name, h.at.Offset+1)
+		closed := store.Config{History: config.History.With(int64(h.at.Offset), h.at.Offset, ttlrules.Off), Building: config.Building}
+		h.collections.Move(name, to, closed)
+		h.commit([]store.ConfigChange{{Collection: name}, {Collection: to, Config: &closed}},
+			store.CollectionChanges{Collection: name, Drop: store.DropMoves}, store.CollectionChanges{Collection: to})
+	case what < 16 && len(generations) > 0: // an old generation ends
+		gone := generations[0]
+		h.commit([]store.ConfigChange{{Collection: gone}}, store.CollectionChanges{Collection: gone, Drop: store.DropAll})
+		h.collections.Remove(gone)
+	case what < 17: // no index, at once or after what is due
+		next := store.Config{NoIndex: true, Draining: h.rng.IntN(2) == 0 && !config.NoIndex, Building: config.Building}
+		var changes []store.CollectionChanges
+		if !next.Draining {
+			next.Building = false
+			changes = []store.CollectionChanges{{Collection: name, Drop: store.DropIndex}}
+		}
+		h.commit(h.configure(name, next), changes...)
+	case what < 18 && config.NoIndex: // the index is built
+		h.commit(h.configure(name, store.Config{Building: true}))
+	case what < 19 && config.Building && !config.NoIndex: // and that has ended
+		c := store.CollectionChanges{Collection: name}
+		for id, header := range h.docs[name] {
+			c.Index = append(c.Index, store.Change{ID: id, Old: &header})
+		}
+		h.commit(h.configure(name, store.Config{}), c)
+	default:
+		next := config
+		next.History = config.History.With(int64(h.at.Offset), h.at.Offset, ttlrules.Default(1+h.rng.IntN(9)))
+		h.commit(h.configure(name, next))
+	}
+}
+
+// dump is what a partition holds, by the names of its keys within the partition.
+func dump(t *rapid.T, client *redis.Client, prefix wire.Prefix) map[string]map[string]string {
+	keys, err := client.Keys(ctx, string(prefix)+":*").Result()
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := make(map[string]map[string]string)
+	for _, k := range keys {
+		_, name, _ := strings.Cut(k, "}:")
+		switch client.Type(ctx, k).Val() {
+		case "hash":
+			all[name] = client.HGetAll(ctx, k).Val()
+		case "zset":
+			members := make(map[string]string)
+			for _, z := range client.ZRangeWithScores(ctx, k, 0, -1).Val() {
+				members[fmt.Sprint(z.Member)] = strconv.FormatFloat(z.Score, 'f', -1, 64)
+			}
+			all[name] = members
+		}
+	}
+	return all
+}
+
+// indexed completes the indexes that are being built or emptied: a load brings all of them.
+func (h *history) indexed(all map[string]map[string]string) {
+	for name, docs := range h.docs {
+		config := h.collections.Config(name)
+		if !config.Building && !config.Draining || len(docs) == 0 {
+			continue
+		}
+		inherit, own := map[string]string{}, map[string]string{}
+		for id, header := range docs {
+			switch _, score := header.Index(); {
+			case header.TTL == ttlrules.Inherit:
+				inherit[id] = strconv.FormatInt(score, 10)
+			case header.TTL > 0:
+				own[id] = strconv.FormatInt(score, 10)
+			}
+		}
+		delete(all, "inherit:"+name)
+		delete(all, "own:"+name)
+		if len(inherit) > 0 {
+			all["inherit:"+name] = inherit
+		}
+		if len(own) > 0 {
+			all["own:"+name] = own
+		}
+		all["state"]["size:"+name] = fmt.Sprint(len(docs), len(inherit), len(own))
+	}
+}
+
+// TestG7_LoadedIsAsItWas: a random history of commits is interleaved at random points with the scan
+// of a snapshot. Loaded into an empty partition, the snapshot gives the partition as it is at the
+// end of the scan: documents, indexes, configurations, sizes and position (R4).
+//
+// Goes red if a commit is not recorded, if the entries are applied in another order, or if a
+// collection that was renamed is not scanned again.
+func TestG7_LoadedIsAsItWas(t *testing.T) {
+	runs := 0
+	redistest.OnBoth(t, func(t *testing.T, s redistest.Server) {
+		rapid.Check(t, func(t *rapid.T) {
+			runs++
+			live, loaded := wire.Prefix(fmt.Sprint("live", runs)), wire.Prefix(fmt.Sprint("loaded", runs))
+			h := &history{t: t, rng: rand.New(rand.NewPCG(rapid.Uint64().Draw(t, "seed"), 1)), p: newPartition(t, s.Client, live, "v0"),
+				at: store.Progress{Next: "v0"}, docs: make(map[string]map[string]store.Header), collections: state.NewCollections(nil, nil)}
+			for range h.rng.IntN(3) {
+				h.write([]string{"a", "b", "c"}[h.rng.IntN(3)], 200, 200)
+			}
+			for range h.rng.IntN(15) {
+				h.step()
+			}
+			w := &entries{}
+			r := recording.Begin(w, h.collections)
+			h.recording = r
+			for done := false; !done; {
+				var err error
+				if done, err = r.Scan(ctx, h.p, h.at.Next, h.collections, 0); err != nil {
+					t.Fatal(err)
+				}
+				for n := h.rng.IntN(4); n > 0 && !done; n-- {
+					h.step()
+				}
+			}
+			h.recording = nil
+			r.Finish(snapshot.Manifest{Log: "log", Offset: h.at.Offset, Watermark: h.at.Watermark, Stamp: h.at.Stamp})
+			to := newPartition(t, s.Client, loaded, "filling")
+			reload.SetEntriesAtOnce([]int{1, 7, 1000}[h.rng.IntN(3)])
+			l := reload.New(to, "filling", w.manifest, w.each())
+			defer l.Close()
+			for done := false; !done; {
+				var err error
+				if done, err = l.Load(ctx); err != nil {
+					t.Fatal(err)
+				}
+			}
+			got, err := l.End(ctx, h.at.Next, 0)
+			if err != nil {
+				t.Fatal(err)
+			}
+			stored, err := to.Load(ctx)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(stored, got, cmp.Comparer(func(a, b []string) bool { return slices.Equal(a, b) })); diff != "" {
+				t.Fatalf("the owner goes on from another state than is stored:\n%s", diff)
+			}
+			was, is := dump(t, s.Client, live), dump(t, s.Client, loaded)
+			h.indexed(was)
+			for _, all := range []map[string]map[string]string{was, is} {
+				maps.DeleteFunc(all["state"], func(field, value string) bool { return value == "0" && (field == "configs" || field == "sizes") })
+			}
+			if diff := cmp.Diff(was, is); diff != "" {
+				t.Fatalf("the loaded partition is another one:\n%s", diff)
+			}
+			if err := s.Client.FlushAll(ctx).Err(); err != nil {
+				t.Fatal(err)
+			}
+		})
+	})
+}

@@ -1,0 +1,30 @@
+// Package retention lets go of what lapse need not keep: it orders snapshots, truncates the log behind
+// them, and sees to it that the servers give up the bytes.
+//
+// The promise is --forget-within D: the bytes of a document are nowhere later than D after it has
+// expired, or was deleted or overwritten. A [Keeper] keeps it for a shard. Every [Keeper.interval], a
+// fifth of D, it takes a snapshot of each partition, until nothing is left that should be gone:
+//
+//   - The snapshots of the last two generations count. A document that dies at an instant is in no
+//     snapshot that was begun after it. So it is in none after two of these.
+//   - The log is truncated to the offsets of the older generation, when both were read again and
+//     are whole (truncate.go).
+//   - The NATS server keeps the bytes of a removed message while its file has others. The keeper ends
+//     the files of log and snapshots by a filling, twice in an interval. What is in a file then dies
+//     within that time, and the file goes (edges.go).
+//   - Events are kept for 7/8 of D at most. Their files are ended every sixteenth of D.
+//   - Redis keeps the bytes in its files until it writes them anew: the keeper asks it to (redis.go).
+//
+// For each place there is an instant, Clean: bytes of a document that died before it are not there. It is a bound by what lapse has done and was acknowledged. If it is older than D, the promise is broken, which
+// /readyz tells. A document cannot die while the log is silent, everything is applied and nothing is due.
+// So when Clean is later than the last instant that was not so, everything is clean, and the keeper rests.
+//
+// Snapshots are also taken when the log has grown by more than they cost, so that a start need not
+// read it, and when somebody asks (Keeper.Ask).
+//
+//   - R1: The log is truncated only where two generations of every partition, verified just before,
+//     continue: never past what is applied, what the checkpoints need, or the message at the offset of
+//     the older generation, with which its stamp is compared.
+//   - R2: One snapshot of a shard is taken at a time, and only by the owner of the shard.
+//   - R3: A failure costs nothing but time. The keeper tries again, later each time.
+package retention

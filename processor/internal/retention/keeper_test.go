@@ -1,0 +1,164 @@
+package retention
+
+import (
+	"errors"
+	"log/slog"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/seed18712806/lapse/processor/health"
+	"github.com/seed18712806/lapse/processor/internal/snapshot"
+	"github.com/seed18712806/lapse/processor/internal/status"
+)
+
+var start = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+
+func at(hours float64) time.Time { return start.Add(time.Duration(hours * float64(time.Hour))) }
+
+// keeper forgets within 50 hours, so that its interval is 10 hours.
+func keeper(partitions int) *Keeper {
+	board := health.New(slog.New(slog.DiscardHandler))
+	k := New(Parts{Statuses: status.NewAll(0, partitions, board)}, 50*time.Hour)
+	k.kept = &kept{Since: start.UnixMilli()}
+	k.generations = make([][]snapshot.Generation, partitions)
+	return k
+}
+
+func logAt(hours float64, first, last uint64) *jetstream.StreamInfo {
+	info := &jetstream.StreamInfo{Created: start, TimeStamp: at(hours)}
+	info.State = jetstream.StreamState{FirstSeq: first, LastSeq: last, Msgs: last + 1 - first, Bytes: 1000 * (last + 1 - first), LastTime: at(hours)}
+	return info
+}
+
+func taken(hours float64, offset uint64) snapshot.Generation {
+	return snapshot.Generation{Begun: at(hours).UnixMilli(), Taken: at(hours).UnixMilli(), Offset: offset, Bytes: 100}
+}
+
+// TestNext: a partition gets a snapshot when its last is an interval old, when the log has grown, when
+// somebody asks, and in place of a damaged one; and none while nothing is left that should be gone.
+func TestNext(t *testing.T) {
+	for _, c := range []struct {
+		name  string
+		hours float64
+		last  uint64
+		set   func(*Keeper)
+		want  int
+	}{
+		{"young log", 9.9, 10, nil, -1},
+		{"old log", 10, 10, nil, 0},
+		{"the one without", 10, 10, func(k *Keeper) { k.generations[0] = []snapshot.Generation{taken(1, 5)} }, 1},
+		{"the oldest", 20, 10, func(k *Keeper) {
+			k.generations = [][]snapshot.Generation{{taken(5, 5)}, {taken(4, 5)}}
+		}, 1},
+		{"not yet", 13.9, 10, func(k *Keeper) {
+			k.generations = [][]snapshot.Generation{{taken(5, 5)}, {taken(4, 5)}}
+		}, -1},
+		{"a log that has grown", 9, 100_000, nil, 0},
+		{"a log that has grown less than it costs", 9, 100_000, func(k *Keeper) {
+			k.generations = [][]snapshot.Generation{{{Offset: 1, Begun: at(8).UnixMilli(), Bytes: 50 << 20}}, {{Offset: 1, Begun: at(8).UnixMilli()}}}
+		}, -1},
+		{"asked", 1, 10, func(k *Keeper) { k.asked.Store(at(1).UnixMilli()) }, 0},
+		{"damaged", 1, 10, func(k *Keeper) { k.tries[1].anew = 2 }, 1},
+		{"failed just before", 1, 10, func(k *Keeper) { k.tries[1] = tries{anew: 1, until: at(1.1)} }, -1},
+		{"clean", 40, 10, func(k *Keeper) {
+			k.generations = [][]snapshot.Generation{{taken(20, 10), taken(10, 10)}, {taken(20, 10), taken(10, 10)}}
+			k.kept.Log, k.kept.Objects, k.kept.Redis = edges{{at(9).UnixMilli(), 8}}, edges{{at(9).UnixMilli(), 3}}, at(9).UnixMilli()
+			k.stirred = at(8).UnixMilli()
+		}, -1},
+		{"clean but for Redis", 40, 10, func(k *Keeper) {
+			k.generations = [][]snapshot.Generation{{taken(20, 10), taken(10, 10)}, {taken(20, 10), taken(10, 10)}}
+			k.kept.Log, k.kept.Objects, k.kept.Redis = edges{{at(9).UnixMilli(), 8}}, edges{{at(9).UnixMilli(), 3}}, at(7).UnixMilli()
+			k.stirred = at(8).UnixMilli()
+		}, 0},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			k := keeper(2)
+			k.stirred = at(c.hours).UnixMilli()
+			first := uint64(1)
+			if c.set != nil {
+				c.set(k)
+			}
+			if strings.HasPrefix(c.name, "clean") {
+				first = 10
+			}
+			if got := k.next(logAt(c.hours, first, c.last)); got != c.want {
+				t.Errorf("partition %d, want %d", got, c.want)
+			}
+		})
+	}
+}
+
+// TestReport: the report is a bound for each place. Bytes that are in a file of before the last edges
+// count until the file is gone.
+func TestReport(t *testing.T) {
+	k := keeper(1)
+	if r := k.Report(at(0)); r.Oldest != nil {
+		t.Errorf("before anything is known: %+v", r)
+	}
+	hours := func(place string, now float64) float64 { return k.Report(at(now)).Oldest[place].Hours() }
+	k.seen, k.stirred = logAt(30, 1, 100), at(30).UnixMilli()
+	if got := hours(InLog, 30); got != 30 {
+		t.Errorf("without snapshots the log is clean for %v hours", got)
+	}
+	k.generations[0] = []snapshot.Generation{taken(25, 90), taken(15, 50)}
+	k.kept.Log = edges{{at(5).UnixMilli(), 20}, {at(15).UnixMilli(), 48}, {at(25).UnixMilli(), 88}}
+	k.kept.Objects = edges{{at(5).UnixMilli(), 2}, {at(15).UnixMilli(), 9}, {at(25).UnixMilli(), 12}}
+	k.kept.Redis = at(20).UnixMilli()
+	if got := hours(InLog, 30); got != 30 {
+		t.Errorf("before the log is truncated it has bytes for %v hours", got)
+	}
+	k.seen = logAt(30, 50, 100)
+	for place, want := range map[string]float64{InLog: 15, InSnapshots: 15, InRedis: 10} {
+		if got := hours(place, 30); got != want {
+			t.Errorf("%s: %v hours, want %v", place, got, want)
+		}
+	}
+	k.stirred = at(14).UnixMilli()
+	for _, place := range []string{InLog, InSnapshots, InRedis} {
+		if got := hours(place, 60); got != 0 {
+			t.Errorf("nothing has died since, and %s has bytes for %v hours", place, got)
+		}
+	}
+	k.eventsAge, k.kept.Events = 40*time.Hour, edges{{at(10).UnixMilli(), 1}, {at(19).UnixMilli(), 2}, {at(22).UnixMilli(), 3}}
+	if got := hours(InEvents, 60); got != 41 {
+		t.Errorf("events: %v hours", got)
+	}
+}
+
+// TestProblem: the promise is broken when bytes are older than it, unless it was made later.
+func TestProblem(t *testing.T) {
+	k := keeper(1)
+	k.seen, k.stirred = logAt(50, 1, 100), at(50).UnixMilli()
+	if err := k.Problem(at(50)); err != nil {
+		t.Errorf("in time: %v", err)
+	}
+	k.failure = errors.New("no disk")
+	if err := k.Problem(at(50.1)); err == nil || !strings.Contains(err.Error(), "the log may have bytes of documents that are gone for 50h6m0s, and --forget-within promises 50h0m0s") || !strings.Contains(err.Error(), "no disk") {
+		t.Errorf("late: %v", err)
+	}
+	k.kept.Since = at(10).UnixMilli()
+	if err := k.Problem(at(59)); err != nil {
+		t.Errorf("the promise was made later: %v", err)
+	}
+	k.stirred = at(-1).UnixMilli()
+	if err := k.Problem(at(99)); err != nil {
+		t.Errorf("nothing has died: %v", err)
+	}
+}
+
+// TestPauses: pauses grow, and stay short where lapse has to forget soon.
+func TestPauses(t *testing.T) {
+	k := keeper(1)
+	for failures, want := range map[int]time.Duration{1: time.Second, 2: 2 * time.Second, 5: 16 * time.Second, 100: 10 * time.Minute} {
+		if got := k.pauseAfter(failures); got != want {
+			t.Errorf("after %d failures %s, want %s", failures, got, want)
+		}
+	}
+	k.within = 10 * time.Second
+	if got := k.pauseAfter(9); got != 500*time.Millisecond {
+		t.Errorf("of a short promise: %s", got)
+	}
+}

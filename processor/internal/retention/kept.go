@@ -1,0 +1,69 @@
+package retention
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strconv"
+
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+const format = 1
+
+// kept is what the keeper of a shard has done. It is stored in the bucket of checkpoints, for the next
+// owner of the shard. If it is lost, the keeper does it again.
+type kept struct {
+	Format int    `json:"format"`
+	Log    edges  `json:"log,omitempty"`
+	Events edges  `json:"events,omitempty"`
+	ID     string `json:"id"` // of the log
+	// Objects are the edges of the snapshots.
+	Objects edges `json:"objects,omitempty"`
+	Redis   int64 `json:"redis"`  // when Redis began to write its files anew, Unix milliseconds
+	Within  int64 `json:"within"` // the promise, milliseconds
+	Since   int64 `json:"since"`  // from when on it is kept, Unix milliseconds
+}
+
+func (k *Keeper) key() string { return "retention." + strconv.Itoa(k.Parts.Log.Shard) }
+
+// load reads what the keeper has done. A promise that is new, or shorter than before, begins now.
+func (k *Keeper) load(ctx context.Context, info *jetstream.StreamInfo) (*kept, error) {
+	s := k.Identity.Streams
+	value, _, err := s.Value(ctx, k.key())
+	if err != nil {
+		return nil, fmt.Errorf("read the state of the retention: %w", err)
+	}
+	have := &kept{}
+	if value != nil {
+		if err := json.Unmarshal(value, have); err != nil {
+			return nil, fmt.Errorf("read the state of the retention: %w", err)
+		}
+	}
+	if have.ID != k.Identity.ID() || have.Format != format {
+		have = &kept{Format: format, ID: k.Identity.ID()}
+	}
+	if within := k.within.Milliseconds(); have.Within != within {
+		if have.Within == 0 || have.Within > within {
+			have.Since = info.TimeStamp.UnixMilli()
+		}
+		have.Within = within
+	}
+	return have, nil
+}
+
+// save stores what the keeper has done. Two owners at the same time may take turns in it: each has done
+// what it stores.
+func (k *Keeper) save(ctx context.Context, next kept) error {
+	value, err := json.Marshal(next)
+	if err == nil {
+		_, err = k.Identity.Streams.Checkpoints.Put(ctx, k.key(), value)
+	}
+	if err != nil {
+		return fmt.Errorf("store the state of the retention: %w", err)
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.kept = &next
+	return nil
+}

@@ -1,0 +1,147 @@
+package retention
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/seed18712806/lapse/sink/wire"
+)
+
+// The places that keep bytes of documents.
+const (
+	InLog       = "log"
+	InSnapshots = "snapshots"
+	InEvents    = "events"
+	InRedis     = "redis"
+)
+
+// Report is what a keeper knows.
+type Report struct {
+	// Oldest is, by place, for how long at most bytes are kept there of a document that has expired, or
+	// was deleted or overwritten. A place of which this process knows nothing is absent.
+	Oldest map[string]time.Duration
+	// The snapshots that count, of all partitions. Two generations of each are wanted.
+	Snapshots  int
+	Partitions int
+	Offset     uint64    // the least of the newest
+	Taken      time.Time // the earliest of the newest; zero if a partition has none
+	Documents  uint64    // of the newest
+	Bytes      uint64    // of all
+}
+
+// cleanSince are the instants before which nothing is left, by place.
+func (k *Keeper) cleanSince(info *jetstream.StreamInfo) map[string]int64 {
+	created := info.Created.UnixMilli()
+	clean := map[string]int64{InLog: created, InSnapshots: created}
+	if _, begun := behind(k.generations); begun > 0 {
+		clean[InLog] = k.kept.Log.upTo(info.State.FirstSeq, created)
+		clean[InSnapshots] = k.kept.Objects.before(begun, created)
+	}
+	if k.Parts.Log.Shard == 0 && !k.denied {
+		clean[InRedis] = max(k.kept.Redis, created)
+	}
+	return clean
+}
+
+// clean reports whether nothing is left that should be gone, but for events.
+func (k *Keeper) clean(info *jetstream.StreamInfo) bool {
+	for _, since := range k.cleanSince(info) {
+		if since <= k.stirred {
+			return false
+		}
+	}
+	return true
+}
+
+// Report tells what the keeper knows now; it is zero before it knows anything.
+func (k *Keeper) Report(now time.Time) (r Report) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.report(now)
+}
+
+func (k *Keeper) report(now time.Time) (r Report) {
+	if k.seen == nil {
+		return r
+	}
+	r.Oldest = make(map[string]time.Duration)
+	for place, since := range k.cleanSince(k.seen) {
+		r.Oldest[place] = 0
+		if since <= k.stirred { // else nothing has died since
+			r.Oldest[place] = max(0, now.Sub(time.UnixMilli(since)))
+		}
+	}
+	if k.Parts.Log.Shard == 0 && k.eventsAge > 0 {
+		r.Oldest[InEvents] = now.Sub(time.UnixMilli(k.kept.Events.before(now.Add(-k.eventsAge).UnixMilli(), k.seen.Created.UnixMilli())))
+	}
+	r.Partitions = len(k.generations)
+	all := true
+	for _, some := range k.generations {
+		r.Snapshots += len(some)
+		for _, g := range some {
+			r.Bytes += g.Bytes
+		}
+		if len(some) == 0 {
+			all = false
+			continue
+		}
+		newest := some[0]
+		r.Documents += newest.Documents
+		if at := time.UnixMilli(newest.Taken); r.Taken.IsZero() || at.Before(r.Taken) {
+			r.Taken = at
+		}
+		if r.Offset == 0 || newest.Offset < r.Offset {
+			r.Offset = newest.Offset
+		}
+	}
+	if !all {
+		r.Taken, r.Offset = time.Time{}, 0
+	}
+	return r
+}
+
+// Known is the report for others, nil if the keeper knows nothing yet.
+func (k *Keeper) Known(now time.Time) *wire.Retention {
+	r := k.Report(now)
+	if r.Partitions == 0 {
+		return nil
+	}
+	known := &wire.Retention{
+		Partitions: r.Partitions, Snapshots: r.Snapshots, Offset: r.Offset, Documents: r.Documents, Bytes: r.Bytes,
+		Oldest: make(map[string]float64), Within: k.within.Seconds(),
+	}
+	if !r.Taken.IsZero() {
+		known.Taken = wire.Time(r.Taken.UnixMilli())
+	}
+	for place, oldest := range r.Oldest {
+		known.Oldest[place] = oldest.Round(time.Millisecond).Seconds()
+	}
+	return known
+}
+
+// Problem is why the promise is broken; nil if it is not. A promise that was made only now is not broken
+// by what is older.
+func (k *Keeper) Problem(now time.Time) error {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	r := k.report(now)
+	var all []error
+	for _, place := range []string{InLog, InSnapshots, InEvents, InRedis} {
+		oldest := r.Oldest[place]
+		if oldest > k.within && now.Sub(time.UnixMilli(k.kept.Since)) > k.within {
+			all = append(all, fmt.Errorf("%s may have bytes of documents that are gone for %s, and --forget-within promises %s", places[place], oldest.Round(time.Second), k.within))
+		}
+	}
+	if len(all) == 0 {
+		return nil
+	}
+	return fmt.Errorf("%w: %w", errors.Join(all...), cmp.Or(k.failure, errBehind))
+}
+
+var errBehind = errors.New("snapshots, or the rewriting of files, take too long")
+
+var places = map[string]string{InLog: "the log", InSnapshots: "the snapshots", InEvents: "the events", InRedis: "Redis's files"}

@@ -1,0 +1,105 @@
+package retention
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/seed18712806/lapse/processor/internal/crash"
+	"github.com/seed18712806/lapse/processor/internal/identity"
+	"github.com/seed18712806/lapse/processor/internal/snapshot"
+)
+
+// kept2 is how many generations every partition must have before the log is truncated.
+const kept2 = 2
+
+// behind is the offset of the older generation of the partition that is furthest behind; 0 if one has
+// not two generations. begun is when the first of these generations was begun.
+func behind(all [][]snapshot.Generation) (offset uint64, begun int64) {
+	for i, some := range all {
+		if len(some) < kept2 {
+			return 0, 0
+		}
+		if older := some[kept2-1]; i == 0 {
+			offset, begun = older.Offset, older.Begun
+		} else {
+			offset, begun = min(offset, older.Offset), min(begun, older.Begun)
+		}
+	}
+	return offset, begun
+}
+
+// truncate purges the log up to where the older generations continue it. The message at that offset
+// stays: stamps are compared there.
+func (k *Keeper) truncate(ctx context.Context) error {
+	upTo, _ := behind(k.generations)
+	if k.truncated || upTo == 0 {
+		return nil
+	}
+	info, err := k.Identity.Info(ctx)
+	if err != nil {
+		return err
+	}
+	if upTo <= info.State.FirstSeq {
+		k.truncated = true
+		return nil
+	}
+	for i, s := range k.Statuses.Partitions {
+		c, err := k.Checkpoints.Load(ctx, k.Statuses.Number(i))
+		if err != nil {
+			return err
+		}
+		if c.Seq < upTo || s.Applied.Load() < upTo {
+			return nil // later
+		}
+	}
+	if err := k.verify(ctx); err != nil {
+		return err
+	}
+	if err := k.Hook.At(crash.BeforePurge); err != nil {
+		return err
+	}
+	if err := k.Identity.Streams.Log.Purge(ctx, jetstream.WithPurgeSequence(upTo)); err != nil {
+		return fmt.Errorf("truncate the log: %w", identity.Gone(err, k.Parts.Log.Stream()))
+	}
+	if err := k.Hook.At(crash.AfterPurge); err != nil {
+		return err
+	}
+	k.Logger.Info("truncated the log", slog.Uint64("from", info.State.FirstSeq), slog.Uint64("to", upTo))
+	if info, err = k.Identity.Info(ctx); err != nil {
+		return err
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.seen = info
+	return nil
+}
+
+// verify reads both generations of all partitions. If one is damaged, the partition gets a new snapshot
+// at once, and the log is not truncated.
+func (k *Keeper) verify(ctx context.Context) error {
+	var damaged error
+	for i := range k.generations {
+		all, err := k.Desk.Store().Generations(ctx, k.Statuses.Number(i))
+		for _, m := range all {
+			if err == nil {
+				err = k.Desk.Store().Verify(ctx, m)
+			}
+		}
+		if err == nil && len(all) < kept2 {
+			err = fmt.Errorf("partition %d: its record names %d snapshots", k.Statuses.Number(i), len(all))
+		}
+		switch {
+		case errors.Is(err, snapshot.ErrDamaged):
+			k.put(i, nil) // nothing is truncated until there are two again
+			k.tries[i].anew = kept2
+			damaged = errors.Join(damaged, fmt.Errorf("partition %d: %w", k.Statuses.Number(i), err))
+		case err != nil:
+			return err
+		}
+	}
+	return damaged
+}

@@ -1,0 +1,88 @@
+package snapshot
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strconv"
+)
+
+// ErrSuperseded: another owner has changed the record of the partition, so a snapshot that was
+// taken meanwhile does not count.
+var ErrSuperseded = errors.New("another owner has changed the record of the partition's snapshots")
+
+const format = 1
+
+// Records is where the records of the partitions are stored: a value per key, changed by
+// compare-and-set.
+type Records interface {
+	// Value is the value of a key and its revision: nil if there is none.
+	Value(ctx context.Context, key string) (value []byte, revision uint64, err error)
+	// Update stores a value in place of the one at a revision; 0 if there is none.
+	Update(ctx context.Context, key string, value []byte, revision uint64) (uint64, error)
+}
+
+// Generation is a snapshot that counts.
+type Generation struct {
+	Generation uint64 `json:"generation"`
+	Manifest   string `json:"manifest"` // name of the object
+	SHA256     string `json:"sha256"`   // of that object
+	Offset     uint64 `json:"offset"`
+	Configured uint64 `json:"configured,omitempty"`
+	Documents  uint64 `json:"documents"`
+	Bytes      uint64 `json:"bytes"` // of the chunks
+	Begun      int64  `json:"begun"` // Unix milliseconds
+	Taken      int64  `json:"taken"` // Unix milliseconds
+}
+
+// record is what a partition has of snapshots.
+type record struct {
+	Format int    `json:"format"`
+	Log    string `json:"log"`
+	// Claimed is the greatest generation that an owner has begun. One that begins another, or
+	// records its own, does so by compare-and-set. So a generation that is not newer than
+	// Claimed, and that Generations does not name, never counts.
+	Claimed     uint64       `json:"claimed"`
+	Generations []Generation `json:"generations,omitempty"` // newest first
+
+	revision uint64
+}
+
+// RecordKey is the key of a partition's record.
+func RecordKey(partition int) string { return "snapshot." + strconv.Itoa(partition) }
+
+// record reads the record of a partition.
+func (s *Store) record(ctx context.Context, partition int) (r record, err error) {
+	value, revision, err := s.records.Value(ctx, RecordKey(partition))
+	if err != nil {
+		return r, fmt.Errorf("read the record of the snapshots: %w", err)
+	}
+	if value != nil {
+		if err := json.Unmarshal(value, &r); err != nil {
+			return r, fmt.Errorf("read the record of the snapshots: %w", err)
+		}
+		if r.Format != format {
+			return r, fmt.Errorf("the record of the snapshots has format %d, and this version of lapse knows %d: use the version of lapse that has written it, or copy the documents with its lapse export and lapse import", r.Format, format)
+		}
+	}
+	if r.Log != s.log { // they are of a log that was removed
+		r = record{Claimed: r.Claimed}
+	}
+	r.Format, r.Log, r.revision = format, s.log, revision
+	return r, nil
+}
+
+// change stores a record in place of the one that was read.
+func (s *Store) change(ctx context.Context, partition int, r *record) error {
+	value, err := json.Marshal(r)
+	if err != nil {
+		return err
+	}
+	revision, err := s.records.Update(ctx, RecordKey(partition), value, r.revision)
+	if err != nil {
+		return fmt.Errorf("store the record of the snapshots: %w", err)
+	}
+	r.revision = revision
+	return nil
+}

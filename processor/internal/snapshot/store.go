@@ -1,0 +1,234 @@
+package snapshot
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"iter"
+	"strconv"
+	"strings"
+
+	"github.com/seed18712806/lapse/processor/internal/crash"
+)
+
+// keep is how many generations of a partition count: the newest, and the one that is used if the
+// newest is damaged.
+const keep = 2
+
+// Store stores the snapshots of the partitions of a shard.
+//
+//   - O1: A record names only generations that were read back and verified.
+//   - O2: No object of a generation that a record names is removed.
+//   - O3: What no record names is removed when the next snapshot of the partition begins, at the
+//     latest.
+//
+// The names of a generation's objects begin with partition and generation. An owner takes a number
+// that nobody had before, so it alone writes under these names.
+type Store struct {
+	objects Objects
+	records Records
+	log     string
+	hook    crash.Hook
+}
+
+// NewStore makes the store of the snapshots of a log with an identity.
+func NewStore(objects Objects, records Records, log string, hook crash.Hook) *Store {
+	return &Store{objects: objects, records: records, log: log, hook: hook}
+}
+
+// Recorded are the generations that the record of a partition names, newest first.
+func (s *Store) Recorded(ctx context.Context, partition int) ([]Generation, error) {
+	r, err := s.record(ctx, partition)
+	return r.Generations, err
+}
+
+// Forget makes a record name no generation. The objects are removed when the next snapshot begins.
+func (s *Store) Forget(ctx context.Context, partition int) error {
+	r, err := s.record(ctx, partition)
+	if err != nil || len(r.Generations) == 0 {
+		return err
+	}
+	r.Generations = nil
+	return s.change(ctx, partition, &r)
+}
+
+// Generations are the manifests of the generations that the record of a partition names, newest
+// first. A manifest that cannot be read is left out, and the error names it. So there may be both
+// manifests and an error.
+func (s *Store) Generations(ctx context.Context, partition int) ([]*Manifest, error) {
+	recorded, err := s.Recorded(ctx, partition)
+	if err != nil {
+		return nil, err
+	}
+	var all []*Manifest
+	var errs []error
+	for _, g := range recorded {
+		m, err := s.manifest(ctx, partition, g)
+		if err != nil {
+			errs = append(errs, fmt.Errorf("generation %d of partition %d: %w", g.Generation, partition, err))
+			continue
+		}
+		all = append(all, m)
+	}
+	return all, errors.Join(errs...)
+}
+
+// manifest reads the manifest of a generation.
+func (s *Store) manifest(ctx context.Context, partition int, g Generation) (*Manifest, error) {
+	object, err := s.read(ctx, g.Manifest, g.SHA256)
+	if err != nil {
+		return nil, err
+	}
+	text, err := decompress(nil, object)
+	if err != nil {
+		return nil, err
+	}
+	m := &Manifest{}
+	if err := json.Unmarshal(text, m); err != nil {
+		return nil, fmt.Errorf("%w: %s: %w", ErrDamaged, g.Manifest, err)
+	}
+	switch {
+	case m.Format != format:
+		return nil, fmt.Errorf("its format is %d, and this version of lapse knows %d: use the version of lapse that has written it", m.Format, format)
+	case m.Log != s.log || m.Partition != partition || m.Generation != g.Generation || m.Offset != g.Offset:
+		return nil, fmt.Errorf("%w: %s is the manifest of another snapshot", ErrDamaged, g.Manifest)
+	}
+	return m, nil
+}
+
+// read reads an object and compares its hash.
+func (s *Store) read(ctx context.Context, name, sha256 string) ([]byte, error) {
+	object, err := s.objects.Get(ctx, name)
+	switch {
+	case err != nil:
+		return nil, fmt.Errorf("read %s: %w", name, err)
+	case object == nil:
+		return nil, fmt.Errorf("%w: %s is missing", ErrDamaged, name)
+	case hash(object) != sha256:
+		return nil, fmt.Errorf("%w: %s has another hash than when it was stored", ErrDamaged, name)
+	}
+	return object, nil
+}
+
+// Verify reads all chunks of a snapshot, and compares their hashes. ErrDamaged means that it
+// cannot be used; after any other error it is not known.
+func (s *Store) Verify(ctx context.Context, m *Manifest) error {
+	for _, c := range m.Chunks {
+		if _, err := s.read(ctx, c.Name, c.SHA256); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Entries are the entries of a snapshot, in their order. The value of one is valid until the next
+// is taken. They end with the first error.
+func (s *Store) Entries(ctx context.Context, m *Manifest) iter.Seq2[Entry, error] {
+	return func(yield func(Entry, error) bool) {
+		var chunk []byte
+		for _, c := range m.Chunks {
+			object, err := s.read(ctx, c.Name, c.SHA256)
+			if err == nil {
+				chunk, err = decompress(chunk[:cap(chunk)], object)
+			}
+			if err != nil {
+				yield(Entry{}, err)
+				return
+			}
+			for e, err := range entries(chunk) {
+				if !yield(e, err) || err != nil {
+					return
+				}
+			}
+		}
+	}
+}
+
+// claim takes the number of a new generation of a partition, and removes what does not count.
+func (s *Store) claim(ctx context.Context, partition int) (r record, err error) {
+	if r, err = s.record(ctx, partition); err != nil {
+		return r, err
+	}
+	r.Claimed++
+	if err := s.change(ctx, partition, &r); err != nil {
+		return r, fmt.Errorf("%w: %w", ErrSuperseded, err)
+	}
+	return r, s.sweep(ctx, partition, r)
+}
+
+// add names a generation in the record that its claim has left, and removes what does not count
+// any more.
+func (s *Store) add(ctx context.Context, partition int, r record, g Generation) error {
+	r.Generations = append([]Generation{g}, r.Generations[:min(len(r.Generations), keep-1)]...)
+	if err := s.change(ctx, partition, &r); err != nil {
+		return fmt.Errorf("%w: %w", ErrSuperseded, err)
+	}
+	if err := s.hook.At(crash.AfterRecord); err != nil {
+		return err
+	}
+	return s.sweep(ctx, partition, r)
+}
+
+// sweep removes the objects of a partition that a record of the caller's own does not name. It
+// leaves what is newer: another owner has begun that, and may come to record it (O2).
+func (s *Store) sweep(ctx context.Context, partition int, r record) error {
+	dead, err := s.dead(ctx, partition, r)
+	if err != nil {
+		return err
+	}
+	for g := range dead {
+		if err := s.objects.Remove(ctx, generationName(partition, g)); err != nil {
+			return fmt.Errorf("remove old snapshots: %w", err)
+		}
+	}
+	return nil
+}
+
+// dead are the generations of a partition that have objects, and that a record neither names nor leaves
+// to a newer owner.
+func (s *Store) dead(ctx context.Context, partition int, r record) (map[uint64]bool, error) {
+	counts, dead := make(map[uint64]bool), make(map[uint64]bool)
+	for _, g := range r.Generations {
+		counts[g.Generation] = true
+	}
+	all, err := s.objects.Names(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("list the objects of snapshots: %w", err)
+	}
+	for _, name := range all {
+		if p, g, ok := parseName(name); ok && p == partition && g <= r.Claimed && !counts[g] {
+			dead[g] = true
+		}
+	}
+	return dead, nil
+}
+
+// Leftovers reports whether there are objects of a partition that its record does not name.
+func (s *Store) Leftovers(ctx context.Context, partition int) (bool, error) {
+	r, err := s.record(ctx, partition)
+	if err != nil {
+		return false, err
+	}
+	dead, err := s.dead(ctx, partition, r)
+	return len(dead) > 0, err
+}
+
+// generationName begins the names of a generation's objects.
+func generationName(partition int, generation uint64) string {
+	return strconv.Itoa(partition) + "." + strconv.FormatUint(generation, 10)
+}
+
+// objectName is the name of a generation's object.
+func objectName(partition int, generation uint64, part string) string {
+	return generationName(partition, generation) + "." + part
+}
+
+// parseName is what objectName has made the name of.
+func parseName(name string) (partition int, generation uint64, ok bool) {
+	first, rest, _ := strings.Cut(name, ".")
+	second, _, ok := strings.Cut(rest, ".")
+	partition, err := strconv.Atoi(first)
+	generation, err2 := strconv.ParseUint(second, 10, 64)
+	return partition, generation, ok && err == nil && err2 == nil
+}

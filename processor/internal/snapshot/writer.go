@@ -1,0 +1,213 @@
+package snapshot
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strconv"
+	"sync/atomic"
+	"time"
+
+	"github.com/seed18712806/lapse/processor/internal/crash"
+	"github.com/seed18712806/lapse/processor/internal/pause"
+)
+
+const (
+	chunkBytes = 1 << 20 // before compression; the last entry may exceed it
+	// A scan pauses while roomFor chunks wait, and the changes of the partition may take as many
+	// again several times over. What is beyond that means that the store is too slow.
+	roomFor    = 2
+	mostChunks = 16
+
+	putAttempts = 4 // of an object
+	putTimeout  = 20 * time.Second
+	putPause    = 500 * time.Millisecond
+)
+
+// ErrSlow: the store does not take the changes of a partition as fast as they come.
+var ErrSlow = errors.New("the store of snapshots is slower than the changes of the partition")
+
+// ErrAbandoned: the owner of the partition has not finished the snapshot.
+var ErrAbandoned = errors.New("the snapshot was abandoned")
+
+// Writer writes a snapshot of a partition. The owner of the partition calls its methods, which do
+// not block: the chunks are stored in the background. After a failure the methods do nothing.
+type Writer struct {
+	partition int
+	buffer    []byte
+	documents uint64
+	manifest  *Manifest // once it is finished
+	ended     bool
+
+	chunks chan []byte // closed once the snapshot is finished or abandoned
+	cause  atomic.Pointer[error]
+}
+
+func newWriter(partition int) *Writer {
+	return &Writer{partition: partition, chunks: make(chan []byte, mostChunks)}
+}
+
+// Room reports whether there is room for more scanned documents. Changes of the partition are
+// added whether there is or not.
+func (w *Writer) Room() bool { return len(w.chunks) < roomFor }
+
+// Add adds an entry.
+func (w *Writer) Add(e Entry) {
+	if w.ended || w.Failed() {
+		return
+	}
+	if e.Kind == Put {
+		w.documents++
+	}
+	w.buffer = appendEntry(w.buffer, e)
+	if len(w.buffer) < chunkBytes {
+		return
+	}
+	select {
+	case w.chunks <- w.buffer:
+		w.buffer = make([]byte, 0, chunkBytes+chunkBytes/8)
+	default:
+		w.fail(ErrSlow)
+	}
+}
+
+// Failed reports whether the snapshot was given up.
+func (w *Writer) Failed() bool { return w.cause.Load() != nil }
+
+// Finish ends a snapshot. What is left goes on in the background. The caller gives the state of
+// the partition; Finish completes the manifest.
+func (w *Writer) Finish(m Manifest) { w.end(&m) }
+
+// Abandon gives a snapshot up. It counts as little as if it had not begun.
+func (w *Writer) Abandon(why error) {
+	w.fail(fmt.Errorf("%w: %w", ErrAbandoned, why))
+	w.end(nil)
+}
+
+func (w *Writer) end(m *Manifest) {
+	if !w.ended {
+		w.ended, w.manifest = true, m
+		close(w.chunks)
+	}
+}
+
+// fail notes the first failure.
+func (w *Writer) fail(why error) { w.cause.CompareAndSwap(nil, &why) }
+
+// err is the first failure, nil if there was none.
+func (w *Writer) err() error {
+	if cause := w.cause.Load(); cause != nil {
+		return *cause
+	}
+	return nil
+}
+
+// run stores what the owner adds, until it finishes or fails.
+func (s *Store) run(ctx context.Context, w *Writer, r record, begun time.Time) (Generation, error) {
+	g, err := s.write(ctx, w, r, begun)
+	if err != nil {
+		w.fail(err)
+		return g, w.err() // which may be the cause of err
+	}
+	return g, nil
+}
+
+func (s *Store) write(ctx context.Context, w *Writer, r record, begun time.Time) (g Generation, err error) {
+	generation := r.Claimed
+	var chunks []Chunk
+	put := func(content []byte) error {
+		if err := s.hook.At(crash.BeforeChunk); err != nil {
+			return err
+		}
+		object := compress(content)
+		name := objectName(w.partition, generation, strconv.Itoa(len(chunks)))
+		if err := s.put(ctx, name, object); err != nil {
+			return err
+		}
+		chunks = append(chunks, Chunk{Name: name, Bytes: len(object), SHA256: hash(object)})
+		return s.hook.At(crash.AfterChunk)
+	}
+	for open := true; open; {
+		var chunk []byte
+		select {
+		case chunk, open = <-w.chunks:
+		case <-ctx.Done():
+			return g, context.Cause(ctx)
+		}
+		if err := w.err(); err != nil {
+			return g, err
+		}
+		if open {
+			if err := put(chunk); err != nil {
+				return g, err
+			}
+		}
+	}
+	if len(w.buffer) > 0 {
+		if err := put(w.buffer); err != nil {
+			return g, err
+		}
+	}
+	m := w.manifest
+	m.Format, m.Log, m.Partition, m.Generation = format, s.log, w.partition, generation
+	m.Documents, m.Chunks, m.Bytes = w.documents, chunks, 0
+	for _, c := range chunks {
+		m.Bytes += uint64(c.Bytes)
+	}
+	m.Taken = time.Now().UnixMilli()
+	if g, err = s.putManifest(ctx, m, begun); err != nil {
+		return g, err
+	}
+	if err := s.hook.At(crash.BeforeRecord); err != nil {
+		return g, err
+	}
+	return g, s.add(ctx, w.partition, r, g)
+}
+
+// putManifest stores a manifest, and reads the whole snapshot back.
+func (s *Store) putManifest(ctx context.Context, m *Manifest, begun time.Time) (g Generation, err error) {
+	text, err := json.Marshal(m)
+	if err != nil {
+		return g, err
+	}
+	if err := s.hook.At(crash.BeforeManifest); err != nil {
+		return g, err
+	}
+	object := compress(text)
+	g = Generation{
+		Generation: m.Generation, Manifest: objectName(m.Partition, m.Generation, "manifest"), SHA256: hash(object),
+		Offset: m.Offset, Configured: m.Configured, Documents: m.Documents, Bytes: m.Bytes, Begun: begun.UnixMilli(), Taken: m.Taken,
+	}
+	if err := s.put(ctx, g.Manifest, object); err != nil {
+		return g, err
+	}
+	if err := s.hook.At(crash.AfterManifest); err != nil {
+		return g, err
+	}
+	stored, err := s.manifest(ctx, m.Partition, g)
+	if err == nil {
+		err = s.Verify(ctx, stored)
+	}
+	if err != nil {
+		return g, fmt.Errorf("read the snapshot back: %w", err)
+	}
+	return g, nil
+}
+
+// put stores an object. A server that has just lost its leader does not answer, and soon another
+// one does.
+func (s *Store) put(ctx context.Context, name string, object []byte) (err error) {
+	for attempt := range putAttempts {
+		if attempt > 0 && !pause.For(ctx, putPause<<attempt) {
+			break
+		}
+		trying, cancel := context.WithTimeout(ctx, putTimeout)
+		err = s.objects.Put(trying, name, object)
+		cancel()
+		if err == nil {
+			return nil
+		}
+	}
+	return fmt.Errorf("store %s: %w", name, err)
+}

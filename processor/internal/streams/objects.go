@@ -1,0 +1,155 @@
+package streams
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/seed18712806/lapse/sink/wire"
+)
+
+// largestPiece is the size of the messages of an object.
+const largestPiece = 256 << 10
+
+// Objects is the object store of the snapshots. Its layout is that of nats.go, so the tools of NATS
+// read it, and Objects differs from nats.go's own in three things: the leader of the stream answers
+// all questions; the subject of an object's pieces is its name, so that a part of an object that was
+// not finished is found; and nothing is left of an object that was removed.
+type Objects struct {
+	js     jetstream.JetStream
+	bucket string
+	stream jetstream.Stream
+	piece  int
+}
+
+// provisionObjects creates the object store if it is absent.
+func provisionObjects(ctx context.Context, js jetstream.JetStream, o Options) (*Objects, error) {
+	bucket := o.Prefix.SnapshotBucket()
+	_, err := js.ObjectStore(ctx, bucket)
+	if errors.Is(err, jetstream.ErrBucketNotFound) || errors.Is(err, jetstream.ErrStreamNotFound) {
+		_, err = js.CreateObjectStore(ctx, jetstream.ObjectStoreConfig{
+			Bucket: bucket, Description: "lapse: snapshots of the partitions", Replicas: max(o.Replicas, 1), Metadata: map[string]string{wire.FormatKey: format},
+		})
+		if errors.Is(err, jetstream.ErrBucketExists) { // another process has just created it
+			err = nil
+		}
+	}
+	var stream jetstream.Stream
+	if err == nil {
+		stream, err = js.Stream(ctx, o.Prefix.SnapshotStream())
+	}
+	if err != nil {
+		return nil, fmt.Errorf("provision object store %s: %w", bucket, err)
+	}
+	if have := stream.CachedInfo().Config.Metadata[wire.FormatKey]; have != format {
+		return nil, mismatch(o.Prefix.SnapshotStream(), "its %s is %q, and this version of lapse needs %s", wire.FormatKey, have, format)
+	}
+	return &Objects{js: js, bucket: bucket, stream: stream, piece: min(largestPiece, int(o.MaxPayload)/2)}, nil
+}
+
+// pieces is the subject of an object's pieces. A name is tokens, divided by dots.
+func (b *Objects) pieces(name string) string { return "$O." + b.bucket + ".C." + name }
+
+// meta is the subject of what is known of an object.
+func (b *Objects) meta(name string) string {
+	return "$O." + b.bucket + ".M." + base64.URLEncoding.EncodeToString([]byte(name))
+}
+
+// Stream is the stream of the store.
+func (b *Objects) Stream() jetstream.Stream { return b.stream }
+
+// Put stores an object, in place of one that is there. If it fails there may be a part of it.
+func (b *Objects) Put(ctx context.Context, name string, data []byte) error {
+	if err := b.purge(ctx, b.pieces(name)); err != nil {
+		return err
+	}
+	sum := sha256.Sum256(data)
+	info := jetstream.ObjectInfo{
+		ObjectMeta: jetstream.ObjectMeta{Name: name, Opts: &jetstream.ObjectMetaOptions{ChunkSize: uint32(b.piece)}},
+		Bucket:     b.bucket, NUID: name, Size: uint64(len(data)), Digest: "SHA-256=" + base64.URLEncoding.EncodeToString(sum[:]), ModTime: time.Now().UTC(),
+	}
+	for len(data) > 0 {
+		n := min(len(data), b.piece)
+		if _, err := b.js.Publish(ctx, b.pieces(name), data[:n]); err != nil {
+			return err
+		}
+		data = data[n:]
+		info.Chunks++
+	}
+	meta := nats.NewMsg(b.meta(name))
+	meta.Header.Set(jetstream.MsgRollup, jetstream.MsgRollupSubject)
+	var err error
+	if meta.Data, err = json.Marshal(info); err != nil {
+		return err
+	}
+	_, err = b.js.PublishMsg(ctx, meta)
+	return err
+}
+
+// Get reads an object: nil if there is none, or only a part of one.
+func (b *Objects) Get(ctx context.Context, name string) ([]byte, error) {
+	m, err := b.get(ctx, map[string]any{"last_by_subj": b.meta(name)})
+	if m == nil || err != nil {
+		return nil, err
+	}
+	var info jetstream.ObjectInfo
+	if err := json.Unmarshal(m.Data, &info); err != nil || info.NUID != name {
+		return nil, nil
+	}
+	var data []byte
+	for seq := uint64(0); ; seq++ {
+		if uint64(len(data)) >= info.Size {
+			return data, nil
+		}
+		m, err := b.get(ctx, map[string]any{"seq": max(seq, 1), "next_by_subj": b.pieces(name)})
+		if m == nil || err != nil {
+			return nil, err
+		}
+		data, seq = append(data, m.Data...), m.Seq
+	}
+}
+
+func (b *Objects) get(ctx context.Context, request map[string]any) (*message, error) {
+	return get(ctx, b.js.Conn(), b.stream.CachedInfo().Config.Name, request)
+}
+
+// Names are the names of all objects, and of those of which there is only a part.
+func (b *Objects) Names(ctx context.Context) ([]string, error) { return b.under(ctx, ">") }
+
+func (b *Objects) under(ctx context.Context, filter string) (names []string, err error) {
+	info, err := b.stream.Info(ctx, jetstream.WithSubjectFilter(b.pieces(filter)))
+	if err != nil {
+		return nil, err
+	}
+	for subject := range info.State.Subjects {
+		names = append(names, strings.TrimPrefix(subject, b.pieces("")))
+	}
+	return names, nil
+}
+
+// Remove removes all objects whose names begin with some tokens. What is known of an object goes
+// first: its pieces name it until it is gone.
+func (b *Objects) Remove(ctx context.Context, tokens string) error {
+	names, err := b.under(ctx, tokens+".>")
+	if err != nil {
+		return err
+	}
+	for _, name := range names {
+		if err := b.purge(ctx, b.meta(name)); err != nil {
+			return err
+		}
+	}
+	return b.purge(ctx, b.pieces(tokens+".>"))
+}
+
+func (b *Objects) purge(ctx context.Context, subject string) error {
+	return b.stream.Purge(ctx, jetstream.WithPurgeSubject(subject))
+}

@@ -1,0 +1,151 @@
+package streams
+
+import (
+	"bytes"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/seed18712806/lapse/integration/harness/natstest"
+)
+
+// TestObjects: objects are read as they were stored, also by nats.go; a part of one is no object, but
+// has a name; and nothing is left of what was removed.
+func TestObjects(t *testing.T) {
+	js := natstest.Connect(t, server.Options{})
+	s, err := Provision(t.Context(), js, options())
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, b := t.Context(), s.Snapshots
+	large := bytes.Repeat([]byte("0123456789"), 100_000)
+	for name, data := range map[string][]byte{"1.2.0": large, "1.2.manifest": []byte("m"), "1.20.0": []byte("other")} {
+		if err := b.Put(ctx, name, []byte("before")); err != nil {
+			t.Fatal(err)
+		}
+		if err := b.Put(ctx, name, data); err != nil {
+			t.Fatal(err)
+		}
+		if got, err := b.Get(ctx, name); err != nil || !bytes.Equal(got, data) {
+			t.Errorf("%s: %d bytes, %v", name, len(got), err)
+		}
+		plain, err := js.ObjectStore(ctx, "LAPSE_SNAPSHOTS")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got, err := plain.GetBytes(ctx, name); err != nil || !bytes.Equal(got, data) {
+			t.Errorf("by nats.go %s: %d bytes, %v", name, len(got), err)
+		}
+	}
+	if _, err := js.Publish(ctx, b.pieces("1.2.5"), []byte("a part")); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := b.Get(ctx, "1.2.5"); got != nil || err != nil {
+		t.Errorf("of a part: %q, %v", got, err)
+	}
+	names, err := b.Names(ctx)
+	if slices.Sort(names); err != nil || !slices.Equal(names, []string{"1.2.0", "1.2.5", "1.2.manifest", "1.20.0"}) {
+		t.Errorf("names %v, %v", names, err)
+	}
+	if err := b.Remove(ctx, "1.2"); err != nil {
+		t.Fatal(err)
+	}
+	if names, err := b.Names(ctx); err != nil || !slices.Equal(names, []string{"1.20.0"}) {
+		t.Errorf("names %v, %v", names, err)
+	}
+	if info, err := b.stream.Info(ctx); err != nil || info.State.Msgs != 2 {
+		t.Errorf("%d messages are left, %v", info.State.Msgs, err)
+	}
+}
+
+// TestFillingPushesBytesOut: what a stream has removed is gone from the files of the server, once a
+// filling and a few messages have followed it.
+//
+// It fails without the filling: the server keeps a file in which a message is left.
+func TestFillingPushesBytesOut(t *testing.T) {
+	dir := t.TempDir()
+	js := natstest.Connect(t, server.Options{StoreDir: dir})
+	o := options()
+	age := 2 * time.Second
+	o.EventsMaxAge = &age
+	s, err := Provision(t.Context(), js, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx := t.Context()
+	publish := func(subject, text string) uint64 {
+		t.Helper()
+		ack, err := js.Publish(ctx, subject, []byte(text))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return ack.Sequence
+	}
+	publish("lapse.write.upsert.c.x", "secret of the log")
+	publish("lapse.expired.c.x", "secret of the events")
+	if err := s.Snapshots.Put(ctx, "0.1.0", []byte("secret of the objects")); err != nil {
+		t.Fatal(err)
+	}
+	for _, secret := range []string{"secret of the log", "secret of the events", "secret of the objects"} {
+		if files := holding(t, dir, secret); len(files) == 0 {
+			t.Errorf("%q is in no file", secret)
+		}
+	}
+	last, err := s.LogFilling(o.log()).Fill(ctx, js)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range []Filling{s.EventsFilling(o.Prefix), s.ObjectsFilling()} {
+		if _, err := f.Fill(ctx, js); err != nil {
+			t.Fatal(err)
+		}
+	}
+	kept := publish("lapse.write.upsert.c.y", "kept")
+	publish("lapse.expired.c.y", "kept")
+	if err := s.Snapshots.Put(ctx, "0.2.0", []byte("kept")); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Log.Purge(ctx, jetstream.WithPurgeSequence(last)); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Snapshots.Remove(ctx, "0.1"); err != nil {
+		t.Fatal(err)
+	}
+	if kept <= last {
+		t.Errorf("the filling ended at %d, and %d came after it", last, kept)
+	}
+	for _, secret := range []string{"secret of the log", "secret of the events", "secret of the objects"} {
+		files := []string{""}
+		for end := time.Now().Add(time.Minute); len(files) > 0; time.Sleep(50 * time.Millisecond) {
+			if files = holding(t, dir, secret); time.Now().After(end) {
+				t.Errorf("%q is in %v", secret, files)
+				break
+			}
+		}
+	}
+}
+
+// holding are the files under a directory that hold a text.
+func holding(t *testing.T, dir, text string) (files []string) {
+	t.Helper()
+	err := fs.WalkDir(os.DirFS(dir), ".", func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			return nil // it may be removed meanwhile
+		}
+		content, _ := os.ReadFile(filepath.Join(dir, path))
+		if bytes.Contains(content, []byte(text)) {
+			files = append(files, path)
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return files
+}

@@ -1,0 +1,63 @@
+package streams
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/seed18712806/lapse/sink/wire"
+)
+
+// The server stores messages in files of up to blockBytes. What it removes of a file stays there until
+// all of the file is removed, or half of it, if that is much. In a stream of few messages that is
+// never. So lapse appends a file's worth of nothing (a filling): what comes after it is in another file
+// than what came before, which then goes as a whole.
+const (
+	blockBytes   = 8 << 20
+	fillingBytes = blockBytes + blockBytes/16
+	fillingPiece = 256 << 10
+)
+
+// Filling is where a filling may be appended to a stream.
+type Filling struct {
+	stream  jetstream.Stream
+	subject string
+	keep    bool // the messages stay in the stream, as ticks do
+}
+
+// LogFilling is that of the log. Its messages are ticks.
+func (s *Streams) LogFilling(log wire.Log) Filling {
+	limited := s.Log.CachedInfo().Config.MaxBytes > 0 // a filling must not take the place of messages
+	return Filling{stream: s.Log, subject: log.Tick(), keep: !limited}
+}
+
+// EventsFilling is that of the stream of events.
+func (s *Streams) EventsFilling(p wire.Prefix) Filling {
+	return Filling{stream: s.Events, subject: p.Filling()}
+}
+
+// ObjectsFilling is that of the snapshots.
+func (s *Streams) ObjectsFilling() Filling {
+	return Filling{stream: s.Snapshots.stream, subject: s.Snapshots.pieces("filling")}
+}
+
+// Fill appends a filling. It returns the sequence of its last message. js publishes it.
+func (f Filling) Fill(ctx context.Context, js jetstream.JetStream) (last uint64, err error) {
+	piece := make([]byte, min(fillingPiece, int(js.Conn().MaxPayload())/2))
+	for filled := 0; filled < fillingBytes; filled += len(piece) {
+		ack, err := js.Publish(ctx, f.subject, piece)
+		if err != nil {
+			return 0, fmt.Errorf("fill stream %s: %w", f.stream.CachedInfo().Config.Name, err)
+		}
+		last = ack.Sequence
+		if f.keep {
+			continue
+		}
+		if err := f.stream.DeleteMsg(ctx, last); err != nil && !errors.Is(err, jetstream.ErrMsgNotFound) {
+			return 0, fmt.Errorf("remove a filling of stream %s: %w", f.stream.CachedInfo().Config.Name, err)
+		}
+	}
+	return last, nil
+}

@@ -1,0 +1,196 @@
+package processor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/seed18712806/lapse/processor/internal/crash"
+	"github.com/seed18712806/lapse/sink/wire"
+)
+
+// snapshotPoints are the points of taking snapshots, of truncating the log behind them, and of
+// loading one.
+var snapshotPoints = []crash.Point{
+	crash.AfterCopy, crash.BeforeSnapshot, crash.BeforeChunk, crash.AfterChunk, crash.BeforeManifest, crash.AfterManifest, crash.BeforeRecord, crash.AfterRecord,
+	crash.BeforePurge, crash.AfterPurge, crash.AfterClear, crash.AfterFill, crash.BeforeLoaded, crash.AfterLoaded,
+}
+
+// askSnapshot asks the process that runs for a snapshot of each partition.
+func (r *rig) askSnapshot() {
+	r.t.Helper()
+	if err := r.nc.Publish(prefix.Snapshot(0), nil); err != nil {
+		r.t.Fatal(err)
+	}
+}
+
+// truncated waits until the log was truncated behind two snapshots of each partition that were
+// begun after now. It asks for them.
+func (r *rig) truncated(alive func() bool) {
+	r.t.Helper()
+	r.flush()
+	upTo := r.logInfo().State.LastSeq
+	eventually(r.t, "the log is truncated", func() bool {
+		alive()
+		r.askSnapshot()
+		return r.logInfo().State.FirstSeq >= upTo
+	})
+}
+
+// TestG1_G3_G7_CrashWithSnapshots lets processes die, stop or fail at every named point of taking
+// snapshots, truncating the log and loading, over and over, during a random history in which
+// Redis is wiped too, and compares all events and all documents with the model at the end. It fails if the
+// log is truncated before what a partition needs is recorded, if a snapshot is not the state at
+// its offset, or if a load that was interrupted counts as a state.
+func TestG1_G3_G7_CrashWithSnapshots(t *testing.T) {
+	t.Parallel()
+	type fate struct {
+		name string
+		err  error
+		nth  int
+	}
+	for i, at := range snapshotPoints {
+		fates := []fate{{"dies at once", errDead, 1}, {"dies later", errDead, 3}, {"stops", errStop, 2}, {"fails", errFail, 2}}
+		for _, how := range append(fates[:1:1], fates[1+i%3]) {
+			t.Run(fmt.Sprintf("%s/%s", at, how.name), func(t *testing.T) {
+				t.Parallel()
+				r := newRigOn(t, backends[(i+how.nth)%2], Options{Partitions: 3})
+				s := &survivor{r: r, at: at, nth: how.nth, err: how.err, times: 4, asks: true, wipes: true}
+				s.alive()
+				r.copyAll()
+				s.history(uint64(i), 8)
+				r.truncated(s.alive)
+				s.history(uint64(100+i), 4)
+				s.wipe()
+				s.settles()
+				r.agrees()
+			})
+		}
+	}
+}
+
+// TestG7_LoadedFromSnapshots: the log is truncated, Redis is wiped, and the partitions are loaded from
+// their snapshots, again and again.
+func TestG7_LoadedFromSnapshots(t *testing.T) {
+	t.Parallel()
+	for _, b := range backends {
+		t.Run(b.name, func(t *testing.T) {
+			t.Parallel()
+			r := newRigOn(t, b, Options{Partitions: 3})
+			s := &survivor{r: r, asks: true}
+			s.alive()
+			r.copyAll()
+			for i := range 3 {
+				s.history(uint64(300+i), 4)
+				r.truncated(s.alive)
+				s.wipe()
+			}
+			s.settles()
+			r.agrees()
+			s.p.stop(t)
+			s.wipe()
+			s.settles()
+			r.agrees()
+		})
+	}
+}
+
+// TestG7_DamagedSnapshots: where the newest snapshot of a partition is damaged, the one before is
+// loaded. Where that is damaged too, the partition is refused by name, and nothing is removed.
+func TestG7_DamagedSnapshots(t *testing.T) {
+	t.Parallel()
+	for i, how := range []string{"changed", "missing", "cut", "without a manifest"} {
+		t.Run(how, func(t *testing.T) {
+			t.Parallel()
+			objects := &ObjectsInMemory{}
+			opts := Options{Partitions: 3, Objects: objects}
+			r := newRigOn(t, backends[i%2], opts)
+			p := r.run()
+			r.copyAll()
+			ctx := context.Background()
+			for i := range 200 {
+				r.sendAsync(prefix.Write(wire.Upsert, "c", fmt.Sprint(i)), `{"v":1}`)
+			}
+			r.truncated(func() bool { return true })
+			for i := range 20 {
+				r.put("c", fmt.Sprint(i), `{"v":2}`)
+			}
+			r.caughtUp(p)
+			p.stop(t)
+			// damage damages the n-th newest generation of each partition.
+			damage := func(n int) {
+				for i := range opts.Partitions {
+					all, err := p.session.keeper.Desk.Store().Recorded(ctx, i)
+					if err != nil || len(all) != 2 {
+						t.Fatalf("partition %d has the snapshots %v, %v", i, all, err)
+					}
+					of := fmt.Sprintf("%d.%d", i, all[n].Generation)
+					data, manifest := must(objects.Get(ctx, of+".0")), must(objects.Get(ctx, all[n].Manifest))
+					if data == nil || manifest == nil {
+						t.Fatalf("partition %d: generation %d has no chunk or no manifest", i, all[n].Generation)
+					}
+					switch how {
+					case "changed":
+						data[len(data)/2]++
+						err = objects.Put(ctx, of+".0", data)
+					case "cut":
+						err = objects.Put(ctx, of+".0", data[:len(data)/2])
+					case "missing":
+						err = errors.Join(objects.Remove(ctx, of), objects.Put(ctx, all[n].Manifest, manifest))
+					case "without a manifest":
+						err = objects.Remove(ctx, of)
+					}
+					if err != nil {
+						t.Fatal(err)
+					}
+				}
+			}
+			damage(0)
+			if err := r.redis.FlushAll(ctx).Err(); err != nil {
+				t.Fatal(err)
+			}
+			p = r.start(nil)
+			p.ready(t)
+			p.stop(t)
+			r.agrees()
+			damage(1)
+			if err := r.redis.FlushAll(ctx).Err(); err != nil {
+				t.Fatal(err)
+			}
+			first, names := r.logInfo().State.FirstSeq, len(must(objects.Names(ctx)))
+			p = r.start(nil)
+			p.ends(t, ErrLogTruncated)
+			for _, part := range []string{"no snapshot can be used", "generation", "--begin-anew"} {
+				if !strings.Contains(p.err.Error(), part) {
+					t.Errorf("the refusal does not say %q: %v", part, p.err)
+				}
+			}
+			if !errors.Is(p.err, ErrLogTruncated) || r.logInfo().State.FirstSeq != first || len(must(objects.Names(ctx))) != names {
+				t.Errorf("something was removed: %v", p.err)
+			}
+			if keys := keysOf(t, r, "*"); len(keys) > 0 {
+				t.Errorf("the refusal has left %v", keys)
+			}
+		})
+	}
+}
+
+func must[T any](v T, err error) T {
+	if err != nil {
+		panic(err)
+	}
+	return v
+}
+
+func (r *rig) logInfo() *jetstream.StreamInfo {
+	r.t.Helper()
+	log, err := r.js.Stream(context.Background(), prefix.LogStream())
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	return log.CachedInfo()
+}

@@ -1,0 +1,115 @@
+package bulk
+
+import (
+	"context"
+	_ "embed" // the script
+	"fmt"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/seed18712806/lapse/sink/internal/layout"
+	"github.com/seed18712806/lapse/sink/store"
+	"github.com/seed18712806/lapse/sink/wire"
+)
+
+//go:embed copy.lua
+var copySource string
+
+var copyScript = redis.NewScript(copySource)
+
+// Positions in the reply of copy.lua.
+const (
+	copyStatus = iota
+	copyServer
+	copyDone
+	copyCursor
+	copyTake
+	copyPages // pairs of the collection, from 1, and its documents
+
+	copyWhich = 1 // the collection that lost documents, from 1
+)
+
+// Statuses in the reply of copy.lua, besides 1.
+const (
+	copyFenced = 0
+	copyLost   = -2
+)
+
+// Partition is one partition in Redis. It is safe for concurrent use.
+type Partition struct {
+	client redis.UniversalClient
+	id     int
+	keys   layout.Keys
+}
+
+// New makes the partition of a prefix that has a number among the partitions of all shards. It
+// does not talk to the server.
+func New(client redis.UniversalClient, prefix wire.Prefix, shape wire.Shape, number int) *Partition {
+	return &Partition{client: client, id: number, keys: layout.NewKeys(prefix, number, shape.All())}
+}
+
+// Document is a document, or its header.
+type Document struct {
+	Collection string
+	ID         string
+	Value      string // the header, and the body
+}
+
+// Place is where a copy goes on in a collection. Its zero value is the beginning.
+type Place struct {
+	Cursor string
+	Server string // names the Redis process that knows the cursor
+	Take   int    // how many documents are read at once
+}
+
+// Copied is what a copy has read.
+type Copied struct {
+	Documents []Document // one may come twice
+	Done      int        // how many of the collections were read to their end
+	Next      Place      // in the next collection
+}
+
+// Copy reads documents of collections, one collection after the other, in a partition that is at
+// a version (else store.ErrFenced). It begins at a place in the first one, and stops after about
+// so many documents, or so many bytes, but returns at least one document if there is any.
+//
+// A document that is stored from the first copy of its collection to the last is read, in one of
+// the versions that it had meanwhile. This is what HSCAN promises, in one process of Redis:
+// if at was in another one, Copy reads nothing, and returns the beginning as the next place. It
+// returns store.ErrDamaged if a collection has lost documents.
+func (p *Partition) Copy(ctx context.Context, version string, collections []string, at Place, documents, bytes int) (Copied, error) {
+	if at.Cursor == "" {
+		at = Place{Cursor: "0", Take: 1}
+	}
+	keys := make([]string, 1, 1+len(collections))
+	keys[0] = p.keys.State()
+	args := make([]any, 0, 5+len(collections))
+	args = append(args, version, at.Cursor, at.Take, documents, bytes)
+	for _, c := range collections {
+		keys = append(keys, p.keys.Docs(c))
+		args = append(args, layout.SizePrefix+c)
+	}
+	v, err := copyScript.Run(ctx, p.client, keys, args...).Slice()
+	if err != nil {
+		return Copied{}, fmt.Errorf("copy partition %d: %w", p.id, layout.Foreign(err))
+	}
+	r := layout.Reply(v)
+	switch r.Int(copyStatus) {
+	case copyFenced:
+		return Copied{}, fmt.Errorf("copy partition %d: %w", p.id, store.ErrFenced)
+	case copyLost:
+		return Copied{}, fmt.Errorf("copy partition %d: %w: collection %s does not have the documents that the last commit left", p.id, store.ErrDamaged, collections[r.Int(copyWhich)-1])
+	}
+	server := r.Str(copyServer)
+	if at.Cursor != "0" && at.Server != server {
+		return Copied{}, nil
+	}
+	c := Copied{Done: int(r.Int(copyDone)), Next: Place{Cursor: r.Str(copyCursor), Server: server, Take: int(r.Int(copyTake))}}
+	for i := copyPages; i+1 < len(r); i += 2 {
+		collection, page := collections[r.Int(i)-1], r.List(i+1)
+		for ; len(page) > 1; page = page[2:] {
+			c.Documents = append(c.Documents, Document{Collection: collection, ID: page.Str(0), Value: page.Str(1)})
+		}
+	}
+	return c, nil
+}

@@ -1,0 +1,99 @@
+package bulk
+
+import (
+	"context"
+	_ "embed" // the script
+	"fmt"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/seed18712806/lapse/sink/internal/layout"
+	"github.com/seed18712806/lapse/sink/store"
+)
+
+//go:embed fill.lua
+var fillSource string
+
+var fillScript = redis.NewScript(fillSource)
+
+// Change is what a fill does to one collection. No id comes twice in it.
+type Change struct {
+	Collection string
+	Drop       bool   // first removes all documents
+	MoveTo     string // moves all documents to another collection, which has none, and nothing else
+	Put        []Document
+	// Renew gives documents another header, which is their Value, and keeps their bodies. What
+	// does not exist is left out.
+	Renew  []Document
+	Remove []string
+}
+
+// Fill makes changes to the documents of a partition that is at a version (else
+// store.ErrFenced), one after the other. All documents come to the indexes. It does not change
+// the sizes that the state holds, so nothing else may use the partition before Count.
+func (p *Partition) Fill(ctx context.Context, version string, changes []Change) error {
+	keys, args := make([]string, 1, 1+3*len(changes)), []any{version}
+	keys[0] = p.keys.State()
+	var err error
+	for _, c := range changes {
+		keys = append(keys, p.keys.Docs(c.Collection), p.keys.Inherit(c.Collection), p.keys.Own(c.Collection))
+		if c.MoveTo != "" {
+			args = append(args, "move", 0, 0, 0, 0, 0, 0)
+			c = Change{Collection: c.MoveTo}
+			keys = append(keys, p.keys.Docs(c.Collection), p.keys.Inherit(c.Collection), p.keys.Own(c.Collection))
+		}
+		if args, err = c.appendArgs(args); err != nil {
+			return fmt.Errorf("fill partition %d, collection %s: %w", p.id, c.Collection, err)
+		}
+	}
+	n, err := fillScript.Run(ctx, p.client, keys, args...).Int()
+	if err = layout.Foreign(err); err == nil && n == 0 {
+		err = store.ErrFenced
+	}
+	if err != nil {
+		return fmt.Errorf("fill partition %d: %w", p.id, err)
+	}
+	return nil
+}
+
+// appendArgs appends the arguments of fill.lua for this change.
+func (c Change) appendArgs(args []any) ([]any, error) {
+	first := ""
+	if c.Drop {
+		first = "drop"
+	}
+	var inherit, own, neither []any
+	args = append(args, first, len(c.Put))
+	for _, d := range c.Put {
+		h, err := layout.ParseHeader(d.Value)
+		if err != nil {
+			return nil, err
+		}
+		switch in, score := h.Index(); in {
+		case layout.ByInherit:
+			inherit = append(inherit, score, d.ID)
+		case layout.ByOwn:
+			own = append(own, score, d.ID)
+		default:
+			neither = append(neither, d.ID)
+		}
+		args = append(args, d.ID, d.Value)
+	}
+	args = append(append(args, len(inherit)/2), inherit...)
+	args = append(append(args, len(own)/2), own...)
+	args = append(append(args, len(neither)), neither...)
+	args = append(args, len(c.Renew))
+	for _, d := range c.Renew {
+		h, err := layout.ParseHeader(d.Value)
+		if err != nil {
+			return nil, err
+		}
+		in, score := h.Index()
+		args = append(args, d.ID, d.Value, int(in), score)
+	}
+	args = append(args, len(c.Remove))
+	for _, id := range c.Remove {
+		args = append(args, id)
+	}
+	return args, nil
+}

@@ -1,0 +1,95 @@
+-- Writes documents into a partition that is being filled, with their entries in the indexes.
+--
+-- KEYS  1 state, then per change: documents, inherit, own
+-- ARGV  1 the expected version, then per change:
+--         what comes first ('drop': remove everything; 'move': rename everything to the keys of
+--         the next change, which do not exist; '': nothing),
+--         and six lists, each with its length in front:
+--         documents to put (id, value), which of them go to inherit (score, id), to own (score,
+--         id), to neither (id),
+--         headers to renew of documents that exist (id, header, 0 neither, 1 inherit or 2 own,
+--         score), ids to remove
+-- Returns  1 done, 0 the partition is at another version. Or an error, before anything is
+--          written, while the slot is being moved to another master: see commit.lua of store.
+local call, state, version = redis.call, KEYS[1], ARGV[1]
+if call('HGET', state, 'version') ~= version then
+	return 0
+end
+call('EXISTS', state .. '?')
+local at = 2
+
+-- Runs a command on the list that begins at from, of entries of width values, and has its length
+-- in front. Returns the position after it.
+local function on(command, key, from, width)
+	local last = from + width * tonumber(ARGV[from - 1]) - 1
+	while from <= last do
+		local to = math.min(from + 3999, last) -- unpack takes fewer than 5,113 values
+		call(command, key, unpack(ARGV, from, to))
+		from = to + 1
+	end
+	return last + 1
+end
+
+-- Removes the ids from an index that are the last values of the entries of a list.
+local function leave(index, from, width)
+	local last, ids = from + width * tonumber(ARGV[from - 1]) - 1, {}
+	for i = from + width - 1, last, width do
+		ids[#ids + 1] = ARGV[i]
+		if #ids == 4000 or i == last then
+			call('ZREM', index, unpack(ids))
+			ids = {}
+		end
+	end
+	return last + 1
+end
+
+for k = 2, #KEYS, 3 do
+	local docs, inherit, own = KEYS[k], KEYS[k + 1], KEYS[k + 2]
+	local first = ARGV[at]
+	if first == 'drop' then
+		call('UNLINK', docs, inherit, own)
+	elseif first == 'move' then
+		for i = k, k + 2 do
+			if call('EXISTS', KEYS[i]) == 1 then
+				call('RENAME', KEYS[i], KEYS[i + 3])
+			end
+		end
+	end
+	local in_inherit, in_own = call('EXISTS', inherit) == 1, call('EXISTS', own) == 1
+	local put_inherit = on('HSET', docs, at + 2, 2) + 1
+	local put_own = on('ZADD', inherit, put_inherit, 2) + 1
+	local neither = on('ZADD', own, put_own, 2) + 1
+	at = neither + tonumber(ARGV[neither - 1])
+	if in_inherit then
+		leave(inherit, put_own, 2)
+		leave(inherit, neither, 1)
+	end
+	if in_own then
+		leave(own, put_inherit, 2)
+		leave(own, neither, 1)
+	end
+	local first_renew = at + 1
+	at = first_renew + 4 * tonumber(ARGV[at])
+	for i = first_renew, at - 1, 4 do
+		local id, header, index, score = ARGV[i], ARGV[i + 1], ARGV[i + 2], ARGV[i + 3]
+		local old = call('HGET', docs, id)
+		if old then
+			call('HSET', docs, id, header .. string.sub(old, string.byte(old, 1) + 1))
+			if index == '1' then
+				call('ZADD', inherit, score, id)
+			else
+				call('ZREM', inherit, id)
+			end
+			if index == '2' then
+				call('ZADD', own, score, id)
+			else
+				call('ZREM', own, id)
+			end
+		end
+	end
+	local first_remove = at + 1
+	on('HDEL', docs, first_remove, 1)
+	on('ZREM', inherit, first_remove, 1)
+	at = on('ZREM', own, first_remove, 1)
+end
+return 1

@@ -1,0 +1,87 @@
+package client
+
+import (
+	"context"
+	"encoding/json"
+	"time"
+
+	"github.com/seed18712806/lapse/sink/wire"
+	"github.com/seed18712806/lapse/ttlrules"
+)
+
+// Config is the configuration of a collection.
+type Config struct {
+	// DefaultTTL is the time to live of documents without one of their own: a whole number of
+	// seconds from 1 s to 2147483647 s (68 years), or [Never]. 0 means that TTL is off: no
+	// document expires.
+	DefaultTTL time.Duration
+	// Indexing is whether there is an expiry index; wire.Consistent if empty.
+	Indexing wire.Indexing
+	// Building means that lapse is building the index. It is only read.
+	Building bool
+	// Etag is that of this configuration, 0 if the collection was never configured. It is only
+	// read: to change the configuration on the condition that nobody else has, use [IfMatch].
+	Etag wire.Etag
+}
+
+// Configure sets the whole configuration. It counts at once, also for the documents that
+// exist. What it makes expire stays expired, whatever is configured later.
+func (o *Collection[T]) Configure(ctx context.Context, config Config, options ...Option) (Written, error) {
+	ttl, err := defaultSeconds(config.DefaultTTL)
+	if err != nil {
+		return Written{}, o.wrap("", err)
+	}
+	body, err := json.Marshal(wire.Config{DefaultTTL: ttl, IndexingMode: config.Indexing})
+	if err != nil {
+		return Written{}, o.wrap("", err)
+	}
+	return o.send(ctx, o.c.l.Prefix.Config(o.name), body, options)
+}
+
+// Drop removes the configuration and all live documents, without expiry events. What had
+// expired before still gets its event.
+func (o *Collection[T]) Drop(ctx context.Context, options ...Option) (Written, error) {
+	return o.send(ctx, o.c.l.Prefix.Drop(o.name), nil, options)
+}
+
+// send sends a configuration or a drop.
+func (o *Collection[T]) send(ctx context.Context, subject string, body []byte, options []Option) (Written, error) {
+	s, err := settle(options)
+	if err == nil && s.ttl != nil {
+		err = invalid("a configuration and a drop have no document, and so no TTL: leave the option TTL out")
+	}
+	if err != nil {
+		return Written{}, o.wrap("", err)
+	}
+	w, err := newWritten(o.c.write(ctx, s.message(subject, body), s.ackOnly))
+	return w, o.wrap("", err)
+}
+
+// Config reads the configuration. A collection that was never configured has TTL off.
+func (o *Collection[T]) Config(ctx context.Context) (Config, error) {
+	found, err := o.c.Config(ctx, o.name)
+	if err != nil {
+		return Config{}, o.wrap("", err)
+	}
+	config := Config{Indexing: found.IndexingMode, Building: found.IndexBuilding, Etag: found.Etag}
+	switch ttl := found.DefaultTTL; {
+	case ttl == nil:
+	case *ttl == int32(ttlrules.NoDefault):
+		config.DefaultTTL = Never
+	default:
+		config.DefaultTTL = time.Duration(*ttl) * time.Second
+	}
+	return config, nil
+}
+
+// defaultSeconds is a default TTL as it is on the wire.
+func defaultSeconds(d time.Duration) (*int32, error) {
+	n, err := seconds(d)
+	switch {
+	case err != nil:
+		return nil, invalid("default TTL %s is not valid: use a whole number of seconds from 1 s to %d s, client.Never, or 0 for off", d, ttlrules.MaxSeconds)
+	case n == 0:
+		return nil, nil
+	}
+	return &n, nil
+}

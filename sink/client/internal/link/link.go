@@ -1,0 +1,117 @@
+// Package link is the connection of a client to the NATS server of lapse, and what all
+// exchanges over it have in common: their time limit (within.go), what the server denies
+// (denied.go), requests (request.go) and the errors (errors.go).
+package link
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/url"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/seed18712806/lapse/sink/credentials"
+	"github.com/seed18712806/lapse/sink/redact"
+	"github.com/seed18712806/lapse/sink/wire"
+)
+
+// Options say where lapse is. All but Notice are set.
+type Options struct {
+	Server  string // NATS URL, or several separated by commas
+	Prefix  wire.Prefix
+	Login   credentials.NATS
+	Timeout time.Duration // of each exchange
+	Notice  func(text string)
+}
+
+// Link is a connection to a NATS server. Several goroutines may use it.
+type Link struct {
+	NC *nats.Conn
+	JS jetstream.JetStream
+	Options
+	denials *denials
+}
+
+// Connect connects to the NATS server.
+func Connect(opts Options) (*Link, error) {
+	if err := checkURLs(opts.Server); err != nil {
+		return nil, err
+	}
+	notice := opts.Notice
+	if notice == nil {
+		notice = func(string) {}
+	}
+	denials := &denials{}
+	options := []nats.Option{
+		nats.Name("lapse client"),
+		nats.Timeout(opts.Timeout),
+		nats.MaxReconnects(-1),
+		nats.ReconnectWait(250 * time.Millisecond),
+		nats.ReconnectBufSize(-1), // the library must not send a message after its publish has failed
+		nats.DisconnectErrHandler(func(_ *nats.Conn, err error) {
+			if err != nil { // otherwise the client closed it
+				notice("the connection is lost (" + err.Error() + "): connecting again")
+			}
+		}),
+		nats.ReconnectHandler(func(nc *nats.Conn) { notice("connected again to " + redact.URLs(nc.ConnectedUrl())) }),
+		nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) {
+			if !denials.handle(err) {
+				notice(err.Error())
+			}
+		}),
+	}
+	login, err := opts.Login.Options(opts.Server)
+	if err != nil {
+		return nil, &classified{[]error{ErrLogin}, err.Error()}
+	}
+	options = append(options, login...)
+	nc, err := nats.Connect(opts.Server, options...)
+	if err != nil {
+		return nil, connectError(opts.Server, err)
+	}
+	js, err := jetstream.New(nc)
+	if err != nil {
+		nc.Close()
+		return nil, err
+	}
+	return &Link{NC: nc, JS: js, Options: opts, denials: denials}, nil
+}
+
+// checkURLs refuses what nats.go would refuse with a message that shows the password.
+func checkURLs(urls string) error {
+	for _, one := range strings.Split(urls, ",") {
+		one = strings.TrimSpace(one)
+		if !strings.Contains(one, "://") {
+			one = "nats://" + one // nats.go adds it too
+		}
+		if u, err := url.Parse(one); err != nil || u.Hostname() == "" {
+			return &classified{[]error{ErrServerURL}, fmt.Sprintf("%s is not the URL of a NATS server: use one such as nats://127.0.0.1:4222, or several separated by commas", redact.URLs(urls))}
+		}
+	}
+	return nil
+}
+
+func connectError(server string, err error) error {
+	const use = `start "lapse serve" or a NATS server there, or use another URL`
+	var network net.Error
+	where := redact.URLs(server)
+	switch {
+	case errors.Is(err, nats.ErrNoServers): // the error of nats.go for "connection refused"
+		return Unavailable("no NATS server answers at %s: %s", where, use)
+	case IsTimeout(err), errors.Is(err, os.ErrDeadlineExceeded):
+		return Unavailable("no NATS server answers at %s in time: %s", where, use)
+	case errors.As(err, &network), errors.Is(err, nats.ErrConnectionClosed), errors.Is(err, nats.ErrNoInfoReceived):
+		return Unavailable("no NATS server answers at %s (%s): %s", where, err, use)
+	case errors.Is(err, nats.ErrAuthorization), errors.Is(err, nats.ErrAuthExpired):
+		return refused(where, err)
+	}
+	return fmt.Errorf("cannot connect to %s: %w", where, err)
+}
+
+// IsLost reports whether there is no connection at this moment.
+func (l *Link) IsLost() bool { return !l.NC.IsConnected() }

@@ -1,0 +1,77 @@
+package link
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/nats-io/nats.go"
+)
+
+// connectedEvery is how often a message that waits for a connection looks for one.
+const connectedEvery = 25 * time.Millisecond
+
+// Send publishes a message. If there is no connection, it waits for one as long as ctx and
+// the timeout allow: nothing is sent before.
+func (l *Link) Send(ctx context.Context, msg *nats.Msg) error {
+	err := l.NC.PublishMsg(msg)
+	if err == nil || !l.IsLost() || errors.Is(err, nats.ErrMaxPayload) {
+		return err
+	}
+	if waitErr := l.AwaitConnection(ctx); waitErr != nil {
+		return err
+	}
+	return l.NC.PublishMsg(msg)
+}
+
+// AwaitConnection waits for a connection as long as ctx and the timeout allow.
+func (l *Link) AwaitConnection(ctx context.Context) error {
+	if !l.IsLost() {
+		return nil
+	}
+	again := time.NewTicker(connectedEvery)
+	defer again.Stop()
+	end := time.NewTimer(l.Timeout)
+	defer end.Stop()
+	for l.IsLost() {
+		if l.NC.IsClosed() {
+			return l.Lost()
+		}
+		select {
+		case <-again.C:
+		case <-end.C:
+			return l.Lost()
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	return nil
+}
+
+// Request sends a request and returns the reply. A request changes nothing, so it may be
+// repeated after any error.
+func (l *Link) Request(ctx context.Context, subject string, body []byte) (*nats.Msg, error) {
+	within, cancel := l.Within(ctx, subject)
+	defer cancel()
+	err := l.AwaitConnection(within)
+	var msg *nats.Msg
+	if err == nil {
+		msg, err = l.NC.RequestWithContext(within, subject, body)
+	}
+	switch {
+	case err == nil:
+		return msg, nil
+	case Denial(within) != nil:
+		return nil, Denial(within)
+	case ctx.Err() != nil:
+		return nil, ctx.Err()
+	case errors.Is(err, nats.ErrNoResponders):
+		return nil, l.Absent(ctx, subject)
+	case l.IsLost():
+		return nil, l.Lost()
+	case IsTimeout(err):
+		return nil, Unavailable("no reply within %s: if lapse is only slow, use a longer timeout", l.Timeout)
+	}
+	return nil, fmt.Errorf("request %s: %w", subject, err)
+}

@@ -1,0 +1,94 @@
+// Package order orders snapshots from the owners of the shards. See client.Client.Snapshot.
+package order
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/seed18712806/lapse/sink/client/internal/link"
+	"github.com/seed18712806/lapse/sink/client/status"
+	"github.com/seed18712806/lapse/sink/wire"
+)
+
+const askEvery = 250 * time.Millisecond
+
+// Progress is how far the snapshots of all shards are.
+type Progress struct {
+	Partitions int    `json:"partitions"`
+	Done       int    `json:"done"`
+	Failure    string `json:"failure,omitempty"` // why the last attempt of a shard has failed; it is tried again
+}
+
+// Snapshots orders a snapshot of every partition, and waits until all are stored or ctx is done. It calls
+// progress when something has changed. A snapshot that fails is tried again.
+func Snapshots(ctx context.Context, l *link.Link, progress func(Progress)) (p Progress, err error) {
+	shards, err := status.Shards(ctx, l)
+	if err != nil {
+		return p, err
+	}
+	since := make([]int64, shards)
+	for {
+		var now Progress
+		for shard := range shards {
+			reply, err := ask(ctx, l, shard, since[shard])
+			if err != nil {
+				return p, err
+			}
+			since[shard] = reply.Since
+			now.Partitions += reply.Partitions
+			now.Done += reply.Done
+			now.Failure = cmp.Or(now.Failure, reply.Failure)
+		}
+		if now != p {
+			p = now
+			progress(p)
+		}
+		if p.Done == p.Partitions {
+			return p, nil
+		}
+		select {
+		case <-ctx.Done():
+			return p, ctx.Err()
+		case <-time.After(askEvery):
+		}
+	}
+}
+
+// ask orders snapshots of a shard, or asks how far they are. The owner of the shard may have
+// just changed: then nobody answers for a moment, and the new one takes the order anew.
+func ask(ctx context.Context, l *link.Link, shard int, since int64) (reply wire.SnapshotReply, err error) {
+	subject := l.Prefix.Snapshot(shard)
+	body, err := json.Marshal(wire.SnapshotOrder{Since: since})
+	if err != nil {
+		return reply, err
+	}
+	within, cancel := l.Within(ctx, subject)
+	defer cancel()
+	for {
+		m, err := l.NC.RequestWithContext(within, subject, body)
+		switch {
+		case err == nil:
+			if err := json.Unmarshal(m.Data, &reply); err != nil {
+				return reply, fmt.Errorf("the reply of shard %d is not valid: %w", shard, err)
+			}
+			return reply, nil
+		case link.Denial(within) != nil:
+			return reply, link.Denial(within)
+		case ctx.Err() != nil:
+			return reply, ctx.Err()
+		case within.Err() != nil, !errors.Is(err, nats.ErrNoResponders):
+			return reply, link.Unavailable("the owner of shard %d does not answer (%s): lapse status shows which process it is", shard, err)
+		}
+		select {
+		case <-within.Done():
+			return reply, link.Unavailable("no process owns shard %d: lapse status shows the processes", shard)
+		case <-time.After(askEvery):
+		}
+	}
+}

@@ -1,0 +1,172 @@
+package pipe
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/seed18712806/lapse/sink/client/internal/link"
+)
+
+// Codes by which a log refuses fast batches at all.
+var cannotFast = []jetstream.ErrorCode{
+	10205, // it does not take them
+	10206, // an account changes the subjects of replies
+	10211, // too many are open
+}
+
+// unknownBatch is the code by which a log refuses a message of a batch that it does not know,
+// because the server was restarted.
+const unknownBatch jetstream.ErrorCode = 10208
+
+// receive handles an answer to a message of a batch.
+func (f *fast) receive(subject string, msg *nats.Msg) {
+	tokens := strings.Split(subject, ".") // lane, id, ackEvery, fail, message, operation, $FI
+	if len(tokens) != 7 {
+		return
+	}
+	number, _ := strconv.Atoi(tokens[0])
+	message, _ := strconv.Atoi(tokens[4])
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if number < 0 || number >= len(f.lanes) {
+		return
+	}
+	lane := f.lanes[number]
+	b := lane.batch
+	if b == nil || b.id != tokens[1] {
+		return // it has ended before
+	}
+	var answer struct {
+		Type  string
+		Batch string
+		Seq   int // of the message in the batch, if there is a type
+		Count int
+		Error *jetstream.APIError
+	}
+	switch {
+	case isAbsent(msg):
+		f.refuse(lane, b, message, nil)
+		return
+	case bytes.HasPrefix(msg.Data, []byte(`{"type":"gap"`)):
+		return // the end of the batch follows
+	}
+	if err := json.Unmarshal(msg.Data, &answer); err != nil {
+		return
+	}
+	switch {
+	case answer.Type == "ack":
+		if !lane.started || b.acked == 0 {
+			lane.started = true
+			b.start()
+		}
+		f.stored(b, answer.Seq)
+	case answer.Type == "err":
+		b.ending, b.refused, b.reason = true, answer.Seq, answer.Error
+	case answer.Error != nil && answer.Error.ErrorCode == unknownBatch:
+		f.forget(lane, b)
+	case answer.Error != nil:
+		f.refuse(lane, b, message, answer.Error)
+	case answer.Batch == b.id:
+		f.finished(lane, b, answer.Count)
+	}
+}
+
+func (b *batch) start() {
+	select {
+	case <-b.started:
+	default:
+		close(b.started)
+	}
+}
+
+// refuse handles a message that the log refuses by itself, not as a part of the batch: nil
+// means that nobody listens. The batch then has a gap, by which the server ends it.
+func (f *fast) refuse(lane *lane, b *batch, message int, reason *jetstream.APIError) {
+	if b.refused == 0 {
+		b.refused = message
+		if reason != nil {
+			b.reason = reason
+		}
+	}
+	if message == 1 && b.acked == 0 { // there is no batch
+		f.finished(lane, b, 0)
+		return
+	}
+	if !b.ending {
+		b.ending = true
+		_ = f.p.l.NC.PublishMsg(&nats.Msg{Subject: b.subject, Reply: f.reply(lane, b, b.sent+1, "3")})
+	}
+}
+
+// stored notes that the log has the messages of a batch up to a number.
+func (f *fast) stored(b *batch, upTo int) {
+	n := min(upTo-b.acked, len(b.unstored))
+	if n <= 0 {
+		return
+	}
+	for _, s := range b.unstored[:n] {
+		if f.p.opts.AckOnly {
+			f.p.finish(s.n, func(*flight) error { return nil })
+		} else {
+			f.p.stored(s.n, 0)
+		}
+	}
+	clear(b.unstored[:n])
+	b.unstored = b.unstored[n:]
+	b.acked += n
+}
+
+// finished handles the end of a batch of which the log has so many messages. It has none of
+// the others.
+func (f *fast) finished(lane *lane, b *batch, count int) {
+	f.stored(b, count)
+	left := b.unstored
+	var api *jetstream.APIError
+	errors.As(b.reason, &api)
+	switch {
+	case b.refused == 0 || b.refused != count+1 || len(left) == 0:
+	case api == nil || slices.Contains(cannotFast, api.ErrorCode):
+		f.off = true
+	default:
+		err := refusedBy(api)
+		f.p.finish(left[0].n, func(*flight) error { return err })
+		left = left[1:]
+	}
+	lane.left = append(lane.left, left...)
+	lane.close(b)
+	if len(lane.left) > 0 {
+		go func() { // the answers to it come by this callback
+			f.sending.Lock()
+			defer f.sending.Unlock()
+			_ = f.again(context.Background(), lane) // finishes the messages that it cannot send
+		}()
+	}
+}
+
+// forget ends a batch whose connection was lost. The log may have its messages or not, and
+// their outcomes may still come.
+func (f *fast) forget(lane *lane, b *batch) {
+	if lane.batch != b {
+		return
+	}
+	if f.p.opts.AckOnly {
+		for _, s := range b.unstored {
+			f.p.finish(s.n, func(fl *flight) error { return link.Interrupted(f.p.l.Lost(), fl.known()) })
+		}
+	}
+	lane.close(b)
+}
+
+// close ends a batch.
+func (l *lane) close(b *batch) {
+	l.batch = nil
+	close(b.ended)
+}

@@ -1,0 +1,355 @@
+package pipe
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/seed18712806/lapse/sink/client/internal/link"
+	"github.com/seed18712806/lapse/sink/wire"
+)
+
+const (
+	// ackEvery is after how many messages of a batch the server acknowledges them.
+	ackEvery = 100
+	// A batch ends when nothing was sent for so long: then the server acknowledges the rest.
+	// Otherwise it would forget the batch after 10 s.
+	idleAck     = 10 * time.Millisecond
+	idleOutcome = time.Second
+	// lookFor limits the time to find out whether the log takes batches.
+	lookFor = time.Second
+	// lostEvery is how often a wait for the end of a batch looks for a new connection.
+	lostEvery = 50 * time.Millisecond
+)
+
+// fast publishes messages in fast batches, one at a time for each shard.
+//
+// The server stores the messages of a batch in their order. If it refuses one, it stores none
+// after it: these are sent again, in a new batch, before any newer message. So the log has
+// the messages in the order of sending. A batch tells nothing of a message that is a
+// duplicate, so a message with an id is sent by itself, after the end of the batches.
+type fast struct {
+	p       *Pipe
+	sending sync.Mutex // held while messages are published
+
+	mu    sync.Mutex // of all below
+	off   bool       // the log does not take batches
+	lanes []*lane
+}
+
+// lane leads to the log of a shard.
+type lane struct {
+	number  int
+	log     wire.Log
+	batch   *batch // nil if none is open
+	left    []sent // of the last batch, to be sent again
+	started bool   // the log has taken a batch
+	idle    *time.Timer
+}
+
+// batch is an open fast batch.
+type batch struct {
+	id         string
+	subject    string // of its first message
+	reconnects uint64 // of the connection when it began
+	sent       int
+	unstored   []sent // without an acknowledgement; the first is message acked+1
+	acked      int
+	ending     bool          // no message may follow
+	refused    int           // the message that the log has refused; 0 if none
+	reason     error         // why it has
+	started    chan struct{} // closed when the log has taken the first message
+	ended      chan struct{} // closed when nothing more is to come
+}
+
+// sent is a message of a flight.
+type sent struct {
+	n   uint64
+	msg *nats.Msg
+}
+
+// newFast finds out into how many shards the log is divided, and whether it takes fast
+// batches. It returns nil if it does not, or if the user may not look at it.
+func newFast(ctx context.Context, p *Pipe) *fast {
+	ctx, cancel := context.WithTimeout(ctx, lookFor)
+	defer cancel()
+	shards := 1
+	config, err := streamConfig(ctx, p.l, p.l.Prefix.LogStream())
+	if errors.Is(err, jetstream.ErrStreamNotFound) {
+		if config, err = streamConfig(ctx, p.l, p.l.Prefix.ConfigStream()); err == nil {
+			shards, _ = strconv.Atoi(config.Metadata[wire.ShardsKey])
+			config, err = streamConfig(ctx, p.l, p.l.Prefix.Log(0, shards).Stream())
+		}
+	}
+	if err != nil || !config.AllowBatchPublish || shards < 1 || shards > wire.MaxShards {
+		return nil
+	}
+	f := &fast{p: p}
+	for shard := range shards {
+		f.lanes = append(f.lanes, &lane{number: shard, log: p.l.Prefix.Log(shard, shards)})
+	}
+	return f
+}
+
+func streamConfig(ctx context.Context, l *link.Link, name string) (jetstream.StreamConfig, error) {
+	within, cancel := l.Within(ctx, link.StreamInfoAPI+name)
+	defer cancel()
+	stream, err := l.JS.Stream(within, name)
+	if err != nil {
+		return jetstream.StreamConfig{}, err
+	}
+	return stream.CachedInfo().Config, nil
+}
+
+// laneOf is the lane of a message; nil if it cannot be in a batch.
+func (f *fast) laneOf(msg *nats.Msg) *lane {
+	rest, ok := strings.CutPrefix(msg.Subject, string(f.p.l.Prefix)+".write.")
+	tokens := strings.Split(rest, ".")
+	if !ok || len(tokens) != 3 || msg.Header.Get(jetstream.MsgIDHeader) != "" {
+		return nil
+	}
+	shard, _ := wire.Shape{Shards: len(f.lanes), Partitions: 1}.Place(tokens[1], tokens[2])
+	return f.lanes[shard]
+}
+
+// send sends a message in a batch. It reports whether it has, or will: otherwise the message
+// has to be sent by itself.
+func (f *fast) send(ctx context.Context, n uint64, msg *nats.Msg) (done bool, err error) {
+	f.sending.Lock()
+	defer f.sending.Unlock()
+	lane := f.laneOf(msg)
+	if lane == nil {
+		return false, f.drain(ctx)
+	}
+	if err := f.again(ctx, lane); err != nil {
+		return false, err
+	}
+	return f.add(ctx, lane, sent{n, msg})
+}
+
+// add sends a message in the open batch of a lane, or a new one.
+func (f *fast) add(ctx context.Context, lane *lane, s sent) (done bool, err error) {
+	if err := f.p.l.AwaitConnection(ctx); err != nil {
+		return false, err
+	}
+	b, off, err := f.open(ctx, lane)
+	if err != nil || off {
+		return false, err
+	}
+	subject := s.msg.Subject
+	f.mu.Lock()
+	if b.sent == 0 {
+		b.subject = lane.log.Mapped(subject)
+	}
+	b.sent++
+	first, operation := b.sent == 1, "1"
+	if first {
+		operation = "0"
+	}
+	b.unstored = append(b.unstored, s)
+	probe := first && !lane.started
+	f.mu.Unlock()
+	msg := *s.msg // the original is for sending it again
+	msg.Subject, msg.Reply = lane.log.Mapped(subject), f.reply(lane, b, b.sent, operation)
+	if probe {
+		// A user may have the permission for the subjects of clients alone.
+		defer f.p.l.Expect(func(error) {
+			f.mu.Lock()
+			defer f.mu.Unlock()
+			if lane.batch == b {
+				f.refuse(lane, b, 1, nil)
+			}
+		}, func(subject string) bool { return subject == msg.Subject })()
+	}
+	if err := f.p.l.NC.PublishMsg(&msg); err != nil {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		b.sent--
+		b.unstored = b.unstored[:len(b.unstored)-1]
+		if b.sent == 0 {
+			lane.close(b)
+		}
+		return false, err
+	}
+	f.touch(lane)
+	if probe {
+		_ = f.await(ctx, lane, b, b.started) // the message is sent, whatever comes
+	}
+	return true, nil
+}
+
+// probes reports whether a subject is that of a lane whose log has not taken a batch yet.
+func (f *fast) probes(subject string) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return slices.ContainsFunc(f.lanes, func(l *lane) bool {
+		_, mapped := l.log.Published(subject)
+		return mapped && !l.started && !f.off
+	})
+}
+
+// reply is the subject for answers to a message of a batch. Its tail tells the server the id
+// of the batch, how often to acknowledge, to end the batch at a gap, the number of the
+// message, and whether it begins the batch (0), goes on (1), or only ends it (3).
+func (f *fast) reply(lane *lane, b *batch, message int, operation string) string {
+	return f.p.inbox + ".fast." + strconv.Itoa(lane.number) + "." + b.id + "." + strconv.Itoa(ackEvery) + ".fail." + strconv.Itoa(message) + "." + operation + ".$FI"
+}
+
+// open returns the open batch of a lane. If the last one is ending, it waits for its end, and
+// sends again what that has left.
+func (f *fast) open(ctx context.Context, lane *lane) (b *batch, off bool, err error) {
+	for {
+		reconnects := f.p.l.NC.Stats().Reconnects
+		f.mu.Lock()
+		b := lane.batch
+		switch {
+		case f.off:
+			f.mu.Unlock()
+			return nil, true, nil
+		case b == nil && len(lane.left) == 0:
+			b = &batch{id: rand.Text(), reconnects: reconnects, started: make(chan struct{}), ended: make(chan struct{})}
+			lane.batch = b
+			f.mu.Unlock()
+			return b, false, nil
+		case b != nil && b.reconnects != reconnects:
+			f.forget(lane, b)
+		case b != nil && !b.ending:
+			f.mu.Unlock()
+			return b, false, nil
+		}
+		f.mu.Unlock()
+		if b != nil {
+			err = f.await(ctx, lane, b, b.ended)
+		}
+		if err == nil {
+			err = f.again(ctx, lane)
+		}
+		if err != nil {
+			return nil, false, err
+		}
+	}
+}
+
+// await waits until a channel of a batch is closed, or the batch has ended otherwise.
+func (f *fast) await(ctx context.Context, lane *lane, b *batch, done <-chan struct{}) error {
+	tick := time.NewTicker(lostEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-done:
+			return nil
+		case <-b.ended:
+			return nil
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-f.p.failed.Done():
+			return context.Cause(f.p.failed)
+		case <-tick.C:
+			if f.p.l.NC.Stats().Reconnects != b.reconnects {
+				f.mu.Lock()
+				f.forget(lane, b)
+				f.mu.Unlock()
+			}
+		}
+	}
+}
+
+// again sends again what the last batch of a lane has left: in a new batch, or one by one if
+// the log does not take batches.
+func (f *fast) again(ctx context.Context, lane *lane) error {
+	f.mu.Lock()
+	left := lane.left
+	lane.left = nil
+	f.mu.Unlock()
+	for i, s := range left {
+		done, err := f.add(ctx, lane, s)
+		if !done && err == nil {
+			err = f.p.alone(ctx, s.n, s.msg)
+		}
+		if err == nil {
+			continue
+		}
+		err = f.p.l.PublishError(s.msg.Subject, err)
+		for _, s := range left[i:] {
+			f.p.finish(s.n, func(*flight) error { return err })
+		}
+		return err
+	}
+	return nil
+}
+
+// touch ends the batch of a lane when nothing was sent for a while.
+func (f *fast) touch(lane *lane) {
+	idle := idleOutcome
+	if f.p.opts.AckOnly {
+		idle = idleAck
+	}
+	if lane.idle != nil {
+		lane.idle.Reset(idle)
+		return
+	}
+	lane.idle = time.AfterFunc(idle, func() {
+		f.sending.Lock()
+		defer f.sending.Unlock()
+		f.endBatch(lane)
+	})
+}
+
+// endBatch tells the server that a batch is complete.
+func (f *fast) endBatch(lane *lane) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	b := lane.batch
+	if b == nil || b.ending || f.p.l.NC.Stats().Reconnects != b.reconnects {
+		return
+	}
+	b.ending = true
+	_ = f.p.l.NC.PublishMsg(&nats.Msg{Subject: b.subject, Reply: f.reply(lane, b, b.sent+1, "3")}) // a lost connection ends it too
+}
+
+// drain ends all batches, and waits until they have ended.
+func (f *fast) drain(ctx context.Context) error {
+	for _, lane := range f.lanes {
+		f.endBatch(lane)
+	}
+	for _, lane := range f.lanes {
+		for {
+			f.mu.Lock()
+			b, left := lane.batch, len(lane.left)
+			f.mu.Unlock()
+			if b == nil && left == 0 {
+				break
+			}
+			if b != nil {
+				if err := f.await(ctx, lane, b, b.ended); err != nil {
+					return err
+				}
+			}
+			if err := f.again(ctx, lane); err != nil {
+				return err
+			}
+			f.endBatch(lane)
+		}
+	}
+	return nil
+}
+
+// end ends all batches, because the pipe ends.
+func (f *fast) end() {
+	f.sending.Lock()
+	defer f.sending.Unlock()
+	for _, lane := range f.lanes {
+		if lane.idle != nil {
+			lane.idle.Stop()
+		}
+		f.endBatch(lane)
+	}
+}

@@ -1,0 +1,102 @@
+package pipe
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/seed18712806/lapse/sink/client/internal/link"
+	"github.com/seed18712806/lapse/sink/wire"
+)
+
+// While a cluster elects a leader of the log, nobody listens on its subjects. Then the message
+// is sent again: it is not stored.
+const (
+	absentTries = 2
+	absentAgain = 250 * time.Millisecond
+)
+
+// ackLate is how long One waits for an acknowledgement after the outcome: a reconnect in
+// between may have lost it.
+const ackLate = 100 * time.Millisecond
+
+// One publishes one message, and waits for its outcome, or only for the acknowledgement.
+func One(ctx context.Context, l *link.Link, msg *nats.Msg, ackOnly bool) (a Answer, err error) {
+	within, cancel := l.Within(ctx, msg.Subject)
+	defer cancel()
+	inbox := l.NC.NewInbox()
+	answers := make(chan *nats.Msg, absentTries+3)
+	sub, err := l.NC.ChanSubscribe(inbox+".*", answers)
+	if err != nil {
+		return a, fmt.Errorf("subscribe to the outcome: %w", err)
+	}
+	defer func() { _ = sub.Unsubscribe() }()
+	if !ackOnly {
+		if msg.Header == nil {
+			msg.Header = nats.Header{}
+		}
+		msg.Header.Set(wire.HeaderReplyTo, inbox+".outcome")
+	}
+	msg.Reply = inbox + ".ack"
+	for try := 0; ; try++ {
+		if err := l.Send(within, msg); err != nil { // nothing was sent
+			return a, cmp.Or(link.Denial(within), ctx.Err(), l.PublishError(msg.Subject, err))
+		}
+		absent, err := a.await(ctx, within, l, msg, answers, ackOnly)
+		if !absent {
+			return a, err
+		}
+		if try == absentTries {
+			return a, l.Absent(ctx, msg.Subject)
+		}
+		select {
+		case <-time.After(absentAgain):
+		case <-within.Done():
+			return a, cmp.Or(link.Denial(within), ctx.Err(), l.NoLapse(msg.Subject))
+		}
+	}
+}
+
+// await waits for the answers to a message. absent means that nobody listens on its subject, so
+// that it is not stored.
+func (a *Answer) await(ctx, within context.Context, l *link.Link, msg *nats.Msg, answers <-chan *nats.Msg, ackOnly bool) (absent bool, err error) {
+	var known link.Stored
+	var late <-chan time.Time // not nil once the outcome is there
+	for {
+		select {
+		case reply := <-answers:
+			switch {
+			case reply.Subject != msg.Reply:
+				a.Outcome, late = reply.Data, time.After(ackLate)
+			case isAbsent(reply):
+				return true, nil
+			default:
+				ack, err := readAck(reply.Data)
+				if err != nil {
+					return false, err
+				}
+				a.Seq, a.Duplicate, known = ack.Sequence, ack.Duplicate, link.Stored{Durable: true, Seq: ack.Sequence}
+			}
+			if known.Durable && (ackOnly || a.Duplicate || a.Outcome != nil) {
+				return false, nil
+			}
+		case <-late:
+			return false, nil
+		case <-within.Done():
+			if a.Outcome != nil {
+				return false, nil
+			}
+			denied := link.Denial(within)
+			switch {
+			case denied != nil && !known.Durable:
+				return false, denied
+			case denied != nil || ctx.Err() != nil:
+				return false, link.Interrupted(cmp.Or(denied, ctx.Err()), known)
+			}
+			return false, l.NoOutcome(known)
+		}
+	}
+}

@@ -1,0 +1,222 @@
+// Package work hands the messages of the stream of events to a handler, by a durable consumer
+// that several processes share. It guarantees:
+//
+//   - W1: A message is acknowledged only after its handler has returned nil, or has discarded
+//     it. Until then it comes back.
+//   - W2: While a handler runs in this process, the message goes to no other, as long as there
+//     is a connection. If it comes back because there was none for too long, this process does
+//     not begin it a second time. It receives only messages that it can begin at once.
+//   - W3: Run returns only when all handlers have returned, and has given back what it had
+//     received and not begun.
+package work
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/seed18712806/lapse/sink/client/internal/link"
+)
+
+// ErrConsumerLost: see package client.
+var ErrConsumerLost = errors.New("the consumer is lost")
+
+// again is the time between two attempts to go on after a failure.
+const again = time.Second
+
+// Options are what to consume and how.
+type Options struct {
+	Durable     string
+	Subjects    []string
+	Since       *time.Time // where a consumer begins that does not exist yet; with what is new if nil
+	Concurrency int        // handlers at a time
+	AckWait     time.Duration
+	First, Most time.Duration // of the pause before a message comes back after an error
+	Grace       time.Duration // for handlers, once the context of Run is done
+	// Handle handles a message; attempt is how often it has come, from 1.
+	Handle func(ctx context.Context, msg jetstream.Msg, meta *jetstream.MsgMetadata) error
+	// Discarded tells whether an error ends the message, although it is not handled.
+	Discarded func(error) bool
+}
+
+// Pause is the pause before a message comes back after so many attempts.
+func (o Options) Pause(attempts uint64) time.Duration {
+	pause := o.First
+	for ; attempts > 1 && pause < o.Most; attempts-- {
+		pause *= 2
+	}
+	return min(pause, o.Most)
+}
+
+// worker is a Run under way.
+type worker struct {
+	l        *link.Link
+	opts     Options
+	handlers context.Context // of the handlers: done after the grace
+	slots    chan struct{}   // has one element for each handler that runs
+	running  sync.WaitGroup
+
+	mu   sync.Mutex
+	jobs map[uint64]*job // by sequence in the stream
+}
+
+// job is a message that a handler has.
+type job struct{ msg jetstream.Msg } // its newest delivery, which is the one to acknowledge
+
+// Run hands messages to the handler until ctx is done (then it returns nil) or until it cannot
+// go on (then it returns why). If the consumer cannot be looked up or made at the beginning,
+// it returns at once; later it tries again for as long as nobody answers.
+func Run(ctx context.Context, l *link.Link, opts Options) error {
+	handlers, stop := context.WithCancel(context.WithoutCancel(ctx))
+	defer stop()
+	w := &worker{l: l, opts: opts, handlers: handlers, slots: make(chan struct{}, opts.Concurrency), jobs: make(map[uint64]*job)}
+	consumer, err := w.open(ctx)
+	for err == nil {
+		err = w.follow(ctx, consumer)
+		if ctx.Err() != nil {
+			break
+		}
+		for w.mayPass(err) {
+			w.notice("the events of consumer %s do not come (%s): trying again", opts.Durable, err)
+			select {
+			case <-time.After(again):
+				consumer, err = w.find(ctx)
+				if errors.Is(err, jetstream.ErrConsumerNotFound) || errors.Is(err, jetstream.ErrStreamNotFound) {
+					err = w.lost()
+				}
+				continue
+			case <-ctx.Done():
+			}
+			break
+		}
+		if ctx.Err() != nil {
+			break
+		}
+	}
+	grace := time.AfterFunc(opts.Grace, stop)
+	defer grace.Stop()
+	w.running.Wait()
+	if ctx.Err() != nil {
+		flushing, cancel := context.WithTimeout(context.WithoutCancel(ctx), l.Timeout)
+		defer cancel()
+		_ = l.NC.FlushWithContext(flushing) // the acknowledgements
+		return nil
+	}
+	if l.NC.IsClosed() {
+		return l.Lost()
+	}
+	return err
+}
+
+// mayPass reports whether a failure may be over soon.
+func (w *worker) mayPass(err error) bool {
+	return err != nil && !errors.Is(err, ErrConsumerLost) && !errors.Is(err, link.ErrDenied) && !w.l.NC.IsClosed()
+}
+
+func (w *worker) lost() error {
+	return fmt.Errorf("%w: somebody has deleted the consumer %s or the stream %s, and with it the position in the events: to begin a new one, start again", ErrConsumerLost, w.opts.Durable, w.stream())
+}
+
+func (w *worker) stream() string { return w.l.Prefix.EventsStream() }
+
+func (w *worker) notice(format string, args ...any) {
+	if w.l.Notice != nil {
+		w.l.Notice(fmt.Sprintf(format, args...))
+	}
+}
+
+// find looks the consumer up.
+func (w *worker) find(ctx context.Context) (jetstream.Consumer, error) {
+	within, cancel := w.l.Within(ctx, link.ConsumerAPI)
+	defer cancel()
+	consumer, err := w.l.JS.Consumer(within, w.stream(), w.opts.Durable)
+	if denied := link.Denial(within); denied != nil {
+		return nil, denied
+	}
+	return consumer, err
+}
+
+// open looks the consumer up, or creates it.
+func (w *worker) open(ctx context.Context) (jetstream.Consumer, error) {
+	consumer, err := w.find(ctx)
+	switch {
+	case err == nil:
+		return w.check(ctx, consumer)
+	case errors.Is(err, link.ErrDenied):
+		return nil, err
+	case !errors.Is(err, jetstream.ErrConsumerNotFound):
+		return nil, w.l.StreamError("look up the consumer "+w.opts.Durable, w.opts.Subjects[0], err)
+	}
+	config := jetstream.ConsumerConfig{
+		Durable:        w.opts.Durable,
+		FilterSubjects: w.opts.Subjects,
+		AckPolicy:      jetstream.AckExplicitPolicy,
+		AckWait:        w.opts.AckWait,
+		MaxAckPending:  maxPending,
+		DeliverPolicy:  jetstream.DeliverNewPolicy,
+	}
+	switch since := w.opts.Since; {
+	case since == nil:
+	case since.Before(time.Unix(0, 0)): // the server cannot take times before 1678
+		config.DeliverPolicy = jetstream.DeliverAllPolicy
+	default:
+		config.DeliverPolicy, config.OptStartTime = jetstream.DeliverByStartTimePolicy, since
+	}
+	within, cancel := w.l.Within(ctx, link.ConsumerAPI)
+	defer cancel()
+	consumer, err = w.l.JS.CreateConsumer(within, w.stream(), config)
+	switch {
+	case err == nil:
+		return consumer, nil
+	case link.Denial(within) != nil:
+		return nil, link.Denial(within)
+	case errors.Is(err, jetstream.ErrConsumerExists): // another process has just created it
+		if consumer, err = w.find(ctx); err == nil {
+			return w.check(ctx, consumer)
+		}
+	}
+	return nil, w.l.StreamError("create the consumer "+w.opts.Durable, w.opts.Subjects[0], err)
+}
+
+// maxPending is how many messages may be without an acknowledgement, in all processes. Those
+// that wait to come back count too.
+const maxPending = 10_000
+
+// check refuses a consumer of other messages, and changes its wait for acknowledgements.
+func (w *worker) check(ctx context.Context, consumer jetstream.Consumer) (jetstream.Consumer, error) {
+	config := consumer.CachedInfo().Config
+	have := config.FilterSubjects
+	if config.FilterSubject != "" {
+		have = []string{config.FilterSubject}
+	}
+	if !slices.Equal(slices.Sorted(slices.Values(have)), slices.Sorted(slices.Values(w.opts.Subjects))) || config.AckPolicy != jetstream.AckExplicitPolicy {
+		return nil, &OtherConsumerError{w.opts.Durable, have, w.opts.Subjects}
+	}
+	if config.AckWait == w.opts.AckWait {
+		return consumer, nil
+	}
+	config.AckWait = w.opts.AckWait
+	within, cancel := w.l.Within(ctx, link.ConsumerAPI)
+	defer cancel()
+	consumer, err := w.l.JS.UpdateConsumer(within, w.stream(), config)
+	if err != nil {
+		return nil, cmp.Or(link.Denial(within), w.l.StreamError("change the consumer "+w.opts.Durable, w.opts.Subjects[0], err))
+	}
+	return consumer, nil
+}
+
+// OtherConsumerError is a consumer of the same name that is for other messages.
+type OtherConsumerError struct {
+	Durable    string
+	Have, Want []string
+}
+
+func (e *OtherConsumerError) Error() string {
+	return fmt.Sprintf("the consumer %s exists, and is for %v instead of %v: use another name", e.Durable, e.Have, e.Want)
+}

@@ -1,0 +1,305 @@
+// Package status reads the state of lapse on a NATS server: its streams, its processes, and
+// which of these owns which shard. Call client.Client.Status.
+package status
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/seed18712806/lapse/sink/client/internal/link"
+	"github.com/seed18712806/lapse/sink/redact"
+	"github.com/seed18712806/lapse/sink/wire"
+)
+
+// goneAfter is how old the entry of a process may be before the process counts as gone.
+const goneAfter = 10 * time.Second
+
+// Status is the state of lapse on a server.
+type Status struct {
+	Prefix      wire.Prefix `json:"prefix"`
+	Server      Server      `json:"server"`
+	Streams     []Stream    `json:"streams"`
+	Checkpoints *Bucket     `json:"checkpoints,omitempty"` // absent if there is no such bucket
+	Shards      []Shard     `json:"shards"`                // only those that have or had an owner
+	Members     []Member    `json:"members"`
+}
+
+// Server is the NATS server that the client is connected to.
+type Server struct {
+	URL     string `json:"url"` // without passwords
+	Name    string `json:"name"`
+	Version string `json:"version"`
+}
+
+// Stream is the state of a stream.
+type Stream struct {
+	Name      string     `json:"name"`
+	Messages  uint64     `json:"messages"`
+	Bytes     uint64     `json:"bytes"`
+	FirstSeq  uint64     `json:"firstSeq"`
+	LastSeq   uint64     `json:"lastSeq"`
+	FirstTime *wire.Time `json:"firstTime,omitempty"` // absent if there are no messages
+	LastTime  *wire.Time `json:"lastTime,omitempty"`
+	Replicas  int        `json:"replicas"`
+}
+
+// Bucket is the state of the bucket of checkpoints.
+type Bucket struct {
+	Name    string `json:"name"`
+	Entries uint64 `json:"entries"`
+	Bytes   uint64 `json:"bytes"`
+}
+
+// Shard is the state of a shard, and the process that owns it.
+type Shard struct {
+	Shard int `json:"shard"`
+	// Owner is the name of the process; empty if none owns the shard.
+	Owner string     `json:"owner"`
+	Since *wire.Time `json:"since,omitempty"`
+	// Alive means that the owner renewed its entry in the last 10 seconds. The fields below
+	// are from that entry. Problem is one of the process.
+	Alive       bool    `json:"alive"`
+	Applied     uint64  `json:"applied"`
+	LagMessages uint64  `json:"lagMessages"`
+	Overdue     float64 `json:"overdue"` // seconds
+	Problem     string  `json:"problem,omitempty"`
+	// Retention is absent if the owner does not know it.
+	Retention *wire.Retention `json:"retention,omitempty"`
+}
+
+// The roles of a process.
+const (
+	RoleOwner   = "owner"
+	RoleStandby = "standby"
+	RoleGone    = "gone" // its entry is older than 10 seconds
+)
+
+// Member is the state of a process.
+type Member struct {
+	Role string `json:"role"`
+	// SeenAgo is the age of its entry in seconds, by the clock of the NATS servers.
+	SeenAgo float64 `json:"seenAgo"`
+	wire.Member
+}
+
+// Read reads the state of lapse. If there is no log, the error is ErrUnavailable.
+func Read(ctx context.Context, l *link.Link) (Status, error) {
+	s := Status{
+		Prefix: l.Prefix,
+		Server: Server{URL: redact.URLs(l.NC.ConnectedUrl()), Name: l.NC.ConnectedServerName(), Version: l.NC.ConnectedServerVersion()},
+		Shards: []Shard{}, Members: []Member{},
+	}
+	names, err := streams(ctx, l)
+	if err != nil {
+		return s, err
+	}
+	var now time.Time // by the clock of the NATS servers
+	for _, name := range names {
+		info, err := streamInfo(ctx, l, name)
+		if errors.Is(err, jetstream.ErrStreamNotFound) {
+			continue // status shows the rest
+		}
+		if err != nil {
+			return s, err
+		}
+		s.Streams = append(s.Streams, stream(info))
+		now = info.TimeStamp
+	}
+	checkpoints, err := streamInfo(ctx, l, "KV_"+l.Prefix.CheckpointBucket())
+	switch {
+	case err == nil:
+		s.Checkpoints = &Bucket{l.Prefix.CheckpointBucket(), checkpoints.State.Msgs, checkpoints.State.Bytes}
+		now = checkpoints.TimeStamp
+	case !errors.Is(err, jetstream.ErrStreamNotFound):
+		return s, err
+	}
+	return s, s.members(ctx, l, now)
+}
+
+// Shards is the number of shards of the prefix. If there is no log, the error is ErrUnavailable.
+func Shards(ctx context.Context, l *link.Link) (int, error) {
+	p := l.Prefix
+	_, err := streamInfo(ctx, l, p.LogStream())
+	if !errors.Is(err, jetstream.ErrStreamNotFound) {
+		return 1, err
+	}
+	info, err := streamInfo(ctx, l, p.ConfigStream())
+	if errors.Is(err, jetstream.ErrStreamNotFound) {
+		return 0, link.Unavailable(`there is no lapse with the prefix %q at %s: no stream %s. "lapse serve" creates it`, p, redact.URLs(l.Server), p.LogStream())
+	}
+	if err != nil {
+		return 0, err
+	}
+	n, _ := strconv.Atoi(info.Config.Metadata[wire.ShardsKey])
+	return min(max(n, 1), wire.MaxShards), nil
+}
+
+// streams are the names of the streams of the prefix: the log or, with several shards, the
+// stream of configurations and the logs; and the stream of events.
+func streams(ctx context.Context, l *link.Link) (names []string, err error) {
+	p := l.Prefix
+	shards, err := Shards(ctx, l)
+	if err != nil {
+		return nil, err
+	}
+	if shards > 1 {
+		names = append(names, p.ConfigStream())
+	}
+	for shard := range shards {
+		names = append(names, p.Log(shard, shards).Stream())
+	}
+	return append(names, p.EventsStream()), nil
+}
+
+// streamInfo looks up a stream. Only jetstream.ErrStreamNotFound comes without an explanation.
+func streamInfo(ctx context.Context, l *link.Link, name string) (*jetstream.StreamInfo, error) {
+	within, cancel := l.Within(ctx, link.StreamInfoAPI+name)
+	defer cancel()
+	stream, err := l.JS.Stream(within, name)
+	switch {
+	case err != nil && link.Denial(within) != nil:
+		return nil, link.Denial(within)
+	case ctx.Err() != nil:
+		return nil, ctx.Err()
+	case errors.Is(err, jetstream.ErrStreamNotFound):
+		return nil, err
+	case err != nil:
+		return nil, l.StreamError("look up the stream "+name, name, err)
+	}
+	return stream.CachedInfo(), nil
+}
+
+func stream(info *jetstream.StreamInfo) Stream {
+	state := info.State
+	s := Stream{
+		Name: info.Config.Name, Messages: state.Msgs, Bytes: state.Bytes,
+		FirstSeq: state.FirstSeq, LastSeq: state.LastSeq, Replicas: info.Config.Replicas,
+	}
+	if state.Msgs > 0 {
+		first, last := wire.Time(state.FirstTime.UnixMilli()), wire.Time(state.LastTime.UnixMilli())
+		s.FirstTime, s.LastTime = &first, &last
+	}
+	return s
+}
+
+// members adds the processes and the shards.
+func (s *Status) members(ctx context.Context, l *link.Link, now time.Time) error {
+	bucket := l.Prefix.MembersBucket()
+	within, cancel := l.Within(ctx, link.StreamInfoAPI+"KV_"+bucket, link.ConsumerAPI)
+	defer cancel()
+	kv, err := l.JS.KeyValue(within, bucket)
+	if errors.Is(err, jetstream.ErrBucketNotFound) {
+		return nil
+	}
+	if err != nil {
+		return cmp.Or(link.Denial(within), l.StreamError("look up the bucket "+bucket, bucket, err))
+	}
+	leases := make(map[int]wire.Lease)
+	entries, err := kv.WatchAll(within, jetstream.IgnoreDeletes())
+	if err != nil {
+		return cmp.Or(link.Denial(within), l.StreamError("read the bucket "+bucket, bucket, err))
+	}
+	defer func() { _ = entries.Stop() }()
+	for {
+		var entry jetstream.KeyValueEntry
+		select {
+		case entry = <-entries.Updates():
+		case <-within.Done():
+			if ctx.Err() != nil {
+				return ctx.Err()
+			}
+			return cmp.Or(link.Denial(within), l.StreamError("read the bucket "+bucket, bucket, within.Err()))
+		}
+		if entry == nil { // the end of the entries
+			s.assign(leases)
+			return nil
+		}
+		if err := s.add(entry, now, leases); err != nil {
+			return fmt.Errorf("entry %s of the bucket %s is not valid: %w", entry.Key(), bucket, err)
+		}
+	}
+}
+
+// add adds an entry: a member to the status, a lease to leases.
+func (s *Status) add(entry jetstream.KeyValueEntry, now time.Time, leases map[int]wire.Lease) error {
+	if _, ok := strings.CutPrefix(entry.Key(), "member."); ok {
+		m := Member{SeenAgo: max(0, now.Sub(entry.Created())).Truncate(time.Millisecond).Seconds()}
+		s.Members = append(s.Members, m)
+		return json.Unmarshal(entry.Value(), &s.Members[len(s.Members)-1].Member)
+	}
+	if text, ok := strings.CutPrefix(entry.Key(), "lease."); ok {
+		shard, err := strconv.Atoi(text)
+		if err != nil {
+			return nil // an entry of a later version
+		}
+		var lease wire.Lease
+		if err := json.Unmarshal(entry.Value(), &lease); err != nil {
+			return err
+		}
+		leases[shard] = lease
+	}
+	return nil
+}
+
+// assign finds the owner of each shard. A lease counts for more than the entry of a process,
+// which may be from before the process lost the shard.
+func (s *Status) assign(leases map[int]wire.Lease) {
+	byID, shards := make(map[string]*Member), make(map[int]*Shard)
+	// If two processes claim a shard, the one with the newer entry counts.
+	slices.SortFunc(s.Members, func(a, b Member) int { return cmp.Compare(a.SeenAgo, b.SeenAgo) })
+	for i := range s.Members {
+		m := &s.Members[i]
+		byID[m.ID], m.Role = m, RoleStandby
+		for _, shard := range m.Owns {
+			if _, leased := leases[shard]; !leased {
+				leases[shard] = wire.Lease{Owner: m.ID, Name: m.Name}
+			}
+		}
+	}
+	for shard, lease := range leases {
+		status := &Shard{Shard: shard}
+		shards[shard] = status
+		if lease.Owner == "" {
+			continue
+		}
+		status.Owner = cmp.Or(lease.Name, lease.Owner)
+		if lease.Since != 0 {
+			status.Since = &lease.Since
+		}
+		if m := byID[lease.Owner]; m != nil {
+			m.Role = RoleOwner
+			status.Applied, status.LagMessages, status.Overdue, status.Problem = m.Applied, m.LagMessages, m.Overdue, m.Problem
+			status.Retention = m.Retention
+			if len(m.Shards) > 0 { // the others are of all shards of the process
+				p := wire.ShardProgress{}
+				if i := slices.IndexFunc(m.Shards, func(p wire.ShardProgress) bool { return p.Shard == shard }); i >= 0 {
+					p = m.Shards[i]
+				}
+				status.Applied, status.LagMessages, status.Overdue, status.Retention = p.Applied, p.LagMessages, p.Overdue, p.Retention
+			}
+			status.Alive = m.SeenAgo <= goneAfter.Seconds()
+		}
+	}
+	for i := range s.Members {
+		if s.Members[i].SeenAgo > goneAfter.Seconds() {
+			s.Members[i].Role = RoleGone
+		}
+	}
+	for _, status := range shards {
+		s.Shards = append(s.Shards, *status)
+	}
+	slices.SortFunc(s.Shards, func(a, b Shard) int { return cmp.Compare(a.Shard, b.Shard) })
+	order := map[string]int{RoleOwner: 0, RoleStandby: 1, RoleGone: 2}
+	slices.SortFunc(s.Members, func(a, b Member) int {
+		return cmp.Or(cmp.Compare(order[a.Role], order[b.Role]), cmp.Compare(a.Name, b.Name), cmp.Compare(a.ID, b.ID))
+	})
+}

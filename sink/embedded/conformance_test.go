@@ -1,0 +1,176 @@
+package embedded_test
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/redis/go-redis/v9"
+	"pgregory.net/rapid"
+
+	"github.com/seed18712806/lapse/integration/harness/redistest"
+)
+
+// TestAnswersAsRedis: random commands get the same replies as from a redis-server, alone and
+// in a script.
+//
+// It fails if any command replies otherwise than Redis, or changes something else.
+func TestAnswersAsRedis(t *testing.T) {
+	ours, theirs := protocol2(t, redistest.StartMini(t)), protocol2(t, redistest.Start(t))
+	rapid.Check(t, func(t *rapid.T) {
+		for _, client := range []*redis.Client{ours, theirs} {
+			if err := client.FlushAll(t.Context()).Err(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		t.Repeat(map[string]func(*rapid.T){
+			"command": func(t *rapid.T) { same(t, ours, theirs, commandOf(t)) },
+			"script": func(t *rapid.T) {
+				how := rapid.SampledFrom([]string{"call", "pcall"}).Draw(t, "how")
+				source := fmt.Sprintf(`return redis.%s(unpack(ARGV))`, how)
+				command := commandOf(t)
+				same(t, ours, theirs, append([]any{"EVAL", source, 0}, command...))
+			},
+		})
+	})
+}
+
+// protocol2 connects by the protocol of before Redis 6, the only one that the embedded Redis has.
+func protocol2(t *testing.T, s redistest.Server) *redis.Client {
+	opts := *s.Client.Options()
+	opts.Protocol = 2
+	client := redis.NewClient(&opts)
+	t.Cleanup(func() { _ = client.Close() })
+	return client
+}
+
+// commandOf draws a command. Names are few, so that commands meet.
+func commandOf(t *rapid.T) []any {
+	key := rapid.SampledFrom([]string{"a", "b", "c"}).Draw(t, "key")
+	names := rapid.SliceOfN(rapid.SampledFrom([]string{"x", "y", "z", "long name\r\n\x00", ""}), 1, 4).Draw(t, "names")
+	score := rapid.SampledFrom([]string{"1", "2", "-3", "1700000000000", "0.5", "inf", "-inf", "(2", "(1", "no", "1e3"})
+	scores := func(n int) (drawn []string) {
+		for range n {
+			drawn = append(drawn, score.Draw(t, "score"))
+		}
+		return drawn
+	}
+	rank := rapid.IntRange(-3, 5)
+	args := []any{rapid.SampledFrom([]string{
+		"DEL", "EXISTS", "TYPE", "UNLINK", "RENAME", "SET", "GET", "DBSIZE", "KEYS",
+		"HDEL", "HEXISTS", "HGET", "HGETALL", "HINCRBY", "HLEN", "HMGET", "HSET", "HKEYS", "HSCAN",
+		"ZADD", "ZCARD", "ZCOUNT", "ZPOPMIN", "ZRANGE", "ZRANGEBYSCORE", "ZREM", "ZSCORE", "SCAN", "PING", "NONE",
+	}).Draw(t, "command")}
+	command := args[0].(string)
+	add := func(values ...string) {
+		for _, v := range values {
+			args = append(args, v)
+		}
+	}
+	switch command {
+	case "DBSIZE", "PING":
+		return args
+	case "KEYS":
+		add(rapid.SampledFrom([]string{"*", "a", "?", `\*`, "b*"}).Draw(t, "pattern"))
+		return args
+	case "SCAN":
+		add("0", "COUNT", "100")
+		return args
+	}
+	if rapid.IntRange(0, 20).Draw(t, "no arguments") == 0 {
+		return args
+	}
+	add(key)
+	switch command {
+	case "RENAME":
+		add(rapid.SampledFrom([]string{"a", "b", "c"}).Draw(t, "to"))
+	case "SET":
+		add("text")
+	case "HDEL", "HMGET", "ZREM":
+		add(names...)
+	case "HEXISTS", "HGET", "ZSCORE":
+		add(names[0])
+	case "HINCRBY":
+		add(names[0], rapid.SampledFrom([]string{"1", "-2", "x"}).Draw(t, "by"))
+	case "HSET":
+		for _, name := range names {
+			add(name, rapid.SampledFrom([]string{"1", "20", "text", ""}).Draw(t, "value"))
+		}
+	case "HSCAN":
+		add("0", "COUNT", "100")
+	case "ZADD":
+		for _, name := range names {
+			add(score.Draw(t, "score"), name)
+		}
+	case "ZCOUNT":
+		add(scores(2)...)
+	case "ZRANGEBYSCORE":
+		add(scores(2)...)
+		if rapid.Bool().Draw(t, "limited") {
+			add("LIMIT", fmt.Sprint(rapid.IntRange(-1, 3).Draw(t, "offset")), fmt.Sprint(rapid.IntRange(-1, 3).Draw(t, "limit")))
+		}
+		if rapid.Bool().Draw(t, "with scores") {
+			add("WITHSCORES")
+		}
+	case "ZRANGE":
+		add(fmt.Sprint(rank.Draw(t, "first")), fmt.Sprint(rank.Draw(t, "last")))
+		if rapid.Bool().Draw(t, "with scores") {
+			add("WITHSCORES")
+		}
+	}
+	return args
+}
+
+// same runs a command on both, and compares the replies.
+func same(t *rapid.T, ours, theirs *redis.Client, command []any) {
+	t.Helper()
+	want, wantErr := theirs.Do(t.Context(), command...).Result()
+	got, err := ours.Do(t.Context(), command...).Result()
+	if code(err) != code(wantErr) {
+		t.Fatalf("%q: %v, want %v", command, err, wantErr)
+	}
+	if diff := cmp.Diff(sorted(command, want), sorted(command, got)); diff != "" {
+		t.Fatalf("%q: (-want +got)\n%s", command, diff)
+	}
+}
+
+// code is the word with which an error begins.
+func code(err error) string {
+	var answer redis.Error
+	if !errors.As(err, &answer) {
+		return fmt.Sprint(err)
+	}
+	first, _, _ := strings.Cut(err.Error(), " ")
+	return first
+}
+
+// sorted brings a reply whose order is not promised into one: pairs stay together.
+func sorted(command []any, reply any) any {
+	name := fmt.Sprint(command[0])
+	if name == "EVAL" {
+		name = fmt.Sprint(command[3])
+	}
+	list, isList := reply.([]any)
+	switch name {
+	case "SCAN", "HSCAN":
+		if isList && len(list) == 2 {
+			list, _ = list[1].([]any)
+		}
+	case "HGETALL", "HKEYS", "KEYS":
+	default:
+		return reply
+	}
+	width := 1
+	if name == "HGETALL" || name == "HSCAN" {
+		width = 2
+	}
+	var entries []string
+	for i := 0; i+width <= len(list); i += width {
+		entries = append(entries, fmt.Sprintf("%q", list[i:i+width]))
+	}
+	slices.Sort(entries)
+	return entries
+}

@@ -1,0 +1,116 @@
+// Package rewrite lets Redis write its files anew, so that they lose the bytes of what was removed.
+package rewrite
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/seed18712806/lapse/sink/store"
+)
+
+const rewritePoll = 100 * time.Millisecond
+
+// Rewrite lets the server write its append-only file and its snapshot anew, as far as it has them, and
+// waits until it has. Of a cluster, all nodes do it, one after the other. A [store.ErrDenied] means that
+// the user may not ask for it. The replicas behind a Sentinel are not reached.
+func Rewrite(ctx context.Context, client redis.UniversalClient) error {
+	cluster, ok := client.(*redis.ClusterClient)
+	if !ok {
+		return rewrite(ctx, client)
+	}
+	turn := make(chan struct{}, 1) // a rewrite is work: one node at a time
+	return cluster.ForEachShard(ctx, func(ctx context.Context, node *redis.Client) error {
+		turn <- struct{}{}
+		defer func() { <-turn }()
+		if err := rewrite(ctx, node); err != nil {
+			return fmt.Errorf("node %s: %w", node.Options().Addr, err)
+		}
+		return nil
+	})
+}
+
+func rewrite(ctx context.Context, node redis.Cmdable) error {
+	p, err := persistence(ctx, node)
+	if err != nil || len(p) == 0 {
+		return err
+	}
+	if p["aof_enabled"] == "1" {
+		busy := func(p map[string]string) bool {
+			return p["aof_rewrite_in_progress"] != "0" || p["aof_rewrite_scheduled"] != "0"
+		}
+		if err := background(ctx, node, "the rewrite of the append-only file", "aof_last_bgrewrite_status", busy, node.BgRewriteAOF); err != nil {
+			return err
+		}
+	}
+	// A server that saves by itself has a file; so has one that has loaded it.
+	if p["rdb_saves"] != "0" && p["rdb_saves"] != "" || p["rdb_last_load_keys_loaded"] != "0" && p["aof_enabled"] == "0" {
+		busy := func(p map[string]string) bool { return p["rdb_bgsave_in_progress"] != "0" }
+		return background(ctx, node, "the snapshot", "rdb_last_bgsave_status", busy, node.BgSave)
+	}
+	return nil
+}
+
+// background begins something in the background of the server, and waits until it is done.
+func background(ctx context.Context, node redis.Cmdable, what, status string, busy func(map[string]string) bool, begin func(context.Context) *redis.StatusCmd) error {
+	begun := false
+	for {
+		p, err := persistence(ctx, node)
+		switch {
+		case err != nil:
+			return err
+		case busy(p): // also with one that somebody else has begun, and that is too old
+		case begun && p[status] != "ok":
+			return fmt.Errorf("%s failed: look at the log of Redis", what)
+		case begun:
+			return nil
+		default:
+			err := begin(ctx).Err()
+			if err != nil && !isBusy(err) {
+				return denied(err)
+			}
+			begun = err == nil
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("%s: %w", what, ctx.Err())
+		case <-time.After(rewritePoll):
+		}
+	}
+}
+
+func denied(err error) error {
+	if redis.HasErrorPrefix(err, "NOPERM") {
+		return fmt.Errorf("%w a command: %w", store.ErrDenied, err)
+	}
+	return err
+}
+
+// persistence is that section of INFO. It is empty if the server does not have it, as miniredis.
+func persistence(ctx context.Context, node redis.Cmdable) (map[string]string, error) {
+	text, err := node.Info(ctx, "persistence").Result()
+	var answer redis.Error
+	if errors.As(err, &answer) && strings.Contains(answer.Error(), "is not supported") {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("ask Redis for its persistence: %w", denied(err))
+	}
+	all := make(map[string]string)
+	for line := range strings.Lines(text) {
+		if name, value, ok := strings.Cut(strings.TrimSpace(line), ":"); ok {
+			all[name] = value
+		}
+	}
+	return all, nil
+}
+
+// isBusy reports whether the server does something else in its background now.
+func isBusy(err error) bool {
+	var answer redis.Error
+	return errors.As(err, &answer) && (strings.Contains(answer.Error(), "in progress") || strings.Contains(answer.Error(), "can't be executed") || strings.Contains(answer.Error(), "Can't BGSAVE"))
+}
