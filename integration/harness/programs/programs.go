@@ -1,4 +1,6 @@
-package harness
+// Package programs builds the programs that tests run: lapse and the nats-server of the module.
+// A test binary builds each once, into a directory that [Remove] removes.
+package programs
 
 import (
 	"errors"
@@ -9,11 +11,9 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
-
-	"go.uber.org/goleak"
 )
 
-// The packages that the harness builds. A tool directive in go.mod keeps nats-server there.
+// The packages of the programs. A tool directive in go.mod keeps nats-server there.
 const (
 	natsPackage  = "github.com/nats-io/nats-server/v2"
 	lapsePackage = "github.com/seed18712806/lapse/cmd/lapse"
@@ -29,24 +29,12 @@ var (
 	})
 )
 
-var made atomic.Int32 // calls of lapseBinary
+var made atomic.Int32 // calls of ToServe
 
 var binDir = sync.OnceValues(func() (string, error) { return os.MkdirTemp("", "lapse-test-bin-") })
 
-// Main runs the tests of a package that uses the harness. It fails if they leave
-// goroutines behind, and removes the programs that they built.
-func Main(m *testing.M) {
-	goleak.VerifyTestMain(m,
-		goleak.IgnoreAnyFunction("github.com/seed18712806/lapse/integration/harness.runStarter"),
-		goleak.Cleanup(func(code int) {
-			if err := cleanUp(); err != nil {
-				fmt.Fprintln(os.Stderr, "remove the programs that were built:", err)
-			}
-			os.Exit(code)
-		}))
-}
-
-func cleanUp() error {
+// Remove removes what was built.
+func Remove() error {
 	dir, err := binDir()
 	if err != nil {
 		return nil // nothing was built
@@ -54,19 +42,26 @@ func cleanUp() error {
 	return os.RemoveAll(dir)
 }
 
-// lapseBinary returns the path of the lapse binary. It has the race detector if the test
-// has it.
+// ToServe returns the path of the lapse binary for a process that serves. It has the race
+// detector if the test has it.
 //
 // If LAPSE_OLDER names the binary of an older version, every second process is of that one: so
 // the tests show that both can run beside each other, as in an upgrade.
-func lapseBinary(t testing.TB) string {
+func ToServe(t testing.TB) string {
 	t.Helper()
 	if older := os.Getenv("LAPSE_OLDER"); older != "" && made.Add(1)%2 == 0 {
 		return older
 	}
-	path, err := buildLapse()
+	return Path(t, "lapse")
+}
+
+// Path returns the path of a program: nats-server or lapse.
+func Path(t testing.TB, program string) string {
+	t.Helper()
+	build := map[string]func() (string, error){"nats-server": buildNATS, "lapse": buildLapse}[program]
+	path, err := build()
 	if err != nil {
-		t.Fatalf("build lapse: %v", err)
+		t.Fatalf("build %s: %v", program, err)
 	}
 	return path
 }
@@ -76,7 +71,7 @@ func build(name, pkg string, flags ...string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	root, err := moduleRoot()
+	root, err := Root()
 	if err != nil {
 		return "", err
 	}
@@ -90,9 +85,9 @@ func build(name, pkg string, flags ...string) (string, error) {
 	return path, nil
 }
 
-// moduleRoot returns the nearest directory with a go.mod, from the working directory
+// Root returns the nearest directory with a go.mod, from the working directory
 // upwards: a test runs in the directory of its package.
-func moduleRoot() (string, error) {
+func Root() (string, error) {
 	dir, err := os.Getwd()
 	if err != nil {
 		return "", err
