@@ -303,14 +303,15 @@ func TestG7_InterruptedRestore(t *testing.T) {
 			t.Errorf("lapse with an interrupted restore: %s", log)
 		}
 	}
-	log, events, checkpoints := second.Prefix.LogStream(), second.Prefix.EventsStream(), "KV_"+second.Prefix.CheckpointBucket()
+	log, events := second.Prefix.LogStream(), second.Prefix.EventsStream()
+	checkpoints, snapshots := "KV_"+second.Prefix.CheckpointBucket(), second.Prefix.SnapshotStream()
 	mark(log) // all but the root is complete
 	refusesToStart()
 	refuses(t, "exists", "restore", name, "--until", "3", "--server", second.nats.URL())
 	run(t, "restore", name, "--server", second.nats.URL())
-	mark(checkpoints)
-	mark(events)
-	mark(log) // nothing is complete
+	for _, stream := range []string{snapshots, checkpoints, events, log} { // nothing is complete
+		mark(stream)
+	}
 	if err := second.JS.DeleteStream(t.Context(), checkpoints); err != nil {
 		t.Fatal(err)
 	}

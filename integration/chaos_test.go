@@ -17,6 +17,7 @@ import (
 
 	"github.com/seed18712806/lapse/integration/harness"
 	"github.com/seed18712806/lapse/integration/oracle"
+	"github.com/seed18712806/lapse/integration/oracle/readers"
 	"github.com/seed18712806/lapse/sink"
 )
 
@@ -120,7 +121,7 @@ func (c *chaos) end() oracle.Result {
 	c.lapse.Ready()
 	result := oracle.Verify(c.t, oracle.Options{
 		NATS: c.NC, Limit: 5 * time.Minute, Settings: oracle.Settings{Shards: c.shards},
-		Reads: []oracle.Reads{oracle.ByReader(c.reader), oracle.ByService(c.NC, c.Prefix)},
+		Reads: []readers.Reads{readers.ByReader(c.reader), readers.ByService(c.NC, c.Prefix)},
 	})
 	c.load.verifyStored(c.t)
 	return result

@@ -13,6 +13,7 @@ import (
 
 	"github.com/seed18712806/lapse/integration/harness"
 	"github.com/seed18712806/lapse/integration/oracle"
+	"github.com/seed18712806/lapse/integration/oracle/readers"
 	"github.com/seed18712806/lapse/sink/wire"
 )
 
@@ -127,7 +128,7 @@ func TestG8_FloodOfEveryKind(t *testing.T) {
 		return nil
 	})
 	result := oracle.Verify(t, oracle.Options{
-		NATS: w.NC, Reads: []oracle.Reads{oracle.ByReader(w.reader)}, Limit: limit,
+		NATS: w.NC, Reads: []readers.Reads{readers.ByReader(w.reader)}, Limit: limit,
 	})
 	if got := len(result.Model.Rejections); got != n {
 		t.Errorf("%d rejections, want %d", got, n)

@@ -14,6 +14,7 @@ import (
 	"github.com/seed18712806/lapse/integration/harness"
 	"github.com/seed18712806/lapse/integration/oracle"
 	"github.com/seed18712806/lapse/integration/oracle/follow"
+	"github.com/seed18712806/lapse/integration/oracle/readers"
 	"github.com/seed18712806/lapse/sink/wire"
 )
 
@@ -162,7 +163,7 @@ func (s *soak) end() {
 		return err
 	})
 	if finding == nil {
-		finding = s.oracle.CompareReads(s.t.Context(), oracle.ByReader(s.reader))
+		finding = s.oracle.CompareReads(s.t.Context(), readers.ByReader(s.reader))
 	}
 	if finding != nil {
 		s.t.Fatal(finding)

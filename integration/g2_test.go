@@ -13,7 +13,7 @@ import (
 	"time"
 
 	"github.com/seed18712806/lapse/integration/harness"
-	"github.com/seed18712806/lapse/integration/oracle"
+	"github.com/seed18712806/lapse/integration/oracle/readers"
 	"github.com/seed18712806/lapse/sink"
 	"github.com/seed18712806/lapse/sink/wire"
 )
@@ -21,7 +21,7 @@ import (
 // hammer reads documents by get, list and count again and again, until all have expired.
 // It fails the test if one is read at or after its deadline, or not found before it. It
 // returns how often documents were read in time.
-func hammer(t *testing.T, reads oracle.Reads, deadlines map[string]wire.Time) int64 {
+func hammer(t *testing.T, reads readers.Reads, deadlines map[string]wire.Time) int64 {
 	t.Helper()
 	var inTime atomic.Int64
 	check := func(how, id string, began wire.Time) {
@@ -146,7 +146,7 @@ func TestG2_NoReadAfterTheDeadline(t *testing.T) {
 	w := external(t, harness.RedisOptions{})
 	deadlines := writeToExpire(w, 100)
 	var both sync.WaitGroup
-	for _, reads := range []oracle.Reads{oracle.ByReader(w.reader), oracle.ByService(w.NC, w.Prefix)} {
+	for _, reads := range []readers.Reads{readers.ByReader(w.reader), readers.ByService(w.NC, w.Prefix)} {
 		both.Go(func() {
 			if n := hammer(t, reads, deadlines); n < 100 {
 				t.Errorf("%s: documents were read in time only %d times, want at least 100", reads, n)
@@ -165,7 +165,7 @@ func TestG2_NobodyReaps(t *testing.T) {
 	w := external(t, harness.RedisOptions{})
 	deadlines := writeToExpire(w, 50)
 	w.lapse.Stop()
-	if n := hammer(t, oracle.ByReader(w.reader), deadlines); n < 50 {
+	if n := hammer(t, readers.ByReader(w.reader), deadlines); n < 50 {
 		t.Errorf("documents were read in time only %d times, want at least 50", n)
 	}
 	count, err := w.reader.Count(t.Context(), "c")

@@ -9,7 +9,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/seed18712806/lapse/integration/harness"
-	"github.com/seed18712806/lapse/integration/oracle"
+	"github.com/seed18712806/lapse/integration/oracle/readers"
 	"github.com/seed18712806/lapse/processor"
 	"github.com/seed18712806/lapse/sink"
 	"github.com/seed18712806/lapse/sink/wire"
@@ -52,7 +52,7 @@ func TestG7_RedisDiesAndComesBack(t *testing.T) {
 				l.wait(t, 300)
 				w.redis.Kill()
 				l.wait(t, 100) // clients can still write
-				if _, err := oracle.ByService(w.NC, w.Prefix).Count(t.Context(), "kept"); err == nil || errors.Is(err, sink.ErrNotFound) {
+				if _, err := readers.ByService(w.NC, w.Prefix).Count(t.Context(), "kept"); err == nil || errors.Is(err, sink.ErrNotFound) {
 					t.Errorf("a count while Redis is down returned %v, want that it is not available", err)
 				}
 				harness.Until(t, harness.Limit, "lapse finds that Redis is down", func(ctx context.Context) error {

@@ -20,6 +20,7 @@ import (
 
 	"github.com/seed18712806/lapse/integration/harness"
 	"github.com/seed18712806/lapse/integration/oracle"
+	"github.com/seed18712806/lapse/integration/oracle/readers"
 	"github.com/seed18712806/lapse/integration/oracle/stored"
 	"github.com/seed18712806/lapse/processor"
 	"github.com/seed18712806/lapse/sink"
@@ -347,7 +348,7 @@ func (p *play) watch(ctx context.Context) {
 // judge compares events, reads and outcomes with the oracle.
 func (p *play) judge(ctx context.Context) error {
 	result, diff, err := oracle.Check(ctx, oracle.Options{
-		NATS: p.nc, Reads: []oracle.Reads{oracle.ByReader(p.reader)}, Limit: 3 * time.Minute,
+		NATS: p.nc, Reads: []readers.Reads{readers.ByReader(p.reader)}, Limit: 3 * time.Minute,
 		Settings: oracle.Settings{Prefix: p.prefix, Partitions: stagePartitions},
 	})
 	p.result = result

@@ -17,7 +17,7 @@ import (
 
 	"github.com/seed18712806/lapse/integration/harness"
 	"github.com/seed18712806/lapse/integration/harness/rediscluster"
-	"github.com/seed18712806/lapse/integration/oracle"
+	"github.com/seed18712806/lapse/integration/oracle/readers"
 	"github.com/seed18712806/lapse/sink"
 	"github.com/seed18712806/lapse/sink/service"
 	"github.com/seed18712806/lapse/sink/store"
@@ -78,7 +78,7 @@ func masterOf(partition int) int { return partition * redisMasters / redisPartit
 // fresh, it also writes documents, and each read after an outcome returns what was written.
 type onlooker struct {
 	w     *world
-	reads []oracle.Reads
+	reads []readers.Reads
 	etags []wire.Etag // of the document that never changes, by partition
 	stop  context.CancelFunc
 	done  sync.WaitGroup
@@ -97,7 +97,7 @@ func (w *world) startOnlooker(fresh bool) *onlooker {
 	w.t.Helper()
 	w.Configure("kept", `{"defaultTtl":-1}`)
 	o := &onlooker{
-		w: w, reads: []oracle.Reads{oracle.ByService(w.NC, w.Prefix), oracle.ByReader(w.reader)},
+		w: w, reads: []readers.Reads{readers.ByService(w.NC, w.Prefix), readers.ByReader(w.reader)},
 		found: make([]int, redisPartitions), failed: make([]int, redisPartitions), last: make([]time.Time, redisPartitions), gap: make([]time.Duration, redisPartitions),
 	}
 	for p := range redisPartitions {
@@ -182,7 +182,7 @@ func (o *onlooker) get(ctx context.Context, p int) {
 	})
 }
 
-func (o *onlooker) list(ctx context.Context, reads oracle.Reads) {
+func (o *onlooker) list(ctx context.Context, reads readers.Reads) {
 	every(ctx, 50*time.Millisecond, func(n int) {
 		collection := fmt.Sprintf("c%d", n%3)
 		began := now()

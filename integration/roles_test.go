@@ -78,7 +78,16 @@ purge the checkpoints         pub $JS.API.STREAM.PURGE.KV_LAPSE_CHECKPOINTS    n
 delete the log                pub $JS.API.STREAM.DELETE.LAPSE_LOG              no          no     no    yes      -
                               pub $JS.API.STREAM.DELETE.LAPSE_LOG_0            no          no     no    yes      -
 delete the events             pub $JS.API.STREAM.DELETE.LAPSE_EVENTS           no          no     no    yes      -
-delete a message of the log   pub $JS.API.STREAM.MSG.DELETE.LAPSE_LOG          no          no     no    yes      -
+delete a message of the log   pub $JS.API.STREAM.MSG.DELETE.LAPSE_LOG          no          no     yes   yes      -
+                              pub $JS.API.STREAM.MSG.DELETE.LAPSE_LOG_3        no          no     yes   yes      -
+delete one of the others      pub $JS.API.STREAM.MSG.DELETE.LAPSE_EVENTS       no          no     yes   yes      -
+                              pub $JS.API.STREAM.MSG.DELETE.OBJ_LAPSE_SNAPSHOTS     no     no     yes   yes      -
+                              pub $JS.API.STREAM.MSG.DELETE.LAPSE_CONFIG       no          no     no    yes      -
+store snapshots               pub $O.LAPSE_SNAPSHOTS.C.x                       no          no     yes   yes      -
+purge the snapshots           pub $JS.API.STREAM.PURGE.OBJ_LAPSE_SNAPSHOTS     no          no     yes   yes      -
+delete the snapshots          pub $JS.API.STREAM.DELETE.OBJ_LAPSE_SNAPSHOTS    no          no     no    yes      -
+order snapshots               pub lapse.snapshot.0                             no          no     no    yes      -
+                              sub lapse.snapshot.*                             no          no     yes   yes      -
 restore the log               pub $JS.API.STREAM.RESTORE.LAPSE_LOG             no          no     no    yes      -
 list streams                  pub $JS.API.STREAM.NAMES                         no          no     no    yes      -
 manage the servers            pub $SYS.REQ.SERVER.PING                         no          no     no    -        yes

@@ -13,7 +13,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/seed18712806/lapse/integration/harness"
-	"github.com/seed18712806/lapse/integration/oracle"
+	"github.com/seed18712806/lapse/integration/oracle/readers"
 	"github.com/seed18712806/lapse/sink"
 	"github.com/seed18712806/lapse/sink/wire"
 )
@@ -80,7 +80,7 @@ func expiring(ctx context.Context, t *testing.T, w *world, g *gaps) (wait func()
 
 // reading reads by the service all the time, and fails the test if a read is not answered.
 func reading(ctx context.Context, t *testing.T, w *world, g *gaps) (wait func()) {
-	service := oracle.ByService(w.NC, w.Prefix)
+	service := readers.ByService(w.NC, w.Prefix)
 	var all sync.WaitGroup
 	for range 2 {
 		all.Go(func() {

@@ -8,6 +8,7 @@ import (
 
 	"github.com/seed18712806/lapse/integration/harness"
 	"github.com/seed18712806/lapse/integration/oracle"
+	"github.com/seed18712806/lapse/integration/oracle/readers"
 	"github.com/seed18712806/lapse/processor"
 	"github.com/seed18712806/lapse/sink"
 	"github.com/seed18712806/lapse/sink/wire"
@@ -104,9 +105,9 @@ func (w *world) stopProcessor() {
 // service if a process serves it.
 func (w *world) verify() oracle.Result {
 	w.t.Helper()
-	reads := []oracle.Reads{oracle.ByReader(w.reader)}
+	reads := []readers.Reads{readers.ByReader(w.reader)}
 	if w.lapse != nil {
-		reads = append(reads, oracle.ByService(w.NC, w.Prefix))
+		reads = append(reads, readers.ByService(w.NC, w.Prefix))
 	}
 	return oracle.Verify(w.t, oracle.Options{NATS: w.NC, Reads: reads, Settings: oracle.Settings{Shards: w.shards}})
 }

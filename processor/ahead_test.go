@@ -26,7 +26,7 @@ import (
 // or which events are published.
 func TestG3_WrongGuess(t *testing.T) {
 	t.Parallel()
-	for _, b := range backends {
+	for _, b := range withMiniredis {
 		t.Run(b.name, func(t *testing.T) {
 			t.Parallel()
 			r := newRigOn(t, b, Options{Partitions: 1})

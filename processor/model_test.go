@@ -8,6 +8,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/seed18712806/lapse/integration/oracle"
+	"github.com/seed18712806/lapse/integration/oracle/readers"
 	"github.com/seed18712806/lapse/integration/oracle/stored"
 	"github.com/seed18712806/lapse/sink/wire"
 )
@@ -52,7 +53,7 @@ func (r *rig) agrees() {
 	m, events := r.model()
 	reader := r.newReader()
 	diff := m.CompareEvents(events, m.LogTime())
-	diff = append(diff, m.CompareReads(r.t.Context(), oracle.ByReader(reader), func() wire.Time { return wire.Time(time.Now().UnixMilli()) })...)
+	diff = append(diff, m.CompareReads(r.t.Context(), readers.ByReader(reader), func() wire.Time { return wire.Time(time.Now().UnixMilli()) })...)
 	if len(diff) > 0 {
 		r.t.Errorf("the oracle finds:\n%s", diff)
 	}

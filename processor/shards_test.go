@@ -18,6 +18,7 @@ import (
 
 	"github.com/seed18712806/lapse/integration/harness/natstest"
 	"github.com/seed18712806/lapse/integration/oracle"
+	"github.com/seed18712806/lapse/integration/oracle/readers"
 	"github.com/seed18712806/lapse/processor/internal/streams"
 	"github.com/seed18712806/lapse/sink/store"
 	"github.com/seed18712806/lapse/sink/wire"
@@ -114,7 +115,7 @@ func TestG1_Shards(t *testing.T) {
 			}
 			t.Logf("%d messages in the four logs", sum)
 			oracle.Verify(t, oracle.Options{
-				NATS: r.nc, Settings: oracle.Settings{Shards: 4, Partitions: 2}, Reads: []oracle.Reads{oracle.ByReader(r.newReader())},
+				NATS: r.nc, Settings: oracle.Settings{Shards: 4, Partitions: 2}, Reads: []readers.Reads{readers.ByReader(r.newReader())},
 			})
 			for _, p := range all {
 				p.stop(t)

@@ -77,7 +77,7 @@ func TestG1_G3_G7_CrashWithSnapshots(t *testing.T) {
 // their snapshots, again and again.
 func TestG7_LoadedFromSnapshots(t *testing.T) {
 	t.Parallel()
-	for _, b := range backends {
+	for _, b := range withMiniredis {
 		t.Run(b.name, func(t *testing.T) {
 			t.Parallel()
 			r := newRigOn(t, b, Options{Partitions: 3})

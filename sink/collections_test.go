@@ -40,7 +40,7 @@ func (r *rig) collections(reader *sink.Reader, limit int) (all []wire.Collection
 // Goes red if the names come from one partition alone, if expired documents count as live, or
 // if the list shows a name with a dot.
 func TestCollections(t *testing.T) {
-	redistest.OnBoth(t, func(t *testing.T, s redistest.Server) {
+	redistest.OnEach(t, func(t *testing.T, s redistest.Server) {
 		r := newRig(t, s, 5, far)
 		if all, pages := r.collections(r.Reader, 10); len(all) != 0 || pages != 1 {
 			t.Errorf("of nothing there is %+v, on %d pages", all, pages)
@@ -94,7 +94,7 @@ func TestCollections(t *testing.T) {
 // TestCollectionsMeanwhile: a collection that exists from the first page to the last is in one of
 // them, whatever other collections come and go, and whichever reader answers.
 func TestCollectionsMeanwhile(t *testing.T) {
-	redistest.OnBoth(t, func(t *testing.T, s redistest.Server) {
+	redistest.OnEach(t, func(t *testing.T, s redistest.Server) {
 		r := newRig(t, s, 3, far)
 		name := func(i int) string { return fmt.Sprintf("c%03d", i) }
 		for i := 0; i < 60; i += 2 {
@@ -142,7 +142,7 @@ func TestCollectionsMeanwhile(t *testing.T) {
 // TestCollectionsBuilding: a collection whose index is being built is listed without counts, and
 // the others with theirs.
 func TestCollectionsBuilding(t *testing.T) {
-	redistest.OnBoth(t, func(t *testing.T, s redistest.Server) {
+	redistest.OnEach(t, func(t *testing.T, s redistest.Server) {
 		r := newRig(t, s, 2, far)
 		r.Put("a", "x", store.Header{Ts: far, Etag: 1}, "{}")
 		c := store.Config{Building: true, Etag: 3, History: ttlrules.History{}.With(0, 1, 60)}
@@ -196,7 +196,7 @@ func TestCollectionsSendLittle(t *testing.T) {
 }
 
 func TestCollectionsInvalid(t *testing.T) {
-	redistest.OnBoth(t, func(t *testing.T, s redistest.Server) {
+	redistest.OnEach(t, func(t *testing.T, s redistest.Server) {
 		r := newRig(t, s, 2, far)
 		encode := func(text string) string { return base64.RawURLEncoding.EncodeToString([]byte(text)) }
 		for _, bad := range []sink.CollectionsOptions{{Limit: -1}, {Limit: wire.MaxListLimit + 1}, {Continuation: "x"}, {Continuation: encode("{}")},

@@ -54,7 +54,7 @@ func (r *rig) compareChange(collection string, now int64, d ttlrules.Default) {
 //
 // Goes red if atOnce is counted from the beginning of the index, or not up to the present.
 func TestForecastOfAChange(t *testing.T) {
-	redistest.OnBoth(t, func(t *testing.T, s redistest.Server) {
+	redistest.OnEach(t, func(t *testing.T, s redistest.Server) {
 		r := newRig(t, s, 3, far)
 		for i := range 100 {
 			r.Put("orders", fmt.Sprint("i", i), store.Header{Ts: far - int64(i)*1000, Etag: 1}, "{}")

@@ -16,7 +16,7 @@ import (
 // TestListEachOnce: if nothing changes, every document is in one page, and all pages but the last
 // are full.
 func TestListEachOnce(t *testing.T) {
-	redistest.OnBoth(t, func(t *testing.T, s redistest.Server) {
+	redistest.OnEach(t, func(t *testing.T, s redistest.Server) {
 		for _, n := range []int{0, 1, 2, 99, 100, 101, 128, 129, 2500} {
 			r := newRig(t, s, 3, far)
 			r.PutMany("orders", n, 1)
@@ -40,7 +40,7 @@ func TestListEachOnce(t *testing.T) {
 
 // TestListBytes: a page ends before it has too many bytes, but it has at least one document.
 func TestListBytes(t *testing.T) {
-	redistest.OnBoth(t, func(t *testing.T, s redistest.Server) {
+	redistest.OnEach(t, func(t *testing.T, s redistest.Server) {
 		r := newRig(t, s, 2, far)
 		for i := range 40 {
 			r.Put("orders", fmt.Sprintf("%02d", i), store.Header{Ts: 1, Etag: 1}, strings.Repeat("x", 98))
@@ -65,7 +65,7 @@ func TestListBytes(t *testing.T) {
 //
 // Goes red if List skips the ids up to the last one of a chunk that has changed.
 func TestListMissesNothing(t *testing.T) {
-	redistest.OnBoth(t, func(t *testing.T, s redistest.Server) {
+	redistest.OnEach(t, func(t *testing.T, s redistest.Server) {
 		for _, tt := range []struct{ stay, come, limit, bytes int }{
 			{100, 10, 7, 0}, {100, 200, 7, 0}, {120, 20, 50, 0}, {120, 20, 1000, 300}, {1000, 900, 30, 0},
 			{1500, 150, 60, 0}, {1500, -150, 60, 0}, {500, 500, 100, 400}, {50, -400, 20, 0},
@@ -128,7 +128,7 @@ func TestListMissesNothing(t *testing.T) {
 // TestContinuation: List refuses a continuation that it has not returned, or answers it without
 // harm.
 func TestContinuation(t *testing.T) {
-	redistest.OnBoth(t, func(t *testing.T, s redistest.Server) {
+	redistest.OnEach(t, func(t *testing.T, s redistest.Server) {
 		r := newRig(t, s, 2, far)
 		r.PutMany("orders", 500, 1)
 		page, err := r.Reader.List(ctx, "orders", sink.ListOptions{Limit: 10})

@@ -15,7 +15,7 @@ import (
 // TestRandomHistories applies random steps to partitions and to a plain map. Every read must
 // return what the map and the rules say.
 func TestRandomHistories(t *testing.T) {
-	redistest.OnBoth(t, func(t *testing.T, s redistest.Server) {
+	redistest.OnEach(t, func(t *testing.T, s redistest.Server) {
 		rapid.Check(t, func(t *rapid.T) {
 			const start = far
 			r := newRig(t, s, rapid.IntRange(1, 3).Draw(t, "partitions"), start)

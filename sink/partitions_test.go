@@ -16,7 +16,7 @@ import (
 // Goes red if the search omits a key that partition 0 has for some number, or if a reader
 // reports a state under another key as not yet stored.
 func TestFindPartitions(t *testing.T) {
-	redistest.OnBoth(t, func(t *testing.T, s redistest.Server) {
+	redistest.OnEach(t, func(t *testing.T, s redistest.Server) {
 		for _, n := range []int{1, 2, 3, 4, 5, 7, 8, 16, 17, 64, 100, store.MaxPartitions} {
 			r := newRig(t, s, n, far)
 			reader := func(partitions int) *sink.Reader {
@@ -54,7 +54,7 @@ func TestFindPartitions(t *testing.T) {
 // TestFindPartitionsLater: while nothing is stored, a reader returns ErrUnavailable. If the log
 // is replaced by another, it finds the new number.
 func TestFindPartitionsLater(t *testing.T) {
-	redistest.OnBoth(t, func(t *testing.T, s redistest.Server) {
+	redistest.OnEach(t, func(t *testing.T, s redistest.Server) {
 		reader, err := sink.NewReader(s.Client, sink.ReaderOptions{Prefix: "late"})
 		if err != nil {
 			t.Fatal(err)
@@ -91,7 +91,7 @@ func TestFindPartitionsLater(t *testing.T) {
 
 // TestRefused: the error of a partition that is damaged and cannot be rebuilt says so.
 func TestRefused(t *testing.T) {
-	redistest.OnBoth(t, func(t *testing.T, s redistest.Server) {
+	redistest.OnEach(t, func(t *testing.T, s redistest.Server) {
 		r := newRig(t, s, 1, far)
 		s.Client.HSet(ctx, r.Key(0, "state"), "rebuild", "refused")
 		_, err := r.Reader.Get(ctx, "orders", "a")

@@ -137,7 +137,7 @@ func (r *rig) compareForecast(collection string, now int64, buckets int, within 
 // Goes red if the reader judges by only one of the two, by its own clock, or with < instead of
 // <=.
 func TestG2_NeverAtItsDeadline(t *testing.T) {
-	redistest.OnBoth(t, func(t *testing.T, s redistest.Server) {
+	redistest.OnEach(t, func(t *testing.T, s redistest.Server) {
 		for off := int64(-1); off <= 1; off++ {
 			// By the log time.
 			check := func(r *rig, now int64) {
@@ -171,7 +171,7 @@ func TestG2_NeverAtItsDeadline(t *testing.T) {
 // Goes red if get.lua does not return the server's time, or if the reader takes the wrong part of
 // it.
 func TestG2_TheServersClock(t *testing.T) {
-	redistest.OnBoth(t, func(t *testing.T, s redistest.Server) {
+	redistest.OnEach(t, func(t *testing.T, s redistest.Server) {
 		now := time.Now().UnixMilli()
 		if s.Mini != nil {
 			s.Mini.SetTime(time.UnixMilli(now))
@@ -193,7 +193,7 @@ func TestG2_TheServersClock(t *testing.T) {
 //
 // Goes red if the reader judges by the current default alone.
 func TestG5_ExpiredIsFinal(t *testing.T) {
-	redistest.OnBoth(t, func(t *testing.T, s redistest.Server) {
+	redistest.OnEach(t, func(t *testing.T, s redistest.Server) {
 		for _, next := range []ttlrules.Default{ttlrules.Off, ttlrules.NoDefault, 3600} {
 			r := newRig(t, s, 2, far)
 			for i := range 20 {
@@ -215,7 +215,7 @@ func TestG5_ExpiredIsFinal(t *testing.T) {
 //
 // Goes red if a commit of a configuration writes documents or an index.
 func TestG6_AConfigurationWritesNoDocument(t *testing.T) {
-	redistest.OnBoth(t, func(t *testing.T, s redistest.Server) {
+	redistest.OnEach(t, func(t *testing.T, s redistest.Server) {
 		r := newRig(t, s, 1, far)
 		r.WithDefault("orders", 0, 60)
 		r.PutMany("orders", 5000, far-30_000)
@@ -264,7 +264,7 @@ func commandCalls(t *testing.T, client *redis.Client) map[string]int {
 // TestForecast compares forecasts of several defaults, buckets and durations with the model, and
 // tests the limits.
 func TestForecast(t *testing.T) {
-	redistest.OnBoth(t, func(t *testing.T, s redistest.Server) {
+	redistest.OnEach(t, func(t *testing.T, s redistest.Server) {
 		r := newRig(t, s, 4, far)
 		for i := range 300 {
 			r.Put("orders", strconv.Itoa(i), store.Header{Ts: far - int64(i)*331, Etag: 1, TTL: ttlrules.TTL(i%4) * 13}, "{}")
@@ -293,7 +293,7 @@ func TestForecast(t *testing.T) {
 }
 
 func TestReadConfig(t *testing.T) {
-	redistest.OnBoth(t, func(t *testing.T, s redistest.Server) {
+	redistest.OnEach(t, func(t *testing.T, s redistest.Server) {
 		r := newRig(t, s, 3, far)
 		expect := func(want wire.Config) {
 			t.Helper()
@@ -321,7 +321,7 @@ func TestReadConfig(t *testing.T) {
 
 // TestGetManyRepeats: GetMany returns a document twice if its id is asked for twice, in order.
 func TestGetManyRepeats(t *testing.T) {
-	redistest.OnBoth(t, func(t *testing.T, s redistest.Server) {
+	redistest.OnEach(t, func(t *testing.T, s redistest.Server) {
 		r := newRig(t, s, 4, far)
 		for _, id := range []string{"a", "b", "ü/.*", "c"} {
 			r.Put("orders", id, store.Header{Ts: far, Etag: 1}, "{}")
@@ -367,7 +367,7 @@ func (l *late) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 // TestALateReplyIsNotAnOlderState: of two reads at the same time, the reply that the server sent
 // first may arrive last. The reader must not conclude that the partition went back.
 func TestALateReplyIsNotAnOlderState(t *testing.T) {
-	redistest.OnBoth(t, func(t *testing.T, s redistest.Server) {
+	redistest.OnEach(t, func(t *testing.T, s redistest.Server) {
 		r := newRig(t, s, 1, far)
 		r.Put("orders", "a", store.Header{Ts: far, Etag: 1}, "{}")
 		if _, err := r.Reader.Get(ctx, "orders", "a"); err != nil { // the script is known to the server

@@ -39,7 +39,7 @@ func TestForeign(t *testing.T) {
 		{"inherit:orders", []call{count, forecast, collections}},
 		{"own:orders", []call{count, forecast, collections}},
 	}
-	redistest.OnBoth(t, func(t *testing.T, s redistest.Server) {
+	redistest.OnEach(t, func(t *testing.T, s redistest.Server) {
 		for _, tt := range tests {
 			r := newRig(t, s, 1, far)
 			r.WithDefault("orders", 0, 60)
@@ -69,7 +69,7 @@ func TestForeignContent(t *testing.T) {
 		{"config", "orders", `{"epochs":[[0,1,-2]]}`},
 		{"config", "orders", `{"epochs":[[5,1,1],[4,2,2]]}`},
 	}
-	redistest.OnBoth(t, func(t *testing.T, s redistest.Server) {
+	redistest.OnEach(t, func(t *testing.T, s redistest.Server) {
 		for _, tt := range tests {
 			r := newRig(t, s, 1, far)
 			s.Client.HSet(ctx, r.Key(0, tt.kind), tt.field, tt.value)
@@ -129,7 +129,7 @@ func TestUnavailable(t *testing.T) {
 			r.Configure("orders", &c)
 		}, []string{"count", "forecast"}},
 	}
-	redistest.OnBoth(t, func(t *testing.T, s redistest.Server) {
+	redistest.OnEach(t, func(t *testing.T, s redistest.Server) {
 		for _, tt := range tests {
 			r := newRig(t, s, 1, far)
 			r.WithDefault("orders", 0, 60)
@@ -155,7 +155,7 @@ func TestUnavailable(t *testing.T) {
 // TestInvalidNames: a Reader refuses malformed collections and ids, and options that are
 // out of range.
 func TestInvalidNames(t *testing.T) {
-	redistest.OnBoth(t, func(t *testing.T, s redistest.Server) {
+	redistest.OnEach(t, func(t *testing.T, s redistest.Server) {
 		r := newRig(t, s, 2, far)
 		errs := map[string]error{}
 		for _, c := range []string{"", "a.b", "a b", "ä", strings.Repeat("a", wire.MaxCollection+1)} {

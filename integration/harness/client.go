@@ -12,6 +12,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/seed18712806/lapse/integration/oracle"
+	"github.com/seed18712806/lapse/integration/oracle/readers"
 	"github.com/seed18712806/lapse/integration/oracle/stored"
 	"github.com/seed18712806/lapse/sink"
 	"github.com/seed18712806/lapse/sink/wire"
@@ -153,7 +154,7 @@ func (c *Client) Do(subject, body string, header nats.Header) (wire.Outcome, uin
 // answers.
 func (c *Client) Found(collection, id string) (found bool) {
 	c.t.Helper()
-	service := oracle.ByService(c.NC, c.Prefix)
+	service := readers.ByService(c.NC, c.Prefix)
 	Until(c.t, Limit, "the read service answers", func(ctx context.Context) error {
 		_, err := service.Get(ctx, collection, id)
 		found = err == nil

@@ -9,7 +9,7 @@
 //
 // The servers have the users and the permissions of deploy/: lapse and processors inside
 // tests connect as lapse, and a client of a test is an operator. Package deployed starts
-// everything in deploy/ with TLS.
+// everything in deploy/ with TLS. Package programs builds the programs.
 //
 // The harness guarantees:
 //

@@ -10,6 +10,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/seed18712806/lapse/integration/harness/programs"
 )
 
 // Lapse is `lapse serve` in a process of its own. Its ports and its data outlive the
@@ -56,7 +58,7 @@ func StartLapse(t testing.TB, natsURL, redis string, flags ...string) *Lapse {
 func PrepareLapse(t testing.TB, flags ...string) *Lapse {
 	t.Helper()
 	l := &Lapse{HTTP: Address(FreePort(t))}
-	l.Process = newProcess(t, "lapse", lapseBinary(t))
+	l.Process = newProcess(t, "lapse", programs.ToServe(t))
 	l.args = append([]string{"serve", "--http-listen", l.HTTP}, append(flags, asLapse(t, flags)...)...)
 	l.forbidden = []string{"WARNING: DATA RACE", "panic:", "fatal error:"}
 	return l

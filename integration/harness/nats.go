@@ -14,6 +14,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/seed18712806/lapse/integration/harness/natstest"
+	"github.com/seed18712806/lapse/integration/harness/programs"
 )
 
 // NATSOptions are the settings of a nats-server.
@@ -58,12 +59,8 @@ func PrepareNATS(t testing.TB, name, more string) *NATS {
 // unless it has its own, and does not start it.
 func newNATS(t testing.TB, name, more string, opts NATSOptions) *NATS {
 	t.Helper()
-	path, err := buildNATS()
-	if err != nil {
-		t.Fatalf("build nats-server: %v", err)
-	}
 	n := &NATS{Port: FreePort(t)}
-	n.Process = newProcess(t, name, path)
+	n.Process = newProcess(t, name, programs.Path(t, "nats-server"))
 	if !opts.OwnUsers {
 		more += n.natsRoles(opts)
 	}
@@ -88,11 +85,7 @@ type Custom struct {
 // CustomNATS makes a nats-server and does not start it.
 func CustomNATS(t testing.TB, c Custom) *NATS {
 	t.Helper()
-	path, err := buildNATS()
-	if err != nil {
-		t.Fatalf("build nats-server: %v", err)
-	}
-	n := &NATS{Process: newProcess(t, c.Name, path), Port: c.Port, login: c.Login}
+	n := &NATS{Process: newProcess(t, c.Name, programs.Path(t, "nats-server")), Port: c.Port, login: c.Login}
 	n.args, n.env, n.forbidden = c.Args, c.Env, c.Forbidden
 	return n
 }

@@ -14,7 +14,24 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/seed18712806/lapse/integration/harness/programs"
 )
+
+// Main runs the tests of a package that uses the harness. It fails if they leave
+// goroutines behind, and removes the programs that they built.
+func Main(m *testing.M) {
+	goleak.VerifyTestMain(m,
+		goleak.IgnoreAnyFunction("github.com/seed18712806/lapse/integration/harness.runStarter"),
+		goleak.Cleanup(func(code int) {
+			if err := programs.Remove(); err != nil {
+				fmt.Fprintln(os.Stderr, "remove the programs that were built:", err)
+			}
+			os.Exit(code)
+		}))
+}
 
 // Process is a program that a test can end in every way and start again with the same
 // arguments. Only one goroutine at a time may use it.
@@ -104,12 +121,7 @@ func (p *Process) Launch() { p.t.Helper(); p.start() }
 // Run runs a program of the harness to its end: nats-server or lapse.
 func Run(t testing.TB, program string, env []string, args ...string) (out, errOut string, code int) {
 	t.Helper()
-	build := map[string]func() (string, error){"nats-server": buildNATS, "lapse": buildLapse}[program]
-	path, err := build()
-	if err != nil {
-		t.Fatalf("build %s: %v", program, err)
-	}
-	cmd := exec.CommandContext(t.Context(), path, args...)
+	cmd := exec.CommandContext(t.Context(), programs.Path(t, program), args...)
 	cmd.Env = append(append(environment(), "GORACE=atexit_sleep_ms=10"), env...)
 	var stdout, stderr bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr
@@ -123,12 +135,7 @@ func Run(t testing.TB, program string, env []string, args ...string) (out, errOu
 // program had not ended by itself.
 func Killed(ctx context.Context, t testing.TB, program string, args ...string) bool {
 	t.Helper()
-	build := map[string]func() (string, error){"nats-server": buildNATS, "lapse": buildLapse}[program]
-	path, err := build()
-	if err != nil {
-		t.Fatalf("build %s: %v", program, err)
-	}
-	cmd := exec.CommandContext(ctx, path, args...)
+	cmd := exec.CommandContext(ctx, programs.Path(t, program), args...)
 	cmd.Env = environment()
 	if err := cmd.Run(); err != nil && cmd.ProcessState == nil && ctx.Err() == nil {
 		t.Fatalf("%s %v: %v", program, args, err)

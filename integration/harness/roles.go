@@ -12,6 +12,8 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/redis/go-redis/v9"
+
+	"github.com/seed18712806/lapse/integration/harness/programs"
 )
 
 // lapse runs in tests with the permissions that deploy/ gives it, and the clients of the
@@ -116,7 +118,7 @@ func (p *Process) copyDeployed(from, to string, replacements ...string) {
 // DeployDir is the directory deploy/ of the module.
 func DeployDir(t testing.TB) string {
 	t.Helper()
-	root, err := moduleRoot()
+	root, err := programs.Root()
 	if err != nil {
 		t.Fatal(err)
 	}

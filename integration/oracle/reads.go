@@ -4,144 +4,18 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"sync"
-	"time"
-
-	"github.com/nats-io/nats.go"
 
 	"github.com/seed18712806/lapse/integration/oracle/patch"
+	"github.com/seed18712806/lapse/integration/oracle/readers"
 	"github.com/seed18712806/lapse/sink"
 	"github.com/seed18712806/lapse/sink/wire"
 )
 
-// Reads is one way to read documents. Get returns sink.ErrNotFound for a document that
-// is expired or absent.
-type Reads interface {
-	Get(ctx context.Context, collection, id string) (sink.Document, error)
-	// List returns a whole collection.
-	List(ctx context.Context, collection string) ([]sink.Document, error)
-	Count(ctx context.Context, collection string) (wire.CountReply, error)
-	Config(ctx context.Context, collection string) (wire.Config, error)
-	String() string
-}
-
-// ByService reads through the read service on NATS.
-func ByService(nc *nats.Conn, prefix wire.Prefix) Reads { return service{nc, prefix} }
-
-// ByReader reads from Redis through a sink.Reader.
-func ByReader(r *sink.Reader) Reads { return reader{r} }
-
-type reader struct{ *sink.Reader }
-
-func (reader) String() string { return "sink.Reader" }
-
-// The first page is small, so that a list needs continuations; later pages are larger.
-const firstPage, largestPage = 50, 1000
-
-func (r reader) List(ctx context.Context, collection string) ([]sink.Document, error) {
-	return pages(func(limit int, continuation string) ([]sink.Document, string, error) {
-		page, err := r.Reader.List(ctx, collection, sink.ListOptions{Limit: limit, Continuation: continuation})
-		return page.Documents, page.Continuation, err
-	})
-}
-
-// pages reads all pages of a list.
-func pages(read func(limit int, continuation string) ([]sink.Document, string, error)) (all []sink.Document, err error) {
-	limit, continuation := firstPage, ""
-	for first := true; first || continuation != ""; first = false {
-		var page []sink.Document
-		if page, continuation, err = read(limit, continuation); err != nil {
-			return nil, err
-		}
-		all = append(all, page...)
-		limit = min(2*limit, largestPage)
-	}
-	return all, nil
-}
-
-type service struct {
-	nc     *nats.Conn
-	prefix wire.Prefix
-}
-
-func (service) String() string { return "the read service" }
-
-func (s service) request(ctx context.Context, subject string, request, reply any) (*nats.Msg, error) {
-	data := []byte{}
-	if request != nil {
-		var err error
-		if data, err = json.Marshal(request); err != nil {
-			return nil, err
-		}
-	}
-	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
-	defer cancel()
-	msg, err := s.nc.RequestWithContext(ctx, subject, data)
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", subject, err)
-	}
-	switch code := msg.Header.Get("Nats-Service-Error-Code"); code {
-	case "":
-	case "404":
-		return nil, sink.ErrNotFound
-	default:
-		return nil, fmt.Errorf("%s: error %s: %s", subject, code, msg.Header.Get("Nats-Service-Error"))
-	}
-	if reply != nil {
-		if err := json.Unmarshal(msg.Data, reply); err != nil {
-			return nil, fmt.Errorf("%s: reply %s: %w", subject, abbreviate(msg.Data), err)
-		}
-	}
-	return msg, nil
-}
-
-func (s service) Get(ctx context.Context, collection, id string) (sink.Document, error) {
-	msg, err := s.request(ctx, s.prefix.ReadGet(collection, id), nil, nil)
-	if err != nil {
-		return sink.Document{}, err
-	}
-	d := sink.Document{ID: id, Body: msg.Data}
-	if d.Etag, err = wire.ParseEtag(msg.Header.Get(wire.HeaderEtag)); err != nil {
-		return d, err
-	}
-	if err := d.Ts.UnmarshalText([]byte(msg.Header.Get(wire.HeaderTs))); err != nil {
-		return d, err
-	}
-	if text := msg.Header.Get(wire.HeaderExpiresAt); text != "" {
-		d.ExpiresAt = new(wire.Time)
-		if err := d.ExpiresAt.UnmarshalText([]byte(text)); err != nil {
-			return d, err
-		}
-	}
-	return d, nil
-}
-
-func (s service) List(ctx context.Context, collection string) ([]sink.Document, error) {
-	return pages(func(limit int, continuation string) (page []sink.Document, next string, err error) {
-		var reply wire.ListReply
-		_, err = s.request(ctx, s.prefix.Read("list", collection), wire.ListRequest{Limit: limit, Continuation: continuation}, &reply)
-		for _, d := range reply.Documents {
-			page = append(page, sink.Document{ID: d.ID, Etag: d.Etag, Ts: d.Ts, ExpiresAt: d.ExpiresAt, Body: d.Document})
-		}
-		return page, reply.Continuation, err
-	})
-}
-
-func (s service) Count(ctx context.Context, collection string) (reply wire.CountReply, err error) {
-	_, err = s.request(ctx, s.prefix.Read("count", collection), nil, &reply)
-	return reply, err
-}
-
-func (s service) Config(ctx context.Context, collection string) (reply wire.Config, err error) {
-	_, err = s.request(ctx, s.prefix.Read("config", collection), nil, &reply)
-	return reply, err
-}
-
 // CompareReads reads everything and compares it with the model: each document that was
 // ever written, by Get; every live document, by List; and each collection's count and
 // configuration. A document that expires meanwhile may be found or not. now is the clock.
-func (m *Model) CompareReads(ctx context.Context, reads Reads, now func() wire.Time) Diff {
+func (m *Model) CompareReads(ctx context.Context, reads readers.Reads, now func() wire.Time) Diff {
 	c := comparison{m: m, reads: reads, now: now, live: m.Live(now())}
 	work := make(chan Name)
 	var workers sync.WaitGroup
@@ -168,7 +42,7 @@ func (m *Model) CompareReads(ctx context.Context, reads Reads, now func() wire.T
 // comparison is one run of CompareReads.
 type comparison struct {
 	m     *Model
-	reads Reads
+	reads readers.Reads
 	now   func() wire.Time
 	live  map[Name]Live // at the start of the run
 
@@ -223,7 +97,7 @@ func (c *comparison) document(how string, name Name, got sink.Document, want Liv
 		c.add(Wrong, "%s: expires at %v, want %v", what, got.ExpiresAt, want.ExpiresAt)
 	}
 	same := want.sameBody
-	if _, ok := c.reads.(service); ok && how == "list" {
+	if _, ok := c.reads.(readers.Service); ok && how == "list" {
 		same = patch.Same // the page is one JSON text, so the bytes of a document may change
 	}
 	if !same(got.Body, want.Body) {

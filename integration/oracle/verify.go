@@ -11,6 +11,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/seed18712806/lapse/integration/oracle/readers"
 	"github.com/seed18712806/lapse/integration/oracle/stored"
 	"github.com/seed18712806/lapse/sink/wire"
 )
@@ -18,8 +19,8 @@ import (
 // Options say what to verify.
 type Options struct {
 	NATS     *nats.Conn
-	Settings         // MaxBody and Created are read from the server if 0
-	Reads    []Reads // the read service if empty
+	Settings                 // MaxBody and Created are read from the server if 0
+	Reads    []readers.Reads // the read service if empty
 	// Limit is how long lapse may take to publish each event that is due and to apply each
 	// write; 3 minutes if 0. An event that must not be there fails the test at once.
 	Limit time.Duration
@@ -59,7 +60,7 @@ func Check(ctx context.Context, o Options) (Result, Diff, error) {
 	o.MaxBody = cmp.Or(o.MaxBody, int(o.NATS.MaxPayload())-8<<10)
 	o.Limit = cmp.Or(o.Limit, 3*time.Minute)
 	if o.Reads == nil {
-		o.Reads = []Reads{ByService(o.NATS, o.Prefix)}
+		o.Reads = []readers.Reads{readers.ByService(o.NATS, o.Prefix)}
 	}
 	js, err := jetstream.New(o.NATS)
 	if err != nil {

@@ -87,7 +87,7 @@ func TestCopyBeginsAgainInAnotherProcess(t *testing.T) {
 // TestG7_CopyOfALossIsRefused: a copy reads nothing from a collection that has lost a document, and
 // nothing at another version. It fails if a snapshot can lack what Redis has lost.
 func TestG7_CopyOfALossIsRefused(t *testing.T) {
-	redistest.OnBoth(t, func(t *testing.T, s redistest.Server) {
+	redistest.OnEach(t, func(t *testing.T, s redistest.Server) {
 		_, b := filled(t, s, "c", 300, 100)
 		if _, err := b.Copy(ctx, "v0", []string{"c"}, bulk.Place{}, 64, 1<<20); !errors.Is(err, store.ErrFenced) {
 			t.Errorf("at another version: %v", err)
@@ -107,7 +107,7 @@ func TestG7_CopyOfALossIsRefused(t *testing.T) {
 
 // TestFillIsFenced: a fill and a count change nothing at another version.
 func TestFillIsFenced(t *testing.T) {
-	redistest.OnBoth(t, func(t *testing.T, s redistest.Server) {
+	redistest.OnEach(t, func(t *testing.T, s redistest.Server) {
 		p, b := filled(t, s, "c", 3, 10)
 		if err := b.Fill(ctx, "v0", []bulk.Change{{Collection: "c", Drop: true}}); !errors.Is(err, store.ErrFenced) {
 			t.Errorf("a fill: %v", err)

@@ -16,20 +16,33 @@ type hash = dict[string]
 
 // command is what a command does with its arguments.
 type command struct {
-	least int // number of arguments
+	arity int // words, the name included, as Redis counts; -n is n or more
 	do    func(db *database, args []string) any
+}
+
+// fits reports whether the command takes so many arguments.
+func (c command) fits(args int) bool {
+	if c.arity < 0 {
+		return args+1 >= -c.arity
+	}
+	return args+1 == c.arity
 }
 
 // commands are the commands that a script may run too.
 var commands = map[string]command{
-	"DBSIZE": {0, dbSize}, "DEL": {1, del}, "EXISTS": {1, exists}, "FLUSHALL": {0, flush}, "FLUSHDB": {0, flush}, "GET": {1, get},
-	"INFO": {0, info}, "KEYS": {1, keys}, "PING": {0, ping}, "RENAME": {2, rename}, "SCAN": {1, scan}, "SET": {2, set}, "TIME": {0, now},
-	"TYPE": {1, typeOf}, "UNLINK": {1, del},
+	"COMMAND": {-1, describe}, "CONFIG": {-2, config}, "DBSIZE": {1, dbSize}, "DEL": {-2, del}, "ECHO": {2, echo}, "EXISTS": {-2, exists},
+	"EXPIRE": {-3, expire}, "EXPIREAT": {-3, expire}, "FLUSHALL": {-1, flush},
+	"FLUSHDB": {-1, flush}, "GET": {2, get}, "INFO": {-1, info}, "KEYS": {2, keys}, "PERSIST": {2, persist}, "PEXPIRE": {-3, expire}, "PEXPIREAT": {-3, expire}, "PING": {-1, ping}, "PSETEX": {4, expire}, "PTTL": {2, ttl},
+	"RANDOMKEY": {1, randomKey}, "RENAME": {3, rename}, "SCAN": {-2, scan}, "SET": {-3, set}, "SETEX": {4, expire}, "SETNX": {3, setNX}, "TIME": {1, now}, "TTL": {2, ttl},
+	"TYPE": {2, typeOf}, "UNLINK": {-2, del},
 
-	"HDEL": {2, hDel}, "HEXISTS": {2, hExists}, "HGET": {2, hGet}, "HGETALL": {1, hGetAll}, "HINCRBY": {3, hIncrBy}, "HKEYS": {1, hKeys},
-	"HLEN": {1, hLen}, "HMGET": {2, hMGet}, "HSCAN": {2, hScan}, "HSET": {3, hSet},
+	"HDEL": {-3, hDel}, "HEXISTS": {3, hExists}, "HGET": {3, hGet}, "HGETALL": {2, hGetAll}, "HINCRBY": {4, hIncrBy}, "HKEYS": {2, hKeys},
+	"HLEN": {2, hLen}, "HMGET": {-3, hMGet}, "HMSET": {-4, hMSet}, "HSCAN": {-3, hScan}, "HSET": {-4, hSet}, "HSETNX": {4, hSetNX},
+	"HSTRLEN": {3, hStrLen}, "HVALS": {2, hVals},
 
-	"ZADD": {3, zAdd}, "ZCARD": {1, zCard}, "ZCOUNT": {3, zCount}, "ZPOPMIN": {1, zPopMin}, "ZRANGE": {3, zRange}, "ZRANGEBYSCORE": {3, zRangeByScore}, "ZREM": {2, zRem}, "ZSCORE": {2, zScore},
+	"ZADD": {-4, zAdd}, "ZCARD": {2, zCard}, "ZCOUNT": {4, zCount}, "ZINCRBY": {4, zIncrBy}, "ZPOPMIN": {-2, zPopMin}, "ZRANGE": {-4, zRange},
+	"ZRANGEBYSCORE": {-4, zRangeByScore}, "ZRANK": {3, zRank}, "ZREM": {-3, zRem}, "ZREMRANGEBYSCORE": {4, zRemRangeByScore},
+	"ZREVRANGE": {-4, zRevRange}, "ZSCORE": {3, zScore},
 }
 
 // run runs a command that a script may run too.
@@ -38,7 +51,7 @@ func (db *database) run(name string, args []string) any {
 	switch {
 	case !found:
 		return unknown(name)
-	case len(args) < c.least:
+	case !c.fits(len(args)):
 		return wrongNumber(name)
 	}
 	return c.do(db, args)

@@ -60,9 +60,9 @@ func commandOf(t *rapid.T) []any {
 	}
 	rank := rapid.IntRange(-3, 5)
 	args := []any{rapid.SampledFrom([]string{
-		"DEL", "EXISTS", "TYPE", "UNLINK", "RENAME", "SET", "GET", "DBSIZE", "KEYS",
-		"HDEL", "HEXISTS", "HGET", "HGETALL", "HINCRBY", "HLEN", "HMGET", "HSET", "HKEYS", "HSCAN",
-		"ZADD", "ZCARD", "ZCOUNT", "ZPOPMIN", "ZRANGE", "ZRANGEBYSCORE", "ZREM", "ZSCORE", "SCAN", "PING", "NONE",
+		"DEL", "EXISTS", "TYPE", "UNLINK", "RENAME", "SET", "GET", "DBSIZE", "KEYS", "ECHO", "SETNX", "TTL", "PTTL", "PERSIST",
+		"HDEL", "HEXISTS", "HGET", "HGETALL", "HINCRBY", "HLEN", "HMGET", "HSET", "HKEYS", "HSCAN", "HMSET", "HSETNX", "HSTRLEN", "HVALS",
+		"ZADD", "ZCARD", "ZCOUNT", "ZPOPMIN", "ZRANGE", "ZRANGEBYSCORE", "ZREM", "ZSCORE", "ZINCRBY", "ZRANK", "ZREMRANGEBYSCORE", "ZREVRANGE", "SCAN", "PING", "NONE",
 	}).Draw(t, "command")}
 	command := args[0].(string)
 	add := func(values ...string) {
@@ -80,22 +80,28 @@ func commandOf(t *rapid.T) []any {
 		add("0", "COUNT", "100")
 		return args
 	}
-	if rapid.IntRange(0, 20).Draw(t, "no arguments") == 0 {
+	switch rapid.IntRange(0, 40).Draw(t, "wrong arguments") {
+	case 0:
+		return args
+	case 1:
+		add("a", "b", "c", "d", "e", "f")
 		return args
 	}
 	add(key)
 	switch command {
 	case "RENAME":
 		add(rapid.SampledFrom([]string{"a", "b", "c"}).Draw(t, "to"))
-	case "SET":
+	case "SET", "SETNX":
 		add("text")
 	case "HDEL", "HMGET", "ZREM":
 		add(names...)
-	case "HEXISTS", "HGET", "ZSCORE":
+	case "HEXISTS", "HGET", "HSTRLEN", "ZRANK", "ZSCORE":
 		add(names[0])
 	case "HINCRBY":
 		add(names[0], rapid.SampledFrom([]string{"1", "-2", "x"}).Draw(t, "by"))
-	case "HSET":
+	case "HSETNX":
+		add(names[0], "1")
+	case "HMSET", "HSET":
 		for _, name := range names {
 			add(name, rapid.SampledFrom([]string{"1", "20", "text", ""}).Draw(t, "value"))
 		}
@@ -105,7 +111,9 @@ func commandOf(t *rapid.T) []any {
 		for _, name := range names {
 			add(score.Draw(t, "score"), name)
 		}
-	case "ZCOUNT":
+	case "ZINCRBY":
+		add(score.Draw(t, "by"), names[0])
+	case "ZCOUNT", "ZREMRANGEBYSCORE":
 		add(scores(2)...)
 	case "ZRANGEBYSCORE":
 		add(scores(2)...)
@@ -115,7 +123,7 @@ func commandOf(t *rapid.T) []any {
 		if rapid.Bool().Draw(t, "with scores") {
 			add("WITHSCORES")
 		}
-	case "ZRANGE":
+	case "ZRANGE", "ZREVRANGE":
 		add(fmt.Sprint(rank.Draw(t, "first")), fmt.Sprint(rank.Draw(t, "last")))
 		if rapid.Bool().Draw(t, "with scores") {
 			add("WITHSCORES")
@@ -159,7 +167,7 @@ func sorted(command []any, reply any) any {
 		if isList && len(list) == 2 {
 			list, _ = list[1].([]any)
 		}
-	case "HGETALL", "HKEYS", "KEYS":
+	case "HGETALL", "HKEYS", "HVALS", "KEYS":
 	default:
 		return reply
 	}

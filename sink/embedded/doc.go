@@ -2,8 +2,8 @@
 // other. It keeps everything in memory and forgets it at the end; lapse rebuilds it.
 //
 // It speaks the protocol of Redis, and answers the commands that lapse uses, its Lua scripts
-// included, as Redis does: one after the other. It has no other commands, no persistence, no
-// transactions and no passwords. Run the tests of the store on it and on a redis-server.
+// included, as Redis does: one after the other. It has some more commands, for people who look into it
+// with redis-cli, but no expiry of keys, no transactions, no persistence and no passwords. Run the tests of the store on it and on a redis-server.
 //
 //	server.go     listens, and runs one command at a time
 //	commands.go   the commands by name; hashes.go, sortedsets.go, keys.go: what they do

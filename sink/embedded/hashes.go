@@ -28,6 +28,27 @@ func hSet(db *database, args []string) any {
 	return n
 }
 
+func hMSet(db *database, args []string) any {
+	if len(args)%2 == 0 {
+		return wrongNumber("hmset")
+	}
+	if fail, failed := hSet(db, args).(failure); failed {
+		return fail
+	}
+	return ok
+}
+
+func hSetNX(db *database, args []string) any {
+	switch there := hExists(db, args[:2]); there {
+	case 0:
+		return hSet(db, args)
+	case 1:
+		return 0
+	default:
+		return there // a failure
+	}
+}
+
 func hIncrBy(db *database, args []string) any {
 	key, field := args[0], args[1]
 	by, err := strconv.Atoi(args[2])
@@ -109,6 +130,16 @@ func hMGet(db *database, args []string) any {
 	return reply
 }
 
+func hStrLen(db *database, args []string) any {
+	switch v := hGet(db, args).(type) {
+	case string:
+		return len(v)
+	case failure:
+		return v
+	}
+	return 0
+}
+
 func hLen(db *database, args []string) any {
 	h, fail := value[*hash](db, args[0])
 	switch {
@@ -133,13 +164,22 @@ func hGetAll(db *database, args []string) any {
 }
 
 func hKeys(db *database, args []string) any {
-	h, fail := value[*hash](db, args[0])
+	return eachField(db, args[0], func(name, _ string) any { return name })
+}
+
+func hVals(db *database, args []string) any {
+	return eachField(db, args[0], func(_, v string) any { return v })
+}
+
+// eachField replies with something of each field of a hash.
+func eachField(db *database, key string, of func(name, v string) any) any {
+	h, fail := value[*hash](db, key)
 	if fail != nil {
 		return fail
 	}
 	reply := []any{}
 	if h != nil {
-		h.all(func(name, _ string) { reply = append(reply, name) })
+		h.all(func(name, v string) { reply = append(reply, of(name, v)) })
 	}
 	return reply
 }

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"strconv"
+	"strings"
 
 	"github.com/tidwall/redcon"
 )
@@ -25,15 +26,16 @@ const (
 	notFloat   failure = "ERR value is not a valid float"
 	noCursor   failure = "ERR invalid cursor"
 	noKey      failure = "ERR no such key"
+	noExpiry   failure = "ERR keys do not expire in the embedded Redis"
 	noScript   failure = "NOSCRIPT No matching script. Please use EVAL."
 )
 
 func wrongNumber(command string) failure {
-	return failure(fmt.Sprintf("ERR wrong number of arguments for '%s' command", command))
+	return failure(fmt.Sprintf("ERR wrong number of arguments for '%s' command", strings.ToLower(command)))
 }
 
 func unknown(command string) failure {
-	return failure(fmt.Sprintf("ERR unknown command '%.128s': the embedded Redis has only the commands that lapse uses", command))
+	return failure(fmt.Sprintf("ERR unknown command '%.128s': the embedded Redis has only the commands that lapse uses, and some more", command))
 }
 
 // write sends a reply.

@@ -62,7 +62,7 @@ func TestScanInPages(t *testing.T) {
 
 // TestScripts: a script sees what Redis shows it, and leaves nothing behind for the next.
 func TestScripts(t *testing.T) {
-	redistest.OnBoth(t, func(t *testing.T, s redistest.Server) {
+	test := func(t *testing.T, s redistest.Server) {
 		for source, want := range map[string]string{
 			`return {1, 2.9, 'x', true, false, nil, 5}`:                        "[1 2 x 1 <nil>]",
 			`return #ARGV .. KEYS[1]`:                                          "2k",
@@ -96,5 +96,7 @@ func TestScripts(t *testing.T) {
 		if err := s.Client.EvalSha(t.Context(), strings.Repeat("0", 40), nil).Err(); err == nil || !strings.HasPrefix(err.Error(), "NOSCRIPT") {
 			t.Errorf("an unknown script: %v", err)
 		}
-	})
+	}
+	t.Run("embedded", func(t *testing.T) { test(t, redistest.StartMini(t)) })
+	t.Run("redis", func(t *testing.T) { test(t, redistest.Start(t)) })
 }

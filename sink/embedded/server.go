@@ -6,6 +6,7 @@ import (
 	"net"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/tidwall/redcon"
@@ -16,6 +17,7 @@ type Server struct {
 	listener net.Listener
 	server   *redcon.Server
 	running  sync.WaitGroup // accepting, and each connection
+	sessions atomic.Int64   // how many there were
 
 	mu      sync.Mutex // held while a command runs
 	db      *database
@@ -34,7 +36,11 @@ func Start(address string) (*Server, error) {
 	s := &Server{listener: listener, db: &database{keys: newDict[any](), runID: hex.EncodeToString(id)}}
 	s.scripts = newScripts(s.db)
 	s.server = redcon.NewServer(address, s.serve,
-		func(redcon.Conn) bool { s.running.Add(1); return true },
+		func(c redcon.Conn) bool {
+			s.running.Add(1)
+			c.SetContext(&session{id: int(s.sessions.Add(1))})
+			return true
+		},
 		func(redcon.Conn, error) { s.running.Done() })
 	s.running.Go(func() { _ = s.server.Serve(listener) }) // it ends when the listener is closed
 	return s, nil
@@ -66,8 +72,8 @@ func (s *Server) serve(c redcon.Conn, cmd redcon.Command) {
 	case "QUIT":
 		write(c, ok)
 		_ = c.Close()
-	case "CLIENT": // a client names itself, or asks for what the server does not have
-		write(c, client(args))
+	case "CLIENT":
+		write(c, c.Context().(*session).client(args))
 	case "SELECT":
 		write(c, selectDB(args))
 	default:
@@ -84,11 +90,31 @@ func (s *Server) run(name string, args []string) any {
 	return s.db.run(name, args)
 }
 
-func client(args []string) any {
-	if len(args) > 0 && (strings.EqualFold(args[0], "SETNAME") || strings.EqualFold(args[0], "SETINFO")) {
-		return ok
+// session is what a connection says of itself.
+type session struct {
+	id   int
+	name string
+}
+
+func (s *session) client(args []string) any {
+	what := ""
+	if len(args) > 0 {
+		what = strings.ToUpper(args[0])
 	}
-	return unknown("CLIENT")
+	switch {
+	case what == "SETINFO" && len(args) == 3:
+		return ok
+	case what == "SETNAME" && len(args) == 2:
+		s.name = args[1]
+		return ok
+	case what == "GETNAME" && len(args) == 1 && s.name == "":
+		return nil
+	case what == "GETNAME" && len(args) == 1:
+		return s.name
+	case what == "ID" && len(args) == 1:
+		return s.id
+	}
+	return unknown(strings.TrimSpace("CLIENT " + what))
 }
 
 func selectDB(args []string) any {

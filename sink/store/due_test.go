@@ -26,7 +26,7 @@ const never = math.MaxInt64 // stands for store.NoScore
 //
 // Goes red if due.lua takes the cut for exclusive, or if formatCut is off by one.
 func TestG2_DueAroundTheCut(t *testing.T) {
-	redistest.OnBoth(t, func(t *testing.T, s redistest.Server) {
+	redistest.OnEach(t, func(t *testing.T, s redistest.Server) {
 		r := newRig(t, s, 1, far)
 		r.Put("orders", "inherit", store.Header{Ts: far, Etag: 1}, "{}")
 		r.Put("orders", "own", store.Header{Ts: far - 5000, Etag: 2, TTL: 5}, "{}")
@@ -84,7 +84,7 @@ func TestDue(t *testing.T) {
 		{"bytes for one collection", 100, 6 * 1017, math.MaxInt64, want{"i0 i1 i2 o0 o1 o2//", []int64{never, 100, never}, []int64{never, 2100, never}}},
 		{"bytes into the second collection", 100, 7 * 1017, math.MaxInt64, want{"i0 i1 i2 o0 o1 o2/i0/", []int64{never, 101, never}, []int64{never, 2100, never}}},
 	}
-	redistest.OnBoth(t, func(t *testing.T, s redistest.Server) {
+	redistest.OnEach(t, func(t *testing.T, s redistest.Server) {
 		r := newRig(t, s, 1, far)
 		for _, c := range []string{"a", "b"} {
 			for i := range 3 {
@@ -133,7 +133,7 @@ func TestDue(t *testing.T) {
 
 // TestDueReapsAll reaps some documents at a time until none is due: each comes once.
 func TestDueReapsAll(t *testing.T) {
-	redistest.OnBoth(t, func(t *testing.T, s redistest.Server) {
+	redistest.OnEach(t, func(t *testing.T, s redistest.Server) {
 		r := newRig(t, s, 1, far)
 		for c := range 3 {
 			var changes []store.Change
@@ -180,7 +180,7 @@ func TestDueReapsAll(t *testing.T) {
 
 // TestDueDamaged: a document that is only in the index is damage.
 func TestDueDamaged(t *testing.T) {
-	redistest.OnBoth(t, func(t *testing.T, s redistest.Server) {
+	redistest.OnEach(t, func(t *testing.T, s redistest.Server) {
 		r := newRig(t, s, 1, 1000)
 		r.Put("orders", "a", store.Header{Ts: 1, Etag: 1}, "{}")
 		p, version := r.Store.Partition(0), r.At[0].Version
@@ -204,7 +204,7 @@ func TestDueDamaged(t *testing.T) {
 //
 // Goes red if Clock is this process's clock.
 func TestG2_ClockOfTheServer(t *testing.T) {
-	redistest.OnBoth(t, func(t *testing.T, s redistest.Server) {
+	redistest.OnEach(t, func(t *testing.T, s redistest.Server) {
 		r := newRig(t, s, 1, 1000)
 		p := r.Store.Partition(0)
 		if now := p.Clock(); now != math.MinInt64 {

@@ -14,7 +14,7 @@ import (
 )
 
 func TestTakeAndLoad(t *testing.T) {
-	redistest.OnBoth(t, func(t *testing.T, s redistest.Server) {
+	redistest.OnEach(t, func(t *testing.T, s redistest.Server) {
 		p := store.NewStore(s.Client, "lapse", 4).Partition(2)
 		none, err := p.Load(ctx)
 		if diff := cmp.Diff(store.State{}, none); err != nil || diff != "" {
@@ -58,7 +58,7 @@ func TestTakeAndLoad(t *testing.T) {
 }
 
 func TestClearAndLeftovers(t *testing.T) {
-	redistest.OnBoth(t, func(t *testing.T, s redistest.Server) {
+	redistest.OnEach(t, func(t *testing.T, s redistest.Server) {
 		r := newRig(t, s, 4, far)
 		r.WithDefault("orders", 0, 60)
 		for i := range 8 {
@@ -110,7 +110,7 @@ func TestClearAndLeftovers(t *testing.T) {
 // TestSetAside: the copy is kept under other keys until it is removed, and a newer copy does not
 // replace an older one.
 func TestSetAside(t *testing.T) {
-	redistest.OnBoth(t, func(t *testing.T, s redistest.Server) {
+	redistest.OnEach(t, func(t *testing.T, s redistest.Server) {
 		r := newRig(t, s, 1, far)
 		r.WithDefault("orders", 0, 60)
 		r.Put("orders", "a", store.Header{Ts: far, Etag: 1}, "{}")
@@ -195,7 +195,7 @@ func TestForeign(t *testing.T) {
 		{"inherit:orders", []call{verify, commit, due}},
 		{"own:orders", []call{verify, commit, due}},
 	}
-	redistest.OnBoth(t, func(t *testing.T, s redistest.Server) {
+	redistest.OnEach(t, func(t *testing.T, s redistest.Server) {
 		for _, tt := range tests {
 			r := newRig(t, s, 1, far)
 			r.WithDefault("orders", 0, 60)
@@ -229,7 +229,7 @@ func TestForeignContent(t *testing.T) {
 		{"config", "orders", `{"epochs":[[0,1,-2]]}`},
 		{"config", "orders", `{"epochs":[[5,1,1],[4,2,2]]}`},
 	}
-	redistest.OnBoth(t, func(t *testing.T, s redistest.Server) {
+	redistest.OnEach(t, func(t *testing.T, s redistest.Server) {
 		for _, tt := range tests {
 			r := newRig(t, s, 1, far)
 			s.Client.HSet(ctx, r.Key(0, tt.kind), tt.field, tt.value)
@@ -267,7 +267,7 @@ func TestDamaged(t *testing.T) {
 			r.Client.HSet(ctx, r.Key(0, "docs:orders"), "x", "y")
 		}, true},
 	}
-	redistest.OnBoth(t, func(t *testing.T, s redistest.Server) {
+	redistest.OnEach(t, func(t *testing.T, s redistest.Server) {
 		for _, tt := range tests {
 			r := newRig(t, s, 1, far)
 			r.WithDefault("orders", 0, 60)
@@ -302,7 +302,7 @@ func TestReadOfLostDocuments(t *testing.T) {
 		"the size": func(r *rig) { r.Client.HDel(ctx, r.Key(0, "state"), "size:orders") },
 	} {
 		t.Run(name, func(t *testing.T) {
-			redistest.OnBoth(t, func(t *testing.T, s redistest.Server) {
+			redistest.OnEach(t, func(t *testing.T, s redistest.Server) {
 				r := newRig(t, s, 1, far)
 				r.Put("orders", "a", store.Header{Ts: far, Etag: 1}, "{}")
 				r.Put("orders", "b", store.Header{Ts: far, Etag: 1}, "{}")

@@ -1,5 +1,6 @@
-// Package redistest runs Redis for tests: a real redis-server, or the embedded one. It imports
-// nothing else of lapse, so the tests of every package can use it.
+// Package redistest runs Redis for tests: a real redis-server, the embedded one, or miniredis,
+// which programs use in their own tests. It imports nothing else of lapse, so the tests of every
+// package can use it.
 package redistest
 
 import (
@@ -11,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/alicebob/miniredis/v2"
 	"github.com/redis/go-redis/v9"
 
 	"github.com/seed18712806/lapse/sink/embedded"
@@ -22,12 +24,19 @@ const limit = time.Minute
 // Server is a Redis for a test.
 type Server struct {
 	Client *redis.Client
-	Mini   *embedded.Server // nil if it is a real redis-server
+	Mini   Clock // nil if it is a real redis-server
 }
 
-// OnBoth runs a test on the embedded Redis and on a real redis-server.
-func OnBoth(t *testing.T, test func(t *testing.T, s Server)) {
+// Clock is that of a server inside of the test.
+type Clock interface {
+	// SetTime stops the clock at a time.
+	SetTime(time.Time)
+}
+
+// OnEach runs a test on the embedded Redis, on miniredis, and on a real redis-server.
+func OnEach(t *testing.T, test func(t *testing.T, s Server)) {
 	t.Run("embedded", func(t *testing.T) { test(t, StartMini(t)) })
+	t.Run("miniredis", func(t *testing.T) { test(t, StartMiniredis(t)) })
 	t.Run("redis", func(t *testing.T) { test(t, Start(t)) })
 }
 
@@ -35,6 +44,17 @@ func OnBoth(t *testing.T, test func(t *testing.T, s Server)) {
 func StartMini(t testing.TB) Server {
 	t.Helper()
 	mini, err := embedded.Start("127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(mini.Close)
+	return Server{Client: connect(t, &redis.Options{Addr: mini.Addr()}), Mini: mini}
+}
+
+// StartMiniredis runs miniredis inside of the test.
+func StartMiniredis(t testing.TB) Server {
+	t.Helper()
+	mini, err := miniredis.Run()
 	if err != nil {
 		t.Fatal(err)
 	}

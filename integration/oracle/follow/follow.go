@@ -16,6 +16,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/seed18712806/lapse/integration/oracle"
+	"github.com/seed18712806/lapse/integration/oracle/readers"
 	"github.com/seed18712806/lapse/integration/oracle/stored"
 	"github.com/seed18712806/lapse/sink/wire"
 )
@@ -199,7 +200,7 @@ func (f *Follower) Open() (outputs, documents int) {
 }
 
 // CompareReads compares lists and counts with the model, once the log rests.
-func (f *Follower) CompareReads(ctx context.Context, reads oracle.Reads) error {
+func (f *Follower) CompareReads(ctx context.Context, reads readers.Reads) error {
 	diff := f.model.CompareReads(ctx, reads, func() wire.Time { return wire.Time(time.Now().UnixMilli()) })
 	if len(diff) > 0 {
 		return fmt.Errorf("%w:\n%s", ErrFinding, diff)

@@ -66,7 +66,7 @@ func newHistory(t *testing.T, s *redistest.Server) *history {
 // TestConformance: the model answers as Redis and the embedded one do. It fails if any effect or
 // error of sink/store is another in the model.
 func TestConformance(t *testing.T) {
-	redistest.OnBoth(t, func(t *testing.T, s redistest.Server) {
+	redistest.OnEach(t, func(t *testing.T, s redistest.Server) {
 		histories := 20
 		if s.Mini != nil { // which is slower
 			histories = 6

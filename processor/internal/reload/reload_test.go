@@ -275,7 +275,7 @@ func (h *history) indexed(all map[string]map[string]string) {
 // collection that was renamed is not scanned again.
 func TestG7_LoadedIsAsItWas(t *testing.T) {
 	runs := 0
-	redistest.OnBoth(t, func(t *testing.T, s redistest.Server) {
+	redistest.OnEach(t, func(t *testing.T, s redistest.Server) {
 		rapid.Check(t, func(t *rapid.T) {
 			runs++
 			live, loaded := wire.Prefix(fmt.Sprint("live", runs)), wire.Prefix(fmt.Sprint("loaded", runs))

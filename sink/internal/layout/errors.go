@@ -15,13 +15,14 @@ var ErrForeign = errors.New("not stored by this lapse")
 // ErrUnavailable reports that a partition cannot be read now.
 var ErrUnavailable = errors.New("not available")
 
-// Foreign wraps Redis's answer that a key has another type in an [ErrForeign]. It explains the
+// Foreign wraps Redis's answer that a key has another type in an [ErrForeign]. Redis begins
+// that answer with the code WRONGTYPE; miniredis has the code in the middle. It explains the
 // answer of a master that moves the slot of the keys to another one.
 func Foreign(err error) error {
 	answer := redis.Error(nil)
 	switch {
 	case !errors.As(err, &answer):
-	case redis.HasErrorPrefix(err, "WRONGTYPE"):
+	case strings.Contains(answer.Error(), "WRONGTYPE"):
 		return fmt.Errorf("%w: %w", ErrForeign, err)
 	case strings.Contains(answer.Error(), "non local key"), redis.HasErrorPrefix(err, "TRYAGAIN"):
 		return fmt.Errorf("the slot of its keys is being moved to another master of the cluster: %w", err)

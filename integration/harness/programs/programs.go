@@ -1,4 +1,6 @@
-package harness
+// Package programs builds the programs that tests run: lapse and the nats-server of the module.
+// A test binary builds each once, into a directory that [Remove] removes.
+package programs
 
 import (
 	"errors"
@@ -10,11 +12,9 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
-
-	"go.uber.org/goleak"
 )
 
-// The packages that the harness builds. A tool directive in go.mod keeps nats-server there.
+// The packages of the programs. A tool directive in go.mod keeps nats-server there.
 const (
 	natsPackage  = "github.com/nats-io/nats-server/v2"
 	lapsePackage = "github.com/seed18712806/lapse/cmd/lapse"
@@ -26,24 +26,12 @@ var (
 	buildRacy  = sync.OnceValues(func() (string, error) { return build("lapse-race", lapsePackage, "-race") })
 )
 
-var made atomic.Int32 // calls of lapseBinary
+var made atomic.Int32 // calls of ToServe
 
 var binDir = sync.OnceValues(func() (string, error) { return os.MkdirTemp("", "lapse-test-bin-") })
 
-// Main runs the tests of a package that uses the harness. It fails if they leave
-// goroutines behind, and removes the programs that they built.
-func Main(m *testing.M) {
-	goleak.VerifyTestMain(m,
-		goleak.IgnoreAnyFunction("github.com/seed18712806/lapse/integration/harness.runStarter"),
-		goleak.Cleanup(func(code int) {
-			if err := cleanUp(); err != nil {
-				fmt.Fprintln(os.Stderr, "remove the programs that were built:", err)
-			}
-			os.Exit(code)
-		}))
-}
-
-func cleanUp() error {
+// Remove removes what was built.
+func Remove() error {
 	dir, err := binDir()
 	if err != nil {
 		return nil // nothing was built
@@ -51,24 +39,31 @@ func cleanUp() error {
 	return os.RemoveAll(dir)
 }
 
-// lapseBinary returns the path of the lapse binary. It has the race detector if a long random test
-// (TestAll_...) has it: those do everything that the others do, and more at the same time. For the
-// others it would only cost time.
+// ToServe returns the path of the lapse binary for a process that serves. It has the race
+// detector if a long random test (TestAll_...) has it: those do everything that the others do, and
+// more at the same time. For the others it would only cost time.
 //
 // If LAPSE_OLDER names the binary of an older version, every second process is of that one: so
 // the tests show that both can run beside each other, as in an upgrade.
-func lapseBinary(t testing.TB) string {
+func ToServe(t testing.TB) string {
 	t.Helper()
 	if older := os.Getenv("LAPSE_OLDER"); older != "" && made.Add(1)%2 == 0 {
 		return older
 	}
-	build := buildLapse
 	if raceEnabled && strings.HasPrefix(t.Name(), "TestAll_") {
-		build = buildRacy
+		return Path(t, "lapse-race")
 	}
+	return Path(t, "lapse")
+}
+
+// Path returns the path of a program: nats-server, lapse, or lapse-race, which is lapse with the
+// race detector.
+func Path(t testing.TB, program string) string {
+	t.Helper()
+	build := map[string]func() (string, error){"nats-server": buildNATS, "lapse": buildLapse, "lapse-race": buildRacy}[program]
 	path, err := build()
 	if err != nil {
-		t.Fatalf("build lapse: %v", err)
+		t.Fatalf("build %s: %v", program, err)
 	}
 	return path
 }
@@ -78,7 +73,7 @@ func build(name, pkg string, flags ...string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	root, err := moduleRoot()
+	root, err := Root()
 	if err != nil {
 		return "", err
 	}
@@ -92,9 +87,9 @@ func build(name, pkg string, flags ...string) (string, error) {
 	return path, nil
 }
 
-// moduleRoot returns the nearest directory with a go.mod, from the working directory
+// Root returns the nearest directory with a go.mod, from the working directory
 // upwards: a test runs in the directory of its package.
-func moduleRoot() (string, error) {
+func Root() (string, error) {
 	dir, err := os.Getwd()
 	if err != nil {
 		return "", err
