@@ -20,6 +20,8 @@ type Options struct {
 	NATS     *nats.Conn
 	Settings         // MaxBody and Created are read from the server if 0
 	Reads    []Reads // the read service if empty
+	// Before has, of each log, the messages that it began with. They may have been truncated.
+	Before [][]Message
 	// Limit is how long lapse may take to publish each event that is due and to apply each
 	// write; 3 minutes if 0. An event that must not be there fails the test at once.
 	Limit time.Duration
@@ -68,6 +70,13 @@ func Check(ctx context.Context, o Options) (Result, Diff, error) {
 	now := func() wire.Time { return wire.Time(time.Now().UnixMilli()) }
 	at := now() // lapse must publish the events that are due now, however long it takes
 	models := o.models()
+	for i, log := range o.Before {
+		for _, m := range log {
+			if err := models[i].Apply(m); err != nil {
+				return Result{}, nil, err
+			}
+		}
+	}
 	var events []Message
 	result := func() Result { return Result{Model: join(models), Events: events}.measured() }
 	ctx, cancel := context.WithTimeout(ctx, o.Limit)
