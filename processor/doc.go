@@ -95,7 +95,7 @@
 //	G7   Redis is disposable                     S7 S8      TestG7_Flushed, TestG7_DamagedAndTruncated, TestG7_DamagedSnapshots
 //	G8   bad input ends as a rejection           message    TestG8_EveryKindOfBadInput
 //	G9   traffic goes first                      S11 turns  TestG9_OnePartitionStandsStill
-//	G10  what has expired is gone                S9         TestG10_NothingIsLeftInRedis
+//	G10  what has expired is gone                S9         TestG10_NothingIsLeftInAnyFile
 //	G11  health tells the truth                  monitor.go TestG11_StreamGone
 //
 // The same with several shards: TestG1_Shards, TestG8_ShardsGetWhatIsNotMapped,
