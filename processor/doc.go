@@ -77,7 +77,7 @@
 //   - S11: No partition waits for another: not for its inbox, its failures or its rebuild
 //     (feed/inbox.go).
 //
-// Types have invariants of their own: R of the recording, E of the examiner, C of the reader and I of the inbox (feed), A of the
+// Types have invariants of their own: R of the recording, O of the snapshots, T of the retention, E of the examiner, C of the reader and I of the inbox (feed), A of the
 // progress and K of the collections (state), N of the publications (announce), P of the
 // stored partition (sink).
 //
