@@ -18,10 +18,9 @@ import (
 // Options say what to verify.
 type Options struct {
 	NATS     *nats.Conn
-	Settings         // MaxBody and Created are read from the server if 0
-	Reads    []Reads // the read service if empty
-	// Before has, of each log, the messages that it began with. They may have been truncated.
-	Before [][]Message
+	Settings             // MaxBody and Created are read from the server if 0
+	Reads    []Reads     // the read service if empty
+	Before   [][]Message // of each log, those that it began with, if they may be truncated
 	// Limit is how long lapse may take to publish each event that is due and to apply each
 	// write; 3 minutes if 0. An event that must not be there fails the test at once.
 	Limit time.Duration
@@ -78,7 +77,7 @@ func Check(ctx context.Context, o Options) (Result, Diff, error) {
 		}
 	}
 	var events []Message
-	result := func() Result { return Result{Model: join(models), Events: events}.measured() }
+	result := func() Result { return Result{Model: join(models), Events: events, Lateness: stored.Lateness(events)} }
 	ctx, cancel := context.WithTimeout(ctx, o.Limit)
 	defer cancel()
 	ticker := time.NewTicker(checkEvery)
@@ -188,15 +187,4 @@ func catchUp(ctx context.Context, js jetstream.JetStream, models []*Model, event
 		}
 	}
 	return events, nil
-}
-
-// measured fills in the lateness.
-func (r Result) measured() Result {
-	for _, e := range r.Events {
-		var at wire.Time
-		if at.UnmarshalText([]byte(e.Header.Get("ce-time"))) == nil {
-			r.Lateness = append(r.Lateness, time.Duration(e.At-at)*time.Millisecond)
-		}
-	}
-	return r
 }
