@@ -28,7 +28,8 @@ type world struct {
 	shards int // 0 for one
 	reader *sink.Reader
 
-	restoredAt wire.Time // by the test's clock, if a backup was restored
+	before     [][]oracle.Message // what each log began with, if it may be truncated
+	restoredAt wire.Time          // by the test's clock, if a backup was restored
 }
 
 // duplicateWindow is the shortest that nats-server accepts. So lapse itself must keep from
@@ -109,7 +110,7 @@ func (w *world) verify() oracle.Result {
 	if w.lapse != nil {
 		reads = append(reads, readers.ByService(w.NC, w.Prefix))
 	}
-	return oracle.Verify(w.t, oracle.Options{NATS: w.NC, Reads: reads, Settings: oracle.Settings{Shards: w.shards}})
+	return oracle.Verify(w.t, oracle.Options{NATS: w.NC, Reads: reads, Before: w.before, Settings: oracle.Settings{Shards: w.shards}})
 }
 
 // readable reports whether sink.Reader finds a document.

@@ -393,18 +393,26 @@ func (r *rig) expiredBeforeRejected() {
 func TestG1_G3_CrashWhileDraining(t *testing.T) {
 	t.Parallel()
 	fates := []error{errDead, errStop, errFail}
-	for i, at := range points {
-		t.Run(string(at), func(t *testing.T) {
-			t.Parallel()
-			r := newRigOn(t, backends[i%2], Options{Partitions: 1})
-			if i%4 == 0 || at == crash.AfterDrain {
-				r.bounds = &owner.Bounds{Epochs: state.MaxEpochs + 2, Generations: 0}
-			}
-			s := &survivor{r: r, at: at, nth: 1 + i%3, err: fates[i%3], times: 5}
-			s.draining(uint64(i))
-			r.agrees()
-			t.Logf("hit %d times", 5-s.times)
-		})
+	for i, at := range append(points[:len(points):len(points)], drainPoints...) {
+		on, nth, drains := backends[i%2:][:1], 1+i%3, i >= len(points)
+		if drains {
+			on, nth = backends, 1
+		}
+		for n, b := range on {
+			t.Run(fmt.Sprintf("%s/%s", at, b.name), func(t *testing.T) {
+				t.Parallel()
+				r := newRigOn(t, b, Options{Partitions: 1})
+				if i%4 == 0 || at == crash.AfterDrain {
+					r.bounds = &owner.Bounds{Epochs: state.MaxEpochs + 2, Generations: 0}
+				}
+				s := &survivor{r: r, at: at, nth: nth, err: fates[(i+n)%3], times: 5}
+				s.draining(uint64(i))
+				r.agrees()
+				if drains {
+					s.wasHit()
+				}
+			})
+		}
 	}
 }
 
@@ -455,8 +463,12 @@ func (s *survivor) draining(seed uint64) {
 		r.flush()
 		next := time.Now().Add(1100 * time.Millisecond)
 		eventually(r.t, "a second passes", func() bool { s.alive(); return time.Now().After(next) })
-		config("a", `{"defaultTtl":1}`)
-		config("b", `{"defaultTtl":1}`, `{}`, `{"indexingMode":"none"}`)
+		// Nothing comes in between, so that documents are still due.
+		r.sendAsync(prefix.Config("a"), `{"defaultTtl":1}`)
+		r.sendAsync(prefix.Drop("a"), ``)
+		for _, body := range []string{`{"defaultTtl":1}`, `{}`, `{"indexingMode":"none"}`} {
+			r.sendAsync(prefix.Config("b"), body)
+		}
 		for i := range state.MaxEpochs + rng.IntN(10) {
 			config("d", fmt.Sprintf(`{"defaultTtl":%d}`, 1+i%2))
 		}

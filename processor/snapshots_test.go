@@ -55,10 +55,10 @@ func TestG1_G3_G7_CrashWithSnapshots(t *testing.T) {
 	}
 	for i, at := range snapshotPoints {
 		fates := []fate{{"dies at once", errDead, 1}, {"dies later", errDead, 3}, {"stops", errStop, 2}, {"fails", errFail, 2}}
-		for _, how := range append(fates[:1:1], fates[1+i%3]) {
+		for n, how := range append(fates[:1:1], fates[1+i%3]) {
 			t.Run(fmt.Sprintf("%s/%s", at, how.name), func(t *testing.T) {
 				t.Parallel()
-				r := newRigOn(t, backends[(i+how.nth)%2], Options{Partitions: 3})
+				r := newRigOn(t, backends[(i+n)%2], Options{Partitions: 3})
 				s := &survivor{r: r, at: at, nth: how.nth, err: how.err, times: 4, asks: true, wipes: true}
 				s.alive()
 				r.copyAll()
@@ -68,6 +68,7 @@ func TestG1_G3_G7_CrashWithSnapshots(t *testing.T) {
 				s.wipe()
 				s.settles()
 				r.agrees()
+				s.wasHit()
 			})
 		}
 	}

@@ -21,6 +21,7 @@ type Options struct {
 	NATS     *nats.Conn
 	Settings                 // MaxBody and Created are read from the server if 0
 	Reads    []readers.Reads // the read service if empty
+	Before   [][]Message     // of each log, those that it began with, if they may be truncated
 	// Limit is how long lapse may take to publish each event that is due and to apply each
 	// write; 3 minutes if 0. An event that must not be there fails the test at once.
 	Limit time.Duration
@@ -69,8 +70,15 @@ func Check(ctx context.Context, o Options) (Result, Diff, error) {
 	now := func() wire.Time { return wire.Time(time.Now().UnixMilli()) }
 	at := now() // lapse must publish the events that are due now, however long it takes
 	models := o.models()
+	for i, log := range o.Before {
+		for _, m := range log {
+			if err := models[i].Apply(m); err != nil {
+				return Result{}, nil, err
+			}
+		}
+	}
 	var events []Message
-	result := func() Result { return Result{Model: join(models), Events: events}.measured() }
+	result := func() Result { return Result{Model: join(models), Events: events, Lateness: stored.Lateness(events)} }
 	ctx, cancel := context.WithTimeout(ctx, o.Limit)
 	defer cancel()
 	ticker := time.NewTicker(checkEvery)
@@ -180,15 +188,4 @@ func catchUp(ctx context.Context, js jetstream.JetStream, models []*Model, event
 		}
 	}
 	return events, nil
-}
-
-// measured fills in the lateness.
-func (r Result) measured() Result {
-	for _, e := range r.Events {
-		var at wire.Time
-		if at.UnmarshalText([]byte(e.Header.Get("ce-time"))) == nil {
-			r.Lateness = append(r.Lateness, time.Duration(e.At-at)*time.Millisecond)
-		}
-	}
-	return r
 }

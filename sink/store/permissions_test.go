@@ -10,6 +10,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/seed18712806/lapse/integration/harness/redistest"
+	"github.com/seed18712806/lapse/sink/rewrite"
 	"github.com/seed18712806/lapse/sink/store"
 	"github.com/seed18712806/lapse/sink/wire"
 )
@@ -40,8 +41,11 @@ func TestCheck_Permissions(t *testing.T) {
 			rules = append(rules, rule)
 		}
 	}
-	s := redistest.Start(t)
+	s := redistest.Start(t, "--appendonly", "yes")
 	admin := s.Client
+	if err := admin.Save(t.Context()).Err(); err != nil { // so it has both files
+		t.Fatal(err)
+	}
 	set := func(rules ...any) {
 		t.Helper()
 		if err := admin.Do(t.Context(), append([]any{"ACL", "SETUSER", "lapse"}, rules...)...).Err(); err != nil {
@@ -73,7 +77,12 @@ func TestCheck_Permissions(t *testing.T) {
 			continue
 		case "eval_ro", "evalsha_ro", "readonly": // reads from replicas need these
 			continue
-		case "bgrewriteaof", "bgsave": // lapse warns without these: see package rewrite
+		case "bgrewriteaof", "bgsave": // lapse goes on without these, and warns
+			set("-" + command)
+			if err := rewrite.Rewrite(t.Context(), client); !errors.Is(err, store.ErrDenied) || !strings.Contains(err.Error(), command) {
+				t.Errorf("without %s: %v", command, err)
+			}
+			set("+" + command)
 			continue
 		}
 		if command == "eval" { // only where the server does not know the script

@@ -21,6 +21,7 @@ type generation struct {
 	Generation uint64 `json:"generation"`
 	Offset     uint64 `json:"offset"`
 	Configured uint64 `json:"configured"`
+	Taken      int64  `json:"taken"` // Unix milliseconds
 	SHA256     string `json:"sha256"`
 	raw        json.RawMessage
 }

@@ -49,6 +49,7 @@ type StreamContents struct {
 	First    uint64 `json:"firstSeq"`
 	Last     uint64 `json:"lastSeq"`
 
+	earliest generation // of a log: where the partition that begins last does; its offset, if it has no snapshot
 	state    jsapi.State
 	identity int64
 	end      uint64 // the sequence with which it is to end
@@ -172,42 +173,56 @@ func (c *Contents) check(until Until) error {
 		return fmt.Errorf("the backup was taken at %s, which is before %s: use a later backup", wire.Time(c.Taken.UnixMilli()), wire.Time(until.Time.UnixMilli()))
 	}
 	for p := range c.Shards * c.Partitions {
-		log := c.stream(c.names.logs()[p/c.Partitions])
-		first := log.First
-		if first == 0 {
-			first = log.state.FirstSeq
+		if err := c.begins(p); err != nil {
+			return err
 		}
-		checkpoint, err := parseCheckpoint(c.value("partition", p))
-		if err != nil {
-			return fmt.Errorf("partition %d: %w", p, err)
-		}
-		r, err := parseRecord(c.value("snapshot", p))
-		if err != nil {
-			return fmt.Errorf("the record of the snapshots of partition %d: %w", p, err)
-		}
-		earliest := checkpoint.Origin
-		if first > checkpoint.Origin+1 {
-			earliest = 0
-			for _, g := range r.generations {
-				if g.Offset+1 >= first && (earliest == 0 || g.Offset < earliest) {
-					earliest = g.Offset
-				}
+	}
+	for _, name := range c.names.logs() {
+		if log := c.stream(name); log.end < log.earliest.Offset {
+			at := ""
+			if log.earliest.Taken != 0 {
+				at = fmt.Sprintf(" or the instant %s, when a snapshot was taken there", wire.Time(log.earliest.Taken))
 			}
-			if earliest == 0 {
-				return fmt.Errorf("the log %s in the backup begins at sequence %d, and no snapshot of partition %d reaches it: Redis cannot be built from this backup", log.Name, first, p)
-			}
-		}
-		if log.end < earliest {
-			return fmt.Errorf("this backup cannot be restored to so early: the earliest is sequence %d of %s (partition %d begins there): use an earlier backup", earliest+1, log.Name, p)
-		}
-		r.keep(c.stays(p))
-		for _, g := range r.generations {
-			c.configs = max(c.configs, g.Configured)
+			return fmt.Errorf("this backup cannot be restored to so early: the earliest is sequence %d of %s%s: use an earlier backup", log.earliest.Offset+1, name, at)
 		}
 	}
 	if c.Shards > 1 { // a log has no configuration that its source has not
 		configs := c.stream(c.names.root())
 		configs.end = min(max(configs.end, c.configs), configs.state.LastSeq)
+	}
+	return nil
+}
+
+// begins finds out from where on a partition can be built. It returns an error if that is nowhere.
+func (c *Contents) begins(p int) error {
+	log := c.stream(c.names.logs()[p/c.Partitions])
+	checkpoint, err := parseCheckpoint(c.value("partition", p))
+	if err != nil {
+		return fmt.Errorf("partition %d: %w", p, err)
+	}
+	r, err := parseRecord(c.value("snapshot", p))
+	if err != nil {
+		return fmt.Errorf("the record of the snapshots of partition %d: %w", p, err)
+	}
+	first, earliest, found := cmp.Or(log.First, log.state.FirstSeq), generation{Offset: checkpoint.Origin}, false
+	if first <= checkpoint.Origin+1 {
+		found = true
+	} else {
+		for _, g := range r.generations {
+			if g.Offset+1 >= first && (!found || g.Offset < earliest.Offset) {
+				earliest, found = g, true
+			}
+		}
+	}
+	if !found {
+		return fmt.Errorf("the log %s in the backup begins at sequence %d, and no snapshot of partition %d reaches it: Redis cannot be built from this backup", log.Name, first, p)
+	}
+	if earliest.Offset >= log.earliest.Offset {
+		log.earliest = earliest
+	}
+	r.keep(c.stays(p))
+	for _, g := range r.generations {
+		c.configs = max(c.configs, g.Configured)
 	}
 	return nil
 }

@@ -104,3 +104,14 @@ func Behind(ctx context.Context, js jetstream.JetStream, log wire.Log, seq uint6
 	}
 	return more[0].At < at
 }
+
+// Lateness is how late each expiry event is: its stamp less its expiredAt.
+func Lateness(events []Message) (all []time.Duration) {
+	for _, e := range events {
+		var at wire.Time
+		if at.UnmarshalText([]byte(e.Header.Get("ce-time"))) == nil {
+			all = append(all, time.Duration(e.At-at)*time.Millisecond)
+		}
+	}
+	return all
+}
