@@ -38,7 +38,7 @@ func newAPI(t testing.TB, r *rig, limits httpapi.Limits) http.Handler {
 		t.Fatal(err)
 	}
 	t.Cleanup(writer.Close)
-	api, err := httpapi.New(httpapi.Options{Prefix: wire.DefaultPrefix, Client: writer, NATS: nc, Reader: reader, Events: events, Logger: log, Limits: limits})
+	api, err := httpapi.New(httpapi.Options{Prefix: wire.DefaultPrefix, Client: writer, Reader: reader, Events: events, Logger: log, Limits: limits})
 	if err != nil {
 		t.Fatal(err)
 	}
