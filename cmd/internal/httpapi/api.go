@@ -83,9 +83,8 @@ func New(opts Options) (*API, error) {
 	return a, nil
 }
 
-// Handler answers everything under /v1/, and /openapi.json.
-func (a *API) Handler() http.Handler {
-	mux := http.NewServeMux()
+// Register has a server's mux answer everything under /v1/, and /openapi.json.
+func (a *API) Register(mux *http.ServeMux) {
 	methods := map[string][]string{}
 	for _, r := range routes {
 		mux.HandleFunc(r.method+" "+r.path, a.serve(r))
@@ -103,7 +102,6 @@ func (a *API) Handler() http.Handler {
 		w.Header().Set("Content-Type", "application/json")
 		_, _ = w.Write(description)
 	})
-	return mux
 }
 
 // refuse answers what no route does.

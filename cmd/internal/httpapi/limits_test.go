@@ -47,7 +47,9 @@ func newAPI(t testing.TB, r *rig, limits httpapi.Limits, timeout time.Duration) 
 	if err != nil {
 		t.Fatal(err)
 	}
-	return api.Handler()
+	mux := http.NewServeMux()
+	api.Register(mux)
+	return mux
 }
 
 // TestLimits: what is over a limit is answered at once, with the name of the limit.

@@ -76,8 +76,7 @@ func Start(l net.Listener, c Config, failed chan<- error) (*Server, error) {
 		return nil, err
 	}
 	mux := handler(c.Ready, c.Metrics)
-	mux.Handle("/v1/", api.Handler())
-	mux.Handle("/openapi.json", api.Handler())
+	api.Register(mux)
 	s := &Server{events: events, http: &http.Server{
 		Handler:           mux,
 		MaxHeaderBytes:    32 << 10,
