@@ -77,7 +77,7 @@
 //   - S11: No partition waits for another: not for its inbox, its failures or its rebuild
 //     (feed/inbox.go).
 //
-// Types have invariants of their own: R of the recording, E of the examiner, C of the reader and I of the inbox (feed), A of the
+// Types have invariants of their own: R of the recording, O of the snapshots, T of the retention, E of the examiner, C of the reader and I of the inbox (feed), A of the
 // progress and K of the collections (state), N of the publications (announce), P of the
 // stored partition (sink).
 //
@@ -95,7 +95,7 @@
 //	G7   Redis is disposable                     S7 S8      TestG7_Flushed, TestG7_DamagedAndTruncated, TestG7_DamagedSnapshots
 //	G8   bad input ends as a rejection           message    TestG8_EveryKindOfBadInput
 //	G9   traffic goes first                      S11 turns  TestG9_OnePartitionStandsStill
-//	G10  what has expired is gone                S9         TestG10_NothingIsLeftInRedis
+//	G10  what has expired is gone                S9         TestG10_NothingIsLeftInAnyFile
 //	G11  health tells the truth                  monitor.go TestG11_StreamGone
 //
 // The same with several shards: TestG1_Shards, TestG8_ShardsGetWhatIsNotMapped,

@@ -194,3 +194,74 @@ func (r *rig) logInfo() *jetstream.StreamInfo {
 	}
 	return log.CachedInfo()
 }
+
+// TestG7_OlderThanTheLog: Redis goes back to a state that is whole, and from which the log no longer
+// goes on. The partitions are loaded from their snapshots. It fails if such a state is refused, or
+// goes on with a hole.
+func TestG7_OlderThanTheLog(t *testing.T) {
+	for _, running := range []bool{true, false} {
+		t.Run(fmt.Sprintf("running %v", running), func(t *testing.T) {
+			t.Parallel()
+			r := newRigOn(t, backends[1], Options{Partitions: 3})
+			s := &survivor{r: r}
+			s.alive()
+			r.copyAll()
+			s.history(400, 3)
+			first := r.dump()
+			s.history(401, 3)
+			r.truncated(s.alive)
+			if !running {
+				s.p.stop(t)
+			}
+			r.restore(first)
+			s.settles()
+			r.agrees()
+			s.history(402, 3)
+			r.agrees()
+		})
+	}
+}
+
+// TestG7_BegunAnewWithoutSnapshots: a person gives up what was refused. From then on no snapshot of
+// before is loaded, although there are some.
+func TestG7_BegunAnewWithoutSnapshots(t *testing.T) {
+	t.Parallel()
+	r := newRigOn(t, backends[0], Options{Partitions: 3})
+	p := r.run()
+	ctx := context.Background()
+	for i := range 50 {
+		r.sendAsync(prefix.Write(wire.Upsert, "c", fmt.Sprint(i)), `{"v":1}`)
+	}
+	r.truncated(func() bool { return true })
+	for i := range 50 {
+		r.put("c", fmt.Sprint(i), `{"v":2}`)
+	}
+	p.stop(t)
+	if err := r.redis.FlushAll(ctx).Err(); err != nil {
+		t.Fatal(err)
+	}
+	log, err := r.js.Stream(ctx, prefix.LogStream())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := log.Purge(ctx); err != nil { // also what comes after the snapshots
+		t.Fatal(err)
+	}
+	r.send(prefix.Write(wire.Upsert, "c", "new"), `{"v":2}`)
+	r.send(prefix.Write(wire.Upsert, "c", "newer"), `{"v":2}`)
+	p = r.start(nil)
+	p.ends(t, ErrLogTruncated)
+	_, token, _ := strings.Cut(p.err.Error(), "--begin-anew ")
+	r.opts.BeginAnew, _, _ = strings.Cut(token, " ")
+	p = r.start(nil)
+	p.ready(t)
+	if got := r.body("c", "new"); got != `{"v":2}` {
+		t.Errorf("of what the log has, it reads %q", got)
+	}
+	for i := range r.opts.Partitions {
+		if all, err := p.session.keeper.Desk.Store().Recorded(ctx, i); err != nil || len(all) > 0 {
+			t.Errorf("partition %d still has the snapshots %v, %v", i, all, err)
+		}
+	}
+	p.stop(t)
+}

@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -21,12 +22,8 @@ const (
 
 var (
 	buildNATS  = sync.OnceValues(func() (string, error) { return build("nats-server", natsPackage) })
-	buildLapse = sync.OnceValues(func() (string, error) {
-		if raceEnabled {
-			return build("lapse", lapsePackage, "-race")
-		}
-		return build("lapse", lapsePackage)
-	})
+	buildLapse = sync.OnceValues(func() (string, error) { return build("lapse", lapsePackage) })
+	buildRacy  = sync.OnceValues(func() (string, error) { return build("lapse-race", lapsePackage, "-race") })
 )
 
 var made atomic.Int32 // calls of lapseBinary
@@ -54,8 +51,9 @@ func cleanUp() error {
 	return os.RemoveAll(dir)
 }
 
-// lapseBinary returns the path of the lapse binary. It has the race detector if the test
-// has it.
+// lapseBinary returns the path of the lapse binary. It has the race detector if a long random test
+// (TestAll_...) has it: those do everything that the others do, and more at the same time. For the
+// others it would only cost time.
 //
 // If LAPSE_OLDER names the binary of an older version, every second process is of that one: so
 // the tests show that both can run beside each other, as in an upgrade.
@@ -64,7 +62,11 @@ func lapseBinary(t testing.TB) string {
 	if older := os.Getenv("LAPSE_OLDER"); older != "" && made.Add(1)%2 == 0 {
 		return older
 	}
-	path, err := buildLapse()
+	build := buildLapse
+	if raceEnabled && strings.HasPrefix(t.Name(), "TestAll_") {
+		build = buildRacy
+	}
+	path, err := build()
 	if err != nil {
 		t.Fatalf("build lapse: %v", err)
 	}

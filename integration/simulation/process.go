@@ -10,6 +10,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 
+	"github.com/seed18712806/lapse/integration/simulation/redismodel"
 	"github.com/seed18712806/lapse/processor"
 	"github.com/seed18712806/lapse/sink/wire"
 )
@@ -25,7 +26,7 @@ type process struct {
 	dead   chan struct{}      // closed when it is killed
 	stands time.Time          // it stands still until then
 	conn   *conn              // the present one; nil before it is made
-	clock  clock              // what it knows of Redis's
+	clock  redismodel.Clock   // what it knows of Redis's
 
 	mu      sync.Mutex
 	proc    *processor.Processor

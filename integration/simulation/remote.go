@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
-	"sync"
 	"time"
 
 	"github.com/seed18712806/lapse/integration/simulation/redismodel"
@@ -84,38 +82,8 @@ type remote struct {
 	lane      string
 }
 
-// clock is what a process knows of Redis's clock, as package store knows it.
-type clock struct {
-	mu     sync.Mutex
-	known  bool
-	offset time.Duration // from the process's clock, at least
-	at     time.Time     // when offset was measured
-}
-
 // Clock is an instant that Redis's clock has reached.
-func (r remote) Clock() int64 {
-	c := &r.process.clock
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if !c.known || time.Since(c.at) > clockFor {
-		return math.MinInt64
-	}
-	return time.Now().Add(c.offset).UnixMilli()
-}
-
-func (c *clock) learn(shown time.Time) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if offset := time.Until(shown); !c.known || offset > c.offset || time.Since(c.at) > clockFor {
-		c.known, c.offset, c.at = true, offset, time.Now()
-	}
-}
-
-func (c *clock) forget() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.known = false
-}
+func (r remote) Clock() int64 { return r.process.clock.Shows() }
 
 func (r remote) Load(ctx context.Context) (store.State, error) {
 	return ask(ctx, r.process, r.lane+" load", func() (store.State, error) { return r.partition.Load(ctx) })
@@ -130,12 +98,12 @@ func (r remote) Verify(ctx context.Context, version string, collections []string
 }
 
 func (r remote) Take(ctx context.Context, s store.State, version string, rebuild uint64) error {
-	r.process.clock.forget()
+	r.process.clock.Forget()
 	return tell(ctx, r.process, r.lane+" take", func() error { return r.partition.Take(ctx, s, version, rebuild) })
 }
 
 func (r remote) Refuse(ctx context.Context, s store.State, version string) error {
-	r.process.clock.forget()
+	r.process.clock.Forget()
 	return tell(ctx, r.process, r.lane+" refuse", func() error { return r.partition.Refuse(ctx, s, version) })
 }
 
@@ -165,7 +133,7 @@ func (r remote) Due(ctx context.Context, version string, cuts []store.Cut, limit
 		return r.partition.Due(ctx, version, cuts, limit, bytes, whole)
 	})
 	if err == nil {
-		r.process.clock.learn(shown)
+		r.process.clock.Learn(shown)
 	}
 	return due, err
 }

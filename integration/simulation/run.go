@@ -16,7 +16,6 @@ const (
 	restWithin   = time.Minute            // of the world's time, after the last fault
 	noticeWithin = 15 * time.Second       // that the log has lost its end
 	restEvery    = 250 * time.Millisecond // the world looks whether it has come to rest
-	clockFor     = 5 * time.Second        // an owner goes by what it knows of Redis's clock: see package store
 	readEvery    = 32                     // events: how often readers read everything
 )
 

@@ -229,7 +229,7 @@ func (w *World) breakRedis(s plan.Step) {
 // setRedisClock sets how far Redis's clock is ahead of the processes'.
 func (w *World) setRedisClock(ahead time.Duration) {
 	if ahead < w.clocks.redis {
-		w.observer.SetBack(clockFor + time.Second)
+		w.observer.SetBack(redismodel.ClockFor + time.Second)
 	}
 	w.clocks.redis = ahead
 }

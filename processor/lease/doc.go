@@ -49,16 +49,16 @@
 //     shard a process that joins gets nothing.
 //   - L11. An owner that hands a shard over ends its work, and names its successor in the
 //     lease and in a beat. The successor takes over at once, and nobody else for 500 ms. Then
-//     the others do, as after any release.
+//     the others do, as after any release. A process that leaves says so in its entry before it
+//     releases a lease, and an owner reads the entry of the successor before it hands over.
 //   - L12. No two processes take a shard from each other in turns. A hand-over makes the load
 //     more even, so the next one cannot undo it. An owner keeps a shard for at least 10 s, and
 //     twice as long after each hand-over of that shard, up to 5 minutes; after 10 minutes
 //     without one it begins anew. That bounds what lists that differ and members that come and
-//     go can do. A member that has lost or
-//     left a shard, or did not take one, gets none handed over for a minute.
-//   - L13. An owner that could not work for 10 s ([Options].Unfit) hands its shards over to
-//     members without a problem, although its work may hang. If all have the problem, nothing moves: by then the list says
-//     so. A standby that cannot work waits for a second longer if another one can.
+//     go can do. A member that has lost or left a shard, or did not take one, gets none for a minute.
+//   - L13. An owner that could not work for 10 s ([Options].Unfit) says so in its entry, and hands
+//     its shards over to members without a problem, although its work may hang. If all have the
+//     problem, nothing moves. A standby that cannot work waits for a second longer if another one can.
 //
 // It does not promise safety: a process may be suspended between [Held.OK] and its next
 // action. The fences in Redis and in the stream of events refuse what a former owner does,

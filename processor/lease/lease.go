@@ -59,6 +59,7 @@ type Member struct {
 	shards  []*shard
 	owners  *share.Owners
 	running atomic.Bool
+	leaving atomic.Bool
 }
 
 // New validates the options. It calls no server.
@@ -169,13 +170,14 @@ func (m *Member) Run(ctx context.Context, work Work) error {
 	lists.Go(func() { m.roster.Run(listing) })
 	lists.Go(func() { (&sharing{Member: m}).run(listing) })
 
-	ctx, end := context.WithCancelCause(ctx)
+	working, end := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer end(nil)
+	shards.Go(func() { m.leave(ctx, working); end(nil) })
 	var first error
 	var once sync.Once
 	for _, s := range m.shards {
 		shards.Go(func() {
-			err := s.run(ctx, work)
+			err := s.run(working, work)
 			once.Do(func() { first = err; end(err) })
 		})
 	}
@@ -183,6 +185,19 @@ func (m *Member) Run(ctx context.Context, work Work) error {
 	stopListing()
 	lists.Wait()
 	return first
+}
+
+// leave waits until this process is to leave, and tells the others before a lease is released.
+// Else an owner could hand a shard over to it.
+func (m *Member) leave(told, working context.Context) {
+	select {
+	case <-told.Done():
+		ctx, cancel := context.WithTimeout(working, m.timing.flush)
+		defer cancel()
+		m.leaving.Store(true)
+		m.roster.Tell(ctx)
+	case <-working.Done():
+	}
 }
 
 func (m *Member) each(f func(*shard)) {
@@ -200,6 +215,9 @@ func (m *Member) describe() wire.Member {
 	entry.ID, entry.Name, entry.Owns = m.opts.ID, m.opts.Name, nil
 	entry.Seen = wire.Time(time.Now().UnixMilli())
 	entry.Started = cmp.Or(entry.Started, m.started)
+	if m.leaving.Load() {
+		entry.Problem = cmp.Or(entry.Problem, "it is leaving")
+	}
 	for _, s := range m.shards {
 		if s.Status().Role == Owner {
 			entry.Owns = append(entry.Owns, s.id)

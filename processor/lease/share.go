@@ -33,14 +33,14 @@ func (s *sharing) run(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-tick.C:
-			s.runOnce()
+			s.runOnce(ctx)
 		}
 	}
 }
 
 // runOnce hands over what this process is to hand over now. All processes plan the same moves,
 // and each makes its own: one at a time, so that it sees the effect before the next.
-func (s *sharing) runOnce() {
+func (s *sharing) runOnce(ctx context.Context) {
 	terms, now := s.timing.share, s.now()
 	stood := now-s.last > s.timing.stall+terms.every
 	s.last = now
@@ -55,25 +55,30 @@ func (s *sharing) runOnce() {
 	var moves []share.Move
 	switch {
 	case now-s.fitAt >= terms.unfit:
-		moves = view.Relief(s.opts.ID)
+		if moves = view.Relief(s.opts.ID); len(moves) > 0 {
+			s.roster.Tell(ctx) // else a successor could hand a shard back
+		}
 	case fit && calm >= terms.calm:
 		moves = view.Moves()
 	}
 	for _, move := range moves {
-		if move.From == s.opts.ID && s.shards[move.Shard].handOver(move.To) && fit {
-			return
+		if move.From == s.opts.ID && s.shards[move.Shard].handOver(ctx, move.To) && fit {
+			break
 		}
 	}
+	s.last = s.now() // an answer that takes long does not mean that this process stood still
 }
 
 // handOver tells the owner's loop to hand the shard over, unless this process took the shard
 // a short time ago. That time doubles with each hand-over, so a member that comes and goes
-// does not make the shard move again and again.
-func (s *shard) handOver(to string) bool {
+// does not make the shard move again and again. The list of members is seconds old, so it reads
+// the entry of the successor: that one may have left.
+func (s *shard) handOver(ctx context.Context, to string) bool {
 	s.mu.Lock()
-	defer s.mu.Unlock()
 	keep := min(s.timing.share.keep<<min(s.handed, 20), s.timing.share.keepMost)
-	if s.status.Role != Owner || !s.pulse.Good() || s.now()-s.takenAt < keep {
+	may := s.status.Role == Owner && s.pulse.Good() && s.now()-s.takenAt >= keep
+	s.mu.Unlock()
+	if !may || !s.roster.Ready(ctx, to) {
 		return false
 	}
 	select {

@@ -2,10 +2,12 @@ package lease
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -102,7 +104,10 @@ func TestL10_ShardsAreSharedOutEvenly(t *testing.T) {
 // staysListed is for tests in which the entry of a dead process stays, however busy the machine
 // is. A hand-over to it may be under way when it dies.
 func staysListed(s *seams) {
-	s.timing.roster.Away, s.timing.roster.Doubt, s.timing.watch.grace = limit, limit, 500*ms
+	s.timing.roster.Away, s.timing.roster.Doubt = limit, limit
+	// A member that is suspected wrongly, or is late to take a shard, gets none for so long as the
+	// test waits. So noise on the machine must not do that.
+	s.timing.watch.silence, s.timing.watch.grace = 5*time.Second, 5*time.Second
 }
 
 // Of three processes with two shards each one dies. Its entry stays for a while. Fails if the
@@ -111,7 +116,7 @@ func TestL10_ShardsOfADeadOwnerAreSharedOut(t *testing.T) {
 	s, j := startNATS(t), &journal{}
 	all := map[string]*process{}
 	for _, name := range []string{"a", "b", "c"} {
-		all[name] = s.prepare(name, Options{Shards: 6}, sharesSoon, slowToSuspect, staysListed).run(j.own(name))
+		all[name] = s.prepare(name, Options{Shards: 6}, sharesSoon, staysListed).run(j.own(name))
 		if name == "a" {
 			j.awaitLoads(t, map[string]int{"a": 6})
 		}
@@ -166,7 +171,7 @@ func TestL11_TheSuccessorTakesOverAtOnce(t *testing.T) {
 		}
 		slices.Sort(rest)
 		to := rest[i%2]
-		until(t, "the owner hands over", func() bool { return all[owner].shards[0].handOver(to) || j.owners()[0] == to })
+		until(t, "the owner hands over", func() bool { return all[owner].shards[0].handOver(t.Context(), to) || j.owners()[0] == to })
 		next := j.awaitOwner(t, to)
 		stints := j.all()
 		before := stints[len(stints)-2]
@@ -206,6 +211,56 @@ func TestL11_ASuccessorThatDoesNotTakeIt(t *testing.T) {
 	}
 }
 
+// The youngest member leaves, and the list of the owner is out of date. Fails if the owner hands
+// a shard over to the process that has left, or to no other.
+func TestL11_AMemberThatHasLeftIsNoSuccessor(t *testing.T) {
+	s, j := startNATS(t), &journal{}
+	onlyTheTest := func(s *seams) { s.timing.share.every, s.timing.roster.Refresh = limit, limit }
+	a := s.member(j, "a", Options{Shards: 2}, onlyTheTest)
+	j.awaitLoads(t, map[string]int{"a": 2})
+	s.member(j, "c", Options{Shards: 2}, onlyTheTest)
+	until(t, "c is listed", func() bool { a.roster.Refresh(t.Context()); return len(a.Members()) == 2 })
+	b := s.member(j, "b", Options{Shards: 2}, onlyTheTest)
+	until(t, "b is listed", func() bool { a.roster.Refresh(t.Context()); return len(a.Members()) == 3 })
+	awaitSettled(t, a, "b", "c")
+	b.leave()
+	for _, shard := range a.shards {
+		if shard.handOver(t.Context(), "b") {
+			t.Errorf("a hands shard %d over to b", shard.id)
+		}
+	}
+	a.roster.Refresh(t.Context())
+	round := &sharing{Member: a.Member}
+	until(t, "c owns one", func() bool {
+		round.last, round.fitAt = a.now(), a.now()
+		round.runOnce(t.Context())
+		return j.loads()["c"] == 1
+	})
+}
+
+// Fails if a process that leaves can be told to end its work, and so release its lease, before
+// its entry says that it leaves.
+func TestL11_AProcessThatLeavesSaysSoFirst(t *testing.T) {
+	s := startNATS(t)
+	p := s.prepare("a", Options{}, patient, func(s *seams) { s.timing.flush = limit })
+	working, said := make(chan struct{}), make(chan string, 1)
+	p.run(func(ctx context.Context, _ *Held) error {
+		close(working)
+		<-ctx.Done()
+		m, _, err := p.bucket.Member(context.WithoutCancel(ctx), "a")
+		said <- fmt.Sprint(m.Problem, err)
+		return ctx.Err()
+	})
+	<-working
+	p.leave()
+	if got, want := <-said, fmt.Sprint("it is leaving", error(nil)); got != want {
+		t.Errorf("the entry says %q", got)
+	}
+	if members, err := p.bucket.Members(t.Context()); err == nil && len(members) > 0 {
+		t.Errorf("the bucket holds %v", members)
+	}
+}
+
 // A starts and reads the lease in the moment of a hand-over.
 func TestL11_AProcessThatStartsLeavesTheShardToTheSuccessor(t *testing.T) {
 	s, j := startNATS(t), &journal{}
@@ -233,7 +288,7 @@ func TestL12_ListsThatDiffer(t *testing.T) {
 	sees := func(more share.Member) func(*seams) {
 		return func(s *seams) {
 			s.view = func(v *share.View) {
-				v.Members = append(v.Members, more)
+				v.Members = append(slices.DeleteFunc(v.Members, func(m share.Member) bool { return m.ID == "x" || m.ID == "y" }), more)
 				for i := range v.Members {
 					v.Members[i].Settled = true
 				}
@@ -243,6 +298,11 @@ func TestL12_ListsThatDiffer(t *testing.T) {
 	soon := func(s *seams) { s.timing.watch.grace = 50 * ms } // so that there would be many
 	a := s.member(j, "a", Options{Shards: 4}, soon, sees(share.Member{ID: "x"}))
 	j.awaitLoads(t, map[string]int{"a": 4})
+	for _, name := range []string{"x", "y"} { // else no owner hands a shard over to them
+		if _, err := a.bucket.Put(t.Context(), wire.Member{ID: name}); err != nil {
+			t.Fatal(err)
+		}
+	}
 	b := s.member(j, "b", Options{Shards: 4}, soon, sees(share.Member{ID: "y"}))
 	until(t, "both own shards", func() bool { return j.loads()["a"] > 0 && j.loads()["b"] > 0 })
 	began := len(j.all())
@@ -405,6 +465,42 @@ func TestL13_AnOwnerThatCannotWorkHandsOver(t *testing.T) {
 	}
 }
 
+// Fails if an owner that cannot work releases its shard before its entry says why: the successor
+// could hand the shard back.
+func TestL13_AnOwnerThatCannotWorkSaysSoFirst(t *testing.T) {
+	s, j := startNATS(t), &journal{}
+	var of unfit
+	a := s.member(j, "a", of.can(1), func(s *seams) { s.timing.roster.Refresh = limit })
+	until(t, "a owns", func() bool { return a.Status(0).Role == Owner })
+	s.member(j, "b", Options{})
+	until(t, "b is listed", func() bool { a.roster.Refresh(t.Context()); return len(a.Members()) == 2 })
+	awaitSettled(t, a, "b")
+	changes, err := s.connect().SubscribeSync("$KV.LAPSE_MEMBERS.>")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := changes.SetPendingLimits(-1, -1); err != nil {
+		t.Fatal(err)
+	}
+	of.Store(true)
+	j.awaitOwner(t, "b")
+	said := false
+	for {
+		m, err := changes.NextMsg(limit)
+		if err != nil {
+			t.Fatal(err)
+		}
+		said = said || strings.HasSuffix(m.Subject, "."+wire.MemberKey("a")) && strings.Contains(string(m.Data), "Redis does not answer")
+		var l wire.Lease
+		if strings.HasSuffix(m.Subject, "."+wire.LeaseKey(0)) && json.Unmarshal(m.Data, &l) == nil && l.Owner == "" {
+			break
+		}
+	}
+	if !said {
+		t.Error("the entry of a did not say so before the release")
+	}
+}
+
 // The work of an owner that cannot work does not end. Fails if the owner waits for it, or lets
 // it go on.
 func TestL13_WorkThatHangs(t *testing.T) {
@@ -438,7 +534,7 @@ func TestL13_NobodyCanWork(t *testing.T) {
 	s, j := startNATS(t), &journal{}
 	var of [3]unfit
 	for i, name := range []string{"a", "b", "c"} {
-		p := s.member(j, name, of[i].can(1), func(s *seams) { s.timing.share.unfit = time.Second })
+		p := s.member(j, name, of[i].can(1), func(s *seams) { s.timing.share.unfit = 3 * time.Second })
 		until(t, name+" has joined", func() bool { return p.Status(0).Role != Starting })
 	}
 	owner := j.awaitOwner(t, "a", "b", "c").who
@@ -446,6 +542,7 @@ func TestL13_NobodyCanWork(t *testing.T) {
 		of[i].Store(true)
 		s.awaitBeats(owner, 2)
 	}
+	s.awaitBeats(owner, 30) // three seconds: each entry says so by then
 	s.stays(j, owner)
 	if got := len(j.all()); got != 1 {
 		t.Errorf("%d ownerships: %v", got, j.story())

@@ -113,3 +113,11 @@ func (p *Partition) Copy(ctx context.Context, version string, collections []stri
 	}
 	return c, nil
 }
+
+// ParseDocument splits the value of a document into its header and its body.
+func ParseDocument(value string) (h store.Header, body string, err error) {
+	return layout.ParseDocument(value)
+}
+
+// DecodeConfig reads what the method Encode of a configuration wrote.
+func DecodeConfig(raw string) (store.Config, error) { return layout.DecodeConfig(raw) }

@@ -35,14 +35,6 @@ type (
 	Config = layout.Config
 )
 
-// DecodeConfig reads what Config.Encode wrote.
-func DecodeConfig(raw string) (Config, error) { return layout.DecodeConfig(raw) }
-
-// ParseDocument splits a stored value into its header and its body.
-func ParseDocument(value string) (h Header, body string, err error) {
-	return layout.ParseDocument(value)
-}
-
 // MaxTrace is the longest traceparent that is stored with a document.
 const MaxTrace = layout.MaxTrace
 

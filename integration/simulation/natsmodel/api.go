@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/seed18712806/lapse/integration/simulation/natsmodel/protocol"
 )
 
 var errNoStream = refused(404, 10059, "stream not found")
@@ -85,21 +87,19 @@ func (s *Server) streamRequest(c *Command, verb, name string) {
 // deleteMessage handles a request to delete a message.
 func (s *Server) deleteMessage(c *Command, name string) {
 	const kind = "stream_msg_delete"
-	st := s.Stream(name)
-	if st == nil {
-		s.fail(c, kind, errNoStream)
-		return
-	}
 	seq := decode[struct {
 		Seq     uint64
 		NoErase bool `json:"no_erase"`
 	}](c).Seq
-	if st.from(seq) == st.from(seq+1) {
+	switch st := s.Stream(name); {
+	case st == nil:
+		s.fail(c, kind, errNoStream)
+	case st.from(seq) == st.from(seq+1):
 		s.fail(c, kind, refused(400, 10057, "no message found"))
-		return
+	default:
+		st.Delete(seq)
+		s.succeed(c, kind, `"success":true`)
 	}
-	st.Delete(seq)
-	s.succeed(c, kind, `"success":true`)
 }
 
 // decode decodes a request. An empty one is zero. Fields that are not modelled are a panic.
@@ -128,7 +128,7 @@ func (st *Stream) info(upTo uint64) []byte {
 	}
 	shown, total := st.messages[:st.from(upTo+1)], st.bytes
 	for _, m := range st.messages[len(shown):] {
-		total -= size(m.Subject, m.raw, m.Data)
+		total -= protocol.Size(m.Subject, m.raw, m.Data)
 	}
 	var firstAt, lastAt time.Time
 	deleted := uint64(0)

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/seed18712806/lapse/integration/simulation/natsmodel/protocol"
 )
 
 // refusal is an error with which the server answers.
@@ -140,7 +142,7 @@ func (t *test) check(c *Command) (duplicate uint64, e *refusal) {
 		note(&t.written, c.Subject)
 	}
 	t.messages++
-	t.bytes += size(c.Subject, c.raw, c.Data)
+	t.bytes += protocol.Size(c.Subject, c.raw, c.Data)
 	if f := &t.st.config; f.Discard == jetstream.DiscardNew {
 		switch {
 		case f.MaxMsgs > 0 && uint64(len(t.st.messages))+t.messages > uint64(f.MaxMsgs):

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
+
+	"github.com/seed18712806/lapse/integration/simulation/natsmodel/protocol"
 )
 
 // Options are those of a server.
@@ -88,7 +90,7 @@ func (s *Server) Do(from *Client, c Command) []Sent {
 	case c.Kind == Subscribe && !from.gone:
 		sub := &subscription{from, c.SID, c.Subject}
 		from.subs = append(from.subs, sub)
-		s.subs[keyOf(sub.subject)] = append(s.subs[keyOf(sub.subject)], sub)
+		s.subs[protocol.Key(sub.subject)] = append(s.subs[protocol.Key(sub.subject)], sub)
 	case c.Kind == Unsubscribe:
 		s.unsubscribe(from, c.SID)
 	case c.Kind == Publish:
@@ -106,31 +108,12 @@ func (s *Server) flush() []Sent {
 func (s *Server) unsubscribe(c *Client, sid string) {
 	is := func(sub *subscription) bool { return sub.client == c && sub.sid == sid }
 	if i := slices.IndexFunc(c.subs, is); i >= 0 {
-		key := keyOf(c.subs[i].subject)
+		key := protocol.Key(c.subs[i].subject)
 		c.subs = slices.Delete(c.subs, i, i+1)
 		if s.subs[key] = slices.DeleteFunc(s.subs[key], is); len(s.subs[key]) == 0 {
 			delete(s.subs, key)
 		}
 	}
-}
-
-func keyOf(filter string) string {
-	if !strings.ContainsAny(filter, "*>") {
-		return filter
-	}
-	return firstTwo(filter)
-}
-
-func firstTwo(subject string) string {
-	i := strings.IndexByte(subject, '.') + 1
-	return subject[:i+max(0, strings.IndexByte(subject[i:], '.'))]
-}
-
-// match reports whether a subject matches a filter, which may have wildcards.
-func match(filter, subject string) bool {
-	f, filters, more := strings.Cut(filter, ".")
-	token, tokens, left := strings.Cut(subject, ".")
-	return f == ">" || (f == token || f == "*") && more == left && (!more || match(filters, tokens))
 }
 
 // Append publishes a message to a stream, for a client that has no connection. ack is the
@@ -189,9 +172,9 @@ func (s *Server) send(subject string, c *Command) (any bool) {
 
 func (s *Server) subscribed(subject string) func(yield func(*subscription) bool) {
 	return func(yield func(*subscription) bool) {
-		for _, key := range [2]string{subject, firstTwo(subject)} {
+		for _, key := range [2]string{subject, protocol.FirstTwo(subject)} {
 			for _, sub := range s.subs[key] {
-				if match(sub.subject, subject) && !yield(sub) {
+				if protocol.Match(sub.subject, subject) && !yield(sub) {
 					return
 				}
 			}
@@ -233,7 +216,7 @@ func (s *Server) Stream(name string) *Stream {
 
 func (s *Server) streamOf(subject string) *Stream {
 	for _, st := range s.streams {
-		if slices.ContainsFunc(st.config.Subjects, func(filter string) bool { return match(filter, subject) }) {
+		if slices.ContainsFunc(st.config.Subjects, func(filter string) bool { return protocol.Match(filter, subject) }) {
 			return st
 		}
 	}

@@ -7,6 +7,8 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/seed18712806/lapse/integration/simulation/natsmodel/protocol"
 )
 
 // Stream is a stream of the server. Its exported methods are for the simulation.
@@ -100,15 +102,6 @@ func (st *Stream) ForgetIDs() { clear(st.ids) }
 // stored and have no answer, and a purge returns the error.
 func (st *Stream) Fail(err error) { st.failed = err }
 
-// size is the number of bytes that the server counts for a message.
-func size(subject string, raw, data []byte) uint64 {
-	n := len(subject) + len(raw) + len(data) + 30
-	if len(raw) > 0 {
-		n += 4
-	}
-	return uint64(n)
-}
-
 // add stores a message. Stamps rise with each message, unless the clock falls.
 func (s *content) add(c *Command, now time.Time) *Stored {
 	stamp := now
@@ -119,7 +112,7 @@ func (s *content) add(c *Command, now time.Time) *Stored {
 	s.last++
 	s.messages = append(s.messages, Stored{s.last, c.Subject, c.Header, c.Data, stamp, c.raw})
 	s.first = s.messages[0].Seq
-	s.bytes += size(c.Subject, c.raw, c.Data)
+	s.bytes += protocol.Size(c.Subject, c.raw, c.Data)
 	s.subjects[c.Subject] = append(s.subjects[c.Subject], s.last)
 	return &s.messages[len(s.messages)-1]
 }
@@ -135,7 +128,7 @@ func (s *content) remove(i int) {
 	default:
 		s.messages = slices.Concat(s.messages[:i], s.messages[i+1:])
 	}
-	s.bytes -= size(m.Subject, m.raw, m.Data)
+	s.bytes -= protocol.Size(m.Subject, m.raw, m.Data)
 	seqs := s.subjects[m.Subject]
 	j, _ := slices.BinarySearch(seqs, m.Seq)
 	if s.subjects[m.Subject] = slices.Delete(seqs, j, j+1); len(seqs) == 1 {
@@ -168,7 +161,7 @@ func (s *content) lastOf(subject string, upTo uint64) *Stored {
 // purge removes the messages before a sequence whose subject matches a filter.
 func (s *content) purge(filter string, before uint64) (purged int) {
 	for i := 0; i < len(s.messages) && s.messages[i].Seq < before; {
-		if match(filter, s.messages[i].Subject) {
+		if protocol.Match(filter, s.messages[i].Subject) {
 			s.remove(i)
 			purged++
 		} else {

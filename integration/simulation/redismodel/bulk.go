@@ -84,7 +84,7 @@ func (p *Partition) Fill(_ context.Context, version string, changes []bulk.Chang
 }
 
 func parse(value string) (*store.Stored, error) {
-	h, body, err := store.ParseDocument(value)
+	h, body, err := bulk.ParseDocument(value)
 	return &store.Stored{Header: h, Body: body}, err
 }
 

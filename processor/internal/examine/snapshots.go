@@ -38,7 +38,7 @@ func (e *Examiner) Choose(ctx context.Context, f *Found, why error) error {
 			err = e.snapshots.Verify(ctx, m)
 		}
 		if err == nil {
-			f.Old, f.Unfit = why, errors.Join(unfit...)
+			f.Old, f.Unfit = errors.Unwrap(why), errors.Join(unfit...)
 			return nil
 		}
 		f.Snapshot = nil

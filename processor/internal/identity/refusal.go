@@ -19,7 +19,7 @@ type impasse struct {
 func (r *impasse) Unwrap() error { return r.why }
 
 func (r *impasse) Error() string {
-	return fmt.Sprintf("%v; or give up what is missing and begin anew from the log as it is: start lapse once with --begin-anew %s (what Redis holds now is kept until that has succeeded)", r.why, r.token)
+	return fmt.Sprintf("%v; or give up what is missing and begin anew from the log as it is: start lapse once with --begin-anew %s (it uses no snapshot; what Redis holds now is kept until that has succeeded)", r.why, r.token)
 }
 
 // NewImpasse makes the error of a partition that cannot go on. facts name the log and what

@@ -110,7 +110,7 @@ func (l *Loader) End(ctx context.Context, version string, rebuild uint64) (s sto
 	var configs []store.ConfigChange
 	var changes []store.CollectionChanges
 	for _, name := range slices.Sorted(maps.Keys(m.Configs)) {
-		c, err := store.DecodeConfig(m.Configs[name])
+		c, err := bulk.DecodeConfig(m.Configs[name])
 		if err != nil {
 			return s, fmt.Errorf("%w: %w", snapshot.ErrDamaged, err)
 		}

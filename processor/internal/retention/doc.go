@@ -22,9 +22,9 @@
 // Snapshots are also taken when the log has grown by more than they cost, so that a start need not
 // read it, and when somebody asks (Keeper.Ask).
 //
-//   - R1: The log is truncated only where two generations of every partition, verified just before,
+//   - T1: The log is truncated only where two generations of every partition, verified just before,
 //     continue: never past what is applied, what the checkpoints need, or the message at the offset of
 //     the older generation, with which its stamp is compared.
-//   - R2: One snapshot of a shard is taken at a time, and only by the owner of the shard.
-//   - R3: A failure costs nothing but time. The keeper tries again, later each time.
+//   - T2: One snapshot of a shard is taken at a time, and only by the owner of the shard.
+//   - T3: A failure costs nothing but time. The keeper tries again, later each time.
 package retention

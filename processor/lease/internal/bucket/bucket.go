@@ -104,13 +104,38 @@ func (b *Bucket) Lease(ctx context.Context, shard int) (e Entry, err error) {
 }
 
 func (b *Bucket) lease(ctx context.Context, shard int) (Entry, error) {
-	request, err := json.Marshal(map[string]any{"last_by_subj": b.subject(wire.LeaseKey(shard))})
+	body, revision, err := b.get(ctx, wire.LeaseKey(shard))
 	if err != nil {
 		return Entry{}, err
 	}
+	e := Entry{Revision: revision}
+	if json.Unmarshal(body, &e.Lease) != nil {
+		e.Lease = wire.Lease{} // nobody had it yet, or somebody deleted or overwrote it, so it is free
+	}
+	err = wire.CheckFormat(fmt.Sprintf("the lease of shard %d in bucket %s", shard, b.Name()), e.Format)
+	e.Format = 0
+	return e, err
+}
+
+// Member reads the entry of a process, from the leader of the bucket's stream.
+func (b *Bucket) Member(ctx context.Context, id string) (m wire.Member, there bool, err error) {
+	err = b.link.Call(ctx, b.limit, func(ctx context.Context) error {
+		body, _, err := b.get(ctx, wire.MemberKey(id))
+		there = err == nil && json.Unmarshal(body, &m) == nil
+		return err
+	})
+	return m, there, err
+}
+
+// get reads the value of a key. The revision is 0 if there is none.
+func (b *Bucket) get(ctx context.Context, key string) (body []byte, revision uint64, err error) {
+	request, err := json.Marshal(map[string]any{"last_by_subj": b.subject(key)})
+	if err != nil {
+		return nil, 0, err
+	}
 	m, err := b.js.Conn().RequestWithContext(ctx, "$JS.API.STREAM.MSG.GET."+b.stream(), request)
 	if err != nil {
-		return Entry{}, err
+		return nil, 0, err
 	}
 	var answer struct {
 		Error   *jetstream.APIError `json:"error"`
@@ -120,24 +145,18 @@ func (b *Bucket) lease(ctx context.Context, shard int) (Entry, error) {
 		} `json:"message"`
 	}
 	if err := json.Unmarshal(m.Data, &answer); err != nil {
-		return Entry{}, err
+		return nil, 0, err
 	}
 	if e := answer.Error; e != nil {
 		switch e.ErrorCode {
 		case jetstream.JSErrCodeMessageNotFound:
-			return Entry{}, nil
+			return nil, 0, nil
 		case jetstream.JSErrCodeStreamNotFound:
-			return Entry{}, ErrNoBucket
+			return nil, 0, ErrNoBucket
 		}
-		return Entry{}, e
+		return nil, 0, e
 	}
-	e := Entry{Revision: answer.Message.Sequence}
-	if json.Unmarshal(answer.Message.Data, &e.Lease) != nil {
-		e.Lease = wire.Lease{} // somebody deleted or overwrote it, so it is free
-	}
-	err = wire.CheckFormat(fmt.Sprintf("the lease of shard %d in bucket %s", shard, b.Name()), e.Format)
-	e.Format = 0
-	return e, err
+	return answer.Message.Data, answer.Message.Sequence, nil
 }
 
 // Change stores a lease in place of the one at a revision, and returns the new revision.

@@ -47,6 +47,8 @@ type Roster struct {
 	link   *link.Link
 	asked  chan struct{} // holds a request for a refresh
 
+	storing sync.Mutex // one entry is stored at a time, so that the latest is stored last
+
 	mu       sync.Mutex
 	list     []bucket.Member      // as last read
 	current  bool                 // the latest refresh succeeded, and the list has its entry
@@ -95,11 +97,8 @@ func (r *Roster) Soon() {
 // Refresh stores the entry of this process and lists all members. An owner also deletes
 // the entries of processes that are gone.
 func (r *Roster) Refresh(ctx context.Context) {
-	entry := r.opts.Entry()
-	owns := len(entry.Owns) > 0
 	// The end waits for this answer: else JetStream may store the entry after its removal.
-	revision, err := r.bucket.Put(context.WithoutCancel(ctx), entry)
-	r.note(err)
+	owns, revision, err := r.store(context.WithoutCancel(ctx))
 	if ctx.Err() != nil {
 		return
 	}
@@ -124,6 +123,25 @@ func (r *Roster) Refresh(ctx context.Context) {
 		}
 		r.opts.Logger.Info("deleted the entry of a process that is gone", slog.String("name", m.Name), slog.String("id", m.ID), slog.Time("seen", m.Stored))
 	}
+}
+
+// Tell stores the entry of this process, because the others have to know now.
+func (r *Roster) Tell(ctx context.Context) { _, _, _ = r.store(ctx) }
+
+// store stores the entry of this process. It tells whether the process owns a shard.
+func (r *Roster) store(ctx context.Context) (owns bool, revision uint64, err error) {
+	r.storing.Lock()
+	defer r.storing.Unlock()
+	entry := r.opts.Entry()
+	revision, err = r.bucket.Put(ctx, entry)
+	r.note(err)
+	return len(entry.Owns) > 0, revision, err
+}
+
+// Ready reads the entry of a member, and tells whether the member is there and has no problem.
+func (r *Roster) Ready(ctx context.Context, id string) bool {
+	m, there, err := r.bucket.Member(ctx, id)
+	return err == nil && there && m.Problem == ""
 }
 
 // note keeps the outcome of a refresh. It logs when refreshes begin and cease to fail.
