@@ -40,8 +40,8 @@
 // # Without types
 //
 // [Client] has the messages of lapse as they are on the wire: [Client.Write] publishes a
-// write, a configuration or a drop and waits for its outcome, [Client.Pipeline] publishes
-// many at a time; [Client.Get], [Client.List], [Client.Count], [Client.Forecast],
+// write, a configuration or a drop and waits for its outcome, [Client.Publish] only until it is
+// durable, [Client.Pipeline] publishes many at a time; [Client.Get], [Client.List], [Client.Count], [Client.Forecast],
 // [Client.Config] and [Client.Collections] read; [Client.Status] reports which streams and
 // processes of lapse a NATS server has. There, a write that lapse refuses is no error: its
 // [Result] has the status and the reason; and an answer of the read service that it cannot

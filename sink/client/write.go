@@ -60,6 +60,12 @@ func (c *Client) Write(ctx context.Context, m Message) (Result, error) {
 	return c.write(ctx, m, false)
 }
 
+// Publish publishes a message, and waits only until the log has it: lapse will apply or reject
+// it. The result has only Seq and Duplicate. The errors are those of [Client.Write].
+func (c *Client) Publish(ctx context.Context, m Message) (Result, error) {
+	return c.write(ctx, m, true)
+}
+
 // write is Write, or only waits for the acknowledgement.
 func (c *Client) write(ctx context.Context, m Message, ackOnly bool) (Result, error) {
 	a, err := pipe.One(ctx, c.l, m.nats(), ackOnly)
@@ -105,7 +111,8 @@ func (c *Client) Pipeline(done func(tag int, r Result, err error)) (*Pipeline, e
 	return &Pipeline{p, done}, nil
 }
 
-// Send waits for room and sends a message. It returns an error only if the pipeline cannot go
+// Send waits for room and sends a message. Do not change the body before its done: the pipeline
+// may send the message again. Send returns an error only if the pipeline cannot go
 // on. An error of the message itself goes to done.
 func (p *Pipeline) Send(ctx context.Context, m Message, tag int) error {
 	return p.p.Send(ctx, m.nats(), func(a pipe.Answer, err error) {

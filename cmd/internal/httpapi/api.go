@@ -13,8 +13,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/nats-io/nats.go"
-	"github.com/nats-io/nats.go/jetstream"
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/seed18712806/lapse/cmd/internal/httpapi/access"
@@ -43,7 +41,6 @@ type Limits struct {
 type Options struct {
 	Prefix wire.Prefix
 	Client *client.Client // for writes
-	NATS   *nats.Conn     // for writes whose outcome nobody waits for
 	Reader service.Reader // a *sink.Reader
 	Events *live.Hub
 	// Tokens are those that a client needs one of. Without them, only requests to a loopback
@@ -57,7 +54,6 @@ type Options struct {
 // API is the HTTP API. Several goroutines may use it.
 type API struct {
 	opts   Options
-	js     jetstream.JetStream
 	origin http.CrossOriginProtection
 	meters *meters
 	limits map[kind]*limit
@@ -71,11 +67,7 @@ type limit struct {
 
 // New makes the API.
 func New(opts Options) (*API, error) {
-	js, err := jetstream.New(opts.NATS)
-	if err != nil {
-		return nil, err
-	}
-	a := &API{opts: opts, js: js, meters: newMeters()}
+	a := &API{opts: opts, meters: newMeters()}
 	l := opts.Limits
 	a.limits = map[kind]*limit{
 		reads:   {"reads", make(chan struct{}, cmp.Or(l.Reads, 1024))},
@@ -91,9 +83,8 @@ func New(opts Options) (*API, error) {
 	return a, nil
 }
 
-// Handler answers everything under /v1/, and /openapi.json.
-func (a *API) Handler() http.Handler {
-	mux := http.NewServeMux()
+// Register has a server's mux answer everything under /v1/, and /openapi.json.
+func (a *API) Register(mux *http.ServeMux) {
 	methods := map[string][]string{}
 	for _, r := range routes {
 		mux.HandleFunc(r.method+" "+r.path, a.serve(r))
@@ -111,7 +102,6 @@ func (a *API) Handler() http.Handler {
 		w.Header().Set("Content-Type", "application/json")
 		_, _ = w.Write(description)
 	})
-	return mux
 }
 
 // refuse answers what no route does.

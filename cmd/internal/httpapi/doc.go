@@ -1,5 +1,5 @@
 // Package httpapi is the HTTP API of lapse: documents, collections and live events under /v1/,
-// and its description (OpenAPI 3.1) at /openapi.json. [New] makes it; mount [API.Handler].
+// and its description (OpenAPI 3.1) at /openapi.json. [New] makes it, and [API.Register] adds it to a server.
 //
 // Writes go over NATS, by package client, and reads go to Redis: a read by the NATS service of
 // this process would cost a second round trip. Events come from package live. The headers are

@@ -29,7 +29,7 @@ func FuzzHandler(f *testing.F) {
 	f.Add("GET", "/v1/events?since=1h&collection=orders", "", "Last-Event-ID", "1")
 	f.Add("DELETE", "/v1/collections/orders", "", "traceparent", "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01")
 	r := start(f)
-	handler := newAPI(f, r, httpapi.Limits{})
+	handler := newAPI(f, r, httpapi.Limits{}, 0)
 	f.Fuzz(func(t *testing.T, method, target, body, name, value string) {
 		req, err := http.NewRequest(method, "http://127.0.0.1", strings.NewReader(body))
 		if err != nil {

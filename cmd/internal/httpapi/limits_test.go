@@ -7,19 +7,24 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync"
 	"testing"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 
 	"github.com/seed18712806/lapse/cmd/internal/httpapi"
 	"github.com/seed18712806/lapse/cmd/internal/httpapi/live"
+	"github.com/seed18712806/lapse/cmd/internal/serve"
+	"github.com/seed18712806/lapse/integration/harness"
 	"github.com/seed18712806/lapse/sink"
 	"github.com/seed18712806/lapse/sink/client"
 	"github.com/seed18712806/lapse/sink/wire"
 )
 
-// newAPI makes another API beside that of a rig, on the same servers.
-func newAPI(t testing.TB, r *rig, limits httpapi.Limits) http.Handler {
+// newAPI makes another API beside that of a rig, on the same servers. The timeout is that of
+// its writes.
+func newAPI(t testing.TB, r *rig, limits httpapi.Limits, timeout time.Duration) http.Handler {
 	t.Helper()
 	store := redis.NewClient(&redis.Options{Addr: strings.TrimPrefix(r.redis, "redis://"), MaxRetries: -1, ContextTimeoutEnabled: true})
 	t.Cleanup(func() { _ = store.Close() })
@@ -33,22 +38,24 @@ func newAPI(t testing.TB, r *rig, limits httpapi.Limits) http.Handler {
 		t.Fatal(err)
 	}
 	t.Cleanup(events.Close)
-	writer, err := client.Connect(client.Options{Server: r.nats})
+	writer, err := client.Connect(client.Options{Server: r.nats, Timeout: timeout})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(writer.Close)
-	api, err := httpapi.New(httpapi.Options{Prefix: wire.DefaultPrefix, Client: writer, NATS: nc, Reader: reader, Events: events, Logger: log, Limits: limits})
+	api, err := httpapi.New(httpapi.Options{Prefix: wire.DefaultPrefix, Client: writer, Reader: reader, Events: events, Logger: log, Limits: limits})
 	if err != nil {
 		t.Fatal(err)
 	}
-	return api.Handler()
+	mux := http.NewServeMux()
+	api.Register(mux)
+	return mux
 }
 
 // TestLimits: what is over a limit is answered at once, with the name of the limit.
 func TestLimits(t *testing.T) {
 	r := start(t)
-	srv := httptest.NewServer(newAPI(t, r, httpapi.Limits{Writes: 1, Imports: 1, Streams: 1}))
+	srv := httptest.NewServer(newAPI(t, r, httpapi.Limits{Writes: 1, Imports: 1, Streams: 1}, 0))
 	defer srv.Close()
 	defer srv.CloseClientConnections()
 	here := &rig{t: t, base: srv.URL + "/v1", nats: r.nats, http: r.http}
@@ -98,7 +105,7 @@ func TestLimits(t *testing.T) {
 // TestServersAway: without its servers lapse answers 503, and tells when to try again.
 func TestServersAway(t *testing.T) {
 	r := start(t)
-	srv := httptest.NewServer(newAPI(t, r, httpapi.Limits{}))
+	srv := httptest.NewServer(newAPI(t, r, httpapi.Limits{}, 0))
 	defer srv.Close()
 	here := &rig{t: t, base: srv.URL + "/v1", nats: r.nats, http: &http.Client{Transport: checked{t, &http.Transport{}}}}
 	defer here.http.CloseIdleConnections()
@@ -112,4 +119,53 @@ func TestServersAway(t *testing.T) {
 	}
 	here.do("PUT", "/collections/orders/documents/1", "{}", "Prefer", "respond-async").want(t, 503)
 	here.do("POST", "/collections/orders/documents", "{\"id\":\"1\"}\n", "Content-Type", linesType)
+}
+
+// TestUnknownOutcome: a write that lapse does not apply in time is a 504, with its place in the
+// log if that is known.
+func TestUnknownOutcome(t *testing.T) {
+	const path, within = "/collections/orders/documents/1", 5 * time.Second
+	server, store := harness.StartNATS(t, harness.NATSOptions{}), harness.StartRedis(t, harness.RedisOptions{})
+	r := start(t, func(o *serve.Options) { o.NATS, o.Redis.URL = server.URL(), store.URL() })
+	r.nats, r.redis = server.URL(), store.URL()
+	srv := httptest.NewServer(newAPI(t, r, httpapi.Limits{}, within))
+	defer srv.Close()
+	here := &rig{t: t, base: srv.URL + "/v1", nats: r.nats, http: &http.Client{Transport: checked{t, &http.Transport{}}}}
+	defer here.http.CloseIdleConnections()
+	here.do("PUT", path, `{}`).want(t, 201)
+	r.stop() // the log goes on, and nobody applies it
+	const unknown = `"code":"outcome-unknown"`
+	atOnce := func(requests ...[]string) []answer { // they all wait as long
+		answers := make([]answer, len(requests))
+		var asking sync.WaitGroup
+		for i, q := range requests {
+			asking.Go(func() { answers[i] = here.do(q[0], q[1], q[2], q[3:]...) })
+		}
+		asking.Wait()
+		return answers
+	}
+	answers := atOnce(
+		[]string{"PUT", path, `{"n":1}`, "Idempotency-Key", "k"}, []string{"PUT", path, "{}"}, []string{"PATCH", path, "{}"},
+		[]string{"DELETE", path, ""}, []string{"POST", path + "/touch", ""}, []string{"PUT", "/collections/orders", "{}"},
+		[]string{"POST", "/collections/orders/documents", "{\"id\":\"1\"}\n{\"id\":\"2\"}\n", "Content-Type", linesType},
+	)
+	writes, lines := answers[:len(answers)-1], outcomes(t, answers[len(answers)-1].body)
+	for _, a := range writes {
+		a.want(t, 504, unknown, `"seq":"`)
+	}
+	if len(lines) < 2 || lines[0].Status != 504 || lines[1].Status != 504 {
+		t.Errorf("the import: %+v", lines)
+	}
+	again := here.do("PUT", path, `{"n":1}`, "Idempotency-Key", "k").want(t, 202, `"duplicate":true`)
+	_, seq, _ := strings.Cut(writes[0].body, `"seq":`)
+	again.want(t, 202, strings.TrimRight(seq, "}\n"))
+	here.do("PUT", path, `{}`, "Prefer", "respond-async").want(t, 202)
+
+	server.Stop() // what is sent now comes later
+	defer server.Continue()
+	for _, a := range atOnce([]string{"PUT", path, "{}"}, []string{"PUT", path, "{}", "Prefer", "respond-async"}) {
+		if a.want(t, 504, unknown, "Idempotency-Key"); strings.Contains(a.body, `"seq"`) {
+			t.Errorf("nobody can know a seq: %s", a.body)
+		}
+	}
 }

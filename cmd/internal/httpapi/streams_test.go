@@ -1,12 +1,18 @@
 package httpapi_test
 
 import (
+	"bufio"
+	"encoding/json"
 	"fmt"
+	"net"
+	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/seed18712806/lapse/cmd/internal/serve"
 	"github.com/seed18712806/lapse/sink/wire"
 )
 
@@ -136,4 +142,114 @@ func TestStreamsEndWithTheProcess(t *testing.T) {
 		t.Error("an event")
 	}
 	t.Logf("ended after %s", time.Since(begin))
+}
+
+// TestSlowStream: a client that takes nothing while more is published than lapse keeps is
+// dropped, delays nobody else, and misses nothing once it is back with its last id.
+func TestSlowStream(t *testing.T) {
+	const n, size = 36, 900_000 // more than the ring and the buffers of a connection
+	r := start(t)
+	r.do("PUT", "/collections/orders", `{"defaultTtl":1}`).want(t, 200)
+	at := strings.TrimSuffix(strings.TrimPrefix(r.base, "http://"), "/v1")
+	conn, err := net.Dial("tcp", at)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = conn.Close() }()
+	if err := conn.(*net.TCPConn).SetReadBuffer(16 << 10); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := fmt.Fprintf(conn, "GET /v1/events HTTP/1.1\r\nHost: %s\r\n\r\n", at); err != nil {
+		t.Fatal(err)
+	}
+	slow, err := http.ReadResponse(bufio.NewReader(conn), nil)
+	if err != nil || slow.StatusCode != 200 {
+		t.Fatal(slow, err)
+	}
+	fast := r.follow("/events")
+	for id := range n {
+		r.do("PUT", fmt.Sprintf("/collections/orders/documents/%d", id), `{"x":"`+strings.Repeat("x", size)+`"}`).want(t, 201)
+	}
+	var all []string
+	for range n {
+		all = append(all, fast.next().id)
+	}
+	fast.cancel()
+
+	var got []string
+	readEvents(slow.Body, func(e sse) {
+		switch e.name {
+		case "":
+			got = append(got, e.id)
+		case "dropped":
+			t.Logf("dropped: %s", e.data)
+		default:
+			t.Errorf("event %+v", e)
+		}
+	})
+	if len(got) == 0 || len(got) == n {
+		t.Fatalf("the slow client has got %d events before it was dropped", len(got))
+	}
+	eventually(t, "the drop is counted", func() bool { return strings.Contains(metrics(t, r), `lapse_http_streams_ended_total{reason="slow"} 1`) })
+	again := r.follow("/events", "Last-Event-ID", got[len(got)-1])
+	for len(got) < n {
+		got = append(got, again.next().id)
+	}
+	if !slices.Equal(got, all) {
+		t.Errorf("events %v, want %v", got, all)
+	}
+}
+
+// TestShards: the API over three shards is as over one.
+func TestShards(t *testing.T) {
+	r := start(t, func(o *serve.Options) { o.Processor.Shards = 3 })
+	const n = 60
+	var input strings.Builder
+	for i := range n {
+		fmt.Fprintf(&input, "{\"id\":\"%d\",\"ttl\":%d}\n", i, 1+3599*(i%2))
+	}
+	r.do("PUT", "/collections/orders", `{"defaultTtl":-1}`).want(t, 200)
+	r.do("PUT", "/collections/orders", `{"defaultTtl":0}`).want(t, 400)
+	lives, rejections := r.follow("/events"), r.follow("/rejections?since=1h")
+	for i, o := range outcomes(t, r.do("POST", "/collections/orders/documents", input.String(), "Content-Type", linesType).body) {
+		if o.Line != i+1 || o.Status != 201 {
+			t.Errorf("line %d: %+v", i+1, o)
+		}
+	}
+	ids := map[string]bool{}
+	for range n / 2 {
+		var event wire.Event
+		if err := json.Unmarshal([]byte(lives.next().data), &event); err != nil {
+			t.Fatal(err)
+		}
+		ids[event.ID] = true
+	}
+	if len(ids) != n/2 {
+		t.Errorf("%d documents have expired, want %d", len(ids), n/2)
+	}
+	if e := rejections.next(); !strings.Contains(e.data, `"code":400`) || !strings.Contains(e.data, "lapse.config.orders") {
+		t.Errorf("the rejection is %+v", e)
+	}
+	for i := range n {
+		path, live := fmt.Sprintf("/collections/orders/documents/%d", i), i%2 == 1
+		if !live {
+			r.do("GET", path, "").want(t, 404)
+			r.do("PUT", path, `{}`, "If-Match", "*").want(t, 412)
+			continue
+		}
+		etag := r.do("GET", path, "").want(t, 200, fmt.Sprintf(`"id":"%d"`, i)).Header.Get("Etag")
+		r.do("PATCH", path, `{"n":1}`, "If-Match", etag).want(t, 200)
+		r.do("PATCH", path, `{"n":2}`, "If-Match", etag).want(t, 412)
+	}
+	page := r.do("GET", "/collections/orders/documents", "").want(t, 200)
+	if found := strings.Count(page.body, `"document":`); found != n/2 {
+		t.Errorf("the list has %d documents, want %d", found, n/2)
+	}
+	r.do("GET", "/collections/orders/count", "").want(t, 200, fmt.Sprintf(`"live":%d`, n/2))
+	r.do("PATCH", "/collections/orders", `{"defaultTtl":null}`).want(t, 200)
+	r.do("GET", "/collections/orders", "").want(t, 200, `"defaultTtl":null`)
+	r.do("DELETE", "/collections/orders", "").want(t, 204)
+	eventually(t, "the collection is empty", func() bool {
+		return strings.HasPrefix(r.do("GET", "/collections/orders/count", "").body, `{"live":0`)
+	})
 }

@@ -4,17 +4,12 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"io"
 	"mime"
 	"net/http"
 	"os"
 	"strconv"
 	"strings"
-	"time"
-
-	"github.com/nats-io/nats.go"
-	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/seed18712806/lapse/cmd/internal/httpapi/problem"
 	"github.com/seed18712806/lapse/sink/client"
@@ -25,9 +20,8 @@ const (
 	jsonType  = "application/json"
 	patchType = "application/merge-patch+json"
 
-	eventRoom     = 8 << 10 // what a document must leave of the server's maximum payload
-	longestKey    = 256     // bytes of an Idempotency-Key
-	acknowledgeIn = 5 * time.Second
+	eventRoom  = 8 << 10 // what a document must leave of the server's maximum payload
+	longestKey = 256     // bytes of an Idempotency-Key
 )
 
 // body reads the body of a request that must be of a media type. A request without a type is
@@ -114,13 +108,17 @@ func idempotencyKey(h http.Header) (string, error) {
 // write publishes a message and answers with its outcome. location is the path of what the
 // message is about.
 func (a *API) write(w http.ResponseWriter, r *request, m client.Message, location string) error {
-	if prefersAsync(r.Header) {
-		return a.publish(w, r, m, location)
+	write, async := a.opts.Client.Write, prefersAsync(r.Header)
+	if async {
+		write = a.opts.Client.Publish
 	}
-	result, err := a.opts.Client.Write(r.Context(), m)
+	result, err := write(r.Context(), m)
 	switch {
 	case err != nil:
-		return writeProblem(result, err)
+		return problem.OfWrite(result, err)
+	case async:
+		w.Header().Set("Preference-Applied", "respond-async")
+		return accepted{http.StatusAccepted, strconv.FormatUint(result.Seq, 10), result.Duplicate}.write(w, location)
 	case result.Duplicate:
 		return a.duplicate(w, r, result.Seq, location)
 	}
@@ -196,35 +194,4 @@ func prefersAsync(h http.Header) bool {
 		}
 	}
 	return false
-}
-
-// publish publishes a message and answers once it is durable.
-func (a *API) publish(w http.ResponseWriter, r *request, m client.Message, location string) error {
-	msg := &nats.Msg{Subject: m.Subject, Data: m.Body, Header: nats.Header{}}
-	for name, value := range map[string]string{wire.HeaderIfMatch: m.IfMatch, jetstream.MsgIDHeader: m.ID, wire.HeaderTrace: m.Traceparent} {
-		if value != "" {
-			msg.Header.Set(name, value)
-		}
-	}
-	ctx, cancel := context.WithTimeout(r.Context(), acknowledgeIn)
-	defer cancel()
-	ack, err := a.js.PublishMsg(ctx, msg)
-	if err != nil {
-		return problem.New(http.StatusServiceUnavailable, problem.Unavailable, "the log did not acknowledge the write (%s): it may be in the log or not; with an Idempotency-Key you can send it again, and it takes effect once", err)
-	}
-	w.Header().Set("Preference-Applied", "respond-async")
-	return accepted{http.StatusAccepted, strconv.FormatUint(ack.Sequence, 10), ack.Duplicate}.write(w, location)
-}
-
-// writeProblem is the answer to a write that has no outcome.
-func writeProblem(result client.Result, err error) error {
-	switch {
-	case result.Seq != 0:
-		p := problem.New(http.StatusGatewayTimeout, problem.OutcomeUnknown, "%s", err)
-		p.Seq = strconv.FormatUint(result.Seq, 10)
-		return p
-	case errors.Is(err, client.ErrUnavailable), errors.Is(err, client.ErrDenied):
-		return problem.New(http.StatusServiceUnavailable, problem.Unavailable, "%s", err)
-	}
-	return fmt.Errorf("write: %w", err)
 }

@@ -7,8 +7,6 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
-	"encoding/json"
-	"errors"
 	"fmt"
 	"os"
 	"strconv"
@@ -16,6 +14,7 @@ import (
 	"time"
 
 	"github.com/seed18712806/lapse/cmd/internal/flags"
+	"github.com/seed18712806/lapse/cmd/internal/ndjson"
 	"github.com/seed18712806/lapse/cmd/internal/output"
 	"github.com/seed18712806/lapse/sink/client"
 	"github.com/seed18712806/lapse/sink/wire"
@@ -132,7 +131,7 @@ func (i *importing) send(ctx context.Context, in <-chan line) error {
 			i.failed(l.number, &output.StatusError{Status: wire.StatusTooLarge, Text: l.err.Error()})
 			continue
 		}
-		id, err := documentID(l.text)
+		id, err := ndjson.DocumentID(l.text)
 		if err != nil {
 			i.failed(l.number, &output.StatusError{Status: wire.StatusBadRequest, Text: err.Error()})
 			continue
@@ -154,26 +153,6 @@ func messageID(prefix string, l line, subject string) string {
 	h.Write([]byte{0})
 	h.Write(l.text)
 	return prefix + "-" + strconv.Itoa(l.number) + "-" + hex.EncodeToString(h.Sum(nil)[:8])
-}
-
-// documentID reads the id from a document.
-func documentID(document []byte) (string, error) {
-	var members map[string]json.RawMessage // not a struct, which would match names without regard to case
-	if err := json.Unmarshal(document, &members); err != nil || members == nil {
-		if err == nil || json.Valid(document) {
-			err = errors.New("it is another JSON value")
-		}
-		return "", fmt.Errorf("the line is not a JSON object: %w", err)
-	}
-	value, ok := members["id"]
-	if !ok {
-		return "", errors.New(`the document has no id: add "id" with a string`)
-	}
-	var id *string
-	if err := json.Unmarshal(value, &id); err != nil || id == nil {
-		return "", fmt.Errorf("the id %s is not a string: use a string of 1 to %d bytes", value, wire.MaxID)
-	}
-	return *id, wire.CheckID(*id)
 }
 
 // done counts a line by its outcome.

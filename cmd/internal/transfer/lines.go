@@ -1,12 +1,12 @@
 package transfer
 
 import (
-	"bufio"
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"io"
+
+	"github.com/seed18712806/lapse/cmd/internal/ndjson"
 )
 
 // line is one line of an input without its end, or the reason why it cannot be read.
@@ -25,24 +25,17 @@ func lines(ctx context.Context, r io.Reader, longest int) <-chan line {
 	// with the process.
 	go func() {
 		defer close(out)
-		in := bufio.NewReaderSize(r, 64<<10)
-		for number := 1; ; number++ {
-			text, size, err := readLine(in, longest)
-			if number == 1 {
-				text = bytes.TrimPrefix(text, []byte("\xef\xbb\xbf")) // a byte order mark
-			}
-			text = bytes.TrimSpace(text)
-			l := line{number: number, text: text}
+		in := ndjson.NewReader(r, longest)
+		for {
+			next, err := in.Next()
+			l := line{number: next.Number, text: next.Text}
 			switch {
-			case err != nil && !errors.Is(err, io.EOF):
+			case errors.Is(err, io.EOF):
+				return
+			case err != nil:
 				l = line{err: err}
-			case size > longest:
-				l = line{number: number, err: fmt.Errorf("the line has %d bytes: use at most %d, the largest message that the server takes", size, longest)}
-			case len(text) == 0:
-				if err != nil {
-					return
-				}
-				continue
+			case next.TooLong:
+				l.err = fmt.Errorf("the line has %d bytes: use at most %d, the largest message that the server takes", next.Size, longest)
 			}
 			select {
 			case out <- l:
@@ -55,21 +48,4 @@ func lines(ctx context.Context, r io.Reader, longest int) <-chan line {
 		}
 	}()
 	return out
-}
-
-// readLine reads a line and counts its bytes. It drops the bytes of a line that is too long.
-func readLine(in *bufio.Reader, longest int) (text []byte, size int, err error) {
-	for {
-		part, err := in.ReadSlice('\n')
-		size += len(part)
-		if size <= longest+2 { // the end of the line does not count
-			text = append(text, part...)
-		} else {
-			text = nil
-		}
-		if !errors.Is(err, bufio.ErrBufferFull) {
-			size -= len(part) - len(bytes.TrimRight(part, "\r\n"))
-			return text, size, err
-		}
-	}
 }

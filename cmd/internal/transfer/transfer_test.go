@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing"
 	"testing/iotest"
+
+	"github.com/seed18712806/lapse/cmd/internal/ndjson"
 )
 
 func TestLines(t *testing.T) {
@@ -71,7 +73,7 @@ func TestDocumentLine(t *testing.T) {
 			t.Errorf("%s: got %s, %v; want %s", in, got, err, want)
 			continue
 		}
-		if id, err := documentID(got); err != nil || id != `a<"é` {
+		if id, err := ndjson.DocumentID(got); err != nil || id != `a<"é` {
 			t.Errorf("%s: import reads the id %q, %v", got, id, err)
 		}
 	}

@@ -29,7 +29,7 @@ type Config struct {
 	*Files
 	Prefix  wire.Prefix
 	Client  *client.Client // for the writes of the API
-	NATS    *nats.Conn     // for live events, and writes whose outcome nobody waits for
+	NATS    *nats.Conn     // for live events
 	Reader  *sink.Reader
 	Ready   func() (role string, err error) // of the process
 	Metrics *prometheus.Registry
@@ -69,15 +69,14 @@ func Start(l net.Listener, c Config, failed chan<- error) (*Server, error) {
 		return nil, err
 	}
 	api, err := httpapi.New(httpapi.Options{
-		Prefix: c.Prefix, Client: c.Client, NATS: c.NATS, Reader: c.Reader, Events: events,
+		Prefix: c.Prefix, Client: c.Client, Reader: c.Reader, Events: events,
 		Tokens: c.tokens, Metrics: c.Metrics, Logger: c.Logger,
 	})
 	if err != nil {
 		return nil, err
 	}
 	mux := handler(c.Ready, c.Metrics)
-	mux.Handle("/v1/", api.Handler())
-	mux.Handle("/openapi.json", api.Handler())
+	api.Register(mux)
 	s := &Server{events: events, http: &http.Server{
 		Handler:           mux,
 		MaxHeaderBytes:    32 << 10,

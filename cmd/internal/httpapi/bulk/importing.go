@@ -1,20 +1,18 @@
 package bulk
 
 import (
-	"bufio"
 	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"io"
 	"net/http"
 	"os"
-	"slices"
 	"strconv"
 	"time"
 
 	"github.com/seed18712806/lapse/cmd/internal/httpapi/problem"
+	"github.com/seed18712806/lapse/cmd/internal/ndjson"
 	"github.com/seed18712806/lapse/sink/client"
 	"github.com/seed18712806/lapse/sink/wire"
 )
@@ -22,7 +20,7 @@ import (
 const (
 	mostLines  = 4096        // that wait for their outcome or for the client to take it
 	idle       = time.Minute // without a line, or without an outcome taken, before an import ends
-	bufferSize = 64 << 10    // bytes that are read, and sent, at a time
+	bufferSize = 64 << 10    // bytes that are sent at a time
 )
 
 // MediaType is the media type of lines.
@@ -60,7 +58,7 @@ func Import(w http.ResponseWriter, r *http.Request, opts Options) error {
 	}
 	var err error
 	if i.pipeline, err = opts.Client.Pipeline(i.done); err != nil {
-		return problemOf(err)
+		return problem.OfWrite(client.Result{}, err)
 	}
 	w.Header().Set("Content-Type", MediaType)
 	w.Header().Set("Cache-Control", "no-store")
@@ -88,50 +86,43 @@ func (i *importing) run(ctx context.Context) error {
 	case err == nil || ctx.Err() != nil: // the client has left
 		return nil
 	case !i.began:
-		return problemOf(err)
+		return problem.OfWrite(client.Result{}, err)
 	}
 	// The last line, without a number, says why the import ends before its input.
-	_ = i.send(outcomeLine(0, "", problemOf(err)))
+	_ = i.send(outcomeLine(0, "", problem.OfWrite(client.Result{}, err)))
 	return nil
 }
 
 // read sends each line to the log. It returns why it ended before the input.
 func (i *importing) read(ctx context.Context) error {
-	most := i.opts.MaxDocument
-	in := bufio.NewReaderSize(reader{i, ctx}, bufferSize)
-	for number := 1; ; number++ {
-		text, size, err := readLine(in, most)
-		if err != nil && !errors.Is(err, io.EOF) {
-			return err
+	in := ndjson.NewReader(reader{i, ctx}, i.opts.MaxDocument)
+	for {
+		l, err := in.Next()
+		if errors.Is(err, io.EOF) {
+			return nil
 		}
-		if number == 1 {
-			text = bytes.TrimPrefix(text, []byte("\xef\xbb\xbf")) // a byte order mark
-		}
-		text = bytes.TrimSpace(text)
-		if len(text) > 0 || size > most {
-			if lineErr := i.line(ctx, number, text, size); lineErr != nil {
-				return lineErr
-			}
+		if err == nil {
+			err = i.line(ctx, l)
 		}
 		if err != nil {
-			return nil // the end of the input
+			return err
 		}
 	}
 }
 
 // line sends one line to the log. It returns an error only if the import cannot go on.
-func (i *importing) line(ctx context.Context, number int, text []byte, size int) error {
+func (i *importing) line(ctx context.Context, l ndjson.Line) error {
 	var id string
 	var refused *problem.Problem
-	if most := i.opts.MaxDocument; size > most {
-		refused = problem.New(http.StatusRequestEntityTooLarge, problem.TooLarge, "the line has %d bytes, and %d are allowed", size, most)
+	if l.TooLong {
+		refused = problem.New(http.StatusRequestEntityTooLarge, problem.TooLarge, "the line has %d bytes, and %d are allowed", l.Size, i.opts.MaxDocument)
 	} else {
 		var err error
-		if id, err = documentID(text); err != nil {
+		if id, err = ndjson.DocumentID(l.Text); err != nil {
 			refused = problem.BadRequest("%s", err)
 		}
 	}
-	tag, ok := i.order.add(number, id)
+	tag, ok := i.order.add(l.Number, id)
 	if !ok {
 		return ctx.Err()
 	}
@@ -141,15 +132,16 @@ func (i *importing) line(ctx context.Context, number int, text []byte, size int)
 	}
 	m := client.Message{Subject: i.opts.Prefix.Write(i.opts.Op, i.opts.Collection, id), Traceparent: i.opts.Traceparent}
 	if i.opts.Op.HasBody() {
-		m.Body = text
+		m.Body = l.Text
 	}
 	if i.opts.Key != "" {
-		m.ID = i.opts.Key + "-" + strconv.Itoa(number)
+		m.ID = i.opts.Key + "-" + strconv.Itoa(l.Number)
 	}
 	err := i.pipeline.Send(ctx, m, tag)
 	if err != nil {
 		// The pipeline may have reported this line already.
-		i.order.settle(tag, func(line int, id string) []byte { return outcomeLine(line, id, problemOf(err)) })
+		p := problem.OfWrite(client.Result{}, err)
+		i.order.settle(tag, func(line int, id string) []byte { return outcomeLine(line, id, p) })
 	}
 	return err
 }
@@ -159,10 +151,7 @@ func (i *importing) done(tag int, result client.Result, err error) {
 	o := result.Outcome
 	switch {
 	case err != nil:
-		p := problemOf(err)
-		if result.Seq != 0 {
-			p.Status, p.Code, p.Seq = http.StatusGatewayTimeout, problem.OutcomeUnknown, strconv.FormatUint(result.Seq, 10)
-		}
+		p := problem.OfWrite(result, err)
 		i.set(tag, p.Status, func(line int, id string) []byte { return outcomeLine(line, id, p) })
 	case result.Duplicate:
 		i.set(tag, http.StatusAccepted, func(line int, id string) []byte {
@@ -222,54 +211,6 @@ func (r reader) Read(b []byte) (int, error) {
 		err = problem.New(http.StatusRequestTimeout, problem.RequestTimeout, "no line has come for %s", idle)
 	}
 	return n, err
-}
-
-// readLine reads a line and counts its bytes. It drops the bytes of a line that is too long.
-// The text is valid until the next call.
-func readLine(in *bufio.Reader, longest int) (text []byte, size int, err error) {
-	text, err = in.ReadSlice('\n')
-	if size = len(text); errors.Is(err, bufio.ErrBufferFull) {
-		text = slices.Clone(text)
-	}
-	for errors.Is(err, bufio.ErrBufferFull) {
-		var part []byte
-		part, err = in.ReadSlice('\n')
-		if size += len(part); size <= longest+len("\r\n") {
-			text = append(text, part...)
-		} else {
-			text = nil
-		}
-	}
-	if err == nil {
-		size--
-	}
-	return text, size, err
-}
-
-// documentID reads the id from a document.
-func documentID(document []byte) (string, error) {
-	var members map[string]json.RawMessage // not a struct, which would match names without regard to case
-	if err := json.Unmarshal(document, &members); err != nil || members == nil {
-		return "", errors.New("the line is not a JSON object")
-	}
-	value, ok := members["id"]
-	if !ok {
-		return "", errors.New(`the document has no id: add "id" with a string`)
-	}
-	var id *string
-	if err := json.Unmarshal(value, &id); err != nil || id == nil {
-		return "", fmt.Errorf("the id is not a string: use a string of 1 to %d bytes", wire.MaxID)
-	}
-	return *id, wire.CheckID(*id)
-}
-
-// problemOf is the problem that an error is.
-func problemOf(err error) *problem.Problem {
-	var p *problem.Problem
-	if errors.As(err, &p) {
-		return p
-	}
-	return problem.New(http.StatusServiceUnavailable, problem.Unavailable, "%s", err)
 }
 
 // appendLine begins an outcome: the line's number and its id, if they are known.

@@ -1,60 +1,16 @@
 package bulk
 
 import (
-	"bufio"
 	"bytes"
 	"encoding/json"
-	"errors"
 	"fmt"
-	"io"
 	"math/rand/v2"
 	"strings"
 	"sync"
 	"testing"
-	"testing/iotest"
+
+	"github.com/seed18712806/lapse/cmd/internal/httpapi/problem"
 )
-
-// FuzzReadLine: the lines are those of bytes.Split, whatever pieces they come in, and one that
-// is too long is counted and not kept.
-func FuzzReadLine(f *testing.F) {
-	f.Add([]byte("a\nb\r\n\nccccccccccccccccccccccccccccccccccccccc\nd"), uint8(20))
-	f.Add([]byte(""), uint8(1))
-	f.Fuzz(func(t *testing.T, input []byte, most uint8) {
-		in := bufio.NewReaderSize(iotest.OneByteReader(bytes.NewReader(input)), 16)
-		for _, want := range bytes.Split(input, []byte("\n")) {
-			text, size, err := readLine(in, int(most))
-			if err != nil && !errors.Is(err, io.EOF) {
-				t.Fatal(err)
-			}
-			if size != len(want) {
-				t.Fatalf("a line of %d bytes is counted as %d", len(want), size)
-			}
-			if got := bytes.TrimSuffix(text, []byte("\n")); size <= int(most) && !bytes.Equal(got, want) {
-				t.Fatalf("%q, want %q", got, want)
-			}
-			if len(text) > int(most)+2+16 {
-				t.Fatalf("it keeps %d bytes of a line that may have %d", len(text), most)
-			}
-		}
-	})
-}
-
-// FuzzDocumentID: an id is the last member "id" of an object, and nothing else.
-func FuzzDocumentID(f *testing.F) {
-	for _, seed := range []string{`{"id":"1"}`, `{"ID":"1"}`, `{"id":1}`, `{"id":null}`, `[]`, `null`, `{`, `{"id":"\u00e9"}`, `{"id":"1","id":"2"}`} {
-		f.Add([]byte(seed))
-	}
-	f.Fuzz(func(t *testing.T, line []byte) {
-		id, err := documentID(line)
-		if err != nil {
-			return
-		}
-		var members map[string]any
-		if json.Unmarshal(line, &members) != nil || members["id"] != id || id == "" || len(id) > 255 {
-			t.Errorf("%q has the id %q", line, id)
-		}
-	})
-}
 
 // TestOrder: outcomes that come in any order leave in that of the lines, and no line is read
 // while there is no room.
@@ -102,7 +58,7 @@ func TestOrder(t *testing.T) {
 func FuzzOutcomeLine(f *testing.F) {
 	f.Add(1, "id", "a <text> \" \u2028")
 	f.Fuzz(func(t *testing.T, line int, id, text string) {
-		b := outcomeLine(line, id, problemOf(errors.New(text)))
+		b := outcomeLine(line, id, problem.New(503, problem.Unavailable, "%s", text))
 		var o struct {
 			Status int
 			Error  *string

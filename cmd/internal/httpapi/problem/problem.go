@@ -3,9 +3,12 @@ package problem
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
+	"strconv"
 
+	"github.com/seed18712806/lapse/sink/client"
 	"github.com/seed18712806/lapse/sink/service"
 	"github.com/seed18712806/lapse/sink/wire"
 )
@@ -28,7 +31,7 @@ const (
 	Internal           = "internal"            // 500
 	Unavailable        = "unavailable"         // 503: lapse or one of its servers does not answer
 	TooMany            = "too-many-"           // 503: a limit of this process; its name follows
-	OutcomeUnknown     = "outcome-unknown"     // 504: the write is durable, and was not applied yet
+	OutcomeUnknown     = "outcome-unknown"     // 504: the write may have taken effect, or may still do so
 )
 
 // retryAfter is the header of every 503, in seconds.
@@ -75,6 +78,25 @@ func CodeOf(status int) string {
 func OfRead(err error) error {
 	status, text := service.StatusOf(err)
 	return New(status, CodeOf(status), "%s", text)
+}
+
+// OfWrite is the answer to a write that has no outcome: an error of package client, or one that
+// is a problem itself.
+func OfWrite(result client.Result, err error) *Problem {
+	var p *Problem
+	switch {
+	case errors.As(err, &p):
+	case errors.Is(err, client.ErrUnknownOutcome) && result.Seq == 0:
+		p = New(http.StatusGatewayTimeout, OutcomeUnknown, "%s (over HTTP, the message id is the Idempotency-Key)", err)
+	case errors.Is(err, client.ErrUnknownOutcome):
+		p = New(http.StatusGatewayTimeout, OutcomeUnknown, "%s", err)
+		p.Seq = strconv.FormatUint(result.Seq, 10)
+	case errors.Is(err, client.ErrUnavailable), errors.Is(err, client.ErrDenied):
+		p = New(http.StatusServiceUnavailable, Unavailable, "%s", err)
+	default:
+		p = New(http.StatusInternalServerError, Internal, "the write failed: %s", err)
+	}
+	return p
 }
 
 // Write sends the problem.
