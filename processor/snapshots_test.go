@@ -66,9 +66,14 @@ func TestG1_G3_G7_CrashWithSnapshots(t *testing.T) {
 				r.truncated(s.alive)
 				s.history(uint64(100+i), 4)
 				s.wipe()
+				eventually(t, "a fault has happened there", func() bool {
+					if s.alive() && !s.hit.Load() { // the log grows, so that there is something to truncate
+						r.send(prefix.Write(wire.Upsert, "a", "more"), `{}`)
+					}
+					return s.hit.Load()
+				})
 				s.settles()
 				r.agrees()
-				s.wasHit()
 			})
 		}
 	}
