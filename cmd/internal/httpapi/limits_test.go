@@ -7,7 +7,6 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -82,14 +81,15 @@ func TestLimits(t *testing.T) {
 			plain := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
 			for ctx.Err() == nil {
 				body, in := io.Pipe()
-				defer context.AfterFunc(ctx, func() { _ = in.CloseWithError(context.Canceled) })()
 				req, err := http.NewRequestWithContext(ctx, method, here.base+path, body)
 				if err != nil {
 					t.Error(err)
 					return
 				}
 				req.Header.Set("Content-Type", media)
-				if resp, err := plain.Do(req); err == nil {
+				resp, err := plain.Do(req)
+				_ = in.CloseWithError(context.Canceled) // otherwise the client reads on
+				if err == nil {
 					_ = resp.Body.Close()
 				}
 			}
@@ -111,13 +111,13 @@ func TestServersAway(t *testing.T) {
 	defer here.http.CloseIdleConnections()
 	here.do("PUT", "/collections/orders/documents/1", `{}`).want(t, 201)
 	r.stop()
-	for _, c := range [][3]string{
-		{"GET", "/collections/orders/documents/1", ""}, {"GET", "/collections", ""}, {"GET", "/events", ""},
-		{"GET", "/events?since=1h", ""}, {"PUT", "/collections/orders/documents/1", "{}"}, {"DELETE", "/collections/orders", ""},
-	} {
-		here.do(c[0], c[1], c[2]).want(t, 503, `"code":"unavailable"`).header(t, "Retry-After", "1")
+	for _, a := range here.atOnce(
+		[]string{"GET", "/collections/orders/documents/1", ""}, []string{"GET", "/collections", ""}, []string{"GET", "/events", ""},
+		[]string{"GET", "/events?since=1h", ""}, []string{"PUT", "/collections/orders/documents/1", "{}"}, []string{"DELETE", "/collections/orders", ""},
+		[]string{"PUT", "/collections/orders/documents/1", "{}", "Prefer", "respond-async"},
+	) {
+		a.want(t, 503, `"code":"unavailable"`).header(t, "Retry-After", "1")
 	}
-	here.do("PUT", "/collections/orders/documents/1", "{}", "Prefer", "respond-async").want(t, 503)
 	here.do("POST", "/collections/orders/documents", "{\"id\":\"1\"}\n", "Content-Type", linesType)
 }
 
@@ -135,16 +135,7 @@ func TestUnknownOutcome(t *testing.T) {
 	here.do("PUT", path, `{}`).want(t, 201)
 	r.stop() // the log goes on, and nobody applies it
 	const unknown = `"code":"outcome-unknown"`
-	atOnce := func(requests ...[]string) []answer { // they all wait as long
-		answers := make([]answer, len(requests))
-		var asking sync.WaitGroup
-		for i, q := range requests {
-			asking.Go(func() { answers[i] = here.do(q[0], q[1], q[2], q[3:]...) })
-		}
-		asking.Wait()
-		return answers
-	}
-	answers := atOnce(
+	answers := here.atOnce(
 		[]string{"PUT", path, `{"n":1}`, "Idempotency-Key", "k"}, []string{"PUT", path, "{}"}, []string{"PATCH", path, "{}"},
 		[]string{"DELETE", path, ""}, []string{"POST", path + "/touch", ""}, []string{"PUT", "/collections/orders", "{}"},
 		[]string{"POST", "/collections/orders/documents", "{\"id\":\"1\"}\n{\"id\":\"2\"}\n", "Content-Type", linesType},
@@ -163,7 +154,7 @@ func TestUnknownOutcome(t *testing.T) {
 
 	server.Stop() // what is sent now comes later
 	defer server.Continue()
-	for _, a := range atOnce([]string{"PUT", path, "{}"}, []string{"PUT", path, "{}", "Prefer", "respond-async"}) {
+	for _, a := range here.atOnce([]string{"PUT", path, "{}"}, []string{"PUT", path, "{}", "Prefer", "respond-async"}) {
 		if a.want(t, 504, unknown, "Idempotency-Key"); strings.Contains(a.body, `"seq"`) {
 			t.Errorf("nobody can know a seq: %s", a.body)
 		}

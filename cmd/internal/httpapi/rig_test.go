@@ -138,6 +138,18 @@ func (r *rig) do(method, path, body string, headers ...string) answer {
 	return answer{resp, string(text)}
 }
 
+// atOnce sends requests at the same time: method, path, body and headers of each. So those that
+// wait for a time limit wait together.
+func (r *rig) atOnce(requests ...[]string) []answer {
+	answers := make([]answer, len(requests))
+	var asking sync.WaitGroup
+	for i, q := range requests {
+		asking.Go(func() { answers[i] = r.do(q[0], q[1], q[2], q[3:]...) })
+	}
+	asking.Wait()
+	return answers
+}
+
 // want fails the test unless the answer has this status, and each part in its body.
 func (a answer) want(t testing.TB, status int, parts ...string) answer {
 	t.Helper()
