@@ -81,6 +81,7 @@ func TestLimits(t *testing.T) {
 			plain := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
 			for ctx.Err() == nil {
 				body, in := io.Pipe()
+				context.AfterFunc(ctx, func() { _ = in.CloseWithError(context.Canceled) }) // Do waits for the body
 				req, err := http.NewRequestWithContext(ctx, method, here.base+path, body)
 				if err != nil {
 					t.Error(err)
@@ -88,7 +89,7 @@ func TestLimits(t *testing.T) {
 				}
 				req.Header.Set("Content-Type", media)
 				resp, err := plain.Do(req)
-				_ = in.CloseWithError(context.Canceled) // otherwise the client reads on
+				_ = in.CloseWithError(context.Canceled) // after an early answer the client reads on
 				if err == nil {
 					_ = resp.Body.Close()
 				}
