@@ -442,7 +442,7 @@ func TestG11_NATSDeniesLapse(t *testing.T) {
 	w.ExpiryOf("c", "a", o.Etag, harness.Limit)
 	w.lapse.Ready()
 
-	w.nats.Deny(`"lapse.read.>", "lapse.beat.*"`)
+	w.nats.Deny(`"lapse.read.>", "lapse.snapshot.*", "lapse.beat.*"`)
 	unready(t, w.lapse, "subscribe to lapse.read.")
 	w.nats.Permit()
 	w.lapse.Ready()

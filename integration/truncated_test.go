@@ -132,6 +132,7 @@ func TestG3_UntilBehindASnapshot(t *testing.T) {
 	first.truncate(func() { l.wait(t, 200) })
 	l.wait(t, 200)
 	l.end()
+	log := first.Log() // before the backup, which may have more ticks
 	name := first.backup()
 	_, errOut, _ := harness.Run(t, "lapse", nil, "restore", name, "--until", "1", "--data", t.TempDir())
 	found := regexp.MustCompile(`the earliest is sequence (\d+) of LAPSE_LOG or the instant (\S+),`).FindStringSubmatch(errOut)
@@ -143,7 +144,6 @@ func TestG3_UntilBehindASnapshot(t *testing.T) {
 		t.Fatal(err)
 	}
 	refuses(t, "the earliest is sequence "+found[1], "restore", name, "--until", fmt.Sprint(earliest-1), "--data", t.TempDir())
-	log := first.Log()
 	end := log[len(log)-1].Seq
 	for _, until := range []string{found[1], found[2], fmt.Sprint((earliest + end) / 2), fmt.Sprint(end)} {
 		t.Run(until, func(t *testing.T) {

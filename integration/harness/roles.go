@@ -109,6 +109,11 @@ func (p *Process) copyDeployed(from, to string, replacements ...string) {
 	if err != nil {
 		p.t.Fatal(err)
 	}
+	for i := 0; i < len(replacements); i += 2 {
+		if !strings.Contains(string(content), replacements[i]) {
+			p.t.Fatalf("deploy/%s does not have %s", from, replacements[i])
+		}
+	}
 	text := strings.NewReplacer(replacements...).Replace(string(content))
 	if err := os.WriteFile(filepath.Join(p.dir, to), []byte(text), 0o600); err != nil {
 		p.t.Fatal(err)

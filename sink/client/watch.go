@@ -62,7 +62,11 @@ func (c *Client) Watch(ctx context.Context, opts WatchOptions, f func(Notificati
 	defer stop()
 	within, cancel := c.l.Within(ctx, link.StreamInfoAPI+name)
 	defer cancel()
-	stream, err := c.l.JS.Stream(within, name)
+	var stream jetstream.Stream
+	err := c.l.Ask(within, func(ctx context.Context) (err error) {
+		stream, err = c.l.JS.Stream(ctx, name)
+		return err
+	})
 	switch {
 	case err != nil && link.Denial(within) != nil:
 		return link.Denial(within)

@@ -164,7 +164,11 @@ func streams(ctx context.Context, l *link.Link) (names []string, err error) {
 func streamInfo(ctx context.Context, l *link.Link, name string) (*jetstream.StreamInfo, error) {
 	within, cancel := l.Within(ctx, link.StreamInfoAPI+name)
 	defer cancel()
-	stream, err := l.JS.Stream(within, name)
+	var stream jetstream.Stream
+	err := l.Ask(within, func(ctx context.Context) (err error) {
+		stream, err = l.JS.Stream(ctx, name)
+		return err
+	})
 	switch {
 	case err != nil && link.Denial(within) != nil:
 		return nil, link.Denial(within)

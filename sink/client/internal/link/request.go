@@ -49,6 +49,24 @@ func (l *Link) AwaitConnection(ctx context.Context) error {
 	return nil
 }
 
+// askAttempts is how often a question is put to JetStream.
+const askAttempts = 3
+
+// Ask puts a question to JetStream, which changes nothing, and puts it again if no answer comes. In
+// a cluster a question or its answer can be lost while the servers learn of a new connection or of
+// a new leader. All attempts together take no longer than the timeout.
+func (l *Link) Ask(ctx context.Context, ask func(context.Context) error) (err error) {
+	for range askAttempts {
+		attempt, cancel := context.WithTimeout(ctx, l.Timeout/askAttempts)
+		err = ask(attempt)
+		cancel()
+		if err == nil || ctx.Err() != nil || !IsTimeout(err) {
+			return err
+		}
+	}
+	return err
+}
+
 // Request sends a request and returns the reply. A request changes nothing, so it may be
 // repeated after any error.
 func (l *Link) Request(ctx context.Context, subject string, body []byte) (*nats.Msg, error) {
