@@ -59,7 +59,7 @@ func Read(ctx context.Context, js jetstream.JetStream, stream string, from uint6
 	}
 	consumer, err := s.OrderedConsumer(ctx, jetstream.OrderedConsumerConfig{
 		DeliverPolicy: jetstream.DeliverByStartSequencePolicy, OptStartSeq: max(from, state.FirstSeq), MaxResetAttempts: 1,
-		InactiveThreshold: 2 * time.Second, // the streams of lapse limit the number of consumers
+		InactiveThreshold: 30 * time.Second, // the streams of lapse limit the number of consumers
 	})
 	if err != nil {
 		return nil, err
