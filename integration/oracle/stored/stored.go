@@ -59,10 +59,13 @@ func Read(ctx context.Context, js jetstream.JetStream, stream string, from uint6
 	}
 	consumer, err := s.OrderedConsumer(ctx, jetstream.OrderedConsumerConfig{
 		DeliverPolicy: jetstream.DeliverByStartSequencePolicy, OptStartSeq: max(from, state.FirstSeq), MaxResetAttempts: 1,
-		InactiveThreshold: 30 * time.Second, // the streams of lapse limit the number of consumers
+		InactiveThreshold: 2 * time.Second, // the streams of lapse limit the number of consumers
 	})
 	if err != nil {
 		return nil, err
+	}
+	if consumer.CachedInfo().NumPending == 0 && state.NumDeleted > 0 {
+		return nil, nil // what the stream had from there on was deleted
 	}
 	iterator, err := consumer.Messages(jetstream.PullHeartbeat(beat))
 	if err != nil {

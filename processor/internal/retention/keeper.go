@@ -321,6 +321,9 @@ func (k *Keeper) endFiles(ctx context.Context, info *jetstream.StreamInfo) error
 
 // end ends the file of a stream, unless that was done not long ago.
 func (k *Keeper) end(ctx context.Context, had edges, now time.Time, info *jetstream.StreamInfo, f streams.Filling, every time.Duration) (edges, error) {
+	if len(had) == 0 {
+		had = edges{{At: info.Created.UnixMilli()}} // no file has anything from before
+	}
 	next := edge{At: now.UnixMilli(), Seq: info.State.LastSeq}
 	last := had.last()
 	if next.At-last.At < every.Milliseconds() {

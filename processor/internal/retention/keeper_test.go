@@ -1,8 +1,10 @@
 package retention
 
 import (
+	"context"
 	"errors"
 	"log/slog"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -12,6 +14,7 @@ import (
 	"github.com/seed18712806/lapse/processor/health"
 	"github.com/seed18712806/lapse/processor/internal/snapshot"
 	"github.com/seed18712806/lapse/processor/internal/status"
+	"github.com/seed18712806/lapse/processor/internal/streams"
 )
 
 var start = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
@@ -162,3 +165,23 @@ func TestPauses(t *testing.T) {
 		t.Errorf("of a short promise: %s", got)
 	}
 }
+
+// TestNewServers: where everything is new, nothing has to go yet. Fails if a filling goes to a stream, or
+// Redis writes its files, before anything can be old.
+func TestNewServers(t *testing.T) {
+	k := keeper(1)
+	info := logAt(4, 1, 100)
+	had, err := k.end(t.Context(), nil, at(4), info, streams.Filling{}, k.interval()/2)
+	if err != nil || !slices.Equal(had, edges{{At: start.UnixMilli()}}) {
+		t.Errorf("the edges of a new stream are %v, %v", had, err)
+	}
+	var redis rewrites
+	k.Redis, k.stirred = &redis, at(4).UnixMilli()
+	if err := k.rewriteRedis(t.Context(), info); err != nil || redis != 0 {
+		t.Errorf("Redis has written its files %d times, %v", redis, err)
+	}
+}
+
+type rewrites int
+
+func (r *rewrites) Rewrite(context.Context) error { *r++; return nil }

@@ -39,8 +39,8 @@ func (k *Keeper) endEvents(ctx context.Context, now time.Time) error {
 
 // rewriteRedis lets Redis write its files anew, once in an interval while documents die.
 func (k *Keeper) rewriteRedis(ctx context.Context, info *jetstream.StreamInfo) error {
-	now := info.TimeStamp.UnixMilli()
-	if k.kept.Redis > k.stirred || now-k.kept.Redis < k.interval().Milliseconds() {
+	now, last := info.TimeStamp.UnixMilli(), max(k.kept.Redis, info.Created.UnixMilli())
+	if last > k.stirred || now-last < k.interval().Milliseconds() {
 		return nil
 	}
 	err := k.Redis.Rewrite(ctx)

@@ -13,17 +13,14 @@ import (
 	"github.com/seed18712806/lapse/processor/internal/snapshot"
 )
 
-// kept2 is how many generations every partition must have before the log is truncated.
-const kept2 = 2
-
 // behind is the offset of the older generation of the partition that is furthest behind; 0 if one has
 // not two generations. begun is when the first of these generations was begun.
 func behind(all [][]snapshot.Generation) (offset uint64, begun int64) {
 	for i, some := range all {
-		if len(some) < kept2 {
+		if len(some) < snapshot.Kept {
 			return 0, 0
 		}
-		if older := some[kept2-1]; i == 0 {
+		if older := some[snapshot.Kept-1]; i == 0 {
 			offset, begun = older.Offset, older.Begun
 		} else {
 			offset, begun = min(offset, older.Offset), min(begun, older.Begun)
@@ -89,13 +86,13 @@ func (k *Keeper) verify(ctx context.Context) error {
 				err = k.Desk.Store().Verify(ctx, m)
 			}
 		}
-		if err == nil && len(all) < kept2 {
+		if err == nil && len(all) < snapshot.Kept {
 			err = fmt.Errorf("partition %d: its record names %d snapshots", k.Statuses.Number(i), len(all))
 		}
 		switch {
 		case errors.Is(err, snapshot.ErrDamaged):
 			k.put(i, nil) // nothing is truncated until there are two again
-			k.tries[i].anew = kept2
+			k.tries[i].anew = snapshot.Kept
 			damaged = errors.Join(damaged, fmt.Errorf("partition %d: %w", k.Statuses.Number(i), err))
 		case err != nil:
 			return err

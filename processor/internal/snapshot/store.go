@@ -12,9 +12,9 @@ import (
 	"github.com/seed18712806/lapse/processor/internal/crash"
 )
 
-// keep is how many generations of a partition count: the newest, and the one that is used if the
+// Kept is how many generations of a partition count: the newest, and the one that is used if the
 // newest is damaged.
-const keep = 2
+const Kept = 2
 
 // Store stores the snapshots of the partitions of a shard.
 //
@@ -160,7 +160,7 @@ func (s *Store) claim(ctx context.Context, partition int) (r record, err error) 
 // add names a generation in the record that its claim has left, and removes what does not count
 // any more.
 func (s *Store) add(ctx context.Context, partition int, r record, g Generation) error {
-	r.Generations = append([]Generation{g}, r.Generations[:min(len(r.Generations), keep-1)]...)
+	r.Generations = append([]Generation{g}, r.Generations[:min(len(r.Generations), Kept-1)]...)
 	if err := s.change(ctx, partition, &r); err != nil {
 		return fmt.Errorf("%w: %w", ErrSuperseded, err)
 	}
