@@ -7,7 +7,7 @@
 //	             sequences and stamps
 //	take.go      takes a backup while lapse runs
 //	scan.go      verifies a file, and finds out where each log is to end
-//	cut.go       what is left of a stream if its log ends earlier
+//	cut.go       cuts a stream at an earlier end of its log
 //	restore.go   restores a file into empty servers
 //
 // # A backup is the state at the end of its logs

@@ -17,10 +17,10 @@ import (
 	"github.com/seed18712806/lapse/sink/wire"
 )
 
-// backupKey is the key, in the metadata of a restored stream, of what it was restored from.
+// backupKey is the metadata key of a restored stream that names its backup.
 const backupKey = "lapse-backup"
 
-// removeWithin is how long the removal of what a failed restore has made may take.
+// removeWithin limits the time in which a failed restore removes the streams that it has made.
 const removeWithin = 30 * time.Second
 
 // Target is where a backup is restored.

@@ -270,7 +270,7 @@ func openBackup(ctx context.Context, name string, streams output.Streams, again 
 	return f, closed, err
 }
 
-// onlyOnce is a stream that nobody reads again.
+// onlyOnce is an input that cannot be read a second time, such as a pipe.
 type onlyOnce struct{ io.Reader }
 
 func (onlyOnce) Seek(int64, int) (int64, error) { return 0, errors.ErrUnsupported }

@@ -29,7 +29,7 @@ func (r *rig) expire(collection string, from, n int) {
 	})
 }
 
-// TestG3_Events: each event comes once, in order, to whoever follows, also after a break.
+// TestG3_Events: each client gets each event once and in order, also after a lost connection.
 func TestG3_Events(t *testing.T) {
 	r := start(t)
 	for _, c := range []string{"orders", "carts"} {

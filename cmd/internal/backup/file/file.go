@@ -156,7 +156,7 @@ type Reader struct {
 	in        string // the part that is being read
 	header    Header
 	end       End
-	chunk     []byte // what is left of the chunk that is being read
+	chunk     []byte // the unread rest of the present chunk
 	open      bool   // a stream is being read
 }
 

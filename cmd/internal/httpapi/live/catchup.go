@@ -19,8 +19,8 @@ const (
 	requestWithin  = 5 * time.Second
 )
 
-// filter is the subject of what a topic has. Rejections have one more form of subject, for
-// configurations, so those of one collection are picked by the reader.
+// filter is the subject that matches all messages of a topic. Rejections of configurations have a
+// subject of another form, so the filter matches rejections of all collections, and next picks.
 func (h *Hub) filter(t topic) string {
 	switch {
 	case t.rejections:

@@ -1,11 +1,11 @@
 // Package live sends the stream of events to HTTP clients, as server-sent events.
 //
-// A [Hub] reads the end of the stream once, whoever many clients follow it (tail.go), and keeps
+// A [Hub] reads the end of the stream once, however many clients follow it (tail.go), and keeps
 // the last messages, ready to be sent, in a ring (ring.go). Each client is a position in the
 // ring (stream.go). A client that begins further back reads the stream by itself up to the ring
 // (catchup.go). The hub reads only while there are clients.
 //
-//   - L1: A client gets every message of what it follows from its position on, in the order of
+//   - L1: A client gets every message of its topic from its position on, in the order of
 //     the stream and once, until its connection ends. Its next connection goes on from the last
 //     id that it got.
 //   - L2: A client holds up neither the others nor the hub. One that falls behind the ring, or

@@ -59,7 +59,7 @@ func BadRequest(format string, args ...any) *Problem {
 	return New(http.StatusBadRequest, Invalid, format, args...)
 }
 
-// codes are those of what lapse answers: outcomes, and errors of reads.
+// codes are the codes of problems by the status of an outcome, or of an error of a read.
 var codes = map[int]string{
 	wire.StatusBadRequest: Invalid, wire.StatusNotFound: NotFound, wire.StatusConflict: Conflict,
 	wire.StatusPreconditionFailed: PreconditionFailed, wire.StatusTooLarge: TooLarge,
