@@ -63,8 +63,20 @@ func (b *Bucket) stream() string { return "KV_" + b.Name() }
 
 func (b *Bucket) subject(key string) string { return "$KV." + b.Name() + "." + key }
 
-// Provision creates the bucket if it is absent.
+// Provision creates the bucket if it is absent, until ctx is done. It repeats a request that
+// gets no answer: in a cluster that learns of a new connection one can be lost.
 func (b *Bucket) Provision(ctx context.Context) (created bool, err error) {
+	for {
+		attempt, cancel := context.WithTimeout(ctx, b.limit)
+		created, err = b.provision(attempt)
+		cancel()
+		if !errors.Is(err, context.DeadlineExceeded) || ctx.Err() != nil {
+			return created, err
+		}
+	}
+}
+
+func (b *Bucket) provision(ctx context.Context) (created bool, err error) {
 	_, err = b.js.KeyValue(ctx, b.Name())
 	if errors.Is(err, jetstream.ErrBucketNotFound) {
 		_, err = b.js.CreateKeyValue(ctx, jetstream.KeyValueConfig{
@@ -88,7 +100,7 @@ func (b *Bucket) Provision(ctx context.Context) (created bool, err error) {
 // Recreate is Provision for a bucket that was deleted while the process runs.
 func (b *Bucket) Recreate(ctx context.Context) (created bool, err error) {
 	err = b.link.Call(ctx, b.limit, func(ctx context.Context) (err error) {
-		created, err = b.Provision(ctx)
+		created, err = b.provision(ctx)
 		return err
 	})
 	return created, err

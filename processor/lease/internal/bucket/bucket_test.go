@@ -1,0 +1,64 @@
+package bucket
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+// forgetful is JetStream in a cluster: it loses some requests, or their answers.
+type forgetful struct {
+	jetstream.JetStream
+	questions, answers int // how many are lost
+	exists             bool
+}
+
+func (f *forgetful) KeyValue(ctx context.Context, _ string) (jetstream.KeyValue, error) {
+	if f.questions > 0 {
+		f.questions--
+		<-ctx.Done()
+		return nil, ctx.Err()
+	}
+	if !f.exists {
+		return nil, jetstream.ErrBucketNotFound
+	}
+	return nil, nil
+}
+
+func (f *forgetful) CreateKeyValue(ctx context.Context, _ jetstream.KeyValueConfig) (jetstream.KeyValue, error) {
+	f.exists = true
+	if f.answers > 0 {
+		f.answers--
+		<-ctx.Done()
+		return nil, ctx.Err()
+	}
+	return nil, nil
+}
+
+// Fails if a lost request, or a lost answer, uses up the time that there is for a start.
+func TestProvisionWhereRequestsAreLost(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const limit = 2 * time.Second
+		for name, js := range map[string]*forgetful{
+			"question": {questions: 1}, "answer": {answers: 1}, "both, twice": {questions: 2, answers: 2},
+		} {
+			lost := js.questions + js.answers
+			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+			began := time.Now()
+			_, err := New(js, nil, limit, "lapse", 1).Provision(ctx)
+			cancel()
+			if took := time.Since(began); err != nil || !js.exists || took > time.Duration(lost)*limit {
+				t.Errorf("%s: %v after %v", name, err, took)
+			}
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+		defer cancel()
+		if _, err := New(&forgetful{questions: 9}, nil, limit, "lapse", 1).Provision(ctx); !errors.Is(err, context.DeadlineExceeded) || ctx.Err() == nil {
+			t.Errorf("where nobody answers: %v, before the time was up", err)
+		}
+	})
+}
