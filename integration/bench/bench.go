@@ -28,6 +28,7 @@ type options struct {
 	lapse   string
 	keep    bool
 	rate    int
+	gone    int
 	body    int
 	shape   wire.Shape
 	masters int
@@ -67,6 +68,7 @@ var rows = []row{
 	{name: "memory", title: "memory in Redis per document", run: (*bench).memory},
 	{name: "rebuild", title: "rebuild of a wiped Redis", run: (*bench).rebuild},
 	{name: "startup", title: "start-up of the embedded default", run: (*bench).startup},
+	{name: "snapshots", title: "lateness while snapshots are taken", run: (*bench).snapshots, extra: true},
 	{name: "shards", title: "CPU a document with four shards", run: (*bench).shards, extra: true},
 	{name: "scale", title: "cost as the work grows", run: (*bench).grow, extra: true},
 }
@@ -79,10 +81,11 @@ func parseFlags(args []string, stderr io.Writer) (options, error) {
 	for _, r := range rows {
 		names = append(names, r.name)
 	}
-	f.StringVar(&o.rows, "rows", "", "rows to run, separated by commas: "+strings.Join(names, ", ")+" (default all but shards and scale)")
+	f.StringVar(&o.rows, "rows", "", "rows to run, separated by commas: "+strings.Join(names, ", ")+" (default all but snapshots, shards and scale)")
 	f.IntVar(&o.n, "n", 300_000, "number of documents; the other sizes are proportional to it")
 	f.IntVar(&o.rounds, "rounds", 3, "number of rounds")
 	f.BoolVar(&o.scale, "scale", false, "run the row scale too, with up to ten times n documents")
+	f.IntVar(&o.gone, "gone", 0, "documents that came and went before, in the row startup")
 	f.BoolVar(&o.json, "json", false, "print JSON instead of a table")
 	f.StringVar(&o.profile, "profile", "", "folder for CPU profiles of lapse, which then runs in a child of this program")
 	f.StringVar(&o.lapse, "lapse", "", "the lapse binary to run (default: built from ./cmd/lapse)")

@@ -81,6 +81,10 @@
 //
 // startup: lapse serve with embedded servers on the data of an earlier run, from the start
 // of the process until /readyz answers 200. Then all documents must be there.
+// With -gone so many other documents have come and expired before.
+//
+// snapshots: as lateness, beside 300,000 documents that do not expire, while lapse takes one
+// snapshot of all partitions after another. lapse is compared with itself.
 //
 // scale: ingest, due and lateness for a tenth of the documents, for all, and for ten times
 // as many (lateness: beside so many that do not expire); for 1, 16 and 64 partitions; for

@@ -8,7 +8,6 @@ import (
 	"maps"
 	"slices"
 	"strings"
-	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -16,6 +15,7 @@ import (
 
 	"github.com/seed18712806/lapse/integration/bench/internal/load"
 	"github.com/seed18712806/lapse/integration/bench/internal/rig"
+	"github.com/seed18712806/lapse/integration/bench/internal/sides"
 	"github.com/seed18712806/lapse/integration/bench/internal/table"
 	"github.com/seed18712806/lapse/sink/wire"
 )
@@ -28,22 +28,10 @@ const (
 	latenessTTL  = 5 // seconds
 )
 
-// side is a system that expires documents and tells a subscriber.
-type side struct {
-	write func(ld load.Load, from, to, ttl int) error // writes some documents, with a TTL in seconds
-	flush func() error                                // waits until all are stored
-	usage func() func(what string) time.Duration      // see rig.Rig.Usage
-	done  func()                                      // stops the side
-	l     *rig.Lapse                                  // nil if it is not lapse
-}
-
-// opener starts a side, which gives its expirations to the receipts.
-type opener func(context.Context, *load.Receipts) (*side, error)
-
 const patience = 2 * time.Minute // an event that comes later counts as missing
 
 // received runs sides in turn, and returns what their subscribers received.
-func received(round int, expire func(name string, open opener) (load.Received, error), sides map[string]opener) (map[string]load.Received, error) {
+func received(round int, expire func(name string, open sides.Opener) (load.Received, error), sides map[string]sides.Opener) (map[string]load.Received, error) {
 	all := map[string]load.Received{}
 	var runs []func() error
 	for _, name := range slices.Sorted(maps.Keys(sides)) {
@@ -59,11 +47,11 @@ func received(round int, expire func(name string, open opener) (load.Received, e
 // written.
 func (b *bench) lateness(ctx context.Context, round int) ([]table.Figure, error) {
 	n := b.n / 3
-	sides, err := received(round, func(name string, open opener) (load.Received, error) {
+	sides, err := received(round, func(name string, open sides.Opener) (load.Received, error) {
 		return b.expire(ctx, name, open, n, b.paced(ctx, round, n))
-	}, map[string]opener{
-		"lapse": b.openLapse(wire.Shape{}), kvWatcher: b.openKV, redisShipped: b.openRedis(),
-		redisTuned: b.openRedis("--hz", "500", "--active-expire-effort", "10"),
+	}, map[string]sides.Opener{
+		"lapse": b.openLapse(wire.Shape{}), kvWatcher: sides.KV(b.rig), redisShipped: sides.Redis(b.rig),
+		redisTuned: sides.Redis(b.rig, "--hz", "500", "--active-expire-effort", "10"),
 	})
 	if err != nil {
 		return nil, err
@@ -85,9 +73,9 @@ func ms(d time.Duration) float64 { return float64(d) / float64(time.Millisecond)
 
 // due times the events of documents that fall due together.
 func (b *bench) due(ctx context.Context, round int) ([]table.Figure, error) {
-	sides, err := received(round, func(name string, open opener) (load.Received, error) {
+	sides, err := received(round, func(name string, open sides.Opener) (load.Received, error) {
 		return b.expire(ctx, name, open, b.n, b.together(ctx, round, b.n))
-	}, map[string]opener{"lapse": b.openLapse(wire.Shape{}), kvWatcher: b.openKV})
+	}, map[string]sides.Opener{"lapse": b.openLapse(wire.Shape{}), kvWatcher: sides.KV(b.rig)})
 	if err != nil {
 		return nil, err
 	}
@@ -98,32 +86,32 @@ func (b *bench) due(ctx context.Context, round int) ([]table.Figure, error) {
 }
 
 // paced writes documents at the rate of the flags. Each falls due a few seconds later.
-func (b *bench) paced(ctx context.Context, round, n int) func(*side, load.Load) error {
-	return func(s *side, ld load.Load) error {
+func (b *bench) paced(ctx context.Context, round, n int) func(*sides.Side, load.Load) error {
+	return func(s *sides.Side, ld load.Load) error {
 		if err := b.profileSide(ctx, s, "lateness", round); err != nil {
 			return err
 		}
 		ld.TTL = latenessTTL
-		return load.Pace(ctx, n, b.rate, func(from, to int) error { return s.write(ld, from, to, latenessTTL) })
+		return load.Pace(ctx, n, b.rate, func(from, to int) error { return s.Write(ld, from, to, latenessTTL) })
 	}
 }
 
 // together writes documents so that they fall due together.
-func (b *bench) together(ctx context.Context, round, n int) func(*side, load.Load) error {
-	return func(s *side, ld load.Load) error {
+func (b *bench) together(ctx context.Context, round, n int) func(*sides.Side, load.Load) error {
+	return func(s *sides.Side, ld load.Load) error {
 		err := load.Bursts(ctx, n, func(from, to, ttl int) error {
-			if err := s.write(ld, from, to, ttl); err != nil {
+			if err := s.Write(ld, from, to, ttl); err != nil {
 				return err
 			}
-			return s.flush()
+			return s.Flush()
 		})
 		if err != nil {
 			return err
 		}
-		if s.l == nil {
+		if s.Lapse == nil {
 			return nil
 		}
-		if err := s.l.Stored(ctx, rig.Orders, n); err != nil {
+		if err := s.Lapse.Stored(ctx, rig.Orders, n); err != nil {
 			return err
 		}
 		return b.profileSide(ctx, s, "due", round)
@@ -131,16 +119,16 @@ func (b *bench) together(ctx context.Context, round, n int) func(*side, load.Loa
 }
 
 // profileSide takes a profile of the side until it stops, if it is lapse.
-func (b *bench) profileSide(ctx context.Context, s *side, name string, round int) error {
-	if s.l == nil {
+func (b *bench) profileSide(ctx context.Context, s *sides.Side, name string, round int) error {
+	if s.Lapse == nil {
 		return nil
 	}
-	stop, err := s.l.Profile(ctx, name, round)
+	stop, err := s.Lapse.Profile(ctx, name, round)
 	if err != nil {
 		return err
 	}
-	finish := s.done
-	s.done = func() {
+	finish := s.Done
+	s.Done = func() {
 		if err := stop(); err != nil {
 			b.note("no profile: %v", err)
 		}
@@ -151,7 +139,7 @@ func (b *bench) profileSide(ctx context.Context, s *side, name string, round int
 
 // expire starts a side, warms it up, writes documents, and waits until the subscriber has
 // received their expirations.
-func (b *bench) expire(ctx context.Context, name string, open opener, n int, write func(*side, load.Load) error) (load.Received, error) {
+func (b *bench) expire(ctx context.Context, name string, open sides.Opener, n int, write func(*sides.Side, load.Load) error) (load.Received, error) {
 	r := load.NewReceipts(n)
 	warmed := b.load(n, 1).Warm()
 	r.Warm = load.NewReceipts(warmed.N)
@@ -159,17 +147,17 @@ func (b *bench) expire(ctx context.Context, name string, open opener, n int, wri
 	if err != nil {
 		return load.Received{}, fmt.Errorf("%s: %w", name, err)
 	}
-	defer func() { s.done() }()
-	if err := errors.Join(s.write(warmed, 0, warmed.N, 1), s.flush(), r.Warm.Wait(ctx, patience)); err != nil {
+	defer func() { s.Done() }()
+	if err := errors.Join(s.Write(warmed, 0, warmed.N, 1), s.Flush(), r.Warm.Wait(ctx, patience)); err != nil {
 		return load.Received{}, fmt.Errorf("%s: warm-up: %w", name, err)
 	}
-	used := s.usage()
+	used := s.Usage()
 	if err := write(s, b.load(n, 0)); err != nil {
 		return load.Received{}, fmt.Errorf("%s: %w", name, err)
 	}
 	// More documents are due later (see load.Bursts), and take longer.
 	long := patience + time.Duration(n)*100*time.Microsecond
-	if err := errors.Join(s.flush(), r.Wait(ctx, long)); err != nil {
+	if err := errors.Join(s.Flush(), r.Wait(ctx, long)); err != nil {
 		return load.Received{}, fmt.Errorf("%s: %w", name, err)
 	}
 	b.cpu = used(fmt.Sprintf("%s: %d documents written and expired", name, n))
@@ -179,20 +167,20 @@ func (b *bench) expire(ctx context.Context, name string, open opener, n int, wri
 	if x.Wrong != nil {
 		return x, fmt.Errorf("%s: %w", name, x.Wrong)
 	}
-	if s.l != nil && x.Missing+x.Early+x.Doubled > 0 {
+	if s.Lapse != nil && x.Missing+x.Early+x.Doubled > 0 {
 		b.problem("of %d events %d are missing, %d were early and %d came twice", n, x.Missing, x.Early, x.Doubled)
 	}
 	return x, nil
 }
 
 // openLapse starts lapse, and a JetStream consumer of its events: they are stored.
-func (b *bench) openLapse(shape wire.Shape) opener {
-	return func(ctx context.Context, r *load.Receipts) (*side, error) {
+func (b *bench) openLapse(shape wire.Shape) sides.Opener {
+	return func(ctx context.Context, r *load.Receipts) (*sides.Side, error) {
 		l, err := b.rig.StartLapse(ctx, shape)
 		if err != nil {
 			return nil, err
 		}
-		s := &side{l: l, usage: l.Usage, done: l.Stop}
+		s := &sides.Side{Lapse: l, Usage: l.Usage, Done: l.Stop}
 		if err := l.Configure(ctx, rig.Orders, -1); err != nil {
 			l.Stop()
 			return nil, err
@@ -210,8 +198,8 @@ func (b *bench) openLapse(shape wire.Shape) opener {
 			l.Stop()
 			return nil, err
 		}
-		s.done = func() { receiving.Stop(); l.Stop() }
-		s.write, s.flush = load.Writer(l.NATS.JS, func(ld load.Load, i, ttl int) *nats.Msg { return ld.Upsert(rig.Orders, i, ttl) })
+		s.Done = func() { receiving.Stop(); l.Stop() }
+		s.Write, s.Flush = load.Writer(l.NATS.JS, func(ld load.Load, i, ttl int) *nats.Msg { return ld.Upsert(rig.Orders, i, ttl) })
 		return s, nil
 	}
 }
@@ -246,114 +234,4 @@ func receive(m jetstream.Msg, r *load.Receipts, ld load.Load) {
 		r.Fail(fmt.Errorf("event without its document: %s", body))
 	}
 	r.Got(i, when, at)
-}
-
-// openKV starts a bucket and its watcher, which receives each key with the server's stamp,
-// and a marker when it expires.
-func (b *bench) openKV(ctx context.Context, r *load.Receipts) (*side, error) {
-	srv, err := b.rig.StartNATS(ctx)
-	if err != nil {
-		return nil, err
-	}
-	s := &side{usage: func() func(string) time.Duration { return b.rig.Usage(srv.Process) }, done: srv.Stop}
-	kv, err := srv.Bucket(ctx, rig.Orders)
-	if err != nil {
-		srv.Stop()
-		return nil, err
-	}
-	watcher, err := kv.WatchAll(ctx, jetstream.UpdatesOnly())
-	if err != nil {
-		srv.Stop()
-		return nil, err
-	}
-	s.done = func() { _ = watcher.Stop(); srv.Stop() }
-	type key struct {
-		i    int
-		warm bool
-	}
-	// The TTL is known here; the watcher receives the stamp from which it counts.
-	ttls, warmTTLs := make([]atomic.Int32, r.N), make([]atomic.Int32, r.Warm.N)
-	ttlOf := func(k key) *atomic.Int32 {
-		if k.warm {
-			return &warmTTLs[k.i]
-		}
-		return &ttls[k.i]
-	}
-	go func() {
-		written := make(map[key]time.Time, r.N)
-		for e := range watcher.Updates() {
-			at := time.Now()
-			if e == nil {
-				continue
-			}
-			i, warmed, err := load.Index(e.Key())
-			if err != nil {
-				r.Fail(err)
-				continue
-			}
-			k, of := key{i, warmed}, r
-			if warmed {
-				of = r.Warm
-			}
-			if e.Operation() == jetstream.KeyValuePut {
-				written[k] = e.Created()
-			} else {
-				of.Got(i, written[k].Add(time.Duration(ttlOf(k).Load())*time.Second), at)
-			}
-		}
-	}()
-	s.write, s.flush = load.Writer(srv.JS, func(ld load.Load, i, ttl int) *nats.Msg {
-		ttlOf(key{i, ld.Warming()}).Store(int32(ttl))
-		return ld.Put(rig.Orders, i, ttl)
-	})
-	return s, nil
-}
-
-// openRedis starts Redis with notifications of expired keys, and a subscriber.
-func (b *bench) openRedis(args ...string) opener {
-	return func(ctx context.Context, r *load.Receipts) (*side, error) {
-		srv, err := b.rig.StartRedis(ctx, append([]string{"--notify-keyspace-events", "Ex"}, args...)...)
-		if err != nil {
-			return nil, err
-		}
-		sub := srv.Client.Subscribe(ctx, "__keyevent@0__:expired")
-		s := &side{usage: func() func(string) time.Duration { return b.rig.Usage(srv.Process) }, flush: func() error { return nil }}
-		s.done = func() { _ = sub.Close(); srv.Stop() }
-		if _, err := sub.Receive(ctx); err != nil {
-			s.done()
-			return nil, err
-		}
-		deadlines, warmDeadlines := make([]atomic.Int64, r.N), make([]atomic.Int64, r.Warm.N)
-		of := func(warmed bool) ([]atomic.Int64, *load.Receipts) {
-			if warmed {
-				return warmDeadlines, r.Warm
-			}
-			return deadlines, r
-		}
-		go func() {
-			for {
-				m, err := sub.ReceiveMessage(ctx)
-				if err != nil {
-					return // the subscription is closed
-				}
-				at := time.Now()
-				i, warmed, err := load.Index(strings.TrimPrefix(m.Payload, rig.Orders+":"))
-				if err != nil {
-					r.Fail(err)
-					continue
-				}
-				d, to := of(warmed)
-				to.Got(i, time.UnixMilli(d[i].Load()), at)
-			}
-		}()
-		s.write = func(ld load.Load, from, to, ttl int) error {
-			at := time.Now().Add(time.Duration(ttl) * time.Second).Truncate(time.Millisecond)
-			d, _ := of(ld.Warming())
-			for i := from; i < to; i++ {
-				d[i].Store(at.UnixMilli())
-			}
-			return srv.SetAt(ctx, ld, from, to, at)
-		}
-		return s, nil
-	}
 }

@@ -5,10 +5,9 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/nats-io/nats.go"
-
 	"github.com/seed18712806/lapse/integration/bench/internal/load"
 	"github.com/seed18712806/lapse/integration/bench/internal/rig"
+	"github.com/seed18712806/lapse/integration/bench/internal/sides"
 	"github.com/seed18712806/lapse/integration/bench/internal/table"
 	"github.com/seed18712806/lapse/sink/store"
 	"github.com/seed18712806/lapse/sink/wire"
@@ -68,21 +67,22 @@ func (b *bench) grow(ctx context.Context, round int) ([]table.Figure, error) {
 // lateBeside returns the p99 of the lateness beside documents that do not expire yet.
 func (b *bench) lateBeside(ctx context.Context, beside int) (float64, error) {
 	n := b.n / 3
-	x, err := b.expire(ctx, fmt.Sprintf("lapse beside %d", beside), b.openLapse(wire.Shape{}), n, func(s *side, ld load.Load) error {
-		standing := b.load(beside, load.LongTTL)
-		if err := s.l.Configure(ctx, rig.Warm, -1); err != nil {
+	x, err := b.expire(ctx, fmt.Sprintf("lapse beside %d", beside), b.openLapse(wire.Shape{}), n, func(s *sides.Side, ld load.Load) error {
+		if err := b.stand(ctx, s, beside); err != nil {
 			return err
 		}
-		if err := load.PublishAll(s.l.NATS.JS, beside, func(i int) *nats.Msg { return standing.Upsert(rig.Warm, i, load.LongTTL) }); err != nil {
-			return err
-		}
-		if err := s.l.Stored(ctx, rig.Warm, beside); err != nil {
-			return err
-		}
-		if err := load.Sleep(ctx, time.Second); err != nil {
-			return err
-		}
-		return load.Pace(ctx, n, b.rate, func(from, to int) error { return s.write(ld, from, to, latenessTTL) })
+		return load.Pace(ctx, n, b.rate, func(from, to int) error { return s.Write(ld, from, to, latenessTTL) })
 	})
 	return ms(x.P99), err
+}
+
+// stand writes documents to lapse that do not expire, and waits until it is idle again.
+func (b *bench) stand(ctx context.Context, s *sides.Side, n int) error {
+	if err := s.Lapse.Configure(ctx, rig.Warm, -1); err != nil {
+		return err
+	}
+	if err := s.Lapse.Fill(ctx, rig.Warm, b.load(n, load.LongTTL)); err != nil {
+		return err
+	}
+	return load.Sleep(ctx, time.Second)
 }

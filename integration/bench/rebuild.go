@@ -105,7 +105,14 @@ func (b *bench) startup(ctx context.Context, _ int) ([]table.Figure, error) {
 		if err := l.Configure(ctx, rig.Orders, -1); err != nil {
 			return err
 		}
-		return l.Fill(ctx, rig.Orders, ld)
+		if err := l.Fill(ctx, rig.Orders, ld); err != nil || b.gone == 0 {
+			return err
+		}
+		gone := b.load(b.gone, 1).Warm()
+		if err := load.PublishAll(l.NATS.JS, gone.N, func(i int) *nats.Msg { return gone.Upsert(rig.Orders, i, gone.TTL) }); err != nil {
+			return err
+		}
+		return l.Published(ctx, gone.N)
 	}()
 	if err != nil {
 		return nil, err

@@ -1,0 +1,70 @@
+package main
+
+import (
+	"context"
+	"sync"
+
+	"github.com/seed18712806/lapse/integration/bench/internal/load"
+	"github.com/seed18712806/lapse/integration/bench/internal/sides"
+	"github.com/seed18712806/lapse/integration/bench/internal/table"
+	"github.com/seed18712806/lapse/sink/client"
+	"github.com/seed18712806/lapse/sink/wire"
+)
+
+// snapshots times the events of lapse while it takes one snapshot after another, and while it
+// takes none, beside documents that do not expire.
+func (b *bench) snapshots(ctx context.Context, round int) ([]table.Figure, error) {
+	const with, without = "with snapshots", "without snapshots"
+	n := b.n / 3
+	late, err := received(round, func(name string, open sides.Opener) (load.Received, error) {
+		return b.expire(ctx, name, open, n, func(s *sides.Side, ld load.Load) error {
+			if err := b.stand(ctx, s, b.n); err != nil {
+				return err
+			}
+			if name == with {
+				stop, err := b.snapshotAlways(ctx, s)
+				if err != nil {
+					return err
+				}
+				defer stop()
+			}
+			return load.Pace(ctx, n, b.rate, func(from, to int) error { return s.Write(ld, from, to, latenessTTL) })
+		})
+	}, map[string]sides.Opener{with: b.openLapse(wire.Shape{}), without: b.openLapse(wire.Shape{})})
+	if err != nil {
+		return nil, err
+	}
+	return []table.Figure{table.HigherBetter(table.Figure{
+		What: "p99", Unit: "ms", Lapse: ms(late[with].P99), Against: "without", Other: ms(late[without].P99),
+		Goal: table.Goal{Must: 1.5, Ratio: true, AtMost: true},
+	})}, nil
+}
+
+// snapshotAlways lets lapse take snapshots of all partitions, again and again, until stop is
+// called.
+func (b *bench) snapshotAlways(ctx context.Context, s *sides.Side) (stop func(), err error) {
+	c, err := client.Connect(client.Options{Server: s.Lapse.NATS.NC.ConnectedUrl()})
+	if err != nil {
+		return nil, err
+	}
+	taking, end := context.WithCancel(ctx)
+	var done sync.WaitGroup
+	taken := 0
+	done.Go(func() {
+		for taking.Err() == nil {
+			p, err := c.Snapshot(taking, func(client.SnapshotProgress) {})
+			if err == nil && p.Failure == "" {
+				taken += p.Partitions
+			} else if taking.Err() == nil {
+				b.problem("snapshots: %v %s", err, p.Failure)
+				return
+			}
+		}
+	})
+	return func() {
+		end()
+		done.Wait()
+		c.Close()
+		b.note("lapse took %d snapshots of partitions meanwhile", taken)
+	}, nil
+}
