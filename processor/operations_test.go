@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
 
 	"github.com/seed18712806/lapse/integration/harness/natstest"
@@ -365,7 +364,7 @@ func TestG8_TheLargestFits(t *testing.T) {
 // Goes red if a request for messages is too small for one of them: it never comes.
 func TestG8_LargerThanEver(t *testing.T) {
 	t.Parallel()
-	r := newRigAt(t, natstest.Start(t, server.Options{MaxPayload: 3 * feed.PullBytes}), backends[0], Options{Partitions: 4})
+	r := newRigAt(t, natstest.Start(t, natstest.Options{Config: fmt.Sprintf("max_payload: %d", 3*feed.PullBytes)}), backends[0], Options{Partitions: 4})
 	_, err := streams.Provision(t.Context(), r.js, streams.Options{Prefix: prefix, Partitions: 4, MaxPayload: 1 << 20, Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)

@@ -13,7 +13,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/redis/go-redis/v9"
@@ -117,7 +116,7 @@ func newRigOn(t *testing.T, b backend, opts Options) *rig {
 	if opts.Replicas > 1 {
 		return newRigAt(t, "nats://"+natstest.StartCluster(t, opts.Replicas)[0], b, opts)
 	}
-	return newRigAt(t, natstest.Start(t, server.Options{}), b, opts)
+	return newRigAt(t, natstest.Start(t, natstest.Options{}), b, opts)
 }
 
 // newRigAt is a rig on a NATS server that is there.

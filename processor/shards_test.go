@@ -28,7 +28,7 @@ import (
 func startMapped(t *testing.T, b backend, shards int) *rig {
 	t.Helper()
 	from, to := prefix.Mapping(shards)
-	return newRigAt(t, natstest.StartMapped(t, server.Options{}, from, to), b, Options{Shards: shards, Partitions: 2})
+	return newRigAt(t, natstest.StartMapped(t, natstest.Options{}, from, to), b, Options{Shards: shards, Partitions: 2})
 }
 
 // startShard starts the processor of a shard.

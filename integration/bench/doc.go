@@ -81,7 +81,8 @@
 //
 // startup: lapse serve with embedded servers on the data of an earlier run, from the start
 // of the process until /readyz answers 200. Then all documents must be there.
-// With -gone so many other documents have come and expired before.
+// With -gone so many other documents have come and expired before, and lapse has taken a
+// snapshot of each partition since.
 //
 // snapshots: as lateness, beside 300,000 documents that do not expire, while lapse takes one
 // snapshot of all partitions after another. lapse is compared with itself.

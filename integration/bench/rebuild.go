@@ -108,11 +108,17 @@ func (b *bench) startup(ctx context.Context, _ int) ([]table.Figure, error) {
 		if err := l.Fill(ctx, rig.Orders, ld); err != nil || b.gone == 0 {
 			return err
 		}
-		gone := b.load(b.gone, 1).Warm()
-		if err := load.PublishAll(l.NATS.JS, gone.N, func(i int) *nats.Msg { return gone.Upsert(rig.Orders, i, gone.TTL) }); err != nil {
+		gone := b.load(b.gone, 1)
+		if err := l.Configure(ctx, rig.Warm, -1); err != nil {
 			return err
 		}
-		return l.Published(ctx, gone.N)
+		if err := load.PublishAll(l.NATS.JS, gone.N, func(i int) *nats.Msg { return gone.Upsert(rig.Warm, i, gone.TTL) }); err != nil {
+			return err
+		}
+		if err := l.Published(ctx, gone.N); err != nil {
+			return err
+		}
+		return snapshotOnce(ctx, l)
 	}()
 	if err != nil {
 		return nil, err

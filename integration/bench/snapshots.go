@@ -5,6 +5,7 @@ import (
 	"sync"
 
 	"github.com/seed18712806/lapse/integration/bench/internal/load"
+	"github.com/seed18712806/lapse/integration/bench/internal/rig"
 	"github.com/seed18712806/lapse/integration/bench/internal/sides"
 	"github.com/seed18712806/lapse/integration/bench/internal/table"
 	"github.com/seed18712806/lapse/sink/client"
@@ -43,7 +44,7 @@ func (b *bench) snapshots(ctx context.Context, round int) ([]table.Figure, error
 // snapshotAlways lets lapse take snapshots of all partitions, again and again, until stop is
 // called.
 func (b *bench) snapshotAlways(ctx context.Context, s *sides.Side) (stop func(), err error) {
-	c, err := client.Connect(client.Options{Server: s.Lapse.NATS.NC.ConnectedUrl()})
+	c, err := connect(s.Lapse)
 	if err != nil {
 		return nil, err
 	}
@@ -52,10 +53,10 @@ func (b *bench) snapshotAlways(ctx context.Context, s *sides.Side) (stop func(),
 	taken := 0
 	done.Go(func() {
 		for taking.Err() == nil {
-			p, err := c.Snapshot(taking, func(client.SnapshotProgress) {})
-			if err == nil && p.Failure == "" {
-				taken += p.Partitions
-			} else if taking.Err() == nil {
+			done := 0
+			p, err := c.Snapshot(taking, func(p client.SnapshotProgress) { done = p.Done })
+			taken += max(done, p.Done)
+			if taking.Err() == nil && (err != nil || p.Failure != "") {
 				b.problem("snapshots: %v %s", err, p.Failure)
 				return
 			}
@@ -67,4 +68,19 @@ func (b *bench) snapshotAlways(ctx context.Context, s *sides.Side) (stop func(),
 		c.Close()
 		b.note("lapse took %d snapshots of partitions meanwhile", taken)
 	}, nil
+}
+
+// snapshotOnce lets lapse take a snapshot of each partition.
+func snapshotOnce(ctx context.Context, l *rig.Lapse) error {
+	c, err := connect(l)
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	_, err = c.Snapshot(ctx, func(client.SnapshotProgress) {})
+	return err
+}
+
+func connect(l *rig.Lapse) (*client.Client, error) {
+	return client.Connect(client.Options{Server: l.NATS.NC.ConnectedUrl()})
 }

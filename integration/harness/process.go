@@ -8,15 +8,14 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
 
 	"go.uber.org/goleak"
 
+	"github.com/seed18712806/lapse/integration/harness/child"
 	"github.com/seed18712806/lapse/integration/harness/programs"
 )
 
@@ -24,7 +23,7 @@ import (
 // goroutines behind, and removes the programs that they built.
 func Main(m *testing.M) {
 	goleak.VerifyTestMain(m,
-		goleak.IgnoreAnyFunction("github.com/seed18712806/lapse/integration/harness.runStarter"),
+		goleak.IgnoreAnyFunction(child.Goroutine),
 		goleak.Cleanup(func(code int) {
 			if err := programs.Remove(); err != nil {
 				fmt.Fprintln(os.Stderr, "remove the programs that were built:", err)
@@ -99,9 +98,7 @@ func (p *Process) start() {
 	cmd := exec.Command(p.path, p.args...)
 	cmd.Dir, cmd.Stdout, cmd.Stderr = p.dir, log, log
 	cmd.Env = append(environment(), p.env...)
-	// The kernel kills the process when the test binary ends, however that ends.
-	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	if err := startFromOneThread(cmd); err != nil {
+	if err := child.Start(cmd); err != nil {
 		p.t.Fatalf("start %s: %v", p.name, err)
 	}
 	r := &run{cmd: cmd, done: make(chan struct{})}
@@ -256,27 +253,4 @@ func (p *Process) ended() error {
 		return nil
 	}
 	return fmt.Errorf("%s has ended with code %d", p.name, p.WaitEnded())
-}
-
-// starter starts processes on a thread that lives as long as the test binary. Linux
-// sends a Pdeathsig when the thread ends that started the process.
-var starter = sync.OnceValue(func() chan<- func() {
-	work := make(chan func())
-	go runStarter(work)
-	return work
-})
-
-// startFromOneThread starts a command on the thread of the starter.
-func startFromOneThread(cmd *exec.Cmd) error {
-	result := make(chan error, 1)
-	starter() <- func() { result <- cmd.Start() }
-	return <-result
-}
-
-// runStarter never ends; [Main] excludes it from the check for goroutines by its name.
-func runStarter(work <-chan func()) {
-	runtime.LockOSThread()
-	for do := range work {
-		do()
-	}
 }

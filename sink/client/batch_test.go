@@ -11,7 +11,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
@@ -23,7 +22,7 @@ import (
 )
 
 // startMapped starts a server that maps writes to so many shards.
-func startMapped(t *testing.T, shards int, opts server.Options) (url string) {
+func startMapped(t *testing.T, shards int, opts natstest.Options) (url string) {
 	t.Helper()
 	if shards == 1 {
 		return natstest.Start(t, opts)
@@ -99,7 +98,7 @@ func (r *results) done(id string, _ client.Written, err error) {
 func TestBatchGoesToItsShard(t *testing.T) {
 	for _, shards := range []int{1, 3} {
 		t.Run(fmt.Sprint(shards), func(t *testing.T) {
-			b := newLogs(t, startMapped(t, shards, server.Options{}), shards, nil)
+			b := newLogs(t, startMapped(t, shards, natstest.Options{}), shards, nil)
 			mapped := 0 // messages that are published to the subjects of clients
 			sub, err := b.nc.Subscribe("lapse.>", func(m *nats.Msg) {
 				if !strings.HasSuffix(m.Reply, ".$FI") && m.Reply != "" {
@@ -159,7 +158,7 @@ func TestBatchGoesToItsShard(t *testing.T) {
 
 // A write that the log refuses ends with its error. Those after it are stored, in their order.
 func TestBatchWithARefusedWrite(t *testing.T) {
-	b := newLogs(t, natstest.Start(t, server.Options{}), 1, func(c *jetstream.StreamConfig) { c.MaxMsgSize = 1000 })
+	b := newLogs(t, natstest.Start(t, natstest.Options{}), 1, func(c *jetstream.StreamConfig) { c.MaxMsgSize = 1000 })
 	for _, large := range [][]int{{0}, {57}, {299}, {0, 1, 5, 100, 101, 299}} {
 		log, err := b.js.Stream(t.Context(), "LAPSE_LOG")
 		if err == nil {
@@ -277,10 +276,10 @@ no_auth_user: all
 // A user who may not write at all gets an error at once, also with several shards.
 func TestBatchIsDenied(t *testing.T) {
 	for _, shards := range []int{1, 2} {
-		url := startMapped(t, shards, server.Options{Users: []*server.User{
-			{Username: "all", Password: "p"},
-			{Username: "u", Password: "p", Permissions: &server.Permissions{Publish: &server.SubjectPermission{Allow: []string{"$JS.API.>"}}}},
-		}})
+		url := startMapped(t, shards, natstest.Options{Config: `authorization { users: [
+			{ user: all, password: p }
+			{ user: u, password: p, permissions: { publish: ["$JS.API.>"] } }
+		] }`})
 		newLogs(t, strings.Replace(url, "://", "://all:p@", 1), shards, nil)
 		conn, err := client.Connect(client.Options{Server: strings.Replace(url, "://", "://u:p@", 1), Timeout: time.Hour})
 		if err != nil {
@@ -377,7 +376,7 @@ func TestBatch(t *testing.T) {
 //
 //	go test ./sink/client -run '^$' -bench Batch -benchtime 200000x
 func BenchmarkBatch(b *testing.B) {
-	url := natstest.Start(b, server.Options{})
+	url := natstest.Start(b, natstest.Options{})
 	nc, err := nats.Connect(url, natstest.Patient)
 	if err != nil {
 		b.Fatal(err)

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
@@ -37,7 +36,7 @@ type bench struct {
 
 func newBench(t *testing.T, streams bool) *bench {
 	t.Helper()
-	b := &bench{url: natstest.Start(t, server.Options{})}
+	b := &bench{url: natstest.Start(t, natstest.Options{})}
 	var err error
 	if b.nc, err = nats.Connect(b.url, natstest.Patient); err != nil {
 		t.Fatal(err)

@@ -7,8 +7,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/nats-io/nats-server/v2/server"
-
 	"github.com/seed18712806/lapse/integration/harness/natstest"
 	"github.com/seed18712806/lapse/sink/client"
 	"github.com/seed18712806/lapse/sink/credentials"
@@ -19,13 +17,9 @@ import (
 // has an inbox of its own.
 func limited(t *testing.T, inbox string) *client.Client {
 	t.Helper()
-	url := natstest.Start(t, server.Options{Users: []*server.User{{
-		Username: "u", Password: "p",
-		Permissions: &server.Permissions{
-			Publish:   &server.SubjectPermission{Allow: []string{"lapse.write.*.orders.*"}},
-			Subscribe: &server.SubjectPermission{Allow: []string{"_INBOX.u.>"}},
-		},
-	}}})
+	url := natstest.Start(t, natstest.Options{Config: `authorization { users: [
+		{ user: u, password: p, permissions: { publish: ["lapse.write.*.orders.*"], subscribe: ["_INBOX.u.>"] } }
+	] }`})
 	c, err := client.Connect(client.Options{
 		Server: strings.Replace(url, "://", "://u:p@", 1), Login: credentials.NATS{InboxPrefix: inbox},
 		Timeout: time.Hour, // so that only the denial can end an exchange

@@ -2,12 +2,12 @@ package credentials_test
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
-	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nkeys"
 
@@ -201,7 +201,7 @@ func TestNKeyConnects(t *testing.T) {
 		}
 		files = append(files, write(t, string(seed)+"\n"))
 	}
-	url := natstest.Start(t, server.Options{AuthTimeout: 60, Nkeys: []*server.NkeyUser{{Nkey: public}}})
+	url := natstest.Start(t, natstest.Options{Config: fmt.Sprintf("authorization { timeout: 60, users: [ { nkey: %s } ] }", public)})
 	for i, want := range []error{nil, nats.ErrAuthorization} {
 		options, err := credentials.NATS{NKeyFile: files[i]}.Options(url)
 		if err != nil {

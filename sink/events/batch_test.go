@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
@@ -103,7 +102,7 @@ func TestG9_MessagesOfOneSubjectShareAnAnswer(t *testing.T) {
 		"waves":  {jetstream.StreamConfig{}, others + hot},
 	} {
 		t.Run(name, func(t *testing.T) {
-			r := newRig(t, server.Options{}, c.config)
+			r := newRig(t, natstest.Options{}, c.config)
 			answers := r.answers(r.p)
 			fence := r.fence()
 			messages := rejections("hot", 1, hot)
@@ -134,7 +133,7 @@ func TestG9_MessagesOfOneSubjectShareAnAnswer(t *testing.T) {
 // TestG9_OneReplicaWithoutFastBatches: on one replica a server that knows no fast batches gets
 // many messages of one document in atomic batches, and few one after the other.
 func TestG9_OneReplicaWithoutFastBatches(t *testing.T) {
-	r := newRig(t, server.Options{}, atomicBatches)
+	r := newRig(t, natstest.Options{}, atomicBatches)
 	r.p.replicated.Store(false)
 	answers := r.answers(r.p)
 	r.publish(rejections("hot", 1, 1200)...)
@@ -157,7 +156,7 @@ func TestG9_OneReplicaWithoutFastBatches(t *testing.T) {
 //
 // Goes red if the batch does not carry the fence.
 func TestG3_AFenceRefusesAnAtomicBatch(t *testing.T) {
-	r := newRig(t, server.Options{}, atomicBatches)
+	r := newRig(t, natstest.Options{}, atomicBatches)
 	former, messages := r.fence(), rejections("hot", 1, 100)
 	for i, m := range messages {
 		joinBatch(m.msg, "held up", i+1, i == len(messages)-1)
@@ -189,7 +188,7 @@ func TestG3_AFenceRefusesAnAtomicBatch(t *testing.T) {
 //
 // Goes red if only the first message of the batch carries the fence.
 func TestG3_AFenceRefusesAFastBatch(t *testing.T) {
-	r := newRig(t, server.Options{}, fastBatches)
+	r := newRig(t, natstest.Options{}, fastBatches)
 	former, messages := r.fence(), rejections("hot", 1, 100)
 	inbox := r.nc.NewInbox()
 	for i, m := range messages {
@@ -240,7 +239,7 @@ func (r *rig) publishBehind(fence Fence, messages []Message) {
 // Goes red if an atomic batch that the server refuses for a repeated id is an error.
 func TestG3_ABatchOfWhatIsStored(t *testing.T) {
 	everyWay(t, func(t *testing.T, config jetstream.StreamConfig) {
-		r := newRig(t, server.Options{}, config)
+		r := newRig(t, natstest.Options{}, config)
 		answers := r.answers(r.p)
 		r.publish(rejections("hot", 1, 120)...)
 		r.publish(rejections("hot", 1, 500)...)
@@ -276,11 +275,11 @@ func TestBatchesRefused(t *testing.T) {
 		}
 	}
 	t.Run("too large", func(t *testing.T) {
-		stores(t, newRig(t, server.Options{JetStreamLimits: server.JSLimitOpts{MaxBatchSize: 50}}, atomicBatches))
+		stores(t, newRig(t, natstest.Options{JetStream: "limits { batch { max_msgs: 50 } }"}, atomicBatches))
 	})
 	t.Run("too many", func(t *testing.T) {
 		everyWay(t, func(t *testing.T, config jetstream.StreamConfig) {
-			r := newRig(t, server.Options{JetStreamLimits: server.JSLimitOpts{MaxBatchInflightPerStream: 1}}, config)
+			r := newRig(t, natstest.Options{JetStream: "limits { batch { max_inflight_per_stream: 1 } }"}, config)
 			somebodys := rejection("x", 5000, "{}")
 			somebodys.msg.Reply = r.nc.NewInbox()
 			if config.AllowAtomicPublish {
@@ -296,7 +295,7 @@ func TestBatchesRefused(t *testing.T) {
 	})
 	t.Run("no longer allowed", func(t *testing.T) {
 		everyWay(t, func(t *testing.T, config jetstream.StreamConfig) {
-			r := newRig(t, server.Options{}, config)
+			r := newRig(t, natstest.Options{}, config)
 			config = r.stream.CachedInfo().Config
 			config.AllowAtomicPublish, config.AllowBatchPublish = false, false
 			if _, err := r.js.UpdateStream(t.Context(), config); err != nil {
@@ -309,7 +308,7 @@ func TestBatchesRefused(t *testing.T) {
 	t.Run("unknown", func(t *testing.T) {
 		// A server that does not know batches answers as if the message were a single one.
 		everyWay(t, func(t *testing.T, config jetstream.StreamConfig) {
-			r := newRig(t, server.Options{}, config)
+			r := newRig(t, natstest.Options{}, config)
 			if err := r.js.DeleteStream(t.Context(), prefix.EventsStream()); err != nil {
 				t.Fatal(err)
 			}
@@ -383,7 +382,7 @@ func (c *cutConn) Write(b []byte) (int, error) {
 func TestG3_ACutConnectionLeavesNoHole(t *testing.T) { everyWay(t, cutConnection) }
 
 func cutConnection(t *testing.T, config jetstream.StreamConfig) {
-	url := natstest.Start(t, server.Options{})
+	url := natstest.Start(t, natstest.Options{})
 	nc, err := nats.Connect(url, natstest.Patient)
 	if err != nil {
 		t.Fatal(err)

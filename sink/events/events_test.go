@@ -10,7 +10,6 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
-	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 	"go.uber.org/goleak"
@@ -34,7 +33,7 @@ type rig struct {
 	p      *Publisher
 }
 
-func newRig(t *testing.T, opts server.Options, config jetstream.StreamConfig) *rig {
+func newRig(t *testing.T, opts natstest.Options, config jetstream.StreamConfig) *rig {
 	t.Helper()
 	js := natstest.Connect(t, opts)
 	config.Name, config.Subjects, config.AllowDirect = prefix.EventsStream(), prefix.EventSubjects(), true
@@ -117,7 +116,7 @@ func rejection(id string, seq uint64, body string) Message {
 
 // TestMessagesToTheByte pins what is stored in the stream: subjects, headers, bodies.
 func TestMessagesToTheByte(t *testing.T) {
-	r := newRig(t, server.Options{}, jetstream.StreamConfig{})
+	r := newRig(t, natstest.Options{}, jetstream.StreamConfig{})
 	const document = "{ \"a\" : \"<&>\u2028\" ,\r\n\"ttl\":60}"
 	const trace = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
 	r.publish(
@@ -177,7 +176,7 @@ func TestMessagesToTheByte(t *testing.T) {
 //
 // Goes red if a message does not carry the fence, or if all partitions share one.
 func TestFence(t *testing.T) {
-	r := newRig(t, server.Options{}, jetstream.StreamConfig{})
+	r := newRig(t, natstest.Options{}, jetstream.StreamConfig{})
 	fence := func(partition int) Fence {
 		t.Helper()
 		f, err := r.p.Fence(t.Context(), partition)
@@ -224,7 +223,7 @@ func TestFence(t *testing.T) {
 func TestPublishInOrder(t *testing.T) { everyWay(t, publishInOrder) }
 
 func publishInOrder(t *testing.T, config jetstream.StreamConfig) {
-	r := newRig(t, server.Options{}, config)
+	r := newRig(t, natstest.Options{}, config)
 	var messages []Message
 	for i := range 4500 { // more than may be on their way at once
 		messages = append(messages, event(strconv.Itoa(i%1500), uint64(i+1), "{}"))
@@ -251,7 +250,7 @@ func publishInOrder(t *testing.T, config jetstream.StreamConfig) {
 func TestG3_ARefusedEventIsNotOvertaken(t *testing.T) {
 	everyWay(t, func(t *testing.T, config jetstream.StreamConfig) {
 		config.MaxBytes, config.Discard = 50_000, jetstream.DiscardNew
-		r := newRig(t, server.Options{}, config)
+		r := newRig(t, natstest.Options{}, config)
 		messages := []Message{event("b", 1, "{}"), event("a", 1, `"`+strings.Repeat("x", 100_000)+`"`)}
 		for i := range 32 {
 			messages = append(messages, event("a", uint64(2+i), "{}"))
@@ -279,7 +278,7 @@ func TestG3_ARefusedEventIsNotOvertaken(t *testing.T) {
 func TestG4_ARefusedRejectionIsNotOvertaken(t *testing.T) {
 	everyWay(t, func(t *testing.T, config jetstream.StreamConfig) {
 		config.MaxBytes, config.Discard = 50_000, jetstream.DiscardNew
-		r := newRig(t, server.Options{}, config)
+		r := newRig(t, natstest.Options{}, config)
 		large := `"` + strings.Repeat("x", 100_000) + `"`
 		for _, messages := range [][]Message{
 			{rejection("a", 1, large), event("a", 2, "{}")},
@@ -301,7 +300,7 @@ func TestG4_ARefusedRejectionIsNotOvertaken(t *testing.T) {
 
 func TestPublishErrors(t *testing.T) {
 	t.Run("the stream is full", func(t *testing.T) {
-		r := newRig(t, server.Options{}, jetstream.StreamConfig{MaxMsgs: 2, Discard: jetstream.DiscardNew})
+		r := newRig(t, natstest.Options{}, jetstream.StreamConfig{MaxMsgs: 2, Discard: jetstream.DiscardNew})
 		r.publish(event("a", 1, "{}"), event("b", 2, "{}"))
 		err := r.p.Publish(t.Context(), r.p.Unfenced(0), []Message{event("c", 3, "{}")})
 		var api *jetstream.APIError
@@ -310,7 +309,7 @@ func TestPublishErrors(t *testing.T) {
 		}
 	})
 	t.Run("the stream is deleted", func(t *testing.T) {
-		r := newRig(t, server.Options{}, jetstream.StreamConfig{})
+		r := newRig(t, natstest.Options{}, jetstream.StreamConfig{})
 		if err := r.js.DeleteStream(t.Context(), prefix.EventsStream()); err != nil {
 			t.Fatal(err)
 		}
@@ -322,7 +321,7 @@ func TestPublishErrors(t *testing.T) {
 		}
 	})
 	t.Run("another stream has the subjects", func(t *testing.T) {
-		r := newRig(t, server.Options{}, jetstream.StreamConfig{})
+		r := newRig(t, natstest.Options{}, jetstream.StreamConfig{})
 		if err := r.js.DeleteStream(t.Context(), prefix.EventsStream()); err != nil {
 			t.Fatal(err)
 		}
@@ -334,7 +333,7 @@ func TestPublishErrors(t *testing.T) {
 		}
 	})
 	t.Run("nobody answers", func(t *testing.T) {
-		r := newRig(t, server.Options{}, jetstream.StreamConfig{})
+		r := newRig(t, natstest.Options{}, jetstream.StreamConfig{})
 		if err := r.js.DeleteStream(t.Context(), prefix.EventsStream()); err != nil {
 			t.Fatal(err)
 		}
@@ -360,7 +359,7 @@ func TestPublishErrors(t *testing.T) {
 
 // TestUnpublished looks up more subjects than fit one request, several messages on some.
 func TestUnpublished(t *testing.T) {
-	r := newRig(t, server.Options{}, jetstream.StreamConfig{})
+	r := newRig(t, natstest.Options{}, jetstream.StreamConfig{})
 	var published, asked, want []Message
 	for i := range 2200 {
 		id := strconv.Itoa(i)
@@ -399,7 +398,7 @@ func TestUnpublished(t *testing.T) {
 // Goes red if a look-up believes an answer without the fence.
 func TestG3_AReplicaThatLagsIsNotBelieved(t *testing.T) {
 	for _, before := range []int{0, 1} { // messages that the replica has when it is asked
-		r := newRig(t, server.Options{}, atomicBatches)
+		r := newRig(t, natstest.Options{}, atomicBatches)
 		lags := r.p.fence(0, 3) // as if the fence were the third message of the stream
 		messages := []Message{event("a", 1, "{}"), event("b", 1, "{}"), event("c", 1, "{}")}
 		r.publish(messages[:before]...)
@@ -434,7 +433,7 @@ func TestG3_AReplicaThatLagsIsNotBelieved(t *testing.T) {
 func TestG3_ACutAnswerLosesNothing(t *testing.T) {
 	for _, large := range []int{4, 20} {
 		t.Run(strconv.Itoa(large), func(t *testing.T) {
-			r := newRig(t, server.Options{}, jetstream.StreamConfig{})
+			r := newRig(t, natstest.Options{}, jetstream.StreamConfig{})
 			var messages []Message
 			for i := range 200 {
 				size := 10
@@ -463,7 +462,7 @@ func TestMalformedStoredHeaders(t *testing.T) {
 		"too large":          {wire.HeaderSeq: {"18446744073709551616"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			r := newRig(t, server.Options{}, jetstream.StreamConfig{})
+			r := newRig(t, natstest.Options{}, jetstream.StreamConfig{})
 			m := event("a", 3, "{}")
 			if _, err := r.js.PublishMsg(t.Context(), &nats.Msg{Subject: m.msg.Subject, Header: header}); err != nil {
 				t.Fatal(err)

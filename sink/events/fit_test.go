@@ -9,9 +9,9 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
-	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/seed18712806/lapse/integration/harness/natstest"
 	"github.com/seed18712806/lapse/sink/wire"
 )
 
@@ -24,7 +24,7 @@ func object(size int) string { return `{"a":"` + strings.Repeat("x", size-8) + `
 // Goes red if fit does not count everything that Publish adds to a message.
 func TestG8_WhatIsTooLargeIsPublished(t *testing.T) {
 	const most = 4096
-	r := newRig(t, server.Options{MaxPayload: most}, jetstream.StreamConfig{})
+	r := newRig(t, natstest.Options{Config: fmt.Sprintf("max_payload: %d", most)}, jetstream.StreamConfig{})
 	if n := r.nc.MaxPayload(); n != most {
 		t.Fatalf("the server takes %d bytes", n)
 	}
@@ -72,7 +72,7 @@ func TestG8_WhatIsTooLargeIsPublished(t *testing.T) {
 func TestG8_TheStreamTakesLess(t *testing.T) { everyWay(t, theStreamTakesLess) }
 
 func theStreamTakesLess(t *testing.T, config jetstream.StreamConfig) {
-	r := newRig(t, server.Options{}, config)
+	r := newRig(t, natstest.Options{}, config)
 	limit := func(most int32) {
 		t.Helper()
 		config := r.stream.CachedInfo().Config
@@ -135,7 +135,7 @@ func theStreamTakesLess(t *testing.T, config jetstream.StreamConfig) {
 // TestG11_NothingFits: if not even an event without its document fits, the error names the
 // limit and the size that is needed.
 func TestG11_NothingFits(t *testing.T) {
-	r := newRig(t, server.Options{}, jetstream.StreamConfig{MaxMsgSize: 100})
+	r := newRig(t, natstest.Options{}, jetstream.StreamConfig{MaxMsgSize: 100})
 	for _, m := range []Message{event("a", 1, object(1000)), rejection("a", 1, object(1000))} {
 		err := r.p.Publish(t.Context(), r.p.Unfenced(0), []Message{m})
 		if !errors.Is(err, errTooLarge) || !strings.Contains(err.Error(), "max_msg_size of stream LAPSE_EVENTS is 100: set it to "+strconv.FormatInt(m.size(), 10)) {
@@ -147,7 +147,7 @@ func TestG11_NothingFits(t *testing.T) {
 // TestTheClientRefuses: a message that the client library refuses as too large counts as
 // refused by the server, and the other messages are published.
 func TestTheClientRefuses(t *testing.T) {
-	r := newRig(t, server.Options{MaxPayload: 4096}, jetstream.StreamConfig{})
+	r := newRig(t, natstest.Options{Config: "max_payload: 4096"}, jetstream.StreamConfig{})
 	messages := []Message{event("a", 1, object(5000)), event("b", 2, "{}"), event("c", 3, object(5000))}
 	large, err := r.p.acks.each(t.Context(), messages)
 	if diff := cmp.Diff(orders([]Message{messages[0], messages[2]}), orders(large)); diff != "" || err != nil {
@@ -175,7 +175,7 @@ func TestG11_ARefusalSaysWhatToDo(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			everyWay(t, func(t *testing.T, config jetstream.StreamConfig) {
 				config.MaxMsgs, config.MaxBytes, config.Discard = c.config.MaxMsgs, c.config.MaxBytes, jetstream.DiscardNew
-				r := newRig(t, server.Options{}, config)
+				r := newRig(t, natstest.Options{}, config)
 				var err error
 				for from := 1; err == nil && from < 100; from += 10 {
 					err = r.p.Publish(t.Context(), r.p.Unfenced(0), rejections("a", from, 10))
@@ -199,7 +199,7 @@ func TestG11_ARefusalSaysWhatToDo(t *testing.T) {
 	}
 	t.Run("gone", func(t *testing.T) {
 		everyWay(t, func(t *testing.T, config jetstream.StreamConfig) {
-			r := newRig(t, server.Options{}, config)
+			r := newRig(t, natstest.Options{}, config)
 			if err := r.js.DeleteStream(t.Context(), prefix.EventsStream()); err != nil {
 				t.Fatal(err)
 			}

@@ -8,7 +8,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go/jetstream"
 	"go.uber.org/goleak"
 	"pgregory.net/rapid"
@@ -85,7 +84,7 @@ func TestPartitionSpreads(t *testing.T) {
 //
 // Goes red if LogSubjects does not match them.
 func TestG8_MalformedWritesAreStored(t *testing.T) {
-	js := natstest.Connect(t, server.Options{})
+	js := natstest.Connect(t, natstest.Options{})
 	p := wire.DefaultPrefix
 	stream, err := js.CreateStream(t.Context(), jetstream.StreamConfig{
 		Name: p.LogStream(), Subjects: p.Log(0, 1).Subjects(), Storage: jetstream.MemoryStorage,
@@ -113,7 +112,7 @@ func TestG8_MalformedWritesAreStored(t *testing.T) {
 // TestRejectedIsStored publishes rejections of hostile subjects to a stream of events, to prove
 // that a server accepts them.
 func TestRejectedIsStored(t *testing.T) {
-	js := natstest.Connect(t, server.Options{})
+	js := natstest.Connect(t, natstest.Options{})
 	p := wire.DefaultPrefix
 	stream, err := js.CreateStream(t.Context(), jetstream.StreamConfig{
 		Name: p.EventsStream(), Subjects: p.EventSubjects(), Storage: jetstream.MemoryStorage,

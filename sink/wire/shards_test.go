@@ -7,7 +7,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
 	"pgregory.net/rapid"
 
@@ -22,7 +21,7 @@ func TestG1_NATSMapsToTheShard(t *testing.T) {
 	p := wire.DefaultPrefix
 	for _, shards := range []int{2, 3, 64} {
 		from, to := p.Mapping(shards)
-		nc, err := nats.Connect(natstest.StartMapped(t, server.Options{}, from, to), natstest.Patient)
+		nc, err := nats.Connect(natstest.StartMapped(t, natstest.Options{}, from, to), natstest.Patient)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -9,7 +9,6 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
-	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
@@ -35,7 +34,7 @@ type service struct {
 }
 
 func newService(t *testing.T) *service {
-	s := &service{t: t, url: natstest.Start(t, server.Options{})}
+	s := &service{t: t, url: natstest.Start(t, natstest.Options{})}
 	var err error
 	if s.nc, err = nats.Connect(s.url, natstest.Patient); err != nil {
 		t.Fatal(err)

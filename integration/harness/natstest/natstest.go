@@ -1,22 +1,29 @@
-// Package natstest runs nats-servers inside tests. It imports nothing of lapse, so the tests of
+// Package natstest runs nats-servers for tests, each in a process of its own: there it needs half
+// the CPU time, because it has no race detector. It imports nothing of lapse, so the tests of
 // every package can use it.
 package natstest
 
 import (
+	"bytes"
 	"cmp"
+	"encoding/json"
 	"fmt"
+	"net/http"
 	"net/url"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
-	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/seed18712806/lapse/integration/harness/child"
 	"github.com/seed18712806/lapse/integration/harness/freeport"
+	"github.com/seed18712806/lapse/integration/harness/programs"
 )
 
 // limit is the longest that a test waits.
@@ -26,13 +33,24 @@ const limit = time.Minute
 // gives up after 2 s.
 var Patient nats.Option = nats.Timeout(limit)
 
-// Start starts a server with JetStream until the test ends, and returns its URL. It
-// overrides the addresses in opts; the directory is one of the test, unless opts name one.
-func Start(t testing.TB, opts server.Options) (url string) {
+// Options are the settings of a server.
+type Options struct {
+	Store     string // the directory of the streams; one of the test if empty
+	JetStream string // added to the block jetstream of its configuration
+	Config    string // added to its configuration
+}
+
+// Start starts a server with JetStream until the test ends, and returns its URL.
+func Start(t testing.TB, opts Options) (url string) {
 	t.Helper()
-	srv := start(t, opts)
-	ready(t, srv)
-	return srv.ClientURL()
+	return start(t, opts).ready().NATS[0]
+}
+
+// StartMapped is Start for a server that maps a subject to another one.
+func StartMapped(t testing.TB, opts Options, from, to string) (url string) {
+	t.Helper()
+	opts.Config += fmt.Sprintf("\nmappings: { %q: %q }\n", from, to)
+	return Start(t, opts)
 }
 
 // StartCluster starts a cluster of servers until the test ends, and returns their addresses
@@ -40,67 +58,115 @@ func Start(t testing.TB, opts server.Options) (url string) {
 func StartCluster(t testing.TB, servers int) (addresses []string) {
 	t.Helper()
 	ports := make([]int, servers)
-	routes := make([]*url.URL, servers)
+	routes := make([]string, servers)
 	for i := range ports {
 		ports[i] = freeport.Take(t)
-		routes[i] = &url.URL{Scheme: "nats", Host: freeport.Address(ports[i])}
+		routes[i] = "nats://" + freeport.Address(ports[i])
 	}
-	all := make([]*server.Server, servers)
+	all := make([]*process, servers)
 	for i := range all {
-		all[i] = start(t, server.Options{
-			ServerName: fmt.Sprintf("nats-server-%d", i+1), Routes: routes,
-			Cluster: server.ClusterOpts{Name: "lapse", Host: "127.0.0.1", Port: ports[i]},
-		})
+		all[i] = start(t, Options{Config: fmt.Sprintf("server_name: nats-server-%d\ncluster { name: lapse, listen: %q, routes: [%s] }\n",
+			i+1, freeport.Address(ports[i]), strings.Join(routes, ", "))})
 	}
-	for _, srv := range all {
-		ready(t, srv)
-		addresses = append(addresses, srv.Addr().String())
-	}
-	leads := func(srv *server.Server) bool {
-		return srv.JetStreamIsLeader() && len(srv.JetStreamClusterPeers()) == servers
-	}
-	for end := time.Now().Add(limit); !slices.ContainsFunc(all, leads); time.Sleep(10 * time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatal("JetStream has no leader")
+	var monitoring []string
+	for _, p := range all {
+		at := p.ready()
+		u, err := url.Parse(at.NATS[0])
+		if err != nil {
+			t.Fatal(err)
 		}
+		addresses, monitoring = append(addresses, u.Host), append(monitoring, at.Monitoring[0])
 	}
+	all[0].wait("JetStream has a leader", func() bool {
+		return slices.ContainsFunc(monitoring, func(at string) bool { return leads(at, servers) })
+	})
 	return addresses
 }
 
-// StartMapped is Start for a server that maps a subject to another one.
-func StartMapped(t testing.TB, opts server.Options, from, to string) (url string) {
-	t.Helper()
-	srv := start(t, opts)
-	ready(t, srv)
-	if err := srv.GlobalAccount().AddMapping(from, to); err != nil {
-		t.Fatal(err)
-	}
-	return srv.ClientURL()
-}
-
-func start(t testing.TB, opts server.Options) *server.Server {
-	t.Helper()
-	opts.Host, opts.Port, opts.JetStream, opts.NoLog, opts.NoSigs = "127.0.0.1", -1, true, true, true
-	opts.StoreDir = cmp.Or(opts.StoreDir, t.TempDir())
-	srv, err := server.NewServer(&opts)
+// leads tells whether the server at an address of monitoring is the leader of JetStream and knows
+// all servers. Only the leader lists the others.
+func leads(at string, servers int) bool {
+	resp, err := http.Get(at + "/jsz")
 	if err != nil {
-		t.Fatal(err)
+		return false
 	}
-	srv.Start()
-	t.Cleanup(func() { srv.Shutdown(); srv.WaitForShutdown() })
-	keepDirectory(t, opts.StoreDir)
-	return srv
+	defer resp.Body.Close()
+	var jsz struct {
+		Meta struct {
+			Replicas []struct{} `json:"replicas"`
+		} `json:"meta_cluster"`
+	}
+	return json.NewDecoder(resp.Body).Decode(&jsz) == nil && len(jsz.Meta.Replicas) == servers-1
 }
 
-func ready(t testing.TB, srv *server.Server) {
+// process is a running server.
+type process struct {
+	t     testing.TB
+	cmd   *exec.Cmd
+	dir   string
+	said  *bytes.Buffer // complete when ended is closed
+	ended chan struct{}
+}
+
+// addresses is what a server writes into its file of ports.
+type addresses struct {
+	NATS       []string `json:"nats"`
+	Monitoring []string `json:"monitoring"`
+}
+
+func start(t testing.TB, opts Options) *process {
 	t.Helper()
-	if !srv.ReadyForConnections(limit) {
-		t.Fatal("nats-server is not ready")
+	p := &process{t: t, dir: t.TempDir(), said: &bytes.Buffer{}, ended: make(chan struct{})}
+	store := cmp.Or(opts.Store, filepath.Join(p.dir, "store"))
+	keepDirectory(t, store)
+	config := filepath.Join(p.dir, "nats.conf")
+	text := fmt.Sprintf("listen: \"127.0.0.1:-1\"\nhttp: \"127.0.0.1:-1\"\nports_file_dir: %q\njetstream { store_dir: %q\n%s\n}\n%s", p.dir, store, opts.JetStream, opts.Config)
+	if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	p.cmd = exec.Command(programs.Path(t, "nats-server"), "-c", config)
+	p.cmd.Stdout, p.cmd.Stderr = p.said, p.said
+	if err := child.Start(p.cmd); err != nil {
+		t.Fatal(err)
+	}
+	go func() {
+		_ = p.cmd.Wait() // killed, or it says why
+		close(p.ended)
+	}()
+	t.Cleanup(func() {
+		_ = p.cmd.Process.Kill() // or it has ended
+		<-p.ended
+	})
+	return p
+}
+
+// ready waits until the server has written its addresses.
+func (p *process) ready() (at addresses) {
+	p.t.Helper()
+	file := filepath.Join(p.dir, fmt.Sprintf("nats-server_%d.ports", p.cmd.Process.Pid))
+	p.wait("nats-server is ready", func() bool {
+		b, err := os.ReadFile(file)
+		return err == nil && json.Unmarshal(b, &at) == nil
+	})
+	return at
+}
+
+func (p *process) wait(what string, ok func() bool) {
+	p.t.Helper()
+	for end := time.Now().Add(limit); !ok(); {
+		select {
+		case <-p.ended:
+			p.t.Fatalf("wait until %s: it has ended: %s", what, p.said)
+		case <-time.After(2 * time.Millisecond):
+		}
+		if time.Now().After(end) {
+			p.t.Fatalf("wait until %s: not within %v", what, limit)
+		}
 	}
 }
 
 // Connect starts a server, and connects to it until the test ends.
-func Connect(t testing.TB, opts server.Options) jetstream.JetStream {
+func Connect(t testing.TB, opts Options) jetstream.JetStream {
 	t.Helper()
 	nc, err := nats.Connect(Start(t, opts), Patient)
 	if err != nil {

@@ -1,5 +1,6 @@
 // Package programs builds the programs that tests run: lapse and the nats-server of the module.
-// A test binary builds each once, into a directory that [Remove] removes.
+// A test binary builds each lapse once, into a directory that [Remove] removes. All test binaries
+// have one nats-server, which Go keeps in its cache.
 package programs
 
 import (
@@ -21,7 +22,7 @@ const (
 )
 
 var (
-	buildNATS  = sync.OnceValues(func() (string, error) { return build("nats-server", natsPackage) })
+	buildNATS  = sync.OnceValues(func() (string, error) { return run("tool", "-n", natsPackage) })
 	buildLapse = sync.OnceValues(func() (string, error) { return build("lapse", lapsePackage) })
 	buildRacy  = sync.OnceValues(func() (string, error) { return build("lapse-race", lapsePackage, "-race") })
 )
@@ -73,18 +74,29 @@ func build(name, pkg string, flags ...string) (string, error) {
 	if err != nil {
 		return "", err
 	}
+	path := filepath.Join(dir, name)
+	args := append([]string{"build", "-o", path}, flags...)
+	_, err = run(append(args, pkg)...)
+	return path, err
+}
+
+// run runs a command of Go in the root, and returns what it prints.
+func run(args ...string) (string, error) {
 	root, err := Root()
 	if err != nil {
 		return "", err
 	}
-	path := filepath.Join(dir, name)
-	args := append([]string{"build", "-o", path}, flags...)
-	cmd := exec.Command("go", append(args, pkg)...)
+	cmd := exec.Command("go", args...)
 	cmd.Dir = root
-	if out, err := cmd.CombinedOutput(); err != nil {
+	out, err := cmd.Output()
+	if err != nil {
+		var exit *exec.ExitError
+		if errors.As(err, &exit) {
+			out = exit.Stderr
+		}
 		return "", fmt.Errorf("%v: %w\n%s", cmd, err, out)
 	}
-	return path, nil
+	return strings.TrimSpace(string(out)), nil
 }
 
 // Root returns the nearest directory with a go.mod, from the working directory

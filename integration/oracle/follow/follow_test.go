@@ -5,7 +5,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
@@ -33,7 +32,7 @@ func TestFindings(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			nc, err := nats.Connect(natstest.Start(t, server.Options{}), natstest.Patient)
+			nc, err := nats.Connect(natstest.Start(t, natstest.Options{}), natstest.Patient)
 			if err != nil {
 				t.Fatal(err)
 			}

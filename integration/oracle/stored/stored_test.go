@@ -3,7 +3,6 @@ package stored_test
 import (
 	"testing"
 
-	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
@@ -13,7 +12,7 @@ import (
 
 // TestEndIsDeleted: the last messages of a stream may have been deleted. Fails if Read waits for them.
 func TestEndIsDeleted(t *testing.T) {
-	nc, err := nats.Connect(natstest.Start(t, server.Options{}))
+	nc, err := nats.Connect(natstest.Start(t, natstest.Options{}))
 	if err != nil {
 		t.Fatal(err)
 	}

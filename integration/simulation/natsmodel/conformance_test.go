@@ -15,7 +15,6 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
@@ -35,7 +34,7 @@ func TestConformance(t *testing.T) {
 	t.Logf("-seed %d", *seed)
 	model := &served{model: New(Options{Now: time.Now}), conns: make(map[*Client]net.Conn)}
 	store := t.TempDir()
-	sides := []*side{newSide(t, connect(t, natstest.Start(t, server.Options{StoreDir: store}))), newSide(t, connect(t, "nats://model", nats.SetCustomDialer(model)))}
+	sides := []*side{newSide(t, connect(t, natstest.Start(t, natstest.Options{Store: store}))), newSide(t, connect(t, "nats://model", nats.SetCustomDialer(model)))}
 	sides[0].removed = func() bool {
 		gone, err := filepath.Glob(filepath.Join(store, "jetstream", "$G", "streams", ".*"))
 		return err == nil && len(gone) == 0

@@ -8,7 +8,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
@@ -27,7 +26,7 @@ const limit1 = time.Minute
 
 func newPullRig(t *testing.T) pullRig {
 	t.Helper()
-	nc, err := nats.Connect(natstest.Start(t, server.Options{}), natstest.Patient)
+	nc, err := nats.Connect(natstest.Start(t, natstest.Options{}), natstest.Patient)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -35,11 +35,11 @@ import (
 
 const (
 	collectionsAtOnce = 32
-	documentsAtOnce   = 64
+	documentsAtOnce   = 128
 	bytesAtOnce       = 128 << 10 // in the values of these documents
 
-	// Beside traffic a scan takes a tenth of the owner's time at most, else half of it.
-	restBusy    = 9
+	// Beside traffic a scan takes a fifth of the owner's time at most, else half of it.
+	restBusy    = 4
 	restIdle    = 1
 	waitForRoom = 10 * time.Millisecond
 )

@@ -9,7 +9,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/seed18712806/lapse/integration/harness/natstest"
@@ -18,7 +17,7 @@ import (
 // TestObjects: objects are read as they were stored, also by nats.go; a part of one is no object, but
 // has a name; and nothing is left of what was removed.
 func TestObjects(t *testing.T) {
-	js := natstest.Connect(t, server.Options{})
+	js := natstest.Connect(t, natstest.Options{})
 	s, err := Provision(t.Context(), js, options())
 	if err != nil {
 		t.Fatal(err)
@@ -70,7 +69,7 @@ func TestObjects(t *testing.T) {
 // It fails without the filling: the server keeps a file in which a message is left.
 func TestFillingPushesBytesOut(t *testing.T) {
 	dir := t.TempDir()
-	js := natstest.Connect(t, server.Options{StoreDir: dir})
+	js := natstest.Connect(t, natstest.Options{Store: dir})
 	o := options()
 	age := 2 * time.Second
 	o.EventsMaxAge = &age

@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go/jetstream"
 	"go.uber.org/goleak"
 	"golang.org/x/sync/errgroup"
@@ -31,7 +30,7 @@ func options() Options {
 // TestProvision: it creates what is absent, leaves what is present, and changes a limit only
 // if the options have one.
 func TestProvision(t *testing.T) {
-	js := natstest.Connect(t, server.Options{})
+	js := natstest.Connect(t, natstest.Options{})
 	made, err := Provision(t.Context(), js, options())
 	if err != nil {
 		t.Fatal(err)
@@ -89,7 +88,7 @@ func TestProvisionRefuses(t *testing.T) {
 		{"in memory", func(c *jetstream.StreamConfig) { c.Storage = jetstream.MemoryStorage }, "its storage is Memory, and must be File"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			js := natstest.Connect(t, server.Options{})
+			js := natstest.Connect(t, natstest.Options{})
 			made, err := Provision(t.Context(), js, options())
 			if err != nil {
 				t.Fatal(err)
@@ -112,7 +111,7 @@ func TestProvisionRefuses(t *testing.T) {
 // TestReplyRulesAreOfTheLog: the prefixes that were configured when a message came decide
 // where its outcome may go, so that a rebuild decides as the first run did.
 func TestReplyRulesAreOfTheLog(t *testing.T) {
-	js := natstest.Connect(t, server.Options{})
+	js := natstest.Connect(t, natstest.Options{})
 	provision := func(prefixes ...string) []ReplyRule {
 		t.Helper()
 		o := options()
@@ -185,7 +184,7 @@ func TestProvisionRefusesEvents(t *testing.T) {
 		{"full at some time", func(c *jetstream.StreamConfig) { c.MaxMsgs, c.Discard = 1000, jetstream.DiscardNew }, ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			js := natstest.Connect(t, server.Options{})
+			js := natstest.Connect(t, natstest.Options{})
 			made, err := Provision(t.Context(), js, options())
 			if err != nil {
 				t.Fatal(err)
@@ -206,7 +205,7 @@ func TestProvisionRefusesEvents(t *testing.T) {
 		})
 	}
 	t.Run("a small log", func(t *testing.T) {
-		js := natstest.Connect(t, server.Options{})
+		js := natstest.Connect(t, natstest.Options{})
 		made, err := Provision(t.Context(), js, options())
 		if err != nil {
 			t.Fatal(err)
@@ -223,7 +222,7 @@ func TestProvisionRefusesEvents(t *testing.T) {
 	t.Run("a tiny server", func(t *testing.T) {
 		o := options()
 		o.MaxPayload = Reserve
-		if _, err := Provision(t.Context(), natstest.Connect(t, server.Options{}), o); err == nil || !strings.Contains(err.Error(), "set its max_payload to more than 8192") {
+		if _, err := Provision(t.Context(), natstest.Connect(t, natstest.Options{}), o); err == nil || !strings.Contains(err.Error(), "set its max_payload to more than 8192") {
 			t.Errorf("error %v", err)
 		}
 	})
@@ -232,7 +231,7 @@ func TestProvisionRefusesEvents(t *testing.T) {
 // TestProvisionAllowsBatches: a new stream of events accepts batches. One that was created
 // without them does so after the next start.
 func TestProvisionAllowsBatches(t *testing.T) {
-	js := natstest.Connect(t, server.Options{})
+	js := natstest.Connect(t, natstest.Options{})
 	made, err := Provision(t.Context(), js, options())
 	if err != nil {
 		t.Fatal(err)
@@ -259,7 +258,7 @@ func TestProvisionAllowsBatches(t *testing.T) {
 // TestProvisionWithoutBatches: it uses a stream of events that cannot be changed to accept
 // batches as it is.
 func TestProvisionWithoutBatches(t *testing.T) {
-	js := natstest.Connect(t, server.Options{})
+	js := natstest.Connect(t, natstest.Options{})
 	made, err := Provision(t.Context(), js, options())
 	if err != nil {
 		t.Fatal(err)
@@ -286,7 +285,7 @@ func TestProvisionWithoutBatches(t *testing.T) {
 //
 // It fails if a log that another shard has just created is taken for one of other configurations.
 func TestShardsProvisionedAtOnce(t *testing.T) {
-	js := natstest.Connect(t, server.Options{})
+	js := natstest.Connect(t, natstest.Options{})
 	const shards = 4
 	for round := range 20 {
 		var group errgroup.Group
