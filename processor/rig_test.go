@@ -34,7 +34,7 @@ func TestMain(m *testing.M) {
 	if f := flag.Lookup("test.parallel"); f.Value.String() == f.DefValue {
 		_ = f.Value.Set(map[bool]string{false: "16", true: "8"}[raceEnabled])
 	}
-	goleak.VerifyTestMain(m,
+	natstest.Main(m,
 		// It waits for the answer of a source that has ended, and touches nothing after it.
 		goleak.IgnoreAnyFunction("github.com/nats-io/nats-server/v2/server.(*stream).trySetupSourceConsumer.func3"),
 		// A timer of nats-server that fires once and touches nothing outlives it.

@@ -9,14 +9,13 @@ import (
 	"testing"
 
 	"github.com/nats-io/nats.go/jetstream"
-	"go.uber.org/goleak"
 	"pgregory.net/rapid"
 
 	"github.com/seed18712806/lapse/integration/harness/natstest"
 	"github.com/seed18712806/lapse/sink/wire"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { natstest.Main(m) }
 
 // storedSubject publishes a message, and returns the subject under which the log stored it.
 func storedSubject(ctx context.Context, js jetstream.JetStream, stream jetstream.Stream, subject string) (string, error) {

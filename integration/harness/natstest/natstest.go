@@ -20,11 +20,17 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+	"go.uber.org/goleak"
 
 	"github.com/seed18712806/lapse/integration/harness/child"
 	"github.com/seed18712806/lapse/integration/harness/freeport"
 	"github.com/seed18712806/lapse/integration/harness/programs"
 )
+
+// Main runs the tests of a package that starts servers. It fails if they leave goroutines behind.
+func Main(m *testing.M, options ...goleak.Option) {
+	goleak.VerifyTestMain(m, append(options, goleak.IgnoreAnyFunction(child.Goroutine))...)
+}
 
 // limit is the longest that a test waits.
 const limit = time.Minute

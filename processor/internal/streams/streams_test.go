@@ -11,7 +11,6 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/nats-io/nats.go/jetstream"
-	"go.uber.org/goleak"
 	"golang.org/x/sync/errgroup"
 
 	"github.com/seed18712806/lapse/integration/harness/natstest"
@@ -20,7 +19,7 @@ import (
 
 func TestMain(m *testing.M) {
 	// It waits for the answer of a source that has ended, and touches nothing after it.
-	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("github.com/nats-io/nats-server/v2/server.(*stream).trySetupSourceConsumer.func3"))
+	natstest.Main(m)
 }
 
 func options() Options {
