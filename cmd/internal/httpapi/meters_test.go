@@ -2,7 +2,6 @@ package httpapi_test
 
 import (
 	"fmt"
-	"io"
 	"net/http"
 	"regexp"
 	"strings"
@@ -13,21 +12,11 @@ import (
 	"github.com/seed18712806/lapse/sink/wire"
 )
 
-// metrics are the lines of /metrics, by name and labels.
-func (r *rig) metrics() map[string]string {
+// series are the metrics that have labels: the value of each.
+func (r *rig) series() map[string]string {
 	r.t.Helper()
-	web := http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
-	resp, err := web.Get(strings.TrimSuffix(r.base, "/v1") + "/metrics")
-	if err != nil {
-		r.t.Fatal(err)
-	}
-	defer func() { _ = resp.Body.Close() }()
-	text, err := io.ReadAll(resp.Body)
-	if err != nil {
-		r.t.Fatal(err)
-	}
 	all := map[string]string{}
-	for line := range strings.Lines(string(text)) {
+	for line := range strings.Lines(metrics(r.t, r)) {
 		if name, value, ok := strings.Cut(strings.TrimSpace(line), "} "); ok {
 			all[name+"}"] = value
 		}
@@ -74,7 +63,13 @@ func TestMetrics(t *testing.T) {
 		t.Fatal(err)
 	}
 
+	following := r.follow("/events")
+	eventually(t, "a stream is under way", func() bool { return r.series()[`lapse_http_streams{kind="events"}`] == "1" })
+	following.cancel()
+
 	want := map[string]string{
+		`lapse_http_streams{kind="events"}`: "0", `lapse_http_streams_ended_total{reason="left"}`: "1",
+		`lapse_http_requests_total{code="200",method="GET",route="/v1/events"}`:                                       "1",
 		`lapse_http_requests_total{code="200",method="GET",route="/v1/collections/{collection}/documents/{id}"}`:      "1",
 		`lapse_http_requests_total{code="304",method="GET",route="/v1/collections/{collection}/documents/{id}"}`:      "1",
 		`lapse_http_requests_total{code="404",method="GET",route="/v1/collections/{collection}/documents/{id}"}`:      "1",
@@ -94,7 +89,7 @@ func TestMetrics(t *testing.T) {
 		`lapse_messages_rejected_total{code="412"}`: "1", `lapse_messages_rejected_total{code="413"}`: "1",
 	}
 	wrong := func() (all []string) {
-		got := r.metrics()
+		got := r.series()
 		for name, value := range want {
 			if got[name] != value {
 				all = append(all, fmt.Sprintf("%s %s, want %s", name, got[name], value))
@@ -110,8 +105,8 @@ func TestMetrics(t *testing.T) {
 	eventually(t, "the metrics count everything", func() bool { return len(wrong()) == 0 })
 
 	// Whatever clients send, the series are the same. A first round makes those of these answers.
-	series := func() (n int) {
-		for name := range r.metrics() {
+	count := func() (n int) {
+		for name := range r.series() {
 			if ofTraffic.MatchString(name) {
 				n++
 			}
@@ -141,10 +136,10 @@ func TestMetrics(t *testing.T) {
 			}
 		}
 		if round == 0 {
-			before = series()
+			before = count()
 		}
 	}
-	if after := series(); after != before {
+	if after := count(); after != before {
 		t.Errorf("%d series became %d by what clients sent", before, after)
 	}
 }
