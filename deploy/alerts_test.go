@@ -136,10 +136,10 @@ func anchors(text string) map[string]bool {
 	return all
 }
 
-var link = regexp.MustCompile(`\]\(([^)#:]*)(?:#([^)]*))?\)`)
+var link = regexp.MustCompile(`\]\(([^)#:" ]*)(?:#([^)]*))?\)`)
 
 // Each alert has a section in the runbook, and so has each problem that lapse can name. The
-// links of the runbook lead somewhere.
+// links of the runbook and of the top README lead somewhere.
 //
 // It fails if somebody adds a problem or an alert without telling what to do about it.
 func TestRunbook(t *testing.T) {
@@ -150,13 +150,17 @@ func TestRunbook(t *testing.T) {
 			t.Errorf("deploy/README.md has no section #%s for the problem %q", want, name)
 		}
 	}
-	for _, match := range link.FindAllStringSubmatch(read(t, "README.md"), -1) {
-		path, section := match[1], match[2]
-		if path == "" && !sections[section] {
-			t.Errorf("deploy/README.md links to #%s, which it does not have", section)
-		}
-		if _, err := os.Stat(path); path != "" && err != nil {
-			t.Errorf("deploy/README.md has a link that leads nowhere: %v", err)
+	for _, document := range []string{"README.md", "../README.md"} {
+		for _, match := range link.FindAllStringSubmatch(read(t, document), -1) {
+			path := document
+			if match[1] != "" {
+				path = filepath.Join(filepath.Dir(document), match[1])
+			}
+			if _, err := os.Stat(path); err != nil {
+				t.Errorf("%s has a link that leads nowhere: %v", document, err)
+			} else if match[2] != "" && !anchors(read(t, path))[match[2]] {
+				t.Errorf("%s links to #%s of %s, which does not have it", document, match[2], path)
+			}
 		}
 	}
 	links := regexp.MustCompile(`(?m)^ *runbook_url: (.*)$`).FindAllStringSubmatch(read(t, rulesFile), -1)

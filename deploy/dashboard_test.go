@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"net/http"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -134,12 +135,18 @@ func TestQueriesReturnData(t *testing.T) {
 	p := startPrometheus(t, rules, map[string][]string{"lapse": {one.HTTP, two.HTTP}, "lapse-embedded": {embedded.HTTP}})
 	c := harness.NewClient(t, nats.URL(), "")
 	c.Configure("c", `{"defaultTtl":1}`)
+	web := http.Client{Timeout: harness.Limit, Transport: &http.Transport{DisableKeepAlives: true}}
 	n := 0
 	load := func() {
 		n++
 		c.Write(wire.Upsert, "c", fmt.Sprint("doc-", n), `{"text":"a document"}`)
 		c.Write(wire.Create, "c", "bad", `{"ttl":0}`)
 		c.Found("c", fmt.Sprint("doc-", n))
+		resp, err := web.Get("http://" + one.HTTP + "/v1/collections/c")
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = resp.Body.Close()
 	}
 	returns := func(what, query string) {
 		harness.Until(t, harness.Limit, fmt.Sprintf("%s: %s returns data", what, query), func(ctx context.Context) error {

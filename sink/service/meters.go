@@ -17,23 +17,31 @@ type meters struct {
 
 func newMeters() *meters {
 	m := &meters{
-		requests: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Namespace: "lapse", Name: "reads_total",
-			Help: "Reads that this process has answered, by verb and code: 200, or the code of the error.",
-		}, []string{"read", "code"}),
+		requests: ReadsTotal("nats"),
 		duration: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Namespace: "lapse", Name: "read_duration_seconds",
 			Help:    "Time of one read, from the moment at which the process begins to answer it.",
 			Buckets: []float64{.00025, .0005, .001, .002, .005, .01, .02, .05, .1, .5, 1, 2},
 		}, []string{"read"}),
 	}
-	for _, e := range endpoints { // so that the first one is an increase
-		for _, code := range []int{wire.StatusOK, wire.StatusBadRequest, wire.StatusNotFound, wire.StatusInternal, wire.StatusUnavailable} {
-			m.requests.WithLabelValues(e.verb, strconv.Itoa(code))
-		}
+	for _, e := range endpoints {
 		m.duration.WithLabelValues(e.verb)
 	}
 	return m
+}
+
+// ReadsTotal makes the counter of the reads that come over nats or over http.
+func ReadsTotal(via string) *prometheus.CounterVec {
+	reads := prometheus.NewCounterVec(prometheus.CounterOpts{
+		Namespace: "lapse", Name: "reads_total", ConstLabels: prometheus.Labels{"via": via},
+		Help: "Reads that this process has answered, by verb and code: 200, or the code of the error.",
+	}, []string{"read", "code"})
+	for _, e := range endpoints { // so that the first one is an increase
+		for _, code := range []int{wire.StatusOK, wire.StatusBadRequest, wire.StatusNotFound, wire.StatusInternal, wire.StatusUnavailable} {
+			reads.WithLabelValues(e.verb, strconv.Itoa(code))
+		}
+	}
+	return reads
 }
 
 func (m *meters) register(r prometheus.Registerer) error {

@@ -185,7 +185,7 @@ func TestImportOfMany(t *testing.T) {
 	r.do("GET", "/collections/orders/count", "").want(t, 200, fmt.Sprintf(`"live":%d`, many))
 }
 
-func metrics(t *testing.T, r *rig) string {
+func metrics(t testing.TB, r *rig) string {
 	t.Helper()
 	resp, err := r.http.Transport.(checked).next.RoundTrip(mustRequest(t, strings.TrimSuffix(r.base, "/v1")+"/metrics"))
 	if err != nil {
@@ -199,7 +199,7 @@ func metrics(t *testing.T, r *rig) string {
 	return string(text)
 }
 
-func mustRequest(t *testing.T, url string) *http.Request {
+func mustRequest(t testing.TB, url string) *http.Request {
 	t.Helper()
 	req, err := http.NewRequestWithContext(t.Context(), "GET", url, nil)
 	if err != nil {

@@ -2,17 +2,20 @@ package httpapi
 
 import (
 	"errors"
+	"net/http"
 	"strconv"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/seed18712806/lapse/cmd/internal/httpapi/live"
+	"github.com/seed18712806/lapse/sink/service"
 )
 
 // meters are the metrics of the API. Their labels have few values, whatever clients send.
 type meters struct {
 	requests *prometheus.CounterVec   // by route, method and status
+	reads    *prometheus.CounterVec   // by verb and status
 	duration *prometheus.HistogramVec // by route and method
 	under    *prometheus.GaugeVec     // by kind
 	ended    *prometheus.CounterVec   // by reason
@@ -25,6 +28,7 @@ func newMeters() *meters {
 			Namespace: "lapse", Name: "http_requests_total",
 			Help: "Requests to the HTTP API that this process has answered, by route, method and status; an event stream counts when it ends.",
 		}, []string{"route", "method", "code"}),
+		reads: service.ReadsTotal("http"),
 		duration: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Namespace: "lapse", Name: "http_request_duration_seconds",
 			Help:    "Time of one request to the HTTP API; without event streams and imports.",
@@ -56,23 +60,52 @@ func newMeters() *meters {
 
 func (m *meters) register(r prometheus.Registerer) error {
 	var err error
-	for _, c := range []prometheus.Collector{m.requests, m.duration, m.under, m.ended, m.lines} {
+	for _, c := range []prometheus.Collector{m.requests, m.reads, m.duration, m.under, m.ended, m.lines} {
 		err = errors.Join(err, r.Register(c))
 	}
 	return err
 }
 
+// verbs are what the metrics call the reads of a path, as over NATS.
+var verbs = map[string]string{
+	"/v1/collections": "collections", collectionPath: "config", collectionPath + "/count": "count",
+	collectionPath + "/forecast": "forecast", documentsPath: "list", documentPath: "get",
+}
+
 // of observes the requests of a route.
 func (m *meters) of(r route) func(status int, took time.Duration) {
-	requests := m.requests.MustCurryWith(prometheus.Labels{"route": r.path, "method": r.method})
-	requests.WithLabelValues("200")
+	labels := prometheus.Labels{"route": r.path, "method": r.method}
+	count := counters(m.requests.MustCurryWith(labels))
 	if r.kind == follows || r.kind == imports {
-		return func(status int, _ time.Duration) { requests.WithLabelValues(statusText(status)).Inc() }
+		return func(status int, _ time.Duration) { count(status) }
 	}
-	duration := m.duration.WithLabelValues(r.path, r.method)
+	duration := m.duration.With(labels)
+	if r.kind != reads {
+		return func(status int, took time.Duration) {
+			count(status)
+			duration.Observe(took.Seconds())
+		}
+	}
+	read := counters(m.reads.MustCurryWith(prometheus.Labels{"read": verbs[r.path]}))
 	return func(status int, took time.Duration) {
-		requests.WithLabelValues(statusText(status)).Inc()
+		count(status)
+		if status == http.StatusNotModified { // the client has what the read has found
+			status = http.StatusOK
+		}
+		read(status)
 		duration.Observe(took.Seconds())
+	}
+}
+
+// counters counts by status. A status of 200 is there from the beginning, and quick.
+func counters(vec *prometheus.CounterVec) func(status int) {
+	ok := vec.WithLabelValues(statusText(http.StatusOK))
+	return func(status int) {
+		if status == http.StatusOK {
+			ok.Inc()
+			return
+		}
+		vec.WithLabelValues(statusText(status)).Inc()
 	}
 }
 

@@ -38,7 +38,10 @@ const (
 // Reasons lists every reason.
 var Reasons = []Reason{Left, Slow, Failed, Stopping}
 
-var errSlow = errors.New("the client took nothing, or less than was published")
+var (
+	errSlow = errors.New("the client took nothing, or less than was published")
+	errLeft = errors.New("the client has left")
+)
 
 // Serve sends what a client follows until the connection ends, and says why it did. It
 // returns an error only if nothing was sent.
@@ -57,20 +60,31 @@ func (h *Hub) Serve(w http.ResponseWriter, r *http.Request, req Request) (Reason
 	defer context.AfterFunc(h.closed, cancel)()
 	defer context.AfterFunc(t.done, cancel)()
 	err = s.run(ctx)
-	switch {
-	case r.Context().Err() != nil:
-		return Left, nil
-	case h.closed.Err() != nil:
-		return Stopping, nil
-	case errors.Is(err, errSlow):
+	reason := h.reason(err, r.Context())
+	switch reason {
+	case Slow:
 		_ = s.send([][]byte{notice("dropped", err.Error()+": connect again, with the id of the last message")})
-		return Slow, nil
+	case Failed:
+		if err == nil || errors.Is(err, context.Canceled) {
+			err = errors.New("the reading has ended")
+		}
+		_ = s.send([][]byte{notice("dropped", "the stream of events could not be read ("+err.Error()+"): connect again, with the id of the last message")})
 	}
-	if err == nil || errors.Is(err, context.Canceled) {
-		err = errors.New("the reading has ended")
+	return reason, nil
+}
+
+// reason finds out why a stream has ended. When a write has failed, net/http ends the context of
+// the request, also that of a client that is slow and has not left.
+func (h *Hub) reason(err error, request context.Context) Reason {
+	switch {
+	case errors.Is(err, errSlow):
+		return Slow
+	case errors.Is(err, errLeft), request.Err() != nil:
+		return Left
+	case h.closed.Err() != nil:
+		return Stopping
 	}
-	_ = s.send([][]byte{notice("dropped", "the stream of events could not be read ("+err.Error()+"): connect again, with the id of the last message")})
-	return Failed, nil
+	return Failed
 }
 
 // stream is one client.
@@ -177,18 +191,26 @@ func (s *stream) send(frames [][]byte) error {
 	if len(frames) == 0 {
 		return nil
 	}
-	if err := s.rc.SetWriteDeadline(time.Now().Add(sendWithin)); err != nil {
-		return err
+	deadline := time.Now().Add(sendWithin)
+	if s.rc.SetWriteDeadline(deadline) != nil {
+		return errLeft
 	}
+	var err error
 	for _, f := range frames {
-		if _, err := s.w.Write(f); err != nil {
-			return errSlow // or it has left: then its context is done
+		if _, err = s.w.Write(f); err != nil {
+			break
 		}
 	}
-	if err := s.rc.Flush(); err != nil {
-		return errSlow
+	if err == nil {
+		err = s.rc.Flush()
 	}
-	return nil
+	switch {
+	case err == nil:
+		return nil
+	case time.Now().Before(deadline):
+		return errLeft
+	}
+	return errSlow
 }
 
 // IsUnavailable reports whether an error of [Hub.Serve] is that the stream does not answer.
