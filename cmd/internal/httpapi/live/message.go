@@ -28,24 +28,30 @@ func topicOf(prefix wire.Prefix, subject string) (t topic, ok bool) {
 	return t, t.rejections || kind == "expired"
 }
 
-// write writes a message for the clients. An event is as it is in the stream.
+// content is what clients get of a message: an event is as it is in the stream.
+func content(prefix wire.Prefix, s source) (data []byte, t topic, ok bool) {
+	t, ok = topicOf(prefix, s.subject)
+	if !ok || !t.rejections {
+		return s.data, t, ok
+	}
+	r := client.Rejection{
+		Error:   s.header.Get(wire.HeaderError),
+		Subject: s.header.Get(wire.HeaderSubject),
+		Body:    string(s.data),
+	}
+	// lapse writes these numbers itself.
+	r.Code, _ = strconv.Atoi(s.header.Get(wire.HeaderCode))
+	r.Seq, _ = strconv.ParseUint(s.header.Get(wire.HeaderSeq), 10, 64)
+	r.Truncated, _ = strconv.Atoi(s.header.Get(wire.HeaderTruncated))
+	data, _ = json.Marshal(r) // strings and numbers cannot fail
+	return data, t, true
+}
+
+// write writes a message for the clients.
 func write(prefix wire.Prefix, s source) (m message, ok bool) {
-	t, ok := topicOf(prefix, s.subject)
+	data, t, ok := content(prefix, s)
 	if !ok {
 		return message{}, false
-	}
-	data := s.data
-	if t.rejections {
-		r := client.Rejection{
-			Error:   s.header.Get(wire.HeaderError),
-			Subject: s.header.Get(wire.HeaderSubject),
-			Body:    string(s.data),
-		}
-		// lapse writes these numbers itself.
-		r.Code, _ = strconv.Atoi(s.header.Get(wire.HeaderCode))
-		r.Seq, _ = strconv.ParseUint(s.header.Get(wire.HeaderSeq), 10, 64)
-		r.Truncated, _ = strconv.Atoi(s.header.Get(wire.HeaderTruncated))
-		data, _ = json.Marshal(r) // strings and numbers cannot fail
 	}
 	return message{seq: s.seq, topic: t, frame: frame("", strconv.FormatUint(s.seq, 10), data)}, true
 }

@@ -1,0 +1,122 @@
+package view
+
+import (
+	"fmt"
+	"math"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/seed18712806/lapse/sink/wire"
+)
+
+// count writes a number with commas between the thousands.
+func count(n any) string {
+	var text string
+	switch n := n.(type) {
+	case *int64:
+		if n == nil {
+			return "–"
+		}
+		text = strconv.FormatInt(*n, 10)
+	case float64:
+		text = strconv.FormatFloat(math.Round(n), 'f', 0, 64)
+	default:
+		text = fmt.Sprint(n)
+	}
+	digits, sign := strings.TrimPrefix(text, "-"), ""
+	if digits != text {
+		sign = "-"
+	}
+	for i := len(digits) - 3; i > 0; i -= 3 {
+		digits = digits[:i] + "," + digits[i:]
+	}
+	return sign + digits
+}
+
+// rate writes a number a second with three digits or so.
+func rate(n float64) string {
+	switch {
+	case n >= 100:
+		return count(n)
+	case n >= 10:
+		return strconv.FormatFloat(n, 'f', 1, 64)
+	}
+	return strconv.FormatFloat(n, 'f', 2, 64)
+}
+
+// latency writes seconds in the unit that fits; "–" if there are none.
+func latency(seconds *float64) string {
+	switch {
+	case seconds == nil:
+		return "–"
+	case *seconds < 0.01:
+		return strconv.FormatFloat(*seconds*1000, 'f', 1, 64) + " ms"
+	case *seconds < 1:
+		return strconv.FormatFloat(*seconds*1000, 'f', 0, 64) + " ms"
+	case *seconds < 60:
+		return strconv.FormatFloat(*seconds, 'f', 1, 64) + " s"
+	}
+	return Period(time.Duration(*seconds * float64(time.Second)))
+}
+
+// lead writes by how much a clock leads.
+func lead(seconds float64) string {
+	return strconv.FormatFloat(seconds*1000, 'f', 1, 64) + " ms"
+}
+
+// Period writes a duration in its two greatest units. console.js has the same function.
+func Period(d time.Duration) string {
+	s := int64(d / time.Second)
+	units := []struct {
+		name string
+		long int64
+	}{{"d", 86400}, {"h", 3600}, {"min", 60}, {"s", 1}}
+	for i, u := range units {
+		if s < u.long && u.long > 1 {
+			continue
+		}
+		text := fmt.Sprintf("%d %s", s/u.long, u.name)
+		if rest := s % u.long; rest > 0 && i+1 < len(units) && rest/units[i+1].long > 0 {
+			text += fmt.Sprintf(" %d %s", rest/units[i+1].long, units[i+1].name)
+		}
+		return text
+	}
+	return ""
+}
+
+// TTL writes a default TTL.
+func TTL(ttl *int32) string {
+	switch {
+	case ttl == nil:
+		return "off"
+	case *ttl == -1:
+		return "-1"
+	case *ttl < 60:
+		return fmt.Sprintf("%d s", *ttl)
+	}
+	return fmt.Sprintf("%s s (%s)", count(*ttl), exactly(*ttl))
+}
+
+// exactly writes seconds in days, hours, minutes and seconds, leaving out none.
+func exactly(ttl int32) string {
+	var parts []string
+	for _, u := range []struct {
+		name string
+		long int32
+	}{{"d", 86400}, {"h", 3600}, {"min", 60}, {"s", 1}} {
+		if n := ttl / u.long; n > 0 {
+			parts = append(parts, fmt.Sprintf("%d %s", n, u.name))
+		}
+		ttl %= u.long
+	}
+	return strings.Join(parts, " ")
+}
+
+// shown writes an instant for people, in UTC with seconds.
+func shown(t wire.Time) string { return instant(t).Format("2006-01-02 15:04:05") }
+
+// clock writes an instant for the axis of a chart.
+func clock(t wire.Time) string { return instant(t).Format("Jan 2, 15:04") }
+
+func instant(t wire.Time) time.Time { return time.UnixMilli(int64(t)).UTC() }
