@@ -4,6 +4,8 @@ import (
 	"net/http"
 	"strings"
 
+	"github.com/seed18712806/lapse/cmd/internal/console/gateway"
+	"github.com/seed18712806/lapse/cmd/internal/console/view"
 	"github.com/seed18712806/lapse/cmd/internal/httpapi/problem"
 	"github.com/seed18712806/lapse/sink/wire"
 )
@@ -29,20 +31,20 @@ type conflictData struct {
 	Action         string // touch, delete or replace
 	Mine           string // the version that was sent; only of replace
 	MineEtag       string // of the version that it came from; empty of a new document
-	Theirs         *stored
+	Theirs         *gateway.Document
 	Text           string // of theirs
 	Error          string // what is wrong with the id that was typed
 	Once           string
 }
 
 func (v *visit) showEdit(status int, data editData) error {
-	data.Collection, data.Once = v.collection, once()
+	data.Collection, data.Once = v.collection, gateway.Once()
 	title, crumbs := "New document", v.crumbs()
 	data.Href = collectionHref(v.collection, "new")
 	data.Back = collectionHref(v.collection)
 	if !data.New {
 		data.ID, data.Href = v.id, documentHref(v.collection, v.id)
-		data.Back, title = data.Href, "Edit "+v.id
+		data.Back, title = data.Href, "Edit "+view.Visible(v.id)
 	}
 	return v.show(status, "edit", v.page(title, "overview", data, crumbs...))
 }
@@ -68,17 +70,17 @@ func createDocument(v *visit) error {
 		form.IDError = err.Error()
 		return v.showEdit(http.StatusBadRequest, form)
 	}
-	a, err := v.write(http.MethodPut, apiDocument(v.collection, v.id), []byte(body), "If-None-Match", "*")
+	a, err := v.write(http.MethodPut, gateway.DocumentPath(v.collection, v.id), []byte(body), "If-None-Match", "*")
 	switch {
-	case statusOf(err) == http.StatusPreconditionFailed:
+	case gateway.StatusOf(err) == http.StatusPreconditionFailed:
 		return v.showConflict(conflictData{Action: actionReplace, Mine: body})
 	case badField(err) != "":
 		form.BodyError = badField(err)
-		return v.showEdit(statusOf(err), form)
+		return v.showEdit(gateway.StatusOf(err), form)
 	case err != nil:
 		return err
 	}
-	return v.redirect(with(documentHref(v.collection, v.id), "done", a.done("created")))
+	return v.done(a, documentHref(v.collection, v.id), "created")
 }
 
 // What a form does with a document.
@@ -90,11 +92,11 @@ const (
 
 func changeDocument(v *visit) error {
 	etag := v.r.PostForm.Get("etag")
-	match := quoted(etag)
+	match := gateway.Quoted(etag)
 	if match == "" {
 		match = "*" // or it could overwrite what nobody has looked at
 	}
-	path := apiDocument(v.collection, v.id)
+	path := gateway.DocumentPath(v.collection, v.id)
 	switch action := v.r.PostForm.Get("action"); action {
 	case actionTouch:
 		a, err := v.write(http.MethodPost, path+"/touch", nil, "If-Match", match)
@@ -109,19 +111,19 @@ func changeDocument(v *visit) error {
 }
 
 // changed answers after a write: with the document, or with the conflict.
-func (v *visit) changed(a *answer, err error, notice string, conflict conflictData) error {
+func (v *visit) changed(a *gateway.Answer, err error, notice string, conflict conflictData) error {
 	switch {
-	case statusOf(err) == http.StatusPreconditionFailed:
+	case gateway.StatusOf(err) == http.StatusPreconditionFailed:
 		return v.showConflict(conflict)
 	case err != nil:
 		return err
 	}
-	return v.redirect(with(documentHref(v.collection, v.id), "done", a.done(notice)))
+	return v.done(a, documentHref(v.collection, v.id), notice)
 }
 
 func (v *visit) replaceDocument(path, match, etag string) error {
 	body := v.typed()
-	var a *answer
+	var a *gateway.Answer
 	var err error
 	if v.r.PostForm.Get("create") != "" { // the version that was edited is gone
 		a, err = v.write(http.MethodPut, path, []byte(body), "If-None-Match", "*")
@@ -129,38 +131,38 @@ func (v *visit) replaceDocument(path, match, etag string) error {
 		a, err = v.write(http.MethodPut, path, []byte(body), "If-Match", match)
 	}
 	if text := badField(err); text != "" {
-		return v.showEdit(statusOf(err), editData{Etag: etag, Body: body, BodyError: text})
+		return v.showEdit(gateway.StatusOf(err), editData{Etag: etag, Body: body, BodyError: text})
 	}
 	return v.changed(a, err, "saved", conflictData{Action: actionReplace, Mine: body, MineEtag: etag})
 }
 
 func (v *visit) deleteDocument(path, match string) error {
 	if text := v.confirmed(v.id); text != "" && v.grant.Write {
-		doc, err := v.get()
+		doc, err := v.api.Get(v.collection, v.id)
 		if err != nil {
 			return err
 		}
 		return v.showDocument(http.StatusBadRequest, doc, text)
 	}
 	a, err := v.write(http.MethodDelete, path, nil, "If-Match", match)
-	if statusOf(err) == http.StatusPreconditionFailed {
+	if gateway.StatusOf(err) == http.StatusPreconditionFailed {
 		return v.showConflict(conflictData{Action: actionDelete})
 	}
 	if err != nil {
 		return err
 	}
-	return v.redirect(with(collectionHref(v.collection), "done", a.done("deleted")))
+	return v.done(a, collectionHref(v.collection), "deleted")
 }
 
 // showConflict shows both versions. Theirs is missing if the document is gone.
 func (v *visit) showConflict(data conflictData) error {
-	doc, err := v.get()
+	doc, err := v.api.Get(v.collection, v.id)
 	switch {
 	case err == nil:
 		data.Theirs, data.Text = doc, strings.ToValidUTF8(string(doc.Body), "�")
-	case statusOf(err) != http.StatusNotFound || data.Action != actionReplace:
+	case gateway.StatusOf(err) != http.StatusNotFound || data.Action != actionReplace:
 		return err
 	}
-	data.Collection, data.ID, data.Href, data.Once = v.collection, v.id, documentHref(v.collection, v.id), once()
-	return v.show(http.StatusPreconditionFailed, "conflict", v.page("Conflict on "+v.id, "overview", data, v.crumbs()...))
+	data.Collection, data.ID, data.Href, data.Once = v.collection, v.id, documentHref(v.collection, v.id), gateway.Once()
+	return v.show(http.StatusPreconditionFailed, "conflict", v.page("Conflict on "+view.Visible(v.id), "overview", data, v.crumbs()...))
 }

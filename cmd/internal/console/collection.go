@@ -4,9 +4,10 @@ import (
 	"net/http"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/seed18712806/lapse/cmd/internal/console/chart"
+	"github.com/seed18712806/lapse/cmd/internal/console/gateway"
+	"github.com/seed18712806/lapse/cmd/internal/console/view"
 	"github.com/seed18712806/lapse/cmd/internal/httpapi/problem"
 	"github.com/seed18712806/lapse/sink/wire"
 )
@@ -77,18 +78,18 @@ func collection(v *visit) error { return v.showCollection(http.StatusOK, "") }
 // right.
 func (v *visit) showCollection(status int, dropError string) error {
 	within := v.ahead()
-	data := collectionData{Name: v.collection, Within: within.Text, DropError: dropError, Once: once()}
-	if err := v.read(apiPath(v.collection), &data.Config); err != nil {
+	data := collectionData{Name: v.collection, Within: within.Text, DropError: dropError, Once: gateway.Once()}
+	if err := v.api.Read(gateway.CollectionPath(v.collection), &data.Config); err != nil {
 		return err
 	}
 	var count wire.CountReply
-	if err := v.read(apiPath(v.collection, "count"), &count); err != nil {
+	if err := v.api.Read(gateway.CollectionPath(v.collection, "count"), &count); err != nil {
 		data.Missing = err.Error()
 	} else {
 		data.Count = &count
 	}
 	for _, a := range aheads {
-		data.Aheads = append(data.Aheads, link{a.Text, with(collectionHref(v.collection), "within", a.Name), a == within})
+		data.Aheads = append(data.Aheads, link{a.Text, gateway.With(collectionHref(v.collection), "within", a.Name), a == within})
 	}
 	now, missing := v.forecast(within, "")
 	data.Forecast = forecast{Missing: missing}
@@ -98,8 +99,8 @@ func (v *visit) showCollection(status int, dropError string) error {
 	after := v.r.URL.Query().Get("after")
 	data.First = after == ""
 	var page wire.ListReply
-	err := v.read(apiPath(v.collection, "documents"), &page, "limit", strconv.Itoa(perPage), "continuation", after)
-	switch s := statusOf(err); {
+	err := v.api.Read(gateway.CollectionPath(v.collection, "documents"), &page, "limit", strconv.Itoa(perPage), "continuation", after)
+	switch s := gateway.StatusOf(err); {
 	case err != nil && (s == 0 || s == http.StatusBadRequest):
 		return err
 	case err != nil:
@@ -112,7 +113,7 @@ func (v *visit) showCollection(status int, dropError string) error {
 		})
 	}
 	if page.Continuation != "" {
-		data.Next = with(collectionHref(v.collection), "after", page.Continuation, "within", v.r.URL.Query().Get("within"))
+		data.Next = gateway.With(collectionHref(v.collection), "after", page.Continuation, "within", v.r.URL.Query().Get("within"))
 	}
 	return v.show(status, "collection", v.page(v.collection, "overview", data, v.crumbs()[:1]...))
 }
@@ -120,7 +121,7 @@ func (v *visit) showCollection(status int, dropError string) error {
 // snippet is the beginning of a document, on one line.
 func snippet(document []byte) string {
 	const most = 4 * snippetRunes
-	text := strings.Join(strings.Fields(strings.ToValidUTF8(string(document[:min(len(document), most)]), "�")), " ")
+	text := view.Visible(strings.Join(strings.Fields(strings.ToValidUTF8(string(document[:min(len(document), most)]), "�")), " "))
 	runes := []rune(text)
 	if len(runes) > snippetRunes || len(document) > most {
 		return string(runes[:min(len(runes), snippetRunes)]) + "…"
@@ -132,36 +133,37 @@ func snippet(document []byte) string {
 // none.
 func (v *visit) forecast(within ahead, defaultTTL string) (reply *wire.ForecastReply, missing string) {
 	reply = &wire.ForecastReply{}
-	err := v.read(apiPath(v.collection, "forecast"), reply, "within", within.Name, "buckets", strconv.Itoa(within.buckets), "defaultTtl", defaultTTL)
+	err := v.api.Read(gateway.CollectionPath(v.collection, "forecast"), reply, "within", within.Name, "buckets", strconv.Itoa(within.buckets), "defaultTtl", defaultTTL)
 	if err != nil {
 		return nil, err.Error()
 	}
 	return reply, ""
 }
 
-// confirmed is an error unless the name in the form is the one that it asks for.
+// confirmed is what is wrong unless the name in the form is the one that it asks for, as it is or as
+// the page shows it.
 func (v *visit) confirmed(name string) string {
-	if v.r.PostForm.Get("confirm") == name {
+	if typed := v.r.PostForm.Get("confirm"); typed == name || typed == view.Visible(name) {
 		return ""
 	}
-	return "Type the name exactly as it is, or it stays as it is: " + wire.Quote(name)
+	return "Type it exactly as it is: " + view.Visible(name)
 }
 
 func drop(v *visit) error {
 	if text := v.confirmed(v.collection); text != "" && v.grant.Write {
 		return v.showCollection(http.StatusBadRequest, text)
 	}
-	a, err := v.write(http.MethodDelete, apiPath(v.collection), nil, "If-Match", quoted(v.r.PostForm.Get("etag")))
+	a, err := v.write(http.MethodDelete, gateway.CollectionPath(v.collection), nil, "If-Match", gateway.Quoted(v.r.PostForm.Get("etag")))
 	if err != nil {
 		return err
 	}
-	return v.redirect(with("/", "done", a.done("dropped")))
+	return v.done(a, "/", "dropped")
 }
 
 // badField is the reason for which lapse refused an input, to be shown at its field; empty if the
 // error is about something else.
 func badField(err error) string {
-	switch statusOf(err) {
+	switch gateway.StatusOf(err) {
 	case http.StatusBadRequest, http.StatusRequestEntityTooLarge:
 		return err.Error()
 	}
@@ -171,10 +173,4 @@ func badField(err error) string {
 // refused is the answer to an action that the token does not allow.
 func refused() error {
 	return problem.New(http.StatusForbidden, problem.NotAllowed, "This token can only read.")
-}
-
-// seconds is a duration as whole seconds; ok = false if it has a fraction of one, or is none.
-func seconds(text string) (n int64, ok bool) {
-	d, err := wire.ParseDuration(text)
-	return int64(d / time.Second), err == nil && d > 0 && d%time.Second == 0
 }

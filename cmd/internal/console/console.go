@@ -12,6 +12,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/seed18712806/lapse/cmd/internal/console/figures"
+	"github.com/seed18712806/lapse/cmd/internal/console/gateway"
 	"github.com/seed18712806/lapse/cmd/internal/console/view"
 	"github.com/seed18712806/lapse/cmd/internal/httpapi/access"
 	"github.com/seed18712806/lapse/cmd/internal/httpapi/live"
@@ -73,7 +74,7 @@ type visit struct {
 	c          *Console
 	w          http.ResponseWriter
 	r          *http.Request
-	token      string // empty if none is needed
+	api        gateway.Caller
 	grant      access.Grant
 	collection string // empty if the path has none
 	id         string
@@ -91,10 +92,10 @@ func (c *Console) serve(r route) http.HandlerFunc {
 		header.Set("Content-Security-Policy", policy)
 		header.Set("X-Content-Type-Options", "nosniff")
 		header.Set("Referrer-Policy", "same-origin")
-		header.Set("Cross-Origin-Opener-Policy", "same-origin")
 		header.Set("Cross-Origin-Resource-Policy", "same-origin")
 		header.Set("Cache-Control", "no-store") // a cache could show what has expired
 		v := &visit{c: c, w: w, r: req, grant: access.Everything, now: wire.Time(time.Now().UnixMilli())}
+		v.api = gateway.Caller{API: c.opts.API, From: req}
 		if err := v.answer(r); err != nil {
 			v.fail(err)
 		}
@@ -138,7 +139,7 @@ func (v *visit) page(title, active string, data any, crumbs ...view.Crumb) view.
 		Title: title, Active: active, Crumbs: crumbs, Data: data,
 		Notice: notices[v.r.URL.Query().Get("done")], Now: v.now,
 		Version: v.c.opts.Version, Prefix: v.c.opts.Prefix,
-		SignedIn: v.token != "", Write: v.grant.Write, Healthy: err == nil,
+		SignedIn: v.api.Token != "", Write: v.grant.Write, Healthy: err == nil,
 	}
 }
 
@@ -159,6 +160,19 @@ func (v *visit) redirect(href string) error {
 	v.w.Header().Set("Location", href)
 	v.w.WriteHeader(http.StatusSeeOther)
 	return nil
+}
+
+// write sends the form of the visit.
+func (v *visit) write(method, path string, body []byte, headers ...string) (*gateway.Answer, error) {
+	return v.api.Write(v.r.PostForm.Get("once"), method, path, body, headers...)
+}
+
+// done leads to the next page, which says what was done.
+func (v *visit) done(a *gateway.Answer, href, notice string) error {
+	if a.Repeated() {
+		notice = "repeated"
+	}
+	return v.redirect(gateway.With(href, "done", notice))
 }
 
 // notices are what a page says about the action that led to it.

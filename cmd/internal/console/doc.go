@@ -5,21 +5,20 @@
 // and answered with the next page to go to. A script of our own only adds what is live, and
 // nothing is fetched from elsewhere.
 //
-// The console reads and writes by the HTTP API, in this process, with the token of the person who
-// is signed in. So the API decides what a token may do, checks conditions, limits and counts. The
+// The console reads and writes by the HTTP API, in this process (package gateway), with the token of
+// the person who is signed in. So the API decides what a token may do, checks conditions, limits and counts. The
 // console itself decides only what it shows.
 //
 // A request passes through these files:
 //
 //	routes.go      every route
 //	console.go     headers, origin, token (session.go); then the route's handler
-//	overview.go    collections and figures (package figures)
+//	overview.go    health (package remedy), figures (package figures) and collections
 //	collection.go  one collection, its documents and forecast (package chart)
 //	configure.go   the configuration with a preview, and the drop
 //	document.go    one document
 //	change.go      create, edit, touch and delete; and a conflict
 //	live.go        live events and rejections
 //	system.go      processes, shards and streams
-//	ask.go         the requests to the API
 //	failure.go     the page for what failed
 package console

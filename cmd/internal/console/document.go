@@ -2,12 +2,13 @@ package console
 
 import (
 	"bytes"
-	"crypto/rand"
 	"encoding/json"
 	"net/http"
 	"strings"
 	"unicode/utf8"
 
+	"github.com/seed18712806/lapse/cmd/internal/console/gateway"
+	"github.com/seed18712806/lapse/cmd/internal/console/view"
 	"github.com/seed18712806/lapse/sink/wire"
 )
 
@@ -22,7 +23,7 @@ const (
 type documentData struct {
 	Collection, ID string
 	Href           string
-	Stored         *stored
+	Stored         *gateway.Document
 	View           string
 	Text           string
 	Lossy          bool // the text shows marks for bytes that are not UTF-8
@@ -33,17 +34,14 @@ type documentData struct {
 	Once           string
 }
 
-// once is the beginning of the keys of a form.
-func once() string { return rand.Text() }
-
 func document(v *visit) error {
 	// An id is anything that is typed, so find a document by exactly that.
-	doc, err := v.get()
+	doc, err := v.api.Get(v.collection, v.id)
 	if err != nil {
 		return err
 	}
 	h := v.w.Header()
-	h.Set("ETag", quoted(doc.Etag))
+	h.Set("ETag", gateway.Quoted(doc.Etag))
 	if doc.ExpiresAt != nil {
 		h.Set(wire.HeaderExpiresAt, doc.ExpiresAt.String())
 	}
@@ -64,23 +62,23 @@ func document(v *visit) error {
 
 // showDocument shows a document. deleteError is why the id that was typed to delete it was not
 // right.
-func (v *visit) showDocument(status int, doc *stored, deleteError string) error {
+func (v *visit) showDocument(status int, doc *gateway.Document, deleteError string) error {
 	href := documentHref(v.collection, v.id)
 	data := documentData{
 		Collection: v.collection, ID: v.id, Href: href, Stored: doc, View: viewPretty,
-		Edit: with(href, "view", viewEdit), Bytes: with(href, "view", viewBytes), DeleteError: deleteError, Once: once(),
+		Edit: gateway.With(href, "view", viewEdit), Bytes: gateway.With(href, "view", viewBytes), DeleteError: deleteError, Once: gateway.Once(),
 	}
 	if v.r.URL.Query().Get("view") == viewRaw {
 		data.View = viewRaw
 	}
-	data.Views = []link{{"Pretty", href, data.View == viewPretty}, {"Raw", with(href, "view", viewRaw), data.View == viewRaw}}
+	data.Views = []link{{"Pretty", href, data.View == viewPretty}, {"Raw", gateway.With(href, "view", viewRaw), data.View == viewRaw}}
 	data.Lossy = !utf8.Valid(doc.Body)
 	text := doc.Body
 	if data.View == viewPretty {
 		text = pretty(text)
 	}
 	data.Text = strings.ToValidUTF8(string(text), "�")
-	return v.show(status, "document", v.page(v.id, "overview", data, v.crumbs()...))
+	return v.show(status, "document", v.page(view.Visible(v.id), "overview", data, v.crumbs()...))
 }
 
 // pretty indents a document.

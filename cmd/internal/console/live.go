@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/seed18712806/lapse/cmd/internal/console/gateway"
 	"github.com/seed18712806/lapse/cmd/internal/httpapi/live"
 	"github.com/seed18712806/lapse/cmd/internal/httpapi/problem"
 	"github.com/seed18712806/lapse/sink/client"
@@ -70,18 +71,18 @@ func livePage(v *visit) error {
 	}
 	here := root + "live"
 	data.Kinds = []link{
-		{"Expired", with(here, "collection", topic.Collection), !topic.Rejections},
-		{"Rejected", with(here, "collection", topic.Collection, "kind", "rejections"), topic.Rejections},
+		{"Expired", gateway.With(here, "collection", topic.Collection), !topic.Rejections},
+		{"Rejected", gateway.With(here, "collection", topic.Collection, "kind", "rejections"), topic.Rejections},
 	}
 	status := http.StatusOK
 	if err != nil {
 		data.Error = err.Error()
-		if status = statusOf(err); topic.Collection == "" {
+		if status = gateway.StatusOf(err); topic.Collection == "" {
 			status = http.StatusOK // nothing is wrong with the request yet
 		}
 	} else {
 		v.recent(topic, &data)
-		data.Stream = with(here+"/stream", "collection", topic.Collection, "kind", kind)
+		data.Stream = gateway.With(here+"/stream", "collection", topic.Collection, "kind", kind)
 	}
 	return v.show(status, "live", v.page("Live", "live", data))
 }
@@ -133,9 +134,7 @@ func liveStream(v *visit) error {
 		req.URL.RawQuery = url.Values{"collection": {topic.Collection}}.Encode()
 	}
 	req.Header = http.Header{}
-	if v.token != "" {
-		req.Header.Set("Authorization", "Bearer "+v.token)
-	}
+	v.api.Header(req.Header)
 	// After a reconnect by the browser, the id of the last message counts.
 	if last := v.r.Header.Get("Last-Event-ID"); last != "" {
 		after = last

@@ -7,6 +7,8 @@ import (
 	"strings"
 
 	"github.com/seed18712806/lapse/cmd/internal/console/figures"
+	"github.com/seed18712806/lapse/cmd/internal/console/gateway"
+	"github.com/seed18712806/lapse/cmd/internal/console/remedy"
 	"github.com/seed18712806/lapse/sink/wire"
 )
 
@@ -15,7 +17,7 @@ const perPage = 50
 
 type overviewData struct {
 	Role        string
-	Problems    []trouble
+	Problems    []remedy.Trouble
 	Figures     figures.Figures
 	Process     string
 	Collections []wire.Collection
@@ -24,15 +26,12 @@ type overviewData struct {
 	Missing     string // why the collections cannot be listed
 }
 
-// trouble is why this process is not ready.
-type trouble struct{ Text, Advice string }
-
 func overview(v *visit) error {
 	role, err := v.c.opts.Ready()
-	data := overviewData{Role: role, Figures: v.c.figures.Now(), Process: processName(), Problems: troubles(err)}
+	data := overviewData{Role: role, Figures: v.c.figures.Now(), Process: processName(), Problems: remedy.Of(err)}
 	data.First = v.r.URL.Query().Get("after") == ""
 	if err := v.collections(&data); err != nil {
-		if s := statusOf(err); s == http.StatusBadRequest || s == 0 {
+		if s := gateway.StatusOf(err); s == http.StatusBadRequest || s == 0 {
 			return err
 		}
 		data.Missing = err.Error() // the rest of the page tells what is wrong
@@ -47,12 +46,12 @@ func (v *visit) collections(data *overviewData) error {
 		return v.grantedCollections(data, after)
 	}
 	var page wire.CollectionsReply
-	if err := v.read("/v1/collections", &page, "limit", strconv.Itoa(perPage), "continuation", after); err != nil {
+	if err := v.api.Read("/v1/collections", &page, "limit", strconv.Itoa(perPage), "continuation", after); err != nil {
 		return err
 	}
 	data.Collections = page.Collections
 	if page.Continuation != "" {
-		data.Next = with("/", "after", page.Continuation)
+		data.Next = gateway.With("/", "after", page.Continuation)
 	}
 	return nil
 }
@@ -69,18 +68,18 @@ func (v *visit) grantedCollections(data *overviewData, after string) error {
 	for _, name := range some {
 		c := wire.Collection{Name: name}
 		var config wire.Config
-		if err := v.read(apiPath(name), &config); err != nil {
+		if err := v.api.Read(gateway.CollectionPath(name), &config); err != nil {
 			return err
 		}
 		c.DefaultTTL, c.IndexingMode, c.IndexBuilding, c.Etag = config.DefaultTTL, config.IndexingMode, config.IndexBuilding, config.Etag
 		var count wire.CountReply
-		if err := v.read(apiPath(name, "count"), &count); err == nil {
+		if err := v.api.Read(gateway.CollectionPath(name, "count"), &count); err == nil {
 			c.Live, c.Expired = &count.Live, &count.Expired
 		}
 		data.Collections = append(data.Collections, c)
 	}
 	if from+perPage < len(names) {
-		data.Next = with("/", "after", some[len(some)-1])
+		data.Next = gateway.With("/", "after", some[len(some)-1])
 	}
 	return nil
 }

@@ -59,22 +59,6 @@ func documentHref(collection, id string) string {
 	return collectionHref(collection, "documents", url.PathEscape(id))
 }
 
-// with adds parameters, pairs of a name and a value, to a path. It leaves out empty values.
-func with(href string, pairs ...string) string {
-	u, err := url.Parse(href)
-	if err != nil {
-		return href // none of ours
-	}
-	query := u.Query()
-	for i := 0; i+1 < len(pairs); i += 2 {
-		if pairs[i+1] != "" {
-			query.Set(pairs[i], pairs[i+1])
-		}
-	}
-	u.RawQuery = query.Encode()
-	return u.String()
-}
-
 // allowed lists the methods of each path, for the answer to others.
 func allowed() map[string][]string {
 	methods := make(map[string][]string)

@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"strings"
 
+	"github.com/seed18712806/lapse/cmd/internal/console/gateway"
 	"github.com/seed18712806/lapse/cmd/internal/console/view"
 	"github.com/seed18712806/lapse/cmd/internal/httpapi/access"
 )
@@ -46,7 +47,7 @@ func (v *visit) signedIn() bool {
 	}
 	grant, ok := tokens.Find(string(token))
 	if ok {
-		v.token, v.grant = string(token), grant
+		v.api.Token, v.grant = string(token), grant
 	}
 	return ok
 }
@@ -73,7 +74,7 @@ func (v *visit) askForToken() error {
 	if v.r.Header.Get("Sec-Fetch-Site") == "cross-site" {
 		link = "1"
 	}
-	return v.redirect(with(signInPath, "next", next, "link", link))
+	return v.redirect(gateway.With(signInPath, "next", next, "link", link))
 }
 
 func signInPage(v *visit) error {
@@ -110,7 +111,7 @@ func signOut(v *visit) error {
 	gone := v.cookie("")
 	gone.MaxAge = -1
 	http.SetCookie(v.w, gone)
-	return v.redirect(with(signInPath, "done", "signed-out"))
+	return v.redirect(gateway.With(signInPath, "done", "signed-out"))
 }
 
 // crumbs are the pages above one of a collection.

@@ -10,6 +10,7 @@ import (
 const (
 	Width  = 1000
 	Height = 100
+	least  = 2 // the height of a bar of one document among many: it must be seen
 )
 
 // Chart is the bars of a forecast.
@@ -40,7 +41,7 @@ func New(buckets []wire.Bucket, most int64) Chart {
 	for i, b := range buckets {
 		height := Height * float64(b.Count) / float64(c.Most)
 		if b.Count > 0 {
-			height = max(height, 1) // or one document among many could not be seen
+			height = max(height, least)
 		}
 		c.Bars[i] = Bar{Bucket: b, X: step * (float64(i) + gap/2), Y: Height - height, Width: step * (1 - gap), Height: height}
 		c.Total += b.Count

@@ -6,6 +6,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unicode"
+	"unicode/utf8"
 
 	"github.com/seed18712806/lapse/sink/wire"
 )
@@ -91,7 +93,7 @@ func TTL(ttl *int32) string {
 	case ttl == nil:
 		return "off"
 	case *ttl == -1:
-		return "-1"
+		return "none (-1)"
 	case *ttl < 60:
 		return fmt.Sprintf("%d s", *ttl)
 	}
@@ -119,4 +121,33 @@ func shown(t wire.Time) string { return instant(t).Format("2006-01-02 15:04:05")
 // clock writes an instant for the axis of a chart.
 func clock(t wire.Time) string { return instant(t).Format("Jan 2, 15:04") }
 
+// between writes a span of time, with the date once if it is within a day.
+func between(from, until wire.Time) string {
+	end := clock(until)
+	if a, b := instant(from), instant(until); a.YearDay() == b.YearDay() && a.Year() == b.Year() {
+		end = b.Format("15:04")
+	}
+	return clock(from) + " to " + end
+}
+
 func instant(t wire.Time) time.Time { return time.UnixMilli(int64(t)).UTC() }
+
+// Visible writes a text so that all of it can be seen: a character that does not show, or that
+// changes the direction of what follows, is written as in a Go string.
+func Visible(text string) string {
+	if strings.IndexFunc(text, hides) < 0 {
+		return text
+	}
+	var b strings.Builder
+	for _, r := range text {
+		if hides(r) {
+			quoted := strconv.QuoteRuneToASCII(r)
+			b.WriteString(quoted[1 : len(quoted)-1])
+		} else {
+			b.WriteRune(r)
+		}
+	}
+	return b.String()
+}
+
+func hides(r rune) bool { return r != utf8.RuneError && !unicode.IsGraphic(r) }
