@@ -12,7 +12,6 @@ import (
 	"github.com/seed18712806/lapse/cmd/internal/console/gateway"
 	"github.com/seed18712806/lapse/cmd/internal/httpapi/live"
 	"github.com/seed18712806/lapse/cmd/internal/httpapi/problem"
-	"github.com/seed18712806/lapse/sink/client"
 	"github.com/seed18712806/lapse/sink/wire"
 )
 
@@ -36,7 +35,7 @@ type liveData struct {
 type message struct {
 	Seq        uint64
 	Event      wire.Event
-	Rejection  client.Rejection
+	Rejection  live.Rejection
 	Collection string
 	ID         string
 	Href       string // of the document, or of the collection

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/nats-io/nats.go"
 
@@ -15,9 +16,22 @@ import (
 // source is a message as it comes from the stream.
 type source struct {
 	seq     uint64
+	at      time.Time // when the stream stored it
 	subject string
 	header  nats.Header
 	data    []byte
+}
+
+// Message is an event or a rejection, as clients get it.
+type Message struct {
+	Seq  uint64 // in the stream
+	Data []byte // a wire.Event or a [Rejection]
+}
+
+// Rejection is a rejection, as clients get it.
+type Rejection struct {
+	client.Rejection
+	At wire.Time `json:"at"` // when the stream stored it
 }
 
 // topicOf is the topic of a subject, with its collection; ok = false if it is lapse's own.
@@ -34,16 +48,16 @@ func content(prefix wire.Prefix, s source) (data []byte, t topic, ok bool) {
 	if !ok || !t.rejections {
 		return s.data, t, ok
 	}
-	r := client.Rejection{
+	r := Rejection{At: wire.Time(s.at.UnixMilli()), Rejection: client.Rejection{
 		Error:   s.header.Get(wire.HeaderError),
 		Subject: s.header.Get(wire.HeaderSubject),
 		Body:    string(s.data),
-	}
+	}}
 	// lapse writes these numbers itself.
 	r.Code, _ = strconv.Atoi(s.header.Get(wire.HeaderCode))
 	r.Seq, _ = strconv.ParseUint(s.header.Get(wire.HeaderSeq), 10, 64)
 	r.Truncated, _ = strconv.Atoi(s.header.Get(wire.HeaderTruncated))
-	data, _ = json.Marshal(r) // strings and numbers cannot fail
+	data, _ = json.Marshal(r) // strings, numbers and an instant cannot fail
 	return data, t, true
 }
 
@@ -53,8 +67,10 @@ func write(prefix wire.Prefix, s source) (m message, ok bool) {
 	if !ok {
 		return message{}, false
 	}
-	return message{seq: s.seq, topic: t, frame: frame("", strconv.FormatUint(s.seq, 10), data)}, true
+	return message{seq: s.seq, topic: t, frame: Message{s.seq, data}.frame()}, true
 }
+
+func (m Message) frame() []byte { return frame("", strconv.FormatUint(m.Seq, 10), m.Data) }
 
 // frame writes a server-sent event. White space at the end of a line of data may change: JSON
 // has it only between its tokens.

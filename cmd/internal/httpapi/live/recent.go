@@ -2,24 +2,15 @@ package live
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
-
-	"github.com/synadia-io/orbit.go/jetstreamext"
 )
 
 const (
-	recentFirst  = 128  // sequences that are looked at first; each further look is at twice as many
-	recentMost   = 4096 // sequences that are looked at in all
-	recentAtMost = 8 << 20
+	recentFirst = 128     // sequences that are looked at first; each further look is at twice as many
+	recentMost  = 4096    // sequences that are looked at in all
+	recentBytes = 8 << 20 // after which there is no further look
 )
-
-// Message is an event or a rejection, as clients get it.
-type Message struct {
-	Seq  uint64
-	Data []byte
-}
 
 // Recent returns the last messages of a topic, the newest first, n at most, and the last sequence
 // of the stream. It looks only at the end of the stream, so it may miss messages that are further
@@ -31,19 +22,19 @@ func (h *Hub) Recent(ctx context.Context, req Request, n int) (messages []Messag
 	case <-ctx.Done():
 		return nil, 0, ctx.Err()
 	}
-	stream, err := h.js.Stream(ctx, h.prefix.EventsStream())
+	name := h.prefix.EventsStream()
+	stream, err := h.js.Stream(ctx, name)
 	if err != nil {
-		return nil, 0, fmt.Errorf("look up the stream %s: %w", h.prefix.EventsStream(), err)
+		return nil, 0, fmt.Errorf("look up the stream %s: %w", name, err)
 	}
-	state := stream.CachedInfo().State
-	t := topic{req.Rejections, req.Collection}
-	end, bytes := state.LastSeq, 0 // all behind end was looked at
-	for look := uint64(recentFirst); end >= state.FirstSeq && end > 0 && len(messages) < n; look *= 2 {
-		begin := max(state.FirstSeq, end-min(end-1, look-1))
-		if state.LastSeq-begin >= recentMost {
+	state, bytes := stream.CachedInfo().State, 0
+	end := state.LastSeq // all behind it was looked at
+	for look := uint64(recentFirst); len(messages) < n && bytes < recentBytes; look *= 2 {
+		begin := max(state.FirstSeq, end-min(end, look)+1)
+		if begin > end || state.LastSeq-begin >= recentMost {
 			break
 		}
-		found, err := h.between(ctx, t, begin, end)
+		found, err := h.between(ctx, topic{req.Rejections, req.Collection}, begin, end)
 		if err != nil {
 			return nil, 0, err
 		}
@@ -52,9 +43,7 @@ func (h *Hub) Recent(ctx context.Context, req Request, n int) (messages []Messag
 		for _, m := range found {
 			bytes += len(m.Data)
 		}
-		if end = begin - 1; bytes > recentAtMost {
-			break
-		}
+		end = begin - 1
 	}
 	return messages[:min(n, len(messages))], state.LastSeq, nil
 }
@@ -62,31 +51,15 @@ func (h *Hub) Recent(ctx context.Context, req Request, n int) (messages []Messag
 // between reads the messages of a topic from one sequence to another.
 func (h *Hub) between(ctx context.Context, t topic, begin, end uint64) (found []Message, err error) {
 	for begin <= end {
-		batch, err := jetstreamext.GetBatch(ctx, h.js, h.prefix.EventsStream(), catchUpBatch,
-			jetstreamext.GetBatchSubject(h.filter(t)), jetstreamext.GetBatchSeq(begin), jetstreamext.GetBatchMaxBytes(catchUpBytes))
+		some, last, err := h.batch(ctx, t, begin)
 		if err != nil {
 			return nil, err
 		}
-		last := uint64(0)
-		for msg, err := range batch {
-			if errors.Is(err, jetstreamext.ErrNoMessages) {
-				break
-			}
-			if err != nil {
-				return nil, fmt.Errorf("read the stream: %w", err)
-			}
-			if last = msg.Sequence; last > end {
-				continue // to the end of the batch, or the library would wait for it
-			}
-			s := source{msg.Sequence, msg.Subject, msg.Header, msg.Data}
-			if data, of, ok := content(h.prefix, s); ok && t.covers(of) {
-				found = append(found, Message{s.seq, data})
-			}
-		}
-		if last == 0 || last >= end {
+		found = append(found, some...)
+		if last == 0 {
 			break
 		}
 		begin = last + 1
 	}
-	return found, nil
+	return slices.DeleteFunc(found, func(m Message) bool { return m.Seq > end }), nil
 }

@@ -67,7 +67,7 @@ if (gone) watch();
 const table = $("messages");
 if (table) {
   const most = 500, body = table.tBodies[0], pause = $("pause"), connection = $("connection");
-  let after = table.dataset.after, source, again, came = 0;
+  let after = table.dataset.after, source, again;
 
   const cell = (row, text, name, href) => {
     const td = row.insertCell();
@@ -86,16 +86,17 @@ if (table) {
     row.dataset.seq = seq;
     row.className = "new";
     cell(row, seq, "number");
+    const at = document.createElement("time");
+    at.dateTime = m.expiredAt || m.at;
+    at.textContent = at.dateTime.slice(0, 19).replace("T", " ");
+    cell(row, "").append(at);
     if (table.dataset.kind === "rejections") {
       cell(row, m.code, "number");
       cell(row, m.error, "reason");
       cell(row, m.subject, "id");
       cell(row, snippet(m.body), "snippet");
     } else {
-      const collection = "/console/collections/" + m.collection, at = document.createElement("time");
-      at.dateTime = m.expiredAt;
-      at.textContent = m.expiredAt.slice(0, 19).replace("T", " ");
-      cell(row, "").append(at);
+      const collection = "/console/collections/" + m.collection;
       cell(row, m.collection, "", collection);
       cell(row, m.id, "id", collection + "/" + path(m.id));
       cell(row, m.ttl.toLocaleString("en") + " s", "number");
@@ -103,7 +104,6 @@ if (table) {
     }
     while (body.rows.length > most) body.deleteRow(-1);
     $("nothing").hidden = true;
-    came++;
   }
 
   const say = (text) => { if (connection.textContent !== text) connection.textContent = text; };
