@@ -50,6 +50,7 @@ type collectionData struct {
 	First     bool
 	NoList    string // why there are no documents
 	DropError string
+	Typed     string // what was typed in place of the name
 	Once      string
 }
 
@@ -78,7 +79,7 @@ func collection(v *visit) error { return v.showCollection(http.StatusOK, "") }
 // right.
 func (v *visit) showCollection(status int, dropError string) error {
 	within := v.ahead()
-	data := collectionData{Name: v.collection, Within: within.Text, DropError: dropError, Once: gateway.Once()}
+	data := collectionData{Name: v.collection, Within: within.Text, DropError: dropError, Typed: v.r.PostForm.Get("confirm"), Once: gateway.Once()}
 	if err := v.api.Read(gateway.CollectionPath(v.collection), &data.Config); err != nil {
 		return err
 	}
@@ -146,7 +147,7 @@ func (v *visit) confirmed(name string) string {
 	if typed := v.r.PostForm.Get("confirm"); typed == name || typed == view.Visible(name) {
 		return ""
 	}
-	return "Type it exactly as it is: " + view.Visible(name)
+	return "That is not the name. To do it, type " + view.Visible(name)
 }
 
 func drop(v *visit) error {

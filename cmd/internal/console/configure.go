@@ -23,6 +23,7 @@ type configureData struct {
 	Today   forecast
 	Then    forecast
 	Confirm string // what is wrong with the name that was typed
+	Typed   string
 	Refused string // why lapse refused the configuration
 	Etag    string
 	Once    string
@@ -111,7 +112,7 @@ func saveConfiguration(v *visit) error {
 		data.Refused = "Somebody else has configured the collection since you looked. Below is the effect on the present configuration."
 		return v.showConfigure(http.StatusPreconditionFailed, data)
 	case data.Preview && data.Expires():
-		if data.Confirm = v.confirmed(v.collection); data.Confirm != "" {
+		if data.Confirm, data.Typed = v.confirmed(v.collection), v.r.PostForm.Get("confirm"); data.Confirm != "" {
 			return v.showConfigure(http.StatusBadRequest, data)
 		}
 	}

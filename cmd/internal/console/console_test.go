@@ -75,8 +75,8 @@ func testConfigure(t *testing.T, r *rig) {
 	p = b.get(form[0])
 	wait(t, r, "tuned") // a second, so that a default of one expires something
 	p = p.send("configure-form", "mode", "after", "after", "1").want(200, "12 documents expire at once, and nothing brings them back")
-	p.send("save-form").want(400, "Type it exactly as it is")
-	p = p.send("save-form", "confirm", "Tuned").want(400, "Type it exactly as it is")
+	p.send("save-form").want(400, "That is not the name")
+	p = p.send("save-form", "confirm", "Tuned").want(400, "That is not the name")
 	if count, err := r.Count(t.Context(), "tuned"); err != nil || count.Live != 13 {
 		t.Fatalf("%+v, %v: it was saved without the name", count, err)
 	}
@@ -84,7 +84,7 @@ func testConfigure(t *testing.T, r *rig) {
 	if count, err := r.Count(t.Context(), "tuned"); err != nil || count.Live != 1 {
 		t.Errorf("%+v, %v", count, err)
 	}
-	for _, c := range []struct{ mode, want string }{{"none", "-1"}, {"off", "off"}} {
+	for _, c := range []struct{ mode, want string }{{"none", "-1 (own ttl only)"}, {"off", "off"}} {
 		b.get(form[0]).send("configure-form", "mode", c.mode).send("save-form").want(200, "The configuration was saved")
 		if got := b.get("/console/collections/tuned").element("default-ttl"); !strings.Contains(got, c.want) {
 			t.Errorf("the default TTL is %q, want %q", got, c.want)
@@ -350,7 +350,7 @@ func testElsewhere(t *testing.T, r *rig) {
 	form := url.Values{"action": {"delete"}, "confirm": {"1"}, "id": {"2"}, "body": {"{}"}, "mode": {"off"}}
 	for _, path := range []string{"/console/collections/safe/documents/1", "/console/collections/safe/new", "/console/collections/safe/configure", "/console/collections/safe/drop", "/console/sign-in", "/console/sign-out"} {
 		for _, from := range [][]string{{"Sec-Fetch-Site", "cross-site"}, {"Sec-Fetch-Site", "same-site"}, {"Origin", "https://example.com"}, {"Origin", "null"}} {
-			b.do("POST", path, form, from...).want(403, "a page of another site may not change anything here", "Nothing was changed")
+			b.do("POST", path, form, from...).want(403, "A page of another site may not change anything here", "Nothing was changed")
 		}
 	}
 	if r.body("safe", "1") == "" || r.body("safe", "2") != "" {

@@ -30,7 +30,9 @@ type documentData struct {
 	Views          []link
 	Edit           string // the path of the form
 	Bytes          string // the path of the bytes as they are
+	Events         string // the path of what has expired in the collection
 	DeleteError    string
+	Typed          string // what was typed in place of the id
 	Once           string
 }
 
@@ -66,7 +68,7 @@ func (v *visit) showDocument(status int, doc *gateway.Document, deleteError stri
 	href := documentHref(v.collection, v.id)
 	data := documentData{
 		Collection: v.collection, ID: v.id, Href: href, Stored: doc, View: viewPretty,
-		Edit: gateway.With(href, "view", viewEdit), Bytes: gateway.With(href, "view", viewBytes), DeleteError: deleteError, Once: gateway.Once(),
+		Edit: gateway.With(href, "view", viewEdit), Bytes: gateway.With(href, "view", viewBytes), Events: liveHref(v.collection), DeleteError: deleteError, Typed: v.r.PostForm.Get("confirm"), Once: gateway.Once(),
 	}
 	if v.r.URL.Query().Get("view") == viewRaw {
 		data.View = viewRaw

@@ -16,6 +16,8 @@ type failure struct {
 	Advice string
 	Gone   bool // the page is that of a document which is not there
 	Above  *view.Crumb
+	Again  string // the path of the page that failed; empty if it is no use
+	Events string // the path of what has expired
 }
 
 // advice is what a person can do about a problem, by its code.
@@ -47,10 +49,16 @@ func (v *visit) fail(err error) {
 	if strings.HasPrefix(p.Code, problem.TooMany) {
 		data.Advice = "Reload this page in a few seconds. Nothing was changed."
 	}
+	data.Events = liveHref(v.collection)
+	if p.Status >= http.StatusInternalServerError && v.r.Method != http.MethodPost {
+		data.Again = v.r.URL.RequestURI()
+	}
 	page := v.page(p.Title, "", &data)
 	if v.collection != "" && p.Status != http.StatusBadRequest && v.grant.Covers(v.collection) {
 		page.Crumbs = v.crumbs()
-		data.Above = &page.Crumbs[1]
+		if data.Above = &page.Crumbs[1]; data.Above.Href == v.r.URL.Path {
+			data.Above = nil
+		}
 		data.Gone = p.Code == problem.NotFound && v.id != ""
 	}
 	if p.Status == http.StatusServiceUnavailable {

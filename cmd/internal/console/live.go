@@ -3,6 +3,7 @@ package console
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"net/http"
 	"net/url"
 	"strconv"
@@ -10,6 +11,7 @@ import (
 	"time"
 
 	"github.com/seed18712806/lapse/cmd/internal/console/gateway"
+	"github.com/seed18712806/lapse/cmd/internal/console/view"
 	"github.com/seed18712806/lapse/cmd/internal/httpapi/live"
 	"github.com/seed18712806/lapse/cmd/internal/httpapi/problem"
 	"github.com/seed18712806/lapse/sink/wire"
@@ -35,10 +37,11 @@ type liveData struct {
 type message struct {
 	Seq        uint64
 	Event      wire.Event
-	Rejection  live.Rejection
+	Rejection  *live.Rejection // nil of an event
 	Collection string
 	ID         string
-	Href       string // of the document, or of the collection
+	Href       string // of the page of the message
+	Document   string // of the document that it is about, as it is now; empty if it is about none
 	Text       string
 }
 
@@ -97,23 +100,58 @@ func (v *visit) recent(topic live.Request, data *liveData) {
 	}
 	data.After = last
 	for _, m := range found {
-		data.Messages = append(data.Messages, newMessage(topic.Rejections, m))
+		data.Messages = append(data.Messages, v.message(m))
 	}
 }
 
-// newMessage reads a message for people.
-func newMessage(rejection bool, from live.Message) message {
-	m := message{Seq: from.Seq}
-	if !rejection {
-		_ = json.Unmarshal(from.Data, &m.Event) // lapse writes it
-		m.Collection, m.ID, m.Text = m.Event.Collection, m.Event.ID, snippet(m.Event.Document)
-		m.Href = documentHref(m.Collection, m.ID)
-		return m
+// message reads a message for people, with the beginning of its document.
+func (v *visit) message(from live.Message) message {
+	m := message{Seq: from.Seq, Collection: from.Collection, Href: root + "live/messages/" + strconv.FormatUint(from.Seq, 10)}
+	if !from.Rejection {
+		_ = json.Unmarshal(from.Data, &m.Event) // lapse has written it
+		m.ID, m.Text = m.Event.ID, snippet(m.Event.Document)
+	} else {
+		m.Rejection = &live.Rejection{}
+		_ = json.Unmarshal(from.Data, m.Rejection)
+		m.Text = snippet([]byte(m.Rejection.Body))
+		if write, ok := strings.CutPrefix(m.Rejection.Subject, string(v.c.opts.Prefix)+".write."); ok {
+			m.ID, _ = wire.UnescapeID(write[strings.LastIndexByte(write, '.')+1:])
+		}
 	}
-	_ = json.Unmarshal(from.Data, &m.Rejection)
-	m.Text = snippet([]byte(m.Rejection.Body))
+	if m.ID != "" {
+		m.Document = documentHref(m.Collection, m.ID)
+	}
 	return m
 }
+
+// messagePage shows one message, with all of its document.
+func messagePage(v *visit) error {
+	seq, err := strconv.ParseUint(v.r.PathValue("seq"), 10, 64)
+	if err != nil || seq == 0 {
+		return problem.New(http.StatusNotFound, problem.NoSuchRoute, "There is no page at %s.", wire.Quote(v.r.URL.Path))
+	}
+	ctx, cancel := context.WithTimeout(v.r.Context(), recentWithin)
+	defer cancel()
+	found, ok, err := v.c.opts.Events.Find(ctx, seq)
+	switch {
+	case err != nil:
+		return problem.New(http.StatusServiceUnavailable, problem.Unavailable, "the stream of events cannot be read: %s", err)
+	case !ok:
+		return problem.New(http.StatusNotFound, problem.NotFound, "The stream of events has no event or rejection %d, or no longer.", seq)
+	case !v.grant.Covers(found.Collection):
+		return problem.New(http.StatusForbidden, problem.NotAllowed, "this token is not for collection %s", found.Collection)
+	}
+	m := v.message(found)
+	title, whole := "Expired: "+view.Visible(m.ID), pretty(m.Event.Document)
+	if m.Rejection != nil {
+		title, whole = fmt.Sprintf("Rejected message %d", seq), []byte(m.Rejection.Body)
+	}
+	m.Text = strings.ToValidUTF8(string(whole), "�")
+	return v.show(http.StatusOK, "message", v.page(title, "live", m, view.Crumb{Text: "Live", Href: liveHref(m.Collection)}))
+}
+
+// liveHref is the path of what has expired in a collection; in all if it is empty.
+func liveHref(collection string) string { return gateway.With(root+"live", "collection", collection) }
 
 // liveStream sends what is live: it is the stream of the API.
 func liveStream(v *visit) error {

@@ -87,6 +87,17 @@ func testLive(t *testing.T, r *rig) {
 	b.get("/console/live?kind=rejections").want(200, "ttl 0 is not valid", "send a JSON object", "lapse.write.upsert.brief.bad", "400")
 	b.get("/console/live?kind=rejections&collection=brief").want(200, "ttl 0 is not valid").without("send a JSON object")
 
+	one := b.get(p.hrefs(fmt.Sprint(sequences[0]))[0]).want(200, "Expired: e", "Its last version", "TTL that counted 1 s")
+	if got := one.element("body"); !strings.Contains(got, `"ttl": 1`) {
+		t.Errorf("the event has %q", got)
+	}
+	b.get(one.hrefs("The document with this id now")[0]).want(404, "This document is not there")
+	rejected := b.get("/console/live?kind=rejections&collection=brief")
+	b.get(rejected.hrefs(fmt.Sprint(rejected.sequences()[0]))[0]).want(200, "400: ttl 0 is not valid", "lapse.write.upsert.brief.bad", `{"ttl":0}`)
+	for _, none := range []string{"0", "999999999", "x", "-1", "18446744073709551616"} {
+		b.get("/console/live/messages/" + none).want(404)
+	}
+
 	// The stream goes on behind what the page has, and behind what one has seen before a pause.
 	follow := func(path string, headers ...string) []string {
 		t.Helper()

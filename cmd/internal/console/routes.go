@@ -34,6 +34,7 @@ var routes = []route{
 	{method: "POST", path: documentsPath + "{id}", handle: changeDocument},
 	{method: "GET", path: root + "live", handle: livePage},
 	{method: "GET", path: root + "live/stream", handle: liveStream},
+	{method: "GET", path: root + "live/messages/{seq}", handle: messagePage},
 	{method: "GET", path: root + "system", handle: systemPage},
 	{method: "GET", path: signInPath, handle: signInPage, open: true},
 	{method: "POST", path: signInPath, handle: signIn, open: true},

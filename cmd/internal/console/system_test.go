@@ -34,7 +34,7 @@ func TestSystemOfSeveralProcesses(t *testing.T) {
 	for _, want := range []string{
 		"12,345", ">7<", "1.5 s", "15 of 16", "1 min 30 s ago", "9,876", "4,321", "5.0 MiB", "events 1 min, log 2 h (promised: 8 d)",
 		"b/2 (gone)", "none: the last one has left", "not known yet", "a/1 (this one)", "disk: it is &lt;full&gt;", "1.2.2", "http://a:7070", "1 min 1 s ago",
-		"LAPSE_LOG_0", "1.0 GiB", `<time datetime="2026-09-21T14:13:20.000Z">2026-09-21 14:13:20</time>`,
+		"LAPSE_LOG_0", "1.0 GiB", `<time datetime="2026-09-21T14:13:20.000Z"><span class="date">2026-09-21</span> 14:13:20</time>`,
 	} {
 		if !strings.Contains(string(body), want) {
 			t.Errorf("it lacks %q", want)

@@ -3,6 +3,7 @@ package console_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
 	"net/url"
 	"os"
@@ -47,6 +48,13 @@ func TestTokens(t *testing.T) {
 	r.configure("carts", `{"defaultTtl":3600}`)
 	r.put("orders", "1", `{"of":"orders"}`)
 	r.put("carts", "1", `{"of":"carts"}`)
+
+	r.put("orders", "bad", `["secret"]`)
+	r.put("carts", "bad", `["secret"]`)
+	rejection := func(collection string) string {
+		p := r.signedIn(t, all).get("/console/live?kind=rejections&collection=" + collection).want(200)
+		return p.hrefs(fmt.Sprint(p.sequences()[0]))[0]
+	}
 
 	t.Run("nobody", func(t *testing.T) {
 		b := r.browse(t)
@@ -128,6 +136,8 @@ func TestTokens(t *testing.T) {
 		b.get("/console/live?collection=carts").want(403, "not for collection carts")
 		b.do("GET", "/console/live/stream?collection=carts", nil).want(403)
 		b.get("/console/live?collection=orders").want(200, "Expired documents of orders")
+		b.get(rejection("carts")).want(403, "not for collection carts").without("secret")
+		b.get(rejection("orders")).want(200, "secret")
 		b.get("/console/collections/orders/documents/1").send("touch").want(200, "was touched")
 	})
 	if r.body("orders", "1") == "" || r.body("carts", "1") == "" || r.body("orders", "2") != "" {

@@ -28,7 +28,23 @@ var shardName = regexp.MustCompile(`^shards? [^:]*: `)
 // behind that of its shards.
 func remedy(line string) string {
 	name, _, _ := strings.Cut(shardName.ReplaceAllString(line, ""), ": ")
-	return remedies[name]
+	if text := remedies[name]; text != "" {
+		return text
+	}
+	for part, text := range states {
+		if strings.Contains(line, part) {
+			return text
+		}
+	}
+	return ""
+}
+
+// states is what to do about what is no problem, but keeps a process from being ready, by a part of
+// the line.
+var states = map[string]string{
+	"have not applied the log yet": "Wait while lapse applies the log. Do not restart it: with the embedded Redis it would begin again.",
+	"no process owns":              "Wait a second for a takeover. If it stays: look at the bucket of members, which needs a leader.",
+	"has not found out yet":        "Wait a second. If it stays: look at the bucket of members, which needs a leader.",
 }
 
 // remedies is what to do about each problem, by its name. deploy/README.md has more.

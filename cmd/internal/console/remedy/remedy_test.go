@@ -29,7 +29,7 @@ func TestEveryProblem(t *testing.T) {
 
 func TestOf(t *testing.T) {
 	got := Of(errors.New("disk: it is full: really\nshard 3: Redis: it is away\nshards 0 and 2: overdue: by 7s\n4 partitions have not applied the log yet"))
-	want := []string{remedies["disk"], remedies["Redis"], remedies["overdue"], remedies["partitions have not applied the log yet"]}
+	want := []string{remedies["disk"], remedies["Redis"], remedies["overdue"], states["have not applied the log yet"]}
 	if len(got) != len(want) || Of(nil) != nil {
 		t.Fatalf("%+v", got)
 	}

@@ -93,7 +93,7 @@ func TTL(ttl *int32) string {
 	case ttl == nil:
 		return "off"
 	case *ttl == -1:
-		return "none (-1)"
+		return "-1 (own ttl only)"
 	case *ttl < 60:
 		return fmt.Sprintf("%d s", *ttl)
 	}
@@ -115,8 +115,9 @@ func exactly(ttl int32) string {
 	return strings.Join(parts, " ")
 }
 
-// shown writes an instant for people, in UTC with seconds.
-func shown(t wire.Time) string { return instant(t).Format("2006-01-02 15:04:05") }
+// date and timeOfDay write an instant for people, in UTC with seconds.
+func date(t wire.Time) string      { return instant(t).Format(time.DateOnly) }
+func timeOfDay(t wire.Time) string { return instant(t).Format(time.TimeOnly) }
 
 // clock writes an instant for the axis of a chart.
 func clock(t wire.Time) string { return instant(t).Format("Jan 2, 15:04") }
@@ -151,3 +152,13 @@ func Visible(text string) string {
 }
 
 func hides(r rune) bool { return r != utf8.RuneError && !unicode.IsGraphic(r) }
+
+// sentence begins a reason with a capital, unless it begins with a name.
+func sentence(text string) string {
+	for _, word := range []string{"the ", "this ", "a ", "no ", "there "} {
+		if strings.HasPrefix(text, word) {
+			return strings.ToUpper(text[:1]) + text[1:]
+		}
+	}
+	return text
+}

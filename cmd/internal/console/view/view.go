@@ -61,7 +61,7 @@ func parse() map[string]*template.Template {
 }
 
 var functions = template.FuncMap{
-	"count": count, "rate": rate, "latency": latency, "lead": lead, "ttl": TTL, "shown": shown, "between": between, "clock": clock, "visible": Visible,
+	"count": count, "rate": rate, "latency": latency, "lead": lead, "ttl": TTL, "date": date, "timeOfDay": timeOfDay, "sentence": sentence, "between": between, "clock": clock, "visible": Visible,
 	"bytes": func(n any) string {
 		switch n := n.(type) {
 		case int:

@@ -18,9 +18,10 @@ func TestFormats(t *testing.T) {
 		{lead(-0.0123), "-12.3 ms"},
 		{Period(0), "0 s"}, {Period(999 * time.Millisecond), "0 s"}, {Period(59 * time.Second), "59 s"}, {Period(60 * time.Second), "1 min"}, {Period(3599 * time.Second), "59 min 59 s"},
 		{Period(time.Hour + 59*time.Second), "1 h"}, {Period(25*time.Hour + time.Minute), "1 d 1 h"}, {Period(30*24*time.Hour + 90*time.Minute), "30 d 1 h"},
-		{TTL(nil), "off"}, {TTL(ttl(-1)), "none (-1)"}, {TTL(ttl(59)), "59 s"}, {TTL(ttl(604800)), "604,800 s (7 d)"}, {TTL(ttl(90061)), "90,061 s (1 d 1 h 1 min 1 s)"},
+		{TTL(nil), "off"}, {TTL(ttl(-1)), "-1 (own ttl only)"}, {TTL(ttl(59)), "59 s"}, {TTL(ttl(604800)), "604,800 s (7 d)"}, {TTL(ttl(90061)), "90,061 s (1 d 1 h 1 min 1 s)"},
 		{between(0, 60_000), "Jan 1, 00:00 to 00:01"}, {between(86_340_000, 86_400_000), "Jan 1, 23:59 to Jan 2, 00:00"},
-		{shown(wire.Time(1_790_000_000_999)), "2026-09-21 14:13:20"},
+		{date(wire.Time(1_790_000_000_999)) + " " + timeOfDay(wire.Time(1_790_000_000_999)), "2026-09-21 14:13:20"},
+		{sentence("the body is wrong"), "The body is wrong"}, {sentence("ttl 0 is not valid"), "ttl 0 is not valid"}, {sentence(""), ""},
 		{Visible("a b\u00e9☃ �"), "a b\u00e9☃ �"}, {Visible("a\u202eb\x01\n\u200b"), `a\u202eb\x01\n\u200b`},
 	} {
 		if c.got != c.want {

@@ -104,18 +104,19 @@ func (h *Hub) batch(ctx context.Context, t topic, from uint64) (messages []Messa
 			return nil, 0, fmt.Errorf("read the stream: %w", err)
 		}
 		last = msg.Sequence
-		if data, of, ok := content(h.prefix, source{msg.Sequence, msg.Time, msg.Subject, msg.Header, msg.Data}); ok && t.covers(of) {
-			messages = append(messages, Message{last, data})
+		if m, ok := read(h.prefix, source{msg.Sequence, msg.Time, msg.Subject, msg.Header, msg.Data}); ok && t.covers(m.topic()) {
+			messages = append(messages, m)
 		}
 	}
 	return messages, last, nil
 }
 
-// query asks for the first message of a subject from a sequence or an instant on.
+// query asks for the first message of a subject from a sequence or an instant on; without a
+// subject, for the message of the sequence.
 type query struct {
 	Seq     uint64     `json:"seq,omitempty"`
 	Start   *time.Time `json:"start_time,omitempty"`
-	NextFor string     `json:"next_by_subj"`
+	NextFor string     `json:"next_by_subj,omitempty"`
 }
 
 // find asks the leader of the stream; nil if there is no such message.

@@ -24,8 +24,10 @@ type source struct {
 
 // Message is an event or a rejection, as clients get it.
 type Message struct {
-	Seq  uint64 // in the stream
-	Data []byte // a wire.Event or a [Rejection]
+	Seq        uint64 // in the stream
+	Rejection  bool   // and not an event
+	Collection string
+	Data       []byte // a wire.Event or a [Rejection]
 }
 
 // Rejection is a rejection, as clients get it.
@@ -42,11 +44,13 @@ func topicOf(prefix wire.Prefix, subject string) (t topic, ok bool) {
 	return t, t.rejections || kind == "expired"
 }
 
-// content is what clients get of a message: an event is as it is in the stream.
-func content(prefix wire.Prefix, s source) (data []byte, t topic, ok bool) {
-	t, ok = topicOf(prefix, s.subject)
-	if !ok || !t.rejections {
-		return s.data, t, ok
+// read reads a message for the clients: an event is as it is in the stream. ok = false if it is
+// lapse's own.
+func read(prefix wire.Prefix, s source) (m Message, ok bool) {
+	t, ok := topicOf(prefix, s.subject)
+	m = Message{s.seq, t.rejections, t.collection, s.data}
+	if !t.rejections {
+		return m, ok
 	}
 	r := Rejection{At: wire.Time(s.at.UnixMilli()), Rejection: client.Rejection{
 		Error:   s.header.Get(wire.HeaderError),
@@ -57,18 +61,20 @@ func content(prefix wire.Prefix, s source) (data []byte, t topic, ok bool) {
 	r.Code, _ = strconv.Atoi(s.header.Get(wire.HeaderCode))
 	r.Seq, _ = strconv.ParseUint(s.header.Get(wire.HeaderSeq), 10, 64)
 	r.Truncated, _ = strconv.Atoi(s.header.Get(wire.HeaderTruncated))
-	data, _ = json.Marshal(r) // strings, numbers and an instant cannot fail
-	return data, t, true
+	m.Data, _ = json.Marshal(r) // strings, numbers and an instant cannot fail
+	return m, ok
 }
 
 // write writes a message for the clients.
 func write(prefix wire.Prefix, s source) (m message, ok bool) {
-	data, t, ok := content(prefix, s)
+	r, ok := read(prefix, s)
 	if !ok {
 		return message{}, false
 	}
-	return message{seq: s.seq, topic: t, frame: Message{s.seq, data}.frame()}, true
+	return message{seq: r.Seq, topic: r.topic(), frame: r.frame()}, true
 }
+
+func (m Message) topic() topic { return topic{m.Rejection, m.Collection} }
 
 func (m Message) frame() []byte { return frame("", strconv.FormatUint(m.Seq, 10), m.Data) }
 

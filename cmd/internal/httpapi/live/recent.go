@@ -48,6 +48,17 @@ func (h *Hub) Recent(ctx context.Context, req Request, n int) (messages []Messag
 	return messages[:min(n, len(messages))], state.LastSeq, nil
 }
 
+// Find returns the message of a sequence; ok = false if the stream does not have it, or it is
+// lapse's own.
+func (h *Hub) Find(ctx context.Context, seq uint64) (m Message, ok bool, err error) {
+	found, err := h.find(ctx, query{Seq: seq})
+	if err != nil || found == nil {
+		return m, false, err
+	}
+	m, ok = read(h.prefix, *found)
+	return m, ok, nil
+}
+
 // between reads the messages of a topic from one sequence to another.
 func (h *Hub) between(ctx context.Context, t topic, begin, end uint64) (found []Message, err error) {
 	for begin <= end {

@@ -45,18 +45,22 @@ if (document.querySelector("main [data-refresh]")) setInterval(refresh, 5000);
 
 // A document that is open is asked for now and then, and at its deadline.
 const gone = $("gone");
+let deadline; // as the server said last
 async function watch() {
   let next = 5000;
   try {
     if (!document.hidden) {
       const answer = await fetch(gone.dataset.watch, { method: "HEAD" });
       const etag = (answer.headers.get("ETag") || "").replaceAll('"', "");
-      const text = answer.status === 404 ? "This document has expired or was deleted. What you see is its last version."
+      const there = answer.status !== 404;
+      const text = !there ? "This document " + (deadline && deadline <= now() ? "has expired" : "was deleted, or has expired") + ". What you see is its last version."
         : answer.ok && etag !== gone.dataset.etag ? "There is a newer version of this document. Reload the page to see it." : "";
       if (gone.textContent !== text) gone.textContent = text;
-      if (answer.status === 404) return;
-      const at = answer.headers.get("Lapse-Expires-At");
-      if (at) next = Math.min(next, Math.max(Date.parse(at) - now(), 100));
+      for (const e of document.querySelectorAll("[data-while-there]")) e.hidden = !there;
+      $("gone-link").hidden = there;
+      if (!there) return;
+      deadline = Date.parse(answer.headers.get("Lapse-Expires-At"));
+      if (deadline) next = Math.min(next, Math.max(deadline - now(), 100));
     }
   } catch { /* the next time tells */ }
   setTimeout(watch, next);
@@ -79,16 +83,17 @@ if (table) {
     return td;
   };
   const snippet = (text) => { const all = [...text.slice(0, 400)]; return all.length > 80 ? all.slice(0, 80).join("") + "…" : text; };
-  const path = (id) => "documents/" + (/^\.\.?$/.test(id) ? "?id=" + id : encodeURIComponent(id));
 
   function show(seq, m) {
     const row = body.insertRow(0);
     row.dataset.seq = seq;
     row.className = "new";
-    cell(row, seq, "number");
-    const at = document.createElement("time");
+    cell(row, seq, "number", "/console/live/messages/" + seq);
+    const at = document.createElement("time"), date = document.createElement("span");
     at.dateTime = m.expiredAt || m.at;
-    at.textContent = at.dateTime.slice(0, 19).replace("T", " ");
+    date.className = "date";
+    date.textContent = at.dateTime.slice(0, 10);
+    at.append(date, " " + at.dateTime.slice(11, 19));
     cell(row, "").append(at);
     if (table.dataset.kind === "rejections") {
       cell(row, m.code, "number");
@@ -96,10 +101,9 @@ if (table) {
       cell(row, m.subject, "id");
       cell(row, snippet(m.body), "snippet");
     } else {
-      const collection = "/console/collections/" + m.collection;
-      cell(row, m.collection, "", collection);
-      cell(row, m.id, "id", collection + "/" + path(m.id));
-      cell(row, m.ttl.toLocaleString("en") + " s", "number");
+      cell(row, m.collection, "", "/console/collections/" + m.collection);
+      cell(row, m.id, "id");
+      cell(row, m.ttl.toLocaleString("en") + " s", "number wide");
       cell(row, m.document === undefined ? "(left out: it is too large)" : snippet(JSON.stringify(m.document)), "snippet");
     }
     while (body.rows.length > most) body.deleteRow(-1);
