@@ -38,14 +38,15 @@ type Options struct {
 
 // Console answers the requests of browsers. Several goroutines may use it.
 type Console struct {
-	opts    Options
-	guard   access.Guard
-	figures *figures.Recorder
+	opts     Options
+	guard    access.Guard
+	figures  *figures.Recorder
+	statuses statuses
 }
 
 // New makes a console.
 func New(opts Options) *Console {
-	return &Console{opts: opts, guard: access.Guard{Tokens: opts.Tokens}, figures: figures.New(opts.Metrics)}
+	return &Console{opts: opts, guard: access.Guard{Tokens: opts.Tokens}, figures: figures.New(opts.Metrics), statuses: statuses{read: opts.Status}}
 }
 
 // Run records the figures until ctx is done. Without it, the console has no rates.
