@@ -20,7 +20,7 @@ type ahead struct {
 
 var aheads = []ahead{{"1h", "1 hour", 60}, {"24h", "24 hours", 48}, {"30d", "30 days", 60}}
 
-// aheadOf is the one that the path names, or the first.
+// ahead is the one that the path names, or the first.
 func (v *visit) ahead() ahead {
 	for _, a := range aheads {
 		if a.Name == v.r.URL.Query().Get("within") {

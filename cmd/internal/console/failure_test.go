@@ -2,7 +2,6 @@ package console
 
 import (
 	"context"
-	"crypto/tls"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -16,6 +15,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/seed18712806/lapse/cmd/internal/console/session"
 	"github.com/seed18712806/lapse/cmd/internal/httpapi/access"
 	"github.com/seed18712806/lapse/cmd/internal/httpapi/problem"
 	"github.com/seed18712806/lapse/sink/client/status"
@@ -162,19 +162,6 @@ func TestCost(t *testing.T) {
 	}
 }
 
-// TestCookie: under TLS the cookie goes over TLS alone, and each port has its own.
-func TestCookie(t *testing.T) {
-	for _, c := range []struct {
-		host, name string
-		tls        *tls.ConnectionState
-	}{{"127.0.0.1:7070", "lapse-token7070", nil}, {"lapse.example.com", "lapse-token", &tls.ConnectionState{}}, {"[::1]:8443", "lapse-token8443", &tls.ConnectionState{}}, {"x:y;z", "lapse-token", nil}} {
-		got := (&visit{r: &http.Request{Host: c.host, TLS: c.tls}}).cookie(`a;"b`)
-		if got.Name != c.name || got.Secure != (c.tls != nil) || !got.HttpOnly || got.SameSite != http.SameSiteStrictMode || got.Valid() != nil {
-			t.Errorf("%s: %s, %v", c.host, got, got.Valid())
-		}
-	}
-}
-
 // TestManyCollections: a token that names many collections has pages of them.
 func TestManyCollections(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "tokens")
@@ -199,8 +186,7 @@ func TestManyCollections(t *testing.T) {
 	next := "/"
 	for ; next != ""; seen += len(f.asked) / 2 {
 		req := httptest.NewRequestWithContext(t.Context(), "GET", next, nil)
-		cookie := (&visit{r: req}).cookie("0123456789abcdef")
-		req.AddCookie(cookie)
+		req.AddCookie(session.Cookie(req, "0123456789abcdef"))
 		w := httptest.NewRecorder()
 		f.asked = nil
 		f.mux.ServeHTTP(w, req)

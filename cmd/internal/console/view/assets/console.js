@@ -27,7 +27,7 @@ countDown();
 // Parts that refresh are replaced by those of the page as it is now. One with the focus stays.
 async function refresh() {
   const parts = document.querySelectorAll("[data-refresh]");
-  if (document.hidden || !parts.length || document.forms["save-form"]) return;
+  if (document.hidden) return;
   try {
     const answer = await fetch(location.href, { headers: { "Lapse-Refresh": "1" } });
     if (answer.status === 401) return unwell("Signed out");
@@ -76,6 +76,7 @@ if (gone) watch();
 const table = $("messages");
 if (table) {
   const most = 500, body = table.tBodies[0], pause = $("pause"), connection = $("connection");
+  const pending = [];
   let after = table.dataset.after, source, again;
 
   const cell = (row, text, name, href) => {
@@ -126,10 +127,14 @@ if (table) {
   function open() {
     clearTimeout(again);
     const url = new URL(table.dataset.stream, location.href);
-    url.searchParams.set("after", after);
+    if (after) url.searchParams.set("after", after);
     source = new EventSource(url);
     source.onopen = () => say("Live");
-    source.onmessage = (e) => { after = e.lastEventId; show(after, e.data); };
+    source.onmessage = (e) => {
+      after = e.lastEventId;
+      if (pending.push([after, e.data]) > most) pending.shift();
+      if (pending.length === 1) setTimeout(() => { for (const [seq, data] of pending.splice(0)) show(seq, data); }, 50); // many at once
+    };
     source.addEventListener("gap", (e) => say(JSON.parse(e.data).reason));
     source.onerror = () => {
       say("No connection. Trying again…");
