@@ -1,0 +1,87 @@
+package console
+
+import (
+	"cmp"
+	"context"
+	"maps"
+	"net/http"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/seed18712806/lapse/cmd/internal/console/figures"
+	"github.com/seed18712806/lapse/sink/client/status"
+	"github.com/seed18712806/lapse/sink/wire"
+)
+
+// statusWithin limits how long the page waits for NATS.
+const statusWithin = 3 * time.Second
+
+type systemData struct {
+	Process string
+	Role    string
+	Status  *status.Status
+	Missing string // why there is no status
+	Figures figures.Figures
+}
+
+// statuses keeps the last status, so that many pages cost NATS no more than one.
+type statuses struct {
+	read func(context.Context) (status.Status, error)
+
+	mu   sync.Mutex
+	last status.Status
+	err  error
+	at   time.Time
+}
+
+// get returns a status that is a second old at most.
+func (s *statuses) get(ctx context.Context) (status.Status, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if time.Since(s.at) > time.Second {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), statusWithin)
+		defer cancel()
+		s.last, s.err = s.read(ctx)
+		s.at = time.Now()
+	}
+	return s.last, s.err
+}
+
+func systemPage(v *visit) error {
+	role, _ := v.c.opts.Ready()
+	data := systemData{Process: processName(), Role: role, Figures: v.c.figures.Now()}
+	if s, err := v.c.statuses.get(v.r.Context()); err != nil {
+		data.Missing = err.Error()
+	} else {
+		data.Status = &s
+	}
+	return v.show(http.StatusOK, "system", v.page("System", "system", data))
+}
+
+// Places are where bytes may be that should be gone, and for how long at most.
+func (systemData) Places(r *wire.Retention) (places []place) {
+	for _, name := range slices.Sorted(maps.Keys(r.Oldest)) {
+		places = append(places, place{name, r.Oldest[name]})
+	}
+	return places
+}
+
+type place struct {
+	Name    string
+	Seconds float64
+}
+
+// Owns lists the shards of a process.
+func (d systemData) Owns(process string) (shards []int) {
+	for _, s := range d.Status.Shards {
+		if s.Owner == process {
+			shards = append(shards, s.Shard)
+		}
+	}
+	slices.SortFunc(shards, cmp.Compare[int])
+	return shards
+}
+
+// Wanted is how many snapshots a shard should have: two of each partition.
+func (systemData) Wanted(r *wire.Retention) int { return 2 * r.Partitions }
