@@ -6,7 +6,6 @@ import (
 	_ "embed" // the description
 	"errors"
 	"log/slog"
-	"net"
 	"net/http"
 	"net/url"
 	"slices"
@@ -54,7 +53,7 @@ type Options struct {
 // API is the HTTP API. Several goroutines may use it.
 type API struct {
 	opts   Options
-	origin http.CrossOriginProtection
+	guard  access.Guard
 	meters *meters
 	limits map[kind]*limit
 }
@@ -67,7 +66,7 @@ type limit struct {
 
 // New makes the API.
 func New(opts Options) (*API, error) {
-	a := &API{opts: opts, meters: newMeters()}
+	a := &API{opts: opts, guard: access.Guard{Tokens: opts.Tokens}, meters: newMeters()}
 	l := opts.Limits
 	a.limits = map[kind]*limit{
 		reads:   {"reads", make(chan struct{}, cmp.Or(l.Reads, 1024))},
@@ -132,7 +131,7 @@ func (a *API) serve(r route) http.HandlerFunc {
 	return func(w http.ResponseWriter, req *http.Request) {
 		start := time.Now()
 		recorder := &recorder{ResponseWriter: w}
-		err := a.check(r, req)
+		err := a.guard.Check(req)
 		if err == nil {
 			select {
 			case limit.slots <- struct{}{}:
@@ -160,30 +159,6 @@ func (a *API) problemOf(r *http.Request, err error) *problem.Problem {
 		a.opts.Logger.Error("HTTP request failed", slog.String("path", r.URL.Path), slog.Any("error", err))
 	}
 	return problem.New(http.StatusInternalServerError, problem.Internal, "%s", err)
-}
-
-// check finds out whether the request comes from where it may.
-func (a *API) check(r route, req *http.Request) error {
-	if err := a.origin.Check(req); err != nil {
-		return problem.New(http.StatusForbidden, problem.CrossOrigin, "a page of another site may not change anything here")
-	}
-	if a.opts.Tokens == nil {
-		return checkHost(req.Host)
-	}
-	return nil
-}
-
-// checkHost refuses requests for another host than this one. Without tokens, a page of another
-// site could otherwise reach lapse by a name of its own that leads to 127.0.0.1.
-func checkHost(host string) error {
-	if name, _, err := net.SplitHostPort(host); err == nil {
-		host = name
-	}
-	host = strings.Trim(host, "[]")
-	if ip := net.ParseIP(host); strings.EqualFold(host, "localhost") || ip != nil && ip.IsLoopback() {
-		return nil
-	}
-	return problem.New(http.StatusMisdirectedRequest, problem.WrongHost, "host %s is not this machine's loopback address: use 127.0.0.1 or localhost, or start lapse with --http-token-file", wire.Quote(host))
 }
 
 // handle checks the token and the names, and calls the handler of the route.

@@ -56,7 +56,7 @@ func (p *process) connectAPI(opts Options, embedded *natsServer) (c apiConnectio
 // startWeb serves HTTP until the server is stopped.
 func (p *process) startWeb(reader *sink.Reader, ready func() (string, error), metrics *prometheus.Registry, failed chan<- error) (*web.Server, error) {
 	return web.Start(p.http, web.Config{
-		Files: p.files, Prefix: p.opts.Processor.Prefix, Client: p.api.client, NATS: p.api.nats,
+		Files: p.files, Prefix: p.opts.Processor.Prefix, Version: p.opts.Version, Client: p.api.client, NATS: p.api.nats,
 		Reader: reader, Ready: ready, Metrics: metrics, Logger: p.opts.Logger,
 	}, failed)
 }

@@ -1,4 +1,5 @@
-// Package web is the HTTP server of lapse: health, metrics, and the API of package httpapi.
+// Package web is the HTTP server of lapse: health, metrics, the API of package httpapi, and the
+// console of package console.
 // [Options.Load] reads the tokens and the certificate (files.go), and [Start] serves
 // (server.go).
 package web
@@ -11,12 +12,14 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"sync"
 	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
+	"github.com/seed18712806/lapse/cmd/internal/console"
 	"github.com/seed18712806/lapse/cmd/internal/httpapi"
 	"github.com/seed18712806/lapse/cmd/internal/httpapi/live"
 	"github.com/seed18712806/lapse/sink"
@@ -28,6 +31,7 @@ import (
 type Config struct {
 	*Files
 	Prefix  wire.Prefix
+	Version string         // of lapse
 	Client  *client.Client // for the writes of the API
 	NATS    *nats.Conn     // for live events
 	Reader  *sink.Reader
@@ -57,8 +61,10 @@ func handler(ready func() (string, error), metrics *prometheus.Registry) *http.S
 
 // Server is a running server.
 type Server struct {
-	http   *http.Server
-	events *live.Hub
+	http    *http.Server
+	events  *live.Hub
+	end     context.CancelFunc // ends what the console records
+	records sync.WaitGroup
 }
 
 // Start serves on a listener until [Server.Stop]. If the server ends before that, it sends the
@@ -75,9 +81,16 @@ func Start(l net.Listener, c Config, failed chan<- error) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	mux := handler(c.Ready, c.Metrics)
+	mux, ofAPI := handler(c.Ready, c.Metrics), http.NewServeMux()
 	api.Register(mux)
-	s := &Server{events: events, http: &http.Server{
+	api.Register(ofAPI)
+	site := console.New(console.Options{
+		Prefix: c.Prefix, Version: c.Version, API: ofAPI, Tokens: c.tokens, Events: events, Status: c.Client.Status,
+		Ready: c.Ready, Metrics: c.Metrics, MaxBody: c.Client.MaxPayload, Logger: c.Logger,
+	})
+	site.Register(mux)
+	recording, end := context.WithCancel(context.Background())
+	s := &Server{events: events, end: end, http: &http.Server{
 		Handler:           mux,
 		MaxHeaderBytes:    32 << 10,
 		ReadHeaderTimeout: 5 * time.Second,
@@ -91,6 +104,7 @@ func Start(l net.Listener, c Config, failed chan<- error) (*Server, error) {
 		s.http.TLSConfig = c.certificate.Config()
 		serve = func(l net.Listener) error { return s.http.ServeTLS(l, "", "") }
 	}
+	s.records.Go(func() { site.Run(recording) })
 	go func() {
 		if err := serve(l); !errors.Is(err, http.ErrServerClosed) {
 			failed <- fmt.Errorf("HTTP server: %w", err)
@@ -105,6 +119,8 @@ func (s *Server) EndStreams() { s.events.Close() }
 // Stop gives the requests in flight a second to end.
 func (s *Server) Stop() {
 	s.EndStreams()
+	s.end()
+	s.records.Wait()
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
 	if s.http.Shutdown(ctx) != nil {

@@ -78,12 +78,25 @@ func (h *Hub) next(ctx context.Context, t topic, position uint64) (frames [][]by
 	}
 	ctx, cancel := context.WithTimeout(ctx, requestWithin)
 	defer cancel()
-	messages, err := jetstreamext.GetBatch(ctx, h.js, h.prefix.EventsStream(), catchUpBatch,
-		jetstreamext.GetBatchSubject(h.filter(t)), jetstreamext.GetBatchSeq(position+1), jetstreamext.GetBatchMaxBytes(catchUpBytes))
+	messages, last, err := h.batch(ctx, t, position+1)
 	if err != nil {
 		return nil, 0, err
 	}
-	for msg, err := range messages {
+	for _, m := range messages {
+		frames = append(frames, m.frame())
+	}
+	return frames, last, nil
+}
+
+// batch reads messages from a sequence on. It returns those of the topic, and the sequence of the
+// last one that it has read; 0 if there is none.
+func (h *Hub) batch(ctx context.Context, t topic, from uint64) (messages []Message, last uint64, err error) {
+	batch, err := jetstreamext.GetBatch(ctx, h.js, h.prefix.EventsStream(), catchUpBatch,
+		jetstreamext.GetBatchSubject(h.filter(t)), jetstreamext.GetBatchSeq(from), jetstreamext.GetBatchMaxBytes(catchUpBytes))
+	if err != nil {
+		return nil, 0, err
+	}
+	for msg, err := range batch {
 		if errors.Is(err, jetstreamext.ErrNoMessages) {
 			break
 		}
@@ -91,18 +104,19 @@ func (h *Hub) next(ctx context.Context, t topic, position uint64) (frames [][]by
 			return nil, 0, fmt.Errorf("read the stream: %w", err)
 		}
 		last = msg.Sequence
-		if m, ok := write(h.prefix, source{msg.Sequence, msg.Subject, msg.Header, msg.Data}); ok && t.covers(m.topic) {
-			frames = append(frames, m.frame)
+		if m, ok := read(h.prefix, source{msg.Sequence, msg.Time, msg.Subject, msg.Header, msg.Data}); ok && t.covers(m.topic()) {
+			messages = append(messages, m)
 		}
 	}
-	return frames, last, nil
+	return messages, last, nil
 }
 
-// query asks for the first message of a subject from a sequence or an instant on.
+// query asks for the first message of a subject from a sequence or an instant on; without a
+// subject, for the message of the sequence.
 type query struct {
 	Seq     uint64     `json:"seq,omitempty"`
 	Start   *time.Time `json:"start_time,omitempty"`
-	NextFor string     `json:"next_by_subj"`
+	NextFor string     `json:"next_by_subj,omitempty"`
 }
 
 // find asks the leader of the stream; nil if there is no such message.
@@ -120,10 +134,11 @@ func (h *Hub) find(ctx context.Context, q query) (*source, error) {
 	var answer struct {
 		Error   *jetstream.APIError `json:"error"`
 		Message struct {
-			Subject string `json:"subject"`
-			Seq     uint64 `json:"seq"`
-			Header  []byte `json:"hdrs"`
-			Data    []byte `json:"data"`
+			Subject string    `json:"subject"`
+			Seq     uint64    `json:"seq"`
+			Header  []byte    `json:"hdrs"`
+			Data    []byte    `json:"data"`
+			Time    time.Time `json:"time"`
 		} `json:"message"`
 	}
 	if err := json.Unmarshal(reply.Data, &answer); err != nil {
@@ -142,5 +157,5 @@ func (h *Hub) find(ctx context.Context, q query) (*source, error) {
 			return nil, fmt.Errorf("read the stream: %w", err)
 		}
 	}
-	return &source{m.Seq, m.Subject, header, m.Data}, nil
+	return &source{m.Seq, m.Time, m.Subject, header, m.Data}, nil
 }

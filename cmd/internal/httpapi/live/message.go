@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/nats-io/nats.go"
 
@@ -15,9 +16,24 @@ import (
 // source is a message as it comes from the stream.
 type source struct {
 	seq     uint64
+	at      time.Time // when the stream stored it
 	subject string
 	header  nats.Header
 	data    []byte
+}
+
+// Message is an event or a rejection, as clients get it.
+type Message struct {
+	Seq        uint64 // in the stream
+	Rejection  bool   // and not an event
+	Collection string
+	Data       []byte // a wire.Event or a [Rejection]
+}
+
+// Rejection is a rejection, as clients get it.
+type Rejection struct {
+	client.Rejection
+	At wire.Time `json:"at"` // when the stream stored it
 }
 
 // topicOf is the topic of a subject, with its collection; ok = false if it is lapse's own.
@@ -28,27 +44,39 @@ func topicOf(prefix wire.Prefix, subject string) (t topic, ok bool) {
 	return t, t.rejections || kind == "expired"
 }
 
-// write writes a message for the clients. An event is as it is in the stream.
-func write(prefix wire.Prefix, s source) (m message, ok bool) {
+// read reads a message for the clients: an event is as it is in the stream. ok = false if it is
+// lapse's own.
+func read(prefix wire.Prefix, s source) (m Message, ok bool) {
 	t, ok := topicOf(prefix, s.subject)
+	m = Message{s.seq, t.rejections, t.collection, s.data}
+	if !t.rejections {
+		return m, ok
+	}
+	r := Rejection{At: wire.Time(s.at.UnixMilli()), Rejection: client.Rejection{
+		Error:   s.header.Get(wire.HeaderError),
+		Subject: s.header.Get(wire.HeaderSubject),
+		Body:    string(s.data),
+	}}
+	// lapse writes these numbers itself.
+	r.Code, _ = strconv.Atoi(s.header.Get(wire.HeaderCode))
+	r.Seq, _ = strconv.ParseUint(s.header.Get(wire.HeaderSeq), 10, 64)
+	r.Truncated, _ = strconv.Atoi(s.header.Get(wire.HeaderTruncated))
+	m.Data, _ = json.Marshal(r) // strings, numbers and an instant cannot fail
+	return m, ok
+}
+
+// write writes a message for the clients.
+func write(prefix wire.Prefix, s source) (m message, ok bool) {
+	r, ok := read(prefix, s)
 	if !ok {
 		return message{}, false
 	}
-	data := s.data
-	if t.rejections {
-		r := client.Rejection{
-			Error:   s.header.Get(wire.HeaderError),
-			Subject: s.header.Get(wire.HeaderSubject),
-			Body:    string(s.data),
-		}
-		// lapse writes these numbers itself.
-		r.Code, _ = strconv.Atoi(s.header.Get(wire.HeaderCode))
-		r.Seq, _ = strconv.ParseUint(s.header.Get(wire.HeaderSeq), 10, 64)
-		r.Truncated, _ = strconv.Atoi(s.header.Get(wire.HeaderTruncated))
-		data, _ = json.Marshal(r) // strings and numbers cannot fail
-	}
-	return message{seq: s.seq, topic: t, frame: frame("", strconv.FormatUint(s.seq, 10), data)}, true
+	return message{seq: r.Seq, topic: r.topic(), frame: r.frame()}, true
 }
+
+func (m Message) topic() topic { return topic{m.Rejection, m.Collection} }
+
+func (m Message) frame() []byte { return frame("", strconv.FormatUint(m.Seq, 10), m.Data) }
 
 // frame writes a server-sent event. White space at the end of a line of data may change: JSON
 // has it only between its tokens.

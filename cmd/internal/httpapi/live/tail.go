@@ -147,7 +147,7 @@ func (h *Hub) start(ctx context.Context) (*tail, error) {
 		if err != nil {
 			return // it is no message of a stream
 		}
-		m, ok := write(h.prefix, source{meta.Sequence.Stream, msg.Subject(), msg.Headers(), msg.Data()})
+		m, ok := write(h.prefix, source{meta.Sequence.Stream, meta.Timestamp, msg.Subject(), msg.Headers(), msg.Data()})
 		if !ok {
 			return
 		}

@@ -1,0 +1,168 @@
+package console
+
+import (
+	"net/http"
+	"strings"
+
+	"github.com/seed18712806/lapse/cmd/internal/console/gateway"
+	"github.com/seed18712806/lapse/cmd/internal/console/view"
+	"github.com/seed18712806/lapse/cmd/internal/httpapi/problem"
+	"github.com/seed18712806/lapse/sink/wire"
+)
+
+// editData is the data of the form for a document, new or not.
+type editData struct {
+	Collection string
+	ID         string
+	New        bool
+	Href       string // where the form goes
+	Back       string
+	Etag       string // of the version that is edited
+	Body       string
+	IDError    string
+	BodyError  string
+	Once       string
+}
+
+// conflictData is the data of the page on which both versions are.
+type conflictData struct {
+	Collection, ID string
+	Href           string
+	Action         string // touch, delete or replace
+	Mine           string // the version that was sent; only of replace
+	MineEtag       string // of the version that it came from; empty of a new document
+	Theirs         *gateway.Document
+	Text           string // of theirs
+	Error          string // what is wrong with the id that was typed
+	Once           string
+}
+
+func (v *visit) showEdit(status int, data editData) error {
+	data.Collection, data.Once = v.collection, gateway.Once()
+	title, crumbs := "New document", v.crumbs()
+	data.Href = collectionHref(v.collection, "new")
+	data.Back = collectionHref(v.collection)
+	if !data.New {
+		data.ID, data.Href = v.id, documentHref(v.collection, v.id)
+		data.Back, title = data.Href, "Edit "+view.Visible(v.id)
+	}
+	return v.show(status, "edit", v.page(title, "overview", data, crumbs...))
+}
+
+func newDocument(v *visit) error {
+	if !v.grant.Covers(v.collection) || !v.grant.Write {
+		return refused()
+	}
+	if err := wire.CheckCollection(v.collection); err != nil {
+		return problem.BadRequest("%s", err)
+	}
+	return v.showEdit(http.StatusOK, editData{New: true, ID: v.r.URL.Query().Get("id"), Body: "{\n}\n"})
+}
+
+// typed is the document in the form. Browsers send each end of a line as two characters.
+func (v *visit) typed() string { return strings.ReplaceAll(v.r.PostForm.Get("body"), "\r\n", "\n") }
+
+func createDocument(v *visit) error {
+	v.id = v.r.PostForm.Get("id")
+	body := v.typed()
+	form := editData{New: true, ID: v.id, Body: body}
+	if err := wire.CheckID(v.id); err != nil && v.grant.Write {
+		form.IDError = err.Error()
+		return v.showEdit(http.StatusBadRequest, form)
+	}
+	a, err := v.write(http.MethodPut, gateway.DocumentPath(v.collection, v.id), []byte(body), "If-None-Match", "*")
+	switch {
+	case gateway.StatusOf(err) == http.StatusPreconditionFailed:
+		return v.showConflict(conflictData{Action: actionReplace, Mine: body})
+	case badField(err) != "":
+		form.BodyError = badField(err)
+		return v.showEdit(gateway.StatusOf(err), form)
+	case err != nil:
+		return err
+	}
+	return v.done(a, documentHref(v.collection, v.id), "created")
+}
+
+// What a form does with a document.
+const (
+	actionReplace = "replace"
+	actionTouch   = "touch"
+	actionDelete  = "delete"
+)
+
+func changeDocument(v *visit) error {
+	etag := v.r.PostForm.Get("etag")
+	match := gateway.Quoted(etag)
+	if match == "" {
+		match = "*" // or it could overwrite what nobody has looked at
+	}
+	path := gateway.DocumentPath(v.collection, v.id)
+	switch action := v.r.PostForm.Get("action"); action {
+	case actionTouch:
+		a, err := v.write(http.MethodPost, path+"/touch", nil, "If-Match", match)
+		return v.changed(a, err, "touched", conflictData{Action: action})
+	case actionDelete:
+		return v.deleteDocument(path, match)
+	case actionReplace:
+		return v.replaceDocument(path, match, etag)
+	default:
+		return problem.BadRequest("action %s is not known: use touch, replace or delete", wire.Quote(action))
+	}
+}
+
+// changed answers after a write: with the document, or with the conflict.
+func (v *visit) changed(a *gateway.Answer, err error, notice string, conflict conflictData) error {
+	switch {
+	case gateway.StatusOf(err) == http.StatusPreconditionFailed:
+		return v.showConflict(conflict)
+	case err != nil:
+		return err
+	}
+	return v.done(a, documentHref(v.collection, v.id), notice)
+}
+
+func (v *visit) replaceDocument(path, match, etag string) error {
+	body := v.typed()
+	var a *gateway.Answer
+	var err error
+	if v.r.PostForm.Get("create") != "" { // the version that was edited is gone
+		a, err = v.write(http.MethodPut, path, []byte(body), "If-None-Match", "*")
+	} else {
+		a, err = v.write(http.MethodPut, path, []byte(body), "If-Match", match)
+	}
+	if text := badField(err); text != "" {
+		return v.showEdit(gateway.StatusOf(err), editData{Etag: etag, Body: body, BodyError: text})
+	}
+	return v.changed(a, err, "saved", conflictData{Action: actionReplace, Mine: body, MineEtag: etag})
+}
+
+func (v *visit) deleteDocument(path, match string) error {
+	if text := v.confirmed(v.id); text != "" && v.grant.Write {
+		doc, err := v.api.Get(v.collection, v.id)
+		if err != nil {
+			return err
+		}
+		return v.showDocument(http.StatusBadRequest, doc, text)
+	}
+	a, err := v.write(http.MethodDelete, path, nil, "If-Match", match)
+	if gateway.StatusOf(err) == http.StatusPreconditionFailed {
+		return v.showConflict(conflictData{Action: actionDelete})
+	}
+	if err != nil {
+		return err
+	}
+	return v.done(a, collectionHref(v.collection), "deleted")
+}
+
+// showConflict shows both versions. Theirs is missing if the document is gone.
+func (v *visit) showConflict(data conflictData) error {
+	doc, err := v.api.Get(v.collection, v.id)
+	switch {
+	case err == nil:
+		data.Theirs, data.Text = doc, strings.ToValidUTF8(string(doc.Body), "�")
+	case gateway.StatusOf(err) != http.StatusNotFound || data.Action != actionReplace:
+		return err
+	}
+	data.Collection, data.ID, data.Href, data.Once = v.collection, v.id, documentHref(v.collection, v.id), gateway.Once()
+	return v.show(http.StatusPreconditionFailed, "conflict", v.page("Conflict on "+view.Visible(v.id), "overview", data, v.crumbs()...))
+}

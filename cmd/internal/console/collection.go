@@ -1,0 +1,177 @@
+package console
+
+import (
+	"net/http"
+	"strconv"
+	"strings"
+
+	"github.com/seed18712806/lapse/cmd/internal/console/chart"
+	"github.com/seed18712806/lapse/cmd/internal/console/gateway"
+	"github.com/seed18712806/lapse/cmd/internal/console/view"
+	"github.com/seed18712806/lapse/cmd/internal/httpapi/problem"
+	"github.com/seed18712806/lapse/sink/wire"
+)
+
+// ahead is how far a forecast looks, and in how many buckets.
+type ahead struct {
+	Name, Text string // in the path, and for people
+	buckets    int
+}
+
+var aheads = []ahead{{"1h", "1 hour", 60}, {"24h", "24 hours", 48}, {"30d", "30 days", 60}}
+
+// aheadOf is the one that the path names, or the first.
+func (v *visit) ahead() ahead {
+	for _, a := range aheads {
+		if a.Name == v.r.URL.Query().Get("within") {
+			return a
+		}
+	}
+	return aheads[0]
+}
+
+// forecast is a chart of a collection's future, or why there is none.
+type forecast struct {
+	chart.Chart
+	Missing string
+	AtOnce  int64 // documents that another default would expire at once
+}
+
+type collectionData struct {
+	Name      string
+	Config    wire.Config
+	Count     *wire.CountReply
+	Missing   string // why there is no count
+	Aheads    []link
+	Within    string
+	Forecast  forecast
+	Documents []row
+	Next      string
+	First     bool
+	NoList    string // why there are no documents
+	DropError string
+	Typed     string // what was typed in place of the name
+	Once      string
+}
+
+// link is one of several that exclude each other.
+type link struct {
+	Text, Href string
+	Current    bool
+}
+
+// row is a document in a list.
+type row struct {
+	ID, Href  string
+	Etag      wire.Etag
+	Ts        wire.Time
+	ExpiresAt *wire.Time
+	Size      int
+	Snippet   string
+}
+
+// snippetRunes is how much of a document a list shows.
+const snippetRunes = 80
+
+func collection(v *visit) error { return v.showCollection(http.StatusOK, "") }
+
+// showCollection shows a collection. dropError is why the name that was typed to drop it was not
+// right.
+func (v *visit) showCollection(status int, dropError string) error {
+	within := v.ahead()
+	data := collectionData{Name: v.collection, Within: within.Text, DropError: dropError, Typed: v.r.PostForm.Get("confirm"), Once: gateway.Once()}
+	if err := v.api.Read(gateway.CollectionPath(v.collection), &data.Config); err != nil {
+		return err
+	}
+	var count wire.CountReply
+	if err := v.api.Read(gateway.CollectionPath(v.collection, "count"), &count); err != nil {
+		data.Missing = err.Error()
+	} else {
+		data.Count = &count
+	}
+	for _, a := range aheads {
+		data.Aheads = append(data.Aheads, link{a.Text, gateway.With(collectionHref(v.collection), "within", a.Name), a == within})
+	}
+	now, missing := v.forecast(within, "")
+	data.Forecast = forecast{Missing: missing}
+	if now != nil {
+		data.Forecast.Chart = chart.New(now.Buckets, chart.Most(now.Buckets))
+	}
+	after := v.r.URL.Query().Get("after")
+	data.First = after == ""
+	var page wire.ListReply
+	err := v.api.Read(gateway.CollectionPath(v.collection, "documents"), &page, "limit", strconv.Itoa(perPage), "continuation", after)
+	switch s := gateway.StatusOf(err); {
+	case err != nil && (s == 0 || s == http.StatusBadRequest):
+		return err
+	case err != nil:
+		data.NoList = err.Error()
+	}
+	for _, d := range page.Documents {
+		data.Documents = append(data.Documents, row{
+			ID: d.ID, Href: documentHref(v.collection, d.ID), Etag: d.Etag, Ts: d.Ts, ExpiresAt: d.ExpiresAt,
+			Size: len(d.Document), Snippet: snippet(d.Document),
+		})
+	}
+	if page.Continuation != "" {
+		data.Next = gateway.With(collectionHref(v.collection), "after", page.Continuation, "within", v.r.URL.Query().Get("within"))
+	}
+	return v.show(status, "collection", v.page(v.collection, "overview", data, v.crumbs()[:1]...))
+}
+
+// snippet is the beginning of a document, on one line.
+func snippet(document []byte) string {
+	const most = 4 * snippetRunes
+	text := view.Visible(strings.Join(strings.Fields(strings.ToValidUTF8(string(document[:min(len(document), most)]), "�")), " "))
+	runes := []rune(text)
+	if len(runes) > snippetRunes || len(document) > most {
+		return string(runes[:min(len(runes), snippetRunes)]) + "…"
+	}
+	return text
+}
+
+// forecast asks for a forecast, with another default TTL if there is one. missing is why there is
+// none.
+func (v *visit) forecast(within ahead, defaultTTL string) (reply *wire.ForecastReply, missing string) {
+	reply = &wire.ForecastReply{}
+	err := v.api.Read(gateway.CollectionPath(v.collection, "forecast"), reply, "within", within.Name, "buckets", strconv.Itoa(within.buckets), "defaultTtl", defaultTTL)
+	if err != nil {
+		return nil, err.Error()
+	}
+	return reply, ""
+}
+
+// confirmed is what is wrong unless the name in the form is the one that it asks for, as it is or as
+// the page shows it.
+func (v *visit) confirmed(name string) string {
+	if typed := v.r.PostForm.Get("confirm"); typed == name || typed == view.Visible(name) {
+		return ""
+	}
+	return "That is not the name. To do it, type " + view.Visible(name)
+}
+
+func drop(v *visit) error {
+	if text := v.confirmed(v.collection); text != "" && v.grant.Write {
+		return v.showCollection(http.StatusBadRequest, text)
+	}
+	a, err := v.write(http.MethodDelete, gateway.CollectionPath(v.collection), nil, "If-Match", gateway.Quoted(v.r.PostForm.Get("etag")))
+	if err != nil {
+		return err
+	}
+	return v.done(a, "/", "dropped")
+}
+
+// badField is the reason for which lapse refused an input, to be shown at its field; empty if the
+// error is about something else.
+func badField(err error) string {
+	switch gateway.StatusOf(err) {
+	case http.StatusBadRequest, http.StatusRequestEntityTooLarge:
+		return err.Error()
+	}
+	return ""
+}
+
+// refused is the answer to an action that the token does not allow.
+func refused() error {
+	return problem.New(http.StatusForbidden, problem.NotAllowed, "This token can only read.")
+}

@@ -1,0 +1,135 @@
+package console
+
+import (
+	"encoding/json"
+	"net/http"
+	"net/url"
+
+	"github.com/seed18712806/lapse/cmd/internal/console/chart"
+	"github.com/seed18712806/lapse/cmd/internal/console/choice"
+	"github.com/seed18712806/lapse/cmd/internal/console/gateway"
+	"github.com/seed18712806/lapse/cmd/internal/console/view"
+	"github.com/seed18712806/lapse/sink/wire"
+)
+
+type configureData struct {
+	Name    string
+	Now     wire.Config
+	Choice  choice.Choice
+	Preview bool // there is something to look at and to save
+	Text    string
+	Aheads  []link
+	Within  string
+	Today   forecast
+	Then    forecast
+	Confirm string // what is wrong with the name that was typed
+	Typed   string
+	Refused string // why lapse refused the configuration
+	Etag    string
+	Once    string
+}
+
+// configure shows the form, and the effect of what was chosen in it.
+func configure(v *visit) error {
+	data, err := v.preview(v.r.URL.Query())
+	if err != nil {
+		return err
+	}
+	status := http.StatusOK
+	if data.Choice.Error != "" {
+		status = http.StatusBadRequest
+	}
+	return v.showConfigure(status, data)
+}
+
+func (v *visit) showConfigure(status int, data *configureData) error {
+	return v.show(status, "configure", v.page("Configure "+v.collection, "overview", data, v.crumbs()...))
+}
+
+// preview is the effect of a choice. It changes nothing.
+func (v *visit) preview(form url.Values) (*configureData, error) {
+	within := v.ahead()
+	data := &configureData{Name: v.collection, Within: within.Text, Once: gateway.Once()}
+	if err := v.api.Read(gateway.CollectionPath(v.collection), &data.Now); err != nil {
+		return nil, err
+	}
+	data.Etag = data.Now.Etag.String()
+	data.Choice = choice.Read(form, data.Now)
+	if !choice.Made(form) || data.Choice.Error != "" {
+		return data, nil
+	}
+	data.Preview = !data.Choice.Same(data.Now)
+	if !data.Preview {
+		data.Text = "This is the present configuration: there is nothing to save."
+		return data, nil
+	}
+	for _, a := range aheads {
+		href := gateway.With(collectionHref(v.collection, "configure"), append(data.Choice.Parameters(), "within", a.Name)...)
+		data.Aheads = append(data.Aheads, link{a.Text, href, a == within})
+	}
+	today, missing := v.forecast(within, "")
+	data.Today.Missing = missing
+	then, missing := v.forecast(within, data.Choice.Default())
+	data.Then.Missing = missing
+	var most int64
+	for _, reply := range []*wire.ForecastReply{today, then} {
+		if reply != nil {
+			most = max(most, chart.Most(reply.Buckets))
+		}
+	}
+	if today != nil {
+		data.Today.Chart = chart.New(today.Buckets, most)
+	}
+	if then != nil {
+		data.Then.Chart = chart.New(then.Buckets, most)
+		if then.AtOnce != nil {
+			data.Then.AtOnce = *then.AtOnce
+		}
+	}
+	return data, nil
+}
+
+// Expires reports whether the change would expire documents at once, or nobody can tell.
+func (d *configureData) Expires() bool {
+	return d.Then.AtOnce > 0 || d.Then.Missing != "" && !d.Choice.SameDefault(d.Now)
+}
+
+// saveConfiguration saves what was previewed. If it expires documents, it asks for the name of
+// the collection.
+func saveConfiguration(v *visit) error {
+	if !v.grant.Write {
+		return refused()
+	}
+	data, err := v.preview(v.r.PostForm)
+	if err != nil {
+		return err
+	}
+	etag := v.r.PostForm.Get("etag")
+	switch {
+	case data.Choice.Error != "":
+		return v.showConfigure(http.StatusBadRequest, data)
+	case etag != data.Etag:
+		data.Refused = "Somebody else has configured the collection since you looked. Below is the effect on the present configuration."
+		return v.showConfigure(http.StatusPreconditionFailed, data)
+	case data.Preview && data.Expires():
+		if data.Confirm, data.Typed = v.confirmed(v.collection), v.r.PostForm.Get("confirm"); data.Confirm != "" {
+			return v.showConfigure(http.StatusBadRequest, data)
+		}
+	}
+	body, err := json.Marshal(data.Choice.Config())
+	if err != nil {
+		return err
+	}
+	a, err := v.write(http.MethodPut, gateway.CollectionPath(v.collection), body, "If-Match", gateway.Quoted(etag))
+	if s := gateway.StatusOf(err); s == http.StatusBadRequest || s == http.StatusPreconditionFailed {
+		data.Refused = err.Error()
+		return v.showConfigure(s, data)
+	}
+	if err != nil {
+		return err
+	}
+	return v.done(a, collectionHref(v.collection), "configured")
+}
+
+// Human is the default TTL that was chosen, for people.
+func (d *configureData) Human() string { return view.TTL(d.Choice.TTL) }

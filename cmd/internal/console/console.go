@@ -1,0 +1,204 @@
+package console
+
+import (
+	"context"
+	"log/slog"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/seed18712806/lapse/cmd/internal/console/figures"
+	"github.com/seed18712806/lapse/cmd/internal/console/gateway"
+	"github.com/seed18712806/lapse/cmd/internal/console/view"
+	"github.com/seed18712806/lapse/cmd/internal/httpapi/access"
+	"github.com/seed18712806/lapse/cmd/internal/httpapi/live"
+	"github.com/seed18712806/lapse/cmd/internal/httpapi/problem"
+	"github.com/seed18712806/lapse/sink/client/status"
+	"github.com/seed18712806/lapse/sink/wire"
+)
+
+// Options say what the console shows.
+type Options struct {
+	Prefix  wire.Prefix
+	Version string
+	API     http.Handler   // of package httpapi
+	Tokens  *access.Tokens // those of the API; nil if none are needed
+	Events  *live.Hub
+	Status  func(context.Context) (status.Status, error)
+	Ready   func() (role string, err error) // of this process
+	Metrics prometheus.Gatherer
+	// MaxBody is the most bytes that a document has.
+	MaxBody func() int64
+	Logger  *slog.Logger
+}
+
+// Console answers the requests of browsers. Several goroutines may use it.
+type Console struct {
+	opts    Options
+	guard   access.Guard
+	figures *figures.Recorder
+}
+
+// New makes a console.
+func New(opts Options) *Console {
+	return &Console{opts: opts, guard: access.Guard{Tokens: opts.Tokens}, figures: figures.New(opts.Metrics)}
+}
+
+// Run records the figures until ctx is done. Without it, the console has no rates.
+func (c *Console) Run(ctx context.Context) { c.figures.Run(ctx) }
+
+// Register has a server's mux answer / and everything that nothing else answers.
+func (c *Console) Register(mux *http.ServeMux) {
+	for _, r := range routes {
+		mux.HandleFunc(r.method+" "+r.path, c.serve(r))
+	}
+	for path, methods := range allowed() {
+		slices.Sort(methods)
+		allow := strings.Join(methods, ", ")
+		mux.HandleFunc(path, c.serve(route{path: path, open: true, handle: func(v *visit) error {
+			v.w.Header().Set("Allow", allow)
+			return problem.New(http.StatusMethodNotAllowed, problem.MethodNotAllowed, "%s cannot be used here: use %s", wire.Quote(v.r.Method), allow)
+		}}))
+	}
+	mux.HandleFunc("/", c.serve(route{path: "/", open: true, handle: func(v *visit) error {
+		return problem.New(http.StatusNotFound, problem.NoSuchRoute, "There is no page at %s.", wire.Quote(v.r.URL.Path))
+	}}))
+}
+
+// visit is a request to the console.
+type visit struct {
+	c          *Console
+	w          http.ResponseWriter
+	r          *http.Request
+	api        gateway.Caller
+	grant      access.Grant
+	collection string // empty if the path has none
+	id         string
+	now        wire.Time
+}
+
+// policy allows what the pages need, and nothing from elsewhere.
+const policy = "default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self'; connect-src 'self'; " +
+	"form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+
+// serve answers the requests of a route.
+func (c *Console) serve(r route) http.HandlerFunc {
+	return func(w http.ResponseWriter, req *http.Request) {
+		header := w.Header()
+		header.Set("Content-Security-Policy", policy)
+		header.Set("X-Content-Type-Options", "nosniff")
+		header.Set("Referrer-Policy", "same-origin")
+		header.Set("Cross-Origin-Resource-Policy", "same-origin")
+		header.Set("Cache-Control", "no-store") // a cache could show what has expired
+		v := &visit{c: c, w: w, r: req, grant: access.Everything, now: wire.Time(time.Now().UnixMilli())}
+		v.api = gateway.Caller{API: c.opts.API, From: req}
+		if err := v.answer(r); err != nil {
+			v.fail(err)
+		}
+	}
+}
+
+// answer checks where the request comes from and who sends it, and calls the handler.
+func (v *visit) answer(r route) error {
+	if err := v.c.guard.Check(v.r); err != nil {
+		return err
+	}
+	if v.r.Method == http.MethodPost {
+		if err := v.parseForm(); err != nil {
+			return err
+		}
+	}
+	if !v.signedIn() && !r.open {
+		return v.askForToken()
+	}
+	v.collection, v.id = v.r.PathValue("collection"), v.r.PathValue("id")
+	if strings.HasPrefix(r.path, documentsPath) && v.id == "" {
+		v.id = v.r.URL.Query().Get("id")
+	}
+	return r.handle(v)
+}
+
+// parseForm reads the form of a request.
+func (v *visit) parseForm() error {
+	// A form writes a byte as three at most.
+	v.r.Body = http.MaxBytesReader(v.w, v.r.Body, 3*v.c.opts.MaxBody()+64<<10)
+	if err := v.r.ParseForm(); err != nil {
+		return problem.New(http.StatusBadRequest, problem.Invalid, "The form could not be read: %s.", err)
+	}
+	return nil
+}
+
+// page is the frame of a page.
+func (v *visit) page(title, active string, data any, crumbs ...view.Crumb) view.Page {
+	_, err := v.c.opts.Ready()
+	return view.Page{
+		Title: title, Active: active, Crumbs: crumbs, Data: data,
+		Notice: notices[v.r.URL.Query().Get("done")], Now: v.now,
+		Version: v.c.opts.Version, Prefix: v.c.opts.Prefix,
+		SignedIn: v.api.Token != "", Write: v.grant.Write, Healthy: err == nil,
+	}
+}
+
+// show answers with a page.
+func (v *visit) show(status int, name string, p view.Page) error {
+	body, err := view.Render(name, p)
+	if err != nil {
+		return err
+	}
+	v.w.Header().Set("Content-Type", "text/html; charset=utf-8")
+	v.w.WriteHeader(status)
+	_, _ = v.w.Write(body) // it fails only if the browser has left
+	return nil
+}
+
+// redirect leads to the next page.
+func (v *visit) redirect(href string) error {
+	v.w.Header().Set("Location", href)
+	v.w.WriteHeader(http.StatusSeeOther)
+	return nil
+}
+
+// write sends the form of the visit.
+func (v *visit) write(method, path string, body []byte, headers ...string) (*gateway.Answer, error) {
+	return v.api.Write(v.r.PostForm.Get("once"), method, path, body, headers...)
+}
+
+// done leads to the next page, which says what was done.
+func (v *visit) done(a *gateway.Answer, href, notice string) error {
+	if a.Repeated() {
+		notice = "repeated"
+	}
+	return v.redirect(gateway.With(href, "done", notice))
+}
+
+// notices are what a page says about the action that led to it.
+var notices = map[string]string{
+	"created":    "The document was created.",
+	"saved":      "The new version was saved.",
+	"touched":    "The document was touched: its time to live began anew.",
+	"deleted":    "The document was deleted. A delete makes no expiry event.",
+	"configured": "The configuration was saved. It counts from now on, for existing documents too.",
+	"dropped":    "The collection was dropped. What had expired before still gets its event.",
+	"repeated":   "This was sent before, and counts once. Here is how it is now.",
+	"signed-out": "You are signed out.",
+}
+
+func asset(v *visit) error {
+	if !view.ServeAsset(v.w, v.r, v.r.PathValue("name")) {
+		return problem.New(http.StatusNotFound, problem.NoSuchRoute, "There is no such file.")
+	}
+	return nil
+}
+
+// local is a path of this server that a form asked to be led to; the overview if it is none.
+func local(href string) string {
+	u, err := url.Parse(href)
+	if err != nil || u.Scheme != "" || u.Host != "" || u.User != nil || !strings.HasPrefix(href, "/") || strings.HasPrefix(href, "//") || strings.ContainsAny(href, "\\\t\r\n") {
+		return "/"
+	}
+	return href
+}

@@ -1,0 +1,24 @@
+// Package console is the console of lapse in the browser, at / and under /console/. [New] makes
+// it, and [Console.Register] adds it to a server.
+//
+// The pages are written by the server (package view), and every action is a form that is sent
+// and answered with the next page to go to. A script of our own only adds what is live, and
+// nothing is fetched from elsewhere.
+//
+// The console reads and writes by the HTTP API, in this process (package gateway), with the token of
+// the person who is signed in. So the API decides what a token may do, checks conditions, limits and counts. The
+// console itself decides only what it shows.
+//
+// A request passes through these files:
+//
+//	routes.go      every route
+//	console.go     headers, origin, token (session.go); then the route's handler
+//	overview.go    health (package remedy), figures (package figures) and collections
+//	collection.go  one collection, its documents and forecast (package chart)
+//	configure.go   the configuration with a preview, and the drop
+//	document.go    one document
+//	change.go      create, edit, touch and delete; and a conflict
+//	live.go        live events and rejections
+//	system.go      processes, shards and streams
+//	failure.go     the page for what failed
+package console

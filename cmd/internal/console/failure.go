@@ -1,0 +1,70 @@
+package console
+
+import (
+	"errors"
+	"log/slog"
+	"net/http"
+	"strings"
+
+	"github.com/seed18712806/lapse/cmd/internal/console/view"
+	"github.com/seed18712806/lapse/cmd/internal/httpapi/problem"
+)
+
+// failure is the data of the page for what failed.
+type failure struct {
+	*problem.Problem
+	Advice string
+	Gone   bool // the page is that of a document which is not there
+	Above  *view.Crumb
+	Again  string // the path of the page that failed; empty if it is no use
+	Events string // the path of what has expired
+}
+
+// advice is what a person can do about a problem, by its code.
+var advice = map[string]string{
+	problem.Invalid:            "Go back, change what is named above, and send it again. Nothing was changed.",
+	problem.NotAllowed:         "Sign out, and sign in with a token that allows it. The file of tokens says what each may do. Nothing was changed.",
+	problem.CrossOrigin:        "Open the console at its own address, and send the form from there. Behind a proxy, let it pass on the header Host. Nothing was changed.",
+	problem.NoSuchRoute:        "Look at the address, or begin at the overview.",
+	problem.MethodNotAllowed:   "Begin at the overview.",
+	problem.Conflict:           "Look at what is there now, and decide again. Nothing was changed.",
+	problem.PreconditionFailed: "Somebody else has changed it since you looked. Look at what is there now, and decide again. Nothing was changed.",
+	problem.TooLarge:           "Make it smaller, or raise max_payload of the NATS server. Nothing was changed.",
+	problem.WrongHost:          "Open the console at 127.0.0.1 or localhost.",
+	problem.Internal:           "The log of lapse has more about it. Try again; if it stays, look at what is unhealthy on the overview.",
+	problem.Unavailable:        "The overview says what is unhealthy. lapse goes on by itself once the reason is gone: then reload this page.",
+	problem.OutcomeUnknown:     "The change may have taken effect, or may still do so. Reload this page to send the same form again: it counts once, if you do that within two minutes. Or look at what is there now.",
+}
+
+// fail answers with a page that says what failed, and what to do.
+func (v *visit) fail(err error) {
+	var p *problem.Problem
+	if !errors.As(err, &p) {
+		if v.r.Context().Err() == nil { // otherwise the browser has left
+			v.c.opts.Logger.Error("console request failed", slog.String("path", v.r.URL.Path), slog.Any("error", err))
+		}
+		p = problem.New(http.StatusInternalServerError, problem.Internal, "%s", err)
+	}
+	data := failure{Problem: p, Advice: advice[p.Code]}
+	if strings.HasPrefix(p.Code, problem.TooMany) {
+		data.Advice = "Reload this page in a few seconds. Nothing was changed."
+	}
+	data.Events = liveHref(v.collection)
+	if p.Status >= http.StatusInternalServerError && v.r.Method != http.MethodPost {
+		data.Again = v.r.URL.RequestURI()
+	}
+	page := v.page(p.Title, "", &data)
+	if v.collection != "" && p.Status != http.StatusBadRequest && v.grant.Covers(v.collection) {
+		page.Crumbs = v.crumbs()
+		if data.Above = &page.Crumbs[1]; data.Above.Href == v.r.URL.Path {
+			data.Above = nil
+		}
+		data.Gone = p.Code == problem.NotFound && v.id != ""
+	}
+	if p.Status == http.StatusServiceUnavailable {
+		v.w.Header().Set("Retry-After", "1")
+	}
+	if err := v.show(p.Status, "failure", page); err != nil {
+		http.Error(v.w, err.Error(), http.StatusInternalServerError)
+	}
+}

@@ -1,0 +1,188 @@
+// Package gateway is the way of the console to the HTTP API: a [Caller] sends it requests in this
+// process, with the token of the person who is signed in. Errors are those of package problem.
+package gateway
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"io"
+	"net/http"
+	"net/url"
+	"strings"
+
+	"github.com/seed18712806/lapse/cmd/internal/httpapi/problem"
+	"github.com/seed18712806/lapse/sink/wire"
+)
+
+// Caller sends requests to the API for one person.
+type Caller struct {
+	API   http.Handler
+	Token string // empty if none is needed
+	From  *http.Request
+}
+
+// Answer is what the API answered. It is a http.ResponseWriter until then.
+type Answer struct {
+	Status int
+	Body   bytes.Buffer
+	header http.Header
+}
+
+// Header implements [http.ResponseWriter].
+func (a *Answer) Header() http.Header { return a.header }
+
+// WriteHeader implements [http.ResponseWriter].
+func (a *Answer) WriteHeader(status int) {
+	if a.Status == 0 {
+		a.Status = status
+	}
+}
+
+// Write implements [http.ResponseWriter].
+func (a *Answer) Write(b []byte) (int, error) {
+	a.WriteHeader(http.StatusOK)
+	return a.Body.Write(b)
+}
+
+// Repeated reports whether the log had the write already, because it was sent twice.
+func (a *Answer) Repeated() bool { return a.Status == http.StatusAccepted }
+
+// Header sets the header with which the API knows the person.
+func (c Caller) Header(h http.Header) {
+	if c.Token != "" {
+		h.Set("Authorization", "Bearer "+c.Token)
+	}
+}
+
+// do sends a request. Headers are pairs of a name and a value; one with an empty value is left
+// out.
+func (c Caller) do(ctx context.Context, method, path string, body []byte, headers ...string) (*Answer, error) {
+	req, err := http.NewRequestWithContext(ctx, method, path, bytes.NewReader(body))
+	if err != nil {
+		return nil, err
+	}
+	req.Host, req.RemoteAddr = c.From.Host, c.From.RemoteAddr
+	c.Header(req.Header)
+	for i := 0; i+1 < len(headers); i += 2 {
+		if headers[i+1] != "" {
+			req.Header.Set(headers[i], headers[i+1])
+		}
+	}
+	a := &Answer{header: make(http.Header)}
+	c.API.ServeHTTP(a, req)
+	if a.Status < http.StatusBadRequest {
+		return a, nil
+	}
+	p := &problem.Problem{}
+	if err := json.Unmarshal(a.Body.Bytes(), p); err != nil {
+		return nil, problem.New(a.Status, problem.Internal, "%s", a.Body.String())
+	}
+	return nil, p
+}
+
+// Read reads a resource.
+func (c Caller) Read(path string, into any, query ...string) error {
+	a, err := c.do(c.From.Context(), http.MethodGet, With(path, query...), nil)
+	if err != nil {
+		return err
+	}
+	return json.Unmarshal(a.Body.Bytes(), into)
+}
+
+// Once begins the keys of a form.
+func Once() string { return rand.Text() }
+
+// Write sends what changes something. once is from the form: a form that is sent twice, as by a
+// double click, has the same key, and counts once. One that was changed in between has another.
+//
+// The write goes on if the browser leaves.
+func (c Caller) Write(once, method, path string, body []byte, headers ...string) (*Answer, error) {
+	key := ""
+	if once != "" {
+		sum := sha256.New()
+		for _, part := range append([]string{once, method, path, string(body)}, headers...) {
+			_, _ = io.WriteString(sum, part+"\x00") // a hash cannot fail
+		}
+		key = base64.RawURLEncoding.EncodeToString(sum.Sum(nil))
+	}
+	return c.do(context.WithoutCancel(c.From.Context()), method, path, body, append(headers, "Idempotency-Key", key)...)
+}
+
+// Document is a document as the API answers with it.
+type Document struct {
+	Etag      string
+	Written   wire.Time // to the second
+	ExpiresAt *wire.Time
+	Body      []byte
+}
+
+// Get reads a document.
+func (c Caller) Get(collection, id string) (*Document, error) {
+	a, err := c.do(c.From.Context(), http.MethodGet, DocumentPath(collection, id), nil)
+	if err != nil {
+		return nil, err
+	}
+	d := &Document{Etag: strings.Trim(a.header.Get("ETag"), `"`), Body: a.Body.Bytes()}
+	if at, err := http.ParseTime(a.header.Get("Last-Modified")); err == nil {
+		d.Written = wire.Time(at.UnixMilli())
+	}
+	if text := a.header.Get(wire.HeaderExpiresAt); text != "" {
+		d.ExpiresAt = new(wire.Time)
+		if err := d.ExpiresAt.UnmarshalText([]byte(text)); err != nil {
+			return nil, err
+		}
+	}
+	return d, nil
+}
+
+// Quoted is an etag as If-Match has it; empty if there is none.
+func Quoted(etag string) string {
+	if etag == "" || etag == "0" {
+		return ""
+	}
+	return `"` + etag + `"`
+}
+
+// StatusOf is the status of a problem; 0 of another error.
+func StatusOf(err error) int {
+	var p *problem.Problem
+	if errors.As(err, &p) {
+		return p.Status
+	}
+	return 0
+}
+
+// CollectionPath is the path of a collection, or of what is below it.
+func CollectionPath(collection string, below ...string) string {
+	return strings.Join(append([]string{"/v1/collections", url.PathEscape(collection)}, below...), "/")
+}
+
+// DocumentPath is the path of a document.
+func DocumentPath(collection, id string) string {
+	escaped := url.PathEscape(id)
+	if id == "." || id == ".." {
+		escaped = strings.ReplaceAll(id, ".", "%2E") // or it would be a folder
+	}
+	return CollectionPath(collection, "documents", escaped)
+}
+
+// With adds parameters, pairs of a name and a value, to a path. It leaves out empty values.
+func With(href string, pairs ...string) string {
+	u, err := url.Parse(href)
+	if err != nil {
+		return href // none of ours
+	}
+	query := u.Query()
+	for i := 0; i+1 < len(pairs); i += 2 {
+		if pairs[i+1] != "" {
+			query.Set(pairs[i], pairs[i+1])
+		}
+	}
+	u.RawQuery = query.Encode()
+	return u.String()
+}

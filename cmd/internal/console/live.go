@@ -1,0 +1,185 @@
+package console
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/seed18712806/lapse/cmd/internal/console/gateway"
+	"github.com/seed18712806/lapse/cmd/internal/console/view"
+	"github.com/seed18712806/lapse/cmd/internal/httpapi/live"
+	"github.com/seed18712806/lapse/cmd/internal/httpapi/problem"
+	"github.com/seed18712806/lapse/sink/wire"
+)
+
+const (
+	recentMessages = 50
+	recentWithin   = 3 * time.Second
+)
+
+type liveData struct {
+	Rejections bool
+	Collection string
+	Error      string // what is wrong with the collection
+	Missing    string // why the last messages cannot be shown
+	Messages   []message
+	Stream     string // the path of what is live
+	After      uint64 // the last sequence that the page has considered
+	Kinds      []link
+}
+
+// message is an expiry event or a rejection, for people.
+type message struct {
+	Seq        uint64
+	Event      wire.Event
+	Rejection  *live.Rejection // nil of an event
+	Collection string
+	ID         string
+	Href       string // of the page of the message
+	Document   string // of the document that it is about, as it is now; empty if it is about none
+	Text       string
+}
+
+// topic reads what the request is about. A token that is not for all collections must name one.
+func (v *visit) topic() (t live.Request, err error) {
+	query := v.r.URL.Query()
+	t = live.Request{Rejections: query.Get("kind") == "rejections", Collection: strings.TrimSpace(query.Get("collection"))}
+	if t.Collection == "" && v.grant.All() {
+		return t, nil
+	}
+	if t.Collection == "" {
+		return t, problem.BadRequest("this token is not for all collections: name one")
+	}
+	if err := wire.CheckCollection(t.Collection); err != nil {
+		return t, problem.BadRequest("%s", err)
+	}
+	if !v.grant.Covers(t.Collection) {
+		return t, problem.New(http.StatusForbidden, problem.NotAllowed, "this token is not for collection %s", t.Collection)
+	}
+	return t, nil
+}
+
+func livePage(v *visit) error {
+	topic, err := v.topic()
+	data := liveData{Rejections: topic.Rejections, Collection: topic.Collection}
+	kind := ""
+	if topic.Rejections {
+		kind = "rejections"
+	}
+	here := root + "live"
+	data.Kinds = []link{
+		{"Expired", gateway.With(here, "collection", topic.Collection), !topic.Rejections},
+		{"Rejected", gateway.With(here, "collection", topic.Collection, "kind", "rejections"), topic.Rejections},
+	}
+	status := http.StatusOK
+	if err != nil {
+		data.Error = err.Error()
+		if status = gateway.StatusOf(err); topic.Collection == "" {
+			status = http.StatusOK // nothing is wrong with the request yet
+		}
+	} else {
+		v.recent(topic, &data)
+		data.Stream = gateway.With(here+"/stream", "collection", topic.Collection, "kind", kind)
+	}
+	return v.show(status, "live", v.page("Live", "live", data))
+}
+
+// recent reads the last messages of a topic.
+func (v *visit) recent(topic live.Request, data *liveData) {
+	ctx, cancel := context.WithTimeout(v.r.Context(), recentWithin)
+	defer cancel()
+	found, last, err := v.c.opts.Events.Recent(ctx, topic, recentMessages)
+	if err != nil {
+		data.Missing = err.Error()
+		return
+	}
+	data.After = last
+	for _, m := range found {
+		data.Messages = append(data.Messages, v.message(m))
+	}
+}
+
+// message reads a message for people, with the beginning of its document.
+func (v *visit) message(from live.Message) message {
+	m := message{Seq: from.Seq, Collection: from.Collection, Href: root + "live/messages/" + strconv.FormatUint(from.Seq, 10)}
+	if !from.Rejection {
+		_ = json.Unmarshal(from.Data, &m.Event) // lapse has written it
+		m.ID, m.Text = m.Event.ID, snippet(m.Event.Document)
+	} else {
+		m.Rejection = &live.Rejection{}
+		_ = json.Unmarshal(from.Data, m.Rejection)
+		m.Text = snippet([]byte(m.Rejection.Body))
+		if write, ok := strings.CutPrefix(m.Rejection.Subject, string(v.c.opts.Prefix)+".write."); ok {
+			m.ID, _ = wire.UnescapeID(write[strings.LastIndexByte(write, '.')+1:])
+		}
+	}
+	if m.ID != "" {
+		m.Document = documentHref(m.Collection, m.ID)
+	}
+	return m
+}
+
+// messagePage shows one message, with all of its document.
+func messagePage(v *visit) error {
+	seq, err := strconv.ParseUint(v.r.PathValue("seq"), 10, 64)
+	if err != nil || seq == 0 {
+		return problem.New(http.StatusNotFound, problem.NoSuchRoute, "There is no page at %s.", wire.Quote(v.r.URL.Path))
+	}
+	ctx, cancel := context.WithTimeout(v.r.Context(), recentWithin)
+	defer cancel()
+	found, ok, err := v.c.opts.Events.Find(ctx, seq)
+	switch {
+	case err != nil:
+		return problem.New(http.StatusServiceUnavailable, problem.Unavailable, "the stream of events cannot be read: %s", err)
+	case !ok:
+		return problem.New(http.StatusNotFound, problem.NotFound, "The stream of events has no event or rejection %d, or no longer.", seq)
+	case !v.grant.Covers(found.Collection):
+		return problem.New(http.StatusForbidden, problem.NotAllowed, "this token is not for collection %s", found.Collection)
+	}
+	m := v.message(found)
+	title, whole := "Expired: "+view.Visible(m.ID), pretty(m.Event.Document)
+	if m.Rejection != nil {
+		title, whole = fmt.Sprintf("Rejected message %d", seq), []byte(m.Rejection.Body)
+	}
+	m.Text = strings.ToValidUTF8(string(whole), "�")
+	return v.show(http.StatusOK, "message", v.page(title, "live", m, view.Crumb{Text: "Live", Href: liveHref(m.Collection)}))
+}
+
+// liveHref is the path of what has expired in a collection; in all if it is empty.
+func liveHref(collection string) string { return gateway.With(root+"live", "collection", collection) }
+
+// liveStream sends what is live: it is the stream of the API.
+func liveStream(v *visit) error {
+	topic, err := v.topic()
+	if err != nil {
+		return err
+	}
+	req := v.r.Clone(v.r.Context())
+	path := "/v1/events"
+	if topic.Rejections {
+		path = "/v1/rejections"
+	}
+	query := v.r.URL.Query()
+	after := query.Get("after")
+	req.URL = &url.URL{Path: path}
+	if topic.Collection != "" {
+		req.URL.RawQuery = url.Values{"collection": {topic.Collection}}.Encode()
+	}
+	req.Header = http.Header{}
+	v.api.Header(req.Header)
+	// After a reconnect by the browser, the id of the last message counts.
+	if last := v.r.Header.Get("Last-Event-ID"); last != "" {
+		after = last
+	}
+	if _, err := strconv.ParseUint(after, 10, 64); err == nil {
+		req.Header.Set("Last-Event-ID", after)
+	}
+	v.w.Header().Del("Cache-Control")
+	v.c.opts.API.ServeHTTP(v.w, req)
+	return nil
+}

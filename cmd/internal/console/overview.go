@@ -1,0 +1,94 @@
+package console
+
+import (
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/seed18712806/lapse/cmd/internal/console/figures"
+	"github.com/seed18712806/lapse/cmd/internal/console/gateway"
+	"github.com/seed18712806/lapse/cmd/internal/console/remedy"
+	"github.com/seed18712806/lapse/sink/wire"
+)
+
+// perPage is how many collections or documents a page shows.
+const perPage = 50
+
+type overviewData struct {
+	Role        string
+	Problems    []remedy.Trouble
+	Figures     figures.Figures
+	Process     string
+	Collections []wire.Collection
+	Next        string // the path of the next page; empty on the last
+	First       bool
+	Missing     string // why the collections cannot be listed
+}
+
+func overview(v *visit) error {
+	role, err := v.c.opts.Ready()
+	data := overviewData{Role: role, Figures: v.c.figures.Now(), Process: processName(), Problems: remedy.Of(err)}
+	data.First = v.r.URL.Query().Get("after") == ""
+	if err := v.collections(&data); err != nil {
+		if s := gateway.StatusOf(err); s == http.StatusBadRequest || s == 0 {
+			return err
+		}
+		data.Missing = err.Error() // the rest of the page tells what is wrong
+	}
+	return v.show(http.StatusOK, "overview", v.page("Overview", "overview", data))
+}
+
+// collections reads a page of the collections for which the token is.
+func (v *visit) collections(data *overviewData) error {
+	after := v.r.URL.Query().Get("after")
+	if !v.grant.All() {
+		return v.grantedCollections(data, after)
+	}
+	var page wire.CollectionsReply
+	if err := v.api.Read("/v1/collections", &page, "limit", strconv.Itoa(perPage), "continuation", after); err != nil {
+		return err
+	}
+	data.Collections = page.Collections
+	if page.Continuation != "" {
+		data.Next = gateway.With("/", "after", page.Continuation)
+	}
+	return nil
+}
+
+// grantedCollections reads the collections that the token names: the pages of all collections
+// could have none of these.
+func (v *visit) grantedCollections(data *overviewData, after string) error {
+	names := slices.Compact(slices.Sorted(slices.Values(v.grant.Collections)))
+	from, found := slices.BinarySearch(names, after)
+	if found {
+		from++
+	}
+	some := names[from:min(from+perPage, len(names))]
+	for _, name := range some {
+		c := wire.Collection{Name: name}
+		var config wire.Config
+		if err := v.api.Read(gateway.CollectionPath(name), &config); err != nil {
+			return err
+		}
+		c.DefaultTTL, c.IndexingMode, c.IndexBuilding, c.Etag = config.DefaultTTL, config.IndexingMode, config.IndexBuilding, config.Etag
+		var count wire.CountReply
+		if err := v.api.Read(gateway.CollectionPath(name, "count"), &count); err == nil {
+			c.Live, c.Expired = &count.Live, &count.Expired
+		}
+		data.Collections = append(data.Collections, c)
+	}
+	if from+perPage < len(names) {
+		data.Next = gateway.With("/", "after", some[len(some)-1])
+	}
+	return nil
+}
+
+// goToCollection leads to the collection whose name was typed.
+func goToCollection(v *visit) error {
+	name := strings.TrimSpace(v.r.URL.Query().Get("name"))
+	if name == "" {
+		return v.redirect("/")
+	}
+	return v.redirect(collectionHref(name))
+}

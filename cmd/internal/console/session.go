@@ -1,0 +1,120 @@
+package console
+
+import (
+	"encoding/base64"
+	"net"
+	"net/http"
+	"strings"
+
+	"github.com/seed18712806/lapse/cmd/internal/console/gateway"
+	"github.com/seed18712806/lapse/cmd/internal/console/view"
+	"github.com/seed18712806/lapse/cmd/internal/httpapi/access"
+)
+
+// cookieName is the name of the cookie with the token. Browsers send the cookies of a host to all
+// of its ports, so it has the port.
+func (v *visit) cookieName() string {
+	_, port, err := net.SplitHostPort(v.r.Host)
+	if err != nil || strings.Trim(port, "0123456789") != "" {
+		port = ""
+	}
+	return "lapse-token" + port
+}
+
+// cookie keeps a token, in letters that a cookie may have, until the browser ends.
+func (v *visit) cookie(token string) *http.Cookie {
+	return &http.Cookie{
+		Name: v.cookieName(), Value: base64.RawURLEncoding.EncodeToString([]byte(token)), Path: "/",
+		HttpOnly: true, Secure: v.r.TLS != nil, SameSite: http.SameSiteStrictMode,
+	}
+}
+
+// signedIn finds the grant of the person; false if a token is needed and the cookie has none that
+// counts.
+func (v *visit) signedIn() bool {
+	tokens := v.c.opts.Tokens
+	if tokens == nil {
+		return true
+	}
+	v.grant = access.Grant{Collections: []string{}}
+	cookie, err := v.r.Cookie(v.cookieName())
+	if err != nil {
+		return false
+	}
+	token, err := base64.RawURLEncoding.DecodeString(cookie.Value)
+	if err != nil {
+		return false
+	}
+	grant, ok := tokens.Find(string(token))
+	if ok {
+		v.api.Token, v.grant = string(token), grant
+	}
+	return ok
+}
+
+// signInData is the data of the page for signing in.
+type signInData struct {
+	Next  string
+	Wrong bool // the token that was sent is not known
+	Lost  bool // a form was sent without a token that counts
+	Link  bool // a page of another site led here: then the browser sends no cookie
+}
+
+// askForToken leads to the page for signing in. Of a form that was sent it says that nothing was
+// changed.
+func (v *visit) askForToken() error {
+	switch {
+	case v.r.Method == http.MethodPost:
+		return v.showSignIn(http.StatusUnauthorized, signInData{Next: "/", Lost: true})
+	case v.r.URL.Path == root+"live/stream" || v.r.Header.Get("Sec-Fetch-Mode") == "cors":
+		return v.showSignIn(http.StatusUnauthorized, signInData{Next: "/"}) // the script asks, and not a person
+	}
+	next := v.r.URL.RequestURI()
+	link := ""
+	if v.r.Header.Get("Sec-Fetch-Site") == "cross-site" {
+		link = "1"
+	}
+	return v.redirect(gateway.With(signInPath, "next", next, "link", link))
+}
+
+func signInPage(v *visit) error {
+	query := v.r.URL.Query()
+	return v.showSignIn(http.StatusOK, signInData{Next: local(query.Get("next")), Link: query.Get("link") != ""})
+}
+
+func (v *visit) showSignIn(status int, data signInData) error {
+	if v.c.opts.Tokens == nil {
+		return v.redirect("/") // no token is needed
+	}
+	p := v.page("Sign in", "", data)
+	p.Signing = true
+	if status == http.StatusUnauthorized {
+		v.w.Header().Set("WWW-Authenticate", `Bearer realm="lapse"`)
+	}
+	return v.show(status, "signin", p)
+}
+
+func signIn(v *visit) error {
+	next := local(v.r.PostForm.Get("next"))
+	if v.c.opts.Tokens == nil {
+		return v.redirect(next)
+	}
+	token := strings.TrimSpace(v.r.PostForm.Get("token"))
+	if _, ok := v.c.opts.Tokens.Find(token); !ok {
+		return v.showSignIn(http.StatusUnauthorized, signInData{Next: next, Wrong: true})
+	}
+	http.SetCookie(v.w, v.cookie(token))
+	return v.redirect(next)
+}
+
+func signOut(v *visit) error {
+	gone := v.cookie("")
+	gone.MaxAge = -1
+	http.SetCookie(v.w, gone)
+	return v.redirect(gateway.With(signInPath, "done", "signed-out"))
+}
+
+// crumbs are the pages above one of a collection.
+func (v *visit) crumbs() []view.Crumb {
+	return []view.Crumb{{Text: "Overview", Href: "/"}, {Text: v.collection, Href: collectionHref(v.collection)}}
+}

@@ -1,0 +1,46 @@
+package console
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/seed18712806/lapse/cmd/internal/console/view"
+	"github.com/seed18712806/lapse/sink/client/status"
+	"github.com/seed18712806/lapse/sink/wire"
+)
+
+// TestSystemOfSeveralProcesses: the page has what lapse status has, of each shard and process.
+func TestSystemOfSeveralProcesses(t *testing.T) {
+	taken := wire.Time(1_790_000_000_000)
+	s := &status.Status{
+		Shards: []status.Shard{
+			{Shard: 0, Owner: "a/1", Since: &taken, Alive: true, Applied: 12345, LagMessages: 7, Overdue: 1.5, Retention: &wire.Retention{
+				Partitions: 8, Snapshots: 15, Offset: 9876, Taken: taken, Documents: 4321, Bytes: 5 << 20,
+				Oldest: map[string]float64{"log": 7200, "events": 60}, Within: 8 * 86400,
+			}},
+			{Shard: 1, Owner: "b/2"},
+			{Shard: 2},
+		},
+		Members: []status.Member{
+			{Role: status.RoleOwner, SeenAgo: 0.4, Member: wire.Member{Name: "a/1", Version: "1.2.3", HTTP: "http://a:7070", Problem: "disk: it is <full>"}},
+			{Role: status.RoleGone, SeenAgo: 61, Member: wire.Member{Name: "b/2", Version: "1.2.2"}},
+		},
+		Streams: []status.Stream{{Name: "LAPSE_LOG_0", Messages: 1000, Bytes: 1 << 30, FirstSeq: 1, LastSeq: 1000, LastTime: &taken, Replicas: 3}},
+	}
+	body, err := view.Render("system", view.Page{Title: "System", Now: taken + 90_000, Data: systemData{Process: "a/1", Status: s}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{
+		"12,345", ">7<", "1.5 s", "15 of 16", "1 min 30 s ago", "9,876", "4,321", "5.0 MiB", "events 1 min, log 2 h (promised: 8 d)",
+		"b/2 (gone)", "none: the last one has left", "not known yet", "a/1 (this one)", "disk: it is &lt;full&gt;", "1.2.2", "http://a:7070", "1 min 1 s ago",
+		"LAPSE_LOG_0", "1.0 GiB", `<time datetime="2026-09-21T14:13:20.000Z"><span class="date">2026-09-21</span> 14:13:20</time>`,
+	} {
+		if !strings.Contains(string(body), want) {
+			t.Errorf("it lacks %q", want)
+		}
+	}
+	if t.Failed() {
+		t.Log(string(body))
+	}
+}

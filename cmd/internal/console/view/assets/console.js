@@ -1,0 +1,145 @@
+"use strict";
+// What is live: countdowns, figures that refresh, a document that expires, and events as they come.
+// Everything else works without this script.
+
+const $ = (id) => document.getElementById(id);
+const lead = Number(document.body.dataset.now) - Date.now(); // of the server's clock
+const now = () => Date.now() + lead;
+
+// period is written as by the server.
+function period(ms) {
+  const s = Math.floor(ms / 1000), units = [["d", 86400], ["h", 3600], ["min", 60], ["s", 1]];
+  const i = units.findIndex(([, long]) => s >= long || long === 1), [name, long] = units[i];
+  const [small, short] = units[i + 1] || ["", 0], rest = short ? Math.floor((s % long) / short) : 0;
+  return Math.floor(s / long) + " " + name + (rest ? " " + rest + " " + small : "");
+}
+
+function countDown() {
+  for (const e of document.querySelectorAll(".countdown")) {
+    const left = e.dataset.deadline - now();
+    const text = left > 0 ? "in " + period(left) : "expired";
+    if (e.textContent !== text) e.textContent = text;
+  }
+}
+setInterval(countDown, 1000);
+countDown();
+
+// Parts that refresh are replaced by those of the page as it is now. One with the focus stays.
+async function refresh() {
+  const parts = document.querySelectorAll("[data-refresh]");
+  if (document.hidden || !parts.length || document.forms["save-form"]) return;
+  try {
+    const answer = await fetch(location.href, { redirect: "error" });
+    const page = new DOMParser().parseFromString(await answer.text(), "text/html");
+    for (const part of parts) {
+      const fresh = page.getElementById(part.id);
+      if (fresh && !part.contains(document.activeElement)) part.replaceWith(document.adoptNode(fresh));
+    }
+    countDown();
+  } catch {
+    const health = document.querySelector("#health a");
+    if (health) { health.className = "bad"; health.textContent = "No answer"; }
+  }
+}
+if (document.querySelector("main [data-refresh]")) setInterval(refresh, 5000);
+
+// A document that is open is asked for now and then, and at its deadline.
+const gone = $("gone");
+let deadline; // as the server said last
+async function watch() {
+  let next = 5000;
+  try {
+    if (!document.hidden) {
+      const answer = await fetch(gone.dataset.watch, { method: "HEAD" });
+      const etag = (answer.headers.get("ETag") || "").replaceAll('"', "");
+      const there = answer.status !== 404;
+      const text = !there ? "This document " + (deadline && deadline <= now() ? "has expired" : "was deleted, or has expired") + ". What you see is its last version."
+        : answer.ok && etag !== gone.dataset.etag ? "There is a newer version of this document. Reload the page to see it." : "";
+      if (gone.textContent !== text) gone.textContent = text;
+      for (const e of document.querySelectorAll("[data-while-there]")) e.hidden = !there;
+      $("gone-link").hidden = there;
+      if (!there) return;
+      deadline = Date.parse(answer.headers.get("Lapse-Expires-At"));
+      if (deadline) next = Math.min(next, Math.max(deadline - now(), 100));
+    }
+  } catch { /* the next time tells */ }
+  setTimeout(watch, next);
+}
+if (gone) watch();
+
+// Live events. A pause ends the connection; the next one goes on behind the last message.
+const table = $("messages");
+if (table) {
+  const most = 500, body = table.tBodies[0], pause = $("pause"), connection = $("connection");
+  let after = table.dataset.after, source, again;
+
+  const cell = (row, text, name, href) => {
+    const td = row.insertCell();
+    td.className = name || "";
+    const inner = href ? document.createElement("a") : name === "snippet" ? document.createElement("code") : null;
+    if (href) inner.href = href;
+    if (inner) td.append(inner);
+    (inner || td).textContent = text;
+    return td;
+  };
+  const snippet = (text) => { const all = [...text.slice(0, 400)]; return all.length > 80 ? all.slice(0, 80).join("") + "…" : text; };
+
+  function show(seq, m) {
+    const row = body.insertRow(0);
+    row.dataset.seq = seq;
+    row.className = "new";
+    cell(row, seq, "number", "/console/live/messages/" + seq);
+    const at = document.createElement("time"), date = document.createElement("span");
+    at.dateTime = m.expiredAt || m.at;
+    date.className = "date";
+    date.textContent = at.dateTime.slice(0, 10);
+    at.append(date, " " + at.dateTime.slice(11, 19));
+    cell(row, "").append(at);
+    if (table.dataset.kind === "rejections") {
+      cell(row, m.code, "number");
+      cell(row, m.error, "reason");
+      cell(row, m.subject, "id");
+      cell(row, snippet(m.body), "snippet");
+    } else {
+      cell(row, m.collection, "", "/console/collections/" + m.collection);
+      cell(row, m.id, "id");
+      cell(row, m.ttl.toLocaleString("en") + " s", "number wide");
+      cell(row, m.document === undefined ? "(left out: it is too large)" : snippet(JSON.stringify(m.document)), "snippet");
+    }
+    while (body.rows.length > most) body.deleteRow(-1);
+    $("nothing").hidden = true;
+  }
+
+  const say = (text) => { if (connection.textContent !== text) connection.textContent = text; };
+  function open() {
+    clearTimeout(again);
+    const url = new URL(table.dataset.stream, location.href);
+    url.searchParams.set("after", after);
+    source = new EventSource(url);
+    source.onopen = () => say("Live");
+    source.onmessage = (e) => { after = e.lastEventId; show(after, JSON.parse(e.data)); };
+    source.addEventListener("gap", (e) => say(JSON.parse(e.data).reason));
+    source.onerror = () => {
+      say("No connection. Trying again…");
+      if (source.readyState === EventSource.CLOSED) again = setTimeout(open, 2000); // the server refused; otherwise the browser tries again
+    };
+  }
+  pause.onclick = () => {
+    const paused = pause.getAttribute("aria-pressed") !== "true";
+    pause.setAttribute("aria-pressed", paused);
+    pause.textContent = paused ? "Resume" : "Pause";
+    if (!paused) return open();
+    source.close();
+    clearTimeout(again);
+    say("Paused behind message " + after);
+  };
+  $("controls").hidden = false;
+  open();
+}
+
+// The notice of an action is not for the next reload.
+if ($("notice")) {
+  const url = new URL(location.href);
+  url.searchParams.delete("done");
+  history.replaceState(null, "", url);
+}
