@@ -2,7 +2,7 @@
 // reports its error and returns the exit code.
 //
 // Here are the list of all commands (cli.go), the errors of a wrong command line (parse.go),
-// and the commands that need no connection: serve, version and completion. The others are
+// and the commands that need no connection: serve, demo, version and completion. The others are
 // in packages commands and transfer. All of them take their flags from package flags and
 // print with package output.
 package cli
@@ -22,7 +22,7 @@ import (
 
 const description = `JSON documents that expire, and an event the moment each one does.
 
-To begin, run "lapse serve" in one terminal. In another one:
+To look around, run "lapse demo". To begin, run "lapse serve" in one terminal. In another one:
 
     lapse config orders --default-ttl 5
     lapse put orders 42 '{"item":"tea"}'
@@ -33,6 +33,7 @@ To begin, run "lapse serve" in one terminal. In another one:
 // commandLine has more than 15 fields: kong takes one for each command.
 type commandLine struct {
 	Serve      serveCommand      `cmd:"" group:"serve" help:"Run lapse: apply writes, publish expiry events, answer reads."`
+	Demo       demoCommand       `cmd:"" group:"serve" help:"Run a lapse of its own in which documents come and go, to look at."`
 	Health     commands.Health   `cmd:"" group:"serve" help:"Ask a running lapse whether it is ready, for health checks."`
 	Version    versionCommand    `cmd:"" group:"serve" help:"Print the version."`
 	Backup     commands.Backup   `cmd:"" group:"serve" help:"Write everything that lapse keeps in NATS into one file, while lapse runs."`
