@@ -149,7 +149,9 @@ func (r *rig) conflict(t *testing.T) {
 	c := r.collection(t, "conflict", 0)
 	put(t, c, "plan", document{"by": "nobody"})
 	first, second := r.tab(t), r.tab(t)
-	second.expect("status of 4(04|12)")
+	for _, b := range []*tab{first, second} {
+		b.expect("status of 4(04|12)")
+	}
 	edit := func(b *tab, by string) {
 		b.open(pathOf("conflict", "plan"))
 		b.clickTo("#edit")
@@ -211,7 +213,6 @@ func (r *rig) conflict(t *testing.T) {
 	first.typeIn("#id", "new")
 	first.typeIn("#body", `{"by":"first"}`)
 	put(t, c, "new", document{"by": "second"})
-	first.expect("status of 412")
 	first.clickTo("#save")
 	first.untilText(".state", "exists already")
 	first.clickTo("#keep-theirs")

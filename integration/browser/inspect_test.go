@@ -10,27 +10,21 @@ import (
 	"github.com/chromedp/chromedp"
 )
 
-// inspect looks at the page that the tab shows, on each screen and in each theme, and takes the
-// pictures.
+// inspect looks at the page that the tab shows, on each screen and in each theme. For pictures, it
+// looks at all four combinations.
 func (b *tab) inspect(name string) {
 	b.t.Helper()
-	for _, s := range []screen{desktop, phone} {
-		for _, theme := range []string{"light", "dark"} {
-			b.lookAt(name, s, theme)
-		}
+	b.lookAt(name, desktop, "light")
+	if b.r.shots != "" {
+		b.lookAt(name, desktop, "dark")
+		b.lookAt(name, phone, "light")
 	}
-	b.size(desktop)
-	b.theme("light")
+	b.glance(name)
 }
 
-// glance is inspect for a page that was inspected in another state. Without pictures, it looks
-// once.
+// glance is inspect for a page that was inspected in another state: it looks once.
 func (b *tab) glance(name string) {
 	b.t.Helper()
-	if b.r.shots != "" {
-		b.inspect(name)
-		return
-	}
 	b.lookAt(name, phone, "dark")
 	b.size(desktop)
 	b.theme("light")
