@@ -33,7 +33,6 @@ type conflictData struct {
 	MineEtag       string // of the version that it came from; empty of a new document
 	Theirs         *gateway.Document
 	Text           string // of theirs
-	Error          string // what is wrong with the id that was typed
 	Once           string
 }
 
@@ -50,11 +49,14 @@ func (v *visit) showEdit(status int, data editData) error {
 }
 
 func newDocument(v *visit) error {
-	if !v.grant.Covers(v.collection) || !v.grant.Write {
-		return refused()
-	}
 	if err := wire.CheckCollection(v.collection); err != nil {
 		return problem.BadRequest("%s", err)
+	}
+	if err := v.mayUse(v.collection); err != nil {
+		return err
+	}
+	if !v.grant.Write {
+		return refused()
 	}
 	return v.showEdit(http.StatusOK, editData{New: true, ID: v.r.URL.Query().Get("id"), Body: "{\n}\n"})
 }

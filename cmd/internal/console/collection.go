@@ -20,7 +20,7 @@ type ahead struct {
 
 var aheads = []ahead{{"1h", "1 hour", 60}, {"24h", "24 hours", 48}, {"30d", "30 days", 60}}
 
-// aheadOf is the one that the path names, or the first.
+// ahead is the one that the path names, or the first.
 func (v *visit) ahead() ahead {
 	for _, a := range aheads {
 		if a.Name == v.r.URL.Query().Get("within") {
@@ -97,6 +97,16 @@ func (v *visit) showCollection(status int, dropError string) error {
 	if now != nil {
 		data.Forecast.Chart = chart.New(now.Buckets, chart.Most(now.Buckets))
 	}
+	if v.r.Header.Get("Lapse-Refresh") == "" { // the script does not refresh them
+		if err := v.documents(&data); err != nil {
+			return err
+		}
+	}
+	return v.show(status, "collection", v.page(v.collection, "overview", data, v.crumbs()[:1]...))
+}
+
+// documents reads a page of documents.
+func (v *visit) documents(data *collectionData) error {
 	after := v.r.URL.Query().Get("after")
 	data.First = after == ""
 	var page wire.ListReply
@@ -116,7 +126,7 @@ func (v *visit) showCollection(status int, dropError string) error {
 	if page.Continuation != "" {
 		data.Next = gateway.With(collectionHref(v.collection), "after", page.Continuation, "within", v.r.URL.Query().Get("within"))
 	}
-	return v.show(status, "collection", v.page(v.collection, "overview", data, v.crumbs()[:1]...))
+	return nil
 }
 
 // snippet is the beginning of a document, on one line.

@@ -108,6 +108,8 @@ func saveConfiguration(v *visit) error {
 	switch {
 	case data.Choice.Error != "":
 		return v.showConfigure(http.StatusBadRequest, data)
+	case etag != data.Etag && data.Choice.Same(data.Now): // as after a double click
+		return v.redirect(gateway.With(collectionHref(v.collection), "done", "same"))
 	case etag != data.Etag:
 		data.Refused = "Somebody else has configured the collection since you looked. Below is the effect on the present configuration."
 		return v.showConfigure(http.StatusPreconditionFailed, data)

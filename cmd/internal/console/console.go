@@ -38,14 +38,15 @@ type Options struct {
 
 // Console answers the requests of browsers. Several goroutines may use it.
 type Console struct {
-	opts    Options
-	guard   access.Guard
-	figures *figures.Recorder
+	opts     Options
+	guard    access.Guard
+	figures  *figures.Recorder
+	statuses statuses
 }
 
 // New makes a console.
 func New(opts Options) *Console {
-	return &Console{opts: opts, guard: access.Guard{Tokens: opts.Tokens}, figures: figures.New(opts.Metrics)}
+	return &Console{opts: opts, guard: access.Guard{Tokens: opts.Tokens}, figures: figures.New(opts.Metrics), statuses: statuses{read: opts.Status}}
 }
 
 // Run records the figures until ctx is done. Without it, the console has no rates.
@@ -182,6 +183,7 @@ var notices = map[string]string{
 	"touched":    "The document was touched: its time to live began anew.",
 	"deleted":    "The document was deleted. A delete makes no expiry event.",
 	"configured": "The configuration was saved. It counts from now on, for existing documents too.",
+	"same":       "The collection has this configuration.",
 	"dropped":    "The collection was dropped. What had expired before still gets its event.",
 	"repeated":   "This was sent before, and counts once. Here is how it is now.",
 	"signed-out": "You are signed out.",

@@ -69,8 +69,10 @@ func testConfigure(t *testing.T, r *rig) {
 		t.Errorf("at once: %q", got)
 	}
 	longer.send("save-form").want(200, "The configuration was saved", "604,800 s (7 d)")
+	longer.send("save-form").want(200, "The collection has this configuration") // as after a double click
 	// The former page was about a configuration that is no longer there.
-	longer.send("save-form").want(412, "Somebody else has configured the collection")
+	r.configure("tuned", `{"defaultTtl":7200}`)
+	longer.send("save-form").want(412, "Somebody else has configured the collection", "Today: 7,200 s (2 h)")
 
 	p = b.get(form[0])
 	wait(t, r, "tuned") // a second, so that a default of one expires something

@@ -12,7 +12,7 @@
 // A request passes through these files:
 //
 //	routes.go      every route
-//	console.go     headers, origin, token (session.go); then the route's handler
+//	console.go     headers, origin, token (session.go, package session); then the route's handler
 //	overview.go    health (package remedy), figures (package figures) and collections
 //	collection.go  one collection, its documents and forecast (package chart)
 //	configure.go   the configuration with a preview, and the drop

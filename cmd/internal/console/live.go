@@ -58,10 +58,7 @@ func (v *visit) topic() (t live.Request, err error) {
 	if err := wire.CheckCollection(t.Collection); err != nil {
 		return t, problem.BadRequest("%s", err)
 	}
-	if !v.grant.Covers(t.Collection) {
-		return t, problem.New(http.StatusForbidden, problem.NotAllowed, "this token is not for collection %s", t.Collection)
-	}
-	return t, nil
+	return t, v.mayUse(t.Collection)
 }
 
 func livePage(v *visit) error {
@@ -138,8 +135,9 @@ func messagePage(v *visit) error {
 		return problem.New(http.StatusServiceUnavailable, problem.Unavailable, "the stream of events cannot be read: %s", err)
 	case !ok:
 		return problem.New(http.StatusNotFound, problem.NotFound, "The stream of events has no event or rejection %d, or no longer.", seq)
-	case !v.grant.Covers(found.Collection):
-		return problem.New(http.StatusForbidden, problem.NotAllowed, "this token is not for collection %s", found.Collection)
+	}
+	if err := v.mayUse(found.Collection); err != nil {
+		return err
 	}
 	m := v.message(found)
 	title, whole := "Expired: "+view.Visible(m.ID), pretty(m.Event.Document)

@@ -1,33 +1,15 @@
 package console
 
 import (
-	"encoding/base64"
-	"net"
 	"net/http"
 	"strings"
 
 	"github.com/seed18712806/lapse/cmd/internal/console/gateway"
+	"github.com/seed18712806/lapse/cmd/internal/console/session"
 	"github.com/seed18712806/lapse/cmd/internal/console/view"
 	"github.com/seed18712806/lapse/cmd/internal/httpapi/access"
+	"github.com/seed18712806/lapse/cmd/internal/httpapi/problem"
 )
-
-// cookieName is the name of the cookie with the token. Browsers send the cookies of a host to all
-// of its ports, so it has the port.
-func (v *visit) cookieName() string {
-	_, port, err := net.SplitHostPort(v.r.Host)
-	if err != nil || strings.Trim(port, "0123456789") != "" {
-		port = ""
-	}
-	return "lapse-token" + port
-}
-
-// cookie keeps a token, in letters that a cookie may have, until the browser ends.
-func (v *visit) cookie(token string) *http.Cookie {
-	return &http.Cookie{
-		Name: v.cookieName(), Value: base64.RawURLEncoding.EncodeToString([]byte(token)), Path: "/",
-		HttpOnly: true, Secure: v.r.TLS != nil, SameSite: http.SameSiteStrictMode,
-	}
-}
 
 // signedIn finds the grant of the person; false if a token is needed and the cookie has none that
 // counts.
@@ -37,19 +19,20 @@ func (v *visit) signedIn() bool {
 		return true
 	}
 	v.grant = access.Grant{Collections: []string{}}
-	cookie, err := v.r.Cookie(v.cookieName())
-	if err != nil {
-		return false
-	}
-	token, err := base64.RawURLEncoding.DecodeString(cookie.Value)
-	if err != nil {
-		return false
-	}
-	grant, ok := tokens.Find(string(token))
+	token := session.Token(v.r)
+	grant, ok := tokens.Find(token)
 	if ok {
-		v.api.Token, v.grant = string(token), grant
+		v.api.Token, v.grant = token, grant
 	}
 	return ok
+}
+
+// mayUse refuses a collection for which the token is not.
+func (v *visit) mayUse(collection string) error {
+	if v.grant.Covers(collection) {
+		return nil
+	}
+	return problem.New(http.StatusForbidden, problem.NotAllowed, "this token is not for collection %s", collection)
 }
 
 // signInData is the data of the page for signing in.
@@ -103,14 +86,12 @@ func signIn(v *visit) error {
 	if _, ok := v.c.opts.Tokens.Find(token); !ok {
 		return v.showSignIn(http.StatusUnauthorized, signInData{Next: next, Wrong: true})
 	}
-	http.SetCookie(v.w, v.cookie(token))
+	http.SetCookie(v.w, session.Cookie(v.r, token))
 	return v.redirect(next)
 }
 
 func signOut(v *visit) error {
-	gone := v.cookie("")
-	gone.MaxAge = -1
-	http.SetCookie(v.w, gone)
+	http.SetCookie(v.w, session.Gone(v.r))
 	return v.redirect(gateway.With(signInPath, "done", "signed-out"))
 }
 

@@ -6,6 +6,7 @@ import (
 	"maps"
 	"net/http"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/seed18712806/lapse/cmd/internal/console/figures"
@@ -24,12 +25,33 @@ type systemData struct {
 	Figures figures.Figures
 }
 
+// statuses keeps the last status, so that many pages cost NATS no more than one.
+type statuses struct {
+	read func(context.Context) (status.Status, error)
+
+	mu   sync.Mutex
+	last status.Status
+	err  error
+	at   time.Time
+}
+
+// get returns a status that is a second old at most.
+func (s *statuses) get(ctx context.Context) (status.Status, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if time.Since(s.at) > time.Second {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), statusWithin)
+		defer cancel()
+		s.last, s.err = s.read(ctx)
+		s.at = time.Now()
+	}
+	return s.last, s.err
+}
+
 func systemPage(v *visit) error {
 	role, _ := v.c.opts.Ready()
 	data := systemData{Process: processName(), Role: role, Figures: v.c.figures.Now()}
-	ctx, cancel := context.WithTimeout(v.r.Context(), statusWithin)
-	defer cancel()
-	if s, err := v.c.opts.Status(ctx); err != nil {
+	if s, err := v.c.statuses.get(v.r.Context()); err != nil {
 		data.Missing = err.Error()
 	} else {
 		data.Status = &s

@@ -27,19 +27,24 @@ countDown();
 // Parts that refresh are replaced by those of the page as it is now. One with the focus stays.
 async function refresh() {
   const parts = document.querySelectorAll("[data-refresh]");
-  if (document.hidden || !parts.length || document.forms["save-form"]) return;
+  if (document.hidden) return;
   try {
-    const answer = await fetch(location.href, { redirect: "error" });
+    const answer = await fetch(location.href, { headers: { "Lapse-Refresh": "1" } });
+    if (answer.status === 401) return unwell("Signed out");
     const page = new DOMParser().parseFromString(await answer.text(), "text/html");
     for (const part of parts) {
       const fresh = page.getElementById(part.id);
-      if (fresh && !part.contains(document.activeElement)) part.replaceWith(document.adoptNode(fresh));
+      if (fresh && !part.contains(document.activeElement) && !part.querySelector("details[open]")) part.replaceWith(document.adoptNode(fresh));
     }
     countDown();
   } catch {
-    const health = document.querySelector("#health a");
-    if (health) { health.className = "bad"; health.textContent = "No answer"; }
+    unwell("No answer");
   }
+}
+function unwell(text) {
+  const health = document.querySelector("#health a");
+  health.className = "bad";
+  health.textContent = text;
 }
 if (document.querySelector("main [data-refresh]")) setInterval(refresh, 5000);
 
@@ -71,6 +76,7 @@ if (gone) watch();
 const table = $("messages");
 if (table) {
   const most = 500, body = table.tBodies[0], pause = $("pause"), connection = $("connection");
+  const pending = [];
   let after = table.dataset.after, source, again;
 
   const cell = (row, text, name, href) => {
@@ -82,9 +88,16 @@ if (table) {
     (inner || td).textContent = text;
     return td;
   };
-  const snippet = (text) => { const all = [...text.slice(0, 400)]; return all.length > 80 ? all.slice(0, 80).join("") + "…" : text; };
+  const visible = (text) => text.replace(/[\p{C}\p{Zl}\p{Zp}]/gu, (c) => "\\u" + c.codePointAt(0).toString(16).padStart(4, "0"));
+  const snippet = (text) => {
+    const all = [...visible(text.slice(0, 400).replace(/\s+/g, " "))];
+    return all.length > 80 ? all.slice(0, 80).join("") + "…" : all.join("");
+  };
+  // documentOf is the text of an event's document as it is: JavaScript would round its numbers.
+  const documentOf = (event) => event.slice(event.indexOf('"document":') + 11, event.lastIndexOf(',"etag":"'));
 
-  function show(seq, m) {
+  function show(seq, data) {
+    const m = JSON.parse(data);
     const row = body.insertRow(0);
     row.dataset.seq = seq;
     row.className = "new";
@@ -102,9 +115,9 @@ if (table) {
       cell(row, snippet(m.body), "snippet");
     } else {
       cell(row, m.collection, "", "/console/collections/" + m.collection);
-      cell(row, m.id, "id");
+      cell(row, visible(m.id), "id");
       cell(row, m.ttl.toLocaleString("en") + " s", "number wide");
-      cell(row, m.document === undefined ? "(left out: it is too large)" : snippet(JSON.stringify(m.document)), "snippet");
+      cell(row, m.document === undefined ? "(left out: it is too large)" : snippet(documentOf(data)), "snippet");
     }
     while (body.rows.length > most) body.deleteRow(-1);
     $("nothing").hidden = true;
@@ -114,10 +127,14 @@ if (table) {
   function open() {
     clearTimeout(again);
     const url = new URL(table.dataset.stream, location.href);
-    url.searchParams.set("after", after);
+    if (after) url.searchParams.set("after", after);
     source = new EventSource(url);
     source.onopen = () => say("Live");
-    source.onmessage = (e) => { after = e.lastEventId; show(after, JSON.parse(e.data)); };
+    source.onmessage = (e) => {
+      after = e.lastEventId;
+      if (pending.push([after, e.data]) > most) pending.shift();
+      if (pending.length === 1) setTimeout(() => { for (const [seq, data] of pending.splice(0)) show(seq, data); }, 50); // many at once
+    };
     source.addEventListener("gap", (e) => say(JSON.parse(e.data).reason));
     source.onerror = () => {
       say("No connection. Trying again…");

@@ -1,0 +1,49 @@
+// Package session keeps the token of a person in a cookie of the browser. The server keeps
+// nothing: the token counts as long as the file of tokens has it.
+package session
+
+import (
+	"encoding/base64"
+	"net"
+	"net/http"
+	"strings"
+)
+
+// name is the name of the cookie. Browsers send the cookies of a host to all of its ports, so it
+// has the port.
+func name(r *http.Request) string {
+	_, port, err := net.SplitHostPort(r.Host)
+	if err != nil || strings.Trim(port, "0123456789") != "" {
+		port = ""
+	}
+	return "lapse-token" + port
+}
+
+// Cookie keeps a token, in letters that a cookie may have, until the browser ends. Scripts do not
+// see it, and requests from pages of other sites do not have it.
+func Cookie(r *http.Request, token string) *http.Cookie {
+	return &http.Cookie{
+		Name: name(r), Value: base64.RawURLEncoding.EncodeToString([]byte(token)), Path: "/",
+		HttpOnly: true, Secure: r.TLS != nil, SameSite: http.SameSiteStrictMode,
+	}
+}
+
+// Gone removes the cookie.
+func Gone(r *http.Request) *http.Cookie {
+	c := Cookie(r, "")
+	c.MaxAge = -1
+	return c
+}
+
+// Token is the token in the cookie of a request; empty if there is none.
+func Token(r *http.Request) string {
+	cookie, err := r.Cookie(name(r))
+	if err != nil {
+		return ""
+	}
+	token, err := base64.RawURLEncoding.DecodeString(cookie.Value)
+	if err != nil {
+		return ""
+	}
+	return string(token)
+}
