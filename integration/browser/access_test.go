@@ -202,8 +202,10 @@ func (r *rig) signIn(t *testing.T) {
 	b.open("/console/system")
 	b.glance("system-unhealthy")
 	redis.Start()
-	b.open("/")
-	b.untilText("#health", "Ready")
+	harness.Until(t, harness.Limit, "lapse is ready again", b.once(func() bool {
+		b.open("/")
+		return b.text("#health") == "Ready"
+	}))
 
 	// A token that counts no longer.
 	if err := os.WriteFile(file, []byte(reader+" read-only shown\n"), 0o600); err != nil {
