@@ -18,6 +18,20 @@ import (
 func TestConsole(t *testing.T) {
 	r := startRig(t)
 	t.Run("reports", r.reports)
+	t.Run("empty", r.empty) // before there is anything
+	t.Run("documents", r.documents)
+	t.Run("expiry", r.expiry)
+	t.Run("conflict", r.conflict)
+	t.Run("hostile", r.hostile)
+	t.Run("overview", r.overview)
+	t.Run("many", r.many)
+	t.Run("configure", r.configure)
+	t.Run("drop", r.drop)
+	t.Run("live", r.live)
+	t.Run("keyboard", r.keyboard)
+	t.Run("plain", r.plain)
+	t.Run("signIn", r.signIn)
+	t.Run("killed", r.killed)
 }
 
 // reports: the tests see what is wrong, on a page in which everything is.

@@ -3,32 +3,49 @@ package browser
 import (
 	"encoding/json"
 	"fmt"
+	"os"
+	"path/filepath"
 	"strings"
 
 	"github.com/chromedp/chromedp"
 )
 
-// inspect looks at the page that the tab shows, on each screen and in each theme, and takes the
-// pictures.
+// inspect looks at the page that the tab shows, on each screen and in each theme. For pictures, it
+// looks at all four combinations.
 func (b *tab) inspect(name string) {
 	b.t.Helper()
-	for _, s := range []screen{desktop, phone} {
-		for _, theme := range []string{"light", "dark"} {
-			view := name + "-" + s.name + "-" + theme
-			for _, fault := range b.look(s, theme) {
-				b.t.Errorf("%s: %s", view, fault)
-			}
-			if b.r.shots != "" {
-				png, err := chromedp.Run(b.ctx, chromedp.FullScreenshot(100))
-				if err != nil {
-					b.t.Fatal(err)
-				}
-				b.r.picture(b.t, view, png)
-			}
-		}
+	b.lookAt(name, desktop, "light")
+	if b.r.shots != "" {
+		b.lookAt(name, desktop, "dark")
+		b.lookAt(name, phone, "light")
 	}
+	b.glance(name)
+}
+
+// glance is inspect for a page that was inspected in another state: it looks once.
+func (b *tab) glance(name string) {
+	b.t.Helper()
+	b.lookAt(name, phone, "dark")
 	b.size(desktop)
 	b.theme("light")
+}
+
+func (b *tab) lookAt(name string, s screen, theme string) {
+	b.t.Helper()
+	view := name + "-" + s.name + "-" + theme
+	for _, fault := range b.look(s, theme) {
+		b.t.Errorf("%s: %s", view, fault)
+	}
+	if b.r.shots == "" {
+		return
+	}
+	png, err := chromedp.Run(b.ctx, chromedp.FullScreenshot(100))
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(b.r.shots, view+".png"), png, 0o666); err != nil {
+		b.t.Fatal(err)
+	}
 }
 
 // look returns what is wrong with the page: what axe-core finds, and if it is wider than its

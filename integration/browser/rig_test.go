@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"testing"
 	"time"
 
@@ -41,11 +40,18 @@ func startRig(t *testing.T) *rig {
 	}
 	r.startBrowser(t)
 	r.lapse = harness.EmbeddedLapse(t)
+	r.connect(t)
+	return r
+}
+
+// connect connects the client to lapse until the test ends.
+func (r *rig) connect(t *testing.T) {
+	t.Helper()
+	var err error
 	if r.client, err = client.Connect(client.Options{Server: r.lapse.NATSURL, Timeout: harness.Limit}); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(r.client.Close)
-	return r
 }
 
 func (r *rig) startBrowser(t *testing.T) {
@@ -117,12 +123,4 @@ func get(t *testing.T, c *client.Collection[document], id string) string {
 		t.Fatal(err)
 	}
 	return string(b)
-}
-
-// picture stores a picture of a page, if somebody wants it.
-func (r *rig) picture(t *testing.T, name string, png []byte) {
-	t.Helper()
-	if err := os.WriteFile(filepath.Join(r.shots, name+".png"), png, 0o666); err != nil {
-		t.Fatal(err)
-	}
 }

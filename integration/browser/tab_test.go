@@ -2,6 +2,8 @@ package browser
 
 import (
 	"context"
+	"encoding/json"
+	"errors"
 	"fmt"
 	"net/url"
 	"regexp"
@@ -64,6 +66,9 @@ func (b *tab) hear(event any) {
 		}
 		b.note("console.%s: %s", e.Type, strings.Join(args, " "))
 	case *log.EventEntryAdded: // violations of the content security policy, too
+		if e.Entry.Source == log.EntrySourceRecommendation {
+			return // a token is a password without a user
+		}
 		b.note("%s %s: %s %s", e.Entry.Source, e.Entry.Level, e.Entry.Text, e.Entry.URL)
 	case *network.EventRequestWillBeSent:
 		if u, err := url.Parse(e.Request.URL); err != nil || u.Host != b.r.lapse.HTTP {
@@ -166,6 +171,15 @@ func (b *tab) press(keys ...string) {
 	}
 }
 
+// quote is a text as an expression of JavaScript and JSON, as a person would write it.
+func quote(text string) string {
+	var b strings.Builder
+	enc := json.NewEncoder(&b)
+	enc.SetEscapeHTML(false)
+	_ = enc.Encode(text) // a string has no error
+	return strings.TrimSuffix(b.String(), "\n")
+}
+
 // eval returns the value of a JavaScript expression.
 func eval[T any](b *tab, expression string) T {
 	b.t.Helper()
@@ -181,16 +195,19 @@ func eval[T any](b *tab, expression string) T {
 // until waits until a JavaScript expression is true.
 func (b *tab) until(what, expression string) {
 	b.t.Helper()
-	err := harness.Poll(b.ctx, harness.Limit, func(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(b.ctx, harness.Limit)
+	defer cancel()
+	for pause := 5 * time.Millisecond; ; pause = min(2*pause, 100*time.Millisecond) {
 		// While the tab goes to another page, there is nothing to ask.
 		met, err := chromedp.Run(ctx, chromedp.Evaluate[bool]("Boolean("+expression+")"))
-		if err == nil && !met {
-			err = fmt.Errorf("not yet: %s", expression)
+		if err == nil && met {
+			return
 		}
-		return err
-	})
-	if err != nil {
-		b.t.Fatalf("wait until %s: %v\n%s", what, err, b.page())
+		select {
+		case <-time.After(pause):
+		case <-ctx.Done():
+			b.t.Fatalf("wait until %s: not within %s: %s (%v)\n%s", what, harness.Limit, expression, err, b.page())
+		}
 	}
 }
 
@@ -198,19 +215,35 @@ func (b *tab) until(what, expression string) {
 func (b *tab) untilText(selector, text string) {
 	b.t.Helper()
 	b.until(fmt.Sprintf("%s shows %q", selector, text),
-		fmt.Sprintf("document.querySelector(%q)?.innerText.includes(%q)", selector, text))
+		fmt.Sprintf("document.querySelector(%s)?.innerText.includes(%s)", quote(selector), quote(text)))
 }
 
 // text is the text of an element that is there.
 func (b *tab) text(selector string) string {
 	b.t.Helper()
-	return eval[string](b, fmt.Sprintf("document.querySelector(%q).innerText", selector))
+	return eval[string](b, fmt.Sprintf("document.querySelector(%s).innerText", quote(selector)))
+}
+
+// value is what is in a field.
+func (b *tab) value(selector string) string {
+	b.t.Helper()
+	return eval[string](b, fmt.Sprintf("document.querySelector(%s).value", quote(selector)))
+}
+
+// once is one attempt of harness.Until.
+func (b *tab) once(try func() bool) func(context.Context) error {
+	return func(context.Context) error {
+		if !try() {
+			return errors.New(b.page())
+		}
+		return nil
+	}
 }
 
 // count is how many elements there are.
 func (b *tab) count(selector string) int {
 	b.t.Helper()
-	return eval[int](b, fmt.Sprintf("document.querySelectorAll(%q).length", selector))
+	return eval[int](b, fmt.Sprintf("document.querySelectorAll(%s).length", quote(selector)))
 }
 
 // screen is the size of a window.

@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -97,6 +98,9 @@ func (l *Lapse) ReadyNow(ctx context.Context) error {
 	}
 	return err
 }
+
+// Reload sends SIGHUP: lapse reads its files again.
+func (l *Lapse) Reload() { l.t.Helper(); l.signal(syscall.SIGHUP) }
 
 // Metrics returns the text of /metrics.
 func (l *Lapse) Metrics() string {

@@ -61,6 +61,17 @@ func newDocument(v *visit) error {
 	return v.showEdit(http.StatusOK, editData{New: true, ID: v.r.URL.Query().Get("id"), Body: "{\n}\n"})
 }
 
+// checkID refuses an id that is not valid, and the one that the API cannot name.
+func checkID(id string) error {
+	if id == "/" {
+		return problem.BadRequest("the id is / alone, which no path over HTTP can name: use NATS for it")
+	}
+	if err := wire.CheckID(id); err != nil {
+		return problem.BadRequest("%s", err)
+	}
+	return nil
+}
+
 // typed is the document in the form. Browsers send each end of a line as two characters.
 func (v *visit) typed() string { return strings.ReplaceAll(v.r.PostForm.Get("body"), "\r\n", "\n") }
 
@@ -68,7 +79,7 @@ func createDocument(v *visit) error {
 	v.id = v.r.PostForm.Get("id")
 	body := v.typed()
 	form := editData{New: true, ID: v.id, Body: body}
-	if err := wire.CheckID(v.id); err != nil && v.grant.Write {
+	if err := checkID(v.id); err != nil && v.grant.Write {
 		form.IDError = err.Error()
 		return v.showEdit(http.StatusBadRequest, form)
 	}

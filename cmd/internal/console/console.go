@@ -1,6 +1,7 @@
 package console
 
 import (
+	"cmp"
 	"context"
 	"log/slog"
 	"net/http"
@@ -117,8 +118,11 @@ func (v *visit) answer(r route) error {
 		return v.askForToken()
 	}
 	v.collection, v.id = v.r.PathValue("collection"), v.r.PathValue("id")
-	if strings.HasPrefix(r.path, documentsPath) && v.id == "" {
-		v.id = v.r.URL.Query().Get("id")
+	if strings.HasPrefix(r.path, documentsPath) {
+		v.id = cmp.Or(v.id, v.r.URL.Query().Get("id"))
+		if err := checkID(v.id); err != nil {
+			return err
+		}
 	}
 	return r.handle(v)
 }

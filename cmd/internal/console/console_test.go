@@ -140,6 +140,9 @@ func testDocument(t *testing.T, r *rig) {
 	if whole.text != body || whole.Header.Get("Content-Type") != "application/json" || whole.Header.Get("ETag") != `"`+etag+`"` {
 		t.Errorf("bytes: %q %v", whole.text, whole.Header)
 	}
+	b.get("/console/collections/shown").send("find-id", "id", "/").want(400, "use NATS for it")
+	b.get("/console/collections/shown/new").send("edit-form", "id", "/", "body", "{}").want(400, "use NATS for it")
+	b.get("/console/collections/shown/documents/").want(400, "The id is empty")
 	head := b.do("HEAD", href[0], nil)
 	if head.StatusCode != 200 || head.Header.Get("ETag") != `"`+etag+`"` || head.Header.Get("Lapse-Expires-At") == "" {
 		t.Errorf("HEAD: %s %v", head.Status, head.Header)
@@ -169,7 +172,7 @@ func testEdit(t *testing.T, r *rig) {
 	b := r.browse(t)
 	p := b.get("/console/collections/written/new").want(200, "New document in written")
 	for _, c := range []struct{ id, body, at string }{
-		{"", `{}`, "id-error"}, {strings.Repeat("x", 256), `{}`, "id-error"},
+		{"", `{}`, "id-error"}, {strings.Repeat("x", 256), `{}`, "id-error"}, {"/", `{}`, "id-error"},
 		{"1", ``, "body-error"}, {"1", `{`, "body-error"}, {"1", `[1]`, "body-error"}, {"1", `{"id":"2"}`, "body-error"},
 	} {
 		again := p.send("edit-form", "id", c.id, "body", c.body).want(400)

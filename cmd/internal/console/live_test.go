@@ -5,13 +5,17 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"os"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/seed18712806/lapse/cmd/internal/serve"
 	"github.com/seed18712806/lapse/integration/harness"
+	"github.com/seed18712806/lapse/sink/credentials"
 )
 
 // wait waits until documents of a collection that were just written are older than a second.
@@ -147,4 +151,22 @@ func testLive(t *testing.T, r *rig) {
 func (r *rig) expireMore(collection string) {
 	r.t.Helper()
 	r.put(collection, "more", `{"ttl":1}`)
+}
+
+// TestPermitted: the pages need nothing of NATS that deploy/ does not permit to lapse.
+func TestPermitted(t *testing.T) {
+	server := harness.StartNATS(t, harness.NATSOptions{}) // it fails the test if it denies lapse anything
+	password := filepath.Join(t.TempDir(), "password")
+	if err := os.WriteFile(password, []byte(harness.LapsePassword), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	r := start(t, func(o *serve.Options) {
+		o.NATS, o.NATSLogin = server.URL(), credentials.NATS{User: "lapse", PasswordFile: password}
+	})
+	r.put("orders", "bad", `{"id":"other"}`)
+	b := r.browse(t)
+	b.get("/").want(200, "Ready")
+	b.get("/console/system").want(200, "Shards", "(this one)").without("cannot be read")
+	p := b.get("/console/live?kind=rejections&collection=orders").want(200, "lapse.write.upsert.orders.bad")
+	b.get(p.hrefs(fmt.Sprint(p.sequences()[0]))[0]).want(200, "Rejected message")
 }

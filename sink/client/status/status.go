@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
+	"github.com/synadia-io/orbit.go/jetstreamext"
 
 	"github.com/seed18712806/lapse/sink/client/internal/link"
 	"github.com/seed18712806/lapse/sink/redact"
@@ -195,58 +196,65 @@ func stream(info *jetstream.StreamInfo) Stream {
 	return s
 }
 
-// members adds the processes and the shards.
+// members adds the processes and the shards. It asks for all entries at once, which lapse itself
+// may do too; a watch of the bucket would need a consumer.
 func (s *Status) members(ctx context.Context, l *link.Link, now time.Time) error {
 	bucket := l.Prefix.MembersBucket()
-	within, cancel := l.Within(ctx, link.StreamInfoAPI+"KV_"+bucket, link.ConsumerAPI)
-	defer cancel()
-	kv, err := l.JS.KeyValue(within, bucket)
-	if errors.Is(err, jetstream.ErrBucketNotFound) {
+	stream, prefix := "KV_"+bucket, "$KV."+bucket+"."
+	if _, err := streamInfo(ctx, l, stream); errors.Is(err, jetstream.ErrStreamNotFound) {
 		return nil
+	} else if err != nil {
+		return err
 	}
-	if err != nil {
-		return cmp.Or(link.Denial(within), l.StreamError("look up the bucket "+bucket, bucket, err))
-	}
-	leases := make(map[int]wire.Lease)
-	entries, err := kv.WatchAll(within, jetstream.IgnoreDeletes())
-	if err != nil {
+	within, cancel := l.Within(ctx, link.DirectAPI+stream)
+	defer cancel()
+	failed := func(err error) error {
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
 		return cmp.Or(link.Denial(within), l.StreamError("read the bucket "+bucket, bucket, err))
 	}
-	defer func() { _ = entries.Stop() }()
-	for {
-		var entry jetstream.KeyValueEntry
-		select {
-		case entry = <-entries.Updates():
-		case <-within.Done():
-			if ctx.Err() != nil {
-				return ctx.Err()
-			}
-			return cmp.Or(link.Denial(within), l.StreamError("read the bucket "+bucket, bucket, within.Err()))
+	messages, err := jetstreamext.GetLastMsgsFor(within, l.JS, stream, []string{prefix + wire.MemberKey("*"), prefix + "lease.*"})
+	if err != nil {
+		return failed(err)
+	}
+	leases := make(map[int]wire.Lease)
+	for m, err := range messages {
+		if errors.Is(err, jetstreamext.ErrNoMessages) {
+			break
 		}
-		if entry == nil { // the end of the entries
-			s.assign(leases)
-			return nil
+		if err != nil {
+			return failed(err)
 		}
-		if err := s.add(entry, now, leases); err != nil {
-			return fmt.Errorf("entry %s of the bucket %s is not valid: %w", entry.Key(), bucket, err)
+		if m.Header.Get("KV-Operation") != "" { // a marker: the entry was deleted
+			continue
+		}
+		key := strings.TrimPrefix(m.Subject, prefix)
+		if err := s.add(key, m, now, leases); err != nil {
+			return fmt.Errorf("entry %s of the bucket %s is not valid: %w", key, bucket, err)
 		}
 	}
+	if err := within.Err(); err != nil { // then the entries may be incomplete
+		return failed(err)
+	}
+	s.assign(leases)
+	return nil
 }
 
 // add adds an entry: a member to the status, a lease to leases.
-func (s *Status) add(entry jetstream.KeyValueEntry, now time.Time, leases map[int]wire.Lease) error {
-	if _, ok := strings.CutPrefix(entry.Key(), "member."); ok {
-		m := Member{SeenAgo: max(0, now.Sub(entry.Created())).Truncate(time.Millisecond).Seconds()}
+func (s *Status) add(key string, entry *jetstream.RawStreamMsg, now time.Time, leases map[int]wire.Lease) error {
+	if _, ok := strings.CutPrefix(key, "member."); ok {
+		m := Member{SeenAgo: max(0, now.Sub(entry.Time)).Truncate(time.Millisecond).Seconds()}
 		s.Members = append(s.Members, m)
-		return json.Unmarshal(entry.Value(), &s.Members[len(s.Members)-1].Member)
+		return json.Unmarshal(entry.Data, &s.Members[len(s.Members)-1].Member)
 	}
-	if text, ok := strings.CutPrefix(entry.Key(), "lease."); ok {
+	if text, ok := strings.CutPrefix(key, "lease."); ok {
 		shard, err := strconv.Atoi(text)
 		if err != nil {
 			return nil // an entry of a later version
 		}
 		var lease wire.Lease
-		if err := json.Unmarshal(entry.Value(), &lease); err != nil {
+		if err := json.Unmarshal(entry.Data, &lease); err != nil {
 			return err
 		}
 		leases[shard] = lease

@@ -7,10 +7,12 @@ import (
 	"strings"
 )
 
-// What the subjects begin with by which a client looks at a stream, and has a consumer.
+// What the subjects begin with by which a client looks at a stream, has a consumer, and reads
+// messages without one.
 const (
 	StreamInfoAPI = "$JS.API.STREAM.INFO."
 	ConsumerAPI   = "$JS.API.CONSUMER."
+	DirectAPI     = "$JS.API.DIRECT.GET."
 )
 
 // Within limits the time of one exchange. The context also ends when the server denies one

@@ -1,0 +1,59 @@
+package gateway
+
+import (
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"testing"
+)
+
+// TestPaths: every id comes back from its path, and no path is that of a folder. Only the id /
+// does not: the router takes its path for one that ends without an id.
+func TestPaths(t *testing.T) {
+	var got string
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /v1/collections/{collection}/documents/{id}", func(_ http.ResponseWriter, r *http.Request) { got = r.PathValue("id") })
+	c := Caller{API: mux, From: httptest.NewRequestWithContext(t.Context(), "GET", "/", nil)}
+	for _, id := range []string{"1", ".", "..", "...", "a/b", "//", "../..", "%2F", "%", "a b", "?x=1#y", "ä", "\x01", `"`, "+", "a;b", "~", ":"} {
+		got = ""
+		if _, err := c.Get("c", id); err != nil || got != id {
+			t.Errorf("%q: %q, %v", id, got, err)
+		}
+	}
+	for _, c := range []struct{ got, want string }{
+		{With("/", "a", "1", "b", "", "c", "&="), "/?a=1&c=%26%3D"},
+		{With("/x?id=..", "view", "raw"), "/x?id=..&view=raw"},
+		{With("/x/a%2Fb", "done", "saved"), "/x/a%2Fb?done=saved"},
+		{Quoted("7"), `"7"`}, {Quoted(""), ""}, {Quoted("0"), ""},
+	} {
+		if c.got != c.want {
+			t.Errorf("%s, want %s", c.got, c.want)
+		}
+	}
+}
+
+// TestOnce: the same form has the same key, and one that differs in anything has another.
+func TestOnce(t *testing.T) {
+	keys := map[string]string{}
+	c := Caller{Token: "t", From: httptest.NewRequestWithContext(t.Context(), "GET", "/", nil), API: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		keys[r.Header.Get("Idempotency-Key")] += fmt.Sprint(r.Method, r.URL, r.Header.Get("If-Match"))
+		if r.Header.Get("Authorization") != "Bearer t" {
+			t.Error("it is without the token")
+		}
+		w.WriteHeader(http.StatusAccepted)
+	})}
+	for _, form := range [][]string{{"a", "PUT", "/1", "x", "1"}, {"b", "PUT", "/1", "x", "1"}, {"a", "POST", "/1", "x", "1"}, {"a", "PUT", "/2", "x", "1"}, {"a", "PUT", "/1", "y", "1"}, {"a", "PUT", "/1", "x", "2"}} {
+		for range 2 {
+			a, err := c.Write(form[0], form[1], form[2], []byte(form[3]), "If-Match", form[4])
+			if err != nil || !a.Repeated() {
+				t.Errorf("%v: %v", form, err)
+			}
+		}
+	}
+	if len(keys) != 6 || keys[""] != "" {
+		t.Errorf("%d keys: %v", len(keys), keys)
+	}
+	if _, err := c.Write("", "PUT", "/1", nil); err != nil || keys[""] == "" {
+		t.Errorf("without a form: %v", err)
+	}
+}

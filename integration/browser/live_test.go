@@ -1,0 +1,124 @@
+package browser
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/seed18712806/lapse/integration/harness"
+	"github.com/seed18712806/lapse/sink/client"
+)
+
+// rows are the ids in the table of what is live, the oldest first.
+func (b *tab) rows() []string {
+	b.t.Helper()
+	ids := eval[[]string](b, `[...document.querySelectorAll("#messages tbody tr")].map(e => e.cells[3].innerText)`)
+	slices.Reverse(ids)
+	return ids
+}
+
+// expire writes documents and waits until all of them have expired, with their events.
+func expire(t *testing.T, c *client.Collection[document], ids ...string) {
+	t.Helper()
+	for _, id := range ids {
+		put(t, c, id, document{"id": id}, client.TTL(time.Second))
+	}
+	gone(t, c)
+}
+
+// gone waits until all documents have expired, with their events.
+func gone(t *testing.T, c *client.Collection[document]) {
+	t.Helper()
+	harness.Until(t, harness.Limit, "all documents have expired", func(ctx context.Context) error {
+		n, err := c.Count(ctx)
+		if err == nil && n.Live+n.Expired > 0 {
+			err = fmt.Errorf("%d are left", n.Live+n.Expired)
+		}
+		return err
+	})
+}
+
+// live: events come while a person looks; they can be filtered, and a pause loses nothing.
+func (r *rig) live(t *testing.T) {
+	ticks, other := r.collection(t, "ticks", client.Never), r.collection(t, "other", client.Never)
+	b := r.tab(t)
+	b.open("/console/live")
+	b.untilText("#connection", "Live")
+	put(t, other, "elsewhere", document{"id": "elsewhere"}, client.TTL(time.Second))
+	expire(t, ticks, "a", "b")
+	b.untilText("#messages", "elsewhere")
+	b.untilText("#messages", "ticks")
+	b.inspect("live")
+
+	b.typeIn("#collection", "ticks")
+	b.clickTo(`form[action="/console/live"] button`)
+	b.untilText("#connection", "Live")
+	if got := b.rows(); !slices.Equal(slices.Sorted(slices.Values(got)), []string{"a", "b"}) {
+		t.Errorf("the filter leaves %v", got)
+	}
+	b.click("#pause")
+	b.untilText("#connection", "Paused")
+	expire(t, ticks, "c")
+	put(t, other, "hidden", document{"id": "hidden"}, client.TTL(time.Second))
+	expire(t, ticks, "d")
+	gone(t, other)
+	if got := b.rows(); len(got) != 2 {
+		t.Errorf("while it is paused, the page shows %v", got)
+	}
+	b.glance("live-paused")
+	b.click("#pause")
+	b.until("what was missed is there", `document.querySelectorAll("#messages tbody tr").length >= 4`)
+	expire(t, ticks, "e")
+	b.untilText("#messages tbody tr", "e")
+	if got := b.rows(); len(got) != 5 || !slices.Equal(got[2:], []string{"c", "d", "e"}) {
+		t.Errorf("after the pause, the page shows %v", got)
+	}
+
+	// Rejections.
+	b.clickTo(`nav[aria-label="What to follow"] a[href*="rejections"]`)
+	b.untilText("#connection", "Live")
+	if _, err := ticks.Upsert(t.Context(), "bad", document{"ttl": 0}); !errors.Is(err, client.ErrRejected) {
+		t.Fatalf("a TTL of 0: %v", err)
+	}
+	b.untilText("#messages tbody tr", "400")
+	b.untilText("#messages tbody tr .reason", "ttl")
+	b.inspect("live-rejections")
+	b.clickTo("#messages tbody a")
+	b.untilText("h1", "Rejected")
+	b.untilText(".state", "400: ttl 0 is not valid")
+	b.glance("rejection")
+}
+
+// killed: lapse is killed and started again; the pages say so, go on by themselves, and miss
+// nothing.
+func (r *rig) killed(t *testing.T) {
+	const n = 20
+	c := r.collection(t, "killed", client.Never)
+	live, overview := r.tab(t), r.tab(t)
+	for _, b := range []*tab{live, overview} {
+		b.expect("net::ERR_|status of 503")
+	}
+	overview.open("/")
+	live.open("/console/live?collection=killed")
+	live.untilText("#connection", "Live")
+	for i := range n {
+		put(t, c, fmt.Sprint(i), document{"n": i}, client.TTL(time.Duration(1+i%3)*time.Second))
+	}
+	live.until("the first have expired", `document.querySelectorAll("#messages tbody tr").length > 0`)
+	r.lapse.Kill()
+	live.untilText("#connection", "No connection")
+	overview.untilText("#health", "No answer")
+	r.lapse.Start()
+	live.untilText("#connection", "Live")
+	overview.untilText("#health", "Ready")
+	gone(t, c)
+	live.until("all events are there", fmt.Sprintf(`document.querySelectorAll("#messages tbody tr").length >= %d`, n))
+	got := live.rows()
+	slices.Sort(got)
+	if len(got) != n || len(slices.Compact(got)) != n {
+		t.Errorf("the page shows %v", got)
+	}
+}
