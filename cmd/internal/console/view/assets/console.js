@@ -114,7 +114,7 @@ if (table) {
       cell(row, m.subject, "id");
       cell(row, snippet(m.body), "snippet");
     } else {
-      cell(row, m.collection, "", "/console/collections/" + m.collection);
+      cell(row, m.collection, table.dataset.stream.includes("collection=") ? "wide" : "", "/console/collections/" + m.collection);
       cell(row, visible(m.id), "id");
       cell(row, m.ttl.toLocaleString("en") + " s", "number wide");
       cell(row, m.document === undefined ? "(left out: it is too large)" : snippet(documentOf(data)), "snippet");
