@@ -14,23 +14,24 @@ import (
 	"github.com/seed18712806/lapse/integration/harness"
 )
 
-// TestConsole has all tests of the console, because they share a lapse and a browser.
+// TestConsole has all tests of the console, because they share a lapse and a browser. Most run
+// beside each other, each on a collection of its own.
 func TestConsole(t *testing.T) {
 	r := startRig(t)
 	t.Run("reports", r.reports)
 	t.Run("empty", r.empty) // before there is anything
-	t.Run("documents", r.documents)
-	t.Run("expiry", r.expiry)
-	t.Run("conflict", r.conflict)
-	t.Run("hostile", r.hostile)
-	t.Run("overview", r.overview)
-	t.Run("many", r.many)
-	t.Run("configure", r.configure)
-	t.Run("drop", r.drop)
-	t.Run("live", r.live)
-	t.Run("keyboard", r.keyboard)
-	t.Run("plain", r.plain)
-	t.Run("signIn", r.signIn)
+	t.Run("beside", func(t *testing.T) {
+		for name, test := range map[string]func(*testing.T){
+			"documents": r.documents, "expiry": r.expiry, "conflict": r.conflict, "hostile": r.hostile,
+			"overview": r.overview, "many": r.many, "configure": r.configure, "drop": r.drop, "live": r.live,
+			"keyboard": r.keyboard, "plain": r.plain, "signIn": r.signIn,
+		} {
+			t.Run(name, func(t *testing.T) {
+				t.Parallel()
+				test(t)
+			})
+		}
+	})
 	t.Run("killed", r.killed)
 }
 
