@@ -24,15 +24,16 @@ func (r *rig) empty(t *testing.T) {
 
 // overview: the collections, and the figures of the process, as they change.
 func (r *rig) overview(t *testing.T) {
-	c := r.collection(t, "overview", client.Never)
+	c := r.collection(t, "overview", time.Hour)
 	for i := range 20 {
-		put(t, c, fmt.Sprint(i), document{"n": i}, client.TTL(time.Second))
+		put(t, c, fmt.Sprint(i), document{"n": i})
 	}
 	b := r.tab(t)
 	b.open("/")
 	b.untilText("#health", "Ready")
 	b.untilText(`tr[data-collection="overview"]`, "20")
-	// Without a reload.
+	// They expire, and the page shows it without a reload.
+	r.collection(t, "overview", time.Second)
 	b.until("nothing is left", `document.querySelector('tr[data-collection="overview"] td').innerText === "0"`)
 	b.untilText("#figures", " ms")
 	b.inspect("overview")
