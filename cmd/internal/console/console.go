@@ -144,7 +144,7 @@ func (v *visit) page(title, active string, data any, crumbs ...view.Crumb) view.
 		Title: title, Active: active, Crumbs: crumbs, Data: data,
 		Notice: notices[v.r.URL.Query().Get("done")], Now: v.now,
 		Version: v.c.opts.Version, Prefix: v.c.opts.Prefix,
-		SignedIn: v.api.Token != "", Write: v.grant.Write, Healthy: err == nil,
+		SignedIn: v.api.Token != "", Write: v.grant.Write, Healthy: err == nil, Sent: v.r.Method == http.MethodPost,
 	}
 }
 

@@ -104,6 +104,9 @@ func testDrop(t *testing.T, r *rig) {
 	b := r.browse(t)
 	p := b.get("/console/collections/doomed").want(200, "Drop this collection")
 	wrong := p.send("drop-form", "confirm", "other").want(400)
+	if !strings.Contains(wrong.text, "data-sent") {
+		t.Error("the script asks for the address of the answer, which is none of a page")
+	}
 	if got := wrong.element("drop-error"); !strings.Contains(got, "doomed") {
 		t.Errorf("the reason is %q", got)
 	}

@@ -38,6 +38,7 @@ type Page struct {
 	Signing  bool // the page is for signing in: it has no menu
 	Write    bool // the person may change something
 	Healthy  bool
+	Sent     bool // it answers a form that was sent: then its address may be none of a page
 	Data     any
 }
 

@@ -24,10 +24,11 @@ function countDown() {
 setInterval(countDown, 1000);
 countDown();
 
-// Parts that refresh are replaced by those of the page as it is now. One with the focus stays.
+// Parts that refresh are replaced by those of the page as it is now. One with the focus stays, and
+// so does a page that answers a form: its address may be none of a page.
 async function refresh() {
   const parts = document.querySelectorAll("[data-refresh]");
-  if (document.hidden) return;
+  if (document.hidden || "sent" in document.body.dataset) return;
   try {
     const answer = await fetch(location.href, { headers: { "Lapse-Refresh": "1" } });
     if (answer.status === 401) return unwell("Signed out");
