@@ -67,7 +67,8 @@ func (ps *partitions) decodePosition(s string) (pos listPosition, err error) {
 // List reads a collection in pages, in no particular order.
 //
 // A document that exists, unchanged, from the first page to the last is in at least one of
-// them. It may be in two only if the collection grows or shrinks by much meanwhile. A page
+// them. It may be in two only if Redis resizes the hash meanwhile, as it does while the collection
+// grows or shrinks by much, and some time after. A page
 // may have fewer documents than the limit, or none, and not be the last: large documents fill
 // it, and so does a search through many expired ones. A continuation is valid until
 // the Redis server restarts.
