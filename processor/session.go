@@ -162,8 +162,8 @@ func (p *Processor) wire(ctx context.Context, s *session, l *link.Link, lease Ow
 		NATS: p.nc, Link: l, Log: log, Guard: p.guard, Health: p.opts.Health, Logger: p.opts.Logger,
 		Decoder: message.Decoder{Log: names, Partitions: p.opts.Partitions, MaxBody: provisioned.MaxBody, Replies: provisioned.Replies, ConfigReplies: s.configReplies(ctx, provisioned, l)},
 	}, s.inboxes, s.ticker, s.backlog)
-	checkpoints := announce.NewCheckpoints(log, l)
-	desk := snapshot.NewDesk(snapshot.NewStore(p.objects(provisioned), provisioned, log.ID(), p.hook))
+	checkpoints := announce.NewCheckpoints(log)
+	desk := snapshot.NewDesk(snapshot.NewStore(p.objects(provisioned), log, log.ID(), p.hook))
 	shared := &owner.Shared{
 		Log: log, Lease: lease, Consent: identity.NewConsent(p.opts.BeginAnew), Statuses: s.statuses, Reader: s.reader, Ticker: s.ticker, Turns: s.turns,
 		Channel: &announce.Channel{

@@ -24,23 +24,16 @@ const ProblemCheckpoints = "checkpoints cannot be stored"
 const checkpointEvery = time.Second
 
 // Checkpoints are the stored checkpoints of all partitions.
-type Checkpoints struct {
-	log  *identity.Log
-	link *link.Link
-}
+type Checkpoints struct{ log *identity.Log }
 
 // NewCheckpoints makes the checkpoints of a log.
-func NewCheckpoints(log *identity.Log, l *link.Link) *Checkpoints { return &Checkpoints{log, l} }
+func NewCheckpoints(log *identity.Log) *Checkpoints { return &Checkpoints{log} }
 
 func CheckpointKey(partition int) string { return "partition." + strconv.Itoa(partition) }
 
 // Load reads the checkpoint of a partition; it is zero if there is none.
 func (s *Checkpoints) Load(ctx context.Context, partition int) (c Checkpoint, err error) {
-	var value []byte
-	err = s.link.Query(ctx, func(ctx context.Context) (err error) {
-		value, _, err = s.log.Streams.Value(ctx, CheckpointKey(partition))
-		return err
-	})
+	value, _, err := s.log.Value(ctx, CheckpointKey(partition))
 	bucket := s.log.Streams.Checkpoints.Bucket()
 	if errors.Is(err, jetstream.ErrStreamNotFound) {
 		err = identity.Gone(err, bucket)
@@ -67,7 +60,7 @@ func (s *Checkpoints) Load(ctx context.Context, partition int) (c Checkpoint, er
 // Replace stores a checkpoint in place of the present one, unless another owner changes
 // that meanwhile.
 func (s *Checkpoints) Replace(ctx context.Context, partition int, c Checkpoint) error {
-	_, revision, err := s.log.Streams.Value(ctx, CheckpointKey(partition))
+	_, revision, err := s.log.Value(ctx, CheckpointKey(partition))
 	if err == nil {
 		err = s.put(ctx, partition, c, revision)
 	}
@@ -79,7 +72,7 @@ func (s *Checkpoints) Replace(ctx context.Context, partition int, c Checkpoint) 
 
 // advance stores a checkpoint unless a later one is stored.
 func (s *Checkpoints) advance(ctx context.Context, partition int, next Checkpoint) error {
-	value, revision, err := s.log.Streams.Value(ctx, CheckpointKey(partition))
+	value, revision, err := s.log.Value(ctx, CheckpointKey(partition))
 	if err != nil {
 		return err
 	}

@@ -67,6 +67,20 @@ func (l *Log) Info(ctx context.Context) (info *jetstream.StreamInfo, err error) 
 	return info, nil
 }
 
+// Value is that of [streams.Streams], asked for again while no answer comes.
+func (l *Log) Value(ctx context.Context, key string) (value []byte, revision uint64, err error) {
+	err = l.link.Query(ctx, func(ctx context.Context) (err error) {
+		value, revision, err = l.Streams.Value(ctx, key)
+		return err
+	})
+	return value, revision, err
+}
+
+// Update is that of [streams.Streams].
+func (l *Log) Update(ctx context.Context, key string, value []byte, revision uint64) (uint64, error) {
+	return l.Streams.Update(ctx, key, value, revision)
+}
+
 // Appender appends a tick to the log, and returns its sequence.
 type Appender interface {
 	Barrier(ctx context.Context) (uint64, error)

@@ -29,8 +29,7 @@ func (k *Keeper) key() string { return "retention." + strconv.Itoa(k.Parts.Log.S
 
 // load reads what the keeper has done. A promise that is new, or shorter than before, begins now.
 func (k *Keeper) load(ctx context.Context, info *jetstream.StreamInfo) (*kept, error) {
-	s := k.Identity.Streams
-	value, _, err := s.Value(ctx, k.key())
+	value, _, err := k.Identity.Value(ctx, k.key())
 	if err != nil {
 		return nil, fmt.Errorf("read the state of the retention: %w", err)
 	}
