@@ -10,6 +10,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/seed18712806/lapse/processor/internal/crash"
+	"github.com/seed18712806/lapse/processor/internal/snapshot"
 	"github.com/seed18712806/lapse/sink/wire"
 )
 
@@ -127,10 +128,12 @@ func TestG7_DamagedSnapshots(t *testing.T) {
 			}
 			r.caughtUp(p)
 			p.stop(t)
+			log := p.session.keeper.Identity
+			records := snapshot.NewStore(objects, log.Streams, log.ID(), nil) // the processor has ended
 			// damage damages the n-th newest generation of each partition.
 			damage := func(n int) {
 				for i := range opts.Partitions {
-					all, err := p.session.keeper.Desk.Store().Recorded(ctx, i)
+					all, err := records.Recorded(ctx, i)
 					if err != nil || len(all) != 2 {
 						t.Fatalf("partition %d has the snapshots %v, %v", i, all, err)
 					}
