@@ -172,9 +172,18 @@ func (h *history) both(what string, do func(p processor.PartitionStore) (any, er
 }
 
 func (h *history) oneIn(n int) bool { return h.IntN(n) == 0 }
-func (h *history) name() string     { return h.names[h.IntN(len(h.names))] }
-func (h *history) id() string       { return fmt.Sprint("id", h.IntN(12)) }
-func (h *history) fresh() string    { return fmt.Sprint("v", h.Uint64()) }
+
+// add adds the name of a collection. One that was refused comes again, and a commit must not have
+// a collection twice.
+func (h *history) add(name string) {
+	if !slices.Contains(h.names, name) {
+		h.names = append(h.names, name)
+	}
+}
+
+func (h *history) name() string  { return h.names[h.IntN(len(h.names))] }
+func (h *history) id() string    { return fmt.Sprint("id", h.IntN(12)) }
+func (h *history) fresh() string { return fmt.Sprint("v", h.Uint64()) }
 
 // version is mostly the present one.
 func (h *history) version() string {
@@ -241,7 +250,8 @@ func (h *history) commit() {
 		case n == 1:
 			c.Drop = store.DropMoves
 			to := fmt.Sprint(name, ".", pr.Offset)
-			off[to], h.names = h.off[name], append(h.names, to)
+			off[to] = h.off[name]
+			h.add(to)
 			changes = append(changes, c, store.CollectionChanges{Collection: to})
 			continue
 		case n == 2:
@@ -408,7 +418,7 @@ func (h *history) fill() {
 		c := bulk.Change{Collection: h.name(), Drop: h.oneIn(5)}
 		if h.oneIn(5) {
 			c = bulk.Change{Collection: c.Collection, MoveTo: fmt.Sprint(c.Collection, ".", h.at.Offset, i)}
-			h.names = append(h.names, c.MoveTo)
+			h.add(c.MoveTo)
 		} else {
 			for _, i := range h.Perm(12)[:h.IntN(12)] {
 				id := fmt.Sprint("id", i)
