@@ -29,7 +29,7 @@ type configureData struct {
 	Once    string
 }
 
-// configure shows the form, and the effect of what was chosen in it.
+// configure shows the form, and what the configuration that was chosen would do.
 func configure(v *visit) error {
 	data, err := v.preview(v.r.URL.Query())
 	if err != nil {

@@ -30,7 +30,7 @@ type documentData struct {
 	Views          []link
 	Edit           string // the path of the form
 	Bytes          string // the path of the bytes as they are
-	Events         string // the path of what has expired in the collection
+	Events         string // the path of the live page of the collection
 	DeleteError    string
 	Typed          string // what was typed in place of the id
 	Once           string

@@ -17,7 +17,7 @@ type failure struct {
 	Gone   bool // the page is that of a document which is not there
 	Above  *view.Crumb
 	Again  string // the path of the page that failed; empty if it is no use
-	Events string // the path of what has expired
+	Events string // the path of the live page
 }
 
 // advice is what a person can do about a problem, by its code.

@@ -28,7 +28,7 @@ type liveData struct {
 	Error      string // what is wrong with the collection
 	Missing    string // why the last messages cannot be shown
 	Messages   []message
-	Stream     string // the path of what is live
+	Stream     string // the path of the event stream
 	After      uint64 // the last sequence that the page has considered
 	Kinds      []link
 }
@@ -148,7 +148,7 @@ func messagePage(v *visit) error {
 	return v.show(http.StatusOK, "message", v.page(title, "live", m, view.Crumb{Text: "Live", Href: liveHref(m.Collection)}))
 }
 
-// liveHref is the path of what has expired in a collection; in all if it is empty.
+// liveHref is the path of the live page of a collection; of all collections if it is empty.
 func liveHref(collection string) string { return gateway.With(root+"live", "collection", collection) }
 
 // liveStream sends what is live: it is the stream of the API.

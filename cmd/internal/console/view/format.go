@@ -134,7 +134,7 @@ func between(from, until wire.Time) string {
 func instant(t wire.Time) time.Time { return time.UnixMilli(int64(t)).UTC() }
 
 // Visible writes a text so that all of it can be seen: a character that does not show, or that
-// changes the direction of what follows, is written as in a Go string.
+// changes the direction of writing, is escaped as in a Go string.
 func Visible(text string) string {
 	if strings.IndexFunc(text, hides) < 0 {
 		return text
