@@ -11,6 +11,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/seed18712806/lapse/integration/harness/natstest"
 )
@@ -30,6 +31,11 @@ func TestConformanceOnReplicas(t *testing.T) {
 	c.Replicas = 3
 	for _, s := range sides {
 		if _, err := s.js.CreateStream(t.Context(), c); err != nil {
+			t.Fatal(err)
+		}
+		// The server that answered may know of the stream before the one that we are connected to.
+		first := []jetstream.PublishOpt{jetstream.WithRetryAttempts(1000), jetstream.WithRetryWait(10 * time.Millisecond)}
+		if _, err := s.js.Publish(t.Context(), "events.a", nil, first...); err != nil {
 			t.Fatal(err)
 		}
 	}
