@@ -12,6 +12,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/seed18712806/lapse/integration/harness"
+	"github.com/seed18712806/lapse/integration/harness/poll"
 	"github.com/seed18712806/lapse/integration/oracle"
 	"github.com/seed18712806/lapse/integration/oracle/readers"
 	"github.com/seed18712806/lapse/sink/wire"
@@ -163,7 +164,7 @@ func flood(ctx context.Context, w *world, n int) error {
 		case <-ctx.Done():
 			return ctx.Err()
 		}
-		err := harness.Poll(ctx, harness.Limit, func(context.Context) error {
+		err := poll.Until(ctx, harness.Limit, func(context.Context) error {
 			got, err := metricNow(w.lapse, "lapse_messages_rejected_total")
 			if err == nil && int(got) < i-ahead {
 				err = fmt.Errorf("%[2]v of %[1]d messages of garbage are rejected", i, got)

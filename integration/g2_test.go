@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/seed18712806/lapse/integration/harness"
+	"github.com/seed18712806/lapse/integration/harness/poll"
 	"github.com/seed18712806/lapse/integration/oracle/readers"
 	"github.com/seed18712806/lapse/sink"
 	"github.com/seed18712806/lapse/sink/wire"
@@ -51,13 +52,13 @@ func hammer(t *testing.T, reads readers.Reads, deadlines map[string]wire.Time) i
 			}
 			_ = get(t.Context())
 			after(t, deadlines[id]-200) // reads close to the deadline are the ones that matter
-			if err := harness.Poll(t.Context(), harness.Limit, get); err != nil {
+			if err := poll.Until(t.Context(), harness.Limit, get); err != nil {
 				t.Error(err)
 			}
 		})
 	}
 	all.Go(func() {
-		err := harness.Poll(t.Context(), harness.Limit, func(ctx context.Context) error {
+		err := poll.Until(t.Context(), harness.Limit, func(ctx context.Context) error {
 			began := now()
 			docs, err := reads.List(ctx, "c")
 			if err != nil {

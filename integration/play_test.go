@@ -19,6 +19,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/seed18712806/lapse/integration/harness"
+	"github.com/seed18712806/lapse/integration/harness/poll"
 	"github.com/seed18712806/lapse/integration/oracle"
 	"github.com/seed18712806/lapse/integration/oracle/readers"
 	"github.com/seed18712806/lapse/integration/oracle/stored"
@@ -144,7 +145,7 @@ func (st *stage) play(ctx context.Context, s scenario, mini bool) (p *play, err 
 		}
 		err = errors.Join(err, p.remove(context.WithoutCancel(ctx)))
 	}()
-	if err := harness.Poll(ctx, harness.Limit, func(context.Context) error { return proc.Ready() }); err != nil {
+	if err := poll.Until(ctx, harness.Limit, func(context.Context) error { return proc.Ready() }); err != nil {
 		return p, fmt.Errorf("ready: %w", err)
 	}
 	return p, p.perform(ctx)

@@ -19,6 +19,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/seed18712806/lapse/integration/harness/natstest"
+	"github.com/seed18712806/lapse/integration/harness/poll"
 	"github.com/seed18712806/lapse/integration/harness/redistest"
 	"github.com/seed18712806/lapse/processor/internal/crash"
 	"github.com/seed18712806/lapse/processor/internal/feed"
@@ -283,19 +284,8 @@ func eventually(t *testing.T, what string, ok func() bool) {
 // comes waits until keeps returns nil.
 func comes(t *testing.T, what string, keeps func() error) {
 	t.Helper()
-	end := time.After(limit)
-	tick := time.NewTicker(10 * time.Millisecond)
-	defer tick.Stop()
-	for {
-		err := keeps()
-		if err == nil {
-			return
-		}
-		select {
-		case <-end:
-			t.Fatalf("not within %s: %s: %v", limit, what, err)
-		case <-tick.C:
-		}
+	if err := poll.Until(context.Background(), limit, func(context.Context) error { return keeps() }); err != nil {
+		t.Fatalf("%s: %v", what, err)
 	}
 }
 

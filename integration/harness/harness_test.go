@@ -12,6 +12,7 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/seed18712806/lapse/integration/harness/poll"
 	"github.com/seed18712806/lapse/integration/oracle/stored"
 )
 
@@ -105,7 +106,7 @@ func TestTerminateTellsTheExitCode(t *testing.T) {
 }
 
 func TestPollGivesUp(t *testing.T) {
-	err := Poll(t.Context(), 30*time.Millisecond, func(context.Context) error { return io.ErrUnexpectedEOF })
+	err := poll.Until(t.Context(), 30*time.Millisecond, func(context.Context) error { return io.ErrUnexpectedEOF })
 	if !errors.Is(err, io.ErrUnexpectedEOF) {
 		t.Errorf("got %v", err)
 	}

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"encoding/json"
+	"errors"
 	"io"
 	"log/slog"
 	"net/http"
@@ -16,6 +17,7 @@ import (
 
 	"github.com/seed18712806/lapse/cmd/internal/serve"
 	"github.com/seed18712806/lapse/cmd/internal/web"
+	"github.com/seed18712806/lapse/integration/harness/poll"
 	"github.com/seed18712806/lapse/sink/client"
 )
 
@@ -81,15 +83,14 @@ func start(t testing.TB, set ...func(*serve.Options)) *rig {
 
 func eventually(t testing.TB, what string, met func() bool) {
 	t.Helper()
-	again, end := time.NewTicker(5*time.Millisecond), time.NewTimer(limit)
-	defer again.Stop()
-	defer end.Stop()
-	for !met() {
-		select {
-		case <-again.C:
-		case <-end.C:
-			t.Fatalf("waited %s: %s", limit, what)
+	err := poll.Until(context.Background(), limit, func(context.Context) error {
+		if !met() {
+			return errors.New(what)
 		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
 	}
 }
 

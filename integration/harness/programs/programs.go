@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -40,9 +41,12 @@ func Remove() error {
 	return os.RemoveAll(dir)
 }
 
-// ToServe returns the path of the lapse binary for a process that serves. It has the race
-// detector if a long random test (TestAll_...) has it: those do everything that the others do, and
+// racy are the tests whose lapse has the race detector: they do everything that the others do, and
 // more at the same time. For the others it would only cost time.
+var racy = []string{"TestAll_Faults", "TestAll_Soak", "TestAll_Takeovers"}
+
+// ToServe returns the path of the lapse binary for a process that serves. It has the race
+// detector in some tests, if they have it themselves. LAPSE_RACE=all: in all of them.
 //
 // If LAPSE_OLDER names the binary of an older version, every second process is of that one: so
 // the tests show that both can run beside each other, as in an upgrade.
@@ -51,7 +55,8 @@ func ToServe(t testing.TB) string {
 	if older := os.Getenv("LAPSE_OLDER"); older != "" && made.Add(1)%2 == 0 {
 		return older
 	}
-	if raceEnabled && strings.HasPrefix(t.Name(), "TestAll_") {
+	test, _, _ := strings.Cut(t.Name(), "/")
+	if raceEnabled && (slices.Contains(racy, test) || os.Getenv("LAPSE_RACE") == "all") {
 		return Path(t, "lapse-race")
 	}
 	return Path(t, "lapse")
