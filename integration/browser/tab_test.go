@@ -137,10 +137,15 @@ func (b *tab) open(path string) {
 	b.do("open "+path, chromedp.Navigate("http://"+b.r.lapse.HTTP+path))
 }
 
-// click clicks an element, which stays on the same page.
+// click clicks an element, which stays on the same page. Like a person it clicks where the element
+// is: a refresh may put another one in its place meanwhile.
 func (b *tab) click(selector string) {
 	b.t.Helper()
-	b.do("click "+selector, chromedp.Click(chromedp.CSS(selector), chromedp.NodeVisible))
+	b.until(selector+" is there", fmt.Sprintf("window.clickAt = (() => {"+
+		"const e = document.querySelector(%s); e?.scrollIntoView({ block: 'center', behavior: 'instant' });"+
+		"const r = e?.getClientRects()[0]; return r && [r.x + r.width / 2, r.y + r.height / 2] })()", quote(selector)))
+	at := eval[[]float64](b, "window.clickAt")
+	b.do("click "+selector, chromedp.MouseClickXY(at[0], at[1]))
 }
 
 // follow does what leads to another page, and waits for that page.

@@ -24,8 +24,8 @@ function countDown() {
 setInterval(countDown, 1000);
 countDown();
 
-// Parts that refresh are replaced by those of the page as it is now. One with the focus stays, and
-// so does a page that answers a form: its address may be none of a page.
+// Parts that refresh are replaced by those of the page as it is now. One with the focus, or the
+// pressed button of the mouse, stays, and so does a page that answers a form: its address may be none of a page.
 async function refresh() {
   const parts = document.querySelectorAll("[data-refresh]");
   if (document.hidden || "sent" in document.body.dataset) return;
@@ -35,7 +35,8 @@ async function refresh() {
     const page = new DOMParser().parseFromString(await answer.text(), "text/html");
     for (const part of parts) {
       const fresh = page.getElementById(part.id);
-      if (fresh && !part.contains(document.activeElement) && !part.querySelector("details[open]")) part.replaceWith(document.adoptNode(fresh));
+      const used = part.contains(document.activeElement) || part.matches(":active") || part.querySelector("details[open]");
+      if (fresh && !used) part.replaceWith(document.adoptNode(fresh));
     }
     countDown();
   } catch {
