@@ -110,7 +110,6 @@ type rig struct {
 	clocks *feed.Clocks  // with which stamps are compared; nil for the usual ones
 	bounds *owner.Bounds // of processors; nil for the usual ones
 	copied bool          // there are copies of the streams: see copyAll
-	asked  time.Time     // for snapshots
 }
 
 func newRigOn(t *testing.T, b backend, opts Options) *rig {

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
 
@@ -22,13 +21,9 @@ var snapshotPoints = []crash.Point{
 	crash.BeforePurge, crash.AfterPurge, crash.AfterClear, crash.AfterFill, crash.BeforeLoaded, crash.AfterLoaded,
 }
 
-// askSnapshot asks the process that runs for a snapshot of each partition, unless it has just done so.
+// askSnapshot asks the process that runs for a snapshot of each partition.
 func (r *rig) askSnapshot() {
 	r.t.Helper()
-	if time.Since(r.asked) < 50*time.Millisecond {
-		return
-	}
-	r.asked = time.Now()
 	if err := r.nc.Publish(prefix.Snapshot(0), nil); err != nil {
 		r.t.Fatal(err)
 	}
