@@ -24,8 +24,8 @@ function countDown() {
 setInterval(countDown, 1000);
 countDown();
 
-// Parts that refresh are replaced by those of the page as it is now. One with the focus, or the
-// pressed button of the mouse, stays, and so does a page that answers a form: its address may be none of a page.
+// Parts that refresh are replaced by those of the page as it is now. One that has the focus, or that
+// is being clicked, stays, and so does a page that answers a form: its address may be none of a page.
 async function refresh() {
   const parts = document.querySelectorAll("[data-refresh]");
   if (document.hidden || "sent" in document.body.dataset) return;
