@@ -273,12 +273,9 @@ const limit = 5 * time.Minute
 // eventually waits until ok returns true.
 func eventually(t *testing.T, what string, ok func() bool) {
 	t.Helper()
-	comes(t, what, func() error {
-		if !ok() {
-			return errors.New("it is not so")
-		}
-		return nil
-	})
+	if err := poll.Met(limit, what, ok); err != nil {
+		t.Fatal(err)
+	}
 }
 
 // comes waits until keeps returns nil.

@@ -96,13 +96,7 @@ func TestScripts(t *testing.T) {
 
 // eventually waits for a condition, which what describes.
 func eventually(ts *testscript.TestScript, what string, met func() bool) {
-	err := poll.Until(context.Background(), limit, func(context.Context) error {
-		if !met() {
-			return errors.New(what)
-		}
-		return nil
-	})
-	ts.Check(err)
+	ts.Check(poll.Met(limit, what, met))
 }
 
 func usage(ts *testscript.TestScript, ok bool, text string) {

@@ -4,7 +4,6 @@ import (
 	"bufio"
 	"context"
 	"encoding/json"
-	"errors"
 	"io"
 	"log/slog"
 	"net/http"
@@ -83,13 +82,7 @@ func start(t testing.TB, set ...func(*serve.Options)) *rig {
 
 func eventually(t testing.TB, what string, met func() bool) {
 	t.Helper()
-	err := poll.Until(context.Background(), limit, func(context.Context) error {
-		if !met() {
-			return errors.New(what)
-		}
-		return nil
-	})
-	if err != nil {
+	if err := poll.Met(limit, what, met); err != nil {
 		t.Fatal(err)
 	}
 }

@@ -3,6 +3,7 @@ package poll
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 )
@@ -40,4 +41,14 @@ func Until(ctx context.Context, limit time.Duration, try func(context.Context) e
 		case <-pause.C:
 		}
 	}
+}
+
+// Met waits until a condition is met, which what describes.
+func Met(limit time.Duration, what string, met func() bool) error {
+	return Until(context.Background(), limit, func(context.Context) error {
+		if !met() {
+			return errors.New("this is not so: " + what)
+		}
+		return nil
+	})
 }

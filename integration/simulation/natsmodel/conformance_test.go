@@ -19,6 +19,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/seed18712806/lapse/integration/harness/natstest"
+	"github.com/seed18712806/lapse/integration/harness/poll"
 )
 
 var (
@@ -339,10 +340,8 @@ func (s *side) pull(consumer string, batch, bytes int, expires, beat time.Durati
 
 // until waits for a condition.
 func until(ok func() bool) {
-	for limit := time.Now().Add(time.Minute); !ok(); time.Sleep(time.Millisecond) {
-		if time.Now().After(limit) {
-			panic("after a minute it still is not so")
-		}
+	if err := poll.Met(time.Minute, "the server does what was asked", ok); err != nil {
+		panic(err)
 	}
 }
 
@@ -438,12 +437,11 @@ func (s *side) end() any {
 	all = append(all, gather(2), s.ask("CONSUMER.DELETE."+part, nil))
 	c.MaxAge, c.Duplicates = 100*time.Millisecond, 100*time.Millisecond
 	s.ask("STREAM.UPDATE.LOG", c)
-	for limit := time.Now().Add(time.Minute); time.Now().Before(limit); time.Sleep(10 * time.Millisecond) {
+	until(func() bool {
 		s.tick()
-		if left := text(s.ask("STREAM.INFO.LOG", nil)); !strings.Contains(left, `"messages"`) && !strings.Contains(left, `"consumer_count"`) {
-			break
-		}
-	}
+		left := text(s.ask("STREAM.INFO.LOG", nil))
+		return !strings.Contains(left, `"messages"`) && !strings.Contains(left, `"consumer_count"`)
+	})
 	s.pull(idle, 1, 0, time.Second, 0)
 	return append(all, gather(1), s.ask("STREAM.INFO.LOG", nil))
 }

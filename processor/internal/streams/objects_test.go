@@ -2,6 +2,8 @@ package streams
 
 import (
 	"bytes"
+	"context"
+	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -12,6 +14,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/seed18712806/lapse/integration/harness/natstest"
+	"github.com/seed18712806/lapse/integration/harness/poll"
 )
 
 // TestObjects: objects are read as they were stored, also by nats.go; a part of one is no object, but
@@ -120,12 +123,14 @@ func TestFillingPushesBytesOut(t *testing.T) {
 		t.Errorf("the filling ended at %d, and %d came after it", last, kept)
 	}
 	for _, secret := range []string{"secret of the log", "secret of the events", "secret of the objects"} {
-		files := []string{""}
-		for end := time.Now().Add(time.Minute); len(files) > 0; time.Sleep(50 * time.Millisecond) {
-			if files = holding(t, dir, secret); time.Now().After(end) {
-				t.Errorf("%q is in %v", secret, files)
-				break
+		err := poll.Until(ctx, time.Minute, func(context.Context) error {
+			if files := holding(t, dir, secret); len(files) > 0 {
+				return fmt.Errorf("%q is in %v", secret, files)
 			}
+			return nil
+		})
+		if err != nil {
+			t.Error(err)
 		}
 	}
 }
