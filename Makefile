@@ -17,7 +17,7 @@ faults:
 # Run lapse in the simulated world for an hour, or for LAPSE_SIMULATE. See
 # integration/simulation/README.md.
 simulate:
-	go test ./integration/simulation -run TestSeeds -v -timeout 0 -for $${LAPSE_SIMULATE:-1h}
+	.ci/simulate -run TestSeeds -v -timeout 0 -for $${LAPSE_SIMULATE:-1h}
 
 # Run lapse under a steady load and faults for an hour, or for LAPSE_SOAK.
 soak:

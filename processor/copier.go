@@ -44,9 +44,9 @@ func (c *copier) run(ctx context.Context) {
 	var have seenAt // up to where all partitions have applied the stream
 	for pause.For(ctx, copyEvery) {
 		s := c.session
-		have.see(s.statuses.Configured(), time.Now())
-		allApplied := s.backlog.Pending() == 0 && s.statuses.Applied() >= s.reader.Position().Seq
-		if !allApplied || time.Since(have.since) < copyAfter {
+		stands := have.stands(s.statuses.Configured(), true, time.Now())
+		read := s.reader.Position().Seq // 0 while the reading begins anew
+		if read == 0 || s.backlog.Pending() > 0 || s.statuses.Applied() < read || stands < copyAfter {
 			continue
 		}
 		if err := c.copy(ctx, have.value+1); err != nil && ctx.Err() == nil {

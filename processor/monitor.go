@@ -31,7 +31,7 @@ const (
 	slowAfter     = 5 * time.Second   // a step
 	overdueAfter  = 5 * time.Second   // an event, if no document is reaped meanwhile
 	overdueAtMost = 60 * time.Second  // an event, although others are published
-	behindAfter   = 10 * time.Second  // a partition that has messages and applies none
+	behindAfter   = 10 * time.Second  // a partition for which the log goes on, and that applies nothing
 	unreadAfter   = 5 * time.Second   // the log, although it has messages and nothing is to be applied
 	impossible    = uint64(1)<<53 - 1 // a sequence that no stream has
 )
@@ -87,16 +87,18 @@ func newMonitor(p *Processor, s *session, js jetstream.JetStream, log *identity.
 	}
 }
 
-// seenAt is the value of a counter, and when the counter came to it.
+// seenAt is the value of a counter, and since when the counter has it although it is to move on.
 type seenAt struct {
 	value uint64
 	since time.Time
 }
 
-func (s *seenAt) see(value uint64, now time.Time) {
-	if s.since.IsZero() || s.value != value {
+// stands returns for how long the counter has had a value. While nothing waits, that is no time.
+func (s *seenAt) stands(value uint64, waits bool, now time.Time) time.Duration {
+	if !waits || s.since.IsZero() || s.value != value {
 		*s = seenAt{value, now}
 	}
+	return now.Sub(s.since)
 }
 
 // run checks until ctx is done, or a stream is gone.
@@ -113,7 +115,7 @@ func (m *monitor) run(ctx context.Context) error {
 
 // runOnce checks once. It returns an error if a stream is gone, or is another one.
 func (m *monitor) runOnce(ctx context.Context) error {
-	m.checkPartitions(time.Now())
+	unread := m.checkPartitions(time.Now())
 	m.health.Set(problemForget, m.session.keeper.Problem(time.Now()))
 	m.guard.Settle()
 	checking, cancel := context.WithTimeout(ctx, link.AnswerTimeout)
@@ -122,9 +124,11 @@ func (m *monitor) runOnce(ctx context.Context) error {
 	go func() {
 		defer close(redis)
 		m.checkRedis(checking)
-		m.measureRedis(checking)
 	}()
 	err := m.checkNATS(checking)
+	if unread && err == nil {
+		_, _ = m.session.ticker.Barrier(checking) // the end of the log may be deleted: a tick shows whether it is read
+	}
 	<-redis
 	if ctx.Err() != nil {
 		return nil
@@ -163,8 +167,7 @@ const probed = "probe"
 // checkConfigs returns why the shard does not apply the configurations; nil if it does.
 func (m *monitor) checkConfigs(now time.Time) error {
 	have, last := m.session.statuses.Configured(), m.log.Streams.Configs.CachedInfo().State.LastSeq
-	m.configured.see(have, now)
-	if stands := now.Sub(m.configured.since); have < last && stands > behindAfter {
+	if stands := m.configured.stands(have, have < last, now); stands > behindAfter {
 		return fmt.Errorf("shard %d has applied %s up to message %d of %d, and no further for %s: clients wait for the outcomes; look at the log %s, and at that of nats-server",
 			m.names.Shard, m.names.Prefix.ConfigStream(), have, last, stands.Round(time.Second), m.names.Stream())
 	}
@@ -220,13 +223,12 @@ func (m *monitor) streamsThere(ctx context.Context) error {
 // not catch up with the leader of the log.
 func (m *monitor) checkReader(last uint64, now time.Time) {
 	read := m.session.reader.Position().Seq
-	m.read.see(read, now)
-	idle := !m.guard.Holds()
+	waits := read < last && !m.guard.Holds()
 	for _, inbox := range m.session.inboxes {
 		n, _ := inbox.Len()
-		idle = idle && n == 0
+		waits = waits && n == 0
 	}
-	if !idle || read >= last || now.Sub(m.read.since) < unreadAfter {
+	if m.read.stands(read, waits, now) < unreadAfter {
 		return
 	}
 	m.session.processor.opts.Logger.Warn("the consumer of the log brings no messages, although there are some: another one takes its place", slog.Uint64("read", read), slog.Uint64("last", last))
@@ -272,7 +274,7 @@ func (m *monitor) takes(ctx context.Context, stream jetstream.Stream, subject st
 	return fmt.Errorf("stream %s refuses messages: %w: look at the NATS server, its disk and its limits", name, err)
 }
 
-// checkRedis finds out whether Redis answers and keeps what it has, and reads its clock.
+// checkRedis finds out whether Redis answers and keeps what it has, and reads its clock and memory.
 func (m *monitor) checkRedis(ctx context.Context) {
 	err := m.guard.Learn(ctx)
 	if err == nil {
@@ -284,6 +286,9 @@ func (m *monitor) checkRedis(ctx context.Context) {
 	m.set(ctx, problemRedis, err)
 	if m.checks++; err != nil || m.checks%policyEvery != 1 {
 		return
+	}
+	if memory, err := m.store.Memory(ctx); err == nil {
+		m.session.sizes.redis.Store(&memory)
 	}
 	switch err := m.store.Check(ctx); {
 	case errors.Is(err, store.ErrDenied):
@@ -297,25 +302,19 @@ func (m *monitor) checkRedis(ctx context.Context) {
 	}
 }
 
-// measureRedis finds out how much memory Redis uses, now and then.
-func (m *monitor) measureRedis(ctx context.Context) {
-	if m.checks%policyEvery != 1 {
-		return
-	}
-	if memory, err := m.store.Memory(ctx); err == nil {
-		m.session.sizes.redis.Store(&memory)
-	}
-}
-
 // checkPartitions finds out whether events are published and messages applied in time.
-func (m *monitor) checkPartitions(now time.Time) {
+func (m *monitor) checkPartitions(now time.Time) (unread bool) {
 	var overdue, slow, behind error
+	last := m.log.Streams.Log.CachedInfo().State.LastSeq
 	for i, p := range m.session.statuses.Partitions {
 		problem := func(format string, args ...any) error {
 			return fmt.Errorf("partition %d: %w", m.session.statuses.Number(i), fmt.Errorf(format, args...))
 		}
-		m.reaped[i].see(p.Reaped.Load(), now)
-		m.applied[i].see(p.Applied.Load(), now)
+		n, _ := m.session.inboxes[i].Len()
+		reaps, applied := m.reaped[i].stands(p.Reaped.Load(), true, now), p.Applied.Load()
+		lacks := applied < last && p.Owned.Load() && p.Lacking.Load() == 0 && !m.guard.Holds()
+		stands := m.applied[i].stands(applied, n > 0 || lacks, now)
+		unread = unread || n == 0 && stands > unreadAfter
 		if p.Trouble.Load() != nil {
 			continue // which has a problem of its own
 		}
@@ -324,16 +323,17 @@ func (m *monitor) checkPartitions(now time.Time) {
 				slow = problem("a step has taken %s so far: NATS or Redis answers late or not at all", took.Round(time.Second))
 			}
 		}
-		if late, stands := m.overdue(p, now), now.Sub(m.reaped[i].since); overdue == nil && (late > overdueAfter && stands > overdueAfter || late > overdueAtMost) {
+		if late := m.overdue(p, now); overdue == nil && (late > overdueAfter && reaps > overdueAfter || late > overdueAtMost) {
 			overdue = problem("an event is overdue by %s", late.Round(time.Second))
 		}
-		if n, _ := m.session.inboxes[i].Len(); n > 0 && behind == nil && now.Sub(m.applied[i].since) > behindAfter {
-			behind = problem("%d messages wait, and none was applied for %s", n, now.Sub(m.applied[i].since).Round(time.Second))
+		if behind == nil && stands > behindAfter {
+			behind = problem("the log is applied up to message %d of %d, and no further for %s; %d messages were read and wait", applied, last, stands.Round(time.Second), n)
 		}
 	}
 	m.health.Set(problemOverdue, overdue)
 	m.health.Set(problemSlow, slow)
 	m.health.Set(problemBehind, behind)
+	return unread
 }
 
 // overdue is how long the first document of a partition has been due.

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"regexp"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"github.com/nats-io/nats.go/jetstream"
@@ -326,5 +327,33 @@ func TestG3_OrderOfTakingOver(t *testing.T) {
 	if published := p.session.partitions[0].Announcer().UpTo(); version == "" || atFence == 0 || published <= atFence {
 		t.Errorf("outputs caused after %d count as new; the fence was stored when the log ended at %d", published, atFence)
 	}
+	p.stop(t)
+}
+
+// TestG11_NoPartitionIsTakenOverAtOnce: all takeovers fail for a while, and the log was truncated
+// behind what is applied.
+//
+// It fails if the main reader, which then has nobody to read for, reads from the beginning of
+// the log: the process would end for good, and name the log, which lacks nothing.
+func TestG11_NoPartitionIsTakenOverAtOnce(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	p := r.start(nil)
+	p.ready(t)
+	for i := range 20 {
+		r.put("c", fmt.Sprint(i), `{}`)
+	}
+	r.caughtUp(p)
+	p.stop(t)
+	r.truncate(3)
+	var takes atomic.Int32
+	p = r.start(func(here crash.Point) error {
+		if here == crash.AfterTake && takes.Add(1) <= 12 {
+			return errFail
+		}
+		return nil
+	})
+	p.ready(t)
+	r.put("c", "0", `{"n":1}`)
 	p.stop(t)
 }

@@ -15,7 +15,7 @@ import (
 // ones.
 var rooms = []string{
 	"pause", "streams", "document", "crash", "link", "identity", "message", "state", "decide", "feed", "announce",
-	"status", "turns", "snapshot", "retention", "recording", "reload", "examine", "owner",
+	"status", "turns", "snapshot", "retention", "recording", "reload", "examine", "anew", "owner",
 }
 
 // TestRoomsImportOneWay: each room imports only rooms before it, and none of them the

@@ -37,7 +37,7 @@ func (r *Reader) Count(ctx context.Context, collection string) (wire.CountReply,
 	counts := make([]wire.CountReply, len(ps.keys))
 	err = ps.each(func(p int) error {
 		v, n, err := ps.counts(ctx, p, collection, func(v view) ([]scoreRange, error) {
-			cuts := v.config.History.Cuts(v.now)
+			cuts := v.cuts()
 			return []scoreRange{{layout.ByInherit, ttlrules.NoCut, cuts.Inherit}, {layout.ByOwn, ttlrules.NoCut, cuts.Own}}, countable(v.config, collection)
 		})
 		if err != nil {

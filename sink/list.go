@@ -98,7 +98,7 @@ func (r *Reader) List(ctx context.Context, collection string, opts ListOptions) 
 	if err != nil {
 		return Page{}, err
 	}
-	l.setCuts(first)
+	l.cuts = first.cuts()
 	more, err := l.fill(ctx, &pos)
 	if err != nil {
 		return Page{}, err
@@ -122,8 +122,7 @@ type lister struct {
 	loaded    int        // bytes of their values
 	whole     int        // bytes of whole documents that Redis may send with the headers
 
-	cuts ttlrules.Cuts // of the configuration with this etag
-	etag uint64
+	cuts ttlrules.Cuts // of the latest view
 }
 
 // chunk is what Redis found in one scan.
@@ -138,11 +137,6 @@ type candidate struct {
 	id     string
 	length int       // of its body
 	whole  *Document // if it came with the headers
-}
-
-// setCuts computes the cuts from the view of a partition.
-func (l *lister) setCuts(v view) {
-	l.cuts, l.etag = v.config.History.Cuts(v.now), v.config.Etag
 }
 
 // fill fills the page from a position, and moves the position to the end of the page. more
@@ -251,9 +245,10 @@ func (l *lister) scan(ctx context.Context, pos listPosition) (chunks []chunk, en
 	if err != nil {
 		return nil, end, err
 	}
-	etag := l.etag
-	l.setCuts(v)
-	if v.config.Etag != etag { // by another configuration, what was left out may be live
+	// What Redis left out may be live if the right cuts are lower: the partition has another history
+	// of the configuration than the one asked before, or an earlier clock.
+	asked := l.cuts
+	if l.cuts = v.cuts(); l.cuts.Inherit < asked.Inherit || l.cuts.Own < asked.Own {
 		return l.scan(ctx, pos)
 	}
 	scan := reply.Scan()

@@ -101,3 +101,43 @@ func TestRefused(t *testing.T) {
 		}
 	})
 }
+
+// TestReaderAfterBeginAnew: a log has lost its end, and a person lets the partition begin anew. A
+// reader that has seen more of it is not available until the log is as long again. A new one is.
+//
+// It fails if such a reader answers from less than it has seen, or never recovers.
+func TestReaderAfterBeginAnew(t *testing.T) {
+	redistest.OnEach(t, func(t *testing.T, s redistest.Server) {
+		p := store.NewStore(s.Client, "anew", 1).Partition(0)
+		get := func(reader *sink.Reader) error { _, err := reader.Get(ctx, "orders", "a"); return err }
+		reader := func() *sink.Reader {
+			reader, err := sink.NewReader(s.Client, sink.ReaderOptions{Prefix: "anew"})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return reader
+		}
+		old := reader()
+		if err := p.Take(ctx, store.State{Log: "log", Offset: 100, Watermark: far}, "v0", 0); err != nil {
+			t.Fatal(err)
+		}
+		wantErr(t, get(old), sink.ErrNotFound, "get at 100")
+		if err := p.SetAside(ctx, "v0", store.State{Version: "v1", Log: "log"}, 50); err != nil {
+			t.Fatal(err)
+		}
+		wantErr(t, get(reader()), sink.ErrUnavailable, "get during the rebuild")
+		version := "v1"
+		for _, step := range []struct {
+			offset uint64
+			want   error // of the reader that has seen 100
+		}{{50, sink.ErrUnavailable}, {99, sink.ErrUnavailable}, {100, sink.ErrNotFound}} {
+			next := fmt.Sprint("at", step.offset)
+			if err := p.Commit(ctx, store.Progress{Version: version, Next: next, Offset: step.offset, Watermark: far}, nil, nil); err != nil {
+				t.Fatal(err)
+			}
+			version = next
+			wantErr(t, get(old), step.want, "the former reader "+next)
+			wantErr(t, get(reader()), sink.ErrNotFound, "a new reader "+next)
+		}
+	})
+}

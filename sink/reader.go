@@ -24,7 +24,7 @@ var (
 	// ErrInvalidRequest: a limit, a continuation or a forecast is out of range.
 	ErrInvalidRequest = errors.New("invalid request")
 	// ErrForeign: a key of lapse holds something that lapse did not store, or the log has
-	// another number of partitions than the Reader was made for.
+	// another number of partitions, or of shards, than the Reader was made for.
 	ErrForeign = layout.ErrForeign
 )
 
@@ -83,7 +83,7 @@ type ReaderOptions struct {
 	Prefix wire.Prefix // wire.DefaultPrefix if empty
 	// Partitions is the number with which the log was created. If it is 0, the Reader finds
 	// the number and that of the shards in Redis, and returns ErrUnavailable until something
-	// is stored there. If it is not the log's number, the Reader returns ErrForeign.
+	// is stored there. If either is not the stored number, the Reader returns ErrForeign.
 	Partitions int // of each shard
 	Shards     int // 1 if it is 0
 	// Replicas is a client of the same servers, to whose replicas reads go. It has the option

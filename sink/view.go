@@ -9,6 +9,7 @@ import (
 
 	"github.com/seed18712806/lapse/sink/internal/layout"
 	"github.com/seed18712806/lapse/sink/wire"
+	"github.com/seed18712806/lapse/ttlrules"
 )
 
 // view is what a script read of a partition and a collection, at one moment. Documents from
@@ -23,6 +24,9 @@ type view struct {
 
 // expired reports whether a document is expired.
 func (v view) expired(h layout.Header) bool { return v.config.History.Expired(h.Ts, h.TTL, v.now) }
+
+// cuts are the greatest scores of expired documents.
+func (v view) cuts() ttlrules.Cuts { return v.config.History.Cuts(v.now) }
 
 // view reads a collection's view of one partition, and no document.
 func (ps *partitions) view(ctx context.Context, p int, collection string) (view, error) {
@@ -80,8 +84,8 @@ func (ps *partitions) check(ctx context.Context, p int, head layout.Head, seen p
 	if head.Format != layout.Format {
 		return fmt.Errorf("%w: %w", ErrForeign, wire.UnknownFormat(fmt.Sprint("partition ", p), head.Format, layout.Format))
 	}
-	if head.Partitions != strconv.Itoa(ps.shape.Partitions) {
-		return ps.missing(ctx, p, head.Partitions+" partitions")
+	if head.Shape != ps.shape {
+		return ps.missing(ctx, p, head.Shape.String())
 	}
 	switch head.Rebuild {
 	case "":

@@ -158,8 +158,8 @@ func (r remote) Copy(ctx context.Context, version string, collections []string, 
 	})
 }
 
-func (r remote) Fill(ctx context.Context, version string, changes []bulk.Change) error {
-	return tell(ctx, r.process, r.lane+" fill", func() error { return r.partition.Fill(ctx, version, changes) })
+func (r remote) Fill(ctx context.Context, version, next string, changes []bulk.Change) error {
+	return tell(ctx, r.process, r.lane+" fill", func() error { return r.partition.Fill(ctx, version, next, changes) })
 }
 
 // counted is what Count returns.

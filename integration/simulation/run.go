@@ -9,6 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/seed18712806/lapse/integration/simulation/pauses"
 	"github.com/seed18712806/lapse/integration/simulation/plan"
 )
 
@@ -58,6 +59,7 @@ func run(p *plan.Plan, o Options) Result {
 	for i := range max(p.Processes, 1) {
 		w.hosts = append(w.hosts, w.start(fmt.Sprintf("p%d", i), i == 0))
 	}
+	pauses.Begin(p.Seed)
 	left := len(p.Steps)
 	for _, s := range p.Steps {
 		w.queue.Add(w.began.Add(s.At), func() { left--; w.do(s) })
@@ -72,6 +74,7 @@ func run(p *plan.Plan, o Options) Result {
 		})
 	}
 	goOn(func() bool { return left == 0 })
+	stood := pauses.End()
 	healed := w.heal()
 	rests := false
 	var look func()
@@ -87,6 +90,7 @@ func run(p *plan.Plan, o Options) Result {
 	if w.observer.Broken() == nil {
 		w.judge()
 	}
+	w.observer.Faults()["pause"] = stood
 	took := time.Since(w.began)
 	w.end()
 	return Result{Broken: w.observer.Broken(), Messages: w.observer.Messages(), Events: happened, Took: took, Faults: w.observer.Faults(), redialled: w.inbox.redialled}

@@ -134,12 +134,17 @@ func shrink(t *testing.T, seed uint64) {
 		return simulation.Run(t, p, simulation.Options{}).Broken
 	})
 	file := filepath.Join(os.TempDir(), fmt.Sprintf("lapse-seed-%d.plan", seed))
-	why, _, _ := strings.Cut(fmt.Sprint(simulation.Run(t, short, simulation.Options{}).Broken), "\n")
+	r := simulation.Run(t, short, simulation.Options{})
+	why, _, _ := strings.Cut(fmt.Sprint(r.Broken), "\n")
 	text := fmt.Sprintf("# %s\n%s", why, short)
 	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 		t.Error(err)
 	}
-	t.Errorf("the shortest plan that breaks it is in %s (go test ./integration/simulation -run TestReplay -v -plan %s):\n%s", file, file, text)
+	command := "go test ./integration/simulation"
+	if r.Faults["pause"] > 0 {
+		command = ".ci/simulate"
+	}
+	t.Errorf("the shortest plan that breaks it is in %s (%s -run TestReplay -v -plan %s):\n%s", file, command, file, text)
 }
 
 // counts count what happened in histories.

@@ -243,7 +243,12 @@ func (p *process) run(work Work) *process {
 		defer close(p.done)
 		p.err = p.Run(ctx, work)
 	}()
-	p.t.Cleanup(func() { cancel(); <-p.done })
+	p.t.Cleanup(func() {
+		cancel()
+		if <-p.done; p.err != nil && p.t.Failed() {
+			p.t.Logf("%s: Run: %v", p.opts.ID, p.err)
+		}
+	})
 	return p
 }
 

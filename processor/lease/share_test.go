@@ -40,6 +40,11 @@ func (j *journal) loads() map[string]int {
 
 func (j *journal) awaitLoads(t testing.TB, want map[string]int) {
 	t.Helper()
+	defer func() {
+		if t.Failed() {
+			t.Logf("the owners are %v, after %v", j.owners(), j.story())
+		}
+	}()
 	until(t, fmt.Sprintf("the shards are owned %v", want), func() bool { return maps.Equal(j.loads(), want) })
 }
 

@@ -109,7 +109,7 @@ func TestG7_CopyOfALossIsRefused(t *testing.T) {
 func TestFillIsFenced(t *testing.T) {
 	redistest.OnEach(t, func(t *testing.T, s redistest.Server) {
 		p, b := filled(t, s, "c", 3, 10)
-		if err := b.Fill(ctx, "v0", []bulk.Change{{Collection: "c", Drop: true}}); !errors.Is(err, store.ErrFenced) {
+		if err := b.Fill(ctx, "v0", "v1", []bulk.Change{{Collection: "c", Drop: true}}); !errors.Is(err, store.ErrFenced) {
 			t.Errorf("a fill: %v", err)
 		}
 		if _, _, err := b.Count(ctx, "v0", []string{"c"}); !errors.Is(err, store.ErrFenced) {

@@ -29,10 +29,12 @@ type Change struct {
 }
 
 // Fill makes changes to the documents of a partition that is at a version (else
-// store.ErrFenced), one after the other. All documents come to the indexes. It does not change
-// the sizes that the state holds, so nothing else may use the partition before Count.
-func (p *Partition) Fill(ctx context.Context, version string, changes []Change) error {
-	keys, args := make([]string, 1, 1+3*len(changes)), []any{version}
+// store.ErrFenced), one after the other, and sets the next version: so the fill after it is
+// refused by a replica that became the master without this one. All documents come to the
+// indexes. It does not change the sizes that the state holds, so nothing else may use the
+// partition before Count.
+func (p *Partition) Fill(ctx context.Context, version, next string, changes []Change) error {
+	keys, args := make([]string, 1, 1+3*len(changes)), []any{version, next}
 	keys[0] = p.keys.State()
 	var err error
 	for _, c := range changes {

@@ -1,7 +1,7 @@
 -- Writes documents into a partition that is being filled, with their entries in the indexes.
 --
 -- KEYS  1 state, then per change: documents, inherit, own
--- ARGV  1 the expected version, then per change:
+-- ARGV  1 the expected version, 2 the version to set, then per change:
 --         what comes first ('drop': remove everything; 'move': rename everything to the keys of
 --         the next change, which do not exist; '': nothing),
 --         and six lists, each with its length in front:
@@ -16,7 +16,7 @@ if call('HGET', state, 'version') ~= version then
 	return 0
 end
 call('EXISTS', state .. '?')
-local at = 2
+local at = 3
 
 -- Runs a command on the list that begins at from, of entries of width values, and has its length
 -- in front. Returns the position after it.
@@ -92,4 +92,5 @@ for k = 2, #KEYS, 3 do
 	on('ZREM', inherit, first_remove, 1)
 	at = on('ZREM', own, first_remove, 1)
 end
+call('HSET', state, 'version', ARGV[2])
 return 1

@@ -27,10 +27,7 @@ func newCluster(t *testing.T, config jetstream.StreamConfig) (*rig, []string) {
 	r.js = natstest.JetStream(t, r.nc)
 	config.Name, config.Subjects, config.AllowDirect = prefix.EventsStream(), prefix.EventSubjects(), true
 	config.Duplicates = 100 * time.Millisecond
-	var err error
-	if r.stream, err = r.js.CreateStream(t.Context(), config); err != nil {
-		t.Fatal(err)
-	}
+	r.stream = natstest.CreateStream(t, r.js, config)
 	r.p = r.publisher(r.nc)
 	return r, servers
 }

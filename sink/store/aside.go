@@ -2,10 +2,9 @@ package store
 
 import (
 	"context"
-	_ "embed" // the script
+	_ "embed" // the scripts
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 
 	"github.com/redis/go-redis/v9"
@@ -14,10 +13,18 @@ import (
 //go:embed aside.lua
 var asideSource string
 
-var asideScript = redis.NewScript(asideSource)
+//go:embed remove.lua
+var removeSource string
+
+var (
+	asideScript  = redis.NewScript(asideSource)
+	removeScript = redis.NewScript(removeSource)
+)
 
 // SetAside is Clear, but it keeps a copy of the partition under other keys, until
-// RemoveAside. If there is a copy already, SetAside keeps that one, as it is older.
+// RemoveAside. If there is a copy already, SetAside keeps that one, as it is older. It goes on
+// where another one was interrupted: the state goes last, so without a state there is no copy yet.
+// As in Clear, each step sets a version of its own.
 func (p *Partition) SetAside(ctx context.Context, version string, next State, rebuild uint64) error {
 	state, aside := p.keys.State(), p.keys.Aside()
 	there, err := p.client.Exists(ctx, aside.State()).Result()
@@ -25,6 +32,7 @@ func (p *Partition) SetAside(ctx context.Context, version string, next State, re
 		return fmt.Errorf("set partition %d aside: %w", p.id, err)
 	}
 	if there == 0 {
+		steps := 0
 		err = p.eachKey(ctx, p.keys.Base(), func(keys []string) error {
 			names := []string{state}
 			for _, k := range keys {
@@ -32,7 +40,14 @@ func (p *Partition) SetAside(ctx context.Context, version string, next State, re
 					names = append(names, k, aside.Base()+strings.TrimPrefix(k, p.keys.Base()))
 				}
 			}
-			return p.fenced(ctx, asideScript, names, version)
+			if len(names) == 1 {
+				return nil
+			}
+			steps++
+			now := fmt.Sprintf("%s-aside-%d", next.Version, steps)
+			err := p.fenced(ctx, asideScript, names, version, now)
+			version = now
+			return err
 		})
 		if err == nil {
 			err = p.fenced(ctx, asideScript, []string{state, state, aside.State()}, version)
@@ -45,26 +60,30 @@ func (p *Partition) SetAside(ctx context.Context, version string, next State, re
 	return p.Clear(ctx, version, next, rebuild)
 }
 
-// RemoveAside removes the copy that SetAside made, and reports whether there was one. It
-// keeps a copy that another owner makes meanwhile, because that has another version.
+// RemoveAside removes the copy that SetAside made, or what there is of one, and reports whether
+// there was any. It removes nothing unless the partition is whole: it may have been set aside
+// again meanwhile.
 func (p *Partition) RemoveAside(ctx context.Context) (removed bool, err error) {
-	state := p.keys.Aside().State()
-	version, err := p.client.HGet(ctx, state, "version").Result()
-	if errors.Is(err, redis.Nil) {
-		return false, nil
+	aside := p.keys.Aside()
+	remove := func(keys []string) error {
+		return p.fenced(ctx, removeScript, append([]string{p.keys.State()}, keys...))
+	}
+	there, err := p.client.Exists(ctx, aside.State()).Result()
+	if err == nil && there > 0 { // first, as what is left without a state is no copy
+		err = remove([]string{aside.State()})
 	}
 	if err == nil {
-		err = p.eachKey(ctx, p.keys.Aside().Base(), func(keys []string) error {
-			keys = slices.DeleteFunc(keys, func(k string) bool { return k == state })
-			return p.fenced(ctx, clearScript, append([]string{state}, keys...), version)
+		removed = there > 0
+		err = p.eachKey(ctx, aside.Base(), func(keys []string) error {
+			removed = true
+			return remove(keys)
 		})
 	}
-	if err == nil {
-		err = p.fenced(ctx, clearScript, []string{state, state}, version)
-		removed = err == nil
+	if errors.Is(err, ErrFenced) {
+		return false, nil
 	}
 	if err != nil {
-		err = fmt.Errorf("remove the copy of partition %d: %w", p.id, err)
+		return removed, fmt.Errorf("remove the copy of partition %d: %w", p.id, err)
 	}
-	return removed, err
+	return removed, nil
 }

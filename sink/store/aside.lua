@@ -1,7 +1,7 @@
 -- Renames keys of a partition.
 --
 -- KEYS  1 state, then pairs of a key and its new name
--- ARGV  1 the expected version
+-- ARGV  1 the expected version, 2 the version to set, unless the state is renamed
 -- Returns  1 done, 0 the partition is at another version.
 local state, expected, first_pair = KEYS[1], ARGV[1], 2
 if (redis.call('HGET', state, 'version') or '') ~= expected then
@@ -9,8 +9,14 @@ if (redis.call('HGET', state, 'version') or '') ~= expected then
 end
 for i = first_pair, #KEYS, 2 do
 	local key, new_name = KEYS[i], KEYS[i + 1]
-	if redis.call('EXISTS', key) == 1 then -- the scan that found the keys may find one twice
+	-- The scan that found the keys may find one twice. A key that has its new name already was
+	-- renamed before an interruption.
+	if redis.call('EXISTS', key) == 1 and redis.call('EXISTS', new_name) == 0 then
 		redis.call('RENAME', key, new_name)
 	end
+end
+if ARGV[2] then
+	-- After the rest, as Redis accepts it at the limit of its memory only after another write.
+	redis.call('HSET', state, 'version', ARGV[2])
 end
 return 1

@@ -43,12 +43,20 @@ func (p *Partition) Leftovers(ctx context.Context) ([]string, error) {
 
 // Clear removes all keys of a partition that is at a version (else ErrFenced). It leaves the
 // state of a partition that begins at next and lacks everything up to rebuild. Call Take
-// with [Clearing] before: then Load reports a removal that did not finish as damage.
+// with [Clearing] before: then Load reports a removal that did not finish as damage. Each step
+// sets a version of its own: so the one after it is refused by a replica that became the master
+// without it.
 func (p *Partition) Clear(ctx context.Context, version string, next State, rebuild uint64) error {
-	state := p.keys.State()
+	state, steps := p.keys.State(), 0
 	err := p.eachKey(ctx, p.keys.Base(), func(keys []string) error {
-		keys = slices.DeleteFunc(keys, func(k string) bool { return k == state })
-		return p.fenced(ctx, clearScript, append([]string{state}, keys...), version)
+		if keys = slices.DeleteFunc(keys, func(k string) bool { return k == state }); len(keys) == 0 {
+			return nil
+		}
+		steps++
+		now := fmt.Sprintf("%s-removing-%d", next.Version, steps)
+		err := p.fenced(ctx, clearScript, append([]string{state}, keys...), version, "version", now)
+		version = now
+		return err
 	})
 	if err == nil {
 		args := append([]any{version, "version", next.Version, "rebuild", formatRebuild(rebuild)}, p.begin(next)...)

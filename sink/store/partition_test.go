@@ -1,12 +1,14 @@
 package store_test
 
 import (
+	"context"
 	"maps"
 	"slices"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/redis/go-redis/v9"
 
 	"github.com/seed18712806/lapse/integration/harness/redistest"
 	"github.com/seed18712806/lapse/sink/store"
@@ -124,33 +126,150 @@ func TestSetAside(t *testing.T) {
 		if err := p.SetAside(ctx, r.At[0].Version, next, 9); err != nil {
 			t.Fatal(err)
 		}
-		aside := func() map[string]string {
-			kept := map[string]string{}
-			for k, v := range r.Dump() {
-				if strings.Contains(k, ":before:") {
-					kept[strings.Replace(k, ":before:", ":", 1)] = v
-				}
-			}
-			return kept
-		}
-		if diff := cmp.Diff(before, aside()); diff != "" {
+		if diff := cmp.Diff(before, r.aside(s.Client)); diff != "" {
 			t.Errorf("what was set aside:\n%s", diff)
 		}
 		next.Version = "new-1"
 		if err := p.SetAside(ctx, "new-0", next, 9); err != nil {
 			t.Fatal(err)
 		}
-		if diff := cmp.Diff(before, aside()); diff != "" {
+		if diff := cmp.Diff(before, r.aside(s.Client)); diff != "" {
 			t.Errorf("what was set aside, after a second time:\n%s", diff)
-		}
-		for _, want := range []bool{true, false} {
-			if removed, err := p.RemoveAside(ctx); err != nil || removed != want {
-				t.Errorf("RemoveAside: %v, %v, want %v", removed, err, want)
-			}
 		}
 		if state, err := p.Load(ctx); err != nil || state.Version != "new-1" || state.Rebuild != 9 {
 			t.Errorf("the new state is %+v, %v", state, err)
 		}
+	})
+}
+
+// aside is what was set aside, under the names and with the version that it had before.
+func (r *rig) aside(client redis.UniversalClient) map[string]string {
+	kept := map[string]string{}
+	client.HSet(ctx, strings.Replace(r.Key(0, "state"), ":", ":before:", 1), "version", r.At[0].Version)
+	for k, v := range r.Dump() {
+		if strings.Contains(k, ":before:") {
+			kept[strings.Replace(k, ":before:", ":", 1)] = v
+		}
+	}
+	return kept
+}
+
+// TestG7_FailoverDuringSetAside: a replica that becomes the master lacks a step. Fails if the next
+// one is accepted, because what is not aside is cleared in the end.
+func TestG7_FailoverDuringSetAside(t *testing.T) {
+	redistest.OnEach(t, func(t *testing.T, s redistest.Server) {
+		r := newRig(t, s, 1, far)
+		r.WithDefault("orders", 0, 60)
+		r.Put("orders", "a", store.Header{Ts: far, Etag: 1}, "{}")
+		failover := &afterStep{do: func() {
+			docs, was := r.Key(0, "docs:orders"), r.At[0].Version
+			s.Client.Rename(ctx, strings.Replace(docs, ":", ":before:", 1), docs)
+			s.Client.HSet(ctx, r.Key(0, "state"), "version", was)
+		}}
+		s.Client.AddHook(failover)
+		err := r.Store.Partition(0).SetAside(ctx, r.At[0].Version, store.State{Version: "new-0", Log: "log"}, 9)
+		wantErr(t, err, store.ErrFenced, "the step after the failover")
+		if n := s.Client.HLen(ctx, r.Key(0, "docs:orders")).Val(); n != 1 {
+			t.Errorf("%d documents are left, want 1", n)
+		}
+	})
+}
+
+// afterStep calls do once, after the first script.
+type afterStep struct {
+	redis.Hook
+	do func()
+}
+
+func (h *afterStep) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (h *afterStep) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
+}
+
+func (h *afterStep) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		err := next(ctx, cmd)
+		if do := h.do; do != nil && err == nil && strings.HasPrefix(cmd.Name(), "eval") {
+			h.do = nil
+			do()
+		}
+		return err
+	}
+}
+
+// TestSetAsideInterrupted: keys that have been renamed already stay as they are, and without a
+// state they are no copy.
+func TestSetAsideInterrupted(t *testing.T) {
+	redistest.OnEach(t, func(t *testing.T, s redistest.Server) {
+		r := newRig(t, s, 1, far)
+		r.WithDefault("orders", 0, 60)
+		r.Put("orders", "a", store.Header{Ts: far, Etag: 1}, "{}")
+		before := r.Dump()
+		docs := r.Key(0, "docs:orders")
+		aside := strings.Replace(docs, ":", ":before:", 1)
+		s.Client.Rename(ctx, docs, aside)
+		s.Client.HSet(ctx, docs, "a", "of a rebuild that did not end")
+		if err := r.Store.Partition(0).SetAside(ctx, r.At[0].Version, store.State{Version: "new-0", Log: "log"}, 9); err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(before, r.aside(s.Client)); diff != "" {
+			t.Errorf("what was set aside:\n%s", diff)
+		}
+	})
+}
+
+// TestRemoveAside: what was set aside is kept until the partition is whole. Then all goes, also
+// what an interrupted SetAside or RemoveAside has left.
+func TestRemoveAside(t *testing.T) {
+	redistest.OnEach(t, func(t *testing.T, s redistest.Server) {
+		r := newRig(t, s, 1, far)
+		r.WithDefault("orders", 0, 60)
+		r.Put("orders", "a", store.Header{Ts: far, Etag: 1}, "{}")
+		p := r.Store.Partition(0)
+		live, version := r.Key(0, "state"), "new-0"
+		if err := p.SetAside(ctx, r.At[0].Version, store.State{Version: version, Log: "log"}, 9); err != nil {
+			t.Fatal(err)
+		}
+		remove := func(when string, want bool) {
+			t.Helper()
+			before := r.Dump()
+			removed, err := p.RemoveAside(ctx)
+			if err != nil || removed != want {
+				t.Errorf("%s: RemoveAside: %v, %v, want %v", when, removed, err, want)
+			}
+			if diff := cmp.Diff(before, r.Dump()); !want && diff != "" {
+				t.Errorf("%s: RemoveAside changed something:\n%s", when, diff)
+			}
+			for k := range r.Dump() {
+				if want && strings.Contains(k, ":before:") {
+					t.Errorf("%s: RemoveAside has left %s", when, k)
+				}
+			}
+		}
+		take := func(rebuild uint64) {
+			t.Helper()
+			if err := p.Take(ctx, store.State{Version: version, Log: "log"}, version+"+", rebuild); err != nil {
+				t.Fatal(err)
+			}
+			version += "+"
+		}
+		remove("it is being rebuilt", false)
+		take(store.Clearing)
+		remove("it is being cleared", false)
+		if err := p.Refuse(ctx, store.State{Version: version}, version+"+"); err != nil {
+			t.Fatal(err)
+		}
+		version += "+"
+		remove("it is refused", false)
+		s.Client.Rename(ctx, live, live+"-away")
+		remove("it has no state", false)
+		s.Client.Rename(ctx, live+"-away", live)
+		take(0)
+		remove("it is whole", true)
+		remove("nothing is left", false)
+		s.Client.HSet(ctx, strings.Replace(r.Key(0, "docs:orders"), ":", ":before:", 1), "a", "{}")
+		remove("a part is left", true)
 	})
 }
 

@@ -119,7 +119,7 @@ func (c *Contents) isRestored(m *jsapi.Message) (bool, error) {
 		if err := expired.UnmarshalText([]byte(m.Value("ce-time"))); err != nil {
 			return false, fmt.Errorf("message %d of %s: its ce-time is not valid: %w", m.Seq, c.names.events(), err)
 		}
-		later = int64(expired) > s.logTime/int64(time.Millisecond)
+		later = int64(expired) >= s.lastInstant()
 	}
 	return n <= s.end && !later, nil
 }
@@ -155,14 +155,23 @@ func (c *Contents) stays(partition int) func(generation) bool {
 
 func (c *Contents) moveCheckpoint(m *jsapi.Message, log *StreamContents) error {
 	point, err := parseCheckpoint(m)
-	if err != nil || point.Seq <= log.end {
+	if err != nil {
 		return err
 	}
-	// Where the log is not whole, its greatest stamp may be missing.
-	point.Seq, point.Watermark, point.Stamp = log.end, log.logTime/int64(time.Millisecond), log.stamp.String()
+	if point.Seq > log.end {
+		// Where the log is not whole, its greatest stamp may be missing.
+		point.Seq, point.Watermark, point.Stamp = log.end, log.lastInstant(), log.stamp.String()
+	}
+	if len(c.changed) > 0 { // isRestored leaves out what lapse has to look up, from the last instant on
+		point.Watermark = min(point.Watermark, log.lastInstant()-1)
+	}
 	m.Data, err = json.Marshal(point)
 	return err
 }
+
+// lastInstant is the log time at the end of a log. A configuration after the end may have the
+// same, and what it made expire too.
+func (s *StreamContents) lastInstant() int64 { return s.logTime / int64(time.Millisecond) }
 
 // configured is the configuration of a restored stream: while it is restored and, when it is
 // complete, at last.

@@ -32,6 +32,8 @@
 //   - An output that the original has published of a version at or before L, but that was
 //     caused later, may be there. lapse looks up each output that was caused between the
 //     checkpoint and its takeover, and the takeover's first message is stamped after the restore.
+//     Where a configuration after L may have caused it, it is left out too: the restored lapse
+//     applies that configuration later, or not at all.
 //   - An output of a message after L is not there, and its version is not in the log either.
 //     Its etag never comes back: an event of a new version has another ce-id.
 //

@@ -115,7 +115,7 @@ func (r *restorer) prepare(ctx context.Context) (begun bool, err error) {
 		return true, nil
 	}
 	for _, name := range marked {
-		if err := jsapi.Remove(ctx, r.NATS, name); err != nil {
+		if err := r.removeMarked(ctx, name); err != nil {
 			return false, fmt.Errorf("remove stream %s, which an interrupted restore has left: %w", name, err)
 		}
 	}
@@ -215,15 +215,26 @@ func (r *restorer) complete(ctx context.Context) error {
 	return nil
 }
 
+// removeMarked removes a stream, if it is still marked: another restore may have completed it, and
+// clients may have written to it.
+func (r *restorer) removeMarked(ctx context.Context, name string) error {
+	i, err := jsapi.StreamInfo(ctx, r.NATS, name)
+	if i == nil || err != nil {
+		return err
+	}
+	c, err := i.Parse()
+	if err != nil || c.Metadata[wire.FormatKey] != wire.Restoring {
+		return err
+	}
+	return jsapi.Remove(ctx, r.NATS, name)
+}
+
 // removeAll removes what a restore that failed has made.
 func (r *restorer) removeAll() error {
 	ctx, cancel := context.WithTimeout(context.Background(), removeWithin)
 	defer cancel()
 	for _, name := range r.made {
-		if i, err := jsapi.StreamInfo(ctx, r.NATS, name); i == nil && err == nil {
-			continue
-		}
-		if err := jsapi.Remove(ctx, r.NATS, name); err != nil {
+		if err := r.removeMarked(ctx, name); err != nil {
 			return fmt.Errorf("stream %s could not be removed: %w: lapse does not start with it; the same command removes it", name, err)
 		}
 	}

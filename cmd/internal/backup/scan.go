@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -38,8 +39,8 @@ type Contents struct {
 	names   names
 	end     file.End
 	bucket  map[string]*jsapi.Message
-	configs uint64          // the last configuration that a log has
-	changed map[string]bool // collections that were configured after the end
+	latest  map[string]uint64 // by collection: its last configuration
+	changed map[string]bool   // collections that were configured after the end of a log
 }
 
 // StreamContents is what a backup has of a stream.
@@ -52,6 +53,7 @@ type StreamContents struct {
 	earliest generation // of a log: where the partition that begins last does; its offset, if it has no snapshot
 	state    jsapi.State
 	identity int64
+	copied   uint64 // of a log: the last configuration that it has, or had before it was truncated
 	end      uint64 // the sequence with which it is to end
 	logTime  int64  // the greatest stamp up to there, in Unix nanoseconds
 	stamp    store.Stamp
@@ -64,7 +66,8 @@ func Scan(in io.Reader, until Until) (*Contents, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &Contents{Header: r.Header(), names: names{r.Header().Prefix, r.Header().Shards}, bucket: make(map[string]*jsapi.Message), changed: make(map[string]bool)}
+	c := &Contents{Header: r.Header(), names: names{r.Header().Prefix, r.Header().Shards}, bucket: make(map[string]*jsapi.Message),
+		latest: make(map[string]uint64), changed: make(map[string]bool)}
 	for {
 		part, err := r.Next()
 		if errors.Is(err, io.EOF) {
@@ -120,16 +123,19 @@ func (c *Contents) scan(part file.Stream, r io.Reader, until Until) error {
 		if cuts && !over && until.ends(m, greatest) {
 			over, s.end = true, m.Seq-1
 		}
-		collection, configures := strings.CutPrefix(m.Subject, c.Prefix.Config(""))
+		if collection, configures := strings.CutPrefix(m.Subject, c.Prefix.Config("")); configures {
+			c.latest[collection] = m.Seq
+			if over {
+				c.changed[collection] = true
+			}
+		}
 		switch {
 		case part.Name == c.names.checkpoints():
 			c.bucket[m.Subject] = m
-		case over && configures:
-			c.changed[collection] = true
 		case cuts && !over:
 			s.logTime, s.stamp = greatest, store.Stamp{Seq: m.Seq, At: m.Stamp}
 			if c.isLog(part.Name) {
-				c.configs = max(c.configs, c.source(m))
+				s.copied = max(s.copied, c.source(m))
 			}
 		}
 	})
@@ -186,11 +192,27 @@ func (c *Contents) check(until Until) error {
 			return fmt.Errorf("this backup cannot be restored to so early: the earliest is sequence %d of %s%s: use an earlier backup", log.earliest.Offset+1, name, at)
 		}
 	}
-	if c.Shards > 1 { // a log has no configuration that its source has not
-		configs := c.stream(c.names.root())
-		configs.end = min(max(configs.end, c.configs), configs.state.LastSeq)
+	if c.Shards > 1 {
+		c.compareConfigs()
 	}
 	return nil
+}
+
+// compareConfigs compares the stream of configurations with what the logs have of it. A backup
+// reads it after the logs, so it has all that they have, and may have more.
+func (c *Contents) compareConfigs() {
+	all, most := uint64(math.MaxUint64), uint64(0) // up to which configuration all logs have them, and one has
+	for _, name := range c.names.logs() {
+		log := c.stream(name)
+		all, most = min(all, log.copied), max(most, log.copied)
+	}
+	configs := c.stream(c.names.root())
+	configs.end = min(max(configs.end, most), configs.state.LastSeq)
+	for collection, seq := range c.latest {
+		if seq > all {
+			c.changed[collection] = true
+		}
+	}
 }
 
 // begins finds out from where on a partition can be built. It returns an error if that is nowhere.
@@ -222,7 +244,7 @@ func (c *Contents) begins(p int) error {
 	}
 	r.keep(c.stays(p))
 	for _, g := range r.generations {
-		c.configs = max(c.configs, g.Configured)
+		log.copied = max(log.copied, g.Configured)
 	}
 	return nil
 }

@@ -144,7 +144,7 @@ func TestStreamsEndWithTheProcess(t *testing.T) {
 	t.Logf("ended after %s", time.Since(begin))
 }
 
-// TestSlowStream: a client that takes nothing while more is published than lapse keeps is
+// TestSlowStream: a client that takes one event, and nothing while more is published than lapse keeps, is
 // dropped, delays nobody else, and misses nothing once it is back with its last id.
 func TestSlowStream(t *testing.T) {
 	const n, size = 36, 900_000 // more than the ring and the buffers of a connection
@@ -166,28 +166,40 @@ func TestSlowStream(t *testing.T) {
 	if err != nil || slow.StatusCode != 200 {
 		t.Fatal(slow, err)
 	}
+	var got []string
+	first, goesOn, ended := make(chan struct{}), make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(ended)
+		readEvents(slow.Body, func(e sse) {
+			switch e.name {
+			case "":
+				if got = append(got, e.id); len(got) == 1 {
+					close(first)
+					<-goesOn
+				}
+			case "dropped":
+				t.Logf("dropped: %s", e.data)
+			default:
+				t.Errorf("event %+v", e)
+			}
+		})
+	}()
 	fast := r.follow("/events")
+	var all []string
 	for id := range n {
 		r.do("PUT", fmt.Sprintf("/collections/orders/documents/%d", id), `{"x":"`+strings.Repeat("x", size)+`"}`).want(t, 201)
+		if id == 0 {
+			all = append(all, fast.next().id)
+			<-first
+		}
 	}
-	var all []string
-	for range n {
+	for len(all) < n {
 		all = append(all, fast.next().id)
 	}
 	fast.cancel()
-
-	var got []string
-	readEvents(slow.Body, func(e sse) {
-		switch e.name {
-		case "":
-			got = append(got, e.id)
-		case "dropped":
-			t.Logf("dropped: %s", e.data)
-		default:
-			t.Errorf("event %+v", e)
-		}
-	})
-	if len(got) == 0 || len(got) == n {
+	close(goesOn)
+	<-ended
+	if len(got) == n {
 		t.Fatalf("the slow client has got %d events before it was dropped", len(got))
 	}
 	eventually(t, "the drop is counted", func() bool { return strings.Contains(metrics(t, r), `lapse_http_streams_ended_total{reason="slow"} 1`) })

@@ -15,6 +15,7 @@ import (
 
 const (
 	connectTimeout = 5 * time.Second
+	writeTimeout   = 3 * time.Second // the library holds its lock meanwhile: nobody even learns of the state
 
 	// The most connections to Redis. The processor pipelines and needs few. Each read has
 	// one to itself for a round trip.
@@ -51,6 +52,7 @@ func connectNATS(opts Options, embedded *natsServer, name string) (*nats.Conn, e
 	options := []nats.Option{
 		nats.Name("lapse " + name),
 		nats.Timeout(connectTimeout),
+		nats.FlusherTimeout(writeTimeout),
 		nats.MaxReconnects(-1),
 		nats.ReconnectWait(250 * time.Millisecond),
 		nats.ReconnectJitter(100*time.Millisecond, 100*time.Millisecond),

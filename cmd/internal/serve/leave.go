@@ -1,9 +1,11 @@
 package serve
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"log/slog"
 	"time"
 
@@ -55,6 +57,21 @@ func leaveServers(ctx context.Context, nc *nats.Conn, log *slog.Logger) {
 		}
 		failures, notBefore, pause = 0, time.Now().Add(pause), min(2*pause, serverAtMost)
 	}
+}
+
+// untilClosed waits until ctx is done, or until the client library gives a connection up, which is
+// an error: it does not connect again.
+func untilClosed(ctx context.Context, nc *nats.Conn) error {
+	closed := nc.StatusChanged(nats.CLOSED)
+	defer nc.RemoveStatusListener(closed)
+	if !nc.IsClosed() {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-closed:
+		}
+	}
+	return fmt.Errorf("the connection %q to NATS is closed for good: restart lapse: %w", nc.Opts.Name, cmp.Or(nc.LastError(), nats.ErrConnectionClosed))
 }
 
 // asksJetStream reports whether JetStream answers through the present server, and is well: it has a

@@ -134,6 +134,11 @@ func (p *process) close() (err error) {
 	return err
 }
 
+// connections are all to NATS.
+func (p *process) connections() []*nats.Conn {
+	return []*nats.Conn{p.log.nats, p.reads.nats, p.beats, p.api.nats, p.api.client.Conn()}
+}
+
 // newNode makes a processor for each shard, and the member. They do not run yet.
 func (p *process) newNode(ctx context.Context, metrics *prometheus.Registry, board *health.Board, redis *reach) (*node, *lease.Member, error) {
 	opts := p.opts.Processor
@@ -214,7 +219,7 @@ func (p *process) serve(ctx context.Context, start time.Time) error {
 		return err
 	}
 	defer reads.Stop()
-	failed := make(chan error, 3)
+	failed := make(chan error, 3+len(p.connections()))
 	server, err := p.startWeb(reader, n.ready, metrics, failed)
 	if err != nil {
 		return err
@@ -234,8 +239,13 @@ func (p *process) serve(ctx context.Context, start time.Time) error {
 	watching.Go(func() { census.Run(running, n.counts) })
 	watching.Go(func() { watchReads(running, p.reads, board, redis) })
 	watching.Go(func() { n.watch(running) })
-	if p.opts.NATS != "" {
-		for _, nc := range []*nats.Conn{p.log.nats, p.reads.nats, p.beats, p.api.nats} {
+	for _, nc := range p.connections() {
+		watching.Go(func() {
+			if err := untilClosed(running, nc); err != nil {
+				failed <- err
+			}
+		})
+		if p.opts.NATS != "" {
 			watching.Go(func() { leaveServers(running, nc, log.With(slog.String("connection", nc.Opts.Name))) })
 		}
 	}

@@ -6,6 +6,7 @@ package natstest
 import (
 	"bytes"
 	"cmp"
+	"context"
 	"encoding/json"
 	"fmt"
 	"net/http"
@@ -24,6 +25,7 @@ import (
 
 	"github.com/seed18712806/lapse/integration/harness/child"
 	"github.com/seed18712806/lapse/integration/harness/freeport"
+	"github.com/seed18712806/lapse/integration/harness/poll"
 	"github.com/seed18712806/lapse/integration/harness/programs"
 )
 
@@ -193,6 +195,22 @@ func JetStream(t testing.TB, nc *nats.Conn) jetstream.JetStream {
 		t.Fatal(err)
 	}
 	return js
+}
+
+// CreateStream makes a stream. It asks again after a while: a cluster can lose the request while
+// its leaders change, and making the same stream twice makes one.
+func CreateStream(t testing.TB, js jetstream.JetStream, config jetstream.StreamConfig) (stream jetstream.Stream) {
+	t.Helper()
+	err := poll.Until(t.Context(), limit, func(ctx context.Context) (err error) {
+		ctx, cancel := context.WithTimeout(ctx, limit/10)
+		defer cancel()
+		stream, err = js.CreateStream(ctx, config)
+		return err
+	})
+	if err != nil {
+		t.Fatalf("create stream %s: %v", config.Name, err)
+	}
+	return stream
 }
 
 // keepDirectory keeps the directory of the streams from being empty. After it has deleted the

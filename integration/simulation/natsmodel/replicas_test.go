@@ -30,9 +30,7 @@ func TestConformanceOnReplicas(t *testing.T) {
 	c := config("EVENTS")
 	c.Replicas = 3
 	for _, s := range sides {
-		if _, err := s.js.CreateStream(t.Context(), c); err != nil {
-			t.Fatal(err)
-		}
+		natstest.CreateStream(t, s.js, c)
 		// The server that answered may know of the stream before the one that we are connected to.
 		first := []jetstream.PublishOpt{jetstream.WithRetryAttempts(1000), jetstream.WithRetryWait(10 * time.Millisecond)}
 		if _, err := s.js.Publish(t.Context(), "events.a", nil, first...); err != nil {

@@ -42,7 +42,7 @@ func (p *Partition) Copy(_ context.Context, version string, collections []string
 }
 
 // Fill writes documents.
-func (p *Partition) Fill(_ context.Context, version string, changes []bulk.Change) error {
+func (p *Partition) Fill(_ context.Context, version, next string, changes []bulk.Change) error {
 	switch {
 	case p.state.Version != version:
 		return store.ErrFenced
@@ -80,6 +80,7 @@ func (p *Partition) Fill(_ context.Context, version string, changes []bulk.Chang
 			at.set(id, nil)
 		}
 	}
+	p.state.Version = next
 	return nil
 }
 

@@ -249,7 +249,7 @@ func (h *history) commit() {
 			c.Drop = store.DropAll
 		case n == 1:
 			c.Drop = store.DropMoves
-			to := fmt.Sprint(name, ".", pr.Offset)
+			to := fmt.Sprint(name, ".", pr.Next) // a name that nothing has had
 			off[to] = h.off[name]
 			h.add(to)
 			changes = append(changes, c, store.CollectionChanges{Collection: to})
@@ -401,6 +401,7 @@ func (h *history) rebuild() {
 		return nil, p.Clear(ctx, taken, next, 9)
 	}) == nil {
 		h.at.Version = next.Version
+		clear(h.off) // all collections have indexes again
 		if !wrong && h.oneIn(2) {
 			h.fill()
 		}
@@ -417,7 +418,7 @@ func (h *history) fill() {
 	for i := range h.IntN(5) {
 		c := bulk.Change{Collection: h.name(), Drop: h.oneIn(5)}
 		if h.oneIn(5) {
-			c = bulk.Change{Collection: c.Collection, MoveTo: fmt.Sprint(c.Collection, ".", h.at.Offset, i)}
+			c = bulk.Change{Collection: c.Collection, MoveTo: fmt.Sprint(c.Collection, ".", h.fresh())}
 			h.add(c.MoveTo)
 		} else {
 			for _, i := range h.Perm(12)[:h.IntN(12)] {
@@ -432,7 +433,12 @@ func (h *history) fill() {
 				}
 			}
 		}
-		_ = h.both(fmt.Sprintf("fill %+v", c), func(p processor.PartitionStore) (any, error) { return nil, p.Fill(ctx, version, []bulk.Change{c}) })
+		next := fmt.Sprint(h.at.Version, "-", i)
+		if h.both(fmt.Sprintf("fill %+v", c), func(p processor.PartitionStore) (any, error) {
+			return nil, p.Fill(ctx, version, next, []bulk.Change{c})
+		}) == nil {
+			version, h.at.Version = next, next
+		}
 	}
 	_ = h.both("count", func(p processor.PartitionStore) (any, error) {
 		full, documents, err := p.Count(ctx, h.at.Version, h.names)

@@ -120,8 +120,11 @@ func (p *Partition) SetAside(ctx context.Context, version string, next store.Sta
 	return err
 }
 
-// RemoveAside removes the copy, and reports whether there was one.
+// RemoveAside removes the copy if the partition is whole, and reports whether there was one.
 func (p *Partition) RemoveAside(context.Context) (removed bool, err error) {
+	if p.state.Version == "" || p.state.Rebuild != 0 || p.state.Refused {
+		return false, nil
+	}
 	removed = p.aside.state.Version != ""
 	p.aside = begun(store.State{})
 	return removed, nil

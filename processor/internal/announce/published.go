@@ -4,6 +4,7 @@ import (
 	"math"
 
 	"github.com/seed18712806/lapse/processor/internal/decide"
+	"github.com/seed18712806/lapse/processor/internal/message"
 	"github.com/seed18712806/lapse/sink/store"
 )
 
@@ -65,6 +66,15 @@ func (p *Published) Checkpoint() uint64 { return p.checkpoint.Seq }
 func (p *Published) Pass(watermark int64) {
 	if p.time == math.MaxInt64 {
 		p.time = watermark
+	}
+}
+
+// Doubt notes that outputs up to a position were published in a step that was then not
+// committed: from here on such outputs are looked up.
+func (p *Published) Doubt(to message.Position) {
+	p.upTo = max(p.upTo, to.Seq)
+	if p.time != math.MaxInt64 {
+		p.time = max(p.time, to.Time)
 	}
 }
 

@@ -59,6 +59,7 @@ func (r *Reader) catchUpOnce(ctx context.Context, partition int) error {
 		return err
 	}
 	defer forget()
+	messages.wanted = true // there is one for I3, at least
 	if last >= info.State.LastSeq && !b.advance(message.Position{Seq: last}, times) {
 		return nil
 	}
@@ -87,8 +88,12 @@ func (r *Reader) catchUpOnce(ctx context.Context, partition int) error {
 			return nil
 		}
 		at := message.Position{Seq: seq, Time: time.at(seq, meta.Timestamp.UnixMilli()), Stamp: meta.Timestamp.UnixNano()}
+		r.saw(at)
 		if p, global := r.decoder.Route(msg.Subject); !r.decoder.IsTick(msg.Subject) && (global || p == partition) {
 			m := r.decoder.Decode(msg.Subject, message.HeaderOf(msg), msg.Data, at)
+			if ctx.Err() != nil {
+				return nil // perhaps it was decoded without the rules of replies
+			}
 			if (p == partition || m.IsControl()) && !b.fill(m, times, over) {
 				return nil
 			}

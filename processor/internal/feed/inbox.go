@@ -45,6 +45,7 @@ type absence struct {
 	pos    message.Position // up to which the partition's own reader has read
 	times  uint64           // that the partition went away: a reader from before is refused
 	left   chan struct{}    // has one element if the partition has gone away
+	high   message.Position // the greatest log time known from another reading: see timeAt
 }
 
 const (
@@ -104,6 +105,7 @@ func (b *Inbox) offer(m *message.Message, holdsUp, over func() bool) bool {
 	for !b.closed && !b.away && m.Seq > b.last && b.full() {
 		if waited >= patience && holdsUp() {
 			b.last = max(b.last, m.Seq-1)
+			b.note(m.Position) // the partition's own reader does not read what is before it
 			b.leave()
 			break
 		}
@@ -158,11 +160,31 @@ func (b *Inbox) put(m *message.Message) {
 	if m.Seq <= b.last {
 		return // it is in already, or the partition does not need it
 	}
+	if at := b.timeAt(m.Position); at != m.Time {
+		other := *m // other partitions may have it too
+		m, other.Time = &other, at
+	}
 	b.last = m.Seq
 	b.queue = append(b.queue, m)
 	b.count.Store(int32(len(b.queue)))
 	b.bytes += len(m.Body)
 	b.Wake()
+}
+
+// timeAt is the log time at a position. Stamps may have fallen since high, and a reading that
+// began after high does not know of it.
+func (b *Inbox) timeAt(at message.Position) int64 {
+	if at.Seq >= b.high.Seq {
+		return max(at.Time, b.high.Time)
+	}
+	return at.Time
+}
+
+// note notes what one reading knows of log time for the next one.
+func (b *Inbox) note(at message.Position) {
+	if at.Time > b.high.Time {
+		b.high = at
+	}
 }
 
 // leave makes the partition read for itself from here on.
@@ -230,7 +252,7 @@ func (b *Inbox) Rewind(floor, read uint64) {
 	defer b.mu.Unlock()
 	b.wanted = true
 	b.missed = max(b.missed, b.last, read)
-	b.last = floor
+	b.last, b.high = floor, message.Position{} // the owner knows the log time at floor
 	b.drop(len(b.queue))
 	b.leave()
 }
@@ -275,11 +297,15 @@ func (b *Inbox) begin(read uint64, join bool) (after uint64, ok bool) {
 }
 
 // startsAfter notes where the main reader begins. A partition that is away, or goes away
-// before the main reader has a position, has to read for itself up to there.
+// before the main reader has a position, has to read for itself up to there; also one that
+// was away when begin asked, and has come back since.
 func (b *Inbox) startsAfter(seq uint64) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.missed = max(b.missed, seq)
+	if !b.away && b.last < seq {
+		b.leave()
+	}
 }
 
 // advance notes how far the partition's own reader has read, and reports whether that has
@@ -290,6 +316,8 @@ func (b *Inbox) advance(to message.Position, times uint64) bool {
 	if !b.reads(times) {
 		return false
 	}
+	to.Time = b.timeAt(to)
+	b.note(to)
 	b.pos = to
 	b.away = to.Seq < b.missed
 	return b.away
@@ -310,13 +338,14 @@ func (b *Inbox) from() (after, times uint64) {
 }
 
 // position is how far the log was read for the partition, where main is how far the main
-// reader had read it before this call.
+// reader has read it. The main reader must not begin anew meanwhile.
 func (b *Inbox) position(main message.Position) message.Position {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.away {
 		return b.pos
 	}
+	main.Time = b.timeAt(main)
 	return main
 }
 

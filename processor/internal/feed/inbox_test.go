@@ -2,6 +2,7 @@ package feed
 
 import (
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -229,7 +230,7 @@ func TestG1_APartitionGoesBackWhileTheReaderBegins(t *testing.T) {
 	late, other := newInbox(10, 1000), newInbox(10, 1000)
 	other.Rewind(4870, 0)
 	r := Reader{inboxes: Inboxes{late, other}}
-	if start := r.begin(0); start != 4870 {
+	if start, err := r.begin(t.Context(), 0); err != nil || start != 4870 {
 		t.Fatalf("the main reader begins behind %d, want 4870", start)
 	}
 	late.Rewind(3700, r.Position().Seq)
@@ -239,5 +240,63 @@ func TestG1_APartitionGoesBackWhileTheReaderBegins(t *testing.T) {
 	}
 	if late.advance(message.Position{Seq: 4870}, times); late.isAway() {
 		t.Error("the partition is still away at 4870")
+	}
+}
+
+// TestG1_APartitionComesBackWhileTheReaderBegins: a partition is away when the main reader
+// asks where to begin, and has come back when that has decided to begin later.
+//
+// It fails if the partition stays: nobody reads the messages in between for it.
+func TestG1_APartitionComesBackWhileTheReaderBegins(t *testing.T) {
+	b := newInbox(10, 1000)
+	b.Rewind(3700, 0)
+	if _, ok := b.begin(0, false); ok {
+		t.Fatal("the partition is not away")
+	}
+	_, times := b.from()
+	b.advance(message.Position{Seq: 3701}, times)
+	b.startsAfter(4870)
+	if after, _ := b.from(); !b.isAway() || after > 3701 {
+		t.Errorf("the partition is away: %v, and reads after %d, want true, and at most 3701", b.isAway(), after)
+	}
+}
+
+// TestG1_ThePositionOfAPartitionThatComesBack: the main reader begins again, and the
+// partition comes back with it, while its owner asks how far the log was read for it.
+// Nothing was.
+//
+// It fails if the owner gets the former position of the main reader: it would commit that,
+// and the messages before it would never be applied.
+func TestG1_ThePositionOfAPartitionThatComesBack(t *testing.T) {
+	b := newInbox(10, 1000)
+	r := Reader{inboxes: Inboxes{b}}
+	var owners sync.WaitGroup
+	var wrong atomic.Uint64
+	done := make(chan struct{})
+	for range 8 { // they wait for the same locks, so that they lose time between two of them
+		owners.Go(func() {
+			for wrong.Load() == 0 {
+				select {
+				case <-done:
+					return
+				default:
+					if at := r.PositionOf(0); at.Seq != 0 {
+						wrong.Store(at.Seq)
+					}
+				}
+			}
+		})
+	}
+	for range 50_000 {
+		b.Rewind(500, 1000)
+		r.move(message.Position{Seq: 1000})
+		if _, err := r.begin(t.Context(), r.move(message.Position{}).Seq); err != nil {
+			t.Fatal(err)
+		}
+	}
+	close(done)
+	owners.Wait()
+	if seq := wrong.Load(); seq != 0 {
+		t.Errorf("the log was read up to %d for the partition, want nothing", seq)
 	}
 }

@@ -30,7 +30,9 @@ type pull struct {
 	open      int    // messages that were requested, and may still come
 	delivered uint64 // by the consumer's own count
 	beat      *time.Ticker
-	silent    int // beats since the last message of any kind
+	silent    int  // beats since the last message of any kind
+	idle      int  // heartbeats of the server since the last message of the log
+	wanted    bool // the log has more messages: a consumer that brings none is given up
 	backlog   *Backlog
 }
 
@@ -41,7 +43,12 @@ const (
 	pullHeartbeat = 2 * time.Second  // of the server, while it has nothing to send
 )
 
-var errSilent = errors.New("nothing is heard of the consumer")
+const pullIdle = 3 // heartbeats, if messages are wanted
+
+var (
+	errSilent = errors.New("nothing is heard of the consumer")
+	errIdle   = errors.New("the consumer brings no messages, although there are some")
+)
 
 func errLost(sent any, here uint64) error {
 	return fmt.Errorf("messages of the log were lost on the way: the consumer has sent %v, and %d are here", sent, here)
@@ -104,6 +111,7 @@ func (p *pull) next(done <-chan struct{}) (*nats.Msg, *nats.MsgMetadata, error) 
 			return nil, nil, errLost(meta.Sequence.Consumer, p.delivered)
 		}
 		p.open--
+		p.idle = 0
 		p.backlog.read.Add(1)
 		return m, meta, nil
 	}
@@ -134,6 +142,9 @@ func (p *pull) status(m *nats.Msg) error {
 		// Without it, the loss of the last message would show only when the next one comes.
 		if sent := m.Header.Get("Nats-Last-Consumer"); sent != "" && sent != strconv.FormatUint(p.delivered, 10) {
 			return errLost(sent, p.delivered)
+		}
+		if p.idle++; p.wanted && p.idle >= pullIdle {
+			return errIdle
 		}
 		return nil
 	case code == "408", code == "409" && (text == tooLarge || text == "Batch Completed"):

@@ -54,7 +54,7 @@ type Reader struct {
 
 	mu   sync.Mutex
 	read message.Position // up to which all messages are in their inboxes
-	seen store.Stamp      // of the last message that was read
+	seen store.Stamp      // of the last message that was read, also for one partition
 }
 
 // Source is what a Reader reads, and how.
@@ -86,18 +86,30 @@ func (r *Reader) Position() message.Position {
 
 // PositionOf is how far the log was read for a partition.
 func (r *Reader) PositionOf(partition int) message.Position {
-	all := r.Position() // before the inbox is locked: see Inbox
-	return r.inboxes[partition].position(all)
+	r.mu.Lock() // until the inbox has answered: runOnce moves back before an inbox begins anew
+	defer r.mu.Unlock()
+	return r.inboxes[partition].position(r.read)
 }
 
 func (r *Reader) move(to message.Position) (from message.Position) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	from, r.read = r.read, to
-	if stamp := to.Evidence(); stamp.Seq != 0 {
+	r.note(to)
+	return from
+}
+
+// saw notes the position of a message that was read for one partition.
+func (r *Reader) saw(at message.Position) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.note(at)
+}
+
+func (r *Reader) note(at message.Position) {
+	if stamp := at.Evidence(); stamp.Seq > r.seen.Seq {
 		r.seen = stamp
 	}
-	return from
 }
 
 // Rewind lets the reading begin again.
@@ -137,7 +149,10 @@ func (r *Reader) runOnce(ctx context.Context) error {
 	default:
 	}
 	read := r.move(message.Position{}) // before the inboxes begin: see PositionOf
-	start := r.begin(read.Seq)
+	start, err := r.begin(ctx, read.Seq)
+	if err != nil {
+		return err
+	}
 	r.logTime.back(start)
 	lost := r.link.Lost()
 	info, messages, forget, err := r.readFrom(ctx, start)
@@ -160,7 +175,7 @@ func (r *Reader) runOnce(ctx context.Context) error {
 		again = r.watch(reading, lost)
 		stop()
 	}()
-	err = r.handOut(reading, messages, start)
+	err = r.handOut(ctx, reading, messages, start)
 	stop()
 	<-watched
 	if again {
@@ -170,8 +185,9 @@ func (r *Reader) runOnce(ctx context.Context) error {
 }
 
 // begin returns the sequence after which the reading begins. Partitions that are away
-// stay away, unless most of them are: then one reading serves nearly all.
-func (r *Reader) begin(read uint64) uint64 {
+// stay away, unless most of them are: then one reading serves nearly all. Where there is nobody
+// to read for, it begins at the end of the log: the beginning may have been truncated.
+func (r *Reader) begin(ctx context.Context, read uint64) (uint64, error) {
 	join := r.mostAreHungry()
 	start, any := uint64(math.MaxUint64), false
 	for _, b := range r.inboxes {
@@ -181,12 +197,18 @@ func (r *Reader) begin(read uint64) uint64 {
 		}
 	}
 	if !any {
-		start = read
+		ctx, cancel := context.WithTimeout(ctx, link.CallTimeout)
+		defer cancel()
+		info, err := r.log.Info(ctx)
+		if err != nil {
+			return 0, err
+		}
+		start = info.State.LastSeq
 	}
 	for _, b := range r.inboxes {
 		b.startsAfter(start)
 	}
-	return start
+	return start, nil
 }
 
 // mostAreHungry reports whether at least half of the partitions wait for messages that
@@ -283,9 +305,9 @@ func (r *Reader) watch(reading context.Context, lost <-chan struct{}) (again boo
 	return true
 }
 
-// handOut puts messages into their inboxes until reading is done.
-func (r *Reader) handOut(reading context.Context, messages *pull, last uint64) error {
-	over := func() bool { return reading.Err() != nil }
+// handOut puts messages into their inboxes until reading is done. ctx is that of the session.
+func (r *Reader) handOut(ctx, reading context.Context, messages *pull, last uint64) error {
+	over := func() bool { return ctx.Err() != nil || reading.Err() != nil }
 	for caughtUp := false; ; {
 		msg, meta, err := messages.next(reading.Done())
 		if err != nil || msg == nil {
@@ -331,6 +353,9 @@ func (r *Reader) checkGap(ctx context.Context, last, seq uint64) error {
 func (r *Reader) deliver(msg *nats.Msg, at message.Position, over func() bool) bool {
 	p, global := r.decoder.Route(msg.Subject)
 	m := r.decoder.Decode(msg.Subject, message.HeaderOf(msg), msg.Data, at)
+	if over() {
+		return false // perhaps it was decoded without the rules of replies
+	}
 	if !global || !m.IsControl() {
 		return r.inboxes[p].offer(m, func() bool { return r.holdsUp(p) }, over)
 	}

@@ -53,6 +53,7 @@ func (p *Partition) finish(ctx context.Context, w *work) (committed bool, err er
 	p.delivery = delivery{outcomes: d.Outcomes, whenAll: w.control, open: true}
 	if committed = w.commits || len(w.changes)+len(d.Outputs)+len(d.Outcomes) > 0; committed {
 		if err := p.commit(ctx, w.to, w.configs, w.changes); err != nil {
+			p.announcer.Doubt(w.to) // the next step may not be the same
 			return false, err
 		}
 	} else {

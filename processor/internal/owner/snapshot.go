@@ -86,7 +86,7 @@ func (p *Partition) abandon(why error) {
 // load has ended. It returns the state at the snapshot's offset.
 func (p *Partition) clear(ctx context.Context, f *examine.Found) (store.State, error) {
 	m, version := f.Snapshot, p.progress.Version()
-	next := store.State{Version: version, Log: m.Log, Offset: m.Offset, Watermark: m.Watermark, Stamp: m.Stamp, Configured: m.Configured}
+	next := store.State{Version: p.progress.Cleared(), Log: m.Log, Offset: m.Offset, Watermark: m.Watermark, Stamp: m.Stamp, Configured: m.Configured}
 	err := p.store.Take(ctx, store.State{Version: version}, version, store.Clearing)
 	if err == nil {
 		err = p.store.Clear(ctx, version, next, store.Clearing)

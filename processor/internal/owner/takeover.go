@@ -10,7 +10,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/seed18712806/lapse/processor/internal/announce"
+	"github.com/seed18712806/lapse/processor/internal/anew"
 	"github.com/seed18712806/lapse/processor/internal/crash"
 	"github.com/seed18712806/lapse/processor/internal/examine"
 	"github.com/seed18712806/lapse/processor/internal/identity"
@@ -161,14 +161,20 @@ func (p *Partition) refuse(ctx context.Context, f *examine.Found, why error) err
 func (p *Partition) claim(ctx context.Context, f *examine.Found) error {
 	p.announcer.Unfence()
 	version, lacks := p.progress.Claim(), f.Lacks(p.known())
-	if f.State.Version == "" || f.Damage != nil || f.Anew {
+	if f.State.Version == "" || f.Damage != nil {
 		lacks = store.Clearing // until resume knows how much
 	}
 	if f.State.Version == "" {
 		f.State.Offset = f.Checkpoint.Origin
 	}
 	p.tenure.verified = time.Now()
-	if err := p.store.Take(ctx, f.State, version, lacks); err != nil {
+	var err error
+	if f.Anew && lacks != store.Clearing {
+		err = anew.Take(ctx, p.store, f.State, version)
+	} else {
+		err = p.store.Take(ctx, f.State, version, lacks)
+	}
+	if err != nil {
 		return err
 	}
 	if err := p.shared.Hook.At(crash.AfterTake); err != nil {
@@ -200,9 +206,8 @@ func (p *Partition) resume(ctx context.Context, f *examine.Found, upTo uint64) e
 			p.logger.Error("the partition cannot go on from what is stored, and is loaded from a snapshot", slog.Any("error", cmp.Or(f.Damage, f.Old)))
 			p.shared.Metrics.Rebuilds.Inc()
 		}
-		version = p.progress.Version() // until all is loaded
 		f.State, err = p.clear(ctx, f)
-		lacks = f.Last
+		version, lacks = f.State.Version, f.Last // until all is loaded
 	case f.Damage != nil:
 		p.logger.Error("the partition is damaged, and is rebuilt from the log", slog.Any("error", f.Damage))
 		p.shared.Metrics.Rebuilds.Inc()
@@ -222,30 +227,19 @@ func (p *Partition) resume(ctx context.Context, f *examine.Found, upTo uint64) e
 	return nil
 }
 
-// beginAnew sets aside what is stored of the partition, which then begins at the beginning
-// of the log. Its snapshots no longer count. That and the checkpoint go first: if this is
-// interrupted, what is stored is still there, and the same refusal stands.
+// beginAnew sets aside what is stored of the partition, which then begins at the beginning of the
+// log. See package anew.
 func (p *Partition) beginAnew(ctx context.Context, next store.State) (store.State, error) {
-	info, err := p.shared.Log.Info(ctx)
+	b := anew.Beginning{Partition: p.number(), Store: p.store, Log: p.shared.Log, Checkpoints: p.shared.Checkpoints, Snapshots: p.shared.Desk.Store()}
+	c, err := b.SetAside(ctx, p.progress.Version())
 	if err != nil {
 		return next, err
 	}
-	if info.State.FirstSeq > 0 {
-		next.Offset = info.State.FirstSeq - 1
-	}
-	if snapshots := p.shared.Desk.Store(); snapshots != nil {
-		if err := snapshots.Forget(ctx, p.number()); err != nil {
-			return next, err
-		}
-	}
-	c := announce.Checkpoint{Log: p.shared.Log.ID(), Origin: next.Offset}
-	if err := p.shared.Checkpoints.Replace(ctx, p.number(), c); err != nil {
-		return next, err
-	}
+	next.Offset = c.Origin
 	p.logger.Warn("the partition begins anew from the log; what Redis held is kept until that has succeeded", slog.Uint64("from", next.Offset))
 	upTo := p.announcer.UpTo()
 	p.announcer.Begin(c, upTo)
-	return next, p.store.SetAside(ctx, p.progress.Version(), next, upTo)
+	return next, p.store.Take(ctx, store.State{Version: p.progress.Version()}, next.Version, upTo)
 }
 
 // RemoveAside removes what was set aside, once the partition has been rebuilt.

@@ -28,7 +28,7 @@ var entriesAtOnce = 1000
 
 // Store is the stored partition: see [bulk.Partition] and [store.Partition].
 type Store interface {
-	Fill(ctx context.Context, version string, changes []bulk.Change) error
+	Fill(ctx context.Context, version, next string, changes []bulk.Change) error
 	Count(ctx context.Context, version string, collections []string) (full []string, documents uint64, err error)
 	Commit(ctx context.Context, pr store.Progress, configs []store.ConfigChange, changes []store.CollectionChanges) error
 }
@@ -41,7 +41,9 @@ type Loader struct {
 	Documents uint64
 
 	store       Store
+	cleared     string // the version of the partition after it was cleared
 	version     string // of the partition
+	fills       int
 	next        func() (snapshot.Entry, error, bool)
 	stop        func()
 	collections map[string]struct{} // that may have documents
@@ -51,7 +53,7 @@ type Loader struct {
 // New makes a loader of a snapshot with entries, into a partition that was cleared and is at a
 // version. The caller has to call Close.
 func New(to Store, version string, m *snapshot.Manifest, entries iter.Seq2[snapshot.Entry, error]) *Loader {
-	l := &Loader{Manifest: m, Began: time.Now(), store: to, version: version, collections: make(map[string]struct{})}
+	l := &Loader{Manifest: m, Began: time.Now(), store: to, cleared: version, version: version, collections: make(map[string]struct{})}
 	l.next, l.stop = iter.Pull2(entries)
 	return l
 }
@@ -80,9 +82,12 @@ func (l *Loader) Load(ctx context.Context) (done bool, err error) {
 			}
 		}
 		if len(l.batch.changes) > 0 {
-			if err := l.store.Fill(ctx, l.version, l.batch.changes); err != nil {
+			l.fills++
+			next := fmt.Sprintf("%s-%d", l.cleared, l.fills)
+			if err := l.store.Fill(ctx, l.version, next, l.batch.changes); err != nil {
 				return false, err
 			}
+			l.version = next
 		}
 	}
 	return done, nil

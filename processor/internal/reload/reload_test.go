@@ -41,8 +41,8 @@ func (p partition) Copy(ctx context.Context, version string, collections []strin
 	return p.bulk.Copy(ctx, version, collections, at, documents, bytes)
 }
 
-func (p partition) Fill(ctx context.Context, version string, changes []bulk.Change) error {
-	return p.bulk.Fill(ctx, version, changes)
+func (p partition) Fill(ctx context.Context, version, next string, changes []bulk.Change) error {
+	return p.bulk.Fill(ctx, version, next, changes)
 }
 
 func (p partition) Count(ctx context.Context, version string, collections []string) ([]string, uint64, error) {

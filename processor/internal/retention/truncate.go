@@ -53,7 +53,7 @@ func (k *Keeper) truncate(ctx context.Context) error {
 			return nil // later
 		}
 	}
-	if err := k.verify(ctx); err != nil {
+	if err := k.verify(ctx, upTo); err != nil {
 		return err
 	}
 	if err := k.Hook.At(crash.BeforePurge); err != nil {
@@ -75,15 +75,19 @@ func (k *Keeper) truncate(ctx context.Context) error {
 	return nil
 }
 
-// verify reads both generations of all partitions. If one is damaged, the partition gets a new snapshot
-// at once, and the log is not truncated.
-func (k *Keeper) verify(ctx context.Context) error {
+// verify reads both generations of all partitions, which have to continue a log that is truncated up
+// to an offset. If one is damaged, the partition gets a new snapshot at once, and the log is not
+// truncated.
+func (k *Keeper) verify(ctx context.Context, upTo uint64) error {
 	var damaged error
 	for i := range k.generations {
 		all, err := k.Desk.Store().Generations(ctx, k.Statuses.Number(i))
 		for _, m := range all {
 			if err == nil {
 				err = k.Desk.Store().Verify(ctx, m)
+			}
+			if err == nil && m.Offset < upTo { // a server has lost the end of the bucket
+				err = fmt.Errorf("%w: the record names one at offset %d, although later ones were recorded", snapshot.ErrDamaged, m.Offset)
 			}
 		}
 		if err == nil && len(all) < snapshot.Kept {

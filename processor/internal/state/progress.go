@@ -84,6 +84,9 @@ func (p *Progress) Claim() string {
 	return p.version
 }
 
+// Cleared is the version with which a load begins.
+func (p *Progress) Cleared() string { return p.nonce + "-cleared" }
+
 // Claimed is the version with which a takeover ends.
 func (p *Progress) Claimed() string { return p.nonce + "-0" }
 

@@ -4,6 +4,8 @@ import (
 	_ "embed" // the scripts
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/seed18712806/lapse/sink/wire"
 )
 
 //go:embed head.lua
@@ -26,6 +28,7 @@ const (
 	headStateVersion = iota
 	headStateFormat
 	headStatePartitions
+	headStateShards
 	headStateLog
 	headStateOffset
 	headStateWatermark
@@ -45,11 +48,11 @@ const (
 type Head struct {
 	Clock int64 // the server's clock, Unix milliseconds
 
-	Initialised bool   // the partition has a state; if not, the next seven are empty
-	Version     string // the fence
-	Format      string // see Format
-	Partitions  string // number of partitions of the log, in decimal
-	Log         string // identity of the log
+	Initialised bool       // the partition has a state; if not, the next seven are empty
+	Version     string     // the fence
+	Format      string     // see Format
+	Shape       wire.Shape // of the logs
+	Log         string     // identity of the log
 	Offset      uint64
 	Watermark   int64
 	Rebuild     string // "" unless the partition lacks documents; see Refused
@@ -68,12 +71,13 @@ func (r Reply) Head(i int) Head {
 	v := r.List(i)
 	state := v.List(headState)
 	seconds, microseconds := v.List(headTime).Time()
+	shape, _ := ParseShape([]any{state.at(headStatePartitions), state.at(headStateShards)})
 	return Head{
 		Clock:       seconds*1000 + microseconds/1000,
 		Initialised: state.Has(headStateVersion),
 		Version:     state.Str(headStateVersion),
 		Format:      state.Str(headStateFormat),
-		Partitions:  state.Str(headStatePartitions),
+		Shape:       shape,
 		Log:         state.Str(headStateLog),
 		Offset:      uint64(state.Int(headStateOffset)),
 		Watermark:   state.Int(headStateWatermark),

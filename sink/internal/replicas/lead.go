@@ -95,7 +95,7 @@ func fresh(head, lead layout.Head) bool {
 	if head.Version == lead.Version {
 		return true
 	}
-	same := head.Log == lead.Log && head.Format == lead.Format && head.Partitions == lead.Partitions && head.Rebuild == ""
+	same := head.Log == lead.Log && head.Format == lead.Format && head.Shape == lead.Shape && head.Rebuild == ""
 	return same && (head.Offset > lead.Offset || head.Offset == lead.Offset && head.Watermark > lead.Watermark)
 }
 

@@ -16,8 +16,14 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/synadia-io/orbit.go/jetstreamext"
 
+	"github.com/seed18712806/lapse/processor/internal/pause"
 	"github.com/seed18712806/lapse/processor/lease/internal/link"
 	"github.com/seed18712806/lapse/sink/wire"
+)
+
+const (
+	between      = 10 * time.Millisecond // two attempts of Provision
+	createFailed = 10049                 // the server's JSStreamCreateErrF
 )
 
 var (
@@ -64,13 +70,17 @@ func (b *Bucket) stream() string { return "KV_" + b.Name() }
 func (b *Bucket) subject(key string) string { return "$KV." + b.Name() + "." + key }
 
 // Provision creates the bucket if it is absent, until ctx is done. It repeats a request that
-// gets no answer: in a cluster that learns of a new connection one can be lost.
+// gets no answer: in a cluster that learns of a new connection one can be lost. It also asks again
+// if somebody seems to delete or create the bucket just now: then it may be absent and exist in
+// turn, and the server may fail to create it while it removes the files of the former one.
 func (b *Bucket) Provision(ctx context.Context) (created bool, err error) {
 	for {
 		attempt, cancel := context.WithTimeout(ctx, b.limit)
 		created, err = b.provision(attempt)
 		cancel()
-		if !errors.Is(err, context.DeadlineExceeded) || ctx.Err() != nil {
+		var refusal *jetstream.APIError
+		meanwhile := errors.Is(err, jetstream.ErrBucketNotFound) || errors.As(err, &refusal) && refusal.ErrorCode == createFailed
+		if !meanwhile && !errors.Is(err, context.DeadlineExceeded) || !pause.For(ctx, between) {
 			return created, err
 		}
 	}

@@ -39,6 +39,48 @@ func (f *forgetful) CreateKeyValue(ctx context.Context, _ jetstream.KeyValueConf
 	return nil, nil
 }
 
+// fleeting is JetStream while another process deletes the bucket and creates it: so many times it
+// cannot be created, and does not exist when it is looked up.
+type fleeting struct {
+	jetstream.JetStream
+	times   int
+	refusal error
+}
+
+func (f *fleeting) KeyValue(context.Context, string) (jetstream.KeyValue, error) {
+	if f.times > 0 {
+		return nil, jetstream.ErrBucketNotFound
+	}
+	return nil, nil
+}
+
+func (f *fleeting) CreateKeyValue(context.Context, jetstream.KeyValueConfig) (jetstream.KeyValue, error) {
+	f.times--
+	return nil, f.refusal
+}
+
+// Fails if a process does not start because the bucket is deleted and created at that moment.
+func TestL7_ProvisionWhileTheBucketComesAndGoes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		// What a server answered while it removed the files of the deleted bucket.
+		removing := &jetstream.APIError{Code: 500, ErrorCode: createFailed, Description: "error creating store for stream"}
+		for _, refusal := range []error{jetstream.ErrBucketExists, removing} {
+			provision := func(times int) error {
+				ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+				defer cancel()
+				_, err := New(&fleeting{times: times, refusal: refusal}, nil, 2*time.Second, "lapse", 1).Provision(ctx)
+				return err
+			}
+			if err := provision(3); err != nil {
+				t.Errorf("it comes and stays: %v", err)
+			}
+			if provision(1e6) == nil {
+				t.Error("it never stays, and there is no error")
+			}
+		}
+	})
+}
+
 // Fails if a lost request, or a lost answer, uses up the time that there is for a start.
 func TestProvisionWhereRequestsAreLost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -51,7 +93,7 @@ func TestProvisionWhereRequestsAreLost(t *testing.T) {
 			began := time.Now()
 			_, err := New(js, nil, limit, "lapse", 1).Provision(ctx)
 			cancel()
-			if took := time.Since(began); err != nil || !js.exists || took > time.Duration(lost)*limit {
+			if took := time.Since(began); err != nil || !js.exists || took > time.Duration(lost)*(limit+between) {
 				t.Errorf("%s: %v after %v", name, err, took)
 			}
 		}

@@ -50,7 +50,9 @@ func Connect(opts Options) (*Link, error) {
 	options := []nats.Option{
 		nats.Name("lapse client"),
 		nats.Timeout(opts.Timeout),
+		nats.FlusherTimeout(opts.Timeout), // the library holds its lock meanwhile
 		nats.MaxReconnects(-1),
+		nats.IgnoreAuthErrorAbort(), // somebody may correct the credentials
 		nats.ReconnectWait(250 * time.Millisecond),
 		nats.ReconnectBufSize(-1), // the library must not send a message after its publish has failed
 		nats.DisconnectErrHandler(func(_ *nats.Conn, err error) {

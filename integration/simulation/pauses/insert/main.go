@@ -1,0 +1,138 @@
+// Command insert writes a copy of lapse, in which a goroutine may stand still in front of any
+// statement (package pauses), into a directory. It prints the file that the flag -overlay of
+// the command go wants. Run it at the root of the module.
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+)
+
+// rooms are the packages of lapse whose goroutines run in the simulation.
+var rooms = []string{"processor", "sink/events"}
+
+func main() {
+	if len(os.Args) != 2 {
+		fmt.Fprintln(os.Stderr, "usage: insert DIRECTORY")
+		os.Exit(2)
+	}
+	overlay, err := run(os.Args[1])
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "insert:", err)
+		os.Exit(1)
+	}
+	fmt.Println(overlay)
+}
+
+func run(dir string) (overlay string, err error) {
+	root, err := os.Getwd()
+	if err != nil {
+		return "", err
+	}
+	replace, statements := make(map[string]string), 0
+	copyFile := func(path string, entry fs.DirEntry, err error) error {
+		if err != nil || entry.IsDir() || !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go") {
+			return err
+		}
+		text, err := os.ReadFile(path)
+		if err != nil {
+			return err
+		}
+		text, n, err := insert(path, text, statements)
+		if err != nil || n == 0 {
+			return err
+		}
+		statements += n
+		replace[path] = filepath.Join(dir, fmt.Sprintf("%d.go", len(replace)))
+		return os.WriteFile(replace[path], text, 0o600)
+	}
+	for _, room := range rooms {
+		if err := filepath.WalkDir(filepath.Join(root, room), copyFile); err != nil {
+			return "", err
+		}
+	}
+	overlay = filepath.Join(dir, "overlay.json")
+	text, err := json.Marshal(map[string]any{"Replace": replace})
+	if err == nil {
+		err = os.WriteFile(overlay, text, 0o600)
+	}
+	return overlay, err
+}
+
+// insertion is a text that comes before a byte of a file.
+type insertion struct {
+	at   int
+	text string
+}
+
+// insert inserts a call in front of each of the n statements of a file, and leaves the number
+// of each line as it is. Their numbers follow after.
+func insert(name string, text []byte, after int) (with []byte, n int, err error) {
+	files := token.NewFileSet()
+	file, err := parser.ParseFile(files, name, text, parser.SkipObjectResolution)
+	if err != nil {
+		return nil, 0, err
+	}
+	var all []insertion
+	add := func(at token.Pos, text string) { all = append(all, insertion{files.Position(at).Offset, text}) }
+	add(file.Name.End(), `; import "github.com/seed18712806/lapse/integration/simulation/pauses"`)
+	pause := func(list []ast.Stmt) {
+		for _, s := range list {
+			n++
+			before := fmt.Sprintf("pauses.Here(%d); ", after+n)
+			switch s := s.(type) {
+			case *ast.CaseClause, *ast.CommClause:
+				n--
+				continue
+			case *ast.ExprStmt:
+				switch method(s.X) {
+				case "Lock", "RLock":
+					before += "pauses.Hold(); "
+				case "Unlock", "RUnlock":
+					add(s.End(), "; pauses.Free()")
+				}
+			case *ast.DeferStmt:
+				if m := method(s.Call); m == "Unlock" || m == "RUnlock" {
+					before += "defer pauses.Free(); "
+				}
+			}
+			add(s.Pos(), before)
+		}
+	}
+	ast.Inspect(file, func(node ast.Node) bool {
+		switch node := node.(type) {
+		case *ast.BlockStmt:
+			pause(node.List)
+		case *ast.CaseClause:
+			pause(node.Body)
+		case *ast.CommClause:
+			pause(node.Body)
+		}
+		return true
+	})
+	slices.SortStableFunc(all, func(a, b insertion) int { return a.at - b.at })
+	from := 0
+	for _, i := range all {
+		with = append(append(with, text[from:i.at]...), i.text...)
+		from = i.at
+	}
+	return append(with, text[from:]...), n, nil
+}
+
+// method is the name of the method that an expression calls without arguments.
+func method(e ast.Expr) string {
+	if call, ok := e.(*ast.CallExpr); ok && len(call.Args) == 0 {
+		if selected, ok := call.Fun.(*ast.SelectorExpr); ok {
+			return selected.Sel.Name
+		}
+	}
+	return ""
+}

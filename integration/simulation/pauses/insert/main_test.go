@@ -1,0 +1,43 @@
+package main
+
+import "testing"
+
+// A call is in front of each statement, also in a case and in a function within a function.
+// A mutex counts as held before it is locked, and until it is unlocked.
+func TestInsert(t *testing.T) {
+	const text = `package feed
+
+func (b *Inbox) last() (n int) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	switch { // all
+	case b.closed:
+		b.mu.Unlock()
+	default:
+		go func() { n = 1 }()
+	}
+	return n
+}
+`
+	const want = `package feed; import "github.com/seed18712806/lapse/integration/simulation/pauses"
+
+func (b *Inbox) last() (n int) {
+	pauses.Here(8); pauses.Hold(); b.mu.Lock()
+	pauses.Here(9); defer pauses.Free(); defer b.mu.Unlock()
+	pauses.Here(10); switch { // all
+	case b.closed:
+		pauses.Here(12); b.mu.Unlock(); pauses.Free()
+	default:
+		pauses.Here(13); go func() { pauses.Here(14); n = 1 }()
+	}
+	pauses.Here(11); return n
+}
+`
+	got, n, err := insert("inbox.go", []byte(text), 7)
+	if string(got) != want || n != 7 || err != nil {
+		t.Errorf("%d statements, want 7; %v\n%s", n, err, got)
+	}
+	if _, _, err := insert("broken.go", []byte("package"), 0); err == nil {
+		t.Error("a file that Go cannot parse gives no error")
+	}
+}

@@ -1,0 +1,154 @@
+package processor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"github.com/seed18712806/lapse/processor/internal/crash"
+	"github.com/seed18712806/lapse/sink/store"
+	"github.com/seed18712806/lapse/sink/wire"
+)
+
+// diesAnew ends the process while it begins a partition anew.
+type diesAnew struct {
+	Store
+	r   *rig
+	at  string
+	end context.CancelFunc
+}
+
+type diesAnewPartition struct {
+	PartitionStore
+	*diesAnew
+}
+
+var errDies = errors.New("the process dies here")
+
+func (s *diesAnew) Partition(i int) PartitionStore {
+	return diesAnewPartition{s.Store.Partition(i), s}
+}
+
+func (p diesAnewPartition) SetAside(ctx context.Context, version string, next store.State, rebuild uint64) error {
+	switch p.at {
+	case "after a rename":
+		key := keysOf(p.r.t, p.r, "lapse:{*docs:c")[0]
+		if err := p.r.redis.Rename(ctx, key, strings.Replace(key, ":", ":before:", 1)).Err(); err != nil {
+			return err
+		}
+	case "before anything":
+	default:
+		if err := p.PartitionStore.SetAside(ctx, version, next, rebuild); err != nil || p.at == "after the checkpoint" {
+			return err
+		}
+	}
+	p.end()
+	return errDies
+}
+
+func (p diesAnewPartition) Take(ctx context.Context, s store.State, version string, rebuild uint64) error {
+	if p.at == "after the checkpoint" && len(keysOf(p.r.t, p.r, "lapse:before:*:state")) > 0 {
+		p.end()
+		return errDies
+	}
+	return p.PartitionStore.Take(ctx, s, version, rebuild)
+}
+
+// TestG7_BeginAnewInterrupted: a process that begins anew dies. What Redis held is kept until the
+// partition has been begun anew, with a new token if it is needed.
+func TestG7_BeginAnewInterrupted(t *testing.T) {
+	for at, goesOn := range map[string]bool{
+		"before anything": false, "after a rename": false, "after it was set aside": false, "after the checkpoint": true,
+	} {
+		t.Run(at, func(t *testing.T) {
+			t.Parallel()
+			r := newRigOn(t, backends[0], Options{Partitions: 1})
+			p := r.start(nil)
+			p.ready(t)
+			for i := range 10 {
+				r.put("c", fmt.Sprint(i), `{}`)
+			}
+			r.caughtUp(p)
+			p.stop(t)
+			for i := range 10 {
+				r.send(prefix.Write(wire.Upsert, "c", fmt.Sprint("new", i)), `{}`)
+			}
+			r.truncate(3)
+			p = r.start(nil)
+			p.ends(t, ErrLogTruncated)
+			r.opts.BeginAnew = tokenIn.FindStringSubmatch(p.err.Error())[1]
+			r.dies(at)
+			docs := func(pattern string) (n int64) {
+				for _, key := range keysOf(t, r, pattern) {
+					n += r.redis.HLen(context.Background(), key).Val()
+				}
+				return n
+			}
+			if n := docs("lapse:*docs*"); n != 10 {
+				t.Fatalf("after it died Redis holds %d documents, want 10", n)
+			}
+			var commits atomic.Int32
+			hook := func(here crash.Point) error {
+				if here == crash.BeforeCommit && commits.Add(1) == 1 {
+					if n := docs("lapse:before:*docs*"); n != 10 {
+						t.Errorf("it is begun anew, and of the 10 documents that Redis held %d are kept", n)
+					}
+				}
+				return nil
+			}
+			r.opts.BeginAnew = ""
+			p = r.start(hook)
+			if !goesOn {
+				why := ""
+				eventually(t, "it is refused", func() bool {
+					select {
+					case <-p.done:
+						why = p.err.Error()
+					default:
+						if err := p.Ready(); errors.Is(err, ErrRefused) {
+							why = err.Error()
+						}
+					}
+					return why != ""
+				})
+				p.cancel()
+				<-p.done
+				if n := docs("lapse:*docs*"); n != 10 {
+					t.Errorf("it is refused, and Redis holds %d documents, want 10", n)
+				}
+				token := tokenIn.FindStringSubmatch(why)
+				if token == nil {
+					t.Fatalf("no token in: %s", why)
+				}
+				r.opts.BeginAnew = token[1]
+				p = r.start(hook)
+			}
+			p.ready(t)
+			if got := r.body("c", "new9"); got != `{}` || commits.Load() == 0 {
+				t.Errorf("c/new9 reads %q after %d commits", got, commits.Load())
+			}
+			p.stop(t)
+		})
+	}
+}
+
+// dies runs a process that dies while it begins anew.
+func (r *rig) dies(at string) {
+	r.t.Helper()
+	opts := r.opts
+	opts.Logger = slog.New(slog.NewTextHandler(testWriter{r.t}, &slog.HandlerOptions{Level: slog.LevelWarn}))
+	if err := opts.complete(); err != nil {
+		r.t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	p, err := NewWith(r.nc, &diesAnew{newRedisStore(r.redis, opts), r, at, cancel}, opts)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	_ = p.Run(ctx)
+}
