@@ -31,9 +31,6 @@ import (
 // checkTimeout is the limit of the check of the servers, and that of making the streams.
 const checkTimeout = 30 * time.Second
 
-// checkAttempts is how often JetStream is asked in that time.
-const checkAttempts = 3
-
 // session is what each Run makes anew. The first fields are there before Run, for the
 // metrics; wire makes the others.
 type session struct {
@@ -63,20 +60,6 @@ func newSession(p *Processor) *session {
 	}
 }
 
-// again repeats requests to JetStream that get no answer. In a cluster one can be lost, or its
-// answer, while the servers learn of a new connection or of a new leader.
-func again(ctx context.Context, ask func(context.Context) error) (err error) {
-	for range checkAttempts {
-		attempt, cancel := context.WithTimeout(ctx, checkTimeout/checkAttempts)
-		err = ask(attempt)
-		cancel()
-		if !errors.Is(err, context.DeadlineExceeded) || ctx.Err() != nil {
-			return err
-		}
-	}
-	return err
-}
-
 // Check finds out whether the servers can be used, and whether they hold what Run would
 // refuse. It changes nothing.
 func (p *Processor) Check(ctx context.Context) error {
@@ -89,7 +72,7 @@ func (p *Processor) Check(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := again(ctx, func(ctx context.Context) error {
+	if err := streams.Again(ctx, func(ctx context.Context) error {
 		return streams.Check(ctx, js, p.opts.streams(p.nc.MaxPayload()))
 	}); err != nil {
 		return err
@@ -145,7 +128,7 @@ func (p *Processor) wire(ctx context.Context, s *session, l *link.Link, lease Ow
 	provisioning, cancel := context.WithTimeout(ctx, checkTimeout)
 	defer cancel()
 	var provisioned *streams.Streams
-	if err := again(provisioning, func(ctx context.Context) (err error) {
+	if err := streams.Again(provisioning, func(ctx context.Context) (err error) {
 		provisioned, err = streams.Provision(ctx, js, p.opts.streams(p.nc.MaxPayload()))
 		return err
 	}); err != nil {

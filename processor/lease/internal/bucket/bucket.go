@@ -17,6 +17,7 @@ import (
 	"github.com/synadia-io/orbit.go/jetstreamext"
 
 	"github.com/seed18712806/lapse/processor/internal/pause"
+	"github.com/seed18712806/lapse/processor/internal/streams"
 	"github.com/seed18712806/lapse/processor/lease/internal/link"
 	"github.com/seed18712806/lapse/sink/wire"
 )
@@ -70,7 +71,7 @@ func (b *Bucket) stream() string { return "KV_" + b.Name() }
 func (b *Bucket) subject(key string) string { return "$KV." + b.Name() + "." + key }
 
 // Provision creates the bucket if it is absent, until ctx is done. It repeats a request that
-// gets no answer: in a cluster that learns of a new connection one can be lost. It also asks again
+// gets no answer or is refused for now, like [streams.Again]. It also asks again
 // if somebody seems to delete or create the bucket just now: then it may be absent and exist in
 // turn, and the server may fail to create it while it removes the files of the former one.
 func (b *Bucket) Provision(ctx context.Context) (created bool, err error) {
@@ -79,7 +80,7 @@ func (b *Bucket) Provision(ctx context.Context) (created bool, err error) {
 		created, err = b.provision(attempt)
 		cancel()
 		var refusal *jetstream.APIError
-		meanwhile := errors.Is(err, jetstream.ErrBucketNotFound) || errors.As(err, &refusal) && refusal.ErrorCode == createFailed
+		meanwhile := streams.RefusedForNow(err) || errors.Is(err, jetstream.ErrBucketNotFound) || errors.As(err, &refusal) && refusal.ErrorCode == createFailed
 		if !meanwhile && !errors.Is(err, context.DeadlineExceeded) || !pause.For(ctx, between) {
 			return created, err
 		}

@@ -64,7 +64,9 @@ func TestL7_ProvisionWhileTheBucketComesAndGoes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		// What a server answered while it removed the files of the deleted bucket.
 		removing := &jetstream.APIError{Code: 500, ErrorCode: createFailed, Description: "error creating store for stream"}
-		for _, refusal := range []error{jetstream.ErrBucketExists, removing} {
+		// What a leader answers that does not know all servers yet.
+		offline := &jetstream.APIError{Code: 400, ErrorCode: 10005, Description: "no suitable peers for placement, peer offline"}
+		for _, refusal := range []error{jetstream.ErrBucketExists, removing, offline} {
 			provision := func(times int) error {
 				ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
 				defer cancel()

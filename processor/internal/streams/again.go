@@ -1,0 +1,47 @@
+package streams
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/seed18712806/lapse/processor/internal/pause"
+)
+
+const (
+	perAttempt = 10 * time.Second       // that Again waits for an answer
+	between    = 100 * time.Millisecond // two attempts, after an answer
+)
+
+// Codes of the server's API.
+const (
+	noPeers      = 10005 // JSClusterNoPeersErrF
+	notAvailable = 10008 // JSClusterNotAvailErr
+)
+
+// Again repeats requests to JetStream, until ctx is done, that get no answer or are refused for now.
+// While the servers of a cluster learn of a new connection, of a new leader or of each other, a request
+// or its answer can be lost, and a leader may not know yet who can store a stream.
+func Again(ctx context.Context, ask func(context.Context) error) error {
+	for {
+		attempt, cancel := context.WithTimeout(ctx, perAttempt)
+		err := ask(attempt)
+		cancel()
+		if ctx.Err() != nil || !errors.Is(err, context.DeadlineExceeded) && (!RefusedForNow(err) || !pause.For(ctx, between)) {
+			return err
+		}
+	}
+}
+
+// RefusedForNow reports whether a cluster refused a request because its servers do not know enough of
+// each other yet.
+func RefusedForNow(err error) bool {
+	var refusal *jetstream.APIError
+	if !errors.As(err, &refusal) {
+		return false
+	}
+	return refusal.ErrorCode == notAvailable || refusal.ErrorCode == noPeers && strings.Contains(refusal.Description, "peer offline")
+}
