@@ -72,7 +72,7 @@ func (p *Processor) Check(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := streams.Again(ctx, func(ctx context.Context) error {
+	if err := streams.Again(ctx, p.opts.Logger, func(ctx context.Context) error {
 		return streams.Check(ctx, js, p.opts.streams(p.nc.MaxPayload()))
 	}); err != nil {
 		return err
@@ -128,7 +128,7 @@ func (p *Processor) wire(ctx context.Context, s *session, l *link.Link, lease Ow
 	provisioning, cancel := context.WithTimeout(ctx, checkTimeout)
 	defer cancel()
 	var provisioned *streams.Streams
-	if err := streams.Again(provisioning, func(ctx context.Context) (err error) {
+	if err := streams.Again(provisioning, p.opts.Logger, func(ctx context.Context) (err error) {
 		provisioned, err = streams.Provision(ctx, js, p.opts.streams(p.nc.MaxPayload()))
 		return err
 	}); err != nil {

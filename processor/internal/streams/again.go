@@ -3,7 +3,7 @@ package streams
 import (
 	"context"
 	"errors"
-	"strings"
+	"log/slog"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
@@ -25,23 +25,25 @@ const (
 // Again repeats requests to JetStream, until ctx is done, that get no answer or are refused for now.
 // While the servers of a cluster learn of a new connection, of a new leader or of each other, a request
 // or its answer can be lost, and a leader may not know yet who can store a stream.
-func Again(ctx context.Context, ask func(context.Context) error) error {
-	for {
+func Again(ctx context.Context, logger *slog.Logger, ask func(context.Context) error) error {
+	for told := false; ; {
 		attempt, cancel := context.WithTimeout(ctx, perAttempt)
 		err := ask(attempt)
 		cancel()
-		if ctx.Err() != nil || !errors.Is(err, context.DeadlineExceeded) && (!RefusedForNow(err) || !pause.For(ctx, between)) {
+		again := RefusedForNow(err)
+		if again && !told {
+			told = true
+			logger.Warn("JetStream refuses a request, perhaps because its servers have just started: lapse repeats it", slog.Any("error", err))
+		}
+		if ctx.Err() != nil || !errors.Is(err, context.DeadlineExceeded) && (!again || !pause.For(ctx, between)) {
 			return err
 		}
 	}
 }
 
-// RefusedForNow reports whether a cluster refused a request because its servers do not know enough of
-// each other yet.
+// RefusedForNow reports whether a cluster refused a request for a reason that may pass: it has no leader,
+// or its leader does not know enough servers that can store a stream.
 func RefusedForNow(err error) bool {
 	var refusal *jetstream.APIError
-	if !errors.As(err, &refusal) {
-		return false
-	}
-	return refusal.ErrorCode == notAvailable || refusal.ErrorCode == noPeers && strings.Contains(refusal.Description, "peer offline")
+	return errors.As(err, &refusal) && (refusal.ErrorCode == notAvailable || refusal.ErrorCode == noPeers)
 }
