@@ -25,8 +25,8 @@ const (
 	ToClient = proxy.ToClient
 )
 
-// NewProxy starts a proxy for an address, on a free port. It stops when the test ends.
+// NewProxy starts a proxy, as [proxy.New] does.
 func NewProxy(t testing.TB, target string) *Proxy {
 	t.Helper()
-	return proxy.New(t, Address(FreePort(t)), target)
+	return proxy.New(t, target)
 }

@@ -150,7 +150,7 @@ func nothingBehindALaterFence(t *testing.T, config jetstream.StreamConfig) {
 	t.Cleanup(func() { stop(); all.Wait() })
 	var writers []*writer
 	for i, name := range []string{"a", "b", "c"} {
-		between := proxy.New(t, "127.0.0.1:0", servers[i])
+		between := proxy.New(t, servers[i])
 		w := &writer{
 			Publisher: r.publisher(connect(t, between.Address())), r: rand.New(rand.NewPCG(1, uint64(i))),
 			name: name, last: 1_000_000 * (i + 1),

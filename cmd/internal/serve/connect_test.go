@@ -127,7 +127,7 @@ func TestG11_TheConnectionTakesNothing(t *testing.T) {
 			return c.Conn(), nil
 		},
 	} {
-		way := proxy.New(t, "127.0.0.1:0", address)
+		way := proxy.New(t, address)
 		nc, err := connect("nats://" + way.Address())
 		if err != nil {
 			t.Fatal(err)

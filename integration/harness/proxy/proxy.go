@@ -52,10 +52,10 @@ func (l *link) close() {
 	_ = l.server.Close()
 }
 
-// New starts a proxy that listens on an address for another one. It stops when the test ends.
-func New(t testing.TB, address, target string) *Proxy {
+// New starts a proxy for an address, on a free port. It stops when the test ends.
+func New(t testing.TB, target string) *Proxy {
 	t.Helper()
-	listener, err := net.Listen("tcp", address)
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
