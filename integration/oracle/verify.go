@@ -139,8 +139,8 @@ func (m *Model) required(at wire.Time) int {
 // atRest reports whether the models have all messages of their logs.
 func atRest(ctx context.Context, js jetstream.JetStream, models []*Model) (bool, error) {
 	for _, m := range models {
-		log, err := js.Stream(ctx, m.log().Stream())
-		if err != nil || log.CachedInfo().State.LastSeq != m.seq {
+		log, err := stored.Info(ctx, js, m.log().Stream())
+		if err != nil || log.State.LastSeq != m.seq {
 			return false, err
 		}
 	}
@@ -167,11 +167,10 @@ func catchUp(ctx context.Context, js jetstream.JetStream, models []*Model, event
 	for _, m := range models {
 		name := m.log().Stream()
 		if m.set.Created == 0 {
-			log, err := js.Stream(ctx, name)
+			info, err := stored.Info(ctx, js, name)
 			if err != nil {
 				return events, err
 			}
-			info := log.CachedInfo()
 			m.set.Created = wire.Time(wire.Identity(info.Config.Metadata, info.Created) / int64(time.Millisecond))
 			if m.restored, _, err = wire.ParseRestored(info.Config.Metadata); err != nil {
 				return events, err

@@ -32,6 +32,9 @@ func Events(ctx context.Context, js jetstream.JetStream, prefix wire.Prefix, fro
 	}), err
 }
 
+// answer is how long one request to JetStream may take, on a busy machine. A cluster can lose it.
+const answer = 30 * time.Second
+
 // wait is how long Read waits for a message. The consumer may be on a replica that does not catch
 // up. The caller reads again, and gets another consumer.
 const wait = 10 * time.Second
@@ -49,7 +52,9 @@ func Read(ctx context.Context, js jetstream.JetStream, stream string, from uint6
 			err = fmt.Errorf("read stream %s: %w", stream, err)
 		}
 	}()
-	s, err := js.Stream(ctx, stream)
+	asking, cancel := context.WithTimeout(ctx, answer)
+	defer cancel()
+	s, err := js.Stream(asking, stream)
 	if err != nil {
 		return nil, err
 	}
@@ -57,7 +62,7 @@ func Read(ctx context.Context, js jetstream.JetStream, stream string, from uint6
 	if state.LastSeq < from || state.Msgs == 0 {
 		return nil, nil
 	}
-	consumer, err := s.OrderedConsumer(ctx, jetstream.OrderedConsumerConfig{
+	consumer, err := s.OrderedConsumer(asking, jetstream.OrderedConsumerConfig{
 		DeliverPolicy: jetstream.DeliverByStartSequencePolicy, OptStartSeq: max(from, state.FirstSeq), MaxResetAttempts: 1,
 		InactiveThreshold: 2 * time.Second, // the streams of lapse limit the number of consumers
 	})
@@ -93,11 +98,24 @@ func Read(ctx context.Context, js jetstream.JetStream, stream string, from uint6
 	}
 }
 
+// Info asks for a stream once.
+func Info(ctx context.Context, js jetstream.JetStream, stream string) (*jetstream.StreamInfo, error) {
+	ctx, cancel := context.WithTimeout(ctx, answer)
+	defer cancel()
+	s, err := js.Stream(ctx, stream)
+	if err != nil {
+		return nil, err
+	}
+	return s.CachedInfo(), nil
+}
+
 // Behind reports whether a log had messages after a sequence at an instant, or may have had. A
 // server that was split off from its cluster, and a leader that is new, tell an older end of a
 // stream than others have seen. The acknowledgement of a tick has the true one.
 func Behind(ctx context.Context, js jetstream.JetStream, log wire.Log, seq uint64, at wire.Time) bool {
-	tick, err := js.Publish(ctx, log.Tick(), nil)
+	publishing, cancel := context.WithTimeout(ctx, answer)
+	defer cancel()
+	tick, err := js.Publish(publishing, log.Tick(), nil)
 	if err != nil {
 		return true
 	}
