@@ -236,6 +236,34 @@ func TestG1_LogEndsBeforeTheCheckpoint(t *testing.T) {
 	r.run()
 }
 
+// TestG7_CheckpointOfAnotherLog: a process stood still while somebody began another log, which has a
+// checkpoint now. It fails if the process replaces that: no owner could take the partition over.
+func TestG7_CheckpointOfAnotherLog(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	p := r.run()
+	bucket, err := r.js.KeyValue(t.Context(), prefix.CheckpointBucket())
+	if err != nil {
+		t.Fatal(err)
+	}
+	other := `{"format":1,"log":"1700000000000000000","seq":1}`
+	for i := range r.opts.Partitions {
+		if _, err := bucket.PutString(t.Context(), announce.CheckpointKey(i), other); err != nil {
+			t.Fatal(err)
+		}
+	}
+	r.put("c", "x", `{}`)
+	eventually(t, "lapse tells of it", func() bool {
+		err := p.Ready()
+		return err != nil && strings.Contains(err.Error(), announce.ProblemCheckpoints) && strings.Contains(err.Error(), "is of a log that was created at 2023-11-14")
+	})
+	for i := range r.opts.Partitions {
+		if entry, err := bucket.Get(t.Context(), announce.CheckpointKey(i)); err != nil || string(entry.Value()) != other {
+			t.Errorf("the checkpoint of partition %d is %v, %v", i, entry, err)
+		}
+	}
+}
+
 // TestLastMessageDeleted: the last message of the log is deleted while lapse does not
 // run. It fails if the reader waits for that message.
 func TestLastMessageDeleted(t *testing.T) {

@@ -5,11 +5,14 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/seed18712806/lapse/integration/harness/natstest"
 	"github.com/seed18712806/lapse/processor/internal/crash"
+	"github.com/seed18712806/lapse/processor/internal/identity"
 	"github.com/seed18712806/lapse/processor/internal/snapshot"
 	"github.com/seed18712806/lapse/sink/wire"
 )
@@ -228,6 +231,52 @@ func TestG7_OlderThanTheLog(t *testing.T) {
 			s.history(402, 3)
 			r.agrees()
 		})
+	}
+}
+
+// TestG7_AnotherLogIsNotTruncated: somebody replaces the log while lapse verifies the snapshots with
+// which it covers what it is about to remove.
+// It fails if lapse removes messages of the new log.
+func TestG7_AnotherLogIsNotTruncated(t *testing.T) {
+	t.Parallel()
+	r := newRigOn(t, backends[0], Options{Partitions: 1})
+	const n = 50
+	write := func() {
+		for i := range n {
+			r.sendAsync(prefix.Write(wire.Upsert, "c", fmt.Sprint(i)), `{}`)
+		}
+		r.flush()
+	}
+	var once sync.Once
+	p := r.start(func(here crash.Point) error {
+		if here == crash.BeforePurge {
+			once.Do(func() {
+				config := r.logInfo().Config
+				if err := r.js.DeleteStream(context.Background(), config.Name); err != nil {
+					t.Error(err)
+				}
+				natstest.CreateStream(t, r.js, config)
+				write()
+			})
+		}
+		return nil
+	})
+	p.ready(t)
+	write()
+	eventually(t, "lapse finds the new log", func() bool {
+		r.askSnapshot()
+		select {
+		case <-p.done:
+			return true
+		default:
+			return false
+		}
+	})
+	if !identity.MustStop(p.err) {
+		t.Errorf("run ended with %v", p.err)
+	}
+	if state := r.logInfo().State; state.FirstSeq != 1 || state.Msgs < n {
+		t.Errorf("the new log begins at %d and has %d messages, want 1 and %d", state.FirstSeq, state.Msgs, n)
 	}
 }
 

@@ -17,6 +17,10 @@ const (
 	ToClient
 )
 
+// patience is how long a connection to the server may take. A server that is there takes it at once,
+// but a busy machine may not run the proxy for seconds.
+const patience = 30 * time.Second
+
 // Proxy forwards TCP connections to a server, and makes them fail when a test wants it.
 // It is safe for concurrent use.
 type Proxy struct {
@@ -167,7 +171,7 @@ func (p *Proxy) serve(client net.Conn) {
 	if down {
 		return
 	}
-	server, err := net.DialTimeout("tcp", p.target, time.Second)
+	server, err := net.DialTimeout("tcp", p.target, patience)
 	if err != nil {
 		return
 	}

@@ -34,19 +34,24 @@ func CheckpointKey(partition int) string { return "partition." + strconv.Itoa(pa
 // Load reads the checkpoint of a partition; it is zero if there is none.
 func (s *Checkpoints) Load(ctx context.Context, partition int) (c Checkpoint, err error) {
 	value, _, err := s.log.Value(ctx, CheckpointKey(partition))
-	bucket := s.log.Streams.Checkpoints.Bucket()
 	if errors.Is(err, jetstream.ErrStreamNotFound) {
-		err = identity.Gone(err, bucket)
+		err = identity.Gone(err, s.log.Streams.Checkpoints.Bucket())
 	}
 	if err != nil {
 		return c, fmt.Errorf("read the checkpoint: %w", err)
 	}
+	return s.parse(partition, value)
+}
+
+// parse returns a stored checkpoint, which has to be of this log. It is zero if none is stored.
+func (s *Checkpoints) parse(partition int, value []byte) (c Checkpoint, err error) {
 	if value == nil {
 		return c, nil
 	}
 	if err := json.Unmarshal(value, &c); err != nil {
 		return c, fmt.Errorf("read the checkpoint: %w", err)
 	}
+	bucket := s.log.Streams.Checkpoints.Bucket()
 	if err := wire.CheckFormat(fmt.Sprintf("the checkpoint of partition %d in bucket %s", partition, bucket), c.Format); err != nil {
 		return Checkpoint{}, err
 	}
@@ -70,22 +75,18 @@ func (s *Checkpoints) Replace(ctx context.Context, partition int, c Checkpoint) 
 	return nil
 }
 
-// advance stores a checkpoint unless a later one is stored.
+// advance stores a checkpoint unless a later one is stored, or one of another log: somebody may have
+// begun that one while this process stood still.
 func (s *Checkpoints) advance(ctx context.Context, partition int, next Checkpoint) error {
 	value, revision, err := s.log.Value(ctx, CheckpointKey(partition))
 	if err != nil {
 		return err
 	}
-	var stored Checkpoint
-	if err := json.Unmarshal(value, &stored); err == nil && stored.Log == next.Log {
-		if err := wire.CheckFormat("the checkpoint", stored.Format); err != nil {
-			return err
-		}
-		if stored.Seq >= next.Seq {
-			return nil
-		}
-		next.Origin = stored.Origin
+	stored, err := s.parse(partition, value)
+	if err != nil || stored.Seq >= next.Seq {
+		return err
 	}
+	next.Origin = stored.Origin
 	return s.put(ctx, partition, next, revision)
 }
 

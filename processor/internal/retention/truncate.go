@@ -11,6 +11,7 @@ import (
 	"github.com/seed18712806/lapse/processor/internal/crash"
 	"github.com/seed18712806/lapse/processor/internal/identity"
 	"github.com/seed18712806/lapse/processor/internal/snapshot"
+	"github.com/seed18712806/lapse/processor/internal/streams"
 )
 
 // behind is the offset of the older generation of the partition that is furthest behind; 0 if one has
@@ -36,27 +37,18 @@ func (k *Keeper) truncate(ctx context.Context) error {
 	if k.truncated || upTo == 0 {
 		return nil
 	}
-	info, err := k.Identity.Info(ctx)
-	if err != nil {
+	first, may, err := k.mayTruncate(ctx, upTo)
+	if err != nil || !may {
 		return err
-	}
-	if upTo <= info.State.FirstSeq {
-		k.truncated = true
-		return nil
-	}
-	for i, s := range k.Statuses.Partitions {
-		c, err := k.Checkpoints.Load(ctx, k.Statuses.Number(i))
-		if err != nil {
-			return err
-		}
-		if c.Seq < upTo || s.Applied.Load() < upTo {
-			return nil // later
-		}
 	}
 	if err := k.verify(ctx, upTo); err != nil {
 		return err
 	}
 	if err := k.Hook.At(crash.BeforePurge); err != nil {
+		return err
+	}
+	// verify has read all snapshots, and somebody may have replaced the log meanwhile.
+	if _, may, err = k.mayTruncate(ctx, upTo); err != nil || !may {
 		return err
 	}
 	if err := k.Identity.Streams.Log.Purge(ctx, jetstream.WithPurgeSequence(upTo)); err != nil {
@@ -65,14 +57,41 @@ func (k *Keeper) truncate(ctx context.Context) error {
 	if err := k.Hook.At(crash.AfterPurge); err != nil {
 		return err
 	}
-	k.Logger.Info("truncated the log", slog.Uint64("from", info.State.FirstSeq), slog.Uint64("to", upTo))
-	if info, err = k.Identity.Info(ctx); err != nil {
+	k.Logger.Info("truncated the log", slog.Uint64("from", first), slog.Uint64("to", upTo))
+	info, err := k.Identity.Info(ctx)
+	if err != nil {
 		return err
 	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.seen = info
 	return nil
+}
+
+// mayTruncate reports whether nobody needs the log up to an offset: it is still the same log, and all
+// partitions have applied it and published their outputs. first is where it begins.
+func (k *Keeper) mayTruncate(ctx context.Context, upTo uint64) (first uint64, may bool, err error) {
+	info, err := k.Identity.Info(ctx)
+	if err != nil {
+		return 0, false, err
+	}
+	if id := streams.Identity(info); id != k.Identity.ID() {
+		return 0, false, fmt.Errorf("truncate the log: %w: it was created at %s", identity.ErrLogChanged, identity.FormatID(id))
+	}
+	if first = info.State.FirstSeq; upTo <= first {
+		k.truncated = true
+		return first, false, nil
+	}
+	for i, s := range k.Statuses.Partitions {
+		c, err := k.Checkpoints.Load(ctx, k.Statuses.Number(i))
+		if err != nil {
+			return first, false, err
+		}
+		if c.Seq < upTo || s.Applied.Load() < upTo {
+			return first, false, nil // later
+		}
+	}
+	return first, true, nil
 }
 
 // verify reads both generations of all partitions, which have to continue a log that is truncated up

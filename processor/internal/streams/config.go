@@ -114,7 +114,7 @@ func compare(have, want jetstream.StreamConfig) error {
 		switch {
 		case h == w:
 		case h == wire.Restoring:
-			return mismatch(have.Name, "a backup is being restored into it, or was not restored to its end: run lapse restore again with the same file")
+			return restoring(have.Name)
 		case key == wire.ShardsKey && h != "":
 			return mismatch(have.Name, "it was created with %s shards, and the options have %s: use the number of the stream, which cannot be changed; or copy the documents to another prefix, with lapse export and lapse import", h, w)
 		case key == wire.PartitionsKey && h != "":

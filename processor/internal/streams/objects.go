@@ -49,9 +49,6 @@ func provisionObjects(ctx context.Context, js jetstream.JetStream, o Options) (*
 	if err != nil {
 		return nil, fmt.Errorf("provision object store %s: %w", bucket, err)
 	}
-	if have := stream.CachedInfo().Config.Metadata[wire.FormatKey]; have != format {
-		return nil, mismatch(o.Prefix.SnapshotStream(), "its %s is %q, and this version of lapse needs %s", wire.FormatKey, have, format)
-	}
 	return &Objects{js: js, bucket: bucket, stream: stream, piece: min(largestPiece, int(o.MaxPayload)/2)}, nil
 }
 

@@ -124,6 +124,9 @@ func Check(ctx context.Context, js jetstream.JetStream, o Options) error {
 	if err := checkOther(ctx, js, o); err != nil {
 		return err
 	}
+	if err := checkBuckets(ctx, js, o); err != nil {
+		return err
+	}
 	root, err := o.present(ctx, js)
 	if err != nil {
 		return err
@@ -206,6 +209,30 @@ func checkOther(ctx context.Context, js jetstream.JetStream, o Options) error {
 		return fmt.Errorf("look up stream %s: %w", other, err)
 	}
 	return mismatch(other, "the prefix has %s: use the number with which it was created, which cannot be changed; or copy the documents to another prefix, with lapse export and lapse import", has)
+}
+
+// checkBuckets refuses buckets of a restore that was interrupted, and snapshots in another format.
+func checkBuckets(ctx context.Context, js jetstream.JetStream, o Options) error {
+	for _, name := range []string{"KV_" + o.Prefix.CheckpointBucket(), o.Prefix.SnapshotStream()} {
+		stream, err := js.Stream(ctx, name)
+		if errors.Is(err, jetstream.ErrStreamNotFound) {
+			continue
+		}
+		if err != nil {
+			return fmt.Errorf("look up stream %s: %w", name, err)
+		}
+		switch have := stream.CachedInfo().Config.Metadata[wire.FormatKey]; {
+		case have == wire.Restoring:
+			return restoring(name)
+		case o.Objects && name == o.Prefix.SnapshotStream() && have != format:
+			return mismatch(name, "its %s is %q, and this version of lapse needs %s", wire.FormatKey, have, format)
+		}
+	}
+	return nil
+}
+
+func restoring(stream string) error {
+	return mismatch(stream, "a backup is being restored into it, or was not restored to its end: run lapse restore again with the same file")
 }
 
 // present returns the stream of a configuration, nil if there is none. A stream that does

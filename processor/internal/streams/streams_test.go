@@ -107,6 +107,31 @@ func TestProvisionRefuses(t *testing.T) {
 	}
 }
 
+// TestProvisionRefusesBuckets: a restore was interrupted before it began with the log. Nothing is
+// created beside what it has left, or the restore could not go on.
+func TestProvisionRefusesBuckets(t *testing.T) {
+	for _, c := range []struct{ name, format, want string }{
+		{"KV_LAPSE_CHECKPOINTS", wire.Restoring, "run lapse restore again"},
+		{"OBJ_LAPSE_SNAPSHOTS", wire.Restoring, "run lapse restore again"},
+		{"OBJ_LAPSE_SNAPSHOTS", "9", "needs 1"},
+	} {
+		t.Run(c.name+" "+c.format, func(t *testing.T) {
+			js := natstest.Connect(t, natstest.Options{})
+			natstest.CreateStream(t, js, jetstream.StreamConfig{Name: c.name, Subjects: []string{"x"}, Metadata: map[string]string{wire.FormatKey: c.format}})
+			if _, err := Provision(t.Context(), js, options()); !errors.Is(err, ErrMismatch) || !strings.Contains(err.Error(), c.want) {
+				t.Errorf("error %v, want %q", err, c.want)
+			}
+			var all []string
+			for name := range js.StreamNames(t.Context()).Name() {
+				all = append(all, name)
+			}
+			if len(all) != 1 {
+				t.Errorf("there are the streams %v", all)
+			}
+		})
+	}
+}
+
 // TestReplyRulesAreOfTheLog: the prefixes that were configured when a message came decide
 // where its outcome may go, so that a rebuild decides as the first run did.
 func TestReplyRulesAreOfTheLog(t *testing.T) {
