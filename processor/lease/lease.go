@@ -75,7 +75,7 @@ func newMember(nc *nats.Conn, opts Options, seams seams) (*Member, error) {
 		return nil, err
 	}
 	m := &Member{seams: seams, opts: opts, nc: nc, log: opts.Logger, started: wire.Time(time.Now().UnixMilli())}
-	m.link = link.New(nc, func() { m.each((*shard).doubt) })
+	m.link = link.New(nc, func() { m.each(func(s *shard) { s.pulse.Doubt() }) })
 	m.bucket = bucket.New(js, m.link, m.timing.call, opts.Prefix, opts.Replicas)
 	m.roster = roster.New(m.bucket, m.link, roster.Options{
 		Terms: m.timing.roster, ID: opts.ID, Logger: m.log, Entry: m.describe,

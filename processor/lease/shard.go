@@ -105,10 +105,8 @@ func (s *shard) publish(b wire.Beat) {
 
 // parse reads a beat. It drops all other messages, because anybody may publish there.
 func (s *shard) parse(m *nats.Msg) (b wire.Beat, ok bool) {
-	if json.Unmarshal(m.Data, &b) != nil || b.Owner == "" {
-		return b, false
-	}
-	return b, !s.deaf(b)
+	ok = json.Unmarshal(m.Data, &b) == nil && b.Owner != "" && !s.deaf(b)
+	return b, ok
 }
 
 // newLease is a lease of this process, as it is put into the bucket.
@@ -131,9 +129,6 @@ func (s *shard) recreate(ctx context.Context) error {
 	}
 	return err
 }
-
-// doubt takes the proof of the owner away.
-func (s *shard) doubt() { s.pulse.Doubt() }
 
 // suspect asks the owner to verify its lease soon.
 func (s *shard) suspect() {

@@ -76,14 +76,19 @@ func (s *sharing) runOnce(ctx context.Context) {
 func (s *shard) handOver(ctx context.Context, to string) bool {
 	s.mu.Lock()
 	keep := min(s.timing.share.keep<<min(s.handed, 20), s.timing.share.keepMost)
-	may := s.status.Role == Owner && s.pulse.Good() && s.now()-s.takenAt >= keep
+	takenAt := s.takenAt
+	may := s.status.Role == Owner && s.pulse.Good() && s.now()-takenAt >= keep
 	s.mu.Unlock()
 	if !may || !s.roster.Ready(ctx, to) {
 		return false
 	}
-	select {
-	case s.handTo <- to:
-	default:
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.takenAt == takenAt { // else this process has lost the shard meanwhile, and taken it again
+		select {
+		case s.handTo <- to:
+		default:
+		}
 	}
 	return true
 }

@@ -62,7 +62,8 @@ type Keeper struct {
 	seen        *jetstream.StreamInfo   // of the log, last
 	stirred     int64                   // when a document may have died last, Unix milliseconds
 	eventsAge   time.Duration
-	failure     error // why the last attempt has failed; nil if it has not
+	failure     error     // why the last attempt has failed; nil if it has not
+	failing     time.Time // since when the attempts fail; zero if the last one has not
 
 	tries     []tries // of each partition
 	truncated bool    // nothing has changed since the log was truncated
@@ -104,7 +105,7 @@ func (k *Keeper) Run(ctx context.Context) {
 		if ctx.Err() != nil {
 			return
 		}
-		k.note(err)
+		k.note(err, time.Now())
 		if took {
 			wait = 0 // the next partition
 		}
@@ -138,7 +139,7 @@ func (k *Keeper) rest(ctx context.Context, d time.Duration) bool {
 }
 
 // note keeps the last failure for the report, until no partition fails any more.
-func (k *Keeper) note(err error) {
+func (k *Keeper) note(err error, now time.Time) {
 	for _, t := range k.tries {
 		if err == nil && t.failures > 0 {
 			return
@@ -147,6 +148,12 @@ func (k *Keeper) note(err error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.failure = err
+	switch {
+	case err == nil:
+		k.failing = time.Time{}
+	case k.failing.IsZero():
+		k.failing = now
+	}
 }
 
 // pauseAfter is how long to wait after so many failures.

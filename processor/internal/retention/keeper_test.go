@@ -152,6 +152,24 @@ func TestProblem(t *testing.T) {
 	}
 }
 
+// TestProblemOfABeginning: the keeper cannot read what it has done before. It fails if nobody learns of
+// that, as nothing is known to be late.
+func TestProblemOfABeginning(t *testing.T) {
+	k := keeper(1)
+	for _, when := range []float64{1, 2} {
+		k.note(errors.New("no bucket"), at(when))
+	}
+	for hours, want := range map[float64]bool{1: false, 1.01: false, 1.02: true, 9: true} {
+		if err := k.Problem(at(hours)); (err != nil) != want || want && !strings.Contains(err.Error(), "no bucket") {
+			t.Errorf("after %v hours: %v", hours, err)
+		}
+	}
+	k.note(nil, at(10))
+	if err := k.Problem(at(11)); err != nil {
+		t.Errorf("it has succeeded: %v", err)
+	}
+}
+
 // TestPauses: pauses grow, and stay short where lapse has to forget soon.
 func TestPauses(t *testing.T) {
 	k := keeper(1)

@@ -19,6 +19,9 @@ const (
 	InRedis     = "redis"
 )
 
+// unknownAfter is how long the keeper may fail before it knows anything.
+const unknownAfter = time.Minute
+
 // Report is what a keeper knows.
 type Report struct {
 	// Oldest is, by place, for how long at most bytes are kept there of a document that has expired, or
@@ -128,6 +131,12 @@ func (k *Keeper) Known(now time.Time) *wire.Retention {
 func (k *Keeper) Problem(now time.Time) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
+	if k.seen == nil { // it has never succeeded
+		if k.failure == nil || now.Sub(k.failing) < min(k.within, unknownAfter) {
+			return nil
+		}
+		return fmt.Errorf("lapse does not know what is kept of documents that are gone, and removes nothing: %w", k.failure)
+	}
 	r := k.report(now)
 	var all []error
 	for _, place := range []string{InLog, InSnapshots, InEvents, InRedis} {
