@@ -98,3 +98,30 @@ func TestG11_TheConnectionIsClosed(t *testing.T) {
 	r.caughtUp(p)
 	p.stop(t)
 }
+
+// TestG11_OneStreamDoesNotAnswer: nobody answers for the bucket of checkpoints. The other streams work.
+// It fails if lapse names one of them, because a question that gets no answer takes its time.
+func TestG11_OneStreamDoesNotAnswer(t *testing.T) {
+	t.Parallel()
+	srv, _ := natsAt(t, -1, t.TempDir(), 1<<20)
+	r := newRigAt(t, srv.ClientURL(), backends[0], Options{Partitions: 1})
+	p := r.run()
+	silent, err := r.nc.SubscribeSync("silent")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := srv.GlobalAccount().AddMapping("$JS.API.STREAM.INFO.KV_"+prefix.CheckpointBucket(), "silent"); err != nil {
+		t.Fatal(err)
+	}
+	var named []error
+	eventually(t, "lapse has asked three times", func() bool {
+		if err := p.Ready(); err != nil && strings.Contains(err.Error(), prefix.LogStream()) {
+			named = append(named, err)
+		}
+		n, _, _ := silent.Pending()
+		return n >= 3
+	})
+	if len(named) > 0 {
+		t.Errorf("lapse blames the log: %v", named[0])
+	}
+}

@@ -125,15 +125,26 @@ func (m *monitor) runOnce(ctx context.Context) error {
 		defer close(redis)
 		m.checkRedis(checking)
 	}()
-	err := m.checkNATS(checking)
+	err := m.checkNATS(ctx)
 	if unread && err == nil {
-		_, _ = m.session.ticker.Barrier(checking) // the end of the log may be deleted: a tick shows whether it is read
+		_ = m.ask(ctx, func(ctx context.Context) error { // the end of the log may be deleted: a tick shows whether it is read
+			_, err := m.session.ticker.Barrier(ctx)
+			return err
+		})
 	}
 	<-redis
 	if ctx.Err() != nil {
 		return nil
 	}
 	return err
+}
+
+// ask asks NATS something within a limit of its own: what gets no answer must not take the time of
+// another question, whose stream would be blamed.
+func (m *monitor) ask(ctx context.Context, question func(context.Context) error) error {
+	ctx, cancel := context.WithTimeout(ctx, link.AnswerTimeout)
+	defer cancel()
+	return question(ctx)
 }
 
 // checkNATS finds out whether the streams exist and take messages.
@@ -143,7 +154,13 @@ func (m *monitor) checkNATS(ctx context.Context) error {
 		return nil
 	}
 	m.health.Set(problemNATS, nil)
-	err := m.streamsThere(ctx)
+	m.set(ctx, problemAppend, cmp.Or(full(m.log.Streams.Log.CachedInfo()), m.takes(ctx, m.log.Streams.Log, m.names.Tick())))
+	m.set(ctx, problemEvents, m.takes(ctx, m.log.Streams.Events, m.names.Prefix.Probe()))
+	if m.log.Streams.Configs != nil {
+		m.set(ctx, problemMapping, m.ask(ctx, func(ctx context.Context) error { return streams.CheckMapping(ctx, m.nc, m.names) }))
+		m.set(ctx, problemConfigs, cmp.Or(m.takes(ctx, m.log.Streams.Configs, m.names.Prefix.Config(probed)), m.checkConfigs(time.Now())))
+	}
+	err := m.ask(ctx, m.streamsThere)
 	if errors.Is(err, ErrLogChanged) {
 		return err
 	}
@@ -151,12 +168,6 @@ func (m *monitor) checkNATS(ctx context.Context) error {
 		m.gone = 0
 	} else if m.gone++; m.gone > 1 { // once could be a server that starts
 		return err
-	}
-	m.set(ctx, problemAppend, cmp.Or(full(m.log.Streams.Log.CachedInfo()), m.takes(ctx, m.log.Streams.Log, m.names.Tick())))
-	m.set(ctx, problemEvents, m.takes(ctx, m.log.Streams.Events, m.names.Prefix.Probe()))
-	if m.log.Streams.Configs != nil {
-		m.set(ctx, problemMapping, streams.CheckMapping(ctx, m.nc, m.names))
-		m.set(ctx, problemConfigs, cmp.Or(m.takes(ctx, m.log.Streams.Configs, m.names.Prefix.Config(probed)), m.checkConfigs(time.Now())))
 	}
 	return nil
 }
@@ -252,6 +263,8 @@ func full(info *jetstream.StreamInfo) error {
 // takes returns why a stream would not store a message. It publishes one on a condition
 // that no stream meets: the stream has to refuse it for that reason, and no other.
 func (m *monitor) takes(ctx context.Context, stream jetstream.Stream, subject string) error {
+	ctx, cancel := context.WithTimeout(ctx, link.AnswerTimeout)
+	defer cancel()
 	name := stream.CachedInfo().Config.Name
 	msg := nats.NewMsg(subject)
 	msg.Header.Set(jetstream.ExpectedLastSeqHeader, strconv.FormatUint(impossible, 10))
