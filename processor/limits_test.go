@@ -15,7 +15,12 @@ import (
 // natsAt starts a nats-server on a port and a store, with a maximum payload.
 func natsAt(t *testing.T, port int, store string, maxPayload int32) (*server.Server, *server.Options) {
 	t.Helper()
-	opts := &server.Options{Host: "127.0.0.1", Port: port, JetStream: true, StoreDir: store, NoLog: true, NoSigs: true, MaxPayload: maxPayload}
+	return natsWith(t, &server.Options{Host: "127.0.0.1", Port: port, JetStream: true, StoreDir: store, NoLog: true, NoSigs: true, MaxPayload: maxPayload})
+}
+
+// natsWith starts a nats-server with options.
+func natsWith(t *testing.T, opts *server.Options) (*server.Server, *server.Options) {
+	t.Helper()
 	srv, err := server.NewServer(opts)
 	if err != nil {
 		t.Fatal(err)

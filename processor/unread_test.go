@@ -1,38 +1,65 @@
 package processor
 
 import (
+	"encoding/json"
 	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
 
 	"github.com/seed18712806/lapse/processor/internal/crash"
 	"github.com/seed18712806/lapse/sink/wire"
 )
 
-// pauseAll pauses every consumer of the log that is made from now on, until end is called.
-func pauseAll(t *testing.T, r *rig) (end func()) {
+// newPausing is a rig whose NATS server can make each new consumer of the log a paused one, which
+// answers and brings nothing. pause does so from now on and until end is called. It calls begin, which
+// lets lapse make a consumer, and waits for that.
+func newPausing(t *testing.T) (r *rig, pause func(begin func()) (end func())) {
 	t.Helper()
-	nc := r.connect(r.url)
-	log, err := r.js.Stream(t.Context(), prefix.LogStream())
-	if err != nil {
-		t.Fatal(err)
-	}
-	sub, err := nc.Subscribe("$JS.EVENT.ADVISORY.CONSUMER.CREATED."+prefix.LogStream()+".*", func(m *nats.Msg) {
-		name := m.Subject[strings.LastIndexByte(m.Subject, '.')+1:]
-		_, _ = log.PauseConsumer(t.Context(), name, time.Now().Add(time.Hour)) // it may be gone again
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := nc.Flush(); err != nil {
-		t.Fatal(err)
-	}
-	return func() {
-		if err := sub.Unsubscribe(); err != nil {
-			t.Error(err)
+	const domain, create, held = "other", "$JS.API.CONSUMER.CREATE.", "held."
+	srv, _ := natsWith(t, &server.Options{Host: "127.0.0.1", Port: -1, JetStream: true, JetStreamDomain: domain, StoreDir: t.TempDir(), NoLog: true, NoSigs: true})
+	r = newRigAt(t, srv.ClientURL(), backends[0], Options{Partitions: 4})
+	return r, func(begin func()) (end func()) {
+		t.Helper()
+		var made atomic.Bool
+		sub, err := r.nc.Subscribe(held+">", func(m *nats.Msg) {
+			var request struct {
+				Stream string         `json:"stream_name"`
+				Config map[string]any `json:"config"`
+				Action string         `json:"action"`
+			}
+			if err := json.Unmarshal(m.Data, &request); err != nil {
+				t.Error(err)
+			}
+			request.Config["pause_until"] = time.Now().Add(time.Hour)
+			body, _ := json.Marshal(request)
+			// The name of the domain leads around the mapping.
+			to := "$JS." + domain + ".API.CONSUMER.CREATE." + strings.TrimPrefix(m.Subject, held)
+			if err := r.nc.PublishMsg(&nats.Msg{Subject: to, Reply: m.Reply, Data: body}); err != nil {
+				t.Error(err)
+			}
+			made.Store(true)
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := r.nc.Flush(); err != nil {
+			t.Fatal(err)
+		}
+		log := prefix.LogStream() + ".>"
+		if err := srv.GlobalAccount().AddMapping(create+log, held+log); err != nil {
+			t.Fatal(err)
+		}
+		begin()
+		eventually(t, "lapse makes a consumer", made.Load)
+		return func() {
+			srv.GlobalAccount().RemoveMapping(create + log)
+			if err := sub.Unsubscribe(); err != nil {
+				t.Error(err)
+			}
 		}
 	}
 }
@@ -50,14 +77,12 @@ func TestG11_NoConsumerBringsAnything(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			r := newRig(t)
+			r, pause := newPausing(t)
 			p := r.start(nil)
 			p.ready(t)
 			r.put("c", idIn(0, 4, "c", 0), `{}`)
 			r.caughtUp(p)
-			end := pauseAll(t, r)
-			reads(p.session)
-			time.Sleep(time.Second) // a consumer that brings a message at once is paused too late
+			end := pause(func() { reads(p.session) })
 			waits := idIn(0, 4, "c", 1)
 			r.send(prefix.Write(wire.Upsert, "c", waits), `{}`)
 			eventually(t, "it is told", func() bool {
@@ -107,12 +132,10 @@ func TestG11_NothingIsBehindAfterARest(t *testing.T) {
 // It fails if lapse waits for that message for ever, and says that it is behind.
 func TestG11_TheEndOfTheLogIsDeleted(t *testing.T) {
 	t.Parallel()
-	r := newRig(t)
+	r, pause := newPausing(t)
 	p := r.start(nil)
 	p.ready(t)
-	end := pauseAll(t, r)
-	p.session.reader.Rewind()
-	time.Sleep(time.Second)
+	end := pause(p.session.reader.Rewind)
 	ack, err := r.js.Publish(t.Context(), p.opts.log().Tick(), nil)
 	if err != nil {
 		t.Fatal(err)
