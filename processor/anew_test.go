@@ -3,7 +3,6 @@ package processor
 import (
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 	"strings"
 	"sync/atomic"
@@ -11,7 +10,6 @@ import (
 
 	"github.com/seed18712806/lapse/processor/internal/crash"
 	"github.com/seed18712806/lapse/sink/store"
-	"github.com/seed18712806/lapse/sink/wire"
 )
 
 // diesAnew ends the process while it begins a partition anew.
@@ -67,19 +65,7 @@ func TestG7_BeginAnewInterrupted(t *testing.T) {
 		t.Run(at, func(t *testing.T) {
 			t.Parallel()
 			r := newRigOn(t, backends[0], Options{Partitions: 1})
-			p := r.start(nil)
-			p.ready(t)
-			for i := range 10 {
-				r.put("c", fmt.Sprint(i), `{}`)
-			}
-			r.caughtUp(p)
-			p.stop(t)
-			for i := range 10 {
-				r.send(prefix.Write(wire.Upsert, "c", fmt.Sprint("new", i)), `{}`)
-			}
-			r.truncate(3)
-			p = r.start(nil)
-			p.ends(t, ErrLogTruncated)
+			p := r.refusesTruncated()
 			r.opts.BeginAnew = tokenIn.FindStringSubmatch(p.err.Error())[1]
 			r.dies(at)
 			docs := func(pattern string) (n int64) {

@@ -62,6 +62,26 @@ func (r *rig) lose(collection string) (partition int) {
 	return partition
 }
 
+// refusesTruncated runs lapse until it has applied ten documents. Ten more are written while it does not
+// run, and the log is truncated behind some of those. It returns the process that refuses that.
+func (r *rig) refusesTruncated() *process {
+	r.t.Helper()
+	p := r.start(nil)
+	p.ready(r.t)
+	for i := range 10 {
+		r.put("c", fmt.Sprint(i), `{}`)
+	}
+	r.caughtUp(p)
+	p.stop(r.t)
+	for i := range 10 {
+		r.send(prefix.Write(wire.Upsert, "c", fmt.Sprint("new", i)), `{}`)
+	}
+	r.truncate(3)
+	p = r.start(nil)
+	p.ends(r.t, ErrLogTruncated)
+	return p
+}
+
 var tokenIn = regexp.MustCompile(`--begin-anew ([0-9a-f]+)`)
 
 // TestG7_DamagedAndTruncated: a damaged partition that the log cannot rebuild is refused
@@ -145,19 +165,7 @@ func TestG7_DamagedAndTruncated(t *testing.T) {
 // succeeded.
 func TestG7_TruncatedBeginsAnew(t *testing.T) {
 	onBoth(t, func(t *testing.T, r *rig) {
-		p := r.start(nil)
-		p.ready(t)
-		for i := range 10 {
-			r.put("c", fmt.Sprint(i), `{}`)
-		}
-		r.caughtUp(p)
-		p.stop(t)
-		for i := range 10 {
-			r.send(prefix.Write(wire.Upsert, "c", fmt.Sprint("new", i)), `{}`)
-		}
-		r.truncate(3)
-		p = r.start(nil)
-		p.ends(t, ErrLogTruncated)
+		p := r.refusesTruncated()
 		m := tokenIn.FindStringSubmatch(p.err.Error())
 		if m == nil {
 			t.Fatalf("no token in: %v", p.err)
