@@ -100,26 +100,29 @@ func (c *Contents) isRestored(m *jsapi.Message) (bool, error) {
 	if !ok || kind != "expired" && kind != "rejected" {
 		return true, nil
 	}
-	later := false
+	changed, atEnd := false, false
 	log, seq := m.Value(wire.HeaderStream), m.Value(wire.HeaderSeq)
 	if kind == "expired" {
 		collection, token, _ := strings.Cut(rest, ".")
 		shard, _ := wire.Shape{Shards: c.Shards, Partitions: c.Partitions}.Place(collection, token)
 		id := m.Value("ce-id")
 		log, seq = c.names.logs()[shard], id[strings.LastIndexByte(id, '/')+1:]
-		later = c.changed[collection]
+		atEnd, changed = c.changed[collection]
 	}
 	s := c.stream(log)
 	n, err := strconv.ParseUint(seq, 10, 64)
 	if err != nil || s == nil {
 		return false, fmt.Errorf("message %d of %s does not name the message that has caused it", m.Seq, c.names.events())
 	}
-	if later {
+	later := false
+	if changed {
 		var expired wire.Time
 		if err := expired.UnmarshalText([]byte(m.Value("ce-time"))); err != nil {
 			return false, fmt.Errorf("message %d of %s: its ce-time is not valid: %w", m.Seq, c.names.events(), err)
 		}
-		later = int64(expired) >= s.lastInstant()
+		// A snapshot may be without what expired in the last instant. So the event of that stays, unless
+		// it may follow from a configuration after the end.
+		later = int64(expired) > s.lastInstant() || atEnd && int64(expired) == s.lastInstant()
 	}
 	return n <= s.end && !later, nil
 }
@@ -162,7 +165,7 @@ func (c *Contents) moveCheckpoint(m *jsapi.Message, log *StreamContents) error {
 		// Where the log is not whole, its greatest stamp may be missing.
 		point.Seq, point.Watermark, point.Stamp = log.end, log.lastInstant(), log.stamp.String()
 	}
-	if len(c.changed) > 0 { // isRestored leaves out what lapse has to look up, from the last instant on
+	if len(c.changed) > 0 { // isRestored may leave out what lapse has to look up, from the last instant on
 		point.Watermark = min(point.Watermark, log.lastInstant()-1)
 	}
 	m.Data, err = json.Marshal(point)
@@ -171,7 +174,9 @@ func (c *Contents) moveCheckpoint(m *jsapi.Message, log *StreamContents) error {
 
 // lastInstant is the log time at the end of a log. A configuration after the end may have the
 // same, and what it made expire too.
-func (s *StreamContents) lastInstant() int64 { return s.logTime / int64(time.Millisecond) }
+func (s *StreamContents) lastInstant() int64 { return millisecond(s.logTime) }
+
+func millisecond(stamp int64) int64 { return stamp / int64(time.Millisecond) }
 
 // configured is the configuration of a restored stream: while it is restored and, when it is
 // complete, at last.

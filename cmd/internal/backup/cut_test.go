@@ -10,21 +10,24 @@ import (
 	"github.com/seed18712806/lapse/sink/wire"
 )
 
-// A collection is configured after the last message of a log, in the same millisecond. Events
+// Collection c is configured after the last message of a log, in the same millisecond. Events
 // of that millisecond may follow from either: they are left out, and the checkpoint does not
-// say that they are published.
+// say that they are published. Collection e is configured later: an event of that millisecond is
+// of the log that is restored, and a snapshot may be without its document.
 //
-// It fails if an event of the last millisecond stays; if it is left out, and lapse does not
-// look it up.
+// It fails if an event of the last millisecond of c stays; if it is left out, and lapse does not
+// look it up; if an event of e is left out.
 func TestG3_ConfiguredInTheLastInstant(t *testing.T) {
-	c := &Contents{Header: file.Header{Prefix: wire.DefaultPrefix, Shards: 1, Partitions: 1}, changed: map[string]bool{"c": true}}
+	c := &Contents{Header: file.Header{Prefix: wire.DefaultPrefix, Shards: 1, Partitions: 1}, changed: map[string]bool{"c": true, "e": false}}
 	c.names = names{c.Prefix, 1}
 	c.Streams = []StreamContents{{Name: c.names.logs()[0], end: 9, logTime: 1_500_000_000}}
-	for ms, want := range map[int64]bool{1499: true, 1500: false, 1501: false} {
-		m := &jsapi.Message{Subject: "lapse.expired.c.d"}
-		m.Header = fmt.Appendf(nil, "NATS/1.0\r\nce-id: c/d/7\r\nce-time: %s\r\n\r\n", wire.Time(ms))
-		if stays, err := c.isRestored(m); stays != want || err != nil {
-			t.Errorf("an event of %d ms stays: %v, %v, want %v", ms, stays, err, want)
+	for collection, last := range map[string]int64{"c": 1499, "e": 1500, "f": 1501} {
+		for ms := int64(1499); ms <= 1501; ms++ {
+			m := &jsapi.Message{Subject: "lapse.expired." + collection + ".d"}
+			m.Header = fmt.Appendf(nil, "NATS/1.0\r\nce-id: %s/d/7\r\nce-time: %s\r\n\r\n", collection, wire.Time(ms))
+			if stays, err := c.isRestored(m); stays != (ms <= last) || err != nil {
+				t.Errorf("an event of %s of %d ms stays: %v, %v, want %v", collection, ms, stays, err, ms <= last)
+			}
 		}
 	}
 	for _, seq := range []uint64{8, 9, 12} {

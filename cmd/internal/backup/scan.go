@@ -40,7 +40,7 @@ type Contents struct {
 	end     file.End
 	bucket  map[string]*jsapi.Message
 	latest  map[string]uint64 // by collection: its last configuration
-	changed map[string]bool   // collections that were configured after the end of a log
+	changed map[string]bool   // collections that were configured after the end of a log: whether perhaps in its last instant
 }
 
 // StreamContents is what a backup has of a stream.
@@ -54,6 +54,7 @@ type StreamContents struct {
 	state    jsapi.State
 	identity int64
 	copied   uint64 // of a log: the last configuration that it has, or had before it was truncated
+	seen     uint64 // of a log: the last configuration that the backup has of it, also after its end
 	end      uint64 // the sequence with which it is to end
 	logTime  int64  // the greatest stamp up to there, in Unix nanoseconds
 	stamp    store.Stamp
@@ -126,8 +127,11 @@ func (c *Contents) scan(part file.Stream, r io.Reader, until Until) error {
 		if collection, configures := strings.CutPrefix(m.Subject, c.Prefix.Config("")); configures {
 			c.latest[collection] = m.Seq
 			if over {
-				c.changed[collection] = true
+				c.changed[collection] = c.changed[collection] || millisecond(greatest) == s.lastInstant()
 			}
+		}
+		if c.isLog(part.Name) {
+			s.seen = max(s.seen, c.source(m))
 		}
 		switch {
 		case part.Name == c.names.checkpoints():
@@ -135,7 +139,7 @@ func (c *Contents) scan(part file.Stream, r io.Reader, until Until) error {
 		case cuts && !over:
 			s.logTime, s.stamp = greatest, store.Stamp{Seq: m.Seq, At: m.Stamp}
 			if c.isLog(part.Name) {
-				s.copied = max(s.copied, c.source(m))
+				s.copied = s.seen
 			}
 		}
 	})
@@ -202,15 +206,16 @@ func (c *Contents) check(until Until) error {
 // reads it after the logs, so it has all that they have, and may have more.
 func (c *Contents) compareConfigs() {
 	all, most := uint64(math.MaxUint64), uint64(0) // up to which configuration all logs have them, and one has
+	seen := all                                    // up to which it is known when all logs got them
 	for _, name := range c.names.logs() {
 		log := c.stream(name)
-		all, most = min(all, log.copied), max(most, log.copied)
+		all, most, seen = min(all, log.copied), max(most, log.copied), min(seen, max(log.seen, log.copied))
 	}
 	configs := c.stream(c.names.root())
 	configs.end = min(max(configs.end, most), configs.state.LastSeq)
 	for collection, seq := range c.latest {
 		if seq > all {
-			c.changed[collection] = true
+			c.changed[collection] = c.changed[collection] || seq > seen
 		}
 	}
 }
