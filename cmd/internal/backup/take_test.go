@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/seed18712806/lapse/cmd/internal/backup/file"
 	"github.com/seed18712806/lapse/cmd/internal/backup/jsapi"
@@ -79,30 +80,88 @@ func TestG3_ConfiguredWhileItIsTaken(t *testing.T) {
 			if _, err := Take(t.Context(), Source{NATS: client.NC, Prefix: wire.DefaultPrefix, Applying: applying, Progress: configure}, &backup); err != nil {
 				t.Fatal(err)
 			}
-			found, err := Scan(bytes.NewReader(backup.Bytes()), Until{})
-			if err != nil {
-				t.Fatal(err)
+			if events, restored := expiries(t, backup.Bytes(), Until{}); events != documents || restored > 0 {
+				t.Errorf("%d of %d events are restored, want 0 of %d", restored, events, documents)
 			}
-			events, restored := 0, 0
-			from, err := file.NewReader(&backup)
-			for part := (file.Stream{}); err == nil && part.Name != found.names.events(); {
-				part, err = from.Next()
+		})
+	}
+}
+
+// expiries are how many expiry events a backup has, and how many of them are restored.
+func expiries(t *testing.T, backup []byte, until Until) (all, restored int) {
+	t.Helper()
+	found, err := Scan(bytes.NewReader(backup), until)
+	if err != nil {
+		t.Fatal(err)
+	}
+	from, err := file.NewReader(bytes.NewReader(backup))
+	for part := (file.Stream{}); err == nil && part.Name != found.names.events(); {
+		part, err = from.Next()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = visitAll(from, func(m *jsapi.Message) {
+		stays, err := found.isRestored(m)
+		if err != nil {
+			t.Error(err)
+		}
+		if strings.HasPrefix(m.Subject, string(wire.DefaultPrefix)+".expired.") {
+			all++
+			if stays {
+				restored++
 			}
-			if err != nil {
-				t.Fatal(err)
+		}
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return all, restored
+}
+
+// A configuration makes documents expire, and is the last message of the logs that are restored. The
+// collection is configured again later.
+//
+// It fails if that leaves the events out: a snapshot at the end of the logs is without their documents,
+// so nobody would publish them again.
+func TestG3_ExpiredInTheLastInstant(t *testing.T) {
+	for _, shards := range []int{1, 2} {
+		t.Run(fmt.Sprint(shards), func(t *testing.T) {
+			t.Parallel()
+			const documents = 20
+			servers, redis := harness.StartNATS(t, harness.NATSOptions{Shards: shards}), harness.StartRedis(t, harness.RedisOptions{})
+			harness.StartLapse(t, servers.URL(), redis.Address(), "--shards", strconv.Itoa(shards))
+			client := harness.NewClient(t, servers.URL(), "")
+			client.Configure("c", `{"defaultTtl":-1}`)
+			var last wire.Outcome
+			var etags [documents]wire.Etag
+			for i := range etags {
+				last = client.Want(201, wire.Create, "c", fmt.Sprint("d", i), `{}`)
+				etags[i] = last.Etag
 			}
-			_, err = visitAll(from, func(m *jsapi.Message) {
-				if stays, err := found.isRestored(m); err != nil {
-					t.Error(err)
-				} else if strings.HasPrefix(m.Subject, string(wire.DefaultPrefix)+".expired.") {
-					events++
-					if stays {
-						restored++
-					}
+			harness.At(t, time.UnixMilli(int64(last.Ts)+1100)) // so that they are due when they are configured
+			client.Configure("c", `{"defaultTtl":1}`)
+			for i, etag := range etags {
+				client.ExpiryOf("c", fmt.Sprint("d", i), etag, harness.Limit)
+			}
+			var end wire.Time // the latest of the logs' stamps of that
+			for _, e := range client.Events() {
+				var at wire.Time
+				if err := at.UnmarshalText([]byte(e.Header.Get("ce-time"))); err != nil {
+					t.Fatal(err)
 				}
-			})
-			if err != nil || events != documents || restored > 0 {
-				t.Errorf("%d of %d events are restored, want 0 of %d; %v", restored, events, documents, err)
+				end = max(end, at)
+			}
+			until := time.UnixMilli(int64(end) + 1)
+			harness.At(t, until.Add(time.Millisecond))
+			client.Configure("c", `{"defaultTtl":-1}`)
+			var backup bytes.Buffer
+			applying := func(context.Context) (bool, error) { return true, nil }
+			if _, err := Take(t.Context(), Source{NATS: client.NC, Prefix: wire.DefaultPrefix, Applying: applying, Progress: func(string) {}}, &backup); err != nil {
+				t.Fatal(err)
+			}
+			if events, restored := expiries(t, backup.Bytes(), Until{Time: until}); events != documents || restored != documents {
+				t.Errorf("%d of %d events are restored, want all %d", restored, events, documents)
 			}
 		})
 	}
