@@ -9,28 +9,15 @@ import (
 	"github.com/nats-io/nats-server/v2/server"
 
 	"github.com/seed18712806/lapse/integration/harness/freeport"
+	"github.com/seed18712806/lapse/integration/harness/natstest/inprocess"
 	"github.com/seed18712806/lapse/sink/wire"
 )
 
 // natsAt starts a nats-server on a port and a store, with a maximum payload.
 func natsAt(t *testing.T, port int, store string, maxPayload int32) (*server.Server, *server.Options) {
 	t.Helper()
-	return natsWith(t, &server.Options{Host: "127.0.0.1", Port: port, JetStream: true, StoreDir: store, NoLog: true, NoSigs: true, MaxPayload: maxPayload})
-}
-
-// natsWith starts a nats-server with options.
-func natsWith(t *testing.T, opts *server.Options) (*server.Server, *server.Options) {
-	t.Helper()
-	srv, err := server.NewServer(opts)
-	if err != nil {
-		t.Fatal(err)
-	}
-	srv.Start()
-	t.Cleanup(func() { srv.Shutdown(); srv.WaitForShutdown() })
-	if !srv.ReadyForConnections(limit) {
-		t.Fatal("nats-server is not ready")
-	}
-	return srv, opts
+	opts := &server.Options{Port: port, JetStream: true, StoreDir: store, MaxPayload: maxPayload}
+	return inprocess.Start(t, opts), opts
 }
 
 // TestG8_TheServerTakesLess: the NATS server comes back with a lower max_payload while a
@@ -69,7 +56,7 @@ func TestG8_TheServerTakesLess(t *testing.T) {
 // Goes red if the processor goes on without a connection.
 func TestG11_TheConnectionIsClosed(t *testing.T) {
 	t.Parallel()
-	srv, opts := natsAt(t, -1, t.TempDir(), 1<<20)
+	srv, opts := natsAt(t, 0, t.TempDir(), 1<<20)
 	r := newRigAt(t, srv.ClientURL(), backends[0], Options{Partitions: 1})
 	p := r.startOn(r.connect(r.url), r.redis, nil)
 	p.ready(t)
@@ -108,7 +95,7 @@ func TestG11_TheConnectionIsClosed(t *testing.T) {
 // It fails if lapse names one of them, because a question that gets no answer takes its time.
 func TestG11_OneStreamDoesNotAnswer(t *testing.T) {
 	t.Parallel()
-	srv, _ := natsAt(t, -1, t.TempDir(), 1<<20)
+	srv, _ := natsAt(t, 0, t.TempDir(), 1<<20)
 	r := newRigAt(t, srv.ClientURL(), backends[0], Options{Partitions: 1})
 	p := r.run()
 	silent, err := r.nc.SubscribeSync("silent")

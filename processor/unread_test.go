@@ -2,6 +2,7 @@ package processor
 
 import (
 	"encoding/json"
+	"fmt"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -10,6 +11,7 @@ import (
 	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
 
+	"github.com/seed18712806/lapse/integration/harness/natstest/inprocess"
 	"github.com/seed18712806/lapse/processor/internal/crash"
 	"github.com/seed18712806/lapse/sink/wire"
 )
@@ -20,7 +22,7 @@ import (
 func newPausing(t *testing.T) (r *rig, pause func(begin func()) (end func())) {
 	t.Helper()
 	const domain, create, held = "other", "$JS.API.CONSUMER.CREATE.", "held."
-	srv, _ := natsWith(t, &server.Options{Host: "127.0.0.1", Port: -1, JetStream: true, JetStreamDomain: domain, StoreDir: t.TempDir(), NoLog: true, NoSigs: true})
+	srv := inprocess.Start(t, &server.Options{JetStream: true, JetStreamDomain: domain, StoreDir: t.TempDir()})
 	r = newRigAt(t, srv.ClientURL(), backends[0], Options{Partitions: 4})
 	return r, func(begin func()) (end func()) {
 		t.Helper()
@@ -105,25 +107,38 @@ func TestG11_NoConsumerBringsAnything(t *testing.T) {
 func TestG11_NothingIsBehindAfterARest(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
-	var slow atomic.Bool
+	steps := make(chan struct{}) // closed when steps may go on
+	var held atomic.Bool
 	p := r.start(func(here crash.Point) error {
-		if here == crash.AfterRead && slow.Load() {
-			time.Sleep(1500 * time.Millisecond) // of a step, which may take 5 s
+		if here == crash.AfterRead && held.Load() {
+			<-steps
 		}
 		return nil
 	})
+	defer close(steps)
 	p.ready(t)
 	r.put("c", "before", `{}`)
 	r.caughtUp(p)
-	time.Sleep(behindAfter + time.Second)
-	slow.Store(true)
-	defer slow.Store(false)
-	for until := time.Now().Add(2 * time.Second); time.Now().Before(until); time.Sleep(20 * time.Millisecond) {
-		r.send(prefix.Write(wire.Upsert, "c", "after"), `{}`)
-		if err := p.Ready(); err != nil && strings.Contains(err.Error(), problemBehind) {
-			t.Fatalf("within 2 s after the first write: %v", err)
-		}
+	rest := time.Now()
+	eventually(t, "lapse has rested", func() bool { return time.Since(rest) > behindAfter+time.Second })
+	rounds, err := r.nc.SubscribeSync(prefix.Probe()) // the monitor publishes there once a round
+	if err != nil {
+		t.Fatal(err)
 	}
+	r.flush()
+	held.Store(true)
+	began := time.Now()
+	for i := range 100 {
+		r.send(prefix.Write(wire.Upsert, "c", fmt.Sprint(i)), `{}`)
+	}
+	eventually(t, "the monitor has looked twice", func() bool {
+		err := p.Ready()
+		if waited := time.Since(began); err != nil && strings.Contains(err.Error(), problemBehind) && waited < behindAfter {
+			t.Fatalf("%s after the first write: %v", waited, err)
+		}
+		n, _, _ := rounds.Pending()
+		return n > 2
+	})
 }
 
 // TestG11_TheEndOfTheLogIsDeleted: lapse cannot read the last message of the log, as that is deleted.

@@ -12,6 +12,7 @@ import (
 
 	"github.com/seed18712806/lapse/integration/harness/freeport"
 	"github.com/seed18712806/lapse/integration/harness/natstest"
+	"github.com/seed18712806/lapse/integration/harness/natstest/inprocess"
 )
 
 // Of three servers with three replicas one ends: it leads the bucket, and the owner is
@@ -28,16 +29,8 @@ func TestL1_ACluster(t *testing.T) {
 	var urls []string
 	for i, port := range ports {
 		name := fmt.Sprintf("n%d", i)
-		srv, err := server.NewServer(&server.Options{ServerName: name, Host: "127.0.0.1", Port: -1, JetStream: true, StoreDir: t.TempDir(), NoLog: true, NoSigs: true,
+		srv := inprocess.Start(t, &server.Options{ServerName: name, JetStream: true, StoreDir: t.TempDir(),
 			Routes: routes, Cluster: server.ClusterOpts{Name: "c", Host: "127.0.0.1", Port: port}})
-		if err != nil {
-			t.Fatal(err)
-		}
-		srv.Start()
-		t.Cleanup(func() { srv.Shutdown(); srv.WaitForShutdown() })
-		if !srv.ReadyForConnections(limit) {
-			t.Fatal("nats-server is not ready")
-		}
 		servers[name] = srv
 		urls = append(urls, srv.ClientURL())
 	}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/seed18712806/lapse/integration/harness/freeport"
 	"github.com/seed18712806/lapse/integration/harness/natstest"
+	"github.com/seed18712806/lapse/integration/harness/natstest/inprocess"
 	"github.com/seed18712806/lapse/sink/client"
 	"github.com/seed18712806/lapse/sink/wire"
 )
@@ -91,15 +92,7 @@ func TestWatchLeavesNoConsumerAfterAReconnect(t *testing.T) {
 func watchAfterAReconnect(t *testing.T) (deleted bool) {
 	dir := t.TempDir()
 	start := func(port int) *server.Server {
-		srv, err := server.NewServer(&server.Options{Host: "127.0.0.1", Port: port, JetStream: true, StoreDir: dir, NoLog: true, NoSigs: true})
-		if err != nil {
-			t.Fatal(err)
-		}
-		srv.Start()
-		if !srv.ReadyForConnections(limit) {
-			t.Fatal("nats-server is not ready")
-		}
-		return srv
+		return inprocess.Start(t, &server.Options{Port: port, JetStream: true, StoreDir: dir})
 	}
 	connect := func(srv *server.Server) *bench {
 		nc, err := nats.Connect(srv.ClientURL(), natstest.Patient)

@@ -12,6 +12,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/micro"
 
+	"github.com/seed18712806/lapse/integration/harness/natstest/inprocess"
 	"github.com/seed18712806/lapse/integration/harness/redistest"
 	"github.com/seed18712806/lapse/sink"
 	"github.com/seed18712806/lapse/sink/service"
@@ -45,15 +46,7 @@ func FuzzRequest(f *testing.F) {
 	if err != nil {
 		f.Fatal(err)
 	}
-	srv, err := server.NewServer(&server.Options{Host: "127.0.0.1", Port: -1, NoSigs: true, NoLog: true})
-	if err != nil {
-		f.Fatal(err)
-	}
-	srv.Start()
-	f.Cleanup(func() { srv.Shutdown(); srv.WaitForShutdown() })
-	if !srv.ReadyForConnections(limit) {
-		f.Fatal("the NATS server did not start")
-	}
+	srv := inprocess.Start(f, &server.Options{})
 	var conns [2]*nats.Conn
 	for i := range conns {
 		if conns[i], err = nats.Connect(srv.ClientURL(), nats.Timeout(limit)); err != nil {

@@ -18,6 +18,7 @@ import (
 	"github.com/nats-io/nats.go/micro"
 	"go.uber.org/goleak"
 
+	"github.com/seed18712806/lapse/integration/harness/natstest/inprocess"
 	"github.com/seed18712806/lapse/sink"
 	"github.com/seed18712806/lapse/sink/service"
 	"github.com/seed18712806/lapse/sink/wire"
@@ -31,15 +32,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // its client.
 func connect(t *testing.T, maxPayload int32) (forService, forClient *nats.Conn) {
 	t.Helper()
-	srv, err := server.NewServer(&server.Options{Host: "127.0.0.1", Port: -1, NoSigs: true, NoLog: true, MaxPayload: maxPayload})
-	if err != nil {
-		t.Fatal(err)
-	}
-	srv.Start()
-	t.Cleanup(func() { srv.Shutdown(); srv.WaitForShutdown() })
-	if !srv.ReadyForConnections(limit) {
-		t.Fatal("the NATS server did not start")
-	}
+	srv := inprocess.Start(t, &server.Options{MaxPayload: maxPayload})
 	dial := func() *nats.Conn {
 		nc, err := nats.Connect(srv.ClientURL(), nats.Timeout(limit))
 		if err != nil {

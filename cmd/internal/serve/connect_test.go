@@ -4,49 +4,58 @@ import (
 	"context"
 	"encoding/json"
 	"io"
-	"net"
 	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
 
+	"github.com/seed18712806/lapse/integration/harness/natstest/inprocess"
+	"github.com/seed18712806/lapse/integration/harness/poll"
 	"github.com/seed18712806/lapse/integration/harness/proxy"
 	"github.com/seed18712806/lapse/sink/client"
 )
 
-// startServer starts a NATS server that knows a token. reload makes it know another one.
-func startServer(t *testing.T, token string) (address string, reload func(token string)) {
-	t.Helper()
-	opts := server.Options{Host: "127.0.0.1", Port: -1, JetStream: true, StoreDir: t.TempDir(), NoSigs: true, NoLog: true, Authorization: token}
-	srv, err := server.NewServer(opts.Clone())
-	if err != nil {
-		t.Fatal(err)
+// tokens lets clients in that have the present token, and counts the refusals by the name of the
+// connection.
+type tokens struct {
+	mu      sync.Mutex
+	present string
+	refused map[string]int
+}
+
+// Check implements [server.Authentication].
+func (k *tokens) Check(c server.ClientAuthentication) bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if c.GetOpts().Token == k.present {
+		return true
 	}
-	srv.Start()
-	t.Cleanup(func() { srv.Shutdown(); srv.WaitForShutdown() })
-	if !srv.ReadyForConnections(limit) {
-		t.Fatal("the NATS server did not start")
-	}
-	return srv.Addr().String(), func(token string) {
-		other := opts.Clone()
-		other.Port, other.Authorization = srv.Addr().(*net.TCPAddr).Port, token
-		if err := srv.ReloadOptions(other); err != nil {
-			t.Fatal(err)
-		}
-	}
+	k.refused[c.GetOpts().Name]++
+	return false
+}
+
+func (k *tokens) change(token string) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.present = token
+}
+
+func (k *tokens) refusals(name string) int {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.refused[name]
 }
 
 func wait(t *testing.T, what string, ok func() bool) {
 	t.Helper()
-	for until := time.Now().Add(limit); !ok(); time.Sleep(20 * time.Millisecond) {
-		if time.Now().After(until) {
-			t.Fatalf("not within %s: %s", limit, what)
-		}
+	if err := poll.Met(limit, what, ok); err != nil {
+		t.Fatal(err)
 	}
 }
 
@@ -56,9 +65,10 @@ func wait(t *testing.T, what string, ok func() bool) {
 // It fails if the connection of the writes over HTTP is given up: then each write fails until a
 // restart, and lapse says that it is ready.
 func TestG11_TheServerRefusesForAWhile(t *testing.T) {
-	address, reload := startServer(t, "one")
+	known := &tokens{present: "one", refused: make(map[string]int)}
+	srv := inprocess.Start(t, &server.Options{JetStream: true, StoreDir: t.TempDir(), CustomClientAuthentication: known})
 	o := options(t)
-	o.NATS = "nats://one@" + address
+	o.NATS = "nats://one@" + srv.Addr().String()
 	o.Processor.Prefix = "lapse"
 	o.ReadyFile = filepath.Join(t.TempDir(), "ready")
 	ctx, stop := context.WithCancel(t.Context())
@@ -95,10 +105,21 @@ func TestG11_TheServerRefusesForAWhile(t *testing.T) {
 	if status, text := ask("PUT", document); status != 201 {
 		t.Fatalf("the first write answers %d %s", status, text)
 	}
-	reload("two")
+	all, err := srv.Connz(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	known.change("two")
+	for _, one := range all.Conns {
+		if err := srv.DisconnectClientByID(one.Cid); err != nil {
+			t.Fatal(err)
+		}
+	}
 	wait(t, "lapse says that NATS is lost", is(503))
-	time.Sleep(2 * time.Second) // the library gives up after two refusals, at 250 ms
-	reload("one")
+	for _, one := range all.Conns {
+		wait(t, one.Name+" was refused three times: the library would give up after the second", func() bool { return known.refusals(one.Name) > 2 })
+	}
+	known.change("one")
 	wait(t, "lapse is ready again", is(200))
 	wait(t, "a write over HTTP is taken", func() bool {
 		status, text := ask("PUT", document)
@@ -112,7 +133,7 @@ func TestG11_TheServerRefusesForAWhile(t *testing.T) {
 // It fails if the library writes for the minute that is its own limit: it holds its lock meanwhile,
 // so nobody learns that the connection is lost.
 func TestG11_TheConnectionTakesNothing(t *testing.T) {
-	address, _ := startServer(t, "")
+	address := inprocess.Start(t, &server.Options{}).Addr().String()
 	for name, connect := range map[string]func(url string) (*nats.Conn, error){
 		"lapse": func(url string) (*nats.Conn, error) {
 			o := options(t)
@@ -153,9 +174,8 @@ func TestG11_TheConnectionTakesNothing(t *testing.T) {
 
 // It fails if a connection that is closed for good ends nothing, or one that is there does.
 func TestUntilClosed(t *testing.T) {
-	address, _ := startServer(t, "")
 	o := options(t)
-	o.NATS = "nats://" + address
+	o.NATS = inprocess.Start(t, &server.Options{}).ClientURL()
 	nc, err := connectNATS(o, nil, "http")
 	if err != nil {
 		t.Fatal(err)
