@@ -1,7 +1,10 @@
 package processor
 
 import (
+	"context"
 	"errors"
+
+	"github.com/nats-io/nats.go"
 
 	"github.com/seed18712806/lapse/processor/internal/identity"
 	"github.com/seed18712806/lapse/processor/internal/link"
@@ -42,3 +45,7 @@ func IsFinal(err error) bool {
 	}
 	return identity.MustStop(err)
 }
+
+// UntilClosed waits until ctx is done. It returns an ErrConnectionClosed if the client library gives
+// the connection up before.
+func UntilClosed(ctx context.Context, nc *nats.Conn) error { return link.UntilClosed(ctx, nc) }

@@ -1,7 +1,6 @@
 package serve
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -11,6 +10,8 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/seed18712806/lapse/processor"
 )
 
 const (
@@ -59,19 +60,12 @@ func leaveServers(ctx context.Context, nc *nats.Conn, log *slog.Logger) {
 	}
 }
 
-// untilClosed waits until ctx is done, or until the client library gives a connection up, which is
-// an error: it does not connect again.
+// untilClosed is [processor.UntilClosed], and names the connection.
 func untilClosed(ctx context.Context, nc *nats.Conn) error {
-	closed := nc.StatusChanged(nats.CLOSED)
-	defer nc.RemoveStatusListener(closed)
-	if !nc.IsClosed() {
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-closed:
-		}
+	if err := processor.UntilClosed(ctx, nc); err != nil {
+		return fmt.Errorf("connection %q: %w", nc.Opts.Name, err)
 	}
-	return fmt.Errorf("the connection %q to NATS is closed for good: restart lapse: %w", nc.Opts.Name, cmp.Or(nc.LastError(), nats.ErrConnectionClosed))
+	return nil
 }
 
 // asksJetStream reports whether JetStream answers through the present server, and is well: it has a
