@@ -69,7 +69,7 @@ func (p *Partition) RemoveAside(ctx context.Context) (removed bool, err error) {
 		return p.fenced(ctx, removeScript, append([]string{p.keys.State()}, keys...))
 	}
 	there, err := p.client.Exists(ctx, aside.State()).Result()
-	if err == nil && there > 0 { // first, as what is left without a state is no copy
+	if err == nil && there > 0 { // the state goes first: without it the other keys are no copy
 		err = remove([]string{aside.State()})
 	}
 	if err == nil {

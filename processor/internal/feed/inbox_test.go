@@ -246,7 +246,7 @@ func TestG1_APartitionGoesBackWhileTheReaderBegins(t *testing.T) {
 // TestG1_APartitionComesBackWhileTheReaderBegins: a partition is away when the main reader
 // asks where to begin, and has come back when that has decided to begin later.
 //
-// It fails if the partition stays: nobody reads the messages in between for it.
+// It fails if the partition does not go away again: then no reader delivers the messages in between.
 func TestG1_APartitionComesBackWhileTheReaderBegins(t *testing.T) {
 	b := newInbox(10, 1000)
 	b.Rewind(3700, 0)

@@ -11,7 +11,7 @@ import (
 )
 
 // TestG1_TheRulesOfRepliesDoNotCome: the session ends while the reader asks for the rules of
-// replies to a configuration. Nobody knows then whether the message is valid.
+// replies to a configuration. Without them lapse cannot tell whether the message is valid.
 //
 // It fails if the message gets to an owner, whose last step is still under way: that would
 // reject, and commit, what all others apply.
