@@ -127,10 +127,7 @@ func (m *monitor) runOnce(ctx context.Context) error {
 	}()
 	err := m.checkNATS(ctx)
 	if unread && err == nil {
-		_ = m.ask(ctx, func(ctx context.Context) error { // the end of the log may be deleted: a tick shows whether it is read
-			_, err := m.session.ticker.Barrier(ctx)
-			return err
-		})
+		_, _ = m.session.ticker.Barrier(checking) // the end of the log may be deleted: a tick shows whether it is read
 	}
 	<-redis
 	if ctx.Err() != nil {
