@@ -12,6 +12,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nats-io/nats.go/jetstream"
+
 	"github.com/seed18712806/lapse/cmd/internal/serve"
 	"github.com/seed18712806/lapse/sink/wire"
 )
@@ -89,6 +91,36 @@ func TestG3_Events(t *testing.T) {
 		r.do("GET", path, "").want(t, 400, part)
 	}
 	r.do("GET", "/events", "", "Last-Event-ID", "x").want(t, 400, "Last-Event-ID")
+}
+
+// TestGap: a client whose last id the stream does not have any more, or not yet, is told so, and
+// gets what comes from then on.
+func TestGap(t *testing.T) {
+	r := start(t)
+	r.do("PUT", "/collections/orders", `{"defaultTtl":-1}`).want(t, 200)
+	r.expire("orders", 0, 3)
+	js, err := jetstream.New(connect(t, r))
+	if err != nil {
+		t.Fatal(err)
+	}
+	events, err := js.Stream(t.Context(), wire.DefaultPrefix.EventsStream())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := events.Purge(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	for id, why := range map[string]string{"1": "no longer reaches back", "1000000": "ends before this id"} {
+		again := r.follow("/events", "Last-Event-ID", id)
+		if e := again.next(); e.name != "gap" || e.id != "" || !strings.Contains(e.data, why) {
+			t.Errorf("after %s: %+v, want a gap: %s", id, e, why)
+		}
+		r.expire("orders", 0, 1)
+		if e := again.next(); e.name != "" || !strings.Contains(e.data, `"id":"0"`) {
+			t.Errorf("after %s: %+v, want the event", id, e)
+		}
+		again.cancel()
+	}
 }
 
 // TestRejections: a rejection comes with its reason and its body, also that of a configuration.

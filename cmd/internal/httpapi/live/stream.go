@@ -14,6 +14,8 @@ const (
 	sendWithin     = 20 * time.Second // a client that takes nothing for so long is dropped
 	sendBytes      = 256 << 10        // about the most that is sent at a time
 	reconnectAfter = "1000"           // milliseconds, for the client
+	settleWithin   = 2 * time.Second  // a new leader of the stream knows its end by then
+	settleEvery    = 100 * time.Millisecond
 )
 
 // Request says what a client follows.
@@ -130,21 +132,37 @@ func (s *stream) begin(ctx context.Context, req Request) error {
 	return s.send([][]byte{greeting})
 }
 
-// lost is a notice if the stream no longer has all that followed the position.
+// lost is a notice if the stream does not have all that followed the position: it no longer
+// reaches back to it, or it ends before it, because somebody has restored an older backup. In
+// the latter case the client goes on from the end.
 func (s *stream) lost(ctx context.Context) ([]byte, error) {
-	if from, _ := s.tail.ring.bounds(); s.position >= from {
+	if from, last := s.tail.ring.bounds(); s.position >= from && s.position <= last {
 		return nil, nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, requestWithin)
 	defer cancel()
-	info, err := s.hub.js.Stream(ctx, s.hub.prefix.EventsStream())
-	if err != nil {
-		return nil, err
+	for began := time.Now(); ; {
+		found, err := s.hub.js.Stream(ctx, s.hub.prefix.EventsStream())
+		if err != nil {
+			return nil, err
+		}
+		info := found.CachedInfo()
+		switch {
+		case s.position+1 < info.State.FirstSeq:
+			return notice("gap", "the stream of events no longer reaches back to this id: some messages after it may be missing"), nil
+		case s.position <= info.State.LastSeq:
+			return nil, nil
+		case info.Config.Replicas <= 1 || time.Since(began) > settleWithin:
+			s.position = info.State.LastSeq
+			return notice("gap", "the stream of events ends before this id, perhaps after a restore: some messages may be missing"), nil
+		}
+		// A leader that was elected just now may be behind what the client has seen.
+		select {
+		case <-time.After(settleEvery):
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
 	}
-	if s.position+1 < info.CachedInfo().State.FirstSeq {
-		return notice("gap", "the stream of events no longer reaches back to this id: some messages after it may be missing"), nil
-	}
-	return nil, nil
 }
 
 // run sends until ctx is done, the client is slow or the stream cannot be read.
