@@ -93,17 +93,31 @@ func (w *worker) begin(msg jetstream.Msg) {
 	w.jobs[seq] = j
 	w.running.Go(func() {
 		defer func() { <-w.slots }()
-		err := w.handle(j, meta)
-		w.mu.Lock()
-		delete(w.jobs, seq)
-		last := j.msg
-		w.mu.Unlock()
-		w.end(last, meta, err)
+		err := w.handle(j, msg, meta)
+		if err != nil {
+			w.notice("event %d of consumer %s is not handled: %s", seq, w.opts.Durable, err)
+		}
+		for last := w.newest(seq, nil); last != nil; last = w.newest(seq, last) {
+			w.end(last, meta, err)
+		}
 	})
 }
 
+// newest is the newest delivery of a message whose handler has returned. If that one is
+// answered, newest returns nil, and the next delivery begins the message anew.
+func (w *worker) newest(seq uint64, answered jetstream.Msg) jetstream.Msg {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	msg := w.jobs[seq].msg
+	if msg == answered {
+		delete(w.jobs, seq)
+		return nil
+	}
+	return msg
+}
+
 // handle calls the handler, and tells the server meanwhile that it is at work.
-func (w *worker) handle(j *job, meta *jetstream.MsgMetadata) error {
+func (w *worker) handle(j *job, msg jetstream.Msg, meta *jetstream.MsgMetadata) error {
 	done := make(chan struct{})
 	defer close(done)
 	go func() {
@@ -121,7 +135,7 @@ func (w *worker) handle(j *job, meta *jetstream.MsgMetadata) error {
 			}
 		}
 	}()
-	return w.opts.Handle(w.handlers, j.msg, meta)
+	return w.opts.Handle(w.handlers, msg, meta)
 }
 
 // end tells the server what became of a message.
@@ -134,9 +148,6 @@ func (w *worker) end(msg jetstream.Msg, meta *jetstream.MsgMetadata, result erro
 			return msg.TermWithReason(result.Error())
 		}
 		return msg.NakWithDelay(w.opts.Pause(meta.NumDelivered))
-	}
-	if result != nil {
-		w.notice("event %d of consumer %s is not handled: %s", meta.Sequence.Stream, w.opts.Durable, result)
 	}
 	err := answer()
 	if err != nil && w.l.IsLost() && w.l.AwaitConnection(w.handlers) == nil {

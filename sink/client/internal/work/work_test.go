@@ -1,9 +1,12 @@
 package work
 
 import (
+	"context"
 	"math"
 	"testing"
 	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
 )
 
 func TestPause(t *testing.T) {
@@ -12,5 +15,45 @@ func TestPause(t *testing.T) {
 		if got := o.Pause(attempts); got != want {
 			t.Errorf("after %d attempts: %s, want %s", attempts, got, want)
 		}
+	}
+}
+
+// delivery is one delivery of message 7. Its acknowledgement waits until sent is closed.
+type delivery struct {
+	jetstream.Msg
+	acking, sent chan struct{}
+}
+
+func (delivery) Metadata() (*jetstream.MsgMetadata, error) {
+	return &jetstream.MsgMetadata{Sequence: jetstream.SequencePair{Stream: 7}}, nil
+}
+
+func (d delivery) Ack() error {
+	close(d.acking)
+	<-d.sent
+	return nil
+}
+
+// TestBackWhileAcknowledged (W2): a message that comes back while its acknowledgement is on its
+// way, as after a lost connection, is not handled a second time, and the delivery is acknowledged.
+func TestBackWhileAcknowledged(t *testing.T) {
+	handled := 0
+	w := &worker{handlers: t.Context(), slots: make(chan struct{}, 2), jobs: make(map[uint64]*job), opts: Options{
+		AckWait: time.Hour,
+		Handle:  func(context.Context, jetstream.Msg, *jetstream.MsgMetadata) error { handled++; return nil },
+	}}
+	first := delivery{acking: make(chan struct{}), sent: make(chan struct{})}
+	again := delivery{acking: make(chan struct{}), sent: make(chan struct{})}
+	close(again.sent)
+	w.slots <- struct{}{}
+	w.begin(first)
+	<-first.acking
+	w.slots <- struct{}{}
+	w.begin(again)
+	close(first.sent)
+	<-again.acking
+	w.running.Wait()
+	if handled != 1 || len(w.jobs) != 0 || len(w.slots) != 0 {
+		t.Errorf("handled %d times, %d jobs and %d slots are left", handled, len(w.jobs), len(w.slots))
 	}
 }
