@@ -48,6 +48,21 @@ func (j *journal) awaitLoads(t testing.TB, want map[string]int) {
 	until(t, fmt.Sprintf("the shards are owned %v", want), func() bool { return maps.Equal(j.loads(), want) })
 }
 
+// awaitKnown waits until a process knows that another owns n shards. Before, it may wait for the
+// owner as for a successor, which sharesSoon gives much time.
+func awaitKnown(t testing.TB, p *process, owner string, n int) {
+	t.Helper()
+	until(t, fmt.Sprintf("%s knows the owner %s of %d shards", p.opts.ID, owner, n), func() bool {
+		known := 0
+		for shard := range p.shards {
+			if p.Status(shard).Lease.Owner == owner {
+				known++
+			}
+		}
+		return known == n
+	})
+}
+
 // stays fails if a shard begins to be owned anew while some beats of an owner of shard 0 come (of
 // any, if it is ""), which is longer than all times of sharesSoon.
 func (s *natsServer) stays(j *journal, owner string) {
@@ -392,11 +407,12 @@ func TestL12_AMemberThatIsNotReady(t *testing.T) {
 // is given more than its part later.
 func TestL12_AProcessThatStoodStillGetsItsPartOnce(t *testing.T) {
 	s, j := startNATS(t), &journal{}
-	s.prepare("a", Options{Shards: 4}, sharesSoon, slowToSuspect).run(j.own("a"))
+	a := s.prepare("a", Options{Shards: 4}, sharesSoon, slowToSuspect).run(j.own("a"))
 	j.awaitLoads(t, map[string]int{"a": 4})
 	frozen := newGate(t)
 	s.prepare("b", Options{Shards: 4}, sharesSoon, slowToSuspect, frozen.freezes).run(j.own("b"))
 	j.awaitLoads(t, map[string]int{"a": 2, "b": 2})
+	awaitKnown(t, a, "b", 2)
 	frozen.close()
 	until(t, "a owns all", func() bool { return j.loads()["a"] == 4 })
 	frozen.open()

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 
@@ -21,8 +22,10 @@ const MasterName = "lapse-redis"
 // SentinelPassword is the password of the Sentinels' default user.
 const SentinelPassword = "the-password-of-the-sentinels"
 
-// Sentinels are a master with one replica, and Sentinels that watch them. They fail over when
-// the master does not answer for a second.
+// DownAfter is how long the master may not answer before the Sentinels fail over.
+const DownAfter = 2 * time.Second
+
+// Sentinels are a master with one replica, and Sentinels that watch them.
 type Sentinels struct {
 	Servers []*harness.Redis // a master, and a replica, in the beginning
 	Daemons []*harness.Redis
@@ -53,9 +56,9 @@ dir %s
 requirepass %s
 sentinel sentinel-pass %s
 sentinel monitor %s %s %s 2
-sentinel down-after-milliseconds %s 1000
+sentinel down-after-milliseconds %s %d
 sentinel failover-timeout %s 5000
-`, at, dir, SentinelPassword, SentinelPassword, MasterName, host, port, MasterName, MasterName)
+`, at, dir, SentinelPassword, SentinelPassword, MasterName, host, port, MasterName, DownAfter.Milliseconds(), MasterName)
 		if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
