@@ -170,7 +170,7 @@ func TestPipelineWithoutOutcomes(t *testing.T) {
 // it.
 func TestCloseReportsTheFailureOfAPipeline(t *testing.T) {
 	b := newBench(t, true)
-	c := b.client(t, time.Second)
+	c := b.client(t, short)
 	for range 5 {
 		p, err := c.Pipeline(make(collected).done)
 		if err != nil {

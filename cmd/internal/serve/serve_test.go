@@ -19,7 +19,7 @@ import (
 	"github.com/seed18712806/lapse/cmd/internal/web"
 )
 
-const limit = 20 * time.Second // on every wait
+const limit = time.Minute // on every wait
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
