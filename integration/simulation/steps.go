@@ -203,14 +203,14 @@ func (w *World) breakRedis(s plan.Step) {
 	case "redis-clock":
 		w.setRedisClock(s.Duration(0))
 	case "redis-flush":
-		w.observer.Loses()
+		w.observer.Loses(true)
 		w.redis.Flush()
 	case "redis-save":
 		snapshot := w.redis.Save()
 		w.saved = &snapshot
 	case "redis-rollback":
 		if w.saved != nil {
-			w.observer.Loses()
+			w.observer.Loses(false)
 			w.redis.Restore(*w.saved)
 			w.saved = nil
 		}

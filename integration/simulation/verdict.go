@@ -14,7 +14,7 @@ func (w *World) rests() bool {
 		return true
 	}
 	proc := w.hosts[0].processor()
-	if proc == nil || proc.Ready() != nil || w.observer.Owes() {
+	if proc == nil || proc.Ready() != nil || w.observer.Owes() || w.observer.Unreadable() != nil {
 		return false
 	}
 	d := w.observer.Compare(wire.Time(time.Now().UnixMilli()))
@@ -45,7 +45,7 @@ func (w *World) judge() {
 		o.Fail("H10", "the process has not begun")
 		return
 	}
-	ready := proc.Ready()
+	ready := errors.Join(proc.Ready(), o.Unreadable())
 	if o.Blind() || o.Reason() != "" && errors.Is(ready, processor.ErrRefused) {
 		return
 	}

@@ -392,6 +392,7 @@ func (w *World) end() {
 	for _, p := range w.hosts {
 		p.kill()
 	}
+	w.queue = transit.Queue{} // a step of the plan could start a process
 	over := make(chan struct{})
 	go func() { w.running.Wait(); close(over) }()
 	w.run(func() bool {

@@ -32,7 +32,8 @@ import (
 //   - H5 (G2): no reader gets a version whose deadline the later of Redis's clock and the
 //     watermark has reached.
 //   - H6 (G1, G7): a reader of a partition that has applied the log gets what the oracle has,
-//     or an error; never something else, and never a 404 out of ignorance.
+//     or an error; never something else. It gets only errors while what Redis has lost is
+//     rebuilt, and never a 404 out of ignorance.
 //   - H7 (S3, S9): a version that has expired leaves Redis only once its event is stored.
 //   - H8 (S1, S2): no partition has applied more than the log has, or has a later log time, or
 //     one that leads all clocks by more than it may.
@@ -42,8 +43,8 @@ import (
 // At the end, when nothing goes wrong any more:
 //
 //   - H3 (G4): the events and rejections of one document are in the order of the log.
-//   - H10 (G1, G3): all events, rejections and documents are those of the oracle, within
-//     a minute of the world's time.
+//   - H10 (G1, G3): all events, rejections and documents are those of the oracle, and no read
+//     fails, within a minute of the world's time.
 //   - H12 (G7): lapse refuses to go on only if the world gave it a reason.
 type Observer struct {
 	servers Servers
@@ -84,6 +85,7 @@ type losses struct {
 	unsure  time.Time // until then an owner may go by a clock of Redis that was set back
 	had     []uint64  // offset of each partition before Redis lost commits
 	damaged []bool    // partitions that lack something, until they are cleared
+	rebuilt []uint64  // offset up to which each partition has to be rebuilt, since it was cleared
 
 	truncated time.Time // when the log was
 }
@@ -102,7 +104,7 @@ type names struct {
 
 // New makes an observer of servers on which nothing is stored.
 func New(s Servers) *Observer {
-	h := &Observer{servers: s, stored: map[string]bool{}, faults: map[string]int{}, losses: losses{had: make([]uint64, s.Partitions), damaged: make([]bool, s.Partitions)}}
+	h := &Observer{servers: s, stored: map[string]bool{}, faults: map[string]int{}, losses: losses{had: make([]uint64, s.Partitions), damaged: make([]bool, s.Partitions), rebuilt: make([]uint64, s.Partitions)}}
 	h.forget()
 	return h
 }
@@ -305,11 +307,15 @@ func (h *Observer) sure(partition int) bool {
 	return time.Now().After(h.losses.unsure) && state.Offset >= h.losses.had[partition]
 }
 
-// Loses notes that Redis is about to lose commits.
-func (h *Observer) Loses() {
+// Loses notes that Redis is about to lose commits: all of them, or it goes back to an earlier
+// state, which readers may see until the owner has.
+func (h *Observer) Loses(all bool) {
 	for i := range h.losses.had {
 		state, _ := h.servers.Redis.Partition(i).State()
 		h.losses.had[i] = max(h.losses.had[i], state.Offset)
+		if h.losses.rebuilt[i] = 0; all {
+			h.losses.rebuilt[i] = h.losses.had[i]
+		}
 	}
 }
 
@@ -369,6 +375,8 @@ func (h *Observer) Committed(partition int) {
 // Clearing checks that a partition can be rebuilt which is about to be cleared.
 func (h *Observer) Clearing(partition int, next store.State) {
 	h.losses.damaged[partition] = false
+	before, _ := h.servers.Redis.Partition(partition).State()
+	h.losses.rebuilt[partition] = max(h.losses.had[partition], before.Offset)
 	if s := h.servers.NATS.Stream(Log); s != nil && s.FirstSeq() > next.Offset+1 && time.Since(h.losses.truncated) > justNow {
 		h.Fail("H9", "a partition is cleared to begin at offset %d, and the log begins at %d", next.Offset, s.FirstSeq())
 	}
@@ -386,6 +394,19 @@ func (h *Observer) ReadAll() {
 	}
 }
 
+// Unreadable is why a document cannot be read; nil if all can, or if lapse may refuse to go on.
+func (h *Observer) Unreadable() error {
+	if h.reason != "" {
+		return nil
+	}
+	for name, i := range h.names.partition {
+		if _, err := h.servers.Redis.Partition(i).Get(name.Collection, name.ID); err != nil && !errors.Is(err, sink.ErrNotFound) {
+			return err
+		}
+	}
+	return nil
+}
+
 // readOne checks what a reader gets of one document, when Redis's clock shows now. live is
 // the version that log time has left.
 func (h *Observer) readOne(name oracle.Name, live oracle.Live, now wire.Time) {
@@ -399,6 +420,9 @@ func (h *Observer) readOne(name oracle.Name, live oracle.Live, now wire.Time) {
 	document, err := p.Get(name.Collection, name.ID)
 	if err != nil && !errors.Is(err, sink.ErrNotFound) {
 		return
+	}
+	if state.Offset < h.losses.rebuilt[i] {
+		h.Fail("H6", "a reader of partition %d at offset %d gets an answer for %s, and had one up to %d before the partition was cleared or lost", i, state.Offset, name, h.losses.rebuilt[i])
 	}
 	got := wire.Etag(document.Header.Etag)
 	id := fmt.Sprint(name, "/", got)

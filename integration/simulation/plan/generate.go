@@ -26,6 +26,9 @@ func Generate(seed uint64) *Plan {
 	}
 	g.collections, g.ids = 1+r.IntN(3), pick(r, 1, 3, 10, 100)
 	g.length = time.Duration(500+r.IntN(4500)) * time.Millisecond
+	if r.IntN(2) == 0 {
+		g.moment = g.within(g.length)
+	}
 	g.traffic()
 	// Many histories have faults of few kinds, so that each is seen by itself too.
 	faults, some := r.IntN(12), 1+r.IntN(len(kinds))
@@ -35,6 +38,9 @@ func Generate(seed uint64) *Plan {
 	}
 	if r.IntN(8) == 0 {
 		g.fault(lasting[r.IntN(len(lasting))])
+	}
+	if g.moment > 0 && r.IntN(3) == 0 {
+		g.scenario()
 	}
 	slices.SortStableFunc(g.plan.Steps, func(a, b Step) int { return int(a.At - b.At) })
 	return g.plan
@@ -47,6 +53,7 @@ type generator struct {
 	collections int
 	ids         int
 	length      time.Duration
+	moment      time.Duration // at which much happens together; 0: there is none
 }
 
 func pick[T any](r *rand.Rand, of ...T) T { return of[r.IntN(len(of))] }
@@ -57,6 +64,18 @@ func (g *generator) add(at time.Duration, verb string, args ...any) {
 		s.Args = append(s.Args, fmt.Sprint(a))
 	}
 	g.plan.Steps = append(g.plan.Steps, s)
+}
+
+func (g *generator) within(d time.Duration) time.Duration {
+	return time.Duration(g.r.Int64N(int64(d)))
+}
+
+// when is an instant before an end, often just behind the moment.
+func (g *generator) when(end time.Duration) time.Duration {
+	if g.moment > 0 && g.r.IntN(2) == 0 {
+		return g.moment + g.within(pick(g.r, time.Millisecond, 20*time.Millisecond, 200*time.Millisecond))
+	}
+	return g.within(end)
 }
 
 func (g *generator) collection() string { return fmt.Sprintf("c%d", g.r.IntN(g.collections)) }
@@ -78,7 +97,7 @@ func (g *generator) traffic() {
 	}
 	var deadlines []time.Duration
 	for i := 0; i < g.messages; i++ {
-		at := time.Duration(g.r.Int64N(int64(g.length)))
+		at := g.when(g.length)
 		collection, id := g.collection(), g.id()
 		if len(deadlines) > 0 && g.r.IntN(3) == 0 {
 			at = max(0, pick(g.r, deadlines...)+time.Duration(g.r.IntN(5)-2)*time.Millisecond)
@@ -131,6 +150,74 @@ func (g *generator) body() string {
 	return fmt.Sprintf(`{"a":%d,"x":"~%d~"%s}`, g.r.IntN(100), size, pick(g.r, ``, ``, ``, `,"ttl":1`, `,"ttl":1`, `,"ttl":2`, `,"ttl":3`, `,"ttl":-1`, `,"ttl":null`, `,"ttl":1.5`))
 }
 
+// scenario adds faults at the moment, which by chance would meet too rarely, with what clients
+// send meanwhile.
+func (g *generator) scenario() {
+	r, second := g.r, time.Second
+	add := func(after time.Duration, verb string, args ...any) { g.add(max(0, g.moment+after), verb, args...) }
+	short := func() time.Duration { return g.within(20 * time.Millisecond) }
+	restart := func(after time.Duration) {
+		add(0, "kill", "p0")
+		add(after, "start", "p0")
+	}
+	damage := func(after time.Duration) {
+		add(after, "redis-damage", r.IntN(g.plan.Partitions), pick(r, "document", "index", "config", "config"), r.IntN(100))
+	}
+	burst := func(from, to time.Duration) { // of messages that have outputs
+		for range 5 + r.IntN(10) {
+			add(from+g.within(to-from), "write", pick(r, "create", "create", "replace", "upsert"), g.collection(), g.id(), "-", pick(r, `{}`, `{"ttl":1}`))
+		}
+	}
+	contested := func() { // two owners believe
+		g.plan.Processes = max(g.plan.Processes, 2)
+		add(0, "believe", "p0", "yes")
+		add(short(), "believe", "p1", "yes")
+		burst(0, second)
+	}
+	g.plan.Window = pick(r, g.plan.Window, 100*time.Millisecond)
+	switch r.IntN(9) {
+	case 0: // a log that has lost its end, and has grown again
+		restart(400 * time.Millisecond)
+		add(short(), "log-tail", 1+r.IntN(5))
+		burst(20*time.Millisecond, 300*time.Millisecond)
+	case 1: // the log loses its end while a process begins to read
+		after := g.within(300 * time.Millisecond)
+		restart(after)
+		add(after, "nats-slow", pick(r, 5, 100), second)
+		add(after+g.within(pick(r, 20*time.Millisecond, 300*time.Millisecond)), "log-tail", 1+r.IntN(5))
+		burst(after+20*time.Millisecond, after+2*second)
+	case 2: // a log that was truncated long ago, and a partition that is damaged
+		add(0, "log-truncate", 0)
+		long := 16*second + g.within(5*second)
+		damage(long)
+		add(long+short(), "kill", "p0")
+		add(long+second, "start", "p0")
+	case 3: // a takeover is slow
+		contested()
+		add(0, pick(r, "redis-slow", "nats-slow"), pick(r, 100, 2000), second)
+	case 4: // Redis loses what another owner has committed
+		contested()
+		add(g.within(300*time.Millisecond), "redis-save")
+		add(300*time.Millisecond+g.within(second), "redis-rollback")
+	case 5: // servers answer out of date when a process takes over
+		g.plan.Replicas = 3
+		burst(-20*time.Millisecond, 20*time.Millisecond)
+		add(0, "nats-lag", pick(r, 1, 5, 100), 2*second)
+		restart(100*time.Millisecond + g.within(second))
+	case 6: // what was sent arrives after a takeover
+		g.plan.Replicas = pick(r, 1, 3)
+		burst(-20*time.Millisecond, 20*time.Millisecond)
+		add(0, "disconnect", "p0", pick(r, 200*time.Millisecond, second, 3*second))
+	case 7: // a partition lacks something when it is taken over
+		damage(0)
+		restart(short())
+	case 8: // commits take effect, and nobody hears of it
+		burst(0, 300*time.Millisecond)
+		add(0, "redis-lose", "answers", 30, 300*time.Millisecond)
+		add(g.within(300*time.Millisecond), "nats-lose", "answers", 30, 300*time.Millisecond)
+	}
+}
+
 // kinds are faults after which everything goes on as if nothing had been.
 var kinds = []string{
 	"crash", "crash", "end", "stand", "owners", "handover", "disconnect", "ghost",
@@ -145,13 +232,13 @@ var lasting = []string{"log-tail", "log-truncate", "log-anew"}
 // fault adds a fault of a kind.
 func (g *generator) fault(kind string) {
 	r := g.r
-	at := time.Duration(r.Int64N(int64(g.length + 2*time.Second)))
+	at := g.when(g.length + 2*time.Second)
 	long := pick(r, 10*time.Millisecond, 300*time.Millisecond, time.Second, 2*time.Second)
 	if r.IntN(12) == 0 {
 		long = pick(r, 12*time.Second, 25*time.Second, time.Minute)
 	}
 	process := fmt.Sprintf("p%d", r.IntN(g.plan.Processes))
-	soon := func() time.Duration { return at + time.Duration(r.Int64N(int64(3*time.Second))) }
+	soon := func() time.Duration { return at + g.within(pick(r, 20*time.Millisecond, 3*time.Second)) }
 	side := pick(r, "requests", "answers")
 	switch kind {
 	case "crash":
@@ -168,7 +255,7 @@ func (g *generator) fault(kind string) {
 	case "handover":
 		g.add(at, "believe", process, "no")
 		next := fmt.Sprintf("p%d", r.IntN(g.plan.Processes))
-		g.add(at+time.Duration(r.IntN(600))*time.Millisecond, "believe", next, "yes")
+		g.add(at+g.within(pick(r, 10*time.Millisecond, 600*time.Millisecond)), "believe", next, "yes")
 	case "disconnect":
 		g.add(at, "disconnect", process, "lost")
 	case "ghost":
