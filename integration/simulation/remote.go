@@ -109,8 +109,7 @@ func (r remote) Refuse(ctx context.Context, s store.State, version string) error
 
 func (r remote) Clear(ctx context.Context, version string, next store.State, rebuild uint64) error {
 	return tell(ctx, r.process, r.lane+" clear", func() error {
-		r.process.world.observer.Clearing(r.index, next)
-		return r.partition.Clear(ctx, version, next, rebuild)
+		return r.process.world.observer.Clear(r.index, next, func() error { return r.partition.Clear(ctx, version, next, rebuild) })
 	})
 }
 

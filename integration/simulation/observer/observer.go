@@ -372,14 +372,18 @@ func (h *Observer) Committed(partition int) {
 	}
 }
 
-// Clearing checks that a partition can be rebuilt which is about to be cleared.
-func (h *Observer) Clearing(partition int, next store.State) {
-	h.losses.damaged[partition] = false
+// Clear clears a partition, and checks that it can be rebuilt.
+func (h *Observer) Clear(partition int, next store.State, do func() error) error {
 	before, _ := h.servers.Redis.Partition(partition).State()
+	if err := do(); err != nil {
+		return err
+	}
+	h.losses.damaged[partition] = false
 	h.losses.rebuilt[partition] = max(h.losses.had[partition], before.Offset)
 	if s := h.servers.NATS.Stream(Log); s != nil && s.FirstSeq() > next.Offset+1 && time.Since(h.losses.truncated) > justNow {
 		h.Fail("H9", "a partition is cleared to begin at offset %d, and the log begins at %d", next.Offset, s.FirstSeq())
 	}
+	return nil
 }
 
 // ReadAll checks what readers get now.
