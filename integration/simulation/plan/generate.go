@@ -36,10 +36,10 @@ func Generate(seed uint64) *Plan {
 	for range faults {
 		g.fault(kinds[chosen[r.IntN(some)]])
 	}
+	// A log that loses its end and its beginning may hide the one by the other.
 	if r.IntN(8) == 0 {
 		g.fault(lasting[r.IntN(len(lasting))])
-	}
-	if g.moment > 0 && r.IntN(3) == 0 {
+	} else if g.moment > 0 && r.IntN(3) == 0 {
 		g.scenario()
 	}
 	slices.SortStableFunc(g.plan.Steps, func(a, b Step) int { return int(a.At - b.At) })
