@@ -66,6 +66,7 @@ func (g *generator) add(at time.Duration, verb string, args ...any) {
 	g.plan.Steps = append(g.plan.Steps, s)
 }
 
+// within is a random part of a duration.
 func (g *generator) within(d time.Duration) time.Duration {
 	return time.Duration(g.r.Int64N(int64(d)))
 }
