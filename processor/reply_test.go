@@ -67,6 +67,29 @@ func TestG1_ReplyPrefixes(t *testing.T) {
 	}
 }
 
+// TestOutcomeOfALateListener: a client gets the outcome of its message although lapse sent it
+// before the server knew the inbox of the client, as happens between the servers of a cluster. It
+// comes once.
+//
+// It fails if an outcome is sent once and for all.
+func TestOutcomeOfALateListener(t *testing.T) {
+	r := newRig(t)
+	p := r.start(nil)
+	p.ready(t)
+	inbox := r.nc.NewInbox()
+	r.send(prefix.Write(wire.Upsert, "c", "x"), `{}`, wire.HeaderReplyTo, inbox)
+	r.must(200, prefix.Write(wire.Upsert, "c", "x"), `{}`) // so that of the message before has been sent
+	sub, err := r.nc.SubscribeSync(inbox)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.comesTo("the late listener", sub, 201)
+	r.must(200, prefix.Write(wire.Upsert, "c", "x"), `{}`)
+	if n, _, err := sub.Pending(); n > 0 || err != nil {
+		t.Errorf("it came again: %d, %v", n, err)
+	}
+}
+
 // A prefix that is not valid is refused at once.
 func TestReplyPrefixIsChecked(t *testing.T) {
 	for _, bad := range []string{"", "lapse", "a.*", "$JS"} {

@@ -9,7 +9,7 @@
 //
 // A [Checkpointer] stores, once a second, up to which position in the log all outputs of
 // each partition are published. [Outcomes] sends the clients their outcomes after the
-// commit.
+// commit, and again for a while if nobody listens yet.
 //
 // This package touches the stream of events, the bucket of checkpoints and the inboxes of
 // clients. It touches neither Redis nor the log.

@@ -24,9 +24,10 @@ const (
 
 // Outcomes sends clients the outcomes of their messages: after the commit, and of a
 // configuration or a drop after all partitions of all shards have committed it. An outcome is
-// lost if the process dies in between, and may be sent again after a rebuild.
+// lost if the process dies in between, or if nobody listens for 10 s, and may be sent twice after
+// a rebuild.
 type Outcomes struct {
-	nc        *nats.Conn
+	outbox    *outbox
 	applied   Applied
 	elsewhere Elsewhere
 
@@ -48,7 +49,7 @@ type Applied interface{ Applied() uint64 }
 // NewOutcomes makes the outcomes of all partitions of a shard.
 func NewOutcomes(nc *nats.Conn, applied Applied, elsewhere Elsewhere) *Outcomes {
 	const room = 1024 // more would be lost
-	return &Outcomes{nc: nc, applied: applied, elsewhere: elsewhere, here: make(chan decide.Outcome, room)}
+	return &Outcomes{outbox: newOutbox(nc), applied: applied, elsewhere: elsewhere, here: make(chan decide.Outcome, room)}
 }
 
 // Send sends outcomes, except those that were sent before a rebuild: they are at or before
@@ -61,10 +62,9 @@ func (o *Outcomes) Send(checkpoint uint64, list []decide.Outcome) {
 	}
 }
 
-// send sends an outcome at most once: a client that does not get it can read.
 func (o *Outcomes) send(one decide.Outcome) {
 	if b, err := json.Marshal(one.Body); err == nil {
-		_ = o.nc.Publish(one.ReplyTo, b)
+		o.outbox.send(one.ReplyTo, b)
 	}
 }
 
@@ -107,9 +107,14 @@ func (o *Outcomes) Poke() {
 	o.some.Store(len(later) > 0)
 }
 
-// Run sends the outcomes of configurations that the other shards have applied too, until ctx is
-// done.
+// Run sends again what nobody heard, and sends the outcomes of configurations that the other
+// shards have applied too, until ctx is done.
 func (o *Outcomes) Run(ctx context.Context) {
+	end, err := o.outbox.listen()
+	if err != nil {
+		return // the connection is closed
+	}
+	defer end()
 	var waiting []decide.Outcome
 	for {
 		select {

@@ -1,0 +1,55 @@
+package announce
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/seed18712806/lapse/integration/harness/natstest"
+	"github.com/seed18712806/lapse/integration/harness/poll"
+)
+
+// TestOutboxGivesUp: an outcome that nobody ever hears is not sent for ever, and only so many wait.
+// It fails if clients that do not listen can fill the memory of lapse, or keep it busy.
+func TestOutboxGivesUp(t *testing.T) {
+	t.Parallel()
+	nc, err := nats.Connect(natstest.Start(t, natstest.Options{}), natstest.Patient)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer nc.Close()
+	o := newOutbox(nc)
+	end, err := o.listen()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer end()
+	state := func() (last uint64, waiting int) {
+		o.mu.Lock()
+		defer o.mu.Unlock()
+		return o.last, o.waiting
+	}
+	o.send("_INBOX.nobody", []byte("{}"))
+	var last uint64
+	if err := poll.Met(time.Minute, "it is sent as often as it may be", func() bool {
+		last, _ = state()
+		return last == 1+tries
+	}); err != nil {
+		t.Fatal(err, last)
+	}
+	if err := nc.Flush(); err != nil {
+		t.Fatal(err)
+	}
+	o.again(last)
+	if _, waiting := state(); waiting > 0 {
+		t.Error("it is sent once more")
+	}
+	for i := range 3 * kept {
+		o.send(fmt.Sprint("_INBOX.nobody.", i), []byte("{}"))
+		if _, waiting := state(); waiting > waitAtMost {
+			t.Fatalf("%d wait", waiting)
+		}
+	}
+}
