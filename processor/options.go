@@ -18,7 +18,10 @@ import (
 // Options set another lead.
 const DefaultMaxClockLead = 10 * time.Second
 
-const minDuplicateWindow = 100 * time.Millisecond
+const (
+	minDuplicateWindow = 100 * time.Millisecond
+	defaultReadAhead   = 4096
+)
 
 // The times within which a processor forgets.
 const (
@@ -37,6 +40,7 @@ type Options struct {
 	Logger     *slog.Logger          // none
 	Metrics    prometheus.Registerer // none
 	Health     *health.Board         // where problems are noted; one of its own
+	ReadAhead  int                   // messages that are read for a partition ahead of what it applies; 4096
 
 	// MaxClockLead is how far a message's stamp may be ahead of both this process's
 	// clock and Redis's; 10 seconds.
@@ -114,6 +118,12 @@ func (o *Options) complete() error {
 	}
 	if err := CheckEvents(o.EventsMaxAge, o.ForgetWithin); err != nil {
 		return err
+	}
+	if o.ReadAhead < 0 {
+		return fmt.Errorf("%d messages read ahead are not valid: use a number over 0", o.ReadAhead)
+	}
+	if o.ReadAhead == 0 {
+		o.ReadAhead = defaultReadAhead
 	}
 	if o.Health == nil {
 		o.Health = health.New(o.Logger)

@@ -54,7 +54,7 @@ type session struct {
 }
 
 func newSession(p *Processor) *session {
-	inboxes := feed.NewInboxes(p.opts.Partitions)
+	inboxes := feed.NewInboxes(p.opts.Partitions, p.opts.ReadAhead)
 	return &session{
 		statuses: status.NewAll(p.opts.Shape().First(p.opts.Shard), p.opts.Partitions, p.opts.Health), inboxes: inboxes, turns: turns.New(inboxes), backlog: &feed.Backlog{}, processor: p,
 	}

@@ -33,7 +33,9 @@ func idIn(partition, of int, collection string, n int) string {
 // events are published. When the state is repaired, the partition catches up. It fails if
 // the main reader waits for the one inbox.
 func TestG9_OnePartitionStandsStill(t *testing.T) {
+	const sent = 100 + 3*decide.BatchMessages
 	onBoth(t, func(t *testing.T, r *rig) {
+		r.opts.ReadAhead = 100
 		p := r.start(nil)
 		p.ready(t)
 		r.config("c", `{"defaultTtl":-1}`)
@@ -51,7 +53,7 @@ func TestG9_OnePartitionStandsStill(t *testing.T) {
 			t.Fatal(err)
 		}
 		id := idIn(0, 4, "c", 1)
-		for n := range feed.InboxMessages + 3*decide.BatchMessages {
+		for n := range sent {
 			r.sendAsync(prefix.Write(wire.Upsert, "c", id), fmt.Sprintf(`{"n":%d}`, n))
 			if n%1000 == 999 {
 				r.flush()
@@ -80,7 +82,7 @@ func TestG9_OnePartitionStandsStill(t *testing.T) {
 		}
 		r.caughtUp(p)
 		eventually(t, "it is ready", func() bool { return p.Ready() == nil })
-		if got, want := r.body("c", id), fmt.Sprintf(`{"n":%d}`, feed.InboxMessages+3*decide.BatchMessages-1); got != want {
+		if got, want := r.body("c", id), fmt.Sprintf(`{"n":%d}`, sent-1); got != want {
 			t.Errorf("the partition has caught up with %s, want %s", got, want)
 		}
 		r.agrees()

@@ -20,6 +20,7 @@ func Generate(seed uint64) *Plan {
 	if r.IntN(5) == 0 {
 		g.plan.Replicas = 3
 	}
+	g.plan.ReadAhead = pick(r, 0, 0, 1, 5)
 	g.messages = 50 + r.IntN(20)
 	if r.IntN(6) == 0 {
 		g.messages = pick(r, 100, 100, 100, 200, 200, 500)

@@ -52,16 +52,14 @@ const (
 	patience  = 100 * time.Millisecond // for room in one inbox while another is empty
 	roomEvery = 10 * time.Millisecond  // that the main reader asks again for room
 
-	// InboxMessages is the number of messages that an inbox holds.
-	InboxMessages = 4096
-	inboxBytes    = 8 << 20 // in the bodies of the messages
+	inboxBytes = 8 << 20 // in the bodies of the messages
 )
 
-// NewInboxes makes the inboxes of n partitions.
-func NewInboxes(n int) Inboxes {
+// NewInboxes makes the inboxes of n partitions, each for so many messages.
+func NewInboxes(n, messages int) Inboxes {
 	all := make(Inboxes, n)
 	for i := range all {
-		all[i] = newInbox(InboxMessages, inboxBytes)
+		all[i] = newInbox(messages, inboxBytes)
 	}
 	return all
 }
@@ -112,7 +110,7 @@ func (b *Inbox) offer(m *message.Message, holdsUp, over func() bool) bool {
 		if over() {
 			return false
 		}
-		b.waitForRoom()
+		b.waitForRoom(roomEvery)
 		waited += roomEvery
 	}
 	if b.closed {
@@ -135,7 +133,7 @@ func (b *Inbox) fill(m *message.Message, times uint64, over func() bool) bool {
 		if over() {
 			return false
 		}
-		b.waitForRoom()
+		b.waitForRoom(roomEvery)
 	}
 	if !b.reads(times) {
 		return false
@@ -149,9 +147,14 @@ func (b *Inbox) reads(times uint64) bool { return !b.closed && b.away && b.times
 
 func (b *Inbox) full() bool { return len(b.queue) >= b.maxCount || b.bytes >= b.maxBytes }
 
-// waitForRoom waits until messages were taken, for roomEvery at most.
-func (b *Inbox) waitForRoom() {
-	timer := time.AfterFunc(roomEvery, b.room.Broadcast)
+// waitForRoom waits until messages were taken, for so long at most.
+func (b *Inbox) waitForRoom(atMost time.Duration) {
+	timer := time.AfterFunc(atMost, func() {
+		// The caller has the lock until it waits, so this cannot come before, and be lost.
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		b.room.Broadcast()
+	})
 	b.room.Wait()
 	timer.Stop()
 }

@@ -71,6 +71,24 @@ func TestInboxIsBounded(t *testing.T) {
 	}
 }
 
+// TestG9_WaitingForRoomEnds: waiting for room ends by itself, however soon its time is up. It fails
+// if the end can come between the start of the clock and the waiting, and then is lost: the main
+// reader would wait for one partition, and all others for the main reader.
+func TestG9_WaitingForRoomEnds(t *testing.T) {
+	var all sync.WaitGroup
+	for range 100 {
+		all.Go(func() {
+			b := newInbox(1, 1)
+			for range 1000 {
+				b.mu.Lock()
+				b.waitForRoom(time.Nanosecond)
+				b.mu.Unlock()
+			}
+		})
+	}
+	all.Wait()
+}
+
 // TestG9_AFullInboxHoldsUpNobody: while another partition has nothing to do, the main
 // reader waits for a full inbox only shortly. Then the partition is away, and reads by
 // itself the messages that were passed over. It fails if the main reader waits on, or if

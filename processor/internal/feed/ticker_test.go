@@ -11,7 +11,7 @@ import (
 // TestTickerWakes: a partition is woken by the first message at or after the instant that
 // it waits for, whatever message that is, and only then.
 func TestTickerWakes(t *testing.T) {
-	inboxes := NewInboxes(3)
+	inboxes := NewInboxes(3, 1)
 	tk := NewTicker(nil, nil, "", inboxes, &Backlog{}, nil)
 	tk.WakeAt(0, 100)
 	tk.WakeAt(1, 200)
@@ -39,7 +39,7 @@ func TestTickerWakes(t *testing.T) {
 func TestTickerNext(t *testing.T) { synctest.Test(t, tickerNext) }
 
 func tickerNext(t *testing.T) {
-	tk := NewTicker(nil, nil, "", NewInboxes(1), &Backlog{}, nil)
+	tk := NewTicker(nil, nil, "", NewInboxes(1, 1), &Backlog{}, nil)
 	if _, needed := tk.next(); needed {
 		t.Error("a tick is needed for nothing")
 	}
@@ -72,7 +72,7 @@ func tickerNext(t *testing.T) {
 // An answer that is old, or a clock that was set back, shows nothing.
 func TestTickerSeesTheClockOfASilentLog(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		tk := NewTicker(nil, nil, "", NewInboxes(1), &Backlog{}, nil)
+		tk := NewTicker(nil, nil, "", NewInboxes(1, 1), &Backlog{}, nil)
 		tk.stamped(true, time.Now().Add(-time.Minute))
 		tk.WakeAt(0, time.Now().Add(time.Second).UnixMilli())
 		tk.Shown(time.Now().Add(-time.Hour))
