@@ -17,9 +17,17 @@ import (
 	"github.com/seed18712806/lapse/sink/wire"
 )
 
-// replicaTimeout is how long a look-up waits for a replica, which may have died, before it asks
-// again.
-const replicaTimeout = time.Second
+const (
+	// replicaTimeout is how long a look-up waits for a replica, which may have died, before it asks
+	// again.
+	replicaTimeout = time.Second
+	// goneAfter is how long a look-up goes on to look for the fence of the partition.
+	goneAfter = 250 * time.Millisecond
+)
+
+// ErrNoFence: somebody has purged the stream, or its limits have removed the fence. Then an answer
+// in which nothing is stored may be out of date or not, so the partition needs a new fence.
+var ErrNoFence = errors.New("the fence of the partition is not in the stream of events any more")
 
 // errBehind: the answer is out of date.
 var errBehind = errors.New("the answer comes from a replica that does not have the fence of the partition")
@@ -27,7 +35,7 @@ var errBehind = errors.New("the answer comes from a replica that does not have t
 // Unpublished returns the messages that are newer than the last one that is stored on their
 // subject, in their order. Any replica of the stream may answer, and may lag behind. So its
 // answer counts only if it has stored the fence: then it has stored everything that a former
-// owner has got past it.
+// owner has got past it. It returns [ErrNoFence] if no replica has the fence.
 func (p *Publisher) Unpublished(ctx context.Context, fence Fence, messages []Message) ([]Message, error) {
 	last := make(map[string]uint64, len(messages))
 	var subjects []string
@@ -55,10 +63,13 @@ func (p *Publisher) Unpublished(ctx context.Context, fence Fence, messages []Mes
 // lookUp adds the order of the last message of each subject to last. While the replica that it
 // asks lags behind or does not answer, it asks again.
 func (p *Publisher) lookUp(ctx context.Context, fence Fence, subjects []string, last map[string]uint64) error {
+	began := time.Now()
 	for tries := 1; ; tries++ {
 		found, pending, err := p.askBulk(ctx, fence, subjects)
 		switch {
-		case p.replicated.Load() && ctx.Err() == nil && (errors.Is(err, errBehind) || errors.Is(err, context.DeadlineExceeded)):
+		case errors.Is(err, ErrNoFence) && (!p.replicated.Load() || time.Since(began) > goneAfter):
+			return err
+		case p.replicated.Load() && ctx.Err() == nil && (errors.Is(err, ErrNoFence) || errors.Is(err, errBehind) || errors.Is(err, context.DeadlineExceeded)):
 			if err := pause(ctx, tries, err); err != nil {
 				return err
 			}
@@ -121,12 +132,16 @@ func (p *Publisher) askBulk(ctx context.Context, fence Fence, subjects []string)
 		case (status == "" || status == "204") && m.Header.Get("Nats-Last-Sequence") != before:
 			// The message would be taken for one that is not stored, and published again.
 			return nil, false, fmt.Errorf("%s: a part of the answer was lost on the way", p.stream)
-		case status == "204" || status == "404" && m.Header.Get("Description") == "No Results": // the end of the answer
-			// Without results, the replica does not even have the fence.
+		case status == "404" && m.Header.Get("Description") == "No Results":
+			if fence.number > 0 {
+				return nil, false, ErrNoFence
+			}
+			return last, false, nil
+		case status == "204": // the end of the answer
 			if stored, _ := strconv.ParseUint(m.Header.Get("Nats-UpTo-Sequence"), 10, 64); stored < fence.number {
 				return nil, false, errBehind
 			}
-			return last, status == "204" && m.Header.Get("Nats-Num-Pending") != "0", nil
+			return last, m.Header.Get("Nats-Num-Pending") != "0", nil
 		case status != "" || len(m.Header) == 0:
 			return nil, false, fmt.Errorf("%s: %s %s", p.stream, status, m.Header.Get("Description"))
 		case !slices.Contains(fence.subject, subject):

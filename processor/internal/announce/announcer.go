@@ -81,10 +81,11 @@ func (a *Announcer) Publish(ctx context.Context, outputs []decide.Output) error 
 	ctx, cancel := context.WithTimeout(ctx, publishTimeout)
 	defer cancel()
 	messages, err := a.missing(ctx, outputs)
-	if err != nil || len(messages) == 0 {
+	gone := errors.Is(err, events.ErrNoFence)
+	if !gone && (err != nil || len(messages) == 0) {
 		return err
 	}
-	if a.fence == nil || a.fence.Stale(c.MaxAge/2) {
+	if gone || a.fence == nil || a.fence.Stale(c.MaxAge/2) {
 		// A publication of a former owner may still be on its way, so a look-up is
 		// only final behind a fence.
 		if err := a.refence(ctx); err != nil {
