@@ -207,7 +207,7 @@ func (g *generator) scenario() {
 		add(0, "nats-lag", pick(r, 1, 5, 100), 2*second)
 		restart(100*time.Millisecond + g.within(second))
 	case 6: // what was sent arrives after a takeover
-		g.plan.Replicas = pick(r, 1, 3)
+		g.plan.Replicas = max(g.plan.Replicas, pick(r, 1, 3)) // servers may lag already
 		burst(-20*time.Millisecond, 20*time.Millisecond)
 		add(0, "disconnect", "p0", pick(r, 200*time.Millisecond, second, 3*second))
 	case 7: // a partition lacks something when it is taken over
