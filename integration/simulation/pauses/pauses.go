@@ -2,6 +2,9 @@
 // others go on, as on a machine that is too busy. Command insert writes a copy of lapse with a
 // call of [Here] in front of each statement; lapse itself knows nothing of it.
 //
+// Some limits of lapse, such as the number of messages in a step, are low in some histories: see
+// [Limit].
+//
 // A goroutine does not stand still while one holds a mutex: synctest lets no time pass while
 // another one waits for that.
 package pauses
@@ -21,12 +24,29 @@ var (
 	which  uint64     // decides which ones are
 	held   int        // mutexes that are locked or waited for
 	stood  int        // times that a goroutine stood still
+
+	limits []limit
 )
 
-// Begin lets goroutines stand still from here on, as a seed says. With some seeds none does.
+// limit is a variable that has one of two values in a history.
+type limit struct {
+	at         *int
+	usual, low int
+}
+
+// Limit names a limit. In one history of three it has another value than the usual one.
+func Limit(at *int, low int) { limits = append(limits, limit{at, *at, low}) }
+
+// Begin lets goroutines stand still from here on, and sets the limits, as a seed says. With some
+// seeds none stands still.
 func Begin(seed uint64) {
 	random, held, stood = rand.New(rand.NewPCG(seed, 2)), 0, 0
 	which = random.Uint64()
+	for _, l := range limits {
+		if *l.at = l.usual; random.IntN(3) == 0 {
+			*l.at = l.low
+		}
+	}
 	if slow = []uint64{0, 15, 100}[random.IntN(3)]; slow == 0 {
 		random = nil
 	}

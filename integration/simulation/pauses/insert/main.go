@@ -1,6 +1,6 @@
 // Command insert writes a copy of lapse, in which a goroutine may stand still in front of any
-// statement (package pauses), into a directory. It prints the file that the flag -overlay of
-// the command go wants. Run it at the root of the module.
+// statement and limits may be low (package pauses), into a directory. It prints the file that the
+// flag -overlay of the command go wants. Run it at the root of the module.
 package main
 
 import (
@@ -18,6 +18,14 @@ import (
 
 // rooms are the packages of lapse whose goroutines run in the simulation.
 var rooms = []string{"processor", "sink/events"}
+
+// limits are constants of lapse, with what they are in some histories. Few messages reach them then.
+var limits = map[string]int{
+	"BatchMessages": 2, "batchWhole": 1, "GuessAfter": 1, // applying
+	"ReapChunk": 2, "reapCollections": 1, // reaping
+	"buildChunk": 1, "SettleAtOnce": 1, "verifyAtOnce": 1, "MaxEpochs": 2, // collections
+	"pullMessages": 3, "fewRepeats": 1, // streams
+}
 
 func main() {
 	if len(os.Args) != 2 {
@@ -73,8 +81,8 @@ type insertion struct {
 	text string
 }
 
-// insert inserts a call in front of each of the n statements of a file, and leaves the number
-// of each line as it is. Their numbers follow after.
+// insert inserts a call in front of each of the n statements of a file, makes variables of its
+// limits, and leaves the number of each line as it is. The numbers of the statements follow after.
 func insert(name string, text []byte, after int) (with []byte, n int, err error) {
 	files := token.NewFileSet()
 	file, err := parser.ParseFile(files, name, text, parser.SkipObjectResolution)
@@ -115,6 +123,13 @@ func insert(name string, text []byte, after int) (with []byte, n int, err error)
 			pause(node.Body)
 		case *ast.CommClause:
 			pause(node.Body)
+		case *ast.ValueSpec:
+			for _, name := range node.Names {
+				if low, ok := limits[name.Name]; ok {
+					add(name.Pos(), "usual")
+					add(file.FileEnd, fmt.Sprintf("\nvar %[1]s = usual%[1]s\nfunc init() { pauses.Limit(&%[1]s, %[2]d) }\n", name.Name, low))
+				}
+			}
 		}
 		return true
 	})
