@@ -78,7 +78,10 @@ func histories(t *testing.T, first uint64, until time.Time, broken *[]string) (a
 		if *seeds > 0 && seed-first >= uint64(*seeds) || *seeds == 0 && time.Now().After(until) {
 			return all
 		}
+		// Time does not pass while a goroutine works.
+		endless := time.AfterFunc(time.Minute, func() { panic(fmt.Sprintf(": seed %d failed: H10: lapse works without end", seed)) })
 		r := simulation.Run(t, plan.Generate(seed), simulation.Options{})
+		endless.Stop()
 		all.add(r)
 		if r.Broken != nil {
 			*broken = append(*broken, fmt.Sprintf("%d failed: %v", seed, r.Broken))

@@ -66,10 +66,6 @@ var teeth = []tooth{
 		"A log is accepted although messages that were never applied are no longer in it.",
 		`	if log.FirstSeq > offset+1 {`,
 		`	if log.FirstSeq > max(offset, log.LastSeq)+1 {`},
-	{"lost-end-accepted", "G7 S8", "processor/internal/identity/identity.go",
-		"A log is accepted that ends before the offset: what is written next is skipped.",
-		`	if log.LastSeq < offset {`,
-		`	if log.LastSeq+1 < log.FirstSeq {`},
 	{"lost-end-not-looked-for", "G1", "processor/internal/identity/identity.go",
 		"A log that loses its end while lapse begins to read is gone on from.",
 		`	if err == nil && !found {`,
@@ -147,10 +143,6 @@ var teeth = []tooth{
 		"After Redis went back to an earlier state, the messages since are not applied again.",
 		`	older := !p.tenure.everTaken || stored.Offset < p.pending.Base`,
 		`	older := !p.tenure.everTaken`},
-	{"applied-twice-after-takeover", "G1 S4", "processor/internal/owner/partition.go",
-		"Messages whose commit took effect, but not its answer, are applied again.",
-		`	p.pending.Skip(p.progress.Offset()) // which another owner has applied
-`, ``},
 	{"checkpoint-while-due", "G3 S9", "processor/internal/owner/partition.go",
 		"A checkpoint says that all events are published while documents are due.",
 		`	case p.nextDue() <= p.progress.CommittedWatermark():

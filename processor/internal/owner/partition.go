@@ -238,7 +238,6 @@ func (p *Partition) runOnce(stop context.Context) (worked bool, err error) {
 	if p.pending.Messages, all = p.inbox.Take(p.pending.Messages, decide.BatchMessages, decide.BatchBytes); !all {
 		read = message.Position{}
 	}
-	p.pending.Skip(p.progress.Offset()) // which another owner has applied
 	var batch []*message.Message
 	if m := p.pending.Control(); m != nil {
 		if err := p.control(ctx, m); err != nil {
@@ -275,7 +274,7 @@ func (p *Partition) keep(ctx context.Context) (due bool, err error) {
 		next = math.MaxInt64 // it is woken for its turn
 	}
 	p.shared.Ticker.WakeAt(p.id, next)
-	if p.shared.Reader.PositionOf(p.id).Time >= next {
+	if read := p.shared.Reader.PositionOf(p.id); read.Time >= next && read.Seq > p.progress.Offset() {
 		return true, nil // since the last step
 	}
 	if settled, err := p.settle(ctx); err != nil || settled {
