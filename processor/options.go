@@ -1,6 +1,7 @@
 package processor
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
@@ -72,24 +73,18 @@ type Options struct {
 
 // complete validates the options, and sets the defaults.
 func (o *Options) complete() error {
-	if o.Prefix == "" {
-		o.Prefix = wire.DefaultPrefix
-	}
+	o.Prefix = cmp.Or(o.Prefix, wire.DefaultPrefix)
 	if _, err := wire.ParsePrefix(string(o.Prefix)); err != nil {
 		return err
 	}
-	if o.Shards == 0 {
-		o.Shards = 1
-	}
+	o.Shards = cmp.Or(o.Shards, 1)
 	if o.Shards < 1 || o.Shards > wire.MaxShards {
 		return fmt.Errorf("%d shards are not valid: use a number from 1 to %d", o.Shards, wire.MaxShards)
 	}
 	if o.Shard < 0 || o.Shard >= o.Shards {
 		return fmt.Errorf("shard %d is not valid: use a number from 0 to %d", o.Shard, o.Shards-1)
 	}
-	if o.Partitions == 0 {
-		o.Partitions = store.DefaultPartitions(o.Shards)
-	}
+	o.Partitions = cmp.Or(o.Partitions, store.DefaultPartitions(o.Shards))
 	if most := store.MaxPartitions / o.Shards; o.Partitions < 1 || o.Partitions > most {
 		return fmt.Errorf("%d partitions are not valid: use a number from 1 to %d", o.Partitions, most)
 	}
@@ -101,18 +96,12 @@ func (o *Options) complete() error {
 	if w := o.DuplicateWindow; w != nil && *w < minDuplicateWindow {
 		return fmt.Errorf("duplicate window %s is not valid: use at least 100ms", *w)
 	}
-	if o.Logger == nil {
-		o.Logger = slog.New(slog.DiscardHandler)
-	}
+	o.Logger = cmp.Or(o.Logger, slog.New(slog.DiscardHandler))
 	if o.MaxClockLead < 0 {
 		return fmt.Errorf("clock lead %s is not valid: use a duration over 0", o.MaxClockLead)
 	}
-	if o.MaxClockLead == 0 {
-		o.MaxClockLead = DefaultMaxClockLead
-	}
-	if o.ForgetWithin == 0 {
-		o.ForgetWithin = DefaultForgetWithin
-	}
+	o.MaxClockLead = cmp.Or(o.MaxClockLead, DefaultMaxClockLead)
+	o.ForgetWithin = cmp.Or(o.ForgetWithin, DefaultForgetWithin)
 	if o.ForgetWithin < leastForgetWithin {
 		return fmt.Errorf("%s to forget is not valid: use at least %s", o.ForgetWithin, leastForgetWithin)
 	}
@@ -122,9 +111,7 @@ func (o *Options) complete() error {
 	if o.ReadAhead < 0 {
 		return fmt.Errorf("%d messages read ahead are not valid: use a number over 0", o.ReadAhead)
 	}
-	if o.ReadAhead == 0 {
-		o.ReadAhead = defaultReadAhead
-	}
+	o.ReadAhead = cmp.Or(o.ReadAhead, defaultReadAhead)
 	if o.Health == nil {
 		o.Health = health.New(o.Logger)
 	}
