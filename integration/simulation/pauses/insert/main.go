@@ -106,6 +106,11 @@ func insert(name string, text []byte, after int) (with []byte, n int, err error)
 					before += "pauses.Hold(); "
 				case "Unlock", "RUnlock":
 					add(s.End(), "; pauses.Free()")
+				case "Wait":
+					if isCond(s.X) {
+						before += "pauses.Free(); "
+						add(s.End(), "; pauses.Hold()")
+					}
 				}
 			case *ast.DeferStmt:
 				if m := method(s.Call); m == "Unlock" || m == "RUnlock" {
@@ -150,4 +155,10 @@ func method(e ast.Expr) string {
 		}
 	}
 	return ""
+}
+
+// isCond reports whether the method is that of a condition variable: lapse has one.
+func isCond(call ast.Expr) bool {
+	of, ok := call.(*ast.CallExpr).Fun.(*ast.SelectorExpr).X.(*ast.SelectorExpr)
+	return ok && of.Sel.Name == "room"
 }
