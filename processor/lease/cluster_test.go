@@ -73,7 +73,6 @@ func TestL1_ACluster(t *testing.T) {
 	var led string
 	until(t, "the bucket has a leader", func() bool { led = leader(); return led != "" })
 
-	asksAgain := func(s *seams) { s.timing.call = defaultTiming.call } // a server that has ended gives no answer
 	j := &journal{}
 	all := map[string]*process{}
 	for _, name := range []string{"a", "b", "c"} {

@@ -122,9 +122,9 @@ func TestL4_AStandbyThatStoodStillListensAnew(t *testing.T) {
 
 func TestL7_TheBucketIsMadeAnew(t *testing.T) {
 	s, j := startNATS(t), &journal{}
-	a := s.prepare("a", Options{}, patient, refreshOften).run(j.own("a"))
+	a := s.prepare("a", Options{}, patient, refreshOften, asksAgain).run(j.own("a"))
 	held := j.awaitOwner(t, "a").held
-	b := s.prepare("b", Options{}, patient, refreshOften).run(j.own("b"))
+	b := s.prepare("b", Options{}, patient, refreshOften, asksAgain).run(j.own("b"))
 	until(t, "b stands by", func() bool { return b.Status(0).Role == Standby })
 	js := s.js()
 	if err := js.DeleteKeyValue(t.Context(), "LAPSE_MEMBERS"); err != nil {
@@ -154,7 +154,7 @@ func TestL7_AStandbyMakesTheBucketAnewIfTheOwnerIsSilent(t *testing.T) {
 	s, j := startNATS(t), &journal{}
 	a := s.prepare("a", Options{}).run(j.own("a"))
 	j.awaitOwner(t, "a")
-	b := s.prepare("b", Options{}).run(j.own("b"))
+	b := s.prepare("b", Options{}, asksAgain).run(j.own("b"))
 	until(t, "b stands by", func() bool { return b.Status(0).Role == Standby })
 	a.nc.Close()
 	if err := s.js().DeleteKeyValue(t.Context(), "LAPSE_MEMBERS"); err != nil {

@@ -221,6 +221,10 @@ func prepare(t testing.TB, nc *nats.Conn, name string, opts Options, replace ...
 // ask again until then.
 func waits(s *seams) { s.timing.call, s.timing.verify = limit, limit }
 
+// asksAgain is for tests in which a server gives no answer at all: it has ended, or the request
+// was for what is deleted meanwhile.
+func asksAgain(s *seams) { s.timing.call = defaultTiming.call }
+
 // slowToSuspect is for tests in which a standby has to suspect an owner that is silent, but
 // not because of noise on the machine.
 func slowToSuspect(s *seams) { s.timing.watch.silence = 2 * time.Second }

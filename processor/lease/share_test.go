@@ -424,7 +424,6 @@ func TestL12_AProcessThatStoodStillGetsItsPartOnce(t *testing.T) {
 // because it finds no lease. Fails if the shards are not shared out in the end.
 func TestL7_TheBucketIsLostBeforeAHandOver(t *testing.T) {
 	s, j := startNATS(t), &journal{}
-	asksAgain := func(s *seams) { s.timing.call = defaultTiming.call } // the server may not answer a request for what is deleted
 	s.member(j, "a", Options{Shards: 4}, asksAgain)
 	j.awaitLoads(t, map[string]int{"a": 4})
 	if err := s.js().DeleteKeyValue(t.Context(), "LAPSE_MEMBERS"); err != nil {
