@@ -98,8 +98,11 @@ func (s *Store) manifest(ctx context.Context, partition int, g Generation) (*Man
 }
 
 // read reads an object and compares its hash.
-func (s *Store) read(ctx context.Context, name, sha256 string) ([]byte, error) {
-	object, err := s.objects.Get(ctx, name)
+func (s *Store) read(ctx context.Context, name, sha256 string) (object []byte, err error) {
+	err = again(ctx, func(ctx context.Context) (err error) {
+		object, err = s.objects.Get(ctx, name)
+		return err
+	})
 	switch {
 	case err != nil:
 		return nil, fmt.Errorf("read %s: %w", name, err)

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
@@ -327,4 +328,49 @@ func TestAbandoned(t *testing.T) {
 	if all, err := r.Generations(t.Context(), 1); len(all) > 0 || err != nil {
 		t.Errorf("generations %v, %v", all, err)
 	}
+}
+
+// silent are Objects that do not answer the first requests to read each object, as a server that
+// restarts.
+type silent struct {
+	*Memory
+	requests map[string]int
+	unheard  int // requests for an object, before the first answer
+}
+
+func (o *silent) Get(ctx context.Context, name string) ([]byte, error) {
+	if o.requests[name]++; o.requests[name] <= o.unheard {
+		<-ctx.Done()
+		return nil, ctx.Err()
+	}
+	return o.Memory.Get(ctx, name)
+}
+
+// TestReadsWithoutAnswers: somebody reads a snapshot, and some answers are lost. It fails if the reader
+// waits for one for ever, or gives up after one. If no answer comes at all, the reader gets an error
+// that does not say that the snapshot is damaged.
+func TestReadsWithoutAnswers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig()
+		all := documents(100, 1000)
+		if _, err := r.take(t, 0, 1, all); err != nil {
+			t.Fatal(err)
+		}
+		r.Store.objects = &silent{r.objects, map[string]int{}, 1}
+		manifests, err := r.Generations(t.Context(), 0)
+		if err != nil || len(manifests) != 1 {
+			t.Fatalf("%d manifests, %v", len(manifests), err)
+		}
+		if err := r.Verify(t.Context(), manifests[0]); err != nil {
+			t.Error(err)
+		}
+		r.Store.objects = &silent{r.objects, map[string]int{}, 1}
+		if got := r.load(t, manifests[0]); !same(got, all) {
+			t.Errorf("%d entries, want %d", len(got), len(all))
+		}
+		r.Store.objects = &silent{r.objects, map[string]int{}, 100}
+		if err := r.Verify(t.Context(), manifests[0]); !errors.Is(err, context.DeadlineExceeded) || errors.Is(err, ErrDamaged) {
+			t.Errorf("without any answer: %v", err)
+		}
+	})
 }

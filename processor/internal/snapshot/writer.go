@@ -20,9 +20,9 @@ const (
 	roomFor    = 2
 	mostChunks = 16
 
-	putAttempts = 4 // of an object
-	putTimeout  = 20 * time.Second
-	putPause    = 500 * time.Millisecond
+	attempts       = 4 // to store or to read an object
+	attemptTimeout = 20 * time.Second
+	attemptPause   = 500 * time.Millisecond
 )
 
 // ErrSlow: the store does not take the changes of a partition as fast as they come.
@@ -195,19 +195,29 @@ func (s *Store) putManifest(ctx context.Context, m *Manifest, begun time.Time) (
 	return g, nil
 }
 
-// put stores an object. A server that has just lost its leader does not answer, and soon another
-// one does.
-func (s *Store) put(ctx context.Context, name string, object []byte) (err error) {
-	for attempt := range putAttempts {
-		if attempt > 0 && !pause.For(ctx, putPause<<attempt) {
+// put stores an object.
+func (s *Store) put(ctx context.Context, name string, object []byte) error {
+	err := again(ctx, func(ctx context.Context) error { return s.objects.Put(ctx, name, object) })
+	if err != nil {
+		return fmt.Errorf("store %s: %w", name, err)
+	}
+	return nil
+}
+
+// again makes a request of the object store, and repeats it a few times if it fails. A server that has
+// just lost its leader does not answer, and soon another one does; and an answer is lost with the
+// connection.
+func again(ctx context.Context, request func(context.Context) error) (err error) {
+	for attempt := range attempts {
+		if attempt > 0 && !pause.For(ctx, attemptPause<<attempt) {
 			break
 		}
-		trying, cancel := context.WithTimeout(ctx, putTimeout)
-		err = s.objects.Put(trying, name, object)
+		trying, cancel := context.WithTimeout(ctx, attemptTimeout)
+		err = request(trying)
 		cancel()
 		if err == nil {
 			return nil
 		}
 	}
-	return fmt.Errorf("store %s: %w", name, err)
+	return err
 }
