@@ -14,21 +14,26 @@ import (
 
 var errKilled = errors.New("the process was killed")
 
-// call is a request of a process to Redis.
+// call is a request of a process to Redis or to the objects.
 type call struct {
 	process *process
 	lane    string // distinguishes the calls that a process makes at the same instant
+	silent  bool   // it goes to the objects: nobody tells the process that a message was lost
 	do      func()
 	done    chan struct{}
 	err     error // of the network
 }
 
-// ask makes a call of a process: do happens when the world lets it arrive at Redis. The
+// ask makes a call of a process to Redis: do happens when the world lets it arrive there. The
 // call may still take effect after ask has returned an error.
 func ask[T any](ctx context.Context, p *process, lane string, do func() (T, error)) (T, error) {
+	return submit(ctx, &call{process: p, lane: "redis " + lane, done: make(chan struct{})}, do)
+}
+
+func submit[T any](ctx context.Context, c *call, do func() (T, error)) (T, error) {
 	var value, none T
 	var err error
-	c := &call{process: p, lane: lane, done: make(chan struct{})}
+	p := c.process
 	c.do = func() { value, err = do() }
 	p.world.submit(c)
 	select {
@@ -40,7 +45,7 @@ func ask[T any](ctx context.Context, p *process, lane string, do func() (T, erro
 	case <-p.dead:
 		return none, errKilled
 	case <-ctx.Done():
-		return none, fmt.Errorf("redis does not answer: %w", context.Cause(ctx))
+		return none, fmt.Errorf("no answer to %s: %w", c.lane, context.Cause(ctx))
 	}
 }
 
@@ -180,7 +185,7 @@ func (r remote) Commit(ctx context.Context, pr store.Progress, configs []store.C
 	there := append([]store.CollectionChanges(nil), changes...)
 	err := tell(ctx, r.process, r.lane+" commit", func() error {
 		o := r.process.world.observer
-		r.process.world.trace.commit(pr, configs, changes)
+		r.process.world.trace.Commit(pr, configs, changes)
 		o.Committing(pr)
 		err := r.partition.Commit(ctx, pr, configs, there)
 		if err == nil {

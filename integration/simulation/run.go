@@ -11,6 +11,7 @@ import (
 
 	"github.com/seed18712806/lapse/integration/simulation/pauses"
 	"github.com/seed18712806/lapse/integration/simulation/plan"
+	"github.com/seed18712806/lapse/integration/simulation/trace"
 )
 
 const (
@@ -55,7 +56,7 @@ func Run(t *testing.T, p *plan.Plan, o Options) (r Result) {
 }
 
 func run(p *plan.Plan, o Options) Result {
-	w := newWorld(p, &trace{time.Now(), o.Trace, o.Logs})
+	w := newWorld(p, &trace.Trace{Began: time.Now(), Lines: o.Trace, Logs: o.Logs})
 	for i := range max(p.Processes, 1) {
 		w.hosts = append(w.hosts, w.start(fmt.Sprintf("p%d", i), i == 0))
 	}

@@ -33,7 +33,7 @@ func (w *World) host(s plan.Step) int {
 
 // do lets a step happen.
 func (w *World) do(s plan.Step) {
-	w.trace.printf("--- %s", s)
+	w.trace.Printf("--- %s", s)
 	w.observer.Step(s)
 	switch verb := s.Verb; {
 	case verb == "write" || verb == "config" || verb == "drop" || verb == "raw" || verb == "repeat":
@@ -44,6 +44,8 @@ func (w *World) do(s plan.Step) {
 		w.breakStream(s)
 	case strings.HasPrefix(verb, "redis-"):
 		w.breakRedis(s)
+	case strings.HasPrefix(verb, "snapshot"):
+		w.snapshots(s)
 	default:
 		w.breakProcess(s)
 	}
@@ -77,6 +79,7 @@ func (w *World) breakNATS(s plan.Step) {
 	switch s.Verb {
 	case "nats-lose", "nats-slow", "nats-hang":
 		breakLine(&w.lines.nats, s)
+		breakLine(&w.lines.objects, s)
 	case "nats-lag":
 		w.nats.Lag = s.Number(0)
 		w.queue.Add(over(s, 1), func() { w.nats.Lag = 0 })
@@ -252,6 +255,7 @@ func damage(p *redismodel.Partition, s plan.Step) {
 func (w *World) heal() (well time.Time) {
 	well = transit.Later(time.Now(), transit.Later(w.lines.nats.Hangs.Over, w.lines.redis.Hangs.Over))
 	w.lines.nats.Heal()
+	w.lines.objects.Heal()
 	w.lines.redis.Heal()
 	w.clocks.nats = 0
 	w.setRedisClock(0)

@@ -14,7 +14,9 @@ import (
 	"github.com/seed18712806/lapse/integration/simulation/observer"
 	"github.com/seed18712806/lapse/integration/simulation/plan"
 	"github.com/seed18712806/lapse/integration/simulation/redismodel"
+	"github.com/seed18712806/lapse/integration/simulation/trace"
 	"github.com/seed18712806/lapse/integration/simulation/transit"
+	"github.com/seed18712806/lapse/processor"
 	"github.com/seed18712806/lapse/sink/wire"
 )
 
@@ -28,13 +30,14 @@ type World struct {
 	began    time.Time
 	nats     *natsmodel.Server
 	redis    *redismodel.Server
-	lines    struct{ nats, redis transit.Network }
+	objects  processor.ObjectsInMemory // the snapshots
+	lines    struct{ nats, redis, objects transit.Network }
 	clocks   struct{ nats, redis time.Duration } // ahead of the processes'
 	hosts    []*process                          // the present process of each, or the last
 	running  sync.WaitGroup
 	observer *observer.Observer
 	client   client
-	trace    *trace
+	trace    *trace.Trace
 	inbox    inbox
 	saved    *redismodel.Snapshot
 }
@@ -52,12 +55,13 @@ type inbox struct {
 }
 
 // newWorld makes the world of a plan. It has to be called in a bubble.
-func newWorld(p *plan.Plan, t *trace) *World {
+func newWorld(p *plan.Plan, t *trace.Trace) *World {
 	w := &World{plan: p, began: time.Now(), trace: t}
 	w.random = rand.New(rand.NewPCG(p.Seed, 1))
 	usual := []time.Duration{50 * time.Microsecond, 300 * time.Microsecond, 3 * time.Millisecond}[w.random.IntN(3)]
 	w.lines.nats = transit.Network{Random: w.random, Usual: usual, Sometimes: 20 * time.Millisecond}
-	w.lines.redis = w.lines.nats
+	w.lines.redis, w.lines.objects = w.lines.nats, w.lines.nats
+	w.lines.objects.Random = rand.New(rand.NewPCG(p.Seed, 3))
 	w.inbox.arrived = make(chan struct{}, 1)
 	w.nats = natsmodel.New(natsmodel.Options{Now: func() time.Time { return time.Now().Add(w.clocks.nats) }, Steady: time.Now, Replicas: p.Replicas})
 	w.inbox.greeting = slices.Clip(w.nats.Connect().Greeting())
@@ -182,30 +186,33 @@ func (w *World) accept(c *conn) {
 	w.inbox.conns = append(w.inbox.conns, c)
 }
 
-// carry carries calls to Redis, and the answers back.
+// carry carries calls to Redis or to the objects, and the answers back.
 func (w *World) carry(calls []*call) {
-	p := calls[0].process
+	p, line, fail := calls[0].process, &w.lines.redis, w.fail
+	if calls[0].silent {
+		line, fail = &w.lines.objects, func([]*call) {}
+	}
 	if p.isDead() {
 		return
 	}
-	at, lost := w.lines.redis.Arrival(transit.Request)
+	at, lost := line.Arrival(transit.Request)
 	if lost {
-		w.trace.printf("%s: redis %s: the request is lost", p.name, calls[0].lane)
-		w.queue.Add(transit.Later(at, p.stands), func() { w.fail(calls) })
+		w.trace.Printf("%s: %s: the request is lost", p.name, calls[0].lane)
+		w.queue.Add(transit.Later(at, p.stands), func() { fail(calls) })
 		return
 	}
 	w.queue.Add(transit.Later(at, p.stands), func() {
 		for _, c := range calls {
 			c.do()
 		}
-		w.trace.printf("%s: redis %s", p.name, calls[0].lane)
+		w.trace.Printf("%s: %s", p.name, calls[0].lane)
 		w.observer.Look()
-		back, lost := w.lines.redis.Arrival(transit.Answer)
+		back, lost := line.Arrival(transit.Answer)
 		w.queue.Add(transit.Later(back, p.stands), func() {
 			if p.stands.After(time.Now()) {
 				w.queue.Add(p.stands, func() { w.answer(calls) })
 			} else if lost {
-				w.fail(calls)
+				fail(calls)
 			} else {
 				w.answer(calls)
 			}
@@ -221,7 +228,7 @@ func (w *World) answer(calls []*call) {
 
 // fail lets calls fail, as when the connection to Redis is lost.
 func (w *World) fail(calls []*call) {
-	w.trace.printf("%s: redis %s: the connection is lost", calls[0].process.name, calls[0].lane)
+	w.trace.Printf("%s: %s: the connection is lost", calls[0].process.name, calls[0].lane)
 	for _, c := range calls {
 		c.err = errConnection
 	}
@@ -295,7 +302,7 @@ func (w *World) publish(c *conn, commands []natsmodel.Command) {
 	c.lastOut = at
 	subject := shown(commands[0].Subject)
 	if lost {
-		w.trace.printf("%s: %s is lost", c.process.name, subject)
+		w.trace.Printf("%s: %s is lost", c.process.name, subject)
 		return
 	}
 	w.queue.Add(at, func() { w.arrive(c, commands, false) })
@@ -307,15 +314,15 @@ func (w *World) arrive(c *conn, commands []natsmodel.Command, ghost bool) {
 	subject := shown(commands[0].Subject)
 	switch {
 	case ghost:
-		w.trace.printf("%s: %s arrives after all", c.process.name, subject)
+		w.trace.Printf("%s: %s arrives after all", c.process.name, subject)
 	case c.isClosed() && c.fate == 0:
-		w.trace.printf("%s: %s is lost with the connection", c.process.name, subject)
+		w.trace.Printf("%s: %s is lost with the connection", c.process.name, subject)
 		return
 	case c.isClosed():
 		w.queue.Add(time.Now().Add(c.fate), func() { w.arrive(c, commands, true) })
 		return
 	default:
-		w.trace.printf("%s: %s", c.process.name, subject)
+		w.trace.Printf("%s: %s", c.process.name, subject)
 	}
 	var sent []natsmodel.Sent
 	for _, command := range commands {
@@ -335,7 +342,7 @@ func (w *World) deliverAtOnce(c *conn, sent []natsmodel.Sent) {
 	at = transit.Later(transit.Later(at, c.process.stands), c.lastIn.Add(1))
 	c.lastIn = at
 	if lost {
-		w.trace.printf("%s: %d equal answers are lost", c.process.name, len(sent))
+		w.trace.Printf("%s: %d equal answers are lost", c.process.name, len(sent))
 		return
 	}
 	var all []byte
@@ -357,7 +364,7 @@ func (w *World) deliver(sent []natsmodel.Sent) {
 		at = transit.Later(transit.Later(at, c.process.stands), c.lastIn.Add(1))
 		c.lastIn = at
 		if lost {
-			w.trace.printf("%s: an answer is lost", c.process.name)
+			w.trace.Printf("%s: an answer is lost", c.process.name)
 			continue
 		}
 		if m.Close {

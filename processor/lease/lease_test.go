@@ -68,8 +68,10 @@ func TestL1_TheOwnerIsLoggedOnceByAStandby(t *testing.T) {
 	a := s.prepare("a", Options{}).run(j.own("a"))
 	j.awaitOwner(t, "a")
 	b := s.prepare("b", Options{}, patient).run(j.own("b"))
+	const standsBy = "standing by: another process owns the shard owner=name of a id=a since=20"
+	until(t, "b stands by", func() bool { return len(b.log.with(standsBy)) > 0 })
 	s.awaitBeats("a", 12)
-	b.log.expect(t, "standing by: another process owns the shard owner=name of a id=a since=20", 1)
+	b.log.expect(t, standsBy, 1)
 	a.log.expect(t, "took the shard over reason=nobody owned it", 1)
 	a.leave()
 	j.awaitOwner(t, "b")

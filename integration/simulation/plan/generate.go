@@ -43,6 +43,10 @@ func Generate(seed uint64) *Plan {
 	} else if g.moment > 0 && r.IntN(3) == 0 {
 		g.scenario()
 	}
+	// These have random numbers of their own: the rest of the plan is the same without them.
+	if g.r = rand.New(rand.NewPCG(seed, 4)); g.r.IntN(3) == 0 {
+		g.snapshots()
+	}
 	slices.SortStableFunc(g.plan.Steps, func(a, b Step) int { return int(a.At - b.At) })
 	return g.plan
 }
@@ -217,6 +221,34 @@ func (g *generator) scenario() {
 		burst(0, 300*time.Millisecond)
 		add(0, "redis-lose", "answers", 30, 300*time.Millisecond)
 		add(g.within(300*time.Millisecond), "nats-lose", "answers", 30, 300*time.Millisecond)
+	}
+}
+
+// snapshots lets lapse take snapshots, and truncate the log behind them, in a part of the history or
+// in all of it. Often something is lost in the end, so that they are needed. One generation of one
+// partition may be harmed: lapse can do without it.
+func (g *generator) snapshots() {
+	r, second := g.r, time.Second
+	from, over := g.within(g.length), g.length+2*second
+	for range 2 + r.IntN(6) {
+		g.add(from+g.within(over-from), "snapshot")
+	}
+	if r.IntN(3) == 0 {
+		g.add(from+g.within(over-from), pick(r, "snapshot-lose", "snapshot-damage"), r.IntN(100))
+	}
+	partition := r.IntN(g.plan.Partitions)
+	switch at := from + g.within(over+second-from); r.IntN(5) {
+	case 0:
+		g.add(at, "redis-flush")
+	case 1:
+		g.add(from+g.within(max(at-from, 1)), "redis-save")
+		g.add(at, "redis-rollback")
+	case 2:
+		g.add(at, "redis-damage", partition, pick(r, "document", "index", "config"), r.IntN(100))
+	case 3:
+		g.add(at, "redis-flush")
+		g.add(at, "kill", "p0")
+		g.add(at+g.within(second), "start", "p0")
 	}
 }
 

@@ -60,6 +60,10 @@ var verbs = map[string]int{
 	"events-age":    0, // all events are removed
 	"events-size":   2, // bytes, duration: max_msg_size
 
+	"snapshot":        0, // somebody asks for a snapshot of each partition
+	"snapshot-lose":   1, // which object: its generation is lost
+	"snapshot-damage": 1, // which object
+
 	"redis-lose":     3, // requests or answers, percent, duration
 	"redis-slow":     2, // milliseconds, duration
 	"redis-hang":     1, // duration

@@ -17,6 +17,9 @@ func (p *Partition) Copy(_ context.Context, version string, collections []string
 	if p.state.Version != version {
 		return c, store.ErrFenced
 	}
+	if len(collections) == 0 {
+		return c, nil
+	}
 	name, server := collections[0], fmt.Sprintf("run%d", p.server.run)
 	if one := p.at(name); one.foreign || one.left[0] != len(one.docs) {
 		return c, one.check(name)

@@ -246,6 +246,77 @@ var teeth = []tooth{
 	}`,
 		`	t.queue = append(t.queue, partition)`},
 
+	// recording, snapshot, reload, retention
+	{"removal-not-recorded", "R1", "processor/internal/recording/recording.go",
+		"What was removed while a snapshot was taken comes back with it.",
+		`			r.writer.Add(e)
+		}`,
+		`			if ch.New != nil {
+				r.writer.Add(e)
+			}
+		}`},
+	{"new-header-not-recorded", "R1", "processor/internal/recording/recording.go",
+		"A document that was touched while a snapshot was taken has its old deadline again.",
+		`				e.Kind, e.Value = snapshot.Renew, ch.New.Append(nil)`,
+		`				continue`},
+	{"drop-not-recorded", "R1", "processor/internal/recording/recording.go",
+		"A collection that was dropped while a snapshot was taken comes back with it.",
+		`			r.writer.Add(snapshot.Entry{Kind: snapshot.Drop, Collection: c.Collection})
+`, ``},
+	{"renamed-collection-not-scanned", "R3", "processor/internal/recording/recording.go",
+		"A snapshot lacks documents of a collection that was dropped before they were scanned, and that are due.",
+		`			r.left = append(r.left, to)
+`, `			_ = to
+`},
+	{"old-configuration-recorded", "R1", "processor/internal/recording/recording.go",
+		"A snapshot has the configurations of its beginning.",
+		`			r.configs[c.Collection] = c.Config.Encode()
+		}
+	}
+	for`,
+		`			_ = c
+		}
+	}
+	for`},
+	{"truncated-behind-the-newest", "T1", "processor/internal/retention/truncate.go",
+		"The log does not reach back to the older snapshot, and the newest one is damaged.",
+		`if older := some[snapshot.Kept-1]; i == 0 {`,
+		`if older := some[0]; i == 0 {`},
+	{"truncated-unpublished", "T1", "processor/internal/retention/truncate.go",
+		"The log is truncated where outputs may still have to be published.",
+		`c.Seq < upTo || s.Applied.Load() < upTo {`,
+		`s.Applied.Load() < upTo {`},
+	{"truncated-at-one-partition", "T1", "processor/internal/retention/truncate.go",
+		"The log is truncated as far as the partition with the latest snapshots allows.",
+		`min(offset, older.Offset)`,
+		`max(offset, older.Offset)`},
+	{"loading-looks-whole", "G7", "processor/internal/owner/snapshot.go",
+		"Readers get 404 for documents that a snapshot is about to bring.",
+		`p.store.Clear(ctx, version, next, store.Clearing)`,
+		`p.store.Clear(ctx, version, next, 0)`},
+	{"loaded-looks-whole", "G7", "processor/internal/owner/snapshot.go",
+		"Readers get what a snapshot has, although the log has later versions.",
+		`t.loader.End(ctx, p.progress.Claimed(), p.progress.Rebuild())`,
+		`t.loader.End(ctx, p.progress.Claimed(), 0)`},
+	{"former-owner-records", "O1", "processor/internal/snapshot/record.go",
+		"A former owner records its snapshot, although another owner has begun one.",
+		`	revision, err := s.records.Update(ctx, RecordKey(partition), value, r.revision)`,
+		`	_, now, err := s.records.Value(ctx, RecordKey(partition))
+	if err != nil {
+		return err
+	}
+	revision, err := s.records.Update(ctx, RecordKey(partition), value, now)`},
+	{"waits-for-an-object", "G1", "processor/internal/snapshot/writer.go",
+		"The answer to a request for a part of a snapshot is lost, and the owner waits for it.",
+		`context.WithTimeout(ctx, attemptTimeout)`,
+		`context.WithTimeout(ctx, attempts*time.Hour)`},
+	{"snapshot-published-more", "G3", "processor/internal/examine/snapshots.go",
+		"After a load, outputs up to the end of the snapshot count as published.",
+		`m.Published > c.Seq {
+		c.Log, c.Seq, c.Watermark = m.Log, m.Published, m.PublishedTime`,
+		`m.Offset > c.Seq {
+		c.Log, c.Seq, c.Watermark = m.Log, m.Offset, m.Watermark`},
+
 	// sink/events, ttlrules
 	{"first-acknowledgement-counts-for-all", "G3 S3", "sink/events/acks.go",
 		"A commit does not wait until all of its events are stored.",

@@ -32,9 +32,13 @@ func (r *Reader) CatchUp(ctx context.Context, partition int) error {
 			r.Rewind()
 		}
 		for failed := false; b.isAway() && ctx.Err() == nil; {
-			err := r.catchUpOnce(ctx, partition)
+			last, times := b.from()
+			err := r.catchUpOnce(ctx, partition, last, times)
 			if ctx.Err() != nil {
 				return nil
+			}
+			if !b.isReading(times) {
+				continue // the log may have been truncated, as nobody needs this reading any more
 			}
 			if identity.MustStop(err) {
 				return fmt.Errorf("partition %d: %w", partition, err)
@@ -49,10 +53,10 @@ func (r *Reader) CatchUp(ctx context.Context, partition int) error {
 	}
 }
 
-// catchUpOnce reads until the partition is no longer away, or the reading is interrupted.
-func (r *Reader) catchUpOnce(ctx context.Context, partition int) error {
+// catchUpOnce reads after a sequence until the partition is no longer away, or the reading is
+// interrupted. times is that of the inbox (see from).
+func (r *Reader) catchUpOnce(ctx context.Context, partition int, last, times uint64) error {
 	b := r.inboxes[partition]
-	last, times := b.from()
 	lost := r.link.Lost()
 	info, messages, forget, err := r.readFrom(ctx, last)
 	if err != nil {

@@ -142,7 +142,7 @@ func (b *Inbox) fill(m *message.Message, times uint64, over func() bool) bool {
 	return true
 }
 
-// reads reports whether the partition's own reader is still to go on.
+// reads is isReading, for a caller that has the lock.
 func (b *Inbox) reads(times uint64) bool { return !b.closed && b.away && b.times == times }
 
 func (b *Inbox) full() bool { return len(b.queue) >= b.maxCount || b.bytes >= b.maxBytes }
@@ -338,6 +338,14 @@ func (b *Inbox) from() (after, times uint64) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return max(b.last, b.pos.Seq), b.times
+}
+
+// isReading reports whether the partition's own reader, which began at times (see from), is still
+// to go on.
+func (b *Inbox) isReading(times uint64) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.reads(times)
 }
 
 // position is how far the log was read for the partition, where main is how far the main

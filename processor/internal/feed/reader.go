@@ -120,14 +120,17 @@ func (r *Reader) Rewind() {
 	}
 }
 
-// Run reads until ctx is done. It returns an error only if it would be wrong to go on.
+// Run reads until ctx is done. It returns an error only if it would be wrong to go on. The
+// partitions may have gone on without a reading that was held up, and the log was truncated behind
+// them since. So an error counts once a second reading has it, which begins where they are by then.
 func (r *Reader) Run(ctx context.Context) error {
-	for {
+	for wrong := false; ; {
 		err := r.runOnce(ctx)
 		if ctx.Err() != nil {
 			return nil
 		}
-		if identity.MustStop(err) {
+		again := wrong
+		if wrong = identity.MustStop(err); wrong && again {
 			return err
 		}
 		if err != nil {

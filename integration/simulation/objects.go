@@ -1,0 +1,59 @@
+package simulation
+
+import (
+	"context"
+	"slices"
+	"strings"
+
+	"github.com/seed18712806/lapse/integration/simulation/plan"
+)
+
+// objects are the objects of the snapshots as a process sees them: over the network.
+type objects struct{ process *process }
+
+// request makes a call to the objects. If a message is lost, the call has no end but that of ctx, as
+// those of JetStream.
+func request[T any](ctx context.Context, o objects, lane string, do func() (T, error)) (T, error) {
+	return submit(ctx, &call{process: o.process, lane: "objects " + lane, silent: true, done: make(chan struct{})}, do)
+}
+
+func (o objects) Put(ctx context.Context, name string, data []byte) error {
+	_, err := request(ctx, o, "put "+name, func() (struct{}, error) { return struct{}{}, o.process.world.objects.Put(ctx, name, data) })
+	return err
+}
+
+func (o objects) Get(ctx context.Context, name string) ([]byte, error) {
+	return request(ctx, o, "get "+name, func() ([]byte, error) { return o.process.world.objects.Get(ctx, name) })
+}
+
+func (o objects) Names(ctx context.Context) ([]string, error) {
+	return request(ctx, o, "names", func() ([]string, error) { return o.process.world.objects.Names(ctx) })
+}
+
+func (o objects) Remove(ctx context.Context, tokens string) error {
+	_, err := request(ctx, o, "remove "+tokens, func() (struct{}, error) { return struct{}{}, o.process.world.objects.Remove(ctx, tokens) })
+	return err
+}
+
+// snapshots lets somebody ask for a snapshot of each partition, or harms a generation.
+func (w *World) snapshots(s plan.Step) {
+	if s.Verb == "snapshot" {
+		_, sent := w.nats.Append(prefix.Snapshot(0), nil, nil)
+		w.deliver(sent)
+		return
+	}
+	ctx := context.Background()
+	names, _ := w.objects.Names(ctx)
+	if len(names) == 0 {
+		return
+	}
+	slices.Sort(names)
+	name := names[s.Number(0)%len(names)]
+	if s.Verb == "snapshot-lose" {
+		_ = w.objects.Remove(ctx, name[:strings.LastIndexByte(name, '.')])
+		return
+	}
+	data, _ := w.objects.Get(ctx, name)
+	data[len(data)/2] ^= 1
+	_ = w.objects.Put(ctx, name, data)
+}
