@@ -63,7 +63,7 @@ func run(p *plan.Plan, o Options) Result {
 	pauses.Begin(p.Seed)
 	left := len(p.Steps)
 	for _, s := range p.Steps {
-		w.queue.Add(w.began.Add(s.At), func() { left--; w.do(s) })
+		w.queue.Add(w.trace.Began.Add(s.At), func() { left--; w.do(s) })
 	}
 	happened := 0
 	goOn := func(until func() bool) {
@@ -92,7 +92,7 @@ func run(p *plan.Plan, o Options) Result {
 		w.judge()
 	}
 	w.observer.Faults()["pause"] = stood
-	took := time.Since(w.began)
+	took := time.Since(w.trace.Began)
 	w.end()
 	return Result{Broken: w.observer.Broken(), Messages: w.observer.Messages(), Events: happened, Took: took, Faults: w.observer.Faults(), redialled: w.inbox.redialled}
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/seed18712806/lapse/integration/simulation/natsmodel"
 	"github.com/seed18712806/lapse/integration/simulation/observer"
+	"github.com/seed18712806/lapse/integration/simulation/pipe"
 	"github.com/seed18712806/lapse/integration/simulation/plan"
 	"github.com/seed18712806/lapse/integration/simulation/redismodel"
 	"github.com/seed18712806/lapse/integration/simulation/trace"
@@ -27,7 +28,6 @@ type World struct {
 	plan     *plan.Plan
 	random   *rand.Rand
 	queue    transit.Queue
-	began    time.Time
 	nats     *natsmodel.Server
 	redis    *redismodel.Server
 	objects  processor.ObjectsInMemory // the snapshots
@@ -54,9 +54,21 @@ type inbox struct {
 	redialled bool // a process has connected again
 }
 
+// conn is a connection of a process to the model of nats-server.
+type conn struct {
+	*pipe.Pipe
+	process *process
+	server  *natsmodel.Client // the other end; nil before the server has accepted it, and after
+
+	// When the last message of each direction arrives: the network keeps their order.
+	lastOut, lastIn time.Time
+	// After how long arrives what was sent when the connection was lost; 0 if it is lost too.
+	fate time.Duration
+}
+
 // newWorld makes the world of a plan. It has to be called in a bubble.
 func newWorld(p *plan.Plan, t *trace.Trace) *World {
-	w := &World{plan: p, began: time.Now(), trace: t}
+	w := &World{plan: p, trace: t}
 	w.random = rand.New(rand.NewPCG(p.Seed, 1))
 	usual := []time.Duration{50 * time.Microsecond, 300 * time.Microsecond, 3 * time.Millisecond}[w.random.IntN(3)]
 	w.lines.nats = transit.Network{Random: w.random, Usual: usual, Sometimes: 20 * time.Millisecond}
@@ -91,7 +103,7 @@ func (w *World) submit(c *call) {
 func (w *World) dial(p *process) *conn {
 	w.inbox.mu.Lock()
 	defer w.inbox.mu.Unlock()
-	c := newConn(p)
+	c := &conn{Pipe: pipe.New(w.inbox.greeting, w.wake), process: p}
 	w.inbox.dialled = append(w.inbox.dialled, c)
 	w.wake()
 	return c
@@ -165,7 +177,7 @@ func (w *World) collect() {
 	open := w.inbox.conns[:0]
 	for _, c := range w.inbox.conns {
 		w.read(c)
-		if c.isClosed() {
+		if c.IsClosed() {
 			w.nats.Disconnect(c.server)
 			continue
 		}
@@ -237,7 +249,7 @@ func (w *World) fail(calls []*call) {
 
 // read reads what a client has written, and carries the publications to the server.
 func (w *World) read(c *conn) {
-	commands, err := c.server.Parse(c.take())
+	commands, err := c.server.Parse(c.Take())
 	if err != nil {
 		panic(err)
 	}
@@ -315,10 +327,10 @@ func (w *World) arrive(c *conn, commands []natsmodel.Command, ghost bool) {
 	switch {
 	case ghost:
 		w.trace.Printf("%s: %s arrives after all", c.process.name, subject)
-	case c.isClosed() && c.fate == 0:
+	case c.IsClosed() && c.fate == 0:
 		w.trace.Printf("%s: %s is lost with the connection", c.process.name, subject)
 		return
-	case c.isClosed():
+	case c.IsClosed():
 		w.queue.Add(time.Now().Add(c.fate), func() { w.arrive(c, commands, true) })
 		return
 	default:
@@ -382,7 +394,7 @@ func (w *World) hand(c *conn, b []byte) {
 		w.queue.Add(c.process.stands, func() { w.hand(c, b) })
 		return
 	}
-	c.receive(b)
+	c.Receive(b)
 }
 
 func (w *World) clientOf(client *natsmodel.Client) *conn {
