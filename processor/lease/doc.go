@@ -29,8 +29,9 @@
 //     A lost connection has the same effect.
 //   - L4. The first standby takes over after 500 ms of silence, each next one 25 ms later.
 //     After its own connection was lost a standby waits for 1.5 s, since the owner may be
-//     back later. A standby that stood still begins to listen anew. A former owner becomes a
-//     standby, and does not take the lease back while the new owner beats.
+//     back later. A time in which it stood still is no silence, and it listens for 200 ms
+//     after that. So it also takes over on a machine that makes it stand still again and
+//     again. A former owner does not take the lease back while the new one beats.
 //   - L5. An owner that is told to stop ends its work, releases the lease and publishes that
 //     in a beat. The first standby takes over at once, the last within 25 ms.
 //   - L6. A process that starts takes a free lease at once. It takes the lease of another

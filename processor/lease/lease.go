@@ -119,9 +119,7 @@ func (o Options) checked() (Options, error) {
 	if o.Unfit == nil {
 		o.Unfit = func() error { return nil }
 	}
-	if o.Logger == nil {
-		o.Logger = slog.New(slog.DiscardHandler)
-	}
+	o.Logger = cmp.Or(o.Logger, slog.New(slog.DiscardHandler))
 	return o, nil
 }
 

@@ -48,8 +48,8 @@ func (s *shard) standBy(ctx context.Context, first bool) (term, error) {
 		}
 		s.loop()
 		now := s.now()
-		if now-last > s.timing.stall {
-			w.restart(now, 0)
+		if stood := now - last; stood > s.timing.stall {
+			w.restart(w.since+stood, now, w.terms.listen) // that time is no silence
 		}
 		last = now
 		s.drain(w)
@@ -61,7 +61,7 @@ func (s *shard) standBy(ctx context.Context, first bool) (term, error) {
 		}
 		if !up {
 			up, w.reread = true, true
-			w.restart(now, s.timing.lost)
+			w.restart(now, now, w.terms.silence+s.timing.lost)
 		}
 		if (!w.known || w.reread) && now >= readAt {
 			readAt = now + s.timing.gap

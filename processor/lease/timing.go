@@ -16,7 +16,7 @@ type timing struct {
 	watch  terms         // of a standby
 	start  time.Duration // that a process listens longer when it starts
 	lost   time.Duration // that a standby listens longer after it lost its connection
-	stall  time.Duration // a standby that stood still for so long begins to listen anew
+	stall  time.Duration // a standby that stood still for so long does not count the time as silence
 	poll   time.Duration // between two checks of the clocks, at most
 	retry  time.Duration // after an error
 	gap    time.Duration // between two reads, or verifications, because of unexpected beats
@@ -41,7 +41,7 @@ type shareTerms struct {
 var defaultTiming = timing{
 	beat:   100 * time.Millisecond,
 	doubt:  400 * time.Millisecond,
-	watch:  terms{silence: 500 * time.Millisecond, delay: 25 * time.Millisecond, freeDelay: 5 * time.Millisecond, freeMost: 25 * time.Millisecond, grace: 500 * time.Millisecond, unfit: time.Second},
+	watch:  terms{silence: 500 * time.Millisecond, listen: 200 * time.Millisecond, delay: 25 * time.Millisecond, freeDelay: 5 * time.Millisecond, freeMost: 25 * time.Millisecond, grace: 500 * time.Millisecond, unfit: time.Second},
 	start:  100 * time.Millisecond,
 	lost:   time.Second,
 	stall:  200 * time.Millisecond,

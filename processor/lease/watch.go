@@ -11,6 +11,7 @@ import (
 // terms are how long a standby waits.
 type terms struct {
 	silence   time.Duration // of the owner, after which the standby suspects it
+	listen    time.Duration // for which a standby that stood still listens at least
 	delay     time.Duration // between one rank and the next, if the owner is suspected
 	freeDelay time.Duration // between one rank and the next, if the lease is free
 	freeMost  time.Duration // for all ranks together, if the lease is free
@@ -73,11 +74,11 @@ func (w *watch) heard(b wire.Beat, now time.Duration) {
 	}
 }
 
-// restart counts silence from now, because the process stood still or had no connection.
-// The owner may then be silent for longer by extra.
-func (w *watch) restart(now, extra time.Duration) {
+// restart counts silence from since, because the process stood still or had no connection. From now
+// on the owner may be silent for least, at least.
+func (w *watch) restart(since, now, least time.Duration) {
 	if !w.free {
-		w.since, w.limit = now, w.terms.silence+extra
+		w.since, w.limit = since, max(w.limit, now-since+least)
 	}
 }
 

@@ -43,15 +43,32 @@ func TestL4_SilenceIsCountedFromTheLastSignOfLife(t *testing.T) {
 	}
 }
 
-func TestL4_WhoStoodStillListensAnew(t *testing.T) {
+func TestL4_StandingStillIsNoSilence(t *testing.T) {
 	w := newTestWatch()
 	w.adopt(owned("a", 7), 0)
-	w.restart(2000*ms, 0)
-	expectTakeAt(t, w, 0, 2500*ms)
-	w.restart(3000*ms, 1000*ms) // the connection was lost: the owner may be back later
+	w.restart(1900*ms, 2000*ms, w.terms.listen) // it stood still from 100 ms on
+	expectTakeAt(t, w, 0, 2400*ms)
+	w.restart(1950*ms, 2400*ms, w.terms.listen) // and for the last 50 ms: it listens for some time yet
+	expectTakeAt(t, w, 0, 2600*ms)
+	w.restart(3000*ms, 3000*ms, 1500*ms) // the connection was lost: the owner may be back later
 	expectTakeAt(t, w, 0, 4500*ms)
 	w.heard(wire.Beat{Owner: "a", Revision: 7}, 3100*ms)
 	expectTakeAt(t, w, 0, 3600*ms)
+}
+
+// A busy machine makes a standby stand still for 300 ms again and again. Fails if it never suspects
+// an owner that is dead.
+func TestL4_WhoStandsStillOftenSuspectsInTheEnd(t *testing.T) {
+	w, now := newTestWatch(), time.Duration(0)
+	w.adopt(owned("a", 7), now)
+	for range 3 {
+		now += 250*ms + 300*ms
+		if at, _ := w.takeAt(0); at <= now-300*ms {
+			return // before it stood still again
+		}
+		w.restart(w.since+300*ms, now, w.terms.listen)
+	}
+	t.Errorf("after %v it waits on", now)
 }
 
 func TestL5_AReleaseCountsAtOnce(t *testing.T) {
