@@ -13,8 +13,9 @@
 //
 //	streams   provisions the log, the stream of events, the bucket of checkpoints
 //	identity  tells whether the log is the one that the stored state was computed from
-//	feed      reads the log once: reader.go, catchup.go, pull.go; keeps log time:
-//	          logtime.go, clockguard.go; one inbox per partition: inbox.go; ticks: ticker.go
+//	pull      reads the messages of a consumer
+//	feed      reads the log once: reader.go, catchup.go; keeps log time: logtime.go,
+//	          clockguard.go; one inbox per partition: inbox.go; ticks: ticker.go
 //	message   decodes a message
 //	state     what an owner remembers: progress.go, collections.go, duequeue.go
 //	decide    message, state and log time → outputs, outcomes, changes; pure

@@ -14,7 +14,7 @@ import (
 // rooms are the packages under internal, in an order in which each imports only earlier
 // ones.
 var rooms = []string{
-	"pause", "streams", "document", "crash", "link", "identity", "message", "state", "decide", "feed", "announce",
+	"pause", "streams", "document", "crash", "link", "identity", "message", "state", "decide", "pull", "feed", "announce",
 	"status", "turns", "snapshot", "retention", "recording", "reload", "examine", "anew", "owner",
 }
 

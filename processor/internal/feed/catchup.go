@@ -2,6 +2,7 @@ package feed
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"time"
@@ -40,6 +41,10 @@ func (r *Reader) CatchUp(ctx context.Context, partition int) error {
 			if !b.isReading(times) {
 				continue // the log may have been truncated, as nobody needs this reading any more
 			}
+			if errors.Is(err, identity.ErrLogTruncated) {
+				b.lack(err)
+				continue
+			}
 			if identity.MustStop(err) {
 				return fmt.Errorf("partition %d: %w", partition, err)
 			}
@@ -63,7 +68,7 @@ func (r *Reader) catchUpOnce(ctx context.Context, partition int, last, times uin
 		return err
 	}
 	defer forget()
-	messages.wanted = true // there is one for I3, at least
+	messages.Wanted = true // there is one for I3, at least
 	if last >= info.State.LastSeq && !b.advance(message.Position{Seq: last}, times) {
 		return nil
 	}
@@ -79,7 +84,7 @@ func (r *Reader) catchUpOnce(ctx context.Context, partition int, last, times uin
 	over := func() bool { return reading.Err() != nil }
 	time := logTime{}
 	for {
-		msg, meta, err := messages.next(reading.Done())
+		msg, meta, err := messages.Next(reading.Done())
 		if err != nil || msg == nil {
 			return err
 		}

@@ -46,6 +46,7 @@ type absence struct {
 	times  uint64           // that the partition went away: a reader from before is refused
 	left   chan struct{}    // has one element if the partition has gone away
 	high   message.Position // the greatest log time known from another reading: see timeAt
+	lacks  error            // why the log does not bring the messages: see Lacks
 }
 
 const (
@@ -255,9 +256,30 @@ func (b *Inbox) Rewind(floor, read uint64) {
 	defer b.mu.Unlock()
 	b.wanted = true
 	b.missed = max(b.missed, b.last, read)
+	b.lacks = nil
 	b.last, b.high = floor, message.Position{} // the owner knows the log time at floor
 	b.drop(len(b.queue))
 	b.leave()
+}
+
+// lack notes that the log does not have what the partition needs.
+func (b *Inbox) lack(why error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if !b.away {
+		b.leave()
+	}
+	b.lacks = why
+	b.Wake()
+}
+
+// Lacks tells why nothing is read for the partition until Rewind; nil if that is not so. The log was
+// truncated, perhaps after the owner has seen that it reaches back. So the owner takes the partition
+// over anew, and finds a snapshot, or refuses.
+func (b *Inbox) Lacks() error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.lacks
 }
 
 // Skip drops the messages up to an offset, also those that come later: another owner has
@@ -279,7 +301,7 @@ func (b *Inbox) hungry() (hungry, wanted bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	wanted = b.wanted && !b.closed
-	return wanted && b.away && len(b.queue) <= b.maxCount/2, wanted
+	return wanted && b.away && b.lacks == nil && len(b.queue) <= b.maxCount/2, wanted
 }
 
 // begin returns the sequence after which the main reader has to begin for this partition;
@@ -330,7 +352,7 @@ func (b *Inbox) advance(to message.Position, times uint64) bool {
 func (b *Inbox) isAway() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return b.away && b.wanted && !b.closed
+	return b.away && b.wanted && !b.closed && b.lacks == nil
 }
 
 // from is the sequence after which the partition's own reader begins, and its number.

@@ -2,6 +2,7 @@ package feed
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"math"
@@ -16,6 +17,7 @@ import (
 	"github.com/seed18712806/lapse/processor/internal/link"
 	"github.com/seed18712806/lapse/processor/internal/message"
 	"github.com/seed18712806/lapse/processor/internal/pause"
+	"github.com/seed18712806/lapse/processor/internal/pull"
 	"github.com/seed18712806/lapse/sink/store"
 )
 
@@ -120,17 +122,21 @@ func (r *Reader) Rewind() {
 	}
 }
 
-// Run reads until ctx is done. It returns an error only if it would be wrong to go on. The
-// partitions may have gone on without a reading that was held up, and the log was truncated behind
-// them since. So an error counts once a second reading has it, which begins where they are by then.
+// Run reads until ctx is done. It returns an error only if it would be wrong to go on. If the log
+// was truncated, each partition finds out whether it can go on.
 func (r *Reader) Run(ctx context.Context) error {
-	for wrong := false; ; {
+	for {
 		err := r.runOnce(ctx)
-		if ctx.Err() != nil {
+		switch {
+		case ctx.Err() != nil:
 			return nil
-		}
-		again := wrong
-		if wrong = identity.MustStop(err); wrong && again {
+		case errors.Is(err, identity.ErrLogTruncated):
+			for _, b := range r.inboxes {
+				if !b.isAway() {
+					b.lack(err)
+				}
+			}
+		case identity.MustStop(err):
 			return err
 		}
 		if err != nil {
@@ -251,7 +257,7 @@ func (r *Reader) verify(ctx context.Context, after uint64) (*jetstream.StreamInf
 // readFrom begins to read after a sequence, and then verifies the log: if that has lost its
 // end before, the consumer waits for messages that others take the place of. The caller has to
 // call forget.
-func (r *Reader) readFrom(ctx context.Context, after uint64) (info *jetstream.StreamInfo, messages *pull, forget func(), err error) {
+func (r *Reader) readFrom(ctx context.Context, after uint64) (info *jetstream.StreamInfo, messages *pull.Pull, forget func(), err error) {
 	if messages, forget, err = r.open(ctx, after); err != nil {
 		return nil, nil, nil, fmt.Errorf("consume the log: %w", identity.Gone(err, r.log.Streams.Log.CachedInfo().Config.Name))
 	}
@@ -263,7 +269,7 @@ func (r *Reader) readFrom(ctx context.Context, after uint64) (info *jetstream.St
 }
 
 // open makes a consumer that begins after a sequence. The caller has to call forget.
-func (r *Reader) open(ctx context.Context, start uint64) (messages *pull, forget func(), err error) {
+func (r *Reader) open(ctx context.Context, start uint64) (messages *pull.Pull, forget func(), err error) {
 	ctx, cancel := context.WithTimeout(ctx, link.CallTimeout)
 	defer cancel()
 	log := r.log.Streams.Log
@@ -283,11 +289,11 @@ func (r *Reader) open(ctx context.Context, start uint64) (messages *pull, forget
 		return nil, nil, err
 	}
 	stream, name := made.CachedInfo().Stream, made.CachedInfo().Name
-	if messages, err = newPull(r.nc, stream, name, PullBytes, r.backlog); err != nil {
+	if messages, err = pull.New(r.nc, stream, name, pull.Bytes, &r.backlog.read); err != nil {
 		return nil, nil, err
 	}
 	return messages, func() {
-		messages.close()
+		messages.Close()
 		if !r.nc.IsConnected() {
 			return // the server forgets it after pullForgotten
 		}
@@ -309,10 +315,10 @@ func (r *Reader) watch(reading context.Context, lost <-chan struct{}) (again boo
 }
 
 // handOut puts messages into their inboxes until reading is done. ctx is that of the session.
-func (r *Reader) handOut(ctx, reading context.Context, messages *pull, last uint64) error {
+func (r *Reader) handOut(ctx, reading context.Context, messages *pull.Pull, last uint64) error {
 	over := func() bool { return ctx.Err() != nil || reading.Err() != nil }
 	for caughtUp := false; ; {
-		msg, meta, err := messages.next(reading.Done())
+		msg, meta, err := messages.Next(reading.Done())
 		if err != nil || msg == nil {
 			return err
 		}

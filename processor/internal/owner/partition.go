@@ -219,6 +219,9 @@ func (p *Partition) runOnce(stop context.Context) (worked bool, err error) {
 			return false, err
 		}
 	}
+	if why := p.inbox.Lacks(); why != nil && p.tenure.taken {
+		return false, p.failed(fmt.Errorf("it is taken over anew: %v", why)) // not its kind: the takeover judges that
+	}
 	if !p.tenure.taken {
 		if err := p.takeOver(stop); err != nil {
 			return false, err

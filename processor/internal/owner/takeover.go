@@ -188,7 +188,9 @@ func (p *Partition) claim(ctx context.Context, f *examine.Found) error {
 func (p *Partition) resume(ctx context.Context, f *examine.Found, upTo uint64) error {
 	f.Last = upTo
 	if !f.Anew {
-		if err := p.examiner().Log(ctx, f); err != nil {
+		if err := p.examiner().Log(ctx, f); errors.Is(err, identity.ErrLogTruncated) && f.Snapshot == nil {
+			return p.failed(fmt.Errorf("truncated since the examination, which is made anew: %v", errors.Unwrap(err)))
+		} else if err != nil {
 			return p.takeOverFailed(err)
 		}
 	}
@@ -255,7 +257,7 @@ func (p *Partition) RemoveAside(ctx context.Context) {
 // goOn goes on from a state. The messages that were read are kept if the state is not
 // older than where the reading began; else the log is read again.
 func (p *Partition) goOn(stored store.State, version string, rebuild uint64) {
-	older := !p.tenure.everTaken || stored.Offset < p.pending.Base
+	older := !p.tenure.everTaken || stored.Offset < p.pending.Base || p.inbox.Lacks() != nil
 	p.progress.Resume(stored, version, rebuild)
 	p.collections = state.NewCollections(stored.Configs, stored.Collections)
 	p.queue.Set(nil)
@@ -269,7 +271,9 @@ func (p *Partition) goOn(stored store.State, version string, rebuild uint64) {
 	if rebuild != 0 && p.tenure.everTaken { // at the start it is no news
 		p.logger.Warn("the partition is being rebuilt from the log", slog.Uint64("from", stored.Offset), slog.Uint64("to", rebuild))
 	}
-	p.tenure.taken, p.tenure.everTaken, p.duties.heartbeat = true, true, time.Now()
+	// It soon commits what it has read: else two owners that take the partition from each other, each
+	// before the other's heartbeat, would never get on.
+	p.tenure.taken, p.tenure.everTaken, p.duties.heartbeat = true, true, time.Time{}
 	p.status.Next.Store(math.MaxInt64) // until this owner has looked it up
 	p.status.Lacking.Store(rebuild)
 	p.status.Applied.Store(stored.Offset)

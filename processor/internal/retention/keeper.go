@@ -126,8 +126,12 @@ func (k *Keeper) Run(ctx context.Context) {
 	}
 }
 
-// rest waits for a time, or until somebody asks, and reports whether ctx is not done yet.
+// rest waits for a time, if there is any, or until somebody asks, and reports whether ctx is not done
+// yet.
 func (k *Keeper) rest(ctx context.Context, d time.Duration) bool {
+	if d == 0 {
+		return ctx.Err() == nil
+	}
 	timer := time.NewTimer(d)
 	defer timer.Stop()
 	select {

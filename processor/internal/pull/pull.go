@@ -1,16 +1,18 @@
-package feed
+// Package pull reads the messages of a consumer of the log.
+package pull
 
 import (
 	"encoding/json"
 	"errors"
 	"fmt"
 	"strconv"
+	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats.go"
 )
 
-// pull reads the messages of a consumer. It requests many of them long before they are
+// Pull reads the messages of a consumer. It requests many of them long before they are
 // needed, because a request waits in the server behind the publications under way.
 //
 // The client library does that too, but it takes a message that has no body and a header
@@ -20,7 +22,7 @@ import (
 // It can go when the client library tells messages apart by the reply subject too. The
 // clients take every message with such a header for a status, by design: see
 // github.com/nats-io/nats-architecture-and-design/pull/54.
-type pull struct {
+type Pull struct {
 	nc        *nats.Conn
 	subject   string // of requests
 	maxBytes  int    // of messages, for one request
@@ -30,20 +32,24 @@ type pull struct {
 	open      int    // messages that were requested, and may still come
 	delivered uint64 // by the consumer's own count
 	beat      *time.Ticker
-	silent    int  // beats since the last message of any kind
-	idle      int  // heartbeats of the server since the last message of the log
-	wanted    bool // the log has more messages: a consumer that brings none is given up
-	backlog   *Backlog
+	silent    int // beats since the last message of any kind
+	idle      int // heartbeats of the server since the last message of the log
+	read      *atomic.Uint64
+
+	// Wanted says that the log has more messages: a consumer that brings none is given up.
+	Wanted bool
 }
 
 const (
-	pullMessages  = 8192             // in one request; two are open, to read ahead
-	PullBytes     = 4 << 20          // in one request, or more where one message is larger
-	pullExpires   = 30 * time.Second // of a request
-	pullHeartbeat = 2 * time.Second  // of the server, while it has nothing to send
+	messagesAtOnce = 8192             // in one request; two are open, to read ahead
+	expires        = 30 * time.Second // of a request
+	heartbeat      = 2 * time.Second  // of the server, while it has nothing to send
 )
 
-const pullIdle = 3 // heartbeats, if messages are wanted
+// Bytes is how much is requested at once, or more where one message is larger.
+const Bytes = 4 << 20
+
+const idleBeats = 3 // heartbeats, if messages are wanted
 
 var (
 	errSilent = errors.New("nothing is heard of the consumer")
@@ -54,33 +60,34 @@ func errLost(sent any, here uint64) error {
 	return fmt.Errorf("messages of the log were lost on the way: the consumer has sent %v, and %d are here", sent, here)
 }
 
-// newPull begins to read; close ends it.
-func newPull(nc *nats.Conn, stream, consumer string, maxBytes int, backlog *Backlog) (*pull, error) {
-	p := &pull{
+// New begins to read, and counts the messages in read; Close ends it. Each request is for maxBytes.
+func New(nc *nats.Conn, stream, consumer string, maxBytes int, read *atomic.Uint64) (*Pull, error) {
+	p := &Pull{
 		nc:       nc,
 		subject:  "$JS.API.CONSUMER.MSG.NEXT." + stream + "." + consumer,
 		maxBytes: maxBytes,
 		inbox:    nc.NewInbox(),
-		backlog:  backlog,
-		messages: make(chan *nats.Msg, 2*pullMessages+1024), // and those of the server itself
+		read:     read,
+		messages: make(chan *nats.Msg, 2*messagesAtOnce+1024), // and those of the server itself
 	}
 	var err error
 	if p.sub, err = nc.ChanSubscribe(p.inbox, p.messages); err != nil {
 		return nil, err
 	}
-	p.beat = time.NewTicker(pullHeartbeat)
+	p.beat = time.NewTicker(heartbeat)
 	return p, nil
 }
 
-func (p *pull) close() {
+// Close ends the reading.
+func (p *Pull) Close() {
 	p.beat.Stop()
 	_ = p.sub.Unsubscribe()
 }
 
-// next returns the next message; nil once done is closed.
-func (p *pull) next(done <-chan struct{}) (*nats.Msg, *nats.MsgMetadata, error) {
+// Next returns the next message; nil once done is closed.
+func (p *Pull) Next(done <-chan struct{}) (*nats.Msg, *nats.MsgMetadata, error) {
 	for {
-		for p.open <= pullMessages {
+		for p.open <= messagesAtOnce {
 			if err := p.ask(); err != nil {
 				return nil, nil, err
 			}
@@ -112,30 +119,30 @@ func (p *pull) next(done <-chan struct{}) (*nats.Msg, *nats.MsgMetadata, error) 
 		}
 		p.open--
 		p.idle = 0
-		p.backlog.read.Add(1)
+		p.read.Add(1)
 		return m, meta, nil
 	}
 }
 
 // ask requests messages.
-func (p *pull) ask() error {
+func (p *Pull) ask() error {
 	request, err := json.Marshal(struct {
 		Batch     int           `json:"batch"`
 		MaxBytes  int           `json:"max_bytes"`
 		Expires   time.Duration `json:"expires"`
 		Heartbeat time.Duration `json:"idle_heartbeat"`
-	}{pullMessages, p.maxBytes, pullExpires, pullHeartbeat})
+	}{messagesAtOnce, p.maxBytes, expires, heartbeat})
 	if err != nil {
 		return err
 	}
-	p.open += pullMessages
+	p.open += messagesAtOnce
 	return p.nc.PublishRequest(p.subject, p.inbox, request)
 }
 
 // status handles a message of the server itself: it is a heartbeat, or tells how much of a
 // request will not come, or why nothing will. A message that is larger than a whole request
 // would never come, so the next requests have more room.
-func (p *pull) status(m *nats.Msg) error {
+func (p *Pull) status(m *nats.Msg) error {
 	const tooLarge = "Message Size Exceeds MaxBytes"
 	switch code, text := m.Header.Get("Status"), m.Header.Get("Description"); {
 	case code == "100":
@@ -143,7 +150,7 @@ func (p *pull) status(m *nats.Msg) error {
 		if sent := m.Header.Get("Nats-Last-Consumer"); sent != "" && sent != strconv.FormatUint(p.delivered, 10) {
 			return errLost(sent, p.delivered)
 		}
-		if p.idle++; p.wanted && p.idle >= pullIdle {
+		if p.idle++; p.Wanted && p.idle >= idleBeats {
 			return errIdle
 		}
 		return nil
@@ -153,7 +160,7 @@ func (p *pull) status(m *nats.Msg) error {
 			return fmt.Errorf("the consumer of the log: %s %s: it does not say how much is left", code, text)
 		}
 		p.open = max(p.open-left, 0)
-		if text == tooLarge && left == pullMessages {
+		if text == tooLarge && left == messagesAtOnce {
 			p.maxBytes *= 2
 		}
 		return nil

@@ -1,10 +1,11 @@
-package feed
+package pull
 
 import (
 	"context"
 	"errors"
 	"fmt"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -59,13 +60,13 @@ func (r pullRig) flush(t *testing.T) {
 	}
 }
 
-func (r pullRig) pull(t *testing.T, maxBytes int) *pull {
+func (r pullRig) pull(t *testing.T, maxBytes int) *Pull {
 	t.Helper()
-	p, err := newPull(r.nc, "S", r.consumer.CachedInfo().Name, maxBytes, &Backlog{})
+	p, err := New(r.nc, "S", r.consumer.CachedInfo().Name, maxBytes, &atomic.Uint64{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(p.close)
+	t.Cleanup(p.Close)
 	return p
 }
 
@@ -78,7 +79,7 @@ func (r pullRig) pull(t *testing.T, maxBytes int) *pull {
 // Goes red if what is over is not asked for again, or always with as little room.
 func TestPull(t *testing.T) {
 	t.Parallel()
-	const many = 3 * pullMessages
+	const many = 3 * messagesAtOnce
 	r := newPullRig(t)
 	large := strings.Repeat("x", 1000)
 	for i := range many {
@@ -99,7 +100,7 @@ func TestPull(t *testing.T) {
 	defer cancel()
 	p := r.pull(t, 2000) // one of the large ones, and not two
 	for i := range many {
-		m, meta, err := p.next(ctx.Done())
+		m, meta, err := p.Next(ctx.Done())
 		if err != nil || m == nil {
 			t.Fatalf("message %d: %v, %v", i, m, err)
 		}
@@ -109,11 +110,11 @@ func TestPull(t *testing.T) {
 	}
 	// What comes later comes too, and where nothing comes, done counts.
 	r.sendAsync(t, &nats.Msg{Subject: "s", Header: nats.Header{"Status": {"503"}}})
-	if m, _, err := p.next(ctx.Done()); err != nil || m == nil || m.Header.Get("Status") != "503" {
+	if m, _, err := p.Next(ctx.Done()); err != nil || m == nil || m.Header.Get("Status") != "503" {
 		t.Errorf("a message that looks like a status: %+v, %v", m, err)
 	}
 	cancel()
-	if m, _, err := p.next(ctx.Done()); m != nil || err != nil {
+	if m, _, err := p.Next(ctx.Done()); m != nil || err != nil {
 		t.Errorf("after the end: %v, %v", m, err)
 	}
 }
@@ -124,29 +125,29 @@ func TestPullEnds(t *testing.T) {
 	for _, c := range []struct {
 		name  string
 		begun bool // it has read something before
-		do    func(r pullRig, p *pull) error
+		do    func(r pullRig, p *Pull) error
 		says  string
 	}{
-		{"the consumer is deleted", true, func(r pullRig, _ *pull) error {
+		{"the consumer is deleted", true, func(r pullRig, _ *Pull) error {
 			return r.stream.DeleteConsumer(context.Background(), r.consumer.CachedInfo().Name)
 		}, "409 Consumer Deleted"},
-		{"the stream is deleted", true, func(r pullRig, _ *pull) error {
+		{"the stream is deleted", true, func(r pullRig, _ *Pull) error {
 			return r.js.DeleteStream(context.Background(), "S")
 		}, "409 Consumer Deleted"},
-		{"there is no such consumer", false, func(_ pullRig, p *pull) error {
+		{"there is no such consumer", false, func(_ pullRig, p *Pull) error {
 			p.subject += "x"
 			return nil
 		}, "503"},
-		{"a message is lost", true, func(_ pullRig, p *pull) error {
+		{"a message is lost", true, func(_ pullRig, p *Pull) error {
 			p.messages <- &nats.Msg{Sub: p.sub, Reply: "$JS.ACK.S.c.1.3.3.0.0"}
 			return nil
 		}, "messages of the log were lost on the way"},
-		{"the last message is lost", true, func(r pullRig, p *pull) error {
+		{"the last message is lost", true, func(r pullRig, p *Pull) error {
 			_, err := r.js.Publish(context.Background(), "s", nil)
 			<-p.messages
 			return err
 		}, "messages of the log were lost on the way"},
-		{"nobody answers", false, func(r pullRig, p *pull) error {
+		{"nobody answers", false, func(r pullRig, p *Pull) error {
 			_, err := r.nc.Subscribe(p.subject+"x", func(*nats.Msg) {})
 			p.subject += "x"
 			return err
@@ -155,19 +156,19 @@ func TestPullEnds(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
 			r := newPullRig(t)
-			p := r.pull(t, PullBytes)
+			p := r.pull(t, Bytes)
 			ctx, cancel := context.WithTimeout(t.Context(), limit1)
 			defer cancel()
 			if c.begun {
 				r.sendAsync(t, &nats.Msg{Subject: "s", Data: []byte("1")})
-				if m, _, err := p.next(ctx.Done()); m == nil || err != nil {
+				if m, _, err := p.Next(ctx.Done()); m == nil || err != nil {
 					t.Fatalf("%v, %v", m, err)
 				}
 			}
 			if err := c.do(r, p); err != nil {
 				t.Fatal(err)
 			}
-			if m, _, err := p.next(ctx.Done()); m != nil || err == nil || !strings.Contains(err.Error(), c.says) {
+			if m, _, err := p.Next(ctx.Done()); m != nil || err == nil || !strings.Contains(err.Error(), c.says) {
 				t.Errorf("it says %v, %v; want %q", m, err, c.says)
 			}
 		})
@@ -179,10 +180,10 @@ func TestPullEnds(t *testing.T) {
 func TestPullIdle(t *testing.T) {
 	t.Parallel()
 	r := newPullRig(t)
-	p := r.pull(t, PullBytes)
-	ctx, cancel := context.WithTimeout(t.Context(), 4*pullHeartbeat)
+	p := r.pull(t, Bytes)
+	ctx, cancel := context.WithTimeout(t.Context(), 4*heartbeat)
 	defer cancel()
-	if m, _, err := p.next(ctx.Done()); m != nil || err != nil || !errors.Is(ctx.Err(), context.DeadlineExceeded) {
+	if m, _, err := p.Next(ctx.Done()); m != nil || err != nil || !errors.Is(ctx.Err(), context.DeadlineExceeded) {
 		t.Errorf("while idle: %v, %v", m, err)
 	}
 }
@@ -206,7 +207,7 @@ func TestPullStatus(t *testing.T) {
 		{"503", "", "", 10_000, true},
 		{"", "", "", 10_000, true},
 	} {
-		p := &pull{open: 10_000}
+		p := &Pull{open: 10_000}
 		err := p.status(&nats.Msg{Header: nats.Header{"Status": {c.status}, "Description": {c.description}, "Nats-Pending-Messages": {c.left}}})
 		if p.open != c.open || (err != nil) != c.ends {
 			t.Errorf("%s %s: %d are open, and %v; want %d", c.status, c.description, p.open, err, c.open)
