@@ -4,9 +4,9 @@ package observer
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -15,7 +15,6 @@ import (
 	"github.com/seed18712806/lapse/integration/simulation/plan"
 	"github.com/seed18712806/lapse/integration/simulation/redismodel"
 	"github.com/seed18712806/lapse/processor"
-	"github.com/seed18712806/lapse/sink"
 	"github.com/seed18712806/lapse/sink/store"
 	"github.com/seed18712806/lapse/sink/wire"
 )
@@ -61,9 +60,10 @@ type Observer struct {
 	names   names
 	replies map[string][]uint64 // messages, by the subject of their outcome
 
-	events []oracle.Message
-	stored map[string]bool // ids of events and rejections
-	losses losses
+	events  []oracle.Message
+	stored  map[string]bool // ids of events and rejections
+	orphans map[uint64]bool // sequences of those whose message was lost after they were stored
+	losses  losses
 }
 
 // Servers are what an observer looks at.
@@ -104,7 +104,7 @@ type names struct {
 
 // New makes an observer of servers on which nothing is stored.
 func New(s Servers) *Observer {
-	h := &Observer{servers: s, stored: map[string]bool{}, faults: map[string]int{}, losses: losses{had: make([]uint64, s.Partitions), damaged: make([]bool, s.Partitions), rebuilt: make([]uint64, s.Partitions)}}
+	h := &Observer{servers: s, stored: map[string]bool{}, orphans: map[uint64]bool{}, faults: map[string]int{}, losses: losses{had: make([]uint64, s.Partitions), damaged: make([]bool, s.Partitions), rebuilt: make([]uint64, s.Partitions)}}
 	h.forget()
 	return h
 }
@@ -200,6 +200,10 @@ func (h *Observer) refold(s *natsmodel.Stream) {
 	}
 	h.created = s.Created()
 	h.forget()
+	for _, m := range h.events {
+		seq, _ := strconv.ParseUint(m.Header.Get(wire.HeaderSeq), 10, 64)
+		h.orphans[m.Seq] = h.orphans[m.Seq] || seq > s.LastSeq()
+	}
 	for _, m := range keep {
 		if m.Seq <= s.LastSeq() {
 			h.apply(m)
@@ -386,69 +390,6 @@ func (h *Observer) Clear(partition int, next store.State, do func() error) error
 	return nil
 }
 
-// ReadAll checks what readers get now.
-func (h *Observer) ReadAll() {
-	if h.reason != "" || h.servers.NATS.Stream(Log) == nil {
-		return
-	}
-	live := h.model.Live(h.model.LogTime())
-	now := wire.Time(h.servers.RedisClock().UnixMilli())
-	for name := range h.names.partition {
-		h.readOne(name, live[name], now)
-	}
-}
-
-// Unreadable is why a document cannot be read; nil if all can, or if lapse may refuse to go on.
-func (h *Observer) Unreadable() error {
-	if h.reason != "" {
-		return nil
-	}
-	for name, i := range h.names.partition {
-		if _, err := h.servers.Redis.Partition(i).Get(name.Collection, name.ID); err != nil && !errors.Is(err, sink.ErrNotFound) {
-			return err
-		}
-	}
-	return nil
-}
-
-// readOne checks what a reader gets of one document, when Redis's clock shows now. live is
-// the version that log time has left.
-func (h *Observer) readOne(name oracle.Name, live oracle.Live, now wire.Time) {
-	i := h.names.partition[name]
-	p := h.servers.Redis.Partition(i)
-	state, ok := p.State()
-	if !ok {
-		return
-	}
-	now = max(now, wire.Time(state.Watermark))
-	document, err := p.Get(name.Collection, name.ID)
-	if err != nil && !errors.Is(err, sink.ErrNotFound) {
-		return
-	}
-	if state.Offset < h.losses.rebuilt[i] {
-		h.Fail("H6", "a reader of partition %d at offset %d gets an answer for %s, and had one up to %d before the partition was cleared or lost", i, state.Offset, name, h.losses.rebuilt[i])
-	}
-	got := wire.Etag(document.Header.Etag)
-	id := fmt.Sprint(name, "/", got)
-	if got != 0 && h.stored[h.source()+id] && h.sure(i) {
-		h.Fail("H4", "a reader gets %s, and its event is stored", id)
-	}
-	decided := h.names.control[name.Collection] <= state.Offset // nothing is to come that changes deadlines
-	if e, ok := h.expired[id]; ok && e.ExpiredAt <= now && decided {
-		h.Fail("H5", "a reader gets %s at %s, and it has expired at %s", id, now, e.ExpiredAt)
-	}
-	if max(h.names.written[i], h.names.control[name.Collection]) > state.Offset || h.names.expired[name] > now {
-		return // or log time is ahead of the reader's
-	}
-	want := live.Etag
-	if live.ExpiresAt != nil && *live.ExpiresAt <= now {
-		want = 0
-	}
-	if got != want {
-		h.Fail("H6", "at %s a reader of partition %d at offset %d gets version %s of %s, and the oracle has %s", now, i, state.Offset, got, name, want)
-	}
-}
-
 // Owes reports whether an event is not published that log time has reached.
 func (h *Observer) Owes() bool { return len(h.owed) > 0 }
 
@@ -462,10 +403,11 @@ func (h *Observer) Compare(at wire.Time) oracle.Diff {
 	return slices.DeleteFunc(d, func(f oracle.Finding) bool { return f.Kind == oracle.Wrong })
 }
 
-// published are the events and rejections, without the fences between them.
+// published are the events and rejections, without the fences between them, and without those of
+// lost messages: lapse may not know what was lost.
 func (h *Observer) published() []oracle.Message {
 	return slices.DeleteFunc(slices.Clone(h.events), func(m oracle.Message) bool {
-		return !strings.HasPrefix(m.Subject, "lapse.expired.") && !strings.HasPrefix(m.Subject, "lapse.rejected.")
+		return h.orphans[m.Seq] || !strings.HasPrefix(m.Subject, "lapse.expired.") && !strings.HasPrefix(m.Subject, "lapse.rejected.")
 	})
 }
 

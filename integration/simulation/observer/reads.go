@@ -1,0 +1,73 @@
+package observer
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/seed18712806/lapse/integration/oracle"
+	"github.com/seed18712806/lapse/sink"
+	"github.com/seed18712806/lapse/sink/wire"
+)
+
+// ReadAll checks what readers get now.
+func (h *Observer) ReadAll() {
+	if h.reason != "" || h.servers.NATS.Stream(Log) == nil {
+		return
+	}
+	live := h.model.Live(h.model.LogTime())
+	now := wire.Time(h.servers.RedisClock().UnixMilli())
+	for name := range h.names.partition {
+		h.readOne(name, live[name], now)
+	}
+}
+
+// Unreadable is why a document cannot be read; nil if all can, or if lapse may refuse to go on.
+func (h *Observer) Unreadable() error {
+	if h.reason != "" {
+		return nil
+	}
+	for name, i := range h.names.partition {
+		if _, err := h.servers.Redis.Partition(i).Get(name.Collection, name.ID); err != nil && !errors.Is(err, sink.ErrNotFound) {
+			return err
+		}
+	}
+	return nil
+}
+
+// readOne checks what a reader gets of one document, when Redis's clock shows now. live is
+// the version that log time has left.
+func (h *Observer) readOne(name oracle.Name, live oracle.Live, now wire.Time) {
+	i := h.names.partition[name]
+	p := h.servers.Redis.Partition(i)
+	state, ok := p.State()
+	if !ok {
+		return
+	}
+	now = max(now, wire.Time(state.Watermark))
+	document, err := p.Get(name.Collection, name.ID)
+	if err != nil && !errors.Is(err, sink.ErrNotFound) {
+		return
+	}
+	if state.Offset < h.losses.rebuilt[i] {
+		h.Fail("H6", "a reader of partition %d at offset %d gets an answer for %s, and had one up to %d before the partition was cleared or lost", i, state.Offset, name, h.losses.rebuilt[i])
+	}
+	got := wire.Etag(document.Header.Etag)
+	id := fmt.Sprint(name, "/", got)
+	if got != 0 && h.stored[h.source()+id] && h.sure(i) {
+		h.Fail("H4", "a reader gets %s, and its event is stored", id)
+	}
+	decided := h.names.control[name.Collection] <= state.Offset // nothing is to come that changes deadlines
+	if e, ok := h.expired[id]; ok && e.ExpiredAt <= now && decided {
+		h.Fail("H5", "a reader gets %s at %s, and it has expired at %s", id, now, e.ExpiredAt)
+	}
+	if max(h.names.written[i], h.names.control[name.Collection]) > state.Offset || h.names.expired[name] > now {
+		return // or log time is ahead of the reader's
+	}
+	want := live.Etag
+	if live.ExpiresAt != nil && *live.ExpiresAt <= now {
+		want = 0
+	}
+	if got != want {
+		h.Fail("H6", "at %s a reader of partition %d at offset %d gets version %s of %s, and the oracle has %s", now, i, state.Offset, got, name, want)
+	}
+}
