@@ -285,7 +285,7 @@ var teeth = []tooth{
 	{"truncated-unpublished", "T1", "processor/internal/retention/truncate.go",
 		"The log is truncated where outputs may still have to be published.",
 		`c.Seq < upTo || s.Applied.Load() < upTo {`,
-		`s.Applied.Load() < upTo {`},
+		`c.Log == "none" || s.Applied.Load() < upTo {`},
 	{"truncated-at-one-partition", "T1", "processor/internal/retention/truncate.go",
 		"The log is truncated as far as the partition with the latest snapshots allows.",
 		`min(offset, older.Offset)`,
