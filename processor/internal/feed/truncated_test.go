@@ -1,0 +1,87 @@
+package feed
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"strconv"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/seed18712806/lapse/integration/harness/natstest"
+	"github.com/seed18712806/lapse/integration/harness/poll"
+	"github.com/seed18712806/lapse/processor/health"
+	"github.com/seed18712806/lapse/processor/internal/identity"
+	"github.com/seed18712806/lapse/processor/internal/link"
+	"github.com/seed18712806/lapse/processor/internal/message"
+	"github.com/seed18712806/lapse/processor/internal/streams"
+	"github.com/seed18712806/lapse/sink/wire"
+)
+
+// TestG7_TruncatedBeforeItIsRead: an owner has found that the log reaches back, and the log is truncated
+// before it is read, by the main reader or for the partition alone. Fails if the reading ends with an
+// error, so that the process does, or if the owner is not told to take the partition over anew.
+func TestG7_TruncatedBeforeItIsRead(t *testing.T) {
+	for name, read := range map[string]func(*Reader, context.Context) error{
+		"by the main reader":      (*Reader).Run,
+		"for the partition alone": func(r *Reader, ctx context.Context) error { return r.CatchUp(ctx, 0) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			js := natstest.Connect(t, natstest.Options{})
+			logger := slog.New(slog.DiscardHandler)
+			s, err := streams.Provision(t.Context(), js, streams.Options{Prefix: wire.DefaultPrefix, Partitions: 1, MaxPayload: 1 << 20, Logger: logger})
+			if err != nil {
+				t.Fatal(err)
+			}
+			for i := range 10 {
+				if _, err := js.Publish(t.Context(), wire.DefaultPrefix.Write(wire.Upsert, "c", strconv.Itoa(i)), []byte(`{}`)); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if err := s.Log.Purge(t.Context(), jetstream.WithPurgeSequence(8)); err != nil {
+				t.Fatal(err)
+			}
+			l, stop := link.Watch(js.Conn())
+			defer stop()
+			inboxes, backlog, board, names := NewInboxes(1, 100), &Backlog{}, health.New(logger), wire.DefaultPrefix.Log(0, 1)
+			r := NewReader(Source{
+				NATS: js.Conn(), Link: l, Log: identity.NewLog(s, l), Health: board, Logger: logger,
+				Guard:   NewClockGuard(time.Hour, Clocks{Own: time.Now}, board),
+				Decoder: message.Decoder{Log: names, Partitions: 1, MaxBody: 1000},
+			}, inboxes, NewTicker(js, l, names.Tick(), inboxes, backlog, board), backlog)
+			b := inboxes[0]
+			b.Rewind(3, 0)
+			ctx, cancel := context.WithCancel(t.Context())
+			var reading sync.WaitGroup
+			reading.Go(func() {
+				if err := read(r, ctx); err != nil {
+					t.Errorf("the reading ends with %v", err)
+				}
+			})
+			eventually(t, "the owner is told", func() bool { return b.Lacks() != nil })
+			if !errors.Is(b.Lacks(), identity.ErrLogTruncated) {
+				t.Error(b.Lacks())
+			}
+			b.Rewind(8, 0)
+			r.Rewind()
+			eventually(t, "what is left is read", func() bool { n, _ := b.Len(); return n > 0 })
+			if why := b.Lacks(); why != nil {
+				t.Error(why)
+			}
+			cancel()
+			inboxes.Close()
+			reading.Wait()
+		})
+	}
+}
+
+func eventually(t *testing.T, what string, ok func() bool) {
+	t.Helper()
+	if err := poll.Met(time.Minute, what, ok); err != nil {
+		t.Fatal(err)
+	}
+}
