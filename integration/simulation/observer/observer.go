@@ -62,7 +62,7 @@ type Observer struct {
 
 	events  []oracle.Message
 	stored  map[string]bool // ids of events and rejections
-	orphans map[uint64]bool // sequences of those whose message was lost after they were stored
+	orphans map[uint64]bool // sequences of those whose message was lost, and lapse cannot know it
 	losses  losses
 }
 
@@ -200,9 +200,14 @@ func (h *Observer) refold(s *natsmodel.Stream) {
 	}
 	h.created = s.Created()
 	h.forget()
+	unknown := true // what was lost: no partition has committed anything of it
+	for i := range h.servers.Partitions {
+		state, _ := h.servers.Redis.Partition(i).State()
+		unknown = unknown && state.Offset <= s.LastSeq()
+	}
 	for _, m := range h.events {
 		seq, _ := strconv.ParseUint(m.Header.Get(wire.HeaderSeq), 10, 64)
-		h.orphans[m.Seq] = h.orphans[m.Seq] || seq > s.LastSeq()
+		h.orphans[m.Seq] = h.orphans[m.Seq] || unknown && seq > s.LastSeq()
 	}
 	for _, m := range keep {
 		if m.Seq <= s.LastSeq() {
@@ -403,8 +408,7 @@ func (h *Observer) Compare(at wire.Time) oracle.Diff {
 	return slices.DeleteFunc(d, func(f oracle.Finding) bool { return f.Kind == oracle.Wrong })
 }
 
-// published are the events and rejections, without the fences between them, and without those of
-// lost messages: lapse may not know what was lost.
+// published are the events and rejections, without the fences between them, and without orphans.
 func (h *Observer) published() []oracle.Message {
 	return slices.DeleteFunc(slices.Clone(h.events), func(m oracle.Message) bool {
 		return h.orphans[m.Seq] || !strings.HasPrefix(m.Subject, "lapse.expired.") && !strings.HasPrefix(m.Subject, "lapse.rejected.")

@@ -108,10 +108,22 @@ func (r *Reader) saw(at message.Position) {
 	r.note(at)
 }
 
-func (r *Reader) note(at message.Position) {
-	if stamp := at.Evidence(); stamp.Seq > r.seen.Seq {
+func (r *Reader) note(at message.Position) { r.believe(at.Evidence()) }
+
+func (r *Reader) believe(stamp store.Stamp) {
+	if stamp.Seq > r.seen.Seq {
 		r.seen = stamp
 	}
+}
+
+// Return lets a partition read again after the offset of what is stored. The log had the message of its
+// stamp a moment ago: if it has lost that since, others take its place, and only the stamp tells.
+func (r *Reader) Return(partition int, stored store.State) {
+	r.mu.Lock()
+	r.believe(stored.Stamp)
+	read := r.read.Seq
+	r.mu.Unlock()
+	r.inboxes[partition].Rewind(stored.Offset, read)
 }
 
 // Rewind lets the reading begin again.

@@ -188,7 +188,7 @@ func (p *Partition) claim(ctx context.Context, f *examine.Found) error {
 func (p *Partition) resume(ctx context.Context, f *examine.Found, upTo uint64) error {
 	f.Last = upTo
 	if !f.Anew {
-		if err := p.examiner().Log(ctx, f); errors.Is(err, identity.ErrLogTruncated) && f.Snapshot == nil {
+		if err := p.examiner().Log(ctx, f); errors.Is(err, identity.ErrLogTruncated) {
 			return p.failed(fmt.Errorf("truncated since the examination, which is made anew: %v", errors.Unwrap(err)))
 		} else if err != nil {
 			return p.takeOverFailed(err)
@@ -263,7 +263,7 @@ func (p *Partition) goOn(stored store.State, version string, rebuild uint64) {
 	p.queue.Set(nil)
 	if older {
 		p.pending = message.Pending{Base: stored.Offset}
-		p.inbox.Rewind(stored.Offset, p.shared.Reader.Position().Seq)
+		p.shared.Reader.Return(p.id, stored)
 	} else {
 		p.inbox.Skip(stored.Offset)
 		p.pending.Skip(stored.Offset)
