@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -60,10 +59,9 @@ type Observer struct {
 	names   names
 	replies map[string][]uint64 // messages, by the subject of their outcome
 
-	events  []oracle.Message
-	stored  map[string]bool // ids of events and rejections
-	orphans map[uint64]bool // sequences of those whose message was lost, and lapse cannot know it
-	losses  losses
+	events []oracle.Message
+	stored map[string]bool // ids of events and rejections
+	losses losses
 }
 
 // Servers are what an observer looks at.
@@ -104,7 +102,7 @@ type names struct {
 
 // New makes an observer of servers on which nothing is stored.
 func New(s Servers) *Observer {
-	h := &Observer{servers: s, stored: map[string]bool{}, orphans: map[uint64]bool{}, faults: map[string]int{}, losses: losses{had: make([]uint64, s.Partitions), damaged: make([]bool, s.Partitions), rebuilt: make([]uint64, s.Partitions)}}
+	h := &Observer{servers: s, stored: map[string]bool{}, faults: map[string]int{}, losses: losses{had: make([]uint64, s.Partitions), damaged: make([]bool, s.Partitions), rebuilt: make([]uint64, s.Partitions)}}
 	h.forget()
 	return h
 }
@@ -200,15 +198,6 @@ func (h *Observer) refold(s *natsmodel.Stream) {
 	}
 	h.created = s.Created()
 	h.forget()
-	unknown := true // what was lost: no partition has committed anything of it
-	for i := range h.servers.Partitions {
-		state, _ := h.servers.Redis.Partition(i).State()
-		unknown = unknown && state.Offset <= s.LastSeq()
-	}
-	for _, m := range h.events {
-		seq, _ := strconv.ParseUint(m.Header.Get(wire.HeaderSeq), 10, 64)
-		h.orphans[m.Seq] = h.orphans[m.Seq] || unknown && seq > s.LastSeq()
-	}
 	for _, m := range keep {
 		if m.Seq <= s.LastSeq() {
 			h.apply(m)
@@ -408,10 +397,10 @@ func (h *Observer) Compare(at wire.Time) oracle.Diff {
 	return slices.DeleteFunc(d, func(f oracle.Finding) bool { return f.Kind == oracle.Wrong })
 }
 
-// published are the events and rejections, without the fences between them, and without orphans.
+// published are the events and rejections, without the fences between them.
 func (h *Observer) published() []oracle.Message {
 	return slices.DeleteFunc(slices.Clone(h.events), func(m oracle.Message) bool {
-		return h.orphans[m.Seq] || !strings.HasPrefix(m.Subject, "lapse.expired.") && !strings.HasPrefix(m.Subject, "lapse.rejected.")
+		return !strings.HasPrefix(m.Subject, "lapse.expired.") && !strings.HasPrefix(m.Subject, "lapse.rejected.")
 	})
 }
 
