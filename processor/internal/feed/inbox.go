@@ -22,6 +22,8 @@ import (
 //     position of the main reader, and after the partition's offset.
 //   - I3: while it is away, the same is true of pos; and it comes back only when pos has
 //     reached missed, the last message that the main reader passed over.
+//   - I4: if the log does not reach back to pos, nothing is read for the partition until its owner
+//     has taken it over anew (Lacks).
 type Inbox struct {
 	mu       sync.Mutex
 	room     sync.Cond

@@ -32,9 +32,9 @@ type Pull struct {
 	open      int    // messages that were requested, and may still come
 	delivered uint64 // by the consumer's own count
 	beat      *time.Ticker
-	silent    int // beats since the last message of any kind
-	idle      int // heartbeats of the server since the last message of the log
-	read      *atomic.Uint64
+	silent    int            // beats since the last message of any kind
+	idle      int            // heartbeats of the server since the last message of the log
+	read      *atomic.Uint64 // counts the messages
 
 	// Wanted says that the log has more messages: a consumer that brings none is given up.
 	Wanted bool
@@ -44,12 +44,11 @@ const (
 	messagesAtOnce = 8192             // in one request; two are open, to read ahead
 	expires        = 30 * time.Second // of a request
 	heartbeat      = 2 * time.Second  // of the server, while it has nothing to send
+	idleBeats      = 3                // heartbeats, if messages are wanted
 )
 
 // Bytes is how much is requested at once, or more where one message is larger.
 const Bytes = 4 << 20
-
-const idleBeats = 3 // heartbeats, if messages are wanted
 
 var (
 	errSilent = errors.New("nothing is heard of the consumer")
