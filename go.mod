@@ -21,7 +21,6 @@ require (
 	github.com/synadia-io/orbit.go/jetstreamext v0.3.0
 	github.com/tidwall/btree v1.8.2
 	github.com/tidwall/match v1.1.1
-	github.com/tidwall/redcon v1.6.4
 	github.com/yuin/gopher-lua v1.1.1
 	go.uber.org/goleak v1.3.0
 	golang.org/x/sync v0.24.0

@@ -103,7 +103,11 @@ func TestG8_FloodOfEveryKind(t *testing.T) {
 	ctx, stop := context.WithCancel(t.Context())
 	defer stop()
 	flooded := make(chan error, 1)
-	go func() { flooded <- flood(ctx, w, n) }()
+	go func() {
+		var err error
+		n, err = flood(ctx, w, n)
+		flooded <- err
+	}()
 	written, most := 0, 0
 	for done, ticker := false, time.NewTicker(20*time.Millisecond); !done; written++ {
 		select {
@@ -148,32 +152,33 @@ func TestG8_FloodOfEveryKind(t *testing.T) {
 	}
 }
 
-// flood sends n messages of garbage. It never gets far ahead of lapse: there is one log,
-// and a write behind much garbage would wait for it.
-func flood(ctx context.Context, w *world, n int) error {
+// flood sends n messages of garbage or more, until documents have expired meanwhile, and returns how
+// many. It never gets far ahead of lapse: there is one log, and a write behind much garbage would wait
+// for it.
+func flood(ctx context.Context, w *world, n int) (sent int, err error) {
 	const atOnce, ahead = 1000, 4000
-	for i := 0; i < n; i++ {
-		if _, err := w.JS.PublishMsgAsync(garbage(w.Prefix, i)); err != nil {
-			return err
-		}
-		if i%atOnce != atOnce-1 && i != n-1 {
-			continue
+	for began := time.Now(); sent < n || time.Since(began) < 2*time.Second; {
+		for range atOnce {
+			if _, err := w.JS.PublishMsgAsync(garbage(w.Prefix, sent)); err != nil {
+				return sent, err
+			}
+			sent++
 		}
 		select {
 		case <-w.JS.PublishAsyncComplete():
 		case <-ctx.Done():
-			return ctx.Err()
+			return sent, ctx.Err()
 		}
 		err := poll.Until(ctx, harness.Limit, func(context.Context) error {
 			got, err := metricNow(w.lapse, "lapse_messages_rejected_total")
-			if err == nil && int(got) < i-ahead {
-				err = fmt.Errorf("%[2]v of %[1]d messages of garbage are rejected", i, got)
+			if err == nil && int(got) < sent-ahead {
+				err = fmt.Errorf("%[2]v of %[1]d messages of garbage are rejected", sent, got)
 			}
 			return err
 		})
 		if err != nil {
-			return err
+			return sent, err
 		}
 	}
-	return nil
+	return sent, nil
 }

@@ -29,7 +29,7 @@ func TestG10_NothingIsLeftInAnyFile(t *testing.T) {
 	t.Run("embedded", func(t *testing.T) {
 		t.Parallel()
 		w := &world{t: t, lapse: harness.EmbeddedLapse(t, forgetful...)}
-		w.connect(w.lapse.NATSURL, w.lapse.Redis)
+		w.connectEmbedded()
 		w.leavesNothing(w.lapse.Dir())
 		w.lapse.Kill()
 		w.lapse.Start()

@@ -11,6 +11,8 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/seed18712806/lapse/integration/harness"
+	"github.com/seed18712806/lapse/integration/oracle"
+	"github.com/seed18712806/lapse/integration/oracle/readers"
 	"github.com/seed18712806/lapse/sink/store"
 	"github.com/seed18712806/lapse/sink/wire"
 )
@@ -45,6 +47,10 @@ func badInput(maxBody int) map[string]bad {
 		"body of delete":           {400, "write.delete.c.a", `{}`, nil},
 		"too large":                {413, "write.upsert.c.a", `{"a":"` + strings.Repeat("x", maxBody-7) + `"}`, nil},
 		"too large when patched":   {413, "write.patch.big.a", `{"b":"` + strings.Repeat("x", maxBody/2) + `"}`, nil},
+		"too many levels":          {400, "write.upsert.c.a", nested(1001), nil},
+		"patch of too many levels": {400, "write.patch.c.a", nested(1001), nil},
+		"levels of arrays too":     {400, "write.upsert.c.a", `{"a":[` + nested(999) + `]}`, nil},
+		"configures too deep":      {400, "config.c", nested(1001), nil},
 		"exists":                   {409, "write.create.c.a", `{}`, nil},
 		"does not exist":           {404, "write.replace.c.absent", `{}`, nil},
 		"another version":          {412, "write.upsert.c.a", `{}`, harness.Header(wire.HeaderIfMatch, "999999")},
@@ -84,6 +90,51 @@ func badInput(maxBody int) map[string]bad {
 		all["default "+ttl] = bad{400, "config.off", `{"defaultTtl":` + strings.ReplaceAll(ttl, `"ttl"`, `"defaultTtl"`) + `}`, nil}
 	}
 	return all
+}
+
+// nested is an object with so many levels.
+func nested(levels int) string {
+	return strings.Repeat(`{"a":`, levels-1) + "{}" + strings.Repeat("}", levels-1)
+}
+
+// A log that is older than the limit of levels keeps deep documents: they can be read and changed,
+// they are there after a rebuild, and they expire. In a log of today the most levels are written
+// and patched.
+//
+// It fails if a rebuild judges the messages of an older log by the limit of today.
+func TestG8_DeepDocuments(t *testing.T) {
+	t.Parallel()
+	w := inProcess(t)
+	w.Want(201, wire.Upsert, "today", "a", nested(1000))
+	w.Want(200, wire.Patch, "today", "a", `{"b":`+nested(999)+`}`)
+	w.Want(200, wire.Patch, "today", "a", nested(1000))
+	w.Want(400, wire.Patch, "today", "a", `{"b":`+nested(1000)+`}`)
+	w.verify()
+
+	w = inProcess(t)
+	w.stopProcessor()
+	log, err := w.JS.Stream(t.Context(), w.Prefix.LogStream())
+	if err != nil {
+		t.Fatal(err)
+	}
+	older := log.CachedInfo().Config
+	delete(older.Metadata, "lapse-max-levels")
+	if _, err := w.JS.UpdateStream(t.Context(), older); err != nil {
+		t.Fatal(err)
+	}
+	w.startProcessor()
+	w.Configure("c", `{"defaultTtl":-1}`)
+	w.Want(201, wire.Upsert, "c", "stays", nested(9000))
+	w.Want(200, wire.Patch, "c", "stays", `{"b":`+nested(5000)+`}`)
+	w.stopProcessor()
+	if err := w.redis.Client().FlushAll(t.Context()).Err(); err != nil {
+		t.Fatal(err)
+	}
+	w.startProcessor()
+	w.Want(200, wire.Patch, "c", "stays", `{"c":1}`)
+	expires := w.Want(201, wire.Upsert, "c", "expires", `{"ttl":1,"a":`+nested(5000)+`}`)
+	w.ExpiryOf("c", "expires", expires.Etag, harness.Limit)
+	oracle.Verify(t, oracle.Options{NATS: w.NC, Reads: []readers.Reads{readers.ByReader(w.reader)}, Settings: oracle.Settings{MaxLevels: 10_000}})
 }
 
 func short(s string) string {

@@ -55,7 +55,7 @@ func TestG9_WritesGoBeforeReaping(t *testing.T) {
 	at := map[string]int{}
 	expiries, ofBusy := 0, 0
 	for _, e := range result.Events {
-		if id, ok := strings.CutPrefix(e.Subject, "lapse.expired.c."); ok {
+		if id, ok := strings.CutPrefix(e.Published(), "lapse.expired.c."); ok {
 			expiries++
 			if wire.Partition(partitions, "c", id) == busy {
 				ofBusy++
@@ -110,8 +110,8 @@ func TestG9_ReapingIsNotStarved(t *testing.T) {
 	reaped := map[int]int{} // by partition, before its first rejection
 	ended := map[int]bool{}
 	for _, e := range result.Events {
-		_, id, _ := strings.Cut(strings.TrimPrefix(strings.TrimPrefix(e.Subject, "lapse.expired."), "lapse.rejected."), ".")
-		if strings.HasPrefix(e.Subject, "lapse.rejected.") {
+		_, id, _ := strings.Cut(strings.TrimPrefix(strings.TrimPrefix(e.Published(), "lapse.expired."), "lapse.rejected."), ".")
+		if strings.HasPrefix(e.Published(), "lapse.rejected.") {
 			ended[wire.Partition(partitions, "busy", id)] = true
 		} else if p := wire.Partition(partitions, "c", id); !ended[p] {
 			reaped[p]++

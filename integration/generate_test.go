@@ -2,6 +2,7 @@ package integration
 
 import (
 	"fmt"
+	"strings"
 
 	"github.com/nats-io/nats.go"
 	"pgregory.net/rapid"
@@ -197,6 +198,9 @@ func (g *generator) write(collection, id string) {
 		if ttl != "" {
 			body = fmt.Sprintf(`{"n": %d, "ttl": %s}`, len(g.steps)+1, ttl)
 		}
+		if g.number("deep", 30) == 0 { // as many levels as a body may have, or one more
+			body = strings.TrimSuffix(body, "}") + `,"deep":` + nested(999+g.number("too deep", 2)) + "}"
+		}
 	}
 	header := nats.Header{}
 	switch n := g.number("If-Match", 10); {
@@ -224,7 +228,7 @@ func (g *generator) bad(collection, id string) {
 	case 1:
 		g.send(subject, `{"ttl":`+g.pick("bad ttl", `0`, `-2`, `1.5`, `"1"`, `2147483648`, `true`)+`}`, nil)
 	case 2:
-		g.send("config."+collection, g.pick("bad configuration", `{"defaultTtl":0}`, `{"defaultTtl":1,"indexingMode":"none"}`, `{"ttl":1}`, ``), nil)
+		g.send("config."+collection, g.pick("bad configuration", `{"defaultTtl":0}`, `{"defaultTtl":1,"indexingMode":"none"}`, `{"ttl":1}`, ``, nested(1001)), nil)
 	case 3:
 		g.send(subject, `{}`, harness.Header(wire.HeaderIfMatch, g.pick("bad If-Match", `"1"`, `W/1`, `0`, ``)))
 	case 4:

@@ -111,15 +111,13 @@ func (st *stage) play(ctx context.Context, s scenario, mini bool) (p *play, err 
 	if p.js, err = jetstream.New(p.nc, jetstream.WithDefaultTimeout(harness.Limit)); err != nil {
 		return p, err
 	}
-	address := st.redis
+	opts := &redis.Options{Addr: st.redis, MaxRetries: -1, ContextTimeoutEnabled: true, ReadTimeout: time.Minute}
 	if mini {
-		if p.mini, err = embeddedredis.Start("127.0.0.1:0"); err != nil {
-			return p, err
-		}
+		p.mini = embeddedredis.New(nil)
 		defer p.mini.Close()
-		address = p.mini.Addr()
+		opts.Dialer = p.mini.Dial
 	}
-	client := redis.NewClient(&redis.Options{Addr: address, MaxRetries: -1, ContextTimeoutEnabled: true, ReadTimeout: time.Minute})
+	client := redis.NewClient(opts)
 	defer client.Close()
 	if p.reader, err = sink.NewReader(client, sink.ReaderOptions{Prefix: p.prefix, Partitions: stagePartitions}); err != nil {
 		return p, err
@@ -374,7 +372,7 @@ func (p *play) judge(ctx context.Context) error {
 			}
 			continue
 		}
-		if got.Status != want.Status || got.Error != "" {
+		if got.Status != want.Status || got.Error != "" || (got.Warning != "") != (want.Warning != "") || !strings.Contains(got.Warning, want.Warning) {
 			p.finding("line %d: outcome %+v, want %+v", i+1, got, want)
 		}
 		if !strings.HasPrefix(p.steps[i].subject, "tick") && got.Status != wire.StatusNoContent &&

@@ -460,7 +460,7 @@ func TestG9_OneRedisMasterStandsStill(t *testing.T) {
 	var late time.Duration
 	n := 0
 	for _, e := range result.Events {
-		id, ok := strings.CutPrefix(e.Subject, "lapse.expired.c0.")
+		id, ok := strings.CutPrefix(e.Published(), "lapse.expired.c0.")
 		var at wire.Time
 		if !ok || at.UnmarshalText([]byte(e.Header.Get("ce-time"))) != nil || at < wire.Time(began.UnixMilli()) || at > ended || still(wire.Partition(redisPartitions, "c0", id)) {
 			continue
@@ -757,4 +757,35 @@ func TestSecuredSentinel(t *testing.T) {
 			t.Errorf("lapse logs %q, want %q", log, wrong.want)
 		}
 	}
+}
+
+// While the master of partition 0 stands still, a process starts that was not told the number of
+// partitions. It answers the reads of the partitions that are on the other masters.
+//
+// It fails if a reader asks partition 0 for the number of partitions, which the log has.
+func TestG9_ReadsOfAProcessThatStartsWhileARedisMasterStandsStill(t *testing.T) {
+	t.Parallel()
+	w, cluster := onCluster(t, false)
+	for p := range redisPartitions {
+		w.Want(201, wire.Upsert, "kept", idOn(p, 0, "kept"), `{}`)
+	}
+	w.lapse.Terminate()
+	cluster.Nodes[0].Stop()
+	w.lapse = harness.PrepareLapse(t, "--nats", w.nats.URL(), "--redis", cluster.URL())
+	w.lapse.Launch()
+	began := time.Now()
+	reads := readers.ByService(w.NC, w.Prefix)
+	for p := range redisPartitions {
+		if masterOf(p) == 0 {
+			continue
+		}
+		harness.Until(t, harness.Limit, fmt.Sprintf("partition %d is read", p), func(ctx context.Context) error {
+			_, err := reads.Get(ctx, "kept", idOn(p, 0, "kept"))
+			return err
+		})
+	}
+	t.Logf("all partitions of the other masters were read %v after the start", time.Since(began))
+	cluster.Nodes[0].Continue()
+	w.lapse.Ready()
+	w.verify()
 }

@@ -40,17 +40,17 @@ var mustNotImport = map[string]string{
 	"sink/store": "sink",
 }
 
-// The limits of a room. Test files do not count.
+// The limits of a file and of a function. Test files do not count.
 const (
-	mostPackageLines = 1500
-	mostFileLines    = 500
-	mostFields       = 15
+	mostFileLines     = 500
+	mostFunctionLines = 80
 )
 
 // source is a Go file that is not a test.
 type source struct {
 	path  string // in the module
 	lines int
+	set   *token.FileSet
 	file  *ast.File
 }
 
@@ -73,8 +73,9 @@ func sources(t *testing.T, module fs.FS) (all []source) {
 		if err != nil {
 			return err
 		}
-		file, err := parser.ParseFile(token.NewFileSet(), name, text, parser.ParseComments)
-		all = append(all, source{name, bytes.Count(text, []byte("\n")), file})
+		set := token.NewFileSet()
+		file, err := parser.ParseFile(set, name, text, parser.ParseComments)
+		all = append(all, source{name, bytes.Count(text, []byte("\n")), set, file})
 		return err
 	})
 	if err != nil {
@@ -108,62 +109,25 @@ func wrongImports(all []source) (wrong []string) {
 	return wrong
 }
 
-// tooLarge lists the packages, files and structs that are over a limit.
+// tooLarge lists the files and functions that are over a limit.
 func tooLarge(all []source) (large []string) {
-	lines := map[string]int{}
 	for _, s := range all {
-		lines[s.dir()] += s.lines
 		if s.lines > mostFileLines {
 			large = append(large, fmt.Sprintf("%s has %d lines, and %d are allowed: divide it", s.path, s.lines, mostFileLines))
 		}
-		for _, name := range manyFields(s.file) {
-			large = append(large, fmt.Sprintf("%s: %s, and %d are allowed: divide it, or give the reason for so many in the comment directly above it, with the word \"fields\"", s.path, name, mostFields))
-		}
-	}
-	for dir, n := range lines {
-		if n > mostPackageLines {
-			large = append(large, fmt.Sprintf("package %s has %d lines without its tests, and %d are allowed: divide it", dir, n, mostPackageLines))
+		for _, decl := range s.file.Decls {
+			f, ok := decl.(*ast.FuncDecl)
+			if !ok {
+				continue
+			}
+			lines := s.set.Position(f.End()).Line - s.set.Position(f.Pos()).Line + 1
+			if lines > mostFunctionLines {
+				large = append(large, fmt.Sprintf("%s: function %s has %d lines, and %d are allowed: divide it", s.path, f.Name.Name, lines, mostFunctionLines))
+			}
 		}
 	}
 	slices.Sort(large)
 	return large
-}
-
-// manyFields lists the structs of a file that have too many fields and no reason for it.
-func manyFields(file *ast.File) (found []string) {
-	names, docs := map[*ast.StructType]string{}, map[*ast.StructType]string{}
-	ast.Inspect(file, func(n ast.Node) bool {
-		if decl, ok := n.(*ast.GenDecl); ok {
-			for _, spec := range decl.Specs {
-				if spec, ok := spec.(*ast.TypeSpec); ok {
-					if s, ok := spec.Type.(*ast.StructType); ok {
-						names[s], docs[s] = spec.Name.Name, spec.Doc.Text()
-						if len(decl.Specs) == 1 {
-							docs[s] += decl.Doc.Text()
-						}
-					}
-				}
-			}
-		}
-		return true
-	})
-	ast.Inspect(file, func(n ast.Node) bool {
-		if s, ok := n.(*ast.StructType); ok {
-			count := 0
-			for _, f := range s.Fields.List {
-				count += max(1, len(f.Names)) // an embedded field has no name
-			}
-			name := names[s]
-			if name == "" {
-				name = "without a name"
-			}
-			if count > mostFields && !strings.Contains(docs[s], "fields") {
-				found = append(found, fmt.Sprintf("struct %s has %d fields", name, count))
-			}
-		}
-		return true
-	})
-	return found
 }
 
 // TestImportsGoOneWay: ttlrules imports the standard library alone, sink imports ttlrules,
@@ -174,8 +138,8 @@ func TestImportsGoOneWay(t *testing.T) {
 	}
 }
 
-// TestRoomsAreSmall: no package, no file and no struct is over its limit.
-func TestRoomsAreSmall(t *testing.T) {
+// TestFilesAndFunctionsAreSmall: no file and no function is over its limit.
+func TestFilesAndFunctionsAreSmall(t *testing.T) {
 	for _, large := range tooLarge(sources(t, os.DirFS(".."))) {
 		t.Error(large)
 	}
@@ -187,7 +151,6 @@ func TestRoomsAreChecked(t *testing.T) {
 	file := func(text string) *fstest.MapFile { return &fstest.MapFile{Data: []byte(text)} }
 	imports := func(name string) *fstest.MapFile { return file("package p\n\nimport _ \"" + name + "\"\n") }
 	lines := func(n int) *fstest.MapFile { return file("package p\n" + strings.Repeat("\n", n-1)) }
-	fields := strings.Repeat("\tA int\n", 16)
 	all := sources(t, fstest.MapFS{
 		"ttlrules/std.go":               imports("strings"),
 		"ttlrules/far.go":               imports("golang.org/x/sync/errgroup"),
@@ -217,28 +180,20 @@ func TestRoomsAreChecked(t *testing.T) {
 	if diff := cmp.Diff(want, beginnings(wrongImports(all), ":")); diff != "" {
 		t.Errorf("wrong imports:\n%s", diff)
 	}
+	function := func(n int) *fstest.MapFile {
+		return file("package p\n\nfunc f() {\n" + strings.Repeat("\n", n-2) + "}\n")
+	}
 	all = sources(t, fstest.MapFS{
-		"a/a.go":             lines(500),
-		"a/b.go":             lines(501),
-		"a/c.go":             lines(499),
-		"b/a.go":             lines(500),
-		"b/b.go":             lines(500),
-		"b/c.go":             lines(500),
-		"b/d.go":             lines(1),
-		"b/test_test.go":     lines(5000),
-		"c/testdata/a.go":    lines(5000),
-		"c/many.go":          file("package p\n\n// S is large.\ntype S struct {\n" + fields + "}\n"),
-		"c/anonymous.go":     file("package p\n\nvar s struct {\n" + fields + "}\n"),
-		"c/reason.go":        file("package p\n\n// S has many fields: one for each flag.\ntype S struct {\n" + fields + "}\n"),
-		"c/few.go":           file("package p\n\ntype S struct {\n" + strings.TrimPrefix(fields, "\tA int\n") + "}\n"),
-		"c/in_a_function.go": file("package p\n\nfunc f() {\n\ttype S struct {\n" + fields + "\t}\n}\n"),
+		"a/a.go":          lines(500),
+		"a/b.go":          lines(501),
+		"a/test_test.go":  lines(5000),
+		"b/testdata/a.go": lines(5000),
+		"c/few.go":        function(80),
+		"c/many.go":       function(81),
 	})
 	want = []string{
 		"a/b.go has 501 lines",
-		"c/anonymous.go: struct without a name has 16 fields",
-		"c/in_a_function.go: struct S has 16 fields",
-		"c/many.go: struct S has 16 fields",
-		"package b has 1501 lines without its tests",
+		"c/many.go: function f has 81 lines",
 	}
 	if diff := cmp.Diff(want, beginnings(tooLarge(all), ", and")); diff != "" {
 		t.Errorf("too large:\n%s", diff)

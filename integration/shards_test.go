@@ -75,7 +75,7 @@ func TestG1_ShardsOverTwoProcesses(t *testing.T) {
 func TestG7_EmbeddedShards(t *testing.T) {
 	t.Parallel()
 	w := &world{t: t, shards: 4, lapse: harness.EmbeddedLapse(t, "--duplicate-window", duplicateWindow.String(), "--shards", "4")}
-	w.connect(w.lapse.NATSURL, w.lapse.Redis)
+	w.connectEmbedded()
 	l := startLoad(t, w.Client, 12)
 	for range 2 {
 		l.wait(t, 200)

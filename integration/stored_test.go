@@ -97,7 +97,7 @@ func (w *world) everything() (lines []string) {
 		w.t.Fatal(err)
 	}
 	harness.Until(w.t, harness.Limit, "the document that is due has its event", func(ctx context.Context) error {
-		_, err := log.GetLastMsgForSubject(ctx, w.Prefix.Expired("soon", "plain"))
+		_, err := log.GetLastMsgForSubject(ctx, w.Prefix.Stored(w.Prefix.Expired("soon", "plain")))
 		return err
 	})
 	for collection := range storedConfigs {
@@ -126,7 +126,7 @@ func (w *world) everything() (lines []string) {
 	var events []string
 	for _, m := range w.Events() {
 		if m.At > w.restoredAt {
-			events = append(events, fmt.Sprintf("event %s %s %s %s", m.Subject, m.Header.Get("ce-source"), m.Header.Get("ce-id"), m.Data))
+			events = append(events, fmt.Sprintf("event %s %s %s %s", m.Published(), m.Header.Get("ce-source"), m.Header.Get("ce-id"), m.Data))
 		}
 	}
 	slices.Sort(events)

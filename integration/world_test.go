@@ -6,6 +6,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/seed18712806/lapse/integration/harness"
 	"github.com/seed18712806/lapse/integration/oracle"
 	"github.com/seed18712806/lapse/integration/oracle/readers"
@@ -40,7 +42,7 @@ const duplicateWindow = 100 * time.Millisecond
 func embedded(t *testing.T) *world {
 	t.Helper()
 	w := &world{t: t, lapse: harness.EmbeddedLapse(t, "--duplicate-window", duplicateWindow.String())}
-	w.connect(w.lapse.NATSURL, w.lapse.Redis)
+	w.connectEmbedded()
 	return w
 }
 
@@ -80,8 +82,19 @@ func serversOf(t *testing.T, redis harness.RedisOptions, shards int) *world {
 
 func (w *world) connect(url, redis string) {
 	w.t.Helper()
+	w.connectTo(url, harness.RedisClient(w.t, redis))
+}
+
+// connectEmbedded connects to the servers that lapse embeds.
+func (w *world) connectEmbedded() {
+	w.t.Helper()
+	w.connectTo(w.lapse.NATSURL, w.lapse.RedisClient())
+}
+
+func (w *world) connectTo(url string, store *redis.Client) {
+	w.t.Helper()
 	w.Client = harness.NewClient(w.t, url, "")
-	reader, err := sink.NewReader(harness.RedisClient(w.t, redis), sink.ReaderOptions{})
+	reader, err := sink.NewReader(store, sink.ReaderOptions{})
 	if err != nil {
 		w.t.Fatal(err)
 	}

@@ -39,13 +39,14 @@
 //     comes first.
 //  5. owner adds documents that are due by now, from the due queue.
 //  6. owner verifies that it still is the owner, unless step 3 has shown it.
-//  7. announce publishes the outputs and waits for the acknowledgements. This comes before
-//     the commit, so an event is never lost; a crash in between repeats only outputs that
-//     step 7 of the next owner recognises.
-//  8. owner commits documents, index and offset in one script that checks the version. So
-//     each message takes effect once, and a former owner changes nothing.
+//  7. announce publishes the outputs, in their order, and waits for the acknowledgements. This
+//     comes before the commit, so an event is never lost. After a crash in between, the next
+//     owner has the same outputs again, and leaves out those that the stream has.
+//  8. owner commits documents, index, offset, and the place of the last output in the stream of
+//     events, in one script that checks the version. So each message takes effect once, and a
+//     former owner changes nothing.
 //  9. announce sends the outcomes, and, once a second, stores a checkpoint. Both may be
-//     lost: a client can read, and a missing checkpoint costs look-ups.
+//     lost: a client can read, and without a checkpoint the next owner reads more of the stream.
 //
 // A configuration or a drop goes the same way, in every partition and as a step of its own.
 // If the log is silent when a document is due, feed appends a tick, and the owner steps
@@ -62,10 +63,11 @@
 //     (owner/finish.go).
 //   - S4: A commit takes effect as a whole, offset included, and only on the version that
 //     its step was computed from (sink).
-//   - S5: A publication is stored only behind the newest fence of its partition
-//     (announce).
-//   - S6: An output that may have been published before is looked up in the stream, behind
-//     the fence, before it is published (announce, N1 to N3).
+//   - S5: A publication is stored only behind the newest fence of its partition, and no output
+//     without those before it (announce, sink/events).
+//   - S6: An output that may have been published before is published only if the stream does
+//     not have it. For that the owner reads the tail of the stream once, from its checkpoint to
+//     its fence (announce, N1 to N3).
 //   - S7: After any failure the owner takes the partition over anew. There is no other way
 //     to recover, and no other way to begin (owner/takeover.go).
 //   - S8: Nothing is removed unless the log is known to reach back to rebuild it, or to a
@@ -77,6 +79,8 @@
 //     sees a document after its event (owner/step.go, readersAt).
 //   - S11: No partition waits for another: not for its inbox, its failures or its rebuild
 //     (feed/inbox.go).
+//   - S12: A takeover compares Redis, the log, the stream of events, the checkpoint and the
+//     snapshots with each other, and goes on only where what remains is the whole (examine).
 //
 // Types have invariants of their own: R of the recording, O of the snapshots, T of the retention, E of the examiner, C of the reader and I of the inbox (feed), A of the
 // progress and K of the collections (state), N of the publications (announce), P of the
@@ -98,6 +102,7 @@
 //	G9   traffic goes first                      S11 turns  TestG9_OnePartitionStandsStill
 //	G10  what has expired is gone                S9         TestG10_NothingIsLeftInAnyFile
 //	G11  health tells the truth                  monitor.go TestG11_StreamGone
+//	G12  what NATS loses is found                S12        TestG12_Matrix, TestG12_CrashAtEveryPoint
 //
 // The same with several shards: TestG1_Shards, TestG8_ShardsGetWhatIsNotMapped,
 // TestG7_ConfigurationsLostTheirEnd, and TestAll_Faults in package integration.
@@ -120,7 +125,9 @@
 //	publish     store an output in the stream of events
 //	commit      change the stored partition and its offset in one script
 //	fence       what refuses a former owner: the version in Redis, a message in the events
-//	checkpoint  a position up to which all outputs are published
+//	checkpoint  a position up to which all outputs are published, and places in the stream of events
+//	place       a sequence of the stream of events, and which message is there
+//	tail        what the stream of events has behind a place
 //	take over   become the owner of a partition
 //	owner       the process, and in it the goroutine, that applies a partition
 //	lease       which process is to own; see package lease

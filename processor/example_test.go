@@ -20,10 +20,9 @@ import (
 func ExampleNew() {
 	nc, stopNATS := embeddedNATS()
 	defer stopNATS()
-	store, err := embedded.Start("127.0.0.1:0")
-	must(err)
+	store := embedded.New(nil)
 	defer store.Close()
-	client := redis.NewClient(&redis.Options{Addr: store.Addr(), MaxRetries: -1, ContextTimeoutEnabled: true})
+	client := redis.NewClient(&redis.Options{Dialer: store.Dial, MaxRetries: -1, ContextTimeoutEnabled: true})
 	defer client.Close()
 
 	p, err := processor.New(nc, client, processor.Options{})

@@ -75,7 +75,7 @@ var (
 	stuck        = prometheus.NewDesc("lapse_partition_failing", "1 while the partition's steps fail.", []string{"partition"}, nil)
 	messagesRead = prometheus.NewDesc("lapse_messages_read_total", "Messages of the log that were read since this process took the partitions over.", nil, nil)
 	givesWay     = prometheus.NewDesc("lapse_reaping_gives_way", "1 while partitions take turns at reaping the documents that a configuration has made due.", nil, nil)
-	clockLead    = prometheus.NewDesc("lapse_clock_lead_seconds", "How far another clock is ahead of this process's: nats by the stamp of the last message when it was read (less its age), redis by TIME.", []string{"clock"}, nil)
+	clockLead    = prometheus.NewDesc("lapse_clock_lead_seconds", "How far another clock is ahead of this process's: nats as the leader of the log tells it, redis by TIME.", []string{"clock"}, nil)
 	rebuilding   = prometheus.NewDesc("lapse_partition_rebuilding", "1 while the partition is being rebuilt.", []string{"partition"}, nil)
 )
 

@@ -54,7 +54,7 @@ const (
 
 // forgetProblems drops the problems of a processor that has ended.
 func (p *Processor) forgetProblems() {
-	p.opts.Health.Forget(feed.ProblemLog, feed.ProblemClock, feed.ProblemTick, announce.ProblemCheckpoints, status.ProblemPartitions, problemNATS, problemAppend, problemEvents, problemMapping, problemConfigs,
+	p.opts.Health.Forget(feed.ProblemLog, feed.ProblemClock, feed.ProblemClockBehind, feed.ProblemTick, announce.ProblemCheckpoints, status.ProblemPartitions, problemNATS, problemAppend, problemEvents, problemMapping, problemConfigs,
 		problemRedis, problemEviction, problemDenied, problemOverdue, problemSlow, problemBehind, problemForget)
 }
 
@@ -191,6 +191,7 @@ func (m *monitor) set(ctx context.Context, name string, err error) {
 
 // streamsThere returns an error if a stream is gone, or the log is another one.
 func (m *monitor) streamsThere(ctx context.Context) error {
+	asked := m.guard.Now()
 	info, err := m.log.Streams.Log.Info(ctx)
 	if err != nil {
 		return identity.Gone(err, m.log.Streams.Log.CachedInfo().Config.Name)
@@ -199,6 +200,7 @@ func (m *monitor) streamsThere(ctx context.Context) error {
 		return err
 	}
 	m.session.ticker.Shown(info.TimeStamp)
+	m.guard.Shown(asked, info.TimeStamp)
 	m.checkReader(info.State.LastSeq, time.Now())
 	if configs := m.log.Streams.Configs; configs != nil {
 		info, err := configs.Info(ctx)
@@ -217,6 +219,9 @@ func (m *monitor) streamsThere(ctx context.Context) error {
 	eventsInfo, err := m.log.Streams.Events.Info(ctx)
 	if err != nil {
 		return identity.Gone(err, m.log.Streams.Events.CachedInfo().Config.Name)
+	}
+	if err := m.session.compareEvents(ctx); err != nil {
+		return err
 	}
 	m.session.sizes.streams.Store(&[]*jetstream.StreamInfo{info, eventsInfo})
 	bucket := "KV_" + m.log.Streams.Checkpoints.Bucket()

@@ -34,7 +34,7 @@ const (
 // Options configure a Processor. The zero value of each is its default. There are many fields: each
 // is one option.
 type Options struct {
-	Prefix     wire.Prefix           // "lapse"
+	Prefix     wire.Prefix           // wire.DefaultPrefix
 	Shards     int                   // 1 to 64 (1); fixed when the logs are created
 	Shard      int                   // the one that this processor applies, from 0
 	Partitions int                   // of each shard; 8 divided by the shards, at least 2; all shards have 1 to 1024; fixed when the log is created: see Partitions
@@ -73,8 +73,8 @@ type Options struct {
 
 // complete validates the options, and sets the defaults.
 func (o *Options) complete() error {
-	o.Prefix = cmp.Or(o.Prefix, wire.DefaultPrefix)
-	if _, err := wire.ParsePrefix(string(o.Prefix)); err != nil {
+	var err error
+	if o.Prefix, err = o.Prefix.OrDefault(); err != nil {
 		return err
 	}
 	o.Shards = cmp.Or(o.Shards, 1)

@@ -70,6 +70,9 @@ func NewWith(nc *nats.Conn, stored Store, opts Options) (*Processor, error) {
 // Partitions is the number of partitions with which the logs of a prefix were created; 0 if there
 // is none.
 func Partitions(ctx context.Context, nc *nats.Conn, prefix wire.Prefix, shards int) (int, error) {
+	if _, err := wire.ParsePrefix(string(prefix)); err != nil {
+		return 0, err
+	}
 	js, err := jetstream.New(nc)
 	if err != nil {
 		return 0, err

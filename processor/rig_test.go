@@ -79,9 +79,7 @@ func startRedis(t *testing.T) dialer { return dialerTo(redistest.Start(t)) }
 // dialerTo connects to a server of a test.
 func dialerTo(s redistest.Server) dialer {
 	at := s.Client.Options()
-	return func(ctx context.Context) (net.Conn, error) {
-		return new(net.Dialer).DialContext(ctx, at.Network, at.Addr)
-	}
+	return func(ctx context.Context) (net.Conn, error) { return at.Dialer(ctx, at.Network, at.Addr) }
 }
 
 // newClient is a client as lapse uses it. Where lapse gives a command no deadline, it may

@@ -9,10 +9,12 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/seed18712806/lapse/processor/internal/announce"
 	"github.com/seed18712806/lapse/processor/internal/decide"
+	"github.com/seed18712806/lapse/processor/internal/examine"
 	"github.com/seed18712806/lapse/processor/internal/feed"
 	"github.com/seed18712806/lapse/processor/internal/identity"
 	"github.com/seed18712806/lapse/processor/internal/link"
@@ -42,7 +44,13 @@ type session struct {
 	start    atomic.Uint64 // last sequence of the log when the partitions were taken over
 	wired    atomic.Bool
 
-	publisher    *events.Publisher
+	publisher *events.Publisher
+	outputs   events.Log
+	compared  struct { // see compareEvents
+		last   events.Place
+		lost   events.Place // which is told once
+		losses int
+	}
 	ticker       *feed.Ticker
 	reader       *feed.Reader
 	partitions   []*owner.Partition
@@ -143,17 +151,19 @@ func (p *Processor) wire(ctx context.Context, s *session, l *link.Link, lease Ow
 	s.ticker = feed.NewTicker(js, l, names.Tick(), s.inboxes, s.backlog, p.opts.Health)
 	s.reader = feed.NewReader(feed.Source{
 		NATS: p.nc, Link: l, Log: log, Guard: p.guard, Health: p.opts.Health, Logger: p.opts.Logger,
-		Decoder: message.Decoder{Log: names, Partitions: p.opts.Partitions, MaxBody: provisioned.MaxBody, Replies: provisioned.Replies, ConfigReplies: s.configReplies(ctx, provisioned, l)},
+		Decoder: message.Decoder{Log: names, Partitions: p.opts.Partitions, MaxBody: provisioned.MaxBody, MaxLevels: provisioned.MaxLevels, Replies: provisioned.Replies, ConfigReplies: s.configReplies(ctx, provisioned, l)},
 	}, s.inboxes, s.ticker, s.backlog)
+	s.outputs = events.NewLog(names, provisioned.Created())
+	tail := s.publisher.NewTail(s.outputs)
 	checkpoints := announce.NewCheckpoints(log)
 	desk := snapshot.NewDesk(snapshot.NewStore(p.objects(provisioned), log, log.ID(), p.hook))
 	shared := &owner.Shared{
-		Log: log, Lease: lease, Consent: identity.NewConsent(p.opts.BeginAnew), Statuses: s.statuses, Reader: s.reader, Ticker: s.ticker, Turns: s.turns,
+		Log: log, Events: &examine.Events{Publisher: s.publisher, Tail: tail, Log: s.outputs, Link: l}, Lease: lease, Consent: identity.NewConsent(p.opts.BeginAnew), Statuses: s.statuses, Reader: s.reader, Ticker: s.ticker, Turns: s.turns,
 		Channel: &announce.Channel{
-			Publisher: s.publisher, Link: l, Emitted: p.metrics.emitted, Hook: p.hook, MaxAge: stream.MaxAge,
+			Publisher: s.publisher, Tail: tail, Link: l, Emitted: p.metrics.emitted, Hook: p.hook, MaxAge: stream.MaxAge,
 		},
 		Checkpoints: checkpoints, Outcomes: announce.NewOutcomes(p.nc, s.statuses, p.store), Desk: desk, Metrics: &p.metrics.Metrics,
-		Limits: decide.Limits{Log: events.NewLog(names, provisioned.Created()), MaxBody: provisioned.MaxBody},
+		Limits: decide.Limits{Log: s.outputs, MaxBody: provisioned.MaxBody},
 		Bounds: p.bounds, Hook: p.hook,
 	}
 	announcers := make([]*announce.Announcer, p.opts.Partitions)
@@ -169,7 +179,7 @@ func (p *Processor) wire(ctx context.Context, s *session, l *link.Link, lease Ow
 		Logger: p.opts.Logger, Metrics: p.metrics.retention, Hook: p.hook, Applying: p.Applying,
 	}, p.opts.ForgetWithin)
 	copies := &copier{js: js, link: l, streams: provisioned, session: s, log: names, logger: p.opts.Logger}
-	s.duties = []func(context.Context){s.ticker.Run, s.checkpointer.Run, shared.Outcomes.Run, copies.run, s.keeper.Run, s.keeper.TakeOrders, s.report, s.removeAside}
+	s.duties = []func(context.Context){s.ticker.Run, s.checkpointer.Run, shared.Outcomes.Run, copies.run, s.keeper.Run, s.keeper.TakeOrders, s.report, s.removeAside, s.compareAgain}
 	s.wired.Store(true)
 	return nil
 }
@@ -189,6 +199,51 @@ func (s *session) configReplies(ctx context.Context, provisioned *streams.Stream
 			}
 			s.processor.opts.Logger.Warn("a configuration waits", slog.Any("error", err))
 		}
+	}
+}
+
+// compareAgain has the partitions taken over again whenever the connection to NATS was lost and is up
+// again: the server may have lost what it had acknowledged.
+func (s *session) compareAgain(ctx context.Context) {
+	nc := s.processor.nc
+	changes := nc.StatusChanged(nats.CONNECTED)
+	defer nc.RemoveStatusListener(changes)
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-changes:
+			s.takeOverAgain("the connection to NATS was lost")
+		}
+	}
+}
+
+// compareEvents has the partitions taken over again if the stream of events has lost what it had stored.
+// Nobody may hear of that, where another server has become its leader.
+func (s *session) compareEvents(ctx context.Context) error {
+	last, losses := s.publisher.Last(), s.publisher.Losses()
+	for _, at := range []events.Place{s.compared.last, last} {
+		holds, err := s.publisher.Holds(ctx, s.outputs, at)
+		if err != nil {
+			return err
+		}
+		if !holds && at != s.compared.lost {
+			s.compared.lost = at
+			losses++
+		}
+	}
+	if losses != s.compared.losses {
+		s.takeOverAgain("the stream of events has lost what it had stored")
+	}
+	s.compared.last, s.compared.losses = last, s.publisher.Losses()
+	return nil
+}
+
+// takeOverAgain has the partitions taken over again, each as soon as its owner has ended its step.
+func (s *session) takeOverAgain(why string) {
+	s.processor.opts.Logger.Info("the partitions are taken over again, to compare what the servers hold", slog.String("reason", why))
+	for _, part := range s.partitions {
+		part.TakeOverAgain()
 	}
 }
 

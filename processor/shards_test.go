@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"os"
 	"path/filepath"
 	"slices"
@@ -16,6 +15,7 @@ import (
 	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/seed18712806/lapse/integration/harness/freeport"
 	"github.com/seed18712806/lapse/integration/harness/natstest"
 	"github.com/seed18712806/lapse/integration/oracle"
 	"github.com/seed18712806/lapse/integration/oracle/readers"
@@ -327,7 +327,7 @@ type restartable struct {
 // startRestartable starts a server that maps writes to shards, and a rig on it.
 func startRestartable(t *testing.T, shards int) (*restartable, *rig) {
 	t.Helper()
-	s := &restartable{opts: server.Options{Host: "127.0.0.1", Port: -1, JetStream: true, StoreDir: t.TempDir(), NoLog: true, NoSigs: true}}
+	s := &restartable{opts: server.Options{Host: "127.0.0.1", Port: freeport.Take(t), JetStream: true, StoreDir: t.TempDir(), NoLog: true, NoSigs: true}}
 	s.start(t, shards)
 	t.Cleanup(func() { s.stop() })
 	return s, newRigAt(t, s.ClientURL(), backends[0], Options{Shards: shards, Partitions: 2})
@@ -346,7 +346,7 @@ func (s *restartable) start(t *testing.T, shards int) {
 	if !srv.ReadyForConnections(limit) {
 		t.Fatal("nats-server is not ready")
 	}
-	s.Server, s.opts.Port = srv, srv.Addr().(*net.TCPAddr).Port
+	s.Server = srv
 }
 
 func (s *restartable) stop() { s.Shutdown(); s.WaitForShutdown() }

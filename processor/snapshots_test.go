@@ -7,12 +7,14 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/seed18712806/lapse/integration/harness/natstest"
 	"github.com/seed18712806/lapse/processor/internal/crash"
 	"github.com/seed18712806/lapse/processor/internal/identity"
+	"github.com/seed18712806/lapse/processor/internal/pause"
 	"github.com/seed18712806/lapse/processor/internal/snapshot"
 	"github.com/seed18712806/lapse/sink/wire"
 )
@@ -322,4 +324,52 @@ func TestG7_BegunAnewWithoutSnapshots(t *testing.T) {
 		}
 	}
 	p.stop(t)
+}
+
+// slowObjects are slow enough to be read that the load of a snapshot is interrupted after each batch.
+type slowObjects struct{ ObjectsInMemory }
+
+func (o *slowObjects) Get(ctx context.Context, name string) ([]byte, error) {
+	pause.For(ctx, 60*time.Millisecond)
+	return o.ObjectsInMemory.Get(ctx, name)
+}
+
+// TestG7_ALoadThatAlwaysFailsIsTriedLessOften: a partition whose load always fails at its end is
+// taken over less and less often, and its trouble shows meanwhile. When loads succeed again, so does
+// the partition.
+//
+// Goes red if a takeover, or a part of a load, counts as progress.
+func TestG7_ALoadThatAlwaysFailsIsTriedLessOften(t *testing.T) {
+	t.Parallel()
+	r := newRigOn(t, backends[0], Options{Partitions: 1, Objects: &slowObjects{}})
+	p := r.run()
+	for i := range 3000 { // several batches: the load takes more than one call
+		r.sendAsync(prefix.Write(wire.Upsert, "c", fmt.Sprint(i)), `{"v":1}`)
+	}
+	r.truncated(func() bool { return true })
+	p.stop(t)
+	if err := r.redis.FlushAll(context.Background()).Err(); err != nil {
+		t.Fatal(err)
+	}
+	const tries = 8 // the last are 0.8 s and more after the one before
+	var mu sync.Mutex
+	var at []time.Time
+	p = r.start(func(here crash.Point) error {
+		mu.Lock()
+		defer mu.Unlock()
+		if here != crash.BeforeLoaded || len(at) >= tries {
+			return nil
+		}
+		at = append(at, time.Now())
+		return errFail
+	})
+	p.ready(t)
+	for i := tries - 2; i < tries; i++ {
+		if after := at[i].Sub(at[i-1]); after < 700*time.Millisecond {
+			t.Errorf("try %d was %v after the one before", i+1, after)
+		}
+	}
+	if doc, err := r.reader.Get(context.Background(), "c", "1"); err != nil || string(doc.Body) != `{"v":1}` {
+		t.Errorf("the document is %v, %v", doc, err)
+	}
 }

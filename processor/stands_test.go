@@ -164,6 +164,30 @@ func TestG4_ClockLead(t *testing.T) {
 	})
 }
 
+// TestG11_NATSClockBehind: NATS's clock is an hour behind the others, and the log is silent, as nothing
+// is due by its own time. lapse is not ready, and says why, until the clocks agree. It fails if only
+// messages show what NATS's clock is.
+func TestG11_NATSClockBehind(t *testing.T) {
+	onBoth(t, func(t *testing.T, r *rig) {
+		var ahead atomic.Int64 // how far both other clocks are ahead of NATS's
+		now := func() time.Time { return time.Now().Add(time.Duration(ahead.Load())) }
+		r.clocks = &feed.Clocks{Own: now, Redis: func(context.Context) (time.Time, error) { return now(), nil }}
+		p := r.start(nil)
+		p.ready(t)
+		r.config("c", `{"defaultTtl":3600}`)
+		r.put("c", "x", `{}`)
+		r.caughtUp(p)
+		ahead.Store(int64(time.Hour))
+		eventually(t, "it says that NATS's clock is behind", func() bool {
+			err := p.Ready()
+			return err != nil && strings.Contains(err.Error(), "clock behind: NATS's clock shows")
+		})
+		ahead.Store(0)
+		eventually(t, "it is ready", func() bool { return p.Ready() == nil })
+		p.stop(t)
+	})
+}
+
 // TestG9_AConsumerBringsNothing: the server that has the consumer of the log goes on to answer, and
 // brings no messages. Another consumer takes its place.
 //

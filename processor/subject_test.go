@@ -54,14 +54,14 @@ func TestG8_AnEmptyTokenIsRejected(t *testing.T) {
 	defer publisher.Close()
 	d := decide.New(decide.Limits{Log: events.NewLog(prefix.Log(0, 1), 1), MaxBody: 1000}, state.NewCollections(nil, nil), 0)
 	for i, subject := range oddSubjects {
-		m := message.Decoder{Log: prefix.Log(0, 1), Partitions: 16, MaxBody: 1000}.Decode(subject, nil, []byte(`{}`), message.Position{Seq: uint64(i + 1), Time: 1000})
+		m := message.Decoder{Log: prefix.Log(0, 1), Partitions: 16, MaxBody: 1000, MaxLevels: 10}.Decode(subject, nil, []byte(`{}`), message.Position{Seq: uint64(i + 1), Time: 1000})
 		if m.Rejected == nil || m.Rejected.Code != wire.StatusBadRequest {
 			t.Fatalf("%s: %+v", subject, m.Rejected)
 		}
 		d.Apply(m)
 	}
 	for _, o := range d.Outputs {
-		if err := publisher.Publish(t.Context(), publisher.Unfenced(1000), []events.Message{o.Message}); err != nil {
+		if _, err := publisher.Publish(t.Context(), publisher.Unfenced(1000), []events.Message{o.Message}); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -38,6 +38,8 @@ const manyCollections = 100
 type CollectionsOptions struct {
 	Limit        int    // 1 to wire.MaxListLimit; wire.DefaultListLimit if 0
 	Continuation string // of the page before
+	// Among are the only collections that are listed, or named in a continuation; all if nil.
+	Among []string
 }
 
 // Collections lists the collections that are configured or hold documents, in the order of
@@ -61,6 +63,9 @@ func (r *Reader) Collections(ctx context.Context, opts CollectionsOptions) (wire
 	sorted, err := ps.collectionNames(ctx, &pos)
 	if err != nil {
 		return wire.CollectionsReply{}, err
+	}
+	if opts.Among != nil {
+		sorted = slices.DeleteFunc(slices.Clone(sorted), func(name string) bool { return !slices.Contains(opts.Among, name) })
 	}
 	at, found := slices.BinarySearch(sorted, pos.After)
 	if found {

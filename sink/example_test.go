@@ -19,7 +19,7 @@ import (
 func ExampleReader() {
 	server := exampleServer()
 	defer server.Close()
-	client := redis.NewClient(&redis.Options{Addr: server.Addr()})
+	client := redis.NewClient(&redis.Options{Dialer: server.Dial})
 	defer func() { _ = client.Close() }()
 
 	reader, err := sink.NewReader(client, sink.ReaderOptions{})
@@ -45,7 +45,7 @@ func ExampleReader() {
 func ExampleReader_List() {
 	server := exampleServer()
 	defer server.Close()
-	client := redis.NewClient(&redis.Options{Addr: server.Addr()})
+	client := redis.NewClient(&redis.Options{Dialer: server.Dial})
 	defer func() { _ = client.Close() }()
 	reader, err := sink.NewReader(client, sink.ReaderOptions{})
 	if err != nil {
@@ -75,7 +75,7 @@ func ExampleReader_List() {
 func ExampleReader_Forecast() {
 	server := exampleServer()
 	defer server.Close()
-	client := redis.NewClient(&redis.Options{Addr: server.Addr()})
+	client := redis.NewClient(&redis.Options{Dialer: server.Dial})
 	defer func() { _ = client.Close() }()
 	reader, err := sink.NewReader(client, sink.ReaderOptions{})
 	if err != nil {
@@ -97,13 +97,10 @@ func ExampleReader_Forecast() {
 // exampleServer is a Redis with three sessions, written at noon. In production, the
 // processor of lapse writes them.
 func exampleServer() *embedded.Server {
-	server, err := embedded.Start("127.0.0.1:0")
-	if err != nil {
-		log.Fatal(err)
-	}
+	server := embedded.New(nil)
 	noon := time.Date(2026, 5, 1, 12, 0, 0, 0, time.UTC)
 	server.SetTime(noon)
-	client := redis.NewClient(&redis.Options{Addr: server.Addr()})
+	client := redis.NewClient(&redis.Options{Dialer: server.Dial})
 	defer func() { _ = client.Close() }()
 
 	ctx := context.Background()
@@ -124,7 +121,7 @@ func exampleServer() *embedded.Server {
 		log.Fatal(err)
 	}
 	step := store.Progress{Version: "v0", Next: "v1", Offset: 3, Watermark: noon.UnixMilli()}
-	err = partition.Commit(ctx, step, []store.ConfigChange{{Collection: "sessions", Config: &halfAnHour}}, []store.CollectionChanges{sessions})
+	err := partition.Commit(ctx, step, []store.ConfigChange{{Collection: "sessions", Config: &halfAnHour}}, []store.CollectionChanges{sessions})
 	if err != nil {
 		log.Fatal(err)
 	}

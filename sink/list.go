@@ -74,8 +74,8 @@ func (ps *partitions) decodePosition(s string) (pos listPosition, err error) {
 // the Redis server restarts.
 //
 // List first scans headers and lengths, and then reads the documents that belong to the
-// page. So Redis sends little more than the page, and no script loads much, however large
-// the documents are. Small documents come with the headers, as long as most of those that
+// page. So Redis sends little more than the page, and a script loads few large documents at a
+// time. Small documents come with the headers, as long as most of those that
 // came so belonged to the page. Redis leaves out expired documents.
 func (r *Reader) List(ctx context.Context, collection string, opts ListOptions) (Page, error) {
 	if err := wire.CheckCollection(collection); err != nil {

@@ -61,26 +61,50 @@ func (r *Reader) newPartitions(shape wire.Shape) *partitions {
 }
 
 // all returns the partitions of the log. A Reader that was made without their number looks
-// for it in Redis, at each call until it finds one.
+// for it at each call until it finds one.
 func (r *Reader) all(ctx context.Context) (*partitions, error) {
+	if r.refuse != nil {
+		if err := r.refuse(); err != nil {
+			return nil, fmt.Errorf("%w: %w", ErrUnavailable, err)
+		}
+	}
 	if ps := r.found.Load(); ps != nil {
 		return ps, nil
 	}
-	shapes, err := r.stored(ctx)
-	switch {
-	case err != nil:
+	shape, err := r.find(ctx)
+	if err != nil {
 		return nil, err
-	case len(shapes) == 0:
-		return nil, fmt.Errorf("%w: Redis holds nothing under the prefix %s yet", ErrUnavailable, r.prefix)
-	case len(shapes) > 1:
-		return nil, fmt.Errorf("%w: Redis holds logs of %s and of %s under the prefix %s: remove the keys of the one that is no longer in use",
-			ErrForeign, shapes[0], shapes[1], r.prefix)
 	}
-	ps := r.newPartitions(shapes[0])
+	ps := r.newPartitions(shape)
 	if !r.found.CompareAndSwap(nil, ps) {
 		return r.all(ctx)
 	}
 	return ps, nil
+}
+
+// find finds the shape of the log.
+func (r *Reader) find(ctx context.Context) (wire.Shape, error) {
+	if r.shape != nil {
+		shape, err := r.shape(ctx)
+		switch {
+		case err != nil:
+			return shape, fmt.Errorf("%w: find the number of partitions: %w", ErrUnavailable, err)
+		case shape.Partitions == 0:
+			return shape, fmt.Errorf("%w: there is no log with the prefix %s yet", ErrUnavailable, r.prefix)
+		}
+		return shape, nil
+	}
+	shapes, err := r.stored(ctx)
+	switch {
+	case err != nil:
+		return wire.Shape{}, err
+	case len(shapes) == 0:
+		return wire.Shape{}, fmt.Errorf("%w: Redis holds nothing under the prefix %s yet", ErrUnavailable, r.prefix)
+	case len(shapes) > 1:
+		return wire.Shape{}, fmt.Errorf("%w: Redis holds logs of %s and of %s under the prefix %s: remove the keys of the one that is no longer in use",
+			ErrForeign, shapes[0], shapes[1], r.prefix)
+	}
+	return shapes[0], nil
 }
 
 // missing is the error about a partition that has no state (stored is ""), or whose state

@@ -1,6 +1,7 @@
 package sink
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"sync/atomic"
@@ -70,8 +71,10 @@ type Reader struct {
 	client  redis.UniversalClient
 	scripts *layout.Runner
 	prefix  wire.Prefix
-	finds   bool                       // it finds the number of partitions by itself
-	found   atomic.Pointer[partitions] // nil until the number is known
+	finds   bool                                          // it finds the number of partitions by itself
+	shape   func(ctx context.Context) (wire.Shape, error) // where it finds it; nil: in Redis
+	found   atomic.Pointer[partitions]                    // nil until the number is known
+	refuse  func() error
 	configs layout.ConfigCache
 	names   names
 
@@ -86,6 +89,12 @@ type ReaderOptions struct {
 	// is stored there. If either is not the stored number, the Reader returns ErrForeign.
 	Partitions int // of each shard
 	Shards     int // 1 if it is 0
+	// Shape finds the number in place of Redis, where partition 0 has it: the master of that
+	// partition may be the one that does not answer. It returns 0 partitions if there is no log yet.
+	// It counts only if Partitions is 0.
+	Shape func(ctx context.Context) (wire.Shape, error)
+	// Refuse returns why no read may be answered now, and nil if reads may be. It may be nil.
+	Refuse func() error
 	// Replicas is a client of the same servers, to whose replicas reads go. It has the option
 	// ReadOnly, or is made by redis.NewFailoverClusterClient. R1 and R2 hold as without it.
 	Replicas *redis.ClusterClient
@@ -98,17 +107,15 @@ const readRoundTrips = 4
 // NewReader makes a Reader on a Redis (or Redis Cluster) that a lapse processor
 // writes to. It does not talk to the server.
 func NewReader(client redis.UniversalClient, opts ReaderOptions) (*Reader, error) {
-	if opts.Prefix == "" {
-		opts.Prefix = wire.DefaultPrefix
-	}
-	if _, err := wire.ParsePrefix(string(opts.Prefix)); err != nil {
+	prefix, err := opts.Prefix.OrDefault()
+	if err != nil {
 		return nil, err
 	}
 	shape := wire.Shape{Shards: max(opts.Shards, 1), Partitions: opts.Partitions}
 	if shape.Shards > wire.MaxShards || shape.Partitions < 0 || shape.All() > layout.MaxPartitions {
 		return nil, fmt.Errorf("%d partitions are not valid: use a number from 1 to %d, or 0 to find it in Redis", opts.Partitions, layout.MaxPartitions/min(shape.Shards, wire.MaxShards))
 	}
-	r := &Reader{client: client, scripts: layout.NewRunner(client, readRoundTrips), prefix: opts.Prefix, finds: opts.Partitions == 0}
+	r := &Reader{client: client, scripts: layout.NewRunner(client, readRoundTrips), prefix: prefix, finds: opts.Partitions == 0, shape: opts.Shape, refuse: opts.Refuse}
 	r.replicas = replicas.New(opts.Replicas, r.scripts)
 	if !r.finds {
 		r.found.Store(r.newPartitions(shape))

@@ -42,11 +42,11 @@ func TestMain(m *testing.M) { harness.Main(m) }
 //	exec lapse serve --ready-file ready &server&
 //	ready
 //
-// From then on client commands find it by LAPSE_NATS. Besides the commands of testscript
+// From then on client commands find it by LAPSE_SERVER. Besides the commands of testscript
 // there are:
 //
-//	ready                     wait for the file "ready"; set LAPSE_NATS, HTTP and REDIS from it, and
-//	                          NATS_LISTEN, REDIS_LISTEN and HTTP_ADDRESS
+//	ready                     wait for the file "ready"; set LAPSE_SERVER, HTTP and REDIS (empty unless
+//	                          it listens) from it, and NATS_LISTEN, REDIS_LISTEN and HTTP_ADDRESS
 //	there FILE                wait until the file is there
 //	until REGEXP CMD ARG...   run a command until its output or its error matches
 //	http STATUS PATH          send a request to the server's HTTP port, and expect the status
@@ -70,7 +70,7 @@ func TestScripts(t *testing.T) {
 			env.Setenv("PATH", bin+string(filepath.ListSeparator)+env.Getenv("PATH"))
 			// An answer may take as long as a busy machine needs.
 			env.Setenv("LAPSE_TIMEOUT", "60s")
-			for _, name := range []string{"LAPSE_NATS_LISTEN", "LAPSE_REDIS_LISTEN", "LAPSE_HTTP_LISTEN"} {
+			for _, name := range []string{"LAPSE_NATS_LISTEN", "LAPSE_HTTP_LISTEN"} {
 				env.Setenv(name, "127.0.0.1:0")
 			}
 			return nil
@@ -118,7 +118,7 @@ func ready(ts *testscript.TestScript, neg bool, args []string) {
 	})
 	var at struct{ NATS, Redis, HTTP string }
 	ts.Check(json.Unmarshal(content, &at))
-	ts.Setenv("LAPSE_NATS", at.NATS)
+	ts.Setenv("LAPSE_SERVER", at.NATS)
 	ts.Setenv("NATS_LISTEN", strings.TrimPrefix(at.NATS, "nats://"))
 	ts.Setenv("REDIS", at.Redis)
 	ts.Setenv("REDIS_LISTEN", strings.TrimPrefix(at.Redis, "redis://"))
@@ -232,9 +232,9 @@ func elsewhere(ts *testscript.TestScript, neg bool, args []string) {
 	ts.Setenv(args[0], strings.TrimPrefix(srv.URL, "http://"))
 }
 
-// jetStream connects to the server in LAPSE_NATS for as long as the script runs.
+// jetStream connects to the server in LAPSE_SERVER for as long as the script runs.
 func jetStream(ts *testscript.TestScript) (context.Context, jetstream.JetStream) {
-	nc, err := nats.Connect(ts.Getenv("LAPSE_NATS"), nats.Timeout(limit))
+	nc, err := nats.Connect(ts.Getenv("LAPSE_SERVER"), nats.Timeout(limit))
 	ts.Check(err)
 	ts.Defer(nc.Close)
 	js, err := jetstream.New(nc, jetstream.WithDefaultTimeout(limit))

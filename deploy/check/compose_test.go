@@ -180,7 +180,11 @@ func TestComposeFiles(t *testing.T) {
 				text += fmt.Sprint(s.HealthCheck.Test)
 			}
 			for _, config := range s.Configs {
-				text += configs[config.Source]
+				if config.Source == "redis.conf" && slices.ContainsFunc(s.Configs, func(c types.ServiceConfigObjConfig) bool { return c.Source == "cluster.conf" }) {
+					text += without(configs["redis.conf"], configs["cluster.conf"]) // which includes it
+				} else {
+					text += configs[config.Source]
+				}
 				used[config.Source] = true
 				if filepath.Base(config.Target) != config.Source {
 					t.Errorf("%s: config %s has the name %s", name, config.Source, config.Target)
@@ -217,6 +221,16 @@ func TestComposeFiles(t *testing.T) {
 			}
 		}
 	})
+}
+
+// without is a configuration of Redis without the lines that a later file replaces.
+func without(conf, later string) (text string) {
+	for line := range strings.Lines(conf) {
+		if name, _, _ := strings.Cut(line, " "); !strings.Contains(later, "\n"+name+" ") {
+			text += line
+		}
+	}
+	return text
 }
 
 // TestComposeStartsLapse: lapse knows the variables of its services and takes their values.
@@ -257,8 +271,11 @@ func TestComposeStartsNATS(t *testing.T) {
 			if env["NATS_NAME"] != name {
 				t.Errorf("%s has the name %s", name, env["NATS_NAME"])
 			}
-			if !strings.Contains(read(t, deploy, "nats/nats.conf"), name+":6222") {
-				t.Errorf("nats.conf has no route to %s", name)
+			if !strings.Contains(env["NATS_ROUTES"], "nats://routes:"+env["NATS_ROUTES_PASSWORD"]+"@"+name+":6222") {
+				t.Errorf("%s has no route to %s: %s", s.Name, name, env["NATS_ROUTES"])
+			}
+			if !strings.HasSuffix(env["NATS_ROUTES_CERT"], "/"+name+"-routes.crt") || !strings.HasSuffix(env["NATS_ROUTES_KEY"], "/"+name+"-routes.key") || !strings.HasSuffix(env["NATS_ROUTES_CA"], "/routes-ca.crt") {
+				t.Errorf("%s has the certificate %s for its routes", name, env["NATS_ROUTES_CERT"])
 			}
 			if !strings.HasSuffix(env["NATS_CERT"], "/"+name+".crt") || !strings.HasSuffix(env["NATS_KEY"], "/"+name+".key") {
 				t.Errorf("%s has the certificate %s", name, env["NATS_CERT"])
@@ -278,7 +295,7 @@ func TestComposeStartsNATS(t *testing.T) {
 // maps writes to as many shards as lapse has.
 func TestComposeStartsCluster(t *testing.T) {
 	project := loadCompose(t, "cluster")
-	certificate := run(t, "openssl", "x509", "-in", filepath.Join(secrets(t), "redis.crt"), "-noout", "-ext", "subjectAltName")
+	certificate := run(t, "openssl", "x509", "-in", filepath.Join(secrets(t), "redis-node.crt"), "-noout", "-ext", "subjectAltName")
 	command := []string{"sh", "/etc/redis/create-cluster"}
 	seen := map[string]bool{}
 	for i := range 6 {

@@ -15,7 +15,7 @@ import (
 	"time"
 )
 
-// addresses are where a lapse with embedded servers listens.
+// addresses are where a lapse with embedded servers listens. The URL of Redis has the password.
 type addresses struct{ NATS, Redis, HTTP string }
 
 // startLapse runs lapse with embedded servers on free ports until the test ends.
@@ -40,6 +40,8 @@ func startLapse(t *testing.T) (at addresses) {
 		}
 		return true
 	})
+	password := strings.TrimSpace(read(t, dir, "lapse-data/redis-password"))
+	at.Redis = strings.Replace(at.Redis, "redis://", "redis://:"+password+"@", 1)
 	return at
 }
 

@@ -24,7 +24,7 @@ func TestConsole(t *testing.T) {
 		for name, test := range map[string]func(*testing.T){
 			"documents": r.documents, "expiry": r.expiry, "conflict": r.conflict, "hostile": r.hostile,
 			"overview": r.overview, "many": r.many, "configure": r.configure, "drop": r.drop, "live": r.live,
-			"keyboard": r.keyboard, "plain": r.plain, "signIn": r.signIn,
+			"keyboard": r.keyboard, "plain": r.plain, "signIn": r.signIn, "demo": r.demo,
 		} {
 			t.Run(name, func(t *testing.T) {
 				t.Parallel()

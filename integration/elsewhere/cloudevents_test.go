@@ -31,7 +31,7 @@ func (i *installation) readByCloudEvents(c *harness.Client) {
 	var messages []message
 	var want, got map[string]any
 	for _, e := range c.Events() {
-		if e.Subject != c.Prefix.Expired("odd", "a.b ü/*") {
+		if e.Published() != c.Prefix.Expired("odd", "a.b ü/*") {
 			continue
 		}
 		m := message{map[string]string{}, string(e.Data)}

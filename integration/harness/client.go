@@ -200,7 +200,7 @@ func (c *Client) read(name string, read func(context.Context) ([]oracle.Message,
 // ExpiryOf waits for the expiry event of a document's version.
 func (c *Client) ExpiryOf(collection, id string, etag wire.Etag, limit time.Duration) {
 	c.t.Helper()
-	subject := c.Prefix.Expired(collection, id)
+	subject, next := c.Prefix.Expired(collection, id), uint64(1)
 	Until(c.t, limit, fmt.Sprintf("version %s has its event on %s", etag, subject), func(ctx context.Context) error {
 		ctx, cancel := context.WithTimeout(ctx, 5*time.Second) // a leader that is lost does not answer
 		defer cancel()
@@ -208,17 +208,19 @@ func (c *Client) ExpiryOf(collection, id string, etag wire.Etag, limit time.Dura
 		if err != nil {
 			return err
 		}
-		raw, err := stream.GetLastMsgForSubject(ctx, subject)
-		if err != nil {
-			return err
+		for {
+			raw, err := stream.GetMsg(ctx, next, jetstream.WithGetMsgSubject(c.Prefix.Stored(subject)))
+			if err != nil {
+				return err
+			}
+			next = raw.Sequence + 1
+			var e wire.Event
+			if err := json.Unmarshal(raw.Data, &e); err != nil {
+				return err
+			}
+			if e.ID == id && e.Etag == etag {
+				return nil
+			}
 		}
-		var e wire.Event
-		if err := json.Unmarshal(raw.Data, &e); err != nil {
-			return err
-		}
-		if e.Etag != etag {
-			return fmt.Errorf("the last event is of version %s", e.Etag)
-		}
-		return nil
 	})
 }

@@ -12,7 +12,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/seed18712806/lapse/integration/harness/programs"
+	"github.com/seed18712806/lapse/sink/credentials"
 )
 
 // Lapse is `lapse serve` in a process of its own. Its ports and its data outlive the
@@ -144,6 +147,16 @@ func (l *Lapse) FailsToStart() string {
 		l.t.Errorf("lapse ended with code %d, want 1", code)
 	}
 	return l.Log()
+}
+
+// RedisClient connects to the Redis that an embedded lapse opens, until the test ends. Each start of
+// lapse makes another password.
+func (l *Lapse) RedisClient() *redis.Client {
+	opts := redisOptions(l.Redis)
+	opts.CredentialsProviderContext = credentials.Redis{PasswordFile: filepath.Join(l.Data(), "redis-password")}.Login
+	client := redis.NewClient(opts)
+	l.t.Cleanup(func() { _ = client.Close() })
+	return client
 }
 
 // Data returns the data directory of an embedded lapse.

@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -181,6 +182,9 @@ func (p *Process) Terminate() int {
 	return p.WaitEnded()
 }
 
+// Interrupt sends SIGINT, as ctrl-C does.
+func (p *Process) Interrupt() { p.t.Helper(); p.signal(syscall.SIGINT) }
+
 // Stop sends SIGSTOP and waits until all threads of the process stand still.
 func (p *Process) Stop() {
 	p.t.Helper()
@@ -226,6 +230,44 @@ func (p *Process) CommandLine() string {
 		p.t.Fatal(err)
 	}
 	return string(bytes.ReplaceAll(b, []byte{0}, []byte{' '}))
+}
+
+// Listening returns the TCP addresses at which the running process listens, in order. IPv6 addresses
+// are as the system writes them.
+func (p *Process) Listening() (all []string) {
+	p.t.Helper()
+	own := map[string]bool{} // inodes of its sockets
+	dir := fmt.Sprintf("/proc/%d/fd/", p.running.cmd.Process.Pid)
+	files, err := os.ReadDir(dir)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	for _, f := range files {
+		if to, err := os.Readlink(dir + f.Name()); err == nil && strings.HasPrefix(to, "socket:[") {
+			own[strings.Trim(to[len("socket:"):], "[]")] = true
+		}
+	}
+	for _, table := range []string{"/proc/net/tcp", "/proc/net/tcp6"} {
+		b, err := os.ReadFile(table)
+		if err != nil {
+			p.t.Fatal(err)
+		}
+		for line := range strings.Lines(string(b)) {
+			const listens = "0A"
+			f := strings.Fields(line)
+			if len(f) < 10 || f[3] != listens || !own[f[9]] {
+				continue
+			}
+			var a, b, c, d, port int // the machine writes the last byte of the address first
+			if n, _ := fmt.Sscanf(f[1], "%2x%2x%2x%2x:%4x", &d, &c, &b, &a, &port); n == 5 {
+				all = append(all, fmt.Sprintf("%d.%d.%d.%d:%d", a, b, c, d, port))
+			} else {
+				all = append(all, f[1])
+			}
+		}
+	}
+	slices.Sort(all)
+	return all
 }
 
 // Log returns everything that the process has written, in all its runs.

@@ -17,6 +17,20 @@ func (p *Process) Resident() int64 {
 	return ResidentOf(p.running.cmd.Process.Pid)
 }
 
+// Peak returns the most resident memory that the process has had, in bytes; 0 if it does not run.
+func (p *Process) Peak() int64 {
+	if !p.Running() {
+		return 0
+	}
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.running.cmd.Process.Pid))
+	if err != nil {
+		return 0
+	}
+	_, peak, _ := strings.Cut(string(text), "VmHWM:")
+	kilobytes, _ := strconv.ParseInt(strings.Fields(peak)[0], 10, 64)
+	return kilobytes << 10
+}
+
 // ResidentOf returns the resident memory of any process in bytes; 0 if it does not run.
 func ResidentOf(pid int) int64 {
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/statm", pid))

@@ -83,6 +83,10 @@ func (m *Model) write(p *partition, msg Message, rest string) {
 		p.soonest = min(p.soonest, deadline)
 		outcome.ExpiresAt = &deadline
 	}
+	sent, _ := object(msg.Data)
+	if seconds, ok := ttl(sent["ttl"]); !on && (!ok || seconds > 0) {
+		outcome.Warning = "TTL is off in collection " + collection // and more
+	}
 	m.Outcomes[msg.Seq] = outcome
 }
 

@@ -29,8 +29,8 @@ func scene(t *testing.T) (*logbook, []Message) {
 	l.add(10500, "write.upsert.c.d%2Fe", `{}`)                            // 8, expires at 15500
 	return l, []Message{
 		expiry(1, 5001, "c", "a", 2, `{"id":"a","collection":"c","document":{"v": 1},"etag":"2","ts":"1970-01-01T00:00:00.000Z","ttl":5,"expiredAt":"1970-01-01T00:00:05.000Z"}`, "traceparent", parent, "ce-traceparent", parent),
-		{Seq: 2, At: 5002, Subject: "lapse.rejected.c.a", Data: []byte(`{}`), Header: nats.Header{
-			"Nats-Msg-Id": {"rejected/6"}, "Lapse-Stream": {"LAPSE_LOG"}, "Lapse-Seq": {"6"}, "Lapse-Code": {"409"}, "Lapse-Error": {"it exists"}, "Lapse-Subject": {"lapse.write.create.c.a"},
+		{Seq: 2, At: 5002, Subject: "lapse.rejected.c.12", Data: []byte(`{}`), Header: nats.Header{
+			"Lapse-Stream": {"LAPSE_LOG"}, "Lapse-Seq": {"6"}, "Lapse-Code": {"409"}, "Lapse-Error": {"it exists"}, "Lapse-Subject": {"lapse.write.create.c.a"},
 		}},
 		expiry(3, 10501, "c", "a", 5, `{"id":"a","collection":"c","document":{"v":"<2>"},"etag":"5","ts":"1970-01-01T00:00:05.000Z","ttl":5,"expiredAt":"1970-01-01T00:00:10.000Z"}`),
 	}
@@ -43,13 +43,13 @@ func expiry(seq uint64, at wire.Time, collection, token string, etag int, body s
 	}
 	id := fmt.Sprintf("%s/%s/%d", collection, token, etag)
 	h := nats.Header{
-		"Nats-Msg-Id": {id}, "ce-id": {id}, "ce-specversion": {"1.0"}, "ce-type": {"lapse.document.expired.v1"},
+		"ce-id": {id}, "ce-specversion": {"1.0"}, "ce-type": {"lapse.document.expired.v1"},
 		"ce-source": {"/lapse/456/collections/" + collection}, "ce-subject": {token}, "ce-time": {e.ExpiredAt.String()},
 	}
 	for i := 0; i < len(headers); i += 2 {
 		h[headers[i]] = []string{headers[i+1]}
 	}
-	return Message{Seq: seq, At: at, Subject: "lapse.expired." + collection + "." + token, Header: h, Data: []byte(body)}
+	return Message{Seq: seq, At: at, Subject: bucketed("lapse.expired." + collection + "." + token), Header: h, Data: []byte(body)}
 }
 
 func TestCompareEventsAgrees(t *testing.T) {

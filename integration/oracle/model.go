@@ -25,6 +25,7 @@ type Settings struct {
 	// ReplyPrefixes are the subject prefixes, besides _INBOX, to which lapse may publish outcomes.
 	ReplyPrefixes []string
 	MaxBody       int // the longest body that lapse accepts; 1 MiB less 8 KiB if 0
+	MaxLevels     int // the most levels of objects and arrays in a body that lapse accepts; 1000 if 0
 }
 
 // Name identifies a document.
@@ -103,6 +104,7 @@ func NewModel(set Settings) *Model {
 	set.Shards = cmp.Or(set.Shards, 1)
 	set.Partitions = cmp.Or(set.Partitions, 16)
 	set.MaxBody = cmp.Or(set.MaxBody, 1<<20-8<<10)
+	set.MaxLevels = cmp.Or(set.MaxLevels, 1000)
 	m := &Model{
 		set: set, now: math.MinInt64, Outcomes: map[uint64]wire.Outcome{}, names: map[Name]bool{},
 		fates: map[wire.Etag]string{}, outputs: map[Name][]string{},

@@ -197,8 +197,30 @@ func TestOperations(t *testing.T) {
 	l.want("live", l.live(3), "")
 }
 
+// nested is an object with so many levels.
+func nested(levels int) string {
+	return strings.Repeat(`{"a":`, levels-1) + "{}" + strings.Repeat("}", levels-1)
+}
+
+// A body may have so many levels of objects and arrays, and so may what is patched with it. Signs in
+// strings are no levels.
+func TestLevels(t *testing.T) {
+	l := newLogbook(t)
+	l.m.set.MaxBody = 1 << 20
+	for i, body := range []string{nested(1000), `{"a":[` + nested(998) + `]}`, nested(1000), `{"[{[{":"` + strings.Repeat(`[{\"`, 2000) + `"}`} {
+		subject := "write.upsert.c.a"
+		if i == 2 {
+			subject = "write.patch.c.a"
+		}
+		l.add(0, subject, body)
+	}
+	l.want("live", l.live(0), "a=4")
+	l.want("rejections", l.rejections(), "")
+}
+
 func TestBadRequests(t *testing.T) {
 	l := newLogbook(t)
+	l.m.set.MaxBody = 1 << 20
 	l.add(0, "config.c", `{"defaultTtl":-1}`)
 	l.add(0, "config.none", `{"indexingMode":"none"}`)
 	l.add(0, "write.upsert.c.a", `{}`)
@@ -217,6 +239,8 @@ func TestBadRequests(t *testing.T) {
 		{subject: "write.delete.c.a", body: ` `},
 		{subject: "write.patch.c.a", body: `{"ttl":0}`},
 		{subject: "write.patch.c.a", body: `{"id":"b"}`},
+		{subject: "write.patch.c.a", body: nested(1001)},
+		{subject: "config.c", body: nested(1001)},
 		{subject: "config.c", body: ``},
 		{subject: "config.c.d", body: `{}`},
 		{subject: "config.c", body: `{"defaultTTL":5}`},
@@ -231,7 +255,7 @@ func TestBadRequests(t *testing.T) {
 		{subject: "drop.c.d"},
 	}
 	for _, body := range []string{
-		``, `null`, `[]`, `5`, `{`, `{}x`, `{"a":` + "\"\xff\"" + `}`, `{"id":"b"}`, `{"id":null}`, `{"id":5}`,
+		nested(1001), `{"a":[` + nested(999) + `]}`, strings.Repeat("[", 2000), ``, `null`, `[]`, `5`, `{`, `{}x`, `{"a":` + "\"\xff\"" + `}`, `{"id":"b"}`, `{"id":null}`, `{"id":5}`,
 		`{"ttl":0}`, `{"ttl":-2}`, `{"ttl":5.0}`, `{"ttl":1e1}`, `{"ttl":"5"}`, `{"ttl":2147483648}`, `{"ttl":true}`, `{"ttl":5,"ttl":0}`,
 	} {
 		all = append(all, message{subject: "write.upsert.c.a", body: body})
@@ -309,9 +333,23 @@ func TestReplyPrefixes(t *testing.T) {
 // While TTL is off, any ttl is stored. Once TTL is on, one that is not valid counts as none.
 func TestTTLWhileOff(t *testing.T) {
 	l := newLogbook(t)
-	l.add(0, "write.upsert.c.a", `{"ttl":"5"}`)
-	l.add(0, "write.upsert.c.b", `{"ttl":3}`)
-	l.add(0, "config.c", `{"defaultTtl":10}`)
+	warns := func(want bool, subject, body string) {
+		t.Helper()
+		if got := l.m.Outcomes[l.add(0, subject, body)].Warning; (got != "") != want {
+			t.Errorf("%s %s: warning %q, want one: %v", subject, body, got, want)
+		}
+	}
+	warns(true, "write.upsert.c.a", `{"ttl":"5"}`)
+	warns(true, "write.upsert.c.b", `{"ttl":3}`)
+	warns(false, "config.c", `{"defaultTtl":10}`)
 	l.want("live", l.live(0), "a=1@10000 b=2@3000")
-	l.want("rejections", l.rejections(), "")
+	warns(false, "write.upsert.c.a", `{"ttl":5}`)
+	warns(false, "config.c", `{}`)
+	warns(true, "write.patch.c.a", `{"ttl":5}`)
+	warns(false, "write.patch.c.a", `{"x":1}`)
+	warns(false, "write.touch.c.a", ``)
+	warns(false, "write.upsert.c.a", `{"ttl":-1}`)
+	warns(false, "write.upsert.c.a", `{"ttl":null}`)
+	warns(false, "write.create.c.a", `{"ttl":5}`) // it exists
+	l.want("rejections", l.rejections(), "11:[409]")
 }

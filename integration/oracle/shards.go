@@ -30,8 +30,8 @@ func (m *Model) own(events []Message) []Message {
 		if !ok {
 			return value(msg, wire.HeaderStream) != m.log().Stream()
 		}
-		collection, token, _ := strings.Cut(target, ".")
-		shard, _ := shape.Place(collection, token)
+		collection, _, _ := strings.Cut(target, ".")
+		shard, _ := shape.Place(collection, value(msg, "ce-subject"))
 		return shard != m.set.Shard
 	})
 }

@@ -1,6 +1,7 @@
 package oracle
 
 import (
+	"bytes"
 	"encoding/json"
 	"regexp"
 	"slices"
@@ -21,11 +22,14 @@ func value(msg Message, header string) string {
 	return ""
 }
 
-// faults returns the codes for faults of the headers and the size. A header that begins
+// faults returns the codes for faults of the headers, the size and the depth. A header that begins
 // with Lapse- must be known, and must occur once. Case does not matter.
 func (m *Model) faults(msg Message) (codes []int) {
 	if len(msg.Data) > m.set.MaxBody {
 		codes = []int{wire.StatusTooLarge}
+	}
+	if deepest(msg.Data) > m.set.MaxLevels {
+		codes = append(codes, badRequest...)
 	}
 	times := map[string]int{}
 	for header, values := range msg.Header {
@@ -45,6 +49,28 @@ func (m *Model) faults(msg Message) (codes []int) {
 		}
 	}
 	return codes
+}
+
+// deepest returns how many levels of objects and arrays a text of JSON has; of another text any
+// number.
+func deepest(text []byte) (most int) {
+	if bytes.Count(text, []byte("["))+bytes.Count(text, []byte("{")) < 100 {
+		return 0 // mostly so, and no limit is so low
+	}
+	levels := 0
+	for d := json.NewDecoder(bytes.NewReader(text)); ; {
+		token, err := d.Token()
+		if err != nil {
+			return most
+		}
+		switch token {
+		case json.Delim('{'), json.Delim('['):
+			levels++
+			most = max(most, levels)
+		case json.Delim('}'), json.Delim(']'):
+			levels--
+		}
+	}
 }
 
 // header returns the first value of a header, in any case, or "".

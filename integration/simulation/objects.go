@@ -1,7 +1,9 @@
 package simulation
 
 import (
+	"bytes"
 	"context"
+	"maps"
 	"slices"
 	"strings"
 
@@ -10,6 +12,48 @@ import (
 
 // objects are the objects of the snapshots as a process sees them: over the network.
 type objects struct{ process *process }
+
+// shelf is where the objects of the snapshots are. Its last changes can be lost.
+type shelf struct {
+	objects map[string][]byte
+	past    []map[string][]byte // before each change
+}
+
+// change makes a change of a copy.
+func (s *shelf) change(do func(objects map[string][]byte)) error {
+	s.past = append(s.past, s.objects)
+	s.objects = maps.Clone(s.objects)
+	if s.objects == nil {
+		s.objects = map[string][]byte{}
+	}
+	do(s.objects)
+	return nil
+}
+
+// loseEnd loses the last n changes.
+func (s *shelf) loseEnd(n int) {
+	if n = min(n, len(s.past)); n > 0 {
+		s.objects, s.past = s.past[len(s.past)-n], s.past[:len(s.past)-n]
+	}
+}
+
+func (s *shelf) Put(_ context.Context, name string, data []byte) error {
+	return s.change(func(objects map[string][]byte) { objects[name] = bytes.Clone(data) })
+}
+
+func (s *shelf) Get(_ context.Context, name string) ([]byte, error) {
+	return bytes.Clone(s.objects[name]), nil
+}
+
+func (s *shelf) Names(context.Context) ([]string, error) {
+	return slices.Collect(maps.Keys(s.objects)), nil
+}
+
+func (s *shelf) Remove(_ context.Context, tokens string) error {
+	return s.change(func(objects map[string][]byte) {
+		maps.DeleteFunc(objects, func(name string, _ []byte) bool { return strings.HasPrefix(name, tokens+".") })
+	})
+}
 
 // request makes a call to the objects. If a message is lost, the call has no end but that of ctx, as
 // those of JetStream.

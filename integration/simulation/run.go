@@ -71,6 +71,7 @@ func run(p *plan.Plan, o Options) Result {
 			if happened++; happened%readEvery == 0 {
 				w.observer.ReadAll()
 			}
+			w.checkLateness()
 			return w.observer.Broken() != nil || until()
 		})
 	}

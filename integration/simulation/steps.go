@@ -10,6 +10,7 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/seed18712806/lapse/integration/oracle"
 	"github.com/seed18712806/lapse/integration/simulation/natsmodel"
 	"github.com/seed18712806/lapse/integration/simulation/observer"
 	"github.com/seed18712806/lapse/integration/simulation/plan"
@@ -44,6 +45,8 @@ func (w *World) do(s plan.Step) {
 		w.breakStream(s)
 	case strings.HasPrefix(verb, "redis-"):
 		w.breakRedis(s)
+	case verb == "power-loss" || verb == "leader-change":
+		w.loseEnds(s)
 	case strings.HasPrefix(verb, "snapshot"):
 		w.snapshots(s)
 	default:
@@ -138,13 +141,34 @@ func (w *World) breakStream(s plan.Step) {
 			}
 			return &jetstream.APIError{Code: 503, ErrorCode: 10077, Description: "maximum messages exceeded"}
 		}
-	case "events-forget":
-		stream.ForgetIDs()
 	case "events-age":
+		// What ages out is older than all that is not synced.
+		if bucket := w.nats.Stream(observer.Checkpoints); bucket != nil {
+			bucket.Sync()
+		}
 		stream.Truncate(w.firstUnsettled(stream))
 	case "events-size":
 		stream.SetConfig(func(c *jetstream.StreamConfig) { c.MaxMsgSize = int32(s.Number(0)) })
 		w.queue.Add(over(s, 1), func() { stream.SetConfig(func(c *jetstream.StreamConfig) { c.MaxMsgSize = -1 }) })
+	}
+}
+
+// loseEnds puts streams back to an instant, each to its own.
+func (w *World) loseEnds(s plan.Step) {
+	lost := s.Lost()
+	for stream, name := range map[string]string{"log": observer.Log, "events": observer.Events, "checkpoints": observer.Checkpoints} {
+		if st := w.nats.Stream(name); st != nil {
+			st.LoseEnd(lost[stream])
+		}
+	}
+	w.objects.loseEnd(lost["snapshots"])
+	if s.Verb == "power-loss" {
+		for _, p := range w.hosts {
+			if p.conn != nil {
+				p.conn.fate = 0
+				p.disconnect()
+			}
+		}
 	}
 }
 
@@ -155,7 +179,7 @@ func (w *World) firstUnsettled(stream *natsmodel.Stream) uint64 {
 		Seq       uint64
 		Watermark int64
 	}, w.plan.Partitions)
-	if bucket := w.nats.Stream("KV_" + prefix.CheckpointBucket()); bucket != nil {
+	if bucket := w.nats.Stream(observer.Checkpoints); bucket != nil {
 		for _, m := range bucket.Messages() {
 			i, err := strconv.Atoi(m.Subject[strings.LastIndexByte(m.Subject, '.')+1:])
 			if err == nil {
@@ -169,7 +193,7 @@ func (w *World) firstUnsettled(stream *natsmodel.Stream) uint64 {
 		}
 	}
 	for _, m := range stream.Messages() {
-		parts := strings.SplitN(m.Subject, ".", 4)
+		parts := strings.SplitN(oracle.Message{Subject: m.Subject, Header: m.Header}.Published(), ".", 4)
 		if parts[1] == "fence" {
 			continue
 		}

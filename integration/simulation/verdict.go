@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/seed18712806/lapse/processor"
+	"github.com/seed18712806/lapse/sink/events"
 	"github.com/seed18712806/lapse/sink/wire"
 )
 
@@ -35,7 +36,7 @@ func (w *World) refusal() error {
 func (w *World) judge() {
 	o := w.observer
 	if final := w.refusal(); final != nil {
-		if o.Reason() == "" {
+		if !o.MayRefuse() {
 			o.Fail("H12", "a process refuses to go on: %w", final)
 		}
 		return
@@ -46,8 +47,11 @@ func (w *World) judge() {
 		return
 	}
 	ready := errors.Join(proc.Ready(), o.Unreadable())
-	if o.Blind() || o.Reason() != "" && errors.Is(ready, processor.ErrRefused) {
+	if o.MayRefuse() && (errors.Is(ready, processor.ErrRefused) || errors.Is(ready, events.ErrLost)) {
 		return
+	}
+	if o.Remembered() != "" {
+		o.Fail("H13", "lapse goes on, and %s", o.Remembered())
 	}
 	if d := o.Compare(wire.Time(time.Now().UnixMilli())); len(d) > 0 {
 		o.Fail("H10", "events: %s", d)
@@ -55,5 +59,5 @@ func (w *World) judge() {
 	if ready != nil && o.Reason() == "" { // it may wait for a tick that the log has lost
 		o.Fail("H10", "a minute later it is not ready: %w", ready)
 	}
-	o.ReadAll()
+	o.ReadFinally()
 }

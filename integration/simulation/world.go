@@ -17,7 +17,6 @@ import (
 	"github.com/seed18712806/lapse/integration/simulation/redismodel"
 	"github.com/seed18712806/lapse/integration/simulation/trace"
 	"github.com/seed18712806/lapse/integration/simulation/transit"
-	"github.com/seed18712806/lapse/processor"
 	"github.com/seed18712806/lapse/sink/wire"
 )
 
@@ -30,10 +29,11 @@ type World struct {
 	queue    transit.Queue
 	nats     *natsmodel.Server
 	redis    *redismodel.Server
-	objects  processor.ObjectsInMemory // the snapshots
+	objects  shelf // the snapshots
 	lines    struct{ nats, redis, objects transit.Network }
 	clocks   struct{ nats, redis time.Duration } // ahead of the processes'
-	hosts    []*process                          // the present process of each, or the last
+	lateness lateness
+	hosts    []*process // the present process of each, or the last
 	running  sync.WaitGroup
 	observer *observer.Observer
 	client   client
@@ -68,7 +68,7 @@ type conn struct {
 
 // newWorld makes the world of a plan. It has to be called in a bubble.
 func newWorld(p *plan.Plan, t *trace.Trace) *World {
-	w := &World{plan: p, trace: t}
+	w := &World{plan: p, trace: t, lateness: newLateness(p)}
 	w.random = rand.New(rand.NewPCG(p.Seed, 1))
 	usual := []time.Duration{50 * time.Microsecond, 300 * time.Microsecond, 3 * time.Millisecond}[w.random.IntN(3)]
 	w.lines.nats = transit.Network{Random: w.random, Usual: usual, Sometimes: 20 * time.Millisecond}

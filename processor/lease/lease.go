@@ -28,7 +28,7 @@ var ErrLost = errors.New("the lease is lost")
 
 // Options are what a Member is made with. The zero value of each is its default.
 type Options struct {
-	Prefix   wire.Prefix // "lapse"
+	Prefix   wire.Prefix // wire.DefaultPrefix if empty
 	Shards   int         // 1: shard 0 alone
 	Replicas int         // 1; counts when the bucket is created
 	ID       string      // random; unique to this run of the process, of A-Z a-z 0-9 _ -
@@ -91,8 +91,8 @@ func newMember(nc *nats.Conn, opts Options, seams seams) (*Member, error) {
 // checked validates the options and fills in the defaults.
 func (o Options) checked() (Options, error) {
 	const mostShards, mostReplicas = 1024, 5
-	o.Prefix = cmp.Or(o.Prefix, wire.DefaultPrefix)
-	if _, err := wire.ParsePrefix(string(o.Prefix)); err != nil {
+	var err error
+	if o.Prefix, err = o.Prefix.OrDefault(); err != nil {
 		return o, err
 	}
 	o.Shards = cmp.Or(o.Shards, 1)
@@ -227,6 +227,12 @@ func (m *Member) describe() wire.Member {
 // Members are the processes as they were last listed, at most a few seconds ago. Some may
 // be gone: compare Seen.
 func (m *Member) Members() []wire.Member { return m.roster.Members() }
+
+// Tell stores the entry of the member soon, because what it describes has changed.
+func (m *Member) Tell() { m.roster.Soon() }
+
+// Store is Tell, but returns when JetStream has stored the entry, or could not.
+func (m *Member) Store(ctx context.Context) { m.roster.Tell(ctx) }
 
 // Stored tells when JetStream last stored the entry of the member, and why it did not
 // store the latest one. A recent time shows that JetStream stores messages.

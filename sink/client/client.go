@@ -37,7 +37,10 @@ type Client struct{ l *link.Link }
 //
 // The client connects again whenever it loses the connection, for as long as it is open.
 func Connect(opts Options) (*Client, error) {
-	opts.Prefix = cmp.Or(opts.Prefix, wire.DefaultPrefix)
+	var err error
+	if opts.Prefix, err = opts.Prefix.OrDefault(); err != nil {
+		return nil, err
+	}
 	opts.Timeout = cmp.Or(opts.Timeout, DefaultTimeout)
 	l, err := link.Connect(link.Options(opts))
 	if err != nil {

@@ -46,15 +46,21 @@ func newBench(t *testing.T, streams bool) *bench {
 	if !streams {
 		return b
 	}
-	for name, subjects := range map[string][]string{
-		wire.DefaultPrefix.LogStream():    wire.DefaultPrefix.Log(0, 1).Subjects(),
-		wire.DefaultPrefix.EventsStream(): wire.DefaultPrefix.EventSubjects(),
-	} {
-		if _, err := b.js.CreateStream(t.Context(), jetstream.StreamConfig{Name: name, Subjects: subjects}); err != nil {
+	for _, config := range []jetstream.StreamConfig{{Name: wire.DefaultPrefix.LogStream(), Subjects: wire.DefaultPrefix.Log(0, 1).Subjects()}, eventsConfig()} {
+		if _, err := b.js.CreateStream(t.Context(), config); err != nil {
 			t.Fatal(err)
 		}
 	}
 	return b
+}
+
+// eventsConfig is the configuration of a stream of events.
+func eventsConfig() jetstream.StreamConfig {
+	from, to := wire.DefaultPrefix.EventTransform()
+	return jetstream.StreamConfig{
+		Name: wire.DefaultPrefix.EventsStream(), Subjects: wire.DefaultPrefix.EventSubjects(),
+		SubjectTransform: &jetstream.SubjectTransformConfig{Source: from, Destination: to},
+	}
 }
 
 func (b *bench) client(t *testing.T, timeout time.Duration) *client.Client {
@@ -233,33 +239,53 @@ func (b *bench) watch(t *testing.T, opts client.WatchOptions, n int, publish fun
 	return got
 }
 
+// TestWatchFollowsTheGivenSubjects also has a document whose messages are stored under the subjects
+// of another one, and messages that an older version of lapse has stored under their own subjects.
 func TestWatchFollowsTheGivenSubjects(t *testing.T) {
 	b := newBench(t, true)
 	b.event(t, "orders", "old")
+	beside := ""
+	for i := 0; wire.DefaultPrefix.Stored("lapse.expired.orders."+beside) != wire.DefaultPrefix.Stored("lapse.expired.orders.a%2Eb"); i++ {
+		beside = fmt.Sprint("c", i)
+	}
+	keepsSubjects := func(keeps bool) {
+		t.Helper()
+		config := eventsConfig()
+		if keeps {
+			config.SubjectTransform = nil
+		}
+		if _, err := b.js.UpdateStream(t.Context(), config); err != nil {
+			t.Fatal(err)
+		}
+	}
 	all := func() {
 		b.event(t, "orders", "a.b")
 		b.reject(t, "orders.a%2Eb")
-		b.event(t, "orders", "c")
+		b.event(t, "orders", beside)
+		b.reject(t, "orders."+beside)
 		b.reject(t, "orders") // a configuration
 		b.reject(t, "orders.too.many")
 		b.event(t, "carts", "c")
 		b.reject(t, "carts.c")
 		b.event(t, "last", "last")
 		b.event(t, "orders", "last")
+		keepsSubjects(true)
 		b.event(t, "orders", "a.b")
+		b.reject(t, "orders.a%2Eb")
+		keepsSubjects(false)
 	}
 	for name, c := range map[string]struct {
 		opts client.WatchOptions
 		want []string
 	}{
-		"all":        {client.WatchOptions{}, []string{"expired orders/a.b", "expired orders/c", "expired carts/c", "expired last/last"}},
-		"collection": {client.WatchOptions{Collection: "orders"}, []string{"expired orders/a.b", "expired orders/c", "expired orders/last"}},
+		"all":        {client.WatchOptions{}, []string{"expired orders/a.b", "expired orders/" + beside, "expired carts/c", "expired last/last"}},
+		"collection": {client.WatchOptions{Collection: "orders"}, []string{"expired orders/a.b", "expired orders/" + beside, "expired orders/last", "expired orders/a.b"}},
 		"document":   {client.WatchOptions{Collection: "orders", ID: "a.b"}, []string{"expired orders/a.b", "expired orders/a.b"}},
 		"rejected": {client.WatchOptions{Collection: "orders", Rejected: true}, []string{
-			"expired orders/a.b", "rejected lapse.write.upsert.orders.a%2Eb", "expired orders/c", "rejected lapse.write.upsert.orders",
-			"rejected lapse.write.upsert.orders.too.many", "expired orders/last"}},
+			"expired orders/a.b", "rejected lapse.write.upsert.orders.a%2Eb", "expired orders/" + beside, "rejected lapse.write.upsert.orders." + beside,
+			"rejected lapse.write.upsert.orders", "rejected lapse.write.upsert.orders.too.many", "expired orders/last"}},
 		"rejected of a document": {client.WatchOptions{Collection: "orders", ID: "a.b", Rejected: true}, []string{
-			"expired orders/a.b", "rejected lapse.write.upsert.orders.a%2Eb", "expired orders/a.b"}},
+			"expired orders/a.b", "rejected lapse.write.upsert.orders.a%2Eb", "expired orders/a.b", "rejected lapse.write.upsert.orders.a%2Eb"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if diff := cmp.Diff(c.want, b.watch(t, c.opts, len(c.want), all)); diff != "" {

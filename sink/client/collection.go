@@ -39,7 +39,10 @@ type Written struct {
 	// ExpiresAt is the document's deadline; the zero time if it never expires. A later
 	// change of the collection's default may move it.
 	ExpiresAt time.Time
-	Seq       uint64 // of the message in the log; 0 if a batch does not know it
+	// Warning is what the write does not do, although its author may think so: such as a TTL
+	// in a collection whose TTL is off. It is empty if there is nothing of the kind.
+	Warning string
+	Seq     uint64 // of the message in the log; 0 if a batch does not know it
 	// Duplicate means that the log already had a message with the same [MessageID], at the
 	// sequence Seq: this one changed nothing. The other fields are then zero.
 	Duplicate bool
@@ -59,7 +62,7 @@ func newWritten(r Result, err error) (Written, error) {
 	if o.Ts != 0 {
 		w.Ts = instant(&o.Ts)
 	}
-	w.ExpiresAt = instant(o.ExpiresAt)
+	w.ExpiresAt, w.Warning = instant(o.ExpiresAt), o.Warning
 	return w, nil
 }
 

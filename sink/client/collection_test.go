@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"strings"
 	"testing"
 	"time"
 
@@ -22,6 +23,39 @@ func open[T any](t *testing.T, name string) (*clienttest.Lapse, *client.Collecti
 		t.Fatal(err)
 	}
 	return l, o
+}
+
+// A TTL in a collection whose TTL is off is a warning, of a batch's writes too.
+func TestWarning(t *testing.T) {
+	_, fresh := open[Order](t, "fresh")
+	ctx := t.Context()
+	if w, err := fresh.Upsert(ctx, "1", Order{}); err != nil || w.Warning != "" {
+		t.Errorf("without a TTL: %+v, %v", w, err)
+	}
+	const want = "TTL is off in collection fresh, so this document will not expire: "
+	if w, err := fresh.Upsert(ctx, "1", Order{}, client.TTL(time.Hour)); err != nil || !strings.HasPrefix(w.Warning, want) {
+		t.Errorf("with one: %+v, %v", w, err)
+	}
+	warnings := 0
+	b, err := fresh.Batch(ctx, func(_ string, w client.Written, err error) {
+		if err != nil {
+			t.Error(err)
+		}
+		if strings.HasPrefix(w.Warning, want) {
+			warnings++
+		}
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, ttl := range []time.Duration{time.Hour, client.Never} {
+		if err := b.Upsert(ctx, "2", Order{}, client.TTL(ttl)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := b.Close(ctx); err != nil || warnings != 1 {
+		t.Errorf("%d warnings of a batch, want 1; %v", warnings, err)
+	}
 }
 
 func TestOperations(t *testing.T) {

@@ -15,6 +15,7 @@ import (
 	"github.com/seed18712806/lapse/integration/harness"
 	"github.com/seed18712806/lapse/sink/client"
 	"github.com/seed18712806/lapse/sink/credentials"
+	"github.com/seed18712806/lapse/sink/service"
 	"github.com/seed18712806/lapse/sink/wire"
 )
 
@@ -323,7 +324,7 @@ func TestOnRejected(t *testing.T) {
 func TestOnExpiredAsAReader(t *testing.T) {
 	srv := harness.StartNATS(t, harness.NATSOptions{})
 	operator := harness.NewClient(t, srv.URL(), "")
-	if _, err := operator.JS.CreateStream(t.Context(), jetstream.StreamConfig{Name: "LAPSE_EVENTS", Subjects: wire.DefaultPrefix.EventSubjects()}); err != nil {
+	if _, err := operator.JS.CreateStream(t.Context(), eventsConfig()); err != nil {
 		t.Fatal(err)
 	}
 	(&bench{js: operator.JS}).event(t, "orders", "1")
@@ -337,6 +338,15 @@ func TestOnExpiredAsAReader(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	err = orders.OnExpired(t.Context(), "test", func(context.Context, client.Expired[Order]) error { return nil })
+	if !errors.Is(err, client.ErrUnavailable) || !strings.Contains(err.Error(), "nothing listens on lapse.consumer.create.>") {
+		t.Errorf("without lapse: %v", err)
+	}
+	reads, err := service.Start(operator.NC, nil, service.Options{}) // which makes the consumers of readers
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(reads.Stop)
 	for _, wait := range []time.Duration{time.Minute, time.Hour} { // the second changes the consumer
 		ctx, stop := context.WithTimeout(t.Context(), limit)
 		defer stop()

@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -76,7 +77,7 @@ func (c *Client) Watch(ctx context.Context, opts WatchOptions, f func(Notificati
 		return c.l.StreamError("look up the stream "+name, subjects[0], err)
 	}
 	config := jetstream.OrderedConsumerConfig{
-		FilterSubjects:    subjects,
+		FilterSubjects:    c.filters(subjects),
 		NamePrefix:        "watch_" + rand.Text(),
 		InactiveThreshold: consumerIdle,
 	}
@@ -94,7 +95,7 @@ func (c *Client) Watch(ctx context.Context, opts WatchOptions, f func(Notificati
 	}
 	consumer, err := stream.OrderedConsumer(within, config)
 	if err != nil {
-		return cmp.Or(link.Denial(ctx), c.l.StreamError("consume the stream "+name, subjects[0], err))
+		return cmp.Or(link.Denial(ctx), c.l.ConsumerError("consume the stream "+name, subjects[0], err))
 	}
 	messages, err := consumer.Messages()
 	if err != nil {
@@ -104,7 +105,12 @@ func (c *Client) Watch(ctx context.Context, opts WatchOptions, f func(Notificati
 	if opts.Watching != nil {
 		opts.Watching(subjects)
 	}
-	err = c.follow(ctx, messages, f)
+	err = c.follow(ctx, messages, func(n Notification) error {
+		if opts.ID != "" && n.id() != opts.ID {
+			return nil
+		}
+		return f(n)
+	})
 	// Stop waits while the library replaces the consumer, which may take as long as the server
 	// is away: so Watch does not wait for it without limit.
 	stopped := make(chan struct{})
@@ -195,6 +201,31 @@ func (c *Client) watched(opts WatchOptions) []string {
 		subjects = subjects[:1]
 	}
 	return subjects
+}
+
+// filters are the subjects under which the stream stores what is published on some subjects. What an
+// older version of lapse has stored still has those.
+func (c *Client) filters(subjects []string) []string {
+	all := slices.Clone(subjects)
+	for _, s := range subjects {
+		if !strings.HasSuffix(s, ">") {
+			all = append(all, c.l.Prefix.Stored(s))
+		}
+	}
+	slices.Sort(all)
+	return slices.Compact(all)
+}
+
+// id is that of the document; "" if it has none.
+func (n Notification) id() string {
+	if n.Expired != nil {
+		return n.Expired.ID
+	}
+	id, err := wire.UnescapeID(n.Rejected.Subject[strings.LastIndexByte(n.Rejected.Subject, '.')+1:])
+	if err != nil {
+		return ""
+	}
+	return id
 }
 
 func (c *Client) notification(msg jetstream.Msg) (Notification, error) {

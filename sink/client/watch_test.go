@@ -9,13 +9,11 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
-	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/seed18712806/lapse/integration/harness/freeport"
 	"github.com/seed18712806/lapse/integration/harness/natstest"
 	"github.com/seed18712806/lapse/integration/harness/natstest/inprocess"
 	"github.com/seed18712806/lapse/sink/client"
-	"github.com/seed18712806/lapse/sink/wire"
 )
 
 // hasConsumers waits until the stream of events has n consumers, and reports whether it does.
@@ -104,7 +102,7 @@ func watchAfterAReconnect(t *testing.T) (deleted bool) {
 	port := freeport.Take(t)
 	srv := start(port)
 	b := connect(srv)
-	if _, err := b.js.CreateStream(t.Context(), jetstream.StreamConfig{Name: "LAPSE_EVENTS", Subjects: wire.DefaultPrefix.EventSubjects()}); err != nil {
+	if _, err := b.js.CreateStream(t.Context(), eventsConfig()); err != nil {
 		t.Fatal(err)
 	}
 	c := b.client(t, limit)

@@ -18,6 +18,7 @@ type Message struct {
 	Body        []byte
 	IfMatch     string // apply it only at this etag, or at any if it is *; no condition if empty
 	ID          string // message id, by which the log drops duplicates; none if empty
+	Digest      string // what [Client.Digest] reads of the message that the log has; none if empty
 	Traceparent string // W3C trace context, which the expiry event will carry; none if empty
 }
 
@@ -27,6 +28,7 @@ func (m Message) nats() *nats.Msg {
 	for name, value := range map[string]string{
 		wire.HeaderIfMatch:    m.IfMatch,
 		jetstream.MsgIDHeader: m.ID,
+		wire.HeaderDigest:     m.Digest,
 		wire.HeaderTrace:      m.Traceparent,
 	} {
 		if value != "" {
@@ -46,6 +48,7 @@ type Result struct {
 	// Duplicate means that the log already has a message with the same id, at the sequence
 	// Seq. This one changes nothing and has no outcome.
 	Duplicate bool
+	Stream    string // the log that has the message; only of a duplicate
 	Outcome   wire.Outcome
 	Raw       json.RawMessage // the outcome as lapse sent it
 }
@@ -72,9 +75,42 @@ func (c *Client) write(ctx context.Context, m Message, ackOnly bool) (Result, er
 	return newResult(a, err)
 }
 
+// noMessage is the code by which JetStream answers that a stream does not have a message.
+const noMessage jetstream.ErrorCode = 10037
+
+// Digest reads the digest of the message that the log had before a duplicate; empty if that has none.
+// It is an [ErrNotFound] if the log no longer has the message.
+func (c *Client) Digest(ctx context.Context, duplicate Result) (string, error) {
+	// The leader answers: another server may not have the message yet.
+	subject := "$JS.API.STREAM.MSG.GET." + duplicate.Stream
+	msg, err := c.l.Request(ctx, subject, fmt.Appendf(nil, `{"seq":%d}`, duplicate.Seq))
+	if err != nil {
+		return "", err
+	}
+	var reply struct {
+		Message struct {
+			Header []byte `json:"hdrs"`
+		}
+		Error *jetstream.APIError
+	}
+	if err := json.Unmarshal(msg.Data, &reply); err != nil {
+		return "", fmt.Errorf("the reply of JetStream is not valid: %w", err)
+	}
+	switch {
+	case reply.Error != nil && reply.Error.ErrorCode == noMessage:
+		return "", fmt.Errorf("message %d of %s: %w", duplicate.Seq, duplicate.Stream, ErrNotFound)
+	case reply.Error != nil:
+		return "", fmt.Errorf("read message %d of %s: %w", duplicate.Seq, duplicate.Stream, reply.Error)
+	case len(reply.Message.Header) == 0:
+		return "", nil
+	}
+	header, err := nats.DecodeHeadersMsg(reply.Message.Header)
+	return header.Get(wire.HeaderDigest), err
+}
+
 // newResult reads an answer.
 func newResult(a pipe.Answer, err error) (Result, error) {
-	r := Result{Seq: a.Seq, Duplicate: a.Duplicate, Raw: a.Outcome}
+	r := Result{Seq: a.Seq, Duplicate: a.Duplicate, Stream: a.Stream, Raw: a.Outcome}
 	if a.Outcome == nil || err != nil {
 		return r, err
 	}

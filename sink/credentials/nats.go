@@ -36,9 +36,6 @@ const (
 	natsInbox    = "--nats-inbox-prefix"
 )
 
-// Any reports whether anything is set.
-func (n NATS) Any() bool { return n != NATS{} }
-
 // Options checks the files, and returns options for connections to the URLs.
 func (n NATS) Options(urls string) ([]nats.Option, error) {
 	if err := n.check(urls); err != nil {

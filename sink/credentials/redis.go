@@ -31,9 +31,6 @@ const (
 	redisSentinelPassword = "--redis-sentinel-password-file"
 )
 
-// Any reports whether anything is set.
-func (r Redis) Any() bool { return r != Redis{} }
-
 // Check checks the files, and whether they fit the URLs.
 func (r Redis) Check(urls string, withTLS bool) error {
 	if r.User != "" && r.PasswordFile == "" {

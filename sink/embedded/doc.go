@@ -3,9 +3,16 @@
 //
 // It speaks the protocol of Redis, and answers the commands that lapse uses, its Lua scripts
 // included, as Redis does: one after the other. It has some more commands, for people who look into it
-// with redis-cli, but no expiry of keys, no transactions, no persistence and no passwords. Run the tests of the store on it and on a redis-server.
+// with redis-cli, but no expiry of keys, no transactions, no persistence and no users. Run the tests of the store on it and on a redis-server.
 //
-//	server.go     listens, and runs one command at a time
+// It listens nowhere: [Server.Dial] connects within the process. [Server.Listen] opens an address to
+// clients that give a password. For those it bounds their number, the time until they give the
+// password, and, before it takes memory, what they announce. It closes the connection of an HTTP request.
+//
+//	server.go     accepts connections, and runs one command at a time
+//	session.go    one connection: its password, its time limits, its commands
+//	protocol.go   reads commands, within limits
+//	pipe.go       the connection within the process
 //	commands.go   the commands by name; hashes.go, sortedsets.go, keys.go: what they do
 //	scripts.go    runs Lua scripts
 //	dict.go       a map that can be scanned in pages

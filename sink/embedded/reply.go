@@ -1,12 +1,11 @@
 package embedded
 
 import (
+	"bufio"
 	"fmt"
 	"math"
 	"strconv"
 	"strings"
-
-	"github.com/tidwall/redcon"
 )
 
 // A reply is a string, an int, a status, a failure, a []any of replies, or nil.
@@ -28,6 +27,8 @@ const (
 	noKey      failure = "ERR no such key"
 	noExpiry   failure = "ERR keys do not expire in the embedded Redis"
 	noScript   failure = "NOSCRIPT No matching script. Please use EVAL."
+
+	wrongPassword failure = "WRONGPASS invalid username-password pair or user is disabled."
 )
 
 func wrongNumber(command string) failure {
@@ -38,28 +39,47 @@ func unknown(command string) failure {
 	return failure(fmt.Sprintf("ERR unknown command '%.128s': the embedded Redis has only the commands that lapse uses, and some more", command))
 }
 
-// write sends a reply.
-func write(c redcon.Conn, reply any) {
+// write writes a reply.
+func write(w *bufio.Writer, reply any) {
+	// The errors of a bufio.Writer stay until it is flushed.
 	switch r := reply.(type) {
 	case nil:
-		c.WriteNull()
+		_, _ = w.WriteString("$-1\r\n")
 	case string:
-		c.WriteBulkString(r)
+		writeNumber(w, '$', len(r))
+		_, _ = w.WriteString(r)
+		_, _ = w.WriteString("\r\n")
 	case int:
-		c.WriteInt(r)
+		writeNumber(w, ':', r)
 	case status:
-		c.WriteString(string(r))
+		writeLine(w, '+', string(r))
 	case failure:
-		c.WriteError(string(r))
+		writeLine(w, '-', string(r))
 	case []any:
-		c.WriteArray(len(r))
+		writeNumber(w, '*', len(r))
 		for _, one := range r {
-			write(c, one)
+			write(w, one)
 		}
 	default:
 		panic(fmt.Sprintf("a reply of type %T", reply))
 	}
 }
+
+func writeNumber(w *bufio.Writer, mark byte, n int) {
+	_ = w.WriteByte(mark)
+	_, _ = w.Write(strconv.AppendInt(w.AvailableBuffer(), int64(n), 10))
+	_, _ = w.WriteString("\r\n")
+}
+
+// writeLine writes a text that ends with its line. So it must not have line ends of its own, which a
+// script can put there.
+func writeLine(w *bufio.Writer, mark byte, text string) {
+	_ = w.WriteByte(mark)
+	_, _ = lines.WriteString(w, text)
+	_, _ = w.WriteString("\r\n")
+}
+
+var lines = strings.NewReplacer("\r", " ", "\n", " ")
 
 // formatScore writes a score as Redis does.
 func formatScore(f float64) string {

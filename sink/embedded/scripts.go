@@ -28,6 +28,13 @@ const (
 	mostStack  = 1 << 20
 )
 
+// The compiler and fromLua call themselves for what stands within something else. A stack that is
+// full would end the process, so the nesting has limits.
+const (
+	longestScript = 64 << 10 // bytes
+	deepestReply  = 1000
+)
+
 // unsafe are functions of the base library that would reach out of the script.
 var unsafe = []string{"collectgarbage", "dofile", "load", "loadfile", "loadstring", "module", "newproxy", "print", "require"}
 
@@ -132,8 +139,11 @@ func (s *scripts) manage(what string, args []string) any {
 // load compiles a script, and returns its SHA-1.
 func (s *scripts) load(text string) (sha string, fail any) {
 	sha = digest(text)
-	if s.known[sha] != nil {
+	switch {
+	case s.known[sha] != nil:
 		return sha, nil
+	case len(text) > longestScript:
+		return "", failure(fmt.Sprintf("ERR a script of %d bytes is too long: at most %d are allowed", len(text), longestScript))
 	}
 	chunk, err := parse.Parse(strings.NewReader(text), "user_script")
 	if err != nil {
@@ -181,8 +191,11 @@ func (s *scripts) eval(sha string, args []string) any {
 		l.SetTop(0)
 		return s.raised(err)
 	}
-	reply := fromLua(l.Get(-1))
+	reply, whole := fromLua(l.Get(-1), 0)
 	l.SetTop(0)
+	if !whole {
+		return failure("ERR reached lua stack limit")
+	}
 	return reply
 }
 
@@ -270,32 +283,39 @@ func toLua(l *lua.LState, reply any) lua.LValue {
 }
 
 // fromLua converts what a script returns, as Redis does: a list ends before its first nil,
-// a number loses its fraction.
-func fromLua(v lua.LValue) any {
+// a number loses its fraction. It is not whole if lists are nested too deep, perhaps a list in itself.
+func fromLua(v lua.LValue, depth int) (reply any, whole bool) {
 	switch v := v.(type) {
 	case lua.LString:
-		return string(v)
+		return string(v), true
 	case lua.LNumber:
-		return int(v)
+		return int(v), true
 	case lua.LBool:
 		if v {
-			return 1
+			return 1, true
 		}
 	case *lua.LTable:
 		if text, is := v.RawGetString("err").(lua.LString); is {
-			return failure(text)
+			return failure(text), true
 		}
 		if text, is := v.RawGetString("ok").(lua.LString); is {
-			return status(text)
+			return status(text), true
 		}
-		reply := make([]any, 0, v.Len())
+		if depth == deepestReply {
+			return nil, false
+		}
+		list := make([]any, 0, v.Len())
 		for i := 1; ; i++ {
-			one := v.RawGetInt(i)
-			if one == lua.LNil {
-				return reply
+			value := v.RawGetInt(i)
+			if value == lua.LNil {
+				return list, true
 			}
-			reply = append(reply, fromLua(one))
+			one, whole := fromLua(value, depth+1)
+			if !whole {
+				return nil, false
+			}
+			list = append(list, one)
 		}
 	}
-	return nil
+	return nil, true
 }

@@ -1,57 +1,148 @@
 package embedded
 
 import (
+	"context"
 	"crypto/rand"
 	"encoding/hex"
+	"errors"
+	"log/slog"
 	"net"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
-
-	"github.com/tidwall/redcon"
 )
+
+// mostConnections is how many connections from outside the process there are at a time.
+const mostConnections = 64
+
+// acceptPause is the pause after a connection could not be accepted, because the process has too
+// many open files.
+const acceptPause = 100 * time.Millisecond
 
 // Server is a running server.
 type Server struct {
-	listener net.Listener
-	server   *redcon.Server
+	log      *slog.Logger
 	running  sync.WaitGroup // accepting, and each connection
 	sessions atomic.Int64   // how many there were
+
+	conns    sync.Mutex // guards the next four
+	listener net.Listener
+	open     map[net.Conn]bool // true: from outside the process
+	outside  int
+	closed   bool
 
 	mu      sync.Mutex // held while a command runs
 	db      *database
 	scripts *scripts
 }
 
-// Start starts a server that listens on an address, such as 127.0.0.1:6379. With port 0 it
-// takes a free one.
-func Start(address string) (*Server, error) {
-	listener, err := net.Listen("tcp", address)
-	if err != nil {
-		return nil, err
+// New starts a server, which listens nowhere. A nil log takes nothing.
+func New(log *slog.Logger) *Server {
+	if log == nil {
+		log = slog.New(slog.DiscardHandler)
 	}
 	id := make([]byte, 20)
 	_, _ = rand.Read(id) // never fails
-	s := &Server{listener: listener, db: &database{keys: newDict[any](), runID: hex.EncodeToString(id)}}
-	s.scripts = newScripts(s.db)
-	s.server = redcon.NewServer(address, s.serve,
-		func(c redcon.Conn) bool {
-			s.running.Add(1)
-			c.SetContext(&session{id: int(s.sessions.Add(1))})
-			return true
-		},
-		func(redcon.Conn, error) { s.running.Done() })
-	s.running.Go(func() { _ = s.server.Serve(listener) }) // it ends when the listener is closed
-	return s, nil
+	db := &database{keys: newDict[any](), runID: hex.EncodeToString(id)}
+	return &Server{log: log, open: map[net.Conn]bool{}, db: db, scripts: newScripts(db)}
 }
 
-// Addr is the address that the server listens on.
-func (s *Server) Addr() string { return s.listener.Addr().String() }
+// Dial connects within the process. It is a Dialer of [redis.Options], so it ignores the address.
+//
+// [redis.Options]: https://pkg.go.dev/github.com/redis/go-redis/v9#Options
+func (s *Server) Dial(context.Context, string, string) (net.Conn, error) {
+	client, server := pipe()
+	if !s.start(server, "") {
+		return nil, net.ErrClosed
+	}
+	return client, nil
+}
+
+// Listen opens an address, such as 127.0.0.1:6379, to clients that give the password. With port 0
+// it takes a free one. It is called once.
+func (s *Server) Listen(address, password string) error {
+	if password == "" {
+		return errors.New("a Redis that listens needs a password")
+	}
+	listener, err := net.Listen("tcp", address)
+	if err != nil {
+		return err
+	}
+	s.conns.Lock()
+	defer s.conns.Unlock()
+	if s.closed {
+		return errors.Join(net.ErrClosed, listener.Close())
+	}
+	s.listener = listener
+	s.running.Go(func() { s.accept(listener, password) })
+	return nil
+}
+
+// Addr is the address that the server listens on; "" if it listens nowhere.
+func (s *Server) Addr() string {
+	s.conns.Lock()
+	defer s.conns.Unlock()
+	if s.listener == nil {
+		return ""
+	}
+	return s.listener.Addr().String()
+}
+
+func (s *Server) accept(l net.Listener, password string) {
+	for {
+		c, err := l.Accept()
+		switch {
+		case errors.Is(err, net.ErrClosed):
+			return
+		case err != nil:
+			time.Sleep(acceptPause)
+		case !s.start(c, password):
+			_ = c.SetWriteDeadline(time.Now().Add(acceptPause))
+			_, _ = c.Write([]byte("-ERR max number of clients reached\r\n"))
+			_ = c.Close()
+		}
+	}
+}
+
+// start serves a connection, unless the server is closed or has too many.
+func (s *Server) start(c net.Conn, password string) bool {
+	outside := password != ""
+	s.conns.Lock()
+	defer s.conns.Unlock()
+	if s.closed || outside && s.outside == mostConnections {
+		return false
+	}
+	s.open[c] = outside
+	if outside {
+		s.outside++
+	}
+	s.running.Go(func() {
+		defer s.end(c)
+		s.newSession(c, password).run()
+	})
+	return true
+}
+
+func (s *Server) end(c net.Conn) {
+	s.conns.Lock()
+	defer s.conns.Unlock()
+	if s.open[c] {
+		s.outside--
+	}
+	delete(s.open, c)
+}
 
 // Close ends the server and its connections, and waits for them.
 func (s *Server) Close() {
-	_ = s.listener.Close()
+	s.conns.Lock()
+	s.closed = true
+	if s.listener != nil {
+		_ = s.listener.Close()
+	}
+	for c := range s.open {
+		_ = c.Close()
+	}
+	s.conns.Unlock()
 	s.running.Wait()
 }
 
@@ -62,25 +153,6 @@ func (s *Server) SetTime(t time.Time) {
 	s.db.clock = t
 }
 
-// serve answers one command.
-func (s *Server) serve(c redcon.Conn, cmd redcon.Command) {
-	name, args := strings.ToUpper(string(cmd.Args[0])), make([]string, len(cmd.Args)-1)
-	for i, arg := range cmd.Args[1:] {
-		args[i] = string(arg)
-	}
-	switch name {
-	case "QUIT":
-		write(c, ok)
-		_ = c.Close()
-	case "CLIENT":
-		write(c, c.Context().(*session).client(args))
-	case "SELECT":
-		write(c, selectDB(args))
-	default:
-		write(c, s.run(name, args))
-	}
-}
-
 func (s *Server) run(name string, args []string) any {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -88,38 +160,4 @@ func (s *Server) run(name string, args []string) any {
 		return reply
 	}
 	return s.db.run(name, args)
-}
-
-// session is what a connection says of itself.
-type session struct {
-	id   int
-	name string
-}
-
-func (s *session) client(args []string) any {
-	what := ""
-	if len(args) > 0 {
-		what = strings.ToUpper(args[0])
-	}
-	switch {
-	case what == "SETINFO" && len(args) == 3:
-		return ok
-	case what == "SETNAME" && len(args) == 2:
-		s.name = args[1]
-		return ok
-	case what == "GETNAME" && len(args) == 1 && s.name == "":
-		return nil
-	case what == "GETNAME" && len(args) == 1:
-		return s.name
-	case what == "ID" && len(args) == 1:
-		return s.id
-	}
-	return unknown(strings.TrimSpace("CLIENT " + what))
-}
-
-func selectDB(args []string) any {
-	if len(args) == 1 && args[0] == "0" {
-		return ok
-	}
-	return failure("ERR DB index is out of range")
 }

@@ -26,7 +26,7 @@ const maxPending = 4096
 // leader may be lost, and the answer with it.
 const answerTimeout = 3 * time.Second
 
-var errNoAnswer = errors.New("not an answer of JetStream")
+var errNotAnAnswer = errors.New("not an answer of JetStream")
 
 // acks publishes messages and collects the stream's answers. The client library's
 // PublishMsgAsync does so too, but makes a future and a timer and decodes an answer for each
@@ -48,10 +48,9 @@ type acks struct {
 type group struct {
 	messages []Message
 	mode     mode
-	batch    string     // id of the batch; "" if oneByOne
-	left     int        // if oneByOne: number of messages without an answer
-	large    []Message  // if oneByOne: messages that were refused as too large
+	batch    string     // id of the batch; "" if single
 	stored   int        // if fastBatch: number of messages that are stored when it ends
+	seq      uint64     // at which the last message is stored
 	done     chan error // gets the result
 }
 
@@ -59,7 +58,7 @@ type group struct {
 type mode int
 
 const (
-	oneByOne    mode = iota // the stream answers each message
+	single      mode = iota // one message
 	atomicBatch             // the stream answers the last message, for all
 	fastBatch               // the stream answers the last message, or the first that it refuses
 )
@@ -73,30 +72,32 @@ func newAcks(nc *nats.Conn, stream string) (*acks, error) {
 	return a, a.sub.SetPendingLimits(-1, -1)
 }
 
-// each publishes messages (up to maxPending) without waiting in between. It returns when the
-// stream has stored each, or refused it as too large; it returns the latter. Any other refusal
-// is an error at once.
-func (a *acks) each(ctx context.Context, messages []Message) (large []Message, err error) {
-	g := &group{messages: messages, left: len(messages), done: make(chan error, 1)}
+// single publishes a message, and returns where it is stored.
+func (a *acks) single(ctx context.Context, m Message) (seq uint64, err error) {
+	g := &group{messages: []Message{m}, done: make(chan error, 1)}
 	if err := a.publish(ctx, g); err != nil {
-		return nil, err // further answers may come, and change g.large
+		return 0, err
 	}
-	return g.large, nil
+	return g.seq, nil
 }
 
-// atomic publishes messages as an atomic batch, and returns when all are stored.
-func (a *acks) atomic(ctx context.Context, messages []Message, id string) error {
-	return a.publish(ctx, &group{messages: messages, mode: atomicBatch, batch: id, done: make(chan error, 1)})
+// atomic publishes messages as an atomic batch, and returns where the last is when all are stored.
+func (a *acks) atomic(ctx context.Context, messages []Message, id string) (seq uint64, err error) {
+	g := &group{messages: messages, mode: atomicBatch, batch: id, done: make(chan error, 1)}
+	if err := a.publish(ctx, g); err != nil {
+		return 0, err
+	}
+	return g.seq, nil
 }
 
-// fast publishes messages (up to maxPending) as a fast batch, and returns when all are
-// stored. If the stream refuses one, it has stored those before it, and none after it.
-func (a *acks) fast(ctx context.Context, messages []Message) (stored int, err error) {
+// fast publishes messages (up to maxPending) as a fast batch, and returns where the last is when
+// all are stored. If the stream refuses one, it has stored those before it, and none after it.
+func (a *acks) fast(ctx context.Context, messages []Message) (stored int, seq uint64, err error) {
 	g := &group{messages: messages, mode: fastBatch, batch: rand.Text(), done: make(chan error, 1)}
-	if err = a.publish(ctx, g); refusal(err) {
-		return g.stored, err
+	if err = a.publish(ctx, g); err == nil || refusal(err) {
+		return g.stored, g.seq, err
 	}
-	return 0, err
+	return 0, 0, err
 }
 
 // publish publishes the messages of a group, and waits for the result.
@@ -121,9 +122,7 @@ func (a *acks) publish(ctx context.Context, g *group) error {
 	inbox := a.inbox + strconv.FormatUint(id, 10) + "."
 	for i, m := range g.messages {
 		m.msg.Reply = g.replyTo(inbox, i)
-		if err := a.nc.PublishMsg(m.msg); errors.Is(err, nats.ErrMaxPayload) && g.mode == oneByOne {
-			a.settle(id, i, nil, err)
-		} else if err != nil {
+		if err := a.nc.PublishMsg(m.msg); err != nil {
 			return fmt.Errorf("publish to %s: %w", m.msg.Subject, err)
 		}
 	}
@@ -176,13 +175,16 @@ func (a *acks) settle(id uint64, i int, answer []byte, err error) {
 	}
 	done := true
 	switch g.mode {
-	case oneByOne:
-		done, err = g.one(i, err)
 	case fastBatch:
 		done, err = g.fast(i, answer, err)
 	case atomicBatch:
 		if err == nil && !bytes.Contains(answer, []byte(g.batch)) {
-			err = errNoBatch
+			err = errNotBatch
+		}
+		fallthrough
+	case single:
+		if err == nil {
+			g.seq, err = sequenceIn(answer)
 		}
 	}
 	if err != nil {
@@ -194,16 +196,21 @@ func (a *acks) settle(id uint64, i int, answer []byte, err error) {
 	}
 }
 
-// one applies the answer to a message of a group in mode oneByOne.
-func (g *group) one(i int, err error) (done bool, _ error) {
-	g.left--
-	if codeOf(err) == jetstream.JSErrCodeStreamMessageExceedsMaximum || errors.Is(err, nats.ErrMaxPayload) {
-		g.large, err = append(g.large, g.messages[i]), nil
+// sequenceIn is the sequence in an acknowledgement. Decoding all of it would cost more.
+func sequenceIn(answer []byte) (seq uint64, err error) {
+	const field = `"seq":`
+	digits := answer[max(0, bytes.Index(answer, []byte(field))+len(field)):]
+	n := 0
+	for n < len(digits) && digits[n] >= '0' && digits[n] <= '9' {
+		n++
 	}
-	return g.left == 0, err
+	if seq, err = strconv.ParseUint(string(digits[:n]), 10, 64); err != nil || seq == 0 {
+		return 0, fmt.Errorf("%w: it has no sequence", errNotAnAnswer)
+	}
+	return seq, nil
 }
 
-// answer decodes the stream's answer: nil if the message is stored, or was stored before, or
+// answer decodes the stream's answer. It returns nil if the message is stored, or
 // if its batch goes on.
 func answer(m *nats.Msg) error {
 	if len(m.Data) == 0 && m.Header.Get("Status") == "503" {
@@ -220,11 +227,11 @@ func answer(m *nats.Msg) error {
 	}
 	switch err := json.Unmarshal(m.Data, &ack); {
 	case err != nil:
-		return fmt.Errorf("%w: %w", errNoAnswer, err)
+		return fmt.Errorf("%w: %w", errNotAnAnswer, err)
 	case ack.Error != nil:
 		return ack.Error
 	case ack.Stream == "" && ack.Type == "":
-		return errNoAnswer
+		return errNotAnAnswer
 	}
 	return nil
 }

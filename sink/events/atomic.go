@@ -5,7 +5,6 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
-	"slices"
 	"strconv"
 	"time"
 
@@ -13,9 +12,6 @@ import (
 )
 
 const (
-	// fewRepeats is the most messages of one document that are published one after the other on
-	// one replica. There an atomic batch takes as long as 15 to 50 round trips.
-	fewRepeats = 16
 	// maxBatch is the most messages that the server accepts in a batch.
 	maxBatch = 1000
 	// maxBatchBytes limits the bodies of a batch. If the servers do not store a batch in time,
@@ -34,15 +30,12 @@ const (
 	headerBatchSequence = "Nats-Batch-Sequence"
 	headerBatchCommit   = "Nats-Batch-Commit"
 
-	codeIDInProcess    = 10158 // a message with the same id is in process
-	codeInProcess      = 10164 // another message with the fence, or the fence itself, is in process
-	codeAtomicDisabled = 10174
+	codeInProcess = 10164 // another message with the fence, or the fence itself, is in process
 	// codeAtomicIncomplete: the leader of the stream changed, too many batches were open, or a
 	// message of the batch was too large. The server tells these apart only in answers to the
 	// messages before the last, which ask for none.
 	codeAtomicIncomplete = 10176
 	codeAtomicTooLarge   = 10199 // the server accepts only smaller batches
-	codeAtomicRepeated   = 10201 // the stream knows the id of a message
 )
 
 // inAtomicBatches publishes messages in their order, as atomic batches: the stream stores a
@@ -52,45 +45,34 @@ const (
 // A message alone is no batch, and carries the fence itself. So do all messages of a batch that
 // the server calls incomplete each time, one after the other: one may be too large, or other
 // processes may have too many batches open.
-func (p *Publisher) inAtomicBatches(ctx context.Context, fence Fence, messages []Message) error {
+func (p *Publisher) inAtomicBatches(ctx context.Context, fence Fence, messages []Message) (seq uint64, err error) {
 	alone := 0 // so many messages are published alone
 	for tries := 1; len(messages) > 0; tries++ {
-		some, publish := messages[:1], p.wave
+		some := messages[:1]
 		if n := p.batchOf(messages); n > 1 && alone == 0 {
-			some, publish = messages[:n], p.atomic
+			some = messages[:n]
+			seq, err = p.atomic(ctx, fence, some)
+		} else {
+			seq, err = p.alone(ctx, fence, messages[0])
 		}
-		err := publish(ctx, fence, some)
 		switch code := codeOf(err); {
 		case err == nil:
 			messages, alone, tries = messages[len(some):], max(0, alone-1), 0
-		case code == codeInProcess || code == codeIDInProcess || code == codeAtomicIncomplete && tries < incompleteTries:
+		case code == codeInProcess || code == codeAtomicIncomplete && tries < incompleteTries:
 			if err := pause(ctx, tries, err); err != nil {
-				return err
+				return 0, err
 			}
 		case len(some) == 1:
-			return err
-		case code == codeAtomicRepeated:
-			rest, err := p.Unpublished(ctx, fence, some)
-			if err != nil {
-				return err
-			}
-			if len(rest) == len(some) {
-				// The stream knows an id, but the message with that id is gone. Published alone,
-				// the message is acknowledged as a duplicate.
-				alone = len(some)
-			}
-			messages = slices.Concat(rest, messages[len(some):])
+			return 0, err
 		case code == codeAtomicTooLarge:
 			p.largest.Store(int64(len(some) / 2))
-		case code == codeAtomicDisabled:
-			p.largest.Store(1)
 		case code == codeAtomicIncomplete || errors.Is(err, nats.ErrMaxPayload):
 			alone = len(some)
 		default: // the stream may have refused it when it had stored a part
-			return err
+			return 0, err
 		}
 	}
-	return nil
+	return seq, nil
 }
 
 // batchOf is how many of the messages, from the first on, make the next batch.
@@ -117,9 +99,9 @@ func pause(ctx context.Context, tries int, err error) error {
 
 // atomic publishes messages as one atomic batch. Only the first message carries the fence,
 // which the server checks when it commits the batch.
-func (p *Publisher) atomic(ctx context.Context, fence Fence, messages []Message) error {
+func (p *Publisher) atomic(ctx context.Context, fence Fence, messages []Message) (seq uint64, err error) {
 	if err := p.open.Acquire(ctx, 1); err != nil {
-		return fmt.Errorf("publish to %s: %w", messages[0].msg.Subject, context.Cause(ctx))
+		return 0, fmt.Errorf("publish to %s: %w", messages[0].msg.Subject, context.Cause(ctx))
 	}
 	defer p.open.Release(1)
 	id := rand.Text()
@@ -132,13 +114,13 @@ func (p *Publisher) atomic(ctx context.Context, fence Fence, messages []Message)
 		}
 	}
 	if err := p.fit(ctx, messages); err != nil {
-		return err
+		return 0, err
 	}
-	err := p.acks.atomic(ctx, messages, id)
-	if errors.Is(err, errNoBatch) {
-		p.largest.Store(1)
+	before, n := p.Last().Seq, len(messages)
+	if seq, err = p.acks.atomic(ctx, messages, id); err == nil {
+		err = p.follows(before, seq-uint64(n)+1, Place{seq, messages[n-1].Key})
 	}
-	return err
+	return seq, err
 }
 
 // joinBatch sets the headers of a message of an atomic batch.

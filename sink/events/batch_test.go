@@ -16,20 +16,20 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/seed18712806/lapse/integration/harness/natstest"
+	"github.com/seed18712806/lapse/sink/wire"
 )
 
-// Streams that accept batches.
+// Streams that accept batches. A publisher takes the second for one with replicas.
 var (
+	fastBatches   = jetstream.StreamConfig{AllowAtomicPublish: true, AllowBatchPublish: true}
 	atomicBatches = jetstream.StreamConfig{AllowAtomicPublish: true}
-	fastBatches   = jetstream.StreamConfig{AllowBatchPublish: true}
 )
 
-// everyWay runs a test on streams that accept no batches, atomic ones, or fast ones.
+// everyWay runs a test in both ways to publish.
 func everyWay(t *testing.T, test func(t *testing.T, config jetstream.StreamConfig)) {
 	t.Helper()
-	t.Run("waves", func(t *testing.T) { test(t, jetstream.StreamConfig{}) })
-	t.Run("atomic", func(t *testing.T) { test(t, atomicBatches) })
 	t.Run("fast", func(t *testing.T) { test(t, fastBatches) })
+	t.Run("atomic", func(t *testing.T) { test(t, atomicBatches) })
 }
 
 // rejections are n rejections of messages for one document, from a log sequence on.
@@ -56,7 +56,7 @@ func (r *rig) storedOn(id string) []string {
 	r.t.Helper()
 	sequences := []string{}
 	for _, m := range r.stored() {
-		if m.Subject == "lapse.rejected.orders."+id {
+		if m.Header.Get(wire.HeaderSubject) == "lapse.write.create.orders."+id {
 			sequences = append(sequences, m.Header.Get("Lapse-Seq"))
 		}
 	}
@@ -87,8 +87,7 @@ func (r *rig) fence() Fence {
 }
 
 // TestG9_MessagesOfOneSubjectShareAnAnswer: the stream stores many messages of one subject in
-// their order, and the publisher waits for one answer to each batch. Without batches it waits
-// for each message.
+// their order, and the publisher waits for one answer to each batch.
 //
 // Goes red if a message waits for the one before it on its subject.
 func TestG9_MessagesOfOneSubjectShareAnAnswer(t *testing.T) {
@@ -99,7 +98,6 @@ func TestG9_MessagesOfOneSubjectShareAnAnswer(t *testing.T) {
 	}{
 		"fast":   {fastBatches, 20},
 		"atomic": {atomicBatches, (hot + others + maxBatch - 1) / maxBatch},
-		"waves":  {jetstream.StreamConfig{}, others + hot},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := newRig(t, natstest.Options{}, c.config)
@@ -110,7 +108,7 @@ func TestG9_MessagesOfOneSubjectShareAnAnswer(t *testing.T) {
 				messages = append(messages, rejection(strconv.Itoa(i), uint64(hot+1+i), "{}"))
 			}
 			began := time.Now()
-			if err := r.p.Publish(t.Context(), fence, messages); err != nil {
+			if _, err := r.p.Publish(t.Context(), fence, messages); err != nil {
 				t.Fatal(err)
 			}
 			t.Logf("%d messages took %s", len(messages), time.Since(began))
@@ -127,27 +125,6 @@ func TestG9_MessagesOfOneSubjectShareAnAnswer(t *testing.T) {
 				t.Errorf("%d messages are stored, want %d and a fence", n, hot+others)
 			}
 		})
-	}
-}
-
-// TestG9_OneReplicaWithoutFastBatches: on one replica a server that knows no fast batches gets
-// many messages of one document in atomic batches, and few one after the other.
-func TestG9_OneReplicaWithoutFastBatches(t *testing.T) {
-	r := newRig(t, natstest.Options{}, atomicBatches)
-	r.p.replicated.Store(false)
-	answers := r.answers(r.p)
-	r.publish(rejections("hot", 1, 1200)...)
-	if n := answers.Load(); n > 2 {
-		t.Errorf("the publisher waited for %d answers to two batches", n)
-	}
-	r.publish(rejections("warm", 2001, fewRepeats)...)
-	for _, m := range r.stored() {
-		if hot := strings.HasSuffix(m.Subject, ".hot"); hot != (m.Header.Get(headerBatchID) != "") {
-			t.Fatalf("message %d on %s has the headers %v", m.Sequence, m.Subject, m.Header)
-		}
-	}
-	if diff := cmp.Diff(sequences(1, 1200), r.storedOn("hot")); diff != "" {
-		t.Error(diff)
 	}
 }
 
@@ -206,7 +183,7 @@ func TestG3_AFenceRefusesAFastBatch(t *testing.T) {
 	}
 	r.publishBehind(r.fence(), rejections("each", 2001, 100))
 	for _, m := range r.stored() {
-		if m.Subject == "lapse.rejected.orders.each" && m.Header.Get(jetstream.ExpectedLastSubjSeqHeader) == "" {
+		if m.Header.Get(wire.HeaderSubject) == "lapse.write.create.orders.each" && m.Header.Get(jetstream.ExpectedLastSubjSeqHeader) == "" {
 			t.Fatalf("message %d names no fence", m.Sequence)
 		}
 	}
@@ -217,7 +194,7 @@ func TestG3_AFenceRefusesAFastBatch(t *testing.T) {
 // and stores them with another.
 func (r *rig) refusesBehind(former, current Fence) {
 	r.t.Helper()
-	if err := r.p.Publish(r.t.Context(), former, rejections("other", 1001, 100)); !errors.Is(err, ErrFenced) {
+	if _, err := r.p.Publish(r.t.Context(), former, rejections("other", 1001, 100)); !errors.Is(err, ErrFenced) {
 		r.t.Errorf("behind the former fence: %v", err)
 	}
 	if n := len(r.storedOn("other")); n != 0 {
@@ -228,44 +205,13 @@ func (r *rig) refusesBehind(former, current Fence) {
 
 func (r *rig) publishBehind(fence Fence, messages []Message) {
 	r.t.Helper()
-	if err := r.p.Publish(r.t.Context(), fence, messages); err != nil {
+	if _, err := r.p.Publish(r.t.Context(), fence, messages); err != nil {
 		r.t.Errorf("behind the fence: %v", err)
 	}
 }
 
-// TestG3_ABatchOfWhatIsStored: if some of the messages are stored already, the stream stores
-// the rest after them, and nothing twice.
-//
-// Goes red if an atomic batch that the server refuses for a repeated id is an error.
-func TestG3_ABatchOfWhatIsStored(t *testing.T) {
-	everyWay(t, func(t *testing.T, config jetstream.StreamConfig) {
-		r := newRig(t, natstest.Options{}, config)
-		answers := r.answers(r.p)
-		r.publish(rejections("hot", 1, 120)...)
-		r.publish(rejections("hot", 1, 500)...)
-		if diff := cmp.Diff(sequences(1, 500), r.storedOn("hot")); diff != "" {
-			t.Error(diff)
-		}
-		if n := answers.Load(); n > 30 && (config.AllowAtomicPublish || config.AllowBatchPublish) {
-			t.Errorf("the publisher waited for %d answers, want a few", n)
-		}
-		r.publish(rejections("hot", 1, 500)...)
-		if n := len(r.stored()); n != 500 {
-			t.Errorf("%d messages are stored", n)
-		}
-		// The stream still knows the ids of messages that are gone.
-		if err := r.stream.Purge(t.Context()); err != nil {
-			t.Fatal(err)
-		}
-		r.publish(rejections("hot", 1, 500)...)
-		if n := len(r.stored()); n != 0 {
-			t.Errorf("%d messages are stored again", n)
-		}
-	})
-}
-
-// TestBatchesRefused: if the server or the stream accepts no batch at the moment, or none of
-// that size, the messages are published one after the other.
+// TestBatchesRefused: if the server accepts no batch at the moment, or none of that size, the
+// messages are published in smaller batches, in atomic ones, or one after the other.
 func TestBatchesRefused(t *testing.T) {
 	stores := func(t *testing.T, r *rig) {
 		t.Helper()
@@ -282,10 +228,10 @@ func TestBatchesRefused(t *testing.T) {
 			r := newRig(t, natstest.Options{JetStream: "limits { batch { max_inflight_per_stream: 1 } }"}, config)
 			somebodys := rejection("x", 5000, "{}")
 			somebodys.msg.Reply = r.nc.NewInbox()
-			if config.AllowAtomicPublish {
-				joinBatch(somebodys.msg, "somebodys", 1, false)
-			} else if config.AllowBatchPublish {
+			if config.AllowBatchPublish {
 				somebodys.msg.Reply = fastReply(somebodys.msg.Reply+".somebodys", 1, false)
+			} else {
+				joinBatch(somebodys.msg, "somebodys", 1, false)
 			}
 			if err := r.nc.PublishMsg(somebodys.msg); err != nil {
 				t.Fatal(err)
@@ -294,16 +240,29 @@ func TestBatchesRefused(t *testing.T) {
 		})
 	})
 	t.Run("no longer allowed", func(t *testing.T) {
-		everyWay(t, func(t *testing.T, config jetstream.StreamConfig) {
-			r := newRig(t, natstest.Options{}, config)
-			config = r.stream.CachedInfo().Config
-			config.AllowAtomicPublish, config.AllowBatchPublish = false, false
+		r := newRig(t, natstest.Options{}, fastBatches)
+		allow := func(atomic bool) {
+			t.Helper()
+			config := r.stream.CachedInfo().Config
+			config.AllowAtomicPublish, config.AllowBatchPublish = atomic, false
 			if _, err := r.js.UpdateStream(t.Context(), config); err != nil {
 				t.Fatal(err)
 			}
-			stores(t, r)
-			r.triesNoBatches()
-		})
+		}
+		allow(true)
+		stores(t, r)
+		if r.p.takesFast.Load() {
+			t.Error("the publisher would try a fast batch again")
+		}
+		allow(false)
+		_, err := r.p.Publish(t.Context(), r.p.Unfenced(0), rejections("hot", 101, 10))
+		if err == nil || !strings.Contains(err.Error(), "set allow_atomic") {
+			t.Errorf("neither way is allowed: %v", err)
+		}
+		if diff := cmp.Diff(sequences(1, 100), r.storedOn("hot")); diff != "" {
+			t.Error(diff)
+		}
+		r.publish(rejection("alone", 101, "{}"))
 	})
 	t.Run("unknown", func(t *testing.T) {
 		// A server that does not know batches answers as if the message were a single one.
@@ -319,20 +278,12 @@ func TestBatchesRefused(t *testing.T) {
 			}); err != nil {
 				t.Fatal(err)
 			}
-			batches := config.AllowAtomicPublish || config.AllowBatchPublish
-			if err := r.p.Publish(t.Context(), r.p.Unfenced(0), rejections("hot", 1, 100)); errors.Is(err, errNoBatch) != batches {
+			_, err := r.p.Publish(t.Context(), r.p.Unfenced(0), rejections("hot", 1, 100))
+			if !errors.Is(err, errNotBatch) || !strings.Contains(err.Error(), "use nats-server 2.14 or newer") {
 				t.Errorf("error %v", err)
 			}
-			r.triesNoBatches()
 		})
 	})
-}
-
-func (r *rig) triesNoBatches() {
-	r.t.Helper()
-	if r.p.largest.Load() > 1 || r.p.takesFast.Load() {
-		r.t.Error("the publisher would try a batch again")
-	}
 }
 
 // cutter dials connections that end after a number of bytes were written, once.
@@ -376,9 +327,9 @@ func (c *cutConn) Write(b []byte) (int, error) {
 }
 
 // TestG3_ACutConnectionLeavesNoHole cuts the connection at many places of a publication: then
-// the stream has stored the beginning, and the look-up finds the rest.
+// the stream has stored the beginning, and the tail tells the rest, which is published once.
 //
-// Goes red if messages of one subject are sent together and are not a batch.
+// Goes red if messages are sent together and are not a batch.
 func TestG3_ACutConnectionLeavesNoHole(t *testing.T) { everyWay(t, cutConnection) }
 
 func cutConnection(t *testing.T, config jetstream.StreamConfig) {
@@ -404,8 +355,7 @@ func cutConnection(t *testing.T, config jetstream.StreamConfig) {
 	}
 	t.Cleanup(func() { nc.Close(); flaky.Close(); <-closed; <-closed })
 	js := natstest.JetStream(t, nc)
-	config.Name, config.Subjects, config.AllowDirect = prefix.EventsStream(), prefix.EventSubjects(), true
-	stream, err := js.CreateStream(t.Context(), config)
+	stream, err := js.CreateStream(t.Context(), eventsConfig(config))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -429,7 +379,10 @@ func cutConnection(t *testing.T, config jetstream.StreamConfig) {
 		cut.after(bytes)
 		ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 		done := make(chan error, 1)
-		go func() { done <- broken.Publish(ctx, Fence{}, rejections(id, from, many)) }()
+		go func() {
+			_, err := broken.Publish(ctx, Fence{}, rejections(id, from, many))
+			done <- err
+		}()
 		select {
 		case <-lost: // answers never come
 			cancel()
@@ -456,9 +409,15 @@ func cutConnection(t *testing.T, config jetstream.StreamConfig) {
 		if diff := cmp.Diff(sequences(from, len(got)), got); diff != "" {
 			t.Fatalf("cut after %d bytes, there is a hole:\n%s", bytes, diff)
 		}
-		rest := r.unpublished(rejections(id, from, many)...)
+		rest := missing(r.tail(0), rejections(id, from, many))
 		if len(got)+len(rest) != many {
 			t.Fatalf("cut after %d bytes, %d are stored, and %d are to be published", bytes, len(got), len(rest))
+		}
+		if _, err := r.p.Publish(t.Context(), Fence{}, rejections(id, from+len(got), len(rest))); err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(sequences(from, many), r.storedOn(id)); diff != "" {
+			t.Fatalf("cut after %d bytes, and published the rest:\n%s", bytes, diff)
 		}
 	}
 	if cuts < 5 {

@@ -35,8 +35,7 @@ type rig struct {
 func newRig(t *testing.T, opts natstest.Options, config jetstream.StreamConfig) *rig {
 	t.Helper()
 	js := natstest.Connect(t, opts)
-	config.Name, config.Subjects, config.AllowDirect = prefix.EventsStream(), prefix.EventSubjects(), true
-	stream, err := js.CreateStream(t.Context(), config)
+	stream, err := js.CreateStream(t.Context(), eventsConfig(config))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -47,10 +46,22 @@ func newRig(t *testing.T, opts natstest.Options, config jetstream.StreamConfig) 
 	return &rig{t, js.Conn(), js, stream, p}
 }
 
-// asReplicated makes a publisher take a stream that accepts atomic batches for one with
-// replicas: there, it publishes in atomic batches always.
+// eventsConfig completes the configuration of a stream of events. It accepts all batches if no kind
+// is set.
+func eventsConfig(config jetstream.StreamConfig) jetstream.StreamConfig {
+	from, to := prefix.EventTransform()
+	config.Name, config.Subjects, config.AllowDirect = prefix.EventsStream(), prefix.EventSubjects(), true
+	config.SubjectTransform = &jetstream.SubjectTransformConfig{Source: from, Destination: to}
+	if !config.AllowAtomicPublish {
+		config.AllowAtomicPublish, config.AllowBatchPublish = true, true
+	}
+	return config
+}
+
+// asReplicated makes a publisher take a stream that accepts atomic batches alone for one with
+// replicas.
 func asReplicated(config jetstream.StreamConfig) jetstream.StreamConfig {
-	if config.AllowAtomicPublish {
+	if !config.AllowBatchPublish {
 		config.Replicas = 3
 	}
 	return config
@@ -74,30 +85,60 @@ func (r *rig) stored() []*jetstream.RawStreamMsg {
 	return all
 }
 
-func (r *rig) publish(messages ...Message) {
+func (r *rig) publish(messages ...Message) Place {
 	r.t.Helper()
-	if err := r.p.Publish(r.t.Context(), r.p.Unfenced(0), messages); err != nil {
-		r.t.Fatal(err)
-	}
-}
-
-func (r *rig) unpublished(messages ...Message) []Message {
-	r.t.Helper()
-	ctx, cancel := context.WithTimeout(r.t.Context(), time.Minute)
-	defer cancel()
-	found, err := r.p.Unpublished(ctx, r.p.Unfenced(0), messages)
+	at, err := r.p.Publish(r.t.Context(), r.p.Unfenced(0), messages)
 	if err != nil {
 		r.t.Fatal(err)
 	}
-	return found
+	return at
 }
 
-func orders(messages []Message) []string {
-	list := []string{}
-	for _, m := range messages {
-		list = append(list, m.msg.Subject+" "+strconv.FormatUint(m.order, 10))
+// tail is the tail of the test's log, with all that the stream has behind a sequence.
+func (r *rig) tail(from uint64) *Tail {
+	r.t.Helper()
+	_, last, err := r.p.Ends(r.t.Context())
+	if err != nil {
+		r.t.Fatal(err)
 	}
-	return list
+	tail := r.p.NewTail(testLog)
+	tail.Hold()
+	if err := tail.Cover(r.t.Context(), from, last); err != nil {
+		r.t.Fatal(err)
+	}
+	return tail
+}
+
+// missing are the keys of the messages that a tail does not have.
+func missing(tail *Tail, messages []Message) []Key {
+	var keys []Key
+	for _, m := range messages {
+		if _, found := tail.Find(m); !found {
+			keys = append(keys, m.Key)
+		}
+	}
+	return keys
+}
+
+// isPrefix checks that the stream has some of the messages, and none without all that are before it.
+func (r *rig) isPrefix(messages []Message) (stored int) {
+	r.t.Helper()
+	all := r.stored()
+	for i, m := range all {
+		if i == len(messages) || !cmp.Equal(storedKey(r.t, m), messages[i].Key) {
+			r.t.Fatalf("message %d of the stream, on %s, is not the %dth that was published", m.Sequence, m.Subject, i+1)
+		}
+	}
+	return len(all)
+}
+
+func storedKey(t *testing.T, m *jetstream.RawStreamMsg) Key {
+	t.Helper()
+	key, ok := testLog.keyOf(m.Subject, m.Header)
+	if !ok {
+		t.Fatalf("message %d, on %s, has no key", m.Sequence, m.Subject)
+	}
+	return key
 }
 
 func event(id string, etag uint64, document string) Message {
@@ -109,7 +150,7 @@ func event(id string, etag uint64, document string) Message {
 
 func rejection(id string, seq uint64, body string) Message {
 	return Rejected(testLog, Rejection{
-		Subject: "lapse.write.create.orders." + id, Rest: "orders." + id, Seq: seq, Code: 409, Error: "it exists", Body: []byte(body),
+		Subject: "lapse.write.create.orders." + id, Rest: "orders." + id, Seq: seq, Ts: 1_790_000_000_000 + int64(seq), Code: 409, Error: "it exists", Body: []byte(body),
 	})
 }
 
@@ -125,32 +166,31 @@ func TestMessagesToTheByte(t *testing.T) {
 		}, trace),
 		event("x", 7, "{}"),
 		Rejected(testLog, Rejection{
-			Subject: "lapse.write.create.orders.a%2Eb", Rest: "orders.a%2Eb", Seq: 99, Code: 409, Error: "a sentence", Body: []byte(document), Trace: trace,
+			Subject: "lapse.write.create.orders.a%2Eb", Rest: "orders.a%2Eb", Seq: 99, Ts: 1_790_000_000_123, Code: 409, Error: "a sentence", Body: []byte(document), Trace: trace,
 		}),
-		Rejected(testLog, Rejection{Subject: "lapse.config.orders", Rest: "orders", Seq: 100, Code: 400, Error: "bad", Body: nil}),
+		Rejected(testLog, Rejection{Subject: "lapse.config.orders", Rest: "orders", Seq: 100, Ts: 1_790_000_000_123, Code: 400, Error: "bad", Body: nil}),
 	)
-	expired := func(id, token, etag string) nats.Header {
-		unique := "orders/" + token + "/" + etag
+	expired := func(token, etag string) nats.Header {
 		return nats.Header{
 			"ce-specversion": {"1.0"}, "ce-type": {"lapse.document.expired.v1"}, "ce-source": {"/lapse/1780000000456/collections/orders"},
-			"ce-subject": {token}, "ce-id": {unique}, "ce-time": {"2026-09-21T14:14:20.123Z"}, "content-type": {"application/json"},
-			"Nats-Msg-Id": {unique}, "Nats-Expected-Stream": {"LAPSE_EVENTS"},
+			"ce-subject": {token}, "ce-id": {"orders/" + token + "/" + etag}, "ce-time": {"2026-09-21T14:14:20.123Z"}, "content-type": {"application/json"},
+			"Nats-Expected-Stream":                {"LAPSE_EVENTS"},
 			"Nats-Expected-Last-Subject-Sequence": {"0"}, "Nats-Expected-Last-Subject-Sequence-Subject": {"lapse.fence.0"},
 		}
 	}
 	rejected := func(code, text, subject, seq string) nats.Header {
 		return nats.Header{
 			"Lapse-Code": {code}, "Lapse-Error": {text}, "Lapse-Subject": {subject}, "Lapse-Stream": {"LAPSE_LOG"}, "Lapse-Seq": {seq},
-			"Nats-Msg-Id": {"rejected/" + seq}, "Nats-Expected-Stream": {"LAPSE_EVENTS"},
+			"Lapse-Ts": {"2026-09-21T14:13:20.123Z"}, "Nats-Expected-Stream": {"LAPSE_EVENTS"},
 			"Nats-Expected-Last-Subject-Sequence": {"0"}, "Nats-Expected-Last-Subject-Sequence-Subject": {"lapse.fence.0"},
 		}
 	}
 	want := []*jetstream.RawStreamMsg{
-		{Subject: "lapse.expired.orders.a%2Eb%2F%C3%A9", Header: expired("a.b/é", "a%2Eb%2F%C3%A9", "42"),
+		{Subject: "lapse.expired.orders.1", Header: expired("a%2Eb%2F%C3%A9", "42"),
 			Data: []byte(`{"id":"a.b/é","collection":"orders","document":` + document + `,"etag":"42","ts":"2026-09-21T14:13:20.123Z","ttl":60,"expiredAt":"2026-09-21T14:14:20.123Z"}`)},
-		{Subject: "lapse.expired.orders.x", Header: expired("x", "x", "7"),
+		{Subject: "lapse.expired.orders.7", Header: expired("x", "7"),
 			Data: []byte(`{"id":"x","collection":"orders","document":{},"etag":"7","ts":"2026-09-21T14:13:20.123Z","ttl":60,"expiredAt":"2026-09-21T14:14:20.123Z"}`)},
-		{Subject: "lapse.rejected.orders.a%2Eb", Header: rejected("409", "a sentence", "lapse.write.create.orders.a%2Eb", "99"), Data: []byte(document)},
+		{Subject: "lapse.rejected.orders.8", Header: rejected("409", "a sentence", "lapse.write.create.orders.a%2Eb", "99"), Data: []byte(document)},
 		{Subject: "lapse.rejected.orders", Header: rejected("400", "bad", "lapse.config.orders", "100")},
 	}
 	want[0].Header["traceparent"], want[2].Header["traceparent"] = []string{trace}, []string{trace}
@@ -184,7 +224,10 @@ func TestFence(t *testing.T) {
 		}
 		return f
 	}
-	publish := func(f Fence, id string) error { return r.p.Publish(t.Context(), f, []Message{event(id, 1, "{}")}) }
+	publish := func(f Fence, id string) error {
+		_, err := r.p.Publish(t.Context(), f, []Message{event(id, 1, "{}")})
+		return err
+	}
 	none, other := r.p.Unfenced(0), r.p.Unfenced(1)
 	if err := publish(none, "a"); err != nil {
 		t.Errorf("not fenced yet: %v", err)
@@ -218,90 +261,72 @@ func TestFence(t *testing.T) {
 }
 
 // TestPublishInOrder: when Publish returns, the stream has stored many messages in their
-// order. It does not store again what is published again.
+// order, and Publish knows where the last one is.
 func TestPublishInOrder(t *testing.T) { everyWay(t, publishInOrder) }
 
 func publishInOrder(t *testing.T, config jetstream.StreamConfig) {
 	r := newRig(t, natstest.Options{}, config)
+	if at := r.p.Last(); at != (Place{}) {
+		t.Errorf("before anything is published, the last place is %s", at)
+	}
 	var messages []Message
 	for i := range 4500 { // more than may be on their way at once
 		messages = append(messages, event(strconv.Itoa(i%1500), uint64(i+1), "{}"))
 	}
-	r.publish(messages...)
-	for i, m := range r.stored() {
-		if want := messages[i].msg.Header.Get(ceID); m.Header.Get(ceID) != want {
-			t.Fatalf("message %d is %s, want %s", i, m.Header.Get(ceID), want)
-		}
+	want := Place{4500, Key{'e', 4500}}
+	if at := r.publish(messages...); at != want || r.p.Last() != want {
+		t.Errorf("the last message is at %s and %s, want %s", at, r.p.Last(), want)
 	}
-	r.publish(messages[4490:]...)
-	if n := len(r.stored()); n != 4500 {
+	if n := r.isPrefix(messages); n != 4500 {
 		t.Errorf("%d are stored, want 4500", n)
 	}
-	r.publish()
+	if at := r.publish(); at != (Place{}) || r.p.Last() != want {
+		t.Errorf("nothing was published at %s, and the last message is at %s", at, r.p.Last())
+	}
 }
 
-// TestG3_ARefusedEventIsNotOvertaken: of two events on one subject, the stream does not store
-// the second if it refused the first. Otherwise a look-up would find the second, conclude that
-// the first was published, and lose it.
+// TestG3_ARefusedMessageIsNotOvertaken: the stream stores no message without those that are
+// published before it. Otherwise a refused event of a document could be stored behind its
+// successor, and the next attempt would publish messages in another order than the log's.
 //
-// Goes red if Publish sends a message before the stream acknowledged the one before it on its
-// subject.
-func TestG3_ARefusedEventIsNotOvertaken(t *testing.T) {
-	everyWay(t, func(t *testing.T, config jetstream.StreamConfig) {
-		config.MaxBytes, config.Discard = 50_000, jetstream.DiscardNew
-		r := newRig(t, natstest.Options{}, config)
-		messages := []Message{event("b", 1, "{}"), event("a", 1, `"`+strings.Repeat("x", 100_000)+`"`)}
-		for i := range 32 {
-			messages = append(messages, event("a", uint64(2+i), "{}"))
-		}
-		if err := r.p.Publish(t.Context(), r.p.Unfenced(0), append(messages, event("c", 3, "{}"))); err == nil {
-			t.Fatal("it was not refused")
-		}
-		for _, m := range r.stored() {
-			if m.Subject == "lapse.expired.orders.a" {
-				t.Error("a later event is stored, and the first is not")
-			}
-		}
-		if diff := cmp.Diff(orders(messages[1:]), orders(r.unpublished(messages[1:]...))); diff != "" {
-			t.Errorf("unpublished:\n%s", diff)
-		}
-	})
-}
-
-// TestG4_ARefusedRejectionIsNotOvertaken: of a rejection and an event of one document, the
-// stream does not store the second if it did not store the first. Otherwise the first would
-// be stored behind it by the next attempt.
-//
-// Goes red if Publish sends a message before the stream acknowledged the one before it of the
-// same document, whose subject is another.
-func TestG4_ARefusedRejectionIsNotOvertaken(t *testing.T) {
-	everyWay(t, func(t *testing.T, config jetstream.StreamConfig) {
-		config.MaxBytes, config.Discard = 50_000, jetstream.DiscardNew
-		r := newRig(t, natstest.Options{}, config)
-		large := `"` + strings.Repeat("x", 100_000) + `"`
-		for _, messages := range [][]Message{
-			{rejection("a", 1, large), event("a", 2, "{}")},
-			{event("b", 3, large), rejection("b", 4, "{}")},
-		} {
-			if err := r.p.Publish(t.Context(), r.p.Unfenced(0), messages); err == nil {
-				t.Fatal("it was not refused")
-			}
-		}
-		// The stream handles messages in their order: what overtook is stored before this one.
-		r.publish(event("c", 5, "{}"))
-		for _, m := range r.stored() {
-			if m.Subject != "lapse.expired.orders.c" {
-				t.Errorf("%s is stored, and the message before it is not", m.Subject)
-			}
-		}
-	})
+// Goes red if Publish sends a message before the stream acknowledged the one before it.
+func TestG3_ARefusedMessageIsNotOvertaken(t *testing.T) {
+	large := `"` + strings.Repeat("x", 100_000) + `"`
+	many := []Message{event("b", 1, "{}"), event("a", 2, large)}
+	for i := range 32 {
+		many = append(many, event("a", uint64(3+i), "{}"))
+	}
+	for name, messages := range map[string][]Message{
+		"many":                    append(many, event("c", 50, "{}")),
+		"a rejection, an event":   {rejection("a", 1, large), event("a", 2, "{}")},
+		"an event, a rejection":   {event("b", 3, large), rejection("b", 4, "{}")},
+		"events of two documents": {event("a", 1, large), event("b", 2, "{}")},
+	} {
+		t.Run(name, func(t *testing.T) {
+			everyWay(t, func(t *testing.T, config jetstream.StreamConfig) {
+				config.MaxBytes, config.Discard = 50_000, jetstream.DiscardNew
+				r := newRig(t, natstest.Options{}, config)
+				at, err := r.p.Publish(t.Context(), r.p.Unfenced(0), messages)
+				if err == nil || at != (Place{}) || r.p.Last() != (Place{}) {
+					t.Fatalf("it was not refused: %v, the last message is at %s and %s", err, at, r.p.Last())
+				}
+				// The stream handles messages in their order: what overtook is stored before this one.
+				r.publish(event("after", 100, "{}"))
+				for _, m := range r.stored() {
+					if id := m.Header.Get(ceSubject); id != "after" && (id != "b" || name != "many") {
+						t.Errorf("%v is stored, and a message before it is not", m.Header)
+					}
+				}
+			})
+		})
+	}
 }
 
 func TestPublishErrors(t *testing.T) {
 	t.Run("the stream is full", func(t *testing.T) {
 		r := newRig(t, natstest.Options{}, jetstream.StreamConfig{MaxMsgs: 2, Discard: jetstream.DiscardNew})
 		r.publish(event("a", 1, "{}"), event("b", 2, "{}"))
-		err := r.p.Publish(t.Context(), r.p.Unfenced(0), []Message{event("c", 3, "{}")})
+		_, err := r.p.Publish(t.Context(), r.p.Unfenced(0), []Message{event("c", 3, "{}")})
 		var api *jetstream.APIError
 		if !errors.As(err, &api) || !strings.Contains(err.Error(), "maximum messages") || !strings.Contains(err.Error(), "lapse.expired.orders.c") {
 			t.Errorf("error %v", err)
@@ -312,11 +337,14 @@ func TestPublishErrors(t *testing.T) {
 		if err := r.js.DeleteStream(t.Context(), prefix.EventsStream()); err != nil {
 			t.Fatal(err)
 		}
-		if err := r.p.Publish(t.Context(), r.p.Unfenced(0), []Message{event("c", 3, "{}")}); err == nil {
+		if _, err := r.p.Publish(t.Context(), r.p.Unfenced(0), []Message{event("c", 3, "{}")}); err == nil {
 			t.Error("published to a stream that is not there")
 		}
-		if _, err := r.p.Unpublished(t.Context(), Fence{}, []Message{event("c", 3, "{}")}); err == nil {
-			t.Error("looked up in a stream that is not there")
+		if err := r.p.NewTail(testLog).Cover(t.Context(), 0, 1); err == nil {
+			t.Error("read a stream that is not there")
+		}
+		if _, err := r.p.Holds(t.Context(), testLog, Place{1, Key{'e', 1}}); !errors.Is(err, jetstream.ErrStreamNotFound) {
+			t.Errorf("a stream that is not there has lost a message: %v", err)
 		}
 	})
 	t.Run("another stream has the subjects", func(t *testing.T) {
@@ -327,7 +355,7 @@ func TestPublishErrors(t *testing.T) {
 		if _, err := r.js.CreateStream(t.Context(), jetstream.StreamConfig{Name: "OTHER", Subjects: []string{"lapse.>"}}); err != nil {
 			t.Fatal(err)
 		}
-		if err := r.p.Publish(t.Context(), r.p.Unfenced(0), []Message{event("c", 3, "{}")}); err == nil {
+		if _, err := r.p.Publish(t.Context(), r.p.Unfenced(0), []Message{event("c", 3, "{}")}); err == nil {
 			t.Error("published to another stream")
 		}
 	})
@@ -344,165 +372,14 @@ func TestPublishErrors(t *testing.T) {
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 		defer cancel()
-		if err := r.p.Publish(ctx, r.p.Unfenced(0), []Message{event("c", 3, "{}")}); !errors.Is(err, context.DeadlineExceeded) {
+		if _, err := r.p.Publish(ctx, r.p.Unfenced(0), []Message{event("c", 3, "{}")}); !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("publish: %v", err)
 		}
 		for _, replicas := range []int{1, 3} {
 			r.p.replicated.Store(replicas > 1)
-			if _, err := r.p.Unpublished(ctx, Fence{}, []Message{event("c", 3, "{}")}); !errors.Is(err, context.DeadlineExceeded) {
-				t.Errorf("unpublished, of %d replicas: %v", replicas, err)
+			if err := r.p.NewTail(testLog).Cover(ctx, 0, 1); !errors.Is(err, context.DeadlineExceeded) {
+				t.Errorf("read, of %d replicas: %v", replicas, err)
 			}
 		}
 	})
-}
-
-// TestUnpublished looks up more subjects than fit one request, several messages on some.
-func TestUnpublished(t *testing.T) {
-	r := newRig(t, natstest.Options{}, jetstream.StreamConfig{})
-	var published, asked, want []Message
-	for i := range 2200 {
-		id := strconv.Itoa(i)
-		switch i % 4 {
-		case 0: // none was published
-			asked, want = append(asked, event(id, 5, "{}")), append(want, event(id, 5, "{}"))
-		case 1: // only the first was published
-			published = append(published, event(id, 5, "{}"))
-			asked = append(asked, event(id, 5, "{}"), event(id, 6, "{}"), event(id, 9, "{}"))
-			want = append(want, event(id, 6, "{}"), event(id, 9, "{}"))
-		case 2: // all were published
-			published = append(published, event(id, 5, "{}"), event(id, 10, "{}"))
-			asked = append(asked, event(id, 5, "{}"), event(id, 10, "{}"))
-		case 3: // rejections, each of a message of its own
-			first, second := rejection(id, uint64(10*i), ""), rejection(id, uint64(10*i+1), "")
-			published = append(published, first)
-			asked = append(asked, first, second, event(id, 1, "{}"))
-			want = append(want, second, event(id, 1, "{}"))
-		}
-	}
-	if diff := cmp.Diff(orders(asked), orders(r.unpublished(asked...))); diff != "" {
-		t.Errorf("of an empty stream:\n%s", diff)
-	}
-	r.publish(published...)
-	if diff := cmp.Diff(orders(want), orders(r.unpublished(asked...))); diff != "" {
-		t.Error(diff)
-	}
-	if found := r.unpublished(); len(found) != 0 {
-		t.Errorf("of nothing, %d are unpublished", len(found))
-	}
-}
-
-// TestG3_AReplicaThatLagsIsNotBelieved: a look-up behind a fence waits until the replica that
-// answers has stored the fence, and finds everything before it.
-//
-// Goes red if a look-up believes an answer without the fence.
-func TestG3_AReplicaThatLagsIsNotBelieved(t *testing.T) {
-	for _, before := range []int{0, 1} { // messages that the replica has when it is asked
-		r := newRig(t, natstest.Options{}, atomicBatches)
-		lags := r.p.fence(0, 3) // as if the fence were the third message of the stream
-		messages := []Message{event("a", 1, "{}"), event("b", 1, "{}"), event("c", 1, "{}")}
-		r.publish(messages[:before]...)
-		asked := make(chan struct{}, 1000)
-		if _, err := r.nc.Subscribe("$JS.API.DIRECT.GET.LAPSE_EVENTS", func(*nats.Msg) { asked <- struct{}{} }); err != nil {
-			t.Fatal(err)
-		}
-		done := make(chan []Message, 1)
-		go func() {
-			found, err := r.p.Unpublished(t.Context(), lags, messages)
-			if err != nil && !errors.Is(err, ErrNoFence) { // as a busy machine looks for it for long
-				t.Error(err)
-			}
-			done <- found
-		}()
-		for range 2 { // the first answer was not believed
-			<-asked
-		}
-		for _, m := range messages[before:] {
-			r.publish(m)
-		}
-		if found := <-done; len(found) != 0 {
-			t.Errorf("%d of %d are reported as unpublished", len(found), len(messages))
-		}
-	}
-}
-
-// TestG3_TheFenceIsGone: somebody has purged the stream. A look-up says so, and finds nothing
-// stored behind a new fence.
-//
-// Goes red if a look-up waits for a replica that has the fence.
-func TestG3_TheFenceIsGone(t *testing.T) {
-	for name, config := range map[string]jetstream.StreamConfig{"one replica": {}, "replicas": atomicBatches} {
-		t.Run(name, func(t *testing.T) {
-			r := newRig(t, natstest.Options{}, config)
-			fence := func() Fence {
-				f, err := r.p.Fence(t.Context(), 0)
-				if err != nil {
-					t.Fatal(err)
-				}
-				return f
-			}
-			messages := []Message{event("a", 1, "{}")}
-			r.publish(messages...)
-			old := fence()
-			if err := r.stream.Purge(t.Context()); err != nil {
-				t.Fatal(err)
-			}
-			if _, err := r.p.Unpublished(t.Context(), old, messages); !errors.Is(err, ErrNoFence) {
-				t.Errorf("%v, want %v", err, ErrNoFence)
-			}
-			if found, err := r.p.Unpublished(t.Context(), fence(), messages); err != nil || len(found) != 1 {
-				t.Errorf("%d messages are not stored, want 1: %v", len(found), err)
-			}
-		})
-	}
-}
-
-// TestG3_ACutAnswerLosesNothing: the server cuts an answer that is too long. The publisher asks
-// for the rest, and does not take it for unpublished.
-//
-// Goes red if askBulk ignores how many messages are pending at the end of an answer.
-func TestG3_ACutAnswerLosesNothing(t *testing.T) {
-	for _, large := range []int{4, 20} {
-		t.Run(strconv.Itoa(large), func(t *testing.T) {
-			r := newRig(t, natstest.Options{}, jetstream.StreamConfig{})
-			var messages []Message
-			for i := range 200 {
-				size := 10
-				if i%10 == 0 && i/10 < large {
-					size = 1_000_000
-				}
-				messages = append(messages, event(strconv.Itoa(i), uint64(i+1), `"`+strings.Repeat("x", size)+`"`))
-			}
-			r.publish(messages...)
-			if found := r.unpublished(messages...); len(found) > 0 {
-				t.Errorf("%d of %d are reported as unpublished, the first %s", len(found), len(messages), found[0].msg.Subject)
-			}
-		})
-	}
-}
-
-// TestMalformedStoredHeaders: if the order of the last message on a subject cannot be read, the
-// look-up returns an error, and does not take the subject for empty.
-func TestMalformedStoredHeaders(t *testing.T) {
-	for name, header := range map[string]nats.Header{
-		"none":               nil,
-		"others":             {"A": {"b"}},
-		"no number":          {ceID: {"orders/a/x"}},
-		"an empty number":    {ceID: {"orders/a/"}},
-		"a sequence of none": {wire.HeaderSeq: {"-1"}},
-		"too large":          {wire.HeaderSeq: {"18446744073709551616"}},
-	} {
-		t.Run(name, func(t *testing.T) {
-			r := newRig(t, natstest.Options{}, jetstream.StreamConfig{})
-			m := event("a", 3, "{}")
-			if _, err := r.js.PublishMsg(t.Context(), &nats.Msg{Subject: m.msg.Subject, Header: header}); err != nil {
-				t.Fatal(err)
-			}
-			for _, replicas := range []int{1, 3} {
-				r.p.replicated.Store(replicas > 1)
-				if found, err := r.p.Unpublished(t.Context(), Fence{}, []Message{event("b", 1, "{}"), m}); err == nil {
-					t.Errorf("%d replicas: %d are unpublished, without an error", replicas, len(found))
-				}
-			}
-		})
-	}
 }

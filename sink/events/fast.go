@@ -12,8 +12,8 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// errNoBatch: the server answered a message of a batch like a message of its own.
-var errNoBatch = errors.New("the stream does not know batches, and stored the messages one by one")
+// errNotBatch: the server answered a message of a batch like a message of its own.
+var errNotBatch = errors.New("the server does not know batches, and may have stored the messages one by one: use nats-server 2.14 or newer")
 
 // Errors by which the server refuses a fast batch.
 const (
@@ -23,46 +23,50 @@ const (
 )
 
 // inFastBatches publishes messages as fast batches: the stream stores them in their order,
-// up to the first that it refuses, and none after that one. It skips messages that it
-// recognises as duplicates.
+// up to the first that it refuses, and none after that one. A message alone needs no batch.
 //
 // 256 rejections of one document take 6 ms in a fast batch. One after the other, or in
 // atomic batches, they take 40 to 50 ms.
-func (p *Publisher) inFastBatches(ctx context.Context, fence Fence, messages []Message) error {
+func (p *Publisher) inFastBatches(ctx context.Context, fence Fence, messages []Message) (seq uint64, err error) {
 	for len(messages) > 0 {
+		if len(messages) == 1 {
+			return p.alone(ctx, fence, messages[0])
+		}
 		some := messages[:min(len(messages), maxPending)]
 		for _, m := range some {
 			leaveBatch(m.msg)
 			fence.guard(m.msg)
 		}
 		if err := p.fit(ctx, some); err != nil {
-			return err
+			return 0, err
 		}
-		stored, err := p.acks.fast(ctx, some)
+		var stored int
+		before := p.Last().Seq
+		stored, seq, err = p.acks.fast(ctx, some)
+		if err == nil {
+			err = p.follows(before, seq, Place{seq, some[len(some)-1].Key})
+		}
 		switch codeOf(err) {
 		case 0:
-			if errors.Is(err, errNoBatch) {
-				p.takesFast.Store(false)
-			}
 			if err != nil {
-				return err
+				return 0, err
 			}
 			stored = len(some)
 		case jetstream.JSErrCodeStreamMessageExceedsMaximum:
 			if err := p.shrink(ctx, some[stored:stored+1]); err != nil {
-				return err
+				return 0, err
 			}
 		case codeFastDisabled, codeFastPattern:
 			p.takesFast.Store(false)
-			return p.Publish(ctx, fence, messages)
+			return p.inAtomicBatches(ctx, fence, messages)
 		case codeFastTooMany:
-			return p.inWaves(ctx, fence, messages)
+			return p.inAtomicBatches(ctx, fence, messages)
 		default:
-			return err
+			return 0, err
 		}
 		messages = messages[stored:]
 	}
-	return nil
+	return seq, nil
 }
 
 // fastReply is the reply subject of a message of a fast batch. After the inbox, it tells the
@@ -103,14 +107,16 @@ func (g *group) fast(i int, answer []byte, err error) (done bool, _ error) {
 	var end struct {
 		Batch string
 		Count int
+		Seq   uint64
 	}
 	switch err := json.Unmarshal(answer, &end); {
 	case err != nil:
-		return true, fmt.Errorf("%w: %w", errNoAnswer, err)
+		return true, fmt.Errorf("%w: %w", errNotAnAnswer, err)
 	case end.Batch != g.batch:
-		return true, errNoBatch
+		return true, errNotBatch
 	case end.Count != len(g.messages):
 		return true, fmt.Errorf("the stream stored %d messages of a batch of %d", end.Count, len(g.messages))
 	}
+	g.seq = end.Seq
 	return true, nil
 }

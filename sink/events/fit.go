@@ -27,10 +27,7 @@ func (p *Publisher) setLimits(config jetstream.StreamConfig) {
 		p.acks.limit.Store(int64(answerTimeout))
 	}
 	p.takesFast.Store(config.AllowBatchPublish)
-	p.largest.Store(1)
-	if config.AllowAtomicPublish {
-		p.largest.Store(maxBatch)
-	}
+	p.largest.Store(maxBatch)
 	p.maxSize.Store(int64(config.MaxMsgSize))
 }
 

@@ -11,7 +11,9 @@ import (
 )
 
 const (
-	ceID = "ce-id"
+	ceID      = "ce-id"
+	ceSource  = "ce-source"
+	ceSubject = "ce-subject"
 	// longestError is the length to which truncate cuts the error of a rejection.
 	longestError = 1 << 10
 )
@@ -26,50 +28,43 @@ var (
 // Message is an output of the log, ready to be published.
 type Message struct {
 	msg *nats.Msg
-	// document is the end of the subject, behind the kind. An event and a rejection have it in
-	// common if they are of one document.
-	document string
-	// order grows from message to message of a subject: the etag of an expired version, or
-	// the log sequence of a rejected message.
-	order uint64
+	Key Key
 }
 
 // Log names the log whose outputs the messages are. Make it with [NewLog].
 type Log struct {
-	prefix   wire.Prefix
-	stream   string // of the log
-	source   string // of its events, up to the collection
-	rejected string // begins the id of a rejection: the logs of all shards share the stream of events
+	prefix wire.Prefix
+	shard  int
+	shape  wire.Shape // its partitions do not count
+	stream string     // of the log
+	source string     // of its events, up to the collection
 }
 
 // NewLog names a log that was created at an instant, in Unix milliseconds. The instant
 // distinguishes it from another log under the same name.
 func NewLog(log wire.Log, created int64) Log {
-	l := Log{log.Prefix, log.Stream(), "/" + string(log.Prefix) + "/" + strconv.FormatInt(created, 10) + "/collections/", "rejected/"}
-	if log.Shards > 1 {
-		l.rejected += strconv.Itoa(log.Shard) + "/"
+	return Log{
+		prefix: log.Prefix, shard: log.Shard, shape: wire.Shape{Shards: max(log.Shards, 1), Partitions: 1},
+		stream: log.Stream(), source: "/" + string(log.Prefix) + "/" + strconv.FormatInt(created, 10) + "/collections/",
 	}
-	return l
 }
 
 // Expired builds an expiry event. The bytes of its document are not changed. An event that is
 // too large when it is published goes without its document: see [Publisher.Publish].
 func Expired(log Log, e wire.Event, trace string) Message {
 	id := wire.EscapeID(e.ID)
-	unique := e.Collection + "/" + id + "/" + e.Etag.String()
-	values := []string{log.source + e.Collection, id, unique, e.ExpiredAt.String(), log.prefix.EventsStream(), trace}
+	values := []string{log.source + e.Collection, id, e.Collection + "/" + id + "/" + e.Etag.String(), e.ExpiredAt.String(), log.prefix.EventsStream(), trace}
 	value := func(i int) []string { return values[i : i+1 : i+1] }
-	m := &nats.Msg{Subject: log.prefix.Expired(e.Collection, e.ID), Header: make(nats.Header, 14)}
+	m := &nats.Msg{Subject: log.prefix.Expired(e.Collection, e.ID), Header: make(nats.Header, 13)}
 	h := m.Header
 	h["ce-specversion"], h["ce-type"], h["content-type"] = ceVersion, ceType, contentType
-	h["ce-source"], h["ce-subject"], h[ceID], h["ce-time"] = value(0), value(1), value(2), value(3)
-	h[jetstream.MsgIDHeader] = value(2)
+	h[ceSource], h[ceSubject], h[ceID], h["ce-time"] = value(0), value(1), value(2), value(3)
 	h[jetstream.ExpectedStreamHeader] = value(4)
 	if trace != "" {
 		h[wire.HeaderTrace], h["ce-"+wire.HeaderTrace] = value(5), value(5)
 	}
 	m.Data = e.Encode()
-	return newMessage(log.prefix, m, uint64(e.Etag))
+	return Message{m, Key{keyExpired, uint64(e.Etag)}}
 }
 
 // Rejection is a message of the log that has no effect, and the reason.
@@ -77,6 +72,7 @@ type Rejection struct {
 	Subject string // of the original
 	Rest    string // of the original's subject, behind the kind and the operation
 	Seq     uint64 // of the original in the log
+	Ts      int64  // log time at the original, Unix milliseconds
 	Code    int
 	Error   string
 	Body    []byte // of the original
@@ -90,12 +86,12 @@ func Rejected(log Log, r Rejection) Message {
 	m := &nats.Msg{
 		Subject: log.prefix.Rejected(r.Rest),
 		Header: nats.Header{
-			wire.HeaderCode:       {strconv.Itoa(r.Code)},
-			wire.HeaderError:      {r.Error},
-			wire.HeaderSubject:    {r.Subject},
-			wire.HeaderStream:     {log.stream},
-			wire.HeaderSeq:        {strconv.FormatUint(r.Seq, 10)},
-			jetstream.MsgIDHeader: {log.rejected + strconv.FormatUint(r.Seq, 10)},
+			wire.HeaderCode:    {strconv.Itoa(r.Code)},
+			wire.HeaderError:   {r.Error},
+			wire.HeaderSubject: {r.Subject},
+			wire.HeaderStream:  {log.stream},
+			wire.HeaderSeq:     {strconv.FormatUint(r.Seq, 10)},
+			wire.HeaderTs:      {wire.Time(r.Ts).String()},
 
 			jetstream.ExpectedStreamHeader: {log.prefix.EventsStream()},
 		},
@@ -104,12 +100,7 @@ func Rejected(log Log, r Rejection) Message {
 	if r.Trace != "" {
 		m.Header[wire.HeaderTrace] = []string{r.Trace}
 	}
-	return newMessage(log.prefix, m, r.Seq)
-}
-
-func newMessage(prefix wire.Prefix, m *nats.Msg, order uint64) Message {
-	_, document, _ := strings.Cut(m.Subject[len(prefix)+len("."):], ".")
-	return Message{m, document, order}
+	return Message{m, Key{keyRejected, r.Seq}}
 }
 
 // shorten replaces the end of a text by dots, so that it loses at least that many bytes.

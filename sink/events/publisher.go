@@ -4,7 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
+	"sync"
 	"sync/atomic"
 
 	"github.com/nats-io/nats.go"
@@ -25,8 +25,12 @@ type Publisher struct {
 	// What the stream is and allows, as of the last refreshLimits.
 	replicated atomic.Bool // it has several replicas
 	takesFast  atomic.Bool
-	largest    atomic.Int64 // messages of an atomic batch; 1 if it takes no batches
+	largest    atomic.Int64 // messages of an atomic batch
 	maxSize    atomic.Int64 // of a message, in bytes; 0 or less: no limit
+
+	mu     sync.Mutex
+	last   Place
+	losses int // how often an answer showed that the stream has lost its end
 }
 
 // NewPublisher makes a Publisher for the stream of events, which has this configuration.
@@ -47,92 +51,90 @@ func NewPublisher(nc *nats.Conn, prefix wire.Prefix, config jetstream.StreamConf
 // Close ends the Publisher, which must not be in use any more.
 func (p *Publisher) Close() { _ = p.acks.sub.Unsubscribe() }
 
-// Publish publishes messages with a fence, those of one document in their order, and returns
+// Last is the last place at which this Publisher has stored something; zero if it has not. What is
+// published after the call is stored behind it.
+func (p *Publisher) Last() Place {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.last
+}
+
+// Losses is how often an answer showed that the stream has lost its end. A fence of before is refused: its
+// partition may have lost outputs.
+func (p *Publisher) Losses() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.losses
+}
+
+// follows notes that the stream has stored messages from a sequence on, up to a place. It returns ErrLost
+// if that is not behind what was stored when they were sent: then the stream has lost its end.
+func (p *Publisher) follows(before, from uint64, at Place) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if from > before {
+		if at.Seq > p.last.Seq {
+			p.last = at
+		}
+		return nil
+	}
+	p.losses++
+	p.last = at
+	return fmt.Errorf("%w: it stores at sequence %d, and had %d", ErrLost, from, before)
+}
+
+// Publish publishes messages with a fence, in their order, and returns where the last of them is
 // when all are stored. It returns [ErrFenced] if there is a newer fence. It waits until ctx is
 // done, because no answer comes after the connection is lost; for a stream with replicas, 3
 // seconds at most for each answer.
 //
-// After an error the stream may have some of the messages, and may store others later. But it
-// stores no message without those before it of its document, because each message either waits
-// for the one before it or is in one batch with it. [Publisher.Unpublished] relies on that.
+// After an error the stream may have the first of the messages, and may store others later. But it
+// stores no message without those before it.
 //
 // A message that is larger than the server or the stream allows is made smaller: see fit.
-func (p *Publisher) Publish(ctx context.Context, fence Fence, messages []Message) error {
-	if p.replicated.Load() {
-		return p.inAtomicBatches(ctx, fence, messages)
+func (p *Publisher) Publish(ctx context.Context, fence Fence, messages []Message) (Place, error) {
+	if len(messages) == 0 {
+		return Place{}, nil
 	}
-	err := p.onOneReplica(ctx, fence, messages)
-	if codeOf(err) == codeInProcess { // somebody has given the stream replicas
+	if fence.losses != p.Losses() {
+		return Place{}, fmt.Errorf("%w since the fence of this partition was stored", ErrLost)
+	}
+	if fence.keepsOut() && (fence.reconnects != p.reconnects() || !p.js.Conn().IsConnected()) {
+		return Place{}, errReconnected
+	}
+	publish := p.inFastBatches
+	if p.replicated.Load() || !p.takesFast.Load() {
+		publish = p.inAtomicBatches
+	}
+	seq, err := publish(ctx, fence, messages)
+	if codeOf(err) == codeInProcess && !p.replicated.Load() { // somebody has given the stream replicas
 		err = errors.Join(err, p.refreshLimits(ctx))
 	}
-	return err
-}
-
-func (p *Publisher) onOneReplica(ctx context.Context, fence Fence, messages []Message) error {
-	switch most := repeats(messages); {
-	case most <= 1:
-		return p.wave(ctx, fence, messages)
-	case p.takesFast.Load():
-		return p.inFastBatches(ctx, fence, messages)
-	case most > fewRepeats && p.largest.Load() > 1:
-		return p.inAtomicBatches(ctx, fence, messages)
-	default:
-		return p.inWaves(ctx, fence, messages)
+	if err != nil {
+		return Place{}, err
 	}
+	return Place{seq, messages[len(messages)-1].Key}, nil
 }
 
-// repeats is the greatest number of messages of one document.
-func repeats(messages []Message) (most int) {
-	per := make(map[string]int, len(messages))
-	for _, m := range messages {
-		per[m.document]++
-		most = max(most, per[m.document])
+// alone publishes one message that is in no batch.
+func (p *Publisher) alone(ctx context.Context, fence Fence, m Message) (seq uint64, err error) {
+	leaveBatch(m.msg)
+	fence.guard(m.msg)
+	one := []Message{m}
+	if err := p.fit(ctx, one); err != nil {
+		return 0, err
 	}
-	return most
-}
-
-// inWaves publishes the first message of each document, waits until they are stored,
-// then publishes the second of each, and so on.
-func (p *Publisher) inWaves(ctx context.Context, fence Fence, messages []Message) error {
-	var waves [][]Message
-	next := make(map[string]int, len(messages))
-	for _, m := range messages {
-		i := next[m.document]
-		next[m.document] = i + 1
-		if i == len(waves) {
-			waves = append(waves, nil)
+	for {
+		before := p.Last().Seq
+		seq, err = p.acks.single(ctx, m)
+		if err == nil {
+			err = p.follows(before, seq, Place{seq, m.Key})
 		}
-		waves[i] = append(waves[i], m)
-	}
-	for _, wave := range waves {
-		if err := p.wave(ctx, fence, wave); err != nil {
-			return err
+		if codeOf(err) != jetstream.JSErrCodeStreamMessageExceedsMaximum && !errors.Is(err, nats.ErrMaxPayload) {
+			return seq, err
+		}
+		if err := p.shrink(ctx, one); err != nil {
+			return 0, err
 		}
 	}
-	return nil
-}
-
-// wave publishes messages of distinct documents without waiting in between, and returns
-// when all are stored.
-func (p *Publisher) wave(ctx context.Context, fence Fence, messages []Message) error {
-	for _, m := range messages {
-		leaveBatch(m.msg)
-		fence.guard(m.msg)
-	}
-	if err := p.fit(ctx, messages); err != nil {
-		return err
-	}
-	for some := range slices.Chunk(messages, maxPending) {
-		for len(some) > 0 {
-			large, err := p.acks.each(ctx, some)
-			if err == nil {
-				err = p.shrink(ctx, large)
-			}
-			if err != nil {
-				return err
-			}
-			some = large
-		}
-	}
-	return nil
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -19,15 +20,13 @@ import (
 	"github.com/seed18712806/lapse/integration/harness/proxy"
 )
 
-// newCluster is newRig on three servers, with the shortest duplicate window. It returns the addresses of the servers too.
+// newCluster is newRig on three servers. It returns the addresses of the servers too.
 func newCluster(t *testing.T, config jetstream.StreamConfig) (*rig, []string) {
 	t.Helper()
 	servers := natstest.StartCluster(t, 3)
 	r := &rig{t: t, nc: connect(t, servers[0])}
 	r.js = natstest.JetStream(t, r.nc)
-	config.Name, config.Subjects, config.AllowDirect = prefix.EventsStream(), prefix.EventSubjects(), true
-	config.Duplicates = 100 * time.Millisecond
-	r.stream = natstest.CreateStream(t, r.js, config)
+	r.stream = natstest.CreateStream(t, r.js, eventsConfig(config))
 	r.p = r.publisher(r.nc)
 	return r, servers
 }
@@ -116,7 +115,7 @@ func (w *writer) publish(ctx context.Context, fence Fence) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, 500*time.Millisecond)
 	defer cancel()
-	err := w.Publish(ctx, fence, one.sent)
+	_, err := w.Publish(ctx, fence, one.sent)
 	switch {
 	case err == nil:
 		one.acked = true
@@ -130,21 +129,14 @@ func (w *writer) publish(ctx context.Context, fence Fence) error {
 
 // TestG3_NothingBehindALaterFence: three processes believe that they own a partition of a
 // stream with three replicas. Each publishes behind fences of its own, through a network that
-// holds up what it sends for longer than the duplicate window. The leader of the stream moves.
-// No message is stored behind a later fence than its own, none twice, none that was acknowledged
-// is absent, and none is without the one before it of its document.
+// holds up what it sends. The leader of the stream moves. No message is stored behind a later fence
+// than its own, none twice, none that was acknowledged is absent, and none is without those before
+// it in its publication.
 //
 // Goes red if the first message of a batch, or a message alone, does not carry the fence.
 func TestG3_NothingBehindALaterFence(t *testing.T) {
-	for name, config := range map[string]jetstream.StreamConfig{"in batches": {AllowAtomicPublish: true}, "alone": {}} {
-		t.Run(name, func(t *testing.T) { nothingBehindALaterFence(t, config) })
-	}
-}
-
-func nothingBehindALaterFence(t *testing.T, config jetstream.StreamConfig) {
 	t.Parallel()
-	config.Replicas = 3
-	r, servers := newCluster(t, config)
+	r, servers := newCluster(t, jetstream.StreamConfig{Replicas: 3})
 	ctx, stop := context.WithCancel(t.Context())
 	var all sync.WaitGroup
 	t.Cleanup(func() { stop(); all.Wait() })
@@ -206,15 +198,15 @@ func nothingBehindALaterFence(t *testing.T, config jetstream.StreamConfig) {
 	}
 	for _, w := range writers {
 		for _, one := range w.all {
-			ends := map[string]bool{} // documents of which a message is absent
+			ended := false // a message is absent
 			for _, m := range one.sent {
-				switch is := times[strconv.FormatUint(m.order, 10)] > 0; {
+				switch is := times[strconv.FormatUint(m.Key.Seq, 10)] > 0; {
 				case !is && one.acked:
-					t.Errorf("%d was acknowledged, and is absent", m.order)
-				case is && ends[m.document]:
-					t.Errorf("%d is stored without the one before it of its document", m.order)
+					t.Errorf("%d was acknowledged, and is absent", m.Key.Seq)
+				case is && ended:
+					t.Errorf("%d is stored without those before it", m.Key.Seq)
 				case !is:
-					ends[m.document] = true
+					ended = true
 				}
 			}
 		}
@@ -229,16 +221,15 @@ func nothingBehindALaterFence(t *testing.T, config jetstream.StreamConfig) {
 // Goes red if the publisher does not learn that the stream has replicas now.
 func TestTheStreamGetsReplicas(t *testing.T) {
 	t.Parallel()
-	config := jetstream.StreamConfig{AllowAtomicPublish: true, AllowBatchPublish: true, Replicas: 1}
-	r, _ := newCluster(t, config)
+	r, _ := newCluster(t, jetstream.StreamConfig{Replicas: 1})
 	var messages []Message
 	for i := range 500 {
 		messages = append(messages, event(strconv.Itoa(i%100), uint64(i+1), "{}"))
 	}
-	if err := r.p.Publish(t.Context(), r.fence(), messages[:100]); err != nil {
+	if _, err := r.p.Publish(t.Context(), r.fence(), messages[:100]); err != nil {
 		t.Fatal(err)
 	}
-	config = r.stream.CachedInfo().Config
+	config := r.stream.CachedInfo().Config
 	config.Replicas = 3
 	if _, err := r.js.UpdateStream(t.Context(), config); err != nil {
 		t.Fatal(err)
@@ -250,11 +241,17 @@ func TestTheStreamGetsReplicas(t *testing.T) {
 		if err != nil {
 			return err // the leader changes
 		}
-		rest, err := r.p.Unpublished(ctx, fence, messages)
-		if err != nil {
+		tail := r.p.NewTail(testLog)
+		tail.Hold()
+		if err := tail.Cover(ctx, 0, fence.Place().Seq); err != nil {
 			return err
 		}
-		return r.p.Publish(ctx, fence, rest)
+		rest := slices.DeleteFunc(slices.Clone(messages), func(m Message) bool {
+			_, found := tail.Find(m)
+			return found
+		})
+		_, err = r.p.Publish(ctx, fence, rest)
+		return err
 	}
 	for tries := 1; ; tries++ {
 		err := attempt()

@@ -1,14 +1,12 @@
 package service
 
 import (
-	"crypto/rand"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
 	"regexp"
 	"strconv"
-	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/micro"
@@ -54,9 +52,8 @@ func (s *Service) statistics() any {
 	return all
 }
 
-// subscribe subscribes to the requests, and to PING, INFO and STATS.
+// subscribe subscribes to the requests, to those for consumers, and to PING, INFO and STATS.
 func (s *Service) subscribe() error {
-	s.id, s.started = rand.Text(), time.Now().UTC()
 	for _, e := range endpoints {
 		sub, err := s.nc.QueueSubscribe(s.subject(e), micro.DefaultQueueGroup, s.dispatch(e))
 		if err != nil {
@@ -64,6 +61,11 @@ func (s *Service) subscribe() error {
 		}
 		s.subs = append(s.subs, sub)
 	}
+	sub, err := s.nc.QueueSubscribe(s.opts.Prefix.CreateConsumer(">"), micro.DefaultQueueGroup, s.createConsumer)
+	if err != nil {
+		return errors.Join(fmt.Errorf("subscribe to the requests for consumers: %w", err), s.unsubscribe())
+	}
+	s.subs = append(s.subs, sub)
 	for verb, answer := range map[micro.Verb]func() any{
 		micro.PingVerb: s.ping, micro.InfoVerb: s.info, micro.StatsVerb: s.statistics,
 	} {
@@ -100,6 +102,7 @@ func (s *Service) unsubscribe() (err error) {
 			err = errors.Join(err, e)
 		}
 	}
+	s.subs = nil
 	return err
 }
 

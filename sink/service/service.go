@@ -3,6 +3,7 @@ package service
 import (
 	"cmp"
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -48,6 +49,8 @@ type Options struct {
 	Concurrency int                   // requests that are answered at a time; DefaultConcurrency
 	Timeout     time.Duration         // of one request, from the moment at which the service begins to answer it; DefaultTimeout
 	Metrics     prometheus.Registerer // none
+	// Later: answer no requests before [Service.Offer].
+	Later bool
 }
 
 // Service is a running service.
@@ -61,26 +64,31 @@ type Service struct {
 
 	id      string // of this instance
 	started time.Time
-	subs    []*nats.Subscription
+
+	mu      sync.Mutex
+	subs    []*nats.Subscription // none while it answers no requests
+	stopped bool
 
 	ctx    context.Context // ends the requests in flight; Start makes it, so it is not that of a caller
 	cancel context.CancelFunc
 	slots  chan struct{} // one for each request in flight
 	stop   sync.Once
+
+	creates chan struct{} // one for each request for a consumer in flight
 }
 
-// Start serves until [Service.Stop] or until the connection is closed. The caller closes the
+// Start serves, unless Options.Later is set, until [Service.Stop] or until the connection is closed. The caller closes the
 // connection after Stop. If too many requests wait and the client library drops some, it calls
 // the connection's error handler.
 func Start(nc *nats.Conn, reader Reader, opts Options) (*Service, error) {
-	opts.Prefix = cmp.Or(opts.Prefix, wire.DefaultPrefix)
+	var err error
+	if opts.Prefix, err = opts.Prefix.OrDefault(); err != nil {
+		return nil, fmt.Errorf("start the reads: %w", err)
+	}
 	opts.Version = cmp.Or(opts.Version, defaultVersion)
 	opts.Shards = cmp.Or(opts.Shards, 1)
 	opts.Concurrency = cmp.Or(opts.Concurrency, DefaultConcurrency)
 	opts.Timeout = cmp.Or(opts.Timeout, DefaultTimeout)
-	if _, err := wire.ParsePrefix(string(opts.Prefix)); err != nil {
-		return nil, fmt.Errorf("start the reads: %w", err)
-	}
 	if opts.Concurrency < 0 || opts.Timeout < 0 {
 		return nil, fmt.Errorf("start the reads: concurrency %d, timeout %s: neither may be negative", opts.Concurrency, opts.Timeout)
 	}
@@ -95,6 +103,8 @@ func Start(nc *nats.Conn, reader Reader, opts Options) (*Service, error) {
 		stats:  make(map[string]*stats),
 		slots:  make(chan struct{}, opts.Concurrency),
 		meters: newMeters(),
+		id:     rand.Text(), started: time.Now().UTC(),
+		creates: make(chan struct{}, maxCreates),
 	}
 	if opts.Metrics != nil {
 		if err := s.meters.register(opts.Metrics); err != nil {
@@ -108,11 +118,31 @@ func Start(nc *nats.Conn, reader Reader, opts Options) (*Service, error) {
 	for _, e := range endpoints {
 		s.stats[e.verb] = &stats{}
 	}
-	if err := s.subscribe(); err != nil {
+	if opts.Later {
+		return s, nil
+	}
+	if err := s.Offer(true); err != nil {
 		s.cancel()
-		return nil, fmt.Errorf("start the reads: %w", err)
+		return nil, err
 	}
 	return s, nil
+}
+
+// Offer answers requests from now on, or leaves them to the other processes: it still answers
+// those that have arrived. To offer twice, to leave twice, and both after Stop do nothing.
+func (s *Service) Offer(yes bool) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch {
+	case s.stopped || yes == (s.subs != nil):
+		return nil
+	case yes:
+		if err := s.subscribe(); err != nil {
+			return fmt.Errorf("start the reads: %w", err)
+		}
+		return nil
+	}
+	return s.unsubscribe()
 }
 
 // dispatch answers each request of an endpoint in a goroutine. The message loop waits only
@@ -175,18 +205,23 @@ func (s *Service) ask(ctx context.Context, e endpoint, req *nats.Msg) (*nats.Msg
 // is fine.
 func (s *Service) Stop() {
 	s.stop.Do(func() {
-		if err := s.unsubscribe(); err != nil {
+		if err := s.Offer(false); err != nil {
 			s.log.Warn("reads: stop", slog.Any("error", err))
 		}
+		s.mu.Lock()
+		s.stopped = true
+		s.mu.Unlock()
 		limit := time.NewTimer(2 * s.opts.Timeout)
 		defer limit.Stop()
 		s.dispatched(limit.C)
-		for range cap(s.slots) {
-			select {
-			case s.slots <- struct{}{}:
-			case <-limit.C:
-				s.cancel()
-				s.slots <- struct{}{}
+		for _, slots := range []chan struct{}{s.slots, s.creates} {
+			for range cap(slots) {
+				select {
+				case slots <- struct{}{}:
+				case <-limit.C:
+					s.cancel()
+					slots <- struct{}{}
+				}
 			}
 		}
 		s.cancel()

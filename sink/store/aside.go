@@ -26,6 +26,8 @@ var (
 // where another one was interrupted: the state goes last, so without a state there is no copy yet.
 // As in Clear, each step sets a version of its own.
 func (p *Partition) SetAside(ctx context.Context, version string, next State, rebuild uint64) error {
+	ctx, cancel := withoutDeadline(ctx)
+	defer cancel()
 	state, aside := p.keys.State(), p.keys.Aside()
 	there, err := p.client.Exists(ctx, aside.State()).Result()
 	if err != nil {
@@ -33,7 +35,7 @@ func (p *Partition) SetAside(ctx context.Context, version string, next State, re
 	}
 	if there == 0 {
 		steps := 0
-		err = p.eachKey(ctx, p.keys.Base(), func(keys []string) error {
+		err = p.eachKey(ctx, p.keys.Base(), func(ctx context.Context, keys []string) error {
 			names := []string{state}
 			for _, k := range keys {
 				if k != state {
@@ -65,18 +67,18 @@ func (p *Partition) SetAside(ctx context.Context, version string, next State, re
 // again meanwhile.
 func (p *Partition) RemoveAside(ctx context.Context) (removed bool, err error) {
 	aside := p.keys.Aside()
-	remove := func(keys []string) error {
+	remove := func(ctx context.Context, keys []string) error {
 		return p.fenced(ctx, removeScript, append([]string{p.keys.State()}, keys...))
 	}
 	there, err := p.client.Exists(ctx, aside.State()).Result()
 	if err == nil && there > 0 { // the state goes first: without it the other keys are no copy
-		err = remove([]string{aside.State()})
+		err = remove(ctx, []string{aside.State()})
 	}
 	if err == nil {
 		removed = there > 0
-		err = p.eachKey(ctx, aside.Base(), func(keys []string) error {
+		err = p.eachKey(ctx, aside.Base(), func(ctx context.Context, keys []string) error {
 			removed = true
-			return remove(keys)
+			return remove(ctx, keys)
 		})
 	}
 	if errors.Is(err, ErrFenced) {

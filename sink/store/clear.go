@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 )
@@ -22,6 +23,12 @@ var clearScript = redis.NewScript(clearSource)
 // everything.
 const Clearing = math.MaxUint64
 
+// keysAtOnce is how many keys a scan asks for, and a script gets.
+const keysAtOnce = 1000
+
+// scanTimeout limits one part of a scan, with what is done to its keys.
+const scanTimeout = 10 * time.Second
+
 // formatRebuild writes State.Rebuild as the state stores it; "" for 0.
 func formatRebuild(rebuild uint64) string {
 	if rebuild == 0 {
@@ -30,10 +37,11 @@ func formatRebuild(rebuild uint64) string {
 	return strconv.FormatUint(rebuild, 10)
 }
 
-// Leftovers are the names of all keys of the partition, whatever they hold.
+// Leftovers are the names of all keys of the partition, whatever they hold. It takes as long as a
+// scan of the server takes, also after the deadline of ctx.
 func (p *Partition) Leftovers(ctx context.Context) ([]string, error) {
 	var found []string
-	err := p.eachKey(ctx, p.keys.Base(), func(keys []string) error {
+	err := p.eachKey(ctx, p.keys.Base(), func(_ context.Context, keys []string) error {
 		found = append(found, keys...)
 		return nil
 	})
@@ -45,10 +53,10 @@ func (p *Partition) Leftovers(ctx context.Context) ([]string, error) {
 // state of a partition that begins at next and lacks everything up to rebuild. Call Take
 // with [Clearing] before: then Load reports a removal that did not finish as damage. Each step
 // sets a version of its own: so the one after it is refused by a replica that became the master
-// without it.
+// without it. It takes as long as a scan of the server takes, also after the deadline of ctx.
 func (p *Partition) Clear(ctx context.Context, version string, next State, rebuild uint64) error {
 	state, steps := p.keys.State(), 0
-	err := p.eachKey(ctx, p.keys.Base(), func(keys []string) error {
+	err := p.eachKey(ctx, p.keys.Base(), func(ctx context.Context, keys []string) error {
 		if keys = slices.DeleteFunc(keys, func(k string) bool { return k == state }); len(keys) == 0 {
 			return nil
 		}
@@ -59,6 +67,8 @@ func (p *Partition) Clear(ctx context.Context, version string, next State, rebui
 		return err
 	})
 	if err == nil {
+		ctx, cancel := withoutDeadline(ctx)
+		defer cancel()
 		args := append([]any{version, "version", next.Version, "rebuild", formatRebuild(rebuild)}, p.begin(next)...)
 		err = p.fenced(ctx, clearScript, []string{state}, args...)
 	}
@@ -68,20 +78,47 @@ func (p *Partition) Clear(ctx context.Context, version string, next State, rebui
 	return nil
 }
 
+// withoutDeadline is ctx until it is cancelled: its deadline does not count.
+func withoutDeadline(ctx context.Context) (context.Context, context.CancelFunc) {
+	unhurried, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	ends := func() {
+		if errors.Is(ctx.Err(), context.Canceled) {
+			cancel()
+		}
+	}
+	ends() // at once, if ctx is cancelled already
+	stop := context.AfterFunc(ctx, ends)
+	return unhurried, func() { stop(); cancel() }
+}
+
 // eachKey calls do with the keys that begin with base, whatever they hold, some at a time.
 // base is one of the partition's. In a cluster it fails while the slot of the keys is being
 // moved, because then no master has all of them.
-func (p *Partition) eachKey(ctx context.Context, base string, do func(keys []string) error) error {
+//
+// The scan passes by all keys of the server, and other programs may have any number there. So the
+// deadline of ctx does not end it: each part has a limit of its own (see scanTimeout).
+func (p *Partition) eachKey(ctx context.Context, base string, do func(ctx context.Context, keys []string) error) error {
+	ctx, cancel := withoutDeadline(ctx)
+	defer cancel()
+	part := func(ctx context.Context, node redis.Cmdable, cursor uint64) (next uint64, err error) {
+		ctx, cancel := context.WithTimeout(ctx, scanTimeout)
+		defer cancel()
+		keys, next, err := node.Scan(ctx, cursor, escapeGlob(base)+"*", keysAtOnce).Result()
+		if err != nil {
+			return 0, err
+		}
+		for some := range slices.Chunk(keys, keysAtOnce) { // a server may return more than it was asked for
+			if err := do(ctx, some); err != nil {
+				return 0, err
+			}
+		}
+		return next, nil
+	}
 	scan := func(ctx context.Context, node redis.Cmdable) error {
 		for cursor := uint64(0); ; {
-			keys, next, err := node.Scan(ctx, cursor, escapeGlob(base)+"*", 1000).Result()
+			next, err := part(ctx, node, cursor)
 			if err != nil {
 				return err
-			}
-			if len(keys) > 0 {
-				if err := do(keys); err != nil {
-					return err
-				}
 			}
 			if cursor = next; cursor == 0 {
 				return nil

@@ -42,6 +42,7 @@ type Progress struct {
 	// Configured is that of the State after a step that applies something of the stream of
 	// configurations; else 0, and that of the State stays.
 	Configured uint64
+	Events     string // see State; if it is empty, that of the State stays
 }
 
 // ConfigChange is a new configuration of a collection. A nil Config removes it.
@@ -85,8 +86,11 @@ func (p *Partition) Commit(ctx context.Context, pr Progress, configs []ConfigCha
 	}
 }
 
-// configuredField is the field of the state that holds State.Configured.
-const configuredField = "configured"
+// The fields of the state that hold State.Configured and State.Events.
+const (
+	configuredField = "configured"
+	eventsField     = "events"
+)
 
 // commitArgs are the arguments of commit.lua, in the order in which its header lists them.
 func commitArgs(pr Progress, configs []ConfigChange, changes []CollectionChanges) []any {
@@ -94,6 +98,9 @@ func commitArgs(pr Progress, configs []ConfigChange, changes []CollectionChanges
 	fields := []any{"version", pr.Next, "offset", pr.Offset, "watermark", pr.Watermark, "stamp", pr.Stamp.String(), "rebuild", formatRebuild(pr.Rebuild)}
 	if pr.Configured > 0 {
 		fields = append(fields, configuredField, pr.Configured)
+	}
+	if pr.Events != "" {
+		fields = append(fields, eventsField, pr.Events)
 	}
 	args = append(args, pr.Version, len(fields))
 	args = append(args, fields...)

@@ -30,7 +30,15 @@ local collections, first_size = tonumber(ARGV[last_field + 1]), last_field + 2
 local configs, first_config = tonumber(ARGV[first_size + collections]), first_size + collections + 1
 local first_change = first_config + 2 * configs -- the arguments of the first collection
 
-local left = call('HMGET', state, 'version', 'configs', unpack(ARGV, first_size, first_size + collections - 1))
+local at_once = 4000 -- unpack takes fewer than 5,113 values
+local last_size = first_size + collections - 1
+local left = call('HMGET', state, 'version', 'configs', unpack(ARGV, first_size, math.min(last_size, first_size + at_once - 1)))
+for from = first_size + at_once, last_size, at_once do
+	local more = call('HMGET', state, unpack(ARGV, from, math.min(last_size, from + at_once - 1)))
+	for i = 1, #more do
+		left[#left + 1] = more[i]
+	end
+end
 local version, configs_left, first_left = left[1], tonumber(left[2] or 0), 3
 if version ~= expected then
 	return {0}
@@ -57,7 +65,7 @@ end
 local function none(docs, from, n)
 	local last = from + 2 * n - 1
 	while from <= last do
-		local to = math.min(from + 3999, last) -- unpack takes fewer than 5,113 values
+		local to = math.min(from + at_once - 1, last)
 		local found = call('HMGET', docs, unpack(ARGV, from, to))
 		for i = 1, to - from + 1 do
 			if found[i] then
@@ -148,7 +156,7 @@ end
 local function on(command, key, from, width)
 	local last, n = from + width * tonumber(ARGV[from - 1]) - 1, 0
 	while from <= last do
-		local to = math.min(from + 3999, last)
+		local to = math.min(from + at_once - 1, last)
 		n = n + call(command, key, unpack(ARGV, from, to))
 		from = to + 1
 	end

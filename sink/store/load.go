@@ -49,7 +49,10 @@ type State struct {
 	// Configured is the sequence, in the stream of configurations, up to which that is
 	// applied; 0 if there is one shard, whose log has them.
 	Configured uint64
-	Configs    map[string]Config
+	// Events is where the stream of events has the last output of the partition, as that package
+	// writes it; "" if that is not known.
+	Events  string
+	Configs map[string]Config
 	// Collections are those that have documents.
 	Collections []string
 }
@@ -116,6 +119,7 @@ func (p *Partition) parseState(fields map[string]string) (s State, err error) {
 	if s.Configured, err = parseUint(configuredField, cmp.Or(fields[configuredField], "0")); err != nil {
 		return s, err
 	}
+	s.Events = fields[eventsField]
 	switch r := fields["rebuild"]; r {
 	case "":
 	case layout.Refused:

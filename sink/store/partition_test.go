@@ -59,6 +59,33 @@ func TestTakeAndLoad(t *testing.T) {
 	})
 }
 
+// TestG12_TheStateNamesAPlaceOfTheEvents: a state keeps its place in the stream of events until a commit or a
+// new state names another one. It fails if a takeover or a commit without outputs forgets it.
+func TestG12_TheStateNamesAPlaceOfTheEvents(t *testing.T) {
+	redistest.OnEach(t, func(t *testing.T, s redistest.Server) {
+		p := store.NewStore(s.Client, "lapse", 4).Partition(2)
+		state := store.State{Log: "log", Events: "7:e3"}
+		want := func(doing, events string, err error) {
+			t.Helper()
+			if err != nil {
+				t.Fatalf("%s: %v", doing, err)
+			}
+			if state, err = p.Load(ctx); err != nil || state.Events != events {
+				t.Errorf("%s: the state names %q (%v), want %q", doing, state.Events, err, events)
+			}
+		}
+		commit := func(next string, offset uint64, events string) error {
+			return p.Commit(ctx, store.Progress{Version: state.Version, Next: next, Offset: offset, Events: events}, nil, nil)
+		}
+		want("take what is not there", "7:e3", p.Take(ctx, state, "a-0", 0))
+		want("commit outputs", "9:r5", commit("a-1", 5, "9:r5"))
+		want("commit no outputs", "9:r5", commit("a-2", 6, ""))
+		want("take over", "9:r5", p.Take(ctx, state, "b-0", 0))
+		want("clear", "4:e1", p.Clear(ctx, "b-0", store.State{Version: "b-1", Log: "log", Events: "4:e1"}, 0))
+		want("clear, and no place is known", "", p.Clear(ctx, "b-1", store.State{Version: "b-2", Log: "log"}, 0))
+	})
+}
+
 func TestClearAndLeftovers(t *testing.T) {
 	redistest.OnEach(t, func(t *testing.T, s redistest.Server) {
 		r := newRig(t, s, 4, far)

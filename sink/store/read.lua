@@ -7,6 +7,7 @@
 --          {version, n}: the n-th collection does not have as many documents as the last
 --          commit left, so a document that does not exist may have been lost.
 local state, first_docs = KEYS[1], 2
+local at_once = 4000 -- unpack takes fewer than 5,113 values
 local fields = {'version'}
 local at = 1
 for k = first_docs, #KEYS do
@@ -14,7 +15,13 @@ for k = first_docs, #KEYS do
 	fields[k] = 'size:' .. name
 	at = at + 3 + headers + whole
 end
-local left = redis.call('HMGET', state, unpack(fields))
+local left = redis.call('HMGET', state, unpack(fields, 1, math.min(#fields, at_once)))
+for from = 1 + at_once, #fields, at_once do
+	local more = redis.call('HMGET', state, unpack(fields, from, math.min(#fields, from + at_once - 1)))
+	for i = 1, #more do
+		left[#left + 1] = more[i]
+	end
+end
 local version = left[1]
 local reply, n = {version, 0}, 2
 at = 1
@@ -27,7 +34,7 @@ for k = first_docs, #KEYS do
 	local first_whole = at + headers
 	local last = first_whole + whole - 1
 	while at <= last do
-		local to = math.min(at + 3999, last) -- unpack takes fewer than 5,113 values
+		local to = math.min(at + at_once - 1, last)
 		local values = redis.call('HMGET', docs, unpack(ARGV, at, to))
 		for i = 1, to - at + 1 do
 			local v = values[i]

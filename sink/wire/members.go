@@ -12,6 +12,9 @@ type Member struct {
 	HTTP    string `json:"http,omitempty"`
 	Started Time   `json:"started"`
 	Seen    Time   `json:"seen"` // when this was written, by the process's own clock
+	// Redis is the identity of the Redis that the process uses; empty while it is not known. All
+	// processes of a prefix must use the same.
+	Redis string `json:"redis,omitempty"`
 	// Owns lists the shards that the process owns; none on a standby.
 	Owns []int `json:"owns,omitempty"`
 	// Problem is why the process is not ready; empty if it is.

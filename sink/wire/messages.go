@@ -17,12 +17,17 @@ const (
 	HeaderExpiresAt = "Lapse-Expires-At" // on the reply of a read, unless the document never expires
 	HeaderCode      = "Lapse-Code"       // on a rejection: the status, such as 400
 	HeaderError     = "Lapse-Error"      // on a rejection: what was wrong and what is allowed
+	HeaderWarning   = "Lapse-Warning"    // on the answer to a write over HTTP: Outcome.Warning
 	HeaderSubject   = "Lapse-Subject"    // on a rejection: the subject of the rejected message
 	HeaderStream    = "Lapse-Stream"     // on a rejection: the log that has the rejected message
 	HeaderSeq       = "Lapse-Seq"        // on a rejection: the sequence of that message in the log
 	// HeaderTruncated is on a rejection that carries only the beginning of the rejected body:
 	// the length of the whole body.
 	HeaderTruncated = "Lapse-Truncated"
+	// HeaderDigest is on a message with a message id that a gateway has published: a hash of what
+	// the gateway was asked. By it the gateway knows a request that is repeated from another one
+	// with the same id.
+	HeaderDigest = "Request-Digest"
 	// HeaderTrace is the W3C trace context of a write. If it is valid, the event or the
 	// rejection of the write carries it too; see [ValidTraceparent].
 	HeaderTrace = "traceparent"
@@ -112,6 +117,8 @@ type Outcome struct {
 	Ts        Time   `json:"ts,omitzero"`
 	ExpiresAt *Time  `json:"expiresAt,omitempty"` // absent if it never expires
 	Error     string `json:"error,omitempty"`
+	// Warning, of a write that took effect, is what will not do what its author may think.
+	Warning string `json:"warning,omitempty"`
 }
 
 // Indexing is the indexing mode of a collection: whether it has an expiry index.

@@ -130,3 +130,65 @@ func TestRejectedIsStored(t *testing.T) {
 		}
 	}
 }
+
+// TestG3_StoredSubjects: a real stream with the transform stores what is published on each subject
+// of an event, a rejection or a fence under the subject that Stored computes.
+//
+// Goes red if Stored uses another hash or number of buckets than the transform, or changes a
+// subject that the transform keeps.
+func TestG3_StoredSubjects(t *testing.T) {
+	js := natstest.Connect(t, natstest.Options{})
+	const prefix = wire.Prefix("odd-Prefix_1")
+	from, to := prefix.EventTransform()
+	stream, err := js.CreateStream(t.Context(), jetstream.StreamConfig{
+		Name: prefix.EventsStream(), Subjects: prefix.EventSubjects(), SubjectTransform: &jetstream.SubjectTransformConfig{Source: from, Destination: to},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	stored := map[string]bool{}
+	check := func(subject string) error {
+		got, err := storedSubject(t.Context(), js, stream, subject)
+		if err == nil && got != prefix.Stored(subject) {
+			err = fmt.Errorf("%q is stored under %q, and Stored tells %q", subject, got, prefix.Stored(subject))
+		}
+		stored[got] = true
+		return err
+	}
+	for _, subject := range []string{
+		prefix.Fence(0), prefix.Fence(1023), prefix.Barrier(), prefix.Filling(),
+		prefix.Rejected("orders"), prefix.Rejected(""), prefix.Rejected("a.b.c"), prefix.Rejected("a..b"), prefix.Rejected(strings.Repeat("x", 3000)),
+	} {
+		if err := check(subject); err != nil {
+			t.Error(err)
+		}
+	}
+	rapid.Check(t, func(t *rapid.T) {
+		collection := rapid.StringMatching(`[A-Za-z0-9_-]{1,128}`).Draw(t, "collection")
+		id := rapid.OneOf(
+			rapid.StringN(1, 60, wire.MaxID),
+			rapid.StringMatching(`[.*>% {}$()~:@+=,a-z]{1,255}`),
+		).Draw(t, "id")
+		rest := rapid.OneOf(rapid.Just(collection+"."+wire.EscapeID(id)), rapid.String(), rapid.StringMatching(`[a-c.*>%]{0,12}`)).Draw(t, "rest")
+		for _, subject := range []string{prefix.Expired(collection, id), prefix.Rejected(rest)} {
+			if err := check(subject); err != nil {
+				t.Fatal(err)
+			}
+		}
+	})
+	buckets := 0
+	for i := range 1000 {
+		subject := prefix.Expired("orders", strconv.Itoa(i))
+		if err := check(subject); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for subject := range stored {
+		if strings.HasPrefix(subject, string(prefix)+".expired.orders.") {
+			buckets++
+		}
+	}
+	if buckets != 16 {
+		t.Errorf("1000 ids of a collection have %d subjects", buckets)
+	}
+}

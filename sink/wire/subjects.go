@@ -17,6 +17,16 @@ type Prefix string
 // DefaultPrefix is the prefix if no other is set.
 const DefaultPrefix Prefix = "lapse"
 
+// OrDefault checks the prefix of options whose zero value is documented to be [DefaultPrefix].
+// Everything else that takes a prefix checks it with [ParsePrefix], which refuses an empty one:
+// parts of a process that took different prefixes for it would not find each other's subjects.
+func (p Prefix) OrDefault() (Prefix, error) {
+	if p == "" {
+		return DefaultPrefix, nil
+	}
+	return ParsePrefix(string(p))
+}
+
 // ParsePrefix checks that a prefix is 1 to 32 of A-Z a-z 0-9 _ -.
 func ParsePrefix(s string) (Prefix, error) {
 	ok := s != "" && len(s) <= 32
@@ -106,6 +116,9 @@ func (p Prefix) Fence(partition int) string {
 	return string(p) + ".fence." + strconv.Itoa(partition)
 }
 
+// Barrier is the subject of messages in the stream of events whose sequence shows where that ends.
+func (p Prefix) Barrier() string { return string(p) + ".fence.barrier" }
+
 // Probe is a subject of the stream of events on which nothing is ever stored. lapse uses it to
 // test whether the stream accepts messages.
 func (p Prefix) Probe() string { return string(p) + ".fence.probe" }
@@ -129,6 +142,11 @@ func (p Prefix) ReadCollections() string { return string(p) + ".read.collections
 func (p Prefix) ReadGet(collection, id string) string {
 	return p.Read("get", collection) + "." + EscapeID(id)
 }
+
+// CreateConsumer is the subject on which lapse takes requests for consumers of the events from
+// clients that may not ask JetStream: rest is what stands behind the name of the stream in the
+// subject of JetStream. The body is JetStream's too.
+func (p Prefix) CreateConsumer(rest string) string { return string(p) + ".consumer.create." + rest }
 
 // LogStream is the name of the log, if the prefix has one shard. See [Prefix.Log].
 func (p Prefix) LogStream() string { return p.Log(0, 1).Stream() }
@@ -166,4 +184,26 @@ func (p Prefix) ConfigSubjects() []string {
 func (p Prefix) EventSubjects() []string {
 	s := string(p)
 	return []string{s + ".expired.>", s + ".rejected.>", s + ".fence.*"}
+}
+
+// buckets is the number of subjects that the stream of events has for each kind and collection.
+const buckets = 16
+
+// EventTransform is how the stream of events changes the subjects of the messages that it stores: it
+// puts a small number in place of the id, because nats-server keeps every subject of a stream in
+// memory. Live subscribers get the original subject.
+func (p Prefix) EventTransform() (from, to string) {
+	return string(p) + ".*.*.*", string(p) + ".{{wildcard(1)}}.{{wildcard(2)}}.{{partition(" + strconv.Itoa(buckets) + ",3)}}"
+}
+
+// Stored is the subject under which the stream of events stores what is published on a subject of an
+// event or a rejection: see [Prefix.EventTransform].
+func (p Prefix) Stored(subject string) string {
+	tokens := strings.Split(strings.TrimPrefix(subject, string(p)+"."), ".")
+	if len(tokens) != 3 {
+		return subject
+	}
+	h := fnv.New32a()
+	_, _ = h.Write([]byte(tokens[2]))
+	return string(p) + "." + tokens[0] + "." + tokens[1] + "." + strconv.Itoa(int(h.Sum32()%buckets))
 }

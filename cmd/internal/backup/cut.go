@@ -103,8 +103,8 @@ func (c *Contents) isRestored(m *jsapi.Message) (bool, error) {
 	changed, atEnd := false, false
 	log, seq := m.Value(wire.HeaderStream), m.Value(wire.HeaderSeq)
 	if kind == "expired" {
-		collection, token, _ := strings.Cut(rest, ".")
-		shard, _ := wire.Shape{Shards: c.Shards, Partitions: c.Partitions}.Place(collection, token)
+		collection, _, _ := strings.Cut(rest, ".")
+		shard, _ := wire.Shape{Shards: c.Shards, Partitions: c.Partitions}.Place(collection, m.Value("ce-subject"))
 		id := m.Value("ce-id")
 		log, seq = c.names.logs()[shard], id[strings.LastIndexByte(id, '/')+1:]
 		atEnd, changed = c.changed[collection]

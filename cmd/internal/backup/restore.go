@@ -42,13 +42,17 @@ type restorer struct {
 	last     map[string]json.RawMessage // the configuration of each stream when it is complete
 }
 
-// Restore makes the streams of a backup that was scanned. It reads the backup a second time.
+// Restore makes the streams of a backup that was scanned. It reads the backup a second time. If ctx
+// ends it, and nothing is left of it, the error is that of ctx.
 func (c *Contents) Restore(ctx context.Context, t Target, in io.Reader, until Until) error {
 	r := &restorer{Target: t, contents: c, id: c.id(until), last: make(map[string]json.RawMessage)}
 	if r.Progress == nil {
 		r.Progress = func(string) {}
 	}
 	begun, err := r.prepare(ctx)
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
 	if err != nil {
 		return err
 	}
@@ -56,7 +60,11 @@ func (c *Contents) Restore(ctx context.Context, t Target, in io.Reader, until Un
 		if begun {
 			return err
 		}
-		return errors.Join(err, r.removeAll())
+		removed := r.removeAll()
+		if removed == nil && ctx.Err() != nil {
+			return ctx.Err()
+		}
+		return errors.Join(err, removed)
 	}
 	// What is complete stays, so an interrupt waits.
 	return r.complete(context.WithoutCancel(ctx))

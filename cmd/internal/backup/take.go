@@ -52,6 +52,9 @@ type taker struct {
 // this order.
 func Take(ctx context.Context, s Source, out io.Writer) (file.Header, error) {
 	t := &taker{Source: s}
+	if _, err := wire.ParsePrefix(string(s.Prefix)); err != nil {
+		return t.header, err
+	}
 	if t.Progress == nil {
 		t.Progress = func(string) {}
 	}

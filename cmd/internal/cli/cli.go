@@ -9,6 +9,7 @@ package cli
 
 import (
 	"context"
+	"errors"
 	"os"
 	"reflect"
 
@@ -121,6 +122,9 @@ func Run(ctx context.Context, args []string, streams output.Streams) int {
 	}
 	if command != nil && command.Name == "serve" {
 		output.Fail(streams, err, false)
+		if errors.As(err, new(contradiction)) {
+			return output.ExitUsage
+		}
 		return output.ExitOther
 	}
 	output.Fail(streams, err, asJSON)

@@ -9,6 +9,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/alecthomas/kong"
+
 	"github.com/seed18712806/lapse/cmd/internal/flags"
 	"github.com/seed18712806/lapse/cmd/internal/output"
 	"github.com/seed18712806/lapse/cmd/internal/redisconn"
@@ -39,7 +41,7 @@ type ServerFlags struct {
 type EmbeddedFlags struct {
 	NATSListen  string             `name:"nats-listen" env:"LAPSE_NATS_LISTEN" group:"embedded" default:"127.0.0.1:4222" placeholder:"HOST:PORT" help:"Address for NATS clients (${default})."`
 	NATSToken   string             `name:"nats-token-file" env:"LAPSE_NATS_TOKEN_FILE" group:"embedded" type:"existingfile" placeholder:"FILE" help:"File whose first line is the token that NATS clients must give. Without it, only a loopback address is allowed."`
-	RedisListen string             `env:"LAPSE_REDIS_LISTEN" group:"embedded" default:"127.0.0.1:6379" placeholder:"HOST:PORT" help:"Address for Redis clients (${default})."`
+	RedisListen string             `env:"LAPSE_REDIS_LISTEN" group:"embedded" placeholder:"HOST:PORT" help:"Loopback address at which redis-cli can look into the embedded Redis, such as 127.0.0.1:6379. The password is in the file redis-password in --data (it listens nowhere)."`
 	Data        string             `env:"LAPSE_DATA" group:"embedded" default:"./lapse-data" placeholder:"DIR" help:"Directory of the log (${default})."`
 	NATSSync    flags.SyncInterval `name:"nats-sync" env:"LAPSE_NATS_SYNC" group:"embedded" default:"1s" placeholder:"TIME" help:"How often the NATS server syncs the log to disk (${default}), or always, which is slow. A crash of lapse loses nothing either way. A crash of the machine may lose this much."`
 }
@@ -70,10 +72,11 @@ type ProcessFlags struct {
 
 // HTTPFlags are about the HTTP server.
 type HTTPFlags struct {
-	Listen    string `name:"http-listen" env:"LAPSE_HTTP_LISTEN" group:"http" default:"127.0.0.1:7070" placeholder:"HOST:PORT" help:"Address of the API, /healthz, /readyz and /metrics (${default})."`
-	TokenFile string `name:"http-token-file" env:"LAPSE_HTTP_TOKEN_FILE" group:"http" type:"existingfile" placeholder:"FILE" help:"File of the tokens that clients of the API must give: on each line a token, read-only or read-write, and perhaps collections. Read again on SIGHUP. Without it, only a loopback address is allowed."`
-	Cert      string `name:"http-tls-cert" env:"LAPSE_HTTP_TLS_CERT" group:"http" type:"existingfile" placeholder:"FILE" help:"File with the certificate, for https. Read again on SIGHUP."`
-	Key       string `name:"http-tls-key" env:"LAPSE_HTTP_TLS_KEY" group:"http" type:"existingfile" placeholder:"FILE" help:"File with the private key of that certificate."`
+	Listen    string   `name:"http-listen" env:"LAPSE_HTTP_LISTEN" group:"http" default:"127.0.0.1:7070" placeholder:"HOST:PORT" help:"Address of the API, /healthz, /readyz and /metrics (${default})."`
+	TokenFile string   `name:"http-token-file" env:"LAPSE_HTTP_TOKEN_FILE" group:"http" type:"existingfile" placeholder:"FILE" help:"File of the tokens that clients of the API must give: on each line a token, read-only or read-write, and perhaps collections. Read again on SIGHUP. Without it, only a loopback address is allowed."`
+	Cert      string   `name:"http-tls-cert" env:"LAPSE_HTTP_TLS_CERT" group:"http" type:"existingfile" placeholder:"FILE" help:"File with the certificate, for https. Read again on SIGHUP."`
+	Key       string   `name:"http-tls-key" env:"LAPSE_HTTP_TLS_KEY" group:"http" type:"existingfile" placeholder:"FILE" help:"File with the private key of that certificate."`
+	Proxies   []string `name:"http-trusted-proxy" env:"LAPSE_HTTP_TRUSTED_PROXY" group:"http" placeholder:"ADDRESS" help:"Address of a proxy that ends TLS, or a range such as 10.1.0.0/16: its X-Forwarded-Proto counts. For several, repeat the flag or separate them by commas."`
 }
 
 // Help implements [kong.HelpProvider].
@@ -83,7 +86,10 @@ install, and a restart loses nothing, because the log is in --data. Port 0 takes
 port. An interrupt (ctrl-C) or SIGTERM ends the process cleanly, a second one at once.`
 }
 
-func (c *serveCommand) Run(ctx context.Context, streams output.Streams) error {
+func (c *serveCommand) Run(ctx context.Context, parsed *kong.Context, streams output.Streams) error {
+	if err := contradict(parsed.Selected().Flags, parsed.Path); err != nil {
+		return err
+	}
 	prefix, err := wire.ParsePrefix(c.Prefix)
 	if err != nil {
 		return err
@@ -102,6 +108,7 @@ func (c *serveCommand) Run(ctx context.Context, streams output.Streams) error {
 	}
 	version, _ := version()
 	logger := c.logger(streams)
+	c.warnOfOpenFiles(logger)
 	partitions := 0 // those of the log that is there
 	if c.Partitions != nil {
 		partitions = *c.Partitions
@@ -114,7 +121,7 @@ func (c *serveCommand) Run(ctx context.Context, streams output.Streams) error {
 		Redis:      redisconn.Options{URL: c.Redis, Login: c.RedisLogin.Credentials(), ReadReplicas: c.ReadReplicas},
 		NATSListen: c.NATSListen, NATSToken: token, NATSSync: time.Duration(c.NATSSync),
 		RedisListen: c.RedisListen, Data: c.Data,
-		HTTP:      web.Options{Listen: c.Listen, TokenFile: c.TokenFile, Cert: c.Cert, Key: c.Key},
+		HTTP:      web.Options{Listen: c.Listen, TokenFile: c.TokenFile, Cert: c.Cert, Key: c.Key, Proxies: c.Proxies},
 		ReadyFile: c.ReadyFile,
 
 		Processor: processor.Options{

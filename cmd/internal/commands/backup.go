@@ -82,7 +82,7 @@ checkpoints, and the events with the durable consumers of subscribers. Redis is 
 builds it from the log. lapse and its clients go on meanwhile. The backup is the state at
 the moment at which it has read the log. It needs nats-server 2.15 or newer.
 
-The file gets its name only when it is complete. "lapse backup --verify FILE" reads it and
+The file gets its name only when it is complete, and only you can read it. "lapse backup --verify FILE" reads it and
 compares its hashes.`
 }
 
@@ -108,6 +108,9 @@ func (c *Backup) Run(ctx context.Context, streams output.Streams, lapse Version)
 	source := backup.Source{NATS: nc, Prefix: prefix, Lapse: string(lapse), Applying: applying, Progress: progress}
 	header, err := backup.Take(ctx, source, out)
 	end()
+	if err != nil && ctx.Err() != nil {
+		err = output.Interrupted("the backup is not complete: run the command again")
+	}
 	if err = finish(err); err != nil || c.File == "-" {
 		return err
 	}
@@ -164,6 +167,9 @@ func (c *Backup) verify(ctx context.Context, streams output.Streams) error {
 	}
 	defer closed()
 	contents, err := backup.Scan(in, backup.Until{})
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
 	if err != nil {
 		return fmt.Errorf("%s: %w", c.File, err)
 	}
@@ -207,6 +213,9 @@ func (c *Restore) Run(ctx context.Context, streams output.Streams) error {
 	}
 	defer closed()
 	contents, err := backup.Scan(in, until)
+	if ctx.Err() != nil {
+		return errNotRestored
+	}
 	if err != nil {
 		return fmt.Errorf("%s: %w. Nothing is changed", c.File, err)
 	}
@@ -222,6 +231,9 @@ func (c *Restore) Run(ctx context.Context, streams output.Streams) error {
 	progress, end := c.shown(streams)
 	err = contents.Restore(ctx, backup.Target{NATS: nc, Replicas: c.Replicas, Applying: applying, Progress: progress}, in, until)
 	end()
+	if err != nil && err == ctx.Err() { // by itself: nothing is left of the restore
+		return errNotRestored
+	}
 	if err != nil {
 		return err
 	}
@@ -231,6 +243,8 @@ func (c *Restore) Run(ctx context.Context, streams output.Streams) error {
 	_, err = fmt.Fprintf(streams.Out, "restored %s. Start lapse with an empty Redis\n", contents.Prefix)
 	return err
 }
+
+var errNotRestored = output.Interrupted("nothing is restored: run the command again")
 
 func parseUntil(text string) (u backup.Until, err error) {
 	if text == "" {
@@ -250,19 +264,22 @@ func parseUntil(text string) (u backup.Until, err error) {
 func openBackup(ctx context.Context, name string, streams output.Streams, again bool) (in io.ReadSeeker, closed func(), err error) {
 	if name != "-" {
 		f, err := os.Open(name)
-		return f, func() { _ = f.Close() }, err
+		return &interruptible{ctx: ctx, ReadSeeker: f}, func() { _ = f.Close() }, err
 	}
 	streams.NoticeTerminal("a backup")
 	if !again {
-		return onlyOnce{streams.In}, func() {}, nil
+		return &interruptible{ctx: ctx, ReadSeeker: onlyOnce{streams.In}}, func() {}, nil
 	}
 	f, err := os.CreateTemp("", "lapse-restore-")
 	if err != nil {
 		return nil, nil, err
 	}
 	closed = func() { _ = f.Close(); _ = os.Remove(f.Name()) }
-	if _, err = io.Copy(f, interruptible{ctx, streams.In}); err == nil {
+	if _, err = io.Copy(f, &interruptible{ctx: ctx, ReadSeeker: onlyOnce{streams.In}}); err == nil {
 		_, err = f.Seek(0, io.SeekStart)
+	}
+	if ctx.Err() != nil {
+		err = errNotRestored
 	}
 	if err != nil {
 		closed()
@@ -275,17 +292,36 @@ type onlyOnce struct{ io.Reader }
 
 func (onlyOnce) Seek(int64, int) (int64, error) { return 0, errors.ErrUnsupported }
 
-// interruptible ends when ctx is done.
+// interruptible ends when ctx is done, although a read of a terminal or a pipe cannot be ended:
+// that goes on in a goroutine, until the end of the process.
 type interruptible struct {
 	ctx context.Context
-	r   io.Reader
+	io.ReadSeeker
+	buffer []byte
 }
 
-func (i interruptible) Read(b []byte) (int, error) {
+func (i *interruptible) Read(b []byte) (int, error) {
 	if err := i.ctx.Err(); err != nil {
 		return 0, err
 	}
-	return i.r.Read(b)
+	if len(i.buffer) < len(b) {
+		i.buffer = make([]byte, len(b))
+	}
+	type result struct {
+		n   int
+		err error
+	}
+	read := make(chan result, 1)
+	go func() {
+		n, err := i.ReadSeeker.Read(i.buffer[:len(b)])
+		read <- result{n, err}
+	}()
+	select {
+	case r := <-read:
+		return copy(b, i.buffer[:r.n]), r.err
+	case <-i.ctx.Done():
+		return 0, i.ctx.Err()
+	}
 }
 
 // printBackup prints what a backup has.

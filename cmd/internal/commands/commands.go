@@ -51,6 +51,9 @@ func report(c *flags.Connection, streams output.Streams, result client.Result, t
 		err = output.PrintJSON(streams.Out, result.Raw)
 	case result.Outcome.Status < wire.StatusBadRequest:
 		_, err = fmt.Fprintln(streams.Out, describe(result.Outcome))
+		if warning := result.Outcome.Warning; warning != "" {
+			streams.Warn(warning)
+		}
 	}
 	if result.Outcome.Status >= wire.StatusBadRequest {
 		text := fmt.Sprintf("%s: %d: %s", target, result.Outcome.Status, result.Outcome.Error)

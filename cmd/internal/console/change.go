@@ -32,7 +32,7 @@ type conflictData struct {
 	Mine           string // the version that was sent; only of replace
 	MineEtag       string // of the version that it came from; empty of a new document
 	Theirs         *gateway.Document
-	Text           string // of theirs
+	Text           text // of theirs
 	Once           string
 }
 
@@ -61,11 +61,8 @@ func newDocument(v *visit) error {
 	return v.showEdit(http.StatusOK, editData{New: true, ID: v.r.URL.Query().Get("id"), Body: "{\n}\n"})
 }
 
-// checkID refuses an id that is not valid, and the one that the API cannot name.
+// checkID refuses an id that is not valid.
 func checkID(id string) error {
-	if id == "/" {
-		return problem.BadRequest("the id is / alone, which no path over HTTP can name: use NATS for it")
-	}
 	if err := wire.CheckID(id); err != nil {
 		return problem.BadRequest("%s", err)
 	}
@@ -172,7 +169,7 @@ func (v *visit) showConflict(data conflictData) error {
 	doc, err := v.api.Get(v.collection, v.id)
 	switch {
 	case err == nil:
-		data.Theirs, data.Text = doc, strings.ToValidUTF8(string(doc.Body), "�")
+		data.Theirs, data.Text = doc, newText(doc.Body, false)
 	case gateway.StatusOf(err) != http.StatusNotFound || data.Action != actionReplace:
 		return err
 	}

@@ -3,10 +3,11 @@ package console
 import (
 	"cmp"
 	"context"
+	"errors"
+	"fmt"
 	"log/slog"
 	"net/http"
 	"net/url"
-	"slices"
 	"strings"
 	"time"
 
@@ -16,8 +17,10 @@ import (
 	"github.com/seed18712806/lapse/cmd/internal/console/gateway"
 	"github.com/seed18712806/lapse/cmd/internal/console/view"
 	"github.com/seed18712806/lapse/cmd/internal/httpapi/access"
+	"github.com/seed18712806/lapse/cmd/internal/httpapi/limit"
 	"github.com/seed18712806/lapse/cmd/internal/httpapi/live"
 	"github.com/seed18712806/lapse/cmd/internal/httpapi/problem"
+	"github.com/seed18712806/lapse/cmd/internal/httpapi/router"
 	"github.com/seed18712806/lapse/sink/client/status"
 	"github.com/seed18712806/lapse/sink/wire"
 )
@@ -34,6 +37,8 @@ type Options struct {
 	Metrics prometheus.Gatherer
 	// MaxBody is the most bytes that a document has.
 	MaxBody func() int64
+	Bytes   *limit.Limit   // that requests hold, as in the API
+	Proxies access.Proxies // that may say that a browser came over https
 	Logger  *slog.Logger
 }
 
@@ -41,34 +46,38 @@ type Options struct {
 type Console struct {
 	opts     Options
 	guard    access.Guard
+	pages    *limit.Limit
 	figures  *figures.Recorder
 	statuses statuses
 }
 
+const (
+	mostPages = 64      // that are made at a time
+	mostToken = 8 << 10 // bytes of the form for signing in
+)
+
 // New makes a console.
 func New(opts Options) *Console {
-	return &Console{opts: opts, guard: access.Guard{Tokens: opts.Tokens}, figures: figures.New(opts.Metrics), statuses: statuses{read: opts.Status}}
+	return &Console{
+		opts: opts, guard: access.Guard{Tokens: opts.Tokens}, pages: limit.New("pages", "pages", mostPages),
+		figures: figures.New(opts.Metrics), statuses: statuses{read: opts.Status},
+	}
 }
 
 // Run records the figures until ctx is done. Without it, the console has no rates.
 func (c *Console) Run(ctx context.Context) { c.figures.Run(ctx) }
 
-// Register has a server's mux answer / and everything that nothing else answers.
-func (c *Console) Register(mux *http.ServeMux) {
+// Register has a server answer / and everything that nothing else answers.
+func (c *Console) Register(server *router.Router) {
 	for _, r := range routes {
-		mux.HandleFunc(r.method+" "+r.path, c.serve(r))
+		server.Handle(r.method, r.path, c.serve(r))
 	}
-	for path, methods := range allowed() {
-		slices.Sort(methods)
-		allow := strings.Join(methods, ", ")
-		mux.HandleFunc(path, c.serve(route{path: path, open: true, handle: func(v *visit) error {
-			v.w.Header().Set("Allow", allow)
-			return problem.New(http.StatusMethodNotAllowed, problem.MethodNotAllowed, "%s cannot be used here: use %s", wire.Quote(v.r.Method), allow)
-		}}))
-	}
-	mux.HandleFunc("/", c.serve(route{path: "/", open: true, handle: func(v *visit) error {
-		return problem.New(http.StatusNotFound, problem.NoSuchRoute, "There is no page at %s.", wire.Quote(v.r.URL.Path))
-	}}))
+	server.Refuse("", func(w http.ResponseWriter, r *http.Request, p *problem.Problem) {
+		if p.Code == problem.NoSuchRoute {
+			p.Detail = fmt.Sprintf("There is no page at %s.", wire.Quote(r.URL.Path))
+		}
+		c.serve(route{open: true, handle: func(*visit) error { return p }})(w, r)
+	})
 }
 
 // visit is a request to the console.
@@ -78,6 +87,7 @@ type visit struct {
 	r          *http.Request
 	api        gateway.Caller
 	grant      access.Grant
+	hold       *limit.Hold
 	collection string // empty if the path has none
 	id         string
 	now        wire.Time
@@ -98,24 +108,31 @@ func (c *Console) serve(r route) http.HandlerFunc {
 		header.Set("Cache-Control", "no-store") // a cache could show what has expired
 		v := &visit{c: c, w: w, r: req, grant: access.Everything, now: wire.Time(time.Now().UnixMilli())}
 		v.api = gateway.Caller{API: c.opts.API, From: req}
+		v.hold = limit.NewHold(limit.Client{}, c.opts.Bytes)
+		defer func() { v.hold.Leave() }()
 		if err := v.answer(r); err != nil {
 			v.fail(err)
 		}
 	}
 }
 
-// answer checks where the request comes from and who sends it, and calls the handler.
+// answer checks where the request comes from and who sends it, and calls the handler. Nobody but
+// a person who is signed in may send a form, except for the one with a token.
 func (v *visit) answer(r route) error {
 	if err := v.c.guard.Check(v.r); err != nil {
 		return err
 	}
-	if v.r.Method == http.MethodPost {
-		if err := v.parseForm(); err != nil {
+	signedIn := v.signedIn()
+	if v.c.opts.Tokens != nil { // those without a token count as one client
+		v.hold = limit.NewHold(limit.ClientOf(v.api.Token), v.c.opts.Bytes)
+	}
+	if !r.open {
+		if !signedIn {
+			return v.askForToken()
+		}
+		if err := v.admit(r); err != nil {
 			return err
 		}
-	}
-	if !v.signedIn() && !r.open {
-		return v.askForToken()
 	}
 	v.collection, v.id = v.r.PathValue("collection"), v.r.PathValue("id")
 	if strings.HasPrefix(r.path, documentsPath) {
@@ -127,11 +144,34 @@ func (v *visit) answer(r route) error {
 	return r.handle(v)
 }
 
+// admit reads the form of a person who is signed in, and lets the visit take its place among those
+// under way. The stream has a limit in the API.
+func (v *visit) admit(r route) error {
+	if v.r.Method == http.MethodPost {
+		// A form writes a byte as three at most.
+		if err := v.parseForm(3*min(v.c.opts.MaxBody(), mostEdited) + 64<<10); err != nil {
+			return err
+		}
+	}
+	if r.path == streamPath {
+		return nil
+	}
+	return v.hold.Enter(v.c.pages)
+}
+
 // parseForm reads the form of a request.
-func (v *visit) parseForm() error {
-	// A form writes a byte as three at most.
-	v.r.Body = http.MaxBytesReader(v.w, v.r.Body, 3*v.c.opts.MaxBody()+64<<10)
-	if err := v.r.ParseForm(); err != nil {
+func (v *visit) parseForm(most int64) error {
+	if length := v.r.ContentLength; length > most {
+		v.w.Header().Set("Connection", "close") // or the server would read some of it
+		return problem.New(http.StatusRequestEntityTooLarge, problem.TooLarge, "The form has %d bytes, and %d are allowed.", length, most)
+	}
+	v.r.Body = http.MaxBytesReader(v.w, v.hold.Body(v.r.Body), most)
+	err := v.r.ParseForm()
+	var p *problem.Problem
+	switch {
+	case errors.As(err, &p):
+		return p
+	case err != nil:
 		return problem.New(http.StatusBadRequest, problem.Invalid, "The form could not be read: %s.", err)
 	}
 	return nil
@@ -142,7 +182,7 @@ func (v *visit) page(title, active string, data any, crumbs ...view.Crumb) view.
 	_, err := v.c.opts.Ready()
 	return view.Page{
 		Title: title, Active: active, Crumbs: crumbs, Data: data,
-		Notice: notices[v.r.URL.Query().Get("done")], Now: v.now,
+		Notice: notices[v.r.URL.Query().Get("done")], Warned: v.r.URL.Query().Get("warned") == ttlIsOff, Now: v.now,
 		Version: v.c.opts.Version, Prefix: v.c.opts.Prefix,
 		SignedIn: v.api.Token != "", Write: v.grant.Write, Healthy: err == nil, Sent: v.r.Method == http.MethodPost,
 	}
@@ -155,9 +195,7 @@ func (v *visit) show(status int, name string, p view.Page) error {
 		return err
 	}
 	v.w.Header().Set("Content-Type", "text/html; charset=utf-8")
-	v.w.WriteHeader(status)
-	_, _ = v.w.Write(body) // it fails only if the browser has left
-	return nil
+	return v.hold.Send(v.w, status, body)
 }
 
 // redirect leads to the next page.
@@ -177,8 +215,16 @@ func (v *visit) done(a *gateway.Answer, href, notice string) error {
 	if a.Repeated() {
 		notice = "repeated"
 	}
-	return v.redirect(gateway.With(href, "done", notice))
+	warned := ""
+	if a.Warned() {
+		warned = ttlIsOff
+	}
+	return v.redirect(gateway.With(href, "done", notice, "warned", warned))
 }
+
+// ttlIsOff names the only warning that a write may have. The page has a text of its own, so that
+// no link can make it say anything else.
+const ttlIsOff = "ttl-is-off"
 
 // notices are what a page says about the action that led to it.
 var notices = map[string]string{

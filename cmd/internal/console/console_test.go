@@ -15,7 +15,7 @@ func TestConsole(t *testing.T) {
 	for name, test := range map[string]func(*testing.T, *rig){
 		"overview": testOverview, "configure": testConfigure, "drop": testDrop, "document": testDocument, "edit": testEdit,
 		"conflicts": testConflicts, "twice": testTwice, "hostile": testHostile, "pages": testPages, "live": testLive,
-		"system": testSystem, "elsewhere": testElsewhere, "not found": testNotFound,
+		"system": testSystem, "elsewhere": testElsewhere, "not found": testNotFound, "paths": testPaths,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -92,6 +92,18 @@ func testConfigure(t *testing.T, r *rig) {
 			t.Errorf("the default TTL is %q, want %q", got, c.want)
 		}
 	}
+	// A change keeps what it does not name.
+	r.configure("kept", `{"defaultTtl":60,"indexingMode":"lazy"}`)
+	kept := func(want string, values ...string) {
+		t.Helper()
+		b.get("/console/collections/kept/configure").send("configure-form", values...).send("save-form").want(200, "The configuration was saved")
+		config, err := r.Config(t.Context(), "kept")
+		if got := fmt.Sprintf("%s %d", config.IndexingMode, *config.DefaultTTL); err != nil || got != want {
+			t.Errorf("after %v it is %s, %v, want %s", values, got, err, want)
+		}
+	}
+	kept("lazy 604800", "after", "7d")
+	kept("consistent 604800", "indexing", "consistent")
 	// lapse refuses this one, and says why.
 	b.get(form[0]).send("configure-form", "mode", "after", "after", "60", "indexing", "none").send("save-form").want(400, "indexingMode")
 	b.get(form[0]).send("configure-form", "mode", "off", "indexing", "none").send("save-form").want(200, "none")
@@ -143,8 +155,7 @@ func testDocument(t *testing.T, r *rig) {
 	if whole.text != body || whole.Header.Get("Content-Type") != "application/json" || whole.Header.Get("ETag") != `"`+etag+`"` {
 		t.Errorf("bytes: %q %v", whole.text, whole.Header)
 	}
-	b.get("/console/collections/shown").send("find-id", "id", "/").want(400, "use NATS for it")
-	b.get("/console/collections/shown/new").send("edit-form", "id", "/", "body", "{}").want(400, "use NATS for it")
+	b.get("/console/collections/shown/new").send("edit-form", "id", "/", "body", "{}").want(200, "was created").send("delete-form", "confirm", "/").want(200, "was deleted")
 	b.get("/console/collections/shown/documents/").want(400, "The id is empty")
 	head := b.do("HEAD", href[0], nil)
 	if head.StatusCode != 200 || head.Header.Get("ETag") != `"`+etag+`"` || head.Header.Get("Lapse-Expires-At") == "" {
@@ -160,7 +171,7 @@ func testDocument(t *testing.T, r *rig) {
 	}
 	b.get(href[0]).send("delete-form", "confirm", "a b/c?d#e").want(200, "was deleted")
 	b.get(href[0]).want(404, "This document is not there")
-	for _, id := range []string{".", "..", "...", "%2e", "ä ☃", "\x01\u202e", strings.Repeat("x", 255), "//", "documents", "a+b&c=d;e"} {
+	for _, id := range []string{".", "..", "/", "...", "%2e", "ä ☃", "\x01\u202e", strings.Repeat("x", 255), "//", "documents", "a+b&c=d;e"} {
 		r.put("shown", id, `{"x":1}`)
 		p := b.get("/console/collections/shown").send("find-id", "id", id).want(200)
 		p.send("touch").want(200, "was touched")
@@ -175,7 +186,7 @@ func testEdit(t *testing.T, r *rig) {
 	b := r.browse(t)
 	p := b.get("/console/collections/written/new").want(200, "New document in written")
 	for _, c := range []struct{ id, body, at string }{
-		{"", `{}`, "id-error"}, {strings.Repeat("x", 256), `{}`, "id-error"}, {"/", `{}`, "id-error"},
+		{"", `{}`, "id-error"}, {strings.Repeat("x", 256), `{}`, "id-error"},
 		{"1", ``, "body-error"}, {"1", `{`, "body-error"}, {"1", `[1]`, "body-error"}, {"1", `{"id":"2"}`, "body-error"},
 	} {
 		again := p.send("edit-form", "id", c.id, "body", c.body).want(400)
@@ -207,6 +218,17 @@ func testEdit(t *testing.T, r *rig) {
 	if got := r.body("written", "1"); got != `{"a":2}` {
 		t.Errorf("stored: %q", got)
 	}
+	// After a save, the page warns of a ttl that will not count, and of nothing else.
+	const warning = "TTL is off in this collection, so the document will not expire"
+	save := func(body string) *page {
+		return b.get("/console/collections/written/documents/1?view=edit").send("edit-form", "body", body).want(200, "The new version was saved")
+	}
+	if p := save(`{"ttl":60}`); !strings.HasPrefix(p.element("warning"), warning) {
+		t.Errorf("after a save it shows no warning:\n%s", p.words)
+	}
+	save(`{"ttl":-1}`).without(warning)
+	r.configure("written", `{"defaultTtl":-1}`)
+	save(`{"ttl":60}`).without(warning)
 }
 
 func testConflicts(t *testing.T, r *rig) {
@@ -395,5 +417,51 @@ func testNotFound(t *testing.T, r *rig) {
 				t.Errorf("%s: %v", src, got.Header)
 			}
 		}
+	}
+}
+
+// TestDeepDocument: a small document does not become a large page.
+func TestDeepDocument(t *testing.T) {
+	r := start(t)
+	const depth = 900
+	body := `{"a":` + strings.Repeat("[", depth) + strings.Repeat("1,", 5000) + "1" + strings.Repeat("]", depth) + "}"
+	r.put("orders", "deep", body)
+	b := r.browse(t)
+	p := b.get("/console/collections/orders/documents/deep").want(200, "as it is stored", body)
+	if len(p.text) > 20*len(body) {
+		t.Errorf("a document of %d bytes is a page of %d", len(body), len(p.text))
+	}
+	r.put("orders", "flat", `{"a":[1]}`)
+	b.get("/console/collections/orders/documents/flat").want(200).without("as it is stored")
+}
+
+// testPaths: no path leads to another, so a form reaches only the collection that its path names.
+func testPaths(t *testing.T, r *rig) {
+	r.put("danger", "1", `{}`)
+	b := r.browse(t)
+	drop := url.Values{"confirm": {"danger"}, "action": {"delete"}}
+	const collection = "/console/collections/danger"
+	for path, status := range map[string]int{
+		collection + "/documents/../drop":             404,
+		collection + "/documents/..":                  400,
+		collection + "/documents/.":                   400,
+		collection + "/documents//drop":               404,
+		collection + "//drop":                         404,
+		collection + "/./drop":                        404,
+		"/console/collections//documents/1":           404,
+		"/console/collections/../documents/1":         400,
+		"//console/collections/danger/drop":           404,
+		"/./console/collections/danger/drop":          404,
+		"/console/../console/collections/danger/drop": 404,
+	} {
+		for _, method := range []string{"GET", "POST"} {
+			p := b.do(method, path, drop)
+			if p.want(status); status == 400 && !strings.Contains(p.words, "where a name belongs") {
+				t.Errorf("%s %s: %s", method, path, p.words)
+			}
+		}
+	}
+	if r.body("danger", "1") == "" {
+		t.Error("the collection is gone")
 	}
 }

@@ -11,7 +11,7 @@
 //
 // A request passes through these files:
 //
-//	routes.go      every route
+//	routes.go      every route; package router finds the one of a request
 //	console.go     headers, origin, token (session.go, package session); then the route's handler
 //	overview.go    health (package remedy), figures (package figures) and collections
 //	collection.go  one collection, its documents and forecast (package chart)

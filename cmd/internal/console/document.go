@@ -1,14 +1,12 @@
 package console
 
 import (
-	"bytes"
-	"encoding/json"
 	"net/http"
-	"strings"
-	"unicode/utf8"
 
 	"github.com/seed18712806/lapse/cmd/internal/console/gateway"
 	"github.com/seed18712806/lapse/cmd/internal/console/view"
+	"github.com/seed18712806/lapse/cmd/internal/httpapi/problem"
+	"github.com/seed18712806/lapse/cmd/internal/output"
 	"github.com/seed18712806/lapse/sink/wire"
 )
 
@@ -25,8 +23,7 @@ type documentData struct {
 	Href           string
 	Stored         *gateway.Document
 	View           string
-	Text           string
-	Lossy          bool // the text shows marks for bytes that are not UTF-8
+	Text           text
 	Views          []link
 	Edit           string // the path of the form
 	Bytes          string // the path of the bytes as they are
@@ -54,9 +51,11 @@ func document(v *visit) error {
 	switch v.r.URL.Query().Get("view") {
 	case viewBytes:
 		h.Set("Content-Type", "application/json")
-		_, _ = v.w.Write(doc.Body)
-		return nil
+		return v.hold.Send(v.w, http.StatusOK, doc.Body)
 	case viewEdit:
+		if len(doc.Body) > mostEdited {
+			return problem.New(http.StatusRequestEntityTooLarge, problem.TooLarge, "The document has %s, and a form here has at most %s: change it over the API.", output.Bytes(uint64(len(doc.Body))), output.Bytes(mostEdited))
+		}
 		return v.showEdit(http.StatusOK, editData{Etag: doc.Etag, Body: string(doc.Body)})
 	}
 	return v.showDocument(http.StatusOK, doc, "")
@@ -74,20 +73,6 @@ func (v *visit) showDocument(status int, doc *gateway.Document, deleteError stri
 		data.View = viewRaw
 	}
 	data.Views = []link{{"Pretty", href, data.View == viewPretty}, {"Raw", gateway.With(href, "view", viewRaw), data.View == viewRaw}}
-	data.Lossy = !utf8.Valid(doc.Body)
-	text := doc.Body
-	if data.View == viewPretty {
-		text = pretty(text)
-	}
-	data.Text = strings.ToValidUTF8(string(text), "�")
+	data.Text = newText(doc.Body, data.View == viewPretty)
 	return v.show(status, "document", v.page(view.Visible(v.id), "overview", data, v.crumbs()...))
-}
-
-// pretty indents a document.
-func pretty(document []byte) []byte {
-	var b bytes.Buffer
-	if err := json.Indent(&b, document, "", "  "); err != nil {
-		return document
-	}
-	return b.Bytes()
 }

@@ -17,20 +17,22 @@ import (
 
 	"github.com/seed18712806/lapse/cmd/internal/console/session"
 	"github.com/seed18712806/lapse/cmd/internal/httpapi/access"
+	"github.com/seed18712806/lapse/cmd/internal/httpapi/limit"
 	"github.com/seed18712806/lapse/cmd/internal/httpapi/problem"
+	"github.com/seed18712806/lapse/cmd/internal/httpapi/router"
 	"github.com/seed18712806/lapse/sink/client/status"
 )
 
 // fake is a console before an API that answers as a test says, and counts.
 type fake struct {
 	t     testing.TB
-	mux   *http.ServeMux
+	site  *router.Router
 	asked []string // of the API
 	read  int      // statuses
 }
 
 func newFake(t testing.TB, tokens *access.Tokens, ready error, api http.HandlerFunc) *fake {
-	f := &fake{t: t, mux: http.NewServeMux()}
+	f := &fake{t: t, site: router.New()}
 	New(Options{
 		Prefix: "lapse", Version: "1", Tokens: tokens, Metrics: prometheus.NewRegistry(), Logger: slog.New(slog.DiscardHandler),
 		API: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -39,11 +41,12 @@ func newFake(t testing.TB, tokens *access.Tokens, ready error, api http.HandlerF
 		}),
 		Ready:   func() (string, error) { return "ready", ready },
 		MaxBody: func() int64 { return 1 << 20 },
+		Bytes:   limit.New("bytes", "bytes", 64<<20),
 		Status: func(context.Context) (status.Status, error) {
 			f.read++
 			return status.Status{}, errors.New("NATS is away")
 		},
-	}).Register(f.mux)
+	}).Register(f.site)
 	return f
 }
 
@@ -54,7 +57,7 @@ func (f *fake) do(method, path string, form url.Values) *httptest.ResponseRecord
 	req.Host = "127.0.0.1"
 	req.Header.Set("Content-Type", "application/x-www-form-urlencoded")
 	w := httptest.NewRecorder()
-	f.mux.ServeHTTP(w, req)
+	f.site.ServeHTTP(w, req)
 	return w
 }
 
@@ -186,10 +189,10 @@ func TestManyCollections(t *testing.T) {
 	next := "/"
 	for ; next != ""; seen += len(f.asked) / 2 {
 		req := httptest.NewRequestWithContext(t.Context(), "GET", next, nil)
-		req.AddCookie(session.Cookie(req, "0123456789abcdef"))
+		req.AddCookie(session.Cookie(req, "0123456789abcdef", false))
 		w := httptest.NewRecorder()
 		f.asked = nil
-		f.mux.ServeHTTP(w, req)
+		f.site.ServeHTTP(w, req)
 		f.want(w, 200, "this token can only read")
 		_, rest, ok := strings.Cut(w.Body.String(), `<a href="/?after=`)
 		if next = ""; ok {

@@ -42,7 +42,8 @@ type message struct {
 	ID         string
 	Href       string // of the page of the message
 	Document   string // of the document that it is about, as it is now; empty if it is about none
-	Text       string
+	Text       string // the beginning of its document
+	Whole      text   // all of it; only on the page of the message
 }
 
 // topic reads what the request is about. A token that is not for all collections must name one.
@@ -140,11 +141,11 @@ func messagePage(v *visit) error {
 		return err
 	}
 	m := v.message(found)
-	title, whole := "Expired: "+view.Visible(m.ID), pretty(m.Event.Document)
+	title := "Expired: " + view.Visible(m.ID)
+	m.Whole = newText(m.Event.Document, true)
 	if m.Rejection != nil {
-		title, whole = fmt.Sprintf("Rejected message %d", seq), []byte(m.Rejection.Body)
+		title, m.Whole = fmt.Sprintf("Rejected message %d", seq), newText([]byte(m.Rejection.Body), false)
 	}
-	m.Text = strings.ToValidUTF8(string(whole), "�")
 	return v.show(http.StatusOK, "message", v.page(title, "live", m, view.Crumb{Text: "Live", Href: liveHref(m.Collection)}))
 }
 

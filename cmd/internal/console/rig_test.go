@@ -36,7 +36,7 @@ func start(t testing.TB, set ...func(*serve.Options)) *rig {
 	ready := filepath.Join(t.TempDir(), "ready")
 	opts := serve.Options{
 		Version: "0.0.0", Logger: slog.New(slog.DiscardHandler),
-		NATSListen: "127.0.0.1:0", RedisListen: "127.0.0.1:0", HTTP: web.Options{Listen: "127.0.0.1:0"},
+		NATSListen: "127.0.0.1:0", HTTP: web.Options{Listen: "127.0.0.1:0"},
 		NATSSync: time.Second, Data: t.TempDir(), ReadyFile: ready,
 	}
 	opts.Processor.Prefix = wire.DefaultPrefix

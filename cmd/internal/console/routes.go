@@ -1,9 +1,6 @@
 package console
 
-import (
-	"net/http"
-	"net/url"
-)
+import "net/url"
 
 // route is one page or action. Without a token only open routes answer.
 type route struct {
@@ -17,23 +14,24 @@ const (
 	collectionPath = root + "collections/{collection}"
 	documentsPath  = collectionPath + "/documents/"
 	signInPath     = root + "sign-in"
+	streamPath     = root + "live/stream"
 )
 
 var routes = []route{
-	{method: "GET", path: "/{$}", handle: overview},
-	{method: "GET", path: root + "collections/{$}", handle: goToCollection},
+	{method: "GET", path: "/", handle: overview},
+	{method: "GET", path: root + "collections/", handle: goToCollection},
 	{method: "GET", path: collectionPath, handle: collection},
 	{method: "GET", path: collectionPath + "/configure", handle: configure},
 	{method: "POST", path: collectionPath + "/configure", handle: saveConfiguration},
 	{method: "POST", path: collectionPath + "/drop", handle: drop},
 	{method: "GET", path: collectionPath + "/new", handle: newDocument},
 	{method: "POST", path: collectionPath + "/new", handle: createDocument},
-	{method: "GET", path: documentsPath + "{$}", handle: document},
-	{method: "POST", path: documentsPath + "{$}", handle: changeDocument},
+	{method: "GET", path: documentsPath, handle: document},
+	{method: "POST", path: documentsPath, handle: changeDocument},
 	{method: "GET", path: documentsPath + "{id}", handle: document},
 	{method: "POST", path: documentsPath + "{id}", handle: changeDocument},
 	{method: "GET", path: root + "live", handle: livePage},
-	{method: "GET", path: root + "live/stream", handle: liveStream},
+	{method: "GET", path: streamPath, handle: liveStream},
 	{method: "GET", path: root + "live/messages/{seq}", handle: messagePage},
 	{method: "GET", path: root + "system", handle: systemPage},
 	{method: "GET", path: signInPath, handle: signInPage, open: true},
@@ -58,16 +56,4 @@ func documentHref(collection, id string) string {
 		return collectionHref(collection, "documents", "?id="+url.QueryEscape(id))
 	}
 	return collectionHref(collection, "documents", url.PathEscape(id))
-}
-
-// allowed lists the methods of each path, for the answer to others.
-func allowed() map[string][]string {
-	methods := make(map[string][]string)
-	for _, r := range routes {
-		methods[r.path] = append(methods[r.path], r.method)
-		if r.method == http.MethodGet {
-			methods[r.path] = append(methods[r.path], http.MethodHead)
-		}
-	}
-	return methods
 }

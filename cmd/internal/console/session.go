@@ -49,7 +49,7 @@ func (v *visit) askForToken() error {
 	switch {
 	case v.r.Method == http.MethodPost:
 		return v.showSignIn(http.StatusUnauthorized, signInData{Next: "/", Lost: true})
-	case v.r.URL.Path == root+"live/stream" || v.r.Header.Get("Sec-Fetch-Mode") == "cors":
+	case v.r.URL.Path == streamPath || v.r.Header.Get("Sec-Fetch-Mode") == "cors":
 		return v.showSignIn(http.StatusUnauthorized, signInData{Next: "/"}) // the script asks, and not a person
 	}
 	next := v.r.URL.RequestURI()
@@ -78,6 +78,9 @@ func (v *visit) showSignIn(status int, data signInData) error {
 }
 
 func signIn(v *visit) error {
+	if err := v.parseForm(mostToken); err != nil {
+		return err
+	}
 	next := local(v.r.PostForm.Get("next"))
 	if v.c.opts.Tokens == nil {
 		return v.redirect(next)
@@ -86,12 +89,12 @@ func signIn(v *visit) error {
 	if _, ok := v.c.opts.Tokens.Find(token); !ok {
 		return v.showSignIn(http.StatusUnauthorized, signInData{Next: next, Wrong: true})
 	}
-	http.SetCookie(v.w, session.Cookie(v.r, token))
+	http.SetCookie(v.w, session.Cookie(v.r, token, v.c.opts.Proxies.HTTPS(v.r)))
 	return v.redirect(next)
 }
 
 func signOut(v *visit) error {
-	http.SetCookie(v.w, session.Gone(v.r))
+	http.SetCookie(v.w, session.Gone(v.r, v.c.opts.Proxies.HTTPS(v.r)))
 	return v.redirect(gateway.With(signInPath, "done", "signed-out"))
 }
 

@@ -98,6 +98,25 @@ func TestTokens(t *testing.T) {
 		b.do("GET", "/console/system", nil, "Sec-Fetch-Site", "cross-site").follow().want(200, "A link on another site led you here")
 	})
 
+	t.Run("behind a proxy", func(t *testing.T) {
+		r := start(t, func(o *serve.Options) { o.HTTP.TokenFile, o.HTTP.Proxies = file, []string{"127.0.0.1"} })
+		b := r.browse(t)
+		form := url.Values{"token": {all}}
+		for proto, secure := range map[string]bool{"https": true, "http": false, "": false} {
+			cookie := b.do("POST", "/console/sign-in", form, "X-Forwarded-Proto", proto).want(303).Header.Get("Set-Cookie")
+			if strings.Contains(cookie, "Secure") != secure {
+				t.Errorf("%q: the cookie is %q", proto, cookie)
+			}
+		}
+	})
+
+	t.Run("large forms", func(t *testing.T) {
+		b := r.browse(t)
+		large := url.Values{"token": {all}, "body": {strings.Repeat("x", 9<<10)}}
+		b.do("POST", "/console/sign-in", large).want(413, "The form has")
+		b.do("POST", "/console/nowhere", large).want(404)
+	})
+
 	t.Run("reads alone", func(t *testing.T) {
 		b := r.signedIn(t, reader)
 		b.get("/").want(200, "orders", "carts", "this token can only read")

@@ -37,6 +37,9 @@ type Watch struct {
 
 // NewWatch makes a watch of a directory that this process has locked.
 func NewWatch(dir string, prefix wire.Prefix, shards int, board *health.Board) (*Watch, error) {
+	if _, err := wire.ParsePrefix(string(prefix)); err != nil {
+		return nil, err
+	}
 	lock, err := os.Stat(filepath.Join(dir, lockFile))
 	if err != nil {
 		return nil, fmt.Errorf("--data %s: %w", dir, err)

@@ -15,6 +15,8 @@ import (
 	"github.com/seed18712806/lapse/cmd/internal/output"
 	"github.com/seed18712806/lapse/cmd/internal/serve"
 	"github.com/seed18712806/lapse/cmd/internal/web"
+	"github.com/seed18712806/lapse/processor"
+	"github.com/seed18712806/lapse/sink/wire"
 )
 
 // lapse is a running lapse.
@@ -49,8 +51,9 @@ func start(ctx context.Context, opts Options, streams output.Streams) (*lapse, e
 		l.err = serve.Run(serving, serve.Options{
 			Version:    opts.Version,
 			Logger:     slog.New(slog.NewTextHandler(streams.Err, &slog.HandlerOptions{Level: slog.LevelWarn})),
-			NATSListen: "127.0.0.1:0", RedisListen: "127.0.0.1:0", NATSSync: time.Minute, Data: dir,
+			NATSListen: "127.0.0.1:0", NATSSync: time.Minute, Data: dir,
 			HTTP: web.Options{Listen: listen}, ReadyFile: readyFile,
+			Processor: processor.Options{Prefix: wire.DefaultPrefix},
 		})
 	}()
 	if err := l.ready(ctx, readyFile); err != nil {

@@ -12,7 +12,7 @@ import (
 )
 
 const (
-	cartTTL         = 30 * time.Second
+	cartTTL         = 15 * time.Second
 	shortestSession = 10 * time.Second
 	longestSession  = 2 * time.Minute
 	readingTTL      = 5 * time.Second

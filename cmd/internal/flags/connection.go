@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"os"
 	"time"
 
 	"github.com/alecthomas/kong"
@@ -23,7 +24,7 @@ var Vars = kong.Vars{
 
 // Connection is the flags of every client command.
 type Connection struct {
-	Server  string    `env:"LAPSE_NATS" group:"connection" default:"${default_server}" placeholder:"URL" help:"NATS server that lapse uses (${default})."`
+	Server  string    `env:"LAPSE_SERVER" group:"connection" default:"${default_server}" placeholder:"URL" help:"NATS server that lapse uses (${default})."`
 	Prefix  string    `env:"LAPSE_PREFIX" group:"connection" default:"${default_prefix}" placeholder:"NAME" help:"Prefix of the subjects (${default})."`
 	Login   NATSLogin `embed:"" group:"connection"`
 	Timeout Period    `env:"LAPSE_TIMEOUT" group:"connection" default:"5s" placeholder:"TIME" help:"How long to wait for an answer (${default})."`
@@ -40,16 +41,24 @@ func (c *Connection) Connect(streams output.Streams) (*client.Client, wire.Prefi
 		return nil, "", output.Usagef("--timeout %s is not valid: use a duration over 0 such as 5s", time.Duration(c.Timeout))
 	}
 	conn, err := client.Connect(client.Options{
-		Server:  cmp.Or(c.Server, defaultServer), // LAPSE_NATS may be set to nothing
+		Server:  cmp.Or(c.Server, defaultServer), // LAPSE_SERVER may be set to nothing
 		Prefix:  prefix,
 		Login:   c.Login.Credentials(),
 		Timeout: time.Duration(c.Timeout),
 		Notice:  func(text string) { _, _ = fmt.Fprintln(streams.Err, "lapse: "+text) },
 	})
 	if errors.Is(err, client.ErrUnavailable) {
-		err = fmt.Errorf("%w (--server or LAPSE_NATS)", err)
+		err = fmt.Errorf("%w (--server or LAPSE_SERVER%s)", err, c.hint())
 	}
 	return conn, prefix, err
+}
+
+// hint tells a user who has set the variable of serve alone that this command does not read it.
+func (c *Connection) hint() string {
+	if os.Getenv("LAPSE_NATS") == "" || cmp.Or(c.Server, defaultServer) != defaultServer {
+		return ""
+	}
+	return "; LAPSE_NATS, which is set, is for lapse serve alone"
 }
 
 // JSON reports whether the command prints JSON.

@@ -7,6 +7,8 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"crypto/x509/pkix"
+	"encoding/base64"
+	"encoding/json"
 	"encoding/pem"
 	"math/big"
 	"net"
@@ -23,6 +25,7 @@ import (
 
 	"github.com/seed18712806/lapse/cmd/internal/serve"
 	"github.com/seed18712806/lapse/integration/harness/natstest"
+	"github.com/seed18712806/lapse/sink/wire"
 )
 
 func connect(t testing.TB, r *rig) *nats.Conn {
@@ -72,6 +75,12 @@ func TestTokens(t *testing.T) {
 	if body := r.do("GET", "/collections", "", with(orders)...).want(t, 200, "orders").body; strings.Contains(body, "carts") {
 		t.Errorf("it lists a collection that the token is not for: %s", body)
 	}
+	r.do("PUT", "/collections/other/documents/1", `{}`, with(orders)...).want(t, 201)
+	first := r.do("GET", "/collections?limit=1", "", with(orders)...).want(t, 200, `"orders"`)
+	if where, err := base64.RawURLEncoding.DecodeString(continuationOf(t, first.body)); err != nil || strings.Contains(string(where), "carts") {
+		t.Errorf("the continuation is %s, %v", where, err)
+	}
+	r.do("GET", "/collections?limit=1&continuation="+continuationOf(t, first.body), "", with(orders)...).want(t, 200, `"other"`)
 	r.do("GET", "/events", "", with(orders)...).want(t, 403, "?collection=")
 	r.do("GET", "/events?collection=carts", "", with(orders)...).want(t, 403)
 	r.follow("/events?collection=orders", with(orders)...).cancel()
@@ -98,6 +107,15 @@ func TestTokens(t *testing.T) {
 	r.do("GET", path, "", with(reader)...).want(t, 401)
 }
 
+func continuationOf(t *testing.T, body string) string {
+	t.Helper()
+	var page wire.CollectionsReply
+	if err := json.Unmarshal([]byte(body), &page); err != nil || page.Continuation == "" {
+		t.Fatalf("no continuation in %s: %v", body, err)
+	}
+	return page.Continuation
+}
+
 func hangup(t *testing.T) {
 	t.Helper()
 	if err := syscall.Kill(os.Getpid(), syscall.SIGHUP); err != nil {
@@ -114,7 +132,8 @@ func TestWhereItListens(t *testing.T) {
 		{":0", "", "is not allowed without --http-token-file"},
 		{"127.0.0.1:0", empty + "x", "--http-token-file: "},
 	} {
-		opts := serve.Options{NATSListen: "127.0.0.1:0", RedisListen: "127.0.0.1:0", Data: t.TempDir()}
+		opts := serve.Options{NATSListen: "127.0.0.1:0", Data: t.TempDir()}
+		opts.Processor.Prefix = wire.DefaultPrefix
 		opts.HTTP.Listen, opts.HTTP.TokenFile = c.listen, c.tokens
 		if err := serve.Run(t.Context(), opts); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: %v, want %q", c.listen, err, c.want)

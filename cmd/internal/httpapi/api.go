@@ -15,8 +15,10 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/seed18712806/lapse/cmd/internal/httpapi/access"
+	"github.com/seed18712806/lapse/cmd/internal/httpapi/limit"
 	"github.com/seed18712806/lapse/cmd/internal/httpapi/live"
 	"github.com/seed18712806/lapse/cmd/internal/httpapi/problem"
+	"github.com/seed18712806/lapse/cmd/internal/httpapi/router"
 	"github.com/seed18712806/lapse/sink/client"
 	"github.com/seed18712806/lapse/sink/service"
 	"github.com/seed18712806/lapse/sink/wire"
@@ -30,10 +32,11 @@ const readWithin = 2 * time.Second
 
 // Limits are the most requests of each kind at a time. Of 0, the default counts.
 type Limits struct {
-	Reads   int // 1,024
-	Writes  int // 1,024
-	Imports int // 16; each has at most 32 MiB in flight
-	Streams int // 10,000
+	Reads   int64 // 1,024
+	Writes  int64 // 1,024
+	Imports int64 // 16; each has at most 32 MiB in flight
+	Streams int64 // 10,000
+	Bytes   int64 // 256 MiB, of bodies and of answers, without imports and streams
 }
 
 // Options say what the API serves.
@@ -55,25 +58,24 @@ type API struct {
 	opts   Options
 	guard  access.Guard
 	meters *meters
-	limits map[kind]*limit
-}
-
-// limit is the most requests of one kind at a time.
-type limit struct {
-	name  string
-	slots chan struct{}
+	limits map[kind]*limit.Limit
+	bytes  *limit.Limit
 }
 
 // New makes the API.
 func New(opts Options) (*API, error) {
+	if _, err := wire.ParsePrefix(string(opts.Prefix)); err != nil {
+		return nil, err
+	}
 	a := &API{opts: opts, guard: access.Guard{Tokens: opts.Tokens}, meters: newMeters()}
 	l := opts.Limits
-	a.limits = map[kind]*limit{
-		reads:   {"reads", make(chan struct{}, cmp.Or(l.Reads, 1024))},
-		writes:  {"writes", make(chan struct{}, cmp.Or(l.Writes, 1024))},
-		imports: {"imports", make(chan struct{}, cmp.Or(l.Imports, 16))},
-		follows: {"streams", make(chan struct{}, cmp.Or(l.Streams, 10_000))},
+	a.limits = map[kind]*limit.Limit{
+		reads:   limit.New("reads", "reads", cmp.Or(l.Reads, 1024)),
+		writes:  limit.New("writes", "writes", cmp.Or(l.Writes, 1024)),
+		imports: limit.New("imports", "imports", cmp.Or(l.Imports, 16)),
+		follows: limit.New("streams", "streams", cmp.Or(l.Streams, 10_000)),
 	}
+	a.bytes = limit.New("bytes", "bytes of bodies and answers", cmp.Or(l.Bytes, 256<<20))
 	if opts.Metrics != nil {
 		if err := a.meters.register(opts.Metrics); err != nil {
 			return nil, err
@@ -82,44 +84,38 @@ func New(opts Options) (*API, error) {
 	return a, nil
 }
 
-// Register has a server's mux answer everything under /v1/, and /openapi.json.
-func (a *API) Register(mux *http.ServeMux) {
-	methods := map[string][]string{}
+// Bytes is the limit of the bytes that requests hold, for whatever else answers requests.
+func (a *API) Bytes() *limit.Limit { return a.bytes }
+
+// Register has a server answer everything under /v1/, and /openapi.json.
+func (a *API) Register(server *router.Router) {
 	for _, r := range routes {
-		mux.HandleFunc(r.method+" "+r.path, a.serve(r))
-		methods[r.path] = append(methods[r.path], r.method)
+		server.Handle(r.method, r.path, a.serve(r))
 	}
-	for path, allowed := range methods {
-		if slices.Contains(allowed, http.MethodGet) {
-			allowed = append(allowed, http.MethodHead)
-		}
-		slices.Sort(allowed)
-		mux.HandleFunc(path, a.refuse(http.StatusMethodNotAllowed, problem.MethodNotAllowed, strings.Join(allowed, ", ")))
-	}
-	mux.HandleFunc("/v1/", a.refuse(http.StatusNotFound, problem.NoSuchRoute, ""))
-	mux.HandleFunc("GET /openapi.json", func(w http.ResponseWriter, _ *http.Request) {
+	server.Refuse("/v1", a.refuse)
+	server.Handle(http.MethodGet, "/openapi.json", http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
 		_, _ = w.Write(description)
-	})
+	}))
 }
 
 // refuse answers what no route does.
-func (a *API) refuse(status int, code, allow string) http.HandlerFunc {
-	return func(w http.ResponseWriter, r *http.Request) {
-		p := problem.New(status, code, "there is nothing at %s: /openapi.json describes what there is", wire.Quote(r.URL.Path))
-		if allow != "" {
-			w.Header().Set("Allow", allow)
-			p = problem.New(status, code, "%s cannot be used here: use %s", wire.Quote(r.Method), allow)
-		}
-		a.meters.requests.WithLabelValues(otherRoute, "other", statusText(status)).Inc()
-		p.Write(w)
+func (a *API) refuse(w http.ResponseWriter, _ *http.Request, p *problem.Problem) {
+	if p.Code == problem.NoSuchRoute {
+		p.Detail += ": /openapi.json describes what there is"
 	}
+	a.meters.requests.WithLabelValues(otherRoute, "other", statusText(p.Status)).Inc()
+	p.Write(w)
 }
 
 // request is a request whose names were checked.
 type request struct {
 	*http.Request
 	grant      access.Grant
+	hold       *limit.Hold
+	body       []byte // of a write
+	token      string // empty if none is needed
+	route      string
 	collection string // empty if the path has none
 	id         string
 }
@@ -127,20 +123,12 @@ type request struct {
 // serve answers the requests of a route.
 func (a *API) serve(r route) http.HandlerFunc {
 	observe := a.meters.of(r)
-	limit := a.limits[r.kind]
 	return func(w http.ResponseWriter, req *http.Request) {
 		start := time.Now()
 		recorder := &recorder{ResponseWriter: w}
 		err := a.guard.Check(req)
 		if err == nil {
-			select {
-			case limit.slots <- struct{}{}:
-				defer func() { <-limit.slots }()
-				err = a.handle(r, recorder, req)
-			default:
-				err = problem.New(http.StatusServiceUnavailable, problem.TooMany+limit.name,
-					"this process has %d %s under way, and takes no more: try again, or ask another process", cap(limit.slots), limit.name)
-			}
+			err = a.handle(r, recorder, req)
 		}
 		if err != nil && recorder.status == 0 {
 			a.problemOf(req, err).Write(recorder)
@@ -161,13 +149,17 @@ func (a *API) problemOf(r *http.Request, err error) *problem.Problem {
 	return problem.New(http.StatusInternalServerError, problem.Internal, "%s", err)
 }
 
-// handle checks the token and the names, and calls the handler of the route.
+// handle checks the token and the names, receives the body of a write, and calls the handler of the
+// route.
 func (a *API) handle(r route, w http.ResponseWriter, req *http.Request) error {
-	call := &request{Request: req, grant: access.Everything, collection: req.PathValue("collection"), id: req.PathValue("id")}
+	call := &request{Request: req, grant: access.Everything, route: r.path, collection: req.PathValue("collection"), id: req.PathValue("id")}
+	var client limit.Client
 	if a.opts.Tokens != nil {
-		token, ok := bearer(req.Header)
+		var ok bool
+		call.token, ok = bearer(req.Header)
+		client = limit.ClientOf(call.token)
 		if ok {
-			call.grant, ok = a.opts.Tokens.Find(token)
+			call.grant, ok = a.opts.Tokens.Find(call.token)
 		}
 		if !ok {
 			return problem.New(http.StatusUnauthorized, problem.TokenRequired, "the request has no token that lapse knows: send it as Authorization: Bearer TOKEN")
@@ -188,6 +180,16 @@ func (a *API) handle(r route, w http.ResponseWriter, req *http.Request) error {
 		if err := wire.CheckID(call.id); err != nil {
 			return problem.BadRequest("%s", err)
 		}
+	}
+	call.hold = limit.NewHold(client, a.bytes)
+	defer call.hold.Leave()
+	if r.kind == writes { // before the slot: the body may be slow to come
+		if err := a.receive(call); err != nil {
+			return err
+		}
+	}
+	if err := call.hold.Enter(a.limits[r.kind]); err != nil {
+		return err
 	}
 	if r.kind != reads {
 		return r.handle(a, w, call)

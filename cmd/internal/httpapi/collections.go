@@ -2,13 +2,15 @@ package httpapi
 
 import (
 	"bytes"
+	"cmp"
+	"context"
 	"encoding/json"
 	"errors"
 	"net/http"
-	"slices"
 
 	"github.com/seed18712806/lapse/cmd/internal/httpapi/problem"
 	"github.com/seed18712806/lapse/sink"
+	"github.com/seed18712806/lapse/sink/client"
 	"github.com/seed18712806/lapse/sink/wire"
 	"github.com/seed18712806/lapse/ttlrules"
 )
@@ -25,12 +27,11 @@ func listCollections(a *API, w http.ResponseWriter, r *request) error {
 	if err != nil {
 		return err
 	}
-	page, err := a.opts.Reader.Collections(r.Context(), sink.CollectionsOptions{Limit: limit, Continuation: continuation})
+	page, err := a.opts.Reader.Collections(r.Context(), sink.CollectionsOptions{Limit: limit, Continuation: continuation, Among: r.grant.Collections})
 	if err != nil {
 		return problem.OfRead(err)
 	}
-	page.Collections = slices.DeleteFunc(page.Collections, func(c wire.Collection) bool { return !r.grant.Covers(c.Name) })
-	return encode(w, page)
+	return encode(w, r, page)
 }
 
 func getConfig(a *API, w http.ResponseWriter, r *request) error {
@@ -50,7 +51,7 @@ func getConfig(a *API, w http.ResponseWriter, r *request) error {
 		w.WriteHeader(http.StatusNotModified)
 		return nil
 	}
-	return encode(w, config)
+	return encode(w, r, config)
 }
 
 // configCondition is the condition of a configuration or a drop.
@@ -67,15 +68,14 @@ func putConfig(a *API, w http.ResponseWriter, r *request) error {
 	if err != nil {
 		return err
 	}
-	body, err := a.body(r, jsonType)
+	body, err := r.typed(jsonType)
 	if err != nil {
 		return err
 	}
-	m, err := r.message(a.opts.Prefix.Config(r.collection))
+	m, err := r.message(a.opts.Prefix.Config(r.collection), ifMatch, body)
 	if err != nil {
 		return err
 	}
-	m.Body, m.IfMatch = body, ifMatch
 	return a.write(w, r, m, collectionLocation(r.collection))
 }
 
@@ -87,7 +87,7 @@ func patchConfig(a *API, w http.ResponseWriter, r *request) error {
 	if err != nil {
 		return err
 	}
-	body, err := a.body(r, patchType)
+	body, err := r.typed(patchType)
 	if err != nil {
 		return err
 	}
@@ -100,14 +100,14 @@ func patchConfig(a *API, w http.ResponseWriter, r *request) error {
 		if err != nil {
 			return problem.OfRead(err)
 		}
-		m, err := r.message(a.opts.Prefix.Config(r.collection))
+		m, err := r.message(a.opts.Prefix.Config(r.collection), given, body)
 		if err != nil {
 			return err
 		}
 		if m.Body, err = merge(config, patch); err != nil {
 			return err
 		}
-		if m.IfMatch = given; given == "" && config.Etag != 0 {
+		if given == "" && config.Etag != 0 {
 			m.IfMatch = config.Etag.String()
 		}
 		err = a.write(w, r, m, collectionLocation(r.collection))
@@ -147,6 +147,21 @@ func merge(config wire.Config, patch map[string]json.RawMessage) ([]byte, error)
 	return json.Marshal(members)
 }
 
+// exists reports whether a collection is configured or holds documents.
+func (a *API) exists(r *request) (bool, error) {
+	ctx, cancel := context.WithTimeout(r.Context(), readWithin)
+	defer cancel()
+	config, err := a.opts.Reader.Config(ctx, r.collection)
+	switch {
+	case err != nil:
+		return false, err
+	case config.Etag != 0, config.DefaultTTL != nil, config.IndexingMode != wire.Consistent:
+		return true, nil
+	}
+	count, err := a.opts.Reader.Count(ctx, r.collection)
+	return count.Live+count.Expired > 0, err
+}
+
 func dropCollection(a *API, w http.ResponseWriter, r *request) error {
 	ifMatch, err := configCondition(r)
 	if err != nil {
@@ -155,12 +170,33 @@ func dropCollection(a *API, w http.ResponseWriter, r *request) error {
 	if err := noBody(r); err != nil {
 		return err
 	}
-	m, err := r.message(a.opts.Prefix.Drop(r.collection))
+	m, err := r.message(a.opts.Prefix.Drop(r.collection), ifMatch, nil)
 	if err != nil {
 		return err
 	}
-	m.IfMatch = ifMatch
+	exists, err := a.exists(r)
+	if err != nil {
+		return problem.OfRead(err)
+	}
+	if !exists {
+		return a.dropNothing(w, r, m)
+	}
 	return a.write(w, r, m, collectionLocation(r.collection))
+}
+
+// dropNothing answers the drop of a collection that does not exist. With an Idempotency-Key this may
+// be a drop that is repeated, which only the log knows: the message is for it alone, and its
+// condition sees to it that nothing is dropped that has come in between.
+func (a *API) dropNothing(w http.ResponseWriter, r *request, m client.Message) error {
+	if m.ID != "" {
+		m.IfMatch = cmp.Or(m.IfMatch, "*")
+		err := a.write(w, r, m, collectionLocation(r.collection))
+		var p *problem.Problem
+		if !errors.As(err, &p) || p.Status != http.StatusPreconditionFailed {
+			return err
+		}
+	}
+	return problem.New(http.StatusNotFound, problem.NotFound, "collection %s does not exist: there is nothing to drop", r.collection)
 }
 
 func countDocuments(a *API, w http.ResponseWriter, r *request) error {
@@ -171,7 +207,7 @@ func countDocuments(a *API, w http.ResponseWriter, r *request) error {
 	if err != nil {
 		return problem.OfRead(err)
 	}
-	return encode(w, count)
+	return encode(w, r, count)
 }
 
 func forecastDocuments(a *API, w http.ResponseWriter, r *request) error {
@@ -199,5 +235,5 @@ func forecastDocuments(a *API, w http.ResponseWriter, r *request) error {
 	if err != nil {
 		return problem.OfRead(err)
 	}
-	return encode(w, forecast)
+	return encode(w, r, forecast)
 }

@@ -1,6 +1,7 @@
 package httpapi_test
 
 import (
+	"crypto/rand"
 	"net/http"
 	"sync"
 	"testing"
@@ -37,6 +38,27 @@ func TestCollections(t *testing.T) {
 	r.do("GET", path+"/documents/1", "").want(t, 404)
 }
 
+// TestDropOfNothing: a collection that does not exist is not found, with or without a key, and
+// whether it was dropped before or was never there.
+func TestDropOfNothing(t *testing.T) {
+	r := start(t)
+	const path, text = "/collections/orders", "collection orders does not exist"
+	gone := func() {
+		t.Helper()
+		for _, headers := range [][]string{nil, {"If-Match", "*"}, {"If-Match", `"7"`}, {"Idempotency-Key", rand.Text()}, {"Idempotency-Key", rand.Text(), "If-Match", `"7"`}} {
+			r.do("DELETE", path, "", headers...).want(t, 404, `"code":"not-found"`, text)
+		}
+	}
+	gone()
+	r.do("PUT", path+"/documents/1", `{}`).want(t, 201) // a collection need not be configured
+	r.do("DELETE", path, "", "Idempotency-Key", "k").want(t, 204)
+	r.do("DELETE", path, "", "Idempotency-Key", "k").want(t, 202, `"duplicate":true`)
+	gone()
+	r.do("PUT", path, `{}`).want(t, 200)
+	r.do("DELETE", path, "").want(t, 204)
+	gone()
+}
+
 // TestChangesOfAConfiguration: changes of different properties at the same time all count.
 func TestChangesOfAConfiguration(t *testing.T) {
 	r := start(t)
@@ -55,7 +77,7 @@ func TestChangesOfAConfiguration(t *testing.T) {
 // TestPaths: what is not there, and methods that are not.
 func TestPaths(t *testing.T) {
 	r := start(t)
-	for _, path := range []string{"/", "/x", "/collections/", "/collections/orders/x", "/collections/orders/documents/1/x"} {
+	for _, path := range []string{"/", "/x", "/collections/orders/x", "/collections/orders/documents/1/x"} {
 		r.do("GET", path, "").want(t, 404, `"code":"no-such-route"`)
 	}
 	r.do("POST", "/collections", "").want(t, 405, "method-not-allowed").header(t, "Allow", "GET, HEAD")

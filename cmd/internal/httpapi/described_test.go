@@ -14,6 +14,8 @@ import (
 	"testing"
 
 	"github.com/santhosh-tekuri/jsonschema/v6"
+
+	"github.com/seed18712806/lapse/sink/wire"
 )
 
 // answers are what the description has of one operation: by status, headers and content.
@@ -85,7 +87,7 @@ func (d *openAPI) path(escaped string) string {
 		names := strings.Split(path, "/")
 		same := len(names) == len(have)
 		for i := range names {
-			same = same && (names[i] == have[i] || strings.HasPrefix(names[i], "{") && have[i] != "")
+			same = same && (names[i] == have[i] || strings.HasPrefix(names[i], "{"))
 		}
 		if same {
 			return path
@@ -104,8 +106,14 @@ func (c checked) CloseIdleConnections() { c.next.CloseIdleConnections() }
 
 func (c checked) RoundTrip(req *http.Request) (*http.Response, error) {
 	resp, err := c.next.RoundTrip(req)
-	if err != nil || resp.Header.Get("Content-Type") == "text/event-stream" { // readEvents checks it
-		return resp, err
+	if err != nil {
+		return nil, err
+	}
+	if resp.Header.Get("X-Content-Type-Options") != "nosniff" {
+		c.t.Errorf("%s %s: a browser may guess what it is: %v", req.Method, req.URL, resp.Header)
+	}
+	if resp.Header.Get("Content-Type") == "text/event-stream" { // readEvents checks it
+		return resp, nil
 	}
 	body, err := io.ReadAll(resp.Body)
 	_ = resp.Body.Close()
@@ -131,6 +139,9 @@ func describe(req *http.Request, resp *http.Response, body []byte) string {
 	d, err := readOpenAPI()
 	if err != nil {
 		return err.Error()
+	}
+	if bytes.Contains(body, []byte(`"detail":`)) && bytes.Contains(body, []byte(wire.HeaderIfMatch)) {
+		return "it names a header of NATS"
 	}
 	if bytes.Contains(body, []byte(`"code":"no-such-route"`)) || resp.StatusCode == http.StatusMethodNotAllowed {
 		return d.invalid(body, "components", "schemas", "Problem")

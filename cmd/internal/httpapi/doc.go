@@ -7,16 +7,18 @@
 //
 // A request passes through these files:
 //
-//	routes.go       every route
+//	routes.go       every route; package router finds the one of a request
 //	api.go          origin, token (package access), names, limits; then the route's handler
 //	documents.go    one document, and pages of them
 //	collections.go  configurations, drops, lists, counts and forecasts
 //	imports.go      many documents at once (package bulk)
 //	streams.go      live events and rejections (package live)
 //	write.go        publishes, and turns an outcome into an answer
+//	idempotency.go  Idempotency-Key
 //	condition.go    If-Match and If-None-Match
 //
-// Package problem is the answer to a request that failed (RFC 9457).
+// Package problem is the answer to a request that failed (RFC 9457), and package limit bounds what
+// clients hold of the process.
 //
 // Every limit answers with a problem that names it. No answer allows a cache to keep a document
 // without asking: a changed default counts at once.

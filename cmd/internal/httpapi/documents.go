@@ -40,21 +40,20 @@ func documentLocation(collection, id string) string {
 }
 
 // encode answers with a value as JSON.
-func encode(w http.ResponseWriter, value any) error {
+func encode(w http.ResponseWriter, r *request, value any) error {
 	body, err := json.Marshal(value)
 	if err != nil {
 		return err
 	}
-	return send(w, body)
+	return send(w, r, body)
 }
 
-func send(w http.ResponseWriter, body []byte) error {
+func send(w http.ResponseWriter, r *request, body []byte) error {
 	header := w.Header()
 	header["Content-Type"] = []string{jsonType}
 	header["Cache-Control"] = []string{"no-cache"}
 	header["Content-Length"] = []string{strconv.Itoa(len(body))}
-	_, _ = w.Write(body) // it fails only if the client has left
-	return nil
+	return r.hold.Send(w, http.StatusOK, body)
 }
 
 func getDocument(a *API, w http.ResponseWriter, r *request) error {
@@ -78,7 +77,7 @@ func getDocument(a *API, w http.ResponseWriter, r *request) error {
 		w.WriteHeader(http.StatusNotModified)
 		return nil
 	}
-	return send(w, doc.Body)
+	return send(w, r, doc.Body)
 }
 
 func listDocuments(a *API, w http.ResponseWriter, r *request) error {
@@ -86,11 +85,14 @@ func listDocuments(a *API, w http.ResponseWriter, r *request) error {
 	if err != nil {
 		return err
 	}
+	if err := r.hold.Bytes(pageBytes); err != nil {
+		return err
+	}
 	page, err := a.opts.Reader.List(r.Context(), r.collection, sink.ListOptions{Limit: limit, MaxBytes: pageBytes, Continuation: continuation})
 	if err != nil {
 		return problem.OfRead(err)
 	}
-	return send(w, service.EncodePage(page))
+	return send(w, r, service.EncodePage(page))
 }
 
 // page reads the parameters of a page.
@@ -170,16 +172,17 @@ func (a *API) writeDocument(w http.ResponseWriter, r *request, op wire.Op, ifMat
 	if _, err := r.query(); err != nil {
 		return err
 	}
-	m, err := r.message(a.opts.Prefix.Write(op, r.collection, r.id))
-	if err != nil {
-		return err
-	}
-	m.IfMatch = ifMatch
+	var body []byte
+	var err error
 	if media == "" {
 		err = noBody(r)
 	} else {
-		m.Body, err = a.body(r, media)
+		body, err = r.typed(media)
 	}
+	if err != nil {
+		return err
+	}
+	m, err := r.message(a.opts.Prefix.Write(op, r.collection, r.id), ifMatch, body)
 	if err != nil {
 		return err
 	}

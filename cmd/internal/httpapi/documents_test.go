@@ -56,6 +56,29 @@ func TestADocument(t *testing.T) {
 	r.do("POST", path+"/touch", "").want(t, 404)
 }
 
+// TestWarning: the header and the body of the answer warn of a ttl that will not count.
+func TestWarning(t *testing.T) {
+	r := start(t)
+	const path = "/collections/fresh/documents/1"
+	const warning = "TTL is off in collection fresh, so this document will not expire: set its defaultTtl to -1 or to a number of seconds (lapse config fresh --default-ttl -1)."
+	for _, method := range []string{"PUT", "PATCH"} {
+		a := r.do(method, path, `{"ttl":60}`)
+		a.want(t, a.StatusCode, `"warning":"`+warning+`"`).header(t, "Lapse-Warning", warning)
+	}
+	a := r.do("PUT", path, `{"ttl":"é"}`).want(t, 200, `"warning":"ttl \"é\" is not valid: `)
+	if got := a.Header.Get("Lapse-Warning"); !strings.HasPrefix(got, `ttl "?" is not valid: `) {
+		t.Errorf("Lapse-Warning: %s", got)
+	}
+	for _, b := range outcomes(t, r.do("POST", "/collections/fresh/documents", "{\"id\":\"1\",\"ttl\":60}\n{\"id\":\"2\"}", "Content-Type", linesType).want(t, 200).body) {
+		if (b.Warning == warning) != (b.ID == "1") {
+			t.Errorf("a line of an import: %+v", b)
+		}
+	}
+	r.do("PUT", path, `{"ttl":-1}`).want(t, 200).header(t, "Lapse-Warning", "")
+	r.do("PUT", "/collections/fresh", `{"defaultTtl":-1}`).want(t, 200).header(t, "Lapse-Warning", "")
+	r.do("PUT", path, `{"ttl":60}`).want(t, 200).header(t, "Lapse-Warning", "")
+}
+
 // TestG2_ExpiredIsNotFound: from its deadline on, a document is not found.
 func TestG2_ExpiredIsNotFound(t *testing.T) {
 	r := start(t)
@@ -121,8 +144,12 @@ func TestConditions(t *testing.T) {
 // TestIDs: an id is any UTF-8 text, percent-encoded.
 func TestIDs(t *testing.T) {
 	r := start(t)
-	for _, id := range []string{"a/b", "a b", "a.b", "ü", "日本語", "%", "a%2Fb", "?x=1#y", "~:@+=,", "*", ">", "$", "\"", "\\", "\n", "..a", strings.Repeat("x", 255)} {
-		path := "/collections/orders/documents/" + url.PathEscape(id)
+	for _, id := range []string{".", "..", "/", "//", "../..", "a/b", "a b", "a.b", "ü", "日本語", "%", "a%2Fb", "?x=1#y", "~:@+=,", "*", ">", "$", "\"", "\\", "\n", "..a", strings.Repeat("x", 255)} {
+		escaped := url.PathEscape(id)
+		if id == "." || id == ".." {
+			escaped = strings.ReplaceAll(id, ".", "%2E")
+		}
+		path := "/collections/orders/documents/" + escaped
 		made := r.do("PUT", path, `{"n":1}`).want(t, 201)
 		if location, err := url.Parse(made.Header.Get("Location")); err != nil || location.Path != "/v1/collections/orders/documents/"+id {
 			t.Errorf("id %q: location %q: %v", id, made.Header.Get("Location"), err)
@@ -168,23 +195,6 @@ func TestBodies(t *testing.T) {
 	}
 	r.do("PUT", "/collections/orders", `{"defaultTtl":60}`).want(t, 200)
 	r.do("PUT", path, `{"ttl":0}`).want(t, 400, "ttl 0 is not valid")
-}
-
-// TestIdempotency: a write that is repeated with its key takes effect once.
-func TestIdempotency(t *testing.T) {
-	r := start(t)
-	const path = "/collections/orders/documents/1"
-	first := r.do("PUT", path, `{"n":1}`, "Idempotency-Key", `"k1"`).want(t, 201)
-	again := r.do("PUT", path, `{"n":1}`, "Idempotency-Key", "k1").want(t, 200)
-	again.header(t, "Etag", first.Header.Get("Etag"))
-	r.do("PUT", path, `{"n":2}`).want(t, 200)
-	r.do("PUT", path, `{"n":1}`, "Idempotency-Key", "k1").want(t, 202, `"duplicate":true`, `"seq":`+first.Header.Get("Etag"))
-	r.do("GET", path, "").want(t, 200, `{"n":2}`)
-	r.do("DELETE", path, "", "Idempotency-Key", "k2").want(t, 204)
-	r.do("DELETE", path, "", "Idempotency-Key", "k2").want(t, 202, `"duplicate":true`)
-	for _, key := range []string{"", `""`, "a b", strings.Repeat("x", 300)} {
-		r.do("PUT", path, `{}`, "Idempotency-Key", key).want(t, 400, "Idempotency-Key")
-	}
 }
 
 // TestRespondAsync: a client that does not wait gets 202 once the write is durable.

@@ -25,7 +25,7 @@ func importDocuments(a *API, w http.ResponseWriter, r *request) error {
 	if err := checkType(r, bulk.MediaType); err != nil {
 		return err
 	}
-	m, err := r.message("")
+	m, err := r.message("", "", nil)
 	if err != nil {
 		return err
 	}
@@ -34,7 +34,7 @@ func importDocuments(a *API, w http.ResponseWriter, r *request) error {
 	defer under.Dec()
 	return bulk.Import(w, r.Request, bulk.Options{
 		Client: a.opts.Client, Prefix: a.opts.Prefix, Collection: r.collection, Op: op, Key: m.ID, Traceparent: m.Traceparent,
-		MaxDocument: int(a.mostBytes()),
-		Outcome:     func(status int) { a.meters.lines.WithLabelValues(statusText(status)).Inc() },
+		MaxDocument: int(a.mostBytes()), Digest: digest, Repeated: a.isRepeated,
+		Outcome: func(status int) { a.meters.lines.WithLabelValues(statusText(status)).Inc() },
 	})
 }

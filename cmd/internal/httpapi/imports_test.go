@@ -25,6 +25,7 @@ type bulk struct {
 	Ts        string `json:"ts"`
 	ExpiresAt string `json:"expiresAt"`
 	Error     string `json:"error"`
+	Warning   string `json:"warning"`
 	Duplicate bool   `json:"duplicate"`
 	Seq       string `json:"seq"`
 }

@@ -15,10 +15,12 @@ import (
 
 	"github.com/seed18712806/lapse/cmd/internal/httpapi"
 	"github.com/seed18712806/lapse/cmd/internal/httpapi/live"
+	"github.com/seed18712806/lapse/cmd/internal/httpapi/router"
 	"github.com/seed18712806/lapse/cmd/internal/serve"
 	"github.com/seed18712806/lapse/integration/harness"
 	"github.com/seed18712806/lapse/sink"
 	"github.com/seed18712806/lapse/sink/client"
+	"github.com/seed18712806/lapse/sink/credentials"
 	"github.com/seed18712806/lapse/sink/wire"
 )
 
@@ -26,7 +28,11 @@ import (
 // its writes.
 func newAPI(t testing.TB, r *rig, limits httpapi.Limits, timeout time.Duration) http.Handler {
 	t.Helper()
-	store := redis.NewClient(&redis.Options{Addr: strings.TrimPrefix(r.redis, "redis://"), MaxRetries: -1, ContextTimeoutEnabled: true})
+	var login func(context.Context) (string, string, error)
+	if r.password != "" {
+		login = credentials.Redis{PasswordFile: r.password}.Login
+	}
+	store := redis.NewClient(&redis.Options{Addr: strings.TrimPrefix(r.redis, "redis://"), CredentialsProviderContext: login, MaxRetries: -1, ContextTimeoutEnabled: true})
 	t.Cleanup(func() { _ = store.Close() })
 	reader, err := sink.NewReader(store, sink.ReaderOptions{})
 	if err != nil {
@@ -47,21 +53,21 @@ func newAPI(t testing.TB, r *rig, limits httpapi.Limits, timeout time.Duration) 
 	if err != nil {
 		t.Fatal(err)
 	}
-	mux := http.NewServeMux()
-	api.Register(mux)
-	return mux
+	server := router.New()
+	api.Register(server)
+	return server
 }
 
 // TestLimits: what is over a limit is answered at once, with the name of the limit.
 func TestLimits(t *testing.T) {
 	r := start(t)
-	srv := httptest.NewServer(newAPI(t, r, httpapi.Limits{Writes: 1, Imports: 1, Streams: 1}, 0))
+	srv := httptest.NewServer(newAPI(t, r, httpapi.Limits{Bytes: 64 << 10, Imports: 1, Streams: 1}, 0))
 	defer srv.Close()
 	defer srv.CloseClientConnections()
 	here := &rig{t: t, base: srv.URL + "/v1", nats: r.nats, http: r.http}
 	full := func(a answer, limit string) {
 		t.Helper()
-		a.want(t, 503, `"code":"too-many-`+limit+`"`, "1 "+limit).header(t, "Retry-After", "1")
+		a.want(t, 503, `"code":"too-many-`+limit+`"`, limit).header(t, "Retry-After", "1")
 	}
 
 	stream := here.follow("/events")
@@ -70,7 +76,7 @@ func TestLimits(t *testing.T) {
 	stream.cancel()
 	eventually(t, "there is room again", func() bool { return here.do("HEAD", "/events", "").StatusCode == 200 })
 
-	for path, limit := range map[string]string{"/collections/orders/documents": "imports", "/collections/orders/documents/1": "writes"} {
+	for path, limit := range map[string]string{"/collections/orders/documents": "imports", "/collections/orders/documents/1": "bytes"} {
 		ctx, cancel := context.WithCancel(t.Context())
 		method, media := "PUT", "application/json"
 		if limit == "imports" {
@@ -96,11 +102,12 @@ func TestLimits(t *testing.T) {
 				}
 			}
 		}()
-		eventually(t, "the limit is reached", func() bool { return here.do(method, path, "", "Content-Type", media).StatusCode == 503 })
-		full(here.do(method, path, "", "Content-Type", media), limit)
+		eventually(t, "the limit is reached", func() bool { return here.do(method, path, "{}", "Content-Type", media).StatusCode == 503 })
+		full(here.do(method, path, "{}", "Content-Type", media), limit)
+		here.do("DELETE", "/collections/orders/documents/x", "").want(t, 404) // it has no body to wait for
 		cancel()
 		<-ended
-		eventually(t, "there is room again", func() bool { return here.do(method, path, "", "Content-Type", media).StatusCode != 503 })
+		eventually(t, "there is room again", func() bool { return here.do(method, path, "{", "Content-Type", media).StatusCode != 503 })
 	}
 }
 
@@ -136,7 +143,7 @@ func TestUnknownOutcome(t *testing.T) {
 	const path, within = "/collections/orders/documents/1", 5 * time.Second
 	server, store := harness.StartNATS(t, harness.NATSOptions{}), harness.StartRedis(t, harness.RedisOptions{})
 	r := start(t, func(o *serve.Options) { o.NATS, o.Redis.URL = server.URL(), store.URL() })
-	r.nats, r.redis = server.URL(), store.URL()
+	r.nats, r.redis, r.password = server.URL(), store.URL(), ""
 	srv := httptest.NewServer(newAPI(t, r, httpapi.Limits{}, within))
 	defer srv.Close()
 	here := &rig{t: t, base: srv.URL + "/v1", nats: r.nats, http: &http.Client{Transport: checked{t, &http.Transport{}}}}

@@ -26,12 +26,13 @@ const limit = time.Minute
 // rig is a lapse of its own, and an HTTP client whose every answer is held against the
 // description.
 type rig struct {
-	t     testing.TB
-	base  string // of the URLs, with /v1
-	nats  string
-	redis string
-	http  *http.Client
-	stop  func() // ends lapse and waits
+	t        testing.TB
+	base     string // of the URLs, with /v1
+	nats     string
+	redis    string
+	password string // file with that of Redis; "" if it has none
+	http     *http.Client
+	stop     func() // ends lapse and waits
 }
 
 // start runs "lapse serve" in this process until the test ends.
@@ -75,6 +76,7 @@ func start(t testing.TB, set ...func(*serve.Options)) *rig {
 			t.Fatal(err)
 		}
 		r.base, r.nats, r.redis = at.HTTP+"/v1", at.NATS, at.Redis
+		r.password = filepath.Join(opts.Data, "redis-password")
 		return true
 	})
 	return r

@@ -20,31 +20,39 @@ const (
 	jsonType  = "application/json"
 	patchType = "application/merge-patch+json"
 
-	eventRoom  = 8 << 10 // what a document must leave of the server's maximum payload
-	longestKey = 256     // bytes of an Idempotency-Key
+	eventRoom = 8 << 10 // what a document must leave of the server's maximum payload
 )
 
-// body reads the body of a request that must be of a media type. A request without a type is
-// taken to have it.
-func (a *API) body(r *request, want string) ([]byte, error) {
-	if err := checkType(r, want); err != nil {
-		return nil, err
-	}
+// receive reads the body of a write.
+func (a *API) receive(r *request) error {
 	most := a.mostBytes()
 	tooLarge := problem.New(http.StatusRequestEntityTooLarge, problem.TooLarge, "the body is larger than %d bytes, the most that the NATS server takes with its event", most)
 	if r.ContentLength > most {
-		return nil, tooLarge
+		return tooLarge
 	}
-	body, err := io.ReadAll(io.LimitReader(r.Body, most+1))
+	if r.ContentLength == 0 {
+		return nil
+	}
+	body, err := io.ReadAll(io.LimitReader(r.hold.Body(r.Body), most+1))
+	var p *problem.Problem
 	switch {
-	case errors.Is(err, os.ErrDeadlineExceeded):
-		return nil, problem.New(http.StatusRequestTimeout, problem.RequestTimeout, "the body did not come in time")
+	case errors.As(err, &p):
+		return p
 	case err != nil:
-		return nil, problem.BadRequest("the body could not be read: %s", err)
+		return unread(err)
 	case int64(len(body)) > most:
-		return nil, tooLarge
+		return tooLarge
 	}
-	return body, nil
+	r.body = body
+	return nil
+}
+
+// typed is the body of a write that must be of a media type. A body without a type is taken to have it.
+func (r *request) typed(want string) ([]byte, error) {
+	if err := checkType(r, want); err != nil {
+		return nil, err
+	}
+	return r.body, nil
 }
 
 // mostBytes is the most that a document or a configuration has.
@@ -69,40 +77,18 @@ func checkType(r *request, want string) error {
 
 // noBody refuses a body where there must be none.
 func noBody(r *request) error {
-	if n, _ := io.ReadFull(r.Body, make([]byte, 1)); n > 0 {
+	if len(r.body) > 0 {
 		return problem.BadRequest("the request must have no body")
 	}
 	return nil
 }
 
-// message is the message for the log, without its body and its condition.
-func (r *request) message(subject string) (m client.Message, err error) {
-	m = client.Message{Subject: subject}
-	if m.ID, err = idempotencyKey(r.Header); err != nil {
-		return m, err
+// unread is the answer to a request whose body did not arrive whole.
+func unread(err error) error {
+	if errors.Is(err, os.ErrDeadlineExceeded) {
+		return problem.New(http.StatusRequestTimeout, problem.RequestTimeout, "the body did not come in time")
 	}
-	if trace := r.Header.Get(wire.HeaderTrace); wire.ValidTraceparent(trace) {
-		m.Traceparent = trace
-	}
-	return m, nil
-}
-
-// idempotencyKey is the id of the message. Quotes around it, as in a structured header, do not
-// belong to it.
-func idempotencyKey(h http.Header) (string, error) {
-	values := h.Values("Idempotency-Key")
-	if len(values) == 0 {
-		return "", nil
-	}
-	key := values[0]
-	if len(key) > 1 && key[0] == '"' && key[len(key)-1] == '"' {
-		key = key[1 : len(key)-1]
-	}
-	visible := func(c rune) bool { return ' ' < c && c <= '~' }
-	if len(values) > 1 || key == "" || len(key) > longestKey || strings.TrimFunc(key, visible) != "" {
-		return "", problem.BadRequest("Idempotency-Key is not valid: use one, of 1 to %d visible ASCII characters, such as a UUID", longestKey)
-	}
-	return key, nil
+	return problem.BadRequest("the body could not be read: %s", err)
 }
 
 // write publishes a message and answers with its outcome. location is the path of what the
@@ -113,9 +99,15 @@ func (a *API) write(w http.ResponseWriter, r *request, m client.Message, locatio
 		write = a.opts.Client.Publish
 	}
 	result, err := write(r.Context(), m)
-	switch {
-	case err != nil:
+	if err != nil {
 		return problem.OfWrite(result, err)
+	}
+	if result.Duplicate {
+		if err := a.isRepeated(r.Context(), m.Digest, result); err != nil {
+			return err
+		}
+	}
+	switch {
 	case async:
 		w.Header().Set("Preference-Applied", "respond-async")
 		return accepted{http.StatusAccepted, strconv.FormatUint(result.Seq, 10), result.Duplicate}.write(w, location)
@@ -124,10 +116,13 @@ func (a *API) write(w http.ResponseWriter, r *request, m client.Message, locatio
 	}
 	o := result.Outcome
 	if o.Status >= wire.StatusBadRequest {
-		return problem.New(o.Status, problem.CodeOf(o.Status), "%s", o.Error)
+		return problem.OfOutcome(o)
 	}
 	header := w.Header()
 	setVersion(header, o.Etag, o.Ts, o.ExpiresAt)
+	if o.Warning != "" {
+		header.Set(wire.HeaderWarning, inASCII(o.Warning))
+	}
 	if o.Status == wire.StatusCreated {
 		header.Set("Location", location)
 	}
@@ -139,6 +134,16 @@ func (a *API) write(w http.ResponseWriter, r *request, m client.Message, locatio
 	w.WriteHeader(o.Status)
 	_, _ = w.Write(append(result.Raw, '\n'))
 	return nil
+}
+
+// inASCII replaces what many clients cannot read in a header. The body has the text as it is.
+func inASCII(text string) string {
+	return strings.Map(func(r rune) rune {
+		if r > '~' {
+			return '?'
+		}
+		return r
+	}, text)
 }
 
 // accepted is the answer to a write that is durable, and whose outcome is not known.

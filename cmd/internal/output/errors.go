@@ -1,6 +1,7 @@
 package output
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net/http"
@@ -10,7 +11,8 @@ import (
 	"github.com/seed18712806/lapse/sink/wire"
 )
 
-// The exit codes of client commands. "lapse serve" uses 0 and ExitOther alone.
+// The exit codes of client commands. "lapse serve" uses 0 and ExitOther, and ExitUsage for flags
+// that contradict each other.
 const (
 	ExitOther       = 1
 	ExitUsage       = 2
@@ -29,7 +31,7 @@ const ExitCodes = `Exit codes:
     4  conflict, or a precondition that does not hold (409, 412)
     5  unavailable: no server, no lapse, or no answer in time (503)
 
-"lapse serve" exits with 1 whatever fails.`
+"lapse serve" exits with 2 if its flags contradict each other, and with 1 whatever else fails.`
 
 // usageError is an error in the flags or arguments.
 type usageError struct{ error }
@@ -63,6 +65,17 @@ func (e printedError) Unwrap() error { return e.error }
 // Printed marks an error of a command whose standard output is already complete: with
 // -o json, [Fail] then prints no object for it.
 func Printed(err error) error { return printedError{err} }
+
+// Interrupted makes the error of a command that was interrupted (ctrl-C). The command line puts
+// "interrupted: " before the text.
+func Interrupted(format string, args ...any) error {
+	return interruptedError(fmt.Sprintf(format, args...))
+}
+
+type interruptedError string
+
+func (e interruptedError) Error() string      { return string(e) }
+func (interruptedError) Is(target error) bool { return target == context.Canceled }
 
 // status is the status that fits an error.
 func status(err error) int {

@@ -28,6 +28,9 @@ func (s Streams) NoticeTerminal(what string) {
 	}
 }
 
+// Warn prints a warning on standard error.
+func (s Streams) Warn(text string) { _, _ = fmt.Fprintln(s.Err, "lapse: warning: "+text) }
+
 // IsTerminal reports whether a stream is a terminal, as far as one can tell.
 func IsTerminal(stream any) bool {
 	f, ok := stream.(*os.File)

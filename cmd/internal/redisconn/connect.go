@@ -31,6 +31,9 @@ type Options struct {
 	URL          string // of the server, or URLs of a cluster or of Sentinels; see parseURL
 	Login        credentials.Redis
 	ReadReplicas bool // reads go to replicas
+
+	// Dial connects to the Redis in this process, in place of all others. Nil: there is none.
+	Dial func(ctx context.Context, network, address string) (net.Conn, error)
 }
 
 // Check finds errors in the options, without a connection.
@@ -44,6 +47,9 @@ func (o Options) Check() error {
 
 // parse reads the URL and the login.
 func (o Options) parse() (target, error) {
+	if o.Dial != nil {
+		return target{server: &redis.Options{Dialer: o.Dial}}, nil
+	}
 	t, err := parseURL(o.URL)
 	if err == nil {
 		err = t.login(o.URL, o.Login)

@@ -93,7 +93,7 @@ func connectNATS(opts Options, embedded *natsServer, name string) (*nats.Conn, e
 	nc, err := nats.Connect(opts.NATS, options...)
 	switch {
 	case errors.Is(err, nats.ErrNoServers): // the error of nats.go for "connection refused"
-		return nil, fmt.Errorf("%s: no NATS server answers there: start it, or use another URL", where)
+		return nil, fmt.Errorf("%s: no NATS server answers there: start it, or use another URL (--nats or LAPSE_NATS)", where)
 	case errors.Is(err, nats.ErrAuthorization), errors.Is(err, nats.ErrAuthExpired):
 		return nil, fmt.Errorf("%s: cannot connect: %w: the server refuses these credentials", where, err)
 	case err != nil:

@@ -10,6 +10,7 @@
 //	node.go         runs the processor of each shard while this process owns the shard
 //	leave.go        leaves a NATS server through which JetStream does not answer
 //	reads.go        answers reads
+//	identity.go     leaves reads to the others if the owner uses another Redis
 //	http.go         serves HTTP: health, metrics and the API (package web)
 //	ready.go        announces that the process is ready
 //

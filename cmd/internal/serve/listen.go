@@ -41,16 +41,6 @@ func checkPorts(opts Options) (err error) {
 // checkServers checks the URLs of servers that are not embedded, and the files of their
 // credentials.
 func checkServers(opts Options) error {
-	const embedded = "%s are for a server that is not embedded: give %s too"
-	if opts.NATS == "" && opts.NATSLogin.Any() {
-		return fmt.Errorf(embedded, "--nats-user and the other credentials for NATS", "--nats")
-	}
-	if opts.Redis.URL == "" && opts.Redis.Login.Any() {
-		return fmt.Errorf(embedded, "--redis-user and the other credentials for Redis", "--redis")
-	}
-	if opts.Redis.URL == "" && opts.Redis.ReadReplicas {
-		return errors.New("--redis-read-replicas needs --redis: the embedded Redis has no replicas")
-	}
 	if _, err := opts.NATSLogin.Options(opts.NATS); err != nil {
 		return err
 	}
@@ -67,11 +57,10 @@ func checkOpen(opts Options) error {
 		if err != nil || web.IsLoopback(host) || flag == "--nats-listen" && opts.NATSToken != "" {
 			continue // listen reports an invalid address
 		}
-		how := "use an address on 127.0.0.1, or run a nats-server with users and permissions and give its address with --nats, or demand a token with --nats-token-file"
 		if flag == "--redis-listen" {
-			how = "use an address on 127.0.0.1, or run a redis-server with users and give its address with --redis"
+			return fmt.Errorf("%s %s is not allowed: the embedded Redis has no TLS, so the password would cross the network in the clear: use an address on 127.0.0.1, or run a redis-server with TLS and users and give its address with --redis", flag, address)
 		}
-		return fmt.Errorf("%s %s is not allowed: the embedded server asks for no password, so anybody who reaches this address could read and change everything: %s", flag, address, how)
+		return fmt.Errorf("%s %s is not allowed: the embedded server asks for no password, so anybody who reaches this address could read and change everything: use an address on 127.0.0.1, or run a nats-server with users and permissions and give its address with --nats, or demand a token with --nats-token-file", flag, address)
 	}
 	return nil
 }
@@ -81,7 +70,7 @@ func embeddedAddresses(opts Options) func(yield func(flag, address string) bool)
 		if opts.NATS == "" && !yield("--nats-listen", opts.NATSListen) {
 			return
 		}
-		if opts.Redis.URL == "" {
+		if opts.Redis.URL == "" && opts.RedisListen != "" {
 			yield("--redis-listen", opts.RedisListen)
 		}
 	}

@@ -65,6 +65,7 @@ type node struct {
 	member  members
 	shards  []shard
 	board   *health.Board
+	redis   *sameRedis
 	version string
 	http    string
 }
@@ -97,7 +98,7 @@ func (n *node) applyShard(ctx context.Context, shard int, lease processor.Owner)
 
 // describe is the entry of this process in the list of members.
 func (n *node) describe() wire.Member {
-	m := wire.Member{Version: n.version, HTTP: n.http}
+	m := wire.Member{Version: n.version, HTTP: n.http, Redis: n.redis.identity()}
 	if _, err := n.ready(); err != nil {
 		m.Problem = err.Error()
 	}
@@ -141,7 +142,7 @@ func (n *node) ready() (role string, err error) {
 			others = append(others, fmt.Sprintf("the owner of %s is %s since %s", n.names([]int{i}), status.Lease.Name, status.Lease.Since))
 		}
 	}
-	problems := []error{n.board.Err(), behind.Err()}
+	problems := []error{n.board.Err(), behind.Err(), n.redis.undecided()}
 	if unknown != nil {
 		problems = append(problems, fmt.Errorf("this process has not found out yet which process owns %s", n.names(unknown)))
 	}

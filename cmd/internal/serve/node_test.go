@@ -37,7 +37,7 @@ func (s statuses) Members() []wire.Member        { return nil }
 func (s statuses) Problem() error                { return nil }
 
 func newTestNode(see statuses, apply ...applies) *node {
-	n := &node{member: see, board: health.New(slog.New(slog.DiscardHandler))}
+	n := &node{member: see, board: health.New(slog.New(slog.DiscardHandler)), redis: &sameRedis{decided: true}}
 	for i := range see {
 		board := n.board
 		if len(see) > 1 {

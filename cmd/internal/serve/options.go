@@ -28,12 +28,13 @@ type Options struct {
 	// Redis is the server, the cluster, or the Sentinels. Without a URL, the process embeds a
 	// Redis, which forgets everything at the end.
 	Redis       redisconn.Options
-	RedisListen string // address of the embedded server
+	RedisListen string // address of the embedded server, which otherwise listens nowhere; needs Data
 
 	HTTP      web.Options
 	ReadyFile string // see writeReadyFile; none if empty
 
-	// Processor is the options of the processor. Run sets its Logger, Metrics and Health.
+	// Processor is the options of the processor. Run sets its Logger, Metrics and Health. It has a
+	// prefix: the other parts of the process take it from here.
 	Processor processor.Options
 
 	permissions *permissions.Permissions // what NATS denies; Run sets it

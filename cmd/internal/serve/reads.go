@@ -11,9 +11,11 @@ import (
 
 	"github.com/seed18712806/lapse/cmd/internal/census"
 	"github.com/seed18712806/lapse/cmd/internal/redisconn"
+	"github.com/seed18712806/lapse/processor"
 	"github.com/seed18712806/lapse/processor/health"
 	"github.com/seed18712806/lapse/sink"
 	"github.com/seed18712806/lapse/sink/service"
+	"github.com/seed18712806/lapse/sink/wire"
 )
 
 const (
@@ -22,9 +24,15 @@ const (
 )
 
 // newReader makes the reader of documents, and the census, which counts them.
-func (p *process) newReader(metrics prometheus.Registerer) (*sink.Reader, *census.Census, error) {
+func (p *process) newReader(metrics prometheus.Registerer, refuse func() error) (*sink.Reader, *census.Census, error) {
 	opts := p.opts.Processor
-	reader, err := sink.NewReader(p.reads.redis, sink.ReaderOptions{Prefix: opts.Prefix, Partitions: opts.Partitions, Shards: opts.Shards, Replicas: p.replicas})
+	reader, err := sink.NewReader(p.reads.redis, sink.ReaderOptions{
+		Prefix: opts.Prefix, Partitions: opts.Partitions, Shards: opts.Shards, Replicas: p.replicas, Refuse: refuse,
+		Shape: func(ctx context.Context) (wire.Shape, error) { // the log was not there when the process started
+			n, err := processor.Partitions(ctx, p.reads.nats, opts.Prefix, max(opts.Shards, 1))
+			return wire.Shape{Shards: max(opts.Shards, 1), Partitions: n}, err
+		},
+	})
 	if err != nil {
 		return nil, nil, err
 	}
@@ -37,10 +45,11 @@ func (p *process) newReader(metrics prometheus.Registerer) (*sink.Reader, *censu
 	return reader, counts, metrics.Register(counts)
 }
 
-// startReads answers reads over NATS until the service is stopped.
+// startReads makes the service that answers reads over NATS, once it is told to offer them, until it
+// is stopped.
 func (p *process) startReads(reader *sink.Reader, metrics prometheus.Registerer) (*service.Service, error) {
 	opts := p.opts.Processor
-	return service.Start(p.reads.nats, reader, service.Options{Prefix: opts.Prefix, Logger: p.opts.Logger, Version: p.opts.Version, Shards: opts.Shards, Metrics: metrics})
+	return service.Start(p.reads.nats, reader, service.Options{Prefix: opts.Prefix, Logger: p.opts.Logger, Version: p.opts.Version, Shards: opts.Shards, Metrics: metrics, Later: true})
 }
 
 // reach is whether this process reaches Redis.

@@ -14,13 +14,14 @@ import (
 // addresses are where a process listens, or the servers that it is connected to.
 type addresses struct {
 	NATS  string `json:"nats"`
-	Redis string `json:"redis"`
+	Redis string `json:"redis,omitempty"` // not of an embedded Redis that listens nowhere
 	HTTP  string `json:"http"`
 	Data  string `json:"data,omitempty"` // only with an embedded NATS server
 }
 
-// announce waits until the process is ready, then writes the ready file and logs it once.
-func (p *process) announce(ctx context.Context, ready func() (string, error), start time.Time) error {
+// announce waits until the process is ready, then tells the other processes, writes the ready file
+// and logs it once.
+func (p *process) announce(ctx context.Context, ready func() (string, error), tell func(context.Context), start time.Time) error {
 	const interval = 10 * time.Millisecond
 	tick := time.NewTicker(interval)
 	defer tick.Stop()
@@ -34,6 +35,7 @@ func (p *process) announce(ctx context.Context, ready func() (string, error), st
 			return nil
 		}
 	}
+	tell(ctx) // else lapse status shows for seconds that no partition has applied the log
 	if p.opts.ReadyFile != "" {
 		if err := writeReadyFile(p.opts.ReadyFile, p.at); err != nil {
 			return err

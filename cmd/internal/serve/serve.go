@@ -1,6 +1,7 @@
 package serve
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
@@ -22,12 +23,17 @@ import (
 	"github.com/seed18712806/lapse/processor/health"
 	"github.com/seed18712806/lapse/processor/lease"
 	"github.com/seed18712806/lapse/sink/redact"
+	"github.com/seed18712806/lapse/sink/store"
+	"github.com/seed18712806/lapse/sink/wire"
 )
 
 // Run serves until ctx is done, and then ends cleanly and returns nil. If it cannot go on,
 // it ends before that and returns the reason.
 func Run(ctx context.Context, opts Options) error {
 	start := time.Now()
+	if _, err := wire.ParsePrefix(string(opts.Processor.Prefix)); err != nil {
+		return err
+	}
 	redis.SetLogger(redisconn.Log{Logger: opts.Logger})
 	defer heap.GiveRoom()()
 	opts.permissions = permissions.New()
@@ -96,13 +102,9 @@ func (p *process) open(ctx context.Context) (err error) {
 		p.at.NATS, p.at.Data = embedded.URL, opts.Data
 	}
 	if opts.Redis.URL == "" {
-		m, err := startRedis(opts.RedisListen)
-		if err != nil {
+		if opts.Redis.Dial, err = p.startRedis(); err != nil {
 			return err
 		}
-		p.opened(func() error { m.Close(); return nil })
-		opts.Redis.URL = "redis://" + m.Addr()
-		p.at.Redis = opts.Redis.URL
 	}
 	if p.log, err = p.connect(ctx, opts, embedded, "log", processorPool); err != nil {
 		return err
@@ -153,7 +155,10 @@ func (p *process) newNode(ctx context.Context, metrics *prometheus.Registry, boa
 		opts.Partitions = n
 		p.opts.Processor.Partitions = n // for the reads, which else find it in Redis
 	}
-	n := &node{board: board, version: p.opts.Version, http: p.at.HTTP}
+	n := &node{board: board, version: p.opts.Version, http: p.at.HTTP, redis: &sameRedis{
+		read:   func(ctx context.Context) (string, error) { return store.Identity(ctx, p.reads.redis, opts.Prefix) },
+		shards: opts.Shards, board: board,
+	}}
 	for i := range opts.Shards {
 		opts := opts
 		opts.Shard, opts.Logger, opts.Metrics, opts.Health = i, p.opts.Logger, metrics, board
@@ -178,13 +183,13 @@ func (p *process) newNode(ctx context.Context, metrics *prometheus.Registry, boa
 	}
 	member, err := lease.New(p.beats, lease.Options{
 		Prefix: opts.Prefix, Shards: opts.Shards, Replicas: opts.Replicas, Logger: p.opts.Logger,
-		Describe: n.describe, Unfit: redis.lost,
+		Describe: n.describe, Unfit: func() error { return errors.Join(redis.lost(), n.redis.refused()) },
 		Impatient: p.opts.NATS == "", // no other process can have worked while the embedded server was down
 	})
 	if err != nil {
 		return nil, nil, err
 	}
-	n.member = member
+	n.member, n.redis.member, n.redis.tell = member, member, member.Tell
 	return n, member, metrics.Register(n)
 }
 
@@ -201,16 +206,11 @@ func (p *process) serve(ctx context.Context, start time.Time) error {
 	if err != nil {
 		return err
 	}
-	var data *datadir.Watch // nil without an embedded NATS server
-	if p.at.Data != "" {
-		if data, err = datadir.NewWatch(p.at.Data, p.opts.Processor.Prefix, p.opts.Processor.Shards, board); err != nil {
-			return err
-		}
-		if err := metrics.Register(data); err != nil {
-			return err
-		}
+	data, err := p.watchData(metrics, board)
+	if err != nil {
+		return err
 	}
-	reader, census, err := p.newReader(metrics)
+	reader, census, err := p.newReader(metrics, n.redis.refused)
 	if err != nil {
 		return err
 	}
@@ -219,13 +219,14 @@ func (p *process) serve(ctx context.Context, start time.Time) error {
 		return err
 	}
 	defer reads.Stop()
-	failed := make(chan error, 3+len(p.connections()))
+	n.redis.offer = reads.Offer
+	failed := make(chan error, 4+len(p.connections()))
 	server, err := p.startWeb(reader, n.ready, metrics, failed)
 	if err != nil {
 		return err
 	}
 	defer server.Stop()
-	log.Info("listening", slog.String("nats", p.at.NATS), slog.String("redis", p.at.Redis),
+	log.Info("listening", slog.String("nats", p.at.NATS), slog.String("redis", cmp.Or(p.at.Redis, "in this process")),
 		slog.String("http", p.at.HTTP), slog.String("data", p.at.Data))
 
 	// The processor stops after the reads, and so not with ctx.
@@ -239,29 +240,16 @@ func (p *process) serve(ctx context.Context, start time.Time) error {
 	watching.Go(func() { census.Run(running, n.counts) })
 	watching.Go(func() { watchReads(running, p.reads, board, redis) })
 	watching.Go(func() { n.watch(running) })
-	for _, nc := range p.connections() {
-		watching.Go(func() {
-			if err := untilClosed(running, nc); err != nil {
-				failed <- err
-			}
-		})
-		if p.opts.NATS != "" {
-			watching.Go(func() { leaveServers(running, nc, log.With(slog.String("connection", nc.Opts.Name))) })
+	watching.Go(func() {
+		if err := n.redis.run(running); err != nil {
+			failed <- err
 		}
-	}
-	watching.Go(func() { p.opts.permissions.Watch(running, board) })
-	watching.Go(func() { p.files.WatchSignals(running, log) })
-	if data != nil {
-		watching.Go(func() {
-			if err := data.Run(running); err != nil {
-				failed <- err
-			}
-		})
-	}
+	})
+	p.watch(running, &watching, board, data, failed)
 	announced := make(chan struct{})
 	go func() {
 		defer close(announced)
-		if err := p.announce(running, n.ready, start); err != nil {
+		if err := p.announce(running, n.ready, member.Store, start); err != nil {
 			failed <- err
 		}
 	}()
@@ -281,4 +269,41 @@ func (p *process) serve(ctx context.Context, start time.Time) error {
 	reads.Stop()
 	stop()
 	return errors.Join(err, <-ended)
+}
+
+// watchData makes what watches the data directory; nil without an embedded NATS server.
+func (p *process) watchData(metrics *prometheus.Registry, board *health.Board) (*datadir.Watch, error) {
+	if p.at.Data == "" {
+		return nil, nil
+	}
+	data, err := datadir.NewWatch(p.at.Data, p.opts.Processor.Prefix, p.opts.Processor.Shards, board)
+	if err != nil {
+		return nil, err
+	}
+	return data, metrics.Register(data)
+}
+
+// watch watches what the process has open, until ctx is done: the connections to NATS, its
+// permissions, the files of the HTTP server, and the data directory if data is not nil.
+func (p *process) watch(ctx context.Context, watching *sync.WaitGroup, board *health.Board, data *datadir.Watch, failed chan<- error) {
+	log := p.opts.Logger
+	for _, nc := range p.connections() {
+		watching.Go(func() {
+			if err := untilClosed(ctx, nc); err != nil {
+				failed <- err
+			}
+		})
+		if p.opts.NATS != "" {
+			watching.Go(func() { leaveServers(ctx, nc, log.With(slog.String("connection", nc.Opts.Name))) })
+		}
+	}
+	watching.Go(func() { p.opts.permissions.Watch(ctx, board) })
+	watching.Go(func() { p.files.WatchSignals(ctx, log) })
+	if data != nil {
+		watching.Go(func() {
+			if err := data.Run(ctx); err != nil {
+				failed <- err
+			}
+		})
+	}
 }

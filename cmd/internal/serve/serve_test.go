@@ -17,6 +17,9 @@ import (
 
 	"github.com/seed18712806/lapse/cmd/internal/redisconn"
 	"github.com/seed18712806/lapse/cmd/internal/web"
+	"github.com/seed18712806/lapse/processor"
+	"github.com/seed18712806/lapse/sink/credentials"
+	"github.com/seed18712806/lapse/sink/wire"
 )
 
 const limit = time.Minute // on every wait
@@ -26,8 +29,9 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 func options(t *testing.T) Options {
 	return Options{
 		Logger:     slog.New(slog.NewTextHandler(t.Output(), nil)),
-		NATSListen: "127.0.0.1:0", RedisListen: "127.0.0.1:0", HTTP: web.Options{Listen: "127.0.0.1:0"},
+		NATSListen: "127.0.0.1:0", HTTP: web.Options{Listen: "127.0.0.1:0"},
 		NATSSync: time.Second, Data: t.TempDir(),
+		Processor: processor.Options{Prefix: wire.DefaultPrefix},
 	}
 }
 
@@ -79,6 +83,7 @@ func TestTakenPorts(t *testing.T) {
 
 func TestTheEmbeddedServersServe(t *testing.T) {
 	opts := options(t)
+	opts.RedisListen = "127.0.0.1:0"
 	for range 2 { // the second time it finds the data of the first on disk
 		p := &process{opts: opts}
 		if err := p.open(t.Context()); err != nil {
@@ -106,7 +111,8 @@ func TestTheEmbeddedServersServe(t *testing.T) {
 			t.Fatal(err)
 		}
 		other.Close()
-		client, err := (redisconn.Options{URL: p.at.Redis}).Connect(t.Context(), 1)
+		login := credentials.Redis{PasswordFile: filepath.Join(opts.Data, passwordFile)}
+		client, err := (redisconn.Options{URL: p.at.Redis, Login: login}).Connect(t.Context(), 1)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -28,7 +28,8 @@ type Export struct {
 func (Export) Help() string {
 	return `Each live document is one line of JSON, in no particular order. The export adds the id to a
 document that does not contain it, so that "lapse import" can read the line. A document
-that is written during the export may be in it or not.`
+that is written during the export may be in it or not. Only you can read a file that the export
+creates; one that exists keeps its permissions.`
 }
 
 // Run runs the command.
@@ -50,7 +51,7 @@ func (c *Export) Run(ctx context.Context, streams output.Streams) (err error) {
 	}
 	out := streams.Out
 	if c.File != "-" {
-		file, err := os.Create(c.File)
+		file, err := os.OpenFile(c.File, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600) // for this user alone
 		if err != nil {
 			return err
 		}
@@ -64,7 +65,12 @@ func (c *Export) Run(ctx context.Context, streams output.Streams) (err error) {
 	err = c.pages(ctx, conn, page, bufio.NewWriterSize(out, 64<<10), &exported)
 	progress.End()
 	if err != nil {
-		err = fmt.Errorf("%s: the export is not complete, it has %d documents: %w", c.Name, exported.Load(), err)
+		text := fmt.Sprintf("%s: the export is not complete, it has %d documents", c.Name, exported.Load())
+		if ctx.Err() != nil {
+			err = output.Interrupted("%s", text)
+		} else {
+			err = fmt.Errorf("%s: %w", text, err)
+		}
 		if c.File == "-" {
 			err = output.Printed(err) // standard output has the documents, and nothing else
 		}

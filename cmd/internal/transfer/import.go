@@ -4,9 +4,11 @@
 package transfer
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"os"
 	"strconv"
@@ -27,6 +29,7 @@ type Import struct {
 	flags.Collection
 	File        string        `arg:"" optional:"" default:"-" help:"File to read. - or no argument is standard input."`
 	Op          wire.Op       `enum:"upsert,create,replace" default:"upsert" placeholder:"OP" help:"What to do with each document: upsert, create or replace (${default})."`
+	From        int           `default:"1" placeholder:"LINE" help:"Begin with this line of the input, to go on with an import that was interrupted (${default})."`
 	MsgIDPrefix *flags.Header `name:"msg-id-prefix" placeholder:"TEXT" help:"Give each message an id that begins with this. If you run the import again with the same prefix and file, it repeats no line that the log took within its duplicate window."`
 	Progress    bool          `help:"Show the progress on standard error, even if that is no terminal."`
 	flags.Connection
@@ -39,6 +42,9 @@ at a time and waits for each outcome. It reports a line that fails with its numb
 goes on with the others. The exit code is then 3 if all the failed lines were not found, 4
 if all were conflicts, and 1 otherwise. If lapse acknowledges and applies nothing for as
 long as --timeout, the import ends with exit code 5.
+
+An interrupt (ctrl-C) ends the reading. The import then waits for the lines that it has sent, and
+says how to go on. A second one ends it at once.
 
 With -o json it prints an object for each line that failed, and one with the counts.`
 }
@@ -54,6 +60,11 @@ type importing struct {
 	mu     sync.Mutex
 	counts importCounts
 	exits  map[int]bool // the exit codes that the failed lines would have
+	open   map[int]bool // the lines that were sent and are not known to be done
+	next   int          // the line after the last one that was sent or has failed
+	// What became of lines that are open, although they are not under way any more.
+	unknown int
+	lost    error // of the first of them
 }
 
 // importCounts counts the lines by their outcome.
@@ -62,6 +73,16 @@ type importCounts struct {
 	Replaced  int `json:"replaced"`
 	Duplicate int `json:"duplicate"` // the log already had the message
 	Failed    int `json:"failed"`
+	// Warned counts the documents that were written with a warning; Warning is one of those.
+	Warned  int    `json:"warned,omitempty"`
+	Warning string `json:"warning,omitempty"`
+}
+
+// rest is what an import that is not complete leaves.
+type rest struct {
+	importCounts
+	Unknown int `json:"unknown"` // lines without an outcome: they may have taken effect
+	From    int `json:"from"`    // the first line that is not known to be done
 }
 
 func (n importCounts) String() string {
@@ -78,6 +99,9 @@ type importFailure struct {
 func (c *Import) Run(ctx context.Context, streams output.Streams) error {
 	if err := c.Check(); err != nil {
 		return err
+	}
+	if c.From < 1 {
+		return output.Usagef("--from %d is not valid: use the number of a line, 1 or more", c.From)
 	}
 	in := streams.In
 	if c.File == "-" {
@@ -97,7 +121,7 @@ func (c *Import) Run(ctx context.Context, streams output.Streams) error {
 	}
 	defer conn.Close()
 
-	i := &importing{Import: c, streams: streams, prefix: prefix, exits: make(map[int]bool)}
+	i := &importing{Import: c, streams: streams, prefix: prefix, exits: make(map[int]bool), open: make(map[int]bool), next: c.From}
 	if i.pipeline, err = conn.Pipeline(i.done); err != nil {
 		return err
 	}
@@ -105,28 +129,31 @@ func (c *Import) Run(ctx context.Context, streams output.Streams) error {
 		return "importing " + c.Name + " " + i.count().String()
 	})
 	err = i.send(ctx, lines(ctx, in, int(conn.MaxPayload())))
-	if closeErr := i.pipeline.Close(ctx); err == nil {
+	// After an interrupt it waits for what is under way. The timeout of the pipeline bounds that.
+	if closeErr := i.pipeline.Close(context.WithoutCancel(ctx)); closeErr != nil && (err == nil || ctx.Err() != nil) {
 		err = closeErr
 	}
 	i.progress.End()
-	return i.summary(err)
+	return i.summary(cmp.Or(err, i.lost))
 }
 
-// send sends every line.
+// send sends every line, until ctx is done.
 func (i *importing) send(ctx context.Context, in <-chan line) error {
+	sending := context.WithoutCancel(ctx) // a line is sent, or it is not
 	for {
 		var l line
 		var ok bool
 		select {
 		case l, ok = <-in:
 		case <-ctx.Done():
-			return ctx.Err()
 		}
 		switch {
-		case !ok:
+		case ctx.Err() != nil || !ok:
 			return ctx.Err()
 		case l.number == 0:
 			return fmt.Errorf("read the input: %w", l.err)
+		case l.number < i.From:
+			continue
 		case l.err != nil:
 			i.failed(l.number, &output.StatusError{Status: wire.StatusTooLarge, Text: l.err.Error()})
 			continue
@@ -140,7 +167,8 @@ func (i *importing) send(ctx context.Context, in <-chan line) error {
 		if i.MsgIDPrefix != nil {
 			m.ID = messageID(string(*i.MsgIDPrefix), l, m.Subject)
 		}
-		if err := i.pipeline.Send(ctx, m, l.number); err != nil {
+		i.begin(l.number)
+		if err := i.pipeline.Send(sending, m, l.number); err != nil {
 			return fmt.Errorf("line %d was not sent: %w", l.number, err)
 		}
 	}
@@ -155,8 +183,26 @@ func messageID(prefix string, l line, subject string) string {
 	return prefix + "-" + strconv.Itoa(l.number) + "-" + hex.EncodeToString(h.Sum(nil)[:8])
 }
 
+// begin notes that a line is sent.
+func (i *importing) begin(number int) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	i.open[number], i.next = true, number+1
+}
+
 // done counts a line by its outcome.
 func (i *importing) done(number int, result client.Result, err error) {
+	unknown := errors.Is(err, client.ErrUnknownOutcome)
+	if unknown || errors.Is(err, client.ErrUnavailable) || errors.Is(err, client.ErrDenied) {
+		// All lines under way end like this one, because the import cannot go on: it says so once.
+		i.mu.Lock()
+		defer i.mu.Unlock()
+		if unknown {
+			i.unknown++
+		}
+		i.lost = cmp.Or(i.lost, err)
+		return
+	}
 	o := result.Outcome
 	if err == nil && o.Status >= wire.StatusBadRequest {
 		err = &output.StatusError{Status: o.Status, Text: fmt.Sprintf("%d: %s", o.Status, o.Error)}
@@ -167,6 +213,7 @@ func (i *importing) done(number int, result client.Result, err error) {
 	}
 	i.mu.Lock()
 	defer i.mu.Unlock()
+	delete(i.open, number)
 	switch {
 	case result.Duplicate:
 		i.counts.Duplicate++
@@ -175,11 +222,17 @@ func (i *importing) done(number int, result client.Result, err error) {
 	default:
 		i.counts.Replaced++
 	}
+	if o.Warning != "" {
+		i.counts.Warned++
+		i.counts.Warning = cmp.Or(i.counts.Warning, o.Warning)
+	}
 }
 
 // failed reports and counts a line that failed.
 func (i *importing) failed(number int, err error) {
 	i.mu.Lock()
+	delete(i.open, number)
+	i.next = max(i.next, number+1)
 	i.counts.Failed++
 	i.exits[output.ExitCode(err)] = true
 	i.mu.Unlock()
@@ -201,16 +254,19 @@ func (i *importing) count() importCounts {
 // summary prints the counts, and returns the error of the import. stopped is the reason if
 // the import ended before its input.
 func (i *importing) summary(stopped error) error {
+	if stopped != nil {
+		return output.Printed(i.incomplete(stopped))
+	}
 	var err error
 	if i.JSON() {
 		err = output.PrintJSON(i.streams.Out, i.counts)
 	} else {
 		_, err = fmt.Fprintf(i.streams.Out, "imported %s %s\n", i.Name, i.counts)
+		if i.counts.Warned > 0 {
+			i.streams.Warn(fmt.Sprintf("%d of the documents: %s", i.counts.Warned, i.counts.Warning))
+		}
 	}
-	switch {
-	case stopped != nil:
-		return output.Printed(fmt.Errorf("%s: the import is not complete: %w", i.Name, stopped))
-	case i.counts.Failed > 0:
+	if i.counts.Failed > 0 {
 		text := fmt.Sprintf("%s: %d lines failed", i.Name, i.counts.Failed)
 		if i.counts.Failed == 1 {
 			text = i.Name + ": 1 line failed"
@@ -218,6 +274,32 @@ func (i *importing) summary(stopped error) error {
 		return output.Printed(&output.StatusError{Status: i.failedStatus(), Text: text})
 	}
 	return err
+}
+
+// incomplete is the error of an import that ended before its input. It says how to go on.
+func (i *importing) incomplete(stopped error) error {
+	left := rest{i.counts, i.unknown, i.next}
+	for number := range i.open {
+		left.From = min(left.From, number)
+	}
+	if i.JSON() {
+		if err := output.PrintJSON(i.streams.Out, left); err != nil {
+			return err
+		}
+	}
+	text := fmt.Sprintf("lines written: %d, rejected: %d, unknown: %d. To go on, repeat the command with --from %d",
+		left.Created+left.Replaced+left.Duplicate, left.Failed, left.Unknown, left.From)
+	switch {
+	case len(i.open) == 0:
+	case i.Op == wire.Create:
+		text += " (a line that is written already is then rejected with 409)"
+	default:
+		text += " (it may write some lines again, which is safe unless others change these documents)"
+	}
+	if errors.Is(stopped, context.Canceled) {
+		return output.Interrupted("%s: %s", i.Name, text)
+	}
+	return fmt.Errorf("%s: the import is not complete: %w; %s", i.Name, stopped, text)
 }
 
 // failedStatus is the status of all failed lines, if they would have the same exit code.

@@ -16,12 +16,14 @@ import (
 // Options say how a process serves HTTP.
 type Options struct {
 	Listen    string
-	TokenFile string // of the API, as package access has it; not needed on a loopback address
-	Cert, Key string // files of the certificate for TLS and of its key; no TLS if empty
+	TokenFile string   // of the API, as package access has it; not needed on a loopback address
+	Cert, Key string   // files of the certificate for TLS and of its key; no TLS if empty
+	Proxies   []string // addresses, or ranges of them, of proxies that end TLS
 }
 
-// Files are the tokens and the certificate of the server.
+// Files are the tokens and the certificate of the server, and the proxies before it.
 type Files struct {
+	proxies     access.Proxies
 	tokens      *access.Tokens      // nil if none are needed
 	certificate *access.Certificate // nil without TLS
 }
@@ -32,6 +34,9 @@ func (o Options) Load() (f *Files, err error) {
 		return nil, err
 	}
 	f = &Files{}
+	if f.proxies, err = access.ParseProxies(o.Proxies); err != nil {
+		return nil, fmt.Errorf("--http-trusted-proxy: %w", err)
+	}
 	if o.TokenFile != "" {
 		if f.tokens, err = access.LoadTokens(o.TokenFile); err != nil {
 			return nil, fmt.Errorf("--http-token-file: %w", err)

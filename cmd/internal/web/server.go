@@ -22,6 +22,7 @@ import (
 	"github.com/seed18712806/lapse/cmd/internal/console"
 	"github.com/seed18712806/lapse/cmd/internal/httpapi"
 	"github.com/seed18712806/lapse/cmd/internal/httpapi/live"
+	"github.com/seed18712806/lapse/cmd/internal/httpapi/router"
 	"github.com/seed18712806/lapse/sink"
 	"github.com/seed18712806/lapse/sink/client"
 	"github.com/seed18712806/lapse/sink/wire"
@@ -42,21 +43,21 @@ type Config struct {
 
 // handler answers /healthz (200 as long as the process lives), /readyz (200, or 503 with
 // the reasons) and /metrics. They need no token.
-func handler(ready func() (string, error), metrics *prometheus.Registry) *http.ServeMux {
-	mux := http.NewServeMux()
-	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) {
+func handler(ready func() (string, error), metrics *prometheus.Registry) *router.Router {
+	server := router.New()
+	server.Handle(http.MethodGet, "/healthz", http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		_, _ = io.WriteString(w, "ok\n")
-	})
-	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) {
+	}))
+	server.Handle(http.MethodGet, "/readyz", http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		role, err := ready()
 		if err != nil {
 			http.Error(w, err.Error(), http.StatusServiceUnavailable)
 			return
 		}
 		_, _ = io.WriteString(w, role+"\n")
-	})
-	mux.Handle("GET /metrics", promhttp.HandlerFor(metrics, promhttp.HandlerOpts{Registry: metrics}))
-	return mux
+	}))
+	server.Handle(http.MethodGet, "/metrics", promhttp.HandlerFor(metrics, promhttp.HandlerOpts{Registry: metrics}))
+	return server
 }
 
 // Server is a running server.
@@ -81,23 +82,25 @@ func Start(l net.Listener, c Config, failed chan<- error) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	mux, ofAPI := handler(c.Ready, c.Metrics), http.NewServeMux()
-	api.Register(mux)
+	all, ofAPI := handler(c.Ready, c.Metrics), router.New()
+	api.Register(all)
 	api.Register(ofAPI)
 	site := console.New(console.Options{
 		Prefix: c.Prefix, Version: c.Version, API: ofAPI, Tokens: c.tokens, Events: events, Status: c.Client.Status,
-		Ready: c.Ready, Metrics: c.Metrics, MaxBody: c.Client.MaxPayload, Logger: c.Logger,
+		Ready: c.Ready, Metrics: c.Metrics, MaxBody: c.Client.MaxPayload, Bytes: api.Bytes(), Proxies: c.proxies, Logger: c.Logger,
 	})
-	site.Register(mux)
+	site.Register(all)
 	recording, end := context.WithCancel(context.Background())
 	s := &Server{events: events, end: end, http: &http.Server{
-		Handler:           mux,
+		Handler:           all,
 		MaxHeaderBytes:    32 << 10,
 		ReadHeaderTimeout: 5 * time.Second,
 		ReadTimeout:       10 * time.Second, // imports and event streams set their own
 		WriteTimeout:      30 * time.Second,
 		IdleTimeout:       2 * time.Minute,
 		ErrorLog:          slog.NewLogLogger(c.Logger.Handler(), slog.LevelDebug), // what clients do wrong, such as a failed TLS handshake
+
+		DisableGeneralOptionsHandler: true, // its answers lack a header that each answer has
 	}}
 	serve := s.http.Serve
 	if c.certificate != nil {

@@ -27,6 +27,9 @@ func TestHealth(t *testing.T) {
 		var body bytes.Buffer
 		_, _ = body.ReadFrom(resp.Body)
 		_ = resp.Body.Close()
+		if got := resp.Header.Get("X-Content-Type-Options"); got != "nosniff" {
+			t.Errorf("%s: a browser may guess what it is: %v", path, resp.Header)
+		}
 		if resp.StatusCode != status || !strings.Contains(body.String(), part) {
 			t.Errorf("%s: %s\n%s", path, resp.Status, body.String())
 		}

@@ -202,12 +202,9 @@ func (r *natsRig) cameAndWent(ctx context.Context) error {
 		return err
 	}
 	defer func() { s.stop() }()
-	store, err := embedded.Start("127.0.0.1:0")
-	if err != nil {
-		return err
-	}
+	store := embedded.New(nil)
 	defer store.Close()
-	client := redis.NewClient(&redis.Options{Addr: store.Addr(), MaxRetries: -1, ContextTimeoutEnabled: true})
+	client := redis.NewClient(&redis.Options{Dialer: store.Dial, MaxRetries: -1, ContextTimeoutEnabled: true})
 	defer func() { _ = client.Close() }()
 	ids := window
 	p, err := processor.New(s.nc, client, processor.Options{DuplicateWindow: &ids})
@@ -236,6 +233,12 @@ func (r *natsRig) cameAndWent(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	return r.went(ctx, s, before)
+}
+
+// went measures documents that expire, after each step by which the server forgets them.
+func (r *natsRig) went(ctx context.Context, s *natsServer, before use) error {
+	prefix := wire.DefaultPrefix
 	events, err := s.js.Stream(ctx, prefix.EventsStream())
 	if err != nil {
 		return err

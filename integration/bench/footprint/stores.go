@@ -37,23 +37,20 @@ const (
 // candidate is a store that can stand in for Redis.
 type candidate struct {
 	name  string
-	start func() (address string, stop func(), err error)
+	start func() (at *redis.Options, stop func(), err error)
 }
 
 var candidates = []candidate{
-	{"miniredis", func() (string, func(), error) {
+	{"miniredis", func() (*redis.Options, func(), error) {
 		m, err := miniredis.Run()
 		if err != nil {
-			return "", nil, err
+			return nil, nil, err
 		}
-		return m.Addr(), m.Close, nil
+		return &redis.Options{Addr: m.Addr()}, m.Close, nil
 	}},
-	{"embedded", func() (string, func(), error) {
-		s, err := embedded.Start("127.0.0.1:0")
-		if err != nil {
-			return "", nil, err
-		}
-		return s.Addr(), s.Close, nil
+	{"embedded", func() (*redis.Options, func(), error) {
+		s := embedded.New(nil)
+		return &redis.Options{Dialer: s.Dial}, s.Close, nil
 	}},
 }
 
@@ -110,12 +107,12 @@ func measureStore(ctx context.Context, c candidate, n int) (all []figure, err er
 	runtime.GC()
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
-	address, stop, err := c.start()
+	at, stop, err := c.start()
 	if err != nil {
 		return nil, err
 	}
 	defer stop()
-	m, err := fill(ctx, address, n, &all)
+	m, err := fill(ctx, at, n, &all)
 	if err != nil {
 		return nil, err
 	}
@@ -187,8 +184,9 @@ func id(i int) string { return fmt.Sprintf("%036d", i) }
 
 // fill writes n documents, of which the first expires at far and each one a millisecond after
 // the one before.
-func fill(ctx context.Context, address string, n int, all *[]figure) (*measured, error) {
-	client := redis.NewClient(&redis.Options{Addr: address, MaxRetries: -1, ReadTimeout: patience})
+func fill(ctx context.Context, at *redis.Options, n int, all *[]figure) (*measured, error) {
+	at.MaxRetries, at.ReadTimeout = -1, patience
+	client := redis.NewClient(at)
 	reader, err := sink.NewReader(client, sink.ReaderOptions{Prefix: wire.DefaultPrefix, Partitions: 1})
 	if err != nil {
 		return nil, err

@@ -56,15 +56,16 @@ func (d *Deployment) startNodes(n int) {
 	}
 	command := []string{filepath.Join(dir, "create-cluster")}
 	for i := range n {
-		port := harness.FreePort(d.t)
+		port, bus := harness.FreePort(d.t), harness.FreePort(d.t)
+		d.Buses = append(d.Buses, bus)
 		d.Nodes = append(d.Nodes, harness.CustomRedis(d.t, harness.Custom{Name: fmt.Sprintf("redis-%d", i+1), Port: port, Args: []string{
 			filepath.Join(dir, "cluster.conf"), "--cluster-announce-hostname", "localhost", "--bind", "127.0.0.1",
-			"--tls-port", strconv.Itoa(port), "--cluster-port", strconv.Itoa(harness.FreePort(d.t)), "--dir", d.t.TempDir(),
+			"--tls-port", strconv.Itoa(port), "--cluster-port", strconv.Itoa(bus), "--dir", d.t.TempDir(),
 		}}))
 		command = append(command, harness.Address(port))
 	}
 	for _, node := range d.Nodes {
-		harness.Until(d.t, harness.Limit, "a node of Redis answers", func(ctx context.Context) error { return d.operatorAt(node).Ping(ctx).Err() })
+		harness.Until(d.t, harness.Limit, "a node of Redis answers", func(ctx context.Context) error { return d.OperatorOf(node).Ping(ctx).Err() })
 	}
 	ctx, cancel := context.WithTimeout(d.t.Context(), harness.Limit)
 	defer cancel()
@@ -73,7 +74,7 @@ func (d *Deployment) startNodes(n int) {
 	}
 	for _, node := range d.Nodes {
 		harness.Until(d.t, harness.Limit, "each node is a master with slots, or has what its master has", func(ctx context.Context) error {
-			text, err := d.operatorAt(node).Info(ctx, "replication").Result()
+			text, err := d.OperatorOf(node).Info(ctx, "replication").Result()
 			if err == nil && !strings.Contains(text, "connected_slaves:1") && !strings.Contains(text, "master_link_status:up") {
 				err = errors.New(text)
 			}
@@ -91,7 +92,7 @@ func (d *Deployment) FailedOver() {
 			if !node.Running() {
 				continue
 			}
-			text, err := d.operatorAt(node).Info(ctx, "replication").Result()
+			text, err := d.OperatorOf(node).Info(ctx, "replication").Result()
 			if err != nil {
 				return err
 			}
@@ -125,7 +126,7 @@ func (d *Deployment) Denied(user string) (all []string) {
 		if !node.Running() {
 			continue
 		}
-		entries, err := d.operatorAt(node).ACLLog(d.t.Context(), 100).Result()
+		entries, err := d.OperatorOf(node).ACLLog(d.t.Context(), 100).Result()
 		if err != nil {
 			d.t.Fatal(err)
 		}

@@ -22,10 +22,12 @@ import (
 // Deployment is servers from the files in deploy/, with the secrets that deploy/secrets has
 // made. On one machine ports and directories differ; nothing else does.
 type Deployment struct {
-	Dir   string // of the secrets
-	NATS  []*harness.NATS
-	Redis *harness.Redis   // nil if it is a cluster
-	Nodes []*harness.Redis // of the cluster
+	Dir    string // of the secrets
+	NATS   []*harness.NATS
+	Routes []string         // the addresses at which the nats-servers take routes
+	Redis  *harness.Redis   // nil if it is a cluster
+	Nodes  []*harness.Redis // of the cluster
+	Buses  []int            // the ports of their cluster bus
 
 	conf   string   // the folder of the configuration of NATS
 	shards int      // 1 if 0
@@ -58,11 +60,21 @@ func (d *Deployment) makeSecrets() {
 	}
 }
 
-// Renew replaces every secret: the authority, the certificates and the passwords. No server
-// uses them yet.
+// Renew replaces every secret: the authorities, the certificates and the passwords, except for
+// that of the routes, without which servers that start one after the other would not join. No
+// server uses them yet.
 func (d *Deployment) Renew() {
 	d.t.Helper()
-	if err := os.RemoveAll(d.Dir); err != nil {
+	const kept = "nats-routes.password"
+	password := d.Secret(kept)
+	err := os.RemoveAll(d.Dir)
+	if err == nil {
+		err = os.Mkdir(d.Dir, 0o700)
+	}
+	if err == nil {
+		err = os.WriteFile(d.Path(kept), []byte(password+"\n"), 0o600)
+	}
+	if err != nil {
 		d.t.Fatal(err)
 	}
 	d.makeSecrets()
@@ -82,11 +94,15 @@ func (d *Deployment) options(user string) []nats.Option {
 }
 
 // Operator connects to Redis as the operator, until the test ends.
-func (d *Deployment) Operator() *redis.Client { return d.operatorAt(d.Redis) }
+func (d *Deployment) Operator() *redis.Client { return d.OperatorOf(d.Redis) }
 
-func (d *Deployment) operatorAt(server *harness.Redis) *redis.Client {
+// OperatorOf does the same on one node of a cluster.
+func (d *Deployment) OperatorOf(server *harness.Redis) *redis.Client {
 	d.t.Helper()
 	login := credentials.Redis{User: "operator", PasswordFile: d.Path("redis-operator.password"), CA: d.Path("ca.crt"), Cert: d.Path("operator.crt"), Key: d.Path("operator.key")}
+	if d.Redis == nil {
+		login.CA, login.Cert, login.Key = d.Path("redis-ca.crt"), "", ""
+	}
 	client := redis.NewClient(&redis.Options{
 		Addr: server.Address(), MaxRetries: -1, CredentialsProviderContext: login.Login,
 		Dialer: login.Dialer(&tls.Config{}, harness.Limit),
@@ -123,23 +139,28 @@ func (d *Deployment) Secret(name string) string {
 // natsEnv is the environment of a nats-server.
 func (d *Deployment) natsEnv(name, store string) []string {
 	d.t.Helper()
-	env := []string{"NATS_NAME=" + name, "NATS_STORE=" + store, "NATS_CA=" + d.Path("ca.crt"), "NATS_CERT=" + d.Path(name+".crt"), "NATS_KEY=" + d.Path(name+".key")}
-	return append(env, strings.Split(d.Secret(".env"), "\n")...)
+	env := []string{
+		"NATS_NAME=" + name, "NATS_STORE=" + store, "NATS_CA=" + d.Path("ca.crt"), "NATS_CERT=" + d.Path(name+".crt"), "NATS_KEY=" + d.Path(name+".key"),
+		"NATS_ROUTES_CA=" + d.Path("routes-ca.crt"), "NATS_ROUTES_CERT=" + d.Path(name+"-routes.crt"), "NATS_ROUTES_KEY=" + d.Path(name+"-routes.key"),
+	}
+	text := d.Secret(".env")
+	for i, route := range d.Routes {
+		text = strings.Replace(text, fmt.Sprintf("nats-%d:6222", i+1), route, 1)
+	}
+	return append(env, strings.Split(text, "\n")...)
 }
 
 func (d *Deployment) startNATS(servers int) {
 	d.t.Helper()
-	var routes []string
 	for range servers {
-		routes = append(routes, "nats://"+harness.Address(harness.FreePort(d.t)))
+		d.Routes = append(d.Routes, harness.Address(harness.FreePort(d.t)))
 	}
-	for i, route := range routes {
+	for i, route := range d.Routes {
 		name, port, store := fmt.Sprintf("nats-%d", i+1), harness.FreePort(d.t), d.t.TempDir()
 		n := harness.CustomNATS(d.t, harness.Custom{
 			Name: name, Port: port, Env: d.natsEnv(name, store), Login: d.options("operator"), Forbidden: []string{"Failed to reload"},
 			Args: []string{
-				"-c", d.natsConfig(), "-a", "127.0.0.1", "-p", strconv.Itoa(port), "-m", strconv.Itoa(harness.FreePort(d.t)),
-				"--cluster", route, "--routes", strings.Join(routes, ","),
+				"-c", d.routed(route), "-a", "127.0.0.1", "-p", strconv.Itoa(port), "-m", strconv.Itoa(harness.FreePort(d.t)),
 			},
 		})
 		n.Launch()
@@ -148,6 +169,25 @@ func (d *Deployment) startNATS(servers int) {
 	for _, n := range d.NATS {
 		n.Ready()
 	}
+}
+
+// routed is a copy of the configuration with another address for routes, and returns its path.
+func (d *Deployment) routed(route string) string {
+	d.t.Helper()
+	conf := filepath.Join(d.t.TempDir(), "nats")
+	path := filepath.Join(conf, "nats.conf")
+	err := os.CopyFS(conf, os.DirFS(d.conf))
+	var text []byte
+	if err == nil {
+		text, err = os.ReadFile(path)
+	}
+	if err == nil {
+		err = os.WriteFile(path, []byte(strings.Replace(string(text), "0.0.0.0:6222", route, 1)), 0o600)
+	}
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	return path
 }
 
 func (d *Deployment) startRedis() {
@@ -182,9 +222,12 @@ func (d *Deployment) URLs() string {
 func (d *Deployment) Prepare(flags ...string) *harness.Lapse {
 	d.t.Helper()
 	l := harness.PrepareLapse(d.t, append([]string{"--replicas", strconv.Itoa(len(d.NATS)), "--shards", strconv.Itoa(max(d.shards, 1))}, flags...)...)
-	l.Env = append(d.env("lapse"),
-		"LAPSE_REDIS="+d.redisURLs(), "LAPSE_REDIS_USER=lapse", "LAPSE_REDIS_PASSWORD_FILE="+d.Path("redis-lapse.password"),
-		"LAPSE_REDIS_CA="+d.Path("ca.crt"), "LAPSE_REDIS_CERT="+d.Path("lapse.crt"), "LAPSE_REDIS_KEY="+d.Path("lapse.key"))
+	l.Env = append(d.env("lapse"), "LAPSE_NATS="+d.URLs(), "LAPSE_REDIS="+d.redisURLs(), "LAPSE_REDIS_USER=lapse", "LAPSE_REDIS_PASSWORD_FILE="+d.Path("redis-lapse.password"))
+	if d.Redis == nil {
+		l.Env = append(l.Env, "LAPSE_REDIS_CA="+d.Path("redis-ca.crt"))
+	} else {
+		l.Env = append(l.Env, "LAPSE_REDIS_CA="+d.Path("ca.crt"), "LAPSE_REDIS_CERT="+d.Path("lapse.crt"), "LAPSE_REDIS_KEY="+d.Path("lapse.key"))
+	}
 	return l
 }
 
@@ -192,7 +235,7 @@ func (d *Deployment) Prepare(flags ...string) *harness.Lapse {
 func (d *Deployment) env(user string) []string {
 	l := d.Login(user)
 	return []string{
-		"LAPSE_NATS=" + d.URLs(), "LAPSE_NATS_USER=" + l.User, "LAPSE_NATS_PASSWORD_FILE=" + l.PasswordFile, "LAPSE_NATS_INBOX_PREFIX=" + l.InboxPrefix,
+		"LAPSE_NATS_USER=" + l.User, "LAPSE_NATS_PASSWORD_FILE=" + l.PasswordFile, "LAPSE_NATS_INBOX_PREFIX=" + l.InboxPrefix,
 		"LAPSE_NATS_CA=" + l.CA, "LAPSE_NATS_CERT=" + l.Cert, "LAPSE_NATS_KEY=" + l.Key,
 	}
 }
@@ -200,7 +243,7 @@ func (d *Deployment) env(user string) []string {
 // Run runs a client command of lapse as a user of NATS.
 func (d *Deployment) Run(user string, args ...string) (out, errOut string, code int) {
 	d.t.Helper()
-	return harness.Run(d.t, "lapse", append(d.env(user), "LAPSE_TIMEOUT=30s"), args...)
+	return harness.Run(d.t, "lapse", append(d.env(user), "LAPSE_SERVER="+d.URLs(), "LAPSE_TIMEOUT=30s"), args...)
 }
 
 // Connect connects to NATS as a user, until the test ends.

@@ -43,12 +43,9 @@ func OnEach(t *testing.T, test func(t *testing.T, s Server)) {
 // StartMini runs the embedded Redis inside of the test.
 func StartMini(t testing.TB) Server {
 	t.Helper()
-	mini, err := embedded.Start("127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	mini := embedded.New(nil)
 	t.Cleanup(mini.Close)
-	return Server{Client: connect(t, &redis.Options{Addr: mini.Addr()}), Mini: mini}
+	return Server{Client: connect(t, &redis.Options{Dialer: mini.Dial}), Mini: mini}
 }
 
 // StartMiniredis runs miniredis inside of the test.

@@ -24,6 +24,21 @@ type Message struct {
 	At      wire.Time // its stamp, cut to milliseconds
 }
 
+// Published is the subject on which a message of the events stream was published: that stream stores
+// a number in place of the id.
+func (m Message) Published() string {
+	tokens := strings.Split(m.Subject, ".")
+	if len(tokens) != 4 {
+		return m.Subject
+	}
+	token := m.Header.Get("ce-subject")
+	if tokens[1] == "rejected" {
+		original := m.Header.Get(wire.HeaderSubject)
+		token = original[strings.LastIndexByte(original, '.')+1:]
+	}
+	return strings.Join(append(tokens[:3], token), ".")
+}
+
 // Events reads the events stream like [Read], but leaves out the fences in it.
 func Events(ctx context.Context, js jetstream.JetStream, prefix wire.Prefix, from uint64) ([]Message, error) {
 	all, err := Read(ctx, js, prefix.EventsStream(), from)

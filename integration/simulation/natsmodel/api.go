@@ -7,7 +7,7 @@ import (
 	"fmt"
 	"io"
 	"reflect"
-	"slices"
+	"sort"
 	"strings"
 	"time"
 
@@ -188,6 +188,7 @@ func (s *Server) leaderGet(c *Command, stream string) {
 	g := decode[struct {
 		Seq  uint64 `json:"seq"`
 		Last string `json:"last_by_subj"`
+		Next string `json:"next_by_subj"`
 	}](c)
 	st := s.Stream(stream)
 	if st == nil {
@@ -195,7 +196,12 @@ func (s *Server) leaderGet(c *Command, stream string) {
 		return
 	}
 	m := st.lastOf(g.Last, st.last)
-	if i := st.from(g.Seq); g.Last == "" && i < st.from(g.Seq+1) {
+	switch i := st.from(g.Seq); {
+	case g.Next == ">" && i < len(st.messages):
+		m = &st.messages[i]
+	case g.Next != "" && g.Next != ">":
+		panic("natsmodel: the request is not modelled: " + string(c.Data))
+	case g.Next == "" && g.Last == "" && i < st.from(g.Seq+1):
 		m = &st.messages[i]
 	}
 	if m == nil {
@@ -205,7 +211,8 @@ func (s *Server) leaderGet(c *Command, stream string) {
 	s.succeed(c, kind, `"message":{"subject":%s,"seq":%d,"hdrs":%s,"data":%s,"time":"%s"}`, marshal(m.Subject), m.Seq, marshal(m.raw), marshal(m.Data), stamp(m.At))
 }
 
-// directGet handles a request for the last messages of subjects, which any replica may answer.
+// directGet handles a request for messages from a sequence on, or for the last message of a subject,
+// which any replica may answer.
 func (s *Server) directGet(c *Command, stream, subject string) (heard bool) {
 	st := s.Stream(stream)
 	if st == nil || !st.config.AllowDirect {
@@ -221,36 +228,40 @@ func (s *Server) directGet(c *Command, stream, subject string) (heard bool) {
 		return true
 	}
 	g := decode[struct {
-		MultiLast []string `json:"multi_last"`
-		MaxBytes  int      `json:"max_bytes"`
+		MaxBytes int    `json:"max_bytes"`
+		Seq      uint64 `json:"seq"`
+		Batch    int    `json:"batch"`
 	}](c)
-	var found []*Stored
-	for _, subject := range g.MultiLast {
-		if m := st.lastOf(subject, upTo); m != nil {
-			found = append(found, m)
-		}
+	if g.Batch == 0 {
+		panic("natsmodel: the request is not modelled: " + string(c.Data))
 	}
-	slices.SortFunc(found, func(a, b *Stored) int { return cmp.Compare(a.Seq, b.Seq) })
-	found = slices.Compact(found)
+	s.directBatch(c, st, g.Seq, upTo, g.Batch, g.MaxBytes)
+	return true
+}
+
+// directBatch answers with messages from a sequence on.
+func (s *Server) directBatch(c *Command, st *Stream, seq, upTo uint64, batch, maxBytes int) {
+	if seq == 0 {
+		s.status(c.Reply, "408 Empty Request")
+		return
+	}
+	found := st.messages[st.from(seq):]
+	found = found[:sort.Search(len(found), func(i int) bool { return found[i].Seq > upTo })]
+	if len(found) == 0 {
+		s.status(c.Reply, "404 Message Not Found")
+		return
+	}
 	last, pending := uint64(0), len(found)
-	switch {
-	case pending == 0:
-		s.status(c.Reply, "404 No Results")
-		return true
-	case pending > 1024:
-		s.status(c.Reply, "413 Too Many Results")
-		return true
-	}
-	for _, m := range found {
+	for i := range found[:min(batch, len(found))] {
+		m := &found[i]
 		pending--
 		s.answer(c.Reply, st.directHeader(m, fmt.Sprintf("Nats-Num-Pending: %d\r\nNats-Last-Sequence: %d\r\n", pending, last)), m.Data)
 		last = m.Seq
-		if g.MaxBytes -= len(m.Subject) + len(m.raw) + len(m.Data); g.MaxBytes <= 0 {
+		if maxBytes -= len(m.Subject) + len(m.raw) + len(m.Data); maxBytes <= 0 {
 			break
 		}
 	}
-	s.status(c.Reply, "204 EOB", "Nats-Num-Pending", pending, "Nats-Last-Sequence", last, "Nats-UpTo-Sequence", upTo)
-	return true
+	s.status(c.Reply, "204 EOB", "Nats-Num-Pending", pending, "Nats-Last-Sequence", last)
 }
 
 // directHeader is the header of an answer with a stored message.

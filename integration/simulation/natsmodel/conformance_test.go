@@ -93,7 +93,7 @@ func newSide(t *testing.T, nc *nats.Conn) *side {
 var operations = slices.Concat(slices.Repeat([]func(*side) any{(*side).publish}, 6), slices.Repeat([]func(*side) any{(*side).atomic, (*side).fast, (*side).get}, 3),
 	[]func(*side) any{(*side).purge, (*side).configure, (*side).consume, (*side).keyValue, (*side).keyValue, (*side).info})
 
-var subjects = []string{"log.a", "events.a", "events.b", "events.b.c", "events.d"}
+var subjects = []string{"log.a", "events.a", "events.b", "events.b.c.d", "events.b.c.%C3%A4", "events.b.c.14"}
 
 func (s *side) stream() string             { return s.pick("LOG", "EVENTS", "EVENTS", "EVENTS", "NONE") }
 func (s *side) chance(n int) bool          { return s.r.IntN(n) == 0 }
@@ -216,7 +216,11 @@ func text(v any) string {
 }
 
 func config(name string) jetstream.StreamConfig {
-	return jetstream.StreamConfig{Name: name, Metadata: map[string]string{"key": "value"}, Subjects: []string{strings.ToLower(name) + ".>"}, AllowDirect: true, AllowAtomicPublish: name == "EVENTS", AllowBatchPublish: name == "EVENTS"}
+	c := jetstream.StreamConfig{Name: name, Metadata: map[string]string{"key": "value"}, Subjects: []string{strings.ToLower(name) + ".>"}, AllowDirect: true, AllowAtomicPublish: name == "EVENTS", AllowBatchPublish: name == "EVENTS"}
+	if name == "EVENTS" {
+		c.SubjectTransform = &jetstream.SubjectTransformConfig{Source: "events.*.*.*", Destination: "events.{{wildcard(1)}}.{{wildcard(2)}}.{{partition(16,3)}}"}
+	}
+	return c
 }
 
 func (s *side) begin() any {
@@ -272,22 +276,24 @@ func (s *side) fast() any {
 
 func (s *side) get() any {
 	name, seq, subject := s.stream(), 1+s.r.IntN(60), s.pick(append(subjects, "none")...)
-	switch s.r.IntN(4) {
+	switch s.r.IntN(6) {
 	case 0:
 		return s.ask("STREAM.MSG.GET."+name, map[string]any{"seq": seq})
 	case 1:
 		return s.ask("STREAM.MSG.GET."+name, map[string]any{"last_by_subj": subject})
 	case 2:
 		return s.ask("DIRECT.GET."+name+"."+subject, nil)
+	case 3:
+		return s.ask("STREAM.MSG.GET."+name, map[string]any{"seq": seq, "next_by_subj": ">"})
 	}
 	m := nats.NewMsg("$JS.API.DIRECT.GET." + name)
-	m.Data = []byte(text(map[string]any{"multi_last": append(subjects[s.r.IntN(5):], subject), "max_bytes": 1 + s.r.IntN(1000)}))
-	s.send(m, "multi")
+	m.Data = []byte(text(map[string]any{"seq": s.r.IntN(60), "batch": 1 + s.r.IntN(20), "max_bytes": 1 + s.r.IntN(1000)}))
+	s.send(m, "batch")
 	return s.answers(func(m *nats.Msg) bool { return m.Header.Get("Nats-Sequence") == "" })
 }
 
 func (s *side) purge() any {
-	name, body := s.stream(), map[string]any{"filter": s.pick(append(subjects, "events.*", ">")...)}
+	name, body := s.stream(), map[string]any{"filter": s.pick(append(subjects, "events.*", "events.b.c.*", ">")...)}
 	if last := s.last(name); s.chance(2) || last == 0 {
 		body = map[string]any{"seq": 1 + s.r.Uint64N(last+1)}
 	}

@@ -45,8 +45,7 @@ func TestFaults(t *testing.T) {
 	s.Timers()
 	check("none in flight", ask("s.a", expect("1"), "2"), `"seq":2}`)
 	check("a duplicate", ask("s.a", "Nats-Msg-Id: 1", "1"), `"seq":1,"duplicate":true}`)
-	st.ForgetIDs()
-	check("a forgotten id", ask("s.a", "Nats-Msg-Id: 1", "3"), `"seq":3}`)
+	check("another id", ask("s.a", "Nats-Msg-Id: 2", "3"), `"seq":3}`)
 
 	s.Lag = 1
 	check("a replica that lags", ask("$JS.API.DIRECT.GET.S.s.a", "", ""), "\r\n\r\n2\r\n")
@@ -73,13 +72,21 @@ func TestFaults(t *testing.T) {
 		t.Errorf("the stamps are %v, %v and %v", m[1].At, m[2].At, m[3].At)
 	}
 	st.LoseTail(2)
-	ack, _ := s.Append("s.a", nats.Header{"Nats-Msg-Id": {"1"}}, nil)
+	ack, _ := s.Append("s.a", nats.Header{"Nats-Msg-Id": {"2"}}, nil)
 	check("another end", string(ack), `"seq":3}`)
 	if st.Delete(2); len(st.Messages()) != 2 || st.FirstSeq() != 1 {
 		t.Errorf("the messages are %v", st.Messages())
 	}
 	if st.Truncate(9); st.FirstSeq() != 4 || st.LastSeq() != 3 {
 		t.Errorf("the stream is from %d to %d", st.FirstSeq(), st.LastSeq())
+	}
+	if st.LoseEnd(1); st.FirstSeq() != 1 || st.LastSeq() != 2 || len(st.Messages()) != 2 {
+		t.Errorf("what was removed since the instant is not back: %d to %d, %v", st.FirstSeq(), st.LastSeq(), st.Messages())
+	}
+	ask("s.a", "", "5")
+	st.Sync()
+	if st.LoseEnd(9); st.LastSeq() != 3 {
+		t.Errorf("what was synced is lost: the last sequence is %d", st.LastSeq())
 	}
 	check("more than max_payload", ask("s.a", "", strings.Repeat("x", 501)), "-ERR 'Maximum Payload Violation'\r\n")
 	s.Disconnect(c)

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"hash/fnv"
 	"strconv"
 	"strings"
 	"time"
@@ -38,6 +39,7 @@ const flightTime = time.Millisecond
 
 // receive handles a message for the stream, and returns the answer; nil if there is none.
 func (st *Stream) receive(c *Command) (ack []byte) {
+	c = st.transformed(c)
 	limit, id := int(st.config.MaxMsgSize), c.header("Nats-Batch-Id")
 	switch {
 	case st.config.Sealed:
@@ -58,6 +60,25 @@ func (st *Stream) receive(c *Command) (ack []byte) {
 		o.deliver()
 	}
 	return ack
+}
+
+// transformed is a message as the stream stores it. The only transform that is modelled puts the
+// hash of the last of four tokens in its place.
+func (st *Stream) transformed(c *Command) *Command {
+	t := st.config.SubjectTransform
+	tokens := strings.Split(c.Subject, ".")
+	if t == nil || len(tokens) != 4 || tokens[0]+".*.*.*" != t.Source {
+		return c
+	}
+	var buckets uint32
+	if n, _ := fmt.Sscanf(t.Destination, tokens[0]+".{{wildcard(1)}}.{{wildcard(2)}}.{{partition(%d,3)}}", &buckets); n != 1 {
+		panic("natsmodel: the transform is not modelled: " + t.Destination)
+	}
+	h := fnv.New32a()
+	_, _ = h.Write([]byte(tokens[3]))
+	moved := *c
+	moved.Subject = strings.Join(tokens[:3], ".") + "." + strconv.Itoa(int(h.Sum32()%buckets))
+	return &moved
 }
 
 func (c *Command) header(key string) string {
@@ -223,6 +244,7 @@ func (st *Stream) put(c *Command) uint64 {
 	if st.failed != nil {
 		return 0
 	}
+	st.remember()
 	m := st.add(c, st.server.now().Round(0).UTC())
 	seq := m.Seq
 	if id := c.header(jetstream.MsgIDHeader); id != "" {

@@ -18,6 +18,7 @@ type Stream struct {
 	described []byte // config as JSON; nil if not known
 	created   time.Time
 	content
+	past      []moment          // see LoseEnd
 	ids       map[string]Stored // messages with an id, those that were removed included
 	consumers []*consumer
 	atomics   batchKind
@@ -87,16 +88,55 @@ func (st *Stream) LoseTail(n int) {
 		st.last = st.messages[i].Seq - 1
 		st.remove(i)
 	}
+	st.restarted()
+}
+
+// restarted forgets what a stream that has lost its end does not have after a restart.
+func (st *Stream) restarted() {
 	for id, p := range st.ids {
 		if p.Seq > st.last {
 			delete(st.ids, id)
 		}
 	}
-	st.consumers = nil
+	st.consumers, st.flight = nil, nil
+	st.atomics.open, st.fasts.open = nil, nil
 }
 
-// ForgetIDs forgets the ids of all messages, as if the duplicate window had passed.
-func (st *Stream) ForgetIDs() { clear(st.ids) }
+// moment is what a stream had at an instant.
+type moment struct {
+	messages    []Stored
+	first, last uint64
+	bytes       uint64
+}
+
+const momentsKept = 100
+
+// remember remembers what the stream has, before it stores a message.
+func (st *Stream) remember() {
+	if len(st.past) == 2*momentsKept {
+		st.past = slices.Clone(st.past[momentsKept:])
+	}
+	st.past = append(st.past, moment{st.messages, st.first, st.last, st.bytes})
+}
+
+// LoseEnd puts the stream back to an instant, as a server that loses power does, which has not synced
+// what it stored since: n messages ago. What was removed since is back.
+func (st *Stream) LoseEnd(n int) {
+	if n = min(n, len(st.past)); n == 0 {
+		return
+	}
+	at := st.past[len(st.past)-n]
+	st.past = st.past[:len(st.past)-n]
+	st.messages, st.first, st.last, st.bytes = slices.Clip(at.messages), at.first, at.last, at.bytes
+	st.subjects = make(map[string][]uint64)
+	for _, m := range st.messages {
+		st.subjects[m.Subject] = append(st.subjects[m.Subject], m.Seq)
+	}
+	st.restarted()
+}
+
+// Sync syncs the stream: what it has, it does not lose any more.
+func (st *Stream) Sync() { st.past = nil }
 
 // Fail lets writes fail from now on; nil ends that. Messages that meet all conditions are not
 // stored and have no answer, and a purge returns the error.

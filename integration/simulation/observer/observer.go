@@ -44,6 +44,9 @@ import (
 //   - H10 (G1, G3): all events, rejections and documents are those of the oracle, and no read
 //     fails, within a minute of the world's time.
 //   - H12 (G7): lapse refuses to go on only if the world gave it a reason.
+//   - H13 (G12): lapse goes on only if nothing remembers a message of a client that the log has lost; see
+//     ends.go.
+//   - H14 (G12): no partition is cleared that has such messages.
 type Observer struct {
 	servers Servers
 	broken  error  // the first thing that must not be
@@ -62,6 +65,7 @@ type Observer struct {
 	events []oracle.Message
 	stored map[string]bool // ids of events and rejections
 	losses losses
+	ends   ends
 }
 
 // Servers are what an observer looks at.
@@ -74,8 +78,9 @@ type Servers struct {
 
 // The names of the streams.
 const (
-	Log    = "LAPSE_LOG"
-	Events = "LAPSE_EVENTS"
+	Log         = "LAPSE_LOG"
+	Events      = "LAPSE_EVENTS"
+	Checkpoints = "KV_LAPSE_CHECKPOINTS"
 )
 
 // losses are what Redis has lost and not got back.
@@ -103,6 +108,7 @@ type names struct {
 // New makes an observer of servers on which nothing is stored.
 func New(s Servers) *Observer {
 	h := &Observer{servers: s, stored: map[string]bool{}, faults: map[string]int{}, losses: losses{had: make([]uint64, s.Partitions), damaged: make([]bool, s.Partitions), rebuilt: make([]uint64, s.Partitions)}}
+	h.ends.holds = make([]bool, s.Partitions)
 	h.forget()
 	return h
 }
@@ -133,7 +139,7 @@ func (h *Observer) SetBack(known time.Duration) { h.losses.unsure = time.Now().A
 // Damaged notes that a partition loses something.
 func (h *Observer) Damaged(partition int) { h.losses.damaged[partition] = true }
 
-// forget begins anew with an empty log.
+// forget begins anew with an empty log, and with what the stream of events has.
 func (h *Observer) forget() {
 	h.log, h.expired, h.owed = nil, map[string]oracle.Expiry{}, map[string]oracle.Expiry{}
 	h.replies = map[string][]uint64{}
@@ -155,6 +161,9 @@ func (h *Observer) Step(s plan.Step) {
 		h.losses.truncated = time.Now()
 	}
 	if s.Lasts() {
+		h.reason = s.Verb
+	}
+	if h.ends.note(s) && h.reason == "" && s.Lost()["log"] > 0 {
 		h.reason = s.Verb
 	}
 }
@@ -196,6 +205,7 @@ func (h *Observer) refold(s *natsmodel.Stream) {
 	if !s.Created().Equal(h.created) {
 		keep = nil
 	}
+	h.noteLost(s)
 	h.created = s.Created()
 	h.forget()
 	for _, m := range keep {
@@ -257,25 +267,34 @@ func (h *Observer) lookAtEvents(s *natsmodel.Stream) {
 	if n := len(h.events); n > 0 {
 		last = h.events[n-1].Seq
 	}
-	if s.LastSeq() <= last {
-		return
+	if s.LastSeq() < last {
+		h.loseEvents(s)
+		last = s.LastSeq()
 	}
 	for _, m := range after(s.Messages(), last) {
 		h.lookAtEvent(message(m))
 	}
 }
 
+// output is the id of a message of the stream of events, and its kind; "" if it is neither an event nor a
+// rejection.
+func output(m oracle.Message) (id, kind string) {
+	switch kind, _, _ = strings.Cut(strings.TrimPrefix(m.Subject, string(wire.DefaultPrefix)+"."), "."); kind {
+	case "expired":
+		id = m.Header.Get("ce-id")
+	case "rejected":
+		id = "rejected/" + m.Header.Get(wire.HeaderSeq)
+	}
+	return id, kind
+}
+
 func (h *Observer) lookAtEvent(m oracle.Message) {
 	// The oracle compares stamps. NATS's clock may have been set back, but log time counts.
 	m.At = max(m.At, h.model.LogTime())
 	h.events = append(h.events, m)
-	kind, _, _ := strings.Cut(strings.TrimPrefix(m.Subject, string(wire.DefaultPrefix)+"."), ".")
-	if kind != "expired" && kind != "rejected" {
+	id, kind := output(m)
+	if id == "" {
 		return
-	}
-	id := m.Header.Get("ce-id")
-	if kind == "rejected" {
-		id = m.Header.Get("Nats-Msg-Id")
 	}
 	source := h.source()
 	if h.stored[source+id] && h.reason == "" {
@@ -373,6 +392,9 @@ func (h *Observer) Committed(partition int) {
 // Clear clears a partition, and checks that it can be rebuilt.
 func (h *Observer) Clear(partition int, next store.State, do func() error) error {
 	before, _ := h.servers.Redis.Partition(partition).State()
+	if h.ends.holds[partition] {
+		h.Fail("H14", "partition %d is cleared, and is the last that has messages that the log has lost", partition)
+	}
 	if err := do(); err != nil {
 		return err
 	}
@@ -388,13 +410,13 @@ func (h *Observer) Clear(partition int, next store.State, do func() error) error
 func (h *Observer) Owes() bool { return len(h.owed) > 0 }
 
 // Compare compares what is published with the oracle. A stream that takes only small messages
-// gets events without their documents.
+// gets events without their documents. What a leader lacked may be published again behind what comes
+// later, because nobody has heard of the loss before that.
 func (h *Observer) Compare(at wire.Time) oracle.Diff {
 	d := h.model.CompareEvents(h.published(), at)
-	if h.faults["events-size"] == 0 {
-		return d
-	}
-	return slices.DeleteFunc(d, func(f oracle.Finding) bool { return f.Kind == oracle.Wrong })
+	return slices.DeleteFunc(d, func(f oracle.Finding) bool {
+		return f.Kind == oracle.Wrong && h.faults["events-size"] > 0 || f.Kind == oracle.Order && h.faults["leader-change"] > 0
+	})
 }
 
 // published are the events and rejections, without the fences between them.
@@ -402,12 +424,6 @@ func (h *Observer) published() []oracle.Message {
 	return slices.DeleteFunc(slices.Clone(h.events), func(m oracle.Message) bool {
 		return !strings.HasPrefix(m.Subject, "lapse.expired.") && !strings.HasPrefix(m.Subject, "lapse.rejected.")
 	})
-}
-
-// Blind reports whether Redis has lost something, and the log its end: then nobody may know
-// what. That a log does not reach back shows.
-func (h *Observer) Blind() bool {
-	return h.reason != "" && h.reason != "log-truncate" && h.faults["redis-flush"]+h.faults["redis-rollback"]+h.faults["redis-damage"] > 0
 }
 
 // Received checks an outcome that a client gets.
@@ -420,7 +436,7 @@ func (h *Observer) Received(m natsmodel.Sent) {
 		h.Fail("H11", "the outcome %s: %w", m.Data, err)
 	}
 	for _, seq := range h.replies[m.Subject] {
-		if want := h.model.Outcomes[seq]; got.Status == want.Status && got.Etag == want.Etag {
+		if want := h.model.Outcomes[seq]; got.Status == want.Status && got.Etag == want.Etag && (got.Warning != "") == (want.Warning != "") {
 			return
 		}
 		for _, r := range h.model.Rejections {

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"time"
 )
 
@@ -46,6 +47,10 @@ func Generate(seed uint64) *Plan {
 	// These have random numbers of their own: the rest of the plan is the same without them.
 	if g.r = rand.New(rand.NewPCG(seed, 4)); g.r.IntN(3) == 0 {
 		g.snapshots()
+	}
+	// Not after a loss that nobody heard of: see README.md.
+	if g.r = rand.New(rand.NewPCG(seed, 5)); g.r.IntN(3) == 0 && !slices.ContainsFunc(g.plan.Steps, func(s Step) bool { return s.Verb == "log-tail" }) {
+		g.losses()
 	}
 	slices.SortStableFunc(g.plan.Steps, func(a, b Step) int { return int(a.At - b.At) })
 	return g.plan
@@ -252,11 +257,46 @@ func (g *generator) snapshots() {
 	}
 }
 
+// losses lets NATS lose the end of streams, each back to an instant of its own, in a loss of power or a
+// change of leaders. The loss of power often hits a process too, and a Redis that keeps nothing.
+func (g *generator) losses() {
+	r := g.r
+	for range 1 + r.IntN(2) {
+		at := g.when(g.length + 2*time.Second)
+		var lost []string
+		for _, stream := range pick(r, []string{"log", "events", "checkpoints", "snapshots"}, []string{"events"}, []string{"events", "checkpoints"}, []string{"checkpoints", "snapshots"}, []string{"log"}) {
+			if n := pick(r, 0, 1, 1, 2, 5, 20, 100); n > 0 {
+				lost = append(lost, stream, fmt.Sprint(n))
+			}
+		}
+		if len(lost) == 0 {
+			continue
+		}
+		process := fmt.Sprintf("p%d", r.IntN(g.plan.Processes))
+		after := at + g.within(time.Second)
+		switch n := r.IntN(4); {
+		case g.plan.Replicas > 1 && n == 0 && !slices.Contains(lost, "events"): // see README.md
+			g.add(at, "leader-change", strings.Join(lost, " "))
+			continue
+		case n == 1:
+			g.add(at, "redis-flush")
+			fallthrough
+		case n == 2:
+			g.add(at, "kill", process)
+			g.add(after, "start", process)
+		}
+		g.add(at, "power-loss", strings.Join(lost, " "))
+		for range r.IntN(6) {
+			g.add(at+g.within(2*time.Second), "write", pick(r, "create", "replace", "upsert", "patch"), g.collection(), g.id(), "-", pick(r, `{}`, `{"ttl":1}`))
+		}
+	}
+}
+
 // kinds are faults after which everything goes on as if nothing had been.
 var kinds = []string{
 	"crash", "crash", "end", "stand", "owners", "handover", "disconnect", "ghost",
 	"nats-lose", "nats-slow", "nats-hang", "nats-lag", "nats-mute", "nats-clock",
-	"events-refuse", "events-forget", "events-age", "events-size",
+	"events-refuse", "events-age", "events-size",
 	"redis-lose", "redis-slow", "redis-hang", "redis-clock", "redis-flush", "rollback", "redis-restart", "redis-full", "redis-damage",
 }
 
@@ -307,7 +347,7 @@ func (g *generator) fault(kind string) {
 		}
 	case "nats-clock", "redis-clock":
 		g.add(at, kind, pick(r, -time.Minute, -3*time.Second, -30*time.Millisecond, 0, 30*time.Millisecond, 3*time.Second, 9*time.Second, 30*time.Second))
-	case "events-forget", "events-age", "redis-flush", "redis-restart", "log-anew":
+	case "events-age", "redis-flush", "redis-restart", "log-anew":
 		g.add(at, kind)
 	case "events-size":
 		g.add(at, kind, pick(r, 9<<10, 20<<10), long)

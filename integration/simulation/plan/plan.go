@@ -56,9 +56,13 @@ var verbs = map[string]int{
 	"log-truncate":  1, // messages: the log keeps the last ones that are not applied, and so many
 	"log-anew":      0, // the log is deleted, and made anew
 	"events-refuse": 1, // duration
-	"events-forget": 0, // the duplicate window passes
 	"events-age":    0, // all events are removed
 	"events-size":   2, // bytes, duration: max_msg_size
+
+	// Each names streams, and how many of their last messages each of them loses:
+	// log 3 events 10 checkpoints 1 snapshots 2.
+	"power-loss":    1, // the server starts anew, and connections are lost
+	"leader-change": 1, // the new leader of each stream lacks the end; connections stay
 
 	"snapshot":        0, // somebody asks for a snapshot of each partition
 	"snapshot-lose":   1, // which object: its generation is lost
@@ -154,4 +158,13 @@ func (s Step) Duration(i int) time.Duration {
 // Lasts reports whether a person may have to decide after a step.
 func (s Step) Lasts() bool {
 	return slices.Contains(lasting, s.Verb) || s.Verb == "redis-damage" && s.Args[1] == "state"
+}
+
+// Lost is what the streams lose in a step: the number of messages, by stream.
+func (s Step) Lost() map[string]int {
+	lost := map[string]int{}
+	for pair := range slices.Chunk(strings.Fields(s.Args[0]), 2) {
+		lost[pair[0]], _ = strconv.Atoi(pair[len(pair)-1])
+	}
+	return lost
 }

@@ -1,6 +1,7 @@
 package redismodel
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -138,7 +139,7 @@ func (p *Partition) Commit(ctx context.Context, pr store.Progress, configs []sto
 	if err := p.mayCommit(ctx, pr.Version, configs, changes); err != nil {
 		return fmt.Errorf("commit partition %d: %w", p.id, err)
 	}
-	p.state = store.State{Version: pr.Next, Log: p.state.Log, Offset: pr.Offset, Watermark: pr.Watermark, Stamp: pr.Stamp, Rebuild: pr.Rebuild}
+	p.state = store.State{Version: pr.Next, Log: p.state.Log, Offset: pr.Offset, Watermark: pr.Watermark, Stamp: pr.Stamp, Rebuild: pr.Rebuild, Events: cmp.Or(pr.Events, p.state.Events)}
 	for _, c := range configs {
 		if delete(p.configs, c.Collection); c.Config != nil {
 			p.configs[c.Collection] = *c.Config

@@ -15,12 +15,16 @@ package anew
 
 import (
 	"context"
+	"time"
 
 	"github.com/seed18712806/lapse/processor/internal/announce"
 	"github.com/seed18712806/lapse/processor/internal/identity"
 	"github.com/seed18712806/lapse/processor/internal/snapshot"
 	"github.com/seed18712806/lapse/sink/store"
 )
+
+// recordTimeout bounds what is recorded after the scan of Redis.
+const recordTimeout = 30 * time.Second
 
 // Store is the stored partition. See [store.Partition].
 type Store interface {
@@ -69,6 +73,8 @@ func (b Beginning) SetAside(ctx context.Context, version string) (announce.Check
 	if err := b.Store.SetAside(ctx, version, empty, store.Clearing); err != nil {
 		return c, err
 	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), recordTimeout) // SetAside has scanned all of Redis
+	defer cancel()
 	if b.Snapshots != nil {
 		if err := b.Snapshots.Forget(ctx, b.Partition); err != nil {
 			return c, err

@@ -12,6 +12,7 @@ import (
 	"github.com/seed18712806/lapse/processor/internal/crash"
 	"github.com/seed18712806/lapse/processor/internal/decide"
 	"github.com/seed18712806/lapse/processor/internal/link"
+	"github.com/seed18712806/lapse/processor/internal/message"
 	"github.com/seed18712806/lapse/sink/events"
 	"github.com/seed18712806/lapse/sink/store"
 )
@@ -25,6 +26,7 @@ const (
 // Channel is what the announcers of all partitions share.
 type Channel struct {
 	Publisher *events.Publisher
+	Tail      *events.Tail
 	Link      *link.Link
 	Emitted   prometheus.Counter
 	Hook      crash.Hook
@@ -46,7 +48,10 @@ type Announcer struct {
 	partition int
 	channel   *Channel
 	owner     Ownership
-	fence     *events.Fence // nil if there is none of this takeover yet
+	fence     *events.Fence               // nil if there is none of this takeover yet
+	last      events.Place                // of the last output of the partition
+	holds     bool                        // the tail
+	doubted   map[events.Key]events.Place // outputs of steps that were not committed
 	settled   atomic.Pointer[Checkpoint]
 }
 
@@ -55,15 +60,61 @@ func NewAnnouncer(c *Channel, partition int, owner Ownership) *Announcer {
 	return &Announcer{partition: partition, channel: c, owner: owner}
 }
 
-// Begin begins anew after a takeover: upTo is the last sequence of the log at which a
-// former owner may have published.
-func (a *Announcer) Begin(c Checkpoint, upTo uint64) { a.Published = newPublished(c, upTo) }
+// Hold keeps the tail of the stream, for a takeover that begins.
+func (a *Announcer) Hold() {
+	if !a.holds {
+		a.holds = true
+		a.channel.Tail.Hold()
+	}
+}
 
-// Settle notes a position up to which all outputs are published and committed.
-func (a *Announcer) Settle(c *Checkpoint) { a.settled.Store(c) }
+// release gives up the tail of the stream, and what is known of outputs beside it.
+func (a *Announcer) release() {
+	if a.holds {
+		a.holds, a.doubted = false, nil
+		a.channel.Tail.Release()
+	}
+}
+
+// Begin begins anew after a takeover, which holds the tail: all outputs up to the checkpoint are
+// published, and the tail has those behind its From. last is where the stream has the last output
+// of the partition, as far as that is known. upTo is the last sequence of the log at which a former
+// owner may have published.
+func (a *Announcer) Begin(c Checkpoint, upTo uint64, last events.Place) {
+	a.Published, a.last = newPublished(c, upTo), last
+	a.settled.Store(nil) // the stream may have lost outputs since
+	a.doubted = nil      // the tail has those that were stored, unless the stream has lost them
+}
+
+// Doubt notes that outputs were published in a step that was then not committed: the next step may
+// not be the same, and has some of them again.
+func (a *Announcer) Doubt(outputs []decide.Output, to message.Position) {
+	a.Hold()
+	if a.doubted == nil {
+		a.doubted = make(map[events.Key]events.Place)
+	}
+	for _, o := range outputs {
+		a.doubted[o.Message.Key] = a.last
+	}
+	a.doubt(to)
+}
+
+// Settle notes a position up to which all outputs are published and committed. Where the outputs of
+// a former owner are known to be passed, the outputs behind it are stored from here on.
+func (a *Announcer) Settle(c *Checkpoint) {
+	if c.From = a.checkpoint.From; a.passed(c.Seq, c.Watermark) {
+		a.release()
+		c.From = a.channel.Publisher.Last()
+	}
+	c.Last = a.last
+	a.settled.Store(c)
+}
 
 // Settled is the position of the last call of Settle; nil if there was none.
 func (a *Announcer) Settled() *Checkpoint { return a.settled.Load() }
+
+// Last is where the stream has the last output of the partition.
+func (a *Announcer) Last() events.Place { return a.last }
 
 // PublishedUpTo is the last position up to which all outputs are known to be published.
 func (a *Announcer) PublishedUpTo() Checkpoint {
@@ -77,21 +128,15 @@ func (a *Announcer) PublishedUpTo() Checkpoint {
 // has already. An owner that has not asked Redis for a while verifies first that it is
 // still the owner, although the stream would refuse its outputs if it is not.
 func (a *Announcer) Publish(ctx context.Context, outputs []decide.Output) error {
+	messages := a.missing(outputs)
+	if len(messages) == 0 {
+		return nil
+	}
 	c := a.channel
 	ctx, cancel := context.WithTimeout(ctx, publishTimeout)
 	defer cancel()
-	messages, err := a.missing(ctx, outputs)
-	gone := errors.Is(err, events.ErrNoFence)
-	if !gone && (err != nil || len(messages) == 0) {
-		return err
-	}
-	if gone || a.fence == nil || a.fence.Stale(c.MaxAge/2) {
-		// A publication of a former owner may still be on its way, so a look-up is
-		// only final behind a fence.
+	if a.fence.Stale(c.MaxAge / 2) {
 		if err := a.refence(ctx); err != nil {
-			return err
-		}
-		if messages, err = a.missing(ctx, outputs); err != nil {
 			return err
 		}
 	}
@@ -103,12 +148,20 @@ func (a *Announcer) Publish(ctx context.Context, outputs []decide.Output) error 
 	if err := c.Hook.At(crash.BeforePublish); err != nil {
 		return err
 	}
-	err = c.Link.Ask(ctx, func(ctx context.Context) error { return c.Publisher.Publish(ctx, *a.fence, messages) })
-	if errors.Is(err, events.ErrFenced) {
+	var last events.Place
+	err := c.Link.Ask(ctx, func(ctx context.Context) (err error) {
+		last, err = c.Publisher.Publish(ctx, *a.fence, messages)
+		return err
+	})
+	switch {
+	case errors.Is(err, events.ErrFenced):
 		return fmt.Errorf("%w: %w", store.ErrFenced, err)
-	} else if err != nil {
+	case err != nil:
 		return a.failed(err)
+	case last.Seq <= a.last.Seq:
+		return a.failed(fmt.Errorf("%w: it stores at sequence %d, and had %d", events.ErrLost, last.Seq, a.last.Seq))
 	}
+	a.last = last
 	c.Emitted.Add(float64(len(messages)))
 	return c.Hook.At(crash.AfterPublish)
 }
@@ -122,6 +175,9 @@ func (a *Announcer) refence(ctx context.Context) error {
 	}
 	return a.owner.Verify(ctx)
 }
+
+// FenceSeq is the sequence of the fence.
+func (a *Announcer) FenceSeq() uint64 { return a.fence.Place().Seq }
 
 // Unfence forgets the fence, as a new takeover begins.
 func (a *Announcer) Unfence() { a.fence = nil }
@@ -147,39 +203,27 @@ func (a *Announcer) Fence(ctx context.Context) error {
 
 // missing returns the outputs that have to be published, in their order: all that are new,
 // and of those that may have been published the ones that the stream does not have.
-func (a *Announcer) missing(ctx context.Context, outputs []decide.Output) ([]events.Message, error) {
-	var maybe []events.Message
-	for _, o := range outputs {
-		if a.of(o) == maybePublished {
-			maybe = append(maybe, o.Message)
-		}
-	}
-	if len(maybe) > 0 {
-		var fence events.Fence
-		if a.fence != nil {
-			fence = *a.fence
-		}
-		err := a.channel.Link.Ask(ctx, func(ctx context.Context) (err error) {
-			maybe, err = a.channel.Publisher.Unpublished(ctx, fence, maybe)
-			return err
-		})
-		if err != nil {
-			return nil, a.failed(err)
-		}
-	}
+func (a *Announcer) missing(outputs []decide.Output) []events.Message {
 	messages := make([]events.Message, 0, len(outputs))
 	for _, o := range outputs {
 		switch a.of(o) {
-		case isNew:
-			messages = append(messages, o.Message)
+		case isPublished:
+			continue
 		case maybePublished:
-			if len(maybe) > 0 && maybe[0] == o.Message {
-				messages = append(messages, o.Message)
-				maybe = maybe[1:]
+			at, found := a.doubted[o.Message.Key]
+			if !found {
+				at, found = a.channel.Tail.Find(o.Message)
+			}
+			if found {
+				if at.Seq > a.last.Seq {
+					a.last = at
+				}
+				continue
 			}
 		}
+		messages = append(messages, o.Message)
 	}
-	return messages, nil
+	return messages
 }
 
 func (a *Announcer) failed(err error) error {

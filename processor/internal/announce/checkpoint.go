@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+	"sync"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
@@ -15,6 +16,7 @@ import (
 	"github.com/seed18712806/lapse/processor/internal/identity"
 	"github.com/seed18712806/lapse/processor/internal/link"
 	"github.com/seed18712806/lapse/processor/internal/pause"
+	"github.com/seed18712806/lapse/sink/store"
 	"github.com/seed18712806/lapse/sink/wire"
 )
 
@@ -55,6 +57,9 @@ func (s *Checkpoints) parse(partition int, value []byte) (c Checkpoint, err erro
 	if err := wire.CheckFormat(fmt.Sprintf("the checkpoint of partition %d in bucket %s", partition, bucket), c.Format); err != nil {
 		return Checkpoint{}, err
 	}
+	if _, err := store.ParseStamp(c.Stamp); err != nil {
+		return Checkpoint{}, fmt.Errorf("the checkpoint of partition %d in bucket %s: %w", partition, bucket, err)
+	}
 	if c.Log != s.log.ID() {
 		return Checkpoint{}, fmt.Errorf("%w: the checkpoint in bucket %s is of a log that was created at %s: remove the bucket and the stream of events to begin anew, or restore the log",
 			identity.ErrLogChanged, bucket, identity.FormatID(c.Log))
@@ -76,14 +81,15 @@ func (s *Checkpoints) Replace(ctx context.Context, partition int, c Checkpoint) 
 }
 
 // advance stores a checkpoint unless a later one is stored, or one of another log: somebody may have
-// begun that one while this process stood still.
-func (s *Checkpoints) advance(ctx context.Context, partition int, next Checkpoint) error {
+// begun that one while this process stood still. Nor does it if next does not count any more once it knows
+// what is stored: a takeover may have replaced it meanwhile.
+func (s *Checkpoints) advance(ctx context.Context, partition int, next Checkpoint, counts func() bool) error {
 	value, revision, err := s.log.Value(ctx, CheckpointKey(partition))
 	if err != nil {
 		return err
 	}
 	stored, err := s.parse(partition, value)
-	if err != nil || stored.Seq >= next.Seq {
+	if err != nil || stored.Seq >= next.Seq || !counts() {
 		return err
 	}
 	next.Origin = stored.Origin
@@ -92,7 +98,7 @@ func (s *Checkpoints) advance(ctx context.Context, partition int, next Checkpoin
 
 // put stores a checkpoint in place of the one at a revision; 0 if there is none.
 func (s *Checkpoints) put(ctx context.Context, partition int, c Checkpoint, revision uint64) error {
-	c.Format = wire.Format
+	c.Format, c.Log = wire.Format, s.log.ID()
 	value, err := json.Marshal(c)
 	if err == nil {
 		_, err = s.log.Streams.Checkpoints.Update(ctx, CheckpointKey(partition), value, revision)
@@ -100,20 +106,21 @@ func (s *Checkpoints) put(ctx context.Context, partition int, c Checkpoint, revi
 	return err
 }
 
-// Checkpointer stores the checkpoints of all partitions every second. They spare a rebuild
-// the look-ups, and keep it right when events have aged out of their stream. One that was
-// not stored costs look-ups, nothing else.
+// Checkpointer stores the checkpoints of all partitions every second. With them an owner need not
+// read the whole stream of events, nor publish again what has aged out of it. Where one was not
+// stored, it reads a longer tail, nothing else.
 type Checkpointer struct {
 	to         *Checkpoints
 	announcers []*Announcer
 	health     *health.Board
 	hook       crash.Hook
-	stored     []uint64 // per partition
+	stored     []*Checkpoint // per partition
+	mu         sync.Mutex    // held by RunOnce
 }
 
 // NewCheckpointer makes a checkpointer, which begins in Run.
 func NewCheckpointer(to *Checkpoints, announcers []*Announcer, board *health.Board, hook crash.Hook) *Checkpointer {
-	return &Checkpointer{to: to, announcers: announcers, health: board, hook: hook, stored: make([]uint64, len(announcers))}
+	return &Checkpointer{to: to, announcers: announcers, health: board, hook: hook, stored: make([]*Checkpoint, len(announcers))}
 }
 
 // Run stores checkpoints until ctx is done.
@@ -125,30 +132,32 @@ func (c *Checkpointer) Run(ctx context.Context) {
 
 // RunOnce stores the checkpoints that have moved on.
 func (c *Checkpointer) RunOnce(ctx context.Context) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	ctx, cancel := context.WithTimeout(ctx, link.AnswerTimeout)
 	defer cancel()
 	var first error
 	for i, a := range c.announcers {
 		point := a.Settled()
-		if point == nil || point.Seq <= c.stored[i] {
+		if point == nil || c.stored[i] != nil && *point == *c.stored[i] {
 			continue
 		}
-		if err := c.store(ctx, a.partition, *point); err != nil {
+		if err := c.store(ctx, a, point); err != nil {
 			if first == nil {
 				first = fmt.Errorf("checkpoint of partition %d: %w", a.partition, err)
 			}
 			continue
 		}
-		c.stored[i] = point.Seq
+		c.stored[i] = point
 	}
 	return first
 }
 
-func (c *Checkpointer) store(ctx context.Context, partition int, point Checkpoint) error {
+func (c *Checkpointer) store(ctx context.Context, a *Announcer, point *Checkpoint) error {
 	if err := c.hook.At(crash.BeforeCheckpoint); err != nil {
 		return err
 	}
-	if err := c.to.advance(ctx, partition, point); err != nil {
+	if err := c.to.advance(ctx, a.partition, *point, func() bool { now := a.Settled(); return now != nil && now.Seq >= point.Seq }); err != nil {
 		return err
 	}
 	return c.hook.At(crash.AfterCheckpoint)

@@ -5,6 +5,7 @@ import (
 
 	"github.com/seed18712806/lapse/processor/internal/decide"
 	"github.com/seed18712806/lapse/processor/internal/message"
+	"github.com/seed18712806/lapse/sink/events"
 	"github.com/seed18712806/lapse/sink/store"
 )
 
@@ -13,8 +14,8 @@ import (
 // the partition was taken over:
 //
 //   - N1: an output whose cause is at or before the checkpoint has been published.
-//   - N2: one whose cause is after it, and at or before upTo, may have been published: the
-//     announcer looks it up in the stream.
+//   - N2: one whose cause is after it, and at or before upTo, may have been published. It has been
+//     if the tail of the stream has it, from the checkpoint's From to the owner's fence.
 //   - N3: one whose cause is after upTo has not been published.
 //
 // The cause of an expiration by the passing of time is the first message stamped at or
@@ -35,6 +36,10 @@ type Checkpoint struct {
 	// Stamp is that of the last message at or before Seq whose stamp is known; see
 	// store.Stamp.
 	Stamp string `json:"stamp,omitempty"`
+	// From is a place in the stream of events: it stores behind it all outputs of the partition
+	// that are caused after Seq. Last is where it has the last output that was published then.
+	From events.Place `json:"from,omitzero"`
+	Last events.Place `json:"last,omitzero"`
 	// Origin is the sequence after which the partition began, where it was begun anew
 	// from a log that did not reach back to its own beginning.
 	Origin uint64 `json:"origin,omitempty"`
@@ -69,9 +74,14 @@ func (p *Published) Pass(watermark int64) {
 	}
 }
 
-// Doubt notes that outputs up to a position were published in a step that was then not
-// committed: from here on such outputs are looked up.
-func (p *Published) Doubt(to message.Position) {
+// passed reports whether no output behind a position may have been published by a former owner.
+func (p *Published) passed(offset uint64, watermark int64) bool {
+	return offset >= p.upTo && watermark >= p.time
+}
+
+// doubt notes that outputs up to a position were published in a step that was then not
+// committed.
+func (p *Published) doubt(to message.Position) {
 	p.upTo = max(p.upTo, to.Seq)
 	if p.time != math.MaxInt64 {
 		p.time = max(p.time, to.Time)

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/seed18712806/lapse/processor/internal/decide"
+	"github.com/seed18712806/lapse/processor/internal/message"
 )
 
 // TestG3_Published is the truth table of which outputs may have been published: around
@@ -46,6 +47,23 @@ func TestG3_Published(t *testing.T) {
 			t.Errorf("all up to %d at %d is published: %v, want %v", c.offset, c.watermark, got, c.want)
 		}
 	}
+	for _, c := range []struct {
+		offset    uint64
+		watermark int64
+		want      bool
+	}{{20, 2000, true}, {21, 2001, true}, {19, 2000, false}, {20, 1999, false}} {
+		if got := s.passed(c.offset, c.watermark); got != c.want {
+			t.Errorf("what a former owner may have published is passed at %d at %d: %v, want %v", c.offset, c.watermark, got, c.want)
+		}
+	}
+	s.doubt(message.Position{Seq: 30, Time: 1500})
+	check(decide.Output{Seq: 30}, maybePublished)
+	check(decide.Output{Seq: 31}, isNew)
+	check(decide.Output{At: 2001}, isNew)
+	if unknown := newPublished(Checkpoint{}, 5); unknown.passed(5, 1<<50) {
+		t.Error("it is passed although log time at the end of the log is not known")
+	}
+
 	none := newPublished(Checkpoint{}, 0)
 	none.Pass(0)
 	if none.of(decide.Output{Seq: 1}) != isNew || none.of(decide.Output{At: 1}) != isNew || none.All(0, 1) {

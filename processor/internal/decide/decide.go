@@ -1,6 +1,7 @@
 package decide
 
 import (
+	"fmt"
 	"slices"
 
 	"github.com/seed18712806/lapse/processor/internal/document"
@@ -135,7 +136,7 @@ func (d *Decision) write(m *message.Message) {
 		return
 	}
 	s.Now = next
-	o := wire.Outcome{Status: status, Etag: wire.Etag(m.Seq), Ts: wire.Time(d.Watermark)}
+	o := wire.Outcome{Status: status, Etag: wire.Etag(m.Seq), Ts: wire.Time(d.Watermark), Warning: warning(m, config)}
 	if at, expires := ttlrules.Deadline(next.Header.Ts, next.Header.TTL, config.History.Current()); expires {
 		o.ExpiresAt = (*wire.Time)(&at)
 	}
@@ -178,6 +179,24 @@ func (d *Decision) check(m *message.Message, live *Version, config store.Config)
 	return nil
 }
 
+// warning is what a write that takes effect does not do, although its author may think so; empty if
+// there is nothing of the kind. A ttl of -1 is no reason: the document never expires, as it says.
+func warning(m *message.Message, config store.Config) string {
+	switch {
+	case m.ReplyTo == "" || config.History.Current() != ttlrules.Off:
+		return ""
+	case m.TTLErr != nil:
+		return fmt.Sprintf("%v The document was written all the same, because TTL is off in collection %s, and it will not expire.", m.TTLErr, m.Collection)
+	case m.TTL <= 0:
+		return ""
+	}
+	first := ""
+	if config.NoIndex {
+		first = fmt.Sprintf("set its indexingMode to %q first (lapse config %s --indexing %s), then ", wire.Consistent, m.Collection, wire.Consistent)
+	}
+	return fmt.Sprintf("TTL is off in collection %s, so this document will not expire: %sset its defaultTtl to -1 or to a number of seconds (lapse config %s --default-ttl -1).", m.Collection, first, m.Collection)
+}
+
 // storedTTL is the item TTL of a document whose ttl was perhaps never checked: one that is
 // not valid counts as absent.
 func storedTTL(body []byte) ttlrules.TTL {
@@ -217,7 +236,7 @@ func (d *Decision) Reject(m *message.Message, r *message.Refusal) {
 	d.Rejections = append(d.Rejections, r.Code)
 	d.Outputs = append(d.Outputs, Output{
 		Message: events.Rejected(d.limits.Log, events.Rejection{
-			Subject: m.Subject, Rest: m.Rest, Seq: m.Seq, Code: r.Code, Error: r.Text, Body: m.Body, Trace: m.Trace,
+			Subject: m.Subject, Rest: m.Rest, Seq: m.Seq, Ts: d.Watermark, Code: r.Code, Error: r.Text, Body: m.Body, Trace: m.Trace,
 		}),
 		Seq: m.Seq,
 	})

@@ -19,7 +19,7 @@ import (
 	"github.com/seed18712806/lapse/ttlrules"
 )
 
-var decoder = message.Decoder{Log: wire.DefaultPrefix.Log(0, 1), Partitions: 16, MaxBody: 1000}
+var decoder = message.Decoder{Log: wire.DefaultPrefix.Log(0, 1), Partitions: 16, MaxBody: 1000, MaxLevels: 10}
 
 var testLimits = Limits{Log: events.NewLog(wire.DefaultPrefix.Log(0, 1), 1), MaxBody: 1000}
 
@@ -246,6 +246,54 @@ func TestStoredTTL(t *testing.T) {
 	}
 }
 
+// A write whose own ttl will not count says so in its outcome. So the client learns it where TTL
+// is off, and only there: a ttl of -1 means never, and null means none.
+func TestWarning(t *testing.T) {
+	on := store.Config{History: ttlrules.History{}.With(0, 1, -1)}
+	off := store.Config{History: on.History.With(5, 2, ttlrules.Off)}
+	const (
+		turnOn  = `TTL is off in collection c, so this document will not expire: set its defaultTtl to -1 or to a number of seconds (lapse config c --default-ttl -1).`
+		indexed = `TTL is off in collection c, so this document will not expire: set its indexingMode to "consistent" first (lapse config c --indexing consistent), then set its defaultTtl to -1 or to a number of seconds (lapse config c --default-ttl -1).`
+		invalid = `ttl "1" is not valid: use a whole number of seconds from 1 to 2147483647, or -1 for never. Write it without quotes, fraction or exponent. The document was written all the same, because TTL is off in collection c, and it will not expire.`
+	)
+	for _, c := range []struct {
+		config       store.Config
+		op           wire.Op
+		stored, body string
+		want         string
+	}{
+		{store.Config{}, wire.Upsert, ``, `{"ttl":60}`, turnOn}, // never configured
+		{off, wire.Upsert, ``, `{"ttl":60}`, turnOn},
+		{off, wire.Create, ``, `{"ttl":60}`, turnOn},
+		{off, wire.Replace, `{}`, `{"ttl":60}`, turnOn},
+		{off, wire.Patch, `{}`, `{"ttl":60}`, turnOn},
+		{store.Config{NoIndex: true}, wire.Upsert, ``, `{"ttl":60}`, indexed},
+		{off, wire.Upsert, ``, `{"ttl":"1"}`, invalid},
+		{store.Config{NoIndex: true}, wire.Patch, `{}`, `{"ttl":"1"}`, invalid},
+		{off, wire.Upsert, ``, `{}`, ``},
+		{off, wire.Upsert, ``, `{"ttl":null}`, ``},
+		{off, wire.Upsert, ``, `{"ttl":-1}`, ``},
+		{off, wire.Upsert, ``, `{"x":{"ttl":60}}`, ``},
+		{off, wire.Patch, `{"ttl":60}`, `{"x":1}`, ``}, // not in its own body
+		{off, wire.Patch, `{"ttl":60}`, `{"ttl":null}`, ``},
+		{off, wire.Touch, `{"ttl":60}`, ``, ``},
+		{off, wire.Delete, `{"ttl":60}`, ``, ``},
+		{off, wire.Create, `{}`, `{"ttl":60}`, ``}, // rejected: it takes no effect
+		{on, wire.Upsert, ``, `{"ttl":60}`, ``},
+		{on, wire.Upsert, ``, `{"ttl":"1"}`, ``},
+	} {
+		header := nats.Header{wire.HeaderReplyTo: {"_INBOX.x"}}
+		m := decoder.Decode("lapse.write."+string(c.op)+".c.x", header, []byte(c.body), message.Position{Seq: 9, Time: 10})
+		var stored *Version
+		if c.stored != "" {
+			stored = &Version{store.Header{Ts: 6, Etag: 5}, []byte(c.stored)}
+		}
+		if o, _ := decideOne(t, c.config, stored, m); o.Warning != c.want {
+			t.Errorf("%s %s on %q in %+v: outcome %+v\nwant warning %s", c.op, c.body, c.stored, c.config, o, c.want)
+		}
+	}
+}
+
 // folder is the store of a partition in maps, for TestBatchBoundariesDoNotMatter.
 type folder struct {
 	docs      map[state.Key]Version
@@ -325,7 +373,7 @@ func TestG1_BatchBoundariesDoNotMatter(t *testing.T) {
 			t.Fatalf("one by one:\n%+v\nin batches:\n%+v", one, many)
 		}
 		for _, v := range one.docs {
-			if err := document.Check(v.Body); err != nil {
+			if err := document.Check(v.Body, decoder.MaxLevels); err != nil {
 				t.Fatal(err)
 			}
 		}

@@ -23,17 +23,22 @@ func bad(format string, args ...any) error { return bodyError(fmt.Sprintf(format
 
 const byteOrderMark = "\ufeff"
 
-// Check returns an error if a body is not one JSON object in UTF-8. The error is a sentence
-// for the client.
-func Check(body []byte) error {
-	switch trimmed := bytes.TrimLeft(body, " \t\r\n"); {
+// Check returns an error if a body is not one JSON object in UTF-8, or if it has more levels of
+// objects and arrays within each other than levels. The error is a sentence for the client.
+func Check(body []byte, levels int) error {
+	trimmed := bytes.TrimLeft(body, " \t\r\n")
+	switch {
 	case len(trimmed) == 0:
 		return bad("the body is empty: send a JSON object.")
 	case bytes.HasPrefix(trimmed, []byte(byteOrderMark)):
 		return bad("the body begins with a byte order mark (BOM): send the JSON object without it.")
 	case !utf8.Valid(body):
 		return notUTF8(body)
-	case !valid(body):
+	}
+	switch ok, tooDeep := valid(body, levels); {
+	case tooDeep:
+		return bad("the body has more than %d levels of objects and arrays within each other: use at most %d.", levels, levels)
+	case !ok:
 		return notJSON(body)
 	case trimmed[0] != '{':
 		return bad("the body is %s: send a JSON object.", kind(trimmed[0]))
@@ -112,7 +117,8 @@ func Members(object []byte) iter.Seq2[string, []byte] {
 
 // Merge applies an RFC 7396 merge patch to a document. [Check] has accepted both. Members
 // that the patch does not name keep their bytes and their order, and new ones come at the
-// end. If several members have the same name, the last one counts.
+// end. If several members have the same name, the last one counts. The result has no more
+// levels than the deeper of the two.
 func Merge(object, patch []byte) []byte {
 	target, _ := parse(object, skipSpace(object, 0))
 	changes, _ := parse(patch, skipSpace(patch, 0))

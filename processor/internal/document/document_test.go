@@ -38,7 +38,7 @@ func TestMerge(t *testing.T) {
 func TestMergeIsLinear(t *testing.T) {
 	const depth = 9000
 	deep := strings.Repeat(`{"a":`, depth) + `"` + strings.Repeat("x", 900<<10) + `"` + strings.Repeat(`}`, depth)
-	if err := Check([]byte(deep)); err != nil {
+	if err := Check([]byte(deep), depth); err != nil {
 		t.Fatal(err)
 	}
 	if got := string(Merge([]byte(deep), []byte(deep))); got != deep {
@@ -51,7 +51,7 @@ func TestCheck(t *testing.T) {
 		`{}`: true, " \n{\"a\":1}\n": true,
 		``: false, ` `: false, `[]`: false, `1`: false, `null`: false, `{`: false, `{"a":1}x`: false, `{"a":"` + "\xff" + `"}`: false, "\ufeff{}": false,
 	} {
-		if err := Check([]byte(body)); (err == nil) != ok {
+		if err := Check([]byte(body), 1); (err == nil) != ok {
 			t.Errorf("Check(%q) = %v, want ok %v", body, err, ok)
 		}
 	}
@@ -75,21 +75,25 @@ func TestCheckErrorTexts(t *testing.T) {
 		`-1`:                     "the body is a JSON number: send a JSON object.",
 		`true`:                   "the body is a JSON boolean: send a JSON object.",
 		`null`:                   "the body is JSON's null: send a JSON object.",
-		strings.Repeat("[", 1e5): "the body is not valid JSON (invalid character '[' exceeded max depth, at byte 10001): send a JSON object.",
+		strings.Repeat("[", 1e5): "the body has more than 2 levels of objects and arrays within each other: use at most 2.",
+		`{"a":[{}]}`:             "the body has more than 2 levels of objects and arrays within each other: use at most 2.",
+		`[[[`:                    "the body has more than 2 levels of objects and arrays within each other: use at most 2.",
+		`[[]}[[[`:                "the body is not valid JSON (invalid character '}' after array element, at byte 4): send a JSON object.",
 	} {
-		if err := Check([]byte(body)); err == nil || err.Error() != want {
+		if err := Check([]byte(body), 2); err == nil || err.Error() != want {
 			t.Errorf("Check(%.20q):\n got %v\nwant %s", body, err, want)
 		}
 	}
 }
 
-// FuzzMembers compares Members and Merge with encoding/json.
+// FuzzMembers compares Members and Merge with encoding/json. The result of Merge is no deeper than
+// what it merges.
 func FuzzMembers(f *testing.F) {
 	for _, s := range []string{`{}`, `{"a":1}`, ` { "t\u0074l" : -1 , "b":[{"c":"]}"}] } `, `{"a":{"b":{}},"a":2}`, `{"":"\\\""}`} {
 		f.Add([]byte(s), []byte(s))
 	}
 	f.Fuzz(func(t *testing.T, object, patch []byte) {
-		if Check(object) != nil {
+		if Check(object, jsonLevels) != nil {
 			return
 		}
 		want := make(map[string]json.RawMessage)
@@ -103,15 +107,36 @@ func FuzzMembers(f *testing.F) {
 		if !reflect.DeepEqual(got, want) {
 			t.Fatalf("members %q, want %q", got, want)
 		}
-		if Check(patch) != nil {
+		if Check(patch, jsonLevels) != nil {
 			return
 		}
 		var a, b, m any
-		_, _, _ = json.Unmarshal(object, &a), json.Unmarshal(patch, &b), json.Unmarshal(Merge(object, patch), &m)
+		merged := Merge(object, patch)
+		_, _, _ = json.Unmarshal(object, &a), json.Unmarshal(patch, &b), json.Unmarshal(merged, &m)
 		if w := mergeValues(a, b); !reflect.DeepEqual(m, w) {
 			t.Fatalf("Merge = %v, want %v", m, w)
 		}
+		if most := max(levels(a), levels(b)); Check(merged, most) != nil {
+			t.Fatalf("Merge = %s, which has more than %d levels", merged, most)
+		}
 	})
+}
+
+// levels is how many levels of objects and arrays a value has.
+func levels(value any) (n int) {
+	switch v := value.(type) {
+	case map[string]any:
+		for _, below := range v {
+			n = max(n, levels(below))
+		}
+	case []any:
+		for _, below := range v {
+			n = max(n, levels(below))
+		}
+	default:
+		return 0
+	}
+	return n + 1
 }
 
 // mergeValues is MergePatch of RFC 7396, section 2, word for word.

@@ -7,6 +7,9 @@ import (
 	"testing"
 )
 
+// jsonLevels is the most levels that encoding/json accepts.
+const jsonLevels = 10000
+
 // FuzzValid: valid agrees with json.Valid on everything.
 func FuzzValid(f *testing.F) {
 	for _, s := range []string{
@@ -17,18 +20,35 @@ func FuzzValid(f *testing.F) {
 		f.Add([]byte(s))
 	}
 	f.Fuzz(func(t *testing.T, b []byte) {
-		if got, want := valid(b), json.Valid(b); got != want {
+		if got, want := isValid(b), json.Valid(b); got != want {
 			t.Errorf("%q is valid: %v, but json.Valid says %v", b, got, want)
 		}
 	})
 }
 
-// TestValidDepth: valid and json.Valid have the same limit of depth.
-func TestValidDepth(t *testing.T) {
-	for _, n := range []int{maxDepth - 1, maxDepth, maxDepth + 1} {
-		b := []byte(strings.Repeat("[", n) + strings.Repeat("]", n))
-		if got, want := valid(b), json.Valid(b); got != want {
-			t.Errorf("nested %d deep: %v, but json.Valid says %v", n, got, want)
+func isValid(b []byte) bool {
+	ok, _ := valid(b, jsonLevels)
+	return ok
+}
+
+// TestValidLevels: a value may have so many levels, and not one more, of objects, of arrays and of
+// both; and with the levels that encoding/json has, valid agrees with it.
+func TestValidLevels(t *testing.T) {
+	for _, levels := range []int{1, 2, 1000, jsonLevels} {
+		for n := levels - 1; n <= levels+1; n++ {
+			for _, b := range []string{
+				strings.Repeat("[", n) + strings.Repeat("]", n),
+				strings.Repeat(`{"a":`, n) + "1" + strings.Repeat("}", n),
+				strings.Repeat(`{"a":[`, n/2) + strings.Repeat("[", n%2) + `"[{"` + strings.Repeat("]", n%2) + strings.Repeat("]}", n/2),
+			} {
+				ok, tooDeep := valid([]byte(b), levels)
+				if want := n <= levels && b != ""; ok != want || tooDeep != (n > levels) {
+					t.Errorf("%.20s with %d levels of %d: valid %v, too deep %v", b, n, levels, ok, tooDeep)
+				}
+				if levels == jsonLevels && ok != json.Valid([]byte(b)) {
+					t.Errorf("%.20s with %d levels: json.Valid says %v", b, n, !ok)
+				}
+			}
 		}
 	}
 }
@@ -38,7 +58,18 @@ func BenchmarkCheck(b *testing.B) {
 	b.SetBytes(int64(len(body)))
 	b.ReportAllocs()
 	for b.Loop() {
-		if err := Check(body); err != nil {
+		if err := Check(body, 1000); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+// BenchmarkCheckDeep checks a body that is nothing but levels.
+func BenchmarkCheckDeep(b *testing.B) {
+	body := []byte(strings.Repeat(`{"a":[`, 500) + strings.Repeat("]}", 500))
+	b.SetBytes(int64(len(body)))
+	for b.Loop() {
+		if err := Check(body, 1000); err != nil {
 			b.Fatal(err)
 		}
 	}

@@ -1,7 +1,8 @@
 // Package examine finds out whether the log can continue the stored state of a partition.
 //
-// An [Examiner] reads Redis, the log and the checkpoint. It writes nothing, so that a
-// refusal leaves everything as it was. The owner examines before it claims a partition, and
+// An [Examiner] reads Redis, the log, the stream of events, the checkpoint and the snapshots, and
+// compares them with each other: each of them may have lost its end without the others. It writes
+// nothing, so that a refusal leaves everything as it was. The owner examines before it claims a partition, and
 // again behind its fences; see package owner.
 package examine
 
@@ -11,6 +12,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/seed18712806/lapse/processor/internal/announce"
 	"github.com/seed18712806/lapse/processor/internal/identity"
@@ -20,6 +22,10 @@ import (
 
 // verifyAtOnce is how many collections are verified in one call.
 const verifyAtOnce = 100
+
+// storeTimeout bounds the questions about a stored partition. The search for leftovers has no bound:
+// it passes by the keys of all programs that use the Redis.
+const storeTimeout = 30 * time.Second
 
 // Store is the stored partition, as an examination reads it. See [store.Partition].
 type Store interface {
@@ -33,14 +39,15 @@ type Examiner struct {
 	partition   int
 	store       Store
 	log         *identity.Log
+	events      *Events
 	checkpoints *announce.Checkpoints
 	snapshots   *snapshot.Store // nil if there are none
 	ticks       identity.Appender
 }
 
 // New makes the examiner of a partition.
-func New(partition int, store Store, log *identity.Log, checkpoints *announce.Checkpoints, snapshots *snapshot.Store, ticks identity.Appender) *Examiner {
-	return &Examiner{partition: partition, store: store, log: log, checkpoints: checkpoints, snapshots: snapshots, ticks: ticks}
+func New(partition int, store Store, log *identity.Log, events *Events, checkpoints *announce.Checkpoints, snapshots *snapshot.Store, ticks identity.Appender) *Examiner {
+	return &Examiner{partition: partition, store: store, log: log, events: events, checkpoints: checkpoints, snapshots: snapshots, ticks: ticks}
 }
 
 // Known is what the owner knows of the partition by itself.
@@ -56,6 +63,7 @@ type Found struct {
 	Damage     error // why the state is not whole; nil if it is
 	Checkpoint announce.Checkpoint
 	Last       uint64 // sequence of the log, or less
+	Lost       error  // why outputs have to be published again that the stream of events had; nil if it has them
 	Anew       bool   // a person has decided to set aside what is stored
 
 	Snapshot *snapshot.Manifest // to be loaded in place of what is stored; nil if none is
@@ -67,10 +75,10 @@ type Found struct {
 func (f *Found) rebuilds() bool { return f.State.Version == "" || f.Damage != nil }
 
 // State loads the stored state, and finds out its damage. It returns an error if it cannot
-// tell.
+// tell. A search for leftovers takes as long as it takes.
 func (e *Examiner) State(ctx context.Context, known Known) (f *Found, err error) {
 	f = &Found{}
-	f.State, err = e.store.Load(ctx)
+	f.State, err = e.load(ctx)
 	switch {
 	case err != nil:
 	case f.State.Version == "":
@@ -90,10 +98,20 @@ func (e *Examiner) State(ctx context.Context, known Known) (f *Found, err error)
 	return f, err
 }
 
-// Log judges whether the log is the one from which the stored state was computed, and has
+// Streams judges whether the log is the one from which the stored state was computed, and has
 // the messages that come next; where a snapshot was chosen, whether it has those that come after
-// that. It also reads the checkpoint.
-func (e *Examiner) Log(ctx context.Context, f *Found) error {
+// that. It judges likewise whether the stream of events has what was published: see Events. It also
+// reads the checkpoint. fence is the sequence of the owner's fence in the stream of events; 0 before
+// it has one.
+func (e *Examiner) Streams(ctx context.Context, f *Found, fence uint64) error {
+	if err := e.judgeLog(ctx, f); err != nil {
+		return err
+	}
+	return e.judgeEvents(ctx, f, fence)
+}
+
+// judgeLog judges the log.
+func (e *Examiner) judgeLog(ctx context.Context, f *Found) error {
 	// The checkpoint comes before the end of the log: another owner may still move both on.
 	var err error
 	if f.Checkpoint, err = e.checkpoints.Load(ctx, e.partition); err != nil {
@@ -145,14 +163,26 @@ func (e *Examiner) impasse(f *Found, why error) error {
 }
 
 // checkLeftovers refuses keys of a partition without a state at the start, because
-// their owner is not known. Later they are the rest of a damaged partition.
+// their owner is not known. Later they are the rest of a damaged partition. It names only keys that
+// are there also after it has read once more that there is no state: a person may remove them.
 func (e *Examiner) checkLeftovers(ctx context.Context, everTaken bool) error {
-	keys, err := e.store.Leftovers(ctx)
-	if err != nil || len(keys) == 0 {
+	before, err := e.store.Leftovers(ctx)
+	if err != nil || len(before) == 0 {
 		return err
 	}
-	if again, _ := e.store.Load(ctx); again.Version != "" {
+	again, err := e.load(ctx)
+	if again.Version != "" {
 		return fmt.Errorf("%w: another process has just made its state", store.ErrFenced)
+	}
+	if err != nil && !errors.Is(err, store.ErrDamaged) {
+		return err
+	}
+	keys, err := e.store.Leftovers(ctx)
+	if err != nil {
+		return err
+	}
+	if keys = slices.DeleteFunc(keys, func(k string) bool { return !slices.Contains(before, k) }); len(keys) == 0 {
+		return fmt.Errorf("%w: another process is just removing what is left of it", store.ErrFenced)
 	}
 	slices.Sort(keys)
 	some := strings.Join(keys[:min(3, len(keys))], ", ")
@@ -163,8 +193,17 @@ func (e *Examiner) checkLeftovers(ctx context.Context, everTaken bool) error {
 		store.ErrForeign, len(keys), some)
 }
 
+// load loads the stored state.
+func (e *Examiner) load(ctx context.Context) (store.State, error) {
+	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
+	defer cancel()
+	return e.store.Load(ctx)
+}
+
 // verifyAll verifies every collection that is stored, and the configurations.
 func (e *Examiner) verifyAll(ctx context.Context, s store.State) error {
+	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
+	defer cancel()
 	if len(s.Collections) == 0 {
 		return e.store.Verify(ctx, s.Version, nil)
 	}

@@ -8,10 +8,12 @@ import (
 	"github.com/seed18712806/lapse/processor/internal/announce"
 	"github.com/seed18712806/lapse/processor/internal/identity"
 	"github.com/seed18712806/lapse/processor/internal/snapshot"
+	"github.com/seed18712806/lapse/sink/events"
 )
 
-// Choose chooses the snapshot to be loaded, where what is stored cannot be continued: the newest
-// one that is whole and that the log continues. why is the answer of Log about what is stored.
+// Choose chooses the snapshot to be loaded, where what is stored cannot be continued, or outputs were
+// lost that it does not bring back: the newest one that is whole, that the log continues, and of whose
+// outputs the stream of events has lost none. why is the answer of Streams about what is stored.
 //
 //   - E1: A snapshot is chosen only after it was verified, unless nothing is stored and the log
 //     reaches back: then a load that fails costs nothing.
@@ -23,7 +25,11 @@ import (
 // After an error that is no refusal nothing is known, and Choose has to be tried again.
 func (e *Examiner) Choose(ctx context.Context, f *Found, why error) error {
 	old := errors.Is(why, identity.ErrLogTruncated) || errors.Is(why, identity.ErrRefused)
-	if e.snapshots == nil || !old && (why != nil || !f.rebuilds()) {
+	lost := why == nil && f.Lost != nil
+	if lost && e.snapshots == nil {
+		return e.again(ctx, f)
+	}
+	if e.snapshots == nil || !old && (why != nil || !f.rebuilds() && !lost) {
 		return why
 	}
 	all, err := e.snapshots.Generations(ctx, e.partition)
@@ -33,7 +39,7 @@ func (e *Examiner) Choose(ctx context.Context, f *Found, why error) error {
 	unfit := []error{err}
 	for _, m := range all {
 		f.Snapshot = m
-		err := e.Log(ctx, f)
+		err := e.Streams(ctx, f, 0)
 		if err == nil && (f.State.Version != "" || why != nil) {
 			err = e.snapshots.Verify(ctx, m)
 		}
@@ -44,13 +50,15 @@ func (e *Examiner) Choose(ctx context.Context, f *Found, why error) error {
 		f.Snapshot = nil
 		if errors.Is(err, identity.ErrLogTruncated) {
 			err = errors.Unwrap(err) // without what a person can do: it is one reason among others
-		} else if !damaged(err) {
+		} else if !damaged(err) && !errors.Is(err, events.ErrLost) {
 			return err
 		}
 		unfit = append(unfit, fmt.Errorf("the snapshot of generation %d, at sequence %d: %w", m.Generation, m.Offset, err))
 	}
 	f.Unfit = errors.Join(unfit...)
 	switch {
+	case lost:
+		return e.again(ctx, f)
 	case why == nil:
 		return nil
 	case f.Unfit == nil:
@@ -76,12 +84,30 @@ func damaged(err error) bool {
 	return all
 }
 
+// LastOutput is where the stream of events has the last output of the partition, as far as that is
+// remembered and was not lost.
+func (f *Found) LastOutput() (last events.Place) {
+	places := []events.Place{f.Checkpoint.Last}
+	if f.Snapshot != nil {
+		places = append(places, f.Snapshot.Last)
+	}
+	if stored, err := events.ParsePlace(f.State.Events); err == nil && f.Lost == nil {
+		places = append(places, stored)
+	}
+	for _, at := range places {
+		if at.Seq > last.Seq {
+			last = at
+		}
+	}
+	return last
+}
+
 // Published is the position up to which all outputs are published: that of the checkpoint, or of
 // the snapshot.
 func (f *Found) Published() announce.Checkpoint {
 	c := f.Checkpoint
 	if m := f.Snapshot; m != nil && m.Published > c.Seq {
-		c.Log, c.Seq, c.Watermark = m.Log, m.Published, m.PublishedTime
+		c.Log, c.Seq, c.Watermark, c.From, c.Last = m.Log, m.Published, m.PublishedTime, m.From, m.Last
 	}
 	return c
 }

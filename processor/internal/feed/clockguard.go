@@ -11,12 +11,13 @@ import (
 )
 
 // ClockGuard holds the log up at a message whose stamp is so far ahead of other clocks that
-// NATS's clock must be wrong. A document that expired by such a stamp would be lost.
+// NATS's clock must be wrong. A document that expired by such a stamp would be lost. It also finds
+// out that NATS's clock is behind: then nothing is lost, and everything is late.
 type ClockGuard struct {
 	most   time.Duration
 	clocks Clocks
 	health *health.Board
-	nats   atomic.Int64 // lead of the last message's stamp over this process's clock
+	nats   atomic.Int64 // lead of NATS's clock over this process's
 	redis  atomic.Int64 // lead of Redis's clock over this process's
 	waits  atomic.Int32 // callers of Wait that hold the log up now
 	held   atomic.Int64 // when the log was held up last, Unix nanoseconds; 0 once that is over
@@ -40,9 +41,7 @@ func NewClockGuard(most time.Duration, clocks Clocks, board *health.Board) *Cloc
 // Wait waits until a stamp leads this process's clock, or Redis's, by no more than it may.
 // It returns an error once ctx is done.
 func (g *ClockGuard) Wait(ctx context.Context, stamp time.Time) error {
-	ahead := stamp.Sub(g.clocks.Own())
-	g.nats.Store(int64(ahead))
-	if ahead <= g.most {
+	if stamp.Sub(g.clocks.Own()) <= g.most {
 		return nil
 	}
 	g.waits.Add(1)
@@ -79,16 +78,41 @@ func (g *ClockGuard) Settle() {
 
 // Learn compares Redis's clock with this process's.
 func (g *ClockGuard) Learn(ctx context.Context) error {
-	before := time.Now()
+	before := g.clocks.Own()
 	at, err := g.clocks.Redis(ctx)
 	if err == nil {
-		middle := before.Add(time.Since(before) / 2)
-		g.redis.Store(int64(at.Sub(middle)))
+		g.redis.Store(int64(lead(at, before, g.clocks.Own())))
 	}
 	return err
 }
 
-// Leads are how far the last message's stamp, and Redis's clock, lead this process's clock.
+// Now is this process's clock.
+func (g *ClockGuard) Now() time.Time { return g.clocks.Own() }
+
+// Shown compares NATS's clock with this process's, and with Redis's as it was learned last. at is
+// the time in an answer of the log's leader to a question that was asked when this process's
+// clock showed asked. Without messages nothing else shows that NATS's clock is behind: the owner
+// sends no tick, because nothing is due by log time.
+func (g *ClockGuard) Shown(asked, at time.Time) {
+	nats := lead(at, asked, g.clocks.Own())
+	g.nats.Store(int64(nats))
+	behind := asked.Sub(at) // at least: the leader answered later
+	behindRedis := behind + time.Duration(g.redis.Load())
+	if behind <= g.most || behindRedis <= g.most {
+		g.health.Set(ProblemClockBehind, nil)
+		return
+	}
+	g.health.Set(ProblemClockBehind, fmt.Errorf("NATS's clock shows %s, %s behind this machine's clock and %s behind Redis's: every event comes so much too late, and what is written with a shorter TTL cannot be read at all; set the clock of the server that leads the log right (lapse goes on when the clocks agree), or allow so much with --max-clock-lead",
+		at.UTC().Format(time.RFC3339), behind.Round(time.Second), behindRedis.Round(time.Second)))
+}
+
+// lead is how far another clock is ahead of this process's, which showed asked and answered around
+// the answer at.
+func lead(at, asked, answered time.Time) time.Duration {
+	return at.Sub(asked.Add(answered.Sub(asked) / 2))
+}
+
+// Leads are how far NATS's clock, and Redis's, lead this process's clock.
 func (g *ClockGuard) Leads() (nats, redis time.Duration) {
 	return time.Duration(g.nats.Load()), time.Duration(g.redis.Load())
 }

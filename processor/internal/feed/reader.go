@@ -19,12 +19,15 @@ import (
 	"github.com/seed18712806/lapse/processor/internal/pause"
 	"github.com/seed18712806/lapse/processor/internal/pull"
 	"github.com/seed18712806/lapse/sink/store"
+	"github.com/seed18712806/lapse/sink/wire"
 )
 
 // The names of problems of reading the log.
 const (
 	ProblemLog   = "log"
 	ProblemClock = "clock"
+	// ProblemClockBehind is the name of the problem that NATS's clock is behind the others.
+	ProblemClockBehind = "clock behind"
 )
 
 const (
@@ -363,8 +366,12 @@ func (r *Reader) checkGap(ctx context.Context, last, seq uint64) error {
 	if seq <= last+1 {
 		return nil
 	}
-	if _, err := r.verify(ctx, last); err != nil {
+	info, err := r.verify(ctx, last)
+	if err != nil {
 		return err
+	}
+	if restored, ok, _ := wire.ParseRestored(info.Config.Metadata); ok && restored.Leaves(last, seq) {
+		return nil
 	}
 	r.logger.Warn("messages were deleted from the middle of the log", slog.Uint64("after", last), slog.Uint64("before", seq))
 	return nil

@@ -19,7 +19,7 @@ func TestG1_TheRulesOfRepliesDoNotCome(t *testing.T) {
 	ended := false
 	r := Reader{inboxes: Inboxes{attached(10, 1000)}}
 	r.decoder = message.Decoder{
-		Log: wire.Log{Prefix: wire.DefaultPrefix, Shards: 2}, Partitions: 1, MaxBody: 1000,
+		Log: wire.Log{Prefix: wire.DefaultPrefix, Shards: 2}, Partitions: 1, MaxBody: 1000, MaxLevels: 10,
 		ConfigReplies: func() []streams.ReplyRule { ended = true; return nil }, // as session.configReplies
 	}
 	m := nats.NewMsg("lapse.config.c")

@@ -51,7 +51,7 @@ func TestG7_TruncatedBeforeItIsRead(t *testing.T) {
 			r := NewReader(Source{
 				NATS: js.Conn(), Link: l, Log: identity.NewLog(s, l), Health: board, Logger: logger,
 				Guard:   NewClockGuard(time.Hour, Clocks{Own: time.Now}, board),
-				Decoder: message.Decoder{Log: names, Partitions: 1, MaxBody: 1000},
+				Decoder: message.Decoder{Log: names, Partitions: 1, MaxBody: 1000, MaxLevels: 10},
 			}, inboxes, NewTicker(js, l, names.Tick(), inboxes, backlog, board), backlog)
 			b := inboxes[0]
 			b.Rewind(3, 0)

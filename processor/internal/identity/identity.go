@@ -112,11 +112,15 @@ func Gone(err error, stream string) error {
 // Check reports whether a partition that has applied the log with an identity up to offset
 // can go on with this log.
 func Check(info *jetstream.StreamInfo, id string, offset uint64) error {
+	r, restored, err := wire.ParseRestored(info.Config.Metadata)
+	if err != nil {
+		return fmt.Errorf("stream %s: %w: give it the value that lapse restore has set", info.Config.Name, err)
+	}
 	if created := streams.Identity(info); created != id {
 		return fmt.Errorf("%w: the log was created at %s, and what is stored was computed from the log that was created at %s: restore that log",
 			ErrLogChanged, FormatID(created), FormatID(id))
 	}
-	if r, ok, _ := wire.ParseRestored(info.Config.Metadata); ok && r.Hides(offset) {
+	if restored && r.Hides(offset) {
 		return fmt.Errorf("%w: the log was restored from a backup that ends at sequence %d, and was applied up to %d before: start with an empty Redis, so that lapse builds it from the log",
 			ErrLogBehind, r.End, offset)
 	}
@@ -139,7 +143,7 @@ func (l *Log) CheckStamp(ctx context.Context, seen store.Stamp, who string, tick
 	if seen.Seq == 0 {
 		return nil
 	}
-	at, found, err := l.stamp(ctx, seen.Seq)
+	at, found, err := l.Stamp(ctx, seen.Seq)
 	if err == nil && !found {
 		// Either the message was deleted, or the log has lost its end and is shorter now.
 		var info *jetstream.StreamInfo
@@ -149,7 +153,7 @@ func (l *Log) CheckStamp(ctx context.Context, seen store.Stamp, who string, tick
 		if last := info.State.LastSeq; last < seen.Seq {
 			return fmt.Errorf("%w: the log ends at sequence %d, and %s message %d: it has lost its end: restore the end that it has lost", ErrLogBehind, last, who, seen.Seq)
 		}
-		at, found, err = l.stamp(ctx, seen.Seq) // the log may have grown again since
+		at, found, err = l.Stamp(ctx, seen.Seq) // the log may have grown again since
 	}
 	if err != nil {
 		return err
@@ -161,8 +165,8 @@ func (l *Log) CheckStamp(ctx context.Context, seen store.Stamp, who string, tick
 	return nil
 }
 
-// stamp is the stamp of a message in the log; found is false if the message is not there.
-func (l *Log) stamp(ctx context.Context, seq uint64) (at int64, found bool, err error) {
+// Stamp is the stamp of a message in the log; found is false if the message is not there.
+func (l *Log) Stamp(ctx context.Context, seq uint64) (at int64, found bool, err error) {
 	err = l.link.Query(ctx, func(ctx context.Context) (err error) {
 		at, found, err = l.Streams.Stamp(ctx, seq)
 		return err

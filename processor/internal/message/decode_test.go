@@ -13,7 +13,7 @@ import (
 	"github.com/seed18712806/lapse/sink/wire"
 )
 
-var testDecoder = Decoder{Log: wire.DefaultPrefix.Log(0, 1), Partitions: 16, MaxBody: 1000}
+var testDecoder = Decoder{Log: wire.DefaultPrefix.Log(0, 1), Partitions: 16, MaxBody: 1000, MaxLevels: 10}
 
 // TestG8_EveryKindOfBadInput: each bad message is rejected with its code, and a reason that
 // tells what is allowed. Those that are rejected only where TTL is on are in package
@@ -44,6 +44,9 @@ func TestG8_EveryKindOfBadInput(t *testing.T) {
 		{"null", write, nil, `null`, 400, "send a JSON object."},
 		{"number", write, nil, `1`, 400, "send a JSON object."},
 		{"not UTF-8", write, nil, "{\"a\":\"\xff\"}", 400, "send a JSON object in UTF-8."},
+		{"too many levels", write, nil, nested(11), 400, "the body has more than 10 levels of objects and arrays within each other: use at most 10."},
+		{"a patch with too many levels", "lapse.write.patch.c.x", nil, nested(11), 400, "the body has more than 10 levels"},
+		{"a configuration with too many levels", "lapse.config.c", nil, nested(11), 400, "the body has more than 10 levels"},
 		{"byte order mark", write, nil, "\ufeff{}", 400, "byte order mark (BOM): send the JSON object without it."},
 		{"too large", write, nil, `{"a":"` + strings.Repeat("x", 1000) + `"}`, 413, "the body is 1008 bytes long: use at most 1000 bytes."},
 		{"another id", write, nil, `{"id":"y"}`, 400, `the body's id is "y", and the subject's is "x": use the same id, or leave it out of the body.`},
@@ -119,6 +122,11 @@ func TestG8_EveryKindOfBadInput(t *testing.T) {
 }
 
 // What is allowed is decoded as it was meant.
+// nested is an object with so many levels.
+func nested(levels int) string {
+	return strings.Repeat(`{"a":`, levels-1) + "{}" + strings.Repeat("}", levels-1)
+}
+
 func TestDecodeGoodInput(t *testing.T) {
 	m := testDecoder.Decode("lapse.write.patch.orders.a%2Eb%20c", nats.Header{
 		"lapse-if-match": {"42"}, "LAPSE-REPLY-TO": {"_INBOX.a.b"}, "Traceparent": {traceparent}, "Nats-Msg-Id": {"x"}, "Other": {"y", "z"},
@@ -299,7 +307,7 @@ func sameMessage(a, b *Message) bool {
 // configuration, a drop, or lost there. Anything else under these subjects is a client's, and
 // rejected: it must not be applied as a configuration.
 func TestCopiesAreOfConfigurations(t *testing.T) {
-	d := Decoder{Log: wire.DefaultPrefix.Log(1, 2), Partitions: 4, MaxBody: 1000}
+	d := Decoder{Log: wire.DefaultPrefix.Log(1, 2), Partitions: 4, MaxBody: 1000, MaxLevels: 10}
 	for subject, want := range map[string]struct {
 		kind     Kind
 		source   uint64

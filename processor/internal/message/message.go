@@ -84,6 +84,7 @@ type Decoder struct {
 	Log        wire.Log
 	Partitions int // of the shard
 	MaxBody    int
+	MaxLevels  int                 // of objects and arrays within each other, in a body
 	Replies    []streams.ReplyRule // where outcomes may go, beside wire.ReplyPrefix
 	// ConfigReplies are the same for messages with a Source, by that. It is called for each that
 	// asks for another inbox, because all shards have to decide by the same rules.
@@ -313,7 +314,7 @@ func (d Decoder) content(m *Message) *Refusal {
 	case !hasBody:
 		return nil
 	}
-	if err := document.Check(m.Body); err != nil {
+	if err := document.Check(m.Body, d.MaxLevels); err != nil {
 		return Refuse(wire.StatusBadRequest, "%v", err)
 	}
 	if m.Kind == Configure {

@@ -53,7 +53,7 @@ func (p *Partition) finish(ctx context.Context, w *work) (committed bool, err er
 	p.delivery = delivery{outcomes: d.Outcomes, whenAll: w.control, open: true}
 	if committed = w.commits || len(w.changes)+len(d.Outputs)+len(d.Outcomes) > 0; committed {
 		if err := p.commit(ctx, w.to, w.configs, w.changes); err != nil {
-			p.announcer.Doubt(w.to) // the next step may not be the same
+			p.announcer.Doubt(d.Outputs, w.to) // the next step may not be the same
 			return false, err
 		}
 	} else {
@@ -101,7 +101,7 @@ func (p *Partition) commit(ctx context.Context, to message.Position, configs []s
 	ctx, cancel := context.WithTimeout(ctx, link.CallTimeout)
 	defer cancel()
 	began := time.Now()
-	pr := p.progress.Next(to)
+	pr := p.progress.Next(to, p.announcer.Last().String())
 	if err := p.shared.Hook.At(crash.BeforeCommit); err != nil {
 		return err
 	}

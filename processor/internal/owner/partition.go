@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"math"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -63,6 +64,7 @@ type Store interface {
 // Shared is what the owners of all partitions of a shard share.
 type Shared struct {
 	Log         *identity.Log
+	Events      *examine.Events
 	Lease       Lease // nil if this process owns the partitions whatever others do
 	Consent     *identity.Consent
 	Statuses    *status.All
@@ -107,6 +109,7 @@ type Partition struct {
 	tenure tenure
 	reaper reaper
 	duties duties
+	again  atomic.Bool // see TakeOverAgain
 }
 
 // tenure is how this process owns the partition.
@@ -114,6 +117,7 @@ type tenure struct {
 	taken     bool      // the partition is taken over, and nothing has failed since
 	everTaken bool      // it was taken over in this run
 	verified  time.Time // when this process was the owner for certain
+	failed    time.Time // when something failed last
 	damage    error     // the damage that a step found, which a takeover repairs
 
 	recording *recording.Recording // the snapshot that is being taken; nil if none is
@@ -137,6 +141,10 @@ func New(shared *Shared, id int, store Store, inbox *feed.Inbox, logger *slog.Lo
 	p.announcer = announce.NewAnnouncer(shared.Channel, p.number(), p)
 	return p
 }
+
+// TakeOverAgain makes the owner compare with each other what the servers hold, as each takeover does:
+// one of them may have lost what it had acknowledged.
+func (p *Partition) TakeOverAgain() { p.again.Store(true) }
 
 // number is the partition's number among those of all shards.
 func (p *Partition) number() int { return p.shared.Statuses.Number(p.id) }
@@ -166,10 +174,12 @@ func (p *Partition) Run(ctx context.Context) error {
 			p.fail(ctx, err, failures)
 			continue
 		}
-		if p.status.Trouble.Swap(nil) != nil {
+		if p.tenure.loads == nil && p.status.Trouble.Swap(nil) != nil {
 			p.shared.Statuses.Report()
 		}
-		failures = 0
+		if p.progressed() {
+			failures = 0
+		}
 		if worked {
 			continue
 		}
@@ -183,6 +193,14 @@ func (p *Partition) Run(ctx context.Context) error {
 	return nil
 }
 
+// progressed reports whether the partition has got on since its last failure: it has committed
+// something that came after its takeover, or nothing has failed for a while. A takeover is no
+// progress, nor is a part of a load: else a partition that always fails after it would be taken over
+// again and again without a pause, with a tick and a fence each time.
+func (p *Partition) progressed() bool {
+	return p.tenure.loads == nil && (p.progress.CommittedOffset() > p.announcer.UpTo() || time.Since(p.tenure.failed) > pause.Calm)
+}
+
 // fatal reports whether an error means that it would be wrong to go on.
 func (p *Partition) fatal(err error) bool {
 	return identity.MustStop(err) || errors.Is(err, ErrNotOwner) || errors.Is(err, store.ErrForeign) && !p.tenure.everTaken
@@ -191,10 +209,10 @@ func (p *Partition) fatal(err error) bool {
 // fail notes why a step failed, and waits before the next. After a failure the owner
 // trusts nothing that it knew of the partition: it takes the partition over anew.
 func (p *Partition) fail(ctx context.Context, err error, failures int) {
-	p.tenure.taken = false
+	p.tenure.taken, p.tenure.failed = false, time.Now()
 	p.abandon(err)
 	p.leaveTurn()
-	if errors.Is(err, store.ErrDamaged) {
+	if errors.Is(err, store.ErrDamaged) && !errors.Is(err, identity.ErrRefused) { // a refusal only names the damage
 		p.tenure.damage = err
 	}
 	fenced := errors.Is(err, store.ErrFenced)
@@ -221,6 +239,11 @@ func (p *Partition) runOnce(stop context.Context) (worked bool, err error) {
 	}
 	if why := p.inbox.Lacks(); why != nil && p.tenure.taken {
 		return false, p.failed(fmt.Errorf("it is taken over anew: %v", why)) // not its kind: the takeover judges that
+	}
+	if p.again.Swap(false) {
+		p.tenure.taken = false
+		p.abandon(errAgain)
+		p.leaveTurn()
 	}
 	if !p.tenure.taken {
 		if err := p.takeOver(stop); err != nil {

@@ -16,6 +16,9 @@ import (
 	"github.com/seed18712806/lapse/sink/store"
 )
 
+// errAgain is why a snapshot is abandoned when the partition is taken over again.
+var errAgain = errors.New("the partition is taken over again")
+
 // errEnds is why a snapshot is abandoned when the owner ends.
 var errEnds = errors.New("the process ends, or gives the partition up")
 
@@ -61,7 +64,7 @@ func (p *Partition) recorded(ctx context.Context) error {
 	published := p.announcer.PublishedUpTo()
 	p.tenure.recording.Finish(snapshot.Manifest{
 		Offset: p.progress.CommittedOffset(), Watermark: p.progress.CommittedWatermark(), Stamp: p.progress.Stamp(), Configured: p.progress.Configured(),
-		Published: published.Seq, PublishedTime: published.Watermark,
+		Published: published.Seq, PublishedTime: published.Watermark, From: published.From, Last: p.announcer.Last(),
 	})
 	p.tenure.recording = nil
 	return nil
@@ -86,7 +89,7 @@ func (p *Partition) abandon(why error) {
 // load has ended. It returns the state at the snapshot's offset.
 func (p *Partition) clear(ctx context.Context, f *examine.Found) (store.State, error) {
 	m, version := f.Snapshot, p.progress.Version()
-	next := store.State{Version: p.progress.Cleared(), Log: m.Log, Offset: m.Offset, Watermark: m.Watermark, Stamp: m.Stamp, Configured: m.Configured}
+	next := store.State{Version: p.progress.Cleared(), Log: m.Log, Offset: m.Offset, Watermark: m.Watermark, Stamp: m.Stamp, Configured: m.Configured, Events: p.announcer.Last().String()}
 	err := p.store.Take(ctx, store.State{Version: version}, version, store.Clearing)
 	if err == nil {
 		err = p.store.Clear(ctx, version, next, store.Clearing)

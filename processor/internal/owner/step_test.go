@@ -6,6 +6,7 @@ import (
 	"github.com/seed18712806/lapse/processor/internal/announce"
 	"github.com/seed18712806/lapse/processor/internal/message"
 	"github.com/seed18712806/lapse/processor/internal/state"
+	"github.com/seed18712806/lapse/sink/events"
 	"github.com/seed18712806/lapse/sink/store"
 	"github.com/seed18712806/lapse/sink/wire"
 )
@@ -46,7 +47,7 @@ func at8(messages []*message.Message, upTo uint64) *Partition {
 	p := &Partition{pending: message.Pending{Messages: messages}}
 	p.progress.Resume(store.State{Offset: 8, Watermark: 800}, "", 0)
 	p.announcer = announce.NewAnnouncer(nil, 0, p)
-	p.announcer.Begin(announce.Checkpoint{}, upTo)
+	p.announcer.Begin(announce.Checkpoint{}, upTo, events.Place{})
 	return p
 }
 

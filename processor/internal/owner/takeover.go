@@ -32,7 +32,7 @@ const takeOverTimeout = 30 * time.Second
 //     are refused from then on.
 //  4. a tick, appended to the log. The causes of everything that a former owner has
 //     published are at or before its sequence.
-//  5. resume: examine the log and the checkpoint again, as both may have changed before
+//  5. resume: examine the streams and the checkpoint again, as all may have changed before
 //     the fences stood; remove what is damaged, or older than the log, if the log reaches
 //     back to rebuild it, or to the snapshot; verify that the partition is still this
 //     process's.
@@ -118,7 +118,7 @@ func (p *Partition) takeOverFailed(err error) error {
 }
 
 func (p *Partition) examiner() *examine.Examiner {
-	return examine.New(p.number(), p.store, p.shared.Log, p.shared.Checkpoints, p.shared.Desk.Store(), p.shared.Ticker)
+	return examine.New(p.number(), p.store, p.shared.Log, p.shared.Events, p.shared.Checkpoints, p.shared.Desk.Store(), p.shared.Ticker)
 }
 
 func (p *Partition) known() examine.Known {
@@ -127,17 +127,18 @@ func (p *Partition) known() examine.Known {
 
 // examine finds out what is stored, and whether the log can continue it, or a snapshot.
 func (p *Partition) examine(stop context.Context) (*examine.Found, error) {
-	ctx, cancel := context.WithTimeout(stop, takeOverTimeout)
-	defer cancel()
-	f, err := p.examiner().State(ctx, p.known())
+	p.announcer.Hold()
+	f, err := p.examiner().State(stop, p.known()) // which may scan all of Redis
 	if err != nil {
 		return f, err
 	}
+	ctx, cancel := context.WithTimeout(stop, takeOverTimeout)
+	defer cancel()
 	if p.delivery.open && p.progress.Attempted(f.State.Version) {
 		p.deliver() // the commit took effect, and only its reply was lost
 	}
 	p.delivery = delivery{}
-	err = p.examiner().Log(ctx, f)
+	err = p.examiner().Streams(ctx, f, 0)
 	if err != nil && p.shared.Consent.Allows(p.id, err) {
 		f.Anew = true
 		return f, nil
@@ -187,17 +188,25 @@ func (p *Partition) claim(ctx context.Context, f *examine.Found) error {
 // is the sequence of a tick that was appended after the claim.
 func (p *Partition) resume(ctx context.Context, f *examine.Found, upTo uint64) error {
 	f.Last = upTo
-	if !f.Anew {
-		if err := p.examiner().Log(ctx, f); errors.Is(err, identity.ErrLogTruncated) {
+	if lost := f.Lost != nil; !f.Anew {
+		if err := p.examiner().Streams(ctx, f, p.announcer.FenceSeq()); errors.Is(err, identity.ErrLogTruncated) {
 			return p.failed(fmt.Errorf("truncated since the examination, which is made anew: %v", errors.Unwrap(err)))
 		} else if err != nil {
 			return p.takeOverFailed(err)
+		} else if f.Lost != nil && !lost {
+			return p.failed(fmt.Errorf("lost since the examination, which is made anew: %w", f.Lost))
 		}
 	}
 	f.Last = max(f.Last, upTo)
-	p.announcer.Begin(f.Published(), f.Last)
+	p.announcer.Begin(f.Published(), f.Last, f.LastOutput())
+	if f.Lost != nil {
+		// Before anything is removed: the checkpoint names outputs that the stream does not have.
+		if err := p.shared.Checkpoints.Replace(ctx, p.number(), f.Published()); err != nil {
+			return p.takeOverFailed(err)
+		}
+	}
 	version, lacks := p.progress.Claimed(), f.Lacks(p.known())
-	next := store.State{Version: version, Log: p.shared.Log.ID(), Offset: f.Checkpoint.Origin}
+	next := store.State{Version: version, Log: p.shared.Log.ID(), Offset: f.Checkpoint.Origin, Events: p.announcer.Last().String()}
 	var err error
 	switch {
 	case f.Anew:
@@ -205,7 +214,7 @@ func (p *Partition) resume(ctx context.Context, f *examine.Found, upTo uint64) e
 		f.State, lacks = next, f.Last
 	case f.Snapshot != nil:
 		if f.State.Version != "" && f.State.Rebuild != store.Clearing {
-			p.logger.Error("the partition cannot go on from what is stored, and is loaded from a snapshot", slog.Any("error", cmp.Or(f.Damage, f.Old)))
+			p.logger.Error("the partition cannot go on from what is stored, and is loaded from a snapshot", slog.Any("error", cmp.Or(f.Damage, f.Old, f.Lost)))
 			p.shared.Metrics.Rebuilds.Inc()
 		}
 		f.State, err = p.clear(ctx, f)
@@ -237,10 +246,12 @@ func (p *Partition) beginAnew(ctx context.Context, next store.State) (store.Stat
 	if err != nil {
 		return next, err
 	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), takeOverTimeout) // it may have taken long
+	defer cancel()
 	next.Offset = c.Origin
 	p.logger.Warn("the partition begins anew from the log; what Redis held is kept until that has succeeded", slog.Uint64("from", next.Offset))
 	upTo := p.announcer.UpTo()
-	p.announcer.Begin(c, upTo)
+	p.announcer.Begin(c, upTo, p.announcer.Last())
 	return next, p.store.Take(ctx, store.State{Version: p.progress.Version()}, next.Version, upTo)
 }
 

@@ -11,6 +11,9 @@ const (
 	failureAtMost = 2 * time.Second
 )
 
+// Calm is how long nothing fails before the failures so far no longer count.
+const Calm = 2 * failureAtMost
+
 // For waits for a time, and reports whether ctx is not done yet.
 func For(ctx context.Context, d time.Duration) bool {
 	timer := time.NewTimer(d)

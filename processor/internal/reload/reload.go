@@ -1,6 +1,6 @@
 // Package reload loads a snapshot into a partition that was cleared.
 //
-// The state of the partition says that it is being removed until everything is loaded, and one
+// The state of the partition says that it is being removed until everything is loaded, and the last
 // commit ends that. So readers get an error meanwhile, and a load that was interrupted is begun
 // again by the next takeover.
 package reload
@@ -22,6 +22,10 @@ const (
 	bytesAtOnce = 1 << 20 // in the values of the entries of a batch
 	stepTime    = 50 * time.Millisecond
 )
+
+// configsAtOnce is how many configurations one commit brings at the end of a load. Redis limits how
+// many arguments a command has, and Lua how many values a call has.
+const configsAtOnce = 1000
 
 // entriesAtOnce is how many entries a batch has. A test changes it.
 var entriesAtOnce = 1000
@@ -104,7 +108,7 @@ func (l *Loader) take(e snapshot.Entry) error {
 }
 
 // End ends the load: the partition is as the manifest describes it, and lacks what the log has up
-// to rebuild. It returns the state.
+// to rebuild. It returns the state. A partition may have any number of configurations.
 func (l *Loader) End(ctx context.Context, version string, rebuild uint64) (s store.State, err error) {
 	m := l.Manifest
 	s = store.State{Version: version, Log: m.Log, Offset: m.Offset, Watermark: m.Watermark, Stamp: m.Stamp, Rebuild: rebuild, Configured: m.Configured,
@@ -112,9 +116,22 @@ func (l *Loader) End(ctx context.Context, version string, rebuild uint64) (s sto
 	if s.Collections, l.Documents, err = l.store.Count(ctx, l.version, slices.Sorted(maps.Keys(l.collections))); err != nil {
 		return s, err
 	}
+	at := store.Progress{Version: l.version, Offset: m.Offset, Watermark: m.Watermark, Stamp: m.Stamp, Rebuild: store.Clearing, Configured: m.Configured}
 	var configs []store.ConfigChange
 	var changes []store.CollectionChanges
+	// commit brings the configurations so far. Until the last one, the state says that the load has not ended.
+	commit := func(next string) error {
+		at.Next = next
+		err := l.store.Commit(ctx, at, configs, changes)
+		at.Version, configs, changes = next, configs[:0], changes[:0]
+		return err
+	}
 	for _, name := range slices.Sorted(maps.Keys(m.Configs)) {
+		if len(configs) == configsAtOnce {
+			if err := commit(fmt.Sprintf("%s-configs-%d", l.cleared, len(s.Configs))); err != nil {
+				return s, err
+			}
+		}
 		c, err := bulk.DecodeConfig(m.Configs[name])
 		if err != nil {
 			return s, fmt.Errorf("%w: %w", snapshot.ErrDamaged, err)
@@ -125,7 +142,6 @@ func (l *Loader) End(ctx context.Context, version string, rebuild uint64) (s sto
 			changes = append(changes, store.CollectionChanges{Collection: name, Drop: store.DropIndex})
 		}
 	}
-	return s, l.store.Commit(ctx, store.Progress{
-		Version: l.version, Next: version, Offset: m.Offset, Watermark: m.Watermark, Stamp: m.Stamp, Rebuild: rebuild, Configured: m.Configured,
-	}, configs, changes)
+	at.Rebuild = rebuild
+	return s, commit(version)
 }

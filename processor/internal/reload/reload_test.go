@@ -2,6 +2,7 @@ package reload_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"iter"
 	"maps"
@@ -335,4 +336,82 @@ func TestG7_LoadedIsAsItWas(t *testing.T) {
 			}
 		})
 	})
+}
+
+// TestG7_ManyCollectionsLoaded: a snapshot may have any number of collections without an index,
+// although neither Lua nor Redis takes all of them in one call. Until the last part, the state
+// says that the load has not ended.
+//
+// Goes red if the configurations come in one commit, or if a part of them ends the load.
+func TestG7_ManyCollectionsLoaded(t *testing.T) {
+	redistest.OnEach(t, func(t *testing.T, s redistest.Server) {
+		const full = 10_000 // collections with a document
+		configs := full
+		if s.Mini == nil {
+			configs = 530_000 // Redis takes 524,288 of them in one call
+		}
+		m := &snapshot.Manifest{Log: "log", Offset: 7, Watermark: 7, Configs: make(map[string]string, configs)}
+		for i := range configs {
+			m.Configs[fmt.Sprint("c", i)] = store.Config{NoIndex: true}.Encode()
+		}
+		value := string(store.Header{Ts: 1, Etag: 1, TTL: 60}.Append(nil)) + "{}"
+		all := func(yield func(snapshot.Entry, error) bool) {
+			for i := range full {
+				if !yield(snapshot.Entry{Kind: snapshot.Put, Collection: fmt.Sprint("c", i), ID: "a", Value: []byte(value)}, nil) {
+					return
+				}
+			}
+		}
+		shape := wire.Shape{Shards: 1, Partitions: 1}
+		to := &unfinished{partition: partition{store.NewShard(s.Client, "many", shape, 0).Partition(0), bulk.New(s.Client, "many", shape, 0)}, t: t}
+		if err := to.Take(ctx, store.State{Log: "log"}, "filling", store.Clearing); err != nil {
+			t.Fatal(err)
+		}
+		l := reload.New(to, "filling", m, all)
+		defer l.Close()
+		for done := false; !done; {
+			var err error
+			if done, err = l.Load(ctx); err != nil {
+				t.Fatal(err)
+			}
+		}
+		got, err := l.End(ctx, "loaded", 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		stored, err := to.Load(ctx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(stored.Configs) != configs || len(stored.Collections) != full || stored.Version != "loaded" {
+			t.Fatalf("version %s has %d configurations, and %d collections with documents", stored.Version, len(stored.Configs), len(stored.Collections))
+		}
+		if diff := cmp.Diff(stored, got); diff != "" {
+			t.Fatalf("the owner goes on from another state than is stored:\n%s", diff)
+		}
+		for i := 0; i < full; i += 99 {
+			if err := to.Verify(ctx, "loaded", []string{fmt.Sprint("c", i)}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if n := s.Client.Exists(ctx, "many:{0.0}:own:c0").Val(); n != 0 {
+			t.Error("a collection without an index has one")
+		}
+	})
+}
+
+// unfinished is a partition that must say, before its first commits, that its load has not ended.
+type unfinished struct {
+	partition
+	t       *testing.T
+	commits int
+}
+
+func (u *unfinished) Commit(ctx context.Context, pr store.Progress, configs []store.ConfigChange, changes []store.CollectionChanges) error {
+	if u.commits++; u.commits <= 2 {
+		if _, err := u.Load(ctx); !errors.Is(err, store.ErrDamaged) {
+			u.t.Errorf("before commit %d the state is: %v", u.commits, err)
+		}
+	}
+	return u.partition.Commit(ctx, pr, configs, changes)
 }

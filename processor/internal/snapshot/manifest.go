@@ -1,6 +1,9 @@
 package snapshot
 
-import "github.com/seed18712806/lapse/sink/store"
+import (
+	"github.com/seed18712806/lapse/sink/events"
+	"github.com/seed18712806/lapse/sink/store"
+)
 
 // Manifest describes a snapshot that was finished.
 type Manifest struct {
@@ -15,9 +18,13 @@ type Manifest struct {
 	Stamp      store.Stamp       `json:"stamp"`
 	Configured uint64            `json:"configured,omitempty"`
 	Configs    map[string]string `json:"configs,omitempty"` // as the stored partition has them
-	// Published is the position up to which all outputs of the partition were published.
-	Published     uint64 `json:"published"`
-	PublishedTime int64  `json:"publishedTime"`
+	// Published is the position up to which all outputs of the partition were published. From is a
+	// place in the stream of events, behind which it stores the outputs that are caused after that;
+	// Last is where it has the last output that was published when the snapshot was finished.
+	Published     uint64       `json:"published"`
+	PublishedTime int64        `json:"publishedTime"`
+	From          events.Place `json:"from,omitzero"`
+	Last          events.Place `json:"last,omitzero"`
 
 	Documents uint64  `json:"documents"` // entries of the kind Put
 	Bytes     uint64  `json:"bytes"`     // of the chunks

@@ -1,6 +1,7 @@
 package state
 
 import (
+	"cmp"
 	"crypto/rand"
 	"strconv"
 
@@ -28,6 +29,7 @@ type Progress struct {
 
 	committedOffset    uint64
 	committedWatermark int64
+	committedEvents    string // see store.State
 
 	version   string // of the stored state
 	attempted string // version that the last commit sets, in case its reply is lost
@@ -99,8 +101,9 @@ func (p *Progress) Advance(to message.Position) {
 	}
 }
 
-// Next is what a commit that moves on to a position stores.
-func (p *Progress) Next(to message.Position) store.Progress {
+// Next is what a commit that moves on to a position stores. events is where the stream of events has
+// the last output.
+func (p *Progress) Next(to message.Position, events string) store.Progress {
 	p.commits++
 	next := store.Progress{
 		Version:   p.version,
@@ -118,6 +121,9 @@ func (p *Progress) Next(to message.Position) store.Progress {
 	if to.Seq < p.rebuild {
 		next.Rebuild = p.rebuild
 	}
+	if events != p.committedEvents {
+		next.Events = events
+	}
 	return next
 }
 
@@ -128,6 +134,7 @@ func (p *Progress) Attempt(version string) { p.attempted = version }
 func (p *Progress) Committed(pr store.Progress) {
 	p.version, p.rebuild = pr.Next, pr.Rebuild
 	p.committedOffset, p.committedWatermark = pr.Offset, pr.Watermark
+	p.committedEvents = cmp.Or(pr.Events, p.committedEvents)
 }
 
 // Resume goes on from a stored state that this process has taken over.
@@ -136,6 +143,7 @@ func (p *Progress) Resume(s store.State, version string, rebuild uint64) {
 	p.offset, p.committedOffset = s.Offset, s.Offset
 	p.configured = s.Configured
 	p.watermark, p.committedWatermark = s.Watermark, s.Watermark
+	p.committedEvents = s.Events
 }
 
 // NewNonce is a text that no other takeover has.

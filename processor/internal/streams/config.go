@@ -1,6 +1,7 @@
 package streams
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strconv"
@@ -34,12 +35,12 @@ func CheckEvents(maxAge *time.Duration, forgetWithin time.Duration) error {
 
 // logConfig is the configuration of the log. configs is the identity of the stream of
 // configurations that the log sources, if there are several shards.
-func (o Options) logConfig(configs string, level int) jetstream.StreamConfig {
+func (o Options) logConfig(configs string) jetstream.StreamConfig {
 	c := o.common(jetstream.StreamConfig{
 		Name:              o.log().Stream(),
 		Description:       "lapse: writes, configuration and ticks, in one order",
 		Subjects:          o.log().Subjects(),
-		AllowBatchPublish: level >= fastBatches,
+		AllowBatchPublish: true,
 		MaxAge:            orDefault(o.LogMaxAge, 0),
 		MaxBytes:          orDefault(o.LogMaxBytes, -1),
 		Duplicates:        clamp(orDefault(o.DuplicateWindow, defaultWindow), orDefault(o.LogMaxAge, 0)),
@@ -71,6 +72,7 @@ func (o Options) fixed() map[string]string {
 		wire.FormatKey:     format,
 		wire.PartitionsKey: strconv.Itoa(o.Partitions),
 		maxBodyKey:         strconv.FormatInt(o.MaxPayload-Reserve, 10),
+		maxLevelsKey:       strconv.Itoa(cmp.Or(o.levels, maxLevels)),
 	}
 	if o.sharded() {
 		m[wire.ShardsKey] = strconv.Itoa(o.Shards)
@@ -78,18 +80,20 @@ func (o Options) fixed() map[string]string {
 	return m
 }
 
-func (o Options) eventsConfig(log string, level int) jetstream.StreamConfig {
+func (o Options) eventsConfig(log string) jetstream.StreamConfig {
 	age := defaultEventsAge
 	if o.EventsLongest > 0 {
 		age = min(age, o.EventsLongest)
 	}
 	age = orDefault(o.EventsMaxAge, age)
+	from, to := o.Prefix.EventTransform()
 	return o.common(jetstream.StreamConfig{
 		Name:               o.Prefix.EventsStream(),
 		Description:        "lapse: expiry events and rejections",
 		Subjects:           o.Prefix.EventSubjects(),
-		AllowAtomicPublish: level >= atomicBatches,
-		AllowBatchPublish:  level >= fastBatches,
+		SubjectTransform:   &jetstream.SubjectTransformConfig{Source: from, Destination: to},
+		AllowAtomicPublish: true,
+		AllowBatchPublish:  true,
 		MaxAge:             age,
 		MaxBytes:           orDefault(o.EventsMaxBytes, -1),
 		Duplicates:         clamp(orDefault(o.DuplicateWindow, defaultWindow), age),
@@ -139,8 +143,10 @@ func compare(have, want jetstream.StreamConfig) error {
 		return mismatch(have.Name, "it must have the sources that lapse gave it, and no others")
 	}
 	switch {
-	case have.SubjectTransform != nil:
-		return mismatch(have.Name, "it rewrites subjects (subject_transform), and must keep them")
+	case have.SubjectTransform != nil && (want.SubjectTransform == nil || *have.SubjectTransform != *want.SubjectTransform):
+		return mismatch(have.Name, "it changes subjects (subject_transform) in another way than lapse has set")
+	case want.AllowAtomicPublish && have.PersistMode == jetstream.AsyncPersistMode:
+		return mismatch(have.Name, "its persist_mode is async, and must be default: with async, NATS accepts no atomic batches, and may lose what it has acknowledged")
 	case have.Retention != want.Retention:
 		return mismatch(have.Name, "its retention is %s, and must be %s", have.Retention, want.Retention)
 	case !have.AllowDirect:

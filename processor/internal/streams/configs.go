@@ -12,6 +12,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/seed18712806/lapse/processor/internal/pause"
+	"github.com/seed18712806/lapse/sink/events"
 	"github.com/seed18712806/lapse/sink/wire"
 )
 
@@ -66,7 +67,7 @@ func (s *Streams) CheckConfigs(ctx context.Context) error {
 
 // sourced reports whether the stream of configurations has what the log has sourced from it, or
 // somebody has deleted it there.
-func (s *Streams) sourced(ctx context.Context, have *message) (bool, error) {
+func (s *Streams) sourced(ctx context.Context, have *events.Stored) (bool, error) {
 	header, err := nats.DecodeHeadersMsg(have.Header)
 	if err != nil {
 		return true, nil // a client has sent headers that cannot be read: it is not known which message it is

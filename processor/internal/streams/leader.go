@@ -3,12 +3,10 @@ package streams
 import (
 	"bytes"
 	"context"
-	"encoding/json"
-	"fmt"
-	"time"
 
-	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/seed18712806/lapse/sink/events"
 )
 
 // Stamp is the instant (Unix nanoseconds) at which the log stored a message. found is
@@ -44,49 +42,11 @@ func (s *Streams) Update(ctx context.Context, key string, value []byte, revision
 }
 
 // lastOf is the last message of a stream whose subject matches a filter, nil if there is none.
-func (s *Streams) lastOf(ctx context.Context, stream jetstream.Stream, filter string) (*message, error) {
+func (s *Streams) lastOf(ctx context.Context, stream jetstream.Stream, filter string) (*events.Stored, error) {
 	return s.get(ctx, stream.CachedInfo().Config.Name, map[string]any{"last_by_subj": filter})
 }
 
-// message is a message as the leader of a stream returns it.
-type message struct {
-	Seq     uint64    `json:"seq"`
-	Subject string    `json:"subject"`
-	Header  []byte    `json:"hdrs"`
-	Data    []byte    `json:"data"`
-	Time    time.Time `json:"time"`
-}
-
-// get asks the leader of a stream for a message, and returns nil if there is none. The
-// client library would use direct access, and ask a replica that may lag behind.
-func (s *Streams) get(ctx context.Context, stream string, request map[string]any) (*message, error) {
-	return get(ctx, s.nc, stream, request)
-}
-
-func get(ctx context.Context, nc *nats.Conn, stream string, request map[string]any) (*message, error) {
-	body, err := json.Marshal(request)
-	if err != nil {
-		return nil, err
-	}
-	reply, err := nc.RequestWithContext(ctx, "$JS.API.STREAM.MSG.GET."+stream, body)
-	if err != nil {
-		return nil, err
-	}
-	var answer struct {
-		Error   *jetstream.APIError `json:"error"`
-		Message *message            `json:"message"`
-	}
-	if err := json.Unmarshal(reply.Data, &answer); err != nil {
-		return nil, fmt.Errorf("decode the answer of stream %s: %w", stream, err)
-	}
-	if e := answer.Error; e != nil {
-		switch e.ErrorCode {
-		case jetstream.JSErrCodeMessageNotFound:
-			return nil, nil
-		case jetstream.JSErrCodeStreamNotFound:
-			return nil, jetstream.ErrStreamNotFound
-		}
-		return nil, e
-	}
-	return answer.Message, nil
+// get asks the leader of a stream for a message, and returns nil if there is none.
+func (s *Streams) get(ctx context.Context, stream string, request map[string]any) (*events.Stored, error) {
+	return events.Get(ctx, s.nc, stream, request)
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/seed18712806/lapse/sink/events"
 	"github.com/seed18712806/lapse/sink/wire"
 )
 
@@ -114,8 +115,8 @@ func (b *Objects) Get(ctx context.Context, name string) ([]byte, error) {
 	}
 }
 
-func (b *Objects) get(ctx context.Context, request map[string]any) (*message, error) {
-	return get(ctx, b.js.Conn(), b.stream.CachedInfo().Config.Name, request)
+func (b *Objects) get(ctx context.Context, request map[string]any) (*events.Stored, error) {
+	return events.Get(ctx, b.js.Conn(), b.stream.CachedInfo().Config.Name, request)
 }
 
 // Names are the names of all objects, and of those of which there is only a part.

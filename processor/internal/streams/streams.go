@@ -7,7 +7,7 @@
 // whether it does.
 //
 // The log's metadata fixes what a fold of the log depends on, when the log is created: the
-// numbers of shards and partitions, and the size of the largest body. The prefixes to which outcomes
+// numbers of shards and partitions, and the size and the depth of the largest body. The prefixes to which outcomes
 // may go can change. The metadata keeps each change, with the sequence from which on it
 // counts ([ReplyRule]).
 //
@@ -38,16 +38,24 @@ var ErrMismatch = errors.New("not the stream that lapse needs")
 // the body. A body has at most the server's maximum payload less this.
 const Reserve = 8 << 10
 
+// maxLevels is how many levels of objects and arrays within each other a body may have. Logs that
+// were created before there was this limit have that of the parser of then.
+const (
+	maxLevels        = 1000
+	maxLevelsOfOlder = 10_000
+)
+
 // leastMessage is the size that an event without its document may need, and a rejection
 // without its body.
 const leastMessage = Reserve
 
 // Keys of the streams' metadata.
 const (
-	maxBodyKey = "lapse-max-body"
-	logKey     = "lapse-log"
-	configsKey = "lapse-config"
-	repliesKey = "lapse-reply-prefixes"
+	maxBodyKey   = "lapse-max-body"
+	maxLevelsKey = "lapse-max-levels"
+	logKey       = "lapse-log"
+	configsKey   = "lapse-config"
+	repliesKey   = "lapse-reply-prefixes"
 
 	format = "1"
 )
@@ -70,6 +78,8 @@ type Options struct {
 	DuplicateWindow *time.Duration // 2 minutes
 	ReplyPrefixes   []string       // see ReplyRule
 	Logger          *slog.Logger
+
+	levels int // MaxLevels of a log that is created; maxLevels if 0
 }
 
 // sharded reports whether there are several shards.
@@ -88,6 +98,7 @@ type Streams struct {
 	Snapshots   *Objects // nil if they are elsewhere
 	ID          string   // identity of the log: when it was created, in Unix nanoseconds
 	MaxBody     int      // of a write, in bytes
+	MaxLevels   int      // of objects and arrays within each other, in a body
 	Replies     []ReplyRule
 }
 
@@ -112,7 +123,14 @@ func Partitions(ctx context.Context, js jetstream.JetStream, o Options) (int, er
 	if err != nil {
 		return 0, fmt.Errorf("look up stream %s: %w", o.root(), err)
 	}
-	n, _ := strconv.Atoi(root.CachedInfo().Config.Metadata[wire.PartitionsKey])
+	text := root.CachedInfo().Config.Metadata[wire.PartitionsKey]
+	if text == "" {
+		return 0, nil
+	}
+	n, err := strconv.Atoi(text)
+	if err != nil {
+		return 0, mismatch(o.root(), "its metadata has no valid %s", wire.PartitionsKey)
+	}
 	return n, nil
 }
 
@@ -120,6 +138,9 @@ func Partitions(ctx context.Context, js jetstream.JetStream, o Options) (int, er
 func Check(ctx context.Context, js jetstream.JetStream, o Options) error {
 	if o.MaxPayload <= leastMessage {
 		return fmt.Errorf("the NATS server accepts messages of up to %d bytes: set its max_payload to more than %d", o.MaxPayload, leastMessage)
+	}
+	if err := checkServer(ctx, js); err != nil {
+		return err
 	}
 	if err := checkOther(ctx, js, o); err != nil {
 		return err
@@ -135,7 +156,7 @@ func Check(ctx context.Context, js jetstream.JetStream, o Options) error {
 	if root != nil {
 		id = Identity(root.CachedInfo())
 	}
-	events, err := present(ctx, js, o.eventsConfig(id, 0))
+	events, err := present(ctx, js, o.eventsConfig(id))
 	if err == nil && events != nil {
 		err = o.checkAge(events.CachedInfo().Config)
 	}
@@ -172,7 +193,7 @@ func (o Options) root() string {
 // present returns the root, nil if there is none. It checks the root and the log that are present.
 func (o Options) present(ctx context.Context, js jetstream.JetStream) (root jetstream.Stream, err error) {
 	if !o.sharded() {
-		return present(ctx, js, o.logConfig("", 0))
+		return present(ctx, js, o.logConfig(""))
 	}
 	root, err = present(ctx, js, o.configsConfig())
 	if err != nil {
@@ -190,7 +211,7 @@ func (o Options) present(ctx context.Context, js jetstream.JetStream) (root jets
 			return nil, cmp.Or(err, mismatch(o.root(), "it does not exist, and the log %s sources it: restore it", name))
 		}
 	}
-	_, err = present(ctx, js, o.logConfig(Identity(root.CachedInfo()), 0))
+	_, err = present(ctx, js, o.logConfig(Identity(root.CachedInfo())))
 	return root, err
 }
 
@@ -254,14 +275,16 @@ func Provision(ctx context.Context, js jetstream.JetStream, o Options) (*Streams
 	if err := Check(ctx, js, o); err != nil {
 		return nil, err
 	}
-	level := apiLevel(ctx, js)
 	s := &Streams{nc: js.Conn()}
-	root, err := s.provisionLog(ctx, js, o, level)
+	root, err := s.provisionLog(ctx, js, o)
 	if err != nil {
 		return nil, err
 	}
 	if s.MaxBody, err = strconv.Atoi(s.Log.CachedInfo().Config.Metadata[maxBodyKey]); err != nil {
 		return nil, mismatch(o.log().Stream(), "its metadata has no valid %s", maxBodyKey)
+	}
+	if s.MaxLevels, err = levels(s.Log.CachedInfo().Config); err != nil {
+		return nil, err
 	}
 	if s.Replies, err = provisionReplies(ctx, js, o, s.Log, func(ctx context.Context) (uint64, error) {
 		// A tick changes nothing, and its acknowledgement has the last sequence of the log. The
@@ -274,10 +297,11 @@ func Provision(ctx context.Context, js jetstream.JetStream, o Options) (*Streams
 	}); err != nil {
 		return nil, err
 	}
-	if s.Events, err = provision(ctx, js, o, o.eventsConfig(Identity(root), level), o.EventsMaxAge, o.EventsMaxBytes); err != nil {
+	events := o.eventsConfig(Identity(root))
+	if s.Events, err = provision(ctx, js, o, events, o.EventsMaxAge, o.EventsMaxBytes); err != nil {
 		return nil, err
 	}
-	if s.Events, err = allowBatches(ctx, js, s.Events, level, o.Logger); err != nil {
+	if s.Events, err = modernize(ctx, js, s.Events, events, o.Logger); err != nil {
 		return nil, err
 	}
 	if s.Checkpoints, err = provisionCheckpoints(ctx, js, o); err != nil {
@@ -289,9 +313,22 @@ func Provision(ctx context.Context, js jetstream.JetStream, o Options) (*Streams
 	return s, err
 }
 
-// provisionLog provisions the log, and returns the root. With several shards the size of the
-// largest body is that of the root, so that all shards judge a configuration alike.
-func (s *Streams) provisionLog(ctx context.Context, js jetstream.JetStream, o Options, level int) (root *jetstream.StreamInfo, err error) {
+// levels is the limit of levels that a log was created with.
+func levels(c jetstream.StreamConfig) (int, error) {
+	text, ok := c.Metadata[maxLevelsKey]
+	if !ok {
+		return maxLevelsOfOlder, nil
+	}
+	n, err := strconv.Atoi(text)
+	if err != nil || n < 1 {
+		return 0, mismatch(c.Name, "its metadata has no valid %s", maxLevelsKey)
+	}
+	return n, nil
+}
+
+// provisionLog provisions the log, and returns the root. With several shards the limits of a
+// body are those of the root, so that all shards judge a configuration alike.
+func (s *Streams) provisionLog(ctx context.Context, js jetstream.JetStream, o Options) (root *jetstream.StreamInfo, err error) {
 	id := ""
 	if o.sharded() {
 		if s.Configs, err = provision(ctx, js, o, o.configsConfig(), nil, nil); err != nil {
@@ -304,8 +341,11 @@ func (s *Streams) provisionLog(ctx context.Context, js jetstream.JetStream, o Op
 			return nil, mismatch(o.root(), "its metadata has no valid %s", maxBodyKey)
 		}
 		o.MaxPayload = maxBody + Reserve
+		if o.levels, err = levels(root.Config); err != nil {
+			return nil, err
+		}
 	}
-	if s.Log, err = provision(ctx, js, o, o.logConfig(id, level), o.LogMaxAge, o.LogMaxBytes); err != nil {
+	if s.Log, err = provision(ctx, js, o, o.logConfig(id), o.LogMaxAge, o.LogMaxBytes); err != nil {
 		return nil, err
 	}
 	s.ID = Identity(s.Log.CachedInfo())
@@ -375,40 +415,37 @@ func provision(ctx context.Context, js jetstream.JetStream, o Options, want jets
 	return stream, nil
 }
 
-// Levels of the server's API.
-const (
-	atomicBatches = 2 // nats-server 2.12: streams may accept atomic batches of messages
-	fastBatches   = 4 // nats-server 2.14: streams may accept fast batches
-)
+// leastLevel is the level of the API of nats-server 2.14, whose streams accept fast batches of messages.
+const leastLevel = 4
 
-// apiLevel is the level of the server's API, 0 if it is not known.
-func apiLevel(ctx context.Context, js jetstream.JetStream) int {
+// checkServer refuses a server that is too old.
+func checkServer(ctx context.Context, js jetstream.JetStream) error {
 	info, err := js.AccountInfo(ctx)
 	if err != nil {
-		return 0
+		return fmt.Errorf("ask the NATS server for its version: %w", err)
 	}
-	return info.API.Level
+	return judgeServer(js.Conn().ConnectedServerVersion(), info.API.Level)
 }
 
-// allowBatches changes a stream of events that was created without batches. If the server
-// refuses, lapse publishes without batches, and many events at once take longer.
-func allowBatches(ctx context.Context, js jetstream.JetStream, events jetstream.Stream, level int, log *slog.Logger) (jetstream.Stream, error) {
+func judgeServer(version string, level int) error {
+	if level < leastLevel {
+		return fmt.Errorf("nats-server %s is too old (its JetStream API has level %d): use 2.14 or newer, on all servers of the cluster", version, level)
+	}
+	return nil
+}
+
+// modernize changes a stream of events that an older version of lapse has made: it accepts batches,
+// and has no subject for each id.
+func modernize(ctx context.Context, js jetstream.JetStream, events jetstream.Stream, want jetstream.StreamConfig, log *slog.Logger) (jetstream.Stream, error) {
 	have := events.CachedInfo().Config
-	want := have
-	want.AllowAtomicPublish = have.AllowAtomicPublish || level >= atomicBatches
-	want.AllowBatchPublish = have.AllowBatchPublish || level >= fastBatches
-	if want.AllowAtomicPublish == have.AllowAtomicPublish && want.AllowBatchPublish == have.AllowBatchPublish {
+	if have.AllowAtomicPublish && have.AllowBatchPublish && have.SubjectTransform != nil {
 		return events, nil
 	}
-	changed, err := js.UpdateStream(ctx, want)
-	var api *jetstream.APIError
-	switch {
-	case errors.As(err, &api):
-		log.Warn("the stream of events cannot be changed to accept batches", slog.String("stream", have.Name), slog.Any("error", err))
-		return events, nil
-	case err != nil:
-		return nil, fmt.Errorf("allow batches in stream %s: %w", have.Name, err)
+	have.AllowAtomicPublish, have.AllowBatchPublish, have.SubjectTransform = true, true, want.SubjectTransform
+	changed, err := js.UpdateStream(ctx, have)
+	if err != nil {
+		return nil, fmt.Errorf("change stream %s, which an older version of lapse has made: %w", have.Name, err)
 	}
-	log.Info("changed the stream of events to accept batches", slog.String("stream", have.Name))
+	log.Info("changed the stream of events: it accepts batches, and keeps no subject for each id", slog.String("stream", have.Name))
 	return changed, nil
 }

@@ -40,7 +40,7 @@ func TestProvision(t *testing.T) {
 	if c := made.Events.CachedInfo().Config; c.MaxAge != 7*24*time.Hour {
 		t.Errorf("the stream of events is %+v", c)
 	}
-	if made.MaxBody != 1<<20-Reserve {
+	if made.MaxBody != 1<<20-Reserve || made.MaxLevels != 1000 {
 		t.Errorf("made %+v", made)
 	}
 
@@ -79,7 +79,7 @@ func TestProvisionRefuses(t *testing.T) {
 		{"other subjects", func(c *jetstream.StreamConfig) { c.Subjects = c.Subjects[1:] }, "and must be"},
 		{"rewritten subjects", func(c *jetstream.StreamConfig) {
 			c.SubjectTransform = &jetstream.SubjectTransformConfig{Source: "lapse.write.*.*.*", Destination: "lapse.log.{{partition(16,2,3)}}"}
-		}, "it rewrites subjects"},
+		}, "it changes subjects (subject_transform) in another way"},
 		{"messages that are gone once read", func(c *jetstream.StreamConfig) { c.Retention = jetstream.InterestPolicy }, "its retention is Interest, and must be Limits"},
 		{"no direct access", func(c *jetstream.StreamConfig) { c.AllowDirect = false }, "it does not allow direct access"},
 		{"no acknowledgements", func(c *jetstream.StreamConfig) { c.NoAck, c.AllowBatchPublish = true, false }, "it does not acknowledge"},
@@ -104,6 +104,48 @@ func TestProvisionRefuses(t *testing.T) {
 				t.Errorf("error %v, want %q", err, c.want)
 			}
 		})
+	}
+}
+
+// TestLevelsAreOfTheLog: a log keeps the limit of levels with which it was created, because a
+// rebuild has to decide as the first run did. One that is older than the limit has none of its own,
+// and the logs of all shards have that of the stream of configurations.
+func TestLevelsAreOfTheLog(t *testing.T) {
+	js := natstest.Connect(t, natstest.Options{})
+	set := func(s jetstream.Stream, levels string) {
+		config := s.CachedInfo().Config
+		delete(config.Metadata, maxLevelsKey)
+		if levels != "" {
+			config.Metadata[maxLevelsKey] = levels
+		}
+		if _, err := js.UpdateStream(t.Context(), config); err != nil {
+			t.Fatal(err)
+		}
+	}
+	made, err := Provision(t.Context(), js, options())
+	if err != nil {
+		t.Fatal(err)
+	}
+	set(made.Log, "x")
+	if _, err := Provision(t.Context(), js, options()); !errors.Is(err, ErrMismatch) {
+		t.Errorf("a limit that is no number: %v", err)
+	}
+	set(made.Log, "")
+	if made, err = Provision(t.Context(), js, options()); err != nil || made.MaxLevels != 10_000 {
+		t.Errorf("a log without a limit: %+v, %v", made, err)
+	}
+
+	o := options()
+	o.Prefix, o.Shards = "sharded", 2
+	configs, err := js.CreateStream(t.Context(), o.configsConfig())
+	if err != nil {
+		t.Fatal(err)
+	}
+	set(configs, "")
+	for o.Shard = range o.Shards {
+		if made, err = Provision(t.Context(), js, o); err != nil || made.MaxLevels != 10_000 {
+			t.Errorf("shard %d: %+v, %v", o.Shard, made, err)
+		}
 	}
 }
 
@@ -252,55 +294,94 @@ func TestProvisionRefusesEvents(t *testing.T) {
 	})
 }
 
-// TestProvisionAllowsBatches: a new stream of events accepts batches. One that was created
-// without them does so after the next start.
-func TestProvisionAllowsBatches(t *testing.T) {
+// TestProvisionModernizes: a stream of events that an older version has made, which accepts no batches and
+// keeps whole subjects, is changed at the next start, and keeps what it has and its limits. It fails if
+// such a stream is refused, or goes on with a subject for each id.
+func TestProvisionModernizes(t *testing.T) {
 	js := natstest.Connect(t, natstest.Options{})
 	made, err := Provision(t.Context(), js, options())
 	if err != nil {
 		t.Fatal(err)
 	}
 	config := made.Events.CachedInfo().Config
-	if !config.AllowAtomicPublish || !config.AllowBatchPublish {
+	modern := func(c jetstream.StreamConfig) bool {
+		return c.AllowAtomicPublish && c.AllowBatchPublish && c.SubjectTransform != nil && *c.SubjectTransform == *config.SubjectTransform
+	}
+	if !modern(config) {
 		t.Errorf("the stream of events is %+v", config)
 	}
-	config.AllowAtomicPublish, config.AllowBatchPublish, config.MaxMsgs = false, false, 1000
-	if _, err := js.UpdateStream(t.Context(), config); err != nil {
+	old := config
+	old.AllowAtomicPublish, old.AllowBatchPublish, old.SubjectTransform, old.MaxMsgs = false, false, nil, 1000
+	if err := js.DeleteStream(t.Context(), old.Name); err != nil {
 		t.Fatal(err)
 	}
+	natstest.CreateStream(t, js, old)
+	publish := func() {
+		t.Helper()
+		if _, err := js.Publish(t.Context(), "lapse.expired.orders.17", nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	publish()
 	for _, o := range []Options{options(), options()} {
 		again, err := Provision(t.Context(), js, o)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if c := again.Events.CachedInfo().Config; !c.AllowAtomicPublish || !c.AllowBatchPublish || c.MaxMsgs != 1000 {
+		if c := again.Events.CachedInfo().Config; !modern(c) || c.MaxMsgs != 1000 {
 			t.Errorf("the stream of events is %+v", c)
+		}
+	}
+	publish()
+	for seq, want := range map[uint64]string{1: "lapse.expired.orders.17", 2: wire.Prefix("lapse").Stored("lapse.expired.orders.17")} {
+		if m, err := made.Events.GetMsg(t.Context(), seq); err != nil || m.Subject != want {
+			t.Errorf("message %d is %+v (%v), want the subject %s", seq, m, err, want)
 		}
 	}
 }
 
-// TestProvisionWithoutBatches: it uses a stream of events that cannot be changed to accept
-// batches as it is.
-func TestProvisionWithoutBatches(t *testing.T) {
-	js := natstest.Connect(t, natstest.Options{})
-	made, err := Provision(t.Context(), js, options())
-	if err != nil {
-		t.Fatal(err)
+// TestProvisionRefusesOtherEvents: it refuses a stream of events that would not store what lapse publishes as
+// lapse needs it, with the reason.
+func TestProvisionRefusesOtherEvents(t *testing.T) {
+	for _, c := range []struct {
+		name  string
+		spoil func(*jetstream.StreamConfig)
+		want  string
+	}{
+		{"stored later", func(c *jetstream.StreamConfig) {
+			c.AllowAtomicPublish, c.AllowBatchPublish, c.PersistMode = false, false, jetstream.AsyncPersistMode
+		}, "its persist_mode is async"},
+		{"another transform", func(c *jetstream.StreamConfig) {
+			c.SubjectTransform = &jetstream.SubjectTransformConfig{Source: "lapse.expired.*.*", Destination: "lapse.expired.{{wildcard(1)}}.x"}
+		}, "it changes subjects (subject_transform) in another way than lapse has set"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			js := natstest.Connect(t, natstest.Options{})
+			made, err := Provision(t.Context(), js, options())
+			if err != nil {
+				t.Fatal(err)
+			}
+			config := made.Events.CachedInfo().Config
+			c.spoil(&config)
+			if err := js.DeleteStream(t.Context(), config.Name); err != nil {
+				t.Fatal(err)
+			}
+			natstest.CreateStream(t, js, config)
+			if _, err := Provision(t.Context(), js, options()); !errors.Is(err, ErrMismatch) || !strings.Contains(err.Error(), c.want) {
+				t.Errorf("error %v, want %q", err, c.want)
+			}
+		})
 	}
-	config := made.Events.CachedInfo().Config
-	config.AllowAtomicPublish, config.AllowBatchPublish, config.PersistMode = false, false, jetstream.AsyncPersistMode
-	if err := js.DeleteStream(t.Context(), config.Name); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := js.CreateStream(t.Context(), config); err != nil {
-		t.Fatal(err)
-	}
-	again, err := Provision(t.Context(), js, options())
-	if err != nil {
-		t.Fatal(err)
-	}
-	if c := again.Events.CachedInfo().Config; c.AllowAtomicPublish {
-		t.Errorf("the stream of events is %+v", c)
+}
+
+// TestOldServer: a NATS server whose streams accept no fast batches is refused by its version.
+// It fails if lapse goes on, and then publishes nothing.
+func TestOldServer(t *testing.T) {
+	for level, want := range map[int]bool{0: false, 1: false, leastLevel - 1: false, leastLevel: true, leastLevel + 1: true} {
+		err := judgeServer("2.12.9", level)
+		if (err == nil) != want || err != nil && !strings.Contains(err.Error(), "nats-server 2.12.9 is too old") {
+			t.Errorf("level %d: error %v, want none: %v", level, err, want)
+		}
 	}
 }
 

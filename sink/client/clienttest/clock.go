@@ -233,24 +233,26 @@ func (l *Lapse) Expire(collection, id string) {
 			return
 		}
 	}
-	subject := wire.DefaultPrefix.Expired(collection, id)
+	subject, next := wire.DefaultPrefix.Stored(wire.DefaultPrefix.Expired(collection, id)), uint64(1)
 	err = until(func(ctx context.Context) error {
 		events, err := l.js.Stream(ctx, wire.DefaultPrefix.EventsStream())
 		if err != nil {
 			return err
 		}
-		msg, err := events.GetLastMsgForSubject(ctx, subject)
-		if err != nil {
-			return err
+		for {
+			msg, err := events.GetMsg(ctx, next, jetstream.WithGetMsgSubject(subject))
+			if err != nil {
+				return fmt.Errorf("look for the event of version %s of %s/%s: %w", doc.Etag, collection, id, err)
+			}
+			next = msg.Sequence + 1
+			var event wire.Event
+			if err := json.Unmarshal(msg.Data, &event); err != nil {
+				return err
+			}
+			if event.ID == id && event.Etag == doc.Etag {
+				return nil
+			}
 		}
-		var event wire.Event
-		if err := json.Unmarshal(msg.Data, &event); err != nil {
-			return err
-		}
-		if event.Etag != doc.Etag {
-			return fmt.Errorf("the last event of %s/%s is of version %s, not %s", collection, id, event.Etag, doc.Etag)
-		}
-		return nil
 	})
 	if err != nil {
 		l.fail(fmt.Errorf("clienttest: let %s/%s expire: %w", collection, id, err))

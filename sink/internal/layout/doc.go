@@ -4,7 +4,8 @@
 // All keys of a partition share a hash tag, and so one slot of a Redis Cluster ([Keys]):
 //
 //	<prefix>:{tag}:state                 hash: version (the fence), offset, watermark, log, format,
-//	                                     the stamp of the message at the offset, the numbers of
+//	                                     the stamp of the message at the offset, where the stream
+//	                                     of events has the last output, the numbers of
 //	                                     partitions and shards (absent if there is one), and the
 //	                                     size of each collection after the last commit
 //	<prefix>:{tag}:config                hash: collection → history of its default TTL, indexing mode ([Config])

@@ -52,6 +52,9 @@ func (a *Answer) Write(b []byte) (int, error) {
 // Repeated reports whether the log had the write already, because it was sent twice.
 func (a *Answer) Repeated() bool { return a.Status == http.StatusAccepted }
 
+// Warned reports whether the write was done with a warning.
+func (a *Answer) Warned() bool { return a.header.Get(wire.HeaderWarning) != "" }
+
 // Header sets the header with which the API knows the person.
 func (c Caller) Header(h http.Header) {
 	if c.Token != "" {

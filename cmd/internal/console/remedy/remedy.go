@@ -67,8 +67,10 @@ var remedies = map[string]string{
 	"behind":                       "Wait while the lag falls. If it grows, writes come faster than lapse applies them.",
 	"forgetting":                   "Let lapse take snapshots, and let Redis rewrite its files.",
 	"clock":                        "Set the clocks of the machines right (NTP).",
+	"clock behind":                 "Set the clock of the server that leads the log right (NTP). Events are late by as much.",
 	"lease":                        "Look at the bucket of members: it needs a leader.",
 	"takeover":                     "Look at the reason: lapse tries again by itself.",
 	"reads":                        "Make Redis and NATS reachable for this process.",
+	"another Redis":                "Give this process the Redis of the owner, or stop the processes that use the old one.",
 	"disk":                         "Make room on the disk of the data directory.",
 }

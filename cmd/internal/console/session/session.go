@@ -20,17 +20,17 @@ func name(r *http.Request) string {
 }
 
 // Cookie keeps a token, in letters that a cookie may have, until the browser ends. Scripts do not
-// see it, and requests from pages of other sites do not have it.
-func Cookie(r *http.Request, token string) *http.Cookie {
+// see it, and requests from pages of other sites do not have it. https says that the browser came over https.
+func Cookie(r *http.Request, token string, https bool) *http.Cookie {
 	return &http.Cookie{
 		Name: name(r), Value: base64.RawURLEncoding.EncodeToString([]byte(token)), Path: "/",
-		HttpOnly: true, Secure: r.TLS != nil, SameSite: http.SameSiteStrictMode,
+		HttpOnly: true, Secure: https, SameSite: http.SameSiteStrictMode,
 	}
 }
 
 // Gone removes the cookie.
-func Gone(r *http.Request) *http.Cookie {
-	c := Cookie(r, "")
+func Gone(r *http.Request, https bool) *http.Cookie {
+	c := Cookie(r, "", https)
 	c.MaxAge = -1
 	return c
 }

@@ -31,6 +31,7 @@ type Page struct {
 	Active   string // the entry of the menu that it belongs to
 	Crumbs   []Crumb
 	Notice   string // what the action has done that led here
+	Warned   bool   // that TTL is off, so that the document will not expire
 	Now      wire.Time
 	Version  string
 	Prefix   wire.Prefix

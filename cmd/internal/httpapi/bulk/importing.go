@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"os"
 	"strconv"
+	"sync"
 	"time"
 
 	"github.com/seed18712806/lapse/cmd/internal/httpapi/problem"
@@ -18,9 +19,10 @@ import (
 )
 
 const (
-	mostLines  = 4096        // that wait for their outcome or for the client to take it
-	idle       = time.Minute // without a line, or without an outcome taken, before an import ends
-	bufferSize = 64 << 10    // bytes that are sent at a time
+	mostLines    = 4096        // that wait for their outcome or for the client to take it
+	mostCompares = 64          // duplicates that are compared with the log at a time
+	idle         = time.Minute // without a line, or without an outcome taken, before an import ends
+	bufferSize   = 64 << 10    // bytes that are sent at a time
 )
 
 // MediaType is the media type of lines.
@@ -32,10 +34,14 @@ type Options struct {
 	Prefix      wire.Prefix
 	Collection  string
 	Op          wire.Op
-	Key         string           // begins the message id of each line, before its number; none if empty
-	Traceparent string           // of each line
-	MaxDocument int              // the most bytes of a line
-	Outcome     func(status int) // counts a line
+	Key         string // begins the message id of each line, before its number; none if empty
+	Traceparent string // of each line
+	MaxDocument int    // the most bytes of a line
+	// Digest tells what a line with a message id asks for, and Repeated refuses a duplicate of a
+	// message that has another digest.
+	Digest   func(client.Message) string
+	Repeated func(ctx context.Context, digest string, duplicate client.Result) error
+	Outcome  func(status int) // counts a line
 }
 
 // importing is an import under way.
@@ -47,17 +53,21 @@ type importing struct {
 	order    *order
 	pipeline *client.Pipeline
 	began    bool // the answer has begun
+
+	digests   sync.Map       // of the lines with a message id, by tag
+	comparing sync.WaitGroup // duplicates with what the log has
+	compares  chan struct{}  // at most so many at a time
 }
 
 // Import writes one document for each line of the body, and answers with one line for each. It
 // sends outcomes while lines still come. It returns an error only if nothing was sent.
 func Import(w http.ResponseWriter, r *http.Request, opts Options) error {
-	i := &importing{opts: opts, body: r.Body, w: w, rc: http.NewResponseController(w), order: newOrder(mostLines)}
+	i := &importing{opts: opts, body: r.Body, w: w, rc: http.NewResponseController(w), order: newOrder(mostLines), compares: make(chan struct{}, mostCompares)}
 	if err := i.rc.EnableFullDuplex(); err != nil {
 		return err
 	}
 	var err error
-	if i.pipeline, err = opts.Client.Pipeline(i.done); err != nil {
+	if i.pipeline, err = opts.Client.Pipeline(func(tag int, result client.Result, err error) { i.done(r.Context(), tag, result, err) }); err != nil {
 		return problem.OfWrite(client.Result{}, err)
 	}
 	w.Header().Set("Content-Type", MediaType)
@@ -80,6 +90,7 @@ func (i *importing) run(ctx context.Context) error {
 	if closeErr := i.pipeline.Close(ctx); err == nil {
 		err = closeErr
 	}
+	i.comparing.Wait()
 	i.order.end()
 	<-sent
 	switch {
@@ -136,6 +147,8 @@ func (i *importing) line(ctx context.Context, l ndjson.Line) error {
 	}
 	if i.opts.Key != "" {
 		m.ID = i.opts.Key + "-" + strconv.Itoa(l.Number)
+		m.Digest = i.opts.Digest(m)
+		i.digests.Store(tag, m.Digest)
 	}
 	err := i.pipeline.Send(ctx, m, tag)
 	if err != nil {
@@ -146,8 +159,22 @@ func (i *importing) line(ctx context.Context, l ndjson.Line) error {
 	return err
 }
 
-// done is the outcome of a line.
-func (i *importing) done(tag int, result client.Result, err error) {
+// done is the answer to a line.
+func (i *importing) done(ctx context.Context, tag int, result client.Result, err error) {
+	digest, _ := i.digests.LoadAndDelete(tag)
+	if err != nil || !result.Duplicate {
+		i.outcome(tag, result, err)
+		return
+	}
+	i.comparing.Go(func() { // the pipeline must not wait for it
+		i.compares <- struct{}{}
+		defer func() { <-i.compares }()
+		i.outcome(tag, result, i.opts.Repeated(ctx, digest.(string), result))
+	})
+}
+
+// outcome is the outcome of a line.
+func (i *importing) outcome(tag int, result client.Result, err error) {
 	o := result.Outcome
 	switch {
 	case err != nil:

@@ -54,6 +54,9 @@ type tail struct {
 
 // New makes a hub. It does not read before there is a client.
 func New(nc *nats.Conn, prefix wire.Prefix, log *slog.Logger) (*Hub, error) {
+	if _, err := wire.ParsePrefix(string(prefix)); err != nil {
+		return nil, err
+	}
 	js, err := jetstream.New(nc)
 	if err != nil {
 		return nil, err

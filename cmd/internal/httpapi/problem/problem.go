@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/http"
 	"strconv"
+	"strings"
 
 	"github.com/seed18712806/lapse/sink/client"
 	"github.com/seed18712806/lapse/sink/service"
@@ -28,6 +29,7 @@ const (
 	TooLarge           = "too-large"           // 413
 	MediaType          = "media-type"          // 415
 	WrongHost          = "wrong-host"          // 421: a host that is not this machine
+	KeyUsed            = "key-used"            // 422: the Idempotency-Key belongs to another request
 	Internal           = "internal"            // 500
 	Unavailable        = "unavailable"         // 503: lapse or one of its servers does not answer
 	TooMany            = "too-many-"           // 503: a limit of this process; its name follows
@@ -72,6 +74,12 @@ func CodeOf(status int) string {
 		return code
 	}
 	return Internal
+}
+
+// OfOutcome is the answer to a write that lapse has rejected. The reason names the header of HTTP,
+// and not that of the message.
+func OfOutcome(o wire.Outcome) *Problem {
+	return New(o.Status, CodeOf(o.Status), "%s", strings.ReplaceAll(o.Error, "header "+wire.HeaderIfMatch, "header If-Match"))
 }
 
 // OfRead is the answer to a read that failed.

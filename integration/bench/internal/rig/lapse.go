@@ -19,6 +19,7 @@ import (
 
 	"github.com/seed18712806/lapse/integration/bench/internal/load"
 	"github.com/seed18712806/lapse/sink"
+	"github.com/seed18712806/lapse/sink/credentials"
 	"github.com/seed18712806/lapse/sink/wire"
 )
 
@@ -312,7 +313,8 @@ func (r *Rig) StartEmbedded(ctx context.Context, data string) (*Lapse, time.Dura
 		return nil, 0, err
 	}
 	l.NATS = &NATS{Process: l.Process, url: "nats://" + addr[0]}
-	l.Redis = &Redis{Process: l.Process, addr: addr[1], Client: redis.NewClient(&redis.Options{Addr: addr[1], MaxRetries: -1})}
+	login := credentials.Redis{PasswordFile: filepath.Join(data, "redis-password")}.Login
+	l.Redis = &Redis{Process: l.Process, addr: addr[1], Client: redis.NewClient(&redis.Options{Addr: addr[1], MaxRetries: -1, CredentialsProviderContext: login})}
 	if err = l.NATS.connect(ctx); err == nil {
 		l.Reader, err = sink.NewReader(l.Redis.Client, sink.ReaderOptions{})
 	}

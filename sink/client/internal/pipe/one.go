@@ -78,7 +78,8 @@ func (a *Answer) await(ctx, within context.Context, l *link.Link, msg *nats.Msg,
 				if err != nil {
 					return false, err
 				}
-				a.Seq, a.Duplicate, known = ack.Sequence, ack.Duplicate, link.Stored{Durable: true, Seq: ack.Sequence}
+				a.Seq, a.Duplicate, a.Stream = ack.Sequence, ack.Duplicate, ack.Stream
+				known = link.Stored{Durable: true, Seq: ack.Sequence}
 			}
 			if known.Durable && (ackOnly || a.Duplicate || a.Outcome != nil) {
 				return false, nil

@@ -33,6 +33,7 @@ const (
 // Answer is what became of a message.
 type Answer struct {
 	Seq       uint64 // of the message in the log; 0 if that is not known
+	Stream    string // the log; only of a duplicate
 	Duplicate bool   // the log has another message with its id
 	Outcome   []byte // as lapse sent it; nil if the message asked for none
 }
@@ -239,7 +240,7 @@ func (p *Pipe) receive(msg *nats.Msg) {
 		p.finish(n, func(*flight) error { return err })
 	case ack.Duplicate || p.opts.AckOnly:
 		p.finish(n, func(f *flight) error {
-			f.answer.Duplicate, f.answer.Seq = ack.Duplicate, ack.Sequence
+			f.answer.Duplicate, f.answer.Seq, f.answer.Stream = ack.Duplicate, ack.Sequence, ack.Stream
 			return nil
 		})
 	default:

@@ -160,5 +160,6 @@ if (table) {
 if ($("notice")) {
   const url = new URL(location.href);
   url.searchParams.delete("done");
+  url.searchParams.delete("warned");
   history.replaceState(null, "", url);
 }

@@ -1,0 +1,89 @@
+package httpapi
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"net/http"
+	"strconv"
+	"strings"
+
+	"github.com/seed18712806/lapse/cmd/internal/httpapi/problem"
+	"github.com/seed18712806/lapse/sink/client"
+	"github.com/seed18712806/lapse/sink/wire"
+)
+
+// An Idempotency-Key belongs to a token, a method and a path. A message id of NATS belongs to the
+// whole log. So the id is a hash of all four: with the key alone, one client's key could swallow
+// another client's write.
+//
+// The message also carries a digest of the request. When the log has a message with the same id,
+// that digest tells a request that is repeated from another one with the same key. It is in the
+// log, so each process of lapse finds it, also after a restart.
+
+const longestKey = 256 // bytes of an Idempotency-Key
+
+// message is the message for the log.
+func (r *request) message(subject, ifMatch string, body []byte) (m client.Message, err error) {
+	m = client.Message{Subject: subject, IfMatch: ifMatch, Body: body}
+	if trace := r.Header.Get(wire.HeaderTrace); wire.ValidTraceparent(trace) {
+		m.Traceparent = trace
+	}
+	key, err := idempotencyKey(r.Header)
+	if key != "" {
+		m.ID = "http-" + hash(r.token, r.Method, r.route, r.collection, r.id, key)
+		m.Digest = digest(m)
+	}
+	return m, err
+}
+
+// digest tells what a message asks for.
+func digest(m client.Message) string { return hash(m.Subject, m.IfMatch, string(m.Body)) }
+
+// hash is a hash of texts, and of where each of them ends.
+func hash(texts ...string) string {
+	sum := sha256.New()
+	for _, text := range texts {
+		_, _ = fmt.Fprintf(sum, "%d %s", len(text), text) // a hash cannot fail
+	}
+	return base64.RawURLEncoding.EncodeToString(sum.Sum(nil))
+}
+
+// idempotencyKey is the key of a request; empty if it has none. Quotes around it, as in a
+// structured header, do not belong to it.
+func idempotencyKey(h http.Header) (string, error) {
+	values := h.Values("Idempotency-Key")
+	if len(values) == 0 {
+		return "", nil
+	}
+	key := values[0]
+	if len(key) > 1 && key[0] == '"' && key[len(key)-1] == '"' {
+		key = key[1 : len(key)-1]
+	}
+	visible := func(c rune) bool { return ' ' < c && c <= '~' }
+	if len(values) > 1 || key == "" || len(key) > longestKey || strings.TrimFunc(key, visible) != "" {
+		return "", problem.BadRequest("Idempotency-Key is not valid: use one, of 1 to %d visible ASCII characters, such as a UUID", longestKey)
+	}
+	return key, nil
+}
+
+// isRepeated refuses a request whose key the log knows from another request, or from one that it
+// cannot compare.
+func (a *API) isRepeated(ctx context.Context, digest string, duplicate client.Result) error {
+	seq := strconv.FormatUint(duplicate.Seq, 10)
+	first, err := a.opts.Client.Digest(ctx, duplicate)
+	if err == nil && first == digest {
+		return nil
+	}
+	p := problem.New(http.StatusUnprocessableEntity, problem.KeyUsed, "this Idempotency-Key belongs to another request, with another body or condition, which is in the log at sequence %s: this request did nothing, send it with a new key", seq)
+	switch {
+	case errors.Is(err, client.ErrNotFound):
+		p.Detail = fmt.Sprintf("this Idempotency-Key belongs to a request that was in the log at sequence %s, and the log no longer has it to compare: this request did nothing; look at what is there now, and use a new key", seq)
+	case err != nil:
+		p = problem.New(http.StatusServiceUnavailable, problem.Unavailable, "this Idempotency-Key belongs to a request that is in the log at sequence %s, and lapse could not read it to compare (%s): this request did nothing, send it again with the same key", seq, err)
+	}
+	p.Seq = seq
+	return p
+}

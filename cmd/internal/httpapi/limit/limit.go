@@ -1,0 +1,130 @@
+// Package limit bounds what the clients of the HTTP server hold of the process: requests under way
+// and bytes in memory ([Limit]). It also sends an answer to a client that may not take it ([Send]).
+package limit
+
+import (
+	"crypto/sha256"
+	"io"
+	"net/http"
+	"sync"
+
+	"github.com/seed18712806/lapse/cmd/internal/httpapi/problem"
+)
+
+// Client is the sender of a request. The zero value is a client that needs no token.
+type Client [sha256.Size]byte
+
+// ClientOf is the client with a token. It has a hash, so that a dump of the memory shows no token.
+func ClientOf(token string) Client { return sha256.Sum256([]byte(token)) }
+
+// Limit is the most of something that all clients have at a time. A client with a token may not
+// have more than it leaves free, so one alone never has more than half. Several goroutines may use
+// it.
+type Limit struct {
+	name string // ends the code of the problem
+	what string
+	most int64
+
+	mu   sync.Mutex
+	used int64
+	by   map[Client]int64
+}
+
+// New makes a limit. what is the text for people.
+func New(name, what string, most int64) *Limit {
+	return &Limit{name: name, what: what, most: most, by: make(map[Client]int64)}
+}
+
+// Take takes n until they are given back. An error is a problem that names the limit; then
+// nothing was taken.
+func (l *Limit) Take(c Client, n int64) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	mine, free := l.by[c], l.most-l.used
+	switch {
+	case n > free:
+		return problem.New(http.StatusServiceUnavailable, problem.TooMany+l.name,
+			"this process has %d %s under way, and allows %d: try again, or ask another process", l.used, l.what, l.most)
+	case c != (Client{}) && mine+n > free:
+		return problem.New(http.StatusServiceUnavailable, problem.TooMany+l.name,
+			"this token has %d %s under way, and the %d that are free are not for it alone: wait for some of its requests to end, or ask another process", mine, l.what, free)
+	}
+	l.used += n
+	l.by[c] = mine + n
+	return nil
+}
+
+// Give returns n of what a client has taken to the limit.
+func (l *Limit) Give(c Client, n int64) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.used -= n
+	if l.by[c] -= n; l.by[c] == 0 {
+		delete(l.by, c)
+	}
+}
+
+// Hold is what one request has taken of limits. One goroutine uses it.
+type Hold struct {
+	client Client
+	bytes  *Limit
+	size   int64
+	slot   *Limit // nil if it has none
+}
+
+// NewHold makes the hold of a request that has taken nothing.
+func NewHold(c Client, bytes *Limit) *Hold { return &Hold{client: c, bytes: bytes} }
+
+// Enter takes a slot.
+func (h *Hold) Enter(l *Limit) error {
+	if err := l.Take(h.client, 1); err != nil {
+		return err
+	}
+	h.slot = l
+	return nil
+}
+
+// Bytes makes the bytes that the request holds n. After an error it holds as many as before.
+func (h *Hold) Bytes(n int64) error {
+	if n == h.size {
+		return nil
+	}
+	if n < h.size {
+		h.bytes.Give(h.client, h.size-n)
+	} else if err := h.bytes.Take(h.client, n-h.size); err != nil {
+		return err
+	}
+	h.size = n
+	return nil
+}
+
+// leastBytes is what a request holds at least while its body comes: its connection needs buffers.
+const leastBytes = 64 << 10
+
+// Body is the body of a request. The request holds the bytes that have come.
+func (h *Hold) Body(from io.ReadCloser) io.ReadCloser { return &body{ReadCloser: from, hold: h} }
+
+type body struct {
+	io.ReadCloser
+	hold *Hold
+	come int64
+}
+
+// Read implements [io.Reader]. Its error is a problem if a limit is reached.
+func (b *body) Read(p []byte) (int, error) {
+	if err := b.hold.Bytes(max(leastBytes, b.come)); err != nil {
+		return 0, err
+	}
+	n, err := b.ReadCloser.Read(p)
+	b.come += int64(n)
+	return n, err
+}
+
+// Leave gives everything back.
+func (h *Hold) Leave() {
+	if h.slot != nil {
+		h.slot.Give(h.client, 1)
+		h.slot = nil
+	}
+	_ = h.Bytes(0) // to give back cannot fail
+}

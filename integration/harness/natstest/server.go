@@ -1,0 +1,75 @@
+package natstest
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/seed18712806/lapse/integration/harness/freeport"
+)
+
+// Server is a server that a test kills and starts again, on the same port, with streams that it may
+// put back to what they were.
+type Server struct {
+	URL     string
+	t       testing.TB
+	opts    Options
+	process *process
+}
+
+// NewServer makes a server with JetStream that is not started. copied is a copy of the streams that it
+// has at first; "" if it has none.
+func NewServer(t testing.TB, copied string) *Server {
+	t.Helper()
+	address := freeport.Address(freeport.Take(t))
+	s := &Server{t: t, URL: "nats://" + address, opts: Options{Store: filepath.Join(t.TempDir(), "store"), Config: fmt.Sprintf("listen: %q\n", address)}}
+	if copied != "" {
+		s.copyFrom(copied, ".")
+	}
+	return s
+}
+
+// Start starts the server, until the test ends.
+func (s *Server) Start() {
+	s.t.Helper()
+	s.process = start(s.t, s.opts)
+	s.process.ready()
+}
+
+// Kill ends the server as kill -9 does.
+func (s *Server) Kill() {
+	_ = s.process.cmd.Process.Kill() // or it has ended
+	<-s.process.ended
+}
+
+// Copy copies the streams, and returns the directory of the copy. The server must not run.
+func (s *Server) Copy() (copied string) {
+	s.t.Helper()
+	copied = s.t.TempDir()
+	if err := os.CopyFS(copied, os.DirFS(s.opts.Store)); err != nil {
+		s.t.Fatal(err)
+	}
+	return copied
+}
+
+// PutBack puts streams back to what a copy has of them. The server must not run.
+func (s *Server) PutBack(copied string, streams ...string) {
+	s.t.Helper()
+	for _, stream := range streams {
+		s.copyFrom(copied, filepath.Join("jetstream", "$G", "streams", stream))
+	}
+}
+
+// copyFrom replaces a directory by that of a copy, or removes it if the copy has none.
+func (s *Server) copyFrom(copied, dir string) {
+	s.t.Helper()
+	to, from := filepath.Join(s.opts.Store, dir), filepath.Join(copied, dir)
+	err := os.RemoveAll(to)
+	if _, none := os.Stat(from); err == nil && none == nil {
+		err = os.CopyFS(to, os.DirFS(from))
+	}
+	if err != nil {
+		s.t.Fatal(err)
+	}
+}

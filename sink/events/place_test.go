@@ -1,0 +1,96 @@
+package events
+
+import (
+	"encoding/json"
+	"math"
+	"testing"
+
+	"github.com/nats-io/nats.go/jetstream"
+	"pgregory.net/rapid"
+
+	"github.com/seed18712806/lapse/integration/harness/natstest"
+	"github.com/seed18712806/lapse/sink/wire"
+)
+
+// TestPlaceRoundTrip: what String and MarshalText write is read back.
+func TestPlaceRoundTrip(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		p := Place{
+			Seq: rapid.Uint64Min(1).Draw(t, "seq"),
+			Key: Key{rapid.SampledFrom([]byte{keyExpired, keyRejected, keyFence}).Draw(t, "kind"), rapid.Uint64().Draw(t, "of")},
+		}
+		if got, err := ParsePlace(p.String()); err != nil || got != p {
+			t.Fatalf("%s is read as %s: %v", p, got, err)
+		}
+		text, err := json.Marshal(p)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got Place
+		if err := json.Unmarshal(text, &got); err != nil || got != p {
+			t.Fatalf("%s is read as %s: %v", text, got, err)
+		}
+	})
+	if s := (Place{}).String(); s != "" {
+		t.Errorf("nothing is written as %q", s)
+	}
+	if s := (Place{12, Key{keyFence, math.MaxUint64}}).String(); s != "12:f18446744073709551615" {
+		t.Errorf("a fence is written as %q", s)
+	}
+	for _, text := range []string{"1", "1:", "1:e", "x:e1", ":e1", "1:ex", "1:e1 ", "-1:e1", "1:e18446744073709551616", "e1:1"} {
+		if p, err := ParsePlace(text); err == nil || p != (Place{}) {
+			t.Errorf("%q is read as %s: %v", text, p, err)
+		}
+	}
+}
+
+// TestG3_KeysDoNotMeet: no two outputs have one key, also if their headers look alike: those of two
+// shards, of a log that was made anew, and a rejection beside an event whose ce-id is the same text.
+// A tail finds those of its own log alone.
+//
+// Goes red if a key is the text of an id.
+func TestG3_KeysDoNotMeet(t *testing.T) {
+	r := newRig(t, natstest.Options{}, jetstream.StreamConfig{})
+	const created = 1_780_000_000_456
+	shape := wire.Shape{Shards: 2, Partitions: 1}
+	shards := []Log{NewLog(prefix.Log(0, 2), created), NewLog(prefix.Log(1, 2), created)}
+	other := 0
+	if shard, _ := shape.Place("rejected", "1"); shard == 0 {
+		other = 1
+	}
+	rejected := func(log Log) Message {
+		return Rejected(log, Rejection{Subject: "lapse.config.1", Rest: "1", Seq: 9, Code: 400, Error: "bad"})
+	}
+	expired := func(log Log) Message {
+		return Expired(log, wire.Event{Collection: "rejected", ID: "1", Etag: 9, Document: []byte("{}")}, "")
+	}
+	own := shards[1-other]
+	again := NewLog(prefix.Log(1-other, 2), created+1)
+	for _, one := range []struct {
+		publish Message
+		log     Log  // whose tail is asked
+		found   bool // by it
+	}{
+		{rejected(shards[other]), shards[other], true},
+		{rejected(shards[other]), own, false},
+		{expired(own), own, true},
+		{expired(own), shards[other], false},
+		{expired(own), again, false},
+	} {
+		for _, beside := range []Message{rejected(one.log), expired(one.log)} {
+			if err := r.stream.Purge(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			at := r.publish(one.publish)
+			tail := r.p.NewTail(one.log)
+			tail.Hold()
+			if err := tail.Cover(t.Context(), 0, at.Seq); err != nil {
+				t.Fatal(err)
+			}
+			want := one.found && beside.msg.Subject == one.publish.msg.Subject
+			if got, found := tail.Find(beside); found != want || found && got != at {
+				t.Errorf("a tail of %s finds %s: %t at %s, but %s was published at %s for %s", one.log.stream, beside.Key, found, got, one.publish.Key, at, one.publish.msg.Subject)
+			}
+		}
+	}
+}

@@ -1,0 +1,151 @@
+package events
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/seed18712806/lapse/sink/wire"
+)
+
+// Tail is what the stream of events has stored of a log, behind some place. The partitions of a
+// shard share one, so a takeover of all of them reads the stream once.
+type Tail struct {
+	publisher *Publisher
+	log       Log
+
+	reading chan struct{} // has something while one reads
+
+	mu      sync.Mutex
+	holders int
+	from    uint64 // it has what is stored behind from, up to end
+	end     uint64
+	endTime time.Time // of the message at end; zero if it has none
+	stored  map[Key]uint64
+	named   Named
+	names   *nats.Msg // the output that names it
+}
+
+// Named is a message of the log, as an output in the stream of events names it.
+type Named struct {
+	Seq uint64 // in the log; 0 if no output names one
+	At  uint64 // sequence of the output in the stream of events
+	Ts  int64  // log time at that message, Unix milliseconds; 0 if the output does not tell
+}
+
+// NewTail makes the tail of a log.
+func (p *Publisher) NewTail(log Log) *Tail {
+	return &Tail{publisher: p, log: log, reading: make(chan struct{}, 1)}
+}
+
+// Hold keeps what the tail has, until Release was called as often.
+func (t *Tail) Hold() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.holders++
+}
+
+// Release gives up what the tail has, when nobody holds it any more.
+func (t *Tail) Release() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.holders--; t.holders == 0 {
+		t.begin(0)
+		t.stored = nil
+	}
+}
+
+// begin begins anew behind a sequence. The caller has locked the mutex.
+func (t *Tail) begin(from uint64) {
+	t.from, t.end, t.endTime, t.stored, t.named, t.names = from, from, time.Time{}, make(map[Key]uint64), Named{}, nil
+}
+
+// Cover makes sure that the tail has all that is stored behind from, up to a sequence, and nothing that
+// the stream has lost since it was read. The caller holds it.
+func (t *Tail) Cover(ctx context.Context, from, upTo uint64) error {
+	select {
+	case t.reading <- struct{}{}:
+	case <-ctx.Done():
+		return fmt.Errorf("wait for a read of stream %s: %w", t.publisher.stream, context.Cause(ctx))
+	}
+	defer func() { <-t.reading }()
+	t.mu.Lock()
+	if t.stored == nil {
+		t.begin(from)
+	}
+	first, end, endTime := t.from, t.end, t.endTime
+	t.mu.Unlock()
+	holds := false
+	if !endTime.IsZero() {
+		var err error
+		if holds, err = t.publisher.holds(ctx, end, func(m *Stored) bool { return m.Time.Equal(endTime) }); err != nil {
+			return err
+		}
+	}
+	if !holds { // the stream has lost its end, and what was read of it
+		first = min(first, from)
+		t.mu.Lock()
+		t.begin(first)
+		t.mu.Unlock()
+		end = first
+	}
+	if from < first {
+		if err := t.publisher.read(ctx, from, first, t.add); err != nil {
+			return err
+		}
+		t.mu.Lock()
+		t.from = from
+		t.mu.Unlock()
+	}
+	return t.publisher.read(ctx, end, upTo, t.add)
+}
+
+// add adds a stored message.
+func (t *Tail) add(m *nats.Msg, seq uint64) {
+	key, ok := t.log.keyOf(m.Header.Get(jetstream.SubjectHeader), m.Header)
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if seq > t.end {
+		t.end = seq
+		t.endTime, _ = time.Parse(time.RFC3339Nano, m.Header.Get(jetstream.TimeStampHeaer)) // zero: it is read again
+	}
+	if !ok || key.Kind == keyFence {
+		return
+	}
+	t.stored[key] = seq
+	if key.Seq > t.named.Seq {
+		t.named, t.names = Named{Seq: key.Seq, At: seq}, m
+	}
+}
+
+// Find is the place of an output, if the tail has it.
+func (t *Tail) Find(m Message) (at Place, found bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	seq, found := t.stored[m.Key]
+	return Place{seq, m.Key}, found
+}
+
+// Named is the last message of the log that the outputs in the tail name.
+func (t *Tail) Named() Named {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.named.Seq == 0 || t.named.Ts != 0 {
+		return t.named
+	}
+	var ts wire.Time
+	if text := t.names.Header.Get(wire.HeaderTs); text != "" {
+		_ = ts.UnmarshalText([]byte(text)) // 0 if somebody else has published it
+	} else {
+		var e struct{ Ts wire.Time } // a rejection of an older version has none
+		_ = json.Unmarshal(t.names.Data, &e)
+		ts = e.Ts
+	}
+	t.named.Ts = int64(ts)
+	return t.named
+}
