@@ -210,6 +210,33 @@ func TestBatchWithARefusedWrite(t *testing.T) {
 	}
 }
 
+// An answer that ends a batch can come between any two steps of a write. No write is forgotten
+// by that: each of them ends.
+func TestBatchWithManyRefusedWrites(t *testing.T) {
+	b := newLogs(t, natstest.Start(t, natstest.Options{}), 1, func(c *jetstream.StreamConfig) { c.MaxMsgSize = 200 })
+	var r results
+	batch, err := b.orders(t).Batch(t.Context(), r.done, client.AckOnly())
+	if err != nil {
+		t.Fatal(err)
+	}
+	const all = 3000
+	for i := range all {
+		o := Order{Count: i}
+		if i%3 > 0 { // the second of two begins a batch, and is its only answer
+			o.Item = strings.Repeat("x", 300)
+		}
+		if err := batch.Upsert(t.Context(), fmt.Sprint(i), o); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := batch.Close(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if want := all * 2 / 3; len(r.ids) != all || len(r.failed) != want {
+		t.Errorf("%d done, %d failed, want %d and %d", len(r.ids), len(r.failed), all, want)
+	}
+}
+
 // Where fast batches do not work, each write is sent by itself: the log does not take them, or
 // the user may not look at the log, or reaches only the subjects of clients.
 func TestBatchWithoutFastBatches(t *testing.T) {

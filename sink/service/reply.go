@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"os"
 	"strconv"
 
 	"github.com/nats-io/nats.go"
@@ -97,7 +98,8 @@ func isTimeout(err error) bool {
 // up, and not the request.
 func isRedisDown(err error) bool {
 	var network *net.OpError
-	return errors.As(err, &network) ||
+	var system *os.SyscallError // what go-redis leaves of a net.OpError when a connection breaks in its handshake
+	return errors.As(err, &network) || errors.As(err, &system) ||
 		errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, net.ErrClosed) ||
 		errors.Is(err, redis.ErrClosed) || errors.Is(err, redis.ErrPoolTimeout) || errors.Is(err, redis.ErrPoolExhausted) ||
 		redis.IsLoadingError(err) || redis.IsClusterDownError(err) || redis.IsTryAgainError(err) ||

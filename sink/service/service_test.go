@@ -6,16 +6,21 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
+	"os"
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
+	"github.com/alicebob/miniredis/v2"
 	"github.com/google/go-cmp/cmp"
 	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/micro"
+	"github.com/redis/go-redis/v9"
 	"go.uber.org/goleak"
 
 	"github.com/seed18712806/lapse/integration/harness/natstest/inprocess"
@@ -551,6 +556,46 @@ func TestStartValidates(t *testing.T) {
 		if svc, err := service.Start(nc, fake{}, opts); err == nil {
 			svc.Stop()
 			t.Errorf("%+v: no error", opts)
+		}
+	}
+}
+
+// brokenConn is a connection of which the other end is gone: it breaks after some requests.
+type brokenConn struct {
+	net.Conn
+	writes int
+}
+
+func (c *brokenConn) Write(b []byte) (int, error) {
+	if c.writes--; c.writes < 0 {
+		return 0, &net.OpError{Op: "write", Net: "tcp", Err: os.NewSyscallError("write", syscall.EPIPE)}
+	}
+	return c.Conn.Write(b)
+}
+
+// Whatever go-redis makes of a connection that breaks, in its handshake or after, it is no fault
+// of lapse: clients try again.
+func TestABrokenConnectionIsUnavailable(t *testing.T) {
+	mini := miniredis.RunT(t)
+	for writes := range 4 {
+		client := redis.NewClient(&redis.Options{
+			MaxRetries: -1,
+			Dialer: func(ctx context.Context, _, _ string) (net.Conn, error) {
+				conn, err := new(net.Dialer).DialContext(ctx, "tcp", mini.Addr())
+				return &brokenConn{conn, writes}, err
+			},
+		})
+		var err error
+		for range 5 { // a connection is used again until it breaks
+			if err = client.Get(t.Context(), "key").Err(); err != nil && !errors.Is(err, redis.Nil) {
+				break
+			}
+		}
+		if code, text := service.StatusOf(fmt.Errorf("read partition 6: %w", err)); code != wire.StatusUnavailable {
+			t.Errorf("after %d requests: %d %s", writes, code, text)
+		}
+		if err := client.Close(); err != nil {
+			t.Error(err)
 		}
 	}
 }

@@ -140,25 +140,16 @@ func (f *fast) add(ctx context.Context, lane *lane, s sent) (done bool, err erro
 	if err := f.p.l.AwaitConnection(ctx); err != nil {
 		return false, err
 	}
-	b, off, err := f.open(ctx, lane)
-	if err != nil || off {
+	b, probe, err := f.join(ctx, lane, s)
+	if err != nil || b == nil {
 		return false, err
 	}
-	subject := s.msg.Subject
-	f.mu.Lock()
-	if b.sent == 0 {
-		b.subject = lane.log.Mapped(subject)
-	}
-	b.sent++
-	first, operation := b.sent == 1, "1"
-	if first {
+	operation := "1"
+	if b.sent == 1 {
 		operation = "0"
 	}
-	b.unstored = append(b.unstored, s)
-	probe := first && !lane.started
-	f.mu.Unlock()
 	msg := *s.msg // the original is for sending it again
-	msg.Subject, msg.Reply = lane.log.Mapped(subject), f.reply(lane, b, b.sent, operation)
+	msg.Subject, msg.Reply = lane.log.Mapped(msg.Subject), f.reply(lane, b, b.sent, operation)
 	if probe {
 		// A user may have the permission for the subjects of clients alone.
 		defer f.p.l.Expect(func(error) {
@@ -170,13 +161,7 @@ func (f *fast) add(ctx context.Context, lane *lane, s sent) (done bool, err erro
 		}, func(subject string) bool { return subject == msg.Subject })()
 	}
 	if err := f.p.l.NC.PublishMsg(&msg); err != nil {
-		f.mu.Lock()
-		defer f.mu.Unlock()
-		b.sent--
-		b.unstored = b.unstored[:len(b.unstored)-1]
-		if b.sent == 0 {
-			lane.close(b)
-		}
+		f.leave(lane, b, s)
 		return false, err
 	}
 	f.touch(lane)
@@ -203,27 +188,34 @@ func (f *fast) reply(lane *lane, b *batch, message int, operation string) string
 	return f.p.inbox + ".fast." + strconv.Itoa(lane.number) + "." + b.id + "." + strconv.Itoa(ackEvery) + ".fail." + strconv.Itoa(message) + "." + operation + ".$FI"
 }
 
-// open returns the open batch of a lane. If the last one is ending, it waits for its end, and
-// sends again what that has left.
-func (f *fast) open(ctx context.Context, lane *lane) (b *batch, off bool, err error) {
+// join makes a message the last one of the open batch of a lane, or the first one of a new
+// batch. If the last batch is ending, join waits for its end, and sends again what that has
+// left. It returns nil if the log does not take batches. probe means that this message shows
+// whether it does.
+//
+// An answer can end a batch at any moment. So what finds the batch open and what adds the
+// message to it hold the mutex together: no batch gets a message after its end.
+func (f *fast) join(ctx context.Context, lane *lane, s sent) (b *batch, probe bool, err error) {
 	for {
 		reconnects := f.p.l.NC.Stats().Reconnects
 		f.mu.Lock()
 		b := lane.batch
+		if b == nil && len(lane.left) == 0 && !f.off {
+			b = &batch{id: rand.Text(), reconnects: reconnects, subject: lane.log.Mapped(s.msg.Subject), started: make(chan struct{}), ended: make(chan struct{})}
+			lane.batch = b
+		}
 		switch {
 		case f.off:
 			f.mu.Unlock()
-			return nil, true, nil
-		case b == nil && len(lane.left) == 0:
-			b = &batch{id: rand.Text(), reconnects: reconnects, started: make(chan struct{}), ended: make(chan struct{})}
-			lane.batch = b
-			f.mu.Unlock()
-			return b, false, nil
+			return nil, false, nil
 		case b != nil && b.reconnects != reconnects:
 			f.forget(lane, b)
 		case b != nil && !b.ending:
+			b.sent++
+			b.unstored = append(b.unstored, s)
+			probe := b.sent == 1 && !lane.started
 			f.mu.Unlock()
-			return b, false, nil
+			return b, probe, nil
 		}
 		f.mu.Unlock()
 		if b != nil {
@@ -235,6 +227,22 @@ func (f *fast) open(ctx context.Context, lane *lane) (b *batch, off bool, err er
 		if err != nil {
 			return nil, false, err
 		}
+	}
+}
+
+// leave takes the last message of a batch back: it could not be published. The batch may have
+// ended meanwhile.
+func (f *fast) leave(lane *lane, b *batch, s sent) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if lane.batch != b {
+		lane.left = slices.DeleteFunc(lane.left, func(one sent) bool { return one.n == s.n })
+		return
+	}
+	b.sent--
+	b.unstored = b.unstored[:len(b.unstored)-1]
+	if b.sent == 0 {
+		lane.close(b)
 	}
 }
 
@@ -299,20 +307,29 @@ func (f *fast) touch(lane *lane) {
 	lane.idle = time.AfterFunc(idle, func() {
 		f.sending.Lock()
 		defer f.sending.Unlock()
-		f.endBatch(lane)
+		if f.endBatch(lane) && f.p.failed.Err() == nil {
+			lane.idle.Reset(lostEvery)
+		}
 	})
 }
 
-// endBatch tells the server that a batch is complete.
-func (f *fast) endBatch(lane *lane) {
+// endBatch tells the server that a batch is complete. It reports whether the end is still to
+// come. A connection that was lost ends the batch too.
+func (f *fast) endBatch(lane *lane) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	b := lane.batch
-	if b == nil || b.ending || f.p.l.NC.Stats().Reconnects != b.reconnects {
-		return
+	switch {
+	case b == nil:
+		return false
+	case f.p.l.NC.Stats().Reconnects != b.reconnects:
+		f.forget(lane, b)
+		return false
+	case !b.ending:
+		b.ending = true
+		_ = f.p.l.NC.PublishMsg(&nats.Msg{Subject: b.subject, Reply: f.reply(lane, b, b.sent+1, "3")})
 	}
-	b.ending = true
-	_ = f.p.l.NC.PublishMsg(&nats.Msg{Subject: b.subject, Reply: f.reply(lane, b, b.sent+1, "3")}) // a lost connection ends it too
+	return true
 }
 
 // drain ends all batches, and waits until they have ended.
@@ -348,8 +365,7 @@ func (f *fast) end() {
 	defer f.sending.Unlock()
 	for _, lane := range f.lanes {
 		if lane.idle != nil {
-			lane.idle.Stop()
+			lane.idle.Reset(0)
 		}
-		f.endBatch(lane)
 	}
 }
