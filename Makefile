@@ -1,14 +1,19 @@
 # The recipes are in .ci, so that you can run them without make.
 
-.PHONY: run test faults simulate soak lint bench
+.PHONY: run test check faults simulate soak lint bench
 
 # Run lapse with NATS and Redis embedded; its data is in ./lapse-data.
 run:
 	go run ./cmd/lapse serve
 
-# Run all tests, those of lapse with the race detector; install what they need if it is missing.
+# Run the tests, in five minutes. They need Go and redis-server, which is installed if it is missing.
 test:
 	.ci/test
+
+# Run the rest: the race detector, a browser, Node, deploy/, and the tests that take long; install
+# what they need if it is missing.
+check:
+	.ci/check
 
 # Run the long random tests: faults, histories and a flood. See .ci/faults.
 faults:

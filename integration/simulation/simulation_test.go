@@ -26,7 +26,7 @@ import (
 var (
 	seeds   = flag.Int("seeds", 0, "run so many histories; 0: as many as fit into -for")
 	from    = flag.Uint64("from", 0, "the first seed; 0: a random one")
-	limit   = flag.Duration("for", 30*time.Second, "how long to run histories")
+	limit   = flag.Duration("for", 20*time.Second, "how long to run histories")
 	logs    = flag.Bool("logs", false, "with TestReplay: show what the processes log")
 	workers = flag.Int("workers", 2, "how many processes run histories")
 	step    = flag.Int("step", 1, "from seed to seed")

@@ -1,4 +1,4 @@
-package httpapi_test
+package elsewhere
 
 import (
 	"fmt"
@@ -8,6 +8,8 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+
+	"github.com/seed18712806/lapse/integration/harness"
 )
 
 // A client sends one request with a path as it is, follows redirects if clients of its kind do,
@@ -79,11 +81,14 @@ func run(t *testing.T, name string, args ...string) (int, string) {
 // TestPathsAsTheyAreSent: a request for .. in a collection does nothing to the collection, and
 // ids that look like folders are reached percent-encoded, by the clients that people use.
 func TestPathsAsTheyAreSent(t *testing.T) {
-	r := start(t)
-	base := strings.TrimSuffix(r.base, "/v1")
+	base := "http://" + harness.EmbeddedLapse(t).HTTP
 	const collection = "/v1/collections/danger"
-	etag := r.do("PUT", "/collections/danger", `{"defaultTtl":3600}`).want(t, 200).Header.Get("Etag")
-	r.do("PUT", "/collections/danger/documents/1", `{"n":1}`).want(t, 201)
+	for path, body := range map[string]string{collection: `{"defaultTtl":3600}`, collection + "/documents/1": `{"n":1}`} {
+		if status, text := pathClients["go"](t, "PUT", base, path, body); status >= 300 {
+			t.Fatal(path, status, text)
+		}
+	}
+	_, before := pathClients["go"](t, "GET", base, collection, "")
 	for name, send := range pathClients {
 		t.Run(name, func(t *testing.T) {
 			want := func(method, path, body string, status int, part string) {
@@ -112,6 +117,10 @@ func TestPathsAsTheyAreSent(t *testing.T) {
 			}
 		})
 	}
-	r.do("GET", "/collections/danger", "").want(t, 200, `"defaultTtl":3600`).header(t, "Etag", etag)
-	r.do("GET", "/collections/danger/documents/1", "").want(t, 200, `{"n":1}`)
+	if _, after := pathClients["go"](t, "GET", base, collection, ""); after != before || !strings.Contains(after, `"defaultTtl":3600`) {
+		t.Errorf("the collection was %s, and is %s", before, after)
+	}
+	if status, text := pathClients["go"](t, "GET", base, collection+"/documents/1", ""); status != 200 || text != `{"n":1}` {
+		t.Errorf("its document is %d %s", status, text)
+	}
 }
