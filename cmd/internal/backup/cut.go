@@ -9,7 +9,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/seed18712806/lapse/cmd/internal/backup/jsapi"
 	"github.com/seed18712806/lapse/sink/wire"
 )
 
@@ -29,17 +28,17 @@ func (c *Contents) next(s *StreamContents) uint64 {
 
 // rewrite copies the archive of a stream, as it is to be restored.
 func (c *Contents) rewrite(s *StreamContents, in io.Reader, out io.Writer) error {
-	from, err := jsapi.Open(in)
+	from, err := openArchive(in)
 	if err != nil {
 		return err
 	}
-	var durable []jsapi.Consumer
+	var durable []consumer
 	for _, one := range from.Consumers {
 		if one.Durable() {
 			durable = append(durable, one)
 		}
 	}
-	to, err := jsapi.NewWriter(out, c.restoredState(s), durable)
+	to, err := newArchiveWriter(out, c.restoredState(s), durable)
 	if err != nil {
 		return err
 	}
@@ -64,7 +63,7 @@ func (c *Contents) rewrite(s *StreamContents, in io.Reader, out io.Writer) error
 
 // restoredState is the state that a restored stream has. NATS fills the sequences that have no
 // message.
-func (c *Contents) restoredState(s *StreamContents) jsapi.State {
+func (c *Contents) restoredState(s *StreamContents) state {
 	restored := s.state
 	restored.LastSeq = c.next(s) - 1
 	if restored.FirstSeq > restored.LastSeq { // it is empty
@@ -78,23 +77,23 @@ func (c *Contents) restoredState(s *StreamContents) jsapi.State {
 }
 
 // edit returns what changes the messages of a stream, or leaves them out.
-func (c *Contents) edit(s *StreamContents) func(*jsapi.Message) (stays bool, err error) {
+func (c *Contents) edit(s *StreamContents) func(*message) (stays bool, err error) {
 	switch {
 	case c.isLog(s.Name) || s.Name == c.names.root():
-		return func(m *jsapi.Message) (bool, error) { return m.Seq <= s.end, nil }
+		return func(m *message) (bool, error) { return m.Seq <= s.end, nil }
 	case s.Name == c.names.events():
 		return c.isRestored
 	case s.Name == c.names.checkpoints():
 		return c.moveBack
 	}
-	return func(*jsapi.Message) (bool, error) { return true, nil }
+	return func(*message) (bool, error) { return true, nil }
 }
 
 // isRestored reports whether a message of the stream of events follows from messages of the logs
 // that are restored. The others are left out: lapse would take them for proof that the events of
 // earlier versions were published. An event of a version that is restored may follow from a
 // configuration that is not.
-func (c *Contents) isRestored(m *jsapi.Message) (bool, error) {
+func (c *Contents) isRestored(m *message) (bool, error) {
 	rest, ok := strings.CutPrefix(m.Subject, string(c.Prefix)+".")
 	kind, rest, _ := strings.Cut(rest, ".")
 	if !ok || kind != "expired" && kind != "rejected" {
@@ -129,7 +128,7 @@ func (c *Contents) isRestored(m *jsapi.Message) (bool, error) {
 
 // moveBack moves a checkpoint back to the end of its log, and removes later snapshots from a
 // record.
-func (c *Contents) moveBack(m *jsapi.Message) (bool, error) {
+func (c *Contents) moveBack(m *message) (bool, error) {
 	key := strings.TrimPrefix(m.Subject, "$KV."+c.Prefix.CheckpointBucket()+".")
 	kind, number, _ := strings.Cut(key, ".")
 	p, err := strconv.Atoi(number)
@@ -156,7 +155,7 @@ func (c *Contents) stays(partition int) func(generation) bool {
 	return func(g generation) bool { return g.Offset <= log.end }
 }
 
-func (c *Contents) moveCheckpoint(m *jsapi.Message, log *StreamContents) error {
+func (c *Contents) moveCheckpoint(m *message, log *StreamContents) error {
 	point, err := parseCheckpoint(m)
 	if err != nil {
 		return err

@@ -5,8 +5,6 @@ import (
 	"fmt"
 	"testing"
 
-	"github.com/seed18712806/lapse/cmd/internal/backup/file"
-	"github.com/seed18712806/lapse/cmd/internal/backup/jsapi"
 	"github.com/seed18712806/lapse/sink/wire"
 )
 
@@ -18,12 +16,12 @@ import (
 // It fails if an event of the last millisecond of c stays; if it is left out, and lapse does not
 // look it up; if an event of e is left out.
 func TestG3_ConfiguredInTheLastInstant(t *testing.T) {
-	c := &Contents{Header: file.Header{Prefix: wire.DefaultPrefix, Shards: 1, Partitions: 1}, changed: map[string]bool{"c": true, "e": false}}
+	c := &Contents{Header: Header{Prefix: wire.DefaultPrefix, Shards: 1, Partitions: 1}, changed: map[string]bool{"c": true, "e": false}}
 	c.names = names{c.Prefix, 1}
 	c.Streams = []StreamContents{{Name: c.names.logs()[0], end: 9, logTime: 1_500_000_000}}
 	for collection, last := range map[string]int64{"c": 1499, "e": 1500, "f": 1501} {
 		for ms := int64(1499); ms <= 1501; ms++ {
-			m := &jsapi.Message{Subject: "lapse.expired." + collection + ".d"}
+			m := &message{Subject: "lapse.expired." + collection + ".d"}
 			m.Header = fmt.Appendf(nil, "NATS/1.0\r\nce-id: %s/d/7\r\nce-time: %s\r\n\r\n", collection, wire.Time(ms))
 			if stays, err := c.isRestored(m); stays != (ms <= last) || err != nil {
 				t.Errorf("an event of %s of %d ms stays: %v, %v, want %v", collection, ms, stays, err, ms <= last)
@@ -31,7 +29,7 @@ func TestG3_ConfiguredInTheLastInstant(t *testing.T) {
 		}
 	}
 	for _, seq := range []uint64{8, 9, 12} {
-		m := &jsapi.Message{}
+		m := &message{}
 		m.Data, _ = json.Marshal(checkpoint{Seq: seq, Watermark: 1500})
 		err := c.moveCheckpoint(m, &c.Streams[0])
 		if point, _ := parseCheckpoint(m); err != nil || point.Seq != min(seq, 9) || point.Watermark != 1499 {

@@ -5,13 +5,12 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/seed18712806/lapse/cmd/internal/backup/jsapi"
 )
 
 // record is the record of a partition's snapshots, in the bucket of checkpoints. Fields that a
 // backup does not need stay as they are.
 type record struct {
-	from        *jsapi.Message // nil if there is none
+	from        *message // nil if there is none
 	fields      map[string]json.RawMessage
 	generations []generation
 }
@@ -26,7 +25,7 @@ type generation struct {
 	raw        json.RawMessage
 }
 
-func parseRecord(m *jsapi.Message) (*record, error) {
+func parseRecord(m *message) (*record, error) {
 	r := &record{from: m}
 	if m == nil {
 		return r, nil
@@ -72,7 +71,7 @@ func (r *record) newest() (offset uint64) {
 }
 
 // message is the record as it is stored; nil if there is none.
-func (r *record) message() *jsapi.Message {
+func (r *record) message() *message {
 	if r.from == nil {
 		return nil
 	}

@@ -12,8 +12,6 @@ import (
 
 	"github.com/nats-io/nats.go"
 
-	"github.com/seed18712806/lapse/cmd/internal/backup/file"
-	"github.com/seed18712806/lapse/cmd/internal/backup/jsapi"
 	"github.com/seed18712806/lapse/sink/wire"
 )
 
@@ -97,7 +95,7 @@ func (r *restorer) prepare(ctx context.Context) (begun bool, err error) {
 	others := []string{p.LogStream(), p.ConfigStream(), p.Log(0, 2).Stream()} // of another number of shards
 	others = slices.DeleteFunc(others, func(name string) bool { return slices.Contains(r.contents.names.all(), name) })
 	for _, name := range append(r.contents.names.all(), others...) {
-		i, err := jsapi.StreamInfo(ctx, r.NATS, name)
+		i, err := streamInfo(ctx, r.NATS, name)
 		if i == nil && err == nil {
 			continue
 		}
@@ -136,7 +134,7 @@ func exists(stream string) error {
 
 // transfer reads the backup, and uploads its streams under their marks.
 func (r *restorer) transfer(ctx context.Context, in io.Reader, uploads bool) error {
-	from, err := file.NewReader(in)
+	from, err := newReader(in)
 	if err != nil {
 		return err
 	}
@@ -174,7 +172,7 @@ func (r *restorer) transfer(ctx context.Context, in io.Reader, uploads bool) err
 var errChanged = errors.New("the backup was changed while it was read")
 
 // upload makes one stream.
-func (r *restorer) upload(ctx context.Context, s *StreamContents, config json.RawMessage, from *file.Reader) error {
+func (r *restorer) upload(ctx context.Context, s *StreamContents, config json.RawMessage, from *reader) error {
 	read, write := io.Pipe()
 	rewritten := make(chan error, 1)
 	go func() {
@@ -183,7 +181,7 @@ func (r *restorer) upload(ctx context.Context, s *StreamContents, config json.Ra
 		rewritten <- err
 	}()
 	shown := io.TeeReader(read, restoring{r, s.Name, from})
-	made, err := jsapi.Upload(ctx, r.NATS, s.Name, config, shown)
+	made, err := upload(ctx, r.NATS, s.Name, config, shown)
 	_ = read.CloseWithError(cmp.Or(err, io.ErrClosedPipe))
 	if failed := <-rewritten; err == nil {
 		err = failed
@@ -201,7 +199,7 @@ func (r *restorer) upload(ctx context.Context, s *StreamContents, config json.Ra
 type restoring struct {
 	r    *restorer
 	name string
-	from *file.Reader
+	from *reader
 }
 
 func (p restoring) Write(b []byte) (int, error) {
@@ -216,7 +214,7 @@ func (r *restorer) complete(ctx context.Context) error {
 		if !ok {
 			continue
 		}
-		if err := jsapi.Update(ctx, r.NATS, name, config); err != nil {
+		if err := update(ctx, r.NATS, name, config); err != nil {
 			return fmt.Errorf("complete stream %s: %w: run the same command again", name, err)
 		}
 	}
@@ -226,7 +224,7 @@ func (r *restorer) complete(ctx context.Context) error {
 // removeMarked removes a stream, if it is still marked: another restore may have completed it, and
 // clients may have written to it.
 func (r *restorer) removeMarked(ctx context.Context, name string) error {
-	i, err := jsapi.StreamInfo(ctx, r.NATS, name)
+	i, err := streamInfo(ctx, r.NATS, name)
 	if i == nil || err != nil {
 		return err
 	}
@@ -234,7 +232,7 @@ func (r *restorer) removeMarked(ctx context.Context, name string) error {
 	if err != nil || c.Metadata[wire.FormatKey] != wire.Restoring {
 		return err
 	}
-	return jsapi.Remove(ctx, r.NATS, name)
+	return remove(ctx, r.NATS, name)
 }
 
 // removeAll removes what a restore that failed has made.

@@ -13,8 +13,6 @@ import (
 
 	"github.com/nats-io/nats.go"
 
-	"github.com/seed18712806/lapse/cmd/internal/backup/file"
-	"github.com/seed18712806/lapse/cmd/internal/backup/jsapi"
 	"github.com/seed18712806/lapse/sink/store"
 	"github.com/seed18712806/lapse/sink/wire"
 )
@@ -27,18 +25,18 @@ type Until struct {
 }
 
 // ends reports whether a message of a log, at a log time, is the first that is left out.
-func (u Until) ends(m *jsapi.Message, logTime int64) bool {
+func (u Until) ends(m *message, logTime int64) bool {
 	return u.Seq != 0 && m.Seq >= u.Seq || !u.Time.IsZero() && logTime >= u.Time.UnixNano()
 }
 
 // Contents are what a backup has, as a scan has found it.
 type Contents struct {
-	file.Header
+	Header
 	Streams []StreamContents `json:"streams"`
 
 	names   names
-	end     file.End
-	bucket  map[string]*jsapi.Message
+	end     end
+	bucket  map[string]*message
 	latest  map[string]uint64 // by collection: its last configuration
 	changed map[string]bool   // collections that were configured after the end of a log: whether perhaps in its last instant
 }
@@ -51,7 +49,7 @@ type StreamContents struct {
 	Last     uint64 `json:"lastSeq"`
 
 	earliest generation // of a log: where the partition that begins last does; its offset, if it has no snapshot
-	state    jsapi.State
+	state    state
 	identity int64
 	copied   uint64 // of a log: the last configuration that it has, or had before it was truncated
 	seen     uint64 // of a log: the last configuration that the backup has of it, also after its end
@@ -63,11 +61,11 @@ type StreamContents struct {
 // Scan reads a backup to its end. It returns an error unless all of it is there and undamaged, and
 // finds out where each stream is to end.
 func Scan(in io.Reader, until Until) (*Contents, error) {
-	r, err := file.NewReader(in)
+	r, err := newReader(in)
 	if err != nil {
 		return nil, err
 	}
-	c := &Contents{Header: r.Header(), names: names{r.Header().Prefix, r.Header().Shards}, bucket: make(map[string]*jsapi.Message),
+	c := &Contents{Header: r.Header(), names: names{r.Header().Prefix, r.Header().Shards}, bucket: make(map[string]*message),
 		latest: make(map[string]uint64), changed: make(map[string]bool)}
 	for {
 		part, err := r.Next()
@@ -91,7 +89,7 @@ func Scan(in io.Reader, until Until) (*Contents, error) {
 	}
 	for _, name := range append(c.names.logs(), c.names.root(), c.names.events()) {
 		if c.stream(name) == nil {
-			return nil, fmt.Errorf("%w: it has no stream %s", file.ErrDamaged, name)
+			return nil, fmt.Errorf("%w: it has no stream %s", errDamaged, name)
 		}
 	}
 	return c, c.check(until)
@@ -110,14 +108,14 @@ func (c *Contents) stream(name string) *StreamContents {
 func (c *Contents) isLog(name string) bool { return slices.Contains(c.names.logs(), name) }
 
 // scan reads the archive of a stream.
-func (c *Contents) scan(part file.Stream, r io.Reader, until Until) error {
+func (c *Contents) scan(part stream, r io.Reader, until Until) error {
 	if !slices.Contains(c.names.all(), part.Name) || c.stream(part.Name) != nil {
 		return errors.New("it does not belong there")
 	}
 	s := StreamContents{Name: part.Name, identity: part.Identity}
 	cuts := c.isLog(part.Name) || part.Name == c.names.root()
 	greatest, over := int64(0), false
-	state, err := visitAll(r, func(m *jsapi.Message) {
+	state, err := visitAll(r, func(m *message) {
 		s.Messages++
 		s.First, s.Last = cmp.Or(s.First, m.Seq), m.Seq
 		greatest = max(greatest, m.Stamp)
@@ -155,7 +153,7 @@ func (c *Contents) scan(part file.Stream, r io.Reader, until Until) error {
 
 // source is the sequence that a message of a log has in the stream of configurations; 0 if it is
 // not from there.
-func (c *Contents) source(m *jsapi.Message) uint64 {
+func (c *Contents) source(m *message) uint64 {
 	if c.Shards == 1 || !strings.Contains(m.Subject, ".copy.") && m.Value("Nats-Stream-Source") == "" {
 		return 0
 	}
@@ -255,6 +253,6 @@ func (c *Contents) begins(p int) error {
 }
 
 // value is a key of the bucket of checkpoints.
-func (c *Contents) value(kind string, partition int) *jsapi.Message {
+func (c *Contents) value(kind string, partition int) *message {
 	return c.bucket["$KV."+c.Prefix.CheckpointBucket()+"."+kind+"."+strconv.Itoa(partition)]
 }

@@ -14,8 +14,6 @@ import (
 
 	"github.com/nats-io/nats.go"
 
-	"github.com/seed18712806/lapse/cmd/internal/backup/file"
-	"github.com/seed18712806/lapse/cmd/internal/backup/jsapi"
 	"github.com/seed18712806/lapse/sink/wire"
 )
 
@@ -40,17 +38,17 @@ const (
 type taker struct {
 	Source
 	names  names
-	header file.Header
-	out    *file.Writer
-	root   jsapi.State
-	logs   []jsapi.State // of each shard, as the backup has it
+	header Header
+	out    *writer
+	root   state
+	logs   []state // of each shard, as the backup has it
 	before []*record     // per partition, before the snapshots were read
-	bucket []*jsapi.Message
+	bucket []*message
 }
 
 // Take writes a backup, and returns its header. See the package doc for what it has, and why in
 // this order.
-func Take(ctx context.Context, s Source, out io.Writer) (file.Header, error) {
+func Take(ctx context.Context, s Source, out io.Writer) (Header, error) {
 	t := &taker{Source: s}
 	if _, err := wire.ParsePrefix(string(s.Prefix)); err != nil {
 		return t.header, err
@@ -62,7 +60,7 @@ func Take(ctx context.Context, s Source, out io.Writer) (file.Header, error) {
 		return t.header, err
 	}
 	var err error
-	if t.out, err = file.NewWriter(out, t.header); err != nil {
+	if t.out, err = newWriter(out, t.header); err != nil {
 		return t.header, err
 	}
 	for _, part := range []func(context.Context) error{t.snapshots, t.takeLogs, t.checkpoints, t.events, t.end} {
@@ -76,9 +74,9 @@ func Take(ctx context.Context, s Source, out io.Writer) (file.Header, error) {
 // find finds out which streams there are.
 func (t *taker) find(ctx context.Context) error {
 	t.names = names{t.Prefix, 1}
-	root, err := jsapi.StreamInfo(ctx, t.NATS, t.Prefix.LogStream())
+	root, err := streamInfo(ctx, t.NATS, t.Prefix.LogStream())
 	if root == nil && err == nil {
-		root, err = jsapi.StreamInfo(ctx, t.NATS, t.Prefix.ConfigStream())
+		root, err = streamInfo(ctx, t.NATS, t.Prefix.ConfigStream())
 	}
 	if err != nil {
 		return err
@@ -90,8 +88,8 @@ func (t *taker) find(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if f := c.Metadata[wire.FormatKey]; f != file.Version {
-		return wire.UnknownFormat("the log of "+string(t.Prefix), f, file.Version)
+	if f := c.Metadata[wire.FormatKey]; f != version {
+		return wire.UnknownFormat("the log of "+string(t.Prefix), f, version)
 	}
 	shards, _ := strconv.Atoi(cmp.Or(c.Metadata[wire.ShardsKey], "1"))
 	partitions, _ := strconv.Atoi(c.Metadata[wire.PartitionsKey])
@@ -99,13 +97,13 @@ func (t *taker) find(ctx context.Context) error {
 		return errors.New("the metadata of the log has no valid number of partitions")
 	}
 	t.names.shards = shards
-	t.header = file.Header{Lapse: t.Lapse, Prefix: t.Prefix, Shards: shards, Partitions: partitions, Taken: root.Now}
+	t.header = Header{Lapse: t.Lapse, Prefix: t.Prefix, Shards: shards, Partitions: partitions, Taken: root.Now}
 	return nil
 }
 
 // stream writes a stream as the server sends it, and returns its state. visit gets each message.
-func (t *taker) stream(ctx context.Context, name string, consumers bool, visit func(*jsapi.Message)) (s jsapi.State, err error) {
-	i, err := jsapi.StreamInfo(ctx, t.NATS, name)
+func (t *taker) stream(ctx context.Context, name string, consumers bool, visit func(*message)) (s state, err error) {
+	i, err := streamInfo(ctx, t.NATS, name)
 	if err == nil && i == nil {
 		err = errors.New("there is no such stream")
 	}
@@ -116,7 +114,7 @@ func (t *taker) stream(ctx context.Context, name string, consumers bool, visit f
 	if err != nil {
 		return s, err
 	}
-	part := file.Stream{Name: name, Config: i.Config, Identity: wire.Identity(c.Metadata, i.Created)}
+	part := stream{Name: name, Config: i.Config, Identity: wire.Identity(c.Metadata, i.Created)}
 	err = t.out.Stream(part, func(w io.Writer) error {
 		read, write := io.Pipe()
 		seen := make(chan error, 1)
@@ -129,7 +127,7 @@ func (t *taker) stream(ctx context.Context, name string, consumers bool, visit f
 			_ = read.CloseWithError(cmp.Or(err, io.ErrClosedPipe))
 			seen <- err
 		}()
-		err := jsapi.Download(ctx, t.NATS, name, consumers, io.MultiWriter(w, write, progress{t, name}))
+		err := download(ctx, t.NATS, name, consumers, io.MultiWriter(w, write, progress{t, name}))
 		_ = write.CloseWithError(cmp.Or(err, io.EOF))
 		return cmp.Or(err, <-seen)
 	})
@@ -140,8 +138,8 @@ func (t *taker) stream(ctx context.Context, name string, consumers bool, visit f
 }
 
 // visitAll reads an archive to its end.
-func visitAll(archive io.Reader, visit func(*jsapi.Message)) (s jsapi.State, err error) {
-	a, err := jsapi.Open(archive)
+func visitAll(archive io.Reader, visit func(*message)) (s state, err error) {
+	a, err := openArchive(archive)
 	if err != nil {
 		return s, err
 	}
@@ -169,7 +167,7 @@ func (p progress) Write(b []byte) (int, error) {
 
 // snapshots writes the object store of snapshots.
 func (t *taker) snapshots(ctx context.Context) error {
-	i, err := jsapi.StreamInfo(ctx, t.NATS, t.names.snapshots())
+	i, err := streamInfo(ctx, t.NATS, t.names.snapshots())
 	if i == nil || err != nil {
 		return err
 	}
@@ -204,8 +202,8 @@ func (t *taker) records(ctx context.Context) ([]*record, error) {
 func (t *taker) partitions() int { return t.header.Shards * t.header.Partitions }
 
 // value reads a key of the bucket of checkpoints; nil if there is none.
-func (t *taker) value(ctx context.Context, key string) (*jsapi.Message, error) {
-	m, err := jsapi.LastOf(ctx, t.NATS, t.names.checkpoints(), "$KV."+t.Prefix.CheckpointBucket()+"."+key)
+func (t *taker) value(ctx context.Context, key string) (*message, error) {
+	m, err := lastOf(ctx, t.NATS, t.names.checkpoints(), "$KV."+t.Prefix.CheckpointBucket()+"."+key)
 	if m != nil && m.Value("KV-Operation") != "" {
 		m = nil
 	}
@@ -216,7 +214,7 @@ func (t *taker) value(ctx context.Context, key string) (*jsapi.Message, error) {
 func (t *taker) takeLogs(ctx context.Context) error {
 	for _, name := range t.names.logs() {
 		first := uint64(0)
-		s, err := t.stream(ctx, name, false, func(m *jsapi.Message) { first = cmp.Or(first, m.Seq) })
+		s, err := t.stream(ctx, name, false, func(m *message) { first = cmp.Or(first, m.Seq) })
 		if err != nil {
 			return err
 		}
@@ -236,7 +234,7 @@ func (t *taker) takeLogs(ctx context.Context) error {
 
 // checkpoints waits for the checkpoints, and writes their bucket.
 func (t *taker) checkpoints(ctx context.Context) error {
-	bucket, err := jsapi.StreamInfo(ctx, t.NATS, t.names.checkpoints())
+	bucket, err := streamInfo(ctx, t.NATS, t.names.checkpoints())
 	if bucket == nil || err != nil {
 		return err
 	}
@@ -324,14 +322,14 @@ func (t *taker) covered() error {
 
 // writeBucket writes the bucket of checkpoints. It is not as the server would send it: a value
 // that is replaced meanwhile would be missing there.
-func (t *taker) writeBucket(i *jsapi.Info) error {
-	slices.SortFunc(t.bucket, func(a, b *jsapi.Message) int { return cmp.Compare(a.Seq, b.Seq) })
-	s := jsapi.State{Msgs: uint64(len(t.bucket))}
+func (t *taker) writeBucket(i *info) error {
+	slices.SortFunc(t.bucket, func(a, b *message) int { return cmp.Compare(a.Seq, b.Seq) })
+	s := state{Msgs: uint64(len(t.bucket))}
 	if len(t.bucket) > 0 {
 		s.FirstSeq, s.LastSeq = t.bucket[0].Seq, t.bucket[len(t.bucket)-1].Seq
 	}
-	return t.out.Stream(file.Stream{Name: t.names.checkpoints(), Config: i.Config}, func(w io.Writer) error {
-		a, err := jsapi.NewWriter(w, s, nil)
+	return t.out.Stream(stream{Name: t.names.checkpoints(), Config: i.Config}, func(w io.Writer) error {
+		a, err := newArchiveWriter(w, s, nil)
 		if err != nil {
 			return err
 		}
@@ -352,9 +350,9 @@ func (t *taker) events(ctx context.Context) error {
 
 // end writes the end mark.
 func (t *taker) end(ctx context.Context) error {
-	e := file.End{Last: make(map[string]uint64)}
+	e := end{Last: make(map[string]uint64)}
 	for _, name := range append(t.names.logs(), t.names.events()) {
-		i, err := jsapi.StreamInfo(ctx, t.NATS, name)
+		i, err := streamInfo(ctx, t.NATS, name)
 		if err == nil && i == nil {
 			err = fmt.Errorf("stream %s was deleted meanwhile", name)
 		}
@@ -364,7 +362,7 @@ func (t *taker) end(ctx context.Context) error {
 		e.Last[name] = i.State.LastSeq
 	}
 	for after := t.root.LastSeq; ; {
-		m, err := jsapi.NextOf(ctx, t.NATS, t.names.root(), after+1, t.Prefix.Config("*"))
+		m, err := nextOf(ctx, t.NATS, t.names.root(), after+1, t.Prefix.Config("*"))
 		if err != nil {
 			return err
 		}
@@ -386,7 +384,7 @@ type checkpoint struct {
 	Origin    uint64 `json:"origin,omitempty"`
 }
 
-func parseCheckpoint(m *jsapi.Message) (c checkpoint, err error) {
+func parseCheckpoint(m *message) (c checkpoint, err error) {
 	if m == nil {
 		return c, nil
 	}

@@ -10,8 +10,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/seed18712806/lapse/cmd/internal/backup/file"
-	"github.com/seed18712806/lapse/cmd/internal/backup/jsapi"
 	"github.com/seed18712806/lapse/integration/harness"
 	"github.com/seed18712806/lapse/sink/wire"
 )
@@ -94,14 +92,14 @@ func expiries(t *testing.T, backup []byte, until Until) (all, restored int) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	from, err := file.NewReader(bytes.NewReader(backup))
-	for part := (file.Stream{}); err == nil && part.Name != found.names.events(); {
+	from, err := newReader(bytes.NewReader(backup))
+	for part := (stream{}); err == nil && part.Name != found.names.events(); {
 		part, err = from.Next()
 	}
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, err = visitAll(from, func(m *jsapi.Message) {
+	_, err = visitAll(from, func(m *message) {
 		stays, err := found.isRestored(m)
 		if err != nil {
 			t.Error(err)

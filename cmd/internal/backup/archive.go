@@ -1,4 +1,4 @@
-package jsapi
+package backup
 
 import (
 	"bytes"
@@ -11,7 +11,7 @@ import (
 )
 
 // Message is a message of a stream, in an archive.
-type Message struct {
+type message struct {
 	Seq     uint64
 	Stamp   int64 // Unix nanoseconds
 	Subject string
@@ -20,7 +20,7 @@ type Message struct {
 }
 
 // State is the state of a stream, in an archive.
-type State struct {
+type state struct {
 	Msgs      uint64 `json:"messages"`
 	Bytes     uint64 `json:"bytes"`
 	FirstSeq  uint64 `json:"first_seq"`
@@ -35,14 +35,14 @@ const (
 )
 
 // Reader reads what NATS sends of a stream: its State, its consumers, its messages.
-type Reader struct {
+type archiveReader struct {
 	r         *archive.Reader
-	State     State
-	Consumers []Consumer
+	State     state
+	Consumers []consumer
 }
 
 // Consumer is a consumer in an archive, as it stands there.
-type Consumer struct {
+type consumer struct {
 	name  string
 	stamp int64
 	data  []byte
@@ -52,8 +52,8 @@ type Consumer struct {
 var errArchive = errors.New("this is not what nats-server 2.15 sends of a stream: use 2.15 or newer")
 
 // Open reads the beginning of an archive.
-func Open(r io.Reader) (*Reader, error) {
-	a := &Reader{r: archive.NewReader(s2.NewReader(r))}
+func openArchive(r io.Reader) (*archiveReader, error) {
+	a := &archiveReader{r: archive.NewReader(s2.NewReader(r))}
 	h, err := a.r.Next()
 	if errors.Is(err, archive.ErrInvalidArchive) || err == nil && h.Name != stateEntry {
 		err = errArchive
@@ -73,24 +73,24 @@ func Open(r io.Reader) (*Reader, error) {
 		if err != nil {
 			return nil, broken(err)
 		}
-		a.Consumers = append(a.Consumers, Consumer{h.Name, h.Timestamp, data})
+		a.Consumers = append(a.Consumers, consumer{h.Name, h.Timestamp, data})
 	}
 	return a, nil
 }
 
 // ErrIncomplete: an archive ends too early.
-var ErrIncomplete = errors.New("the archive of the stream is not complete")
+var errIncomplete = errors.New("the archive of the stream is not complete")
 
 // broken names an archive that ends too early. Other errors stay as they are.
 func broken(err error) error {
 	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
-		return ErrIncomplete
+		return errIncomplete
 	}
 	return err
 }
 
 // Next is the next message; nil after the last one.
-func (a *Reader) Next() (*Message, error) {
+func (a *archiveReader) Next() (*message, error) {
 	h, err := a.r.Next()
 	if err != nil {
 		return nil, broken(err)
@@ -106,18 +106,18 @@ func (a *Reader) Next() (*Message, error) {
 	if _, err := io.ReadFull(a.r, content); err != nil {
 		return nil, broken(err)
 	}
-	return &Message{h.Sequence, h.Timestamp, h.Name, content[:h.HeaderSize:h.HeaderSize], content[h.HeaderSize:]}, nil
+	return &message{h.Sequence, h.Timestamp, h.Name, content[:h.HeaderSize:h.HeaderSize], content[h.HeaderSize:]}, nil
 }
 
 // Writer writes an archive, as NATS takes it.
-type Writer struct {
+type archiveWriter struct {
 	compressed *s2.Writer
 	w          *archive.Writer
 }
 
 // NewWriter begins an archive.
-func NewWriter(out io.Writer, s State, consumers []Consumer) (*Writer, error) {
-	a := &Writer{compressed: s2.NewWriter(out)}
+func newArchiveWriter(out io.Writer, s state, consumers []consumer) (*archiveWriter, error) {
+	a := &archiveWriter{compressed: s2.NewWriter(out)}
 	a.w = archive.NewWriter(a.compressed)
 	s.Consumers = len(consumers)
 	text, err := json.Marshal(s)
@@ -135,7 +135,7 @@ func NewWriter(out io.Writer, s State, consumers []Consumer) (*Writer, error) {
 	return a, nil
 }
 
-func (a *Writer) entry(h archive.Header, content ...[]byte) error {
+func (a *archiveWriter) entry(h archive.Header, content ...[]byte) error {
 	if err := a.w.WriteHeader(&h); err != nil {
 		return err
 	}
@@ -148,7 +148,7 @@ func (a *Writer) entry(h archive.Header, content ...[]byte) error {
 }
 
 // Message writes a message.
-func (a *Writer) Message(m *Message) error {
+func (a *archiveWriter) Message(m *message) error {
 	return a.entry(archive.Header{
 		Name: m.Subject, Timestamp: m.Stamp, Sequence: m.Seq,
 		HeaderSize: int64(len(m.Header)), PayloadSize: int64(len(m.Data)),
@@ -156,7 +156,7 @@ func (a *Writer) Message(m *Message) error {
 }
 
 // Close writes the end.
-func (a *Writer) Close() error {
+func (a *archiveWriter) Close() error {
 	if err := a.entry(archive.Header{}); err != nil {
 		return err
 	}
@@ -165,7 +165,7 @@ func (a *Writer) Close() error {
 
 // Durable reports whether a consumer is one that a client has named, and not one that its
 // connection has made for itself.
-func (c Consumer) Durable() bool {
+func (c consumer) Durable() bool {
 	var content struct {
 		Config struct {
 			Durable string `json:"durable_name"`
@@ -175,7 +175,7 @@ func (c Consumer) Durable() bool {
 }
 
 // Value is the value of a header; "" if there is none.
-func (m *Message) Value(name string) string {
+func (m *message) Value(name string) string {
 	_, rest, ok := bytes.Cut(m.Header, []byte("\r\n"+name+":"))
 	if !ok {
 		return ""

@@ -1,7 +1,4 @@
-// Package jsapi makes the requests to JetStream that a backup and a restore need. nats-server sends a
-// stream as an archive ([Download], [Reader]), and makes a stream of one ([Writer], [Upload]):
-// with the same sequences and stamps, but with a new time of creation.
-package jsapi
+package backup
 
 import (
 	"context"
@@ -24,16 +21,16 @@ const (
 
 // Info is what the server says of a stream. Its configuration is kept as it came, so that a
 // restore has every setting.
-type Info struct {
+type info struct {
 	Config  json.RawMessage `json:"config"`
 	Created time.Time       `json:"created"`
 	Now     time.Time       `json:"ts"`
-	State   State           `json:"state"`
+	State   state           `json:"state"`
 	Error   *apiError       `json:"error"`
 }
 
 // Config is what lapse has to know of a configuration.
-type Config struct {
+type config struct {
 	Metadata map[string]string `json:"metadata"`
 	MaxAge   time.Duration     `json:"max_age"`
 	Subjects []string          `json:"subjects"`
@@ -68,8 +65,8 @@ func ask(ctx context.Context, nc *nats.Conn, subject string, request, answer any
 }
 
 // StreamInfo asks for a stream; nil if there is none.
-func StreamInfo(ctx context.Context, nc *nats.Conn, name string) (*Info, error) {
-	var i Info
+func streamInfo(ctx context.Context, nc *nats.Conn, name string) (*info, error) {
+	var i info
 	if err := ask(ctx, nc, api+"INFO."+name, nil, &i); err != nil {
 		return nil, err
 	}
@@ -83,12 +80,12 @@ func StreamInfo(ctx context.Context, nc *nats.Conn, name string) (*Info, error) 
 }
 
 // Parse is what lapse has to know of the configuration.
-func (i *Info) Parse() (c Config, err error) {
+func (i *info) Parse() (c config, err error) {
 	return c, json.Unmarshal(i.Config, &c)
 }
 
 // Download lets the server send a stream as it is now, and writes that to w.
-func Download(ctx context.Context, nc *nats.Conn, name string, consumers bool, w io.Writer) error {
+func download(ctx context.Context, nc *nats.Conn, name string, consumers bool, w io.Writer) error {
 	inbox := nc.NewInbox()
 	sub, err := nc.SubscribeSync(inbox)
 	if err != nil {
@@ -130,12 +127,12 @@ func Download(ctx context.Context, nc *nats.Conn, name string, consumers bool, w
 }
 
 // Upload makes a stream of an archive.
-func Upload(ctx context.Context, nc *nats.Conn, name string, config json.RawMessage, archive io.Reader) (*Info, error) {
+func upload(ctx context.Context, nc *nats.Conn, name string, config json.RawMessage, archive io.Reader) (*info, error) {
 	var answer struct {
 		Deliver string    `json:"deliver_subject"`
 		Error   *apiError `json:"error"`
 	}
-	if err := ask(ctx, nc, api+"RESTORE."+name, map[string]any{"config": config, "state": State{}}, &answer); err != nil {
+	if err := ask(ctx, nc, api+"RESTORE."+name, map[string]any{"config": config, "state": state{}}, &answer); err != nil {
 		return nil, err
 	}
 	if answer.Error != nil {
@@ -173,8 +170,8 @@ func Upload(ctx context.Context, nc *nats.Conn, name string, config json.RawMess
 }
 
 // made reads the answer to an upload.
-func made(answer []byte) (*Info, error) {
-	var i Info
+func made(answer []byte) (*info, error) {
+	var i info
 	if err := json.Unmarshal(answer, &i); err != nil {
 		return nil, err
 	}
@@ -185,8 +182,8 @@ func made(answer []byte) (*Info, error) {
 }
 
 // Update changes the configuration of a stream.
-func Update(ctx context.Context, nc *nats.Conn, name string, config json.RawMessage) error {
-	var i Info
+func update(ctx context.Context, nc *nats.Conn, name string, config json.RawMessage) error {
+	var i info
 	if err := ask(ctx, nc, api+"UPDATE."+name, config, &i); err != nil {
 		return err
 	}
@@ -197,7 +194,7 @@ func Update(ctx context.Context, nc *nats.Conn, name string, config json.RawMess
 }
 
 // Remove removes a stream.
-func Remove(ctx context.Context, nc *nats.Conn, name string) error {
+func remove(ctx context.Context, nc *nats.Conn, name string) error {
 	var answer struct {
 		Error *apiError `json:"error"`
 	}
@@ -209,16 +206,16 @@ func Remove(ctx context.Context, nc *nats.Conn, name string) error {
 }
 
 // LastOf reads the last message of a subject, from the leader of the stream; nil if there is none.
-func LastOf(ctx context.Context, nc *nats.Conn, stream, subject string) (*Message, error) {
+func lastOf(ctx context.Context, nc *nats.Conn, stream, subject string) (*message, error) {
 	return get(ctx, nc, stream, map[string]any{"last_by_subj": subject})
 }
 
 // NextOf reads the first message of a subject from a sequence on; nil if there is none.
-func NextOf(ctx context.Context, nc *nats.Conn, stream string, from uint64, subject string) (*Message, error) {
+func nextOf(ctx context.Context, nc *nats.Conn, stream string, from uint64, subject string) (*message, error) {
 	return get(ctx, nc, stream, map[string]any{"seq": from, "next_by_subj": subject})
 }
 
-func get(ctx context.Context, nc *nats.Conn, stream string, request map[string]any) (*Message, error) {
+func get(ctx context.Context, nc *nats.Conn, stream string, request map[string]any) (*message, error) {
 	var answer struct {
 		Error   *apiError `json:"error"`
 		Message *struct {
@@ -240,6 +237,6 @@ func get(ctx context.Context, nc *nats.Conn, stream string, request map[string]a
 	case m == nil:
 		return nil, errors.New("the server has sent no message")
 	default:
-		return &Message{m.Seq, m.Time.UnixNano(), m.Subject, m.Header, m.Data}, nil
+		return &message{m.Seq, m.Time.UnixNano(), m.Subject, m.Header, m.Data}, nil
 	}
 }

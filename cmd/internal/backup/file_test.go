@@ -1,4 +1,4 @@
-package file
+package backup
 
 import (
 	"bytes"
@@ -9,15 +9,15 @@ import (
 	"time"
 )
 
-func written(t *testing.T) []byte {
+func writtenParts(t *testing.T) []byte {
 	t.Helper()
 	var out bytes.Buffer
-	w, err := NewWriter(&out, Header{Lapse: "1.2.3", Prefix: "lapse", Shards: 1, Partitions: 8, Taken: time.Unix(1, 0).UTC()})
+	w, err := newWriter(&out, Header{Lapse: "1.2.3", Prefix: "lapse", Shards: 1, Partitions: 8, Taken: time.Unix(1, 0).UTC()})
 	if err != nil {
 		t.Fatal(err)
 	}
 	for name, chunks := range map[string][]string{"A": {"first", "second"}} {
-		err := w.Stream(Stream{Name: name, Config: []byte(`{"a":1}`)}, func(w io.Writer) error {
+		err := w.Stream(stream{Name: name, Config: []byte(`{"a":1}`)}, func(w io.Writer) error {
 			for _, chunk := range chunks {
 				if _, err := io.WriteString(w, chunk); err != nil {
 					return err
@@ -29,18 +29,18 @@ func written(t *testing.T) []byte {
 			t.Fatal(err)
 		}
 	}
-	if err := w.Stream(Stream{Name: "B", Config: []byte(`{}`)}, func(io.Writer) error { return nil }); err != nil {
+	if err := w.Stream(stream{Name: "B", Config: []byte(`{}`)}, func(io.Writer) error { return nil }); err != nil {
 		t.Fatal(err)
 	}
-	if err := w.End(End{Last: map[string]uint64{"A": 7}}); err != nil {
+	if err := w.End(end{Last: map[string]uint64{"A": 7}}); err != nil {
 		t.Fatal(err)
 	}
 	return out.Bytes()
 }
 
 // read reads a whole backup.
-func read(content []byte) (streams map[string]string, end End, err error) {
-	r, err := NewReader(bytes.NewReader(content))
+func read(content []byte) (streams map[string]string, end end, err error) {
+	r, err := newReader(bytes.NewReader(content))
 	if err != nil {
 		return nil, end, err
 	}
@@ -62,12 +62,12 @@ func read(content []byte) (streams map[string]string, end End, err error) {
 }
 
 func TestFile(t *testing.T) {
-	content := written(t)
+	content := writtenParts(t)
 	streams, end, err := read(content)
 	if err != nil || len(streams) != 2 || streams["A"] != "firstsecond" || streams["B"] != "" || end.Last["A"] != 7 {
 		t.Errorf("%v, %+v, %v", streams, end, err)
 	}
-	r, err := NewReader(bytes.NewReader(content))
+	r, err := newReader(bytes.NewReader(content))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -79,14 +79,14 @@ func TestFile(t *testing.T) {
 // TestDamage: whichever byte of a backup is another one, and wherever it ends, it is refused, and
 // the error names the part.
 func TestDamage(t *testing.T) {
-	whole := written(t)
+	whole := writtenParts(t)
 	for i := range whole {
 		for _, flip := range []byte{1, 0x80, 0xff} {
 			damaged := bytes.Clone(whole)
 			damaged[i] ^= flip
 			if _, _, err := read(damaged); err == nil {
 				t.Errorf("byte %d (%q) with %x: no error", i, whole[i], flip)
-			} else if i > len(magic)+2 && !errors.Is(err, ErrDamaged) {
+			} else if i > len(magic)+2 && !errors.Is(err, errDamaged) {
 				t.Errorf("byte %d: %v", i, err)
 			}
 		}
@@ -94,7 +94,7 @@ func TestDamage(t *testing.T) {
 			t.Errorf("only %d bytes: no error", i)
 		}
 	}
-	if _, _, err := read(append(bytes.Clone(whole), 0)); !errors.Is(err, ErrDamaged) {
+	if _, _, err := read(append(bytes.Clone(whole), 0)); !errors.Is(err, errDamaged) {
 		t.Errorf("with more behind its end: %v", err)
 	}
 	for at, part := range map[string]string{`"1.2.3"`: "its header", "second": `stream "A"`, `"last"`: "its end mark"} {
@@ -108,7 +108,7 @@ func TestDamage(t *testing.T) {
 
 // TestAnotherFormat: a backup of a later format is refused by name.
 func TestAnotherFormat(t *testing.T) {
-	later := bytes.Replace(written(t), []byte(magic+Version), []byte(magic+"2"), 1)
+	later := bytes.Replace(writtenParts(t), []byte(magic+version), []byte(magic+"2"), 1)
 	if _, _, err := read(later); err == nil || !strings.Contains(err.Error(), `the format "2", and this version of lapse reads 1`) {
 		t.Errorf("%v", err)
 	}

@@ -1,8 +1,4 @@
-// Package file is the format of a backup: a header, streams, and an end mark.
-//
-// Each part has its hash, so an error says where a file is damaged. [Reader.Next] returns io.EOF
-// only after a whole file without damage.
-package file
+package backup
 
 import (
 	"bufio"
@@ -23,13 +19,13 @@ import (
 )
 
 // ErrDamaged: the file is not what lapse backup wrote.
-var ErrDamaged = errors.New("the backup is damaged")
+var errDamaged = errors.New("the backup is damaged")
 
 // The file begins with its format. Frames follow: a kind, the length, and the content. The frames
 // of a part are its beginning, its chunks, and its end, which has the hash of the others.
 const (
 	magic   = "lapse-backup "
-	Version = "1"
+	version = "1"
 
 	kindHeader = 'h' // of the file: a part without chunks
 	kindStream = 's' // begins the part of a stream
@@ -50,7 +46,7 @@ type Header struct {
 }
 
 // Stream is the beginning of the part of a stream. Its chunks are an archive.
-type Stream struct {
+type stream struct {
 	Name   string          `json:"name"`
 	Config json.RawMessage `json:"config"`
 	// Identity is the wire.Identity of a log and of the stream of configurations.
@@ -58,7 +54,7 @@ type Stream struct {
 }
 
 // End is the end mark.
-type End struct {
+type end struct {
 	SHA256 string `json:"-"` // of the whole file
 	// Last is the last sequence of each log, and of the stream of events, when the backup was
 	// complete.
@@ -69,7 +65,7 @@ type End struct {
 }
 
 // Writer writes a backup.
-type Writer struct {
+type writer struct {
 	w         *bufio.Writer
 	all, part hash.Hash
 	written   int64
@@ -77,15 +73,15 @@ type Writer struct {
 }
 
 // NewWriter begins a backup.
-func NewWriter(out io.Writer, h Header) (*Writer, error) {
-	w := &Writer{w: bufio.NewWriterSize(out, 256<<10), all: sha256.New(), part: sha256.New()}
-	w.write([]byte(magic + Version + "\n"))
+func newWriter(out io.Writer, h Header) (*writer, error) {
+	w := &writer{w: bufio.NewWriterSize(out, 256<<10), all: sha256.New(), part: sha256.New()}
+	w.write([]byte(magic + version + "\n"))
 	w.json(kindHeader, h)
 	w.hash()
 	return w, w.err
 }
 
-func (w *Writer) write(b []byte) {
+func (w *writer) write(b []byte) {
 	if w.err != nil {
 		return
 	}
@@ -95,12 +91,12 @@ func (w *Writer) write(b []byte) {
 	_, w.err = w.w.Write(b)
 }
 
-func (w *Writer) frame(kind byte, content []byte) {
+func (w *writer) frame(kind byte, content []byte) {
 	w.write(binary.BigEndian.AppendUint32([]byte{kind}, uint32(len(content))))
 	w.write(content)
 }
 
-func (w *Writer) json(kind byte, v any) {
+func (w *writer) json(kind byte, v any) {
 	b, err := json.Marshal(v)
 	if err == nil && len(b) > largestFrame {
 		err = fmt.Errorf("%d bytes are too many for the beginning of a part", len(b))
@@ -112,16 +108,16 @@ func (w *Writer) json(kind byte, v any) {
 }
 
 // hash ends a part.
-func (w *Writer) hash() {
+func (w *writer) hash() {
 	w.frame(kindHash, w.part.Sum(nil))
 	w.part.Reset()
 }
 
 // Written is how many bytes were written.
-func (w *Writer) Written() int64 { return w.written }
+func (w *writer) Written() int64 { return w.written }
 
 // Write writes a chunk of the stream.
-func (w *Writer) Write(b []byte) (int, error) {
+func (w *writer) Write(b []byte) (int, error) {
 	for chunk := b; len(chunk) > 0; chunk = chunk[min(len(chunk), largestFrame):] {
 		w.frame(kindChunk, chunk[:min(len(chunk), largestFrame)])
 	}
@@ -129,7 +125,7 @@ func (w *Writer) Write(b []byte) (int, error) {
 }
 
 // Stream writes a stream, whose archive content writes.
-func (w *Writer) Stream(s Stream, content func(io.Writer) error) error {
+func (w *writer) Stream(s stream, content func(io.Writer) error) error {
 	w.json(kindStream, s)
 	if err := content(w); err != nil {
 		return err
@@ -139,7 +135,7 @@ func (w *Writer) Stream(s Stream, content func(io.Writer) error) error {
 }
 
 // End writes the end mark.
-func (w *Writer) End(e End) error {
+func (w *writer) End(e end) error {
 	w.json(kindEnd, e)
 	w.frame(kindHash, w.all.Sum(nil))
 	if w.err != nil {
@@ -149,20 +145,20 @@ func (w *Writer) End(e End) error {
 }
 
 // Reader reads a backup, and finds out whether it is damaged.
-type Reader struct {
+type reader struct {
 	r         *bufio.Reader
 	all, part hash.Hash
 	read      atomic.Int64
 	in        string // the part that is being read
 	header    Header
-	end       End
+	end       end
 	chunk     []byte // the unread rest of the present chunk
 	open      bool   // a stream is being read
 }
 
 // NewReader reads the beginning of a backup.
-func NewReader(in io.Reader) (*Reader, error) {
-	r := &Reader{r: bufio.NewReaderSize(in, 256<<10), all: sha256.New(), part: sha256.New(), in: "its header"}
+func newReader(in io.Reader) (*reader, error) {
+	r := &reader{r: bufio.NewReaderSize(in, 256<<10), all: sha256.New(), part: sha256.New(), in: "its header"}
 	line, err := r.r.ReadSlice('\n')
 	if err != nil && !errors.Is(err, io.EOF) && !errors.Is(err, bufio.ErrBufferFull) {
 		return nil, err
@@ -172,8 +168,8 @@ func NewReader(in io.Reader) (*Reader, error) {
 	if !ok || !whole {
 		return nil, errors.New("this is not a backup of lapse: use a file that lapse backup has written")
 	}
-	if format != Version {
-		return nil, fmt.Errorf("this backup has the format %s, and this version of lapse reads %s: restore it with the version that has written it", wire.Quote(format), Version)
+	if format != version {
+		return nil, fmt.Errorf("this backup has the format %s, and this version of lapse reads %s: restore it with the version that has written it", wire.Quote(format), version)
 	}
 	r.note(line)
 	kind, content, err := r.frame()
@@ -196,26 +192,26 @@ func NewReader(in io.Reader) (*Reader, error) {
 }
 
 // Header is the beginning of the backup.
-func (r *Reader) Header() Header { return r.header }
+func (r *reader) Header() Header { return r.header }
 
 // End is the end mark, once Next has returned io.EOF.
-func (r *Reader) End() End { return r.end }
+func (r *reader) End() end { return r.end }
 
 // Position is how many bytes were read. Any goroutine may ask.
-func (r *Reader) Position() int64 { return r.read.Load() }
+func (r *reader) Position() int64 { return r.read.Load() }
 
-func (r *Reader) damaged(format string, args ...any) error {
-	return fmt.Errorf("%w in %s, before byte %d: %s", ErrDamaged, r.in, r.read.Load(), fmt.Sprintf(format, args...))
+func (r *reader) damaged(format string, args ...any) error {
+	return fmt.Errorf("%w in %s, before byte %d: %s", errDamaged, r.in, r.read.Load(), fmt.Sprintf(format, args...))
 }
 
-func (r *Reader) note(b []byte) {
+func (r *reader) note(b []byte) {
 	r.all.Write(b)
 	r.part.Write(b)
 	r.read.Add(int64(len(b)))
 }
 
 // frame reads a frame. The hashes have it, unless it is a hash itself.
-func (r *Reader) frame() (kind byte, content []byte, err error) {
+func (r *reader) frame() (kind byte, content []byte, err error) {
 	head := make([]byte, 5)
 	if err := r.full(head); err != nil {
 		return 0, nil, err
@@ -235,7 +231,7 @@ func (r *Reader) frame() (kind byte, content []byte, err error) {
 	return head[0], content, nil
 }
 
-func (r *Reader) full(b []byte) error {
+func (r *reader) full(b []byte) error {
 	n, err := io.ReadFull(r.r, b)
 	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
 		r.read.Add(int64(n))
@@ -244,7 +240,7 @@ func (r *Reader) full(b []byte) error {
 	return err
 }
 
-func (r *Reader) unmarshal(content []byte, v any) error {
+func (r *reader) unmarshal(content []byte, v any) error {
 	if err := json.Unmarshal(content, v); err != nil {
 		return r.damaged("%v", err)
 	}
@@ -252,7 +248,7 @@ func (r *Reader) unmarshal(content []byte, v any) error {
 }
 
 // ended reads the end of a part.
-func (r *Reader) ended() error {
+func (r *reader) ended() error {
 	kind, content, err := r.frame()
 	if err == nil && kind != kindHash {
 		err = r.damaged("a part has no end")
@@ -264,7 +260,7 @@ func (r *Reader) ended() error {
 }
 
 // compare compares the hash at the end of a part.
-func (r *Reader) compare(want []byte) error {
+func (r *reader) compare(want []byte) error {
 	if !bytes.Equal(r.part.Sum(nil), want) {
 		return r.damaged("its hash is another one")
 	}
@@ -276,7 +272,7 @@ func (r *Reader) compare(want []byte) error {
 
 // Next is the next stream; io.EOF after the end mark. What is left of the stream before is read
 // and verified.
-func (r *Reader) Next() (s Stream, err error) {
+func (r *reader) Next() (s stream, err error) {
 	if r.open {
 		if _, err := io.Copy(io.Discard, r); err != nil {
 			return s, err
@@ -300,7 +296,7 @@ func (r *Reader) Next() (s Stream, err error) {
 }
 
 // last reads the end mark.
-func (r *Reader) last(content []byte) error {
+func (r *reader) last(content []byte) error {
 	if err := r.unmarshal(content, &r.end); err != nil {
 		return err
 	}
@@ -321,7 +317,7 @@ func (r *Reader) last(content []byte) error {
 }
 
 // Read reads the archive of the stream that Next has returned; io.EOF once it is verified.
-func (r *Reader) Read(b []byte) (int, error) {
+func (r *reader) Read(b []byte) (int, error) {
 	for len(r.chunk) == 0 {
 		if !r.open {
 			return 0, io.EOF
