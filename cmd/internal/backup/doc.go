@@ -2,9 +2,10 @@
 // lapse keeps in JetStream. Redis is not in it, because lapse builds that from the log; nor are
 // the members and their leases.
 //
-//	file         the format of the file: streams, each with its hash, and an end mark
-//	jsapi        the requests to JetStream, and what it sends of a stream: its messages, with
-//	             sequences and stamps
+//	file.go      the format of the file: a header, streams and an end mark, each with its hash, so
+//	             that an error says where a file is damaged
+//	server.go    the requests to JetStream. nats-server sends a stream as an archive, and makes a
+//	archive.go   stream of one: with the same sequences and stamps, but a new time of creation
 //	take.go      takes a backup while lapse runs
 //	scan.go      verifies a file, and finds out where each log is to end
 //	cut.go       cuts a stream at an earlier end of its log

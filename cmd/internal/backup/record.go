@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
-
 )
 
 // record is the record of a partition's snapshots, in the bucket of checkpoints. Fields that a

@@ -41,8 +41,8 @@ type taker struct {
 	header Header
 	out    *writer
 	root   state
-	logs   []state // of each shard, as the backup has it
-	before []*record     // per partition, before the snapshots were read
+	logs   []state   // of each shard, as the backup has it
+	before []*record // per partition, before the snapshots were read
 	bucket []*message
 }
 

@@ -1,10 +1,3 @@
-// Package cli is the command line of lapse. [Run] parses the arguments, runs the command,
-// reports its error and returns the exit code.
-//
-// Here are the list of all commands (cli.go), the errors of a wrong command line (parse.go),
-// and the commands that need no connection: serve, demo, version and completion. The others are
-// in packages commands and transfer. All of them take their flags from package flags and
-// print with package output.
 package cli
 
 import (
@@ -15,10 +8,7 @@ import (
 
 	"github.com/alecthomas/kong"
 
-	"github.com/seed18712806/lapse/cmd/internal/commands"
-	"github.com/seed18712806/lapse/cmd/internal/flags"
 	"github.com/seed18712806/lapse/cmd/internal/output"
-	"github.com/seed18712806/lapse/cmd/internal/transfer"
 )
 
 const description = `JSON documents that expire, and an event the moment each one does.
@@ -35,32 +25,32 @@ To look around, run "lapse demo". To begin, run "lapse serve" in one terminal. I
 type commandLine struct {
 	Serve      serveCommand      `cmd:"" group:"serve" help:"Run lapse: apply writes, publish expiry events, answer reads."`
 	Demo       demoCommand       `cmd:"" group:"serve" help:"Run a lapse of its own in which documents come and go, to look at."`
-	Health     commands.Health   `cmd:"" group:"serve" help:"Ask a running lapse whether it is ready, for health checks."`
+	Health     Health            `cmd:"" group:"serve" help:"Ask a running lapse whether it is ready, for health checks."`
 	Version    versionCommand    `cmd:"" group:"serve" help:"Print the version."`
-	Backup     commands.Backup   `cmd:"" group:"serve" help:"Write everything that lapse keeps in NATS into one file, while lapse runs."`
-	Restore    commands.Restore  `cmd:"" group:"serve" help:"Restore a backup into empty servers, as it was, or until a moment before a mistake."`
+	Backup     Backup            `cmd:"" group:"serve" help:"Write everything that lapse keeps in NATS into one file, while lapse runs."`
+	Restore    Restore           `cmd:"" group:"serve" help:"Restore a backup into empty servers, as it was, or until a moment before a mistake."`
 	Completion completionCommand `cmd:"" group:"serve" help:"Print a script that completes this command line in a shell."`
 
-	Config      commands.Config      `cmd:"" group:"configure" help:"Print a collection's configuration, or change it."`
-	Drop        commands.Drop        `cmd:"" group:"configure" help:"Remove a collection and its documents, without expiry events."`
-	Collections commands.Collections `cmd:"" group:"configure" help:"Print the collections, with their configurations and counts."`
+	Config      Config      `cmd:"" group:"configure" help:"Print a collection's configuration, or change it."`
+	Drop        Drop        `cmd:"" group:"configure" help:"Remove a collection and its documents, without expiry events."`
+	Collections Collections `cmd:"" group:"configure" help:"Print the collections, with their configurations and counts."`
 
-	Put     commands.Put     `cmd:"" group:"write" help:"Create a document, or replace it if it exists (upsert)."`
-	Create  commands.Create  `cmd:"" group:"write" help:"Create a document; it must not exist."`
-	Replace commands.Replace `cmd:"" group:"write" help:"Replace a document; it must exist."`
-	Patch   commands.Patch   `cmd:"" group:"write" help:"Change a document by a JSON merge patch (RFC 7396)."`
-	Touch   commands.Touch   `cmd:"" group:"write" help:"Start a document's time to live again."`
-	Delete  commands.Delete  `cmd:"" group:"write" help:"Remove a document, without an expiry event."`
-	Import  transfer.Import  `cmd:"" group:"write" help:"Write many documents, one on each line (NDJSON)."`
+	Put     Put     `cmd:"" group:"write" help:"Create a document, or replace it if it exists (upsert)."`
+	Create  Create  `cmd:"" group:"write" help:"Create a document; it must not exist."`
+	Replace Replace `cmd:"" group:"write" help:"Replace a document; it must exist."`
+	Patch   Patch   `cmd:"" group:"write" help:"Change a document by a JSON merge patch (RFC 7396)."`
+	Touch   Touch   `cmd:"" group:"write" help:"Start a document's time to live again."`
+	Delete  Delete  `cmd:"" group:"write" help:"Remove a document, without an expiry event."`
+	Import  Import  `cmd:"" group:"write" help:"Write many documents, one on each line (NDJSON)."`
 
-	Get      commands.Get      `cmd:"" group:"read" help:"Print a document."`
-	List     commands.List     `cmd:"" group:"read" help:"Print the documents of a collection, in pages."`
-	Export   transfer.Export   `cmd:"" group:"read" help:"Print all documents of a collection, one on each line (NDJSON)."`
-	Count    commands.Count    `cmd:"" group:"read" help:"Count the documents of a collection."`
-	Forecast commands.Forecast `cmd:"" group:"read" help:"Count the documents that will expire, over time."`
-	Watch    commands.Watch    `cmd:"" group:"read" help:"Print expiry events as they come."`
-	Status   commands.Status   `cmd:"" group:"read" help:"Print which streams and processes of lapse a server has, and their state."`
-	Snapshot commands.Snapshot `cmd:"" group:"read" help:"Let lapse take a snapshot of every partition now."`
+	Get      Get      `cmd:"" group:"read" help:"Print a document."`
+	List     List     `cmd:"" group:"read" help:"Print the documents of a collection, in pages."`
+	Export   Export   `cmd:"" group:"read" help:"Print all documents of a collection, one on each line (NDJSON)."`
+	Count    Count    `cmd:"" group:"read" help:"Count the documents of a collection."`
+	Forecast Forecast `cmd:"" group:"read" help:"Count the documents that will expire, over time."`
+	Watch    Watch    `cmd:"" group:"read" help:"Print expiry events as they come."`
+	Status   Status   `cmd:"" group:"read" help:"Print which streams and processes of lapse a server has, and their state."`
+	Snapshot Snapshot `cmd:"" group:"read" help:"Let lapse take a snapshot of every partition now."`
 }
 
 var groups = []kong.Group{
@@ -90,10 +80,10 @@ func Run(ctx context.Context, args []string, streams output.Streams) int {
 		kong.ExplicitGroups(groups),
 		kong.BindTo(ctx, (*context.Context)(nil)),
 		kong.Bind(streams),
-		kong.Bind(commands.Version(release)),
+		kong.Bind(Version(release)),
 		kong.NamedMapper("existingfile", kong.MapperFunc(decodeFile)),
 		kong.KindMapper(reflect.Int, kong.MapperFunc(decodeInt)),
-		flags.Vars,
+		Vars,
 	)
 	if err != nil {
 		output.Fail(streams, err, false)

@@ -5,14 +5,13 @@ import (
 	"time"
 
 	"github.com/seed18712806/lapse/cmd/internal/demo"
-	"github.com/seed18712806/lapse/cmd/internal/flags"
 	"github.com/seed18712806/lapse/cmd/internal/output"
 )
 
 type demoCommand struct {
-	Rate   int          `default:"50" placeholder:"N" help:"Writes a second, 1 to 1000 (${default})."`
-	For    flags.Period `placeholder:"TIME" help:"End after this time, such as 10m (at an interrupt)."`
-	Listen string       `name:"http-listen" env:"LAPSE_HTTP_LISTEN" group:"http" placeholder:"HOST:PORT" help:"Address of the console and the API (127.0.0.1:7070, or with any port if that is taken)."`
+	Rate   int    `default:"50" placeholder:"N" help:"Writes a second, 1 to 1000 (${default})."`
+	For    Period `placeholder:"TIME" help:"End after this time, such as 10m (at an interrupt)."`
+	Listen string `name:"http-listen" env:"LAPSE_HTTP_LISTEN" group:"http" placeholder:"HOST:PORT" help:"Address of the console and the API (127.0.0.1:7070, or with any port if that is taken)."`
 }
 
 // Help implements [kong.HelpProvider].

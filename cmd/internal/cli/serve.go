@@ -11,7 +11,6 @@ import (
 
 	"github.com/alecthomas/kong"
 
-	"github.com/seed18712806/lapse/cmd/internal/flags"
 	"github.com/seed18712806/lapse/cmd/internal/output"
 	"github.com/seed18712806/lapse/cmd/internal/redisconn"
 	"github.com/seed18712806/lapse/cmd/internal/serve"
@@ -30,44 +29,44 @@ type serveCommand struct {
 
 // ServerFlags name servers that lapse does not embed.
 type ServerFlags struct {
-	NATS         string           `name:"nats" env:"LAPSE_NATS" group:"servers" placeholder:"URL" help:"NATS server to use, or several servers of a cluster, separated by commas."`
-	NATSLogin    flags.NATSLogin  `embed:"" group:"servers"`
-	Redis        string           `env:"LAPSE_REDIS" group:"servers" placeholder:"URL" help:"Redis to use: redis:// or, with TLS, rediss://. For a cluster give several URLs, separated by commas, or one with ?cluster=true. For Sentinel: redis+sentinel://HOST:PORT,HOST:PORT/NAME with the name of the master."`
-	RedisLogin   flags.RedisLogin `embed:"" group:"servers"`
-	ReadReplicas bool             `name:"redis-read-replicas" env:"LAPSE_REDIS_READ_REPLICAS" group:"servers" help:"Read documents from the replicas of a cluster or of Sentinel. A read is as fresh as one from the master, which is asked how far it is."`
+	NATS         string     `name:"nats" env:"LAPSE_NATS" group:"servers" placeholder:"URL" help:"NATS server to use, or several servers of a cluster, separated by commas."`
+	NATSLogin    NATSLogin  `embed:"" group:"servers"`
+	Redis        string     `env:"LAPSE_REDIS" group:"servers" placeholder:"URL" help:"Redis to use: redis:// or, with TLS, rediss://. For a cluster give several URLs, separated by commas, or one with ?cluster=true. For Sentinel: redis+sentinel://HOST:PORT,HOST:PORT/NAME with the name of the master."`
+	RedisLogin   RedisLogin `embed:"" group:"servers"`
+	ReadReplicas bool       `name:"redis-read-replicas" env:"LAPSE_REDIS_READ_REPLICAS" group:"servers" help:"Read documents from the replicas of a cluster or of Sentinel. A read is as fresh as one from the master, which is asked how far it is."`
 }
 
 // EmbeddedFlags are about the servers that lapse embeds.
 type EmbeddedFlags struct {
-	NATSListen  string             `name:"nats-listen" env:"LAPSE_NATS_LISTEN" group:"embedded" default:"127.0.0.1:4222" placeholder:"HOST:PORT" help:"Address for NATS clients (${default})."`
-	NATSToken   string             `name:"nats-token-file" env:"LAPSE_NATS_TOKEN_FILE" group:"embedded" type:"existingfile" placeholder:"FILE" help:"File whose first line is the token that NATS clients must give. Without it, only a loopback address is allowed."`
-	RedisListen string             `env:"LAPSE_REDIS_LISTEN" group:"embedded" placeholder:"HOST:PORT" help:"Loopback address at which redis-cli can look into the embedded Redis, such as 127.0.0.1:6379. The password is in the file redis-password in --data (it listens nowhere)."`
-	Data        string             `env:"LAPSE_DATA" group:"embedded" default:"./lapse-data" placeholder:"DIR" help:"Directory of the log (${default})."`
-	NATSSync    flags.SyncInterval `name:"nats-sync" env:"LAPSE_NATS_SYNC" group:"embedded" default:"1s" placeholder:"TIME" help:"How often the NATS server syncs the log to disk (${default}), or always, which is slow. A crash of lapse loses nothing either way. A crash of the machine may lose this much."`
+	NATSListen  string       `name:"nats-listen" env:"LAPSE_NATS_LISTEN" group:"embedded" default:"127.0.0.1:4222" placeholder:"HOST:PORT" help:"Address for NATS clients (${default})."`
+	NATSToken   string       `name:"nats-token-file" env:"LAPSE_NATS_TOKEN_FILE" group:"embedded" type:"existingfile" placeholder:"FILE" help:"File whose first line is the token that NATS clients must give. Without it, only a loopback address is allowed."`
+	RedisListen string       `env:"LAPSE_REDIS_LISTEN" group:"embedded" placeholder:"HOST:PORT" help:"Loopback address at which redis-cli can look into the embedded Redis, such as 127.0.0.1:6379. The password is in the file redis-password in --data (it listens nowhere)."`
+	Data        string       `env:"LAPSE_DATA" group:"embedded" default:"./lapse-data" placeholder:"DIR" help:"Directory of the log (${default})."`
+	NATSSync    SyncInterval `name:"nats-sync" env:"LAPSE_NATS_SYNC" group:"embedded" default:"1s" placeholder:"TIME" help:"How often the NATS server syncs the log to disk (${default}), or always, which is slow. A crash of lapse loses nothing either way. A crash of the machine may lose this much."`
 }
 
 // LogFlags are about the streams.
 type LogFlags struct {
-	Prefix          string        `env:"LAPSE_PREFIX" group:"log" default:"${default_prefix}" placeholder:"NAME" help:"Prefix of subjects, streams and keys (${default})."`
-	Partitions      *int          `env:"LAPSE_PARTITIONS" group:"log" placeholder:"N" help:"Number of partitions of each log, 1 to 1024, fixed when the log is created (8 divided by the number of shards, at least 2; or that of the log that is there)."`
-	Shards          int           `env:"LAPSE_SHARDS" group:"log" default:"1" placeholder:"N" help:"Number of logs among which the documents are divided, 1 to 64, fixed when the logs are created (${default}). The processes share them out."`
-	Replicas        int           `env:"LAPSE_REPLICAS" group:"log" placeholder:"N" help:"Replicas of the streams, 1 to 5 (1)."`
-	LogMaxAge       *flags.Period `env:"LAPSE_LOG_MAX_AGE" group:"log" placeholder:"TIME" help:"How long to keep the log at most; 0 is no limit. Snapshots truncate the log anyway; set no limit that they need longer for (no limit)."`
-	LogMaxBytes     *flags.Size   `env:"LAPSE_LOG_MAX_BYTES" group:"log" placeholder:"SIZE" help:"How large the log may grow at most, such as 10GiB. Snapshots truncate the log anyway (no limit)."`
-	ForgetWithin    flags.Period  `env:"LAPSE_FORGET_WITHIN" group:"log" default:"8d" placeholder:"TIME" help:"Within which time the bytes of a document are gone from Redis, log, snapshots and events, after it has expired or was deleted or overwritten (${default})."`
-	EventsMaxAge    *flags.Period `env:"LAPSE_EVENTS_MAX_AGE" group:"log" placeholder:"TIME" help:"How long to keep events, at most 7/8 of --forget-within (7d)."`
-	EventsMaxBytes  *flags.Size   `env:"LAPSE_EVENTS_MAX_BYTES" group:"log" placeholder:"SIZE" help:"How large the stream of events may grow, such as 10GiB; the oldest events go first (no limit)."`
-	DuplicateWindow *flags.Period `env:"LAPSE_DUPLICATE_WINDOW" group:"log" placeholder:"TIME" help:"How long the log remembers the ids of messages, to drop duplicates (2m)."`
-	ReplyPrefix     []string      `env:"LAPSE_REPLY_PREFIX" group:"log" placeholder:"SUBJECT" help:"Inbox prefix, such as _INBOX_acme, to which lapse may send outcomes besides _INBOX. For several, repeat the flag or separate them by commas."`
+	Prefix          string   `env:"LAPSE_PREFIX" group:"log" default:"${default_prefix}" placeholder:"NAME" help:"Prefix of subjects, streams and keys (${default})."`
+	Partitions      *int     `env:"LAPSE_PARTITIONS" group:"log" placeholder:"N" help:"Number of partitions of each log, 1 to 1024, fixed when the log is created (8 divided by the number of shards, at least 2; or that of the log that is there)."`
+	Shards          int      `env:"LAPSE_SHARDS" group:"log" default:"1" placeholder:"N" help:"Number of logs among which the documents are divided, 1 to 64, fixed when the logs are created (${default}). The processes share them out."`
+	Replicas        int      `env:"LAPSE_REPLICAS" group:"log" placeholder:"N" help:"Replicas of the streams, 1 to 5 (1)."`
+	LogMaxAge       *Period  `env:"LAPSE_LOG_MAX_AGE" group:"log" placeholder:"TIME" help:"How long to keep the log at most; 0 is no limit. Snapshots truncate the log anyway; set no limit that they need longer for (no limit)."`
+	LogMaxBytes     *Size    `env:"LAPSE_LOG_MAX_BYTES" group:"log" placeholder:"SIZE" help:"How large the log may grow at most, such as 10GiB. Snapshots truncate the log anyway (no limit)."`
+	ForgetWithin    Period   `env:"LAPSE_FORGET_WITHIN" group:"log" default:"8d" placeholder:"TIME" help:"Within which time the bytes of a document are gone from Redis, log, snapshots and events, after it has expired or was deleted or overwritten (${default})."`
+	EventsMaxAge    *Period  `env:"LAPSE_EVENTS_MAX_AGE" group:"log" placeholder:"TIME" help:"How long to keep events, at most 7/8 of --forget-within (7d)."`
+	EventsMaxBytes  *Size    `env:"LAPSE_EVENTS_MAX_BYTES" group:"log" placeholder:"SIZE" help:"How large the stream of events may grow, such as 10GiB; the oldest events go first (no limit)."`
+	DuplicateWindow *Period  `env:"LAPSE_DUPLICATE_WINDOW" group:"log" placeholder:"TIME" help:"How long the log remembers the ids of messages, to drop duplicates (2m)."`
+	ReplyPrefix     []string `env:"LAPSE_REPLY_PREFIX" group:"log" placeholder:"SUBJECT" help:"Inbox prefix, such as _INBOX_acme, to which lapse may send outcomes besides _INBOX. For several, repeat the flag or separate them by commas."`
 }
 
 // ProcessFlags are about this process.
 type ProcessFlags struct {
-	MaxClockLead flags.Period `env:"LAPSE_MAX_CLOCK_LEAD" group:"process" default:"10s" placeholder:"TIME" help:"Stop at a message that NATS has stamped more than this ahead of the clocks of this machine and of Redis (${default})."`
-	BeginAnew    string       `env:"LAPSE_BEGIN_ANEW" group:"process" placeholder:"TOKEN" help:"Give up what lapse refused to go on from, and begin again from the log as it is. The message of the refusal has the token."`
-	ReadyFile    string       `env:"LAPSE_READY_FILE" group:"process" placeholder:"FILE" help:"Write the addresses (JSON) to this file once lapse is ready, and remove it at the end."`
-	LogLevel     string       `env:"LAPSE_LOG_LEVEL" group:"process" enum:"debug,info,warn,error" default:"info" placeholder:"LEVEL" help:"Lowest level to log: debug, info, warn or error (${default})."`
-	LogFormat    string       `env:"LAPSE_LOG_FORMAT" group:"process" enum:"text,json" default:"text" placeholder:"FORMAT" help:"Log on standard error as text or json (${default})."`
+	MaxClockLead Period `env:"LAPSE_MAX_CLOCK_LEAD" group:"process" default:"10s" placeholder:"TIME" help:"Stop at a message that NATS has stamped more than this ahead of the clocks of this machine and of Redis (${default})."`
+	BeginAnew    string `env:"LAPSE_BEGIN_ANEW" group:"process" placeholder:"TOKEN" help:"Give up what lapse refused to go on from, and begin again from the log as it is. The message of the refusal has the token."`
+	ReadyFile    string `env:"LAPSE_READY_FILE" group:"process" placeholder:"FILE" help:"Write the addresses (JSON) to this file once lapse is ready, and remove it at the end."`
+	LogLevel     string `env:"LAPSE_LOG_LEVEL" group:"process" enum:"debug,info,warn,error" default:"info" placeholder:"LEVEL" help:"Lowest level to log: debug, info, warn or error (${default})."`
+	LogFormat    string `env:"LAPSE_LOG_FORMAT" group:"process" enum:"text,json" default:"text" placeholder:"FORMAT" help:"Log on standard error as text or json (${default})."`
 }
 
 // HTTPFlags are about the HTTP server.

@@ -1,4 +1,4 @@
-package commands
+package cli
 
 import (
 	"cmp"
@@ -10,7 +10,6 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/seed18712806/lapse/cmd/internal/flags"
 	"github.com/seed18712806/lapse/cmd/internal/output"
 	"github.com/seed18712806/lapse/sink/client/status"
 	"github.com/seed18712806/lapse/sink/wire"
@@ -18,7 +17,7 @@ import (
 
 // Status prints which streams and processes of lapse a server has.
 type Status struct {
-	flags.Connection
+	Connection
 }
 
 // Help implements [kong.HelpProvider].

@@ -1,7 +1,4 @@
-// Package transfer moves many documents at a time, one line of JSON each (NDJSON):
-// [Import] writes the lines of a file (lines.go), [Export] writes a file of the documents
-// of a collection. Both show their progress.
-package transfer
+package cli
 
 import (
 	"cmp"
@@ -15,7 +12,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/seed18712806/lapse/cmd/internal/flags"
 	"github.com/seed18712806/lapse/cmd/internal/ndjson"
 	"github.com/seed18712806/lapse/cmd/internal/output"
 	"github.com/seed18712806/lapse/sink/client"
@@ -26,13 +22,13 @@ const progressEvery = time.Second
 
 // Import writes the documents of a file.
 type Import struct {
-	flags.Collection
-	File        string        `arg:"" optional:"" default:"-" help:"File to read. - or no argument is standard input."`
-	Op          wire.Op       `enum:"upsert,create,replace" default:"upsert" placeholder:"OP" help:"What to do with each document: upsert, create or replace (${default})."`
-	From        int           `default:"1" placeholder:"LINE" help:"Begin with this line of the input, to go on with an import that was interrupted (${default})."`
-	MsgIDPrefix *flags.Header `name:"msg-id-prefix" placeholder:"TEXT" help:"Give each message an id that begins with this. If you run the import again with the same prefix and file, it repeats no line that the log took within its duplicate window."`
-	Progress    bool          `help:"Show the progress on standard error, even if that is no terminal."`
-	flags.Connection
+	Collection
+	File        string  `arg:"" optional:"" default:"-" help:"File to read. - or no argument is standard input."`
+	Op          wire.Op `enum:"upsert,create,replace" default:"upsert" placeholder:"OP" help:"What to do with each document: upsert, create or replace (${default})."`
+	From        int     `default:"1" placeholder:"LINE" help:"Begin with this line of the input, to go on with an import that was interrupted (${default})."`
+	MsgIDPrefix *Header `name:"msg-id-prefix" placeholder:"TEXT" help:"Give each message an id that begins with this. If you run the import again with the same prefix and file, it repeats no line that the log took within its duplicate window."`
+	Progress    bool    `help:"Show the progress on standard error, even if that is no terminal."`
+	Connection
 }
 
 // Help implements [kong.HelpProvider].

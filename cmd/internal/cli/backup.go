@@ -1,4 +1,4 @@
-package commands
+package cli
 
 import (
 	"context"
@@ -14,7 +14,6 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/seed18712806/lapse/cmd/internal/backup"
-	"github.com/seed18712806/lapse/cmd/internal/flags"
 	"github.com/seed18712806/lapse/cmd/internal/output"
 	"github.com/seed18712806/lapse/cmd/internal/serve"
 	"github.com/seed18712806/lapse/sink/client"
@@ -31,7 +30,7 @@ const backupProgressEvery = time.Second
 type where struct {
 	Data     string `group:"connection" placeholder:"DIR" help:"Data directory of an embedded lapse that does not run, in place of a server."`
 	Progress bool   `help:"Show the progress on standard error, even if that is no terminal."`
-	flags.Connection
+	Connection
 }
 
 // connect opens the directory or connects to the server. applying reports whether a process of
@@ -253,7 +252,7 @@ func parseUntil(text string) (u backup.Until, err error) {
 	if u.Seq, err = strconv.ParseUint(text, 10, 64); err == nil && u.Seq > 0 {
 		return u, nil
 	}
-	var at flags.Instant
+	var at Instant
 	if at.UnmarshalText([]byte(text)) != nil || at.Now {
 		return u, output.Usagef("--until %q is not valid: use the sequence of a message, an instant such as 2026-01-31T12:00:00Z, or how long ago, such as 90s, 12h or 7d", text)
 	}

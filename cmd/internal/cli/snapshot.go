@@ -1,17 +1,16 @@
-package commands
+package cli
 
 import (
 	"context"
 	"fmt"
 
-	"github.com/seed18712806/lapse/cmd/internal/flags"
 	"github.com/seed18712806/lapse/cmd/internal/output"
 	"github.com/seed18712806/lapse/sink/client"
 )
 
 // Snapshot lets lapse take a snapshot of every partition now.
 type Snapshot struct {
-	flags.Connection
+	Connection
 }
 
 // Help implements [kong.HelpProvider].

@@ -1,4 +1,4 @@
-package commands
+package cli
 
 import (
 	"bytes"
@@ -9,7 +9,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/seed18712806/lapse/cmd/internal/flags"
 	"github.com/seed18712806/lapse/cmd/internal/output"
 )
 
@@ -26,7 +25,7 @@ func TestHealthOfAServerOnAllAddresses(t *testing.T) {
 	}
 	for _, address := range []string{":" + port, "0.0.0.0:" + port, "127.0.0.1:" + port} {
 		var out bytes.Buffer
-		c := Health{HTTP: address, Timeout: flags.Period(10 * time.Second)}
+		c := Health{HTTP: address, Timeout: Period(10 * time.Second)}
 		if err := c.Run(t.Context(), output.Streams{Out: &out}); err != nil || out.String() != "/readyz\n" {
 			t.Errorf("%s: %q, %v", address, out.String(), err)
 		}

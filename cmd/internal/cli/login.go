@@ -1,4 +1,4 @@
-package flags
+package cli
 
 import "github.com/seed18712806/lapse/sink/credentials"
 

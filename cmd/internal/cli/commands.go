@@ -1,23 +1,9 @@
-// Package commands has the client commands of lapse, but for import and export (package
-// transfer). Each is a struct of its flags and arguments, for kong, with a method Run:
-//
-//	write.go      put, create, replace, patch, touch, delete
-//	configure.go  config, drop
-//	read.go       get, list, count, forecast, collections
-//	watch.go      watch
-//	status.go     status
-//	snapshot.go   snapshot
-//	health.go     health
-//	backup.go     backup, restore: what they do is in package backup
-//
-// A command prints its result and returns its error, which package output then reports.
-package commands
+package cli
 
 import (
 	"context"
 	"fmt"
 
-	"github.com/seed18712806/lapse/cmd/internal/flags"
 	"github.com/seed18712806/lapse/cmd/internal/output"
 	"github.com/seed18712806/lapse/sink/client"
 	"github.com/seed18712806/lapse/sink/wire"
@@ -25,7 +11,7 @@ import (
 
 // publish publishes a message, waits for its outcome and reports it. An error names the
 // target.
-func publish(ctx context.Context, c *flags.Connection, streams output.Streams, message func(wire.Prefix) client.Message, target string, describe func(wire.Outcome) string) error {
+func publish(ctx context.Context, c *Connection, streams output.Streams, message func(wire.Prefix) client.Message, target string, describe func(wire.Outcome) string) error {
 	conn, prefix, err := c.Connect(streams)
 	if err != nil {
 		return err
@@ -40,7 +26,7 @@ func publish(ctx context.Context, c *flags.Connection, streams output.Streams, m
 
 // report prints the result of a message: as JSON its outcome as it came, as text what
 // describe makes of it.
-func report(c *flags.Connection, streams output.Streams, result client.Result, target string, describe func(wire.Outcome) string) (err error) {
+func report(c *Connection, streams output.Streams, result client.Result, target string, describe func(wire.Outcome) string) (err error) {
 	switch {
 	case result.Duplicate && c.JSON():
 		return output.PrintJSON(streams.Out, map[string]any{"duplicate": true, "seq": result.Seq})
@@ -63,8 +49,8 @@ func report(c *flags.Connection, streams output.Streams, result client.Result, t
 }
 
 // read connects and sends one read about a collection.
-func read[Reply any](c *flags.Connection, streams output.Streams, collection string, send func(*client.Client) (Reply, error)) (reply Reply, err error) {
-	if err := flags.CheckCollection(collection); err != nil {
+func read[Reply any](c *Connection, streams output.Streams, collection string, send func(*client.Client) (Reply, error)) (reply Reply, err error) {
+	if err := CheckCollection(collection); err != nil {
 		return reply, err
 	}
 	conn, _, err := c.Connect(streams)

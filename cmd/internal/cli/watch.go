@@ -1,4 +1,4 @@
-package commands
+package cli
 
 import (
 	"context"
@@ -6,7 +6,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/seed18712806/lapse/cmd/internal/flags"
 	"github.com/seed18712806/lapse/cmd/internal/output"
 	"github.com/seed18712806/lapse/sink/client"
 	"github.com/seed18712806/lapse/sink/wire"
@@ -14,12 +13,12 @@ import (
 
 // Watch prints expiry events and rejections.
 type Watch struct {
-	Collection *string        `arg:"" optional:"" help:"Collection to watch (all)."`
-	ID         *string        `arg:"" optional:"" name:"id" help:"Document to watch (all of the collection)."`
-	Rejected   bool           `help:"Print rejections too."`
-	Since      *flags.Instant `placeholder:"TIME" help:"Begin with what the stream stored from then on: an instant such as 2026-01-31T12:00:00Z, or how long ago, such as 12h or 7d (0: now)."`
-	Count      *int           `placeholder:"N" help:"Stop after this many events and rejections."`
-	flags.Connection
+	Collection *string  `arg:"" optional:"" help:"Collection to watch (all)."`
+	ID         *string  `arg:"" optional:"" name:"id" help:"Document to watch (all of the collection)."`
+	Rejected   bool     `help:"Print rejections too."`
+	Since      *Instant `placeholder:"TIME" help:"Begin with what the stream stored from then on: an instant such as 2026-01-31T12:00:00Z, or how long ago, such as 12h or 7d (0: now)."`
+	Count      *int     `placeholder:"N" help:"Stop after this many events and rejections."`
+	Connection
 }
 
 // Help implements [kong.HelpProvider].
@@ -62,7 +61,7 @@ func (c *Watch) options() (client.WatchOptions, error) {
 	opts := client.WatchOptions{Rejected: c.Rejected}
 	if c.Collection != nil {
 		opts.Collection = *c.Collection
-		if err := flags.CheckCollection(opts.Collection); err != nil {
+		if err := CheckCollection(opts.Collection); err != nil {
 			return opts, err
 		}
 	}
@@ -96,7 +95,7 @@ func (c *Watch) print(streams output.Streams, n client.Notification) error {
 			document = output.Compact(e.Document)
 		}
 		_, err = fmt.Fprintf(streams.Out, "%s expired %s etag=%s ttl=%d %s\n",
-			e.ExpiredAt, flags.Target{Collection: e.Collection, ID: e.ID}, e.Etag, e.TTL, document)
+			e.ExpiredAt, Target{Collection: e.Collection, ID: e.ID}, e.Etag, e.TTL, document)
 	case c.JSON():
 		err = output.PrintJSON(streams.Out, n.Rejected)
 	default:

@@ -1,4 +1,4 @@
-package commands_test
+package cli_test
 
 import (
 	"bytes"

@@ -1,4 +1,4 @@
-package commands
+package cli
 
 import (
 	"context"
@@ -8,7 +8,6 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/seed18712806/lapse/cmd/internal/flags"
 	"github.com/seed18712806/lapse/cmd/internal/output"
 	"github.com/seed18712806/lapse/sink/client"
 	"github.com/seed18712806/lapse/sink/wire"
@@ -17,18 +16,18 @@ import (
 
 // Configuring is the flags of messages about a collection.
 type Configuring struct {
-	IfMatch *flags.Etag `placeholder:"ETAG" help:"Change it only if the collection's configuration has this etag, or any etag (*)."`
+	IfMatch *Etag `placeholder:"ETAG" help:"Change it only if the collection's configuration has this etag, or any etag (*)."`
 	Publishing
 }
 
 // Config prints or changes the configuration of a collection.
 type Config struct {
-	Collection string            `arg:"" help:"Collection to show, or to configure."`
-	DefaultTTL *flags.DefaultTTL `name:"default-ttl" placeholder:"off|-1|SECONDS" help:"Time to live of documents without a ttl of their own. -1: these never expire. off: no document expires."`
-	Indexing   *string           `enum:"consistent,lazy,none" placeholder:"consistent|lazy|none" help:"Whether to keep an expiry index. Without one (none), you cannot set a default-ttl. lazy does what consistent does."`
-	DryRun     bool              `help:"Print what --default-ttl would do: how many documents would expire at once, and how many later. It changes nothing."`
+	Collection string      `arg:"" help:"Collection to show, or to configure."`
+	DefaultTTL *DefaultTTL `name:"default-ttl" placeholder:"off|-1|SECONDS" help:"Time to live of documents without a ttl of their own. -1: these never expire. off: no document expires."`
+	Indexing   *string     `enum:"consistent,lazy,none" placeholder:"consistent|lazy|none" help:"Whether to keep an expiry index. Without one (none), you cannot set a default-ttl. lazy does what consistent does."`
+	DryRun     bool        `help:"Print what --default-ttl would do: how many documents would expire at once, and how many later. It changes nothing."`
 	Configuring
-	flags.Connection
+	Connection
 }
 
 // Help implements [kong.HelpProvider].
@@ -39,7 +38,7 @@ name and nothing else. A change counts at once, also for the documents that alre
 
 // Run runs the command.
 func (c *Config) Run(ctx context.Context, streams output.Streams) error {
-	if err := flags.CheckCollection(c.Collection); err != nil {
+	if err := CheckCollection(c.Collection); err != nil {
 		return err
 	}
 	changes := c.DefaultTTL != nil || c.Indexing != nil
@@ -89,7 +88,7 @@ func (c *Config) change(ctx context.Context, conn *client.Client, prefix wire.Pr
 		if err != nil {
 			return fmt.Errorf("%s: read the configuration in order to change it: %w", c.Collection, err)
 		}
-		m := client.Message{Subject: prefix.Config(c.Collection), ID: flags.Text(c.MsgID), IfMatch: flags.Text(c.IfMatch)}
+		m := client.Message{Subject: prefix.Config(c.Collection), ID: Text(c.MsgID), IfMatch: Text(c.IfMatch)}
 		mayRepeat := config.Etag != 0 && (m.IfMatch == "" || m.IfMatch == "*")
 		if mayRepeat {
 			m.IfMatch = config.Etag.String()
@@ -158,7 +157,7 @@ func (c *Config) dryRun(ctx context.Context, conn *client.Client, streams output
 type Drop struct {
 	Collection string `arg:"" help:"Collection to remove."`
 	Configuring
-	flags.Connection
+	Connection
 }
 
 // Help implements [kong.HelpProvider].
@@ -169,7 +168,7 @@ its event.`
 
 // Run runs the command.
 func (c *Drop) Run(ctx context.Context, streams output.Streams) error {
-	if err := flags.CheckCollection(c.Collection); err != nil {
+	if err := CheckCollection(c.Collection); err != nil {
 		return err
 	}
 	conn, prefix, err := c.Connect(streams)
@@ -185,7 +184,7 @@ func (c *Drop) Run(ctx context.Context, streams output.Streams) error {
 		text := fmt.Sprintf("collection %s does not exist: there is nothing to drop", c.Collection)
 		return &output.StatusError{Status: wire.StatusNotFound, Text: text}
 	}
-	result, err := conn.Write(ctx, client.Message{Subject: prefix.Drop(c.Collection), ID: flags.Text(c.MsgID), IfMatch: flags.Text(c.IfMatch)})
+	result, err := conn.Write(ctx, client.Message{Subject: prefix.Drop(c.Collection), ID: Text(c.MsgID), IfMatch: Text(c.IfMatch)})
 	if err != nil {
 		return fmt.Errorf("%s: %w", c.Collection, err)
 	}

@@ -1,4 +1,4 @@
-package transfer
+package cli
 
 import (
 	"bufio"
@@ -10,7 +10,6 @@ import (
 	"os"
 	"sync/atomic"
 
-	"github.com/seed18712806/lapse/cmd/internal/flags"
 	"github.com/seed18712806/lapse/cmd/internal/output"
 	"github.com/seed18712806/lapse/sink/client"
 	"github.com/seed18712806/lapse/sink/wire"
@@ -18,10 +17,10 @@ import (
 
 // Export prints all live documents of a collection.
 type Export struct {
-	flags.Collection
+	Collection
 	File     string `arg:"" optional:"" default:"-" help:"File to write. - or no argument is standard output."`
 	Progress bool   `help:"Show the progress on standard error, even if that is no terminal."`
-	flags.Connection
+	Connection
 }
 
 // Help implements [kong.HelpProvider].

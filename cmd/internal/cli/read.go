@@ -1,4 +1,4 @@
-package commands
+package cli
 
 import (
 	"context"
@@ -7,7 +7,6 @@ import (
 	"text/tabwriter"
 	"time"
 
-	"github.com/seed18712806/lapse/cmd/internal/flags"
 	"github.com/seed18712806/lapse/cmd/internal/output"
 	"github.com/seed18712806/lapse/sink/client"
 	"github.com/seed18712806/lapse/sink/wire"
@@ -15,8 +14,8 @@ import (
 
 // Get prints a document.
 type Get struct {
-	flags.Target
-	flags.Connection
+	Target
+	Connection
 }
 
 // Help implements [kong.HelpProvider].
@@ -48,7 +47,7 @@ func (c *Get) Run(ctx context.Context, streams output.Streams) error {
 
 // Collections prints all collections.
 type Collections struct {
-	flags.Connection
+	Connection
 }
 
 // Help implements [kong.HelpProvider].
@@ -95,11 +94,11 @@ func newTable(w io.Writer) *tabwriter.Writer { return tabwriter.NewWriter(w, 0, 
 
 // List prints the documents of a collection.
 type List struct {
-	flags.Collection
+	Collection
 	Limit        int    `default:"100" placeholder:"N" help:"Documents in a page, 1 to 1000 (${default}). A page of large documents has fewer."`
 	Continuation string `placeholder:"TEXT" help:"Print the page after the one that gave this text."`
 	All          bool   `help:"Print all pages."`
-	flags.Connection
+	Connection
 }
 
 // Help implements [kong.HelpProvider].
@@ -154,8 +153,8 @@ func (c *List) print(w io.Writer, table *tabwriter.Writer, page wire.ListReply) 
 
 // Count prints how many documents a collection has.
 type Count struct {
-	flags.Collection
-	flags.Connection
+	Collection
+	Connection
 }
 
 // Help implements [kong.HelpProvider].
@@ -181,10 +180,10 @@ func (c *Count) Run(ctx context.Context, streams output.Streams) error {
 
 // Forecast prints how many documents will expire.
 type Forecast struct {
-	flags.Collection
-	Buckets int          `default:"10" placeholder:"N" help:"Number of parts to divide the time into, 1 to 1000 (${default})."`
-	Within  flags.Period `default:"1h" placeholder:"TIME" help:"How far to look ahead, such as 90s, 12h or 7d (${default})."`
-	flags.Connection
+	Collection
+	Buckets int    `default:"10" placeholder:"N" help:"Number of parts to divide the time into, 1 to 1000 (${default})."`
+	Within  Period `default:"1h" placeholder:"TIME" help:"How far to look ahead, such as 90s, 12h or 7d (${default})."`
+	Connection
 }
 
 // Help implements [kong.HelpProvider].
@@ -211,7 +210,7 @@ func (c *Forecast) Run(ctx context.Context, streams output.Streams) error {
 	return printForecast(&c.Connection, streams, reply)
 }
 
-func printForecast(c *flags.Connection, streams output.Streams, reply wire.ForecastReply) error {
+func printForecast(c *Connection, streams output.Streams, reply wire.ForecastReply) error {
 	if c.JSON() {
 		return output.PrintJSON(streams.Out, reply)
 	}

@@ -1,4 +1,4 @@
-package commands
+package cli
 
 import (
 	"bytes"
@@ -9,7 +9,6 @@ import (
 	"os"
 	"strings"
 
-	"github.com/seed18712806/lapse/cmd/internal/flags"
 	"github.com/seed18712806/lapse/cmd/internal/output"
 	"github.com/seed18712806/lapse/sink/client"
 	"github.com/seed18712806/lapse/sink/wire"
@@ -17,13 +16,13 @@ import (
 
 // Publishing is the flags of every message to the log.
 type Publishing struct {
-	MsgID *flags.Header `name:"msg-id" placeholder:"ID" help:"Id by which the log drops duplicates: if you send the message again with the same id, it takes effect once."`
+	MsgID *Header `name:"msg-id" placeholder:"ID" help:"Id by which the log drops duplicates: if you send the message again with the same id, it takes effect once."`
 }
 
 // Writing is the flags of every write.
 type Writing struct {
-	IfMatch     *flags.Etag   `placeholder:"ETAG" help:"Write only if the stored document has this etag, or any etag (*)."`
-	Traceparent *flags.Header `placeholder:"TRACE" help:"W3C trace context. The expiry event will carry it."`
+	IfMatch     *Etag   `placeholder:"ETAG" help:"Write only if the stored document has this etag, or any etag (*)."`
+	Traceparent *Header `placeholder:"TRACE" help:"W3C trace context. The expiry event will carry it."`
 	Publishing
 }
 
@@ -61,7 +60,7 @@ func readAll(ctx context.Context, r io.Reader) (data []byte, err error) {
 // Document is a whole document, with an optional TTL.
 type Document struct {
 	Body
-	TTL flags.TTL `name:"ttl" placeholder:"SECONDS" help:"Put this ttl into the document (-1: it never expires)."`
+	TTL TTL `name:"ttl" placeholder:"SECONDS" help:"Put this ttl into the document (-1: it never expires)."`
 }
 
 func (d Document) read(ctx context.Context, streams output.Streams) ([]byte, error) {
@@ -73,7 +72,7 @@ func (d Document) read(ctx context.Context, streams output.Streams) ([]byte, err
 }
 
 // insertTTL puts a ttl at the beginning of an object, and changes nothing else in it.
-func insertTTL(body []byte, n flags.TTL) ([]byte, error) {
+func insertTTL(body []byte, n TTL) ([]byte, error) {
 	var members map[string]json.RawMessage
 	body = bytes.TrimSpace(body)
 	if err := json.Unmarshal(body, &members); err != nil || members == nil {
@@ -91,10 +90,10 @@ func insertTTL(body []byte, n flags.TTL) ([]byte, error) {
 
 // Put creates or replaces a document.
 type Put struct {
-	flags.Target
+	Target
 	Document
 	Writing
-	flags.Connection
+	Connection
 }
 
 // Run runs the command.
@@ -104,10 +103,10 @@ func (c *Put) Run(ctx context.Context, streams output.Streams) error {
 
 // Create creates a document that does not exist.
 type Create struct {
-	flags.Target
+	Target
 	Document
 	Writing
-	flags.Connection
+	Connection
 }
 
 // Run runs the command.
@@ -117,10 +116,10 @@ func (c *Create) Run(ctx context.Context, streams output.Streams) error {
 
 // Replace replaces a document that exists.
 type Replace struct {
-	flags.Target
+	Target
 	Document
 	Writing
-	flags.Connection
+	Connection
 }
 
 // Run runs the command.
@@ -130,10 +129,10 @@ func (c *Replace) Run(ctx context.Context, streams output.Streams) error {
 
 // Patch changes members of a document.
 type Patch struct {
-	flags.Target
+	Target
 	Body
 	Writing
-	flags.Connection
+	Connection
 }
 
 // Run runs the command.
@@ -143,9 +142,9 @@ func (c *Patch) Run(ctx context.Context, streams output.Streams) error {
 
 // Touch renews a document's time to live.
 type Touch struct {
-	flags.Target
+	Target
 	Writing
-	flags.Connection
+	Connection
 }
 
 // Run runs the command.
@@ -155,9 +154,9 @@ func (c *Touch) Run(ctx context.Context, streams output.Streams) error {
 
 // Delete removes a document.
 type Delete struct {
-	flags.Target
+	Target
 	Writing
-	flags.Connection
+	Connection
 }
 
 // Run runs the command.
@@ -176,7 +175,7 @@ type noBody struct{}
 func (noBody) read(context.Context, output.Streams) ([]byte, error) { return nil, nil }
 
 // write publishes a write and prints its outcome.
-func write(ctx context.Context, c *flags.Connection, streams output.Streams, op wire.Op, t flags.Target, body bodySource, w Writing) error {
+func write(ctx context.Context, c *Connection, streams output.Streams, op wire.Op, t Target, body bodySource, w Writing) error {
 	if err := t.Check(); err != nil {
 		return err
 	}
@@ -187,12 +186,12 @@ func write(ctx context.Context, c *flags.Connection, streams output.Streams, op 
 	return publish(ctx, c, streams, func(prefix wire.Prefix) client.Message {
 		return client.Message{
 			Subject: prefix.Write(op, t.Collection, t.ID), Body: data,
-			IfMatch: flags.Text(w.IfMatch), ID: flags.Text(w.MsgID), Traceparent: flags.Text(w.Traceparent),
+			IfMatch: Text(w.IfMatch), ID: Text(w.MsgID), Traceparent: Text(w.Traceparent),
 		}
 	}, t.String(), func(o wire.Outcome) string { return describeWrite(op, t, o) })
 }
 
-func describeWrite(op wire.Op, t flags.Target, o wire.Outcome) string {
+func describeWrite(op wire.Op, t Target, o wire.Outcome) string {
 	if op == wire.Delete {
 		return "deleted " + t.String()
 	}

@@ -1,9 +1,4 @@
-// Package flags has what the commands of lapse have in common: flags and arguments, as
-// structs to embed in a command of kong, and the types of their values.
-//
-// A client command embeds [Connection] and calls [Connection.Connect]. A command about one
-// document embeds [Target], one about a collection [Collection].
-package flags
+package cli
 
 import (
 	"bytes"

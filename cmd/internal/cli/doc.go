@@ -1,0 +1,21 @@
+// Package cli is the command line of lapse. [Run] parses the arguments, runs the command,
+// reports its error and returns the exit code.
+//
+// Each command is a struct of its flags and arguments, for kong, with a method Run. It prints its
+// result and returns its error, which package output then reports.
+//
+//	cli.go                              the list of all commands
+//	parse.go, contradictions.go         the errors of a wrong command line
+//	values.go, connection.go, login.go,
+//	target.go, secretfiles.go           flags and arguments that commands have in common, to embed
+//	                                    in a command; a client command embeds [Connection], one
+//	                                    about a document [Target], one about a collection [Collection]
+//	serve.go, demo.go, version.go, completion.go
+//	                                    commands that need no connection
+//	write.go                            put, create, replace, patch, touch, delete
+//	configure.go                        config, drop
+//	read.go                             get, list, count, forecast, collections
+//	watch.go, status.go, snapshot.go, health.go
+//	import.go, lines.go, export.go      many documents, a line of JSON each (NDJSON)
+//	backup.go                           backup, restore: what they do is in package backup
+package cli
