@@ -14,7 +14,11 @@
 //	http.go         serves HTTP: health, metrics and the API (package web)
 //	ready.go        announces that the process is ready
 //
-// Without Options.NATS, package datadir locks the data directory and watches it.
+// Without Options.NATS, lock.go lets one process at a time use the data directory, and data.go
+// finds out when somebody removes it, and when its disk is nearly full.
+//
+// While it runs, permissions.go shows on the health board what NATS denies, census.go counts the
+// documents of all collections for the metrics, and heap.go sets how often Go collects garbage.
 //
 // The reads have connections of their own to both servers, so that a burst of reads does
 // not delay the log, and a replay of the log does not delay the reads. They start at once,

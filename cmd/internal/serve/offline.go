@@ -7,14 +7,12 @@ import (
 
 	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
-
-	"github.com/seed18712806/lapse/cmd/internal/datadir"
 )
 
 // Offline opens the data directory of an embedded lapse that does not run. Nobody else can
 // connect. The caller has to call closed.
 func Offline(ctx context.Context, dir string) (nc *nats.Conn, closed func(), err error) {
-	release, err := datadir.Lock(dir)
+	release, err := lockData(dir)
 	if err != nil {
 		return nil, nil, err
 	}

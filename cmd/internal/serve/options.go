@@ -4,7 +4,6 @@ import (
 	"log/slog"
 	"time"
 
-	"github.com/seed18712806/lapse/cmd/internal/permissions"
 	"github.com/seed18712806/lapse/cmd/internal/redisconn"
 	"github.com/seed18712806/lapse/cmd/internal/web"
 	"github.com/seed18712806/lapse/processor"
@@ -37,5 +36,5 @@ type Options struct {
 	// prefix: the other parts of the process take it from here.
 	Processor processor.Options
 
-	permissions *permissions.Permissions // what NATS denies; Run sets it
+	permissions *natsPermissions // what NATS denies; Run sets it
 }

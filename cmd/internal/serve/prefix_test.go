@@ -8,7 +8,6 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/seed18712806/lapse/cmd/internal/backup"
-	"github.com/seed18712806/lapse/cmd/internal/datadir"
 	"github.com/seed18712806/lapse/cmd/internal/httpapi"
 	"github.com/seed18712806/lapse/cmd/internal/httpapi/live"
 	"github.com/seed18712806/lapse/processor"
@@ -46,7 +45,7 @@ func TestPrefixes(t *testing.T) {
 			o.Processor.Prefix = p
 			return Run(t.Context(), o)
 		}},
-		"the data directory": {prefix: func(p wire.Prefix) error { _, err := datadir.NewWatch(t.TempDir(), p, 1, nil); return err }},
+		"the data directory": {prefix: func(p wire.Prefix) error { _, err := newDataWatch(t.TempDir(), p, 1, nil); return err }},
 		"the HTTP API":       {prefix: func(p wire.Prefix) error { _, err := httpapi.New(httpapi.Options{Prefix: p}); return err }},
 		"live events":        {prefix: func(p wire.Prefix) error { _, err := live.New(nc, p, log); return err }},
 		"the partitions":     {prefix: func(p wire.Prefix) error { _, err := processor.Partitions(t.Context(), nc, p, 1); return err }},

@@ -9,7 +9,6 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/seed18712806/lapse/cmd/internal/census"
 	"github.com/seed18712806/lapse/cmd/internal/redisconn"
 	"github.com/seed18712806/lapse/processor"
 	"github.com/seed18712806/lapse/processor/health"
@@ -24,7 +23,7 @@ const (
 )
 
 // newReader makes the reader of documents, and the census, which counts them.
-func (p *process) newReader(metrics prometheus.Registerer, refuse func() error) (*sink.Reader, *census.Census, error) {
+func (p *process) newReader(metrics prometheus.Registerer, refuse func() error) (*sink.Reader, *collectionCensus, error) {
 	opts := p.opts.Processor
 	reader, err := sink.NewReader(p.reads.redis, sink.ReaderOptions{
 		Prefix: opts.Prefix, Partitions: opts.Partitions, Shards: opts.Shards, Replicas: p.replicas, Refuse: refuse,
@@ -41,7 +40,7 @@ func (p *process) newReader(metrics prometheus.Registerer, refuse func() error) 
 			return nil, nil, err
 		}
 	}
-	counts := census.New(reader)
+	counts := newCensus(reader)
 	return reader, counts, metrics.Register(counts)
 }
 

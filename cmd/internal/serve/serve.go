@@ -14,9 +14,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/redis/go-redis/v9"
 
-	"github.com/seed18712806/lapse/cmd/internal/datadir"
-	"github.com/seed18712806/lapse/cmd/internal/heap"
-	"github.com/seed18712806/lapse/cmd/internal/permissions"
 	"github.com/seed18712806/lapse/cmd/internal/redisconn"
 	"github.com/seed18712806/lapse/cmd/internal/web"
 	"github.com/seed18712806/lapse/processor"
@@ -35,8 +32,8 @@ func Run(ctx context.Context, opts Options) error {
 		return err
 	}
 	redis.SetLogger(redisconn.Log{Logger: opts.Logger})
-	defer heap.GiveRoom()()
-	opts.permissions = permissions.New()
+	defer giveRoom()()
+	opts.permissions = newPermissions()
 	p := &process{opts: opts}
 	err := p.open(ctx)
 	if err == nil {
@@ -90,7 +87,7 @@ func (p *process) open(ctx context.Context) (err error) {
 
 	var embedded *natsServer
 	if opts.NATS == "" {
-		release, err := datadir.Lock(opts.Data)
+		release, err := lockData(opts.Data)
 		if err != nil {
 			return err
 		}
@@ -272,11 +269,11 @@ func (p *process) serve(ctx context.Context, start time.Time) error {
 }
 
 // watchData makes what watches the data directory; nil without an embedded NATS server.
-func (p *process) watchData(metrics *prometheus.Registry, board *health.Board) (*datadir.Watch, error) {
+func (p *process) watchData(metrics *prometheus.Registry, board *health.Board) (*dataWatch, error) {
 	if p.at.Data == "" {
 		return nil, nil
 	}
-	data, err := datadir.NewWatch(p.at.Data, p.opts.Processor.Prefix, p.opts.Processor.Shards, board)
+	data, err := newDataWatch(p.at.Data, p.opts.Processor.Prefix, p.opts.Processor.Shards, board)
 	if err != nil {
 		return nil, err
 	}
@@ -285,7 +282,7 @@ func (p *process) watchData(metrics *prometheus.Registry, board *health.Board) (
 
 // watch watches what the process has open, until ctx is done: the connections to NATS, its
 // permissions, the files of the HTTP server, and the data directory if data is not nil.
-func (p *process) watch(ctx context.Context, watching *sync.WaitGroup, board *health.Board, data *datadir.Watch, failed chan<- error) {
+func (p *process) watch(ctx context.Context, watching *sync.WaitGroup, board *health.Board, data *dataWatch, failed chan<- error) {
 	log := p.opts.Logger
 	for _, nc := range p.connections() {
 		watching.Go(func() {

@@ -1,4 +1,4 @@
-package datadir
+package serve
 
 import (
 	"errors"
@@ -15,7 +15,7 @@ const lockFile = "lapse.lock"
 var errLocked = errors.New("locked by another process")
 
 // Lock creates the data directory if it does not exist, and locks it for this process.
-func Lock(dir string) (release func() error, err error) {
+func lockData(dir string) (release func() error, err error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("--data %s: %w", dir, err)
 	}

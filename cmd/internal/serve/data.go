@@ -1,4 +1,4 @@
-package datadir
+package serve
 
 import (
 	"context"
@@ -26,7 +26,7 @@ const (
 // Watch finds out when somebody removes the data directory: the embedded NATS server would go
 // on, and acknowledge writes into files that are already deleted. It also reports when the
 // disk is nearly full, and is a [prometheus.Collector] of the size of the disk.
-type Watch struct {
+type dataWatch struct {
 	dir  string
 	lock os.FileInfo     // of the lock file that this process holds
 	dirs []string        // of the streams
@@ -36,7 +36,7 @@ type Watch struct {
 }
 
 // NewWatch makes a watch of a directory that this process has locked.
-func NewWatch(dir string, prefix wire.Prefix, shards int, board *health.Board) (*Watch, error) {
+func newDataWatch(dir string, prefix wire.Prefix, shards int, board *health.Board) (*dataWatch, error) {
 	if _, err := wire.ParsePrefix(string(prefix)); err != nil {
 		return nil, err
 	}
@@ -44,7 +44,7 @@ func NewWatch(dir string, prefix wire.Prefix, shards int, board *health.Board) (
 	if err != nil {
 		return nil, fmt.Errorf("--data %s: %w", dir, err)
 	}
-	w := &Watch{dir: dir, lock: lock, seen: make(map[string]bool), board: board}
+	w := &dataWatch{dir: dir, lock: lock, seen: make(map[string]bool), board: board}
 	streams := []string{prefix.ConfigStream(), prefix.EventsStream()} // the former with several shards
 	for shard := range max(shards, 1) {
 		streams = append(streams, prefix.Log(shard, shards).Stream())
@@ -56,7 +56,7 @@ func NewWatch(dir string, prefix wire.Prefix, shards int, board *health.Board) (
 }
 
 // Run returns an error once a part of the directory is gone, and nil once ctx is done.
-func (w *Watch) Run(ctx context.Context) error {
+func (w *dataWatch) Run(ctx context.Context) error {
 	tick := time.NewTicker(dataEvery)
 	defer tick.Stop()
 	for {
@@ -74,7 +74,7 @@ func (w *Watch) Run(ctx context.Context) error {
 
 // missing is the path that is gone; "" if none is. Only the error that a file does not exist
 // shows that it is gone.
-func (w *Watch) missing() string {
+func (w *dataWatch) missing() string {
 	path := filepath.Join(w.dir, lockFile)
 	lock, err := os.Stat(path)
 	if errors.Is(err, os.ErrNotExist) || err == nil && !os.SameFile(lock, w.lock) {
@@ -97,10 +97,10 @@ var (
 )
 
 // Describe implements [prometheus.Collector].
-func (w *Watch) Describe(c chan<- *prometheus.Desc) { c <- dataSize; c <- dataFree }
+func (w *dataWatch) Describe(c chan<- *prometheus.Desc) { c <- dataSize; c <- dataFree }
 
 // Collect implements [prometheus.Collector].
-func (w *Watch) Collect(c chan<- prometheus.Metric) {
+func (w *dataWatch) Collect(c chan<- prometheus.Metric) {
 	size, free, err := disk(w.dir)
 	if err != nil {
 		return // as in checkDisk
@@ -111,7 +111,7 @@ func (w *Watch) Collect(c chan<- prometheus.Metric) {
 
 // checkDisk reports on the board that the disk is nearly full. Once it is full, writes of the
 // NATS server fail, and a stream with a failed write accepts no more until a restart.
-func (w *Watch) checkDisk() {
+func (w *dataWatch) checkDisk() {
 	size, free, err := disk(w.dir)
 	if err != nil {
 		return // if the directory is gone, missing reports it

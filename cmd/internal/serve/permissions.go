@@ -1,6 +1,4 @@
-// Package permissions reports what NATS denies to lapse. Hand every error of a connection to
-// [Permissions.Note]; [Permissions.Watch] then shows the denials on the health board.
-package permissions
+package serve
 
 import (
 	"context"
@@ -17,8 +15,8 @@ import (
 )
 
 const (
-	problem    = "permissions in NATS"
-	watchEvery = time.Second
+	permissionsProblem = "permissions in NATS"
+	deniedEvery        = time.Second
 
 	// lapse repeats what is denied, so a permission that has not been missed for so long is
 	// there again.
@@ -32,7 +30,7 @@ const (
 
 // Permissions keeps what the NATS server denies to this process. The server does not answer
 // a request that it denies: without this, all that shows is that no answer comes.
-type Permissions struct {
+type natsPermissions struct {
 	mu       sync.Mutex
 	denied   map[credentials.Denied]*denied
 	starting context.CancelCauseFunc // ends the start; nil once the process runs
@@ -44,12 +42,12 @@ type denied struct {
 }
 
 // New makes Permissions that know of no denial.
-func New() *Permissions {
-	return &Permissions{denied: make(map[credentials.Denied]*denied)}
+func newPermissions() *natsPermissions {
+	return &natsPermissions{denied: make(map[credentials.Denied]*denied)}
 }
 
 // Note notes an error of a connection. It reports whether that is a denial.
-func (p *Permissions) Note(nc *nats.Conn, err error) bool {
+func (p *natsPermissions) Note(nc *nats.Conn, err error) bool {
 	what := credentials.AsDenied(err)
 	if what == nil {
 		return false
@@ -79,7 +77,7 @@ func explain(what error) error {
 }
 
 // Start runs a part of the start. It ends it at the first denial, which then is the error.
-func (p *Permissions) Start(ctx context.Context, part func(context.Context) error) error {
+func (p *natsPermissions) Start(ctx context.Context, part func(context.Context) error) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	p.mu.Lock()
@@ -96,12 +94,12 @@ func (p *Permissions) Start(ctx context.Context, part func(context.Context) erro
 }
 
 // Watch reports the denials on the board, until ctx is done.
-func (p *Permissions) Watch(ctx context.Context, board *health.Board) {
-	tick := time.NewTicker(watchEvery)
+func (p *natsPermissions) Watch(ctx context.Context, board *health.Board) {
+	tick := time.NewTicker(deniedEvery)
 	defer tick.Stop()
 	for {
 		again, err := p.check(time.Now())
-		board.Set(problem, err)
+		board.Set(permissionsProblem, err)
 		for _, nc := range again {
 			_ = nc.ForceReconnect() // it fails only if the connection is closed
 		}
@@ -115,7 +113,7 @@ func (p *Permissions) Watch(ctx context.Context, board *health.Board) {
 
 // check forgets denials that are over. It returns the others, and the connections that have
 // to subscribe again.
-func (p *Permissions) check(now time.Time) (again []*nats.Conn, err error) {
+func (p *natsPermissions) check(now time.Time) (again []*nats.Conn, err error) {
 	const most = 3 // that are named
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -1,4 +1,4 @@
-package datadir
+package serve
 
 import (
 	"path/filepath"
@@ -9,18 +9,18 @@ import (
 // TestLock: one process at a time can use a data directory.
 func TestLock(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "a", "b")
-	release, err := Lock(dir)
+	release, err := lockData(dir)
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, err = Lock(dir)
+	_, err = lockData(dir)
 	if err == nil || !strings.Contains(err.Error(), "--data "+dir+": another lapse serve is using it") {
 		t.Errorf("the second lock: %v", err)
 	}
 	if err := release(); err != nil {
 		t.Fatal(err)
 	}
-	release, err = Lock(dir)
+	release, err = lockData(dir)
 	if err != nil {
 		t.Fatalf("after its release: %v", err)
 	}

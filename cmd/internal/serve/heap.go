@@ -1,5 +1,4 @@
-// Package heap sets how often Go collects garbage in "lapse serve". Call [GiveRoom].
-package heap
+package serve
 
 import (
 	"os"
@@ -17,7 +16,7 @@ const room = 64 << 20
 
 // GiveRoom sets the collector's percentage after each collection, so that the heap may
 // grow by room, until stop is called. If GOGC or GOMEMLIMIT is set, it does nothing.
-func GiveRoom() (stop func()) {
+func giveRoom() (stop func()) {
 	if os.Getenv("GOGC") != "" || os.Getenv("GOMEMLIMIT") != "" {
 		return func() {}
 	}

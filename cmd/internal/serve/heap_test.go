@@ -1,4 +1,4 @@
-package heap
+package serve
 
 import (
 	"runtime"
@@ -26,7 +26,7 @@ func TestGiveRoom(t *testing.T) {
 		return p
 	}
 	was := percent()
-	stop := GiveRoom()
+	stop := giveRoom()
 	eventually := func(what string, ok func() bool) {
 		t.Helper()
 		for limit := time.Now().Add(time.Minute); !ok(); {
@@ -45,7 +45,7 @@ func TestGiveRoom(t *testing.T) {
 		t.Errorf("at the end the percentage is %d, want %d", p, was)
 	}
 	t.Setenv("GOGC", "50")
-	GiveRoom()()
+	giveRoom()()
 	if p := percent(); p != was {
 		t.Errorf("with GOGC set the percentage is %d, want %d", p, was)
 	}

@@ -1,10 +1,4 @@
-// Package census counts the documents of all collections for the metrics. Only the owner of
-// the shard runs a [Census]: the counts of two processes would be added up.
-//
-// A count asks Redis about each collection in each partition. So a census counts seldom. With
-// very many collections it spends a hundredth of the time on it, and counts every five minutes
-// at least.
-package census
+package serve
 
 import (
 	"context"
@@ -18,31 +12,36 @@ import (
 )
 
 const (
-	least   = 10 * time.Second // pause after a count
-	most    = 5 * time.Minute
-	share   = 100         // between the two, the pause is so many times as long as the count
-	timeout = time.Minute // of one count
+	leastPause   = 10 * time.Second // pause after a count
+	mostPause    = 5 * time.Minute
+	countShare   = 100         // between the two, the pause is so many times as long as the count
+	countTimeout = time.Minute // of one count
 )
 
 // Reader lists the collections with their counts: a *sink.Reader.
-type Reader interface {
+type counter interface {
 	Collections(ctx context.Context, opts sink.CollectionsOptions) (wire.CollectionsReply, error)
 }
 
-// Census counts documents. It is a [prometheus.Collector] of the last count.
-type Census struct {
-	reader Reader
-	last   atomic.Pointer[counts]
+// collectionCensus counts the documents of all collections for the metrics. Only the owner of the
+// shard runs it: the counts of two processes would be added up. It is a [prometheus.Collector] of
+// the last count.
+//
+// A count asks Redis about each collection in each partition, so it counts seldom: with very many
+// collections it spends a hundredth of the time on it, and counts every five minutes at least.
+type collectionCensus struct {
+	reader counter
+	last   atomic.Pointer[censusCounts]
 }
 
-type counts struct{ collections, live, expired int64 }
+type censusCounts struct{ collections, live, expired int64 }
 
 // New makes a census, which has counted nothing.
-func New(reader Reader) *Census { return &Census{reader: reader} }
+func newCensus(reader counter) *collectionCensus { return &collectionCensus{reader: reader} }
 
 // Run counts again and again while owns reports true, until ctx is done. Without a count
 // there are no metrics.
-func (c *Census) Run(ctx context.Context, owns func() bool) {
+func (c *collectionCensus) Run(ctx context.Context, owns func() bool) {
 	for {
 		began := time.Now()
 		c.runOnce(ctx, owns())
@@ -56,27 +55,27 @@ func (c *Census) Run(ctx context.Context, owns func() bool) {
 
 // pause is how long to wait after a count that took some time. A count that failed has mostly
 // waited for a Redis that does not answer, so it is repeated soon.
-func (c *Census) pause(took time.Duration) time.Duration {
+func (c *collectionCensus) pause(took time.Duration) time.Duration {
 	if c.last.Load() == nil {
-		return least
+		return leastPause
 	}
-	return min(max(least, share*took), most)
+	return min(max(leastPause, countShare*took), mostPause)
 }
 
 // runOnce counts once. A count that fails, or that Redis cannot give for each collection
 // while an index is built, leaves nothing.
-func (c *Census) runOnce(ctx context.Context, owns bool) {
+func (c *collectionCensus) runOnce(ctx context.Context, owns bool) {
 	if !owns {
 		c.last.Store(nil)
 		return
 	}
-	ctx, cancel := context.WithTimeout(ctx, timeout)
+	ctx, cancel := context.WithTimeout(ctx, countTimeout)
 	defer cancel()
 	c.last.Store(c.count(ctx))
 }
 
-func (c *Census) count(ctx context.Context) *counts {
-	sum := &counts{}
+func (c *collectionCensus) count(ctx context.Context) *censusCounts {
+	sum := &censusCounts{}
 	opts := sink.CollectionsOptions{Limit: wire.MaxListLimit}
 	for {
 		page, err := c.reader.Collections(ctx, opts)
@@ -104,10 +103,10 @@ var (
 )
 
 // Describe implements [prometheus.Collector].
-func (c *Census) Describe(d chan<- *prometheus.Desc) { d <- documents; d <- collections }
+func (c *collectionCensus) Describe(d chan<- *prometheus.Desc) { d <- documents; d <- collections }
 
 // Collect implements [prometheus.Collector].
-func (c *Census) Collect(m chan<- prometheus.Metric) {
+func (c *collectionCensus) Collect(m chan<- prometheus.Metric) {
 	last := c.last.Load()
 	if last == nil {
 		return

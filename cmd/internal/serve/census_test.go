@@ -1,4 +1,4 @@
-package census
+package serve
 
 import (
 	"context"
@@ -57,7 +57,7 @@ func TestCensus(t *testing.T) {
 		"a standby by it": {whole, false, ""},
 	} {
 		reader := append(pages{}, whole...)
-		census, metrics := New(&reader), prometheus.NewRegistry()
+		census, metrics := newCensus(&reader), prometheus.NewRegistry()
 		metrics.MustRegister(census)
 		scrape := func() string {
 			answer := httptest.NewRecorder()
@@ -84,7 +84,7 @@ func TestCensus(t *testing.T) {
 // It fails if a Redis that did not answer once leaves the metrics without counts for long.
 func TestPause(t *testing.T) {
 	reader := &pages{{}}
-	census := New(reader)
+	census := newCensus(reader)
 	census.runOnce(t.Context(), true)
 	for took, want := range map[time.Duration]time.Duration{
 		0: 10 * time.Second, 100 * time.Millisecond: 10 * time.Second, time.Second: 100 * time.Second, time.Minute: 5 * time.Minute,
