@@ -4,7 +4,6 @@ import (
 	"net/http"
 	"strings"
 
-	"github.com/seed18712806/lapse/cmd/internal/console/gateway"
 	"github.com/seed18712806/lapse/cmd/internal/console/view"
 	"github.com/seed18712806/lapse/cmd/internal/httpapi/problem"
 	"github.com/seed18712806/lapse/sink/wire"
@@ -31,13 +30,13 @@ type conflictData struct {
 	Action         string // touch, delete or replace
 	Mine           string // the version that was sent; only of replace
 	MineEtag       string // of the version that it came from; empty of a new document
-	Theirs         *gateway.Document
+	Theirs         *Document
 	Text           text // of theirs
 	Once           string
 }
 
 func (v *visit) showEdit(status int, data editData) error {
-	data.Collection, data.Once = v.collection, gateway.Once()
+	data.Collection, data.Once = v.collection, once()
 	title, crumbs := "New document", v.crumbs()
 	data.Href = collectionHref(v.collection, "new")
 	data.Back = collectionHref(v.collection)
@@ -80,13 +79,13 @@ func createDocument(v *visit) error {
 		form.IDError = err.Error()
 		return v.showEdit(http.StatusBadRequest, form)
 	}
-	a, err := v.write(http.MethodPut, gateway.DocumentPath(v.collection, v.id), []byte(body), "If-None-Match", "*")
+	a, err := v.write(http.MethodPut, apiDocumentPath(v.collection, v.id), []byte(body), "If-None-Match", "*")
 	switch {
-	case gateway.StatusOf(err) == http.StatusPreconditionFailed:
+	case statusOf(err) == http.StatusPreconditionFailed:
 		return v.showConflict(conflictData{Action: actionReplace, Mine: body})
 	case badField(err) != "":
 		form.BodyError = badField(err)
-		return v.showEdit(gateway.StatusOf(err), form)
+		return v.showEdit(statusOf(err), form)
 	case err != nil:
 		return err
 	}
@@ -102,11 +101,11 @@ const (
 
 func changeDocument(v *visit) error {
 	etag := v.r.PostForm.Get("etag")
-	match := gateway.Quoted(etag)
+	match := quoted(etag)
 	if match == "" {
 		match = "*" // or it could overwrite what nobody has looked at
 	}
-	path := gateway.DocumentPath(v.collection, v.id)
+	path := apiDocumentPath(v.collection, v.id)
 	switch action := v.r.PostForm.Get("action"); action {
 	case actionTouch:
 		a, err := v.write(http.MethodPost, path+"/touch", nil, "If-Match", match)
@@ -121,9 +120,9 @@ func changeDocument(v *visit) error {
 }
 
 // changed answers after a write: with the document, or with the conflict.
-func (v *visit) changed(a *gateway.Answer, err error, notice string, conflict conflictData) error {
+func (v *visit) changed(a *answer, err error, notice string, conflict conflictData) error {
 	switch {
-	case gateway.StatusOf(err) == http.StatusPreconditionFailed:
+	case statusOf(err) == http.StatusPreconditionFailed:
 		return v.showConflict(conflict)
 	case err != nil:
 		return err
@@ -133,7 +132,7 @@ func (v *visit) changed(a *gateway.Answer, err error, notice string, conflict co
 
 func (v *visit) replaceDocument(path, match, etag string) error {
 	body := v.typed()
-	var a *gateway.Answer
+	var a *answer
 	var err error
 	if v.r.PostForm.Get("create") != "" { // the version that was edited is gone
 		a, err = v.write(http.MethodPut, path, []byte(body), "If-None-Match", "*")
@@ -141,7 +140,7 @@ func (v *visit) replaceDocument(path, match, etag string) error {
 		a, err = v.write(http.MethodPut, path, []byte(body), "If-Match", match)
 	}
 	if text := badField(err); text != "" {
-		return v.showEdit(gateway.StatusOf(err), editData{Etag: etag, Body: body, BodyError: text})
+		return v.showEdit(statusOf(err), editData{Etag: etag, Body: body, BodyError: text})
 	}
 	return v.changed(a, err, "saved", conflictData{Action: actionReplace, Mine: body, MineEtag: etag})
 }
@@ -155,7 +154,7 @@ func (v *visit) deleteDocument(path, match string) error {
 		return v.showDocument(http.StatusBadRequest, doc, text)
 	}
 	a, err := v.write(http.MethodDelete, path, nil, "If-Match", match)
-	if gateway.StatusOf(err) == http.StatusPreconditionFailed {
+	if statusOf(err) == http.StatusPreconditionFailed {
 		return v.showConflict(conflictData{Action: actionDelete})
 	}
 	if err != nil {
@@ -170,9 +169,9 @@ func (v *visit) showConflict(data conflictData) error {
 	switch {
 	case err == nil:
 		data.Theirs, data.Text = doc, newText(doc.Body, false)
-	case gateway.StatusOf(err) != http.StatusNotFound || data.Action != actionReplace:
+	case statusOf(err) != http.StatusNotFound || data.Action != actionReplace:
 		return err
 	}
-	data.Collection, data.ID, data.Href, data.Once = v.collection, v.id, documentHref(v.collection, v.id), gateway.Once()
+	data.Collection, data.ID, data.Href, data.Once = v.collection, v.id, documentHref(v.collection, v.id), once()
 	return v.show(http.StatusPreconditionFailed, "conflict", v.page("Conflict on "+view.Visible(v.id), "overview", data, v.crumbs()...))
 }

@@ -5,8 +5,6 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/seed18712806/lapse/cmd/internal/console/chart"
-	"github.com/seed18712806/lapse/cmd/internal/console/gateway"
 	"github.com/seed18712806/lapse/cmd/internal/console/view"
 	"github.com/seed18712806/lapse/cmd/internal/httpapi/problem"
 	"github.com/seed18712806/lapse/sink/wire"
@@ -32,7 +30,7 @@ func (v *visit) ahead() ahead {
 
 // forecast is a chart of a collection's future, or why there is none.
 type forecast struct {
-	chart.Chart
+	Chart
 	Missing string
 	AtOnce  int64 // documents that another default would expire at once
 }
@@ -79,23 +77,23 @@ func collection(v *visit) error { return v.showCollection(http.StatusOK, "") }
 // right.
 func (v *visit) showCollection(status int, dropError string) error {
 	within := v.ahead()
-	data := collectionData{Name: v.collection, Within: within.Text, DropError: dropError, Typed: v.r.PostForm.Get("confirm"), Once: gateway.Once()}
-	if err := v.api.Read(gateway.CollectionPath(v.collection), &data.Config); err != nil {
+	data := collectionData{Name: v.collection, Within: within.Text, DropError: dropError, Typed: v.r.PostForm.Get("confirm"), Once: once()}
+	if err := v.api.Read(apiCollectionPath(v.collection), &data.Config); err != nil {
 		return err
 	}
 	var count wire.CountReply
-	if err := v.api.Read(gateway.CollectionPath(v.collection, "count"), &count); err != nil {
+	if err := v.api.Read(apiCollectionPath(v.collection, "count"), &count); err != nil {
 		data.Missing = err.Error()
 	} else {
 		data.Count = &count
 	}
 	for _, a := range aheads {
-		data.Aheads = append(data.Aheads, link{a.Text, gateway.With(collectionHref(v.collection), "within", a.Name), a == within})
+		data.Aheads = append(data.Aheads, link{a.Text, with(collectionHref(v.collection), "within", a.Name), a == within})
 	}
 	now, missing := v.forecast(within, "")
 	data.Forecast = forecast{Missing: missing}
 	if now != nil {
-		data.Forecast.Chart = chart.New(now.Buckets, chart.Most(now.Buckets))
+		data.Forecast.Chart = newChart(now.Buckets, mostOf(now.Buckets))
 	}
 	if v.r.Header.Get("Lapse-Refresh") == "" { // the script does not refresh them
 		if err := v.documents(&data); err != nil {
@@ -110,8 +108,8 @@ func (v *visit) documents(data *collectionData) error {
 	after := v.r.URL.Query().Get("after")
 	data.First = after == ""
 	var page wire.ListReply
-	err := v.api.Read(gateway.CollectionPath(v.collection, "documents"), &page, "limit", strconv.Itoa(perPage), "continuation", after)
-	switch s := gateway.StatusOf(err); {
+	err := v.api.Read(apiCollectionPath(v.collection, "documents"), &page, "limit", strconv.Itoa(perPage), "continuation", after)
+	switch s := statusOf(err); {
 	case err != nil && (s == 0 || s == http.StatusBadRequest):
 		return err
 	case err != nil:
@@ -124,7 +122,7 @@ func (v *visit) documents(data *collectionData) error {
 		})
 	}
 	if page.Continuation != "" {
-		data.Next = gateway.With(collectionHref(v.collection), "after", page.Continuation, "within", v.r.URL.Query().Get("within"))
+		data.Next = with(collectionHref(v.collection), "after", page.Continuation, "within", v.r.URL.Query().Get("within"))
 	}
 	return nil
 }
@@ -144,7 +142,7 @@ func snippet(document []byte) string {
 // none.
 func (v *visit) forecast(within ahead, defaultTTL string) (reply *wire.ForecastReply, missing string) {
 	reply = &wire.ForecastReply{}
-	err := v.api.Read(gateway.CollectionPath(v.collection, "forecast"), reply, "within", within.Name, "buckets", strconv.Itoa(within.buckets), "defaultTtl", defaultTTL)
+	err := v.api.Read(apiCollectionPath(v.collection, "forecast"), reply, "within", within.Name, "buckets", strconv.Itoa(within.buckets), "defaultTtl", defaultTTL)
 	if err != nil {
 		return nil, err.Error()
 	}
@@ -164,7 +162,7 @@ func drop(v *visit) error {
 	if text := v.confirmed(v.collection); text != "" && v.grant.Write {
 		return v.showCollection(http.StatusBadRequest, text)
 	}
-	a, err := v.write(http.MethodDelete, gateway.CollectionPath(v.collection), nil, "If-Match", gateway.Quoted(v.r.PostForm.Get("etag")))
+	a, err := v.write(http.MethodDelete, apiCollectionPath(v.collection), nil, "If-Match", quoted(v.r.PostForm.Get("etag")))
 	if err != nil {
 		return err
 	}
@@ -174,7 +172,7 @@ func drop(v *visit) error {
 // badField is the reason for which lapse refused an input, to be shown at its field; empty if the
 // error is about something else.
 func badField(err error) string {
-	switch gateway.StatusOf(err) {
+	switch statusOf(err) {
 	case http.StatusBadRequest, http.StatusRequestEntityTooLarge:
 		return err.Error()
 	}

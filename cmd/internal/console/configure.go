@@ -5,9 +5,6 @@ import (
 	"net/http"
 	"net/url"
 
-	"github.com/seed18712806/lapse/cmd/internal/console/chart"
-	"github.com/seed18712806/lapse/cmd/internal/console/choice"
-	"github.com/seed18712806/lapse/cmd/internal/console/gateway"
 	"github.com/seed18712806/lapse/cmd/internal/console/view"
 	"github.com/seed18712806/lapse/sink/wire"
 )
@@ -15,7 +12,7 @@ import (
 type configureData struct {
 	Name    string
 	Now     wire.Config
-	Choice  choice.Choice
+	Choice  Choice
 	Preview bool // there is something to look at and to save
 	Text    string
 	Aheads  []link
@@ -49,13 +46,13 @@ func (v *visit) showConfigure(status int, data *configureData) error {
 // preview is the effect of a choice. It changes nothing.
 func (v *visit) preview(form url.Values) (*configureData, error) {
 	within := v.ahead()
-	data := &configureData{Name: v.collection, Within: within.Text, Once: gateway.Once()}
-	if err := v.api.Read(gateway.CollectionPath(v.collection), &data.Now); err != nil {
+	data := &configureData{Name: v.collection, Within: within.Text, Once: once()}
+	if err := v.api.Read(apiCollectionPath(v.collection), &data.Now); err != nil {
 		return nil, err
 	}
 	data.Etag = data.Now.Etag.String()
-	data.Choice = choice.Read(form, data.Now)
-	if !choice.Made(form) || data.Choice.Error != "" {
+	data.Choice = readChoice(form, data.Now)
+	if !choiceMade(form) || data.Choice.Error != "" {
 		return data, nil
 	}
 	data.Preview = !data.Choice.Same(data.Now)
@@ -64,7 +61,7 @@ func (v *visit) preview(form url.Values) (*configureData, error) {
 		return data, nil
 	}
 	for _, a := range aheads {
-		href := gateway.With(collectionHref(v.collection, "configure"), append(data.Choice.Parameters(), "within", a.Name)...)
+		href := with(collectionHref(v.collection, "configure"), append(data.Choice.Parameters(), "within", a.Name)...)
 		data.Aheads = append(data.Aheads, link{a.Text, href, a == within})
 	}
 	today, missing := v.forecast(within, "")
@@ -74,14 +71,14 @@ func (v *visit) preview(form url.Values) (*configureData, error) {
 	var most int64
 	for _, reply := range []*wire.ForecastReply{today, then} {
 		if reply != nil {
-			most = max(most, chart.Most(reply.Buckets))
+			most = max(most, mostOf(reply.Buckets))
 		}
 	}
 	if today != nil {
-		data.Today.Chart = chart.New(today.Buckets, most)
+		data.Today.Chart = newChart(today.Buckets, most)
 	}
 	if then != nil {
-		data.Then.Chart = chart.New(then.Buckets, most)
+		data.Then.Chart = newChart(then.Buckets, most)
 		if then.AtOnce != nil {
 			data.Then.AtOnce = *then.AtOnce
 		}
@@ -109,7 +106,7 @@ func saveConfiguration(v *visit) error {
 	case data.Choice.Error != "":
 		return v.showConfigure(http.StatusBadRequest, data)
 	case etag != data.Etag && data.Choice.Same(data.Now): // as after a double click
-		return v.redirect(gateway.With(collectionHref(v.collection), "done", "same"))
+		return v.redirect(with(collectionHref(v.collection), "done", "same"))
 	case etag != data.Etag:
 		data.Refused = "Somebody else has configured the collection since you looked. Below is the effect on the present configuration."
 		return v.showConfigure(http.StatusPreconditionFailed, data)
@@ -122,8 +119,8 @@ func saveConfiguration(v *visit) error {
 	if err != nil {
 		return err
 	}
-	a, err := v.write(http.MethodPut, gateway.CollectionPath(v.collection), body, "If-Match", gateway.Quoted(etag))
-	if s := gateway.StatusOf(err); s == http.StatusBadRequest || s == http.StatusPreconditionFailed {
+	a, err := v.write(http.MethodPut, apiCollectionPath(v.collection), body, "If-Match", quoted(etag))
+	if s := statusOf(err); s == http.StatusBadRequest || s == http.StatusPreconditionFailed {
 		data.Refused = err.Error()
 		return v.showConfigure(s, data)
 	}

@@ -13,8 +13,6 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/seed18712806/lapse/cmd/internal/console/figures"
-	"github.com/seed18712806/lapse/cmd/internal/console/gateway"
 	"github.com/seed18712806/lapse/cmd/internal/console/view"
 	"github.com/seed18712806/lapse/cmd/internal/httpapi/access"
 	"github.com/seed18712806/lapse/cmd/internal/httpapi/limit"
@@ -47,7 +45,7 @@ type Console struct {
 	opts     Options
 	guard    access.Guard
 	pages    *limit.Limit
-	figures  *figures.Recorder
+	figures  *recorder
 	statuses statuses
 }
 
@@ -60,7 +58,7 @@ const (
 func New(opts Options) *Console {
 	return &Console{
 		opts: opts, guard: access.Guard{Tokens: opts.Tokens}, pages: limit.New("pages", "pages", mostPages),
-		figures: figures.New(opts.Metrics), statuses: statuses{read: opts.Status},
+		figures: newRecorder(opts.Metrics), statuses: statuses{read: opts.Status},
 	}
 }
 
@@ -85,7 +83,7 @@ type visit struct {
 	c          *Console
 	w          http.ResponseWriter
 	r          *http.Request
-	api        gateway.Caller
+	api        caller
 	grant      access.Grant
 	hold       *limit.Hold
 	collection string // empty if the path has none
@@ -107,7 +105,7 @@ func (c *Console) serve(r route) http.HandlerFunc {
 		header.Set("Cross-Origin-Resource-Policy", "same-origin")
 		header.Set("Cache-Control", "no-store") // a cache could show what has expired
 		v := &visit{c: c, w: w, r: req, grant: access.Everything, now: wire.Time(time.Now().UnixMilli())}
-		v.api = gateway.Caller{API: c.opts.API, From: req}
+		v.api = caller{API: c.opts.API, From: req}
 		v.hold = limit.NewHold(limit.Client{}, c.opts.Bytes)
 		defer func() { v.hold.Leave() }()
 		if err := v.answer(r); err != nil {
@@ -206,12 +204,12 @@ func (v *visit) redirect(href string) error {
 }
 
 // write sends the form of the visit.
-func (v *visit) write(method, path string, body []byte, headers ...string) (*gateway.Answer, error) {
+func (v *visit) write(method, path string, body []byte, headers ...string) (*answer, error) {
 	return v.api.Write(v.r.PostForm.Get("once"), method, path, body, headers...)
 }
 
 // done leads to the next page, which says what was done.
-func (v *visit) done(a *gateway.Answer, href, notice string) error {
+func (v *visit) done(a *answer, href, notice string) error {
 	if a.Repeated() {
 		notice = "repeated"
 	}
@@ -219,7 +217,7 @@ func (v *visit) done(a *gateway.Answer, href, notice string) error {
 	if a.Warned() {
 		warned = ttlIsOff
 	}
-	return v.redirect(gateway.With(href, "done", notice, "warned", warned))
+	return v.redirect(with(href, "done", notice, "warned", warned))
 }
 
 // ttlIsOff names the only warning that a write may have. The page has a text of its own, so that

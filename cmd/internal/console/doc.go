@@ -5,17 +5,19 @@
 // and answered with the next page to go to. A script of our own only adds what is live, and
 // nothing is fetched from elsewhere.
 //
-// The console reads and writes by the HTTP API, in this process (package gateway), with the token of
-// the person who is signed in. So the API decides what a token may do, checks conditions, limits and counts. The
-// console itself decides only what it shows.
+// The console reads and writes by the HTTP API, in this process (gateway.go), with the token of the
+// person who is signed in. So the API decides what a token may do, checks conditions, limits and
+// counts. The console itself decides only what it shows. A cookie keeps the token (session.go): the
+// server keeps nothing, and the token counts as long as the file of tokens has it.
 //
 // A request passes through these files:
 //
 //	routes.go      every route; package router finds the one of a request
-//	console.go     headers, origin, token (session.go, package session); then the route's handler
-//	overview.go    health (package remedy), figures (package figures) and collections
-//	collection.go  one collection, its documents and forecast (package chart)
-//	configure.go   the configuration with a preview, and the drop
+//	console.go     headers, origin, token (signin.go); then the route's handler
+//	overview.go    health, with what to do about each problem (remedy.go); figures of the last
+//	               minutes, from the metrics of this process (figures.go); collections
+//	collection.go  one collection, its documents and forecast (chart.go)
+//	configure.go   the configuration, as a person chooses it (choice.go), with a preview; the drop
 //	document.go    one document
 //	change.go      create, edit, touch and delete; and a conflict
 //	live.go        live events and rejections

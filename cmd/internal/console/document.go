@@ -3,7 +3,6 @@ package console
 import (
 	"net/http"
 
-	"github.com/seed18712806/lapse/cmd/internal/console/gateway"
 	"github.com/seed18712806/lapse/cmd/internal/console/view"
 	"github.com/seed18712806/lapse/cmd/internal/httpapi/problem"
 	"github.com/seed18712806/lapse/cmd/internal/output"
@@ -21,7 +20,7 @@ const (
 type documentData struct {
 	Collection, ID string
 	Href           string
-	Stored         *gateway.Document
+	Stored         *Document
 	View           string
 	Text           text
 	Views          []link
@@ -40,7 +39,7 @@ func document(v *visit) error {
 		return err
 	}
 	h := v.w.Header()
-	h.Set("ETag", gateway.Quoted(doc.Etag))
+	h.Set("ETag", quoted(doc.Etag))
 	if doc.ExpiresAt != nil {
 		h.Set(wire.HeaderExpiresAt, doc.ExpiresAt.String())
 	}
@@ -63,16 +62,16 @@ func document(v *visit) error {
 
 // showDocument shows a document. deleteError is why the id that was typed to delete it was not
 // right.
-func (v *visit) showDocument(status int, doc *gateway.Document, deleteError string) error {
+func (v *visit) showDocument(status int, doc *Document, deleteError string) error {
 	href := documentHref(v.collection, v.id)
 	data := documentData{
 		Collection: v.collection, ID: v.id, Href: href, Stored: doc, View: viewPretty,
-		Edit: gateway.With(href, "view", viewEdit), Bytes: gateway.With(href, "view", viewBytes), Events: liveHref(v.collection), DeleteError: deleteError, Typed: v.r.PostForm.Get("confirm"), Once: gateway.Once(),
+		Edit: with(href, "view", viewEdit), Bytes: with(href, "view", viewBytes), Events: liveHref(v.collection), DeleteError: deleteError, Typed: v.r.PostForm.Get("confirm"), Once: once(),
 	}
 	if v.r.URL.Query().Get("view") == viewRaw {
 		data.View = viewRaw
 	}
-	data.Views = []link{{"Pretty", href, data.View == viewPretty}, {"Raw", gateway.With(href, "view", viewRaw), data.View == viewRaw}}
+	data.Views = []link{{"Pretty", href, data.View == viewPretty}, {"Raw", with(href, "view", viewRaw), data.View == viewRaw}}
 	data.Text = newText(doc.Body, data.View == viewPretty)
 	return v.show(status, "document", v.page(view.Visible(v.id), "overview", data, v.crumbs()...))
 }

@@ -15,7 +15,6 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/seed18712806/lapse/cmd/internal/console/session"
 	"github.com/seed18712806/lapse/cmd/internal/httpapi/access"
 	"github.com/seed18712806/lapse/cmd/internal/httpapi/limit"
 	"github.com/seed18712806/lapse/cmd/internal/httpapi/problem"
@@ -189,7 +188,7 @@ func TestManyCollections(t *testing.T) {
 	next := "/"
 	for ; next != ""; seen += len(f.asked) / 2 {
 		req := httptest.NewRequestWithContext(t.Context(), "GET", next, nil)
-		req.AddCookie(session.Cookie(req, "0123456789abcdef", false))
+		req.AddCookie(sessionCookie(req, "0123456789abcdef", false))
 		w := httptest.NewRecorder()
 		f.asked = nil
 		f.site.ServeHTTP(w, req)

@@ -10,7 +10,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/seed18712806/lapse/cmd/internal/console/gateway"
 	"github.com/seed18712806/lapse/cmd/internal/console/view"
 	"github.com/seed18712806/lapse/cmd/internal/httpapi/live"
 	"github.com/seed18712806/lapse/cmd/internal/httpapi/problem"
@@ -71,18 +70,18 @@ func livePage(v *visit) error {
 	}
 	here := root + "live"
 	data.Kinds = []link{
-		{"Expired", gateway.With(here, "collection", topic.Collection), !topic.Rejections},
-		{"Rejected", gateway.With(here, "collection", topic.Collection, "kind", "rejections"), topic.Rejections},
+		{"Expired", with(here, "collection", topic.Collection), !topic.Rejections},
+		{"Rejected", with(here, "collection", topic.Collection, "kind", "rejections"), topic.Rejections},
 	}
 	status := http.StatusOK
 	if err != nil {
 		data.Error = err.Error()
-		if status = gateway.StatusOf(err); topic.Collection == "" {
+		if status = statusOf(err); topic.Collection == "" {
 			status = http.StatusOK // nothing is wrong with the request yet
 		}
 	} else {
 		v.recent(topic, &data)
-		data.Stream = gateway.With(here+"/stream", "collection", topic.Collection, "kind", kind)
+		data.Stream = with(here+"/stream", "collection", topic.Collection, "kind", kind)
 	}
 	return v.show(status, "live", v.page("Live", "live", data))
 }
@@ -150,7 +149,7 @@ func messagePage(v *visit) error {
 }
 
 // liveHref is the path of the live page of a collection; of all collections if it is empty.
-func liveHref(collection string) string { return gateway.With(root+"live", "collection", collection) }
+func liveHref(collection string) string { return with(root+"live", "collection", collection) }
 
 // liveStream sends what is live: it is the stream of the API.
 func liveStream(v *visit) error {

@@ -6,9 +6,6 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/seed18712806/lapse/cmd/internal/console/figures"
-	"github.com/seed18712806/lapse/cmd/internal/console/gateway"
-	"github.com/seed18712806/lapse/cmd/internal/console/remedy"
 	"github.com/seed18712806/lapse/sink/wire"
 )
 
@@ -17,8 +14,8 @@ const perPage = 50
 
 type overviewData struct {
 	Role        string
-	Problems    []remedy.Trouble
-	Figures     figures.Figures
+	Problems    []trouble
+	Figures     Figures
 	Process     string
 	Collections []wire.Collection
 	Next        string // the path of the next page; empty on the last
@@ -28,10 +25,10 @@ type overviewData struct {
 
 func overview(v *visit) error {
 	role, err := v.c.opts.Ready()
-	data := overviewData{Role: role, Figures: v.c.figures.Now(), Process: processName(), Problems: remedy.Of(err)}
+	data := overviewData{Role: role, Figures: v.c.figures.Now(), Process: processName(), Problems: troublesOf(err)}
 	data.First = v.r.URL.Query().Get("after") == ""
 	if err := v.collections(&data); err != nil {
-		if s := gateway.StatusOf(err); s == http.StatusBadRequest || s == 0 {
+		if s := statusOf(err); s == http.StatusBadRequest || s == 0 {
 			return err
 		}
 		data.Missing = err.Error() // the rest of the page tells what is wrong
@@ -51,7 +48,7 @@ func (v *visit) collections(data *overviewData) error {
 	}
 	data.Collections = page.Collections
 	if page.Continuation != "" {
-		data.Next = gateway.With("/", "after", page.Continuation)
+		data.Next = with("/", "after", page.Continuation)
 	}
 	return nil
 }
@@ -68,18 +65,18 @@ func (v *visit) grantedCollections(data *overviewData, after string) error {
 	for _, name := range some {
 		c := wire.Collection{Name: name}
 		var config wire.Config
-		if err := v.api.Read(gateway.CollectionPath(name), &config); err != nil {
+		if err := v.api.Read(apiCollectionPath(name), &config); err != nil {
 			return err
 		}
 		c.DefaultTTL, c.IndexingMode, c.IndexBuilding, c.Etag = config.DefaultTTL, config.IndexingMode, config.IndexBuilding, config.Etag
 		var count wire.CountReply
-		if err := v.api.Read(gateway.CollectionPath(name, "count"), &count); err == nil {
+		if err := v.api.Read(apiCollectionPath(name, "count"), &count); err == nil {
 			c.Live, c.Expired = &count.Live, &count.Expired
 		}
 		data.Collections = append(data.Collections, c)
 	}
 	if from+perPage < len(names) {
-		data.Next = gateway.With("/", "after", some[len(some)-1])
+		data.Next = with("/", "after", some[len(some)-1])
 	}
 	return nil
 }

@@ -9,7 +9,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/seed18712806/lapse/cmd/internal/console/figures"
 	"github.com/seed18712806/lapse/sink/client/status"
 	"github.com/seed18712806/lapse/sink/wire"
 )
@@ -22,7 +21,7 @@ type systemData struct {
 	Role    string
 	Status  *status.Status
 	Missing string // why there is no status
-	Figures figures.Figures
+	Figures Figures
 }
 
 // statuses keeps the last status, so that many pages cost NATS no more than one.

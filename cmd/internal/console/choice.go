@@ -1,5 +1,4 @@
-// Package choice is the form in which a person chooses the configuration of a collection.
-package choice
+package console
 
 import (
 	"fmt"
@@ -14,9 +13,9 @@ import (
 
 // The modes: what the default TTL is.
 const (
-	Off   = "off"   // nothing expires
-	None  = "none"  // only documents with a ttl of their own expire
-	After = "after" // a number of seconds
+	off   = "off"   // nothing expires
+	none  = "none"  // only documents with a ttl of their own expire
+	after = "after" // a number of seconds
 )
 
 // Choice is what the form says.
@@ -28,24 +27,24 @@ type Choice struct {
 	TTL      *int32 // as in a configuration
 }
 
-// Made reports whether somebody has chosen anything in a form.
-func Made(form url.Values) bool { return form.Has("mode") }
+// choiceMade reports whether somebody has chosen anything in a form.
+func choiceMade(form url.Values) bool { return form.Has("mode") }
 
-// Read reads a form; the present configuration if nothing was chosen.
-func Read(form url.Values, now wire.Config) Choice {
-	if !Made(form) {
-		return of(now)
+// readChoice reads a form; the present configuration if nothing was chosen.
+func readChoice(form url.Values, now wire.Config) Choice {
+	if !choiceMade(form) {
+		return choiceOf(now)
 	}
 	c := Choice{Mode: form.Get("mode"), After: strings.TrimSpace(form.Get("after")), Indexing: wire.Indexing(form.Get("indexing"))}
 	if c.Indexing == "" {
 		c.Indexing = now.IndexingMode
 	}
 	switch c.Mode {
-	case Off:
-	case None:
+	case off:
+	case none:
 		c.TTL = pointer(int32(ttlrules.NoDefault))
 	default:
-		c.Mode = After
+		c.Mode = after
 		n, ok := seconds(c.After)
 		if !ok || n < 1 || n > ttlrules.MaxSeconds {
 			c.Error = fmt.Sprintf("%s is not valid: use a whole number of seconds from 1 to %d, or a duration such as 90s, 2h or 7d", wire.Quote(c.After), ttlrules.MaxSeconds)
@@ -56,15 +55,15 @@ func Read(form url.Values, now wire.Config) Choice {
 	return c
 }
 
-// of is the choice that leads to a configuration.
-func of(config wire.Config) Choice {
-	c := Choice{Mode: Off, Indexing: config.IndexingMode, TTL: config.DefaultTTL}
+// choiceOf is the choice that leads to a configuration.
+func choiceOf(config wire.Config) Choice {
+	c := Choice{Mode: off, Indexing: config.IndexingMode, TTL: config.DefaultTTL}
 	switch ttl := config.DefaultTTL; {
 	case ttl == nil:
 	case *ttl == int32(ttlrules.NoDefault):
-		c.Mode = None
+		c.Mode = none
 	default:
-		c.Mode, c.After = After, strconv.Itoa(int(*ttl))
+		c.Mode, c.After = after, strconv.Itoa(int(*ttl))
 	}
 	return c
 }
@@ -97,7 +96,7 @@ func (c Choice) Default() string {
 func (c Choice) Config() wire.Config { return wire.Config{DefaultTTL: c.TTL, IndexingMode: c.Indexing} }
 
 // SameDefault reports whether a configuration has the same default TTL.
-func (c Choice) SameDefault(as wire.Config) bool { return c.Default() == of(as).Default() }
+func (c Choice) SameDefault(as wire.Config) bool { return c.Default() == choiceOf(as).Default() }
 
 // Same reports whether a configuration that was made is the same.
 func (c Choice) Same(as wire.Config) bool {

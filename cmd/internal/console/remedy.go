@@ -1,6 +1,4 @@
-// Package remedy says what to do about each problem that /readyz names. The runbook in
-// deploy/README.md has more.
-package remedy
+package console
 
 import (
 	"regexp"
@@ -8,16 +6,16 @@ import (
 )
 
 // Trouble is one of the reasons for which a process is not ready.
-type Trouble struct{ Text, Advice string }
+type trouble struct{ Text, Advice string }
 
-// Of lists the lines of an answer of /readyz, each with what to do.
-func Of(err error) (all []Trouble) {
+// troublesOf lists the lines of an answer of /readyz, each with what to do.
+func troublesOf(err error) (all []trouble) {
 	if err == nil {
 		return nil
 	}
 	for line := range strings.Lines(err.Error()) {
 		line = strings.TrimSpace(line)
-		all = append(all, Trouble{line, remedy(line)})
+		all = append(all, trouble{line, remedy(line)})
 	}
 	return all
 }

@@ -1,4 +1,4 @@
-package choice
+package console
 
 import (
 	"net/url"
@@ -12,15 +12,15 @@ func TestRead(t *testing.T) {
 		"1": "1", " 90s ": "90", "2h": "7200", "7d": "604800", "1h30m": "5400", "2147483647": "2147483647", "24855d": "2147472000",
 		"": "", "0": "", "-1": "", "0s": "", "1.5": "", "1500ms": "", "2147483648": "", "24856d": "", "1e3": "", "forever": "", "99999999999999999999": "",
 	} {
-		c := Read(url.Values{"mode": {After}, "after": {after}}, wire.Config{IndexingMode: wire.Lazy})
+		c := readChoice(url.Values{"mode": {after}, "after": {after}}, wire.Config{IndexingMode: wire.Lazy})
 		if (c.Error == "") != (want != "") || want != "" && c.Default() != want || c.Indexing != wire.Lazy {
 			t.Errorf("%q: %+v, %s", after, c, c.Default())
 		}
 	}
 	hour := int32(3600)
 	now := wire.Config{DefaultTTL: &hour, IndexingMode: wire.Consistent, Etag: 5}
-	same := Read(url.Values{}, now)
-	if !same.Same(now) || same.Mode != After || same.After != "3600" {
+	same := readChoice(url.Values{}, now)
+	if !same.Same(now) || same.Mode != after || same.After != "3600" {
 		t.Errorf("%+v", same)
 	}
 	for _, c := range []struct {
@@ -29,18 +29,18 @@ func TestRead(t *testing.T) {
 		same      bool
 		ofDefault bool
 	}{
-		{url.Values{"mode": {After}, "after": {"1h"}, "indexing": {"consistent"}}, "3600", true, true},
-		{url.Values{"mode": {After}, "after": {"1h"}, "indexing": {"lazy"}}, "3600", false, true},
-		{url.Values{"mode": {Off}, "after": {"x"}}, "null", false, false},
-		{url.Values{"mode": {None}}, "-1", false, false},
+		{url.Values{"mode": {after}, "after": {"1h"}, "indexing": {"consistent"}}, "3600", true, true},
+		{url.Values{"mode": {after}, "after": {"1h"}, "indexing": {"lazy"}}, "3600", false, true},
+		{url.Values{"mode": {off}, "after": {"x"}}, "null", false, false},
+		{url.Values{"mode": {none}}, "-1", false, false},
 	} {
-		got := Read(c.form, now)
+		got := readChoice(c.form, now)
 		if got.Default() != c.ttl || got.Same(now) != c.same || got.SameDefault(now) != c.ofDefault || got.Error != "" {
 			t.Errorf("%v: %+v", c.form, got)
 		}
 	}
 	never := wire.Config{IndexingMode: wire.Consistent} // it was never configured: to turn TTL off is a change
-	if Read(url.Values{"mode": {Off}}, never).Same(never) {
+	if readChoice(url.Values{"mode": {off}}, never).Same(never) {
 		t.Error("there would be nothing to save")
 	}
 }

@@ -1,6 +1,4 @@
-// Package gateway is the way of the console to the HTTP API: a [Caller] sends it requests in this
-// process, with the token of the person who is signed in. Errors are those of package problem.
-package gateway
+package console
 
 import (
 	"bytes"
@@ -20,43 +18,43 @@ import (
 )
 
 // Caller sends requests to the API for one person.
-type Caller struct {
+type caller struct {
 	API   http.Handler
 	Token string // empty if none is needed
 	From  *http.Request
 }
 
 // Answer is what the API answered. It is a http.ResponseWriter until then.
-type Answer struct {
+type answer struct {
 	Status int
 	Body   bytes.Buffer
 	header http.Header
 }
 
 // Header implements [http.ResponseWriter].
-func (a *Answer) Header() http.Header { return a.header }
+func (a *answer) Header() http.Header { return a.header }
 
 // WriteHeader implements [http.ResponseWriter].
-func (a *Answer) WriteHeader(status int) {
+func (a *answer) WriteHeader(status int) {
 	if a.Status == 0 {
 		a.Status = status
 	}
 }
 
 // Write implements [http.ResponseWriter].
-func (a *Answer) Write(b []byte) (int, error) {
+func (a *answer) Write(b []byte) (int, error) {
 	a.WriteHeader(http.StatusOK)
 	return a.Body.Write(b)
 }
 
 // Repeated reports whether the log had the write already, because it was sent twice.
-func (a *Answer) Repeated() bool { return a.Status == http.StatusAccepted }
+func (a *answer) Repeated() bool { return a.Status == http.StatusAccepted }
 
 // Warned reports whether the write was done with a warning.
-func (a *Answer) Warned() bool { return a.header.Get(wire.HeaderWarning) != "" }
+func (a *answer) Warned() bool { return a.header.Get(wire.HeaderWarning) != "" }
 
 // Header sets the header with which the API knows the person.
-func (c Caller) Header(h http.Header) {
+func (c caller) Header(h http.Header) {
 	if c.Token != "" {
 		h.Set("Authorization", "Bearer "+c.Token)
 	}
@@ -64,7 +62,7 @@ func (c Caller) Header(h http.Header) {
 
 // do sends a request. Headers are pairs of a name and a value; one with an empty value is left
 // out.
-func (c Caller) do(ctx context.Context, method, path string, body []byte, headers ...string) (*Answer, error) {
+func (c caller) do(ctx context.Context, method, path string, body []byte, headers ...string) (*answer, error) {
 	req, err := http.NewRequestWithContext(ctx, method, path, bytes.NewReader(body))
 	if err != nil {
 		return nil, err
@@ -76,7 +74,7 @@ func (c Caller) do(ctx context.Context, method, path string, body []byte, header
 			req.Header.Set(headers[i], headers[i+1])
 		}
 	}
-	a := &Answer{header: make(http.Header)}
+	a := &answer{header: make(http.Header)}
 	c.API.ServeHTTP(a, req)
 	if a.Status < http.StatusBadRequest {
 		return a, nil
@@ -89,8 +87,8 @@ func (c Caller) do(ctx context.Context, method, path string, body []byte, header
 }
 
 // Read reads a resource.
-func (c Caller) Read(path string, into any, query ...string) error {
-	a, err := c.do(c.From.Context(), http.MethodGet, With(path, query...), nil)
+func (c caller) Read(path string, into any, query ...string) error {
+	a, err := c.do(c.From.Context(), http.MethodGet, with(path, query...), nil)
 	if err != nil {
 		return err
 	}
@@ -98,13 +96,13 @@ func (c Caller) Read(path string, into any, query ...string) error {
 }
 
 // Once begins the keys of a form.
-func Once() string { return rand.Text() }
+func once() string { return rand.Text() }
 
 // Write sends what changes something. once is from the form: a form that is sent twice, as by a
 // double click, has the same key, and counts once. One that was changed in between has another.
 //
 // The write goes on if the browser leaves.
-func (c Caller) Write(once, method, path string, body []byte, headers ...string) (*Answer, error) {
+func (c caller) Write(once, method, path string, body []byte, headers ...string) (*answer, error) {
 	key := ""
 	if once != "" {
 		sum := sha256.New()
@@ -125,8 +123,8 @@ type Document struct {
 }
 
 // Get reads a document.
-func (c Caller) Get(collection, id string) (*Document, error) {
-	a, err := c.do(c.From.Context(), http.MethodGet, DocumentPath(collection, id), nil)
+func (c caller) Get(collection, id string) (*Document, error) {
+	a, err := c.do(c.From.Context(), http.MethodGet, apiDocumentPath(collection, id), nil)
 	if err != nil {
 		return nil, err
 	}
@@ -144,7 +142,7 @@ func (c Caller) Get(collection, id string) (*Document, error) {
 }
 
 // Quoted is an etag as If-Match has it; empty if there is none.
-func Quoted(etag string) string {
+func quoted(etag string) string {
 	if etag == "" || etag == "0" {
 		return ""
 	}
@@ -152,7 +150,7 @@ func Quoted(etag string) string {
 }
 
 // StatusOf is the status of a problem; 0 of another error.
-func StatusOf(err error) int {
+func statusOf(err error) int {
 	var p *problem.Problem
 	if errors.As(err, &p) {
 		return p.Status
@@ -160,22 +158,22 @@ func StatusOf(err error) int {
 	return 0
 }
 
-// CollectionPath is the path of a collection, or of what is below it.
-func CollectionPath(collection string, below ...string) string {
+// apiCollectionPath is the path of a collection, or of what is below it.
+func apiCollectionPath(collection string, below ...string) string {
 	return strings.Join(append([]string{"/v1/collections", url.PathEscape(collection)}, below...), "/")
 }
 
 // DocumentPath is the path of a document.
-func DocumentPath(collection, id string) string {
+func apiDocumentPath(collection, id string) string {
 	escaped := url.PathEscape(id)
 	if id == "." || id == ".." {
 		escaped = strings.ReplaceAll(id, ".", "%2E") // or it would be a folder
 	}
-	return CollectionPath(collection, "documents", escaped)
+	return apiCollectionPath(collection, "documents", escaped)
 }
 
 // With adds parameters, pairs of a name and a value, to a path. It leaves out empty values.
-func With(href string, pairs ...string) string {
+func with(href string, pairs ...string) string {
 	u, err := url.Parse(href)
 	if err != nil {
 		return href // none of ours

@@ -1,4 +1,4 @@
-package remedy
+package console
 
 import (
 	"errors"
@@ -28,9 +28,9 @@ func TestEveryProblem(t *testing.T) {
 }
 
 func TestOf(t *testing.T) {
-	got := Of(errors.New("disk: it is full: really\nshard 3: Redis: it is away\nshards 0 and 2: overdue: by 7s\n4 partitions have not applied the log yet"))
+	got := troublesOf(errors.New("disk: it is full: really\nshard 3: Redis: it is away\nshards 0 and 2: overdue: by 7s\n4 partitions have not applied the log yet"))
 	want := []string{remedies["disk"], remedies["Redis"], remedies["overdue"], states["have not applied the log yet"]}
-	if len(got) != len(want) || Of(nil) != nil {
+	if len(got) != len(want) || troublesOf(nil) != nil {
 		t.Fatalf("%+v", got)
 	}
 	for i, w := range want {

@@ -1,6 +1,4 @@
-// Package chart places the bars of a forecast, for an SVG that stretches to the width of the page.
-// All texts are outside of the SVG, so that they keep their size.
-package chart
+package console
 
 import (
 	"github.com/seed18712806/lapse/sink/wire"
@@ -8,14 +6,14 @@ import (
 
 // The SVG's own units.
 const (
-	Width  = 1000
-	Height = 100
-	least  = 2 // the height of a bar of one document among many: it must be seen
+	chartWidth  = 1000
+	chartHeight = 100
+	leastHeight = 2 // the height of a bar of one document among many: it must be seen
 )
 
 // Chart is the bars of a forecast.
 type Chart struct {
-	Bars  []Bar
+	Bars  []bar
 	Most  int64 // documents of the highest possible bar
 	Total int64
 	From  wire.Time
@@ -23,34 +21,34 @@ type Chart struct {
 }
 
 // Bar is a bucket, and its place in the SVG.
-type Bar struct {
+type bar struct {
 	wire.Bucket
 	X, Y, Width, Height float64
 }
 
-// New places buckets. Charts that are to be compared are made with the same most, at least that
+// newChart places buckets. Charts that are to be compared are made with the same most, at least that
 // of [Most].
-func New(buckets []wire.Bucket, most int64) Chart {
-	c := Chart{Bars: make([]Bar, len(buckets)), Most: max(most, 1)}
+func newChart(buckets []wire.Bucket, most int64) Chart {
+	c := Chart{Bars: make([]bar, len(buckets)), Most: max(most, 1)}
 	if len(buckets) == 0 {
 		return c
 	}
 	c.From, c.Until = buckets[0].From, buckets[len(buckets)-1].Until
 	const gap = 0.15 // of a bar's width
-	step := float64(Width) / float64(len(buckets))
+	step := float64(chartWidth) / float64(len(buckets))
 	for i, b := range buckets {
-		height := Height * float64(b.Count) / float64(c.Most)
+		height := chartHeight * float64(b.Count) / float64(c.Most)
 		if b.Count > 0 {
-			height = max(height, least)
+			height = max(height, leastHeight)
 		}
-		c.Bars[i] = Bar{Bucket: b, X: step * (float64(i) + gap/2), Y: Height - height, Width: step * (1 - gap), Height: height}
+		c.Bars[i] = bar{Bucket: b, X: step * (float64(i) + gap/2), Y: chartHeight - height, Width: step * (1 - gap), Height: height}
 		c.Total += b.Count
 	}
 	return c
 }
 
-// Most is the greatest count of some buckets.
-func Most(buckets ...[]wire.Bucket) (most int64) {
+// mostOf is the greatest count of some buckets.
+func mostOf(buckets ...[]wire.Bucket) (most int64) {
 	for _, some := range buckets {
 		for _, b := range some {
 			most = max(most, b.Count)
@@ -61,8 +59,8 @@ func Most(buckets ...[]wire.Bucket) (most int64) {
 
 // Highest is the bar with the most documents, the first if there are several; nil if there are
 // none.
-func (c Chart) Highest() *Bar {
-	var highest *Bar
+func (c Chart) Highest() *bar {
+	var highest *bar
 	for i := range c.Bars {
 		if b := &c.Bars[i]; b.Count > 0 && (highest == nil || b.Count > highest.Count) {
 			highest = b

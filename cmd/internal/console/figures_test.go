@@ -1,4 +1,4 @@
-package figures
+package console
 
 import (
 	"testing"
@@ -43,7 +43,7 @@ func TestFigures(t *testing.T) {
 	gauges["lapse_clock_lead_seconds"].WithLabelValues("redis", "a").Set(0.1)
 
 	begin := time.Now()
-	r := New(registry)
+	r := newRecorder(registry)
 	if got := compare(nil, r.sample(begin)); got.Over != 0 || got.P50 != nil {
 		t.Errorf("at the beginning: %+v", got)
 	}
@@ -54,16 +54,16 @@ func TestFigures(t *testing.T) {
 	at := begin
 	for range 62 { // 310 seconds
 		r.record(at)
-		at = at.Add(every)
+		at = at.Add(sampleEvery)
 		late[0].Observe(0.0005)
 		late[1].Observe(0.005)
 		applied[1].Add(5)
 	}
-	if n, over := len(r.samples), at.Sub(r.samples[0].at); n != 61 || over != keep+every {
+	if n, over := len(r.samples), at.Sub(r.samples[0].at); n != 61 || over != keepSamples+sampleEvery {
 		t.Errorf("it keeps %d samples of %s", n, over)
 	}
 	got := compare(r.samples, r.sample(at))
-	want := Figures{Over: time.Minute, LateOver: keep + every, Events: 0.4, Applied: 1, Gauges: Gauges{
+	want := Figures{Over: time.Minute, LateOver: keepSamples + sampleEvery, Events: 0.4, Applied: 1, Gauges: Gauges{
 		Overdue: 2, Lag: 20, Failing: 2, Owns: []string{"1"}, Members: 3, ClockNATS: -0.5, ClockRedis: 0.1, GivesWay: true,
 	}}
 	p50, p99 := got.P50, got.P99

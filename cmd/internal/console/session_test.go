@@ -1,4 +1,4 @@
-package session
+package console
 
 import (
 	"net/http"
@@ -15,22 +15,22 @@ func TestCookie(t *testing.T) {
 	}{{"127.0.0.1:7070", "lapse-token7070", false}, {"lapse.example.com", "lapse-token", true}, {"[::1]:8443", "lapse-token8443", true}, {"x:y;z", "lapse-token", false}} {
 		r := httptest.NewRequestWithContext(t.Context(), "GET", "/", nil)
 		r.Host = c.host
-		got := Cookie(r, token, c.https)
+		got := sessionCookie(r, token, c.https)
 		if got.Name != c.name || got.Secure != c.https || !got.HttpOnly || got.SameSite != http.SameSiteStrictMode || got.Path != "/" || got.Valid() != nil {
 			t.Errorf("%s: %s, %v", c.host, got, got.Valid())
 		}
-		if Token(r) != "" {
+		if sessionToken(r) != "" {
 			t.Errorf("%s: a token without a cookie", c.host)
 		}
 		r.AddCookie(got)
-		if Token(r) != token {
-			t.Errorf("%s: the token is %q", c.host, Token(r))
+		if sessionToken(r) != token {
+			t.Errorf("%s: the token is %q", c.host, sessionToken(r))
 		}
-		if gone := Gone(r, c.https); gone.MaxAge >= 0 || gone.Secure != c.https || gone.Name != c.name || gone.Value != "" {
+		if gone := goneCookie(r, c.https); gone.MaxAge >= 0 || gone.Secure != c.https || gone.Name != c.name || gone.Value != "" {
 			t.Errorf("%s: %s", c.host, gone)
 		}
 		r.Header.Set("Cookie", c.name+"=!")
-		if Token(r) != "" {
+		if sessionToken(r) != "" {
 			t.Errorf("%s: a token from nonsense", c.host)
 		}
 	}

@@ -1,4 +1,4 @@
-package gateway
+package console
 
 import (
 	"fmt"
@@ -14,7 +14,7 @@ func TestPaths(t *testing.T) {
 	var got string
 	api := router.New()
 	api.Handle("GET", "/v1/collections/{collection}/documents/{id}", http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { got = r.PathValue("id") }))
-	c := Caller{API: api, From: httptest.NewRequestWithContext(t.Context(), "GET", "/", nil)}
+	c := caller{API: api, From: httptest.NewRequestWithContext(t.Context(), "GET", "/", nil)}
 	for _, id := range []string{"1", ".", "..", "...", "/", "a/b", "//", "../..", "%2F", "%", "a b", "?x=1#y", "ä", "\x01", `"`, "+", "a;b", "~", ":"} {
 		got = ""
 		if _, err := c.Get("c", id); err != nil || got != id {
@@ -22,10 +22,10 @@ func TestPaths(t *testing.T) {
 		}
 	}
 	for _, c := range []struct{ got, want string }{
-		{With("/", "a", "1", "b", "", "c", "&="), "/?a=1&c=%26%3D"},
-		{With("/x?id=..", "view", "raw"), "/x?id=..&view=raw"},
-		{With("/x/a%2Fb", "done", "saved"), "/x/a%2Fb?done=saved"},
-		{Quoted("7"), `"7"`}, {Quoted(""), ""}, {Quoted("0"), ""},
+		{with("/", "a", "1", "b", "", "c", "&="), "/?a=1&c=%26%3D"},
+		{with("/x?id=..", "view", "raw"), "/x?id=..&view=raw"},
+		{with("/x/a%2Fb", "done", "saved"), "/x/a%2Fb?done=saved"},
+		{quoted("7"), `"7"`}, {quoted(""), ""}, {quoted("0"), ""},
 	} {
 		if c.got != c.want {
 			t.Errorf("%s, want %s", c.got, c.want)
@@ -36,7 +36,7 @@ func TestPaths(t *testing.T) {
 // TestOnce: the same form has the same key, and one that differs in anything has another.
 func TestOnce(t *testing.T) {
 	keys := map[string]string{}
-	c := Caller{Token: "t", From: httptest.NewRequestWithContext(t.Context(), "GET", "/", nil), API: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	c := caller{Token: "t", From: httptest.NewRequestWithContext(t.Context(), "GET", "/", nil), API: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		keys[r.Header.Get("Idempotency-Key")] += fmt.Sprint(r.Method, r.URL, r.Header.Get("If-Match"))
 		if r.Header.Get("Authorization") != "Bearer t" {
 			t.Error("it is without the token")

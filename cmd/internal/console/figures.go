@@ -1,9 +1,4 @@
-// Package figures makes the figures of the console from the metrics of this process: events a
-// second, how late they are, and how far the process is.
-//
-// A [Recorder] keeps the counters of the last few minutes. A rate is the difference between two
-// of its samples, and a quantile is of the events between them.
-package figures
+package console
 
 import (
 	"context"
@@ -16,9 +11,9 @@ import (
 )
 
 const (
-	every = 5 * time.Second
-	// keep is how far back the samples reach; quantiles are of the events since then.
-	keep = 5 * time.Minute
+	sampleEvery = 5 * time.Second
+	// keepSamples is how far back the samples reach; quantiles are of the events since then.
+	keepSamples = 5 * time.Minute
 	// ratesOver is over how long rates are.
 	ratesOver = time.Minute
 )
@@ -59,20 +54,20 @@ type sample struct {
 // bucket counts the events that were at most so late.
 type bucket struct{ upTo, count float64 }
 
-// Recorder keeps samples. Several goroutines may use it.
-type Recorder struct {
+// recorder keeps samples. Several goroutines may use it.
+type recorder struct {
 	metrics prometheus.Gatherer
 
 	mu      sync.Mutex
-	samples []sample // in order, at most keep old
+	samples []sample // in order, at most keepSamples old
 }
 
-// New makes a recorder without samples.
-func New(metrics prometheus.Gatherer) *Recorder { return &Recorder{metrics: metrics} }
+// newRecorder makes a recorder without samples.
+func newRecorder(metrics prometheus.Gatherer) *recorder { return &recorder{metrics: metrics} }
 
 // Run takes samples until ctx is done.
-func (r *Recorder) Run(ctx context.Context) {
-	tick := time.NewTicker(every)
+func (r *recorder) Run(ctx context.Context) {
+	tick := time.NewTicker(sampleEvery)
 	defer tick.Stop()
 	for {
 		r.record(time.Now())
@@ -84,20 +79,20 @@ func (r *Recorder) Run(ctx context.Context) {
 	}
 }
 
-func (r *Recorder) record(now time.Time) {
+func (r *recorder) record(now time.Time) {
 	s := r.sample(now)
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.samples = append(r.samples, s)
 	old := 0
-	for old < len(r.samples)-1 && now.Sub(r.samples[old].at) > keep {
+	for old < len(r.samples)-1 && now.Sub(r.samples[old].at) > keepSamples {
 		old++
 	}
 	r.samples = slices.Delete(r.samples, 0, old)
 }
 
 // Now returns the figures of this moment.
-func (r *Recorder) Now() Figures {
+func (r *recorder) Now() Figures {
 	now := r.sample(time.Now())
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -160,7 +155,7 @@ func quantile(h []bucket, q float64) *float64 {
 }
 
 // sample reads the metrics. What is missing counts as 0.
-func (r *Recorder) sample(at time.Time) sample {
+func (r *recorder) sample(at time.Time) sample {
 	s := sample{at: at}
 	families, _ := r.metrics.Gather() // with an error it has what could be read
 	for _, family := range families {
