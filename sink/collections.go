@@ -6,7 +6,6 @@ import (
 	"slices"
 	"strconv"
 
-	"github.com/seed18712806/lapse/sink/internal/continuation"
 	"github.com/seed18712806/lapse/sink/internal/layout"
 	"github.com/seed18712806/lapse/sink/wire"
 	"github.com/seed18712806/lapse/ttlrules"
@@ -78,7 +77,7 @@ func (r *Reader) Collections(ctx context.Context, opts CollectionsOptions) (wire
 	}
 	if at+limit < len(sorted) {
 		pos.After = some[limit-1]
-		reply.Continuation = continuation.Encode(pos)
+		reply.Continuation = encodeContinuation(pos)
 	}
 	return reply, nil
 }

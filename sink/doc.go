@@ -17,7 +17,7 @@
 // the documents, so none is returned at or after its deadline. For that, each read asks the
 // master how far the partition is; reads at the same time share the question. A replica that is
 // behind is not used: the master answers. While the master does not answer, no replica is read.
-// The pages of a list come from one server. See sink/internal/replicas.
+// The pages of a list come from one server. See replicas.go and lead.go.
 //
 // Each script has its Go file beside it. A Reader writes nothing: package sink/store does,
 // for the processor. Package sink/client reads and writes over NATS. How documents are stored is described in sink/internal/layout.

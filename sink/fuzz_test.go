@@ -4,7 +4,6 @@ import (
 	"errors"
 	"testing"
 
-	"github.com/seed18712806/lapse/sink/internal/continuation"
 	"github.com/seed18712806/lapse/sink/wire"
 )
 
@@ -16,7 +15,7 @@ func FuzzDecodePosition(f *testing.F) {
 		f.Fatal(err)
 	}
 	f.Add("")
-	f.Add(continuation.Encode(listPosition{Partition: 2, Server: "abc", Cursor: "12", Count: 7, Next: "13", After: "é"}))
+	f.Add(encodeContinuation(listPosition{Partition: 2, Server: "abc", Cursor: "12", Count: 7, Next: "13", After: "é"}))
 	f.Fuzz(func(t *testing.T, s string) {
 		pos, err := r.found.Load().decodePosition(s)
 		if err != nil {
@@ -28,7 +27,7 @@ func FuzzDecodePosition(f *testing.F) {
 		if pos.Partition < 0 || pos.Partition > 2 || pos.Cursor == "" || pos.Count < 0 || pos.Count > wire.MaxListLimit {
 			t.Errorf("%q is %+v", s, pos)
 		}
-		if again, err := r.found.Load().decodePosition(continuation.Encode(pos)); err != nil || again != pos {
+		if again, err := r.found.Load().decodePosition(encodeContinuation(pos)); err != nil || again != pos {
 			t.Errorf("%q is %+v, and again %+v, %v", s, pos, again, err)
 		}
 	})

@@ -7,7 +7,6 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/seed18712806/lapse/sink/internal/continuation"
 	"github.com/seed18712806/lapse/sink/internal/layout"
 	"github.com/seed18712806/lapse/sink/wire"
 	"github.com/seed18712806/lapse/ttlrules"
@@ -54,7 +53,7 @@ func (ps *partitions) decodePosition(s string) (pos listPosition, err error) {
 	if s == "" {
 		return listPosition{Cursor: "0"}, nil
 	}
-	err = continuation.Decode(s, &pos)
+	err = decodeContinuation(s, &pos)
 	_, cursor := strconv.ParseUint(pos.Cursor, 10, 63) // Redis would report another cursor as its own error
 	bad := pos.Partition < 0 || pos.Partition >= len(ps.keys) || cursor != nil || pos.Count < 0 ||
 		pos.Count > wire.MaxListLimit
@@ -105,7 +104,7 @@ func (r *Reader) List(ctx context.Context, collection string, opts ListOptions) 
 	}
 	page := Page{Documents: l.documents}
 	if more {
-		page.Continuation = continuation.Encode(pos)
+		page.Continuation = encodeContinuation(pos)
 	}
 	return page, nil
 }

@@ -9,9 +9,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/seed18712806/lapse/sink/internal/continuation"
 	"github.com/seed18712806/lapse/sink/internal/layout"
-	"github.com/seed18712806/lapse/sink/internal/replicas"
 	"github.com/seed18712806/lapse/sink/wire"
 )
 
@@ -55,7 +53,7 @@ func decodeNamesPosition(s string) (pos namesPosition, err error) {
 	if s == "" {
 		return pos, nil
 	}
-	if err = continuation.Decode(s, &pos); err != nil || pos.Since <= 0 || wire.CheckCollection(pos.After) != nil {
+	if err = decodeContinuation(s, &pos); err != nil || pos.Since <= 0 || wire.CheckCollection(pos.After) != nil {
 		return namesPosition{}, errContinuation
 	}
 	return pos, nil
@@ -110,7 +108,7 @@ func (ps *partitions) collectionNames(ctx context.Context, pos *namesPosition) (
 func (ps *partitions) scanNames(ctx context.Context, p int, hash string) (names []string, began int64, err error) {
 	k := ps.keys[p]
 	for cursor := "0"; ; {
-		reply, _, now, err := ps.run(ctx, replicas.Master, namesScript, p, []string{k.State(), k.Config()}, []any{hash, cursor, namesChunk})
+		reply, _, now, err := ps.run(ctx, master, namesScript, p, []string{k.State(), k.Config()}, []any{hash, cursor, namesChunk})
 		if err != nil {
 			return nil, 0, err
 		}

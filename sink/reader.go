@@ -9,7 +9,6 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/seed18712806/lapse/sink/internal/layout"
-	"github.com/seed18712806/lapse/sink/internal/replicas"
 	"github.com/seed18712806/lapse/sink/wire"
 	"github.com/seed18712806/lapse/ttlrules"
 )
@@ -78,7 +77,7 @@ type Reader struct {
 	configs layout.ConfigCache
 	names   names
 
-	replicas *replicas.Replicas
+	replicas *replicaSet
 }
 
 // ReaderOptions say what a Reader reads.
@@ -116,7 +115,7 @@ func NewReader(client redis.UniversalClient, opts ReaderOptions) (*Reader, error
 		return nil, fmt.Errorf("%d partitions are not valid: use a number from 1 to %d, or 0 to find it in Redis", opts.Partitions, layout.MaxPartitions/min(shape.Shards, wire.MaxShards))
 	}
 	r := &Reader{client: client, scripts: layout.NewRunner(client, readRoundTrips), prefix: prefix, finds: opts.Partitions == 0, shape: opts.Shape, refuse: opts.Refuse}
-	r.replicas = replicas.New(opts.Replicas, r.scripts)
+	r.replicas = newReplicas(opts.Replicas, r.scripts)
 	if !r.finds {
 		r.found.Store(r.newPartitions(shape))
 	}

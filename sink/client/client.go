@@ -8,7 +8,6 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/seed18712806/lapse/sink/client/internal/link"
-	"github.com/seed18712806/lapse/sink/client/internal/order"
 	"github.com/seed18712806/lapse/sink/client/status"
 	"github.com/seed18712806/lapse/sink/credentials"
 	"github.com/seed18712806/lapse/sink/wire"
@@ -63,10 +62,10 @@ func (c *Client) MaxPayload() int64 { return c.l.NC.MaxPayload() }
 func (c *Client) Status(ctx context.Context) (status.Status, error) { return status.Read(ctx, c.l) }
 
 // SnapshotProgress is how far the snapshots of all shards are.
-type SnapshotProgress = order.Progress
+type SnapshotProgress = status.Progress
 
 // Snapshot orders a snapshot of every partition, and waits until all are stored or ctx is done. It
 // calls progress when something has changed. A snapshot that fails is tried again.
 func (c *Client) Snapshot(ctx context.Context, progress func(SnapshotProgress)) (SnapshotProgress, error) {
-	return order.Snapshots(ctx, c.l, progress)
+	return status.Snapshots(ctx, c.l, progress)
 }

@@ -11,7 +11,7 @@
 //	api.go          origin, token (package access), names, limits; then the route's handler
 //	documents.go    one document, and pages of them
 //	collections.go  configurations, drops, lists, counts and forecasts
-//	imports.go      many documents at once (package bulk)
+//	imports.go      many documents at once (importing.go, order.go)
 //	streams.go      live events and rejections (package live)
 //	write.go        publishes, and turns an outcome into an answer
 //	idempotency.go  Idempotency-Key

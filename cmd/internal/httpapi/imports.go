@@ -4,7 +4,6 @@ import (
 	"net/http"
 	"slices"
 
-	"github.com/seed18712806/lapse/cmd/internal/httpapi/bulk"
 	"github.com/seed18712806/lapse/cmd/internal/httpapi/problem"
 	"github.com/seed18712806/lapse/sink/wire"
 )
@@ -22,7 +21,7 @@ func importDocuments(a *API, w http.ResponseWriter, r *request) error {
 	if !slices.Contains(wire.Ops, op) {
 		return problem.BadRequest("op %s is not valid: use one of %v", wire.Quote(string(op)), wire.Ops)
 	}
-	if err := checkType(r, bulk.MediaType); err != nil {
+	if err := checkType(r, mediaType); err != nil {
 		return err
 	}
 	m, err := r.message("", "", nil)
@@ -32,7 +31,7 @@ func importDocuments(a *API, w http.ResponseWriter, r *request) error {
 	under := a.meters.under.WithLabelValues("imports")
 	under.Inc()
 	defer under.Dec()
-	return bulk.Import(w, r.Request, bulk.Options{
+	return importLines(w, r.Request, importOptions{
 		Client: a.opts.Client, Prefix: a.opts.Prefix, Collection: r.collection, Op: op, Key: m.ID, Traceparent: m.Traceparent,
 		MaxDocument: int(a.mostBytes()), Digest: digest, Repeated: a.isRepeated,
 		Outcome: func(status int) { a.meters.lines.WithLabelValues(statusText(status)).Inc() },

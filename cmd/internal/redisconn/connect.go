@@ -14,7 +14,6 @@ import (
 	"github.com/redis/go-redis/v9/maintnotifications"
 
 	"github.com/seed18712806/lapse/sink/credentials"
-	"github.com/seed18712806/lapse/sink/redact"
 )
 
 const (
@@ -40,7 +39,7 @@ type Options struct {
 func (o Options) Check() error {
 	t, err := o.parse()
 	if err == nil && o.ReadReplicas && t.server != nil {
-		err = fmt.Errorf("--redis-read-replicas needs a cluster or Sentinel, which name the replicas: --redis %s is one server", redact.URLs(o.URL))
+		err = fmt.Errorf("--redis-read-replicas needs a cluster or Sentinel, which name the replicas: --redis %s is one server", credentials.RedactURLs(o.URL))
 	}
 	return err
 }
@@ -65,7 +64,7 @@ func (o Options) Connect(ctx context.Context, poolSize int) (redis.UniversalClie
 	}
 	ctx, cancel := context.WithTimeout(ctx, connectTimeout)
 	defer cancel()
-	fail := func(err error) error { return fmt.Errorf("--redis %s: %w", redact.URLs(o.URL), err) }
+	fail := func(err error) error { return fmt.Errorf("--redis %s: %w", credentials.RedactURLs(o.URL), err) }
 	if err := t.askSentinels(ctx); err != nil {
 		return nil, fail(err)
 	}

@@ -11,7 +11,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/seed18712806/lapse/sink/redact"
+	"github.com/seed18712806/lapse/sink/credentials"
 )
 
 // target is a server, a cluster, or what Sentinels name; one of the three is set.
@@ -34,7 +34,7 @@ func parseURL(redisURL string) (target, error) {
 		if errors.As(err, &parse) {
 			err = parse.Err // leaves out the URL, which may hold a password
 		}
-		return target{}, fmt.Errorf("--redis %s is not valid (%w): %s", redact.URLs(redisURL), err, use)
+		return target{}, fmt.Errorf("--redis %s is not valid (%w): %s", credentials.RedactURLs(redisURL), err, use)
 	}
 	if scheme, rest, ok := cutSentinel(redisURL); ok {
 		o, err := parseSentinel(scheme, rest)
@@ -80,7 +80,7 @@ func parseURL(redisURL string) (target, error) {
 	for _, node := range nodes[1:] {
 		u, err := url.Parse(node)
 		if err != nil || u.Scheme != first.Scheme || u.Host == "" {
-			return fail(fmt.Errorf("%q is not a %s:// URL", redact.URLs(node), first.Scheme))
+			return fail(fmt.Errorf("%q is not a %s:// URL", credentials.RedactURLs(node), first.Scheme))
 		}
 		o.Addrs = append(o.Addrs, u.Host)
 	}

@@ -10,7 +10,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/redis/go-redis/v9"
 
-	"github.com/seed18712806/lapse/sink/redact"
+	"github.com/seed18712806/lapse/sink/credentials"
 )
 
 const (
@@ -85,7 +85,7 @@ func connectNATS(opts Options, embedded *natsServer, name string) (*nats.Conn, e
 		return nil, err
 	}
 	options = append(options, login...)
-	where := "--nats " + redact.URLs(opts.NATS)
+	where := "--nats " + credentials.RedactURLs(opts.NATS)
 	if embedded != nil {
 		where = "embedded NATS server"
 		options = append(options, nats.InProcessServer(embedded), nats.Token(opts.NATSToken))

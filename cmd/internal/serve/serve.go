@@ -19,7 +19,7 @@ import (
 	"github.com/seed18712806/lapse/processor"
 	"github.com/seed18712806/lapse/processor/health"
 	"github.com/seed18712806/lapse/processor/lease"
-	"github.com/seed18712806/lapse/sink/redact"
+	"github.com/seed18712806/lapse/sink/credentials"
 	"github.com/seed18712806/lapse/sink/store"
 	"github.com/seed18712806/lapse/sink/wire"
 )
@@ -83,7 +83,7 @@ func (p *process) open(ctx context.Context) (err error) {
 		return err
 	}
 	p.withdraw() // the ready file of a process that was killed
-	p.at = addresses{NATS: redact.URLs(opts.NATS), Redis: redact.URLs(opts.Redis.URL), HTTP: p.files.Scheme() + "://" + p.http.Addr().String()}
+	p.at = addresses{NATS: credentials.RedactURLs(opts.NATS), Redis: credentials.RedactURLs(opts.Redis.URL), HTTP: p.files.Scheme() + "://" + p.http.Addr().String()}
 
 	var embedded *natsServer
 	if opts.NATS == "" {

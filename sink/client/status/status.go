@@ -1,5 +1,6 @@
-// Package status reads the state of lapse on a NATS server: its streams, its processes, and
-// which of these owns which shard. Call client.Client.Status.
+// Package status reads the state of lapse on a NATS server: its streams, its processes, and which
+// of these owns which shard; and it orders snapshots from the owners (order.go). Call
+// client.Client.Status and client.Client.Snapshot.
 package status
 
 import (
@@ -17,7 +18,7 @@ import (
 	"github.com/synadia-io/orbit.go/jetstreamext"
 
 	"github.com/seed18712806/lapse/sink/client/internal/link"
-	"github.com/seed18712806/lapse/sink/redact"
+	"github.com/seed18712806/lapse/sink/credentials"
 	"github.com/seed18712806/lapse/sink/wire"
 )
 
@@ -96,7 +97,7 @@ type Member struct {
 func Read(ctx context.Context, l *link.Link) (Status, error) {
 	s := Status{
 		Prefix: l.Prefix,
-		Server: Server{URL: redact.URLs(l.NC.ConnectedUrl()), Name: l.NC.ConnectedServerName(), Version: l.NC.ConnectedServerVersion()},
+		Server: Server{URL: credentials.RedactURLs(l.NC.ConnectedUrl()), Name: l.NC.ConnectedServerName(), Version: l.NC.ConnectedServerVersion()},
 		Shards: []Shard{}, Members: []Member{},
 	}
 	names, err := streams(ctx, l)
@@ -135,7 +136,7 @@ func Shards(ctx context.Context, l *link.Link) (int, error) {
 	}
 	info, err := streamInfo(ctx, l, p.ConfigStream())
 	if errors.Is(err, jetstream.ErrStreamNotFound) {
-		return 0, link.Unavailable(`there is no lapse with the prefix %q at %s: no stream %s. "lapse serve" creates it`, p, redact.URLs(l.Server), p.LogStream())
+		return 0, link.Unavailable(`there is no lapse with the prefix %q at %s: no stream %s. "lapse serve" creates it`, p, credentials.RedactURLs(l.Server), p.LogStream())
 	}
 	if err != nil {
 		return 0, err

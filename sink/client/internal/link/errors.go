@@ -10,7 +10,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"github.com/seed18712806/lapse/sink/redact"
+	"github.com/seed18712806/lapse/sink/credentials"
 )
 
 // Errors for errors.Is: see those of package client.
@@ -97,12 +97,12 @@ func (l *Link) Absent(ctx context.Context, subject string) error {
 // NoLapse is the error when nothing listens on a subject.
 func (l *Link) NoLapse(subject string) error {
 	return Unavailable(`no lapse answers at %s: nothing listens on %s there. Is "lapse serve" running, with the prefix %q?`,
-		redact.URLs(l.Server), subject, l.Prefix)
+		credentials.RedactURLs(l.Server), subject, l.Prefix)
 }
 
 func (l *Link) noJetStream() error {
 	return Unavailable("the NATS server at %s has no JetStream, which lapse needs: enable it there, or connect to another server",
-		redact.URLs(l.Server))
+		credentials.RedactURLs(l.Server))
 }
 
 func isWithoutJetStream(err error) bool {
@@ -153,5 +153,5 @@ func (l *Link) PublishError(subject string, err error) error {
 
 // Lost is the error when there is no connection.
 func (l *Link) Lost() error {
-	return Unavailable("the connection to the NATS server at %s is lost", redact.URLs(l.Server))
+	return Unavailable("the connection to the NATS server at %s is lost", credentials.RedactURLs(l.Server))
 }

@@ -16,7 +16,6 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/seed18712806/lapse/sink/credentials"
-	"github.com/seed18712806/lapse/sink/redact"
 	"github.com/seed18712806/lapse/sink/wire"
 )
 
@@ -60,7 +59,7 @@ func Connect(opts Options) (*Link, error) {
 				notice("the connection is lost (" + err.Error() + "): connecting again")
 			}
 		}),
-		nats.ReconnectHandler(func(nc *nats.Conn) { notice("connected again to " + redact.URLs(nc.ConnectedUrl())) }),
+		nats.ReconnectHandler(func(nc *nats.Conn) { notice("connected again to " + credentials.RedactURLs(nc.ConnectedUrl())) }),
 		nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) {
 			if !denials.handle(err) {
 				notice(err.Error())
@@ -92,7 +91,7 @@ func checkURLs(urls string) error {
 			one = "nats://" + one // nats.go adds it too
 		}
 		if u, err := url.Parse(one); err != nil || u.Hostname() == "" {
-			return &classified{[]error{ErrServerURL}, fmt.Sprintf("%s is not the URL of a NATS server: use one such as nats://127.0.0.1:4222, or several separated by commas", redact.URLs(urls))}
+			return &classified{[]error{ErrServerURL}, fmt.Sprintf("%s is not the URL of a NATS server: use one such as nats://127.0.0.1:4222, or several separated by commas", credentials.RedactURLs(urls))}
 		}
 	}
 	return nil
@@ -101,7 +100,7 @@ func checkURLs(urls string) error {
 func connectError(server string, err error) error {
 	const use = `start "lapse serve" or a NATS server there, or use another URL`
 	var network net.Error
-	where := redact.URLs(server)
+	where := credentials.RedactURLs(server)
 	switch {
 	case errors.Is(err, nats.ErrNoServers): // the error of nats.go for "connection refused"
 		return Unavailable("no NATS server answers at %s: %s", where, use)

@@ -1,6 +1,4 @@
-// Package redact hides the passwords in URLs before they are shown or logged.
-// The client and the command line both use it.
-package redact
+package credentials
 
 import (
 	"net/url"
@@ -10,10 +8,10 @@ import (
 
 var passwords = regexp.MustCompile(`([?&][a-z_]*password=)[^&,]*`)
 
-// URLs hides the password or token in each URL of a comma-separated list. A text that is
+// RedactURLs hides the password or token in each URL of a comma-separated list. A text that is
 // not a URL loses everything before its last @, because that may be a password. So is a
 // parameter whose name ends with password.
-func URLs(urls string) string {
+func RedactURLs(urls string) string {
 	urls = passwords.ReplaceAllString(urls, "${1}xxxxx")
 	parts := strings.Split(urls, ",")
 	for i, part := range parts {

@@ -1,4 +1,4 @@
-package replicas
+package sink
 
 import (
 	"context"
@@ -29,14 +29,30 @@ const (
 	reloadEvery = time.Second
 )
 
-// Master is the server of a read that only the master may answer.
-const Master = "master"
+// master is the server of a read that only the master may answer.
+const master = "master"
 
 // errBehind: the replica that the read needs does not answer, or is behind its master.
 var errBehind = fmt.Errorf("%w: the replica of Redis from which the list is read does not answer, or is behind its master: try again, or begin the list anew", layout.ErrUnavailable)
 
-// Replicas runs scripts on replicas. It is safe for concurrent use. A nil one has no replicas.
-type Replicas struct {
+// replicaSet runs scripts on replicas, and returns what the master would have answered. It is safe
+// for concurrent use. A nil one has no replicas.
+//
+// A replica may be behind its master, and it may have another clock. So [replicaSet.Run] first
+// asks the master how far the partition is, and what time it is: the lead. It then runs the
+// script on a replica, and takes the reply only if the replica is not behind the lead. The
+// master's clock judges the documents. Reads that begin while the master is being asked share
+// the next question. So a read from a replica is as fresh as one from the master:
+//
+//   - L1: it has every commit that took effect on the master before the read began.
+//   - L2: its documents are judged by an instant that the master's clock showed, or that was
+//     committed, after the read began. No clock of a replica counts.
+//
+// In return the master has to answer: while it does not, nobody can tell what is the newest.
+//
+// A replica that does not answer, or that is behind again and again, rests for a while. A
+// caller that gets no reply asks the master.
+type replicaSet struct {
 	client *redis.ClusterClient
 	leads  func(key string) *leads
 
@@ -58,18 +74,18 @@ type node struct {
 	rests  time.Time // until then
 }
 
-// New makes the replicas of a client's slots; nil without a client. master runs scripts on their
+// newReplicas makes the replicas of a client's slots; nil without a client. master runs scripts on their
 // masters.
-func New(client *redis.ClusterClient, master *layout.Runner) *Replicas {
+func newReplicas(client *redis.ClusterClient, master *layout.Runner) *replicaSet {
 	if client == nil {
 		return nil
 	}
-	return &Replicas{client: client, leads: newLeads(master), nodes: make(map[*redis.Client]*node)}
+	return &replicaSet{client: client, leads: newLeads(master), nodes: make(map[*redis.Client]*node)}
 }
 
 // Counts returns how many scripts replicas have answered, and how many the master had to answer
 // because a replica was behind, or because none answered.
-func (r *Replicas) Counts() (answered, behind, failed uint64) {
+func (r *replicaSet) Counts() (answered, behind, failed uint64) {
 	if r == nil {
 		return 0, 0, 0
 	}
@@ -79,10 +95,10 @@ func (r *Replicas) Counts() (answered, behind, failed uint64) {
 // Run runs a script whose reply begins with a head, and whose first two keys are those of the
 // state and the configurations. The clock in the head that it returns is the master's. It
 // returns no reply if the caller has to ask the master. server is "" for any replica, or
-// [Master], or the run id of the server that has to answer; then the error may be a
+// [master], or the run id of the server that has to answer; then the error may be a
 // [layout.ErrUnavailable].
-func (r *Replicas) Run(ctx context.Context, server string, script *redis.Script, keys []string, args []any) (layout.Reply, layout.Head, error) {
-	if r == nil || server == Master {
+func (r *replicaSet) Run(ctx context.Context, server string, script *redis.Script, keys []string, args []any) (layout.Reply, layout.Head, error) {
+	if r == nil || server == master {
 		return nil, layout.Head{}, nil
 	}
 	var n *node
@@ -124,7 +140,7 @@ func (r *Replicas) Run(ctx context.Context, server string, script *redis.Script,
 }
 
 // runOn is Run on the server with a run id. It waits a little for a replica that is behind.
-func (r *Replicas) runOn(ctx context.Context, server string, lead layout.Head, script *redis.Script, keys []string, args []any) (layout.Reply, layout.Head, error) {
+func (r *replicaSet) runOn(ctx context.Context, server string, lead layout.Head, script *redis.Script, keys []string, args []any) (layout.Reply, layout.Head, error) {
 	n, err := r.named(ctx, server)
 	if n == nil {
 		return nil, layout.Head{}, err // if it has ended, the master answers that
@@ -150,7 +166,7 @@ func (r *Replicas) runOn(ctx context.Context, server string, lead layout.Head, s
 }
 
 // try runs a script on a replica.
-func (r *Replicas) try(ctx context.Context, n *node, script *redis.Script, keys []string, args []any) (layout.Reply, layout.Head, error) {
+func (r *replicaSet) try(ctx context.Context, n *node, script *redis.Script, keys []string, args []any) (layout.Reply, layout.Head, error) {
 	trying, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	reply, err := n.runner.Run(trying, script, keys, args...)
@@ -168,7 +184,7 @@ func (r *Replicas) try(ctx context.Context, n *node, script *redis.Script, keys 
 
 // pick returns a replica that has the key; nil if there is none, or all rest. behind reports
 // that one rests because it was behind.
-func (r *Replicas) pick(ctx context.Context, key string) (n *node, behind bool) {
+func (r *replicaSet) pick(ctx context.Context, key string) (n *node, behind bool) {
 	for range 3 {
 		client, err := r.client.SlaveForKey(ctx, key)
 		if err != nil {
@@ -189,7 +205,7 @@ func (r *Replicas) pick(ctx context.Context, key string) (n *node, behind bool) 
 
 // wakes reports whether a replica does not rest, and whether it did not answer. Of the reads
 // that come after the rest of one that did not answer, only the first tries whether it does.
-func (r *Replicas) wakes(n *node) (wakes, failed bool) {
+func (r *replicaSet) wakes(n *node) (wakes, failed bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	now := time.Now()
@@ -204,7 +220,7 @@ func (r *Replicas) wakes(n *node) (wakes, failed bool) {
 
 // reload finds the replicas anew, now and then: Sentinels do not tell of a replica that comes
 // back.
-func (r *Replicas) reload(ctx context.Context) {
+func (r *replicaSet) reload(ctx context.Context) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if time.Since(r.reloaded) > reloadEvery {
@@ -214,7 +230,7 @@ func (r *Replicas) reload(ctx context.Context) {
 }
 
 // rest lets a replica rest that did not answer.
-func (r *Replicas) rest(n *node, err error) {
+func (r *replicaSet) rest(n *node, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	n.failed, n.rests = true, time.Now().Add(restFailed)
@@ -224,7 +240,7 @@ func (r *Replicas) rest(n *node, err error) {
 }
 
 // note notes whether a replica that answered was fresh.
-func (r *Replicas) note(n *node, fresh bool) {
+func (r *replicaSet) note(n *node, fresh bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	n.behind++
@@ -243,7 +259,7 @@ func (r *Replicas) note(n *node, fresh bool) {
 // changes.
 const mostNodes = 100
 
-func (r *Replicas) node(client *redis.Client) *node {
+func (r *replicaSet) node(client *redis.Client) *node {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	n := r.nodes[client]
@@ -259,7 +275,7 @@ func (r *Replicas) node(client *redis.Client) *node {
 
 // named returns the server with a run id, which may have become a master since. It returns nil
 // if none has it, and errBehind if one that did not answer may have it.
-func (r *Replicas) named(ctx context.Context, server string) (*node, error) {
+func (r *replicaSet) named(ctx context.Context, server string) (*node, error) {
 	if n := r.known(server); n != nil {
 		return n, nil
 	}
@@ -285,7 +301,7 @@ func (r *Replicas) named(ctx context.Context, server string) (*node, error) {
 	return n, nil
 }
 
-func (r *Replicas) known(server string) *node {
+func (r *replicaSet) known(server string) *node {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, n := range r.nodes {

@@ -1,9 +1,9 @@
-package redact_test
+package credentials_test
 
 import (
 	"testing"
 
-	"github.com/seed18712806/lapse/sink/redact"
+	"github.com/seed18712806/lapse/sink/credentials"
 )
 
 func TestURLs(t *testing.T) {
@@ -18,7 +18,7 @@ func TestURLs(t *testing.T) {
 		"u:secret@host:1":                                                   "xxxxx@host:1",
 		"nats://a:1,nats://u:secret@b:no":                                   "nats://a:1,xxxxx@b:no",
 	} {
-		if got := redact.URLs(in); got != want {
+		if got := credentials.RedactURLs(in); got != want {
 			t.Errorf("%q: got %q, want %q", in, got, want)
 		}
 	}

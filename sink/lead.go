@@ -1,4 +1,4 @@
-package replicas
+package sink
 
 import (
 	"context"
@@ -23,12 +23,12 @@ type leads struct {
 
 	mu       sync.Mutex
 	underWay bool
-	began    time.Time // when the question under way began
-	next     *question // nil if no read waits for one
+	began    time.Time        // when the question under way began
+	next     *replicaQuestion // nil if no read waits for one
 }
 
-// question is a question that has not begun yet, or its answer once done is closed.
-type question struct {
+// replicaQuestion is a question that has not begun yet, or its answer once done is closed.
+type replicaQuestion struct {
 	keys    []string
 	waiting int
 	done    chan struct{}
@@ -46,7 +46,7 @@ func (l *leads) get(ctx context.Context, keys []string) (layout.Head, error) {
 		return l.ask(ctx, keys)
 	}
 	if l.next == nil {
-		l.next = &question{keys: keys, done: make(chan struct{})}
+		l.next = &replicaQuestion{keys: keys, done: make(chan struct{})}
 	}
 	q := l.next
 	if q.waiting >= layout.MostWaiting && time.Since(l.began) > layout.SilentAfter {

@@ -1,5 +1,4 @@
-// Package order orders snapshots from the owners of the shards. See client.Client.Snapshot.
-package order
+package status
 
 import (
 	"cmp"
@@ -12,7 +11,6 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/seed18712806/lapse/sink/client/internal/link"
-	"github.com/seed18712806/lapse/sink/client/status"
 	"github.com/seed18712806/lapse/sink/wire"
 )
 
@@ -28,7 +26,7 @@ type Progress struct {
 // Snapshots orders a snapshot of every partition, and waits until all are stored or ctx is done. It calls
 // progress when something has changed. A snapshot that fails is tried again.
 func Snapshots(ctx context.Context, l *link.Link, progress func(Progress)) (p Progress, err error) {
-	shards, err := status.Shards(ctx, l)
+	shards, err := Shards(ctx, l)
 	if err != nil {
 		return p, err
 	}

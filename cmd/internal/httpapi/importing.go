@@ -1,4 +1,4 @@
-package bulk
+package httpapi
 
 import (
 	"bytes"
@@ -25,11 +25,11 @@ const (
 	bufferSize   = 64 << 10    // bytes that are sent at a time
 )
 
-// MediaType is the media type of lines.
-const MediaType = "application/x-ndjson"
+// mediaType is the media type of lines.
+const mediaType = "application/x-ndjson"
 
-// Options say what an import does with each line.
-type Options struct {
+// importOptions say what an import does with each line.
+type importOptions struct {
 	Client      *client.Client
 	Prefix      wire.Prefix
 	Collection  string
@@ -46,7 +46,7 @@ type Options struct {
 
 // importing is an import under way.
 type importing struct {
-	opts     Options
+	opts     importOptions
 	body     io.Reader
 	rc       *http.ResponseController
 	w        http.ResponseWriter
@@ -59,9 +59,14 @@ type importing struct {
 	compares  chan struct{}  // at most so many at a time
 }
 
-// Import writes one document for each line of the body, and answers with one line for each. It
-// sends outcomes while lines still come. It returns an error only if nothing was sent.
-func Import(w http.ResponseWriter, r *http.Request, opts Options) error {
+// importLines writes one document for each line of the body (NDJSON), and answers with one line for
+// each, in the order of the lines (order.go). It sends outcomes while lines still come. It returns
+// an error only if nothing was sent.
+//
+// It holds at most 4,096 lines without an outcome that the client has taken, and those that
+// package client has in flight. So a client that sends without reading outcomes stops making
+// progress once the buffers between are full, and after a minute the import ends.
+func importLines(w http.ResponseWriter, r *http.Request, opts importOptions) error {
 	i := &importing{opts: opts, body: r.Body, w: w, rc: http.NewResponseController(w), order: newOrder(mostLines), compares: make(chan struct{}, mostCompares)}
 	if err := i.rc.EnableFullDuplex(); err != nil {
 		return err
@@ -70,7 +75,7 @@ func Import(w http.ResponseWriter, r *http.Request, opts Options) error {
 	if i.pipeline, err = opts.Client.Pipeline(func(tag int, result client.Result, err error) { i.done(r.Context(), tag, result, err) }); err != nil {
 		return problem.OfWrite(client.Result{}, err)
 	}
-	w.Header().Set("Content-Type", MediaType)
+	w.Header().Set("Content-Type", mediaType)
 	w.Header().Set("Cache-Control", "no-store")
 	return i.run(r.Context())
 }
