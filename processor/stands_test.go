@@ -341,30 +341,3 @@ func TestG11_OnlyWhatIsKnownIsOverdue(t *testing.T) {
 	}
 	p.stop(t)
 }
-
-// A barrier is never a tick that may have been on its way before the call.
-func TestBarriersShareTicks(t *testing.T) {
-	t.Parallel()
-	r := newRig(t)
-	p := r.run()
-	before := p.session.partitions[0].Announcer().UpTo()
-	results := make(chan uint64, 64)
-	for range cap(results) {
-		go func() {
-			sent := r.send(prefix.Write(wire.Upsert, "c", "x"), `{}`)
-			seq, err := p.session.ticker.Barrier(context.Background())
-			if err != nil || seq <= sent {
-				t.Errorf("a tick at %d (%v) for what was in the log at %d", seq, err, sent)
-			}
-			results <- seq
-		}()
-	}
-	ticks := map[uint64]bool{}
-	for range cap(results) {
-		ticks[<-results] = true
-	}
-	t.Logf("%d barriers were %d ticks", cap(results), len(ticks))
-	if before == 0 {
-		t.Error("the takeover has made no tick")
-	}
-}

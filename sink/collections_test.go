@@ -139,6 +139,36 @@ func TestCollectionsMeanwhile(t *testing.T) {
 	})
 }
 
+// TestG5_CollectionsConfiguredMeanwhile: a collection gets another configuration between the two
+// questions about it. It is listed with that one, and counted by it.
+//
+// Goes red if it is counted by the configuration before.
+func TestG5_CollectionsConfiguredMeanwhile(t *testing.T) {
+	redistest.OnEach(t, func(t *testing.T, s redistest.Server) {
+		r := newRig(t, s, 1, far)
+		before := ttlrules.History{}.With(0, 7, ttlrules.NoDefault)
+		r.Configure("orders", &store.Config{Etag: 7, History: before})
+		for i := range 3 {
+			r.Put("orders", fmt.Sprint(i), store.Header{Ts: far - 100_000, Etag: 1}, "{}")
+		}
+		r.Put("orders", "young", store.Header{Ts: far, Etag: 1}, "{}")
+		r.collections(r.Reader, 10)     // the scripts are known to the server
+		reader, l := r.lateReader(t, 3) // after the names in the state, and those of the configurations
+		listed := make(chan []wire.Collection, 1)
+		go func() { all, _ := r.collections(reader, 10); listed <- all }()
+		<-l.arrived
+		r.Configure("orders", &store.Config{Etag: 9, History: before.With(far, 9, 60)})
+		close(l.release)
+		want := []wire.Collection{{Name: "orders", DefaultTTL: new(int32(60)), IndexingMode: wire.Consistent, Etag: 9, Live: new(int64(1)), Expired: new(int64(3))}}
+		if diff := cmp.Diff(want, <-listed); diff != "" {
+			t.Errorf("(-want +got):\n%s", diff)
+		}
+		if n := l.replies.Load(); n != 5 {
+			t.Errorf("Redis was asked %d times, want 5: else the configuration has not come between two questions", n)
+		}
+	})
+}
+
 // TestCollectionsBuilding: a collection whose index is being built is listed without counts, and
 // the others with theirs.
 func TestCollectionsBuilding(t *testing.T) {

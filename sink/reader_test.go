@@ -340,9 +340,10 @@ func TestGetManyRepeats(t *testing.T) {
 	})
 }
 
-// late holds back the first reply of a script until release is closed.
+// late holds back one reply of a script until release is closed.
 type late struct {
-	held    atomic.Bool
+	nth     int32 // which reply
+	replies atomic.Int32
 	arrived chan struct{}
 	release chan struct{}
 }
@@ -356,12 +357,26 @@ func (l *late) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Process
 func (l *late) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	return func(ctx context.Context, cmd redis.Cmder) error {
 		err := next(ctx, cmd)
-		if err == nil && strings.HasPrefix(cmd.Name(), "evalsha") && l.held.CompareAndSwap(false, true) {
+		if err == nil && strings.HasPrefix(cmd.Name(), "evalsha") && l.replies.Add(1) == l.nth {
 			close(l.arrived)
 			<-l.release
 		}
 		return err
 	}
+}
+
+// lateReader is another reader, of which one reply is late.
+func (r *rig) lateReader(t *testing.T, nth int32) (*sink.Reader, *late) {
+	t.Helper()
+	l := &late{nth: nth, arrived: make(chan struct{}), release: make(chan struct{})}
+	client := redis.NewClient(r.Client.Options())
+	t.Cleanup(func() { _ = client.Close() })
+	client.AddHook(l)
+	reader, err := sink.NewReader(client, sink.ReaderOptions{Prefix: r.Prefix, Partitions: r.N})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return reader, l
 }
 
 // TestALateReplyIsNotAnOlderState: of two reads at the same time, the reply that the server sent
@@ -373,14 +388,7 @@ func TestALateReplyIsNotAnOlderState(t *testing.T) {
 		if _, err := r.Reader.Get(ctx, "orders", "a"); err != nil { // the script is known to the server
 			t.Fatal(err)
 		}
-		l := &late{arrived: make(chan struct{}), release: make(chan struct{})}
-		client := redis.NewClient(s.Client.Options())
-		defer func() { _ = client.Close() }()
-		client.AddHook(l)
-		reader, err := sink.NewReader(client, sink.ReaderOptions{Prefix: r.Prefix, Partitions: 1})
-		if err != nil {
-			t.Fatal(err)
-		}
+		reader, l := r.lateReader(t, 1)
 		done := make(chan error)
 		go func() { _, err := reader.Get(ctx, "orders", "a"); done <- err }()
 		<-l.arrived
@@ -394,7 +402,7 @@ func TestALateReplyIsNotAnOlderState(t *testing.T) {
 		}
 		// What it has seen is not forgotten over it.
 		s.Client.HIncrBy(ctx, r.Key(0, "state"), "offset", -1)
-		_, err = reader.Get(ctx, "orders", "a")
+		_, err := reader.Get(ctx, "orders", "a")
 		wantErr(t, err, sink.ErrUnavailable, "a state that has gone back")
 		s.Client.HSet(ctx, r.Key(0, "state"), "log", "another")
 		if _, err := reader.Get(ctx, "orders", "a"); err != nil {

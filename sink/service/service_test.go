@@ -391,14 +391,24 @@ func TestConcurrencyIsBoundedAndNothingIsDropped(t *testing.T) {
 	}
 }
 
+// TestStopAnswersWhatHasCome: at the end each request that has arrived gets its answer.
+//
+// It fails if the end ends the context of one of them.
 func TestStopAnswersWhatHasCome(t *testing.T) {
 	const requests = 20
 	started, release := make(chan struct{}, requests), make(chan struct{})
-	svc, nc := start(t, fake{count: func(context.Context, string) (wire.CountReply, error) {
+	svc, nc := start(t, fake{count: func(ctx context.Context, _ string) (wire.CountReply, error) {
 		started <- struct{}{}
-		<-release
-		return wire.CountReply{Live: 1}, nil
-	}}, service.Options{Concurrency: 2})
+		select {
+		case <-release:
+		case <-ctx.Done():
+		}
+		select {
+		case <-time.After(20 * time.Millisecond): // as long as an answer takes
+		case <-ctx.Done():
+		}
+		return wire.CountReply{Live: 1}, ctx.Err()
+	}}, service.Options{Concurrency: 2, Timeout: limit})
 
 	inbox := nc.NewInbox()
 	replies, err := nc.SubscribeSync(inbox)
@@ -428,7 +438,7 @@ func TestStopAnswersWhatHasCome(t *testing.T) {
 		t.Fatal("Stop does not return")
 	}
 	for i := range requests {
-		if msg, err := replies.NextMsg(limit); err != nil || len(msg.Data) == 0 {
+		if msg, err := replies.NextMsg(limit); err != nil || len(msg.Data) == 0 || msg.Header.Get(micro.ErrorCodeHeader) != "" {
 			t.Fatalf("reply %d: %v %v", i, msg, err)
 		}
 	}

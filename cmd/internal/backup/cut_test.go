@@ -3,10 +3,38 @@ package backup
 import (
 	"encoding/json"
 	"fmt"
+	"math"
 	"testing"
+	"time"
 
 	"github.com/seed18712806/lapse/sink/wire"
 )
+
+// TestUntil: what is stamped at the instant to which a backup is restored, or later, is left out, and so
+// is what follows it although it is stamped earlier. The message with the sequence is left out too.
+//
+// It fails if the message at the very border stays.
+func TestUntil(t *testing.T) {
+	at := time.UnixMilli(1500)
+	for _, tt := range []struct {
+		until   Until
+		seq     uint64
+		logTime int64
+		ends    bool
+	}{
+		{Until{}, 9, math.MaxInt64, false},
+		{Until{Time: at}, 9, at.UnixNano() - 1, false},
+		{Until{Time: at}, 9, at.UnixNano(), true},
+		{Until{Time: at}, 9, at.UnixNano() + 1, true},
+		{Until{Seq: 9}, 8, math.MaxInt64, false},
+		{Until{Seq: 9}, 9, 0, true},
+		{Until{Seq: 9}, 10, 0, true},
+	} {
+		if got := tt.until.ends(&message{Seq: tt.seq}, tt.logTime); got != tt.ends {
+			t.Errorf("%+v: message %d at log time %d is left out: %v, want %v", tt.until, tt.seq, tt.logTime, got, tt.ends)
+		}
+	}
+}
 
 // Collection c is configured after the last message of a log, in the same millisecond. Events
 // of that millisecond may follow from either: they are left out, and the checkpoint does not

@@ -3,7 +3,6 @@ package announce
 import (
 	"fmt"
 	"testing"
-	"time"
 
 	"github.com/nats-io/nats.go"
 
@@ -33,7 +32,7 @@ func TestOutboxGivesUp(t *testing.T) {
 	}
 	o.send("_INBOX.nobody", []byte("{}"))
 	var last uint64
-	if err := poll.Met(time.Minute, "it is sent as often as it may be", func() bool {
+	if err := poll.Met(limit, "it is sent as often as it may be", func() bool {
 		last, _ = state()
 		return last == 1+tries
 	}); err != nil {

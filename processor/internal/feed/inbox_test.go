@@ -75,18 +75,28 @@ func TestInboxIsBounded(t *testing.T) {
 // if the end can come between the start of the clock and the waiting, and then is lost: the main
 // reader would wait for one partition, and all others for the main reader.
 func TestG9_WaitingForRoomEnds(t *testing.T) {
+	inboxes := NewInboxes(100, 1)
 	var all sync.WaitGroup
-	for range 100 {
+	for _, b := range inboxes {
 		all.Go(func() {
-			b := newInbox(1, 1)
 			for range 1000 {
 				b.mu.Lock()
-				b.waitForRoom(time.Nanosecond)
+				if !b.closed {
+					b.waitForRoom(time.Nanosecond)
+				}
 				b.mu.Unlock()
 			}
 		})
 	}
-	all.Wait()
+	ended := make(chan struct{})
+	go func() { all.Wait(); close(ended) }()
+	select {
+	case <-ended:
+	case <-time.After(time.Minute):
+		t.Error("somebody waits for room for ever")
+		inboxes.Close()
+		<-ended
+	}
 }
 
 // TestG9_AFullInboxHoldsUpNobody: while another partition has nothing to do, the main

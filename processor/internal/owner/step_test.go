@@ -4,11 +4,15 @@ import (
 	"testing"
 
 	"github.com/seed18712806/lapse/processor/internal/announce"
+	"github.com/seed18712806/lapse/processor/internal/identity"
 	"github.com/seed18712806/lapse/processor/internal/message"
 	"github.com/seed18712806/lapse/processor/internal/state"
+	"github.com/seed18712806/lapse/processor/internal/status"
+	"github.com/seed18712806/lapse/processor/internal/streams"
 	"github.com/seed18712806/lapse/sink/events"
 	"github.com/seed18712806/lapse/sink/store"
 	"github.com/seed18712806/lapse/sink/wire"
+	"github.com/seed18712806/lapse/ttlrules"
 )
 
 // TestG3_TimeAtTheEndOfTheFormerOwner: a former owner knew the log time of the whole log, so
@@ -49,6 +53,36 @@ func at8(messages []*message.Message, upTo uint64) *Partition {
 	p.announcer = announce.NewAnnouncer(nil, 0, p)
 	p.announcer.Begin(announce.Checkpoint{}, upTo, events.Place{})
 	return p
+}
+
+// TestG3_NoCheckpointBeforeAllIsPublished: a checkpoint says that all outputs up to a position are published.
+// While a document is due they are not; and while an index is being built, documents may be due that it
+// does not have yet.
+//
+// Goes red if a checkpoint passes then: after a crash these events would never be published.
+func TestG3_NoCheckpointBeforeAllIsPublished(t *testing.T) {
+	on := ttlrules.History{}.With(100, 1, 1)
+	for name, tt := range map[string]struct {
+		config store.Config
+		score  int64 // of the lowest in the index
+		passes bool
+	}{
+		"nothing is due":                  {store.Config{History: on}, store.NoScore, true},
+		"a document will be due":          {store.Config{History: on}, 0, true},
+		"a document is due":               {store.Config{History: on}, -200, false},
+		"an index is being built":         {store.Config{History: on, Building: true}, store.NoScore, false},
+		"another one, of what is not due": {store.Config{History: on, Building: true}, 0, false},
+	} {
+		p := at8(nil, 10)
+		p.shared = &Shared{Log: identity.NewLog(&streams.Streams{ID: "1"}, nil)}
+		p.status = &status.Status{}
+		p.collections = state.NewCollections(map[string]store.Config{"c": tt.config}, nil)
+		p.collections.LookedUp(p.collections.Get("c"), tt.score, store.NoScore)
+		p.judge()
+		if got := p.announcer.Settled(); (got != nil) != tt.passes || got != nil && (got.Seq != 8 || got.Watermark != 800) {
+			t.Errorf("%s: the checkpoint is %+v", name, got)
+		}
+	}
 }
 
 // TestGuesses: the owner guesses that the documents of a batch are new only after
