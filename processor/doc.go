@@ -101,7 +101,7 @@
 //	G8   bad input ends as a rejection           message    TestG8_EveryKindOfBadInput
 //	G9   traffic goes first                      S11 turns  TestG9_OnePartitionStandsStill
 //	G10  what has expired is gone                S9         TestG10_NothingIsLeftInAnyFile
-//	G11  health tells the truth                  monitor.go TestG11_StreamGone
+//	G11  health tells the truth                  monitor.go TestKept (health-tells-the-truth.plan), TestG11_StreamGone
 //	G12  what NATS loses is found                S12        TestG12_Matrix, TestG12_CrashAtEveryPoint
 //
 // The same with several shards: TestG1_Shards, TestG8_ShardsGetWhatIsNotMapped,

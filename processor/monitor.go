@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"strconv"
+	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -24,14 +25,14 @@ import (
 	"github.com/seed18712806/lapse/sink/wire"
 )
 
-// How often the monitor checks, and what is a problem.
+// How often the monitor checks, and what is a problem. By G11 each is told within 10 s.
 const (
 	monitorEvery  = time.Second
 	policyEvery   = 5                 // checks
 	slowAfter     = 5 * time.Second   // a step
 	overdueAfter  = 5 * time.Second   // an event, if no document is reaped meanwhile
 	overdueAtMost = 60 * time.Second  // an event, although others are published
-	behindAfter   = 10 * time.Second  // a partition for which the log goes on, and that applies nothing
+	behindAfter   = 7 * time.Second   // a partition for which the log goes on, and that applies nothing
 	unreadAfter   = 5 * time.Second   // the log, although it has messages and nothing is to be applied
 	impossible    = uint64(1)<<53 - 1 // a sequence that no stream has
 )
@@ -59,7 +60,8 @@ func (p *Processor) forgetProblems() {
 }
 
 // monitor finds out whether writes, events and reads can go on, although no client shows
-// it: it asks both servers, and compares how far the partitions are.
+// it: it asks both servers, and compares how far the partitions are. It does each for itself, so
+// that a server that answers late does not hold up what is told of the others.
 type monitor struct {
 	nc      *nats.Conn
 	js      jetstream.JetStream
@@ -70,21 +72,31 @@ type monitor struct {
 	guard   *feed.ClockGuard
 	session *session
 
-	checks     int // of Redis
-	rounds     int // of the streams
-	gone       int // checks that found a stream gone, one after the other
-	reaped     []seenAt
-	applied    []seenAt
+	last   atomic.Uint64 // sequence of the log
+	unread atomic.Bool   // the log has messages, and nothing is to be applied
+
+	// Of checkRedis.
+	checks int
+
+	// Of checkPartitions.
+	reaped  []seenAt
+	applied []seenAt
+
+	// Of checkNATS.
+	rounds     int
+	gone       int    // checks that found a stream gone, one after the other
 	read       seenAt // sequence of the log
 	configured seenAt // sequence of the stream of configurations up to which that is applied
 }
 
 func newMonitor(p *Processor, s *session, js jetstream.JetStream, log *identity.Log) *monitor {
-	return &monitor{
+	m := &monitor{
 		nc: p.nc, js: js, store: p.store, names: p.opts.log(), log: log, health: p.opts.Health, guard: p.guard,
 		session: s,
 		reaped:  make([]seenAt, p.opts.Partitions), applied: make([]seenAt, p.opts.Partitions),
 	}
+	m.last.Store(log.Streams.Log.CachedInfo().State.LastSeq)
+	return m
 }
 
 // seenAt is the value of a counter, and since when the counter has it although it is to move on.
@@ -101,39 +113,22 @@ func (s *seenAt) stands(value uint64, waits bool, now time.Time) time.Duration {
 	return now.Sub(s.since)
 }
 
-// run checks until ctx is done, or a stream is gone.
-func (m *monitor) run(ctx context.Context) error {
-	for {
-		if err := m.runOnce(ctx); err != nil {
-			return err
+// watches are what the monitor does at the same time, each until ctx is done, or until a stream is gone or
+// is another one, which is an error.
+func (m *monitor) watches() []func(context.Context) error {
+	every := func(check func(context.Context) error) func(context.Context) error {
+		return func(ctx context.Context) error {
+			for {
+				if err := check(ctx); err != nil && ctx.Err() == nil {
+					return err
+				}
+				if !pause.For(ctx, monitorEvery) {
+					return nil
+				}
+			}
 		}
-		if !pause.For(ctx, monitorEvery) {
-			return nil
-		}
 	}
-}
-
-// runOnce checks once. It returns an error if a stream is gone, or is another one.
-func (m *monitor) runOnce(ctx context.Context) error {
-	unread := m.checkPartitions(time.Now())
-	m.health.Set(problemForget, m.session.keeper.Problem(time.Now()))
-	m.guard.Settle()
-	checking, cancel := context.WithTimeout(ctx, link.AnswerTimeout)
-	defer cancel()
-	redis := make(chan struct{})
-	go func() {
-		defer close(redis)
-		m.checkRedis(checking)
-	}()
-	err := m.checkNATS(ctx)
-	if unread && err == nil {
-		_, _ = m.session.ticker.Barrier(checking) // the end of the log may be deleted: a tick shows whether it is read
-	}
-	<-redis
-	if ctx.Err() != nil {
-		return nil
-	}
-	return err
+	return []func(context.Context) error{every(m.checkNATS), every(m.checkRedis), every(m.checkPartitions)}
 }
 
 // ask asks NATS something within a limit of its own: what gets no answer must not take the time of
@@ -165,6 +160,10 @@ func (m *monitor) checkNATS(ctx context.Context) error {
 		m.gone = 0
 	} else if m.gone++; m.gone > 1 { // once could be a server that starts
 		return err
+	}
+	if err == nil && m.unread.Load() {
+		// The end of the log may be deleted: a tick shows whether it is read.
+		_ = m.ask(ctx, func(ctx context.Context) error { _, err := m.session.ticker.Barrier(ctx); return err })
 	}
 	return nil
 }
@@ -201,6 +200,7 @@ func (m *monitor) streamsThere(ctx context.Context) error {
 	}
 	m.session.ticker.Shown(info.TimeStamp)
 	m.guard.Shown(asked, info.TimeStamp)
+	m.last.Store(info.State.LastSeq)
 	m.checkReader(info.State.LastSeq, time.Now())
 	if configs := m.log.Streams.Configs; configs != nil {
 		info, err := configs.Info(ctx)
@@ -290,7 +290,9 @@ func (m *monitor) takes(ctx context.Context, stream jetstream.Stream, subject st
 }
 
 // checkRedis finds out whether Redis answers and keeps what it has, and reads its clock and memory.
-func (m *monitor) checkRedis(ctx context.Context) {
+func (m *monitor) checkRedis(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, link.AnswerTimeout)
+	defer cancel()
 	err := m.guard.Learn(ctx)
 	if err == nil {
 		err = m.store.Ping(ctx)
@@ -300,7 +302,7 @@ func (m *monitor) checkRedis(ctx context.Context) {
 	}
 	m.set(ctx, problemRedis, err)
 	if m.checks++; err != nil || m.checks%policyEvery != 1 {
-		return
+		return nil
 	}
 	if memory, err := m.store.Memory(ctx); err == nil {
 		m.session.sizes.redis.Store(&memory)
@@ -315,12 +317,15 @@ func (m *monitor) checkRedis(ctx context.Context) {
 		m.set(ctx, problemDenied, nil)
 		m.set(ctx, problemEviction, nil)
 	}
+	return nil
 }
 
 // checkPartitions finds out whether events are published and messages applied in time.
-func (m *monitor) checkPartitions(now time.Time) (unread bool) {
+func (m *monitor) checkPartitions(context.Context) error {
+	m.guard.Settle()
+	now, last, unread := time.Now(), m.last.Load(), false
+	m.health.Set(problemForget, m.session.keeper.Problem(now))
 	var overdue, slow, behind error
-	last := m.log.Streams.Log.CachedInfo().State.LastSeq
 	for i, p := range m.session.statuses.Partitions {
 		problem := func(format string, args ...any) error {
 			return fmt.Errorf("partition %d: %w", m.session.statuses.Number(i), fmt.Errorf(format, args...))
@@ -348,7 +353,8 @@ func (m *monitor) checkPartitions(now time.Time) (unread bool) {
 	m.health.Set(problemOverdue, overdue)
 	m.health.Set(problemSlow, slow)
 	m.health.Set(problemBehind, behind)
-	return unread
+	m.unread.Store(unread)
+	return nil
 }
 
 // overdue is how long the first document of a partition has been due.

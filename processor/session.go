@@ -265,7 +265,9 @@ func (s *session) run(ctx context.Context, cancel context.CancelCauseFunc) {
 		duty(func(ctx context.Context) error { return s.reader.CatchUp(ctx, i) })
 	}
 	duty(s.reader.Run)
-	duty(s.monitor.run)
+	for _, watch := range s.monitor.watches() {
+		duty(watch)
+	}
 	duty(func(ctx context.Context) error { return link.UntilClosed(ctx, s.processor.nc) })
 	for _, run := range s.duties {
 		duty(func(ctx context.Context) error { run(ctx); return nil })

@@ -13,6 +13,9 @@ import (
 // that is 10 s, and a pause may add some.
 const latenessShown = 15 * time.Second
 
+// ready stands for nothing to say, in a step says.
+const ready = "ready"
+
 // lateness watches whether lapse finds out that NATS's clock is behind, where nothing else is wrong.
 type lateness struct {
 	watched bool
@@ -44,4 +47,18 @@ func (w *World) checkLateness() {
 			w.observer.Fail("H15", "NATS's clock is %s behind, and lapse says: %v", behind, err)
 		}
 	}
+}
+
+// says fails the history unless the first process says something of its health now.
+func (w *World) says(what string) {
+	proc := w.hosts[0].processor()
+	if proc == nil {
+		w.observer.Fail("H16", "the process has not begun")
+		return
+	}
+	err := proc.Ready()
+	if what == ready && err == nil || err != nil && strings.Contains(err.Error(), what) {
+		return
+	}
+	w.observer.Fail("H16", "lapse says: %v; and it is to say: %s", err, what)
 }

@@ -143,7 +143,11 @@ func (p *process) Dial(string, string) (net.Conn, error) {
 	if p.isDead() {
 		return nil, errKilled
 	}
-	return p.world.dial(p), nil
+	c, err := p.world.dial(p)
+	if err != nil {
+		return nil, err
+	}
+	return c, nil
 }
 
 // kill ends the process at once: nothing that it does from now on has an effect.

@@ -12,7 +12,10 @@ import (
 	"github.com/seed18712806/lapse/sink/store"
 )
 
-var errKilled = errors.New("the process was killed")
+var (
+	errKilled = errors.New("the process was killed")
+	errAway   = errors.New("connection refused")
+)
 
 // call is a request of a process to Redis or to the objects.
 type call struct {

@@ -49,6 +49,8 @@ func (w *World) do(s plan.Step) {
 		w.loseEnds(s)
 	case strings.HasPrefix(verb, "snapshot"):
 		w.snapshots(s)
+	case verb == "says":
+		w.says(s.Args[0])
 	default:
 		w.breakProcess(s)
 	}
@@ -91,6 +93,29 @@ func (w *World) breakNATS(s plan.Step) {
 		w.nats.Mute = func(subject string) bool { return !strings.HasPrefix(subject, "$JS.") && time.Now().Before(over) }
 	case "nats-clock":
 		w.clocks.nats = s.Duration(0)
+	case "nats-away":
+		w.setAway(over(s, 0))
+		w.disconnectAll()
+	case "nats-dry":
+		w.nats.Dry = true
+		w.queue.Add(over(s, 0), func() { w.nats.Dry = false })
+	}
+}
+
+// setAway sets until when nobody can connect to NATS.
+func (w *World) setAway(until time.Time) {
+	w.inbox.mu.Lock()
+	defer w.inbox.mu.Unlock()
+	w.inbox.away = until
+}
+
+// disconnectAll loses all connections to NATS, and what was sent on them.
+func (w *World) disconnectAll() {
+	for _, p := range w.hosts {
+		if p.conn != nil {
+			p.conn.fate = 0
+			p.disconnect()
+		}
 	}
 }
 
@@ -133,10 +158,10 @@ func (w *World) breakStream(s plan.Step) {
 		config := *stream.Config()
 		w.nats.DeleteStream(observer.Log)
 		w.nats.CreateStream(config)
-	case "events-refuse":
+	case "log-refuse", "events-refuse":
 		over := over(s, 0)
 		w.nats.Refuse = func(stream string, _ natsmodel.Command) error {
-			if stream != observer.Events || time.Now().After(over) {
+			if stream != name || time.Now().After(over) {
 				return nil
 			}
 			return &jetstream.APIError{Code: 503, ErrorCode: 10077, Description: "maximum messages exceeded"}
@@ -163,12 +188,7 @@ func (w *World) loseEnds(s plan.Step) {
 	}
 	w.objects.loseEnd(lost["snapshots"])
 	if s.Verb == "power-loss" {
-		for _, p := range w.hosts {
-			if p.conn != nil {
-				p.conn.fate = 0
-				p.disconnect()
-			}
-		}
+		w.disconnectAll()
 	}
 }
 
@@ -246,6 +266,9 @@ func (w *World) breakRedis(s plan.Step) {
 	case "redis-full":
 		w.redis.Full(true)
 		w.queue.Add(over(s, 0), func() { w.redis.Full(false) })
+	case "redis-evicts":
+		w.redis.Evicts(true)
+		w.queue.Add(over(s, 0), func() { w.redis.Evicts(false) })
 	case "redis-damage":
 		i := s.Number(0) % w.plan.Partitions
 		w.observer.Damaged(i)
@@ -283,8 +306,10 @@ func (w *World) heal() (well time.Time) {
 	w.lines.redis.Heal()
 	w.clocks.nats = 0
 	w.setRedisClock(0)
-	w.nats.Lag, w.nats.Refuse, w.nats.Mute = 0, nil, nil
+	w.nats.Lag, w.nats.Refuse, w.nats.Mute, w.nats.Dry = 0, nil, nil, false
+	w.setAway(time.Time{})
 	w.redis.Full(false)
+	w.redis.Evicts(false)
 	if s := w.nats.Stream(observer.Events); s != nil {
 		s.SetConfig(func(c *jetstream.StreamConfig) { c.MaxMsgSize = -1 })
 	}

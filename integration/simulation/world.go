@@ -50,6 +50,7 @@ type inbox struct {
 	conns   []*conn // that are open
 	arrived chan struct{}
 
+	away      time.Time // until then nobody can connect
 	greeting  []byte
 	redialled bool // a process has connected again
 }
@@ -100,13 +101,16 @@ func (w *World) submit(c *call) {
 	w.wake()
 }
 
-func (w *World) dial(p *process) *conn {
+func (w *World) dial(p *process) (*conn, error) {
 	w.inbox.mu.Lock()
 	defer w.inbox.mu.Unlock()
+	if time.Now().Before(w.inbox.away) {
+		return nil, errAway
+	}
 	c := &conn{Pipe: pipe.New(w.inbox.greeting, w.wake), process: p}
 	w.inbox.dialled = append(w.inbox.dialled, c)
 	w.wake()
-	return c
+	return c, nil
 }
 
 // run lets things happen, one at a time, until done reports true.

@@ -128,6 +128,9 @@ func (r *pullRequest) wait(now time.Time) {
 // deliver delivers messages while there are requests for them.
 func (o *consumer) deliver() {
 	st, s := o.stream, o.stream.server
+	if s.Dry {
+		return
+	}
 	for i := st.from(o.seq); i < len(st.messages) && len(o.waiting) > 0; i++ {
 		m := &st.messages[i]
 		ack := append(make([]byte, 0, 128), "$JS.ACK."+st.config.Name+"."+o.config.Name+".1"...)

@@ -34,6 +34,8 @@ type Server struct {
 	// Mute, if not nil, tells that JetStream does not hear requests, or messages for a stream,
 	// with a subject: they have no effect and no answer.
 	Mute func(subject string) bool
+	// Dry makes consumers bring no messages, although they answer.
+	Dry bool
 
 	now, steady func() time.Time
 	replicas    int

@@ -51,10 +51,13 @@ var verbs = map[string]int{
 	"nats-lag":   2, // messages, duration: stream info and direct gets are out of date
 	"nats-mute":  1, // duration: JetStream does not answer publications
 	"nats-clock": 1, // ahead of the processes
+	"nats-away":  1, // duration: there is no connection
+	"nats-dry":   1, // duration: consumers answer, and bring no messages
 
 	"log-tail":      1, // messages: the log loses its last ones
 	"log-truncate":  1, // messages: the log keeps the last ones that are not applied, and so many
 	"log-anew":      0, // the log is deleted, and made anew
+	"log-refuse":    1, // duration
 	"events-refuse": 1, // duration
 	"events-age":    0, // all events are removed
 	"events-size":   2, // bytes, duration: max_msg_size
@@ -78,6 +81,9 @@ var verbs = map[string]int{
 	"redis-restart":  0,
 	"redis-full":     1, // duration
 	"redis-damage":   3, // partition, what (document, index, config, state), number
+	"redis-evicts":   1, // duration: by its configuration it may evict keys
+
+	"says": 1, // what the first process says of its health, or a part of it; ready: nothing
 }
 
 // String writes a plan as Parse reads it.

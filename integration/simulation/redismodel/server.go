@@ -31,6 +31,7 @@ type Server struct {
 	Options
 	partitions []*Partition
 	full       bool
+	evicts     bool
 	run        int // number of the server's process
 }
 
@@ -55,8 +56,13 @@ func (s *Server) Time(context.Context) (time.Time, error) {
 	return time.UnixMicro(s.Now().UnixMicro()), nil
 }
 
-// Check accepts the server.
-func (s *Server) Check(context.Context) error { return nil }
+// Check accepts the server, unless it may evict keys.
+func (s *Server) Check(context.Context) error {
+	if s.evicts {
+		return fmt.Errorf("%w: it may evict keys", store.ErrServer)
+	}
+	return nil
+}
 
 // Ping returns nil: the server answers.
 func (s *Server) Ping(context.Context) error { return nil }
@@ -102,6 +108,9 @@ func (s *Server) Restart() { s.run++ }
 
 // Full sets whether the server is full: then it refuses what may take memory.
 func (s *Server) Full(full bool) { s.full = full }
+
+// Evicts sets whether the server may evict keys, by its configuration.
+func (s *Server) Evicts(evicts bool) { s.evicts = evicts }
 
 // contents are all keys of a partition, or of the copy that was set aside.
 type contents struct {

@@ -199,6 +199,11 @@ var teeth = []tooth{
 		s.Note(place, change.Old)
 	}
 `, ``},
+	{"due-queue-kept", "G3", "processor/internal/owner/takeover.go",
+		"An owner goes by what it had looked up before another owner turned TTL off: a document that lives on gets an event.",
+		`	p.queue.Set(nil)
+	if older {`,
+		`	if older {`},
 
 	// announce
 	{"no-fence-in-the-stream", "G3 S5", "processor/internal/announce/announcer.go",
@@ -215,6 +220,18 @@ var teeth = []tooth{
 		`	case cause <= checkpoint+1:`},
 
 	// the processor, examine, turns
+	{"overdue-told-late", "G11", "processor/monitor.go",
+		"That an event is overdue is told after a minute.",
+		`	overdueAfter  = 5 * time.Second`,
+		`	overdueAfter  = 60 * time.Second`},
+	{"behind-told-late", "G11", "processor/monitor.go",
+		"That the log is not applied is told after more than 10 s.",
+		`	behindAfter   = 7 * time.Second`,
+		`	behindAfter   = 10 * time.Second`},
+	{"health-looked-at-seldom", "G11", "processor/monitor.go",
+		"The monitor looks every 20 s.",
+		`	monitorEvery  = time.Second`,
+		`	monitorEvery  = 20 * time.Second`},
 	{"refused-by-a-twin", "G11", "processor/session.go",
 		"Two processes that start for the first time at once: one refuses what the other has made.",
 		`		if there, err := p.hasLog(ctx, js); err != nil || there {`,

@@ -38,6 +38,8 @@ func TestJudge(t *testing.T) {
 		{"    x_test.go:9: seed 12 failed: H1: twice\n--- FAIL", false, verdict{true, "3", "H1: twice"}, true},
 		{"seed 10 failed:\n    H2: early\n", false, verdict{true, "1", "H2: early"}, true},
 		{"    x_test.go:9: 50 histories\nok", true, verdict{false, "more than 50", "not found"}, true},
+		{"    x_test.go:9: 50 histories\n x_test.go:9: testdata/a.plan: H1: twice\n--- FAIL", false, verdict{true, "a kept plan", "H1: twice (a.plan)"}, true},
+		{"seed 12 failed: H1: twice\ntestdata/a.plan: H2: early\n--- FAIL", false, verdict{true, "3", "H1: twice"}, true},
 		{"exit status 2\n        panic: deadlock\n\ngoroutine 1", false, verdict{true, "?", "the test ended: panic: deadlock"}, true},
 		{"testing: warning: no tests to run\nok", true, verdict{}, false},
 		{"owner.go:1: undefined: x\nFAIL [build failed]", false, verdict{}, false},

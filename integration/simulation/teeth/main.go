@@ -1,5 +1,5 @@
 // Command teeth shows that the simulation can fail: it breaks lapse in one place at a time,
-// and counts how many histories the simulation needs until it finds that out.
+// and counts how many histories the simulation needs until it finds that out, or whether a kept plan does.
 //
 // Each [tooth] is a small change of lapse that breaks one of its guarantees, as a mistake in
 // a refactoring would. Go compiles lapse with the change (its flag -overlay); the files

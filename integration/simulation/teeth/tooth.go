@@ -50,7 +50,7 @@ func (t tooth) find(ctx context.Context, root string, seeds, from uint64) (v ver
 		return v, err
 	}
 	// With -v, go test shows what a test that passes has written.
-	cmd := exec.CommandContext(ctx, "go", "test", "-v", "-overlay", overlay, "-count=1", "-timeout=2h", "./integration/simulation", "-run", "^TestSeeds$",
+	cmd := exec.CommandContext(ctx, "go", "test", "-v", "-overlay", overlay, "-count=1", "-timeout=2h", "./integration/simulation", "-run", "^(TestSeeds|TestKept)$",
 		"-args", "-seeds", strconv.FormatUint(seeds, 10), "-from", strconv.FormatUint(from, 10))
 	cmd.Dir = root
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // go test, the test, and what that starts
@@ -72,14 +72,19 @@ type verdict struct {
 var (
 	failed    = regexp.MustCompile(`\bseed (\d+) failed:\s*(.*)`)
 	histories = regexp.MustCompile(`\b(\d+) histories`)
+	kept      = regexp.MustCompile(`\btestdata/(\S+\.plan): (.*)`)
 	crashed   = regexp.MustCompile(`(?m)^\s*((?:panic|fatal error): .*)`)
 )
 
-// judge reads the output of TestSeeds, which began at a seed.
+// judge reads the output of TestSeeds, which began at a seed, and of TestKept. A plan counts only if no
+// seed has found the change.
 func judge(out string, passed bool, from uint64) (verdict, error) {
 	if m := failed.FindStringSubmatch(out); m != nil {
 		seed, err := strconv.ParseUint(m[1], 10, 64)
 		return verdict{true, strconv.FormatUint(seed-from+1, 10), m[2]}, err
+	}
+	if m := kept.FindStringSubmatch(out); m != nil && !passed {
+		return verdict{true, "a kept plan", m[2] + " (" + m[1] + ")"}, nil
 	}
 	if m := crashed.FindStringSubmatch(out); m != nil && !passed {
 		return verdict{true, "?", "the test ended: " + m[1]}, nil
