@@ -25,6 +25,9 @@ func TestG4_TheStampDecidesNotTheClock(t *testing.T) {
 	var touch uint64
 	// A busy machine may need longer than the TTL to stop the processor.
 	for ttl, inTime := 3, false; !inTime; ttl *= 2 {
+		if ttl > longestTTL {
+			t.Fatalf("the processor stopped too late for a TTL of %d s", longestTTL)
+		}
 		won, lost = fmt.Sprint("won", ttl), fmt.Sprint("lost", ttl)
 		body := fmt.Sprintf(`{"ttl":%d}`, ttl)
 		first := *w.Want(201, wire.Create, "c", won, body).ExpiresAt

@@ -148,7 +148,7 @@ func TestG7_KeysLost(t *testing.T) {
 			t.Run(fmt.Sprintf("%s/running %v", l.name, running), func(t *testing.T) {
 				t.Parallel()
 				// A busy machine may need longer than the TTL until the keys are lost.
-				for ttl := 2; ; ttl *= 2 {
+				for ttl := 2; ttl <= longestTTL; ttl *= 2 {
 					r := newRigOn(t, backends[i%2], Options{Partitions: 2})
 					p := r.start(nil)
 					p.ready(t)
@@ -178,6 +178,7 @@ func TestG7_KeysLost(t *testing.T) {
 					r.rebuiltOrRefused(p)
 					return
 				}
+				t.Fatalf("the keys were lost too late for a TTL of %d s", longestTTL)
 			})
 		}
 	}

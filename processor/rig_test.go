@@ -268,6 +268,9 @@ func (w testWriter) Write(b []byte) (int, error) {
 
 const limit = 5 * time.Minute
 
+// longestTTL, in seconds, is how far a test goes that needs a longer TTL on a busy machine.
+const longestTTL = 32
+
 // eventually waits until ok returns true.
 func eventually(t *testing.T, what string, ok func() bool) {
 	t.Helper()

@@ -131,6 +131,9 @@ func TestG4_ClockLead(t *testing.T) {
 		earlier := 0 // documents that expired before the clocks went wrong
 		// A busy machine may need longer than the TTL until then.
 		for ttl, inTime := 2, false; !inTime; ttl *= 2 {
+			if ttl > longestTTL {
+				t.Fatalf("the clocks went wrong too late for a TTL of %d s", longestTTL)
+			}
 			earlier = len(r.outputs())
 			r.config("c", fmt.Sprintf(`{"defaultTtl":%d}`, ttl))
 			before = r.put("c", fmt.Sprint("x", ttl), `{}`)

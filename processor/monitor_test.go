@@ -1,0 +1,64 @@
+package processor
+
+import (
+	"log/slog"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/seed18712806/lapse/processor/health"
+	"github.com/seed18712806/lapse/processor/internal/identity"
+	"github.com/seed18712806/lapse/processor/internal/status"
+	"github.com/seed18712806/lapse/processor/internal/streams"
+)
+
+// endsAt is a stream that was last seen to end at a sequence.
+type endsAt struct {
+	jetstream.Stream
+	seq *uint64
+}
+
+func (s endsAt) CachedInfo() *jetstream.StreamInfo {
+	return &jetstream.StreamInfo{State: jetstream.StreamState{LastSeq: *s.seq}}
+}
+
+// TestG11_ConfigurationsAreNotApplied: a shard that does not apply the configurations is told within 10 s,
+// a shard that applies them slowly or has nothing to apply never. Other problems are in the plan
+// health-tells-the-truth of the simulation, which has one shard.
+//
+// It fails if that is told later, or of a shard that goes on.
+func TestG11_ConfigurationsAreNotApplied(t *testing.T) {
+	last := uint64(5)
+	statuses := status.NewAll(0, 1, health.New(slog.New(slog.DiscardHandler)))
+	applied := &statuses.Partitions[0].Configured
+	m := &monitor{
+		session: &session{statuses: statuses}, names: prefix.Log(0, 2),
+		log: identity.NewLog(&streams.Streams{Configs: endsAt{seq: &last}}, nil),
+	}
+	now := time.Now()
+	check := func() error { now = now.Add(monitorEvery); return m.checkConfigs(now) }
+	for range 20 { // one a second, and one is always left
+		last, _ = last+1, applied.Add(1)
+		if err := check(); err != nil {
+			t.Fatalf("it goes on: %v", err)
+		}
+	}
+	applied.Store(last)
+	for range 20 {
+		if err := check(); err != nil {
+			t.Fatalf("it has applied all: %v", err)
+		}
+	}
+	last++
+	began := now
+	for check() == nil && now.Sub(began) < time.Minute {
+	}
+	if took := now.Sub(began); took > 10*time.Second {
+		t.Errorf("it is told after %s", took)
+	}
+	applied.Store(last)
+	if err := check(); err != nil {
+		t.Errorf("it is over: %v", err)
+	}
+}
