@@ -195,7 +195,7 @@ func (p *Publisher) readSome(ctx context.Context, from, upTo uint64, do func(*na
 	if p.replicated.Load() {
 		limit = replicaTimeout
 	}
-	request, err := json.Marshal(map[string]any{"seq": from + 1, "batch": min(messagesAtOnce, upTo-from), "max_bytes": bytesAtOnce})
+	request, err := json.Marshal(map[string]any{"seq": from + 1, "batch": min(uint64(messagesAtOnce), upTo-from), "max_bytes": bytesAtOnce})
 	if err != nil {
 		return 0, err
 	}

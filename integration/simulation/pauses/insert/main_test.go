@@ -1,6 +1,22 @@
 package main
 
-import "testing"
+import (
+	"os/exec"
+	"testing"
+)
+
+// TestTheCopyCompiles: a limit is a variable in the copy, and lapse may use the constant where a variable
+// of its type does not fit. It fails if nobody could run the simulation with pauses.
+func TestTheCopyCompiles(t *testing.T) {
+	t.Chdir("../../../..") // the root of the module
+	overlay, err := run(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if out, err := exec.CommandContext(t.Context(), "go", "build", "-overlay", overlay, "./processor/...", "./sink/events").CombinedOutput(); err != nil {
+		t.Errorf("%v\n%s", err, out)
+	}
+}
 
 // A call is in front of each statement, also in a case and in a function within a function.
 // A mutex counts as held before it is locked, and until it is unlocked.
