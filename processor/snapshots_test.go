@@ -12,6 +12,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/seed18712806/lapse/integration/harness/natstest"
+	"github.com/seed18712806/lapse/integration/harness/poll"
 	"github.com/seed18712806/lapse/processor/internal/crash"
 	"github.com/seed18712806/lapse/processor/internal/identity"
 	"github.com/seed18712806/lapse/processor/internal/pause"
@@ -35,16 +36,18 @@ func (r *rig) askSnapshot() {
 }
 
 // truncated waits until the log was truncated behind two snapshots of each partition that were
-// begun after now. It asks for them.
+// begun after now. It asks for them. Processes may die meanwhile, each at some point of that.
 func (r *rig) truncated(alive func() bool) {
 	r.t.Helper()
 	r.flush()
 	upTo := r.logInfo().State.LastSeq
-	eventually(r.t, "the log is truncated", func() bool {
+	if err := poll.Met(2*limit, "the log is truncated", func() bool {
 		alive()
 		r.askSnapshot()
 		return r.logInfo().State.FirstSeq >= upTo
-	})
+	}); err != nil {
+		r.t.Fatal(err)
+	}
 }
 
 // TestG1_G3_G7_CrashWithSnapshots lets processes die, stop or fail at every named point of taking
