@@ -73,6 +73,26 @@ func (r *lossRig) live(p *process) {
 	r.all(p)
 }
 
+// lives starts a process, with which clients live.
+func (r *lossRig) lives(fault func(crash.Point) error) *process {
+	r.t.Helper()
+	p := r.start(fault)
+	p.ready(r.t)
+	r.live(p)
+	return p
+}
+
+// past is what the servers had when a process had lived, perhaps with snapshots, and had ended.
+func (r *lossRig) past(fault func(crash.Point) error, snapshots bool) moment {
+	r.t.Helper()
+	p := r.lives(fault)
+	if snapshots {
+		r.snapshot(p)
+	}
+	p.stop(r.t)
+	return r.now()
+}
+
 // all waits until all that follows from the log has come about, and its checkpoints are stored.
 func (r *lossRig) all(p *process) {
 	r.t.Helper()
@@ -150,15 +170,8 @@ func (r *lossRig) connected() {
 func TestG12_Matrix(t *testing.T) {
 	t.Parallel()
 	r := newLossRig(t, backends[1], "")
-	p := r.start(noPurge)
-	p.ready(t)
-	r.live(p)
-	r.snapshot(p)
-	p.stop(t)
-	old := r.now()
-	p = r.start(noPurge)
-	p.ready(t)
-	r.live(p)
+	old := r.past(noPurge, true)
+	p := r.lives(noPurge)
 	r.snapshot(p)
 	r.put("c", "after", `{"n":1}`)
 	r.all(p)
@@ -229,17 +242,8 @@ func TestG12_EventsLost(t *testing.T) {
 				t.Run(fmt.Sprintf("running %v, snapshots %v, wiped %v", running, snapshots, wiped), func(t *testing.T) {
 					t.Parallel()
 					r := newLossRig(t, backends[(i+j)%2], "")
-					p := r.start(nil)
-					p.ready(t)
-					r.live(p)
-					if snapshots {
-						r.snapshot(p)
-					}
-					p.stop(t)
-					was := r.now()
-					p = r.start(nil)
-					p.ready(t)
-					r.live(p)
+					was := r.past(nil, snapshots)
+					p := r.lives(nil)
 					lost := r.storedOf("c")
 					if !running {
 						p.stop(t)
@@ -272,11 +276,7 @@ func TestG12_EventsLostDuringATakeover(t *testing.T) {
 		t.Run(how, func(t *testing.T) {
 			t.Parallel()
 			r := newLossRig(t, backends[0], "")
-			p := r.start(nil)
-			p.ready(t)
-			r.live(p)
-			p.stop(t)
-			was := r.now()
+			was := r.past(nil, false)
 			reject := func() {
 				for i := range 20 {
 					r.sendAsync(prefix.Write("frob", "c", fmt.Sprint(i)), ``)
@@ -291,6 +291,7 @@ func TestG12_EventsLostDuringATakeover(t *testing.T) {
 			}
 			outputs := func() int { return len(r.outputs()) }
 			before := outputs()
+			var p *process
 			if how == "read" {
 				// The outputs are published, and not committed; the next owner reads them.
 				p = r.start(func(here crash.Point) error {
@@ -308,16 +309,32 @@ func TestG12_EventsLostDuringATakeover(t *testing.T) {
 					return nil
 				})
 			} else {
-				p = r.start(func(here crash.Point) error {
-					if here == crash.BeforeCommit && outputs() > before {
-						select {
-						case <-release:
-						default:
-							hold()
-							return errFail
-						}
+				var reading sync.Mutex // nobody reads while the server is killed
+				published := func() bool {
+					reading.Lock()
+					defer reading.Unlock()
+					select {
+					case <-held:
+						return true
+					default:
 					}
-					return nil
+					if outputs() <= before {
+						return false
+					}
+					holding.Do(func() { close(held) })
+					return true
+				}
+				p = r.start(func(here crash.Point) error {
+					if here != crash.BeforeCommit || !published() {
+						return nil
+					}
+					select {
+					case <-release:
+						return nil
+					default:
+						<-release
+						return errFail
+					}
 				})
 				reject()
 			}
@@ -349,18 +366,8 @@ func TestG12_CrashAtEveryPoint(t *testing.T) {
 			t.Run(fmt.Sprintf("%s/%v", at, how.err), func(t *testing.T) {
 				t.Parallel()
 				r := newLossRig(t, backends[(i+n)%2], "")
-				p := r.start(nil)
-				p.ready(t)
-				r.live(p)
-				snapshots := n == 0 || slices.Contains(all[len(all)-4:], at)
-				if snapshots {
-					r.snapshot(p)
-				}
-				p.stop(t)
-				was := r.now()
-				p = r.start(nil)
-				p.ready(t)
-				r.live(p)
+				was := r.past(nil, n == 0 || slices.Contains(all[len(all)-4:], at))
+				p := r.lives(nil)
 				p.stop(t)
 				r.putBack(was, theEvents)
 				s := &survivor{r: r.rig, at: at, nth: how.nth, err: how.err, times: 3}
@@ -390,14 +397,8 @@ func TestG12_EventsCannotBeMadeAgain(t *testing.T) {
 		t.Run(fmt.Sprintf("running %v", running), func(t *testing.T) {
 			t.Parallel()
 			r := newLossRig(t, backends[1], "")
-			p := r.start(nil)
-			p.ready(t)
-			r.live(p)
-			p.stop(t)
-			was := r.now()
-			p = r.start(nil)
-			p.ready(t)
-			r.live(p)
+			was := r.past(nil, false)
+			p := r.lives(nil)
 			r.truncated(func() bool { return true })
 			r.all(p)
 			if !running {
@@ -444,9 +445,7 @@ func TestG12_EventsPurged(t *testing.T) {
 		t.Run(fmt.Sprintf("all of it %v", whole), func(t *testing.T) {
 			t.Parallel()
 			r := newLossRig(t, backends[i], "")
-			p := r.start(nil)
-			p.ready(t)
-			r.live(p)
+			p := r.lives(nil)
 			s, err := r.js.Stream(t.Context(), theEvents)
 			wipe := func() {
 				if err := r.redis.FlushAll(t.Context()).Err(); err != nil {

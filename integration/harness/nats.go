@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -12,6 +13,7 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/seed18712806/lapse/integration/harness/natstest"
 	"github.com/seed18712806/lapse/integration/harness/programs"
@@ -65,7 +67,7 @@ func newNATS(t testing.TB, name, more string, opts NATSOptions) *NATS {
 		more += n.natsRoles(opts)
 	}
 	config := filepath.Join(n.dir, "nats.conf")
-	text := fmt.Sprintf("listen: %q\njetstream { store_dir: %q }\n%s", Address(n.Port), filepath.Join(n.dir, "store"), more)
+	text := fmt.Sprintf("listen: %q\njetstream { store_dir: %q }\n%s", Address(n.Port), n.store(), more)
 	if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -136,30 +138,37 @@ func (n *NATS) Ready() {
 	})
 }
 
-// Copy copies the store, for Restore. The server must not run.
-func (n *NATS) Copy() string {
-	n.t.Helper()
-	copied := filepath.Join(n.t.TempDir(), "store")
-	if err := os.CopyFS(copied, os.DirFS(filepath.Join(n.dir, "store"))); err != nil {
-		n.t.Fatal(err)
-	}
-	return copied
-}
+// Copy copies the store, for Restore and PutBack. The server must not run, or must stand still.
+func (n *NATS) Copy() string { n.t.Helper(); return natstest.Copy(n.t, n.store()) }
 
 // Restore kills the server and starts it with a copy of its store.
 func (n *NATS) Restore(copied string) {
 	n.t.Helper()
 	n.Kill()
-	store := filepath.Join(n.dir, "store")
-	err := os.RemoveAll(store)
-	if err == nil {
-		err = os.CopyFS(store, os.DirFS(copied))
-	}
-	if err != nil {
-		n.t.Fatal(err)
-	}
+	natstest.PutBack(n.t, n.store(), copied, ".")
 	n.Start()
 }
+
+// PutBack puts streams back to what a copy has of them, each with the log of its Raft group. The server
+// must not run.
+func (n *NATS) PutBack(copied string, streams ...*jetstream.StreamInfo) {
+	n.t.Helper()
+	for _, s := range streams {
+		patterns := []string{filepath.Join("jetstream", "*", "streams", s.Config.Name)}
+		if s.Cluster != nil && s.Cluster.RaftGroup != "" {
+			patterns = append(patterns, filepath.Join("jetstream", "*", "_js_", s.Cluster.RaftGroup))
+		}
+		for _, pattern := range patterns {
+			dirs, err := fs.Glob(os.DirFS(n.store()), pattern)
+			if err != nil || len(dirs) != 1 {
+				n.t.Fatalf("the store has %d directories %s, want one: %v", len(dirs), pattern, err)
+			}
+			natstest.PutBack(n.t, n.store(), copied, dirs[0])
+		}
+	}
+}
+
+func (n *NATS) store() string { return filepath.Join(n.dir, "store") }
 
 // URL returns the URL of the server.
 func (n *NATS) URL() string { return "nats://" + Address(n.Port) }

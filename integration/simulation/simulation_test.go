@@ -73,7 +73,7 @@ func TestSeeds(t *testing.T) {
 
 // histories runs histories, every -workers-th seed, until one breaks a rule.
 func histories(t *testing.T, first uint64, until time.Time, broken *[]string) (all counts) {
-	all.Faults = map[string]int{}
+	all.Faults, all.With = map[string]int{}, map[string]int{}
 	for seed := first; ; seed += uint64(*step) {
 		if *seeds > 0 && seed-first >= uint64(*seeds) || *seeds == 0 && time.Now().After(until) {
 			return all
@@ -96,7 +96,7 @@ func inProcesses(t *testing.T, first uint64, broken *[]string) (all counts) {
 	var group sync.WaitGroup
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	all.Faults = map[string]int{}
+	all.Faults, all.With = map[string]int{}, map[string]int{}
 	for i := range *workers {
 		group.Go(func() {
 			some := exec.CommandContext(ctx, os.Args[0], "-test.run=^TestSeeds$", "-test.v", "-workers=1", fmt.Sprint("-step=", *workers), fmt.Sprint("-from=", first+uint64(i)), fmt.Sprint("-seeds=", max(0, *seeds-i)), fmt.Sprint("-for=", *limit))
@@ -154,14 +154,19 @@ func shrink(t *testing.T, seed uint64) {
 type counts struct {
 	Histories, Messages, Events int
 	Took                        time.Duration
-	Faults                      map[string]int
+	Faults                      map[string]int // by kind
+	With                        map[string]int // histories with a fault of a kind
 }
 
 // countsAre is in front of the counts that a process of its own prints.
 const countsAre = "counts: "
 
 func (c *counts) add(r simulation.Result) {
-	c.join(counts{1, r.Messages, r.Events, r.Took, r.Faults})
+	with := map[string]int{}
+	for kind, n := range r.Faults {
+		with[kind] = min(n, 1)
+	}
+	c.join(counts{1, r.Messages, r.Events, r.Took, r.Faults, with})
 }
 
 func (c *counts) join(other counts) {
@@ -172,6 +177,9 @@ func (c *counts) join(other counts) {
 	for kind, n := range other.Faults {
 		c.Faults[kind] += n
 	}
+	for kind, n := range other.With {
+		c.With[kind] += n
+	}
 }
 
 func (c counts) String() string {
@@ -180,11 +188,11 @@ func (c counts) String() string {
 		return countsAre + string(b)
 	}
 	var b strings.Builder
-	fmt.Fprintf(&b, "%d messages, %d steps of the world, %s of its time;", c.Messages, c.Events, c.Took.Round(time.Second))
+	fmt.Fprintf(&b, "%d messages, %d steps of the world, %s of its time; steps of each kind, and in how many histories:", c.Messages, c.Events, c.Took.Round(time.Second))
 	for _, kind := range slices.Sorted(maps.Keys(c.Faults)) {
-		fmt.Fprintf(&b, " %s %d", kind, c.Faults[kind])
+		fmt.Fprintf(&b, " %s %d in %d,", kind, c.Faults[kind], c.With[kind])
 	}
-	return b.String()
+	return strings.TrimSuffix(b.String(), ",")
 }
 
 // TestSameTwice runs seeds twice, and compares the traces to the byte.

@@ -25,7 +25,7 @@ func NewServer(t testing.TB, copied string) *Server {
 	address := freeport.Address(freeport.Take(t))
 	s := &Server{t: t, URL: "nats://" + address, opts: Options{Store: filepath.Join(t.TempDir(), "store"), Config: fmt.Sprintf("listen: %q\n", address)}}
 	if copied != "" {
-		s.copyFrom(copied, ".")
+		PutBack(t, s.opts.Store, copied, ".")
 	}
 	return s
 }
@@ -44,32 +44,36 @@ func (s *Server) Kill() {
 }
 
 // Copy copies the streams, and returns the directory of the copy. The server must not run.
-func (s *Server) Copy() (copied string) {
-	s.t.Helper()
-	copied = s.t.TempDir()
-	if err := os.CopyFS(copied, os.DirFS(s.opts.Store)); err != nil {
-		s.t.Fatal(err)
-	}
-	return copied
-}
+func (s *Server) Copy() (copied string) { s.t.Helper(); return Copy(s.t, s.opts.Store) }
 
 // PutBack puts streams back to what a copy has of them. The server must not run.
 func (s *Server) PutBack(copied string, streams ...string) {
 	s.t.Helper()
 	for _, stream := range streams {
-		s.copyFrom(copied, filepath.Join("jetstream", "$G", "streams", stream))
+		PutBack(s.t, s.opts.Store, copied, filepath.Join("jetstream", "$G", "streams", stream))
 	}
 }
 
-// copyFrom replaces a directory by that of a copy, or removes it if the copy has none.
-func (s *Server) copyFrom(copied, dir string) {
-	s.t.Helper()
-	to, from := filepath.Join(s.opts.Store, dir), filepath.Join(copied, dir)
+// Copy copies the store of a server that does not run, or stands still.
+func Copy(t testing.TB, store string) (copied string) {
+	t.Helper()
+	copied = t.TempDir()
+	if err := os.CopyFS(copied, os.DirFS(store)); err != nil {
+		t.Fatal(err)
+	}
+	return copied
+}
+
+// PutBack replaces a directory of a store by that of a copy, or removes it if the copy has none. The server
+// must not run.
+func PutBack(t testing.TB, store, copied, dir string) {
+	t.Helper()
+	to, from := filepath.Join(store, dir), filepath.Join(copied, dir)
 	err := os.RemoveAll(to)
 	if _, none := os.Stat(from); err == nil && none == nil {
 		err = os.CopyFS(to, os.DirFS(from))
 	}
 	if err != nil {
-		s.t.Fatal(err)
+		t.Fatal(err)
 	}
 }

@@ -157,8 +157,13 @@ func (h *Observer) Fail(rule, format string, args ...any) {
 // Step notes a step of the plan.
 func (h *Observer) Step(s plan.Step) {
 	h.faults[s.Verb]++
-	if s.Verb == "log-truncate" {
+	switch s.Verb {
+	case "log-truncate":
 		h.losses.truncated = time.Now()
+	case "power-loss", "leader-change":
+		for stream := range s.Lost() {
+			h.faults[s.Verb+" of "+stream]++
+		}
 	}
 	if s.Lasts() {
 		h.reason = s.Verb

@@ -256,8 +256,11 @@ var teeth = []tooth{
 		`	if err == nil && f.Checkpoint.Seq > f.Last && f.Anew {`},
 	{"place-in-redis-not-compared", "G12 E4", "processor/internal/examine/events.go",
 		"Events are lost that only Redis remembers, and are not published again.",
-		`e.holds(ctx, stored); errors`,
-		`e.holds(ctx, events.Place{}); errors`},
+		`	f.Lost = nil
+	stored, err := events.ParsePlace(f.State.Events)`,
+		`	f.Lost = nil
+	_, err := events.ParsePlace(f.State.Events)
+	stored := events.Place{}`},
 	{"place-in-the-checkpoint-not-compared", "G12 E4", "processor/internal/examine/events.go",
 		"Events are lost that only the checkpoint remembers, and are not published again.",
 		`e.holds(ctx, f.Checkpoint.Last); errors`,
