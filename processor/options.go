@@ -29,7 +29,11 @@ const (
 	// DefaultForgetWithin is the time unless Options set another one.
 	DefaultForgetWithin = 8 * 24 * time.Hour
 	leastForgetWithin   = time.Second
+	leastSyncIntervals  = 4 // in ForgetWithin
 )
+
+// DefaultSyncInterval is that of a nats-server, unless Options set another one.
+const DefaultSyncInterval = 2 * time.Minute
 
 // Options configure a Processor. The zero value of each is its default. There are many fields: each
 // is one option.
@@ -60,6 +64,10 @@ type Options struct {
 	// second.
 	ForgetWithin time.Duration
 	Objects      Objects // where to keep snapshots; nil: in JetStream
+	// SyncInterval is how long the NATS server may take to have on disk what it has acknowledged (its
+	// sync_interval); 0 if it always has. The log is truncated only behind snapshots that are on disk.
+	// 2 minutes, and at most a fourth of ForgetWithin.
+	SyncInterval *time.Duration
 
 	// The following apply when a stream is created. A stream that exists is changed to
 	// them only if they are set.
@@ -105,6 +113,13 @@ func (o *Options) complete() error {
 	if o.ForgetWithin < leastForgetWithin {
 		return fmt.Errorf("%s to forget is not valid: use at least %s", o.ForgetWithin, leastForgetWithin)
 	}
+	if o.SyncInterval == nil {
+		o.SyncInterval = new(time.Duration)
+		*o.SyncInterval = DefaultSyncInterval
+	}
+	if err := CheckSync(*o.SyncInterval, o.ForgetWithin); err != nil {
+		return err
+	}
 	if err := CheckEvents(o.EventsMaxAge, o.ForgetWithin); err != nil {
 		return err
 	}
@@ -122,6 +137,18 @@ func (o *Options) complete() error {
 // (--forget-within).
 func CheckEvents(maxAge *time.Duration, forgetWithin time.Duration) error {
 	return streams.CheckEvents(maxAge, forgetWithin)
+}
+
+// CheckSync refuses a promise to forget (--forget-within) that cannot be kept, because the log is truncated
+// only behind snapshots that are on disk.
+func CheckSync(interval, forgetWithin time.Duration) error {
+	if interval < 0 {
+		return fmt.Errorf("sync interval %s is not valid: use a duration of at least 0", interval)
+	}
+	if least := leastSyncIntervals * interval; forgetWithin < least {
+		return fmt.Errorf("--forget-within %s is too short for a NATS server that syncs to disk every %s: use at least %s, or let the server sync more often (sync_interval) and say so with --nats-sync-interval", forgetWithin, interval, least)
+	}
+	return nil
 }
 
 // Shape is how the documents are divided.

@@ -122,6 +122,9 @@ func newRigOn(t *testing.T, b backend, opts Options) *rig {
 func newRigAt(t *testing.T, url string, b backend, opts Options) *rig {
 	t.Helper()
 	r := &rig{t: t, url: url, dial: b.start(t), opts: opts}
+	if opts.SyncInterval == nil { // servers are killed, and lose no power
+		r.opts.SyncInterval = new(time.Duration)
+	}
 	r.nc = r.connect(r.url)
 	var err error
 	if r.js, err = jetstream.New(r.nc, jetstream.WithDefaultTimeout(limit)); err != nil {

@@ -177,6 +177,7 @@ func (p *Processor) wire(ctx context.Context, s *session, l *link.Link, lease Ow
 	s.keeper = retention.New(retention.Parts{
 		Log: names, Identity: log, JetStream: js, Desk: desk, Checkpoints: checkpoints, Statuses: s.statuses, Redis: p.store,
 		Logger: p.opts.Logger, Metrics: p.metrics.retention, Hook: p.hook, Applying: p.Applying,
+		Sync: *p.opts.SyncInterval,
 	}, p.opts.ForgetWithin)
 	copies := &copier{js: js, link: l, streams: provisioned, session: s, log: names, logger: p.opts.Logger}
 	s.duties = []func(context.Context){s.ticker.Run, s.checkpointer.Run, shared.Outcomes.Run, copies.run, s.keeper.Run, s.keeper.TakeOrders, s.report, s.removeAside, s.compareAgain}

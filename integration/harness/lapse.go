@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -63,6 +64,9 @@ func PrepareLapse(t testing.TB, flags ...string) *Lapse {
 	t.Helper()
 	l := &Lapse{HTTP: Address(FreePort(t))}
 	l.Process = newProcess(t, "lapse", programs.ToServe(t))
+	if slices.Contains(flags, "--nats") { // a test kills servers, and takes no power from them
+		flags = append([]string{"--nats-sync-interval", "always"}, flags...)
+	}
 	l.args = append([]string{"serve", "--http-listen", l.HTTP}, append(flags, asLapse(t, flags)...)...)
 	l.forbidden = []string{"WARNING: DATA RACE", "panic:", "fatal error:"}
 	return l

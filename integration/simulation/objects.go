@@ -6,6 +6,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/seed18712806/lapse/integration/simulation/plan"
 )
@@ -16,12 +17,18 @@ type objects struct{ process *process }
 // shelf is where the objects of the snapshots are. Its last changes can be lost.
 type shelf struct {
 	objects map[string][]byte
-	past    []map[string][]byte // before each change
+	past    []stocktaking // before each change
+}
+
+// stocktaking is what a shelf had at an instant.
+type stocktaking struct {
+	at      time.Time
+	objects map[string][]byte
 }
 
 // change makes a change of a copy.
 func (s *shelf) change(do func(objects map[string][]byte)) error {
-	s.past = append(s.past, s.objects)
+	s.past = append(s.past, stocktaking{time.Now(), s.objects})
 	s.objects = maps.Clone(s.objects)
 	if s.objects == nil {
 		s.objects = map[string][]byte{}
@@ -30,11 +37,19 @@ func (s *shelf) change(do func(objects map[string][]byte)) error {
 	return nil
 }
 
-// loseEnd loses the last n changes.
-func (s *shelf) loseEnd(n int) {
-	if n = min(n, len(s.past)); n > 0 {
-		s.objects, s.past = s.past[len(s.past)-n], s.past[:len(s.past)-n]
+// loseEnd loses the last n objects that were stored, but none that was stored longer ago than the sync
+// interval. What was removed since is not back: the server removes files at once.
+func (s *shelf) loseEnd(n int, interval time.Duration) {
+	synced := time.Now().Add(-interval)
+	s.past = slices.DeleteFunc(s.past, func(past stocktaking) bool { return !past.at.After(synced) })
+	if n = min(n, len(s.past)); n == 0 {
+		return
 	}
+	had := s.past[len(s.past)-n].objects
+	s.past = s.past[:len(s.past)-n]
+	objects := maps.Clone(s.objects)
+	maps.DeleteFunc(objects, func(name string, _ []byte) bool { return had[name] == nil })
+	s.objects = objects
 }
 
 func (s *shelf) Put(_ context.Context, name string, data []byte) error {

@@ -77,7 +77,7 @@ func (p *process) run(ctx context.Context) error {
 	}
 	defer nc.Close()
 	w := p.world
-	proc, err := processor.NewWith(nc, p, processor.Options{Prefix: wire.DefaultPrefix, Objects: objects{p}, Partitions: w.plan.Partitions, Replicas: w.plan.Replicas, DuplicateWindow: &w.plan.Window, ReadAhead: w.plan.ReadAhead, Logger: w.trace.Logger(p.name)})
+	proc, err := processor.NewWith(nc, p, processor.Options{Prefix: wire.DefaultPrefix, Objects: objects{p}, Partitions: w.plan.Partitions, Replicas: w.plan.Replicas, DuplicateWindow: &w.plan.Window, SyncInterval: &w.plan.Sync, ReadAhead: w.plan.ReadAhead, Logger: w.trace.Logger(p.name)})
 	if err != nil {
 		return err
 	}

@@ -183,10 +183,10 @@ func (w *World) loseEnds(s plan.Step) {
 	lost := s.Lost()
 	for stream, name := range map[string]string{"log": observer.Log, "events": observer.Events, "checkpoints": observer.Checkpoints} {
 		if st := w.nats.Stream(name); st != nil {
-			st.LoseEnd(lost[stream])
+			st.LoseEnd(lost[stream], w.plan.Sync)
 		}
 	}
-	w.objects.loseEnd(lost["snapshots"])
+	w.objects.loseEnd(lost["snapshots"], w.plan.Sync)
 	if s.Verb == "power-loss" {
 		w.disconnectAll()
 	}

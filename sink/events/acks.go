@@ -42,6 +42,8 @@ type acks struct {
 	mu      sync.Mutex
 	last    uint64 // id of the last group
 	waiting map[uint64]*group
+	high    uint64 // the sequence in the last answer
+	losses  int    // how often a sequence was not behind the one before
 }
 
 // group is messages that are published together.
@@ -190,10 +192,42 @@ func (a *acks) settle(id uint64, i int, answer []byte, err error) {
 	if err != nil {
 		err = refusedBy(a.stream, g.messages[i].msg.Subject, err)
 	}
+	if done && err == nil {
+		err = a.follows(g)
+	}
 	if done || err != nil {
 		delete(a.waiting, id)
 		g.done <- err
 	}
+}
+
+// follows returns ErrLost if a group is stored where the stream had another one. The stream answers in the
+// order in which it stores, so the answers show that before a partition hears of what it stored later.
+func (a *acks) follows(g *group) (err error) {
+	first := g.seq
+	if g.mode == atomicBatch {
+		first -= uint64(len(g.messages)) - 1
+	}
+	if first <= a.high {
+		a.losses++
+		err = fmt.Errorf("%w: it stores at sequence %d, and has answered with %d before", ErrLost, first, a.high)
+	}
+	a.high = g.seq
+	return err
+}
+
+// setHigh sets the sequence behind which the next answer has to be.
+func (a *acks) setHigh(seq uint64) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.high = seq
+}
+
+// lost is how often the answers have shown that the stream has lost its end.
+func (a *acks) lost() int {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.losses
 }
 
 // sequenceIn is the sequence in an acknowledgement. Decoding all of it would cost more.

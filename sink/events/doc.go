@@ -20,7 +20,7 @@
 // (refused.go).
 //
 // A server that loses power may lose messages that it had acknowledged. [Publisher.Holds] tells
-// whether the stream still has a message, and [Tail.Named] which message of the log its outputs
+// whether the stream still has a message, and [Tail.Named] which messages of the log its outputs
 // name (get.go, tail.go).
 //
 // # Fences

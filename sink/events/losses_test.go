@@ -32,3 +32,31 @@ func TestG12_AnEarlierSequenceIsALoss(t *testing.T) {
 		t.Errorf("a new fence: %+v", now)
 	}
 }
+
+// Three partitions publish at the same time, and the stream loses what two of them have stored before it
+// stores what the third has sent (G12). The third has its answer where another one had its own, and what the
+// others publish from then on is refused, although it is stored behind what they had.
+//
+// It goes red if an answer is compared only with what was stored when its messages were sent.
+func TestG12_AnswersShowALoss(t *testing.T) {
+	p := newRig(t, natstest.Options{}, jetstream.StreamConfig{}).p
+	old := p.Losses()
+	answer := func(seq uint64, n int) error {
+		g := &group{messages: make([]Message, n), mode: atomicBatch, seq: seq}
+		p.acks.mu.Lock()
+		defer p.acks.mu.Unlock()
+		return p.acks.follows(g)
+	}
+	for _, step := range []struct {
+		seq  uint64
+		n    int
+		lost bool
+	}{{9, 1, false}, {12, 3, false}, {10, 1, true}, {12, 2, false}, {14, 3, true}, {20, 1, false}} {
+		if err := answer(step.seq, step.n); errors.Is(err, ErrLost) != step.lost {
+			t.Errorf("%d messages up to sequence %d: %v", step.n, step.seq, err)
+		}
+	}
+	if p.Losses() != old+2 {
+		t.Errorf("%d losses, want 2", p.Losses()-old)
+	}
+}

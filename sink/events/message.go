@@ -12,6 +12,7 @@ import (
 
 const (
 	ceID      = "ce-id"
+	ceTime    = "ce-time"
 	ceSource  = "ce-source"
 	ceSubject = "ce-subject"
 	// longestError is the length to which truncate cuts the error of a rejection.
@@ -58,7 +59,7 @@ func Expired(log Log, e wire.Event, trace string) Message {
 	m := &nats.Msg{Subject: log.prefix.Expired(e.Collection, e.ID), Header: make(nats.Header, 13)}
 	h := m.Header
 	h["ce-specversion"], h["ce-type"], h["content-type"] = ceVersion, ceType, contentType
-	h[ceSource], h[ceSubject], h[ceID], h["ce-time"] = value(0), value(1), value(2), value(3)
+	h[ceSource], h[ceSubject], h[ceID], h[ceTime] = value(0), value(1), value(2), value(3)
 	h[jetstream.ExpectedStreamHeader] = value(4)
 	if trace != "" {
 		h[wire.HeaderTrace], h["ce-"+wire.HeaderTrace] = value(5), value(5)

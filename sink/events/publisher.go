@@ -64,7 +64,7 @@ func (p *Publisher) Last() Place {
 func (p *Publisher) Losses() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.losses
+	return p.losses + p.acks.lost()
 }
 
 // follows notes that the stream has stored messages from a sequence on, up to a place. It returns ErrLost
@@ -80,6 +80,7 @@ func (p *Publisher) follows(before, from uint64, at Place) error {
 	}
 	p.losses++
 	p.last = at
+	p.acks.setHigh(at.Seq) // this loss is known
 	return fmt.Errorf("%w: it stores at sequence %d, and had %d", ErrLost, from, before)
 }
 
@@ -109,6 +110,9 @@ func (p *Publisher) Publish(ctx context.Context, fence Fence, messages []Message
 	seq, err := publish(ctx, fence, messages)
 	if codeOf(err) == codeInProcess && !p.replicated.Load() { // somebody has given the stream replicas
 		err = errors.Join(err, p.refreshLimits(ctx))
+	}
+	if err == nil && fence.losses != p.Losses() { // an answer has shown it meanwhile
+		err = fmt.Errorf("%w since these were sent", ErrLost)
 	}
 	if err != nil {
 		return Place{}, err

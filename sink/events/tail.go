@@ -1,9 +1,10 @@
 package events
 
 import (
+	"cmp"
 	"context"
-	"encoding/json"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -26,16 +27,20 @@ type Tail struct {
 	from    uint64 // it has what is stored behind from, up to end
 	end     uint64
 	endTime time.Time // of the message at end; zero if it has none
-	stored  map[Key]uint64
-	named   Named
-	names   *nats.Msg // the output that names it
+	stored  map[Key]output
+}
+
+// output is where the stream has an output.
+type output struct {
+	at uint64
+	ts int64 // see Named
 }
 
 // Named is a message of the log, as an output in the stream of events names it.
 type Named struct {
-	Seq uint64 // in the log; 0 if no output names one
+	Seq uint64 // in the log
 	At  uint64 // sequence of the output in the stream of events
-	Ts  int64  // log time at that message, Unix milliseconds; 0 if the output does not tell
+	Ts  int64  // log time by which it was stored, Unix milliseconds; 0 if the output does not tell
 }
 
 // NewTail makes the tail of a log.
@@ -62,7 +67,7 @@ func (t *Tail) Release() {
 
 // begin begins anew behind a sequence. The caller has locked the mutex.
 func (t *Tail) begin(from uint64) {
-	t.from, t.end, t.endTime, t.stored, t.named, t.names = from, from, time.Time{}, make(map[Key]uint64), Named{}, nil
+	t.from, t.end, t.endTime, t.stored = from, from, time.Time{}, make(map[Key]output)
 }
 
 // Cover makes sure that the tail has all that is stored behind from, up to a sequence, and nothing that
@@ -117,35 +122,32 @@ func (t *Tail) add(m *nats.Msg, seq uint64) {
 	if !ok || key.Kind == keyFence {
 		return
 	}
-	t.stored[key] = seq
-	if key.Seq > t.named.Seq {
-		t.named, t.names = Named{Seq: key.Seq, At: seq}, m
+	by := wire.HeaderTs // of a rejection: when its message was stored
+	if key.Kind == keyExpired {
+		by = ceTime
 	}
+	var ts wire.Time
+	_ = ts.UnmarshalText([]byte(m.Header.Get(by))) // 0 if an older version or somebody else has published it
+	t.stored[key] = output{seq, int64(ts)}
 }
 
 // Find is the place of an output, if the tail has it.
 func (t *Tail) Find(m Message) (at Place, found bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	seq, found := t.stored[m.Key]
-	return Place{seq, m.Key}, found
+	stored, found := t.stored[m.Key]
+	return Place{stored.at, m.Key}, found
 }
 
-// Named is the last message of the log that the outputs in the tail name.
-func (t *Tail) Named() Named {
+// Named are the messages of the log behind a sequence that the outputs in the tail name, in their order.
+func (t *Tail) Named(behind uint64) (all []Named) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.named.Seq == 0 || t.named.Ts != 0 {
-		return t.named
+	for key, output := range t.stored {
+		if key.Seq > behind {
+			all = append(all, Named{Seq: key.Seq, At: output.at, Ts: output.ts})
+		}
 	}
-	var ts wire.Time
-	if text := t.names.Header.Get(wire.HeaderTs); text != "" {
-		_ = ts.UnmarshalText([]byte(text)) // 0 if somebody else has published it
-	} else {
-		var e struct{ Ts wire.Time } // a rejection of an older version has none
-		_ = json.Unmarshal(t.names.Data, &e)
-		ts = e.Ts
-	}
-	t.named.Ts = int64(ts)
-	return t.named
+	slices.SortFunc(all, func(a, b Named) int { return cmp.Or(cmp.Compare(a.Seq, b.Seq), cmp.Compare(a.At, b.At)) })
+	return all
 }

@@ -1,15 +1,17 @@
 package events
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
+	cmpdiff "github.com/google/go-cmp/cmp"
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
@@ -97,7 +99,7 @@ func TestG3_ATailHasWhatIsStored(t *testing.T) {
 	holds(0, 200)
 	tail.Release()
 	holds(0, 0)
-	if named := tail.Named(); named != (Named{}) {
+	if named := tail.Named(0); len(named) != 0 {
 		t.Errorf("a tail that nobody holds names %v", named)
 	}
 	tail.Hold()
@@ -112,7 +114,7 @@ func TestG12_ATailNamesTheLog(t *testing.T) {
 	r := newRig(t, natstest.Options{}, jetstream.StreamConfig{})
 	without := rejection("old", 50, "") // as an older version of lapse has stored it
 	delete(without.msg.Header, wire.HeaderTs)
-	const ofEvent = 1_790_000_000_123
+	const ofEvent = 1_790_000_060_123 // when it expired
 	ofRejection := func(seq int64) int64 { return 1_790_000_000_000 + seq }
 	for i, step := range []struct {
 		publish Message
@@ -129,24 +131,36 @@ func TestG12_ATailNamesTheLog(t *testing.T) {
 		if at := r.publish(step.publish); at.Seq != uint64(i+1) {
 			t.Fatalf("it is stored at %s", at)
 		}
-		tail := r.tail(0)
-		if named := tail.Named(); named != step.want {
+		all := r.tail(0).Named(0)
+		if named := all[len(all)-1]; named != step.want {
 			t.Errorf("after %d messages, the tail names %+v, want %+v", i+1, named, step.want)
 		}
-		if named := tail.Named(); named != step.want {
-			t.Errorf("after %d messages, it names %+v when it is asked again", i+1, named)
+		if !slices.IsSortedFunc(all, func(a, b Named) int { return cmp.Compare(a.Seq, b.Seq) }) || len(all) != i+1 {
+			t.Errorf("after %d messages, it names %+v", i+1, all)
 		}
 	}
-	if named := r.p.NewTail(testLog).Named(); named != (Named{}) {
-		t.Errorf("an empty tail names %+v", named)
+	if some := r.tail(0).Named(30); len(some) != 2 || some[0].Seq != 50 {
+		t.Errorf("behind message 30 it names %+v", some)
+	}
+	if all := r.p.NewTail(testLog).Named(0); len(all) != 0 {
+		t.Errorf("an empty tail names %+v", all)
 	}
 	r.fence()
 	if _, err := r.p.barrier(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if named := r.tail(7).Named(); named != (Named{}) {
+	if named := r.tail(7).Named(0); len(named) != 0 {
 		t.Errorf("a fence and a barrier name %+v", named)
 	}
+}
+
+// places is where a tail has each output.
+func places(t *Tail) map[Key]uint64 {
+	all := make(map[Key]uint64)
+	for key, output := range t.stored {
+		all[key] = output.at
+	}
+	return all
 }
 
 // TestG8_ATailIgnoresWhatIsNotOfItsLog: outputs of other shards, of another log, of another prefix,
@@ -193,10 +207,10 @@ func TestG8_ATailIgnoresWhatIsNotOfItsLog(t *testing.T) {
 	for _, replicas := range []int{1, 3} {
 		r.p.replicated.Store(replicas > 1)
 		tail := r.tail(0)
-		if diff := cmp.Diff(map[Key]uint64{own[0].Key: 1, own[1].Key: at.Seq}, tail.stored); diff != "" {
+		if diff := cmpdiff.Diff(map[Key]uint64{own[0].Key: 1, own[1].Key: at.Seq}, places(tail)); diff != "" {
 			t.Errorf("%d replicas: the tail has:\n%s", replicas, diff)
 		}
-		if named := tail.Named(); named.Seq != 2 {
+		if named := tail.Named(0); named[len(named)-1].Seq != 2 {
 			t.Errorf("%d replicas: the tail names %+v", replicas, named)
 		}
 	}
@@ -433,7 +447,7 @@ func TestG12_ATailForgetsWhatIsLost(t *testing.T) {
 					t.Errorf("grown by %d: the tail does not have %s", grown, m.Key)
 				}
 			}
-			if named := tail.Named(); named.Seq != uint64(100+grown) {
+			if named := tail.Named(0); named[len(named)-1].Seq != uint64(100+grown) {
 				t.Errorf("grown by %d: it names %+v", grown, named)
 			}
 			tail.Release()

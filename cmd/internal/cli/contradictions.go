@@ -27,7 +27,7 @@ type server struct {
 var servers = []server{
 	{
 		flag: "nats", name: "NATS server", embedded: []string{"data", "nats-listen", "nats-sync", "nats-token-file"},
-		given: []string{"nats-user", "nats-password-file", "nats-nkey-file", "nats-creds", "nats-ca", "nats-cert", "nats-key", "nats-inbox-prefix", "replicas"},
+		given: []string{"nats-user", "nats-password-file", "nats-nkey-file", "nats-creds", "nats-ca", "nats-cert", "nats-key", "nats-inbox-prefix", "nats-sync-interval", "replicas"},
 	},
 	{
 		flag: "redis", name: "Redis", embedded: []string{"redis-listen"},
@@ -75,7 +75,7 @@ func contradict(flags []*kong.Flag, path []*kong.Path) error {
 func origins(flags []*kong.Flag, path []*kong.Path) map[string]string {
 	from := make(map[string]string)
 	for _, flag := range flags {
-		empty := flag.Target.IsZero() && flag.Name != "nats-sync" // there, "always" is 0
+		empty := flag.Target.IsZero() && !strings.HasPrefix(flag.Name, "nats-sync") // there, "always" is 0
 		if empty || flag.Name == "replicas" && flag.Target.Equal(reflect.ValueOf(1)) {
 			continue // one replica is what an embedded server has too
 		}

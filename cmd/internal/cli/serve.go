@@ -29,11 +29,12 @@ type serveCommand struct {
 
 // ServerFlags name servers that lapse does not embed.
 type ServerFlags struct {
-	NATS         string     `name:"nats" env:"LAPSE_NATS" group:"servers" placeholder:"URL" help:"NATS server to use, or several servers of a cluster, separated by commas."`
-	NATSLogin    NATSLogin  `embed:"" group:"servers"`
-	Redis        string     `env:"LAPSE_REDIS" group:"servers" placeholder:"URL" help:"Redis to use: redis:// or, with TLS, rediss://. For a cluster give several URLs, separated by commas, or one with ?cluster=true. For Sentinel: redis+sentinel://HOST:PORT,HOST:PORT/NAME with the name of the master."`
-	RedisLogin   RedisLogin `embed:"" group:"servers"`
-	ReadReplicas bool       `name:"redis-read-replicas" env:"LAPSE_REDIS_READ_REPLICAS" group:"servers" help:"Read documents from the replicas of a cluster or of Sentinel. A read is as fresh as one from the master, which is asked how far it is."`
+	NATS         string       `name:"nats" env:"LAPSE_NATS" group:"servers" placeholder:"URL" help:"NATS server to use, or several servers of a cluster, separated by commas."`
+	NATSLogin    NATSLogin    `embed:"" group:"servers"`
+	NATSSynced   SyncInterval `name:"nats-sync-interval" env:"LAPSE_NATS_SYNC_INTERVAL" group:"servers" default:"2m" placeholder:"TIME" help:"The sync_interval of the NATS servers, or always (${default}). lapse truncates the log only behind snapshots that they have synced to disk. Set it to theirs; never to less."`
+	Redis        string       `env:"LAPSE_REDIS" group:"servers" placeholder:"URL" help:"Redis to use: redis:// or, with TLS, rediss://. For a cluster give several URLs, separated by commas, or one with ?cluster=true. For Sentinel: redis+sentinel://HOST:PORT,HOST:PORT/NAME with the name of the master."`
+	RedisLogin   RedisLogin   `embed:"" group:"servers"`
+	ReadReplicas bool         `name:"redis-read-replicas" env:"LAPSE_REDIS_READ_REPLICAS" group:"servers" help:"Read documents from the replicas of a cluster or of Sentinel. A read is as fresh as one from the master, which is asked how far it is."`
 }
 
 // EmbeddedFlags are about the servers that lapse embeds.
@@ -127,7 +128,7 @@ func (c *serveCommand) Run(ctx context.Context, parsed *kong.Context, streams ou
 			Prefix: prefix, Shards: c.Shards, Partitions: partitions, Replicas: c.Replicas,
 			LogMaxAge: (*time.Duration)(c.LogMaxAge), LogMaxBytes: (*int64)(c.LogMaxBytes),
 			EventsMaxAge: (*time.Duration)(c.EventsMaxAge), EventsMaxBytes: (*int64)(c.EventsMaxBytes), DuplicateWindow: (*time.Duration)(c.DuplicateWindow),
-			ForgetWithin:  time.Duration(c.ForgetWithin),
+			ForgetWithin: time.Duration(c.ForgetWithin), SyncInterval: c.syncInterval(),
 			ReplyPrefixes: c.ReplyPrefix,
 			MaxClockLead:  time.Duration(c.MaxClockLead), BeginAnew: c.BeginAnew,
 		},
@@ -150,7 +151,19 @@ func (c *serveCommand) check() error {
 	case time.Duration(c.ForgetWithin) < time.Second:
 		return fmt.Errorf("--forget-within %s is not valid: use a duration of at least 1s, such as 8d", time.Duration(c.ForgetWithin))
 	}
+	if err := processor.CheckSync(*c.syncInterval(), time.Duration(c.ForgetWithin)); err != nil {
+		return err
+	}
 	return processor.CheckEvents((*time.Duration)(c.EventsMaxAge), time.Duration(c.ForgetWithin))
+}
+
+// syncInterval is how long the NATS server may take to have on disk what it has acknowledged.
+func (c *serveCommand) syncInterval() *time.Duration {
+	interval := c.NATSSync
+	if c.NATS != "" {
+		interval = c.NATSSynced
+	}
+	return (*time.Duration)(&interval)
 }
 
 // token reads the token of the embedded NATS server.

@@ -80,12 +80,12 @@ func TestFaults(t *testing.T) {
 	if st.Truncate(9); st.FirstSeq() != 4 || st.LastSeq() != 3 {
 		t.Errorf("the stream is from %d to %d", st.FirstSeq(), st.LastSeq())
 	}
-	if st.LoseEnd(1); st.FirstSeq() != 1 || st.LastSeq() != 2 || len(st.Messages()) != 2 {
+	if st.LoseEnd(1, time.Minute); st.FirstSeq() != 1 || st.LastSeq() != 2 || len(st.Messages()) != 2 {
 		t.Errorf("what was removed since the instant is not back: %d to %d, %v", st.FirstSeq(), st.LastSeq(), st.Messages())
 	}
 	ask("s.a", "", "5")
 	st.Sync()
-	if st.LoseEnd(9); st.LastSeq() != 3 {
+	if st.LoseEnd(9, time.Minute); st.LastSeq() != 3 {
 		t.Errorf("what was synced is lost: the last sequence is %d", st.LastSeq())
 	}
 	check("more than max_payload", ask("s.a", "", strings.Repeat("x", 501)), "-ERR 'Maximum Payload Violation'\r\n")

@@ -104,6 +104,7 @@ func (st *Stream) restarted() {
 
 // moment is what a stream had at an instant.
 type moment struct {
+	at          time.Time // by the steady clock
 	messages    []Stored
 	first, last uint64
 	bytes       uint64
@@ -116,12 +117,15 @@ func (st *Stream) remember() {
 	if len(st.past) == 2*momentsKept {
 		st.past = slices.Clone(st.past[momentsKept:])
 	}
-	st.past = append(st.past, moment{st.messages, st.first, st.last, st.bytes})
+	st.past = append(st.past, moment{st.server.steady(), st.messages, st.first, st.last, st.bytes})
 }
 
 // LoseEnd puts the stream back to an instant, as a server that loses power does, which has not synced
-// what it stored since: n messages ago. What was removed since is back.
-func (st *Stream) LoseEnd(n int) {
+// what it stored since: n messages ago, but not longer ago than its sync interval. What was removed since
+// is back.
+func (st *Stream) LoseEnd(n int, interval time.Duration) {
+	synced := st.server.steady().Add(-interval)
+	st.past = slices.DeleteFunc(st.past, func(m moment) bool { return !m.at.After(synced) })
 	if n = min(n, len(st.past)); n == 0 {
 		return
 	}

@@ -19,7 +19,7 @@ type ends struct {
 	remembers string // who remembers a client's message that the log has lost; "" if nobody does, or that is not known
 	holds     []bool // partitions that have applied such a message
 	lost      bool   // streams have lost their ends
-	limited   bool   // the log or the stream of events has not had its beginning since
+	limited   bool   // the stream of events has not had its beginning since, or a snapshot was harmed
 }
 
 // note notes a step, and reports whether it makes streams lose their ends. A step that may make who
@@ -42,13 +42,11 @@ func (e *ends) note(s plan.Step) bool {
 func (h *Observer) Remembered() string { return h.ends.remembers }
 
 // MayRefuse reports whether a person may have to decide: after a step that says so, and where streams have
-// lost their ends, and something of what came before was removed. Then lapse may not know which events to
-// publish again, or has no snapshot that the log continues.
+// lost their ends, and something else is gone. If events are, lapse may not know which to publish again. If a
+// snapshot is, lapse may have no other. The log alone may be truncated: behind snapshots that are on disk.
 func (h *Observer) MayRefuse() bool {
-	for _, name := range []string{Log, Events} {
-		if s := h.servers.NATS.Stream(name); s != nil && s.FirstSeq() > 1 {
-			h.ends.limited = true
-		}
+	if s := h.servers.NATS.Stream(Events); s != nil && s.FirstSeq() > 1 || h.faults["snapshot-lose"]+h.faults["snapshot-damage"] > 0 {
+		h.ends.limited = true
 	}
 	return h.reason != "" || h.ends.lost && h.ends.limited
 }

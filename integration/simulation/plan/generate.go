@@ -275,7 +275,7 @@ func (g *generator) losses() {
 		process := fmt.Sprintf("p%d", r.IntN(g.plan.Processes))
 		after := at + g.within(time.Second)
 		switch n := r.IntN(4); {
-		case g.plan.Replicas > 1 && n == 0 && !slices.Contains(lost, "events"): // see README.md
+		case g.plan.Replicas > 1 && n == 0:
 			g.add(at, "leader-change", strings.Join(lost, " "))
 			continue
 		case n == 1:
@@ -290,6 +290,7 @@ func (g *generator) losses() {
 			g.add(at+g.within(2*time.Second), "write", pick(r, "create", "replace", "upsert", "patch"), g.collection(), g.id(), "-", pick(r, `{}`, `{"ttl":1}`))
 		}
 	}
+	g.plan.Sync = pick(r, 100*time.Millisecond, 500*time.Millisecond, 2*time.Second, 2*time.Minute)
 }
 
 // kinds are faults after which everything goes on as if nothing had been.

@@ -18,6 +18,7 @@ type Plan struct {
 	Processes  int
 	Replicas   int
 	Window     time.Duration // in which the streams recognise duplicates
+	Sync       time.Duration // within which NATS has on disk what it has acknowledged
 	ReadAhead  int           // messages that are read ahead for a partition; 0: as many as usual
 	Steps      []Step
 }
@@ -89,7 +90,7 @@ var verbs = map[string]int{
 // String writes a plan as Parse reads it.
 func (p *Plan) String() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "seed %d\npartitions %d\nprocesses %d\nreplicas %d\nwindow %s\nahead %d\n", p.Seed, p.Partitions, p.Processes, p.Replicas, p.Window, p.ReadAhead)
+	fmt.Fprintf(&b, "seed %d\npartitions %d\nprocesses %d\nreplicas %d\nwindow %s\nsync %s\nahead %d\n", p.Seed, p.Partitions, p.Processes, p.Replicas, p.Window, p.Sync, p.ReadAhead)
 	for _, s := range p.Steps {
 		fmt.Fprintf(&b, "%s %s\n", s.At, s)
 	}
@@ -126,6 +127,8 @@ func (p *Plan) parse(line string) (err error) {
 		p.Replicas, err = strconv.Atoi(rest)
 	case "window":
 		p.Window, err = time.ParseDuration(rest)
+	case "sync":
+		p.Sync, err = time.ParseDuration(rest)
 	case "ahead":
 		p.ReadAhead, err = strconv.Atoi(rest)
 	default:

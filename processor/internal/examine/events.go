@@ -46,7 +46,8 @@ func (s *Events) holds(ctx context.Context, at events.Place) (holds bool, err er
 //     is rebuilt from a snapshot (or the log) of which nothing was lost, and publishes them again.
 //   - E5: The tail begins where the outputs behind the checkpoint begin. If that place was lost, it
 //     begins at the last output that the checkpoint remembers.
-//   - E6: A message that an output names has to be in the log, and to be the one that was there then.
+//   - E6: A message that an output names has to be in the log, and to be the one that was there then. Of
+//     many, one in so many is compared.
 func (e *Examiner) judgeEvents(ctx context.Context, f *Found, fence uint64) error {
 	f.Lost = nil
 	stored, err := events.ParsePlace(f.State.Events)
@@ -103,12 +104,14 @@ func (e *Examiner) from(ctx context.Context, f *Found) (uint64, error) {
 	return c.Last.Seq, nil
 }
 
-// judgeNamed compares the log with what the outputs in the tail name.
+// judgeNamed compares the log with what the outputs in the tail name. A message up to the one of the
+// checkpoint, whose stamp was compared, cannot be another one: its output was published since.
 func (e *Examiner) judgeNamed(ctx context.Context, f *Found) error {
-	named := e.events.Tail.Named()
-	if named.Seq == 0 {
+	all := e.events.Tail.Named(f.Checkpoint.ParsedStamp().Seq)
+	if len(all) == 0 {
 		return nil
 	}
+	named := all[len(all)-1]
 	info, err := e.log.InfoUpTo(ctx, named.Seq, e.ticks)
 	if err != nil {
 		return err
@@ -117,6 +120,22 @@ func (e *Examiner) judgeNamed(ctx context.Context, f *Found) error {
 		return e.impasse(f, fmt.Errorf("%w: the log ends at sequence %d, and message %d of the stream of events follows from message %d of the log: the log has lost its end: restore the end that it has lost",
 			identity.ErrLogBehind, last, named.At, named.Seq))
 	}
+	every := (len(all) + mostNamed - 1) / mostNamed
+	for i := len(all) - 1; i >= 0; i -= every {
+		if err := e.judgeOne(ctx, f, all[i]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// mostNamed bounds the questions about messages that outputs name. There are more of them only where many
+// messages are rejected, or the checkpoint is old.
+const mostNamed = 64
+
+// judgeOne compares the log with a message that an output names. One that took its place was stored after
+// the output was published.
+func (e *Examiner) judgeOne(ctx context.Context, f *Found, named events.Named) error {
 	at, found, err := e.log.Stamp(ctx, named.Seq)
 	if err != nil || !found || named.Ts == 0 {
 		return err

@@ -3,12 +3,13 @@
 //
 // The promise is --forget-within D: the bytes of a document are nowhere later than D after it has
 // expired, or was deleted or overwritten. A [Keeper] keeps it for a shard. Every [Keeper.interval], a
-// fifth of D, it takes a snapshot of each partition, until nothing is left that should be gone:
+// fifth of D less the sync interval, it takes a snapshot of each partition, until nothing is left that
+// should be gone:
 //
 //   - The snapshots of the last two generations count. A document that dies at an instant is in no
 //     snapshot that was begun after it. So it is in none after two of these.
-//   - The log is truncated to the offsets of the older generation, when both were read again and
-//     are whole (truncate.go).
+//   - The log is truncated to the offsets of the older generation, when both are on disk, and were read
+//     again and are whole (truncate.go).
 //   - The NATS server keeps the bytes of a removed message while its file has others. The keeper ends
 //     the files of log and snapshots by a filling, twice in an interval. What is in a file then dies
 //     within that time, and the file goes (edges.go).
@@ -27,4 +28,9 @@
 //     the older generation, with which its stamp is compared.
 //   - T2: One snapshot of a shard is taken at a time, and only by the owner of the shard.
 //   - T3: A failure costs nothing but time. The keeper tries again, later each time.
+//   - T4: One generation of each partition is on disk that continues the log, whatever the server loses
+//     with its power. The server takes up to the sync interval to have on disk what it has acknowledged. So
+//     a generation counts as on disk once this process has known it for as long. The log is truncated only
+//     behind two that are, and a snapshot begins, which takes the place of the older one, only once the
+//     newest is.
 package retention

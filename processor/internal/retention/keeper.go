@@ -48,6 +48,8 @@ type Parts struct {
 	Metrics     *Metrics
 	Hook        crash.Hook
 	Applying    func() error // nil once the log was applied
+	// Sync is how long the NATS server may take to have on disk what it has acknowledged.
+	Sync time.Duration
 }
 
 // Keeper lets go of what a shard need not keep. See the package doc.
@@ -65,9 +67,10 @@ type Keeper struct {
 	failure     error     // why the last attempt has failed; nil if it has not
 	failing     time.Time // since when the attempts fail; zero if the last one has not
 
-	tries     []tries // of each partition
-	truncated bool    // nothing has changed since the log was truncated
-	denied    bool    // Redis does not rewrite its files
+	tries     []tries  // of each partition
+	synced    []synced // of each partition
+	truncated uint64   // the log has nothing before it
+	denied    bool     // Redis does not rewrite its files
 	asked     atomic.Int64
 	poke      chan struct{} // somebody has asked
 }
@@ -82,11 +85,12 @@ type tries struct {
 // New makes a keeper, which begins in Run. within is how long lapse may take to forget.
 func New(parts Parts, within time.Duration) *Keeper {
 	n := len(parts.Statuses.Partitions)
-	return &Keeper{Parts: parts, within: within, tries: make([]tries, n), poke: make(chan struct{}, 1)}
+	return &Keeper{Parts: parts, within: within, tries: make([]tries, n), synced: make([]synced, n), poke: make(chan struct{}, 1)}
 }
 
-// interval is the time between two snapshots of a partition, unless the log grows faster.
-func (k *Keeper) interval() time.Duration { return k.within / intervals }
+// interval is the time between two snapshots of a partition, unless the log grows faster. The log is
+// truncated only once the second of them is on disk.
+func (k *Keeper) interval() time.Duration { return (k.within - k.Sync) / intervals }
 
 // every is how often the keeper looks.
 func (k *Keeper) every() time.Duration {
@@ -236,6 +240,9 @@ func (k *Keeper) begin(ctx context.Context, info *jetstream.StreamInfo) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.kept, k.generations = done, all
+	for i := range all {
+		k.synced[i].note(all[i], time.Now())
+	}
 	return nil
 }
 
@@ -257,7 +264,7 @@ func (k *Keeper) next(info *jetstream.StreamInfo) int {
 		}
 		aged := now.Sub(time.UnixMilli(begun)) >= k.interval() && !clean
 		wanted := aged || k.tries[i].anew > 0 || begun < asked || grown(info.State, offset) > cost
-		if wanted && begun < first && !now.Before(k.tries[i].until) {
+		if wanted && begun < first && !now.Before(k.tries[i].until) && k.onDisk(i) {
 			best, first = i, begun
 		}
 	}
@@ -279,6 +286,14 @@ func (k *Keeper) take(ctx context.Context, i int, info *jetstream.StreamInfo) er
 		return err
 	}
 	number, began := k.Statuses.Number(i), time.Now()
+	// Another owner may have taken one meanwhile, which must not replace one that is on disk (T4).
+	all, err := k.Desk.Store().Recorded(ctx, number)
+	if err != nil {
+		return err
+	}
+	if k.synced[i].note(all, began); !k.onDisk(i) {
+		return nil
+	}
 	g, err := k.Desk.Take(ctx, number, info.TimeStamp)
 	if err != nil {
 		if ctx.Err() != nil {
@@ -308,7 +323,8 @@ func (k *Keeper) take(ctx context.Context, i int, info *jetstream.StreamInfo) er
 func (k *Keeper) put(i int, all []snapshot.Generation) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	k.generations[i], k.truncated = all, false
+	k.generations[i] = all
+	k.synced[i].note(all, time.Now())
 }
 
 // endFiles ends the files of the log and of the snapshots, unless that was done not long ago.

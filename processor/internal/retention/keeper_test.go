@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
@@ -203,3 +204,42 @@ func TestNewServers(t *testing.T) {
 type rewrites int
 
 func (r *rewrites) Rewrite(context.Context) error { *r++; return nil }
+
+// TestG12_OnDisk: the log is truncated only behind two generations that this process has known for the sync
+// interval, and a snapshot begins only once the newest is on disk.
+//
+// It goes red if a generation counts as on disk as soon as it is recorded.
+func TestG12_OnDisk(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		k := keeper(2)
+		k.Sync = time.Minute
+		some := func(newest uint64) []snapshot.Generation {
+			return []snapshot.Generation{{Generation: newest, Offset: 10 * newest, Begun: at(9).UnixMilli()}, {Generation: newest - 1, Offset: 10 * (newest - 1)}}
+		}
+		check := func(when string, behind uint64, next int) {
+			t.Helper()
+			if got := k.behind(); got != behind {
+				t.Errorf("%s: the log is truncated up to %d, want %d", when, got, behind)
+			}
+			if got := k.next(logAt(20, 1, 100)); got != next {
+				t.Errorf("%s: the next snapshot is of partition %d, want %d", when, got, next)
+			}
+		}
+		k.stirred = at(20).UnixMilli()
+		k.put(0, some(2))
+		k.put(1, some(5))
+		check("they are new", 0, -1)
+		time.Sleep(30 * time.Second)
+		k.put(1, some(6))
+		check("one is newer", 0, -1)
+		time.Sleep(30 * time.Second)
+		check("one is not on disk", 0, 0)
+		k.put(0, some(3))
+		time.Sleep(30 * time.Second)
+		check("both were on disk", 10, 1)
+		time.Sleep(30 * time.Second)
+		check("the later one is on disk", 20, 0)
+		k.put(0, nil)
+		check("one is damaged", 0, 0)
+	})
+}

@@ -40,7 +40,7 @@ type Report struct {
 func (k *Keeper) cleanSince(info *jetstream.StreamInfo) map[string]int64 {
 	created := info.Created.UnixMilli()
 	clean := map[string]int64{InLog: created, InSnapshots: created}
-	if _, begun := behind(k.generations); begun > 0 {
+	if begun := begunBefore(k.generations); begun > 0 {
 		clean[InLog] = k.kept.Log.upTo(info.State.FirstSeq, created)
 		clean[InSnapshots] = k.kept.Objects.before(begun, created)
 	}

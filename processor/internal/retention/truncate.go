@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
 
@@ -14,27 +15,59 @@ import (
 	"github.com/seed18712806/lapse/processor/internal/streams"
 )
 
-// behind is the offset of the older generation of the partition that is furthest behind; 0 if one has
-// not two generations. begun is when the first of these generations was begun.
-func behind(all [][]snapshot.Generation) (offset uint64, begun int64) {
+// begunBefore is when the first of the older generations of all partitions was begun; 0 if one has not two
+// generations.
+func begunBefore(all [][]snapshot.Generation) (begun int64) {
 	for i, some := range all {
 		if len(some) < snapshot.Kept {
-			return 0, 0
+			return 0
 		}
-		if older := some[snapshot.Kept-1]; i == 0 {
-			offset, begun = older.Offset, older.Begun
-		} else {
-			offset, begun = min(offset, older.Offset), min(begun, older.Begun)
+		if older := some[snapshot.Kept-1]; i == 0 || older.Begun < begun {
+			begun = older.Begun
 		}
 	}
-	return offset, begun
+	return begun
+}
+
+// synced is what a partition has on disk.
+type synced struct {
+	newest uint64    // generation
+	known  time.Time // when this process has learned that it is recorded
+	offset uint64    // of the older generation, once both are on disk; 0 before
+}
+
+// note notes the generations that are recorded, newest first.
+func (s *synced) note(all []snapshot.Generation, now time.Time) {
+	if len(all) == 0 {
+		s.offset = 0
+	} else if s.newest != all[0].Generation {
+		s.newest, s.known = all[0].Generation, now
+	}
+}
+
+// onDisk reports whether the server has the newest generation of the i-th partition on disk.
+func (k *Keeper) onDisk(i int) bool { return time.Since(k.synced[i].known) >= k.Sync }
+
+// behind is the offset up to which no partition needs the log (T1); 0 if one has not had two generations
+// on disk.
+func (k *Keeper) behind() (offset uint64) {
+	for i, all := range k.generations {
+		s := &k.synced[i]
+		if len(all) == snapshot.Kept && k.onDisk(i) {
+			s.offset = all[snapshot.Kept-1].Offset
+		}
+		if i == 0 || s.offset < offset {
+			offset = s.offset
+		}
+	}
+	return offset
 }
 
 // truncate purges the log up to where the older generations continue it. The message at that offset
 // stays: stamps are compared there.
 func (k *Keeper) truncate(ctx context.Context) error {
-	upTo, _ := behind(k.generations)
-	if k.truncated || upTo == 0 {
+	upTo := k.behind()
+	if upTo <= k.truncated {
 		return nil
 	}
 	first, may, err := k.mayTruncate(ctx, upTo)
@@ -79,7 +112,7 @@ func (k *Keeper) mayTruncate(ctx context.Context, upTo uint64) (first uint64, ma
 		return 0, false, fmt.Errorf("truncate the log: %w: it was created at %s", identity.ErrLogChanged, identity.FormatID(id))
 	}
 	if first = info.State.FirstSeq; upTo <= first {
-		k.truncated = true
+		k.truncated = upTo
 		return first, false, nil
 	}
 	for i, s := range k.Statuses.Partitions {

@@ -1,0 +1,62 @@
+package processor
+
+import (
+	"strconv"
+	"testing"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/seed18712806/lapse/sink/wire"
+)
+
+// TestG12_AnOutputOfALostMessageIsHidden: the log has lost its end and was written again, while an owner did not
+// hear of it. The stream of events has a rejection of a lost message, and behind it one of a message that is
+// there. A takeover refuses; where both name what is there, it goes on.
+//
+// It goes red if only the last message of the log that an output names is compared.
+func TestG12_AnOutputOfALostMessageIsHidden(t *testing.T) {
+	t.Parallel()
+	for _, lost := range []bool{true, false} {
+		t.Run(strconv.FormatBool(lost), func(t *testing.T) {
+			t.Parallel()
+			r := newRigOn(t, backends[0], Options{Partitions: 1})
+			p := r.start(nil)
+			p.ready(t)
+			r.put("c", "x", `{}`)
+			r.caughtUp(p)
+			p.stop(t)
+			for range 3 {
+				r.sendAsync(prefix.Write("frob", "c", "x"), ``)
+			}
+			r.flush()
+			log := r.readStream(prefix.LogStream(), r.logInfo().State.LastSeq-2)
+			reject := func(m storedMessage, ts int64) {
+				t.Helper()
+				h := nats.Header{
+					wire.HeaderCode: {"400"}, wire.HeaderError: {"unknown"}, wire.HeaderSubject: {m.subject}, wire.HeaderStream: {prefix.LogStream()},
+					wire.HeaderSeq: {strconv.FormatUint(m.seq, 10)}, wire.HeaderTs: {wire.Time(ts).String()},
+				}
+				if _, err := r.js.PublishMsg(t.Context(), &nats.Msg{Subject: "lapse.rejected.c.x", Header: h}, jetstream.WithExpectStream(prefix.EventsStream())); err != nil {
+					t.Fatal(err)
+				}
+			}
+			first := log[0].at.UnixMilli()
+			if lost {
+				first -= 1000
+			}
+			reject(log[0], first)
+			reject(log[2], log[2].at.UnixMilli())
+			p = r.start(nil)
+			if lost {
+				p.ends(t, ErrLogChanged)
+				return
+			}
+			r.caughtUp(p)
+			p.stop(t)
+			if n := len(r.outputs()); n != 3 {
+				t.Errorf("there are %d rejections", n)
+			}
+		})
+	}
+}
