@@ -161,6 +161,29 @@ func (n *NATS) Restore(copied string) {
 	n.Start()
 }
 
+// RestoreStream is Restore of one stream alone. The others stay as they are.
+func (n *NATS) RestoreStream(copied, stream string) {
+	n.t.Helper()
+	n.Kill()
+	found, err := filepath.Glob(filepath.Join(copied, "jetstream", "*", "streams", stream))
+	if err != nil || len(found) != 1 {
+		n.t.Fatalf("the copy has %d streams %s: %v", len(found), stream, err)
+	}
+	at, err := filepath.Rel(copied, found[0])
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	at = filepath.Join(n.dir, "store", at)
+	err = os.RemoveAll(at)
+	if err == nil {
+		err = os.CopyFS(at, os.DirFS(found[0]))
+	}
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	n.Start()
+}
+
 // URL returns the URL of the server.
 func (n *NATS) URL() string { return "nats://" + Address(n.Port) }
 
