@@ -127,6 +127,12 @@ func (p *Processor) RunAs(ctx context.Context, lease Owner) error {
 		}
 		return err
 	}
+	if err := s.allowReplies(ctx, upTo); err != nil {
+		if ctx.Err() != nil {
+			return nil
+		}
+		return err
+	}
 	s.start.Store(upTo)
 	s.run(ctx, cancel)
 	cause := context.Cause(ctx)

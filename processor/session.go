@@ -192,6 +192,19 @@ func (p *Processor) wire(ctx context.Context, s *session, l *link.Link, lease Ow
 	return nil
 }
 
+// allowReplies lets outcomes go to the prefixes of the options, from the first message on that only this
+// process can decide.
+func (s *session) allowReplies(ctx context.Context, upTo uint64) error {
+	p, log := s.processor, s.monitor.log
+	ctx, cancel := context.WithTimeout(ctx, checkTimeout)
+	defer cancel()
+	if err := log.Streams.AllowReplies(ctx, s.monitor.js, p.opts.streams(p.nc.MaxPayload()), upTo); err != nil {
+		return err
+	}
+	s.reader.Allow(log.Streams.Replies)
+	return nil
+}
+
 // configReplies returns a function that reads the rules of replies to configurations. It waits
 // for the answer until ctx is done: a shard that decided by older rules than the others would
 // go on with another configuration.

@@ -296,15 +296,7 @@ func Provision(ctx context.Context, js jetstream.JetStream, o Options) (*Streams
 	if s.MaxLevels, err = levels(s.Log.CachedInfo().Config); err != nil {
 		return nil, err
 	}
-	if s.Replies, err = provisionReplies(ctx, js, o, s.Log, func(ctx context.Context) (uint64, error) {
-		// A tick changes nothing, and its acknowledgement has the last sequence of the log. The
-		// stream's own information may come from a replica that lags behind.
-		ack, err := js.Publish(ctx, o.log().Tick(), nil)
-		if err != nil {
-			return 0, fmt.Errorf("publish to %s: %w", o.log().Tick(), err)
-		}
-		return ack.Sequence, nil
-	}); err != nil {
+	if s.Replies, err = replyRules(s.Log.CachedInfo()); err != nil {
 		return nil, err
 	}
 	events := o.eventsConfig(Identity(root))
