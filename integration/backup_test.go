@@ -268,8 +268,8 @@ func TestG7_RestoredWithAnOldRedis(t *testing.T) {
 		second.Write(wire.Upsert, "c", "2", `{}`)
 	}
 	lapse := harness.PrepareLapse(t, "--nats", second.nats.URL(), "--redis", "redis://"+first.redis.Address())
-	if log := lapse.FailsToStart(); !strings.Contains(log, "restored from a backup that ends at sequence") {
-		t.Errorf("lapse with the Redis of before: %s", log)
+	if why := lapse.Refuses(); !strings.Contains(why, "restored from a backup that ends at sequence") {
+		t.Errorf("lapse with the Redis of before: %s", why)
 	}
 }
 

@@ -223,18 +223,20 @@ func TestG1_LogLostItsEnd(t *testing.T) {
 			var text string
 			if running {
 				w.lapse.Continue()
-				w.lapse.WaitEnded()
 			}
 			for range 2 {
-				text = w.lapse.FailsToStart()
+				text = w.lapse.Refuses()
 				if !strings.Contains(text, "lost its end") {
-					t.Fatalf("the reason is not in the log: %s", text)
+					t.Fatalf("the reason is not named: %s", text)
+				}
+				if code := w.lapse.Terminate(); code != 0 {
+					t.Errorf("exit code %d after a refusal", code)
 				}
 			}
 			if after := redisKeys(t, w.redis); after != stored {
 				t.Errorf("Redis held %s before the refusal, and %s after it", stored, after)
 			}
-			_, token, ok := strings.Cut(text[strings.LastIndex(text, "lapse: "):], "--begin-anew ")
+			_, token, ok := strings.Cut(text, "--begin-anew ")
 			if !ok {
 				t.Fatalf("the refusal has no token: %s", text)
 			}

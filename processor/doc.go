@@ -86,6 +86,16 @@
 // progress and K of the collections (state), N of the publications (announce), P of the
 // stored partition (sink).
 //
+// # A refused shard
+//
+// Run ends with an error if it would be wrong to go on with the shard ([IsFinal]); by then it has
+// written nothing that the error is about. The process stays up and calls Run again every few seconds.
+// Such a Run examines before it writes: it appends no tick, stores no fence, and creates no stream
+// that this Processor has seen before. (Where a log with replicas seems to lack its end, it asks the
+// leader with a tick.) So the shard goes on as soon as a person has restored what is missing. Until
+// then its owner keeps the lease, since the examination of another process would say the same. It hands
+// the shard over to a process that was started with the [Decision] on this refusal.
+//
 // # Guarantees
 //
 // Where each guarantee of lapse is enforced, and tested beside the TestG… of package
@@ -102,7 +112,7 @@
 //	G9   traffic goes first                      S11 turns  TestG9_OnePartitionStandsStill
 //	G10  what has expired is gone                S9         TestG10_NothingIsLeftInAnyFile
 //	G11  health tells the truth                  monitor.go TestKept (health-tells-the-truth.plan), TestG11_StreamGone
-//	G12  what NATS loses is found                S12        TestG12_Matrix, TestG12_CrashAtEveryPoint
+//	G12  what NATS loses is found                S12        TestG12_Matrix, TestG12_CrashAtEveryPoint, TestG12_ARefusedShardHoldsUpNothingElse
 //
 // The same with several shards: TestG1_Shards, TestG8_ShardsGetWhatIsNotMapped,
 // TestG7_ConfigurationsLostTheirEnd, and TestAll_Faults in package integration.

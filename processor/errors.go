@@ -46,6 +46,22 @@ func IsFinal(err error) bool {
 	return identity.MustStop(err)
 }
 
+// IsRefusal reports whether the error that Run or Check has returned means that lapse has lost what it
+// needs to go on, or that what is stored does not fit together. Nothing was changed. A person has to
+// restore what is missing, or give it up: see Decision.
+func IsRefusal(err error) bool {
+	for _, one := range []error{store.ErrForeign, streams.ErrStranger, streams.ErrConfigsBehind} {
+		if errors.Is(err, one) {
+			return true
+		}
+	}
+	return identity.MustStop(err)
+}
+
+// Decision is the token with which a person gives up what a refusal says is missing, in
+// Options.BeginAnew; empty if the refusal has none.
+func Decision(err error) string { return identity.Decision(err) }
+
 // UntilClosed waits until ctx is done. It returns an ErrConnectionClosed if the client library gives
 // the connection up before.
 func UntilClosed(ctx context.Context, nc *nats.Conn) error { return link.UntilClosed(ctx, nc) }

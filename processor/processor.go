@@ -35,6 +35,7 @@ type Processor struct {
 	guard   *feed.ClockGuard
 	running atomic.Bool
 	ran     bool
+	made    bool // the streams were provisioned, so one that is absent was deleted
 
 	mu      sync.Mutex // of session
 	session *session
@@ -89,7 +90,7 @@ func (p *Processor) current() *session {
 
 // Run provisions the streams, checks Redis, and processes until ctx is done (then it ends
 // the work in flight and returns nil) or until it would be wrong to go on (then it returns
-// why). It may be called again once it has returned.
+// why). It may be called again once it has returned: see "A refused shard" in the package doc.
 //
 // Run owns the partitions whatever other processes do: see RunAs.
 func (p *Processor) Run(ctx context.Context) error { return p.RunAs(ctx, nil) }
@@ -112,6 +113,7 @@ func (p *Processor) RunAs(ctx context.Context, lease Owner) error {
 	s := p.session
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
+	defer s.ended.Store(true)
 	if err := p.wire(ctx, s, l, lease); err != nil {
 		return err
 	}
@@ -120,6 +122,12 @@ func (p *Processor) RunAs(ctx context.Context, lease Owner) error {
 	// The reading begins at the lowest offset, which is known after the takeover.
 	upTo, err := owner.TakeOver(ctx, s.partitions)
 	if err != nil {
+		if ctx.Err() != nil {
+			return nil
+		}
+		return err
+	}
+	if err := s.allowReplies(ctx, upTo); err != nil {
 		if ctx.Err() != nil {
 			return nil
 		}
@@ -172,8 +180,11 @@ func (p *Processor) Ready() error {
 	return errors.Join(p.opts.Health.Err(), p.Applying())
 }
 
-// TakenOver reports whether the partitions were taken over since Run began.
-func (p *Processor) TakenOver() bool { return p.current().start.Load() > 0 }
+// TakenOver reports whether the partitions were taken over since Run began, and Run has not ended.
+func (p *Processor) TakenOver() bool {
+	s := p.current()
+	return s.start.Load() > 0 && !s.ended.Load()
+}
 
 // Applying is nil once the log was applied, and no partition is being rebuilt.
 func (p *Processor) Applying() error {

@@ -1,9 +1,12 @@
 package processor
 
 import (
+	"context"
 	"errors"
+	"sync"
 	"testing"
 
+	"github.com/seed18712806/lapse/sink/store"
 	"github.com/seed18712806/lapse/sink/wire"
 )
 
@@ -65,6 +68,72 @@ func TestG1_ReplyPrefixes(t *testing.T) {
 		check()
 		p.stop(t)
 	}
+}
+
+// TestG1_ReplyPrefixesBesideAFormerOwner: a process that allows other prefixes begins while the former
+// owner still applies the log. What that decides by the old prefixes, a rebuild decides alike.
+//
+// It fails if the new prefixes count from before the fences.
+func TestG1_ReplyPrefixesBesideAFormerOwner(t *testing.T) {
+	r := newRig(t)
+	former := r.start(nil)
+	former.ready(t)
+	opts := r.opts
+	opts.ReplyPrefixes = []string{"_MY"}
+	next, err := NewWith(r.nc, loadedAfter{newRedisStore(r.redis, former.opts), sync.OnceFunc(func() {
+		r.send(prefix.Write(wire.Upsert, "c", "between"), `{}`, wire.HeaderReplyTo, "_MY.inbox")
+		r.caughtUp(former)
+		former.stop(t)
+	})}, opts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	p := &process{Processor: next, cancel: stop, done: make(chan struct{})}
+	go func() {
+		defer close(p.done)
+		p.err = next.Run(ctx)
+	}()
+	p.ready(t)
+	r.send(prefix.Write(wire.Upsert, "c", "after"), `{}`, wire.HeaderReplyTo, "_MY.inbox")
+	r.caughtUp(p)
+	p.stop(t)
+	r.opts = opts
+	for range 2 {
+		if between, after := r.body("c", "between"), r.body("c", "after"); between != "" || after != "{}" {
+			t.Errorf("the message of before the fences reads %q, the one after them %q", between, after)
+		}
+		if n := len(r.rejections("lapse.rejected.c.between")); n != 1 {
+			t.Errorf("%d rejections", n)
+		}
+		if err := r.redis.FlushAll(t.Context()).Err(); err != nil {
+			t.Fatal(err)
+		}
+		p := r.start(nil)
+		p.ready(t)
+		r.caughtUp(p)
+		p.stop(t)
+	}
+}
+
+// loadedAfter is a store that does something before a partition is loaded.
+type loadedAfter struct {
+	Store
+	before func()
+}
+
+func (s loadedAfter) Partition(i int) PartitionStore {
+	return partitionAfter{s.Store.Partition(i), s.before}
+}
+
+type partitionAfter struct {
+	PartitionStore
+	before func()
+}
+
+func (p partitionAfter) Load(ctx context.Context) (store.State, error) {
+	p.before()
+	return p.PartitionStore.Load(ctx)
 }
 
 // TestOutcomeOfALateListener: a client gets the outcome of its message although lapse sent it

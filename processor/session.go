@@ -43,6 +43,7 @@ type session struct {
 	sizes    sizes
 	start    atomic.Uint64 // last sequence of the log when the partitions were taken over
 	wired    atomic.Bool
+	ended    atomic.Bool
 
 	publisher *events.Publisher
 	outputs   events.Log
@@ -136,12 +137,19 @@ func (p *Processor) wire(ctx context.Context, s *session, l *link.Link, lease Ow
 	provisioning, cancel := context.WithTimeout(ctx, checkTimeout)
 	defer cancel()
 	var provisioned *streams.Streams
-	if err := streams.Again(provisioning, p.opts.Logger, func(ctx context.Context) (err error) {
-		provisioned, err = streams.Provision(ctx, js, p.opts.streams(p.nc.MaxPayload()))
+	opts := p.opts.streams(p.nc.MaxPayload())
+	opts.Existing = p.made
+	err = streams.Again(provisioning, p.opts.Logger, func(ctx context.Context) (err error) {
+		provisioned, err = streams.Provision(ctx, js, opts)
 		return err
-	}); err != nil {
+	})
+	if gone := (*streams.GoneError)(nil); errors.As(err, &gone) {
+		return identity.Gone(jetstream.ErrStreamNotFound, gone.Stream)
+	}
+	if err != nil {
 		return err
 	}
+	p.made = true
 	stream := provisioned.Events.CachedInfo().Config
 	if s.publisher, err = events.NewPublisher(p.nc, p.opts.Prefix, stream); err != nil {
 		return err
@@ -182,6 +190,19 @@ func (p *Processor) wire(ctx context.Context, s *session, l *link.Link, lease Ow
 	copies := &copier{js: js, link: l, streams: provisioned, session: s, log: names, logger: p.opts.Logger}
 	s.duties = []func(context.Context){s.ticker.Run, s.checkpointer.Run, shared.Outcomes.Run, copies.run, s.keeper.Run, s.keeper.TakeOrders, s.report, s.removeAside, s.compareAgain}
 	s.wired.Store(true)
+	return nil
+}
+
+// allowReplies lets outcomes go to the prefixes of the options, from the first message on that only this
+// process can decide.
+func (s *session) allowReplies(ctx context.Context, upTo uint64) error {
+	p, log := s.processor, s.monitor.log
+	ctx, cancel := context.WithTimeout(ctx, checkTimeout)
+	defer cancel()
+	if err := log.Streams.AllowReplies(ctx, s.monitor.js, p.opts.streams(p.nc.MaxPayload()), upTo); err != nil {
+		return err
+	}
+	s.reader.Allow(log.Streams.Replies)
 	return nil
 }
 

@@ -82,6 +82,9 @@ func (r *Reader) all(ctx context.Context) (*partitions, error) {
 	return ps, nil
 }
 
+// Shape is the shape of the log whose documents the Reader reads.
+func (r *Reader) Shape(ctx context.Context) (wire.Shape, error) { return r.find(ctx) }
+
 // find finds the shape of the log.
 func (r *Reader) find(ctx context.Context) (wire.Shape, error) {
 	if r.shape != nil {

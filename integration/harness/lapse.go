@@ -153,6 +153,26 @@ func (l *Lapse) FailsToStart() string {
 	return l.Log()
 }
 
+// Refuses starts lapse (again), and waits until /readyz names a refusal. lapse stays up. It returns the
+// answer.
+func (l *Lapse) Refuses() string {
+	l.t.Helper()
+	if !l.Running() {
+		l.Launch()
+	}
+	var why error
+	Until(l.t, Limit, "lapse refuses a shard", func(ctx context.Context) error {
+		if err := l.ended(); err != nil {
+			return err
+		}
+		if why = l.ReadyNow(ctx); why == nil || !strings.Contains(why.Error(), "refused: ") {
+			return fmt.Errorf("/readyz: %w", why)
+		}
+		return nil
+	})
+	return why.Error()
+}
+
 // RedisClient connects to the Redis that an embedded lapse opens, until the test ends. Each start of
 // lapse makes another password.
 func (l *Lapse) RedisClient() *redis.Client {

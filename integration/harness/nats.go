@@ -149,6 +149,14 @@ func (n *NATS) Restore(copied string) {
 	n.Start()
 }
 
+// RestoreStream is Restore of one stream alone. The others stay as they are.
+func (n *NATS) RestoreStream(copied, stream string) {
+	n.t.Helper()
+	n.Kill()
+	n.PutBack(copied, &jetstream.StreamInfo{Config: jetstream.StreamConfig{Name: stream}})
+	n.Start()
+}
+
 // PutBack puts streams back to what a copy has of them, each with the log of its Raft group. The server
 // must not run.
 func (n *NATS) PutBack(copied string, streams ...*jetstream.StreamInfo) {

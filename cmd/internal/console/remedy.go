@@ -67,6 +67,7 @@ var remedies = map[string]string{
 	"clock":                        "Set the clocks of the machines right (NTP).",
 	"clock behind":                 "Set the clock of the server that leads the log right (NTP). Events are late by as much.",
 	"lease":                        "Look at the bucket of members: it needs a leader.",
+	"refused":                      "Restore what is missing, as the reason says: lapse goes on by itself. Nothing is changed meanwhile.",
 	"takeover":                     "Look at the reason: lapse tries again by itself.",
 	"reads":                        "Make Redis and NATS reachable for this process.",
 	"another Redis":                "Give this process the Redis of the owner, or stop the processes that use the old one.",

@@ -19,9 +19,12 @@ import (
 const (
 	problemLease    = "lease"
 	problemTakeover = "takeover"
+	problemRefused  = "refused"
 
-	takeoverAgain = time.Second // after a takeover that failed
-	leaseEvery    = time.Second // how often the problems of the lease are reported
+	takeoverAgain = time.Second      // after a takeover that failed
+	refusedAgain  = 5 * time.Second  // after one that was refused: an examination reads a lot
+	listedFor     = 10 * time.Second // a member that was seen since then is there
+	leaseEvery    = time.Second      // how often the problems of the lease are reported
 )
 
 // owner is the processor's view of the lease: it implements [processor.Owner].
@@ -51,6 +54,7 @@ type members interface {
 	Status(shard int) lease.Status
 	Members() []wire.Member
 	Problem() error
+	HandOver(shard int, to string)
 }
 
 // shard is what this process has for a shard, whether it owns the shard or not.
@@ -66,6 +70,7 @@ type node struct {
 	shards  []shard
 	board   *health.Board
 	redis   *sameRedis
+	anew    string // the token of Options.BeginAnew
 	version string
 	http    string
 }
@@ -78,27 +83,54 @@ func (n *node) apply(ctx context.Context, held *lease.Held) error {
 func (n *node) applyShard(ctx context.Context, shard int, lease processor.Owner) error {
 	s := n.shards[shard]
 	defer s.board.Set(problemTakeover, nil)
+	defer s.board.Set(problemRefused, nil)
 	for {
 		err := s.RunAs(ctx, lease)
+		pause := takeoverAgain
 		switch {
-		case err == nil || processor.IsFinal(err):
+		case errors.Is(err, processor.ErrConnectionClosed):
 			return err
-		case ctx.Err() != nil || errors.Is(err, processor.ErrNotOwner):
+		case err == nil || ctx.Err() != nil || errors.Is(err, processor.ErrNotOwner):
 			return nil // the process stops, or the member stands by again
+		case processor.IsFinal(err):
+			// The shard keeps its owner: another process would refuse it too.
+			s.board.Set(problemTakeover, nil)
+			s.board.Set(problemRefused, err)
+			if to := n.decided(err); to != "" {
+				n.member.HandOver(shard, to)
+			}
+			pause = refusedAgain
+		default:
+			// A server may have failed to answer during the takeover.
+			s.board.Set(problemTakeover, fmt.Errorf("this process owns the shard but could not take its partitions over, and tries again: %w", err))
 		}
-		// A server may have failed to answer during the takeover.
-		s.board.Set(problemTakeover, fmt.Errorf("this process owns the shard but could not take its partitions over, and tries again: %w", err))
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-time.After(takeoverAgain):
+		case <-time.After(pause):
 		}
 	}
 }
 
+// decided is the member that was started to begin anew the shard that is refused with an error; empty
+// if there is none, or it is this process.
+func (n *node) decided(refusal error) (member string) {
+	token := processor.Decision(refusal)
+	if token == "" || token == n.anew {
+		return ""
+	}
+	since := wire.Time(time.Now().Add(-listedFor).UnixMilli())
+	for _, m := range n.member.Members() {
+		if m.BeginAnew == token && m.Seen > since {
+			return m.ID
+		}
+	}
+	return ""
+}
+
 // describe is the entry of this process in the list of members.
 func (n *node) describe() wire.Member {
-	m := wire.Member{Version: n.version, HTTP: n.http, Redis: n.redis.identity()}
+	m := wire.Member{Version: n.version, HTTP: n.http, Redis: n.redis.identity(), BeginAnew: n.anew}
 	if _, err := n.ready(); err != nil {
 		m.Problem = err.Error()
 	}
@@ -190,6 +222,7 @@ func (n *node) watch(ctx context.Context) {
 		for _, s := range n.shards {
 			if s.TakenOver() {
 				s.board.Set(problemTakeover, nil)
+				s.board.Set(problemRefused, nil)
 			}
 		}
 		select {
@@ -230,7 +263,7 @@ func (n *node) Collect(c chan<- prometheus.Metric) {
 		c <- prometheus.MustNewConstMetric(losses, prometheus.CounterValue, float64(status.Lost), label)
 	}
 	_, err := n.ready()
-	alive, since := 0, wire.Time(time.Now().Add(-10*time.Second).UnixMilli())
+	alive, since := 0, wire.Time(time.Now().Add(-listedFor).UnixMilli())
 	for _, m := range n.member.Members() {
 		if m.Seen > since {
 			alive++

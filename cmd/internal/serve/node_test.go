@@ -5,6 +5,7 @@ import (
 	"errors"
 	"log/slog"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
@@ -35,6 +36,7 @@ type statuses []lease.Status
 func (s statuses) Status(shard int) lease.Status { return s[shard] }
 func (s statuses) Members() []wire.Member        { return nil }
 func (s statuses) Problem() error                { return nil }
+func (s statuses) HandOver(int, string)          {}
 
 func newTestNode(see statuses, apply ...applies) *node {
 	n := &node{member: see, board: health.New(slog.New(slog.DiscardHandler)), redis: &sameRedis{decided: true}}
@@ -136,8 +138,31 @@ func TestMetricsOfShards(t *testing.T) {
 	}
 }
 
+// TestG12_ARefusalIsTriedAgain: a shard that is refused is a problem until it can be taken over. The owner
+// tries again, and keeps the shard unless another member was started to begin it anew.
+func TestG12_ARefusalIsTriedAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		began, tries := time.Now(), 0
+		n := newTestNode(statuses{mine}, applies{})
+		n.shards[0].applier = applies{runs: func() error {
+			if err := n.board.Err(); (err != nil) != (tries > 0) || err != nil && err.Error() != "refused: "+processor.ErrStreamGone.Error() {
+				t.Errorf("before attempt %d: %v", tries, err)
+			}
+			if tries++; tries == 3 {
+				cancel()
+				return nil
+			}
+			return processor.ErrStreamGone
+		}}
+		if err := n.applyShard(ctx, 0, nil); err != nil || tries != 3 || time.Since(began) != 2*refusedAgain || n.board.Err() != nil {
+			t.Errorf("%v after %d attempts in %s; %v", err, tries, time.Since(began), n.board.Err())
+		}
+	})
+}
+
 // Fails if a process ends because a server failed while it handed a shard over, or goes on
-// after an error that a person has to see to.
+// without a connection.
 func TestEndsOfApply(t *testing.T) {
 	failed := errors.New("i/o timeout")
 	for name, tt := range map[string]struct {
@@ -145,11 +170,11 @@ func TestEndsOfApply(t *testing.T) {
 		ended bool // the shard is handed over or lost, or the process stops
 		want  error
 	}{
-		"told to end":                 {nil, true, nil},
-		"a failure while it ends":     {failed, true, nil},
-		"no owner any more":           {processor.ErrNotOwner, false, nil},
-		"a final error":               {processor.ErrStreamGone, false, processor.ErrStreamGone},
-		"a final error while it ends": {processor.ErrStreamGone, true, processor.ErrStreamGone},
+		"told to end":             {nil, true, nil},
+		"a failure while it ends": {failed, true, nil},
+		"no owner any more":       {processor.ErrNotOwner, false, nil},
+		"a refusal while it ends": {processor.ErrStreamGone, true, nil},
+		"a closed connection":     {processor.ErrConnectionClosed, false, processor.ErrConnectionClosed},
 	} {
 		t.Run(name, func(t *testing.T) {
 			ctx, cancel := context.WithCancel(t.Context())

@@ -18,6 +18,7 @@ import (
 	"github.com/seed18712806/lapse/processor/internal/message"
 	"github.com/seed18712806/lapse/processor/internal/pause"
 	"github.com/seed18712806/lapse/processor/internal/pull"
+	"github.com/seed18712806/lapse/processor/internal/streams"
 	"github.com/seed18712806/lapse/sink/store"
 	"github.com/seed18712806/lapse/sink/wire"
 )
@@ -81,6 +82,9 @@ func NewReader(s Source, inboxes Inboxes, ticker *Ticker, backlog *Backlog) *Rea
 		rewound: make(chan struct{}, 1),
 	}
 }
+
+// Allow sets where outcomes may go. It is called before the reading begins.
+func (r *Reader) Allow(replies []streams.ReplyRule) { r.decoder.Replies = replies }
 
 // Position is how far the log was read.
 func (r *Reader) Position() message.Position {

@@ -22,6 +22,15 @@ func (r *impasse) Error() string {
 	return fmt.Sprintf("%v; or give up what is missing and begin anew from the log as it is: start lapse once with --begin-anew %s (it uses no snapshot; what Redis holds now is kept until that has succeeded)", r.why, r.token)
 }
 
+// Decision is the token of a refusal; empty if it has none.
+func Decision(err error) string {
+	var r *impasse
+	if !errors.As(err, &r) {
+		return ""
+	}
+	return r.token
+}
+
 // NewImpasse makes the error of a partition that cannot go on. facts name the log and what
 // is stored: they do not change while the impasse lasts, so the token stays the same.
 func NewImpasse(why error, facts ...any) error {

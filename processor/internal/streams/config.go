@@ -124,9 +124,9 @@ func compare(have, want jetstream.StreamConfig) error {
 		case key == wire.PartitionsKey && h != "":
 			return mismatch(have.Name, "it was created with %s partitions, and the options have %s: use the number of the stream, which cannot be changed", h, w)
 		case key == configsKey && h != "":
-			return mismatch(have.Name, "its configurations are from another stream, which was deleted or created again: restore that one, or begin anew with another prefix")
+			return stranger(have.Name, "its configurations are from another stream, which was deleted or created again: restore that one, or begin anew with another prefix")
 		case key == logKey && h != "":
-			return mismatch(have.Name, "its events are from another log, which was deleted or created again: restore that log, or remove this stream and the bucket of checkpoints to begin anew")
+			return stranger(have.Name, "its events are from another log, which was deleted or created again: restore that log, or remove this stream and the bucket of checkpoints to begin anew")
 		case h == "":
 			return mismatch(have.Name, "it was not created by lapse (its metadata has no %s)", key)
 		default:
@@ -167,6 +167,15 @@ func compare(have, want jetstream.StreamConfig) error {
 
 func mismatch(stream, format string, args ...any) error {
 	return fmt.Errorf("%w: stream %s: %w", ErrMismatch, stream, fmt.Errorf(format, args...))
+}
+
+// strange is a mismatch that is an ErrStranger too.
+type strange struct{ error }
+
+func (s strange) Unwrap() []error { return []error{s.error, ErrStranger} }
+
+func stranger(stream, format string, args ...any) error {
+	return strange{mismatch(stream, format, args...)}
 }
 
 func sorted(s []string) []string { return slices.Sorted(slices.Values(s)) }

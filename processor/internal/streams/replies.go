@@ -40,6 +40,14 @@ func (s *Streams) ConfigReplies(ctx context.Context) ([]ReplyRule, error) {
 	return replyRules(info)
 }
 
+// AllowReplies adds a rule to the log if the prefixes of the options are not those of the last rule. It
+// counts for the messages behind a sequence: that of a tick which the caller has appended behind its
+// fences. A former owner, which does not know the rule, decides none of them.
+func (s *Streams) AllowReplies(ctx context.Context, js jetstream.JetStream, o Options, behind uint64) (err error) {
+	s.Replies, err = provisionReplies(ctx, js, o, s.Log, func(context.Context) (uint64, error) { return behind, nil })
+	return err
+}
+
 // provisionReplies returns the rules of a stream. It adds a rule if the prefixes of the
 // options are not those of the last rule. last finds the last sequence of the stream.
 func provisionReplies(ctx context.Context, js jetstream.JetStream, o Options, log jetstream.Stream, last func(context.Context) (uint64, error)) ([]ReplyRule, error) {

@@ -34,6 +34,15 @@ import (
 // ErrMismatch is wrapped by every refusal of a stream that is present.
 var ErrMismatch = errors.New("not the stream that lapse needs")
 
+// ErrStranger is wrapped by the refusal of a stream that belongs to another one, which is gone or
+// was made anew.
+var ErrStranger = errors.New("a stream is from another one")
+
+// GoneError is why [Provision] has not created a stream: Options.Existing forbids it.
+type GoneError struct{ Stream string }
+
+func (e *GoneError) Error() string { return "stream " + e.Stream + " does not exist" }
+
 // Reserve is the number of bytes that an event or a rejection may need in a message beside
 // the body. A body has at most the server's maximum payload less this.
 const Reserve = 8 << 10
@@ -77,6 +86,7 @@ type Options struct {
 	Objects         bool           // whether snapshots are in an object store of JetStream
 	DuplicateWindow *time.Duration // 2 minutes
 	ReplyPrefixes   []string       // see ReplyRule
+	Existing        bool           // create nothing: what is absent was deleted
 	Logger          *slog.Logger
 
 	levels int // MaxLevels of a log that is created; maxLevels if 0
@@ -164,7 +174,7 @@ func Check(ctx context.Context, js jetstream.JetStream, o Options) error {
 		if root, err := o.present(ctx, js); root != nil || err != nil {
 			return err // another process has just created both
 		}
-		return mismatch(o.Prefix.EventsStream(), "the stream %s that these events are from does not exist: restore that log, or remove this stream and the bucket of checkpoints to begin with a new log", o.root())
+		return stranger(o.Prefix.EventsStream(), "the stream %s that these events are from does not exist: restore that log, or remove this stream and the bucket of checkpoints to begin with a new log", o.root())
 	}
 	return err
 }
@@ -208,7 +218,7 @@ func (o Options) present(ctx context.Context, js jetstream.JetStream) (root jets
 		}
 		// Another process may have just created both.
 		if root, err = present(ctx, js, o.configsConfig()); root == nil || err != nil {
-			return nil, cmp.Or(err, mismatch(o.root(), "it does not exist, and the log %s sources it: restore it", name))
+			return nil, cmp.Or(err, stranger(o.root(), "it does not exist, and the log %s sources it: restore it", name))
 		}
 	}
 	_, err = present(ctx, js, o.logConfig(Identity(root.CachedInfo())))
@@ -286,15 +296,7 @@ func Provision(ctx context.Context, js jetstream.JetStream, o Options) (*Streams
 	if s.MaxLevels, err = levels(s.Log.CachedInfo().Config); err != nil {
 		return nil, err
 	}
-	if s.Replies, err = provisionReplies(ctx, js, o, s.Log, func(ctx context.Context) (uint64, error) {
-		// A tick changes nothing, and its acknowledgement has the last sequence of the log. The
-		// stream's own information may come from a replica that lags behind.
-		ack, err := js.Publish(ctx, o.log().Tick(), nil)
-		if err != nil {
-			return 0, fmt.Errorf("publish to %s: %w", o.log().Tick(), err)
-		}
-		return ack.Sequence, nil
-	}); err != nil {
+	if s.Replies, err = replyRules(s.Log.CachedInfo()); err != nil {
 		return nil, err
 	}
 	events := o.eventsConfig(Identity(root))
@@ -362,6 +364,9 @@ func provisionCheckpoints(ctx context.Context, js jetstream.JetStream, o Options
 	bucket := o.Prefix.CheckpointBucket()
 	kv, err := js.KeyValue(ctx, bucket)
 	if errors.Is(err, jetstream.ErrBucketNotFound) {
+		if o.Existing {
+			return nil, &GoneError{"KV_" + bucket}
+		}
 		kv, err = js.CreateKeyValue(ctx, jetstream.KeyValueConfig{
 			Bucket:      bucket,
 			Description: "lapse: per partition, the place in the log up to which all outputs are published",
@@ -378,6 +383,9 @@ func provisionCheckpoints(ctx context.Context, js jetstream.JetStream, o Options
 func provision(ctx context.Context, js jetstream.JetStream, o Options, want jetstream.StreamConfig, maxAge *time.Duration, maxBytes *int64) (jetstream.Stream, error) {
 	stream, err := js.Stream(ctx, want.Name)
 	if errors.Is(err, jetstream.ErrStreamNotFound) {
+		if o.Existing {
+			return nil, &GoneError{want.Name}
+		}
 		if stream, err = js.CreateStream(ctx, want); err == nil {
 			o.Logger.Info("created stream", slog.String("stream", want.Name))
 			return stream, nil

@@ -186,6 +186,13 @@ func TestReplyRulesAreOfTheLog(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+		tick, err := js.Publish(t.Context(), "lapse.tick", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := s.AllowReplies(t.Context(), js, o, tick.Sequence); err != nil {
+			t.Fatal(err)
+		}
 		return s.Replies
 	}
 	write := func() uint64 {

@@ -1,0 +1,197 @@
+package integration
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/seed18712806/lapse/integration/harness"
+	"github.com/seed18712806/lapse/sink/wire"
+)
+
+// idOf is an id whose documents are in a shard.
+func idOf(shard, shards, nth int) string {
+	for i := 0; ; i++ {
+		id := strconv.Itoa(i)
+		if in, _ := (wire.Shape{Shards: shards, Partitions: 1}).Place("c", id); in != shard {
+			continue
+		}
+		if nth--; nth < 0 {
+			return id
+		}
+	}
+}
+
+// stateOf is what a stream has.
+func (w *world) stateOf(stream string) jetstream.StreamState {
+	w.t.Helper()
+	s, err := w.JS.Stream(w.t.Context(), stream)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return s.CachedInfo().State
+}
+
+// attempts waits until the process has tried to take a refused shard over so many times from now on: it
+// asks for the version of the server twice each time, and at no other time.
+func (w *world) attempts(n int) {
+	w.t.Helper()
+	sub, err := w.NC.SubscribeSync("$JS.API.INFO")
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	defer func() { _ = sub.Unsubscribe() }()
+	for range 2 * n {
+		if _, err := sub.NextMsg(harness.Limit); err != nil {
+			w.t.Fatalf("no further attempt: %v", err)
+		}
+	}
+}
+
+// One of two shards is refused: its log has lost its end. The process stays up; the other shard goes on,
+// and what Redis has is read. The refused shard is named with what to do, once in the log, and nothing of
+// it is touched. When somebody has restored the log, the process goes on with the shard by itself.
+//
+// It fails if a refusal ends the process, or if an attempt writes before it refuses.
+func TestG12_ARefusedShardHoldsUpNothingElse(t *testing.T) {
+	t.Parallel()
+	const shards = 2
+	w := serversOf(t, harness.RedisOptions{Persistent: true}, shards)
+	w.lapse = harness.PrepareLapse(t, "--nats", w.nats.URL(), "--redis", w.redis.URL(), "--shards", "2", "--duplicate-window", duplicateWindow.String())
+	w.lapse.Start()
+	w.Configure("c", `{"defaultTtl":-1}`)
+	write := func(shard, nth int, body string) wire.Outcome {
+		t.Helper()
+		return w.Want(201, wire.Upsert, "c", idOf(shard, shards, nth), body)
+	}
+	write(0, 0, `{}`)
+	write(1, 0, `{}`)
+	w.lapse.Terminate()
+	w.nats.Terminate()
+	early := w.nats.Copy()
+	w.nats.Start()
+	w.lapse.Start()
+	for nth := range 20 {
+		write(1, nth+1, `{}`)
+	}
+	w.lapse.Terminate()
+	w.nats.Terminate()
+	whole, refused := w.nats.Copy(), w.Prefix.Log(1, shards).Stream()
+	w.nats.RestoreStream(early, refused)
+
+	before, log := redisKeys(t, w.redis), w.stateOf(refused)
+	why := w.lapse.Refuses()
+	for _, part := range []string{"shard 1: refused: partition ", "lost its end: restore the log", "--begin-anew "} {
+		if !strings.Contains(why, part) {
+			t.Errorf("/readyz does not say %q: %s", part, why)
+		}
+	}
+	if strings.Contains(why, "shard 0: refused") || !strings.Contains(w.lapse.Metrics(), `lapse_problem{problem="refused"} 1`) {
+		t.Errorf("the other shard is refused, or the metric is not set: %s", why)
+	}
+	w.attempts(2)
+	if after, now := redisKeys(t, w.redis), w.stateOf(refused); after != before || now.LastSeq != log.LastSeq || now.FirstSeq != log.FirstSeq {
+		t.Errorf("the refusal changed Redis from %s to %s, or the log from %+v to %+v", before, after, log, now)
+	}
+	o := write(0, 1, `{"ttl":1}`)
+	w.ExpiryOf("c", idOf(0, shards, 1), o.Etag, harness.Limit)
+	if !w.Found("c", idOf(1, shards, 20)) || !w.Found("c", idOf(0, shards, 0)) {
+		t.Error("a document that Redis has is not read")
+	}
+	if n := strings.Count(w.lapse.Log(), `problem="shard 1: refused"`); n != 1 {
+		t.Errorf("the log names the refusal %d times", n)
+	}
+
+	w.nats.RestoreStream(whole, refused)
+	w.lapse.Ready()
+	write(1, 21, `{}`)
+	w.verify()
+	if code := w.lapse.Terminate(); code != 0 {
+		t.Errorf("exit code %d", code)
+	}
+}
+
+// Somebody deletes the stream of events. The process stays up and is not ready, reads go on, and no
+// attempt makes the stream anew.
+func TestG12_ADeletedStreamIsNotMadeAnew(t *testing.T) {
+	t.Parallel()
+	w := external(t, harness.RedisOptions{Persistent: true})
+	w.Want(201, wire.Upsert, "c", "a", `{}`)
+	if err := w.JS.DeleteStream(t.Context(), w.Prefix.EventsStream()); err != nil {
+		t.Fatal(err)
+	}
+	if why := w.lapse.Refuses(); !strings.Contains(why, "stream LAPSE_EVENTS: restore it from a backup") {
+		t.Errorf("/readyz: %s", why)
+	}
+	w.attempts(2)
+	if _, err := w.JS.Stream(t.Context(), w.Prefix.EventsStream()); !errors.Is(err, jetstream.ErrStreamNotFound) {
+		t.Errorf("the stream of events: %v", err)
+	}
+	if !w.Found("c", "a") {
+		t.Error("the document is not read")
+	}
+	if code := w.lapse.Terminate(); code != 0 {
+		t.Errorf("exit code %d", code)
+	}
+}
+
+// The log is gone before a process starts. It stays up, and reads what Redis has.
+func TestG12_ReadsWithoutALog(t *testing.T) {
+	t.Parallel()
+	w := external(t, harness.RedisOptions{Persistent: true})
+	w.Want(201, wire.Upsert, "c", "a", `{}`)
+	w.lapse.Terminate()
+	for _, stream := range []string{w.Prefix.LogStream(), w.Prefix.EventsStream()} {
+		if err := w.JS.DeleteStream(t.Context(), stream); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if why := w.lapse.Refuses(); !strings.Contains(why, "there is no stream LAPSE_LOG: restore that log") {
+		t.Errorf("/readyz: %s", why)
+	}
+	if !w.Found("c", "a") {
+		t.Error("the document is not read")
+	}
+}
+
+// A shard is refused, and its owner keeps it. Another process is started with the token of the refusal:
+// it gets the shard, and begins it anew.
+func TestG12_ADecisionWinsTheShard(t *testing.T) {
+	t.Parallel()
+	w := external(t, harness.RedisOptions{Persistent: true})
+	w.lapse.Terminate()
+	w.nats.Terminate()
+	early := w.nats.Copy()
+	w.nats.Start()
+	w.lapse.Start()
+	for i := range 20 {
+		w.Want(201, wire.Upsert, "c", fmt.Sprint(i), `{}`)
+	}
+	w.lapse.Terminate()
+	w.nats.RestoreStream(early, w.Prefix.LogStream())
+	why := w.lapse.Refuses()
+	_, token, ok := strings.Cut(why, "--begin-anew ")
+	if !ok {
+		t.Fatalf("the refusal has no token: %s", why)
+	}
+	token, _, _ = strings.Cut(token, " ")
+	standby := harness.PrepareLapse(t, "--nats", w.nats.URL(), "--redis", w.redis.URL())
+	standby.Launch()
+	harness.Until(t, harness.Limit, "the third process listens", func(ctx context.Context) error { return standby.ReadyNow(ctx) })
+	decided := harness.PrepareLapse(t, "--nats", w.nats.URL(), "--redis", w.redis.URL(), "--begin-anew", token)
+	decided.Start()
+	harness.Until(t, harness.Limit, "the process with the token owns the shard", func(context.Context) error {
+		if !owns(t, decided) {
+			return errors.New("it does not")
+		}
+		return nil
+	})
+	decided.Ready()
+	w.lapse.Ready()
+	w.Want(201, wire.Upsert, "c", "new", `{}`)
+}
