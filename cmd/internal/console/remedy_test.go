@@ -9,7 +9,7 @@ import (
 
 // TestEveryProblem: each problem of the runbook has a remedy, and no other has.
 func TestEveryProblem(t *testing.T) {
-	runbook, err := os.ReadFile("../../../../deploy/README.md")
+	runbook, err := os.ReadFile("../../../deploy/README.md")
 	if err != nil {
 		t.Fatal(err)
 	}
