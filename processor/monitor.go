@@ -70,9 +70,10 @@ type monitor struct {
 	guard   *feed.ClockGuard
 	session *session
 
-	checks     int // of Redis
-	rounds     int // of the streams
-	gone       int // checks that found a stream gone, one after the other
+	made       time.Time // when the stream of events was
+	checks     int       // of Redis
+	rounds     int       // of the streams
+	gone       int       // checks that found a stream gone, one after the other
 	reaped     []seenAt
 	applied    []seenAt
 	read       seenAt // sequence of the log
@@ -82,8 +83,8 @@ type monitor struct {
 func newMonitor(p *Processor, s *session, js jetstream.JetStream, log *identity.Log) *monitor {
 	return &monitor{
 		nc: p.nc, js: js, store: p.store, names: p.opts.log(), log: log, health: p.opts.Health, guard: p.guard,
-		session: s,
-		reaped:  make([]seenAt, p.opts.Partitions), applied: make([]seenAt, p.opts.Partitions),
+		session: s, made: log.Streams.Events.CachedInfo().Created,
+		reaped: make([]seenAt, p.opts.Partitions), applied: make([]seenAt, p.opts.Partitions),
 	}
 }
 
@@ -100,6 +101,10 @@ func (s *seenAt) stands(value uint64, waits bool, now time.Time) time.Duration {
 	}
 	return now.Sub(s.since)
 }
+
+// errEventsAnew: somebody has deleted the stream of events and made another one, which has to be checked as
+// at a start.
+var errEventsAnew = errors.New("the stream of events was deleted and made anew")
 
 // run checks until ctx is done, or a stream is gone.
 func (m *monitor) run(ctx context.Context) error {
@@ -158,7 +163,7 @@ func (m *monitor) checkNATS(ctx context.Context) error {
 		m.set(ctx, problemConfigs, cmp.Or(m.takes(ctx, m.log.Streams.Configs, m.names.Prefix.Config(probed)), m.checkConfigs(time.Now())))
 	}
 	err := m.ask(ctx, m.streamsThere)
-	if errors.Is(err, ErrLogChanged) {
+	if errors.Is(err, ErrLogChanged) || errors.Is(err, errEventsAnew) {
 		return err
 	}
 	if !errors.Is(err, ErrStreamGone) {
@@ -189,7 +194,7 @@ func (m *monitor) set(ctx context.Context, name string, err error) {
 	}
 }
 
-// streamsThere returns an error if a stream is gone, or the log is another one.
+// streamsThere returns an error if a stream is gone, or the log or the stream of events is another one.
 func (m *monitor) streamsThere(ctx context.Context) error {
 	asked := m.guard.Now()
 	info, err := m.log.Streams.Log.Info(ctx)
@@ -219,6 +224,9 @@ func (m *monitor) streamsThere(ctx context.Context) error {
 	eventsInfo, err := m.log.Streams.Events.Info(ctx)
 	if err != nil {
 		return identity.Gone(err, m.log.Streams.Events.CachedInfo().Config.Name)
+	}
+	if !eventsInfo.Created.Equal(m.made) {
+		return fmt.Errorf("%w at %s", errEventsAnew, eventsInfo.Created.UTC().Format(time.RFC3339Nano))
 	}
 	if err := m.session.compareEvents(ctx); err != nil {
 		return err
