@@ -403,7 +403,7 @@ func TestG1_G3_CrashWhileDraining(t *testing.T) {
 				t.Parallel()
 				r := newRigOn(t, b, Options{Partitions: 1})
 				if i%4 == 0 || at == crash.AfterDrain {
-					r.bounds = &owner.Bounds{Epochs: state.MaxEpochs + 2, Generations: 0}
+					r.bounds = &owner.Bounds{Examine: owner.DefaultBounds.Examine, Epochs: state.MaxEpochs + 2, Generations: 0}
 				}
 				s := &survivor{r: r, at: at, nth: nth, err: fates[(i+n)%3], times: 5}
 				s.draining(uint64(i))

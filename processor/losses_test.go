@@ -2,7 +2,6 @@ package processor
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -15,7 +14,6 @@ import (
 
 	"github.com/seed18712806/lapse/integration/harness/natstest"
 	"github.com/seed18712806/lapse/processor/internal/crash"
-	"github.com/seed18712806/lapse/sink/events"
 	"github.com/seed18712806/lapse/sink/wire"
 )
 
@@ -250,9 +248,7 @@ func TestG12_EventsLost(t *testing.T) {
 					}
 					r.putBack(was, theEvents)
 					if wiped {
-						if err := r.redis.FlushAll(t.Context()).Err(); err != nil {
-							t.Fatal(err)
-						}
+						r.wipe()
 					}
 					if !running {
 						p = r.start(nil)
@@ -389,45 +385,6 @@ func TestG12_CrashAtEveryPoint(t *testing.T) {
 	}
 }
 
-// TestG12_EventsCannotBeMadeAgain: the stream of events has lost its end, and neither a snapshot that the
-// stream reaches nor the log is from before. lapse says so, removes nothing, and goes on with reads.
-func TestG12_EventsCannotBeMadeAgain(t *testing.T) {
-	t.Parallel()
-	for _, running := range []bool{true, false} {
-		t.Run(fmt.Sprintf("running %v", running), func(t *testing.T) {
-			t.Parallel()
-			r := newLossRig(t, backends[1], "")
-			was := r.past(nil, false)
-			p := r.lives(nil)
-			r.truncated(func() bool { return true })
-			r.all(p)
-			if !running {
-				p.stop(t)
-			}
-			documents := r.stored()
-			r.putBack(was, theEvents)
-			if !running {
-				p = r.start(nil)
-			}
-			eventually(t, "the loss is named", func() bool { return errors.Is(p.Ready(), events.ErrLost) })
-			if text := p.Ready().Error(); !strings.Contains(text, "restore the stream of events") {
-				t.Errorf("the problem does not say what to do: %s", text)
-			}
-			if n := r.stored(); n != documents {
-				t.Errorf("Redis holds %d documents, and had %d", n, documents)
-			}
-			if got := r.body("c", "kept1.1"); got != `{"n":1}` {
-				t.Errorf("a document reads %q", got)
-			}
-			first := r.eventsInfo().State.LastSeq
-			p.stop(t)
-			if last := r.eventsInfo().State.LastSeq; last != first {
-				t.Errorf("the stream of events ended at %d, and ends at %d", first, last)
-			}
-		})
-	}
-}
-
 func (r *rig) eventsInfo() *jetstream.StreamInfo {
 	r.t.Helper()
 	s, err := r.js.Stream(context.Background(), theEvents)
@@ -447,11 +404,6 @@ func TestG12_EventsPurged(t *testing.T) {
 			r := newLossRig(t, backends[i], "")
 			p := r.lives(nil)
 			s, err := r.js.Stream(t.Context(), theEvents)
-			wipe := func() {
-				if err := r.redis.FlushAll(t.Context()).Err(); err != nil {
-					t.Fatal(err)
-				}
-			}
 			if err == nil && whole {
 				err = s.Purge(t.Context())
 			} else if err == nil {
@@ -460,14 +412,14 @@ func TestG12_EventsPurged(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			wipe()
+			r.wipe()
 			for n := range 3 {
 				r.live(p)
 				if got, want := r.storedOf("c"), 21*(n+1); got != want {
 					t.Errorf("%d events since the purge, want %d", got, want)
 				}
 				if n == 0 {
-					wipe()
+					r.wipe()
 				} else {
 					p.stop(t)
 					p = r.start(nil)

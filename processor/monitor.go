@@ -83,6 +83,7 @@ type monitor struct {
 	applied []seenAt
 
 	// Of checkNATS.
+	made       time.Time // when the stream of events was
 	rounds     int
 	gone       int    // checks that found a stream gone, one after the other
 	read       seenAt // sequence of the log
@@ -92,8 +93,8 @@ type monitor struct {
 func newMonitor(p *Processor, s *session, js jetstream.JetStream, log *identity.Log) *monitor {
 	m := &monitor{
 		nc: p.nc, js: js, store: p.store, names: p.opts.log(), log: log, health: p.opts.Health, guard: p.guard,
-		session: s,
-		reaped:  make([]seenAt, p.opts.Partitions), applied: make([]seenAt, p.opts.Partitions),
+		session: s, made: log.Streams.Events.CachedInfo().Created,
+		reaped: make([]seenAt, p.opts.Partitions), applied: make([]seenAt, p.opts.Partitions),
 	}
 	m.last.Store(log.Streams.Log.CachedInfo().State.LastSeq)
 	return m
@@ -112,6 +113,10 @@ func (s *seenAt) stands(value uint64, waits bool, now time.Time) time.Duration {
 	}
 	return now.Sub(s.since)
 }
+
+// errEventsAnew: somebody has deleted the stream of events and made another one, which has to be checked as
+// at a start.
+var errEventsAnew = errors.New("the stream of events was deleted and made anew")
 
 // watches are what the monitor does at the same time, each until ctx is done, or until a stream is gone or
 // is another one, which is an error.
@@ -153,7 +158,7 @@ func (m *monitor) checkNATS(ctx context.Context) error {
 		m.set(ctx, problemConfigs, cmp.Or(m.takes(ctx, m.log.Streams.Configs, m.names.Prefix.Config(probed)), m.checkConfigs(time.Now())))
 	}
 	err := m.ask(ctx, m.streamsThere)
-	if errors.Is(err, ErrLogChanged) {
+	if errors.Is(err, ErrLogChanged) || errors.Is(err, errEventsAnew) {
 		return err
 	}
 	if !errors.Is(err, ErrStreamGone) {
@@ -188,7 +193,7 @@ func (m *monitor) set(ctx context.Context, name string, err error) {
 	}
 }
 
-// streamsThere returns an error if a stream is gone, or the log is another one.
+// streamsThere returns an error if a stream is gone, or the log or the stream of events is another one.
 func (m *monitor) streamsThere(ctx context.Context) error {
 	asked := m.guard.Now()
 	info, err := m.log.Streams.Log.Info(ctx)
@@ -219,6 +224,9 @@ func (m *monitor) streamsThere(ctx context.Context) error {
 	eventsInfo, err := m.log.Streams.Events.Info(ctx)
 	if err != nil {
 		return identity.Gone(err, m.log.Streams.Events.CachedInfo().Config.Name)
+	}
+	if !eventsInfo.Created.Equal(m.made) {
+		return fmt.Errorf("%w at %s", errEventsAnew, eventsInfo.Created.UTC().Format(time.RFC3339Nano))
 	}
 	if err := m.session.compareEvents(ctx); err != nil {
 		return err

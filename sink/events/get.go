@@ -1,6 +1,7 @@
 package events
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -109,13 +110,22 @@ func (p *Publisher) holds(ctx context.Context, seq uint64, is func(*Stored) bool
 	}
 }
 
-// state is the state of the stream, as its leader tells it.
-func (p *Publisher) state(ctx context.Context) (jetstream.StreamState, error) {
+// Info is what the leader of the stream tells of it.
+func (p *Publisher) Info(ctx context.Context) (*jetstream.StreamInfo, error) {
 	stream, err := p.js.Stream(ctx, p.stream)
 	if err != nil {
-		return jetstream.StreamState{}, fmt.Errorf("ask for the state of stream %s: %w", p.stream, err)
+		return nil, fmt.Errorf("ask for the state of stream %s: %w", p.stream, err)
 	}
-	return stream.CachedInfo().State, nil
+	return stream.CachedInfo(), nil
+}
+
+// state is the state of the stream.
+func (p *Publisher) state(ctx context.Context) (s jetstream.StreamState, err error) {
+	info, err := p.Info(ctx)
+	if err == nil {
+		s = info.State
+	}
+	return s, err
 }
 
 // Ends is the first sequence that the stream has, and the last.
@@ -147,18 +157,31 @@ const (
 	bytesAtOnce    = 4 << 20
 )
 
+// standsAfter is how long a read may bring nothing. It has no limit in all: a stream may be of any size.
+const standsAfter = 30 * time.Second
+
+var errStands = fmt.Errorf("nothing came for %s", standsAfter)
+
 // read calls do with the messages behind from and up to a sequence, in their order. Any replica may
-// answer, and may lag behind: read goes on until it has them all.
+// answer, and may lag behind: read goes on until it has them all, or nothing comes any more.
 func (p *Publisher) read(ctx context.Context, from, upTo uint64, do func(*nats.Msg, uint64)) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	stands := time.AfterFunc(standsAfter, func() { cancel(errStands) })
+	defer stands.Stop()
+	came := func(m *nats.Msg, seq uint64) {
+		stands.Reset(standsAfter)
+		do(m, seq)
+	}
 	for tries := 1; from < upTo; tries++ {
-		last, err := p.readSome(ctx, from, upTo, do)
+		last, err := p.readSome(ctx, from, upTo, came)
 		if last > from {
 			from, tries = last, 0
 		}
 		switch {
 		case p.replicated.Load() && ctx.Err() == nil && errors.Is(err, context.DeadlineExceeded):
 		case err != nil:
-			return fmt.Errorf("read stream %s: %w", p.stream, err)
+			return fmt.Errorf("read stream %s: %w", p.stream, cmp.Or(context.Cause(ctx), err))
 		case tries == 0:
 			continue
 		default: // nothing is there, or the replica does not have it yet

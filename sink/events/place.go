@@ -70,6 +70,12 @@ func (p *Place) UnmarshalText(b []byte) (err error) {
 	return err
 }
 
+// Output is the place of a stored message. ok is false if that is no output of the log.
+func (l Log) Output(seq uint64, subject string, h nats.Header) (at Place, ok bool) {
+	key, ok := l.keyOf(subject, h)
+	return Place{seq, key}, ok && key.Kind != keyFence
+}
+
 // keyOf is the key of a stored message. ok is false if the message is neither an output of the log
 // nor a fence.
 func (l Log) keyOf(subject string, h nats.Header) (k Key, ok bool) {

@@ -71,7 +71,7 @@ func (t *Tail) begin(from uint64) {
 }
 
 // Cover makes sure that the tail has all that is stored behind from, up to a sequence, and nothing that
-// the stream has lost since it was read. The caller holds it.
+// the stream has lost since it was read. It ends when nothing comes any more. The caller holds it.
 func (t *Tail) Cover(ctx context.Context, from, upTo uint64) error {
 	select {
 	case t.reading <- struct{}{}:
@@ -88,7 +88,10 @@ func (t *Tail) Cover(ctx context.Context, from, upTo uint64) error {
 	holds := false
 	if !endTime.IsZero() {
 		var err error
-		if holds, err = t.publisher.holds(ctx, end, func(m *Stored) bool { return m.Time.Equal(endTime) }); err != nil {
+		asking, cancel := context.WithTimeout(ctx, standsAfter)
+		holds, err = t.publisher.holds(asking, end, func(m *Stored) bool { return m.Time.Equal(endTime) })
+		cancel()
+		if err != nil {
 			return err
 		}
 	}

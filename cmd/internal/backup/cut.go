@@ -89,29 +89,41 @@ func (c *Contents) edit(s *StreamContents) func(*message) (stays bool, err error
 	return func(*message) (bool, error) { return true, nil }
 }
 
+// cause is the message, of a log, that a message of the stream of events names; log is nil if that is
+// no output.
+func (c *Contents) cause(m *message) (log *StreamContents, seq uint64, err error) {
+	rest, ok := strings.CutPrefix(m.Subject, string(c.Prefix)+".")
+	kind, rest, _ := strings.Cut(rest, ".")
+	if !ok || kind != "expired" && kind != "rejected" {
+		return nil, 0, nil
+	}
+	name, number := m.Value(wire.HeaderStream), m.Value(wire.HeaderSeq)
+	if kind == "expired" {
+		collection, _, _ := strings.Cut(rest, ".")
+		shard, _ := wire.Shape{Shards: c.Shards, Partitions: c.Partitions}.Place(collection, m.Value("ce-subject"))
+		id := m.Value("ce-id")
+		name, number = c.names.logs()[shard], id[strings.LastIndexByte(id, '/')+1:]
+	}
+	log = c.stream(name)
+	if seq, err = strconv.ParseUint(number, 10, 64); err != nil || log == nil {
+		return nil, 0, fmt.Errorf("message %d of %s does not name the message that has caused it", m.Seq, c.names.events())
+	}
+	return log, seq, nil
+}
+
 // isRestored reports whether a message of the stream of events follows from messages of the logs
 // that are restored. The others are left out: lapse would take them for proof that the events of
 // earlier versions were published. An event of a version that is restored may follow from a
 // configuration that is not.
 func (c *Contents) isRestored(m *message) (bool, error) {
-	rest, ok := strings.CutPrefix(m.Subject, string(c.Prefix)+".")
-	kind, rest, _ := strings.Cut(rest, ".")
-	if !ok || kind != "expired" && kind != "rejected" {
-		return true, nil
+	s, n, err := c.cause(m)
+	if s == nil || err != nil {
+		return err == nil, err
 	}
 	changed, atEnd := false, false
-	log, seq := m.Value(wire.HeaderStream), m.Value(wire.HeaderSeq)
-	if kind == "expired" {
+	if rest, expired := strings.CutPrefix(m.Subject, string(c.Prefix)+".expired."); expired {
 		collection, _, _ := strings.Cut(rest, ".")
-		shard, _ := wire.Shape{Shards: c.Shards, Partitions: c.Partitions}.Place(collection, m.Value("ce-subject"))
-		id := m.Value("ce-id")
-		log, seq = c.names.logs()[shard], id[strings.LastIndexByte(id, '/')+1:]
 		atEnd, changed = c.changed[collection]
-	}
-	s := c.stream(log)
-	n, err := strconv.ParseUint(seq, 10, 64)
-	if err != nil || s == nil {
-		return false, fmt.Errorf("message %d of %s does not name the message that has caused it", m.Seq, c.names.events())
 	}
 	later := false
 	if changed {
@@ -153,22 +165,6 @@ func (c *Contents) moveBack(m *message) (bool, error) {
 func (c *Contents) stays(partition int) func(generation) bool {
 	log := c.stream(c.names.logs()[partition/c.Partitions])
 	return func(g generation) bool { return g.Offset <= log.end }
-}
-
-func (c *Contents) moveCheckpoint(m *message, log *StreamContents) error {
-	point, err := parseCheckpoint(m)
-	if err != nil {
-		return err
-	}
-	if point.Seq > log.end {
-		// Where the log is not whole, its greatest stamp may be missing.
-		point.Seq, point.Watermark, point.Stamp = log.end, log.lastInstant(), log.stamp.String()
-	}
-	if len(c.changed) > 0 { // isRestored may leave out what lapse has to look up, from the last instant on
-		point.Watermark = min(point.Watermark, log.lastInstant()-1)
-	}
-	m.Data, err = json.Marshal(point)
-	return err
 }
 
 // lastInstant is the log time at the end of a log. A configuration after the end may have the

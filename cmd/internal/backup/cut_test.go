@@ -1,12 +1,12 @@
 package backup
 
 import (
-	"encoding/json"
 	"fmt"
 	"math"
 	"testing"
 	"time"
 
+	"github.com/seed18712806/lapse/sink/events"
 	"github.com/seed18712806/lapse/sink/wire"
 )
 
@@ -58,10 +58,43 @@ func TestG3_ConfiguredInTheLastInstant(t *testing.T) {
 	}
 	for _, seq := range []uint64{8, 9, 12} {
 		m := &message{}
-		m.Data, _ = json.Marshal(checkpoint{Seq: seq, Watermark: 1500})
+		m.Data = fmt.Appendf(nil, `{"format":1,"seq":%d,"watermark":1500,"later":"stays"}`, seq)
 		err := c.moveCheckpoint(m, &c.Streams[0])
-		if point, _ := parseCheckpoint(m); err != nil || point.Seq != min(seq, 9) || point.Watermark != 1499 {
+		if point, _ := parseCheckpoint(m); err != nil || point.Seq != min(seq, 9) || point.Watermark != 1499 || string(point.fields["later"]) != `"stays"` {
 			t.Errorf("the checkpoint at %d: %+v, %v", seq, point, err)
+		}
+	}
+}
+
+// A restored checkpoint names the place in the stream of events behind which there is all that is caused
+// after it: its own, that of the end of the log, or the earlier of both.
+func TestG3_PlaceOfARestoredCheckpoint(t *testing.T) {
+	const own, end, none = 50, 40, 0
+	for _, c := range []struct {
+		seq, movedSeq             uint64
+		watermark, movedWatermark int64
+		own, before, want         uint64
+	}{
+		{9, 9, 1500, 1500, own, end, own},      // it is the end
+		{9, 9, 1500, 1500, none, end, end},     // an older lapse has stored it
+		{8, 8, 1200, 1200, own, end, own},      // it is before the end
+		{8, 8, 1200, 1200, none, end, none},    // likewise
+		{12, 9, 1700, 1500, own, end, end},     // it is moved to the end
+		{12, 9, 1700, 1500, none, end, end},    // likewise
+		{12, 9, 1700, 1499, own, end, end},     // and before its last instant
+		{12, 9, 1700, 1500, own, none, none},   // what comes after the end is the first in the stream
+		{9, 9, 1500, 1499, own, end, end},      // an instant is moved
+		{8, 8, 1500, 1499, own, end, end},      // likewise, and it is before the end
+		{8, 8, 1500, 1499, own, own + 1, own},  // likewise, and its own place is the earlier one
+		{8, 8, 1500, 1499, none, end, none},    // likewise, and it has none
+		{8, 8, 1498, 1498, own, own - 1, own},  // its instant is before that of the end
+		{9, 9, 1498, 1498, none, end, none},    // likewise
+		{12, 9, 1498, 1498, own, own + 1, own}, // likewise, and it is moved
+	} {
+		log := &StreamContents{end: 9, logTime: 1_500_000_000, before: events.Place{Seq: c.before}}
+		was := checkpoint{Seq: c.seq, Watermark: c.watermark, From: events.Place{Seq: c.own}}
+		if at := log.from(was, checkpoint{Seq: c.movedSeq, Watermark: c.movedWatermark}); at.Seq != c.want {
+			t.Errorf("%+v: it names %d", c, at.Seq)
 		}
 	}
 }

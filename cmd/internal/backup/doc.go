@@ -23,7 +23,8 @@
 //  5. The stream of events.
 //
 // So everything that messages up to L have caused is in the events (4 before 5). A restore
-// makes three changes. It moves each checkpoint back to L. It leaves out the events and
+// makes three changes. It moves each checkpoint back to L, and has it name the place in the stream
+// of events behind which lapse looks up what comes after L: sequences stay. It leaves out the events and
 // rejections of messages after L. And the restored log, whose messages end with L, goes on
 // with a sequence that the original has not used.
 //

@@ -3,9 +3,14 @@ package backup
 import (
 	"bytes"
 	"context"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"sync"
 	"testing"
 
 	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/seed18712806/lapse/integration/harness"
 	"github.com/seed18712806/lapse/integration/harness/natstest"
@@ -62,5 +67,112 @@ func TestG7_ARestoreThatStoodStill(t *testing.T) {
 		if _, err := second.JS.Stream(t.Context(), name); err != nil {
 			t.Errorf("stream %s: %v", name, err)
 		}
+	}
+}
+
+// Much has expired and was rejected before a backup, and some of it between the end of its log and the end
+// of its events. The restored lapse reads only the latter, and publishes none of it again.
+//
+// It fails if the place in the stream of events is lost with the backup: then lapse reads all of it; or if
+// that of the original stays, which has passed what comes after the end of the log.
+func TestG3_ARestoredTailIsShort(t *testing.T) {
+	t.Parallel()
+	first := harness.NewClient(t, natstest.Start(t, natstest.Options{}), "")
+	redis := harness.StartRedis(t, harness.RedisOptions{})
+	p := harness.StartProcessor(t, first.NC.ConnectedUrl(), redis.Address(), processor.Options{Partitions: 2})
+	const rejected, expired = 5000, 10
+	first.Configure("c", `{"defaultTtl":-1}`)
+	for i := range rejected {
+		if _, err := first.JS.PublishAsync(wire.DefaultPrefix.Write("frob", "c", fmt.Sprint(i)), nil, jetstream.WithStallWait(harness.Limit)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	early := first.Want(201, wire.Upsert, "c", "early", `{"ttl":1}`)
+	first.ExpiryOf("c", "early", early.Etag, harness.Limit)
+	var late [expired]wire.Outcome
+	for i := range late {
+		late[i] = first.Want(201, wire.Upsert, "c", fmt.Sprint("late", i), `{"ttl":5}`)
+	}
+	var file bytes.Buffer
+	waited := false
+	wait := func(doing string) { // until what comes after the end of the log is published too
+		if waited || !strings.HasPrefix(doing, "backing up LAPSE_LOG ") {
+			return
+		}
+		waited = true
+		for i, o := range late {
+			first.ExpiryOf("c", fmt.Sprint("late", i), o.Etag, harness.Limit)
+		}
+		harness.Until(t, harness.Limit, "the checkpoints have passed that", func(ctx context.Context) error {
+			for _, partition := range []string{"0", "1"} {
+				m, err := lastOf(ctx, first.NC, "KV_LAPSE_CHECKPOINTS", "$KV.LAPSE_CHECKPOINTS.partition."+partition)
+				if err != nil {
+					return err
+				}
+				if point, err := parseCheckpoint(m); err != nil || point.From.Seq < rejected+expired {
+					return fmt.Errorf("partition %s: %+v, %w", partition, point, err)
+				}
+			}
+			return nil
+		})
+	}
+	applies := func(context.Context) (bool, error) { return true, nil }
+	if _, err := Take(t.Context(), Source{NATS: first.NC, Prefix: wire.DefaultPrefix, Applying: applies, Progress: wait}, &file); err != nil {
+		t.Fatal(err)
+	}
+	c, err := Scan(bytes.NewReader(file.Bytes()), Until{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := p.Stop(); err != nil {
+		t.Fatal(err)
+	}
+	second := harness.NewClient(t, natstest.Start(t, natstest.Options{}), "")
+	nobody := func(context.Context) (bool, error) { return false, nil }
+	if err := c.Restore(t.Context(), Target{NATS: second.NC, Applying: nobody}, bytes.NewReader(file.Bytes()), Until{}); err != nil {
+		t.Fatal(err)
+	}
+	var reads sync.Map
+	if _, err := second.NC.Subscribe("$JS.API.DIRECT.GET.LAPSE_EVENTS", func(m *nats.Msg) {
+		var request struct {
+			Seq   uint64
+			Batch int // 0: a question of the test
+		}
+		if json.Unmarshal(m.Data, &request) == nil && request.Batch > 0 {
+			reads.Store(request.Seq, true)
+		}
+	}); err != nil {
+		t.Fatal(err)
+	}
+	restored := harness.StartProcessor(t, second.NC.ConnectedUrl(), harness.StartRedis(t, harness.RedisOptions{}).Address(), processor.Options{Partitions: 2})
+	more := second.Want(201, wire.Upsert, "c", "more", `{"ttl":1}`)
+	second.ExpiryOf("c", "more", more.Etag, harness.Limit)
+	if err := restored.Stop(); err != nil {
+		t.Fatal(err)
+	}
+	n := 0
+	reads.Range(func(seq, _ any) bool {
+		n++
+		if seq.(uint64) < rejected {
+			t.Errorf("it reads the stream of events from %d on", seq)
+		}
+		return true
+	})
+	if n == 0 || !waited {
+		t.Error("it has not read the stream of events: the test shows nothing")
+	}
+	published := make(map[string]int)
+	for _, e := range second.Events() {
+		if id := e.Header.Get("ce-id"); id != "" {
+			published[id]++
+		}
+	}
+	for id, n := range published {
+		if n > 1 {
+			t.Errorf("%s was published %d times", id, n)
+		}
+	}
+	if len(published) != expired+2 {
+		t.Errorf("%d events, want %d", len(published), expired+2)
 	}
 }

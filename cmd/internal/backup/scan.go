@@ -13,6 +13,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 
+	"github.com/seed18712806/lapse/sink/events"
 	"github.com/seed18712806/lapse/sink/store"
 	"github.com/seed18712806/lapse/sink/wire"
 )
@@ -56,6 +57,10 @@ type StreamContents struct {
 	end      uint64 // the sequence with which it is to end
 	logTime  int64  // the greatest stamp up to there, in Unix nanoseconds
 	stamp    store.Stamp
+
+	outputs events.Log   // of a log
+	before  events.Place // of a log: see Contents.follow
+	passed  bool
 }
 
 // Scan reads a backup to its end. It returns an error unless all of it is there and undamaged, and
@@ -113,6 +118,9 @@ func (c *Contents) scan(part stream, r io.Reader, until Until) error {
 		return errors.New("it does not belong there")
 	}
 	s := StreamContents{Name: part.Name, identity: part.Identity}
+	if shard := slices.Index(c.names.logs(), part.Name); shard >= 0 {
+		s.outputs = events.NewLog(c.Prefix.Log(shard, c.Shards), millisecond(part.Identity))
+	}
 	cuts := c.isLog(part.Name) || part.Name == c.names.root()
 	greatest, over := int64(0), false
 	state, err := visitAll(r, func(m *message) {
@@ -134,6 +142,8 @@ func (c *Contents) scan(part stream, r io.Reader, until Until) error {
 		switch {
 		case part.Name == c.names.checkpoints():
 			c.bucket[m.Subject] = m
+		case part.Name == c.names.events():
+			c.follow(m)
 		case cuts && !over:
 			s.logTime, s.stamp = greatest, store.Stamp{Seq: m.Seq, At: m.Stamp}
 			if c.isLog(part.Name) {

@@ -3,7 +3,6 @@ package backup
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -372,24 +371,4 @@ func (t *taker) end(ctx context.Context) error {
 		e.Configured = append(e.Configured, strings.TrimPrefix(m.Subject, t.Prefix.Config("")))
 		after = m.Seq
 	}
-}
-
-// checkpoint is the stored checkpoint of a partition, as announce.Checkpoint writes it.
-type checkpoint struct {
-	Format    int    `json:"format,omitempty"`
-	Log       string `json:"log"`
-	Seq       uint64 `json:"seq"`
-	Watermark int64  `json:"watermark"`
-	Stamp     string `json:"stamp,omitempty"`
-	Origin    uint64 `json:"origin,omitempty"`
-}
-
-func parseCheckpoint(m *message) (c checkpoint, err error) {
-	if m == nil {
-		return c, nil
-	}
-	if err := json.Unmarshal(m.Data, &c); err != nil {
-		return c, fmt.Errorf("the checkpoint is not valid: %w", err)
-	}
-	return c, wire.CheckFormat("the checkpoint", c.Format)
 }

@@ -256,19 +256,16 @@ var teeth = []tooth{
 		`	if err == nil && f.Checkpoint.Seq > f.Last && f.Anew {`},
 	{"place-in-redis-not-compared", "G12 E4", "processor/internal/examine/events.go",
 		"Events are lost that only Redis remembers, and are not published again.",
-		`	f.Lost = nil
-	stored, err := events.ParsePlace(f.State.Events)`,
-		`	f.Lost = nil
-	_, err := events.ParsePlace(f.State.Events)
-	stored := events.Place{}`},
+		`e.holds(ctx, f, &stored, f.State.Offset < c.GivenUp); errors`,
+		`e.holds(ctx, f, &events.Place{}, false); errors`},
 	{"place-in-the-checkpoint-not-compared", "G12 E4", "processor/internal/examine/events.go",
 		"Events are lost that only the checkpoint remembers, and are not published again.",
-		`e.holds(ctx, f.Checkpoint.Last); errors`,
-		`e.holds(ctx, events.Place{}); errors`},
+		`e.holds(ctx, f, &c.Last, false); errors`,
+		`e.holds(ctx, f, &events.Place{}, false); errors`},
 	{"place-in-the-snapshot-not-compared", "G12 E4", "processor/internal/examine/events.go",
 		"A snapshot is loaded from which lost events do not follow.",
-		`e.holds(ctx, f.Snapshot.Last); err != nil`,
-		`e.holds(ctx, events.Place{}); err != nil`},
+		`e.holds(ctx, f, &m.Last, before); err != nil`,
+		`e.holds(ctx, f, &events.Place{}, before); err != nil`},
 	{"beginning-of-the-tail-not-compared", "G12 E5", "processor/internal/examine/events.go",
 		"The tail begins at a place that the stream has lost: what it stores there now counts as not published.",
 		`	if err != nil || holds {
@@ -293,9 +290,9 @@ var teeth = []tooth{
 		`	if at := time.Unix(0, at); at.UnixMilli() > named.Ts+time.Hour.Milliseconds() {`},
 	{"checkpoint-of-lost-events-stays", "G12 E4", "processor/internal/owner/takeover.go",
 		"Events were lost, and a crash while they are published again leaves the checkpoint that says they are there.",
-		`	if f.Lost != nil {
+		`	if f.Lost != nil || f.GivesUp() {
 		// Before`,
-		`	if f.Lost != nil && f.Anew {
+		`	if f.Lost != nil && f.Anew || f.GivesUp() {
 		// Before`},
 	{"reconnected-without-comparison", "G12", "processor/session.go",
 		"A server that comes back is not asked whether it has lost something.",

@@ -176,8 +176,8 @@ func (a *Announcer) refence(ctx context.Context) error {
 	return a.owner.Verify(ctx)
 }
 
-// FenceSeq is the sequence of the fence.
-func (a *Announcer) FenceSeq() uint64 { return a.fence.Place().Seq }
+// FencePlace is where the stream has the fence.
+func (a *Announcer) FencePlace() events.Place { return a.fence.Place() }
 
 // Unfence forgets the fence, as a new takeover begins.
 func (a *Announcer) Unfence() { a.fence = nil }

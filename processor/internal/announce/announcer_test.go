@@ -61,7 +61,7 @@ func (r *rig) takeOver(a *Announcer, c Checkpoint, upTo uint64) {
 	if err := a.Fence(r.t.Context()); err != nil {
 		r.t.Fatal(err)
 	}
-	if err := r.channel.Tail.Cover(r.t.Context(), c.From.Seq, a.FenceSeq()); err != nil {
+	if err := r.channel.Tail.Cover(r.t.Context(), c.From.Seq, a.FencePlace().Seq); err != nil {
 		r.t.Fatal(err)
 	}
 	a.Begin(c, upTo, c.Last)

@@ -92,7 +92,7 @@ func (s *Checkpoints) advance(ctx context.Context, partition int, next Checkpoin
 	if err != nil || stored.Seq >= next.Seq || !counts() {
 		return err
 	}
-	next.Origin = stored.Origin
+	next.Origin, next.GivenUp = stored.Origin, stored.GivenUp
 	return s.put(ctx, partition, next, revision)
 }
 

@@ -43,6 +43,9 @@ type Checkpoint struct {
 	// Origin is the sequence after which the partition began, where it was begun anew
 	// from a log that did not reach back to its own beginning.
 	Origin uint64 `json:"origin,omitempty"`
+	// GivenUp is a sequence of the log. The outputs that the stream of events had lost of the
+	// partition when it was before that, and that could not be made again, were given up by a person.
+	GivenUp uint64 `json:"givenUp,omitempty"`
 }
 
 // ParsedStamp is Stamp; zero if that is not valid.

@@ -4,7 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/seed18712806/lapse/processor/internal/announce"
 	"github.com/seed18712806/lapse/processor/internal/identity"
@@ -18,6 +21,7 @@ type Events struct {
 	Tail      *events.Tail // which the caller of an Examiner holds
 	Log       events.Log
 	Link      *link.Link
+	Limit     time.Duration // of some questions to NATS, but not of the reading of the tail
 }
 
 // ends is the first sequence of the stream, and the last.
@@ -38,60 +42,108 @@ func (s *Events) holds(ctx context.Context, at events.Place) (holds bool, err er
 	return holds, err
 }
 
+// limited asks some questions within the limit.
+func (s *Events) limited(ctx context.Context, questions func(context.Context) error) error {
+	ctx, cancel := context.WithTimeout(ctx, s.Limit)
+	defer cancel()
+	return questions(ctx)
+}
+
 // judgeEvents judges whether the stream of events has all that was published, and no output of a
-// message that the log has lost. It reads the tail of the stream.
+// message that the log has lost. It reads the tail of the stream, which takes as long as it takes: where
+// no place in the stream is known, the tail is all of it.
 //
 //   - E4: What Redis, the checkpoint and a snapshot remember of the stream has to be there. Where the
 //     state or the checkpoint remembers more, outputs were lost, and Lost says so: then the partition
 //     is rebuilt from a snapshot (or the log) of which nothing was lost, and publishes them again.
 //   - E5: The tail begins where the outputs behind the checkpoint begin. If that place was lost, it
-//     begins at the last output that the checkpoint remembers.
+//     begins at the last output that the checkpoint remembers; where that was given up, at the
+//     beginning of the stream.
 //   - E6: A message that an output names has to be in the log, and to be the one that was there then. Of
 //     many, one in so many is compared.
+//   - E7: What a person has given up is not looked for: what Redis and the checkpoint remembered when
+//     the person decided, and what a state or a snapshot of before that remembers.
 func (e *Examiner) judgeEvents(ctx context.Context, f *Found, fence uint64) error {
+	var from, upTo uint64
+	err := e.events.limited(ctx, func(ctx context.Context) (err error) {
+		if err = e.judgePlaces(ctx, f); err == nil {
+			from, err = e.from(ctx, f)
+		}
+		if err == nil {
+			_, upTo, err = e.events.ends(ctx)
+		}
+		return err
+	})
+	if err == nil {
+		err = e.events.Link.Ask(ctx, func(ctx context.Context) error { return e.events.Tail.Cover(ctx, from, max(upTo, fence)) })
+	}
+	if err != nil {
+		return err
+	}
+	return e.events.limited(ctx, func(ctx context.Context) error { return e.judgeNamed(ctx, f) })
+}
+
+// judgePlaces compares the stream of events with the places that are remembered: see judgeEvents.
+func (e *Examiner) judgePlaces(ctx context.Context, f *Found) error {
 	f.Lost = nil
 	stored, err := events.ParsePlace(f.State.Events)
 	if err != nil {
 		return err
 	}
-	if err := e.holds(ctx, stored); errors.Is(err, events.ErrLost) {
+	c := &f.Checkpoint
+	if err := e.holds(ctx, f, &stored, f.State.Offset < c.GivenUp); errors.Is(err, events.ErrLost) {
 		f.Lost = err
 	} else if err != nil {
 		return err
 	}
-	if err := e.holds(ctx, f.Checkpoint.Last); errors.Is(err, events.ErrLost) {
+	f.State.Events = stored.String()
+	if err := e.holds(ctx, f, &c.Last, false); errors.Is(err, events.ErrLost) {
 		f.Lost = err
-		f.Checkpoint = announce.Checkpoint{Log: f.Checkpoint.Log, Origin: f.Checkpoint.Origin}
+		*c = announce.Checkpoint{Log: c.Log, Origin: c.Origin, GivenUp: c.GivenUp}
 	} else if err != nil {
 		return err
 	}
-	if f.Snapshot != nil {
-		if err := e.holds(ctx, f.Snapshot.Last); err != nil {
+	if m := f.Snapshot; m != nil {
+		before := m.Offset < c.GivenUp
+		if err := e.holds(ctx, f, &m.Last, before); err != nil {
 			return err
 		}
+		if before || f.GivesUp() {
+			if err := e.holds(ctx, f, &m.From, true); err != nil {
+				return err
+			}
+		}
 	}
-	from, err := e.from(ctx, f)
-	if err != nil {
-		return err
+	if f.GivesUp() {
+		return e.holds(ctx, f, &c.From, true)
 	}
-	_, last, err := e.events.ends(ctx)
-	if err == nil {
-		err = e.events.Link.Ask(ctx, func(ctx context.Context) error { return e.events.Tail.Cover(ctx, from, max(last, fence)) })
-	}
-	if err != nil {
-		return err
-	}
-	return e.judgeNamed(ctx, f)
+	return nil
 }
 
-// holds returns events.ErrLost if the stream of events has lost what it had at a place.
-func (e *Examiner) holds(ctx context.Context, at events.Place) error {
-	holds, err := e.events.holds(ctx, at)
-	if err == nil && !holds {
-		err = fmt.Errorf("%w: it had an output of partition %d at sequence %d", events.ErrLost, e.partition, at.Seq)
+// holds returns events.ErrLost if the stream of events has lost what it had at a place, unless that
+// was given up: then nothing is known of the place from here on.
+func (e *Examiner) holds(ctx context.Context, f *Found, at *events.Place, given bool) error {
+	holds, err := e.events.holds(ctx, *at)
+	switch {
+	case err != nil:
+		return err
+	case holds:
+		f.held = max(f.held, at.Seq)
+		return nil
+	case given || slices.Contains(f.given, *at):
+		*at = events.Place{}
+		return nil
+	case !slices.Contains(f.lost, *at):
+		f.lost = append(f.lost, *at)
 	}
-	return err
+	return fmt.Errorf("%w: it had an output of partition %d at sequence %d", events.ErrLost, e.partition, at.Seq)
 }
+
+// GiveUp notes that a person has given up the outputs that were found to be lost.
+func (f *Found) GiveUp() { f.given = f.lost }
+
+// GivesUp reports whether a person has given up outputs that were lost.
+func (f *Found) GivesUp() bool { return len(f.given) > 0 }
 
 // from is the sequence behind which the stream stores the outputs that are caused after what is
 // known to be published.
@@ -142,17 +194,14 @@ func (e *Examiner) judgeOne(ctx context.Context, f *Found, named events.Named) e
 	}
 	if at := time.Unix(0, at); at.UnixMilli() > named.Ts {
 		return e.impasse(f, fmt.Errorf("%w: message %d of the log was stored at %s, and message %d of the stream of events follows from one that was stored by %s: the log has lost its end, and was written again since: restore the end that it has lost",
-			identity.ErrLogChanged, named.Seq, at.UTC().Format(time.RFC3339Nano), named.At, time.UnixMilli(named.Ts).UTC().Format(time.RFC3339Nano)))
+			identity.ErrLogChanged, named.Seq, formatTime(at), named.At, formatTime(time.UnixMilli(named.Ts))))
 	}
 	return nil
 }
 
 // again chooses the log from its beginning, where outputs were lost and no snapshot can be used.
 func (e *Examiner) again(ctx context.Context, f *Found) error {
-	lost := f.Lost
-	impossible := func(why error) error { // whose kind does not count: what is stored can still be read
-		return fmt.Errorf("%w, and they cannot be published again: %v: restore the stream of events from a backup", lost, errors.Join(why, f.Unfit))
-	}
+	lost, damage := f.Lost, f.Damage
 	if c := f.Checkpoint; c.Seq == 0 {
 		// Nothing tells which of the outputs that the stream does not have its limits have removed.
 		first, _, err := e.events.ends(ctx)
@@ -160,14 +209,56 @@ func (e *Examiner) again(ctx context.Context, f *Found) error {
 			return err
 		}
 		if first > 1 {
-			return impossible(fmt.Errorf("no snapshot is from before, and the stream has removed what it had before sequence %d", first))
+			return e.gone(ctx, f, lost, fmt.Errorf("no snapshot is from before, and the stream has removed what it had before sequence %d", first))
 		}
 	}
 	f.Damage = lost
-	if err := e.judgeLog(ctx, f); errors.Is(err, identity.ErrRefused) || errors.Is(err, identity.ErrLogTruncated) {
-		return impossible(errors.Unwrap(err))
+	if err := e.events.limited(ctx, func(ctx context.Context) error { return e.judgeLog(ctx, f) }); errors.Is(err, identity.ErrRefused) || errors.Is(err, identity.ErrLogTruncated) {
+		f.Damage = damage // what is stored is as it was
+		info, err := e.log.Info(ctx)
+		if err != nil {
+			return err
+		}
+		return e.gone(ctx, f, lost, fmt.Errorf("the log begins at sequence %d", info.State.FirstSeq))
 	} else if err != nil {
 		return err
 	}
 	return e.judgeEvents(ctx, f, 0)
 }
+
+// gone is the refusal where lost outputs cannot be published again. The kind of the reason does not
+// count: what is stored can still be read.
+func (e *Examiner) gone(ctx context.Context, f *Found, lost, why error) error {
+	missing, err := e.missing(ctx, f)
+	if err != nil {
+		return err
+	}
+	return identity.NewLoss(fmt.Errorf("%w: %s; they cannot be published again: %v: restore the stream of events from a backup", lost, missing, errors.Join(why, f.Unfit)),
+		e.log.ID(), e.partition, f.lost[0])
+}
+
+// missing says which messages the stream of events has lost, and since when they were stored, as far
+// as that is known.
+func (e *Examiner) missing(ctx context.Context, f *Found) (string, error) {
+	var info *jetstream.StreamInfo
+	if err := e.events.Link.Query(ctx, func(ctx context.Context) (err error) {
+		info, err = e.events.Publisher.Info(ctx)
+		return err
+	}); err != nil {
+		return "", err
+	}
+	to := uint64(0)
+	for _, at := range f.lost {
+		to = max(to, at.Seq)
+	}
+	from, since := info.State.LastSeq, ", stored since "+formatTime(info.State.LastTime)
+	switch {
+	case info.Created.UnixMilli() > f.watermark:
+		from, since = 0, ", as it was deleted and made anew at "+formatTime(info.Created)
+	case from >= to: // it has grown again since
+		from, since = f.held, ", and it has stored others there since"
+	}
+	return fmt.Sprintf("it lacks all or some of the %d messages from sequence %d to %d%s", to-from, from+1, to, since), nil
+}
+
+func formatTime(at time.Time) string { return at.UTC().Format(time.RFC3339Nano) }

@@ -17,6 +17,7 @@ import (
 	"github.com/seed18712806/lapse/processor/internal/announce"
 	"github.com/seed18712806/lapse/processor/internal/identity"
 	"github.com/seed18712806/lapse/processor/internal/snapshot"
+	"github.com/seed18712806/lapse/sink/events"
 	"github.com/seed18712806/lapse/sink/store"
 )
 
@@ -66,6 +67,11 @@ type Found struct {
 	Lost       error  // why outputs have to be published again that the stream of events had; nil if it has them
 	Anew       bool   // a person has decided to set aside what is stored
 
+	lost      []events.Place // that the stream of events does not have any more
+	given     []events.Place // those of them that a person has given up
+	held      uint64         // the greatest sequence of a place that the stream has
+	watermark int64          // the log time that Redis or the checkpoint remembers
+
 	Snapshot *snapshot.Manifest // to be loaded in place of what is stored; nil if none is
 	Old      error              // why the log cannot continue what is stored, where there is a Snapshot
 	Unfit    error              // why snapshots that there are cannot be used
@@ -104,7 +110,7 @@ func (e *Examiner) State(ctx context.Context, known Known) (f *Found, err error)
 // reads the checkpoint. fence is the sequence of the owner's fence in the stream of events; 0 before
 // it has one.
 func (e *Examiner) Streams(ctx context.Context, f *Found, fence uint64) error {
-	if err := e.judgeLog(ctx, f); err != nil {
+	if err := e.events.limited(ctx, func(ctx context.Context) error { return e.judgeLog(ctx, f) }); err != nil {
 		return err
 	}
 	return e.judgeEvents(ctx, f, fence)
@@ -117,6 +123,7 @@ func (e *Examiner) judgeLog(ctx context.Context, f *Found) error {
 	if f.Checkpoint, err = e.checkpoints.Load(ctx, e.partition); err != nil {
 		return err
 	}
+	f.watermark = max(f.State.Watermark, f.Checkpoint.Watermark)
 	if f.State.Version != "" && f.State.Log != e.log.ID() {
 		return e.impasse(f, fmt.Errorf("%w: Redis holds documents of the log that was created at %s, and the log here was created at %s: restore that log",
 			identity.ErrLogChanged, identity.FormatID(f.State.Log), identity.FormatID(e.log.ID())))

@@ -1,6 +1,7 @@
 package examine
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -21,6 +22,8 @@ import (
 //     the refusal, with what is wrong with each snapshot.
 //   - E3: A snapshot of this log that has seen another end of it refuses the log, as the checkpoint
 //     does.
+//   - E8: Where nothing keeps a snapshot from being used but lost outputs, these are the refusal:
+//     whoever gives them up does not lose the documents.
 //
 // After an error that is no refusal nothing is known, and Choose has to be tried again.
 func (e *Examiner) Choose(ctx context.Context, f *Found, why error) error {
@@ -37,6 +40,7 @@ func (e *Examiner) Choose(ctx context.Context, f *Found, why error) error {
 		return err
 	}
 	unfit := []error{err}
+	var without error // why a snapshot cannot be used that could be without the lost outputs
 	for _, m := range all {
 		f.Snapshot = m
 		err := e.Streams(ctx, f, 0)
@@ -50,7 +54,9 @@ func (e *Examiner) Choose(ctx context.Context, f *Found, why error) error {
 		f.Snapshot = nil
 		if errors.Is(err, identity.ErrLogTruncated) {
 			err = errors.Unwrap(err) // without what a person can do: it is one reason among others
-		} else if !damaged(err) && !errors.Is(err, events.ErrLost) {
+		} else if errors.Is(err, events.ErrLost) {
+			without = cmp.Or(without, err)
+		} else if !damaged(err) {
 			return err
 		}
 		unfit = append(unfit, fmt.Errorf("the snapshot of generation %d, at sequence %d: %w", m.Generation, m.Offset, err))
@@ -61,6 +67,8 @@ func (e *Examiner) Choose(ctx context.Context, f *Found, why error) error {
 		return e.again(ctx, f)
 	case why == nil:
 		return nil
+	case without != nil:
+		return e.gone(ctx, f, without, errors.Unwrap(why))
 	case f.Unfit == nil:
 		return e.impasse(f, fmt.Errorf("%w; and the partition has no snapshot", errors.Unwrap(why)))
 	default:

@@ -9,17 +9,24 @@ import (
 // ErrRefused: the partition is damaged, and the log does not reach back to rebuild it.
 var ErrRefused = errors.New("the partition is refused")
 
+// What a person may give up, with the token.
+const (
+	giveUpState  = "give up what is missing and begin anew from the log as it is: start lapse once with --begin-anew %s (it uses no snapshot; what Redis holds now is kept until that has succeeded)"
+	giveUpEvents = "give up these events for good and go on without them: start lapse once with --begin-anew %s (the documents stay as they are, and nothing else is given up)"
+)
+
 // impasse is why a partition cannot go on from what is stored, until a person decides:
-// restore what is missing, or give it up and begin anew from the log as it is.
+// restore what is missing, or give it up.
 type impasse struct {
 	why   error
+	offer string // what may be given up
 	token string // names this impasse, so that a decision is about no other
 }
 
 func (r *impasse) Unwrap() error { return r.why }
 
 func (r *impasse) Error() string {
-	return fmt.Sprintf("%v; or give up what is missing and begin anew from the log as it is: start lapse once with --begin-anew %s (it uses no snapshot; what Redis holds now is kept until that has succeeded)", r.why, r.token)
+	return fmt.Sprintf("%v; or "+r.offer, r.why, r.token)
 }
 
 // Decision is the token of a refusal; empty if it has none.
@@ -33,14 +40,21 @@ func Decision(err error) string {
 
 // NewImpasse makes the error of a partition that cannot go on. facts name the log and what
 // is stored: they do not change while the impasse lasts, so the token stays the same.
-func NewImpasse(why error, facts ...any) error {
-	h := fnv.New32a()
-	_, _ = fmt.Fprintln(h, facts...)
-	return &impasse{why: why, token: fmt.Sprintf("%08x", h.Sum32())}
+func NewImpasse(why error, facts ...any) error { return newImpasse(why, giveUpState, facts) }
+
+// NewLoss is NewImpasse where nothing is missing but events.
+func NewLoss(why error, facts ...any) error {
+	return newImpasse(why, giveUpEvents, append([]any{"events"}, facts...))
 }
 
-// Consent is a person's decision to begin anew. It covers the refusals that there are
-// when lapse starts; its token names the first of them.
+func newImpasse(why error, offer string, facts []any) error {
+	h := fnv.New32a()
+	_, _ = fmt.Fprintln(h, facts...)
+	return &impasse{why: why, offer: offer, token: fmt.Sprintf("%08x", h.Sum32())}
+}
+
+// Consent is a person's decision to give something up. It covers the refusals that there are
+// when lapse starts, of one kind; its token names the first of them.
 type Consent struct {
 	token   string
 	allowed map[int]string // partition → token
@@ -54,26 +68,27 @@ func NewConsent(token string) *Consent {
 	return &Consent{token: token}
 }
 
-// Allows reports whether a partition may begin anew in spite of an error.
+// Allows reports whether a partition may go on in spite of an error, without what is missing.
 func (c *Consent) Allows(partition int, err error) bool {
 	var r *impasse
 	return c != nil && errors.As(err, &r) && c.allowed[partition] == r.token && r.token != ""
 }
 
-// Cover notes the refusals that there are, by partition, if the first of them is the one
-// that the token names.
+// Cover notes the refusals that there are, by partition, of the kind of which the token names
+// the first.
 func (c *Consent) Cover(errs []error) {
 	c.allowed = make(map[int]string)
-	first := true
+	first := make(map[string]string) // token of the first refusal, by its offer
 	for i, err := range errs {
 		var r *impasse
 		if !errors.As(err, &r) {
 			continue
 		}
-		if first && r.token != c.token {
-			return
+		if first[r.offer] == "" {
+			first[r.offer] = r.token
 		}
-		first = false
-		c.allowed[i] = r.token
+		if first[r.offer] == c.token {
+			c.allowed[i] = r.token
+		}
 	}
 }

@@ -12,8 +12,10 @@ import (
 )
 
 // Bounds are how far applying configurations and drops may run ahead of reaping the
-// documents that are due.
+// documents that are due, and how long the questions of an examination may take.
 type Bounds struct {
+	// Examine is the limit of examine.Events.
+	Examine time.Duration
 	// Epochs is the number of epochs that a collection has at most. A change of the
 	// default that would make more waits until the due documents are reaped.
 	Epochs int
@@ -23,7 +25,7 @@ type Bounds struct {
 }
 
 // DefaultBounds are the bounds that are used but in tests.
-var DefaultBounds = Bounds{Epochs: 2048, Generations: 16}
+var DefaultBounds = Bounds{Examine: takeOverTimeout, Epochs: 2048, Generations: 16}
 
 // control applies a configuration or a drop. Every partition of every shard applies it;
 // partition 0 of shard 0 alone answers the client. A message of the stream of configurations

@@ -132,18 +132,21 @@ func (p *Partition) examine(stop context.Context) (*examine.Found, error) {
 	if err != nil {
 		return f, err
 	}
-	ctx, cancel := context.WithTimeout(stop, takeOverTimeout)
-	defer cancel()
 	if p.delivery.open && p.progress.Attempted(f.State.Version) {
 		p.deliver() // the commit took effect, and only its reply was lost
 	}
 	p.delivery = delivery{}
-	err = p.examiner().Streams(ctx, f, 0)
-	if err != nil && p.shared.Consent.Allows(p.id, err) {
+	err = p.examiner().Streams(stop, f, 0) // which may read a lot
+	if p.shared.Consent.Allows(p.id, err) {
 		f.Anew = true
 		return f, nil
 	}
-	return f, p.examiner().Choose(stop, f, err) // which may read a lot
+	err = p.examiner().Choose(stop, f, err) // likewise
+	if p.shared.Consent.Allows(p.id, err) {
+		f.GiveUp()
+		err = p.examiner().Choose(stop, f, p.examiner().Streams(stop, f, 0))
+	}
+	return f, err
 }
 
 // refuse marks a damaged partition that the log cannot rebuild: it is kept as it is, and
@@ -189,7 +192,7 @@ func (p *Partition) claim(ctx context.Context, f *examine.Found) error {
 func (p *Partition) resume(ctx context.Context, f *examine.Found, upTo uint64) error {
 	f.Last = upTo
 	if lost := f.Lost != nil; !f.Anew {
-		if err := p.examiner().Streams(ctx, f, p.announcer.FenceSeq()); errors.Is(err, identity.ErrLogTruncated) {
+		if err := p.examiner().Streams(ctx, f, p.announcer.FencePlace().Seq); errors.Is(err, identity.ErrLogTruncated) {
 			return p.failed(fmt.Errorf("truncated since the examination, which is made anew: %v", errors.Unwrap(err)))
 		} else if err != nil {
 			return p.takeOverFailed(err)
@@ -198,8 +201,12 @@ func (p *Partition) resume(ctx context.Context, f *examine.Found, upTo uint64) e
 		}
 	}
 	f.Last = max(f.Last, upTo)
+	if f.GivesUp() {
+		p.logger.Warn("goes on without the events that were lost, as a person has decided", slog.Uint64("from", f.Checkpoint.Seq))
+		f.Checkpoint.Last, f.Checkpoint.GivenUp = p.announcer.FencePlace(), upTo
+	}
 	p.announcer.Begin(f.Published(), f.Last, f.LastOutput())
-	if f.Lost != nil {
+	if f.Lost != nil || f.GivesUp() {
 		// Before anything is removed: the checkpoint names outputs that the stream does not have.
 		if err := p.shared.Checkpoints.Replace(ctx, p.number(), f.Published()); err != nil {
 			return p.takeOverFailed(err)
