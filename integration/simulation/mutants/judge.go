@@ -36,12 +36,13 @@ type program struct {
 type test struct {
 	name    string
 	took    time.Duration
-	reached map[int]bool // the mutations whose function it runs
+	cpu     time.Duration // that it needs for that
+	reached map[int]bool  // the mutations whose function it runs
 }
 
 const (
 	simulation = "integration/simulation"
-	atOnce     = 6 // tests that are measured
+	atOnce     = 3 // tests that are measured
 )
 
 // try says who caught a mutation (own, other, histories or hang), or that it survived.
@@ -139,10 +140,11 @@ func (j *judge) program(ctx context.Context, pkg, named string) (*program, error
 func (j *judge) measure(ctx context.Context, p *program, name string) (t test, why string, err error) {
 	t = test{name: name, reached: map[int]bool{}}
 	reached, began := fmt.Sprint(p.file, ".", name), time.Now()
-	if how, why := j.exec(ctx, p, []string{name}, j.limit, "LAPSE_MUTANTS_REACHED="+reached); how != "" {
+	how, why, cpu := j.exec(ctx, p, []string{name}, j.limit, j.limit, "LAPSE_MUTANTS_REACHED="+reached)
+	if how != "" {
 		return t, how + " " + why, ctx.Err()
 	}
-	t.took = time.Since(began)
+	t.took, t.cpu = time.Since(began), cpu
 	seen, err := os.ReadFile(reached)
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
 		return t, "", err
@@ -159,16 +161,16 @@ func (j *judge) measure(ctx context.Context, p *program, name string) (t test, w
 func (j *judge) run(ctx context.Context, p *program, m *mutation) (how, why string) {
 	for _, long := range []bool{false, true} {
 		var names []string
-		var sum time.Duration
+		var sum, cpu time.Duration
 		for _, t := range p.tests {
 			if t.reached[m.id] && (t.took > 3*time.Second) == long && sum+t.took <= j.limit {
-				names, sum = append(names, t.name), sum+t.took
+				names, sum, cpu = append(names, t.name), sum+t.took, cpu+t.cpu
 			}
 		}
 		if len(names) == 0 {
 			continue
 		}
-		if how, why = j.exec(ctx, p, names, j.slack+3*sum, fmt.Sprint("LAPSE_MUTANT=", m.id)); how != "" {
+		if how, why, _ = j.exec(ctx, p, names, 10*(j.slack+sum), j.slack+3*cpu, fmt.Sprint("LAPSE_MUTANT=", m.id)); how != "" {
 			return how, why
 		}
 	}
@@ -178,15 +180,18 @@ func (j *judge) run(ctx context.Context, p *program, m *mutation) (how, why stri
 // failed matches what a test program prints of the first test that failed.
 var failed = regexp.MustCompile(`(?m)^\s*--- FAIL: (\S+)|seed \d+ failed: .*|^panic: .*|^fatal error: .*`)
 
-// exec runs tests of a program, and says whether they caught what the environment sets.
-func (j *judge) exec(ctx context.Context, p *program, tests []string, limit time.Duration, env string) (how, why string) {
+// exec runs tests of a program, and says whether they caught what the environment sets, and the CPU
+// time that they took. The limit of that is the one that a loop meets; the other one is for those
+// that wait, and long, because the machine may be busy.
+func (j *judge) exec(ctx context.Context, p *program, tests []string, limit, cpu time.Duration, env string) (how, why string, took time.Duration) {
 	limited, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	args := []string{"-test.run", "^(" + strings.Join(tests, "|") + ")$", "-test.failfast"}
 	if filepath.Base(p.dir) == "simulation" {
 		args = append(args, "-test.v", "-workers", "1", "-seeds", fmt.Sprint(j.seeds), "-from", fmt.Sprint(j.first))
 	}
-	cmd := exec.CommandContext(limited, p.file, args...)
+	limits := []string{"-c", `ulimit -t "$0" && exec "$@"`, fmt.Sprint(1 + int(cpu.Seconds())), p.file}
+	cmd := exec.CommandContext(limited, "sh", append(limits, args...)...)
 	// Some tests compile programs, which have the mutations too then.
 	cmd.Dir, cmd.Env = p.dir, append(os.Environ(), env, "GOFLAGS=-overlay="+j.overlay)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // with the servers that it starts
@@ -195,14 +200,17 @@ func (j *judge) exec(ctx context.Context, p *program, tests []string, limit time
 	cmd.Stdout, cmd.Stderr = &out, &out
 	cmd.WaitDelay = time.Second
 	err := cmd.Run()
-	if errors.Is(limited.Err(), context.DeadlineExceeded) {
-		return "hang", limit.String()
+	if cmd.ProcessState != nil {
+		took = cmd.ProcessState.UserTime() + cmd.ProcessState.SystemTime()
+	}
+	if errors.Is(limited.Err(), context.DeadlineExceeded) || took > cpu {
+		return "hang", fmt.Sprint(took), took
 	}
 	if err == nil {
-		return "", ""
+		return "", "", took
 	}
 	why, _, _ = strings.Cut(failed.FindString(out.String()), "\n")
-	return "caught", strings.TrimSpace(why)
+	return "caught", strings.TrimSpace(why), took
 }
 
 // same reports whether the package compiles to the same thing with a mutation, without inlining:

@@ -76,7 +76,7 @@ func main() {
 	flag.IntVar(&o.seeds, "histories", 1000, "histories of the simulation for each mutation")
 	flag.Uint64Var(&o.first, "from", 1, "the seed of the first history")
 	flag.DurationVar(&o.limit, "limit", 90*time.Second, "how long the tests of a package, or the histories, take at most")
-	flag.DurationVar(&o.slack, "slack", 20*time.Second, "how long tests may take beyond three times their time without a mutation, until they hang")
+	flag.DurationVar(&o.slack, "slack", 10*time.Second, "CPU time that tests may take beyond three times what they take without a mutation, until they hang")
 	flag.Parse()
 	if err := run(ctx, o); err != nil {
 		fmt.Fprintln(os.Stderr, "mutants:", err)

@@ -81,7 +81,7 @@ func TestMutants(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	j := judge{root: root, dir: dir, overlay: overlay, options: options{limit: 10 * time.Second, slack: 2 * time.Second}, programs: map[string]*program{}}
+	j := judge{root: root, dir: dir, overlay: overlay, options: options{limit: 10 * time.Second, slack: time.Second}, programs: map[string]*program{}}
 	want := map[string]string{
 		"Sum: boundary moved":      "own",
 		"Sum: zero returned":       "own",

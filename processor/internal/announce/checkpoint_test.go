@@ -1,0 +1,26 @@
+package announce
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+
+	"github.com/seed18712806/lapse/processor/internal/identity"
+)
+
+// TestG7_ADamagedCheckpointIsNoOtherLog: a value that cannot be read is no reason to tell a person to remove
+// the bucket. One of another log is.
+func TestG7_ADamagedCheckpointIsNoOtherLog(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	log := identity.NewLog(r.streams, r.channel.Link)
+	s := NewCheckpoints(log)
+	for value, want := range map[string]bool{`{"seq":`: false, `{"stamp":"x"}`: false, `{"log":"1"}`: true} {
+		if _, err := s.parse(0, []byte(value)); err == nil || errors.Is(err, identity.ErrLogChanged) != want {
+			t.Errorf("checkpoint %s: %v", value, err)
+		}
+	}
+	if c, err := s.parse(0, fmt.Appendf(nil, `{"seq":7,"log":%q}`, log.ID())); err != nil || c.Seq != 7 {
+		t.Errorf("%+v, %v", c, err)
+	}
+}
