@@ -15,7 +15,7 @@ func TestG7_ADamagedCheckpointIsNoOtherLog(t *testing.T) {
 	r := newRig(t)
 	log := identity.NewLog(r.streams, r.channel.Link)
 	s := NewCheckpoints(log)
-	for value, want := range map[string]bool{`{"seq":`: false, `{"stamp":"x"}`: false, `{"log":"1"}`: true} {
+	for value, want := range map[string]bool{`{"seq":`: false, `{"stamp":"x"}`: false, `{"format":99}`: false, `{"log":"1"}`: true} {
 		if _, err := s.parse(0, []byte(value)); err == nil || errors.Is(err, identity.ErrLogChanged) != want {
 			t.Errorf("checkpoint %s: %v", value, err)
 		}
