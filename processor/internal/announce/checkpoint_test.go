@@ -24,3 +24,25 @@ func TestG7_ADamagedCheckpointIsNoOtherLog(t *testing.T) {
 		t.Errorf("%+v, %v", c, err)
 	}
 }
+
+// TestG3_CheckpointsMoveOn: each round stores the checkpoints that have moved on since the one before.
+func TestG3_CheckpointsMoveOn(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	s := NewCheckpoints(identity.NewLog(r.streams, r.channel.Link))
+	if err := s.Replace(t.Context(), 0, Checkpoint{}); err != nil {
+		t.Fatal(err)
+	}
+	a := NewAnnouncer(r.channel, 0, self{})
+	r.takeOver(a, Checkpoint{}, 0)
+	c := NewCheckpointer(s, []*Announcer{a}, nil, nil)
+	for _, seq := range []uint64{5, 5, 9} {
+		a.Settle(&Checkpoint{Seq: seq, Watermark: 1})
+		if err := c.RunOnce(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if stored, err := s.Load(t.Context(), 0); err != nil || stored.Seq != seq {
+			t.Errorf("after checkpoint %d, the stored one is %+v, %v", seq, stored, err)
+		}
+	}
+}
