@@ -1,6 +1,6 @@
 # The recipes are in .ci, so that you can run them without make.
 
-.PHONY: run test check faults simulate soak lint bench
+.PHONY: run test check faults simulate mutants soak lint bench
 
 # Run lapse with NATS and Redis embedded; its data is in ./lapse-data.
 run:
@@ -23,6 +23,11 @@ faults:
 # integration/simulation/README.md.
 simulate:
 	.ci/simulate -run TestSeeds -v -timeout 0 -for $${LAPSE_SIMULATE:-1h}
+
+# Change lapse in 300 places, one at a time, and list the changes that no test notices. It takes
+# hours. For some rooms: go run ./integration/simulation/mutants -rooms owner,feed
+mutants:
+	go run ./integration/simulation/mutants
 
 # Run lapse under a steady load and faults for an hour, or for LAPSE_SOAK.
 soak:

@@ -2,6 +2,7 @@ package sink_test
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -82,6 +83,9 @@ func TestForecastOfAChange(t *testing.T) {
 		r.Configure("none", &store.Config{NoIndex: true})
 		_, err = r.Reader.Forecast(ctx, "none", sink.ForecastOptions{Default: &ten})
 		wantErr(t, err, sink.ErrInvalidRequest, "forecast without an index")
+		if why := "collection none has the indexingMode none"; !strings.Contains(fmt.Sprint(err), why) {
+			t.Errorf("forecast without an index: %v, and should say %q", err, why)
+		}
 		if f, err := r.Reader.Forecast(ctx, "none", sink.ForecastOptions{Default: &off}); err != nil || *f.AtOnce != 0 {
 			t.Errorf("off without an index: %+v, %v", f, err)
 		}

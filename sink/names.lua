@@ -3,7 +3,7 @@
 --
 -- KEYS  1 state, 2 config
 -- ARGV  1 which names (state or config), 2 cursor, 3 how many fields to examine
--- Returns  {head, next cursor, the names with a space after each}: head as in head.lua,
+-- Returns  {head, next cursor, the names with a space between}: head as in head.lua,
 --          without a collection.
 local state, config = KEYS[1], KEYS[2]
 local which, cursor, count = ARGV[1], ARGV[2], ARGV[3]
@@ -21,5 +21,4 @@ for i = 1, #page[2], 2 do
 		names[n] = name
 	end
 end
-names[n + 1] = ''
 return {reply_head, page[1], table.concat(names, ' ')}

@@ -3,11 +3,17 @@ package httpapi
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"math/rand/v2"
+	"net"
+	"net/http"
+	"os"
 	"strings"
 	"sync"
 	"testing"
+	"testing/iotest"
+	"time"
 
 	"github.com/seed18712806/lapse/cmd/internal/httpapi/problem"
 )
@@ -68,3 +74,19 @@ func FuzzOutcomeLine(f *testing.F) {
 		}
 	})
 }
+
+// TestStalledBody: a body of which nothing has come in time ends with 408, whatever the error of
+// the connection has around that of its deadline.
+func TestStalledBody(t *testing.T) {
+	stalled := &net.OpError{Op: "read", Err: os.ErrDeadlineExceeded}
+	r := reader{&importing{rc: http.NewResponseController(connection{}), body: iotest.ErrReader(stalled)}, t.Context()}
+	_, err := r.Read(make([]byte, 1))
+	if p := (*problem.Problem)(nil); !errors.As(err, &p) || p.Status != http.StatusRequestTimeout {
+		t.Errorf("got %v, want a problem with the status 408", err)
+	}
+}
+
+// connection is one whose deadlines can be set.
+type connection struct{ http.ResponseWriter }
+
+func (connection) SetReadDeadline(time.Time) error { return nil }

@@ -192,3 +192,25 @@ func TestG3_AnnouncerSettles(t *testing.T) {
 	}
 	settle(22, 2500, r.channel.Publisher.Last())
 }
+
+// TestG9_ATakeoverHoldsTheTailOnce: a takeover that begins again does not keep the tail of the stream in
+// memory for ever.
+func TestG9_ATakeoverHoldsTheTailOnce(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	former := NewAnnouncer(r.channel, 0, self{})
+	r.takeOver(former, Checkpoint{}, 0)
+	outputs := r.rejections(11)
+	r.publish(former, outputs)
+	a := NewAnnouncer(r.channel, 0, self{})
+	a.Hold()
+	r.takeOver(a, Checkpoint{Seq: 10, Watermark: 1}, 11)
+	former.release()
+	if _, found := r.channel.Tail.Find(outputs[0].Message); !found {
+		t.Error("the tail is gone, and the takeover holds it")
+	}
+	a.release()
+	if _, found := r.channel.Tail.Find(outputs[0].Message); found {
+		t.Error("the tail is there, and nobody holds it")
+	}
+}

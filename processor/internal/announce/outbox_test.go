@@ -52,3 +52,14 @@ func TestOutboxGivesUp(t *testing.T) {
 		}
 	}
 }
+
+// TestG9_WaitingOutcomesAreBounded: the more often an outcome was sent, the sooner it gives up its place.
+func TestG9_WaitingOutcomesAreBounded(t *testing.T) {
+	for n := 1; n <= tries; n++ {
+		o := &outbox{waiting: waitAtMost / n}
+		o.sent[1] = sent{number: 1, tries: n}
+		if o.again(1); o.waiting != waitAtMost/n {
+			t.Errorf("%d outcomes wait, the last was sent %d times", o.waiting, n)
+		}
+	}
+}

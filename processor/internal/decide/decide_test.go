@@ -232,6 +232,32 @@ func TestConfigured(t *testing.T) {
 	}
 }
 
+// The reason of a refused configuration names what is, and then what to set.
+func TestConfiguredSaysWhatToSet(t *testing.T) {
+	m := decoder.Decode(wire.DefaultPrefix.Config("c"), nil, []byte(`{"defaultTtl":1}`), message.Position{Seq: 9})
+	_, r := Configured(store.Config{NoIndex: true}, m, 0)
+	if is, set := strings.Index(r.Text, `"none"`), strings.Index(r.Text, `"consistent"`); is < 0 || set < is {
+		t.Error(r.Text)
+	}
+}
+
+// All changes of a collection are together: the script that commits them knows each once.
+func TestChangesOfACollectionAreTogether(t *testing.T) {
+	d := New(testLimits, oneConfig(store.Config{}), 0)
+	due := &state.DueDocument{Key: state.Key{Collection: "b", ID: "due"}}
+	for i, at := range []state.Key{{Collection: "a", ID: "1"}, {Collection: "b", ID: "1"}, {Collection: "a", ID: "2"}} {
+		d.Slot(at)
+		d.Apply(decoder.Decode(wire.DefaultPrefix.Write(wire.Upsert, at.Collection, at.ID), nil, []byte(`{}`), message.Position{Seq: uint64(i + 1)}))
+	}
+	var got []string
+	for _, c := range d.Changes(false, []*state.DueDocument{due}) {
+		got = append(got, fmt.Sprint(c.Collection, len(c.Changes)))
+	}
+	if want := []string{"a2", "b2"}; !cmp.Equal(got, want) {
+		t.Errorf("collections with their changes: %v, want %v", got, want)
+	}
+}
+
 func ptr(n int32) *int32 { return &n }
 
 // A ttl that was stored while TTL was off counts as absent if it is not valid.

@@ -328,3 +328,33 @@ func TestG1_ThePositionOfAPartitionThatComesBack(t *testing.T) {
 		t.Errorf("the log was read up to %d for the partition, want nothing", seq)
 	}
 }
+
+// TestG9_InboxesAreBounded: the inboxes of a process hold so many messages each, and 8 MiB of
+// their bodies.
+func TestG9_InboxesAreBounded(t *testing.T) {
+	for _, b := range NewInboxes(2, 3) {
+		if b.maxCount != 3 || b.maxBytes != inboxBytes {
+			t.Errorf("%d messages of %d bytes", b.maxCount, b.maxBytes)
+		}
+	}
+}
+
+// TestTheReaderGoesBackForHalfOfAll: the main reader reads anew what one partition in two waits
+// for. For fewer it does not: they read for themselves.
+func TestTheReaderGoesBackForHalfOfAll(t *testing.T) {
+	for _, tt := range []struct {
+		all, away int
+		want      bool
+	}{{3, 0, false}, {3, 1, false}, {3, 2, true}, {4, 1, false}, {4, 2, true}, {1, 1, true}} {
+		r := &Reader{inboxes: NewInboxes(tt.all, 10)}
+		for i, b := range r.inboxes {
+			b.Rewind(0, 0)
+			if b.begin(0, true); i < tt.away {
+				b.Rewind(0, 0)
+			}
+		}
+		if got := r.mostAreHungry(); got != tt.want {
+			t.Errorf("%d of %d partitions wait: %t", tt.away, tt.all, got)
+		}
+	}
+}

@@ -151,3 +151,30 @@ func answer(t *testing.T, tick *nats.Msg, seq uint64) {
 		t.Fatal(err)
 	}
 }
+
+// TestBacklog: the reader reads old messages while some are pending that are not of the last
+// quarter of a second. Ticks wait that long, but not for messages that do not come.
+func TestBacklog(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := &Backlog{}
+		for _, tt := range []struct {
+			pending uint64
+			age     time.Duration
+			silent  time.Duration
+			want    bool
+		}{
+			{5, time.Minute, 0, true},
+			{5, time.Minute, 999 * time.Millisecond, true},
+			{5, time.Minute, time.Second, false},
+			{5, 250 * time.Millisecond, 0, false},
+			{5, 251 * time.Millisecond, 0, true},
+			{0, time.Minute, 0, false},
+		} {
+			b.note(tt.pending, tt.age)
+			time.Sleep(tt.silent)
+			if got := b.reads(); got != tt.want || b.Pending() != tt.pending {
+				t.Errorf("%d messages pending, the last %s old and read %s ago: reads is %t; %d pending", tt.pending, tt.age, tt.silent, got, b.Pending())
+			}
+		}
+	})
+}

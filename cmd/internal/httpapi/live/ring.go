@@ -1,6 +1,7 @@
 package live
 
 import (
+	"cmp"
 	"slices"
 	"sync"
 )
@@ -92,15 +93,7 @@ func (r *ring) read(t topic, position uint64, size int) (frames [][]byte, next u
 	if position < r.from {
 		return nil, position, nil, false
 	}
-	i, _ := slices.BinarySearchFunc(r.messages, position+1, func(m message, seq uint64) int {
-		switch {
-		case m.seq < seq:
-			return -1
-		case m.seq > seq:
-			return 1
-		}
-		return 0
-	})
+	i, _ := slices.BinarySearchFunc(r.messages, position+1, func(m message, seq uint64) int { return cmp.Compare(m.seq, seq) })
 	for ; i < len(r.messages) && size > 0; i++ {
 		m := r.messages[i]
 		position = m.seq

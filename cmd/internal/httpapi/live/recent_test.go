@@ -1,0 +1,77 @@
+package live
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"testing"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/seed18712806/lapse/integration/harness/natstest"
+	"github.com/seed18712806/lapse/sink/wire"
+)
+
+// TestRecent: the last messages of a topic come newest first and each once, also where the stream has
+// more messages than are looked at, and has lost its first ones.
+func TestRecent(t *testing.T) {
+	js := natstest.Connect(t, natstest.Options{})
+	defer js.Conn().Close()
+	s, err := js.CreateStream(t.Context(), jetstream.StreamConfig{
+		Name: wire.DefaultPrefix.EventsStream(), Subjects: []string{"lapse.expired.>"}, AllowDirect: true, Storage: jetstream.MemoryStorage,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	h, err := New(js.Conn(), wire.DefaultPrefix, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer h.Close()
+	recent := func(n int, want, last uint64) {
+		t.Helper()
+		found, end, err := h.Recent(t.Context(), Request{Collection: "orders"}, n)
+		if err != nil || len(found) != n || end != want {
+			t.Fatalf("%d of %d messages, the last of the stream is %d, %v", len(found), n, end, err)
+		}
+		for i, m := range found {
+			if seq := want - 2*uint64(i); m.Seq != seq {
+				t.Fatalf("message %d is %d, want %d", i, m.Seq, seq)
+			}
+		}
+		if got := found[n-1].Seq; got != last {
+			t.Errorf("it ends with %d, want %d", got, last)
+		}
+	}
+	publish := func(n int) {
+		t.Helper()
+		for i := range n {
+			subject := "lapse.expired.orders.1"
+			if i%2 == 0 {
+				subject = "lapse.expired.others.1"
+			}
+			if _, err := js.PublishAsync(subject, []byte(`{}`)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		<-js.PublishAsyncComplete()
+	}
+	publish(400)
+	if err := s.Purge(t.Context(), jetstream.WithPurgeSequence(101)); err != nil {
+		t.Fatal(err)
+	}
+	recent(3, 400, 396)
+	recent(150, 400, 102) // all that are left, in several looks
+	publish(2 * recentMost)
+	recent(150, 400+2*recentMost, 102+2*recentMost)
+}
+
+// TestRecentWaits for its turn no longer than its context.
+func TestRecentWaits(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	h := &Hub{catching: make(chan struct{})}
+	if _, _, err := h.Recent(ctx, Request{}, 1); !errors.Is(err, context.Canceled) {
+		t.Error(err)
+	}
+}

@@ -1,0 +1,38 @@
+package examine_test
+
+import (
+	"testing"
+
+	"github.com/seed18712806/lapse/processor/internal/announce"
+	"github.com/seed18712806/lapse/processor/internal/examine"
+	"github.com/seed18712806/lapse/sink/store"
+)
+
+// TestG7_Lacks: a partition lacks what it had behind its offset, by its own mark, by the checkpoint, or as the
+// owner remembers it. It lacks nothing at the offset itself: readers get answers from there on.
+func TestG7_Lacks(t *testing.T) {
+	state := store.State{Version: "v", Offset: 10}
+	rebuilding := state
+	rebuilding.Rebuild = 12
+	for _, tt := range []struct {
+		state      store.State
+		checkpoint uint64
+		known      examine.Known
+		want       uint64
+	}{
+		{state, 0, examine.Known{}, 0},
+		{state, 10, examine.Known{}, 0},
+		{state, 11, examine.Known{}, 11},
+		{rebuilding, 11, examine.Known{}, 12},
+		{rebuilding, 13, examine.Known{}, 13},
+		{state, 0, examine.Known{EverTaken: true, Committed: 10}, 0},
+		{state, 11, examine.Known{EverTaken: true, Committed: 14}, 14},
+		{state, 11, examine.Known{Committed: 14}, 11},
+		{store.State{}, 11, examine.Known{}, 20},
+	} {
+		f := examine.Found{State: tt.state, Checkpoint: announce.Checkpoint{Seq: tt.checkpoint}, Last: 20}
+		if got := f.Lacks(tt.known); got != tt.want {
+			t.Errorf("%+v, checkpoint %d, %+v: it lacks what is up to %d, want %d", tt.state, tt.checkpoint, tt.known, got, tt.want)
+		}
+	}
+}
