@@ -188,6 +188,9 @@ func (w *World) loseEnds(s plan.Step) {
 	}
 	w.objects.loseEnd(lost["snapshots"], w.plan.Sync)
 	if s.Verb == "power-loss" {
+		w.inbox.mu.Lock()
+		w.inbox.losses++
+		w.inbox.mu.Unlock()
 		w.disconnectAll()
 	}
 }

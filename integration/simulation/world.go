@@ -51,6 +51,7 @@ type inbox struct {
 	arrived chan struct{}
 
 	away      time.Time // until then nobody can connect
+	losses    int       // of power: what was sent before is lost
 	greeting  []byte
 	redialled bool // a process has connected again
 }
@@ -64,7 +65,8 @@ type conn struct {
 	// When the last message of each direction arrives: the network keeps their order.
 	lastOut, lastIn time.Time
 	// After how long arrives what was sent when the connection was lost; 0 if it is lost too.
-	fate time.Duration
+	fate   time.Duration
+	losses int // of the inbox when it was made
 }
 
 // newWorld makes the world of a plan. It has to be called in a bubble.
@@ -76,13 +78,15 @@ func newWorld(p *plan.Plan, t *trace.Trace) *World {
 	w.lines.redis, w.lines.objects = w.lines.nats, w.lines.nats
 	w.lines.objects.Random = rand.New(rand.NewPCG(p.Seed, 3))
 	w.inbox.arrived = make(chan struct{}, 1)
-	w.nats = natsmodel.New(natsmodel.Options{Now: func() time.Time { return time.Now().Add(w.clocks.nats) }, Steady: time.Now, Replicas: p.Replicas})
+	w.nats = natsmodel.New(natsmodel.Options{Now: w.natsClock, Steady: time.Now, Replicas: p.Replicas})
 	w.inbox.greeting = slices.Clip(w.nats.Connect().Greeting())
 	w.redis = redismodel.New(redismodel.Options{Now: w.redisClock, Partitions: p.Partitions})
 	w.nats.Do(w.nats.Connect(), natsmodel.Command{Kind: natsmodel.Subscribe, Subject: "_INBOX.simulation.>", SID: "1"})
-	w.observer = observer.New(observer.Servers{NATS: w.nats, Redis: w.redis, RedisClock: w.redisClock, Partitions: p.Partitions})
+	w.observer = observer.New(observer.Servers{NATS: w.nats, Redis: w.redis, NATSClock: w.natsClock, RedisClock: w.redisClock, Partitions: p.Partitions})
 	return w
 }
+
+func (w *World) natsClock() time.Time { return time.Now().Add(w.clocks.nats) }
 
 func (w *World) redisClock() time.Time { return time.Now().Add(w.clocks.redis) }
 
@@ -107,7 +111,7 @@ func (w *World) dial(p *process) (*conn, error) {
 	if time.Now().Before(w.inbox.away) {
 		return nil, errAway
 	}
-	c := &conn{Pipe: pipe.New(w.inbox.greeting, w.wake), process: p}
+	c := &conn{Pipe: pipe.New(w.inbox.greeting, w.wake), process: p, losses: w.inbox.losses}
 	w.inbox.dialled = append(w.inbox.dialled, c)
 	w.wake()
 	return c, nil
@@ -328,7 +332,13 @@ func (w *World) publish(c *conn, commands []natsmodel.Command) {
 // is lost too, or arrives much later.
 func (w *World) arrive(c *conn, commands []natsmodel.Command, ghost bool) {
 	subject := shown(commands[0].Subject)
+	w.inbox.mu.Lock()
+	losses := w.inbox.losses
+	w.inbox.mu.Unlock()
 	switch {
+	case c.losses != losses:
+		w.trace.Printf("%s: %s is lost with the power", c.process.name, subject)
+		return
 	case ghost:
 		w.trace.Printf("%s: %s arrives after all", c.process.name, subject)
 	case c.IsClosed() && c.fate == 0:

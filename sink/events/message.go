@@ -73,7 +73,7 @@ type Rejection struct {
 	Subject string // of the original
 	Rest    string // of the original's subject, behind the kind and the operation
 	Seq     uint64 // of the original in the log
-	Ts      int64  // log time at the original, Unix milliseconds
+	Ts      int64  // stamp of the original, Unix milliseconds; 0 if it is not known
 	Code    int
 	Error   string
 	Body    []byte // of the original

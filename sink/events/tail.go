@@ -40,7 +40,10 @@ type output struct {
 type Named struct {
 	Seq uint64 // in the log
 	At  uint64 // sequence of the output in the stream of events
-	Ts  int64  // log time by which it was stored, Unix milliseconds; 0 if the output does not tell
+	// When it was stored, as a rejection tells, or else an instant by which it was, as an event tells. Unix
+	// milliseconds; 0 if the output does not tell.
+	Ts    int64
+	Exact bool
 }
 
 // NewTail makes the tail of a log.
@@ -148,7 +151,7 @@ func (t *Tail) Named(behind uint64) (all []Named) {
 	defer t.mu.Unlock()
 	for key, output := range t.stored {
 		if key.Seq > behind {
-			all = append(all, Named{Seq: key.Seq, At: output.at, Ts: output.ts})
+			all = append(all, Named{Seq: key.Seq, At: output.at, Ts: output.ts, Exact: key.Kind == keyRejected})
 		}
 	}
 	slices.SortFunc(all, func(a, b Named) int { return cmp.Or(cmp.Compare(a.Seq, b.Seq), cmp.Compare(a.At, b.At)) })

@@ -120,13 +120,13 @@ func TestG12_ATailNamesTheLog(t *testing.T) {
 		publish Message
 		want    Named
 	}{
-		{rejection("a", 7, ""), Named{7, 1, ofRejection(7)}},
-		{event("b", 9, "{}"), Named{9, 2, ofEvent}},
-		{event("c", 3, "{}"), Named{9, 2, ofEvent}},
-		{rejection("a", 8, `{"ts":"2001-01-01T00:00:00Z"}`), Named{9, 2, ofEvent}},
-		{rejection("a", 30, `{"ts":"2001-01-01T00:00:00Z"}`), Named{30, 5, ofRejection(30)}},
-		{without, Named{50, 6, 0}},
-		{event("d", 51, "{}"), Named{51, 7, ofEvent}},
+		{rejection("a", 7, ""), Named{7, 1, ofRejection(7), true}},
+		{event("b", 9, "{}"), Named{9, 2, ofEvent, false}},
+		{event("c", 3, "{}"), Named{9, 2, ofEvent, false}},
+		{rejection("a", 8, `{"ts":"2001-01-01T00:00:00Z"}`), Named{9, 2, ofEvent, false}},
+		{rejection("a", 30, `{"ts":"2001-01-01T00:00:00Z"}`), Named{30, 5, ofRejection(30), true}},
+		{without, Named{50, 6, 0, true}},
+		{event("d", 51, "{}"), Named{51, 7, ofEvent, false}},
 	} {
 		if at := r.publish(step.publish); at.Seq != uint64(i+1) {
 			t.Fatalf("it is stored at %s", at)

@@ -72,6 +72,7 @@ type Observer struct {
 type Servers struct {
 	NATS       *natsmodel.Server
 	Redis      *redismodel.Server
+	NATSClock  func() time.Time
 	RedisClock func() time.Time
 	Partitions int
 }

@@ -286,7 +286,7 @@ var teeth = []tooth{
 		`i -= len(all) + every`},
 	{"stamp-of-an-output-not-compared", "G12 E6", "processor/internal/examine/events.go",
 		"The log has lost a message that only an output names, and has another one in its place.",
-		`	if at := time.Unix(0, at); at.UnixMilli() > named.Ts {`,
+		`	if at := time.Unix(0, at); at.UnixMilli() > named.Ts || named.Exact && at.UnixMilli() < named.Ts {`,
 		`	if at := time.Unix(0, at); at.UnixMilli() > named.Ts+time.Hour.Milliseconds() {`},
 	{"checkpoint-of-lost-events-stays", "G12 E4", "processor/internal/owner/takeover.go",
 		"Events were lost, and a crash while they are published again leaves the checkpoint that says they are there.",

@@ -186,13 +186,13 @@ func (e *Examiner) judgeNamed(ctx context.Context, f *Found) error {
 const mostNamed = 64
 
 // judgeOne compares the log with a message that an output names. One that took its place was stored after
-// the output was published.
+// the output was published; but if NATS's clock was set back meanwhile, its stamp can be an earlier one.
 func (e *Examiner) judgeOne(ctx context.Context, f *Found, named events.Named) error {
 	at, found, err := e.log.Stamp(ctx, named.Seq)
 	if err != nil || !found || named.Ts == 0 {
 		return err
 	}
-	if at := time.Unix(0, at); at.UnixMilli() > named.Ts {
+	if at := time.Unix(0, at); at.UnixMilli() > named.Ts || named.Exact && at.UnixMilli() < named.Ts {
 		return e.impasse(f, fmt.Errorf("%w: message %d of the log was stored at %s, and message %d of the stream of events follows from one that was stored by %s: the log has lost its end, and was written again since: restore the end that it has lost",
 			identity.ErrLogChanged, named.Seq, formatTime(at), named.At, formatTime(time.UnixMilli(named.Ts))))
 	}
