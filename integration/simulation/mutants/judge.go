@@ -29,6 +29,7 @@ type judge struct {
 // program is the compiled tests of a package with all mutations.
 type program struct {
 	file, dir string
+	args      []string
 	tests     []test // those that pass without a mutation; the fastest first
 }
 
@@ -99,6 +100,10 @@ func (j *judge) program(ctx context.Context, pkg, named string) (*program, error
 	}
 	if _, err := os.Stat(p.file); err != nil {
 		return p, nil // it has no tests
+	}
+	// The library rapid would write what it finds into the tree.
+	if help, _ := exec.CommandContext(ctx, p.file, "-help").CombinedOutput(); bytes.Contains(help, []byte("-rapid.nofailfile")) {
+		p.args = []string{"-rapid.nofailfile"}
 	}
 	names := []string{"TestKept", "TestSeeds"}
 	if pkg != simulation {
@@ -187,6 +192,7 @@ func (j *judge) exec(ctx context.Context, p *program, tests []string, limit, cpu
 	limited, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	args := []string{"-test.run", "^(" + strings.Join(tests, "|") + ")$", "-test.failfast"}
+	args = append(args, p.args...)
 	if filepath.Base(p.dir) == "simulation" {
 		args = append(args, "-test.v", "-workers", "1", "-seeds", fmt.Sprint(j.seeds), "-from", fmt.Sprint(j.first))
 	}

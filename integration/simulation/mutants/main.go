@@ -51,8 +51,8 @@ var rooms = []room{
 	{"sink", []string{"sink"}, "sink/service", false},
 	{"store", []string{"sink/store"}, "processor", false},
 	{"events", []string{"sink/events"}, "processor", true},
-	{"httpapi", []string{"cmd/internal/httpapi", "cmd/internal/httpapi/live", "cmd/internal/httpapi/bulk"}, "cmd/internal/console", false},
-	{"backup", []string{"cmd/internal/backup", "cmd/internal/backup/file"}, "integration Backup|Restore|Until", false},
+	{"httpapi", []string{"cmd/internal/httpapi", "cmd/internal/httpapi/live"}, "cmd/internal/console", false},
+	{"backup", []string{"cmd/internal/backup"}, "integration Backup|Restore|Until", false},
 }
 
 // options are the flags.
