@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"hash/fnv"
+	"maps"
 )
 
 // ErrRefused: the partition is damaged, and the log does not reach back to rebuild it.
@@ -54,7 +55,8 @@ func newImpasse(why error, offer string, facts []any) error {
 }
 
 // Consent is a person's decision to give something up. It covers the refusals that there are
-// when lapse starts, of one kind; its token names the first of them.
+// when lapse starts, of one kind; its token names any of them, as a person sees one partition's
+// before another is refused too.
 type Consent struct {
 	token   string
 	allowed map[int]string // partition → token
@@ -75,20 +77,21 @@ func (c *Consent) Allows(partition int, err error) bool {
 }
 
 // Cover notes the refusals that there are, by partition, of the kind of which the token names
-// the first.
+// one.
 func (c *Consent) Cover(errs []error) {
-	c.allowed = make(map[int]string)
-	first := make(map[string]string) // token of the first refusal, by its offer
+	offers := make([]string, len(errs)) // "" if it is none
+	tokens := make(map[int]string)
+	named := ""
 	for i, err := range errs {
 		var r *impasse
 		if !errors.As(err, &r) {
 			continue
 		}
-		if first[r.offer] == "" {
-			first[r.offer] = r.token
-		}
-		if first[r.offer] == c.token {
-			c.allowed[i] = r.token
+		offers[i], tokens[i] = r.offer, r.token
+		if r.token == c.token {
+			named = r.offer
 		}
 	}
+	maps.DeleteFunc(tokens, func(i int, _ string) bool { return offers[i] != named })
+	c.allowed = tokens
 }
