@@ -7,6 +7,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/seed18712806/lapse/processor/internal/crash"
 	"github.com/seed18712806/lapse/sink/store"
@@ -137,4 +138,40 @@ func (r *rig) dies(at string) {
 		r.t.Fatal(err)
 	}
 	_ = p.Run(ctx)
+}
+
+// TestG7_BeginAnewPublishesNothingTwice: the log has lost its beginning, and Redis everything. A person
+// begins anew from what the log has. What that has caused was published before, and is not published again.
+//
+// It fails if nobody reads the stream of events before the partition begins anew.
+func TestG7_BeginAnewPublishesNothingTwice(t *testing.T) {
+	onBoth(t, func(t *testing.T, r *rig) {
+		p := r.start(nil)
+		p.ready(t)
+		for range 10 {
+			r.put("c", "a", `{"ttl":1}`)
+			r.send(prefix.Write("frob", "c", "a"), ``)
+		}
+		r.caughtUp(p)
+		r.sendAsync(prefix.Config("c"), `{"defaultTtl":-1}`)
+		last := r.put("c", "a", `{"ttl":1}`)
+		eventually(t, "it has expired", func() bool { return time.Now().UnixMilli() > int64(*last.ExpiresAt) })
+		r.caughtUp(p)
+		p.stop(t)
+		before := len(r.outputs())
+		r.truncate(12)
+		if err := r.redis.FlushAll(t.Context()).Err(); err != nil {
+			t.Fatal(err)
+		}
+		p = r.start(nil)
+		p.ends(t, ErrLogTruncated)
+		r.opts.BeginAnew = tokenIn.FindStringSubmatch(p.err.Error())[1]
+		p = r.start(nil)
+		p.ready(t)
+		r.caughtUp(p)
+		p.stop(t)
+		if got := len(r.outputs()); before < 11 || got != before {
+			t.Errorf("the stream of events had %d outputs, and has %d", before, got)
+		}
+	})
 }

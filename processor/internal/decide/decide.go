@@ -3,7 +3,6 @@ package decide
 import (
 	"fmt"
 	"slices"
-	"time"
 
 	"github.com/seed18712806/lapse/processor/internal/document"
 	"github.com/seed18712806/lapse/processor/internal/message"
@@ -237,7 +236,7 @@ func (d *Decision) Reject(m *message.Message, r *message.Refusal) {
 	d.Rejections = append(d.Rejections, r.Code)
 	d.Outputs = append(d.Outputs, Output{
 		Message: events.Rejected(d.limits.Log, events.Rejection{
-			Subject: m.Subject, Rest: m.Rest, Seq: m.Seq, Ts: m.Stamp / int64(time.Millisecond), Code: r.Code, Error: r.Text, Body: m.Body, Trace: m.Trace,
+			Subject: m.Subject, Rest: m.Rest, Seq: m.Seq, Ts: m.Stamp / 1e6, Code: r.Code, Error: r.Text, Body: m.Body, Trace: m.Trace,
 		}),
 		Seq: m.Seq,
 	})

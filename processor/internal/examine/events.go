@@ -64,23 +64,34 @@ func (s *Events) limited(ctx context.Context, questions func(context.Context) er
 //   - E7: What a person has given up is not looked for: what Redis and the checkpoint remembered when
 //     the person decided, and what a state or a snapshot of before that remembers.
 func (e *Examiner) judgeEvents(ctx context.Context, f *Found, fence uint64) error {
-	var from, upTo uint64
+	var from uint64
 	err := e.events.limited(ctx, func(ctx context.Context) (err error) {
 		if err = e.judgePlaces(ctx, f); err == nil {
 			from, err = e.from(ctx, f)
 		}
-		if err == nil {
-			_, upTo, err = e.events.ends(ctx)
-		}
 		return err
 	})
 	if err == nil {
-		err = e.events.Link.Ask(ctx, func(ctx context.Context) error { return e.events.Tail.Cover(ctx, from, max(upTo, fence)) })
+		err = e.Cover(ctx, from, fence)
 	}
 	if err != nil {
 		return err
 	}
 	return e.events.limited(ctx, func(ctx context.Context) error { return e.judgeNamed(ctx, f) })
+}
+
+// Cover reads what the stream of events has behind a sequence, up to the owner's fence at least. A
+// partition that begins anew needs all of it: nothing tells which of its outputs are published.
+func (e *Examiner) Cover(ctx context.Context, from, fence uint64) error {
+	var upTo uint64
+	err := e.events.limited(ctx, func(ctx context.Context) (err error) {
+		_, upTo, err = e.events.ends(ctx)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	return e.events.Link.Ask(ctx, func(ctx context.Context) error { return e.events.Tail.Cover(ctx, from, max(upTo, fence)) })
 }
 
 // judgePlaces compares the stream of events with the places that are remembered: see judgeEvents.

@@ -139,7 +139,7 @@ func (p *Partition) examine(stop context.Context) (*examine.Found, error) {
 	err = p.examiner().Streams(stop, f, 0) // which may read a lot
 	if p.shared.Consent.Allows(p.id, err) {
 		f.Anew = true
-		return f, nil
+		return f, p.examiner().Cover(stop, 0, 0)
 	}
 	err = p.examiner().Choose(stop, f, err) // likewise
 	if p.shared.Consent.Allows(p.id, err) {
@@ -191,7 +191,11 @@ func (p *Partition) claim(ctx context.Context, f *examine.Found) error {
 // is the sequence of a tick that was appended after the claim.
 func (p *Partition) resume(ctx context.Context, f *examine.Found, upTo uint64) error {
 	f.Last = upTo
-	if lost := f.Lost != nil; !f.Anew {
+	if lost := f.Lost != nil; f.Anew {
+		if err := p.examiner().Cover(ctx, 0, p.announcer.FencePlace().Seq); err != nil {
+			return p.takeOverFailed(err)
+		}
+	} else {
 		if err := p.examiner().Streams(ctx, f, p.announcer.FencePlace().Seq); errors.Is(err, identity.ErrLogTruncated) {
 			return p.failed(fmt.Errorf("truncated since the examination, which is made anew: %v", errors.Unwrap(err)))
 		} else if err != nil {
