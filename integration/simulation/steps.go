@@ -167,6 +167,9 @@ func (w *World) breakStream(s plan.Step) {
 			return &jetstream.APIError{Code: 503, ErrorCode: 10077, Description: "maximum messages exceeded"}
 		}
 	case "events-age":
+		if time.Since(w.lostEvents) < ageOut {
+			return
+		}
 		// What ages out is older than all that is not synced.
 		if bucket := w.nats.Stream(observer.Checkpoints); bucket != nil {
 			bucket.Sync()
@@ -178,9 +181,16 @@ func (w *World) breakStream(s plan.Step) {
 	}
 }
 
+// ageOut is how long events stay at least. Where the stream has just lost its end, lapse compares before
+// anything ages out that was stored since: it could not tell that from what was lost.
+const ageOut = time.Minute
+
 // loseEnds puts streams back to an instant, each to its own.
 func (w *World) loseEnds(s plan.Step) {
 	lost := s.Lost()
+	if _, ok := lost["events"]; ok {
+		w.lostEvents = time.Now()
+	}
 	for stream, name := range map[string]string{"log": observer.Log, "events": observer.Events, "checkpoints": observer.Checkpoints} {
 		if st := w.nats.Stream(name); st != nil {
 			st.LoseEnd(lost[stream], w.plan.Sync)

@@ -24,22 +24,23 @@ import (
 // their clocks. Its run is the only scheduler: it lets one thing happen at a time, and goes
 // on when every goroutine of the bubble waits.
 type World struct {
-	plan     *plan.Plan
-	random   *rand.Rand
-	queue    transit.Queue
-	nats     *natsmodel.Server
-	redis    *redismodel.Server
-	objects  shelf // the snapshots
-	lines    struct{ nats, redis, objects transit.Network }
-	clocks   struct{ nats, redis time.Duration } // ahead of the processes'
-	lateness lateness
-	hosts    []*process // the present process of each, or the last
-	running  sync.WaitGroup
-	observer *observer.Observer
-	client   client
-	trace    *trace.Trace
-	inbox    inbox
-	saved    *redismodel.Snapshot
+	plan       *plan.Plan
+	random     *rand.Rand
+	queue      transit.Queue
+	nats       *natsmodel.Server
+	redis      *redismodel.Server
+	objects    shelf // the snapshots
+	lines      struct{ nats, redis, objects transit.Network }
+	clocks     struct{ nats, redis time.Duration } // ahead of the processes'
+	lateness   lateness
+	lostEvents time.Time  // when their stream last lost its end
+	hosts      []*process // the present process of each, or the last
+	running    sync.WaitGroup
+	observer   *observer.Observer
+	client     client
+	trace      *trace.Trace
+	inbox      inbox
+	saved      *redismodel.Snapshot
 }
 
 // inbox is what processes have given to the world since it looked.
