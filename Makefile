@@ -22,7 +22,7 @@ faults:
 # Run lapse in the simulated world for an hour, or for LAPSE_SIMULATE. See
 # integration/simulation/README.md.
 simulate:
-	.ci/simulate -run TestSeeds -v -timeout 0 -for $${LAPSE_SIMULATE:-1h}
+	.ci/simulate -run TestSeeds -v -timeout 0 -from 0 -for $${LAPSE_SIMULATE:-1h}
 
 # Change lapse in 300 places, one at a time, and list the changes that no test notices. It takes
 # hours. For some rooms: go run ./integration/simulation/mutants -rooms owner,feed

@@ -8,7 +8,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
 
@@ -67,7 +66,7 @@ func (r *lossRig) live(p *process) {
 		r.sendAsync(prefix.Write("frob", "c", id), ``)
 	}
 	last := r.put("c", "last", `{"ttl":1}`)
-	eventually(r.t, "all have expired", func() bool { return time.Now().UnixMilli() > int64(*last.ExpiresAt) })
+	r.expires(p, "c", last)
 	r.all(p)
 }
 
@@ -96,10 +95,7 @@ func (r *lossRig) all(p *process) {
 	r.t.Helper()
 	p.ready(r.t)
 	r.caughtUp(p)
-	eventually(r.t, "all events are published", func() bool {
-		c, err := r.reader.Count(context.Background(), "c")
-		return err == nil && c.Expired == 0
-	})
+	r.reaped("c")
 	r.caughtUp(p)
 	comes(r.t, "the checkpoints are stored", func() error { return p.current().checkpointer.RunOnce(context.Background()) })
 }

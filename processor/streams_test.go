@@ -111,6 +111,25 @@ func (r *rig) caughtUp(p *process) {
 	r.eachCaughtUp(func() *process { return p })
 }
 
+// expires waits until a version has expired that was written last, and until all of its collection that has
+// expired by then is reaped. That nothing is due is not enough just after a deadline: the owner may not have
+// looked yet.
+func (r *rig) expires(p *process, collection string, last wire.Outcome) {
+	r.t.Helper()
+	eventually(r.t, "it has expired", func() bool { return time.Now().UnixMilli() > int64(*last.ExpiresAt) })
+	r.reaped(collection)
+	r.caughtUp(p)
+}
+
+// reaped waits until nothing of a collection is both expired and there.
+func (r *rig) reaped(collection string) {
+	r.t.Helper()
+	eventually(r.t, "all events are published", func() bool {
+		c, err := r.reader.Count(context.Background(), collection)
+		return err == nil && c.Expired == 0
+	})
+}
+
 // eachCaughtUp is the same where one process may follow another.
 func (r *rig) eachCaughtUp(current func() *process) {
 	r.t.Helper()

@@ -151,7 +151,7 @@ func (w *World) breakStream(s plan.Step) {
 	case "log-tail":
 		stream.LoseTail(s.Number(0))
 	case "log-truncate":
-		if applied := w.applied(); applied > uint64(s.Number(0)) {
+		if applied := w.applied(); applied > uint64(s.Number(0)) && time.Since(w.lost[name]) >= ageOut {
 			stream.Truncate(applied + 1 - uint64(s.Number(0)))
 		}
 	case "log-anew":
@@ -167,7 +167,7 @@ func (w *World) breakStream(s plan.Step) {
 			return &jetstream.APIError{Code: 503, ErrorCode: 10077, Description: "maximum messages exceeded"}
 		}
 	case "events-age":
-		if time.Since(w.lostEvents) < ageOut {
+		if time.Since(w.lost[name]) < ageOut {
 			return
 		}
 		// What ages out is older than all that is not synced.
@@ -181,17 +181,17 @@ func (w *World) breakStream(s plan.Step) {
 	}
 }
 
-// ageOut is how long events stay at least. Where the stream has just lost its end, lapse compares before
-// anything ages out that was stored since: it could not tell that from what was lost.
+// ageOut is how long messages stay in a stream at least. Where a stream has just lost its end, lapse compares
+// before anything ages out that was stored since: it could not tell that from what was lost.
 const ageOut = time.Minute
 
 // loseEnds puts streams back to an instant, each to its own.
 func (w *World) loseEnds(s plan.Step) {
 	lost := s.Lost()
-	if _, ok := lost["events"]; ok {
-		w.lostEvents = time.Now()
-	}
 	for stream, name := range map[string]string{"log": observer.Log, "events": observer.Events, "checkpoints": observer.Checkpoints} {
+		if _, ok := lost[stream]; ok {
+			w.lost[name] = time.Now()
+		}
 		if st := w.nats.Stream(name); st != nil {
 			st.LoseEnd(lost[stream], w.plan.Sync)
 		}

@@ -24,23 +24,23 @@ import (
 // their clocks. Its run is the only scheduler: it lets one thing happen at a time, and goes
 // on when every goroutine of the bubble waits.
 type World struct {
-	plan       *plan.Plan
-	random     *rand.Rand
-	queue      transit.Queue
-	nats       *natsmodel.Server
-	redis      *redismodel.Server
-	objects    shelf // the snapshots
-	lines      struct{ nats, redis, objects transit.Network }
-	clocks     struct{ nats, redis time.Duration } // ahead of the processes'
-	lateness   lateness
-	lostEvents time.Time  // when their stream last lost its end
-	hosts      []*process // the present process of each, or the last
-	running    sync.WaitGroup
-	observer   *observer.Observer
-	client     client
-	trace      *trace.Trace
-	inbox      inbox
-	saved      *redismodel.Snapshot
+	plan     *plan.Plan
+	random   *rand.Rand
+	queue    transit.Queue
+	nats     *natsmodel.Server
+	redis    *redismodel.Server
+	objects  shelf // the snapshots
+	lines    struct{ nats, redis, objects transit.Network }
+	clocks   struct{ nats, redis time.Duration } // ahead of the processes'
+	lateness lateness
+	lost     map[string]time.Time // when a stream last lost its end, by its name
+	hosts    []*process           // the present process of each, or the last
+	running  sync.WaitGroup
+	observer *observer.Observer
+	client   client
+	trace    *trace.Trace
+	inbox    inbox
+	saved    *redismodel.Snapshot
 }
 
 // inbox is what processes have given to the world since it looked.
@@ -72,7 +72,7 @@ type conn struct {
 
 // newWorld makes the world of a plan. It has to be called in a bubble.
 func newWorld(p *plan.Plan, t *trace.Trace) *World {
-	w := &World{plan: p, trace: t, lateness: newLateness(p)}
+	w := &World{plan: p, trace: t, lateness: newLateness(p), lost: map[string]time.Time{}}
 	w.random = rand.New(rand.NewPCG(p.Seed, 1))
 	usual := []time.Duration{50 * time.Microsecond, 300 * time.Microsecond, 3 * time.Millisecond}[w.random.IntN(3)]
 	w.lines.nats = transit.Network{Random: w.random, Usual: usual, Sometimes: 20 * time.Millisecond}
