@@ -8,6 +8,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
 
@@ -150,7 +151,9 @@ func (r *lossRig) putBack(m moment, streams ...string) {
 func (r *lossRig) connected() {
 	r.t.Helper()
 	eventually(r.t, "NATS answers", func() bool {
-		_, err := r.js.AccountInfo(context.Background())
+		ctx, cancel := context.WithTimeout(context.Background(), time.Second) // a connection that is just lost brings no answer
+		defer cancel()
+		_, err := r.js.AccountInfo(ctx)
 		return err == nil
 	})
 }
