@@ -9,8 +9,6 @@ import (
 	"github.com/seed18712806/lapse/processor/internal/owner"
 	"github.com/seed18712806/lapse/processor/internal/retention"
 	"github.com/seed18712806/lapse/processor/internal/snapshot"
-	"github.com/seed18712806/lapse/sink/bulk"
-	"github.com/seed18712806/lapse/sink/rewrite"
 	"github.com/seed18712806/lapse/sink/store"
 )
 
@@ -43,31 +41,11 @@ type Objects interface{ snapshot.Objects }
 type PartitionStore interface{ owner.Store }
 
 // redisStore is the Store in Redis.
-type redisStore struct {
-	*store.Store
-	client redis.UniversalClient
-	bulk   []*bulk.Partition
-}
+type redisStore struct{ *store.Store }
 
 // newRedisStore makes the store of a shard's partitions.
 func newRedisStore(client redis.UniversalClient, o Options) redisStore {
-	s := redisStore{Store: store.NewShard(client, o.Prefix, o.Shape(), o.Shard), client: client}
-	for i := range o.Partitions {
-		s.bulk = append(s.bulk, bulk.New(client, o.Prefix, o.Shape(), o.Shape().First(o.Shard)+i))
-	}
-	return s
+	return redisStore{store.NewShard(client, o.Prefix, o.Shape(), o.Shard)}
 }
 
-func (s redisStore) Rewrite(ctx context.Context) error { return rewrite.Rewrite(ctx, s.client) }
-
-func (s redisStore) Partition(i int) PartitionStore {
-	return redisPartition{s.Store.Partition(i), bulkPartition{s.bulk[i]}}
-}
-
-// redisPartition is one partition in Redis.
-type redisPartition struct {
-	*store.Partition
-	bulkPartition
-}
-
-type bulkPartition struct{ *bulk.Partition } // so that both have names of their own
+func (s redisStore) Partition(i int) PartitionStore { return s.Store.Partition(i) }

@@ -8,7 +8,6 @@ import (
 
 	"github.com/seed18712806/lapse/integration/simulation/redismodel"
 	"github.com/seed18712806/lapse/processor"
-	"github.com/seed18712806/lapse/sink/bulk"
 	"github.com/seed18712806/lapse/sink/store"
 )
 
@@ -159,13 +158,13 @@ func (r remote) Scan(ctx context.Context, version, collection, cursor string, co
 	return s.found, s.next, s.server, err
 }
 
-func (r remote) Copy(ctx context.Context, version string, collections []string, at bulk.Place, documents, bytes int) (bulk.Copied, error) {
-	return ask(ctx, r.process, r.lane+" copy", func() (bulk.Copied, error) {
+func (r remote) Copy(ctx context.Context, version string, collections []string, at store.CopyPlace, documents, bytes int) (store.Copied, error) {
+	return ask(ctx, r.process, r.lane+" copy", func() (store.Copied, error) {
 		return r.partition.Copy(ctx, version, collections, at, documents, bytes)
 	})
 }
 
-func (r remote) Fill(ctx context.Context, version, next string, changes []bulk.Change) error {
+func (r remote) Fill(ctx context.Context, version, next string, changes []store.CollectionFill) error {
 	return tell(ctx, r.process, r.lane+" fill", func() error { return r.partition.Fill(ctx, version, next, changes) })
 }
 

@@ -14,6 +14,11 @@
 //	commit.go  Commit: one step, all of it or nothing
 //	clear.go   Clear: removes a partition before a rebuild
 //	aside.go   SetAside, RemoveAside: keeps a copy of a partition during a rebuild
+//	copy.go    Copy: reads documents, some at a time, of a partition that goes on, for a snapshot
+//	fill.go    Fill: writes documents of a snapshot into a partition that was cleared
+//	count.go   Count: ends that, and notes the sizes of the collections
+//
+// rewrite.go lets the servers write their files anew, so that they lose the bytes of what was removed.
 //
 // Each file has its Lua script beside it. A script compares the version and moves data; it
 // knows no rule about TTLs. The layout in Redis is described in sink/internal/layout.

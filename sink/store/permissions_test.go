@@ -10,7 +10,6 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/seed18712806/lapse/integration/harness/redistest"
-	"github.com/seed18712806/lapse/sink/rewrite"
 	"github.com/seed18712806/lapse/sink/store"
 	"github.com/seed18712806/lapse/sink/wire"
 )
@@ -79,7 +78,7 @@ func TestCheck_Permissions(t *testing.T) {
 			continue
 		case "bgrewriteaof", "bgsave": // lapse goes on without these, and warns
 			set("-" + command)
-			if err := rewrite.Rewrite(t.Context(), client); !errors.Is(err, store.ErrDenied) || !strings.Contains(err.Error(), command) {
+			if err := store.NewStore(client, "p", 1).Rewrite(t.Context()); !errors.Is(err, store.ErrDenied) || !strings.Contains(err.Error(), command) {
 				t.Errorf("without %s: %v", command, err)
 			}
 			set("+" + command)

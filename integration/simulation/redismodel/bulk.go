@@ -7,13 +7,12 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/seed18712806/lapse/sink/bulk"
 	"github.com/seed18712806/lapse/sink/store"
 )
 
 // Copy reads documents, with the effects and the errors of [bulk.Partition]. Each call reads one
 // collection at most.
-func (p *Partition) Copy(_ context.Context, version string, collections []string, at bulk.Place, documents, _ int) (c bulk.Copied, err error) {
+func (p *Partition) Copy(_ context.Context, version string, collections []string, at store.CopyPlace, documents, _ int) (c store.Copied, err error) {
 	if p.state.Version != version {
 		return c, store.ErrFenced
 	}
@@ -34,18 +33,18 @@ func (p *Partition) Copy(_ context.Context, version string, collections []string
 			continue
 		}
 		if len(c.Documents) == documents {
-			c.Next = bulk.Place{Cursor: "after:" + c.Documents[documents-1].ID, Server: server}
+			c.Next = store.CopyPlace{Cursor: "after:" + c.Documents[documents-1].ID, Server: server}
 			return c, nil
 		}
 		d := docs[id]
-		c.Documents = append(c.Documents, bulk.Document{Collection: name, ID: id, Value: string(d.Header.Append(nil)) + d.Body})
+		c.Documents = append(c.Documents, store.Document{Collection: name, ID: id, Value: string(d.Header.Append(nil)) + d.Body})
 	}
 	c.Done = 1
 	return c, nil
 }
 
 // Fill writes documents.
-func (p *Partition) Fill(_ context.Context, version, next string, changes []bulk.Change) error {
+func (p *Partition) Fill(_ context.Context, version, next string, changes []store.CollectionFill) error {
 	switch {
 	case p.state.Version != version:
 		return store.ErrFenced
@@ -88,7 +87,7 @@ func (p *Partition) Fill(_ context.Context, version, next string, changes []bulk
 }
 
 func parse(value string) (*store.Stored, error) {
-	h, body, err := bulk.ParseDocument(value)
+	h, body, err := store.ParseDocument(value)
 	return &store.Stored{Header: h, Body: body}, err
 }
 

@@ -18,9 +18,7 @@ import (
 	"github.com/seed18712806/lapse/integration/simulation/redismodel"
 	"github.com/seed18712806/lapse/processor"
 	"github.com/seed18712806/lapse/sink"
-	"github.com/seed18712806/lapse/sink/bulk"
 	"github.com/seed18712806/lapse/sink/store"
-	"github.com/seed18712806/lapse/sink/wire"
 	"github.com/seed18712806/lapse/ttlrules"
 )
 
@@ -34,7 +32,6 @@ type history struct {
 	model     *redismodel.Server
 	partition *redismodel.Partition
 	rig       *storetest.Rig // nil: only on the model
-	bulk      *bulk.Partition
 	base      string         // of the keys
 	at        store.Progress // after the last commit
 	names     []string       // of collections
@@ -58,7 +55,6 @@ func newHistory(t *testing.T, s *redistest.Server) *history {
 	if s != nil {
 		h.rig = storetest.New(t, *s, 1, h.at.Watermark)
 		h.base = h.rig.Key(0, "")
-		h.bulk = bulk.New(s.Client, h.rig.Prefix, wire.Shape{Shards: 1, Partitions: 1}, 0)
 	}
 	return h
 }
@@ -151,19 +147,11 @@ func kind(err error) string {
 	return fmt.Sprint(err)
 }
 
-// real is a partition in Redis, as a processor uses it.
-type real struct {
-	*store.Partition
-	inBulk
-}
-
-type inBulk struct{ *bulk.Partition }
-
 // both does something on both sides, and compares the answers.
 func (h *history) both(what string, do func(p processor.PartitionStore) (any, error)) error {
 	got, err := do(h.partition)
 	if h.rig != nil {
-		want, wantErr := do(real{h.rig.Store.Partition(0), inBulk{h.bulk}})
+		want, wantErr := do(h.rig.Store.Partition(0))
 		if diff := cmp.Diff(want, got); diff != "" || kind(err) != kind(wantErr) {
 			h.Errorf("%s: error %v, want %v\n%s", what, err, wantErr, diff)
 		}
@@ -334,8 +322,8 @@ func (h *history) read() {
 		return p.Due(ctx, version, cuts, limit, bytes, whole)
 	})
 	_ = h.both("copy "+name, func(p processor.PartitionStore) (any, error) {
-		all := map[bulk.Document]bool{}
-		collections, at := []string{name, "none", h.names[0]}, bulk.Place{}
+		all := map[store.Document]bool{}
+		collections, at := []string{name, "none", h.names[0]}, store.CopyPlace{}
 		for len(collections) > 0 {
 			c, err := p.Copy(ctx, version, collections, at, count, bytes)
 			if err != nil {
@@ -416,9 +404,9 @@ func (h *history) fill() {
 	}
 	version := h.version()
 	for i := range h.IntN(5) {
-		c := bulk.Change{Collection: h.name(), Drop: h.oneIn(5)}
+		c := store.CollectionFill{Collection: h.name(), Drop: h.oneIn(5)}
 		if h.oneIn(5) {
-			c = bulk.Change{Collection: c.Collection, MoveTo: fmt.Sprint(c.Collection, ".", h.fresh())}
+			c = store.CollectionFill{Collection: c.Collection, MoveTo: fmt.Sprint(c.Collection, ".", h.fresh())}
 			h.add(c.MoveTo)
 		} else {
 			for _, i := range h.Perm(12)[:h.IntN(12)] {
@@ -427,15 +415,15 @@ func (h *history) fill() {
 				case 0:
 					c.Remove = append(c.Remove, id)
 				case 1:
-					c.Renew = append(c.Renew, bulk.Document{ID: id, Value: value("")})
+					c.Renew = append(c.Renew, store.Document{ID: id, Value: value("")})
 				default:
-					c.Put = append(c.Put, bulk.Document{ID: id, Value: value(strings.Repeat("y", h.IntN(40)))})
+					c.Put = append(c.Put, store.Document{ID: id, Value: value(strings.Repeat("y", h.IntN(40)))})
 				}
 			}
 		}
 		next := fmt.Sprint(h.at.Version, "-", i)
 		if h.both(fmt.Sprintf("fill %+v", c), func(p processor.PartitionStore) (any, error) {
-			return nil, p.Fill(ctx, version, next, []bulk.Change{c})
+			return nil, p.Fill(ctx, version, next, []store.CollectionFill{c})
 		}) == nil {
 			version, h.at.Version = next, next
 		}

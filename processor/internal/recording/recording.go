@@ -29,7 +29,6 @@ import (
 
 	"github.com/seed18712806/lapse/processor/internal/snapshot"
 	"github.com/seed18712806/lapse/processor/internal/state"
-	"github.com/seed18712806/lapse/sink/bulk"
 	"github.com/seed18712806/lapse/sink/store"
 )
 
@@ -57,15 +56,15 @@ type Writer interface {
 
 // Store is the stored partition: see [bulk.Partition].
 type Store interface {
-	Copy(ctx context.Context, version string, collections []string, at bulk.Place, documents, bytes int) (bulk.Copied, error)
+	Copy(ctx context.Context, version string, collections []string, at store.CopyPlace, documents, bytes int) (store.Copied, error)
 }
 
 // Recording is a snapshot that is being taken. A nil one takes none. Only the owner's goroutine
 // uses it.
 type Recording struct {
 	writer  Writer
-	left    []string   // collections to scan; the first one has begun
-	place   bulk.Place // in the first one
+	left    []string        // collections to scan; the first one has begun
+	place   store.CopyPlace // in the first one
 	configs map[string]string
 	next    time.Time // when to scan some more
 	seen    uint64    // how far the log was read at the last scan

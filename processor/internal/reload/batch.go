@@ -4,13 +4,13 @@ import (
 	"fmt"
 
 	"github.com/seed18712806/lapse/processor/internal/snapshot"
-	"github.com/seed18712806/lapse/sink/bulk"
+	"github.com/seed18712806/lapse/sink/store"
 )
 
 // batch gathers entries that are written in one call. Of the entries of a document only the last
 // is written, or, for a new header, that with the body before it.
 type batch struct {
-	changes []bulk.Change
+	changes []store.CollectionFill
 	open    map[string]int // the last change of each collection, where more may be added to it
 	at      map[key]place
 	entries int
@@ -40,19 +40,19 @@ func (b *batch) add(e snapshot.Entry) error {
 	case snapshot.Drop:
 		b.end(e.Collection)
 		b.open[e.Collection] = len(b.changes)
-		b.changes = append(b.changes, bulk.Change{Collection: e.Collection, Drop: true})
+		b.changes = append(b.changes, store.CollectionFill{Collection: e.Collection, Drop: true})
 		return nil
 	case snapshot.Move:
 		b.end(e.Collection)
 		b.end(string(e.Value))
-		b.changes = append(b.changes, bulk.Change{Collection: e.Collection, MoveTo: string(e.Value)})
+		b.changes = append(b.changes, store.CollectionFill{Collection: e.Collection, MoveTo: string(e.Value)})
 		return nil
 	}
 	i, ok := b.open[e.Collection]
 	if !ok {
 		i = len(b.changes)
 		b.open[e.Collection] = i
-		b.changes = append(b.changes, bulk.Change{Collection: e.Collection})
+		b.changes = append(b.changes, store.CollectionFill{Collection: e.Collection})
 	}
 	c, k, value := &b.changes[i], key{e.Collection, e.ID}, string(e.Value)
 	was, again := b.at[k]
@@ -66,7 +66,7 @@ func (b *batch) add(e snapshot.Entry) error {
 		}
 		b.forget(c, was)
 	}
-	document := bulk.Document{Collection: e.Collection, ID: e.ID, Value: value}
+	document := store.Document{Collection: e.Collection, ID: e.ID, Value: value}
 	switch e.Kind {
 	case snapshot.Put:
 		b.at[k] = place{snapshot.Put, len(c.Put)}
@@ -84,13 +84,13 @@ func (b *batch) add(e snapshot.Entry) error {
 }
 
 // forget takes the entry at a place out of a change: the last one of the list takes its place.
-func (b *batch) forget(c *bulk.Change, p place) {
+func (b *batch) forget(c *store.CollectionFill, p place) {
 	moved := func(id string) { b.at[key{c.Collection, id}] = p }
 	switch p.kind {
 	case snapshot.Put:
-		c.Put = takeOut(c.Put, p.index, func(d bulk.Document) { moved(d.ID) })
+		c.Put = takeOut(c.Put, p.index, func(d store.Document) { moved(d.ID) })
 	case snapshot.Renew:
-		c.Renew = takeOut(c.Renew, p.index, func(d bulk.Document) { moved(d.ID) })
+		c.Renew = takeOut(c.Renew, p.index, func(d store.Document) { moved(d.ID) })
 	default:
 		c.Remove = takeOut(c.Remove, p.index, moved)
 	}

@@ -14,7 +14,6 @@ import (
 	"time"
 
 	"github.com/seed18712806/lapse/processor/internal/snapshot"
-	"github.com/seed18712806/lapse/sink/bulk"
 	"github.com/seed18712806/lapse/sink/store"
 )
 
@@ -32,7 +31,7 @@ var entriesAtOnce = 1000
 
 // Store is the stored partition: see [bulk.Partition] and [store.Partition].
 type Store interface {
-	Fill(ctx context.Context, version, next string, changes []bulk.Change) error
+	Fill(ctx context.Context, version, next string, changes []store.CollectionFill) error
 	Count(ctx context.Context, version string, collections []string) (full []string, documents uint64, err error)
 	Commit(ctx context.Context, pr store.Progress, configs []store.ConfigChange, changes []store.CollectionChanges) error
 }
@@ -132,7 +131,7 @@ func (l *Loader) End(ctx context.Context, version string, rebuild uint64) (s sto
 				return s, err
 			}
 		}
-		c, err := bulk.DecodeConfig(m.Configs[name])
+		c, err := store.DecodeConfig(m.Configs[name])
 		if err != nil {
 			return s, fmt.Errorf("%w: %w", snapshot.ErrDamaged, err)
 		}

@@ -22,7 +22,6 @@ import (
 	"github.com/seed18712806/lapse/processor/internal/reload"
 	"github.com/seed18712806/lapse/processor/internal/snapshot"
 	"github.com/seed18712806/lapse/processor/internal/state"
-	"github.com/seed18712806/lapse/sink/bulk"
 	"github.com/seed18712806/lapse/sink/store"
 	"github.com/seed18712806/lapse/sink/wire"
 	"github.com/seed18712806/lapse/ttlrules"
@@ -32,27 +31,8 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 var ctx = context.Background()
 
-// partition is a stored partition, as an owner uses it.
-type partition struct {
-	*store.Partition
-	bulk *bulk.Partition
-}
-
-func (p partition) Copy(ctx context.Context, version string, collections []string, at bulk.Place, documents, bytes int) (bulk.Copied, error) {
-	return p.bulk.Copy(ctx, version, collections, at, documents, bytes)
-}
-
-func (p partition) Fill(ctx context.Context, version, next string, changes []bulk.Change) error {
-	return p.bulk.Fill(ctx, version, next, changes)
-}
-
-func (p partition) Count(ctx context.Context, version string, collections []string) ([]string, uint64, error) {
-	return p.bulk.Count(ctx, version, collections)
-}
-
-func newPartition(t *rapid.T, client *redis.Client, prefix wire.Prefix, version string) partition {
-	shape := wire.Shape{Shards: 1, Partitions: 1}
-	p := partition{store.NewShard(client, prefix, shape, 0).Partition(0), bulk.New(client, prefix, shape, 0)}
+func newPartition(t *rapid.T, client *redis.Client, prefix wire.Prefix, version string) *store.Partition {
+	p := store.NewStore(client, prefix, 1).Partition(0)
 	rebuild := uint64(0)
 	if version == "filling" {
 		rebuild = store.Clearing
@@ -89,7 +69,7 @@ func (w *entries) each() iter.Seq2[snapshot.Entry, error] {
 type history struct {
 	t           *rapid.T
 	rng         *rand.Rand
-	p           partition
+	p           *store.Partition
 	at          store.Progress
 	docs        map[string]map[string]store.Header
 	collections *state.Collections
@@ -362,8 +342,7 @@ func TestG7_ManyCollectionsLoaded(t *testing.T) {
 				}
 			}
 		}
-		shape := wire.Shape{Shards: 1, Partitions: 1}
-		to := &unfinished{partition: partition{store.NewShard(s.Client, "many", shape, 0).Partition(0), bulk.New(s.Client, "many", shape, 0)}, t: t}
+		to := &unfinished{Partition: store.NewStore(s.Client, "many", 1).Partition(0), t: t}
 		if err := to.Take(ctx, store.State{Log: "log"}, "filling", store.Clearing); err != nil {
 			t.Fatal(err)
 		}
@@ -402,7 +381,7 @@ func TestG7_ManyCollectionsLoaded(t *testing.T) {
 
 // unfinished is a partition that must say, before its first commits, that its load has not ended.
 type unfinished struct {
-	partition
+	*store.Partition
 	t       *testing.T
 	commits int
 }
@@ -413,5 +392,5 @@ func (u *unfinished) Commit(ctx context.Context, pr store.Progress, configs []st
 			u.t.Errorf("before commit %d the state is: %v", u.commits, err)
 		}
 	}
-	return u.partition.Commit(ctx, pr, configs, changes)
+	return u.Partition.Commit(ctx, pr, configs, changes)
 }

@@ -1,30 +1,19 @@
-package bulk_test
+package store_test
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"strings"
 	"testing"
 
-	"go.uber.org/goleak"
-
 	"github.com/seed18712806/lapse/integration/harness/redistest"
-	"github.com/seed18712806/lapse/sink/bulk"
 	"github.com/seed18712806/lapse/sink/store"
-	"github.com/seed18712806/lapse/sink/wire"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
-
-var ctx = context.Background()
-
-var shape = wire.Shape{Shards: 1, Partitions: 1}
-
 // filled is a partition with n documents of a size in a collection.
-func filled(t *testing.T, s redistest.Server, collection string, n, size int) (*store.Partition, *bulk.Partition) {
+func filled(t *testing.T, s redistest.Server, collection string, n, size int) *store.Partition {
 	t.Helper()
-	p, b := store.NewShard(s.Client, "p", shape, 0).Partition(0), bulk.New(s.Client, "p", shape, 0)
+	p := store.NewStore(s.Client, "p", 1).Partition(0)
 	if err := p.Take(ctx, store.State{Log: "log"}, "v0", 0); err != nil {
 		t.Fatal(err)
 	}
@@ -35,7 +24,7 @@ func filled(t *testing.T, s redistest.Server, collection string, n, size int) (*
 	if err := p.Commit(ctx, store.Progress{Version: "v0", Next: "v1"}, nil, []store.CollectionChanges{c}); err != nil {
 		t.Fatal(err)
 	}
-	return p, b
+	return p
 }
 
 // TestCopyIsBounded: a copy stops after so many documents, or so many bytes, on a server that reads
@@ -44,10 +33,10 @@ func TestCopyIsBounded(t *testing.T) {
 	const most = 64 << 10
 	for _, size := range []int{10, 1000, 20_000, 200_000} {
 		s := redistest.Start(t)
-		_, b := filled(t, s, "c", 300, size)
-		seen, place, collections := map[string]bool{}, bulk.Place{}, []string{"c", "none"}
+		p := filled(t, s, "c", 300, size)
+		seen, place, collections := map[string]bool{}, store.CopyPlace{}, []string{"c", "none"}
 		for len(collections) > 0 {
-			c, err := b.Copy(ctx, "v1", collections, place, 64, most)
+			c, err := p.Copy(ctx, "v1", collections, place, 64, most)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -73,13 +62,13 @@ func TestCopyIsBounded(t *testing.T) {
 // if a copy goes on there.
 func TestCopyBeginsAgainInAnotherProcess(t *testing.T) {
 	s := redistest.Start(t)
-	_, b := filled(t, s, "c", 300, 1000)
-	first, err := b.Copy(ctx, "v1", []string{"c"}, bulk.Place{}, 64, 1<<20)
+	p := filled(t, s, "c", 300, 1000)
+	first, err := p.Copy(ctx, "v1", []string{"c"}, store.CopyPlace{}, 64, 1<<20)
 	if err != nil || first.Done > 0 || first.Next.Server == "" {
 		t.Fatalf("the first copy: %+v, %v", first, err)
 	}
 	first.Next.Server = "another"
-	if c, err := b.Copy(ctx, "v1", []string{"c"}, first.Next, 64, 1<<20); err != nil || len(c.Documents) > 0 || c.Done > 0 || c.Next != (bulk.Place{}) {
+	if c, err := p.Copy(ctx, "v1", []string{"c"}, first.Next, 64, 1<<20); err != nil || len(c.Documents) > 0 || c.Done > 0 || c.Next != (store.CopyPlace{}) {
 		t.Errorf("in another process: %+v, %v", c, err)
 	}
 }
@@ -88,18 +77,18 @@ func TestCopyBeginsAgainInAnotherProcess(t *testing.T) {
 // nothing at another version. It fails if a snapshot can lack what Redis has lost.
 func TestG7_CopyOfALossIsRefused(t *testing.T) {
 	redistest.OnEach(t, func(t *testing.T, s redistest.Server) {
-		_, b := filled(t, s, "c", 300, 100)
-		if _, err := b.Copy(ctx, "v0", []string{"c"}, bulk.Place{}, 64, 1<<20); !errors.Is(err, store.ErrFenced) {
+		p := filled(t, s, "c", 300, 100)
+		if _, err := p.Copy(ctx, "v0", []string{"c"}, store.CopyPlace{}, 64, 1<<20); !errors.Is(err, store.ErrFenced) {
 			t.Errorf("at another version: %v", err)
 		}
 		keys := s.Client.Keys(ctx, "*docs:c").Val()
 		s.Client.HDel(ctx, keys[0], "7")
-		if _, err := b.Copy(ctx, "v1", []string{"none", "c"}, bulk.Place{}, 64, 1<<20); !errors.Is(err, store.ErrDamaged) {
+		if _, err := p.Copy(ctx, "v1", []string{"none", "c"}, store.CopyPlace{}, 64, 1<<20); !errors.Is(err, store.ErrDamaged) {
 			t.Errorf("after a loss: %v", err)
 		}
 		s.Client.Del(ctx, keys[0])
 		s.Client.Set(ctx, keys[0], "x", 0)
-		if _, err := b.Copy(ctx, "v1", []string{"c"}, bulk.Place{}, 64, 1<<20); !errors.Is(err, store.ErrForeign) {
+		if _, err := p.Copy(ctx, "v1", []string{"c"}, store.CopyPlace{}, 64, 1<<20); !errors.Is(err, store.ErrForeign) {
 			t.Errorf("of a key of another type: %v", err)
 		}
 	})
@@ -108,11 +97,11 @@ func TestG7_CopyOfALossIsRefused(t *testing.T) {
 // TestFillIsFenced: a fill and a count change nothing at another version.
 func TestFillIsFenced(t *testing.T) {
 	redistest.OnEach(t, func(t *testing.T, s redistest.Server) {
-		p, b := filled(t, s, "c", 3, 10)
-		if err := b.Fill(ctx, "v0", "v1", []bulk.Change{{Collection: "c", Drop: true}}); !errors.Is(err, store.ErrFenced) {
+		p := filled(t, s, "c", 3, 10)
+		if err := p.Fill(ctx, "v0", "v1", []store.CollectionFill{{Collection: "c", Drop: true}}); !errors.Is(err, store.ErrFenced) {
 			t.Errorf("a fill: %v", err)
 		}
-		if _, _, err := b.Count(ctx, "v0", []string{"c"}); !errors.Is(err, store.ErrFenced) {
+		if _, _, err := p.Count(ctx, "v0", []string{"c"}); !errors.Is(err, store.ErrFenced) {
 			t.Errorf("a count: %v", err)
 		}
 		if err := p.Verify(ctx, "v1", []string{"c"}); err != nil {

@@ -1,4 +1,4 @@
-package bulk
+package store
 
 import (
 	"context"
@@ -8,8 +8,6 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/seed18712806/lapse/sink/internal/layout"
-	"github.com/seed18712806/lapse/sink/store"
-	"github.com/seed18712806/lapse/sink/wire"
 )
 
 //go:embed copy.lua
@@ -35,19 +33,6 @@ const (
 	copyLost   = -2
 )
 
-// Partition is one partition in Redis. It is safe for concurrent use.
-type Partition struct {
-	client redis.UniversalClient
-	id     int
-	keys   layout.Keys
-}
-
-// New makes the partition of a prefix that has a number among the partitions of all shards. It
-// does not talk to the server.
-func New(client redis.UniversalClient, prefix wire.Prefix, shape wire.Shape, number int) *Partition {
-	return &Partition{client: client, id: number, keys: layout.NewKeys(prefix, number, shape.All())}
-}
-
 // Document is a document, or its header.
 type Document struct {
 	Collection string
@@ -56,7 +41,7 @@ type Document struct {
 }
 
 // Place is where a copy goes on in a collection. Its zero value is the beginning.
-type Place struct {
+type CopyPlace struct {
 	Cursor string
 	Server string // names the Redis process that knows the cursor
 	Take   int    // how many documents are read at once
@@ -66,7 +51,7 @@ type Place struct {
 type Copied struct {
 	Documents []Document // one may come twice
 	Done      int        // how many of the collections were read to their end
-	Next      Place      // in the next collection
+	Next      CopyPlace  // in the next collection
 }
 
 // Copy reads documents of collections, one collection after the other, in a partition that is at
@@ -77,9 +62,9 @@ type Copied struct {
 // the versions that it had meanwhile. This is what HSCAN promises, in one process of Redis:
 // if at was in another one, Copy reads nothing, and returns the beginning as the next place. It
 // returns store.ErrDamaged if a collection has lost documents.
-func (p *Partition) Copy(ctx context.Context, version string, collections []string, at Place, documents, bytes int) (Copied, error) {
+func (p *Partition) Copy(ctx context.Context, version string, collections []string, at CopyPlace, documents, bytes int) (Copied, error) {
 	if at.Cursor == "" {
-		at = Place{Cursor: "0", Take: 1}
+		at = CopyPlace{Cursor: "0", Take: 1}
 	}
 	keys := make([]string, 1, 1+len(collections))
 	keys[0] = p.keys.State()
@@ -96,15 +81,15 @@ func (p *Partition) Copy(ctx context.Context, version string, collections []stri
 	r := layout.Reply(v)
 	switch r.Int(copyStatus) {
 	case copyFenced:
-		return Copied{}, fmt.Errorf("copy partition %d: %w", p.id, store.ErrFenced)
+		return Copied{}, fmt.Errorf("copy partition %d: %w", p.id, ErrFenced)
 	case copyLost:
-		return Copied{}, fmt.Errorf("copy partition %d: %w: collection %s does not have the documents that the last commit left", p.id, store.ErrDamaged, collections[r.Int(copyWhich)-1])
+		return Copied{}, fmt.Errorf("copy partition %d: %w: collection %s does not have the documents that the last commit left", p.id, ErrDamaged, collections[r.Int(copyWhich)-1])
 	}
 	server := r.Str(copyServer)
 	if at.Cursor != "0" && at.Server != server {
 		return Copied{}, nil
 	}
-	c := Copied{Done: int(r.Int(copyDone)), Next: Place{Cursor: r.Str(copyCursor), Server: server, Take: int(r.Int(copyTake))}}
+	c := Copied{Done: int(r.Int(copyDone)), Next: CopyPlace{Cursor: r.Str(copyCursor), Server: server, Take: int(r.Int(copyTake))}}
 	for i := copyPages; i+1 < len(r); i += 2 {
 		collection, page := collections[r.Int(i)-1], r.List(i+1)
 		for ; len(page) > 1; page = page[2:] {
@@ -115,9 +100,9 @@ func (p *Partition) Copy(ctx context.Context, version string, collections []stri
 }
 
 // ParseDocument splits the value of a document into its header and its body.
-func ParseDocument(value string) (h store.Header, body string, err error) {
+func ParseDocument(value string) (h Header, body string, err error) {
 	return layout.ParseDocument(value)
 }
 
 // DecodeConfig reads what the method Encode of a configuration wrote.
-func DecodeConfig(raw string) (store.Config, error) { return layout.DecodeConfig(raw) }
+func DecodeConfig(raw string) (Config, error) { return layout.DecodeConfig(raw) }

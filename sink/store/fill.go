@@ -1,4 +1,4 @@
-package bulk
+package store
 
 import (
 	"context"
@@ -8,7 +8,6 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/seed18712806/lapse/sink/internal/layout"
-	"github.com/seed18712806/lapse/sink/store"
 )
 
 //go:embed fill.lua
@@ -17,7 +16,7 @@ var fillSource string
 var fillScript = redis.NewScript(fillSource)
 
 // Change is what a fill does to one collection. No id comes twice in it.
-type Change struct {
+type CollectionFill struct {
 	Collection string
 	Drop       bool   // first removes all documents
 	MoveTo     string // moves all documents to another collection, which has none, and nothing else
@@ -33,7 +32,7 @@ type Change struct {
 // refused by a replica that became the master without this one. All documents come to the
 // indexes. It does not change the sizes that the state holds, so nothing else may use the
 // partition before Count.
-func (p *Partition) Fill(ctx context.Context, version, next string, changes []Change) error {
+func (p *Partition) Fill(ctx context.Context, version, next string, changes []CollectionFill) error {
 	keys, args := make([]string, 1, 1+3*len(changes)), []any{version, next}
 	keys[0] = p.keys.State()
 	var err error
@@ -41,7 +40,7 @@ func (p *Partition) Fill(ctx context.Context, version, next string, changes []Ch
 		keys = append(keys, p.keys.Docs(c.Collection), p.keys.Inherit(c.Collection), p.keys.Own(c.Collection))
 		if c.MoveTo != "" {
 			args = append(args, "move", 0, 0, 0, 0, 0, 0)
-			c = Change{Collection: c.MoveTo}
+			c = CollectionFill{Collection: c.MoveTo}
 			keys = append(keys, p.keys.Docs(c.Collection), p.keys.Inherit(c.Collection), p.keys.Own(c.Collection))
 		}
 		if args, err = c.appendArgs(args); err != nil {
@@ -50,7 +49,7 @@ func (p *Partition) Fill(ctx context.Context, version, next string, changes []Ch
 	}
 	n, err := fillScript.Run(ctx, p.client, keys, args...).Int()
 	if err = layout.Foreign(err); err == nil && n == 0 {
-		err = store.ErrFenced
+		err = ErrFenced
 	}
 	if err != nil {
 		return fmt.Errorf("fill partition %d: %w", p.id, err)
@@ -59,7 +58,7 @@ func (p *Partition) Fill(ctx context.Context, version, next string, changes []Ch
 }
 
 // appendArgs appends the arguments of fill.lua for this change.
-func (c Change) appendArgs(args []any) ([]any, error) {
+func (c CollectionFill) appendArgs(args []any) ([]any, error) {
 	first := ""
 	if c.Drop {
 		first = "drop"

@@ -1,4 +1,4 @@
-package bulk
+package store
 
 import (
 	"context"
@@ -9,7 +9,6 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/seed18712806/lapse/sink/internal/layout"
-	"github.com/seed18712806/lapse/sink/store"
 )
 
 //go:embed count.lua
@@ -41,7 +40,7 @@ func (p *Partition) Count(ctx context.Context, version string, collections []str
 		v, err := countScript.Run(ctx, p.client, keys, args...).Slice()
 		r := layout.Reply(v)
 		if err = layout.Foreign(err); err == nil && r.Int(countStatus) == 0 {
-			err = store.ErrFenced
+			err = ErrFenced
 		}
 		if err != nil {
 			return nil, 0, fmt.Errorf("count partition %d: %w", p.id, err)

@@ -1,5 +1,4 @@
-// Package rewrite lets Redis write its files anew, so that they lose the bytes of what was removed.
-package rewrite
+package store
 
 import (
 	"context"
@@ -9,8 +8,6 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
-
-	"github.com/seed18712806/lapse/sink/store"
 )
 
 const rewritePoll = 100 * time.Millisecond
@@ -18,10 +15,10 @@ const rewritePoll = 100 * time.Millisecond
 // Rewrite lets the server write its append-only file and its snapshot anew, as far as it has them, and
 // waits until it has. Of a cluster, all nodes do it, one after the other. A [store.ErrDenied] means that
 // the user may not ask for it. The replicas behind a Sentinel are not reached.
-func Rewrite(ctx context.Context, client redis.UniversalClient) error {
-	cluster, ok := client.(*redis.ClusterClient)
+func (s *Store) Rewrite(ctx context.Context) error {
+	cluster, ok := s.client.(*redis.ClusterClient)
 	if !ok {
-		return rewrite(ctx, client)
+		return rewrite(ctx, s.client)
 	}
 	turn := make(chan struct{}, 1) // a rewrite is work: one node at a time
 	return cluster.ForEachShard(ctx, func(ctx context.Context, node *redis.Client) error {
@@ -85,7 +82,7 @@ func background(ctx context.Context, node redis.Cmdable, what, status string, bu
 
 func denied(err error) error {
 	if redis.HasErrorPrefix(err, "NOPERM") {
-		return fmt.Errorf("%w a command: %w", store.ErrDenied, err)
+		return fmt.Errorf("%w a command: %w", ErrDenied, err)
 	}
 	return err
 }
