@@ -8,7 +8,6 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
-	"github.com/seed18712806/lapse/processor/internal/link"
 	"github.com/seed18712806/lapse/processor/internal/pause"
 	"github.com/seed18712806/lapse/processor/internal/streams"
 	"github.com/seed18712806/lapse/sink/wire"
@@ -29,7 +28,7 @@ const (
 // that stream in their order, and each once (state.Progress.OutOfTurn).
 type copier struct {
 	js      jetstream.JetStream
-	link    *link.Link
+	link    *streams.Link
 	streams *streams.Streams
 	session *session
 	log     wire.Log
@@ -57,7 +56,7 @@ func (c *copier) run(ctx context.Context) {
 
 // copy copies the messages from a sequence on, if there are any.
 func (c *copier) copy(ctx context.Context, from uint64) error {
-	ctx, cancel := context.WithTimeout(ctx, link.CallTimeout)
+	ctx, cancel := context.WithTimeout(ctx, streams.CallTimeout)
 	defer cancel()
 	return c.link.Query(ctx, func(ctx context.Context) error {
 		last, err := c.streams.LastConfig(ctx)

@@ -6,8 +6,6 @@ import (
 
 	"github.com/nats-io/nats.go"
 
-	"github.com/seed18712806/lapse/processor/internal/identity"
-	"github.com/seed18712806/lapse/processor/internal/link"
 	"github.com/seed18712806/lapse/processor/internal/owner"
 	"github.com/seed18712806/lapse/processor/internal/streams"
 	"github.com/seed18712806/lapse/sink/store"
@@ -18,21 +16,21 @@ var (
 	// ErrNotOwner: another process is to own the partitions now.
 	ErrNotOwner = owner.ErrNotOwner
 	// ErrRefused: a partition is damaged, and the log does not reach back to rebuild it.
-	ErrRefused = identity.ErrRefused
+	ErrRefused = streams.ErrRefused
 	// ErrLogTruncated: messages that were never applied are no longer in the log.
-	ErrLogTruncated = identity.ErrLogTruncated
+	ErrLogTruncated = streams.ErrLogTruncated
 	// ErrLogBehind: the log ends before what was applied.
-	ErrLogBehind = identity.ErrLogBehind
+	ErrLogBehind = streams.ErrLogBehind
 	// ErrLogChanged: what is stored was computed from another log, or from an end of this
 	// one that it has lost.
-	ErrLogChanged = identity.ErrLogChanged
+	ErrLogChanged = streams.ErrLogChanged
 	// ErrStreamGone: somebody has deleted a stream that lapse needs.
-	ErrStreamGone = identity.ErrStreamGone
+	ErrStreamGone = streams.ErrStreamGone
 	// ErrMismatch: a stream is not as lapse needs it. A person has to decide what becomes
 	// of the stream.
 	ErrMismatch = streams.ErrMismatch
 	// ErrConnectionClosed: the client library has given up the connection to NATS.
-	ErrConnectionClosed = link.ErrConnectionClosed
+	ErrConnectionClosed = streams.ErrConnectionClosed
 )
 
 // IsFinal reports whether the error that Run has returned would come again at once: a
@@ -43,7 +41,7 @@ func IsFinal(err error) bool {
 			return true
 		}
 	}
-	return identity.MustStop(err)
+	return streams.MustStop(err)
 }
 
 // IsRefusal reports whether the error that Run or Check has returned means that lapse has lost what it
@@ -55,13 +53,13 @@ func IsRefusal(err error) bool {
 			return true
 		}
 	}
-	return identity.MustStop(err)
+	return streams.MustStop(err)
 }
 
 // Decision is the token with which a person gives up what a refusal says is missing, in
 // Options.BeginAnew; empty if the refusal has none.
-func Decision(err error) string { return identity.Decision(err) }
+func Decision(err error) string { return streams.Decision(err) }
 
 // UntilClosed waits until ctx is done. It returns an ErrConnectionClosed if the client library gives
 // the connection up before.
-func UntilClosed(ctx context.Context, nc *nats.Conn) error { return link.UntilClosed(ctx, nc) }
+func UntilClosed(ctx context.Context, nc *nats.Conn) error { return streams.UntilClosed(ctx, nc) }

@@ -16,8 +16,6 @@ import (
 	"github.com/seed18712806/lapse/processor/health"
 	"github.com/seed18712806/lapse/processor/internal/announce"
 	"github.com/seed18712806/lapse/processor/internal/feed"
-	"github.com/seed18712806/lapse/processor/internal/identity"
-	"github.com/seed18712806/lapse/processor/internal/link"
 	"github.com/seed18712806/lapse/processor/internal/pause"
 	"github.com/seed18712806/lapse/processor/internal/status"
 	"github.com/seed18712806/lapse/processor/internal/streams"
@@ -67,7 +65,7 @@ type monitor struct {
 	js      jetstream.JetStream
 	store   Store
 	names   wire.Log
-	log     *identity.Log
+	log     *streams.Log
 	health  *health.Board
 	guard   *feed.ClockGuard
 	session *session
@@ -90,7 +88,7 @@ type monitor struct {
 	configured seenAt // sequence of the stream of configurations up to which that is applied
 }
 
-func newMonitor(p *Processor, s *session, js jetstream.JetStream, log *identity.Log) *monitor {
+func newMonitor(p *Processor, s *session, js jetstream.JetStream, log *streams.Log) *monitor {
 	m := &monitor{
 		nc: p.nc, js: js, store: p.store, names: p.opts.log(), log: log, health: p.opts.Health, guard: p.guard,
 		session: s, made: log.Streams.Events.CachedInfo().Created,
@@ -139,7 +137,7 @@ func (m *monitor) watches() []func(context.Context) error {
 // ask asks NATS something within a limit of its own: what gets no answer must not take the time of
 // another question, whose stream would be blamed.
 func (m *monitor) ask(ctx context.Context, question func(context.Context) error) error {
-	ctx, cancel := context.WithTimeout(ctx, link.AnswerTimeout)
+	ctx, cancel := context.WithTimeout(ctx, streams.AnswerTimeout)
 	defer cancel()
 	return question(ctx)
 }
@@ -198,9 +196,9 @@ func (m *monitor) streamsThere(ctx context.Context) error {
 	asked := m.guard.Now()
 	info, err := m.log.Streams.Log.Info(ctx)
 	if err != nil {
-		return identity.Gone(err, m.log.Streams.Log.CachedInfo().Config.Name)
+		return streams.Gone(err, m.log.Streams.Log.CachedInfo().Config.Name)
 	}
-	if err := identity.Check(info, m.log.ID(), info.State.LastSeq); err != nil && errors.Is(err, ErrLogChanged) {
+	if err := streams.CheckOffset(info, m.log.ID(), info.State.LastSeq); err != nil && errors.Is(err, ErrLogChanged) {
 		return err
 	}
 	m.session.ticker.Shown(info.TimeStamp)
@@ -210,7 +208,7 @@ func (m *monitor) streamsThere(ctx context.Context) error {
 	if configs := m.log.Streams.Configs; configs != nil {
 		info, err := configs.Info(ctx)
 		if err != nil {
-			return identity.Gone(err, m.names.Prefix.ConfigStream())
+			return streams.Gone(err, m.names.Prefix.ConfigStream())
 		}
 		if !m.log.Streams.Sources(info) {
 			return fmt.Errorf("%w: stream %s was deleted and created again: restore the one that the logs have their configurations from", ErrLogChanged, m.names.Prefix.ConfigStream())
@@ -223,7 +221,7 @@ func (m *monitor) streamsThere(ctx context.Context) error {
 	}
 	eventsInfo, err := m.log.Streams.Events.Info(ctx)
 	if err != nil {
-		return identity.Gone(err, m.log.Streams.Events.CachedInfo().Config.Name)
+		return streams.Gone(err, m.log.Streams.Events.CachedInfo().Config.Name)
 	}
 	if !eventsInfo.Created.Equal(m.made) {
 		return fmt.Errorf("%w at %s", errEventsAnew, eventsInfo.Created.UTC().Format(time.RFC3339Nano))
@@ -234,7 +232,7 @@ func (m *monitor) streamsThere(ctx context.Context) error {
 	m.session.sizes.streams.Store(&[]*jetstream.StreamInfo{info, eventsInfo})
 	bucket := "KV_" + m.log.Streams.Checkpoints.Bucket()
 	if _, err := m.js.Stream(ctx, bucket); err != nil {
-		return identity.Gone(err, bucket)
+		return streams.Gone(err, bucket)
 	}
 	return nil
 }
@@ -273,7 +271,7 @@ func full(info *jetstream.StreamInfo) error {
 // takes returns why a stream would not store a message. It publishes one on a condition
 // that no stream meets: the stream has to refuse it for that reason, and no other.
 func (m *monitor) takes(ctx context.Context, stream jetstream.Stream, subject string) error {
-	ctx, cancel := context.WithTimeout(ctx, link.AnswerTimeout)
+	ctx, cancel := context.WithTimeout(ctx, streams.AnswerTimeout)
 	defer cancel()
 	name := stream.CachedInfo().Config.Name
 	msg := nats.NewMsg(subject)
@@ -299,7 +297,7 @@ func (m *monitor) takes(ctx context.Context, stream jetstream.Stream, subject st
 
 // checkRedis finds out whether Redis answers and keeps what it has, and reads its clock and memory.
 func (m *monitor) checkRedis(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, link.AnswerTimeout)
+	ctx, cancel := context.WithTimeout(ctx, streams.AnswerTimeout)
 	defer cancel()
 	err := m.guard.Learn(ctx)
 	if err == nil {

@@ -8,7 +8,6 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/seed18712806/lapse/processor/health"
-	"github.com/seed18712806/lapse/processor/internal/identity"
 	"github.com/seed18712806/lapse/processor/internal/status"
 	"github.com/seed18712806/lapse/processor/internal/streams"
 )
@@ -34,7 +33,7 @@ func TestG11_ConfigurationsAreNotApplied(t *testing.T) {
 	applied := &statuses.Partitions[0].Configured
 	m := &monitor{
 		session: &session{statuses: statuses}, names: prefix.Log(0, 2),
-		log: identity.NewLog(&streams.Streams{Configs: endsAt{seq: &last}}, nil),
+		log: streams.NewLog(&streams.Streams{Configs: endsAt{seq: &last}}, nil),
 	}
 	now := time.Now()
 	check := func() error { now = now.Add(monitorEvery); return m.checkConfigs(now) }

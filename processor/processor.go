@@ -16,8 +16,6 @@ import (
 
 	"github.com/seed18712806/lapse/processor/internal/crash"
 	"github.com/seed18712806/lapse/processor/internal/feed"
-	"github.com/seed18712806/lapse/processor/internal/identity"
-	"github.com/seed18712806/lapse/processor/internal/link"
 	"github.com/seed18712806/lapse/processor/internal/owner"
 	"github.com/seed18712806/lapse/processor/internal/streams"
 	"github.com/seed18712806/lapse/sink/wire"
@@ -108,7 +106,7 @@ func (p *Processor) RunAs(ctx context.Context, lease Owner) error {
 		p.mu.Unlock()
 	}
 	p.ran = true
-	l, stopWatching := link.Watch(p.nc)
+	l, stopWatching := streams.WatchLink(p.nc)
 	defer stopWatching()
 	s := p.session
 	ctx, cancel := context.WithCancelCause(ctx)
@@ -136,7 +134,7 @@ func (p *Processor) RunAs(ctx context.Context, lease Owner) error {
 	s.start.Store(upTo)
 	s.run(ctx, cancel)
 	cause := context.Cause(ctx)
-	if !errors.Is(cause, ErrNotOwner) && !identity.MustStop(cause) {
+	if !errors.Is(cause, ErrNotOwner) && !streams.MustStop(cause) {
 		// Every step has ended, so these checkpoints are final.
 		if err := s.checkpointer.RunOnce(context.WithoutCancel(ctx)); err != nil {
 			p.opts.Logger.Warn("checkpoints could not be stored", slog.Any("error", err))

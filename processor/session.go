@@ -16,8 +16,6 @@ import (
 	"github.com/seed18712806/lapse/processor/internal/decide"
 	"github.com/seed18712806/lapse/processor/internal/examine"
 	"github.com/seed18712806/lapse/processor/internal/feed"
-	"github.com/seed18712806/lapse/processor/internal/identity"
-	"github.com/seed18712806/lapse/processor/internal/link"
 	"github.com/seed18712806/lapse/processor/internal/message"
 	"github.com/seed18712806/lapse/processor/internal/owner"
 	"github.com/seed18712806/lapse/processor/internal/pause"
@@ -111,7 +109,7 @@ func (p *Processor) checkStore(ctx context.Context, js jetstream.JetStream) erro
 			return err // another process has made both since
 		}
 		return fmt.Errorf("partition %d: %w: Redis holds documents of the log that was created at %s, and there is no stream %s: restore that log, or use another prefix or an empty Redis",
-			p.session.statuses.Number(i), ErrLogChanged, identity.FormatID(state.Log), p.opts.log().Stream())
+			p.session.statuses.Number(i), ErrLogChanged, streams.FormatID(state.Log), p.opts.log().Stream())
 	}
 	return nil
 }
@@ -126,7 +124,7 @@ func (p *Processor) hasLog(ctx context.Context, js jetstream.JetStream) (bool, e
 
 // wire checks Redis, provisions the streams and makes the parts of a session. Each part
 // gets what it uses when it is made.
-func (p *Processor) wire(ctx context.Context, s *session, l *link.Link, lease Owner) error {
+func (p *Processor) wire(ctx context.Context, s *session, l *streams.Link, lease Owner) error {
 	if err := p.Check(ctx); err != nil {
 		return err
 	}
@@ -144,7 +142,7 @@ func (p *Processor) wire(ctx context.Context, s *session, l *link.Link, lease Ow
 		return err
 	})
 	if gone := (*streams.GoneError)(nil); errors.As(err, &gone) {
-		return identity.Gone(jetstream.ErrStreamNotFound, gone.Stream)
+		return streams.Gone(jetstream.ErrStreamNotFound, gone.Stream)
 	}
 	if err != nil {
 		return err
@@ -155,7 +153,7 @@ func (p *Processor) wire(ctx context.Context, s *session, l *link.Link, lease Ow
 		return err
 	}
 	names := p.opts.log()
-	log := identity.NewLog(provisioned, l)
+	log := streams.NewLog(provisioned, l)
 	s.ticker = feed.NewTicker(js, l, names.Tick(), s.inboxes, s.backlog, p.opts.Health)
 	s.reader = feed.NewReader(feed.Source{
 		NATS: p.nc, Link: l, Log: log, Guard: p.guard, Health: p.opts.Health, Logger: p.opts.Logger,
@@ -166,7 +164,7 @@ func (p *Processor) wire(ctx context.Context, s *session, l *link.Link, lease Ow
 	checkpoints := announce.NewCheckpoints(log)
 	desk := snapshot.NewDesk(snapshot.NewStore(p.objects(provisioned), log, log.ID(), p.hook))
 	shared := &owner.Shared{
-		Log: log, Events: &examine.Events{Publisher: s.publisher, Tail: tail, Log: s.outputs, Link: l, Limit: p.bounds.Examine}, Lease: lease, Consent: identity.NewConsent(p.opts.BeginAnew), Statuses: s.statuses, Reader: s.reader, Ticker: s.ticker, Turns: s.turns,
+		Log: log, Events: &examine.Events{Publisher: s.publisher, Tail: tail, Log: s.outputs, Link: l, Limit: p.bounds.Examine}, Lease: lease, Consent: streams.NewConsent(p.opts.BeginAnew), Statuses: s.statuses, Reader: s.reader, Ticker: s.ticker, Turns: s.turns,
 		Channel: &announce.Channel{
 			Publisher: s.publisher, Tail: tail, Link: l, Emitted: p.metrics.emitted, Hook: p.hook, MaxAge: stream.MaxAge,
 		},
@@ -209,7 +207,7 @@ func (s *session) allowReplies(ctx context.Context, upTo uint64) error {
 // configReplies returns a function that reads the rules of replies to configurations. It waits
 // for the answer until ctx is done: a shard that decided by older rules than the others would
 // go on with another configuration.
-func (s *session) configReplies(ctx context.Context, provisioned *streams.Streams, l *link.Link) func() []streams.ReplyRule {
+func (s *session) configReplies(ctx context.Context, provisioned *streams.Streams, l *streams.Link) func() []streams.ReplyRule {
 	return func() (rules []streams.ReplyRule) {
 		for {
 			err := l.Query(ctx, func(ctx context.Context) (err error) {
@@ -290,7 +288,7 @@ func (s *session) run(ctx context.Context, cancel context.CancelCauseFunc) {
 	for _, watch := range s.monitor.watches() {
 		duty(watch)
 	}
-	duty(func(ctx context.Context) error { return link.UntilClosed(ctx, s.processor.nc) })
+	duty(func(ctx context.Context) error { return streams.UntilClosed(ctx, s.processor.nc) })
 	for _, run := range s.duties {
 		duty(func(ctx context.Context) error { run(ctx); return nil })
 	}

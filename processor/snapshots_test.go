@@ -14,9 +14,9 @@ import (
 	"github.com/seed18712806/lapse/integration/harness/natstest"
 	"github.com/seed18712806/lapse/integration/harness/poll"
 	"github.com/seed18712806/lapse/processor/internal/crash"
-	"github.com/seed18712806/lapse/processor/internal/identity"
 	"github.com/seed18712806/lapse/processor/internal/pause"
 	"github.com/seed18712806/lapse/processor/internal/snapshot"
+	"github.com/seed18712806/lapse/processor/internal/streams"
 	"github.com/seed18712806/lapse/sink/wire"
 )
 
@@ -277,7 +277,7 @@ func TestG7_AnotherLogIsNotTruncated(t *testing.T) {
 			return false
 		}
 	})
-	if !identity.MustStop(p.err) {
+	if !streams.MustStop(p.err) {
 		t.Errorf("run ended with %v", p.err)
 	}
 	if state := r.logInfo().State; state.FirstSeq != 1 || state.Msgs < n {

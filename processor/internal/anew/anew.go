@@ -18,8 +18,8 @@ import (
 	"time"
 
 	"github.com/seed18712806/lapse/processor/internal/announce"
-	"github.com/seed18712806/lapse/processor/internal/identity"
 	"github.com/seed18712806/lapse/processor/internal/snapshot"
+	"github.com/seed18712806/lapse/processor/internal/streams"
 	"github.com/seed18712806/lapse/sink/store"
 )
 
@@ -52,7 +52,7 @@ func Take(ctx context.Context, at Store, s store.State, version string) error {
 type Beginning struct {
 	Partition   int
 	Store       Store
-	Log         *identity.Log
+	Log         *streams.Log
 	Checkpoints *announce.Checkpoints
 	Snapshots   *snapshot.Store // nil if there are none
 }

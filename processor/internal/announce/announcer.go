@@ -11,8 +11,8 @@ import (
 
 	"github.com/seed18712806/lapse/processor/internal/crash"
 	"github.com/seed18712806/lapse/processor/internal/decide"
-	"github.com/seed18712806/lapse/processor/internal/link"
 	"github.com/seed18712806/lapse/processor/internal/message"
+	"github.com/seed18712806/lapse/processor/internal/streams"
 	"github.com/seed18712806/lapse/sink/events"
 	"github.com/seed18712806/lapse/sink/store"
 )
@@ -27,7 +27,7 @@ const (
 type Channel struct {
 	Publisher *events.Publisher
 	Tail      *events.Tail
-	Link      *link.Link
+	Link      *streams.Link
 	Emitted   prometheus.Counter
 	Hook      crash.Hook
 	MaxAge    time.Duration // of messages in the stream; 0 if they stay for ever

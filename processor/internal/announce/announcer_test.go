@@ -12,7 +12,6 @@ import (
 
 	"github.com/seed18712806/lapse/integration/harness/natstest"
 	"github.com/seed18712806/lapse/processor/internal/decide"
-	"github.com/seed18712806/lapse/processor/internal/link"
 	"github.com/seed18712806/lapse/processor/internal/message"
 	"github.com/seed18712806/lapse/processor/internal/streams"
 	"github.com/seed18712806/lapse/sink/events"
@@ -46,7 +45,7 @@ func newRig(t *testing.T) *rig {
 		t.Fatal(err)
 	}
 	t.Cleanup(publisher.Close)
-	l, stop := link.Watch(nc)
+	l, stop := streams.WatchLink(nc)
 	t.Cleanup(stop)
 	log := events.NewLog(wire.DefaultPrefix.Log(0, 1), made.Created())
 	return &rig{t: t, streams: made, log: log, channel: &Channel{

@@ -13,9 +13,8 @@ import (
 
 	"github.com/seed18712806/lapse/processor/health"
 	"github.com/seed18712806/lapse/processor/internal/crash"
-	"github.com/seed18712806/lapse/processor/internal/identity"
-	"github.com/seed18712806/lapse/processor/internal/link"
 	"github.com/seed18712806/lapse/processor/internal/pause"
+	"github.com/seed18712806/lapse/processor/internal/streams"
 	"github.com/seed18712806/lapse/sink/store"
 	"github.com/seed18712806/lapse/sink/wire"
 )
@@ -26,10 +25,10 @@ const ProblemCheckpoints = "checkpoints cannot be stored"
 const checkpointEvery = time.Second
 
 // Checkpoints are the stored checkpoints of all partitions.
-type Checkpoints struct{ log *identity.Log }
+type Checkpoints struct{ log *streams.Log }
 
 // NewCheckpoints makes the checkpoints of a log.
-func NewCheckpoints(log *identity.Log) *Checkpoints { return &Checkpoints{log} }
+func NewCheckpoints(log *streams.Log) *Checkpoints { return &Checkpoints{log} }
 
 func CheckpointKey(partition int) string { return "partition." + strconv.Itoa(partition) }
 
@@ -37,7 +36,7 @@ func CheckpointKey(partition int) string { return "partition." + strconv.Itoa(pa
 func (s *Checkpoints) Load(ctx context.Context, partition int) (c Checkpoint, err error) {
 	value, _, err := s.log.Value(ctx, CheckpointKey(partition))
 	if errors.Is(err, jetstream.ErrStreamNotFound) {
-		err = identity.Gone(err, s.log.Streams.Checkpoints.Bucket())
+		err = streams.Gone(err, s.log.Streams.Checkpoints.Bucket())
 	}
 	if err != nil {
 		return c, fmt.Errorf("read the checkpoint: %w", err)
@@ -62,7 +61,7 @@ func (s *Checkpoints) parse(partition int, value []byte) (c Checkpoint, err erro
 	}
 	if c.Log != s.log.ID() {
 		return Checkpoint{}, fmt.Errorf("%w: the checkpoint in bucket %s is of a log that was created at %s: remove the bucket and the stream of events to begin anew, or restore the log",
-			identity.ErrLogChanged, bucket, identity.FormatID(c.Log))
+			streams.ErrLogChanged, bucket, streams.FormatID(c.Log))
 	}
 	return c, nil
 }
@@ -134,7 +133,7 @@ func (c *Checkpointer) Run(ctx context.Context) {
 func (c *Checkpointer) RunOnce(ctx context.Context) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	ctx, cancel := context.WithTimeout(ctx, link.AnswerTimeout)
+	ctx, cancel := context.WithTimeout(ctx, streams.AnswerTimeout)
 	defer cancel()
 	var first error
 	for i, a := range c.announcers {

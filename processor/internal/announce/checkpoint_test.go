@@ -5,7 +5,7 @@ import (
 	"testing"
 
 	"github.com/seed18712806/lapse/processor/health"
-	"github.com/seed18712806/lapse/processor/internal/identity"
+	"github.com/seed18712806/lapse/processor/internal/streams"
 )
 
 // TestG7_TheOriginStays: a partition that was begun anew begins where the log began then. All later
@@ -16,7 +16,7 @@ import (
 func TestG7_TheOriginStays(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
-	checkpoints := NewCheckpoints(identity.NewLog(r.streams, r.channel.Link))
+	checkpoints := NewCheckpoints(streams.NewLog(r.streams, r.channel.Link))
 	if err := checkpoints.Replace(t.Context(), 0, Checkpoint{Origin: 7, Seq: 7}); err != nil {
 		t.Fatal(err)
 	}

@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"testing"
 
-	"github.com/seed18712806/lapse/processor/internal/identity"
+	"github.com/seed18712806/lapse/processor/internal/streams"
 )
 
 // TestG7_ADamagedCheckpointIsNoOtherLog: a value that cannot be read is no reason to tell a person to remove
@@ -13,10 +13,10 @@ import (
 func TestG7_ADamagedCheckpointIsNoOtherLog(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
-	log := identity.NewLog(r.streams, r.channel.Link)
+	log := streams.NewLog(r.streams, r.channel.Link)
 	s := NewCheckpoints(log)
 	for value, want := range map[string]bool{`{"seq":`: false, `{"stamp":"x"}`: false, `{"format":99}`: false, `{"log":"1"}`: true} {
-		if _, err := s.parse(0, []byte(value)); err == nil || errors.Is(err, identity.ErrLogChanged) != want {
+		if _, err := s.parse(0, []byte(value)); err == nil || errors.Is(err, streams.ErrLogChanged) != want {
 			t.Errorf("checkpoint %s: %v", value, err)
 		}
 	}
@@ -29,7 +29,7 @@ func TestG7_ADamagedCheckpointIsNoOtherLog(t *testing.T) {
 func TestG3_CheckpointsMoveOn(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
-	s := NewCheckpoints(identity.NewLog(r.streams, r.channel.Link))
+	s := NewCheckpoints(streams.NewLog(r.streams, r.channel.Link))
 	if err := s.Replace(t.Context(), 0, Checkpoint{}); err != nil {
 		t.Fatal(err)
 	}

@@ -10,8 +10,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/seed18712806/lapse/processor/internal/announce"
-	"github.com/seed18712806/lapse/processor/internal/identity"
-	"github.com/seed18712806/lapse/processor/internal/link"
+	"github.com/seed18712806/lapse/processor/internal/streams"
 	"github.com/seed18712806/lapse/sink/events"
 )
 
@@ -20,7 +19,7 @@ type Events struct {
 	Publisher *events.Publisher
 	Tail      *events.Tail // which the caller of an Examiner holds
 	Log       events.Log
-	Link      *link.Link
+	Link      *streams.Link
 	Limit     time.Duration // of some questions to NATS, but not of the reading of the tail
 }
 
@@ -181,7 +180,7 @@ func (e *Examiner) judgeNamed(ctx context.Context, f *Found) error {
 	}
 	if last := info.State.LastSeq; last < named.Seq {
 		return e.impasse(f, fmt.Errorf("%w: the log ends at sequence %d, and message %d of the stream of events follows from message %d of the log: the log has lost its end: restore the end that it has lost",
-			identity.ErrLogBehind, last, named.At, named.Seq))
+			streams.ErrLogBehind, last, named.At, named.Seq))
 	}
 	every := (len(all) + mostNamed - 1) / mostNamed
 	for i := len(all) - 1; i >= 0; i -= every {
@@ -205,7 +204,7 @@ func (e *Examiner) judgeOne(ctx context.Context, f *Found, named events.Named) e
 	}
 	if at := time.Unix(0, at); at.UnixMilli() > named.Ts || named.Exact && at.UnixMilli() < named.Ts {
 		return e.impasse(f, fmt.Errorf("%w: message %d of the log was stored at %s, and message %d of the stream of events follows from one that was stored by %s: the log has lost its end, and was written again since: restore the end that it has lost",
-			identity.ErrLogChanged, named.Seq, formatTime(at), named.At, formatTime(time.UnixMilli(named.Ts))))
+			streams.ErrLogChanged, named.Seq, formatTime(at), named.At, formatTime(time.UnixMilli(named.Ts))))
 	}
 	return nil
 }
@@ -224,7 +223,7 @@ func (e *Examiner) again(ctx context.Context, f *Found) error {
 		}
 	}
 	f.Damage = lost
-	if err := e.events.limited(ctx, func(ctx context.Context) error { return e.judgeLog(ctx, f) }); errors.Is(err, identity.ErrRefused) || errors.Is(err, identity.ErrLogTruncated) {
+	if err := e.events.limited(ctx, func(ctx context.Context) error { return e.judgeLog(ctx, f) }); errors.Is(err, streams.ErrRefused) || errors.Is(err, streams.ErrLogTruncated) {
 		f.Damage = damage // what is stored is as it was
 		info, err := e.log.Info(ctx)
 		if err != nil {
@@ -244,7 +243,7 @@ func (e *Examiner) gone(ctx context.Context, f *Found, lost, why error) error {
 	if err != nil {
 		return err
 	}
-	return identity.NewLoss(fmt.Errorf("%w: %s; they cannot be published again: %v: restore the stream of events from a backup", lost, missing, errors.Join(why, f.Unfit)),
+	return streams.NewLoss(fmt.Errorf("%w: %s; they cannot be published again: %v: restore the stream of events from a backup", lost, missing, errors.Join(why, f.Unfit)),
 		e.log.ID(), e.partition, f.lost[0])
 }
 

@@ -15,8 +15,8 @@ import (
 	"time"
 
 	"github.com/seed18712806/lapse/processor/internal/announce"
-	"github.com/seed18712806/lapse/processor/internal/identity"
 	"github.com/seed18712806/lapse/processor/internal/snapshot"
+	"github.com/seed18712806/lapse/processor/internal/streams"
 	"github.com/seed18712806/lapse/sink/events"
 	"github.com/seed18712806/lapse/sink/store"
 )
@@ -39,15 +39,15 @@ type Store interface {
 type Examiner struct {
 	partition   int
 	store       Store
-	log         *identity.Log
+	log         *streams.Log
 	events      *Events
 	checkpoints *announce.Checkpoints
 	snapshots   *snapshot.Store // nil if there are none
-	ticks       identity.Appender
+	ticks       streams.Appender
 }
 
 // New makes the examiner of a partition.
-func New(partition int, store Store, log *identity.Log, events *Events, checkpoints *announce.Checkpoints, snapshots *snapshot.Store, ticks identity.Appender) *Examiner {
+func New(partition int, store Store, log *streams.Log, events *Events, checkpoints *announce.Checkpoints, snapshots *snapshot.Store, ticks streams.Appender) *Examiner {
 	return &Examiner{partition: partition, store: store, log: log, events: events, checkpoints: checkpoints, snapshots: snapshots, ticks: ticks}
 }
 
@@ -126,7 +126,7 @@ func (e *Examiner) judgeLog(ctx context.Context, f *Found) error {
 	f.watermark = max(f.State.Watermark, f.Checkpoint.Watermark)
 	if f.State.Version != "" && f.State.Log != e.log.ID() {
 		return e.impasse(f, fmt.Errorf("%w: Redis holds documents of the log that was created at %s, and the log here was created at %s: restore that log",
-			identity.ErrLogChanged, identity.FormatID(f.State.Log), identity.FormatID(e.log.ID())))
+			streams.ErrLogChanged, streams.FormatID(f.State.Log), streams.FormatID(e.log.ID())))
 	}
 	offset := f.State.Offset
 	stamps := []store.Stamp{f.State.Stamp, f.Checkpoint.ParsedStamp()}
@@ -142,20 +142,20 @@ func (e *Examiner) judgeLog(ctx context.Context, f *Found) error {
 		return err
 	}
 	f.Last = info.State.LastSeq
-	err = identity.Check(info, e.log.ID(), offset)
+	err = streams.CheckOffset(info, e.log.ID(), offset)
 	if err == nil && f.Checkpoint.Seq > f.Last {
 		err = fmt.Errorf("%w: the log ends at sequence %d, and everything up to %d was published: it was restored from an older copy, or lost its end: restore the log",
-			identity.ErrLogBehind, f.Last, f.Checkpoint.Seq)
+			streams.ErrLogBehind, f.Last, f.Checkpoint.Seq)
 	}
-	if f.Damage != nil && f.Snapshot == nil && errors.Is(err, identity.ErrLogTruncated) {
+	if f.Damage != nil && f.Snapshot == nil && errors.Is(err, streams.ErrLogTruncated) {
 		err = fmt.Errorf("%w: %w; it cannot be rebuilt, as the log begins at sequence %d: what is left of it is kept as it is: restore Redis from a backup, or the log",
-			identity.ErrRefused, f.Damage, info.State.FirstSeq)
+			streams.ErrRefused, f.Damage, info.State.FirstSeq)
 	}
 	if err != nil {
 		return e.impasse(f, err)
 	}
 	for _, seen := range stamps {
-		if err := e.log.CheckStamp(ctx, seen, "lapse has applied", e.ticks); errors.Is(err, identity.ErrLogChanged) || errors.Is(err, identity.ErrLogBehind) {
+		if err := e.log.CheckStamp(ctx, seen, "lapse has applied", e.ticks); errors.Is(err, streams.ErrLogChanged) || errors.Is(err, streams.ErrLogBehind) {
 			return e.impasse(f, err)
 		} else if err != nil {
 			return err
@@ -166,7 +166,7 @@ func (e *Examiner) judgeLog(ctx context.Context, f *Found) error {
 
 // impasse names an error by the log and the stored state.
 func (e *Examiner) impasse(f *Found, why error) error {
-	return identity.NewImpasse(why, e.log.ID(), e.partition, f.State.Log, f.State.Offset, f.State.Stamp, f.Checkpoint.Seq, f.Damage != nil)
+	return streams.NewImpasse(why, e.log.ID(), e.partition, f.State.Log, f.State.Offset, f.State.Stamp, f.Checkpoint.Seq, f.Damage != nil)
 }
 
 // checkLeftovers refuses keys of a partition without a state at the start, because

@@ -10,7 +10,6 @@ import (
 
 	"github.com/seed18712806/lapse/integration/harness/redistest"
 	"github.com/seed18712806/lapse/processor/internal/examine"
-	"github.com/seed18712806/lapse/processor/internal/identity"
 	"github.com/seed18712806/lapse/processor/internal/streams"
 	"github.com/seed18712806/lapse/sink/store"
 )
@@ -58,7 +57,7 @@ func (d *disturbed) Leftovers(ctx context.Context) ([]string, error) {
 // Goes red if a question whose answer was lost counts as one that was answered.
 func TestG7_NoAnswerIsNoAdvice(t *testing.T) {
 	ctx := context.Background()
-	log := identity.NewLog(&streams.Streams{ID: "1"}, nil)
+	log := streams.NewLog(&streams.Streams{ID: "1"}, nil)
 	lost := func() error { return errLost }
 	for _, tt := range []struct {
 		name   string

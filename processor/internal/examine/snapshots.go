@@ -7,8 +7,8 @@ import (
 	"fmt"
 
 	"github.com/seed18712806/lapse/processor/internal/announce"
-	"github.com/seed18712806/lapse/processor/internal/identity"
 	"github.com/seed18712806/lapse/processor/internal/snapshot"
+	"github.com/seed18712806/lapse/processor/internal/streams"
 	"github.com/seed18712806/lapse/sink/events"
 )
 
@@ -27,7 +27,7 @@ import (
 //
 // After an error that is no refusal nothing is known, and Choose has to be tried again.
 func (e *Examiner) Choose(ctx context.Context, f *Found, why error) error {
-	old := errors.Is(why, identity.ErrLogTruncated) || errors.Is(why, identity.ErrRefused)
+	old := errors.Is(why, streams.ErrLogTruncated) || errors.Is(why, streams.ErrRefused)
 	lost := why == nil && f.Lost != nil
 	if lost && e.snapshots == nil {
 		return e.again(ctx, f)
@@ -52,7 +52,7 @@ func (e *Examiner) Choose(ctx context.Context, f *Found, why error) error {
 			return nil
 		}
 		f.Snapshot = nil
-		if errors.Is(err, identity.ErrLogTruncated) {
+		if errors.Is(err, streams.ErrLogTruncated) {
 			err = errors.Unwrap(err) // without what a person can do: it is one reason among others
 		} else if errors.Is(err, events.ErrLost) {
 			without = cmp.Or(without, err)

@@ -7,9 +7,9 @@ import (
 	"log/slog"
 	"time"
 
-	"github.com/seed18712806/lapse/processor/internal/identity"
 	"github.com/seed18712806/lapse/processor/internal/message"
 	"github.com/seed18712806/lapse/processor/internal/pause"
+	"github.com/seed18712806/lapse/processor/internal/streams"
 )
 
 // gather is how long a partition that has to read again waits for others that have to.
@@ -41,11 +41,11 @@ func (r *Reader) CatchUp(ctx context.Context, partition int) error {
 			if !b.isReading(times) {
 				continue // the log may have been truncated, as nobody needs this reading any more
 			}
-			if errors.Is(err, identity.ErrLogTruncated) {
+			if errors.Is(err, streams.ErrLogTruncated) {
 				b.lack(err)
 				continue
 			}
-			if identity.MustStop(err) {
+			if streams.MustStop(err) {
 				return fmt.Errorf("partition %d: %w", partition, err)
 			}
 			if err != nil && !failed {

@@ -13,8 +13,6 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/seed18712806/lapse/processor/health"
-	"github.com/seed18712806/lapse/processor/internal/identity"
-	"github.com/seed18712806/lapse/processor/internal/link"
 	"github.com/seed18712806/lapse/processor/internal/message"
 	"github.com/seed18712806/lapse/processor/internal/pause"
 	"github.com/seed18712806/lapse/processor/internal/pull"
@@ -45,8 +43,8 @@ const (
 //     partitions that are away (see Inbox).
 type Reader struct {
 	nc      *nats.Conn
-	log     *identity.Log
-	link    *link.Link
+	log     *streams.Log
+	link    *streams.Link
 	decoder message.Decoder
 	inboxes Inboxes
 	guard   *ClockGuard
@@ -66,8 +64,8 @@ type Reader struct {
 // Source is what a Reader reads, and how.
 type Source struct {
 	NATS    *nats.Conn
-	Link    *link.Link
-	Log     *identity.Log
+	Link    *streams.Link
+	Log     *streams.Log
 	Decoder message.Decoder
 	Guard   *ClockGuard
 	Health  *health.Board
@@ -149,18 +147,18 @@ func (r *Reader) Run(ctx context.Context) error {
 		switch {
 		case ctx.Err() != nil:
 			return nil
-		case errors.Is(err, identity.ErrLogTruncated):
+		case errors.Is(err, streams.ErrLogTruncated):
 			for _, b := range r.inboxes {
 				if !b.isAway() {
 					b.lack(err)
 				}
 			}
-		case identity.MustStop(err):
+		case streams.MustStop(err):
 			return err
 		}
 		if err != nil {
 			if !r.nc.IsConnected() {
-				err = link.ErrDisconnected
+				err = streams.ErrDisconnected
 			}
 			r.health.Set(ProblemLog, fmt.Errorf("reading the log was interrupted, and is tried again: %w", err))
 			if !pause.For(ctx, retryAfter) {
@@ -225,7 +223,7 @@ func (r *Reader) begin(ctx context.Context, read uint64) (uint64, error) {
 		}
 	}
 	if !any {
-		ctx, cancel := context.WithTimeout(ctx, link.CallTimeout)
+		ctx, cancel := context.WithTimeout(ctx, streams.CallTimeout)
 		defer cancel()
 		info, err := r.log.Info(ctx)
 		if err != nil {
@@ -258,13 +256,13 @@ func (r *Reader) mostAreHungry() bool {
 // verify makes sure that the log is the one that was read so far, and has the messages
 // after a sequence.
 func (r *Reader) verify(ctx context.Context, after uint64) (*jetstream.StreamInfo, error) {
-	ctx, cancel := context.WithTimeout(ctx, link.CallTimeout)
+	ctx, cancel := context.WithTimeout(ctx, streams.CallTimeout)
 	defer cancel()
 	info, err := r.log.InfoUpTo(ctx, after, r.ticker)
 	if err != nil {
 		return nil, err
 	}
-	if err := identity.Check(info, r.log.ID(), after); err != nil {
+	if err := streams.CheckOffset(info, r.log.ID(), after); err != nil {
 		return nil, err
 	}
 	r.mu.Lock()
@@ -278,7 +276,7 @@ func (r *Reader) verify(ctx context.Context, after uint64) (*jetstream.StreamInf
 // call forget.
 func (r *Reader) readFrom(ctx context.Context, after uint64) (info *jetstream.StreamInfo, messages *pull.Pull, forget func(), err error) {
 	if messages, forget, err = r.open(ctx, after); err != nil {
-		return nil, nil, nil, fmt.Errorf("consume the log: %w", identity.Gone(err, r.log.Streams.Log.CachedInfo().Config.Name))
+		return nil, nil, nil, fmt.Errorf("consume the log: %w", streams.Gone(err, r.log.Streams.Log.CachedInfo().Config.Name))
 	}
 	if info, err = r.verify(ctx, after); err != nil {
 		forget()
@@ -289,7 +287,7 @@ func (r *Reader) readFrom(ctx context.Context, after uint64) (info *jetstream.St
 
 // open makes a consumer that begins after a sequence. The caller has to call forget.
 func (r *Reader) open(ctx context.Context, start uint64) (messages *pull.Pull, forget func(), err error) {
-	ctx, cancel := context.WithTimeout(ctx, link.CallTimeout)
+	ctx, cancel := context.WithTimeout(ctx, streams.CallTimeout)
 	defer cancel()
 	log := r.log.Streams.Log
 	var made jetstream.Consumer

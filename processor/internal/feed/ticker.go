@@ -12,8 +12,8 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/seed18712806/lapse/processor/health"
-	"github.com/seed18712806/lapse/processor/internal/link"
 	"github.com/seed18712806/lapse/processor/internal/pause"
+	"github.com/seed18712806/lapse/processor/internal/streams"
 )
 
 // Ticker wakes partitions when log time reaches the instant that they wait for. Any message
@@ -22,7 +22,7 @@ import (
 // the reader has read it.
 type Ticker struct {
 	js      jetstream.JetStream
-	link    *link.Link
+	link    *streams.Link
 	subject string
 	backlog *Backlog
 	inboxes Inboxes
@@ -90,7 +90,7 @@ func (t *Ticker) fly(ctx context.Context, f *flight) {
 	b.next = nil // later callers join the next one
 	b.mu.Unlock()
 	defer close(f.done)
-	ctx, cancel := context.WithTimeout(ctx, link.CallTimeout)
+	ctx, cancel := context.WithTimeout(ctx, streams.CallTimeout)
 	defer cancel()
 	f.seq, f.err = t.send(ctx)
 }
@@ -111,7 +111,7 @@ func (t *Ticker) send(ctx context.Context) (seq uint64, err error) {
 }
 
 // NewTicker makes a ticker that appends to a subject of the log.
-func NewTicker(js jetstream.JetStream, l *link.Link, subject string, inboxes Inboxes, backlog *Backlog, board *health.Board) *Ticker {
+func NewTicker(js jetstream.JetStream, l *streams.Link, subject string, inboxes Inboxes, backlog *Backlog, board *health.Board) *Ticker {
 	t := &Ticker{
 		js: js, link: l, subject: subject, inboxes: inboxes, backlog: backlog, health: board,
 		waits: make([]int64, len(inboxes)), changed: make(chan struct{}, 1),
@@ -255,7 +255,7 @@ func (t *Ticker) Run(ctx context.Context) {
 
 // runOnce appends a tick.
 func (t *Ticker) runOnce(ctx context.Context) bool {
-	sending, cancel := context.WithTimeout(ctx, link.AnswerTimeout)
+	sending, cancel := context.WithTimeout(ctx, streams.AnswerTimeout)
 	defer cancel()
 	t.sending(time.Now())
 	_, err := t.send(sending)

@@ -13,7 +13,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/seed18712806/lapse/integration/harness/natstest"
-	"github.com/seed18712806/lapse/processor/internal/link"
+	"github.com/seed18712806/lapse/processor/internal/streams"
 )
 
 // TestTickerWakes: a partition is woken by the first message at or after the instant that
@@ -106,7 +106,7 @@ func TestG3_ABarrierIsANewTick(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	l, stop := link.Watch(js.Conn())
+	l, stop := streams.WatchLink(js.Conn())
 	defer stop()
 	tk := NewTicker(js, l, subject, NewInboxes(1, 1), &Backlog{}, nil)
 	gone, leave := context.WithCancel(t.Context())

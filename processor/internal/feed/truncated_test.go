@@ -14,8 +14,6 @@ import (
 	"github.com/seed18712806/lapse/integration/harness/natstest"
 	"github.com/seed18712806/lapse/integration/harness/poll"
 	"github.com/seed18712806/lapse/processor/health"
-	"github.com/seed18712806/lapse/processor/internal/identity"
-	"github.com/seed18712806/lapse/processor/internal/link"
 	"github.com/seed18712806/lapse/processor/internal/message"
 	"github.com/seed18712806/lapse/processor/internal/streams"
 	"github.com/seed18712806/lapse/sink/wire"
@@ -43,7 +41,7 @@ func TestG7_TruncatedBeforeItIsRead(t *testing.T) {
 				}
 			})
 			eventually(t, "the owner is told", func() bool { return b.Lacks() != nil })
-			if !errors.Is(b.Lacks(), identity.ErrLogTruncated) {
+			if !errors.Is(b.Lacks(), streams.ErrLogTruncated) {
 				t.Error(b.Lacks())
 			}
 			b.Rewind(8, 0)
@@ -108,11 +106,11 @@ func newTruncated(t *testing.T, handler slog.Handler) *Reader {
 	if err := s.Log.Purge(t.Context(), jetstream.WithPurgeSequence(8)); err != nil {
 		t.Fatal(err)
 	}
-	l, stop := link.Watch(js.Conn())
+	l, stop := streams.WatchLink(js.Conn())
 	t.Cleanup(stop)
 	inboxes, backlog, board, names := NewInboxes(1, 100), &Backlog{}, health.New(logger), wire.DefaultPrefix.Log(0, 1)
 	return NewReader(Source{
-		NATS: js.Conn(), Link: l, Log: identity.NewLog(s, l), Health: board, Logger: logger,
+		NATS: js.Conn(), Link: l, Log: streams.NewLog(s, l), Health: board, Logger: logger,
 		Guard:   NewClockGuard(time.Hour, Clocks{Own: time.Now}, board),
 		Decoder: message.Decoder{Log: names, Partitions: 1, MaxBody: 1000, MaxLevels: 10},
 	}, inboxes, NewTicker(js, l, names.Tick(), inboxes, backlog, board), backlog)

@@ -7,9 +7,9 @@ import (
 
 	"github.com/seed18712806/lapse/processor/internal/crash"
 	"github.com/seed18712806/lapse/processor/internal/decide"
-	"github.com/seed18712806/lapse/processor/internal/link"
 	"github.com/seed18712806/lapse/processor/internal/message"
 	"github.com/seed18712806/lapse/processor/internal/state"
+	"github.com/seed18712806/lapse/processor/internal/streams"
 	"github.com/seed18712806/lapse/sink/store"
 )
 
@@ -98,7 +98,7 @@ func (p *Partition) deliver() {
 // commit commits changes, after which the log is applied up to a position. If it returns
 // store.ErrExists, nothing has changed.
 func (p *Partition) commit(ctx context.Context, to message.Position, configs []store.ConfigChange, changes []store.CollectionChanges) error {
-	ctx, cancel := context.WithTimeout(ctx, link.CallTimeout)
+	ctx, cancel := context.WithTimeout(ctx, streams.CallTimeout)
 	defer cancel()
 	began := time.Now()
 	pr := p.progress.Next(to, p.announcer.Last().String())

@@ -17,8 +17,6 @@ import (
 	"github.com/seed18712806/lapse/processor/internal/decide"
 	"github.com/seed18712806/lapse/processor/internal/examine"
 	"github.com/seed18712806/lapse/processor/internal/feed"
-	"github.com/seed18712806/lapse/processor/internal/identity"
-	"github.com/seed18712806/lapse/processor/internal/link"
 	"github.com/seed18712806/lapse/processor/internal/message"
 	"github.com/seed18712806/lapse/processor/internal/pause"
 	"github.com/seed18712806/lapse/processor/internal/recording"
@@ -26,6 +24,7 @@ import (
 	"github.com/seed18712806/lapse/processor/internal/snapshot"
 	"github.com/seed18712806/lapse/processor/internal/state"
 	"github.com/seed18712806/lapse/processor/internal/status"
+	"github.com/seed18712806/lapse/processor/internal/streams"
 	"github.com/seed18712806/lapse/processor/internal/turns"
 	"github.com/seed18712806/lapse/sink/store"
 )
@@ -63,10 +62,10 @@ type Store interface {
 
 // Shared is what the owners of all partitions of a shard share.
 type Shared struct {
-	Log         *identity.Log
+	Log         *streams.Log
 	Events      *examine.Events
 	Lease       Lease // nil if this process owns the partitions whatever others do
-	Consent     *identity.Consent
+	Consent     *streams.Consent
 	Statuses    *status.All
 	Reader      *feed.Reader
 	Ticker      *feed.Ticker
@@ -203,7 +202,7 @@ func (p *Partition) progressed() bool {
 
 // fatal reports whether an error means that it would be wrong to go on.
 func (p *Partition) fatal(err error) bool {
-	return identity.MustStop(err) || errors.Is(err, ErrNotOwner) || errors.Is(err, store.ErrForeign) && !p.tenure.everTaken
+	return streams.MustStop(err) || errors.Is(err, ErrNotOwner) || errors.Is(err, store.ErrForeign) && !p.tenure.everTaken
 }
 
 // fail notes why a step failed, and waits before the next. After a failure the owner
@@ -212,7 +211,7 @@ func (p *Partition) fail(ctx context.Context, err error, failures int) {
 	p.tenure.taken, p.tenure.failed = false, time.Now()
 	p.abandon(err)
 	p.leaveTurn()
-	if errors.Is(err, store.ErrDamaged) && !errors.Is(err, identity.ErrRefused) { // a refusal only names the damage
+	if errors.Is(err, store.ErrDamaged) && !errors.Is(err, streams.ErrRefused) { // a refusal only names the damage
 		p.tenure.damage = err
 	}
 	fenced := errors.Is(err, store.ErrFenced)
@@ -332,7 +331,7 @@ func (p *Partition) Verified() time.Time { return p.tenure.verified }
 // verify makes sure that the partition is this process's, and that some collections are
 // as they were left.
 func (p *Partition) verify(ctx context.Context, collections []string) error {
-	ctx, cancel := context.WithTimeout(ctx, link.CallTimeout)
+	ctx, cancel := context.WithTimeout(ctx, streams.CallTimeout)
 	defer cancel()
 	began := time.Now()
 	if err := p.store.Verify(ctx, p.progress.Version(), collections); err != nil {

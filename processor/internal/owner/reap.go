@@ -7,9 +7,9 @@ import (
 
 	"github.com/seed18712806/lapse/processor/internal/crash"
 	"github.com/seed18712806/lapse/processor/internal/decide"
-	"github.com/seed18712806/lapse/processor/internal/link"
 	"github.com/seed18712806/lapse/processor/internal/message"
 	"github.com/seed18712806/lapse/processor/internal/state"
+	"github.com/seed18712806/lapse/processor/internal/streams"
 	"github.com/seed18712806/lapse/processor/internal/turns"
 	"github.com/seed18712806/lapse/sink/store"
 )
@@ -151,7 +151,7 @@ func (p *Partition) forget() {
 
 // find finds a chunk of the documents under the cuts.
 func (p *Partition) find(ctx context.Context, cuts []store.Cut, whole bool) ([]store.Due, error) {
-	ctx, cancel := context.WithTimeout(ctx, link.CallTimeout)
+	ctx, cancel := context.WithTimeout(ctx, streams.CallTimeout)
 	defer cancel()
 	chunk := ReapChunk
 	if p.reaper.turn == hasTurn {

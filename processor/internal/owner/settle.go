@@ -5,8 +5,8 @@ import (
 	"time"
 
 	"github.com/seed18712806/lapse/processor/internal/crash"
-	"github.com/seed18712806/lapse/processor/internal/link"
 	"github.com/seed18712806/lapse/processor/internal/state"
+	"github.com/seed18712806/lapse/processor/internal/streams"
 	"github.com/seed18712806/lapse/sink/store"
 )
 
@@ -78,7 +78,7 @@ func (p *Partition) build(ctx context.Context, c *state.Collection) error {
 	if c.Build.Cursor == "" {
 		c.Build.Cursor = "0"
 	}
-	callCtx, cancel := context.WithTimeout(ctx, link.CallTimeout)
+	callCtx, cancel := context.WithTimeout(ctx, streams.CallTimeout)
 	defer cancel()
 	found, next, server, err := p.store.Scan(callCtx, p.progress.Version(), c.Name, c.Build.Cursor, buildChunk)
 	if err != nil {

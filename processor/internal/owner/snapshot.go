@@ -8,11 +8,11 @@ import (
 
 	"github.com/seed18712806/lapse/processor/internal/crash"
 	"github.com/seed18712806/lapse/processor/internal/examine"
-	"github.com/seed18712806/lapse/processor/internal/link"
 	"github.com/seed18712806/lapse/processor/internal/recording"
 	"github.com/seed18712806/lapse/processor/internal/reload"
 	"github.com/seed18712806/lapse/processor/internal/snapshot"
 	"github.com/seed18712806/lapse/processor/internal/state"
+	"github.com/seed18712806/lapse/processor/internal/streams"
 	"github.com/seed18712806/lapse/sink/store"
 )
 
@@ -37,7 +37,7 @@ func (p *Partition) record(ctx context.Context) error {
 	if t.recording == nil || t.recording.Wait(time.Now()) > 0 {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, link.CallTimeout)
+	ctx, cancel := context.WithTimeout(ctx, streams.CallTimeout)
 	defer cancel()
 	began := time.Now()
 	done, err := t.recording.Scan(ctx, p.store, p.progress.Version(), p.collections, p.shared.Reader.Position().Seq)
@@ -107,7 +107,7 @@ func (p *Partition) load(stop context.Context) error {
 		p.logger.Info("the partition is loaded from a snapshot", slog.Uint64("generation", t.loads.Generation), slog.Uint64("offset", t.loads.Offset))
 		t.loader = reload.New(p.store, p.progress.Version(), t.loads, p.shared.Desk.Store().Entries(stop, t.loads))
 	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(stop), link.CallTimeout)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(stop), streams.CallTimeout)
 	defer cancel()
 	began := time.Now()
 	done, err := t.loader.Load(ctx)

@@ -8,9 +8,9 @@ import (
 
 	"github.com/seed18712806/lapse/processor/internal/crash"
 	"github.com/seed18712806/lapse/processor/internal/decide"
-	"github.com/seed18712806/lapse/processor/internal/link"
 	"github.com/seed18712806/lapse/processor/internal/message"
 	"github.com/seed18712806/lapse/processor/internal/state"
+	"github.com/seed18712806/lapse/processor/internal/streams"
 	"github.com/seed18712806/lapse/sink/store"
 )
 
@@ -171,7 +171,7 @@ func (p *Partition) readersAt() int64 {
 
 // readSlots reads documents, those in whole with their bodies.
 func (p *Partition) readSlots(ctx context.Context, slots []*decide.Slot, whole map[state.Key]bool) error {
-	ctx, cancel := context.WithTimeout(ctx, link.CallTimeout)
+	ctx, cancel := context.WithTimeout(ctx, streams.CallTimeout)
 	defer cancel()
 	wants, order := decide.Wants(slots, whole)
 	began := time.Now()

@@ -4,7 +4,6 @@ import (
 	"testing"
 
 	"github.com/seed18712806/lapse/processor/internal/announce"
-	"github.com/seed18712806/lapse/processor/internal/identity"
 	"github.com/seed18712806/lapse/processor/internal/message"
 	"github.com/seed18712806/lapse/processor/internal/state"
 	"github.com/seed18712806/lapse/processor/internal/status"
@@ -74,7 +73,7 @@ func TestG3_NoCheckpointBeforeAllIsPublished(t *testing.T) {
 		"another one, of what is not due": {store.Config{History: on, Building: true}, 0, false},
 	} {
 		p := at8(nil, 10)
-		p.shared = &Shared{Log: identity.NewLog(&streams.Streams{ID: "1"}, nil)}
+		p.shared = &Shared{Log: streams.NewLog(&streams.Streams{ID: "1"}, nil)}
 		p.status = &status.Status{}
 		p.collections = state.NewCollections(map[string]store.Config{"c": tt.config}, nil)
 		p.collections.LookedUp(p.collections.Get("c"), tt.score, store.NoScore)

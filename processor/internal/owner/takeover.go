@@ -13,9 +13,9 @@ import (
 	"github.com/seed18712806/lapse/processor/internal/anew"
 	"github.com/seed18712806/lapse/processor/internal/crash"
 	"github.com/seed18712806/lapse/processor/internal/examine"
-	"github.com/seed18712806/lapse/processor/internal/identity"
 	"github.com/seed18712806/lapse/processor/internal/message"
 	"github.com/seed18712806/lapse/processor/internal/state"
+	"github.com/seed18712806/lapse/processor/internal/streams"
 	"github.com/seed18712806/lapse/sink/store"
 )
 
@@ -43,7 +43,7 @@ func (p *Partition) takeOver(stop context.Context) error {
 	f, err := p.examine(stop)
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(stop), takeOverTimeout)
 	defer cancel()
-	if errors.Is(err, identity.ErrRefused) {
+	if errors.Is(err, streams.ErrRefused) {
 		err = p.refuse(ctx, f, err)
 	}
 	if err != nil {
@@ -111,7 +111,7 @@ func TakeOver(ctx context.Context, partitions []*Partition) (upTo uint64, err er
 }
 
 func (p *Partition) takeOverFailed(err error) error {
-	if identity.MustStop(err) || errors.Is(err, store.ErrFenced) {
+	if streams.MustStop(err) || errors.Is(err, store.ErrFenced) {
 		return p.failed(err)
 	}
 	return p.failed(fmt.Errorf("take over: %w", err))
@@ -196,7 +196,7 @@ func (p *Partition) resume(ctx context.Context, f *examine.Found, upTo uint64) e
 			return p.takeOverFailed(err)
 		}
 	} else {
-		if err := p.examiner().Streams(ctx, f, p.announcer.FencePlace().Seq); errors.Is(err, identity.ErrLogTruncated) {
+		if err := p.examiner().Streams(ctx, f, p.announcer.FencePlace().Seq); errors.Is(err, streams.ErrLogTruncated) {
 			return p.failed(fmt.Errorf("truncated since the examination, which is made anew: %v", errors.Unwrap(err)))
 		} else if err != nil {
 			return p.takeOverFailed(err)

@@ -13,7 +13,6 @@ import (
 
 	"github.com/seed18712806/lapse/processor/internal/announce"
 	"github.com/seed18712806/lapse/processor/internal/crash"
-	"github.com/seed18712806/lapse/processor/internal/identity"
 	"github.com/seed18712806/lapse/processor/internal/snapshot"
 	"github.com/seed18712806/lapse/processor/internal/status"
 	"github.com/seed18712806/lapse/processor/internal/streams"
@@ -38,7 +37,7 @@ type Redis interface {
 // Parts are what a keeper works with.
 type Parts struct {
 	Log         wire.Log
-	Identity    *identity.Log
+	Identity    *streams.Log
 	JetStream   jetstream.JetStream
 	Desk        *snapshot.Desk
 	Checkpoints *announce.Checkpoints
@@ -337,7 +336,7 @@ func (k *Keeper) endFiles(ctx context.Context, info *jetstream.StreamInfo) error
 	if s.Snapshots != nil {
 		objects, err := s.Snapshots.Stream().Info(ctx)
 		if err != nil {
-			return identity.Gone(err, s.Snapshots.Stream().CachedInfo().Config.Name)
+			return streams.Gone(err, s.Snapshots.Stream().CachedInfo().Config.Name)
 		}
 		if next.Objects, err = k.end(ctx, k.kept.Objects, now, objects, s.ObjectsFilling(), k.interval()/2); err != nil {
 			return err

@@ -8,7 +8,7 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
-	"github.com/seed18712806/lapse/processor/internal/identity"
+	"github.com/seed18712806/lapse/processor/internal/streams"
 	"github.com/seed18712806/lapse/sink/store"
 )
 
@@ -22,7 +22,7 @@ func (k *Keeper) endEvents(ctx context.Context, now time.Time) error {
 	s := k.Identity.Streams
 	info, err := s.Events.Info(ctx)
 	if err != nil {
-		return identity.Gone(err, s.Events.CachedInfo().Config.Name)
+		return streams.Gone(err, s.Events.CachedInfo().Config.Name)
 	}
 	next := *k.kept
 	if next.Events, err = k.end(ctx, k.kept.Events, now, info, s.EventsFilling(k.Parts.Log.Prefix), every); err != nil {

@@ -10,7 +10,6 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/seed18712806/lapse/processor/internal/crash"
-	"github.com/seed18712806/lapse/processor/internal/identity"
 	"github.com/seed18712806/lapse/processor/internal/snapshot"
 	"github.com/seed18712806/lapse/processor/internal/streams"
 )
@@ -85,7 +84,7 @@ func (k *Keeper) truncate(ctx context.Context) error {
 		return err
 	}
 	if err := k.Identity.Streams.Log.Purge(ctx, jetstream.WithPurgeSequence(upTo)); err != nil {
-		return fmt.Errorf("truncate the log: %w", identity.Gone(err, k.Parts.Log.Stream()))
+		return fmt.Errorf("truncate the log: %w", streams.Gone(err, k.Parts.Log.Stream()))
 	}
 	if err := k.Hook.At(crash.AfterPurge); err != nil {
 		return err
@@ -109,7 +108,7 @@ func (k *Keeper) mayTruncate(ctx context.Context, upTo uint64) (first uint64, ma
 		return 0, false, err
 	}
 	if id := streams.Identity(info); id != k.Identity.ID() {
-		return 0, false, fmt.Errorf("truncate the log: %w: it was created at %s", identity.ErrLogChanged, identity.FormatID(id))
+		return 0, false, fmt.Errorf("truncate the log: %w: it was created at %s", streams.ErrLogChanged, streams.FormatID(id))
 	}
 	if first = info.State.FirstSeq; upTo <= first {
 		k.truncated = upTo

@@ -3,7 +3,7 @@
 // everything as it is until a person decides ([Consent]).
 //
 // It reads the state of the log. It writes nothing.
-package identity
+package streams
 
 import (
 	"context"
@@ -14,8 +14,6 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
-	"github.com/seed18712806/lapse/processor/internal/link"
-	"github.com/seed18712806/lapse/processor/internal/streams"
 	"github.com/seed18712806/lapse/sink/store"
 	"github.com/seed18712806/lapse/sink/wire"
 )
@@ -45,12 +43,12 @@ func MustStop(err error) bool {
 
 // Log is the log that this process reads, with the questions that tell it from another.
 type Log struct {
-	Streams *streams.Streams
-	link    *link.Link
+	Streams *Streams
+	link    *Link
 }
 
 // NewLog makes the Log of provisioned streams.
-func NewLog(s *streams.Streams, l *link.Link) *Log { return &Log{Streams: s, link: l} }
+func NewLog(s *Streams, l *Link) *Log { return &Log{Streams: s, link: l} }
 
 // ID is the identity of the log: the instant of its creation.
 func (l *Log) ID() string { return l.Streams.ID }
@@ -111,12 +109,12 @@ func Gone(err error, stream string) error {
 
 // Check reports whether a partition that has applied the log with an identity up to offset
 // can go on with this log.
-func Check(info *jetstream.StreamInfo, id string, offset uint64) error {
+func CheckOffset(info *jetstream.StreamInfo, id string, offset uint64) error {
 	r, restored, err := wire.ParseRestored(info.Config.Metadata)
 	if err != nil {
 		return fmt.Errorf("stream %s: %w: give it the value that lapse restore has set", info.Config.Name, err)
 	}
-	if created := streams.Identity(info); created != id {
+	if created := Identity(info); created != id {
 		return fmt.Errorf("%w: the log was created at %s, and what is stored was computed from the log that was created at %s: restore that log",
 			ErrLogChanged, FormatID(created), FormatID(id))
 	}

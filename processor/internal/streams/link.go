@@ -1,6 +1,6 @@
 // Package link makes requests over the connection to NATS, so that none waits for an answer
 // that can no longer come.
-package link
+package streams
 
 import (
 	"cmp"
@@ -54,7 +54,7 @@ type Link struct {
 }
 
 // Watch watches a connection until stop is called.
-func Watch(nc *nats.Conn) (l *Link, stop func()) {
+func WatchLink(nc *nats.Conn) (l *Link, stop func()) {
 	l = &Link{}
 	l.up, l.lose = context.WithCancel(context.Background())
 	changes := nc.StatusChanged(nats.RECONNECTING, nats.CLOSED)
