@@ -8,7 +8,7 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
-	"github.com/seed18712806/lapse/processor/internal/pause"
+	"github.com/seed18712806/lapse/processor/internal/backoff"
 	"github.com/seed18712806/lapse/processor/internal/streams"
 	"github.com/seed18712806/lapse/sink/wire"
 )
@@ -41,7 +41,7 @@ func (c *copier) run(ctx context.Context) {
 		return
 	}
 	var have seenAt // up to where all partitions have applied the stream
-	for pause.For(ctx, copyEvery) {
+	for backoff.Wait(ctx, copyEvery) {
 		s := c.session
 		stands := have.stands(s.statuses.Configured(), true, time.Now())
 		read := s.reader.Position().Seq // 0 while the reading begins anew

@@ -15,8 +15,8 @@ import (
 
 	"github.com/seed18712806/lapse/processor/health"
 	"github.com/seed18712806/lapse/processor/internal/announce"
+	"github.com/seed18712806/lapse/processor/internal/backoff"
 	"github.com/seed18712806/lapse/processor/internal/feed"
-	"github.com/seed18712806/lapse/processor/internal/pause"
 	"github.com/seed18712806/lapse/processor/internal/status"
 	"github.com/seed18712806/lapse/processor/internal/streams"
 	"github.com/seed18712806/lapse/sink/store"
@@ -125,7 +125,7 @@ func (m *monitor) watches() []func(context.Context) error {
 				if err := check(ctx); err != nil && ctx.Err() == nil {
 					return err
 				}
-				if !pause.For(ctx, monitorEvery) {
+				if !backoff.Wait(ctx, monitorEvery) {
 					return nil
 				}
 			}

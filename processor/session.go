@@ -13,12 +13,12 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/seed18712806/lapse/processor/internal/announce"
+	"github.com/seed18712806/lapse/processor/internal/backoff"
 	"github.com/seed18712806/lapse/processor/internal/decide"
 	"github.com/seed18712806/lapse/processor/internal/examine"
 	"github.com/seed18712806/lapse/processor/internal/feed"
 	"github.com/seed18712806/lapse/processor/internal/message"
 	"github.com/seed18712806/lapse/processor/internal/owner"
-	"github.com/seed18712806/lapse/processor/internal/pause"
 	"github.com/seed18712806/lapse/processor/internal/retention"
 	"github.com/seed18712806/lapse/processor/internal/snapshot"
 	"github.com/seed18712806/lapse/processor/internal/status"
@@ -214,7 +214,7 @@ func (s *session) configReplies(ctx context.Context, provisioned *streams.Stream
 				rules, err = provisioned.ConfigReplies(ctx)
 				return err
 			})
-			if err == nil || !pause.For(ctx, progressEvery) {
+			if err == nil || !backoff.Wait(ctx, progressEvery) {
 				return rules
 			}
 			s.processor.opts.Logger.Warn("a configuration waits", slog.Any("error", err))
@@ -300,7 +300,7 @@ func (s *session) run(ctx context.Context, cancel context.CancelCauseFunc) {
 // report logs how far the log was applied while that takes long.
 func (s *session) report(ctx context.Context) {
 	logger := s.processor.opts.Logger
-	for began := time.Now(); pause.For(ctx, progressEvery); {
+	for began := time.Now(); backoff.Wait(ctx, progressEvery); {
 		left := s.processor.Applying()
 		if left == nil {
 			if took := time.Since(began); took > 2*progressEvery {
@@ -315,7 +315,7 @@ func (s *session) report(ctx context.Context) {
 // removeAside removes what was set aside, once all partitions have applied the log.
 func (s *session) removeAside(ctx context.Context) {
 	for ready := false; !ready; ready = s.processor.Applying() == nil {
-		if !pause.For(ctx, progressEvery) {
+		if !backoff.Wait(ctx, progressEvery) {
 			return
 		}
 	}

@@ -13,8 +13,8 @@ import (
 
 	"github.com/seed18712806/lapse/integration/harness/natstest"
 	"github.com/seed18712806/lapse/integration/harness/poll"
+	"github.com/seed18712806/lapse/processor/internal/backoff"
 	"github.com/seed18712806/lapse/processor/internal/crash"
-	"github.com/seed18712806/lapse/processor/internal/pause"
 	"github.com/seed18712806/lapse/processor/internal/snapshot"
 	"github.com/seed18712806/lapse/processor/internal/streams"
 	"github.com/seed18712806/lapse/sink/wire"
@@ -333,7 +333,7 @@ func TestG7_BegunAnewWithoutSnapshots(t *testing.T) {
 type slowObjects struct{ ObjectsInMemory }
 
 func (o *slowObjects) Get(ctx context.Context, name string) ([]byte, error) {
-	pause.For(ctx, 60*time.Millisecond)
+	backoff.Wait(ctx, 60*time.Millisecond)
 	return o.ObjectsInMemory.Get(ctx, name)
 }
 

@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"sync/atomic"
 
-	"github.com/seed18712806/lapse/processor/internal/pause"
+	"github.com/seed18712806/lapse/processor/internal/backoff"
 )
 
 // Held is a lease that this process holds. The work of the owner asks it.
@@ -86,7 +86,7 @@ func (h *Held) verified(ctx context.Context, always bool) error {
 		if limited.Err() == nil || last == nil {
 			last = err
 		}
-		if !pause.For(limited, h.s.timing.poll) {
+		if !backoff.Wait(limited, h.s.timing.poll) {
 			return fmt.Errorf("verify the lease of shard %d: %w", h.s.id, last)
 		}
 	}

@@ -6,7 +6,7 @@ import (
 	"log/slog"
 	"time"
 
-	"github.com/seed18712806/lapse/processor/internal/pause"
+	"github.com/seed18712806/lapse/processor/internal/backoff"
 	"github.com/seed18712806/lapse/processor/lease/internal/bucket"
 	"github.com/seed18712806/lapse/processor/lease/internal/link"
 	"github.com/seed18712806/lapse/sink/wire"
@@ -174,7 +174,7 @@ func (o *tenure) verify(ctx context.Context) error {
 			// A renewal was stored whose answer was lost, or somebody removed the lease, or
 			// another process is changing it just now. Try at the revision that was read.
 			o.revision = e.Revision
-			if !pause.For(ctx, time.Millisecond) {
+			if !backoff.Wait(ctx, time.Millisecond) {
 				return bucket.ErrConflict
 			}
 		default:

@@ -12,8 +12,8 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/seed18712806/lapse/processor/health"
+	"github.com/seed18712806/lapse/processor/internal/backoff"
 	"github.com/seed18712806/lapse/processor/internal/crash"
-	"github.com/seed18712806/lapse/processor/internal/pause"
 	"github.com/seed18712806/lapse/processor/internal/streams"
 	"github.com/seed18712806/lapse/sink/store"
 	"github.com/seed18712806/lapse/sink/wire"
@@ -124,7 +124,7 @@ func NewCheckpointer(to *Checkpoints, announcers []*Announcer, board *health.Boa
 
 // Run stores checkpoints until ctx is done.
 func (c *Checkpointer) Run(ctx context.Context) {
-	for pause.For(ctx, checkpointEvery) {
+	for backoff.Wait(ctx, checkpointEvery) {
 		c.health.Set(ProblemCheckpoints, c.RunOnce(context.WithoutCancel(ctx)))
 	}
 }

@@ -10,8 +10,8 @@ import (
 
 	"github.com/nats-io/nats.go"
 
+	"github.com/seed18712806/lapse/processor/internal/backoff"
 	"github.com/seed18712806/lapse/processor/internal/decide"
-	"github.com/seed18712806/lapse/processor/internal/pause"
 )
 
 const (
@@ -134,7 +134,7 @@ func (o *Outcomes) Run(ctx context.Context) {
 					return true
 				})
 			}
-			if len(waiting) == 0 || !pause.For(ctx, wait) {
+			if len(waiting) == 0 || !backoff.Wait(ctx, wait) {
 				break
 			}
 			wait = min(2*wait, elsewhereAtMost)

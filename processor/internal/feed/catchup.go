@@ -7,8 +7,8 @@ import (
 	"log/slog"
 	"time"
 
+	"github.com/seed18712806/lapse/processor/internal/backoff"
 	"github.com/seed18712806/lapse/processor/internal/message"
-	"github.com/seed18712806/lapse/processor/internal/pause"
 	"github.com/seed18712806/lapse/processor/internal/streams"
 )
 
@@ -26,7 +26,7 @@ func (r *Reader) CatchUp(ctx context.Context, partition int) error {
 			return nil
 		case <-b.left:
 		}
-		if !pause.For(ctx, gather) {
+		if !backoff.Wait(ctx, gather) {
 			return nil
 		}
 		if r.mostAreHungry() {
@@ -51,7 +51,7 @@ func (r *Reader) CatchUp(ctx context.Context, partition int) error {
 			if err != nil && !failed {
 				r.logger.Warn("a partition that reads the log for itself was interrupted", slog.Int("partition", partition), slog.Any("error", err))
 			}
-			if failed = err != nil; failed && !pause.For(ctx, retryAfter) {
+			if failed = err != nil; failed && !backoff.Wait(ctx, retryAfter) {
 				return nil
 			}
 		}

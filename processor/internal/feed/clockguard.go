@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/seed18712806/lapse/processor/health"
-	"github.com/seed18712806/lapse/processor/internal/pause"
+	"github.com/seed18712806/lapse/processor/internal/backoff"
 )
 
 // ClockGuard holds the log up at a message whose stamp is so far ahead of other clocks that
@@ -59,7 +59,7 @@ func (g *ClockGuard) Wait(ctx context.Context, stamp time.Time) error {
 		}
 		g.health.Set(ProblemClock, fmt.Errorf("the log has a message stamped %s, %s ahead of this machine's clock %s: nothing after it is applied, as what would expire by it would be expired for good; set NATS's clock right (lapse goes on when the clocks agree), or allow so much with --max-clock-lead",
 			stamp.UTC().Format(time.RFC3339Nano), ahead.Round(time.Millisecond), text))
-		if !pause.For(ctx, retryAfter) {
+		if !backoff.Wait(ctx, retryAfter) {
 			return ctx.Err()
 		}
 	}

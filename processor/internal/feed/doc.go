@@ -1,6 +1,6 @@
 // Package feed reads the log once, for all partitions, and keeps log time.
 //
-// A [Reader] pulls messages from the stream (package pull), computes log time (logtime.go), and
+// A [Reader] pulls messages from the stream (pull.go), computes log time (logtime.go), and
 // puts each message into the [Inbox] of its partition, or into all inboxes. A partition
 // that falls behind, or has to go back, reads the log by itself until it has caught up
 // (catchup.go), so it holds up no other. A [ClockGuard] stops the reading at a stamp that

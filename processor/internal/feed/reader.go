@@ -13,9 +13,8 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/seed18712806/lapse/processor/health"
+	"github.com/seed18712806/lapse/processor/internal/backoff"
 	"github.com/seed18712806/lapse/processor/internal/message"
-	"github.com/seed18712806/lapse/processor/internal/pause"
-	"github.com/seed18712806/lapse/processor/internal/pull"
 	"github.com/seed18712806/lapse/processor/internal/streams"
 	"github.com/seed18712806/lapse/sink/store"
 	"github.com/seed18712806/lapse/sink/wire"
@@ -161,7 +160,7 @@ func (r *Reader) Run(ctx context.Context) error {
 				err = streams.ErrDisconnected
 			}
 			r.health.Set(ProblemLog, fmt.Errorf("reading the log was interrupted, and is tried again: %w", err))
-			if !pause.For(ctx, retryAfter) {
+			if !backoff.Wait(ctx, retryAfter) {
 				return nil
 			}
 		}
@@ -274,7 +273,7 @@ func (r *Reader) verify(ctx context.Context, after uint64) (*jetstream.StreamInf
 // readFrom begins to read after a sequence, and then verifies the log: if that has lost its
 // end before, the consumer waits for messages that others take the place of. The caller has to
 // call forget.
-func (r *Reader) readFrom(ctx context.Context, after uint64) (info *jetstream.StreamInfo, messages *pull.Pull, forget func(), err error) {
+func (r *Reader) readFrom(ctx context.Context, after uint64) (info *jetstream.StreamInfo, messages *pull, forget func(), err error) {
 	if messages, forget, err = r.open(ctx, after); err != nil {
 		return nil, nil, nil, fmt.Errorf("consume the log: %w", streams.Gone(err, r.log.Streams.Log.CachedInfo().Config.Name))
 	}
@@ -286,7 +285,7 @@ func (r *Reader) readFrom(ctx context.Context, after uint64) (info *jetstream.St
 }
 
 // open makes a consumer that begins after a sequence. The caller has to call forget.
-func (r *Reader) open(ctx context.Context, start uint64) (messages *pull.Pull, forget func(), err error) {
+func (r *Reader) open(ctx context.Context, start uint64) (messages *pull, forget func(), err error) {
 	ctx, cancel := context.WithTimeout(ctx, streams.CallTimeout)
 	defer cancel()
 	log := r.log.Streams.Log
@@ -306,7 +305,7 @@ func (r *Reader) open(ctx context.Context, start uint64) (messages *pull.Pull, f
 		return nil, nil, err
 	}
 	stream, name := made.CachedInfo().Stream, made.CachedInfo().Name
-	if messages, err = pull.New(r.nc, stream, name, pull.Bytes, &r.backlog.read); err != nil {
+	if messages, err = newPull(r.nc, stream, name, PullBytes, &r.backlog.read); err != nil {
 		return nil, nil, err
 	}
 	return messages, func() {
@@ -332,7 +331,7 @@ func (r *Reader) watch(reading context.Context, lost <-chan struct{}) (again boo
 }
 
 // handOut puts messages into their inboxes until reading is done. ctx is that of the session.
-func (r *Reader) handOut(ctx, reading context.Context, messages *pull.Pull, last uint64) error {
+func (r *Reader) handOut(ctx, reading context.Context, messages *pull, last uint64) error {
 	over := func() bool { return ctx.Err() != nil || reading.Err() != nil }
 	for caughtUp := false; ; {
 		msg, meta, err := messages.Next(reading.Done())

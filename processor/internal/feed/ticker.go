@@ -12,7 +12,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/seed18712806/lapse/processor/health"
-	"github.com/seed18712806/lapse/processor/internal/pause"
+	"github.com/seed18712806/lapse/processor/internal/backoff"
 	"github.com/seed18712806/lapse/processor/internal/streams"
 )
 
@@ -247,7 +247,7 @@ func (t *Ticker) Run(ctx context.Context) {
 		if failed {
 			again = retryAfter
 		}
-		if !pause.For(ctx, again) {
+		if !backoff.Wait(ctx, again) {
 			return
 		}
 	}

@@ -13,12 +13,12 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/seed18712806/lapse/processor/internal/announce"
+	"github.com/seed18712806/lapse/processor/internal/backoff"
 	"github.com/seed18712806/lapse/processor/internal/crash"
 	"github.com/seed18712806/lapse/processor/internal/decide"
 	"github.com/seed18712806/lapse/processor/internal/examine"
 	"github.com/seed18712806/lapse/processor/internal/feed"
 	"github.com/seed18712806/lapse/processor/internal/message"
-	"github.com/seed18712806/lapse/processor/internal/pause"
 	"github.com/seed18712806/lapse/processor/internal/recording"
 	"github.com/seed18712806/lapse/processor/internal/reload"
 	"github.com/seed18712806/lapse/processor/internal/snapshot"
@@ -197,7 +197,7 @@ func (p *Partition) Run(ctx context.Context) error {
 // progress, nor is a part of a load: else a partition that always fails after it would be taken over
 // again and again without a pause, with a tick and a fence each time.
 func (p *Partition) progressed() bool {
-	return p.tenure.loads == nil && (p.progress.CommittedOffset() > p.announcer.UpTo() || time.Since(p.tenure.failed) > pause.Calm)
+	return p.tenure.loads == nil && (p.progress.CommittedOffset() > p.announcer.UpTo() || time.Since(p.tenure.failed) > backoff.Calm)
 }
 
 // fatal reports whether an error means that it would be wrong to go on.
@@ -222,7 +222,7 @@ func (p *Partition) fail(ctx context.Context, err error, failures int) {
 		p.status.Trouble.Store(&err)
 		p.shared.Statuses.Report()
 	}
-	pause.For(ctx, pause.AfterFailures(failures, p.id, len(p.shared.Statuses.Partitions)))
+	backoff.Wait(ctx, backoff.AfterFailures(failures, p.id, len(p.shared.Statuses.Partitions)))
 }
 
 // runOnce does the next thing, traffic first: it applies messages that have arrived, reaps

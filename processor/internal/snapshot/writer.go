@@ -9,8 +9,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/seed18712806/lapse/processor/internal/backoff"
 	"github.com/seed18712806/lapse/processor/internal/crash"
-	"github.com/seed18712806/lapse/processor/internal/pause"
 )
 
 const (
@@ -209,7 +209,7 @@ func (s *Store) put(ctx context.Context, name string, object []byte) error {
 // connection.
 func again(ctx context.Context, request func(context.Context) error) (err error) {
 	for attempt := range attempts {
-		if attempt > 0 && !pause.For(ctx, attemptPause<<attempt) {
+		if attempt > 0 && !backoff.Wait(ctx, attemptPause<<attempt) {
 			break
 		}
 		trying, cancel := context.WithTimeout(ctx, attemptTimeout)

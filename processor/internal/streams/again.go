@@ -8,7 +8,7 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
-	"github.com/seed18712806/lapse/processor/internal/pause"
+	"github.com/seed18712806/lapse/processor/internal/backoff"
 )
 
 const (
@@ -35,7 +35,7 @@ func Again(ctx context.Context, logger *slog.Logger, ask func(context.Context) e
 			told = true
 			logger.Warn("JetStream refuses a request, perhaps because its servers have just started: lapse repeats it", slog.Any("error", err))
 		}
-		if ctx.Err() != nil || !errors.Is(err, context.DeadlineExceeded) && (!again || !pause.For(ctx, between)) {
+		if ctx.Err() != nil || !errors.Is(err, context.DeadlineExceeded) && (!again || !backoff.Wait(ctx, between)) {
 			return err
 		}
 	}

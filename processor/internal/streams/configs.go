@@ -11,7 +11,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"github.com/seed18712806/lapse/processor/internal/pause"
+	"github.com/seed18712806/lapse/processor/internal/backoff"
 	"github.com/seed18712806/lapse/sink/events"
 	"github.com/seed18712806/lapse/sink/wire"
 )
@@ -57,7 +57,7 @@ func (s *Streams) CheckConfigs(ctx context.Context) error {
 				return err
 			}
 			late := s.Configs.CachedInfo().Config.Replicas <= 1 || time.Since(began) > leaderFor
-			if !same && (late || !pause.For(ctx, leaderAgain)) {
+			if !same && (late || !backoff.Wait(ctx, leaderAgain)) {
 				return mismatch(s.Configs.CachedInfo().Config.Name, "%w: message %d of %s is from there, and it has another one in its place or none: restore it", ErrConfigsBehind, have.Seq, s.Log.CachedInfo().Config.Name)
 			}
 		}

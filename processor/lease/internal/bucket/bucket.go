@@ -16,7 +16,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/synadia-io/orbit.go/jetstreamext"
 
-	"github.com/seed18712806/lapse/processor/internal/pause"
+	"github.com/seed18712806/lapse/processor/internal/backoff"
 	"github.com/seed18712806/lapse/processor/internal/streams"
 	"github.com/seed18712806/lapse/processor/lease/internal/link"
 	"github.com/seed18712806/lapse/sink/wire"
@@ -81,7 +81,7 @@ func (b *Bucket) Provision(ctx context.Context) (created bool, err error) {
 		cancel()
 		var refusal *jetstream.APIError
 		meanwhile := streams.RefusedForNow(err) || errors.Is(err, jetstream.ErrBucketNotFound) || errors.As(err, &refusal) && refusal.ErrorCode == createFailed
-		if !meanwhile && !errors.Is(err, context.DeadlineExceeded) || !pause.For(ctx, between) {
+		if !meanwhile && !errors.Is(err, context.DeadlineExceeded) || !backoff.Wait(ctx, between) {
 			return created, err
 		}
 	}

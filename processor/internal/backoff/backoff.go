@@ -1,5 +1,5 @@
-// Package pause waits.
-package pause
+// Package backoff waits, also after failures.
+package backoff
 
 import (
 	"context"
@@ -14,8 +14,8 @@ const (
 // Calm is how long nothing fails before the failures so far no longer count.
 const Calm = 2 * failureAtMost
 
-// For waits for a time, and reports whether ctx is not done yet.
-func For(ctx context.Context, d time.Duration) bool {
+// Wait waits for a time, and reports whether ctx is not done yet.
+func Wait(ctx context.Context, d time.Duration) bool {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
 	select {

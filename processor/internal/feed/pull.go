@@ -1,5 +1,4 @@
-// Package pull reads the messages of a consumer of the log.
-package pull
+package feed
 
 import (
 	"encoding/json"
@@ -12,7 +11,7 @@ import (
 	"github.com/nats-io/nats.go"
 )
 
-// Pull reads the messages of a consumer. It requests many of them long before they are
+// pull reads the messages of a consumer. It requests many of them long before they are
 // needed, because a request waits in the server behind the publications under way.
 //
 // The client library does that too, but it takes a message that has no body and a header
@@ -22,7 +21,7 @@ import (
 // It can go when the client library tells messages apart by the reply subject too. The
 // clients take every message with such a header for a status, by design: see
 // github.com/nats-io/nats-architecture-and-design/pull/54.
-type Pull struct {
+type pull struct {
 	nc        *nats.Conn
 	subject   string // of requests
 	maxBytes  int    // of messages, for one request
@@ -47,8 +46,8 @@ const (
 	idleBeats      = 3                // heartbeats, if messages are wanted
 )
 
-// Bytes is how much is requested at once, or more where one message is larger.
-const Bytes = 4 << 20
+// PullBytes is how much is requested at once, or more where one message is larger.
+const PullBytes = 4 << 20
 
 var (
 	errSilent = errors.New("nothing is heard of the consumer")
@@ -59,9 +58,9 @@ func errLost(sent any, here uint64) error {
 	return fmt.Errorf("messages of the log were lost on the way: the consumer has sent %v, and %d are here", sent, here)
 }
 
-// New begins to read, and counts the messages in read; Close ends it. Each request is for maxBytes.
-func New(nc *nats.Conn, stream, consumer string, maxBytes int, read *atomic.Uint64) (*Pull, error) {
-	p := &Pull{
+// newPull begins to read, and counts the messages in read; Close ends it. Each request is for maxBytes.
+func newPull(nc *nats.Conn, stream, consumer string, maxBytes int, read *atomic.Uint64) (*pull, error) {
+	p := &pull{
 		nc:       nc,
 		subject:  "$JS.API.CONSUMER.MSG.NEXT." + stream + "." + consumer,
 		maxBytes: maxBytes,
@@ -78,13 +77,13 @@ func New(nc *nats.Conn, stream, consumer string, maxBytes int, read *atomic.Uint
 }
 
 // Close ends the reading.
-func (p *Pull) Close() {
+func (p *pull) Close() {
 	p.beat.Stop()
 	_ = p.sub.Unsubscribe()
 }
 
 // Next returns the next message; nil once done is closed.
-func (p *Pull) Next(done <-chan struct{}) (*nats.Msg, *nats.MsgMetadata, error) {
+func (p *pull) Next(done <-chan struct{}) (*nats.Msg, *nats.MsgMetadata, error) {
 	for {
 		for p.open <= messagesAtOnce {
 			if err := p.ask(); err != nil {
@@ -124,7 +123,7 @@ func (p *Pull) Next(done <-chan struct{}) (*nats.Msg, *nats.MsgMetadata, error) 
 }
 
 // ask requests messages.
-func (p *Pull) ask() error {
+func (p *pull) ask() error {
 	request, err := json.Marshal(struct {
 		Batch     int           `json:"batch"`
 		MaxBytes  int           `json:"max_bytes"`
@@ -141,7 +140,7 @@ func (p *Pull) ask() error {
 // status handles a message of the server itself: it is a heartbeat, or tells how much of a
 // request will not come, or why nothing will. A message that is larger than a whole request
 // would never come, so the next requests have more room.
-func (p *Pull) status(m *nats.Msg) error {
+func (p *pull) status(m *nats.Msg) error {
 	const tooLarge = "Message Size Exceeds MaxBytes"
 	switch code, text := m.Header.Get("Status"), m.Header.Get("Description"); {
 	case code == "100":

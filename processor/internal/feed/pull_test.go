@@ -1,4 +1,4 @@
-package pull
+package feed
 
 import (
 	"context"
@@ -60,9 +60,9 @@ func (r pullRig) flush(t *testing.T) {
 	}
 }
 
-func (r pullRig) pull(t *testing.T, maxBytes int) *Pull {
+func (r pullRig) pull(t *testing.T, maxBytes int) *pull {
 	t.Helper()
-	p, err := New(r.nc, "S", r.consumer.CachedInfo().Name, maxBytes, &atomic.Uint64{})
+	p, err := newPull(r.nc, "S", r.consumer.CachedInfo().Name, maxBytes, &atomic.Uint64{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -125,29 +125,29 @@ func TestPullEnds(t *testing.T) {
 	for _, c := range []struct {
 		name  string
 		begun bool // it has read something before
-		do    func(r pullRig, p *Pull) error
+		do    func(r pullRig, p *pull) error
 		says  string
 	}{
-		{"the consumer is deleted", true, func(r pullRig, _ *Pull) error {
+		{"the consumer is deleted", true, func(r pullRig, _ *pull) error {
 			return r.stream.DeleteConsumer(context.Background(), r.consumer.CachedInfo().Name)
 		}, "409 Consumer Deleted"},
-		{"the stream is deleted", true, func(r pullRig, _ *Pull) error {
+		{"the stream is deleted", true, func(r pullRig, _ *pull) error {
 			return r.js.DeleteStream(context.Background(), "S")
 		}, "409 Consumer Deleted"},
-		{"there is no such consumer", false, func(_ pullRig, p *Pull) error {
+		{"there is no such consumer", false, func(_ pullRig, p *pull) error {
 			p.subject += "x"
 			return nil
 		}, "503"},
-		{"a message is lost", true, func(_ pullRig, p *Pull) error {
+		{"a message is lost", true, func(_ pullRig, p *pull) error {
 			p.messages <- &nats.Msg{Sub: p.sub, Reply: "$JS.ACK.S.c.1.3.3.0.0"}
 			return nil
 		}, "messages of the log were lost on the way"},
-		{"the last message is lost", true, func(r pullRig, p *Pull) error {
+		{"the last message is lost", true, func(r pullRig, p *pull) error {
 			_, err := r.js.Publish(context.Background(), "s", nil)
 			<-p.messages
 			return err
 		}, "messages of the log were lost on the way"},
-		{"nobody answers", false, func(r pullRig, p *Pull) error {
+		{"nobody answers", false, func(r pullRig, p *pull) error {
 			_, err := r.nc.Subscribe(p.subject+"x", func(*nats.Msg) {})
 			p.subject += "x"
 			return err
@@ -156,7 +156,7 @@ func TestPullEnds(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
 			r := newPullRig(t)
-			p := r.pull(t, Bytes)
+			p := r.pull(t, PullBytes)
 			ctx, cancel := context.WithTimeout(t.Context(), limit1)
 			defer cancel()
 			if c.begun {
@@ -180,7 +180,7 @@ func TestPullEnds(t *testing.T) {
 func TestPullIdle(t *testing.T) {
 	t.Parallel()
 	r := newPullRig(t)
-	p := r.pull(t, Bytes)
+	p := r.pull(t, PullBytes)
 	ctx, cancel := context.WithTimeout(t.Context(), 4*heartbeat)
 	defer cancel()
 	if m, _, err := p.Next(ctx.Done()); m != nil || err != nil || !errors.Is(ctx.Err(), context.DeadlineExceeded) {
@@ -207,7 +207,7 @@ func TestPullStatus(t *testing.T) {
 		{"503", "", "", 10_000, true},
 		{"", "", "", 10_000, true},
 	} {
-		p := &Pull{open: 10_000}
+		p := &pull{open: 10_000}
 		err := p.status(&nats.Msg{Header: nats.Header{"Status": {c.status}, "Description": {c.description}, "Nats-Pending-Messages": {c.left}}})
 		if p.open != c.open || (err != nil) != c.ends {
 			t.Errorf("%s %s: %d are open, and %v; want %d", c.status, c.description, p.open, err, c.open)
