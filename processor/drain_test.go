@@ -16,8 +16,8 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/seed18712806/lapse/processor/internal/crash"
+	"github.com/seed18712806/lapse/processor/internal/fold"
 	"github.com/seed18712806/lapse/processor/internal/owner"
-	"github.com/seed18712806/lapse/processor/internal/state"
 	"github.com/seed18712806/lapse/processor/internal/turns"
 	"github.com/seed18712806/lapse/sink/wire"
 )
@@ -118,7 +118,7 @@ func TestG9_DrainingHoldsUpNothing(t *testing.T) {
 	for what, messages := range map[string][]string{
 		"drop":     {`{"defaultTtl":1}`, ""},
 		"none":     {`{"defaultTtl":1}`, `{}`, `{"indexingMode":"none"}`},
-		"defaults": append(slices.Repeat([]string{`{"defaultTtl":1}`, `{"defaultTtl":2}`}, state.MaxEpochs/2+1), `{"defaultTtl":3600}`),
+		"defaults": append(slices.Repeat([]string{`{"defaultTtl":1}`, `{"defaultTtl":2}`}, fold.MaxEpochs/2+1), `{"defaultTtl":3600}`),
 	} {
 		for _, b := range backends {
 			t.Run(what+"/"+b.name, func(t *testing.T) {
@@ -403,7 +403,7 @@ func TestG1_G3_CrashWhileDraining(t *testing.T) {
 				t.Parallel()
 				r := newRigOn(t, b, Options{Partitions: 1})
 				if i%4 == 0 || at == crash.AfterDrain {
-					r.bounds = &owner.Bounds{Examine: owner.DefaultBounds.Examine, Epochs: state.MaxEpochs + 2, Generations: 0}
+					r.bounds = &owner.Bounds{Examine: owner.DefaultBounds.Examine, Epochs: fold.MaxEpochs + 2, Generations: 0}
 				}
 				s := &survivor{r: r, at: at, nth: nth, err: fates[(i+n)%3], times: 5}
 				s.draining(uint64(i))
@@ -469,7 +469,7 @@ func (s *survivor) draining(seed uint64) {
 		for _, body := range []string{`{"defaultTtl":1}`, `{}`, `{"indexingMode":"none"}`} {
 			r.sendAsync(prefix.Config("b"), body)
 		}
-		for i := range state.MaxEpochs + rng.IntN(10) {
+		for i := range fold.MaxEpochs + rng.IntN(10) {
 			config("d", fmt.Sprintf(`{"defaultTtl":%d}`, 1+i%2))
 		}
 		r.sendAsync(prefix.Drop("a"), ``)

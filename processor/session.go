@@ -14,10 +14,9 @@ import (
 
 	"github.com/seed18712806/lapse/processor/internal/announce"
 	"github.com/seed18712806/lapse/processor/internal/backoff"
-	"github.com/seed18712806/lapse/processor/internal/decide"
 	"github.com/seed18712806/lapse/processor/internal/examine"
 	"github.com/seed18712806/lapse/processor/internal/feed"
-	"github.com/seed18712806/lapse/processor/internal/message"
+	"github.com/seed18712806/lapse/processor/internal/fold"
 	"github.com/seed18712806/lapse/processor/internal/owner"
 	"github.com/seed18712806/lapse/processor/internal/retention"
 	"github.com/seed18712806/lapse/processor/internal/snapshot"
@@ -26,6 +25,7 @@ import (
 	"github.com/seed18712806/lapse/processor/internal/turns"
 	"github.com/seed18712806/lapse/sink/events"
 	"github.com/seed18712806/lapse/sink/store"
+	"github.com/seed18712806/lapse/sink/wire"
 )
 
 // checkTimeout is the limit of the check of the servers, and that of making the streams.
@@ -157,7 +157,7 @@ func (p *Processor) wire(ctx context.Context, s *session, l *streams.Link, lease
 	s.ticker = feed.NewTicker(js, l, names.Tick(), s.inboxes, s.backlog, p.opts.Health)
 	s.reader = feed.NewReader(feed.Source{
 		NATS: p.nc, Link: l, Log: log, Guard: p.guard, Health: p.opts.Health, Logger: p.opts.Logger,
-		Decoder: message.Decoder{Log: names, Partitions: p.opts.Partitions, MaxBody: provisioned.MaxBody, MaxLevels: provisioned.MaxLevels, Replies: provisioned.Replies, ConfigReplies: s.configReplies(ctx, provisioned, l)},
+		Decoder: fold.Decoder{Log: names, Partitions: p.opts.Partitions, MaxBody: provisioned.MaxBody, MaxLevels: provisioned.MaxLevels, Replies: provisioned.Replies, ConfigReplies: s.configReplies(ctx, provisioned, l)},
 	}, s.inboxes, s.ticker, s.backlog)
 	s.outputs = events.NewLog(names, provisioned.Created())
 	tail := s.publisher.NewTail(s.outputs)
@@ -169,7 +169,7 @@ func (p *Processor) wire(ctx context.Context, s *session, l *streams.Link, lease
 			Publisher: s.publisher, Tail: tail, Link: l, Emitted: p.metrics.emitted, Hook: p.hook, MaxAge: stream.MaxAge,
 		},
 		Checkpoints: checkpoints, Outcomes: announce.NewOutcomes(p.nc, s.statuses, p.store), Desk: desk, Metrics: &p.metrics.Metrics,
-		Limits: decide.Limits{Log: s.outputs, MaxBody: provisioned.MaxBody},
+		Limits: fold.Limits{Log: s.outputs, MaxBody: provisioned.MaxBody},
 		Bounds: p.bounds, Hook: p.hook,
 	}
 	announcers := make([]*announce.Announcer, p.opts.Partitions)
@@ -207,8 +207,8 @@ func (s *session) allowReplies(ctx context.Context, upTo uint64) error {
 // configReplies returns a function that reads the rules of replies to configurations. It waits
 // for the answer until ctx is done: a shard that decided by older rules than the others would
 // go on with another configuration.
-func (s *session) configReplies(ctx context.Context, provisioned *streams.Streams, l *streams.Link) func() []streams.ReplyRule {
-	return func() (rules []streams.ReplyRule) {
+func (s *session) configReplies(ctx context.Context, provisioned *streams.Streams, l *streams.Link) func() []wire.ReplyRule {
+	return func() (rules []wire.ReplyRule) {
 		for {
 			err := l.Query(ctx, func(ctx context.Context) (err error) {
 				rules, err = provisioned.ConfigReplies(ctx)

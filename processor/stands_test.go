@@ -12,8 +12,8 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/seed18712806/lapse/processor/internal/crash"
-	"github.com/seed18712806/lapse/processor/internal/decide"
 	"github.com/seed18712806/lapse/processor/internal/feed"
+	"github.com/seed18712806/lapse/processor/internal/fold"
 	"github.com/seed18712806/lapse/sink/wire"
 )
 
@@ -33,7 +33,7 @@ func idIn(partition, of int, collection string, n int) string {
 // events are published. When the state is repaired, the partition catches up. It fails if
 // the main reader waits for the one inbox.
 func TestG9_OnePartitionStandsStill(t *testing.T) {
-	const sent = 100 + 3*decide.BatchMessages
+	const sent = 100 + 3*fold.BatchMessages
 	onBoth(t, func(t *testing.T, r *rig) {
 		r.opts.ReadAhead = 100
 		p := r.start(nil)

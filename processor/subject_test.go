@@ -8,9 +8,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"github.com/seed18712806/lapse/processor/internal/decide"
-	"github.com/seed18712806/lapse/processor/internal/message"
-	"github.com/seed18712806/lapse/processor/internal/state"
+	"github.com/seed18712806/lapse/processor/internal/fold"
 	"github.com/seed18712806/lapse/sink/events"
 	"github.com/seed18712806/lapse/sink/wire"
 )
@@ -52,9 +50,9 @@ func TestG8_AnEmptyTokenIsRejected(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer publisher.Close()
-	d := decide.New(decide.Limits{Log: events.NewLog(prefix.Log(0, 1), 1), MaxBody: 1000}, state.NewCollections(nil, nil), 0)
+	d := fold.New(fold.Limits{Log: events.NewLog(prefix.Log(0, 1), 1), MaxBody: 1000}, fold.NewCollections(nil, nil), 0)
 	for i, subject := range oddSubjects {
-		m := message.Decoder{Log: prefix.Log(0, 1), Partitions: 16, MaxBody: 1000, MaxLevels: 10}.Decode(subject, nil, []byte(`{}`), message.Position{Seq: uint64(i + 1), Time: 1000})
+		m := fold.Decoder{Log: prefix.Log(0, 1), Partitions: 16, MaxBody: 1000, MaxLevels: 10}.Decode(subject, nil, []byte(`{}`), fold.Position{Seq: uint64(i + 1), Time: 1000})
 		if m.Rejected == nil || m.Rejected.Code != wire.StatusBadRequest {
 			t.Fatalf("%s: %+v", subject, m.Rejected)
 		}

@@ -5,8 +5,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-
-	"github.com/nats-io/nats.go"
 )
 
 const headerSource = "Nats-Stream-Source"
@@ -165,9 +163,13 @@ func (p Prefix) Mapping(shards int) (from, to string) {
 // SourceSequence is the sequence that a message of a log had in [Prefix.ConfigStream], from
 // which the server has copied it; 0 if the header does not say so. The server refuses or
 // removes this header in what clients publish to that stream.
-func SourceSequence(h nats.Header) uint64 {
+func SourceSequence(header map[string][]string) uint64 {
 	// The stream, the sequence, and what the copying depends on.
-	fields := strings.Fields(h.Get(headerSource))
+	values := header[headerSource]
+	if len(values) == 0 {
+		return 0
+	}
+	fields := strings.Fields(values[0])
 	if len(fields) < 2 {
 		return 0
 	}

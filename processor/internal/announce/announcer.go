@@ -10,8 +10,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/seed18712806/lapse/processor/internal/crash"
-	"github.com/seed18712806/lapse/processor/internal/decide"
-	"github.com/seed18712806/lapse/processor/internal/message"
+	"github.com/seed18712806/lapse/processor/internal/fold"
 	"github.com/seed18712806/lapse/processor/internal/streams"
 	"github.com/seed18712806/lapse/sink/events"
 	"github.com/seed18712806/lapse/sink/store"
@@ -88,7 +87,7 @@ func (a *Announcer) Begin(c Checkpoint, upTo uint64, last events.Place) {
 
 // Doubt notes that outputs were published in a step that was then not committed: the next step may
 // not be the same, and has some of them again.
-func (a *Announcer) Doubt(outputs []decide.Output, to message.Position) {
+func (a *Announcer) Doubt(outputs []fold.Output, to fold.Position) {
 	a.Hold()
 	if a.doubted == nil {
 		a.doubted = make(map[events.Key]events.Place)
@@ -127,7 +126,7 @@ func (a *Announcer) PublishedUpTo() Checkpoint {
 // Publish stores outputs in the stream of events, in their order, except those that it
 // has already. An owner that has not asked Redis for a while verifies first that it is
 // still the owner, although the stream would refuse its outputs if it is not.
-func (a *Announcer) Publish(ctx context.Context, outputs []decide.Output) error {
+func (a *Announcer) Publish(ctx context.Context, outputs []fold.Output) error {
 	messages := a.missing(outputs)
 	if len(messages) == 0 {
 		return nil
@@ -203,7 +202,7 @@ func (a *Announcer) Fence(ctx context.Context) error {
 
 // missing returns the outputs that have to be published, in their order: all that are new,
 // and of those that may have been published the ones that the stream does not have.
-func (a *Announcer) missing(outputs []decide.Output) []events.Message {
+func (a *Announcer) missing(outputs []fold.Output) []events.Message {
 	messages := make([]events.Message, 0, len(outputs))
 	for _, o := range outputs {
 		switch a.of(o) {
@@ -232,7 +231,7 @@ func (a *Announcer) failed(err error) error {
 
 // Lateness observes how late the events of outputs that passed their deadline were stored.
 // Those that may be older than this process are left out.
-func (a *Announcer) Lateness(observer prometheus.Observer, outputs []decide.Output, stored time.Time) {
+func (a *Announcer) Lateness(observer prometheus.Observer, outputs []fold.Output, stored time.Time) {
 	for _, o := range outputs {
 		if a.of(o) == isNew {
 			observer.Observe(stored.Sub(time.UnixMilli(o.At)).Seconds())

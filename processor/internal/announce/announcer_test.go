@@ -11,8 +11,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/seed18712806/lapse/integration/harness/natstest"
-	"github.com/seed18712806/lapse/processor/internal/decide"
-	"github.com/seed18712806/lapse/processor/internal/message"
+	"github.com/seed18712806/lapse/processor/internal/fold"
 	"github.com/seed18712806/lapse/processor/internal/streams"
 	"github.com/seed18712806/lapse/sink/events"
 	"github.com/seed18712806/lapse/sink/wire"
@@ -67,14 +66,14 @@ func (r *rig) takeOver(a *Announcer, c Checkpoint, upTo uint64) {
 }
 
 // rejections are the outputs of messages of the log.
-func (r *rig) rejections(seqs ...uint64) (outputs []decide.Output) {
+func (r *rig) rejections(seqs ...uint64) (outputs []fold.Output) {
 	for _, seq := range seqs {
-		outputs = append(outputs, decide.Output{Seq: seq, Message: events.Rejected(r.log, events.Rejection{Subject: "x", Rest: "x", Seq: seq, Ts: 1, Code: 400, Error: "x"})})
+		outputs = append(outputs, fold.Output{Seq: seq, Message: events.Rejected(r.log, events.Rejection{Subject: "x", Rest: "x", Seq: seq, Ts: 1, Code: 400, Error: "x"})})
 	}
 	return outputs
 }
 
-func (r *rig) publish(a *Announcer, outputs []decide.Output) {
+func (r *rig) publish(a *Announcer, outputs []fold.Output) {
 	r.t.Helper()
 	if err := a.Publish(r.t.Context(), outputs); err != nil {
 		r.t.Fatal(err)
@@ -126,7 +125,7 @@ func TestG3_AnnouncerPublishesOnce(t *testing.T) {
 	// The step is not committed, and the next one has two of its outputs, and others.
 	doubted := r.rejections(20, 21, 22)
 	r.publish(a, doubted)
-	a.Doubt(doubted, message.Position{Seq: 22, Time: 1})
+	a.Doubt(doubted, fold.Position{Seq: 22, Time: 1})
 	r.publish(a, r.rejections(20, 22, 23))
 	r.stored("11", "12", "13", "14", "15", "20", "21", "22", "23")
 	// A takeover goes by the stream, and by nothing that it remembers.
@@ -180,7 +179,7 @@ func TestG3_AnnouncerSettles(t *testing.T) {
 	// A step that was not committed: its outputs are before the last place.
 	before := a.Settled().From
 	r.publish(a, r.rejections(21, 22))
-	a.Doubt(r.rejections(21, 22), message.Position{Seq: 22, Time: 2500})
+	a.Doubt(r.rejections(21, 22), fold.Position{Seq: 22, Time: 2500})
 	if a.passed(21, 2500) || !a.passed(22, 2500) {
 		t.Error("a doubted step is passed before its end")
 	}

@@ -11,7 +11,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/seed18712806/lapse/processor/internal/backoff"
-	"github.com/seed18712806/lapse/processor/internal/decide"
+	"github.com/seed18712806/lapse/processor/internal/fold"
 )
 
 const (
@@ -32,9 +32,9 @@ type Outcomes struct {
 	elsewhere Elsewhere
 
 	mu      sync.Mutex
-	waiting []decide.Outcome
-	some    atomic.Bool         // waiting is not empty
-	here    chan decide.Outcome // of messages that this shard has applied, and perhaps not all others
+	waiting []fold.Outcome
+	some    atomic.Bool       // waiting is not empty
+	here    chan fold.Outcome // of messages that this shard has applied, and perhaps not all others
 }
 
 // Elsewhere tells up to which sequence of the stream of configurations the partitions of all
@@ -49,12 +49,12 @@ type Applied interface{ Applied() uint64 }
 // NewOutcomes makes the outcomes of all partitions of a shard.
 func NewOutcomes(nc *nats.Conn, applied Applied, elsewhere Elsewhere) *Outcomes {
 	const room = 1024 // more would be lost
-	return &Outcomes{outbox: newOutbox(nc), applied: applied, elsewhere: elsewhere, here: make(chan decide.Outcome, room)}
+	return &Outcomes{outbox: newOutbox(nc), applied: applied, elsewhere: elsewhere, here: make(chan fold.Outcome, room)}
 }
 
 // Send sends outcomes, except those that were sent before a rebuild: they are at or before
 // the checkpoint.
-func (o *Outcomes) Send(checkpoint uint64, list []decide.Outcome) {
+func (o *Outcomes) Send(checkpoint uint64, list []fold.Outcome) {
 	for _, one := range list {
 		if one.Seq > checkpoint {
 			o.send(one)
@@ -62,14 +62,14 @@ func (o *Outcomes) Send(checkpoint uint64, list []decide.Outcome) {
 	}
 }
 
-func (o *Outcomes) send(one decide.Outcome) {
+func (o *Outcomes) send(one fold.Outcome) {
 	if b, err := json.Marshal(one.Body); err == nil {
 		o.outbox.send(one.ReplyTo, b)
 	}
 }
 
 // SendWhenAll is Send, once all partitions have applied the messages.
-func (o *Outcomes) SendWhenAll(checkpoint uint64, list []decide.Outcome) {
+func (o *Outcomes) SendWhenAll(checkpoint uint64, list []fold.Outcome) {
 	o.mu.Lock()
 	for _, one := range list {
 		if one.Seq > checkpoint {
@@ -115,7 +115,7 @@ func (o *Outcomes) Run(ctx context.Context) {
 		return // the connection is closed
 	}
 	defer end()
-	var waiting []decide.Outcome
+	var waiting []fold.Outcome
 	for {
 		select {
 		case <-ctx.Done():
@@ -126,7 +126,7 @@ func (o *Outcomes) Run(ctx context.Context) {
 		wait, began := elsewhereFirst, time.Now()
 		for len(waiting) > 0 && time.Since(began) < elsewhereFor {
 			if configured, err := o.elsewhere.Configured(ctx); err == nil {
-				waiting = slices.DeleteFunc(waiting, func(one decide.Outcome) bool {
+				waiting = slices.DeleteFunc(waiting, func(one fold.Outcome) bool {
 					if one.Source > configured {
 						return false
 					}

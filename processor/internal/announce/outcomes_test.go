@@ -7,8 +7,7 @@ import (
 	"time"
 
 	"github.com/seed18712806/lapse/integration/harness/natstest"
-	"github.com/seed18712806/lapse/processor/internal/decide"
-	"github.com/seed18712806/lapse/processor/internal/message"
+	"github.com/seed18712806/lapse/processor/internal/fold"
 	"github.com/seed18712806/lapse/sink/wire"
 )
 
@@ -36,7 +35,7 @@ func TestG1_AnOutcomeWaitsForAllPartitions(t *testing.T) {
 	// come returns the etags of the outcomes that were sent since, and of one that marks the end.
 	come := func() (etags []wire.Etag) {
 		t.Helper()
-		o.Send(0, []decide.Outcome{{Position: message.Position{Seq: 100}, ReplyTo: inbox, Body: wire.Outcome{Etag: 100}}})
+		o.Send(0, []fold.Outcome{{Position: fold.Position{Seq: 100}, ReplyTo: inbox, Body: wire.Outcome{Etag: 100}}})
 		for len(etags) == 0 || etags[len(etags)-1] != 100 {
 			m, err := got.NextMsg(limit)
 			if err != nil {
@@ -50,9 +49,9 @@ func TestG1_AnOutcomeWaitsForAllPartitions(t *testing.T) {
 		}
 		return etags[:len(etags)-1]
 	}
-	var list []decide.Outcome
+	var list []fold.Outcome
 	for seq := range uint64(3) {
-		list = append(list, decide.Outcome{Position: message.Position{Seq: 4 + seq}, ReplyTo: inbox, Body: wire.Outcome{Etag: wire.Etag(4 + seq)}})
+		list = append(list, fold.Outcome{Position: fold.Position{Seq: 4 + seq}, ReplyTo: inbox, Body: wire.Outcome{Etag: wire.Etag(4 + seq)}})
 	}
 	o.SendWhenAll(4, list) // the first was sent before
 	for _, step := range []struct {

@@ -3,8 +3,7 @@ package announce
 import (
 	"math"
 
-	"github.com/seed18712806/lapse/processor/internal/decide"
-	"github.com/seed18712806/lapse/processor/internal/message"
+	"github.com/seed18712806/lapse/processor/internal/fold"
 	"github.com/seed18712806/lapse/sink/events"
 	"github.com/seed18712806/lapse/sink/store"
 )
@@ -84,7 +83,7 @@ func (p *Published) passed(offset uint64, watermark int64) bool {
 
 // doubt notes that outputs up to a position were published in a step that was then not
 // committed.
-func (p *Published) doubt(to message.Position) {
+func (p *Published) doubt(to fold.Position) {
 	p.upTo = max(p.upTo, to.Seq)
 	if p.time != math.MaxInt64 {
 		p.time = max(p.time, to.Time)
@@ -100,7 +99,7 @@ const (
 	isNew
 )
 
-func (p *Published) of(o decide.Output) novelty {
+func (p *Published) of(o fold.Output) novelty {
 	if o.Seq != 0 {
 		return compare(o.Seq, p.checkpoint.Seq, p.upTo)
 	}

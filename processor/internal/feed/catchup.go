@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/seed18712806/lapse/processor/internal/backoff"
-	"github.com/seed18712806/lapse/processor/internal/message"
+	"github.com/seed18712806/lapse/processor/internal/fold"
 	"github.com/seed18712806/lapse/processor/internal/streams"
 )
 
@@ -69,7 +69,7 @@ func (r *Reader) catchUpOnce(ctx context.Context, partition int, last, times uin
 	}
 	defer forget()
 	messages.Wanted = true // there is one for I3, at least
-	if last >= info.State.LastSeq && !b.advance(message.Position{Seq: last}, times) {
+	if last >= info.State.LastSeq && !b.advance(fold.Position{Seq: last}, times) {
 		return nil
 	}
 	reading, stop := context.WithCancel(ctx)
@@ -96,10 +96,10 @@ func (r *Reader) catchUpOnce(ctx context.Context, partition int, last, times uin
 		if err := r.guard.Wait(reading, meta.Timestamp); err != nil {
 			return nil
 		}
-		at := message.Position{Seq: seq, Time: time.at(seq, meta.Timestamp.UnixMilli()), Stamp: meta.Timestamp.UnixNano()}
+		at := fold.Position{Seq: seq, Time: time.at(seq, meta.Timestamp.UnixMilli()), Stamp: meta.Timestamp.UnixNano()}
 		r.saw(at)
 		if p, global := r.decoder.Route(msg.Subject); !r.decoder.IsTick(msg.Subject) && (global || p == partition) {
-			m := r.decoder.Decode(msg.Subject, message.HeaderOf(msg), msg.Data, at)
+			m := r.decoder.Decode(msg.Subject, headerOf(msg), msg.Data, at)
 			if ctx.Err() != nil {
 				return nil // perhaps it was decoded without the rules of replies
 			}

@@ -6,7 +6,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/seed18712806/lapse/processor/internal/message"
+	"github.com/seed18712806/lapse/processor/internal/fold"
 )
 
 // Inbox holds the messages that were read for a partition and not yet taken. It is
@@ -27,7 +27,7 @@ import (
 type Inbox struct {
 	mu       sync.Mutex
 	room     sync.Cond
-	queue    []*message.Message
+	queue    []*fold.Message
 	bytes    int
 	last     uint64 // sequence of the last message that was put in, or is not needed
 	closed   bool
@@ -43,12 +43,12 @@ type Inbox struct {
 // absence is how a partition reads the log for itself.
 type absence struct {
 	away   bool
-	missed uint64           // see I3
-	pos    message.Position // up to which the partition's own reader has read
-	times  uint64           // that the partition went away: a reader from before is refused
-	left   chan struct{}    // has one element if the partition has gone away
-	high   message.Position // the greatest log time known from another reading: see timeAt
-	lacks  error            // why the log does not bring the messages: see Lacks
+	missed uint64        // see I3
+	pos    fold.Position // up to which the partition's own reader has read
+	times  uint64        // that the partition went away: a reader from before is refused
+	left   chan struct{} // has one element if the partition has gone away
+	high   fold.Position // the greatest log time known from another reading: see timeAt
+	lacks  error         // why the log does not bring the messages: see Lacks
 }
 
 const (
@@ -99,7 +99,7 @@ func newInbox(maxCount, maxBytes int) *Inbox {
 // offer puts in a message for the main reader. It waits for room until that holds up
 // another partition; then this partition is away. It returns false once the reading is
 // over.
-func (b *Inbox) offer(m *message.Message, holdsUp, over func() bool) bool {
+func (b *Inbox) offer(m *fold.Message, holdsUp, over func() bool) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	waited := time.Duration(0)
@@ -129,7 +129,7 @@ func (b *Inbox) offer(m *message.Message, holdsUp, over func() bool) bool {
 
 // fill puts in a message for the partition's own reader, which began at times (see from).
 // It waits for room, and returns false once that reading is over.
-func (b *Inbox) fill(m *message.Message, times uint64, over func() bool) bool {
+func (b *Inbox) fill(m *fold.Message, times uint64, over func() bool) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for b.reads(times) && m.Seq > b.last && b.full() {
@@ -162,7 +162,7 @@ func (b *Inbox) waitForRoom(atMost time.Duration) {
 	timer.Stop()
 }
 
-func (b *Inbox) put(m *message.Message) {
+func (b *Inbox) put(m *fold.Message) {
 	if m.Seq <= b.last {
 		return // it is in already, or the partition does not need it
 	}
@@ -179,7 +179,7 @@ func (b *Inbox) put(m *message.Message) {
 
 // timeAt is the log time at a position. Stamps may have fallen since high, and a reading that
 // began after high does not know of it.
-func (b *Inbox) timeAt(at message.Position) int64 {
+func (b *Inbox) timeAt(at fold.Position) int64 {
 	if at.Seq >= b.high.Seq {
 		return max(at.Time, b.high.Time)
 	}
@@ -187,7 +187,7 @@ func (b *Inbox) timeAt(at message.Position) int64 {
 }
 
 // note notes what one reading knows of log time for the next one.
-func (b *Inbox) note(at message.Position) {
+func (b *Inbox) note(at fold.Position) {
 	if at.Time > b.high.Time {
 		b.high = at
 	}
@@ -195,7 +195,7 @@ func (b *Inbox) note(at message.Position) {
 
 // leave makes the partition read for itself from here on.
 func (b *Inbox) leave() {
-	b.away, b.pos = true, message.Position{}
+	b.away, b.pos = true, fold.Position{}
 	b.times++
 	b.room.Broadcast()
 	select {
@@ -217,7 +217,7 @@ func (b *Inbox) Wake() {
 
 // Take returns into with messages added, up to so many messages and bytes in all, and
 // whether the inbox is empty then.
-func (b *Inbox) Take(into []*message.Message, maxCount, maxBytes int) (list []*message.Message, empty bool) {
+func (b *Inbox) Take(into []*fold.Message, maxCount, maxBytes int) (list []*fold.Message, empty bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for _, m := range into {
@@ -259,7 +259,7 @@ func (b *Inbox) Rewind(floor, read uint64) {
 	b.wanted = true
 	b.missed = max(b.missed, b.last, read)
 	b.lacks = nil
-	b.last, b.high = floor, message.Position{} // the owner knows the log time at floor
+	b.last, b.high = floor, fold.Position{} // the owner knows the log time at floor
 	b.drop(len(b.queue))
 	b.leave()
 }
@@ -337,7 +337,7 @@ func (b *Inbox) startsAfter(seq uint64) {
 
 // advance notes how far the partition's own reader has read, and reports whether that has
 // to go on.
-func (b *Inbox) advance(to message.Position, times uint64) bool {
+func (b *Inbox) advance(to fold.Position, times uint64) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if !b.reads(times) {
@@ -374,7 +374,7 @@ func (b *Inbox) isReading(times uint64) bool {
 
 // position is how far the log was read for the partition, where main is how far the main
 // reader has read it. The main reader must not begin anew meanwhile.
-func (b *Inbox) position(main message.Position) message.Position {
+func (b *Inbox) position(main fold.Position) fold.Position {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.away {

@@ -7,18 +7,18 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/seed18712806/lapse/processor/internal/message"
+	"github.com/seed18712806/lapse/processor/internal/fold"
 )
 
-func seqs(list []*message.Message) (out []uint64) {
+func seqs(list []*fold.Message) (out []uint64) {
 	for _, m := range list {
 		out = append(out, m.Seq)
 	}
 	return out
 }
 
-func bare(seq uint64) *message.Message {
-	return &message.Message{Position: message.Position{Seq: seq}, Body: make([]byte, 10)}
+func bare(seq uint64) *fold.Message {
+	return &fold.Message{Position: fold.Position{Seq: seq}, Body: make([]byte, 10)}
 }
 
 func never() bool  { return false }
@@ -33,7 +33,7 @@ func attached(maxCount, maxBytes int) *Inbox {
 	return b
 }
 
-func (b *Inbox) takeAll() []*message.Message {
+func (b *Inbox) takeAll() []*fold.Message {
 	list, _ := b.Take(nil, 1<<30, 1<<30)
 	return list
 }
@@ -114,7 +114,7 @@ func TestG9_AFullInboxHoldsUpNobody(t *testing.T) {
 		if n, _ := b.Len(); n != 2 || !b.isAway() || b.missed != 5 {
 			t.Fatalf("%d messages wait, away %v, passed over up to %d; want 2, true, 5", n, b.isAway(), b.missed)
 		}
-		if at := b.position(message.Position{Seq: 5}); at.Seq != 0 {
+		if at := b.position(fold.Position{Seq: 5}); at.Seq != 0 {
 			t.Errorf("position %v: nothing is known of what was passed over", at)
 		}
 		after, times := b.from()
@@ -127,7 +127,7 @@ func TestG9_AFullInboxHoldsUpNobody(t *testing.T) {
 			if !b.fill(bare(seq), times, never) {
 				t.Fatal("its own reading ended")
 			}
-			if !b.advance(message.Position{Seq: seq}, times) {
+			if !b.advance(fold.Position{Seq: seq}, times) {
 				break
 			}
 		}
@@ -136,7 +136,7 @@ func TestG9_AFullInboxHoldsUpNobody(t *testing.T) {
 		if len(got) != 6 || got[0] != 1 || got[5] != 6 || b.isAway() {
 			t.Errorf("took %v, away %v, want 1 to 6", got, b.isAway())
 		}
-		if at := b.position(message.Position{Seq: 6}); at.Seq != 6 {
+		if at := b.position(fold.Position{Seq: 6}); at.Seq != 6 {
 			t.Errorf("position %v, want that of the reader of all", at)
 		}
 	})
@@ -153,10 +153,10 @@ func TestInboxReadsAnew(t *testing.T) {
 	_, first := b.from()
 	b.Rewind(1, 7)
 	after, second := b.from()
-	if b.fill(bare(5), first, never) || b.advance(message.Position{Seq: 9}, first) {
+	if b.fill(bare(5), first, never) || b.advance(fold.Position{Seq: 9}, first) {
 		t.Error("a reading of the past goes on")
 	}
-	if after != 1 || !b.fill(bare(2), second, never) || !b.advance(message.Position{Seq: 6}, second) || b.advance(message.Position{Seq: 7}, second) {
+	if after != 1 || !b.fill(bare(2), second, never) || !b.advance(fold.Position{Seq: 6}, second) || b.advance(fold.Position{Seq: 7}, second) {
 		t.Errorf("the new reading begins after %d, want 1, and ends at 7", after)
 	}
 	b.Rewind(3, 7)
@@ -263,10 +263,10 @@ func TestG1_APartitionGoesBackWhileTheReaderBegins(t *testing.T) {
 	}
 	late.Rewind(3700, r.Position().Seq)
 	_, times := late.from()
-	if late.advance(message.Position{Seq: 3701}, times); !late.isAway() {
+	if late.advance(fold.Position{Seq: 3701}, times); !late.isAway() {
 		t.Error("the partition came back at 3701")
 	}
-	if late.advance(message.Position{Seq: 4870}, times); late.isAway() {
+	if late.advance(fold.Position{Seq: 4870}, times); late.isAway() {
 		t.Error("the partition is still away at 4870")
 	}
 }
@@ -282,7 +282,7 @@ func TestG1_APartitionComesBackWhileTheReaderBegins(t *testing.T) {
 		t.Fatal("the partition is not away")
 	}
 	_, times := b.from()
-	b.advance(message.Position{Seq: 3701}, times)
+	b.advance(fold.Position{Seq: 3701}, times)
 	b.startsAfter(4870)
 	if after, _ := b.from(); !b.isAway() || after > 3701 {
 		t.Errorf("the partition is away: %v, and reads after %d, want true, and at most 3701", b.isAway(), after)
@@ -317,8 +317,8 @@ func TestG1_ThePositionOfAPartitionThatComesBack(t *testing.T) {
 	}
 	for range 50_000 {
 		b.Rewind(500, 1000)
-		r.move(message.Position{Seq: 1000})
-		if _, err := r.begin(t.Context(), r.move(message.Position{}).Seq); err != nil {
+		r.move(fold.Position{Seq: 1000})
+		if _, err := r.begin(t.Context(), r.move(fold.Position{}).Seq); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -4,20 +4,20 @@ import (
 	"cmp"
 	"slices"
 
-	"github.com/seed18712806/lapse/processor/internal/message"
+	"github.com/seed18712806/lapse/processor/internal/fold"
 )
 
 // logTime computes log time: the greatest stamp of the log's messages up to a position.
 // Stamps can fall, because another server that leads the stream has another clock.
 type logTime struct {
-	last  message.Position   // the first message with the greatest stamp so far
-	highs []message.Position // such messages, after which stamps fell or reading ended, in order
+	last  fold.Position   // the first message with the greatest stamp so far
+	highs []fold.Position // such messages, after which stamps fell or reading ended, in order
 }
 
 // at is the log time at the next message, by its stamp.
 func (c *logTime) at(seq uint64, stamp int64) int64 {
 	if stamp > c.last.Time {
-		c.last = message.Position{Seq: seq, Time: stamp}
+		c.last = fold.Position{Seq: seq, Time: stamp}
 	} else if stamp < c.last.Time {
 		c.remember()
 	}
@@ -25,7 +25,7 @@ func (c *logTime) at(seq uint64, stamp int64) int64 {
 }
 
 func (c *logTime) remember() {
-	byTime := func(a, b message.Position) int { return cmp.Compare(a.Time, b.Time) }
+	byTime := func(a, b fold.Position) int { return cmp.Compare(a.Time, b.Time) }
 	if i, found := slices.BinarySearchFunc(c.highs, c.last, byTime); !found {
 		c.highs = slices.Insert(c.highs, i, c.last)
 	}
@@ -35,7 +35,7 @@ func (c *logTime) remember() {
 // before the first message that was read is in each partition's watermark.
 func (c *logTime) back(seq uint64) {
 	c.remember()
-	c.last = message.Position{}
+	c.last = fold.Position{}
 	for _, high := range c.highs {
 		if high.Seq <= seq {
 			c.last = high

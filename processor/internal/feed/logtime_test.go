@@ -6,7 +6,7 @@ import (
 
 	"pgregory.net/rapid"
 
-	"github.com/seed18712806/lapse/processor/internal/message"
+	"github.com/seed18712806/lapse/processor/internal/fold"
 )
 
 // TestG4_LogTime: log time is the greatest stamp so far, wherever the reading began, if
@@ -48,8 +48,8 @@ func TestG4_LogTime(t *testing.T) {
 // It fails if the partition's own reader, which does not read that other one, begins log time
 // anew: the message would be applied at its own stamp.
 func TestG4_LogTimeOfAPartitionThatGoesAway(t *testing.T) {
-	at := func(c *logTime, seq uint64, stamp int64) *message.Message {
-		return &message.Message{Position: message.Position{Seq: seq, Time: c.at(seq, stamp)}}
+	at := func(c *logTime, seq uint64, stamp int64) *fold.Message {
+		return &fold.Message{Position: fold.Position{Seq: seq, Time: c.at(seq, stamp)}}
 	}
 	b := attached(1, 1000)
 	main := logTime{}
@@ -92,21 +92,21 @@ func TestG4_LogTimeOfAnInterruptedReading(t *testing.T) {
 	after, times := b.from()
 	own := logTime{}
 	for seq := after + 1; seq <= 2; seq++ { // both are of another partition
-		b.advance(message.Position{Seq: seq, Time: own.at(seq, stamps[seq])}, times)
+		b.advance(fold.Position{Seq: seq, Time: own.at(seq, stamps[seq])}, times)
 	}
 	after, times = b.from() // the connection was lost: catchUpOnce begins again
 	own = logTime{}
 	for seq := after + 1; seq <= 3; seq++ {
-		at := message.Position{Seq: seq, Time: own.at(seq, stamps[seq])}
+		at := fold.Position{Seq: seq, Time: own.at(seq, stamps[seq])}
 		if seq == 3 {
-			b.fill(&message.Message{Position: at}, times, never)
+			b.fill(&fold.Message{Position: at}, times, never)
 		}
 		b.advance(at, times)
 	}
 	if got := b.takeAll(); len(got) != 1 || got[0].Time != 200 {
 		t.Errorf("%d messages, the first at log time %d, want 200", len(got), got[0].Time)
 	}
-	if at := b.position(message.Position{}); at.Time != 200 {
+	if at := b.position(fold.Position{}); at.Time != 200 {
 		t.Errorf("log time at %d is %d, want 200", at.Seq, at.Time)
 	}
 }

@@ -14,7 +14,7 @@ import (
 
 	"github.com/seed18712806/lapse/processor/health"
 	"github.com/seed18712806/lapse/processor/internal/backoff"
-	"github.com/seed18712806/lapse/processor/internal/message"
+	"github.com/seed18712806/lapse/processor/internal/fold"
 	"github.com/seed18712806/lapse/processor/internal/streams"
 	"github.com/seed18712806/lapse/sink/store"
 	"github.com/seed18712806/lapse/sink/wire"
@@ -44,7 +44,7 @@ type Reader struct {
 	nc      *nats.Conn
 	log     *streams.Log
 	link    *streams.Link
-	decoder message.Decoder
+	decoder fold.Decoder
 	inboxes Inboxes
 	guard   *ClockGuard
 	ticker  *Ticker
@@ -56,8 +56,8 @@ type Reader struct {
 	logTime logTime
 
 	mu   sync.Mutex
-	read message.Position // up to which all messages are in their inboxes
-	seen store.Stamp      // of the last message that was read, also for one partition
+	read fold.Position // up to which all messages are in their inboxes
+	seen store.Stamp   // of the last message that was read, also for one partition
 }
 
 // Source is what a Reader reads, and how.
@@ -65,7 +65,7 @@ type Source struct {
 	NATS    *nats.Conn
 	Link    *streams.Link
 	Log     *streams.Log
-	Decoder message.Decoder
+	Decoder fold.Decoder
 	Guard   *ClockGuard
 	Health  *health.Board
 	Logger  *slog.Logger
@@ -81,23 +81,23 @@ func NewReader(s Source, inboxes Inboxes, ticker *Ticker, backlog *Backlog) *Rea
 }
 
 // Allow sets where outcomes may go. It is called before the reading begins.
-func (r *Reader) Allow(replies []streams.ReplyRule) { r.decoder.Replies = replies }
+func (r *Reader) Allow(replies []wire.ReplyRule) { r.decoder.Replies = replies }
 
 // Position is how far the log was read.
-func (r *Reader) Position() message.Position {
+func (r *Reader) Position() fold.Position {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.read
 }
 
 // PositionOf is how far the log was read for a partition.
-func (r *Reader) PositionOf(partition int) message.Position {
+func (r *Reader) PositionOf(partition int) fold.Position {
 	r.mu.Lock() // until the inbox has answered: runOnce moves back before an inbox begins anew
 	defer r.mu.Unlock()
 	return r.inboxes[partition].position(r.read)
 }
 
-func (r *Reader) move(to message.Position) (from message.Position) {
+func (r *Reader) move(to fold.Position) (from fold.Position) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	from, r.read = r.read, to
@@ -106,13 +106,13 @@ func (r *Reader) move(to message.Position) (from message.Position) {
 }
 
 // saw notes the position of a message that was read for one partition.
-func (r *Reader) saw(at message.Position) {
+func (r *Reader) saw(at fold.Position) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.note(at)
 }
 
-func (r *Reader) note(at message.Position) { r.believe(at.Evidence()) }
+func (r *Reader) note(at fold.Position) { r.believe(at.Evidence()) }
 
 func (r *Reader) believe(stamp store.Stamp) {
 	if stamp.Seq > r.seen.Seq {
@@ -173,7 +173,7 @@ func (r *Reader) runOnce(ctx context.Context) error {
 	case <-r.rewound:
 	default:
 	}
-	read := r.move(message.Position{}) // before the inboxes begin: see PositionOf
+	read := r.move(fold.Position{}) // before the inboxes begin: see PositionOf
 	start, err := r.begin(ctx, read.Seq)
 	if err != nil {
 		return err
@@ -188,7 +188,7 @@ func (r *Reader) runOnce(ctx context.Context) error {
 	r.health.Set(ProblemLog, nil)
 	r.backlog.note(info.State.LastSeq-min(start, info.State.LastSeq), math.MaxInt64)
 	if start >= info.State.LastSeq {
-		r.move(message.Position{Seq: start, Time: r.logTime.last.Time})
+		r.move(fold.Position{Seq: start, Time: r.logTime.last.Time})
 		r.inboxes.wakeAll()
 	}
 	// Whatever ends the reading also ends a wait for the next message.
@@ -348,7 +348,7 @@ func (r *Reader) handOut(ctx, reading context.Context, messages *pull, last uint
 		if err := r.guard.Wait(reading, meta.Timestamp); err != nil {
 			return nil
 		}
-		at := message.Position{Seq: seq, Time: r.logTime.at(seq, meta.Timestamp.UnixMilli()), Stamp: meta.Timestamp.UnixNano()}
+		at := fold.Position{Seq: seq, Time: r.logTime.at(seq, meta.Timestamp.UnixMilli()), Stamp: meta.Timestamp.UnixNano()}
 		if !isTick && !r.deliver(msg, at, over) {
 			return nil
 		}
@@ -378,10 +378,19 @@ func (r *Reader) checkGap(ctx context.Context, last, seq uint64) error {
 	return nil
 }
 
+// headerOf is the header of a message. Where it cannot be read, the client library returns
+// none; headerOf then returns one with an empty name, which no valid header has.
+func headerOf(m *nats.Msg) nats.Header {
+	if m.Header == nil && m.Size() > len(m.Subject)+len(m.Reply)+len(m.Data) {
+		return nats.Header{"": nil}
+	}
+	return m.Header
+}
+
 // deliver puts a message into the inbox of its partition, or into all inboxes.
-func (r *Reader) deliver(msg *nats.Msg, at message.Position, over func() bool) bool {
+func (r *Reader) deliver(msg *nats.Msg, at fold.Position, over func() bool) bool {
 	p, global := r.decoder.Route(msg.Subject)
-	m := r.decoder.Decode(msg.Subject, message.HeaderOf(msg), msg.Data, at)
+	m := r.decoder.Decode(msg.Subject, headerOf(msg), msg.Data, at)
 	if over() {
 		return false // perhaps it was decoded without the rules of replies
 	}

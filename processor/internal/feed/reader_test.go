@@ -5,8 +5,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 
-	"github.com/seed18712806/lapse/processor/internal/message"
-	"github.com/seed18712806/lapse/processor/internal/streams"
+	"github.com/seed18712806/lapse/processor/internal/fold"
 	"github.com/seed18712806/lapse/sink/wire"
 )
 
@@ -18,15 +17,15 @@ import (
 func TestG1_TheRulesOfRepliesDoNotCome(t *testing.T) {
 	ended := false
 	r := Reader{inboxes: Inboxes{attached(10, 1000)}}
-	r.decoder = message.Decoder{
+	r.decoder = fold.Decoder{
 		Log: wire.Log{Prefix: wire.DefaultPrefix, Shards: 2}, Partitions: 1, MaxBody: 1000, MaxLevels: 10,
-		ConfigReplies: func() []streams.ReplyRule { ended = true; return nil }, // as session.configReplies
+		ConfigReplies: func() []wire.ReplyRule { ended = true; return nil }, // as session.configReplies
 	}
 	m := nats.NewMsg("lapse.config.c")
 	m.Data = []byte(`{"defaultTtl":1}`)
 	m.Header.Set("Nats-Stream-Source", "LAPSE_CONFIG 1 > > lapse.config.c")
 	m.Header.Set(wire.HeaderReplyTo, "_MY.inbox")
-	r.deliver(m, message.Position{Seq: 7}, func() bool { return ended })
+	r.deliver(m, fold.Position{Seq: 7}, func() bool { return ended })
 	for _, got := range r.inboxes[0].takeAll() {
 		t.Errorf("an owner gets message %d of the stream of configurations, refused with %v", got.Source, got.Rejected)
 	}

@@ -14,7 +14,7 @@ import (
 	"github.com/seed18712806/lapse/integration/harness/natstest"
 	"github.com/seed18712806/lapse/integration/harness/poll"
 	"github.com/seed18712806/lapse/processor/health"
-	"github.com/seed18712806/lapse/processor/internal/message"
+	"github.com/seed18712806/lapse/processor/internal/fold"
 	"github.com/seed18712806/lapse/processor/internal/streams"
 	"github.com/seed18712806/lapse/sink/wire"
 )
@@ -112,7 +112,7 @@ func newTruncated(t *testing.T, handler slog.Handler) *Reader {
 	return NewReader(Source{
 		NATS: js.Conn(), Link: l, Log: streams.NewLog(s, l), Health: board, Logger: logger,
 		Guard:   NewClockGuard(time.Hour, Clocks{Own: time.Now}, board),
-		Decoder: message.Decoder{Log: names, Partitions: 1, MaxBody: 1000, MaxLevels: 10},
+		Decoder: fold.Decoder{Log: names, Partitions: 1, MaxBody: 1000, MaxLevels: 10},
 	}, inboxes, NewTicker(js, l, names.Tick(), inboxes, backlog, board), backlog)
 }
 

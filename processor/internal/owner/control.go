@@ -5,9 +5,7 @@ import (
 	"time"
 
 	"github.com/seed18712806/lapse/processor/internal/crash"
-	"github.com/seed18712806/lapse/processor/internal/decide"
-	"github.com/seed18712806/lapse/processor/internal/message"
-	"github.com/seed18712806/lapse/processor/internal/state"
+	"github.com/seed18712806/lapse/processor/internal/fold"
 	"github.com/seed18712806/lapse/sink/store"
 )
 
@@ -35,13 +33,13 @@ var DefaultBounds = Bounds{Examine: takeOverTimeout, Epochs: 2048, Generations: 
 // index, which is removed later, or an old generation of the collection. So control does not
 // wait for them, except at the Bounds: there it reaps due documents, a chunk at a time, and the
 // message stays pending until they are reaped.
-func (p *Partition) control(ctx context.Context, m *message.Message) error {
+func (p *Partition) control(ctx context.Context, m *fold.Message) error {
 	began := time.Now()
 	at := max(p.progress.Watermark(), m.Time)
 	if m.Seq > p.announcer.UpTo() {
 		p.announcer.Pass(at)
 	}
-	to := message.Position{Seq: m.Seq, Time: at, Stamp: m.Stamp}
+	to := fold.Position{Seq: m.Seq, Time: at, Stamp: m.Stamp}
 	if p.progress.OutOfTurn(m) {
 		p.reached(to)
 		p.pending.Applied(1)
@@ -50,18 +48,18 @@ func (p *Partition) control(ctx context.Context, m *message.Message) error {
 	to.Source = m.Source
 	current := p.collections.Config(m.Collection)
 	due := p.collections.MayBeDue(m.Collection, at, &p.queue)
-	if len(current.History) >= state.MaxEpochs && !due && !current.Building {
+	if len(current.History) >= fold.MaxEpochs && !due && !current.Building {
 		current.History = current.History.Settled()
 	}
-	next, rejected := decide.Configured(current, m, at)
-	applies := m.Kind != message.Malformed && rejected == nil
+	next, rejected := fold.Configured(current, m, at)
+	applies := m.Kind != fold.Malformed && rejected == nil
 	if applies && p.mustWait(m, next, due) {
 		// Log time has reached the message, although it is not applied yet.
-		p.progress.Advance(message.Position{Seq: m.Seq - 1, Time: at})
+		p.progress.Advance(fold.Position{Seq: m.Seq - 1, Time: at})
 		return p.drain(ctx, m.Collection)
 	}
 	w := &work{
-		decision: decide.New(p.shared.Limits, p.collections, at), messages: p.pending.Messages[:1],
+		decision: fold.New(p.shared.Limits, p.collections, at), messages: p.pending.Messages[:1],
 		to: to, began: began, control: true, commits: true,
 	}
 	if p.number() == 0 && (applies || rejected != nil) {
@@ -71,7 +69,7 @@ func (p *Partition) control(ctx context.Context, m *message.Message) error {
 		// The collections change before the commit, which judges whether all outputs are
 		// published: by the new configuration many more documents may be due.
 		p.forget() // other documents may be due first
-		if m.Kind == message.Drop {
+		if m.Kind == fold.Drop {
 			w.configs, w.changes = p.collections.Drop(m.Collection, m.Seq, at, due)
 		} else {
 			w.configs, w.changes = p.collections.Reconfigure(m.Collection, current, next, due)
@@ -83,8 +81,8 @@ func (p *Partition) control(ctx context.Context, m *message.Message) error {
 }
 
 // mustWait reports whether due documents have to be reaped before a message is applied.
-func (p *Partition) mustWait(m *message.Message, next store.Config, due bool) bool {
-	if m.Kind == message.Drop {
+func (p *Partition) mustWait(m *fold.Message, next store.Config, due bool) bool {
+	if m.Kind == fold.Drop {
 		return due && len(p.collections.Generations(m.Collection)) >= p.shared.Bounds.Generations
 	}
 	return len(next.History) > p.shared.Bounds.Epochs

@@ -6,20 +6,18 @@ import (
 	"time"
 
 	"github.com/seed18712806/lapse/processor/internal/crash"
-	"github.com/seed18712806/lapse/processor/internal/decide"
-	"github.com/seed18712806/lapse/processor/internal/message"
-	"github.com/seed18712806/lapse/processor/internal/state"
+	"github.com/seed18712806/lapse/processor/internal/fold"
 	"github.com/seed18712806/lapse/processor/internal/streams"
 	"github.com/seed18712806/lapse/sink/store"
 )
 
 // work is a decision that the owner is to finish.
 type work struct {
-	decision *decide.Decision
-	messages []*message.Message   // that the decision applies
-	due      []*state.DueDocument // that are reaped beside it
-	to       message.Position     // how far the log is applied then
-	began    time.Time            // when the owner began to decide
+	decision *fold.Decision
+	messages []*fold.Message     // that the decision applies
+	due      []*fold.DueDocument // that are reaped beside it
+	to       fold.Position       // how far the log is applied then
+	began    time.Time           // when the owner began to decide
 	configs  []store.ConfigChange
 	changes  []store.CollectionChanges
 	control  bool // the message is a configuration or a drop
@@ -80,7 +78,7 @@ func (p *Partition) finish(ctx context.Context, w *work) (committed bool, err er
 
 // delivery are the outcomes of the last step, until they are sent.
 type delivery struct {
-	outcomes []decide.Outcome
+	outcomes []fold.Outcome
 	whenAll  bool // once all partitions have applied the message
 	open     bool
 }
@@ -97,7 +95,7 @@ func (p *Partition) deliver() {
 
 // commit commits changes, after which the log is applied up to a position. If it returns
 // store.ErrExists, nothing has changed.
-func (p *Partition) commit(ctx context.Context, to message.Position, configs []store.ConfigChange, changes []store.CollectionChanges) error {
+func (p *Partition) commit(ctx context.Context, to fold.Position, configs []store.ConfigChange, changes []store.CollectionChanges) error {
 	ctx, cancel := context.WithTimeout(ctx, streams.CallTimeout)
 	defer cancel()
 	began := time.Now()
@@ -126,7 +124,7 @@ func (p *Partition) commit(ctx context.Context, to message.Position, configs []s
 }
 
 // reached notes how far the log is applied, and tells others.
-func (p *Partition) reached(to message.Position) {
+func (p *Partition) reached(to fold.Position) {
 	p.progress.Advance(to)
 	p.status.Applied.Store(to.Seq)
 	p.status.Configured.Store(p.progress.Configured())

@@ -15,14 +15,12 @@ import (
 	"github.com/seed18712806/lapse/processor/internal/announce"
 	"github.com/seed18712806/lapse/processor/internal/backoff"
 	"github.com/seed18712806/lapse/processor/internal/crash"
-	"github.com/seed18712806/lapse/processor/internal/decide"
 	"github.com/seed18712806/lapse/processor/internal/examine"
 	"github.com/seed18712806/lapse/processor/internal/feed"
-	"github.com/seed18712806/lapse/processor/internal/message"
+	"github.com/seed18712806/lapse/processor/internal/fold"
 	"github.com/seed18712806/lapse/processor/internal/recording"
 	"github.com/seed18712806/lapse/processor/internal/reload"
 	"github.com/seed18712806/lapse/processor/internal/snapshot"
-	"github.com/seed18712806/lapse/processor/internal/state"
 	"github.com/seed18712806/lapse/processor/internal/status"
 	"github.com/seed18712806/lapse/processor/internal/streams"
 	"github.com/seed18712806/lapse/processor/internal/turns"
@@ -75,7 +73,7 @@ type Shared struct {
 	Desk        *snapshot.Desk // nil if there are no snapshots
 	Outcomes    *announce.Outcomes
 	Metrics     *Metrics
-	Limits      decide.Limits
+	Limits      fold.Limits
 	Bounds      Bounds
 	Hook        crash.Hook
 }
@@ -98,10 +96,10 @@ type Partition struct {
 	logger *slog.Logger
 
 	// State of the partition. Every takeover makes it anew.
-	progress    state.Progress
-	collections *state.Collections
-	queue       state.DueQueue
-	pending     message.Pending
+	progress    fold.Progress
+	collections *fold.Collections
+	queue       fold.DueQueue
+	pending     fold.Pending
 	announcer   *announce.Announcer
 	delivery    delivery
 
@@ -260,17 +258,17 @@ func (p *Partition) runOnce(stop context.Context) (worked bool, err error) {
 	}
 	read := p.shared.Reader.PositionOf(p.id) // before Take: no message is missing up to there
 	var all bool
-	if p.pending.Messages, all = p.inbox.Take(p.pending.Messages, decide.BatchMessages, decide.BatchBytes); !all {
-		read = message.Position{}
+	if p.pending.Messages, all = p.inbox.Take(p.pending.Messages, fold.BatchMessages, fold.BatchBytes); !all {
+		read = fold.Position{}
 	}
-	var batch []*message.Message
+	var batch []*fold.Message
 	if m := p.pending.Control(); m != nil {
 		if err := p.control(ctx, m); err != nil {
 			return false, err
 		}
 		worked = true
 	} else {
-		batch = decide.Batch(p.pending.Messages)
+		batch = fold.Batch(p.pending.Messages)
 	}
 	stepped, err := p.step(ctx, batch, read)
 	if err != nil {
@@ -363,7 +361,7 @@ func (p *Partition) failed(err error) error { return fmt.Errorf("partition %d: %
 
 // Collections are the collections of the partition; nil before the first takeover. Tests
 // read them.
-func (p *Partition) Collections() *state.Collections { return p.collections }
+func (p *Partition) Collections() *fold.Collections { return p.collections }
 
 // Fresh is the number of batches read, one after the other, of which no document was
 // stored. A test reads it.

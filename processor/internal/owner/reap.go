@@ -6,9 +6,7 @@ import (
 	"time"
 
 	"github.com/seed18712806/lapse/processor/internal/crash"
-	"github.com/seed18712806/lapse/processor/internal/decide"
-	"github.com/seed18712806/lapse/processor/internal/message"
-	"github.com/seed18712806/lapse/processor/internal/state"
+	"github.com/seed18712806/lapse/processor/internal/fold"
 	"github.com/seed18712806/lapse/processor/internal/streams"
 	"github.com/seed18712806/lapse/processor/internal/turns"
 	"github.com/seed18712806/lapse/sink/store"
@@ -63,7 +61,7 @@ func (p *Partition) mayReap(now int64) bool {
 func (p *Partition) reapNow(ctx context.Context) error {
 	p.reaper.hurries = true
 	defer func() { p.reaper.hurries = false }()
-	_, err := p.step(ctx, nil, message.Position{})
+	_, err := p.step(ctx, nil, fold.Position{})
 	return err
 }
 
@@ -84,7 +82,7 @@ func (p *Partition) leaveTurn() {
 
 // reap returns the documents to be reaped beside a decision, at a position in the log: see
 // Decision.Reap.
-func (p *Partition) reap(ctx context.Context, d *decide.Decision, now message.Position) (due []*state.DueDocument, held bool, err error) {
+func (p *Partition) reap(ctx context.Context, d *fold.Decision, now fold.Position) (due []*fold.DueDocument, held bool, err error) {
 	if !p.mayReap(now.Time) {
 		return nil, false, nil
 	}
@@ -101,7 +99,7 @@ func (p *Partition) reap(ctx context.Context, d *decide.Decision, now message.Po
 // lookUp fills the due queue with a chunk of the documents that are due, or will be next,
 // at a position in the log. A due document stays in the index until its event is stored:
 // so the index is the queue of the events to be published.
-func (p *Partition) lookUp(ctx context.Context, now message.Position) error {
+func (p *Partition) lookUp(ctx context.Context, now fold.Position) error {
 	if at := p.collections.FirstDue(); at > now.Time+lookUpAgain || at > now.Time && p.queue.Len() >= ReapChunk/4 {
 		return nil
 	}
@@ -118,11 +116,11 @@ func (p *Partition) lookUp(ctx context.Context, now message.Position) error {
 	if err != nil {
 		return err
 	}
-	var docs []*state.DueDocument
+	var docs []*fold.DueDocument
 	for i, f := range found {
 		c := asked[i]
 		for j, id := range f.IDs {
-			doc := &state.DueDocument{Key: state.Key{Collection: c.Name, ID: id}, Header: f.Documents[j].Header}
+			doc := &fold.DueDocument{Key: fold.Key{Collection: c.Name, ID: id}, Header: f.Documents[j].Header}
 			if whole {
 				doc.Body = []byte(f.Documents[j].Body)
 			}

@@ -5,7 +5,7 @@ import (
 	"time"
 
 	"github.com/seed18712806/lapse/processor/internal/crash"
-	"github.com/seed18712806/lapse/processor/internal/state"
+	"github.com/seed18712806/lapse/processor/internal/fold"
 	"github.com/seed18712806/lapse/processor/internal/streams"
 	"github.com/seed18712806/lapse/sink/store"
 )
@@ -74,7 +74,7 @@ func (p *Partition) settle(ctx context.Context) (worked bool, err error) {
 
 // build adds a chunk of a collection's documents to its index. Documents that are written
 // meanwhile come to the index with their own commits.
-func (p *Partition) build(ctx context.Context, c *state.Collection) error {
+func (p *Partition) build(ctx context.Context, c *fold.Collection) error {
 	if c.Build.Cursor == "" {
 		c.Build.Cursor = "0"
 	}
@@ -88,7 +88,7 @@ func (p *Partition) build(ctx context.Context, c *state.Collection) error {
 		return err
 	}
 	if c.Build.Server != "" && c.Build.Server != server {
-		c.Build = state.Build{} // Redis was restarted: its cursors are no longer valid
+		c.Build = fold.Build{} // Redis was restarted: its cursors are no longer valid
 		return nil
 	}
 	changes := store.CollectionChanges{Collection: c.Name, Index: found}
@@ -101,9 +101,9 @@ func (p *Partition) build(ctx context.Context, c *state.Collection) error {
 	if err := p.commit(ctx, p.progress.Here(), configs, []store.CollectionChanges{changes}); err != nil {
 		return err
 	}
-	c.Build = state.Build{Cursor: next, Server: server}
+	c.Build = fold.Build{Cursor: next, Server: server}
 	if next == "0" {
-		c.Build = state.Build{}
+		c.Build = fold.Build{}
 		p.collections.Configure(c, built)
 	}
 	return nil

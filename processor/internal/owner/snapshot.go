@@ -8,10 +8,10 @@ import (
 
 	"github.com/seed18712806/lapse/processor/internal/crash"
 	"github.com/seed18712806/lapse/processor/internal/examine"
+	"github.com/seed18712806/lapse/processor/internal/fold"
 	"github.com/seed18712806/lapse/processor/internal/recording"
 	"github.com/seed18712806/lapse/processor/internal/reload"
 	"github.com/seed18712806/lapse/processor/internal/snapshot"
-	"github.com/seed18712806/lapse/processor/internal/state"
 	"github.com/seed18712806/lapse/processor/internal/streams"
 	"github.com/seed18712806/lapse/sink/store"
 )
@@ -129,7 +129,7 @@ func (p *Partition) load(stop context.Context) error {
 		return err
 	}
 	p.progress.Resume(s, s.Version, s.Rebuild)
-	p.collections = state.NewCollections(s.Configs, s.Collections)
+	p.collections = fold.NewCollections(s.Configs, s.Collections)
 	p.logger.Info("the partition was loaded from a snapshot", slog.Uint64("generation", t.loads.Generation), slog.Uint64("offset", s.Offset),
 		slog.Uint64("documents", t.loader.Documents), slog.Duration("took", time.Since(t.loader.Began)))
 	p.abandon(nil)

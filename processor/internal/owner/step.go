@@ -7,9 +7,7 @@ import (
 	"time"
 
 	"github.com/seed18712806/lapse/processor/internal/crash"
-	"github.com/seed18712806/lapse/processor/internal/decide"
-	"github.com/seed18712806/lapse/processor/internal/message"
-	"github.com/seed18712806/lapse/processor/internal/state"
+	"github.com/seed18712806/lapse/processor/internal/fold"
 	"github.com/seed18712806/lapse/processor/internal/streams"
 	"github.com/seed18712806/lapse/sink/store"
 )
@@ -26,7 +24,7 @@ var errGuess = errors.New("a batch is not as it was guessed")
 // decide, publish, commit. to is how far the log was read; if these messages are all that
 // came, the log is applied up to there. worked reports whether there was anything to do
 // beside letting log time move on.
-func (p *Partition) step(ctx context.Context, messages []*message.Message, to message.Position) (worked bool, err error) {
+func (p *Partition) step(ctx context.Context, messages []*fold.Message, to fold.Position) (worked bool, err error) {
 	if p.guesses(messages) {
 		if worked, err = p.stepBy(ctx, messages, to, true); !errors.Is(err, errGuess) && !errors.Is(err, store.ErrExists) {
 			return worked, err
@@ -38,15 +36,15 @@ func (p *Partition) step(ctx context.Context, messages []*message.Message, to me
 
 // guesses reports whether the owner guesses that no document that messages name is
 // stored: then it reads nothing. Redis refuses the commit if one is.
-func (p *Partition) guesses(messages []*message.Message) bool {
-	return p.duties.fresh >= GuessAfter && decide.MayBeNew(messages, p.collections, &p.queue)
+func (p *Partition) guesses(messages []*fold.Message) bool {
+	return p.duties.fresh >= GuessAfter && fold.MayBeNew(messages, p.collections, &p.queue)
 }
 
 // stepBy is a step that reads the documents that messages name, or guesses that none of
 // them is stored.
-func (p *Partition) stepBy(ctx context.Context, messages []*message.Message, to message.Position, guess bool) (worked bool, err error) {
+func (p *Partition) stepBy(ctx context.Context, messages []*fold.Message, to fold.Position, guess bool) (worked bool, err error) {
 	began := time.Now()
-	d := decide.New(p.shared.Limits, p.collections, p.progress.Watermark())
+	d := fold.New(p.shared.Limits, p.collections, p.progress.Watermark())
 	if !guess {
 		var held bool
 		if messages, held, err = p.read(ctx, d, messages); err != nil {
@@ -81,7 +79,7 @@ func (p *Partition) stepBy(ctx context.Context, messages []*message.Message, to 
 // reach is the position after a step: that of its last message, or, if there are no more
 // messages, the position to which the log was read. It notes when log time passes the
 // point up to which outputs may have been published.
-func (p *Partition) reach(messages []*message.Message, to message.Position) message.Position {
+func (p *Partition) reach(messages []*fold.Message, to fold.Position) fold.Position {
 	published := &p.announcer.Published
 	for _, m := range messages {
 		if m.Seq > published.UpTo() {
@@ -92,7 +90,7 @@ func (p *Partition) reach(messages []*message.Message, to message.Position) mess
 	here := p.progress.Here()
 	if n := len(messages); n > 0 {
 		last := messages[n-1].Position
-		here = message.Position{Seq: last.Seq, Time: max(here.Time, last.Time), Stamp: last.Stamp}
+		here = fold.Position{Seq: last.Seq, Time: max(here.Time, last.Time), Stamp: last.Stamp}
 	}
 	if len(messages) < len(p.pending.Messages) || to.Seq <= here.Seq {
 		return here
@@ -100,13 +98,13 @@ func (p *Partition) reach(messages []*message.Message, to message.Position) mess
 	if to.Seq >= published.UpTo() {
 		published.Pass(max(here.Time, to.Time))
 	}
-	return message.Position{Seq: to.Seq, Time: max(here.Time, to.Time), Stamp: to.Stamp}
+	return fold.Position{Seq: to.Seq, Time: max(here.Time, to.Time), Stamp: to.Stamp}
 }
 
 // read reads the documents that messages name into a decision. It returns fewer messages
 // if more documents expire than one step takes, or if one of them has to wait. held
 // reports that the first message has to wait until the log time at it is committed.
-func (p *Partition) read(ctx context.Context, d *decide.Decision, messages []*message.Message) (batch []*message.Message, held bool, err error) {
+func (p *Partition) read(ctx context.Context, d *fold.Decision, messages []*fold.Message) (batch []*fold.Message, held bool, err error) {
 	if len(messages) == 0 {
 		return nil, false, nil
 	}
@@ -134,7 +132,7 @@ func (p *Partition) read(ctx context.Context, d *decide.Decision, messages []*me
 // notAhead returns the messages before the first that finds a document expired which
 // readers may still return, as they are not known to have reached its deadline: its event
 // has to wait until they have. held reports that this is the very first message.
-func (p *Partition) notAhead(ctx context.Context, d *decide.Decision, messages []*message.Message) (batch []*message.Message, held bool, err error) {
+func (p *Partition) notAhead(ctx context.Context, d *fold.Decision, messages []*fold.Message) (batch []*fold.Message, held bool, err error) {
 	if p.progress.Rebuild() != 0 {
 		return messages, false, nil // nobody reads
 	}
@@ -156,12 +154,12 @@ func (p *Partition) notAhead(ctx context.Context, d *decide.Decision, messages [
 
 // commitTime commits the log time at a message that is not applied yet, by which readers
 // then go.
-func (p *Partition) commitTime(ctx context.Context, m *message.Message) error {
+func (p *Partition) commitTime(ctx context.Context, m *fold.Message) error {
 	at := max(p.progress.Watermark(), m.Time)
 	if m.Seq > p.announcer.UpTo() {
 		p.announcer.Pass(at)
 	}
-	return p.commit(ctx, message.Position{Seq: m.Seq - 1, Time: at}, nil, nil)
+	return p.commit(ctx, fold.Position{Seq: m.Seq - 1, Time: at}, nil, nil)
 }
 
 // readersAt is an instant that the clock of readers has reached, at least.
@@ -170,10 +168,10 @@ func (p *Partition) readersAt() int64 {
 }
 
 // readSlots reads documents, those in whole with their bodies.
-func (p *Partition) readSlots(ctx context.Context, slots []*decide.Slot, whole map[state.Key]bool) error {
+func (p *Partition) readSlots(ctx context.Context, slots []*fold.Slot, whole map[fold.Key]bool) error {
 	ctx, cancel := context.WithTimeout(ctx, streams.CallTimeout)
 	defer cancel()
-	wants, order := decide.Wants(slots, whole)
+	wants, order := fold.Wants(slots, whole)
 	began := time.Now()
 	found, err := p.store.Read(ctx, p.progress.Version(), wants)
 	if err != nil {

@@ -4,8 +4,7 @@ import (
 	"testing"
 
 	"github.com/seed18712806/lapse/processor/internal/announce"
-	"github.com/seed18712806/lapse/processor/internal/message"
-	"github.com/seed18712806/lapse/processor/internal/state"
+	"github.com/seed18712806/lapse/processor/internal/fold"
 	"github.com/seed18712806/lapse/processor/internal/status"
 	"github.com/seed18712806/lapse/processor/internal/streams"
 	"github.com/seed18712806/lapse/sink/events"
@@ -24,30 +23,30 @@ func TestG3_TimeAtTheEndOfTheFormerOwner(t *testing.T) {
 	const upTo = 10
 	for _, tt := range []struct {
 		name     string
-		messages []*message.Message
-		to       message.Position
+		messages []*fold.Message
+		to       fold.Position
 		want     int64
-		here     message.Position
+		here     fold.Position
 	}{
-		{"all up to there is applied", []*message.Message{{Position: message.Position{Seq: 9, Time: 900}}}, message.Position{Seq: 10, Time: 950}, 950, message.Position{Seq: 10, Time: 950}},
-		{"a message of others is", nil, message.Position{Seq: 12, Time: 1200}, 1200, message.Position{Seq: 12, Time: 1200}},
-		{"so is one's own", []*message.Message{{Position: message.Position{Seq: 9, Time: 900}}, {Position: message.Position{Seq: 12, Time: 1200}}, {Position: message.Position{Seq: 14, Time: 1400}}}, message.Position{Seq: 15, Time: 1500}, 1200, message.Position{Seq: 15, Time: 1500}},
-		{"and more has come than is applied", []*message.Message{{Position: message.Position{Seq: 12, Time: 1200}}}, message.Position{}, 1200, message.Position{Seq: 12, Time: 1200}},
+		{"all up to there is applied", []*fold.Message{{Position: fold.Position{Seq: 9, Time: 900}}}, fold.Position{Seq: 10, Time: 950}, 950, fold.Position{Seq: 10, Time: 950}},
+		{"a message of others is", nil, fold.Position{Seq: 12, Time: 1200}, 1200, fold.Position{Seq: 12, Time: 1200}},
+		{"so is one's own", []*fold.Message{{Position: fold.Position{Seq: 9, Time: 900}}, {Position: fold.Position{Seq: 12, Time: 1200}}, {Position: fold.Position{Seq: 14, Time: 1400}}}, fold.Position{Seq: 15, Time: 1500}, 1200, fold.Position{Seq: 15, Time: 1500}},
+		{"and more has come than is applied", []*fold.Message{{Position: fold.Position{Seq: 12, Time: 1200}}}, fold.Position{}, 1200, fold.Position{Seq: 12, Time: 1200}},
 	} {
 		p := at8(tt.messages, upTo)
 		if here := p.reach(tt.messages, tt.to); here != tt.here || p.announcer.UpToTime() != tt.want {
 			t.Errorf("%s: applied up to %v, may have been published up to %d; want %v, %d", tt.name, here, p.announcer.UpToTime(), tt.here, tt.want)
 		}
 	}
-	p := at8([]*message.Message{{Position: message.Position{Seq: 9, Time: 900}}, {Position: message.Position{Seq: 11, Time: 1100}}}, 0)
-	if here := p.reach(p.pending.Messages[:1], message.Position{Seq: 12, Time: 1200}); here != (message.Position{Seq: 9, Time: 900}) {
+	p := at8([]*fold.Message{{Position: fold.Position{Seq: 9, Time: 900}}, {Position: fold.Position{Seq: 11, Time: 1100}}}, 0)
+	if here := p.reach(p.pending.Messages[:1], fold.Position{Seq: 12, Time: 1200}); here != (fold.Position{Seq: 9, Time: 900}) {
 		t.Errorf("with a message left, the log is applied up to %v", here)
 	}
 }
 
 // at8 is a partition at offset 8, where outputs up to upTo may have been published.
-func at8(messages []*message.Message, upTo uint64) *Partition {
-	p := &Partition{pending: message.Pending{Messages: messages}}
+func at8(messages []*fold.Message, upTo uint64) *Partition {
+	p := &Partition{pending: fold.Pending{Messages: messages}}
 	p.progress.Resume(store.State{Offset: 8, Watermark: 800}, "", 0)
 	p.announcer = announce.NewAnnouncer(nil, 0, p)
 	p.announcer.Begin(announce.Checkpoint{}, upTo, events.Place{})
@@ -75,7 +74,7 @@ func TestG3_NoCheckpointBeforeAllIsPublished(t *testing.T) {
 		p := at8(nil, 10)
 		p.shared = &Shared{Log: streams.NewLog(&streams.Streams{ID: "1"}, nil)}
 		p.status = &status.Status{}
-		p.collections = state.NewCollections(map[string]store.Config{"c": tt.config}, nil)
+		p.collections = fold.NewCollections(map[string]store.Config{"c": tt.config}, nil)
 		p.collections.LookedUp(p.collections.Get("c"), tt.score, store.NoScore)
 		p.judge()
 		if got := p.announcer.Settled(); (got != nil) != tt.passes || got != nil && (got.Seq != 8 || got.Watermark != 800) {
@@ -89,9 +88,9 @@ func TestG3_NoCheckpointBeforeAllIsPublished(t *testing.T) {
 //
 // It fails if the owner guesses earlier or later.
 func TestGuesses(t *testing.T) {
-	batch := []*message.Message{{Kind: message.Write, Op: wire.Upsert, Collection: "c", ID: "a"}}
+	batch := []*fold.Message{{Kind: fold.Write, Op: wire.Upsert, Collection: "c", ID: "a"}}
 	for fresh := range GuessAfter + 2 {
-		p := &Partition{collections: state.NewCollections(nil, nil), duties: duties{fresh: fresh}}
+		p := &Partition{collections: fold.NewCollections(nil, nil), duties: duties{fresh: fresh}}
 		if got, want := p.guesses(batch), fresh >= GuessAfter; got != want {
 			t.Errorf("after %d batches of new documents: %t, want %t", fresh, got, want)
 		}

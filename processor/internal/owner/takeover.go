@@ -3,6 +3,7 @@ package owner
 import (
 	"cmp"
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -13,8 +14,7 @@ import (
 	"github.com/seed18712806/lapse/processor/internal/anew"
 	"github.com/seed18712806/lapse/processor/internal/crash"
 	"github.com/seed18712806/lapse/processor/internal/examine"
-	"github.com/seed18712806/lapse/processor/internal/message"
-	"github.com/seed18712806/lapse/processor/internal/state"
+	"github.com/seed18712806/lapse/processor/internal/fold"
 	"github.com/seed18712806/lapse/processor/internal/streams"
 	"github.com/seed18712806/lapse/sink/store"
 )
@@ -155,7 +155,7 @@ func (p *Partition) refuse(ctx context.Context, f *examine.Found, why error) err
 	if f.State.Version == "" || f.State.Refused || f.State.Rebuild == store.Clearing {
 		return why
 	}
-	if err := p.store.Refuse(ctx, f.State, state.NewNonce()+"-refused"); err != nil {
+	if err := p.store.Refuse(ctx, f.State, rand.Text()+"-refused"); err != nil {
 		return err
 	}
 	return why
@@ -164,7 +164,7 @@ func (p *Partition) refuse(ctx context.Context, f *examine.Found, why error) err
 // claim fences off a former owner, in Redis and in the stream of events.
 func (p *Partition) claim(ctx context.Context, f *examine.Found) error {
 	p.announcer.Unfence()
-	version, lacks := p.progress.Claim(), f.Lacks(p.known())
+	version, lacks := p.progress.Claim(rand.Text()), f.Lacks(p.known())
 	if f.State.Version == "" || f.Damage != nil {
 		lacks = store.Clearing // until resume knows how much
 	}
@@ -281,10 +281,10 @@ func (p *Partition) RemoveAside(ctx context.Context) {
 func (p *Partition) goOn(stored store.State, version string, rebuild uint64) {
 	older := !p.tenure.everTaken || stored.Offset < p.pending.Base || p.inbox.Lacks() != nil
 	p.progress.Resume(stored, version, rebuild)
-	p.collections = state.NewCollections(stored.Configs, stored.Collections)
+	p.collections = fold.NewCollections(stored.Configs, stored.Collections)
 	p.queue.Set(nil)
 	if older {
-		p.pending = message.Pending{Base: stored.Offset}
+		p.pending = fold.Pending{Base: stored.Offset}
 		p.shared.Reader.Return(p.id, stored)
 	} else {
 		p.inbox.Skip(stored.Offset)

@@ -27,8 +27,8 @@ import (
 	"context"
 	"time"
 
+	"github.com/seed18712806/lapse/processor/internal/fold"
 	"github.com/seed18712806/lapse/processor/internal/snapshot"
-	"github.com/seed18712806/lapse/processor/internal/state"
 	"github.com/seed18712806/lapse/sink/store"
 )
 
@@ -71,7 +71,7 @@ type Recording struct {
 }
 
 // Begin begins a snapshot of collections.
-func Begin(w Writer, collections *state.Collections) *Recording {
+func Begin(w Writer, collections *fold.Collections) *Recording {
 	return &Recording{writer: w, left: collections.All(), configs: make(map[string]string)}
 }
 
@@ -88,7 +88,7 @@ func (r *Recording) Wait(now time.Time) time.Duration {
 
 // Scan scans some documents of a partition that is at a version. The log was read up to read: it
 // scans more where that does not move. done reports that all documents are scanned.
-func (r *Recording) Scan(ctx context.Context, from Store, version string, collections *state.Collections, read uint64) (done bool, err error) {
+func (r *Recording) Scan(ctx context.Context, from Store, version string, collections *fold.Collections, read uint64) (done bool, err error) {
 	began := time.Now()
 	some := r.left[:min(collectionsAtOnce, len(r.left))]
 	copied, err := from.Copy(ctx, version, some, r.place, documentsAtOnce, bytesAtOnce)

@@ -18,10 +18,10 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/seed18712806/lapse/integration/harness/redistest"
+	"github.com/seed18712806/lapse/processor/internal/fold"
 	"github.com/seed18712806/lapse/processor/internal/recording"
 	"github.com/seed18712806/lapse/processor/internal/reload"
 	"github.com/seed18712806/lapse/processor/internal/snapshot"
-	"github.com/seed18712806/lapse/processor/internal/state"
 	"github.com/seed18712806/lapse/sink/store"
 	"github.com/seed18712806/lapse/sink/wire"
 	"github.com/seed18712806/lapse/ttlrules"
@@ -72,7 +72,7 @@ type history struct {
 	p           *store.Partition
 	at          store.Progress
 	docs        map[string]map[string]store.Header
-	collections *state.Collections
+	collections *fold.Collections
 	recording   *recording.Recording // nil if no snapshot is being taken
 }
 
@@ -141,7 +141,7 @@ func (h *history) write(name string, n, of int) {
 		case there && what == 0:
 		case there && what == 1:
 			ch.New = h.header()
-		case state.IsGeneration(name): // nobody writes there
+		case fold.IsGeneration(name): // nobody writes there
 			continue
 		default:
 			ch.New, ch.Body = h.header(), []byte(strings.Repeat(string(rune('a'+h.rng.IntN(26))), h.rng.IntN(4000)))
@@ -165,7 +165,7 @@ func (h *history) step() {
 		h.collections.Remove(name)
 		h.commit([]store.ConfigChange{{Collection: name}}, store.CollectionChanges{Collection: name, Drop: store.DropAll})
 	case what < 15 && len(h.docs[name]) > 0 && !config.NoIndex: // a drop of a collection with due documents
-		to := state.GenerationName(name, h.at.Offset+1)
+		to := fold.GenerationName(name, h.at.Offset+1)
 		closed := store.Config{History: config.History.With(int64(h.at.Offset), h.at.Offset, ttlrules.Off), Building: config.Building}
 		h.collections.Move(name, to, closed)
 		h.commit([]store.ConfigChange{{Collection: name}, {Collection: to, Config: &closed}},
@@ -261,7 +261,7 @@ func TestG7_LoadedIsAsItWas(t *testing.T) {
 			runs++
 			live, loaded := wire.Prefix(fmt.Sprint("live", runs)), wire.Prefix(fmt.Sprint("loaded", runs))
 			h := &history{t: t, rng: rand.New(rand.NewPCG(rapid.Uint64().Draw(t, "seed"), 1)), p: newPartition(t, s.Client, live, "v0"),
-				at: store.Progress{Next: "v0"}, docs: make(map[string]map[string]store.Header), collections: state.NewCollections(nil, nil)}
+				at: store.Progress{Next: "v0"}, docs: make(map[string]map[string]store.Header), collections: fold.NewCollections(nil, nil)}
 			for range h.rng.IntN(3) {
 				h.write([]string{"a", "b", "c"}[h.rng.IntN(3)], 200, 200)
 			}

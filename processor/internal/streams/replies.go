@@ -9,19 +9,12 @@ import (
 	"slices"
 
 	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/seed18712806/lapse/sink/wire"
 )
 
-// ReplyRule allows outcomes to go to subjects under some prefixes, from a message of the
-// log on and until the next rule. Some prefixes are always allowed. The rules are in the
-// metadata of the log, because they decide whether a message is rejected: a rebuild has to
-// decide as the first run did, whatever the options are by then.
-type ReplyRule struct {
-	From     uint64   `json:"from"` // log sequence
-	Prefixes []string `json:"prefixes"`
-}
-
 // replyRules are the rules of a stream.
-func replyRules(info *jetstream.StreamInfo) (rules []ReplyRule, err error) {
+func replyRules(info *jetstream.StreamInfo) (rules []wire.ReplyRule, err error) {
 	if text := info.Config.Metadata[repliesKey]; text != "" {
 		if err := json.Unmarshal([]byte(text), &rules); err != nil {
 			return nil, mismatch(info.Config.Name, "its metadata has no valid %s", repliesKey)
@@ -32,7 +25,7 @@ func replyRules(info *jetstream.StreamInfo) (rules []ReplyRule, err error) {
 
 // ConfigReplies are the rules for the messages of the stream of configurations, by their sequence
 // there. Another process may have added one since this one started.
-func (s *Streams) ConfigReplies(ctx context.Context) ([]ReplyRule, error) {
+func (s *Streams) ConfigReplies(ctx context.Context) ([]wire.ReplyRule, error) {
 	info, err := s.Configs.Info(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("read the reply prefixes: %w", err)
@@ -50,7 +43,7 @@ func (s *Streams) AllowReplies(ctx context.Context, js jetstream.JetStream, o Op
 
 // provisionReplies returns the rules of a stream. It adds a rule if the prefixes of the
 // options are not those of the last rule. last finds the last sequence of the stream.
-func provisionReplies(ctx context.Context, js jetstream.JetStream, o Options, log jetstream.Stream, last func(context.Context) (uint64, error)) ([]ReplyRule, error) {
+func provisionReplies(ctx context.Context, js jetstream.JetStream, o Options, log jetstream.Stream, last func(context.Context) (uint64, error)) ([]wire.ReplyRule, error) {
 	info := log.CachedInfo()
 	name := info.Config.Name
 	rules, err := replyRules(info)
@@ -69,7 +62,7 @@ func provisionReplies(ctx context.Context, js jetstream.JetStream, o Options, lo
 	if err != nil {
 		return nil, err
 	}
-	rules = append(rules, ReplyRule{From: upTo + 1, Prefixes: want})
+	rules = append(rules, wire.ReplyRule{From: upTo + 1, Prefixes: want})
 	for len(rules) > 1 && rules[1].From <= info.State.FirstSeq {
 		rules = rules[1:] // no message that it counts for is left
 	}

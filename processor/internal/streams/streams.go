@@ -9,7 +9,7 @@
 // The log's metadata fixes what a fold of the log depends on, when the log is created: the
 // numbers of shards and partitions, and the size and the depth of the largest body. The prefixes to which outcomes
 // may go can change. The metadata keeps each change, with the sequence from which on it
-// counts ([ReplyRule]).
+// counts ([wire.ReplyRule]).
 //
 // The flow, file by file: [Check] and [Provision] (streams.go) compare each stream with its
 // configuration (config.go) and add a reply rule (replies.go). Later the processor reads
@@ -85,7 +85,7 @@ type Options struct {
 	EventsLongest   time.Duration  // that events may be kept; no limit if it is 0
 	Objects         bool           // whether snapshots are in an object store of JetStream
 	DuplicateWindow *time.Duration // 2 minutes
-	ReplyPrefixes   []string       // see ReplyRule
+	ReplyPrefixes   []string       // see wire.ReplyRule
 	Existing        bool           // create nothing: what is absent was deleted
 	Logger          *slog.Logger
 
@@ -109,7 +109,7 @@ type Streams struct {
 	ID          string   // identity of the log: when it was created, in Unix nanoseconds
 	MaxBody     int      // of a write, in bytes
 	MaxLevels   int      // of objects and arrays within each other, in a body
-	Replies     []ReplyRule
+	Replies     []wire.ReplyRule
 }
 
 // Identity is the [wire.Identity] of a log.

@@ -178,7 +178,7 @@ func TestProvisionRefusesBuckets(t *testing.T) {
 // where its outcome may go, so that a rebuild decides as the first run did.
 func TestReplyRulesAreOfTheLog(t *testing.T) {
 	js := natstest.Connect(t, natstest.Options{})
-	provision := func(prefixes ...string) []ReplyRule {
+	provision := func(prefixes ...string) []wire.ReplyRule {
 		t.Helper()
 		o := options()
 		o.ReplyPrefixes = prefixes

@@ -1,0 +1,487 @@
+package fold
+
+import (
+	"cmp"
+	"container/heap"
+	"maps"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/seed18712806/lapse/sink/store"
+	"github.com/seed18712806/lapse/ttlrules"
+)
+
+// Collections holds what the owner of a partition knows of its collections. There may be
+// very many, so no step visits all of them:
+//
+//   - K1: a collection is in the map if it is configured, or has documents or an index.
+//     The commit that removes the last of these removes it from the map.
+//   - K2: byDue holds exactly the collections in which documents outside the due queue
+//     may become due, the earliest deadline on top.
+//   - K3: building holds exactly the collections whose index is being built, unsettled
+//     those with more than one epoch, long those with more than MaxEpochs, and draining
+//     those that end when none of their documents is due: old generations, and
+//     collections whose index was turned off.
+//   - K4: older names the old generations of each collection, the oldest first.
+//
+// An old generation is a collection that was dropped. It is kept, under a name of its
+// own, until the events are published of its documents that had expired before the drop.
+// Every change of a collection goes through the methods here, which keep K1 to K4.
+type Collections struct {
+	all       map[string]*Collection
+	byDue     dueHeap
+	building  map[*Collection]struct{}
+	long      map[*Collection]struct{}
+	draining  ring
+	unsettled ring
+	verifying ring // all of them
+	Older     map[string][]string
+	visited   int // entries read or moved so far, which a test compares with the steps
+}
+
+// MaxEpochs is the number of epochs that a collection has at most, unless some of its
+// documents are due. Then it gets more, and the owner reaps those documents first.
+const MaxEpochs = 64
+
+// unknown stands for the lowest score of an index in which nothing was looked up yet.
+const unknown = 0
+
+// Collection is one collection of a partition. Only the methods of Collections change it.
+type Collection struct {
+	Name   string
+	Config store.Config
+	stored bool // whether it is configured; else Config is the zero value
+	// The lowest scores in the indexes, or less, of documents outside the due queue.
+	nextInherit, nextOwn int64
+	Build                Build
+
+	Due   int64          // when a document outside the due queue may be due
+	place int            // in byDue; -1 if it is not there
+	slots [ringCount]int // in each ring; -1 if it is not there
+}
+
+// Build is how far the index of a collection has been built. It is not stored: after a
+// takeover the build begins anew, which adds no entry twice.
+type Build struct {
+	Cursor string // of the scan over the documents; "" at the beginning
+	Server string // process of Redis in which the cursor is valid
+}
+
+// GenerationName names the old generation of a collection that the message with a
+// sequence dropped. No client can name a collection so.
+func GenerationName(collection string, seq uint64) string {
+	return collection + "." + strconv.FormatUint(seq, 10)
+}
+
+// CollectionName is the name by which clients know a collection or an old generation.
+func CollectionName(name string) string {
+	name, _, _ = strings.Cut(name, ".")
+	return name
+}
+
+// IsGeneration reports whether a name is that of an old generation.
+func IsGeneration(name string) bool { return strings.Contains(name, ".") }
+
+// generationSeq is the sequence of the message that made an old generation.
+func generationSeq(name string) uint64 {
+	_, seq, _ := strings.Cut(name, ".")
+	n, _ := strconv.ParseUint(seq, 10, 64)
+	return n
+}
+
+// NewCollections makes the collections of a stored state: those that are configured, and
+// those that have documents. Any document of the latter may be due.
+func NewCollections(configs map[string]store.Config, withDocuments []string) *Collections {
+	s := &Collections{
+		all:       make(map[string]*Collection, len(configs)),
+		building:  make(map[*Collection]struct{}),
+		long:      make(map[*Collection]struct{}),
+		Older:     make(map[string][]string),
+		draining:  ring{kind: drainingRing},
+		unsettled: ring{kind: unsettledRing},
+		verifying: ring{kind: verifyingRing},
+	}
+	s.byDue.visited = &s.visited
+	for name, config := range configs {
+		s.Configure(s.Make(name), config)
+	}
+	for _, name := range withDocuments {
+		s.LookedUp(s.Make(name), unknown, unknown)
+	}
+	return s
+}
+
+// Get is a collection; nil if it is not in the map.
+func (s *Collections) Get(name string) *Collection { return s.all[name] }
+
+// Config is the configuration of a collection.
+func (s *Collections) Config(name string) store.Config {
+	if c := s.all[name]; c != nil {
+		return c.Config
+	}
+	return store.Config{}
+}
+
+// Make is a collection, which is put into the map if it is not there.
+func (s *Collections) Make(name string) *Collection {
+	c := s.all[name]
+	if c != nil {
+		return c
+	}
+	c = &Collection{Name: name, nextInherit: store.NoScore, nextOwn: store.NoScore, Due: math.MaxInt64, place: -1}
+	for i := range c.slots {
+		c.slots[i] = -1
+	}
+	s.all[name] = c
+	s.verifying.add(c)
+	if IsGeneration(name) {
+		of := CollectionName(name)
+		s.Older[of] = append(s.Older[of], name)
+		slices.SortFunc(s.Older[of], func(a, b string) int { return cmp.Compare(generationSeq(a), generationSeq(b)) })
+	}
+	return c
+}
+
+// Remove takes a collection out of the map, if it is there.
+func (s *Collections) Remove(name string) {
+	c := s.all[name]
+	if c == nil {
+		return
+	}
+	delete(s.all, name)
+	if c.place >= 0 {
+		heap.Remove(&s.byDue, c.place)
+	}
+	delete(s.building, c)
+	delete(s.long, c)
+	s.draining.remove(c)
+	s.unsettled.remove(c)
+	s.verifying.remove(c)
+	if IsGeneration(name) {
+		of := CollectionName(name)
+		s.Older[of] = slices.DeleteFunc(s.Older[of], func(other string) bool { return other == name })
+		if len(s.Older[of]) == 0 {
+			delete(s.Older, of)
+		}
+	}
+}
+
+// Emptied notes that a collection has lost its last document and its index.
+func (s *Collections) Emptied(name string) {
+	if c := s.all[name]; c != nil && !c.stored {
+		s.Remove(name)
+	}
+}
+
+// IsConfigured reports whether the collection has a configuration.
+func (c *Collection) IsConfigured() bool { return c.stored }
+
+// Settled is the configuration of the collection once none of its documents is due, nil if it has
+// none any more, and what is removed with it.
+func (c *Collection) Settled() (*store.Config, store.Drop) {
+	if IsGeneration(c.Name) {
+		return nil, store.DropAll
+	}
+	settled := c.Config
+	settled.History = settled.History.Settled()
+	settled.Draining = false
+	if c.Config.Draining {
+		return &settled, store.DropIndex
+	}
+	return &settled, store.DropNothing
+}
+
+// Configure gives a collection a configuration.
+func (s *Collections) Configure(c *Collection, config store.Config) {
+	c.Config, c.stored = config, true
+	set(s.building, c, config.Building)
+	set(s.long, c, len(config.History) > MaxEpochs)
+	drains := IsGeneration(c.Name) || config.Draining
+	s.draining.set(c, drains)
+	s.unsettled.set(c, !drains && len(config.History) > 1)
+	s.refresh(c)
+}
+
+func set(in map[*Collection]struct{}, c *Collection, is bool) {
+	if is {
+		in[c] = struct{}{}
+	} else {
+		delete(in, c)
+	}
+}
+
+// IndexGone notes that a collection has no index.
+func (s *Collections) IndexGone(c *Collection) { s.LookedUp(c, store.NoScore, store.NoScore) }
+
+// LookedUp notes the lowest scores in the indexes of a collection, of documents outside
+// the due queue.
+func (s *Collections) LookedUp(c *Collection, nextInherit, nextOwn int64) {
+	c.nextInherit, c.nextOwn = nextInherit, nextOwn
+	s.refresh(c)
+}
+
+// Move makes a collection an old generation, with a new name and a configuration.
+func (s *Collections) Move(name, to string, config store.Config) {
+	was := s.Make(name)
+	s.Remove(name)
+	c := s.Make(to)
+	c.Build, c.nextInherit, c.nextOwn = was.Build, was.nextInherit, was.nextOwn
+	s.Configure(c, config)
+}
+
+// Note keeps the lowest scores true after a document came to the index.
+func (s *Collections) Note(c *Collection, h *store.Header) {
+	lowest := &c.nextInherit
+	score := h.Ts
+	switch {
+	case h.TTL == ttlrules.Inherit:
+	case h.TTL > 0:
+		lowest, score = &c.nextOwn, h.Ts+int64(h.TTL)*1000
+	default:
+		return
+	}
+	if score < *lowest {
+		*lowest = score
+		s.refresh(c)
+	}
+}
+
+// refresh puts a collection where it belongs in byDue.
+func (s *Collections) refresh(c *Collection) {
+	due := c.nextDue()
+	if due == c.Due {
+		return
+	}
+	c.Due = due
+	switch {
+	case c.place < 0:
+		heap.Push(&s.byDue, c)
+	case due == math.MaxInt64:
+		heap.Remove(&s.byDue, c.place)
+	default:
+		heap.Fix(&s.byDue, c.place)
+	}
+}
+
+// nextDue is the instant at which a document of the collection may be due; math.MaxInt64
+// if none will.
+func (c *Collection) nextDue() int64 {
+	at := int64(math.MaxInt64)
+	if c.Config.NoIndex && !c.Config.Draining {
+		return at
+	}
+	if c.nextInherit != store.NoScore {
+		if t, ok := c.Config.History.NextDue(c.nextInherit, true); ok {
+			at = min(at, t)
+		}
+	}
+	if c.nextOwn != store.NoScore {
+		if t, ok := c.Config.History.NextDue(c.nextOwn, false); ok {
+			at = min(at, t)
+		}
+	}
+	return at
+}
+
+// FirstDue is the first instant at which a document outside the due queue may be due;
+// math.MaxInt64 if none will.
+func (s *Collections) FirstDue() int64 {
+	if len(s.byDue.list) == 0 {
+		return math.MaxInt64
+	}
+	return s.byDue.list[0].Due
+}
+
+// FirstKnown is FirstDue, but math.MaxInt64 if the owner has not looked up yet what that
+// collection has. It is for people: FirstDue may then be any instant of the past.
+func (s *Collections) FirstKnown() int64 {
+	if len(s.byDue.list) > 0 && s.byDue.list[0].nextInherit == unknown && s.byDue.list[0].nextOwn == unknown {
+		return math.MaxInt64
+	}
+	return s.FirstDue()
+}
+
+// DueBy are up to most collections in which a document may be due by an instant: first
+// those with more than MaxEpochs, then by the earliest deadline.
+func (s *Collections) DueBy(until int64, most int) []*Collection {
+	var found []*Collection
+	visits := 4 * most
+	for c := range s.long {
+		s.visited++
+		if visits--; visits < 0 || len(found) == most {
+			break
+		}
+		if c.Due <= until {
+			found = append(found, c)
+		}
+	}
+	slices.SortFunc(found, byDue)
+	var taken []*Collection
+	for len(found) < most && s.FirstDue() <= until {
+		c := heap.Pop(&s.byDue).(*Collection)
+		taken = append(taken, c)
+		if _, ok := s.long[c]; !ok {
+			found = append(found, c)
+		}
+	}
+	for _, c := range taken {
+		heap.Push(&s.byDue, c)
+	}
+	return found
+}
+
+// ToVerify are the names of some collections, in turn.
+func (s *Collections) ToVerify(most int) []string {
+	names := make([]string, 0, min(most, len(s.verifying.list)))
+	s.verifying.some(most, func(c *Collection) {
+		s.visited++
+		names = append(names, c.Name)
+	})
+	return names
+}
+
+// ToSettle are some of the collections that drain or have more than one epoch, in turn,
+// of those in which no document is due at an instant, in the due queue or outside it.
+func (s *Collections) ToSettle(now int64, most int, queue *DueQueue) []*Collection {
+	if len(s.draining.list)+len(s.unsettled.list) == 0 {
+		return nil
+	}
+	due := make(map[string]bool)
+	for _, doc := range queue.Due(now) {
+		due[doc.Key.Collection] = true
+	}
+	var found []*Collection
+	visit := func(c *Collection) {
+		s.visited++
+		if !c.Config.Building && c.Due > now && !due[c.Name] {
+			found = append(found, c)
+		}
+	}
+	s.draining.some(most, visit)
+	s.unsettled.some(most, visit)
+	return found
+}
+
+// Generations are the names of the old generations of a collection, the oldest first.
+func (s *Collections) Generations(collection string) []string { return s.Older[collection] }
+
+// Building is a collection whose index is being built; nil if there is none.
+func (s *Collections) Building() *Collection {
+	for c := range s.building {
+		return c
+	}
+	return nil
+}
+
+// All are the names of all collections, in no order.
+func (s *Collections) All() []string {
+	names := make([]string, len(s.verifying.list))
+	for i, c := range s.verifying.list {
+		names[i] = c.Name
+	}
+	return names
+}
+
+// Names are the names of all collections, in order. A test compares them.
+func (s *Collections) Names() []string { return slices.Sorted(maps.Keys(s.all)) }
+
+// Unsettled is the number of collections that have more than one epoch.
+func (s *Collections) Unsettled() int { return len(s.unsettled.list) }
+
+// Visited is the number of entries read or moved so far. A test compares it with the
+// number of steps.
+func (s *Collections) Visited() int { return s.visited }
+
+func byDue(a, b *Collection) int {
+	return cmp.Or(cmp.Compare(a.Due, b.Due), cmp.Compare(a.Name, b.Name))
+}
+
+// dueHeap is a heap of collections by when a document of theirs may be due.
+type dueHeap struct {
+	list    []*Collection
+	visited *int
+}
+
+func (h *dueHeap) Len() int { return len(h.list) }
+
+func (h *dueHeap) Less(i, j int) bool {
+	*h.visited++
+	return byDue(h.list[i], h.list[j]) < 0
+}
+
+func (h *dueHeap) Swap(i, j int) {
+	h.list[i], h.list[j] = h.list[j], h.list[i]
+	h.list[i].place, h.list[j].place = i, j
+}
+
+// Push is for container/heap.
+func (h *dueHeap) Push(x any) {
+	c := x.(*Collection)
+	c.place = len(h.list)
+	h.list = append(h.list, c)
+}
+
+// Pop is for container/heap.
+func (h *dueHeap) Pop() any {
+	last := len(h.list) - 1
+	c := h.list[last]
+	h.list[last], h.list = nil, h.list[:last]
+	c.place = -1
+	return c
+}
+
+// ring is a set of collections that are visited in turn.
+type ring struct {
+	kind int
+	list []*Collection
+	next int
+}
+
+// The rings in which a collection may be.
+const (
+	drainingRing = iota
+	unsettledRing
+	verifyingRing
+	ringCount
+)
+
+func (r *ring) set(c *Collection, is bool) {
+	if is {
+		r.add(c)
+	} else {
+		r.remove(c)
+	}
+}
+
+func (r *ring) add(c *Collection) {
+	if c.slots[r.kind] < 0 {
+		c.slots[r.kind] = len(r.list)
+		r.list = append(r.list, c)
+	}
+}
+
+// remove takes a collection out: the last takes its place.
+func (r *ring) remove(c *Collection) {
+	i := c.slots[r.kind]
+	if i < 0 {
+		return
+	}
+	last := len(r.list) - 1
+	r.list[i] = r.list[last]
+	r.list[i].slots[r.kind] = i
+	r.list[last], r.list = nil, r.list[:last]
+	c.slots[r.kind] = -1
+}
+
+// some visits the next few, each once at most.
+func (r *ring) some(most int, visit func(*Collection)) {
+	for range min(most, len(r.list)) {
+		if r.next >= len(r.list) {
+			r.next = 0
+		}
+		visit(r.list[r.next])
+		r.next++
+	}
+}

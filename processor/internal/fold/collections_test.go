@@ -1,0 +1,175 @@
+package fold
+
+import (
+	"fmt"
+	"maps"
+	"math"
+	"slices"
+	"strings"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"github.com/seed18712806/lapse/sink/store"
+	"github.com/seed18712806/lapse/ttlrules"
+)
+
+// TestCollections compares the collections with a walk over all of them, through random
+// changes (K1 to K4).
+//
+// Goes red if a change leaves a collection in the wrong set.
+func TestCollections(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		draw := func(what string, n int) int { return rapid.IntRange(0, n-1).Draw(t, what) }
+		configs := map[string]store.Config{}
+		for i := range draw("stored", 3) {
+			configs[fmt.Sprint("c", i)] = randomConfig(t)
+			configs[fmt.Sprintf("c%d.%d", i, 90+i)] = store.Config{History: ttlrules.History{}.With(1, 1, 1).With(9, 2, ttlrules.Off)}
+		}
+		s := NewCollections(configs, []string{"c1", "plain"})
+		for seq := range 30 {
+			name := fmt.Sprint("c", draw("collection", 4))
+			switch draw("change", 8) {
+			case 0, 1:
+				s.Configure(s.Make(name), randomConfig(t))
+			case 2, 3:
+				s.Note(s.Make(name), &store.Header{Ts: int64(draw("ts", 20_000)), TTL: ttlrules.TTL(draw("ttl", 4) - 1)})
+			case 4:
+				s.LookedUp(s.Make(name), store.NoScore, int64(draw("score", 20_000)))
+			case 5:
+				if s.Get(name) != nil {
+					s.Move(name, GenerationName(name, uint64(100+seq)), store.Config{History: s.Config(name).History.With(50_000, 9, ttlrules.Off)})
+				}
+			case 6:
+				if gens := s.Older[name]; len(gens) > 0 {
+					s.Remove(gens[draw("generation", len(gens))])
+				} else {
+					s.Remove(name)
+				}
+			case 7:
+				s.Emptied(name)
+				if c := s.Get(name); c != nil && !c.stored {
+					t.Fatalf("%s is empty, and not forgotten", name)
+				}
+			}
+			checkCollections(t, s, int64(draw("until", 60_000)))
+		}
+	})
+}
+
+// TestFirstKnown: after a takeover any document may be due, and nobody is told of an
+// instant until the owner has looked it up.
+func TestFirstKnown(t *testing.T) {
+	config := store.Config{History: ttlrules.History{}.With(5000, 1, 1).Settled()}
+	s := NewCollections(map[string]store.Config{"a": config, "b": config}, []string{"a", "b"})
+	s.Note(s.Get("b"), &store.Header{Ts: 9000})
+	if due, known := s.FirstDue(), s.FirstKnown(); due != 5000 || known != math.MaxInt64 {
+		t.Errorf("before a look-up: due %d, known %d", due, known)
+	}
+	s.LookedUp(s.Get("a"), 7000, store.NoScore)
+	s.LookedUp(s.Get("b"), 9000, store.NoScore)
+	if due, known := s.FirstDue(), s.FirstKnown(); due != 8000 || known != due {
+		t.Errorf("after the look-ups: due %d, known %d", due, known)
+	}
+}
+
+func randomConfig(t *rapid.T) store.Config {
+	var h ttlrules.History
+	n := rapid.SampledFrom([]int{0, 1, 2, 3, MaxEpochs + 3}).Draw(t, "epochs")
+	for i := range n {
+		h = h.With(int64(i)*100, uint64(i), ttlrules.Default(1+i%3))
+	}
+	noIndex := rapid.IntRange(0, 3).Draw(t, "index") == 0
+	return store.Config{History: h, NoIndex: noIndex, Draining: noIndex && rapid.Bool().Draw(t, "draining"), Building: rapid.IntRange(0, 3).Draw(t, "building") == 0}
+}
+
+// checkCollections walks over all.
+func checkCollections(t *rapid.T, s *Collections, until int64) {
+	in := map[string][]string{}
+	var due []*Collection
+	for name, c := range s.all {
+		is := func(what string, there bool) {
+			if there {
+				in[what] = append(in[what], name)
+			}
+		}
+		if c.Name != name || c.Due != c.nextDue() {
+			t.Fatalf("%s is %s, due %d, and %d is kept", name, c.Name, c.nextDue(), c.Due)
+		}
+		drains := strings.Contains(name, ".") || c.Config.Draining
+		is("all", true)
+		is("byDue", c.nextDue() < math.MaxInt64)
+		is("building", c.Config.Building)
+		is("long", len(c.Config.History) > MaxEpochs)
+		is("draining", drains)
+		is("unsettled", !drains && len(c.Config.History) > 1)
+		if of, _, ok := strings.Cut(name, "."); ok {
+			is("older "+of, true)
+		}
+		if c.Due <= until {
+			due = append(due, c)
+		}
+	}
+	has := map[string][]string{}
+	list := func(what string, of []*Collection) {
+		for _, c := range of {
+			has[what] = append(has[what], c.Name)
+		}
+	}
+	list("all", s.verifying.list)
+	list("byDue", s.byDue.list)
+	list("building", slices.Collect(maps.Keys(s.building)))
+	list("long", slices.Collect(maps.Keys(s.long)))
+	list("draining", s.draining.list)
+	list("unsettled", s.unsettled.list)
+	for name, older := range s.Older {
+		if !slices.IsSortedFunc(older, func(a, b string) int { return int(generationSeq(a)) - int(generationSeq(b)) }) {
+			t.Fatalf("generations out of order: %v", older)
+		}
+		has["older "+name] = slices.Clone(older)
+	}
+	for _, m := range []map[string][]string{in, has} {
+		for what := range m {
+			slices.Sort(m[what])
+		}
+	}
+	if !maps.EqualFunc(in, has, slices.Equal) {
+		t.Fatalf("there are %v, and a walk finds %v", has, in)
+	}
+	slices.SortFunc(due, func(a, b *Collection) int {
+		_, longA := s.long[a]
+		_, longB := s.long[b]
+		switch {
+		case longA && !longB:
+			return -1
+		case longB && !longA:
+			return 1
+		}
+		return byDue(a, b)
+	})
+	first := int64(math.MaxInt64)
+	for c := range maps.Values(s.all) {
+		first = min(first, c.nextDue())
+	}
+	got := s.DueBy(until, 100)
+	if !slices.Equal(got, due) || s.FirstDue() != first {
+		t.Fatalf("due by %d are %d, want %d; the first at %d, want %d", until, len(got), len(due), s.FirstDue(), first)
+	}
+	seen := map[string]int{}
+	for range 2 {
+		for _, name := range s.ToVerify(3) {
+			seen[name]++
+		}
+	}
+	if len(seen) < min(3, len(s.all)) {
+		t.Fatalf("of %d collections, %d are verified in two turns", len(s.all), len(seen))
+	}
+	for range len(s.all) {
+		for _, name := range s.ToVerify(1) {
+			seen[name]++
+		}
+	}
+	if len(seen) != len(s.all) {
+		t.Fatalf("of %d collections, %d are verified at last", len(s.all), len(seen))
+	}
+}

@@ -1,0 +1,284 @@
+package fold
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/seed18712806/lapse/sink/events"
+	"github.com/seed18712806/lapse/sink/store"
+	"github.com/seed18712806/lapse/sink/wire"
+	"github.com/seed18712806/lapse/ttlrules"
+)
+
+// Version is a document at some point of a step. Body is nil where it is the stored body,
+// and was not read.
+type Version struct {
+	Header store.Header
+	Body   []byte
+}
+
+// Slot is what a step knows of a document: the stored version, and the present one.
+type Slot struct {
+	Key    Key
+	Stored *store.Header // nil if there is none
+	Now    *Version      // nil if there is none, or no longer
+}
+
+// Output is an event or a rejection to be published, and its cause.
+type Output struct {
+	Message events.Message
+	// Seq is the log sequence of the message that caused it. It is 0 where the passing
+	// of time caused it, up to the instant At.
+	Seq uint64
+	At  int64
+}
+
+// Outcome is the answer to the client that has published a message.
+type Outcome struct {
+	ReplyTo  string
+	Position // of the message
+	Body     wire.Outcome
+}
+
+// Catalog knows the collections of a partition.
+type Catalog interface {
+	Config(collection string) store.Config
+	Generations(collection string) []string // old ones, the oldest first
+}
+
+// Decision is what follows from applying messages to documents. It depends on the
+// arguments of New and on the messages alone.
+type Decision struct {
+	limits    Limits
+	catalog   Catalog
+	docs      map[Key]*Slot
+	order     []*Slot // in which the messages first named the documents
+	Watermark int64   // log time
+
+	Outputs    []Output
+	Outcomes   []Outcome
+	Rejections []int // their codes
+	Expired    int   // documents
+}
+
+// Limits bound the outputs, beside the rules.
+type Limits struct {
+	Log     events.Log
+	MaxBody int // of a document
+}
+
+// New makes a decision that begins at a watermark.
+func New(l Limits, catalog Catalog, watermark int64) *Decision {
+	return &Decision{limits: l, catalog: catalog, docs: make(map[Key]*Slot), Watermark: watermark}
+}
+
+// Slot is the place of a document in the decision.
+func (d *Decision) Slot(key Key) *Slot {
+	s, ok := d.docs[key]
+	if !ok {
+		s = &Slot{Key: key}
+		d.docs[key] = s
+		d.order = append(d.order, s)
+	}
+	return s
+}
+
+// Apply applies a message that is not a configuration or a drop.
+func (d *Decision) Apply(m *Message) {
+	d.Watermark = max(d.Watermark, m.Time)
+	switch m.Kind {
+	case Write:
+		d.write(m)
+	case Malformed:
+		if m.Rejected != nil {
+			d.Reject(m, m.Rejected)
+		}
+	}
+}
+
+// write applies a write. Where it finds an expired version, the event of that comes first,
+// whatever the result of the write.
+func (d *Decision) write(m *Message) {
+	config := d.catalog.Config(m.Collection)
+	s := d.Slot(Key{Collection: m.Collection, ID: m.ID})
+	for _, generation := range d.catalog.Generations(m.Collection) {
+		d.expireIn(d.Slot(Key{Collection: generation, ID: m.ID}), d.catalog.Config(generation))
+	}
+	d.expireIn(s, config)
+	if r := d.check(m, s.Now, config); r != nil {
+		d.Reject(m, r)
+		return
+	}
+	next := &Version{
+		Header: store.Header{Ts: d.Watermark, Etag: m.Seq, TTL: m.TTL, Trace: m.Trace},
+		Body:   m.Body,
+	}
+	status := wire.StatusOK
+	if s.Now == nil {
+		status = wire.StatusCreated
+	}
+	switch m.Op {
+	case wire.Touch:
+		next.Header.TTL, next.Body = s.Now.Header.TTL, s.Now.Body
+	case wire.Patch:
+		next.Body = Merge(s.Now.Body, m.Body)
+		if len(next.Body) > d.limits.MaxBody {
+			d.Reject(m, Refuse(wire.StatusTooLarge, "the patched document is %s long: use at most %s.", InBytes(len(next.Body)), InBytes(d.limits.MaxBody)))
+			return
+		}
+		next.Header.TTL = storedTTL(next.Body)
+	case wire.Delete:
+		s.Now = nil
+		d.done(m, wire.Outcome{Status: wire.StatusNoContent, Ts: wire.Time(d.Watermark)})
+		return
+	}
+	s.Now = next
+	o := wire.Outcome{Status: status, Etag: wire.Etag(m.Seq), Ts: wire.Time(d.Watermark), Warning: warning(m, config)}
+	if at, expires := ttlrules.Deadline(next.Header.Ts, next.Header.TTL, config.History.Current()); expires {
+		o.ExpiresAt = (*wire.Time)(&at)
+	}
+	d.done(m, o)
+}
+
+// expireIn expires the version in a slot, if it is expired at the watermark.
+func (d *Decision) expireIn(s *Slot, config store.Config) {
+	if s.Now == nil {
+		return
+	}
+	if x, ok := config.History.ExpiredAt(s.Now.Header.Ts, s.Now.Header.TTL); ok && x.At <= d.Watermark {
+		d.expire(s.Key, *s.Now, x)
+		s.Now = nil
+	}
+}
+
+// check returns why a write takes no effect on the live version (nil if there is none).
+// Its order is that of the contract: first the message and the configuration, then
+// whether the document exists, then its etag.
+func (d *Decision) check(m *Message, live *Version, config store.Config) *Refusal {
+	if m.Rejected != nil {
+		return m.Rejected
+	}
+	if m.TTLErr != nil && config.History.Current() != ttlrules.Off {
+		return Refuse(wire.StatusBadRequest, "%v", m.TTLErr)
+	}
+	switch {
+	case m.Op == wire.Create && live != nil:
+		return Refuse(wire.StatusConflict, "the document exists already: use another id, or upsert or replace it.")
+	case m.Op != wire.Create && m.Op != wire.Upsert && live == nil:
+		return Refuse(wire.StatusNotFound, "there is no such document, or it has expired: a %s needs one that is there.", m.Op)
+	case !m.IfMatch.Set:
+		return nil
+	case live == nil:
+		return Refuse(wire.StatusPreconditionFailed, "there is no such document, or it has expired, and header %s needs one that is there: leave the header out to create it.", wire.HeaderIfMatch)
+	case m.IfMatch.Etag != 0 && m.IfMatch.Etag != wire.Etag(live.Header.Etag):
+		return Refuse(wire.StatusPreconditionFailed, "the document's etag is %d, and header %s is %s: read the document again, and use the etag that it has.", live.Header.Etag, wire.HeaderIfMatch, m.IfMatch.Etag)
+	}
+	return nil
+}
+
+// warning is what a write that takes effect does not do, although its author may think so; empty if
+// there is nothing of the kind. A ttl of -1 is no reason: the document never expires, as it says.
+func warning(m *Message, config store.Config) string {
+	switch {
+	case m.ReplyTo == "" || config.History.Current() != ttlrules.Off:
+		return ""
+	case m.TTLErr != nil:
+		return fmt.Sprintf("%v The document was written all the same, because TTL is off in collection %s, and it will not expire.", m.TTLErr, m.Collection)
+	case m.TTL <= 0:
+		return ""
+	}
+	first := ""
+	if config.NoIndex {
+		first = fmt.Sprintf("set its indexingMode to %q first (lapse config %s --indexing %s), then ", wire.Consistent, m.Collection, wire.Consistent)
+	}
+	return fmt.Sprintf("TTL is off in collection %s, so this document will not expire: %sset its defaultTtl to -1 or to a number of seconds (lapse config %s --default-ttl -1).", m.Collection, first, m.Collection)
+}
+
+// storedTTL is the item TTL of a document whose ttl was perhaps never checked: one that is
+// not valid counts as absent.
+func storedTTL(body []byte) ttlrules.TTL {
+	var raw []byte
+	for name, value := range Members(body) {
+		if name == "ttl" {
+			raw = value
+		}
+	}
+	ttl, err := ttlrules.ParseTTL(raw)
+	if err != nil {
+		return ttlrules.Inherit
+	}
+	return ttl
+}
+
+// expire adds the expiry event of a version.
+func (d *Decision) expire(key Key, v Version, x ttlrules.Expiry) {
+	d.Expired++
+	d.Outputs = append(d.Outputs, Output{
+		Message: events.Expired(d.limits.Log, wire.Event{
+			ID:         key.ID,
+			Collection: CollectionName(key.Collection),
+			Document:   v.Body,
+			Etag:       wire.Etag(v.Header.Etag),
+			Ts:         wire.Time(v.Header.Ts),
+			TTL:        x.TTL,
+			ExpiredAt:  wire.Time(x.At),
+		}, v.Header.Trace),
+		Seq: x.Seq,
+		At:  x.At,
+	})
+}
+
+// Reject adds the rejection of a message, which takes no effect.
+func (d *Decision) Reject(m *Message, r *Refusal) {
+	d.Rejections = append(d.Rejections, r.Code)
+	d.Outputs = append(d.Outputs, Output{
+		Message: events.Rejected(d.limits.Log, events.Rejection{
+			Subject: m.Subject, Rest: m.Rest, Seq: m.Seq, Ts: m.Stamp / 1e6, Code: r.Code, Error: r.Text, Body: m.Body, Trace: m.Trace,
+		}),
+		Seq: m.Seq,
+	})
+	d.done(m, wire.Outcome{Status: r.Code, Ts: wire.Time(d.Watermark), Error: r.Text})
+}
+
+// done adds the outcome of a message, if its client has asked for it.
+func (d *Decision) done(m *Message, o wire.Outcome) {
+	if m.ReplyTo != "" {
+		d.Outcomes = append(d.Outcomes, Outcome{ReplyTo: m.ReplyTo, Position: m.Position, Body: o})
+	}
+}
+
+// Changes are the changes of the documents that the messages name, and the removal of
+// documents that are due. fresh is set if none of the former is stored.
+func (d *Decision) Changes(fresh bool, due []*DueDocument) []store.CollectionChanges {
+	var out []store.CollectionChanges
+	at := make(map[string]int)
+	for _, s := range d.order {
+		change := store.Change{ID: s.Key.ID, Old: s.Stored}
+		switch {
+		case s.Now == nil && s.Stored == nil:
+			continue
+		case s.Now == nil:
+		case s.Stored != nil && s.Now.Header.Etag == s.Stored.Etag:
+			continue
+		default:
+			change.New, change.Body = &s.Now.Header, s.Now.Body
+		}
+		i, ok := at[s.Key.Collection]
+		if !ok {
+			i = len(out)
+			at[s.Key.Collection] = i
+			config := d.catalog.Config(s.Key.Collection)
+			out = append(out, store.CollectionChanges{Collection: s.Key.Collection, NoIndex: config.NoIndex, Draining: config.Draining, Fresh: fresh})
+		}
+		out[i].Changes = append(out[i].Changes, change)
+	}
+	for _, doc := range due {
+		i := slices.IndexFunc(out, func(c store.CollectionChanges) bool { return c.Collection == doc.Key.Collection })
+		if i < 0 {
+			i = len(out)
+			out = append(out, store.CollectionChanges{Collection: doc.Key.Collection})
+		}
+		out[i].Changes = append(out[i].Changes, store.Change{ID: doc.Key.ID, Old: &doc.Header})
+	}
+	return out
+}

@@ -1,0 +1,23 @@
+// Package fold decides what follows from the messages of the log: message, state and log time
+// go in; outputs, outcomes and changes come out.
+//
+//	message.go   a [Message], decoded as far as that depends on itself alone: it is valid, or it
+//	             has the [Refusal] that will be its rejection
+//	document.go  documents as JSON: validated, read, patched; bytes that a patch does not change stay
+//	progress.go  how far the log is applied: [Progress], A1 to A4
+//	collections.go  what is known of each collection: [Collections], K1 to K4
+//	duequeue.go  the documents that are due next: [DueQueue]
+//	decide.go    a [Decision] about some messages, and about due documents
+//	configure.go what follows from configurations and drops
+//
+// It is pure: no I/O, no clock, no goroutine (TestFoldIsPure). The same messages on the same
+// documents have the same result however they are cut into batches, so a crash may cut them anew
+// (TestG1_BatchBoundariesDoNotMatter). To add an operation, begin in [Decision.Apply].
+//
+// The owner of a partition makes a [Decision], reads the documents that [Decision.Name] returns,
+// applies the messages, and takes the outputs and [Decision.Changes]. [Configured] decides about
+// configurations and drops, [Decision.Reap] which due documents are reaped beside the messages.
+// Every takeover makes the state anew from what is stored.
+//
+// Whether a document is expired is decided in package ttlrules; this package only asks it.
+package fold

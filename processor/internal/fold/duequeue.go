@@ -1,0 +1,99 @@
+package fold
+
+import (
+	"cmp"
+	"iter"
+	"maps"
+	"math"
+	"slices"
+
+	"github.com/seed18712806/lapse/sink/store"
+	"github.com/seed18712806/lapse/ttlrules"
+)
+
+// Key names a document, or a document of an old generation of a collection.
+type Key struct{ Collection, ID string }
+
+// DueQueue holds documents that the owner has looked up before they are due, so that it
+// reads nothing at their deadline. They are as they are stored: only the owner changes
+// documents, and it takes each that it changes out of the queue.
+type DueQueue struct {
+	byKey map[Key]*DueDocument
+	order []*DueDocument // by deadline
+}
+
+// DueDocument is a document that is due, or will be.
+type DueDocument struct {
+	Key       Key
+	Header    store.Header
+	Body      []byte // nil if its event was published before
+	Expiry    ttlrules.Expiry
+	Published bool // its event is stored, and the document is not yet removed
+	gone      bool // it was taken out of the queue
+}
+
+// Set replaces all documents of the queue.
+func (q *DueQueue) Set(docs []*DueDocument) {
+	slices.SortFunc(docs, func(a, b *DueDocument) int {
+		return cmp.Or(cmp.Compare(a.Expiry.At, b.Expiry.At), cmp.Compare(a.Header.Etag, b.Header.Etag))
+	})
+	q.order = docs
+	q.byKey = make(map[Key]*DueDocument, len(docs))
+	for _, d := range docs {
+		q.byKey[d.Key] = d
+	}
+}
+
+// Remove takes a document out, if it is in the queue.
+func (q *DueQueue) Remove(key Key) {
+	d, ok := q.byKey[key]
+	if !ok {
+		return
+	}
+	d.gone = true
+	delete(q.byKey, key)
+	for len(q.order) > 0 && q.order[0].gone {
+		q.order = q.order[1:]
+	}
+}
+
+// Get is a document of the queue, or nil.
+func (q *DueQueue) Get(key Key) *DueDocument { return q.byKey[key] }
+
+// All are the documents of the queue, in no order.
+func (q *DueQueue) All() iter.Seq[*DueDocument] { return maps.Values(q.byKey) }
+
+// Len is the number of documents.
+func (q *DueQueue) Len() int { return len(q.byKey) }
+
+// Next is the first deadline; math.MaxInt64 if the queue is empty.
+func (q *DueQueue) Next() int64 {
+	if len(q.order) == 0 {
+		return math.MaxInt64
+	}
+	return q.order[0].Expiry.At
+}
+
+// NextOf is the first deadline of a collection; math.MaxInt64 if there is none.
+func (q *DueQueue) NextOf(collection string) int64 {
+	for _, d := range q.order {
+		if !d.gone && d.Key.Collection == collection {
+			return d.Expiry.At
+		}
+	}
+	return math.MaxInt64
+}
+
+// Due are the documents that are due at an instant, in the order of their deadlines.
+func (q *DueQueue) Due(now int64) []*DueDocument {
+	var due []*DueDocument
+	for _, d := range q.order {
+		if d.Expiry.At > now {
+			break
+		}
+		if !d.gone {
+			due = append(due, d)
+		}
+	}
+	return due
+}

@@ -1,0 +1,365 @@
+package fold
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/seed18712806/lapse/sink/wire"
+	"github.com/seed18712806/lapse/ttlrules"
+)
+
+// Kind is what a message of the log asks for.
+type Kind int
+
+const (
+	Write Kind = iota
+	Configure
+	Drop
+	// Malformed: its subject names no document or collection, or it is a configuration or drop
+	// that is not valid by itself. If it has no Rejected, there is nothing to apply or to reject.
+	Malformed
+)
+
+// Message is a message of the log, decoded as far as that depends on itself alone.
+type Message struct {
+	Position        // of the message in the log
+	Subject  string // on which it was published
+	Rest     string // of the subject, behind the kind and the operation
+
+	Kind       Kind
+	Op         wire.Op
+	Collection string
+	ID         string
+	Body       []byte
+	TTL        ttlrules.TTL // Inherit if there is TTLErr
+	TTLErr     error        // why the body's ttl is not valid: an error only while TTL is on
+	Config     Requested
+
+	IfMatch  IfMatch
+	ReplyTo  string
+	Trace    string
+	Rejected *Refusal // if that depends on the message alone
+}
+
+// IsControl reports whether the message is for all partitions, and applied by itself: a
+// configuration or a drop, or whatever else the stream of configurations has.
+func (m *Message) IsControl() bool { return m.Kind == Configure || m.Kind == Drop || m.Source > 0 }
+
+// Requested is the configuration that a message asks for.
+type Requested struct {
+	TTL     ttlrules.Default
+	NoIndex bool
+	Lazy    bool
+}
+
+// IfMatch is the etag that a message demands: a write that of the live document, a
+// configuration or a drop that of the collection's configuration.
+type IfMatch struct {
+	Set  bool
+	Etag wire.Etag // 0: any
+}
+
+// Refusal is why a message takes no effect.
+type Refusal struct {
+	Code int
+	Text string
+}
+
+func Refuse(code int, format string, args ...any) *Refusal {
+	return &Refusal{code, fmt.Sprintf(format, args...)}
+}
+
+// Etag is the etag of the configuration that the message asks for.
+func (m *Message) Etag() uint64 { return cmp.Or(m.Source, m.Seq) }
+
+// Decoder decodes messages. It holds what is the same for all of them.
+type Decoder struct {
+	Log        wire.Log
+	Partitions int // of the shard
+	MaxBody    int
+	MaxLevels  int              // of objects and arrays within each other, in a body
+	Replies    []wire.ReplyRule // where outcomes may go, beside wire.ReplyPrefix
+	// ConfigReplies are the same for messages with a Source, by that. It is called for each that
+	// asks for another inbox, because all shards have to decide by the same rules.
+	ConfigReplies func() []wire.ReplyRule
+}
+
+// IsTick reports whether a message only moves log time on.
+func (d Decoder) IsTick(subject string) bool {
+	return strings.HasSuffix(subject, "tick") && subject == d.Log.Tick()
+}
+
+// Route is the partition of a subject; global means all of them, if the message is a control.
+// A subject that names no document goes to partition 0.
+func (d Decoder) Route(subject string) (partition int, global bool) {
+	what, rest, _ := d.cut(subject)
+	if what != "write" {
+		return 0, what == "config" || what == "drop" || what == "copy"
+	}
+	_, rest, _ = strings.Cut(rest, ".")
+	collection, token, ok := strings.Cut(rest, ".")
+	if !ok || strings.Contains(token, ".") {
+		return 0, false
+	}
+	_, partition = d.shape().Place(collection, token)
+	return partition, false
+}
+
+func (d Decoder) shape() wire.Shape {
+	return wire.Shape{Shards: d.Log.Shards, Partitions: d.Partitions}
+}
+
+// cut cuts the kind of message off a subject; mapped tells whether NATS has brought the
+// message to the log by a mapping. With several shards a mapped message is a write or a copy of a
+// configuration. Anything else that a client has published there has no kind.
+func (d Decoder) cut(subject string) (what, rest string, mapped bool) {
+	subject, mapped = d.Log.Published(subject)
+	s, _ := strings.CutPrefix(subject, string(d.Log.Prefix)+".")
+	what, rest, _ = strings.Cut(s, ".")
+	if mapped && what != "write" && what != "copy" && d.Log.Shards > 1 {
+		return "", s, mapped
+	}
+	return what, rest, mapped
+}
+
+// fromConfigs returns the sequence and the subject that a message has in the stream of
+// configurations, if the log has it from there; ok is false if it has not. The subject is "" if
+// that stream has lost the message. The sequence is 0 if the headers cannot be read.
+func (d Decoder) fromConfigs(subject string, header map[string][]string) (seq uint64, original string, ok bool) {
+	if d.Log.Shards <= 1 {
+		return 0, "", false
+	}
+	isConfig := func(subject string) bool {
+		what, _, mapped := d.cut(subject)
+		return !mapped && (what == "config" || what == "drop")
+	}
+	if seq, original := d.Log.Copied(subject); seq > 0 {
+		return seq, original, original == "" || isConfig(original)
+	}
+	return wire.SourceSequence(header), subject, isConfig(subject)
+}
+
+// Decode decodes the message at a position. A header with an empty name stands for one that cannot be read.
+func (d Decoder) Decode(subject string, header map[string][]string, data []byte, at Position) *Message {
+	m := &Message{Position: at, Body: data, Kind: Malformed}
+	if seq, original, ok := d.fromConfigs(subject, header); ok {
+		m.Source, subject = seq, original
+		if original == "" || seq == 0 && d.Log.Shard > 0 {
+			return m // nothing is left to apply; or it is shard 0 that rejects it
+		}
+	}
+	what, rest, mapped := d.cut(subject)
+	m.Subject, _ = d.Log.Published(subject)
+	switch what {
+	case "", "copy":
+		m.Subject, m.Rest = subject, d.stray(rest)
+		m.Rejected = Refuse(wire.StatusBadRequest, "subject %s is not for clients: publish writes to %s.write.>, and configurations to %s.config.>.", wire.Quote(subject), d.Log.Prefix, d.Log.Prefix)
+	case "config", "drop":
+		name := "configuration"
+		m.Kind = Configure
+		if what == "drop" {
+			name = what
+			m.Kind = Drop
+		}
+		m.Collection = rest
+		m.Rest, _, _ = strings.Cut(rest, ".")
+		if err := wire.CheckCollection(rest); err != nil {
+			m.Kind = Malformed
+			m.Rejected = Refuse(wire.StatusBadRequest, "%v The subject of a %s is %s.%s.<collection>.", err, name, d.Log.Prefix, what)
+		}
+	default:
+		d.writeSubject(m, rest, mapped)
+	}
+	d.header(m, header)
+	if m.Kind != Malformed && m.Rejected == nil {
+		m.Rejected = d.content(m)
+	}
+	if m.Rejected != nil && (m.Kind == Configure || m.Kind == Drop) {
+		m.Kind = Malformed // no partition applies it: one rejects it, in a batch
+	}
+	return m
+}
+
+// writeSubject reads the operation, the collection and the id of a write. It refuses one that
+// NATS has not mapped to the log of its shard.
+func (d Decoder) writeSubject(m *Message, rest string, mapped bool) {
+	_, target, _ := strings.Cut(rest, ".")
+	op, rest, _ := strings.Cut(rest, ".")
+	m.Op, m.Rest = wire.Op(op), rest
+	collection, token, ok := strings.Cut(rest, ".")
+	if shard, _ := d.shape().Place(collection, token); d.Log.Shards > 1 && (!mapped || !ok || strings.Contains(token, ".") || shard != d.Log.Shard) {
+		m.Rest = d.stray(target)
+		m.Rejected = Refuse(wire.StatusBadRequest, "the write came to the log of shard %d of %d without the mapping of NATS, and was not applied: publish to %s.write.<operation>.<collection>.<id>, where the id is one token; if you did, tell the operator that the account does not map it.", d.Log.Shard, d.Log.Shards, d.Log.Prefix)
+		return
+	}
+	if !ok {
+		m.Rejected = Refuse(wire.StatusBadRequest, "the subject has too few tokens: use %s.write.<operation>.<collection>.<id>.", d.Log.Prefix)
+		return
+	}
+	err := wire.CheckCollection(collection)
+	var id string
+	if err == nil {
+		id, err = wire.UnescapeID(token)
+	}
+	if err != nil {
+		m.Rejected = Refuse(wire.StatusBadRequest, "%v The subject of a write is %s.write.<operation>.<collection>.<id>.", err, d.Log.Prefix)
+		return
+	}
+	m.Kind, m.Collection, m.ID = Write, collection, id
+	if !slices.Contains(wire.Ops, m.Op) {
+		m.Rejected = Refuse(wire.StatusBadRequest, "operation %s is not known: use %s.", wire.Quote(op), oneOf(wire.Ops))
+	}
+}
+
+// stray is the rest of the subject of a message that names no document of this shard. Its
+// rejection has a subject of its own, which that of no other shard has: in the stream of events
+// the messages of a subject are in the order of one log.
+func (d Decoder) stray(rest string) string { return fmt.Sprintf("shard.%d.%s", d.Log.Shard, rest) }
+
+// header reads the headers. It refuses an unknown one that begins with Lapse-, in any case
+// of letters: that could be a condition.
+func (d Decoder) header(m *Message, header map[string][]string) {
+	bad := func(format string, args ...any) {
+		if m.Rejected == nil {
+			m.Rejected = Refuse(wire.StatusBadRequest, format, args...)
+		}
+	}
+	if _, ok := header[""]; ok {
+		bad("the headers cannot be read: write each on a line of its own, as a name, a colon and a value.")
+	}
+	var traces, replies, matches, others []string
+	for name, values := range header {
+		switch {
+		case strings.EqualFold(name, wire.HeaderTrace):
+			traces = append(traces, values...)
+		case strings.EqualFold(name, wire.HeaderReplyTo):
+			replies = append(replies, values...)
+		case strings.EqualFold(name, wire.HeaderIfMatch):
+			matches = append(matches, values...)
+		case len(name) >= len(ownHeaders) && strings.EqualFold(name[:len(ownHeaders)], ownHeaders):
+			others = append(others, name)
+		}
+	}
+	if len(traces) == 1 && wire.ValidTraceparent(traces[0]) {
+		m.Trace = traces[0]
+	}
+	if len(others) > 0 {
+		bad("header %s is not known: the headers of lapse are %s and %s.", wire.Quote(slices.Min(others)), wire.HeaderIfMatch, wire.HeaderReplyTo)
+	}
+	const times = "header %s is there %d times: send it once."
+	switch len(matches) {
+	case 0:
+	case 1:
+		m.IfMatch.Set = true
+		if matches[0] == "*" {
+			break
+		}
+		etag, err := wire.ParseEtag(matches[0])
+		if err != nil {
+			bad("header %s is %s: use an etag, which is a positive whole number in decimal, or * for any.", wire.HeaderIfMatch, wire.Quote(matches[0]))
+		}
+		m.IfMatch.Etag = etag
+	default:
+		bad(times, wire.HeaderIfMatch, len(matches))
+	}
+	switch len(replies) {
+	case 0:
+	case 1:
+		if isInbox(replies[0], []string{wire.ReplyPrefix}) {
+			m.ReplyTo = replies[0]
+			break
+		}
+		inboxes := d.inboxes(m)
+		if !isInbox(replies[0], inboxes) {
+			bad("header %s is %s: use a subject without wildcards that begins with %s", wire.HeaderReplyTo, wire.Quote(replies[0]), oneOf(inboxes))
+			break
+		}
+		m.ReplyTo = replies[0]
+	default:
+		bad(times, wire.HeaderReplyTo, len(replies))
+	}
+}
+
+// ownHeaders is the beginning of the names of lapse's headers.
+const ownHeaders = "Lapse-"
+
+// content checks the body, and reads its id and ttl, or its configuration.
+func (d Decoder) content(m *Message) *Refusal {
+	hasBody := m.Kind == Configure || m.Kind == Write && m.Op.HasBody()
+	what := string(m.Op)
+	if m.Kind == Drop {
+		what = "drop"
+	}
+	switch {
+	case len(m.Body) > d.MaxBody:
+		return Refuse(wire.StatusTooLarge, "the body is %s long: use at most %s.", InBytes(len(m.Body)), InBytes(d.MaxBody))
+	case !hasBody && len(m.Body) > 0:
+		return Refuse(wire.StatusBadRequest, "a %s takes no body, and this one has %s: send it without one.", what, InBytes(len(m.Body)))
+	case !hasBody:
+		return nil
+	}
+	if err := Check(m.Body, d.MaxLevels); err != nil {
+		return Refuse(wire.StatusBadRequest, "%v", err)
+	}
+	if m.Kind == Configure {
+		return m.readConfig()
+	}
+	var id, ttl []byte
+	for name, value := range Members(m.Body) {
+		switch name {
+		case "id":
+			id = value
+		case "ttl":
+			ttl = value
+		}
+	}
+	if id != nil && !(m.Op == wire.Patch && string(id) == "null") {
+		if r := otherID(id, m.ID); r != nil {
+			return r
+		}
+	}
+	m.TTL, m.TTLErr = ttlrules.ParseTTL(ttl)
+	return nil
+}
+
+// otherID refuses a body whose id is not the one in the subject.
+func otherID(raw []byte, want string) *Refusal {
+	var s *string
+	if err := json.Unmarshal(raw, &s); err != nil || s == nil {
+		return Refuse(wire.StatusBadRequest, "the body's id is %s, which is not a string: use %s, as in the subject, or leave it out of the body.", show(raw), wire.Quote(want))
+	}
+	if *s == want {
+		return nil
+	}
+	got, want := apart(*s, want)
+	return Refuse(wire.StatusBadRequest, "the body's id is %s, and the subject's is %s: use the same id, or leave it out of the body.", got, want)
+}
+
+// readConfig reads the body of a configuration.
+func (m *Message) readConfig() *Refusal {
+	for name, value := range Members(m.Body) {
+		switch name {
+		case "defaultTtl":
+			var err error
+			if m.Config.TTL, err = ttlrules.ParseDefault(value); err != nil {
+				return Refuse(wire.StatusBadRequest, "%v", err)
+			}
+		case "indexingMode":
+			var mode wire.Indexing
+			err := json.Unmarshal(value, &mode)
+			if err != nil || mode != wire.Consistent && mode != wire.Lazy && mode != wire.NoIndex {
+				return Refuse(wire.StatusBadRequest, "indexingMode %s is not valid: use %q, %q or %q.", show(value), wire.Consistent, wire.Lazy, wire.NoIndex)
+			}
+			m.Config.NoIndex, m.Config.Lazy = mode == wire.NoIndex, mode == wire.Lazy
+		default:
+			return Refuse(wire.StatusBadRequest, "property %s is not known: a configuration has defaultTtl and indexingMode.", wire.Quote(name))
+		}
+	}
+	if m.Config.NoIndex && m.Config.TTL != ttlrules.Off {
+		return Refuse(wire.StatusBadRequest, "indexingMode %q and a defaultTtl exclude each other, because documents expire by the index: set one of them only.", wire.NoIndex)
+	}
+	return nil
+}

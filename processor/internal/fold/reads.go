@@ -1,0 +1,170 @@
+package fold
+
+import (
+	"github.com/seed18712806/lapse/sink/store"
+	"github.com/seed18712806/lapse/sink/wire"
+)
+
+// Bounds of one step.
+const (
+	BatchMessages = 512     // messages of one batch
+	BatchBytes    = 4 << 20 // in their bodies
+	batchWhole    = 64      // of them, those that need a stored body
+)
+
+// Batch is the longest run of pending messages that the owner applies in one step.
+func Batch(pending []*Message) []*Message {
+	n, bytes, whole := 0, 0, 0
+	for n < len(pending) && n < BatchMessages && bytes < BatchBytes && whole < batchWhole {
+		m := pending[n]
+		if m.IsControl() {
+			break
+		}
+		if m.Kind == Write && (m.Op == wire.Patch || m.Op == wire.Touch) { // perhaps, see Name
+			whole++
+		}
+		bytes += len(m.Body)
+		n++
+	}
+	return pending[:n]
+}
+
+// Name makes slots for the documents that messages name, and returns them, with those that
+// the owner has to read whole.
+func (d *Decision) Name(messages []*Message) (slots []*Slot, whole map[Key]bool) {
+	whole = make(map[Key]bool)
+	last := d.last(messages)
+	for _, m := range messages {
+		if m.Kind != Write {
+			continue
+		}
+		key := Key{Collection: m.Collection, ID: m.ID}
+		d.Slot(key)
+		for _, generation := range d.catalog.Generations(m.Collection) {
+			d.Slot(Key{Collection: generation, ID: m.ID})
+		}
+		// A document that is touched, and expires before the batch ends, is needed
+		// whole. No TTL is shorter than a second.
+		if m.Op == wire.Patch || m.Op == wire.Touch && last-messages[0].Time >= 1000 {
+			whole[key] = true
+		}
+	}
+	return d.order, whole
+}
+
+// last is the log time at the end of a batch.
+func (d *Decision) last(messages []*Message) int64 {
+	last := d.Watermark
+	for _, m := range messages {
+		last = max(last, m.Time)
+	}
+	return last
+}
+
+// Read notes the stored version of a document. body is nil if it was not read.
+func (s *Slot) Read(h *store.Header, body []byte) {
+	s.Stored = h
+	s.Now = &Version{Header: *h, Body: body}
+}
+
+// AnyStored reports whether any of the documents is stored.
+func (d *Decision) AnyStored() bool {
+	for _, s := range d.order {
+		if s.Stored != nil {
+			return true
+		}
+	}
+	return false
+}
+
+// FirstAhead is the index of the first message that finds a document expired whose
+// deadline is after the instant that readers are known to have reached; -1 if there is
+// none. Readers may still return that document.
+func (d *Decision) FirstAhead(messages []*Message, reached int64) int {
+	for i, m := range messages {
+		s := d.docs[Key{Collection: m.Collection, ID: m.ID}]
+		if m.Kind != Write || s.Stored == nil {
+			continue
+		}
+		x, ok := d.catalog.Config(m.Collection).History.ExpiredAt(s.Stored.Ts, s.Stored.TTL)
+		if ok && x.At <= max(d.Watermark, m.Time) && x.At > reached {
+			return i
+		}
+	}
+	return -1
+}
+
+// Expiring returns the slots whose documents expire before a batch ends and were read
+// without their body, which their events need. If they are more than one step takes, it
+// returns fewer messages.
+func (d *Decision) Expiring(messages []*Message) (batch []*Message, slots []*Slot, whole map[Key]bool) {
+	last := d.last(messages)
+	whole = make(map[Key]bool)
+	add := func(key Key) {
+		s := d.docs[key]
+		if s.Stored != nil && s.Now.Body == nil && d.catalog.Config(key.Collection).History.Expired(s.Stored.Ts, s.Stored.TTL, last) {
+			whole[key] = true
+		}
+	}
+	batch = messages
+	for i, m := range messages {
+		if m.Kind != Write {
+			continue
+		}
+		for _, generation := range d.catalog.Generations(m.Collection) {
+			add(Key{Collection: generation, ID: m.ID})
+		}
+		add(Key{Collection: m.Collection, ID: m.ID})
+		if len(whole) > batchWhole && i > 0 {
+			batch = messages[:i]
+			break
+		}
+	}
+	if len(whole) == 0 {
+		return batch, nil, nil
+	}
+	for _, s := range d.order {
+		if whole[s.Key] {
+			slots = append(slots, s)
+		}
+	}
+	return batch, slots, whole
+}
+
+// MayBeNew reports whether the messages have the same result for any document that is not
+// stored, and name none that is known to be stored.
+func MayBeNew(messages []*Message, catalog Catalog, queue *DueQueue) bool {
+	for _, m := range messages {
+		if m.Kind == Write && (catalog.Generations(m.Collection) != nil || m.Op != wire.Upsert && m.Op != wire.Create || m.IfMatch.Set || queue.Get(Key{Collection: m.Collection, ID: m.ID}) != nil) {
+			return false
+		}
+	}
+	return len(messages) > 0
+}
+
+// Wants names the documents of slots for a read, those in whole with their bodies. order has the
+// slots of each want, as Read returns the documents.
+func Wants(slots []*Slot, whole map[Key]bool) (wants []store.Want, order [][]*Slot) {
+	var wholes [][]*Slot
+	at := make(map[string]int)
+	for _, s := range slots {
+		i, ok := at[s.Key.Collection]
+		if !ok {
+			i = len(wants)
+			at[s.Key.Collection] = i
+			wants = append(wants, store.Want{Collection: s.Key.Collection})
+			order, wholes = append(order, nil), append(wholes, nil)
+		}
+		if whole[s.Key] {
+			wants[i].Whole = append(wants[i].Whole, s.Key.ID)
+			wholes[i] = append(wholes[i], s)
+		} else {
+			wants[i].Headers = append(wants[i].Headers, s.Key.ID)
+			order[i] = append(order[i], s)
+		}
+	}
+	for i := range order {
+		order[i] = append(order[i], wholes[i]...)
+	}
+	return wants, order
+}
