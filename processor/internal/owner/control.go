@@ -57,6 +57,7 @@ func (p *Partition) control(ctx context.Context, m *message.Message) error {
 	applies := m.Kind != message.Malformed && rejected == nil
 	if applies && p.mustWait(m, next, due) {
 		// Log time has reached the message, although it is not applied yet.
+		p.progress.Saw(m.Position)
 		p.progress.Advance(message.Position{Seq: m.Seq - 1, Time: at})
 		return p.drain(ctx, m.Collection)
 	}

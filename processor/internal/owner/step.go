@@ -161,6 +161,7 @@ func (p *Partition) commitTime(ctx context.Context, m *message.Message) error {
 	if m.Seq > p.announcer.UpTo() {
 		p.announcer.Pass(at)
 	}
+	p.progress.Saw(m.Position)
 	return p.commit(ctx, message.Position{Seq: m.Seq - 1, Time: at}, nil, nil)
 }
 
