@@ -1,13 +1,18 @@
 package processor
 
 import (
+	"fmt"
 	"strconv"
+	"strings"
 	"testing"
+	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/seed18712806/lapse/processor/internal/crash"
+	"github.com/seed18712806/lapse/processor/internal/owner"
+	"github.com/seed18712806/lapse/processor/internal/state"
 	"github.com/seed18712806/lapse/sink/wire"
 )
 
@@ -113,5 +118,29 @@ func TestG12_AnEventRemembersALostConfiguration(t *testing.T) {
 			}
 			p.stop(t)
 		})
+	}
+}
+
+// TestG12_AMessageThatWaitsIsNamed: the event of a due document follows from a drop that is not applied yet, as
+// due documents come first. It names the drop all the same.
+//
+// It goes red if a step names a message of the offset, where a later one has moved the watermark.
+func TestG12_AMessageThatWaitsIsNamed(t *testing.T) {
+	t.Parallel()
+	r := newRigOn(t, backends[0], Options{Partitions: 1})
+	p := r.start(nil)
+	p.ready(t)
+	p.stop(t)
+	r.send(prefix.Config("c"), `{"defaultTtl":-1}`)
+	r.send(prefix.Write(wire.Upsert, "c", "x"), `{"ttl":1}`)
+	due := time.Now().Add(1100 * time.Millisecond)
+	eventually(t, "it is due", func() bool { return time.Now().After(due) })
+	drop := r.send(prefix.Drop("c"), ``)
+	r.bounds = &owner.Bounds{Examine: owner.DefaultBounds.Examine, Epochs: state.MaxEpochs}
+	p = r.start(nil)
+	eventually(t, "its event is published", func() bool { return len(r.outputs()) == 1 })
+	p.stop(t)
+	if offset := r.outputs()[0].header.Get(wire.HeaderOffset); !strings.HasPrefix(offset, fmt.Sprint(drop, ":")) {
+		t.Errorf("the event names %q, and follows from message %d", offset, drop)
 	}
 }
