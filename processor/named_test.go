@@ -1,12 +1,18 @@
 package processor
 
 import (
+	"fmt"
 	"strconv"
+	"strings"
 	"testing"
+	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/seed18712806/lapse/processor/internal/crash"
+	"github.com/seed18712806/lapse/processor/internal/fold"
+	"github.com/seed18712806/lapse/processor/internal/owner"
 	"github.com/seed18712806/lapse/sink/wire"
 )
 
@@ -58,5 +64,83 @@ func TestG12_AnOutputOfALostMessageIsHidden(t *testing.T) {
 				t.Errorf("there are %d rejections", n)
 			}
 		})
+	}
+}
+
+// TestG12_AnEventRemembersALostConfiguration: a configuration lets a document expire. Then the log loses it, Redis
+// is empty, and the checkpoints are as they were before: only the event remembers it, and names an older
+// message, the write. A takeover refuses, also if clients have written again. A person can begin anew.
+//
+// It goes red if a step does not name the message up to which the log was read for it.
+func TestG12_AnEventRemembersALostConfiguration(t *testing.T) {
+	t.Parallel()
+	for written, want := range map[bool]error{false: ErrLogBehind, true: ErrLogChanged} {
+		t.Run(want.Error(), func(t *testing.T) {
+			t.Parallel()
+			r := newLossRig(t, backends[0], "")
+			p := r.start(nil)
+			p.ready(t)
+			r.put("c", "x", `{"ttl":1}`)
+			r.all(p)
+			p.stop(t)
+			was := r.now()
+			p = r.start(nil)
+			p.ready(t)
+			r.config("c", `{"defaultTtl":-1}`)
+			eventually(t, "its event is published", func() bool { return len(r.outputs()) == 1 })
+			r.all(p)
+			p.stop(t)
+			r.putBack(was, theLog, theCheckpoints)
+			r.wipe()
+			if written {
+				for range 100 {
+					r.sendAsync(prefix.Write(wire.Upsert, "c", "y"), `{}`)
+				}
+				r.flush()
+			}
+			p = r.start(nil)
+			p.ends(t, want)
+			r.opts.BeginAnew = tokenIn.FindStringSubmatch(p.err.Error())[1]
+			p = r.start(func(here crash.Point) error {
+				if here == crash.BeforeCheckpoint {
+					return errFail
+				}
+				return nil
+			})
+			p.ready(t)
+			r.caughtUp(p)
+			p.stop(t)
+			r.opts.BeginAnew = ""
+			p = r.start(nil)
+			p.ready(t)
+			if r.body("c", "x") != `{"ttl":1}` {
+				t.Error("the partition was begun anew, and the document is not there")
+			}
+			p.stop(t)
+		})
+	}
+}
+
+// TestG12_AMessageThatWaitsIsNamed: the event of a due document follows from a drop that is not applied yet, as
+// due documents come first. It names the drop all the same.
+//
+// It goes red if a step names a message of the offset, where a later one has moved the watermark.
+func TestG12_AMessageThatWaitsIsNamed(t *testing.T) {
+	t.Parallel()
+	r := newRigOn(t, backends[0], Options{Partitions: 1})
+	p := r.start(nil)
+	p.ready(t)
+	p.stop(t)
+	r.send(prefix.Config("c"), `{"defaultTtl":-1}`)
+	r.send(prefix.Write(wire.Upsert, "c", "x"), `{"ttl":1}`)
+	due := time.Now().Add(1100 * time.Millisecond)
+	eventually(t, "it is due", func() bool { return time.Now().After(due) })
+	drop := r.send(prefix.Drop("c"), ``)
+	r.bounds = &owner.Bounds{Examine: owner.DefaultBounds.Examine, Epochs: fold.MaxEpochs}
+	p = r.start(nil)
+	eventually(t, "its event is published", func() bool { return len(r.outputs()) == 1 })
+	p.stop(t)
+	if offset := r.outputs()[0].header.Get(wire.HeaderOffset); !strings.HasPrefix(offset, fmt.Sprint(drop, ":")) {
+		t.Errorf("the event names %q, and follows from message %d", offset, drop)
 	}
 }

@@ -1,6 +1,7 @@
 package events
 
 import (
+	"fmt"
 	"strconv"
 	"strings"
 
@@ -102,6 +103,18 @@ func Rejected(log Log, r Rejection) Message {
 		m.Header[wire.HeaderTrace] = []string{r.Trace}
 	}
 	return Message{m, Key{keyRejected, r.Seq}}
+}
+
+// Name makes the message name the message of the log, and its stamp in Unix nanoseconds, up to which
+// the log was read for the step that publishes it. If the log loses its end, others take the place of that message.
+func (m Message) Name(seq uint64, stamp int64) {
+	m.msg.Header[wire.HeaderOffset] = []string{fmt.Sprintf("%d:%d", seq, stamp)}
+}
+
+// named is the message of the log that a message names with Name; ok is false if it names none.
+func named(h nats.Header) (seq uint64, stamp int64, ok bool) {
+	n, err := fmt.Sscanf(h.Get(wire.HeaderOffset), "%d:%d", &seq, &stamp)
+	return seq, stamp, n == 2 && err == nil
 }
 
 // shorten replaces the end of a text by dots, so that it loses at least that many bytes.

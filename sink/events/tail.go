@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"math"
 	"slices"
 	"sync"
 	"time"
@@ -28,22 +29,20 @@ type Tail struct {
 	end     uint64
 	endTime time.Time // of the message at end; zero if it has none
 	stored  map[Key]output
+	offsets []Named // that outputs name beside their own messages
 }
 
 // output is where the stream has an output.
 type output struct {
 	at uint64
-	ts int64 // see Named
+	ts int64 // when its message was stored, Unix milliseconds; of an event: by when; 0 if it does not tell
 }
 
 // Named is a message of the log, as an output in the stream of events names it.
 type Named struct {
-	Seq uint64 // in the log
-	At  uint64 // sequence of the output in the stream of events
-	// When it was stored, as a rejection tells, or else an instant by which it was, as an event tells. Unix
-	// milliseconds; 0 if the output does not tell.
-	Ts    int64
-	Exact bool
+	Seq       uint64 // in the log
+	At        uint64 // sequence of the output in the stream of events
+	Since, By int64  // when the log has stored it, Unix nanoseconds
 }
 
 // NewTail makes the tail of a log.
@@ -64,13 +63,13 @@ func (t *Tail) Release() {
 	defer t.mu.Unlock()
 	if t.holders--; t.holders == 0 {
 		t.begin(0)
-		t.stored = nil
+		t.stored, t.offsets = nil, nil
 	}
 }
 
 // begin begins anew behind a sequence. The caller has locked the mutex.
 func (t *Tail) begin(from uint64) {
-	t.from, t.end, t.endTime, t.stored = from, from, time.Time{}, make(map[Key]output)
+	t.from, t.end, t.endTime, t.stored, t.offsets = from, from, time.Time{}, make(map[Key]output), nil
 }
 
 // Cover makes sure that the tail has all that is stored behind from, up to a sequence, and nothing that
@@ -135,6 +134,9 @@ func (t *Tail) add(m *nats.Msg, seq uint64) {
 	var ts wire.Time
 	_ = ts.UnmarshalText([]byte(m.Header.Get(by))) // 0 if an older version or somebody else has published it
 	t.stored[key] = output{seq, int64(ts)}
+	if offset, stamp, ok := named(m.Header); ok {
+		t.offsets = append(t.offsets, Named{Seq: offset, At: seq, Since: stamp, By: stamp})
+	}
 }
 
 // Find is the place of an output, if the tail has it.
@@ -145,15 +147,25 @@ func (t *Tail) Find(m Message) (at Place, found bool) {
 	return Place{stored.at, m.Key}, found
 }
 
-// Named are the messages of the log behind a sequence that the outputs in the tail name, in their order.
-func (t *Tail) Named(behind uint64) (all []Named) {
+// Named are the messages of the log behind a sequence that the outputs in the tail name, in their order:
+// the version that has expired, the message that was rejected, and what Message.Name has named. Outputs up
+// to a sequence of the stream are left out.
+func (t *Tail) Named(behind, upTo uint64) (all []Named) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for key, output := range t.stored {
-		if key.Seq > behind {
-			all = append(all, Named{Seq: key.Seq, At: output.at, Ts: output.ts, Exact: key.Kind == keyRejected})
+		one := Named{Seq: key.Seq, At: output.at, By: math.MaxInt64}
+		if output.ts != 0 {
+			one.By = (output.ts+1)*1e6 - 1
+			if key.Kind == keyRejected {
+				one.Since = output.ts * 1e6
+			}
 		}
+		all = append(all, one)
 	}
-	slices.SortFunc(all, func(a, b Named) int { return cmp.Or(cmp.Compare(a.Seq, b.Seq), cmp.Compare(a.At, b.At)) })
+	all = slices.DeleteFunc(append(all, t.offsets...), func(n Named) bool { return n.Seq <= behind || n.At <= upTo })
+	slices.SortFunc(all, func(a, b Named) int {
+		return cmp.Or(cmp.Compare(a.Seq, b.Seq), cmp.Compare(a.At, b.At), cmp.Compare(a.Since, b.Since))
+	})
 	return all
 }

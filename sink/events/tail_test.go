@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -99,7 +100,7 @@ func TestG3_ATailHasWhatIsStored(t *testing.T) {
 	holds(0, 200)
 	tail.Release()
 	holds(0, 0)
-	if named := tail.Named(0); len(named) != 0 {
+	if named := tail.Named(0, 0); len(named) != 0 {
 		t.Errorf("a tail that nobody holds names %v", named)
 	}
 	tail.Hold()
@@ -114,24 +115,27 @@ func TestG12_ATailNamesTheLog(t *testing.T) {
 	r := newRig(t, natstest.Options{}, jetstream.StreamConfig{})
 	without := rejection("old", 50, "") // as an older version of lapse has stored it
 	delete(without.msg.Header, wire.HeaderTs)
-	const ofEvent = 1_790_000_060_123 // when it expired
-	ofRejection := func(seq int64) int64 { return 1_790_000_000_000 + seq }
+	const ofEvent = 1_790_000_060_123_999_999 // when it expired, to the end of the millisecond
+	ofRejection := func(seq uint64, at uint64) Named {
+		since := 1_790_000_000_000_000_000 + int64(seq)*1e6
+		return Named{seq, at, since, since + 999_999}
+	}
 	for i, step := range []struct {
 		publish Message
 		want    Named
 	}{
-		{rejection("a", 7, ""), Named{7, 1, ofRejection(7), true}},
-		{event("b", 9, "{}"), Named{9, 2, ofEvent, false}},
-		{event("c", 3, "{}"), Named{9, 2, ofEvent, false}},
-		{rejection("a", 8, `{"ts":"2001-01-01T00:00:00Z"}`), Named{9, 2, ofEvent, false}},
-		{rejection("a", 30, `{"ts":"2001-01-01T00:00:00Z"}`), Named{30, 5, ofRejection(30), true}},
-		{without, Named{50, 6, 0, true}},
-		{event("d", 51, "{}"), Named{51, 7, ofEvent, false}},
+		{rejection("a", 7, ""), ofRejection(7, 1)},
+		{event("b", 9, "{}"), Named{9, 2, 0, ofEvent}},
+		{event("c", 3, "{}"), Named{9, 2, 0, ofEvent}},
+		{rejection("a", 8, `{"ts":"2001-01-01T00:00:00Z"}`), Named{9, 2, 0, ofEvent}},
+		{rejection("a", 30, `{"ts":"2001-01-01T00:00:00Z"}`), ofRejection(30, 5)},
+		{without, Named{50, 6, 0, math.MaxInt64}},
+		{event("d", 51, "{}"), Named{51, 7, 0, ofEvent}},
 	} {
 		if at := r.publish(step.publish); at.Seq != uint64(i+1) {
 			t.Fatalf("it is stored at %s", at)
 		}
-		all := r.tail(0).Named(0)
+		all := r.tail(0).Named(0, 0)
 		if named := all[len(all)-1]; named != step.want {
 			t.Errorf("after %d messages, the tail names %+v, want %+v", i+1, named, step.want)
 		}
@@ -139,19 +143,57 @@ func TestG12_ATailNamesTheLog(t *testing.T) {
 			t.Errorf("after %d messages, it names %+v", i+1, all)
 		}
 	}
-	if some := r.tail(0).Named(30); len(some) != 2 || some[0].Seq != 50 {
+	if some := r.tail(0).Named(30, 0); len(some) != 2 || some[0].Seq != 50 {
 		t.Errorf("behind message 30 it names %+v", some)
 	}
-	if all := r.p.NewTail(testLog).Named(0); len(all) != 0 {
+	if all := r.p.NewTail(testLog).Named(0, 0); len(all) != 0 {
 		t.Errorf("an empty tail names %+v", all)
 	}
 	r.fence()
 	if _, err := r.p.barrier(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if named := r.tail(7).Named(0); len(named) != 0 {
+	if named := r.tail(7).Named(0, 0); len(named) != 0 {
 		t.Errorf("a fence and a barrier name %+v", named)
 	}
+}
+
+// TestG12_AStepNamesTheLog: the message that is named by the first output of a step is in the tail beside
+// those that the outputs name themselves, in every way to publish. What is no such name is left out.
+func TestG12_AStepNamesTheLog(t *testing.T) {
+	everyWay(t, func(t *testing.T, config jetstream.StreamConfig) {
+		r := newRig(t, natstest.Options{}, config)
+		const stamp = 1_790_000_100_123_456_789
+		for at := uint64(1); at <= 10; { // first alone, then as a batch
+			some := []Message{event("a", at, "{}"), event("b", at+1, "{}"), event("c", at+2, "{}")}[:min(at, 3)]
+			some[0].Name(100+at, stamp)
+			r.publish(some...)
+			at += uint64(len(some))
+		}
+		for i, text := range []string{"", "x", "200", "200:", ":5", "-200:5", "18446744073709551616:5"} {
+			m := rejection("x", uint64(20+i), "")
+			m.msg.Header.Set(wire.HeaderOffset, text)
+			r.publish(m)
+		}
+		tail := r.tail(0)
+		var want []Named
+		for at := uint64(1); at <= 10; at += min(at, 3) {
+			want = append(want, Named{100 + at, at, stamp, stamp})
+		}
+		if diff := cmpdiff.Diff(want, tail.Named(99, 0)); diff != "" {
+			t.Errorf("the steps name:\n%s", diff)
+		}
+		if all := tail.Named(0, 0); len(all) != len(want)+len(tail.stored) {
+			t.Errorf("it names %+v", all)
+		}
+		if all := tail.Named(99, 4); len(all) != len(want)-3 || all[0].At != 7 {
+			t.Errorf("behind output 4 it names %+v", all)
+		}
+		tail.Release()
+		if all := tail.Named(0, 0); len(all) != 0 {
+			t.Errorf("a tail that nobody holds names %+v", all)
+		}
+	})
 }
 
 // places is where a tail has each output.
@@ -210,7 +252,7 @@ func TestG8_ATailIgnoresWhatIsNotOfItsLog(t *testing.T) {
 		if diff := cmpdiff.Diff(map[Key]uint64{own[0].Key: 1, own[1].Key: at.Seq}, places(tail)); diff != "" {
 			t.Errorf("%d replicas: the tail has:\n%s", replicas, diff)
 		}
-		if named := tail.Named(0); named[len(named)-1].Seq != 2 {
+		if named := tail.Named(0, 0); named[len(named)-1].Seq != 2 {
 			t.Errorf("%d replicas: the tail names %+v", replicas, named)
 		}
 	}
@@ -447,7 +489,7 @@ func TestG12_ATailForgetsWhatIsLost(t *testing.T) {
 					t.Errorf("grown by %d: the tail does not have %s", grown, m.Key)
 				}
 			}
-			if named := tail.Named(0); named[len(named)-1].Seq != uint64(100+grown) {
+			if named := tail.Named(0, 0); named[len(named)-1].Seq != uint64(100+grown) {
 				t.Errorf("grown by %d: it names %+v", grown, named)
 			}
 			tail.Release()

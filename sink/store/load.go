@@ -43,7 +43,7 @@ type State struct {
 	Log       string // identity of the log it was computed from
 	Offset    uint64 // sequence of the last message that was applied
 	Watermark int64  // log time: the greatest stamp that was applied, Unix milliseconds
-	Stamp     Stamp  // of the last message at or before Offset whose stamp is known
+	Stamp     Stamp  // of the last message that has moved Offset or Watermark, as far as it is known
 	Rebuild   uint64 // the partition lacks documents from below this offset; 0 if it lacks none
 	Refused   bool   // it is damaged, and the log does not reach back to rebuild it
 	// Configured is the sequence, in the stream of configurations, up to which that is

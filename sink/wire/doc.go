@@ -29,7 +29,8 @@
 // Lapse-Reply-To (the inbox for its [Outcome]) and traceparent. An [Event] has the headers of
 // CloudEvents 1.0; its ce-source is /<prefix>/<log>/collections/<collection>, where <log> is
 // the instant at which the log was created, in Unix milliseconds. A rejection has
-// Lapse-Code, Lapse-Error, Lapse-Subject, Lapse-Stream and Lapse-Seq.
+// Lapse-Code, Lapse-Error, Lapse-Subject, Lapse-Stream and Lapse-Seq. Some events and rejections have
+// Lapse-Offset, which is for lapse itself.
 //
 // Instants are Unix milliseconds inside and RFC 3339 in UTC with milliseconds
 // on the wire ([Time]); TTLs are whole seconds; an etag is the log sequence of

@@ -21,6 +21,9 @@ const (
 	HeaderSubject   = "Lapse-Subject"    // on a rejection: the subject of the rejected message
 	HeaderStream    = "Lapse-Stream"     // on a rejection: the log that has the rejected message
 	HeaderSeq       = "Lapse-Seq"        // on a rejection: the sequence of that message in the log
+	// HeaderOffset is on the first event or rejection of some: up to which message of the log lapse had
+	// read when it published them. It is "<sequence>:<stamp in Unix nanoseconds>", and for lapse itself.
+	HeaderOffset = "Lapse-Offset"
 	// HeaderTruncated is on a rejection that carries only the beginning of the rejected body:
 	// the length of the whole body.
 	HeaderTruncated = "Lapse-Truncated"

@@ -82,18 +82,14 @@ func (h *Observer) noteLost(s *natsmodel.Stream) {
 			}
 		}
 	}
-	// An event names its message by the log time. While NATS's clock is behind that, a message that took
-	// the place of a lost one can have an earlier stamp. A rejection has its message's own.
-	behind := slices.ContainsFunc(h.log, func(m oracle.Message) bool { return m.At > wire.Time(h.servers.NATSClock().UnixMilli()) })
 	if events := h.servers.NATS.Stream(Events); events != nil {
 		for _, m := range events.Messages() {
-			seq, _ := strconv.ParseUint(m.Header.Get(wire.HeaderSeq), 10, 64)
-			if id := m.Header.Get("ce-id"); id != "" && behind {
-				continue
-			} else if id != "" {
-				seq, _ = strconv.ParseUint(id[strings.LastIndexByte(id, '/')+1:], 10, 64)
+			offset, _, _ := strings.Cut(m.Header.Get(wire.HeaderOffset), ":")
+			id := m.Header.Get("ce-id")
+			for _, named := range []string{offset, m.Header.Get(wire.HeaderSeq), id[strings.LastIndexByte(id, '/')+1:]} {
+				seq, _ := strconv.ParseUint(named, 10, 64)
+				remember(fmt.Sprintf("message %d of the stream of events", m.Seq), seq)
 			}
-			remember(fmt.Sprintf("message %d of the stream of events", m.Seq), seq)
 		}
 	}
 }

@@ -179,13 +179,13 @@ var teeth = []tooth{
 		`		p.collections.Make(doc.Key.Collection)`},
 	{"publish-after-commit", "G3 S3 S9", "processor/internal/owner/finish.go",
 		"A crash between commit and publication loses events and rejections.",
-		`	if err := p.announcer.Publish(ctx, d.Outputs); err != nil {
+		`	if err := p.announcer.Publish(ctx, d.Outputs, p.progress.StampAt(w.to)); err != nil {
 		return false, err
 	}
 `,
 		`	defer func() {
 		if err == nil {
-			err = p.announcer.Publish(ctx, d.Outputs)
+			err = p.announcer.Publish(ctx, d.Outputs, p.progress.StampAt(w.to))
 		}
 	}()
 `},
@@ -286,8 +286,12 @@ var teeth = []tooth{
 		`i -= len(all) + every`},
 	{"stamp-of-an-output-not-compared", "G12 E6", "processor/internal/examine/events.go",
 		"The log has lost a message that only an output names, and has another one in its place.",
-		`	if at := time.Unix(0, at); at.UnixMilli() > named.Ts || named.Exact && at.UnixMilli() < named.Ts {`,
-		`	if at := time.Unix(0, at); at.UnixMilli() > named.Ts+time.Hour.Milliseconds() {`},
+		`|| named.Since <= at && at <= named.By {`,
+		`|| named.At > 0 {`},
+	{"offset-of-a-step-not-named", "G12 E6", "processor/internal/announce/announcer.go",
+		"The log has lost the configuration from which an event follows, and only the event remembers it.",
+		`	if from.Seq != 0 {`,
+		`	if from.Seq != 0 && len(messages) == 0 {`},
 	{"checkpoint-of-lost-events-stays", "G12 E4", "processor/internal/owner/takeover.go",
 		"Events were lost, and a crash while they are published again leaves the checkpoint that says they are there.",
 		`	if f.Lost != nil || f.GivesUp() {

@@ -55,13 +55,14 @@ type Beginning struct {
 	Log         *streams.Log
 	Checkpoints *announce.Checkpoints
 	Snapshots   *snapshot.Store // nil if there are none
+	Fence       uint64          // of the owner in the stream of events
 }
 
 // SetAside sets aside the partition, which is at a version. It returns the new checkpoint, whose
 // origin is where the log begins. The state then begins there, at the same version, and lacks
 // everything.
 func (b Beginning) SetAside(ctx context.Context, version string) (announce.Checkpoint, error) {
-	c := announce.Checkpoint{Log: b.Log.ID()}
+	c := announce.Checkpoint{Log: b.Log.ID(), Anew: b.Fence}
 	info, err := b.Log.Info(ctx)
 	if err != nil {
 		return c, err

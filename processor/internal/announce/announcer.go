@@ -126,10 +126,16 @@ func (a *Announcer) PublishedUpTo() Checkpoint {
 // Publish stores outputs in the stream of events, in their order, except those that it
 // has already. An owner that has not asked Redis for a while verifies first that it is
 // still the owner, although the stream would refuse its outputs if it is not.
-func (a *Announcer) Publish(ctx context.Context, outputs []fold.Output) error {
+//
+// The first of them names the message up to which the log was read for them, if its stamp is known: an
+// event may follow from a message, such as a configuration, that nothing else remembers after a loss.
+func (a *Announcer) Publish(ctx context.Context, outputs []fold.Output, from store.Stamp) error {
 	messages := a.missing(outputs)
 	if len(messages) == 0 {
 		return nil
+	}
+	if from.Seq != 0 {
+		messages[0].Name(from.Seq, from.At)
 	}
 	c := a.channel
 	ctx, cancel := context.WithTimeout(ctx, publishTimeout)

@@ -14,6 +14,7 @@ import (
 	"github.com/seed18712806/lapse/processor/internal/fold"
 	"github.com/seed18712806/lapse/processor/internal/streams"
 	"github.com/seed18712806/lapse/sink/events"
+	"github.com/seed18712806/lapse/sink/store"
 	"github.com/seed18712806/lapse/sink/wire"
 )
 
@@ -75,7 +76,7 @@ func (r *rig) rejections(seqs ...uint64) (outputs []fold.Output) {
 
 func (r *rig) publish(a *Announcer, outputs []fold.Output) {
 	r.t.Helper()
-	if err := a.Publish(r.t.Context(), outputs); err != nil {
+	if err := a.Publish(r.t.Context(), outputs, store.Stamp{}); err != nil {
 		r.t.Fatal(err)
 	}
 }
@@ -119,7 +120,7 @@ func TestG3_AnnouncerPublishesOnce(t *testing.T) {
 	r.publish(a, r.rejections(9, 10)) // at or before the checkpoint: published, and aged out
 	r.publish(a, r.rejections(11, 12, 13, 14, 15))
 	r.stored("11", "12", "13", "14", "15")
-	if err := former.Publish(t.Context(), r.rejections(16)); err == nil {
+	if err := former.Publish(t.Context(), r.rejections(16), store.Stamp{}); err == nil {
 		t.Error("a former owner publishes")
 	}
 	// The step is not committed, and the next one has two of its outputs, and others.

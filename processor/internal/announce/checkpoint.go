@@ -91,7 +91,7 @@ func (s *Checkpoints) advance(ctx context.Context, partition int, next Checkpoin
 	if err != nil || stored.Seq >= next.Seq || !counts() {
 		return err
 	}
-	next.Origin, next.GivenUp = stored.Origin, stored.GivenUp
+	next.Origin, next.GivenUp, next.Anew = stored.Origin, stored.GivenUp, stored.Anew
 	return s.put(ctx, partition, next, revision)
 }
 

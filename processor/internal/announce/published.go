@@ -32,7 +32,7 @@ type Checkpoint struct {
 	Log       string `json:"log"`              // identity of the log
 	Seq       uint64 `json:"seq"`              // in the log
 	Watermark int64  `json:"watermark"`        // log time there, Unix milliseconds
-	// Stamp is that of the last message at or before Seq whose stamp is known; see
+	// Stamp is that of the last message that has moved Seq or Watermark, as far as it is known; see
 	// store.Stamp.
 	Stamp string `json:"stamp,omitempty"`
 	// From is a place in the stream of events: it stores behind it all outputs of the partition
@@ -45,6 +45,9 @@ type Checkpoint struct {
 	// GivenUp is a sequence of the log. The outputs that the stream of events had lost of the
 	// partition when it was before that, and that could not be made again, were given up by a person.
 	GivenUp uint64 `json:"givenUp,omitempty"`
+	// Anew is a sequence of the stream of events. A person has begun the partition anew when the stream
+	// had that: what it had may follow from messages that the log has lost.
+	Anew uint64 `json:"anew,omitempty"`
 }
 
 // ParsedStamp is Stamp; zero if that is not valid.

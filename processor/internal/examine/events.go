@@ -58,7 +58,8 @@ func (s *Events) limited(ctx context.Context, questions func(context.Context) er
 //   - E5: The tail begins where the outputs behind the checkpoint begin. If that place was lost, it
 //     begins at the last output that the checkpoint remembers; where that was given up, at the
 //     beginning of the stream.
-//   - E6: A message that an output names has to be in the log, and to be the one that was there then. Of
+//   - E6: A message that an output names has to be in the log, and to be the one that was there then. The
+//     first output of a step names the last message from which the outputs of the step can follow. Of
 //     many, one in so many is compared.
 //   - E7: What a person has given up is not looked for: what Redis and the checkpoint remembered when
 //     the person decided, and what a state or a snapshot of before that remembers.
@@ -167,9 +168,10 @@ func (e *Examiner) from(ctx context.Context, f *Found) (uint64, error) {
 }
 
 // judgeNamed compares the log with what the outputs in the tail name. A message up to the one of the
-// checkpoint, whose stamp was compared, cannot be another one: its output was published since.
+// checkpoint, whose stamp was compared, cannot be another one: its output was published since. Outputs from
+// before the partition was begun anew do not count.
 func (e *Examiner) judgeNamed(ctx context.Context, f *Found) error {
-	all := e.events.Tail.Named(f.Checkpoint.ParsedStamp().Seq)
+	all := e.events.Tail.Named(f.Checkpoint.ParsedStamp().Seq, f.Checkpoint.Anew)
 	if len(all) == 0 {
 		return nil
 	}
@@ -195,18 +197,14 @@ func (e *Examiner) judgeNamed(ctx context.Context, f *Found) error {
 // messages are rejected, or the checkpoint is old.
 const mostNamed = 64
 
-// judgeOne compares the log with a message that an output names. One that took its place was stored after
-// the output was published; but if NATS's clock was set back meanwhile, its stamp can be an earlier one.
+// judgeOne compares the log with a message that an output names. One that took its place has another stamp.
 func (e *Examiner) judgeOne(ctx context.Context, f *Found, named events.Named) error {
 	at, found, err := e.log.Stamp(ctx, named.Seq)
-	if err != nil || !found || named.Ts == 0 {
+	if err != nil || !found || named.Since <= at && at <= named.By {
 		return err
 	}
-	if at := time.Unix(0, at); at.UnixMilli() > named.Ts || named.Exact && at.UnixMilli() < named.Ts {
-		return e.impasse(f, fmt.Errorf("%w: message %d of the log was stored at %s, and message %d of the stream of events follows from one that was stored by %s: the log has lost its end, and was written again since: restore the end that it has lost",
-			streams.ErrLogChanged, named.Seq, formatTime(at), named.At, formatTime(time.UnixMilli(named.Ts))))
-	}
-	return nil
+	return e.impasse(f, fmt.Errorf("%w: message %d of the log was stored at %s, and message %d of the stream of events follows from one that was stored by %s: the log has lost its end, and was written again since: restore the end that it has lost",
+		streams.ErrLogChanged, named.Seq, formatTime(time.Unix(0, at)), named.At, formatTime(time.Unix(0, named.By))))
 }
 
 // again chooses the log from its beginning, where outputs were lost and no snapshot can be used.

@@ -329,6 +329,23 @@ func TestG1_ThePositionOfAPartitionThatComesBack(t *testing.T) {
 	}
 }
 
+// TestG12_ThePositionHasItsStamp: the main reader begins behind a message that another reading has brought.
+// The position of a partition has the stamp of that message, and of no other one.
+func TestG12_ThePositionHasItsStamp(t *testing.T) {
+	b := newInbox(10, 1000)
+	r := Reader{inboxes: Inboxes{b}}
+	b.Rewind(8, 0)
+	_, times := b.from()
+	r.saw(fold.Position{Seq: 10, Time: 1, Stamp: 1_000_001})
+	b.advance(message.Position{Seq: 10, Time: 1, Stamp: 1_000_001}, times) // it comes back
+	for seq, want := range map[uint64]int64{9: 0, 10: 1_000_001, 11: 0} {
+		r.move(message.Position{Seq: seq})
+		if at := r.PositionOf(0); at.Seq != seq || at.Stamp != want {
+			t.Errorf("the main reader is at %d, and the position is %+v, want stamp %d", seq, at, want)
+		}
+	}
+}
+
 // TestG9_InboxesAreBounded: the inboxes of a process hold so many messages each, and 8 MiB of
 // their bodies.
 func TestG9_InboxesAreBounded(t *testing.T) {

@@ -94,7 +94,11 @@ func (r *Reader) Position() fold.Position {
 func (r *Reader) PositionOf(partition int) fold.Position {
 	r.mu.Lock() // until the inbox has answered: runOnce moves back before an inbox begins anew
 	defer r.mu.Unlock()
-	return r.inboxes[partition].position(r.read)
+	at := r.inboxes[partition].position(r.read)
+	if at.Stamp == 0 && at.Seq == r.seen.Seq {
+		at.Stamp = r.seen.At // another reading has it
+	}
+	return at
 }
 
 func (r *Reader) move(to fold.Position) (from fold.Position) {

@@ -19,7 +19,7 @@ import (
 type Progress struct {
 	offset    uint64
 	watermark int64
-	stamp     store.Stamp // of the last message at or before offset whose stamp is known
+	stamp     store.Stamp // of the last message that has moved offset or watermark, if its stamp is known
 	rebuild   uint64      // the offset below which documents are missing; 0 if none are
 	// configured is the sequence of the stream of configurations up to which that is applied;
 	// 0 if there is one shard.
@@ -44,8 +44,20 @@ func (p *Progress) Watermark() int64 { return p.watermark }
 // Here is the applied position, without a stamp.
 func (p *Progress) Here() Position { return Position{Seq: p.offset, Time: p.watermark} }
 
-// Stamp is the stamp of the last message at or before the offset whose stamp is known.
+// Stamp is the stamp of the last message that has moved the offset or the watermark, as far as stamps
+// are known.
 func (p *Progress) Stamp() store.Stamp { return p.stamp }
+
+// StampAt is what Stamp will be at a position.
+func (p *Progress) StampAt(to Position) store.Stamp {
+	if stamp := to.Evidence(); stamp.Seq > p.stamp.Seq {
+		return stamp
+	}
+	return p.stamp
+}
+
+// Saw notes a message that moves the watermark before it moves the offset.
+func (p *Progress) Saw(at Position) { p.stamp = p.StampAt(at) }
 
 // Configured is the sequence of the stream of configurations up to which that is applied.
 func (p *Progress) Configured() uint64 { return p.configured }
@@ -94,9 +106,7 @@ func (p *Progress) Claimed() string { return p.nonce + "-0" }
 func (p *Progress) Advance(to Position) {
 	p.offset, p.watermark = to.Seq, to.Time
 	p.configured = max(p.configured, to.Source)
-	if stamp := to.Evidence(); stamp.Seq != 0 {
-		p.stamp = stamp
-	}
+	p.Saw(to)
 }
 
 // Next is what a commit that moves on to a position stores. events is where the stream of events has
@@ -108,10 +118,7 @@ func (p *Progress) Next(to Position, events string) store.Progress {
 		Next:      p.nonce + "-" + strconv.FormatUint(p.commits, 10),
 		Offset:    to.Seq,
 		Watermark: to.Time,
-		Stamp:     p.stamp,
-	}
-	if stamp := to.Evidence(); stamp.Seq != 0 {
-		next.Stamp = stamp
+		Stamp:     p.StampAt(to),
 	}
 	if to.Source > p.configured {
 		next.Configured = to.Source

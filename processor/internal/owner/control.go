@@ -55,6 +55,7 @@ func (p *Partition) control(ctx context.Context, m *fold.Message) error {
 	applies := m.Kind != fold.Malformed && rejected == nil
 	if applies && p.mustWait(m, next, due) {
 		// Log time has reached the message, although it is not applied yet.
+		p.progress.Saw(m.Position)
 		p.progress.Advance(fold.Position{Seq: m.Seq - 1, Time: at})
 		return p.drain(ctx, m.Collection)
 	}

@@ -40,7 +40,7 @@ func (p *Partition) finish(ctx context.Context, w *work) (committed bool, err er
 	for _, doc := range w.due {
 		d.ExpireDue(doc)
 	}
-	if err := p.announcer.Publish(ctx, d.Outputs); err != nil {
+	if err := p.announcer.Publish(ctx, d.Outputs, p.progress.StampAt(w.to)); err != nil {
 		return false, err
 	}
 	published := time.Now()

@@ -159,6 +159,7 @@ func (p *Partition) commitTime(ctx context.Context, m *fold.Message) error {
 	if m.Seq > p.announcer.UpTo() {
 		p.announcer.Pass(at)
 	}
+	p.progress.Saw(m.Position)
 	return p.commit(ctx, fold.Position{Seq: m.Seq - 1, Time: at}, nil, nil)
 }
 

@@ -252,7 +252,10 @@ func (p *Partition) resume(ctx context.Context, f *examine.Found, upTo uint64) e
 // beginAnew sets aside what is stored of the partition, which then begins at the beginning of the
 // log. See package anew.
 func (p *Partition) beginAnew(ctx context.Context, next store.State) (store.State, error) {
-	b := anew.Beginning{Partition: p.number(), Store: p.store, Log: p.shared.Log, Checkpoints: p.shared.Checkpoints, Snapshots: p.shared.Desk.Store()}
+	b := anew.Beginning{
+		Partition: p.number(), Store: p.store, Log: p.shared.Log, Checkpoints: p.shared.Checkpoints, Snapshots: p.shared.Desk.Store(),
+		Fence: p.announcer.FencePlace().Seq,
+	}
 	c, err := b.SetAside(ctx, p.progress.Version())
 	if err != nil {
 		return next, err
