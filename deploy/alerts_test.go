@@ -8,6 +8,7 @@ import (
 	"go/ast"
 	"go/parser"
 	"go/token"
+	"go/types"
 	"io/fs"
 	"os"
 	"os/exec"
@@ -17,6 +18,8 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+
+	"github.com/google/go-cmp/cmp"
 
 	"github.com/seed18712806/lapse/integration/harness"
 	"github.com/seed18712806/lapse/sink/wire"
@@ -81,8 +84,8 @@ func TestRules(t *testing.T) {
 	}
 }
 
-// problems returns the names of all problems that /readyz can name: the constants of the
-// source whose names begin with problem.
+// problems returns the names of all problems that /readyz can name: those of each health.Problem
+// that the source makes. Each has an advice, and each name stands in one place.
 func problems(t *testing.T) (names []string) {
 	t.Helper()
 	for _, root := range []string{"../processor", "../cmd"} {
@@ -95,13 +98,21 @@ func problems(t *testing.T) (names []string) {
 				return err
 			}
 			ast.Inspect(file, func(n ast.Node) bool {
-				spec, ok := n.(*ast.ValueSpec)
-				for i := 0; ok && i < len(spec.Values); i++ {
-					value, literal := spec.Values[i].(*ast.BasicLit)
-					if literal && value.Kind == token.STRING && strings.HasPrefix(strings.ToLower(spec.Names[i].Name), "problem") {
-						name, _ := strconv.Unquote(value.Value)
-						names = append(names, name)
-					}
+				made, ok := n.(*ast.CompositeLit)
+				if !ok || types.ExprString(made.Type) != "health.Problem" {
+					return true
+				}
+				fields := map[string]string{"Name": `""`}
+				for _, e := range made.Elts {
+					pair := e.(*ast.KeyValueExpr)
+					fields[types.ExprString(pair.Key)] = types.ExprString(pair.Value)
+				}
+				name, err := strconv.Unquote(fields["Name"])
+				if err != nil || fields["Advice"] == "" || slices.Contains(names, name) {
+					t.Errorf("%s: the problem %v has no advice, or a name that is not a text, or that another has", path, fields)
+				}
+				if name != "" {
+					names = append(names, name)
 				}
 				return true
 			})
@@ -111,9 +122,7 @@ func problems(t *testing.T) (names []string) {
 			t.Fatal(err)
 		}
 	}
-	if len(names) < 15 {
-		t.Fatalf("found only the problems %q", names)
-	}
+	slices.Sort(names)
 	return names
 }
 
@@ -138,17 +147,21 @@ func anchors(text string) map[string]bool {
 
 var link = regexp.MustCompile(`\]\(([^)#:" ]*)(?:#([^)]*))?\)`)
 
-// Each alert has a section in the runbook, and so has each problem that lapse can name. The
-// links of the runbook and of the top README lead somewhere.
+// Each alert has a section in the runbook. The sections about problems are those of the problems that
+// lapse can name. The links of the runbook and of the top README lead somewhere.
 //
-// It fails if somebody adds a problem or an alert without telling what to do about it.
+// It fails if somebody adds a problem or an alert without telling what to do about it, or removes a
+// problem alone.
 func TestRunbook(t *testing.T) {
 	t.Parallel()
 	sections := anchors(read(t, "README.md"))
-	for _, name := range problems(t) {
-		if want := anchor("problem " + name); !sections[want] {
-			t.Errorf("deploy/README.md has no section #%s for the problem %q", want, name)
-		}
+	var told []string
+	for _, match := range regexp.MustCompile(`(?m)^### Problem: (.*)$`).FindAllStringSubmatch(read(t, "README.md"), -1) {
+		told = append(told, match[1])
+	}
+	slices.Sort(told)
+	if diff := cmp.Diff(problems(t), told); diff != "" {
+		t.Errorf("the problems that lapse names (-), and those of deploy/README.md (+):\n%s", diff)
 	}
 	for _, document := range []string{"README.md", "../README.md"} {
 		for _, match := range link.FindAllStringSubmatch(read(t, document), -1) {

@@ -35,20 +35,20 @@ const (
 	impossible    = uint64(1)<<53 - 1 // a sequence that no stream has
 )
 
-// The names of problems that the monitor finds.
-const (
-	problemNATS     = "NATS"
-	problemAppend   = "log cannot be appended to"
-	problemEvents   = "events cannot be published"
-	problemMapping  = "mapping"
-	problemConfigs  = "configurations"
-	problemRedis    = "Redis"
-	problemEviction = "Redis may evict"
-	problemDenied   = "permissions in Redis"
-	problemOverdue  = "overdue"
-	problemSlow     = "slow step"
-	problemBehind   = "behind"
-	problemForget   = "forgetting"
+// The problems that the monitor finds.
+var (
+	problemNATS     = health.Problem{Name: "NATS", Advice: "Make the NATS server reachable. lapse connects again by itself."}
+	problemAppend   = health.Problem{Name: "log cannot be appended to", Advice: "Look at the stream of the log: it is full, or has no leader."}
+	problemEvents   = health.Problem{Name: "events cannot be published", Advice: "Look at the stream of events: it is full, or has no leader. Events wait, and none is lost."}
+	problemMapping  = health.Problem{Name: "mapping", Advice: "Correct the mappings of the NATS account, as the message says."}
+	problemConfigs  = health.Problem{Name: "configurations", Advice: "Look at the stream of configurations: the logs copy it."}
+	problemRedis    = health.Problem{Name: "Redis", Advice: "Make Redis reachable. lapse goes on by itself, and rebuilds what Redis has lost."}
+	problemEviction = health.Problem{Name: "Redis may evict", Advice: "Set maxmemory-policy noeviction in Redis, and give it more memory."}
+	problemDenied   = health.Problem{Name: "permissions in Redis", Advice: "Give the Redis user of lapse the command that is named."}
+	problemOverdue  = health.Problem{Name: "overdue", Advice: "Find out what is slow: NATS, Redis, or the CPU of lapse."}
+	problemSlow     = health.Problem{Name: "slow step", Advice: "Find out what is slow: NATS, Redis, or the CPU of lapse."}
+	problemBehind   = health.Problem{Name: "behind", Advice: "Wait while the lag falls. If it grows, writes come faster than lapse applies them."}
+	problemForget   = health.Problem{Name: "forgetting", Advice: "Let lapse take snapshots, and let Redis rewrite its files."}
 )
 
 // forgetProblems drops the problems of a processor that has ended.
@@ -185,9 +185,9 @@ func (m *monitor) checkConfigs(now time.Time) error {
 }
 
 // set sets or clears a problem, unless the monitor ends.
-func (m *monitor) set(ctx context.Context, name string, err error) {
+func (m *monitor) set(ctx context.Context, problem health.Problem, err error) {
 	if !errors.Is(ctx.Err(), context.Canceled) {
-		m.health.Set(name, err)
+		m.health.Set(problem, err)
 	}
 }
 

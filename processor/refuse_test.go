@@ -263,7 +263,7 @@ func TestG7_CheckpointOfAnotherLog(t *testing.T) {
 	r.put("c", "x", `{}`)
 	eventually(t, "lapse tells of it", func() bool {
 		err := p.Ready()
-		return err != nil && strings.Contains(err.Error(), announce.ProblemCheckpoints) && strings.Contains(err.Error(), "is of a log that was created at 2023-11-14")
+		return err != nil && strings.Contains(err.Error(), announce.ProblemCheckpoints.Name) && strings.Contains(err.Error(), "is of a log that was created at 2023-11-14")
 	})
 	for i := range r.opts.Partitions {
 		if entry, err := bucket.Get(t.Context(), announce.CheckpointKey(i)); err != nil || string(entry.Value()) != other {

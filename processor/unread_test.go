@@ -89,7 +89,7 @@ func TestG11_NoConsumerBringsAnything(t *testing.T) {
 			r.send(prefix.Write(wire.Upsert, "c", waits), `{}`)
 			eventually(t, "it is told", func() bool {
 				err := p.Ready()
-				return err != nil && strings.Contains(err.Error(), problemBehind)
+				return err != nil && strings.Contains(err.Error(), problemBehind.Name)
 			})
 			if r.body("c", waits) != "" {
 				t.Fatal("the write was applied: the test shows nothing")
@@ -133,7 +133,7 @@ func TestG11_NothingIsBehindAfterARest(t *testing.T) {
 	}
 	eventually(t, "the monitor has looked twice", func() bool {
 		err := p.Ready()
-		if waited := time.Since(began); err != nil && strings.Contains(err.Error(), problemBehind) && waited < behindAfter {
+		if waited := time.Since(began); err != nil && strings.Contains(err.Error(), problemBehind.Name) && waited < behindAfter {
 			t.Fatalf("%s after the first write: %v", waited, err)
 		}
 		n, _, _ := rounds.Pending()

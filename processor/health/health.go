@@ -1,5 +1,6 @@
-// Package health keeps the current problems of a process. /readyz, the metrics and the log
-// all read them from one [Board], so they agree. A problem has a name and a reason.
+// Package health keeps the current problems of a process. /readyz, the metrics, the log and the
+// console all read them from one [Board], so they agree. Whoever finds a [Problem] declares its name
+// and its advice, once.
 //
 // A Board logs a problem when it begins and when it ends. It logs a changed reason too, but
 // at most every 30 seconds.
@@ -7,7 +8,6 @@ package health
 
 import (
 	"cmp"
-	"fmt"
 	"log/slog"
 	"maps"
 	"slices"
@@ -24,7 +24,7 @@ const repeatAfter = 30 * time.Second
 // Board keeps the current problems. It is safe for concurrent use.
 type Board struct {
 	*problems
-	shard int // whose problems these are; NoShard for the whole process
+	shards []int // the shard whose problems these are; nil for the whole process
 }
 
 // problems are those of a process, which all of its Boards share.
@@ -32,95 +32,88 @@ type problems struct {
 	logger *slog.Logger
 
 	mu      sync.Mutex
-	current map[id]*problem
-	known   map[string]bool // all names that were ever set, for the metric
+	current map[string]*entry // by the title
+	known   map[string]bool   // all names that were ever set, for the metric
 }
 
-type id struct {
-	shard int
-	name  string
-}
-
-func (i id) String() string {
-	if i.shard == NoShard {
-		return i.name
-	}
-	return Shards([]int{i.shard}) + ": " + i.name
-}
-
-type problem struct {
-	reason error
-	logged time.Time
-	text   string // of the last log line
+// entry is a problem and its last log line.
+type entry struct {
+	Problem
+	at   time.Time
+	text string
 }
 
 // New makes a Board without problems, which logs to logger.
 func New(logger *slog.Logger) *Board {
-	return &Board{problems: &problems{logger: logger, current: make(map[id]*problem), known: make(map[string]bool)}, shard: NoShard}
+	return &Board{problems: &problems{logger: logger, current: make(map[string]*entry), known: make(map[string]bool)}}
 }
 
 // Of returns a Board of a shard. Its problems are also those of b, where each has the shard
 // before its name. The metric of b counts a problem of all shards as one; the Board of a shard
 // has no metric.
-func (b *Board) Of(shard int) *Board { return &Board{b.problems, shard} }
+func (b *Board) Of(shard int) *Board { return &Board{b.problems, []int{shard}} }
 
-// Set sets the reason of a problem; nil ends the problem. Names are few and fixed, because
-// each is a label of the metric.
-func (b *Board) Set(name string, reason error) {
+// Set sets the reason of a problem; nil ends the problem.
+func (b *Board) Set(problem Problem, reason error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.known[name] = true // also without a problem, so that the metric begins with 0
-	id := id{b.shard, name}
-	p := b.current[id]
+	b.known[problem.Name] = true // also without a problem, so that the metric begins with 0
+	problem.Reason, problem.Shards = reason, b.shards
+	title := problem.title()
+	p := b.current[title]
 	if reason == nil {
 		if p != nil {
-			delete(b.current, id)
-			b.logger.Info("a problem is over", slog.String("problem", id.String()))
+			delete(b.current, title)
+			b.logger.Info("a problem is over", slog.String("problem", title))
 		}
 		return
 	}
 	if p == nil {
-		p = &problem{}
-		b.current[id] = p
+		p = &entry{}
+		b.current[title] = p
 	}
-	p.reason = reason
+	p.Problem = problem
 	text := oneLine(reason)
-	if p.logged.IsZero() || text != p.text && time.Since(p.logged) > repeatAfter {
-		p.logged, p.text = time.Now(), text
-		b.logger.Warn("there is a problem", slog.String("problem", id.String()), slog.String("reason", text))
+	if p.at.IsZero() || text != p.text && time.Since(p.at) > repeatAfter {
+		p.at, p.text = time.Now(), text
+		b.logger.Warn("there is a problem", slog.String("problem", title), slog.String("reason", text))
 	}
 }
 
 // Forget ends problems without a log line, because nothing checks for them any more.
-func (b *Board) Forget(names ...string) {
+func (b *Board) Forget(problems ...Problem) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	for _, name := range names {
-		delete(b.current, id{b.shard, name})
+	for _, p := range problems {
+		p.Shards = b.shards
+		delete(b.current, p.title())
 	}
 }
 
-// Err returns nil if there is no problem. Otherwise it returns all problems, one per line;
-// shards that have the same one share its line. The Board of a shard returns only those of the
-// shard.
-func (b *Board) Err() error {
+// Problems returns all problems; shards that have the same one share it. The Board of a shard
+// returns only those of the shard.
+func (b *Board) Problems() (all Problems) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	var all Lines
-	byShard := func(a, b id) int { return cmp.Or(cmp.Compare(a.shard, b.shard), strings.Compare(a.name, b.name)) }
-	for _, id := range slices.SortedFunc(maps.Keys(b.current), byShard) {
-		if b.shard == NoShard || b.shard == id.shard {
-			all.Add(id.shard, fmt.Errorf("%s: %w", id.name, b.current[id].reason))
+	byShard := func(a, b *entry) int {
+		return cmp.Or(slices.Compare(a.Shards, b.Shards), strings.Compare(a.Name, b.Name))
+	}
+	for _, p := range slices.SortedFunc(maps.Values(b.current), byShard) {
+		if b.shards == nil || slices.Equal(b.shards, p.Shards) {
+			all.Add(p.Problem)
 		}
 	}
-	return all.Err()
+	return all
 }
+
+// Err returns the problems as an error; nil if there is none.
+func (b *Board) Err() error { return b.Problems().Err() }
 
 var unhealthy = prometheus.NewDesc("lapse_problem", "1 while there is a problem of this name. /readyz tells the reason.", []string{"problem"}, nil)
 
 // Describe implements [prometheus.Collector].
 func (b *Board) Describe(c chan<- *prometheus.Desc) {
-	if b.shard == NoShard {
+	if b.shards == nil {
 		c <- unhealthy
 	}
 }
@@ -129,16 +122,14 @@ func (b *Board) Describe(c chan<- *prometheus.Desc) {
 func (b *Board) Collect(c chan<- prometheus.Metric) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.shard != NoShard {
+	if b.shards != nil {
 		return
 	}
 	values := make(map[string]float64)
-	for id := range b.current {
-		values[id.name] = 1
+	for _, p := range b.current {
+		values[p.Name] = 1
 	}
 	for name := range b.known {
 		c <- prometheus.MustNewConstMetric(unhealthy, prometheus.GaugeValue, values[name], name)
 	}
 }
-
-func oneLine(err error) string { return strings.ReplaceAll(err.Error(), "\n", "; ") }

@@ -43,22 +43,22 @@ func expect(t *testing.T, what string, got []string, want ...string) {
 func TestAProblemIsLoggedWhenItBeginsChangesAndEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b, lines := logged(t)
-		b.Set("disk", nil)
+		b.Set(Problem{Name: "disk"}, nil)
 		expect(t, "without a problem", lines())
-		b.Set("disk", errors.New("full"))
-		b.Set("disk", errors.New("full"))
+		b.Set(Problem{Name: "disk"}, errors.New("full"))
+		b.Set(Problem{Name: "disk"}, errors.New("full"))
 		expect(t, "at the beginning", lines(), "level=WARN msg=\"there is a problem\" problem=disk reason=full\n")
 		time.Sleep(repeatAfter)
-		b.Set("disk", errors.New("gone"))
+		b.Set(Problem{Name: "disk"}, errors.New("gone"))
 		expect(t, "at a change after 30 s", lines())
 		time.Sleep(time.Nanosecond)
-		b.Set("disk", errors.New("gone"))
+		b.Set(Problem{Name: "disk"}, errors.New("gone"))
 		expect(t, "at a change later", lines(), "level=WARN msg=\"there is a problem\" problem=disk reason=gone\n")
 		time.Sleep(time.Hour)
-		b.Set("disk", errors.New("gone"))
+		b.Set(Problem{Name: "disk"}, errors.New("gone"))
 		expect(t, "without a change", lines())
-		b.Set("disk", nil)
-		b.Set("disk", nil)
+		b.Set(Problem{Name: "disk"}, nil)
+		b.Set(Problem{Name: "disk"}, nil)
 		expect(t, "at the end", lines(), "level=INFO msg=\"a problem is over\" problem=disk\n")
 	})
 }
@@ -69,16 +69,16 @@ func TestErrHasAllProblemsInOrder(t *testing.T) {
 		t.Errorf("without a problem: %v", err)
 	}
 	reason := errors.New("full")
-	b.Set("redis", errors.Join(errors.New("away"), errors.New("again")))
-	b.Set("disk", reason)
+	b.Set(Problem{Name: "redis"}, errors.Join(errors.New("away"), errors.New("again")))
+	b.Set(Problem{Name: "disk"}, reason)
 	err := b.Err()
-	if want := "disk: full\nredis: away\nagain"; err == nil || err.Error() != want || !errors.Is(err, reason) {
+	if want := "disk: full\nredis: away; again"; err == nil || err.Error() != want || !errors.Is(err, reason) {
 		t.Errorf("%v, want %s", err, want)
 	}
 	if got := lines()[0]; !strings.Contains(got, `reason="away; again"`) {
 		t.Errorf("it logged %s", got)
 	}
-	b.Forget("redis", "disk", "never")
+	b.Forget(Problem{Name: "redis"}, Problem{Name: "disk"}, Problem{Name: "never"})
 	if err := b.Err(); err != nil {
 		t.Errorf("after Forget: %v", err)
 	}
@@ -97,7 +97,7 @@ func TestMetric(t *testing.T) {
 		reason error
 		want   float64
 	}{{nil, 0}, {errors.New("full"), 1}, {nil, 0}} {
-		b.Set("disk", step.reason)
+		b.Set(Problem{Name: "disk"}, step.reason)
 		families, err := registry.Gather()
 		if err != nil {
 			t.Fatal(err)
@@ -116,9 +116,9 @@ func TestMetric(t *testing.T) {
 func TestBoardsOfShards(t *testing.T) {
 	b, lines := logged(t)
 	first, second := b.Of(0), b.Of(1)
-	b.Set("disk", errors.New("full"))
-	first.Set("overdue", errors.New("late"))
-	second.Set("overdue", errors.New("later"))
+	b.Set(Problem{Name: "disk"}, errors.New("full"))
+	first.Set(Problem{Name: "overdue"}, errors.New("late"))
+	second.Set(Problem{Name: "overdue"}, errors.New("later"))
 	expect(t, "at the beginning", lines()[1:], "level=WARN msg=\"there is a problem\" problem=\"shard 0: overdue\" reason=late\n",
 		"level=WARN msg=\"there is a problem\" problem=\"shard 1: overdue\" reason=later\n")
 	if got := b.Err().Error(); got != "disk: full\nshard 0: overdue: late\nshard 1: overdue: later" {
@@ -142,11 +142,11 @@ func TestBoardsOfShards(t *testing.T) {
 		}
 		return families[0].Metric[1].GetGauge().GetValue()
 	}
-	first.Forget("overdue")
+	first.Forget(Problem{Name: "overdue"})
 	if got := value(); got != 1 {
 		t.Errorf("while one shard has the problem: %v", got)
 	}
-	second.Set("overdue", nil)
+	second.Set(Problem{Name: "overdue"}, nil)
 	if got := value(); got != 0 || second.Err() != nil || b.Err() == nil {
 		t.Errorf("after both: %v, %v, %v", got, second.Err(), b.Err())
 	}
@@ -156,15 +156,15 @@ func TestBoardsOfShards(t *testing.T) {
 // hides what is particular to one.
 func TestShardsWithTheSameProblemShareItsLine(t *testing.T) {
 	b, _ := logged(t)
-	b.Set("disk", errors.New("full"))
+	b.Set(Problem{Name: "disk"}, errors.New("full"))
 	for shard := range 64 {
-		b.Of(shard).Set("NATS", errors.New("there is no connection"))
+		b.Of(shard).Set(Problem{Name: "NATS", Advice: "Make it reachable."}, errors.New("there is no connection"))
 	}
 	for _, shard := range []int{2, 3, 4, 9, 10, 12} {
-		b.Of(shard).Set("Redis", fmt.Errorf("read tcp 10.0.0.1:%d->10.0.0.2:6379: i/o timeout", 50_000+shard))
+		b.Of(shard).Set(Problem{Name: "Redis"}, fmt.Errorf("read tcp 10.0.0.1:%d->10.0.0.2:6379: i/o timeout", 50_000+shard))
 	}
-	b.Of(5).Set("Redis", errors.New("refused"))
-	b.Of(7).Set("overdue", errors.New("there is no connection"))
+	b.Of(5).Set(Problem{Name: "Redis"}, errors.New("refused"))
+	b.Of(7).Set(Problem{Name: "overdue"}, errors.New("there is no connection"))
 	want := `disk: full
 shards 0 to 63: NATS: there is no connection
 shards 2 to 4, 9, 10, 12: Redis: read tcp 10.0.0.1:50002->10.0.0.2:6379: i/o timeout
@@ -172,6 +172,9 @@ shard 5: Redis: refused
 shard 7: overdue: there is no connection`
 	if got := b.Err().Error(); got != want {
 		t.Errorf("%s", got)
+	}
+	if got := b.Problems()[1]; got.Name != "NATS" || got.Advice != "Make it reachable." || got.Reason.Error() != "there is no connection" || len(got.Shards) != 64 {
+		t.Errorf("as data: %+v", got)
 	}
 	if got := b.Of(9).Err().Error(); !strings.HasPrefix(got, "shard 9: NATS: there is no connection\nshard 9: Redis: read tcp 10.0.0.1:50009->") {
 		t.Errorf("a shard: %s", got)

@@ -15,7 +15,8 @@ import (
 // The protocol of NATS services (ADR-32) is subscriptions in a queue group, and answers to
 // PING, INFO and STATS. The client library's services count a request when their message loop
 // has finished it, so their statistics are right only for requests that are answered one after
-// the other. Therefore this package implements the protocol itself.
+// the other; a StatsHandler adds data beside them, and replaces none. Therefore this package
+// implements the protocol itself.
 
 var semVer = regexp.MustCompile(`^\d+\.\d+\.\d+(-[0-9A-Za-z.-]+)?(\+[0-9A-Za-z.-]+)?$`)
 

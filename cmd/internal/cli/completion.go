@@ -34,6 +34,9 @@ func (c *completionCommand) Run(streams output.Streams, parsed *kong.Context) er
 	return err
 }
 
+// The scripts are our own: those of kongplete and kong-completion run lapse at each TAB, have no
+// help texts in zsh and fish, and let every run of lapse complete while COMP_LINE is set.
+
 // completion is what may follow the name of a command.
 type completion struct {
 	name, help string

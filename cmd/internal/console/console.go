@@ -19,6 +19,7 @@ import (
 	"github.com/seed18712806/lapse/cmd/internal/httpapi/live"
 	"github.com/seed18712806/lapse/cmd/internal/httpapi/problem"
 	"github.com/seed18712806/lapse/cmd/internal/httpapi/router"
+	"github.com/seed18712806/lapse/processor/health"
 	"github.com/seed18712806/lapse/sink/client/status"
 	"github.com/seed18712806/lapse/sink/wire"
 )
@@ -31,7 +32,7 @@ type Options struct {
 	Tokens  *access.Tokens // those of the API; nil if none are needed
 	Events  *live.Hub
 	Status  func(context.Context) (status.Status, error)
-	Ready   func() (role string, err error) // of this process
+	Ready   func() (role string, problems health.Problems) // of this process
 	Metrics prometheus.Gatherer
 	// MaxBody is the most bytes that a document has.
 	MaxBody func() int64
@@ -177,12 +178,12 @@ func (v *visit) parseForm(most int64) error {
 
 // page is the frame of a page.
 func (v *visit) page(title, active string, data any, crumbs ...view.Crumb) view.Page {
-	_, err := v.c.opts.Ready()
+	_, problems := v.c.opts.Ready()
 	return view.Page{
 		Title: title, Active: active, Crumbs: crumbs, Data: data,
 		Notice: notices[v.r.URL.Query().Get("done")], Warned: v.r.URL.Query().Get("warned") == ttlIsOff, Now: v.now,
 		Version: v.c.opts.Version, Prefix: v.c.opts.Prefix,
-		SignedIn: v.api.Token != "", Write: v.grant.Write, Healthy: err == nil, Sent: v.r.Method == http.MethodPost,
+		SignedIn: v.api.Token != "", Write: v.grant.Write, Healthy: problems == nil, Sent: v.r.Method == http.MethodPost,
 	}
 }
 

@@ -14,7 +14,7 @@
 //
 //	routes.go      every route; package router finds the one of a request
 //	console.go     headers, origin, token (signin.go); then the route's handler
-//	overview.go    health, with what to do about each problem (remedy.go); figures of the last
+//	overview.go    health, with what to do about each problem; figures of the last
 //	               minutes, from the metrics of this process (figures.go); collections
 //	collection.go  one collection, its documents and forecast (chart.go)
 //	configure.go   the configuration, as a person chooses it (choice.go), with a preview; the drop

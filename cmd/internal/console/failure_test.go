@@ -19,6 +19,7 @@ import (
 	"github.com/seed18712806/lapse/cmd/internal/httpapi/limit"
 	"github.com/seed18712806/lapse/cmd/internal/httpapi/problem"
 	"github.com/seed18712806/lapse/cmd/internal/httpapi/router"
+	"github.com/seed18712806/lapse/processor/health"
 	"github.com/seed18712806/lapse/sink/client/status"
 )
 
@@ -30,7 +31,7 @@ type fake struct {
 	read  int      // statuses
 }
 
-func newFake(t testing.TB, tokens *access.Tokens, ready error, api http.HandlerFunc) *fake {
+func newFake(t testing.TB, tokens *access.Tokens, ready health.Problems, api http.HandlerFunc) *fake {
 	f := &fake{t: t, site: router.New()}
 	New(Options{
 		Prefix: "lapse", Version: "1", Tokens: tokens, Metrics: prometheus.NewRegistry(), Logger: slog.New(slog.DiscardHandler),
@@ -38,7 +39,7 @@ func newFake(t testing.TB, tokens *access.Tokens, ready error, api http.HandlerF
 			f.asked = append(f.asked, r.Method+" "+r.URL.Path)
 			api(w, r)
 		}),
-		Ready:   func() (string, error) { return "ready", ready },
+		Ready:   func() (string, health.Problems) { return "ready", ready },
 		MaxBody: func() int64 { return 1 << 20 },
 		Bytes:   limit.New("bytes", "bytes", 64<<20),
 		Status: func(context.Context) (status.Status, error) {
@@ -75,7 +76,10 @@ func (f *fake) want(w *httptest.ResponseRecorder, status int, parts ...string) {
 // TestFailures: whatever fails is a page that says what, and what to do.
 func TestFailures(t *testing.T) {
 	var answer http.HandlerFunc
-	f := newFake(t, nil, errors.New("Redis: it does not answer\n2 of 8 partitions have not applied the log yet"), func(w http.ResponseWriter, r *http.Request) { answer(w, r) })
+	f := newFake(t, nil, health.Problems{
+		{Name: "Redis", Advice: "Make Redis reachable.", Reason: errors.New("it does <not> answer"), Shards: []int{1, 3}},
+		{Advice: "Wait.", Reason: errors.New("2 of 8 partitions have not applied the log yet")},
+	}, func(w http.ResponseWriter, r *http.Request) { answer(w, r) })
 	const collection, document = "/console/collections/orders", "/console/collections/orders/documents/1"
 	change := url.Values{"action": {"touch"}, "etag": {"1"}}
 
@@ -90,8 +94,9 @@ func TestFailures(t *testing.T) {
 		}
 	}
 	f.want(f.do("POST", document, change), 503, "Redis is &lt;away&gt;")
-	f.want(f.do("GET", "/", nil), 200, "The collections cannot be listed: Redis is &lt;away&gt;", "Redis: it does not answer", "Make Redis reachable",
-		"2 of 8 partitions have not applied the log yet", "Wait while lapse applies the log")
+	f.want(f.do("GET", "/", nil), 200, "The collections cannot be listed: Redis is &lt;away&gt;",
+		"<p>shards 1, 3: Redis: it does &lt;not&gt; answer</p><p class=\"advice\">Make Redis reachable.</p>",
+		"<p>2 of 8 partitions have not applied the log yet</p><p class=\"advice\">Wait.</p>")
 	for range 3 {
 		f.want(f.do("GET", "/console/system", nil), 200, "NATS is away")
 	}

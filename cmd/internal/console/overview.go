@@ -6,6 +6,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/seed18712806/lapse/processor/health"
 	"github.com/seed18712806/lapse/sink/wire"
 )
 
@@ -14,7 +15,7 @@ const perPage = 50
 
 type overviewData struct {
 	Role        string
-	Problems    []trouble
+	Problems    health.Problems
 	Figures     Figures
 	Process     string
 	Collections []wire.Collection
@@ -24,8 +25,8 @@ type overviewData struct {
 }
 
 func overview(v *visit) error {
-	role, err := v.c.opts.Ready()
-	data := overviewData{Role: role, Figures: v.c.figures.Now(), Process: processName(), Problems: troublesOf(err)}
+	role, problems := v.c.opts.Ready()
+	data := overviewData{Role: role, Figures: v.c.figures.Now(), Process: processName(), Problems: problems}
 	data.First = v.r.URL.Query().Get("after") == ""
 	if err := v.collections(&data); err != nil {
 		if s := statusOf(err); s == http.StatusBadRequest || s == 0 {

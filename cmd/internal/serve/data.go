@@ -14,9 +14,10 @@ import (
 	"github.com/seed18712806/lapse/sink/wire"
 )
 
+var problemDisk = health.Problem{Name: "disk", Advice: "Make room on the disk of the data directory."}
+
 const (
-	dataEvery   = 250 * time.Millisecond
-	problemDisk = "disk"
+	dataEvery = 250 * time.Millisecond
 
 	// The disk is nearly full if it has less free space than both of these.
 	leastFree      = 64 << 20 // bytes

@@ -8,6 +8,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 
 	"github.com/seed18712806/lapse/cmd/internal/web"
+	"github.com/seed18712806/lapse/processor/health"
 	"github.com/seed18712806/lapse/sink"
 	"github.com/seed18712806/lapse/sink/client"
 )
@@ -54,7 +55,7 @@ func (p *process) connectAPI(opts Options, embedded *natsServer) (c apiConnectio
 }
 
 // startWeb serves HTTP until the server is stopped.
-func (p *process) startWeb(reader *sink.Reader, ready func() (string, error), metrics *prometheus.Registry, failed chan<- error) (*web.Server, error) {
+func (p *process) startWeb(reader *sink.Reader, ready func() (string, health.Problems), metrics *prometheus.Registry, failed chan<- error) (*web.Server, error) {
 	return web.Start(p.http, web.Config{
 		Files: p.files, Prefix: p.opts.Processor.Prefix, Version: p.opts.Version, Client: p.api.client, NATS: p.api.nats,
 		Reader: reader, Ready: ready, Metrics: metrics, Logger: p.opts.Logger,

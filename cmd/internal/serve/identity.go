@@ -12,9 +12,9 @@ import (
 	"github.com/seed18712806/lapse/sink/wire"
 )
 
-const (
-	problemOtherRedis = "another Redis"
+var problemOtherRedis = health.Problem{Name: "another Redis", Advice: "Give this process the Redis of the owner, or stop the processes that use the old one."}
 
+const (
 	identityEvery = time.Second
 	identitySoon  = 10 * time.Millisecond // before the first answer
 	identityFirst = 3 * time.Second       // for which the first answer may take

@@ -16,11 +16,13 @@ import (
 	"github.com/seed18712806/lapse/sink/wire"
 )
 
-const (
-	problemLease    = "lease"
-	problemTakeover = "takeover"
-	problemRefused  = "refused"
+var (
+	problemLease    = health.Problem{Name: "lease", Advice: "Look at the bucket of members: it needs a leader."}
+	problemTakeover = health.Problem{Name: "takeover", Advice: "Look at the reason: lapse tries again by itself."}
+	problemRefused  = health.Problem{Name: "refused", Advice: "Restore what is missing, as the reason says: lapse goes on by itself. Nothing is changed meanwhile."}
+)
 
+const (
 	takeoverAgain = time.Second      // after a takeover that failed
 	refusedAgain  = 5 * time.Second  // after one that was refused: an examination reads a lot
 	listedFor     = 10 * time.Second // a member that was seen since then is there
@@ -131,8 +133,8 @@ func (n *node) decided(refusal error) (member string) {
 // describe is the entry of this process in the list of members.
 func (n *node) describe() wire.Member {
 	m := wire.Member{Version: n.version, HTTP: n.http, Redis: n.redis.identity(), BeginAnew: n.anew}
-	if _, err := n.ready(); err != nil {
-		m.Problem = err.Error()
+	if _, problems := n.ready(); problems != nil {
+		m.Problem = problems.Error()
 	}
 	for i, s := range n.shards {
 		if !n.owns(i) {
@@ -151,21 +153,21 @@ func (n *node) describe() wire.Member {
 	return m
 }
 
-// ready returns the role in which the process is ready, or why it is not: a problem, a shard of
-// its own whose log it has not applied yet, or a shard that nobody owns.
-func (n *node) ready() (role string, err error) {
-	var behind health.Lines
+// ready returns the role in which the process is ready, and no problems; or why it is not: also a
+// shard of its own whose log it has not applied yet, or a shard that nobody owns.
+func (n *node) ready() (role string, problems health.Problems) {
+	problems = n.board.Problems()
 	var own, unknown, ownerless []int
 	var others []string
 	for i, s := range n.shards {
 		switch status := n.member.Status(i); {
 		case status.Role == lease.Owner:
 			own = append(own, i)
+			behind := health.Problem{Reason: s.Applying(), Advice: "Wait while lapse applies the log. Do not restart it: with the embedded Redis it would begin again."}
 			if len(n.shards) > 1 {
-				behind.Add(i, s.Applying())
-			} else {
-				behind.Add(health.NoShard, s.Applying())
+				behind.Shards = []int{i}
 			}
+			problems.Add(behind)
 		case status.Role != lease.Standby:
 			unknown = append(unknown, i)
 		case status.Lease.Owner == "":
@@ -174,14 +176,15 @@ func (n *node) ready() (role string, err error) {
 			others = append(others, fmt.Sprintf("the owner of %s is %s since %s", n.names([]int{i}), status.Lease.Name, status.Lease.Since))
 		}
 	}
-	problems := []error{n.board.Err(), behind.Err(), n.redis.undecided()}
+	const wait = "Wait a second. If it stays: look at the bucket of members, which needs a leader."
+	problems.Add(health.Problem{Reason: n.redis.undecided(), Advice: wait})
 	if unknown != nil {
-		problems = append(problems, fmt.Errorf("this process has not found out yet which process owns %s", n.names(unknown)))
+		problems.Add(health.Problem{Reason: fmt.Errorf("this process has not found out yet which process owns %s", n.names(unknown)), Advice: wait})
 	}
 	if ownerless != nil {
-		problems = append(problems, fmt.Errorf("no process owns %s at this moment", n.names(ownerless)))
+		problems.Add(health.Problem{Reason: fmt.Errorf("no process owns %s at this moment", n.names(ownerless)), Advice: "Wait a second for a takeover. If it stays: look at the bucket of members, which needs a leader."})
 	}
-	return n.role(own, others), errors.Join(problems...)
+	return n.role(own, others), problems
 }
 
 // names names shards, where there are several.
@@ -262,13 +265,13 @@ func (n *node) Collect(c chan<- prometheus.Metric) {
 		c <- prometheus.MustNewConstMetric(takeovers, prometheus.CounterValue, float64(status.Taken), label)
 		c <- prometheus.MustNewConstMetric(losses, prometheus.CounterValue, float64(status.Lost), label)
 	}
-	_, err := n.ready()
+	_, problems := n.ready()
 	alive, since := 0, wire.Time(time.Now().Add(-listedFor).UnixMilli())
 	for _, m := range n.member.Members() {
 		if m.Seen > since {
 			alive++
 		}
 	}
-	c <- prometheus.MustNewConstMetric(isReady, prometheus.GaugeValue, truth(err == nil))
+	c <- prometheus.MustNewConstMetric(isReady, prometheus.GaugeValue, truth(problems == nil))
 	c <- prometheus.MustNewConstMetric(membersNow, prometheus.GaugeValue, float64(alive))
 }

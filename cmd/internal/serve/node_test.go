@@ -81,16 +81,17 @@ func TestReady(t *testing.T) {
 		"own one is behind":   {see: statuses{another, mine}, apply: slow, err: "shard 1: 3 of 16 partitions are behind"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			role, err := newTestNode(tt.see, tt.apply).ready()
+			role, problems := newTestNode(tt.see, tt.apply).ready()
+			err := problems.Err()
 			if tt.err == "" && (err != nil || role != tt.role) || tt.err != "" && (err == nil || err.Error() != tt.err) {
 				t.Errorf("%q, %v", role, err)
 			}
 		})
 	}
 	n := newTestNode(statuses{another, another}, applies{})
-	n.shards[1].board.Set("Redis", errors.New("it does not answer"))
-	if _, err := n.ready(); err == nil || err.Error() != "shard 1: Redis: it does not answer" {
-		t.Errorf("%v", err)
+	n.shards[1].board.Set(health.Problem{Name: "Redis"}, errors.New("it does not answer"))
+	if _, problems := n.ready(); problems.Error() != "shard 1: Redis: it does not answer" {
+		t.Errorf("%v", problems)
 	}
 }
 

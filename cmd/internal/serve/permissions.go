@@ -14,9 +14,10 @@ import (
 	"github.com/seed18712806/lapse/sink/credentials"
 )
 
+var problemPermissions = health.Problem{Name: "permissions in NATS", Advice: "Give the NATS user of lapse the permission that is named."}
+
 const (
-	permissionsProblem = "permissions in NATS"
-	deniedEvery        = time.Second
+	deniedEvery = time.Second
 
 	// lapse repeats what is denied, so a permission that has not been missed for so long is
 	// there again.
@@ -99,7 +100,7 @@ func (p *natsPermissions) Watch(ctx context.Context, board *health.Board) {
 	defer tick.Stop()
 	for {
 		again, err := p.check(time.Now())
-		board.Set(permissionsProblem, err)
+		board.Set(problemPermissions, err)
 		for _, nc := range again {
 			_ = nc.ForceReconnect() // it fails only if the connection is closed
 		}

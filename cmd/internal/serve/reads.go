@@ -17,10 +17,9 @@ import (
 	"github.com/seed18712806/lapse/sink/wire"
 )
 
-const (
-	readsEvery   = time.Second
-	problemReads = "reads"
-)
+const readsEvery = time.Second
+
+var problemReads = health.Problem{Name: "reads", Advice: "Make Redis and NATS reachable for this process."}
 
 // newReader makes the reader of documents, and the census, which counts them.
 func (p *process) newReader(metrics prometheus.Registerer, refuse func() error) (*sink.Reader, *collectionCensus, error) {

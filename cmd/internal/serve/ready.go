@@ -9,6 +9,8 @@ import (
 	"os"
 	"path/filepath"
 	"time"
+
+	"github.com/seed18712806/lapse/processor/health"
 )
 
 // addresses are where a process listens, or the servers that it is connected to.
@@ -21,12 +23,12 @@ type addresses struct {
 
 // announce waits until the process is ready, then tells the other processes, writes the ready file
 // and logs it once.
-func (p *process) announce(ctx context.Context, ready func() (string, error), tell func(context.Context), start time.Time) error {
+func (p *process) announce(ctx context.Context, ready func() (string, health.Problems), tell func(context.Context), start time.Time) error {
 	const interval = 10 * time.Millisecond
 	tick := time.NewTicker(interval)
 	defer tick.Stop()
 	for {
-		if _, err := ready(); err == nil {
+		if _, problems := ready(); problems == nil {
 			break
 		}
 		select {

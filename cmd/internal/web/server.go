@@ -23,6 +23,7 @@ import (
 	"github.com/seed18712806/lapse/cmd/internal/httpapi"
 	"github.com/seed18712806/lapse/cmd/internal/httpapi/live"
 	"github.com/seed18712806/lapse/cmd/internal/httpapi/router"
+	"github.com/seed18712806/lapse/processor/health"
 	"github.com/seed18712806/lapse/sink"
 	"github.com/seed18712806/lapse/sink/client"
 	"github.com/seed18712806/lapse/sink/wire"
@@ -36,22 +37,22 @@ type Config struct {
 	Client  *client.Client // for the writes of the API
 	NATS    *nats.Conn     // for live events
 	Reader  *sink.Reader
-	Ready   func() (role string, err error) // of the process
+	Ready   func() (role string, problems health.Problems) // of the process
 	Metrics *prometheus.Registry
 	Logger  *slog.Logger
 }
 
 // handler answers /healthz (200 as long as the process lives), /readyz (200, or 503 with
 // the reasons) and /metrics. They need no token.
-func handler(ready func() (string, error), metrics *prometheus.Registry) *router.Router {
+func handler(ready func() (string, health.Problems), metrics *prometheus.Registry) *router.Router {
 	server := router.New()
 	server.Handle(http.MethodGet, "/healthz", http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		_, _ = io.WriteString(w, "ok\n")
 	}))
 	server.Handle(http.MethodGet, "/readyz", http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		role, err := ready()
-		if err != nil {
-			http.Error(w, err.Error(), http.StatusServiceUnavailable)
+		role, problems := ready()
+		if problems != nil {
+			http.Error(w, problems.Error(), http.StatusServiceUnavailable)
 			return
 		}
 		_, _ = io.WriteString(w, role+"\n")

@@ -10,13 +10,15 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
+
+	"github.com/seed18712806/lapse/processor/health"
 )
 
 func TestHealth(t *testing.T) {
 	metrics := prometheus.NewRegistry()
 	metrics.MustRegister(collectors.NewGoCollector())
-	ready := errors.New("partition 3 lags by 12 messages")
-	srv := httptest.NewServer(handler(func() (string, error) { return "ready", ready }, metrics))
+	ready := health.Problems{{Reason: errors.New("partition 3 lags by 12 messages")}}
+	srv := httptest.NewServer(handler(func() (string, health.Problems) { return "ready", ready }, metrics))
 	defer srv.Close()
 	get := func(path string, status int, part string) {
 		t.Helper()

@@ -19,8 +19,8 @@ import (
 	"github.com/seed18712806/lapse/sink/wire"
 )
 
-// ProblemCheckpoints is the name of the problem that checkpoints cannot be stored.
-const ProblemCheckpoints = "checkpoints cannot be stored"
+// ProblemCheckpoints: checkpoints cannot be stored.
+var ProblemCheckpoints = health.Problem{Name: "checkpoints cannot be stored", Advice: "Look at the bucket of checkpoints. Events go on; a takeover takes longer."}
 
 const checkpointEvery = time.Second
 

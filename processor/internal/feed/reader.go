@@ -20,12 +20,11 @@ import (
 	"github.com/seed18712806/lapse/sink/wire"
 )
 
-// The names of problems of reading the log.
-const (
-	ProblemLog   = "log"
-	ProblemClock = "clock"
-	// ProblemClockBehind is the name of the problem that NATS's clock is behind the others.
-	ProblemClockBehind = "clock behind"
+// The problems of reading the log.
+var (
+	ProblemLog         = health.Problem{Name: "log", Advice: "Look at the stream of the log: nats stream info. It needs a leader and room on the disk."}
+	ProblemClock       = health.Problem{Name: "clock", Advice: "Set the clocks of the machines right (NTP)."}
+	ProblemClockBehind = health.Problem{Name: "clock behind", Advice: "Set the clock of the server that leads the log right (NTP). Events are late by as much."}
 )
 
 const (

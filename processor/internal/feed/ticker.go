@@ -53,8 +53,8 @@ type flight struct {
 	err  error
 }
 
-// ProblemTick is the name of the problem that ticks cannot be appended.
-const ProblemTick = "append to the log"
+// ProblemTick: ticks cannot be appended.
+var ProblemTick = health.Problem{Name: "append to the log", Advice: "Look at the stream of the log: it is full, or has no leader."}
 
 const (
 	tickEvery = 2 * time.Millisecond // at most

@@ -14,8 +14,8 @@ import (
 	"github.com/seed18712806/lapse/processor/health"
 )
 
-// ProblemPartitions is the name of the problem that partitions cannot go on.
-const ProblemPartitions = "partitions"
+// ProblemPartitions: partitions cannot go on.
+var ProblemPartitions = health.Problem{Name: "partitions", Advice: "Look at the reason: mostly Redis or NATS refuses something. lapse tries again by itself."}
 
 // Status is what the owner of a partition tells others. Each part is read by itself.
 type Status struct {
