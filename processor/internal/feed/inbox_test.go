@@ -337,9 +337,9 @@ func TestG12_ThePositionHasItsStamp(t *testing.T) {
 	b.Rewind(8, 0)
 	_, times := b.from()
 	r.saw(fold.Position{Seq: 10, Time: 1, Stamp: 1_000_001})
-	b.advance(message.Position{Seq: 10, Time: 1, Stamp: 1_000_001}, times) // it comes back
+	b.advance(fold.Position{Seq: 10, Time: 1, Stamp: 1_000_001}, times) // it comes back
 	for seq, want := range map[uint64]int64{9: 0, 10: 1_000_001, 11: 0} {
-		r.move(message.Position{Seq: seq})
+		r.move(fold.Position{Seq: seq})
 		if at := r.PositionOf(0); at.Seq != seq || at.Stamp != want {
 			t.Errorf("the main reader is at %d, and the position is %+v, want stamp %d", seq, at, want)
 		}
