@@ -12,7 +12,7 @@ import (
 
 	"github.com/seed18712806/lapse/integration/harness/redistest"
 	"github.com/seed18712806/lapse/processor/internal/crash"
-	"github.com/seed18712806/lapse/processor/internal/owner"
+	"github.com/seed18712806/lapse/processor/internal/partition"
 	"github.com/seed18712806/lapse/sink"
 	"github.com/seed18712806/lapse/sink/wire"
 )
@@ -69,7 +69,7 @@ func TestG3_WrongGuess(t *testing.T) {
 			close(release)
 			r.waitEvents("c", many)
 			r.caughtUp(p)
-			if fresh := p.session.partitions[0].Fresh(); fresh >= owner.GuessAfter {
+			if fresh := p.session.partitions[0].Fresh(); fresh >= partition.GuessAfter {
 				t.Errorf("the guess was not found to be wrong: %d", fresh)
 			}
 			r.agrees()

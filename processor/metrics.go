@@ -7,14 +7,14 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/seed18712806/lapse/processor/internal/owner"
+	"github.com/seed18712806/lapse/processor/internal/partition"
 	"github.com/seed18712806/lapse/processor/internal/retention"
 	"github.com/seed18712806/lapse/sink/wire"
 )
 
 // metrics are what an operator watches. Times are in seconds.
 type metrics struct {
-	owner.Metrics
+	partition.Metrics
 	emitted   prometheus.Counter
 	retention *retention.Metrics
 	all       []prometheus.Collector
@@ -47,7 +47,7 @@ func newMetrics() *metrics {
 		Buckets: []float64{.0001, .00025, .0005, .001, .002, .005, .01, .02, .05, .1, .5, 1, 5},
 	})
 	m.retention = retention.NewMetrics()
-	m.Metrics = owner.Metrics{Applied: applied, Rejected: rejected, Expired: expired, Fenced: fenced, Rebuilds: rebuilds, Lateness: lateness, Commits: commits}
+	m.Metrics = partition.Metrics{Applied: applied, Rejected: rejected, Expired: expired, Fenced: fenced, Rebuilds: rebuilds, Lateness: lateness, Commits: commits}
 	m.all = []prometheus.Collector{applied, rejected, expired, m.emitted, fenced, rebuilds, lateness, commits}
 	m.all = append(m.all, m.retention.Collectors()...)
 	return m

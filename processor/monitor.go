@@ -17,7 +17,7 @@ import (
 	"github.com/seed18712806/lapse/processor/internal/announce"
 	"github.com/seed18712806/lapse/processor/internal/backoff"
 	"github.com/seed18712806/lapse/processor/internal/feed"
-	"github.com/seed18712806/lapse/processor/internal/status"
+	"github.com/seed18712806/lapse/processor/internal/partition"
 	"github.com/seed18712806/lapse/processor/internal/streams"
 	"github.com/seed18712806/lapse/sink/store"
 	"github.com/seed18712806/lapse/sink/wire"
@@ -53,7 +53,7 @@ var (
 
 // forgetProblems drops the problems of a processor that has ended.
 func (p *Processor) forgetProblems() {
-	p.opts.Health.Forget(feed.ProblemLog, feed.ProblemClock, feed.ProblemClockBehind, feed.ProblemTick, announce.ProblemCheckpoints, status.ProblemPartitions, problemNATS, problemAppend, problemEvents, problemMapping, problemConfigs,
+	p.opts.Health.Forget(feed.ProblemLog, feed.ProblemClock, feed.ProblemClockBehind, feed.ProblemTick, announce.ProblemCheckpoints, partition.ProblemPartitions, problemNATS, problemAppend, problemEvents, problemMapping, problemConfigs,
 		problemRedis, problemEviction, problemDenied, problemOverdue, problemSlow, problemBehind, problemForget)
 }
 
@@ -364,7 +364,7 @@ func (m *monitor) checkPartitions(context.Context) error {
 }
 
 // overdue is how long the first document of a partition has been due.
-func (m *monitor) overdue(p *status.Status, now time.Time) time.Duration {
+func (m *monitor) overdue(p *partition.Status, now time.Time) time.Duration {
 	if !p.Owned.Load() || p.Lacking.Load() > 0 || p.Applied.Load() < m.session.start.Load() {
 		return 0 // the log has to be applied first
 	}

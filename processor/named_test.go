@@ -12,7 +12,7 @@ import (
 
 	"github.com/seed18712806/lapse/processor/internal/crash"
 	"github.com/seed18712806/lapse/processor/internal/fold"
-	"github.com/seed18712806/lapse/processor/internal/owner"
+	"github.com/seed18712806/lapse/processor/internal/partition"
 	"github.com/seed18712806/lapse/sink/wire"
 )
 
@@ -136,7 +136,7 @@ func TestG12_AMessageThatWaitsIsNamed(t *testing.T) {
 	due := time.Now().Add(1100 * time.Millisecond)
 	eventually(t, "it is due", func() bool { return time.Now().After(due) })
 	drop := r.send(prefix.Drop("c"), ``)
-	r.bounds = &owner.Bounds{Examine: owner.DefaultBounds.Examine, Epochs: fold.MaxEpochs}
+	r.bounds = &partition.Bounds{Examine: partition.DefaultBounds.Examine, Epochs: fold.MaxEpochs}
 	p = r.start(nil)
 	eventually(t, "its event is published", func() bool { return len(r.outputs()) == 1 })
 	p.stop(t)

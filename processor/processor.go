@@ -16,7 +16,7 @@ import (
 
 	"github.com/seed18712806/lapse/processor/internal/crash"
 	"github.com/seed18712806/lapse/processor/internal/feed"
-	"github.com/seed18712806/lapse/processor/internal/owner"
+	"github.com/seed18712806/lapse/processor/internal/partition"
 	"github.com/seed18712806/lapse/processor/internal/streams"
 	"github.com/seed18712806/lapse/sink/wire"
 )
@@ -39,7 +39,7 @@ type Processor struct {
 	session *session
 
 	hook   crash.Hook // of a test
-	bounds owner.Bounds
+	bounds partition.Bounds
 }
 
 // New validates the options. It talks to neither server.
@@ -55,7 +55,7 @@ func NewWith(nc *nats.Conn, stored Store, opts Options) (*Processor, error) {
 	if err := opts.complete(); err != nil {
 		return nil, err
 	}
-	p := &Processor{nc: nc, store: stored, opts: opts, metrics: newMetrics(), bounds: owner.DefaultBounds}
+	p := &Processor{nc: nc, store: stored, opts: opts, metrics: newMetrics(), bounds: partition.DefaultBounds}
 	p.guard = feed.NewClockGuard(opts.MaxClockLead, feed.Clocks{Own: time.Now, Redis: p.store.Time}, opts.Health)
 	p.session = newSession(p)
 	if opts.Metrics != nil {
@@ -118,7 +118,7 @@ func (p *Processor) RunAs(ctx context.Context, lease Owner) error {
 	defer s.close()
 	defer p.forgetProblems()
 	// The reading begins at the lowest offset, which is known after the takeover.
-	upTo, err := owner.TakeOver(ctx, s.partitions)
+	upTo, err := partition.TakeOver(ctx, s.partitions)
 	if err != nil {
 		if ctx.Err() != nil {
 			return nil

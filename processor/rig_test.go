@@ -23,7 +23,7 @@ import (
 	"github.com/seed18712806/lapse/integration/harness/redistest"
 	"github.com/seed18712806/lapse/processor/internal/crash"
 	"github.com/seed18712806/lapse/processor/internal/feed"
-	"github.com/seed18712806/lapse/processor/internal/owner"
+	"github.com/seed18712806/lapse/processor/internal/partition"
 	"github.com/seed18712806/lapse/sink"
 	"github.com/seed18712806/lapse/sink/wire"
 )
@@ -105,9 +105,9 @@ type rig struct {
 	redis  *redis.Client
 	reader *sink.Reader
 	opts   Options
-	clocks *feed.Clocks  // with which stamps are compared; nil for the usual ones
-	bounds *owner.Bounds // of processors; nil for the usual ones
-	copied bool          // there are copies of the streams: see copyAll
+	clocks *feed.Clocks      // with which stamps are compared; nil for the usual ones
+	bounds *partition.Bounds // of processors; nil for the usual ones
+	copied bool              // there are copies of the streams: see copyAll
 }
 
 func newRigOn(t *testing.T, b backend, opts Options) *rig {

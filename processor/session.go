@@ -14,15 +14,15 @@ import (
 
 	"github.com/seed18712806/lapse/processor/internal/announce"
 	"github.com/seed18712806/lapse/processor/internal/backoff"
-	"github.com/seed18712806/lapse/processor/internal/examine"
 	"github.com/seed18712806/lapse/processor/internal/feed"
 	"github.com/seed18712806/lapse/processor/internal/fold"
-	"github.com/seed18712806/lapse/processor/internal/owner"
+	"github.com/seed18712806/lapse/processor/internal/partition"
+
 	"github.com/seed18712806/lapse/processor/internal/retention"
 	"github.com/seed18712806/lapse/processor/internal/snapshot"
-	"github.com/seed18712806/lapse/processor/internal/status"
+
 	"github.com/seed18712806/lapse/processor/internal/streams"
-	"github.com/seed18712806/lapse/processor/internal/turns"
+
 	"github.com/seed18712806/lapse/sink/events"
 	"github.com/seed18712806/lapse/sink/store"
 	"github.com/seed18712806/lapse/sink/wire"
@@ -34,9 +34,9 @@ const checkTimeout = 30 * time.Second
 // session is what each Run makes anew. The first fields are there before Run, for the
 // metrics; wire makes the others.
 type session struct {
-	statuses *status.All
+	statuses *partition.Statuses
 	inboxes  feed.Inboxes
-	turns    *turns.Turns
+	turns    *partition.Turns
 	backlog  *feed.Backlog
 	sizes    sizes
 	start    atomic.Uint64 // last sequence of the log when the partitions were taken over
@@ -52,7 +52,7 @@ type session struct {
 	}
 	ticker       *feed.Ticker
 	reader       *feed.Reader
-	partitions   []*owner.Partition
+	partitions   []*partition.Partition
 	checkpointer *announce.Checkpointer
 	duties       []func(context.Context) // that run until the session ends
 	monitor      *monitor
@@ -63,7 +63,7 @@ type session struct {
 func newSession(p *Processor) *session {
 	inboxes := feed.NewInboxes(p.opts.Partitions, p.opts.ReadAhead)
 	return &session{
-		statuses: status.NewAll(p.opts.Shape().First(p.opts.Shard), p.opts.Partitions, p.opts.Health), inboxes: inboxes, turns: turns.New(inboxes), backlog: &feed.Backlog{}, processor: p,
+		statuses: partition.NewStatuses(p.opts.Shape().First(p.opts.Shard), p.opts.Partitions, p.opts.Health), inboxes: inboxes, turns: partition.NewTurns(inboxes), backlog: &feed.Backlog{}, processor: p,
 	}
 }
 
@@ -163,8 +163,8 @@ func (p *Processor) wire(ctx context.Context, s *session, l *streams.Link, lease
 	tail := s.publisher.NewTail(s.outputs)
 	checkpoints := announce.NewCheckpoints(log)
 	desk := snapshot.NewDesk(snapshot.NewStore(p.objects(provisioned), log, log.ID(), p.hook))
-	shared := &owner.Shared{
-		Log: log, Events: &examine.Events{Publisher: s.publisher, Tail: tail, Log: s.outputs, Link: l, Limit: p.bounds.Examine}, Lease: lease, Consent: streams.NewConsent(p.opts.BeginAnew), Statuses: s.statuses, Reader: s.reader, Ticker: s.ticker, Turns: s.turns,
+	shared := &partition.Shared{
+		Log: log, Events: &partition.Events{Publisher: s.publisher, Tail: tail, Log: s.outputs, Link: l, Limit: p.bounds.Examine}, Lease: lease, Consent: streams.NewConsent(p.opts.BeginAnew), Statuses: s.statuses, Reader: s.reader, Ticker: s.ticker, Turns: s.turns,
 		Channel: &announce.Channel{
 			Publisher: s.publisher, Tail: tail, Link: l, Emitted: p.metrics.emitted, Hook: p.hook, MaxAge: stream.MaxAge,
 		},
@@ -173,9 +173,9 @@ func (p *Processor) wire(ctx context.Context, s *session, l *streams.Link, lease
 		Bounds: p.bounds, Hook: p.hook,
 	}
 	announcers := make([]*announce.Announcer, p.opts.Partitions)
-	s.partitions = make([]*owner.Partition, p.opts.Partitions)
+	s.partitions = make([]*partition.Partition, p.opts.Partitions)
 	for i := range s.partitions {
-		s.partitions[i] = owner.New(shared, i, p.store.Partition(i), s.inboxes[i], p.opts.Logger)
+		s.partitions[i] = partition.New(shared, i, p.store.Partition(i), s.inboxes[i], p.opts.Logger)
 		announcers[i] = s.partitions[i].Announcer()
 	}
 	s.checkpointer = announce.NewCheckpointer(checkpoints, announcers, p.opts.Health, p.hook)

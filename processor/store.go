@@ -6,7 +6,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/seed18712806/lapse/processor/internal/owner"
+	"github.com/seed18712806/lapse/processor/internal/partition"
 	"github.com/seed18712806/lapse/processor/internal/retention"
 	"github.com/seed18712806/lapse/processor/internal/snapshot"
 	"github.com/seed18712806/lapse/sink/store"
@@ -38,7 +38,7 @@ type Objects interface{ snapshot.Objects }
 
 // PartitionStore is one partition in a Store. [store.Partition] describes the methods. Only
 // the partition's owner calls them.
-type PartitionStore interface{ owner.Store }
+type PartitionStore interface{ partition.Store }
 
 // redisStore is the Store in Redis.
 type redisStore struct{ *store.Store }

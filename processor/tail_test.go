@@ -13,7 +13,7 @@ import (
 
 	"github.com/seed18712806/lapse/processor/internal/announce"
 	"github.com/seed18712806/lapse/processor/internal/crash"
-	"github.com/seed18712806/lapse/processor/internal/owner"
+	"github.com/seed18712806/lapse/processor/internal/partition"
 	"github.com/seed18712806/lapse/sink/wire"
 )
 
@@ -105,7 +105,7 @@ func TestG12_ATailOfAnyLength(t *testing.T) {
 	p.stop(t)
 	r.forgetPlaces()
 	const each = time.Second
-	bounds := owner.DefaultBounds
+	bounds := partition.DefaultBounds
 	bounds.Examine = 2 * each
 	r.bounds = &bounds
 	nc, reads := r.slow(each)

@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/seed18712806/lapse/processor/internal/crash"
-	"github.com/seed18712806/lapse/processor/internal/turns"
+	"github.com/seed18712806/lapse/processor/internal/partition"
 	"github.com/seed18712806/lapse/sink/wire"
 )
 
@@ -36,8 +36,8 @@ func TestG9_ReapingGivesWayToReads(t *testing.T) {
 	eventually(t, "all are older than the next TTL", func() bool { return time.Since(written) > 1100*time.Millisecond })
 	r.config("c", `{"defaultTtl":1}`)
 	events := r.waitEvents("c", many)
-	if n := publications.Load(); n < many/turns.Chunk {
-		t.Errorf("%d events in %d chunks: more than %d at once", many, n, turns.Chunk)
+	if n := publications.Load(); n < many/partition.Chunk {
+		t.Errorf("%d events in %d chunks: more than %d at once", many, n, partition.Chunk)
 	}
 	ids := make(map[string]bool)
 	for _, e := range events {

@@ -13,8 +13,8 @@ import (
 
 	"github.com/seed18712806/lapse/processor/internal/announce"
 	"github.com/seed18712806/lapse/processor/internal/crash"
+	"github.com/seed18712806/lapse/processor/internal/partition"
 	"github.com/seed18712806/lapse/processor/internal/snapshot"
-	"github.com/seed18712806/lapse/processor/internal/status"
 	"github.com/seed18712806/lapse/processor/internal/streams"
 	"github.com/seed18712806/lapse/sink/wire"
 )
@@ -41,7 +41,7 @@ type Parts struct {
 	JetStream   jetstream.JetStream
 	Desk        *snapshot.Desk
 	Checkpoints *announce.Checkpoints
-	Statuses    *status.All
+	Statuses    *partition.Statuses
 	Redis       Redis
 	Logger      *slog.Logger
 	Metrics     *Metrics

@@ -13,8 +13,8 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/seed18712806/lapse/processor/health"
+	"github.com/seed18712806/lapse/processor/internal/partition"
 	"github.com/seed18712806/lapse/processor/internal/snapshot"
-	"github.com/seed18712806/lapse/processor/internal/status"
 	"github.com/seed18712806/lapse/processor/internal/streams"
 )
 
@@ -25,7 +25,7 @@ func at(hours float64) time.Time { return start.Add(time.Duration(hours * float6
 // keeper forgets within 50 hours, so that its interval is 10 hours.
 func keeper(partitions int) *Keeper {
 	board := health.New(slog.New(slog.DiscardHandler))
-	k := New(Parts{Statuses: status.NewAll(0, partitions, board)}, 50*time.Hour)
+	k := New(Parts{Statuses: partition.NewStatuses(0, partitions, board)}, 50*time.Hour)
 	k.kept = &kept{Since: start.UnixMilli()}
 	k.generations = make([][]snapshot.Generation, partitions)
 	return k

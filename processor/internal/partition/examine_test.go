@@ -1,4 +1,4 @@
-package examine_test
+package partition
 
 import (
 	"context"
@@ -9,7 +9,6 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/seed18712806/lapse/integration/harness/redistest"
-	"github.com/seed18712806/lapse/processor/internal/examine"
 	"github.com/seed18712806/lapse/processor/internal/streams"
 	"github.com/seed18712806/lapse/sink/store"
 )
@@ -91,8 +90,8 @@ func TestG7_NoAnswerIsNoAdvice(t *testing.T) {
 			}
 			takes := func() error { return p.Take(ctx, store.State{Log: "1"}, "other", 0) }
 			removes := func() error { return s.Client.FlushAll(ctx).Err() }
-			e := examine.New(0, &disturbed{p, tt.before(docs, takes, removes)}, log, nil, nil, nil, nil)
-			f, err := e.State(ctx, examine.Known{EverTaken: tt.taken})
+			e := newExaminer(0, &disturbed{p, tt.before(docs, takes, removes)}, log, nil, nil, nil, nil)
+			f, err := e.State(ctx, known{EverTaken: tt.taken})
 			if !errors.Is(err, tt.want) {
 				t.Fatalf("the examination returns %v, want %v", err, tt.want)
 			}

@@ -1,4 +1,4 @@
-package examine
+package partition
 
 import (
 	"context"
@@ -63,7 +63,7 @@ func (s *Events) limited(ctx context.Context, questions func(context.Context) er
 //     many, one in so many is compared.
 //   - E7: What a person has given up is not looked for: what Redis and the checkpoint remembered when
 //     the person decided, and what a state or a snapshot of before that remembers.
-func (e *Examiner) judgeEvents(ctx context.Context, f *Found, fence uint64) error {
+func (e *examiner) judgeEvents(ctx context.Context, f *found, fence uint64) error {
 	var from uint64
 	err := e.events.limited(ctx, func(ctx context.Context) (err error) {
 		if err = e.judgePlaces(ctx, f); err == nil {
@@ -82,7 +82,7 @@ func (e *Examiner) judgeEvents(ctx context.Context, f *Found, fence uint64) erro
 
 // Cover reads what the stream of events has behind a sequence, up to the owner's fence at least. A
 // partition that begins anew needs all of it: nothing tells which of its outputs are published.
-func (e *Examiner) Cover(ctx context.Context, from, fence uint64) error {
+func (e *examiner) Cover(ctx context.Context, from, fence uint64) error {
 	var upTo uint64
 	err := e.events.limited(ctx, func(ctx context.Context) (err error) {
 		_, upTo, err = e.events.ends(ctx)
@@ -95,7 +95,7 @@ func (e *Examiner) Cover(ctx context.Context, from, fence uint64) error {
 }
 
 // judgePlaces compares the stream of events with the places that are remembered: see judgeEvents.
-func (e *Examiner) judgePlaces(ctx context.Context, f *Found) error {
+func (e *examiner) judgePlaces(ctx context.Context, f *found) error {
 	f.Lost = nil
 	stored, err := events.ParsePlace(f.State.Events)
 	if err != nil {
@@ -133,7 +133,7 @@ func (e *Examiner) judgePlaces(ctx context.Context, f *Found) error {
 
 // holds returns events.ErrLost if the stream of events has lost what it had at a place, unless that
 // was given up: then nothing is known of the place from here on.
-func (e *Examiner) holds(ctx context.Context, f *Found, at *events.Place, given bool) error {
+func (e *examiner) holds(ctx context.Context, f *found, at *events.Place, given bool) error {
 	holds, err := e.events.holds(ctx, *at)
 	switch {
 	case err != nil:
@@ -151,14 +151,14 @@ func (e *Examiner) holds(ctx context.Context, f *Found, at *events.Place, given 
 }
 
 // GiveUp notes that a person has given up the outputs that were found to be lost.
-func (f *Found) GiveUp() { f.given = f.lost }
+func (f *found) GiveUp() { f.given = f.lost }
 
 // GivesUp reports whether a person has given up outputs that were lost.
-func (f *Found) GivesUp() bool { return len(f.given) > 0 }
+func (f *found) GivesUp() bool { return len(f.given) > 0 }
 
 // from is the sequence behind which the stream stores the outputs that are caused after what is
 // known to be published.
-func (e *Examiner) from(ctx context.Context, f *Found) (uint64, error) {
+func (e *examiner) from(ctx context.Context, f *found) (uint64, error) {
 	c := f.Published()
 	holds, err := e.events.holds(ctx, c.From)
 	if err != nil || holds {
@@ -170,7 +170,7 @@ func (e *Examiner) from(ctx context.Context, f *Found) (uint64, error) {
 // judgeNamed compares the log with what the outputs in the tail name. A message up to the one of the
 // checkpoint, whose stamp was compared, cannot be another one: its output was published since. Outputs from
 // before the partition was begun anew do not count.
-func (e *Examiner) judgeNamed(ctx context.Context, f *Found) error {
+func (e *examiner) judgeNamed(ctx context.Context, f *found) error {
 	all := e.events.Tail.Named(f.Checkpoint.ParsedStamp().Seq, f.Checkpoint.Anew)
 	if len(all) == 0 {
 		return nil
@@ -198,7 +198,7 @@ func (e *Examiner) judgeNamed(ctx context.Context, f *Found) error {
 const mostNamed = 64
 
 // judgeOne compares the log with a message that an output names. One that took its place has another stamp.
-func (e *Examiner) judgeOne(ctx context.Context, f *Found, named events.Named) error {
+func (e *examiner) judgeOne(ctx context.Context, f *found, named events.Named) error {
 	at, found, err := e.log.Stamp(ctx, named.Seq)
 	if err != nil || !found || named.Since <= at && at <= named.By {
 		return err
@@ -208,7 +208,7 @@ func (e *Examiner) judgeOne(ctx context.Context, f *Found, named events.Named) e
 }
 
 // again chooses the log from its beginning, where outputs were lost and no snapshot can be used.
-func (e *Examiner) again(ctx context.Context, f *Found) error {
+func (e *examiner) again(ctx context.Context, f *found) error {
 	lost, damage := f.Lost, f.Damage
 	if c := f.Checkpoint; c.Seq == 0 {
 		// Nothing tells which of the outputs that the stream does not have its limits have removed.
@@ -236,7 +236,7 @@ func (e *Examiner) again(ctx context.Context, f *Found) error {
 
 // gone is the refusal where lost outputs cannot be published again. The kind of the reason does not
 // count: what is stored can still be read.
-func (e *Examiner) gone(ctx context.Context, f *Found, lost, why error) error {
+func (e *examiner) gone(ctx context.Context, f *found, lost, why error) error {
 	missing, err := e.missing(ctx, f)
 	if err != nil {
 		return err
@@ -247,7 +247,7 @@ func (e *Examiner) gone(ctx context.Context, f *Found, lost, why error) error {
 
 // missing says which messages the stream of events has lost, and since when they were stored, as far
 // as that is known.
-func (e *Examiner) missing(ctx context.Context, f *Found) (string, error) {
+func (e *examiner) missing(ctx context.Context, f *found) (string, error) {
 	var info *jetstream.StreamInfo
 	if err := e.events.Link.Query(ctx, func(ctx context.Context) (err error) {
 		info, err = e.events.Publisher.Info(ctx)

@@ -1,6 +1,4 @@
-// Package turns lets partitions reap one after the other where a new configuration has made
-// many documents due, so that reads are not held up.
-package turns
+package partition
 
 import (
 	"slices"
@@ -25,8 +23,8 @@ type Turns struct {
 // Waker wakes the owner of a partition.
 type Waker interface{ Wake(partition int) }
 
-// New makes the turns of partitions that a waker wakes.
-func New(waker Waker) *Turns { return &Turns{waker: waker} }
+// NewTurns makes the turns of partitions that a waker wakes.
+func NewTurns(waker Waker) *Turns { return &Turns{waker: waker} }
 
 // Take reports whether it is a partition's turn. If it is not, the partition waits in the
 // queue, and is woken when it is.

@@ -1,20 +1,25 @@
-// Package owner folds one partition: it takes the partition over, and then applies its part
-// of the log to Redis, step by step.
+// Package partition owns partitions: it takes a partition over, and then applies its part of the
+// log to Redis, step by step.
 //
 //	partition.go  the loop: what the owner does next, and what it does after a failure
 //	takeover.go   how a partition becomes this process's, step by step
+//	examine.go    whether the log continues what is stored; examine_events.go and
+//	              examine_snapshots.go judge the stream of events and the snapshots
+//	anew.go       sets aside what is stored, where a person has decided so
 //	step.go       reads the documents that a batch names, and decides
 //	control.go    decides about configurations and drops
 //	reap.go       looks up documents before they are due, and adds those that are
+//	turns.go      partitions that reap one after the other
 //	finish.go     finishes every decision: verify, publish, commit, send outcomes
 //	settle.go     builds indexes, and ends what had to wait for due documents
-//	snapshot.go   takes a snapshot beside all that, and loads one after a takeover
+//	recording.go  takes a snapshot beside all that, and reload.go loads one after a takeover
+//	status.go     what the owners tell the rest of the process
 //
 // There is one pipeline: whatever a step decides goes through finish. There is one way to
 // recover: after any failure the owner forgets what it knew, and takes the partition over
 // as if from another process.
 //
-// This package, and reload for it, write to Redis, and no other. It publishes through announce,
+// This package writes to Redis, and no other of the processor. It publishes through announce,
 // and reads the log through the inboxes of package feed. Only a partition's own goroutine
 // touches a [Partition].
-package owner
+package partition

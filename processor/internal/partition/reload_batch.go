@@ -1,4 +1,4 @@
-package reload
+package partition
 
 import (
 	"fmt"
@@ -26,7 +26,7 @@ type place struct {
 }
 
 // full reports whether the batch is large enough to be written.
-func (b *batch) full() bool { return b.entries >= entriesAtOnce || b.bytes >= bytesAtOnce }
+func (b *batch) full() bool { return b.entries >= entriesAtOnce || b.bytes >= loadedAtOnce }
 
 func (b *batch) clear() {
 	*b = batch{open: make(map[string]int), at: make(map[key]place, entriesAtOnce)}

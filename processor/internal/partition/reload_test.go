@@ -1,4 +1,4 @@
-package reload_test
+package partition
 
 import (
 	"context"
@@ -14,20 +14,16 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/redis/go-redis/v9"
-	"go.uber.org/goleak"
 	"pgregory.net/rapid"
 
 	"github.com/seed18712806/lapse/integration/harness/redistest"
 	"github.com/seed18712806/lapse/processor/internal/fold"
-	"github.com/seed18712806/lapse/processor/internal/recording"
-	"github.com/seed18712806/lapse/processor/internal/reload"
+
 	"github.com/seed18712806/lapse/processor/internal/snapshot"
 	"github.com/seed18712806/lapse/sink/store"
 	"github.com/seed18712806/lapse/sink/wire"
 	"github.com/seed18712806/lapse/ttlrules"
 )
-
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 var ctx = context.Background()
 
@@ -73,7 +69,7 @@ type history struct {
 	at          store.Progress
 	docs        map[string]map[string]store.Header
 	collections *fold.Collections
-	recording   *recording.Recording // nil if no snapshot is being taken
+	recording   *recording // nil if no snapshot is being taken
 }
 
 func (h *history) commit(configs []store.ConfigChange, changes ...store.CollectionChanges) {
@@ -269,7 +265,7 @@ func TestG7_LoadedIsAsItWas(t *testing.T) {
 				h.step()
 			}
 			w := &entries{}
-			r := recording.Begin(w, h.collections)
+			r := beginRecording(w, h.collections)
 			h.recording = r
 			for done := false; !done; {
 				var err error
@@ -283,8 +279,8 @@ func TestG7_LoadedIsAsItWas(t *testing.T) {
 			h.recording = nil
 			r.Finish(snapshot.Manifest{Log: "log", Offset: h.at.Offset, Watermark: h.at.Watermark, Stamp: h.at.Stamp})
 			to := newPartition(t, s.Client, loaded, "filling")
-			reload.SetEntriesAtOnce([]int{1, 7, 1000}[h.rng.IntN(3)])
-			l := reload.New(to, "filling", w.manifest, w.each())
+			entriesAtOnce = []int{1, 7, 1000}[h.rng.IntN(3)]
+			l := newLoader(to, "filling", w.manifest, w.each())
 			defer l.Close()
 			for done := false; !done; {
 				var err error
@@ -346,7 +342,7 @@ func TestG7_ManyCollectionsLoaded(t *testing.T) {
 		if err := to.Take(ctx, store.State{Log: "log"}, "filling", store.Clearing); err != nil {
 			t.Fatal(err)
 		}
-		l := reload.New(to, "filling", m, all)
+		l := newLoader(to, "filling", m, all)
 		defer l.Close()
 		for done := false; !done; {
 			var err error

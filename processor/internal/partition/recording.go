@@ -1,27 +1,4 @@
-// Package recording takes the snapshot of a partition while its owner goes on.
-//
-// A [Recording] scans the documents, some at a time, between the steps of the owner. From its
-// beginning on it also adds the effect of each commit. The entries come in the order in which
-// this happens, and each collection is scanned from its beginning to its end. Then:
-//
-//   - R1: Applied in their order to an empty partition, the entries so far give some of the
-//     documents that are stored, each as it is stored now. An entry of the scan is the document
-//     as it is stored at that moment. The entries of a commit do to the documents what the commit
-//     does to them; those that are not there yet stay away.
-//   - R2: A document that is stored and that R1 does not give was there when the scan of its
-//     collection began, if it has begun: what a commit puts is given from then on. So the scan
-//     will find it, as HSCAN returns what is there from the beginning of a scan to its end.
-//   - R3: A collection that is renamed keeps what R1 does not give of it. So it is scanned under
-//     its new name too, from the beginning.
-//   - R4: When all collections are scanned, the entries give exactly the documents that are
-//     stored, which are those of the last commit: its offset is that of the snapshot.
-//
-// R2 needs that a scan does not go on in another process of Redis: package bulk begins the
-// collection again there. It also needs that Redis has lost nothing: the scan compares the size of
-// each collection with what the last commit left.
-//
-// The configurations are collected in the same way. The indexes follow from the documents.
-package recording
+package partition
 
 import (
 	"context"
@@ -45,8 +22,8 @@ const (
 	waitForRoom = 10 * time.Millisecond
 )
 
-// Writer takes the entries of a snapshot: see [snapshot.Writer].
-type Writer interface {
+// snapshotWriter takes the entries of a snapshot: see [snapshot.Writer].
+type snapshotWriter interface {
 	Room() bool
 	Add(e snapshot.Entry)
 	Failed() bool
@@ -54,15 +31,32 @@ type Writer interface {
 	Abandon(why error)
 }
 
-// Store is the stored partition: see [bulk.Partition].
-type Store interface {
-	Copy(ctx context.Context, version string, collections []string, at store.CopyPlace, documents, bytes int) (store.Copied, error)
-}
-
-// Recording is a snapshot that is being taken. A nil one takes none. Only the owner's goroutine
-// uses it.
-type Recording struct {
-	writer  Writer
+// recording is a snapshot that is being taken, while the owner goes on. A nil one takes none. Only the
+// owner's goroutine uses it.
+//
+// It scans the documents, some at a time, between the steps of the owner. From its
+// beginning on it also adds the effect of each commit. The entries come in the order in which
+// this happens, and each collection is scanned from its beginning to its end. Then:
+//
+//   - R1: Applied in their order to an empty partition, the entries so far give some of the
+//     documents that are stored, each as it is stored now. An entry of the scan is the document
+//     as it is stored at that moment. The entries of a commit do to the documents what the commit
+//     does to them; those that are not there yet stay away.
+//   - R2: A document that is stored and that R1 does not give was there when the scan of its
+//     collection began, if it has begun: what a commit puts is given from then on. So the scan
+//     will find it, as HSCAN returns what is there from the beginning of a scan to its end.
+//   - R3: A collection that is renamed keeps what R1 does not give of it. So it is scanned under
+//     its new name too, from the beginning.
+//   - R4: When all collections are scanned, the entries give exactly the documents that are
+//     stored, which are those of the last commit: its offset is that of the snapshot.
+//
+// R2 needs that a scan does not go on in another process of Redis: Copy begins the
+// collection again there. It also needs that Redis has lost nothing: the scan compares the size of
+// each collection with what the last commit left.
+//
+// The configurations are collected in the same way. The indexes follow from the documents.
+type recording struct {
+	writer  snapshotWriter
 	left    []string        // collections to scan; the first one has begun
 	place   store.CopyPlace // in the first one
 	configs map[string]string
@@ -70,16 +64,16 @@ type Recording struct {
 	seen    uint64    // how far the log was read at the last scan
 }
 
-// Begin begins a snapshot of collections.
-func Begin(w Writer, collections *fold.Collections) *Recording {
-	return &Recording{writer: w, left: collections.All(), configs: make(map[string]string)}
+// beginRecording begins a snapshot of collections.
+func beginRecording(w snapshotWriter, collections *fold.Collections) *recording {
+	return &recording{writer: w, left: collections.All(), configs: make(map[string]string)}
 }
 
 // Failed reports whether the writer has failed: then the snapshot is over.
-func (r *Recording) Failed() bool { return r != nil && r.writer.Failed() }
+func (r *recording) Failed() bool { return r != nil && r.writer.Failed() }
 
 // Wait is how long to wait before the next scan.
-func (r *Recording) Wait(now time.Time) time.Duration {
+func (r *recording) Wait(now time.Time) time.Duration {
 	if !r.writer.Room() {
 		return waitForRoom
 	}
@@ -88,7 +82,7 @@ func (r *Recording) Wait(now time.Time) time.Duration {
 
 // Scan scans some documents of a partition that is at a version. The log was read up to read: it
 // scans more where that does not move. done reports that all documents are scanned.
-func (r *Recording) Scan(ctx context.Context, from Store, version string, collections *fold.Collections, read uint64) (done bool, err error) {
+func (r *recording) Scan(ctx context.Context, from Store, version string, collections *fold.Collections, read uint64) (done bool, err error) {
 	began := time.Now()
 	some := r.left[:min(collectionsAtOnce, len(r.left))]
 	copied, err := from.Copy(ctx, version, some, r.place, documentsAtOnce, bytesAtOnce)
@@ -114,7 +108,7 @@ func (r *Recording) Scan(ctx context.Context, from Store, version string, collec
 }
 
 // Commit adds what a commit has changed.
-func (r *Recording) Commit(configs []store.ConfigChange, changes []store.CollectionChanges) {
+func (r *recording) Commit(configs []store.ConfigChange, changes []store.CollectionChanges) {
 	if r == nil {
 		return
 	}
@@ -149,13 +143,13 @@ func (r *Recording) Commit(configs []store.ConfigChange, changes []store.Collect
 }
 
 // Finish ends the snapshot, at the state that m describes.
-func (r *Recording) Finish(m snapshot.Manifest) {
+func (r *recording) Finish(m snapshot.Manifest) {
 	m.Configs = r.configs
 	r.writer.Finish(m)
 }
 
 // Abandon gives the snapshot up.
-func (r *Recording) Abandon(why error) {
+func (r *recording) Abandon(why error) {
 	if r != nil {
 		r.writer.Abandon(why)
 	}

@@ -1,4 +1,4 @@
-package owner
+package partition
 
 import (
 	"cmp"
@@ -15,45 +15,49 @@ import (
 	"github.com/seed18712806/lapse/processor/internal/announce"
 	"github.com/seed18712806/lapse/processor/internal/backoff"
 	"github.com/seed18712806/lapse/processor/internal/crash"
-	"github.com/seed18712806/lapse/processor/internal/examine"
+
 	"github.com/seed18712806/lapse/processor/internal/feed"
 	"github.com/seed18712806/lapse/processor/internal/fold"
-	"github.com/seed18712806/lapse/processor/internal/recording"
-	"github.com/seed18712806/lapse/processor/internal/reload"
+
 	"github.com/seed18712806/lapse/processor/internal/snapshot"
-	"github.com/seed18712806/lapse/processor/internal/status"
+
 	"github.com/seed18712806/lapse/processor/internal/streams"
-	"github.com/seed18712806/lapse/processor/internal/turns"
+
 	"github.com/seed18712806/lapse/sink/store"
 )
 
 const (
 	HeartbeatEvery = time.Second
-	verifyAtOnce   = 100 // collections
+	verifyAtOnce   = 100 // collections, in one call
 )
 
 // ErrNotOwner: another process is to own the partitions now.
 var ErrNotOwner = errors.New("another process owns the partitions")
 
 // Lease tells whether this process is to own the partitions. See processor.Owner.
-type Lease interface {
+type lease interface {
 	OK(ctx context.Context) error
 	Fenced(ctx context.Context) error
 }
 
-// Store is the stored partition, as its owner uses it. See [store.Partition], and
-// [bulk.Partition] for what snapshots need.
+// Store is the stored partition, as its owner uses it. See [store.Partition].
 type Store interface {
-	examine.Store
-	recording.Store
-	reload.Store
+	Load(ctx context.Context) (store.State, error)
+	Leftovers(ctx context.Context) ([]string, error)
+	Verify(ctx context.Context, version string, collections []string) error
 	Take(ctx context.Context, s store.State, version string, rebuild uint64) error
 	Refuse(ctx context.Context, s store.State, version string) error
+	Clock() int64
+
 	Read(ctx context.Context, version string, wants []store.Want) ([][]*store.Stored, error)
 	Due(ctx context.Context, version string, cuts []store.Cut, limit, bytes int, whole bool) ([]store.Due, error)
-	Clock() int64
 	Scan(ctx context.Context, version, collection, cursor string, count int) (found []store.Change, next, server string, err error)
+	Commit(ctx context.Context, pr store.Progress, configs []store.ConfigChange, changes []store.CollectionChanges) error
+
+	Copy(ctx context.Context, version string, collections []string, at store.CopyPlace, documents, bytes int) (store.Copied, error)
 	Clear(ctx context.Context, version string, next store.State, rebuild uint64) error
+	Fill(ctx context.Context, version, next string, changes []store.CollectionFill) error
+	Count(ctx context.Context, version string, collections []string) (full []string, documents uint64, err error)
 	SetAside(ctx context.Context, version string, next store.State, rebuild uint64) error
 	RemoveAside(ctx context.Context) (removed bool, err error)
 }
@@ -61,13 +65,13 @@ type Store interface {
 // Shared is what the owners of all partitions of a shard share.
 type Shared struct {
 	Log         *streams.Log
-	Events      *examine.Events
-	Lease       Lease // nil if this process owns the partitions whatever others do
+	Events      *Events
+	Lease       lease // nil if this process owns the partitions whatever others do
 	Consent     *streams.Consent
-	Statuses    *status.All
+	Statuses    *Statuses
 	Reader      *feed.Reader
 	Ticker      *feed.Ticker
-	Turns       *turns.Turns
+	Turns       *Turns
 	Channel     *announce.Channel
 	Checkpoints *announce.Checkpoints
 	Desk        *snapshot.Desk // nil if there are no snapshots
@@ -92,7 +96,7 @@ type Partition struct {
 	id     int // in the shard
 	store  Store
 	inbox  *feed.Inbox
-	status *status.Status
+	status *Status
 	logger *slog.Logger
 
 	// State of the partition. Every takeover makes it anew.
@@ -117,9 +121,9 @@ type tenure struct {
 	failed    time.Time // when something failed last
 	damage    error     // the damage that a step found, which a takeover repairs
 
-	recording *recording.Recording // the snapshot that is being taken; nil if none is
-	loads     *snapshot.Manifest   // the snapshot to be loaded before anything else; nil if none is
-	loader    *reload.Loader       // of it; nil before it begins
+	recording *recording         // the snapshot that is being taken; nil if none is
+	loads     *snapshot.Manifest // the snapshot to be loaded before anything else; nil if none is
+	loader    *loader            // of it; nil before it begins
 }
 
 // duties are when the owner last did what it does once in a while.

@@ -1,10 +1,4 @@
-// Package examine finds out whether the log can continue the stored state of a partition.
-//
-// An [Examiner] reads Redis, the log, the stream of events, the checkpoint and the snapshots, and
-// compares them with each other: each of them may have lost its end without the others. It writes
-// nothing, so that a refusal leaves everything as it was. The owner examines before it claims a partition, and
-// again behind its fences; see package owner.
-package examine
+package partition
 
 import (
 	"context"
@@ -21,22 +15,16 @@ import (
 	"github.com/seed18712806/lapse/sink/store"
 )
 
-// verifyAtOnce is how many collections are verified in one call.
-const verifyAtOnce = 100
-
 // storeTimeout bounds the questions about a stored partition. The search for leftovers has no bound:
 // it passes by the keys of all programs that use the Redis.
 const storeTimeout = 30 * time.Second
 
-// Store is the stored partition, as an examination reads it. See [store.Partition].
-type Store interface {
-	Load(ctx context.Context) (store.State, error)
-	Leftovers(ctx context.Context) ([]string, error)
-	Verify(ctx context.Context, version string, collections []string) error
-}
-
-// Examiner examines one partition.
-type Examiner struct {
+// Examiner finds out whether the log can continue the stored state of a partition.
+//
+// It reads Redis, the log, the stream of events, the checkpoint and the snapshots, and compares them with
+// each other: each of them may have lost its end without the others. It writes nothing, so that a refusal
+// leaves everything as it was. The owner examines before it claims a partition, and again behind its fences.
+type examiner struct {
 	partition   int
 	store       Store
 	log         *streams.Log
@@ -46,20 +34,20 @@ type Examiner struct {
 	ticks       streams.Appender
 }
 
-// New makes the examiner of a partition.
-func New(partition int, store Store, log *streams.Log, events *Events, checkpoints *announce.Checkpoints, snapshots *snapshot.Store, ticks streams.Appender) *Examiner {
-	return &Examiner{partition: partition, store: store, log: log, events: events, checkpoints: checkpoints, snapshots: snapshots, ticks: ticks}
+// NewExaminer makes the examiner of a partition.
+func newExaminer(partition int, store Store, log *streams.Log, events *Events, checkpoints *announce.Checkpoints, snapshots *snapshot.Store, ticks streams.Appender) *examiner {
+	return &examiner{partition: partition, store: store, log: log, events: events, checkpoints: checkpoints, snapshots: snapshots, ticks: ticks}
 }
 
 // Known is what the owner knows of the partition by itself.
-type Known struct {
+type known struct {
 	EverTaken bool   // this process has taken the partition over before
 	Committed uint64 // the offset of its last commit, if it has
 	Damage    error  // the damage that a step has found
 }
 
 // Found is what an examination has found.
-type Found struct {
+type found struct {
 	State      store.State
 	Damage     error // why the state is not whole; nil if it is
 	Checkpoint announce.Checkpoint
@@ -78,12 +66,12 @@ type Found struct {
 }
 
 // rebuilds reports whether what is stored cannot be continued, whatever the log has.
-func (f *Found) rebuilds() bool { return f.State.Version == "" || f.Damage != nil }
+func (f *found) rebuilds() bool { return f.State.Version == "" || f.Damage != nil }
 
 // State loads the stored state, and finds out its damage. It returns an error if it cannot
 // tell. A search for leftovers takes as long as it takes.
-func (e *Examiner) State(ctx context.Context, known Known) (f *Found, err error) {
-	f = &Found{}
+func (e *examiner) State(ctx context.Context, known known) (f *found, err error) {
+	f = &found{}
 	f.State, err = e.load(ctx)
 	switch {
 	case err != nil:
@@ -109,7 +97,7 @@ func (e *Examiner) State(ctx context.Context, known Known) (f *Found, err error)
 // that. It judges likewise whether the stream of events has what was published: see Events. It also
 // reads the checkpoint. fence is the sequence of the owner's fence in the stream of events; 0 before
 // it has one.
-func (e *Examiner) Streams(ctx context.Context, f *Found, fence uint64) error {
+func (e *examiner) Streams(ctx context.Context, f *found, fence uint64) error {
 	if err := e.events.limited(ctx, func(ctx context.Context) error { return e.judgeLog(ctx, f) }); err != nil {
 		return err
 	}
@@ -117,7 +105,7 @@ func (e *Examiner) Streams(ctx context.Context, f *Found, fence uint64) error {
 }
 
 // judgeLog judges the log.
-func (e *Examiner) judgeLog(ctx context.Context, f *Found) error {
+func (e *examiner) judgeLog(ctx context.Context, f *found) error {
 	// The checkpoint comes before the end of the log: another owner may still move both on.
 	var err error
 	if f.Checkpoint, err = e.checkpoints.Load(ctx, e.partition); err != nil {
@@ -165,14 +153,14 @@ func (e *Examiner) judgeLog(ctx context.Context, f *Found) error {
 }
 
 // impasse names an error by the log and the stored state.
-func (e *Examiner) impasse(f *Found, why error) error {
+func (e *examiner) impasse(f *found, why error) error {
 	return streams.NewImpasse(why, e.log.ID(), e.partition, f.State.Log, f.State.Offset, f.State.Stamp, f.Checkpoint.Seq, f.Damage != nil)
 }
 
 // checkLeftovers refuses keys of a partition without a state at the start, because
 // their owner is not known. Later they are the rest of a damaged partition. It names only keys that
 // are there also after it has read once more that there is no state: a person may remove them.
-func (e *Examiner) checkLeftovers(ctx context.Context, everTaken bool) error {
+func (e *examiner) checkLeftovers(ctx context.Context, everTaken bool) error {
 	before, err := e.store.Leftovers(ctx)
 	if err != nil || len(before) == 0 {
 		return err
@@ -201,14 +189,14 @@ func (e *Examiner) checkLeftovers(ctx context.Context, everTaken bool) error {
 }
 
 // load loads the stored state.
-func (e *Examiner) load(ctx context.Context) (store.State, error) {
+func (e *examiner) load(ctx context.Context) (store.State, error) {
 	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
 	defer cancel()
 	return e.store.Load(ctx)
 }
 
 // verifyAll verifies every collection that is stored, and the configurations.
-func (e *Examiner) verifyAll(ctx context.Context, s store.State) error {
+func (e *examiner) verifyAll(ctx context.Context, s store.State) error {
 	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
 	defer cancel()
 	if len(s.Collections) == 0 {
@@ -224,7 +212,7 @@ func (e *Examiner) verifyAll(ctx context.Context, s store.State) error {
 
 // Lacks is the offset below which the partition lacks documents that it had before; 0 if
 // it lacks none. A partition without a state lacks all that is in the log.
-func (f *Found) Lacks(known Known) uint64 {
+func (f *found) Lacks(known known) uint64 {
 	if f.State.Version == "" {
 		return f.Last
 	}

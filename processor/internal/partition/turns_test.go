@@ -1,4 +1,4 @@
-package turns
+package partition
 
 import (
 	"slices"
@@ -16,7 +16,7 @@ func (w waker) Wake(partition int) { w(partition) }
 // Goes red if a turn is lost, or two partitions have one at a time.
 func TestG9_Turns(t *testing.T) {
 	var woken []int
-	tn := New(waker(func(partition int) { woken = append(woken, partition) }))
+	tn := NewTurns(waker(func(partition int) { woken = append(woken, partition) }))
 	wantWoken := func(want ...int) {
 		t.Helper()
 		if !slices.Equal(woken, want) {

@@ -1,10 +1,9 @@
-package examine_test
+package partition
 
 import (
 	"testing"
 
 	"github.com/seed18712806/lapse/processor/internal/announce"
-	"github.com/seed18712806/lapse/processor/internal/examine"
 	"github.com/seed18712806/lapse/sink/store"
 )
 
@@ -17,20 +16,20 @@ func TestG7_Lacks(t *testing.T) {
 	for _, tt := range []struct {
 		state      store.State
 		checkpoint uint64
-		known      examine.Known
+		known      known
 		want       uint64
 	}{
-		{state, 0, examine.Known{}, 0},
-		{state, 10, examine.Known{}, 0},
-		{state, 11, examine.Known{}, 11},
-		{rebuilding, 11, examine.Known{}, 12},
-		{rebuilding, 13, examine.Known{}, 13},
-		{state, 0, examine.Known{EverTaken: true, Committed: 10}, 0},
-		{state, 11, examine.Known{EverTaken: true, Committed: 14}, 14},
-		{state, 11, examine.Known{Committed: 14}, 11},
-		{store.State{}, 11, examine.Known{}, 20},
+		{state, 0, known{}, 0},
+		{state, 10, known{}, 0},
+		{state, 11, known{}, 11},
+		{rebuilding, 11, known{}, 12},
+		{rebuilding, 13, known{}, 13},
+		{state, 0, known{EverTaken: true, Committed: 10}, 0},
+		{state, 11, known{EverTaken: true, Committed: 14}, 14},
+		{state, 11, known{Committed: 14}, 11},
+		{store.State{}, 11, known{}, 20},
 	} {
-		f := examine.Found{State: tt.state, Checkpoint: announce.Checkpoint{Seq: tt.checkpoint}, Last: 20}
+		f := found{State: tt.state, Checkpoint: announce.Checkpoint{Seq: tt.checkpoint}, Last: 20}
 		if got := f.Lacks(tt.known); got != tt.want {
 			t.Errorf("%+v, checkpoint %d, %+v: it lacks what is up to %d, want %d", tt.state, tt.checkpoint, tt.known, got, tt.want)
 		}

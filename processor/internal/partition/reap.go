@@ -1,4 +1,4 @@
-package owner
+package partition
 
 import (
 	"context"
@@ -8,7 +8,7 @@ import (
 	"github.com/seed18712806/lapse/processor/internal/crash"
 	"github.com/seed18712806/lapse/processor/internal/fold"
 	"github.com/seed18712806/lapse/processor/internal/streams"
-	"github.com/seed18712806/lapse/processor/internal/turns"
+
 	"github.com/seed18712806/lapse/sink/store"
 )
 
@@ -46,7 +46,7 @@ type reaper struct {
 // mayReap reports whether the partition may reap the documents that are due at an instant:
 // many that a configuration has made due, only in its turn.
 func (p *Partition) mayReap(now int64) bool {
-	if !p.reaper.hurries && p.nextDue() <= p.reaper.changed && (p.collections.FirstDue() <= now || len(p.queue.Due(now)) > turns.Chunk) {
+	if !p.reaper.hurries && p.nextDue() <= p.reaper.changed && (p.collections.FirstDue() <= now || len(p.queue.Due(now)) > Chunk) {
 		p.reaper.turn = waitsForTurn
 		if p.shared.Turns.Take(p.id) {
 			p.reaper.turn = hasTurn
@@ -91,7 +91,7 @@ func (p *Partition) reap(ctx context.Context, d *fold.Decision, now fold.Positio
 	}
 	due, held = d.Reap(&p.queue, now.Time, p.readersAt())
 	if p.reaper.turn == hasTurn {
-		due = due[:min(len(due), turns.Chunk)]
+		due = due[:min(len(due), Chunk)]
 	}
 	return due, held, nil
 }
@@ -153,7 +153,7 @@ func (p *Partition) find(ctx context.Context, cuts []store.Cut, whole bool) ([]s
 	defer cancel()
 	chunk := ReapChunk
 	if p.reaper.turn == hasTurn {
-		chunk = turns.Chunk
+		chunk = Chunk
 	}
 	began := time.Now()
 	found, err := p.store.Due(ctx, p.progress.Version(), cuts, chunk, reapBytes, whole)

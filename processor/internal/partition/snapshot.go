@@ -1,4 +1,4 @@
-package owner
+package partition
 
 import (
 	"context"
@@ -7,10 +7,9 @@ import (
 	"time"
 
 	"github.com/seed18712806/lapse/processor/internal/crash"
-	"github.com/seed18712806/lapse/processor/internal/examine"
+
 	"github.com/seed18712806/lapse/processor/internal/fold"
-	"github.com/seed18712806/lapse/processor/internal/recording"
-	"github.com/seed18712806/lapse/processor/internal/reload"
+
 	"github.com/seed18712806/lapse/processor/internal/snapshot"
 	"github.com/seed18712806/lapse/processor/internal/streams"
 	"github.com/seed18712806/lapse/sink/store"
@@ -28,7 +27,7 @@ func (p *Partition) record(ctx context.Context) error {
 	t := &p.tenure
 	if t.recording == nil && p.progress.Rebuild() == 0 {
 		if w := p.shared.Desk.Order(p.number()); w != nil {
-			t.recording = recording.Begin(w, p.collections)
+			t.recording = beginRecording(w, p.collections)
 		}
 	}
 	if t.recording.Failed() {
@@ -87,7 +86,7 @@ func (p *Partition) abandon(why error) {
 
 // clear clears the partition, to load the snapshot that was found. The state says so until the
 // load has ended. It returns the state at the snapshot's offset.
-func (p *Partition) clear(ctx context.Context, f *examine.Found) (store.State, error) {
+func (p *Partition) clear(ctx context.Context, f *found) (store.State, error) {
 	m, version := f.Snapshot, p.progress.Version()
 	next := store.State{Version: p.progress.Cleared(), Log: m.Log, Offset: m.Offset, Watermark: m.Watermark, Stamp: m.Stamp, Configured: m.Configured, Events: p.announcer.Last().String()}
 	err := p.store.Take(ctx, store.State{Version: version}, version, store.Clearing)
@@ -105,7 +104,7 @@ func (p *Partition) load(stop context.Context) error {
 	t := &p.tenure
 	if t.loader == nil {
 		p.logger.Info("the partition is loaded from a snapshot", slog.Uint64("generation", t.loads.Generation), slog.Uint64("offset", t.loads.Offset))
-		t.loader = reload.New(p.store, p.progress.Version(), t.loads, p.shared.Desk.Store().Entries(stop, t.loads))
+		t.loader = newLoader(p.store, p.progress.Version(), t.loads, p.shared.Desk.Store().Entries(stop, t.loads))
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(stop), streams.CallTimeout)
 	defer cancel()

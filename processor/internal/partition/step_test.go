@@ -1,11 +1,11 @@
-package owner
+package partition
 
 import (
 	"testing"
 
 	"github.com/seed18712806/lapse/processor/internal/announce"
 	"github.com/seed18712806/lapse/processor/internal/fold"
-	"github.com/seed18712806/lapse/processor/internal/status"
+
 	"github.com/seed18712806/lapse/processor/internal/streams"
 	"github.com/seed18712806/lapse/sink/events"
 	"github.com/seed18712806/lapse/sink/store"
@@ -73,7 +73,7 @@ func TestG3_NoCheckpointBeforeAllIsPublished(t *testing.T) {
 	} {
 		p := at8(nil, 10)
 		p.shared = &Shared{Log: streams.NewLog(&streams.Streams{ID: "1"}, nil)}
-		p.status = &status.Status{}
+		p.status = &Status{}
 		p.collections = fold.NewCollections(map[string]store.Config{"c": tt.config}, nil)
 		p.collections.LookedUp(p.collections.Get("c"), tt.score, store.NoScore)
 		p.judge()

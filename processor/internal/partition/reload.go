@@ -1,9 +1,4 @@
-// Package reload loads a snapshot into a partition that was cleared.
-//
-// The state of the partition says that it is being removed until everything is loaded, and the last
-// commit ends that. So readers get an error meanwhile, and a load that was interrupted is begun
-// again by the next takeover.
-package reload
+package partition
 
 import (
 	"context"
@@ -18,8 +13,8 @@ import (
 )
 
 const (
-	bytesAtOnce = 1 << 20 // in the values of the entries of a batch
-	stepTime    = 50 * time.Millisecond
+	loadedAtOnce = 1 << 20 // in the values of the entries of a batch
+	stepTime     = 50 * time.Millisecond
 )
 
 // configsAtOnce is how many configurations one commit brings at the end of a load. Redis limits how
@@ -29,15 +24,12 @@ const configsAtOnce = 1000
 // entriesAtOnce is how many entries a batch has. A test changes it.
 var entriesAtOnce = 1000
 
-// Store is the stored partition: see [bulk.Partition] and [store.Partition].
-type Store interface {
-	Fill(ctx context.Context, version, next string, changes []store.CollectionFill) error
-	Count(ctx context.Context, version string, collections []string) (full []string, documents uint64, err error)
-	Commit(ctx context.Context, pr store.Progress, configs []store.ConfigChange, changes []store.CollectionChanges) error
-}
-
-// Loader loads a snapshot.
-type Loader struct {
+// Loader loads a snapshot into a partition that was cleared.
+//
+// The state of the partition says that it is being removed until everything is loaded, and the last
+// commit ends that. So readers get an error meanwhile, and a load that was interrupted is begun
+// again by the next takeover.
+type loader struct {
 	Manifest *snapshot.Manifest
 	Began    time.Time
 	// Documents is how many documents the partition has, after End.
@@ -53,23 +45,23 @@ type Loader struct {
 	batch       batch
 }
 
-// New makes a loader of a snapshot with entries, into a partition that was cleared and is at a
+// NewLoader makes a loader of a snapshot with entries, into a partition that was cleared and is at a
 // version. The caller has to call Close.
-func New(to Store, version string, m *snapshot.Manifest, entries iter.Seq2[snapshot.Entry, error]) *Loader {
-	l := &Loader{Manifest: m, Began: time.Now(), store: to, cleared: version, version: version, collections: make(map[string]struct{})}
+func newLoader(to Store, version string, m *snapshot.Manifest, entries iter.Seq2[snapshot.Entry, error]) *loader {
+	l := &loader{Manifest: m, Began: time.Now(), store: to, cleared: version, version: version, collections: make(map[string]struct{})}
 	l.next, l.stop = iter.Pull2(entries)
 	return l
 }
 
 // Close ends the reading of the snapshot. A nil loader has nothing to end.
-func (l *Loader) Close() {
+func (l *loader) Close() {
 	if l != nil {
 		l.stop()
 	}
 }
 
 // Load loads some of the snapshot. done reports that there is no more.
-func (l *Loader) Load(ctx context.Context) (done bool, err error) {
+func (l *loader) Load(ctx context.Context) (done bool, err error) {
 	for until := time.Now().Add(stepTime); !done && time.Now().Before(until); {
 		l.batch.clear()
 		for !l.batch.full() {
@@ -96,7 +88,7 @@ func (l *Loader) Load(ctx context.Context) (done bool, err error) {
 	return done, nil
 }
 
-func (l *Loader) take(e snapshot.Entry) error {
+func (l *loader) take(e snapshot.Entry) error {
 	switch e.Kind {
 	case snapshot.Put:
 		l.collections[e.Collection] = struct{}{}
@@ -108,7 +100,7 @@ func (l *Loader) take(e snapshot.Entry) error {
 
 // End ends the load: the partition is as the manifest describes it, and lacks what the log has up
 // to rebuild. It returns the state. A partition may have any number of configurations.
-func (l *Loader) End(ctx context.Context, version string, rebuild uint64) (s store.State, err error) {
+func (l *loader) End(ctx context.Context, version string, rebuild uint64) (s store.State, err error) {
 	m := l.Manifest
 	s = store.State{Version: version, Log: m.Log, Offset: m.Offset, Watermark: m.Watermark, Stamp: m.Stamp, Rebuild: rebuild, Configured: m.Configured,
 		Configs: make(map[string]store.Config, len(m.Configs))}

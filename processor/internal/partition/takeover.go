@@ -1,4 +1,4 @@
-package owner
+package partition
 
 import (
 	"cmp"
@@ -11,9 +11,8 @@ import (
 	"sync"
 	"time"
 
-	"github.com/seed18712806/lapse/processor/internal/anew"
 	"github.com/seed18712806/lapse/processor/internal/crash"
-	"github.com/seed18712806/lapse/processor/internal/examine"
+
 	"github.com/seed18712806/lapse/processor/internal/fold"
 	"github.com/seed18712806/lapse/processor/internal/streams"
 	"github.com/seed18712806/lapse/sink/store"
@@ -65,7 +64,7 @@ func (p *Partition) takeOver(stop context.Context) error {
 // again in Run.
 func TakeOver(ctx context.Context, partitions []*Partition) (upTo uint64, err error) {
 	ticker, consent := partitions[0].shared.Ticker, partitions[0].shared.Consent
-	all := make([]*examine.Found, len(partitions))
+	all := make([]*found, len(partitions))
 	errs := make([]error, len(partitions))
 	each := func(do func(i int, p *Partition) error) error {
 		var wg sync.WaitGroup
@@ -117,16 +116,16 @@ func (p *Partition) takeOverFailed(err error) error {
 	return p.failed(fmt.Errorf("take over: %w", err))
 }
 
-func (p *Partition) examiner() *examine.Examiner {
-	return examine.New(p.number(), p.store, p.shared.Log, p.shared.Events, p.shared.Checkpoints, p.shared.Desk.Store(), p.shared.Ticker)
+func (p *Partition) examiner() *examiner {
+	return newExaminer(p.number(), p.store, p.shared.Log, p.shared.Events, p.shared.Checkpoints, p.shared.Desk.Store(), p.shared.Ticker)
 }
 
-func (p *Partition) known() examine.Known {
-	return examine.Known{EverTaken: p.tenure.everTaken, Committed: p.progress.CommittedOffset(), Damage: p.tenure.damage}
+func (p *Partition) known() known {
+	return known{EverTaken: p.tenure.everTaken, Committed: p.progress.CommittedOffset(), Damage: p.tenure.damage}
 }
 
 // examine finds out what is stored, and whether the log can continue it, or a snapshot.
-func (p *Partition) examine(stop context.Context) (*examine.Found, error) {
+func (p *Partition) examine(stop context.Context) (*found, error) {
 	p.announcer.Hold()
 	f, err := p.examiner().State(stop, p.known()) // which may scan all of Redis
 	if err != nil {
@@ -151,7 +150,7 @@ func (p *Partition) examine(stop context.Context) (*examine.Found, error) {
 
 // refuse marks a damaged partition that the log cannot rebuild: it is kept as it is, and
 // readers get an error. The other partitions go on.
-func (p *Partition) refuse(ctx context.Context, f *examine.Found, why error) error {
+func (p *Partition) refuse(ctx context.Context, f *found, why error) error {
 	if f.State.Version == "" || f.State.Refused || f.State.Rebuild == store.Clearing {
 		return why
 	}
@@ -162,7 +161,7 @@ func (p *Partition) refuse(ctx context.Context, f *examine.Found, why error) err
 }
 
 // claim fences off a former owner, in Redis and in the stream of events.
-func (p *Partition) claim(ctx context.Context, f *examine.Found) error {
+func (p *Partition) claim(ctx context.Context, f *found) error {
 	p.announcer.Unfence()
 	version, lacks := p.progress.Claim(rand.Text()), f.Lacks(p.known())
 	if f.State.Version == "" || f.Damage != nil {
@@ -174,7 +173,7 @@ func (p *Partition) claim(ctx context.Context, f *examine.Found) error {
 	p.tenure.verified = time.Now()
 	var err error
 	if f.Anew && lacks != store.Clearing {
-		err = anew.Take(ctx, p.store, f.State, version)
+		err = takeAnew(ctx, p.store, f.State, version)
 	} else {
 		err = p.store.Take(ctx, f.State, version, lacks)
 	}
@@ -189,7 +188,7 @@ func (p *Partition) claim(ctx context.Context, f *examine.Found) error {
 
 // resume goes on from what was found, now that no former owner can commit or publish. upTo
 // is the sequence of a tick that was appended after the claim.
-func (p *Partition) resume(ctx context.Context, f *examine.Found, upTo uint64) error {
+func (p *Partition) resume(ctx context.Context, f *found, upTo uint64) error {
 	f.Last = upTo
 	if lost := f.Lost != nil; f.Anew {
 		if err := p.examiner().Cover(ctx, 0, p.announcer.FencePlace().Seq); err != nil {
@@ -252,7 +251,7 @@ func (p *Partition) resume(ctx context.Context, f *examine.Found, upTo uint64) e
 // beginAnew sets aside what is stored of the partition, which then begins at the beginning of the
 // log. See package anew.
 func (p *Partition) beginAnew(ctx context.Context, next store.State) (store.State, error) {
-	b := anew.Beginning{
+	b := beginning{
 		Partition: p.number(), Store: p.store, Log: p.shared.Log, Checkpoints: p.shared.Checkpoints, Snapshots: p.shared.Desk.Store(),
 		Fence: p.announcer.FencePlace().Seq,
 	}

@@ -1,9 +1,4 @@
-// Package status holds what the owner of each partition tells the rest of the process: the
-// metrics, /readyz, the monitor, and the senders of outcomes.
-//
-// Owners write, everybody reads. Each value is read by itself: two values may be from
-// different steps.
-package status
+package partition
 
 import (
 	"fmt"
@@ -17,7 +12,9 @@ import (
 // ProblemPartitions: partitions cannot go on.
 var ProblemPartitions = health.Problem{Name: "partitions", Advice: "Look at the reason: mostly Redis or NATS refuses something. lapse tries again by itself."}
 
-// Status is what the owner of a partition tells others. Each part is read by itself.
+// Status is what the owner of a partition tells the rest of the process: the metrics, /readyz, the
+// monitor, and the senders of outcomes. The owner writes, everybody reads. Each value is read by itself:
+// two values may be from different steps.
 type Status struct {
 	Applied atomic.Uint64         // offset that was applied
 	Lacking atomic.Uint64         // offset below which documents are missing; 0 if none are
@@ -31,18 +28,18 @@ type Status struct {
 	Begun      atomic.Int64 // when the present step was begun, Unix nanoseconds; 0 if there is none
 }
 
-// All are the statuses of all partitions of a shard.
-type All struct {
+// Statuses are the statuses of all partitions of a shard.
+type Statuses struct {
 	Partitions []*Status
 	first      int
 	health     *health.Board
 	mu         sync.Mutex // of Report
 }
 
-// NewAll makes the statuses of n partitions. first is the number of the first of them, among
+// NewStatuses makes the statuses of n partitions. first is the number of the first of them, among
 // the partitions of all shards.
-func NewAll(first, n int, board *health.Board) *All {
-	s := &All{Partitions: make([]*Status, n), first: first, health: board}
+func NewStatuses(first, n int, board *health.Board) *Statuses {
+	s := &Statuses{Partitions: make([]*Status, n), first: first, health: board}
 	for i := range s.Partitions {
 		s.Partitions[i] = &Status{}
 		s.Partitions[i].Next.Store(math.MaxInt64)
@@ -51,10 +48,10 @@ func NewAll(first, n int, board *health.Board) *All {
 }
 
 // Number is the number of the i-th partition, among those of all shards.
-func (s *All) Number(i int) int { return s.first + i }
+func (s *Statuses) Number(i int) int { return s.first + i }
 
 // Applied is the offset that all partitions have applied.
-func (s *All) Applied() uint64 {
+func (s *Statuses) Applied() uint64 {
 	applied := uint64(math.MaxUint64)
 	for _, one := range s.Partitions {
 		applied = min(applied, one.Applied.Load())
@@ -64,7 +61,7 @@ func (s *All) Applied() uint64 {
 
 // Configured is the sequence of the stream of configurations up to which all partitions have
 // applied it.
-func (s *All) Configured() uint64 {
+func (s *Statuses) Configured() uint64 {
 	configured := uint64(math.MaxUint64)
 	for _, one := range s.Partitions {
 		configured = min(configured, one.Configured.Load())
@@ -74,7 +71,7 @@ func (s *All) Configured() uint64 {
 
 // Missing counts the partitions that have not applied the log up to a sequence, and those
 // that are being rebuilt.
-func (s *All) Missing(start uint64) (behind, lacking int) {
+func (s *Statuses) Missing(start uint64) (behind, lacking int) {
 	for _, one := range s.Partitions {
 		if start == 0 || !one.Owned.Load() || one.Applied.Load() < start {
 			behind++
@@ -87,7 +84,7 @@ func (s *All) Missing(start uint64) (behind, lacking int) {
 
 // Report sets or clears the problem that partitions cannot go on. It is one problem, as
 // they mostly fail together.
-func (s *All) Report() {
+func (s *Statuses) Report() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	var first error

@@ -1,17 +1,4 @@
-// Package anew begins a partition anew from the log, as a person has decided. What is stored of
-// it is set aside, and kept until the partition has been rebuilt.
-//
-// The process may die at any point, so the order matters:
-//
-//  1. [Take]: the version of the takeover. What is whole is not marked as damaged, or the next
-//     takeover would clear it.
-//  2. [Beginning.SetAside] sets aside. Until it has ended, the checkpoint still says that the log
-//     does not reach back, so the partition is refused. A person's new token goes on with it.
-//  3. The same forgets the snapshots and moves the checkpoint, while the state says that nothing is
-//     there. With the new checkpoint, the next takeover rebuilds the partition from the log.
-//  4. The owner stores the state with which the rebuild begins. When that has succeeded, it
-//     removes what was set aside.
-package anew
+package partition
 
 import (
 	"context"
@@ -26,18 +13,10 @@ import (
 // recordTimeout bounds what is recorded after the scan of Redis.
 const recordTimeout = 30 * time.Second
 
-// Store is the stored partition. See [store.Partition].
-type Store interface {
-	Take(ctx context.Context, s store.State, version string, rebuild uint64) error
-	Refuse(ctx context.Context, s store.State, version string) error
-	SetAside(ctx context.Context, version string, next store.State, rebuild uint64) error
-	RemoveAside(ctx context.Context) (removed bool, err error)
-}
-
-// Take stores the version of a takeover that will set aside a state that lacks no documents, or
+// takeAnew stores the version of a takeover that will set aside a state that lacks no documents, or
 // what a rebuild still has to bring. It is marked as refused, unless it is being rebuilt: so nobody
 // reads it while its keys are renamed.
-func Take(ctx context.Context, at Store, s store.State, version string) error {
+func takeAnew(ctx context.Context, at Store, s store.State, version string) error {
 	// A copy of before, beside what is whole, is of a rebuild that has succeeded.
 	if _, err := at.RemoveAside(ctx); err != nil {
 		return err
@@ -48,8 +27,20 @@ func Take(ctx context.Context, at Store, s store.State, version string) error {
 	return at.Refuse(ctx, s, version)
 }
 
-// Beginning is what begins anew.
-type Beginning struct {
+// beginning begins a partition anew from the log, as a person has decided. What is stored of
+// it is set aside, and kept until the partition has been rebuilt.
+//
+// The process may die at any point, so the order matters:
+//
+//  1. takeAnew: the version of the takeover. What is whole is not marked as damaged, or the next
+//     takeover would clear it.
+//  2. [beginning.SetAside] sets aside. Until it has ended, the checkpoint still says that the log
+//     does not reach back, so the partition is refused. A person's new token goes on with it.
+//  3. The same forgets the snapshots and moves the checkpoint, while the state says that nothing is
+//     there. With the new checkpoint, the next takeover rebuilds the partition from the log.
+//  4. The owner stores the state with which the rebuild begins. When that has succeeded, it
+//     removes what was set aside.
+type beginning struct {
 	Partition   int
 	Store       Store
 	Log         *streams.Log
@@ -61,7 +52,7 @@ type Beginning struct {
 // SetAside sets aside the partition, which is at a version. It returns the new checkpoint, whose
 // origin is where the log begins. The state then begins there, at the same version, and lacks
 // everything.
-func (b Beginning) SetAside(ctx context.Context, version string) (announce.Checkpoint, error) {
+func (b beginning) SetAside(ctx context.Context, version string) (announce.Checkpoint, error) {
 	c := announce.Checkpoint{Log: b.Log.ID(), Anew: b.Fence}
 	info, err := b.Log.Info(ctx)
 	if err != nil {

@@ -1,4 +1,4 @@
-package examine
+package partition
 
 import (
 	"cmp"
@@ -26,7 +26,7 @@ import (
 //     whoever gives them up does not lose the documents.
 //
 // After an error that is no refusal nothing is known, and Choose has to be tried again.
-func (e *Examiner) Choose(ctx context.Context, f *Found, why error) error {
+func (e *examiner) Choose(ctx context.Context, f *found, why error) error {
 	old := errors.Is(why, streams.ErrLogTruncated) || errors.Is(why, streams.ErrRefused)
 	lost := why == nil && f.Lost != nil
 	if lost && e.snapshots == nil {
@@ -94,7 +94,7 @@ func damaged(err error) bool {
 
 // LastOutput is where the stream of events has the last output of the partition, as far as that is
 // remembered and was not lost.
-func (f *Found) LastOutput() (last events.Place) {
+func (f *found) LastOutput() (last events.Place) {
 	places := []events.Place{f.Checkpoint.Last}
 	if f.Snapshot != nil {
 		places = append(places, f.Snapshot.Last)
@@ -112,7 +112,7 @@ func (f *Found) LastOutput() (last events.Place) {
 
 // Published is the position up to which all outputs are published: that of the checkpoint, or of
 // the snapshot.
-func (f *Found) Published() announce.Checkpoint {
+func (f *found) Published() announce.Checkpoint {
 	c := f.Checkpoint
 	if m := f.Snapshot; m != nil && m.Published > c.Seq {
 		c.Log, c.Seq, c.Watermark, c.From, c.Last = m.Log, m.Published, m.PublishedTime, m.From, m.Last

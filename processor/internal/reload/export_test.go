@@ -1,4 +1,0 @@
-package reload
-
-// SetEntriesAtOnce sets how many entries a batch has.
-func SetEntriesAtOnce(n int) { entriesAtOnce = n }
