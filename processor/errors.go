@@ -26,6 +26,9 @@ var (
 	// ErrLogChanged: what is stored was computed from another log, or from an end of this
 	// one that it has lost.
 	ErrLogChanged = identity.ErrLogChanged
+	// ErrLogGap: messages are missing from the middle of the log, and nobody has decided to go on
+	// without them.
+	ErrLogGap = identity.ErrLogGap
 	// ErrStreamGone: somebody has deleted a stream that lapse needs.
 	ErrStreamGone = identity.ErrStreamGone
 	// ErrMismatch: a stream is not as lapse needs it. A person has to decide what becomes

@@ -154,6 +154,9 @@ func (e *Examiner) judgeLog(ctx context.Context, f *Found) error {
 	if err != nil {
 		return e.impasse(f, err)
 	}
+	if err := e.log.CheckGaps(ctx, info, offset); err != nil {
+		return err
+	}
 	for _, seen := range stamps {
 		if err := e.log.CheckStamp(ctx, seen, "lapse has applied", e.ticks); errors.Is(err, identity.ErrLogChanged) || errors.Is(err, identity.ErrLogBehind) {
 			return e.impasse(f, err)

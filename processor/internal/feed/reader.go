@@ -20,7 +20,6 @@ import (
 	"github.com/seed18712806/lapse/processor/internal/pull"
 	"github.com/seed18712806/lapse/processor/internal/streams"
 	"github.com/seed18712806/lapse/sink/store"
-	"github.com/seed18712806/lapse/sink/wire"
 )
 
 // The names of problems of reading the log.
@@ -374,11 +373,7 @@ func (r *Reader) checkGap(ctx context.Context, last, seq uint64) error {
 	if err != nil {
 		return err
 	}
-	if restored, ok, _ := wire.ParseRestored(info.Config.Metadata); ok && restored.Leaves(last, seq) {
-		return nil
-	}
-	r.logger.Warn("messages were deleted from the middle of the log", slog.Uint64("after", last), slog.Uint64("before", seq))
-	return nil
+	return r.log.CheckJump(ctx, info, last, seq)
 }
 
 // deliver puts a message into the inbox of its partition, or into all inboxes.

@@ -2,7 +2,8 @@
 // and has the messages that come next. Where it is not, lapse refuses to go on, and keeps
 // everything as it is until a person decides ([Consent]).
 //
-// It reads the state of the log. It writes nothing.
+// It reads the state of the log. It writes nothing but a person's decision about messages that the log has
+// lost ([Log.PassGaps]).
 package identity
 
 import (
@@ -35,7 +36,7 @@ var (
 
 // MustStop reports whether an error means that it would be wrong to go on.
 func MustStop(err error) bool {
-	for _, one := range []error{ErrLogTruncated, ErrLogBehind, ErrLogChanged, ErrStreamGone} {
+	for _, one := range []error{ErrLogTruncated, ErrLogBehind, ErrLogChanged, ErrLogGap, ErrStreamGone} {
 		if errors.Is(err, one) {
 			return true
 		}
