@@ -24,7 +24,8 @@ var forgetful = []string{"--duplicate-window", duplicateWindow.String(), "--forg
 // in no file of the NATS server, of Redis and of lapse. Those of a document that lives are still there,
 // also after Redis has lost everything.
 //
-// It fails without snapshots, without the truncation, and without the fillings of any stream.
+// It fails without snapshots, without the truncation, and without the fillings of any stream. A log with a
+// maximum size has them too, and no sequence is missing from its middle.
 func TestG10_NothingIsLeftInAnyFile(t *testing.T) {
 	t.Run("embedded", func(t *testing.T) {
 		t.Parallel()
@@ -44,6 +45,16 @@ func TestG10_NothingIsLeftInAnyFile(t *testing.T) {
 			t.Fatal(err)
 		}
 		w.keeps()
+	})
+	t.Run("of a size", func(t *testing.T) {
+		t.Parallel()
+		w := servers(t, harness.RedisOptions{Persistent: true})
+		w.lapse = harness.StartLapse(t, w.nats.URL(), w.redis.Address(), append(forgetful, "--log-max-bytes", "64MiB")...)
+		w.leavesNothing(w.nats.Dir(), w.redis.Dir(), w.lapse.Dir())
+		if log := w.stateOf(w.Prefix.LogStream()); log.NumDeleted > 0 {
+			t.Errorf("a message of the log was deleted: %+v", log)
+		}
+		w.lapse.Ready()
 	})
 }
 

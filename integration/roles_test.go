@@ -80,8 +80,8 @@ purge the checkpoints         pub $JS.API.STREAM.PURGE.KV_LAPSE_CHECKPOINTS    n
 delete the log                pub $JS.API.STREAM.DELETE.LAPSE_LOG              no          no     no    yes      -
                               pub $JS.API.STREAM.DELETE.LAPSE_LOG_0            no          no     no    yes      -
 delete the events             pub $JS.API.STREAM.DELETE.LAPSE_EVENTS           no          no     no    yes      -
-delete a message of the log   pub $JS.API.STREAM.MSG.DELETE.LAPSE_LOG          no          no     yes   yes      -
-                              pub $JS.API.STREAM.MSG.DELETE.LAPSE_LOG_3        no          no     yes   yes      -
+delete a message of the log   pub $JS.API.STREAM.MSG.DELETE.LAPSE_LOG          no          no     no    yes      -
+                              pub $JS.API.STREAM.MSG.DELETE.LAPSE_LOG_3        no          no     no    yes      -
 delete one of the others      pub $JS.API.STREAM.MSG.DELETE.LAPSE_EVENTS       no          no     yes   yes      -
                               pub $JS.API.STREAM.MSG.DELETE.OBJ_LAPSE_SNAPSHOTS     no     no     yes   yes      -
                               pub $JS.API.STREAM.MSG.DELETE.LAPSE_CONFIG       no          no     no    yes      -

@@ -81,6 +81,7 @@
 //     (feed/inbox.go).
 //   - S12: A takeover compares Redis, the log, the stream of events, the checkpoint and the
 //     snapshots with each other, and goes on only where what remains is the whole (examine).
+//     Nobody applies the log over a gap in its middle before a person has decided (identity/gap.go).
 //
 // Types have invariants of their own: R of the recording, O of the snapshots, T of the retention, E of the examiner, C of the reader and I of the inbox (feed), A of the
 // progress and K of the collections (state), N of the publications (announce), P of the
@@ -112,7 +113,7 @@
 //	G9   traffic goes first                      S11 turns  TestG9_OnePartitionStandsStill
 //	G10  what has expired is gone                S9         TestG10_NothingIsLeftInAnyFile
 //	G11  health tells the truth                  monitor.go TestKept (health-tells-the-truth.plan), TestG11_StreamGone
-//	G12  what NATS loses is found                S12        TestG12_Matrix, TestG12_CrashAtEveryPoint, TestG12_ARefusedShardHoldsUpNothingElse
+//	G12  what NATS loses is found                S12        TestG12_Matrix, TestG12_CrashAtEveryPoint, TestG12_ARefusedShardHoldsUpNothingElse, TestG12_AGapInTheLog
 //
 // The same with several shards: TestG1_Shards, TestG8_ShardsGetWhatIsNotMapped,
 // TestG7_ConfigurationsLostTheirEnd, and TestAll_Faults in package integration.

@@ -24,6 +24,9 @@ var (
 	// ErrLogChanged: what is stored was computed from another log, or from an end of this
 	// one that it has lost.
 	ErrLogChanged = streams.ErrLogChanged
+	// ErrLogGap: messages are missing from the middle of the log, and nobody has decided to go on
+	// without them.
+	ErrLogGap = streams.ErrLogGap
 	// ErrStreamGone: somebody has deleted a stream that lapse needs.
 	ErrStreamGone = streams.ErrStreamGone
 	// ErrMismatch: a stream is not as lapse needs it. A person has to decide what becomes

@@ -51,7 +51,7 @@ type Options struct {
 	// clock and Redis's; 10 seconds.
 	MaxClockLead time.Duration
 	// BeginAnew is the token of a refusal, which says what is given up: the refused partitions begin
-	// anew from the log, or go on without events that were lost. None if empty.
+	// anew from the log, or go on without events or messages of the log that were lost. None if empty.
 	BeginAnew string
 
 	// ReplyPrefixes are the beginnings of subjects to which outcomes may be sent, beside

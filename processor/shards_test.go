@@ -256,9 +256,9 @@ func TestG1_ConfigurationsWithTheIDOfAWrite(t *testing.T) {
 	for i := range 4 {
 		r.send(prefix.Write(wire.Upsert, "c", fmt.Sprint(i)), `{}`, jetstream.MsgIDHeader, fmt.Sprint("lost", i))
 	}
-	lost := r.send(prefix.Config("c"), `{"defaultTtl":1}`, jetstream.MsgIDHeader, "lost0")
+	r.send(prefix.Config("lost"), `{"defaultTtl":1}`, jetstream.MsgIDHeader, "lost0")
 	r.send(prefix.Config("c"), `{"defaultTtl":3000}`)
-	if err := stream.DeleteMsg(t.Context(), lost); err != nil {
+	if err := stream.Purge(t.Context(), jetstream.WithPurgeSubject(prefix.Config("lost"))); err != nil {
 		t.Fatal(err)
 	}
 	all = r.startShards()

@@ -150,6 +150,8 @@ func (w *World) breakStream(s plan.Step) {
 	switch s.Verb {
 	case "log-tail":
 		stream.LoseTail(s.Number(0))
+	case "log-gap":
+		stream.Delete(stream.LastSeq() - uint64(s.Number(0)))
 	case "log-truncate":
 		if applied := w.applied(); applied > uint64(s.Number(0)) && time.Since(w.lost[name]) >= ageOut {
 			stream.Truncate(applied + 1 - uint64(s.Number(0)))

@@ -64,7 +64,7 @@ type LogFlags struct {
 // ProcessFlags are about this process.
 type ProcessFlags struct {
 	MaxClockLead Period `env:"LAPSE_MAX_CLOCK_LEAD" group:"process" default:"10s" placeholder:"TIME" help:"Stop at a message that NATS has stamped more than this ahead of the clocks of this machine and of Redis (${default})."`
-	BeginAnew    string `env:"LAPSE_BEGIN_ANEW" group:"process" placeholder:"TOKEN" help:"Give up what lapse refused to go on without: begin again from the log as it is, or go on without events that were lost. The message of the refusal has the token, and says which."`
+	BeginAnew    string `env:"LAPSE_BEGIN_ANEW" group:"process" placeholder:"TOKEN" help:"Give up what lapse refused to go on without: begin again from the log as it is, or go on without events, or messages of the log, that were lost. The message of the refusal has the token, and says which."`
 	ReadyFile    string `env:"LAPSE_READY_FILE" group:"process" placeholder:"FILE" help:"Write the addresses (JSON) to this file once lapse is ready, and remove it at the end."`
 	LogLevel     string `env:"LAPSE_LOG_LEVEL" group:"process" enum:"debug,info,warn,error" default:"info" placeholder:"LEVEL" help:"Lowest level to log: debug, info, warn or error (${default})."`
 	LogFormat    string `env:"LAPSE_LOG_FORMAT" group:"process" enum:"text,json" default:"text" placeholder:"FORMAT" help:"Log on standard error as text or json (${default})."`

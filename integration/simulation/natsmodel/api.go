@@ -72,11 +72,20 @@ func (s *Server) streamRequest(c *Command, verb, name string) {
 		}](c)
 		s.succeed(c, kind, `"success":true,"purged":%d`, st.purge(cmp.Or(p.Filter, ">"), cmp.Or(p.Seq, st.last+1)))
 		return
-	case verb != "INFO" || len(c.Data) > 0:
+	case verb != "INFO":
 		panic("natsmodel: the request is not modelled: " + c.Subject)
 	}
 	if e != nil {
 		s.fail(c, kind, e)
+	} else if verb == "INFO" && decode[struct {
+		Offset  int
+		Details bool `json:"deleted_details"`
+	}](c).Details {
+		info := string(st.info(st.seen()))
+		if all := st.deleted(st.seen()); all != nil {
+			info = strings.Replace(info, `"num_deleted":`, fmt.Sprintf(`"deleted":%s,"num_deleted":`, marshal(all)), 1)
+		}
+		s.succeed(c, kind, "%s", info)
 	} else if verb == "INFO" {
 		s.succeed(c, kind, "%s", st.info(st.seen()))
 	} else {
@@ -119,6 +128,16 @@ func (s *Server) succeed(c *Command, kind, format string, args ...any) {
 
 func (s *Server) fail(c *Command, kind string, e *refusal) {
 	s.succeed(c, kind, `"error":%s`, marshal(e))
+}
+
+// deleted are the sequences between the first message and another that have none.
+func (st *Stream) deleted(upTo uint64) (all []uint64) {
+	for seq := st.first; seq <= upTo; seq++ {
+		if st.from(seq) == st.from(seq+1) {
+			all = append(all, seq)
+		}
+	}
+	return all
 }
 
 // info tells of a stream what the messages up to a sequence show.

@@ -95,10 +95,12 @@ var operations = slices.Concat(slices.Repeat([]func(*side) any{(*side).publish},
 
 var subjects = []string{"log.a", "events.a", "events.b", "events.b.c.d", "events.b.c.%C3%A4", "events.b.c.14"}
 
-func (s *side) stream() string             { return s.pick("LOG", "EVENTS", "EVENTS", "EVENTS", "NONE") }
-func (s *side) chance(n int) bool          { return s.r.IntN(n) == 0 }
-func (s *side) number(n int) string        { return strconv.Itoa(s.r.IntN(n)) }
-func (s *side) info() any                  { return s.ask("STREAM.INFO."+s.stream(), nil) }
+func (s *side) stream() string      { return s.pick("LOG", "EVENTS", "EVENTS", "EVENTS", "NONE") }
+func (s *side) chance(n int) bool   { return s.r.IntN(n) == 0 }
+func (s *side) number(n int) string { return strconv.Itoa(s.r.IntN(n)) }
+func (s *side) info() any {
+	return s.ask("STREAM.INFO."+s.stream(), map[string]any{"deleted_details": true})
+}
 func (s *side) pick(from ...string) string { return from[s.r.IntN(len(from))] }
 
 // message is one that a stream may store, or refuse. Conditions are met if they are easy.

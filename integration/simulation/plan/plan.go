@@ -58,6 +58,7 @@ var verbs = map[string]int{
 	"log-tail":      1, // messages: the log loses its last ones
 	"log-truncate":  1, // messages: the log keeps the last ones that are not applied, and so many
 	"log-anew":      0, // the log is deleted, and made anew
+	"log-gap":       1, // messages: the log loses the one before so many of its last ones
 	"log-refuse":    1, // duration
 	"events-refuse": 1, // duration
 	"events-age":    0, // all events are removed
@@ -166,7 +167,7 @@ func (s Step) Duration(i int) time.Duration {
 
 // Lasts reports whether a person may have to decide after a step.
 func (s Step) Lasts() bool {
-	return slices.Contains(lasting, s.Verb) || s.Verb == "redis-damage" && s.Args[1] == "state"
+	return slices.Contains(lasting, s.Verb) || s.Verb == "log-gap" || s.Verb == "redis-damage" && s.Args[1] == "state"
 }
 
 // Lost is what the streams lose in a step: the number of messages, by stream.

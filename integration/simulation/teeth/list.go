@@ -54,6 +54,10 @@ var teeth = []tooth{
 		`held != 0 && g.Holds() &&`},
 
 	// identity, message
+	{"gap-passed-over", "G12", "processor/internal/identity/gap.go",
+		"What is missing from the middle of the log is never applied, and nobody hears of it.",
+		`if g.Last <= after {`,
+		`if g.Last <= after || g.First > 0 {`},
 	{"old-answer-believed", "G7", "processor/internal/identity/identity.go",
 		"A replica that lags behind makes lapse refuse its log.",
 		`info.State.LastSeq >= seq || info.Config.Replicas <= 1 {`,

@@ -374,11 +374,7 @@ func (r *Reader) checkGap(ctx context.Context, last, seq uint64) error {
 	if err != nil {
 		return err
 	}
-	if restored, ok, _ := wire.ParseRestored(info.Config.Metadata); ok && restored.Leaves(last, seq) {
-		return nil
-	}
-	r.logger.Warn("messages were deleted from the middle of the log", slog.Uint64("after", last), slog.Uint64("before", seq))
-	return nil
+	return r.log.CheckJump(ctx, info, last, seq)
 }
 
 // headerOf is the header of a message. Where it cannot be read, the client library returns

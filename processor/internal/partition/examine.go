@@ -142,6 +142,9 @@ func (e *examiner) judgeLog(ctx context.Context, f *found) error {
 	if err != nil {
 		return e.impasse(f, err)
 	}
+	if err := e.log.CheckGaps(ctx, info, offset); err != nil {
+		return err
+	}
 	for _, seen := range stamps {
 		if err := e.log.CheckStamp(ctx, seen, "lapse has applied", e.ticks); errors.Is(err, streams.ErrLogChanged) || errors.Is(err, streams.ErrLogBehind) {
 			return e.impasse(f, err)

@@ -22,12 +22,18 @@ import (
 //     the refusal, with what is wrong with each snapshot.
 //   - E3: A snapshot of this log that has seen another end of it refuses the log, as the checkpoint
 //     does.
+//   - E9: Where nothing keeps a snapshot, or the log, from being used but messages that the log has lost,
+//     these are the refusal, before all others: whoever goes on without them gives up nothing else.
 //   - E8: Where nothing keeps a snapshot from being used but lost outputs, these are the refusal:
 //     whoever gives them up does not lose the documents.
 //
 // After an error that is no refusal nothing is known, and Choose has to be tried again.
 func (e *examiner) Choose(ctx context.Context, f *found, why error) error {
-	old := errors.Is(why, streams.ErrLogTruncated) || errors.Is(why, streams.ErrRefused)
+	var gap error // messages that the log has lost, without which it could be used
+	if errors.Is(why, streams.ErrLogGap) {
+		gap = why
+	}
+	old := gap != nil || errors.Is(why, streams.ErrLogTruncated) || errors.Is(why, streams.ErrRefused)
 	lost := why == nil && f.Lost != nil
 	if lost && e.snapshots == nil {
 		return e.again(ctx, f)
@@ -54,6 +60,8 @@ func (e *examiner) Choose(ctx context.Context, f *found, why error) error {
 		f.Snapshot = nil
 		if errors.Is(err, streams.ErrLogTruncated) {
 			err = errors.Unwrap(err) // without what a person can do: it is one reason among others
+		} else if errors.Is(err, streams.ErrLogGap) {
+			gap = cmp.Or(gap, err)
 		} else if errors.Is(err, events.ErrLost) {
 			without = cmp.Or(without, err)
 		} else if !damaged(err) {
@@ -63,6 +71,8 @@ func (e *examiner) Choose(ctx context.Context, f *found, why error) error {
 	}
 	f.Unfit = errors.Join(unfit...)
 	switch {
+	case gap != nil:
+		return gap
 	case lost:
 		return e.again(ctx, f)
 	case why == nil:

@@ -87,9 +87,12 @@ func TakeOver(ctx context.Context, partitions []*Partition) (upTo uint64, err er
 	}
 	err = each(examineOne)
 	if consent != nil {
-		consent.Cover(errs)
+		gap := consent.Cover(errs)
+		if err := partitions[0].shared.Log.PassGaps(ctx, gap); err != nil {
+			return 0, err
+		}
 		for i, err := range errs {
-			if consent.Allows(i, err) {
+			if consent.Allows(i, err) || gap != nil && errors.Is(err, streams.ErrLogGap) {
 				errs[i] = nil
 			}
 		}

@@ -12,7 +12,9 @@
 //     again and are whole (truncate.go).
 //   - The NATS server keeps the bytes of a removed message while its file has others. The keeper ends
 //     the files of log and snapshots by a filling, twice in an interval. What is in a file then dies
-//     within that time, and the file goes (edges.go).
+//     within that time, and the file goes (edges.go). A filling stays in the log until that is truncated:
+//     a sequence that is missing from its middle is a loss. Where a maximum size leaves no room for it,
+//     there is none, and the file ends when the log has stored as much by itself.
 //   - Events are kept for 7/8 of D at most. Their files are ended every sixteenth of D.
 //   - Redis keeps the bytes in its files until it writes them anew: the keeper asks it to (redis.go).
 //

@@ -330,8 +330,12 @@ func (k *Keeper) put(i int, all []snapshot.Generation) {
 func (k *Keeper) endFiles(ctx context.Context, info *jetstream.StreamInfo) error {
 	s, now, next := k.Identity.Streams, info.TimeStamp, *k.kept
 	var err error
-	if next.Log, err = k.end(ctx, k.kept.Log, now, info, s.LogFilling(k.Log), k.interval()/2); err != nil {
+	if f := s.LogFilling(k.Log); !f.Fits(info) {
+		next.turn(info)
+	} else if next.Log, err = k.end(ctx, k.kept.Log, now, info, f, k.interval()/2); err != nil {
 		return err
+	} else {
+		next.Turn = edge{}
 	}
 	if s.Snapshots != nil {
 		objects, err := s.Snapshots.Stream().Info(ctx)

@@ -243,3 +243,27 @@ func TestG12_OnDisk(t *testing.T) {
 		check("one is damaged", 0, 0)
 	})
 }
+
+// TestTurn: a log that is full has no room for a filling. Its file of an instant has ended when the log has
+// stored as much in place of what it had then, and not before.
+func TestTurn(t *testing.T) {
+	full := func(hours float64, first, last uint64) *jetstream.StreamInfo {
+		info := logAt(hours, first, last)
+		info.State.Bytes = 9 << 20
+		return info
+	}
+	k := keeper(1).kept
+	k.turn(full(1, 100, 200))
+	k.turn(full(5, 200, 300))
+	if len(k.Log) > 0 {
+		t.Errorf("the file has ended while a message of then is there: %v", k.Log)
+	}
+	k.turn(logAt(6, 201, 301))
+	if len(k.Log) > 0 {
+		t.Errorf("the file has ended with so little behind it: %v", k.Log)
+	}
+	k.turn(full(7, 201, 310))
+	if !slices.Equal(k.Log, edges{{at(1).UnixMilli(), 310}}) || k.Turn != (edge{at(7).UnixMilli(), 310}) {
+		t.Errorf("the edges are %v, and the next turn began with %v", k.Log, k.Turn)
+	}
+}

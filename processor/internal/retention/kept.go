@@ -7,6 +7,8 @@ import (
 	"strconv"
 
 	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/seed18712806/lapse/processor/internal/streams"
 )
 
 const format = 1
@@ -18,11 +20,26 @@ type kept struct {
 	Log    edges  `json:"log,omitempty"`
 	Events edges  `json:"events,omitempty"`
 	ID     string `json:"id"` // of the log
+	// Turn is from when on the log has no room for a filling, and stores messages in place of others.
+	Turn edge `json:"turn,omitzero"`
 	// Objects are the edges of the snapshots.
 	Objects edges `json:"objects,omitempty"`
 	Redis   int64 `json:"redis"`  // when Redis began to write its files anew, Unix milliseconds
 	Within  int64 `json:"within"` // the promise, milliseconds
 	Since   int64 `json:"since"`  // from when on it is kept, Unix milliseconds
+}
+
+// turn notes an edge of a log that has no room for a filling: what it has stored since the last turn has
+// ended the file of then.
+func (k *kept) turn(info *jetstream.StreamInfo) {
+	now := edge{At: info.TimeStamp.UnixMilli(), Seq: info.State.LastSeq}
+	if k.Turn.At != 0 {
+		if !streams.Turned(info, k.Turn.Seq) {
+			return
+		}
+		k.Log = k.Log.add(edge{At: k.Turn.At, Seq: now.Seq})
+	}
+	k.Turn = now
 }
 
 func (k *Keeper) key() string { return "retention." + strconv.Itoa(k.Parts.Log.Shard) }

@@ -151,6 +151,6 @@ func (k *Keeper) Problem(now time.Time) error {
 	return fmt.Errorf("%w: %w", errors.Join(all...), cmp.Or(k.failure, errBehind))
 }
 
-var errBehind = errors.New("snapshots, or the rewriting of files, take too long")
+var errBehind = errors.New("snapshots, or the rewriting of files, take too long, or --log-max-bytes leaves the log no room (64 MiB) to end its files")
 
 var places = map[string]string{InLog: "the log", InSnapshots: "the snapshots", InEvents: "the events", InRedis: "Redis's files"}

@@ -41,6 +41,7 @@ func (o Options) logConfig(configs string) jetstream.StreamConfig {
 		Description:       "lapse: writes, configuration and ticks, in one order",
 		Subjects:          o.log().Subjects(),
 		AllowBatchPublish: true,
+		DenyDelete:        true, // see gaps.go
 		MaxAge:            orDefault(o.LogMaxAge, 0),
 		MaxBytes:          orDefault(o.LogMaxBytes, -1),
 		Duplicates:        clamp(orDefault(o.DuplicateWindow, defaultWindow), orDefault(o.LogMaxAge, 0)),
@@ -60,6 +61,7 @@ func (o Options) configsConfig() jetstream.StreamConfig {
 		Name:        o.Prefix.ConfigStream(),
 		Description: "lapse: configurations and drops, for the logs of all shards",
 		Subjects:    o.Prefix.ConfigSubjects(),
+		DenyDelete:  true,
 		MaxBytes:    -1,
 		Duplicates:  orDefault(o.DuplicateWindow, defaultWindow),
 		Metadata:    o.fixed(),

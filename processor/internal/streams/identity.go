@@ -1,8 +1,3 @@
-// Package identity tells whether the log is the one from which the stored state was computed,
-// and has the messages that come next. Where it is not, lapse refuses to go on, and keeps
-// everything as it is until a person decides ([Consent]).
-//
-// It reads the state of the log. It writes nothing.
 package streams
 
 import (
@@ -33,7 +28,7 @@ var (
 
 // MustStop reports whether an error means that it would be wrong to go on.
 func MustStop(err error) bool {
-	for _, one := range []error{ErrLogTruncated, ErrLogBehind, ErrLogChanged, ErrStreamGone} {
+	for _, one := range []error{ErrLogTruncated, ErrLogBehind, ErrLogChanged, ErrLogGap, ErrStreamGone} {
 		if errors.Is(err, one) {
 			return true
 		}
@@ -41,7 +36,10 @@ func MustStop(err error) bool {
 	return false
 }
 
-// Log is the log that this process reads, with the questions that tell it from another.
+// Log is the log that this process reads. It tells whether that is the log from which the stored state was
+// computed, and has the messages that come next. Where it is not, lapse refuses to go on, and keeps
+// everything as it is until a person decides ([Consent]). It writes nothing but such a decision
+// ([Log.PassGaps]).
 type Log struct {
 	Streams *Streams
 	link    *Link

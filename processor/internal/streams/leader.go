@@ -19,6 +19,16 @@ func (s *Streams) Stamp(ctx context.Context, seq uint64) (at int64, found bool, 
 	return m.Time.UnixNano(), true, nil
 }
 
+// Next is the sequence of the first message of the log after another, 0 if there is none. The leader of the
+// log answers.
+func (s *Streams) Next(ctx context.Context, after uint64) (uint64, error) {
+	m, err := s.get(ctx, s.Log.CachedInfo().Config.Name, map[string]any{"seq": after + 1, "next_by_subj": ">"})
+	if m == nil || err != nil {
+		return 0, err
+	}
+	return m.Seq, nil
+}
+
 // Value is the value under a key of the bucket of checkpoints, nil if there is none or it
 // was deleted. The revision is that of the last change, 0 if there was none. The leader of the
 // bucket's stream answers. One that was deposed and does not know it may answer too: the value

@@ -1,5 +1,3 @@
-// Package link makes requests over the connection to NATS, so that none waits for an answer
-// that can no longer come.
 package streams
 
 import (
@@ -44,7 +42,7 @@ func UntilClosed(ctx context.Context, nc *nats.Conn) error {
 	return fmt.Errorf("%w: %w", ErrConnectionClosed, cmp.Or(nc.LastError(), nats.ErrConnectionClosed))
 }
 
-// Link is the connection to NATS as requests see it. When the connection is lost, the
+// Link is the connection to NATS as requests see it, so that none waits for an answer that can no longer come. When the connection is lost, the
 // answers to requests under way never come, so the link ends those requests. A request
 // made while the connection is down goes out when it is up again.
 type Link struct {

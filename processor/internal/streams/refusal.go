@@ -13,6 +13,7 @@ var ErrRefused = errors.New("the partition is refused")
 // What a person may give up, with the token.
 const (
 	giveUpState  = "give up what is missing and begin anew from the log as it is: start lapse once with --begin-anew %s (it uses no snapshot; what Redis holds now is kept until that has succeeded)"
+	passGaps     = "go on without them: start lapse once with --begin-anew %s (nothing else is given up, and lapse does not ask about them again)"
 	giveUpEvents = "give up these events for good and go on without them: start lapse once with --begin-anew %s (the documents stay as they are, and nothing else is given up)"
 )
 
@@ -77,8 +78,9 @@ func (c *Consent) Allows(partition int, err error) bool {
 }
 
 // Cover notes the refusals that there are, by partition, of the kind of which the token names
-// one.
-func (c *Consent) Cover(errs []error) {
+// one. It returns one of them if they are an ErrLogGap: this decision is noted in the log, and
+// counts for all partitions (PassGaps).
+func (c *Consent) Cover(errs []error) (gap error) {
 	offers := make([]string, len(errs)) // "" if it is none
 	tokens := make(map[int]string)
 	named := ""
@@ -90,8 +92,12 @@ func (c *Consent) Cover(errs []error) {
 		offers[i], tokens[i] = r.offer, r.token
 		if r.token == c.token {
 			named = r.offer
+			if named == passGaps {
+				gap = err
+			}
 		}
 	}
-	maps.DeleteFunc(tokens, func(i int, _ string) bool { return offers[i] != named })
+	maps.DeleteFunc(tokens, func(i int, _ string) bool { return offers[i] != named || named == passGaps })
 	c.allowed = tokens
+	return gap
 }

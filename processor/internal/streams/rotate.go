@@ -24,13 +24,23 @@ const (
 type Filling struct {
 	stream  jetstream.Stream
 	subject string
-	keep    bool // the messages stay in the stream, as ticks do
+	keep    bool // the messages stay in the stream, as ticks do: nobody deletes from the middle of the log
 }
 
 // LogFilling is that of the log. Its messages are ticks.
 func (s *Streams) LogFilling(log wire.Log) Filling {
-	limited := s.Log.CachedInfo().Config.MaxBytes > 0 // a filling must not take the place of messages
-	return Filling{stream: s.Log, subject: log.Tick(), keep: !limited}
+	return Filling{stream: s.Log, subject: log.Tick(), keep: true}
+}
+
+// Fits reports whether a filling takes the place of no messages, by what is known of the stream.
+func (f Filling) Fits(info *jetstream.StreamInfo) bool {
+	limit := info.Config.MaxBytes
+	return !f.keep || limit <= 0 || info.State.Bytes+fillingBytes <= uint64(limit)
+}
+
+// Turned reports whether a stream has stored a file's worth since the message with a sequence, which is gone.
+func Turned(info *jetstream.StreamInfo, seq uint64) bool {
+	return info.State.FirstSeq > seq && info.State.Bytes >= fillingBytes
 }
 
 // EventsFilling is that of the stream of events.

@@ -11,6 +11,9 @@
 // may go can change. The metadata keeps each change, with the sequence from which on it
 // counts ([wire.ReplyRule]).
 //
+// Nobody can delete single messages of the logs and of the stream of configurations. So a sequence that is
+// missing from the middle is a loss, unless a restore has left it or a person has decided (gaps.go).
+//
 // The flow, file by file: [Check] and [Provision] (streams.go) compare each stream with its
 // configuration (config.go) and add a reply rule (replies.go). Later the processor reads
 // single messages, always from the leader of a stream (leader.go).
@@ -333,7 +336,10 @@ func levels(c jetstream.StreamConfig) (int, error) {
 func (s *Streams) provisionLog(ctx context.Context, js jetstream.JetStream, o Options) (root *jetstream.StreamInfo, err error) {
 	id := ""
 	if o.sharded() {
-		if s.Configs, err = provision(ctx, js, o, o.configsConfig(), nil, nil); err != nil {
+		if s.Configs, err = provision(ctx, js, o, o.configsConfig(), nil, nil); err == nil {
+			s.Configs, err = denyDeletes(ctx, js, s.Configs, o.Logger)
+		}
+		if err != nil {
 			return nil, err
 		}
 		root = s.Configs.CachedInfo()
@@ -347,7 +353,10 @@ func (s *Streams) provisionLog(ctx context.Context, js jetstream.JetStream, o Op
 			return nil, err
 		}
 	}
-	if s.Log, err = provision(ctx, js, o, o.logConfig(id), o.LogMaxAge, o.LogMaxBytes); err != nil {
+	if s.Log, err = provision(ctx, js, o, o.logConfig(id), o.LogMaxAge, o.LogMaxBytes); err == nil {
+		s.Log, err = denyDeletes(ctx, js, s.Log, o.Logger)
+	}
+	if err != nil {
 		return nil, err
 	}
 	s.ID = Identity(s.Log.CachedInfo())
