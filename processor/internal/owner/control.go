@@ -37,10 +37,7 @@ var DefaultBounds = Bounds{Examine: takeOverTimeout, Epochs: 2048, Generations: 
 // message stays pending until they are reaped.
 func (p *Partition) control(ctx context.Context, m *message.Message) error {
 	began := time.Now()
-	at := max(p.progress.Watermark(), m.Time)
-	if m.Seq > p.announcer.UpTo() {
-		p.announcer.Pass(at)
-	}
+	at := p.logTimeAt(m)
 	to := message.Position{Seq: m.Seq, Time: at, Stamp: m.Stamp}
 	if p.progress.OutOfTurn(m) {
 		p.reached(to)

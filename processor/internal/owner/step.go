@@ -79,28 +79,30 @@ func (p *Partition) stepBy(ctx context.Context, messages []*message.Message, to 
 }
 
 // reach is the position after a step: that of its last message, or, if there are no more
-// messages, the position to which the log was read. It notes when log time passes the
-// point up to which outputs may have been published.
+// messages, the position to which the log was read.
 func (p *Partition) reach(messages []*message.Message, to message.Position) message.Position {
-	published := &p.announcer.Published
-	for _, m := range messages {
-		if m.Seq > published.UpTo() {
-			published.Pass(max(p.progress.Watermark(), m.Time))
-			break
-		}
-	}
 	here := p.progress.Here()
-	if n := len(messages); n > 0 {
-		last := messages[n-1].Position
-		here = message.Position{Seq: last.Seq, Time: max(here.Time, last.Time), Stamp: last.Stamp}
+	for _, m := range messages {
+		here = message.Position{Seq: m.Seq, Time: max(here.Time, p.logTimeAt(m)), Stamp: m.Stamp}
 	}
 	if len(messages) < len(p.pending.Messages) || to.Seq <= here.Seq {
 		return here
 	}
-	if to.Seq >= published.UpTo() {
-		published.Pass(max(here.Time, to.Time))
+	at := max(here.Time, to.Time)
+	if to.Seq >= p.announcer.UpTo() {
+		p.announcer.Pass(at)
 	}
-	return message.Position{Seq: to.Seq, Time: max(here.Time, to.Time), Stamp: to.Stamp}
+	return message.Position{Seq: to.Seq, Time: at, Stamp: to.Stamp}
+}
+
+// logTimeAt is the log time at a message. It notes when that passes the point up to which outputs may
+// have been published.
+func (p *Partition) logTimeAt(m *message.Message) int64 {
+	at := max(p.progress.Watermark(), m.Time)
+	if m.Seq > p.announcer.UpTo() {
+		p.announcer.Pass(at)
+	}
+	return at
 }
 
 // read reads the documents that messages name into a decision. It returns fewer messages
@@ -157,11 +159,7 @@ func (p *Partition) notAhead(ctx context.Context, d *decide.Decision, messages [
 // commitTime commits the log time at a message that is not applied yet, by which readers
 // then go.
 func (p *Partition) commitTime(ctx context.Context, m *message.Message) error {
-	at := max(p.progress.Watermark(), m.Time)
-	if m.Seq > p.announcer.UpTo() {
-		p.announcer.Pass(at)
-	}
-	return p.commit(ctx, message.Position{Seq: m.Seq - 1, Time: at}, nil, nil)
+	return p.commit(ctx, message.Position{Seq: m.Seq - 1, Time: p.logTimeAt(m)}, nil, nil)
 }
 
 // readersAt is an instant that the clock of readers has reached, at least.

@@ -163,7 +163,6 @@ func (p *Partition) refuse(ctx context.Context, f *examine.Found, why error) err
 
 // claim fences off a former owner, in Redis and in the stream of events.
 func (p *Partition) claim(ctx context.Context, f *examine.Found) error {
-	p.announcer.Unfence()
 	version, lacks := p.progress.Claim(), f.Lacks(p.known())
 	if f.State.Version == "" || f.Damage != nil {
 		lacks = store.Clearing // until resume knows how much
