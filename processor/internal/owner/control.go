@@ -47,7 +47,7 @@ func (p *Partition) control(ctx context.Context, m *message.Message) error {
 	to.Source = m.Source
 	current := p.collections.Config(m.Collection)
 	due := p.collections.MayBeDue(m.Collection, at, &p.queue)
-	if len(current.History) >= state.MaxEpochs && !due && !current.Building {
+	if len(current.History) >= state.MaxEpochs && !due {
 		current.History = current.History.Settled()
 	}
 	next, rejected := decide.Configured(current, m, at)

@@ -73,7 +73,7 @@ var stages = map[string]stage{
 			same(t, "collections", r.Collections().Names(), []string{})
 		},
 	},
-	"an index goes while documents are due, and is built": {
+	"an index is built": {
 		begin: ttlOf1,
 		send: func(r *rig, k int) {
 			r.write(at(k), fmt.Sprint("a", k), `{}`)
@@ -84,7 +84,6 @@ var stages = map[string]stage{
 			r.idle0()
 			r.send(at(k)+1000, prefix.Config("c"), `{}`)
 			r.send(at(k)+1000, prefix.Config("c"), `{"defaultTtl":1}`)
-			r.idle0()
 			r.passTime(at(k) + 2000)
 		},
 		ends: func(t *testing.T, r *rig, n int) {
@@ -93,6 +92,24 @@ var stages = map[string]stage{
 				want = append(want, fmt.Sprint("a", k), fmt.Sprint("b", k))
 			}
 			same(t, "events", r.expired(), want)
+		},
+	},
+	"an index goes while documents are due": {
+		begin: ttlOf1,
+		send: func(r *rig, k int) {
+			r.write(at(k), fmt.Sprint("a", k), `{}`)
+			r.write(at(k), "b", `{"ttl":-1}`)
+			r.idle0()
+			r.send(at(k)+1000, prefix.Config("c"), `{}`)
+			r.send(at(k)+1000, prefix.Config("c"), `{"indexingMode":"none"}`)
+			r.send(at(k)+1000, prefix.Config("c"), `{}`)
+			r.send(at(k)+1000, prefix.Config("c"), `{"defaultTtl":1}`)
+		},
+		ends: func(t *testing.T, r *rig, n int) {
+			if got := r.expired(); len(got) != n {
+				t.Errorf("%d events, want %d", len(got), n)
+			}
+			same(t, "documents", r.documents(), []string{"b"})
 		},
 	},
 	"only log time passes": {
@@ -149,6 +166,9 @@ var stages = map[string]stage{
 			r.snapshot()
 		},
 		ends: func(t *testing.T, r *rig, n int) {
+			if r.tenure.recording != nil || r.calls("copy") > 1 {
+				t.Errorf("the snapshot does not end: %q", r.passed)
+			}
 			if all := r.generations(); len(all) == 0 || all[0].Offset != r.progress.Offset() || all[0].Watermark != at(n-1)+5 {
 				t.Errorf("the snapshots are %+v, want one at %d", all, r.progress.Offset())
 			}
@@ -247,8 +267,10 @@ func (r *rig) fails(k int) bool {
 }
 
 // recover is what Run does after an error, without the pause.
-func (r *rig) recover(err error) {
+func (r *rig) recover(err error) { r.recoverFrom(err, 1) }
+
+func (r *rig) recoverFrom(err error, failures int) {
 	done, cancel := context.WithCancel(context.Background())
 	cancel()
-	r.fail(done, err, 1)
+	r.fail(done, err, failures)
 }

@@ -47,6 +47,8 @@ const start = 4_000_000_000_000
 
 var errFault = errors.New("a fault")
 
+var decoder = message.Decoder{Log: prefix.Log(0, 1), Partitions: 1, MaxBody: 1 << 20, MaxLevels: 100}
+
 // rig is the owner of one partition between real servers. The test leads the owner step by step. It hands
 // out the messages of the log itself, so it decides which log time each has, and what the clock of
 // readers shows.
@@ -59,7 +61,6 @@ type rig struct {
 	log        events.Log
 	redis      redistest.Server
 	objects    snapshot.Memory
-	bounds     Bounds
 	partitions int
 	all        []*Partition
 	first      int                // the number of the partition
@@ -69,6 +70,8 @@ type rig struct {
 	failAt     int                // fail the call or the point after so many; never if negative
 	faults     int                // that have happened
 	at         map[crash.Point]func()
+	commits    []store.Progress
+	logged     []string
 	taking     chan error // has something once the snapshot is there, or has failed; nil if none was ordered
 	mu         sync.Mutex
 	outcomes   map[string][]wire.Outcome // by the subject of the reply
@@ -77,9 +80,8 @@ type rig struct {
 // newRig starts the servers, and an owner that has not taken its partition over yet.
 func newRig(t *testing.T) *rig {
 	t.Helper()
-	t.Parallel()
 	r := &rig{t: t, js: natstest.Connect(t, natstest.Options{}), redis: redistest.StartMini(t), failAt: -1,
-		partitions: 1, clock: math.MaxInt64, at: map[crash.Point]func(){}, bounds: DefaultBounds, outcomes: map[string][]wire.Outcome{}}
+		partitions: 1, clock: math.MaxInt64, at: map[crash.Point]func(){}, outcomes: map[string][]wire.Outcome{}}
 	r.provision()
 	var stop func()
 	r.link, stop = link.Watch(r.js.Conn())
@@ -111,36 +113,33 @@ func (r *rig) provision() {
 // restart makes another owner, as another process would. token is a person's consent.
 func (r *rig) restart(token string) {
 	r.t.Helper()
-	nc, logger, names := r.js.Conn(), slog.New(slog.DiscardHandler), prefix.Log(0, 1)
+	nc, logger, names := r.js.Conn(), slog.New(lines{slog.DiscardHandler, r}), prefix.Log(0, 1)
 	publisher, err := events.NewPublisher(nc, prefix, r.streams.Events.CachedInfo().Config)
 	if err != nil {
 		r.t.Fatal(err)
 	}
 	r.t.Cleanup(publisher.Close)
-	board, backlog, inboxes := health.New(logger), &feed.Backlog{}, feed.NewInboxes(r.partitions, 100)
+	board, backlog, inboxes := health.New(logger), &feed.Backlog{}, feed.NewInboxes(r.partitions, 1000)
 	log := identity.NewLog(r.streams, r.link)
 	r.log = events.NewLog(names, r.streams.Created())
 	statuses, tail := status.NewAll(r.first, r.partitions, board), publisher.NewTail(r.log)
 	ticker := feed.NewTicker(r.js, r.link, names.Tick(), inboxes, backlog, board)
 	counter := func() prometheus.Counter { return prometheus.NewCounter(prometheus.CounterOpts{Name: "x"}) }
 	hook := func(at crash.Point) error {
-		if do := r.at[at]; do != nil {
-			do()
-		}
 		return r.pass(string(at))
 	}
 	kept := store.NewStore(r.redis.Client, prefix, r.partitions)
 	shared := &Shared{
 		Log: log, Events: &examine.Events{Publisher: publisher, Tail: tail, Log: r.log, Link: r.link, Limit: takeOverTimeout},
 		Consent: identity.NewConsent(token), Statuses: statuses, Ticker: ticker, Turns: turns.New(inboxes),
-		Reader:      feed.NewReader(feed.Source{NATS: nc, Link: r.link, Log: log, Health: board, Logger: logger}, inboxes, ticker, backlog),
+		Reader:      feed.NewReader(feed.Source{NATS: nc, Link: r.link, Log: log, Health: board, Logger: logger, Decoder: decoder, Guard: feed.NewClockGuard(time.Hour, feed.Clocks{Own: time.Now}, board)}, inboxes, ticker, backlog),
 		Channel:     &announce.Channel{Publisher: publisher, Tail: tail, Link: r.link, Emitted: counter(), Hook: hook},
 		Checkpoints: announce.NewCheckpoints(log), Outcomes: announce.NewOutcomes(nc, statuses, nil),
 		Desk: snapshot.NewDesk(snapshot.NewStore(&r.objects, log, log.ID(), nil)),
 		Metrics: &Metrics{Applied: counter(), Expired: counter(), Fenced: counter(), Rebuilds: counter(),
 			Rejected: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "x"}, []string{"code"}),
-			Lateness: prometheus.NewHistogram(prometheus.HistogramOpts{}), Commits: prometheus.NewHistogram(prometheus.HistogramOpts{})},
-		Limits: decide.Limits{Log: r.log, MaxBody: 1 << 20}, Bounds: r.bounds, Hook: hook,
+			Lateness: prometheus.NewHistogram(prometheus.HistogramOpts{Name: "x"}), Commits: prometheus.NewHistogram(prometheus.HistogramOpts{Name: "x"})},
+		Limits: decide.Limits{Log: r.log, MaxBody: 1 << 20}, Bounds: DefaultBounds, Hook: hook,
 	}
 	r.all = nil
 	for i := range r.partitions {
@@ -152,6 +151,9 @@ func (r *rig) restart(token string) {
 
 // pass notes that the owner calls the store, or passes a point, and fails it if that is wanted.
 func (r *rig) pass(what string) error {
+	if do := r.at[crash.Point(what)]; do != nil {
+		do()
+	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.passed = append(r.passed, what)
@@ -171,7 +173,6 @@ func (r *rig) send(at int64, subject, body string) *message.Message {
 		r.t.Fatal(err)
 	}
 	reply := nats.Header{wire.HeaderReplyTo: {"_INBOX.outcome." + string(wire.Etag(ack.Sequence).String())}}
-	decoder := message.Decoder{Log: prefix.Log(0, 1), Partitions: 1, MaxBody: 1 << 20, MaxLevels: 100}
 	m := decoder.Decode(subject, reply, []byte(body), message.Position{Seq: ack.Sequence, Time: at})
 	r.sent = append(r.sent, m)
 	return m
@@ -340,10 +341,10 @@ func (r *rig) documents() []string {
 }
 
 // value is what a metric shows: its count.
-func value(t *testing.T, c prometheus.Collector) (sum float64) {
+func value(t *testing.T, metric any) (sum float64) {
 	t.Helper()
 	all := prometheus.NewRegistry()
-	if err := all.Register(c); err != nil {
+	if err := all.Register(metric.(prometheus.Collector)); err != nil {
 		t.Fatal(err)
 	}
 	families, err := all.Gather()
@@ -366,6 +367,23 @@ func (r *rig) calls(what string) (n int) {
 		}
 	}
 	return n
+}
+
+// lines are what is logged.
+type lines struct {
+	slog.Handler
+	r *rig
+}
+
+func (w lines) Enabled(_ context.Context, l slog.Level) bool { return l >= slog.LevelInfo }
+
+func (w lines) WithAttrs([]slog.Attr) slog.Handler { return w }
+
+func (w lines) Handle(_ context.Context, record slog.Record) error {
+	w.r.mu.Lock()
+	defer w.r.mu.Unlock()
+	w.r.logged = append(w.r.logged, record.Message)
+	return nil
 }
 
 // faulty is the stored partition, of which a call may fail.
@@ -423,6 +441,7 @@ func (f *faulty) Commit(ctx context.Context, pr store.Progress, configs []store.
 	if err := f.r.pass("commit"); err != nil {
 		return err
 	}
+	f.r.commits = append(f.r.commits, pr)
 	return f.Partition.Commit(ctx, pr, configs, changes)
 }
 

@@ -2,8 +2,12 @@ package owner
 
 import (
 	"errors"
+	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
+
+	"github.com/nats-io/nats.go"
 
 	"github.com/seed18712806/lapse/processor/internal/crash"
 	"github.com/seed18712806/lapse/processor/internal/identity"
@@ -15,8 +19,12 @@ import (
 
 // takeOver takes all partitions over, as at the start of a process.
 func (r *rig) takeOver() error {
+	r.t.Helper()
 	r.passed = nil
-	_, err := TakeOver(r.t.Context(), r.all)
+	upTo, err := TakeOver(r.t.Context(), r.all)
+	if upTo != 0 != (err == nil) {
+		r.t.Errorf("up to %d, %v", upTo, err)
+	}
 	return err
 }
 
@@ -67,8 +75,18 @@ func TestG7_BeginAnew(t *testing.T) {
 				t.Errorf("the token was %s, and is %s", token, other)
 			}
 			r.restart(token)
+			var reads atomic.Int32 // of the stream of events, which may be long
+			if _, err := r.js.Conn().Subscribe("$JS.API.DIRECT.GET."+prefix.EventsStream(), func(*nats.Msg) { reads.Add(1) }); err != nil {
+				t.Fatal(err)
+			}
 			unreadable := false
-			r.at[crash.AfterTake] = func() { s := r.state(); unreadable = s.Refused || s.Rebuild == store.Clearing }
+			r.at[crash.AfterTake] = func() {
+				if err := r.js.Conn().Flush(); err != nil || reads.Load() == 0 {
+					t.Errorf("it is claimed before the stream of events is read: %v", err)
+				}
+				s := r.state()
+				unreadable = s.Refused || s.Rebuild == store.Clearing
+			}
 			if err := r.takeOver(); err != nil {
 				t.Fatal(err)
 			}
@@ -87,7 +105,13 @@ func TestG7_BeginAnew(t *testing.T) {
 			}
 			r.passTime(start + 5000)
 			r.idle()
-			r.RemoveAside(t.Context())
+			r.failAt, r.logged = len(r.passed), nil
+			for range 3 { // it fails, it removes, there is nothing to remove
+				r.RemoveAside(t.Context())
+			}
+			if len(r.logged) != 2 || !strings.Contains(r.logged[0], "could not be removed") || !strings.Contains(r.logged[1], "is removed") {
+				t.Errorf("it says %q", r.logged)
+			}
 			if left, err := r.redis.Client.Keys(t.Context(), "*before*").Result(); err != nil || len(left) > 0 {
 				t.Errorf("what was set aside is still there: %v, %v", left, err)
 			}
@@ -153,6 +177,79 @@ func TestG12_LostSinceTheExamination(t *testing.T) {
 	r.checkpoint() // of what is published again
 	if point, err = r.shared.Checkpoints.Load(t.Context(), 0); err != nil || point.Seq == 0 || point.Last.Seq == 0 {
 		t.Errorf("the checkpoint is %+v, %v", point, err)
+	}
+}
+
+// TestG12_ACheckpointOfWhatIsLost: the checkpoint that names lost outputs cannot be replaced. Then nothing is removed.
+func TestG12_ACheckpointOfWhatIsLost(t *testing.T) {
+	r := newRig(t)
+	r.idle()
+	ttlOf1(r)
+	r.write(start, "a", `{}`)
+	r.passTime(start + 1000)
+	r.idle()
+	r.checkpoint()
+	r.loseEvents()
+	r.TakeOverAgain()
+	r.at[crash.AfterTake] = func() {
+		bucket, err := r.js.Stream(t.Context(), "KV_"+prefix.CheckpointBucket())
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		config := bucket.CachedInfo().Config
+		config.MaxMsgSize = 10
+		if _, err := r.js.UpdateStream(t.Context(), config); err != nil {
+			t.Error(err)
+		}
+	}
+	if err := r.try(); err == nil || !strings.Contains(err.Error(), "store the checkpoint") || r.calls("clear") > 0 {
+		t.Errorf("%v, after %q", err, r.passed)
+	}
+}
+
+// TestG7_NoTick: without the tick that follows the fence nobody knows what a former owner has published.
+func TestG7_NoTick(t *testing.T) {
+	for name, takeOver := range map[string]func(*rig) error{"at the start": (*rig).takeOver, "later": (*rig).try} {
+		r := newRig(t)
+		r.at[crash.AfterFence] = func() {
+			if err := r.js.DeleteStream(t.Context(), prefix.LogStream()); err != nil {
+				t.Error(err)
+			}
+		}
+		if err := takeOver(r); err == nil || !strings.Contains(err.Error(), "append a tick") || r.tenure.taken {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// TestG7_SnapshotsThatCannotBeUsed: Redis is emptied, and a part of the snapshot is gone. The partition is built from the
+// log, and people hear why.
+func TestG7_SnapshotsThatCannotBeUsed(t *testing.T) {
+	for _, whole := range []bool{true, false} {
+		r := newRig(t)
+		r.idle()
+		r.write(start, "a", `{}`)
+		r.idle()
+		r.snapshot()
+		r.idle()
+		r.checkpoint()
+		if !whole {
+			if err := r.objects.Remove(t.Context(), "0"); err != nil {
+				t.Fatal(err)
+			}
+		}
+		r.wipe()
+		r.passed, r.logged = nil, nil
+		for err := r.try(); err != nil; err = r.try() {
+			r.recover(err)
+		}
+		same(t, "documents", r.documents(), []string{"a"})
+		warned := slices.ContainsFunc(r.logged, func(line string) bool { return strings.Contains(line, "snapshots cannot be used") })
+		rebuilds := slices.Contains(r.logged, "the partition is being rebuilt from the log")
+		if loaded := r.calls("fill") > 0; loaded != whole || warned == whole || !rebuilds {
+			t.Errorf("it is loaded from the snapshot: %t; it says %q", loaded, r.logged)
+		}
 	}
 }
 
