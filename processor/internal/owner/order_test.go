@@ -27,21 +27,26 @@ func TestG3_TheOrderOfAStep(t *testing.T) {
 		before, step func(r *rig)
 		want         string
 	}{
-		"nothing":                 {nil, func(r *rig) {}, ""},
-		"only log time":           {nil, func(r *rig) { r.passTime(start + 1) }, ""},
-		"a write":                 {nil, func(r *rig) { r.write(start, "a", `{}`) }, "read, " + commits},
-		"a write that is bad":     {nil, func(r *rig) { r.send(start, prefix.Write("frob", "c", "a"), `{}`) }, "read, " + publishes + commits},
-		"a message that is bad":   {nil, func(r *rig) { r.send(start, "lapse.write.upsert.c", `{}`) }, "verify, " + publishes + commits},
-		"a configuration":         {nil, func(r *rig) { r.send(start, prefix.Config("d"), `{}`) }, commits + ", after the commit of a configuration"},
-		"a bad configuration":     {nil, func(r *rig) { r.send(start, prefix.Config("c"), `{"indexingMode":"none"}`) }, "verify, " + publishes + commits + ", after the commit of a configuration"},
-		"a document is due":       {expired, func(r *rig) { r.passTime(start + 1000) }, "due, after a reap found what is due, " + publishes + commits},
-		"a document will be due":  {expired, func(r *rig) { r.passTime(start + 990) }, "due, after a reap found what is due"},
-		"a write meets it":        {expired, func(r *rig) { r.write(start+1000, "a", `{}`) }, "read, read, due, after a reap found what is due, " + publishes + commits},
-		"a patch of it":           {expired, func(r *rig) { r.send(start+1, prefix.Write(wire.Patch, "c", "a"), `{"b":1}`) }, "read, " + commits},
-		"all batches are new":     {func(r *rig) { r.duties.fresh = GuessAfter }, func(r *rig) { r.write(start, "a", `{}`) }, commits},
-		"the guess is wrong":      {func(r *rig) { expired(r); r.duties.fresh = GuessAfter }, func(r *rig) { r.write(start, "a", `{}`) }, "before the commit, commit, read, " + commits},
-		"a guess has an output":   {func(r *rig) { r.duties.fresh = GuessAfter }, func(r *rig) { r.send(start, "lapse.write.upsert.c", `{}`) }, "verify, " + publishes + commits},
-		"a second has passed":     {nil, func(r *rig) { r.duties.heartbeat = time.Time{} }, "verify"},
+		"nothing":                {nil, func(r *rig) {}, ""},
+		"only log time":          {nil, func(r *rig) { r.passTime(start + 1) }, ""},
+		"a write":                {nil, func(r *rig) { r.write(start, "a", `{}`) }, "read, " + commits},
+		"a write that is bad":    {nil, func(r *rig) { r.send(start, prefix.Write("frob", "c", "a"), `{}`) }, "read, " + publishes + commits},
+		"a message that is bad":  {nil, func(r *rig) { r.send(start, "lapse.write.upsert.c", `{}`) }, "verify, " + publishes + commits},
+		"a configuration":        {nil, func(r *rig) { r.send(start, prefix.Config("d"), `{}`) }, commits + ", after the commit of a configuration"},
+		"a bad configuration":    {nil, func(r *rig) { r.send(start, prefix.Config("c"), `{"indexingMode":"none"}`) }, "verify, " + publishes + commits + ", after the commit of a configuration"},
+		"a document is due":      {expired, func(r *rig) { r.passTime(start + 1000) }, "due, after a reap found what is due, " + publishes + commits},
+		"a document will be due": {expired, func(r *rig) { r.passTime(start + 990) }, "due, after a reap found what is due"},
+		"a write meets it":       {expired, func(r *rig) { r.write(start+1000, "a", `{}`) }, "read, read, due, after a reap found what is due, " + publishes + commits},
+		"a patch of it":          {expired, func(r *rig) { r.send(start+1, prefix.Write(wire.Patch, "c", "a"), `{"b":1}`) }, "read, " + commits},
+		"all batches are new":    {func(r *rig) { r.duties.fresh = GuessAfter }, func(r *rig) { r.write(start, "a", `{}`) }, commits},
+		"the guess is wrong":     {func(r *rig) { expired(r); r.duties.fresh = GuessAfter }, func(r *rig) { r.write(start, "a", `{}`) }, "before the commit, commit, read, " + commits},
+		"a guess has an output":  {func(r *rig) { r.duties.fresh = GuessAfter }, func(r *rig) { r.send(start, "lapse.write.upsert.c", `{}`) }, "verify, " + publishes + commits},
+		"a second has passed":    {nil, func(r *rig) { r.duties.heartbeat = time.Time{} }, "verify"},
+		"epochs are settled": {func(r *rig) {
+			r.send(start, prefix.Config("c"), `{"defaultTtl":2}`)
+			r.handOut()
+			_ = r.control(r.t.Context(), r.pending.Control())
+		}, func(r *rig) {}, commits},
 		"and log time in between": {func(r *rig) { r.passTime(start + 1); r.idle() }, func(r *rig) { r.duties.heartbeat = time.Time{} }, commits + ", verify"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -68,6 +68,7 @@ type rig struct {
 	clock      int64              // of readers
 	passed     []string           // calls of the store, and crash points
 	failAt     int                // fail the call or the point after so many; never if negative
+	fault      error              // with which it fails
 	faults     int                // that have happened
 	at         map[crash.Point]func()
 	commits    []store.Progress
@@ -80,7 +81,7 @@ type rig struct {
 // newRig starts the servers, and an owner that has not taken its partition over yet.
 func newRig(t *testing.T) *rig {
 	t.Helper()
-	r := &rig{t: t, js: natstest.Connect(t, natstest.Options{}), redis: redistest.StartMini(t), failAt: -1,
+	r := &rig{t: t, js: natstest.Connect(t, natstest.Options{}), redis: redistest.StartMini(t), failAt: -1, fault: errFault,
 		partitions: 1, clock: math.MaxInt64, at: map[crash.Point]func(){}, outcomes: map[string][]wire.Outcome{}}
 	r.provision()
 	var stop func()
@@ -160,7 +161,7 @@ func (r *rig) pass(what string) error {
 	if r.failAt >= 0 && len(r.passed) > r.failAt {
 		r.failAt = -1
 		r.faults++
-		return errFault
+		return r.fault
 	}
 	return nil
 }

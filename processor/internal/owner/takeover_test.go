@@ -48,8 +48,11 @@ func (r *rig) refused(why error) (token string) {
 //
 // It fails if another token does, or if the partition is taken over as if nothing was wrong.
 func TestG7_BeginAnew(t *testing.T) {
-	for name, empty := range map[string]bool{"Redis holds an older state": false, "Redis is empty": true} {
+	for name, tt := range map[string]struct{ empty, lost bool }{
+		"Redis holds an older state": {}, "Redis is empty": {empty: true}, "so is the stream of events": {true, true},
+	} {
 		t.Run(name, func(t *testing.T) {
+			empty := tt.empty
 			r := newRig(t)
 			r.idle()
 			ttlOf1(r)
@@ -69,6 +72,12 @@ func TestG7_BeginAnew(t *testing.T) {
 				r.restart("")
 			}
 			r.truncate(first.Seq)
+			events := []string{"expired"}
+			if tt.lost {
+				r.loseEvents()
+				r.restart("")
+				events = nil
+			}
 			token := r.refused(identity.ErrLogTruncated)
 			r.restart("00000000")
 			if other := r.refused(identity.ErrLogTruncated); other != token {
@@ -81,7 +90,7 @@ func TestG7_BeginAnew(t *testing.T) {
 			}
 			unreadable := false
 			r.at[crash.AfterTake] = func() {
-				if err := r.js.Conn().Flush(); err != nil || reads.Load() == 0 {
+				if err := r.js.Conn().Flush(); err != nil || (reads.Load() == 0) != tt.lost {
 					t.Errorf("it is claimed before the stream of events is read: %v", err)
 				}
 				s := r.state()
@@ -99,7 +108,7 @@ func TestG7_BeginAnew(t *testing.T) {
 			}
 			r.idle()
 			same(t, "documents", r.documents(), []string{"new"})
-			same(t, "events", r.expired(), []string{"expired"})
+			same(t, "events", r.expired(), events)
 			if n := r.rejections(); n != 1 {
 				t.Errorf("%d rejections, want 1", n)
 			}
@@ -382,6 +391,16 @@ func TestG7_AllAreExaminedBeforeAnyIsChanged(t *testing.T) {
 	if _, err := other.runOnce(t.Context()); err != nil {
 		t.Fatal(err)
 	}
+	r.restart("")
+	r.fault = ErrNotOwner
+	r.at["take"] = func() { r.mu.Lock(); r.failAt = 0; r.mu.Unlock() }
+	log := func() uint64 { return must(r.streams.Log.Info(t.Context())).State.LastSeq }
+	before := log()
+	if err := r.takeOver(); !errors.Is(err, ErrNotOwner) || r.calls("take") == 0 || taken() > 0 || log() != before {
+		t.Errorf("a claim fails for good: %v, after %q; the log ended at %d, and ends at %d", err, r.passed, before, log())
+	}
+	delete(r.at, "take")
+	r.failAt = -1
 	docs, err := r.redis.Client.Keys(t.Context(), "*docs*").Result()
 	if err != nil || len(docs) != 1 || r.redis.Client.Del(t.Context(), strings.Split(docs[0], "docs")[0]+"state").Val() != 1 {
 		t.Fatal(docs, err)
@@ -390,4 +409,11 @@ func TestG7_AllAreExaminedBeforeAnyIsChanged(t *testing.T) {
 	if err := r.takeOver(); !errors.Is(err, store.ErrForeign) || !strings.Contains(err.Error(), "partition 1") || taken() > 0 || r.calls("take") > 0 {
 		t.Errorf("%v, and %d are taken over, after %q", err, taken(), r.passed)
 	}
+}
+
+func must[T any](v T, err error) T {
+	if err != nil {
+		panic(err)
+	}
+	return v
 }
