@@ -350,7 +350,7 @@ func TestAnArchiveEnds(t *testing.T) {
 	incomplete := 0
 	for n := range raw {
 		var cut, out bytes.Buffer
-		w := s2.NewWriter(&cut)
+		w := s2.NewWriter(&cut, s2.WriterConcurrency(1))
 		if _, err := w.Write(raw[:n]); err != nil || w.Close() != nil {
 			t.Fatal(err)
 		}
@@ -374,7 +374,7 @@ func TestAnArchiveEnds(t *testing.T) {
 	}
 	for _, text := range []string{"something else", string(other.Bytes())} {
 		var compressed bytes.Buffer
-		w := s2.NewWriter(&compressed)
+		w := s2.NewWriter(&compressed, s2.WriterConcurrency(1))
 		if _, err := w.Write([]byte(text)); err != nil || w.Close() != nil {
 			t.Fatal(err)
 		}
