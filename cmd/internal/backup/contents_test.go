@@ -2,6 +2,7 @@ package backup
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -13,7 +14,7 @@ import (
 	"testing/iotest"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
+	diffs "github.com/google/go-cmp/cmp"
 	"github.com/klauspost/compress/s2"
 	"github.com/nats-io/nats-server/v2/server/archive"
 
@@ -94,7 +95,8 @@ func (b parts) file(t *testing.T, shards int, e end) []byte {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, name := range slices.Sorted(maps.Keys(b)) {
+	last := func(name string) int { return map[string]int{theEvents: 1}[name] } // they come behind the logs
+	for _, name := range slices.SortedFunc(maps.Keys(b), func(a, b string) int { return cmp.Or(last(a)-last(b), strings.Compare(a, b)) }) {
 		if err := w.Stream(stream{Name: name, Config: []byte(`{}`), Identity: 7 * int64(time.Millisecond)}, func(w io.Writer) error {
 			_, err := w.Write(archived(t, stateOf(b[name]), nil, b[name]...))
 			return err
@@ -173,7 +175,7 @@ func TestG3_WhatIsRestored(t *testing.T) {
 		if name == "before an instant" { // of message 1, and of its last instant
 			events = nil
 		}
-		if diff := cmp.Diff([][]uint64{tt.log, append([]uint64{}, tt.events...), tt.points}, [][]uint64{log, append([]uint64{}, events...), points}); diff != "" {
+		if diff := diffs.Diff([][]uint64{tt.log, append([]uint64{}, tt.events...), tt.points}, [][]uint64{log, append([]uint64{}, events...), points}); diff != "" {
 			t.Errorf("%s: log, events, checkpoints:\n%s", name, diff)
 		}
 		for name, want := range tt.next {
