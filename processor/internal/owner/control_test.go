@@ -134,7 +134,7 @@ func TestG3_AConfigurationWaits(t *testing.T) {
 // counts.
 func TestG1_OnePartitionAnswers(t *testing.T) {
 	for _, first := range []int{0, 1} {
-		r := newRig2(t, first)
+		r := newRigOf(t, first)
 		m := r.send(start, prefix.Config("c"), `{"defaultTtl":1}`)
 		bad := r.send(start, prefix.Config("c"), `{"indexingMode":"none"}`)
 		created := r.write(start, "a", `{}`)
@@ -147,7 +147,8 @@ func TestG1_OnePartitionAnswers(t *testing.T) {
 	}
 }
 
-func newRig2(t *testing.T, first int) *rig {
+// newRigOf is newRig of the partition with a number.
+func newRigOf(t *testing.T, first int) *rig {
 	r := newRig(t)
 	r.first = first
 	r.restart("")

@@ -29,7 +29,7 @@ var stages = map[string]stage{
 		send: func(r *rig, k int) {
 			r.write(at(k), fmt.Sprint("a", k), `{}`)
 			r.write(at(k), fmt.Sprint("b", k), `{"ttl":3}`)
-			r.idle0()
+			r.idleUnharmed()
 			r.write(at(k)+3100, fmt.Sprint("b", k), `{"ttl":-1}`)
 		},
 		ends: func(t *testing.T, r *rig, n int) {
@@ -60,7 +60,7 @@ var stages = map[string]stage{
 		send: func(r *rig, k int) {
 			r.send(at(k), prefix.Config("c"), `{"defaultTtl":1}`)
 			r.write(at(k), fmt.Sprint("a", k), `{}`)
-			r.idle0()
+			r.idleUnharmed()
 			r.send(at(k)+2000, "lapse.drop.c", "")
 		},
 		ends: func(t *testing.T, r *rig, n int) {
@@ -77,11 +77,11 @@ var stages = map[string]stage{
 		begin: ttlOf1,
 		send: func(r *rig, k int) {
 			r.write(at(k), fmt.Sprint("a", k), `{}`)
-			r.idle0()
+			r.idleUnharmed()
 			r.send(at(k)+1000, prefix.Config("c"), `{}`)
 			r.send(at(k)+1000, prefix.Config("c"), `{"indexingMode":"none"}`)
 			r.write(at(k)+1000, fmt.Sprint("b", k), `{"ttl":1}`)
-			r.idle0()
+			r.idleUnharmed()
 			r.send(at(k)+1000, prefix.Config("c"), `{}`)
 			r.send(at(k)+1000, prefix.Config("c"), `{"defaultTtl":1}`)
 			r.passTime(at(k) + 2000)
@@ -99,7 +99,7 @@ var stages = map[string]stage{
 		send: func(r *rig, k int) {
 			r.write(at(k), fmt.Sprint("a", k), `{}`)
 			r.write(at(k), "b", `{"ttl":-1}`)
-			r.idle0()
+			r.idleUnharmed()
 			r.send(at(k)+1000, prefix.Config("c"), `{}`)
 			r.send(at(k)+1000, prefix.Config("c"), `{"indexingMode":"none"}`)
 			r.send(at(k)+1000, prefix.Config("c"), `{}`)
@@ -116,7 +116,7 @@ var stages = map[string]stage{
 		begin: ttlOf1,
 		send: func(r *rig, k int) {
 			r.write(at(k), "a", `{"ttl":-1}`)
-			r.idle0()
+			r.idleUnharmed()
 			r.passTime(at(k) + 5)
 			r.duties.heartbeat = time.Time{}
 		},
@@ -145,7 +145,7 @@ var stages = map[string]stage{
 			r.write(at(k), fmt.Sprint("a", k), `{}`)
 			r.write(at(k), "b", `{"ttl":-1}`)
 			r.passTime(at(k) + 1000)
-			r.idle0()
+			r.idleUnharmed()
 			r.checkpoint()
 			r.wipe()
 		},
@@ -160,9 +160,9 @@ var stages = map[string]stage{
 		begin: ttlOf1,
 		send: func(r *rig, k int) {
 			r.write(at(k), "a", `{"ttl":-1}`)
-			r.idle0()
+			r.idleUnharmed()
 			r.passTime(at(k) + 5)
-			r.idle0() // which commits nothing
+			r.idleUnharmed() // which commits nothing
 			r.snapshot()
 		},
 		ends: func(t *testing.T, r *rig, n int) {
@@ -194,8 +194,8 @@ var stages = map[string]stage{
 	},
 }
 
-// idle0 lets the owner work without faults, in the middle of a stage.
-func (r *rig) idle0() {
+// idleUnharmed lets the owner work without faults, in the middle of a stage.
+func (r *rig) idleUnharmed() {
 	r.t.Helper()
 	at := r.failAt
 	r.failAt = -1
