@@ -76,10 +76,14 @@ func TestCompareConfigs(t *testing.T) {
 
 // TestCauses: which message of which log a message of the stream of events names.
 func TestCauses(t *testing.T) {
-	n := names{"lapse", 2}
-	c := &Contents{Header: Header{Prefix: "lapse", Shards: 2, Partitions: 1}, names: n, changed: map[string]bool{"c": true}}
+	n := names{"lapse", 3}
+	c := &Contents{Header: Header{Prefix: "lapse", Shards: 3, Partitions: 1}, names: n, changed: map[string]bool{"c": true}}
 	for _, name := range n.logs() {
 		c.Streams = append(c.Streams, StreamContents{Name: name, end: 5, logTime: ms * int64(time.Millisecond)})
+	}
+	id := "a" // of a document in another shard than the one with id and collection exchanged
+	for placed("c", id) == placed(id, "c") {
+		id += "a"
 	}
 	other := func(subject string) *message { return &message{Seq: 3, Subject: subject} }
 	for name, tt := range map[string]struct {
@@ -88,16 +92,15 @@ func TestCauses(t *testing.T) {
 		seq  uint64
 		says string
 	}{
-		"a rejection":           {rejected(3, n.logs()[1], "7"), n.logs()[1], 7, ""},
-		"of another log":        {rejected(3, "OTHER", "7"), "", 0, "message 3 of LAPSE_EVENTS does not name"},
-		"of no message":         {rejected(3, n.logs()[1], "x"), "", 0, "message 3 of LAPSE_EVENTS does not name"},
-		"another number":        {rejected(3, n.logs()[1], "12"), n.logs()[1], 12, ""},
-		"a fence":               {other("lapse.fence.0"), "", 0, ""},
-		"of another prefix":     {other("other.expired.c.1"), "", 0, ""},
-		"an event of no cause":  {other("lapse.expired.c.1"), "", 0, "does not name"},
-		"an event, whose place": {expiry(3, "c", "a", 12, 0), n.logs()[placed("c", "a")], 12, ""},
-		"another one":           {expiry(3, "a", "c", 12, 0), n.logs()[placed("a", "c")], 12, ""},
-		"and another one":       {expiry(3, "orders", "7", 12, 0), n.logs()[placed("orders", "7")], 12, ""},
+		"a rejection":            {rejected(3, n.logs()[1], "7"), n.logs()[1], 7, ""},
+		"of another log":         {rejected(3, "OTHER", "7"), "", 0, "message 3 of LAPSE_EVENTS does not name"},
+		"of no message":          {rejected(3, n.logs()[1], "x"), "", 0, "message 3 of LAPSE_EVENTS does not name"},
+		"another number":         {rejected(3, n.logs()[1], "12"), n.logs()[1], 12, ""},
+		"a fence":                {other("lapse.fence.0"), "", 0, ""},
+		"of another prefix":      {other("other.expired.c.1"), "", 0, ""},
+		"an event of no cause":   {other("lapse.expired.c.1"), "", 0, "does not name"},
+		"an event":               {expiry(3, "c", id, 12, 0), n.logs()[placed("c", id)], 12, ""},
+		"of the other way round": {expiry(3, id, "c", 12, 0), n.logs()[placed(id, "c")], 12, ""},
 	} {
 		log, seq, err := c.cause(tt.m)
 		got := ""
@@ -119,9 +122,9 @@ func TestCauses(t *testing.T) {
 	}
 }
 
-// placed is the shard of a document, of two.
+// placed is the shard of a document, of three.
 func placed(collection, id string) int {
-	shard, _ := wire.Shape{Shards: 2, Partitions: 1}.Place(collection, id)
+	shard, _ := wire.Shape{Shards: 3, Partitions: 1}.Place(collection, id)
 	return shard
 }
 
@@ -388,4 +391,27 @@ func TestNoJetStream(t *testing.T) {
 	if err := download(t.Context(), js.Conn(), theLog, true, &full{0}); !errors.Is(err, errFull) {
 		t.Errorf("a download onto a full disk: %v", err)
 	}
+}
+
+// TestTheServerIsLost: the connection is lost in the middle of an upload, or before its end is answered.
+func TestTheServerIsLost(t *testing.T) {
+	for says, content := range map[string][]byte{"send it to the server": make([]byte, 1<<20), "wait until the server has stored it": nil} {
+		url := natstest.Start(t, natstest.Options{})
+		nc, err := nats.Connect(url, natstest.Patient)
+		if err != nil {
+			t.Fatal(err)
+		}
+		from := io.MultiReader(closes{nc}, bytes.NewReader(content))
+		if _, err := upload(t.Context(), nc, "A", json.RawMessage(`{"name":"A","subjects":["a"]}`), from); !errors.Is(err, nats.ErrConnectionClosed) || !strings.Contains(err.Error(), says) {
+			t.Errorf("%v, want %q", err, says)
+		}
+	}
+}
+
+// closes closes a connection when it is read.
+type closes struct{ nc *nats.Conn }
+
+func (c closes) Read([]byte) (int, error) {
+	c.nc.Close()
+	return 0, io.EOF
 }
