@@ -112,6 +112,19 @@ var stages = map[string]stage{
 			same(t, "documents", r.documents(), []string{"b"})
 		},
 	},
+	"readers may still see what a write finds expired": {
+		begin: func(r *rig) { ttlOf1(r); r.clock = 0 },
+		send: func(r *rig, k int) {
+			r.write(at(k), fmt.Sprint("a", k), `{}`)
+			r.idleUnharmed()
+			r.write(at(k)+1000, fmt.Sprint("a", k), `{"ttl":-1}`)
+		},
+		ends: func(t *testing.T, r *rig, n int) {
+			if got := r.expired(); len(got) != n {
+				t.Errorf("%d events, want %d", len(got), n)
+			}
+		},
+	},
 	"only log time passes": {
 		begin: ttlOf1,
 		send: func(r *rig, k int) {

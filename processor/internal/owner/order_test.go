@@ -41,6 +41,7 @@ func TestG3_TheOrderOfAStep(t *testing.T) {
 		"all batches are new":    {func(r *rig) { r.duties.fresh = GuessAfter }, func(r *rig) { r.write(start, "a", `{}`) }, commits},
 		"the guess is wrong":     {func(r *rig) { expired(r); r.duties.fresh = GuessAfter }, func(r *rig) { r.write(start, "a", `{}`) }, "before the commit, commit, read, " + commits},
 		"a guess has an output":  {func(r *rig) { r.duties.fresh = GuessAfter }, func(r *rig) { r.send(start, "lapse.write.upsert.c", `{}`) }, "verify, " + publishes + commits},
+		"a guess of a bad write": {func(r *rig) { r.duties.fresh = GuessAfter }, func(r *rig) { r.send(start, prefix.Write(wire.Upsert, "c", "a"), `[]`) }, "read, " + publishes + commits},
 		"a second has passed":    {nil, func(r *rig) { r.duties.heartbeat = time.Time{} }, "verify"},
 		"epochs are settled": {func(r *rig) {
 			r.send(start, prefix.Config("c"), `{"defaultTtl":2}`)

@@ -226,8 +226,23 @@ func TestG11_RestsWhileASnapshotIsTaken(t *testing.T) {
 	}
 }
 
-// full is the writer of a snapshot that has no room.
-type full struct{ recording.Writer }
+// TestG7_ASnapshotThatFails: a snapshot whose writer has failed is over, and nothing more is scanned for it.
+func TestG7_ASnapshotThatFails(t *testing.T) {
+	r := newRig(t)
+	r.idle()
+	r.tenure.recording, r.passed = recording.Begin(full{failed: true}, r.collections), nil
+	if err := r.record(t.Context()); err != nil || r.tenure.recording != nil || r.calls("copy") > 0 {
+		t.Errorf("it goes on: %q, %v", r.passed, err)
+	}
+}
+
+// full is the writer of a snapshot that has no room, or has failed.
+type full struct {
+	recording.Writer
+	failed bool
+}
+
+func (f full) Failed() bool { return f.failed }
 
 func (full) Room() bool { return false }
 
@@ -249,5 +264,28 @@ func TestG4_TidyEverySecond(t *testing.T) {
 	r.collections.Configure(r.collections.Get("c"), store.Config{Building: true})
 	if worked, err := r.Tidy(t.Context(), now); !worked || err != nil {
 		t.Errorf("an index is built: %t, %v", worked, err)
+	}
+}
+
+// TestG4_WhatEndsIsSettled: an old generation ends once its documents are reaped. The owner tells that there was something
+// to end, as there may be more.
+func TestG4_WhatEndsIsSettled(t *testing.T) {
+	r := newRig(t)
+	r.idle()
+	ttlOf1(r)
+	r.write(start, "a", `{}`)
+	r.idle()
+	r.send(start+2000, prefix.Drop("c"), ``)
+	r.handOut()
+	if err := r.control(t.Context(), r.pending.Control()); err != nil {
+		t.Fatal(err)
+	}
+	for step, want := range []bool{false, true, false} { // a document is due; it is reaped
+		if worked, err := r.settle(t.Context()); worked != want || err != nil {
+			t.Errorf("step %d: something has ended: %t, %v", step, worked, err)
+		}
+		if err := r.reapNow(t.Context()); err != nil {
+			t.Fatal(err)
+		}
 	}
 }
