@@ -77,19 +77,15 @@ func newAcks(nc *nats.Conn, stream string) (*acks, error) {
 // single publishes a message, and returns where it is stored.
 func (a *acks) single(ctx context.Context, m Message) (seq uint64, err error) {
 	g := &group{messages: []Message{m}, done: make(chan error, 1)}
-	if err := a.publish(ctx, g); err != nil {
-		return 0, err
-	}
-	return g.seq, nil
+	err = a.publish(ctx, g)
+	return g.seq, err
 }
 
 // atomic publishes messages as an atomic batch, and returns where the last is when all are stored.
 func (a *acks) atomic(ctx context.Context, messages []Message, id string) (seq uint64, err error) {
 	g := &group{messages: messages, mode: atomicBatch, batch: id, done: make(chan error, 1)}
-	if err := a.publish(ctx, g); err != nil {
-		return 0, err
-	}
-	return g.seq, nil
+	err = a.publish(ctx, g)
+	return g.seq, err
 }
 
 // fast publishes messages (up to maxPending) as a fast batch, and returns where the last is when
@@ -232,8 +228,7 @@ func (a *acks) lost() int {
 
 // sequenceIn is the sequence in an acknowledgement. Decoding all of it would cost more.
 func sequenceIn(answer []byte) (seq uint64, err error) {
-	const field = `"seq":`
-	digits := answer[max(0, bytes.Index(answer, []byte(field))+len(field)):]
+	_, digits, _ := bytes.Cut(answer, []byte(`"seq":`))
 	n := 0
 	for n < len(digits) && digits[n] >= '0' && digits[n] <= '9' {
 		n++

@@ -82,7 +82,7 @@ func theStreamTakesLess(t *testing.T, config jetstream.StreamConfig) {
 		}
 	}
 	messages := func(from int) []Message {
-		all := []Message{event("small", uint64(from), "{}"), event("large", uint64(from), object(20_000)), rejection("large", uint64(from), object(20_000))}
+		all := []Message{event("small", uint64(from), "{}"), event("large", uint64(from), object(20_000)), event("small", uint64(from+500), "{}"), rejection("large", uint64(from), object(20_000))}
 		for i := range 32 {
 			body := "{}"
 			if i%5 == 4 {
@@ -95,7 +95,7 @@ func theStreamTakesLess(t *testing.T, config jetstream.StreamConfig) {
 	check := func(whole bool) {
 		t.Helper()
 		stored := r.stored()
-		if n := len(stored); n != 3+2*16 {
+		if n := len(stored); n != 4+2*16 {
 			t.Fatalf("%d messages are stored", n)
 		}
 		for _, m := range stored {

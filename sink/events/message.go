@@ -46,7 +46,7 @@ type Log struct {
 // distinguishes it from another log under the same name.
 func NewLog(log wire.Log, created int64) Log {
 	return Log{
-		prefix: log.Prefix, shard: log.Shard, shape: wire.Shape{Shards: max(log.Shards, 1), Partitions: 1},
+		prefix: log.Prefix, shard: log.Shard, shape: wire.Shape{Shards: log.Shards, Partitions: 1},
 		stream: log.Stream(), source: "/" + string(log.Prefix) + "/" + strconv.FormatInt(created, 10) + "/collections/",
 	}
 }

@@ -35,11 +35,11 @@ type Publisher struct {
 
 // NewPublisher makes a Publisher for the stream of events, which has this configuration.
 func NewPublisher(nc *nats.Conn, prefix wire.Prefix, config jetstream.StreamConfig) (*Publisher, error) {
-	js, err := jetstream.New(nc)
-	if err != nil {
-		return nil, fmt.Errorf("publisher of events: %w", err)
-	}
 	acks, err := newAcks(nc, prefix.EventsStream())
+	var js jetstream.JetStream
+	if err == nil {
+		js, err = jetstream.New(nc)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("publisher of events: %w", err)
 	}

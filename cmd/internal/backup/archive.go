@@ -117,7 +117,7 @@ type archiveWriter struct {
 
 // NewWriter begins an archive.
 func newArchiveWriter(out io.Writer, s state, consumers []consumer) (*archiveWriter, error) {
-	a := &archiveWriter{compressed: s2.NewWriter(out)}
+	a := &archiveWriter{compressed: s2.NewWriter(out, s2.WriterConcurrency(1))} // no goroutine is left after an error
 	a.w = archive.NewWriter(a.compressed)
 	s.Consumers = len(consumers)
 	text, err := json.Marshal(s)

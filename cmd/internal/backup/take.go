@@ -177,10 +177,13 @@ func (t *taker) snapshots(ctx context.Context) error {
 		return err
 	}
 	after, err := t.records(ctx)
+	if err != nil {
+		return err
+	}
 	for p := range t.before {
 		t.before[p].keep(after[p].has)
 	}
-	return err
+	return nil
 }
 
 // records reads the records of the snapshots of all partitions.

@@ -47,7 +47,7 @@ type Announcer struct {
 	partition int
 	channel   *Channel
 	owner     Ownership
-	fence     *events.Fence               // nil if there is none of this takeover yet
+	fence     *events.Fence               // of the last takeover; nil before the first one
 	last      events.Place                // of the last output of the partition
 	holds     bool                        // the tail
 	doubted   map[events.Key]events.Place // outputs of steps that were not committed
@@ -183,9 +183,6 @@ func (a *Announcer) refence(ctx context.Context) error {
 
 // FencePlace is where the stream has the fence.
 func (a *Announcer) FencePlace() events.Place { return a.fence.Place() }
-
-// Unfence forgets the fence, as a new takeover begins.
-func (a *Announcer) Unfence() { a.fence = nil }
 
 // Fence stores a fence in the stream of events.
 func (a *Announcer) Fence(ctx context.Context) error {

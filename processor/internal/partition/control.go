@@ -35,10 +35,7 @@ var DefaultBounds = Bounds{Examine: takeOverTimeout, Epochs: 2048, Generations: 
 // message stays pending until they are reaped.
 func (p *Partition) control(ctx context.Context, m *fold.Message) error {
 	began := time.Now()
-	at := max(p.progress.Watermark(), m.Time)
-	if m.Seq > p.announcer.UpTo() {
-		p.announcer.Pass(at)
-	}
+	at := p.logTimeAt(m)
 	to := fold.Position{Seq: m.Seq, Time: at, Stamp: m.Stamp}
 	if p.progress.OutOfTurn(m) {
 		p.reached(to)
@@ -48,7 +45,7 @@ func (p *Partition) control(ctx context.Context, m *fold.Message) error {
 	to.Source = m.Source
 	current := p.collections.Config(m.Collection)
 	due := p.collections.MayBeDue(m.Collection, at, &p.queue)
-	if len(current.History) >= fold.MaxEpochs && !due && !current.Building {
+	if len(current.History) >= fold.MaxEpochs && !due {
 		current.History = current.History.Settled()
 	}
 	next, rejected := fold.Configured(current, m, at)

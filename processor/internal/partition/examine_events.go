@@ -72,7 +72,7 @@ func (e *examiner) judgeEvents(ctx context.Context, f *found, fence uint64) erro
 		return err
 	})
 	if err == nil {
-		err = e.Cover(ctx, from, fence)
+		err = e.cover(ctx, from, fence)
 	}
 	if err != nil {
 		return err
@@ -80,9 +80,12 @@ func (e *examiner) judgeEvents(ctx context.Context, f *found, fence uint64) erro
 	return e.events.limited(ctx, func(ctx context.Context) error { return e.judgeNamed(ctx, f) })
 }
 
-// Cover reads what the stream of events has behind a sequence, up to the owner's fence at least. A
-// partition that begins anew needs all of it: nothing tells which of its outputs are published.
-func (e *examiner) Cover(ctx context.Context, from, fence uint64) error {
+// Cover reads all that the stream of events has, up to the owner's fence at least. A partition that
+// begins anew needs that: nothing tells which of its outputs are published.
+func (e *examiner) Cover(ctx context.Context, fence uint64) error { return e.cover(ctx, 0, fence) }
+
+// cover is Cover of what is behind a sequence.
+func (e *examiner) cover(ctx context.Context, from, fence uint64) error {
 	var upTo uint64
 	err := e.events.limited(ctx, func(ctx context.Context) (err error) {
 		_, upTo, err = e.events.ends(ctx)

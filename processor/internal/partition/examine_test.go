@@ -6,14 +6,10 @@ import (
 	"strings"
 	"testing"
 
-	"go.uber.org/goleak"
-
 	"github.com/seed18712806/lapse/integration/harness/redistest"
 	"github.com/seed18712806/lapse/processor/internal/streams"
 	"github.com/seed18712806/lapse/sink/store"
 )
-
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 var errLost = errors.New("the answer was lost")
 

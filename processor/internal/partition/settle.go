@@ -61,9 +61,6 @@ func (p *Partition) settle(ctx context.Context) (worked bool, err error) {
 			p.collections.Remove(c.Name)
 			continue
 		}
-		if c.Config.Draining {
-			p.collections.IndexGone(c)
-		}
 		p.collections.Configure(c, *configs[i].Config)
 	}
 	if ends {

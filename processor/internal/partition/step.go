@@ -77,28 +77,30 @@ func (p *Partition) stepBy(ctx context.Context, messages []*fold.Message, to fol
 }
 
 // reach is the position after a step: that of its last message, or, if there are no more
-// messages, the position to which the log was read. It notes when log time passes the
-// point up to which outputs may have been published.
+// messages, the position to which the log was read.
 func (p *Partition) reach(messages []*fold.Message, to fold.Position) fold.Position {
-	published := &p.announcer.Published
-	for _, m := range messages {
-		if m.Seq > published.UpTo() {
-			published.Pass(max(p.progress.Watermark(), m.Time))
-			break
-		}
-	}
 	here := p.progress.Here()
-	if n := len(messages); n > 0 {
-		last := messages[n-1].Position
-		here = fold.Position{Seq: last.Seq, Time: max(here.Time, last.Time), Stamp: last.Stamp}
+	for _, m := range messages {
+		here = fold.Position{Seq: m.Seq, Time: max(here.Time, p.logTimeAt(m)), Stamp: m.Stamp}
 	}
 	if len(messages) < len(p.pending.Messages) || to.Seq <= here.Seq {
 		return here
 	}
-	if to.Seq >= published.UpTo() {
-		published.Pass(max(here.Time, to.Time))
+	at := max(here.Time, to.Time)
+	if to.Seq >= p.announcer.UpTo() {
+		p.announcer.Pass(at)
 	}
-	return fold.Position{Seq: to.Seq, Time: max(here.Time, to.Time), Stamp: to.Stamp}
+	return fold.Position{Seq: to.Seq, Time: at, Stamp: to.Stamp}
+}
+
+// logTimeAt is the log time at a message. It notes when that passes the point up to which outputs may
+// have been published.
+func (p *Partition) logTimeAt(m *fold.Message) int64 {
+	at := max(p.progress.Watermark(), m.Time)
+	if m.Seq > p.announcer.UpTo() {
+		p.announcer.Pass(at)
+	}
+	return at
 }
 
 // read reads the documents that messages name into a decision. It returns fewer messages
@@ -155,12 +157,8 @@ func (p *Partition) notAhead(ctx context.Context, d *fold.Decision, messages []*
 // commitTime commits the log time at a message that is not applied yet, by which readers
 // then go.
 func (p *Partition) commitTime(ctx context.Context, m *fold.Message) error {
-	at := max(p.progress.Watermark(), m.Time)
-	if m.Seq > p.announcer.UpTo() {
-		p.announcer.Pass(at)
-	}
 	p.progress.Saw(m.Position)
-	return p.commit(ctx, fold.Position{Seq: m.Seq - 1, Time: at}, nil, nil)
+	return p.commit(ctx, fold.Position{Seq: m.Seq - 1, Time: p.logTimeAt(m)}, nil, nil)
 }
 
 // readersAt is an instant that the clock of readers has reached, at least.

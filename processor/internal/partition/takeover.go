@@ -141,7 +141,7 @@ func (p *Partition) examine(stop context.Context) (*found, error) {
 	err = p.examiner().Streams(stop, f, 0) // which may read a lot
 	if p.shared.Consent.Allows(p.id, err) {
 		f.Anew = true
-		return f, p.examiner().Cover(stop, 0, 0)
+		return f, p.examiner().Cover(stop, 0)
 	}
 	err = p.examiner().Choose(stop, f, err) // likewise
 	if p.shared.Consent.Allows(p.id, err) {
@@ -165,7 +165,6 @@ func (p *Partition) refuse(ctx context.Context, f *found, why error) error {
 
 // claim fences off a former owner, in Redis and in the stream of events.
 func (p *Partition) claim(ctx context.Context, f *found) error {
-	p.announcer.Unfence()
 	version, lacks := p.progress.Claim(rand.Text()), f.Lacks(p.known())
 	if f.State.Version == "" || f.Damage != nil {
 		lacks = store.Clearing // until resume knows how much
@@ -192,9 +191,8 @@ func (p *Partition) claim(ctx context.Context, f *found) error {
 // resume goes on from what was found, now that no former owner can commit or publish. upTo
 // is the sequence of a tick that was appended after the claim.
 func (p *Partition) resume(ctx context.Context, f *found, upTo uint64) error {
-	f.Last = upTo
 	if lost := f.Lost != nil; f.Anew {
-		if err := p.examiner().Cover(ctx, 0, p.announcer.FencePlace().Seq); err != nil {
+		if err := p.examiner().Cover(ctx, p.announcer.FencePlace().Seq); err != nil {
 			return p.takeOverFailed(err)
 		}
 	} else {
@@ -206,7 +204,7 @@ func (p *Partition) resume(ctx context.Context, f *found, upTo uint64) error {
 			return p.failed(fmt.Errorf("lost since the examination, which is made anew: %w", f.Lost))
 		}
 	}
-	f.Last = max(f.Last, upTo)
+	f.Last = upTo
 	if f.GivesUp() {
 		p.logger.Warn("goes on without the events that were lost, as a person has decided", slog.Uint64("from", f.Checkpoint.Seq))
 		f.Checkpoint.Last, f.Checkpoint.GivenUp = p.announcer.FencePlace(), upTo

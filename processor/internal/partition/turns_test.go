@@ -9,12 +9,12 @@ type waker func(partition int)
 
 func (w waker) Wake(partition int) { w(partition) }
 
-// TestG9_Turns: partitions have their turns in the order in which they came, one at a
+// TestG9_TurnsOneAfterTheOther: partitions have their turns in the order in which they came, one at a
 // time. The next in the queue is woken for its turn, and a partition that needs none any
 // more holds up no other.
 //
 // Goes red if a turn is lost, or two partitions have one at a time.
-func TestG9_Turns(t *testing.T) {
+func TestG9_TurnsOneAfterTheOther(t *testing.T) {
 	var woken []int
 	tn := NewTurns(waker(func(partition int) { woken = append(woken, partition) }))
 	wantWoken := func(want ...int) {

@@ -1,0 +1,288 @@
+package partition
+
+import (
+	"fmt"
+	"math"
+	"testing"
+	"time"
+
+	"github.com/seed18712806/lapse/processor/internal/crash"
+	"github.com/seed18712806/lapse/processor/internal/feed"
+	"github.com/seed18712806/lapse/processor/internal/fold"
+	"github.com/seed18712806/lapse/sink/store"
+	"github.com/seed18712806/lapse/ttlrules"
+)
+
+// dueAt are n documents that are due at an instant.
+func dueAt(at int64, n int) (docs []*fold.DueDocument) {
+	for i := range n {
+		docs = append(docs, &fold.DueDocument{Key: fold.Key{Collection: "c", ID: fmt.Sprint(i)}, Expiry: ttlrules.Expiry{At: at}})
+	}
+	return docs
+}
+
+// TestG9_Turns: the documents that a configuration has made due, if they are many, are reaped in turns; what becomes due
+// by itself, or is few, or has a message waiting for it, is not.
+//
+// It fails if a partition reaps many documents while another one has the turn, or if it waits for a turn without need.
+func TestG9_Turns(t *testing.T) {
+	const changed, never = 1000, math.MaxInt64
+	for name, tt := range map[string]struct {
+		first   int64 // when a document outside the due queue is due
+		queued  int   // documents that are due at changed
+		now     int64
+		hurries bool
+		turn    bool
+	}{
+		"just made due":           {changed, 0, changed, false, true},
+		"made due before":         {changed - 1, 0, changed, false, true},
+		"due by itself":           {changed + 1, 0, changed + 1, false, false},
+		"not due yet":             {changed, 0, changed - 1, false, false},
+		"few in the queue":        {never, Chunk, changed, false, false},
+		"many in the queue":       {never, Chunk + 1, changed, false, true},
+		"a message waits for it":  {changed, 0, changed, true, false},
+		"many, but not due yet":   {never, Chunk + 1, changed - 1, false, false},
+		"there is nothing at all": {never, 0, changed, false, false},
+	} {
+		for _, taken := range []bool{false, true} {
+			inboxes := feed.NewInboxes(2, 10)
+			p := at8(nil, 10)
+			p.shared = &Shared{Turns: NewTurns(inboxes)}
+			p.collections = fold.NewCollections(map[string]store.Config{"c": {History: ttlrules.History{}.With(0, 1, -1)}}, nil)
+			if tt.first != never {
+				p.collections.LookedUp(p.collections.Get("c"), store.NoScore, tt.first)
+			}
+			p.queue.Set(dueAt(changed, tt.queued))
+			p.reaper = reaper{hurries: tt.hurries, changed: changed}
+			if taken {
+				p.shared.Turns.Take(1)
+			}
+			if may, want := p.mayReap(tt.now), !tt.turn || !taken; may != want || (p.reaper.turn == hasTurn) != (tt.turn && !taken) || p.shared.Turns.Taken() != (tt.turn || taken) {
+				t.Errorf("%s, and another one has the turn: %t: it may reap: %t, its turn is %d", name, taken, may, p.reaper.turn)
+			}
+			p.shared.Turns.Leave(1)
+			if p.mayReap(tt.now); (p.reaper.turn == hasTurn) != tt.turn {
+				t.Errorf("%s: it does not get the turn", name)
+			}
+			if p.endTurn(); p.shared.Turns.Taken() || p.reaper.turn != noTurn {
+				t.Errorf("%s: the turn does not end", name)
+			}
+		}
+	}
+}
+
+// TestG4_LookedUpAhead: documents are looked up a little before the first of them is due, and not much earlier; many
+// that are in the queue already come first.
+func TestG4_LookedUpAhead(t *testing.T) {
+	r := newRig(t)
+	r.idle()
+	r.send(start, "lapse.config.c", `{"defaultTtl":-1}`)
+	r.idle()
+	for _, tt := range []struct {
+		first  int64 // deadline outside the queue
+		queued int
+		looks  bool
+	}{
+		{start + lookUpAgain, 0, true}, {start + lookUpAgain + 1, 0, false},
+		{start + 1, ReapChunk/4 - 1, true}, {start + 1, ReapChunk / 4, false}, {start, ReapChunk / 4, true},
+	} {
+		r.queue.Set(dueAt(start+1000, tt.queued))
+		r.collections.LookedUp(r.collections.Get("c"), store.NoScore, tt.first)
+		r.passed = nil
+		if err := r.lookUp(t.Context(), fold.Position{Seq: 9, Time: start}); err != nil || (r.calls("due") > 0) != tt.looks {
+			t.Errorf("%+v: it was looked up: %q, %v", tt, r.passed, err)
+		}
+	}
+}
+
+// TestG4_WhatIsLookedUp: the queue gets what is due within lookUpAhead, with the bodies for the events, and the owner
+// knows exactly when the next document is due, by the default or by a TTL of its own.
+func TestG4_WhatIsLookedUp(t *testing.T) {
+	r := newRig(t)
+	r.idle()
+	r.send(start, "lapse.config.c", `{"defaultTtl":9}`)
+	r.write(start, "first", `{"ttl":2}`)
+	r.write(start+lookUpAhead, "ahead", `{"ttl":2}`)
+	r.write(start+lookUpAhead+1, "later", `{"ttl":2}`)
+	r.write(start+lookUpAhead+1, "inherits", `{}`)
+	r.idle()
+	if err := r.lookUp(t.Context(), fold.Position{Seq: r.progress.Offset(), Time: start + 2000}); err != nil {
+		t.Fatal(err)
+	}
+	if doc := r.queue.Get(fold.Key{Collection: "c", ID: "ahead"}); r.queue.Len() != 2 || doc == nil || string(doc.Body) != `{"ttl":2}` || r.queue.Next() != start+2000 {
+		t.Errorf("the queue has %d documents, the last %+v", r.queue.Len(), doc)
+	}
+	if at := r.collections.FirstDue(); at != start+2000+lookUpAhead+1 {
+		t.Errorf("the next is due at %d", at-start)
+	}
+	r.forget()
+	if r.queue.Len() != 0 || r.nextDue() != start+2000 {
+		t.Errorf("it has forgotten that a document is due: %d", r.nextDue()-start)
+	}
+	r.passTime(start + 5000)
+	r.idle()
+	same(t, "events", r.expired(), []string{"first", "ahead", "later"})
+	if at := r.nextDue(); at != start+lookUpAhead+1+9000 {
+		t.Errorf("the next is due at %d", at-start)
+	}
+	r.passTime(start + 4000) // log time never goes back
+	r.idle()
+	if r.progress.Watermark() != start+5000 {
+		t.Errorf("log time is %d", r.progress.Watermark()-start)
+	}
+}
+
+// TestG2_NoEventBeforeReadersKnow: a document is due by the log, and the clock of readers is behind: they may still
+// return it. So the owner commits the log time, by which readers go, before it publishes the event.
+//
+// It fails if the event comes first, or if a document is reaped by the readers' clock.
+func TestG2_NoEventBeforeReadersKnow(t *testing.T) {
+	for name, expires := range map[string]func(r *rig){
+		"time passes":                   func(r *rig) { r.passTime(start + 1000) },
+		"a write meets it":              func(r *rig) { r.write(start+1000, "a", `{"ttl":-1}`) },
+		"a write of another goes first": func(r *rig) { r.write(start+999, "b", `{"ttl":-1}`); r.write(start+1000, "a", `{"ttl":-1}`) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t)
+			r.idle()
+			ttlOf1(r)
+			r.write(start, "a", `{}`)
+			r.idle()
+			r.clock = start + 5000
+			r.passTime(start + 998)
+			r.idle()
+			if ids := r.expired(); len(ids) > 0 {
+				t.Errorf("by the clock of readers %v have expired", ids)
+			}
+			r.clock = start + 999
+			published := 0
+			r.at[crash.BeforePublish] = func() {
+				published++
+				if s := r.state(); s.Watermark < start+1000 {
+					t.Errorf("readers have reached %d", s.Watermark-start)
+				}
+			}
+			expires(r)
+			r.commits = nil
+			r.idle()
+			same(t, "events", r.expired(), []string{"a"})
+			last := r.sent[len(r.sent)-1]
+			if first := r.commits[0]; published != 1 || name == "a write meets it" && (first.Offset != last.Seq-1 || first.Watermark != start+1000) {
+				t.Errorf("%d publications; the first commit is %+v", published, first)
+			}
+			if name == "a write of another goes first" && (r.commits[0].Offset != last.Seq-1 || r.commits[0].Watermark != start+999) {
+				t.Errorf("the first commit is %+v", r.commits[0])
+			}
+		})
+	}
+}
+
+// TestG2_TheClockOfReaders: where the clock of readers is known to have reached the deadline, the write need not wait.
+func TestG2_TheClockOfReaders(t *testing.T) {
+	r := newRig(t)
+	r.idle()
+	ttlOf1(r)
+	r.write(start, "a", `{}`)
+	r.idle()
+	r.clock = math.MinInt64 // it is not known
+	r.at["due"] = func() { r.clock = start + 1000 }
+	m := r.write(start+1000, "a", `{"ttl":-1}`)
+	r.commits = nil
+	if r.idle(); r.commits[0].Offset != m.Seq {
+		t.Errorf("the first commit is %+v", r.commits[0])
+	}
+	same(t, "events", r.expired(), []string{"a"})
+}
+
+// TestG9_ATurnIsAChunk: in its turn a partition reaps a chunk, and then another one has the turn.
+func TestG9_ATurnIsAChunk(t *testing.T) {
+	r := newRig(t)
+	r.idle()
+	for i := range 2*Chunk + 5 {
+		r.write(start, fmt.Sprint(i), `{}`)
+	}
+	r.idle()
+	r.send(start+1000, "lapse.config.c", `{"defaultTtl":1}`)
+	for step, want := range []uint64{Chunk, 2 * Chunk, 2*Chunk + 5} {
+		r.handOut()
+		if _, err := r.runOnce(t.Context()); err != nil || r.status.Reaped.Load() != want || r.shared.Turns.Taken() {
+			t.Errorf("step %d: %d are reaped, want %d; it keeps its turn: %t; %v", step, r.status.Reaped.Load(), want, r.shared.Turns.Taken(), err)
+		}
+	}
+}
+
+// TestG11_RestsWhileASnapshotIsTaken: the owner rests for a second; while it takes a snapshot, until the next scan.
+func TestG11_RestsWhileASnapshotIsTaken(t *testing.T) {
+	p := &Partition{}
+	if rest := p.rest(); rest != HeartbeatEvery {
+		t.Errorf("it rests for %s", rest)
+	}
+	p.tenure.recording = beginRecording(full{}, fold.NewCollections(nil, nil))
+	if rest := p.rest(); rest <= 0 || rest >= HeartbeatEvery {
+		t.Errorf("with a snapshot it rests for %s", rest)
+	}
+}
+
+// TestG7_ASnapshotThatFails: a snapshot whose writer has failed is over, and nothing more is scanned for it.
+func TestG7_ASnapshotThatFails(t *testing.T) {
+	r := newRig(t)
+	r.idle()
+	r.tenure.recording, r.passed = beginRecording(full{failed: true}, r.collections), nil
+	if err := r.record(t.Context()); err != nil || r.tenure.recording != nil || r.calls("copy") > 0 {
+		t.Errorf("it goes on: %q, %v", r.passed, err)
+	}
+}
+
+// full is the writer of a snapshot that has no room, or has failed.
+type full struct {
+	snapshotWriter
+	failed bool
+}
+
+func (f full) Failed() bool { return f.failed }
+
+func (full) Room() bool { return false }
+
+// TestG4_TidyEverySecond: beside traffic collections are settled once a second, and an index that is being built goes on
+// at once.
+func TestG4_TidyEverySecond(t *testing.T) {
+	r := newRig(t)
+	r.idle()
+	ttlOf1(r)
+	r.idle()
+	now := time.Now()
+	for since, want := range map[time.Duration]bool{HeartbeatEvery - 1: false, HeartbeatEvery: true} {
+		r.collections.Configure(r.collections.Get("c"), store.Config{History: ttlrules.History{}.With(1, 1, 1)})
+		r.duties.settled = now.Add(-since)
+		if worked, err := r.Tidy(t.Context(), now); worked != want || err != nil || want != (len(r.collections.Config("c").History) == 1) {
+			t.Errorf("after %s: it has settled: %t, %v", since, worked, err)
+		}
+	}
+	r.collections.Configure(r.collections.Get("c"), store.Config{Building: true})
+	if worked, err := r.Tidy(t.Context(), now); !worked || err != nil {
+		t.Errorf("an index is built: %t, %v", worked, err)
+	}
+}
+
+// TestG4_WhatEndsIsSettled: an old generation ends once its documents are reaped. The owner tells that there was something
+// to end, as there may be more.
+func TestG4_WhatEndsIsSettled(t *testing.T) {
+	r := newRig(t)
+	r.idle()
+	ttlOf1(r)
+	r.write(start, "a", `{}`)
+	r.idle()
+	r.send(start+2000, prefix.Drop("c"), ``)
+	r.handOut()
+	if err := r.control(t.Context(), r.pending.Control()); err != nil {
+		t.Fatal(err)
+	}
+	for step, want := range []bool{false, true, false} { // a document is due; it is reaped
+		if worked, err := r.settle(t.Context()); worked != want || err != nil {
+			t.Errorf("step %d: something has ended: %t, %v", step, worked, err)
+		}
+		if err := r.reapNow(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
