@@ -478,6 +478,6 @@ func (h *history) lose() {
 		h.full(false)
 		client.Set(ctx, h.base+"docs:"+docs[0].Collection, "x", 0)
 	case 5:
-		client.FlushDB(ctx)
+		client.FlushAll(ctx)
 	}
 }
