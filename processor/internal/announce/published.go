@@ -4,7 +4,6 @@ import (
 	"math"
 
 	"github.com/seed18712806/lapse/processor/internal/decide"
-	"github.com/seed18712806/lapse/processor/internal/message"
 	"github.com/seed18712806/lapse/sink/events"
 	"github.com/seed18712806/lapse/sink/store"
 )
@@ -80,15 +79,6 @@ func (p *Published) Pass(watermark int64) {
 // passed reports whether no output behind a position may have been published by a former owner.
 func (p *Published) passed(offset uint64, watermark int64) bool {
 	return offset >= p.upTo && watermark >= p.time
-}
-
-// doubt notes that outputs up to a position were published in a step that was then not
-// committed.
-func (p *Published) doubt(to message.Position) {
-	p.upTo = max(p.upTo, to.Seq)
-	if p.time != math.MaxInt64 {
-		p.time = max(p.time, to.Time)
-	}
 }
 
 // novelty is what is known of an output.

@@ -251,8 +251,8 @@ func (d *Decision) done(m *message.Message, o wire.Outcome) {
 }
 
 // Changes are the changes of the documents that the messages name, and the removal of
-// documents that are due. fresh is set if none of the former is stored.
-func (d *Decision) Changes(fresh bool, due []*state.DueDocument) []store.CollectionChanges {
+// documents that are due.
+func (d *Decision) Changes(due []*state.DueDocument) []store.CollectionChanges {
 	var out []store.CollectionChanges
 	at := make(map[string]int)
 	for _, s := range d.order {
@@ -271,7 +271,7 @@ func (d *Decision) Changes(fresh bool, due []*state.DueDocument) []store.Collect
 			i = len(out)
 			at[s.Key.Collection] = i
 			config := d.catalog.Config(s.Key.Collection)
-			out = append(out, store.CollectionChanges{Collection: s.Key.Collection, NoIndex: config.NoIndex, Draining: config.Draining, Fresh: fresh})
+			out = append(out, store.CollectionChanges{Collection: s.Key.Collection, NoIndex: config.NoIndex, Draining: config.Draining})
 		}
 		out[i].Changes = append(out[i].Changes, change)
 	}

@@ -250,7 +250,7 @@ func TestChangesOfACollectionAreTogether(t *testing.T) {
 		d.Apply(decoder.Decode(wire.DefaultPrefix.Write(wire.Upsert, at.Collection, at.ID), nil, []byte(`{}`), message.Position{Seq: uint64(i + 1)}))
 	}
 	var got []string
-	for _, c := range d.Changes(false, []*state.DueDocument{due}) {
+	for _, c := range d.Changes([]*state.DueDocument{due}) {
 		got = append(got, fmt.Sprint(c.Collection, len(c.Changes)))
 	}
 	if want := []string{"a2", "b2"}; !cmp.Equal(got, want) {
@@ -350,7 +350,7 @@ func (f *folder) step(config store.Config, messages []*message.Message) {
 		f.published = append(f.published, o.Message)
 	}
 	f.outcomes = append(f.outcomes, d.Outcomes...)
-	for _, c := range d.Changes(false, nil) {
+	for _, c := range d.Changes(nil) {
 		for _, change := range c.Changes {
 			key := state.Key{Collection: c.Collection, ID: change.ID}
 			if change.New == nil {

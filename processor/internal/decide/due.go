@@ -23,7 +23,7 @@ func (d *Decision) Reap(queue *state.DueQueue, now, reached int64) (due []*state
 
 // ExpireDue adds the expiry event of a document that is due, unless it was published.
 func (d *Decision) ExpireDue(doc *state.DueDocument) {
-	if doc.Body == nil || doc.Published {
+	if doc.Body == nil {
 		d.Expired++
 		return
 	}

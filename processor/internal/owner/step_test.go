@@ -11,7 +11,6 @@ import (
 	"github.com/seed18712806/lapse/processor/internal/streams"
 	"github.com/seed18712806/lapse/sink/events"
 	"github.com/seed18712806/lapse/sink/store"
-	"github.com/seed18712806/lapse/sink/wire"
 	"github.com/seed18712806/lapse/ttlrules"
 )
 
@@ -81,20 +80,6 @@ func TestG3_NoCheckpointBeforeAllIsPublished(t *testing.T) {
 		p.judge()
 		if got := p.announcer.Settled(); (got != nil) != tt.passes || got != nil && (got.Seq != 8 || got.Watermark != 800) {
 			t.Errorf("%s: the checkpoint is %+v", name, got)
-		}
-	}
-}
-
-// TestGuesses: the owner guesses that the documents of a batch are new only after
-// GuessAfter batches, one after the other, of which none was stored.
-//
-// It fails if the owner guesses earlier or later.
-func TestGuesses(t *testing.T) {
-	batch := []*message.Message{{Kind: message.Write, Op: wire.Upsert, Collection: "c", ID: "a"}}
-	for fresh := range GuessAfter + 2 {
-		p := &Partition{collections: state.NewCollections(nil, nil), duties: duties{fresh: fresh}}
-		if got, want := p.guesses(batch), fresh >= GuessAfter; got != want {
-			t.Errorf("after %d batches of new documents: %t, want %t", fresh, got, want)
 		}
 	}
 }
