@@ -34,7 +34,6 @@
 //  1. feed reads it, and computes its log time: the greatest stamp of the log so far.
 //  2. feed puts it into the inbox of its partition, by the hash of collection and id.
 //  3. owner takes a batch, and reads in one round trip the stored documents that it names.
-//     If the last batches named only new documents, it guesses that this one does.
 //  4. decide applies the batch. Where a write finds an expired version, the event of that
 //     comes first.
 //  5. owner adds documents that are due by now, from the due queue.

@@ -161,7 +161,7 @@ func endResize(t *testing.T, client *redis.Client, n int) {
 		}
 		if _, err := client.Pipelined(ctx, func(p redis.Pipeliner) error {
 			for range 2 * n {
-				p.HExists(ctx, key, "absent")
+				p.HMGet(ctx, key, "absent")
 			}
 			return nil
 		}); err != nil {

@@ -115,7 +115,7 @@ func TestUnavailable(t *testing.T) {
 			if _, err := r.Reader.Get(ctx, "orders", "a"); err != nil {
 				t.Fatal(err)
 			}
-			r.Client.HIncrBy(ctx, r.Key(0, "state"), "offset", -1)
+			r.Client.HSet(ctx, r.Key(0, "state"), "offset", 0)
 		}, all},
 		{"the documents are gone", func(_ *testing.T, r *rig) { r.Client.Del(ctx, r.Key(0, "docs:orders")) }, all},
 		{"the configuration is gone", func(_ *testing.T, r *rig) { r.Client.Del(ctx, r.Key(0, "config")) }, all},

@@ -14,7 +14,7 @@ func TestImportsNoServer(t *testing.T) {
 	}
 	const module = "github.com/seed18712806/lapse/"
 	allowed := map[string]bool{
-		"ttlrules": true, "sink/wire": true, "sink/redact": true, "sink/credentials": true, "sink/client": true, "sink/client/status": true,
+		"ttlrules": true, "sink/wire": true, "sink/redact": true, "sink/internal/puback": true, "sink/credentials": true, "sink/client": true, "sink/client/status": true,
 		"sink/client/internal/link": true, "sink/client/internal/order": true, "sink/client/internal/pipe": true, "sink/client/internal/work": true,
 	}
 	for _, path := range strings.Fields(string(out)) {

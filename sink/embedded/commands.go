@@ -30,19 +30,12 @@ func (c command) fits(args int) bool {
 
 // commands are the commands that a script may run too.
 var commands = map[string]command{
-	"COMMAND": {-1, describe}, "CONFIG": {-2, config}, "DBSIZE": {1, dbSize}, "DEL": {-2, del}, "ECHO": {2, echo}, "EXISTS": {-2, exists},
-	"EXPIRE": {-3, expire}, "EXPIREAT": {-3, expire}, "FLUSHALL": {-1, flush},
-	"FLUSHDB": {-1, flush}, "GET": {2, get}, "INFO": {-1, info}, "KEYS": {2, keys}, "PERSIST": {2, persist}, "PEXPIRE": {-3, expire}, "PEXPIREAT": {-3, expire}, "PING": {-1, ping}, "PSETEX": {4, expire}, "PTTL": {2, ttl},
-	"RANDOMKEY": {1, randomKey}, "RENAME": {3, rename}, "SCAN": {-2, scan}, "SET": {-3, set}, "SETEX": {4, expire}, "SETNX": {3, setNX}, "TIME": {1, now}, "TTL": {2, ttl},
-	"TYPE": {2, typeOf}, "UNLINK": {-2, del},
+	"COMMAND": {-1, describe}, "DBSIZE": {1, dbSize}, "DEL": {-2, del}, "EXISTS": {-2, exists}, "FLUSHALL": {-1, flush}, "GET": {2, get}, "INFO": {-1, info}, "KEYS": {2, keys},
+	"PING": {-1, ping}, "RENAME": {3, rename}, "SCAN": {-2, scan}, "SET": {-3, set}, "TIME": {1, now}, "TTL": {2, ttl}, "TYPE": {2, typeOf}, "UNLINK": {-2, del},
 
-	"HDEL": {-3, hDel}, "HEXISTS": {3, hExists}, "HGET": {3, hGet}, "HGETALL": {2, hGetAll}, "HINCRBY": {4, hIncrBy}, "HKEYS": {2, hKeys},
-	"HLEN": {2, hLen}, "HMGET": {-3, hMGet}, "HMSET": {-4, hMSet}, "HSCAN": {-3, hScan}, "HSET": {-4, hSet}, "HSETNX": {4, hSetNX},
-	"HSTRLEN": {3, hStrLen}, "HVALS": {2, hVals},
+	"HDEL": {-3, hDel}, "HGET": {3, hGet}, "HGETALL": {2, hGetAll}, "HKEYS": {2, hKeys}, "HLEN": {2, hLen}, "HMGET": {-3, hMGet}, "HSCAN": {-3, hScan}, "HSET": {-4, hSet},
 
-	"ZADD": {-4, zAdd}, "ZCARD": {2, zCard}, "ZCOUNT": {4, zCount}, "ZINCRBY": {4, zIncrBy}, "ZPOPMIN": {-2, zPopMin}, "ZRANGE": {-4, zRange},
-	"ZRANGEBYSCORE": {-4, zRangeByScore}, "ZRANK": {3, zRank}, "ZREM": {-3, zRem}, "ZREMRANGEBYSCORE": {4, zRemRangeByScore},
-	"ZREVRANGE": {-4, zRevRange}, "ZSCORE": {3, zScore},
+	"ZADD": {-4, zAdd}, "ZCARD": {2, zCard}, "ZCOUNT": {4, zCount}, "ZRANGE": {-4, zRange}, "ZRANGEBYSCORE": {-4, zRangeByScore}, "ZREM": {-3, zRem}, "ZSCORE": {3, zScore},
 }
 
 // run runs a command that a script may run too.

@@ -15,11 +15,9 @@ func TestForPeople(t *testing.T) {
 	defer client.Close()
 	for _, c := range []struct{ command, want string }{
 		{"COMMAND DOCS", "[]"},
-		{"CLIENT SETINFO LIB-NAME x", "OK"}, {"CLIENT SETNAME me", "OK"}, {"CLIENT GETNAME", "me"}, {"CLIENT LIST", "ERR unknown command 'CLIENT LIST'"},
+		{"CLIENT SETINFO LIB-NAME x", "OK"}, {"CLIENT SETNAME me", "OK"}, {"CLIENT LIST", "ERR unknown command 'CLIENT LIST'"},
 		{"SELECT 0", "OK"}, {"SELECT 1", "ERR DB index is out of range"},
-		{"CONFIG GET maxmemory*", "[maxmemory 0 maxmemory-policy noeviction]"}, {"CONFIG SET maxmemory 1", "ERR unknown command 'CONFIG SET'"},
-		{"RANDOMKEY", "redis: nil"}, {"SET k v", "OK"}, {"RANDOMKEY", "k"}, {"GET", "ERR wrong number of arguments for 'get' command"},
-		{"EXPIRE k 10", "ERR keys do not expire"}, {"SETEX k 10 v", "ERR keys do not expire"}, {"SET k v EX 10", "ERR syntax error: SET takes no options"},
+		{"SET k v", "OK"}, {"GET", "ERR wrong number of arguments for 'get' command"}, {"SET k v EX 10", "ERR syntax error: SET takes no options"},
 		{"LPUSH l v", "ERR unknown command 'LPUSH'"}, {"MULTI", "ERR unknown command 'MULTI'"},
 	} {
 		var args []any
@@ -34,8 +32,5 @@ func TestForPeople(t *testing.T) {
 		if !strings.HasPrefix(got, c.want) {
 			t.Errorf("%s: %q, want %q", c.command, got, c.want)
 		}
-	}
-	if id, err := client.ClientID(t.Context()).Result(); err != nil || id < 1 {
-		t.Errorf("CLIENT ID: %d, %v", id, err)
 	}
 }

@@ -190,7 +190,7 @@ func TestPassword(t *testing.T) {
 		_ = outside.Close()
 	}
 	hello := fmt.Sprintf("*7\r\n$5\r\nHELLO\r\n$1\r\n2\r\n$4\r\nAUTH\r\n$7\r\ndefault\r\n$%d\r\n%s\r\n$7\r\nSETNAME\r\n$1\r\nx\r\n", len(password), password)
-	if got := say(t, "tcp", s.Addr(), hello+"CLIENT GETNAME\r\n", false); !strings.HasPrefix(got, "*10\r\n$6\r\nserver\r\n") || !strings.HasSuffix(got, "$1\r\nx\r\n") {
+	if got := say(t, "tcp", s.Addr(), hello+"GET k\r\n", false); !strings.HasPrefix(got, "*8\r\n$6\r\nserver\r\n") || !strings.HasSuffix(got, "$1\r\nv\r\n") {
 		t.Errorf("HELLO: %q", got)
 	}
 	if err := embedded.New(nil).Listen("127.0.0.1:0", ""); err == nil {

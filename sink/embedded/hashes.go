@@ -28,46 +28,6 @@ func hSet(db *database, args []string) any {
 	return n
 }
 
-func hMSet(db *database, args []string) any {
-	if len(args)%2 == 0 {
-		return wrongNumber("hmset")
-	}
-	if fail, failed := hSet(db, args).(failure); failed {
-		return fail
-	}
-	return ok
-}
-
-func hSetNX(db *database, args []string) any {
-	switch there := hExists(db, args[:2]); there {
-	case 0:
-		return hSet(db, args)
-	case 1:
-		return 0
-	default:
-		return there // a failure
-	}
-}
-
-func hIncrBy(db *database, args []string) any {
-	key, field := args[0], args[1]
-	by, err := strconv.Atoi(args[2])
-	if err != nil {
-		return notInteger
-	}
-	n := 0
-	switch old := hGet(db, args[:2]).(type) {
-	case failure:
-		return old
-	case string:
-		if n, err = strconv.Atoi(old); err != nil {
-			return failure("ERR hash value is not an integer")
-		}
-	}
-	hSet(db, []string{key, field, strconv.Itoa(n + by)})
-	return n + by
-}
-
 func hDel(db *database, args []string) any {
 	key := args[0]
 	h, fail := value[*hash](db, key)
@@ -100,19 +60,6 @@ func hGet(db *database, args []string) any {
 	return nil
 }
 
-func hExists(db *database, args []string) any {
-	h, fail := value[*hash](db, args[0])
-	if fail != nil {
-		return fail
-	}
-	if h != nil {
-		if _, there := h.get(args[1]); there {
-			return 1
-		}
-	}
-	return 0
-}
-
 func hMGet(db *database, args []string) any {
 	h, fail := value[*hash](db, args[0])
 	if fail != nil {
@@ -130,16 +77,6 @@ func hMGet(db *database, args []string) any {
 	return reply
 }
 
-func hStrLen(db *database, args []string) any {
-	switch v := hGet(db, args).(type) {
-	case string:
-		return len(v)
-	case failure:
-		return v
-	}
-	return 0
-}
-
 func hLen(db *database, args []string) any {
 	h, fail := value[*hash](db, args[0])
 	switch {
@@ -152,34 +89,22 @@ func hLen(db *database, args []string) any {
 }
 
 func hGetAll(db *database, args []string) any {
-	h, fail := value[*hash](db, args[0])
-	if fail != nil {
-		return fail
-	}
-	reply := []any{}
-	if h != nil {
-		h.all(func(name, v string) { reply = append(reply, name, v) })
-	}
-	return reply
+	return eachField(db, args[0], func(name, v string) []any { return []any{name, v} })
 }
 
 func hKeys(db *database, args []string) any {
-	return eachField(db, args[0], func(name, _ string) any { return name })
-}
-
-func hVals(db *database, args []string) any {
-	return eachField(db, args[0], func(_, v string) any { return v })
+	return eachField(db, args[0], func(name, _ string) []any { return []any{name} })
 }
 
 // eachField replies with something of each field of a hash.
-func eachField(db *database, key string, of func(name, v string) any) any {
+func eachField(db *database, key string, of func(name, v string) []any) any {
 	h, fail := value[*hash](db, key)
 	if fail != nil {
 		return fail
 	}
 	reply := []any{}
 	if h != nil {
-		h.all(func(name, v string) { reply = append(reply, of(name, v)) })
+		h.all(func(name, v string) { reply = append(reply, of(name, v)...) })
 	}
 	return reply
 }

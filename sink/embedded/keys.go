@@ -2,7 +2,6 @@ package embedded
 
 import (
 	"fmt"
-	"math/rand/v2"
 	"sort"
 	"strconv"
 	"strings"
@@ -34,41 +33,12 @@ func info(db *database, args []string) any {
 	return fmt.Sprintf("# Server\r\nrun_id:%s\r\n", db.runID)
 }
 
-func echo(_ *database, args []string) any { return args[0] }
-
 // describe answers COMMAND and COMMAND DOCS, which redis-cli asks for hints: there are none.
 func describe(_ *database, args []string) any {
 	if len(args) > 0 && !strings.EqualFold(args[0], "DOCS") {
 		return unknown("COMMAND " + args[0])
 	}
 	return []any{}
-}
-
-// settings are those that CONFIG GET tells, in pairs. They cannot be changed.
-var settings = []string{"appendonly", "no", "databases", "1", "maxmemory", "0", "maxmemory-policy", "noeviction", "save", ""}
-
-func config(_ *database, args []string) any {
-	if !strings.EqualFold(args[0], "GET") || len(args) < 2 {
-		return unknown("CONFIG " + args[0])
-	}
-	found := []any{}
-	for i := 0; i < len(settings); i += 2 {
-		for _, pattern := range args[1:] {
-			if match.Match(settings[i], strings.ToLower(pattern)) {
-				found = append(found, settings[i], settings[i+1])
-				break
-			}
-		}
-	}
-	return found
-}
-
-func randomKey(db *database, _ []string) any {
-	if db.keys.len() == 0 {
-		return nil
-	}
-	e, _ := db.keys.tree.GetAt(rand.IntN(db.keys.len()))
-	return e.name
 }
 
 func dbSize(db *database, _ []string) any { return db.keys.len() }
@@ -97,27 +67,13 @@ func set(db *database, args []string) any {
 	return ok
 }
 
-func setNX(db *database, args []string) any {
-	if _, there := db.keys.get(args[0]); there {
-		return 0
-	}
-	db.keys.set(args[0], args[1])
-	return 1
-}
-
-// ttl answers TTL and PTTL: no key expires.
+// ttl answers TTL: no key expires.
 func ttl(db *database, args []string) any {
 	if _, there := db.keys.get(args[0]); there {
 		return -1
 	}
 	return -2
 }
-
-// expire answers the commands that would make a key expire.
-func expire(*database, []string) any { return noExpiry }
-
-// persist has nothing to do.
-func persist(*database, []string) any { return 0 }
 
 func del(db *database, args []string) any {
 	n := 0

@@ -25,7 +25,6 @@ const (
 	notFloat   failure = "ERR value is not a valid float"
 	noCursor   failure = "ERR invalid cursor"
 	noKey      failure = "ERR no such key"
-	noExpiry   failure = "ERR keys do not expire in the embedded Redis"
 	noScript   failure = "NOSCRIPT No matching script. Please use EVAL."
 
 	wrongPassword failure = "WRONGPASS invalid username-password pair or user is disabled."

@@ -50,11 +50,8 @@ func newScripts(db *database) *scripts {
 	}
 	redis := l.NewTable()
 	l.SetFuncs(redis, map[string]lua.LGFunction{
-		"call":         func(l *lua.LState) int { return s.call(l, true) },
-		"pcall":        func(l *lua.LState) int { return s.call(l, false) },
-		"error_reply":  func(l *lua.LState) int { return field(l, "err") },
-		"status_reply": func(l *lua.LState) int { return field(l, "ok") },
-		"sha1hex":      func(l *lua.LState) int { l.Push(lua.LString(digest(l.CheckString(1)))); return 1 },
+		"call":  func(l *lua.LState) int { return s.call(l, true) },
+		"pcall": func(l *lua.LState) int { return s.call(l, false) },
 	})
 	l.SetGlobal("redis", redis)
 	l.SetGlobal("KEYS", l.NewTable())
@@ -73,14 +70,6 @@ func newScripts(db *database) *scripts {
 	l.SetMetatable(l.G.Global, guard)
 	s.state = l
 	return s
-}
-
-// field returns to Lua a table with one field, the text that a script has passed.
-func field(l *lua.LState, name string) int {
-	t := l.NewTable()
-	t.RawSetString(name, lua.LString(l.CheckString(1)))
-	l.Push(t)
-	return 1
 }
 
 func digest(text string) string {
@@ -107,33 +96,13 @@ func (s *scripts) run(name string, args []string) (reply any, done bool) {
 		if len(args) < 1 {
 			return wrongNumber(name), true
 		}
-		return s.manage(strings.ToUpper(args[0]), args[1:]), true
+		if !strings.EqualFold(args[0], "FLUSH") {
+			return failure("ERR unknown subcommand or wrong number of arguments for 'SCRIPT'"), true
+		}
+		clear(s.known)
+		return ok, true
 	}
 	return nil, false
-}
-
-func (s *scripts) manage(what string, args []string) any {
-	switch {
-	case what == "LOAD" && len(args) == 1:
-		sha, fail := s.load(args[0])
-		if fail != nil {
-			return fail
-		}
-		return sha
-	case what == "EXISTS":
-		found := make([]any, len(args))
-		for i, sha := range args {
-			found[i] = 0
-			if s.known[strings.ToLower(sha)] != nil {
-				found[i] = 1
-			}
-		}
-		return found
-	case what == "FLUSH":
-		clear(s.known)
-		return ok
-	}
-	return failure("ERR unknown subcommand or wrong number of arguments for 'SCRIPT'")
 }
 
 // load compiles a script, and returns its SHA-1.

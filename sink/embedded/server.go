@@ -8,7 +8,6 @@ import (
 	"log/slog"
 	"net"
 	"sync"
-	"sync/atomic"
 	"time"
 )
 
@@ -21,9 +20,8 @@ const acceptPause = 100 * time.Millisecond
 
 // Server is a running server.
 type Server struct {
-	log      *slog.Logger
-	running  sync.WaitGroup // accepting, and each connection
-	sessions atomic.Int64   // how many there were
+	log     *slog.Logger
+	running sync.WaitGroup // accepting, and each connection
 
 	conns    sync.Mutex // guards the next four
 	listener net.Listener

@@ -20,19 +20,17 @@ const (
 	replyBuffer  = 16 << 10
 )
 
-// session is a connection, and what it says of itself.
+// session is a connection.
 type session struct {
 	server   *Server
 	conn     net.Conn
 	out      *bufio.Writer
 	password string // "" if the connection is within the process, which needs none
 	known    bool   // has given the password, or needs none
-	id       int
-	name     string
 }
 
 func (s *Server) newSession(c net.Conn, password string) *session {
-	n := &session{server: s, conn: c, password: password, known: password == "", id: int(s.sessions.Add(1))}
+	n := &session{server: s, conn: c, password: password, known: password == ""}
 	n.out = bufio.NewWriterSize(n, replyBuffer)
 	if !n.known {
 		_ = c.SetReadDeadline(time.Now().Add(loginTimeout))
@@ -110,7 +108,7 @@ func (n *session) answer(name string, args []string) (goesOn bool) {
 	case !n.known:
 		write(n.out, failure("NOAUTH Authentication required."))
 	case name == "CLIENT":
-		write(n.out, n.client(args))
+		write(n.out, describeClient(args))
 	case name == "SELECT":
 		write(n.out, selectDB(args))
 	default:
@@ -150,7 +148,7 @@ func (n *session) hello(args []string) any {
 			}
 			rest = rest[3:]
 		case what == "SETNAME" && len(rest) >= 2:
-			n.name, rest = rest[1], rest[2:]
+			rest = rest[2:]
 		default:
 			return failure(fmt.Sprintf("ERR Syntax error in HELLO option '%.128s'", rest[0]))
 		}
@@ -158,28 +156,17 @@ func (n *session) hello(args []string) any {
 	if !n.known {
 		return failure("NOAUTH HELLO must be called with the client already authenticated, otherwise the HELLO AUTH <user> <pass> option can be used to authenticate the client and select the RESP protocol version at the same time")
 	}
-	return []any{"server", "lapse", "proto", 2, "id", n.id, "mode", "standalone", "role", "master"}
+	return []any{"server", "lapse", "proto", 2, "mode", "standalone", "role", "master"}
 }
 
-func (n *session) client(args []string) any {
-	what := ""
-	if len(args) > 0 {
-		what = strings.ToUpper(args[0])
-	}
-	switch {
-	case what == "SETINFO" && len(args) == 3:
+// describeClient answers CLIENT SETINFO and SETNAME, with which a client describes itself.
+func describeClient(args []string) any {
+	switch what := strings.ToUpper(strings.Join(args[:min(len(args), 1)], "")); {
+	case what == "SETINFO" && len(args) == 3, what == "SETNAME" && len(args) == 2:
 		return ok
-	case what == "SETNAME" && len(args) == 2:
-		n.name = args[1]
-		return ok
-	case what == "GETNAME" && len(args) == 1 && n.name == "":
-		return nil
-	case what == "GETNAME" && len(args) == 1:
-		return n.name
-	case what == "ID" && len(args) == 1:
-		return n.id
+	default:
+		return unknown(strings.TrimSpace("CLIENT " + what))
 	}
-	return unknown(strings.TrimSpace("CLIENT " + what))
 }
 
 func selectDB(args []string) any {

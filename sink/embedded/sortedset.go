@@ -88,10 +88,3 @@ func (s *sortedSet) between(low, high bound, visit func(m member) bool) {
 		return visit(m)
 	})
 }
-
-// from visits members from a rank on, in order, until visit returns false.
-func (s *sortedSet) from(rank int, visit func(m member) bool) {
-	if first, ok := s.tree.GetAt(rank); ok {
-		s.tree.Ascend(first, visit)
-	}
-}

@@ -1,7 +1,6 @@
 package embedded
 
 import (
-	"math"
 	"strconv"
 	"strings"
 )
@@ -53,24 +52,6 @@ func zRem(db *database, args []string) any {
 		db.keys.remove(key)
 	}
 	return n
-}
-
-// zPopMin removes one member.
-func zPopMin(db *database, args []string) any {
-	if len(args) > 1 && (len(args) > 2 || args[1] != "1") {
-		return syntax
-	}
-	s, fail := value[*sortedSet](db, args[0])
-	if fail != nil {
-		return fail
-	}
-	found := []any{}
-	if s == nil {
-		return found
-	}
-	first, _ := s.tree.Min()
-	zRem(db, []string{args[0], first.name})
-	return appendMember(found, first, true)
 }
 
 func zCard(db *database, args []string) any {
@@ -126,77 +107,8 @@ func zCount(db *database, args []string) any {
 	return s.count(low, high)
 }
 
-func zIncrBy(db *database, args []string) any {
-	by, right := parseScore(args[1])
-	if !right {
-		return notFloat
-	}
-	s, fail := value[*sortedSet](db, args[0])
-	if fail != nil {
-		return fail
-	}
-	sum := by
-	if s != nil {
-		sum += s.scores[args[2]]
-	}
-	if math.IsNaN(sum) {
-		return failure("ERR resulting score is not a number (NaN)")
-	}
-	if s == nil {
-		s = newSortedSet()
-		db.keys.set(args[0], s)
-	}
-	s.set(args[2], sum)
-	return formatScore(sum)
-}
-
-func zRank(db *database, args []string) any {
-	s, fail := value[*sortedSet](db, args[0])
-	if s == nil {
-		return fail
-	}
-	score, there := s.scores[args[1]]
-	if !there {
-		return nil
-	}
-	rank := s.rank(score, false)
-	s.from(rank, func(m member) bool {
-		if m.name == args[1] {
-			return false
-		}
-		rank++
-		return true
-	})
-	return rank
-}
-
-func zRemRangeByScore(db *database, args []string) any {
-	low, high, fail := parseBounds(args[1], args[2])
-	if fail != nil {
-		return fail
-	}
-	s, fail := value[*sortedSet](db, args[0])
-	switch {
-	case fail != nil:
-		return fail
-	case s == nil:
-		return 0
-	}
-	names := []string{args[0]}
-	s.between(low, high, func(m member) bool { names = append(names, m.name); return true })
-	if len(names) == 1 {
-		return 0
-	}
-	return zRem(db, names)
-}
-
-func zRange(db *database, args []string) any { return ranked(db, args, false) }
-
-func zRevRange(db *database, args []string) any { return ranked(db, args, true) }
-
-// ranked replies with members by their ranks, the last one first if it is reversed. It takes
-// ranks and WITHSCORES alone.
-func ranked(db *database, args []string, reversed bool) any {
+// zRange replies with members by their ranks. It takes ranks and WITHSCORES alone.
+func zRange(db *database, args []string) any {
 	first, err := strconv.Atoi(args[1])
 	last, err2 := strconv.Atoi(args[2])
 	if err != nil || err2 != nil {
@@ -221,11 +133,7 @@ func ranked(db *database, args []string, reversed bool) any {
 		last += s.len()
 	}
 	for rank := first; rank <= min(last, s.len()-1); rank++ {
-		at := rank
-		if reversed {
-			at = s.len() - 1 - rank
-		}
-		m, _ := s.tree.GetAt(at)
+		m, _ := s.tree.GetAt(rank)
 		found = appendMember(found, m, scores)
 	}
 	return found

@@ -1,11 +1,8 @@
 package events
 
 import (
-	"bytes"
 	"context"
 	"crypto/rand"
-	"encoding/json"
-	"errors"
 	"fmt"
 	"strconv"
 	"strings"
@@ -14,9 +11,13 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
-	"github.com/nats-io/nats.go/jetstream"
 	"golang.org/x/sync/semaphore"
+
+	"github.com/seed18712806/lapse/sink/internal/puback"
 )
+
+// reportEvery is after how many messages of a fast batch the stream reports its progress.
+const reportEvery = 1000
 
 // maxPending limits how many messages of all partitions may wait for the stream's answer.
 // Further ones are not sent yet.
@@ -25,8 +26,6 @@ const maxPending = 4096
 // answerTimeout is how long a publication waits for the answer of a stream with replicas. Its
 // leader may be lost, and the answer with it.
 const answerTimeout = 3 * time.Second
-
-var errNotAnAnswer = errors.New("not an answer of JetStream")
 
 // acks publishes messages and collects the stream's answers. The client library's
 // PublishMsgAsync does so too, but makes a future and a timer and decodes an answer for each
@@ -134,14 +133,15 @@ func (a *acks) publish(ctx context.Context, g *group) error {
 
 // replyTo is the subject of the answer to a message; "" if there is none.
 func (g *group) replyTo(inbox string, i int) string {
-	last := i == len(g.messages)-1
-	switch {
-	case g.mode == fastBatch:
-		return fastReply(inbox+g.batch, i+1, last)
+	switch last := i == len(g.messages)-1; {
 	case g.mode == atomicBatch && !last:
 		return ""
+	case g.mode != fastBatch:
+		return inbox + strconv.Itoa(i)
+	case last:
+		return puback.FastReply(inbox+"fast", g.batch, reportEvery, i+1, puback.Commit)
 	}
-	return inbox + strconv.Itoa(i)
+	return puback.FastReply(inbox+"fast", g.batch, reportEvery, i+1, puback.Add)
 }
 
 // forget ends the wait for a group. Its answers are ignored from then on.
@@ -157,14 +157,19 @@ func (a *acks) answered(m *nats.Msg) {
 	id, _ := strconv.ParseUint(first, 10, 64)
 	i, err := strconv.Atoi(second)
 	if err != nil {
-		i = fastSequence(second) - 1
+		_, i = puback.FastMessage(second)
+		i--
 	}
-	a.settle(id, i, m.Data, answer(m))
+	answer, err := puback.Read(m)
+	if answer.Error != nil {
+		err = answer.Error
+	}
+	a.settle(id, i, answer, err)
 }
 
 // settle applies the answer to a message of a group, or to the batch that it ends. When the
 // group is done, publish gets the result.
-func (a *acks) settle(id uint64, i int, answer []byte, err error) {
+func (a *acks) settle(id uint64, i int, answer puback.Answer, err error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	g, ok := a.waiting[id]
@@ -172,18 +177,13 @@ func (a *acks) settle(id uint64, i int, answer []byte, err error) {
 		return // nobody waits for it any more
 	}
 	done := true
-	switch g.mode {
-	case fastBatch:
+	switch {
+	case g.mode == fastBatch:
 		done, err = g.fast(i, answer, err)
-	case atomicBatch:
-		if err == nil && !bytes.Contains(answer, []byte(g.batch)) {
-			err = errNotBatch
-		}
-		fallthrough
-	case single:
-		if err == nil {
-			g.seq, err = sequenceIn(answer)
-		}
+	case err == nil && g.mode == atomicBatch && answer.Batch != g.batch:
+		err = errNotBatch
+	default:
+		g.seq = answer.Seq
 	}
 	if err != nil {
 		err = refusedBy(a.stream, g.messages[i].msg.Subject, err)
@@ -224,43 +224,4 @@ func (a *acks) lost() int {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return a.losses
-}
-
-// sequenceIn is the sequence in an acknowledgement. Decoding all of it would cost more.
-func sequenceIn(answer []byte) (seq uint64, err error) {
-	_, digits, _ := bytes.Cut(answer, []byte(`"seq":`))
-	n := 0
-	for n < len(digits) && digits[n] >= '0' && digits[n] <= '9' {
-		n++
-	}
-	if seq, err = strconv.ParseUint(string(digits[:n]), 10, 64); err != nil || seq == 0 {
-		return 0, fmt.Errorf("%w: it has no sequence", errNotAnAnswer)
-	}
-	return seq, nil
-}
-
-// answer decodes the stream's answer. It returns nil if the message is stored, or
-// if its batch goes on.
-func answer(m *nats.Msg) error {
-	if len(m.Data) == 0 && m.Header.Get("Status") == "503" {
-		return jetstream.ErrNoStreamResponse
-	}
-	// Nearly all answers begin like this and name no error. Decoding them would cost more.
-	if bytes.HasPrefix(m.Data, []byte(`{"stream":"`)) && !bytes.Contains(m.Data, []byte(`"error"`)) {
-		return nil
-	}
-	var ack struct {
-		Type   string // of an answer to a fast batch before its end
-		Stream string
-		Error  *jetstream.APIError
-	}
-	switch err := json.Unmarshal(m.Data, &ack); {
-	case err != nil:
-		return fmt.Errorf("%w: %w", errNotAnAnswer, err)
-	case ack.Error != nil:
-		return ack.Error
-	case ack.Stream == "" && ack.Type == "":
-		return errNotAnAnswer
-	}
-	return nil
 }

@@ -16,42 +16,9 @@ import (
 
 	"github.com/seed18712806/lapse/integration/harness/natstest"
 	"github.com/seed18712806/lapse/integration/harness/poll"
+	"github.com/seed18712806/lapse/sink/internal/puback"
 	"github.com/seed18712806/lapse/sink/wire"
 )
-
-// TestAnswers: what an answer of JetStream says.
-func TestAnswers(t *testing.T) {
-	gone := nats.Header{"Status": {"503"}}
-	for _, tt := range []struct {
-		header nats.Header
-		data   string
-		code   jetstream.ErrorCode
-		is     error // nil: it is stored, or its batch goes on
-	}{
-		{nil, `{"stream":"LAPSE_EVENTS","seq":7}`, 0, nil},
-		{nil, `{"type":"ack","seq":7,"msgs":1000}`, 0, nil},
-		{nil, ` {"stream":"LAPSE_EVENTS","seq":7}`, 0, nil},
-		{gone, `{"stream":"LAPSE_EVENTS","seq":7}`, 0, nil},
-		{gone, ``, 0, jetstream.ErrNoStreamResponse},
-		{nil, ``, 0, errNotAnAnswer},
-		{nil, `no`, 0, errNotAnAnswer},
-		{nil, `{}`, 0, errNotAnAnswer},
-		{nil, `{"stream":"LAPSE_EVENTS","error":{"code":400,"err_code":10077},"seq":0}`, 10077, &jetstream.APIError{}},
-		{nil, `{"type":"err","error":{"code":400,"err_code":10071}}`, 10071, &jetstream.APIError{}},
-	} {
-		err := answer(&nats.Msg{Header: tt.header, Data: []byte(tt.data)})
-		if codeOf(err) != tt.code || refusal(err) != (tt.code != 0) || (err == nil) != (tt.is == nil) || tt.code == 0 && !errors.Is(err, tt.is) {
-			t.Errorf("%v %s: %v", tt.header, tt.data, err)
-		}
-	}
-	for text, want := range map[string]uint64{
-		`{"stream":"X","seq":7}`: 7, `{"seq":1098}`: 1098, `{"seq":12`: 12, `{"seq":0}`: 0, `{"seq":-1}`: 0, `{"seq":"1"}`: 0, `{"stream":"X1"}`: 0, `1`: 0, ``: 0,
-	} {
-		if seq, err := sequenceIn([]byte(text)); seq != want || errors.Is(err, errNotAnAnswer) != (want == 0) {
-			t.Errorf("the sequence in %s is %d, %v", text, seq, err)
-		}
-	}
-}
 
 // TestStrayAnswers: an answer that comes late, or again, or to a message that a group does not have, ends nothing.
 func TestStrayAnswers(t *testing.T) {
@@ -74,13 +41,14 @@ func TestStrayAnswers(t *testing.T) {
 		"of a fast batch":           {1, 1, fastBatch, stored, true, 7, nil},
 		"another fast batch":        {1, 1, fastBatch, strings.ReplaceAll(stored, `"B42"`, `"C42"`), true, 0, errNotBatch},
 		"progress of a fast batch":  {1, 0, fastBatch, `{"type":"ack","seq":1,"msgs":1}`, false, 0, nil},
-		"no answer to a fast batch": {1, 0, fastBatch, `no`, true, 0, errNotAnAnswer},
-		"no sequence":               {1, 0, single, `{"stream":"X"}`, true, 0, errNotAnAnswer},
+		"no answer to a fast batch": {1, 0, fastBatch, `no`, true, 0, puback.ErrNotAnAnswer},
+		"no sequence":               {1, 0, single, `{"stream":"X"}`, true, 0, puback.ErrNotAnAnswer},
 	} {
 		g := &group{messages: rejections("a", 1, 2), mode: tt.mode, batch: "B42", done: make(chan error, 2)}
 		a := &acks{waiting: map[uint64]*group{1: g}}
-		a.settle(tt.id, tt.i, []byte(tt.data), nil)
-		a.settle(tt.id, tt.i, []byte(tt.data), nil)
+		answer, err := puback.Read(&nats.Msg{Data: []byte(tt.data)})
+		a.settle(tt.id, tt.i, answer, err)
+		a.settle(tt.id, tt.i, answer, err)
 		if n := len(g.done); (n == 1) != tt.ends || n > 1 || g.seq != tt.seq {
 			t.Errorf("%s: it ends %d times, stored at %d", name, n, g.seq)
 		} else if n == 1 {
@@ -90,11 +58,11 @@ func TestStrayAnswers(t *testing.T) {
 		}
 	}
 	g := &group{messages: rejections("a", 1, 3), mode: fastBatch, batch: "B42"}
-	done, err := g.fast(2, []byte(stored), nil)
+	done, err := g.fast(2, puback.Answer{Stream: "LAPSE_EVENTS", Batch: "B42", Count: 2, Seq: 7}, nil)
 	if !done || err == nil || !strings.Contains(err.Error(), "stored 2 messages of a batch of 3") {
 		t.Errorf("a part of a batch: %v", err)
 	}
-	if done, err := g.fast(2, nil, errNotAnAnswer); !done || !errors.Is(err, errNotAnAnswer) || g.stored != 2 {
+	if done, err := g.fast(2, puback.Answer{}, puback.ErrNotAnAnswer); !done || !errors.Is(err, puback.ErrNotAnAnswer) || g.stored != 2 {
 		t.Errorf("a refusal: %t, %v, %d are stored", done, err, g.stored)
 	}
 }
@@ -103,18 +71,13 @@ func TestStrayAnswers(t *testing.T) {
 func TestReplySubjects(t *testing.T) {
 	for m, want := range map[mode][]string{
 		single: {"in.0", "in.1", "in.2"}, atomicBatch: {"", "", "in.2"},
-		fastBatch: {"in.b.1000.fail.1.0.$FI", "in.b.1000.fail.2.1.$FI", "in.b.1000.fail.3.2.$FI"},
+		fastBatch: {"in.fast.b.1000.fail.1.0.$FI", "in.fast.b.1000.fail.2.1.$FI", "in.fast.b.1000.fail.3.2.$FI"},
 	} {
 		g := &group{messages: rejections("a", 1, 3), mode: m, batch: "b"}
 		for i := range g.messages {
 			if got := g.replyTo("in.", i); got != want[i] {
 				t.Errorf("message %d of a group of the kind %d: %q, want %q", i, m, got, want[i])
 			}
-		}
-	}
-	for subject, want := range map[string]int{"b.1000.fail.12.1.$FI": 12, "x.12.1.$FI": 12, "12.1.$FI": 0, "12": 0, "b.1000.fail.x.1.$FI": 0} {
-		if n := fastSequence(subject); n != want {
-			t.Errorf("%q is of message %d, want %d", subject, n, want)
 		}
 	}
 }

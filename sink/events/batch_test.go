@@ -16,6 +16,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/seed18712806/lapse/integration/harness/natstest"
+	"github.com/seed18712806/lapse/sink/internal/puback"
 	"github.com/seed18712806/lapse/sink/wire"
 )
 
@@ -151,7 +152,7 @@ func TestG3_AFenceRefusesAnAtomicBatch(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if code := codeOf(answer(reply)); code != jetstream.JSErrCodeStreamWrongLastSequence {
+	if answer, err := puback.Read(reply); err != nil || answer.Error == nil || answer.Error.ErrorCode != jetstream.JSErrCodeStreamWrongLastSequence {
 		t.Errorf("the rest of the batch is answered by %s", reply.Data)
 	}
 	if n := len(r.storedOn("hot")); n != 0 {
@@ -173,7 +174,7 @@ func TestG3_AFenceRefusesAFastBatch(t *testing.T) {
 			r.fence()
 		}
 		former.guard(m.msg)
-		m.msg.Reply = fastReply(inbox+".held-up", i+1, i == len(messages)-1)
+		m.msg.Reply = puback.FastReply(inbox, "held-up", reportEvery, i+1, puback.Add)
 		if err := r.nc.PublishMsg(m.msg); err != nil {
 			t.Fatal(err)
 		}
@@ -229,7 +230,7 @@ func TestBatchesRefused(t *testing.T) {
 			somebodys := rejection("x", 5000, "{}")
 			somebodys.msg.Reply = r.nc.NewInbox()
 			if config.AllowBatchPublish {
-				somebodys.msg.Reply = fastReply(somebodys.msg.Reply+".somebodys", 1, false)
+				somebodys.msg.Reply = puback.FastReply(somebodys.msg.Reply, "somebodys", reportEvery, 1, puback.Add)
 			} else {
 				joinBatch(somebodys.msg, "somebodys", 1, false)
 			}

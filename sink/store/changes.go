@@ -29,7 +29,6 @@ type CollectionChanges struct {
 	Drop       Drop
 	NoIndex    bool // no document is added to the index
 	Draining   bool // with NoIndex: there is an index, and documents leave it
-	Fresh      bool // the documents that are put must not exist
 	Changes    []Change
 	// Index adds documents to the index and does not change them, to build it.
 	Index []Change
@@ -84,7 +83,7 @@ func (c CollectionChanges) appendArgs(args []any) []any {
 	for _, ch := range c.Index {
 		index(ch.ID, ch.Old)
 	}
-	args = append(args, int(c.Drop), c.Fresh)
+	args = append(args, int(c.Drop))
 	for _, pairs := range [][]any{put, renew, inherit, own} {
 		args = append(append(args, len(pairs)/2), pairs...)
 	}

@@ -28,7 +28,6 @@ const (
 	commitFenced    = 0
 	commitOtherType = -1
 	commitLost      = -2
-	commitExists    = -3
 )
 
 // Progress is how far the log is applied to a partition after a step.
@@ -53,8 +52,7 @@ type ConfigChange struct {
 
 // Commit applies one step to a partition that is at pr.Version (else ErrFenced), and sets
 // Emptied in the changes. It returns ErrDamaged if Redis does not have what the last commit
-// left, and ErrExists if a document exists in a collection that is marked Fresh. In both
-// cases it applies nothing.
+// left. After either error it has applied nothing.
 func (p *Partition) Commit(ctx context.Context, pr Progress, configs []ConfigChange, changes []CollectionChanges) error {
 	keys := make([]string, 2, 2+3*len(changes))
 	keys[0], keys[1] = p.keys.State(), p.keys.Config()
@@ -73,8 +71,6 @@ func (p *Partition) Commit(ctx context.Context, pr Progress, configs []ConfigCha
 		return nil
 	case commitFenced:
 		return fmt.Errorf("commit partition %d: %w", p.id, ErrFenced)
-	case commitExists:
-		return fmt.Errorf("commit partition %d: %w", p.id, ErrExists)
 	case commitOtherType:
 		return fmt.Errorf("commit partition %d: %w: key %s is of another type", p.id, ErrForeign, keys[r.Int(commitWhich)-1])
 	default: // commitLost

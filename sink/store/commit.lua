@@ -9,7 +9,6 @@
 --       it); then per collection:
 --         drop (1: remove the documents and the index first; 2: remove the index first;
 --         3: rename documents and index to those of the next collection, which has none yet),
---         whether the documents that are put must not exist (1),
 --         and seven lists, each with its length in front:
 --         documents to put (id, value), headers to renew (id, header),
 --         members to add to inherit (score, id), and to own (score, id),
@@ -17,9 +16,8 @@
 -- Returns  {1, n, ...} committed, and the n-th collections are empty now;
 --          {0} the partition is at another version; {-1, n} the n-th key is of another type;
 --          {-2, n} the n-th collection, or with 0 the configuration, is not as the last commit
---          left it, or the collection lacks a document whose header is to be renewed;
---          {-3, n} the n-th collection has a document that must not exist. Or an error, before
---          anything is written, while the slot is being moved to another master.
+--          left it, or the collection lacks a document whose header is to be renewed. Or an error,
+--          before anything is written, while the slot is being moved to another master.
 --
 -- Most steps are small. In a small step, making a table or a function costs more than a
 -- command. So there are few of them, and lists are passed on from ARGV without a copy.
@@ -58,24 +56,6 @@ local shrinks = false -- an index goes or a collection is renamed, for which at 
 for i = first_config + 1, first_change - 1, 2 do
 	grows = grows or ARGV[i] ~= ''
 end
--- Reports whether no document has one of the n ids in the pairs that begin at from. It also
--- asks for the other values of the pairs as if they were ids, to make no table of ids. If a
--- document has such an id, the answer is false without need: that does no harm, as the caller
--- then reads the documents.
-local function none(docs, from, n)
-	local last = from + 2 * n - 1
-	while from <= last do
-		local to = math.min(from + at_once - 1, last)
-		local found = call('HMGET', docs, unpack(ARGV, from, to))
-		for i = 1, to - from + 1 do
-			if found[i] then
-				return false
-			end
-		end
-		from = to + 1
-	end
-	return true
-end
 local renewed -- whole documents with their new headers, by the position of the id in ARGV
 local sizes = {} -- of documents, inherit and own, by the position of the key
 local at = first_change
@@ -93,9 +73,9 @@ for c = 1, collections do
 		return {-2, c}
 	end
 	sizes[k], sizes[k + 1], sizes[k + 2] = docs, inherit, own
-	local drop, fresh, puts, first_put = ARGV[at], ARGV[at + 1] == '1', tonumber(ARGV[at + 2]), at + 3
+	local drop, puts = ARGV[at], tonumber(ARGV[at + 1])
 	shrinks = shrinks or drop == '2' or drop == '3'
-	at = first_put + 2 * puts
+	at = at + 2 + 2 * puts
 	local renews, first_renew = tonumber(ARGV[at]), at + 1
 	for i = first_renew, first_renew + 2 * renews - 1, 2 do
 		-- A header is renewed in front of a body that exists and is whole.
@@ -108,21 +88,10 @@ for c = 1, collections do
 		renewed[i] = ARGV[i + 1] .. string.sub(old, header + 1)
 	end
 	at = first_renew + 2 * renews
-	local inherits, first_inherit = tonumber(ARGV[at]), at + 1
-	at = first_inherit + 2 * inherits
-	local owns, first_own = tonumber(ARGV[at]), at + 1
-	at = first_own + 2 * owns
-	if fresh and docs > 0 then
-		local is_fresh
-		if renews == 0 and inherits + owns == puts then -- all documents go to an index, and its pairs are shorter
-			is_fresh = none(KEYS[k], first_inherit, inherits) and none(KEYS[k], first_own, owns)
-		else
-			is_fresh = none(KEYS[k], first_put, puts)
-		end
-		if not is_fresh then
-			return {-3, c}
-		end
-	end
+	local inherits = tonumber(ARGV[at])
+	at = at + 1 + 2 * inherits
+	local owns = tonumber(ARGV[at])
+	at = at + 1 + 2 * owns
 	for _ = 1, 3 do -- the ids to remove
 		at = at + 1 + tonumber(ARGV[at])
 	end
@@ -169,7 +138,7 @@ for c = 1, collections do
 	local k, size_field = 3 * c, ARGV[first_size + c - 1]
 	local docs, inherit, own = KEYS[k], KEYS[k + 1], KEYS[k + 2]
 	local docs_size, inherit_size, own_size = sizes[k], sizes[k + 1], sizes[k + 2]
-	local drop, first_put = ARGV[at], at + 3
+	local drop, first_put = ARGV[at], at + 2
 	if drop == '1' then
 		call('UNLINK', docs, inherit, own)
 		docs_size, inherit_size, own_size = 0, 0, 0

@@ -19,9 +19,6 @@ var (
 	// ErrDamaged: Redis does not have what was committed. Keys or fields are missing, or
 	// somebody else changed them.
 	ErrDamaged = errors.New("the partition is damaged")
-	// ErrExists: a step was committed on the condition that its documents are new, and one
-	// of them exists.
-	ErrExists = errors.New("the document exists")
 	// ErrForeign: a key of lapse holds something that this lapse did not store: the key is
 	// another program's, another version's, or another log's.
 	ErrForeign = layout.ErrForeign

@@ -136,7 +136,7 @@ func TestRestart(t *testing.T) {
 }
 
 func kind(err error) string {
-	for _, k := range []error{store.ErrFenced, store.ErrDamaged, store.ErrExists, store.ErrForeign, sink.ErrUnavailable, sink.ErrNotFound} {
+	for _, k := range []error{store.ErrFenced, store.ErrDamaged, store.ErrForeign, sink.ErrUnavailable, sink.ErrNotFound} {
 		if errors.Is(err, k) {
 			return k.Error()
 		}
@@ -231,7 +231,7 @@ func (h *history) commit() {
 	var changes []store.CollectionChanges
 	for _, i := range h.Perm(len(h.names))[:h.IntN(3)] {
 		name := h.names[i]
-		c := store.CollectionChanges{Collection: name, Fresh: h.oneIn(6), NoIndex: h.off[name] > 0, Draining: h.off[name] == 1}
+		c := store.CollectionChanges{Collection: name, NoIndex: h.off[name] > 0, Draining: h.off[name] == 1}
 		switch n := h.IntN(40); {
 		case n == 0:
 			c.Drop = store.DropAll
@@ -274,7 +274,7 @@ func (h *history) change(c *store.CollectionChanges) {
 			stored[d.ID] = &d.Header
 		}
 	}
-	build := h.oneIn(8) && !c.Fresh && !c.NoIndex && c.Drop == store.DropNothing
+	build := h.oneIn(8) && !c.NoIndex && c.Drop == store.DropNothing
 	for _, i := range h.Perm(12)[:h.IntN(7)] {
 		id := fmt.Sprint("id", i)
 		ttl := []ttlrules.TTL{ttlrules.Inherit, ttlrules.Inherit, ttlrules.Never, 1, ttlrules.TTL(h.IntN(30) + 1), 86400}[h.IntN(6)]
@@ -466,6 +466,6 @@ func (h *history) lose() {
 		h.full(false)
 		client.Set(ctx, h.base+"docs:"+docs[0].Collection, "x", 0)
 	case 5:
-		client.FlushDB(ctx)
+		client.FlushAll(ctx)
 	}
 }

@@ -175,7 +175,7 @@ func (p *Partition) mayCommit(ctx context.Context, version string, configs []sto
 	grows := slices.ContainsFunc(configs, func(c store.ConfigChange) bool { return c.Config != nil })
 	shrinks := false
 	for _, c := range changes {
-		at, exists := p.at(c.Collection), false
+		at := p.at(c.Collection)
 		if err := at.check(c.Collection); err != nil {
 			return err
 		}
@@ -184,10 +184,7 @@ func (p *Partition) mayCommit(ctx context.Context, version string, configs []sto
 			if ch.New != nil && ch.Body == nil && (!stored || c.Drop == store.DropAll) {
 				return fmt.Errorf("%w: %s/%s has no body", store.ErrDamaged, c.Collection, ch.ID)
 			}
-			grows, exists = grows || ch.New != nil, exists || stored && ch.Body != nil
-		}
-		if c.Fresh && exists {
-			return store.ErrExists
+			grows = grows || ch.New != nil
 		}
 		grows = grows || slices.ContainsFunc(c.Index, func(ch store.Change) bool { return ch.Old.TTL != ttlrules.Never })
 		shrinks = shrinks || c.Drop == store.DropIndex || c.Drop == store.DropMoves

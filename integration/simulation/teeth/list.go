@@ -115,10 +115,6 @@ var teeth = []tooth{
 		"A write that is stamped at the deadline finds the document alive.",
 		`ok && x.At <= d.Watermark {`,
 		`ok && x.At < d.Watermark {`},
-	{"guess-not-checked", "G3 S4", "processor/internal/decide/decide.go",
-		"The commit of a guess does not find out that a document is stored.",
-		`Draining: config.Draining, Fresh: fresh}`,
-		`Draining: config.Draining}`},
 
 	// owner
 	{"tick-before-the-fences", "G3 S6", "processor/internal/owner/takeover.go",
@@ -157,10 +153,6 @@ var teeth = []tooth{
 		"Documents that Redis lost stay lost while lapse runs.",
 		`p.verify(ctx, p.collections.ToVerify(verifyAtOnce))`,
 		`p.verify(ctx, nil)`},
-	{"refused-guess-not-repeated", "G1 S7", "processor/internal/owner/step.go",
-		"A partition that guesses wrong guesses the same after each takeover, for ever.",
-		`!errors.Is(err, errGuess) && !errors.Is(err, store.ErrExists) {`,
-		`!errors.Is(err, errGuess) {`},
 	{"jumps-over-pending", "G1 C2", "processor/internal/owner/step.go",
 		"A step moves the offset past messages that it leaves for the next.",
 		`	if len(messages) < len(p.pending.Messages) || to.Seq <= here.Seq {`,
@@ -420,14 +412,6 @@ var teeth = []tooth{
 `,
 		`	c.From, c.Last = a.channel.Publisher.Last(), a.last
 `},
-	{"doubted-outputs-forgotten", "G3", "processor/internal/announce/announcer.go",
-		"Outputs of a step that was not committed are published again.",
-		`		a.doubted[o.Message.Key] = a.last
-	}
-	a.doubt(to)`,
-		`		delete(a.doubted, o.Message.Key)
-	}
-	a.doubt(to)`},
 	{"no-fence-on-replicas", "G3 S5", "sink/events/fence.go",
 		"A late publication of a former owner is stored on replicas.",
 		`	f.made = time.Now()`,

@@ -47,10 +47,9 @@ type Announcer struct {
 	partition int
 	channel   *Channel
 	owner     Ownership
-	fence     *events.Fence               // of the last takeover; nil before the first one
-	last      events.Place                // of the last output of the partition
-	holds     bool                        // the tail
-	doubted   map[events.Key]events.Place // outputs of steps that were not committed
+	fence     *events.Fence // of the last takeover; nil before the first one
+	last      events.Place  // of the last output of the partition
+	holds     bool          // the tail
 	settled   atomic.Pointer[Checkpoint]
 }
 
@@ -67,10 +66,10 @@ func (a *Announcer) Hold() {
 	}
 }
 
-// release gives up the tail of the stream, and what is known of outputs beside it.
+// release gives up the tail of the stream.
 func (a *Announcer) release() {
 	if a.holds {
-		a.holds, a.doubted = false, nil
+		a.holds = false
 		a.channel.Tail.Release()
 	}
 }
@@ -82,20 +81,6 @@ func (a *Announcer) release() {
 func (a *Announcer) Begin(c Checkpoint, upTo uint64, last events.Place) {
 	a.Published, a.last = newPublished(c, upTo), last
 	a.settled.Store(nil) // the stream may have lost outputs since
-	a.doubted = nil      // the tail has those that were stored, unless the stream has lost them
-}
-
-// Doubt notes that outputs were published in a step that was then not committed: the next step may
-// not be the same, and has some of them again.
-func (a *Announcer) Doubt(outputs []fold.Output, to fold.Position) {
-	a.Hold()
-	if a.doubted == nil {
-		a.doubted = make(map[events.Key]events.Place)
-	}
-	for _, o := range outputs {
-		a.doubted[o.Message.Key] = a.last
-	}
-	a.doubt(to)
 }
 
 // Settle notes a position up to which all outputs are published and committed. Where the outputs of
@@ -212,11 +197,7 @@ func (a *Announcer) missing(outputs []fold.Output) []events.Message {
 		case isPublished:
 			continue
 		case maybePublished:
-			at, found := a.doubted[o.Message.Key]
-			if !found {
-				at, found = a.channel.Tail.Find(o.Message)
-			}
-			if found {
+			if at, found := a.channel.Tail.Find(o.Message); found {
 				if at.Seq > a.last.Seq {
 					a.last = at
 				}

@@ -84,15 +84,6 @@ func (p *Published) passed(offset uint64, watermark int64) bool {
 	return offset >= p.upTo && watermark >= p.time
 }
 
-// doubt notes that outputs up to a position were published in a step that was then not
-// committed.
-func (p *Published) doubt(to fold.Position) {
-	p.upTo = max(p.upTo, to.Seq)
-	if p.time != math.MaxInt64 {
-		p.time = max(p.time, to.Time)
-	}
-}
-
 // novelty is what is known of an output.
 type novelty int
 

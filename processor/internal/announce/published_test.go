@@ -55,10 +55,6 @@ func TestG3_Published(t *testing.T) {
 			t.Errorf("what a former owner may have published is passed at %d at %d: %v, want %v", c.offset, c.watermark, got, c.want)
 		}
 	}
-	s.doubt(fold.Position{Seq: 30, Time: 1500})
-	check(fold.Output{Seq: 30}, maybePublished)
-	check(fold.Output{Seq: 31}, isNew)
-	check(fold.Output{At: 2001}, isNew)
 	if unknown := newPublished(Checkpoint{}, 5); unknown.passed(5, 1<<50) {
 		t.Error("it is passed although log time at the end of the log is not known")
 	}

@@ -248,8 +248,8 @@ func (d *Decision) done(m *Message, o wire.Outcome) {
 }
 
 // Changes are the changes of the documents that the messages name, and the removal of
-// documents that are due. fresh is set if none of the former is stored.
-func (d *Decision) Changes(fresh bool, due []*DueDocument) []store.CollectionChanges {
+// documents that are due.
+func (d *Decision) Changes(due []*DueDocument) []store.CollectionChanges {
 	var out []store.CollectionChanges
 	at := make(map[string]int)
 	for _, s := range d.order {
@@ -268,7 +268,7 @@ func (d *Decision) Changes(fresh bool, due []*DueDocument) []store.CollectionCha
 			i = len(out)
 			at[s.Key.Collection] = i
 			config := d.catalog.Config(s.Key.Collection)
-			out = append(out, store.CollectionChanges{Collection: s.Key.Collection, NoIndex: config.NoIndex, Draining: config.Draining, Fresh: fresh})
+			out = append(out, store.CollectionChanges{Collection: s.Key.Collection, NoIndex: config.NoIndex, Draining: config.Draining})
 		}
 		out[i].Changes = append(out[i].Changes, change)
 	}

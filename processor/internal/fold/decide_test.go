@@ -247,7 +247,7 @@ func TestChangesOfACollectionAreTogether(t *testing.T) {
 		d.Apply(decoder.Decode(wire.DefaultPrefix.Write(wire.Upsert, at.Collection, at.ID), nil, []byte(`{}`), Position{Seq: uint64(i + 1)}))
 	}
 	var got []string
-	for _, c := range d.Changes(false, []*DueDocument{due}) {
+	for _, c := range d.Changes([]*DueDocument{due}) {
 		got = append(got, fmt.Sprint(c.Collection, len(c.Changes)))
 	}
 	if want := []string{"a2", "b2"}; !cmp.Equal(got, want) {
@@ -347,7 +347,7 @@ func (f *folder) step(config store.Config, messages []*Message) {
 		f.published = append(f.published, o.Message)
 	}
 	f.outcomes = append(f.outcomes, d.Outcomes...)
-	for _, c := range d.Changes(false, nil) {
+	for _, c := range d.Changes(nil) {
 		for _, change := range c.Changes {
 			key := Key{Collection: c.Collection, ID: change.ID}
 			if change.New == nil {

@@ -19,7 +19,7 @@ func (d *Decision) Reap(queue *DueQueue, now, reached int64) (due []*DueDocument
 
 // ExpireDue adds the expiry event of a document that is due, unless it was published.
 func (d *Decision) ExpireDue(doc *DueDocument) {
-	if doc.Body == nil || doc.Published {
+	if doc.Body == nil {
 		d.Expired++
 		return
 	}

@@ -24,12 +24,11 @@ type DueQueue struct {
 
 // DueDocument is a document that is due, or will be.
 type DueDocument struct {
-	Key       Key
-	Header    store.Header
-	Body      []byte // nil if its event was published before
-	Expiry    ttlrules.Expiry
-	Published bool // its event is stored, and the document is not yet removed
-	gone      bool // it was taken out of the queue
+	Key    Key
+	Header store.Header
+	Body   []byte // nil if its event was published before
+	Expiry ttlrules.Expiry
+	gone   bool // it was taken out of the queue
 }
 
 // Set replaces all documents of the queue.
@@ -56,9 +55,6 @@ func (q *DueQueue) Remove(key Key) {
 		q.order = q.order[1:]
 	}
 }
-
-// Get is a document of the queue, or nil.
-func (q *DueQueue) Get(key Key) *DueDocument { return q.byKey[key] }
 
 // All are the documents of the queue, in no order.
 func (q *DueQueue) All() iter.Seq[*DueDocument] { return maps.Values(q.byKey) }

@@ -52,8 +52,8 @@ func TestG3_DueQueue(t *testing.T) {
 			}
 			if len(all) > 0 {
 				key := rapid.SampledFrom(all).Draw(t, "gone").Key
-				if _, there := left[key]; (s.Get(key) != nil) != there {
-					t.Fatalf("%v is there: %v, want %v", key, (s.Get(key) != nil), there)
+				if _, there := left[key]; (s.byKey[key] != nil) != there {
+					t.Fatalf("%v is there: %v, want %v", key, (s.byKey[key] != nil), there)
 				}
 				delete(left, key)
 				s.Remove(key)

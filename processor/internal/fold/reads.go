@@ -67,16 +67,6 @@ func (s *Slot) Read(h *store.Header, body []byte) {
 	s.Now = &Version{Header: *h, Body: body}
 }
 
-// AnyStored reports whether any of the documents is stored.
-func (d *Decision) AnyStored() bool {
-	for _, s := range d.order {
-		if s.Stored != nil {
-			return true
-		}
-	}
-	return false
-}
-
 // FirstAhead is the index of the first message that finds a document expired whose
 // deadline is after the instant that readers are known to have reached; -1 if there is
 // none. Readers may still return that document.
@@ -129,17 +119,6 @@ func (d *Decision) Expiring(messages []*Message) (batch []*Message, slots []*Slo
 		}
 	}
 	return batch, slots, whole
-}
-
-// MayBeNew reports whether the messages have the same result for any document that is not
-// stored, and name none that is known to be stored.
-func MayBeNew(messages []*Message, catalog Catalog, queue *DueQueue) bool {
-	for _, m := range messages {
-		if m.Kind == Write && (catalog.Generations(m.Collection) != nil || m.Op != wire.Upsert && m.Op != wire.Create || m.IfMatch.Set || queue.Get(Key{Collection: m.Collection, ID: m.ID}) != nil) {
-			return false
-		}
-	}
-	return len(messages) > 0
 }
 
 // Wants names the documents of slots for a read, those in whole with their bodies. order has the

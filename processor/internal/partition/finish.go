@@ -44,14 +44,10 @@ func (p *Partition) finish(ctx context.Context, w *work) (committed bool, err er
 		return false, err
 	}
 	published := time.Now()
-	for _, doc := range w.due {
-		doc.Published = true
-	}
 	p.progress.Attempt("")
 	p.delivery = delivery{outcomes: d.Outcomes, whenAll: w.control, open: true}
 	if committed = w.commits || len(w.changes)+len(d.Outputs)+len(d.Outcomes) > 0; committed {
 		if err := p.commit(ctx, w.to, w.configs, w.changes); err != nil {
-			p.announcer.Doubt(d.Outputs, w.to) // the next step may not be the same
 			return false, err
 		}
 	} else {
@@ -93,8 +89,7 @@ func (p *Partition) deliver() {
 	p.delivery = delivery{}
 }
 
-// commit commits changes, after which the log is applied up to a position. If it returns
-// store.ErrExists, nothing has changed.
+// commit commits changes, after which the log is applied up to a position.
 func (p *Partition) commit(ctx context.Context, to fold.Position, configs []store.ConfigChange, changes []store.CollectionChanges) error {
 	ctx, cancel := context.WithTimeout(ctx, streams.CallTimeout)
 	defer cancel()

@@ -38,10 +38,6 @@ func TestG3_TheOrderOfAStep(t *testing.T) {
 		"a document will be due": {expired, func(r *rig) { r.passTime(start + 990) }, "due, after a reap found what is due"},
 		"a write meets it":       {expired, func(r *rig) { r.write(start+1000, "a", `{}`) }, "read, read, due, after a reap found what is due, " + publishes + commits},
 		"a patch of it":          {expired, func(r *rig) { r.send(start+1, prefix.Write(wire.Patch, "c", "a"), `{"b":1}`) }, "read, " + commits},
-		"all batches are new":    {func(r *rig) { r.duties.fresh = GuessAfter }, func(r *rig) { r.write(start, "a", `{}`) }, commits},
-		"the guess is wrong":     {func(r *rig) { expired(r); r.duties.fresh = GuessAfter }, func(r *rig) { r.write(start, "a", `{}`) }, "before the commit, commit, read, " + commits},
-		"a guess has an output":  {func(r *rig) { r.duties.fresh = GuessAfter }, func(r *rig) { r.send(start, "lapse.write.upsert.c", `{}`) }, "verify, " + publishes + commits},
-		"a guess of a bad write": {func(r *rig) { r.duties.fresh = GuessAfter }, func(r *rig) { r.send(start, prefix.Write(wire.Upsert, "c", "a"), `[]`) }, "read, " + publishes + commits},
 		"a second has passed":    {nil, func(r *rig) { r.duties.heartbeat = time.Time{} }, "verify"},
 		"epochs are settled": {func(r *rig) {
 			r.send(start, prefix.Config("c"), `{"defaultTtl":2}`)
@@ -83,15 +79,6 @@ func TestG11_WhatAnOwnerCounts(t *testing.T) {
 	got := []float64{value(t, m.Applied), value(t, m.Rejected.WithLabelValues("404")), value(t, m.Expired), value(t, m.Lateness), value(t, m.Commits), float64(r.status.Reaped.Load())}
 	if want := []float64{4, 1, 2, 2, float64(r.calls("commit")), 2}; !slices.Equal(got, want) {
 		t.Errorf("applied, rejected, expired, late, commits, reaped: %v, want %v", got, want)
-	}
-	if n := r.Fresh(); n != 1 {
-		t.Errorf("%d batches of new documents", n)
-	}
-	r.write(start+1001, "d", `{}`)
-	r.idle()
-	r.write(start+1001, "d", `{}`)
-	if r.idle(); r.Fresh() != 0 {
-		t.Errorf("after a write of a document that was there: %d", r.Fresh())
 	}
 }
 

@@ -130,7 +130,6 @@ type tenure struct {
 type duties struct {
 	settled   time.Time // collections
 	heartbeat time.Time
-	fresh     int // batches read, one after the other, of which no document was stored
 }
 
 // New makes the owner of a partition, which begins in Run.
@@ -366,7 +365,3 @@ func (p *Partition) failed(err error) error { return fmt.Errorf("partition %d: %
 // Collections are the collections of the partition; nil before the first takeover. Tests
 // read them.
 func (p *Partition) Collections() *fold.Collections { return p.collections }
-
-// Fresh is the number of batches read, one after the other, of which no document was
-// stored. A test reads it.
-func (p *Partition) Fresh() int { return p.duties.fresh }

@@ -103,7 +103,6 @@ func (p *Partition) lookUp(ctx context.Context, now fold.Position) error {
 	if at := p.collections.FirstDue(); at > now.Time+lookUpAgain || at > now.Time && p.queue.Len() >= ReapChunk/4 {
 		return nil
 	}
-	before := p.queue
 	p.forget()
 	until := now.Time + lookUpAhead
 	asked := p.collections.DueBy(until, reapCollections)
@@ -127,9 +126,6 @@ func (p *Partition) lookUp(ctx context.Context, now fold.Position) error {
 			var ok bool
 			if doc.Expiry, ok = c.Config.History.ExpiredAt(doc.Header.Ts, doc.Header.TTL); !ok || doc.Expiry.At > until {
 				return fmt.Errorf("%w: the index has %s/%s as expired, which it is not", store.ErrDamaged, c.Name, id)
-			}
-			if was := before.Get(doc.Key); was != nil && was.Header.Etag == doc.Header.Etag {
-				doc.Published = was.Published
 			}
 			docs = append(docs, doc)
 		}

@@ -68,6 +68,7 @@ type rig struct {
 	logged     []string
 	taking     chan error // has something once the snapshot is there, or has failed; nil if none was ordered
 	mu         sync.Mutex
+	replies    chan *nats.Msg            // outcomes, as they come
 	outcomes   map[string][]wire.Outcome // by the subject of the reply
 }
 
@@ -75,20 +76,12 @@ type rig struct {
 func newRig(t *testing.T) *rig {
 	t.Helper()
 	r := &rig{t: t, js: natstest.Connect(t, natstest.Options{}), redis: redistest.StartMini(t), failAt: -1, fault: errFault,
-		partitions: 1, clock: math.MaxInt64, at: map[crash.Point]func(){}, outcomes: map[string][]wire.Outcome{}}
+		partitions: 1, clock: math.MaxInt64, at: map[crash.Point]func(){}, replies: make(chan *nats.Msg, 1000), outcomes: map[string][]wire.Outcome{}}
 	r.provision()
 	var stop func()
 	r.link, stop = streams.WatchLink(r.js.Conn())
 	t.Cleanup(stop)
-	if _, err := r.js.Conn().Subscribe("_INBOX.outcome.>", func(m *nats.Msg) {
-		var o wire.Outcome
-		if err := json.Unmarshal(m.Data, &o); err != nil {
-			t.Error(err)
-		}
-		r.mu.Lock()
-		defer r.mu.Unlock()
-		r.outcomes[strings.TrimPrefix(m.Subject, "_INBOX.outcome.")] = append(r.outcomes[strings.TrimPrefix(m.Subject, "_INBOX.outcome.")], o)
-	}); err != nil {
+	if _, err := r.js.Conn().ChanSubscribe("_INBOX.outcome.>", r.replies); err != nil {
 		t.Fatal(err)
 	}
 	r.restart("")
@@ -288,8 +281,15 @@ func (r *rig) statusOf(m *fold.Message) int {
 	if err := r.js.Conn().Flush(); err != nil {
 		r.t.Fatal(err)
 	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
+	for len(r.replies) > 0 { // all that came before the answer to the flush
+		m := <-r.replies
+		var o wire.Outcome
+		if err := json.Unmarshal(m.Data, &o); err != nil {
+			r.t.Error(err)
+		}
+		of := strings.TrimPrefix(m.Subject, "_INBOX.outcome.")
+		r.outcomes[of] = append(r.outcomes[of], o)
+	}
 	all := r.outcomes[wire.Etag(m.Seq).String()]
 	if len(all) == 0 {
 		return 0

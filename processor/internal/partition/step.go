@@ -2,7 +2,6 @@ package partition
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"time"
 
@@ -12,56 +11,25 @@ import (
 	"github.com/seed18712806/lapse/sink/store"
 )
 
-// GuessAfter is after how many batches of which no document was stored the owner guesses
-// that of the next. Without the guess, ingest of new documents is slower by a third
-// (integration/bench, ingest): each batch costs one more round trip to Redis.
-const GuessAfter = 4
-
-// errGuess: a batch was decided by a guess that is not true.
-var errGuess = errors.New("a batch is not as it was guessed")
-
 // step applies messages, and reaps documents that are due by then, as one step: read,
 // decide, publish, commit. to is how far the log was read; if these messages are all that
 // came, the log is applied up to there. worked reports whether there was anything to do
 // beside letting log time move on.
 func (p *Partition) step(ctx context.Context, messages []*fold.Message, to fold.Position) (worked bool, err error) {
-	if p.guesses(messages) {
-		if worked, err = p.stepBy(ctx, messages, to, true); !errors.Is(err, errGuess) && !errors.Is(err, store.ErrExists) {
-			return worked, err
-		}
-		p.duties.fresh = 0
-	}
-	return p.stepBy(ctx, messages, to, false)
-}
-
-// guesses reports whether the owner guesses that no document that messages name is
-// stored: then it reads nothing. Redis refuses the commit if one is.
-func (p *Partition) guesses(messages []*fold.Message) bool {
-	return p.duties.fresh >= GuessAfter && fold.MayBeNew(messages, p.collections, &p.queue)
-}
-
-// stepBy is a step that reads the documents that messages name, or guesses that none of
-// them is stored.
-func (p *Partition) stepBy(ctx context.Context, messages []*fold.Message, to fold.Position, guess bool) (worked bool, err error) {
 	began := time.Now()
 	d := fold.New(p.shared.Limits, p.collections, p.progress.Watermark())
-	if !guess {
-		var held bool
-		if messages, held, err = p.read(ctx, d, messages); err != nil {
-			return false, err
-		}
-		if held {
-			return true, p.commitTime(ctx, messages[0])
-		}
-		if err := p.shared.Hook.At(crash.AfterRead); err != nil {
-			return false, err
-		}
+	messages, held, err := p.read(ctx, d, messages)
+	if err != nil {
+		return false, err
+	}
+	if held {
+		return true, p.commitTime(ctx, messages[0])
+	}
+	if err := p.shared.Hook.At(crash.AfterRead); err != nil {
+		return false, err
 	}
 	for _, m := range messages {
 		d.Apply(m)
-	}
-	if guess && len(d.Outputs) > 0 {
-		return false, errGuess
 	}
 	to = p.reach(messages, to)
 	due, held, err := p.reap(ctx, d, to)
@@ -71,7 +39,7 @@ func (p *Partition) stepBy(ctx context.Context, messages []*fold.Message, to fol
 	defer p.endTurn()
 	worked, err = p.finish(ctx, &work{
 		decision: d, messages: messages, due: due, to: to, began: began,
-		changes: d.Changes(guess, due), commits: held,
+		changes: d.Changes(due), commits: held,
 	})
 	return worked || len(messages) > 0, err
 }
@@ -116,10 +84,6 @@ func (p *Partition) read(ctx context.Context, d *fold.Decision, messages []*fold
 	}
 	if err := p.readSlots(ctx, slots, whole); err != nil {
 		return nil, false, err
-	}
-	p.duties.fresh++
-	if d.AnyStored() {
-		p.duties.fresh = 0
 	}
 	if batch, held, err = p.notAhead(ctx, d, messages); held || err != nil {
 		return batch, held, err

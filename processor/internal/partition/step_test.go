@@ -10,7 +10,6 @@ import (
 	"github.com/seed18712806/lapse/processor/internal/streams"
 	"github.com/seed18712806/lapse/sink/events"
 	"github.com/seed18712806/lapse/sink/store"
-	"github.com/seed18712806/lapse/sink/wire"
 	"github.com/seed18712806/lapse/ttlrules"
 )
 
@@ -121,20 +120,6 @@ func TestG11_SinceWhenADocumentIsDue(t *testing.T) {
 		}
 		if p.judge(); p.status.Due.Load() != tt.due || p.status.Next.Load() != tt.next {
 			t.Errorf("%+v: due since %d, next at %d", tt, p.status.Due.Load(), p.status.Next.Load())
-		}
-	}
-}
-
-// TestGuesses: the owner guesses that the documents of a batch are new only after
-// GuessAfter batches, one after the other, of which none was stored.
-//
-// It fails if the owner guesses earlier or later.
-func TestGuesses(t *testing.T) {
-	batch := []*fold.Message{{Kind: fold.Write, Op: wire.Upsert, Collection: "c", ID: "a"}}
-	for fresh := range GuessAfter + 2 {
-		p := &Partition{collections: fold.NewCollections(nil, nil), duties: duties{fresh: fresh}}
-		if got, want := p.guesses(batch), fresh >= GuessAfter; got != want {
-			t.Errorf("after %d batches of new documents: %t, want %t", fresh, got, want)
 		}
 	}
 }

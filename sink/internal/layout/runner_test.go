@@ -21,7 +21,7 @@ import (
 func TestRunner(t *testing.T) {
 	client := redistest.StartMini(t).Client
 	c := &Runner{client: client, limit: 2}
-	echo := redis.NewScript(`if ARGV[1] == 'bad' then return redis.error_reply('BAD ' .. KEYS[1]) end return {ARGV[1]}`)
+	echo := redis.NewScript(`if ARGV[1] == 'bad' then return {err = 'BAD ' .. KEYS[1]} end return {ARGV[1]}`)
 	var calls sync.WaitGroup
 	for i := range 64 {
 		calls.Go(func() {

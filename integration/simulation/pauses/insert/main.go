@@ -21,7 +21,7 @@ var rooms = []string{"processor", "sink/events"}
 
 // limits are constants of lapse, with what they are in some histories. Few messages reach them then.
 var limits = map[string]int{
-	"BatchMessages": 2, "batchWhole": 1, "GuessAfter": 1, // applying
+	"BatchMessages": 2, "batchWhole": 1, // applying
 	"ReapChunk": 2, "reapCollections": 1, // reaping
 	"buildChunk": 1, "SettleAtOnce": 1, "verifyAtOnce": 1, "MaxEpochs": 2, // collections
 	"messagesAtOnce": 3, "fewRepeats": 1, // streams

@@ -1,9 +1,7 @@
 package pipe
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"slices"
 	"strconv"
@@ -13,64 +11,40 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/seed18712806/lapse/sink/client/internal/link"
+	"github.com/seed18712806/lapse/sink/internal/puback"
 )
 
-// Codes by which a log refuses fast batches at all.
-var cannotFast = []jetstream.ErrorCode{
-	10205, // it does not take them
-	10206, // an account changes the subjects of replies
-	10211, // too many are open
-}
-
-// unknownBatch is the code by which a log refuses a message of a batch that it does not know,
-// because the server was restarted.
-const unknownBatch jetstream.ErrorCode = 10208
+// cannotFast are the codes by which a log refuses fast batches at all.
+var cannotFast = []jetstream.ErrorCode{puback.FastDisabled, puback.FastPattern, puback.FastTooMany}
 
 // receive handles an answer to a message of a batch.
 func (f *fast) receive(subject string, msg *nats.Msg) {
-	tokens := strings.Split(subject, ".") // lane, id, ackEvery, fail, message, operation, $FI
-	if len(tokens) != 7 {
-		return
-	}
-	number, _ := strconv.Atoi(tokens[0])
-	message, _ := strconv.Atoi(tokens[4])
+	first, _, _ := strings.Cut(subject, ".")
+	number, err := strconv.Atoi(first)
+	id, message := puback.FastMessage(subject)
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if number < 0 || number >= len(f.lanes) {
+	if err != nil || number < 0 || number >= len(f.lanes) {
 		return
 	}
 	lane := f.lanes[number]
 	b := lane.batch
-	if b == nil || b.id != tokens[1] {
+	if b == nil || b.id != id {
 		return // it has ended before
 	}
-	var answer struct {
-		Type  string
-		Batch string
-		Seq   int // of the message in the batch, if there is a type
-		Count int
-		Error *jetstream.APIError
-	}
-	switch {
-	case isAbsent(msg):
+	switch answer, err := puback.Read(msg); {
+	case errors.Is(err, jetstream.ErrNoStreamResponse):
 		f.refuse(lane, b, message, nil)
-		return
-	case bytes.HasPrefix(msg.Data, []byte(`{"type":"gap"`)):
-		return // the end of the batch follows
-	}
-	if err := json.Unmarshal(msg.Data, &answer); err != nil {
-		return
-	}
-	switch {
+	case err != nil, answer.Type == "gap": // the end of the batch follows
 	case answer.Type == "ack":
 		if !lane.started || b.acked == 0 {
 			lane.started = true
 			b.start()
 		}
-		f.stored(b, answer.Seq)
+		f.stored(b, int(answer.Seq))
 	case answer.Type == "err":
-		b.ending, b.refused, b.reason = true, answer.Seq, answer.Error
-	case answer.Error != nil && answer.Error.ErrorCode == unknownBatch:
+		b.ending, b.refused, b.reason = true, int(answer.Seq), answer.Error
+	case answer.Error != nil && answer.Error.ErrorCode == puback.FastUnknown:
 		f.forget(lane, b)
 	case answer.Error != nil:
 		f.refuse(lane, b, message, answer.Error)
@@ -102,7 +76,7 @@ func (f *fast) refuse(lane *lane, b *batch, message int, reason *jetstream.APIEr
 	}
 	if !b.ending {
 		b.ending = true
-		_ = f.p.l.NC.PublishMsg(&nats.Msg{Subject: b.subject, Reply: f.reply(lane, b, b.sent+1, "3")})
+		_ = f.p.l.NC.PublishMsg(&nats.Msg{Subject: b.subject, Reply: f.reply(lane, b, b.sent+1, puback.End)})
 	}
 }
 

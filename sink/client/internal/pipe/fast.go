@@ -14,6 +14,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/seed18712806/lapse/sink/client/internal/link"
+	"github.com/seed18712806/lapse/sink/internal/puback"
 	"github.com/seed18712806/lapse/sink/wire"
 )
 
@@ -144,12 +145,8 @@ func (f *fast) add(ctx context.Context, lane *lane, s sent) (done bool, err erro
 	if err != nil || b == nil {
 		return false, err
 	}
-	operation := "1"
-	if b.sent == 1 {
-		operation = "0"
-	}
 	msg := *s.msg // the original is for sending it again
-	msg.Subject, msg.Reply = lane.log.Mapped(msg.Subject), f.reply(lane, b, b.sent, operation)
+	msg.Subject, msg.Reply = lane.log.Mapped(msg.Subject), f.reply(lane, b, b.sent, puback.Add)
 	if probe {
 		// A user may have the permission for the subjects of clients alone.
 		defer f.p.l.Expect(func(error) {
@@ -181,11 +178,9 @@ func (f *fast) probes(subject string) bool {
 	})
 }
 
-// reply is the subject for answers to a message of a batch. Its tail tells the server the id
-// of the batch, how often to acknowledge, to end the batch at a gap, the number of the
-// message, and whether it begins the batch (0), goes on (1), or only ends it (3).
-func (f *fast) reply(lane *lane, b *batch, message int, operation string) string {
-	return f.p.inbox + ".fast." + strconv.Itoa(lane.number) + "." + b.id + "." + strconv.Itoa(ackEvery) + ".fail." + strconv.Itoa(message) + "." + operation + ".$FI"
+// reply is the subject for answers to a message of a batch.
+func (f *fast) reply(lane *lane, b *batch, message int, op puback.Operation) string {
+	return puback.FastReply(f.p.inbox+".fast."+strconv.Itoa(lane.number), b.id, ackEvery, message, op)
 }
 
 // join makes a message the last one of the open batch of a lane, or the first one of a new
@@ -327,7 +322,7 @@ func (f *fast) endBatch(lane *lane) bool {
 		return false
 	case !b.ending:
 		b.ending = true
-		_ = f.p.l.NC.PublishMsg(&nats.Msg{Subject: b.subject, Reply: f.reply(lane, b, b.sent+1, "3")})
+		_ = f.p.l.NC.PublishMsg(&nats.Msg{Subject: b.subject, Reply: f.reply(lane, b, b.sent+1, puback.End)})
 	}
 	return true
 }

@@ -3,10 +3,12 @@ package pipe
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
 	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/seed18712806/lapse/sink/client/internal/link"
 	"github.com/seed18712806/lapse/sink/wire"
@@ -71,15 +73,13 @@ func (a *Answer) await(ctx, within context.Context, l *link.Link, msg *nats.Msg,
 			switch {
 			case reply.Subject != msg.Reply:
 				a.Outcome, late = reply.Data, time.After(ackLate)
-			case isAbsent(reply):
-				return true, nil
 			default:
-				ack, err := readAck(reply.Data)
+				ack, err := readAck(reply)
 				if err != nil {
-					return false, err
+					return errors.Is(err, jetstream.ErrNoStreamResponse), err
 				}
-				a.Seq, a.Duplicate, a.Stream = ack.Sequence, ack.Duplicate, ack.Stream
-				known = link.Stored{Durable: true, Seq: ack.Sequence}
+				a.Seq, a.Duplicate, a.Stream = ack.Seq, ack.Duplicate, ack.Stream
+				known = link.Stored{Durable: true, Seq: ack.Seq}
 			}
 			if known.Durable && (ackOnly || a.Duplicate || a.Outcome != nil) {
 				return false, nil

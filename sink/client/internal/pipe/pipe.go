@@ -8,7 +8,6 @@ package pipe
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"strconv"
@@ -21,6 +20,7 @@ import (
 	"golang.org/x/sync/semaphore"
 
 	"github.com/seed18712806/lapse/sink/client/internal/link"
+	"github.com/seed18712806/lapse/sink/internal/puback"
 	"github.com/seed18712806/lapse/sink/wire"
 )
 
@@ -225,45 +225,34 @@ func (p *Pipe) receive(msg *nats.Msg) {
 		p.finish(n, func(f *flight) error { f.answer.Outcome = msg.Data; return nil })
 		return
 	}
-	if isAbsent(msg) {
+	ack, err := readAck(msg)
+	switch {
+	case errors.Is(err, jetstream.ErrNoStreamResponse):
 		p.mu.Lock()
 		if f := p.flights[n]; f != nil {
 			f.unsent = true
 		}
 		p.mu.Unlock()
 		p.noStream()
-		return
-	}
-	ack, err := readAck(msg.Data)
-	switch {
 	case err != nil:
 		p.finish(n, func(*flight) error { return err })
 	case ack.Duplicate || p.opts.AckOnly:
 		p.finish(n, func(f *flight) error {
-			f.answer.Duplicate, f.answer.Seq, f.answer.Stream = ack.Duplicate, ack.Sequence, ack.Stream
+			f.answer.Duplicate, f.answer.Seq, f.answer.Stream = ack.Duplicate, ack.Seq, ack.Stream
 			return nil
 		})
 	default:
-		p.stored(n, ack.Sequence)
+		p.stored(n, ack.Seq)
 	}
 }
 
-// isAbsent reports whether an answer says that nobody listens.
-func isAbsent(msg *nats.Msg) bool { return len(msg.Data) == 0 && msg.Header.Get("Status") != "" }
-
-// readAck reads the answer of JetStream to a message.
-func readAck(data []byte) (ack jetstream.PubAck, err error) {
-	var answer struct {
-		jetstream.PubAck
-		Error *jetstream.APIError `json:"error"`
+// readAck reads the answer of JetStream to a message that is in no batch.
+func readAck(msg *nats.Msg) (puback.Answer, error) {
+	ack, err := puback.Read(msg)
+	if ack.Error != nil {
+		err = refusedBy(ack.Error)
 	}
-	if err := json.Unmarshal(data, &answer); err != nil {
-		return ack, fmt.Errorf("the acknowledgement is not valid: %w", err)
-	}
-	if answer.Error != nil {
-		return ack, refusedBy(answer.Error)
-	}
-	return answer.PubAck, nil
+	return ack, err
 }
 
 func refusedBy(err error) error { return fmt.Errorf("the log refuses the message: %w", err) }
