@@ -74,7 +74,7 @@ func TestSizeOfADocument(t *testing.T) {
 			}{
 				{"the log", logAfter - logBefore, 50, 80},
 				{"Redis", redisAfter - redisBefore, 170, 270},
-				{"the stream of events", events, 560, 680},
+				{"the stream of events", events, 540, 620},
 			} {
 				beside := size.bytes/documents - float64(body)
 				t.Logf("a document of %d bytes takes %.0f bytes beside its body in %s", body, beside, size.what)
