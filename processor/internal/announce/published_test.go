@@ -59,7 +59,12 @@ func TestG3_Published(t *testing.T) {
 	s.doubt(message.Position{Seq: 30, Time: 1500})
 	check(decide.Output{Seq: 30}, maybePublished)
 	check(decide.Output{Seq: 31}, isNew)
+	check(decide.Output{At: 2000}, maybePublished)
 	check(decide.Output{At: 2001}, isNew)
+	s.doubt(message.Position{Seq: 25, Time: 2500}) // an earlier message with a later stamp than the one before
+	check(decide.Output{Seq: 30}, maybePublished)
+	check(decide.Output{At: 2500}, maybePublished)
+	check(decide.Output{At: 2501}, isNew)
 	if unknown := newPublished(Checkpoint{}, 5); unknown.passed(5, 1<<50) {
 		t.Error("it is passed although log time at the end of the log is not known")
 	}
