@@ -130,3 +130,13 @@ func TestG9_AShardThatIsGoneIsNotAskedForEver(t *testing.T) {
 func TestG9_NobodyIsAskedForNothing(t *testing.T) {
 	(&Outcomes{}).Poke()
 }
+
+// TestOutcomesEndWithTheConnection: without a connection nobody is told anything.
+func TestOutcomesEndWithTheConnection(t *testing.T) {
+	nc := natstest.Connect(t, natstest.Options{}).Conn()
+	nc.Close()
+	if _, err := newOutbox(nc).listen(); err == nil {
+		t.Error("it listens")
+	}
+	NewOutcomes(nc, nil, nil).Run(t.Context())
+}

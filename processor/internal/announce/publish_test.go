@@ -3,10 +3,8 @@ package announce
 import (
 	"context"
 	"errors"
-	"math"
 	"slices"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -54,7 +52,6 @@ func TestG1_BeforeAnythingIsPublished(t *testing.T) {
 	}{
 		{"all is fresh", asked{}, time.Hour, nil, 0, false, []string{"15"}, nil},
 		{"the stream keeps everything", asked{}, 0, nil, 0, false, []string{"15"}, nil},
-		{"the stream keeps nearly everything", asked{}, math.MaxInt64, nil, 0, false, []string{"15"}, nil},
 		{"it has not asked for long", asked{ago: time.Minute}, 0, nil, 1, false, []string{"15"}, nil},
 		{"it is not the owner any more", asked{ago: time.Minute, err: errFail}, 0, nil, 1, false, nil, errFail},
 		{"an old fence", asked{}, 2, nil, 1, true, []string{"15"}, nil},
@@ -89,17 +86,30 @@ func TestG1_BeforeAnythingIsPublished(t *testing.T) {
 // TestG1_WhoMayHaveLostItsPartition: an owner that stood still sees it by one of its clocks. The monotonic one
 // does not run while the machine is suspended, and the other one may be set back.
 func TestG1_WhoMayHaveLostItsPartition(t *testing.T) {
-	var suspended time.Time
-	synctest.Test(t, func(*testing.T) { suspended = time.Now() }) // earlier than now by the wall clock, and later by the other one
-	for name, tt := range map[string]struct {
-		since time.Time
-		want  bool
-	}{
-		"now": {time.Now(), false}, "within the limit": {time.Now().Add(time.Minute), false}, "too long ago": {time.Now().Add(-2 * pauseAtMost), true}, "suspended": {suspended, true},
-	} {
-		if got := paused(tt.since); got != tt.want {
-			t.Errorf("%s: %v, want %v", name, got, tt.want)
+	for _, tt := range []struct {
+		monotonic, wall time.Duration
+		want            bool
+	}{{0, 0, false}, {pauseAtMost, pauseAtMost, false}, {pauseAtMost + 1, 0, true}, {pauseAtMost + 1, -time.Hour, true}, {0, pauseAtMost + 1, true}} {
+		if got := paused(tt.monotonic, tt.wall); got != tt.want {
+			t.Errorf("after %v, and %v by the wall clock: %v, want %v", tt.monotonic, tt.wall, got, tt.want)
 		}
+	}
+}
+
+// TestG1_AFenceIsRenewedInTime: the stream removes a fence when it is MaxAge old. By half of that there is another.
+func TestG1_AFenceIsRenewedInTime(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	a := NewAnnouncer(r.channel, 0, self{})
+	r.takeOver(a, Checkpoint{}, 0)
+	if err := a.Fence(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	fence, made := a.FencePlace(), time.Now()
+	r.stored() // which takes a while
+	r.channel.MaxAge = time.Since(made)
+	if r.publish(a, r.rejections(15)); a.FencePlace() == fence {
+		t.Error("a fence that is as old as the stream's messages may be is used")
 	}
 }
 

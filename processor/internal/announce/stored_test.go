@@ -41,7 +41,7 @@ func TestG12_NoCheckpointWithoutAnAnswer(t *testing.T) {
 		if err := s.Replace(tt.ctx, 0, Checkpoint{Seq: 1}); err == nil {
 			t.Errorf("%s: it is replaced", tt.name)
 		}
-		if err := s.advance(tt.ctx, 0, Checkpoint{Seq: 1}, func() bool { return true }); err == nil {
+		if err := s.advance(tt.ctx, 0, Checkpoint{Seq: 1}, func() bool { t.Error("it goes on"); return true }); err == nil {
 			t.Errorf("%s: it moves on", tt.name)
 		}
 	}
@@ -137,6 +137,13 @@ func TestG11_CheckpointsThatCannotBeStored(t *testing.T) {
 	}
 	if stored, err := s.Load(t.Context(), 3); stored.Seq != 7 || err != nil {
 		t.Errorf("a checkpoint of before a takeover is stored after it: %+v, %v", stored, err)
+	}
+	fails = nil
+	all[3].settled.Store(&Checkpoint{Seq: 10})
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := c.RunOnce(ctx); !errors.Is(err, context.Canceled) {
+		t.Errorf("without an answer: %v", err)
 	}
 }
 
