@@ -138,5 +138,7 @@ func TestOutcomesEndWithTheConnection(t *testing.T) {
 	if _, err := newOutbox(nc).listen(); err == nil {
 		t.Error("it listens")
 	}
-	NewOutcomes(nc, nil, nil).Run(t.Context())
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	NewOutcomes(nc, nil, nil).Run(ctx)
 }

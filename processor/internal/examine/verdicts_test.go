@@ -160,6 +160,13 @@ var verdicts = []verdict{
 		says: "the 9 messages from sequence 1 to 9, as it was deleted and made anew at 20"},
 	{name: "only lost outputs keep a snapshot from being used", past: func(w *world) { w.state.Offset = 3; w.manifest(7).Last = lostPlace; w.truncate(w.streams.Log, 5) }, want: "refused: events are lost",
 		says: "they cannot be published again: the log no longer reaches back"},
+	{name: "lost outputs keep two snapshots from being used", past: func(w *world) {
+		w.state.Offset = 3
+		w.manifest(8).Last = lostPlace
+		w.manifest(7).Last = place(8, 8)
+		w.truncate(w.streams.Log, 5)
+	},
+		want: "refused: events are lost", says: "at sequence 9: it lacks all or some of the 6 messages from sequence 4 to 9"},
 
 	// What a person has given up.
 	{name: "given up now", gives: true, past: func(w *world) { w.state.Events = lostPlace.String(); w.truncate(w.streams.Log, 5) }, want: "goes on: published 5, last output 2, tail 8"},
