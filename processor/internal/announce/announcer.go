@@ -130,7 +130,7 @@ func (a *Announcer) Publish(ctx context.Context, outputs []fold.Output, from sto
 			return err
 		}
 	}
-	if paused(a.owner.Verified()) {
+	if now, at := time.Now(), a.owner.Verified(); paused(now.Sub(at), now.Round(0).Sub(at.Round(0))) {
 		if err := a.owner.Verify(ctx); err != nil {
 			return err
 		}
@@ -223,8 +223,6 @@ func (a *Announcer) Lateness(observer prometheus.Observer, outputs []fold.Output
 	}
 }
 
-// paused reports whether so much time has passed that another process may have taken
+// paused reports whether so much time has passed, by either clock, that another process may have taken
 // over. A machine that was suspended shows it only by its wall clock.
-func paused(since time.Time) bool {
-	return max(time.Since(since), time.Now().Round(0).Sub(since.Round(0))) > pauseAtMost
-}
+func paused(monotonic, wall time.Duration) bool { return max(monotonic, wall) > pauseAtMost }

@@ -2,11 +2,13 @@ package announce
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"slices"
 	"testing"
 	"time"
 
+	"github.com/nats-io/nats.go/jetstream"
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/seed18712806/lapse/integration/harness/natstest"
@@ -26,6 +28,7 @@ func (self) Verified() time.Time          { return time.Now() }
 // rig is a stream of events, and what announcers share.
 type rig struct {
 	t       *testing.T
+	js      jetstream.JetStream
 	streams *streams.Streams
 	log     events.Log
 	channel *Channel
@@ -47,7 +50,7 @@ func newRig(t *testing.T) *rig {
 	l, stop := streams.WatchLink(nc)
 	t.Cleanup(stop)
 	log := events.NewLog(wire.DefaultPrefix.Log(0, 1), made.Created())
-	return &rig{t: t, streams: made, log: log, channel: &Channel{
+	return &rig{t: t, js: js, streams: made, log: log, channel: &Channel{
 		Publisher: publisher, Tail: publisher.NewTail(log), Link: l, Emitted: prometheus.NewCounter(prometheus.CounterOpts{Name: "emitted"}),
 	}}
 }
@@ -119,8 +122,8 @@ func TestG3_AnnouncerPublishesOnce(t *testing.T) {
 	r.publish(a, r.rejections(9, 10)) // at or before the checkpoint: published, and aged out
 	r.publish(a, r.rejections(11, 12, 13, 14, 15))
 	r.stored("11", "12", "13", "14", "15")
-	if err := former.Publish(t.Context(), r.rejections(16), store.Stamp{}); err == nil {
-		t.Error("a former owner publishes")
+	if err := former.Publish(t.Context(), r.rejections(16), store.Stamp{}); !errors.Is(err, store.ErrFenced) {
+		t.Errorf("a former owner publishes: %v", err)
 	}
 	lost := r.rejections(20, 21, 22)
 	r.publish(a, lost)
@@ -188,6 +191,7 @@ func TestG9_ATakeoverHoldsTheTailOnce(t *testing.T) {
 	a.Hold()
 	r.takeOver(a, Checkpoint{Seq: 10, Watermark: 1}, 11)
 	former.release()
+	former.release() // it holds nothing any more
 	if _, found := r.channel.Tail.Find(outputs[0].Message); !found {
 		t.Error("the tail is gone, and the takeover holds it")
 	}

@@ -63,3 +63,38 @@ func TestG9_WaitingOutcomesAreBounded(t *testing.T) {
 		}
 	}
 }
+
+// TestAnOutcomeThatWasHeardIsNotSentAgain: only what the server says counts, and not what a client replies.
+func TestAnOutcomeThatWasHeardIsNotSentAgain(t *testing.T) {
+	t.Parallel()
+	nc := natstest.Connect(t, natstest.Options{}).Conn()
+	heard, err := nc.SubscribeSync("_INBOX.there")
+	if err != nil {
+		t.Fatal(err)
+	}
+	o := newOutbox(nc)
+	end, err := o.listen()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer end()
+	for _, status := range []string{"", "503"} { // in this order the answers come
+		o.send("_INBOX.there", []byte("{}"))
+		m, err := heard.NextMsg(limit)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := m.RespondMsg(&nats.Msg{Header: nats.Header{"Status": {status}}, Data: []byte("thanks")}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	m, err := heard.NextMsg(limit)
+	if err != nil || m.Reply != o.reply+"3" {
+		t.Fatal(m, err)
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.sent[1].number != 1 || o.sent[2].number != 0 || o.last != 3 {
+		t.Errorf("of two outcomes, %d was heard, and %d were sent", o.sent[1].number, o.last)
+	}
+}

@@ -124,7 +124,7 @@ func (o *Outcomes) Run(ctx context.Context) {
 			waiting = append(waiting, one)
 		}
 		wait, began := elsewhereFirst, time.Now()
-		for len(waiting) > 0 && time.Since(began) < elsewhereFor {
+		for time.Since(began) < elsewhereFor {
 			if configured, err := o.elsewhere.Configured(ctx); err == nil {
 				waiting = slices.DeleteFunc(waiting, func(one fold.Outcome) bool {
 					if one.Source > configured {

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/seed18712806/lapse/processor/internal/announce"
 	"github.com/seed18712806/lapse/processor/internal/snapshot"
@@ -104,7 +105,7 @@ func damaged(err error) bool {
 
 // LastOutput is where the stream of events has the last output of the partition, as far as that is
 // remembered and was not lost.
-func (f *found) LastOutput() (last events.Place) {
+func (f *found) LastOutput() events.Place {
 	places := []events.Place{f.Checkpoint.Last}
 	if f.Snapshot != nil {
 		places = append(places, f.Snapshot.Last)
@@ -112,12 +113,7 @@ func (f *found) LastOutput() (last events.Place) {
 	if stored, err := events.ParsePlace(f.State.Events); err == nil && f.Lost == nil {
 		places = append(places, stored)
 	}
-	for _, at := range places {
-		if at.Seq > last.Seq {
-			last = at
-		}
-	}
-	return last
+	return slices.MaxFunc(places, func(a, b events.Place) int { return cmp.Compare(a.Seq, b.Seq) })
 }
 
 // Published is the position up to which all outputs are published: that of the checkpoint, or of

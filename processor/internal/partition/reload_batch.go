@@ -83,7 +83,8 @@ func (b *batch) add(e snapshot.Entry) error {
 	return nil
 }
 
-// forget takes the entry at a place out of a change: the last one of the list takes its place.
+// forget takes the entry at a place out of a change: the last one of the list takes its place. The caller
+// gives its document another place.
 func (b *batch) forget(c *store.CollectionFill, p place) {
 	moved := func(id string) { b.at[key{c.Collection, id}] = p }
 	switch p.kind {
@@ -98,18 +99,13 @@ func (b *batch) forget(c *store.CollectionFill, p place) {
 
 func takeOut[T any](list []T, at int, moved func(T)) []T {
 	last := len(list) - 1
-	if at < last {
-		list[at] = list[last]
-		moved(list[at])
-	}
+	list[at] = list[last]
+	moved(list[at])
 	return list[:last]
 }
 
 // end ends the change of a collection: what comes next is another one.
 func (b *batch) end(collection string) {
-	if _, ok := b.open[collection]; !ok {
-		return
-	}
 	delete(b.open, collection)
 	for k := range b.at {
 		if k.collection == collection {
