@@ -40,7 +40,7 @@ type Document struct {
 	Value      string // the header, and the body
 }
 
-// Place is where a copy goes on in a collection. Its zero value is the beginning.
+// CopyPlace is where a copy goes on in a collection. Its zero value is the beginning.
 type CopyPlace struct {
 	Cursor string
 	Server string // names the Redis process that knows the cursor

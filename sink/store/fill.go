@@ -15,7 +15,7 @@ var fillSource string
 
 var fillScript = redis.NewScript(fillSource)
 
-// Change is what a fill does to one collection. No id comes twice in it.
+// CollectionFill is what a fill does to one collection. No id comes twice in it.
 type CollectionFill struct {
 	Collection string
 	Drop       bool   // first removes all documents

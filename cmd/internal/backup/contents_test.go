@@ -371,7 +371,7 @@ func TestAnArchiveEnds(t *testing.T) {
 	if err := w.WriteHeader(&archive.Header{Name: "other.json"}); err != nil {
 		t.Fatal(err)
 	}
-	for _, text := range []string{"something else", string(other.Bytes())} {
+	for _, text := range []string{"something else", other.String()} {
 		var compressed bytes.Buffer
 		w := s2.NewWriter(&compressed, s2.WriterConcurrency(1))
 		if _, err := w.Write([]byte(text)); err != nil || w.Close() != nil {

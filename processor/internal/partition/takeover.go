@@ -250,7 +250,7 @@ func (p *Partition) resume(ctx context.Context, f *found, upTo uint64) error {
 }
 
 // beginAnew sets aside what is stored of the partition, which then begins at the beginning of the
-// log. See package anew.
+// log. See type beginning.
 func (p *Partition) beginAnew(ctx context.Context, next store.State) (store.State, error) {
 	b := beginning{
 		Partition: p.number(), Store: p.store, Log: p.shared.Log, Checkpoints: p.shared.Checkpoints, Snapshots: p.shared.Desk.Store(),

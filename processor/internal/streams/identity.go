@@ -105,7 +105,7 @@ func Gone(err error, stream string) error {
 	return err
 }
 
-// Check reports whether a partition that has applied the log with an identity up to offset
+// CheckOffset reports whether a partition that has applied the log with an identity up to offset
 // can go on with this log.
 func CheckOffset(info *jetstream.StreamInfo, id string, offset uint64) error {
 	r, restored, err := wire.ParseRestored(info.Config.Metadata)

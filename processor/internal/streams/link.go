@@ -51,7 +51,7 @@ type Link struct {
 	lose context.CancelFunc
 }
 
-// Watch watches a connection until stop is called.
+// WatchLink watches a connection until stop is called.
 func WatchLink(nc *nats.Conn) (l *Link, stop func()) {
 	l = &Link{}
 	l.up, l.lose = context.WithCancel(context.Background())
