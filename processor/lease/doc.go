@@ -11,10 +11,10 @@
 //
 // The flow, file by file: a member joins (lease.go, shard.go), stands by (standby.go; it
 // decides in watch.go) and owns (owner.go), while it beats (heart.go), answers the work
-// (held.go) and hands shards over (share.go). Package pulse decides whether the owner's proof
-// still holds. Package share decides which member is to own which shard. Package roster keeps
-// the entries of the members, package bucket stores leases and entries, and package link
-// follows the connection.
+// (held.go) and hands shards over (handover.go). pulse.go decides whether the owner's proof
+// still holds, and share.go which member is to own which shard: purely, so that members that see the
+// same come to the same result. roster.go keeps the entries of the members, bucket.go stores leases
+// and entries, and link.go follows the connection.
 //
 // What it promises:
 //

@@ -14,7 +14,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/seed18712806/lapse/processor/lease/internal/link"
 	"github.com/seed18712806/lapse/sink/wire"
 )
 
@@ -220,10 +219,10 @@ func TestL3_WithoutNATSNobodyHolds(t *testing.T) {
 			}
 			return true
 		})
-		until(t, "OK names the reason", func() bool { return errors.Is(owner.held.OK(t.Context()), link.ErrDown) })
+		until(t, "OK names the reason", func() bool { return errors.Is(owner.held.OK(t.Context()), errDown) })
 		until(t, "all name the problem", func() bool {
 			for _, p := range all {
-				if err := p.Problem(); err == nil || !strings.Contains(err.Error(), link.ErrDown.Error()) {
+				if err := p.Problem(); err == nil || !strings.Contains(err.Error(), errDown.Error()) {
 					return false
 				}
 			}

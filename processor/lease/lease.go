@@ -16,10 +16,6 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/nats-io/nuid"
 
-	"github.com/seed18712806/lapse/processor/lease/internal/bucket"
-	"github.com/seed18712806/lapse/processor/lease/internal/link"
-	"github.com/seed18712806/lapse/processor/lease/internal/roster"
-	"github.com/seed18712806/lapse/processor/lease/internal/share"
 	"github.com/seed18712806/lapse/sink/wire"
 )
 
@@ -51,13 +47,13 @@ type Member struct {
 	seams
 	opts    Options
 	nc      *nats.Conn
-	link    *link.Link
-	bucket  *bucket.Bucket
-	roster  *roster.Roster
+	link    *link
+	bucket  *bucket
+	roster  *roster
 	log     *slog.Logger
 	started wire.Time
 	shards  []*shard
-	owners  *share.Owners
+	owners  *owners
 	running atomic.Bool
 	leaving atomic.Bool
 }
@@ -75,13 +71,13 @@ func newMember(nc *nats.Conn, opts Options, seams seams) (*Member, error) {
 		return nil, err
 	}
 	m := &Member{seams: seams, opts: opts, nc: nc, log: opts.Logger, started: wire.Time(time.Now().UnixMilli())}
-	m.link = link.New(nc, func() { m.each(func(s *shard) { s.pulse.Doubt() }) })
-	m.bucket = bucket.New(js, m.link, m.timing.call, opts.Prefix, opts.Replicas)
-	m.roster = roster.New(m.bucket, m.link, roster.Options{
+	m.link = newLink(nc, func() { m.each(func(s *shard) { s.pulse.Doubt() }) })
+	m.bucket = newBucket(js, m.link, m.timing.call, opts.Prefix, opts.Replicas)
+	m.roster = newRoster(m.bucket, m.link, rosterOptions{
 		Terms: m.timing.roster, ID: opts.ID, Logger: m.log, Entry: m.describe,
 		NoBucket: func() { m.each((*shard).suspect) }, // an owner that verifies creates it again
 	})
-	m.owners = share.NewOwners(opts.Shards)
+	m.owners = newOwners(opts.Shards)
 	for i := range opts.Shards {
 		m.shards = append(m.shards, newShard(m, i))
 	}
@@ -139,9 +135,9 @@ func (m *Member) Provision(ctx context.Context) error {
 	return err
 }
 
-// Work is what an owner does. It ends soon after ctx is done: then the lease is lost, or
+// work is what an owner does. It ends soon after ctx is done: then the lease is lost, or
 // the member is told to stop. It asks held before each step.
-type Work func(ctx context.Context, held *Held) error
+type work func(ctx context.Context, held *Held) error
 
 // Run joins and stands by. It calls work each time that this process owns a shard, for as
 // long as it owns it, and at the same time for each shard.
@@ -150,7 +146,7 @@ type Work func(ctx context.Context, held *Held) error
 // another reason, Run releases the lease and returns what work returned. When ctx is done,
 // Run waits until work has ended, releases the lease, removes the entry of the member and
 // returns nil. Run may be called once.
-func (m *Member) Run(ctx context.Context, work Work) error {
+func (m *Member) Run(ctx context.Context, work work) error {
 	if m.running.Swap(true) {
 		return errors.New("the member was run before: make a new one")
 	}

@@ -13,8 +13,6 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
-	"github.com/seed18712806/lapse/processor/lease/internal/link"
-	"github.com/seed18712806/lapse/processor/lease/internal/pulse"
 	"github.com/seed18712806/lapse/sink/wire"
 )
 
@@ -56,7 +54,7 @@ func TestL1_OfFiveThatStartAtOnceOneOwns(t *testing.T) {
 		for _, p := range all {
 			p.leave()
 			p.log.expect(t, "took the shard over", int(p.Status(0).Taken))
-			if got := p.Status(0); got.Role != Ended || got.Lost != 0 {
+			if got := p.Status(0); got.Role != ended || got.Lost != 0 {
 				t.Errorf("%s: %+v", p.opts.ID, got)
 			}
 		}
@@ -173,7 +171,7 @@ func TestL4_ACrashIsNoticedBySilence(t *testing.T) {
 			next := map[string]*process{"b": b, "c": c}[taken.who]
 			next.log.expect(t, "took the shard over reason=its owner was silent for", 1)
 			a.wait()
-			if !errors.Is(a.err, link.ErrClosed) {
+			if !errors.Is(a.err, errClosed) {
 				t.Errorf("Run of the crashed one: %v", a.err)
 			}
 			if j.all()[0].held.OK(t.Context()) == nil {
@@ -274,7 +272,7 @@ func TestL3_AJumpOfTheWallClockIsVerified(t *testing.T) {
 	var ahead atomic.Int64
 	jumps := func(s *seams) {
 		system := s.clock
-		s.clock = func() pulse.Instant {
+		s.clock = func() instant {
 			now := system()
 			now.Wall += time.Duration(ahead.Load())
 			return now
@@ -364,7 +362,7 @@ func TestL6_TheLeaseOfADeadOwner(t *testing.T) {
 func TestEndsOfTheWork(t *testing.T) {
 	failed := errors.New("it failed")
 	for name, test := range map[string]struct {
-		work Work
+		work work
 		want error
 	}{
 		"an error":           {func(context.Context, *Held) error { return failed }, failed},
@@ -422,7 +420,7 @@ func TestRunningAndStopping(t *testing.T) {
 	if err := stopped.Run(ctx, j.own("b")); err != nil || len(j.all()) != 1 {
 		t.Errorf("Run of one that was stopped before: %v", err)
 	}
-	if got := stopped.Status(0).Role; got != Ended {
+	if got := stopped.Status(0).Role; got != ended {
 		t.Errorf("role %s", got)
 	}
 }

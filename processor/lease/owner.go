@@ -7,8 +7,7 @@ import (
 	"time"
 
 	"github.com/seed18712806/lapse/processor/internal/backoff"
-	"github.com/seed18712806/lapse/processor/lease/internal/bucket"
-	"github.com/seed18712806/lapse/processor/lease/internal/link"
+
 	"github.com/seed18712806/lapse/sink/wire"
 )
 
@@ -26,7 +25,7 @@ type tenure struct {
 
 // own does the work for as long as this process holds the lease. again means that it lost
 // the lease and has to stand by.
-func (s *shard) own(ctx context.Context, t term, work Work) (again bool, err error) {
+func (s *shard) own(ctx context.Context, t term, work work) (again bool, err error) {
 	working, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	held := newHeld(s)
@@ -68,7 +67,7 @@ func (s *shard) own(ctx context.Context, t term, work Work) (again bool, err err
 	}
 	select {
 	case <-s.link.Closed():
-		return false, link.ErrClosed
+		return false, errClosed
 	default:
 		return true, nil
 	}
@@ -157,15 +156,15 @@ func (o *tenure) verify(ctx context.Context) error {
 			o.revision = revision
 			o.pulse.Renewed(renewal)
 			return nil
-		case errors.Is(err, bucket.ErrNoBucket):
+		case errors.Is(err, errNoBucket):
 			if err := o.recreate(ctx); err != nil {
 				return err
 			}
 			o.revision = 0
-		case errors.Is(err, bucket.ErrConflict):
+		case errors.Is(err, errConflict):
 			e, err := o.read(ctx)
 			switch {
-			case err != nil && !errors.Is(err, bucket.ErrNoBucket):
+			case err != nil && !errors.Is(err, errNoBucket):
 				return err
 			case err == nil && e.Owner != "" && e.Owner != o.opts.ID:
 				o.lose("another process took it over", e.Lease)
@@ -175,7 +174,7 @@ func (o *tenure) verify(ctx context.Context) error {
 			// another process is changing it just now. Try at the revision that was read.
 			o.revision = e.Revision
 			if !backoff.Wait(ctx, time.Millisecond) {
-				return bucket.ErrConflict
+				return errConflict
 			}
 		default:
 			return err
@@ -212,7 +211,7 @@ func (o *tenure) lose(reason string, now wire.Lease) {
 func (s *shard) release(ctx context.Context, revision uint64, successor string) {
 	free := wire.Lease{Since: wire.Time(time.Now().UnixMilli()), Successor: successor}
 	released, err := s.bucket.Change(ctx, s.id, free, revision)
-	if errors.Is(err, bucket.ErrConflict) { // a renewal may have been stored whose answer was lost
+	if errors.Is(err, errConflict) { // a renewal may have been stored whose answer was lost
 		if e, readErr := s.read(ctx); readErr == nil && e.Owner == s.opts.ID {
 			released, err = s.bucket.Change(ctx, s.id, free, e.Revision)
 		}

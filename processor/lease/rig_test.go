@@ -24,7 +24,7 @@ import (
 
 	"github.com/seed18712806/lapse/integration/harness/freeport"
 	"github.com/seed18712806/lapse/integration/harness/natstest"
-	"github.com/seed18712806/lapse/processor/lease/internal/bucket"
+
 	"github.com/seed18712806/lapse/sink/wire"
 )
 
@@ -134,7 +134,7 @@ type journal struct {
 }
 
 // own is work that only waits until it is told to end.
-func (j *journal) own(who string) Work {
+func (j *journal) own(who string) work {
 	return func(ctx context.Context, held *Held) error {
 		s := &stint{who: who, held: held, began: time.Now()}
 		j.mu.Lock()
@@ -240,7 +240,7 @@ func neverStalls(s *seams) { s.timing.stall = limit }
 // refreshOften makes a process refresh its entry often.
 func refreshOften(s *seams) { s.timing.roster.Refresh = 50 * ms }
 
-func (p *process) run(work Work) *process {
+func (p *process) run(work work) *process {
 	ctx, cancel := context.WithCancel(context.Background())
 	p.cancel = cancel
 	go func() {
@@ -276,7 +276,7 @@ func (p *process) wait() {
 }
 
 // entry is the lease as the bucket holds it.
-func (p *process) entry() (e bucket.Entry) {
+func (p *process) entry() (e entry) {
 	p.t.Helper()
 	until(p.t, "the bucket answers", func() bool {
 		var err error
@@ -292,7 +292,7 @@ func (p *process) change(to func(present wire.Lease) wire.Lease) {
 	until(p.t, "the lease is changed", func() bool {
 		e := p.entry()
 		_, err := p.bucket.Change(p.t.Context(), 0, to(e.Lease), e.Revision)
-		if err != nil && !errors.Is(err, bucket.ErrConflict) {
+		if err != nil && !errors.Is(err, errConflict) {
 			p.t.Fatal(err)
 		}
 		return err == nil

@@ -11,27 +11,24 @@ import (
 
 	"github.com/nats-io/nats.go"
 
-	"github.com/seed18712806/lapse/processor/lease/internal/bucket"
-	"github.com/seed18712806/lapse/processor/lease/internal/link"
-	"github.com/seed18712806/lapse/processor/lease/internal/pulse"
 	"github.com/seed18712806/lapse/sink/wire"
 )
 
-// Role is what a process is to a shard.
-type Role string
+// role is what a process is to a shard.
+type role string
 
 // The roles. A process that has lost the lease is a standby, also while its work ends.
 const (
-	Starting Role = "starting"
-	Standby  Role = "standby"
-	Owner    Role = "owner"
-	Ended    Role = "ended"
+	Starting role = "starting"
+	Standby  role = "standby"
+	Owner    role = "owner"
+	ended    role = "ended"
 )
 
 // Status is the state of a shard, as this process sees it.
 type Status struct {
 	Shard int
-	Role  Role
+	Role  role
 	Held  bool       // this process owns the shard, and that is proven at this moment
 	Lease wire.Lease // as last known; without Owner if there is no owner, or none is known
 	// Taken and Lost count how often this process took the shard over and lost it.
@@ -45,7 +42,7 @@ type shard struct {
 	*Member
 	id        int
 	log       *slog.Logger
-	pulse     *pulse.Pulse
+	pulse     *pulse
 	beats     chan *nats.Msg
 	suspected chan struct{} // holds a request to verify
 	handTo    chan string   // holds the member to which the owner is to hand the shard over
@@ -64,7 +61,7 @@ func newShard(m *Member, id int) *shard {
 		Member:    m,
 		id:        id,
 		log:       m.log.With(slog.Int("shard", id)),
-		pulse:     pulse.New(m.clock, m.timing.doubt),
+		pulse:     newPulse(m.clock, m.timing.doubt),
 		beats:     make(chan *nats.Msg, room),
 		suspected: make(chan struct{}, 1),
 		handTo:    make(chan string, 1),
@@ -73,7 +70,7 @@ func newShard(m *Member, id int) *shard {
 }
 
 // run stands by and owns in turn, until ctx is done or work ends by itself.
-func (s *shard) run(ctx context.Context, work Work) error {
+func (s *shard) run(ctx context.Context, work work) error {
 	sub, err := s.nc.ChanSubscribe(s.opts.Prefix.Beat(s.id), s.beats)
 	if err != nil {
 		return fmt.Errorf("listen to the beats of shard %d: %w", s.id, err)
@@ -114,9 +111,9 @@ func (s *shard) newLease() wire.Lease {
 	return wire.Lease{Owner: s.opts.ID, Name: s.opts.Name, Since: wire.Time(time.Now().UnixMilli())}
 }
 
-func (s *shard) read(ctx context.Context) (bucket.Entry, error) {
+func (s *shard) read(ctx context.Context) (entry, error) {
 	if err := s.readFail(); err != nil {
-		return bucket.Entry{}, err
+		return entry{}, err
 	}
 	return s.bucket.Lease(ctx, s.id)
 }
@@ -154,7 +151,7 @@ func (s *shard) update(change func(*Status)) {
 }
 
 func (s *shard) ended() {
-	s.update(func(status *Status) { status.Role, status.Problem = Ended, nil })
+	s.update(func(status *Status) { status.Role, status.Problem = ended, nil })
 }
 
 // problem keeps the current problem, nil if there is none, and logs when it begins and
@@ -167,7 +164,7 @@ func (s *shard) problem(err error) {
 	case err == nil && s.warned:
 		s.log.Info("the lease can be read and changed again")
 		s.warned = false
-	case err != nil && !errors.Is(err, link.ErrDown) && !s.warned:
+	case err != nil && !errors.Is(err, errDown) && !s.warned:
 		s.log.Warn("the lease cannot be read or changed", slog.Any("error", err))
 		s.warned = true
 	}

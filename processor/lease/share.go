@@ -1,143 +1,164 @@
 package lease
 
 import (
-	"context"
+	"cmp"
+	"hash/fnv"
 	"slices"
-	"time"
-
-	"github.com/seed18712806/lapse/processor/lease/internal/share"
+	"strconv"
 )
 
-// known is what this process knows of the shards and the members, whether that is current, and
-// for how long no owner has changed, nor was about to.
-func (m *Member) known() (v share.View, current bool, calm time.Duration) {
-	v.Members, current = m.roster.Alive()
-	v.Owners, calm = m.owners.Known(m.now())
-	m.view(&v)
-	return v, current, calm
+// Member is a process that can own shards.
+type candidate struct {
+	ID      string
+	Started int64 // the later, the younger
+	// Problem means that the process is not ready. It takes only what no other takes.
+	Problem bool
+	// Settled means that the process has been there for a while. Only then others hand shards
+	// over to it.
+	Settled bool
 }
 
-// sharing decides when this process hands a shard over.
-type sharing struct {
-	*Member
-	last  time.Duration // when it decided last
-	fitAt time.Duration // when this process could work last
+// view is what a process knows at one moment.
+type view struct {
+	Owners  []string    // by shard; empty if nobody owns it
+	Members []candidate // that are alive
 }
 
-// run decides again and again until ctx is done.
-func (s *sharing) run(ctx context.Context) {
-	tick := time.NewTicker(s.timing.share.every)
-	defer tick.Stop()
-	for s.last, s.fitAt = s.now(), s.now(); ; {
-		select {
-		case <-ctx.Done():
-			return
-		case <-tick.C:
-			s.runOnce(ctx)
+// move is a hand-over of a shard.
+type move struct {
+	Shard    int
+	From, To string
+}
+
+// Rank is how many members take a shard before me, when it and all other shards of its owner
+// have lost that owner. An owner that leaves or dies loses all of its shards at about the same
+// time, so the order in which a member notices does not change the result.
+func (v view) Rank(shard int, me, owner string) (before int) {
+	members := v.without(owner)
+	if !slices.ContainsFunc(members, func(m candidate) bool { return m.ID == me }) {
+		members = append(members, candidate{ID: me})
+	}
+	load := v.load(members)
+	for i, has := range v.Owners {
+		if _, there := load[has]; there && i != shard {
+			continue
+		}
+		order(i, members, load)
+		if i == shard {
+			return slices.IndexFunc(members, func(m candidate) bool { return m.ID == me })
+		}
+		load[members[0].ID]++
+	}
+	return 0
+}
+
+// Moves are the hand-overs after which no member has two shards more than a settled one. It is
+// empty if a shard has no owner that is alive: that one is taken over first.
+func (v view) Moves() (moves []move) {
+	owners := slices.Clone(v.Owners)
+	load := v.load(v.Members)
+	for _, has := range owners {
+		if _, there := load[has]; !there {
+			return nil
 		}
 	}
+	givers, takers := slices.Clone(v.Members), v.takers("")
+	if len(takers) == 0 {
+		return nil
+	}
+	for {
+		order(0, givers, load)
+		order(0, takers, load)
+		slices.SortStableFunc(givers, func(a, b candidate) int { return cmp.Compare(load[b.ID], load[a.ID]) })
+		from, to := givers[0].ID, takers[0].ID
+		if load[from] < load[to]+2 {
+			return moves
+		}
+		moved := first(owners, from, to)
+		moves = append(moves, move{moved, from, to})
+		owners[moved] = to
+		load[from]--
+		load[to]++
+	}
 }
 
-// runOnce hands over what this process is to hand over now. All processes plan the same moves,
-// and each makes its own: one at a time, so that it sees the effect before the next.
-func (s *sharing) runOnce(ctx context.Context) {
-	terms, now := s.timing.share, s.now()
-	stood := now-s.last > s.timing.stall+terms.every
-	s.last = now
-	fit := s.opts.Unfit() == nil
-	if fit {
-		s.fitAt = now
+// Relief are the hand-overs of all shards of a member that cannot work to members that are
+// settled. It is empty if there is none.
+func (v view) Relief(from string) (moves []move) {
+	takers, load := v.takers(from), v.load(v.Members)
+	if len(takers) == 0 {
+		return nil
 	}
-	view, current, calm := s.known()
-	if stood || !current {
-		return // this process may not know the present members
-	}
-	var moves []share.Move
-	switch {
-	case now-s.fitAt >= terms.unfit:
-		if moves = view.Relief(s.opts.ID); len(moves) > 0 {
-			s.roster.Tell(ctx) // else a successor could hand a shard back
-		}
-	case fit && calm >= terms.calm:
-		moves = view.Moves()
-	}
-	for _, move := range moves {
-		if move.From == s.opts.ID && s.shards[move.Shard].handOver(ctx, move.To) && fit {
-			break
-		}
-	}
-	s.last = s.now() // an answer that takes long does not mean that this process stood still
-}
-
-// handOver tells the owner's loop to hand the shard over, unless this process took the shard
-// a short time ago. That time doubles with each hand-over, so a member that comes and goes
-// does not make the shard move again and again. The list of members is seconds old, so it reads
-// the entry of the successor: that one may have left.
-func (s *shard) handOver(ctx context.Context, to string) bool {
-	s.mu.Lock()
-	keep := min(s.timing.share.keep<<min(s.handed, 20), s.timing.share.keepMost)
-	takenAt := s.takenAt
-	may := s.status.Role == Owner && s.pulse.Good() && s.now()-takenAt >= keep
-	s.mu.Unlock()
-	if !may || !s.roster.Ready(ctx, to) {
-		return false
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.takenAt == takenAt { // else this process has lost the shard meanwhile, and taken it again
-		select {
-		case s.handTo <- to:
-		default:
+	for i, has := range v.Owners {
+		if has == from {
+			order(i, takers, load)
+			moves = append(moves, move{i, from, takers[0].ID})
+			load[takers[0].ID]++
 		}
 	}
-	return true
+	return moves
 }
 
-// HandOver hands a shard that this process owns over to a member, whatever the others have. The caller
-// has to know that the member is there.
-func (m *Member) HandOver(shard int, to string) {
-	select {
-	case m.shards[shard].handTo <- to:
-	default: // it is being handed over
-	}
+// without are all members but one.
+func (v view) without(id string) []candidate {
+	return slices.DeleteFunc(slices.Clone(v.Members), func(m candidate) bool { return m.ID == id })
 }
 
-// took notes that this process has taken the shard.
-func (s *shard) took() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.takenAt = s.now()
-	if s.takenAt-s.gaveAt > 2*s.timing.share.keepMost {
-		s.handed = 0
-	}
-	select {
-	case <-s.handTo: // it was for the former ownership
-	default:
-	}
+// takers are the members to which others but the one may hand shards over.
+func (v view) takers(but string) []candidate {
+	return slices.DeleteFunc(v.without(but), func(m candidate) bool { return m.Problem || !m.Settled })
 }
 
-// gave notes that this process has handed the shard over.
-func (s *shard) gave() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.handed++
-	s.gaveAt = s.now()
+// load counts the shards of each member.
+func (v view) load(members []candidate) map[string]int {
+	load := make(map[string]int, len(members))
+	for _, m := range members {
+		load[m.ID] = 0
+	}
+	for _, has := range v.Owners {
+		if _, there := load[has]; there {
+			load[has]++
+		}
+	}
+	return load
 }
 
-// owned notes who owns the shard.
-func (s *shard) owned(by string) { s.owners.Set(s.id, by, s.now()) }
+// order sorts members by who is to take a shard: those without a problem, those with the
+// fewest shards, and then the youngest first. In a rolling restart the youngest has been
+// restarted already, so that the shard need not move again. Rendezvous hashing decides among
+// members of the same age.
+func order(shard int, members []candidate, load map[string]int) {
+	problem := func(m candidate) int {
+		if m.Problem {
+			return 1
+		}
+		return 0
+	}
+	slices.SortFunc(members, func(a, b candidate) int {
+		return cmp.Or(
+			cmp.Compare(problem(a), problem(b)), cmp.Compare(load[a.ID], load[b.ID]), cmp.Compare(b.Started, a.Started),
+			cmp.Compare(weight(shard, b.ID), weight(shard, a.ID)), cmp.Compare(a.ID, b.ID))
+	})
+}
 
-// takeAt is when this standby takes the shard if it hears nothing until then.
-func (s *shard) takeAt(w *watch) (at time.Duration, known bool) {
-	at, known = w.takeAt(0)
-	if !known || w.atOnce || s.now() < at {
-		return at, known
+// first is the shard of a member that fits another one best, by rendezvous hashing.
+func first(owners []string, from, to string) (best int) {
+	best = -1
+	for i, has := range owners {
+		if has == from && (best < 0 || weight(i, to) > weight(best, to)) {
+			best = i
+		}
 	}
-	view, _, _ := s.known()
-	at, _ = w.takeAt(view.Rank(s.id, s.opts.ID, w.loser()))
-	ready := func(m share.Member) bool { return !m.Problem && m.ID != s.opts.ID && m.ID != w.loser() }
-	if s.opts.Unfit() != nil && slices.ContainsFunc(view.Members, ready) {
-		at += s.timing.watch.unfit
-	}
-	return at, true
+	return best
+}
+
+// weight is a hash of shard and member. It is mixed, so that ids that differ in one
+// character are far apart.
+func weight(shard int, id string) uint64 {
+	h := fnv.New64a()
+	_, _ = h.Write([]byte(strconv.Itoa(shard) + "/" + id))
+	x := h.Sum64()
+	x = (x ^ x>>33) * 0xff51afd7ed558ccd
+	x = (x ^ x>>33) * 0xc4ceb9fe1a85ec53
+	return x ^ x>>33
 }

@@ -8,9 +8,6 @@ import (
 
 	"github.com/nats-io/nats.go"
 
-	"github.com/seed18712806/lapse/processor/lease/internal/bucket"
-	"github.com/seed18712806/lapse/processor/lease/internal/link"
-	"github.com/seed18712806/lapse/processor/lease/internal/pulse"
 	"github.com/seed18712806/lapse/sink/wire"
 )
 
@@ -18,7 +15,7 @@ import (
 type term struct {
 	lease    wire.Lease
 	revision uint64
-	taking   pulse.Renewal // the change that took it
+	taking   renewal // the change that took it
 	reason   string
 }
 
@@ -40,7 +37,7 @@ func (s *shard) standBy(ctx context.Context, first bool) (term, error) {
 		case <-ctx.Done():
 			return term{}, nil
 		case <-s.link.Closed():
-			return term{}, link.ErrClosed
+			return term{}, errClosed
 		case m := <-s.beats:
 			s.hear(w, m)
 		case <-changed:
@@ -54,7 +51,7 @@ func (s *shard) standBy(ctx context.Context, first bool) (term, error) {
 		last = now
 		s.drain(w)
 		if !s.link.Up() {
-			s.problem(link.ErrDown)
+			s.problem(errDown)
 			up = false
 			timer.Reset(s.timing.poll)
 			continue
@@ -113,8 +110,8 @@ func (s *shard) drain(w *watch) {
 // learn reads the lease.
 func (s *shard) learn(ctx context.Context, w *watch, first bool) error {
 	e, err := s.read(ctx)
-	if errors.Is(err, bucket.ErrNoBucket) && !w.known {
-		e, err = bucket.Entry{}, s.recreate(ctx)
+	if errors.Is(err, errNoBucket) && !w.known {
+		e, err = entry{}, s.recreate(ctx)
 	}
 	if err != nil {
 		// A known owner creates a deleted bucket again. If it is silent, attempt does.
@@ -144,7 +141,7 @@ func (s *shard) well(w *watch) {
 }
 
 // adopt takes over the lease as it was read, and logs a new owner.
-func (s *shard) adopt(w *watch, e bucket.Entry) {
+func (s *shard) adopt(w *watch, e entry) {
 	another := w.adopt(e, s.now())
 	s.update(func(status *Status) {
 		if status.Role == Starting {
@@ -176,10 +173,10 @@ func (s *shard) attempt(ctx context.Context, w *watch) (t term) {
 		return t
 	}
 	w.reread = true // JetStream may have stored the change
-	if errors.Is(err, bucket.ErrConflict) {
+	if errors.Is(err, errConflict) {
 		return term{}
 	}
-	if errors.Is(err, bucket.ErrNoBucket) {
+	if errors.Is(err, errNoBucket) {
 		if err = s.recreate(ctx); err == nil {
 			w.lease.Revision = 0
 			return term{}
@@ -197,8 +194,8 @@ func (s *shard) attempt(ctx context.Context, w *watch) (t term) {
 func (s *shard) confirm(ctx context.Context, w *watch) bool {
 	suspected, since := w.lease, w.since
 	e, err := s.read(ctx)
-	if errors.Is(err, bucket.ErrNoBucket) {
-		e, err = bucket.Entry{Lease: suspected.Lease}, s.recreate(ctx)
+	if errors.Is(err, errNoBucket) {
+		e, err = entry{Lease: suspected.Lease}, s.recreate(ctx)
 		w.lease.Revision, suspected.Revision = 0, 0
 	}
 	if err != nil {

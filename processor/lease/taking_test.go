@@ -3,15 +3,13 @@ package lease
 import (
 	"testing"
 	"time"
-
-	"github.com/seed18712806/lapse/processor/lease/internal/share"
 )
 
 // A process is about to take a shard, and does not know yet whether another one is quicker. Fails
 // if it counts the shard as its own, and hands another one over.
 func TestL10_AShardThatIsBeingTakenMovesNothing(t *testing.T) {
 	p := startNATS(t).prepare("a", Options{Shards: 4}, func(s *seams) {
-		s.view = func(v *share.View) { v.Members = []share.Member{{ID: "a", Settled: true}, {ID: "b", Settled: true}} }
+		s.view = func(v *view) { v.Members = []candidate{{ID: "a", Settled: true}, {ID: "b", Settled: true}} }
 	})
 	ago := func() time.Duration { return p.now() - time.Minute }
 	for shard, owner := range []string{"b", "a", "", "a"} {

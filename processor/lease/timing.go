@@ -3,9 +3,6 @@ package lease
 import (
 	"time"
 
-	"github.com/seed18712806/lapse/processor/lease/internal/pulse"
-	"github.com/seed18712806/lapse/processor/lease/internal/roster"
-	"github.com/seed18712806/lapse/processor/lease/internal/share"
 	"github.com/seed18712806/lapse/sink/wire"
 )
 
@@ -25,7 +22,7 @@ type timing struct {
 	flush  time.Duration // until the server has what was published
 	slow   time.Duration // after which work that does not end is logged
 	share  shareTerms
-	roster roster.Terms
+	roster Terms
 }
 
 // shareTerms are when a process hands a shard over.
@@ -53,31 +50,31 @@ var defaultTiming = timing{
 	flush:  time.Second,
 	slow:   10 * time.Second,
 	share:  shareTerms{every: 500 * time.Millisecond, calm: time.Second, keep: 10 * time.Second, keepMost: 5 * time.Minute, unfit: 10 * time.Second, hangs: 2 * time.Second},
-	roster: roster.Terms{Refresh: 2 * time.Second, Away: 8 * time.Second, Gone: 5 * time.Minute, Settle: 10 * time.Second, Well: 3 * time.Second, Doubt: time.Minute},
+	roster: Terms{Refresh: 2 * time.Second, Away: 8 * time.Second, Gone: 5 * time.Minute, Settle: 10 * time.Second, Well: 3 * time.Second, Doubt: time.Minute},
 }
 
 // seams are what a test replaces when it makes a member: the times, the clock, and
 // functions by which a loop stands still, a beat is lost or a read fails.
 type seams struct {
 	timing   timing
-	clock    func() pulse.Instant
+	clock    func() instant
 	loop     func()               // runs in each round of the owner and the standby
 	heart    func()               // runs before each beat, and when an owner hears one
 	mute     func() bool          // true: the beat is not sent
 	deaf     func(wire.Beat) bool // true: the beat is not heard
 	readFail func() error         // an error fails a read of the lease
-	view     func(*share.View)    // changes what the process knows of the others
+	view     func(*view)          // changes what the process knows of the others
 }
 
 func noSeams() seams {
 	return seams{
 		timing:   defaultTiming,
-		clock:    pulse.SystemClock(),
+		clock:    systemClock(),
 		loop:     func() {},
 		heart:    func() {},
 		mute:     func() bool { return false },
 		deaf:     func(wire.Beat) bool { return false },
 		readFail: func() error { return nil },
-		view:     func(*share.View) {},
+		view:     func(*view) {},
 	}
 }

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/seed18712806/lapse/processor/lease/internal/bucket"
 	"github.com/seed18712806/lapse/sink/wire"
 )
 
@@ -26,7 +25,7 @@ type watch struct {
 	terms terms
 
 	known     bool          // the lease was read
-	lease     bucket.Entry  // as last read, or as a beat told
+	lease     entry         // as last read, or as a beat told
 	free      bool          // nobody has the lease
 	former    string        // the owner before this one
 	successor string        // the successor that the former owner has named
@@ -41,7 +40,7 @@ type watch struct {
 }
 
 // adopt takes over the lease as it was read. It tells whether it has another owner.
-func (w *watch) adopt(e bucket.Entry, now time.Duration) (another bool) {
+func (w *watch) adopt(e entry, now time.Duration) (another bool) {
 	another = !w.known || e.Owner != w.lease.Owner
 	if another || e.Revision != w.lease.Revision { // a change is a sign of life
 		w.since, w.limit = now, w.terms.silence
@@ -68,7 +67,7 @@ func (w *watch) heard(b wire.Beat, now time.Duration) {
 	case !w.known || b.Owner != w.lease.Owner:
 		w.reread = true
 	case b.Released:
-		w.adopt(bucket.Entry{Lease: wire.Lease{Successor: b.Successor}, Revision: b.Revision}, now)
+		w.adopt(entry{Lease: wire.Lease{Successor: b.Successor}, Revision: b.Revision}, now)
 	default:
 		w.since, w.limit, w.lease.Revision = now, w.terms.silence, b.Revision
 	}

@@ -4,7 +4,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/seed18712806/lapse/processor/lease/internal/bucket"
 	"github.com/seed18712806/lapse/sink/wire"
 )
 
@@ -12,8 +11,8 @@ func newTestWatch() *watch {
 	return &watch{me: "me", terms: defaultTiming.watch}
 }
 
-func owned(owner string, revision uint64) bucket.Entry {
-	return bucket.Entry{Lease: wire.Lease{Owner: owner}, Revision: revision}
+func owned(owner string, revision uint64) entry {
+	return entry{Lease: wire.Lease{Owner: owner}, Revision: revision}
 }
 
 func expectTakeAt(t *testing.T, w *watch, rank int, want time.Duration) {
@@ -131,7 +130,7 @@ func TestL11_AHandOverNamesTheSuccessor(t *testing.T) {
 			w.heard(wire.Beat{Owner: "a", Revision: 8, Released: true, Successor: to}, 100*ms)
 		},
 		"by the lease": func(w *watch, to string) {
-			w.adopt(bucket.Entry{Lease: wire.Lease{Successor: to}, Revision: 8}, 100*ms)
+			w.adopt(entry{Lease: wire.Lease{Successor: to}, Revision: 8}, 100*ms)
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -160,12 +159,12 @@ func TestL11_AHandOverNamesTheSuccessor(t *testing.T) {
 // has left. Fails if it waits for the successor.
 func TestL11_ASuccessorThatHasLeft(t *testing.T) {
 	w := newTestWatch()
-	w.adopt(bucket.Entry{Lease: wire.Lease{Successor: "b"}, Revision: 8}, 0)
+	w.adopt(entry{Lease: wire.Lease{Successor: "b"}, Revision: 8}, 0)
 	w.heard(wire.Beat{Owner: "b", Revision: 10, Released: true}, 100*ms)
 	if !w.reread {
 		t.Fatal("it does not read the lease")
 	}
-	w.adopt(bucket.Entry{Revision: 10}, 110*ms)
+	w.adopt(entry{Revision: 10}, 110*ms)
 	expectTakeAt(t, w, 0, 110*ms)
 }
 
@@ -177,9 +176,9 @@ func TestL12_AProcessThatLosesTheLeaseIsDoubted(t *testing.T) {
 	}{
 		"another took it":    {func(w *watch) { w.adopt(owned("b", 8), 0) }, "a"},
 		"it has left":        {func(w *watch) { w.heard(wire.Beat{Owner: "a", Revision: 8, Released: true}, 0) }, "a"},
-		"it has handed over": {func(w *watch) { w.adopt(bucket.Entry{Lease: wire.Lease{Successor: "b"}, Revision: 8}, 0) }, ""},
+		"it has handed over": {func(w *watch) { w.adopt(entry{Lease: wire.Lease{Successor: "b"}, Revision: 8}, 0) }, ""},
 		"the successor did not take it": {func(w *watch) {
-			w.adopt(bucket.Entry{Lease: wire.Lease{Successor: "b"}, Revision: 8}, 0)
+			w.adopt(entry{Lease: wire.Lease{Successor: "b"}, Revision: 8}, 0)
 			w.adopt(owned("c", 9), 0)
 		}, "b"},
 		"it has renewed it": {func(w *watch) { w.adopt(owned("a", 8), 0) }, ""},

@@ -19,7 +19,7 @@ import (
 // it passes by the keys of all programs that use the Redis.
 const storeTimeout = 30 * time.Second
 
-// Examiner finds out whether the log can continue the stored state of a partition.
+// examiner finds out whether the log can continue the stored state of a partition.
 //
 // It reads Redis, the log, the stream of events, the checkpoint and the snapshots, and compares them with
 // each other: each of them may have lost its end without the others. It writes nothing, so that a refusal
@@ -34,19 +34,19 @@ type examiner struct {
 	ticks       streams.Appender
 }
 
-// NewExaminer makes the examiner of a partition.
+// newExaminer makes the examiner of a partition.
 func newExaminer(partition int, store Store, log *streams.Log, events *Events, checkpoints *announce.Checkpoints, snapshots *snapshot.Store, ticks streams.Appender) *examiner {
 	return &examiner{partition: partition, store: store, log: log, events: events, checkpoints: checkpoints, snapshots: snapshots, ticks: ticks}
 }
 
-// Known is what the owner knows of the partition by itself.
+// known is what the owner knows of the partition by itself.
 type known struct {
 	EverTaken bool   // this process has taken the partition over before
 	Committed uint64 // the offset of its last commit, if it has
 	Damage    error  // the damage that a step has found
 }
 
-// Found is what an examination has found.
+// found is what an examination has found.
 type found struct {
 	State      store.State
 	Damage     error // why the state is not whole; nil if it is

@@ -34,7 +34,7 @@ const (
 // ErrNotOwner: another process is to own the partitions now.
 var ErrNotOwner = errors.New("another process owns the partitions")
 
-// Lease tells whether this process is to own the partitions. See processor.Owner.
+// lease tells whether this process is to own the partitions. See processor.Owner.
 type lease interface {
 	OK(ctx context.Context) error
 	Fenced(ctx context.Context) error

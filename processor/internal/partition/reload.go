@@ -24,7 +24,7 @@ const configsAtOnce = 1000
 // entriesAtOnce is how many entries a batch has. A test changes it.
 var entriesAtOnce = 1000
 
-// Loader loads a snapshot into a partition that was cleared.
+// loader loads a snapshot into a partition that was cleared.
 //
 // The state of the partition says that it is being removed until everything is loaded, and the last
 // commit ends that. So readers get an error meanwhile, and a load that was interrupted is begun
@@ -45,7 +45,7 @@ type loader struct {
 	batch       batch
 }
 
-// NewLoader makes a loader of a snapshot with entries, into a partition that was cleared and is at a
+// newLoader makes a loader of a snapshot with entries, into a partition that was cleared and is at a
 // version. The caller has to call Close.
 func newLoader(to Store, version string, m *snapshot.Manifest, entries iter.Seq2[snapshot.Entry, error]) *loader {
 	l := &loader{Manifest: m, Began: time.Now(), store: to, cleared: version, version: version, collections: make(map[string]struct{})}

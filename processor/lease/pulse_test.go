@@ -1,20 +1,18 @@
-package pulse
+package lease
 
 import (
 	"testing"
 	"time"
 )
 
-const ms = time.Millisecond
-
 // at is a clock that a test moves.
-type at struct{ Instant }
+type at struct{ instant }
 
 func (c *at) pass(d time.Duration) { c.Mono += d; c.Wall += d }
 
-func newTestPulse() (*at, *Pulse) {
-	c := &at{Instant{Mono: time.Hour, Wall: 1000 * time.Hour}}
-	p := New(func() Instant { return c.Instant }, 400*ms)
+func newTestPulse() (*at, *pulse) {
+	c := &at{instant{Mono: time.Hour, Wall: 1000 * time.Hour}}
+	p := newPulse(func() instant { return c.instant }, 400*ms)
 	p.Renewed(p.Renew())
 	return c, p
 }

@@ -1,4 +1,4 @@
-package bucket
+package lease
 
 import (
 	"context"
@@ -70,7 +70,7 @@ func TestL7_ProvisionWhileTheBucketComesAndGoes(t *testing.T) {
 			provision := func(times int) error {
 				ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
 				defer cancel()
-				_, err := New(&fleeting{times: times, refusal: refusal}, nil, 2*time.Second, "lapse", 1).Provision(ctx)
+				_, err := newBucket(&fleeting{times: times, refusal: refusal}, nil, 2*time.Second, "lapse", 1).Provision(ctx)
 				return err
 			}
 			if err := provision(3); err != nil {
@@ -93,7 +93,7 @@ func TestProvisionWhereRequestsAreLost(t *testing.T) {
 			lost := js.questions + js.answers
 			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 			began := time.Now()
-			_, err := New(js, nil, limit, "lapse", 1).Provision(ctx)
+			_, err := newBucket(js, nil, limit, "lapse", 1).Provision(ctx)
 			cancel()
 			if took := time.Since(began); err != nil || !js.exists || took > time.Duration(lost)*(limit+between) {
 				t.Errorf("%s: %v after %v", name, err, took)
@@ -101,7 +101,7 @@ func TestProvisionWhereRequestsAreLost(t *testing.T) {
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
 		defer cancel()
-		if _, err := New(&forgetful{questions: 9}, nil, limit, "lapse", 1).Provision(ctx); !errors.Is(err, context.DeadlineExceeded) || ctx.Err() == nil {
+		if _, err := newBucket(&forgetful{questions: 9}, nil, limit, "lapse", 1).Provision(ctx); !errors.Is(err, context.DeadlineExceeded) || ctx.Err() == nil {
 			t.Errorf("where nobody answers: %v, before the time was up", err)
 		}
 	})

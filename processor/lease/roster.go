@@ -1,9 +1,4 @@
-// Package roster keeps the entry of this process among the members of a prefix, and the
-// list of all members.
-//
-// A [Roster] refreshes the entry every few seconds and when it is asked to, and removes it
-// at the end. The roster of an owner also deletes the entries of processes that are gone.
-package roster
+package lease
 
 import (
 	"context"
@@ -13,9 +8,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/seed18712806/lapse/processor/lease/internal/bucket"
-	"github.com/seed18712806/lapse/processor/lease/internal/link"
-	"github.com/seed18712806/lapse/processor/lease/internal/share"
 	"github.com/seed18712806/lapse/sink/wire"
 )
 
@@ -30,7 +22,7 @@ type Terms struct {
 }
 
 // Options are what a Roster is made with. All are needed.
-type Options struct {
+type rosterOptions struct {
 	Terms Terms
 	ID    string // of this process
 	// Entry returns the current entry of this process. It must not block.
@@ -40,30 +32,34 @@ type Options struct {
 	Logger   *slog.Logger
 }
 
-// Roster is the roster of one process. Make it with [New].
-type Roster struct {
-	opts   Options
-	bucket *bucket.Bucket
-	link   *link.Link
+// roster keeps the entry of this process among the members of a prefix, and the
+// list of all members.
+//
+// It refreshes the entry every few seconds and when it is asked to, and removes it
+// at the end. The roster of an owner also deletes the entries of processes that are gone.
+type roster struct {
+	opts   rosterOptions
+	bucket *bucket
+	link   *link
 	asked  chan struct{} // holds a request for a refresh
 
 	storing sync.Mutex // one entry is stored at a time, so that the latest is stored last
 
 	mu       sync.Mutex
-	list     []bucket.Member      // as last read
+	list     []listed             // as last read
 	current  bool                 // the latest refresh succeeded, and the list has its entry
 	settles  map[string]time.Time // when each member that is alive will be settled
 	stored   time.Time            // when JetStream last stored the entry
 	storeErr error                // of the latest attempt
 }
 
-// New makes a Roster, which does nothing before [Roster.Refresh] or [Roster.Run].
-func New(b *bucket.Bucket, l *link.Link, opts Options) *Roster {
-	return &Roster{opts: opts, bucket: b, link: l, asked: make(chan struct{}, 1), settles: make(map[string]time.Time)}
+// newRoster makes a Roster, which does nothing before [Roster.Refresh] or [Roster.Run].
+func newRoster(b *bucket, l *link, opts rosterOptions) *roster {
+	return &roster{opts: opts, bucket: b, link: l, asked: make(chan struct{}, 1), settles: make(map[string]time.Time)}
 }
 
 // Run refreshes until ctx is done. Then it removes the entry of this process.
-func (r *Roster) Run(ctx context.Context) {
+func (r *roster) Run(ctx context.Context) {
 	tick := time.NewTicker(r.opts.Terms.Refresh)
 	defer tick.Stop()
 	for up := true; ctx.Err() == nil; {
@@ -87,7 +83,7 @@ func (r *Roster) Run(ctx context.Context) {
 }
 
 // Soon asks Run for a refresh now.
-func (r *Roster) Soon() {
+func (r *roster) Soon() {
 	select {
 	case r.asked <- struct{}{}:
 	default:
@@ -96,19 +92,19 @@ func (r *Roster) Soon() {
 
 // Refresh stores the entry of this process and lists all members. An owner also deletes
 // the entries of processes that are gone.
-func (r *Roster) Refresh(ctx context.Context) {
+func (r *roster) Refresh(ctx context.Context) {
 	// The end waits for this answer: else JetStream may store the entry after its removal.
 	owns, revision, err := r.store(context.WithoutCancel(ctx))
 	if ctx.Err() != nil {
 		return
 	}
-	var list []bucket.Member
+	var list []listed
 	if err == nil {
 		list, err = r.bucket.Members(ctx)
 	}
 	if err != nil {
 		r.outdated() // the former list stays; a lasting failure shows in the next Put
-		if errors.Is(err, bucket.ErrNoBucket) && owns {
+		if errors.Is(err, errNoBucket) && owns {
 			r.opts.NoBucket()
 		}
 		return
@@ -126,10 +122,10 @@ func (r *Roster) Refresh(ctx context.Context) {
 }
 
 // Tell stores the entry of this process, because the others have to know now.
-func (r *Roster) Tell(ctx context.Context) { _, _, _ = r.store(ctx) }
+func (r *roster) Tell(ctx context.Context) { _, _, _ = r.store(ctx) }
 
 // store stores the entry of this process. It tells whether the process owns a shard.
-func (r *Roster) store(ctx context.Context) (owns bool, revision uint64, err error) {
+func (r *roster) store(ctx context.Context) (owns bool, revision uint64, err error) {
 	r.storing.Lock()
 	defer r.storing.Unlock()
 	entry := r.opts.Entry()
@@ -139,13 +135,13 @@ func (r *Roster) store(ctx context.Context) (owns bool, revision uint64, err err
 }
 
 // Ready reads the entry of a member, and tells whether the member is there and has no problem.
-func (r *Roster) Ready(ctx context.Context, id string) bool {
+func (r *roster) Ready(ctx context.Context, id string) bool {
 	m, there, err := r.bucket.Member(ctx, id)
 	return err == nil && there && m.Problem == ""
 }
 
 // note keeps the outcome of a refresh. It logs when refreshes begin and cease to fail.
-func (r *Roster) note(err error) {
+func (r *roster) note(err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	failed := r.storeErr != nil
@@ -162,7 +158,7 @@ func (r *Roster) note(err error) {
 }
 
 // Members are the entries of all processes, as last listed.
-func (r *Roster) Members() []wire.Member {
+func (r *roster) Members() []wire.Member {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	members := make([]wire.Member, 0, len(r.list))
@@ -173,18 +169,18 @@ func (r *Roster) Members() []wire.Member {
 }
 
 // Stored tells when JetStream last stored the entry, and why it did not store the latest.
-func (r *Roster) Stored() (at time.Time, err error) {
+func (r *roster) Stored() (at time.Time, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.stored, r.storeErr
 }
 
 // learn keeps a list that was read after the entry of this process was stored.
-func (r *Roster) learn(list []bucket.Member, revision uint64, now time.Time) {
+func (r *roster) learn(list []listed, revision uint64, now time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.list = list
-	r.current = slices.ContainsFunc(list, func(m bucket.Member) bool { return m.ID == r.opts.ID && m.Revision >= revision })
+	r.current = slices.ContainsFunc(list, func(m listed) bool { return m.ID == r.opts.ID && m.Revision >= revision })
 	settles := make(map[string]time.Time)
 	for _, m := range alive(list, r.opts.Terms.Away) {
 		at, there := r.settles[m.ID]
@@ -200,7 +196,7 @@ func (r *Roster) learn(list []bucket.Member, revision uint64, now time.Time) {
 	r.settles = settles
 }
 
-func (r *Roster) outdated() {
+func (r *roster) outdated() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.current = false
@@ -208,7 +204,7 @@ func (r *Roster) outdated() {
 
 // Doubt notes that a member has lost a shard, has left, or did not take a shard that was handed
 // over to it. So it does not count as settled for a while.
-func (r *Roster) Doubt(id string) {
+func (r *roster) Doubt(id string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if _, there := r.settles[id]; there {
@@ -218,20 +214,20 @@ func (r *Roster) Doubt(id string) {
 
 // Alive are the members that refreshed their entries lately. The list is current if the
 // latest refresh of this process succeeded and shows in it.
-func (r *Roster) Alive() (members []share.Member, current bool) {
+func (r *roster) Alive() (members []candidate, current bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	now := time.Now()
 	for _, m := range alive(r.list, r.opts.Terms.Away) {
 		at, there := r.settles[m.ID]
-		members = append(members, share.Member{ID: m.ID, Started: int64(m.Started), Problem: m.Problem != "", Settled: there && !now.Before(at)})
+		members = append(members, candidate{ID: m.ID, Started: int64(m.Started), Problem: m.Problem != "", Settled: there && !now.Before(at)})
 	}
 	return members, r.current
 }
 
 // alive are the members whose entries are younger than limit. The age of an entry is its
 // distance from the newest entry, so that only the server's clock counts.
-func alive(list []bucket.Member, limit time.Duration) (young []bucket.Member) {
+func alive(list []listed, limit time.Duration) (young []listed) {
 	newest := newestOf(list)
 	for _, m := range list {
 		if newest.Sub(m.Stored) < limit {
@@ -242,7 +238,7 @@ func alive(list []bucket.Member, limit time.Duration) (young []bucket.Member) {
 }
 
 // gone are the members whose entries are as old as limit, or older.
-func gone(list []bucket.Member, limit time.Duration) (old []bucket.Member) {
+func gone(list []listed, limit time.Duration) (old []listed) {
 	newest := newestOf(list)
 	for _, m := range list {
 		if newest.Sub(m.Stored) >= limit {
@@ -252,7 +248,7 @@ func gone(list []bucket.Member, limit time.Duration) (old []bucket.Member) {
 	return old
 }
 
-func newestOf(list []bucket.Member) (newest time.Time) {
+func newestOf(list []listed) (newest time.Time) {
 	for _, m := range list {
 		if m.Stored.After(newest) {
 			newest = m.Stored

@@ -1,9 +1,4 @@
-// Package bucket stores the leases of shards and the entries of members in a key-value
-// bucket of JetStream ([wire.Prefix.MembersBucket]).
-//
-// A lease changes only by compare-and-set: [Bucket.Change] names the revision that it
-// replaces. All calls but [Bucket.Provision] need the link to be up and have a limit.
-package bucket
+package lease
 
 import (
 	"context"
@@ -18,7 +13,7 @@ import (
 
 	"github.com/seed18712806/lapse/processor/internal/backoff"
 	"github.com/seed18712806/lapse/processor/internal/streams"
-	"github.com/seed18712806/lapse/processor/lease/internal/link"
+
 	"github.com/seed18712806/lapse/sink/wire"
 )
 
@@ -29,52 +24,55 @@ const (
 
 var (
 	// ErrNoBucket means that the bucket does not exist.
-	ErrNoBucket = errors.New("the bucket of members does not exist")
+	errNoBucket = errors.New("the bucket of members does not exist")
 	// ErrConflict means that the lease is not at the revision that a change names.
-	ErrConflict = errors.New("another change of the lease came first")
+	errConflict = errors.New("another change of the lease came first")
 )
 
-// Entry is a lease as the bucket holds it. The lease is free if it has no owner. Revision
+// entry is a lease as the bucket holds it. The lease is free if it has no owner. Revision
 // 0 means that it never had one.
-type Entry struct {
+type entry struct {
 	wire.Lease
 	Revision uint64
 }
 
 // Member is the entry of a process.
-type Member struct {
+type listed struct {
 	wire.Member
 	Revision uint64
 	Stored   time.Time // by the server's clock
 }
 
-// Bucket is the bucket of one prefix. It does not read leases by the key-value API, which
-// may ask a replica that lags behind.
-type Bucket struct {
+// bucket stores the leases of shards and the entries of members in a key-value
+// bucket of JetStream ([wire.Prefix.MembersBucket]).
+//
+// A lease changes only by compare-and-set: [bucket.Change] names the revision that it
+// replaces. All calls but [bucket.Provision] need the link to be up and have a limit.
+type bucket struct {
 	js       jetstream.JetStream
-	link     *link.Link
+	link     *link
 	limit    time.Duration
 	prefix   wire.Prefix
 	replicas int
 }
 
-// New makes a Bucket. JetStream has to answer each call within limit.
-func New(js jetstream.JetStream, link *link.Link, limit time.Duration, prefix wire.Prefix, replicas int) *Bucket {
-	return &Bucket{js: js, link: link, limit: limit, prefix: prefix, replicas: replicas}
+// newBucket makes a Bucket. JetStream has to answer each call within limit.
+func newBucket(js jetstream.JetStream, link *link, limit time.Duration, prefix wire.Prefix, replicas int) *bucket {
+	return &bucket{js: js, link: link, limit: limit, prefix: prefix, replicas: replicas}
 }
 
 // Name is the name of the bucket.
-func (b *Bucket) Name() string { return b.prefix.MembersBucket() }
+func (b *bucket) Name() string { return b.prefix.MembersBucket() }
 
-func (b *Bucket) stream() string { return "KV_" + b.Name() }
+func (b *bucket) stream() string { return "KV_" + b.Name() }
 
-func (b *Bucket) subject(key string) string { return "$KV." + b.Name() + "." + key }
+func (b *bucket) subject(key string) string { return "$KV." + b.Name() + "." + key }
 
 // Provision creates the bucket if it is absent, until ctx is done. It repeats a request that
 // gets no answer or is refused for now, like [streams.Again]. It also asks again
 // if somebody seems to delete or create the bucket just now: then it may be absent and exist in
 // turn, and the server may fail to create it while it removes the files of the former one.
-func (b *Bucket) Provision(ctx context.Context) (created bool, err error) {
+func (b *bucket) Provision(ctx context.Context) (created bool, err error) {
 	for {
 		attempt, cancel := context.WithTimeout(ctx, b.limit)
 		created, err = b.provision(attempt)
@@ -87,7 +85,7 @@ func (b *Bucket) Provision(ctx context.Context) (created bool, err error) {
 	}
 }
 
-func (b *Bucket) provision(ctx context.Context) (created bool, err error) {
+func (b *bucket) provision(ctx context.Context) (created bool, err error) {
 	_, err = b.js.KeyValue(ctx, b.Name())
 	if errors.Is(err, jetstream.ErrBucketNotFound) {
 		_, err = b.js.CreateKeyValue(ctx, jetstream.KeyValueConfig{
@@ -109,7 +107,7 @@ func (b *Bucket) provision(ctx context.Context) (created bool, err error) {
 }
 
 // Recreate is Provision for a bucket that was deleted while the process runs.
-func (b *Bucket) Recreate(ctx context.Context) (created bool, err error) {
+func (b *bucket) Recreate(ctx context.Context) (created bool, err error) {
 	err = b.link.Call(ctx, b.limit, func(ctx context.Context) (err error) {
 		created, err = b.provision(ctx)
 		return err
@@ -118,7 +116,7 @@ func (b *Bucket) Recreate(ctx context.Context) (created bool, err error) {
 }
 
 // Lease reads a lease, from the leader of the bucket's stream.
-func (b *Bucket) Lease(ctx context.Context, shard int) (e Entry, err error) {
+func (b *bucket) Lease(ctx context.Context, shard int) (e entry, err error) {
 	err = b.link.Call(ctx, b.limit, func(ctx context.Context) (err error) {
 		e, err = b.lease(ctx, shard)
 		return err
@@ -126,12 +124,12 @@ func (b *Bucket) Lease(ctx context.Context, shard int) (e Entry, err error) {
 	return e, err
 }
 
-func (b *Bucket) lease(ctx context.Context, shard int) (Entry, error) {
+func (b *bucket) lease(ctx context.Context, shard int) (entry, error) {
 	body, revision, err := b.get(ctx, wire.LeaseKey(shard))
 	if err != nil {
-		return Entry{}, err
+		return entry{}, err
 	}
-	e := Entry{Revision: revision}
+	e := entry{Revision: revision}
 	if json.Unmarshal(body, &e.Lease) != nil {
 		e.Lease = wire.Lease{} // nobody had it yet, or somebody deleted or overwrote it, so it is free
 	}
@@ -141,7 +139,7 @@ func (b *Bucket) lease(ctx context.Context, shard int) (Entry, error) {
 }
 
 // Member reads the entry of a process, from the leader of the bucket's stream.
-func (b *Bucket) Member(ctx context.Context, id string) (m wire.Member, there bool, err error) {
+func (b *bucket) Member(ctx context.Context, id string) (m wire.Member, there bool, err error) {
 	err = b.link.Call(ctx, b.limit, func(ctx context.Context) error {
 		body, _, err := b.get(ctx, wire.MemberKey(id))
 		there = err == nil && json.Unmarshal(body, &m) == nil
@@ -151,7 +149,7 @@ func (b *Bucket) Member(ctx context.Context, id string) (m wire.Member, there bo
 }
 
 // get reads the value of a key. The revision is 0 if there is none.
-func (b *Bucket) get(ctx context.Context, key string) (body []byte, revision uint64, err error) {
+func (b *bucket) get(ctx context.Context, key string) (body []byte, revision uint64, err error) {
 	request, err := json.Marshal(map[string]any{"last_by_subj": b.subject(key)})
 	if err != nil {
 		return nil, 0, err
@@ -175,7 +173,7 @@ func (b *Bucket) get(ctx context.Context, key string) (body []byte, revision uin
 		case jetstream.JSErrCodeMessageNotFound:
 			return nil, 0, nil
 		case jetstream.JSErrCodeStreamNotFound:
-			return nil, 0, ErrNoBucket
+			return nil, 0, errNoBucket
 		}
 		return nil, 0, e
 	}
@@ -184,7 +182,7 @@ func (b *Bucket) get(ctx context.Context, key string) (body []byte, revision uin
 
 // Change stores a lease in place of the one at a revision, and returns the new revision.
 // It fails with [ErrConflict] if the lease is at another revision.
-func (b *Bucket) Change(ctx context.Context, shard int, l wire.Lease, revision uint64) (stored uint64, err error) {
+func (b *bucket) Change(ctx context.Context, shard int, l wire.Lease, revision uint64) (stored uint64, err error) {
 	l.Format = wire.Format
 	body, err := json.Marshal(l)
 	if err != nil {
@@ -198,7 +196,7 @@ func (b *Bucket) Change(ctx context.Context, shard int, l wire.Lease, revision u
 }
 
 // Put stores the entry of a process, and returns its revision.
-func (b *Bucket) Put(ctx context.Context, m wire.Member) (revision uint64, err error) {
+func (b *bucket) Put(ctx context.Context, m wire.Member) (revision uint64, err error) {
 	m.Format = wire.Format
 	body, err := json.Marshal(m)
 	if err != nil {
@@ -212,7 +210,7 @@ func (b *Bucket) Put(ctx context.Context, m wire.Member) (revision uint64, err e
 }
 
 // publish stores a value under a key.
-func (b *Bucket) publish(ctx context.Context, key string, body []byte, options ...jetstream.PublishOpt) (revision uint64, err error) {
+func (b *bucket) publish(ctx context.Context, key string, body []byte, options ...jetstream.PublishOpt) (revision uint64, err error) {
 	ack, err := b.js.PublishMsg(ctx, &nats.Msg{Subject: b.subject(key), Data: body, Header: nats.Header{}}, append(options, jetstream.WithRetryAttempts(0))...)
 	var refusal *jetstream.APIError
 	switch {
@@ -220,13 +218,13 @@ func (b *Bucket) publish(ctx context.Context, key string, body []byte, options .
 		return ack.Sequence, nil
 	case errors.Is(err, jetstream.ErrNoStreamResponse):
 		if _, err := b.js.Stream(ctx, b.stream()); errors.Is(err, jetstream.ErrStreamNotFound) {
-			return 0, ErrNoBucket
+			return 0, errNoBucket
 		}
 	case errors.As(err, &refusal):
 		switch refusal.ErrorCode {
 		// The server gives the second code also while another change is under way.
 		case jetstream.JSErrCodeStreamWrongLastSequence, jetstream.JSErrCodeStreamWrongLastSequenceConstant:
-			return 0, ErrConflict
+			return 0, errConflict
 		}
 	}
 	return 0, err
@@ -234,7 +232,7 @@ func (b *Bucket) publish(ctx context.Context, key string, body []byte, options .
 
 // Members lists the entries of all processes, in the order in which they were stored. A
 // replica that lags behind may answer: the list then lacks the latest entries.
-func (b *Bucket) Members(ctx context.Context) (list []Member, err error) {
+func (b *bucket) Members(ctx context.Context) (list []listed, err error) {
 	err = b.link.Call(ctx, b.limit, func(ctx context.Context) (err error) {
 		list, err = b.members(ctx)
 		return err
@@ -242,7 +240,7 @@ func (b *Bucket) Members(ctx context.Context) (list []Member, err error) {
 	return list, err
 }
 
-func (b *Bucket) members(ctx context.Context) (list []Member, err error) {
+func (b *bucket) members(ctx context.Context) (list []listed, err error) {
 	messages, err := jetstreamext.GetLastMsgsFor(ctx, b.js, b.stream(), []string{b.subject(wire.MemberKey("*"))})
 	if err != nil {
 		return nil, err
@@ -254,7 +252,7 @@ func (b *Bucket) members(ctx context.Context) (list []Member, err error) {
 		if err != nil {
 			return nil, err
 		}
-		one := Member{Revision: m.Sequence, Stored: m.Time}
+		one := listed{Revision: m.Sequence, Stored: m.Time}
 		if json.Unmarshal(m.Data, &one.Member) == nil && m.Subject == b.subject(wire.MemberKey(one.ID)) {
 			if err := wire.CheckFormat("the entry of the process "+wire.Quote(one.Name)+" in bucket "+b.Name(), one.Format); err != nil {
 				return nil, err
@@ -268,7 +266,7 @@ func (b *Bucket) members(ctx context.Context) (list []Member, err error) {
 
 // Remove removes the entry of a process if it is at the revision or an earlier one; at any
 // revision if that is 0. It purges, because a deletion by the key-value API leaves a marker.
-func (b *Bucket) Remove(ctx context.Context, id string, revision uint64) error {
+func (b *bucket) Remove(ctx context.Context, id string, revision uint64) error {
 	options := []jetstream.StreamPurgeOpt{jetstream.WithPurgeSubject(b.subject(wire.MemberKey(id)))}
 	if revision > 0 {
 		options = append(options, jetstream.WithPurgeSequence(revision+1))

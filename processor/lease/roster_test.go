@@ -1,28 +1,26 @@
-package roster
+package lease
 
 import (
 	"slices"
 	"testing"
 	"time"
 
-	"github.com/seed18712806/lapse/processor/lease/internal/bucket"
-	"github.com/seed18712806/lapse/processor/lease/internal/share"
 	"github.com/seed18712806/lapse/sink/wire"
 )
 
 // Fails if a member counts as settled at once, or still after it has had a problem, was away or
 // did not take a shard; or if a list of a replica that lags behind counts as current.
 func TestMembersSettle(t *testing.T) {
-	r := New(nil, nil, Options{ID: "me", Terms: Terms{Away: 8 * time.Second, Settle: 10 * time.Second, Well: 3 * time.Second, Doubt: time.Minute}})
+	r := newRoster(nil, nil, rosterOptions{ID: "me", Terms: Terms{Away: 8 * time.Second, Settle: 10 * time.Second, Well: 3 * time.Second, Doubt: time.Minute}})
 	now := time.Now()
-	list := func(problem string) []bucket.Member {
-		return []bucket.Member{{Member: wire.Member{ID: "me"}, Revision: 7, Stored: now},
+	list := func(problem string) []listed {
+		return []listed{{Member: wire.Member{ID: "me"}, Revision: 7, Stored: now},
 			{Member: wire.Member{ID: "b", Problem: problem, Started: 5}, Revision: 5, Stored: now}}
 	}
 	expect := func(what string, settled, current bool) {
 		t.Helper()
 		members, known := r.Alive()
-		i := slices.IndexFunc(members, func(m share.Member) bool { return m.ID == "b" })
+		i := slices.IndexFunc(members, func(m candidate) bool { return m.ID == "b" })
 		if i < 0 || members[i].Settled != settled || members[i].Started != 5 || known != current {
 			t.Errorf("%s: %+v, current %t", what, members, known)
 		}
@@ -31,7 +29,7 @@ func TestMembersSettle(t *testing.T) {
 	expect("at once", false, true)
 	r.learn(list(""), 7, now.Add(-11*time.Second)) // does not count anew
 	expect("listed again", false, true)
-	r = New(nil, nil, r.opts)
+	r = newRoster(nil, nil, r.opts)
 	r.learn(list(""), 7, now.Add(-11*time.Second))
 	expect("after a while", true, true)
 	r.learn(list(""), 8, now)
@@ -39,12 +37,12 @@ func TestMembersSettle(t *testing.T) {
 	r.Doubt("nobody")
 	r.Doubt("b")
 	expect("after it did not take a shard", false, false)
-	r = New(nil, nil, r.opts)
+	r = newRoster(nil, nil, r.opts)
 	r.learn(list(""), 7, now.Add(-11*time.Second))
 	r.learn(list("it is slow"), 7, now)
 	r.learn(list(""), 7, now)
 	expect("after a problem", false, true)
-	r = New(nil, nil, r.opts)
+	r = newRoster(nil, nil, r.opts)
 	r.learn(list("it takes over"), 7, now.Add(-11*time.Second))
 	r.learn(list(""), 7, now)
 	expect("a while after a problem", true, true)
@@ -55,10 +53,10 @@ func TestMembersSettle(t *testing.T) {
 
 func TestMembersAgeByTheServersClock(t *testing.T) {
 	start := time.Unix(1000, 0)
-	entry := func(id string, after time.Duration) bucket.Member {
-		return bucket.Member{Member: wire.Member{ID: id}, Stored: start.Add(after)}
+	entry := func(id string, after time.Duration) listed {
+		return listed{Member: wire.Member{ID: id}, Stored: start.Add(after)}
 	}
-	list := []bucket.Member{entry("old", 0), entry("late", 290*time.Second), entry("fresh", 299*time.Second), entry("newest", 300*time.Second)}
+	list := []listed{entry("old", 0), entry("late", 290*time.Second), entry("fresh", 299*time.Second), entry("newest", 300*time.Second)}
 	if got := alive(list, 8*time.Second); len(got) != 2 || got[0].ID != "fresh" || got[1].ID != "newest" {
 		t.Errorf("alive %v", got)
 	}

@@ -1,8 +1,4 @@
-// Package link follows the connection of a process to NATS.
-//
-// A [Link] knows whether the connection is up. It ends a request when the connection is
-// lost, because the answer to that request never comes.
-package link
+package lease
 
 import (
 	"context"
@@ -16,13 +12,16 @@ import (
 
 var (
 	// ErrDown means that there is no connection at this moment.
-	ErrDown = errors.New("there is no connection to NATS")
+	errDown = errors.New("there is no connection to NATS")
 	// ErrClosed means that this process has closed the connection.
-	ErrClosed = errors.New("the connection to NATS was closed")
+	errClosed = errors.New("the connection to NATS was closed")
 )
 
-// Link follows one connection. Make it with [New].
-type Link struct {
+// link follows the connection of a process to NATS.
+//
+// It knows whether the connection is up. It ends a request when the connection is
+// lost, because the answer to that request never comes.
+type link struct {
 	nc     *nats.Conn
 	onLoss func()
 	closed chan struct{}
@@ -34,16 +33,16 @@ type Link struct {
 	lose    context.CancelFunc
 }
 
-// New makes a Link, which follows the connection from [Link.Start] on. It calls onLoss
+// newLink makes a Link, which follows the connection from [Link.Start] on. It calls onLoss
 // each time that the connection is lost.
-func New(nc *nats.Conn, onLoss func()) *Link {
-	l := &Link{nc: nc, onLoss: onLoss, closed: make(chan struct{}), changed: make(chan struct{}), up: nc.IsConnected()}
+func newLink(nc *nats.Conn, onLoss func()) *link {
+	l := &link{nc: nc, onLoss: onLoss, closed: make(chan struct{}), changed: make(chan struct{}), up: nc.IsConnected()}
 	l.session, l.lose = context.WithCancel(context.Background())
 	return l
 }
 
 // Start follows the connection until stop is called.
-func (l *Link) Start() (stop func()) {
+func (l *link) Start() (stop func()) {
 	changes := l.nc.StatusChanged(nats.CONNECTED, nats.RECONNECTING, nats.DISCONNECTED, nats.CLOSED)
 	l.refresh() // there was no notice of what happened before
 	var following sync.WaitGroup
@@ -55,7 +54,7 @@ func (l *Link) Start() (stop func()) {
 	return func() { l.nc.RemoveStatusListener(changes); following.Wait() }
 }
 
-func (l *Link) follow(status nats.Status) {
+func (l *link) follow(status nats.Status) {
 	if status != nats.CONNECTED {
 		l.mu.Lock()
 		l.up = false
@@ -69,7 +68,7 @@ func (l *Link) follow(status nats.Status) {
 
 // refresh asks the connection for its state. The notice may be an old one, as the client
 // library drops notices for which its channel has no room.
-func (l *Link) refresh() {
+func (l *link) refresh() {
 	// These may wait while the connection is being made, so they are outside of the lock.
 	up, closed := l.nc.IsConnected(), l.nc.IsClosed()
 	l.mu.Lock()
@@ -87,30 +86,30 @@ func (l *Link) refresh() {
 }
 
 // Up tells whether the connection is up.
-func (l *Link) Up() bool {
+func (l *link) Up() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.up
 }
 
 // Changed returns a channel that is closed at the next change of the connection.
-func (l *Link) Changed() <-chan struct{} {
+func (l *link) Changed() <-chan struct{} {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.changed
 }
 
 // Closed returns a channel that is closed once the connection is closed for good.
-func (l *Link) Closed() <-chan struct{} { return l.closed }
+func (l *link) Closed() <-chan struct{} { return l.closed }
 
 // Call makes a request. It fails with [ErrDown] if the connection is down or is lost
 // before the answer has come, and otherwise after limit.
-func (l *Link) Call(ctx context.Context, limit time.Duration, request func(context.Context) error) error {
+func (l *link) Call(ctx context.Context, limit time.Duration, request func(context.Context) error) error {
 	l.mu.Lock()
 	up, session := l.up, l.session
 	l.mu.Unlock()
 	if !up {
-		return ErrDown
+		return errDown
 	}
 	limited, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
@@ -121,7 +120,7 @@ func (l *Link) Call(ctx context.Context, limit time.Duration, request func(conte
 	case err == nil || ctx.Err() != nil:
 		return err
 	case session.Err() != nil:
-		return ErrDown
+		return errDown
 	case errors.Is(err, context.DeadlineExceeded):
 		return fmt.Errorf("JetStream did not answer within %s", limit)
 	default:
