@@ -3,7 +3,6 @@ package client
 import (
 	"context"
 
-	"github.com/seed18712806/lapse/sink/client/internal/pipe"
 	"github.com/seed18712806/lapse/sink/wire"
 )
 
@@ -20,7 +19,7 @@ import (
 // look at the log, writes without a [MessageID] go in such batches, one for each shard.
 type Batch[T any] struct {
 	o       *Collection[T]
-	p       *pipe.Pipe
+	p       *pipe
 	ackOnly bool
 	trace   string
 	done    func(id string, w Written, err error)
@@ -51,7 +50,7 @@ func (o *Collection[T]) Batch(ctx context.Context, done func(id string, w Writte
 			}
 		}
 	}
-	b.p, err = pipe.New(ctx, o.c.l, pipe.Options{Fast: true, AckOnly: s.ackOnly})
+	b.p, err = newPipe(ctx, o.c.l, pipeOptions{Fast: true, AckOnly: s.ackOnly})
 	return b, o.wrap("", err)
 }
 
@@ -110,7 +109,7 @@ func (b *Batch[T]) send(ctx context.Context, op wire.Op, id string, document any
 	if err != nil {
 		return b.o.wrap(id, err)
 	}
-	err = b.p.Send(ctx, m.nats(), func(a pipe.Answer, err error) {
+	err = b.p.Send(ctx, m.nats(), func(a answer, err error) {
 		w, err := newWritten(newResult(a, err))
 		b.done(id, w, b.o.wrap(id, err))
 	})

@@ -7,8 +7,6 @@ import (
 
 	"github.com/nats-io/nats.go"
 
-	"github.com/seed18712806/lapse/sink/client/internal/link"
-	"github.com/seed18712806/lapse/sink/client/status"
 	"github.com/seed18712806/lapse/sink/credentials"
 	"github.com/seed18712806/lapse/sink/wire"
 )
@@ -29,7 +27,7 @@ type Options struct {
 }
 
 // Client is a connection to the NATS server of lapse. Several goroutines may use it.
-type Client struct{ l *link.Link }
+type Client struct{ l *link }
 
 // Connect connects to the NATS server. It does not find out whether lapse runs there: the
 // first exchange does.
@@ -41,7 +39,7 @@ func Connect(opts Options) (*Client, error) {
 		return nil, err
 	}
 	opts.Timeout = cmp.Or(opts.Timeout, DefaultTimeout)
-	l, err := link.Connect(link.Options(opts))
+	l, err := connectLink(linkOptions(opts))
 	if err != nil {
 		return nil, err
 	}
@@ -59,13 +57,10 @@ func (c *Client) MaxPayload() int64 { return c.l.NC.MaxPayload() }
 
 // Status reads which streams and processes of lapse the server has. If there is no log, the
 // error is ErrUnavailable.
-func (c *Client) Status(ctx context.Context) (status.Status, error) { return status.Read(ctx, c.l) }
-
-// SnapshotProgress is how far the snapshots of all shards are.
-type SnapshotProgress = status.Progress
+func (c *Client) Status(ctx context.Context) (Status, error) { return readStatus(ctx, c.l) }
 
 // Snapshot orders a snapshot of every partition, and waits until all are stored or ctx is done. It
 // calls progress when something has changed. A snapshot that fails is tried again.
 func (c *Client) Snapshot(ctx context.Context, progress func(SnapshotProgress)) (SnapshotProgress, error) {
-	return status.Snapshots(ctx, c.l, progress)
+	return takeSnapshots(ctx, c.l, progress)
 }

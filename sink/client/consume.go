@@ -9,21 +9,20 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
-	"github.com/seed18712806/lapse/sink/client/internal/work"
 	"github.com/seed18712806/lapse/sink/wire"
 )
 
 // ErrConsumerLost: somebody has deleted the consumer or the stream of events while it was in
 // use. With it the position in the events is lost: the next call begins a new consumer, for
 // new events or from [Since].
-var ErrConsumerLost = work.ErrConsumerLost
+var ErrConsumerLost = errors.New("the consumer is lost")
 
 // ConsumeOption changes how events are consumed.
-type ConsumeOption func(*work.Options) error
+type ConsumeOption func(*workOptions) error
 
 // Concurrency is how many handlers run at a time in this call (16).
 func Concurrency(n int) ConsumeOption {
-	return func(o *work.Options) error {
+	return func(o *workOptions) error {
 		if n < 1 {
 			return invalid("concurrency %d is not valid: use a number of at least 1", n)
 		}
@@ -36,14 +35,14 @@ func Concurrency(n int) ConsumeOption {
 // stored from then on. The zero time means all that the stream has, 7 days unless lapse's
 // operator has set another time. Without Since, it begins with new events.
 func Since(t time.Time) ConsumeOption {
-	return func(o *work.Options) error { o.Since = &t; return nil }
+	return func(o *workOptions) error { o.Since = &t; return nil }
 }
 
 // Backoff is after how long an event comes back whose handler has returned an error: first
 // after the first attempt, then twice as long each time, but never longer than most (1 s, 1
 // minute).
 func Backoff(first, most time.Duration) ConsumeOption {
-	return func(o *work.Options) error {
+	return func(o *workOptions) error {
 		if first <= 0 || most < first {
 			return invalid("a backoff of %s to %s is not valid: use durations over 0, the shorter one first", first, most)
 		}
@@ -56,7 +55,7 @@ func Backoff(first, most time.Duration) ConsumeOption {
 // connection (30 s; at least 100 ms). It is no limit for a handler: while one runs, the client
 // renews the wait. All processes of a consumer need the same.
 func AckWait(d time.Duration) ConsumeOption {
-	return func(o *work.Options) error {
+	return func(o *workOptions) error {
 		if d < 100*time.Millisecond {
 			return invalid("an AckWait of %s is not valid: use at least 100ms", d)
 		}
@@ -68,7 +67,7 @@ func AckWait(d time.Duration) ConsumeOption {
 // Grace is how long handlers may go on once the context is done (30 s). Then their own context
 // is done too.
 func Grace(d time.Duration) ConsumeOption {
-	return func(o *work.Options) error { o.Grace = d; return nil }
+	return func(o *workOptions) error { o.Grace = d; return nil }
 }
 
 // Discard wraps an error of a handler: the event does not come back.
@@ -164,7 +163,7 @@ func (o *Collection[T]) OnRejected(ctx context.Context, durable string, handle f
 }
 
 func (o *Collection[T]) consume(ctx context.Context, durable string, subjects []string, options []ConsumeOption, handle func(context.Context, jetstream.Msg, *jetstream.MsgMetadata) error) error {
-	w := work.Options{
+	w := workOptions{
 		Durable: durable, Subjects: subjects, Concurrency: 16, AckWait: 30 * time.Second,
 		First: time.Second, Most: time.Minute, Grace: 30 * time.Second,
 		Handle: handle, Discarded: func(err error) bool { return errors.As(err, new(discarded)) },
@@ -177,8 +176,8 @@ func (o *Collection[T]) consume(ctx context.Context, durable string, subjects []
 			return o.wrap("", err)
 		}
 	}
-	err := work.Run(ctx, o.c.l, w)
-	if other := (*work.OtherConsumerError)(nil); errors.As(err, &other) {
+	err := runWork(ctx, o.c.l, w)
+	if other := (*OtherConsumerError)(nil); errors.As(err, &other) {
 		err = invalid("%s", other)
 	}
 	return o.wrap("", err)

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/seed18712806/lapse/sink/client/internal/link"
 	"github.com/seed18712806/lapse/sink/wire"
 )
 
@@ -27,21 +26,21 @@ var (
 	// ErrUnavailable: no NATS server, no JetStream or no lapse answered, or not in time; or a
 	// read answered that it cannot give a result now. A write has not taken effect, unless the
 	// error is also ErrUnknownOutcome.
-	ErrUnavailable = link.ErrUnavailable
+	ErrUnavailable = errors.New("unavailable")
 	// ErrUnknownOutcome: the write may have taken effect, or may still do so. If it has a
 	// [MessageID], you may repeat it with the same id: it then takes effect once. The error is
 	// also ErrUnavailable, or the error of the context that ended the wait.
-	ErrUnknownOutcome = link.ErrUnknownOutcome
+	ErrUnknownOutcome = errors.New("unknown outcome")
 )
 
 // Errors for errors.Is: the client itself.
 var (
 	// ErrServerURL: Options.Server is not the URL of a NATS server.
-	ErrServerURL = link.ErrServerURL
+	ErrServerURL = errors.New("not a URL of a NATS server")
 	// ErrDenied: the server does not permit the user to do this, or refuses the user.
-	ErrDenied = link.ErrDenied
+	ErrDenied = errors.New("not permitted")
 	// ErrLogin: Options.Login is not valid, or one of its files is not.
-	ErrLogin = link.ErrLogin
+	ErrLogin = errors.New("not valid credentials")
 	// ErrInvalid: an argument is not valid, and nothing was sent. The text says what is
 	// allowed.
 	ErrInvalid = errors.New("invalid argument")

@@ -11,7 +11,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/seed18712806/lapse/sink/client"
-	"github.com/seed18712806/lapse/sink/client/status"
+
 	"github.com/seed18712806/lapse/sink/wire"
 )
 
@@ -66,7 +66,7 @@ func TestStatus(t *testing.T) {
 		t.Fatal(err)
 	}
 	since := wire.Time(1769860800000)
-	want := []status.Shard{
+	want := []client.ShardStatus{
 		{Shard: 0, Owner: "host/2", Since: &since, Alive: true, Applied: 17, LagMessages: 4, Overdue: 1.5, Problem: "Redis does not answer"},
 		{Shard: 1},
 		{Shard: 2, Owner: "host/9"},

@@ -14,7 +14,6 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
-	"github.com/seed18712806/lapse/sink/client/internal/link"
 	"github.com/seed18712806/lapse/sink/wire"
 )
 
@@ -59,9 +58,9 @@ const (
 // consumer, if it can reach the server.
 func (c *Client) Watch(ctx context.Context, opts WatchOptions, f func(Notification) error) error {
 	subjects, name := c.watched(opts), c.l.Prefix.EventsStream()
-	ctx, stop := c.l.Permitted(ctx, link.ConsumerAPI)
+	ctx, stop := c.l.Permitted(ctx, consumerAPI)
 	defer stop()
-	within, cancel := c.l.Within(ctx, link.StreamInfoAPI+name)
+	within, cancel := c.l.Within(ctx, streamInfoAPI+name)
 	defer cancel()
 	var stream jetstream.Stream
 	err := c.l.Ask(within, func(ctx context.Context) (err error) {
@@ -69,8 +68,8 @@ func (c *Client) Watch(ctx context.Context, opts WatchOptions, f func(Notificati
 		return err
 	})
 	switch {
-	case err != nil && link.Denial(within) != nil:
-		return link.Denial(within)
+	case err != nil && denial(within) != nil:
+		return denial(within)
 	case ctx.Err() != nil:
 		return nil
 	case err != nil:
@@ -95,7 +94,7 @@ func (c *Client) Watch(ctx context.Context, opts WatchOptions, f func(Notificati
 	}
 	consumer, err := stream.OrderedConsumer(within, config)
 	if err != nil {
-		return cmp.Or(link.Denial(ctx), c.l.ConsumerError("consume the stream "+name, subjects[0], err))
+		return cmp.Or(denial(ctx), c.l.ConsumerError("consume the stream "+name, subjects[0], err))
 	}
 	messages, err := consumer.Messages()
 	if err != nil {
@@ -158,12 +157,12 @@ func (c *Client) follow(ctx context.Context, messages jetstream.MessagesContext,
 			}
 		case err := <-failed:
 			if ctx.Err() != nil {
-				return link.Denial(ctx)
+				return denial(ctx)
 			}
 			return fmt.Errorf("follow the stream %s: %w", c.l.Prefix.EventsStream(), err)
 		case <-ctx.Done():
 			// The library may be waiting for the server, so follow does not wait for it.
-			return link.Denial(ctx)
+			return denial(ctx)
 		}
 	}
 }

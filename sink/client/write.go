@@ -8,7 +8,6 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"github.com/seed18712806/lapse/sink/client/internal/pipe"
 	"github.com/seed18712806/lapse/sink/wire"
 )
 
@@ -71,7 +70,7 @@ func (c *Client) Publish(ctx context.Context, m Message) (Result, error) {
 
 // write is Write, or only waits for the acknowledgement.
 func (c *Client) write(ctx context.Context, m Message, ackOnly bool) (Result, error) {
-	a, err := pipe.One(ctx, c.l, m.nats(), ackOnly)
+	a, err := publishOne(ctx, c.l, m.nats(), ackOnly)
 	return newResult(a, err)
 }
 
@@ -109,7 +108,7 @@ func (c *Client) Digest(ctx context.Context, duplicate Result) (string, error) {
 }
 
 // newResult reads an answer.
-func newResult(a pipe.Answer, err error) (Result, error) {
+func newResult(a answer, err error) (Result, error) {
 	r := Result{Seq: a.Seq, Duplicate: a.Duplicate, Stream: a.Stream, Raw: a.Outcome}
 	if a.Outcome == nil || err != nil {
 		return r, err
@@ -132,7 +131,7 @@ func newResult(a pipe.Answer, err error) (Result, error) {
 // and Send and Close return an error that is ErrUnavailable. If the server denies a message,
 // the pipeline fails with an error that is ErrDenied.
 type Pipeline struct {
-	p    *pipe.Pipe
+	p    *pipe
 	done func(tag int, r Result, err error)
 }
 
@@ -140,7 +139,7 @@ type Pipeline struct {
 // one call at a time, in no particular order. done must not use the pipeline. Close the
 // pipeline at the end.
 func (c *Client) Pipeline(done func(tag int, r Result, err error)) (*Pipeline, error) {
-	p, err := pipe.New(context.Background(), c.l, pipe.Options{Fast: true})
+	p, err := newPipe(context.Background(), c.l, pipeOptions{Fast: true})
 	if err != nil {
 		return nil, err
 	}
@@ -151,7 +150,7 @@ func (c *Client) Pipeline(done func(tag int, r Result, err error)) (*Pipeline, e
 // may send the message again. Send returns an error only if the pipeline cannot go
 // on. An error of the message itself goes to done.
 func (p *Pipeline) Send(ctx context.Context, m Message, tag int) error {
-	return p.p.Send(ctx, m.nats(), func(a pipe.Answer, err error) {
+	return p.p.Send(ctx, m.nats(), func(a answer, err error) {
 		r, err := newResult(a, err)
 		p.done(tag, r, err)
 	})

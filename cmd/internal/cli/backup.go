@@ -17,7 +17,7 @@ import (
 	"github.com/seed18712806/lapse/cmd/internal/output"
 	"github.com/seed18712806/lapse/cmd/internal/serve"
 	"github.com/seed18712806/lapse/sink/client"
-	"github.com/seed18712806/lapse/sink/client/status"
+
 	"github.com/seed18712806/lapse/sink/wire"
 )
 
@@ -50,7 +50,7 @@ func (w *where) connect(ctx context.Context, streams output.Streams) (nc *nats.C
 			return false, nil
 		}
 		for _, m := range found.Members {
-			if m.Role != status.RoleGone {
+			if m.Role != client.RoleGone {
 				return true, err
 			}
 		}

@@ -11,7 +11,7 @@ import (
 	"strings"
 
 	"github.com/seed18712806/lapse/cmd/internal/output"
-	"github.com/seed18712806/lapse/sink/client/status"
+	"github.com/seed18712806/lapse/sink/client"
 	"github.com/seed18712806/lapse/sink/wire"
 )
 
@@ -46,7 +46,7 @@ func (c *Status) Run(ctx context.Context, streams output.Streams) error {
 	return printStatus(streams.Out, state)
 }
 
-func printStatus(out io.Writer, s status.Status) error {
+func printStatus(out io.Writer, s client.Status) error {
 	w := newTable(out)
 	line := func(format string, args ...any) { _, _ = fmt.Fprintf(w, format+"\n", args...) }
 	line("prefix %s", s.Prefix)
@@ -117,7 +117,7 @@ func retained(r *wire.Retention) string {
 }
 
 // owned lists the shards of each process by its name.
-func owned(s status.Status) map[string][]string {
+func owned(s client.Status) map[string][]string {
 	shards := make(map[string][]string)
 	for _, shard := range s.Shards {
 		shards[shard.Owner] = append(shards[shard.Owner], strconv.Itoa(shard.Shard))

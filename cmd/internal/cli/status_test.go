@@ -6,28 +6,28 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/seed18712806/lapse/sink/client/status"
+	"github.com/seed18712806/lapse/sink/client"
 	"github.com/seed18712806/lapse/sink/wire"
 )
 
 func TestPrintStatus(t *testing.T) {
 	at := new(wire.Time(1769860800000))
-	state := status.Status{
+	state := client.Status{
 		Prefix: "lapse",
-		Server: status.Server{URL: "nats://u:xxxxx@host:4222", Name: "n1", Version: "2.15.2"},
-		Streams: []status.Stream{
+		Server: client.ServerStatus{URL: "nats://u:xxxxx@host:4222", Name: "n1", Version: "2.15.2"},
+		Streams: []client.StreamStatus{
 			{Name: "LAPSE_LOG", Messages: 17, Bytes: 1023, FirstSeq: 1, LastSeq: 17, FirstTime: at, LastTime: at, Replicas: 3},
 			{Name: "LAPSE_EVENTS", Bytes: 5 << 29, Replicas: 1},
 		},
-		Checkpoints: &status.Bucket{Name: "LAPSE_CHECKPOINTS", Entries: 16, Bytes: 1536},
-		Shards: []status.Shard{
+		Checkpoints: &client.BucketStatus{Name: "LAPSE_CHECKPOINTS", Entries: 16, Bytes: 1536},
+		Shards: []client.ShardStatus{
 			{Shard: 0, Owner: "host/2", Alive: true, Applied: 12, LagMessages: 5, Overdue: 1.25, Problem: "Redis does not answer"},
 			{Shard: 1},
 			{Shard: 2, Owner: "host/3"},
 		},
-		Members: []status.Member{
-			{Role: status.RoleOwner, SeenAgo: 1.19, Member: wire.Member{Name: "host/2", Version: "1.0.0", Started: *at, Problem: "Redis does not answer"}},
-			{Role: status.RoleGone, SeenAgo: 75, Member: wire.Member{Name: "host/3", Version: "1.0.0", Started: *at}},
+		Members: []client.MemberStatus{
+			{Role: client.RoleOwner, SeenAgo: 1.19, Member: wire.Member{Name: "host/2", Version: "1.0.0", Started: *at, Problem: "Redis does not answer"}},
+			{Role: client.RoleGone, SeenAgo: 75, Member: wire.Member{Name: "host/3", Version: "1.0.0", Started: *at}},
 		},
 	}
 	const want = `prefix lapse
@@ -60,7 +60,7 @@ host/3   gone   2       1.0.0    2026-01-31T12:00:00.000Z  1m15s ago
 		t.Errorf("with one shard: %v\n%s", err, out.String())
 	}
 	out.Reset()
-	if err := printStatus(&out, status.Status{Prefix: "lapse"}); err != nil {
+	if err := printStatus(&out, client.Status{Prefix: "lapse"}); err != nil {
 		t.Fatal(err)
 	}
 	if !bytes.Contains(out.Bytes(), []byte("\nno process owns the log\n")) {

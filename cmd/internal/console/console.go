@@ -20,7 +20,7 @@ import (
 	"github.com/seed18712806/lapse/cmd/internal/httpapi/problem"
 	"github.com/seed18712806/lapse/cmd/internal/httpapi/router"
 	"github.com/seed18712806/lapse/processor/health"
-	"github.com/seed18712806/lapse/sink/client/status"
+	"github.com/seed18712806/lapse/sink/client"
 	"github.com/seed18712806/lapse/sink/wire"
 )
 
@@ -31,7 +31,7 @@ type Options struct {
 	API     http.Handler   // of package httpapi
 	Tokens  *access.Tokens // those of the API; nil if none are needed
 	Events  *live.Hub
-	Status  func(context.Context) (status.Status, error)
+	Status  func(context.Context) (client.Status, error)
 	Ready   func() (role string, problems health.Problems) // of this process
 	Metrics prometheus.Gatherer
 	// MaxBody is the most bytes that a document has.

@@ -20,7 +20,7 @@ import (
 	"github.com/seed18712806/lapse/cmd/internal/httpapi/problem"
 	"github.com/seed18712806/lapse/cmd/internal/httpapi/router"
 	"github.com/seed18712806/lapse/processor/health"
-	"github.com/seed18712806/lapse/sink/client/status"
+	"github.com/seed18712806/lapse/sink/client"
 )
 
 // fake is a console before an API that answers as a test says, and counts.
@@ -42,9 +42,9 @@ func newFake(t testing.TB, tokens *access.Tokens, ready health.Problems, api htt
 		Ready:   func() (string, health.Problems) { return "ready", ready },
 		MaxBody: func() int64 { return 1 << 20 },
 		Bytes:   limit.New("bytes", "bytes", 64<<20),
-		Status: func(context.Context) (status.Status, error) {
+		Status: func(context.Context) (client.Status, error) {
 			f.read++
-			return status.Status{}, errors.New("NATS is away")
+			return client.Status{}, errors.New("NATS is away")
 		},
 	}).Register(f.site)
 	return f

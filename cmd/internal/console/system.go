@@ -9,7 +9,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/seed18712806/lapse/sink/client/status"
+	"github.com/seed18712806/lapse/sink/client"
 	"github.com/seed18712806/lapse/sink/wire"
 )
 
@@ -19,23 +19,23 @@ const statusWithin = 3 * time.Second
 type systemData struct {
 	Process string
 	Role    string
-	Status  *status.Status
+	Status  *client.Status
 	Missing string // why there is no status
 	Figures Figures
 }
 
 // statuses keeps the last status, so that many pages cost NATS no more than one.
 type statuses struct {
-	read func(context.Context) (status.Status, error)
+	read func(context.Context) (client.Status, error)
 
 	mu   sync.Mutex
-	last status.Status
+	last client.Status
 	err  error
 	at   time.Time
 }
 
 // get returns a status that is a second old at most.
-func (s *statuses) get(ctx context.Context) (status.Status, error) {
+func (s *statuses) get(ctx context.Context) (client.Status, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if time.Since(s.at) > time.Second {

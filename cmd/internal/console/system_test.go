@@ -5,15 +5,15 @@ import (
 	"testing"
 
 	"github.com/seed18712806/lapse/cmd/internal/console/view"
-	"github.com/seed18712806/lapse/sink/client/status"
+	"github.com/seed18712806/lapse/sink/client"
 	"github.com/seed18712806/lapse/sink/wire"
 )
 
 // TestSystemOfSeveralProcesses: the page has what lapse status has, of each shard and process.
 func TestSystemOfSeveralProcesses(t *testing.T) {
 	taken := wire.Time(1_790_000_000_000)
-	s := &status.Status{
-		Shards: []status.Shard{
+	s := &client.Status{
+		Shards: []client.ShardStatus{
 			{Shard: 0, Owner: "a/1", Since: &taken, Alive: true, Applied: 12345, LagMessages: 7, Overdue: 1.5, Retention: &wire.Retention{
 				Partitions: 8, Snapshots: 15, Offset: 9876, Taken: taken, Documents: 4321, Bytes: 5 << 20,
 				Oldest: map[string]float64{"log": 7200, "events": 60}, Within: 8 * 86400,
@@ -21,11 +21,11 @@ func TestSystemOfSeveralProcesses(t *testing.T) {
 			{Shard: 1, Owner: "b/2"},
 			{Shard: 2},
 		},
-		Members: []status.Member{
-			{Role: status.RoleOwner, SeenAgo: 0.4, Member: wire.Member{Name: "a/1", Version: "1.2.3", HTTP: "http://a:7070", Problem: "disk: it is <full>"}},
-			{Role: status.RoleGone, SeenAgo: 61, Member: wire.Member{Name: "b/2", Version: "1.2.2"}},
+		Members: []client.MemberStatus{
+			{Role: client.RoleOwner, SeenAgo: 0.4, Member: wire.Member{Name: "a/1", Version: "1.2.3", HTTP: "http://a:7070", Problem: "disk: it is <full>"}},
+			{Role: client.RoleGone, SeenAgo: 61, Member: wire.Member{Name: "b/2", Version: "1.2.2"}},
 		},
-		Streams: []status.Stream{{Name: "LAPSE_LOG_0", Messages: 1000, Bytes: 1 << 30, FirstSeq: 1, LastSeq: 1000, LastTime: &taken, Replicas: 3}},
+		Streams: []client.StreamStatus{{Name: "LAPSE_LOG_0", Messages: 1000, Bytes: 1 << 30, FirstSeq: 1, LastSeq: 1000, LastTime: &taken, Replicas: 3}},
 	}
 	body, err := view.Render("system", view.Page{Title: "System", Now: taken + 90_000, Data: systemData{Process: "a/1", Status: s}})
 	if err != nil {

@@ -1,7 +1,4 @@
-// Package link is the connection of a client to the NATS server of lapse, and what all
-// exchanges over it have in common: their time limit (within.go), what the server denies
-// (denied.go), requests (request.go) and the errors (errors.go).
-package link
+package client
 
 import (
 	"errors"
@@ -20,7 +17,7 @@ import (
 )
 
 // Options say where lapse is. All but Notice are set.
-type Options struct {
+type linkOptions struct {
 	Server  string // NATS URL, or several separated by commas
 	Prefix  wire.Prefix
 	Login   credentials.NATS
@@ -28,16 +25,18 @@ type Options struct {
 	Notice  func(text string)
 }
 
-// Link is a connection to a NATS server. Several goroutines may use it.
-type Link struct {
+// link is the connection of a client to the NATS server of lapse, and what all
+// exchanges over it have in common: their time limit (within.go), what the server denies
+// (denied.go), requests (request.go) and the errors (link_errors.go).
+type link struct {
 	NC *nats.Conn
 	JS jetstream.JetStream
-	Options
+	linkOptions
 	denials *denials
 }
 
 // Connect connects to the NATS server.
-func Connect(opts Options) (*Link, error) {
+func connectLink(opts linkOptions) (*link, error) {
 	if err := checkURLs(opts.Server); err != nil {
 		return nil, err
 	}
@@ -80,7 +79,7 @@ func Connect(opts Options) (*Link, error) {
 		nc.Close()
 		return nil, err
 	}
-	return &Link{NC: nc, JS: js, Options: opts, denials: denials}, nil
+	return &link{NC: nc, JS: js, linkOptions: opts, denials: denials}, nil
 }
 
 // checkURLs refuses what nats.go would refuse with a message that shows the password.
@@ -103,11 +102,11 @@ func connectError(server string, err error) error {
 	where := credentials.RedactURLs(server)
 	switch {
 	case errors.Is(err, nats.ErrNoServers): // the error of nats.go for "connection refused"
-		return Unavailable("no NATS server answers at %s: %s", where, use)
-	case IsTimeout(err), errors.Is(err, os.ErrDeadlineExceeded):
-		return Unavailable("no NATS server answers at %s in time: %s", where, use)
+		return unavailable("no NATS server answers at %s: %s", where, use)
+	case isTimeout(err), errors.Is(err, os.ErrDeadlineExceeded):
+		return unavailable("no NATS server answers at %s in time: %s", where, use)
 	case errors.As(err, &network), errors.Is(err, nats.ErrConnectionClosed), errors.Is(err, nats.ErrNoInfoReceived):
-		return Unavailable("no NATS server answers at %s (%s): %s", where, err, use)
+		return unavailable("no NATS server answers at %s (%s): %s", where, err, use)
 	case errors.Is(err, nats.ErrAuthorization), errors.Is(err, nats.ErrAuthExpired):
 		return refused(where, err)
 	}
@@ -115,4 +114,4 @@ func connectError(server string, err error) error {
 }
 
 // IsLost reports whether there is no connection at this moment.
-func (l *Link) IsLost() bool { return !l.NC.IsConnected() }
+func (l *link) IsLost() bool { return !l.NC.IsConnected() }

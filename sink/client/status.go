@@ -1,7 +1,4 @@
-// Package status reads the state of lapse on a NATS server: its streams, its processes, and which
-// of these owns which shard; and it orders snapshots from the owners (order.go). Call
-// client.Client.Status and client.Client.Snapshot.
-package status
+package client
 
 import (
 	"cmp"
@@ -17,7 +14,6 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/synadia-io/orbit.go/jetstreamext"
 
-	"github.com/seed18712806/lapse/sink/client/internal/link"
 	"github.com/seed18712806/lapse/sink/credentials"
 	"github.com/seed18712806/lapse/sink/wire"
 )
@@ -25,25 +21,26 @@ import (
 // goneAfter is how old the entry of a process may be before the process counts as gone.
 const goneAfter = 10 * time.Second
 
-// Status is the state of lapse on a server.
+// Status is the state of lapse on a NATS server: its streams, its processes, and which of these owns
+// which shard.
 type Status struct {
-	Prefix      wire.Prefix `json:"prefix"`
-	Server      Server      `json:"server"`
-	Streams     []Stream    `json:"streams"`
-	Checkpoints *Bucket     `json:"checkpoints,omitempty"` // absent if there is no such bucket
-	Shards      []Shard     `json:"shards"`                // only those that have or had an owner
-	Members     []Member    `json:"members"`
+	Prefix      wire.Prefix    `json:"prefix"`
+	Server      ServerStatus   `json:"server"`
+	Streams     []StreamStatus `json:"streams"`
+	Checkpoints *BucketStatus  `json:"checkpoints,omitempty"` // absent if there is no such bucket
+	Shards      []ShardStatus  `json:"shards"`                // only those that have or had an owner
+	Members     []MemberStatus `json:"members"`
 }
 
 // Server is the NATS server that the client is connected to.
-type Server struct {
+type ServerStatus struct {
 	URL     string `json:"url"` // without passwords
 	Name    string `json:"name"`
 	Version string `json:"version"`
 }
 
 // Stream is the state of a stream.
-type Stream struct {
+type StreamStatus struct {
 	Name      string     `json:"name"`
 	Messages  uint64     `json:"messages"`
 	Bytes     uint64     `json:"bytes"`
@@ -55,14 +52,14 @@ type Stream struct {
 }
 
 // Bucket is the state of the bucket of checkpoints.
-type Bucket struct {
+type BucketStatus struct {
 	Name    string `json:"name"`
 	Entries uint64 `json:"entries"`
 	Bytes   uint64 `json:"bytes"`
 }
 
 // Shard is the state of a shard, and the process that owns it.
-type Shard struct {
+type ShardStatus struct {
 	Shard int `json:"shard"`
 	// Owner is the name of the process; empty if none owns the shard.
 	Owner string     `json:"owner"`
@@ -86,7 +83,7 @@ const (
 )
 
 // Member is the state of a process.
-type Member struct {
+type MemberStatus struct {
 	Role string `json:"role"`
 	// SeenAgo is the age of its entry in seconds, by the clock of the NATS servers.
 	SeenAgo float64 `json:"seenAgo"`
@@ -94,11 +91,11 @@ type Member struct {
 }
 
 // Read reads the state of lapse. If there is no log, the error is ErrUnavailable.
-func Read(ctx context.Context, l *link.Link) (Status, error) {
+func readStatus(ctx context.Context, l *link) (Status, error) {
 	s := Status{
 		Prefix: l.Prefix,
-		Server: Server{URL: credentials.RedactURLs(l.NC.ConnectedUrl()), Name: l.NC.ConnectedServerName(), Version: l.NC.ConnectedServerVersion()},
-		Shards: []Shard{}, Members: []Member{},
+		Server: ServerStatus{URL: credentials.RedactURLs(l.NC.ConnectedUrl()), Name: l.NC.ConnectedServerName(), Version: l.NC.ConnectedServerVersion()},
+		Shards: []ShardStatus{}, Members: []MemberStatus{},
 	}
 	names, err := streams(ctx, l)
 	if err != nil {
@@ -119,7 +116,7 @@ func Read(ctx context.Context, l *link.Link) (Status, error) {
 	checkpoints, err := streamInfo(ctx, l, "KV_"+l.Prefix.CheckpointBucket())
 	switch {
 	case err == nil:
-		s.Checkpoints = &Bucket{l.Prefix.CheckpointBucket(), checkpoints.State.Msgs, checkpoints.State.Bytes}
+		s.Checkpoints = &BucketStatus{l.Prefix.CheckpointBucket(), checkpoints.State.Msgs, checkpoints.State.Bytes}
 		now = checkpoints.TimeStamp
 	case !errors.Is(err, jetstream.ErrStreamNotFound):
 		return s, err
@@ -128,7 +125,7 @@ func Read(ctx context.Context, l *link.Link) (Status, error) {
 }
 
 // Shards is the number of shards of the prefix. If there is no log, the error is ErrUnavailable.
-func Shards(ctx context.Context, l *link.Link) (int, error) {
+func readShards(ctx context.Context, l *link) (int, error) {
 	p := l.Prefix
 	_, err := streamInfo(ctx, l, p.LogStream())
 	if !errors.Is(err, jetstream.ErrStreamNotFound) {
@@ -136,7 +133,7 @@ func Shards(ctx context.Context, l *link.Link) (int, error) {
 	}
 	info, err := streamInfo(ctx, l, p.ConfigStream())
 	if errors.Is(err, jetstream.ErrStreamNotFound) {
-		return 0, link.Unavailable(`there is no lapse with the prefix %q at %s: no stream %s. "lapse serve" creates it`, p, credentials.RedactURLs(l.Server), p.LogStream())
+		return 0, unavailable(`there is no lapse with the prefix %q at %s: no stream %s. "lapse serve" creates it`, p, credentials.RedactURLs(l.Server), p.LogStream())
 	}
 	if err != nil {
 		return 0, err
@@ -147,9 +144,9 @@ func Shards(ctx context.Context, l *link.Link) (int, error) {
 
 // streams are the names of the streams of the prefix: the log or, with several shards, the
 // stream of configurations and the logs; and the stream of events.
-func streams(ctx context.Context, l *link.Link) (names []string, err error) {
+func streams(ctx context.Context, l *link) (names []string, err error) {
 	p := l.Prefix
-	shards, err := Shards(ctx, l)
+	shards, err := readShards(ctx, l)
 	if err != nil {
 		return nil, err
 	}
@@ -163,8 +160,8 @@ func streams(ctx context.Context, l *link.Link) (names []string, err error) {
 }
 
 // streamInfo looks up a stream. Only jetstream.ErrStreamNotFound comes without an explanation.
-func streamInfo(ctx context.Context, l *link.Link, name string) (*jetstream.StreamInfo, error) {
-	within, cancel := l.Within(ctx, link.StreamInfoAPI+name)
+func streamInfo(ctx context.Context, l *link, name string) (*jetstream.StreamInfo, error) {
+	within, cancel := l.Within(ctx, streamInfoAPI+name)
 	defer cancel()
 	var stream jetstream.Stream
 	err := l.Ask(within, func(ctx context.Context) (err error) {
@@ -172,8 +169,8 @@ func streamInfo(ctx context.Context, l *link.Link, name string) (*jetstream.Stre
 		return err
 	})
 	switch {
-	case err != nil && link.Denial(within) != nil:
-		return nil, link.Denial(within)
+	case err != nil && denial(within) != nil:
+		return nil, denial(within)
 	case ctx.Err() != nil:
 		return nil, ctx.Err()
 	case errors.Is(err, jetstream.ErrStreamNotFound):
@@ -184,9 +181,9 @@ func streamInfo(ctx context.Context, l *link.Link, name string) (*jetstream.Stre
 	return stream.CachedInfo(), nil
 }
 
-func stream(info *jetstream.StreamInfo) Stream {
+func stream(info *jetstream.StreamInfo) StreamStatus {
 	state := info.State
-	s := Stream{
+	s := StreamStatus{
 		Name: info.Config.Name, Messages: state.Msgs, Bytes: state.Bytes,
 		FirstSeq: state.FirstSeq, LastSeq: state.LastSeq, Replicas: info.Config.Replicas,
 	}
@@ -199,7 +196,7 @@ func stream(info *jetstream.StreamInfo) Stream {
 
 // members adds the processes and the shards. It asks for all entries at once, which lapse itself
 // may do too; a watch of the bucket would need a consumer.
-func (s *Status) members(ctx context.Context, l *link.Link, now time.Time) error {
+func (s *Status) members(ctx context.Context, l *link, now time.Time) error {
 	bucket := l.Prefix.MembersBucket()
 	stream, prefix := "KV_"+bucket, "$KV."+bucket+"."
 	if _, err := streamInfo(ctx, l, stream); errors.Is(err, jetstream.ErrStreamNotFound) {
@@ -207,13 +204,13 @@ func (s *Status) members(ctx context.Context, l *link.Link, now time.Time) error
 	} else if err != nil {
 		return err
 	}
-	within, cancel := l.Within(ctx, link.DirectAPI+stream)
+	within, cancel := l.Within(ctx, directAPI+stream)
 	defer cancel()
 	failed := func(err error) error {
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
-		return cmp.Or(link.Denial(within), l.StreamError("read the bucket "+bucket, bucket, err))
+		return cmp.Or(denial(within), l.StreamError("read the bucket "+bucket, bucket, err))
 	}
 	messages, err := jetstreamext.GetLastMsgsFor(within, l.JS, stream, []string{prefix + wire.MemberKey("*"), prefix + "lease.*"})
 	if err != nil {
@@ -245,7 +242,7 @@ func (s *Status) members(ctx context.Context, l *link.Link, now time.Time) error
 // add adds an entry: a member to the status, a lease to leases.
 func (s *Status) add(key string, entry *jetstream.RawStreamMsg, now time.Time, leases map[int]wire.Lease) error {
 	if _, ok := strings.CutPrefix(key, "member."); ok {
-		m := Member{SeenAgo: max(0, now.Sub(entry.Time)).Truncate(time.Millisecond).Seconds()}
+		m := MemberStatus{SeenAgo: max(0, now.Sub(entry.Time)).Truncate(time.Millisecond).Seconds()}
 		s.Members = append(s.Members, m)
 		return json.Unmarshal(entry.Data, &s.Members[len(s.Members)-1].Member)
 	}
@@ -266,9 +263,9 @@ func (s *Status) add(key string, entry *jetstream.RawStreamMsg, now time.Time, l
 // assign finds the owner of each shard. A lease counts for more than the entry of a process,
 // which may be from before the process lost the shard.
 func (s *Status) assign(leases map[int]wire.Lease) {
-	byID, shards := make(map[string]*Member), make(map[int]*Shard)
+	byID, shards := make(map[string]*MemberStatus), make(map[int]*ShardStatus)
 	// If two processes claim a shard, the one with the newer entry counts.
-	slices.SortFunc(s.Members, func(a, b Member) int { return cmp.Compare(a.SeenAgo, b.SeenAgo) })
+	slices.SortFunc(s.Members, func(a, b MemberStatus) int { return cmp.Compare(a.SeenAgo, b.SeenAgo) })
 	for i := range s.Members {
 		m := &s.Members[i]
 		byID[m.ID], m.Role = m, RoleStandby
@@ -279,7 +276,7 @@ func (s *Status) assign(leases map[int]wire.Lease) {
 		}
 	}
 	for shard, lease := range leases {
-		status := &Shard{Shard: shard}
+		status := &ShardStatus{Shard: shard}
 		shards[shard] = status
 		if lease.Owner == "" {
 			continue
@@ -310,9 +307,9 @@ func (s *Status) assign(leases map[int]wire.Lease) {
 	for _, status := range shards {
 		s.Shards = append(s.Shards, *status)
 	}
-	slices.SortFunc(s.Shards, func(a, b Shard) int { return cmp.Compare(a.Shard, b.Shard) })
+	slices.SortFunc(s.Shards, func(a, b ShardStatus) int { return cmp.Compare(a.Shard, b.Shard) })
 	order := map[string]int{RoleOwner: 0, RoleStandby: 1, RoleGone: 2}
-	slices.SortFunc(s.Members, func(a, b Member) int {
+	slices.SortFunc(s.Members, func(a, b MemberStatus) int {
 		return cmp.Or(cmp.Compare(order[a.Role], order[b.Role]), cmp.Compare(a.Name, b.Name), cmp.Compare(a.ID, b.ID))
 	})
 }

@@ -1,4 +1,4 @@
-package pipe
+package client
 
 import (
 	"context"
@@ -13,7 +13,6 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"github.com/seed18712806/lapse/sink/client/internal/link"
 	"github.com/seed18712806/lapse/sink/internal/puback"
 	"github.com/seed18712806/lapse/sink/wire"
 )
@@ -38,7 +37,7 @@ const (
 // the messages in the order of sending. A batch tells nothing of a message that is a
 // duplicate, so a message with an id is sent by itself, after the end of the batches.
 type fast struct {
-	p       *Pipe
+	p       *pipe
 	sending sync.Mutex // held while messages are published
 
 	mu    sync.Mutex // of all below
@@ -79,7 +78,7 @@ type sent struct {
 
 // newFast finds out into how many shards the log is divided, and whether it takes fast
 // batches. It returns nil if it does not, or if the user may not look at it.
-func newFast(ctx context.Context, p *Pipe) *fast {
+func newFast(ctx context.Context, p *pipe) *fast {
 	ctx, cancel := context.WithTimeout(ctx, lookFor)
 	defer cancel()
 	shards := 1
@@ -100,8 +99,8 @@ func newFast(ctx context.Context, p *Pipe) *fast {
 	return f
 }
 
-func streamConfig(ctx context.Context, l *link.Link, name string) (jetstream.StreamConfig, error) {
-	within, cancel := l.Within(ctx, link.StreamInfoAPI+name)
+func streamConfig(ctx context.Context, l *link, name string) (jetstream.StreamConfig, error) {
+	within, cancel := l.Within(ctx, streamInfoAPI+name)
 	defer cancel()
 	stream, err := l.JS.Stream(within, name)
 	if err != nil {

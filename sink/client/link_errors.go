@@ -1,4 +1,4 @@
-package link
+package client
 
 import (
 	"context"
@@ -13,16 +13,7 @@ import (
 	"github.com/seed18712806/lapse/sink/credentials"
 )
 
-// Errors for errors.Is: see those of package client.
-var (
-	ErrUnavailable    = errors.New("unavailable")
-	ErrUnknownOutcome = errors.New("unknown outcome")
-	ErrServerURL      = errors.New("not a URL of a NATS server")
-	ErrDenied         = errors.New("not permitted")
-	ErrLogin          = errors.New("not valid credentials")
-)
-
-// classified is one or several of the errors above with a text of its own.
+// classified is one or several of the errors of the package with a text of its own.
 type classified struct {
 	classes []error
 	text    string
@@ -31,8 +22,8 @@ type classified struct {
 func (e *classified) Error() string   { return e.text }
 func (e *classified) Is(t error) bool { return slices.Contains(e.classes, t) }
 
-// Unavailable makes an error that is ErrUnavailable.
-func Unavailable(format string, args ...any) error {
+// unavailable makes an error that is ErrUnavailable.
+func unavailable(format string, args ...any) error {
 	return &classified{[]error{ErrUnavailable}, fmt.Sprintf(format, args...)}
 }
 
@@ -52,12 +43,12 @@ func (e *interrupted) Is(t error) bool { return t == ErrUnknownOutcome }
 func (e *interrupted) Unwrap() error   { return e.cause }
 
 // Stored tells what is known of a message whose outcome has not come.
-type Stored struct {
+type storedAt struct {
 	Durable bool   // the log has it
 	Seq     uint64 // at this sequence; 0 if that is not known
 }
 
-func (s Stored) String() string {
+func (s storedAt) String() string {
 	switch {
 	case s.Seq != 0:
 		return fmt.Sprintf("the message is in the log (sequence %d): lapse will apply or reject it", s.Seq)
@@ -68,10 +59,10 @@ func (s Stored) String() string {
 }
 
 // Interrupted is the error of a message whose exchange ended early, because of cause.
-func Interrupted(cause error, s Stored) error { return &interrupted{cause, s.String()} }
+func interruptedBy(cause error, s storedAt) error { return &interrupted{cause, s.String()} }
 
 // NoOutcome is the error of a message without an outcome in time.
-func (l *Link) NoOutcome(s Stored) error {
+func (l *link) NoOutcome(s storedAt) error {
 	switch {
 	case s.Seq != 0:
 		return unknown("no outcome within %s: the message is durable (sequence %d in the log): lapse will apply or reject it as soon as it can", l.Timeout, s.Seq)
@@ -82,7 +73,7 @@ func (l *Link) NoOutcome(s Stored) error {
 }
 
 // Absent is the reason why nobody listens on a subject: there is no JetStream, or no lapse.
-func (l *Link) Absent(ctx context.Context, subject string) error {
+func (l *link) Absent(ctx context.Context, subject string) error {
 	// Without the permission to ask there is no answer, so it does not wait for long.
 	ctx, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
@@ -95,13 +86,13 @@ func (l *Link) Absent(ctx context.Context, subject string) error {
 }
 
 // NoLapse is the error when nothing listens on a subject.
-func (l *Link) NoLapse(subject string) error {
-	return Unavailable(`no lapse answers at %s: nothing listens on %s there. Is "lapse serve" running, with the prefix %q?`,
+func (l *link) NoLapse(subject string) error {
+	return unavailable(`no lapse answers at %s: nothing listens on %s there. Is "lapse serve" running, with the prefix %q?`,
 		credentials.RedactURLs(l.Server), subject, l.Prefix)
 }
 
-func (l *Link) noJetStream() error {
-	return Unavailable("the NATS server at %s has no JetStream, which lapse needs: enable it there, or connect to another server",
+func (l *link) noJetStream() error {
+	return unavailable("the NATS server at %s has no JetStream, which lapse needs: enable it there, or connect to another server",
 		credentials.RedactURLs(l.Server))
 }
 
@@ -109,21 +100,21 @@ func isWithoutJetStream(err error) bool {
 	return errors.Is(err, jetstream.ErrJetStreamNotEnabled) || errors.Is(err, jetstream.ErrJetStreamNotEnabledForAccount)
 }
 
-// IsTimeout reports whether an error means that no answer came in time.
-func IsTimeout(err error) bool {
+// isTimeout reports whether an error means that no answer came in time.
+func isTimeout(err error) bool {
 	return errors.Is(err, context.DeadlineExceeded) || errors.Is(err, nats.ErrTimeout)
 }
 
 // StreamError is the error of a stream or a bucket that cannot be read. The subject is the
 // one that the client wanted to follow.
-func (l *Link) StreamError(doing, subject string, err error) error {
+func (l *link) StreamError(doing, subject string, err error) error {
 	switch {
 	case isWithoutJetStream(err), errors.Is(err, nats.ErrNoResponders):
 		return l.noJetStream()
 	case errors.Is(err, jetstream.ErrStreamNotFound):
 		return l.NoLapse(subject)
-	case IsTimeout(err):
-		return Unavailable("%s: JetStream did not answer within %s", doing, l.Timeout)
+	case isTimeout(err):
+		return unavailable("%s: JetStream did not answer within %s", doing, l.Timeout)
 	case l.IsLost():
 		return l.Lost()
 	}
@@ -132,7 +123,7 @@ func (l *Link) StreamError(doing, subject string, err error) error {
 
 // ConsumerError is the error of a consumer that cannot be made or changed, in a stream that is there.
 // Where nobody answers, NATS hands such requests of this user to lapse, and no lapse runs.
-func (l *Link) ConsumerError(doing, subject string, err error) error {
+func (l *link) ConsumerError(doing, subject string, err error) error {
 	if isWithoutJetStream(err) || errors.Is(err, nats.ErrNoResponders) {
 		return l.NoLapse(l.Prefix.CreateConsumer(">"))
 	}
@@ -140,7 +131,7 @@ func (l *Link) ConsumerError(doing, subject string, err error) error {
 }
 
 // PublishError is the error of a message that was not sent.
-func (l *Link) PublishError(subject string, err error) error {
+func (l *link) PublishError(subject string, err error) error {
 	switch {
 	case errors.Is(err, nats.ErrMaxPayload):
 		return fmt.Errorf("the message is larger than the server's maximum payload of %d bytes: a document may have 8 KiB less than that", l.NC.MaxPayload())
@@ -152,6 +143,6 @@ func (l *Link) PublishError(subject string, err error) error {
 }
 
 // Lost is the error when there is no connection.
-func (l *Link) Lost() error {
-	return Unavailable("the connection to the NATS server at %s is lost", credentials.RedactURLs(l.Server))
+func (l *link) Lost() error {
+	return unavailable("the connection to the NATS server at %s is lost", credentials.RedactURLs(l.Server))
 }

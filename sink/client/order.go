@@ -1,4 +1,4 @@
-package status
+package client
 
 import (
 	"cmp"
@@ -10,14 +10,13 @@ import (
 
 	"github.com/nats-io/nats.go"
 
-	"github.com/seed18712806/lapse/sink/client/internal/link"
 	"github.com/seed18712806/lapse/sink/wire"
 )
 
 const askEvery = 250 * time.Millisecond
 
 // Progress is how far the snapshots of all shards are.
-type Progress struct {
+type SnapshotProgress struct {
 	Partitions int    `json:"partitions"`
 	Done       int    `json:"done"`
 	Failure    string `json:"failure,omitempty"` // why the last attempt of a shard has failed; it is tried again
@@ -25,14 +24,14 @@ type Progress struct {
 
 // Snapshots orders a snapshot of every partition, and waits until all are stored or ctx is done. It calls
 // progress when something has changed. A snapshot that fails is tried again.
-func Snapshots(ctx context.Context, l *link.Link, progress func(Progress)) (p Progress, err error) {
-	shards, err := Shards(ctx, l)
+func takeSnapshots(ctx context.Context, l *link, progress func(SnapshotProgress)) (p SnapshotProgress, err error) {
+	shards, err := readShards(ctx, l)
 	if err != nil {
 		return p, err
 	}
 	since := make([]int64, shards)
 	for {
-		var now Progress
+		var now SnapshotProgress
 		for shard := range shards {
 			reply, err := ask(ctx, l, shard, since[shard])
 			if err != nil {
@@ -60,7 +59,7 @@ func Snapshots(ctx context.Context, l *link.Link, progress func(Progress)) (p Pr
 
 // ask orders snapshots of a shard, or asks how far they are. The owner of the shard may have
 // just changed: then nobody answers for a moment, and the new one takes the order anew.
-func ask(ctx context.Context, l *link.Link, shard int, since int64) (reply wire.SnapshotReply, err error) {
+func ask(ctx context.Context, l *link, shard int, since int64) (reply wire.SnapshotReply, err error) {
 	subject := l.Prefix.Snapshot(shard)
 	body, err := json.Marshal(wire.SnapshotOrder{Since: since})
 	if err != nil {
@@ -76,16 +75,16 @@ func ask(ctx context.Context, l *link.Link, shard int, since int64) (reply wire.
 				return reply, fmt.Errorf("the reply of shard %d is not valid: %w", shard, err)
 			}
 			return reply, nil
-		case link.Denial(within) != nil:
-			return reply, link.Denial(within)
+		case denial(within) != nil:
+			return reply, denial(within)
 		case ctx.Err() != nil:
 			return reply, ctx.Err()
 		case within.Err() != nil, !errors.Is(err, nats.ErrNoResponders):
-			return reply, link.Unavailable("the owner of shard %d does not answer (%s): lapse status shows which process it is", shard, err)
+			return reply, unavailable("the owner of shard %d does not answer (%s): lapse status shows which process it is", shard, err)
 		}
 		select {
 		case <-within.Done():
-			return reply, link.Unavailable("no process owns shard %d: lapse status shows the processes", shard)
+			return reply, unavailable("no process owns shard %d: lapse status shows the processes", shard)
 		case <-time.After(askEvery):
 		}
 	}

@@ -1,4 +1,4 @@
-package status
+package client
 
 import (
 	"testing"
@@ -11,13 +11,13 @@ import (
 // Without a lease the owner of a shard is the process with the newest entry that claims it.
 // A process whose entry is older than 10 seconds is gone.
 func TestStatusOfProcessesThatAreGone(t *testing.T) {
-	s := Status{Members: []Member{
+	s := Status{Members: []MemberStatus{
 		{SeenAgo: 10.001, Member: wire.Member{ID: "a", Name: "a", Owns: []int{0, 1}, Applied: 5}},
 		{SeenAgo: 10, Member: wire.Member{ID: "b", Name: "b", Owns: []int{0}, Applied: 6}},
 		{SeenAgo: 3600, Member: wire.Member{ID: "c", Name: "c"}},
 	}}
 	s.assign(make(map[int]wire.Lease))
-	want := []Shard{
+	want := []ShardStatus{
 		{Shard: 0, Owner: "b", Alive: true, Applied: 6},
 		{Shard: 1, Owner: "a", Alive: false, Applied: 5},
 	}
@@ -35,12 +35,12 @@ func TestStatusOfProcessesThatAreGone(t *testing.T) {
 
 // It fails if a shard has the progress of all shards of its owner.
 func TestStatusOfSeveralShards(t *testing.T) {
-	s := Status{Members: []Member{{Member: wire.Member{
+	s := Status{Members: []MemberStatus{{Member: wire.Member{
 		ID: "a", Name: "a", Owns: []int{0, 2}, Applied: 12, LagMessages: 3, Overdue: 2.5,
 		Shards: []wire.ShardProgress{{Shard: 0, Applied: 5, LagMessages: 3, Overdue: 2.5}, {Shard: 2, Applied: 7}},
 	}}}}
 	s.assign(map[int]wire.Lease{0: {Owner: "a", Name: "a"}, 1: {Owner: "a", Name: "a"}, 2: {Owner: "a", Name: "a"}})
-	want := []Shard{
+	want := []ShardStatus{
 		{Shard: 0, Owner: "a", Alive: true, Applied: 5, LagMessages: 3, Overdue: 2.5},
 		{Shard: 1, Owner: "a", Alive: true}, // taken since the entry was written
 		{Shard: 2, Owner: "a", Alive: true, Applied: 7},

@@ -1,10 +1,4 @@
-// Package pipe publishes many messages to the log, and does not wait for the answer to one
-// before it sends the next.
-//
-// A [Pipe] publishes each message by itself (pipe.go), or, where the log takes them, in fast
-// batches of JetStream (fast.go, answers.go), one at a time for each shard. A fast batch saves NATS and
-// the client an acknowledgement for each message.
-package pipe
+package client
 
 import (
 	"context"
@@ -19,19 +13,18 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	"golang.org/x/sync/semaphore"
 
-	"github.com/seed18712806/lapse/sink/client/internal/link"
 	"github.com/seed18712806/lapse/sink/internal/puback"
 	"github.com/seed18712806/lapse/sink/wire"
 )
 
 // The most that a pipe has in flight.
 const (
-	MaxMessages = 1000
-	MaxBytes    = 32 << 20
+	maxMessages = 1000
+	maxBytes    = 32 << 20
 )
 
-// Answer is what became of a message.
-type Answer struct {
+// answer is what became of a message.
+type answer struct {
 	Seq       uint64 // of the message in the log; 0 if that is not known
 	Stream    string // the log; only of a duplicate
 	Duplicate bool   // the log has another message with its id
@@ -39,15 +32,20 @@ type Answer struct {
 }
 
 // Options are how a pipe works.
-type Options struct {
+type pipeOptions struct {
 	Fast    bool // use fast batches where the log takes them
 	AckOnly bool // messages end with their acknowledgement, and ask for no outcome
 }
 
-// Pipe publishes messages. See the package doc.
-type Pipe struct {
-	l      *link.Link
-	opts   Options
+// pipe publishes many messages to the log, and does not wait for the answer to one
+// before it sends the next.
+//
+// It publishes each message by itself (pipe.go), or, where the log takes them, in fast
+// batches of JetStream (fast.go, answers.go), one at a time for each shard. A fast batch saves NATS and
+// the client an acknowledgement for each message.
+type pipe struct {
+	l      *link
+	opts   pipeOptions
 	inbox  string
 	sub    *nats.Subscription
 	room   room
@@ -68,20 +66,20 @@ type room struct{ messages, bytes *semaphore.Weighted }
 
 // flight is a message that has not ended.
 type flight struct {
-	done    func(Answer, error)
+	done    func(answer, error)
 	subject string
 	size    int64
 	stored  bool // it is acknowledged
 	unsent  bool // nobody has received it, or the server has denied it
-	answer  Answer
+	answer  answer
 }
 
-// New starts a pipe. Close it at the end.
-func New(ctx context.Context, l *link.Link, opts Options) (*Pipe, error) {
+// newPipe starts a pipe. Close it at the end.
+func newPipe(ctx context.Context, l *link, opts pipeOptions) (*pipe, error) {
 	failed, fail := context.WithCancelCause(context.Background())
-	p := &Pipe{
+	p := &pipe{
 		l: l, opts: opts, inbox: l.NC.NewInbox(),
-		room:   room{semaphore.NewWeighted(MaxMessages), semaphore.NewWeighted(MaxBytes)},
+		room:   room{semaphore.NewWeighted(maxMessages), semaphore.NewWeighted(maxBytes)},
 		failed: failed, fail: fail,
 		flights: make(map[uint64]*flight),
 	}
@@ -102,8 +100,8 @@ func New(ctx context.Context, l *link.Link, opts Options) (*Pipe, error) {
 // Send waits for room and sends a message. It returns an error only if the pipe cannot go on.
 // done gets what became of the message, its error too: one call at a time of all messages, in
 // no particular order. It must not use the pipe.
-func (p *Pipe) Send(ctx context.Context, msg *nats.Msg, done func(Answer, error)) error {
-	size := min(int64(len(msg.Data)+len(msg.Subject)), MaxBytes)
+func (p *pipe) Send(ctx context.Context, msg *nats.Msg, done func(answer, error)) error {
+	size := min(int64(len(msg.Data)+len(msg.Subject)), maxBytes)
 	if err := p.acquire(ctx, p.room.messages, 1); err != nil {
 		return err
 	}
@@ -139,14 +137,14 @@ func (p *Pipe) Send(ctx context.Context, msg *nats.Msg, done func(Answer, error)
 		err = p.l.PublishError(msg.Subject, err)
 		p.finish(n, func(f *flight) error { return err })
 	}
-	if err != nil && (ctx.Err() != nil || errors.Is(err, link.ErrUnavailable)) {
+	if err != nil && (ctx.Err() != nil || errors.Is(err, ErrUnavailable)) {
 		return err
 	}
 	return nil
 }
 
 // publish publishes a message in a fast batch, or by itself.
-func (p *Pipe) publish(ctx context.Context, n uint64, msg *nats.Msg) error {
+func (p *pipe) publish(ctx context.Context, n uint64, msg *nats.Msg) error {
 	if p.fast != nil {
 		if sent, err := p.fast.send(ctx, n, msg); sent || err != nil {
 			return err
@@ -156,12 +154,12 @@ func (p *Pipe) publish(ctx context.Context, n uint64, msg *nats.Msg) error {
 }
 
 // alone publishes a message by itself.
-func (p *Pipe) alone(ctx context.Context, n uint64, msg *nats.Msg) error {
+func (p *pipe) alone(ctx context.Context, n uint64, msg *nats.Msg) error {
 	msg.Reply = p.inbox + ".ack." + strconv.FormatUint(n, 10)
 	return p.l.Send(ctx, msg)
 }
 
-func (p *Pipe) acquire(ctx context.Context, s *semaphore.Weighted, n int64) error {
+func (p *pipe) acquire(ctx context.Context, s *semaphore.Weighted, n int64) error {
 	within, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer context.AfterFunc(p.failed, cancel)()
@@ -176,13 +174,13 @@ func (p *Pipe) acquire(ctx context.Context, s *semaphore.Weighted, n int64) erro
 
 // Close waits for the end of every message, and ends the pipe. If ctx is done before that,
 // the messages in flight end with an error.
-func (p *Pipe) Close(ctx context.Context) error {
+func (p *pipe) Close(ctx context.Context) error {
 	if p.fast != nil {
 		p.fast.end()
 	}
-	err := p.acquire(ctx, p.room.messages, MaxMessages)
+	err := p.acquire(ctx, p.room.messages, maxMessages)
 	if ctx.Err() != nil {
-		p.abandon(func(f *flight) error { return link.Interrupted(ctx.Err(), f.known()) })
+		p.abandon(func(f *flight) error { return interruptedBy(ctx.Err(), f.known()) })
 	}
 	if err == nil {
 		err = context.Cause(p.failed) // the failure may have ended the last flights
@@ -194,7 +192,7 @@ func (p *Pipe) Close(ctx context.Context) error {
 }
 
 // publishes reports whether a message to a subject is in flight, which the server has denied.
-func (p *Pipe) publishes(subject string) bool {
+func (p *pipe) publishes(subject string) bool {
 	if p.fast != nil && p.fast.probes(subject) {
 		return false // it finds out by itself
 	}
@@ -211,7 +209,7 @@ func (p *Pipe) publishes(subject string) bool {
 }
 
 // receive handles an acknowledgement or an outcome.
-func (p *Pipe) receive(msg *nats.Msg) {
+func (p *pipe) receive(msg *nats.Msg) {
 	kind, rest, _ := strings.Cut(msg.Subject[len(p.inbox)+1:], ".")
 	if kind == "fast" {
 		p.fast.receive(rest, msg)
@@ -258,7 +256,7 @@ func readAck(msg *nats.Msg) (puback.Answer, error) {
 func refusedBy(err error) error { return fmt.Errorf("the log refuses the message: %w", err) }
 
 // noStream fails the pipe, because nothing listens on a subject of the log.
-func (p *Pipe) noStream() {
+func (p *pipe) noStream() {
 	p.absent.Do(func() {
 		// To find the reason it asks the server, and the answer cannot come while this
 		// callback runs.
@@ -267,7 +265,7 @@ func (p *Pipe) noStream() {
 }
 
 // stored notes that the log has a message.
-func (p *Pipe) stored(n, seq uint64) {
+func (p *pipe) stored(n, seq uint64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.progress = time.Now()
@@ -277,7 +275,7 @@ func (p *Pipe) stored(n, seq uint64) {
 }
 
 // finish ends a flight with the error that end returns.
-func (p *Pipe) finish(n uint64, end func(*flight) error) {
+func (p *pipe) finish(n uint64, end func(*flight) error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	f := p.flights[n]
@@ -293,7 +291,7 @@ func (p *Pipe) finish(n uint64, end func(*flight) error) {
 }
 
 // abandon ends all flights.
-func (p *Pipe) abandon(end func(*flight) error) {
+func (p *pipe) abandon(end func(*flight) error) {
 	p.mu.Lock()
 	numbers := make([]uint64, 0, len(p.flights))
 	for n := range p.flights {
@@ -306,7 +304,7 @@ func (p *Pipe) abandon(end func(*flight) error) {
 }
 
 // watchdog fails the pipe if there is no progress for too long.
-func (p *Pipe) watchdog() {
+func (p *pipe) watchdog() {
 	timer := time.NewTimer(p.l.Timeout)
 	defer timer.Stop()
 	for {
@@ -331,17 +329,17 @@ func (p *Pipe) watchdog() {
 }
 
 // known is what is known of a message that has not ended.
-func (f *flight) known() link.Stored {
-	return link.Stored{Durable: f.stored, Seq: f.answer.Seq}
+func (f *flight) known() storedAt {
+	return storedAt{Durable: f.stored, Seq: f.answer.Seq}
 }
 
 // unknown is the error of a message whose outcome is not known when the pipe fails.
-func (p *Pipe) unknown(f *flight) error {
+func (p *pipe) unknown(f *flight) error {
 	switch cause := context.Cause(p.failed); {
 	case f.unsent:
 		return cause
 	case !errors.Is(cause, errStalled):
-		return link.Interrupted(cause, f.known())
+		return interruptedBy(cause, f.known())
 	}
 	return p.l.NoOutcome(f.known())
 }
@@ -354,9 +352,9 @@ type stalled struct{ error }
 func (s stalled) Unwrap() error   { return s.error }
 func (stalled) Is(err error) bool { return err == errStalled }
 
-func (p *Pipe) stalled() error {
+func (p *pipe) stalled() error {
 	if p.l.IsLost() {
 		return stalled{p.l.Lost()}
 	}
-	return stalled{link.Unavailable("nothing was acknowledged or applied for %s: if lapse is only slow, use a longer timeout", p.l.Timeout)}
+	return stalled{unavailable("nothing was acknowledged or applied for %s: if lapse is only slow, use a longer timeout", p.l.Timeout)}
 }

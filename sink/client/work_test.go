@@ -1,4 +1,4 @@
-package work
+package client
 
 import (
 	"context"
@@ -10,7 +10,7 @@ import (
 )
 
 func TestPause(t *testing.T) {
-	o := Options{First: time.Second, Most: time.Minute}
+	o := workOptions{First: time.Second, Most: time.Minute}
 	for attempts, want := range map[uint64]time.Duration{1: time.Second, 2: 2 * time.Second, 6: 32 * time.Second, 7: time.Minute, math.MaxUint64: time.Minute} {
 		if got := o.Pause(attempts); got != want {
 			t.Errorf("after %d attempts: %s, want %s", attempts, got, want)
@@ -38,7 +38,7 @@ func (d delivery) Ack() error {
 // way, as after a lost connection, is not handled a second time, and the delivery is acknowledged.
 func TestBackWhileAcknowledged(t *testing.T) {
 	handled := 0
-	w := &worker{handlers: t.Context(), slots: make(chan struct{}, 2), jobs: make(map[uint64]*job), opts: Options{
+	w := &worker{handlers: t.Context(), slots: make(chan struct{}, 2), jobs: make(map[uint64]*job), opts: workOptions{
 		AckWait: time.Hour,
 		Handle:  func(context.Context, jetstream.Msg, *jetstream.MsgMetadata) error { handled++; return nil },
 	}}

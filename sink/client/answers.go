@@ -1,4 +1,4 @@
-package pipe
+package client
 
 import (
 	"context"
@@ -10,7 +10,6 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"github.com/seed18712806/lapse/sink/client/internal/link"
 	"github.com/seed18712806/lapse/sink/internal/puback"
 )
 
@@ -133,7 +132,7 @@ func (f *fast) forget(lane *lane, b *batch) {
 	}
 	if f.p.opts.AckOnly {
 		for _, s := range b.unstored {
-			f.p.finish(s.n, func(fl *flight) error { return link.Interrupted(f.p.l.Lost(), fl.known()) })
+			f.p.finish(s.n, func(fl *flight) error { return interruptedBy(f.p.l.Lost(), fl.known()) })
 		}
 	}
 	lane.close(b)

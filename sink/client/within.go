@@ -1,4 +1,4 @@
-package link
+package client
 
 import (
 	"context"
@@ -10,21 +10,21 @@ import (
 // What the subjects begin with by which a client looks at a stream, has a consumer, and reads
 // messages without one.
 const (
-	StreamInfoAPI = "$JS.API.STREAM.INFO."
-	ConsumerAPI   = "$JS.API.CONSUMER."
-	DirectAPI     = "$JS.API.DIRECT.GET."
+	streamInfoAPI = "$JS.API.STREAM.INFO."
+	consumerAPI   = "$JS.API.CONSUMER."
+	directAPI     = "$JS.API.DIRECT.GET."
 )
 
 // Within limits the time of one exchange. The context also ends when the server denies one
 // of the subjects, or one that begins with a subject that ends with a dot; Denial tells it.
-func (l *Link) Within(ctx context.Context, subjects ...string) (context.Context, context.CancelFunc) {
+func (l *link) Within(ctx context.Context, subjects ...string) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithTimeout(ctx, l.Timeout)
 	permitted, stop := l.Permitted(ctx, subjects...)
 	return permitted, func() { stop(); cancel() }
 }
 
 // Permitted is Within, without a limit.
-func (l *Link) Permitted(ctx context.Context, subjects ...string) (context.Context, context.CancelFunc) {
+func (l *link) Permitted(ctx context.Context, subjects ...string) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	forget := l.denials.expect(cancel, func(subject string) bool {
 		subject = l.Published(subject)
@@ -37,7 +37,7 @@ func (l *Link) Permitted(ctx context.Context, subjects ...string) (context.Conte
 
 // Published is the subject on which a client publishes what the server calls by a subject. With
 // several shards, the mapping of a user's own account comes before the permissions.
-func (l *Link) Published(subject string) string {
+func (l *link) Published(subject string) string {
 	rest, mapped := strings.CutPrefix(subject, string(l.Prefix)+".shard.")
 	if _, rest, ok := strings.Cut(rest, "."); mapped && ok {
 		return string(l.Prefix) + "." + rest
@@ -45,8 +45,8 @@ func (l *Link) Published(subject string) string {
 	return subject
 }
 
-// Denial is what the server has denied to the exchange of a context; nil if nothing.
-func Denial(ctx context.Context) error {
+// denial is what the server has denied to the exchange of a context; nil if nothing.
+func denial(ctx context.Context) error {
 	if err := context.Cause(ctx); errors.Is(err, ErrDenied) {
 		return err
 	}
@@ -55,6 +55,6 @@ func Denial(ctx context.Context) error {
 
 // Expect calls tell when the server denies a message to a subject that publishes reports, or
 // any subscription, until forget is called.
-func (l *Link) Expect(tell func(error), publishes func(subject string) bool) (forget func()) {
+func (l *link) Expect(tell func(error), publishes func(subject string) bool) (forget func()) {
 	return l.denials.expect(tell, publishes)
 }

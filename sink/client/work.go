@@ -1,14 +1,4 @@
-// Package work hands the messages of the stream of events to a handler, by a durable consumer
-// that several processes share. It guarantees:
-//
-//   - W1: A message is acknowledged only after its handler has returned nil, or has discarded
-//     it. Until then it comes back.
-//   - W2: While a handler runs in this process, the message goes to no other, as long as there
-//     is a connection. If it comes back because there was none for too long, this process does
-//     not begin it a second time. It receives only messages that it can begin at once.
-//   - W3: Run returns only when all handlers have returned, and has given back what it had
-//     received and not begun.
-package work
+package client
 
 import (
 	"cmp"
@@ -20,18 +10,13 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
-
-	"github.com/seed18712806/lapse/sink/client/internal/link"
 )
-
-// ErrConsumerLost: see package client.
-var ErrConsumerLost = errors.New("the consumer is lost")
 
 // again is the time between two attempts to go on after a failure.
 const again = time.Second
 
 // Options are what to consume and how.
-type Options struct {
+type workOptions struct {
 	Durable     string
 	Subjects    []string
 	Since       *time.Time // where a consumer begins that does not exist yet; with what is new if nil
@@ -46,7 +31,7 @@ type Options struct {
 }
 
 // Pause is the pause before a message comes back after so many attempts.
-func (o Options) Pause(attempts uint64) time.Duration {
+func (o workOptions) Pause(attempts uint64) time.Duration {
 	pause := o.First
 	for ; attempts > 1 && pause < o.Most; attempts-- {
 		pause *= 2
@@ -56,8 +41,8 @@ func (o Options) Pause(attempts uint64) time.Duration {
 
 // worker is a Run under way.
 type worker struct {
-	l        *link.Link
-	opts     Options
+	l        *link
+	opts     workOptions
 	handlers context.Context // of the handlers: done after the grace
 	slots    chan struct{}   // has one element for each handler that runs
 	running  sync.WaitGroup
@@ -69,10 +54,17 @@ type worker struct {
 // job is a message that a handler has.
 type job struct{ msg jetstream.Msg } // its newest delivery, which is the one to acknowledge
 
-// Run hands messages to the handler until ctx is done (then it returns nil) or until it cannot
-// go on (then it returns why). If the consumer cannot be looked up or made at the beginning,
-// it returns at once; later it tries again for as long as nobody answers.
-func Run(ctx context.Context, l *link.Link, opts Options) error {
+// runWork hands the messages of the stream of events to a handler, by a durable consumer
+// that several processes share. It guarantees:
+//
+//   - W1: A message is acknowledged only after its handler has returned nil, or has discarded
+//     it. Until then it comes back.
+//   - W2: While a handler runs in this process, the message goes to no other, as long as there
+//     is a connection. If it comes back because there was none for too long, this process does
+//     not begin it a second time. It receives only messages that it can begin at once.
+//   - W3: runWork returns only when all handlers have returned, and has given back what it had
+//     received and not begun.
+func runWork(ctx context.Context, l *link, opts workOptions) error {
 	handlers, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
 	w := &worker{l: l, opts: opts, handlers: handlers, slots: make(chan struct{}, opts.Concurrency), jobs: make(map[uint64]*job)}
@@ -116,7 +108,7 @@ func Run(ctx context.Context, l *link.Link, opts Options) error {
 
 // mayPass reports whether a failure may be over soon.
 func (w *worker) mayPass(err error) bool {
-	return err != nil && !errors.Is(err, ErrConsumerLost) && !errors.Is(err, link.ErrDenied) && !w.l.NC.IsClosed()
+	return err != nil && !errors.Is(err, ErrConsumerLost) && !errors.Is(err, ErrDenied) && !w.l.NC.IsClosed()
 }
 
 func (w *worker) lost() error {
@@ -133,10 +125,10 @@ func (w *worker) notice(format string, args ...any) {
 
 // find looks the consumer up.
 func (w *worker) find(ctx context.Context) (jetstream.Consumer, error) {
-	within, cancel := w.l.Within(ctx, link.ConsumerAPI)
+	within, cancel := w.l.Within(ctx, consumerAPI)
 	defer cancel()
 	consumer, err := w.l.JS.Consumer(within, w.stream(), w.opts.Durable)
-	if denied := link.Denial(within); denied != nil {
+	if denied := denial(within); denied != nil {
 		return nil, denied
 	}
 	return consumer, err
@@ -148,7 +140,7 @@ func (w *worker) open(ctx context.Context) (jetstream.Consumer, error) {
 	switch {
 	case err == nil:
 		return w.check(ctx, consumer)
-	case errors.Is(err, link.ErrDenied):
+	case errors.Is(err, ErrDenied):
 		return nil, err
 	case !errors.Is(err, jetstream.ErrConsumerNotFound):
 		return nil, w.l.StreamError("look up the consumer "+w.opts.Durable, w.opts.Subjects[0], err)
@@ -168,14 +160,14 @@ func (w *worker) open(ctx context.Context) (jetstream.Consumer, error) {
 	default:
 		config.DeliverPolicy, config.OptStartTime = jetstream.DeliverByStartTimePolicy, since
 	}
-	within, cancel := w.l.Within(ctx, link.ConsumerAPI)
+	within, cancel := w.l.Within(ctx, consumerAPI)
 	defer cancel()
 	consumer, err = w.l.JS.CreateConsumer(within, w.stream(), config)
 	switch {
 	case err == nil:
 		return consumer, nil
-	case link.Denial(within) != nil:
-		return nil, link.Denial(within)
+	case denial(within) != nil:
+		return nil, denial(within)
 	case errors.Is(err, jetstream.ErrConsumerExists): // another process has just created it
 		if consumer, err = w.find(ctx); err == nil {
 			return w.check(ctx, consumer)
@@ -202,11 +194,11 @@ func (w *worker) check(ctx context.Context, consumer jetstream.Consumer) (jetstr
 		return consumer, nil
 	}
 	config.AckWait = w.opts.AckWait
-	within, cancel := w.l.Within(ctx, link.ConsumerAPI)
+	within, cancel := w.l.Within(ctx, consumerAPI)
 	defer cancel()
 	consumer, err := w.l.JS.UpdateConsumer(within, w.stream(), config)
 	if err != nil {
-		return nil, cmp.Or(link.Denial(within), w.l.ConsumerError("change the consumer "+w.opts.Durable, w.opts.Subjects[0], err))
+		return nil, cmp.Or(denial(within), w.l.ConsumerError("change the consumer "+w.opts.Durable, w.opts.Subjects[0], err))
 	}
 	return consumer, nil
 }

@@ -1,4 +1,4 @@
-package pipe
+package client
 
 import (
 	"cmp"
@@ -10,7 +10,6 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"github.com/seed18712806/lapse/sink/client/internal/link"
 	"github.com/seed18712806/lapse/sink/wire"
 )
 
@@ -26,7 +25,7 @@ const (
 const ackLate = 100 * time.Millisecond
 
 // One publishes one message, and waits for its outcome, or only for the acknowledgement.
-func One(ctx context.Context, l *link.Link, msg *nats.Msg, ackOnly bool) (a Answer, err error) {
+func publishOne(ctx context.Context, l *link, msg *nats.Msg, ackOnly bool) (a answer, err error) {
 	within, cancel := l.Within(ctx, msg.Subject)
 	defer cancel()
 	inbox := l.NC.NewInbox()
@@ -45,7 +44,7 @@ func One(ctx context.Context, l *link.Link, msg *nats.Msg, ackOnly bool) (a Answ
 	msg.Reply = inbox + ".ack"
 	for try := 0; ; try++ {
 		if err := l.Send(within, msg); err != nil { // nothing was sent
-			return a, cmp.Or(link.Denial(within), ctx.Err(), l.PublishError(msg.Subject, err))
+			return a, cmp.Or(denial(within), ctx.Err(), l.PublishError(msg.Subject, err))
 		}
 		absent, err := a.await(ctx, within, l, msg, answers, ackOnly)
 		if !absent {
@@ -57,15 +56,15 @@ func One(ctx context.Context, l *link.Link, msg *nats.Msg, ackOnly bool) (a Answ
 		select {
 		case <-time.After(absentAgain):
 		case <-within.Done():
-			return a, cmp.Or(link.Denial(within), ctx.Err(), l.NoLapse(msg.Subject))
+			return a, cmp.Or(denial(within), ctx.Err(), l.NoLapse(msg.Subject))
 		}
 	}
 }
 
 // await waits for the answers to a message. absent means that nobody listens on its subject, so
 // that it is not stored.
-func (a *Answer) await(ctx, within context.Context, l *link.Link, msg *nats.Msg, answers <-chan *nats.Msg, ackOnly bool) (absent bool, err error) {
-	var known link.Stored
+func (a *answer) await(ctx, within context.Context, l *link, msg *nats.Msg, answers <-chan *nats.Msg, ackOnly bool) (absent bool, err error) {
+	var known storedAt
 	var late <-chan time.Time // not nil once the outcome is there
 	for {
 		select {
@@ -79,7 +78,7 @@ func (a *Answer) await(ctx, within context.Context, l *link.Link, msg *nats.Msg,
 					return errors.Is(err, jetstream.ErrNoStreamResponse), err
 				}
 				a.Seq, a.Duplicate, a.Stream = ack.Seq, ack.Duplicate, ack.Stream
-				known = link.Stored{Durable: true, Seq: ack.Seq}
+				known = storedAt{Durable: true, Seq: ack.Seq}
 			}
 			if known.Durable && (ackOnly || a.Duplicate || a.Outcome != nil) {
 				return false, nil
@@ -90,12 +89,12 @@ func (a *Answer) await(ctx, within context.Context, l *link.Link, msg *nats.Msg,
 			if a.Outcome != nil {
 				return false, nil
 			}
-			denied := link.Denial(within)
+			denied := denial(within)
 			switch {
 			case denied != nil && !known.Durable:
 				return false, denied
 			case denied != nil || ctx.Err() != nil:
-				return false, link.Interrupted(cmp.Or(denied, ctx.Err()), known)
+				return false, interruptedBy(cmp.Or(denied, ctx.Err()), known)
 			}
 			return false, l.NoOutcome(known)
 		}
