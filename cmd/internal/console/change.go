@@ -4,8 +4,8 @@ import (
 	"net/http"
 	"strings"
 
+	"github.com/seed18712806/lapse/cmd/internal/access"
 	"github.com/seed18712806/lapse/cmd/internal/console/view"
-	"github.com/seed18712806/lapse/cmd/internal/httpapi/problem"
 	"github.com/seed18712806/lapse/sink/wire"
 )
 
@@ -49,7 +49,7 @@ func (v *visit) showEdit(status int, data editData) error {
 
 func newDocument(v *visit) error {
 	if err := wire.CheckCollection(v.collection); err != nil {
-		return problem.BadRequest("%s", err)
+		return access.BadRequest("%s", err)
 	}
 	if err := v.mayUse(v.collection); err != nil {
 		return err
@@ -63,7 +63,7 @@ func newDocument(v *visit) error {
 // checkID refuses an id that is not valid.
 func checkID(id string) error {
 	if err := wire.CheckID(id); err != nil {
-		return problem.BadRequest("%s", err)
+		return access.BadRequest("%s", err)
 	}
 	return nil
 }
@@ -115,7 +115,7 @@ func changeDocument(v *visit) error {
 	case actionReplace:
 		return v.replaceDocument(path, match, etag)
 	default:
-		return problem.BadRequest("action %s is not known: use touch, replace or delete", wire.Quote(action))
+		return access.BadRequest("action %s is not known: use touch, replace or delete", wire.Quote(action))
 	}
 }
 

@@ -5,8 +5,8 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/seed18712806/lapse/cmd/internal/access"
 	"github.com/seed18712806/lapse/cmd/internal/console/view"
-	"github.com/seed18712806/lapse/cmd/internal/httpapi/problem"
 	"github.com/seed18712806/lapse/sink/wire"
 )
 
@@ -181,5 +181,5 @@ func badField(err error) string {
 
 // refused is the answer to an action that the token does not allow.
 func refused() error {
-	return problem.New(http.StatusForbidden, problem.NotAllowed, "This token can only read.")
+	return access.NewProblem(http.StatusForbidden, access.NotAllowed, "This token can only read.")
 }

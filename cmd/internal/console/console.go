@@ -13,12 +13,11 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/seed18712806/lapse/cmd/internal/access"
 	"github.com/seed18712806/lapse/cmd/internal/console/view"
-	"github.com/seed18712806/lapse/cmd/internal/httpapi/access"
-	"github.com/seed18712806/lapse/cmd/internal/httpapi/limit"
-	"github.com/seed18712806/lapse/cmd/internal/httpapi/live"
-	"github.com/seed18712806/lapse/cmd/internal/httpapi/problem"
-	"github.com/seed18712806/lapse/cmd/internal/httpapi/router"
+
+	"github.com/seed18712806/lapse/cmd/internal/live"
+
 	"github.com/seed18712806/lapse/processor/health"
 	"github.com/seed18712806/lapse/sink/client"
 	"github.com/seed18712806/lapse/sink/wire"
@@ -36,7 +35,7 @@ type Options struct {
 	Metrics prometheus.Gatherer
 	// MaxBody is the most bytes that a document has.
 	MaxBody func() int64
-	Bytes   *limit.Limit   // that requests hold, as in the API
+	Bytes   *access.Limit  // that requests hold, as in the API
 	Proxies access.Proxies // that may say that a browser came over https
 	Logger  *slog.Logger
 }
@@ -45,7 +44,7 @@ type Options struct {
 type Console struct {
 	opts     Options
 	guard    access.Guard
-	pages    *limit.Limit
+	pages    *access.Limit
 	figures  *recorder
 	statuses statuses
 }
@@ -58,7 +57,7 @@ const (
 // New makes a console.
 func New(opts Options) *Console {
 	return &Console{
-		opts: opts, guard: access.Guard{Tokens: opts.Tokens}, pages: limit.New("pages", "pages", mostPages),
+		opts: opts, guard: access.Guard{Tokens: opts.Tokens}, pages: access.NewLimit("pages", "pages", mostPages),
 		figures: newRecorder(opts.Metrics), statuses: statuses{read: opts.Status},
 	}
 }
@@ -67,12 +66,12 @@ func New(opts Options) *Console {
 func (c *Console) Run(ctx context.Context) { c.figures.Run(ctx) }
 
 // Register has a server answer / and everything that nothing else answers.
-func (c *Console) Register(server *router.Router) {
+func (c *Console) Register(server *access.Router) {
 	for _, r := range routes {
 		server.Handle(r.method, r.path, c.serve(r))
 	}
-	server.Refuse("", func(w http.ResponseWriter, r *http.Request, p *problem.Problem) {
-		if p.Code == problem.NoSuchRoute {
+	server.Refuse("", func(w http.ResponseWriter, r *http.Request, p *access.Problem) {
+		if p.Code == access.NoSuchRoute {
 			p.Detail = fmt.Sprintf("There is no page at %s.", wire.Quote(r.URL.Path))
 		}
 		c.serve(route{open: true, handle: func(*visit) error { return p }})(w, r)
@@ -86,7 +85,7 @@ type visit struct {
 	r          *http.Request
 	api        caller
 	grant      access.Grant
-	hold       *limit.Hold
+	hold       *access.Hold
 	collection string // empty if the path has none
 	id         string
 	now        wire.Time
@@ -107,7 +106,7 @@ func (c *Console) serve(r route) http.HandlerFunc {
 		header.Set("Cache-Control", "no-store") // a cache could show what has expired
 		v := &visit{c: c, w: w, r: req, grant: access.Everything, now: wire.Time(time.Now().UnixMilli())}
 		v.api = caller{API: c.opts.API, From: req}
-		v.hold = limit.NewHold(limit.Client{}, c.opts.Bytes)
+		v.hold = access.NewHold(access.Client{}, c.opts.Bytes)
 		defer func() { v.hold.Leave() }()
 		if err := v.answer(r); err != nil {
 			v.fail(err)
@@ -123,7 +122,7 @@ func (v *visit) answer(r route) error {
 	}
 	signedIn := v.signedIn()
 	if v.c.opts.Tokens != nil { // those without a token count as one client
-		v.hold = limit.NewHold(limit.ClientOf(v.api.Token), v.c.opts.Bytes)
+		v.hold = access.NewHold(access.ClientOf(v.api.Token), v.c.opts.Bytes)
 	}
 	if !r.open {
 		if !signedIn {
@@ -162,16 +161,16 @@ func (v *visit) admit(r route) error {
 func (v *visit) parseForm(most int64) error {
 	if length := v.r.ContentLength; length > most {
 		v.w.Header().Set("Connection", "close") // or the server would read some of it
-		return problem.New(http.StatusRequestEntityTooLarge, problem.TooLarge, "The form has %d bytes, and %d are allowed.", length, most)
+		return access.NewProblem(http.StatusRequestEntityTooLarge, access.TooLarge, "The form has %d bytes, and %d are allowed.", length, most)
 	}
 	v.r.Body = http.MaxBytesReader(v.w, v.hold.Body(v.r.Body), most)
 	err := v.r.ParseForm()
-	var p *problem.Problem
+	var p *access.Problem
 	switch {
 	case errors.As(err, &p):
 		return p
 	case err != nil:
-		return problem.New(http.StatusBadRequest, problem.Invalid, "The form could not be read: %s.", err)
+		return access.NewProblem(http.StatusBadRequest, access.Invalid, "The form could not be read: %s.", err)
 	}
 	return nil
 }
@@ -240,7 +239,7 @@ var notices = map[string]string{
 
 func asset(v *visit) error {
 	if !view.ServeAsset(v.w, v.r, v.r.PathValue("name")) {
-		return problem.New(http.StatusNotFound, problem.NoSuchRoute, "There is no such file.")
+		return access.NewProblem(http.StatusNotFound, access.NoSuchRoute, "There is no such file.")
 	}
 	return nil
 }

@@ -3,8 +3,8 @@ package console
 import (
 	"net/http"
 
+	"github.com/seed18712806/lapse/cmd/internal/access"
 	"github.com/seed18712806/lapse/cmd/internal/console/view"
-	"github.com/seed18712806/lapse/cmd/internal/httpapi/problem"
 	"github.com/seed18712806/lapse/cmd/internal/output"
 	"github.com/seed18712806/lapse/sink/wire"
 )
@@ -53,7 +53,7 @@ func document(v *visit) error {
 		return v.hold.Send(v.w, http.StatusOK, doc.Body)
 	case viewEdit:
 		if len(doc.Body) > mostEdited {
-			return problem.New(http.StatusRequestEntityTooLarge, problem.TooLarge, "The document has %s, and a form here has at most %s: change it over the API.", output.Bytes(uint64(len(doc.Body))), output.Bytes(mostEdited))
+			return access.NewProblem(http.StatusRequestEntityTooLarge, access.TooLarge, "The document has %s, and a form here has at most %s: change it over the API.", output.Bytes(uint64(len(doc.Body))), output.Bytes(mostEdited))
 		}
 		return v.showEdit(http.StatusOK, editData{Etag: doc.Etag, Body: string(doc.Body)})
 	}

@@ -6,13 +6,13 @@ import (
 	"net/http"
 	"strings"
 
+	"github.com/seed18712806/lapse/cmd/internal/access"
 	"github.com/seed18712806/lapse/cmd/internal/console/view"
-	"github.com/seed18712806/lapse/cmd/internal/httpapi/problem"
 )
 
 // failure is the data of the page for what failed.
 type failure struct {
-	*problem.Problem
+	*access.Problem
 	Advice string
 	Gone   bool // the page is that of a document which is not there
 	Above  *view.Crumb
@@ -22,32 +22,32 @@ type failure struct {
 
 // advice is what a person can do about a problem, by its code.
 var advice = map[string]string{
-	problem.Invalid:            "Go back, change what is named above, and send it again. Nothing was changed.",
-	problem.NotAllowed:         "Sign out, and sign in with a token that allows it. The file of tokens says what each may do. Nothing was changed.",
-	problem.CrossOrigin:        "Open the console at its own address, and send the form from there. Behind a proxy, let it pass on the header Host. Nothing was changed.",
-	problem.NoSuchRoute:        "Look at the address, or begin at the overview.",
-	problem.MethodNotAllowed:   "Begin at the overview.",
-	problem.Conflict:           "Look at what is there now, and decide again. Nothing was changed.",
-	problem.PreconditionFailed: "Somebody else has changed it since you looked. Look at what is there now, and decide again. Nothing was changed.",
-	problem.KeyUsed:            "Look at what is there now, and decide again. Nothing was changed.",
-	problem.TooLarge:           "Make it smaller, send it over the API, or raise max_payload of the NATS server. Nothing was changed.",
-	problem.WrongHost:          "Open the console at 127.0.0.1 or localhost.",
-	problem.Internal:           "The log of lapse has more about it. Try again; if it stays, look at what is unhealthy on the overview.",
-	problem.Unavailable:        "The overview says what is unhealthy. lapse goes on by itself once the reason is gone: then reload this page.",
-	problem.OutcomeUnknown:     "The change may have taken effect, or may still do so. Reload this page to send the same form again: it counts once, if you do that while the log remembers it (2 minutes, unless --duplicate-window says another time). Or look at what is there now.",
+	access.Invalid:            "Go back, change what is named above, and send it again. Nothing was changed.",
+	access.NotAllowed:         "Sign out, and sign in with a token that allows it. The file of tokens says what each may do. Nothing was changed.",
+	access.CrossOrigin:        "Open the console at its own address, and send the form from there. Behind a proxy, let it pass on the header Host. Nothing was changed.",
+	access.NoSuchRoute:        "Look at the address, or begin at the overview.",
+	access.MethodNotAllowed:   "Begin at the overview.",
+	access.Conflict:           "Look at what is there now, and decide again. Nothing was changed.",
+	access.PreconditionFailed: "Somebody else has changed it since you looked. Look at what is there now, and decide again. Nothing was changed.",
+	access.KeyUsed:            "Look at what is there now, and decide again. Nothing was changed.",
+	access.TooLarge:           "Make it smaller, send it over the API, or raise max_payload of the NATS server. Nothing was changed.",
+	access.WrongHost:          "Open the console at 127.0.0.1 or localhost.",
+	access.Internal:           "The log of lapse has more about it. Try again; if it stays, look at what is unhealthy on the overview.",
+	access.Unavailable:        "The overview says what is unhealthy. lapse goes on by itself once the reason is gone: then reload this page.",
+	access.OutcomeUnknown:     "The change may have taken effect, or may still do so. Reload this page to send the same form again: it counts once, if you do that while the log remembers it (2 minutes, unless --duplicate-window says another time). Or look at what is there now.",
 }
 
 // fail answers with a page that says what failed, and what to do.
 func (v *visit) fail(err error) {
-	var p *problem.Problem
+	var p *access.Problem
 	if !errors.As(err, &p) {
 		if v.r.Context().Err() == nil { // otherwise the browser has left
 			v.c.opts.Logger.Error("console request failed", slog.String("path", v.r.URL.Path), slog.Any("error", err))
 		}
-		p = problem.New(http.StatusInternalServerError, problem.Internal, "%s", err)
+		p = access.NewProblem(http.StatusInternalServerError, access.Internal, "%s", err)
 	}
 	data := failure{Problem: p, Advice: advice[p.Code]}
-	if strings.HasPrefix(p.Code, problem.TooMany) {
+	if strings.HasPrefix(p.Code, access.TooMany) {
 		data.Advice = "Reload this page in a few seconds. Nothing was changed."
 	}
 	data.Events = liveHref(v.collection)
@@ -60,7 +60,7 @@ func (v *visit) fail(err error) {
 		if data.Above = &page.Crumbs[1]; data.Above.Href == v.r.URL.Path {
 			data.Above = nil
 		}
-		data.Gone = p.Code == problem.NotFound && v.id != ""
+		data.Gone = p.Code == access.NotFound && v.id != ""
 	}
 	if p.Status == http.StatusServiceUnavailable {
 		v.w.Header().Set("Retry-After", "1")

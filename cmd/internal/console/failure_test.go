@@ -15,10 +15,8 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/seed18712806/lapse/cmd/internal/httpapi/access"
-	"github.com/seed18712806/lapse/cmd/internal/httpapi/limit"
-	"github.com/seed18712806/lapse/cmd/internal/httpapi/problem"
-	"github.com/seed18712806/lapse/cmd/internal/httpapi/router"
+	"github.com/seed18712806/lapse/cmd/internal/access"
+
 	"github.com/seed18712806/lapse/processor/health"
 	"github.com/seed18712806/lapse/sink/client"
 )
@@ -26,13 +24,13 @@ import (
 // fake is a console before an API that answers as a test says, and counts.
 type fake struct {
 	t     testing.TB
-	site  *router.Router
+	site  *access.Router
 	asked []string // of the API
 	read  int      // statuses
 }
 
 func newFake(t testing.TB, tokens *access.Tokens, ready health.Problems, api http.HandlerFunc) *fake {
-	f := &fake{t: t, site: router.New()}
+	f := &fake{t: t, site: access.NewRouter()}
 	New(Options{
 		Prefix: "lapse", Version: "1", Tokens: tokens, Metrics: prometheus.NewRegistry(), Logger: slog.New(slog.DiscardHandler),
 		API: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -41,7 +39,7 @@ func newFake(t testing.TB, tokens *access.Tokens, ready health.Problems, api htt
 		}),
 		Ready:   func() (string, health.Problems) { return "ready", ready },
 		MaxBody: func() int64 { return 1 << 20 },
-		Bytes:   limit.New("bytes", "bytes", 64<<20),
+		Bytes:   access.NewLimit("bytes", "bytes", 64<<20),
 		Status: func(context.Context) (client.Status, error) {
 			f.read++
 			return client.Status{}, errors.New("NATS is away")
@@ -84,7 +82,7 @@ func TestFailures(t *testing.T) {
 	change := url.Values{"action": {"touch"}, "etag": {"1"}}
 
 	answer = func(w http.ResponseWriter, _ *http.Request) {
-		problem.New(503, problem.Unavailable, "Redis is <away>").Write(w)
+		access.NewProblem(503, access.Unavailable, "Redis is <away>").Write(w)
 	}
 	for _, path := range []string{collection, document, collection + "/configure", document + "?view=edit"} {
 		w := f.do("GET", path, nil)
@@ -105,11 +103,11 @@ func TestFailures(t *testing.T) {
 	}
 
 	answer = func(w http.ResponseWriter, _ *http.Request) {
-		problem.New(504, problem.OutcomeUnknown, "nobody knows").Write(w)
+		access.NewProblem(504, access.OutcomeUnknown, "nobody knows").Write(w)
 	}
 	f.want(f.do("POST", document, change), 504, "nobody knows", "it counts once", "Back to orders")
 	answer = func(w http.ResponseWriter, _ *http.Request) {
-		problem.New(503, problem.TooMany+"reads", "it is full").Write(w)
+		access.NewProblem(503, access.TooMany+"reads", "it is full").Write(w)
 	}
 	f.want(f.do("GET", document, nil), 503, "it is full", "in a few seconds")
 	answer = func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "not JSON", 500) }
@@ -123,7 +121,7 @@ func TestFailures(t *testing.T) {
 	answer = func(w http.ResponseWriter, r *http.Request) {
 		switch {
 		case strings.HasSuffix(r.URL.Path, "/count"), strings.HasSuffix(r.URL.Path, "/forecast"):
-			problem.New(503, problem.Unavailable, "the index is being built").Write(w)
+			access.NewProblem(503, access.Unavailable, "the index is being built").Write(w)
 		case strings.HasSuffix(r.URL.Path, "/documents"):
 			_, _ = w.Write([]byte(`{"documents":[{"id":"1","etag":"7","ts":"2026-01-01T00:00:00Z","document":{}}]}`))
 		default:

@@ -13,7 +13,7 @@ import (
 	"net/url"
 	"strings"
 
-	"github.com/seed18712806/lapse/cmd/internal/httpapi/problem"
+	"github.com/seed18712806/lapse/cmd/internal/access"
 	"github.com/seed18712806/lapse/sink/wire"
 )
 
@@ -79,9 +79,9 @@ func (c caller) do(ctx context.Context, method, path string, body []byte, header
 	if a.Status < http.StatusBadRequest {
 		return a, nil
 	}
-	p := &problem.Problem{}
+	p := &access.Problem{}
 	if err := json.Unmarshal(a.Body.Bytes(), p); err != nil {
-		return nil, problem.New(a.Status, problem.Internal, "%s", a.Body.String())
+		return nil, access.NewProblem(a.Status, access.Internal, "%s", a.Body.String())
 	}
 	return nil, p
 }
@@ -151,7 +151,7 @@ func quoted(etag string) string {
 
 // StatusOf is the status of a problem; 0 of another error.
 func statusOf(err error) int {
-	var p *problem.Problem
+	var p *access.Problem
 	if errors.As(err, &p) {
 		return p.Status
 	}

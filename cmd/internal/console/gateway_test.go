@@ -6,13 +6,13 @@ import (
 	"net/http/httptest"
 	"testing"
 
-	"github.com/seed18712806/lapse/cmd/internal/httpapi/router"
+	"github.com/seed18712806/lapse/cmd/internal/access"
 )
 
 // TestPaths: every id comes back from its path, and no path is that of a folder.
 func TestPaths(t *testing.T) {
 	var got string
-	api := router.New()
+	api := access.NewRouter()
 	api.Handle("GET", "/v1/collections/{collection}/documents/{id}", http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { got = r.PathValue("id") }))
 	c := caller{API: api, From: httptest.NewRequestWithContext(t.Context(), "GET", "/", nil)}
 	for _, id := range []string{"1", ".", "..", "...", "/", "a/b", "//", "../..", "%2F", "%", "a b", "?x=1#y", "ä", "\x01", `"`, "+", "a;b", "~", ":"} {

@@ -10,9 +10,9 @@ import (
 	"strings"
 	"time"
 
+	"github.com/seed18712806/lapse/cmd/internal/access"
 	"github.com/seed18712806/lapse/cmd/internal/console/view"
-	"github.com/seed18712806/lapse/cmd/internal/httpapi/live"
-	"github.com/seed18712806/lapse/cmd/internal/httpapi/problem"
+	"github.com/seed18712806/lapse/cmd/internal/live"
 	"github.com/seed18712806/lapse/sink/wire"
 )
 
@@ -53,10 +53,10 @@ func (v *visit) topic() (t live.Request, err error) {
 		return t, nil
 	}
 	if t.Collection == "" {
-		return t, problem.BadRequest("this token is not for all collections: name one")
+		return t, access.BadRequest("this token is not for all collections: name one")
 	}
 	if err := wire.CheckCollection(t.Collection); err != nil {
-		return t, problem.BadRequest("%s", err)
+		return t, access.BadRequest("%s", err)
 	}
 	return t, v.mayUse(t.Collection)
 }
@@ -125,16 +125,16 @@ func (v *visit) message(from live.Message) message {
 func messagePage(v *visit) error {
 	seq, err := strconv.ParseUint(v.r.PathValue("seq"), 10, 64)
 	if err != nil || seq == 0 {
-		return problem.New(http.StatusNotFound, problem.NoSuchRoute, "There is no page at %s.", wire.Quote(v.r.URL.Path))
+		return access.NewProblem(http.StatusNotFound, access.NoSuchRoute, "There is no page at %s.", wire.Quote(v.r.URL.Path))
 	}
 	ctx, cancel := context.WithTimeout(v.r.Context(), recentWithin)
 	defer cancel()
 	found, ok, err := v.c.opts.Events.Find(ctx, seq)
 	switch {
 	case err != nil:
-		return problem.New(http.StatusServiceUnavailable, problem.Unavailable, "the stream of events cannot be read: %s", err)
+		return access.NewProblem(http.StatusServiceUnavailable, access.Unavailable, "the stream of events cannot be read: %s", err)
 	case !ok:
-		return problem.New(http.StatusNotFound, problem.NotFound, "The stream of events has no event or rejection %d, or no longer.", seq)
+		return access.NewProblem(http.StatusNotFound, access.NotFound, "The stream of events has no event or rejection %d, or no longer.", seq)
 	}
 	if err := v.mayUse(found.Collection); err != nil {
 		return err

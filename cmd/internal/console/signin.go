@@ -4,9 +4,8 @@ import (
 	"net/http"
 	"strings"
 
+	"github.com/seed18712806/lapse/cmd/internal/access"
 	"github.com/seed18712806/lapse/cmd/internal/console/view"
-	"github.com/seed18712806/lapse/cmd/internal/httpapi/access"
-	"github.com/seed18712806/lapse/cmd/internal/httpapi/problem"
 )
 
 // signedIn finds the grant of the person; false if a token is needed and the cookie has none that
@@ -30,7 +29,7 @@ func (v *visit) mayUse(collection string) error {
 	if v.grant.Covers(collection) {
 		return nil
 	}
-	return problem.New(http.StatusForbidden, problem.NotAllowed, "this token is not for collection %s", collection)
+	return access.NewProblem(http.StatusForbidden, access.NotAllowed, "this token is not for collection %s", collection)
 }
 
 // signInData is the data of the page for signing in.

@@ -14,11 +14,10 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/seed18712806/lapse/cmd/internal/httpapi/access"
-	"github.com/seed18712806/lapse/cmd/internal/httpapi/limit"
-	"github.com/seed18712806/lapse/cmd/internal/httpapi/live"
-	"github.com/seed18712806/lapse/cmd/internal/httpapi/problem"
-	"github.com/seed18712806/lapse/cmd/internal/httpapi/router"
+	"github.com/seed18712806/lapse/cmd/internal/access"
+
+	"github.com/seed18712806/lapse/cmd/internal/live"
+
 	"github.com/seed18712806/lapse/sink/client"
 	"github.com/seed18712806/lapse/sink/service"
 	"github.com/seed18712806/lapse/sink/wire"
@@ -58,8 +57,8 @@ type API struct {
 	opts   Options
 	guard  access.Guard
 	meters *meters
-	limits map[kind]*limit.Limit
-	bytes  *limit.Limit
+	limits map[kind]*access.Limit
+	bytes  *access.Limit
 }
 
 // New makes the API.
@@ -69,13 +68,13 @@ func New(opts Options) (*API, error) {
 	}
 	a := &API{opts: opts, guard: access.Guard{Tokens: opts.Tokens}, meters: newMeters()}
 	l := opts.Limits
-	a.limits = map[kind]*limit.Limit{
-		reads:   limit.New("reads", "reads", cmp.Or(l.Reads, 1024)),
-		writes:  limit.New("writes", "writes", cmp.Or(l.Writes, 1024)),
-		imports: limit.New("imports", "imports", cmp.Or(l.Imports, 16)),
-		follows: limit.New("streams", "streams", cmp.Or(l.Streams, 10_000)),
+	a.limits = map[kind]*access.Limit{
+		reads:   access.NewLimit("reads", "reads", cmp.Or(l.Reads, 1024)),
+		writes:  access.NewLimit("writes", "writes", cmp.Or(l.Writes, 1024)),
+		imports: access.NewLimit("imports", "imports", cmp.Or(l.Imports, 16)),
+		follows: access.NewLimit("streams", "streams", cmp.Or(l.Streams, 10_000)),
 	}
-	a.bytes = limit.New("bytes", "bytes of bodies and answers", cmp.Or(l.Bytes, 256<<20))
+	a.bytes = access.NewLimit("bytes", "bytes of bodies and answers", cmp.Or(l.Bytes, 256<<20))
 	if opts.Metrics != nil {
 		if err := a.meters.register(opts.Metrics); err != nil {
 			return nil, err
@@ -85,10 +84,10 @@ func New(opts Options) (*API, error) {
 }
 
 // Bytes is the limit of the bytes that requests hold, for whatever else answers requests.
-func (a *API) Bytes() *limit.Limit { return a.bytes }
+func (a *API) Bytes() *access.Limit { return a.bytes }
 
 // Register has a server answer everything under /v1/, and /openapi.json.
-func (a *API) Register(server *router.Router) {
+func (a *API) Register(server *access.Router) {
 	for _, r := range routes {
 		server.Handle(r.method, r.path, a.serve(r))
 	}
@@ -100,8 +99,8 @@ func (a *API) Register(server *router.Router) {
 }
 
 // refuse answers what no route does.
-func (a *API) refuse(w http.ResponseWriter, _ *http.Request, p *problem.Problem) {
-	if p.Code == problem.NoSuchRoute {
+func (a *API) refuse(w http.ResponseWriter, _ *http.Request, p *access.Problem) {
+	if p.Code == access.NoSuchRoute {
 		p.Detail += ": /openapi.json describes what there is"
 	}
 	a.meters.requests.WithLabelValues(otherRoute, "other", statusText(p.Status)).Inc()
@@ -112,7 +111,7 @@ func (a *API) refuse(w http.ResponseWriter, _ *http.Request, p *problem.Problem)
 type request struct {
 	*http.Request
 	grant      access.Grant
-	hold       *limit.Hold
+	hold       *access.Hold
 	body       []byte // of a write
 	token      string // empty if none is needed
 	route      string
@@ -138,39 +137,39 @@ func (a *API) serve(r route) http.HandlerFunc {
 }
 
 // problemOf is the answer for an error.
-func (a *API) problemOf(r *http.Request, err error) *problem.Problem {
-	var p *problem.Problem
+func (a *API) problemOf(r *http.Request, err error) *access.Problem {
+	var p *access.Problem
 	if errors.As(err, &p) {
 		return p
 	}
 	if r.Context().Err() == nil { // otherwise the client has left
 		a.opts.Logger.Error("HTTP request failed", slog.String("path", r.URL.Path), slog.Any("error", err))
 	}
-	return problem.New(http.StatusInternalServerError, problem.Internal, "%s", err)
+	return access.NewProblem(http.StatusInternalServerError, access.Internal, "%s", err)
 }
 
 // handle checks the token and the names, receives the body of a write, and calls the handler of the
 // route.
 func (a *API) handle(r route, w http.ResponseWriter, req *http.Request) error {
 	call := &request{Request: req, grant: access.Everything, route: r.path, collection: req.PathValue("collection"), id: req.PathValue("id")}
-	var client limit.Client
+	var client access.Client
 	if a.opts.Tokens != nil {
 		var ok bool
 		call.token, ok = bearer(req.Header)
-		client = limit.ClientOf(call.token)
+		client = access.ClientOf(call.token)
 		if ok {
 			call.grant, ok = a.opts.Tokens.Find(call.token)
 		}
 		if !ok {
-			return problem.New(http.StatusUnauthorized, problem.TokenRequired, "the request has no token that lapse knows: send it as Authorization: Bearer TOKEN")
+			return access.NewProblem(http.StatusUnauthorized, access.TokenRequired, "the request has no token that lapse knows: send it as Authorization: Bearer TOKEN")
 		}
 	}
 	if (r.kind == writes || r.kind == imports) && !call.grant.Write {
-		return problem.New(http.StatusForbidden, problem.NotAllowed, "this token can only read")
+		return access.NewProblem(http.StatusForbidden, access.NotAllowed, "this token can only read")
 	}
 	if strings.Contains(r.path, "{collection}") {
 		if err := wire.CheckCollection(call.collection); err != nil {
-			return problem.BadRequest("%s", err)
+			return access.BadRequest("%s", err)
 		}
 		if err := call.mayUse(call.collection); err != nil {
 			return err
@@ -178,10 +177,10 @@ func (a *API) handle(r route, w http.ResponseWriter, req *http.Request) error {
 	}
 	if strings.Contains(r.path, "{id}") {
 		if err := wire.CheckID(call.id); err != nil {
-			return problem.BadRequest("%s", err)
+			return access.BadRequest("%s", err)
 		}
 	}
-	call.hold = limit.NewHold(client, a.bytes)
+	call.hold = access.NewHold(client, a.bytes)
 	defer call.hold.Leave()
 	if r.kind == writes { // before the slot: the body may be slow to come
 		if err := a.receive(call); err != nil {
@@ -205,7 +204,7 @@ func (r *request) mayUse(collection string) error {
 	if r.grant.Covers(collection) {
 		return nil
 	}
-	return problem.New(http.StatusForbidden, problem.NotAllowed, "this token is not for collection %s", collection)
+	return access.NewProblem(http.StatusForbidden, access.NotAllowed, "this token is not for collection %s", collection)
 }
 
 func bearer(h http.Header) (token string, ok bool) {
@@ -217,14 +216,14 @@ func bearer(h http.Header) (token string, ok bool) {
 func (r *request) query(allowed ...string) (url.Values, error) {
 	values, err := url.ParseQuery(r.URL.RawQuery)
 	if err != nil {
-		return nil, problem.BadRequest("the query is not valid: %s", err)
+		return nil, access.BadRequest("the query is not valid: %s", err)
 	}
 	for name, all := range values {
 		if !slices.Contains(allowed, name) {
-			return nil, problem.BadRequest("parameter %s is not known here: use %s", wire.Quote(name), cmp.Or(strings.Join(allowed, ", "), "none"))
+			return nil, access.BadRequest("parameter %s is not known here: use %s", wire.Quote(name), cmp.Or(strings.Join(allowed, ", "), "none"))
 		}
 		if len(all) > 1 {
-			return nil, problem.BadRequest("parameter %s is there %d times: use it once", name, len(all))
+			return nil, access.BadRequest("parameter %s is there %d times: use it once", name, len(all))
 		}
 	}
 	return values, nil

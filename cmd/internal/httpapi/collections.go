@@ -8,7 +8,7 @@ import (
 	"errors"
 	"net/http"
 
-	"github.com/seed18712806/lapse/cmd/internal/httpapi/problem"
+	"github.com/seed18712806/lapse/cmd/internal/access"
 	"github.com/seed18712806/lapse/sink"
 	"github.com/seed18712806/lapse/sink/client"
 	"github.com/seed18712806/lapse/sink/wire"
@@ -29,7 +29,7 @@ func listCollections(a *API, w http.ResponseWriter, r *request) error {
 	}
 	page, err := a.opts.Reader.Collections(r.Context(), sink.CollectionsOptions{Limit: limit, Continuation: continuation, Among: r.grant.Collections})
 	if err != nil {
-		return problem.OfRead(err)
+		return access.OfRead(err)
 	}
 	return encode(w, r, page)
 }
@@ -44,7 +44,7 @@ func getConfig(a *API, w http.ResponseWriter, r *request) error {
 	}
 	config, err := a.opts.Reader.Config(r.Context(), r.collection)
 	if err != nil {
-		return problem.OfRead(err)
+		return access.OfRead(err)
 	}
 	setVersion(w.Header(), config.Etag, 0, nil)
 	if none.set && config.Etag != 0 && none.has(config.Etag, true) {
@@ -58,7 +58,7 @@ func getConfig(a *API, w http.ResponseWriter, r *request) error {
 func configCondition(r *request) (string, error) {
 	ifMatch, create, err := writeConditions(r.Header)
 	if err == nil && create {
-		return "", problem.BadRequest("If-None-Match is not supported on collections: use If-Match")
+		return "", access.BadRequest("If-None-Match is not supported on collections: use If-Match")
 	}
 	return ifMatch, err
 }
@@ -98,7 +98,7 @@ func patchConfig(a *API, w http.ResponseWriter, r *request) error {
 	for try := 1; ; try++ {
 		config, err := a.opts.Reader.Config(r.Context(), r.collection)
 		if err != nil {
-			return problem.OfRead(err)
+			return access.OfRead(err)
 		}
 		m, err := r.message(a.opts.Prefix.Config(r.collection), given, body)
 		if err != nil {
@@ -111,7 +111,7 @@ func patchConfig(a *API, w http.ResponseWriter, r *request) error {
 			m.IfMatch = config.Etag.String()
 		}
 		err = a.write(w, r, m, collectionLocation(r.collection))
-		var p *problem.Problem
+		var p *access.Problem
 		if given != "" || try == patchTries || m.ID != "" || !errors.As(err, &p) || p.Status != http.StatusPreconditionFailed {
 			return err
 		}
@@ -122,7 +122,7 @@ func patchConfig(a *API, w http.ResponseWriter, r *request) error {
 func parsePatch(body []byte) (map[string]json.RawMessage, error) {
 	var patch map[string]json.RawMessage
 	if err := json.Unmarshal(body, &patch); err != nil || patch == nil {
-		return nil, problem.BadRequest("the body is not a JSON object: use a merge patch such as {\"defaultTtl\": 3600}")
+		return nil, access.BadRequest("the body is not a JSON object: use a merge patch such as {\"defaultTtl\": 3600}")
 	}
 	return patch, nil
 }
@@ -176,7 +176,7 @@ func dropCollection(a *API, w http.ResponseWriter, r *request) error {
 	}
 	exists, err := a.exists(r)
 	if err != nil {
-		return problem.OfRead(err)
+		return access.OfRead(err)
 	}
 	if !exists {
 		return a.dropNothing(w, r, m)
@@ -191,12 +191,12 @@ func (a *API) dropNothing(w http.ResponseWriter, r *request, m client.Message) e
 	if m.ID != "" {
 		m.IfMatch = cmp.Or(m.IfMatch, "*")
 		err := a.write(w, r, m, collectionLocation(r.collection))
-		var p *problem.Problem
+		var p *access.Problem
 		if !errors.As(err, &p) || p.Status != http.StatusPreconditionFailed {
 			return err
 		}
 	}
-	return problem.New(http.StatusNotFound, problem.NotFound, "collection %s does not exist: there is nothing to drop", r.collection)
+	return access.NewProblem(http.StatusNotFound, access.NotFound, "collection %s does not exist: there is nothing to drop", r.collection)
 }
 
 func countDocuments(a *API, w http.ResponseWriter, r *request) error {
@@ -205,7 +205,7 @@ func countDocuments(a *API, w http.ResponseWriter, r *request) error {
 	}
 	count, err := a.opts.Reader.Count(r.Context(), r.collection)
 	if err != nil {
-		return problem.OfRead(err)
+		return access.OfRead(err)
 	}
 	return encode(w, r, count)
 }
@@ -221,19 +221,19 @@ func forecastDocuments(a *API, w http.ResponseWriter, r *request) error {
 	}
 	if within := query.Get("within"); within != "" {
 		if opts.Within, err = wire.ParseDuration(within); err != nil || opts.Within <= 0 {
-			return problem.BadRequest("within %s is not valid: use a duration over 0 such as 90s, 12h or 7d", wire.Quote(within))
+			return access.BadRequest("within %s is not valid: use a duration over 0 such as 90s, 12h or 7d", wire.Quote(within))
 		}
 	}
 	if query.Has("defaultTtl") {
 		d, err := ttlrules.ParseDefault([]byte(query.Get("defaultTtl")))
 		if err != nil {
-			return problem.BadRequest("%s", err)
+			return access.BadRequest("%s", err)
 		}
 		opts.Default = &d
 	}
 	forecast, err := a.opts.Reader.Forecast(r.Context(), r.collection, opts)
 	if err != nil {
-		return problem.OfRead(err)
+		return access.OfRead(err)
 	}
 	return encode(w, r, forecast)
 }

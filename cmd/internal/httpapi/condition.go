@@ -5,7 +5,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/seed18712806/lapse/cmd/internal/httpapi/problem"
+	"github.com/seed18712806/lapse/cmd/internal/access"
 	"github.com/seed18712806/lapse/sink/wire"
 )
 
@@ -40,7 +40,7 @@ func parseCondition(h http.Header, name string) (c condition, err error) {
 			end = strings.IndexByte(tag[1:], '"') + 1
 		}
 		if end < 1 {
-			return c, problem.BadRequest("%s %s is not valid: use * or an etag in quotes, as in the header ETag, such as \"17\"", name, wire.Quote(rest))
+			return c, access.BadRequest("%s %s is not valid: use * or an etag in quotes, as in the header ETag, such as \"17\"", name, wire.Quote(rest))
 		}
 		if weak {
 			c.weak = append(c.weak, tag[1:end])
@@ -49,11 +49,11 @@ func parseCondition(h http.Header, name string) (c condition, err error) {
 		}
 		rest = strings.TrimLeft(tag[end+1:], " \t")
 		if rest != "" && rest[0] != ',' {
-			return c, problem.BadRequest("%s: %s must be behind a comma", name, wire.Quote(rest))
+			return c, access.BadRequest("%s: %s must be behind a comma", name, wire.Quote(rest))
 		}
 	}
 	if len(c.strong)+len(c.weak) == 0 {
-		return c, problem.BadRequest("%s is empty: use * or an etag in quotes, such as \"17\"", name)
+		return c, access.BadRequest("%s is empty: use * or an etag in quotes, such as \"17\"", name)
 	}
 	return c, nil
 }
@@ -75,11 +75,11 @@ func (c condition) ifMatch() (string, error) {
 	}
 	switch len(possible) {
 	case 0:
-		return "", problem.New(http.StatusPreconditionFailed, problem.PreconditionFailed, "no version has an etag of If-Match: an etag is a number in quotes, such as \"17\", and not weak")
+		return "", access.NewProblem(http.StatusPreconditionFailed, access.PreconditionFailed, "no version has an etag of If-Match: an etag is a number in quotes, such as \"17\", and not weak")
 	case 1:
 		return possible[0], nil
 	}
-	return "", problem.BadRequest("If-Match has %d etags: a write can have one, or *", len(possible))
+	return "", access.BadRequest("If-Match has %d etags: a write can have one, or *", len(possible))
 }
 
 // has reports whether a version with this etag meets the condition. weakly means that weak
@@ -92,7 +92,7 @@ func (c condition) has(etag wire.Etag, weakly bool) bool {
 // writeConditions are the conditions of a write.
 func writeConditions(h http.Header) (ifMatch string, create bool, err error) {
 	if h.Get("If-Unmodified-Since") != "" { // to ignore it could lose somebody's change
-		return "", false, problem.BadRequest("If-Unmodified-Since is not supported: use If-Match with an etag")
+		return "", false, access.BadRequest("If-Unmodified-Since is not supported: use If-Match with an etag")
 	}
 	match, err := parseCondition(h, "If-Match")
 	if err != nil {
@@ -103,9 +103,9 @@ func writeConditions(h http.Header) (ifMatch string, create bool, err error) {
 	case err != nil:
 		return "", false, err
 	case match.set && none.set:
-		return "", false, problem.BadRequest("If-Match and If-None-Match exclude each other on a write")
+		return "", false, access.BadRequest("If-Match and If-None-Match exclude each other on a write")
 	case none.set && !none.any:
-		return "", false, problem.BadRequest("If-None-Match on a write can only be *: it creates the document")
+		return "", false, access.BadRequest("If-None-Match on a write can only be *: it creates the document")
 	}
 	ifMatch, err = match.ifMatch()
 	return ifMatch, none.set, err

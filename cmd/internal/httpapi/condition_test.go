@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/seed18712806/lapse/cmd/internal/httpapi/problem"
+	"github.com/seed18712806/lapse/cmd/internal/access"
 )
 
 func TestParseCondition(t *testing.T) {
@@ -39,7 +39,7 @@ func FuzzParseCondition(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, value string) {
 		c, err := parseCondition(http.Header{"If-Match": {value}}, "If-Match")
-		var p *problem.Problem
+		var p *access.Problem
 		if err != nil {
 			if !errors.As(err, &p) || p.Status != http.StatusBadRequest {
 				t.Fatalf("%q: %v", value, err)

@@ -8,7 +8,7 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/seed18712806/lapse/cmd/internal/httpapi/problem"
+	"github.com/seed18712806/lapse/cmd/internal/access"
 	"github.com/seed18712806/lapse/sink"
 	"github.com/seed18712806/lapse/sink/service"
 	"github.com/seed18712806/lapse/sink/wire"
@@ -67,10 +67,10 @@ func getDocument(a *API, w http.ResponseWriter, r *request) error {
 	}
 	doc, err := a.opts.Reader.Get(r.Context(), r.collection, r.id)
 	if err != nil {
-		return problem.OfRead(err)
+		return access.OfRead(err)
 	}
 	if match.set && !match.has(doc.Etag, false) {
-		return problem.New(http.StatusPreconditionFailed, problem.PreconditionFailed, "the document's etag is %s", doc.Etag)
+		return access.NewProblem(http.StatusPreconditionFailed, access.PreconditionFailed, "the document's etag is %s", doc.Etag)
 	}
 	setVersion(w.Header(), doc.Etag, doc.Ts, doc.ExpiresAt)
 	if none.set && none.has(doc.Etag, true) {
@@ -90,7 +90,7 @@ func listDocuments(a *API, w http.ResponseWriter, r *request) error {
 	}
 	page, err := a.opts.Reader.List(r.Context(), r.collection, sink.ListOptions{Limit: limit, MaxBytes: pageBytes, Continuation: continuation})
 	if err != nil {
-		return problem.OfRead(err)
+		return access.OfRead(err)
 	}
 	return send(w, r, service.EncodePage(page))
 }
@@ -113,7 +113,7 @@ func number(query url.Values, name string, most int) (int, error) {
 	}
 	n, err := strconv.Atoi(text)
 	if err != nil || n < 1 || n > most {
-		return 0, problem.BadRequest("%s %s is not valid: use a whole number from 1 to %d", name, wire.Quote(text), most)
+		return 0, access.BadRequest("%s %s is not valid: use a whole number from 1 to %d", name, wire.Quote(text), most)
 	}
 	return n, nil
 }
@@ -132,13 +132,13 @@ func putDocument(a *API, w http.ResponseWriter, r *request) error {
 		op = wire.Replace
 	}
 	err = a.writeDocument(w, r, op, ifMatch, jsonType)
-	var p *problem.Problem
+	var p *access.Problem
 	switch {
 	case !errors.As(err, &p):
 		return err
 	case create && p.Status == http.StatusConflict, ifMatch != "" && p.Status == http.StatusNotFound:
 		// Without its condition the request would have succeeded (RFC 9110, section 13.2.1).
-		return problem.New(http.StatusPreconditionFailed, problem.PreconditionFailed, "%s", p.Detail)
+		return access.NewProblem(http.StatusPreconditionFailed, access.PreconditionFailed, "%s", p.Detail)
 	}
 	return err
 }
@@ -162,7 +162,7 @@ func (a *API) changeDocument(w http.ResponseWriter, r *request, op wire.Op, medi
 		return err
 	}
 	if create {
-		return problem.BadRequest("If-None-Match: * creates a document: use it with PUT")
+		return access.BadRequest("If-None-Match: * creates a document: use it with PUT")
 	}
 	return a.writeDocument(w, r, op, ifMatch, media)
 }

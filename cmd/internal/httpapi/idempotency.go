@@ -10,7 +10,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/seed18712806/lapse/cmd/internal/httpapi/problem"
+	"github.com/seed18712806/lapse/cmd/internal/access"
 	"github.com/seed18712806/lapse/sink/client"
 	"github.com/seed18712806/lapse/sink/wire"
 )
@@ -64,7 +64,7 @@ func idempotencyKey(h http.Header) (string, error) {
 	}
 	visible := func(c rune) bool { return ' ' < c && c <= '~' }
 	if len(values) > 1 || key == "" || len(key) > longestKey || strings.TrimFunc(key, visible) != "" {
-		return "", problem.BadRequest("Idempotency-Key is not valid: use one, of 1 to %d visible ASCII characters, such as a UUID", longestKey)
+		return "", access.BadRequest("Idempotency-Key is not valid: use one, of 1 to %d visible ASCII characters, such as a UUID", longestKey)
 	}
 	return key, nil
 }
@@ -77,12 +77,12 @@ func (a *API) isRepeated(ctx context.Context, digest string, duplicate client.Re
 	if err == nil && first == digest {
 		return nil
 	}
-	p := problem.New(http.StatusUnprocessableEntity, problem.KeyUsed, "this Idempotency-Key belongs to another request, with another body or condition, which is in the log at sequence %s: this request did nothing, send it with a new key", seq)
+	p := access.NewProblem(http.StatusUnprocessableEntity, access.KeyUsed, "this Idempotency-Key belongs to another request, with another body or condition, which is in the log at sequence %s: this request did nothing, send it with a new key", seq)
 	switch {
 	case errors.Is(err, client.ErrNotFound):
 		p.Detail = fmt.Sprintf("this Idempotency-Key belongs to a request that was in the log at sequence %s, and the log no longer has it to compare: this request did nothing; look at what is there now, and use a new key", seq)
 	case err != nil:
-		p = problem.New(http.StatusServiceUnavailable, problem.Unavailable, "this Idempotency-Key belongs to a request that is in the log at sequence %s, and lapse could not read it to compare (%s): this request did nothing, send it again with the same key", seq, err)
+		p = access.NewProblem(http.StatusServiceUnavailable, access.Unavailable, "this Idempotency-Key belongs to a request that is in the log at sequence %s, and lapse could not read it to compare (%s): this request did nothing, send it again with the same key", seq, err)
 	}
 	p.Seq = seq
 	return p

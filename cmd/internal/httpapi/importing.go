@@ -12,7 +12,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/seed18712806/lapse/cmd/internal/httpapi/problem"
+	"github.com/seed18712806/lapse/cmd/internal/access"
 	"github.com/seed18712806/lapse/cmd/internal/ndjson"
 	"github.com/seed18712806/lapse/sink/client"
 	"github.com/seed18712806/lapse/sink/wire"
@@ -73,7 +73,7 @@ func importLines(w http.ResponseWriter, r *http.Request, opts importOptions) err
 	}
 	var err error
 	if i.pipeline, err = opts.Client.Pipeline(func(tag int, result client.Result, err error) { i.done(r.Context(), tag, result, err) }); err != nil {
-		return problem.OfWrite(client.Result{}, err)
+		return access.OfWrite(client.Result{}, err)
 	}
 	w.Header().Set("Content-Type", mediaType)
 	w.Header().Set("Cache-Control", "no-store")
@@ -102,10 +102,10 @@ func (i *importing) run(ctx context.Context) error {
 	case err == nil || ctx.Err() != nil: // the client has left
 		return nil
 	case !i.began:
-		return problem.OfWrite(client.Result{}, err)
+		return access.OfWrite(client.Result{}, err)
 	}
 	// The last line, without a number, says why the import ends before its input.
-	_ = i.send(outcomeLine(0, "", problem.OfWrite(client.Result{}, err)))
+	_ = i.send(outcomeLine(0, "", access.OfWrite(client.Result{}, err)))
 	return nil
 }
 
@@ -129,13 +129,13 @@ func (i *importing) read(ctx context.Context) error {
 // line sends one line to the log. It returns an error only if the import cannot go on.
 func (i *importing) line(ctx context.Context, l ndjson.Line) error {
 	var id string
-	var refused *problem.Problem
+	var refused *access.Problem
 	if l.TooLong {
-		refused = problem.New(http.StatusRequestEntityTooLarge, problem.TooLarge, "the line has %d bytes, and %d are allowed", l.Size, i.opts.MaxDocument)
+		refused = access.NewProblem(http.StatusRequestEntityTooLarge, access.TooLarge, "the line has %d bytes, and %d are allowed", l.Size, i.opts.MaxDocument)
 	} else {
 		var err error
 		if id, err = ndjson.DocumentID(l.Text); err != nil {
-			refused = problem.BadRequest("%s", err)
+			refused = access.BadRequest("%s", err)
 		}
 	}
 	tag, ok := i.order.add(l.Number, id)
@@ -158,7 +158,7 @@ func (i *importing) line(ctx context.Context, l ndjson.Line) error {
 	err := i.pipeline.Send(ctx, m, tag)
 	if err != nil {
 		// The pipeline may have reported this line already.
-		p := problem.OfWrite(client.Result{}, err)
+		p := access.OfWrite(client.Result{}, err)
 		i.order.settle(tag, func(line int, id string) []byte { return outcomeLine(line, id, p) })
 	}
 	return err
@@ -183,7 +183,7 @@ func (i *importing) outcome(tag int, result client.Result, err error) {
 	o := result.Outcome
 	switch {
 	case err != nil:
-		p := problem.OfWrite(result, err)
+		p := access.OfWrite(result, err)
 		i.set(tag, p.Status, func(line int, id string) []byte { return outcomeLine(line, id, p) })
 	case result.Duplicate:
 		i.set(tag, http.StatusAccepted, func(line int, id string) []byte {
@@ -240,7 +240,7 @@ func (r reader) Read(b []byte) (int, error) {
 	}
 	n, err := r.body.Read(b)
 	if errors.Is(err, os.ErrDeadlineExceeded) {
-		err = problem.New(http.StatusRequestTimeout, problem.RequestTimeout, "no line has come for %s", idle)
+		err = access.NewProblem(http.StatusRequestTimeout, access.RequestTimeout, "no line has come for %s", idle)
 	}
 	return n, err
 }
@@ -259,7 +259,7 @@ func appendLine(b []byte, line int, id string) []byte {
 }
 
 // outcomeLine is the outcome of a line that lapse has not answered.
-func outcomeLine(line int, id string, p *problem.Problem) []byte {
+func outcomeLine(line int, id string, p *access.Problem) []byte {
 	b := strconv.AppendInt(append(appendLine(nil, line, id), `"status":`...), int64(p.Status), 10)
 	text, _ := json.Marshal(p.Detail) // a string cannot fail
 	b = append(append(b, `,"error":`...), text...)

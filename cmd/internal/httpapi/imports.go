@@ -4,7 +4,7 @@ import (
 	"net/http"
 	"slices"
 
-	"github.com/seed18712806/lapse/cmd/internal/httpapi/problem"
+	"github.com/seed18712806/lapse/cmd/internal/access"
 	"github.com/seed18712806/lapse/sink/wire"
 )
 
@@ -19,7 +19,7 @@ func importDocuments(a *API, w http.ResponseWriter, r *request) error {
 		op = wire.Op(query.Get("op"))
 	}
 	if !slices.Contains(wire.Ops, op) {
-		return problem.BadRequest("op %s is not valid: use one of %v", wire.Quote(string(op)), wire.Ops)
+		return access.BadRequest("op %s is not valid: use one of %v", wire.Quote(string(op)), wire.Ops)
 	}
 	if err := checkType(r, mediaType); err != nil {
 		return err

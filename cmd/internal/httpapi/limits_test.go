@@ -13,9 +13,9 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/seed18712806/lapse/cmd/internal/access"
 	"github.com/seed18712806/lapse/cmd/internal/httpapi"
-	"github.com/seed18712806/lapse/cmd/internal/httpapi/live"
-	"github.com/seed18712806/lapse/cmd/internal/httpapi/router"
+	"github.com/seed18712806/lapse/cmd/internal/live"
 	"github.com/seed18712806/lapse/cmd/internal/serve"
 	"github.com/seed18712806/lapse/integration/harness"
 	"github.com/seed18712806/lapse/sink"
@@ -53,7 +53,7 @@ func newAPI(t testing.TB, r *rig, limits httpapi.Limits, timeout time.Duration) 
 	if err != nil {
 		t.Fatal(err)
 	}
-	server := router.New()
+	server := access.NewRouter()
 	api.Register(server)
 	return server
 }

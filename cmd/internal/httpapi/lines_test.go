@@ -15,7 +15,7 @@ import (
 	"testing/iotest"
 	"time"
 
-	"github.com/seed18712806/lapse/cmd/internal/httpapi/problem"
+	"github.com/seed18712806/lapse/cmd/internal/access"
 )
 
 // TestOrder: outcomes that come in any order leave in that of the lines, and no line is read
@@ -64,7 +64,7 @@ func TestOrder(t *testing.T) {
 func FuzzOutcomeLine(f *testing.F) {
 	f.Add(1, "id", "a <text> \" \u2028")
 	f.Fuzz(func(t *testing.T, line int, id, text string) {
-		b := outcomeLine(line, id, problem.New(503, problem.Unavailable, "%s", text))
+		b := outcomeLine(line, id, access.NewProblem(503, access.Unavailable, "%s", text))
 		var o struct {
 			Status int
 			Error  *string
@@ -81,7 +81,7 @@ func TestStalledBody(t *testing.T) {
 	stalled := &net.OpError{Op: "read", Err: os.ErrDeadlineExceeded}
 	r := reader{&importing{rc: http.NewResponseController(connection{}), body: iotest.ErrReader(stalled)}, t.Context()}
 	_, err := r.Read(make([]byte, 1))
-	if p := (*problem.Problem)(nil); !errors.As(err, &p) || p.Status != http.StatusRequestTimeout {
+	if p := (*access.Problem)(nil); !errors.As(err, &p) || p.Status != http.StatusRequestTimeout {
 		t.Errorf("got %v, want a problem with the status 408", err)
 	}
 }

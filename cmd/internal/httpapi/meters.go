@@ -8,7 +8,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/seed18712806/lapse/cmd/internal/httpapi/live"
+	"github.com/seed18712806/lapse/cmd/internal/live"
 	"github.com/seed18712806/lapse/sink/service"
 )
 

@@ -5,8 +5,8 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/seed18712806/lapse/cmd/internal/httpapi/live"
-	"github.com/seed18712806/lapse/cmd/internal/httpapi/problem"
+	"github.com/seed18712806/lapse/cmd/internal/access"
+	"github.com/seed18712806/lapse/cmd/internal/live"
 	"github.com/seed18712806/lapse/sink/wire"
 )
 
@@ -24,13 +24,13 @@ func (a *API) follow(w http.ResponseWriter, r *request, rejections bool) error {
 	switch {
 	case req.Collection != "":
 		if err := wire.CheckCollection(req.Collection); err != nil {
-			return problem.BadRequest("%s", err)
+			return access.BadRequest("%s", err)
 		}
 		if err := r.mayUse(req.Collection); err != nil {
 			return err
 		}
 	case !r.grant.All():
-		return problem.New(http.StatusForbidden, problem.NotAllowed, "this token is not for all collections: use ?collection=")
+		return access.NewProblem(http.StatusForbidden, access.NotAllowed, "this token is not for all collections: use ?collection=")
 	}
 	if err := where(&req, r.Header.Get("Last-Event-ID"), query.Get("since"), time.Now()); err != nil {
 		return err
@@ -45,7 +45,7 @@ func (a *API) follow(w http.ResponseWriter, r *request, rejections bool) error {
 	reason, err := a.opts.Events.Serve(w, r.Request, req)
 	a.meters.ended.WithLabelValues(string(reason)).Inc()
 	if err != nil {
-		return problem.New(http.StatusServiceUnavailable, problem.Unavailable, "the stream of events cannot be read: %s", err)
+		return access.NewProblem(http.StatusServiceUnavailable, access.Unavailable, "the stream of events cannot be read: %s", err)
 	}
 	return nil
 }
@@ -56,7 +56,7 @@ func where(req *live.Request, lastID, since string, now time.Time) error {
 	if lastID != "" {
 		n, err := strconv.ParseUint(lastID, 10, 64)
 		if err != nil || n > 1<<62 {
-			return problem.BadRequest("Last-Event-ID %s is not valid: use the id of an event", wire.Quote(lastID))
+			return access.BadRequest("Last-Event-ID %s is not valid: use the id of an event", wire.Quote(lastID))
 		}
 		req.After = &n
 		return nil
@@ -68,12 +68,12 @@ func where(req *live.Request, lastID, since string, now time.Time) error {
 	if err != nil {
 		ago, err := wire.ParseDuration(since)
 		if err != nil {
-			return problem.BadRequest("since %s is not valid: use an instant such as 2026-11-22T08:00:00Z, or a duration such as 90s, 12h or 7d", wire.Quote(since))
+			return access.BadRequest("since %s is not valid: use an instant such as 2026-11-22T08:00:00Z, or a duration such as 90s, 12h or 7d", wire.Quote(since))
 		}
 		at = now.Add(-ago)
 	}
 	if at.After(now) {
-		return problem.BadRequest("since %s is in the future", wire.Quote(since))
+		return access.BadRequest("since %s is in the future", wire.Quote(since))
 	}
 	if at.Year() < 1970 {
 		at = time.Unix(0, 0)

@@ -11,7 +11,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/seed18712806/lapse/cmd/internal/httpapi/problem"
+	"github.com/seed18712806/lapse/cmd/internal/access"
 	"github.com/seed18712806/lapse/sink/client"
 	"github.com/seed18712806/lapse/sink/wire"
 )
@@ -26,7 +26,7 @@ const (
 // receive reads the body of a write.
 func (a *API) receive(r *request) error {
 	most := a.mostBytes()
-	tooLarge := problem.New(http.StatusRequestEntityTooLarge, problem.TooLarge, "the body is larger than %d bytes, the most that the NATS server takes with its event", most)
+	tooLarge := access.NewProblem(http.StatusRequestEntityTooLarge, access.TooLarge, "the body is larger than %d bytes, the most that the NATS server takes with its event", most)
 	if r.ContentLength > most {
 		return tooLarge
 	}
@@ -34,7 +34,7 @@ func (a *API) receive(r *request) error {
 		return nil
 	}
 	body, err := io.ReadAll(io.LimitReader(r.hold.Body(r.Body), most+1))
-	var p *problem.Problem
+	var p *access.Problem
 	switch {
 	case errors.As(err, &p):
 		return p
@@ -60,7 +60,7 @@ func (a *API) mostBytes() int64 { return a.opts.Client.MaxPayload() - eventRoom 
 
 // checkType refuses a body of another media type, or one with an encoding.
 func checkType(r *request, want string) error {
-	refused := problem.New(http.StatusUnsupportedMediaType, problem.MediaType, "the body is %s: send %s, without a Content-Encoding", wire.Quote(r.Header.Get("Content-Type")), want)
+	refused := access.NewProblem(http.StatusUnsupportedMediaType, access.MediaType, "the body is %s: send %s, without a Content-Encoding", wire.Quote(r.Header.Get("Content-Type")), want)
 	if encoding := r.Header.Get("Content-Encoding"); encoding != "" && !strings.EqualFold(encoding, "identity") {
 		return refused
 	}
@@ -78,7 +78,7 @@ func checkType(r *request, want string) error {
 // noBody refuses a body where there must be none.
 func noBody(r *request) error {
 	if len(r.body) > 0 {
-		return problem.BadRequest("the request must have no body")
+		return access.BadRequest("the request must have no body")
 	}
 	return nil
 }
@@ -86,9 +86,9 @@ func noBody(r *request) error {
 // unread is the answer to a request whose body did not arrive whole.
 func unread(err error) error {
 	if errors.Is(err, os.ErrDeadlineExceeded) {
-		return problem.New(http.StatusRequestTimeout, problem.RequestTimeout, "the body did not come in time")
+		return access.NewProblem(http.StatusRequestTimeout, access.RequestTimeout, "the body did not come in time")
 	}
-	return problem.BadRequest("the body could not be read: %s", err)
+	return access.BadRequest("the body could not be read: %s", err)
 }
 
 // write publishes a message and answers with its outcome. location is the path of what the
@@ -100,7 +100,7 @@ func (a *API) write(w http.ResponseWriter, r *request, m client.Message, locatio
 	}
 	result, err := write(r.Context(), m)
 	if err != nil {
-		return problem.OfWrite(result, err)
+		return access.OfWrite(result, err)
 	}
 	if result.Duplicate {
 		if err := a.isRepeated(r.Context(), m.Digest, result); err != nil {
@@ -116,7 +116,7 @@ func (a *API) write(w http.ResponseWriter, r *request, m client.Message, locatio
 	}
 	o := result.Outcome
 	if o.Status >= wire.StatusBadRequest {
-		return problem.OfOutcome(o)
+		return access.OfOutcome(o)
 	}
 	header := w.Header()
 	setVersion(header, o.Etag, o.Ts, o.ExpiresAt)

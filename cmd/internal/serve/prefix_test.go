@@ -9,7 +9,7 @@ import (
 
 	"github.com/seed18712806/lapse/cmd/internal/backup"
 	"github.com/seed18712806/lapse/cmd/internal/httpapi"
-	"github.com/seed18712806/lapse/cmd/internal/httpapi/live"
+	"github.com/seed18712806/lapse/cmd/internal/live"
 	"github.com/seed18712806/lapse/processor"
 	"github.com/seed18712806/lapse/processor/lease"
 	"github.com/seed18712806/lapse/sink"

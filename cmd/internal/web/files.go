@@ -10,7 +10,7 @@ import (
 	"os/signal"
 	"syscall"
 
-	"github.com/seed18712806/lapse/cmd/internal/httpapi/access"
+	"github.com/seed18712806/lapse/cmd/internal/access"
 )
 
 // Options say how a process serves HTTP.

@@ -19,10 +19,10 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
+	"github.com/seed18712806/lapse/cmd/internal/access"
 	"github.com/seed18712806/lapse/cmd/internal/console"
 	"github.com/seed18712806/lapse/cmd/internal/httpapi"
-	"github.com/seed18712806/lapse/cmd/internal/httpapi/live"
-	"github.com/seed18712806/lapse/cmd/internal/httpapi/router"
+	"github.com/seed18712806/lapse/cmd/internal/live"
 	"github.com/seed18712806/lapse/processor/health"
 	"github.com/seed18712806/lapse/sink"
 	"github.com/seed18712806/lapse/sink/client"
@@ -44,8 +44,8 @@ type Config struct {
 
 // handler answers /healthz (200 as long as the process lives), /readyz (200, or 503 with
 // the reasons) and /metrics. They need no token.
-func handler(ready func() (string, health.Problems), metrics *prometheus.Registry) *router.Router {
-	server := router.New()
+func handler(ready func() (string, health.Problems), metrics *prometheus.Registry) *access.Router {
+	server := access.NewRouter()
 	server.Handle(http.MethodGet, "/healthz", http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		_, _ = io.WriteString(w, "ok\n")
 	}))
@@ -83,7 +83,7 @@ func Start(l net.Listener, c Config, failed chan<- error) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	all, ofAPI := handler(c.Ready, c.Metrics), router.New()
+	all, ofAPI := handler(c.Ready, c.Metrics), access.NewRouter()
 	api.Register(all)
 	api.Register(ofAPI)
 	site := console.New(console.Options{

@@ -6,7 +6,7 @@
 // the path at each / as the client sent it, and then decodes each segment once. So %2E%2E and
 // %2F are names like any other. A segment that was sent as . or .. or as nothing is no name: where
 // a route has a name there, the answer is 400.
-package router
+package access
 
 import (
 	"net/http"
@@ -14,7 +14,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/seed18712806/lapse/cmd/internal/httpapi/problem"
 	"github.com/seed18712806/lapse/sink/wire"
 )
 
@@ -22,7 +21,7 @@ import (
 type Router struct{ root node }
 
 // Refuse answers a request that no route takes. The problem says why, and Allow is set.
-type Refuse func(w http.ResponseWriter, r *http.Request, p *problem.Problem)
+type Refuse func(w http.ResponseWriter, r *http.Request, p *Problem)
 
 // node is the end of some segments.
 type node struct {
@@ -34,7 +33,7 @@ type node struct {
 }
 
 // New makes a router without routes.
-func New() *Router { return &Router{} }
+func NewRouter() *Router { return &Router{} }
 
 // Handle adds a route. A segment {name} of the pattern stands for any segment, whose text
 // [http.Request.PathValue] then returns. Any other segment stands for itself, and comes first;
@@ -109,7 +108,7 @@ func (r *Router) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 
 // refusal is why no route takes a request.
 type refusal struct {
-	*problem.Problem
+	*Problem
 	allow string // the methods that the path has
 }
 
@@ -148,7 +147,7 @@ func (r *Router) find(req *http.Request) (h http.Handler, refuse Refuse, p *refu
 		return nil, refuse, notFound(path)
 	case h == nil:
 		allow := n.allow()
-		return nil, refuse, &refusal{problem.New(http.StatusMethodNotAllowed, problem.MethodNotAllowed, "%s cannot be used here: use %s", wire.Quote(req.Method), allow), allow}
+		return nil, refuse, &refusal{NewProblem(http.StatusMethodNotAllowed, MethodNotAllowed, "%s cannot be used here: use %s", wire.Quote(req.Method), allow), allow}
 	}
 	return h, refuse, misnamed
 }
@@ -169,15 +168,15 @@ func sent(u *url.URL) string {
 func checkName(path, segment string) *refusal {
 	switch segment {
 	case "":
-		return &refusal{Problem: problem.BadRequest("the path %s has nothing between two / or at its end, where a name belongs: write the name, and each / in it as %%2F", wire.Quote(path))}
+		return &refusal{Problem: BadRequest("the path %s has nothing between two / or at its end, where a name belongs: write the name, and each / in it as %%2F", wire.Quote(path))}
 	case ".", "..":
-		return &refusal{Problem: problem.BadRequest("the path %s has %s where a name belongs, and many programs take that for a folder: if it is the name, write it as %s", wire.Quote(path), segment, strings.ReplaceAll(segment, ".", "%2E"))}
+		return &refusal{Problem: BadRequest("the path %s has %s where a name belongs, and many programs take that for a folder: if it is the name, write it as %s", wire.Quote(path), segment, strings.ReplaceAll(segment, ".", "%2E"))}
 	}
 	return nil
 }
 
 func notFound(path string) *refusal {
-	return &refusal{Problem: problem.New(http.StatusNotFound, problem.NoSuchRoute, "there is nothing at %s", wire.Quote(path))}
+	return &refusal{Problem: NewProblem(http.StatusNotFound, NoSuchRoute, "there is nothing at %s", wire.Quote(path))}
 }
 
 // allow lists the methods of a path.

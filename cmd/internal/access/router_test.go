@@ -1,4 +1,4 @@
-package router
+package access
 
 import (
 	"bufio"
@@ -7,8 +7,6 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
-
-	"github.com/seed18712806/lapse/cmd/internal/httpapi/problem"
 )
 
 // route answers with its name, and with the names in the path.
@@ -20,7 +18,7 @@ func route(name string) http.Handler {
 
 // site has routes of every form that lapse has.
 func site() *Router {
-	r := New()
+	r := NewRouter()
 	for _, path := range []string{"/", "/v1/collections", "/v1/collections/{collection}", "/v1/collections/{collection}/documents",
 		"/v1/collections/{collection}/documents/{id}", "/v1/collections/{collection}/documents/{id}/touch",
 		"/console/collections/", "/console/documents/", "/console/documents/{id}"} {
@@ -28,11 +26,11 @@ func site() *Router {
 		r.Handle("DELETE", path, route("DELETE"))
 	}
 	r.Handle("POST", "/v1/post", route("POST"))
-	r.Refuse("/v1", func(w http.ResponseWriter, _ *http.Request, p *problem.Problem) {
+	r.Refuse("/v1", func(w http.ResponseWriter, _ *http.Request, p *Problem) {
 		w.WriteHeader(p.Status)
 		_, _ = fmt.Fprint(w, "api")
 	})
-	r.Refuse("", func(w http.ResponseWriter, _ *http.Request, p *problem.Problem) {
+	r.Refuse("", func(w http.ResponseWriter, _ *http.Request, p *Problem) {
 		w.WriteHeader(p.Status)
 		_, _ = fmt.Fprint(w, "console")
 	})
@@ -115,8 +113,8 @@ func TestPaths(t *testing.T) {
 		t.Errorf("Allow: %q", got)
 	}
 	w := httptest.NewRecorder()
-	New().ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), "GET", "/", nil))
-	if w.Code != 404 || !strings.Contains(w.Body.String(), problem.NoSuchRoute) {
+	NewRouter().ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), "GET", "/", nil))
+	if w.Code != 404 || !strings.Contains(w.Body.String(), NoSuchRoute) {
 		t.Errorf("without routes: %d %s", w.Code, w.Body)
 	}
 }

@@ -1,4 +1,4 @@
-package limit
+package access
 
 import (
 	"errors"
@@ -8,13 +8,11 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
-
-	"github.com/seed18712806/lapse/cmd/internal/httpapi/problem"
 )
 
 // TestOneTokenLeavesHalf: one token alone gets at most half of a limit, the next one half of the rest, and so on.
 func TestOneTokenLeavesHalf(t *testing.T) {
-	l := New("imports", "imports", 16)
+	l := NewLimit("imports", "imports", 16)
 	for token, want := range []int{8, 4, 2, 1, 1, 0} {
 		client, got := ClientOf(string(rune('a'+token))), 0
 		for l.Take(client, 1) == nil {
@@ -23,7 +21,7 @@ func TestOneTokenLeavesHalf(t *testing.T) {
 		if got != want {
 			t.Errorf("token %d has %d, want %d", token, got, want)
 		}
-		var p *problem.Problem
+		var p *Problem
 		if err := l.Take(client, 1); !errors.As(err, &p) || p.Status != 503 || p.Code != "too-many-imports" {
 			t.Errorf("token %d: %v", token, err)
 		}
@@ -39,7 +37,7 @@ func TestOneTokenLeavesHalf(t *testing.T) {
 
 // TestNoTokens: clients that need no token share all.
 func TestNoTokens(t *testing.T) {
-	l := New("reads", "reads", 2)
+	l := NewLimit("reads", "reads", 2)
 	if err := errors.Join(l.Take(Client{}, 1), l.Take(Client{}, 1)); err != nil {
 		t.Error(err)
 	}
@@ -50,7 +48,7 @@ func TestNoTokens(t *testing.T) {
 
 // TestHold: a request gives back all that it has taken, and what it could not take was not taken.
 func TestHold(t *testing.T) {
-	bytes, slots := New("bytes", "bytes", 1<<20), New("reads", "reads", 1)
+	bytes, slots := NewLimit("bytes", "bytes", 1<<20), NewLimit("reads", "reads", 1)
 	h := NewHold(Client{}, bytes)
 	if err := errors.Join(h.Enter(slots), h.Bytes(1<<19), h.Bytes(1<<18)); err != nil {
 		t.Fatal(err)
@@ -103,7 +101,7 @@ func TestSend(t *testing.T) {
 			takes, ends time.Duration
 			all         bool
 		}{{time.Second, 10 * time.Second, true}, {stall + 1, stall, false}, {4 * time.Second, whole, false}} {
-			h, w, began := NewHold(Client{}, New("bytes", "bytes", 1<<20)), &slow{header: http.Header{}, takes: c.takes}, time.Now()
+			h, w, began := NewHold(Client{}, NewLimit("bytes", "bytes", 1<<20)), &slow{header: http.Header{}, takes: c.takes}, time.Now()
 			if err := h.Send(w, 200, make([]byte, 10*piece)); err != nil {
 				t.Fatal(err)
 			}
@@ -111,7 +109,7 @@ func TestSend(t *testing.T) {
 				t.Errorf("%s for a piece: it took %d bytes in %s", c.takes, w.taken, got)
 			}
 		}
-		h := NewHold(Client{}, New("bytes", "bytes", piece))
+		h := NewHold(Client{}, NewLimit("bytes", "bytes", piece))
 		if w := (&slow{header: http.Header{}}); h.Send(w, 200, make([]byte, piece+1)) == nil || w.taken > 0 {
 			t.Error("it sends more than it may hold")
 		}

@@ -1,4 +1,4 @@
-package limit
+package access
 
 import (
 	"net/http"

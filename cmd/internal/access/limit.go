@@ -1,14 +1,12 @@
 // Package limit bounds what the clients of the HTTP server hold of the process: requests under way
 // and bytes in memory ([Limit]). It also sends an answer to a client that may not take it ([Send]).
-package limit
+package access
 
 import (
 	"crypto/sha256"
 	"io"
 	"net/http"
 	"sync"
-
-	"github.com/seed18712806/lapse/cmd/internal/httpapi/problem"
 )
 
 // Client is the sender of a request. The zero value is a client that needs no token.
@@ -31,7 +29,7 @@ type Limit struct {
 }
 
 // New makes a limit. what is the text for people.
-func New(name, what string, most int64) *Limit {
+func NewLimit(name, what string, most int64) *Limit {
 	return &Limit{name: name, what: what, most: most, by: make(map[Client]int64)}
 }
 
@@ -43,10 +41,10 @@ func (l *Limit) Take(c Client, n int64) error {
 	mine, free := l.by[c], l.most-l.used
 	switch {
 	case n > free:
-		return problem.New(http.StatusServiceUnavailable, problem.TooMany+l.name,
+		return NewProblem(http.StatusServiceUnavailable, TooMany+l.name,
 			"this process has %d %s under way, and allows %d: try again, or ask another process", l.used, l.what, l.most)
 	case c != (Client{}) && mine+n > free:
-		return problem.New(http.StatusServiceUnavailable, problem.TooMany+l.name,
+		return NewProblem(http.StatusServiceUnavailable, TooMany+l.name,
 			"this token has %d %s under way, and the %d that are free are not for it alone: wait for some of its requests to end, or ask another process", mine, l.what, free)
 	}
 	l.used += n

@@ -5,7 +5,6 @@ import (
 	"net/http"
 	"strings"
 
-	"github.com/seed18712806/lapse/cmd/internal/httpapi/problem"
 	"github.com/seed18712806/lapse/sink/wire"
 )
 
@@ -21,7 +20,7 @@ type Guard struct {
 // otherwise reach lapse by a name of its own that leads to 127.0.0.1.
 func (g *Guard) Check(r *http.Request) error {
 	if err := g.origin.Check(r); err != nil {
-		return problem.New(http.StatusForbidden, problem.CrossOrigin, "a page of another site may not change anything here")
+		return NewProblem(http.StatusForbidden, CrossOrigin, "a page of another site may not change anything here")
 	}
 	if g.Tokens == nil {
 		return checkHost(r.Host)
@@ -37,5 +36,5 @@ func checkHost(host string) error {
 	if ip := net.ParseIP(host); strings.EqualFold(host, "localhost") || ip != nil && ip.IsLoopback() {
 		return nil
 	}
-	return problem.New(http.StatusMisdirectedRequest, problem.WrongHost, "host %s is not this machine's loopback address: use 127.0.0.1 or localhost, or start lapse with --http-token-file", wire.Quote(host))
+	return NewProblem(http.StatusMisdirectedRequest, WrongHost, "host %s is not this machine's loopback address: use 127.0.0.1 or localhost, or start lapse with --http-token-file", wire.Quote(host))
 }

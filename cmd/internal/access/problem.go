@@ -1,5 +1,5 @@
 // Package problem is the answer to an HTTP request that failed: problem details (RFC 9457).
-package problem
+package access
 
 import (
 	"encoding/json"
@@ -52,13 +52,13 @@ type Problem struct {
 func (p *Problem) Error() string { return p.Detail }
 
 // New makes a problem.
-func New(status int, code, format string, args ...any) *Problem {
+func NewProblem(status int, code, format string, args ...any) *Problem {
 	return &Problem{Type: "about:blank", Title: http.StatusText(status), Status: status, Code: code, Detail: fmt.Sprintf(format, args...)}
 }
 
 // BadRequest makes a problem of a request that is wrong.
 func BadRequest(format string, args ...any) *Problem {
-	return New(http.StatusBadRequest, Invalid, format, args...)
+	return NewProblem(http.StatusBadRequest, Invalid, format, args...)
 }
 
 // codes are the codes of problems by the status of an outcome, or of an error of a read.
@@ -79,13 +79,13 @@ func CodeOf(status int) string {
 // OfOutcome is the answer to a write that lapse has rejected. The reason names the header of HTTP,
 // and not that of the message.
 func OfOutcome(o wire.Outcome) *Problem {
-	return New(o.Status, CodeOf(o.Status), "%s", strings.ReplaceAll(o.Error, "header "+wire.HeaderIfMatch, "header If-Match"))
+	return NewProblem(o.Status, CodeOf(o.Status), "%s", strings.ReplaceAll(o.Error, "header "+wire.HeaderIfMatch, "header If-Match"))
 }
 
 // OfRead is the answer to a read that failed.
 func OfRead(err error) error {
 	status, text := service.StatusOf(err)
-	return New(status, CodeOf(status), "%s", text)
+	return NewProblem(status, CodeOf(status), "%s", text)
 }
 
 // OfWrite is the answer to a write that has no outcome: an error of package client, or one that
@@ -95,14 +95,14 @@ func OfWrite(result client.Result, err error) *Problem {
 	switch {
 	case errors.As(err, &p):
 	case errors.Is(err, client.ErrUnknownOutcome) && result.Seq == 0:
-		p = New(http.StatusGatewayTimeout, OutcomeUnknown, "%s (over HTTP, the message id is the Idempotency-Key)", err)
+		p = NewProblem(http.StatusGatewayTimeout, OutcomeUnknown, "%s (over HTTP, the message id is the Idempotency-Key)", err)
 	case errors.Is(err, client.ErrUnknownOutcome):
-		p = New(http.StatusGatewayTimeout, OutcomeUnknown, "%s", err)
+		p = NewProblem(http.StatusGatewayTimeout, OutcomeUnknown, "%s", err)
 		p.Seq = strconv.FormatUint(result.Seq, 10)
 	case errors.Is(err, client.ErrUnavailable), errors.Is(err, client.ErrDenied):
-		p = New(http.StatusServiceUnavailable, Unavailable, "%s", err)
+		p = NewProblem(http.StatusServiceUnavailable, Unavailable, "%s", err)
 	default:
-		p = New(http.StatusInternalServerError, Internal, "the write failed: %s", err)
+		p = NewProblem(http.StatusInternalServerError, Internal, "the write failed: %s", err)
 	}
 	return p
 }
