@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"reflect"
+	"regexp"
 	"sort"
 	"strings"
 	"time"
@@ -82,8 +83,8 @@ func (s *Server) streamRequest(c *Command, verb, name string) {
 		Details bool `json:"deleted_details"`
 	}](c).Details {
 		info := string(st.info(st.seen()))
-		if all := st.deleted(st.seen()); all != nil {
-			info = strings.Replace(info, `"num_deleted":`, fmt.Sprintf(`"deleted":%s,"num_deleted":`, marshal(all)), 1)
+		if all := st.deleted(st.seen()); all != nil { // of a new stream it is sequence 0
+			info = numDeleted.ReplaceAllString(info, fmt.Sprintf(`"deleted":%s,"num_deleted":%d`, marshal(all), len(all)))
 		}
 		s.succeed(c, kind, "%s", info)
 	} else if verb == "INFO" {
@@ -129,6 +130,8 @@ func (s *Server) succeed(c *Command, kind, format string, args ...any) {
 func (s *Server) fail(c *Command, kind string, e *refusal) {
 	s.succeed(c, kind, `"error":%s`, marshal(e))
 }
+
+var numDeleted = regexp.MustCompile(`"num_deleted":\d+`)
 
 // deleted are the sequences between the first message and another that have none.
 func (st *Stream) deleted(upTo uint64) (all []uint64) {
