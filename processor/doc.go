@@ -11,37 +11,33 @@
 // This package only wires the rooms under processor/internal and watches them; the rooms do
 // the work. Data walks through them once, from top to bottom:
 //
-//	streams   provisions the log, the stream of events, the bucket of checkpoints
-//	identity  tells whether the log is the one that the stored state was computed from
-//	pull      reads the messages of a consumer
-//	feed      reads the log once: reader.go, catchup.go; keeps log time: logtime.go,
-//	          clockguard.go; one inbox per partition: inbox.go; ticks: ticker.go
-//	message   decodes a message
-//	state     what an owner remembers: progress.go, collections.go, duequeue.go
-//	decide    message, state and log time → outputs, outcomes, changes; pure
-//	owner     folds one partition: takeover.go, step.go, control.go, reap.go, finish.go
-//	announce  publishes each output once: announcer.go, published.go; checkpoints; outcomes
+//	streams    provisions the log, the stream of events, the bucket of checkpoints; tells whether the
+//	           log is the one that the stored state was computed from; makes requests over NATS
+//	feed       reads the log once: reader.go, catchup.go; keeps log time: logtime.go,
+//	           clockguard.go; one inbox per partition: inbox.go; ticks: ticker.go
+//	fold       decodes messages, and decides: message, state and log time → outputs, outcomes,
+//	           changes; pure
+//	partition  owns one partition: examine.go, takeover.go, step.go, control.go, reap.go, finish.go
+//	announce   publishes each output once: announcer.go, published.go; checkpoints; outcomes
 //
 // Beside them, snapshot stores snapshots of partitions, retention orders them and truncates the
-// log behind them, recording takes one while its owner goes on, and reload loads one; examine
-// judges what a takeover finds, turns keeps reaping from holding up reads, status holds what owners tell others, link makes requests over NATS, and crash
-// names the points at which tests interrupt all that. Each room imports only rooms above it
-// in the list of TestRoomsImportOneWay. Documents are parsed and merged in
-// processor/document, every rule about TTLs is in ttlrules, and Redis is behind sink.
+// log behind them, backoff waits after failures, and crash names the points at which tests interrupt
+// all that. Each room imports only rooms above it in the list of TestRoomsImportOneWay. Every rule
+// about TTLs is in ttlrules, and Redis is behind sink.
 //
 // # What happens when a write arrives
 //
 //  1. feed reads it, and computes its log time: the greatest stamp of the log so far.
 //  2. feed puts it into the inbox of its partition, by the hash of collection and id.
-//  3. owner takes a batch, and reads in one round trip the stored documents that it names.
-//  4. decide applies the batch. Where a write finds an expired version, the event of that
+//  3. partition takes a batch, and reads in one round trip the stored documents that it names.
+//  4. fold applies the batch. Where a write finds an expired version, the event of that
 //     comes first.
-//  5. owner adds documents that are due by now, from the due queue.
-//  6. owner verifies that it still is the owner, unless step 3 has shown it.
+//  5. partition adds documents that are due by now, from the due queue.
+//  6. partition verifies that this process still is the owner, unless step 3 has shown it.
 //  7. announce publishes the outputs, in their order, and waits for the acknowledgements. This
 //     comes before the commit, so an event is never lost. After a crash in between, the next
 //     owner has the same outputs again, and leaves out those that the stream has.
-//  8. owner commits documents, index, offset, and the place of the last output in the stream of
+//  8. partition commits documents, index, offset, and the place of the last output in the stream of
 //     events, in one script that checks the version. So each message takes effect once, and a
 //     former owner changes nothing.
 //  9. announce sends the outcomes, and, once a second, stores a checkpoint. Both may be
@@ -50,16 +46,16 @@
 // A configuration or a drop goes the same way, in every partition and as a step of its own.
 // If the log is silent when a document is due, feed appends a tick, and the owner steps
 // without messages. The steps of a takeover, and why they have that order, are at takeOver
-// in owner/takeover.go.
+// in partition/takeover.go.
 //
 // # Invariants
 //
 //   - S1: A partition is a fold of the log. Its state at an offset, and its outputs up to
-//     there, follow from the log alone (decide).
+//     there, follow from the log alone (fold).
 //   - S2: Log time is the greatest stamp so far. No clock of a process decides anything;
 //     clocks only stop a stamp that leads all of them (feed).
 //   - S3: An output is published before the commit of the step that it belongs to
-//     (owner/finish.go).
+//     (partition/finish.go).
 //   - S4: A commit takes effect as a whole, offset included, and only on the version that
 //     its step was computed from (sink).
 //   - S5: A publication is stored only behind the newest fence of its partition, and no output
@@ -68,14 +64,14 @@
 //     not have it. For that the owner reads the tail of the stream once, from its checkpoint to
 //     its fence (announce, N1 to N3).
 //   - S7: After any failure the owner takes the partition over anew. There is no other way
-//     to recover, and no other way to begin (owner/takeover.go).
+//     to recover, and no other way to begin (partition/takeover.go).
 //   - S8: Nothing is removed unless the log is known to reach back to rebuild it, or to a
 //     snapshot that was verified. A state that cannot be continued is refused and kept, until
-//     a person decides (examine).
+//     a person decides (partition/examine.go).
 //   - S9: A document leaves the index only with the commit after its event. So the index
-//     is the queue of the events to be published (owner/reap.go).
+//     is the queue of the events to be published (partition/reap.go).
 //   - S10: An event is published only when readers have reached its deadline, so no reader
-//     sees a document after its event (owner/step.go, readersAt).
+//     sees a document after its event (partition/step.go, readersAt).
 //   - S11: No partition waits for another: not for its inbox, its failures or its rebuild
 //     (feed/inbox.go).
 //   - S12: A takeover compares Redis, the log, the stream of events, the checkpoint and the

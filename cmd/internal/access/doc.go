@@ -1,4 +1,8 @@
-// Package access tells who may use the HTTP API: by tokens ([LoadTokens]) and, for TLS, with
+// Package access stands before every handler of the HTTP server: it finds the one of a request
+// ([Router]), bounds what clients hold of the process ([Limit]), and refuses with problem details
+// ([Problem], RFC 9457).
+//
+// It tells who may use the HTTP API: by tokens ([LoadTokens]) and, for TLS, with
 // which certificate the server proves who it is ([LoadCertificate]). Both come from files that
 // are read again on demand. A file that is not valid then changes nothing.
 //

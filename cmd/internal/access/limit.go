@@ -1,5 +1,3 @@
-// Package limit bounds what the clients of the HTTP server hold of the process: requests under way
-// and bytes in memory ([Limit]). It also sends an answer to a client that may not take it ([Send]).
 package access
 
 import (

@@ -1,4 +1,3 @@
-// Package problem is the answer to an HTTP request that failed: problem details (RFC 9457).
 package access
 
 import (

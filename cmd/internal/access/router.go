@@ -1,11 +1,3 @@
-// Package router finds the handler of an HTTP request by its method and path. The API and the
-// console share one [Router].
-//
-// [http.ServeMux] cleans a path that has . or .. or an empty segment, and redirects: a client then
-// repeats its DELETE on another path. A Router changes no path and redirects nowhere. It splits
-// the path at each / as the client sent it, and then decodes each segment once. So %2E%2E and
-// %2F are names like any other. A segment that was sent as . or .. or as nothing is no name: where
-// a route has a name there, the answer is 400.
 package access
 
 import (
@@ -17,7 +9,14 @@ import (
 	"github.com/seed18712806/lapse/sink/wire"
 )
 
-// Router is a tree of the segments of paths. Add all routes before it serves.
+// Router finds the handler of an HTTP request by its method and path. The API and the console share
+// one. The zero value has no routes.
+//
+// [http.ServeMux] cleans a path that has . or .. or an empty segment, and redirects: a client then
+// repeats its DELETE on another path. A Router changes no path and redirects nowhere. It splits
+// the path at each / as the client sent it, and then decodes each segment once. So %2E%2E and
+// %2F are names like any other. A segment that was sent as . or .. or as nothing is no name: where
+// a route has a name there, the answer is 400.
 type Router struct{ root node }
 
 // Refuse answers a request that no route takes. The problem says why, and Allow is set.

@@ -12,7 +12,7 @@
 //
 // A request passes through these files:
 //
-//	routes.go      every route; package router finds the one of a request
+//	routes.go      every route; package access finds the one of a request
 //	console.go     headers, origin, token (signin.go); then the route's handler
 //	overview.go    health, with what to do about each problem; figures of the last
 //	               minutes, from the metrics of this process (figures.go); collections

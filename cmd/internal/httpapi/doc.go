@@ -7,7 +7,7 @@
 //
 // A request passes through these files:
 //
-//	routes.go       every route; package router finds the one of a request
+//	routes.go       every route; package access finds the one of a request
 //	api.go          origin, token (package access), names, limits; then the route's handler
 //	documents.go    one document, and pages of them
 //	collections.go  configurations, drops, lists, counts and forecasts
@@ -17,7 +17,7 @@
 //	idempotency.go  Idempotency-Key
 //	condition.go    If-Match and If-None-Match
 //
-// Package problem is the answer to a request that failed (RFC 9457), and package limit bounds what
+// Package access also has the answers to requests that failed (RFC 9457), and the bounds of what
 // clients hold of the process.
 //
 // Every limit answers with a problem that names it. No answer allows a cache to keep a document
