@@ -15,7 +15,7 @@ import (
 
 const askEvery = 250 * time.Millisecond
 
-// Progress is how far the snapshots of all shards are.
+// SnapshotProgress is how far the snapshots of all shards are.
 type SnapshotProgress struct {
 	Partitions int    `json:"partitions"`
 	Done       int    `json:"done"`

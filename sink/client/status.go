@@ -32,14 +32,14 @@ type Status struct {
 	Members     []MemberStatus `json:"members"`
 }
 
-// Server is the NATS server that the client is connected to.
+// ServerStatus is the NATS server that the client is connected to.
 type ServerStatus struct {
 	URL     string `json:"url"` // without passwords
 	Name    string `json:"name"`
 	Version string `json:"version"`
 }
 
-// Stream is the state of a stream.
+// StreamStatus is the state of a stream.
 type StreamStatus struct {
 	Name      string     `json:"name"`
 	Messages  uint64     `json:"messages"`
@@ -51,14 +51,14 @@ type StreamStatus struct {
 	Replicas  int        `json:"replicas"`
 }
 
-// Bucket is the state of the bucket of checkpoints.
+// BucketStatus is the state of the bucket of checkpoints.
 type BucketStatus struct {
 	Name    string `json:"name"`
 	Entries uint64 `json:"entries"`
 	Bytes   uint64 `json:"bytes"`
 }
 
-// Shard is the state of a shard, and the process that owns it.
+// ShardStatus is the state of a shard, and the process that owns it.
 type ShardStatus struct {
 	Shard int `json:"shard"`
 	// Owner is the name of the process; empty if none owns the shard.
@@ -82,7 +82,7 @@ const (
 	RoleGone    = "gone" // its entry is older than 10 seconds
 )
 
-// Member is the state of a process.
+// MemberStatus is the state of a process.
 type MemberStatus struct {
 	Role string `json:"role"`
 	// SeenAgo is the age of its entry in seconds, by the clock of the NATS servers.

@@ -26,7 +26,7 @@ type Limit struct {
 	by   map[Client]int64
 }
 
-// New makes a limit. what is the text for people.
+// NewLimit makes a limit. what is the text for people.
 func NewLimit(name, what string, most int64) *Limit {
 	return &Limit{name: name, what: what, most: most, by: make(map[Client]int64)}
 }

@@ -50,7 +50,7 @@ type Problem struct {
 
 func (p *Problem) Error() string { return p.Detail }
 
-// New makes a problem.
+// NewProblem makes a problem.
 func NewProblem(status int, code, format string, args ...any) *Problem {
 	return &Problem{Type: "about:blank", Title: http.StatusText(status), Status: status, Code: code, Detail: fmt.Sprintf(format, args...)}
 }

@@ -31,7 +31,7 @@ type node struct {
 	refuse  Refuse // requests for this path and all paths below it
 }
 
-// New makes a router without routes.
+// NewRouter makes a router without routes.
 func NewRouter() *Router { return &Router{} }
 
 // Handle adds a route. A segment {name} of the pattern stands for any segment, whose text
