@@ -265,21 +265,24 @@ func TestIncompleteBatches(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
+			sent := make(chan *nats.Msg, 1000)
+			_, err := r.nc.ChanSubscribe("lapse.rejected.orders.a", sent)
+			if err == nil {
+				err = r.nc.Flush()
+			}
+			r.p.largest.Store(10)
+			r.publish(rejections("a", 1, 25)...)
+			if err = errors.Join(err, r.nc.Flush()); err != nil {
+				t.Fatal(err)
+			}
 			batches, alone := 0, 0
-			if _, err := r.nc.Subscribe("lapse.rejected.orders.a", func(m *nats.Msg) {
-				if m.Header.Get(headerBatchCommit) != "" {
+			for len(sent) > 0 {
+				if m := <-sent; m.Header.Get(headerBatchCommit) != "" {
 					batches++
 				} else if m.Header.Get(headerBatchID) == "" {
 					alone++
 				}
-			}); err != nil {
-				t.Fatal(err)
 			}
-			if err := r.nc.Flush(); err != nil {
-				t.Fatal(err)
-			}
-			r.p.largest.Store(10)
-			r.publish(rejections("a", 1, 25)...)
 			if n := len(r.storedOn("a")); n != 25 || batches != tt.batches || alone != tt.alone || r.p.largest.Load() != int64(tt.most) {
 				t.Errorf("%d are stored; it has sent %d batches of %d at most, and %d alone", n, batches, r.p.largest.Load(), alone)
 			}

@@ -106,11 +106,13 @@ func TestG9_AShardThatIsGoneIsNotAskedForEver(t *testing.T) {
 		o.SendWhenAll(0, []fold.Outcome{of(5)})
 		go func() { defer close(ended); o.Run(ctx) }()
 		time.Sleep(elsewhereFor + elsewhereAtMost)
+		synctest.Wait()
 		if n := a.n; n < 600 || n > 610 { // 2 + 4 + ... + 64 ms, and then every 100 ms
 			t.Errorf("they were asked %d times in a minute", n)
 		}
 		n := a.n
 		time.Sleep(time.Minute)
+		synctest.Wait()
 		if a.n != n {
 			t.Errorf("they were asked %d times after that", a.n-n)
 		}
