@@ -50,7 +50,7 @@ var rooms = []room{
 	{"sink", []string{"sink"}, "sink/service", false},
 	{"store", []string{"sink/store"}, "processor", false},
 	{"events", []string{"sink/events"}, "processor", true},
-	{"httpapi", []string{"cmd/internal/httpapi", "cmd/internal/httpapi/live"}, "cmd/internal/console", false},
+	{"httpapi", []string{"cmd/internal/httpapi", "cmd/internal/live"}, "cmd/internal/console", false},
 	{"backup", []string{"cmd/internal/backup"}, "integration Backup|Restore|Until", false},
 }
 
