@@ -58,8 +58,10 @@ func NewAnnouncer(c *Channel, partition int, owner Ownership) *Announcer {
 	return &Announcer{partition: partition, channel: c, owner: owner}
 }
 
-// Hold keeps the tail of the stream, for a takeover that begins.
+// Hold keeps the tail of the stream, for a takeover that begins. No checkpoint is stored from now on: it could
+// name outputs that the stream has lost, in place of an older one from which they can be made again.
 func (a *Announcer) Hold() {
+	a.settled.Store(nil)
 	if !a.holds {
 		a.holds = true
 		a.channel.Tail.Hold()

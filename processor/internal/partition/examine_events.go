@@ -212,7 +212,7 @@ func (e *examiner) judgeOne(ctx context.Context, f *found, named events.Named) e
 
 // again chooses the log from its beginning, where outputs were lost and no snapshot can be used.
 func (e *examiner) again(ctx context.Context, f *found) error {
-	lost, damage := f.Lost, f.Damage
+	lost, damage, examined := f.Lost, f.Damage, f.Checkpoint.Seq
 	if c := f.Checkpoint; c.Seq == 0 {
 		// Nothing tells which of the outputs that the stream does not have its limits have removed.
 		first, _, err := e.events.ends(ctx)
@@ -234,7 +234,13 @@ func (e *examiner) again(ctx context.Context, f *found) error {
 	} else if err != nil {
 		return err
 	}
-	return e.judgeEvents(ctx, f, 0)
+	if err := e.judgeEvents(ctx, f, 0); err != nil {
+		return err
+	}
+	if f.Checkpoint.Seq < examined { // another one was stored meanwhile, which names lost outputs
+		return errors.New("the checkpoint has changed during the examination, which is made anew")
+	}
+	return nil
 }
 
 // gone is the refusal where lost outputs cannot be published again. The kind of the reason does not

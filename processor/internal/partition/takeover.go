@@ -191,7 +191,7 @@ func (p *Partition) claim(ctx context.Context, f *found) error {
 // resume goes on from what was found, now that no former owner can commit or publish. upTo
 // is the sequence of a tick that was appended after the claim.
 func (p *Partition) resume(ctx context.Context, f *found, upTo uint64) error {
-	if lost := f.Lost != nil; f.Anew {
+	if lost, examined := f.Lost != nil, f.Checkpoint.Seq; f.Anew {
 		if err := p.examiner().Cover(ctx, p.announcer.FencePlace().Seq); err != nil {
 			return p.takeOverFailed(err)
 		}
@@ -200,7 +200,7 @@ func (p *Partition) resume(ctx context.Context, f *found, upTo uint64) error {
 			return p.failed(fmt.Errorf("truncated since the examination, which is made anew: %v", errors.Unwrap(err)))
 		} else if err != nil {
 			return p.takeOverFailed(err)
-		} else if f.Lost != nil && !lost {
+		} else if f.Lost != nil && (!lost || f.Checkpoint.Seq < examined) { // a checkpoint was stored meanwhile that is of no use
 			return p.failed(fmt.Errorf("lost since the examination, which is made anew: %w", f.Lost))
 		}
 	}
