@@ -2,6 +2,7 @@ package feed
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math"
 	"slices"
@@ -59,6 +60,9 @@ var ProblemTick = health.Problem{Name: "append to the log", Advice: "Look at the
 const (
 	tickEvery = 2 * time.Millisecond // at most
 	tickAgain = time.Second          // if the reader does not read it
+
+	leaderlessFor = 2 * time.Second // the log, until a barrier fails
+	between       = 100 * time.Millisecond
 )
 
 // Barrier appends a tick, and returns its sequence: every message that was in the log
@@ -92,7 +96,13 @@ func (t *Ticker) fly(ctx context.Context, f *flight) {
 	defer close(f.done)
 	ctx, cancel := context.WithTimeout(ctx, streams.CallTimeout)
 	defer cancel()
-	f.seq, f.err = t.send(ctx)
+	// A log on replicas that was just created has no leader yet.
+	for began := time.Now(); ; {
+		f.seq, f.err = t.send(ctx)
+		if !errors.Is(f.err, jetstream.ErrNoStreamResponse) || time.Since(began) > leaderlessFor || !backoff.Wait(ctx, between) {
+			return
+		}
+	}
 }
 
 // send appends a tick. Whether it is stored or not, another one does no harm.
