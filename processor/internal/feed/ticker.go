@@ -2,7 +2,6 @@ package feed
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"math"
 	"slices"
@@ -61,8 +60,9 @@ const (
 	tickEvery = 2 * time.Millisecond // at most
 	tickAgain = time.Second          // if the reader does not read it
 
-	leaderlessFor = 2 * time.Second // the log, until a barrier fails
-	between       = 100 * time.Millisecond
+	// While no server answers for the log, every 250 ms: one on replicas that was just created may have no
+	// leader yet.
+	barrierAttempts = 8
 )
 
 // Barrier appends a tick, and returns its sequence: every message that was in the log
@@ -96,19 +96,13 @@ func (t *Ticker) fly(ctx context.Context, f *flight) {
 	defer close(f.done)
 	ctx, cancel := context.WithTimeout(ctx, streams.CallTimeout)
 	defer cancel()
-	// A log on replicas that was just created has no leader yet.
-	for began := time.Now(); ; {
-		f.seq, f.err = t.send(ctx)
-		if !errors.Is(f.err, jetstream.ErrNoStreamResponse) || time.Since(began) > leaderlessFor || !backoff.Wait(ctx, between) {
-			return
-		}
-	}
+	f.seq, f.err = t.send(ctx, jetstream.WithRetryAttempts(barrierAttempts))
 }
 
 // send appends a tick. Whether it is stored or not, another one does no harm.
-func (t *Ticker) send(ctx context.Context) (seq uint64, err error) {
+func (t *Ticker) send(ctx context.Context, opts ...jetstream.PublishOpt) (seq uint64, err error) {
 	err = t.link.Query(ctx, func(ctx context.Context) error {
-		ack, err := t.js.Publish(ctx, t.subject, nil)
+		ack, err := t.js.Publish(ctx, t.subject, nil, opts...)
 		if err == nil {
 			seq = ack.Sequence
 		}

@@ -11,8 +11,10 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/seed18712806/lapse/integration/harness/natstest"
+	"github.com/seed18712806/lapse/integration/harness/poll"
 	"github.com/seed18712806/lapse/processor/internal/streams"
 )
 
@@ -131,6 +133,36 @@ func TestG3_ABarrierIsANewTick(t *testing.T) {
 			t.Errorf("the first caller gets %d, want %d", seq, 2*round+1)
 		}
 		answer(t, next(t, ticks), 2*round+2)
+	}
+}
+
+// TestABarrierWaitsForALeader: the log of a takeover may have been created just before, and have no leader yet.
+//
+// It fails if a barrier gives up as soon as another publication does.
+func TestABarrierWaitsForALeader(t *testing.T) {
+	t.Parallel()
+	const subject = "tick"
+	js := natstest.Connect(t, natstest.Options{})
+	l, stop := streams.WatchLink(js.Conn())
+	defer stop()
+	tk := NewTicker(js, l, subject, NewInboxes(1, 1), &Backlog{}, nil)
+	before := js.Conn().Stats().OutMsgs
+	done := make(chan error, 1)
+	go func() { _, err := tk.Barrier(t.Context()); done <- err }()
+	if err := poll.Met(10*time.Second, "it tries again", func() bool {
+		return js.Conn().Stats().OutMsgs > before+1+jetstream.DefaultPubRetryAttempts || len(done) > 0
+	}); err != nil {
+		t.Fatal(err)
+	}
+	ticks, err := js.Conn().SubscribeSync(subject) // in place of the log
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(done) == 0 {
+		answer(t, next(t, ticks), 1)
+	}
+	if err := <-done; err != nil {
+		t.Error(err)
 	}
 }
 
