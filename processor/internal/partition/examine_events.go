@@ -212,17 +212,7 @@ func (e *examiner) judgeOne(ctx context.Context, f *found, named events.Named) e
 
 // again chooses the log from its beginning, where outputs were lost and no snapshot can be used.
 func (e *examiner) again(ctx context.Context, f *found) error {
-	lost, damage, examined := f.Lost, f.Damage, f.Checkpoint.Seq
-	if c := f.Checkpoint; c.Seq == 0 {
-		// Nothing tells which of the outputs that the stream does not have its limits have removed.
-		first, _, err := e.events.ends(ctx)
-		if err != nil {
-			return err
-		}
-		if first > 1 {
-			return e.gone(ctx, f, lost, fmt.Errorf("no snapshot is from before, and the stream has removed what it had before sequence %d", first))
-		}
-	}
+	lost, damage := f.Lost, f.Damage
 	f.Damage = lost
 	if err := e.events.limited(ctx, func(ctx context.Context) error { return e.judgeLog(ctx, f) }); errors.Is(err, streams.ErrRefused) || errors.Is(err, streams.ErrLogTruncated) {
 		f.Damage = damage // what is stored is as it was
@@ -234,13 +224,16 @@ func (e *examiner) again(ctx context.Context, f *found) error {
 	} else if err != nil {
 		return err
 	}
-	if err := e.judgeEvents(ctx, f, 0); err != nil {
+	if err := e.judgeEvents(ctx, f, 0); err != nil || f.Checkpoint.Seq > 0 {
 		return err
 	}
-	if f.Checkpoint.Seq < examined { // another one was stored meanwhile, which names lost outputs
-		return errors.New("the checkpoint has changed during the examination, which is made anew")
+	// Nothing tells which of the outputs that the stream does not have its limits have removed.
+	first, _, err := e.events.ends(ctx)
+	if err == nil && first > 1 {
+		f.Damage = damage
+		err = e.gone(ctx, f, lost, fmt.Errorf("no snapshot is from before, and the stream has removed what it had before sequence %d", first))
 	}
-	return nil
+	return err
 }
 
 // gone is the refusal where lost outputs cannot be published again. The kind of the reason does not
