@@ -189,6 +189,37 @@ func TestG12_LostSinceTheExamination(t *testing.T) {
 	}
 }
 
+// TestG12_ACheckpointComesAfterTheExamination: a former owner stores a checkpoint between the examination and the
+// claim, and it names an event that the stream has lost. That takeover fails: with the checkpoint that was
+// examined, the partition publishes again what came after it alone.
+//
+// It fails if the partition goes on without a checkpoint: what the limits of the stream have removed would be
+// published again.
+func TestG12_ACheckpointComesAfterTheExamination(t *testing.T) {
+	r := newRig(t)
+	r.idle()
+	ttlOf1(r)
+	r.write(start, "a", `{}`)
+	r.idle()
+	r.checkpoint()
+	r.passTime(start + 1000)
+	r.idle()
+	later := *r.announcer.Settled()
+	if later.Last.Seq == 0 {
+		t.Fatalf("the checkpoint names no event: %+v", later)
+	}
+	r.loseEvents()
+	r.TakeOverAgain()
+	r.at[crash.AfterTake] = func() {
+		if err := r.shared.Checkpoints.Replace(t.Context(), r.number(), later); err != nil {
+			t.Error(err)
+		}
+	}
+	if err := r.try(); err == nil || !strings.Contains(err.Error(), "lost since the examination") || r.calls("clear") > 0 {
+		t.Errorf("it is taken over: %v", err)
+	}
+}
+
 // TestG12_ACheckpointOfWhatIsLost: the checkpoint that names lost outputs cannot be replaced. Then nothing is removed.
 func TestG12_ACheckpointOfWhatIsLost(t *testing.T) {
 	r := newRig(t)
