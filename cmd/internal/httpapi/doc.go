@@ -17,8 +17,8 @@
 //	idempotency.go  Idempotency-Key
 //	condition.go    If-Match and If-None-Match
 //
-// Package access also has the answers to requests that failed (RFC 9457), and the bounds of what
-// clients hold of the process.
+// Package access makes the answers to requests that fail (RFC 9457), and limits what clients hold of
+// the process.
 //
 // Every limit answers with a problem that names it. No answer allows a cache to keep a document
 // without asking: a changed default counts at once.

@@ -84,7 +84,7 @@ func (e *examiner) judgeEvents(ctx context.Context, f *found, fence uint64) erro
 // begins anew needs that: nothing tells which of its outputs are published.
 func (e *examiner) Cover(ctx context.Context, fence uint64) error { return e.cover(ctx, 0, fence) }
 
-// cover is Cover of what is behind a sequence.
+// cover reads what the stream of events has behind a sequence, up to the owner's fence at least.
 func (e *examiner) cover(ctx context.Context, from, fence uint64) error {
 	var upTo uint64
 	err := e.events.limited(ctx, func(ctx context.Context) (err error) {
