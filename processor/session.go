@@ -115,9 +115,16 @@ func (p *Processor) checkStore(ctx context.Context, js jetstream.JetStream) erro
 }
 
 func (p *Processor) hasLog(ctx context.Context, js jetstream.JetStream) (bool, error) {
-	_, err := js.Stream(ctx, p.opts.log().Stream())
+	name := p.opts.log().Stream()
+	err := streams.Again(ctx, p.opts.Logger, func(ctx context.Context) error {
+		_, err := js.Stream(ctx, name)
+		return err
+	})
 	if errors.Is(err, jetstream.ErrStreamNotFound) {
 		return false, nil
+	}
+	if err != nil {
+		err = fmt.Errorf("look for stream %s: %w", name, err)
 	}
 	return err == nil, err
 }

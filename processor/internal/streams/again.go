@@ -12,7 +12,7 @@ import (
 )
 
 const (
-	perAttempt = 10 * time.Second       // that Again waits for an answer
+	perAttempt = 5 * time.Second        // that Again waits for an answer
 	between    = 100 * time.Millisecond // two attempts, after an answer
 )
 
