@@ -123,14 +123,14 @@ func (r *rig) reap(collection string, now int64, limit int) (n int) {
 		var changes []store.Change
 		for i, id := range due[0].IDs {
 			d := due[0].Documents[i]
-			if d != r.Docs[collection][id] || !config.History.Expired(d.Header.Ts, d.Header.TTL, now) {
+			if d != r.Docs[collection][id] || !config.History.Expired(d.Header.Clock(), now) {
 				r.T.Fatalf("%s is due: %+v", id, d)
 			}
 			changes = append(changes, store.Change{ID: id, Old: &d.Header})
 		}
 		expired := 0
 		for id, d := range r.Docs[collection] {
-			if wire.Partition(r.N, collection, id) == p && config.History.Expired(d.Header.Ts, d.Header.TTL, now) {
+			if wire.Partition(r.N, collection, id) == p && config.History.Expired(d.Header.Clock(), now) {
 				expired++
 			}
 		}

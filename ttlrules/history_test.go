@@ -36,7 +36,7 @@ func TestG2_ExpiredFromTheDeadlineOn(t *testing.T) {
 			d := doc{ts: ts, item: tt.item}
 			for off := int64(-1); off <= 1; off++ {
 				now, want := tt.deadline+off, off >= 0
-				if got := h.Expired(ts, tt.item, now); got != want {
+				if got := h.Expired(d.clock(), now); got != want {
 					t.Errorf("%+d ms from the deadline: Expired is %t", off, got)
 				}
 				if got := underCut(h, d, now); got != want {
@@ -65,7 +65,7 @@ func TestG4_AChangeMeetsADeadline(t *testing.T) {
 			expired bool
 		}{{-1, false}, {0, true}, {1, true}} {
 			h := ttlrules.History{}.With(0, 1, 10).With(deadline+tt.off, 2, def)
-			x, ok := h.ExpiredAt(ts, ttlrules.Inherit)
+			x, ok := h.ExpiredAt(ttlrules.Clock{Ts: ts})
 			if tt.expired {
 				if want := (ttlrules.Expiry{At: deadline, TTL: 10}); !ok || x != want {
 					t.Errorf("default %d comes %+d ms from the deadline: %+v, %t; want %+v", def, tt.off, x, ok, want)
@@ -75,7 +75,7 @@ func TestG4_AChangeMeetsADeadline(t *testing.T) {
 				}
 				continue
 			}
-			if h.Expired(ts, ttlrules.Inherit, deadline) || underCut(h, doc{ts: ts}, deadline) {
+			if h.Expired(ttlrules.Clock{Ts: ts}, deadline) || underCut(h, doc{ts: ts}, deadline) {
 				t.Errorf("default %d comes %+d ms from the deadline: the document has expired all the same", def, tt.off)
 			}
 		}
@@ -123,7 +123,7 @@ func TestExpiredAt(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			x, ok := history(tt.changes, math.MaxInt64).ExpiredAt(tt.ts, tt.item)
+			x, ok := history(tt.changes, math.MaxInt64).ExpiredAt(ttlrules.Clock{Ts: tt.ts, TTL: tt.item})
 			if ok != (tt.want.At != never) || ok && x != tt.want {
 				t.Errorf("got %+v, %t; want %+v", x, ok, tt.want)
 			}
@@ -171,7 +171,7 @@ func TestCutsAndExpiredAtDoNotAllocate(t *testing.T) {
 	h := longHistory()
 	if n := testing.AllocsPerRun(100, func() {
 		h.Cuts(50_000)
-		h.ExpiredAt(20_000, ttlrules.Inherit)
+		h.ExpiredAt(ttlrules.Clock{Ts: 20_000})
 		h.NextDue(20_000, true)
 	}); n != 0 {
 		t.Errorf("%v allocations", n)
@@ -200,7 +200,7 @@ func BenchmarkExpiredAt(b *testing.B) {
 	h := longHistory()
 	b.ReportAllocs()
 	for b.Loop() {
-		h.ExpiredAt(20_000, ttlrules.Inherit)
+		h.ExpiredAt(ttlrules.Clock{Ts: 20_000})
 	}
 }
 

@@ -134,7 +134,7 @@ func (d *Decision) write(m *Message) {
 	}
 	s.Now = next
 	o := wire.Outcome{Status: status, Etag: wire.Etag(m.Seq), Ts: wire.Time(d.Watermark), Warning: warning(m, config)}
-	if at, expires := ttlrules.Deadline(next.Header.Ts, next.Header.TTL, config.History.Current()); expires {
+	if at, expires := next.Header.Clock().Deadline(config.History.Current()); expires {
 		o.ExpiresAt = (*wire.Time)(&at)
 	}
 	d.done(m, o)
@@ -145,7 +145,7 @@ func (d *Decision) expireIn(s *Slot, config store.Config) {
 	if s.Now == nil {
 		return
 	}
-	if x, ok := config.History.ExpiredAt(s.Now.Header.Ts, s.Now.Header.TTL); ok && x.At <= d.Watermark {
+	if x, ok := config.History.ExpiredAt(s.Now.Header.Clock()); ok && x.At <= d.Watermark {
 		d.expire(s.Key, *s.Now, x)
 		s.Now = nil
 	}
