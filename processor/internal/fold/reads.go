@@ -44,8 +44,8 @@ func (d *Decision) Name(messages []*Message) (slots []*Slot, whole map[Key]bool)
 			d.Slot(Key{Collection: generation, ID: m.ID})
 		}
 		// A document that is touched, and expires before the batch ends, is needed
-		// whole. No TTL is shorter than a second.
-		if m.Op == wire.Patch || m.Op == wire.Touch && last-messages[0].Time >= 1000 {
+		// whole. No TTL is shorter than a second; an absolute deadline may be near.
+		if m.Op == wire.Patch || m.Op == wire.Touch && (last-messages[0].Time >= 1000 || m.Clock.ExpiresAt != nil) {
 			whole[key] = true
 		}
 	}

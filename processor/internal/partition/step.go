@@ -28,8 +28,15 @@ func (p *Partition) step(ctx context.Context, messages []*fold.Message, to fold.
 	if err := p.shared.Hook.At(crash.AfterRead); err != nil {
 		return false, err
 	}
-	for _, m := range messages {
-		d.Apply(m)
+	for i, m := range messages {
+		if d.Apply(m) {
+			continue
+		}
+		if i == 0 {
+			return true, p.drain(ctx, m)
+		}
+		messages = messages[:i]
+		break
 	}
 	to = p.reach(messages, to)
 	due, held, err := p.reap(ctx, d, to)
