@@ -192,6 +192,12 @@ type Config struct {
 	Etag Etag `json:"etag,omitzero"`
 }
 
+// Published is the configuration as clients publish it, without what only a read has.
+func (c Config) Published() Config {
+	c.IndexBuilding, c.Etag = false, 0
+	return c
+}
+
 // Event is the body of an expiry event. Write it with [Event.Encode]: json.Marshal would
 // remove the white space of the document and escape its <, > and &, which could make it too
 // large for the server.

@@ -156,6 +156,54 @@ func (d *DefaultTTL) Decode(ctx *kong.DecodeContext) error {
 	return nil
 }
 
+// Limit is a limit of the TTL in seconds; 0 is none. A nil pointer means that the user did not give it.
+type Limit int32
+
+// UnmarshalText implements [encoding.TextUnmarshaler].
+func (l *Limit) UnmarshalText(text []byte) (err error) {
+	if *l = 0; string(text) == "none" {
+		return nil
+	}
+	n, err := wholeSeconds(string(text))
+	*l = Limit(n)
+	return err
+}
+
+// Warnings are durations before a deadline, in seconds. A nil pointer means that the user did not give
+// them.
+type Warnings struct{ Seconds []int32 }
+
+// UnmarshalText implements [encoding.TextUnmarshaler].
+func (w *Warnings) UnmarshalText(text []byte) error {
+	if w.Seconds = nil; string(text) == "none" {
+		return nil
+	}
+	for one := range strings.SplitSeq(string(text), ",") {
+		n, err := wholeSeconds(one)
+		if err != nil {
+			return err
+		}
+		w.Seconds = append(w.Seconds, n)
+	}
+	return nil
+}
+
+// wholeSeconds reads a number of seconds, or a duration of whole seconds.
+func wholeSeconds(text string) (int32, error) {
+	n, err := strconv.ParseInt(text, 10, 64)
+	if err != nil {
+		var d time.Duration
+		d, err = wire.ParseDuration(text)
+		if n = int64(d / time.Second); d%time.Second != 0 {
+			n = 0
+		}
+	}
+	if err != nil || n < 1 || n > ttlrules.MaxSeconds {
+		return 0, fmt.Errorf("%q is not valid: use a whole number of seconds from 1 to %d, a duration such as 90s, 12h or 7d, or none", text, ttlrules.MaxSeconds)
+	}
+	return int32(n), nil
+}
+
 // popNumber takes the value of a flag, which may begin with a minus.
 func popNumber(ctx *kong.DecodeContext) (string, error) {
 	token := ctx.Scan.Pop()
