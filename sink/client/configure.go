@@ -69,8 +69,8 @@ func (o *Collection[T]) Drop(ctx context.Context, options ...Option) (Written, e
 // send sends a configuration or a drop.
 func (o *Collection[T]) send(ctx context.Context, subject string, body []byte, options []Option) (Written, error) {
 	s, err := settle(options)
-	if err == nil && s.ttl != nil {
-		err = invalid("a configuration and a drop have no document, and so no TTL: leave the option TTL out")
+	if err == nil && s.clock() {
+		err = invalid("a configuration and a drop have no document, and so no TTL: leave the options TTL, ExpiresAt and KeepClock out")
 	}
 	if err != nil {
 		return Written{}, o.wrap("", err)
