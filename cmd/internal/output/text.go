@@ -33,6 +33,14 @@ func DefaultTTL(ttl *int32) string {
 	return strconv.FormatInt(int64(*ttl), 10)
 }
 
+// TTL is the time to live that counted; 0, which is "-", means that an absolute deadline counted.
+func TTL(seconds int32) string {
+	if seconds == 0 {
+		return "-"
+	}
+	return strconv.Itoa(int(seconds))
+}
+
 // Config is the configuration of a collection, on one line.
 func Config(collection string, c wire.Config) string {
 	line := fmt.Sprintf("%s default-ttl=%s indexing=%s", collection, DefaultTTL(c.DefaultTTL), Indexing(c.IndexingMode, c.IndexBuilding))
