@@ -29,7 +29,7 @@ func TestClocks(t *testing.T) {
 	r.do("PUT", path, `{}`, "Lapse-Clock", "kept").want(t, 400, "use keep")
 
 	for _, c := range [][3]string{
-		{"PUT", collection, `{}`}, {"DELETE", collection, ``}, {"DELETE", path, ``}
+		{"PUT", collection, `{}`}, {"DELETE", collection, ``}, {"DELETE", path, ``},
 	} {
 		r.do(c[0], c[1], c[2], "Lapse-Expires-At", at).want(t, 400, "Lapse-Expires-At")
 		r.do(c[0], c[1], c[2], "Lapse-Clock", "keep").want(t, 400, "Lapse-Clock")
