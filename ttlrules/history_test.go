@@ -51,6 +51,55 @@ func TestG2_ExpiredFromTheDeadlineOn(t *testing.T) {
 	}
 }
 
+// TestG2_KeptAndAbsoluteClocks pins the same boundary where a write kept its clock or named a
+// deadline: the version is expired from the later of its deadline and its ts, under the cut as
+// well, and the write itself is the cause where the deadline had passed.
+//
+// It fails if a kept clock counts from ts, if an absolute deadline moves with the default, or if
+// a version is expired before it was written.
+func TestG2_KeptAndAbsoluteClocks(t *testing.T) {
+	const begin, ts = 1_790_000_000_000, 1_790_000_040_000
+	for _, tt := range []struct {
+		name     string
+		clock    ttlrules.Clock
+		def      ttlrules.Default
+		at       int64 // 0: never
+		ttl      int32
+		byItself bool
+	}{
+		{"kept, inherits", ttlrules.Clock{Kept: begin}, 60, begin + 60_000, 60, false},
+		{"kept, own", ttlrules.Clock{Kept: begin, TTL: 50}, 60, begin + 50_000, 50, false},
+		{"kept, run out by the default", ttlrules.Clock{Kept: begin}, 30, ts, 30, true},
+		{"kept, run out at ts", ttlrules.Clock{Kept: begin, TTL: 40}, ttlrules.NoDefault, ts, 40, true},
+		{"kept, never", ttlrules.Clock{Kept: begin, TTL: ttlrules.Never}, 30, 0, 0, false},
+		{"kept, off", ttlrules.Clock{Kept: begin, TTL: 1}, ttlrules.Off, 0, 0, false},
+		{"absolute", ttlrules.Clock{Absolute: ts + 1}, 60, ts + 1, 0, false},
+		{"absolute, without a default", ttlrules.Clock{Absolute: ts + 1, Kept: begin, TTL: ttlrules.Never}, ttlrules.NoDefault, ts + 1, 0, false},
+		{"absolute, off", ttlrules.Clock{Absolute: ts + 1}, ttlrules.Off, 0, 0, false},
+	} {
+		c := tt.clock
+		c.Ts, c.Seq = ts, 7
+		h := ttlrules.History{}.With(begin, 1, tt.def).Settled()
+		want := ttlrules.Expiry{At: tt.at, TTL: tt.ttl}
+		if tt.byItself {
+			want.Seq = 7
+		}
+		if x, ok := h.ExpiredAt(c); ok != (tt.at != 0) || ok && x != want {
+			t.Errorf("%s: ExpiredAt is %+v, %t; want %+v", tt.name, x, ok, want)
+		}
+		score, in := c.Score()
+		for off := int64(-1); off <= 1; off++ {
+			now, expired := tt.at+off, off >= 0 && tt.at != 0
+			if got := h.Expired(c, now); got != expired {
+				t.Errorf("%s, %+d ms: Expired is %t", tt.name, off, got)
+			}
+			if under := in != ttlrules.NotIndexed && score <= cut(h, in == ttlrules.ByInherit, now); now >= ts && under != expired {
+				t.Errorf("%s, %+d ms: under the cut is %t", tt.name, off, under)
+			}
+		}
+	}
+}
+
 // TestG4_AChangeMeetsADeadline pins what happens when the default changes a
 // millisecond before a deadline, at it, and after it: before, the deadline is no
 // more; at it or after, the document is expired and stays so, whatever the change.

@@ -20,5 +20,8 @@
 // configurations and drops, [Decision.Reap] which due documents are reaped beside the messages.
 // Every takeover makes the state anew from what is stored.
 //
-// Whether a document is expired is decided in package ttlrules; this package only asks it.
+// Whether a document is expired is decided in package ttlrules; this package only asks it. A write
+// that keeps an older clock can come under the cut of a default that is no more. Then
+// [Decision.Apply] does nothing, and the owner first reaps what is due in the collection and
+// settles its history.
 package fold

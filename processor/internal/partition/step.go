@@ -11,7 +11,8 @@ import (
 	"github.com/seed18712806/lapse/sink/store"
 )
 
-// step applies messages, and reaps documents that are due by then, as one step: read,
+// step applies messages up to the first that has to wait until its collection is settled (see
+// [fold.Decision.Apply]), and reaps documents that are due by then, as one step: read,
 // decide, publish, commit. to is how far the log was read; if these messages are all that
 // came, the log is applied up to there. worked reports whether there was anything to do
 // beside letting log time move on.
