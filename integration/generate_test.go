@@ -143,7 +143,7 @@ func (g *generator) message(collection, id string) {
 	case n < 10:
 		g.configure(collection, g.pick("configuration",
 			`{}`, `{"defaultTtl":null}`, `{"defaultTtl":-1}`, `{"defaultTtl":1}`, `{"defaultTtl":1}`, `{"defaultTtl":2}`,
-			`{"defaultTtl":3}`, `{"defaultTtl":3600}`, `{"indexingMode":"none"}`, `{"indexingMode":"none"}`, `{"indexingMode":"consistent"}`, `{"indexingMode":"lazy"}`))
+			`{"defaultTtl":3}`, `{"defaultTtl":3600}`, `{"defaultTtl":2,"minTtl":2,"maxTtl":3600}`, `{"defaultTtl":-1,"minTtl":1,"warnBefore":[5]}`, `{"indexingMode":"none"}`, `{"indexingMode":"none"}`, `{"indexingMode":"consistent"}`, `{"indexingMode":"lazy"}`))
 	case n < 12:
 		g.send("drop."+collection, "", g.configMatch(collection))
 	case n < 14:
@@ -157,7 +157,8 @@ func (g *generator) message(collection, id string) {
 
 func (g *generator) configure(collection, body string) {
 	g.configured[collection] = g.send("config."+collection, body, g.configMatch(collection))
-	seconds := map[string]int{`{"defaultTtl":1}`: 1, `{"defaultTtl":2}`: 2, `{"defaultTtl":3}`: 3, `{"defaultTtl":-1}`: -1}
+	seconds := map[string]int{`{"defaultTtl":1}`: 1, `{"defaultTtl":2}`: 2, `{"defaultTtl":3}`: 3, `{"defaultTtl":-1}`: -1,
+		`{"defaultTtl":2,"minTtl":2,"maxTtl":3600}`: 2, `{"defaultTtl":-1,"minTtl":1,"warnBefore":[5]}`: -1}
 	g.defaults[collection] = seconds[body]
 }
 
@@ -212,6 +213,12 @@ func (g *generator) write(collection, id string) {
 	if g.number("trace", 8) == 0 {
 		header.Set(wire.HeaderTrace, fmt.Sprintf("%s-%032x-%016x-01", g.pick("version", "00", "00", "cc", "ff"), len(g.steps)+1, 1))
 	}
+	if op != wire.Delete && g.number("deadline", 8) == 0 { // one that is too early, or goes with a ttl, is refused
+		header.Set(wire.HeaderExpiresAt, g.pick("expires at", "@-100", "@500", "@1000", "@1000", "@2000"))
+	}
+	if op != wire.Delete && op != wire.Touch && g.number("clock", 4) == 0 {
+		header.Set(wire.HeaderClock, wire.ClockKeep)
+	}
 	subject := wire.Prefix("p").Write(op, collection, id)[len("p."):]
 	line := g.send(subject, body, header)
 	if op != wire.Delete {
@@ -236,7 +243,7 @@ func (g *generator) bad(collection, id string) {
 	case 5:
 		g.send("write.touch"+subject[len("write.upsert"):], `{}`, nil)
 	case 6:
-		g.send(subject, `{}`, harness.Header("Lapse-Unknown", "x"))
+		g.send(subject, `{}`, harness.Header(g.pick("bad header", "Lapse-Unknown", wire.HeaderClock, wire.HeaderExpiresAt), "x"))
 	default:
 		g.send("drop."+collection, `x`, nil)
 	}

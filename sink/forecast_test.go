@@ -28,7 +28,7 @@ func (r *rig) compareChange(collection string, now int64, d ttlrules.Default) {
 	after := r.Configs[collection].History.With(now, 99, d)
 	atOnce, counts := int64(0), make([]int64, buckets)
 	for _, doc := range r.Live(collection, now) {
-		x, ok := after.ExpiredAt(doc.Header.Ts, doc.Header.TTL)
+		x, ok := after.ExpiredAt(doc.Header.Clock())
 		if ok && x.At <= now {
 			atOnce++
 			continue

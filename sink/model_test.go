@@ -22,13 +22,22 @@ func TestRandomHistories(t *testing.T) {
 			now := int64(start)
 			collections := []string{"a", "b"}
 			etag := uint64(0)
-			header := func() *store.Header {
+			header := func(in store.Config) *store.Header {
 				etag++
-				return &store.Header{
+				h := &store.Header{
 					Ts: now, Etag: etag,
 					TTL:   ttlrules.TTL(rapid.SampledFrom([]int{0, 0, -1, 1, 5, 20}).Draw(t, "ttl")),
 					Trace: rapid.SampledFrom([]string{"", "trace"}).Draw(t, "trace"),
 				}
+				switch after := rapid.Int64Range(-5, 5).Draw(t, "clock"); {
+				case after > 2:
+					h.Absolute = now + 1000*after
+				case after < -2:
+					if h.Kept = now + 1000*after; !in.History.Admits(h.Clock()) {
+						h.Kept = 0
+					}
+				}
+				return h
 			}
 			steps := rapid.IntRange(1, 25).Draw(t, "steps")
 			for range steps {
@@ -51,11 +60,11 @@ func TestRandomHistories(t *testing.T) {
 						_, exists := r.Docs[collection][id]
 						switch body := []byte(fmt.Sprintf(`{"etag":%d}`, etag)); {
 						case exists && rapid.Bool().Draw(t, "renew"):
-							changes = append(changes, r.Change(collection, id, header(), nil))
+							changes = append(changes, r.Change(collection, id, header(config), nil))
 						case exists && rapid.Bool().Draw(t, "delete"):
 							changes = append(changes, r.Change(collection, id, nil, nil))
 						default:
-							changes = append(changes, r.Change(collection, id, header(), body))
+							changes = append(changes, r.Change(collection, id, header(config), body))
 						}
 					}
 					r.Write(collection, changes...)
@@ -123,14 +132,14 @@ func (r *rig) reap(collection string, now int64, limit int) (n int) {
 		var changes []store.Change
 		for i, id := range due[0].IDs {
 			d := due[0].Documents[i]
-			if d != r.Docs[collection][id] || !config.History.Expired(d.Header.Ts, d.Header.TTL, now) {
+			if d != r.Docs[collection][id] || !config.History.Expired(d.Header.Clock(), now) {
 				r.T.Fatalf("%s is due: %+v", id, d)
 			}
 			changes = append(changes, store.Change{ID: id, Old: &d.Header})
 		}
 		expired := 0
 		for id, d := range r.Docs[collection] {
-			if wire.Partition(r.N, collection, id) == p && config.History.Expired(d.Header.Ts, d.Header.TTL, now) {
+			if wire.Partition(r.N, collection, id) == p && config.History.Expired(d.Header.Clock(), now) {
 				expired++
 			}
 		}

@@ -10,7 +10,6 @@ import (
 
 	"github.com/seed18712806/lapse/sink/internal/layout"
 	"github.com/seed18712806/lapse/sink/wire"
-	"github.com/seed18712806/lapse/ttlrules"
 )
 
 // Errors of a Reader, to be told apart with errors.Is. A malformed collection or id is a
@@ -138,7 +137,7 @@ func (v view) document(id, value string) (d Document, ok bool, err error) {
 		return d, false, nil
 	}
 	d = Document{ID: id, Etag: wire.Etag(h.Etag), Ts: wire.Time(h.Ts), Body: []byte(body)}
-	if at, expires := ttlrules.Deadline(h.Ts, h.TTL, v.config.History.Current()); expires {
+	if at, expires := h.Clock().Deadline(v.config.History.Current()); expires {
 		d.ExpiresAt = (*wire.Time)(&at)
 	}
 	return d, true, nil

@@ -26,7 +26,7 @@ import (
 // want is a document as the reader must return it.
 func (r *rig) want(collection, id string, d store.Stored) sink.Document {
 	w := sink.Document{ID: id, Etag: wire.Etag(d.Header.Etag), Ts: wire.Time(d.Header.Ts), Body: []byte(d.Body)}
-	if at, ok := ttlrules.Deadline(d.Header.Ts, d.Header.TTL, r.Configs[collection].History.Current()); ok {
+	if at, ok := d.Header.Clock().Deadline(r.Configs[collection].History.Current()); ok {
 		w.ExpiresAt = (*wire.Time)(&at)
 	}
 	return w
@@ -116,7 +116,7 @@ func (r *rig) compareForecast(collection string, now int64, buckets int, within 
 	for i, b := range f.Buckets {
 		want := int64(0)
 		for _, d := range r.Live(collection, now) {
-			x, ok := r.Configs[collection].History.ExpiredAt(d.Header.Ts, d.Header.TTL)
+			x, ok := r.Configs[collection].History.ExpiredAt(d.Header.Clock())
 			if ok && x.At > int64(b.From) && x.At <= int64(b.Until) {
 				want++
 			}

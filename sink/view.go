@@ -23,7 +23,7 @@ type view struct {
 }
 
 // expired reports whether a document is expired.
-func (v view) expired(h layout.Header) bool { return v.config.History.Expired(h.Ts, h.TTL, v.now) }
+func (v view) expired(h layout.Header) bool { return v.config.History.Expired(h.Clock(), v.now) }
 
 // cuts are the greatest scores of expired documents.
 func (v view) cuts() ttlrules.Cuts { return v.config.History.Cuts(v.now) }

@@ -4,22 +4,33 @@
 // final.
 //
 // Start at [ParseTTL] and [ParseDefault], which parse what clients send, and at
-// [History], which decides: [History.Expired] and [History.ExpiredAt] for one document,
-// [History.Cuts] for all documents at once. [Deadline] alone does not decide whether a
-// document is expired, since an earlier default can have expired it.
+// [History], which decides: [History.Expired] and [History.ExpiredAt] for one version of a
+// document, given by its [Clock], and [History.Cuts] for all documents at once.
+// [Clock.Deadline] alone does not decide whether a document is expired, since an earlier
+// default can have expired it.
 //
-// When an item expires, by its own ttl (rows) and its collection's default
+// The deadline of an item, by its own ttl (rows) and its collection's default
 // (columns); _ts is the instant of its last write:
 //
 //	              off      -1          n
 //	absent, null  never    never       _ts + n
 //	-1            never    never       never
 //	m             never    _ts + m     _ts + m
+//	absolute D    never    D           D
+//
+// A write may keep the clock of the version before it: then the TTL counts from where that
+// began, in place of _ts. A version is expired from the later of its deadline and its
+// _ts, since a kept clock, or a deadline that passed while TTL was off, can be run out when
+// the version is written.
 //
 // Instants are Unix milliseconds, TTLs whole seconds. A document's index score is
-// its _ts if it inherits, and _ts + m if it has a TTL of its own; one with -1 is in
-// no index. A score does not depend on the default, so changing the default moves
-// the cuts and no document.
+// the beginning of its clock if it inherits, and the later of deadline and _ts if it has a
+// TTL or a deadline of its own; one with -1 is in no index ([Clock.Score]). A score does not
+// depend on the default, so changing the default moves the cuts and no document.
+//
+// A kept clock can begin before epochs that ended before the version was written. Their
+// cuts must not expire it, so such a version comes to the index only once the history is
+// settled ([History.Admits]).
 //
 // Invariants:
 //
@@ -27,8 +38,8 @@
 //     (deadline <= now).
 //   - I2: expired is final: a document that was expired under a default that was
 //     current then stays expired under every later default.
-//   - I3: a document is expired at an instant exactly if its index score is at
-//     or under the cut of that instant ([History.Cuts]).
+//   - I3: a document that the history admitted is expired at an instant from its _ts on
+//     exactly if its index score is at or under the cut of that instant ([History.Cuts]).
 //   - I4: [History.Settled] changes nothing for a document that is not expired,
 //     now or under any change to come.
 package ttlrules

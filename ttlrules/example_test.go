@@ -31,7 +31,7 @@ func ExampleHistory() {
 	h = h.With(at("12:30:00"), 2, 3600)
 
 	for _, written := range []string{"12:05:00", "12:25:00"} {
-		x, _ := h.ExpiredAt(at(written), ttlrules.Inherit)
+		x, _ := h.ExpiredAt(ttlrules.Clock{Ts: at(written)})
 		fmt.Println("written", written, "expired", time.UnixMilli(x.At).UTC().Format(time.TimeOnly), "after", x.TTL)
 	}
 	// Output:

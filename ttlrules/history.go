@@ -22,10 +22,10 @@ type History []Epoch
 // Expiry is the first instant at which a document was expired, and the reason.
 type Expiry struct {
 	At  int64 // the first instant at which it was expired, in Unix milliseconds
-	TTL int32 // the TTL under which it expired, in seconds
-	// Seq is the log sequence of the configuration change that made it expired: its
-	// deadline under the new default lay in the past. It is 0 if the document expired
-	// because time passed.
+	TTL int32 // the TTL under which it expired, in seconds; 0 if it was an absolute deadline
+	// Seq is the log sequence of the message that made it expired: a configuration change or,
+	// where it kept an older clock, its own write. The deadline lay in the past then. It
+	// is 0 if the document expired because time passed.
 	Seq uint64
 }
 
@@ -70,65 +70,63 @@ func (h History) Settled() History {
 	return History{h[len(h)-1]}
 }
 
-// seconds is the effective TTL of an item under a default, or ok = false if it never
-// expires: the matrix of the package doc.
-func seconds(item TTL, d Default) (n int32, ok bool) {
-	switch {
-	case d == Off || item == Never:
-		return 0, false
-	case item != Inherit:
-		return int32(item), true
-	case d == NoDefault:
-		return 0, false
-	default:
-		return int32(d), true
-	}
-}
-
-// Deadline is the instant at which a document written at ts (Unix milliseconds)
-// expires under a default, or ok = false if it never does.
-func Deadline(ts int64, item TTL, d Default) (at int64, ok bool) {
-	n, ok := seconds(item, d)
-	return ts + int64(n)*1000, ok
-}
-
-// ExpiredAt finds the first instant at which a document written at ts was, or
-// with no further change will be, expired; ok = false if it never is. Later
-// epochs cannot bring back what an earlier one expired.
+// ExpiredAt finds the first instant at which a version was, or with no further change
+// will be, expired; ok = false if it never is. Later epochs cannot bring back what an
+// earlier one expired.
 //
-// That instant is the deadline, or the configuration change that moved the
-// deadline into the past. It can lie before or after any "now": whether the
-// document is expired at an instant is [History.Expired].
-func (h History) ExpiredAt(ts int64, item TTL) (x Expiry, ok bool) {
+// That instant is the deadline, or the configuration change or the write that moved the
+// deadline into the past. It can lie before or after any "now": whether the version is
+// expired at an instant is [History.Expired].
+func (h History) ExpiredAt(c Clock) (x Expiry, ok bool) {
 	for i, e := range h {
-		deadline, expires := Deadline(ts, item, e.Default)
+		deadline, expires := c.Deadline(e.Default)
+		deadline = max(deadline, c.Ts)
 		if !expires || deadline > h.end(i) {
 			continue
 		}
-		n, _ := seconds(item, e.Default)
+		x = Expiry{At: deadline, TTL: c.seconds(e.Default)}
 		if deadline <= e.Since { // else it had expired under the default before
-			return Expiry{At: e.Since, TTL: n, Seq: e.Seq}, true
+			x.At, x.Seq = e.Since, e.Seq
 		}
-		return Expiry{At: deadline, TTL: n}, true
+		if x.At == c.Ts { // it was never live: the later of the two messages made it expired
+			x.Seq = max(x.Seq, c.Seq)
+		}
+		return x, true
 	}
 	return Expiry{}, false
 }
 
-// Expired says whether a document written at ts is expired at the instant now.
-func (h History) Expired(ts int64, item TTL, now int64) bool {
-	x, ok := h.ExpiredAt(ts, item)
+// Expired says whether a version is expired at the instant now.
+func (h History) Expired(c Clock, now int64) bool {
+	x, ok := h.ExpiredAt(c)
 	return ok && x.At <= now
+}
+
+// Admits says whether a version may come to the index at its Ts. It may not if the cuts of
+// epochs before the current one reach it: they ended before the version was written, and
+// must not expire it. Then what is due has to be removed first, and the history settled.
+// Only a version with a kept clock is ever refused.
+func (h History) Admits(c Clock) bool {
+	score, in := c.Score()
+	switch cuts := h.Cuts(c.Ts); {
+	case len(h) <= 1 || in == NotIndexed:
+		return true
+	case in == ByInherit:
+		return score > cuts.Inherit
+	default:
+		return score > cuts.Own
+	}
 }
 
 // Cuts are the greatest scores at which an indexed document is expired.
 type Cuts struct {
-	Inherit int64 // for documents that inherit, by their ts
-	Own     int64 // for documents with a TTL of their own, by their deadline
+	Inherit int64 // for documents that inherit, by the beginning of their clock
+	Own     int64 // for the others that are indexed, by their deadline
 }
 
 // Cuts computes the cuts of the two indexes at the instant now: a
-// document is expired exactly if its score is at or under its cut. A document
-// that never expires by its own ttl ([Never]) is in neither index. Cuts never
+// document is expired exactly if its score is at or under its cut ([Clock.Score]). A
+// document that never expires by its own ttl ([Never]) is in neither index. Cuts never
 // fall as now goes on, nor by a change made at now or later: expired is final.
 func (h History) Cuts(now int64) Cuts {
 	cuts := Cuts{Inherit: NoCut, Own: NoCut}
@@ -146,8 +144,8 @@ func (h History) Cuts(now int64) Cuts {
 }
 
 // NextDue is the first instant at which a document with a given score is expired: the
-// least now whose cut reaches the score. The score is a ts if inherit is true, and else a
-// deadline. ok = false if it never expires. With the lowest score of an index it is the
+// least now whose cut reaches the score. The score is the beginning of a clock if inherit is
+// true, and else a deadline. ok = false if it never expires. With the lowest score of an index it is the
 // instant at which the next document of that index falls due; if the instant lies in the
 // past, a document is due already.
 func (h History) NextDue(score int64, inherit bool) (at int64, ok bool) {

@@ -36,7 +36,7 @@ func TestG2_ExpiredFromTheDeadlineOn(t *testing.T) {
 			d := doc{ts: ts, item: tt.item}
 			for off := int64(-1); off <= 1; off++ {
 				now, want := tt.deadline+off, off >= 0
-				if got := h.Expired(ts, tt.item, now); got != want {
+				if got := h.Expired(d.clock(), now); got != want {
 					t.Errorf("%+d ms from the deadline: Expired is %t", off, got)
 				}
 				if got := underCut(h, d, now); got != want {
@@ -48,6 +48,55 @@ func TestG2_ExpiredFromTheDeadlineOn(t *testing.T) {
 				t.Errorf("NextDue is %d, %t; the deadline is %d", due, ok, tt.deadline)
 			}
 		})
+	}
+}
+
+// TestG2_KeptAndAbsoluteClocks pins the same boundary where a write kept its clock or named a
+// deadline: the version is expired from the later of its deadline and its ts, under the cut as
+// well, and the write itself is the cause where the deadline had passed.
+//
+// It fails if a kept clock counts from ts, if an absolute deadline moves with the default, or if
+// a version is expired before it was written.
+func TestG2_KeptAndAbsoluteClocks(t *testing.T) {
+	const begin, ts = 1_790_000_000_000, 1_790_000_040_000
+	for _, tt := range []struct {
+		name     string
+		clock    ttlrules.Clock
+		def      ttlrules.Default
+		at       int64 // 0: never
+		ttl      int32
+		byItself bool
+	}{
+		{"kept, inherits", ttlrules.Clock{Kept: begin}, 60, begin + 60_000, 60, false},
+		{"kept, own", ttlrules.Clock{Kept: begin, TTL: 50}, 60, begin + 50_000, 50, false},
+		{"kept, run out by the default", ttlrules.Clock{Kept: begin}, 30, ts, 30, true},
+		{"kept, run out at ts", ttlrules.Clock{Kept: begin, TTL: 40}, ttlrules.NoDefault, ts, 40, true},
+		{"kept, never", ttlrules.Clock{Kept: begin, TTL: ttlrules.Never}, 30, 0, 0, false},
+		{"kept, off", ttlrules.Clock{Kept: begin, TTL: 1}, ttlrules.Off, 0, 0, false},
+		{"absolute", ttlrules.Clock{Absolute: ts + 1}, 60, ts + 1, 0, false},
+		{"absolute, without a default", ttlrules.Clock{Absolute: ts + 1, Kept: begin, TTL: ttlrules.Never}, ttlrules.NoDefault, ts + 1, 0, false},
+		{"absolute, off", ttlrules.Clock{Absolute: ts + 1}, ttlrules.Off, 0, 0, false},
+	} {
+		c := tt.clock
+		c.Ts, c.Seq = ts, 7
+		h := ttlrules.History{}.With(begin, 1, tt.def).Settled()
+		want := ttlrules.Expiry{At: tt.at, TTL: tt.ttl}
+		if tt.byItself {
+			want.Seq = 7
+		}
+		if x, ok := h.ExpiredAt(c); ok != (tt.at != 0) || ok && x != want {
+			t.Errorf("%s: ExpiredAt is %+v, %t; want %+v", tt.name, x, ok, want)
+		}
+		score, in := c.Score()
+		for off := int64(-1); off <= 1; off++ {
+			now, expired := tt.at+off, off >= 0 && tt.at != 0
+			if got := h.Expired(c, now); got != expired {
+				t.Errorf("%s, %+d ms: Expired is %t", tt.name, off, got)
+			}
+			if under := in != ttlrules.NotIndexed && score <= cut(h, in == ttlrules.ByInherit, now); now >= ts && under != expired {
+				t.Errorf("%s, %+d ms: under the cut is %t", tt.name, off, under)
+			}
+		}
 	}
 }
 
@@ -65,7 +114,7 @@ func TestG4_AChangeMeetsADeadline(t *testing.T) {
 			expired bool
 		}{{-1, false}, {0, true}, {1, true}} {
 			h := ttlrules.History{}.With(0, 1, 10).With(deadline+tt.off, 2, def)
-			x, ok := h.ExpiredAt(ts, ttlrules.Inherit)
+			x, ok := h.ExpiredAt(ttlrules.Clock{Ts: ts})
 			if tt.expired {
 				if want := (ttlrules.Expiry{At: deadline, TTL: 10}); !ok || x != want {
 					t.Errorf("default %d comes %+d ms from the deadline: %+v, %t; want %+v", def, tt.off, x, ok, want)
@@ -75,7 +124,7 @@ func TestG4_AChangeMeetsADeadline(t *testing.T) {
 				}
 				continue
 			}
-			if h.Expired(ts, ttlrules.Inherit, deadline) || underCut(h, doc{ts: ts}, deadline) {
+			if h.Expired(ttlrules.Clock{Ts: ts}, deadline) || underCut(h, doc{ts: ts}, deadline) {
 				t.Errorf("default %d comes %+d ms from the deadline: the document has expired all the same", def, tt.off)
 			}
 		}
@@ -123,7 +172,7 @@ func TestExpiredAt(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			x, ok := history(tt.changes, math.MaxInt64).ExpiredAt(tt.ts, tt.item)
+			x, ok := history(tt.changes, math.MaxInt64).ExpiredAt(ttlrules.Clock{Ts: tt.ts, TTL: tt.item})
 			if ok != (tt.want.At != never) || ok && x != tt.want {
 				t.Errorf("got %+v, %t; want %+v", x, ok, tt.want)
 			}
@@ -171,7 +220,7 @@ func TestCutsAndExpiredAtDoNotAllocate(t *testing.T) {
 	h := longHistory()
 	if n := testing.AllocsPerRun(100, func() {
 		h.Cuts(50_000)
-		h.ExpiredAt(20_000, ttlrules.Inherit)
+		h.ExpiredAt(ttlrules.Clock{Ts: 20_000})
 		h.NextDue(20_000, true)
 	}); n != 0 {
 		t.Errorf("%v allocations", n)
@@ -200,7 +249,7 @@ func BenchmarkExpiredAt(b *testing.B) {
 	h := longHistory()
 	b.ReportAllocs()
 	for b.Loop() {
-		h.ExpiredAt(20_000, ttlrules.Inherit)
+		h.ExpiredAt(ttlrules.Clock{Ts: 20_000})
 	}
 }
 

@@ -20,7 +20,11 @@ type change struct {
 type doc struct {
 	ts   int64
 	item ttlrules.TTL
+	abs  int64 // its absolute deadline, if it has one
 }
+
+// clock is what the rules are told of the document.
+func (d doc) clock() ttlrules.Clock { return ttlrules.Clock{Ts: d.ts, TTL: d.item, Absolute: d.abs} }
 
 // model is one document in one collection, lived through instant by instant. It
 // knows neither histories nor cuts, only what the contract says: the matrix, and
@@ -37,6 +41,9 @@ func (m *model) deadline() (at int64, seconds int32, ok bool) {
 	item, def := int64(m.doc.item), int64(m.def)
 	if def == 0 {
 		return 0, 0, false
+	}
+	if m.doc.abs != 0 {
+		return m.doc.abs, 0, true
 	}
 	if def == -1 {
 		if item > 0 {
@@ -79,6 +86,9 @@ func (m *model) expire(now int64, seq uint64) {
 
 // indexed says where a document stands in the indexes.
 func (d doc) indexed() (score int64, inherit, ok bool) {
+	if d.abs != 0 {
+		return d.abs, false, true
+	}
 	switch d.item {
 	case ttlrules.Inherit:
 		return d.ts, true, true
@@ -150,7 +160,11 @@ func (w world) instant(t *rapid.T, label string) int64 {
 }
 
 func (w world) doc(t *rapid.T) doc {
-	return doc{ts: w.instant(t, "ts"), item: w.itemTTL.Draw(t, "item ttl")}
+	d := doc{ts: w.instant(t, "ts"), item: w.itemTTL.Draw(t, "item ttl")}
+	if rapid.IntRange(0, 3).Draw(t, "absolute") == 0 {
+		d.abs = max(d.ts+1, w.instant(t, "absolute deadline"))
+	}
+	return d
 }
 
 // changes draws up to eight changes in log order. About every second one comes in
@@ -176,6 +190,9 @@ func (w world) changes(t *rapid.T) []change {
 // instants are those at which anything can happen, and their neighbours.
 func (w world) instants(d doc, changes []change) []int64 {
 	at := []int64{w.start, d.ts, w.horizon}
+	if d.abs != 0 {
+		at = append(at, d.abs)
+	}
 	for _, c := range changes {
 		at = append(at, c.at)
 	}

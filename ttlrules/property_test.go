@@ -51,18 +51,18 @@ func agree(t *rapid.T, d doc, changes []change, instants []int64) {
 			continue // not written yet
 		}
 		for name, h := range map[string]ttlrules.History{"known": known, "whole": whole} {
-			if got := h.Expired(d.ts, d.item, now); got != m.expired {
+			if got := h.Expired(d.clock(), now); got != m.expired {
 				t.Fatalf("%+v under the %s history %v at %d: Expired is %t, the model says %t", d, name, changes, now, got, m.expired)
 			}
 			if got := underCut(h, d, now); got != m.expired {
 				t.Fatalf("%+v under the %s history %v at %d: cuts %+v say expired %t, the model says %t", d, name, changes, now, h.Cuts(now), got, m.expired)
 			}
-			if x, ok := h.ExpiredAt(d.ts, d.item); m.expired && (!ok || x != m.expiry) {
+			if x, ok := h.ExpiredAt(d.clock()); m.expired && (!ok || x != m.expiry) {
 				t.Fatalf("%+v under the %s history %v at %d: ExpiredAt is %+v, %t, the model says %+v", d, name, changes, now, x, ok, m.expiry)
 			}
 		}
 	}
-	if x, ok := whole.ExpiredAt(d.ts, d.item); ok != m.expired {
+	if x, ok := whole.ExpiredAt(d.clock()); ok != m.expired {
 		t.Fatalf("%+v under %v: ExpiredAt is %+v, %t, the model lived to see %t", d, changes, x, ok, m.expired)
 	}
 }
@@ -83,22 +83,22 @@ func TestI3_ScoresAroundTheCut(t *testing.T) {
 		for off := int64(-1); off <= 1; off++ {
 			if cuts.Inherit != ttlrules.NoCut {
 				ts := cuts.Inherit + off
-				if got := h.Expired(ts, ttlrules.Inherit, now); got != (off <= 0) {
+				if got := h.Expired(ttlrules.Clock{Ts: ts}, now); got != (off <= 0) {
 					t.Errorf("%v at %d: inherit cut is %d, but a document of ts %d has expired %t", changes, now, cuts.Inherit, ts, got)
 				}
 			}
 			if cuts.Own != ttlrules.NoCut {
 				item := ttlrules.TTL(w.ttls[len(w.ttls)-1])
 				deadline := cuts.Own + off
-				if got := h.Expired(deadline-1000*int64(item), item, now); got != (off <= 0) {
+				if got := h.Expired(ttlrules.Clock{Ts: deadline - 1000*int64(item), TTL: item}, now); got != (off <= 0) {
 					t.Errorf("%v at %d: own cut is %d, but a document of deadline %d has expired %t", changes, now, cuts.Own, deadline, got)
 				}
 			}
 		}
-		if cuts.Inherit == ttlrules.NoCut && h.Expired(w.start-1000*ttlrules.MaxSeconds, ttlrules.Inherit, now) {
+		if cuts.Inherit == ttlrules.NoCut && h.Expired(ttlrules.Clock{Ts: w.start - 1000*ttlrules.MaxSeconds}, now) {
 			t.Errorf("%v at %d: there is no inherit cut, but a very old document has expired", changes, now)
 		}
-		if cuts.Own == ttlrules.NoCut && h.Expired(w.start-1000*ttlrules.MaxSeconds, 1, now) {
+		if cuts.Own == ttlrules.NoCut && h.Expired(ttlrules.Clock{Ts: w.start - 1000*ttlrules.MaxSeconds, TTL: 1}, now) {
 			t.Errorf("%v at %d: there is no own cut, but a very old document has expired", changes, now)
 		}
 	})
@@ -131,9 +131,9 @@ func TestG5_ExpiredIsFinal(t *testing.T) {
 			}
 			cuts = after
 			for _, d := range docs {
-				x, ok := h.ExpiredAt(d.ts, d.item)
+				x, ok := h.ExpiredAt(d.clock())
 				was, had := expired[d]
-				if had && (!ok || x != was || !h.Expired(d.ts, d.item, now) || !underCut(h, d, now)) {
+				if had && (!ok || x != was || !h.Expired(d.clock(), now) || !underCut(h, d, now)) {
 					t.Fatalf("%+v expired with %+v, but at %d it is %+v, %t, with %v", d, was, now, x, ok, changes)
 				}
 				if ok && x.At <= now {
@@ -169,7 +169,7 @@ func TestI4_SettledChangesNothingForTheUnexpired(t *testing.T) {
 		if before > 0 {
 			now = max(now, changes[before-1].at)
 		}
-		if h.Expired(d.ts, d.item, now) {
+		if h.Expired(d.clock(), now) {
 			return // gone by then
 		}
 		s := h.Settled()
@@ -180,8 +180,8 @@ func TestI4_SettledChangesNothingForTheUnexpired(t *testing.T) {
 			at := max(c.at, now)
 			h, s = h.With(at, c.seq, c.def), s.With(at, c.seq, c.def)
 		}
-		x, ok := h.ExpiredAt(d.ts, d.item)
-		y, okSettled := s.ExpiredAt(d.ts, d.item)
+		x, ok := h.ExpiredAt(d.clock())
+		y, okSettled := s.ExpiredAt(d.clock())
 		if ok != okSettled || x != y {
 			t.Fatalf("%+v, unexpired at %d: %+v, %t under %v, but %+v, %t under %v", d, now, x, ok, h, y, okSettled, s)
 		}

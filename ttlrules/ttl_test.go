@@ -185,12 +185,12 @@ func TestMatrix(t *testing.T) {
 		{ttlrules.MaxSeconds, n, ts + 2_147_483_647_000},
 	}
 	for _, tt := range tests {
-		at, ok := ttlrules.Deadline(ts, tt.item, tt.def)
+		at, ok := (ttlrules.Clock{Ts: ts, TTL: tt.item}).Deadline(tt.def)
 		if ok != (tt.want != never) || ok && at != tt.want {
 			t.Errorf("Deadline(ttl %d, default %d) = %d, %t; want %d (-1: never)", tt.item, tt.def, at, ok, tt.want)
 		}
 		h := ttlrules.History{}.With(0, 1, tt.def)
-		x, ok := h.ExpiredAt(ts, tt.item)
+		x, ok := h.ExpiredAt(ttlrules.Clock{Ts: ts, TTL: tt.item})
 		if ok != (tt.want != never) || ok && x.At != tt.want {
 			t.Errorf("ExpiredAt(ttl %d, default %d) = %+v, %t; want %d (-1: never)", tt.item, tt.def, x, ok, tt.want)
 		}

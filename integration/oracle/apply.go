@@ -16,7 +16,7 @@ func (m *Model) write(p *partition, msg Message, rest string) {
 	op, target, _ := strings.Cut(rest, ".")
 	collection, token, _ := strings.Cut(target, ".")
 
-	codes := m.faults(msg)
+	codes := m.faults(msg, op)
 	id, err := wire.UnescapeID(token)
 	if err != nil || wire.CheckCollection(collection) != nil {
 		m.reject(msg, nil, subject, target, append([]int{wire.StatusBadRequest}, codes...)...)
@@ -27,6 +27,8 @@ func (m *Model) write(p *partition, msg Message, rest string) {
 	reject := func(codes ...int) { m.reject(msg, &name, subject, target, codes...) }
 	on := p.collections[collection].Default != 0
 	codes = append(codes, bodyFaults(wire.Op(op), id, msg.Data, on)...)
+	asked := m.askedOf(msg)
+	codes = append(codes, asked.faults(p.collections[collection], m.now)...)
 	if len(codes) > 0 {
 		reject(codes...)
 		return
@@ -72,6 +74,7 @@ func (m *Model) write(p *partition, msg Message, rest string) {
 	}
 	members, _ := object(next.Body)
 	next.TTL, _ = ttl(members["ttl"]) // one that is not valid, stored while TTL was off, counts as none
+	next.Begin, next.End = asked.clock(wire.Op(op), old, exists, m.now)
 	p.docs[name] = next
 	m.fates[next.Etag] = "live"
 	outcome := wire.Outcome{Status: wire.StatusCreated, Etag: next.Etag, Ts: next.Ts}
@@ -83,8 +86,7 @@ func (m *Model) write(p *partition, msg Message, rest string) {
 		p.soonest = min(p.soonest, deadline)
 		outcome.ExpiresAt = &deadline
 	}
-	sent, _ := object(msg.Data)
-	if seconds, ok := ttl(sent["ttl"]); !on && (!ok || seconds > 0) {
+	if seconds, ok := ttl(asked.ttl); !on && (!ok || seconds > 0 || asked.end != nil) {
 		outcome.Warning = "TTL is off in collection " + collection // and more
 	}
 	m.Outcomes[msg.Seq] = outcome
@@ -93,7 +95,7 @@ func (m *Model) write(p *partition, msg Message, rest string) {
 // administer applies a configuration or a drop to one partition. All partitions reach
 // the same result; the one with record set records a rejection.
 func (m *Model) administer(p *partition, msg Message, kind, collection string, record bool) {
-	codes := m.faults(msg)
+	codes := m.faults(msg, kind)
 	if wire.CheckCollection(collection) != nil {
 		codes = append(codes, wire.StatusBadRequest)
 	}

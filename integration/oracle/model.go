@@ -39,7 +39,9 @@ type Document struct {
 	Merged bool // Body is the result of a merge: its value counts, not its bytes
 	Etag   wire.Etag
 	Ts     wire.Time
-	TTL    int32 // its own TTL in seconds; -1 never, 0 none
+	TTL    int32      // its own TTL in seconds; -1 never, 0 none
+	Begin  wire.Time  // from which the TTL counts
+	End    *wire.Time // the absolute deadline; nil if it has none
 	Trace  string
 }
 
@@ -47,7 +49,7 @@ type Document struct {
 type Expiry struct {
 	Name
 	Document
-	Seconds   int32 // the TTL that counted
+	Seconds   int32 // the TTL that counted; 0 if an absolute deadline did
 	ExpiredAt wire.Time
 }
 
@@ -72,6 +74,10 @@ type Collection struct {
 	NoIndex bool
 	Lazy    bool
 	Etag    wire.Etag // of the configuration message; 0 if there was none
+	// Min and Max limit what a write says of its time to live, in seconds; 0 if there is no limit.
+	Min, Max   int32
+	WarnBefore []int32
+	Slides     bool
 }
 
 // partition is the state of one partition. It holds all collections.
@@ -218,12 +224,14 @@ func (p *partition) due(now wire.Time) []Expiry {
 	return due
 }
 
-// deadline returns when a document expires under the current configuration.
+// deadline returns when a document expires under the current configuration: not before it is written.
 func (p *partition) deadline(name Name, d Document) (at wire.Time, seconds int32, ok bool) {
 	byDefault := p.collections[name.Collection].Default
 	switch {
 	case byDefault == 0: // off
 		return 0, 0, false
+	case d.End != nil:
+		return max(*d.End, d.Ts), 0, true
 	case d.TTL != 0: // its own
 		seconds = d.TTL
 	default:
@@ -232,7 +240,7 @@ func (p *partition) deadline(name Name, d Document) (at wire.Time, seconds int32
 	if seconds == -1 {
 		return 0, 0, false
 	}
-	return d.Ts + wire.Time(seconds)*1000, seconds, true
+	return max(d.Begin+wire.Time(seconds)*1000, d.Ts), seconds, true
 }
 
 // Live is a document that can be read.
@@ -261,7 +269,7 @@ func (m *Model) Live(at wire.Time) map[Name]Live {
 // Config returns a collection's configuration.
 func (m *Model) Config(collection string) wire.Config {
 	c := m.partitions[0].collections[collection]
-	config := wire.Config{IndexingMode: wire.Consistent, Etag: c.Etag}
+	config := wire.Config{IndexingMode: wire.Consistent, Etag: c.Etag, MinTTL: c.Min, MaxTTL: c.Max, WarnBefore: c.WarnBefore, SlideOnRead: c.Slides}
 	if c.Default != 0 {
 		config.DefaultTTL = &c.Default
 	}

@@ -2,6 +2,7 @@ package oracle
 
 import (
 	"fmt"
+	"reflect"
 	"strings"
 	"testing"
 
@@ -310,7 +311,7 @@ func TestConfigurationOnCondition(t *testing.T) {
 		t.Errorf("configuration %+v", c)
 	}
 	status(204, "drop.c", ``, fmt.Sprint(second))
-	if c := l.m.Config("c"); c != (wire.Config{IndexingMode: wire.Consistent}) {
+	if c := l.m.Config("c"); !reflect.DeepEqual(c, wire.Config{IndexingMode: wire.Consistent}) {
 		t.Errorf("configuration after the drop: %+v", c)
 	}
 	status(412, "config.c", `{}`, "*")

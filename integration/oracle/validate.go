@@ -22,9 +22,10 @@ func value(msg Message, header string) string {
 	return ""
 }
 
-// faults returns the codes for faults of the headers, the size and the depth. A header that begins
-// with Lapse- must be known, and must occur once. Case does not matter.
-func (m *Model) faults(msg Message) (codes []int) {
+// faults returns the codes for faults of the headers, the size and the depth of an operation, or of a
+// configuration or a drop. A header that begins with Lapse- must be known and have a meaning there, and
+// must occur once. Case does not matter.
+func (m *Model) faults(msg Message, op string) (codes []int) {
 	if len(msg.Data) > m.set.MaxBody {
 		codes = []int{wire.StatusTooLarge}
 	}
@@ -44,6 +45,8 @@ func (m *Model) faults(msg Message) (codes []int) {
 		switch {
 		case name == strings.ToLower(wire.HeaderReplyTo) && m.isInbox(values[0]):
 		case name == strings.ToLower(wire.HeaderIfMatch) && isMatch(values[0]):
+		case name == "lapse-clock" && values[0] == "keep" && slices.Contains([]string{"upsert", "replace", "patch"}, op):
+		case name == "lapse-expires-at" && slices.Contains([]string{"upsert", "create", "replace", "patch", "touch"}, op) && moment(values[0]) != nil:
 		default:
 			return append(badRequest, codes...)
 		}
@@ -197,6 +200,22 @@ func configuration(body []byte, current Collection) (next Collection, ok bool) {
 				return Collection{}, false
 			}
 			next.NoIndex, next.Lazy = mode == "none", mode == "lazy"
+		case "minTtl":
+			if next.Min, ok = ttl(raw); !ok || next.Min < 0 {
+				return Collection{}, false
+			}
+		case "maxTtl":
+			if next.Max, ok = ttl(raw); !ok || next.Max < 0 {
+				return Collection{}, false
+			}
+		case "slideOnRead":
+			if next.Slides = string(raw) == "true"; !next.Slides && string(raw) != "false" {
+				return Collection{}, false
+			}
+		case "warnBefore":
+			if next.WarnBefore, ok = warnings(raw); !ok {
+				return Collection{}, false
+			}
 		default:
 			return Collection{}, false
 		}
@@ -204,5 +223,8 @@ func configuration(body []byte, current Collection) (next Collection, ok bool) {
 	if next.NoIndex && (next.Default != 0 || current.Default != 0) || current.NoIndex && next.Default != 0 {
 		return Collection{}, false
 	}
-	return next, true
+	limited := next.Min != 0 || next.Max != 0
+	tooLow := next.Default > 0 && next.Default < next.Min
+	tooHigh := next.Max != 0 && (next.Default == -1 || next.Default > next.Max || next.Min > next.Max)
+	return next, !limited || next.Default != 0 && !tooLow && !tooHigh
 }

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
@@ -34,7 +35,14 @@ func (w *World) send(s plan.Step) {
 	switch s.Verb {
 	case "write":
 		m.Subject, m.Data = prefix.Write(wire.Op(s.Args[0]), s.Args[1], s.Args[2]), body(s.Args[4])
-		header(s.Args[3], w.observer.Etag(s.Args[1], s.Args[2]))
+		condition, clock, _ := strings.Cut(s.Args[3], "+")
+		header(condition, w.observer.Etag(s.Args[1], s.Args[2]))
+		if after, ok := strings.CutPrefix(clock, "at"); ok {
+			ms, _ := strconv.Atoi(after)
+			m.Header.Set(wire.HeaderExpiresAt, wire.Time(time.Now().UnixMilli()+int64(ms)).String())
+		} else if clock != "" {
+			m.Header.Set(wire.HeaderClock, clock)
+		}
 	case "config":
 		m.Subject, m.Data = prefix.Config(s.Args[0]), []byte(s.Args[2])
 		header(s.Args[1], w.observer.ConfigEtag(s.Args[0]))

@@ -136,6 +136,14 @@ func (o *Collection[T]) message(op wire.Op, id string, document any, s settings)
 	case s.ttl != nil:
 		return m, invalid("a %s has no document, and so no TTL: leave the option TTL out", op)
 	}
+	switch {
+	case s.ttl != nil && s.expiresAt != "":
+		return m, invalid("a document has a TTL or an absolute deadline: leave one of the options TTL and ExpiresAt out")
+	case op == wire.Delete && s.expiresAt != "":
+		return m, invalid("a delete leaves no document: leave the option ExpiresAt out")
+	case s.keepClock && op != wire.Upsert && op != wire.Replace && op != wire.Patch:
+		return m, invalid("a %s keeps no clock: leave the option KeepClock out", op)
+	}
 	return s.message(o.c.l.Prefix.Write(op, o.name, id), body), nil
 }
 

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"reflect"
 	"strings"
 	"testing"
 	"time"
@@ -63,7 +64,7 @@ func TestOperations(t *testing.T) {
 	ctx := t.Context()
 	trace := "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
 	config, err := orders.Config(ctx)
-	if err != nil || config != (client.Config{Indexing: wire.Consistent}) {
+	if err != nil || !reflect.DeepEqual(config, client.Config{Indexing: wire.Consistent}) {
 		t.Errorf("never configured: %+v, %v", config, err)
 	}
 	first, err := orders.Configure(ctx, client.Config{DefaultTTL: time.Minute})

@@ -17,6 +17,14 @@ type Config struct {
 	DefaultTTL time.Duration
 	// Indexing is whether there is an expiry index; wire.Consistent if empty.
 	Indexing wire.Indexing
+	// MinTTL and MaxTTL limit the time to live of what is written, in whole seconds; 0 is no limit.
+	// They need a DefaultTTL within them. A write that does not keep to them is an [ErrRejected]; a
+	// document that exists is left as it is.
+	MinTTL, MaxTTL time.Duration
+	// WarnBefore are up to four whole numbers of seconds before the deadline of a document.
+	WarnBefore []time.Duration
+	// SlideOnRead lets a read of a document touch it.
+	SlideOnRead bool
 	// Building means that lapse is building the index. It is only read.
 	Building bool
 	// Etag is that of this configuration, 0 if the collection was never configured. It is only
@@ -31,7 +39,21 @@ func (o *Collection[T]) Configure(ctx context.Context, config Config, options ..
 	if err != nil {
 		return Written{}, o.wrap("", err)
 	}
-	body, err := json.Marshal(wire.Config{DefaultTTL: ttl, IndexingMode: config.Indexing})
+	asked := wire.Config{DefaultTTL: ttl, IndexingMode: config.Indexing, SlideOnRead: config.SlideOnRead}
+	if asked.MinTTL, err = wholeSeconds("MinTTL", config.MinTTL); err != nil {
+		return Written{}, o.wrap("", err)
+	}
+	if asked.MaxTTL, err = wholeSeconds("MaxTTL", config.MaxTTL); err != nil {
+		return Written{}, o.wrap("", err)
+	}
+	for _, d := range config.WarnBefore {
+		before, err := wholeSeconds("WarnBefore", d)
+		if err != nil {
+			return Written{}, o.wrap("", err)
+		}
+		asked.WarnBefore = append(asked.WarnBefore, before)
+	}
+	body, err := json.Marshal(asked)
 	if err != nil {
 		return Written{}, o.wrap("", err)
 	}
@@ -47,8 +69,8 @@ func (o *Collection[T]) Drop(ctx context.Context, options ...Option) (Written, e
 // send sends a configuration or a drop.
 func (o *Collection[T]) send(ctx context.Context, subject string, body []byte, options []Option) (Written, error) {
 	s, err := settle(options)
-	if err == nil && s.ttl != nil {
-		err = invalid("a configuration and a drop have no document, and so no TTL: leave the option TTL out")
+	if err == nil && s.clock() {
+		err = invalid("a configuration and a drop have no document, and so no TTL: leave the options TTL, ExpiresAt and KeepClock out")
 	}
 	if err != nil {
 		return Written{}, o.wrap("", err)
@@ -63,7 +85,11 @@ func (o *Collection[T]) Config(ctx context.Context) (Config, error) {
 	if err != nil {
 		return Config{}, o.wrap("", err)
 	}
-	config := Config{Indexing: found.IndexingMode, Building: found.IndexBuilding, Etag: found.Etag}
+	config := Config{Indexing: found.IndexingMode, Building: found.IndexBuilding, Etag: found.Etag, SlideOnRead: found.SlideOnRead,
+		MinTTL: time.Duration(found.MinTTL) * time.Second, MaxTTL: time.Duration(found.MaxTTL) * time.Second}
+	for _, before := range found.WarnBefore {
+		config.WarnBefore = append(config.WarnBefore, time.Duration(before)*time.Second)
+	}
 	switch ttl := found.DefaultTTL; {
 	case ttl == nil:
 	case *ttl == int32(ttlrules.NoDefault):
@@ -72,6 +98,15 @@ func (o *Collection[T]) Config(ctx context.Context) (Config, error) {
 		config.DefaultTTL = time.Duration(*ttl) * time.Second
 	}
 	return config, nil
+}
+
+// wholeSeconds is a duration of a configuration in seconds. Whether it is in the range, lapse decides.
+func wholeSeconds(what string, d time.Duration) (int32, error) {
+	n, err := seconds(d)
+	if err != nil || n < 0 {
+		return 0, invalid("%s %s is not valid: use a whole number of seconds from 1 s to %d s", what, d, ttlrules.MaxSeconds)
+	}
+	return n, nil
 }
 
 // defaultSeconds is a default TTL as it is on the wire.

@@ -93,7 +93,7 @@ type Expired[T any] struct {
 	Omitted     bool
 	Etag        wire.Etag
 	Ts          time.Time     // when the version was written
-	TTL         time.Duration // the one that counted
+	TTL         time.Duration // the one that counted; 0 if an absolute deadline did
 	ExpiredAt   time.Time     // the instant from which it was expired
 	Traceparent string        // of the write; "" if it had none
 	Attempt     int           // how often the event has come, from 1

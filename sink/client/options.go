@@ -28,7 +28,12 @@ type settings struct {
 	messageID   string
 	traceparent string
 	ackOnly     bool
+	expiresAt   string
+	keepClock   bool
 }
+
+// clock reports whether an option is about the clock of a document.
+func (s settings) clock() bool { return s.ttl != nil || s.expiresAt != "" || s.keepClock }
 
 func settle(options []Option) (s settings, err error) {
 	for _, set := range options {
@@ -55,6 +60,25 @@ func TTL(d time.Duration) Option {
 		s.ttl = &ttl
 		return nil
 	}
+}
+
+// ExpiresAt gives the document an absolute deadline, which counts in place of a TTL. A touch and a
+// patch keep it; any other write, and a patch that names a ttl, ends it. A fraction of a millisecond is
+// rounded up. lapse refuses a deadline that is not after the instant of the write, unless TTL is off.
+func ExpiresAt(t time.Time) Option {
+	return func(s *settings) error {
+		if y := t.UTC().Year(); y < 0 || y > 9999 {
+			return invalid("ExpiresAt %s is not valid: use an instant in the years 0 to 9999", t)
+		}
+		s.expiresAt = t.UTC().Format(time.RFC3339Nano)
+		return nil
+	}
+}
+
+// KeepClock lets the TTL of the document go on counting from where it began, although the document is
+// written. Where there is no document, it begins now. Use it with Upsert, Replace and Patch.
+func KeepClock() Option {
+	return func(s *settings) error { s.keepClock = true; return nil }
 }
 
 // seconds is a duration in seconds, -1 for Never.
@@ -120,7 +144,11 @@ func AckOnly() Option {
 
 // message makes the message of a write.
 func (s settings) message(subject string, body []byte) Message {
-	return Message{Subject: subject, Body: body, IfMatch: s.ifMatch, ID: s.messageID, Traceparent: s.traceparent}
+	m := Message{Subject: subject, Body: body, IfMatch: s.ifMatch, ID: s.messageID, Traceparent: s.traceparent, ExpiresAt: s.expiresAt}
+	if s.keepClock {
+		m.Clock = wire.ClockKeep
+	}
+	return m
 }
 
 // encode writes a document, with the TTL if there is one. It does not change a

@@ -19,6 +19,8 @@ type Message struct {
 	ID          string // message id, by which the log drops duplicates; none if empty
 	Digest      string // what [Client.Digest] reads of the message that the log has; none if empty
 	Traceparent string // W3C trace context, which the expiry event will carry; none if empty
+	ExpiresAt   string // the document's absolute deadline, as in RFC 3339; none if empty
+	Clock       string // wire.ClockKeep, or empty
 }
 
 // nats is the message for NATS.
@@ -29,6 +31,8 @@ func (m Message) nats() *nats.Msg {
 		jetstream.MsgIDHeader: m.ID,
 		wire.HeaderDigest:     m.Digest,
 		wire.HeaderTrace:      m.Traceparent,
+		wire.HeaderExpiresAt:  m.ExpiresAt,
+		wire.HeaderClock:      m.Clock,
 	} {
 		if value != "" {
 			if msg.Header == nil {

@@ -39,7 +39,7 @@ func TestG8_WhatIsTooLargeIsPublished(t *testing.T) {
 		}
 		if !strings.Contains(string(m.msg.Data), document) {
 			omitted++
-			want := fmt.Sprintf(`{"id":"e","collection":"c","documentOmitted":true,"etag":"%d","ts":"1970-01-01T00:00:00.000Z","ttl":0,"expiredAt":"1970-01-01T00:00:00.000Z"}`, n)
+			want := fmt.Sprintf(`{"id":"e","collection":"c","documentOmitted":true,"etag":"%d","ts":"1970-01-01T00:00:00.000Z","expiredAt":"1970-01-01T00:00:00.000Z"}`, n)
 			if string(m.msg.Data) != want {
 				t.Fatalf("an event without its document is %s", m.msg.Data)
 			}

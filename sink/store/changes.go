@@ -62,7 +62,7 @@ func (c CollectionChanges) appendArgs(args []any) []any {
 		case ch.Body == nil:
 			renew = append(renew, ch.ID, ch.New.Append(nil))
 		default:
-			value := make([]byte, 0, layout.HeaderLen+len(ch.New.Trace)+len(ch.Body))
+			value := make([]byte, 0, ch.New.Len()+len(ch.Body))
 			put = append(put, ch.ID, append(ch.New.Append(value), ch.Body...))
 		}
 		if c.NoIndex && !c.Draining {

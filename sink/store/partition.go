@@ -26,13 +26,15 @@ type Partition struct {
 	clock   *clock // of its server
 }
 
-// Header and Config are defined where they are encoded, in sink/internal/layout.
+// Header, Config and Warning are defined where they are encoded, in sink/internal/layout.
 type (
 	// Header is stored in front of a document's body: its timestamp, etag, TTL and
 	// traceparent.
 	Header = layout.Header
 	// Config is the configuration of a collection, with the history of its default TTL.
 	Config = layout.Config
+	// Warning is one of the seconds of the property warnBefore.
+	Warning = layout.Warning
 )
 
 // MaxTrace is the longest traceparent that is stored with a document.

@@ -16,7 +16,7 @@ const scanBytes = 1 << 20
 // at the end. server names the Redis process that knows the cursor.
 func (p *Partition) Scan(ctx context.Context, version, collection, cursor string, count int) (found []Change, next, server string, err error) {
 	request := layout.ScanRequest{Collection: collection, Cursor: cursor, First: 1, Documents: count, Examined: count, Bytes: scanBytes,
-		Header: layout.HeaderLen + layout.MaxTrace, Cuts: ttlrules.Cuts{Inherit: ttlrules.NoCut, Own: ttlrules.NoCut}}
+		Header: layout.MaxHeader, Cuts: ttlrules.Cuts{Inherit: ttlrules.NoCut, Own: ttlrules.NoCut}}
 	r, err := p.scripts.Run(ctx, layout.ScanScript, []string{p.keys.State(), p.keys.Config(), p.keys.Docs(collection)}, request.Args()...)
 	if err != nil {
 		return nil, "", "", fmt.Errorf("scan partition %d: %w", p.id, err)

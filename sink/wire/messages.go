@@ -2,6 +2,8 @@ package wire
 
 import (
 	"encoding/json"
+	"errors"
+	"regexp"
 	"strconv"
 	"time"
 )
@@ -10,17 +12,20 @@ import (
 const (
 	// HeaderIfMatch is the condition of a write, a configuration or a drop: the etag that
 	// the live document, or the collection's configuration, must have; * for any.
-	HeaderIfMatch   = "Lapse-If-Match"
-	HeaderReplyTo   = "Lapse-Reply-To"   // on a write, configuration or drop: the subject for the outcome
-	HeaderEtag      = "Lapse-Etag"       // on the reply of a read
-	HeaderTs        = "Lapse-Ts"         // on the reply of a read
-	HeaderExpiresAt = "Lapse-Expires-At" // on the reply of a read, unless the document never expires
-	HeaderCode      = "Lapse-Code"       // on a rejection: the status, such as 400
-	HeaderError     = "Lapse-Error"      // on a rejection: what was wrong and what is allowed
-	HeaderWarning   = "Lapse-Warning"    // on the answer to a write over HTTP: Outcome.Warning
-	HeaderSubject   = "Lapse-Subject"    // on a rejection: the subject of the rejected message
-	HeaderStream    = "Lapse-Stream"     // on a rejection: the log that has the rejected message
-	HeaderSeq       = "Lapse-Seq"        // on a rejection: the sequence of that message in the log
+	HeaderIfMatch = "Lapse-If-Match"
+	HeaderReplyTo = "Lapse-Reply-To" // on a write, configuration or drop: the subject for the outcome
+	HeaderEtag    = "Lapse-Etag"     // on the reply of a read
+	HeaderTs      = "Lapse-Ts"       // on the reply of a read
+	// HeaderExpiresAt is on the reply of a read, unless the document never expires. On a write it is an
+	// absolute deadline, in place of a ttl.
+	HeaderExpiresAt = "Lapse-Expires-At"
+	HeaderClock     = "Lapse-Clock"   // on a write: see ClockKeep
+	HeaderCode      = "Lapse-Code"    // on a rejection: the status, such as 400
+	HeaderError     = "Lapse-Error"   // on a rejection: what was wrong and what is allowed
+	HeaderWarning   = "Lapse-Warning" // on the answer to a write over HTTP: Outcome.Warning
+	HeaderSubject   = "Lapse-Subject" // on a rejection: the subject of the rejected message
+	HeaderStream    = "Lapse-Stream"  // on a rejection: the log that has the rejected message
+	HeaderSeq       = "Lapse-Seq"     // on a rejection: the sequence of that message in the log
 	// HeaderOffset is on the first event or rejection of some: up to which message of the log lapse had
 	// read when it published them. It is "<sequence>:<stamp in Unix nanoseconds>", and for lapse itself.
 	HeaderOffset = "Lapse-Offset"
@@ -35,6 +40,10 @@ const (
 	// rejection of the write carries it too; see [ValidTraceparent].
 	HeaderTrace = "traceparent"
 )
+
+// ClockKeep is the value of HeaderClock with which the TTL of a document goes on counting from where
+// it began.
+const ClockKeep = "keep"
 
 // ReplyPrefix begins the subjects on which lapse always publishes outcomes: inboxes. It
 // refuses others, because a client could make lapse publish where the client itself must
@@ -88,6 +97,23 @@ func (t *Time) UnmarshalText(b []byte) error {
 	}
 	*t = Time(at.UnixMilli())
 	return nil
+}
+
+// rfc3339 is the form of an instant. Package time is less strict: it takes 8:00 for 08:00, and a comma
+// for the point.
+var rfc3339 = regexp.MustCompile(`^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d)$`)
+
+// ParseInstant reads an instant as in RFC 3339. It rounds a fraction of a millisecond up, because
+// nothing may expire before its deadline.
+func ParseInstant(s string) (Time, error) {
+	at, err := time.Parse(time.RFC3339Nano, s)
+	if err == nil && !rfc3339.MatchString(s) {
+		err = errors.New("not as in RFC 3339")
+	}
+	if err != nil {
+		return 0, err
+	}
+	return Time(at.Add(time.Millisecond - 1).UnixMilli()), nil
 }
 
 // Etag is the log sequence of a version's write, or of a configuration, in decimal.
@@ -151,11 +177,25 @@ type Config struct {
 	DefaultTTL *int32 `json:"defaultTtl"`
 	// IndexingMode may be left out when it is published, for Consistent; a read always has it.
 	IndexingMode Indexing `json:"indexingMode,omitempty"`
+	// MinTTL and MaxTTL are limits of the TTL that counts for what is written, in seconds; 0 if there
+	// is none. They need a DefaultTTL.
+	MinTTL int32 `json:"minTtl,omitempty"`
+	MaxTTL int32 `json:"maxTtl,omitempty"`
+	// WarnBefore are up to four numbers of seconds before the deadline of a document.
+	WarnBefore []int32 `json:"warnBefore,omitempty"`
+	// SlideOnRead lets a read of a document touch it.
+	SlideOnRead bool `json:"slideOnRead,omitempty"`
 	// IndexBuilding, in a read, means that the index is being built.
 	IndexBuilding bool `json:"indexBuilding,omitempty"`
 	// Etag, in a read, is the log sequence of the message that made this
 	// configuration; absent if the collection was never configured.
 	Etag Etag `json:"etag,omitzero"`
+}
+
+// Published is the configuration as clients publish it, without what only a read has.
+func (c Config) Published() Config {
+	c.IndexBuilding, c.Etag = false, 0
+	return c
 }
 
 // Event is the body of an expiry event. Write it with [Event.Encode]: json.Marshal would
@@ -169,7 +209,7 @@ type Event struct {
 	Omitted   bool            `json:"documentOmitted,omitempty"` // the document was too large for the server's limits
 	Etag      Etag            `json:"etag"`
 	Ts        Time            `json:"ts"`
-	TTL       int32           `json:"ttl"` // the seconds that counted
+	TTL       int32           `json:"ttl,omitempty"` // the seconds that counted; 0 if an absolute deadline did
 	ExpiredAt Time            `json:"expiredAt"`
 }
 
@@ -186,7 +226,9 @@ func (e Event) Encode() []byte {
 		b = append(b, `,"documentOmitted":true`...)
 	}
 	b = appendVersion(b, e.Etag, e.Ts)
-	b = strconv.AppendInt(append(b, `,"ttl":`...), int64(e.TTL), 10)
+	if e.TTL != 0 {
+		b = strconv.AppendInt(append(b, `,"ttl":`...), int64(e.TTL), 10)
+	}
 	b = e.ExpiredAt.append(append(b, `,"expiredAt":"`...))
 	return append(b, `"}`...)
 }

@@ -42,6 +42,10 @@ func TestJSON(t *testing.T) {
 
 		{"event", wire.Event{ID: "a.b", Collection: "orders", Document: json.RawMessage(`{"n":1}`), Etag: 17, Ts: instant, TTL: 60, ExpiredAt: instant + 60_000},
 			`{"id":"a.b","collection":"orders","document":{"n":1},"etag":"17","ts":"2026-09-21T14:13:20.123Z","ttl":60,"expiredAt":"2026-09-21T14:14:20.123Z"}`},
+		{"event by an absolute deadline", wire.Event{ID: "a", Collection: "orders", Document: json.RawMessage(`{}`), Etag: 17, Ts: instant, ExpiredAt: instant + 60_000},
+			`{"id":"a","collection":"orders","document":{},"etag":"17","ts":"2026-09-21T14:13:20.123Z","expiredAt":"2026-09-21T14:14:20.123Z"}`},
+		{"configuration with limits", wire.Config{IndexingMode: wire.Lazy, MinTTL: 1, MaxTTL: 9, WarnBefore: []int32{5, 1}, SlideOnRead: true, IndexBuilding: true, Etag: 7}.Published(),
+			`{"defaultTtl":null,"indexingMode":"lazy","minTtl":1,"maxTtl":9,"warnBefore":[5,1],"slideOnRead":true}`},
 		{"event without its document", wire.Event{ID: "a", Collection: "orders", Omitted: true, Etag: 17, Ts: instant, TTL: 60, ExpiredAt: instant + 60_000},
 			`{"id":"a","collection":"orders","documentOmitted":true,"etag":"17","ts":"2026-09-21T14:13:20.123Z","ttl":60,"expiredAt":"2026-09-21T14:14:20.123Z"}`},
 

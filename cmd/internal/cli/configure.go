@@ -25,6 +25,10 @@ type Config struct {
 	Collection string      `arg:"" help:"Collection to show, or to configure."`
 	DefaultTTL *DefaultTTL `name:"default-ttl" placeholder:"off|-1|SECONDS" help:"Time to live of documents without a ttl of their own. -1: these never expire. off: no document expires."`
 	Indexing   *string     `enum:"consistent,lazy,none" placeholder:"consistent|lazy|none" help:"Whether to keep an expiry index. Without one (none), you cannot set a default-ttl. lazy does what consistent does."`
+	MinTTL     *Limit      `name:"min-ttl" placeholder:"SECONDS|none" help:"Refuse writes with a shorter time to live. It needs a default-ttl."`
+	MaxTTL     *Limit      `name:"max-ttl" placeholder:"SECONDS|none" help:"Refuse writes with a longer time to live, or with none. It needs a default-ttl."`
+	WarnBefore *Warnings   `placeholder:"5m,1h|none" help:"Up to four durations before the deadline of a document."`
+	Slide      *bool       `name:"slide-on-read" negatable:"" help:"Whether a read of a document touches it."`
 	DryRun     bool        `help:"Print what --default-ttl would do: how many documents would expire at once, and how many later. It changes nothing."`
 	Configuring
 	Connection
@@ -32,8 +36,8 @@ type Config struct {
 
 // Help implements [kong.HelpProvider].
 func (Config) Help() string {
-	return `Without flags it prints the configuration. --default-ttl and --indexing change what they
-name and nothing else. A change counts at once, also for the documents that already exist.`
+	return `Without flags it prints the configuration. --default-ttl, --indexing, --min-ttl, --max-ttl,
+--warn-before and --slide-on-read change what they name and nothing else. A change counts at once, also for the documents that already exist.`
 }
 
 // Run runs the command.
@@ -41,12 +45,13 @@ func (c *Config) Run(ctx context.Context, streams output.Streams) error {
 	if err := CheckCollection(c.Collection); err != nil {
 		return err
 	}
-	changes := c.DefaultTTL != nil || c.Indexing != nil
+	others := c.Indexing != nil || c.MinTTL != nil || c.MaxTTL != nil || c.WarnBefore != nil || c.Slide != nil
+	changes := c.DefaultTTL != nil || others
 	switch {
-	case c.DryRun && (c.DefaultTTL == nil || c.Indexing != nil || c.IfMatch != nil || c.MsgID != nil):
+	case c.DryRun && (c.DefaultTTL == nil || others || c.IfMatch != nil || c.MsgID != nil):
 		return output.Usagef("--dry-run tells what a default TTL would do: use it with --default-ttl alone")
 	case !changes && (c.IfMatch != nil || c.MsgID != nil):
-		return output.Usagef("--if-match and --msg-id belong to a change: use them with --default-ttl or --indexing")
+		return output.Usagef("--if-match and --msg-id belong to a change: use them with --default-ttl, --indexing or another property")
 	}
 	conn, prefix, err := c.Connect(streams)
 	if err != nil {
@@ -112,9 +117,21 @@ func (c *Config) change(ctx context.Context, conn *client.Client, prefix wire.Pr
 // apply returns the configuration with the changes of the flags, and without the members
 // that only a read has.
 func (c *Config) apply(now wire.Config) wire.Config {
-	config := wire.Config{DefaultTTL: now.DefaultTTL, IndexingMode: now.IndexingMode}
+	config := now.Published()
 	if c.Indexing != nil {
 		config.IndexingMode = wire.Indexing(*c.Indexing)
+	}
+	if c.MinTTL != nil {
+		config.MinTTL = int32(*c.MinTTL)
+	}
+	if c.MaxTTL != nil {
+		config.MaxTTL = int32(*c.MaxTTL)
+	}
+	if c.WarnBefore != nil {
+		config.WarnBefore = c.WarnBefore.Seconds
+	}
+	if c.Slide != nil {
+		config.SlideOnRead = *c.Slide
 	}
 	if c.DefaultTTL != nil {
 		config.DefaultTTL = nil

@@ -5,6 +5,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -26,6 +27,7 @@ type Import struct {
 	File        string  `arg:"" optional:"" default:"-" help:"File to read. - or no argument is standard input."`
 	Op          wire.Op `enum:"upsert,create,replace" default:"upsert" placeholder:"OP" help:"What to do with each document: upsert, create or replace (${default})."`
 	From        int     `default:"1" placeholder:"LINE" help:"Begin with this line of the input, to go on with an import that was interrupted (${default})."`
+	ExpiresAt   string  `name:"expires-at-field" placeholder:"NAME" help:"Give each document the absolute deadline that its member NAME has, as in RFC 3339. Without that member it has none."`
 	MsgIDPrefix *Header `name:"msg-id-prefix" placeholder:"TEXT" help:"Give each message an id that begins with this. If you run the import again with the same prefix and file, it repeats no line that the log took within its duplicate window."`
 	Progress    bool    `help:"Show the progress on standard error, even if that is no terminal."`
 	Connection
@@ -160,6 +162,10 @@ func (i *importing) send(ctx context.Context, in <-chan line) error {
 			continue
 		}
 		m := client.Message{Subject: i.prefix.Write(i.Op, i.Name, id), Body: l.text}
+		if m.ExpiresAt, err = i.deadline(l.text); err != nil {
+			i.failed(l.number, &output.StatusError{Status: wire.StatusBadRequest, Text: err.Error()})
+			continue
+		}
 		if i.MsgIDPrefix != nil {
 			m.ID = messageID(string(*i.MsgIDPrefix), l, m.Subject)
 		}
@@ -168,6 +174,24 @@ func (i *importing) send(ctx context.Context, in <-chan line) error {
 			return fmt.Errorf("line %d was not sent: %w", l.number, err)
 		}
 	}
+}
+
+// deadline is the absolute deadline that a line names; "" if it names none.
+func (c *Import) deadline(text []byte) (at string, err error) {
+	if c.ExpiresAt == "" {
+		return "", nil
+	}
+	var members map[string]json.RawMessage
+	if err := json.Unmarshal(text, &members); err != nil {
+		return "", err
+	}
+	switch raw := members[c.ExpiresAt]; {
+	case raw == nil || string(raw) == "null":
+		return "", nil
+	case json.Unmarshal(raw, &at) != nil || at == "":
+		return "", fmt.Errorf("member %s is %s: use an instant as in RFC 3339, in quotes", c.ExpiresAt, raw)
+	}
+	return at, nil
 }
 
 // messageID is the id of a line's message. A line with another text has another id.

@@ -83,6 +83,41 @@ func (i *Instant) UnmarshalText(text []byte) error {
 	return nil
 }
 
+// Deadline is an instant to come. The user gives it as such, as a time of the day here, or as how long
+// it is until then. A nil pointer means that the user did not give it.
+type Deadline struct{ time.Time }
+
+// UnmarshalText implements [encoding.TextUnmarshaler].
+func (d *Deadline) UnmarshalText(text []byte) error {
+	at, err := deadline(string(text), time.Now())
+	*d = Deadline{at}
+	return err
+}
+
+// deadline reads a deadline. A time of the day is that of today, or of tomorrow if it has passed.
+func deadline(text string, now time.Time) (time.Time, error) {
+	if at, err := time.Parse(time.RFC3339Nano, text); err == nil {
+		return at, nil
+	}
+	for _, layout := range []string{"15:04", time.TimeOnly} {
+		clock, err := time.Parse(layout, text)
+		if err != nil {
+			continue
+		}
+		for day := now.Day(); ; day++ {
+			at := time.Date(now.Year(), now.Month(), day, clock.Hour(), clock.Minute(), clock.Second(), 0, now.Location())
+			if at.After(now) {
+				return at, nil
+			}
+		}
+	}
+	in, err := wire.ParseDuration(text)
+	if err != nil || in <= 0 {
+		return time.Time{}, fmt.Errorf("%q is not valid: use an instant such as 2030-01-31T18:00:00Z, a time of today or tomorrow such as 18:00, or a duration from now such as 90s, 12h or 7d", text)
+	}
+	return now.Add(in), nil
+}
+
 // Etag is the value of --if-match. A nil pointer means that the user did not give it.
 type Etag string
 
@@ -154,6 +189,54 @@ func (d *DefaultTTL) Decode(ctx *kong.DecodeContext) error {
 	}
 	*d = DefaultTTL(n)
 	return nil
+}
+
+// Limit is a limit of the TTL in seconds; 0 is none. A nil pointer means that the user did not give it.
+type Limit int32
+
+// UnmarshalText implements [encoding.TextUnmarshaler].
+func (l *Limit) UnmarshalText(text []byte) (err error) {
+	if *l = 0; string(text) == "none" {
+		return nil
+	}
+	n, err := wholeSeconds(string(text))
+	*l = Limit(n)
+	return err
+}
+
+// Warnings are durations before a deadline, in seconds. A nil pointer means that the user did not give
+// them.
+type Warnings struct{ Seconds []int32 }
+
+// UnmarshalText implements [encoding.TextUnmarshaler].
+func (w *Warnings) UnmarshalText(text []byte) error {
+	if w.Seconds = nil; string(text) == "none" {
+		return nil
+	}
+	for one := range strings.SplitSeq(string(text), ",") {
+		n, err := wholeSeconds(one)
+		if err != nil {
+			return err
+		}
+		w.Seconds = append(w.Seconds, n)
+	}
+	return nil
+}
+
+// wholeSeconds reads a number of seconds, or a duration of whole seconds.
+func wholeSeconds(text string) (int32, error) {
+	n, err := strconv.ParseInt(text, 10, 64)
+	if err != nil {
+		var d time.Duration
+		d, err = wire.ParseDuration(text)
+		if n = int64(d / time.Second); d%time.Second != 0 {
+			n = 0
+		}
+	}
+	if err != nil || n < 1 || n > ttlrules.MaxSeconds {
+		return 0, fmt.Errorf("%q is not valid: use a whole number of seconds from 1 to %d, a duration such as 90s, 12h or 7d, or none", text, ttlrules.MaxSeconds)
+	}
+	return int32(n), nil
 }
 
 // popNumber takes the value of a flag, which may begin with a minus.

@@ -65,3 +65,40 @@ func TestInstant(t *testing.T) {
 		t.Error("no error")
 	}
 }
+
+// TestDeadline: an instant, a time of today or tomorrow, or a duration from now.
+func TestDeadline(t *testing.T) {
+	now := time.Date(2026, 12, 31, 18, 0, 0, 0, time.FixedZone("", 3600))
+	for in, want := range map[string]string{
+		"2030-01-31T18:00:00.5Z": "2030-01-31T18:00:00.5Z", "18:00": "2027-01-01T18:00:00+01:00", "18:00:01": "2026-12-31T18:00:01+01:00",
+		"7:30": "2027-01-01T07:30:00+01:00", "90s": "2026-12-31T18:01:30+01:00", "7d": "2027-01-07T18:00:00+01:00",
+	} {
+		if got, err := deadline(in, now); err != nil || got.Format(time.RFC3339Nano) != want {
+			t.Errorf("%q: %s, %v; want %s", in, got.Format(time.RFC3339Nano), err, want)
+		}
+	}
+	for _, in := range []string{"", "0s", "-1h", "24:00", "18", "2030-01-31", "tomorrow"} {
+		if at, err := deadline(in, now); err == nil {
+			t.Errorf("%q: %s", in, at)
+		}
+	}
+}
+
+// TestLimits: limits and warnings are whole seconds, or durations of them.
+func TestLimits(t *testing.T) {
+	for in, want := range map[string]Limit{"60": 60, "5m": 300, "7d": 604800, "none": 0, "2147483647": 1<<31 - 1} {
+		var got Limit
+		if err := got.UnmarshalText([]byte(in)); err != nil || got != want {
+			t.Errorf("%q: %d, %v", in, got, err)
+		}
+	}
+	for _, in := range []string{"", "0", "-1", "1500ms", "2147483648", "off", "1.5", "60,"} {
+		if new(Limit).UnmarshalText([]byte(in)) == nil || new(Warnings).UnmarshalText([]byte(in)) == nil {
+			t.Errorf("%q: no error", in)
+		}
+	}
+	var w Warnings
+	if err := w.UnmarshalText([]byte("5m,1h,30")); err != nil || len(w.Seconds) != 3 || w.Seconds[1] != 3600 {
+		t.Errorf("%v, %v", w, err)
+	}
+}

@@ -94,8 +94,8 @@ func (c *Watch) print(streams output.Streams, n client.Notification) error {
 		if !e.Omitted {
 			document = output.Compact(e.Document)
 		}
-		_, err = fmt.Fprintf(streams.Out, "%s expired %s etag=%s ttl=%d %s\n",
-			e.ExpiredAt, Target{Collection: e.Collection, ID: e.ID}, e.Etag, e.TTL, document)
+		_, err = fmt.Fprintf(streams.Out, "%s expired %s etag=%s ttl=%s %s\n",
+			e.ExpiredAt, Target{Collection: e.Collection, ID: e.ID}, e.Etag, output.TTL(e.TTL), document)
 	case c.JSON():
 		err = output.PrintJSON(streams.Out, n.Rejected)
 	default:

@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"strings"
+	"time"
 
 	"github.com/seed18712806/lapse/cmd/internal/output"
 	"github.com/seed18712806/lapse/sink/client"
@@ -88,68 +89,84 @@ func insertTTL(body []byte, n TTL) ([]byte, error) {
 	return append(fmt.Appendf(nil, `{"ttl":%d%s`, n, separator), body[1:]...), nil
 }
 
+// Deadlined is the flag of writes that may have an absolute deadline.
+type Deadlined struct {
+	ExpiresAt *Deadline `placeholder:"TIME" help:"Expire then, whatever the ttl: an instant such as 2030-01-31T18:00:00Z, 18:00 today or tomorrow, or a duration from now such as 90s or 7d."`
+}
+
+// Clocked is the flags of writes that may keep the clock of the document.
+type Clocked struct {
+	Deadlined
+	KeepClock bool `help:"Let the time to live go on counting from where it began."`
+}
+
 // Put creates or replaces a document.
 type Put struct {
 	Target
 	Document
+	Clocked
 	Writing
 	Connection
 }
 
 // Run runs the command.
 func (c *Put) Run(ctx context.Context, streams output.Streams) error {
-	return write(ctx, &c.Connection, streams, wire.Upsert, c.Target, c.Document, c.Writing)
+	return write(ctx, &c.Connection, streams, wire.Upsert, c.Target, c.Document, c.Writing, c.Clocked)
 }
 
 // Create creates a document that does not exist.
 type Create struct {
 	Target
 	Document
+	Deadlined
 	Writing
 	Connection
 }
 
 // Run runs the command.
 func (c *Create) Run(ctx context.Context, streams output.Streams) error {
-	return write(ctx, &c.Connection, streams, wire.Create, c.Target, c.Document, c.Writing)
+	return write(ctx, &c.Connection, streams, wire.Create, c.Target, c.Document, c.Writing, Clocked{Deadlined: c.Deadlined})
 }
 
 // Replace replaces a document that exists.
 type Replace struct {
 	Target
 	Document
+	Clocked
 	Writing
 	Connection
 }
 
 // Run runs the command.
 func (c *Replace) Run(ctx context.Context, streams output.Streams) error {
-	return write(ctx, &c.Connection, streams, wire.Replace, c.Target, c.Document, c.Writing)
+	return write(ctx, &c.Connection, streams, wire.Replace, c.Target, c.Document, c.Writing, c.Clocked)
 }
 
 // Patch changes members of a document.
 type Patch struct {
 	Target
 	Body
+	Clocked
 	Writing
 	Connection
 }
 
 // Run runs the command.
 func (c *Patch) Run(ctx context.Context, streams output.Streams) error {
-	return write(ctx, &c.Connection, streams, wire.Patch, c.Target, c.Body, c.Writing)
+	return write(ctx, &c.Connection, streams, wire.Patch, c.Target, c.Body, c.Writing, c.Clocked)
 }
 
 // Touch renews a document's time to live.
 type Touch struct {
 	Target
+	Deadlined
 	Writing
 	Connection
 }
 
 // Run runs the command.
 func (c *Touch) Run(ctx context.Context, streams output.Streams) error {
-	return write(ctx, &c.Connection, streams, wire.Touch, c.Target, noBody{}, c.Writing)
+	return write(ctx, &c.Connection, streams, wire.Touch, c.Target, noBody{}, c.Writing, Clocked{Deadlined: c.Deadlined})
 }
 
 // Delete removes a document.
@@ -161,7 +178,7 @@ type Delete struct {
 
 // Run runs the command.
 func (c *Delete) Run(ctx context.Context, streams output.Streams) error {
-	return write(ctx, &c.Connection, streams, wire.Delete, c.Target, noBody{}, c.Writing)
+	return write(ctx, &c.Connection, streams, wire.Delete, c.Target, noBody{}, c.Writing, Clocked{})
 }
 
 // bodySource is where a write takes its body from.
@@ -175,7 +192,7 @@ type noBody struct{}
 func (noBody) read(context.Context, output.Streams) ([]byte, error) { return nil, nil }
 
 // write publishes a write and prints its outcome.
-func write(ctx context.Context, c *Connection, streams output.Streams, op wire.Op, t Target, body bodySource, w Writing) error {
+func write(ctx context.Context, c *Connection, streams output.Streams, op wire.Op, t Target, body bodySource, w Writing, clock Clocked) error {
 	if err := t.Check(); err != nil {
 		return err
 	}
@@ -184,10 +201,17 @@ func write(ctx context.Context, c *Connection, streams output.Streams, op wire.O
 		return err
 	}
 	return publish(ctx, c, streams, func(prefix wire.Prefix) client.Message {
-		return client.Message{
+		m := client.Message{
 			Subject: prefix.Write(op, t.Collection, t.ID), Body: data,
 			IfMatch: Text(w.IfMatch), ID: Text(w.MsgID), Traceparent: Text(w.Traceparent),
 		}
+		if clock.ExpiresAt != nil {
+			m.ExpiresAt = clock.ExpiresAt.UTC().Format(time.RFC3339Nano)
+		}
+		if clock.KeepClock {
+			m.Clock = wire.ClockKeep
+		}
+		return m
 	}, t.String(), func(o wire.Outcome) string { return describeWrite(op, t, o) })
 }
 

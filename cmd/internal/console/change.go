@@ -3,6 +3,7 @@ package console
 import (
 	"net/http"
 	"strings"
+	"time"
 
 	"github.com/seed18712806/lapse/cmd/internal/access"
 	"github.com/seed18712806/lapse/cmd/internal/console/view"
@@ -18,6 +19,7 @@ type editData struct {
 	Back       string
 	Etag       string // of the version that is edited
 	Body       string
+	Clock      clockForm
 	IDError    string
 	BodyError  string
 	Once       string
@@ -30,6 +32,7 @@ type conflictData struct {
 	Action         string // touch, delete or replace
 	Mine           string // the version that was sent; only of replace
 	MineEtag       string // of the version that it came from; empty of a new document
+	Clock          clockForm
 	Theirs         *Document
 	Text           text // of theirs
 	Once           string
@@ -74,15 +77,17 @@ func (v *visit) typed() string { return strings.ReplaceAll(v.r.PostForm.Get("bod
 func createDocument(v *visit) error {
 	v.id = v.r.PostForm.Get("id")
 	body := v.typed()
-	form := editData{New: true, ID: v.id, Body: body}
+	form := editData{New: true, ID: v.id, Body: body, Clock: readClock(v.r.PostForm, time.Now())}
 	if err := checkID(v.id); err != nil && v.grant.Write {
 		form.IDError = err.Error()
+	}
+	if v.grant.Write && (form.IDError != "" || form.Clock.Error != "") {
 		return v.showEdit(http.StatusBadRequest, form)
 	}
-	a, err := v.write(http.MethodPut, apiDocumentPath(v.collection, v.id), []byte(body), "If-None-Match", "*")
+	a, err := v.write(http.MethodPut, apiDocumentPath(v.collection, v.id), []byte(body), append(form.Clock.headers, "If-None-Match", "*")...)
 	switch {
 	case statusOf(err) == http.StatusPreconditionFailed:
-		return v.showConflict(conflictData{Action: actionReplace, Mine: body})
+		return v.showConflict(conflictData{Action: actionReplace, Mine: body, Clock: form.Clock})
 	case badField(err) != "":
 		form.BodyError = badField(err)
 		return v.showEdit(statusOf(err), form)
@@ -131,18 +136,22 @@ func (v *visit) changed(a *answer, err error, notice string, conflict conflictDa
 }
 
 func (v *visit) replaceDocument(path, match, etag string) error {
-	body := v.typed()
-	var a *answer
-	var err error
+	body, clock := v.typed(), readClock(v.r.PostForm, time.Now())
+	if clock.Error != "" && v.grant.Write {
+		return v.showEdit(http.StatusBadRequest, editData{Etag: etag, Body: body, Clock: clock})
+	}
+	condition := []string{"If-Match", match}
 	if v.r.PostForm.Get("create") != "" { // the version that was edited is gone
-		a, err = v.write(http.MethodPut, path, []byte(body), "If-None-Match", "*")
-	} else {
-		a, err = v.write(http.MethodPut, path, []byte(body), "If-Match", match)
+		condition = []string{"If-None-Match", "*"}
+		if clock.Keep { // and so is its clock
+			clock.headers = clock.headers[2:]
+		}
 	}
+	a, err := v.write(http.MethodPut, path, []byte(body), append(clock.headers, condition...)...)
 	if text := badField(err); text != "" {
-		return v.showEdit(statusOf(err), editData{Etag: etag, Body: body, BodyError: text})
+		return v.showEdit(statusOf(err), editData{Etag: etag, Body: body, Clock: clock, BodyError: text})
 	}
-	return v.changed(a, err, "saved", conflictData{Action: actionReplace, Mine: body, MineEtag: etag})
+	return v.changed(a, err, "saved", conflictData{Action: actionReplace, Mine: body, MineEtag: etag, Clock: clock})
 }
 
 func (v *visit) deleteDocument(path, match string) error {

@@ -33,7 +33,7 @@ func configure(v *visit) error {
 		return err
 	}
 	status := http.StatusOK
-	if data.Choice.Error != "" {
+	if data.Choice.wrong() {
 		status = http.StatusBadRequest
 	}
 	return v.showConfigure(status, data)
@@ -52,7 +52,7 @@ func (v *visit) preview(form url.Values) (*configureData, error) {
 	}
 	data.Etag = data.Now.Etag.String()
 	data.Choice = readChoice(form, data.Now)
-	if !choiceMade(form) || data.Choice.Error != "" {
+	if !choiceMade(form) || data.Choice.wrong() {
 		return data, nil
 	}
 	data.Preview = !data.Choice.Same(data.Now)
@@ -103,7 +103,7 @@ func saveConfiguration(v *visit) error {
 	}
 	etag := v.r.PostForm.Get("etag")
 	switch {
-	case data.Choice.Error != "":
+	case data.Choice.wrong():
 		return v.showConfigure(http.StatusBadRequest, data)
 	case etag != data.Etag && data.Choice.Same(data.Now): // as after a double click
 		return v.redirect(with(collectionHref(v.collection), "done", "same"))

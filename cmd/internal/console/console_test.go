@@ -13,7 +13,7 @@ import (
 func TestConsole(t *testing.T) {
 	r := start(t)
 	for name, test := range map[string]func(*testing.T, *rig){
-		"overview": testOverview, "configure": testConfigure, "drop": testDrop, "document": testDocument, "edit": testEdit,
+		"overview": testOverview, "configure": testConfigure, "drop": testDrop, "document": testDocument, "edit": testEdit, "clock": testClock,
 		"conflicts": testConflicts, "twice": testTwice, "hostile": testHostile, "pages": testPages, "live": testLive,
 		"system": testSystem, "elsewhere": testElsewhere, "not found": testNotFound, "paths": testPaths,
 	} {
@@ -104,6 +104,12 @@ func testConfigure(t *testing.T, r *rig) {
 	}
 	kept("lazy 604800", "after", "7d")
 	kept("consistent 604800", "indexing", "consistent")
+	r.configure("kept", `{"defaultTtl":60,"minTtl":30,"warnBefore":[20,10],"slideOnRead":true}`)
+	kept("consistent 120", "after", "2m", "max", "1h")
+	if config, err := r.Config(t.Context(), "kept"); err != nil || config.MinTTL != 30 || config.MaxTTL != 3600 || len(config.WarnBefore) != 2 || !config.SlideOnRead {
+		t.Errorf("%+v, %v", config, err)
+	}
+	b.get("/console/collections/kept/configure").send("configure-form", "warn", "soon").want(400, "is not valid: use a whole number of seconds")
 	// lapse refuses this one, and says why.
 	b.get(form[0]).send("configure-form", "mode", "after", "after", "60", "indexing", "none").send("save-form").want(400, "indexingMode")
 	b.get(form[0]).send("configure-form", "mode", "off", "indexing", "none").send("save-form").want(200, "none")

@@ -129,7 +129,7 @@ func parsePatch(body []byte) (map[string]json.RawMessage, error) {
 
 // merge applies a merge patch to a configuration. Whether the result is valid, lapse decides.
 func merge(config wire.Config, patch map[string]json.RawMessage) ([]byte, error) {
-	current, err := json.Marshal(wire.Config{DefaultTTL: config.DefaultTTL, IndexingMode: config.IndexingMode})
+	current, err := json.Marshal(config.Published())
 	if err != nil {
 		return nil, err
 	}

@@ -31,6 +31,12 @@ func (r *request) message(subject, ifMatch string, body []byte) (m client.Messag
 	if trace := r.Header.Get(wire.HeaderTrace); wire.ValidTraceparent(trace) {
 		m.Traceparent = trace
 	}
+	if m.ExpiresAt, err = once(r.Header, wire.HeaderExpiresAt); err != nil {
+		return m, err
+	}
+	if m.Clock, err = once(r.Header, wire.HeaderClock); err != nil {
+		return m, err
+	}
 	key, err := idempotencyKey(r.Header)
 	if key != "" {
 		m.ID = "http-" + hash(r.token, r.Method, r.route, r.collection, r.id, key)
@@ -40,7 +46,27 @@ func (r *request) message(subject, ifMatch string, body []byte) (m client.Messag
 }
 
 // digest tells what a message asks for.
-func digest(m client.Message) string { return hash(m.Subject, m.IfMatch, string(m.Body)) }
+func digest(m client.Message) string {
+	asked := []string{m.Subject, m.IfMatch, string(m.Body)}
+	if m.ExpiresAt != "" || m.Clock != "" {
+		asked = append(asked, m.ExpiresAt, m.Clock)
+	}
+	return hash(asked...)
+}
+
+// once is the value of a header, which may be there once and not be empty; "" if it is not there.
+func once(h http.Header, name string) (string, error) {
+	switch values := h.Values(name); {
+	case len(values) == 0:
+		return "", nil
+	case len(values) > 1:
+		return "", access.BadRequest("%s is there %d times: send it once", name, len(values))
+	case values[0] == "":
+		return "", access.BadRequest("%s is empty: give it a value, or leave it out", name)
+	default:
+		return values[0], nil
+	}
+}
 
 // hash is a hash of texts, and of where each of them ends.
 func hash(texts ...string) string {

@@ -28,6 +28,9 @@ func importDocuments(a *API, w http.ResponseWriter, r *request) error {
 	if err != nil {
 		return err
 	}
+	if m.ExpiresAt != "" || m.Clock != "" {
+		return access.BadRequest("%s and %s have no meaning for many documents at once: use them with PUT, PATCH and touch", wire.HeaderExpiresAt, wire.HeaderClock)
+	}
 	under := a.meters.under.WithLabelValues("imports")
 	under.Inc()
 	defer under.Dec()

@@ -3,6 +3,7 @@ package output
 import (
 	"fmt"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/seed18712806/lapse/sink/wire"
@@ -32,9 +33,39 @@ func DefaultTTL(ttl *int32) string {
 	return strconv.FormatInt(int64(*ttl), 10)
 }
 
+// TTL is the time to live that counted; 0, which is "-", means that an absolute deadline counted.
+func TTL(seconds int32) string {
+	if seconds == 0 {
+		return "-"
+	}
+	return strconv.Itoa(int(seconds))
+}
+
 // Config is the configuration of a collection, on one line.
 func Config(collection string, c wire.Config) string {
-	return fmt.Sprintf("%s default-ttl=%s indexing=%s", collection, DefaultTTL(c.DefaultTTL), Indexing(c.IndexingMode, c.IndexBuilding))
+	line := fmt.Sprintf("%s default-ttl=%s indexing=%s", collection, DefaultTTL(c.DefaultTTL), Indexing(c.IndexingMode, c.IndexBuilding))
+	if c.MinTTL != 0 {
+		line += fmt.Sprintf(" min-ttl=%d", c.MinTTL)
+	}
+	if c.MaxTTL != 0 {
+		line += fmt.Sprintf(" max-ttl=%d", c.MaxTTL)
+	}
+	if len(c.WarnBefore) > 0 {
+		line += " warn-before=" + Durations(c.WarnBefore)
+	}
+	if c.SlideOnRead {
+		line += " slide-on-read"
+	}
+	return line
+}
+
+// Durations are numbers of seconds, as the user may write them.
+func Durations(seconds []int32) string {
+	texts := make([]string, len(seconds))
+	for i, n := range seconds {
+		texts[i] = strconv.Itoa(int(n)) + "s"
+	}
+	return strings.Join(texts, ",")
 }
 
 // Indexing is the indexing mode of a collection, and whether lapse is building the index.

@@ -192,7 +192,7 @@ func (r *Rig) PutMany(collection string, n int, ts int64) {
 func (r *Rig) Live(collection string, now int64) map[string]store.Stored {
 	live := map[string]store.Stored{}
 	for id, d := range r.Docs[collection] {
-		if !r.Configs[collection].History.Expired(d.Header.Ts, d.Header.TTL, now) {
+		if !r.Configs[collection].History.Expired(d.Header.Clock(), now) {
 			live[id] = d
 		}
 	}

@@ -52,6 +52,9 @@ func Generate(seed uint64) *Plan {
 	if g.r = rand.New(rand.NewPCG(seed, 5)); g.r.IntN(3) == 0 && !slices.ContainsFunc(g.plan.Steps, func(s Step) bool { return s.Verb == "log-tail" }) {
 		g.losses()
 	}
+	if g.r = rand.New(rand.NewPCG(seed, 6)); g.r.IntN(2) == 0 {
+		g.clocks()
+	}
 	slices.SortStableFunc(g.plan.Steps, func(a, b Step) int { return int(a.At - b.At) })
 	return g.plan
 }
@@ -150,6 +153,20 @@ func (g *generator) message(at time.Duration, collection, id string) {
 		g.add(at, "write", pick(g.r, "create", "replace"), collection, id, "-", g.body())
 	default:
 		g.add(at, "write", "upsert", collection, id, g.ifMatch(), g.body())
+	}
+}
+
+// clocks lets some writes keep the clock or name a deadline, and some configurations have more
+// properties. Some operations refuse that.
+func (g *generator) clocks() {
+	r := g.r
+	for _, s := range g.plan.Steps {
+		switch {
+		case s.Verb == "write" && r.IntN(2) == 0:
+			s.Args[3] += pick(r, "+keep", "+keep", "+keep", fmt.Sprint("+at", pick(r, 0, 1, 500, 999, 1000, 1001, 2000)))
+		case s.Verb == "config" && strings.Contains(s.Args[2], `"defaultTtl":`) && r.IntN(3) == 0:
+			s.Args[2] = strings.TrimSuffix(s.Args[2], "}") + pick(r, `,"maxTtl":2}`, `,"minTtl":2}`, `,"warnBefore":[1]}`, `,"slideOnRead":true}`)
+		}
 	}
 }
 

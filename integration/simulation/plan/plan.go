@@ -33,7 +33,9 @@ type Step struct {
 // verbs are the steps that there are, with the number of their arguments. The last argument
 // may have spaces.
 var verbs = map[string]int{
-	"write":  5, // operation, collection, id, If-Match (-: none, last: the present etag), body
+	// Operation, collection, id, If-Match (-: none, last: the present etag) and body. Behind the If-Match
+	// may come +keep, for the clock, and +at and milliseconds, for an absolute deadline so long after now.
+	"write":  5,
 	"config": 3, // collection, If-Match, body
 	"drop":   2, // collection, If-Match
 	"raw":    2, // subject, body

@@ -281,6 +281,12 @@ func (h *history) change(c *store.CollectionChanges) {
 		ch := store.Change{ID: id, Old: stored[id], New: &store.Header{
 			Ts: h.at.Watermark + int64(h.IntN(5)-3)*1000, Etag: h.Uint64N(1 << 40), TTL: ttl, Trace: strings.Repeat("t", h.IntN(3)),
 		}}
+		switch h.IntN(6) {
+		case 0:
+			ch.New.Absolute = h.at.Watermark + int64(h.IntN(30))*1000 + 1
+		case 1:
+			ch.New.Kept = ch.New.Ts - int64(h.IntN(3)+1)*1000
+		}
 		switch old := ch.Old; {
 		case build && old != nil:
 			c.Index = append(c.Index, store.Change{ID: id, Old: old})

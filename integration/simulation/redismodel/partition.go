@@ -186,7 +186,10 @@ func (p *Partition) mayCommit(ctx context.Context, version string, configs []sto
 			}
 			grows = grows || ch.New != nil
 		}
-		grows = grows || slices.ContainsFunc(c.Index, func(ch store.Change) bool { return ch.Old.TTL != ttlrules.Never })
+		grows = grows || slices.ContainsFunc(c.Index, func(ch store.Change) bool {
+			in, _ := ch.Old.Index()
+			return in != ttlrules.NotIndexed
+		})
 		shrinks = shrinks || c.Drop == store.DropIndex || c.Drop == store.DropMoves
 	}
 	if p.server.full && grows && !shrinks {

@@ -12,7 +12,6 @@ import (
 	"github.com/seed18712806/lapse/sink"
 	"github.com/seed18712806/lapse/sink/store"
 	"github.com/seed18712806/lapse/sink/wire"
-	"github.com/seed18712806/lapse/ttlrules"
 )
 
 // Read reads documents.
@@ -53,7 +52,7 @@ func (c *collection) read(id string, whole bool) *store.Stored {
 }
 
 // size is the bytes of a document's value.
-func size(d *store.Stored) int { return 255 - store.MaxTrace + len(d.Header.Trace) + len(d.Body) }
+func size(d *store.Stored) int { return d.Header.Len() + len(d.Body) }
 
 // Due finds documents that are due.
 func (p *Partition) Due(_ context.Context, version string, cuts []store.Cut, limit, bytes int, whole bool) ([]store.Due, error) {
@@ -142,11 +141,11 @@ func (p *Partition) Get(collection, id string) (d Document, err error) {
 		return d, fmt.Errorf("%w: partition %d", sink.ErrUnavailable, p.id)
 	}
 	found, history := c.docs[id], p.configs[collection].History
-	if found == nil || history.Expired(found.Header.Ts, found.Header.TTL, max(p.server.Now().UnixMilli(), p.state.Watermark)) {
+	if found == nil || history.Expired(found.Header.Clock(), max(p.server.Now().UnixMilli(), p.state.Watermark)) {
 		return d, sink.ErrNotFound
 	}
 	d = Document{Collection: collection, ID: id, Header: found.Header, Body: found.Body}
-	if at, expires := ttlrules.Deadline(d.Header.Ts, d.Header.TTL, history.Current()); expires {
+	if at, expires := d.Header.Clock().Deadline(history.Current()); expires {
 		d.ExpiresAt = (*wire.Time)(&at)
 	}
 	return d, nil

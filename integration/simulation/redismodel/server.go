@@ -182,12 +182,17 @@ func (c *collection) place(index int, score int64) int {
 
 // enter puts the entry of a document into its index, or removes it.
 func (c *collection) enter(id string, h *store.Header, in bool) {
-	if h == nil || h.TTL == ttlrules.Never {
+	if h == nil {
 		return
 	}
 	e := entry{own, 0, id}
-	if _, e.score = h.Index(); h.TTL == ttlrules.Inherit {
-		e.index = inherit
+	switch belongs, score := h.Index(); belongs {
+	case ttlrules.NotIndexed:
+		return
+	case ttlrules.ByInherit:
+		e.index, e.score = inherit, score
+	default:
+		e.score = score
 	}
 	switch at, is := slices.BinarySearchFunc(c.index, e, entry.compare); {
 	case in && !is:

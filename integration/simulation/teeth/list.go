@@ -104,17 +104,21 @@ var teeth = []tooth{
 	// decide
 	{"watermark-ignored", "G4 S2", "processor/internal/fold/decide.go",
 		"Log time falls after a restart, as the reader does not know the greatest stamp.",
-		`	d.Watermark = max(d.Watermark, m.Time)`,
-		`	d.Watermark = m.Time`},
+		`	at := max(d.Watermark, m.Time)`,
+		`	at := m.Time`},
 	{"expired-version-overwritten", "G3 S1", "processor/internal/fold/decide.go",
 		"A write replaces or finds an expired version, which has no event.",
 		`	d.expireIn(s, config)
-	if r := d.check`,
-		`	if r := d.check`},
+	if refused`,
+		`	if refused`},
 	{"live-at-the-deadline", "G2 S1", "processor/internal/fold/decide.go",
 		"A write that is stamped at the deadline finds the document alive.",
-		`ok && x.At <= d.Watermark {`,
-		`ok && x.At < d.Watermark {`},
+		`config.History.Expired(live.Header.Clock(), at)`,
+		`config.History.Expired(live.Header.Clock(), at-1)`},
+	{"old-default-expires-a-kept-clock", "G5 I3", "processor/internal/fold/decide.go",
+		"A version that keeps an older clock comes to the index under the cut of a default that ended before it.",
+		`!config.History.Admits(next.Header.Clock())`,
+		`false`},
 
 	// owner
 	{"tick-before-the-fences", "G3 S6", "processor/internal/partition/takeover.go",

@@ -234,13 +234,12 @@ func (s *Collections) Move(name, to string, config store.Config) {
 // Note keeps the lowest scores true after a document came to the index.
 func (s *Collections) Note(c *Collection, h *store.Header) {
 	lowest := &c.nextInherit
-	score := h.Ts
-	switch {
-	case h.TTL == ttlrules.Inherit:
-	case h.TTL > 0:
-		lowest, score = &c.nextOwn, h.Ts+int64(h.TTL)*1000
-	default:
+	in, score := h.Index()
+	switch in {
+	case ttlrules.NotIndexed:
 		return
+	case ttlrules.ByOwn:
+		lowest = &c.nextOwn
 	}
 	if score < *lowest {
 		*lowest = score

@@ -1,6 +1,10 @@
 package fold
 
 import (
+	"encoding/json"
+	"fmt"
+	"slices"
+
 	"github.com/seed18712806/lapse/sink/store"
 	"github.com/seed18712806/lapse/sink/wire"
 	"github.com/seed18712806/lapse/ttlrules"
@@ -46,6 +50,93 @@ func Configured(c store.Config, m *Message, at int64) (store.Config, *Refusal) {
 	c.History = c.History.With(at, m.Seq, want.TTL)
 	c.Building = !want.NoIndex && (c.NoIndex || c.Building)
 	c.NoIndex, c.Lazy = want.NoIndex, want.Lazy
+	c.MinTTL, c.MaxTTL, c.SlideOnRead = want.MinTTL, want.MaxTTL, want.SlideOnRead
+	c.Warnings = warnings(c.Warnings, want.WarnBefore, at, m.Seq)
 	c.Etag = m.Etag()
 	return c, nil
+}
+
+// warnings are those that a message with a sequence asks for at a log time. One that was asked for
+// before counts since then.
+func warnings(were []store.Warning, before []int32, at int64, seq uint64) []store.Warning {
+	var all []store.Warning
+	for _, b := range before {
+		w := store.Warning{Before: b, Since: at, Seq: seq}
+		if i := slices.IndexFunc(were, func(old store.Warning) bool { return old.Before == b }); i >= 0 {
+			w = were[i]
+		}
+		all = append(all, w)
+	}
+	return all
+}
+
+// mostWarnings is how many warnings a collection may have for each document.
+const mostWarnings = 4
+
+// readMore reads the properties of a configuration that are not defaultTtl or indexingMode.
+func (c *Requested) readMore(name string, value []byte) *Refusal {
+	ok, use := false, ""
+	switch name {
+	case "minTtl":
+		use = "a whole number of seconds from 1 to 2147483647, or null for no limit"
+		c.MinTTL, ok = readLimit(value)
+	case "maxTtl":
+		use = "a whole number of seconds from 1 to 2147483647, or null for no limit"
+		c.MaxTTL, ok = readLimit(value)
+	case "warnBefore":
+		use = fmt.Sprintf("a list of at most %d different whole numbers of seconds from 1 to 2147483647, or [] for no warnings", mostWarnings)
+		c.WarnBefore, ok = readWarnings(value)
+	case "slideOnRead":
+		use = "true or false"
+		c.SlideOnRead, ok = string(value) == "true", string(value) == "true" || string(value) == "false"
+	default:
+		return Refuse(wire.StatusBadRequest, "property %s is not known: a configuration has %s.", wire.Quote(name), allOf(properties))
+	}
+	if !ok {
+		return Refuse(wire.StatusBadRequest, "%s %s is not valid: use %s.", name, show(value), use)
+	}
+	return nil
+}
+
+var properties = []string{"defaultTtl", "indexingMode", "minTtl", "maxTtl", "warnBefore", "slideOnRead"}
+
+// readLimit reads a number of seconds, as a ttl is written; 0 stands for null.
+func readLimit(value []byte) (n int32, ok bool) {
+	ttl, err := ttlrules.ParseTTL(value)
+	return int32(ttl), err == nil && ttl != ttlrules.Never
+}
+
+func readWarnings(value []byte) (before []int32, ok bool) {
+	var values []json.RawMessage
+	if err := json.Unmarshal(value, &values); err != nil || values == nil || len(values) > mostWarnings {
+		return nil, false
+	}
+	for _, v := range values {
+		b, ok := readLimit(v)
+		if !ok || b == 0 || slices.Contains(before, b) {
+			return nil, false
+		}
+		before = append(before, b)
+	}
+	return before, true
+}
+
+// checkLimits refuses limits that exclude each other or the default.
+func (c *Requested) checkLimits() *Refusal {
+	low, high := c.MinTTL, c.MaxTTL
+	switch {
+	case low == 0 && high == 0:
+		return nil
+	case c.TTL == ttlrules.Off:
+		return Refuse(wire.StatusBadRequest, "minTtl and maxTtl need a defaultTtl: set it to -1 or to a number of seconds, or leave them out.")
+	case high != 0 && low > high:
+		return Refuse(wire.StatusBadRequest, "minTtl %d is greater than maxTtl %d: use one that is not.", low, high)
+	case high != 0 && c.TTL == ttlrules.NoDefault:
+		return Refuse(wire.StatusBadRequest, "defaultTtl -1 does not keep to maxTtl %d: use a number of seconds that is not greater.", high)
+	case high != 0 && int32(c.TTL) > high:
+		return Refuse(wire.StatusBadRequest, "defaultTtl %d is greater than maxTtl %d: use one that is not.", c.TTL, high)
+	case c.TTL != ttlrules.NoDefault && int32(c.TTL) < low:
+		return Refuse(wire.StatusBadRequest, "defaultTtl %d is less than minTtl %d: use one that is not.", c.TTL, low)
+	}
+	return nil
 }

@@ -1,6 +1,7 @@
 package fold
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 
@@ -83,61 +84,80 @@ func (d *Decision) Slot(key Key) *Slot {
 	return s
 }
 
-// Apply applies a message that is not a configuration or a drop.
-func (d *Decision) Apply(m *Message) {
-	d.Watermark = max(d.Watermark, m.Time)
-	switch m.Kind {
-	case Write:
-		d.write(m)
-	case Malformed:
-		if m.Rejected != nil {
-			d.Reject(m, m.Rejected)
-		}
+// Apply applies a message that is not a configuration or a drop. It reports false, and has done
+// nothing, if the history of the collection has to be settled first, once nothing in it is due:
+// see [ttlrules.History.Admits].
+func (d *Decision) Apply(m *Message) bool {
+	if m.Kind == Write {
+		return d.write(m)
 	}
+	d.Watermark = max(d.Watermark, m.Time)
+	if m.Kind == Malformed && m.Rejected != nil {
+		d.Reject(m, m.Rejected)
+	}
+	return true
 }
 
 // write applies a write. Where it finds an expired version, the event of that comes first,
 // whatever the result of the write.
-func (d *Decision) write(m *Message) {
+func (d *Decision) write(m *Message) bool {
+	at := max(d.Watermark, m.Time)
 	config := d.catalog.Config(m.Collection)
 	s := d.Slot(Key{Collection: m.Collection, ID: m.ID})
+	live := s.Now
+	if live != nil && config.History.Expired(live.Header.Clock(), at) {
+		live = nil
+	}
+	next, refused := d.next(m, live, config, at)
+	if next != nil && !config.History.Admits(next.Header.Clock()) {
+		return false
+	}
+	d.Watermark = at
 	for _, generation := range d.catalog.Generations(m.Collection) {
 		d.expireIn(d.Slot(Key{Collection: generation, ID: m.ID}), d.catalog.Config(generation))
 	}
 	d.expireIn(s, config)
-	if r := d.check(m, s.Now, config); r != nil {
-		d.Reject(m, r)
-		return
-	}
-	next := &Version{
-		Header: store.Header{Ts: d.Watermark, Etag: m.Seq, TTL: m.TTL, Trace: m.Trace},
-		Body:   m.Body,
-	}
-	status := wire.StatusOK
-	if s.Now == nil {
-		status = wire.StatusCreated
-	}
-	switch m.Op {
-	case wire.Touch:
-		next.Header.TTL, next.Body = s.Now.Header.TTL, s.Now.Body
-	case wire.Patch:
-		next.Body = Merge(s.Now.Body, m.Body)
-		if len(next.Body) > d.limits.MaxBody {
-			d.Reject(m, Refuse(wire.StatusTooLarge, "the patched document is %s long: use at most %s.", InBytes(len(next.Body)), InBytes(d.limits.MaxBody)))
-			return
-		}
-		next.Header.TTL = storedTTL(next.Body)
-	case wire.Delete:
-		s.Now = nil
-		d.done(m, wire.Outcome{Status: wire.StatusNoContent, Ts: wire.Time(d.Watermark)})
-		return
+	if refused != nil {
+		d.Reject(m, refused)
+		return true
 	}
 	s.Now = next
-	o := wire.Outcome{Status: status, Etag: wire.Etag(m.Seq), Ts: wire.Time(d.Watermark), Warning: warning(m, config)}
-	if at, expires := ttlrules.Deadline(next.Header.Ts, next.Header.TTL, config.History.Current()); expires {
-		o.ExpiresAt = (*wire.Time)(&at)
+	o := wire.Outcome{Status: wire.StatusOK, Etag: wire.Etag(m.Seq), Ts: wire.Time(at), Warning: warning(m, config, at)}
+	switch {
+	case next == nil:
+		o = wire.Outcome{Status: wire.StatusNoContent, Ts: wire.Time(at)}
+	case live == nil:
+		o.Status = wire.StatusCreated
+	}
+	if next != nil {
+		if deadline, expires := next.Header.Clock().Deadline(config.History.Current()); expires {
+			from := wire.Time(max(deadline, at))
+			o.ExpiresAt = &from
+		}
 	}
 	d.done(m, o)
+	return true
+}
+
+// next is the version that a write leaves at an instant, nil if it leaves none; or why the write
+// takes no effect on the live version.
+func (d *Decision) next(m *Message, live *Version, config store.Config, at int64) (*Version, *Refusal) {
+	if r := d.check(m, live, config, at); r != nil {
+		return nil, r
+	}
+	body := m.Body
+	switch m.Op {
+	case wire.Delete:
+		return nil, nil
+	case wire.Touch:
+		body = live.Body
+	case wire.Patch:
+		body = Merge(live.Body, m.Body)
+		if len(body) > d.limits.MaxBody {
+			return nil, Refuse(wire.StatusTooLarge, "the patched document is %s long: use at most %s.", InBytes(len(body)), InBytes(d.limits.MaxBody))
+		}
+	}
+	return &Version{Header: m.header(live, body, at), Body: body}, nil
 }
 
 // expireIn expires the version in a slot, if it is expired at the watermark.
@@ -145,7 +165,7 @@ func (d *Decision) expireIn(s *Slot, config store.Config) {
 	if s.Now == nil {
 		return
 	}
-	if x, ok := config.History.ExpiredAt(s.Now.Header.Ts, s.Now.Header.TTL); ok && x.At <= d.Watermark {
+	if x, ok := config.History.ExpiredAt(s.Now.Header.Clock()); ok && x.At <= d.Watermark {
 		d.expire(s.Key, *s.Now, x)
 		s.Now = nil
 	}
@@ -154,12 +174,12 @@ func (d *Decision) expireIn(s *Slot, config store.Config) {
 // check returns why a write takes no effect on the live version (nil if there is none).
 // Its order is that of the contract: first the message and the configuration, then
 // whether the document exists, then its etag.
-func (d *Decision) check(m *Message, live *Version, config store.Config) *Refusal {
+func (d *Decision) check(m *Message, live *Version, config store.Config, at int64) *Refusal {
 	if m.Rejected != nil {
 		return m.Rejected
 	}
-	if m.TTLErr != nil && config.History.Current() != ttlrules.Off {
-		return Refuse(wire.StatusBadRequest, "%v", m.TTLErr)
+	if r := checkClock(m, config, at); r != nil {
+		return r
 	}
 	switch {
 	case m.Op == wire.Create && live != nil:
@@ -178,13 +198,14 @@ func (d *Decision) check(m *Message, live *Version, config store.Config) *Refusa
 
 // warning is what a write that takes effect does not do, although its author may think so; empty if
 // there is nothing of the kind. A ttl of -1 is no reason: the document never expires, as it says.
-func warning(m *Message, config store.Config) string {
+func warning(m *Message, config store.Config, at int64) string {
+	invalid := cmp.Or(m.TTLErr, m.Clock.inRange(at))
 	switch {
 	case m.ReplyTo == "" || config.History.Current() != ttlrules.Off:
 		return ""
-	case m.TTLErr != nil:
-		return fmt.Sprintf("%v The document was written all the same, because TTL is off in collection %s, and it will not expire.", m.TTLErr, m.Collection)
-	case m.TTL <= 0:
+	case invalid != nil:
+		return fmt.Sprintf("%v The document was written all the same, because TTL is off in collection %s, and it will not expire.", invalid, m.Collection)
+	case m.TTL <= 0 && m.Clock.ExpiresAt == nil:
 		return ""
 	}
 	first := ""

@@ -1,12 +1,15 @@
 package fold
 
 import (
+	"cmp"
 	"fmt"
+	"maps"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
+	gocmp "github.com/google/go-cmp/cmp"
 	"github.com/nats-io/nats.go"
 	"pgregory.net/rapid"
 
@@ -222,8 +225,8 @@ func TestConfigured(t *testing.T) {
 				t.Errorf("%s: %+v, want %d", c.name, r, c.status)
 			case c.status < 400 && r != nil:
 				t.Errorf("%s: %+v", c.name, r)
-			case c.status < 400 && !cmp.Equal(next.Wire(), c.want):
-				t.Errorf("%s: %s", c.name, cmp.Diff(c.want, next.Wire()))
+			case c.status < 400 && !gocmp.Equal(next.Wire(), c.want):
+				t.Errorf("%s: %s", c.name, gocmp.Diff(c.want, next.Wire()))
 			}
 		}
 	}
@@ -250,7 +253,7 @@ func TestChangesOfACollectionAreTogether(t *testing.T) {
 	for _, c := range d.Changes([]*DueDocument{due}) {
 		got = append(got, fmt.Sprint(c.Collection, len(c.Changes)))
 	}
-	if want := []string{"a2", "b2"}; !cmp.Equal(got, want) {
+	if want := []string{"a2", "b2"}; !gocmp.Equal(got, want) {
 		t.Errorf("collections with their changes: %v, want %v", got, want)
 	}
 }
@@ -323,12 +326,14 @@ type folder struct {
 	watermark int64
 	published []events.Message
 	outcomes  []Outcome
+	config    store.Config
+	held      int // messages that had to wait until the history was settled
 }
 
 // step applies a batch as stepBy does, with what is stored read without bodies
 // where the processor would read it so.
-func (f *folder) step(config store.Config, messages []*Message) {
-	d := New(testLimits, oneConfig(config), f.watermark)
+func (f *folder) step(messages []*Message) {
+	d := New(testLimits, oneConfig(f.config), f.watermark)
 	for _, m := range messages {
 		if m.Kind != Write {
 			continue
@@ -339,9 +344,31 @@ func (f *folder) step(config store.Config, messages []*Message) {
 			}
 		}
 	}
-	for _, m := range messages {
-		d.Apply(m)
+	applied := 0
+	for applied < len(messages) && d.Apply(messages[applied]) {
+		applied++
 	}
+	f.finish(d)
+	if rest := messages[applied:]; len(rest) > 0 {
+		f.settle(rest[0])
+		f.step(rest)
+	}
+}
+
+// settle reaps what is due when a message comes, and settles the history.
+func (f *folder) settle(m *Message) {
+	d := New(testLimits, oneConfig(f.config), max(f.watermark, m.Time))
+	for _, key := range slices.SortedFunc(maps.Keys(f.docs), func(a, b Key) int { return cmp.Compare(a.ID, b.ID) }) {
+		s := d.Slot(key)
+		s.Read(new(f.docs[key].Header), f.docs[key].Body)
+		d.expireIn(s, f.config)
+	}
+	f.finish(d)
+	f.config.History = f.config.History.Settled()
+	f.held++
+}
+
+func (f *folder) finish(d *Decision) {
 	f.watermark = d.Watermark
 	for _, o := range d.Outputs {
 		f.published = append(f.published, o.Message)
@@ -363,10 +390,19 @@ func (f *folder) step(config store.Config, messages []*Message) {
 // same documents, however they are cut into batches: so a crash may cut them anew. It
 // fails if a decision depends on anything but the messages before it.
 func TestG1_BatchBoundariesDoNotMatter(t *testing.T) {
+	held := 0
+	defer func() {
+		if held == 0 {
+			t.Error("no message had to wait until the history was settled")
+		}
+	}()
 	rapid.Check(t, func(t *rapid.T) {
-		config := store.Config{History: ttlrules.History{}.With(0, 1, ttlrules.Default(rapid.SampledFrom([]int{-1, 0, 1, 2}).Draw(t, "default")))}
+		config := store.Config{}
+		for i := range rapid.IntRange(1, 3).Draw(t, "epochs") {
+			config.History = config.History.With(int64(2000*i), uint64(i+1), ttlrules.Default(rapid.SampledFrom([]int{-1, 0, 1, 2}).Draw(t, "default")))
+		}
 		var messages []*Message
-		at := int64(1000)
+		at := int64(5000)
 		for i := range rapid.IntRange(1, 30).Draw(t, "n") {
 			// Stamps may fall, and often meet a deadline to the millisecond.
 			at += rapid.SampledFrom([]int64{0, 0, 1, 999, 1000, -1}).Draw(t, "pause")
@@ -379,19 +415,29 @@ func TestG1_BatchBoundariesDoNotMatter(t *testing.T) {
 			if match := rapid.SampledFrom([]string{"", "", "*", "3", "4"}).Draw(t, "match"); match != "" {
 				header[wire.HeaderIfMatch] = []string{match}
 			}
+			if op == wire.Upsert || op == wire.Replace || op == wire.Patch {
+				header[wire.HeaderClock] = rapid.SampledFrom([][]string{nil, {wire.ClockKeep}}).Draw(t, "clock")
+			}
+			if after := rapid.SampledFrom([]int64{-1, -1, 0, 1, 500}).Draw(t, "deadline"); after >= 0 && op != wire.Delete {
+				header[wire.HeaderExpiresAt] = []string{wire.Time(at + after).String()}
+			}
 			id := rapid.SampledFrom([]string{"x", "y"}).Draw(t, "id")
 			subject := rapid.SampledFrom([]string{"lapse.write." + string(op) + ".c." + id, "lapse.write." + string(op) + ".c." + id, "lapse.write.upsert.c"}).Draw(t, "subject")
-			messages = append(messages, decoder.Decode(subject, header, []byte(body), Position{Seq: uint64(i + 2), Time: at}))
+			messages = append(messages, decoder.Decode(subject, header, []byte(body), Position{Seq: uint64(i + 4), Time: at}))
 		}
-		one, many := folder{docs: map[Key]Version{}}, folder{docs: map[Key]Version{}}
+		one, many := folder{docs: map[Key]Version{}, config: config}, folder{docs: map[Key]Version{}, config: config}
+		for _, f := range []folder{one, many} { // older than the default
+			f.docs[Key{Collection: "c", ID: "x"}] = Version{store.Header{Ts: 100, Etag: 3, TTL: ttlrules.Never}, []byte(`{"ttl":-1}`)}
+		}
 		for _, m := range messages {
-			one.step(config, []*Message{m})
+			one.step([]*Message{m})
 		}
 		for rest := messages; len(rest) > 0; {
 			n := rapid.IntRange(1, len(rest)).Draw(t, "batch")
-			many.step(config, rest[:n])
+			many.step(rest[:n])
 			rest = rest[n:]
 		}
+		held += one.held
 		if !reflect.DeepEqual(one, many) {
 			t.Fatalf("one by one:\n%+v\nin batches:\n%+v", one, many)
 		}

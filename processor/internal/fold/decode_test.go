@@ -68,7 +68,7 @@ func TestG8_EveryKindOfBadInput(t *testing.T) {
 		{"too few tokens", "lapse.write.upsert.c", nil, `{}`, 400, "the subject has too few tokens: use lapse.write.<operation>.<collection>.<id>"},
 		{"only an operation", "lapse.write.upsert", nil, `{}`, 400, "the subject has too few tokens: use lapse.write.<operation>.<collection>.<id>"},
 		{"too many tokens", "lapse.write.upsert.c.a.b", nil, `{}`, 400, "The subject of a write is lapse.write.<operation>.<collection>.<id>"},
-		{"unknown header", write, h("Lapse-If-None-Match", "*"), `{}`, 400, `header "Lapse-If-None-Match" is not known: the headers of lapse are Lapse-If-Match and Lapse-Reply-To.`},
+		{"unknown header", write, h("Lapse-If-None-Match", "*"), `{}`, 400, `header "Lapse-If-None-Match" is not known: the headers of lapse are Lapse-If-Match, Lapse-Reply-To, Lapse-Expires-At and Lapse-Clock.`},
 		{"etag not a number", write, h("Lapse-If-Match", `"1"`), `{}`, 400, `header Lapse-If-Match is "\"1\"": use an etag, which is a positive whole number in decimal, or * for any.`},
 		{"etag 0", write, h("Lapse-If-Match", "0"), `{}`, 400, "a positive whole number in decimal"},
 		{"etag empty", write, h("Lapse-If-Match", ""), `{}`, 400, "a positive whole number in decimal"},
@@ -100,7 +100,7 @@ func TestG8_EveryKindOfBadInput(t *testing.T) {
 		{"default as text", "lapse.config.c", nil, `{"defaultTtl":"60"}`, 400, "use a whole number of seconds"},
 		{"default -2", "lapse.config.c", nil, `{"defaultTtl":-2}`, 400, "use a whole number of seconds"},
 		{"default too large", "lapse.config.c", nil, `{"defaultTtl":2147483648}`, 400, "use a whole number of seconds"},
-		{"unknown property", "lapse.config.c", nil, `{"defaultTTL":60}`, 400, `property "defaultTTL" is not known: a configuration has defaultTtl and indexingMode.`},
+		{"unknown property", "lapse.config.c", nil, `{"defaultTTL":60}`, 400, `property "defaultTTL" is not known: a configuration has defaultTtl, indexingMode, minTtl, maxTtl, warnBefore and slideOnRead.`},
 		{"unknown mode", "lapse.config.c", nil, `{"indexingMode":"eager"}`, 400, `indexingMode "eager" is not valid: use "consistent", "lazy" or "none".`},
 		{"mode null", "lapse.config.c", nil, `{"indexingMode":null}`, 400, `indexingMode null is not valid`},
 		{"no index and a default", "lapse.config.c", nil, `{"indexingMode":"none","defaultTtl":-1}`, 400, "set one of them only"},
@@ -146,13 +146,13 @@ func TestDecodeGoodInput(t *testing.T) {
 			t.Errorf("decoded as %+v", m)
 		}
 	}
-	if m := testDecoder.Decode("lapse.config.c", nil, []byte(`{"defaultTtl":5,"indexingMode":"lazy"}`), Position{Seq: 7, Time: 1000}); m.Rejected != nil || m.Config != (Requested{TTL: 5, Lazy: true}) {
+	if m := testDecoder.Decode("lapse.config.c", nil, []byte(`{"defaultTtl":5,"indexingMode":"lazy"}`), Position{Seq: 7, Time: 1000}); m.Rejected != nil || !reflect.DeepEqual(m.Config, Requested{TTL: 5, Lazy: true}) {
 		t.Errorf("decoded as %+v", m)
 	}
 	if m := testDecoder.Decode("lapse.drop.c", nil, nil, Position{Seq: 7, Time: 1000}); m.Kind != Drop || m.Rejected != nil || m.Collection != "c" {
 		t.Errorf("decoded as %+v", m)
 	}
-	if m := testDecoder.Decode("lapse.config.c", nil, []byte(`{}`), Position{Seq: 7, Time: 1000}); m.Kind != Configure || m.Rejected != nil || m.Config != (Requested{}) {
+	if m := testDecoder.Decode("lapse.config.c", nil, []byte(`{}`), Position{Seq: 7, Time: 1000}); m.Kind != Configure || m.Rejected != nil || !reflect.DeepEqual(m.Config, Requested{}) {
 		t.Errorf("decoded as %+v", m)
 	}
 }

@@ -8,6 +8,7 @@
 //	collections.go  what is known of each collection: [Collections], K1 to K4
 //	duequeue.go  the documents that are due next: [DueQueue]
 //	decide.go    a [Decision] about some messages, and about due documents
+//	clock.go     what the headers of a write ask of its clock, and the limits of a ttl
 //	configure.go what follows from configurations and drops
 //
 // It is pure: no I/O, no clock, no goroutine (TestFoldIsPure). The same messages on the same
@@ -19,5 +20,8 @@
 // configurations and drops, [Decision.Reap] which due documents are reaped beside the messages.
 // Every takeover makes the state anew from what is stored.
 //
-// Whether a document is expired is decided in package ttlrules; this package only asks it.
+// Whether a document is expired is decided in package ttlrules; this package only asks it. A write
+// that keeps an older clock can come under the cut of a default that is no more. Then
+// [Decision.Apply] does nothing, and the owner first reaps what is due in the collection and
+// settles its history.
 package fold

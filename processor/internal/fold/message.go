@@ -36,6 +36,7 @@ type Message struct {
 	Body       []byte
 	TTL        ttlrules.TTL // Inherit if there is TTLErr
 	TTLErr     error        // why the body's ttl is not valid: an error only while TTL is on
+	Clock      Asked
 	Config     Requested
 
 	IfMatch  IfMatch
@@ -50,9 +51,12 @@ func (m *Message) IsControl() bool { return m.Kind == Configure || m.Kind == Dro
 
 // Requested is the configuration that a message asks for.
 type Requested struct {
-	TTL     ttlrules.Default
-	NoIndex bool
-	Lazy    bool
+	TTL            ttlrules.Default
+	NoIndex        bool
+	Lazy           bool
+	MinTTL, MaxTTL int32 // 0: no limit
+	WarnBefore     []int32
+	SlideOnRead    bool
 }
 
 // IfMatch is the etag that a message demands: a write that of the live document, a
@@ -230,7 +234,7 @@ func (d Decoder) header(m *Message, header map[string][]string) {
 	if _, ok := header[""]; ok {
 		bad("the headers cannot be read: write each on a line of its own, as a name, a colon and a value.")
 	}
-	var traces, replies, matches, others []string
+	var traces, replies, matches, deadlines, clocks, others []string
 	for name, values := range header {
 		switch {
 		case strings.EqualFold(name, wire.HeaderTrace):
@@ -239,6 +243,10 @@ func (d Decoder) header(m *Message, header map[string][]string) {
 			replies = append(replies, values...)
 		case strings.EqualFold(name, wire.HeaderIfMatch):
 			matches = append(matches, values...)
+		case strings.EqualFold(name, wire.HeaderExpiresAt):
+			deadlines = append(deadlines, values...)
+		case strings.EqualFold(name, wire.HeaderClock):
+			clocks = append(clocks, values...)
 		case len(name) >= len(ownHeaders) && strings.EqualFold(name[:len(ownHeaders)], ownHeaders):
 			others = append(others, name)
 		}
@@ -247,9 +255,11 @@ func (d Decoder) header(m *Message, header map[string][]string) {
 		m.Trace = traces[0]
 	}
 	if len(others) > 0 {
-		bad("header %s is not known: the headers of lapse are %s and %s.", wire.Quote(slices.Min(others)), wire.HeaderIfMatch, wire.HeaderReplyTo)
+		bad("header %s is not known: the headers of lapse are %s.", wire.Quote(slices.Min(others)), allOf(headers))
 	}
-	const times = "header %s is there %d times: send it once."
+	if m.Rejected == nil {
+		m.Rejected = m.readClock(deadlines, clocks)
+	}
 	switch len(matches) {
 	case 0:
 	case 1:
@@ -263,7 +273,7 @@ func (d Decoder) header(m *Message, header map[string][]string) {
 		}
 		m.IfMatch.Etag = etag
 	default:
-		bad(times, wire.HeaderIfMatch, len(matches))
+		bad(severalTimes, wire.HeaderIfMatch, len(matches))
 	}
 	switch len(replies) {
 	case 0:
@@ -279,12 +289,17 @@ func (d Decoder) header(m *Message, header map[string][]string) {
 		}
 		m.ReplyTo = replies[0]
 	default:
-		bad(times, wire.HeaderReplyTo, len(replies))
+		bad(severalTimes, wire.HeaderReplyTo, len(replies))
 	}
 }
 
 // ownHeaders is the beginning of the names of lapse's headers.
 const ownHeaders = "Lapse-"
+
+// headers are those that a client may send.
+var headers = []string{wire.HeaderIfMatch, wire.HeaderReplyTo, wire.HeaderExpiresAt, wire.HeaderClock}
+
+const severalTimes = "header %s is there %d times: send it once."
 
 // content checks the body, and reads its id and ttl, or its configuration.
 func (d Decoder) content(m *Message) *Refusal {
@@ -322,6 +337,10 @@ func (d Decoder) content(m *Message) *Refusal {
 		}
 	}
 	m.TTL, m.TTLErr = ttlrules.ParseTTL(ttl)
+	m.Clock.NamesTTL = ttl != nil
+	if m.Clock.ExpiresAt != nil && (m.TTL != ttlrules.Inherit || m.TTLErr != nil) {
+		return Refuse(wire.StatusBadRequest, "the body has ttl %s, and header %s is there too: send one of them.", show(ttl), wire.HeaderExpiresAt)
+	}
 	return nil
 }
 
@@ -355,11 +374,13 @@ func (m *Message) readConfig() *Refusal {
 			}
 			m.Config.NoIndex, m.Config.Lazy = mode == wire.NoIndex, mode == wire.Lazy
 		default:
-			return Refuse(wire.StatusBadRequest, "property %s is not known: a configuration has defaultTtl and indexingMode.", wire.Quote(name))
+			if r := m.Config.readMore(name, value); r != nil {
+				return r
+			}
 		}
 	}
 	if m.Config.NoIndex && m.Config.TTL != ttlrules.Off {
 		return Refuse(wire.StatusBadRequest, "indexingMode %q and a defaultTtl exclude each other, because documents expire by the index: set one of them only.", wire.NoIndex)
 	}
-	return nil
+	return m.Config.checkLimits()
 }

@@ -44,8 +44,8 @@ func (d *Decision) Name(messages []*Message) (slots []*Slot, whole map[Key]bool)
 			d.Slot(Key{Collection: generation, ID: m.ID})
 		}
 		// A document that is touched, and expires before the batch ends, is needed
-		// whole. No TTL is shorter than a second.
-		if m.Op == wire.Patch || m.Op == wire.Touch && last-messages[0].Time >= 1000 {
+		// whole. No TTL is shorter than a second; an absolute deadline may be near.
+		if m.Op == wire.Patch || m.Op == wire.Touch && (last-messages[0].Time >= 1000 || m.Clock.ExpiresAt != nil) {
 			whole[key] = true
 		}
 	}
@@ -76,7 +76,7 @@ func (d *Decision) FirstAhead(messages []*Message, reached int64) int {
 		if m.Kind != Write || s.Stored == nil {
 			continue
 		}
-		x, ok := d.catalog.Config(m.Collection).History.ExpiredAt(s.Stored.Ts, s.Stored.TTL)
+		x, ok := d.catalog.Config(m.Collection).History.ExpiredAt(s.Stored.Clock())
 		if ok && x.At <= max(d.Watermark, m.Time) && x.At > reached {
 			return i
 		}
@@ -92,7 +92,7 @@ func (d *Decision) Expiring(messages []*Message) (batch []*Message, slots []*Slo
 	whole = make(map[Key]bool)
 	add := func(key Key) {
 		s := d.docs[key]
-		if s.Stored != nil && s.Now.Body == nil && d.catalog.Config(key.Collection).History.Expired(s.Stored.Ts, s.Stored.TTL, last) {
+		if s.Stored != nil && s.Now.Body == nil && d.catalog.Config(key.Collection).History.Expired(s.Stored.Clock(), last) {
 			whole[key] = true
 		}
 	}

@@ -72,13 +72,18 @@ func InBytes(n int) string {
 }
 
 // oneOf lists the allowed values. It ends a sentence if the last of the list does.
-func oneOf[T ~string](list []T) string {
+func oneOf[T ~string](list []T) string { return enumerate(list, "or") }
+
+// allOf lists values that are all meant.
+func allOf[T ~string](list []T) string { return enumerate(list, "and") }
+
+func enumerate[T ~string](list []T, last string) string {
 	var b strings.Builder
 	for i, s := range list {
 		switch {
 		case i == 0:
 		case i == len(list)-1:
-			b.WriteString(" or ")
+			b.WriteString(" " + last + " ")
 		default:
 			b.WriteString(", ")
 		}

@@ -51,10 +51,7 @@ func (p *Partition) control(ctx context.Context, m *fold.Message) error {
 	next, rejected := fold.Configured(current, m, at)
 	applies := m.Kind != fold.Malformed && rejected == nil
 	if applies && p.mustWait(m, next, due) {
-		// Log time has reached the message, although it is not applied yet.
-		p.progress.Saw(m.Position)
-		p.progress.Advance(fold.Position{Seq: m.Seq - 1, Time: at})
-		return p.drain(ctx, m.Collection)
+		return p.drain(ctx, m)
 	}
 	w := &work{
 		decision: fold.New(p.shared.Limits, p.collections, at), messages: p.pending.Messages[:1],
@@ -86,9 +83,14 @@ func (p *Partition) mustWait(m *fold.Message, next store.Config, due bool) bool 
 	return len(next.History) > p.shared.Bounds.Epochs
 }
 
-// drain builds a chunk of a collection's index, or settles collections, or reaps a chunk
-// of the due documents.
-func (p *Partition) drain(ctx context.Context, name string) error {
+// drain is what the owner does, again and again, before it applies a message that has to wait for
+// due documents: it builds a chunk of the collection's index, or settles collections, or reaps a
+// chunk of the due documents.
+func (p *Partition) drain(ctx context.Context, m *fold.Message) error {
+	// Log time has reached the message, although it is not applied yet.
+	p.progress.Saw(m.Position)
+	p.progress.Advance(fold.Position{Seq: m.Seq - 1, Time: p.logTimeAt(m)})
+	name := m.Collection
 	for _, name := range append([]string{name}, p.collections.Generations(name)...) {
 		if c := p.collections.Get(name); c != nil && c.Config.Building {
 			return p.build(ctx, c)

@@ -124,7 +124,7 @@ func (p *Partition) lookUp(ctx context.Context, now fold.Position) error {
 				doc.Body = []byte(f.Documents[j].Body)
 			}
 			var ok bool
-			if doc.Expiry, ok = c.Config.History.ExpiredAt(doc.Header.Ts, doc.Header.TTL); !ok || doc.Expiry.At > until {
+			if doc.Expiry, ok = c.Config.History.ExpiredAt(doc.Header.Clock()); !ok || doc.Expiry.At > until {
 				return fmt.Errorf("%w: the index has %s/%s as expired, which it is not", store.ErrDamaged, c.Name, id)
 			}
 			docs = append(docs, doc)

@@ -118,6 +118,7 @@ func (h *history) configure(name string, c store.Config) []store.ConfigChange {
 
 func (h *history) header() *store.Header {
 	return &store.Header{Ts: int64(1000 + h.rng.IntN(1000)), Etag: h.at.Offset + 1, TTL: ttlrules.TTL([]int{0, 0, -1, 5, 60}[h.rng.IntN(5)]),
+		Kept: []int64{0, 0, 0, 500}[h.rng.IntN(4)], Absolute: []int64{0, 0, 0, 5000}[h.rng.IntN(4)],
 		Trace: []string{"", "", "trace"}[h.rng.IntN(3)]}
 }
 
@@ -225,10 +226,10 @@ func (h *history) indexed(all map[string]map[string]string) {
 		}
 		inherit, own := map[string]string{}, map[string]string{}
 		for id, header := range docs {
-			switch _, score := header.Index(); {
-			case header.TTL == ttlrules.Inherit:
+			switch in, score := header.Index(); in {
+			case ttlrules.ByInherit:
 				inherit[id] = strconv.FormatInt(score, 10)
-			case header.TTL > 0:
+			case ttlrules.ByOwn:
 				own[id] = strconv.FormatInt(score, 10)
 			}
 		}

@@ -11,7 +11,8 @@ import (
 	"github.com/seed18712806/lapse/sink/store"
 )
 
-// step applies messages, and reaps documents that are due by then, as one step: read,
+// step applies messages up to the first that has to wait until its collection is settled (see
+// [fold.Decision.Apply]), and reaps documents that are due by then, as one step: read,
 // decide, publish, commit. to is how far the log was read; if these messages are all that
 // came, the log is applied up to there. worked reports whether there was anything to do
 // beside letting log time move on.
@@ -28,8 +29,15 @@ func (p *Partition) step(ctx context.Context, messages []*fold.Message, to fold.
 	if err := p.shared.Hook.At(crash.AfterRead); err != nil {
 		return false, err
 	}
-	for _, m := range messages {
-		d.Apply(m)
+	for i, m := range messages {
+		if d.Apply(m) {
+			continue
+		}
+		if i == 0 {
+			return true, p.drain(ctx, m)
+		}
+		messages = messages[:i]
+		break
 	}
 	to = p.reach(messages, to)
 	due, held, err := p.reap(ctx, d, to)

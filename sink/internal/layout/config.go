@@ -20,14 +20,30 @@ type Config struct {
 	// documents in it are due. Documents leave the index, and none is added.
 	Draining bool
 	Lazy     bool // indexing mode "lazy": stored and reported, and handled as consistent
+	// MinTTL and MaxTTL are the limits of the TTL that counts for what is written, in seconds; 0 if
+	// there is none.
+	MinTTL, MaxTTL int32
+	Warnings       []Warning // what the property warnBefore asks for, in its order
+	SlideOnRead    bool
 	// Etag is the log sequence of the message that made this configuration; 0 if
 	// there was none.
 	Etag uint64
 }
 
+// Warning is one of the seconds of warnBefore, and the message since which it counts.
+type Warning struct {
+	Before int32  // seconds before the deadline
+	Since  int64  // log time, Unix milliseconds
+	Seq    uint64 // log sequence
+}
+
 // Wire returns the configuration as clients see it.
 func (c Config) Wire() wire.Config {
-	w := wire.Config{IndexingMode: wire.Consistent, IndexBuilding: c.Building && !c.NoIndex, Etag: wire.Etag(c.Etag)}
+	w := wire.Config{IndexingMode: wire.Consistent, IndexBuilding: c.Building && !c.NoIndex, Etag: wire.Etag(c.Etag),
+		MinTTL: c.MinTTL, MaxTTL: c.MaxTTL, SlideOnRead: c.SlideOnRead}
+	for _, warning := range c.Warnings {
+		w.WarnBefore = append(w.WarnBefore, warning.Before)
+	}
 	switch {
 	case c.NoIndex:
 		w.IndexingMode = wire.NoIndex
@@ -41,19 +57,27 @@ func (c Config) Wire() wire.Config {
 	return w
 }
 
-// storedConfig is the JSON of a Config. An epoch is [since, seq, default].
+// storedConfig is the JSON of a Config. An epoch is [since, seq, default], a warning [since, seq, before].
 type storedConfig struct {
 	Epochs   [][3]int64 `json:"epochs"`
 	NoIndex  bool       `json:"noIndex,omitempty"`
 	Building bool       `json:"building,omitempty"`
 	Draining bool       `json:"draining,omitempty"`
 	Lazy     bool       `json:"lazy,omitempty"`
+	MinTTL   int32      `json:"minTtl,omitempty"`
+	MaxTTL   int32      `json:"maxTtl,omitempty"`
+	Warnings [][3]int64 `json:"warnings,omitempty"`
+	Slide    bool       `json:"slideOnRead,omitempty"`
 	Etag     uint64     `json:"etag,omitempty"`
 }
 
 // Encode writes a configuration as DecodeConfig reads it.
 func (c Config) Encode() string {
-	s := storedConfig{NoIndex: c.NoIndex, Building: c.Building, Draining: c.Draining, Lazy: c.Lazy, Etag: c.Etag, Epochs: [][3]int64{}}
+	s := storedConfig{NoIndex: c.NoIndex, Building: c.Building, Draining: c.Draining, Lazy: c.Lazy, Etag: c.Etag, Epochs: [][3]int64{},
+		MinTTL: c.MinTTL, MaxTTL: c.MaxTTL, Slide: c.SlideOnRead}
+	for _, w := range c.Warnings {
+		s.Warnings = append(s.Warnings, [3]int64{w.Since, int64(w.Seq), int64(w.Before)})
+	}
 	for _, e := range c.History {
 		s.Epochs = append(s.Epochs, [3]int64{e.Since, int64(e.Seq), int64(e.Default)})
 	}
@@ -71,7 +95,14 @@ func DecodeConfig(raw string) (Config, error) {
 	if err := json.Unmarshal([]byte(raw), &s); err != nil {
 		return Config{}, fmt.Errorf("a stored configuration is not one of lapse: %w", err)
 	}
-	c := Config{NoIndex: s.NoIndex, Building: s.Building, Draining: s.Draining, Lazy: s.Lazy, Etag: s.Etag}
+	c := Config{NoIndex: s.NoIndex, Building: s.Building, Draining: s.Draining, Lazy: s.Lazy, Etag: s.Etag,
+		MinTTL: s.MinTTL, MaxTTL: s.MaxTTL, SlideOnRead: s.Slide}
+	for _, w := range s.Warnings {
+		if w[2] < 1 || w[2] > ttlrules.MaxSeconds {
+			return Config{}, fmt.Errorf("a stored configuration is not one of lapse: warning %v", w)
+		}
+		c.Warnings = append(c.Warnings, Warning{Since: w[0], Seq: uint64(w[1]), Before: int32(w[2])})
+	}
 	since := int64(math.MinInt64)
 	for _, e := range s.Epochs {
 		if e[0] < since || e[2] < -1 || e[2] > ttlrules.MaxSeconds {

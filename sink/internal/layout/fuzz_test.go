@@ -12,6 +12,8 @@ import (
 func FuzzParseDocument(f *testing.F) {
 	f.Add("")
 	f.Add(string(Header{Ts: 1_790_000_000_123, Etag: 1 << 47, TTL: ttlrules.Never, Trace: "trace"}.Append(nil)) + "{}")
+	f.Add(string(Header{Ts: 1_790_000_000_123, Etag: 7, Kept: 1_790_000_000_000, Absolute: 1_800_000_000_000, Trace: "trace"}.Append(nil)) + "{}")
+	f.Add(string(Header{Ts: 1_790_000_000_123, Etag: 7, TTL: ttlrules.Never, Absolute: 1}.Append(nil)) + "{}")
 	f.Fuzz(func(t *testing.T, value string) {
 		h, body, err := ParseDocument(value)
 		if err != nil {
@@ -23,7 +25,7 @@ func FuzzParseDocument(f *testing.F) {
 		if again := string(h.Append(nil)) + body; again != value {
 			t.Errorf("%q is written again as %q", value, again)
 		}
-		if in, score := h.Index(); in != NotIndexed && score < h.Ts {
+		if in, score := h.Index(); in != NotIndexed && score < h.Ts && (in != ByInherit || score != h.Kept) {
 			t.Errorf("%q stands at %d, before it was written", value, score)
 		}
 	})
@@ -48,7 +50,7 @@ func FuzzDecodeConfig(f *testing.F) {
 		}
 		for _, now := range []int64{0, 1_790_000_000_123, 4_102_444_800_000} {
 			c.History.Cuts(now)
-			c.History.Expired(now, 5, now)
+			c.History.Expired(ttlrules.Clock{Ts: now, TTL: 5}, now)
 		}
 	})
 }

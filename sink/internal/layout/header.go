@@ -16,33 +16,70 @@ import (
 //	bytes 13-16  item TTL in seconds, big endian; 0 inherit, -1 never
 //	bytes 17-h   traceparent of the write, if it had one
 //
+// A version with a kept clock or an absolute deadline has more, in front of the traceparent:
+//
+//	bytes 13-16  -2
+//	bytes 17-20  item TTL, as above
+//	bytes 21-26  where the clock began, Unix milliseconds, big endian; 0 if at _ts
+//	bytes 27-32  absolute deadline, Unix milliseconds, big endian; 0 if none
+//
 // It is binary and short because every document has one. The scripts due.lua, read.lua,
-// commit.lua and scan.lua read its first byte, and scan.lua reads the timestamps too.
+// commit.lua and scan.lua read its first byte, and scan.lua reads _ts and bytes 13-16 too:
+// there -2 is never, as -1 is, so that Go judges the version.
 type Header struct {
-	Ts    int64        // instant of the last write, Unix milliseconds
-	Etag  uint64       // log sequence of the last write
-	TTL   ttlrules.TTL // the item's own; Inherit where the stored one is not valid
-	Trace string       // traceparent, "" if none; at most MaxTrace bytes
+	Ts       int64        // instant of the last write, Unix milliseconds
+	Etag     uint64       // log sequence of the last write
+	TTL      ttlrules.TTL // the item's own; Inherit where the stored one is not valid
+	Kept     int64        // see ttlrules.Clock
+	Absolute int64        // see ttlrules.Clock
+	Trace    string       // traceparent, "" if none; at most MaxTrace bytes
 }
 
 const (
-	// HeaderLen is the length of a header without a traceparent.
+	// MaxHeader is the length of the longest header.
+	MaxHeader = 255
+	// HeaderLen is the length of a header without a traceparent, unless it is a long one.
 	HeaderLen = 17
+	// LongHeaderLen is that of a header with a kept clock or an absolute deadline.
+	LongHeaderLen = HeaderLen + 16
 	// MaxTrace is the longest traceparent that is stored.
-	MaxTrace = 255 - HeaderLen
+	MaxTrace = MaxHeader - LongHeaderLen
+
+	longHeader   = -2                         // in place of the TTL
+	longHeader32 = uint32(1<<32 + longHeader) // the same, as it is written
 )
 
 // ErrHeader reports a stored value that does not begin with a valid header.
 var ErrHeader = errors.New("not a document of lapse")
 
+// Clock is what the header brings to the rules.
+func (h Header) Clock() ttlrules.Clock {
+	return ttlrules.Clock{Ts: h.Ts, TTL: h.TTL, Kept: h.Kept, Absolute: h.Absolute, Seq: h.Etag}
+}
+
+func (h Header) long() bool { return h.Kept != 0 || h.Absolute != 0 }
+
+// Len is the length of the header's bytes.
+func (h Header) Len() int {
+	if h.long() {
+		return LongHeaderLen + len(h.Trace)
+	}
+	return HeaderLen + len(h.Trace)
+}
+
 // Append appends the header's bytes to b.
 func (h Header) Append(b []byte) []byte {
-	b = append(b, byte(HeaderLen+len(h.Trace)))
-	b = binary.BigEndian.AppendUint16(b, uint16(h.Ts>>32))
-	b = binary.BigEndian.AppendUint32(b, uint32(h.Ts))
-	b = binary.BigEndian.AppendUint16(b, uint16(h.Etag>>32))
-	b = binary.BigEndian.AppendUint32(b, uint32(h.Etag))
+	b = append(b, byte(h.Len()))
+	b = appendUint48(b, uint64(h.Ts))
+	b = appendUint48(b, h.Etag)
+	if h.long() {
+		b = binary.BigEndian.AppendUint32(b, longHeader32)
+	}
 	b = binary.BigEndian.AppendUint32(b, uint32(h.TTL))
+	if h.long() {
+		b = appendUint48(b, uint64(h.Kept))
+		b = appendUint48(b, uint64(h.Absolute))
+	}
 	return append(b, h.Trace...)
 }
 
@@ -51,10 +88,10 @@ func ParseDocument(v string) (h Header, body string, err error) {
 	if len(v) < HeaderLen || int(v[0]) > len(v) {
 		return Header{}, "", fmt.Errorf("%w: a value of %d bytes has no valid header", ErrHeader, len(v))
 	}
-	if h, err = ParseHeader(v); err != nil {
+	if h, err = ParseHeader(v[:v[0]]); err != nil {
 		return Header{}, "", err
 	}
-	h.Trace = v[HeaderLen:v[0]]
+	h.Trace = v[h.Len():v[0]]
 	return h, v[v[0]:], nil
 }
 
@@ -65,11 +102,26 @@ func ParseHeader(v string) (h Header, err error) {
 	}
 	h.Ts = int64(uint48(v[1:7]))
 	h.Etag = uint48(v[7:13])
-	h.TTL = ttlrules.TTL(int32(uint32(v[13])<<24 | uint32(v[14])<<16 | uint32(v[15])<<8 | uint32(v[16])))
+	h.TTL = ttlrules.TTL(int32At(v[13:17]))
+	if h.TTL == longHeader {
+		if len(v) < LongHeaderLen || int(v[0]) < LongHeaderLen {
+			return Header{}, fmt.Errorf("%w: %d bytes are no valid long header", ErrHeader, len(v))
+		}
+		h.TTL = ttlrules.TTL(int32At(v[17:21]))
+		h.Kept, h.Absolute = int64(uint48(v[21:27])), int64(uint48(v[27:33]))
+		if !h.long() || h.Kept != 0 && h.Kept >= h.Ts {
+			return Header{}, fmt.Errorf("%w: its clock of %d began at %d, and ends at %d", ErrHeader, h.Ts, h.Kept, h.Absolute)
+		}
+	}
 	if h.TTL < ttlrules.Never {
 		return Header{}, fmt.Errorf("%w: its TTL is %d", ErrHeader, h.TTL)
 	}
 	return h, nil
+}
+
+func appendUint48(b []byte, n uint64) []byte {
+	b = binary.BigEndian.AppendUint16(b, uint16(n>>32))
+	return binary.BigEndian.AppendUint32(b, uint32(n))
 }
 
 // uint48 reads six bytes, big endian.
@@ -77,26 +129,23 @@ func uint48(s string) uint64 {
 	return uint64(s[0])<<40 | uint64(s[1])<<32 | uint64(s[2])<<24 | uint64(s[3])<<16 | uint64(s[4])<<8 | uint64(s[5])
 }
 
-// Index names the sorted set that a document is in.
-type Index int
+// int32At reads four bytes, big endian.
+func int32At(s string) int32 {
+	return int32(uint32(s[0])<<24 | uint32(s[1])<<16 | uint32(s[2])<<8 | uint32(s[3]))
+}
 
+// Index names the sorted set that a document is in.
+type Index = ttlrules.Index
+
+// The sorted sets, and none.
 const (
-	// NotIndexed is for documents that never expire.
-	NotIndexed Index = iota
-	// ByInherit is for documents that inherit the default TTL. The score is _ts.
-	ByInherit
-	// ByOwn is for documents with a TTL of their own. The score is the deadline.
-	ByOwn
+	NotIndexed = ttlrules.NotIndexed
+	ByInherit  = ttlrules.ByInherit
+	ByOwn      = ttlrules.ByOwn
 )
 
 // Index returns the index that the document belongs in, and its score there.
 func (h Header) Index() (in Index, score int64) {
-	switch {
-	case h.TTL == ttlrules.Never:
-		return NotIndexed, 0
-	case h.TTL == ttlrules.Inherit:
-		return ByInherit, h.Ts
-	default:
-		return ByOwn, h.Ts + int64(h.TTL)*1000
-	}
+	score, in = h.Clock().Score()
+	return in, score
 }

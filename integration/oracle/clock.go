@@ -1,0 +1,98 @@
+package oracle
+
+import (
+	"encoding/json"
+	"regexp"
+	"slices"
+	"time"
+
+	"github.com/seed18712806/lapse/sink/wire"
+)
+
+// asked is what a write says of the clock of its version.
+type asked struct {
+	keep bool
+	end  *wire.Time
+	ttl  json.RawMessage // in the message's own body; nil if it names none
+}
+
+func (m *Model) askedOf(msg Message) asked {
+	members, _ := object(msg.Data)
+	return asked{keep: header(msg, "Lapse-Clock") == "keep", end: moment(header(msg, "Lapse-Expires-At")), ttl: members["ttl"]}
+}
+
+var instants = regexp.MustCompile(`^[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]+)?(Z|[+-][0-9]{2}:[0-9]{2})$`)
+
+// moment reads an instant, and rounds it up to a millisecond; nil if it is none.
+func moment(text string) *wire.Time {
+	at, err := time.Parse(time.RFC3339Nano, text)
+	if err != nil || !instants.MatchString(text) {
+		return nil
+	}
+	ms := wire.Time(at.UnixMilli())
+	if at.Nanosecond()%1e6 != 0 {
+		ms++
+	}
+	return &ms
+}
+
+// early and late are the first and the last deadline that a write may name.
+func early(now wire.Time) wire.Time { return now + 1 }
+func late(now wire.Time) wire.Time  { return now + 2147483647*1000 }
+
+// inRange reports whether the deadline that the write names may count, if it names one.
+func (a asked) inRange(now wire.Time) bool {
+	return a.end == nil || *a.end >= early(now) && *a.end <= late(now)
+}
+
+// faults returns the codes for faults of what a write says at an instant.
+func (a asked) faults(c Collection, now wire.Time) []int {
+	own, _ := ttl(a.ttl)
+	both := a.end != nil && a.ttl != nil && string(a.ttl) != "null"
+	if both || c.Default != 0 && !a.inRange(now) {
+		return badRequest
+	}
+	length, says := int64(own)*1000, own > 0
+	if a.end != nil {
+		length, says = int64(*a.end-now), true
+	}
+	tooShort := c.Min != 0 && says && length < int64(c.Min)*1000
+	tooLong := c.Max != 0 && (own == -1 || says && length > int64(c.Max)*1000)
+	if tooShort || tooLong {
+		return badRequest
+	}
+	return nil
+}
+
+// clock is where the clock of a version begins, and its absolute deadline. old is the live
+// version, if one exists.
+func (a asked) clock(op wire.Op, old Document, exists bool, now wire.Time) (begin wire.Time, end *wire.Time) {
+	begin = now
+	if a.keep && exists {
+		begin = old.Begin
+	}
+	switch {
+	case a.end != nil && a.inRange(now):
+		end = a.end
+	case a.end != nil: // TTL is off: it counts as absent
+	case op == wire.Touch, op == wire.Patch && a.ttl == nil:
+		end = old.End
+	}
+	return begin, end
+}
+
+// warnings decodes a list of at most four different numbers of seconds.
+func warnings(raw json.RawMessage) (before []int32, ok bool) {
+	var list []json.RawMessage
+	if raw[0] != '[' || json.Unmarshal(raw, &list) != nil || len(list) > 4 {
+		return nil, false
+	}
+	for _, one := range list {
+		n, ok := ttl(one)
+		if !ok || n < 1 || slices.Contains(before, n) {
+			return nil, false
+		}
+		before = append(before, n)
+	}
+	return before, true
+}

@@ -1,0 +1,133 @@
+package fold
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/seed18712806/lapse/sink/store"
+	"github.com/seed18712806/lapse/sink/wire"
+	"github.com/seed18712806/lapse/ttlrules"
+)
+
+// Asked is what the headers of a write ask of the clock of its version, and what its body
+// says of the ttl.
+type Asked struct {
+	ExpiresAt *wire.Time // the absolute deadline; nil if there is none
+	Keep      bool       // the clock of the live version
+	NamesTTL  bool       // the body has a ttl, perhaps null
+}
+
+// expiresAtOps and clockOps are the operations that may have the headers.
+var (
+	expiresAtOps = []wire.Op{wire.Upsert, wire.Create, wire.Replace, wire.Patch, wire.Touch}
+	clockOps     = []wire.Op{wire.Upsert, wire.Replace, wire.Patch}
+)
+
+// readClock reads the values of the headers Lapse-Expires-At and Lapse-Clock.
+func (m *Message) readClock(deadlines, clocks []string) *Refusal {
+	if r := m.takes(wire.HeaderExpiresAt, deadlines, expiresAtOps); r != nil {
+		return r
+	}
+	if r := m.takes(wire.HeaderClock, clocks, clockOps); r != nil {
+		return r
+	}
+	if len(deadlines) > 0 {
+		at, err := wire.ParseInstant(deadlines[0])
+		if err != nil {
+			return Refuse(wire.StatusBadRequest, "header %s is %s: use an instant as in RFC 3339, such as 2030-01-31T18:00:00Z.", wire.HeaderExpiresAt, wire.Quote(deadlines[0]))
+		}
+		m.Clock.ExpiresAt = &at
+	}
+	if len(clocks) > 0 {
+		if clocks[0] != wire.ClockKeep {
+			return Refuse(wire.StatusBadRequest, "header %s is %s: use %s, or leave it out.", wire.HeaderClock, wire.Quote(clocks[0]), wire.ClockKeep)
+		}
+		m.Clock.Keep = true
+	}
+	return nil
+}
+
+// takes refuses a header that is there several times, or has no meaning on the message.
+func (m *Message) takes(header string, values []string, ops []wire.Op) *Refusal {
+	switch {
+	case len(values) == 0:
+		return nil
+	case len(values) > 1:
+		return Refuse(wire.StatusBadRequest, severalTimes, header, len(values))
+	case m.Kind == Write && slices.Contains(ops, m.Op):
+		return nil
+	}
+	what := string(m.Op)
+	switch m.Kind {
+	case Configure:
+		what = "configuration"
+	case Drop:
+		what = "drop"
+	}
+	return Refuse(wire.StatusBadRequest, "header %s has no meaning on a %s: it is only allowed on %s.", header, what, allOf(ops))
+}
+
+// checkClock returns why the ttl or the absolute deadline of a message is not allowed in a
+// collection, for a version that is written at an instant.
+func checkClock(m *Message, config store.Config, at int64) *Refusal {
+	if config.History.Current() == ttlrules.Off {
+		return nil // nobody interprets them
+	}
+	if m.TTLErr != nil {
+		return Refuse(wire.StatusBadRequest, "%v", m.TTLErr)
+	}
+	if err := m.Clock.inRange(at); err != nil {
+		return Refuse(wire.StatusBadRequest, "%v", err)
+	}
+	low, high := config.MinTTL, config.MaxTTL
+	if low == 0 && high == 0 || m.Clock.ExpiresAt == nil && m.TTL == ttlrules.Inherit {
+		return nil // the default keeps to the limits, and what was there stays
+	}
+	what, length := fmt.Sprintf("ttl %d", m.TTL), 1000*int64(m.TTL)
+	if m.Clock.ExpiresAt != nil {
+		length = int64(*m.Clock.ExpiresAt) - at
+		what = fmt.Sprintf("header %s is %s, which is %d ms after the write's stamp %s: that", wire.HeaderExpiresAt, *m.Clock.ExpiresAt, length, wire.Time(at))
+	}
+	never := m.Clock.ExpiresAt == nil && m.TTL == ttlrules.Never
+	switch {
+	case high != 0 && (never || length > 1000*int64(high)):
+		return Refuse(wire.StatusBadRequest, "%s is longer than collection %s allows: use at most its maxTtl, which is %d s.", what, m.Collection, high)
+	case low != 0 && !never && length < 1000*int64(low):
+		return Refuse(wire.StatusBadRequest, "%s is shorter than collection %s allows: use at least its minTtl, which is %d s.", what, m.Collection, low)
+	}
+	return nil
+}
+
+// inRange returns an error unless the absolute deadline lies at most MaxSeconds after an instant.
+func (a Asked) inRange(at int64) error {
+	if a.ExpiresAt == nil || int64(*a.ExpiresAt) > at && int64(*a.ExpiresAt)-at <= ttlrules.MaxSeconds*1000 {
+		return nil
+	}
+	return bad("header %s is %s, and the write's stamp is %s: use an instant after the stamp, and at most %d s after it.", wire.HeaderExpiresAt, *a.ExpiresAt, wire.Time(at), ttlrules.MaxSeconds)
+}
+
+// header is the header of the version that a message writes at an instant in place of a live
+// one; nil if there is none. A touch and a patch keep what belongs to the document.
+func (m *Message) header(live *Version, body []byte, at int64) store.Header {
+	h := store.Header{Ts: at, Etag: m.Seq, TTL: m.TTL, Trace: m.Trace}
+	if m.Op == wire.Touch {
+		h.TTL = live.Header.TTL
+	}
+	if m.Op == wire.Patch {
+		h.TTL = storedTTL(body)
+	}
+	switch {
+	case m.Clock.ExpiresAt != nil:
+		if m.Clock.inRange(at) == nil { // else TTL is off, and it counts as absent
+			h.Absolute = int64(*m.Clock.ExpiresAt)
+		}
+	case m.Op == wire.Touch, m.Op == wire.Patch && !m.Clock.NamesTTL:
+		h.Absolute = live.Header.Absolute
+	}
+	if m.Clock.Keep && live != nil {
+		if begin := live.Header.Clock().Begin(); begin < at {
+			h.Kept = begin
+		}
+	}
+	return h
+}

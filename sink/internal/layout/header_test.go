@@ -1,0 +1,58 @@
+package layout
+
+import (
+	"encoding/hex"
+	"testing"
+
+	"github.com/seed18712806/lapse/ttlrules"
+)
+
+// TestHeaderBytes pins what is stored: a document without a kept clock or an absolute deadline has
+// the header that it always had. scan.lua takes a long header for one that never expires.
+func TestHeaderBytes(t *testing.T) {
+	for _, c := range []struct {
+		name   string
+		header Header
+		bytes  string
+		index  Index
+		score  int64
+	}{
+		{"inherits", Header{Ts: 0x010203040506, Etag: 0x0708090a0b0c}, "11" + "010203040506" + "0708090a0b0c" + "00000000", ByInherit, 0x010203040506},
+		{"own", Header{Ts: 5000, Etag: 7, TTL: 60, Trace: "ab"}, "13" + "000000001388" + "000000000007" + "0000003c" + "6162", ByOwn, 65_000},
+		{"never", Header{Ts: 5000, Etag: 7, TTL: ttlrules.Never}, "11" + "000000001388" + "000000000007" + "ffffffff", NotIndexed, 0},
+		{"kept", Header{Ts: 5000, Etag: 7, Kept: 1000}, "21" + "000000001388" + "000000000007" + "fffffffe" + "00000000" + "0000000003e8" + "000000000000", ByInherit, 1000},
+		{"kept, own, run out", Header{Ts: 5000, Etag: 7, TTL: 1, Kept: 1000}, "21" + "000000001388" + "000000000007" + "fffffffe" + "00000001" + "0000000003e8" + "000000000000", ByOwn, 5000},
+		{"absolute", Header{Ts: 5000, Etag: 7, TTL: ttlrules.Never, Absolute: 6000, Trace: "ab"}, "23" + "000000001388" + "000000000007" + "fffffffe" + "ffffffff" + "000000000000" + "000000001770" + "6162", ByOwn, 6000},
+		{"kept and absolute", Header{Ts: 5000, Etag: 7, Kept: 1000, Absolute: 4000}, "21" + "000000001388" + "000000000007" + "fffffffe" + "00000000" + "0000000003e8" + "000000000fa0", ByOwn, 5000},
+	} {
+		value := string(c.header.Append(nil))
+		if got := hex.EncodeToString([]byte(value)); got != c.bytes {
+			t.Errorf("%s: %s, want %s", c.name, got, c.bytes)
+		}
+		again, body, err := ParseDocument(value + "{}")
+		if err != nil || again != c.header || body != "{}" {
+			t.Errorf("%s is read again as %+v, %q, %v", c.name, again, body, err)
+		}
+		cut := c.header
+		cut.Trace = ""
+		if h, err := ParseHeader(value[:min(len(value), LongHeaderLen)]); err != nil || h != cut {
+			t.Errorf("%s without its trace is read as %+v, %v", c.name, h, err)
+		}
+		if in, score := c.header.Index(); in != c.index || score != c.score {
+			t.Errorf("%s stands in index %d at %d, want %d at %d", c.name, in, score, c.index, c.score)
+		}
+	}
+	long := Header{Ts: 5000, Etag: 7, Kept: 1000}.Append(nil)
+	for name, bad := range map[string]func(b []byte){
+		"cut short":                 func(b []byte) { b[0] = 20 },
+		"neither":                   func(b []byte) { copy(b[21:], make([]byte, 12)) },
+		"begins when it is written": func(b []byte) { copy(b[21:], b[1:7]) },
+		"two long ones":             func(b []byte) { copy(b[17:], b[13:17]) },
+	} {
+		b := append([]byte(nil), long...)
+		bad(b)
+		if h, _, err := ParseDocument(string(b) + "{}"); err == nil {
+			t.Errorf("%s is read as %+v", name, h)
+		}
+	}
+}
