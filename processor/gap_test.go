@@ -77,7 +77,7 @@ func (r *rig) refusesGap(missing string) (token string) {
 	if now := strings.Join(r.states(), "\n"); now != keys {
 		r.t.Errorf("Redis had\n%s\nand has\n%s", keys, now)
 	}
-	for _, part := range []string{missing, "it was stored at 20", "restore the log from a backup; or go on without them", "--begin-anew "} {
+	for _, part := range []string{missing, "it was stored at 20", "restore the log from a backup; or go on without them", "run lapse begin-anew "} {
 		if !strings.Contains(p.err.Error(), part) {
 			r.t.Errorf("the reason does not say %q: %v", part, p.err)
 		}
@@ -116,11 +116,11 @@ func TestG12_AGapInTheLog(t *testing.T) {
 		if got := r.body("c", "a"); got != `{}` {
 			t.Errorf("a document reads %q", got)
 		}
-		r.opts.BeginAnew = "00000000" // another refusal's
+		r.beginsNothing("00000000") // another refusal's
 		if again := r.refusesGap(missing); again != token || token == "" {
 			t.Errorf("the token was %q, and is %q", token, again)
 		}
-		r.opts.BeginAnew = token
+		r.beginAnew(token)
 		goesOn := func() {
 			t.Helper()
 			p = r.start(nil)
@@ -139,9 +139,9 @@ func TestG12_AGapInTheLog(t *testing.T) {
 		if later == token {
 			t.Error("the token is that of the former gap")
 		}
-		r.opts.BeginAnew = later
+		r.beginsNothing(token)
+		r.beginAnew(later)
 		goesOn()
-		r.opts.BeginAnew = ""
 		r.wipe()
 		goesOn()
 	})
@@ -174,7 +174,7 @@ func TestG12_AGapOfWhatWasApplied(t *testing.T) {
 			p.stop(t)
 			r.wipe()
 			if !snapshot {
-				r.opts.BeginAnew = r.refusesGap("1 messages are missing")
+				r.beginAnew(r.refusesGap("1 messages are missing"))
 			}
 			p = r.start(noPurge)
 			p.ready(t)
@@ -216,7 +216,7 @@ func TestG12_AShardWithAGap(t *testing.T) {
 	if got := r.body("c", id[1]); got != `{}` {
 		t.Errorf("a document of the other shard reads %q", got)
 	}
-	r.opts.BeginAnew = Decision(p.err)
+	r.beginAnew(Decision(p.err))
 	p = r.startShard(0)
 	p.ready(t)
 	p.stop(t)
@@ -261,7 +261,7 @@ func TestG12_AFileOfTheLogIsLost(t *testing.T) {
 			}
 			r.putBack(was, theLog)
 			token := r.refusesGap("messages are missing (sequences ")
-			r.opts.BeginAnew = token
+			r.beginAnew(token)
 			p = r.start(noPurge)
 			p.ready(t)
 			r.caughtUp(p)
@@ -290,7 +290,7 @@ func TestG12_AGapWhileLapseReads(t *testing.T) {
 	if err := p.Run(context.Background()); !errors.Is(err, ErrLogGap) || Decision(err) != token {
 		t.Errorf("the next run: %v", err)
 	}
-	r.opts.BeginAnew = token
+	r.beginAnew(token)
 	p = r.start(nil)
 	p.ready(t)
 	r.caughtUp(p)

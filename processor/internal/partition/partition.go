@@ -67,7 +67,6 @@ type Shared struct {
 	Log         *streams.Log
 	Events      *Events
 	Lease       lease // nil if this process owns the partitions whatever others do
-	Consent     *streams.Consent
 	Statuses    *Statuses
 	Reader      *feed.Reader
 	Ticker      *feed.Ticker
