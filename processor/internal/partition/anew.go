@@ -35,12 +35,7 @@ func begun(version string) (token string) {
 //
 // BeginAnew may be interrupted at any point, and be called again with the same token.
 func BeginAnew(ctx context.Context, partitions []*Partition, token string) (done []string, refused []error, err error) {
-	all, errs := make([]*found, len(partitions)), make([]error, len(partitions))
-	for i, p := range partitions {
-		if all[i], errs[i] = p.examine(ctx); errs[i] != nil {
-			errs[i] = p.takeOverFailed(errs[i])
-		}
-	}
+	all, errs := examineAll(ctx, partitions)
 	offer, covered := streams.Covered(token, errs)
 	for i, err := range errs {
 		switch {

@@ -151,7 +151,7 @@ func TestG3_ATakeoverKeepsWhatWasRead(t *testing.T) {
 			r.write(start, "b", `{}`)
 			r.handOut()
 			tt.change(r)
-			if err := r.Partition.takeOver(t.Context()); err != nil {
+			if err := r.takeOver(); err != nil {
 				t.Fatal(err)
 			}
 			if n := len(r.pending.Messages); n != tt.want || n == 0 && r.pending.Base != r.progress.Offset() {

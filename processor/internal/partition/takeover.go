@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"log/slog"
 	"math"
+	"slices"
 	"sync"
 	"time"
 
@@ -20,8 +21,8 @@ import (
 
 const takeOverTimeout = 30 * time.Second
 
-// takeOver makes the partition this process's, at the start and after every failure. The
-// order matters:
+// takeOver makes partitions of a shard this process's, at the start and after every failure. The order
+// matters:
 //
 //  1. examine: what is stored, and whether the log can continue it, or a snapshot, which is
 //     then verified. Nothing is written, so a refusal changes nothing.
@@ -30,77 +31,87 @@ const takeOverTimeout = 30 * time.Second
 //  3. claim: a fence in the stream of events, acknowledged. A former owner's publications
 //     are refused from then on.
 //  4. a tick, appended to the log. The causes of everything that a former owner has
-//     published are at or before its sequence.
+//     published are at or before its sequence, which takeOver returns; 0 if no partition was claimed.
 //  5. resume: examine the streams and the checkpoint again, as all may have changed before
 //     the fences stood; remove what is damaged, or older than the log, if the log reaches
 //     back to rebuild it, or to the snapshot; verify that the partition is still this
 //     process's.
 //
+// Each step is done with all partitions before the next. A partition that fails is left out of the next
+// steps, and its owner tries again. If it would be wrong to go on with one, takeOver goes on with none.
+//
 // If there is a snapshot to be loaded, the owner does that next (load in snapshot.go), beside
-// the other partitions.
-func (p *Partition) takeOver(stop context.Context) error {
-	f, err := p.examine(stop)
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(stop), takeOverTimeout)
+// the other partitions. stop ends an examination, and ctx all that follows.
+func takeOver(stop, ctx context.Context, partitions []*Partition) (upTo uint64, errs []error) {
+	all, errs := examineAll(stop, partitions)
+	if fatal(partitions, errs) != nil {
+		return 0, errs
+	}
+	ctx, cancel := context.WithTimeout(ctx, takeOverTimeout)
 	defer cancel()
-	if errors.Is(err, streams.ErrRefused) {
-		err = p.refuse(ctx, f, err)
+	for i, p := range partitions {
+		if errors.Is(errs[i], streams.ErrRefused) {
+			errs[i] = p.refuse(ctx, all[i], errs[i])
+		}
 	}
-	if err != nil {
-		return p.takeOverFailed(err)
+	each(partitions, errs, func(i int, p *Partition) error { return p.claim(ctx, all[i]) })
+	if fatal(partitions, errs) != nil || !slices.Contains(errs, nil) {
+		return 0, errs
 	}
-	if err := p.claim(ctx, f); err != nil {
-		return err
+	upTo, err := partitions[0].shared.Ticker.Barrier(ctx)
+	each(partitions, errs, func(i int, p *Partition) error {
+		if err != nil {
+			return err
+		}
+		return p.resume(ctx, all[i], upTo)
+	})
+	return upTo, errs
+}
+
+// examineAll examines partitions.
+func examineAll(stop context.Context, partitions []*Partition) (all []*found, errs []error) {
+	all, errs = make([]*found, len(partitions)), make([]error, len(partitions))
+	each(partitions, errs, func(i int, p *Partition) (err error) { all[i], err = p.examine(stop); return err })
+	return all, errs
+}
+
+// each does a step of a takeover with all partitions that have not failed, and notes which do.
+func each(partitions []*Partition, errs []error, step func(i int, p *Partition) error) {
+	var wg sync.WaitGroup
+	for i, p := range partitions {
+		if errs[i] == nil {
+			wg.Go(func() {
+				if err := step(i, p); err != nil {
+					errs[i] = p.takeOverFailed(err)
+				}
+			})
+		}
 	}
-	upTo, err := p.shared.Ticker.Barrier(ctx)
-	if err != nil {
-		return p.takeOverFailed(err)
-	}
-	if err := p.resume(ctx, f, upTo); err != nil {
-		return p.takeOverFailed(err)
+	wg.Wait()
+}
+
+// fatal is the first of the errors of partitions with which it would be wrong to go on.
+func fatal(partitions []*Partition, errs []error) error {
+	for i, err := range errs {
+		if err != nil && partitions[i].fatal(err) {
+			return err
+		}
 	}
 	return nil
 }
 
-// TakeOver takes over all partitions of a shard, and returns the last sequence of the log then.
-// Before it changes anything it examines all of them, and returns the first reason why it
-// would be wrong to go on with one. A partition that only cannot be taken over now tries
-// again in Run.
+// TakeOver takes over all partitions of a shard, and returns the last sequence of the log then, or the
+// first reason why it would be wrong to go on with one. A partition that only cannot be taken over now
+// tries again in Run.
 func TakeOver(ctx context.Context, partitions []*Partition) (upTo uint64, err error) {
-	ticker := partitions[0].shared.Ticker
-	all := make([]*found, len(partitions))
-	errs := make([]error, len(partitions))
-	each := func(do func(i int, p *Partition) error) error {
-		var wg sync.WaitGroup
-		for i, p := range partitions {
-			if errs[i] == nil {
-				wg.Go(func() { errs[i] = do(i, p) })
-			}
-		}
-		wg.Wait()
-		for i, err := range errs {
-			if err != nil && partitions[i].fatal(err) {
-				return partitions[i].failed(err)
-			}
-		}
-		return nil
-	}
-	examineOne := func(i int, p *Partition) (err error) {
-		all[i], err = p.examine(ctx)
-		return err
-	}
-	err = each(examineOne)
-	if err != nil {
+	upTo, errs := takeOver(ctx, ctx, partitions)
+	if err := fatal(partitions, errs); err != nil {
 		return 0, err
 	}
-	ctx, cancel := context.WithTimeout(ctx, takeOverTimeout)
-	defer cancel()
-	if err := each(func(i int, p *Partition) error { return p.claim(ctx, all[i]) }); err != nil {
-		return 0, err
+	if upTo == 0 { // each of them has failed for now
+		return partitions[0].shared.Ticker.Barrier(ctx)
 	}
-	if upTo, err = ticker.Barrier(ctx); err != nil {
-		return 0, err
-	}
-	return upTo, each(func(i int, p *Partition) error { return p.resume(ctx, all[i], upTo) })
+	return upTo, nil
 }
 
 func (p *Partition) takeOverFailed(err error) error {
@@ -139,7 +150,7 @@ func (p *Partition) refuse(ctx context.Context, f *found, why error) error {
 		return why
 	}
 	if err := p.store.Refuse(ctx, f.State, rand.Text()+"-refused"); err != nil {
-		return err
+		return p.takeOverFailed(err)
 	}
 	return why
 }
