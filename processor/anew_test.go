@@ -152,6 +152,57 @@ func TestG7_BeginAnewInterrupted(t *testing.T) {
 	}
 }
 
+// diesLater ends the process when it sets aside one partition after some others.
+type diesLater struct {
+	Store
+	left int
+}
+
+type diesLaterPartition struct {
+	PartitionStore
+	*diesLater
+}
+
+func (s *diesLater) Partition(i int) PartitionStore {
+	return diesLaterPartition{s.Store.Partition(i), s}
+}
+
+func (p diesLaterPartition) SetAside(ctx context.Context, version string, next store.State, rebuild uint64) error {
+	if p.left--; p.left < 0 {
+		return errDies
+	}
+	return p.PartitionStore.SetAside(ctx, version, next, rebuild)
+}
+
+// TestG7_BeginAnewEndsBetweenPartitions: the log has lost its beginning, and Redis is in the process, so it has
+// nothing. A process that begins four partitions anew ends after some of them, and its Redis with it. The same
+// token lets the next one go on with the others.
+//
+// It fails if the partition that the token names is not the last one.
+func TestG7_BeginAnewEndsBetweenPartitions(t *testing.T) {
+	t.Parallel()
+	for ended := range 4 {
+		r := newRig(t)
+		r.refusesTruncated()
+		r.wipe()
+		p := r.start(nil)
+		p.ends(t, ErrLogTruncated)
+		token := Decision(p.err)
+		dies := func(opts Options) Store { return &diesLater{r.onRedis(opts), ended} }
+		if done, _, err := r.decides(dies).BeginAnew(t.Context(), token); !errors.Is(err, errDies) || len(done) != ended {
+			t.Fatalf("after %d partitions: %q, %v", ended, done, err)
+		}
+		r.wipe()
+		r.beginAnew(token)
+		p = r.start(nil)
+		p.ready(t)
+		if got := r.body("c", "new9"); got != `{}` {
+			t.Errorf("after %d partitions: c/new9 reads %q", ended, got)
+		}
+		p.stop(t)
+	}
+}
+
 // refusal waits until a process refuses to go on, and returns the token.
 func (r *rig) refusal(p *process) (token string) {
 	r.t.Helper()

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"reflect"
 	"strings"
 	"testing"
 
@@ -192,9 +193,15 @@ func TestG12_AGapOfWhatWasApplied(t *testing.T) {
 func TestG12_AShardWithAGap(t *testing.T) {
 	t.Parallel()
 	r := startMapped(t, backends[1], 2)
+	r.opts.ReplyPrefixes = []string{"_INBOX_acme"}
 	for _, p := range r.startShards() {
 		p.stop(t)
 	}
+	configs, err := r.js.Stream(t.Context(), prefix.ConfigStream())
+	if err != nil {
+		t.Fatal(err)
+	}
+	config := configs.CachedInfo().Config
 	var id [2]string // a document of each shard
 	for n := 0; id[0] == "" || id[1] == ""; n++ {
 		one := fmt.Sprint("id", n)
@@ -216,7 +223,13 @@ func TestG12_AShardWithAGap(t *testing.T) {
 	if got := r.body("c", id[1]); got != `{}` {
 		t.Errorf("a document of the other shard reads %q", got)
 	}
+	prefixes := r.opts.ReplyPrefixes
+	r.opts.ReplyPrefixes = nil // which is no wish of the person who decides
 	r.beginAnew(Decision(p.err))
+	r.opts.ReplyPrefixes = prefixes
+	if info, err := configs.Info(t.Context()); err != nil || !reflect.DeepEqual(info.Config, config) {
+		t.Errorf("the decision has changed the stream of configurations from %+v to %+v, %v", config, info.Config, err)
+	}
 	p = r.startShard(0)
 	p.ready(t)
 	p.stop(t)

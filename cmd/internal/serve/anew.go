@@ -26,11 +26,11 @@ func BeginAnew(ctx context.Context, opts Options, token string) (done []string, 
 	if err != nil {
 		return nil, nil, err
 	}
-	redis, err := p.opts.Redis.Connect(ctx, processorPool)
+	db, err := p.opts.Redis.Connect(ctx, processorPool)
 	if err != nil {
 		return nil, nil, err
 	}
-	p.opened(redis.Close)
+	p.opened(db.Close)
 	one := opts.Processor
 	one.Logger = opts.Logger
 	if one.Partitions, err = processor.Partitions(ctx, nc, one.Prefix, one.Shards); err != nil {
@@ -45,7 +45,7 @@ func BeginAnew(ctx context.Context, opts Options, token string) (done []string, 
 		}
 	}
 	for one.Shard = range one.Shards {
-		proc, err := processor.New(nc, redis, one)
+		proc, err := processor.New(nc, db, one)
 		if err != nil {
 			return done, nil, err
 		}
