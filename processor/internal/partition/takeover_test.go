@@ -4,6 +4,7 @@ import (
 	"errors"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 
@@ -408,10 +409,14 @@ func TestG7_ADamagedPartitionIsKept(t *testing.T) {
 	if err := r.takeOver(); err != nil {
 		t.Fatalf("a damaged partition ends the process: %v", err)
 	}
+	last := must(r.streams.Log.Info(t.Context())).State.LastSeq
 	for range 2 {
 		if err := r.try(); !errors.Is(err, streams.ErrRefused) || r.tenure.taken {
 			t.Fatalf("it is taken over: %v", err)
 		}
+	}
+	if now := must(r.streams.Log.Info(t.Context())).State.LastSeq; now != last {
+		t.Errorf("an owner that is refused appends ticks: the log ended at %d, and ends at %d", last, now)
 	}
 	if s := r.state(); !s.Refused || r.calls("refuse") != 1 || r.redis.Client.Exists(t.Context(), keys[0]).Val() != 1 {
 		t.Errorf("what is left is %+v, after %q", s, r.passed)
@@ -453,7 +458,8 @@ func TestG7_AllAreExaminedBeforeAnyIsChanged(t *testing.T) {
 	}
 	r.restart()
 	r.fault = ErrNotOwner
-	r.at["take"] = func() { r.mu.Lock(); r.failAt = 0; r.mu.Unlock() }
+	var once sync.Once
+	r.at["take"] = func() { once.Do(func() { r.mu.Lock(); r.failAt = 0; r.mu.Unlock() }) }
 	log := func() uint64 { return must(r.streams.Log.Info(t.Context())).State.LastSeq }
 	before := log()
 	if err := r.takeOver(); !errors.Is(err, ErrNotOwner) || r.calls("take") == 0 || taken() > 0 || log() != before {
