@@ -47,10 +47,17 @@ func TestG12_TheEmbeddedLogHasAGap(t *testing.T) {
 	if now := w.stateOf(w.Prefix.LogStream()).LastSeq; now != last {
 		t.Errorf("an attempt has written: the log ended at %d, and ends at %d", last, now)
 	}
-	_, token, _ := strings.Cut(why, "--begin-anew ")
-	token, _, _ = strings.Cut(token, " ")
+	token := w.lapse.TokenIn(why)
+	if said := w.lapse.BeginAnew(token, 1); !strings.Contains(said, "a lapse serve is using it: stop it") {
+		t.Errorf("while lapse runs: %s", said)
+	}
 	w.lapse.Terminate()
-	w.lapse.Env = []string{"LAPSE_BEGIN_ANEW=" + token}
+	if said := w.lapse.BeginAnew("00000000", 1); !strings.Contains(said, "does not belong to the present refusal") || w.lapse.TokenIn(said) != token {
+		t.Errorf("with another token: %s", said)
+	}
+	if said := w.lapse.BeginAnew(token, 0); !strings.Contains(said, "the log goes on without messages: 1 messages are missing (sequences ") {
+		t.Errorf("with the token: %s", said)
+	}
 	w.lapse.Start()
 	for range 2 {
 		w.connectEmbedded()
@@ -60,7 +67,6 @@ func TestG12_TheEmbeddedLogHasAGap(t *testing.T) {
 			}
 		}
 		w.lapse.Kill()
-		w.lapse.Env = nil
 		w.lapse.Start()
 	}
 }

@@ -86,7 +86,7 @@ func TestG12_ARefusedShardHoldsUpNothingElse(t *testing.T) {
 
 	before, log := redisKeys(t, w.redis), w.stateOf(refused)
 	why := w.lapse.Refuses()
-	for _, part := range []string{"shard 1: refused: partition ", "lost its end: restore the log", "--begin-anew "} {
+	for _, part := range []string{"shard 1: refused: partition ", "lost its end: restore the log", "run lapse begin-anew "} {
 		if !strings.Contains(why, part) {
 			t.Errorf("/readyz does not say %q: %s", part, why)
 		}
@@ -159,9 +159,11 @@ func TestG12_ReadsWithoutALog(t *testing.T) {
 	}
 }
 
-// A shard is refused, and its owner keeps it. Another process is started with the token of the refusal:
-// it gets the shard, and begins it anew.
-func TestG12_ADecisionWinsTheShard(t *testing.T) {
+// A log has lost its end. The command that gives it up refuses while a process is there, which it names, and
+// with a token of no refusal. Then it begins anew, and both processes go on.
+//
+// It fails if the command works beside an owner, or changes anything before it refuses.
+func TestG12_ADecisionNeedsThatNobodyServes(t *testing.T) {
 	t.Parallel()
 	w := external(t, harness.RedisOptions{Persistent: true})
 	w.lapse.Terminate()
@@ -173,25 +175,34 @@ func TestG12_ADecisionWinsTheShard(t *testing.T) {
 		w.Want(201, wire.Upsert, "c", fmt.Sprint(i), `{}`)
 	}
 	w.lapse.Terminate()
+	w.nats.Terminate() // so that it does not forget that the entry of lapse was removed
 	w.nats.RestoreStream(early, w.Prefix.LogStream())
-	why := w.lapse.Refuses()
-	_, token, ok := strings.Cut(why, "--begin-anew ")
-	if !ok {
-		t.Fatalf("the refusal has no token: %s", why)
-	}
-	token, _, _ = strings.Cut(token, " ")
+	token := w.lapse.TokenIn(w.lapse.Refuses())
 	standby := harness.PrepareLapse(t, "--nats", w.nats.URL(), "--redis", w.redis.URL())
 	standby.Launch()
-	harness.Until(t, harness.Limit, "the third process listens", func(ctx context.Context) error { return standby.ReadyNow(ctx) })
-	decided := harness.PrepareLapse(t, "--nats", w.nats.URL(), "--redis", w.redis.URL(), "--begin-anew", token)
-	decided.Start()
-	harness.Until(t, harness.Limit, "the process with the token owns the shard", func(context.Context) error {
-		if !owns(t, decided) {
-			return errors.New("it does not")
+	harness.Until(t, harness.Limit, "the standby listens", func(ctx context.Context) error { return standby.ReadyNow(ctx) })
+	before, log := redisKeys(t, w.redis), w.stateOf(w.Prefix.LogStream())
+	refuses := func(token, want string) {
+		t.Helper()
+		if said := w.lapse.BeginAnew(token, 1); !strings.Contains(said, want) {
+			t.Errorf("it does not say %q: %s", want, said)
 		}
-		return nil
-	})
-	decided.Ready()
-	w.lapse.Ready()
+		if after, now := redisKeys(t, w.redis), w.stateOf(w.Prefix.LogStream()); after != before || now.LastSeq != log.LastSeq {
+			t.Errorf("it has changed Redis from %s to %s, or the log from %+v to %+v", before, after, log, now)
+		}
+	}
+	refuses(token, `serves the prefix "lapse" (it was seen `)
+	w.lapse.Terminate()
+	refuses(token, `serves the prefix "lapse" (it was seen `) // the standby
+	standby.Terminate()
+	refuses("00000000", "the token 00000000 does not belong to the present refusal, and nothing was changed. It is: partition ")
+	if said := w.lapse.BeginAnew(token, 0); !strings.Contains(said, "begins anew from message 1 of the log; what Redis held is kept") || strings.Contains(said, "still refused") {
+		t.Errorf("with the token: %s", said)
+	}
+	if said := w.lapse.BeginAnew(token, 1); !strings.Contains(said, "belongs to no refusal, as nothing is refused") {
+		t.Errorf("once more: %s", said)
+	}
+	w.lapse.Start()
+	standby.Start()
 	w.Want(201, wire.Upsert, "c", "new", `{}`)
 }

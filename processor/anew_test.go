@@ -3,6 +3,7 @@ package processor
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"strings"
 	"sync/atomic"
@@ -56,8 +57,48 @@ func (p diesAnewPartition) Take(ctx context.Context, s store.State, version stri
 	return p.PartitionStore.Take(ctx, s, version, rebuild)
 }
 
-// TestG7_BeginAnewInterrupted: a process that begins anew dies. What Redis held is kept until the
-// partition has been begun anew, with a new token if it is needed.
+// decides makes a processor that can carry out a decision, on a store.
+func (r *rig) decides(on func(Options) Store) *Processor {
+	r.t.Helper()
+	opts := r.opts
+	opts.Logger = slog.New(slog.NewTextHandler(testWriter{r.t}, &slog.HandlerOptions{Level: slog.LevelWarn}))
+	if err := opts.complete(); err != nil {
+		r.t.Fatal(err)
+	}
+	p, err := NewWith(r.nc, on(opts), opts)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	return p
+}
+
+func (r *rig) onRedis(opts Options) Store { return newRedisStore(r.redis, opts) }
+
+// beginAnew carries out a decision. Nothing is refused any more.
+func (r *rig) beginAnew(token string) {
+	r.t.Helper()
+	done, refused, err := r.decides(r.onRedis).BeginAnew(r.t.Context(), token)
+	if len(done) == 0 || len(refused) > 0 || err != nil {
+		r.t.Fatalf("with the token %q: %q, %v, %v", token, done, refused, err)
+	}
+}
+
+// beginsNothing checks that a token belongs to no refusal, and that there is one.
+func (r *rig) beginsNothing(token string) {
+	r.t.Helper()
+	before, seqs := strings.Join(r.states(), "\n"), r.lastSeqs()
+	done, refused, err := r.decides(r.onRedis).BeginAnew(r.t.Context(), token)
+	if len(done) > 0 || len(refused) == 0 || err != nil {
+		r.t.Errorf("with the token %q: %q, %v, %v", token, done, refused, err)
+	}
+	if after, now := strings.Join(r.states(), "\n"), r.lastSeqs(); after != before || now != seqs {
+		r.t.Errorf("it has changed Redis from\n%s\nto\n%s\nor the streams, which ended at %v and end at %v", before, after, seqs, now)
+	}
+}
+
+// TestG7_BeginAnewInterrupted: a process that begins anew dies. What Redis held is kept, and lapse refuses to
+// go on, with the same token, until the partition has been begun anew. What Redis held stays until an owner
+// has rebuilt it.
 func TestG7_BeginAnewInterrupted(t *testing.T) {
 	for at, goesOn := range map[string]bool{
 		"before anything": false, "after a rename": false, "after it was set aside": false, "after the checkpoint": true,
@@ -65,9 +106,13 @@ func TestG7_BeginAnewInterrupted(t *testing.T) {
 		t.Run(at, func(t *testing.T) {
 			t.Parallel()
 			r := newRigOn(t, backends[0], Options{Partitions: 1})
-			p := r.refusesTruncated()
-			r.opts.BeginAnew = tokenIn.FindStringSubmatch(p.err.Error())[1]
-			r.dies(at)
+			token := Decision(r.refusesTruncated().err)
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			dies := func(opts Options) Store { return &diesAnew{r.onRedis(opts), r, at, cancel} }
+			if _, _, err := r.decides(dies).BeginAnew(ctx, token); !errors.Is(err, errDies) {
+				t.Fatalf("it has not died: %v", err)
+			}
 			docs := func(pattern string) (n int64) {
 				for _, key := range keysOf(t, r, pattern) {
 					n += r.redis.HLen(context.Background(), key).Val()
@@ -77,42 +122,27 @@ func TestG7_BeginAnewInterrupted(t *testing.T) {
 			if n := docs("lapse:*docs*"); n != 10 {
 				t.Fatalf("after it died Redis holds %d documents, want 10", n)
 			}
+			if !goesOn {
+				p := r.start(nil)
+				if again := r.refusal(p); again != token {
+					t.Errorf("the token was %s, and is %s", token, again)
+				}
+				p.cancel()
+				<-p.done
+				if n := docs("lapse:*docs*"); n != 10 {
+					t.Errorf("it is refused, and Redis holds %d documents, want 10", n)
+				}
+				r.beginAnew(token)
+			}
 			var commits atomic.Int32
-			hook := func(here crash.Point) error {
+			p := r.start(func(here crash.Point) error {
 				if here == crash.BeforeCommit && commits.Add(1) == 1 {
 					if n := docs("lapse:before:*docs*"); n != 10 {
 						t.Errorf("it is begun anew, and of the 10 documents that Redis held %d are kept", n)
 					}
 				}
 				return nil
-			}
-			r.opts.BeginAnew = ""
-			p = r.start(hook)
-			if !goesOn {
-				why := ""
-				eventually(t, "it is refused", func() bool {
-					select {
-					case <-p.done:
-						why = p.err.Error()
-					default:
-						if err := p.Ready(); errors.Is(err, ErrRefused) {
-							why = err.Error()
-						}
-					}
-					return why != ""
-				})
-				p.cancel()
-				<-p.done
-				if n := docs("lapse:*docs*"); n != 10 {
-					t.Errorf("it is refused, and Redis holds %d documents, want 10", n)
-				}
-				token := tokenIn.FindStringSubmatch(why)
-				if token == nil {
-					t.Fatalf("no token in: %s", why)
-				}
-				r.opts.BeginAnew = token[1]
-				p = r.start(hook)
-			}
+			})
 			p.ready(t)
 			if got := r.body("c", "new9"); got != `{}` || commits.Load() == 0 {
 				t.Errorf("c/new9 reads %q after %d commits", got, commits.Load())
@@ -122,21 +152,73 @@ func TestG7_BeginAnewInterrupted(t *testing.T) {
 	}
 }
 
-// dies runs a process that dies while it begins anew.
-func (r *rig) dies(at string) {
+// diesLater ends the process when it sets aside one partition after some others.
+type diesLater struct {
+	Store
+	left int
+}
+
+type diesLaterPartition struct {
+	PartitionStore
+	*diesLater
+}
+
+func (s *diesLater) Partition(i int) PartitionStore {
+	return diesLaterPartition{s.Store.Partition(i), s}
+}
+
+func (p diesLaterPartition) SetAside(ctx context.Context, version string, next store.State, rebuild uint64) error {
+	if p.left--; p.left < 0 {
+		return errDies
+	}
+	return p.PartitionStore.SetAside(ctx, version, next, rebuild)
+}
+
+// TestG7_BeginAnewEndsBetweenPartitions: the log has lost its beginning, and Redis is in the process, so it has
+// nothing. A process that begins four partitions anew ends after some of them, and its Redis with it. The same
+// token lets the next one go on with the others.
+//
+// It fails if the partition that the token names is not the last one.
+func TestG7_BeginAnewEndsBetweenPartitions(t *testing.T) {
+	t.Parallel()
+	for ended := range 4 {
+		r := newRig(t)
+		r.refusesTruncated()
+		r.wipe()
+		p := r.start(nil)
+		p.ends(t, ErrLogTruncated)
+		token := Decision(p.err)
+		dies := func(opts Options) Store { return &diesLater{r.onRedis(opts), ended} }
+		if done, _, err := r.decides(dies).BeginAnew(t.Context(), token); !errors.Is(err, errDies) || len(done) != ended {
+			t.Fatalf("after %d partitions: %q, %v", ended, done, err)
+		}
+		r.wipe()
+		r.beginAnew(token)
+		p = r.start(nil)
+		p.ready(t)
+		if got := r.body("c", "new9"); got != `{}` {
+			t.Errorf("after %d partitions: c/new9 reads %q", ended, got)
+		}
+		p.stop(t)
+	}
+}
+
+// refusal waits until a process refuses to go on, and returns the token.
+func (r *rig) refusal(p *process) (token string) {
 	r.t.Helper()
-	opts := r.opts
-	opts.Logger = slog.New(slog.NewTextHandler(testWriter{r.t}, &slog.HandlerOptions{Level: slog.LevelWarn}))
-	if err := opts.complete(); err != nil {
-		r.t.Fatal(err)
-	}
-	ctx, cancel := context.WithCancel(context.Background())
-	defer cancel()
-	p, err := NewWith(r.nc, &diesAnew{newRedisStore(r.redis, opts), r, at, cancel}, opts)
-	if err != nil {
-		r.t.Fatal(err)
-	}
-	_ = p.Run(ctx)
+	eventually(r.t, "it is refused", func() bool {
+		err := p.Ready()
+		select {
+		case <-p.done:
+			err = p.err
+		default:
+		}
+		if m := tokenIn.FindStringSubmatch(fmt.Sprint(err)); m != nil {
+			token = m[1]
+		}
+		return token != ""
+	})
+	return token
 }
 
 // TestG7_BeginAnewPublishesNothingTwice: the log has lost its beginning, and Redis everything. A person
@@ -163,7 +245,7 @@ func TestG7_BeginAnewPublishesNothingTwice(t *testing.T) {
 		}
 		p = r.start(nil)
 		p.ends(t, ErrLogTruncated)
-		r.opts.BeginAnew = tokenIn.FindStringSubmatch(p.err.Error())[1]
+		r.beginAnew(Decision(p.err))
 		p = r.start(nil)
 		p.ready(t)
 		r.caughtUp(p)

@@ -89,8 +89,9 @@
 // Such a Run examines before it writes: it appends no tick, stores no fence, and creates no stream
 // that this Processor has seen before. (Where a log with replicas seems to lack its end, it asks the
 // leader with a tick.) So the shard goes on as soon as a person has restored what is missing. Until
-// then its owner keeps the lease, since the examination of another process would say the same. It hands
-// the shard over to a process that was started with the [Decision] on this refusal.
+// then its owner keeps the lease, since the examination of another process would say the same. A person
+// who gives up what is missing stops the processes, and runs [Processor.BeginAnew] with the [Decision] on
+// this refusal.
 //
 // # Guarantees
 //

@@ -59,8 +59,8 @@ func IsRefusal(err error) bool {
 	return streams.MustStop(err)
 }
 
-// Decision is the token with which a person gives up what a refusal says is missing, in
-// Options.BeginAnew; empty if the refusal has none.
+// Decision is the token with which a person gives up what a refusal says is missing, by
+// [Processor.BeginAnew]; empty if the refusal has none.
 func Decision(err error) string { return streams.Decision(err) }
 
 // UntilClosed waits until ctx is done. It returns an ErrConnectionClosed if the client library gives

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"reflect"
 	"strings"
 	"testing"
 
@@ -77,7 +78,7 @@ func (r *rig) refusesGap(missing string) (token string) {
 	if now := strings.Join(r.states(), "\n"); now != keys {
 		r.t.Errorf("Redis had\n%s\nand has\n%s", keys, now)
 	}
-	for _, part := range []string{missing, "it was stored at 20", "restore the log from a backup; or go on without them", "--begin-anew "} {
+	for _, part := range []string{missing, "it was stored at 20", "restore the log from a backup; or go on without them", "run lapse begin-anew "} {
 		if !strings.Contains(p.err.Error(), part) {
 			r.t.Errorf("the reason does not say %q: %v", part, p.err)
 		}
@@ -116,11 +117,11 @@ func TestG12_AGapInTheLog(t *testing.T) {
 		if got := r.body("c", "a"); got != `{}` {
 			t.Errorf("a document reads %q", got)
 		}
-		r.opts.BeginAnew = "00000000" // another refusal's
+		r.beginsNothing("00000000") // another refusal's
 		if again := r.refusesGap(missing); again != token || token == "" {
 			t.Errorf("the token was %q, and is %q", token, again)
 		}
-		r.opts.BeginAnew = token
+		r.beginAnew(token)
 		goesOn := func() {
 			t.Helper()
 			p = r.start(nil)
@@ -139,9 +140,9 @@ func TestG12_AGapInTheLog(t *testing.T) {
 		if later == token {
 			t.Error("the token is that of the former gap")
 		}
-		r.opts.BeginAnew = later
+		r.beginsNothing(token)
+		r.beginAnew(later)
 		goesOn()
-		r.opts.BeginAnew = ""
 		r.wipe()
 		goesOn()
 	})
@@ -174,7 +175,7 @@ func TestG12_AGapOfWhatWasApplied(t *testing.T) {
 			p.stop(t)
 			r.wipe()
 			if !snapshot {
-				r.opts.BeginAnew = r.refusesGap("1 messages are missing")
+				r.beginAnew(r.refusesGap("1 messages are missing"))
 			}
 			p = r.start(noPurge)
 			p.ready(t)
@@ -192,9 +193,15 @@ func TestG12_AGapOfWhatWasApplied(t *testing.T) {
 func TestG12_AShardWithAGap(t *testing.T) {
 	t.Parallel()
 	r := startMapped(t, backends[1], 2)
+	r.opts.ReplyPrefixes = []string{"_INBOX_acme"}
 	for _, p := range r.startShards() {
 		p.stop(t)
 	}
+	configs, err := r.js.Stream(t.Context(), prefix.ConfigStream())
+	if err != nil {
+		t.Fatal(err)
+	}
+	config := configs.CachedInfo().Config
 	var id [2]string // a document of each shard
 	for n := 0; id[0] == "" || id[1] == ""; n++ {
 		one := fmt.Sprint("id", n)
@@ -216,7 +223,13 @@ func TestG12_AShardWithAGap(t *testing.T) {
 	if got := r.body("c", id[1]); got != `{}` {
 		t.Errorf("a document of the other shard reads %q", got)
 	}
-	r.opts.BeginAnew = Decision(p.err)
+	prefixes := r.opts.ReplyPrefixes
+	r.opts.ReplyPrefixes = nil // which is no wish of the person who decides
+	r.beginAnew(Decision(p.err))
+	r.opts.ReplyPrefixes = prefixes
+	if info, err := configs.Info(t.Context()); err != nil || !reflect.DeepEqual(info.Config, config) {
+		t.Errorf("the decision has changed the stream of configurations from %+v to %+v, %v", config, info.Config, err)
+	}
 	p = r.startShard(0)
 	p.ready(t)
 	p.stop(t)
@@ -261,7 +274,7 @@ func TestG12_AFileOfTheLogIsLost(t *testing.T) {
 			}
 			r.putBack(was, theLog)
 			token := r.refusesGap("messages are missing (sequences ")
-			r.opts.BeginAnew = token
+			r.beginAnew(token)
 			p = r.start(noPurge)
 			p.ready(t)
 			r.caughtUp(p)
@@ -290,7 +303,7 @@ func TestG12_AGapWhileLapseReads(t *testing.T) {
 	if err := p.Run(context.Background()); !errors.Is(err, ErrLogGap) || Decision(err) != token {
 		t.Errorf("the next run: %v", err)
 	}
-	r.opts.BeginAnew = token
+	r.beginAnew(token)
 	p = r.start(nil)
 	p.ready(t)
 	r.caughtUp(p)

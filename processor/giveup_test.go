@@ -60,11 +60,8 @@ func TestG12_EventsCannotBeMadeAgain(t *testing.T) {
 			if last := r.eventsInfo().State.LastSeq; last != first {
 				t.Errorf("the stream of events ended at %d, and ends at %d", first, last)
 			}
-			r.opts.BeginAnew = "00000000" // another refusal's
-			p = r.start(nil)
-			r.refusesLoss(p, end)
-			p.stop(t)
-			r.opts.BeginAnew = token
+			r.beginsNothing("00000000") // another refusal's
+			r.beginAnew(token)
 			r.goesOnWithout(documents)
 		})
 	}
@@ -83,7 +80,7 @@ func (r *lossRig) refusesLoss(p *process, end uint64) (token string) {
 		return errors.Is(p.Ready(), events.ErrLost)
 	})
 	why := p.Ready().Error()
-	m := regexp.MustCompile(`messages from sequence (\d+) to (\d+), .*restore the stream of events.*these events.*--begin-anew ([0-9a-f]+)`).FindStringSubmatch(strings.ReplaceAll(why, "\n", " "))
+	m := regexp.MustCompile(`messages from sequence (\d+) to (\d+), .*restore the stream of events.*these events.*run lapse begin-anew ([0-9a-f]+)`).FindStringSubmatch(strings.ReplaceAll(why, "\n", " "))
 	if m == nil {
 		r.t.Fatalf("the reason does not say what is missing, or what to do: %s", why)
 	}
@@ -107,7 +104,6 @@ func (r *lossRig) goesOnWithout(documents int64) {
 	if got := r.body("c", "kept1.1"); got != `{"n":1}` {
 		r.t.Errorf("a document reads %q", got)
 	}
-	r.opts.BeginAnew = ""
 	had := r.storedOf("c")
 	for n := range 3 {
 		r.live(p)
@@ -182,7 +178,7 @@ func TestG12_EventsMadeAnew(t *testing.T) {
 						t.Errorf("it does not say that the stream was made anew: %s", text)
 					}
 					p.stop(t)
-					r.opts.BeginAnew = token
+					r.beginAnew(token)
 					r.goesOnWithout(documents)
 				default:
 					p.ready(t)

@@ -100,7 +100,7 @@ func TestG12_AnEventRemembersALostConfiguration(t *testing.T) {
 			}
 			p = r.start(nil)
 			p.ends(t, want)
-			r.opts.BeginAnew = tokenIn.FindStringSubmatch(p.err.Error())[1]
+			r.beginAnew(Decision(p.err))
 			p = r.start(func(here crash.Point) error {
 				if here == crash.BeforeCheckpoint {
 					return errFail
@@ -110,7 +110,6 @@ func TestG12_AnEventRemembersALostConfiguration(t *testing.T) {
 			p.ready(t)
 			r.caughtUp(p)
 			p.stop(t)
-			r.opts.BeginAnew = ""
 			p = r.start(nil)
 			p.ready(t)
 			if r.body("c", "x") != `{"ttl":1}` {

@@ -50,9 +50,6 @@ type Options struct {
 	// MaxClockLead is how far a message's stamp may be ahead of both this process's
 	// clock and Redis's; 10 seconds.
 	MaxClockLead time.Duration
-	// BeginAnew is the token of a refusal, which says what is given up: the refused partitions begin
-	// anew from the log, or go on without events or messages of the log that were lost. None if empty.
-	BeginAnew string
 
 	// ReplyPrefixes are the beginnings of subjects to which outcomes may be sent, beside
 	// wire.ReplyPrefix, such as "_INBOX_acme": none. All processes of a prefix need the

@@ -34,6 +34,7 @@ type Processor struct {
 	running atomic.Bool
 	ran     bool
 	made    bool // the streams were provisioned, so one that is absent was deleted
+	asIs    bool // it changes no stream's configuration: see BeginAnew
 
 	mu      sync.Mutex // of session
 	session *session

@@ -82,7 +82,7 @@ func (r *rig) refusesTruncated() *process {
 	return p
 }
 
-var tokenIn = regexp.MustCompile(`--begin-anew ([0-9a-f]+)`)
+var tokenIn = regexp.MustCompile(`run lapse begin-anew ([0-9a-f]+)`)
 
 // TestG7_DamagedAndTruncated: a damaged partition that the log cannot rebuild is refused
 // and kept as it is; the others go on. The refusal survives a restart, until a person
@@ -136,11 +136,8 @@ func TestG7_DamagedAndTruncated(t *testing.T) {
 			}
 			p.stop(t)
 		}
-		r.opts.BeginAnew = "00000000" // another refusal's
-		p = r.start(nil)
-		eventually(t, "the partition is refused", func() bool { return errors.Is(p.Ready(), ErrRefused) })
-		p.stop(t)
-		r.opts.BeginAnew = token
+		r.beginsNothing("00000000") // another refusal's
+		r.beginAnew(token)
 		p = r.start(nil)
 		p.ready(t)
 		eventually(t, "what was kept is removed", func() bool { return len(keysOf(t, r, "lapse:before:*")) == 0 })
@@ -153,7 +150,6 @@ func TestG7_DamagedAndTruncated(t *testing.T) {
 		}
 		p.stop(t)
 		// With Redis empty it still begins there, and not before.
-		r.opts.BeginAnew = ""
 		p = r.start(nil)
 		p.ready(t)
 		p.stop(t)
@@ -173,7 +169,7 @@ func TestG7_TruncatedBeginsAnew(t *testing.T) {
 		if n := r.stored(); n != 10 {
 			t.Errorf("Redis holds %d documents, want 10", n)
 		}
-		r.opts.BeginAnew = m[1]
+		r.beginAnew(m[1])
 		p = r.start(once(crash.BeforeCommit, 2, func() error {
 			if n := len(keysOf(t, r, "lapse:before:*docs*")); n == 0 {
 				t.Error("while it begins anew, what was there is not kept")
@@ -283,7 +279,7 @@ func TestLastMessageDeleted(t *testing.T) {
 		p.stop(t)
 		r.send(prefix.Write(wire.Upsert, "c", "y"), `{}`)
 		r.removeWrites("c", "y")
-		r.opts.BeginAnew = r.refusesGap("1 messages are missing")
+		r.beginAnew(r.refusesGap("1 messages are missing"))
 		p = r.start(nil)
 		p.ready(t)
 		if got := r.body("c", "y"); got != "" {

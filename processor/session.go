@@ -79,13 +79,17 @@ func (p *Processor) Check(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	opts := p.opts.streams(p.nc.MaxPayload())
+	opts.AsIs = p.asIs
 	if err := streams.Again(ctx, p.opts.Logger, func(ctx context.Context) error {
-		return streams.Check(ctx, js, p.opts.streams(p.nc.MaxPayload()))
+		return streams.Check(ctx, js, opts)
 	}); err != nil {
 		return err
 	}
-	if err := streams.CheckMapping(ctx, p.nc, p.opts.log()); err != nil {
-		return err
+	if !p.asIs {
+		if err := streams.CheckMapping(ctx, p.nc, p.opts.log()); err != nil {
+			return err
+		}
 	}
 	return p.checkStore(ctx, js)
 }
@@ -102,7 +106,7 @@ func (p *Processor) checkStore(ctx context.Context, js jetstream.JetStream) erro
 		if err != nil && !errors.Is(err, store.ErrDamaged) {
 			return fmt.Errorf("partition %d: %w", p.session.statuses.Number(i), err)
 		}
-		if state.Version == "" || p.opts.BeginAnew != "" {
+		if state.Version == "" {
 			continue
 		}
 		if there, err := p.hasLog(ctx, js); err != nil || there {
@@ -143,7 +147,7 @@ func (p *Processor) wire(ctx context.Context, s *session, l *streams.Link, lease
 	defer cancel()
 	var provisioned *streams.Streams
 	opts := p.opts.streams(p.nc.MaxPayload())
-	opts.Existing = p.made
+	opts.Existing, opts.AsIs = p.made, p.asIs
 	err = streams.Again(provisioning, p.opts.Logger, func(ctx context.Context) (err error) {
 		provisioned, err = streams.Provision(ctx, js, opts)
 		return err
@@ -171,7 +175,7 @@ func (p *Processor) wire(ctx context.Context, s *session, l *streams.Link, lease
 	checkpoints := announce.NewCheckpoints(log)
 	desk := snapshot.NewDesk(snapshot.NewStore(p.objects(provisioned), log, log.ID(), p.hook))
 	shared := &partition.Shared{
-		Log: log, Events: &partition.Events{Publisher: s.publisher, Tail: tail, Log: s.outputs, Link: l, Limit: p.bounds.Examine}, Lease: lease, Consent: streams.NewConsent(p.opts.BeginAnew), Statuses: s.statuses, Reader: s.reader, Ticker: s.ticker, Turns: s.turns,
+		Log: log, Events: &partition.Events{Publisher: s.publisher, Tail: tail, Log: s.outputs, Link: l, Limit: p.bounds.Examine}, Lease: lease, Statuses: s.statuses, Reader: s.reader, Ticker: s.ticker, Turns: s.turns,
 		Channel: &announce.Channel{
 			Publisher: s.publisher, Tail: tail, Link: l, Emitted: p.metrics.emitted, Hook: p.hook, MaxAge: stream.MaxAge,
 		},

@@ -181,7 +181,7 @@ func TestG7_DamagedSnapshots(t *testing.T) {
 			first, names := r.logInfo().State.FirstSeq, len(must(objects.Names(ctx)))
 			p = r.start(nil)
 			p.ends(t, ErrLogTruncated)
-			for _, part := range []string{"no snapshot can be used", "generation", "--begin-anew"} {
+			for _, part := range []string{"no snapshot can be used", "generation", "run lapse begin-anew"} {
 				if !strings.Contains(p.err.Error(), part) {
 					t.Errorf("the refusal does not say %q: %v", part, p.err)
 				}
@@ -314,8 +314,7 @@ func TestG7_BegunAnewWithoutSnapshots(t *testing.T) {
 	r.send(prefix.Write(wire.Upsert, "c", "newer"), `{"v":2}`)
 	p = r.start(nil)
 	p.ends(t, ErrLogTruncated)
-	_, token, _ := strings.Cut(p.err.Error(), "--begin-anew ")
-	r.opts.BeginAnew, _, _ = strings.Cut(token, " ")
+	r.beginAnew(Decision(p.err))
 	p = r.start(nil)
 	p.ready(t)
 	if got := r.body("c", "new"); got != `{"v":2}` {

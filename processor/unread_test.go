@@ -155,7 +155,7 @@ func TestG11_TheEndOfTheLogIsDeleted(t *testing.T) {
 	r.removeWrites("c", "x")
 	end()
 	p.ends(t, ErrLogGap)
-	r.opts.BeginAnew = Decision(p.err)
+	r.beginAnew(Decision(p.err))
 	p = r.start(nil)
 	p.ready(t)
 	p.stop(t)

@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"syscall"
@@ -171,6 +172,33 @@ func (l *Lapse) Refuses() string {
 		return nil
 	})
 	return why.Error()
+}
+
+// TokenIn is the token of lapse begin-anew that a refusal names.
+func (l *Lapse) TokenIn(why string) string {
+	l.t.Helper()
+	m := regexp.MustCompile("run lapse begin-anew ([0-9a-f]+) ").FindStringSubmatch(why)
+	if m == nil {
+		l.t.Fatalf("the refusal has no token: %s", why)
+	}
+	return m[1]
+}
+
+// BeginAnew runs lapse begin-anew with a token, on the servers of the process. It has to end with a code.
+// It returns what it prints.
+func (l *Lapse) BeginAnew(token string, code int) string {
+	l.t.Helper()
+	args := []string{"begin-anew", token}
+	for i, flag := range l.args {
+		if slices.Contains([]string{"--nats", "--nats-user", "--nats-password-file", "--redis", "--redis-user", "--redis-password-file", "--data", "--prefix", "--shards"}, flag) {
+			args = append(args, flag, l.args[i+1])
+		}
+	}
+	out, errOut, ended := Run(l.t, "lapse", nil, args...)
+	if ended != code {
+		l.t.Fatalf("lapse begin-anew ended with code %d, want %d: %s%s", ended, code, out, errOut)
+	}
+	return out + errOut
 }
 
 // RedisClient connects to the Redis that an embedded lapse opens, until the test ends. Each start of

@@ -60,7 +60,6 @@
 //   - L13. An owner that could not work for 10 s ([Options].Unfit) says so in its entry, and hands
 //     its shards over to members without a problem, although its work may hang. If all have the
 //     problem, nothing moves. A standby that cannot work waits for a second longer if another one can.
-//   - L14. [Member.HandOver] is a move that the owner itself decides: no limit of L12 holds it up.
 //
 // It does not promise safety: a process may be suspended between [Held.OK] and its next
 // action. The fences in Redis and in the stream of events refuse what a former owner does,

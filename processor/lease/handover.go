@@ -91,15 +91,6 @@ func (s *shard) handOver(ctx context.Context, to string) bool {
 	return true
 }
 
-// HandOver hands a shard that this process owns over to a member, whatever the others have. The caller
-// has to know that the member is there.
-func (m *Member) HandOver(shard int, to string) {
-	select {
-	case m.shards[shard].handTo <- to:
-	default: // it is being handed over
-	}
-}
-
 // took notes that this process has taken the shard.
 func (s *shard) took() {
 	s.mu.Lock()

@@ -19,9 +19,6 @@ type Member struct {
 	Owns []int `json:"owns,omitempty"`
 	// Problem is why the process is not ready; empty if it is.
 	Problem string `json:"problem,omitempty"`
-	// BeginAnew is the token with which a person has started the process, to begin anew a shard
-	// that is refused; empty if there is none. The owner of that shard hands it over to the process.
-	BeginAnew string `json:"beginAnew,omitempty"`
 	// Only of an owner: how far its logs are applied. If there are several shards, Applied and
 	// LagMessages are sums, and Overdue is the greatest.
 	Applied     uint64     `json:"applied,omitempty"`     // log sequence that every partition has applied

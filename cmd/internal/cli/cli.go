@@ -29,6 +29,7 @@ type commandLine struct {
 	Version    versionCommand    `cmd:"" group:"serve" help:"Print the version."`
 	Backup     Backup            `cmd:"" group:"serve" help:"Write everything that lapse keeps in NATS into one file, while lapse runs."`
 	Restore    Restore           `cmd:"" group:"serve" help:"Restore a backup into empty servers, as it was, or until a moment before a mistake."`
+	BeginAnew  beginAnewCommand  `cmd:"" group:"serve" help:"Give up what lapse refuses to go on without, while no lapse runs."`
 	Completion completionCommand `cmd:"" group:"serve" help:"Print a script that completes this command line in a shell."`
 
 	Config      Config      `cmd:"" group:"configure" help:"Print a collection's configuration, or change it."`

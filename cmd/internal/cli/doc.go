@@ -10,7 +10,7 @@
 //	target.go, secretfiles.go           flags and arguments that commands have in common, to embed
 //	                                    in a command; a client command embeds [Connection], one
 //	                                    about a document [Target], one about a collection [Collection]
-//	serve.go, demo.go, version.go, completion.go
+//	serve.go, beginanew.go, demo.go, version.go, completion.go
 //	                                    commands that need no connection
 //	write.go                            put, create, replace, patch, touch, delete
 //	configure.go                        config, drop

@@ -20,6 +20,7 @@ import (
 )
 
 type serveCommand struct {
+	PlaceFlags
 	ServerFlags
 	EmbeddedFlags
 	LogFlags
@@ -27,13 +28,20 @@ type serveCommand struct {
 	ProcessFlags
 }
 
-// ServerFlags name servers that lapse does not embed.
+// PlaceFlags say where lapse keeps everything: they are those of begin-anew too.
+type PlaceFlags struct {
+	NATS       string     `name:"nats" env:"LAPSE_NATS" group:"servers" placeholder:"URL" help:"NATS server to use, or several servers of a cluster, separated by commas."`
+	NATSLogin  NATSLogin  `embed:"" group:"servers"`
+	Redis      string     `env:"LAPSE_REDIS" group:"servers" placeholder:"URL" help:"Redis to use: redis:// or, with TLS, rediss://. For a cluster give several URLs, separated by commas, or one with ?cluster=true. For Sentinel: redis+sentinel://HOST:PORT,HOST:PORT/NAME with the name of the master."`
+	RedisLogin RedisLogin `embed:"" group:"servers"`
+	Data       string     `env:"LAPSE_DATA" group:"embedded" default:"./lapse-data" placeholder:"DIR" help:"Directory of the log (${default})."`
+	Prefix     string     `env:"LAPSE_PREFIX" group:"log" default:"${default_prefix}" placeholder:"NAME" help:"Prefix of subjects, streams and keys (${default})."`
+	Shards     int        `env:"LAPSE_SHARDS" group:"log" default:"1" placeholder:"N" help:"Number of logs among which the documents are divided, 1 to 64, fixed when the logs are created (${default}). The processes share them out."`
+}
+
+// ServerFlags are about servers that lapse does not embed.
 type ServerFlags struct {
-	NATS         string       `name:"nats" env:"LAPSE_NATS" group:"servers" placeholder:"URL" help:"NATS server to use, or several servers of a cluster, separated by commas."`
-	NATSLogin    NATSLogin    `embed:"" group:"servers"`
 	NATSSynced   SyncInterval `name:"nats-sync-interval" env:"LAPSE_NATS_SYNC_INTERVAL" group:"servers" default:"2m" placeholder:"TIME" help:"The sync_interval of the NATS servers, or always (${default}). lapse truncates the log only behind snapshots that they have synced to disk. Set it to theirs; never to less."`
-	Redis        string       `env:"LAPSE_REDIS" group:"servers" placeholder:"URL" help:"Redis to use: redis:// or, with TLS, rediss://. For a cluster give several URLs, separated by commas, or one with ?cluster=true. For Sentinel: redis+sentinel://HOST:PORT,HOST:PORT/NAME with the name of the master."`
-	RedisLogin   RedisLogin   `embed:"" group:"servers"`
 	ReadReplicas bool         `name:"redis-read-replicas" env:"LAPSE_REDIS_READ_REPLICAS" group:"servers" help:"Read documents from the replicas of a cluster or of Sentinel. A read is as fresh as one from the master, which is asked how far it is."`
 }
 
@@ -42,15 +50,12 @@ type EmbeddedFlags struct {
 	NATSListen  string       `name:"nats-listen" env:"LAPSE_NATS_LISTEN" group:"embedded" default:"127.0.0.1:4222" placeholder:"HOST:PORT" help:"Address for NATS clients (${default})."`
 	NATSToken   string       `name:"nats-token-file" env:"LAPSE_NATS_TOKEN_FILE" group:"embedded" type:"existingfile" placeholder:"FILE" help:"File whose first line is the token that NATS clients must give. Without it, only a loopback address is allowed."`
 	RedisListen string       `env:"LAPSE_REDIS_LISTEN" group:"embedded" placeholder:"HOST:PORT" help:"Loopback address at which redis-cli can look into the embedded Redis, such as 127.0.0.1:6379. The password is in the file redis-password in --data (it listens nowhere)."`
-	Data        string       `env:"LAPSE_DATA" group:"embedded" default:"./lapse-data" placeholder:"DIR" help:"Directory of the log (${default})."`
 	NATSSync    SyncInterval `name:"nats-sync" env:"LAPSE_NATS_SYNC" group:"embedded" default:"1s" placeholder:"TIME" help:"How often the NATS server syncs the log to disk (${default}), or always, which is slow. A crash of lapse loses nothing either way. A crash of the machine may lose this much."`
 }
 
 // LogFlags are about the streams.
 type LogFlags struct {
-	Prefix          string   `env:"LAPSE_PREFIX" group:"log" default:"${default_prefix}" placeholder:"NAME" help:"Prefix of subjects, streams and keys (${default})."`
 	Partitions      *int     `env:"LAPSE_PARTITIONS" group:"log" placeholder:"N" help:"Number of partitions of each log, 1 to 1024, fixed when the log is created (8 divided by the number of shards, at least 2; or that of the log that is there)."`
-	Shards          int      `env:"LAPSE_SHARDS" group:"log" default:"1" placeholder:"N" help:"Number of logs among which the documents are divided, 1 to 64, fixed when the logs are created (${default}). The processes share them out."`
 	Replicas        int      `env:"LAPSE_REPLICAS" group:"log" placeholder:"N" help:"Replicas of the streams, 1 to 5 (1)."`
 	LogMaxAge       *Period  `env:"LAPSE_LOG_MAX_AGE" group:"log" placeholder:"TIME" help:"How long to keep the log at most; 0 is no limit. Snapshots truncate the log anyway; set no limit that they need longer for (no limit)."`
 	LogMaxBytes     *Size    `env:"LAPSE_LOG_MAX_BYTES" group:"log" placeholder:"SIZE" help:"How large the log may grow at most, such as 10GiB. Snapshots truncate the log anyway (no limit)."`
@@ -64,7 +69,6 @@ type LogFlags struct {
 // ProcessFlags are about this process.
 type ProcessFlags struct {
 	MaxClockLead Period `env:"LAPSE_MAX_CLOCK_LEAD" group:"process" default:"10s" placeholder:"TIME" help:"Stop at a message that NATS has stamped more than this ahead of the clocks of this machine and of Redis (${default})."`
-	BeginAnew    string `env:"LAPSE_BEGIN_ANEW" group:"process" placeholder:"TOKEN" help:"Give up what lapse refused to go on without: begin again from the log as it is, or go on without events, or messages of the log, that were lost. The message of the refusal has the token, and says which."`
 	ReadyFile    string `env:"LAPSE_READY_FILE" group:"process" placeholder:"FILE" help:"Write the addresses (JSON) to this file once lapse is ready, and remove it at the end."`
 	LogLevel     string `env:"LAPSE_LOG_LEVEL" group:"process" enum:"debug,info,warn,error" default:"info" placeholder:"LEVEL" help:"Lowest level to log: debug, info, warn or error (${default})."`
 	LogFormat    string `env:"LAPSE_LOG_FORMAT" group:"process" enum:"text,json" default:"text" placeholder:"FORMAT" help:"Log on standard error as text or json (${default})."`
@@ -90,7 +94,7 @@ func (c *serveCommand) Run(ctx context.Context, parsed *kong.Context, streams ou
 	if err := contradict(parsed.Selected().Flags, parsed.Path); err != nil {
 		return err
 	}
-	prefix, err := wire.ParsePrefix(c.Prefix)
+	prefix, err := c.checkPlace()
 	if err != nil {
 		return err
 	}
@@ -130,9 +134,17 @@ func (c *serveCommand) Run(ctx context.Context, parsed *kong.Context, streams ou
 			EventsMaxAge: (*time.Duration)(c.EventsMaxAge), EventsMaxBytes: (*int64)(c.EventsMaxBytes), DuplicateWindow: (*time.Duration)(c.DuplicateWindow),
 			ForgetWithin: time.Duration(c.ForgetWithin), SyncInterval: c.syncInterval(),
 			ReplyPrefixes: c.ReplyPrefix,
-			MaxClockLead:  time.Duration(c.MaxClockLead), BeginAnew: c.BeginAnew,
+			MaxClockLead:  time.Duration(c.MaxClockLead),
 		},
 	})
+}
+
+// checkPlace finds errors in the flags, and returns the prefix.
+func (c *PlaceFlags) checkPlace() (wire.Prefix, error) {
+	if c.Shards < 1 || c.Shards > wire.MaxShards {
+		return "", fmt.Errorf("--shards %d is not valid: use a number from 1 to %d", c.Shards, wire.MaxShards)
+	}
+	return wire.ParsePrefix(c.Prefix)
 }
 
 // check finds errors in the flags before any server runs.
@@ -140,8 +152,6 @@ func (c *serveCommand) check() error {
 	switch {
 	case c.Partitions != nil && (*c.Partitions < 1 || *c.Partitions > 1024):
 		return fmt.Errorf("--partitions %d is not valid: use a number from 1 to 1024", *c.Partitions)
-	case c.Shards < 1 || c.Shards > 64:
-		return fmt.Errorf("--shards %d is not valid: use a number from 1 to 64", c.Shards)
 	case c.Replicas != 0 && (c.Replicas < 1 || c.Replicas > 5):
 		return fmt.Errorf("--replicas %d is not valid: use a number from 1 to 5", c.Replicas)
 	case c.MaxClockLead <= 0:

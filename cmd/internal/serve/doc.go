@@ -20,6 +20,9 @@
 // While it runs, permissions.go shows on the health board what NATS denies, census.go counts the
 // documents of all collections for the metrics, and heap.go sets how often Go collects garbage.
 //
+// [BeginAnew] (anew.go) is behind "lapse begin-anew", and [Offline] (offline.go) opens the data directory
+// for commands: both while no process serves.
+//
 // The reads have connections of their own to both servers, so that a burst of reads does
 // not delay the log, and a replay of the log does not delay the reads. They start at once,
 // and answer 503 until there is something to read.

@@ -12,7 +12,7 @@ import (
 // The file stays.
 const lockFile = "lapse.lock"
 
-var errLocked = errors.New("locked by another process")
+var errLocked = errors.New("another lapse serve is using it")
 
 // Lock creates the data directory if it does not exist, and locks it for this process.
 func lockData(dir string) (release func() error, err error) {
@@ -26,7 +26,7 @@ func lockData(dir string) (release func() error, err error) {
 	if err := lock(f); err != nil {
 		_ = f.Close()
 		if errors.Is(err, errLocked) {
-			return nil, fmt.Errorf("--data %s: another lapse serve is using it: give each process a directory of its own, or let them share servers with --nats and --redis", dir)
+			return nil, fmt.Errorf("--data %s: %w: give each process a directory of its own, or let them share servers with --nats and --redis", dir, errLocked)
 		}
 		return nil, fmt.Errorf("--data %s: lock: %w", dir, err)
 	}

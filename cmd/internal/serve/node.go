@@ -56,7 +56,6 @@ type members interface {
 	Status(shard int) lease.Status
 	Members() []wire.Member
 	Problem() error
-	HandOver(shard int, to string)
 }
 
 // shard is what this process has for a shard, whether it owns the shard or not.
@@ -72,7 +71,6 @@ type node struct {
 	shards  []shard
 	board   *health.Board
 	redis   *sameRedis
-	anew    string // the token of Options.BeginAnew
 	version string
 	http    string
 }
@@ -98,9 +96,6 @@ func (n *node) applyShard(ctx context.Context, shard int, lease processor.Owner)
 			// The shard keeps its owner: another process would refuse it too.
 			s.board.Set(problemTakeover, nil)
 			s.board.Set(problemRefused, err)
-			if to := n.decided(err); to != "" {
-				n.member.HandOver(shard, to)
-			}
 			pause = refusedAgain
 		default:
 			// A server may have failed to answer during the takeover.
@@ -114,25 +109,9 @@ func (n *node) applyShard(ctx context.Context, shard int, lease processor.Owner)
 	}
 }
 
-// decided is the member that was started to begin anew the shard that is refused with an error; empty
-// if there is none, or it is this process.
-func (n *node) decided(refusal error) (member string) {
-	token := processor.Decision(refusal)
-	if token == "" || token == n.anew {
-		return ""
-	}
-	since := wire.Time(time.Now().Add(-listedFor).UnixMilli())
-	for _, m := range n.member.Members() {
-		if m.BeginAnew == token && m.Seen > since {
-			return m.ID
-		}
-	}
-	return ""
-}
-
 // describe is the entry of this process in the list of members.
 func (n *node) describe() wire.Member {
-	m := wire.Member{Version: n.version, HTTP: n.http, Redis: n.redis.identity(), BeginAnew: n.anew}
+	m := wire.Member{Version: n.version, HTTP: n.http, Redis: n.redis.identity()}
 	if _, problems := n.ready(); problems != nil {
 		m.Problem = problems.Error()
 	}

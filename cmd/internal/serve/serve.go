@@ -156,7 +156,7 @@ func (p *process) newNode(ctx context.Context, metrics *prometheus.Registry, boa
 		opts.Partitions = n
 		p.opts.Processor.Partitions = n // for the reads, which else find it in Redis
 	}
-	n := &node{board: board, anew: opts.BeginAnew, version: p.opts.Version, http: p.at.HTTP, redis: &sameRedis{
+	n := &node{board: board, version: p.opts.Version, http: p.at.HTTP, redis: &sameRedis{
 		read:   func(ctx context.Context) (string, error) { return store.Identity(ctx, p.reads.redis, opts.Prefix) },
 		shards: opts.Shards, board: board,
 	}}

@@ -123,13 +123,15 @@ var teeth = []tooth{
 	// owner
 	{"tick-before-the-fences", "G3 S6", "processor/internal/partition/takeover.go",
 		"What a former owner publishes between the tick and the fences is not looked up.",
-		`	if err := p.claim(ctx, f); err != nil {
-		return err
+		`	each(partitions, errs, func(i int, p *Partition) error { return p.claim(ctx, all[i]) })
+	if fatal(partitions, errs) != nil || !slices.Contains(errs, nil) {
+		return 0, errs
 	}
-	upTo, err := p.shared.Ticker.Barrier(ctx)`,
-		`	upTo, err := p.shared.Ticker.Barrier(ctx)
-	if err == nil {
-		err = p.claim(ctx, f)
+	upTo, err := partitions[0].shared.Ticker.Barrier(ctx)`,
+		`	upTo, err := partitions[0].shared.Ticker.Barrier(ctx)
+	each(partitions, errs, func(i int, p *Partition) error { return p.claim(ctx, all[i]) })
+	if fatal(partitions, errs) != nil || !slices.Contains(errs, nil) {
+		return 0, errs
 	}`},
 	{"tick-not-counted", "G3 S6", "processor/internal/partition/takeover.go",
 		"An answer that is out of date says where the log ends, so look-ups are left out.",
@@ -294,9 +296,9 @@ var teeth = []tooth{
 		`	if from.Seq != 0 && len(messages) == 0 {`},
 	{"checkpoint-of-lost-events-stays", "G12 E4", "processor/internal/partition/takeover.go",
 		"Events were lost, and a crash while they are published again leaves the checkpoint that says they are there.",
-		`	if f.Lost != nil || f.GivesUp() {
+		`	if f.Lost != nil {
 		// Before`,
-		`	if f.Lost != nil && f.Anew || f.GivesUp() {
+		`	if f.Lost != nil && upTo == 0 {
 		// Before`},
 	{"reconnected-without-comparison", "G12", "processor/session.go",
 		"A server that comes back is not asked whether it has lost something.",

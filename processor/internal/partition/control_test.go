@@ -149,7 +149,7 @@ func TestG1_OnePartitionAnswers(t *testing.T) {
 func newRigOf(t *testing.T, first int) *rig {
 	r := newRig(t)
 	r.first = first
-	r.restart("")
+	r.restart()
 	r.idle()
 	return r
 }

@@ -5,7 +5,7 @@
 //	takeover.go   how a partition becomes this process's, step by step
 //	examine.go    whether the log continues what is stored; examine_events.go and
 //	              examine_snapshots.go judge the stream of events and the snapshots
-//	anew.go       sets aside what is stored, where a person has decided so
+//	anew.go       carries out what a person has decided about a refusal, while no owner runs
 //	step.go       reads the documents that a batch names, and decides
 //	control.go    decides about configurations and drops
 //	reap.go       looks up documents before they are due, and adds those that are

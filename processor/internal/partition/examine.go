@@ -53,7 +53,6 @@ type found struct {
 	Checkpoint announce.Checkpoint
 	Last       uint64 // sequence of the log, or less
 	Lost       error  // why outputs have to be published again that the stream of events had; nil if it has them
-	Anew       bool   // a person has decided to set aside what is stored
 
 	lost      []events.Place // that the stream of events does not have any more
 	given     []events.Place // those of them that a person has given up
@@ -157,7 +156,7 @@ func (e *examiner) judgeLog(ctx context.Context, f *found) error {
 
 // impasse names an error by the log and the stored state.
 func (e *examiner) impasse(f *found, why error) error {
-	return streams.NewImpasse(why, e.log.ID(), e.partition, f.State.Log, f.State.Offset, f.State.Stamp, f.Checkpoint.Seq, f.Damage != nil)
+	return streams.NewImpasse(why, begun(f.State.Version), e.log.ID(), e.partition, f.State.Log, f.State.Offset, f.State.Stamp, f.Checkpoint.Seq, f.Damage != nil)
 }
 
 // checkLeftovers refuses keys of a partition without a state at the start, because

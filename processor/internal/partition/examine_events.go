@@ -61,7 +61,7 @@ func (s *Events) limited(ctx context.Context, questions func(context.Context) er
 //   - E6: A message that an output names has to be in the log, and to be the one that was there then. The
 //     first output of a step names the last message from which the outputs of the step can follow. Of
 //     many, one in so many is compared.
-//   - E7: What a person has given up is not looked for: what Redis and the checkpoint remembered when
+//   - E7: What a person has given up (BeginAnew) is not looked for: what Redis and the checkpoint remembered when
 //     the person decided, and what a state or a snapshot of before that remembers.
 func (e *examiner) judgeEvents(ctx context.Context, f *found, fence uint64) error {
 	var from uint64
@@ -79,10 +79,6 @@ func (e *examiner) judgeEvents(ctx context.Context, f *found, fence uint64) erro
 	}
 	return e.events.limited(ctx, func(ctx context.Context) error { return e.judgeNamed(ctx, f) })
 }
-
-// Cover reads all that the stream of events has, up to the owner's fence at least. A partition that
-// begins anew needs that: nothing tells which of its outputs are published.
-func (e *examiner) Cover(ctx context.Context, fence uint64) error { return e.cover(ctx, 0, fence) }
 
 // cover reads what the stream of events has behind a sequence, up to the owner's fence at least.
 func (e *examiner) cover(ctx context.Context, from, fence uint64) error {

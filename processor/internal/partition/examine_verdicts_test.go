@@ -343,7 +343,7 @@ func TestG12_AnExaminationReadsUpToTheFence(t *testing.T) {
 	if err := e.Streams(t.Context(), f, 4); err == nil || streams.MustStop(err) {
 		t.Errorf("the stream ends before the fence: %v", err)
 	}
-	if err := e.Cover(t.Context(), 0); err != nil || w.summary(f, nil) != "goes on: published 5, last output 3, tail 3 5 8" {
+	if err := e.cover(t.Context(), 0, 0); err != nil || w.summary(f, nil) != "goes on: published 5, last output 3, tail 3 5 8" {
 		t.Errorf("%s, %v", w.summary(f, nil), err)
 	}
 	w.limit = 1

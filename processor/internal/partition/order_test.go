@@ -134,7 +134,7 @@ func TestG3_ATakeoverKeepsWhatWasRead(t *testing.T) {
 		"nothing has changed":  {func(*rig) {}, 2},
 		"another owner was on": {func(r *rig) { r.moveTo(r.sent[1].Seq) }, 1},
 		"Redis has gone back":  {func(r *rig) { r.moveTo(1) }, 0},
-		"another process":      {func(r *rig) { p := r.pending; r.restart(""); r.pending = p }, 0},
+		"another process":      {func(r *rig) { p := r.pending; r.restart(); r.pending = p }, 0},
 		"it is taken over once": {func(r *rig) {
 			r.TakeOverAgain()
 			_, _ = r.runOnce(r.t.Context())
@@ -151,7 +151,7 @@ func TestG3_ATakeoverKeepsWhatWasRead(t *testing.T) {
 			r.write(start, "b", `{}`)
 			r.handOut()
 			tt.change(r)
-			if err := r.Partition.takeOver(t.Context()); err != nil {
+			if err := r.takeOver(); err != nil {
 				t.Fatal(err)
 			}
 			if n := len(r.pending.Messages); n != tt.want || n == 0 && r.pending.Base != r.progress.Offset() {

@@ -67,7 +67,6 @@ type Shared struct {
 	Log         *streams.Log
 	Events      *Events
 	Lease       lease // nil if this process owns the partitions whatever others do
-	Consent     *streams.Consent
 	Statuses    *Statuses
 	Reader      *feed.Reader
 	Ticker      *feed.Ticker
@@ -246,8 +245,8 @@ func (p *Partition) runOnce(stop context.Context) (worked bool, err error) {
 		p.leaveTurn()
 	}
 	if !p.tenure.taken {
-		if err := p.takeOver(stop); err != nil {
-			return false, err
+		if _, errs := takeOver(stop, ctx, []*Partition{p}); errs[0] != nil {
+			return false, errs[0]
 		}
 		// After a failure the owner reaps first, once: if Redis is full, that makes room.
 		if p.tenure.loads == nil {

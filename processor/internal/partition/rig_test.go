@@ -84,7 +84,7 @@ func newRig(t *testing.T) *rig {
 	if _, err := r.js.Conn().ChanSubscribe("_INBOX.outcome.>", r.replies); err != nil {
 		t.Fatal(err)
 	}
-	r.restart("")
+	r.restart()
 	return r
 }
 
@@ -97,8 +97,8 @@ func (r *rig) provision() {
 	}
 }
 
-// restart makes another owner, as another process would. token is a person's consent.
-func (r *rig) restart(token string) {
+// restart makes another owner, as another process would.
+func (r *rig) restart() {
 	r.t.Helper()
 	nc, logger, names := r.js.Conn(), slog.New(lines{slog.DiscardHandler, r}), prefix.Log(0, 1)
 	publisher, err := events.NewPublisher(nc, prefix, r.streams.Events.CachedInfo().Config)
@@ -118,7 +118,7 @@ func (r *rig) restart(token string) {
 	kept := store.NewStore(r.redis.Client, prefix, r.partitions)
 	shared := &Shared{
 		Log: log, Events: &Events{Publisher: publisher, Tail: tail, Log: r.log, Link: r.link, Limit: takeOverTimeout},
-		Consent: streams.NewConsent(token), Statuses: statuses, Ticker: ticker, Turns: NewTurns(inboxes),
+		Statuses: statuses, Ticker: ticker, Turns: NewTurns(inboxes),
 		Reader:      feed.NewReader(feed.Source{NATS: nc, Link: r.link, Log: log, Health: board, Logger: logger, Decoder: decoder, Guard: feed.NewClockGuard(time.Hour, feed.Clocks{Own: time.Now}, board)}, inboxes, ticker, backlog),
 		Channel:     &announce.Channel{Publisher: publisher, Tail: tail, Link: r.link, Emitted: counter(), Hook: hook},
 		Checkpoints: announce.NewCheckpoints(log), Outcomes: announce.NewOutcomes(nc, statuses, nil),

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 
@@ -42,7 +43,19 @@ func (r *rig) refused(why error) (token string) {
 	return token
 }
 
-// TestG7_BeginAnew: the log does not continue what Redis holds. Only with a person's consent the partition
+// beginAnew carries out a decision, as another process. It returns what is refused nevertheless.
+func (r *rig) beginAnew(token string, done int) (refused []error) {
+	r.t.Helper()
+	r.restart()
+	r.passed = nil
+	did, refused, err := BeginAnew(r.t.Context(), r.all, token)
+	if err != nil || len(did) != done {
+		r.t.Fatalf("with the token %q: %q, %v, %v", token, did, refused, err)
+	}
+	return refused
+}
+
+// TestG7_BeginAnew: the log does not continue what Redis holds. Only by a person's decision the partition
 // begins anew from where the log begins. While what was stored is set aside, readers get an error; what was
 // published is not published again.
 //
@@ -61,7 +74,7 @@ func TestG7_BeginAnew(t *testing.T) {
 			r.passTime(start + 1000)
 			r.idle()
 			if !empty {
-				r.restart("")
+				r.restart()
 			}
 			r.write(start+1000, "lost", `{"ttl":-1}`)
 			first := r.write(start+1000, "new", `{}`)
@@ -69,35 +82,26 @@ func TestG7_BeginAnew(t *testing.T) {
 			if empty {
 				r.idle()
 				r.wipe()
-				r.restart("")
+				r.restart()
 			}
 			r.truncate(first.Seq)
 			events := []string{"expired"}
 			if tt.lost {
 				r.loseEvents()
-				r.restart("")
+				r.restart()
 				events = nil
 			}
 			token := r.refused(streams.ErrLogTruncated)
-			r.restart("00000000")
-			if other := r.refused(streams.ErrLogTruncated); other != token {
-				t.Errorf("the token was %s, and is %s", token, other)
-			}
-			r.restart(token)
-			var reads atomic.Int32 // of the stream of events, which may be long
-			if _, err := r.js.Conn().Subscribe("$JS.API.DIRECT.GET."+prefix.EventsStream(), func(*nats.Msg) { reads.Add(1) }); err != nil {
-				t.Fatal(err)
+			if refused := r.beginAnew("00000000", 0); len(refused) != 1 || streams.Decision(refused[0]) != token || r.calls("take")+r.calls("set aside") > 0 {
+				t.Errorf("with another token: %v, after %q", refused, r.passed)
 			}
 			unreadable := false
-			r.at[crash.AfterTake] = func() {
-				if err := r.js.Conn().Flush(); err != nil || (reads.Load() == 0) != tt.lost {
-					t.Errorf("it is claimed before the stream of events is read: %v", err)
-				}
+			r.at["set aside"] = func() {
 				s := r.state()
 				unreadable = s.Refused || s.Rebuild == store.Clearing
 			}
-			if err := r.takeOver(); err != nil {
-				t.Fatal(err)
+			if refused := r.beginAnew(token, 1); len(refused) > 0 {
+				t.Error(refused)
 			}
 			point, err := r.shared.Checkpoints.Load(t.Context(), 0)
 			if s := r.state(); err != nil || !unreadable || s.Offset != first.Seq-1 || s.Rebuild < bad.Seq || point.Origin != first.Seq-1 {
@@ -105,6 +109,25 @@ func TestG7_BeginAnew(t *testing.T) {
 			}
 			if !empty && r.calls("set aside") != 1 {
 				t.Errorf("what was stored is not kept: %q", r.passed)
+			}
+			if refused := r.beginAnew(token, 0); len(refused) > 0 {
+				t.Errorf("afterwards it is refused: %v", refused)
+			}
+			r.restart()
+			var reads atomic.Int32 // of the stream of events, which may be long
+			if _, err := r.js.Conn().Subscribe("$JS.API.DIRECT.GET."+prefix.EventsStream(), func(*nats.Msg) { reads.Add(1) }); err != nil {
+				t.Fatal(err)
+			}
+			r.at[crash.AfterTake] = func() {
+				if err := r.js.Conn().Flush(); err != nil || reads.Load() == 0 {
+					t.Errorf("it is claimed before the stream of events is read: %v", err)
+				}
+			}
+			if err := r.takeOver(); err != nil {
+				t.Fatal(err)
+			}
+			if r.calls("clear") > 0 {
+				t.Errorf("it is rebuilt as if it was damaged: %q", r.passed)
 			}
 			r.idle()
 			same(t, "documents", r.documents(), []string{"new"})
@@ -317,8 +340,8 @@ func TestG7_TruncatedSinceTheExamination(t *testing.T) {
 	}
 }
 
-// TestG12_GivenUp: the stream of events has lost an event that cannot be published again. With a person's
-// consent the partition goes on from what is stored, and the checkpoint names what was given up.
+// TestG12_GivenUp: the stream of events has lost an event that cannot be published again. By a person's
+// decision the partition goes on from what is stored, and the checkpoint names what was given up.
 func TestG12_GivenUp(t *testing.T) {
 	r := newRig(t)
 	r.idle()
@@ -330,26 +353,33 @@ func TestG12_GivenUp(t *testing.T) {
 	r.checkpoint()
 	r.loseEvents()
 	r.truncate(r.progress.Offset() + 1)
-	r.restart("")
+	r.restart()
 	err := r.takeOver()
 	if err != nil {
 		t.Fatalf("a loss of events ends the process: %v", err)
 	}
 	token := streams.Decision(r.try())
-	r.restart(token)
-	if err := r.takeOver(); err != nil || token == "" {
-		t.Fatalf("with the token %q: %v", token, err)
+	if refused := r.beginAnew("00000000", 0); len(refused) != 1 || r.calls("take") > 0 {
+		t.Errorf("with another token: %v, after %q", refused, r.passed)
+	}
+	if refused := r.beginAnew(token, 1); len(refused) > 0 || token == "" {
+		t.Fatalf("with the token %q: %v", token, refused)
+	}
+	upTo, fence := must(r.streams.Log.Info(t.Context())).State.LastSeq, r.announcer.FencePlace()
+	point, err := r.shared.Checkpoints.Load(t.Context(), 0)
+	if err != nil || point.GivenUp != upTo || point.Last != fence {
+		t.Errorf("the checkpoint is %+v, %v", point, err)
+	}
+	r.restart()
+	if err := r.takeOver(); err != nil {
+		t.Fatal(err)
 	}
 	r.write(start+2000, "new", `{}`)
 	r.passTime(start + 3000)
 	r.idle()
 	same(t, "documents", r.documents(), []string{"kept"})
 	same(t, "events", r.expired(), []string{"new"})
-	point, err := r.shared.Checkpoints.Load(t.Context(), 0)
-	if err != nil || point.GivenUp == 0 || point.GivenUp != r.announcer.UpTo() || point.Last != r.announcer.FencePlace() {
-		t.Errorf("the checkpoint is %+v, %v", point, err)
-	}
-	r.restart("")
+	r.restart()
 	r.at[crash.AfterTake] = func() {
 		if s := r.state(); s.Refused || s.Rebuild != 0 {
 			t.Errorf("a usual takeover keeps readers from the partition: %+v", s)
@@ -375,14 +405,18 @@ func TestG7_ADamagedPartitionIsKept(t *testing.T) {
 	if err != nil || len(keys) != 1 || r.redis.Client.HDel(t.Context(), keys[0], "a").Val() != 1 {
 		t.Fatal(keys, err)
 	}
-	r.restart("")
+	r.restart()
 	if err := r.takeOver(); err != nil {
 		t.Fatalf("a damaged partition ends the process: %v", err)
 	}
+	last := must(r.streams.Log.Info(t.Context())).State.LastSeq
 	for range 2 {
 		if err := r.try(); !errors.Is(err, streams.ErrRefused) || r.tenure.taken {
 			t.Fatalf("it is taken over: %v", err)
 		}
+	}
+	if now := must(r.streams.Log.Info(t.Context())).State.LastSeq; now != last {
+		t.Errorf("an owner that is refused appends ticks: the log ended at %d, and ends at %d", last, now)
 	}
 	if s := r.state(); !s.Refused || r.calls("refuse") != 1 || r.redis.Client.Exists(t.Context(), keys[0]).Val() != 1 {
 		t.Errorf("what is left is %+v, after %q", s, r.passed)
@@ -400,7 +434,7 @@ func TestG7_AllAreExaminedBeforeAnyIsChanged(t *testing.T) {
 		}
 	}
 	r.provision()
-	r.restart("")
+	r.restart()
 	taken := func() (taken int) {
 		for _, p := range r.all {
 			if p.tenure.taken {
@@ -413,7 +447,7 @@ func TestG7_AllAreExaminedBeforeAnyIsChanged(t *testing.T) {
 	if err := r.takeOver(); err != nil || taken() != 1 {
 		t.Fatalf("one fails: %v, and %d are taken over", err, taken())
 	}
-	r.restart("")
+	r.restart()
 	if err := r.takeOver(); err != nil || taken() != 2 {
 		t.Fatalf("none fails: %v, and %d are taken over", err, taken())
 	}
@@ -422,9 +456,10 @@ func TestG7_AllAreExaminedBeforeAnyIsChanged(t *testing.T) {
 	if _, err := other.runOnce(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	r.restart("")
+	r.restart()
 	r.fault = ErrNotOwner
-	r.at["take"] = func() { r.mu.Lock(); r.failAt = 0; r.mu.Unlock() }
+	var once sync.Once
+	r.at["take"] = func() { once.Do(func() { r.mu.Lock(); r.failAt = 0; r.mu.Unlock() }) }
 	log := func() uint64 { return must(r.streams.Log.Info(t.Context())).State.LastSeq }
 	before := log()
 	if err := r.takeOver(); !errors.Is(err, ErrNotOwner) || r.calls("take") == 0 || taken() > 0 || log() != before {
@@ -436,7 +471,7 @@ func TestG7_AllAreExaminedBeforeAnyIsChanged(t *testing.T) {
 	if err != nil || len(docs) != 1 || r.redis.Client.Del(t.Context(), strings.Split(docs[0], "docs")[0]+"state").Val() != 1 {
 		t.Fatal(docs, err)
 	}
-	r.restart("") // another process, which does not know whose documents these are
+	r.restart() // another process, which does not know whose documents these are
 	if err := r.takeOver(); !errors.Is(err, store.ErrForeign) || !strings.Contains(err.Error(), "partition 1") || taken() > 0 || r.calls("take") > 0 {
 		t.Errorf("%v, and %d are taken over, after %q", err, taken(), r.passed)
 	}

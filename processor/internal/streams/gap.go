@@ -35,7 +35,7 @@ func (l *Log) CheckGaps(ctx context.Context, info *jetstream.StreamInfo, after u
 			return err
 		}
 		why := &lacking{fmt.Errorf("%w: %s%s: restore the log from a backup", ErrLogGap, Text(gaps), near), gaps}
-		return newImpasse(why, passGaps, []any{"gaps", l.ID(), gaps})
+		return newImpasse(why, GiveUpMessages, []any{"gaps", l.ID(), gaps})
 	}
 	return nil
 }
@@ -60,16 +60,17 @@ func (l *Log) CheckJump(ctx context.Context, info *jetstream.StreamInfo, after, 
 	return l.CheckGaps(ctx, info, after)
 }
 
-// PassGaps notes in the log that a person has decided to go on without the messages that an error names.
-func (l *Log) PassGaps(ctx context.Context, err error) error {
+// PassGaps notes in the log that a person has decided to go on without the messages that an ErrLogGap
+// names, and returns which these are.
+func (l *Log) PassGaps(ctx context.Context, why error) (missing string, err error) {
 	var lost *lacking
-	if !errors.As(err, &lost) {
-		return nil
+	if !errors.As(why, &lost) {
+		return "", nil
 	}
 	if err := l.Streams.NoteGaps(ctx, lost.gaps); err != nil {
-		return fmt.Errorf("note that lapse goes on without messages of the log: %w", err)
+		return "", fmt.Errorf("note that lapse goes on without messages of the log: %w", err)
 	}
-	return nil
+	return Text(lost.gaps), nil
 }
 
 func (l *Log) gaps(ctx context.Context, info *jetstream.StreamInfo) (gaps []Gap, err error) {

@@ -38,7 +38,7 @@ func MustStop(err error) bool {
 
 // Log is the log that this process reads. It tells whether that is the log from which the stored state was
 // computed, and has the messages that come next. Where it is not, lapse refuses to go on, and keeps
-// everything as it is until a person decides ([Consent]). It writes nothing but such a decision
+// everything as it is until a person decides ([Covered]). It writes nothing but such a decision
 // ([Log.PassGaps]).
 type Log struct {
 	Streams *Streams

@@ -7,34 +7,27 @@ import (
 	"testing"
 )
 
-var tokenIn = regexp.MustCompile(`--begin-anew ([0-9a-f]{8}) `)
+var tokenIn = regexp.MustCompile(`run lapse begin-anew ([0-9a-f]{8}) `)
 
-// TestG12_ConsentIsOfOneKind: a token covers the refusals of its kind, whichever of them it names.
-// Whoever gives up events has not given up documents.
-func TestG12_ConsentIsOfOneKind(t *testing.T) {
+// TestG12_ADecisionIsOfOneKind: a token covers the refusals of its kind, whichever of them it names, and that
+// one last. Whoever gives up events has not given up documents.
+func TestG12_ADecisionIsOfOneKind(t *testing.T) {
 	why := errors.New("something is missing")
-	refusals := []error{nil, NewLoss(why, 1), fmt.Errorf("take over: %w", NewImpasse(why, 2)), NewLoss(why, 3), NewImpasse(why, 4), why}
+	refusals := []error{nil, NewLoss(why, 1), fmt.Errorf("take over: %w", NewImpasse(why, "", 2)), NewLoss(why, 3), NewImpasse(why, "", 4), why}
 	token := func(i int) string { return tokenIn.FindStringSubmatch(refusals[i].Error())[1] }
 	for _, c := range []struct {
 		token   string
-		allowed []int
-	}{{token(1), []int{1, 3}}, {token(2), []int{2, 4}}, {token(3), []int{1, 3}}, {token(4), []int{2, 4}}, {"00000000", nil}} {
-		consent := NewConsent(c.token)
-		consent.Cover(refusals)
-		var allowed []int
-		for i, err := range refusals {
-			if consent.Allows(i, err) {
-				allowed = append(allowed, i)
-			}
-		}
-		if fmt.Sprint(allowed) != fmt.Sprint(c.allowed) {
-			t.Errorf("the token %s allows %v, want %v", c.token, allowed, c.allowed)
-		}
-		if consent.Allows(1, NewLoss(why, 9)) {
-			t.Errorf("the token %s allows a refusal that came later", c.token)
+		offer   Offer
+		covered []int
+	}{
+		{token(1), GiveUpEvents, []int{3, 1}}, {token(2), GiveUpState, []int{4, 2}}, {token(3), GiveUpEvents, []int{1, 3}},
+		{token(4), GiveUpState, []int{2, 4}}, {"00000000", "", nil}, {"", "", nil},
+	} {
+		if offer, covered := Covered(c.token, refusals); offer != c.offer || fmt.Sprint(covered) != fmt.Sprint(c.covered) {
+			t.Errorf("the token %q covers %v (%s), want %v", c.token, covered, offer, c.covered)
 		}
 	}
-	if NewConsent("").Allows(1, refusals[1]) {
-		t.Error("no token allows something")
+	if got := Decision(NewImpasse(why, "begun", 2)); got != "begun" {
+		t.Errorf("a decision that was begun has the token %s", got)
 	}
 }

@@ -90,6 +90,7 @@ type Options struct {
 	DuplicateWindow *time.Duration // 2 minutes
 	ReplyPrefixes   []string       // see wire.ReplyRule
 	Existing        bool           // create nothing: what is absent was deleted
+	AsIs            bool           // change no limits and no reply rules, whatever the other options are
 	Logger          *slog.Logger
 
 	levels int // MaxLevels of a log that is created; maxLevels if 0
@@ -184,7 +185,7 @@ func Check(ctx context.Context, js jetstream.JetStream, o Options) error {
 
 // checkAge refuses a stream that keeps events for too long, unless the options change that.
 func (o Options) checkAge(have jetstream.StreamConfig) error {
-	if o.EventsMaxAge != nil || o.EventsLongest == 0 || have.MaxAge > 0 && have.MaxAge <= o.EventsLongest {
+	if o.AsIs || o.EventsMaxAge != nil || o.EventsLongest == 0 || have.MaxAge > 0 && have.MaxAge <= o.EventsLongest {
 		return nil
 	}
 	age := "for ever"
@@ -363,8 +364,10 @@ func (s *Streams) provisionLog(ctx context.Context, js jetstream.JetStream, o Op
 	if root == nil {
 		return s.Log.CachedInfo(), nil
 	}
-	if _, err := provisionReplies(ctx, js, o, s.Configs, s.LastConfig); err != nil {
-		return nil, err
+	if !o.AsIs {
+		if _, err := provisionReplies(ctx, js, o, s.Configs, s.LastConfig); err != nil {
+			return nil, err
+		}
 	}
 	return root, s.CheckConfigs(ctx)
 }

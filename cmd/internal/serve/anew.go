@@ -1,0 +1,117 @@
+package serve
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"github.com/nats-io/nats.go"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/seed18712806/lapse/cmd/internal/redisconn"
+	"github.com/seed18712806/lapse/processor"
+	"github.com/seed18712806/lapse/sink/client"
+)
+
+// BeginAnew carries out what a person has decided with a token, while no process serves the prefix: see
+// [processor.Processor.BeginAnew]. It returns what it has done, and which refusals are left then. If
+// it has done nothing, the error says why.
+func BeginAnew(ctx context.Context, opts Options, token string) (done []string, refused []error, err error) {
+	redis.SetLogger(redisconn.Log{Logger: opts.Logger})
+	p := &process{opts: opts}
+	defer func() { err = errors.Join(err, p.close()) }()
+	nc, err := p.openOnly(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
+	db, err := p.opts.Redis.Connect(ctx, processorPool)
+	if err != nil {
+		return nil, nil, err
+	}
+	p.opened(db.Close)
+	one := opts.Processor
+	one.Logger = opts.Logger
+	if one.Partitions, err = processor.Partitions(ctx, nc, one.Prefix, one.Shards); err != nil {
+		return nil, nil, err
+	}
+	if one.Partitions == 0 {
+		return nil, nil, fmt.Errorf("there is no log of lapse with the prefix %q and %d shards there: give the flags and variables with which lapse serve runs", one.Prefix, one.Shards)
+	}
+	if opts.NATS != "" {
+		if err := nobodyServes(ctx, opts); err != nil {
+			return nil, nil, err
+		}
+	}
+	for one.Shard = range one.Shards {
+		proc, err := processor.New(nc, db, one)
+		if err != nil {
+			return done, nil, err
+		}
+		did, left, err := proc.BeginAnew(ctx, token)
+		done, refused = append(done, did...), append(refused, left...)
+		if err != nil {
+			return done, nil, fmt.Errorf("%w: run lapse begin-anew %s again", err, token)
+		}
+	}
+	switch {
+	case len(done) > 0:
+		return done, refused, nil
+	case len(refused) == 0:
+		return nil, nil, fmt.Errorf("the token %s belongs to no refusal, as nothing is refused. Nothing was changed: start lapse", token)
+	default:
+		return nil, nil, fmt.Errorf("the token %s does not belong to the present refusal, and nothing was changed. It is: %w", token, refused[0])
+	}
+}
+
+// openOnly opens the servers and connects to NATS. Nobody else can use a NATS server that is embedded. The
+// caller calls close, even if it fails.
+func (p *process) openOnly(ctx context.Context) (nc *nats.Conn, err error) {
+	opts := p.opts
+	if err := checkServers(opts); err != nil {
+		return nil, err
+	}
+	if opts.Redis.URL == "" {
+		if p.opts.Redis.Dial, err = p.startRedis(); err != nil {
+			return nil, err
+		}
+	}
+	if opts.NATS != "" {
+		if nc, err = connectNATS(opts, nil, "begin-anew"); err == nil {
+			p.opened(func() error { nc.Close(); return nil })
+		}
+		return nc, err
+	}
+	if _, err := os.Stat(filepath.Join(opts.Data, storeName)); err != nil {
+		return nil, fmt.Errorf("--data %s: there is no log of lapse: %w", opts.Data, err)
+	}
+	nc, closed, err := Offline(ctx, opts.Data)
+	if errors.Is(err, errLocked) {
+		return nil, fmt.Errorf("--data %s: a lapse serve is using it: stop it, and run this again. Nothing was changed", opts.Data)
+	}
+	if err != nil {
+		return nil, err
+	}
+	p.opened(func() error { closed(); return nil })
+	return nc, nil
+}
+
+// nobodyServes returns an error if a process serves the prefix on a NATS server that is not embedded.
+func nobodyServes(ctx context.Context, opts Options) error {
+	c, err := client.Connect(client.Options{Server: opts.NATS, Prefix: opts.Processor.Prefix, Login: opts.NATSLogin})
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	found, err := c.Status(ctx)
+	if err != nil {
+		return err
+	}
+	for _, m := range found.Members {
+		if m.Role != client.RoleGone {
+			return fmt.Errorf("the process %s serves the prefix %q (it was seen %.0f s ago): stop every process of lapse, and run this again. If it was killed, wait for 10 seconds. Nothing was changed", m.Name, opts.Processor.Prefix, m.SeenAgo)
+		}
+	}
+	return nil
+}
