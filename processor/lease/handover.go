@@ -23,7 +23,6 @@ func (m *Member) known() (v view, current bool, calm time.Duration) {
 // sharing decides when this process hands a shard over.
 type sharing struct {
 	*Member
-	last  time.Duration // when it decided last
 	fitAt time.Duration // when this process could work last
 }
 
@@ -31,7 +30,7 @@ type sharing struct {
 func (s *sharing) run(ctx context.Context) {
 	tick := time.NewTicker(s.timing.share.every)
 	defer tick.Stop()
-	for s.last, s.fitAt = s.now(), s.now(); ; {
+	for s.fitAt = s.now(); ; {
 		select {
 		case <-ctx.Done():
 			return
@@ -45,14 +44,12 @@ func (s *sharing) run(ctx context.Context) {
 // effect before the next, but all at once if it cannot work.
 func (s *sharing) runOnce(ctx context.Context) {
 	terms, now := s.timing.share, s.now()
-	stood := now-s.last > s.timing.stall+terms.every
-	s.last = now
 	works := s.opts.Unfit() == nil
 	if works {
 		s.fitAt = now
 	}
 	view, current, calm := s.known()
-	if stood || !current || works && calm < terms.calm || !works && now-s.fitAt < terms.unfit {
+	if !current || works && calm < terms.calm || !works && now-s.fitAt < terms.unfit {
 		return // this process may not know the present members or owners, or its problem may pass
 	}
 	moves := view.Moves(s.opts.ID, works)
@@ -64,7 +61,6 @@ func (s *sharing) runOnce(ctx context.Context) {
 			break
 		}
 	}
-	s.last = s.now() // an answer that takes long does not mean that this process stood still
 }
 
 // handOver tells the owner's loop to hand the shard over, unless this process took the shard

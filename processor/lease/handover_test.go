@@ -260,7 +260,7 @@ func TestL11_AMemberThatHasLeftIsNoSuccessor(t *testing.T) {
 	a.roster.Refresh(t.Context())
 	round := &sharing{Member: a.Member}
 	until(t, "c owns one", func() bool {
-		round.last, round.fitAt = a.now(), a.now()
+		round.fitAt = a.now()
 		round.runOnce(t.Context())
 		return j.loads()["c"] == 1
 	})

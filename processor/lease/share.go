@@ -52,7 +52,7 @@ func assign(shards int, members []string) (owners []string) {
 
 // Rank is how many members take a shard before me, when loser has lost it: first the one to which
 // assign gives it, then those without a problem, then the others. The loser stands back.
-func (v view) Rank(shard int, me, loser string) (before int) {
+func (v view) Rank(shard int, me, loser string) int {
 	var ready, others []string
 	for _, m := range v.Members {
 		switch {
@@ -63,19 +63,15 @@ func (v view) Rank(shard int, me, loser string) (before int) {
 			ready = append(ready, m.ID)
 		}
 	}
-	first := assign(len(v.Owners), ready)[shard]
 	line := slices.Concat(order(shard, ready), order(shard, others))
-	at := slices.Index(line, me)
-	switch {
-	case me == first:
-		return 0
-	case at < 0:
-		return len(line)
-	case first != "" && at < slices.Index(line, first):
-		return at + 1
-	default:
+	if first := assign(len(v.Owners), ready)[shard]; first != "" {
+		line = slices.DeleteFunc(line, func(id string) bool { return id == first })
+		line = slices.Insert(line, 0, first)
+	}
+	if at := slices.Index(line, me); at >= 0 {
 		return at
 	}
+	return len(line)
 }
 
 // Moves are the hand-overs of a member whose shards assign gives to others. They go to members
@@ -83,7 +79,7 @@ func (v view) Rank(shard int, me, loser string) (before int) {
 // alive: that one is taken over first. An owner that cannot work is to have none.
 func (v view) Moves(from string, works bool) (moves []move) {
 	if works && len(v.Owners) == 1 {
-		return nil // a move of the only shard makes nothing more even
+		return nil // a hand-over costs time, and one shard is never uneven
 	}
 	var members []string
 	ready := make(map[string]bool)
