@@ -371,7 +371,7 @@ func TestL12_AMemberThatFlapsGetsNothing(t *testing.T) {
 // given the shard hands it on before keepGiven has passed, except if it cannot work.
 func TestL12_AShardThatWasHandedOverStays(t *testing.T) {
 	s, j := startNATS(t), &journal{}
-	keepsStill := func(s *seams) { s.timing.share.every, s.timing.share.keepGiven = limit, limit } // only the test hands over
+	keepsStill := func(s *seams) { s.timing.share.every, s.timing.share.keepGiven = limit, 10*limit } // only the test hands over
 	a := s.member(j, "a", Options{}, keepsStill)
 	j.awaitOwner(t, "a")
 	b := s.member(j, "b", Options{}, keepsStill)
@@ -391,19 +391,23 @@ func TestL12_AShardThatWasHandedOverStays(t *testing.T) {
 }
 
 // The former owner has named a successor, which does not take the shard. Fails if the former owner
-// comes before another process.
+// takes it before another process, because it comes first in the order.
 func TestL12_AFormerOwnerStandsBack(t *testing.T) {
 	s, j := startNATS(t), &journal{}
 	later := func(s *seams) { // the ranks are far apart, however busy the machine is
 		s.timing.share.every, s.timing.watch.grace = limit, 200*ms
 		s.timing.watch.freeDelay, s.timing.watch.freeMost = 3*time.Second, limit
 	}
-	a := s.member(j, "a", Options{}, later)
-	j.awaitOwner(t, "a")
-	s.member(j, "b", Options{}, later)
-	until(t, "b is listed", func() bool { a.roster.Refresh(t.Context()); return len(a.Members()) == 2 })
-	a.HandOver(0, "ghost")
-	j.awaitOwner(t, "b")
+	names := order(0, []string{"a", "b"})
+	first := s.member(j, names[0], Options{}, later)
+	j.awaitOwner(t, names[0])
+	other := s.member(j, names[1], Options{}, later)
+	awaitKnown(t, other, names[0], 1)
+	for _, p := range []*process{first, other} {
+		until(t, "both are listed", func() bool { p.roster.Refresh(t.Context()); return len(p.Members()) == 2 })
+	}
+	first.HandOver(0, "ghost")
+	j.awaitOwner(t, names[1])
 }
 
 // Fails if a process that is not ready is given a shard, or does not take what nobody owns.
