@@ -43,23 +43,28 @@
 //     [Member.Stored] tells whether JetStream stored the last refresh.
 //   - L9. Each call to NATS has a limit of a few seconds. After a member has joined, no
 //     failure of NATS ends Run. Only this process does, when it closes the connection.
-//   - L10. The shards are shared out evenly. A shard without an owner goes to the ready member
-//     with the fewest shards, and among those to the youngest. An owner hands a shard over to a
-//     member that has at least two fewer, once that has been listed for 10 s, without a
-//     problem for 3 s, and all shards have had owners for a second. There are no other moves: with one
-//     shard a process that joins gets nothing.
+//   - L10. Each shard has an order of the members, by rendezvous hashing. In the order of their
+//     numbers, each shard goes to the first member in its order that has room. That depends on
+//     the members alone, so all compute the same. No member has two shards more than another,
+//     and a member that joins or leaves moves few shards of the others. A shard without an
+//     owner is taken by the member to which it is to go, then by the others in its order, and
+//     last by those with a problem. An owner hands a shard over to the member to which it is to
+//     go, once that has been listed for 10 s, without a problem for 3 s, and all shards have had
+//     owners for a second. Such a member counts, and each that owns a shard. There are no other
+//     moves, and none of the only shard.
 //   - L11. An owner that hands a shard over ends its work, and names its successor in the
 //     lease and in a beat. The successor takes over at once, and nobody else for 500 ms. Then
-//     the others do, as after any release. A process that leaves says so in its entry before it
-//     releases a lease, and an owner reads the entry of the successor before it hands over.
-//   - L12. No two processes take a shard from each other in turns. A hand-over makes the load
-//     more even, so the next one cannot undo it. An owner keeps a shard for at least 10 s, and
-//     twice as long after each hand-over of that shard, up to 5 minutes; after 10 minutes
-//     without one it begins anew. That bounds what lists that differ and members that come and
-//     go can do. A member that has lost or left a shard, or did not take one, gets none for a minute.
+//     the others do, as after any release, and the former owner last. A process that leaves says
+//     so in its entry before it releases a lease, and an owner reads the entry of the successor
+//     before it hands over.
+//   - L12. No two processes take a shard from each other in turns. Members that see the same
+//     move each shard once. Else an owner keeps a shard for at least 10 s, and for a minute if
+//     it was handed over. That bounds what lists that differ and members that come and go can
+//     do. A member that has lost or left a shard, or did not take one, gets none for a minute.
 //   - L13. An owner that could not work for 10 s ([Options].Unfit) says so in its entry, and hands
-//     its shards over to members without a problem, although its work may hang. If all have the
-//     problem, nothing moves. A standby that cannot work waits for a second longer if another one can.
+//     its shards over to members without a problem, although its work may hang. The minute of
+//     L12 does not hold that up. If all have the problem, nothing moves. A standby that cannot work
+//     waits for a second longer if another one can.
 //
 // It does not promise safety: a process may be suspended between [Held.OK] and its next
 // action. The fences in Redis and in the stream of events refuse what a former owner does,

@@ -7,18 +7,22 @@ import (
 )
 
 // known is what this process knows of the shards and the members, whether that is current, and
-// for how long no owner has changed, nor was about to.
+// for how long no owner has changed.
 func (m *Member) known() (v view, current bool, calm time.Duration) {
 	v.Members, current = m.roster.Alive()
-	v.Owners, calm = m.owners.Known(m.now())
+	var last time.Duration
+	for _, s := range m.shards {
+		s.mu.Lock()
+		v.Owners, last = append(v.Owners, s.owner), max(last, s.changed)
+		s.mu.Unlock()
+	}
 	m.view(&v)
-	return v, current, calm
+	return v, current, m.now() - last
 }
 
 // sharing decides when this process hands a shard over.
 type sharing struct {
 	*Member
-	last  time.Duration // when it decided last
 	fitAt time.Duration // when this process could work last
 }
 
@@ -26,7 +30,7 @@ type sharing struct {
 func (s *sharing) run(ctx context.Context) {
 	tick := time.NewTicker(s.timing.share.every)
 	defer tick.Stop()
-	for s.last, s.fitAt = s.now(), s.now(); ; {
+	for s.fitAt = s.now(); ; {
 		select {
 		case <-ctx.Done():
 			return
@@ -36,45 +40,39 @@ func (s *sharing) run(ctx context.Context) {
 	}
 }
 
-// runOnce hands over what this process is to hand over now. All processes plan the same moves,
-// and each makes its own: one at a time, so that it sees the effect before the next.
+// runOnce hands over what this process is to hand over now: one shard at a time, so that it sees the
+// effect before the next, but all at once if it cannot work.
 func (s *sharing) runOnce(ctx context.Context) {
 	terms, now := s.timing.share, s.now()
-	stood := now-s.last > s.timing.stall+terms.every
-	s.last = now
-	fit := s.opts.Unfit() == nil
-	if fit {
+	works := s.opts.Unfit() == nil
+	if works {
 		s.fitAt = now
 	}
 	view, current, calm := s.known()
-	if stood || !current {
-		return // this process may not know the present members
+	if !current || works && calm < terms.calm || !works && now-s.fitAt < terms.unfit {
+		return // this process may not know the present members or owners, or its problem may pass
 	}
-	var moves []move
-	switch {
-	case now-s.fitAt >= terms.unfit:
-		if moves = view.Relief(s.opts.ID); len(moves) > 0 {
-			s.roster.Tell(ctx) // else a successor could hand a shard back
-		}
-	case fit && calm >= terms.calm:
-		moves = view.Moves()
+	moves := view.Moves(s.opts.ID, works)
+	if !works && len(moves) > 0 {
+		s.roster.Tell(ctx) // else a successor could hand a shard back
 	}
 	for _, move := range moves {
-		if move.From == s.opts.ID && s.shards[move.Shard].handOver(ctx, move.To) && fit {
+		if s.shards[move.Shard].handOver(ctx, move.To, works) && works {
 			break
 		}
 	}
-	s.last = s.now() // an answer that takes long does not mean that this process stood still
 }
 
 // handOver tells the owner's loop to hand the shard over, unless this process took the shard
-// a short time ago. That time doubles with each hand-over, so a member that comes and goes
-// does not make the shard move again and again. The list of members is seconds old, so it reads
-// the entry of the successor: that one may have left.
-func (s *shard) handOver(ctx context.Context, to string) bool {
+// a short time ago. A shard that was handed over to it stays for longer, unless this process
+// cannot work. So a shard does not go back and forth between lists that differ. The list of
+// members is seconds old, so handOver reads the entry of the successor: that one may have left.
+func (s *shard) handOver(ctx context.Context, to string, works bool) bool {
 	s.mu.Lock()
-	keep := min(s.timing.share.keep<<min(s.handed, 20), s.timing.share.keepMost)
-	takenAt := s.takenAt
+	keep, takenAt := s.timing.share.keep, s.takenAt
+	if s.given && works {
+		keep = s.timing.share.keepGiven
+	}
 	may := s.status.Role == Owner && s.pulse.Good() && s.now()-takenAt >= keep
 	s.mu.Unlock()
 	if !may || !s.roster.Ready(ctx, to) {
@@ -91,30 +89,26 @@ func (s *shard) handOver(ctx context.Context, to string) bool {
 	return true
 }
 
-// took notes that this process has taken the shard.
-func (s *shard) took() {
+// took notes that this process has taken the shard; given, that the former owner handed it over.
+func (s *shard) took(given bool) {
+	s.owned(s.opts.ID)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.takenAt = s.now()
-	if s.takenAt-s.gaveAt > 2*s.timing.share.keepMost {
-		s.handed = 0
-	}
+	s.takenAt, s.given = s.now(), given
 	select {
 	case <-s.handTo: // it was for the former ownership
 	default:
 	}
 }
 
-// gave notes that this process has handed the shard over.
-func (s *shard) gave() {
+// owned notes who owns the shard; empty if nobody does, or nobody knows.
+func (s *shard) owned(by string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.handed++
-	s.gaveAt = s.now()
+	if s.owner != by {
+		s.owner, s.changed = by, s.now()
+	}
 }
-
-// owned notes who owns the shard.
-func (s *shard) owned(by string) { s.owners.Set(s.id, by, s.now()) }
 
 // takeAt is when this standby takes the shard if it hears nothing until then.
 func (s *shard) takeAt(w *watch) (at time.Duration, known bool) {

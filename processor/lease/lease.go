@@ -53,7 +53,6 @@ type Member struct {
 	log     *slog.Logger
 	started wire.Time
 	shards  []*shard
-	owners  *owners
 	running atomic.Bool
 	leaving atomic.Bool
 }
@@ -77,7 +76,6 @@ func newMember(nc *nats.Conn, opts Options, seams seams) (*Member, error) {
 		Terms: m.timing.roster, ID: opts.ID, Logger: m.log, Entry: m.describe,
 		NoBucket: func() { m.each((*shard).suspect) }, // an owner that verifies creates it again
 	})
-	m.owners = newOwners(opts.Shards)
 	for i := range opts.Shards {
 		m.shards = append(m.shards, newShard(m, i))
 	}

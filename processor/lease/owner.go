@@ -34,7 +34,7 @@ func (s *shard) own(ctx context.Context, t term, work work) (again bool, err err
 		heart: &heart{shard: s, held: held, foreign: make(chan struct{}, 1)},
 	}
 	s.pulse.Renewed(t.taking)
-	s.took()
+	s.took(t.given)
 	s.update(func(status *Status) { status.Role, status.Lease = Owner, t.lease; status.Taken++ })
 	s.log.Info("took the shard over", slog.String("reason", t.reason))
 	s.roster.Soon()
@@ -53,9 +53,6 @@ func (s *shard) own(ctx context.Context, t term, work work) (again bool, err err
 	close(held.ended)
 	s.pulse.Doubt()
 	s.roster.Soon()
-	if o.successor != "" {
-		s.gave()
-	}
 	stopped := err == nil || errors.Is(err, context.Canceled) || lost && errors.Is(err, ErrLost)
 	switch {
 	case !stopped:

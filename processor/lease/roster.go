@@ -220,7 +220,7 @@ func (r *roster) Alive() (members []candidate, current bool) {
 	now := time.Now()
 	for _, m := range alive(r.list, r.opts.Terms.Away) {
 		at, there := r.settles[m.ID]
-		members = append(members, candidate{ID: m.ID, Started: int64(m.Started), Problem: m.Problem != "", Settled: there && !now.Before(at)})
+		members = append(members, candidate{ID: m.ID, Problem: m.Problem != "", Settled: there && !now.Before(at)})
 	}
 	return members, r.current
 }

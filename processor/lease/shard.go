@@ -51,8 +51,9 @@ type shard struct {
 	status  Status
 	warned  bool          // the problem was logged
 	takenAt time.Duration // when this process took the shard last
-	handed  int           // how often it has handed the shard over lately
-	gaveAt  time.Duration // when it did so last
+	given   bool          // it was handed over then
+	owner   string        // as this process knows it from leases and beats; empty if there is none
+	changed time.Duration // when the owner changed last
 }
 
 func newShard(m *Member, id int) *shard {

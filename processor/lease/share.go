@@ -7,10 +7,9 @@ import (
 	"strconv"
 )
 
-// Member is a process that can own shards.
+// candidate is a process that can own shards.
 type candidate struct {
-	ID      string
-	Started int64 // the later, the younger
+	ID string
 	// Problem means that the process is not ready. It takes only what no other takes.
 	Problem bool
 	// Settled means that the process has been there for a while. Only then others hand shards
@@ -26,130 +25,89 @@ type view struct {
 
 // move is a hand-over of a shard.
 type move struct {
-	Shard    int
-	From, To string
+	Shard int
+	To    string
 }
 
-// Rank is how many members take a shard before me, when it and all other shards of its owner
-// have lost that owner. An owner that leaves or dies loses all of its shards at about the same
-// time, so the order in which a member notices does not change the result.
-func (v view) Rank(shard int, me, owner string) (before int) {
-	members := v.without(owner)
-	if !slices.ContainsFunc(members, func(m candidate) bool { return m.ID == me }) {
-		members = append(members, candidate{ID: me})
+// assign gives each shard to a member, so that no member has two shards more than another.
+// Each shard, in the order of their numbers, goes to the first member in its order that has room.
+// The result does not depend on the order of the members, nor on who owns what.
+func assign(shards int, members []string) (owners []string) {
+	if len(members) == 0 {
+		return make([]string, shards)
 	}
-	load := v.load(members)
+	least, more := shards/len(members), shards%len(members) // so many members have one more than the least
+	load := make(map[string]int, len(members))
+	for shard := range shards {
+		line := order(shard, members)
+		to := line[slices.IndexFunc(line, func(id string) bool { return load[id] < least || load[id] == least && more > 0 })]
+		if load[to] == least {
+			more--
+		}
+		load[to]++
+		owners = append(owners, to)
+	}
+	return owners
+}
+
+// Rank is how many members take a shard before me, when loser has lost it: first the one to which
+// assign gives it, then those without a problem, then the others. The loser stands back.
+func (v view) Rank(shard int, me, loser string) int {
+	var ready, others []string
+	for _, m := range v.Members {
+		switch {
+		case m.ID == loser:
+		case m.Problem:
+			others = append(others, m.ID)
+		default:
+			ready = append(ready, m.ID)
+		}
+	}
+	line := slices.Concat(order(shard, ready), order(shard, others))
+	if first := assign(len(v.Owners), ready)[shard]; first != "" {
+		line = slices.DeleteFunc(line, func(id string) bool { return id == first })
+		line = slices.Insert(line, 0, first)
+	}
+	if at := slices.Index(line, me); at >= 0 {
+		return at
+	}
+	return len(line)
+}
+
+// Moves are the hand-overs of a member whose shards assign gives to others. They go to members
+// that are settled and have no problem. There are none while a shard has no owner that is
+// alive: that one is taken over first. An owner that cannot work is to have none.
+func (v view) Moves(from string, works bool) (moves []move) {
+	if works && len(v.Owners) == 1 {
+		return nil // a hand-over costs time, and one shard is never uneven
+	}
+	var members []string
+	ready := make(map[string]bool)
+	for _, m := range v.Members {
+		ready[m.ID] = m.Settled && !m.Problem
+		// A member counts for as long as it owns a shard: its problem may last for a moment only.
+		if works && slices.Contains(v.Owners, m.ID) || ready[m.ID] && (works || m.ID != from) {
+			members = append(members, m.ID)
+		}
+	}
+	to := assign(len(v.Owners), members)
 	for i, has := range v.Owners {
-		if _, there := load[has]; there && i != shard {
-			continue
-		}
-		order(i, members, load)
-		if i == shard {
-			return slices.IndexFunc(members, func(m candidate) bool { return m.ID == me })
-		}
-		load[members[0].ID]++
-	}
-	return 0
-}
-
-// Moves are the hand-overs after which no member has two shards more than a settled one. It is
-// empty if a shard has no owner that is alive: that one is taken over first.
-func (v view) Moves() (moves []move) {
-	owners := slices.Clone(v.Owners)
-	load := v.load(v.Members)
-	for _, has := range owners {
-		if _, there := load[has]; !there {
+		if _, alive := ready[has]; works && !alive {
 			return nil
 		}
-	}
-	givers, takers := slices.Clone(v.Members), v.takers("")
-	if len(takers) == 0 {
-		return nil
-	}
-	for {
-		order(0, givers, load)
-		order(0, takers, load)
-		slices.SortStableFunc(givers, func(a, b candidate) int { return cmp.Compare(load[b.ID], load[a.ID]) })
-		from, to := givers[0].ID, takers[0].ID
-		if load[from] < load[to]+2 {
-			return moves
-		}
-		moved := first(owners, from, to)
-		moves = append(moves, move{moved, from, to})
-		owners[moved] = to
-		load[from]--
-		load[to]++
-	}
-}
-
-// Relief are the hand-overs of all shards of a member that cannot work to members that are
-// settled. It is empty if there is none.
-func (v view) Relief(from string) (moves []move) {
-	takers, load := v.takers(from), v.load(v.Members)
-	if len(takers) == 0 {
-		return nil
-	}
-	for i, has := range v.Owners {
-		if has == from {
-			order(i, takers, load)
-			moves = append(moves, move{i, from, takers[0].ID})
-			load[takers[0].ID]++
+		if has == from && to[i] != from && ready[to[i]] {
+			moves = append(moves, move{i, to[i]})
 		}
 	}
 	return moves
 }
 
-// without are all members but one.
-func (v view) without(id string) []candidate {
-	return slices.DeleteFunc(slices.Clone(v.Members), func(m candidate) bool { return m.ID == id })
-}
-
-// takers are the members to which others but the one may hand shards over.
-func (v view) takers(but string) []candidate {
-	return slices.DeleteFunc(v.without(but), func(m candidate) bool { return m.Problem || !m.Settled })
-}
-
-// load counts the shards of each member.
-func (v view) load(members []candidate) map[string]int {
-	load := make(map[string]int, len(members))
-	for _, m := range members {
-		load[m.ID] = 0
-	}
-	for _, has := range v.Owners {
-		if _, there := load[has]; there {
-			load[has]++
-		}
-	}
-	return load
-}
-
-// order sorts members by who is to take a shard: those without a problem, those with the
-// fewest shards, and then the youngest first. In a rolling restart the youngest has been
-// restarted already, so that the shard need not move again. Rendezvous hashing decides among
-// members of the same age.
-func order(shard int, members []candidate, load map[string]int) {
-	problem := func(m candidate) int {
-		if m.Problem {
-			return 1
-		}
-		return 0
-	}
-	slices.SortFunc(members, func(a, b candidate) int {
-		return cmp.Or(
-			cmp.Compare(problem(a), problem(b)), cmp.Compare(load[a.ID], load[b.ID]), cmp.Compare(b.Started, a.Started),
-			cmp.Compare(weight(shard, b.ID), weight(shard, a.ID)), cmp.Compare(a.ID, b.ID))
+// order sorts members for a shard by rendezvous hashing: which of two comes first does not depend
+// on the others.
+func order(shard int, members []string) []string {
+	return slices.SortedFunc(slices.Values(members), func(a, b string) int {
+		return cmp.Or(cmp.Compare(weight(shard, b), weight(shard, a)), cmp.Compare(a, b))
 	})
-}
-
-// first is the shard of a member that fits another one best, by rendezvous hashing.
-func first(owners []string, from, to string) (best int) {
-	best = -1
-	for i, has := range owners {
-		if has == from && (best < 0 || weight(i, to) > weight(best, to)) {
-			best = i
-		}
-	}
-	return best
 }
 
 // weight is a hash of shard and member. It is mixed, so that ids that differ in one

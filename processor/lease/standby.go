@@ -17,12 +17,16 @@ type term struct {
 	revision uint64
 	taking   renewal // the change that took it
 	reason   string
+	given    bool // the former owner named this process as its successor
 }
 
 // standBy waits until the lease is free or its owner is silent, and takes it. When ctx is
 // done, it returns no term, unless it has just taken the lease.
 func (s *shard) standBy(ctx context.Context, first bool) (term, error) {
 	w := &watch{me: s.opts.ID, terms: s.timing.watch, atOnce: first && s.opts.Impatient}
+	if !first {
+		w.former = s.opts.ID
+	}
 	var (
 		timer  = time.NewTimer(0)
 		last   = s.now()
@@ -160,9 +164,7 @@ func (s *shard) attempt(ctx context.Context, w *watch) (t term) {
 	if !w.free && !w.atOnce && !s.confirm(ctx, w) {
 		return term{}
 	}
-	done := s.owners.Take(s.id, s.opts.ID, s.now)
-	defer func() { done(t.revision > 0) }()
-	t = term{lease: s.newLease(), taking: s.pulse.Renew(), reason: w.reason(s.now())}
+	t = term{lease: s.newLease(), taking: s.pulse.Renew(), reason: w.reason(s.now()), given: w.free && w.successor == s.opts.ID}
 	revision, err := s.bucket.Change(context.WithoutCancel(ctx), s.id, t.lease, w.lease.Revision)
 	if err == nil {
 		s.problem(nil)

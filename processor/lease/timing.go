@@ -27,12 +27,12 @@ type timing struct {
 
 // shareTerms are when a process hands a shard over.
 type shareTerms struct {
-	every    time.Duration // between two decisions
-	calm     time.Duration // since the last change of an owner
-	keep     time.Duration // since it took the shard; twice as long after each hand-over
-	keepMost time.Duration
-	unfit    time.Duration // for which it must have been unfit. By then others have said so too.
-	hangs    time.Duration // after which an owner that is unfit hands over before its work has ended
+	every     time.Duration // between two decisions
+	calm      time.Duration // since the last change of an owner
+	keep      time.Duration // since it took the shard
+	keepGiven time.Duration // the same, if the shard was handed over to it
+	unfit     time.Duration // for which it must have been unfit. By then others have said so too.
+	hangs     time.Duration // after which an owner that is unfit hands over before its work has ended
 }
 
 var defaultTiming = timing{
@@ -49,7 +49,7 @@ var defaultTiming = timing{
 	verify: 2 * time.Second,
 	flush:  time.Second,
 	slow:   10 * time.Second,
-	share:  shareTerms{every: 500 * time.Millisecond, calm: time.Second, keep: 10 * time.Second, keepMost: 5 * time.Minute, unfit: 10 * time.Second, hangs: 2 * time.Second},
+	share:  shareTerms{every: 500 * time.Millisecond, calm: time.Second, keep: 10 * time.Second, keepGiven: time.Minute, unfit: 10 * time.Second, hangs: 2 * time.Second},
 	roster: Terms{Refresh: 2 * time.Second, Away: 8 * time.Second, Gone: 5 * time.Minute, Settle: 10 * time.Second, Well: 3 * time.Second, Doubt: time.Minute},
 }
 

@@ -49,7 +49,9 @@ func (w *watch) adopt(e entry, now time.Duration) (another bool) {
 		if failing := w.failing(); w.known && e.Successor == "" && failing != e.Owner {
 			w.doubted = failing
 		}
-		w.former = w.lease.Owner
+		if w.known {
+			w.former = w.lease.Owner
+		}
 		// It is this standby's own if JetStream stored a change and the answer was lost.
 		w.free = e.Owner == "" || e.Owner == w.me
 	}
