@@ -117,16 +117,19 @@
 //
 // Each is used in one sense:
 //
+//	log         the stream of writes and configurations of a shard. wire.Log has its names,
+//	            streams.Log reads it and knows its identity, events.Source names it in its outputs
+//	log time    the greatest stamp of the log so far
 //	shard       a log, and the partitions that are folded from it
 //	partition   a part of the documents of a shard, by the hash of collection and id
 //	offset      the log sequence up to which a partition has applied the log
-//	watermark   log time at the offset: the greatest stamp so far
+//	watermark   log time at the offset
 //	position    a sequence of the log, with the log time there
 //	deadline    the instant from which a document is expired
 //	due         past its deadline by log time, and not yet reaped
 //	reap        remove a due document, after its event was published
 //	event       the message that a document has expired
-//	output      an event or a rejection
+//	output      what the log makes lapse publish: an event or a rejection
 //	outcome     the answer to the client that has published a message
 //	publish     store an output in the stream of events
 //	commit      change the stored partition and its offset in one script
@@ -135,7 +138,9 @@
 //	place       a sequence of the stream of events, and which message is there
 //	tail        what the stream of events has behind a place
 //	take over   become the owner of a partition
+//	rebuild     apply the log again, because the stored partition lacks documents; they are
+//	            complete again at the offset Rebuild
 //	owner       the process, and in it the goroutine, that applies a partition
-//	lease       which process is to own; see package lease
+//	lease       which process is to own; see Lease, and package lease
 //	generation  a dropped collection whose due documents still need their events
 package processor

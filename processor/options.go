@@ -178,9 +178,9 @@ func (o *Options) streams(maxPayload int64) streams.Options {
 	}
 }
 
-// Owner tells a processor whether its process is to own the partitions. Safety does not
+// Lease tells a processor whether its process is to own the partitions. Safety does not
 // depend on it: it keeps two processes from taking them from each other.
-type Owner interface {
+type Lease interface {
 	// OK returns an error that is ErrNotOwner if another process is to own them. The
 	// processor calls it before each step; it may wait shortly where that is uncertain.
 	OK(ctx context.Context) error

@@ -58,8 +58,8 @@ type StreamContents struct {
 	logTime  int64  // the greatest stamp up to there, in Unix nanoseconds
 	stamp    store.Stamp
 
-	outputs events.Log   // of a log
-	before  events.Place // of a log: see Contents.follow
+	outputs events.Source // of a log
+	before  events.Place  // of a log: see Contents.follow
 	passed  bool
 }
 
@@ -119,7 +119,7 @@ func (c *Contents) scan(part stream, r io.Reader, until Until) error {
 	}
 	s := StreamContents{Name: part.Name, identity: part.Identity}
 	if shard := slices.Index(c.names.logs(), part.Name); shard >= 0 {
-		s.outputs = events.NewLog(c.Prefix.Log(shard, c.Shards), millisecond(part.Identity))
+		s.outputs = events.NewSource(c.Prefix.Log(shard, c.Shards), millisecond(part.Identity))
 	}
 	cuts := c.isLog(part.Name) || part.Name == c.names.root()
 	greatest, over := int64(0), false

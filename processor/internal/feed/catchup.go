@@ -44,7 +44,7 @@ func (r *Reader) CatchUp(ctx context.Context, partition int) error {
 				continue // the log may have been truncated, as nobody needs this reading any more
 			}
 			if errors.Is(err, streams.ErrLogTruncated) {
-				b.lack(err)
+				b.truncate(err)
 				continue
 			}
 			if streams.MustStop(err) {

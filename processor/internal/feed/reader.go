@@ -59,8 +59,8 @@ type Reader struct {
 	seen store.Stamp   // of the last message that was read, also for one partition
 }
 
-// Source is what a Reader reads, and how.
-type Source struct {
+// Options are what a Reader reads, and how.
+type Options struct {
 	NATS    *nats.Conn
 	Link    *streams.Link
 	Log     *streams.Log
@@ -71,7 +71,7 @@ type Source struct {
 }
 
 // NewReader makes a reader, which begins to read in Run.
-func NewReader(s Source, inboxes Inboxes, ticker *Ticker, backlog *Backlog) *Reader {
+func NewReader(s Options, inboxes Inboxes, ticker *Ticker, backlog *Backlog) *Reader {
 	return &Reader{
 		nc: s.NATS, link: s.Link, log: s.Log, decoder: s.Decoder, guard: s.Guard, health: s.Health, logger: s.Logger,
 		inboxes: inboxes, ticker: ticker, backlog: backlog,
@@ -149,7 +149,7 @@ func (r *Reader) Run(ctx context.Context) error {
 		case errors.Is(err, streams.ErrLogTruncated):
 			for _, b := range r.inboxes {
 				if !b.isAway() {
-					b.lack(err)
+					b.truncate(err)
 				}
 			}
 		case streams.MustStop(err):

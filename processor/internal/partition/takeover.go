@@ -124,7 +124,7 @@ func (p *Partition) examiner() *examiner {
 }
 
 func (p *Partition) known() known {
-	return known{EverTaken: p.tenure.everTaken, Committed: p.progress.CommittedOffset(), Damage: p.tenure.damage}
+	return known{EverTaken: p.ownership.everTaken, Committed: p.progress.CommittedOffset(), Damage: p.ownership.damage}
 }
 
 // examine finds out what is stored, and whether the log can continue it, or a snapshot.
@@ -165,14 +165,14 @@ func (p *Partition) refuse(ctx context.Context, f *found, why error) error {
 
 // claim fences off a former owner, in Redis and in the stream of events.
 func (p *Partition) claim(ctx context.Context, f *found) error {
-	version, lacks := p.progress.Claim(rand.Text()), f.Lacks(p.known())
+	version, lacks := p.progress.Claim(rand.Text()), f.Rebuild(p.known())
 	if f.State.Version == "" || f.Damage != nil {
 		lacks = store.Clearing // until resume knows how much
 	}
 	if f.State.Version == "" {
 		f.State.Offset = f.Checkpoint.Origin
 	}
-	p.tenure.verified = time.Now()
+	p.ownership.verified = time.Now()
 	var err error
 	if f.Anew && lacks != store.Clearing {
 		err = takeAnew(ctx, p.store, f.State, version)
@@ -216,7 +216,7 @@ func (p *Partition) resume(ctx context.Context, f *found, upTo uint64) error {
 			return p.takeOverFailed(err)
 		}
 	}
-	version, lacks := p.progress.Claimed(), f.Lacks(p.known())
+	version, lacks := p.progress.Claimed(), f.Rebuild(p.known())
 	next := store.State{Version: version, Log: p.shared.Log.ID(), Offset: f.Checkpoint.Origin, Events: p.announcer.Last().String()}
 	var err error
 	switch {
@@ -244,7 +244,7 @@ func (p *Partition) resume(ctx context.Context, f *found, upTo uint64) error {
 	if f.Unfit != nil {
 		p.logger.Warn("snapshots cannot be used", slog.Any("error", f.Unfit))
 	}
-	p.tenure.damage, p.tenure.loads = nil, f.Snapshot
+	p.ownership.damage, p.ownership.loads = nil, f.Snapshot
 	p.goOn(f.State, version, lacks)
 	return nil
 }
@@ -282,7 +282,7 @@ func (p *Partition) RemoveAside(ctx context.Context) {
 // goOn goes on from a state. The messages that were read are kept if the state is not
 // older than where the reading began; else the log is read again.
 func (p *Partition) goOn(stored store.State, version string, rebuild uint64) {
-	older := !p.tenure.everTaken || stored.Offset < p.pending.Base || p.inbox.Lacks() != nil
+	older := !p.ownership.everTaken || stored.Offset < p.pending.Base || p.inbox.Truncated() != nil
 	p.progress.Resume(stored, version, rebuild)
 	p.collections = fold.NewCollections(stored.Configs, stored.Collections)
 	p.queue.Set(nil)
@@ -293,14 +293,14 @@ func (p *Partition) goOn(stored store.State, version string, rebuild uint64) {
 		p.inbox.Skip(stored.Offset)
 		p.pending.Skip(stored.Offset)
 	}
-	if rebuild != 0 && p.tenure.everTaken { // at the start it is no news
+	if rebuild != 0 && p.ownership.everTaken { // at the start it is no news
 		p.logger.Warn("the partition is being rebuilt from the log", slog.Uint64("from", stored.Offset), slog.Uint64("to", rebuild))
 	}
 	// It soon commits what it has read: else two owners that take the partition from each other, each
 	// before the other's heartbeat, would never get on.
-	p.tenure.taken, p.tenure.everTaken, p.duties.heartbeat = true, true, time.Time{}
+	p.ownership.taken, p.ownership.everTaken, p.duties.heartbeat = true, true, time.Time{}
 	p.status.Next.Store(math.MaxInt64) // until this owner has looked it up
-	p.status.Lacking.Store(rebuild)
+	p.status.Rebuild.Store(rebuild)
 	p.status.Applied.Store(stored.Offset)
 	p.status.Configured.Store(stored.Configured)
 	p.status.Owned.Store(true)

@@ -44,7 +44,7 @@ func (k *Keeper) cleanSince(info *jetstream.StreamInfo) map[string]int64 {
 		clean[InLog] = k.kept.Log.upTo(info.State.FirstSeq, created)
 		clean[InSnapshots] = k.kept.Objects.before(begun, created)
 	}
-	if k.Parts.Log.Shard == 0 && !k.denied {
+	if k.Names.Shard == 0 && !k.denied {
 		clean[InRedis] = max(k.kept.Redis, created)
 	}
 	return clean
@@ -78,7 +78,7 @@ func (k *Keeper) report(now time.Time) (r Report) {
 			r.Oldest[place] = max(0, now.Sub(time.UnixMilli(since)))
 		}
 	}
-	if k.Parts.Log.Shard == 0 && k.eventsAge > 0 {
+	if k.Names.Shard == 0 && k.eventsAge > 0 {
 		r.Oldest[InEvents] = now.Sub(time.UnixMilli(k.kept.Events.before(now.Add(-k.eventsAge).UnixMilli(), k.seen.Created.UnixMilli())))
 	}
 	r.Partitions = len(k.generations)

@@ -19,13 +19,13 @@ func (k *Keeper) endEvents(ctx context.Context, now time.Time) error {
 	if now.UnixMilli()-k.kept.Events.last().At < every.Milliseconds() && k.eventsAge > 0 {
 		return nil
 	}
-	s := k.Identity.Streams
+	s := k.Log.Streams
 	info, err := s.Events.Info(ctx)
 	if err != nil {
 		return streams.Gone(err, s.Events.CachedInfo().Config.Name)
 	}
 	next := *k.kept
-	if next.Events, err = k.end(ctx, k.kept.Events, now, info, s.EventsFilling(k.Parts.Log.Prefix), every); err != nil {
+	if next.Events, err = k.end(ctx, k.kept.Events, now, info, s.EventsFilling(k.Names.Prefix), every); err != nil {
 		return err
 	}
 	if err := k.save(ctx, next); err != nil {
