@@ -146,7 +146,7 @@ func CheckSync(interval, forgetWithin time.Duration) error {
 		return fmt.Errorf("sync interval %s is not valid: use a duration of at least 0", interval)
 	}
 	if least := leastSyncIntervals * interval; forgetWithin < least {
-		return fmt.Errorf("--forget-within %s is too short for a NATS server that syncs to disk every %s: use at least %s, or let the server sync more often (sync_interval) and say so with --nats-sync-interval", forgetWithin, interval, least)
+		return fmt.Errorf("--forget-within %s is too short for a NATS server that syncs every %s: use at least %s, or a shorter sync_interval, and name that in --nats-sync-interval", forgetWithin, interval, least)
 	}
 	return nil
 }

@@ -46,7 +46,7 @@ func (k *Keeper) rewriteRedis(ctx context.Context, info *jetstream.StreamInfo) e
 	err := k.Redis.Rewrite(ctx)
 	if errors.Is(err, store.ErrDenied) {
 		if !k.denied {
-			k.Logger.Warn("Redis does not rewrite its files: bytes of documents that are gone stay in them until it does: give the user of lapse these permissions (deploy/redis/users.acl), or let Redis rewrite or save them more often than --forget-within", slog.Any("error", err))
+			k.Logger.Warn("Redis does not rewrite its files, which keep bytes of removed documents: permit it (deploy/redis/users.acl), or let Redis do it more often than --forget-within", slog.Any("error", err))
 		}
 		k.setDenied(true)
 		err = nil
