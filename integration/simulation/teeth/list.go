@@ -137,8 +137,8 @@ var teeth = []tooth{
 `, ``},
 	{"rollback-not-read-again", "G7 S7", "processor/internal/partition/takeover.go",
 		"After Redis went back to an earlier state, the messages since are not applied again.",
-		`	older := !p.ownership.everTaken || stored.Offset < p.pending.Base`,
-		`	older := !p.ownership.everTaken`},
+		`	older := !p.tenure.everTaken || stored.Offset < p.pending.Base`,
+		`	older := !p.tenure.everTaken`},
 	{"checkpoint-while-due", "G3 S9", "processor/internal/partition/partition.go",
 		"A checkpoint says that all events are published while documents are due.",
 		`	case p.nextDue() <= p.progress.CommittedWatermark():

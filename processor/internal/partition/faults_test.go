@@ -179,7 +179,7 @@ var stages = map[string]stage{
 			r.snapshot()
 		},
 		ends: func(t *testing.T, r *rig, n int) {
-			if r.ownership.recording != nil || r.calls("copy") > 1 {
+			if r.tenure.recording != nil || r.calls("copy") > 1 {
 				t.Errorf("the snapshot does not end: %q", r.passed)
 			}
 			if all := r.generations(); len(all) == 0 || all[0].Offset != r.progress.Offset() || all[0].Watermark != at(n-1)+5 {

@@ -30,7 +30,7 @@ type work struct {
 func (p *Partition) finish(ctx context.Context, w *work) (committed bool, err error) {
 	d, metrics := w.decision, p.shared.Metrics
 	n := len(d.Outputs)
-	if n > 0 && p.ownership.verified.Before(w.began) {
+	if n > 0 && p.tenure.verified.Before(w.began) {
 		// These outputs follow from the messages alone: nothing has shown that this
 		// process is still the owner.
 		if err := p.verify(ctx, nil); err != nil {
@@ -105,8 +105,8 @@ func (p *Partition) commit(ctx context.Context, to fold.Position, configs []stor
 	if err := p.shared.Hook.At(crash.AfterCommit); err != nil {
 		return err
 	}
-	p.ownership.verified = began
-	p.ownership.recording.Commit(configs, changes)
+	p.tenure.verified = began
+	p.tenure.recording.Commit(configs, changes)
 	p.shared.Metrics.Commits.Observe(time.Since(began).Seconds())
 	for _, c := range changes {
 		p.collections.Committed(c, &p.queue)

@@ -107,14 +107,14 @@ type Partition struct {
 	announcer   *announce.Announcer
 	delivery    delivery
 
-	ownership ownership
-	reaper    reaper
-	duties    duties
-	again     atomic.Bool // see TakeOverAgain
+	tenure tenure
+	reaper reaper
+	duties duties
+	again  atomic.Bool // see TakeOverAgain
 }
 
-// ownership is how this process owns the partition.
-type ownership struct {
+// tenure is how this process owns the partition.
+type tenure struct {
 	taken     bool      // the partition is taken over, and nothing has failed since
 	everTaken bool      // it was taken over in this run
 	verified  time.Time // when this process was the owner for certain
@@ -174,7 +174,7 @@ func (p *Partition) Run(ctx context.Context) error {
 			p.fail(ctx, err, failures)
 			continue
 		}
-		if p.ownership.loads == nil && p.status.Trouble.Swap(nil) != nil {
+		if p.tenure.loads == nil && p.status.Trouble.Swap(nil) != nil {
 			p.shared.Statuses.Report()
 		}
 		if p.progressed() {
@@ -198,22 +198,22 @@ func (p *Partition) Run(ctx context.Context) error {
 // progress, nor is a part of a load: else a partition that always fails after it would be taken over
 // again and again without a pause, with a tick and a fence each time.
 func (p *Partition) progressed() bool {
-	return p.ownership.loads == nil && (p.progress.CommittedOffset() > p.announcer.UpTo() || time.Since(p.ownership.failed) > backoff.Calm)
+	return p.tenure.loads == nil && (p.progress.CommittedOffset() > p.announcer.UpTo() || time.Since(p.tenure.failed) > backoff.Calm)
 }
 
 // fatal reports whether an error means that it would be wrong to go on.
 func (p *Partition) fatal(err error) bool {
-	return streams.MustStop(err) || errors.Is(err, ErrNotOwner) || errors.Is(err, store.ErrForeign) && !p.ownership.everTaken
+	return streams.MustStop(err) || errors.Is(err, ErrNotOwner) || errors.Is(err, store.ErrForeign) && !p.tenure.everTaken
 }
 
 // fail notes why a step failed, and waits before the next. After a failure the owner
 // trusts nothing that it knew of the partition: it takes the partition over anew.
 func (p *Partition) fail(ctx context.Context, err error, failures int) {
-	p.ownership.taken, p.ownership.failed = false, time.Now()
+	p.tenure.taken, p.tenure.failed = false, time.Now()
 	p.abandon(err)
 	p.leaveTurn()
 	if errors.Is(err, store.ErrDamaged) && !errors.Is(err, streams.ErrRefused) { // a refusal only names the damage
-		p.ownership.damage = err
+		p.tenure.damage = err
 	}
 	fenced := errors.Is(err, store.ErrFenced)
 	if fenced {
@@ -237,26 +237,26 @@ func (p *Partition) runOnce(stop context.Context) (worked bool, err error) {
 			return false, err
 		}
 	}
-	if why := p.inbox.Truncated(); why != nil && p.ownership.taken {
+	if why := p.inbox.Truncated(); why != nil && p.tenure.taken {
 		return false, p.failed(fmt.Errorf("it is taken over anew: %v", why)) // not its kind: the takeover judges that
 	}
 	if p.again.Swap(false) {
-		p.ownership.taken = false
+		p.tenure.taken = false
 		p.abandon(errAgain)
 		p.leaveTurn()
 	}
-	if !p.ownership.taken {
+	if !p.tenure.taken {
 		if err := p.takeOver(stop); err != nil {
 			return false, err
 		}
 		// After a failure the owner reaps first, once: if Redis is full, that makes room.
-		if p.ownership.loads == nil {
+		if p.tenure.loads == nil {
 			if err := p.reapNow(ctx); err != nil {
 				return false, err
 			}
 		}
 	}
-	if p.ownership.loads != nil {
+	if p.tenure.loads != nil {
 		return true, p.load(stop)
 	}
 	read := p.shared.Reader.PositionOf(p.id) // before Take: no message is missing up to there
@@ -327,7 +327,7 @@ func (p *Partition) keep(ctx context.Context) (due bool, err error) {
 func (p *Partition) Verify(ctx context.Context) error { return p.verify(ctx, nil) }
 
 // Verified is when this process was the owner for certain.
-func (p *Partition) Verified() time.Time { return p.ownership.verified }
+func (p *Partition) Verified() time.Time { return p.tenure.verified }
 
 // verify makes sure that the partition is this process's, and that some collections are
 // as they were left.
@@ -338,7 +338,7 @@ func (p *Partition) verify(ctx context.Context, collections []string) error {
 	if err := p.store.Verify(ctx, p.progress.Version(), collections); err != nil {
 		return err
 	}
-	p.ownership.verified = began
+	p.tenure.verified = began
 	return nil
 }
 

@@ -156,6 +156,6 @@ func (p *Partition) find(ctx context.Context, cuts []store.Cut, whole bool) ([]s
 	if err != nil {
 		return nil, err
 	}
-	p.ownership.verified = began
+	p.tenure.verified = began
 	return found, p.shared.Hook.At(crash.AfterFind)
 }

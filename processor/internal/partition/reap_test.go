@@ -222,7 +222,7 @@ func TestG11_RestsWhileASnapshotIsTaken(t *testing.T) {
 	if rest := p.rest(); rest != HeartbeatEvery {
 		t.Errorf("it rests for %s", rest)
 	}
-	p.ownership.recording = beginRecording(full{}, fold.NewCollections(nil, nil))
+	p.tenure.recording = beginRecording(full{}, fold.NewCollections(nil, nil))
 	if rest := p.rest(); rest <= 0 || rest >= HeartbeatEvery {
 		t.Errorf("with a snapshot it rests for %s", rest)
 	}
@@ -232,8 +232,8 @@ func TestG11_RestsWhileASnapshotIsTaken(t *testing.T) {
 func TestG7_ASnapshotThatFails(t *testing.T) {
 	r := newRig(t)
 	r.idle()
-	r.ownership.recording, r.passed = beginRecording(full{failed: true}, r.collections), nil
-	if err := r.record(t.Context()); err != nil || r.ownership.recording != nil || r.calls("copy") > 0 {
+	r.tenure.recording, r.passed = beginRecording(full{failed: true}, r.collections), nil
+	if err := r.record(t.Context()); err != nil || r.tenure.recording != nil || r.calls("copy") > 0 {
 		t.Errorf("it goes on: %q, %v", r.passed, err)
 	}
 }

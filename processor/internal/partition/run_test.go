@@ -32,8 +32,8 @@ func TestProgressed(t *testing.T) {
 		{7, true, time.Now(), false}, {9, true, long, false},
 	} {
 		p := at8(nil, tt.upTo)
-		if p.ownership.failed = tt.failed; tt.loads {
-			p.ownership.loads = &snapshot.Manifest{}
+		if p.tenure.failed = tt.failed; tt.loads {
+			p.tenure.loads = &snapshot.Manifest{}
 		}
 		if got := p.progressed(); got != tt.want {
 			t.Errorf("%+v: it has progressed: %t", tt, got)
@@ -58,8 +58,8 @@ func TestFailure(t *testing.T) {
 		r.idle()
 		before := time.Now()
 		r.recoverFrom(tt.err, tt.failures)
-		if (r.ownership.damage != nil) != tt.damage || r.ownership.taken || r.ownership.failed.Before(before) {
-			t.Errorf("%v: it knows the damage %v", tt.err, r.ownership.damage)
+		if (r.tenure.damage != nil) != tt.damage || r.tenure.taken || r.tenure.failed.Before(before) {
+			t.Errorf("%v: it knows the damage %v", tt.err, r.tenure.damage)
 		}
 		trouble := r.status.Trouble.Load() != nil
 		if told := slices.Contains(r.logged, "the processor has a problem") || len(r.logged) > 0; trouble != tt.trouble || told != tt.trouble || value(t, r.shared.Metrics.Fenced) != tt.fenced {
@@ -79,7 +79,7 @@ func TestFatal(t *testing.T) {
 		{errFault, false, false}, {fmt.Errorf("x: %w", streams.ErrLogBehind), true, true}, {fmt.Errorf("x: %w", ErrNotOwner), true, true},
 		{fmt.Errorf("x: %w", store.ErrForeign), false, true}, {fmt.Errorf("x: %w", store.ErrForeign), true, false},
 	} {
-		p := &Partition{ownership: ownership{everTaken: tt.everTaken}}
+		p := &Partition{tenure: tenure{everTaken: tt.everTaken}}
 		if got := p.fatal(tt.err); got != tt.want {
 			t.Errorf("%v, taken before: %t: fatal: %t", tt.err, tt.everTaken, got)
 		}

@@ -24,7 +24,7 @@ var errEnds = errors.New("the process ends, or gives the partition up")
 // record scans some documents for a snapshot, if one is wanted and it is time to. A partition
 // that lacks documents takes none.
 func (p *Partition) record(ctx context.Context) error {
-	t := &p.ownership
+	t := &p.tenure
 	if t.recording == nil && p.progress.Rebuild() == 0 {
 		if w := p.shared.Desk.Order(p.number()); w != nil {
 			t.recording = beginRecording(w, p.collections)
@@ -61,27 +61,27 @@ func (p *Partition) recorded(ctx context.Context) error {
 		return err
 	}
 	published := p.announcer.PublishedUpTo()
-	p.ownership.recording.Finish(snapshot.Manifest{
+	p.tenure.recording.Finish(snapshot.Manifest{
 		Offset: p.progress.CommittedOffset(), Watermark: p.progress.CommittedWatermark(), Stamp: p.progress.Stamp(), Configured: p.progress.Configured(),
 		Published: published.Seq, PublishedTime: published.Watermark, From: published.From, Last: p.announcer.Last(),
 	})
-	p.ownership.recording = nil
+	p.tenure.recording = nil
 	return nil
 }
 
 // rest is how long the owner waits for messages before it looks after its duties.
 func (p *Partition) rest() time.Duration {
-	if p.ownership.recording == nil {
+	if p.tenure.recording == nil {
 		return HeartbeatEvery
 	}
-	return min(HeartbeatEvery, p.ownership.recording.Wait(time.Now()))
+	return min(HeartbeatEvery, p.tenure.recording.Wait(time.Now()))
 }
 
 // abandon gives up the snapshot that is being taken, and the load of one.
 func (p *Partition) abandon(why error) {
-	p.ownership.recording.Abandon(why)
-	p.ownership.loader.Close()
-	p.ownership.recording, p.ownership.loader, p.ownership.loads = nil, nil, nil
+	p.tenure.recording.Abandon(why)
+	p.tenure.loader.Close()
+	p.tenure.recording, p.tenure.loader, p.tenure.loads = nil, nil, nil
 }
 
 // clear clears the partition, to load the snapshot that was found. The state says so until the
@@ -101,7 +101,7 @@ func (p *Partition) clear(ctx context.Context, f *found) (store.State, error) {
 
 // load loads some of the snapshot that was found.
 func (p *Partition) load(stop context.Context) error {
-	t := &p.ownership
+	t := &p.tenure
 	if t.loader == nil {
 		p.logger.Info("the partition is loaded from a snapshot", slog.Uint64("generation", t.loads.Generation), slog.Uint64("offset", t.loads.Offset))
 		t.loader = newLoader(p.store, p.progress.Version(), t.loads, p.shared.Desk.Store().Entries(stop, t.loads))

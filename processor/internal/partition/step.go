@@ -140,7 +140,7 @@ func (p *Partition) readSlots(ctx context.Context, slots []*fold.Slot, whole map
 	if err != nil {
 		return err
 	}
-	p.ownership.verified = began
+	p.tenure.verified = began
 	for i := range wants {
 		for j, s := range order[i] {
 			stored := found[i][j]

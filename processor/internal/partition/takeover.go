@@ -124,7 +124,7 @@ func (p *Partition) examiner() *examiner {
 }
 
 func (p *Partition) known() known {
-	return known{EverTaken: p.ownership.everTaken, Committed: p.progress.CommittedOffset(), Damage: p.ownership.damage}
+	return known{EverTaken: p.tenure.everTaken, Committed: p.progress.CommittedOffset(), Damage: p.tenure.damage}
 }
 
 // examine finds out what is stored, and whether the log can continue it, or a snapshot.
@@ -172,7 +172,7 @@ func (p *Partition) claim(ctx context.Context, f *found) error {
 	if f.State.Version == "" {
 		f.State.Offset = f.Checkpoint.Origin
 	}
-	p.ownership.verified = time.Now()
+	p.tenure.verified = time.Now()
 	var err error
 	if f.Anew && lacks != store.Clearing {
 		err = takeAnew(ctx, p.store, f.State, version)
@@ -244,7 +244,7 @@ func (p *Partition) resume(ctx context.Context, f *found, upTo uint64) error {
 	if f.Unfit != nil {
 		p.logger.Warn("snapshots cannot be used", slog.Any("error", f.Unfit))
 	}
-	p.ownership.damage, p.ownership.loads = nil, f.Snapshot
+	p.tenure.damage, p.tenure.loads = nil, f.Snapshot
 	p.goOn(f.State, version, lacks)
 	return nil
 }
@@ -282,7 +282,7 @@ func (p *Partition) RemoveAside(ctx context.Context) {
 // goOn goes on from a state. The messages that were read are kept if the state is not
 // older than where the reading began; else the log is read again.
 func (p *Partition) goOn(stored store.State, version string, rebuild uint64) {
-	older := !p.ownership.everTaken || stored.Offset < p.pending.Base || p.inbox.Truncated() != nil
+	older := !p.tenure.everTaken || stored.Offset < p.pending.Base || p.inbox.Truncated() != nil
 	p.progress.Resume(stored, version, rebuild)
 	p.collections = fold.NewCollections(stored.Configs, stored.Collections)
 	p.queue.Set(nil)
@@ -293,12 +293,12 @@ func (p *Partition) goOn(stored store.State, version string, rebuild uint64) {
 		p.inbox.Skip(stored.Offset)
 		p.pending.Skip(stored.Offset)
 	}
-	if rebuild != 0 && p.ownership.everTaken { // at the start it is no news
+	if rebuild != 0 && p.tenure.everTaken { // at the start it is no news
 		p.logger.Warn("the partition is being rebuilt from the log", slog.Uint64("from", stored.Offset), slog.Uint64("to", rebuild))
 	}
 	// It soon commits what it has read: else two owners that take the partition from each other, each
 	// before the other's heartbeat, would never get on.
-	p.ownership.taken, p.ownership.everTaken, p.duties.heartbeat = true, true, time.Time{}
+	p.tenure.taken, p.tenure.everTaken, p.duties.heartbeat = true, true, time.Time{}
 	p.status.Next.Store(math.MaxInt64) // until this owner has looked it up
 	p.status.Rebuild.Store(rebuild)
 	p.status.Applied.Store(stored.Offset)

@@ -257,7 +257,7 @@ func TestG7_NoTick(t *testing.T) {
 				t.Error(err)
 			}
 		}
-		if err := takeOver(r); err == nil || !strings.Contains(err.Error(), "append a tick") || r.ownership.taken {
+		if err := takeOver(r); err == nil || !strings.Contains(err.Error(), "append a tick") || r.tenure.taken {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
@@ -380,7 +380,7 @@ func TestG7_ADamagedPartitionIsKept(t *testing.T) {
 		t.Fatalf("a damaged partition ends the process: %v", err)
 	}
 	for range 2 {
-		if err := r.try(); !errors.Is(err, streams.ErrRefused) || r.ownership.taken {
+		if err := r.try(); !errors.Is(err, streams.ErrRefused) || r.tenure.taken {
 			t.Fatalf("it is taken over: %v", err)
 		}
 	}
@@ -403,7 +403,7 @@ func TestG7_AllAreExaminedBeforeAnyIsChanged(t *testing.T) {
 	r.restart("")
 	taken := func() (taken int) {
 		for _, p := range r.all {
-			if p.ownership.taken {
+			if p.tenure.taken {
 				taken++
 			}
 		}
