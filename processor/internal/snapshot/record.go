@@ -8,9 +8,9 @@ import (
 	"strconv"
 )
 
-// ErrSuperseded: another owner has changed the record of the partition, so a snapshot that was
+// errSuperseded: another owner has changed the record of the partition, so a snapshot that was
 // taken meanwhile does not count.
-var ErrSuperseded = errors.New("another owner has changed the record of the partition's snapshots")
+var errSuperseded = errors.New("another owner has changed the record of the partition's snapshots")
 
 const format = 1
 
