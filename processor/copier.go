@@ -15,17 +15,17 @@ import (
 
 const (
 	copyEvery  = 500 * time.Millisecond
-	copyAfter  = time.Second // without progress
+	copyAfter  = time.Second // since a partition has last applied one of these messages
 	copyAtOnce = 100         // messages
 )
 
-// copier brings what the log lacks of the stream of configurations. The server copies that by
-// itself, within milliseconds, but for a message that the log takes for a duplicate: one with
-// the Nats-Msg-Id of a write, or of an earlier configuration. Without the copier, that shard
-// would go on with another configuration than the others.
+// copier copies messages of the stream of configurations into the log, if the log lacks them. NATS
+// sources that stream within milliseconds. But the log drops a message as a duplicate if it has the
+// Nats-Msg-Id of a write, or of an earlier configuration. Without the copier, this shard would
+// then decide by another configuration than the others.
 //
-// A copy does no harm where the log has the message too: each partition applies the messages of
-// that stream in their order, and each once (state.Progress.OutOfTurn).
+// A copy does no harm if the log has the message already: each partition applies the messages of
+// that stream in their order, and each once (fold.Progress.OutOfTurn).
 type copier struct {
 	js      jetstream.JetStream
 	link    *streams.Link
@@ -40,7 +40,7 @@ func (c *copier) run(ctx context.Context) {
 	if c.streams.Configs == nil {
 		return
 	}
-	var have seenAt // up to where all partitions have applied the stream
+	var have seenAt // the last message of the stream that all partitions have applied
 	for backoff.Wait(ctx, copyEvery) {
 		s := c.session
 		stands := have.stands(s.statuses.Configured(), true, time.Now())
@@ -49,7 +49,7 @@ func (c *copier) run(ctx context.Context) {
 			continue
 		}
 		if err := c.copy(ctx, have.value+1); err != nil && ctx.Err() == nil {
-			c.logger.Warn("configurations that the log lacks could not be copied to it", slog.Any("error", err))
+			c.logger.Warn("cannot copy missing configurations to the log, retrying", slog.Any("error", err))
 		}
 	}
 }
@@ -63,7 +63,7 @@ func (c *copier) copy(ctx context.Context, from uint64) error {
 		if err != nil || last < from {
 			return err
 		}
-		c.logger.Info("copying configurations that the log has not got", slog.Uint64("from", from), slog.Uint64("to", last))
+		c.logger.Info("copying missing configurations to the log", slog.Uint64("from", from), slog.Uint64("to", last))
 		for seq := from; seq <= min(last, from+copyAtOnce-1); seq++ {
 			m, err := c.streams.Copy(ctx, c.log, seq)
 			if err == nil {

@@ -13,7 +13,7 @@
 //
 //	streams    provisions the log, the stream of events, the bucket of checkpoints; tells whether the
 //	           log is the one that the stored state was computed from; makes requests over NATS
-//	feed       reads the log once: reader.go, catchup.go; keeps log time: logtime.go,
+//	feed       reads the log once: reader.go, catchup.go, reading.go; keeps log time: logtime.go,
 //	           clockguard.go; one inbox per partition: inbox.go; ticks: ticker.go
 //	fold       decodes messages, and decides: message, state and log time → outputs, outcomes,
 //	           changes; pure
@@ -75,12 +75,12 @@
 //   - S11: No partition waits for another: not for its inbox, its failures or its rebuild
 //     (feed/inbox.go).
 //   - S12: A takeover compares Redis, the log, the stream of events, the checkpoint and the
-//     snapshots with each other, and goes on only where what remains is the whole (examine).
-//     Nobody applies the log over a gap in its middle before a person has decided (identity/gap.go).
+//     snapshots with each other, and goes on only where what remains is the whole (partition/examine.go).
+//     Nobody applies the log over a gap in its middle before a person has decided (streams/gap.go).
 //
-// Types have invariants of their own: R of the recording, O of the snapshots, T of the retention, E of the examiner, C of the reader and I of the inbox (feed), A of the
-// progress and K of the collections (state), N of the publications (announce), P of the
-// stored partition (sink).
+// Types have invariants of their own: R of the recording and E of the examiner (partition), O of the
+// snapshots, T of the retention, C of the reader and I of the inbox (feed), A of the progress and K of
+// the collections (fold), N of the publications (announce), P of the stored partition (sink/store).
 //
 // # A refused shard
 //
@@ -103,10 +103,10 @@
 //	G3   one event per expired version           S3 S5 S6   TestG3_HeldUpOnTheWayToTheStream
 //	G4   the log decides races                   S1 S2      TestG4_ClockLead, TestG4_LogTime
 //	G5   expired is final                        S1         TestG5_ARaiseBringsNothingBack
-//	G6   a configuration costs the same          state      TestG9_VeryManyCollectionsCostAStepNothing
+//	G6   a configuration costs the same          fold       TestG9_VeryManyCollectionsCostAStepNothing
 //	G7   Redis is disposable                     S7 S8      TestG7_Flushed, TestG7_DamagedAndTruncated, TestG7_DamagedSnapshots
-//	G8   bad input ends as a rejection           message    TestG8_EveryKindOfBadInput
-//	G9   traffic goes first                      S11 turns  TestG9_OnePartitionStandsStill
+//	G8   bad input ends as a rejection           fold       TestG8_EveryKindOfBadInput
+//	G9   traffic goes first                      S11        TestG9_OnePartitionStandsStill
 //	G10  what has expired is gone                S9         TestG10_NothingIsLeftInAnyFile
 //	G11  health tells the truth                  monitor.go TestKept (health-tells-the-truth.plan), TestG11_StreamGone
 //	G12  what NATS loses is found                S12        TestG12_Matrix, TestG12_CrashAtEveryPoint, TestG12_ARefusedShardHoldsUpNothingElse, TestG12_AGapInTheLog
@@ -118,16 +118,19 @@
 //
 // Each is used in one sense:
 //
+//	log         the stream of writes and configurations of a shard. wire.Log has its names,
+//	            streams.Log reads it and knows its identity, events.Source names it in its outputs
+//	log time    the greatest stamp of the log so far
 //	shard       a log, and the partitions that are folded from it
 //	partition   a part of the documents of a shard, by the hash of collection and id
 //	offset      the log sequence up to which a partition has applied the log
-//	watermark   log time at the offset: the greatest stamp so far
+//	watermark   log time at the offset
 //	position    a sequence of the log, with the log time there
 //	deadline    the instant from which a document is expired
 //	due         past its deadline by log time, and not yet reaped
 //	reap        remove a due document, after its event was published
 //	event       the message that a document has expired
-//	output      an event or a rejection
+//	output      what the log makes lapse publish: an event or a rejection
 //	outcome     the answer to the client that has published a message
 //	publish     store an output in the stream of events
 //	commit      change the stored partition and its offset in one script
@@ -136,7 +139,9 @@
 //	place       a sequence of the stream of events, and which message is there
 //	tail        what the stream of events has behind a place
 //	take over   become the owner of a partition
+//	rebuild     apply the log again, because the stored partition lacks documents; they are
+//	            complete again at the offset Rebuild
 //	owner       the process, and in it the goroutine, that applies a partition
-//	lease       which process is to own; see package lease
+//	lease       which process is to own; see Lease, and package lease
 //	generation  a dropped collection whose due documents still need their events
 package processor

@@ -132,6 +132,6 @@ func (g gauges) Collect(c chan<- prometheus.Metric) {
 		c <- prometheus.MustNewConstMetric(lagSeconds, prometheus.GaugeValue, since(oldest), id)
 		c <- prometheus.MustNewConstMetric(backlog, prometheus.GaugeValue, since(p.Due.Load()), id)
 		c <- prometheus.MustNewConstMetric(stuck, prometheus.GaugeValue, truth(p.Trouble.Load() != nil), id)
-		c <- prometheus.MustNewConstMetric(rebuilding, prometheus.GaugeValue, truth(p.Lacking.Load() > 0), id)
+		c <- prometheus.MustNewConstMetric(rebuilding, prometheus.GaugeValue, truth(p.Rebuild.Load() > 0), id)
 	}
 }

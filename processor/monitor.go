@@ -338,8 +338,8 @@ func (m *monitor) checkPartitions(context.Context) error {
 		}
 		n, _ := m.session.inboxes[i].Len()
 		reaps, applied := m.reaped[i].stands(p.Reaped.Load(), true, now), p.Applied.Load()
-		lacks := applied < last && p.Owned.Load() && p.Lacking.Load() == 0 && !m.guard.Holds()
-		stands := m.applied[i].stands(applied, n > 0 || lacks, now)
+		unapplied := applied < last && p.Owned.Load() && p.Rebuild.Load() == 0 && !m.guard.Holds()
+		stands := m.applied[i].stands(applied, n > 0 || unapplied, now)
 		unread = unread || n == 0 && stands > unreadAfter
 		if p.Trouble.Load() != nil {
 			continue // which has a problem of its own
@@ -365,7 +365,7 @@ func (m *monitor) checkPartitions(context.Context) error {
 
 // overdue is how long the first document of a partition has been due.
 func (m *monitor) overdue(p *partition.Status, now time.Time) time.Duration {
-	if !p.Owned.Load() || p.Lacking.Load() > 0 || p.Applied.Load() < m.session.start.Load() {
+	if !p.Owned.Load() || p.Rebuild.Load() > 0 || p.Applied.Load() < m.session.start.Load() {
 		return 0 // the log has to be applied first
 	}
 	return m.session.ticker.LogTime(now).Sub(time.UnixMilli(p.Next.Load()))

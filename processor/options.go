@@ -143,7 +143,7 @@ func CheckSync(interval, forgetWithin time.Duration) error {
 		return fmt.Errorf("sync interval %s is not valid: use a duration of at least 0", interval)
 	}
 	if least := leastSyncIntervals * interval; forgetWithin < least {
-		return fmt.Errorf("--forget-within %s is too short for a NATS server that syncs to disk every %s: use at least %s, or let the server sync more often (sync_interval) and say so with --nats-sync-interval", forgetWithin, interval, least)
+		return fmt.Errorf("--forget-within %s is too short for a NATS server that syncs every %s: use at least %s, or a shorter sync_interval, and name that in --nats-sync-interval", forgetWithin, interval, least)
 	}
 	return nil
 }
@@ -175,9 +175,9 @@ func (o *Options) streams(maxPayload int64) streams.Options {
 	}
 }
 
-// Owner tells a processor whether its process is to own the partitions. Safety does not
+// Lease tells a processor whether its process is to own the partitions. Safety does not
 // depend on it: it keeps two processes from taking them from each other.
-type Owner interface {
+type Lease interface {
 	// OK returns an error that is ErrNotOwner if another process is to own them. The
 	// processor calls it before each step; it may wait shortly where that is uncertain.
 	OK(ctx context.Context) error

@@ -96,7 +96,7 @@ func (p *Processor) Run(ctx context.Context) error { return p.RunAs(ctx, nil) }
 
 // RunAs is Run for as long as lease allows this process to own the partitions; then it
 // returns [ErrNotOwner]. A nil lease always allows it.
-func (p *Processor) RunAs(ctx context.Context, lease Owner) error {
+func (p *Processor) RunAs(ctx context.Context, lease Lease) error {
 	if p.running.Swap(true) {
 		return errors.New("the processor runs already")
 	}

@@ -44,7 +44,7 @@ type session struct {
 	ended    atomic.Bool
 
 	publisher *events.Publisher
-	outputs   events.Log
+	outputs   events.Source
 	compared  struct { // see compareEvents
 		last   events.Place
 		lost   events.Place // which is told once
@@ -135,7 +135,7 @@ func (p *Processor) hasLog(ctx context.Context, js jetstream.JetStream) (bool, e
 
 // wire checks Redis, provisions the streams and makes the parts of a session. Each part
 // gets what it uses when it is made.
-func (p *Processor) wire(ctx context.Context, s *session, l *streams.Link, lease Owner) error {
+func (p *Processor) wire(ctx context.Context, s *session, l *streams.Link, lease Lease) error {
 	if err := p.Check(ctx); err != nil {
 		return err
 	}
@@ -166,11 +166,11 @@ func (p *Processor) wire(ctx context.Context, s *session, l *streams.Link, lease
 	names := p.opts.log()
 	log := streams.NewLog(provisioned, l)
 	s.ticker = feed.NewTicker(js, l, names.Tick(), s.inboxes, s.backlog, p.opts.Health)
-	s.reader = feed.NewReader(feed.Source{
+	s.reader = feed.NewReader(feed.Options{
 		NATS: p.nc, Link: l, Log: log, Guard: p.guard, Health: p.opts.Health, Logger: p.opts.Logger,
 		Decoder: fold.Decoder{Log: names, Partitions: p.opts.Partitions, MaxBody: provisioned.MaxBody, MaxLevels: provisioned.MaxLevels, Replies: provisioned.Replies, ConfigReplies: s.configReplies(ctx, provisioned, l)},
 	}, s.inboxes, s.ticker, s.backlog)
-	s.outputs = events.NewLog(names, provisioned.Created())
+	s.outputs = events.NewSource(names, provisioned.Created())
 	tail := s.publisher.NewTail(s.outputs)
 	checkpoints := announce.NewCheckpoints(log)
 	desk := snapshot.NewDesk(snapshot.NewStore(p.objects(provisioned), log, log.ID(), p.hook))
@@ -192,7 +192,7 @@ func (p *Processor) wire(ctx context.Context, s *session, l *streams.Link, lease
 	s.checkpointer = announce.NewCheckpointer(checkpoints, announcers, p.opts.Health, p.hook)
 	s.monitor = newMonitor(p, s, js, log)
 	s.keeper = retention.New(retention.Parts{
-		Log: names, Identity: log, JetStream: js, Desk: desk, Checkpoints: checkpoints, Statuses: s.statuses, Redis: p.store,
+		Names: names, Log: log, JetStream: js, Desk: desk, Checkpoints: checkpoints, Statuses: s.statuses, Redis: p.store,
 		Logger: p.opts.Logger, Metrics: p.metrics.retention, Hook: p.hook, Applying: p.Applying,
 		Sync: *p.opts.SyncInterval,
 	}, p.opts.ForgetWithin)

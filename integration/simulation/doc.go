@@ -3,11 +3,12 @@
 //
 // A history is a [plan.Plan] that happens in a [World], in a bubble of testing/synctest. The
 // processes are processor.Processor with the client library of NATS (process.go). They talk to
-// models of NATS (package natsmodel, at the end of conn.go) and of Redis (package redismodel,
-// behind remote.go). The world carries each request to a model, and each answer back, one at a
-// time (world.go), sends what clients send (client.go) and breaks what the plan says
-// (steps.go). An observer.Observer checks what must hold after each effect, and verdict.go
-// what must hold at the end.
+// models of NATS (package natsmodel, through a pipe.Pipe) and of Redis (package redismodel, through
+// remote.go), and keep snapshots in memory (objects.go). The world carries each request to a model,
+// and each answer back, one at a time (world.go). It sends what clients send (client.go), and breaks
+// what the plan says (steps.go). An observer.Observer checks what must hold after each effect, clocks.go
+// what lapse has to say of a wrong clock, and verdict.go what must hold at the end. run.go runs a plan
+// until the world has come to rest.
 //
 // What makes a history of a seed the same each time: the world lets one thing happen, waits
 // until every goroutine waits, and puts what they have sent meanwhile into one order. Requests

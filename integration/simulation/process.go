@@ -125,7 +125,7 @@ func (p *process) believe(owns bool) {
 	p.changed = make(chan struct{})
 }
 
-// OK implements processor.Owner.
+// OK implements processor.Lease.
 func (p *process) OK(context.Context) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -135,7 +135,7 @@ func (p *process) OK(context.Context) error {
 	return nil
 }
 
-// Fenced implements processor.Owner.
+// Fenced implements processor.Lease.
 func (p *process) Fenced(ctx context.Context) error { return p.OK(ctx) }
 
 // Dial implements nats.CustomDialer.

@@ -27,7 +27,7 @@ type Options struct {
 }
 
 // Client is a connection to the NATS server of lapse. Several goroutines may use it.
-type Client struct{ l *link }
+type Client struct{ l *connection }
 
 // Connect connects to the NATS server. It does not find out whether lapse runs there: the
 // first exchange does.
@@ -39,7 +39,7 @@ func Connect(opts Options) (*Client, error) {
 		return nil, err
 	}
 	opts.Timeout = cmp.Or(opts.Timeout, DefaultTimeout)
-	l, err := connectLink(linkOptions(opts))
+	l, err := connect(opts)
 	if err != nil {
 		return nil, err
 	}

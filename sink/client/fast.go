@@ -99,7 +99,7 @@ func newFast(ctx context.Context, p *pipe) *fast {
 	return f
 }
 
-func streamConfig(ctx context.Context, l *link, name string) (jetstream.StreamConfig, error) {
+func streamConfig(ctx context.Context, l *connection, name string) (jetstream.StreamConfig, error) {
 	within, cancel := l.Within(ctx, streamInfoAPI+name)
 	defer cancel()
 	stream, err := l.JS.Stream(within, name)

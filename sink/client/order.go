@@ -24,7 +24,7 @@ type SnapshotProgress struct {
 
 // Snapshots orders a snapshot of every partition, and waits until all are stored or ctx is done. It calls
 // progress when something has changed. A snapshot that fails is tried again.
-func takeSnapshots(ctx context.Context, l *link, progress func(SnapshotProgress)) (p SnapshotProgress, err error) {
+func takeSnapshots(ctx context.Context, l *connection, progress func(SnapshotProgress)) (p SnapshotProgress, err error) {
 	shards, err := readShards(ctx, l)
 	if err != nil {
 		return p, err
@@ -59,7 +59,7 @@ func takeSnapshots(ctx context.Context, l *link, progress func(SnapshotProgress)
 
 // ask orders snapshots of a shard, or asks how far they are. The owner of the shard may have
 // just changed: then nobody answers for a moment, and the new one takes the order anew.
-func ask(ctx context.Context, l *link, shard int, since int64) (reply wire.SnapshotReply, err error) {
+func ask(ctx context.Context, l *connection, shard int, since int64) (reply wire.SnapshotReply, err error) {
 	subject := l.Prefix.Snapshot(shard)
 	body, err := json.Marshal(wire.SnapshotOrder{Since: since})
 	if err != nil {

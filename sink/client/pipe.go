@@ -44,7 +44,7 @@ type pipeOptions struct {
 // batches of JetStream (fast.go, answers.go), one at a time for each shard. A fast batch saves NATS and
 // the client an acknowledgement for each message.
 type pipe struct {
-	l      *link
+	l      *connection
 	opts   pipeOptions
 	inbox  string
 	sub    *nats.Subscription
@@ -75,7 +75,7 @@ type flight struct {
 }
 
 // newPipe starts a pipe. Close it at the end.
-func newPipe(ctx context.Context, l *link, opts pipeOptions) (*pipe, error) {
+func newPipe(ctx context.Context, l *connection, opts pipeOptions) (*pipe, error) {
 	failed, fail := context.WithCancelCause(context.Background())
 	p := &pipe{
 		l: l, opts: opts, inbox: l.NC.NewInbox(),

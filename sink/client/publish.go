@@ -25,7 +25,7 @@ const (
 const ackLate = 100 * time.Millisecond
 
 // One publishes one message, and waits for its outcome, or only for the acknowledgement.
-func publishOne(ctx context.Context, l *link, msg *nats.Msg, ackOnly bool) (a answer, err error) {
+func publishOne(ctx context.Context, l *connection, msg *nats.Msg, ackOnly bool) (a answer, err error) {
 	within, cancel := l.Within(ctx, msg.Subject)
 	defer cancel()
 	inbox := l.NC.NewInbox()
@@ -63,7 +63,7 @@ func publishOne(ctx context.Context, l *link, msg *nats.Msg, ackOnly bool) (a an
 
 // await waits for the answers to a message. absent means that nobody listens on its subject, so
 // that it is not stored.
-func (a *answer) await(ctx, within context.Context, l *link, msg *nats.Msg, answers <-chan *nats.Msg, ackOnly bool) (absent bool, err error) {
+func (a *answer) await(ctx, within context.Context, l *connection, msg *nats.Msg, answers <-chan *nats.Msg, ackOnly bool) (absent bool, err error) {
 	var known storedAt
 	var late <-chan time.Time // not nil once the outcome is there
 	for {

@@ -14,7 +14,7 @@ const connectedEvery = 25 * time.Millisecond
 
 // Send publishes a message. If there is no connection, it waits for one as long as ctx and
 // the timeout allow: nothing is sent before.
-func (l *link) Send(ctx context.Context, msg *nats.Msg) error {
+func (l *connection) Send(ctx context.Context, msg *nats.Msg) error {
 	err := l.NC.PublishMsg(msg)
 	if err == nil || !l.IsLost() || errors.Is(err, nats.ErrMaxPayload) {
 		return err
@@ -26,7 +26,7 @@ func (l *link) Send(ctx context.Context, msg *nats.Msg) error {
 }
 
 // AwaitConnection waits for a connection as long as ctx and the timeout allow.
-func (l *link) AwaitConnection(ctx context.Context) error {
+func (l *connection) AwaitConnection(ctx context.Context) error {
 	if !l.IsLost() {
 		return nil
 	}
@@ -55,7 +55,7 @@ const askAttempts = 3
 // Ask puts a question to JetStream, which changes nothing, and puts it again if no answer comes. In
 // a cluster a question or its answer can be lost while the servers learn of a new connection or of
 // a new leader. All attempts together take no longer than the timeout.
-func (l *link) Ask(ctx context.Context, ask func(context.Context) error) (err error) {
+func (l *connection) Ask(ctx context.Context, ask func(context.Context) error) (err error) {
 	for range askAttempts {
 		attempt, cancel := context.WithTimeout(ctx, l.Timeout/askAttempts)
 		err = ask(attempt)
@@ -69,7 +69,7 @@ func (l *link) Ask(ctx context.Context, ask func(context.Context) error) (err er
 
 // Request sends a request and returns the reply. A request changes nothing, so it may be
 // repeated after any error.
-func (l *link) Request(ctx context.Context, subject string, body []byte) (*nats.Msg, error) {
+func (l *connection) Request(ctx context.Context, subject string, body []byte) (*nats.Msg, error) {
 	within, cancel := l.Within(ctx, subject)
 	defer cancel()
 	err := l.AwaitConnection(within)

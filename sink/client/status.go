@@ -91,7 +91,7 @@ type MemberStatus struct {
 }
 
 // Read reads the state of lapse. If there is no log, the error is ErrUnavailable.
-func readStatus(ctx context.Context, l *link) (Status, error) {
+func readStatus(ctx context.Context, l *connection) (Status, error) {
 	s := Status{
 		Prefix: l.Prefix,
 		Server: ServerStatus{URL: credentials.RedactURLs(l.NC.ConnectedUrl()), Name: l.NC.ConnectedServerName(), Version: l.NC.ConnectedServerVersion()},
@@ -125,7 +125,7 @@ func readStatus(ctx context.Context, l *link) (Status, error) {
 }
 
 // Shards is the number of shards of the prefix. If there is no log, the error is ErrUnavailable.
-func readShards(ctx context.Context, l *link) (int, error) {
+func readShards(ctx context.Context, l *connection) (int, error) {
 	p := l.Prefix
 	_, err := streamInfo(ctx, l, p.LogStream())
 	if !errors.Is(err, jetstream.ErrStreamNotFound) {
@@ -144,7 +144,7 @@ func readShards(ctx context.Context, l *link) (int, error) {
 
 // streams are the names of the streams of the prefix: the log or, with several shards, the
 // stream of configurations and the logs; and the stream of events.
-func streams(ctx context.Context, l *link) (names []string, err error) {
+func streams(ctx context.Context, l *connection) (names []string, err error) {
 	p := l.Prefix
 	shards, err := readShards(ctx, l)
 	if err != nil {
@@ -160,7 +160,7 @@ func streams(ctx context.Context, l *link) (names []string, err error) {
 }
 
 // streamInfo looks up a stream. Only jetstream.ErrStreamNotFound comes without an explanation.
-func streamInfo(ctx context.Context, l *link, name string) (*jetstream.StreamInfo, error) {
+func streamInfo(ctx context.Context, l *connection, name string) (*jetstream.StreamInfo, error) {
 	within, cancel := l.Within(ctx, streamInfoAPI+name)
 	defer cancel()
 	var stream jetstream.Stream
@@ -196,7 +196,7 @@ func stream(info *jetstream.StreamInfo) StreamStatus {
 
 // members adds the processes and the shards. It asks for all entries at once, which lapse itself
 // may do too; a watch of the bucket would need a consumer.
-func (s *Status) members(ctx context.Context, l *link, now time.Time) error {
+func (s *Status) members(ctx context.Context, l *connection, now time.Time) error {
 	bucket := l.Prefix.MembersBucket()
 	stream, prefix := "KV_"+bucket, "$KV."+bucket+"."
 	if _, err := streamInfo(ctx, l, stream); errors.Is(err, jetstream.ErrStreamNotFound) {

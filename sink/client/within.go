@@ -17,14 +17,14 @@ const (
 
 // Within limits the time of one exchange. The context also ends when the server denies one
 // of the subjects, or one that begins with a subject that ends with a dot; Denial tells it.
-func (l *link) Within(ctx context.Context, subjects ...string) (context.Context, context.CancelFunc) {
+func (l *connection) Within(ctx context.Context, subjects ...string) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithTimeout(ctx, l.Timeout)
 	permitted, stop := l.Permitted(ctx, subjects...)
 	return permitted, func() { stop(); cancel() }
 }
 
 // Permitted is Within, without a limit.
-func (l *link) Permitted(ctx context.Context, subjects ...string) (context.Context, context.CancelFunc) {
+func (l *connection) Permitted(ctx context.Context, subjects ...string) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	forget := l.denials.expect(cancel, func(subject string) bool {
 		subject = l.Published(subject)
@@ -37,7 +37,7 @@ func (l *link) Permitted(ctx context.Context, subjects ...string) (context.Conte
 
 // Published is the subject on which a client publishes what the server calls by a subject. With
 // several shards, the mapping of a user's own account comes before the permissions.
-func (l *link) Published(subject string) string {
+func (l *connection) Published(subject string) string {
 	rest, mapped := strings.CutPrefix(subject, string(l.Prefix)+".shard.")
 	if _, rest, ok := strings.Cut(rest, "."); mapped && ok {
 		return string(l.Prefix) + "." + rest
@@ -55,6 +55,6 @@ func denial(ctx context.Context) error {
 
 // Expect calls tell when the server denies a message to a subject that publishes reports, or
 // any subscription, until forget is called.
-func (l *link) Expect(tell func(error), publishes func(subject string) bool) (forget func()) {
+func (l *connection) Expect(tell func(error), publishes func(subject string) bool) (forget func()) {
 	return l.denials.expect(tell, publishes)
 }

@@ -41,7 +41,7 @@ func (o workOptions) Pause(attempts uint64) time.Duration {
 
 // worker is a Run under way.
 type worker struct {
-	l        *link
+	l        *connection
 	opts     workOptions
 	handlers context.Context // of the handlers: done after the grace
 	slots    chan struct{}   // has one element for each handler that runs
@@ -64,7 +64,7 @@ type job struct{ msg jetstream.Msg } // its newest delivery, which is the one to
 //     not begin it a second time. It receives only messages that it can begin at once.
 //   - W3: runWork returns only when all handlers have returned, and has given back what it had
 //     received and not begun.
-func runWork(ctx context.Context, l *link, opts workOptions) error {
+func runWork(ctx context.Context, l *connection, opts workOptions) error {
 	handlers, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
 	w := &worker{l: l, opts: opts, handlers: handlers, slots: make(chan struct{}, opts.Concurrency), jobs: make(map[uint64]*job)}

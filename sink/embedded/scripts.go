@@ -12,30 +12,30 @@ import (
 	"github.com/yuin/gopher-lua/parse"
 )
 
-// scripts runs Lua scripts, all in one state: making a state for each took longer than most
-// scripts take. A script cannot leave anything there, because globals are read-only.
+// scripts runs all Lua scripts in one state, because making a state takes longer than most scripts
+// do. No script can leave anything there, because globals are read-only.
 type scripts struct {
 	db      *database
 	state   *lua.LState
 	known   map[string]*lua.FunctionProto // by the SHA-1 of the text
 	running string                        // the SHA-1 of the script that runs
-	args    []string                      // of the command that it runs, for the next one to use again
+	args    []string                      // of the last command; call reuses the memory
 }
 
-// The values that a script may have on its stack: more than those of any command.
+// How many values a script may have on its stack: more than any command has arguments.
 const (
 	firstStack = 16 << 10
 	mostStack  = 1 << 20
 )
 
-// The compiler and fromLua call themselves for what stands within something else. A stack that is
-// full would end the process, so the nesting has limits.
+// The compiler and fromLua are recursive. A stack overflow would end the process, so the nesting is
+// limited.
 const (
 	longestScript = 64 << 10 // bytes
 	deepestReply  = 1000
 )
 
-// unsafe are functions of the base library that would reach out of the script.
+// unsafe are the functions of the base library that reach files, other code or the output.
 var unsafe = []string{"collectgarbage", "dofile", "load", "loadfile", "loadstring", "module", "newproxy", "print", "require"}
 
 func newScripts(db *database) *scripts {
@@ -77,7 +77,7 @@ func digest(text string) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// run runs EVAL, EVALSHA or SCRIPT. done = false if it is another command.
+// run runs EVAL, EVALSHA or SCRIPT. done is false if name is another command.
 func (s *scripts) run(name string, args []string) (reply any, done bool) {
 	switch name {
 	case "EVAL", "EVALSHA":
@@ -168,7 +168,7 @@ func (s *scripts) eval(sha string, args []string) any {
 	return reply
 }
 
-// raised is the reply to a script that has failed.
+// raised returns the reply to a script that has failed.
 func (s *scripts) raised(err error) failure {
 	message := err.Error()
 	var raised *lua.ApiError
@@ -251,8 +251,8 @@ func toLua(l *lua.LState, reply any) lua.LValue {
 	return lua.LFalse
 }
 
-// fromLua converts what a script returns, as Redis does: a list ends before its first nil,
-// a number loses its fraction. It is not whole if lists are nested too deep, perhaps a list in itself.
+// fromLua converts what a script returns, as Redis does: a list ends before its first nil, and a
+// number loses its fraction. whole is false if lists are nested too deep; a list may contain itself.
 func fromLua(v lua.LValue, depth int) (reply any, whole bool) {
 	switch v := v.(type) {
 	case lua.LString:

@@ -23,29 +23,29 @@ const reportEvery = 1000
 // Further ones are not sent yet.
 const maxPending = 4096
 
-// answerTimeout is how long a publication waits for the answer of a stream with replicas. Its
-// leader may be lost, and the answer with it.
+// answerTimeout limits the wait for the answer of a stream with replicas: if its leader is lost, no
+// answer comes.
 const answerTimeout = 3 * time.Second
 
-// acks publishes messages and collects the stream's answers. The client library's
-// PublishMsgAsync does so too, but makes a future and a timer and decodes an answer for each
-// message. Here all messages of a group share them.
+// acks publishes messages and collects the stream's answers. PublishMsgAsync of the client library
+// does that too, but it makes a future and a timer, and decodes an answer, for each message. Here a
+// group of messages shares them.
 type acks struct {
 	nc     *nats.Conn
 	stream string
 	inbox  string // begins the subjects of the answers
 	sub    *nats.Subscription
 	room   *semaphore.Weighted
-	limit  atomic.Int64 // of the wait for an answer, in nanoseconds; none if 0
+	limit  atomic.Int64 // of the wait for an answer, in nanoseconds; 0 if there is none
 
 	mu      sync.Mutex
 	last    uint64 // id of the last group
 	waiting map[uint64]*group
 	high    uint64 // the sequence in the last answer
-	losses  int    // how often a sequence was not behind the one before
+	losses  int    // how often an answer had a sequence that was not greater than high
 }
 
-// group is messages that are published together.
+// group is a number of messages that are published together.
 type group struct {
 	messages []Message
 	mode     mode
@@ -60,7 +60,7 @@ type mode int
 
 const (
 	single      mode = iota // one message
-	atomicBatch             // the stream answers the last message, for all
+	atomicBatch             // the stream answers the last message, and stores all or none
 	fastBatch               // the stream answers the last message, or the first that it refuses
 )
 
@@ -80,15 +80,15 @@ func (a *acks) single(ctx context.Context, m Message) (seq uint64, err error) {
 	return g.seq, err
 }
 
-// atomic publishes messages as an atomic batch, and returns where the last is when all are stored.
+// atomic publishes messages as an atomic batch, and returns where the last one is stored.
 func (a *acks) atomic(ctx context.Context, messages []Message, id string) (seq uint64, err error) {
 	g := &group{messages: messages, mode: atomicBatch, batch: id, done: make(chan error, 1)}
 	err = a.publish(ctx, g)
 	return g.seq, err
 }
 
-// fast publishes messages (up to maxPending) as a fast batch, and returns where the last is when
-// all are stored. If the stream refuses one, it has stored those before it, and none after it.
+// fast publishes up to maxPending messages as a fast batch. It returns how many are stored, and where
+// the last of them is. If the stream refuses a message, it has stored those before it, and none after.
 func (a *acks) fast(ctx context.Context, messages []Message) (stored int, seq uint64, err error) {
 	g := &group{messages: messages, mode: fastBatch, batch: rand.Text(), done: make(chan error, 1)}
 	if err = a.publish(ctx, g); err == nil || refusal(err) {
@@ -197,8 +197,9 @@ func (a *acks) settle(id uint64, i int, answer puback.Answer, err error) {
 	}
 }
 
-// follows returns ErrLost if a group is stored where the stream had another one. The stream answers in the
-// order in which it stores, so the answers show that before a partition hears of what it stored later.
+// follows returns ErrLost if a group is stored at a sequence that the stream had used before: it has
+// lost its end. The stream answers in the order in which it stores, so acks finds the loss before any
+// partition gets a later answer.
 func (a *acks) follows(g *group) (err error) {
 	first := g.seq
 	if g.mode == atomicBatch {
@@ -212,7 +213,7 @@ func (a *acks) follows(g *group) (err error) {
 	return err
 }
 
-// setHigh sets the sequence behind which the next answer has to be.
+// setHigh sets the sequence that the next answer has to exceed.
 func (a *acks) setHigh(seq uint64) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -21,7 +21,7 @@ func TestMain(m *testing.M) { natstest.Main(m) }
 
 const prefix = wire.DefaultPrefix
 
-var testLog = NewLog(prefix.Log(0, 1), 1_780_000_000_456)
+var testLog = NewSource(prefix.Log(0, 1), 1_780_000_000_456)
 
 // rig is a nats-server for one test, with a stream of events and a publisher.
 type rig struct {

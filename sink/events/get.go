@@ -60,7 +60,7 @@ func Get(ctx context.Context, nc *nats.Conn, stream string, request map[string]a
 // removed since counts as held, and so does what a person has removed: a stream that has lost its end
 // and has grown again has another message there. It returns false only if no server has it: for a
 // stream with replicas it stores a message, whose sequence shows where the stream ends.
-func (p *Publisher) Holds(ctx context.Context, log Log, at Place) (bool, error) {
+func (p *Publisher) Holds(ctx context.Context, source Source, at Place) (bool, error) {
 	if at.Seq == 0 {
 		return true, nil
 	}
@@ -69,7 +69,7 @@ func (p *Publisher) Holds(ctx context.Context, log Log, at Place) (bool, error) 
 		if err != nil {
 			return false // another message: what lapse stores has headers
 		}
-		key, ok := log.keyOf(m.Subject, h)
+		key, ok := source.keyOf(m.Subject, h)
 		return ok && key == at.Key
 	})
 }

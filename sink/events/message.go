@@ -33,31 +33,31 @@ type Message struct {
 	Key Key
 }
 
-// Log names the log whose outputs the messages are. Make it with [NewLog].
-type Log struct {
+// Source is the log whose outputs the messages are, as they name it. Make it with [NewSource].
+type Source struct {
 	prefix wire.Prefix
 	shard  int
 	shape  wire.Shape // its partitions do not count
 	stream string     // of the log
-	source string     // of its events, up to the collection
+	uri    string     // of its events, up to the collection
 }
 
-// NewLog names a log that was created at an instant, in Unix milliseconds. The instant
+// NewSource names a log that was created at an instant, in Unix milliseconds. The instant
 // distinguishes it from another log under the same name.
-func NewLog(log wire.Log, created int64) Log {
-	return Log{
+func NewSource(log wire.Log, created int64) Source {
+	return Source{
 		prefix: log.Prefix, shard: log.Shard, shape: wire.Shape{Shards: log.Shards, Partitions: 1},
-		stream: log.Stream(), source: "/" + string(log.Prefix) + "/" + strconv.FormatInt(created, 10) + "/collections/",
+		stream: log.Stream(), uri: "/" + string(log.Prefix) + "/" + strconv.FormatInt(created, 10) + "/collections/",
 	}
 }
 
 // Expired builds an expiry event. The bytes of its document are not changed. An event that is
 // too large when it is published goes without its document: see [Publisher.Publish].
-func Expired(log Log, e wire.Event, trace string) Message {
+func Expired(source Source, e wire.Event, trace string) Message {
 	id := wire.EscapeID(e.ID)
-	values := []string{log.source + e.Collection, id, e.Collection + "/" + id + "/" + e.Etag.String(), e.ExpiredAt.String(), log.prefix.EventsStream(), trace}
+	values := []string{source.uri + e.Collection, id, e.Collection + "/" + id + "/" + e.Etag.String(), e.ExpiredAt.String(), source.prefix.EventsStream(), trace}
 	value := func(i int) []string { return values[i : i+1 : i+1] }
-	m := &nats.Msg{Subject: log.prefix.Expired(e.Collection, e.ID), Header: make(nats.Header, 13)}
+	m := &nats.Msg{Subject: source.prefix.Expired(e.Collection, e.ID), Header: make(nats.Header, 13)}
 	h := m.Header
 	h["ce-specversion"], h["ce-type"], h["content-type"] = ceVersion, ceType, contentType
 	h[ceSource], h[ceSubject], h[ceID], h[ceTime] = value(0), value(1), value(2), value(3)
@@ -84,18 +84,18 @@ type Rejection struct {
 // Rejected builds a rejection. If it is too large when it is published, it carries the
 // beginning of the body, and its header Lapse-Truncated has the length of the whole body. If
 // it is still too large, it carries the beginning of the subject, and dots for the rest.
-func Rejected(log Log, r Rejection) Message {
+func Rejected(source Source, r Rejection) Message {
 	m := &nats.Msg{
-		Subject: log.prefix.Rejected(r.Rest),
+		Subject: source.prefix.Rejected(r.Rest),
 		Header: nats.Header{
 			wire.HeaderCode:    {strconv.Itoa(r.Code)},
 			wire.HeaderError:   {r.Error},
 			wire.HeaderSubject: {r.Subject},
-			wire.HeaderStream:  {log.stream},
+			wire.HeaderStream:  {source.stream},
 			wire.HeaderSeq:     {strconv.FormatUint(r.Seq, 10)},
 			wire.HeaderTs:      {wire.Time(r.Ts).String()},
 
-			jetstream.ExpectedStreamHeader: {log.prefix.EventsStream()},
+			jetstream.ExpectedStreamHeader: {source.prefix.EventsStream()},
 		},
 		Data: r.Body,
 	}

@@ -13,10 +13,10 @@ import (
 // prefixes, and if a log was created again under the same name.
 func TestCloudEventsAreUnique(t *testing.T) {
 	seen := map[string]bool{}
-	for _, log := range []Log{
+	for _, log := range []Source{
 		testLog,
-		NewLog(wire.Prefix("other").Log(0, 1), 1_780_000_000_456),
-		NewLog(prefix.Log(0, 1), 1_780_000_000_457),
+		NewSource(wire.Prefix("other").Log(0, 1), 1_780_000_000_456),
+		NewSource(prefix.Log(0, 1), 1_780_000_000_457),
 	} {
 		h := Expired(log, wire.Event{ID: "x", Collection: "c", Etag: 1}, "").msg.Header
 		seen[h.Get("ce-source")+" "+h.Get("ce-id")] = true

@@ -71,27 +71,27 @@ func (p *Place) UnmarshalText(b []byte) (err error) {
 }
 
 // Output is the place of a stored message. ok is false if that is no output of the log.
-func (l Log) Output(seq uint64, subject string, h nats.Header) (at Place, ok bool) {
-	key, ok := l.keyOf(subject, h)
+func (s Source) Output(seq uint64, subject string, h nats.Header) (at Place, ok bool) {
+	key, ok := s.keyOf(subject, h)
 	return Place{seq, key}, ok && key.Kind != keyFence
 }
 
 // keyOf is the key of a stored message. ok is false if the message is neither an output of the log
 // nor a fence.
-func (l Log) keyOf(subject string, h nats.Header) (k Key, ok bool) {
-	rest, _ := strings.CutPrefix(subject, string(l.prefix)+".")
+func (s Source) keyOf(subject string, h nats.Header) (k Key, ok bool) {
+	rest, _ := strings.CutPrefix(subject, string(s.prefix)+".")
 	kind, _, _ := strings.Cut(rest, ".")
 	var number string
 	switch kind {
 	case "expired":
-		collection, ours := strings.CutPrefix(h.Get(ceSource), l.source)
-		if shard, _ := l.shape.Place(collection, h.Get(ceSubject)); !ours || shard != l.shard {
+		collection, ours := strings.CutPrefix(h.Get(ceSource), s.uri)
+		if shard, _ := s.shape.Place(collection, h.Get(ceSubject)); !ours || shard != s.shard {
 			return k, false
 		}
 		id := h.Get(ceID)
 		k.Kind, number = keyExpired, id[strings.LastIndexByte(id, '/')+1:]
 	case "rejected":
-		if h.Get(wire.HeaderStream) != l.stream {
+		if h.Get(wire.HeaderStream) != s.stream {
 			return k, false
 		}
 		k.Kind, number = keyRejected, h.Get(wire.HeaderSeq)

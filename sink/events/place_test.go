@@ -53,23 +53,23 @@ func TestG3_KeysDoNotMeet(t *testing.T) {
 	r := newRig(t, natstest.Options{}, jetstream.StreamConfig{})
 	const created = 1_780_000_000_456
 	shape := wire.Shape{Shards: 2, Partitions: 1}
-	shards := []Log{NewLog(prefix.Log(0, 2), created), NewLog(prefix.Log(1, 2), created)}
+	shards := []Source{NewSource(prefix.Log(0, 2), created), NewSource(prefix.Log(1, 2), created)}
 	other := 0
 	if shard, _ := shape.Place("rejected", "1"); shard == 0 {
 		other = 1
 	}
-	rejected := func(log Log) Message {
-		return Rejected(log, Rejection{Subject: "lapse.config.1", Rest: "1", Seq: 9, Code: 400, Error: "bad"})
+	rejected := func(source Source) Message {
+		return Rejected(source, Rejection{Subject: "lapse.config.1", Rest: "1", Seq: 9, Code: 400, Error: "bad"})
 	}
-	expired := func(log Log) Message {
-		return Expired(log, wire.Event{Collection: "rejected", ID: "1", Etag: 9, Document: []byte("{}")}, "")
+	expired := func(source Source) Message {
+		return Expired(source, wire.Event{Collection: "rejected", ID: "1", Etag: 9, Document: []byte("{}")}, "")
 	}
 	own := shards[1-other]
-	again := NewLog(prefix.Log(1-other, 2), created+1)
+	again := NewSource(prefix.Log(1-other, 2), created+1)
 	for _, one := range []struct {
 		publish Message
-		log     Log  // whose tail is asked
-		found   bool // by it
+		log     Source // whose tail is asked
+		found   bool   // by it
 	}{
 		{rejected(shards[other]), shards[other], true},
 		{rejected(shards[other]), own, false},

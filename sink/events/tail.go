@@ -19,7 +19,7 @@ import (
 // shard share one, so a takeover of all of them reads the stream once.
 type Tail struct {
 	publisher *Publisher
-	log       Log
+	source    Source
 
 	reading chan struct{} // has something while one reads
 
@@ -46,8 +46,8 @@ type Named struct {
 }
 
 // NewTail makes the tail of a log.
-func (p *Publisher) NewTail(log Log) *Tail {
-	return &Tail{publisher: p, log: log, reading: make(chan struct{}, 1)}
+func (p *Publisher) NewTail(source Source) *Tail {
+	return &Tail{publisher: p, source: source, reading: make(chan struct{}, 1)}
 }
 
 // Hold keeps what the tail has, until Release was called as often.
@@ -117,7 +117,7 @@ func (t *Tail) Cover(ctx context.Context, from, upTo uint64) error {
 
 // add adds a stored message.
 func (t *Tail) add(m *nats.Msg, seq uint64) {
-	key, ok := t.log.keyOf(m.Header.Get(jetstream.SubjectHeader), m.Header)
+	key, ok := t.source.keyOf(m.Header.Get(jetstream.SubjectHeader), m.Header)
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if seq > t.end {

@@ -212,8 +212,8 @@ func TestG8_ATailIgnoresWhatIsNotOfItsLog(t *testing.T) {
 	own := []Message{event("a", 1, "{}"), rejection("a", 2, "{}")}
 	r.publish(own[0])
 	for _, m := range []Message{
-		Expired(NewLog(prefix.Log(0, 1), 1_780_000_000_457), wire.Event{ID: "x", Collection: "orders", Etag: 101, Document: []byte("{}")}, ""),
-		Rejected(NewLog(prefix.Log(1, 2), 1_780_000_000_456), Rejection{Subject: "s", Rest: "orders.x", Seq: 102}),
+		Expired(NewSource(prefix.Log(0, 1), 1_780_000_000_457), wire.Event{ID: "x", Collection: "orders", Etag: 101, Document: []byte("{}")}, ""),
+		Rejected(NewSource(prefix.Log(1, 2), 1_780_000_000_456), Rejection{Subject: "s", Rest: "orders.x", Seq: 102}),
 	} {
 		r.publish(m)
 	}

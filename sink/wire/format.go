@@ -17,6 +17,6 @@ func CheckFormat(what string, format int) error {
 // UnknownFormat is the error that something stored has another format than this version of lapse
 // knows. It says how to go on.
 func UnknownFormat(what, format, known string) error {
-	return fmt.Errorf("%s has the format %s, and this version of lapse knows %s: go on with the version that has written it; or copy the documents to another prefix, with lapse export of that version and lapse import of this one",
+	return fmt.Errorf("%s has the format %s, and this version of lapse knows %s: go on with the version that has written it, or copy its documents (lapse export there, import here)",
 		what, Quote(format), known)
 }

@@ -43,10 +43,6 @@ func ParseRestored(metadata map[string]string) (r Restored, ok bool, err error) 
 // stream never had one.
 func (r Restored) Hides(seq uint64) bool { return r.End < seq && seq+1 < r.Next }
 
-// Leaves reports whether all sequences between two messages are some that the restore has left to
-// the original.
-func (r Restored) Leaves(after, before uint64) bool { return after >= r.End && before <= r.Next }
-
 // Identity is when a log was created, in Unix nanoseconds. It tells the log from another one
 // that was created later under the same name. A restored log has that of the original.
 func Identity(metadata map[string]string, created time.Time) int64 {

@@ -67,8 +67,8 @@ var codes = map[int]string{
 	wire.StatusUnavailable: Unavailable,
 }
 
-// CodeOf is the code for a status with which lapse answers.
-func CodeOf(status int) string {
+// codeOf is the code for a status with which lapse answers.
+func codeOf(status int) string {
 	if code, ok := codes[status]; ok {
 		return code
 	}
@@ -78,13 +78,13 @@ func CodeOf(status int) string {
 // OfOutcome is the answer to a write that lapse has rejected. The reason names the header of HTTP,
 // and not that of the message.
 func OfOutcome(o wire.Outcome) *Problem {
-	return NewProblem(o.Status, CodeOf(o.Status), "%s", strings.ReplaceAll(o.Error, "header "+wire.HeaderIfMatch, "header If-Match"))
+	return NewProblem(o.Status, codeOf(o.Status), "%s", strings.ReplaceAll(o.Error, "header "+wire.HeaderIfMatch, "header If-Match"))
 }
 
 // OfRead is the answer to a read that failed.
 func OfRead(err error) error {
 	status, text := service.StatusOf(err)
-	return NewProblem(status, CodeOf(status), "%s", text)
+	return NewProblem(status, codeOf(status), "%s", text)
 }
 
 // OfWrite is the answer to a write that has no outcome: an error of package client, or one that

@@ -48,7 +48,7 @@ func (c checkpoint) encode() ([]byte, error) {
 }
 
 // moveCheckpoint moves a checkpoint back to the end of its log.
-func (c *Contents) moveCheckpoint(m *message, log *StreamContents) error {
+func (c *Contents) moveCheckpoint(m *message, log *streamContents) error {
 	point, err := parseCheckpoint(m)
 	if err != nil {
 		return err
@@ -71,7 +71,7 @@ func (c *Contents) moveCheckpoint(m *message, log *StreamContents) error {
 //
 // The checkpoint's own place holds for what is caused after it, and before for what is caused after
 // the end of the log, or in its last instant.
-func (s *StreamContents) from(was, moved checkpoint) events.Place {
+func (s *streamContents) from(was, moved checkpoint) events.Place {
 	isMoved := moved.Seq < was.Seq || moved.Watermark < was.Watermark
 	atEnd := moved.Seq >= s.end && moved.Watermark >= s.lastInstant()-1
 	if atEnd && (isMoved || was.From.Seq == 0) || isMoved && s.before.Seq < was.From.Seq {

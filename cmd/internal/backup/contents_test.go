@@ -203,11 +203,11 @@ func TestRestoredStates(t *testing.T) {
 		{state{Msgs: 0, FirstSeq: 5, LastSeq: 4}, 4, state{Msgs: 0, FirstSeq: 5, LastSeq: 4}},
 		{state{Msgs: 2, FirstSeq: 2, LastSeq: 9}, 5, state{Msgs: 2, FirstSeq: 2, LastSeq: 5}},
 	} {
-		if got := c.restoredState(&StreamContents{Name: c.names.root(), state: tt.was, end: tt.end}); got != tt.want {
+		if got := c.restoredState(&streamContents{Name: c.names.root(), state: tt.was, end: tt.end}); got != tt.want {
 			t.Errorf("%+v up to %d: %+v, want %+v", tt.was, tt.end, got, tt.want)
 		}
 	}
-	if next := c.next(&StreamContents{Name: c.names.logs()[1]}); next != 1 {
+	if next := c.next(&streamContents{Name: c.names.logs()[1]}); next != 1 {
 		t.Errorf("a log that never had a message goes on with %d", next)
 	}
 }
@@ -354,7 +354,7 @@ func TestAnArchiveEnds(t *testing.T) {
 			t.Fatal(err)
 		}
 		_, visited := visitAll(bytes.NewReader(cut.Bytes()), nil)
-		rewritten := (&Contents{names: names{"lapse", 1}}).rewrite(&StreamContents{Name: "other"}, bytes.NewReader(cut.Bytes()), &out)
+		rewritten := (&Contents{names: names{"lapse", 1}}).rewrite(&streamContents{Name: "other"}, bytes.NewReader(cut.Bytes()), &out)
 		for _, err := range []error{visited, rewritten} {
 			if errors.Is(err, errIncomplete) {
 				incomplete++

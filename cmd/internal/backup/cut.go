@@ -19,7 +19,7 @@ import (
 const margin = 1 << 20
 
 // next is the first sequence that a restored stream uses.
-func (c *Contents) next(s *StreamContents) uint64 {
+func (c *Contents) next(s *streamContents) uint64 {
 	if !c.isLog(s.Name) && s.Name != c.names.events() || s.state.LastSeq == 0 {
 		return s.end + 1 // configurations have no gaps
 	}
@@ -27,7 +27,7 @@ func (c *Contents) next(s *StreamContents) uint64 {
 }
 
 // rewrite copies the archive of a stream, as it is to be restored.
-func (c *Contents) rewrite(s *StreamContents, in io.Reader, out io.Writer) error {
+func (c *Contents) rewrite(s *streamContents, in io.Reader, out io.Writer) error {
 	from, err := openArchive(in)
 	if err != nil {
 		return err
@@ -63,7 +63,7 @@ func (c *Contents) rewrite(s *StreamContents, in io.Reader, out io.Writer) error
 
 // restoredState is the state that a restored stream has. NATS fills the sequences that have no
 // message.
-func (c *Contents) restoredState(s *StreamContents) state {
+func (c *Contents) restoredState(s *streamContents) state {
 	restored := s.state
 	restored.LastSeq = c.next(s) - 1
 	if restored.FirstSeq > restored.LastSeq { // it is empty
@@ -77,7 +77,7 @@ func (c *Contents) restoredState(s *StreamContents) state {
 }
 
 // edit returns what changes the messages of a stream, or leaves them out.
-func (c *Contents) edit(s *StreamContents) func(*message) (stays bool, err error) {
+func (c *Contents) edit(s *streamContents) func(*message) (stays bool, err error) {
 	switch {
 	case c.isLog(s.Name) || s.Name == c.names.root():
 		return func(m *message) (bool, error) { return m.Seq <= s.end, nil }
@@ -91,7 +91,7 @@ func (c *Contents) edit(s *StreamContents) func(*message) (stays bool, err error
 
 // cause is the message, of a log, that a message of the stream of events names; log is nil if that is
 // no output.
-func (c *Contents) cause(m *message) (log *StreamContents, seq uint64, err error) {
+func (c *Contents) cause(m *message) (log *streamContents, seq uint64, err error) {
 	rest, ok := strings.CutPrefix(m.Subject, string(c.Prefix)+".")
 	kind, rest, _ := strings.Cut(rest, ".")
 	if !ok || kind != "expired" && kind != "rejected" {
@@ -169,13 +169,13 @@ func (c *Contents) stays(partition int) func(generation) bool {
 
 // lastInstant is the log time at the end of a log. A configuration after the end may have the
 // same, and what it made expire too.
-func (s *StreamContents) lastInstant() int64 { return millisecond(s.logTime) }
+func (s *streamContents) lastInstant() int64 { return millisecond(s.logTime) }
 
 func millisecond(stamp int64) int64 { return stamp / int64(time.Millisecond) }
 
 // configured is the configuration of a restored stream: while it is restored and, when it is
 // complete, at last.
-func (c *Contents) configured(s *StreamContents, original json.RawMessage, replicas int, id string) (first, last json.RawMessage, err error) {
+func (c *Contents) configured(s *streamContents, original json.RawMessage, replicas int, id string) (first, last json.RawMessage, err error) {
 	var fields map[string]any
 	numbers := json.NewDecoder(bytes.NewReader(original))
 	numbers.UseNumber() // an age in nanoseconds is no float

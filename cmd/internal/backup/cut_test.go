@@ -46,7 +46,7 @@ func TestUntil(t *testing.T) {
 func TestG3_ConfiguredInTheLastInstant(t *testing.T) {
 	c := &Contents{Header: Header{Prefix: wire.DefaultPrefix, Shards: 1, Partitions: 1}, changed: map[string]bool{"c": true, "e": false}}
 	c.names = names{c.Prefix, 1}
-	c.Streams = []StreamContents{{Name: c.names.logs()[0], end: 9, logTime: 1_500_000_000}}
+	c.Streams = []streamContents{{Name: c.names.logs()[0], end: 9, logTime: 1_500_000_000}}
 	for collection, last := range map[string]int64{"c": 1499, "e": 1500, "f": 1501} {
 		for ms := int64(1499); ms <= 1501; ms++ {
 			m := &message{Subject: "lapse.expired." + collection + ".d"}
@@ -91,7 +91,7 @@ func TestG3_PlaceOfARestoredCheckpoint(t *testing.T) {
 		{9, 9, 1498, 1498, none, end, none},    // likewise
 		{12, 9, 1498, 1498, own, own + 1, own}, // likewise, and it is moved
 	} {
-		log := &StreamContents{end: 9, logTime: 1_500_000_000, before: events.Place{Seq: c.before}}
+		log := &streamContents{end: 9, logTime: 1_500_000_000, before: events.Place{Seq: c.before}}
 		was := checkpoint{Seq: c.seq, Watermark: c.watermark, From: events.Place{Seq: c.own}}
 		if at := log.from(was, checkpoint{Seq: c.movedSeq, Watermark: c.movedWatermark}); at.Seq != c.want {
 			t.Errorf("%+v: it names %d", c, at.Seq)

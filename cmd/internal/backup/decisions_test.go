@@ -64,9 +64,9 @@ func TestCompareConfigs(t *testing.T) {
 	} {
 		c := &Contents{names: n, changed: map[string]bool{}, latest: map[string]uint64{"c3": 3, "c4": 4, "c5": 5}}
 		for i, name := range n.logs() {
-			c.Streams = append(c.Streams, StreamContents{Name: name, copied: tt.copied[i], seen: tt.seen[i]})
+			c.Streams = append(c.Streams, streamContents{Name: name, copied: tt.copied[i], seen: tt.seen[i]})
 		}
-		c.Streams = append(c.Streams, StreamContents{Name: n.root(), end: tt.end, state: state{LastSeq: tt.last}})
+		c.Streams = append(c.Streams, streamContents{Name: n.root(), end: tt.end, state: state{LastSeq: tt.last}})
 		c.compareConfigs()
 		if diff := cmp.Diff(tt.changed, c.changed); diff != "" || c.stream(n.root()).end != tt.wantEnd {
 			t.Errorf("%+v: the configurations end at %d, and what is after the end:\n%s", tt, c.stream(n.root()).end, diff)
@@ -79,7 +79,7 @@ func TestCauses(t *testing.T) {
 	n := names{"lapse", 3}
 	c := &Contents{Header: Header{Prefix: "lapse", Shards: 3, Partitions: 1}, names: n, changed: map[string]bool{"c": true}}
 	for _, name := range n.logs() {
-		c.Streams = append(c.Streams, StreamContents{Name: name, end: 5, logTime: ms * int64(time.Millisecond)})
+		c.Streams = append(c.Streams, streamContents{Name: name, end: 5, logTime: ms * int64(time.Millisecond)})
 	}
 	id := "a" // of a document in another shard than the one with id and collection exchanged
 	for placed("c", id) == placed(id, "c") {
@@ -232,13 +232,13 @@ func TestConfigured(t *testing.T) {
 	for _, name := range append(c.names.all(), "OTHER") {
 		isLog := strings.HasPrefix(name, "LAPSE_LOG") || name == c.names.root()
 		for replicas := range 3 {
-			first, last, err := c.configured(&StreamContents{Name: name, end: 5, identity: 9, state: state{LastSeq: 7}}, []byte(original), replicas, "id")
+			first, last, err := c.configured(&streamContents{Name: name, end: 5, identity: 9, state: state{LastSeq: 7}}, []byte(original), replicas, "id")
 			if err != nil {
 				t.Fatal(err)
 			}
 			metadata := map[string]any{"a": "b", backupKey: "id"}
 			if isLog {
-				metadata[wire.RestoredKey] = wire.Restored{Identity: 9, End: 5, Next: c.next(&StreamContents{Name: name, end: 5, state: state{LastSeq: 7}})}.String()
+				metadata[wire.RestoredKey] = wire.Restored{Identity: 9, End: 5, Next: c.next(&streamContents{Name: name, end: 5, state: state{LastSeq: 7}})}.String()
 			}
 			want := map[string]any{"name": "X", "max_age": json.Number("1234567890123456789"), "num_replicas": json.Number(fmt.Sprint(max(1, replicas))), "subjects": []any{"a"}, "sources": []any{map[string]any{"name": "Y"}}, "metadata": metadata}
 			if isLog {
@@ -265,10 +265,10 @@ func TestConfigured(t *testing.T) {
 			check("the first", first)
 		}
 	}
-	if _, _, err := c.configured(&StreamContents{}, []byte(`{`), 0, ""); err == nil {
+	if _, _, err := c.configured(&streamContents{}, []byte(`{`), 0, ""); err == nil {
 		t.Error("a configuration that is not valid is restored")
 	}
-	if _, last, err := c.configured(&StreamContents{}, []byte(`{}`), 0, "id"); err != nil || !strings.Contains(string(last), `"lapse-backup":"id"`) {
+	if _, last, err := c.configured(&streamContents{}, []byte(`{}`), 0, "id"); err != nil || !strings.Contains(string(last), `"lapse-backup":"id"`) {
 		t.Errorf("without metadata: %s, %v", last, err)
 	}
 }

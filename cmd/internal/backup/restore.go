@@ -172,7 +172,7 @@ func (r *restorer) transfer(ctx context.Context, in io.Reader, uploads bool) err
 var errChanged = errors.New("the backup was changed while it was read")
 
 // upload makes one stream.
-func (r *restorer) upload(ctx context.Context, s *StreamContents, config json.RawMessage, from *reader) error {
+func (r *restorer) upload(ctx context.Context, s *streamContents, config json.RawMessage, from *reader) error {
 	read, write := io.Pipe()
 	rewritten := make(chan error, 1)
 	go func() {

@@ -33,7 +33,7 @@ func (u Until) ends(m *message, logTime int64) bool {
 // Contents are what a backup has, as a scan has found it.
 type Contents struct {
 	Header
-	Streams []StreamContents `json:"streams"`
+	Streams []streamContents `json:"streams"`
 
 	names   names
 	end     end
@@ -42,8 +42,8 @@ type Contents struct {
 	changed map[string]bool   // collections that were configured after the end of a log: whether perhaps in its last instant
 }
 
-// StreamContents is what a backup has of a stream.
-type StreamContents struct {
+// streamContents is what a backup has of a stream.
+type streamContents struct {
 	Name     string `json:"name"`
 	Messages uint64 `json:"messages"`
 	First    uint64 `json:"firstSeq"`
@@ -58,8 +58,8 @@ type StreamContents struct {
 	logTime  int64  // the greatest stamp up to there, in Unix nanoseconds
 	stamp    store.Stamp
 
-	outputs events.Log   // of a log
-	before  events.Place // of a log: see Contents.follow
+	outputs events.Source // of a log
+	before  events.Place  // of a log: see Contents.follow
 	passed  bool
 }
 
@@ -101,8 +101,8 @@ func Scan(in io.Reader, until Until) (*Contents, error) {
 }
 
 // stream is what there is of a stream; nil if there is nothing.
-func (c *Contents) stream(name string) *StreamContents {
-	i := slices.IndexFunc(c.Streams, func(s StreamContents) bool { return s.Name == name })
+func (c *Contents) stream(name string) *streamContents {
+	i := slices.IndexFunc(c.Streams, func(s streamContents) bool { return s.Name == name })
 	if i < 0 {
 		return nil
 	}
@@ -117,9 +117,9 @@ func (c *Contents) scan(part stream, r io.Reader, until Until) error {
 	if !slices.Contains(c.names.all(), part.Name) || c.stream(part.Name) != nil {
 		return errors.New("it does not belong there")
 	}
-	s := StreamContents{Name: part.Name, identity: part.Identity}
+	s := streamContents{Name: part.Name, identity: part.Identity}
 	if shard := slices.Index(c.names.logs(), part.Name); shard >= 0 {
-		s.outputs = events.NewLog(c.Prefix.Log(shard, c.Shards), millisecond(part.Identity))
+		s.outputs = events.NewSource(c.Prefix.Log(shard, c.Shards), millisecond(part.Identity))
 	}
 	cuts := c.isLog(part.Name) || part.Name == c.names.root()
 	greatest, over := int64(0), false

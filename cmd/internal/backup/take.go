@@ -317,7 +317,7 @@ func (t *taker) covered() error {
 		if first <= c.Origin+1 || p < len(t.before) && t.before[p].newest()+1 >= first && t.before[p].newest() > 0 {
 			continue
 		}
-		return fmt.Errorf("the log begins at sequence %d, and there is no snapshot of partition %d that reaches it: from a backup of that, Redis could not be built. If lapse has taken snapshots meanwhile, run lapse backup again; otherwise keep the whole log", first, p)
+		return fmt.Errorf("the log begins at sequence %d, and there is no snapshot of partition %d that reaches it. Run lapse backup again after the next snapshot, or keep the whole log", first, p)
 	}
 	return nil
 }

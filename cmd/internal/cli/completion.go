@@ -34,10 +34,10 @@ func (c *completionCommand) Run(streams output.Streams, parsed *kong.Context) er
 	return err
 }
 
-// The scripts are our own: those of kongplete and kong-completion run lapse at each TAB, have no
-// help texts in zsh and fish, and let every run of lapse complete while COMP_LINE is set.
+// We write the scripts ourselves. Those of kongplete and kong-completion run lapse at each TAB, show
+// no help texts in zsh and fish, and turn every run of lapse into a completion while COMP_LINE is set.
 
-// completion is what may follow the name of a command.
+// completion is a command, and what may follow its name.
 type completion struct {
 	name, help string
 	files      bool     // an argument is a file
@@ -84,7 +84,7 @@ func enum(v *kong.Value) []string {
 	return strings.Split(v.Enum, ",")
 }
 
-// dashed are the names of a flag with their dashes.
+// dashed returns the names of a flag with their dashes.
 func (f completionFlag) dashed() []string {
 	if f.short == "" {
 		return []string{"--" + f.name}
@@ -97,7 +97,7 @@ func bashCompletion(all []completion) string {
 	b.WriteString(`# Completion of lapse for bash: source <(lapse completion bash)
 _lapse() {
     local current=${COMP_WORDS[COMP_CWORD]} previous=${COMP_WORDS[COMP_CWORD-1]}
-    # bash takes --flag=value for three words.
+    # bash splits --flag=value into three words.
     if [[ $current == = ]]; then
         current=
     elif [[ $previous == = ]]; then

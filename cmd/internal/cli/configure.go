@@ -84,8 +84,8 @@ func (c *Config) show(ctx context.Context, conn *client.Client, streams output.S
 	return err
 }
 
-// change reads the configuration, changes it, and publishes it on the condition that
-// nobody else changed it in between. If somebody did, it begins again.
+// change reads the configuration, changes it, and publishes it with If-Match. If another client has
+// changed it in between, change tries again.
 func (c *Config) change(ctx context.Context, conn *client.Client, prefix wire.Prefix, streams output.Streams) error {
 	const attempts = 5
 	for attempt := 1; ; attempt++ {
@@ -106,7 +106,7 @@ func (c *Config) change(ctx context.Context, conn *client.Client, prefix wire.Pr
 		if err != nil {
 			return fmt.Errorf("%s: %w", c.Collection, err)
 		}
-		// With a message id the log would drop a second attempt as a duplicate.
+		// A second attempt with the same message id would be dropped as a duplicate.
 		if result.Outcome.Status == wire.StatusPreconditionFailed && mayRepeat && m.ID == "" && attempt < attempts {
 			continue
 		}
@@ -114,8 +114,8 @@ func (c *Config) change(ctx context.Context, conn *client.Client, prefix wire.Pr
 	}
 }
 
-// apply returns the configuration with the changes of the flags, and without the members
-// that only a read has.
+// apply returns a configuration with the changes of the flags. It leaves out etag and stamp, which
+// are not part of a change.
 func (c *Config) apply(now wire.Config) wire.Config {
 	config := now.Published()
 	if c.Indexing != nil {
@@ -142,8 +142,8 @@ func (c *Config) apply(now wire.Config) wire.Config {
 	return config
 }
 
-// dryRun prints what a default TTL would do. The forecast reaches as far as that default,
-// so that it counts every existing document that inherits it.
+// dryRun prints what a new default TTL would do. The forecast is as long as that TTL, so it counts
+// every document that inherits it.
 func (c *Config) dryRun(ctx context.Context, conn *client.Client, streams output.Streams) error {
 	text, within := json.RawMessage("null"), wire.DefaultWithin
 	if n := ttlrules.Default(*c.DefaultTTL); n != ttlrules.Off {

@@ -42,7 +42,7 @@ func contradict(flags []*kong.Flag, path []*kong.Path) error {
 	from := origins(flags, path)
 	nats, listen := from["nats"], from["redis-listen"]
 	if _, isGiven := from["redis"]; nats != "" && listen != "" && !isGiven {
-		return contradiction{output.Usagef("%s names a NATS server, and so there is no data directory for the password that %s needs. Leave out the one or the other, or run a redis-server and name it with --redis", nats, listen)}
+		return contradiction{output.Usagef("%s names a NATS server, so there is no data directory for the password that %s needs. Leave out one of them, or run a redis-server and name it with --redis", nats, listen)}
 	}
 	for _, s := range servers {
 		where, isGiven := from[s.flag]

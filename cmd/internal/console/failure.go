@@ -34,7 +34,7 @@ var advice = map[string]string{
 	access.WrongHost:          "Open the console at 127.0.0.1 or localhost.",
 	access.Internal:           "The log of lapse has more about it. Try again; if it stays, look at what is unhealthy on the overview.",
 	access.Unavailable:        "The overview says what is unhealthy. lapse goes on by itself once the reason is gone: then reload this page.",
-	access.OutcomeUnknown:     "The change may have taken effect, or may still do so. Reload this page to send the same form again: it counts once, if you do that while the log remembers it (2 minutes, unless --duplicate-window says another time). Or look at what is there now.",
+	access.OutcomeUnknown:     "The change may have taken effect, or may still do so. Look at what is there now, or reload this page within 2 minutes (--duplicate-window): it counts once.",
 }
 
 // fail answers with a page that says what failed, and what to do.

@@ -20,13 +20,13 @@ import (
 // Options say how to run the demo.
 type Options struct {
 	Version    string        // as serve.Options has it
-	HTTPListen string        // address of the console; DefaultHTTP if it is free, or any, if empty
+	HTTPListen string        // address of the console; defaultHTTP if it is free, or any, if empty
 	Rate       int           // writes a second
 	For        time.Duration // when to end; 0: when ctx is done
 }
 
-// DefaultHTTP is the address of the console, if nobody else has it.
-const DefaultHTTP = "127.0.0.1:7070"
+// defaultHTTP is the address of the console, if nobody else has it.
+const defaultHTTP = "127.0.0.1:7070"
 
 // Run runs the demo until ctx is done or its time is over, and removes its data.
 func Run(ctx context.Context, opts Options, streams output.Streams) error {
@@ -96,8 +96,8 @@ A lapse of its own, with NATS and Redis in this process. Its data is in %s until
 
     %s/    the console, in a browser
 `, l.dir, l.at.HTTP)
-	if opts.HTTPListen == "" && !strings.HasSuffix(l.at.HTTP, DefaultHTTP) {
-		fmt.Fprintf(&b, "    (The usual port, %s, is taken.)\n", DefaultHTTP)
+	if opts.HTTPListen == "" && !strings.HasSuffix(l.at.HTTP, defaultHTTP) {
+		fmt.Fprintf(&b, "    (The usual port, %s, is taken.)\n", defaultHTTP)
 	}
 	fmt.Fprintf(&b, `
 %d writes a second go to three collections:

@@ -36,7 +36,7 @@ type addresses struct{ NATS, HTTP string }
 func start(ctx context.Context, opts Options, streams output.Streams) (*lapse, error) {
 	listen := opts.HTTPListen
 	if listen == "" {
-		listen = freeAddress(DefaultHTTP)
+		listen = freeAddress(defaultHTTP)
 	}
 	dir, err := os.MkdirTemp("", "lapse-demo-")
 	if err != nil {

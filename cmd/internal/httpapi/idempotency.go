@@ -103,12 +103,12 @@ func (a *API) isRepeated(ctx context.Context, digest string, duplicate client.Re
 	if err == nil && first == digest {
 		return nil
 	}
-	p := access.NewProblem(http.StatusUnprocessableEntity, access.KeyUsed, "this Idempotency-Key belongs to another request, with another body or condition, which is in the log at sequence %s: this request did nothing, send it with a new key", seq)
+	p := access.NewProblem(http.StatusUnprocessableEntity, access.KeyUsed, "this Idempotency-Key belongs to another request, with another body or condition (sequence %s of the log): this one did nothing; send it with a new key", seq)
 	switch {
 	case errors.Is(err, client.ErrNotFound):
-		p.Detail = fmt.Sprintf("this Idempotency-Key belongs to a request that was in the log at sequence %s, and the log no longer has it to compare: this request did nothing; look at what is there now, and use a new key", seq)
+		p.Detail = fmt.Sprintf("this Idempotency-Key belongs to a request that the log no longer has (sequence %s): this request did nothing; look at what is there now, and use a new key", seq)
 	case err != nil:
-		p = access.NewProblem(http.StatusServiceUnavailable, access.Unavailable, "this Idempotency-Key belongs to a request that is in the log at sequence %s, and lapse could not read it to compare (%s): this request did nothing, send it again with the same key", seq, err)
+		p = access.NewProblem(http.StatusServiceUnavailable, access.Unavailable, "lapse could not read the request that has used this Idempotency-Key (sequence %s of the log: %s): this request did nothing; send it again with the same key", seq, err)
 	}
 	p.Seq = seq
 	return p

@@ -162,6 +162,6 @@ func TestKeysOutliveAProcess(t *testing.T) {
 	}
 	there := &rig{t: t, base: other.URL + "/v1", http: r.http}
 	for _, body := range []string{`{"n":1}`, `{"n":2}`} {
-		there.do("PUT", path, body, "Idempotency-Key", "k").want(t, 422, keyUsed, "the log no longer has it to compare", `"seq":"`+seq+`"`)
+		there.do("PUT", path, body, "Idempotency-Key", "k").want(t, 422, keyUsed, "a request that the log no longer has", `"seq":"`+seq+`"`)
 	}
 }

@@ -5,8 +5,6 @@ import (
 	"errors"
 	"net/http"
 	"time"
-
-	"github.com/nats-io/nats.go/jetstream"
 )
 
 const (
@@ -229,9 +227,4 @@ func (s *stream) send(frames [][]byte) error {
 		return errLeft
 	}
 	return errSlow
-}
-
-// IsUnavailable reports whether an error of [Hub.Serve] is that the stream does not answer.
-func IsUnavailable(err error) bool {
-	return errors.Is(err, ErrClosed) || errors.Is(err, jetstream.ErrStreamNotFound) || errors.Is(err, context.DeadlineExceeded)
 }

@@ -23,7 +23,7 @@ type Streams struct {
 // NoticeTerminal tells the user that the command reads from the terminal, if it does. Nothing
 // else would show that it waits.
 func (s Streams) NoticeTerminal(what string) {
-	if IsTerminal(s.In) {
+	if isTerminal(s.In) {
 		_, _ = fmt.Fprintf(s.Err, "lapse: type %s and end with ctrl-D\n", what)
 	}
 }
@@ -31,8 +31,8 @@ func (s Streams) NoticeTerminal(what string) {
 // Warn prints a warning on standard error.
 func (s Streams) Warn(text string) { _, _ = fmt.Fprintln(s.Err, "lapse: warning: "+text) }
 
-// IsTerminal reports whether a stream is a terminal, as far as one can tell.
-func IsTerminal(stream any) bool {
+// isTerminal reports whether a stream is a terminal, as far as one can tell.
+func isTerminal(stream any) bool {
 	f, ok := stream.(*os.File)
 	if !ok {
 		return false

@@ -22,7 +22,7 @@ type Progress struct {
 
 // StartProgress starts to show the progress, if w is a terminal or the user wants it.
 func StartProgress(w io.Writer, wanted bool, every time.Duration, shown func() string) *Progress {
-	p := &Progress{w: w, terminal: IsTerminal(w), shown: shown, stop: make(chan struct{}), stopped: make(chan struct{})}
+	p := &Progress{w: w, terminal: isTerminal(w), shown: shown, stop: make(chan struct{}), stopped: make(chan struct{})}
 	if !wanted && !p.terminal {
 		close(p.stopped)
 		return p

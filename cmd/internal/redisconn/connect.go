@@ -90,7 +90,7 @@ func (o Options) ConnectReplicas(ctx context.Context, poolSize int) (*redis.Clus
 	defer cancel()
 	err = client.ForEachSlave(ctx, func(ctx context.Context, node *redis.Client) error {
 		if err := node.EvalRO(ctx, "return 1", nil).Err(); redis.HasErrorPrefix(err, "NOPERM") {
-			return fmt.Errorf("--redis-read-replicas: the user may not run what lapse needs on the replica %s: allow readonly, eval_ro and evalsha_ro in its ACL (deploy/redis/users.acl lists all): %w", node.Options().Addr, err)
+			return fmt.Errorf("--redis-read-replicas: the user may not run what lapse needs on the replica %s: allow readonly, eval_ro and evalsha_ro (see deploy/redis/users.acl): %w", node.Options().Addr, err)
 		}
 		return nil
 	})

@@ -72,10 +72,10 @@ func (l timeLimit) run(ctx context.Context, most time.Duration, do func(ctx cont
 	return err
 }
 
-// Log logs the messages of go-redis about failed connections of a pool at debug level,
+// Logging logs the messages of go-redis about failed connections of a pool at debug level,
 // because the failed commands report the same error to their callers.
-type Log struct{ Logger *slog.Logger }
+type Logging struct{ Logger *slog.Logger }
 
-func (l Log) Printf(ctx context.Context, format string, v ...any) {
+func (l Logging) Printf(ctx context.Context, format string, v ...any) {
 	l.Logger.DebugContext(ctx, "go-redis", slog.String("message", fmt.Sprintf(format, v...)))
 }

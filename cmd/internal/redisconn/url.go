@@ -28,7 +28,7 @@ const sentinelPort = "26379"
 // commas, are nodes of a cluster, and so is one with ?cluster=true. The first URL has the
 // user, the password and all parameters. For the URL of Sentinels see parseSentinel.
 func parseURL(redisURL string) (target, error) {
-	const use = "use redis://[[user]:password@]host:port[/db] (rediss:// for TLS); for a cluster several of them separated by commas, or one with ?cluster=true; for Sentinel redis+sentinel://[[user]:password@]host[:port][,host[:port]...]/NAME[/db] (rediss+sentinel:// for TLS), with the name of the master"
+	const use = "use redis://[[user]:password@]host:port[/db], several with commas for a cluster, or redis+sentinel://…host[:port][,…]/NAME[/db]; rediss:// is for TLS"
 	fail := func(err error) (target, error) {
 		var parse *url.Error
 		if errors.As(err, &parse) {

@@ -19,7 +19,7 @@ import (
 // [processor.Processor.BeginAnew]. It returns what it has done, and which refusals are left then. If
 // it has done nothing, the error says why.
 func BeginAnew(ctx context.Context, opts Options, token string) (done []string, refused []error, err error) {
-	redis.SetLogger(redisconn.Log{Logger: opts.Logger})
+	redis.SetLogger(redisconn.Logging{Logger: opts.Logger})
 	p := &process{opts: opts}
 	defer func() { err = errors.Join(err, p.close()) }()
 	nc, err := p.openOnly(ctx)

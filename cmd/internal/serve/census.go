@@ -98,7 +98,7 @@ func (c *collectionCensus) count(ctx context.Context) *censusCounts {
 }
 
 var (
-	documents   = prometheus.NewDesc("lapse_documents", "Documents in all collections by state: live, or expired and not yet reaped. The owner of the shard counts them now and then. Absent while they cannot be counted.", []string{"state"}, nil)
+	documents   = prometheus.NewDesc("lapse_documents", "Documents in all collections by state: live, or expired and not yet reaped. The owner of the shard counts them at intervals. Absent if it cannot.", []string{"state"}, nil)
 	collections = prometheus.NewDesc("lapse_collections", "Collections that are configured or hold documents, counted with the documents.", nil, nil)
 )
 

@@ -62,7 +62,7 @@ func (w *dataWatch) Run(ctx context.Context) error {
 	defer tick.Stop()
 	for {
 		if what := w.missing(); what != "" {
-			return fmt.Errorf("--data %s: %s was removed or replaced while lapse was running: lapse ends, because it would lose every write that it acknowledges from now on; restore the directory from a backup, or start lapse again with what is left", w.dir, what)
+			return fmt.Errorf("--data %s: %s was removed or replaced while lapse was running, so lapse ends: restore the directory from a backup, or start lapse again with what is left", w.dir, what)
 		}
 		w.checkDisk()
 		select {

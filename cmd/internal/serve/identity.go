@@ -145,7 +145,7 @@ func (s *sameRedis) decide(id string, owner wire.Member, now time.Time) error {
 		s.since = now
 	case decided && before == nil && now.Sub(s.since) < identityLasts:
 	default:
-		s.other = fmt.Errorf("this process uses another Redis (identity %s) than the owner %s (identity %s), so it answers no reads and takes no shard while the owner works: start it with the --redis of the owner, or stop the processes that use the old one",
+		s.other = fmt.Errorf("this process uses another Redis (%s) than the owner %s (%s), so it answers no reads and takes no shard: use the owner's --redis, or stop the owner",
 			id, owner.Name, owner.Redis)
 	}
 	s.decided = true

@@ -58,9 +58,9 @@ func checkOpen(opts Options) error {
 			continue // listen reports an invalid address
 		}
 		if flag == "--redis-listen" {
-			return fmt.Errorf("%s %s is not allowed: the embedded Redis has no TLS, so the password would cross the network in the clear: use an address on 127.0.0.1, or run a redis-server with TLS and users and give its address with --redis", flag, address)
+			return fmt.Errorf("%s %s is not allowed: the embedded Redis has no TLS, and its password must not cross a network: use an address on 127.0.0.1, or name a redis-server with --redis", flag, address)
 		}
-		return fmt.Errorf("%s %s is not allowed: the embedded server asks for no password, so anybody who reaches this address could read and change everything: use an address on 127.0.0.1, or run a nats-server with users and permissions and give its address with --nats, or demand a token with --nats-token-file", flag, address)
+		return fmt.Errorf("%s %s is not allowed: the embedded server asks for no password, and anybody could use it: use 127.0.0.1, a nats-server (--nats), or a token (--nats-token-file)", flag, address)
 	}
 	return nil
 }

@@ -29,7 +29,7 @@ const (
 	leaseEvery    = time.Second      // how often the problems of the lease are reported
 )
 
-// owner is the processor's view of the lease: it implements [processor.Owner].
+// owner is the processor's view of the lease: it implements [processor.Lease].
 type owner struct{ held *lease.Held }
 
 func (o owner) OK(ctx context.Context) error     { return notOwner(o.held.OK(ctx)) }
@@ -44,7 +44,7 @@ func notOwner(err error) error {
 
 // applier applies the log of a shard: a *processor.Processor.
 type applier interface {
-	RunAs(ctx context.Context, owner processor.Owner) error
+	RunAs(ctx context.Context, owner processor.Lease) error
 	Progress() processor.Progress
 	Retention() *wire.Retention
 	Applying() error
@@ -80,7 +80,7 @@ func (n *node) apply(ctx context.Context, held *lease.Held) error {
 	return n.applyShard(ctx, held.Shard(), owner{held})
 }
 
-func (n *node) applyShard(ctx context.Context, shard int, lease processor.Owner) error {
+func (n *node) applyShard(ctx context.Context, shard int, lease processor.Lease) error {
 	s := n.shards[shard]
 	defer s.board.Set(problemTakeover, nil)
 	defer s.board.Set(problemRefused, nil)

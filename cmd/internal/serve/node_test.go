@@ -24,7 +24,7 @@ type applies struct {
 	runs     func() error
 }
 
-func (a applies) RunAs(context.Context, processor.Owner) error { return a.runs() }
+func (a applies) RunAs(context.Context, processor.Lease) error { return a.runs() }
 func (a applies) Progress() processor.Progress                 { return a.progress }
 func (a applies) Retention() *wire.Retention                   { return nil }
 func (a applies) Applying() error                              { return a.applying }

@@ -64,7 +64,7 @@ func (r *reach) lost() error {
 // replicaReads is a [prometheus.Collector] of the scripts that could go to replicas.
 type replicaReads struct{ reader *sink.Reader }
 
-var replicaReadsTotal = prometheus.NewDesc("lapse_replica_reads_total", "Scripts of reads that could go to a replica of Redis, by what became of them: answered by a replica, or by the master because the replica was behind it, or because no replica answered (failed).", []string{"result"}, nil)
+var replicaReadsTotal = prometheus.NewDesc("lapse_replica_reads_total", "Scripts of reads that could go to a replica of Redis, by who answered: a replica, or the master because the replica was behind or did not answer (failed).", []string{"result"}, nil)
 
 // Describe implements [prometheus.Collector].
 func (r replicaReads) Describe(d chan<- *prometheus.Desc) { d <- replicaReadsTotal }

@@ -32,7 +32,7 @@ func Run(ctx context.Context, opts Options) error {
 	if _, err := wire.ParsePrefix(string(opts.Processor.Prefix)); err != nil {
 		return err
 	}
-	redis.SetLogger(redisconn.Log{Logger: opts.Logger})
+	redis.SetLogger(redisconn.Logging{Logger: opts.Logger})
 	defer giveRoom()()
 	opts.permissions = newPermissions()
 	p := &process{opts: opts}

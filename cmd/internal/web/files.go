@@ -60,7 +60,7 @@ func (o Options) check() error {
 	if err != nil || IsLoopback(host) || o.TokenFile != "" {
 		return nil // listen reports an invalid address
 	}
-	return fmt.Errorf("--http-listen %s is not allowed without --http-token-file: anybody who reaches this address could read and change everything: use an address on 127.0.0.1, or give a file of tokens (with an empty file, only /healthz, /readyz and /metrics answer)", o.Listen)
+	return fmt.Errorf("--http-listen %s is not allowed without --http-token-file: use an address on 127.0.0.1, or a file of tokens (an empty one opens /healthz, /readyz, /metrics)", o.Listen)
 }
 
 // IsLoopback reports whether only this machine can reach a host.

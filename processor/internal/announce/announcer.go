@@ -32,8 +32,8 @@ type Channel struct {
 	MaxAge    time.Duration // of messages in the stream; 0 if they stay for ever
 }
 
-// Ownership is what an announcer asks the owner before it publishes.
-type Ownership interface {
+// ownership is what an announcer asks the owner before it publishes.
+type ownership interface {
 	// Verify returns an error unless the partition is still this process's.
 	Verify(ctx context.Context) error
 	// Verified is when this process was the owner for certain.
@@ -46,7 +46,7 @@ type Announcer struct {
 	Published
 	partition int
 	channel   *Channel
-	owner     Ownership
+	owner     ownership
 	fence     *events.Fence // of the last takeover; nil before the first one
 	last      events.Place  // of the last output of the partition
 	holds     bool          // the tail
@@ -54,7 +54,7 @@ type Announcer struct {
 }
 
 // NewAnnouncer makes the announcer of a partition.
-func NewAnnouncer(c *Channel, partition int, owner Ownership) *Announcer {
+func NewAnnouncer(c *Channel, partition int, owner ownership) *Announcer {
 	return &Announcer{partition: partition, channel: c, owner: owner}
 }
 

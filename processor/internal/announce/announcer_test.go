@@ -30,7 +30,7 @@ type rig struct {
 	t       *testing.T
 	js      jetstream.JetStream
 	streams *streams.Streams
-	log     events.Log
+	log     events.Source
 	channel *Channel
 }
 
@@ -49,7 +49,7 @@ func newRig(t *testing.T) *rig {
 	t.Cleanup(publisher.Close)
 	l, stop := streams.WatchLink(nc)
 	t.Cleanup(stop)
-	log := events.NewLog(wire.DefaultPrefix.Log(0, 1), made.Created())
+	log := events.NewSource(wire.DefaultPrefix.Log(0, 1), made.Created())
 	return &rig{t: t, js: js, streams: made, log: log, channel: &Channel{
 		Publisher: publisher, Tail: publisher.NewTail(log), Link: l, Emitted: prometheus.NewCounter(prometheus.CounterOpts{Name: "emitted"}),
 	}}

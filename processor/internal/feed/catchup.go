@@ -7,6 +7,8 @@ import (
 	"log/slog"
 	"time"
 
+	"github.com/nats-io/nats.go"
+
 	"github.com/seed18712806/lapse/processor/internal/backoff"
 	"github.com/seed18712806/lapse/processor/internal/fold"
 	"github.com/seed18712806/lapse/processor/internal/streams"
@@ -42,7 +44,7 @@ func (r *Reader) CatchUp(ctx context.Context, partition int) error {
 				continue // the log may have been truncated, as nobody needs this reading any more
 			}
 			if errors.Is(err, streams.ErrLogTruncated) {
-				b.lack(err)
+				b.truncate(err)
 				continue
 			}
 			if streams.MustStop(err) {
@@ -62,57 +64,19 @@ func (r *Reader) CatchUp(ctx context.Context, partition int) error {
 // interrupted. times is that of the inbox (see from).
 func (r *Reader) catchUpOnce(ctx context.Context, partition int, last, times uint64) error {
 	b := r.inboxes[partition]
-	lost := r.link.Lost()
-	info, messages, forget, err := r.readFrom(ctx, last)
-	if err != nil {
-		return err
-	}
-	defer forget()
-	messages.Wanted = true // there is one for I3, at least
-	if last >= info.State.LastSeq && !b.advance(fold.Position{Seq: last}, times) {
-		return nil
-	}
-	reading, stop := context.WithCancel(ctx)
-	defer stop()
-	go func() {
-		select {
-		case <-lost:
-			stop()
-		case <-reading.Done():
-		}
-	}()
-	over := func() bool { return reading.Err() != nil }
-	time := logTime{}
-	for {
-		msg, meta, err := messages.Next(reading.Done())
-		if err != nil || msg == nil {
-			return err
-		}
-		seq := meta.Sequence.Stream
-		if err := r.checkGap(reading, last, seq); err != nil {
-			return err
-		}
-		last = seq
-		if err := r.guard.Wait(reading, meta.Timestamp); err != nil {
-			return nil
-		}
-		at := fold.Position{Seq: seq, Time: time.at(seq, meta.Timestamp.UnixMilli()), Stamp: meta.Timestamp.UnixNano()}
-		r.saw(at)
-		if p, global := r.decoder.Route(msg.Subject); !r.decoder.IsTick(msg.Subject) && (global || p == partition) {
-			m := r.decoder.Decode(msg.Subject, headerOf(msg), msg.Data, at)
-			if ctx.Err() != nil {
-				return nil // perhaps it was decoded without the rules of replies
+	return r.readLog(ctx, &reading{
+		last: last, logTime: &logTime{}, first: partition, end: partition + 1,
+		wanted: true, // there is one for I3, at least
+		begun: func(end uint64) bool {
+			return last < end || b.advance(fold.Position{Seq: last}, times)
+		},
+		put: func(_ int, m *fold.Message, over func() bool) bool { return b.fill(m, times, over) },
+		passed: func(at fold.Position, meta *nats.MsgMetadata) bool {
+			more := b.advance(at, times)
+			if !more || meta.NumPending == 0 {
+				b.Wake()
 			}
-			if (p == partition || m.IsControl()) && !b.fill(m, times, over) {
-				return nil
-			}
-		}
-		if !b.advance(at, times) {
-			b.Wake()
-			return nil
-		}
-		if meta.NumPending == 0 {
-			b.Wake()
-		}
-	}
+			return more
+		},
+	})
 }

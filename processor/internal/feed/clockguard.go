@@ -57,7 +57,7 @@ func (g *ClockGuard) Wait(ctx context.Context, stamp time.Time) error {
 		if err == nil {
 			text = fmt.Sprintf("and %s ahead of Redis's", stamp.Sub(redis).Round(time.Millisecond))
 		}
-		g.health.Set(ProblemClock, fmt.Errorf("the log has a message stamped %s, %s ahead of this machine's clock %s: nothing after it is applied, as what would expire by it would be expired for good; set NATS's clock right (lapse goes on when the clocks agree), or allow so much with --max-clock-lead",
+		g.health.Set(ProblemClock, fmt.Errorf("a message of the log is stamped %s, %s ahead of this machine's clock %s: it is not applied; set NATS's clock right, or raise --max-clock-lead",
 			stamp.UTC().Format(time.RFC3339Nano), ahead.Round(time.Millisecond), text))
 		if !backoff.Wait(ctx, retryAfter) {
 			return ctx.Err()
@@ -102,7 +102,7 @@ func (g *ClockGuard) Shown(asked, at time.Time) {
 		g.health.Set(ProblemClockBehind, nil)
 		return
 	}
-	g.health.Set(ProblemClockBehind, fmt.Errorf("NATS's clock shows %s, %s behind this machine's clock and %s behind Redis's: every event comes so much too late, and what is written with a shorter TTL cannot be read at all; set the clock of the server that leads the log right (lapse goes on when the clocks agree), or allow so much with --max-clock-lead",
+	g.health.Set(ProblemClockBehind, fmt.Errorf("NATS's clock shows %s, %s behind this machine's and %s behind Redis's, so events are late: set the clock of the log's leader right, or raise --max-clock-lead",
 		at.UTC().Format(time.RFC3339), behind.Round(time.Second), behindRedis.Round(time.Second)))
 }
 

@@ -23,7 +23,7 @@ import (
 //   - I3: while it is away, the same is true of pos; and it comes back only when pos has
 //     reached missed, the last message that the main reader passed over.
 //   - I4: if the log does not reach back to pos, nothing is read for the partition until its owner
-//     has taken it over anew (Lacks).
+//     has taken it over anew (Truncated).
 type Inbox struct {
 	mu       sync.Mutex
 	room     sync.Cond
@@ -42,13 +42,13 @@ type Inbox struct {
 
 // absence is how a partition reads the log for itself.
 type absence struct {
-	away   bool
-	missed uint64        // see I3
-	pos    fold.Position // up to which the partition's own reader has read
-	times  uint64        // that the partition went away: a reader from before is refused
-	left   chan struct{} // has one element if the partition has gone away
-	high   fold.Position // the greatest log time known from another reading: see timeAt
-	lacks  error         // why the log does not bring the messages: see Lacks
+	away      bool
+	missed    uint64        // see I3
+	pos       fold.Position // up to which the partition's own reader has read
+	times     uint64        // that the partition went away: a reader from before is refused
+	left      chan struct{} // has one element if the partition has gone away
+	high      fold.Position // the greatest log time known from another reading: see timeAt
+	truncated error         // why the log does not bring the messages: see Truncated
 }
 
 const (
@@ -258,30 +258,30 @@ func (b *Inbox) Rewind(floor, read uint64) {
 	defer b.mu.Unlock()
 	b.wanted = true
 	b.missed = max(b.missed, b.last, read)
-	b.lacks = nil
+	b.truncated = nil
 	b.last, b.high = floor, fold.Position{} // the owner knows the log time at floor
 	b.drop(len(b.queue))
 	b.leave()
 }
 
-// lack notes that the log does not have what the partition needs.
-func (b *Inbox) lack(why error) {
+// truncate notes that the log was truncated, and does not have what the partition needs.
+func (b *Inbox) truncate(why error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if !b.away {
 		b.leave()
 	}
-	b.lacks = why
+	b.truncated = why
 	b.Wake()
 }
 
-// Lacks tells why nothing is read for the partition until Rewind; nil if that is not so. The log was
+// Truncated tells why nothing is read for the partition until Rewind; nil if that is not so. The log was
 // truncated, perhaps after the owner has seen that it reaches back. So the owner takes the partition
 // over anew, and finds a snapshot, or refuses.
-func (b *Inbox) Lacks() error {
+func (b *Inbox) Truncated() error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return b.lacks
+	return b.truncated
 }
 
 // Skip drops the messages up to an offset, also those that come later: another owner has
@@ -303,7 +303,7 @@ func (b *Inbox) hungry() (hungry, wanted bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	wanted = b.wanted && !b.closed
-	return wanted && b.away && b.lacks == nil && len(b.queue) <= b.maxCount/2, wanted
+	return wanted && b.away && b.truncated == nil && len(b.queue) <= b.maxCount/2, wanted
 }
 
 // begin returns the sequence after which the main reader has to begin for this partition;
@@ -354,7 +354,7 @@ func (b *Inbox) advance(to fold.Position, times uint64) bool {
 func (b *Inbox) isAway() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return b.away && b.wanted && !b.closed && b.lacks == nil
+	return b.away && b.wanted && !b.closed && b.truncated == nil
 }
 
 // from is the sequence after which the partition's own reader begins, and its number.

@@ -59,8 +59,8 @@ type Reader struct {
 	seen store.Stamp   // of the last message that was read, also for one partition
 }
 
-// Source is what a Reader reads, and how.
-type Source struct {
+// Options are what a Reader reads, and how.
+type Options struct {
 	NATS    *nats.Conn
 	Link    *streams.Link
 	Log     *streams.Log
@@ -71,7 +71,7 @@ type Source struct {
 }
 
 // NewReader makes a reader, which begins to read in Run.
-func NewReader(s Source, inboxes Inboxes, ticker *Ticker, backlog *Backlog) *Reader {
+func NewReader(s Options, inboxes Inboxes, ticker *Ticker, backlog *Backlog) *Reader {
 	return &Reader{
 		nc: s.NATS, link: s.Link, log: s.Log, decoder: s.Decoder, guard: s.Guard, health: s.Health, logger: s.Logger,
 		inboxes: inboxes, ticker: ticker, backlog: backlog,
@@ -104,18 +104,15 @@ func (r *Reader) move(to fold.Position) (from fold.Position) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	from, r.read = r.read, to
-	r.note(to)
 	return from
 }
 
-// saw notes the position of a message that was read for one partition.
+// saw notes the position of a message that was read, also for one partition.
 func (r *Reader) saw(at fold.Position) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.note(at)
+	r.believe(at.Evidence())
 }
-
-func (r *Reader) note(at fold.Position) { r.believe(at.Evidence()) }
 
 func (r *Reader) believe(stamp store.Stamp) {
 	if stamp.Seq > r.seen.Seq {
@@ -152,7 +149,7 @@ func (r *Reader) Run(ctx context.Context) error {
 		case errors.Is(err, streams.ErrLogTruncated):
 			for _, b := range r.inboxes {
 				if !b.isAway() {
-					b.lack(err)
+					b.truncate(err)
 				}
 			}
 		case streams.MustStop(err):
@@ -182,34 +179,37 @@ func (r *Reader) runOnce(ctx context.Context) error {
 		return err
 	}
 	r.logTime.back(start)
-	lost := r.link.Lost()
-	info, messages, forget, err := r.readFrom(ctx, start)
-	if err != nil {
-		return err
+	return r.readLog(ctx, r.forAll(start))
+}
+
+// forAll is the reading of the main reader after a sequence: for all partitions.
+func (r *Reader) forAll(start uint64) *reading {
+	caughtUp := false
+	return &reading{
+		last: start, logTime: &r.logTime, end: len(r.inboxes), rewound: r.rewound, stamped: r.ticker.stamped,
+		begun: func(end uint64) bool {
+			r.health.Set(ProblemLog, nil)
+			r.backlog.note(end-min(start, end), math.MaxInt64)
+			if start >= end {
+				r.move(fold.Position{Seq: start, Time: r.logTime.last.Time})
+				r.inboxes.wakeAll()
+			}
+			return true
+		},
+		put: func(partition int, m *fold.Message, over func() bool) bool {
+			return r.inboxes[partition].offer(m, func() bool { return r.holdsUp(partition) }, over)
+		},
+		passed: func(at fold.Position, meta *nats.MsgMetadata) bool {
+			r.move(at)
+			r.ticker.passed(at.Time)
+			r.backlog.note(meta.NumPending, time.Since(meta.Timestamp))
+			if meta.NumPending == 0 && !caughtUp {
+				caughtUp = true
+				r.inboxes.wakeAll()
+			}
+			return true
+		},
 	}
-	defer forget()
-	r.health.Set(ProblemLog, nil)
-	r.backlog.note(info.State.LastSeq-min(start, info.State.LastSeq), math.MaxInt64)
-	if start >= info.State.LastSeq {
-		r.move(fold.Position{Seq: start, Time: r.logTime.last.Time})
-		r.inboxes.wakeAll()
-	}
-	// Whatever ends the reading also ends a wait for the next message.
-	reading, stop := context.WithCancel(ctx)
-	watched := make(chan struct{})
-	again := false
-	go func() {
-		defer close(watched)
-		again = r.watch(reading, lost)
-		stop()
-	}()
-	err = r.handOut(ctx, reading, messages, start)
-	stop()
-	<-watched
-	if again {
-		return nil
-	}
-	return err
 }
 
 // begin returns the sequence after which the reading begins. Partitions that are away
@@ -320,88 +320,6 @@ func (r *Reader) open(ctx context.Context, start uint64) (messages *pull, forget
 		defer cancel()
 		_ = log.DeleteConsumer(ctx, name)
 	}, nil
-}
-
-// watch waits until the reading is over, or has to begin again.
-func (r *Reader) watch(reading context.Context, lost <-chan struct{}) (again bool) {
-	select {
-	case <-r.rewound:
-	case <-lost:
-	case <-reading.Done():
-		return false
-	}
-	return true
-}
-
-// handOut puts messages into their inboxes until reading is done. ctx is that of the session.
-func (r *Reader) handOut(ctx, reading context.Context, messages *pull, last uint64) error {
-	over := func() bool { return ctx.Err() != nil || reading.Err() != nil }
-	for caughtUp := false; ; {
-		msg, meta, err := messages.Next(reading.Done())
-		if err != nil || msg == nil {
-			return err
-		}
-		seq := meta.Sequence.Stream
-		if err := r.checkGap(reading, last, seq); err != nil {
-			return err
-		}
-		last = seq
-		isTick := r.decoder.IsTick(msg.Subject)
-		r.ticker.stamped(isTick, meta.Timestamp)
-		if err := r.guard.Wait(reading, meta.Timestamp); err != nil {
-			return nil
-		}
-		at := fold.Position{Seq: seq, Time: r.logTime.at(seq, meta.Timestamp.UnixMilli()), Stamp: meta.Timestamp.UnixNano()}
-		if !isTick && !r.deliver(msg, at, over) {
-			return nil
-		}
-		r.move(at)
-		r.ticker.passed(at.Time)
-		r.backlog.note(meta.NumPending, time.Since(meta.Timestamp))
-		if meta.NumPending == 0 && !caughtUp {
-			caughtUp = true
-			r.inboxes.wakeAll()
-		}
-	}
-}
-
-// checkGap finds out why there is no message between last and seq.
-func (r *Reader) checkGap(ctx context.Context, last, seq uint64) error {
-	if seq <= last+1 {
-		return nil
-	}
-	info, err := r.verify(ctx, last)
-	if err != nil {
-		return err
-	}
-	return r.log.CheckJump(ctx, info, last, seq)
-}
-
-// headerOf is the header of a message. Where it cannot be read, the client library returns
-// none; headerOf then returns one with an empty name, which no valid header has.
-func headerOf(m *nats.Msg) nats.Header {
-	if m.Header == nil && m.Size() > len(m.Subject)+len(m.Reply)+len(m.Data) {
-		return nats.Header{"": nil}
-	}
-	return m.Header
-}
-
-// deliver puts a message into the inbox of its partition, or into all inboxes.
-func (r *Reader) deliver(msg *nats.Msg, at fold.Position, over func() bool) bool {
-	p, global := r.decoder.Route(msg.Subject)
-	m := r.decoder.Decode(msg.Subject, headerOf(msg), msg.Data, at)
-	if over() {
-		return false // perhaps it was decoded without the rules of replies
-	}
-	if !global || !m.IsControl() {
-		return r.inboxes[p].offer(m, func() bool { return r.holdsUp(p) }, over)
-	}
-	for i, b := range r.inboxes {
-		if !b.offer(m, func() bool { return r.holdsUp(i) }, over) {
-			return false
-		}
-	}
-	return true
 }
 
 // holdsUp reports whether another partition has nothing to apply while the reader waits

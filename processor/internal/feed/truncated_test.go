@@ -40,14 +40,14 @@ func TestG7_TruncatedBeforeItIsRead(t *testing.T) {
 					t.Errorf("the reading ends with %v", err)
 				}
 			})
-			eventually(t, "the owner is told", func() bool { return b.Lacks() != nil })
-			if !errors.Is(b.Lacks(), streams.ErrLogTruncated) {
-				t.Error(b.Lacks())
+			eventually(t, "the owner is told", func() bool { return b.Truncated() != nil })
+			if !errors.Is(b.Truncated(), streams.ErrLogTruncated) {
+				t.Error(b.Truncated())
 			}
 			b.Rewind(8, 0)
 			r.Rewind()
 			eventually(t, "what is left is read", func() bool { n, _ := b.Len(); return n > 0 })
-			if why := b.Lacks(); why != nil {
+			if why := b.Truncated(); why != nil {
 				t.Error(why)
 			}
 			cancel()
@@ -68,10 +68,10 @@ func TestAnInterruptionIsNoTruncation(t *testing.T) {
 	defer cancel()
 	ended := make(chan error, 1)
 	go func() { ended <- r.CatchUp(ctx, 0) }()
-	eventually(t, "the interruption is noticed", func() bool { return len(warned)+len(ended) > 0 || r.inboxes[0].Lacks() != nil })
+	eventually(t, "the interruption is noticed", func() bool { return len(warned)+len(ended) > 0 || r.inboxes[0].Truncated() != nil })
 	cancel()
-	if err := <-ended; err != nil || r.inboxes[0].Lacks() != nil || len(warned) == 0 {
-		t.Errorf("%v; the partition lacks messages: %v; %d warnings", err, r.inboxes[0].Lacks(), len(warned))
+	if err := <-ended; err != nil || r.inboxes[0].Truncated() != nil || len(warned) == 0 {
+		t.Errorf("%v; the partition lacks messages: %v; %d warnings", err, r.inboxes[0].Truncated(), len(warned))
 	}
 }
 
@@ -109,7 +109,7 @@ func newTruncated(t *testing.T, handler slog.Handler) *Reader {
 	l, stop := streams.WatchLink(js.Conn())
 	t.Cleanup(stop)
 	inboxes, backlog, board, names := NewInboxes(1, 100), &Backlog{}, health.New(logger), wire.DefaultPrefix.Log(0, 1)
-	return NewReader(Source{
+	return NewReader(Options{
 		NATS: js.Conn(), Link: l, Log: streams.NewLog(s, l), Health: board, Logger: logger,
 		Guard:   NewClockGuard(time.Hour, Clocks{Own: time.Now}, board),
 		Decoder: fold.Decoder{Log: names, Partitions: 1, MaxBody: 1000, MaxLevels: 10},

@@ -15,7 +15,7 @@ func (s *Collections) MayBeDue(name string, at int64, queue *DueQueue) bool {
 	if c.Config.Building {
 		return c.Config.History.Cuts(at) != ttlrules.Cuts{Inherit: ttlrules.NoCut, Own: ttlrules.NoCut}
 	}
-	return min(c.Due, queue.NextOf(name)) <= at
+	return min(c.Due, queue.nextOf(name)) <= at
 }
 
 // Drop drops a collection by the message with a sequence, at a log time. Where documents of it are
@@ -51,7 +51,7 @@ func (s *Collections) Reconfigure(name string, current, next store.Config, due b
 	}
 	c := s.Make(name)
 	if next.NoIndex && !next.Draining || current.NoIndex && !current.Draining {
-		s.IndexGone(c)
+		s.indexGone(c)
 	}
 	c.Build = Build{}
 	s.Configure(c, next)

@@ -212,8 +212,8 @@ func set(in map[*Collection]struct{}, c *Collection, is bool) {
 	}
 }
 
-// IndexGone notes that a collection has no index.
-func (s *Collections) IndexGone(c *Collection) { s.LookedUp(c, store.NoScore, store.NoScore) }
+// indexGone notes that a collection has no index.
+func (s *Collections) indexGone(c *Collection) { s.LookedUp(c, store.NoScore, store.NoScore) }
 
 // LookedUp notes the lowest scores in the indexes of a collection, of documents outside
 // the due queue.

@@ -64,7 +64,7 @@ type Decision struct {
 
 // Limits bound the outputs, beside the rules.
 type Limits struct {
-	Log     events.Log
+	Log     events.Source
 	MaxBody int // of a document
 }
 

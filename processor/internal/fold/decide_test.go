@@ -21,7 +21,7 @@ import (
 
 var decoder = Decoder{Log: wire.DefaultPrefix.Log(0, 1), Partitions: 16, MaxBody: 1000, MaxLevels: 10}
 
-var testLimits = Limits{Log: events.NewLog(wire.DefaultPrefix.Log(0, 1), 1), MaxBody: 1000}
+var testLimits = Limits{Log: events.NewSource(wire.DefaultPrefix.Log(0, 1), 1), MaxBody: 1000}
 
 // oneConfig is a catalog in which every collection has one configuration.
 type oneConfig store.Config

@@ -70,8 +70,8 @@ func (q *DueQueue) Next() int64 {
 	return q.order[0].Expiry.At
 }
 
-// NextOf is the first deadline of a collection; math.MaxInt64 if there is none.
-func (q *DueQueue) NextOf(collection string) int64 {
+// nextOf is the first deadline of a collection; math.MaxInt64 if there is none.
+func (q *DueQueue) nextOf(collection string) int64 {
 	for _, d := range q.order {
 		if !d.gone && d.Key.Collection == collection {
 			return d.Expiry.At

@@ -47,8 +47,8 @@ func TestG3_DueQueue(t *testing.T) {
 			}
 			slices.Sort(want)
 			slices.Sort(got)
-			if !slices.Equal(got, want) || s.Len() != len(left) || s.Next() != min(next["a"], next["b"]) || s.NextOf("a") != next["a"] || s.NextOf("b") != next["b"] {
-				t.Fatalf("due at %d: %v, want %v; next %d, of a %d, of b %d, want %v", now, got, want, s.Next(), s.NextOf("a"), s.NextOf("b"), next)
+			if !slices.Equal(got, want) || s.Len() != len(left) || s.Next() != min(next["a"], next["b"]) || s.nextOf("a") != next["a"] || s.nextOf("b") != next["b"] {
+				t.Fatalf("due at %d: %v, want %v; next %d, of a %d, of b %d, want %v", now, got, want, s.Next(), s.nextOf("a"), s.nextOf("b"), next)
 			}
 			if len(all) > 0 {
 				key := rapid.SampledFrom(all).Draw(t, "gone").Key

@@ -212,9 +212,9 @@ func (e *examiner) verifyAll(ctx context.Context, s store.State) error {
 	return nil
 }
 
-// Lacks is the offset below which the partition lacks documents that it had before; 0 if
+// Rebuild is the offset below which the partition lacks documents that it had before; 0 if
 // it lacks none. A partition without a state lacks all that is in the log.
-func (f *found) Lacks(known known) uint64 {
+func (f *found) Rebuild(known known) uint64 {
 	if f.State.Version == "" {
 		return f.Last
 	}

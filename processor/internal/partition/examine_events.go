@@ -18,7 +18,7 @@ import (
 type Events struct {
 	Publisher *events.Publisher
 	Tail      *events.Tail // which the caller of an Examiner holds
-	Log       events.Log
+	Log       events.Source
 	Link      *streams.Link
 	Limit     time.Duration // of some questions to NATS, but not of the reading of the tail
 }

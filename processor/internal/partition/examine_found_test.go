@@ -30,7 +30,7 @@ func TestG7_Lacks(t *testing.T) {
 		{store.State{}, 11, known{}, 20},
 	} {
 		f := found{State: tt.state, Checkpoint: announce.Checkpoint{Seq: tt.checkpoint}, Last: 20}
-		if got := f.Lacks(tt.known); got != tt.want {
+		if got := f.Rebuild(tt.known); got != tt.want {
 			t.Errorf("%+v, checkpoint %d, %+v: it lacks what is up to %d, want %d", tt.state, tt.checkpoint, tt.known, got, tt.want)
 		}
 	}

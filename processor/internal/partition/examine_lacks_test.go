@@ -31,7 +31,7 @@ func TestG7_WhatAPartitionLacks(t *testing.T) {
 		"it went back while rebuilding": {store.State{Version: "v", Offset: 10, Rebuild: 11}, 20, known{EverTaken: true, Committed: 12}, 20},
 	} {
 		f := &found{State: tt.state, Checkpoint: announce.Checkpoint{Seq: tt.checkpoint}, Last: 99}
-		if got := f.Lacks(tt.known); got != tt.want {
+		if got := f.Rebuild(tt.known); got != tt.want {
 			t.Errorf("%s: it lacks what came up to %d, want %d", name, got, tt.want)
 		}
 	}

@@ -107,7 +107,7 @@ type world struct {
 	prefix    wire.Prefix
 	streams   *streams.Streams
 	publisher *events.Publisher
-	outputs   events.Log // in the stream of events
+	outputs   events.Source // in the stream of events
 	log       *streams.Log
 	tail      *events.Tail
 	ms        []int64 // when the log stored its messages, Unix milliseconds
@@ -159,7 +159,7 @@ func (s *server) newWorld(t *testing.T) *world {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w := &world{t: t, server: s, prefix: prefix, streams: made, outputs: events.NewLog(prefix.Log(0, 1), made.Created()), log: streams.NewLog(made, s.link), limit: time.Minute, ms: []int64{0}}
+	w := &world{t: t, server: s, prefix: prefix, streams: made, outputs: events.NewSource(prefix.Log(0, 1), made.Created()), log: streams.NewLog(made, s.link), limit: time.Minute, ms: []int64{0}}
 	if w.publisher, err = events.NewPublisher(s.js.Conn(), prefix, made.Events.CachedInfo().Config); err != nil {
 		t.Fatal(err)
 	}

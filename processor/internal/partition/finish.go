@@ -112,7 +112,7 @@ func (p *Partition) commit(ctx context.Context, to fold.Position, configs []stor
 		p.collections.Committed(c, &p.queue)
 	}
 	p.progress.Committed(pr)
-	p.status.Lacking.Store(pr.Rebuild)
+	p.status.Rebuild.Store(pr.Rebuild)
 	p.reached(to)
 	p.judge()
 	return nil

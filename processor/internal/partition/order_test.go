@@ -157,8 +157,8 @@ func TestG3_ATakeoverKeepsWhatWasRead(t *testing.T) {
 			if n := len(r.pending.Messages); n != tt.want || n == 0 && r.pending.Base != r.progress.Offset() {
 				t.Errorf("%d messages are kept, after %d; the offset is %d", n, r.pending.Base, r.progress.Offset())
 			}
-			if r.status.Applied.Load() != r.progress.Offset() || !r.status.Owned.Load() || r.status.Lacking.Load() != r.progress.Rebuild() || r.queue.Len() != 0 {
-				t.Errorf("others are told that %d is applied, and %d is missing", r.status.Applied.Load(), r.status.Lacking.Load())
+			if r.status.Applied.Load() != r.progress.Offset() || !r.status.Owned.Load() || r.status.Rebuild.Load() != r.progress.Rebuild() || r.queue.Len() != 0 {
+				t.Errorf("others are told that %d is applied, and %d is missing", r.status.Applied.Load(), r.status.Rebuild.Load())
 			}
 		})
 	}

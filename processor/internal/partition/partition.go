@@ -34,7 +34,7 @@ const (
 // ErrNotOwner: another process is to own the partitions now.
 var ErrNotOwner = errors.New("another process owns the partitions")
 
-// lease tells whether this process is to own the partitions. See processor.Owner.
+// lease tells whether this process is to own the partitions. See processor.Lease.
 type lease interface {
 	OK(ctx context.Context) error
 	Fenced(ctx context.Context) error
@@ -236,7 +236,7 @@ func (p *Partition) runOnce(stop context.Context) (worked bool, err error) {
 			return false, err
 		}
 	}
-	if why := p.inbox.Lacks(); why != nil && p.tenure.taken {
+	if why := p.inbox.Truncated(); why != nil && p.tenure.taken {
 		return false, p.failed(fmt.Errorf("it is taken over anew: %v", why)) // not its kind: the takeover judges that
 	}
 	if p.again.Swap(false) {

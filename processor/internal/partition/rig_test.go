@@ -51,7 +51,7 @@ type rig struct {
 	js         jetstream.JetStream
 	streams    *streams.Streams
 	link       *streams.Link
-	log        events.Log
+	log        events.Source
 	redis      redistest.Server
 	objects    snapshot.Memory
 	partitions int
@@ -108,7 +108,7 @@ func (r *rig) restart() {
 	r.t.Cleanup(publisher.Close)
 	board, backlog, inboxes := health.New(logger), &feed.Backlog{}, feed.NewInboxes(r.partitions, 1000)
 	log := streams.NewLog(r.streams, r.link)
-	r.log = events.NewLog(names, r.streams.Created())
+	r.log = events.NewSource(names, r.streams.Created())
 	statuses, tail := NewStatuses(r.first, r.partitions, board), publisher.NewTail(r.log)
 	ticker := feed.NewTicker(r.js, r.link, names.Tick(), inboxes, backlog, board)
 	counter := func() prometheus.Counter { return prometheus.NewCounter(prometheus.CounterOpts{Name: "x"}) }
@@ -119,7 +119,7 @@ func (r *rig) restart() {
 	shared := &Shared{
 		Log: log, Events: &Events{Publisher: publisher, Tail: tail, Log: r.log, Link: r.link, Limit: takeOverTimeout},
 		Statuses: statuses, Ticker: ticker, Turns: NewTurns(inboxes),
-		Reader:      feed.NewReader(feed.Source{NATS: nc, Link: r.link, Log: log, Health: board, Logger: logger, Decoder: decoder, Guard: feed.NewClockGuard(time.Hour, feed.Clocks{Own: time.Now}, board)}, inboxes, ticker, backlog),
+		Reader:      feed.NewReader(feed.Options{NATS: nc, Link: r.link, Log: log, Health: board, Logger: logger, Decoder: decoder, Guard: feed.NewClockGuard(time.Hour, feed.Clocks{Own: time.Now}, board)}, inboxes, ticker, backlog),
 		Channel:     &announce.Channel{Publisher: publisher, Tail: tail, Link: r.link, Emitted: counter(), Hook: hook},
 		Checkpoints: announce.NewCheckpoints(log), Outcomes: announce.NewOutcomes(nc, statuses, nil),
 		Desk: snapshot.NewDesk(snapshot.NewStore(&r.objects, log, log.ID(), nil)),

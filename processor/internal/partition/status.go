@@ -17,7 +17,7 @@ var ProblemPartitions = health.Problem{Name: "partitions", Advice: "Look at the 
 // two values may be from different steps.
 type Status struct {
 	Applied atomic.Uint64         // offset that was applied
-	Lacking atomic.Uint64         // offset below which documents are missing; 0 if none are
+	Rebuild atomic.Uint64         // as [fold.Progress.Rebuild]
 	Owned   atomic.Bool           // whether this process has ever taken the partition over
 	Trouble atomic.Pointer[error] // why the partition cannot go on
 	Due     atomic.Int64          // since when a document is due, Unix milliseconds; 0 if none is
@@ -75,7 +75,7 @@ func (s *Statuses) Missing(start uint64) (behind, lacking int) {
 	for _, one := range s.Partitions {
 		if start == 0 || !one.Owned.Load() || one.Applied.Load() < start {
 			behind++
-		} else if one.Lacking.Load() > 0 {
+		} else if one.Rebuild.Load() > 0 {
 			lacking++
 		}
 	}

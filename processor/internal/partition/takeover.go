@@ -157,7 +157,7 @@ func (p *Partition) refuse(ctx context.Context, f *found, why error) error {
 
 // claim fences off a former owner, in Redis and in the stream of events.
 func (p *Partition) claim(ctx context.Context, f *found) error {
-	version, lacks := p.progress.Claim(rand.Text()), f.Lacks(p.known())
+	version, lacks := p.progress.Claim(rand.Text()), f.Rebuild(p.known())
 	if f.State.Version == "" || f.Damage != nil {
 		lacks = store.Clearing // until resume knows how much
 	}
@@ -193,7 +193,7 @@ func (p *Partition) resume(ctx context.Context, f *found, upTo uint64) error {
 			return err
 		}
 	}
-	version, lacks := p.progress.Claimed(), f.Lacks(p.known())
+	version, lacks := p.progress.Claimed(), f.Rebuild(p.known())
 	next := store.State{Version: version, Log: p.shared.Log.ID(), Offset: f.Checkpoint.Origin, Events: p.announcer.Last().String()}
 	var err error
 	switch {
@@ -226,7 +226,7 @@ func (p *Partition) resume(ctx context.Context, f *found, upTo uint64) error {
 // goOn goes on from a state. The messages that were read are kept if the state is not
 // older than where the reading began; else the log is read again.
 func (p *Partition) goOn(stored store.State, version string, rebuild uint64) {
-	older := !p.tenure.everTaken || stored.Offset < p.pending.Base || p.inbox.Lacks() != nil
+	older := !p.tenure.everTaken || stored.Offset < p.pending.Base || p.inbox.Truncated() != nil
 	p.progress.Resume(stored, version, rebuild)
 	p.collections = fold.NewCollections(stored.Configs, stored.Collections)
 	p.queue.Set(nil)
@@ -244,7 +244,7 @@ func (p *Partition) goOn(stored store.State, version string, rebuild uint64) {
 	// before the other's heartbeat, would never get on.
 	p.tenure.taken, p.tenure.everTaken, p.duties.heartbeat = true, true, time.Time{}
 	p.status.Next.Store(math.MaxInt64) // until this owner has looked it up
-	p.status.Lacking.Store(rebuild)
+	p.status.Rebuild.Store(rebuild)
 	p.status.Applied.Store(stored.Offset)
 	p.status.Configured.Store(stored.Configured)
 	p.status.Owned.Store(true)

@@ -41,7 +41,7 @@ func (k *Keeper) Ask(since int64) wire.SnapshotReply {
 
 // TakeOrders answers orders of snapshots until ctx is done.
 func (k *Keeper) TakeOrders(ctx context.Context) {
-	sub, err := k.JetStream.Conn().Subscribe(k.Log.Prefix.Snapshot(k.Log.Shard), func(m *nats.Msg) {
+	sub, err := k.JetStream.Conn().Subscribe(k.Names.Prefix.Snapshot(k.Names.Shard), func(m *nats.Msg) {
 		var order wire.SnapshotOrder
 		if len(m.Data) > 0 && json.Unmarshal(m.Data, &order) != nil {
 			return // it is not from lapse

@@ -16,14 +16,17 @@
 //     a sequence that is missing from its middle is a loss. Where a maximum size leaves no room for it,
 //     there is none, and the file ends when the log has stored as much by itself.
 //   - Events are kept for 7/8 of D at most. Their files are ended every sixteenth of D.
-//   - Redis keeps the bytes in its files until it writes them anew: the keeper asks it to (redis.go).
+//   - Redis keeps the bytes in its files until it writes them anew: the keeper asks it to (servers.go).
 //
-// For each place there is an instant, Clean: bytes of a document that died before it are not there. It is a bound by what lapse has done and was acknowledged. If it is older than D, the promise is broken, which
-// /readyz tells. A document cannot die while the log is silent, everything is applied and nothing is due.
-// So when Clean is later than the last instant that was not so, everything is clean, and the keeper rests.
+// For each place there is an instant, Clean (report.go): bytes of a document that died before it are
+// not there. It is a bound by what lapse has done and was acknowledged. If it is older than D, the
+// promise is broken, and /readyz says so. A document cannot die while the log is silent, everything is
+// applied and nothing is due. So when Clean is later than the last instant at which that was not so,
+// everything is clean, and the keeper rests. What it has done is in the bucket of checkpoints, for the
+// next owner of the shard (kept.go).
 //
 // Snapshots are also taken when the log has grown by more than they cost, so that a start need not
-// read it, and when somebody asks (Keeper.Ask).
+// read it, and when a client asks ([Keeper.Ask], asked.go).
 //
 //   - T1: The log is truncated only where two generations of every partition, verified just before,
 //     continue: never past what is applied, what the checkpoints need, or the message at the offset of

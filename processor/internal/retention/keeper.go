@@ -36,8 +36,8 @@ type Redis interface {
 
 // Parts are what a keeper works with.
 type Parts struct {
-	Log         wire.Log
-	Identity    *streams.Log
+	Names       wire.Log
+	Log         *streams.Log
 	JetStream   jetstream.JetStream
 	Desk        *snapshot.Desk
 	Checkpoints *announce.Checkpoints
@@ -183,7 +183,7 @@ func (k *Keeper) runOnce(ctx context.Context) (took bool, err error) {
 	if err := k.truncate(ctx); err != nil {
 		return false, err
 	}
-	if k.Log.Shard != 0 {
+	if k.Names.Shard != 0 {
 		return took, nil // the events and Redis are for all shards
 	}
 	if err := k.endEvents(ctx, info.TimeStamp); err != nil {
@@ -194,7 +194,7 @@ func (k *Keeper) runOnce(ctx context.Context) (took bool, err error) {
 
 // look reads the state of the log and, once, what the keeper has done before.
 func (k *Keeper) look(ctx context.Context) (*jetstream.StreamInfo, error) {
-	info, err := k.Identity.Info(ctx)
+	info, err := k.Log.Info(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -328,9 +328,9 @@ func (k *Keeper) put(i int, all []snapshot.Generation) {
 
 // endFiles ends the files of the log and of the snapshots, unless that was done not long ago.
 func (k *Keeper) endFiles(ctx context.Context, info *jetstream.StreamInfo) error {
-	s, now, next := k.Identity.Streams, info.TimeStamp, *k.kept
+	s, now, next := k.Log.Streams, info.TimeStamp, *k.kept
 	var err error
-	if f := s.LogFilling(k.Log); !f.Fits(info) {
+	if f := s.LogFilling(k.Names); !f.Fits(info) {
 		next.turn(info)
 	} else if next.Log, err = k.end(ctx, k.kept.Log, now, info, f, k.interval()/2); err != nil {
 		return err

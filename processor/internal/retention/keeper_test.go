@@ -104,30 +104,30 @@ func TestReport(t *testing.T) {
 	}
 	hours := func(place string, now float64) float64 { return k.Report(at(now)).Oldest[place].Hours() }
 	k.seen, k.stirred = logAt(30, 1, 100), at(30).UnixMilli()
-	if got := hours(InLog, 30); got != 30 {
+	if got := hours(inLog, 30); got != 30 {
 		t.Errorf("without snapshots the log is clean for %v hours", got)
 	}
 	k.generations[0] = []snapshot.Generation{taken(25, 90), taken(15, 50)}
 	k.kept.Log = edges{{at(5).UnixMilli(), 20}, {at(15).UnixMilli(), 48}, {at(25).UnixMilli(), 88}}
 	k.kept.Objects = edges{{at(5).UnixMilli(), 2}, {at(15).UnixMilli(), 9}, {at(25).UnixMilli(), 12}}
 	k.kept.Redis = at(20).UnixMilli()
-	if got := hours(InLog, 30); got != 30 {
+	if got := hours(inLog, 30); got != 30 {
 		t.Errorf("before the log is truncated it has bytes for %v hours", got)
 	}
 	k.seen = logAt(30, 50, 100)
-	for place, want := range map[string]float64{InLog: 15, InSnapshots: 15, InRedis: 10} {
+	for place, want := range map[string]float64{inLog: 15, inSnapshots: 15, inRedis: 10} {
 		if got := hours(place, 30); got != want {
 			t.Errorf("%s: %v hours, want %v", place, got, want)
 		}
 	}
 	k.stirred = at(14).UnixMilli()
-	for _, place := range []string{InLog, InSnapshots, InRedis} {
+	for _, place := range []string{inLog, inSnapshots, inRedis} {
 		if got := hours(place, 60); got != 0 {
 			t.Errorf("nothing has died since, and %s has bytes for %v hours", place, got)
 		}
 	}
 	k.eventsAge, k.kept.Events = 40*time.Hour, edges{{at(10).UnixMilli(), 1}, {at(19).UnixMilli(), 2}, {at(22).UnixMilli(), 3}}
-	if got := hours(InEvents, 60); got != 41 {
+	if got := hours(inEvents, 60); got != 41 {
 		t.Errorf("events: %v hours", got)
 	}
 }

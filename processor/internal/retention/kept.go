@@ -42,11 +42,11 @@ func (k *kept) turn(info *jetstream.StreamInfo) {
 	k.Turn = now
 }
 
-func (k *Keeper) key() string { return "retention." + strconv.Itoa(k.Parts.Log.Shard) }
+func (k *Keeper) key() string { return "retention." + strconv.Itoa(k.Names.Shard) }
 
 // load reads what the keeper has done. A promise that is new, or shorter than before, begins now.
 func (k *Keeper) load(ctx context.Context, info *jetstream.StreamInfo) (*kept, error) {
-	value, _, err := k.Identity.Value(ctx, k.key())
+	value, _, err := k.Log.Value(ctx, k.key())
 	if err != nil {
 		return nil, fmt.Errorf("read the state of the retention: %w", err)
 	}
@@ -56,8 +56,8 @@ func (k *Keeper) load(ctx context.Context, info *jetstream.StreamInfo) (*kept, e
 			return nil, fmt.Errorf("read the state of the retention: %w", err)
 		}
 	}
-	if have.ID != k.Identity.ID() || have.Format != format {
-		have = &kept{Format: format, ID: k.Identity.ID()}
+	if have.ID != k.Log.ID() || have.Format != format {
+		have = &kept{Format: format, ID: k.Log.ID()}
 	}
 	if within := k.within.Milliseconds(); have.Within != within {
 		if have.Within == 0 || have.Within > within {
@@ -73,7 +73,7 @@ func (k *Keeper) load(ctx context.Context, info *jetstream.StreamInfo) (*kept, e
 func (k *Keeper) save(ctx context.Context, next kept) error {
 	value, err := json.Marshal(next)
 	if err == nil {
-		_, err = k.Identity.Streams.Checkpoints.Put(ctx, k.key(), value)
+		_, err = k.Log.Streams.Checkpoints.Put(ctx, k.key(), value)
 	}
 	if err != nil {
 		return fmt.Errorf("store the state of the retention: %w", err)

@@ -35,7 +35,7 @@ func (m *Metrics) Collectors() []prometheus.Collector {
 }
 
 var (
-	oldestByte    = prometheus.NewDesc("lapse_oldest_byte_seconds", "For how long at most a place (log, snapshots, events, redis) has kept bytes of a document that has expired, or was deleted or overwritten. --forget-within is the promise.", []string{"place"}, nil)
+	oldestByte    = prometheus.NewDesc("lapse_oldest_byte_seconds", "For how long at most a place (log, snapshots, events, redis) has kept bytes of a document that expired, or was deleted or overwritten. See --forget-within.", []string{"place"}, nil)
 	forgetWithin  = prometheus.NewDesc("lapse_forget_within_seconds", "The promise: --forget-within.", nil, nil)
 	snapshots     = prometheus.NewDesc("lapse_snapshots", "Snapshots that count; two of each partition are wanted.", nil, nil)
 	snapshotBytes = prometheus.NewDesc("lapse_snapshots_bytes", "Size of the snapshots that count.", nil, nil)

@@ -13,10 +13,10 @@ import (
 
 // The places that keep bytes of documents.
 const (
-	InLog       = "log"
-	InSnapshots = "snapshots"
-	InEvents    = "events"
-	InRedis     = "redis"
+	inLog       = "log"
+	inSnapshots = "snapshots"
+	inEvents    = "events"
+	inRedis     = "redis"
 )
 
 // unknownAfter is how long the keeper may fail before it knows anything.
@@ -39,13 +39,13 @@ type Report struct {
 // cleanSince are the instants before which nothing is left, by place.
 func (k *Keeper) cleanSince(info *jetstream.StreamInfo) map[string]int64 {
 	created := info.Created.UnixMilli()
-	clean := map[string]int64{InLog: created, InSnapshots: created}
+	clean := map[string]int64{inLog: created, inSnapshots: created}
 	if begun := begunBefore(k.generations); begun > 0 {
-		clean[InLog] = k.kept.Log.upTo(info.State.FirstSeq, created)
-		clean[InSnapshots] = k.kept.Objects.before(begun, created)
+		clean[inLog] = k.kept.Log.upTo(info.State.FirstSeq, created)
+		clean[inSnapshots] = k.kept.Objects.before(begun, created)
 	}
-	if k.Parts.Log.Shard == 0 && !k.denied {
-		clean[InRedis] = max(k.kept.Redis, created)
+	if k.Names.Shard == 0 && !k.denied {
+		clean[inRedis] = max(k.kept.Redis, created)
 	}
 	return clean
 }
@@ -78,8 +78,8 @@ func (k *Keeper) report(now time.Time) (r Report) {
 			r.Oldest[place] = max(0, now.Sub(time.UnixMilli(since)))
 		}
 	}
-	if k.Parts.Log.Shard == 0 && k.eventsAge > 0 {
-		r.Oldest[InEvents] = now.Sub(time.UnixMilli(k.kept.Events.before(now.Add(-k.eventsAge).UnixMilli(), k.seen.Created.UnixMilli())))
+	if k.Names.Shard == 0 && k.eventsAge > 0 {
+		r.Oldest[inEvents] = now.Sub(time.UnixMilli(k.kept.Events.before(now.Add(-k.eventsAge).UnixMilli(), k.seen.Created.UnixMilli())))
 	}
 	r.Partitions = len(k.generations)
 	all := true
@@ -139,7 +139,7 @@ func (k *Keeper) Problem(now time.Time) error {
 	}
 	r := k.report(now)
 	var all []error
-	for _, place := range []string{InLog, InSnapshots, InEvents, InRedis} {
+	for _, place := range []string{inLog, inSnapshots, inEvents, inRedis} {
 		oldest := r.Oldest[place]
 		if oldest > k.within && now.Sub(time.UnixMilli(k.kept.Since)) > k.within {
 			all = append(all, fmt.Errorf("%s may have bytes of documents that are gone for %s, and --forget-within promises %s", places[place], oldest.Round(time.Second), k.within))
@@ -153,4 +153,4 @@ func (k *Keeper) Problem(now time.Time) error {
 
 var errBehind = errors.New("snapshots, or the rewriting of files, take too long, or --log-max-bytes leaves the log no room (64 MiB) to end its files")
 
-var places = map[string]string{InLog: "the log", InSnapshots: "the snapshots", InEvents: "the events", InRedis: "Redis's files"}
+var places = map[string]string{inLog: "the log", inSnapshots: "the snapshots", inEvents: "the events", inRedis: "Redis's files"}

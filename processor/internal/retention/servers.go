@@ -19,13 +19,13 @@ func (k *Keeper) endEvents(ctx context.Context, now time.Time) error {
 	if now.UnixMilli()-k.kept.Events.last().At < every.Milliseconds() && k.eventsAge > 0 {
 		return nil
 	}
-	s := k.Identity.Streams
+	s := k.Log.Streams
 	info, err := s.Events.Info(ctx)
 	if err != nil {
 		return streams.Gone(err, s.Events.CachedInfo().Config.Name)
 	}
 	next := *k.kept
-	if next.Events, err = k.end(ctx, k.kept.Events, now, info, s.EventsFilling(k.Parts.Log.Prefix), every); err != nil {
+	if next.Events, err = k.end(ctx, k.kept.Events, now, info, s.EventsFilling(k.Names.Prefix), every); err != nil {
 		return err
 	}
 	if err := k.save(ctx, next); err != nil {
@@ -46,7 +46,7 @@ func (k *Keeper) rewriteRedis(ctx context.Context, info *jetstream.StreamInfo) e
 	err := k.Redis.Rewrite(ctx)
 	if errors.Is(err, store.ErrDenied) {
 		if !k.denied {
-			k.Logger.Warn("Redis does not rewrite its files: bytes of documents that are gone stay in them until it does: give the user of lapse these permissions (deploy/redis/users.acl), or let Redis rewrite or save them more often than --forget-within", slog.Any("error", err))
+			k.Logger.Warn("Redis does not rewrite its files, which keep bytes of removed documents: permit it (deploy/redis/users.acl), or let Redis do it more often than --forget-within", slog.Any("error", err))
 		}
 		k.setDenied(true)
 		err = nil

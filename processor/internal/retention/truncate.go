@@ -83,14 +83,14 @@ func (k *Keeper) truncate(ctx context.Context) error {
 	if _, may, err = k.mayTruncate(ctx, upTo); err != nil || !may {
 		return err
 	}
-	if err := k.Identity.Streams.Log.Purge(ctx, jetstream.WithPurgeSequence(upTo)); err != nil {
-		return fmt.Errorf("truncate the log: %w", streams.Gone(err, k.Parts.Log.Stream()))
+	if err := k.Log.Streams.Log.Purge(ctx, jetstream.WithPurgeSequence(upTo)); err != nil {
+		return fmt.Errorf("truncate the log: %w", streams.Gone(err, k.Names.Stream()))
 	}
 	if err := k.Hook.At(crash.AfterPurge); err != nil {
 		return err
 	}
 	k.Logger.Info("truncated the log", slog.Uint64("from", first), slog.Uint64("to", upTo))
-	info, err := k.Identity.Info(ctx)
+	info, err := k.Log.Info(ctx)
 	if err != nil {
 		return err
 	}
@@ -103,11 +103,11 @@ func (k *Keeper) truncate(ctx context.Context) error {
 // mayTruncate reports whether nobody needs the log up to an offset: it is still the same log, and all
 // partitions have applied it and published their outputs. first is where it begins.
 func (k *Keeper) mayTruncate(ctx context.Context, upTo uint64) (first uint64, may bool, err error) {
-	info, err := k.Identity.Info(ctx)
+	info, err := k.Log.Info(ctx)
 	if err != nil {
 		return 0, false, err
 	}
-	if id := streams.Identity(info); id != k.Identity.ID() {
+	if id := streams.Identity(info); id != k.Log.ID() {
 		return 0, false, fmt.Errorf("truncate the log: %w: it was created at %s", streams.ErrLogChanged, streams.FormatID(id))
 	}
 	if first = info.State.FirstSeq; upTo <= first {

@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// ErrNotBegun: the owner of the partition has not begun the snapshot in time.
-var ErrNotBegun = errors.New("the owner of the partition did not begin a snapshot")
+// errNotBegun: the owner of the partition has not begun the snapshot in time.
+var errNotBegun = errors.New("the owner of the partition did not begin a snapshot")
 
 // beginWithin is how long an owner may take to begin. One that rebuilds its partition, or that fails,
 // does not begin.
@@ -57,7 +57,7 @@ func (d *Desk) Take(ctx context.Context, partition int, begun time.Time) (Genera
 	defer cancel(nil)
 	late := time.AfterFunc(beginWithin, func() {
 		if d.order.CompareAndSwap(w, nil) {
-			cancel(ErrNotBegun)
+			cancel(errNotBegun)
 		}
 	})
 	defer late.Stop()

@@ -8,9 +8,9 @@ import (
 	"strconv"
 )
 
-// ErrSuperseded: another owner has changed the record of the partition, so a snapshot that was
+// errSuperseded: another owner has changed the record of the partition, so a snapshot that was
 // taken meanwhile does not count.
-var ErrSuperseded = errors.New("another owner has changed the record of the partition's snapshots")
+var errSuperseded = errors.New("another owner has changed the record of the partition's snapshots")
 
 const format = 1
 
@@ -63,7 +63,7 @@ func (s *Store) record(ctx context.Context, partition int) (r record, err error)
 			return r, fmt.Errorf("read the record of the snapshots: %w", err)
 		}
 		if r.Format != format {
-			return r, fmt.Errorf("the record of the snapshots has format %d, and this version of lapse knows %d: use the version of lapse that has written it, or copy the documents with its lapse export and lapse import", r.Format, format)
+			return r, fmt.Errorf("the record of the snapshots has format %d, and this lapse knows %d: use the version that has written it, or copy the documents with lapse export and import", r.Format, format)
 		}
 	}
 	if r.Log != s.log { // they are of a log that was removed

@@ -155,7 +155,7 @@ func (s *Store) claim(ctx context.Context, partition int) (r record, err error) 
 	}
 	r.Claimed++
 	if err := s.change(ctx, partition, &r); err != nil {
-		return r, fmt.Errorf("%w: %w", ErrSuperseded, err)
+		return r, fmt.Errorf("%w: %w", errSuperseded, err)
 	}
 	return r, s.sweep(ctx, partition, r)
 }
@@ -165,7 +165,7 @@ func (s *Store) claim(ctx context.Context, partition int) (r record, err error) 
 func (s *Store) add(ctx context.Context, partition int, r record, g Generation) error {
 	r.Generations = append([]Generation{g}, r.Generations[:min(len(r.Generations), Kept-1)]...)
 	if err := s.change(ctx, partition, &r); err != nil {
-		return fmt.Errorf("%w: %w", ErrSuperseded, err)
+		return fmt.Errorf("%w: %w", errSuperseded, err)
 	}
 	if err := s.hook.At(crash.AfterRecord); err != nil {
 		return err

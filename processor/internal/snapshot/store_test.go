@@ -215,7 +215,7 @@ func TestFormerOwnerRecordsNothing(t *testing.T) {
 	w := newWriter(0)
 	w.Add(documents(1, 1)[0])
 	w.Finish(Manifest{Offset: 6})
-	if _, err := r.run(t.Context(), w, former, time.Now()); !errors.Is(err, ErrSuperseded) {
+	if _, err := r.run(t.Context(), w, former, time.Now()); !errors.Is(err, errSuperseded) {
 		t.Errorf("error %v", err)
 	}
 	all, err := r.Generations(t.Context(), 0)
@@ -297,7 +297,7 @@ func TestWriterGivesUp(t *testing.T) {
 		}
 		w.Add(Entry{Kind: Put, Collection: "c", ID: "x", Value: make([]byte, 100_000)})
 	}
-	if !errors.Is(w.err(), ErrSlow) {
+	if !errors.Is(w.err(), errSlow) {
 		t.Errorf("error %v", w.err())
 	}
 	w.Add(Entry{})
@@ -305,7 +305,7 @@ func TestWriterGivesUp(t *testing.T) {
 	w.Abandon(errors.New("late"))
 	r := newRig()
 	claimed, _ := r.claim(t.Context(), 0)
-	if _, err := r.run(t.Context(), w, claimed, time.Now()); !errors.Is(err, ErrSlow) {
+	if _, err := r.run(t.Context(), w, claimed, time.Now()); !errors.Is(err, errSlow) {
 		t.Errorf("error %v", err)
 	}
 }
@@ -322,7 +322,7 @@ func TestAbandoned(t *testing.T) {
 		w.Add(documents(1, 1)[0])
 		w.Abandon(why)
 	}()
-	if _, err := r.desk.Take(t.Context(), 1, time.Now()); !errors.Is(err, ErrAbandoned) || !errors.Is(err, why) {
+	if _, err := r.desk.Take(t.Context(), 1, time.Now()); !errors.Is(err, errAbandoned) || !errors.Is(err, why) {
 		t.Errorf("error %v", err)
 	}
 	if all, err := r.Generations(t.Context(), 1); len(all) > 0 || err != nil {

@@ -25,11 +25,11 @@ const (
 	attemptPause   = 500 * time.Millisecond
 )
 
-// ErrSlow: the store does not take the changes of a partition as fast as they come.
-var ErrSlow = errors.New("the store of snapshots is slower than the changes of the partition")
+// errSlow: the store does not take the changes of a partition as fast as they come.
+var errSlow = errors.New("the store of snapshots is slower than the changes of the partition")
 
-// ErrAbandoned: the owner of the partition has not finished the snapshot.
-var ErrAbandoned = errors.New("the snapshot was abandoned")
+// errAbandoned: the owner of the partition has not finished the snapshot.
+var errAbandoned = errors.New("the snapshot was abandoned")
 
 // Writer writes a snapshot of a partition. The owner of the partition calls its methods, which do
 // not block: the chunks are stored in the background. After a failure the methods do nothing.
@@ -68,7 +68,7 @@ func (w *Writer) Add(e Entry) {
 	case w.chunks <- w.buffer:
 		w.buffer = make([]byte, 0, chunkBytes+chunkBytes/8)
 	default:
-		w.fail(ErrSlow)
+		w.fail(errSlow)
 	}
 }
 
@@ -81,7 +81,7 @@ func (w *Writer) Finish(m Manifest) { w.end(&m) }
 
 // Abandon gives a snapshot up. It counts as little as if it had not begun.
 func (w *Writer) Abandon(why error) {
-	w.fail(fmt.Errorf("%w: %w", ErrAbandoned, why))
+	w.fail(fmt.Errorf("%w: %w", errAbandoned, why))
 	w.end(nil)
 }
 

@@ -28,7 +28,7 @@ func CheckEvents(maxAge *time.Duration, forgetWithin time.Duration) error {
 	case maxAge == nil || *maxAge > 0 && *maxAge <= most:
 		return nil
 	case *maxAge <= 0:
-		return fmt.Errorf("--events-max-age %s keeps events for ever, and --forget-within %s promises that documents are gone by then: keep events for %s at most, or set --forget-within to a longer time", *maxAge, forgetWithin, most)
+		return fmt.Errorf("--events-max-age %s keeps events for ever, and --forget-within %s does not allow that: keep events for %s at most, or set --forget-within to a longer time", *maxAge, forgetWithin, most)
 	}
 	return fmt.Errorf("--events-max-age %s is too long for --forget-within %s: keep events for %s at most (7/8 of it), or set --forget-within to a longer time", *maxAge, forgetWithin, most)
 }
@@ -122,7 +122,7 @@ func compare(have, want jetstream.StreamConfig) error {
 		case h == wire.Restoring:
 			return restoring(have.Name)
 		case key == wire.ShardsKey && h != "":
-			return mismatch(have.Name, "it was created with %s shards, and the options have %s: use the number of the stream, which cannot be changed; or copy the documents to another prefix, with lapse export and lapse import", h, w)
+			return mismatch(have.Name, "it was created with %s shards, and the options have %s: use the number of the stream, or copy the documents to another prefix (lapse export, lapse import)", h, w)
 		case key == wire.PartitionsKey && h != "":
 			return mismatch(have.Name, "it was created with %s partitions, and the options have %s: use the number of the stream, which cannot be changed", h, w)
 		case key == configsKey && h != "":

@@ -117,7 +117,7 @@ func CheckOffset(info *jetstream.StreamInfo, id string, offset uint64) error {
 			ErrLogChanged, FormatID(created), FormatID(id))
 	}
 	if restored && r.Hides(offset) {
-		return fmt.Errorf("%w: the log was restored from a backup that ends at sequence %d, and was applied up to %d before: start with an empty Redis, so that lapse builds it from the log",
+		return fmt.Errorf("%w: the log was restored from a backup that ends at sequence %d, and was applied up to %d before: start with an empty Redis; lapse builds it from the log",
 			ErrLogBehind, r.End, offset)
 	}
 	log := info.State
@@ -155,7 +155,7 @@ func (l *Log) CheckStamp(ctx context.Context, seen store.Stamp, who string, tick
 		return err
 	}
 	if found && at != seen.At {
-		return fmt.Errorf("%w: message %d of the log was stored at %s, and %s one that was stored at %s: the log has lost its end, and was written again since: restore the end that it has lost",
+		return fmt.Errorf("%w: message %d of the log was stored at %s, and %s one that was stored at %s: the log has lost its end, and grown again: restore the end that it has lost",
 			ErrLogChanged, seen.Seq, nanoTime(at), who, nanoTime(seen.At))
 	}
 	return nil

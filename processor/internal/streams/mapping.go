@@ -47,7 +47,7 @@ func CheckMapping(ctx context.Context, nc *nats.Conn, log wire.Log) error {
 	}
 	if arrived == 0 {
 		from, to := log.Prefix.Mapping(log.Shards)
-		return fmt.Errorf("%w: add this line to the account of lapse, or at the top of the configuration of nats-server if it has no accounts, and reload it (nats-server --signal reload): mappings: { %q: %q }", ErrMapping, from, to)
+		return fmt.Errorf("%w: add this line to the account of lapse (without accounts: at the top of nats-server's configuration), and reload nats-server: mappings: { %q: %q }", ErrMapping, from, to)
 	}
 	return nil
 }

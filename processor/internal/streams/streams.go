@@ -192,7 +192,7 @@ func (o Options) checkAge(have jetstream.StreamConfig) error {
 	if have.MaxAge > 0 {
 		age = "for " + have.MaxAge.String()
 	}
-	return mismatch(have.Name, "it keeps events %s, and --forget-within allows %s at most (7/8 of it): set --events-max-age to that or less, which removes older events, or set --forget-within to a longer time", age, o.EventsLongest)
+	return mismatch(have.Name, "it keeps events %s, and --forget-within allows %s at most (7/8 of it): set --events-max-age, which removes older events, or set --forget-within to more", age, o.EventsLongest)
 }
 
 // root names the stream whose identity stands for that of the prefix: the log or, with several
@@ -243,7 +243,7 @@ func checkOther(ctx context.Context, js jetstream.JetStream, o Options) error {
 	case err != nil:
 		return fmt.Errorf("look up stream %s: %w", other, err)
 	}
-	return mismatch(other, "the prefix has %s: use the number with which it was created, which cannot be changed; or copy the documents to another prefix, with lapse export and lapse import", has)
+	return mismatch(other, "the prefix has %s: use the number with which it was created, or copy the documents to another prefix (lapse export, lapse import)", has)
 }
 
 // checkBuckets refuses buckets of a restore that was interrupted, and snapshots in another format.

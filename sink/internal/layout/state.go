@@ -19,9 +19,9 @@ const (
 // that a later script notices if Redis has lost something.
 type Size string
 
-// NoSize is the size of a collection without documents. Such a collection has no field in
+// noSize is the size of a collection without documents. Such a collection has no field in
 // the state.
-const NoSize Size = "0 0 0"
+const noSize Size = "0 0 0"
 
 // NewSize makes a size from its three numbers.
 func NewSize(documents, inherit, own int64) Size {
@@ -31,7 +31,7 @@ func NewSize(documents, inherit, own int64) Size {
 // SizeOf is the size that a field of the state holds, which may be absent ("").
 func SizeOf(field string) Size {
 	if field == "" {
-		return NoSize
+		return noSize
 	}
 	return Size(field)
 }

@@ -22,8 +22,8 @@ import (
 //go:embed templates assets
 var files embed.FS
 
-// AssetPath begins the path of each asset.
-const AssetPath = "/console/assets/"
+// assetPath begins the path of each asset.
+const assetPath = "/console/assets/"
 
 // Page is what the layout shows. Data is the page's own.
 type Page struct {
@@ -79,7 +79,7 @@ var functions = template.FuncMap{
 	"ago":     func(at, now wire.Time) string { return Period(max(0, instant(now).Sub(instant(at)))) + " ago" },
 	"span":    func(from, until wire.Time) time.Duration { return instant(until).Sub(instant(from)) },
 	"deref":   func(t *wire.Time) wire.Time { return *t },
-	"asset":   func(name string) string { return AssetPath + name + "?v=" + assets[name].version },
+	"asset":   func(name string) string { return assetPath + name + "?v=" + assets[name].version },
 	"dict":    dict,
 }
 

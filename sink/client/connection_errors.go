@@ -62,7 +62,7 @@ func (s storedAt) String() string {
 func interruptedBy(cause error, s storedAt) error { return &interrupted{cause, s.String()} }
 
 // NoOutcome is the error of a message without an outcome in time.
-func (l *link) NoOutcome(s storedAt) error {
+func (l *connection) NoOutcome(s storedAt) error {
 	switch {
 	case s.Seq != 0:
 		return unknown("no outcome within %s: the message is durable (sequence %d in the log): lapse will apply or reject it as soon as it can", l.Timeout, s.Seq)
@@ -73,7 +73,7 @@ func (l *link) NoOutcome(s storedAt) error {
 }
 
 // Absent is the reason why nobody listens on a subject: there is no JetStream, or no lapse.
-func (l *link) Absent(ctx context.Context, subject string) error {
+func (l *connection) Absent(ctx context.Context, subject string) error {
 	// Without the permission to ask there is no answer, so it does not wait for long.
 	ctx, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
@@ -86,12 +86,12 @@ func (l *link) Absent(ctx context.Context, subject string) error {
 }
 
 // NoLapse is the error when nothing listens on a subject.
-func (l *link) NoLapse(subject string) error {
+func (l *connection) NoLapse(subject string) error {
 	return unavailable(`no lapse answers at %s: nothing listens on %s there. Is "lapse serve" running, with the prefix %q?`,
 		credentials.RedactURLs(l.Server), subject, l.Prefix)
 }
 
-func (l *link) noJetStream() error {
+func (l *connection) noJetStream() error {
 	return unavailable("the NATS server at %s has no JetStream, which lapse needs: enable it there, or connect to another server",
 		credentials.RedactURLs(l.Server))
 }
@@ -107,7 +107,7 @@ func isTimeout(err error) bool {
 
 // StreamError is the error of a stream or a bucket that cannot be read. The subject is the
 // one that the client wanted to follow.
-func (l *link) StreamError(doing, subject string, err error) error {
+func (l *connection) StreamError(doing, subject string, err error) error {
 	switch {
 	case isWithoutJetStream(err), errors.Is(err, nats.ErrNoResponders):
 		return l.noJetStream()
@@ -123,7 +123,7 @@ func (l *link) StreamError(doing, subject string, err error) error {
 
 // ConsumerError is the error of a consumer that cannot be made or changed, in a stream that is there.
 // Where nobody answers, NATS hands such requests of this user to lapse, and no lapse runs.
-func (l *link) ConsumerError(doing, subject string, err error) error {
+func (l *connection) ConsumerError(doing, subject string, err error) error {
 	if isWithoutJetStream(err) || errors.Is(err, nats.ErrNoResponders) {
 		return l.NoLapse(l.Prefix.CreateConsumer(">"))
 	}
@@ -131,7 +131,7 @@ func (l *link) ConsumerError(doing, subject string, err error) error {
 }
 
 // PublishError is the error of a message that was not sent.
-func (l *link) PublishError(subject string, err error) error {
+func (l *connection) PublishError(subject string, err error) error {
 	switch {
 	case errors.Is(err, nats.ErrMaxPayload):
 		return fmt.Errorf("the message is larger than the server's maximum payload of %d bytes: a document may have 8 KiB less than that", l.NC.MaxPayload())
@@ -143,6 +143,6 @@ func (l *link) PublishError(subject string, err error) error {
 }
 
 // Lost is the error when there is no connection.
-func (l *link) Lost() error {
+func (l *connection) Lost() error {
 	return unavailable("the connection to the NATS server at %s is lost", credentials.RedactURLs(l.Server))
 }

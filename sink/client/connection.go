@@ -13,30 +13,20 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/seed18712806/lapse/sink/credentials"
-	"github.com/seed18712806/lapse/sink/wire"
 )
 
-// Options say where lapse is. All but Notice are set.
-type linkOptions struct {
-	Server  string // NATS URL, or several separated by commas
-	Prefix  wire.Prefix
-	Login   credentials.NATS
-	Timeout time.Duration // of each exchange
-	Notice  func(text string)
-}
-
-// link is the connection of a client to the NATS server of lapse, and what all
+// connection is the connection of a client to the NATS server of lapse, and what all
 // exchanges over it have in common: their time limit (within.go), what the server denies
-// (denied.go), requests (request.go) and the errors (link_errors.go).
-type link struct {
-	NC *nats.Conn
-	JS jetstream.JetStream
-	linkOptions
+// (denied.go), requests (request.go) and the errors (connection_errors.go).
+type connection struct {
+	NC      *nats.Conn
+	JS      jetstream.JetStream
+	Options // all but Notice are set
 	denials *denials
 }
 
-// Connect connects to the NATS server.
-func connectLink(opts linkOptions) (*link, error) {
+// connect connects to the NATS server.
+func connect(opts Options) (*connection, error) {
 	if err := checkURLs(opts.Server); err != nil {
 		return nil, err
 	}
@@ -79,7 +69,7 @@ func connectLink(opts linkOptions) (*link, error) {
 		nc.Close()
 		return nil, err
 	}
-	return &link{NC: nc, JS: js, linkOptions: opts, denials: denials}, nil
+	return &connection{NC: nc, JS: js, Options: opts, denials: denials}, nil
 }
 
 // checkURLs refuses what nats.go would refuse with a message that shows the password.
@@ -114,4 +104,4 @@ func connectError(server string, err error) error {
 }
 
 // IsLost reports whether there is no connection at this moment.
-func (l *link) IsLost() bool { return !l.NC.IsConnected() }
+func (l *connection) IsLost() bool { return !l.NC.IsConnected() }
