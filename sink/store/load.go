@@ -55,6 +55,10 @@ type State struct {
 	Configs map[string]Config
 	// Collections are those that have documents.
 	Collections []string
+	// Unindexed are the collections some of whose documents are in no index.
+	Unindexed []string
+	// Before means that the state has the format of an earlier lapse. Take brings it to this one's.
+	Before bool
 }
 
 // Load reads the state. A partition without one has an empty Version. With
@@ -92,7 +96,7 @@ func (p *Partition) Load(ctx context.Context) (State, error) {
 }
 
 func (p *Partition) parseState(fields map[string]string) (s State, err error) {
-	if v := fields["format"]; v != layout.Format {
+	if v := fields["format"]; v != layout.Format && v != layout.FormatBefore {
 		return s, wire.UnknownFormat("it", v, layout.Format)
 	}
 	if n := fields["partitions"]; n != strconv.Itoa(p.shape.Partitions) {
@@ -120,6 +124,7 @@ func (p *Partition) parseState(fields map[string]string) (s State, err error) {
 		return s, err
 	}
 	s.Events = fields[eventsField]
+	s.Before = fields["format"] == layout.FormatBefore
 	switch r := fields["rebuild"]; r {
 	case "":
 	case layout.Refused:
@@ -132,15 +137,19 @@ func (p *Partition) parseState(fields map[string]string) (s State, err error) {
 	if s.Rebuild == Clearing {
 		return s, fmt.Errorf("%w: its removal was begun and not ended", ErrDamaged)
 	}
-	for f := range fields {
+	for f, size := range fields {
 		if name, ok := strings.CutPrefix(f, layout.SizePrefix); ok {
 			s.Collections = append(s.Collections, name)
+			if !layout.Size(size).Indexed() {
+				s.Unindexed = append(s.Unindexed, name)
+			}
 		}
 	}
 	if n := len(s.Collections); fields["sizes"] != "" && fields["sizes"] != strconv.Itoa(n) || fields["sizes"] == "" && n > 0 {
 		return s, fmt.Errorf("%w: its state has the sizes of %d collections, and the last commit left %q", ErrDamaged, n, fields["sizes"])
 	}
 	slices.Sort(s.Collections)
+	slices.Sort(s.Unindexed)
 	return s, nil
 }
 

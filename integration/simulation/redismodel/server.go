@@ -174,6 +174,9 @@ func (e entry) compare(other entry) int {
 	return cmp.Or(cmp.Compare(e.index, other.index), cmp.Compare(e.score, other.score), cmp.Compare(e.id, other.id))
 }
 
+// neverScore is the score of documents that never expire.
+var _, neverScore = store.Header{TTL: ttlrules.Never}.Index()
+
 // place is that of the first entry of an index which has a score or a greater one.
 func (c *collection) place(index int, score int64) int {
 	at, _ := slices.BinarySearchFunc(c.index, entry{index: index, score: score}, entry.compare)
@@ -182,7 +185,7 @@ func (c *collection) place(index int, score int64) int {
 
 // enter puts the entry of a document into its index, or removes it.
 func (c *collection) enter(id string, h *store.Header, in bool) {
-	if h == nil || h.TTL == ttlrules.Never {
+	if h == nil {
 		return
 	}
 	e := entry{own, 0, id}

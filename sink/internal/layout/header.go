@@ -81,19 +81,25 @@ func uint48(s string) uint64 {
 type Index int
 
 const (
-	// NotIndexed is for documents that never expire.
+	// NotIndexed is for a document that does not exist, or whose collection has no index.
 	NotIndexed Index = iota
 	// ByInherit is for documents that inherit the default TTL. The score is _ts.
 	ByInherit
-	// ByOwn is for documents with a TTL of their own. The score is the deadline.
+	// ByOwn is for documents with a TTL of their own. The score is the deadline, or
+	// [NeverScore] if the document never expires.
 	ByOwn
 )
+
+// NeverScore is the score of documents that never expire, which no cut reaches: a list goes
+// through the indexes, and so each document is in one. It is the greatest whole number up to
+// which a score, a float, is exact.
+const NeverScore = 1<<53 - 1
 
 // Index returns the index that the document belongs in, and its score there.
 func (h Header) Index() (in Index, score int64) {
 	switch {
 	case h.TTL == ttlrules.Never:
-		return NotIndexed, 0
+		return ByOwn, NeverScore
 	case h.TTL == ttlrules.Inherit:
 		return ByInherit, h.Ts
 	default:
