@@ -55,7 +55,7 @@ type State struct {
 	Configs map[string]Config
 	// Collections are those that have documents.
 	Collections []string
-	// Unindexed are the collections some of whose documents are in no index.
+	// Unindexed are those whose index is not turned off, and lacks documents.
 	Unindexed []string
 	// Before means that the state has the format of an earlier lapse. Take brings it to this one's.
 	Before bool
@@ -90,6 +90,11 @@ func (p *Partition) Load(ctx context.Context) (State, error) {
 	for name, raw := range configs {
 		if s.Configs[name], err = layout.DecodeConfig(raw); err != nil {
 			return State{}, fmt.Errorf("%w: key %s, field %s: %w", ErrForeign, p.keys.Config(), name, err)
+		}
+	}
+	for _, name := range s.Collections {
+		if size := layout.Size(fields[layout.SizePrefix+name]); !size.Indexed() && !s.Configs[name].NoIndex {
+			s.Unindexed = append(s.Unindexed, name)
 		}
 	}
 	return s, nil
@@ -137,19 +142,15 @@ func (p *Partition) parseState(fields map[string]string) (s State, err error) {
 	if s.Rebuild == Clearing {
 		return s, fmt.Errorf("%w: its removal was begun and not ended", ErrDamaged)
 	}
-	for f, size := range fields {
+	for f := range fields {
 		if name, ok := strings.CutPrefix(f, layout.SizePrefix); ok {
 			s.Collections = append(s.Collections, name)
-			if !layout.Size(size).Indexed() {
-				s.Unindexed = append(s.Unindexed, name)
-			}
 		}
 	}
 	if n := len(s.Collections); fields["sizes"] != "" && fields["sizes"] != strconv.Itoa(n) || fields["sizes"] == "" && n > 0 {
 		return s, fmt.Errorf("%w: its state has the sizes of %d collections, and the last commit left %q", ErrDamaged, n, fields["sizes"])
 	}
 	slices.Sort(s.Collections)
-	slices.Sort(s.Unindexed)
 	return s, nil
 }
 

@@ -39,7 +39,7 @@ func (p *Partition) Load(context.Context) (store.State, error) {
 		if c.left != (sizes{}) {
 			s.Collections = append(s.Collections, name)
 		}
-		if c.left[0] != c.left[1]+c.left[2] {
+		if c.left[0] != c.left[1]+c.left[2] && !p.configs[name].NoIndex {
 			s.Unindexed = append(s.Unindexed, name)
 		}
 	}

@@ -21,10 +21,9 @@ func (s *Collections) Building() *Collection {
 // turned off: a build was not ended, or an earlier lapse did not index what never expires.
 func (s *Collections) Index(unindexed []string) {
 	for _, name := range unindexed {
-		if c := s.Make(name); !c.Config.NoIndex {
-			c.Config.Building = true
-			set(s.building, c, true)
-		}
+		c := s.Make(name)
+		c.Config.Building = true
+		set(s.building, c, true)
 	}
 }
 

@@ -228,7 +228,7 @@ func (h *history) indexed(all map[string]map[string]string) {
 			switch _, score := header.Index(); {
 			case header.TTL == ttlrules.Inherit:
 				inherit[id] = strconv.FormatInt(score, 10)
-			case header.TTL > 0:
+			default:
 				own[id] = strconv.FormatInt(score, 10)
 			}
 		}
