@@ -46,6 +46,11 @@ func replyBytes(page sink.Page) int64 {
 // Goes red if a scan returns bodies that do not belong to the page, or loads as many documents
 // at a time as a page may have.
 func TestListSendsLittle(t *testing.T) {
+	t.Run("by the index", func(t *testing.T) { listSendsLittle(t, false) })
+	t.Run("by a scan", func(t *testing.T) { listSendsLittle(t, true) })
+}
+
+func listSendsLittle(t *testing.T, scans bool) {
 	const (
 		partitions = 4
 		heads      = 16 << 10 // heads of replies, and documents that were sent in vain
@@ -88,7 +93,11 @@ func TestListSendsLittle(t *testing.T) {
 			server := redistest.Start(t)
 			client := server.Client
 			r := newRig(t, server, partitions, far)
-			r.WithDefault("orders", 0, 60)
+			if scans {
+				r.unindexed("orders")
+			} else {
+				r.WithDefault("orders", 0, 60)
+			}
 			random := rand.New(rand.NewPCG(1, 2))
 			for i := range tt.n {
 				h := store.Header{Ts: far, Etag: uint64(i + 1), Trace: strings.Repeat("t", 55)}
@@ -99,6 +108,9 @@ func TestListSendsLittle(t *testing.T) {
 					h.Ts = far - 100_000
 				}
 				r.Put("orders", fmt.Sprintf("document-%06d", i), h, strings.Repeat("x", tt.size(i, random)))
+			}
+			if scans {
+				r.Configure("orders", &store.Config{History: ttlrules.History{}.With(0, 1, 60), Building: true})
 			}
 			live := r.Live("orders", far)
 			if _, err := r.Reader.List(ctx, "orders", sink.ListOptions{Limit: 1}); err != nil { // loads the script
