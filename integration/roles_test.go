@@ -407,8 +407,12 @@ func TestRoles_ReaderOfRedis(t *testing.T) {
 	}
 	ctx := t.Context()
 	for name, read := range map[string]func(context.Context) error{
-		"get":   func(ctx context.Context) error { _, err := reader.Get(ctx, "orders", "1"); return err },
-		"list":  func(ctx context.Context) error { _, err := reader.List(ctx, "orders", sink.ListOptions{}); return err },
+		"get":  func(ctx context.Context) error { _, err := reader.Get(ctx, "orders", "1"); return err },
+		"list": func(ctx context.Context) error { _, err := reader.List(ctx, "orders", sink.ListOptions{}); return err },
+		"list by deadline": func(ctx context.Context) error {
+			_, err := reader.List(ctx, "orders", sink.ListOptions{Order: wire.ByDeadline})
+			return err
+		},
 		"count": func(ctx context.Context) error { _, err := reader.Count(ctx, "orders"); return err },
 		"forecast": func(ctx context.Context) error {
 			_, err := reader.Forecast(ctx, "orders", sink.ForecastOptions{Buckets: 2, Within: 1e9})

@@ -2,8 +2,10 @@ package sink
 
 import (
 	"errors"
+	"reflect"
 	"testing"
 
+	"github.com/seed18712806/lapse/sink/internal/layout"
 	"github.com/seed18712806/lapse/sink/wire"
 )
 
@@ -16,6 +18,9 @@ func FuzzDecodePosition(f *testing.F) {
 	}
 	f.Add("")
 	f.Add(encodeContinuation(listPosition{Partition: 2, Server: "abc", Cursor: "12", Count: 7, Next: "13", After: "é"}))
+	f.Add(encodeContinuation(listPosition{Partition: 1, Index: layout.ByOwn, At: newPlace(layout.NeverScore, "é"), Prefix: "p"}))
+	f.Add(encodeContinuation(listPosition{Partition: 1, Cursor: "7", Index: layout.ByInherit, At: newPlace(-5, "a")}))
+	f.Add(encodeContinuation(listPosition{Ordered: &orderedPosition{Until: 7, Within: 5, Inherit: newPlace(2, "a"), Own: newPlace(3, "b")}}))
 	f.Fuzz(func(t *testing.T, s string) {
 		pos, err := r.found.Load().decodePosition(s)
 		if err != nil {
@@ -24,10 +29,10 @@ func FuzzDecodePosition(f *testing.F) {
 			}
 			return
 		}
-		if pos.Partition < 0 || pos.Partition > 2 || pos.Cursor == "" || pos.Count < 0 || pos.Count > wire.MaxListLimit {
+		if pos.Partition < 0 || pos.Partition > 2 || pos.Count < 0 || pos.Count > wire.MaxListLimit || pos.Index < 0 || pos.Index > layout.ByOwn {
 			t.Errorf("%q is %+v", s, pos)
 		}
-		if again, err := r.found.Load().decodePosition(encodeContinuation(pos)); err != nil || again != pos {
+		if again, err := r.found.Load().decodePosition(encodeContinuation(pos)); err != nil || !reflect.DeepEqual(again, pos) {
 			t.Errorf("%q is %+v, and again %+v, %v", s, pos, again, err)
 		}
 	})

@@ -1,11 +1,13 @@
 package sink
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/seed18712806/lapse/sink/internal/layout"
 	"github.com/seed18712806/lapse/sink/wire"
@@ -17,8 +19,20 @@ type ListOptions struct {
 	Limit int // 1 to wire.MaxListLimit; wire.DefaultListLimit if 0
 	// MaxBytes limits the bytes of bodies and ids in the page, which has one document at
 	// least; no limit if 0.
-	MaxBytes     int
-	Continuation string // of the page before
+	MaxBytes int
+	// Continuation is that of the page before. What of the options below is left out is as it was
+	// for that page, and nothing of it may be another.
+	Continuation string
+	// Order is wire.ByDeadline for the documents that will expire, the next to expire first; "" for
+	// all, in no particular order.
+	Order wire.Order
+	// Until and Within, of which one may be set, limit a list by deadline to those that will expire
+	// by an instant, or within a duration from the first page on.
+	Until  *wire.Time
+	Within time.Duration
+	// Prefix selects the documents whose ids begin with it. It does not go with Order. The list
+	// examines all ids, so a page may be empty and not be the last.
+	Prefix string
 }
 
 // Page is a part of a collection. The last page has no continuation.
@@ -28,6 +42,9 @@ type Page struct {
 }
 
 const (
+	// longestContinuation is more than those of two ids need, whatever JSON makes of them.
+	longestContinuation = 8 << 10
+
 	listBytes    = 1 << 20   // bytes of values that one script loads, about
 	scanExamined = 2000      // documents that one script examines
 	pageExamined = 20_000    // documents that are examined for a page
@@ -35,15 +52,58 @@ const (
 	firstWhole   = 32 << 10  // bytes of small documents that Redis sends with the first headers
 )
 
-// listPosition is the end of a page, in a continuation. A chunk is what Redis finds in one
-// scan from a cursor, in the order of the ids.
+// listPosition is the end of a page, in a continuation.
+//
+// Without a cursor, it is a place in an index. With one, it is one in a scan; then documents up to
+// the place in the index, if there is one, were returned before the index went. A chunk is what Redis
+// finds in one scan from a cursor, in the order of the ids.
 type listPosition struct {
-	Partition int    `json:"p"`
-	Server    string `json:"s,omitempty"` // process that knows the cursor
-	Cursor    string `json:"c"`           // of the chunk
-	Count     int    `json:"n,omitempty"` // with which the chunk was scanned
-	Next      string `json:"x,omitempty"` // the cursor after the chunk, if After is set
-	After     string `json:"a,omitempty"` // the last id of the chunk that was returned
+	Partition int          `json:"p"`
+	Index     layout.Index `json:"i,omitempty"`
+	At        place        `json:"t,omitzero"` // in the index
+
+	Server string `json:"s,omitempty"` // process that knows the cursor
+	Cursor string `json:"c,omitempty"` // of the chunk
+	Count  int    `json:"n,omitempty"` // with which the chunk was scanned
+	Next   string `json:"x,omitempty"` // the cursor after the chunk, if After is set
+	After  string `json:"a,omitempty"` // the last id of the chunk that was returned
+
+	Prefix  string           `json:"f,omitempty"` // as in ListOptions
+	Ordered *orderedPosition `json:"o,omitempty"` // in a list by deadline, without the rest
+}
+
+// beginning is the beginning of a partition.
+func beginning(p int) listPosition { return listPosition{Partition: p, Index: layout.ByInherit} }
+
+// place is a member of an index. The zero place is before all members.
+type place struct {
+	Score string `json:"k,omitempty"`
+	ID    string `json:"d,omitempty"`
+}
+
+func newPlace(score int64, id string) place { return place{strconv.FormatInt(score, 10), id} }
+
+func (p place) score() int64 { n, _ := strconv.ParseInt(p.Score, 10, 64); return n }
+
+// compare goes by the order in which Redis keeps members.
+func (p place) compare(other place) int {
+	if p.Score == "" || other.Score == "" {
+		return cmp.Compare(len(p.Score), len(other.Score)) // none has a score before the beginning
+	}
+	return cmp.Or(cmp.Compare(p.score(), other.score()), cmp.Compare(p.ID, other.ID))
+}
+
+// valid reports whether the place is one of those that continuations have.
+func (p place) valid() bool {
+	n, err := strconv.ParseInt(p.Score, 10, 64)
+	ok := err == nil && strconv.FormatInt(n, 10) == p.Score && n >= -layout.NeverScore && n <= layout.NeverScore && p.ID != ""
+	return (ok || p == place{}) && len(p.ID) <= wire.MaxID
+}
+
+// has reports whether a document is at or before the position's place in the index.
+func (pos listPosition) has(id string, h layout.Header) bool {
+	in, score := h.Index()
+	return in < pos.Index || in == pos.Index && newPlace(score, id).compare(pos.At) <= 0
 }
 
 // errContinuation refuses a continuation that no page has.
@@ -51,29 +111,43 @@ var errContinuation = invalid("the continuation is not valid: use the one of the
 
 func (ps *partitions) decodePosition(s string) (pos listPosition, err error) {
 	if s == "" {
-		return listPosition{Cursor: "0"}, nil
+		return beginning(0), nil
 	}
-	err = decodeContinuation(s, &pos)
-	_, cursor := strconv.ParseUint(pos.Cursor, 10, 63) // Redis would report another cursor as its own error
-	bad := pos.Partition < 0 || pos.Partition >= len(ps.keys) || cursor != nil || pos.Count < 0 ||
-		pos.Count > wire.MaxListLimit
-	if err != nil || bad {
+	if len(s) > longestContinuation || decodeContinuation(s, &pos) != nil || !pos.valid(len(ps.keys)) {
 		return listPosition{}, errContinuation
 	}
 	return pos, nil
 }
 
-// List reads a collection in pages, in no particular order.
+func (pos listPosition) valid(partitions int) bool {
+	if o := pos.Ordered; o != nil {
+		pos.Ordered = nil
+		return pos == listPosition{} && o.valid()
+	}
+	if pos.Partition < 0 || pos.Partition >= partitions || len(pos.After) > wire.MaxID || len(pos.Prefix) > wire.MaxID || !pos.At.valid() {
+		return false
+	}
+	if pos.Cursor == "" {
+		return (pos.Index == layout.ByInherit || pos.Index == layout.ByOwn) && pos == listPosition{Partition: pos.Partition, Index: pos.Index, At: pos.At, Prefix: pos.Prefix}
+	}
+	_, err := strconv.ParseUint(pos.Cursor, 10, 63) // Redis would report another cursor as its own error
+	return err == nil && pos.Count >= 0 && pos.Count <= wire.MaxListLimit && pos.Index >= layout.NotIndexed && pos.Index <= layout.ByOwn
+}
+
+// List reads a collection in pages, in no particular order unless opts.Order says so.
 //
-// A document that exists, unchanged, from the first page to the last is in at least one of
-// them. It may be in two only if Redis resizes the hash meanwhile, as it does while the collection
-// grows or shrinks by much, and some time after. A page
-// may have fewer documents than the limit, or none, and not be the last: large documents fill
-// it, and so does a search through many expired ones. A continuation is valid until
-// the Redis server restarts.
+// A document that exists, unchanged, from the first page to the last is in exactly one of
+// them. A page may have fewer documents than the limit, or none, and not be the last: large
+// documents fill it, and so does a search for a prefix.
 //
-// List first scans headers and lengths, and then reads the documents that belong to the
-// page. So Redis sends little more than the page, and a script loads few large documents at a
+// List goes through the expiry index, in which each document has a place that does not change
+// unless the document does. So a page costs the same wherever it begins.
+//
+// A collection without an index, or whose index is being built, is scanned. Then a document may
+// also be in two pages, if Redis resizes the hash meanwhile, as it does while the collection
+// grows or shrinks by much, and some time after; and a continuation is valid until the Redis server
+// restarts. A scan first reads headers and lengths, and then the documents that belong to the page.
+// So Redis sends little more than the page, and a script loads few large documents at a
 // time. Small documents come with the headers, as long as most of those that
 // came so belonged to the page. Redis leaves out expired documents.
 func (r *Reader) List(ctx context.Context, collection string, opts ListOptions) (Page, error) {
@@ -89,8 +163,14 @@ func (r *Reader) List(ctx context.Context, collection string, opts ListOptions) 
 		return Page{}, err
 	}
 	pos, err := ps.decodePosition(opts.Continuation)
+	if err == nil {
+		err = opts.settle(&pos)
+	}
 	if err != nil {
 		return Page{}, err
+	}
+	if pos.Ordered != nil {
+		return ps.listOrdered(ctx, collection, opts, *pos.Ordered)
 	}
 	l := lister{partitions: ps, collection: collection, opts: opts, documents: []Document{}, whole: firstWhole}
 	first, err := ps.view(ctx, pos.Partition, collection)
@@ -104,6 +184,7 @@ func (r *Reader) List(ctx context.Context, collection string, opts ListOptions) 
 	}
 	page := Page{Documents: l.documents}
 	if more {
+		pos.Prefix = opts.Prefix
 		page.Continuation = encodeContinuation(pos)
 	}
 	return page, nil
@@ -142,20 +223,16 @@ type candidate struct {
 // reports whether documents may come after it.
 func (l *lister) fill(ctx context.Context, pos *listPosition) (more bool, err error) {
 	for {
-		chunks, end, err := l.scan(ctx, *pos)
-		if err != nil {
-			return false, err
+		part := l.fillByIndex
+		if pos.Cursor != "" {
+			part = l.fillByScan
 		}
-		for len(chunks) > 0 {
-			full, err := l.take(ctx, &chunks, pos)
-			if full || err != nil {
-				return true, err
-			}
+		full, ended, err := part(ctx, pos)
+		if full || err != nil {
+			return true, err
 		}
-		*pos = end
-		if pos.Cursor == "0" {
-			*pos = listPosition{Partition: pos.Partition + 1, Cursor: "0"}
-			if pos.Partition == len(l.keys) {
+		if ended {
+			if *pos = beginning(pos.Partition + 1); pos.Partition == len(l.keys) {
 				return false, nil
 			}
 		}
@@ -163,6 +240,21 @@ func (l *lister) fill(ctx context.Context, pos *listPosition) (more bool, err er
 			return true, nil
 		}
 	}
+}
+
+// fillByScan fills the page with what a scan finds. ended reports that the scan has ended.
+func (l *lister) fillByScan(ctx context.Context, pos *listPosition) (full, ended bool, err error) {
+	chunks, end, err := l.scan(ctx, *pos)
+	if err != nil {
+		return false, false, err
+	}
+	for len(chunks) > 0 {
+		if full, err = l.take(ctx, &chunks, pos); full || err != nil {
+			return full, false, err
+		}
+	}
+	*pos = end
+	return false, pos.Cursor == "0", nil
 }
 
 // take adds the next documents of the chunks to the page, as many as one script may load, and
@@ -176,7 +268,7 @@ func (l *lister) take(ctx context.Context, chunks *[]chunk, pos *listPosition) (
 	for load := 0; len(*chunks) > 0 && load < listBytes; {
 		c := &(*chunks)[0]
 		if len(c.found) == 0 {
-			*pos = listPosition{Partition: c.at.Partition, Server: c.at.Server, Cursor: c.next}
+			*pos = c.at.with(c.at.Server, c.next)
 			*chunks = (*chunks)[1:]
 			continue
 		}
@@ -239,15 +331,12 @@ func (l *lister) scan(ctx context.Context, pos listPosition) (chunks []chunk, en
 		whole = 0
 	}
 	request := layout.ScanRequest{Collection: l.collection, Cursor: pos.Cursor, First: min(max(pos.Count, 1), layout.MaxChunk),
-		Documents: l.opts.Limit - len(l.documents), Examined: scanExamined, Bytes: load, Header: layout.LongHeaderLen, Whole: whole, Cuts: l.cuts}
+		Documents: l.opts.Limit - len(l.documents), Examined: scanExamined, Bytes: load, Header: layout.LongHeaderLen, Whole: whole, Cuts: l.cuts, Prefix: l.opts.Prefix}
 	v, reply, err := l.ask(ctx, pos.Server, layout.ScanScript, pos.Partition, l.collection, nil, request.Args())
 	if err != nil {
 		return nil, end, err
 	}
-	// What Redis left out may be live if the right cuts are lower: the partition has another history
-	// of the configuration than the one asked before, or an earlier clock.
-	asked := l.cuts
-	if l.cuts = v.cuts(); l.cuts.Inherit < asked.Inherit || l.cuts.Own < asked.Own {
+	if l.lowered(v) {
 		return l.scan(ctx, pos)
 	}
 	scan := reply.Scan()
@@ -263,12 +352,19 @@ func (l *lister) scan(ctx context.Context, pos listPosition) (chunks []chunk, en
 	}
 	l.examined += scan.Examined
 	l.loaded += scan.Loaded
-	return chunks, listPosition{Partition: pos.Partition, Server: scan.Server, Cursor: scan.Next}, nil
+	return chunks, pos.with(scan.Server, scan.Next), nil
+}
+
+// with is the position at a cursor of the same scan, before all documents of its chunk.
+func (pos listPosition) with(server, cursor string) listPosition {
+	pos.Server, pos.Cursor, pos.Count, pos.Next, pos.After = server, cursor, 0, "", ""
+	return pos
 }
 
 // chunk judges the documents of a chunk, of a scan that began at a position.
 func (l *lister) chunk(v view, pos listPosition, server string, found layout.Chunk) (chunk, error) {
-	c := chunk{next: found.Next, at: listPosition{Partition: pos.Partition, Server: server, Cursor: found.Cursor, Count: found.Taken}}
+	c := chunk{next: found.Next, at: pos.with(server, found.Cursor)}
+	c.at.Count = found.Taken
 	// If Redis resized the hash since, the chunk is another one. Then none of its documents
 	// is left out: returning one twice is better than not at all.
 	if c.at.Cursor == pos.Cursor && c.next == pos.Next {
@@ -283,12 +379,18 @@ func (l *lister) chunk(v view, pos listPosition, server string, found layout.Chu
 		if err != nil {
 			return chunk{}, err
 		}
-		if ok && d.id > c.at.After {
+		if ok && d.id > c.at.After && (pos.At == place{} || !returned(pos, scanned)) {
 			c.found = append(c.found, d)
 		}
 	}
 	slices.SortFunc(c.found, func(a, b candidate) int { return strings.Compare(a.id, b.id) })
 	return c, nil
+}
+
+// returned reports whether a document was returned before its index went.
+func returned(pos listPosition, d layout.Scanned) bool {
+	h, err := layout.ParseHeader(d.Value)
+	return err == nil && pos.has(d.ID, h)
 }
 
 // judgeHeader judges a document by its header; ok = false if it is expired.

@@ -59,7 +59,13 @@ func TestListBytes(t *testing.T) {
 	})
 }
 
-// TestListMissesNothing: a document that exists from the first page to the last is in one of
+// unindexed gives a collection no index, so that a list scans it.
+func (r *rig) unindexed(collection string) {
+	r.T.Helper()
+	r.Configure(collection, &store.Config{NoIndex: true})
+}
+
+// TestListMissesNothing: without an index, a document that exists from the first page to the last is in one of
 // them, whatever documents come and go meanwhile: while Redis keeps the hash as a listpack,
 // turns it into a table, and resizes that.
 //
@@ -71,6 +77,7 @@ func TestListMissesNothing(t *testing.T) {
 			{1500, 150, 60, 0}, {1500, -150, 60, 0}, {500, 500, 100, 400}, {50, -400, 20, 0},
 		} {
 			r := newRig(t, s, 2, far)
+			r.unindexed("orders")
 			r.PutMany("orders", tt.stay, 1)
 			var temporary []string
 			leave := func(n int) {
@@ -142,6 +149,10 @@ func TestContinuation(t *testing.T) {
 			encode(`{"p":0,"c":"99999999999999999999999999"}`), encode(`{"p":0,"c":"18446744073709551615"}`), encode(`{"p":0,"c":" 1"}`),
 			encode(`{"p":0,"c":"0","n":-1}`), encode(`{"p":0,"c":"0","n":1001}`), encode(`{"p":0,"c":0}`),
 			encode(`{"p":0,"c":"7","s":"another-server"}`),
+			encode(`{"p":0,"i":3}`), encode(`{"p":2,"i":1}`), encode(`{"p":0,"i":1,"t":{"k":"x","d":"a"}}`), encode(`{"p":0,"i":1,"t":{"k":"5"}}`),
+			encode(`{"p":0,"i":1,"t":{"k":"05","d":"a"}}`), encode(`{"p":0,"i":1,"t":{"k":"99999999999999999","d":"a"}}`), encode(`{"p":0,"i":1,"s":"x"}`),
+			encode(`{"p":0,"i":1,"t":{"k":"5","d":"` + strings.Repeat("a", 256) + `"}}`), encode(`{"p":0,"i":1,"f":"` + strings.Repeat("a", 7000) + `"}`),
+			encode(`{"o":{"u":-1,"w":-1}}`), encode(`{"o":{"n":{"d":"a"}}}`), encode(`{"p":1,"o":{}}`), encode(`{"o":{"i":{"k":"9e3","d":"a"}}}`),
 		} {
 			_, err := r.Reader.List(ctx, "orders", sink.ListOptions{Continuation: bad})
 			wantErr(t, err, sink.ErrInvalidRequest, "continuation "+strconv.Quote(bad))
@@ -166,6 +177,7 @@ func TestContinuationOfAnotherServer(t *testing.T) {
 	var continuations []string
 	for range 2 {
 		r := newRig(t, redistest.Start(t), 1, far)
+		r.unindexed("orders")
 		r.PutMany("orders", 500, 1)
 		page, err := r.Reader.List(ctx, "orders", sink.ListOptions{Limit: 10})
 		if err != nil {

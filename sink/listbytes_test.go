@@ -13,6 +13,7 @@ import (
 	"github.com/seed18712806/lapse/sink"
 	"github.com/seed18712806/lapse/sink/store"
 	"github.com/seed18712806/lapse/sink/wire"
+	"github.com/seed18712806/lapse/ttlrules"
 )
 
 // infoNumber is a number in a server's INFO.
@@ -45,6 +46,11 @@ func replyBytes(page sink.Page) int64 {
 // Goes red if a scan returns bodies that do not belong to the page, or loads as many documents
 // at a time as a page may have.
 func TestListSendsLittle(t *testing.T) {
+	t.Run("by the index", func(t *testing.T) { listSendsLittle(t, false) })
+	t.Run("by a scan", func(t *testing.T) { listSendsLittle(t, true) })
+}
+
+func listSendsLittle(t *testing.T, scans bool) {
 	const (
 		partitions = 4
 		heads      = 16 << 10 // heads of replies, and documents that were sent in vain
@@ -87,7 +93,11 @@ func TestListSendsLittle(t *testing.T) {
 			server := redistest.Start(t)
 			client := server.Client
 			r := newRig(t, server, partitions, far)
-			r.WithDefault("orders", 0, 60)
+			if scans {
+				r.unindexed("orders")
+			} else {
+				r.WithDefault("orders", 0, 60)
+			}
 			random := rand.New(rand.NewPCG(1, 2))
 			for i := range tt.n {
 				h := store.Header{Ts: far, Etag: uint64(i + 1), Trace: strings.Repeat("t", 55)}
@@ -98,6 +108,9 @@ func TestListSendsLittle(t *testing.T) {
 					h.Ts = far - 100_000
 				}
 				r.Put("orders", fmt.Sprintf("document-%06d", i), h, strings.Repeat("x", tt.size(i, random)))
+			}
+			if scans {
+				r.Configure("orders", &store.Config{History: ttlrules.History{}.With(0, 1, 60), Building: true})
 			}
 			live := r.Live("orders", far)
 			if _, err := r.Reader.List(ctx, "orders", sink.ListOptions{Limit: 1}); err != nil { // loads the script
@@ -170,19 +183,26 @@ func endResize(t *testing.T, client *redis.Client, n int) {
 	}
 }
 
-// TestListAmongExpired: a page ends with fewer documents than its limit if very many are
-// expired, so that no request takes too long. No document is missed.
+// TestListAmongExpired: an index that is being built does not have the documents, so the list scans
+// them. A page ends with fewer documents than its limit if very many are
+// expired, so that no request takes too long. No document is missed. A list by the index passes over
+// the expired ones at once.
 func TestListAmongExpired(t *testing.T) {
 	const n = 45_000
 	r := newRig(t, redistest.Start(t), 1, far)
-	r.WithDefault("orders", 0, 60)
+	r.unindexed("orders")
 	r.PutMany("orders", n, far-100_000)
 	for i := range 10 {
 		r.Put("orders", fmt.Sprint("live-", i), store.Header{Ts: far, Etag: 1}, "{}")
 	}
+	r.Configure("orders", &store.Config{History: ttlrules.History{}.With(0, 1, 60), Building: true})
 	times, pages := r.list("orders", sink.ListOptions{Limit: 1000})
 	if len(times) != 10 || pages < 2 || pages > 4 {
 		t.Errorf("%d documents on %d pages", len(times), pages)
+	}
+	r.build("orders")
+	if times, pages = r.list("orders", sink.ListOptions{Limit: 1000}); len(times) != 10 || pages != 1 {
+		t.Errorf("by the index, %d documents on %d pages", len(times), pages)
 	}
 }
 

@@ -157,7 +157,7 @@ func (r *rig) build(collection string) {
 	r.T.Helper()
 	for p := range r.N {
 		for cursor := "0"; ; {
-			found, next, _, err := r.Store.Partition(p).Scan(ctx, r.At[p].Version, collection, cursor, 5)
+			found, next, _, err := r.Store.Partition(p).Scan(ctx, r.At[p].Version, collection, cursor, max(5, len(r.Docs[collection])/50))
 			if err != nil {
 				r.T.Fatalf("scan: %v", err)
 			}

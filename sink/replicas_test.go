@@ -198,10 +198,11 @@ func TestReplicas_NoneIsReadThatIsBehind(t *testing.T) {
 	r.by(t, "a replica that does not answer, and then rests", 0, 0, 2, func() { etag(); etag() })
 }
 
-// TestReplicas_AListGoesOnWhereItBegan: the pages of a list come from one server, because no
+// TestReplicas_AListGoesOnWhereItBegan: the pages of a list that scans come from one server, because no
 // other one knows the cursor. If that is behind, the list is not available, and goes on later.
 func TestReplicas_AListGoesOnWhereItBegan(t *testing.T) {
 	r := newReplicated(t, far)
+	r.unindexed("orders")
 	for i := range 400 {
 		r.Put("orders", fmt.Sprint(i), store.Header{Ts: far, Etag: uint64(i + 1)}, "{}")
 	}

@@ -62,7 +62,7 @@ func TestForeign(t *testing.T) {
 // TestForeignContent changes fields of a partition to values that lapse does not store.
 func TestForeignContent(t *testing.T) {
 	tests := []struct{ kind, field, value string }{
-		{"state", "format", "2"},
+		{"state", "format", "3"},
 		{"state", "format", ""},
 		{"state", "partitions", "5"},
 		{"config", "orders", "{"},
@@ -92,13 +92,17 @@ func TestUnavailable(t *testing.T) {
 			return err
 		},
 		"config": func(r *sink.Reader) error { _, err := r.Config(ctx, "orders"); return err },
+		"list by deadline": func(r *sink.Reader) error {
+			_, err := r.List(ctx, "orders", sink.ListOptions{Order: wire.ByDeadline})
+			return err
+		},
 		"collections": func(r *sink.Reader) error {
 			_, err := r.Collections(ctx, sink.CollectionsOptions{})
 			return err
 		},
 	}
 	all := slices.Sorted(maps.Keys(reads))
-	counts := []string{"count", "forecast", "collections"}
+	counts := []string{"count", "forecast", "collections", "list by deadline"}
 	tests := []struct {
 		name  string
 		after func(t *testing.T, r *rig)
@@ -127,7 +131,7 @@ func TestUnavailable(t *testing.T) {
 			c := r.Configs["orders"]
 			c.Building = true
 			r.Configure("orders", &c)
-		}, []string{"count", "forecast"}},
+		}, []string{"count", "forecast", "list by deadline"}},
 	}
 	redistest.OnEach(t, func(t *testing.T, s redistest.Server) {
 		for _, tt := range tests {

@@ -185,15 +185,18 @@ func (o *Collection[T]) Get(ctx context.Context, id string) (Document[T], error)
 	return doc, o.wrap(id, err)
 }
 
-// List yields all live documents, in no particular order. It reads them page by page while you
-// range over it. A document that is written meanwhile may be yielded or not, and in a rare
-// case twice.
+// List yields all live documents, in no particular order, or those that the options select. It reads
+// them page by page while you range over it. It yields each document that nobody writes meanwhile
+// exactly once. In a collection without an index it may, in a rare case, yield one twice.
 //
 // If a page cannot be read, List yields the error, and ends. If a document is not a T, List
 // yields its error with the document's ID, Etag and instants, and goes on.
-func (o *Collection[T]) List(ctx context.Context) iter.Seq2[Document[T], error] {
+func (o *Collection[T]) List(ctx context.Context, options ...ListOption) iter.Seq2[Document[T], error] {
 	return func(yield func(Document[T], error) bool) {
 		req := wire.ListRequest{Limit: wire.MaxListLimit}
+		for _, set := range options {
+			set(&req)
+		}
 		for {
 			page, err := o.c.List(ctx, o.name, req)
 			if err != nil {

@@ -255,6 +255,11 @@ func TestListReadsAllPages(t *testing.T) {
 	for range orders.List(t.Context()) {
 		break
 	}
+	for _, err := range orders.List(t.Context(), client.ByDeadline(), client.WithPrefix("x")) {
+		if refused := new(client.ReadError); !errors.As(err, &refused) || refused.Code != 400 {
+			t.Errorf("options that contradict each other: %v", err)
+		}
+	}
 	l.Client().Close()
 	n := 0
 	for _, err := range orders.List(t.Context()) {

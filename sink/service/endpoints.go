@@ -47,8 +47,11 @@ func get(ctx context.Context, s *Service, args []string, body []byte) (*nats.Msg
 }
 
 func list(ctx context.Context, s *Service, args []string, body []byte) (*nats.Msg, error) {
-	var req wire.ListRequest
-	f, err := parseBody(body, &req, "limit", "continuation")
+	var req struct {
+		wire.ListRequest
+		Until string `json:"until"`
+	}
+	f, err := parseBody(body, &req, "limit", "continuation", "order", "until", "within", "prefix")
 	if err != nil {
 		return nil, err
 	}
@@ -59,7 +62,18 @@ func list(ctx context.Context, s *Service, args []string, body []byte) (*nats.Ms
 	opts := sink.ListOptions{
 		Limit:        req.Limit,
 		MaxBytes:     int(most - most/8), // leaves room for the JSON around the documents, unless they are tiny
-		Continuation: req.Continuation,
+		Continuation: req.Continuation, Order: req.Order, Prefix: req.Prefix,
+	}
+	if f.has("until") {
+		opts.Until = new(wire.Time)
+		if err := opts.Until.UnmarshalText([]byte(req.Until)); err != nil {
+			return nil, notValid("until", wire.Quote(req.Until))
+		}
+	}
+	if f.has("within") {
+		if opts.Within, err = wire.ParseDuration(req.Within); err != nil || opts.Within <= 0 {
+			return nil, notValid("within", wire.Quote(req.Within))
+		}
 	}
 	for {
 		page, err := s.reader.List(ctx, args[0], opts)

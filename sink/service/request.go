@@ -55,7 +55,8 @@ func parseBody(body []byte, into any, allowed ...string) (fields, error) {
 	if err := json.Unmarshal(body, into); err != nil {
 		var mismatch *json.UnmarshalTypeError
 		if errors.As(err, &mismatch) {
-			return nil, notValid(mismatch.Field, "(a "+mismatch.Value+")")
+			field := mismatch.Field[strings.LastIndexByte(mismatch.Field, '.')+1:] // without the name of an embedded struct
+			return nil, notValid(field, "(a "+mismatch.Value+")")
 		}
 		return nil, badRequest("the body: %s", err)
 	}
@@ -88,6 +89,10 @@ func describe(property string) string {
 		return fmt.Sprintf("a whole number from 1 to %d", wire.MaxListLimit)
 	case "buckets":
 		return fmt.Sprintf("a whole number from 1 to %d", wire.MaxBuckets)
+	case "order":
+		return `"deadline"`
+	case "until":
+		return "an instant in RFC 3339 such as 2026-01-31T12:00:00Z"
 	case "within":
 		return `a duration over 0 such as "90s", "12h" or "7d"`
 	default:

@@ -124,6 +124,14 @@ func TestListKeepsDocumentsAsTheyAre(t *testing.T) {
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
+	request(t, nc, "lapse.read.list.orders", `{"order":"deadline","until":"1970-01-01T01:01:00+01:00","prefix":"p"}`)
+	if asked.Order != wire.ByDeadline || asked.Until == nil || *asked.Until != expires || asked.Prefix != "p" {
+		t.Errorf("asked for %+v", asked)
+	}
+	request(t, nc, "lapse.read.list.orders", `{"order":"deadline","within":"2d","continuation":"c","limit":2}`)
+	if asked.Within != 48*time.Hour || asked.Until != nil {
+		t.Errorf("asked for %+v", asked)
+	}
 	if asked.Limit != 2 || asked.Continuation != "c" || asked.MaxBytes <= 0 || asked.MaxBytes >= 64<<10 {
 		t.Errorf("asked for %+v", asked)
 	}
@@ -268,7 +276,13 @@ func TestG8_BadRequestsSayWhatIsAllowed(t *testing.T) {
 		{"list.orders", `[]`, []string{"not a JSON object", "limit, continuation"}},
 		{"list.orders", `{"limit":`, []string{"not valid JSON", "limit, continuation"}},
 		{"list.orders", `{} {}`, []string{"not valid JSON"}},
-		{"list.orders", `{"limit":1,"order":"asc"}`, []string{`"order"`, "limit, continuation"}},
+		{"list.orders", `{"limit":1,"sort":"asc"}`, []string{`"sort"`, "limit, continuation, order, until, within, prefix"}},
+		{"list.orders", `{"order":1}`, []string{"order (a number) is not valid", `use "deadline"`}},
+		{"list.orders", `{"order":"deadline","until":"soon"}`, []string{`until "soon" is not valid`, "RFC 3339"}},
+		{"list.orders", `{"order":"deadline","until":5}`, []string{"until (a number)", "RFC 3339"}},
+		{"list.orders", `{"order":"deadline","within":"0s"}`, []string{"over 0"}},
+		{"list.orders", `{"order":"deadline","within":60}`, []string{"within (a number) is not valid", `"90s"`}},
+		{"list.orders", `{"prefix":7}`, []string{"prefix (a number)", "a string"}},
 		{"list.orders", `{"Limit":1}`, []string{`"Limit"`, "limit, continuation"}},
 		{"list.orders", `{"limit":0}`, []string{"limit 0 is not valid: use a whole number from 1 to 1000"}},
 		{"list.orders", `{"limit":1001}`, []string{"limit 1001 is not valid", "1 to 1000"}},

@@ -78,6 +78,7 @@ func (r *rig) stored(p int, collection, id string) (doc *store.Stored, inherit, 
 // its header, and checks what is stored after each.
 func TestChanges(t *testing.T) {
 	const trace = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
+	const never = "9007199254740991" // the score of what never expires
 	steps := []struct {
 		name    string
 		ttl     ttlrules.TTL
@@ -92,17 +93,17 @@ func TestChanges(t *testing.T) {
 		{name: "renewed", inherit: "1001"},
 		{name: "own by a renewal", ttl: 7, trace: trace, own: "8002"},
 		{name: "own, rewritten", ttl: 8, body: `{"v": 2}`, own: "9003"},
-		{name: "never by a write", ttl: -1, body: `{"v":3}`},
-		{name: "never, renewed", ttl: -1, trace: trace},
+		{name: "never by a write", ttl: -1, body: `{"v":3}`, own: never},
+		{name: "never, renewed", ttl: -1, trace: trace, own: never},
 		{name: "own from never", ttl: ttlrules.MaxSeconds, body: "{}", own: "2147483648006"},
 		{name: "inherits from own, with a trace", trace: trace, body: "\x00\xff{\r\n}", inherit: "1007"},
 		{name: "the trace goes, the body stays", inherit: "1008"},
-		{name: "never from inherit", ttl: -1, inherit: "-"},
+		{name: "never from inherit", ttl: -1, own: never},
 		{name: "inherits from never", inherit: "1010"},
 		{name: "deleted", delete: true},
 		{name: "created with its own", ttl: 1, body: strings.Repeat("x", 100_000), own: "2012"},
 		{name: "deleted from own", delete: true},
-		{name: "created, never", ttl: -1, body: "{}"},
+		{name: "created, never", ttl: -1, body: "{}", own: never},
 		{name: "deleted from never", delete: true},
 		{name: "without an index", body: "{}", noIndex: true},
 		{name: "without an index, own", ttl: 5, noIndex: true},
@@ -330,6 +331,9 @@ func TestIndexBuild(t *testing.T) {
 			case d.Header.TTL > 0:
 				own++
 				wantO = strconv.FormatInt(d.Header.Ts+int64(d.Header.TTL)*1000, 10)
+			default:
+				own++
+				wantO = "9007199254740991"
 			}
 			if i != wantI || o != wantO {
 				t.Errorf("%s stands at %s and %s in the indexes, want %s and %s", id, i, o, wantI, wantO)

@@ -110,7 +110,7 @@ func decodeDue(collection string, r layout.Reply) (Due, error) {
 	if s, ok := r.Score(dueNextInherit); ok {
 		d.NextInherit = s
 	}
-	if s, ok := r.Score(dueNextOwn); ok {
+	if s, ok := r.Score(dueNextOwn); ok && s != layout.NeverScore {
 		d.NextOwn = s
 	}
 	for i := range ids {

@@ -143,7 +143,7 @@ func TestDueReapsAll(t *testing.T) {
 			}
 			r.Write(fmt.Sprint("c", c), changes...)
 		}
-		cuts := []store.Cut{cut("c0", math.MaxInt64), cut("c1", math.MaxInt64), cut("c2", math.MaxInt64)}
+		cuts := []store.Cut{cut("c0", far), cut("c1", far), cut("c2", far)}
 		for n := 0; ; n++ {
 			found, err := r.Store.Partition(0).Due(ctx, r.At[0].Version, cuts, 50, 4000, true)
 			if err != nil {

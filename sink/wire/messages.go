@@ -250,10 +250,26 @@ type Document struct {
 }
 
 // ListRequest asks for a page of a collection. Every member may be left out.
+//
+// With a continuation, the members after it are those of the page before if they are left out, and
+// may not be others.
 type ListRequest struct {
 	Limit        int    `json:"limit,omitempty"`        // 1 to MaxListLimit, DefaultListLimit if left out
 	Continuation string `json:"continuation,omitempty"` // of the page before
+	Order        Order  `json:"order,omitempty"`        // no particular order if left out
+	// Until and Within, of which one may be set, limit a list by deadline to the documents that
+	// will expire by an instant, or within a duration, as ParseDuration reads it, from the first page on.
+	Until  *Time  `json:"until,omitempty"`
+	Within string `json:"within,omitempty"`
+	Prefix string `json:"prefix,omitempty"` // of the ids; not in a list by deadline
 }
+
+// Order is the order of a list.
+type Order string
+
+// ByDeadline lists the documents that will expire, by their deadlines, and by their ids where these
+// are the same.
+const ByDeadline Order = "deadline"
 
 // Limits of a list.
 const (
@@ -264,7 +280,7 @@ const (
 // ListReply is a page of a collection. The last page has no continuation. Write it with
 // [ListReply.Encode]: json.Marshal would change the documents' bytes.
 type ListReply struct {
-	Documents    []Document `json:"documents"` // in no particular order
+	Documents    []Document `json:"documents"`
 	Continuation string     `json:"continuation,omitempty"`
 }
 

@@ -20,12 +20,13 @@ type Export struct {
 	Collection
 	File     string `arg:"" optional:"" default:"-" help:"File to write. - or no argument is standard output."`
 	Progress bool   `help:"Show the progress on standard error, even if that is no terminal."`
+	Selection
 	Connection
 }
 
 // Help implements [kong.HelpProvider].
 func (Export) Help() string {
-	return `Each live document is one line of JSON, in no particular order. The export adds the id to a
+	return `Each live document is one line of JSON, in no particular order unless --by-deadline is set. The export adds the id to a
 document that does not contain it, so that "lapse import" can read the line. A document
 that is written during the export may be in it or not. Only you can read a file that the export
 creates; one that exists keeps its permissions.`
@@ -36,6 +37,10 @@ func (c *Export) Run(ctx context.Context, streams output.Streams) (err error) {
 	if err := c.Check(); err != nil {
 		return err
 	}
+	req, err := c.request(wire.MaxListLimit, "")
+	if err != nil {
+		return err
+	}
 	conn, _, err := c.Connect(streams)
 	if err != nil {
 		return err
@@ -43,7 +48,6 @@ func (c *Export) Run(ctx context.Context, streams output.Streams) (err error) {
 	defer conn.Close()
 	// It reads the first page before it opens the file, so that an export that cannot begin
 	// overwrites nothing.
-	req := wire.ListRequest{Limit: wire.MaxListLimit}
 	page, err := conn.List(ctx, c.Name, req)
 	if err != nil {
 		return fmt.Errorf("%s: %w", c.Name, err)
@@ -61,7 +65,7 @@ func (c *Export) Run(ctx context.Context, streams output.Streams) (err error) {
 	progress := output.StartProgress(streams.Err, c.Progress, progressEvery, func() string {
 		return fmt.Sprintf("exporting %s documents=%d", c.Name, exported.Load())
 	})
-	err = c.pages(ctx, conn, page, bufio.NewWriterSize(out, 64<<10), &exported)
+	err = c.pages(ctx, conn, req, page, bufio.NewWriterSize(out, 64<<10), &exported)
 	progress.End()
 	if err != nil {
 		text := fmt.Sprintf("%s: the export is not complete, it has %d documents", c.Name, exported.Load())
@@ -86,7 +90,7 @@ func (c *Export) Run(ctx context.Context, streams output.Streams) (err error) {
 }
 
 // pages writes the documents of this page and of all after it.
-func (c *Export) pages(ctx context.Context, conn *client.Client, page wire.ListReply, out *bufio.Writer, exported *atomic.Int64) error {
+func (c *Export) pages(ctx context.Context, conn *client.Client, req wire.ListRequest, page wire.ListReply, out *bufio.Writer, exported *atomic.Int64) error {
 	for {
 		for _, doc := range page.Documents {
 			text, err := documentLine(doc.ID, doc.Document)
@@ -102,7 +106,8 @@ func (c *Export) pages(ctx context.Context, conn *client.Client, page wire.ListR
 			return err
 		}
 		var err error
-		page, err = conn.List(ctx, c.Name, wire.ListRequest{Limit: wire.MaxListLimit, Continuation: page.Continuation})
+		req.Continuation = page.Continuation
+		page, err = conn.List(ctx, c.Name, req)
 		if err != nil {
 			return err
 		}

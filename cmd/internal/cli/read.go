@@ -98,12 +98,13 @@ type List struct {
 	Limit        int    `default:"100" placeholder:"N" help:"Documents in a page, 1 to 1000 (${default}). A page of large documents has fewer."`
 	Continuation string `placeholder:"TEXT" help:"Print the page after the one that gave this text."`
 	All          bool   `help:"Print all pages."`
+	Selection
 	Connection
 }
 
 // Help implements [kong.HelpProvider].
 func (List) Help() string {
-	return `The documents come in no particular order. With -o json it prints one line for each page,
+	return `The documents come in no particular order, unless --by-deadline is set. With -o json it prints one line for each page,
 as lapse sent it.`
 }
 
@@ -112,8 +113,11 @@ func (c *List) Run(ctx context.Context, streams output.Streams) error {
 	if c.Limit < 1 || c.Limit > wire.MaxListLimit {
 		return output.Usagef("--limit %d is not valid: use a number from 1 to %d", c.Limit, wire.MaxListLimit)
 	}
-	req := wire.ListRequest{Limit: c.Limit, Continuation: c.Continuation}
-	_, err := read(&c.Connection, streams, c.Name, func(conn *client.Client) (struct{}, error) {
+	req, err := c.request(c.Limit, c.Continuation)
+	if err != nil {
+		return err
+	}
+	_, err = read(&c.Connection, streams, c.Name, func(conn *client.Client) (struct{}, error) {
 		table := newTable(streams.Out)
 		if !c.JSON() {
 			_, _ = fmt.Fprintln(table, "ID\tETAG\tEXPIRES\tDOCUMENT")

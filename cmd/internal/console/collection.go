@@ -43,6 +43,9 @@ type collectionData struct {
 	Aheads    []link
 	Within    string
 	Forecast  forecast
+	Orders    []link
+	Order     string // "deadline", or empty
+	Prefix    string // of the ids in the list
 	Documents []row
 	Next      string
 	First     bool
@@ -105,10 +108,14 @@ func (v *visit) showCollection(status int, dropError string) error {
 
 // documents reads a page of documents.
 func (v *visit) documents(data *collectionData) error {
-	after := v.r.URL.Query().Get("after")
-	data.First = after == ""
+	query := v.r.URL.Query()
+	after, within := query.Get("after"), query.Get("within")
+	data.First, data.Order, data.Prefix = after == "", query.Get("order"), query.Get("prefix")
+	all := with(collectionHref(v.collection), "within", within)
+	byDeadline := string(wire.ByDeadline)
+	data.Orders = []link{{"All", all, data.Order == ""}, {"Next to expire", with(all, "order", byDeadline), data.Order == byDeadline}}
 	var page wire.ListReply
-	err := v.api.Read(apiCollectionPath(v.collection, "documents"), &page, "limit", strconv.Itoa(perPage), "continuation", after)
+	err := v.api.Read(apiCollectionPath(v.collection, "documents"), &page, "limit", strconv.Itoa(perPage), "continuation", after, "order", data.Order, "prefix", data.Prefix)
 	switch s := statusOf(err); {
 	case err != nil && (s == 0 || s == http.StatusBadRequest):
 		return err
@@ -122,7 +129,7 @@ func (v *visit) documents(data *collectionData) error {
 		})
 	}
 	if page.Continuation != "" {
-		data.Next = with(collectionHref(v.collection), "after", page.Continuation, "within", v.r.URL.Query().Get("within"))
+		data.Next = with(all, "after", page.Continuation, "order", data.Order, "prefix", data.Prefix)
 	}
 	return nil
 }

@@ -219,10 +219,8 @@ func forecastDocuments(a *API, w http.ResponseWriter, r *request) error {
 	if opts.Buckets, err = number(query, "buckets", wire.MaxBuckets); err != nil {
 		return err
 	}
-	if within := query.Get("within"); within != "" {
-		if opts.Within, err = wire.ParseDuration(within); err != nil || opts.Within <= 0 {
-			return access.BadRequest("within %s is not valid: use a duration over 0 such as 90s, 12h or 7d", wire.Quote(within))
-		}
+	if opts.Within, err = within(query); err != nil {
+		return err
 	}
 	if query.Has("defaultTtl") {
 		d, err := ttlrules.ParseDefault([]byte(query.Get("defaultTtl")))

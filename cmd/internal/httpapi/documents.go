@@ -81,18 +81,51 @@ func getDocument(a *API, w http.ResponseWriter, r *request) error {
 }
 
 func listDocuments(a *API, w http.ResponseWriter, r *request) error {
-	limit, continuation, err := r.page()
+	opts, err := r.list()
 	if err != nil {
 		return err
 	}
 	if err := r.hold.Bytes(pageBytes); err != nil {
 		return err
 	}
-	page, err := a.opts.Reader.List(r.Context(), r.collection, sink.ListOptions{Limit: limit, MaxBytes: pageBytes, Continuation: continuation})
+	page, err := a.opts.Reader.List(r.Context(), r.collection, opts)
 	if err != nil {
 		return access.OfRead(err)
 	}
 	return send(w, r, service.EncodePage(page))
+}
+
+// list reads the parameters of a list of documents.
+func (r *request) list() (opts sink.ListOptions, err error) {
+	query, err := r.query("limit", "continuation", "order", "until", "within", "prefix")
+	if err != nil {
+		return opts, err
+	}
+	opts = sink.ListOptions{MaxBytes: pageBytes, Continuation: query.Get("continuation"), Order: wire.Order(query.Get("order")), Prefix: query.Get("prefix")}
+	if until := query.Get("until"); until != "" {
+		opts.Until = new(wire.Time)
+		if err := opts.Until.UnmarshalText([]byte(until)); err != nil {
+			return opts, access.BadRequest("until %s is not valid: use an instant in RFC 3339 such as 2026-01-31T12:00:00Z", wire.Quote(until))
+		}
+	}
+	if opts.Within, err = within(query); err != nil {
+		return opts, err
+	}
+	opts.Limit, err = number(query, "limit", wire.MaxListLimit)
+	return opts, err
+}
+
+// within reads that parameter; 0 if it is absent.
+func within(query url.Values) (time.Duration, error) {
+	text := query.Get("within")
+	if text == "" {
+		return 0, nil
+	}
+	d, err := wire.ParseDuration(text)
+	if err != nil || d <= 0 {
+		return 0, access.BadRequest("within %s is not valid: use a duration over 0 such as 90s, 12h or 7d", wire.Quote(text))
+	}
+	return d, nil
 }
 
 // page reads the parameters of a page.

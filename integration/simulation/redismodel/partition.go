@@ -8,7 +8,6 @@ import (
 	"slices"
 
 	"github.com/seed18712806/lapse/sink/store"
-	"github.com/seed18712806/lapse/ttlrules"
 )
 
 // Partition is one partition. It implements processor.PartitionStore with the effects and
@@ -40,8 +39,12 @@ func (p *Partition) Load(context.Context) (store.State, error) {
 		if c.left != (sizes{}) {
 			s.Collections = append(s.Collections, name)
 		}
+		if c.left[0] != c.left[1]+c.left[2] && !p.configs[name].NoIndex {
+			s.Unindexed = append(s.Unindexed, name)
+		}
 	}
 	slices.Sort(s.Collections)
+	slices.Sort(s.Unindexed)
 	return s, nil
 }
 
@@ -186,10 +189,7 @@ func (p *Partition) mayCommit(ctx context.Context, version string, configs []sto
 			}
 			grows = grows || ch.New != nil
 		}
-		grows = grows || slices.ContainsFunc(c.Index, func(ch store.Change) bool {
-			in, _ := ch.Old.Index()
-			return in != ttlrules.NotIndexed
-		})
+		grows = grows || len(c.Index) > 0
 		shrinks = shrinks || c.Drop == store.DropIndex || c.Drop == store.DropMoves
 	}
 	if p.server.full && grows && !shrinks {

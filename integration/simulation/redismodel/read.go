@@ -82,7 +82,7 @@ func (p *Partition) Due(_ context.Context, version string, cuts []store.Cut, lim
 				limit, bytes, some = limit-1, bytes-size(stored), true
 			}
 			d.Left += int64(end - at)
-			if at == len(c.index) || c.index[at].index != index {
+			if at == len(c.index) || c.index[at].index != index || c.index[at].score == neverScore {
 				return store.NoScore
 			}
 			return c.index[at].score

@@ -174,6 +174,9 @@ func (e entry) compare(other entry) int {
 	return cmp.Or(cmp.Compare(e.index, other.index), cmp.Compare(e.score, other.score), cmp.Compare(e.id, other.id))
 }
 
+// neverScore is the score of documents that never expire.
+var _, neverScore = store.Header{TTL: ttlrules.Never}.Index()
+
 // place is that of the first entry of an index which has a score or a greater one.
 func (c *collection) place(index int, score int64) int {
 	at, _ := slices.BinarySearchFunc(c.index, entry{index: index, score: score}, entry.compare)
@@ -187,8 +190,6 @@ func (c *collection) enter(id string, h *store.Header, in bool) {
 	}
 	e := entry{own, 0, id}
 	switch belongs, score := h.Index(); belongs {
-	case ttlrules.NotIndexed:
-		return
 	case ttlrules.ByInherit:
 		e.index, e.score = inherit, score
 	default:

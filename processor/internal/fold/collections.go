@@ -62,13 +62,6 @@ type Collection struct {
 	slots [ringCount]int // in each ring; -1 if it is not there
 }
 
-// Build is how far the index of a collection has been built. It is not stored: after a
-// takeover the build begins anew, which adds no entry twice.
-type Build struct {
-	Cursor string // of the scan over the documents; "" at the beginning
-	Server string // process of Redis in which the cursor is valid
-}
-
 // GenerationName names the old generation of a collection that the message with a
 // sequence dropped. No client can name a collection so.
 func GenerationName(collection string, seq uint64) string {
@@ -234,9 +227,9 @@ func (s *Collections) Move(name, to string, config store.Config) {
 // Note keeps the lowest scores true after a document came to the index.
 func (s *Collections) Note(c *Collection, h *store.Header) {
 	lowest := &c.nextInherit
-	in, score := h.Index()
+	score, in := h.Clock().Score()
 	switch in {
-	case ttlrules.NotIndexed:
+	case ttlrules.NotIndexed: // it never expires
 		return
 	case ttlrules.ByOwn:
 		lowest = &c.nextOwn
@@ -365,14 +358,6 @@ func (s *Collections) ToSettle(now int64, most int, queue *DueQueue) []*Collecti
 
 // Generations are the names of the old generations of a collection, the oldest first.
 func (s *Collections) Generations(collection string) []string { return s.Older[collection] }
-
-// Building is a collection whose index is being built; nil if there is none.
-func (s *Collections) Building() *Collection {
-	for c := range s.building {
-		return c
-	}
-	return nil
-}
 
 // All are the names of all collections, in no order.
 func (s *Collections) All() []string {

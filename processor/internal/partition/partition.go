@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"math"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -79,6 +80,8 @@ type Shared struct {
 	Limits      fold.Limits
 	Bounds      Bounds
 	Hook        crash.Hook
+
+	upgraded sync.Once // says in the log that partitions had an earlier format
 }
 
 // Metrics count what the owners do.

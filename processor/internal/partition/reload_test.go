@@ -229,7 +229,7 @@ func (h *history) indexed(all map[string]map[string]string) {
 			switch in, score := header.Index(); in {
 			case ttlrules.ByInherit:
 				inherit[id] = strconv.FormatInt(score, 10)
-			case ttlrules.ByOwn:
+			default:
 				own[id] = strconv.FormatInt(score, 10)
 			}
 		}

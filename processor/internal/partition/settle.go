@@ -90,18 +90,15 @@ func (p *Partition) build(ctx context.Context, c *fold.Collection) error {
 	}
 	changes := store.CollectionChanges{Collection: c.Name, Index: found}
 	var configs []store.ConfigChange
-	built := c.Config
 	if next == "0" {
-		built.Building = false
-		configs = append(configs, store.ConfigChange{Collection: c.Name, Config: &built})
+		configs = c.Indexed()
 	}
 	if err := p.commit(ctx, p.progress.Here(), configs, []store.CollectionChanges{changes}); err != nil {
 		return err
 	}
 	c.Build = fold.Build{Cursor: next, Server: server}
 	if next == "0" {
-		c.Build = fold.Build{}
-		p.collections.Configure(c, built)
+		p.collections.Built(c)
 	}
 	return nil
 }

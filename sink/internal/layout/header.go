@@ -144,8 +144,15 @@ const (
 	ByOwn      = ttlrules.ByOwn
 )
 
+// NeverScore is the score of documents that never expire, which no cut reaches: a list goes
+// through the indexes, and so each document is in one. It is the greatest whole number up to
+// which a score, a float, is exact.
+const NeverScore = 1<<53 - 1
+
 // Index returns the index that the document belongs in, and its score there.
 func (h Header) Index() (in Index, score int64) {
-	score, in = h.Clock().Score()
+	if score, in = h.Clock().Score(); in == NotIndexed {
+		return ByOwn, NeverScore
+	}
 	return in, score
 }

@@ -19,7 +19,7 @@ func TestHeaderBytes(t *testing.T) {
 	}{
 		{"inherits", Header{Ts: 0x010203040506, Etag: 0x0708090a0b0c}, "11" + "010203040506" + "0708090a0b0c" + "00000000", ByInherit, 0x010203040506},
 		{"own", Header{Ts: 5000, Etag: 7, TTL: 60, Trace: "ab"}, "13" + "000000001388" + "000000000007" + "0000003c" + "6162", ByOwn, 65_000},
-		{"never", Header{Ts: 5000, Etag: 7, TTL: ttlrules.Never}, "11" + "000000001388" + "000000000007" + "ffffffff", NotIndexed, 0},
+		{"never", Header{Ts: 5000, Etag: 7, TTL: ttlrules.Never}, "11" + "000000001388" + "000000000007" + "ffffffff", ByOwn, NeverScore},
 		{"kept", Header{Ts: 5000, Etag: 7, Kept: 1000}, "21" + "000000001388" + "000000000007" + "fffffffe" + "00000000" + "0000000003e8" + "000000000000", ByInherit, 1000},
 		{"kept, own, run out", Header{Ts: 5000, Etag: 7, TTL: 1, Kept: 1000}, "21" + "000000001388" + "000000000007" + "fffffffe" + "00000001" + "0000000003e8" + "000000000000", ByOwn, 5000},
 		{"absolute", Header{Ts: 5000, Etag: 7, TTL: ttlrules.Never, Absolute: 6000, Trace: "ab"}, "23" + "000000001388" + "000000000007" + "fffffffe" + "ffffffff" + "000000000000" + "000000001770" + "6162", ByOwn, 6000},

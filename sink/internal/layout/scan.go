@@ -30,11 +30,12 @@ type ScanRequest struct {
 	Header     int    // longest header to return
 	Whole      int    // limit of bytes of whole documents; 0: return headers and lengths alone
 	Cuts       ttlrules.Cuts
+	Prefix     string // of the ids
 }
 
 // Args are the arguments of scan.lua.
 func (s ScanRequest) Args() []any {
-	return []any{s.Collection, s.Cursor, s.First, s.Documents, s.Examined, s.Bytes, s.Header, s.Whole, s.Cuts.Inherit, s.Cuts.Own}
+	return []any{s.Collection, s.Cursor, s.First, s.Documents, s.Examined, s.Bytes, s.Header, s.Whole, s.Cuts.Inherit, s.Cuts.Own, s.Prefix}
 }
 
 // Positions in the reply of scan.lua.

@@ -16,7 +16,8 @@
 --       7 the longest header to return,
 --       8 stop after returning this many bytes of whole documents (0: return none whole, and
 --         do not stop for it),
---       9 the cut of documents that inherit, 10 the cut of documents with a TTL of their own
+--       9 the cut of documents that inherit, 10 the cut of documents with a TTL of their own,
+--       11 what the ids of the documents to return begin with
 -- Returns  {head, server, next cursor, examined, loaded, chunk, ...}:
 --          server names the process that knows the cursors ('' if unknown); the next cursor
 --          is '0' at the end; examined and loaded are the number of documents and of bytes.
@@ -27,7 +28,7 @@ local state, config, docs = KEYS[1], KEYS[2], KEYS[3]
 local collection, cursor, take = ARGV[1], ARGV[2], tonumber(ARGV[3])
 local want, most, bytes = tonumber(ARGV[4]), tonumber(ARGV[5]), tonumber(ARGV[6])
 local longest_header, whole = tonumber(ARGV[7]), tonumber(ARGV[8])
-local inherit_cut, own_cut = tonumber(ARGV[9]), tonumber(ARGV[10])
+local inherit_cut, own_cut, prefix = tonumber(ARGV[9]), tonumber(ARGV[10]), ARGV[11]
 local most_at_once, small, wholes = 32, 1024, whole > 0
 local reply_head = head(state, config, collection, docs)
 local info = redis.pcall('INFO', 'server')
@@ -48,7 +49,7 @@ local function expired(v)
 	return ttl < 2147483648 and ts + ttl * 1000 <= own_cut -- a larger number is -1, never, or -2, which Go judges
 end
 
--- Returns those of {id, value, ...} that are not expired, then three numbers of bytes: of all
+-- Returns those of {id, value, ...} that are not expired and have the prefix, then three numbers of bytes: of all
 -- values, of the returned values, and of the longest of all values.
 local function sift(values)
 	local live, n, size, sent, high = {}, 0, 0, 0, 0
@@ -56,7 +57,7 @@ local function sift(values)
 		local v = values[i + 1]
 		size = size + #v
 		high = math.max(high, #v)
-		if not expired(v) then
+		if not expired(v) and string.sub(values[i], 1, #prefix) == prefix then
 			live[n + 1], live[n + 2] = values[i], v
 			n = n + 2
 			sent = sent + #v

@@ -1,0 +1,387 @@
+package sink
+
+import (
+	"cmp"
+	"context"
+	_ "embed" // the scripts
+	"errors"
+	"fmt"
+	"time"
+	"unicode/utf8"
+
+	"github.com/seed18712806/lapse/sink/internal/layout"
+	"github.com/seed18712806/lapse/sink/wire"
+	"github.com/seed18712806/lapse/ttlrules"
+)
+
+var (
+	//go:embed nearest.lua
+	nearestSource string
+	//go:embed some.lua
+	someSource string
+
+	nearestScript = layout.NewHeadScript(afterSource + nearestSource)
+	someScript    = layout.NewHeadScript(someSource)
+)
+
+// Positions in the replies of nearest.lua and some.lua.
+const (
+	_ = iota // the head
+	nearestInheritSize
+	nearestOwnSize
+	nearestInherit
+	nearestOwn
+
+	someValues = 1
+)
+
+// orderedPosition is the end of a page of a list by deadline. Documents up to the two places, which
+// are the same in all partitions, were returned. A change of the default TTL moves the deadlines of
+// those that inherit it, and not the places: so each document is still returned once.
+type orderedPosition struct {
+	Until   int64 `json:"u,omitempty"` // Unix milliseconds; 0 for no limit
+	Within  int64 `json:"w,omitempty"` // from which Until was made, milliseconds
+	Inherit place `json:"i,omitzero"`
+	Own     place `json:"n,omitzero"`
+}
+
+func (o orderedPosition) valid() bool {
+	return o.Inherit.valid() && o.Own.valid() && o.Within >= 0 && o.Until > -layout.NeverScore && o.Until < layout.NeverScore
+}
+
+// settle checks the options of a page that begins at a position, and completes them from it. It
+// completes the position of the first page of a list by deadline, but for Within.
+func (o *ListOptions) settle(pos *listPosition) error {
+	if o.Order != "" && o.Order != wire.ByDeadline {
+		return invalid("order %s is not valid: use %q, or leave it out for no particular order", wire.Quote(string(o.Order)), wire.ByDeadline)
+	}
+	const longest = ttlrules.MaxSeconds * time.Second
+	if o.Within < 0 || o.Within > longest || o.Within != 0 && o.Within < time.Millisecond {
+		return invalid("within %s is not valid: use a duration from a millisecond to %d days", o.Within, longest/(24*time.Hour))
+	}
+	if len(o.Prefix) > wire.MaxID || !utf8.ValidString(o.Prefix) {
+		return invalid("prefix %s is not valid: use up to %d bytes of UTF-8 text, with which ids begin", wire.Quote(o.Prefix), wire.MaxID)
+	}
+	if o.Until != nil && o.Within != 0 {
+		return invalid("until and within are both set: use one of them")
+	}
+	if o.Order == "" && pos.Ordered == nil && (o.Until != nil || o.Within != 0) {
+		return invalid("until and within limit a list by deadline: use them with the order %q", wire.ByDeadline)
+	}
+	if o.Prefix != "" && (o.Order != "" || pos.Ordered != nil) {
+		return invalid("a list by deadline cannot select by a prefix: leave out the prefix or the order")
+	}
+	if o.Continuation == "" {
+		if o.Order == wire.ByDeadline {
+			pos.Ordered = &orderedPosition{Within: o.Within.Milliseconds()}
+			if o.Until != nil {
+				pos.Ordered.Until = min(max(int64(*o.Until), 1), layout.NeverScore-1)
+			}
+		}
+		return nil
+	}
+	was := pos.Ordered
+	other := (o.Order != "") && was == nil || o.Prefix != "" && o.Prefix != pos.Prefix ||
+		o.Within != 0 && o.Within.Milliseconds() != was.Within ||
+		o.Until != nil && (was.Within != 0 || was.Until != min(max(int64(*o.Until), 1), layout.NeverScore-1))
+	if other {
+		return invalid("the continuation is of a list with another order, until, within or prefix: use those of the page before, or begin anew without a continuation")
+	}
+	o.Prefix = pos.Prefix
+	return nil
+}
+
+// errReconfigured: a partition got another configuration while a page by deadline was made.
+var errReconfigured = errors.New("the configuration has changed")
+
+// mostRepeats limits how often a page is made anew after a configuration changed.
+const mostRepeats = 5
+
+// listOrdered reads a page of the documents that will expire.
+func (ps *partitions) listOrdered(ctx context.Context, collection string, opts ListOptions, from orderedPosition) (Page, error) {
+	first, err := ps.view(ctx, 0, collection)
+	if err != nil {
+		return Page{}, err
+	}
+	if from.Within != 0 && from.Until == 0 {
+		from.Until = first.now + from.Within
+	}
+	for range mostRepeats {
+		m := merger{partitions: ps, collection: collection, opts: opts, from: from, sources: make([]source, len(ps.keys))}
+		var page Page
+		if page, err = m.page(ctx, first.cuts()); !errors.Is(err, errReconfigured) {
+			return page, err
+		}
+	}
+	return Page{}, fmt.Errorf("%w: the configuration of collection %s changes all the time", ErrUnavailable, collection)
+}
+
+// merger makes a page of a list by deadline. It merges the indexes of all partitions.
+type merger struct {
+	*partitions
+	collection string
+	opts       ListOptions
+	from       orderedPosition
+	sources    []source // of each partition
+}
+
+// source is what comes next in the two indexes of a partition.
+type source struct {
+	view    view
+	asked   bool
+	cuts    ttlrules.Cuts // with which the script is to be asked
+	inherit stretch
+	own     stretch
+}
+
+// stretch is a part of an index.
+type stretch struct {
+	members []member // that come next
+	last    place    // the last one that was taken, or where the page begins
+	more    bool     // there may be more members
+}
+
+// member is a document in an index.
+type member struct {
+	partition int
+	in        layout.Index
+	score     int64
+	deadline  int64
+	id        string
+}
+
+func (a member) compare(b member) int {
+	return cmp.Or(cmp.Compare(a.deadline, b.deadline), cmp.Compare(a.id, b.id))
+}
+
+func (m *merger) page(ctx context.Context, cuts ttlrules.Cuts) (Page, error) {
+	err := m.each(func(p int) error {
+		s := &m.sources[p]
+		s.cuts, s.inherit.last, s.own.last = cuts, m.from.Inherit, m.from.Own
+		return m.read(ctx, p)
+	})
+	if err != nil {
+		return Page{}, err
+	}
+	var chosen []member
+	more := false
+	for {
+		next, err := m.next(ctx)
+		if err != nil {
+			return Page{}, err
+		}
+		if next == nil {
+			break
+		}
+		if more = len(chosen) == m.opts.Limit; more {
+			break
+		}
+		chosen = append(chosen, *next)
+		m.sources[next.partition].take()
+	}
+	b := bodies{merger: m, left: make([][]member, len(m.keys)), read: make([][]*Document, len(m.keys))}
+	documents, n, err := b.of(ctx, chosen)
+	if err != nil {
+		return Page{}, err
+	}
+	page := Page{Documents: documents}
+	if more || n < len(chosen) {
+		page.Continuation = encodeContinuation(listPosition{Ordered: m.after(chosen[n-1])})
+	}
+	return page, nil
+}
+
+// after is the position after a document, the last one of a page. Where partitions have different
+// defaults, because a change has not reached all of them, it is one before which no document
+// was left out.
+func (m *merger) after(last member) *orderedPosition {
+	o := m.from
+	if own := newPlace(last.deadline, last.id); o.Own.compare(own) < 0 {
+		o.Own = own
+	}
+	var longest int64
+	for _, s := range m.sources {
+		ttl := int64(s.view.config.History.Current()) * 1000
+		if ttl <= 0 {
+			return &o // documents that inherit may get deadlines
+		}
+		longest = max(longest, ttl)
+	}
+	if inherit := newPlace(last.deadline-longest, last.id); o.Inherit.compare(inherit) < 0 {
+		o.Inherit = inherit
+	}
+	return &o
+}
+
+// next is the document that expires next; nil if none will by the limit of the list.
+func (m *merger) next(ctx context.Context) (*member, error) {
+	var next *member
+	for p := range m.sources {
+		s := &m.sources[p]
+		if s.dry() {
+			if err := m.read(ctx, p); err != nil {
+				return nil, err
+			}
+		}
+		if one := s.next(); one != nil && (m.from.Until == 0 || one.deadline <= m.from.Until) && (next == nil || one.compare(*next) < 0) {
+			next = one
+		}
+	}
+	return next, nil
+}
+
+// dry reports whether the next document cannot be told from the members that were read.
+func (s *source) dry() bool {
+	return s.inherit.more && len(s.inherit.members) == 0 || s.own.more && len(s.own.members) == 0
+}
+
+// stretch is the one of the two that has the next document; nil if none has.
+func (s *source) stretch() *stretch {
+	switch i, o := s.inherit.members, s.own.members; {
+	case len(i) == 0 && len(o) == 0:
+		return nil
+	case len(o) == 0 || len(i) > 0 && i[0].compare(o[0]) < 0:
+		return &s.inherit
+	default:
+		return &s.own
+	}
+}
+
+func (s *source) next() *member {
+	if in := s.stretch(); in != nil {
+		return &in.members[0]
+	}
+	return nil
+}
+
+// take takes the next document.
+func (s *source) take() {
+	in := s.stretch()
+	in.last, in.members = newPlace(in.members[0].score, in.members[0].id), in.members[1:]
+}
+
+// read reads what comes next in the indexes of a partition.
+func (m *merger) read(ctx context.Context, p int) error {
+	s, k := &m.sources[p], m.keys[p]
+	most := min(m.opts.Limit+1, 2*m.opts.Limit/len(m.keys)+8)
+	for {
+		args := []any{m.collection, most, s.cuts.Inherit, s.inherit.last.Score, s.inherit.last.ID, s.cuts.Own, s.own.last.Score, s.own.last.ID}
+		v, reply, err := m.ask(ctx, "", nearestScript, p, m.collection, []string{k.Inherit(m.collection), k.Own(m.collection)}, args)
+		if err != nil {
+			return err
+		}
+		if s.asked && v.raw != s.view.raw {
+			return errReconfigured
+		}
+		if layout.NewSize(v.documents, reply.Int(nearestInheritSize), reply.Int(nearestOwnSize)) != v.size {
+			return lostIndex(p, m.collection)
+		}
+		if err := countable(v.config, m.collection); err != nil {
+			return err
+		}
+		asked := s.cuts
+		s.view, s.asked, s.cuts = v, true, v.cuts()
+		if s.cuts.Inherit < asked.Inherit || s.cuts.Own < asked.Own {
+			continue // what was passed over may be live
+		}
+		d := v.config.History.Current()
+		s.inherit.set(p, layout.ByInherit, reply.List(nearestInherit), most, d > 0, int64(d)*1000)
+		s.own.set(p, layout.ByOwn, reply.List(nearestOwn), most, d != ttlrules.Off, 0)
+		return nil
+	}
+}
+
+// set sets the members from a reply; there are none unless documents of the index expire. ttl is what
+// makes a score a deadline.
+func (s *stretch) set(p int, in layout.Index, found layout.Reply, most int, expire bool, ttl int64) {
+	s.members, s.more = nil, expire && len(found)/2 == most
+	for ; expire && len(found) > 1; found = found[2:] {
+		score, _ := found.Score(1)
+		if score >= layout.NeverScore {
+			s.more = false
+			return
+		}
+		s.members = append(s.members, member{p, in, score, score + ttl, found.Str(0)})
+	}
+}
+
+// bodies reads the documents of a page.
+type bodies struct {
+	*merger
+	left [][]member    // by partition: those to be read
+	read [][]*Document // by partition: those that were read; nil for one that is gone, or is another version
+}
+
+// of reads documents, as many as the page may have: the first n. Those that have changed since they
+// were chosen are left out: they have other deadlines.
+func (b *bodies) of(ctx context.Context, chosen []member) (documents []Document, n int, err error) {
+	involved := 0
+	for _, c := range chosen {
+		if b.left[c.partition] == nil {
+			involved++
+		}
+		b.left[c.partition] = append(b.left[c.partition], c)
+	}
+	budget := listBytes
+	if most := b.opts.MaxBytes; most > 0 && involved > 0 {
+		budget = min(budget, max(2*most/involved, listBytes/16))
+	}
+	if err := b.each(func(p int) error { return b.some(ctx, p, budget) }); err != nil {
+		return nil, 0, err
+	}
+	documents = make([]Document, 0, len(chosen))
+	bytes := 0
+	for i, c := range chosen {
+		if len(b.read[c.partition]) == 0 {
+			if err := b.some(ctx, c.partition, budget); err != nil {
+				return nil, 0, err
+			}
+		}
+		d := b.read[c.partition][0]
+		if b.read[c.partition] = b.read[c.partition][1:]; d == nil {
+			continue
+		}
+		if bytes += len(d.Body) + len(d.ID); len(documents) > 0 && (b.opts.MaxBytes > 0 && bytes > b.opts.MaxBytes || bytes > pageLoaded) {
+			return documents, i, nil
+		}
+		documents = append(documents, *d)
+	}
+	return documents, len(chosen), nil
+}
+
+// some reads the next documents of a partition, until they have many bytes.
+func (b *bodies) some(ctx context.Context, p, budget int) error {
+	left := b.left[p]
+	if len(left) == 0 {
+		return nil
+	}
+	args := make([]any, 2, 2+len(left))
+	args[0], args[1] = b.collection, budget
+	for _, one := range left {
+		args = append(args, one.id)
+	}
+	v, reply, err := b.ask(ctx, "", someScript, p, b.collection, nil, args)
+	if err != nil {
+		return err
+	}
+	if v.raw != b.sources[p].view.raw {
+		return errReconfigured
+	}
+	values := reply.List(someValues)
+	for i := range values {
+		var found *Document
+		if values.Has(i) {
+			d, ok, err := v.document(left[i].id, values.Str(i))
+			if err != nil {
+				return err
+			}
+			h, _ := layout.ParseHeader(values.Str(i))
+			if in, score := h.Index(); ok && in == left[i].in && score == left[i].score {
+				found = &d
+			}
+		}
+		b.read[p] = append(b.read[p], found)
+	}
+	b.left[p] = left[len(values):]
+	return nil
+}

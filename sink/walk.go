@@ -1,0 +1,94 @@
+package sink
+
+import (
+	"context"
+	_ "embed" // the scripts
+	"math"
+
+	"github.com/seed18712806/lapse/sink/internal/layout"
+)
+
+var (
+	//go:embed after.lua
+	afterSource string
+	//go:embed walk.lua
+	walkSource string
+
+	walkScript = layout.NewHeadScript(afterSource + walkSource)
+)
+
+// Positions in the reply of walk.lua.
+const (
+	_ = iota // the head
+	walkInherit
+	walkOwn
+	walkIndex
+	walkScore
+	walkID
+	walkLeft
+	walkExamined
+	walkDocuments
+)
+
+// Values of left in the reply of walk.lua, besides 1.
+const (
+	walkEnded = 0
+	walkFull  = 2
+)
+
+// fillByIndex fills the page with what comes next in the indexes of a partition. ended reports that
+// nothing does. If some documents of the partition are in no index, it moves the position to the
+// beginning of a scan.
+func (l *lister) fillByIndex(ctx context.Context, pos *listPosition) (full, ended bool, err error) {
+	room, one := math.MaxInt32, 0
+	if l.opts.MaxBytes > 0 {
+		room = l.opts.MaxBytes - l.bytes
+	}
+	if len(l.documents) == 0 {
+		one = 1
+	}
+	k := l.keys[pos.Partition]
+	args := []any{l.collection, l.cuts.Inherit, l.cuts.Own, int(pos.Index), pos.At.Score, pos.At.ID, l.opts.Prefix,
+		l.opts.Limit - len(l.documents), room, one, listBytes, scanExamined}
+	v, reply, err := l.ask(ctx, "", walkScript, pos.Partition, l.collection, []string{k.Inherit(l.collection), k.Own(l.collection)}, args)
+	if err != nil {
+		return false, false, err
+	}
+	if l.lowered(v) {
+		return l.fillByIndex(ctx, pos)
+	}
+	size := layout.NewSize(v.documents, reply.Int(walkInherit), reply.Int(walkOwn))
+	if size != v.size || !size.Indexed() { // a lost index will be rebuilt, and the documents are all there
+		pos.Cursor = "0"
+		return false, false, nil
+	}
+	for found := reply.List(walkDocuments); len(found) > 1; found = found[2:] {
+		if !found.Has(1) {
+			return false, false, lostDocuments(pos.Partition, l.collection)
+		}
+		d, ok, err := v.document(found.Str(0), found.Str(1))
+		if err != nil {
+			return false, false, err
+		}
+		l.loaded += len(found.Str(1))
+		if ok {
+			l.documents, l.bytes = append(l.documents, d), l.bytes+len(d.Body)+len(d.ID)
+		}
+	}
+	l.examined += int(reply.Int(walkExamined))
+	pos.Index, pos.At = layout.Index(reply.Int(walkIndex)), place{}
+	if score, ok := reply.Score(walkScore); ok && reply.Str(walkID) != "" {
+		pos.At = newPlace(score, reply.Str(walkID))
+	}
+	left := reply.Int(walkLeft)
+	return left == walkFull, left == walkEnded, nil
+}
+
+// lowered takes the cuts of a view, and reports whether they are lower than those that a script was
+// given: what it passed over may be live. The partition has another history of the configuration
+// than the one asked before, or an earlier clock.
+func (l *lister) lowered(v view) bool {
+	asked := l.cuts
+	l.cuts = v.cuts()
+	return l.cuts.Inherit < asked.Inherit || l.cuts.Own < asked.Own
+}
