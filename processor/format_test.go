@@ -37,7 +37,7 @@ func TestFormatBefore(t *testing.T) {
 					continue
 				}
 				own := strings.TrimSuffix(state, "state") + "own:" + name
-				for _, id := range r.redis.ZRangeByScore(ctx, own, &redis.ZRangeBy{Min: "9007199254740991", Max: "+inf"}).Val() {
+				for _, id := range r.redis.ZRangeArgs(ctx, redis.ZRangeArgs{Key: own, Start: "9007199254740991", Stop: "+inf", ByScore: true}).Val() {
 					r.redis.ZRem(ctx, own, id)
 				}
 				documents, inherit, _ := strings.Cut(size, " ")

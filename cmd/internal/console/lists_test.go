@@ -24,9 +24,9 @@ func testLists(t *testing.T, r *rig) {
 	}
 	r.put("listed", "b & c", `{}`)
 	b := r.browse(t)
-	p := b.get("/console/collections/listed?order=deadline").want(200, "No documents will expire.")
+	b.get("/console/collections/listed?order=deadline").want(200, "No documents will expire.")
 	r.configure("listed", `{"defaultTtl":-1}`)
-	p = b.get(b.get("/console/collections/listed?within=24h").want(200, "in no particular order").hrefs("Next to expire")[0]).want(200, "the next to expire first", "24 hours")
+	p := b.get(b.get("/console/collections/listed?within=24h").want(200, "in no particular order").hrefs("Next to expire")[0]).want(200, "the next to expire first", "24 hours")
 	got := p.ids()
 	for next := p.hrefs("Next page"); len(next) == 1; next = p.hrefs("Next page") {
 		p = b.get(next[0]).want(200, "the next to expire first", "24 hours")
