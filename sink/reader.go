@@ -53,6 +53,9 @@ type Document struct {
 	Ts        wire.Time
 	ExpiresAt *wire.Time // nil if it never expires
 	Body      []byte
+	// Slides reports that whoever serves a get of the document renews its clock, because its collection
+	// has slideOnRead: see [service.Sliding]. A Reader writes nothing.
+	Slides bool
 }
 
 // Reader reads documents. In one script, at one moment, it reads the document and everything
@@ -139,6 +142,7 @@ func (v view) document(id, value string) (d Document, ok bool, err error) {
 	d = Document{ID: id, Etag: wire.Etag(h.Etag), Ts: wire.Time(h.Ts), Body: []byte(body)}
 	if at, expires := h.Clock().Deadline(v.config.History.Current()); expires {
 		d.ExpiresAt = (*wire.Time)(&at)
+		d.Slides = v.config.SlideOnRead && h.Clock().Slides(at, v.now)
 	}
 	return d, true, nil
 }

@@ -40,6 +40,13 @@ func (c Clock) Deadline(d Default) (at int64, ok bool) {
 	return c.Begin() + int64(n)*1000, n != 0
 }
 
+// Slides reports whether a read at an instant renews the clock of a version with a deadline, in a
+// collection that slides on reads: more than a tenth of the TTL has passed, so that reads renew it ten
+// times a TTL at most. An absolute deadline does not slide.
+func (c Clock) Slides(deadline, now int64) bool {
+	return c.Absolute == 0 && 10*(now-c.Begin()) > deadline-c.Begin()
+}
+
 // seconds is the TTL that counts under a default; 0 if none does.
 func (c Clock) seconds(d Default) int32 {
 	switch {

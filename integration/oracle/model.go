@@ -309,11 +309,14 @@ func (m *Model) Forget() {
 
 // reject records a rejection, with any of the codes.
 func (m *Model) reject(msg Message, name *Name, subject, target string, codes ...int) {
+	m.Outcomes[msg.Seq] = wire.Outcome{Status: codes[0]}
+	if header(msg, "Lapse-Slide") != "" && !slices.Contains(codes, wire.StatusBadRequest) {
+		return // lapse has appended it, and the document was changed or is gone since
+	}
 	m.Rejections = append(m.Rejections, Rejection{
 		Seq: msg.Seq, Codes: codes, Subject: subject, Target: string(m.set.Prefix.Rejected(target)), Body: msg.Data, Trace: trace(msg), Name: name,
 	})
 	if name != nil {
 		m.outputs[*name] = append(m.outputs[*name], rejectionOf(msg.Seq))
 	}
-	m.Outcomes[msg.Seq] = wire.Outcome{Status: codes[0]}
 }

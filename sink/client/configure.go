@@ -23,7 +23,8 @@ type Config struct {
 	MinTTL, MaxTTL time.Duration
 	// WarnBefore are up to four whole numbers of seconds before the deadline of a document.
 	WarnBefore []time.Duration
-	// SlideOnRead lets a read of a document touch it.
+	// SlideOnRead renews the clock of a document that is read with get, once more than a tenth of its
+	// TTL has passed. An absolute deadline does not slide.
 	SlideOnRead bool
 	// Building means that lapse is building the index. It is only read.
 	Building bool

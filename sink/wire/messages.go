@@ -19,13 +19,16 @@ const (
 	// HeaderExpiresAt is on the reply of a read, unless the document never expires. On a write it is an
 	// absolute deadline, in place of a ttl.
 	HeaderExpiresAt = "Lapse-Expires-At"
-	HeaderClock     = "Lapse-Clock"   // on a write: see ClockKeep
-	HeaderCode      = "Lapse-Code"    // on a rejection: the status, such as 400
-	HeaderError     = "Lapse-Error"   // on a rejection: what was wrong and what is allowed
-	HeaderWarning   = "Lapse-Warning" // on the answer to a write over HTTP: Outcome.Warning
-	HeaderSubject   = "Lapse-Subject" // on a rejection: the subject of the rejected message
-	HeaderStream    = "Lapse-Stream"  // on a rejection: the log that has the rejected message
-	HeaderSeq       = "Lapse-Seq"     // on a rejection: the sequence of that message in the log
+	HeaderClock     = "Lapse-Clock" // on a write: see ClockKeep
+	// HeaderSlide is on the touch that lapse appends for a read, where [Config.SlideOnRead] is set. Such a
+	// touch that comes too late takes no effect, and is not rejected: no client has published it.
+	HeaderSlide   = "Lapse-Slide"
+	HeaderCode    = "Lapse-Code"    // on a rejection: the status, such as 400
+	HeaderError   = "Lapse-Error"   // on a rejection: what was wrong and what is allowed
+	HeaderWarning = "Lapse-Warning" // on the answer to a write over HTTP: Outcome.Warning
+	HeaderSubject = "Lapse-Subject" // on a rejection: the subject of the rejected message
+	HeaderStream  = "Lapse-Stream"  // on a rejection: the log that has the rejected message
+	HeaderSeq     = "Lapse-Seq"     // on a rejection: the sequence of that message in the log
 	// HeaderOffset is on the first event or rejection of some: up to which message of the log lapse had
 	// read when it published them. It is "<sequence>:<stamp in Unix nanoseconds>", and for lapse itself.
 	HeaderOffset = "Lapse-Offset"
@@ -183,7 +186,8 @@ type Config struct {
 	MaxTTL int32 `json:"maxTtl,omitempty"`
 	// WarnBefore are up to four numbers of seconds before the deadline of a document.
 	WarnBefore []int32 `json:"warnBefore,omitempty"`
-	// SlideOnRead lets a read of a document touch it.
+	// SlideOnRead renews the clock of a document that is read with get, once more than a tenth of its
+	// TTL has passed. An absolute deadline does not slide.
 	SlideOnRead bool `json:"slideOnRead,omitempty"`
 	// IndexBuilding, in a read, means that the index is being built.
 	IndexBuilding bool `json:"indexBuilding,omitempty"`

@@ -28,7 +28,7 @@ type Config struct {
 	MinTTL     *Limit      `name:"min-ttl" placeholder:"SECONDS|none" help:"Refuse writes with a shorter time to live. It needs a default-ttl."`
 	MaxTTL     *Limit      `name:"max-ttl" placeholder:"SECONDS|none" help:"Refuse writes with a longer time to live, or with none. It needs a default-ttl."`
 	WarnBefore *Warnings   `placeholder:"5m,1h|none" help:"Up to four durations before the deadline of a document."`
-	Slide      *bool       `name:"slide-on-read" negatable:"" help:"Whether a read of a document touches it."`
+	Slide      *bool       `name:"slide-on-read" negatable:"" help:"Whether a get of a document renews its clock, once more than a tenth of its TTL has passed."`
 	DryRun     bool        `help:"Print what --default-ttl would do: how many documents would expire at once, and how many later. It changes nothing."`
 	Configuring
 	Connection

@@ -47,7 +47,8 @@ func (p *process) newReader(metrics prometheus.Registerer, refuse func() error) 
 // is stopped.
 func (p *process) startReads(reader *sink.Reader, metrics prometheus.Registerer) (*service.Service, error) {
 	opts := p.opts.Processor
-	return service.Start(p.reads.nats, reader, service.Options{Prefix: opts.Prefix, Logger: p.opts.Logger, Version: p.opts.Version, Shards: opts.Shards, Metrics: metrics, Later: true})
+	sliding := service.Sliding{Reader: reader, NATS: p.reads.nats, Prefix: opts.Prefix}
+	return service.Start(p.reads.nats, sliding, service.Options{Prefix: opts.Prefix, Logger: p.opts.Logger, Version: p.opts.Version, Shards: opts.Shards, Metrics: metrics, Later: true})
 }
 
 // reach is whether this process reaches Redis.

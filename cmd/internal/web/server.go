@@ -26,6 +26,7 @@ import (
 	"github.com/seed18712806/lapse/processor/health"
 	"github.com/seed18712806/lapse/sink"
 	"github.com/seed18712806/lapse/sink/client"
+	"github.com/seed18712806/lapse/sink/service"
 	"github.com/seed18712806/lapse/sink/wire"
 )
 
@@ -77,7 +78,8 @@ func Start(l net.Listener, c Config, failed chan<- error) (*Server, error) {
 		return nil, err
 	}
 	api, err := httpapi.New(httpapi.Options{
-		Prefix: c.Prefix, Client: c.Client, Reader: c.Reader, Events: events,
+		Prefix: c.Prefix, Client: c.Client, Events: events,
+		Reader: service.Sliding{Reader: c.Reader, NATS: c.NATS, Prefix: c.Prefix},
 		Tokens: c.tokens, Metrics: c.Metrics, Logger: c.Logger,
 	})
 	if err != nil {

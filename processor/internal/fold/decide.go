@@ -249,8 +249,13 @@ func (d *Decision) expire(key Key, v Version, x ttlrules.Expiry) {
 	})
 }
 
-// Reject adds the rejection of a message, which takes no effect.
+// Reject adds the rejection of a message, which takes no effect. There is none of a touch that lapse
+// has appended for a read, if the document has been changed or is gone since.
 func (d *Decision) Reject(m *Message, r *Refusal) {
+	if m.Slide && m.Rejected == nil {
+		d.done(m, wire.Outcome{Status: r.Code, Ts: wire.Time(d.Watermark), Error: r.Text})
+		return
+	}
 	d.Rejections = append(d.Rejections, r.Code)
 	d.Outputs = append(d.Outputs, Output{
 		Message: events.Rejected(d.limits.Log, events.Rejection{

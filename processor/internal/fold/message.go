@@ -42,6 +42,7 @@ type Message struct {
 	IfMatch  IfMatch
 	ReplyTo  string
 	Trace    string
+	Slide    bool     // lapse itself has appended it, for a read
 	Rejected *Refusal // if that depends on the message alone
 }
 
@@ -234,7 +235,7 @@ func (d Decoder) header(m *Message, header map[string][]string) {
 	if _, ok := header[""]; ok {
 		bad("the headers cannot be read: write each on a line of its own, as a name, a colon and a value.")
 	}
-	var traces, replies, matches, deadlines, clocks, others []string
+	var traces, replies, matches, deadlines, clocks, slides, others []string
 	for name, values := range header {
 		switch {
 		case strings.EqualFold(name, wire.HeaderTrace):
@@ -247,6 +248,8 @@ func (d Decoder) header(m *Message, header map[string][]string) {
 			deadlines = append(deadlines, values...)
 		case strings.EqualFold(name, wire.HeaderClock):
 			clocks = append(clocks, values...)
+		case strings.EqualFold(name, wire.HeaderSlide):
+			slides = append(slides, values...)
 		case len(name) >= len(ownHeaders) && strings.EqualFold(name[:len(ownHeaders)], ownHeaders):
 			others = append(others, name)
 		}
@@ -260,6 +263,10 @@ func (d Decoder) header(m *Message, header map[string][]string) {
 	if m.Rejected == nil {
 		m.Rejected = m.readClock(deadlines, clocks)
 	}
+	if m.Rejected == nil {
+		m.Rejected = m.takes(wire.HeaderSlide, slides, []wire.Op{wire.Touch})
+	}
+	m.Slide = len(slides) > 0
 	switch len(matches) {
 	case 0:
 	case 1:

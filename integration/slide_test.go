@@ -1,0 +1,94 @@
+package integration
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/seed18712806/lapse/integration/harness"
+	"github.com/seed18712806/lapse/sink"
+	"github.com/seed18712806/lapse/sink/wire"
+)
+
+// TestG3_ReadsSlide: where slideOnRead is set, a document lives as long as somebody gets it, over NATS or
+// HTTP, and then expires; one with an absolute deadline does not slide, nor one that only lists return.
+// It costs ten touches a TTL at most, and nobody is told of touches that come too late.
+//
+// It fails if a get does not renew the clock, if each get appends a touch, if an absolute deadline
+// slides, or if a list does.
+func TestG3_ReadsSlide(t *testing.T) {
+	t.Parallel()
+	w := external(t, harness.RedisOptions{})
+	const ttl, lives = 2 * time.Second, 3
+	w.Configure("c", fmt.Sprintf(`{"defaultTtl":%d,"slideOnRead":true}`, int(ttl.Seconds())))
+	for _, id := range []string{"read", "listed", "http"} {
+		w.Want(201, wire.Create, "c", id, `{}`)
+	}
+	w.Want(201, wire.Create, "c", "own", `{"ttl":2}`)
+	w.Want(201, wire.Create, "c", "absolute", `{}`, wire.HeaderExpiresAt, time.Now().Add(ttl).UTC().Format(time.RFC3339Nano))
+	tick := time.NewTicker(10 * time.Millisecond)
+	defer tick.Stop()
+	last := map[string]time.Time{} // when each was there last
+	for began := time.Now(); time.Since(began) < lives*ttl; <-tick.C {
+		for _, id := range []string{"read", "own", "absolute"} {
+			if at := time.Now(); w.Found("c", id) {
+				last[id] = at
+			}
+		}
+		if at := time.Now(); w.overHTTP("c", "http") {
+			last["http"] = at
+		}
+		if page, err := w.reader.List(t.Context(), "c", sink.ListOptions{}); err != nil {
+			t.Fatal(err)
+		} else if len(page.Documents) == 0 {
+			t.Fatal("no document is listed")
+		}
+	}
+	end := time.Now()
+	for id, slides := range map[string]bool{"read": true, "own": true, "http": true, "absolute": false} {
+		if alive := end.Sub(last[id]) < ttl/2; alive != slides {
+			t.Errorf("%s was there last %v before the end; slides: %v", id, end.Sub(last[id]), slides)
+		}
+	}
+	if w.Found("c", "listed") {
+		t.Error("lists renewed the clock of a document")
+	}
+	for _, id := range []string{"read", "own", "http"} {
+		if n := w.touches("c", id); n < lives-1 || n > 10*(lives+1) {
+			t.Errorf("%s: %d touches in %d TTLs", id, n, lives)
+		}
+	}
+	w.verify()
+}
+
+// overHTTP reports whether HTTP has a document.
+func (w *world) overHTTP(collection, id string) bool {
+	w.t.Helper()
+	resp, err := http.Get("http://" + w.lapse.HTTP + "/v1/collections/" + collection + "/documents/" + id)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	defer func() { _ = resp.Body.Close() }()
+	return resp.StatusCode == http.StatusOK
+}
+
+// touches is how many touches of a document the log has.
+func (w *world) touches(collection, id string) int {
+	w.t.Helper()
+	ctx, cancel := context.WithTimeout(w.t.Context(), harness.Limit)
+	defer cancel()
+	stream, err := w.JS.Stream(ctx, w.Prefix.LogStream())
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	subject := w.Prefix.Write(wire.Touch, collection, id)
+	info, err := stream.Info(ctx, jetstream.WithSubjectFilter(subject))
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return int(info.State.Subjects[subject])
+}
