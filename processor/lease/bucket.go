@@ -14,6 +14,7 @@ import (
 	"github.com/seed18712806/lapse/processor/internal/backoff"
 	"github.com/seed18712806/lapse/processor/internal/streams"
 
+	"github.com/seed18712806/lapse/sink/events"
 	"github.com/seed18712806/lapse/sink/wire"
 )
 
@@ -150,34 +151,14 @@ func (b *bucket) Member(ctx context.Context, id string) (m wire.Member, there bo
 
 // get reads the value of a key. The revision is 0 if there is none.
 func (b *bucket) get(ctx context.Context, key string) (body []byte, revision uint64, err error) {
-	request, err := json.Marshal(map[string]any{"last_by_subj": b.subject(key)})
-	if err != nil {
+	m, err := events.Get(ctx, b.js.Conn(), b.stream(), map[string]any{"last_by_subj": b.subject(key)})
+	switch {
+	case errors.Is(err, jetstream.ErrStreamNotFound):
+		return nil, 0, errNoBucket
+	case err != nil || m == nil:
 		return nil, 0, err
 	}
-	m, err := b.js.Conn().RequestWithContext(ctx, "$JS.API.STREAM.MSG.GET."+b.stream(), request)
-	if err != nil {
-		return nil, 0, err
-	}
-	var answer struct {
-		Error   *jetstream.APIError `json:"error"`
-		Message struct {
-			Sequence uint64 `json:"seq"`
-			Data     []byte `json:"data"`
-		} `json:"message"`
-	}
-	if err := json.Unmarshal(m.Data, &answer); err != nil {
-		return nil, 0, err
-	}
-	if e := answer.Error; e != nil {
-		switch e.ErrorCode {
-		case jetstream.JSErrCodeMessageNotFound:
-			return nil, 0, nil
-		case jetstream.JSErrCodeStreamNotFound:
-			return nil, 0, errNoBucket
-		}
-		return nil, 0, e
-	}
-	return answer.Message.Data, answer.Message.Sequence, nil
+	return m.Data, m.Seq, nil
 }
 
 // Change stores a lease in place of the one at a revision, and returns the new revision.

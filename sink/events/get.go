@@ -22,10 +22,11 @@ type Stored struct {
 	Time    time.Time `json:"time"`
 }
 
-// Get asks the leader of a stream for a message, and returns nil if there is none. The
+// Get asks the leader of a stream for a message, and returns nil if there is none. The request is that
+// of STREAM.MSG.GET. The
 // client library would use direct access, and ask a replica that may lag behind. A leader that was
 // deposed and does not know it may answer too.
-func Get(ctx context.Context, nc *nats.Conn, stream string, request map[string]any) (*Stored, error) {
+func Get(ctx context.Context, nc *nats.Conn, stream string, request any) (*Stored, error) {
 	body, err := json.Marshal(request)
 	if err != nil {
 		return nil, err

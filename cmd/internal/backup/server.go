@@ -10,6 +10,8 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/seed18712806/lapse/sink/events"
 )
 
 const (
@@ -216,27 +218,14 @@ func nextOf(ctx context.Context, nc *nats.Conn, stream string, from uint64, subj
 }
 
 func get(ctx context.Context, nc *nats.Conn, stream string, request map[string]any) (*message, error) {
-	var answer struct {
-		Error   *apiError `json:"error"`
-		Message *struct {
-			Seq     uint64    `json:"seq"`
-			Subject string    `json:"subject"`
-			Header  []byte    `json:"hdrs"`
-			Data    []byte    `json:"data"`
-			Time    time.Time `json:"time"`
-		} `json:"message"`
+	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
+	defer cancel()
+	m, err := events.Get(ctx, nc, stream, request)
+	if err != nil {
+		return nil, fmt.Errorf("read a message of %s (the user may lack the permission): %w", stream, err)
 	}
-	if err := ask(ctx, nc, api+"MSG.GET."+stream, request, &answer); err != nil {
-		return nil, err
-	}
-	switch m := answer.Message; {
-	case answer.Error != nil && answer.Error.Code == int(jetstream.JSErrCodeMessageNotFound):
+	if m == nil {
 		return nil, nil
-	case answer.Error != nil:
-		return nil, answer.Error
-	case m == nil:
-		return nil, errors.New("the server has sent no message")
-	default:
-		return &message{m.Seq, m.Time.UnixNano(), m.Subject, m.Header, m.Data}, nil
 	}
+	return &message{m.Seq, m.Time.UnixNano(), m.Subject, m.Header, m.Data}, nil
 }

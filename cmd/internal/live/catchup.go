@@ -2,14 +2,14 @@ package live
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"time"
 
 	"github.com/nats-io/nats.go"
-	"github.com/nats-io/nats.go/jetstream"
 	"github.com/synadia-io/orbit.go/jetstreamext"
+
+	"github.com/seed18712806/lapse/sink/events"
 )
 
 const (
@@ -121,36 +121,15 @@ type query struct {
 
 // find asks the leader of the stream; nil if there is no such message.
 func (h *Hub) find(ctx context.Context, q query) (*source, error) {
-	body, err := json.Marshal(q)
-	if err != nil {
-		return nil, err
-	}
 	ctx, cancel := context.WithTimeout(ctx, requestWithin)
 	defer cancel()
-	reply, err := h.nc.RequestWithContext(ctx, "$JS.API.STREAM.MSG.GET."+h.prefix.EventsStream(), body)
+	m, err := events.Get(ctx, h.nc, h.prefix.EventsStream(), q)
 	if err != nil {
 		return nil, fmt.Errorf("read the stream: %w", err)
 	}
-	var answer struct {
-		Error   *jetstream.APIError `json:"error"`
-		Message struct {
-			Subject string    `json:"subject"`
-			Seq     uint64    `json:"seq"`
-			Header  []byte    `json:"hdrs"`
-			Data    []byte    `json:"data"`
-			Time    time.Time `json:"time"`
-		} `json:"message"`
+	if m == nil {
+		return nil, nil
 	}
-	if err := json.Unmarshal(reply.Data, &answer); err != nil {
-		return nil, fmt.Errorf("read the stream: %w", err)
-	}
-	if answer.Error != nil {
-		if answer.Error.ErrorCode == jetstream.JSErrCodeMessageNotFound {
-			return nil, nil
-		}
-		return nil, fmt.Errorf("read the stream: %w", answer.Error)
-	}
-	m := answer.Message
 	header := nats.Header{}
 	if len(m.Header) > 0 {
 		if header, err = nats.DecodeHeadersMsg(m.Header); err != nil {
