@@ -400,7 +400,11 @@ func (x *losses) oneOfThree() (outcome string) {
 func TestG12_LossesOnServers(t *testing.T) {
 	t.Parallel()
 	n := number(t, "LAPSE_LOSSES", 5)
-	seed := number(t, "LAPSE_SEED", 1+rand.IntN(1<<30))
+	fresh := 1 + rand.IntN(1<<30)
+	if testing.Short() {
+		fresh = 1 // so that make test is red by what has changed, and not by a rare seed
+	}
+	seed := number(t, "LAPSE_SEED", fresh)
 	t.Logf("LAPSE_SEED=%d", seed)
 	var mu sync.Mutex
 	outcomes := map[string]int{}

@@ -358,6 +358,9 @@ func TestG12_CrashAtEveryPoint(t *testing.T) {
 			err error
 			nth int
 		}{{errDead, 1}, {errFail, 2}} {
+			if !chosen(i, n) {
+				continue
+			}
 			t.Run(fmt.Sprintf("%s/%v", at, how.err), func(t *testing.T) {
 				t.Parallel()
 				r := newLossRig(t, backends[(i+n)%2], "")
