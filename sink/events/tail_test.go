@@ -21,17 +21,18 @@ import (
 )
 
 // requests are the requests of messages by direct get, as they come.
-func (r *rig) requests() chan string {
+func (r *rig) requests() chan *nats.Msg {
 	r.t.Helper()
-	asked := make(chan string, 10_000)
-	if _, err := r.nc.Subscribe("$JS.API.DIRECT.GET."+prefix.EventsStream(), func(m *nats.Msg) { asked <- string(m.Data) }); err != nil {
+	asked := make(chan *nats.Msg, 10_000)
+	if _, err := r.nc.ChanSubscribe("$JS.API.DIRECT.GET."+prefix.EventsStream(), asked); err != nil {
 		r.t.Fatal(err)
 	}
 	return asked
 }
 
-// asked are the requests that were made since the last call.
-func (r *rig) asked(requests chan string) []string {
+// asked are the requests that were made since the last call. They are in the channel once the server
+// has answered; a handler might not have been called for each by then.
+func (r *rig) asked(requests chan *nats.Msg) []string {
 	r.t.Helper()
 	if err := r.nc.Flush(); err != nil {
 		r.t.Fatal(err)
@@ -40,7 +41,7 @@ func (r *rig) asked(requests chan string) []string {
 	for {
 		select {
 		case one := <-requests:
-			list = append(list, one)
+			list = append(list, string(one.Data))
 		default:
 			return list
 		}
