@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"os"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -59,7 +60,7 @@ func TestG1_G3_CrashAtEveryPoint(t *testing.T) {
 
 // chosen reports whether a process suffers its n-th fate at the i-th point. In make test it suffers one of
 // two at each point, which are half of the cases; in make check, both.
-func chosen(i, n int) bool { return !testing.Short() || n == i%2 }
+func chosen(i, n int) bool { return os.Getenv("LAPSE_QUICK") == "" || n == i%2 }
 
 // TestG3_OutagesBeyondTheDuplicateWindow: the same, with the shortest window in which the
 // stream recognises a duplicate, and processes that are away for longer. It fails if only
