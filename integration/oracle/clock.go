@@ -45,7 +45,7 @@ func (a asked) inRange(now wire.Time) bool {
 	return a.end == nil || *a.end >= early(now) && *a.end <= late(now)
 }
 
-// faults returns the codes for faults of what a write says at an instant.
+// faults returns the codes with which lapse may reject the clock that a write at an instant asks for.
 func (a asked) faults(c Collection, now wire.Time) []int {
 	own, _ := ttl(a.ttl)
 	both := a.end != nil && a.ttl != nil && string(a.ttl) != "null"

@@ -81,7 +81,7 @@ func checkClock(m *Message, config store.Config, at int64) *Refusal {
 	}
 	low, high := config.MinTTL, config.MaxTTL
 	if low == 0 && high == 0 || m.Clock.ExpiresAt == nil && m.TTL == ttlrules.Inherit {
-		return nil // the default keeps to the limits, and what was there stays
+		return nil // the default keeps to the limits, and existing documents are left as they are
 	}
 	what, length := fmt.Sprintf("ttl %d", m.TTL), 1000*int64(m.TTL)
 	if m.Clock.ExpiresAt != nil {

@@ -108,7 +108,7 @@ type clockCase struct {
 	body   string
 	at     int64 // the absolute deadline that is asked for; 0: none
 	keep   bool
-	want   string // status, and expiresAt; then ts, ttl, kept and absolute of what is left
+	want   string // status and expiresAt of the outcome; then ts, ttl, kept and absolute of the stored document
 }
 
 func (c clockCase) message() *Message {

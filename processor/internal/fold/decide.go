@@ -252,17 +252,15 @@ func (d *Decision) expire(key Key, v Version, x ttlrules.Expiry) {
 // Reject adds the rejection of a message, which takes no effect. There is none of a touch that lapse
 // has appended for a read, if the document has been changed or is gone since.
 func (d *Decision) Reject(m *Message, r *Refusal) {
-	if m.Slide && m.Rejected == nil {
-		d.done(m, wire.Outcome{Status: r.Code, Ts: wire.Time(d.Watermark), Error: r.Text})
-		return
+	if !m.Slide || m.Rejected != nil {
+		d.Rejections = append(d.Rejections, r.Code)
+		d.Outputs = append(d.Outputs, Output{
+			Message: events.Rejected(d.limits.Log, events.Rejection{
+				Subject: m.Subject, Rest: m.Rest, Seq: m.Seq, Ts: m.Stamp / 1e6, Code: r.Code, Error: r.Text, Body: m.Body, Trace: m.Trace,
+			}),
+			Seq: m.Seq,
+		})
 	}
-	d.Rejections = append(d.Rejections, r.Code)
-	d.Outputs = append(d.Outputs, Output{
-		Message: events.Rejected(d.limits.Log, events.Rejection{
-			Subject: m.Subject, Rest: m.Rest, Seq: m.Seq, Ts: m.Stamp / 1e6, Code: r.Code, Error: r.Text, Body: m.Body, Trace: m.Trace,
-		}),
-		Seq: m.Seq,
-	})
 	d.done(m, wire.Outcome{Status: r.Code, Ts: wire.Time(d.Watermark), Error: r.Text})
 }
 

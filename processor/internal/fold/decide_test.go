@@ -355,7 +355,7 @@ func (f *folder) step(messages []*Message) {
 	}
 }
 
-// settle reaps what is due when a message comes, and settles the history.
+// settle reaps the documents that are due at a message, and settles the history.
 func (f *folder) settle(m *Message) {
 	d := New(testLimits, oneConfig(f.config), max(f.watermark, m.Time))
 	for _, key := range slices.SortedFunc(maps.Keys(f.docs), func(a, b Key) int { return cmp.Compare(a.ID, b.ID) }) {

@@ -145,8 +145,8 @@ func (p *Partition) beginAnew(ctx context.Context, f *found, token string) (did 
 	return did, p.store.Take(ctx, store.State{Version: version}, p.progress.Claimed(), upTo)
 }
 
-// takeAnew stores the version of a decision to set aside a state. One that lacks no documents is marked as
-// refused: so nobody reads it while its keys are renamed.
+// takeAnew stores the version of a decision to set aside a state. It marks a state that lacks no documents
+// as refused, so that readers get an error while the keys are renamed.
 func (p *Partition) takeAnew(ctx context.Context, f *found, version string) error {
 	if f.rebuilds() {
 		return p.store.Take(ctx, f.State, version, store.Clearing)

@@ -63,9 +63,10 @@ func newImpasse(why error, offer Offer, facts []any) *impasse {
 	return &impasse{why: why, offer: offer, token: fmt.Sprintf("%08x", h.Sum32())}
 }
 
-// Covered are the refusals that a decision is about: all of the kind of the one that its token names, as a
-// person sees one partition's before another is refused too. That one comes last: whoever is interrupted
-// before can go on with the same token. Whoever gives up events has not given up documents.
+// Covered are the refusals that a decision is about: all of the kind of the refusal that the token names,
+// because a person may see the refusal of one partition before another partition is refused too. A decision
+// about events does not cover documents. The refusal that the token names comes last, so that a person can
+// run an interrupted command again with the same token.
 func Covered(token string, errs []error) (offer Offer, covered []int) {
 	named := slices.IndexFunc(errs, func(err error) bool { return token != "" && Decision(err) == token })
 	if named < 0 {

@@ -10,7 +10,7 @@ import (
 var tokenIn = regexp.MustCompile(`run lapse begin-anew ([0-9a-f]{8}) `)
 
 // TestG12_ADecisionIsOfOneKind: a token covers the refusals of its kind, whichever of them it names, and that
-// one last. Whoever gives up events has not given up documents.
+// one last. A decision about events does not cover documents.
 func TestG12_ADecisionIsOfOneKind(t *testing.T) {
 	why := errors.New("something is missing")
 	refusals := []error{nil, NewLoss(why, 1), fmt.Errorf("take over: %w", NewImpasse(why, "", 2)), NewLoss(why, 3), NewImpasse(why, "", 4), why}
