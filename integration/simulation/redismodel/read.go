@@ -125,6 +125,7 @@ type Document struct {
 	Header         store.Header
 	Body           string
 	ExpiresAt      *wire.Time // set by Get alone; nil if it never expires
+	Slides         bool       // set by Get alone: as in sink.Document
 }
 
 // Get reads a document as a new sink.Reader does, with the same errors. It judges by the
@@ -141,12 +142,14 @@ func (p *Partition) Get(collection, id string) (d Document, err error) {
 		return d, fmt.Errorf("%w: partition %d", sink.ErrUnavailable, p.id)
 	}
 	found, history := c.docs[id], p.configs[collection].History
-	if found == nil || history.Expired(found.Header.Clock(), max(p.server.Now().UnixMilli(), p.state.Watermark)) {
+	now := max(p.server.Now().UnixMilli(), p.state.Watermark)
+	if found == nil || history.Expired(found.Header.Clock(), now) {
 		return d, sink.ErrNotFound
 	}
 	d = Document{Collection: collection, ID: id, Header: found.Header, Body: found.Body}
 	if at, expires := d.Header.Clock().Deadline(history.Current()); expires {
 		d.ExpiresAt = (*wire.Time)(&at)
+		d.Slides = p.configs[collection].SlideOnRead && d.Header.Clock().Slides(at, now)
 	}
 	return d, nil
 }
