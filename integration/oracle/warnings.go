@@ -11,7 +11,7 @@ import (
 
 // publishesWarnings reports whether lapse publishes warnings. While it does not, the model requires
 // none, and a warning in the stream is one that must not be there.
-const publishesWarnings = false
+const publishesWarnings = true
 
 // Warning is a warning that must exist: that a version will expire.
 type Warning struct {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/seed18712806/lapse/sink"
 	"github.com/seed18712806/lapse/sink/store"
+	"github.com/seed18712806/lapse/ttlrules"
 	"github.com/seed18712806/lapse/sink/wire"
 )
 
@@ -89,6 +90,43 @@ func (p *Partition) Due(_ context.Context, version string, cuts []store.Cut, lim
 		}
 		if d.NextInherit, d.NextOwn = take(inherit, cut.Cuts.Inherit), take(own, cut.Cuts.Own); err != nil {
 			return nil, err
+		}
+	}
+	return found, nil
+}
+
+// Between finds what comes after places in the indexes of a collection, up to scores.
+func (p *Partition) Between(_ context.Context, version, collection string, slices []store.Slice, limit, bytes int) ([]store.Found, error) {
+	c := p.at(collection)
+	if p.state.Version != version {
+		return nil, store.ErrFenced
+	}
+	if err := c.check(collection); err != nil {
+		return nil, err
+	}
+	found := make([]store.Found, len(slices))
+	for i, slice := range slices {
+		index, f := inherit, &found[i]
+		if slice.Index == ttlrules.ByOwn {
+			index = own
+		}
+		at := c.place(index, slice.After.Score)
+		for at < len(c.index) && c.index[at].index == index && !slice.After.Before(store.Place{Score: c.index[at].score, ID: c.index[at].id}) {
+			at++
+		}
+		f.Next = store.NoScore
+		for ; at < len(c.index) && c.index[at].index == index && c.index[at].score != neverScore; at++ {
+			if c.index[at].score > slice.UpTo || limit <= 0 || bytes <= 0 {
+				f.Next = c.index[at].score
+				break
+			}
+			id := c.index[at].id
+			stored := c.read(id, true)
+			if stored == nil {
+				return nil, fmt.Errorf("%w: %s/%s is in the index, but is not a document", store.ErrDamaged, collection, id)
+			}
+			f.IDs, f.Documents = append(f.IDs, id), append(f.Documents, *stored)
+			limit, bytes = limit-1, bytes-size(stored)
 		}
 	}
 	return found, nil
