@@ -11,8 +11,8 @@ import (
 
 	"github.com/seed18712806/lapse/sink"
 	"github.com/seed18712806/lapse/sink/store"
-	"github.com/seed18712806/lapse/ttlrules"
 	"github.com/seed18712806/lapse/sink/wire"
+	"github.com/seed18712806/lapse/ttlrules"
 )
 
 // Read reads documents.

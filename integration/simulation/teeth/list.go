@@ -120,6 +120,35 @@ var teeth = []tooth{
 		`!config.History.Admits(next.Header.Clock())`,
 		`false`},
 
+	// warn
+	{"warned-twice", "G3 W1", "processor/internal/fold/warn.go",
+		"A version that goes is warned of once more.",
+		`m.index != in || !m.end.Before(store.Place{Score: score, ID: key.ID}) {`,
+		`m.index != in {`},
+	{"warned-after-the-end", "G3 W2", "processor/internal/fold/decide.go",
+		"A version that expires late is warned of behind its event.",
+		`	d.leaves(key, v, x.At)
+	d.Expired++`,
+		`	defer d.leaves(key, v, x.At)
+	d.Expired++`},
+	{"not-warned-before-a-write", "G3 W2", "processor/internal/fold/decide.go",
+		"A version that is overwritten late takes its warning along.",
+		`		d.leaves(s.Key, *live, at)
+	}`,
+		`	}`},
+	{"checkpoint-while-warnings-are-due", "G3 W1", "processor/internal/partition/partition.go",
+		"A checkpoint says that all warnings are published while some are due.",
+		`p.collections.Building() == nil && p.collections.FirstWarning() > p.progress.CommittedWatermark():`,
+		`p.collections.Building() == nil:`},
+	{"takeover-warns-from-now-on", "G3 W1", "processor/internal/partition/warn.go",
+		"A takeover begins with the warnings that fall due after it.",
+		`p.collections.WarnFrom(p.announcer.PublishedUpTo().Watermark)`,
+		`p.collections.WarnFrom(max(p.announcer.PublishedUpTo().Watermark, p.progress.Watermark()))`},
+	{"configuration-before-its-warnings", "G3 W3", "processor/internal/partition/control.go",
+		"What a configuration asks for is lost if the next one comes before it is published.",
+		`|| p.collections.MayWarn(m.Collection, at)) {`,
+		`|| false) {`},
+
 	// clock, reads
 	{"kept-clock-restarted-by-a-patch", "G3", "processor/internal/fold/clock.go",
 		"A patch that is to keep the clock begins a new one.",

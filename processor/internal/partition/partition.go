@@ -88,8 +88,8 @@ type Shared struct {
 // Metrics count what the owners do.
 type Metrics struct {
 	Applied, Expired, Warned, Fenced, Rebuilds prometheus.Counter
-	Rejected                           *prometheus.CounterVec // by code
-	Lateness, Commits                  prometheus.Observer
+	Rejected                                   *prometheus.CounterVec // by code
+	Lateness, Commits                          prometheus.Observer
 }
 
 // Partition owns one partition: it folds its part of the log, step by step. Only its own
