@@ -6,7 +6,7 @@
 run:
 	go run ./cmd/lapse serve
 
-# Run the tests, in about seven minutes on two cores. They need Go and redis-server, which is installed if it is missing.
+# Run the tests, in about six minutes on two cores. They need Go and redis-server, which is installed if it is missing.
 test:
 	.ci/test
 

@@ -97,6 +97,7 @@ func beginsLike(t *testing.T, name string, restored, original []oracle.Message) 
 // restore leaves in the stream what the lost end of the log has caused; if the identity of the log
 // does not stay, so that lapse would not go on from its events; or if sequences are used twice.
 func TestG3_BackupUnderLoad(t *testing.T) {
+	t.Parallel()
 	for _, shards := range []int{1, 3} {
 		t.Run(fmt.Sprint(shards), func(t *testing.T) {
 			t.Parallel()
@@ -160,6 +161,7 @@ func TestG3_ExpiredBetweenBackupAndRestore(t *testing.T) {
 // is restored until just before the drop: the documents are there, each expires when it has to,
 // and no event comes a second time.
 func TestG7_UntilBeforeADrop(t *testing.T) {
+	t.Parallel()
 	for _, shards := range []int{1, 3} {
 		t.Run(fmt.Sprint(shards), func(t *testing.T) {
 			t.Parallel()

@@ -27,6 +27,7 @@ var forgetful = []string{"--duplicate-window", duplicateWindow.String(), "--forg
 // It fails without snapshots, without the truncation, and without the fillings of any stream. A log with a
 // maximum size has them too, and no sequence is missing from its middle.
 func TestG10_NothingIsLeftInAnyFile(t *testing.T) {
+	t.Parallel()
 	t.Run("embedded", func(t *testing.T) {
 		t.Parallel()
 		w := &world{t: t, lapse: harness.EmbeddedLapse(t, forgetful...)}

@@ -195,6 +195,7 @@ func TestG10_NothingIsLeftInRedis(t *testing.T) {
 //
 // It fails if lapse compares only sequences: it would then skip messages.
 func TestG1_LogLostItsEnd(t *testing.T) {
+	t.Parallel()
 	for _, running := range []bool{false, true} {
 		t.Run(fmt.Sprintf("running %v", running), func(t *testing.T) {
 			t.Parallel()

@@ -42,6 +42,7 @@ func TestG7_WipedAgainAndAgain(t *testing.T) {
 // It fails if lapse takes an old state of Redis for the committed one; if the processor
 // ends instead of waiting.
 func TestG7_RedisDiesAndComesBack(t *testing.T) {
+	t.Parallel()
 	for name, persistent := range map[string]bool{"persistent": true, "not persistent": false} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -121,6 +122,7 @@ func TestG7_NoNotFoundOutOfIgnorance(t *testing.T) {
 // It fails if lapse does not compare the offset with the first and the last sequence of
 // the log, or the log's creation time with the one in the state.
 func TestG7_RefusesAHole(t *testing.T) {
+	t.Parallel()
 	recreate := func(t *testing.T, w *world, gone ...string) {
 		t.Helper()
 		log, err := w.JS.Stream(t.Context(), w.Prefix.LogStream())

@@ -89,6 +89,7 @@ func restoredBehind(t *testing.T, backup string, first *world, flags ...string) 
 //
 // It fails if the backup lacks a snapshot that its log continues.
 func TestG3_BackupOfATruncatedLog(t *testing.T) {
+	t.Parallel()
 	for _, shards := range []int{1, 3} {
 		t.Run(fmt.Sprint(shards), func(t *testing.T) {
 			t.Parallel()
@@ -159,6 +160,7 @@ func TestG3_UntilBehindASnapshot(t *testing.T) {
 // A collection is dropped by mistake when the log was truncated, and a snapshot is later than the drop. The
 // backup is restored until just before it.
 func TestG7_UntilBeforeADropBehindASnapshot(t *testing.T) {
+	t.Parallel()
 	for _, shards := range []int{1, 3} {
 		t.Run(fmt.Sprint(shards), func(t *testing.T) {
 			t.Parallel()

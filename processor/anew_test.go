@@ -100,6 +100,7 @@ func (r *rig) beginsNothing(token string) {
 // go on, with the same token, until the partition has been begun anew. What Redis held stays until an owner
 // has rebuilt it.
 func TestG7_BeginAnewInterrupted(t *testing.T) {
+	t.Parallel()
 	for at, goesOn := range map[string]bool{
 		"before anything": false, "after a rename": false, "after it was set aside": false, "after the checkpoint": true,
 	} {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"math/bits"
 	"slices"
 	"strings"
 	"sync"
@@ -177,11 +178,14 @@ func TestG12_Matrix(t *testing.T) {
 
 	streams := []string{theLog, theEvents, theCheckpoints, theSnapshots}
 	for back := range 1 << len(streams) {
-		for _, redis := range []string{"kept", "old", "empty"} {
+		for i, redis := range []string{"kept", "old", "empty"} {
+			if quick && (bits.OnesCount(uint(back))+i)%2 == 1 {
+				continue
+			}
 			for _, written := range []bool{false, true} {
 				var which []string
-				for i, s := range streams {
-					if back&(1<<i) != 0 {
+				for at, s := range streams {
+					if back&(1<<at) != 0 {
 						which = append(which, s)
 					}
 				}

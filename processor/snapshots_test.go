@@ -219,6 +219,7 @@ func (r *rig) logInfo() *jetstream.StreamInfo {
 // goes on. The partitions are loaded from their snapshots. It fails if such a state is refused, or
 // goes on with a hole.
 func TestG7_OlderThanTheLog(t *testing.T) {
+	t.Parallel()
 	for _, running := range []bool{true, false} {
 		t.Run(fmt.Sprintf("running %v", running), func(t *testing.T) {
 			t.Parallel()

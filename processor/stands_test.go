@@ -221,6 +221,7 @@ func TestG9_AConsumerBringsNothing(t *testing.T) {
 
 // TestG11_StreamGone: a stream that somebody deletes ends the processor with a reason.
 func TestG11_StreamGone(t *testing.T) {
+	t.Parallel()
 	for _, name := range []string{prefix.LogStream(), prefix.EventsStream(), "KV_" + prefix.CheckpointBucket()} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -73,6 +73,7 @@ func newPausing(t *testing.T) (r *rig, pause func(begin func()) (end func())) {
 // It fails if the reading only begins again and again, or never; or if only what waits in an inbox
 // counts as waiting.
 func TestG11_NoConsumerBringsAnything(t *testing.T) {
+	t.Parallel()
 	for name, reads := range map[string]func(s *session){
 		"all":           func(s *session) { s.reader.Rewind() },
 		"one partition": func(s *session) { s.inboxes[0].Rewind(0, s.reader.Position().Seq) }, // as if it had gone back

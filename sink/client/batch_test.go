@@ -96,8 +96,10 @@ func (r *results) done(id string, _ client.Written, err error) {
 // The log of each shard has the writes of a batch in the order of sending, in a fast batch on
 // the shard's own subject.
 func TestBatchGoesToItsShard(t *testing.T) {
+	t.Parallel()
 	for _, shards := range []int{1, 3} {
 		t.Run(fmt.Sprint(shards), func(t *testing.T) {
+			t.Parallel()
 			b := newLogs(t, startMapped(t, shards, natstest.Options{}), shards, nil)
 			mapped := 0 // messages that are published to the subjects of clients
 			sub, err := b.nc.Subscribe("lapse.>", func(m *nats.Msg) {
@@ -158,6 +160,7 @@ func TestBatchGoesToItsShard(t *testing.T) {
 
 // A write that the log refuses ends with its error. Those after it are stored, in their order.
 func TestBatchWithARefusedWrite(t *testing.T) {
+	t.Parallel()
 	b := newLogs(t, natstest.Start(t, natstest.Options{}), 1, func(c *jetstream.StreamConfig) { c.MaxMsgSize = 1000 })
 	for _, large := range [][]int{{0}, {57}, {299}, {0, 1, 5, 100, 101, 299}} {
 		log, err := b.js.Stream(t.Context(), "LAPSE_LOG")
@@ -213,13 +216,14 @@ func TestBatchWithARefusedWrite(t *testing.T) {
 // An answer that ends a batch can come between any two steps of a write. No write is forgotten
 // by that: each of them ends.
 func TestBatchWithManyRefusedWrites(t *testing.T) {
+	t.Parallel()
 	b := newLogs(t, natstest.Start(t, natstest.Options{}), 1, func(c *jetstream.StreamConfig) { c.MaxMsgSize = 200 })
 	var r results
 	batch, err := b.orders(t).Batch(t.Context(), r.done, client.AckOnly())
 	if err != nil {
 		t.Fatal(err)
 	}
-	const all = 3000
+	const all = 900 // what is in flight is sent again after each refusal, so this takes its square
 	for i := range all {
 		o := Order{Count: i}
 		if i%3 > 0 { // the second of two begins a batch, and is its only answer
@@ -240,6 +244,7 @@ func TestBatchWithManyRefusedWrites(t *testing.T) {
 // Where fast batches do not work, each write is sent by itself: the log does not take them, or
 // the user may not look at the log, or reaches only the subjects of clients.
 func TestBatchWithoutFastBatches(t *testing.T) {
+	t.Parallel()
 	const api = `{ service: { account: LAPSE, subject: "$JS.API.>" } }`
 	for name, c := range map[string]struct {
 		shards int
@@ -252,6 +257,7 @@ func TestBatchWithoutFastBatches(t *testing.T) {
 		"who publishes from another account, fast": {1, nil, api},
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			from, to := wire.DefaultPrefix.Mapping(c.shards)
 			if c.shards == 1 {
 				from, to = "none", "none"
@@ -302,6 +308,7 @@ no_auth_user: all
 
 // A user who may not write at all gets an error at once, also with several shards.
 func TestBatchIsDenied(t *testing.T) {
+	t.Parallel()
 	for _, shards := range []int{1, 2} {
 		url := startMapped(t, shards, natstest.Options{Config: `authorization { users: [
 			{ user: all, password: p }
@@ -331,6 +338,7 @@ func TestBatchIsDenied(t *testing.T) {
 // A batch against lapse: outcomes and errors are those of single writes, and duplicates are
 // found among others.
 func TestBatch(t *testing.T) {
+	t.Parallel()
 	l := clienttest.Start(t)
 	orders, err := client.Open[Order](l.Client(), "orders")
 	if err != nil {

@@ -101,6 +101,7 @@ func wantError(t *testing.T, err error, parts ...string) {
 }
 
 func TestWriteWaitsForTheOutcome(t *testing.T) {
+	t.Parallel()
 	b := newBench(t, true)
 	seen := b.answer(t, `{"status":201,"etag":"1","ts":"2026-01-31T12:00:00.000Z"}`)
 	subject := wire.DefaultPrefix.Write(wire.Upsert, "orders", "42")
@@ -130,12 +131,14 @@ func TestWriteWaitsForTheOutcome(t *testing.T) {
 }
 
 func TestAWriteWithoutAnOutcomeIsDurable(t *testing.T) {
+	t.Parallel()
 	b := newBench(t, true)
 	_, err := b.client(t, short).Write(t.Context(), client.Message{Subject: wire.DefaultPrefix.Write(wire.Touch, "orders", "42")})
 	wantError(t, err, "no outcome within 3s", "durable (sequence 1", "lapse will apply or reject it")
 }
 
 func TestAnInterruptedWriteEndsAtOnce(t *testing.T) {
+	t.Parallel()
 	b := newBench(t, true)
 	ctx, cancel := context.WithCancel(t.Context())
 	errs := make(chan error, 1)
@@ -162,6 +165,7 @@ func TestAnInterruptedWriteEndsAtOnce(t *testing.T) {
 }
 
 func TestWithoutLapse(t *testing.T) {
+	t.Parallel()
 	b := newBench(t, false)
 	c := b.client(t, limit)
 	const want = `no lapse answers at nats://127.0.0.1`
@@ -179,12 +183,14 @@ func TestWithoutLapse(t *testing.T) {
 }
 
 func TestAMessageOverTheMaximumPayload(t *testing.T) {
+	t.Parallel()
 	b := newBench(t, true)
 	_, err := b.client(t, limit).Write(t.Context(), client.Message{Subject: "lapse.write.upsert.orders.42", Body: make([]byte, 2<<20)})
 	wantError(t, err, "maximum payload of 1048576 bytes", "8 KiB less")
 }
 
 func TestAReadThatIsNotAnswered(t *testing.T) {
+	t.Parallel()
 	b := newBench(t, false)
 	if _, err := b.nc.SubscribeSync("lapse.read.>"); err != nil {
 		t.Fatal(err)
@@ -242,6 +248,7 @@ func (b *bench) watch(t *testing.T, opts client.WatchOptions, n int, publish fun
 // TestWatchFollowsTheGivenSubjects also has a document whose messages are stored under the subjects
 // of another one, and messages that an older version of lapse has stored under their own subjects.
 func TestWatchFollowsTheGivenSubjects(t *testing.T) {
+	t.Parallel()
 	b := newBench(t, true)
 	b.event(t, "orders", "old")
 	beside := ""
@@ -302,6 +309,7 @@ func TestWatchFollowsTheGivenSubjects(t *testing.T) {
 }
 
 func TestWatchReturnsTheWholeRejection(t *testing.T) {
+	t.Parallel()
 	b := newBench(t, true)
 	ctx, stop := context.WithTimeout(t.Context(), limit)
 	defer stop()
@@ -321,6 +329,7 @@ func TestWatchReturnsTheWholeRejection(t *testing.T) {
 }
 
 func TestWatchEndsWithTheErrorOfItsCaller(t *testing.T) {
+	t.Parallel()
 	b := newBench(t, true)
 	full := errors.New("disk full")
 	err := b.client(t, limit).Watch(t.Context(), client.WatchOptions{Watching: func([]string) { b.event(t, "orders", "1") }}, func(client.Notification) error { return full })

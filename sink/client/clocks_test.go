@@ -12,6 +12,7 @@ import (
 
 // TestClocks: deadlines and kept clocks by the options, and the properties of a configuration.
 func TestClocks(t *testing.T) {
+	t.Parallel()
 	_, orders := open[Order](t, "orders")
 	ctx := t.Context()
 	want := client.Config{DefaultTTL: time.Hour, Indexing: wire.Consistent, MinTTL: time.Minute, MaxTTL: 2 * time.Hour,

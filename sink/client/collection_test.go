@@ -28,6 +28,7 @@ func open[T any](t *testing.T, name string) (*clienttest.Lapse, *client.Collecti
 
 // A TTL in a collection whose TTL is off is a warning, of a batch's writes too.
 func TestWarning(t *testing.T) {
+	t.Parallel()
 	_, fresh := open[Order](t, "fresh")
 	ctx := t.Context()
 	if w, err := fresh.Upsert(ctx, "1", Order{}); err != nil || w.Warning != "" {
@@ -60,6 +61,7 @@ func TestWarning(t *testing.T) {
 }
 
 func TestOperations(t *testing.T) {
+	t.Parallel()
 	l, orders := open[Order](t, "orders")
 	ctx := t.Context()
 	trace := "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
@@ -138,6 +140,7 @@ func TestOperations(t *testing.T) {
 
 // An argument that is wrong is an ErrInvalid that says what is allowed; nothing is sent.
 func TestInvalidArguments(t *testing.T) {
+	t.Parallel()
 	b := newBench(t, true)
 	c := b.client(t, limit)
 	for _, name := range []string{"", "a.b", "ä"} {
@@ -190,6 +193,7 @@ func TestInvalidArguments(t *testing.T) {
 
 // A json.RawMessage comes back as it was, to the byte; a TTL is put in front of it.
 func TestRawDocuments(t *testing.T) {
+	t.Parallel()
 	l, raw := open[json.RawMessage](t, "raw")
 	const text = "{ \"b\" : 1.0e2,\n\t\"a\": \"<\\u0026>\" }"
 	for id, want := range map[string]string{"plain": text, "ttl": `{"ttl":60,` + text[1:]} {
@@ -228,6 +232,7 @@ func TestRawDocuments(t *testing.T) {
 
 // List reads page by page, ends where the caller ends, and yields the error of a page.
 func TestListReadsAllPages(t *testing.T) {
+	t.Parallel()
 	l, orders := open[Order](t, "orders")
 	batch, err := orders.Batch(t.Context(), nil)
 	if err != nil {

@@ -44,6 +44,7 @@ var fromTheFirst = client.Since(time.Time{})
 // Two processes share the events: each goes to one of them, and each of them gets some. At the
 // end nothing is left.
 func TestOnExpiredIsShared(t *testing.T) {
+	t.Parallel()
 	b := newBench(t, true)
 	const events = 200
 	for i := range events {
@@ -97,6 +98,7 @@ func TestOnExpiredIsShared(t *testing.T) {
 // An error comes back after the backoff; Discard ends an event; an event without its document
 // comes with Omitted; one with another document counts as an error.
 func TestOnExpiredErrors(t *testing.T) {
+	t.Parallel()
 	b := newBench(t, true)
 	for _, id := range []string{"fails", "discarded"} {
 		b.event(t, "orders", id)
@@ -203,6 +205,7 @@ func TestOnExpiredEndsCleanly(t *testing.T) {
 
 // The handlers' own context is done when the grace is over.
 func TestOnExpiredGrace(t *testing.T) {
+	t.Parallel()
 	b := newBench(t, true)
 	b.event(t, "orders", "1")
 	ctx, stop := context.WithCancel(t.Context())
@@ -223,6 +226,7 @@ func TestOnExpiredGrace(t *testing.T) {
 // A consumer begins with new events, unless Since says otherwise, and a name belongs to one
 // collection.
 func TestOnExpiredBegins(t *testing.T) {
+	t.Parallel()
 	b := newBench(t, true)
 	b.event(t, "orders", "old")
 	ctx, stop := context.WithTimeout(t.Context(), limit)
@@ -263,6 +267,7 @@ func TestOnExpiredBegins(t *testing.T) {
 
 // Somebody deletes the consumer, or the stream: its position is lost, so OnExpired ends.
 func TestOnExpiredConsumerIsLost(t *testing.T) {
+	t.Parallel()
 	for name, remove := range map[string]func(jetstream.JetStream, context.Context) error{
 		"consumer": func(js jetstream.JetStream, ctx context.Context) error {
 			return js.DeleteConsumer(ctx, "LAPSE_EVENTS", "test")
@@ -272,6 +277,7 @@ func TestOnExpiredConsumerIsLost(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			b := newBench(t, true)
 			b.event(t, "orders", "1")
 			ctx, stop := context.WithTimeout(t.Context(), limit)
@@ -294,6 +300,7 @@ func TestOnExpiredConsumerIsLost(t *testing.T) {
 }
 
 func TestOnExpiredWithoutLapse(t *testing.T) {
+	t.Parallel()
 	b := newBench(t, false)
 	err := b.orders(t).OnExpired(t.Context(), "test", nil)
 	wantIs(t, err, client.ErrUnavailable)
@@ -301,6 +308,7 @@ func TestOnExpiredWithoutLapse(t *testing.T) {
 }
 
 func TestOnRejected(t *testing.T) {
+	t.Parallel()
 	b := newBench(t, true)
 	b.event(t, "orders", "1")
 	b.reject(t, "carts.1")
@@ -322,6 +330,7 @@ func TestOnRejected(t *testing.T) {
 
 // A reader of deploy/ has the permissions that OnExpired needs, from another account.
 func TestOnExpiredAsAReader(t *testing.T) {
+	t.Parallel()
 	srv := harness.StartNATS(t, harness.NATSOptions{})
 	operator := harness.NewClient(t, srv.URL(), "")
 	if _, err := operator.JS.CreateStream(t.Context(), eventsConfig()); err != nil {

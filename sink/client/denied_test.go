@@ -35,6 +35,7 @@ func limited(t *testing.T, inbox string) *client.Client {
 //
 // It goes red if a client waits for the answer: its timeout is an hour.
 func TestDenied(t *testing.T) {
+	t.Parallel()
 	const inbox = "_INBOX.u"
 	prefix := wire.DefaultPrefix
 	for name, c := range map[string]struct {
@@ -79,6 +80,7 @@ func TestDenied(t *testing.T) {
 		}, "_INBOX."},
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			err := c.do(limited(t, c.inbox))
 			if !errors.Is(err, client.ErrDenied) || !strings.Contains(err.Error(), c.subject) || !strings.Contains(err.Error(), "the NATS server does not permit this user to") {
 				t.Errorf("error %v, want that it names %q", err, c.subject)

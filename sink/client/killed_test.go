@@ -73,6 +73,7 @@ func wantIs(t *testing.T, err error, want ...error) {
 // A server that was killed has the message or not, and the client does not know. Repeated with
 // the same message id, the write takes effect once.
 func TestUnknownOutcomes(t *testing.T) {
+	t.Parallel()
 	k := newKillable(t)
 	orders := k.orders(short)
 
@@ -112,6 +113,7 @@ func TestUnknownOutcomes(t *testing.T) {
 // Without a connection nothing is sent: a write waits for one, and then takes effect, or has
 // certainly not.
 func TestWriteWithoutAConnection(t *testing.T) {
+	t.Parallel()
 	k := newKillable(t)
 	orders, patient := k.orders(short), k.orders(limit)
 	k.nats.Kill()
@@ -137,6 +139,7 @@ func TestWriteWithoutAConnection(t *testing.T) {
 // The outcome of a message that the log has comes after the server was killed and has started
 // again, while the client still waits.
 func TestTheOutcomeComesAfterAReconnect(t *testing.T) {
+	t.Parallel()
 	k := newKillable(t)
 	again := make(chan struct{})
 	orders := k.noticing(limit, func(text string) {
@@ -175,8 +178,10 @@ func TestTheOutcomeComesAfterAReconnect(t *testing.T) {
 // A batch during which the server is killed loses no write silently: what ended without an
 // error is in the log, with or without outcomes.
 func TestBatchAcrossAKill(t *testing.T) {
+	t.Parallel()
 	for name, options := range map[string][]client.Option{"outcomes": nil, "acknowledgements": {client.AckOnly()}} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			k := newKillable(t)
 			orders := k.orders(10 * time.Second)
 			var mu sync.Mutex
@@ -235,6 +240,7 @@ func TestBatchAcrossAKill(t *testing.T) {
 
 // OnExpired goes on after the server was killed, and misses nothing.
 func TestOnExpiredAcrossAKill(t *testing.T) {
+	t.Parallel()
 	k := newKillable(t)
 	orders := k.orders(limit)
 	operator := harness.NewClient(t, k.nats.URL(), "")

@@ -35,6 +35,7 @@ func (c collected) done(tag int, r client.Result, err error) {
 }
 
 func TestPipeline(t *testing.T) {
+	t.Parallel()
 	b := newBench(t, true)
 	b.answer(t, `{"status":201}`)
 	got := make(collected)
@@ -71,6 +72,7 @@ func TestPipeline(t *testing.T) {
 // A pipeline has at most 1,000 messages in flight, and sends the next one after an outcome.
 // The log has the messages in the order of sending.
 func TestPipelineIsBounded(t *testing.T) {
+	t.Parallel()
 	b := newBench(t, true)
 	replies := make(chan string, 3000)
 	sub, err := b.nc.Subscribe("lapse.write.>", func(msg *nats.Msg) { replies <- msg.Header.Get(wire.HeaderReplyTo) })
@@ -136,6 +138,7 @@ func TestPipelineIsBounded(t *testing.T) {
 // When no outcome comes any more, a pipeline fails, and says of each message whether the log
 // has it.
 func TestPipelineWithoutOutcomes(t *testing.T) {
+	t.Parallel()
 	b := newBench(t, true)
 	got := make(collected)
 	p, err := b.client(t, 5*time.Second).Pipeline(got.done)
@@ -169,23 +172,28 @@ func TestPipelineWithoutOutcomes(t *testing.T) {
 // Close reports the failure of the pipeline, also if the failure makes room before Close sees
 // it.
 func TestCloseReportsTheFailureOfAPipeline(t *testing.T) {
+	t.Parallel()
 	b := newBench(t, true)
 	c := b.client(t, short)
-	for range 5 {
-		p, err := c.Pipeline(make(collected).done)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := p.Send(t.Context(), client.Message{Subject: "lapse.write.touch.orders.1"}, 0); err != nil {
-			t.Fatal(err)
-		}
-		if err := p.Close(t.Context()); !errors.Is(err, client.ErrUnavailable) {
-			t.Fatalf("error %v is not ErrUnavailable", err)
-		}
+	for i := range 5 {
+		t.Run(fmt.Sprint(i), func(t *testing.T) {
+			t.Parallel()
+			p, err := c.Pipeline(make(collected).done)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := p.Send(t.Context(), client.Message{Subject: "lapse.write.touch.orders.1"}, 0); err != nil {
+				t.Fatal(err)
+			}
+			if err := p.Close(t.Context()); !errors.Is(err, client.ErrUnavailable) {
+				t.Fatalf("error %v is not ErrUnavailable", err)
+			}
+		})
 	}
 }
 
 func TestPipelineInterrupted(t *testing.T) {
+	t.Parallel()
 	b := newBench(t, true)
 	got := make(collected)
 	p, err := b.client(t, limit).Pipeline(got.done)
@@ -206,6 +214,7 @@ func TestPipelineInterrupted(t *testing.T) {
 }
 
 func TestPipelineWithoutLapse(t *testing.T) {
+	t.Parallel()
 	b := newBench(t, false)
 	got := make(collected)
 	p, err := b.client(t, limit).Pipeline(got.done)

@@ -32,6 +32,7 @@ func (b *bench) put(t *testing.T, key string, value any) {
 }
 
 func TestStatus(t *testing.T) {
+	t.Parallel()
 	b := newBench(t, true)
 	c := b.client(t, limit)
 	b.event(t, "orders", "1")
@@ -84,6 +85,7 @@ func TestStatus(t *testing.T) {
 }
 
 func TestStatusWithoutLapse(t *testing.T) {
+	t.Parallel()
 	b := newBench(t, false)
 	_, err := b.client(t, limit).Status(t.Context())
 	wantError(t, err, `there is no lapse with the prefix "lapse" at nats://127.0.0.1`, "no stream LAPSE_LOG")
@@ -93,6 +95,7 @@ func TestStatusWithoutLapse(t *testing.T) {
 }
 
 func TestCollections(t *testing.T) {
+	t.Parallel()
 	b := newBench(t, false)
 	sub, err := b.nc.Subscribe("lapse.read.collections", func(msg *nats.Msg) {
 		_ = msg.Respond([]byte(`{"collections":[{"name":"orders","defaultTtl":5,"indexingMode":"lazy","etag":"7","live":3,"expired":1}],"continuation":"x"}`))

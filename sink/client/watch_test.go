@@ -40,6 +40,7 @@ const (
 )
 
 func TestWatchLeavesNoConsumer(t *testing.T) {
+	t.Parallel()
 	b := newBench(t, true)
 	c := b.client(t, limit)
 	for name, end := range map[string]func(context.Context, func()) (func(client.Notification) error, error){
@@ -79,6 +80,7 @@ func TestWatchLeavesNoConsumer(t *testing.T) {
 // After a reconnect there is another consumer; Watch deletes both, and misses nothing that the
 // stream stored in between.
 func TestWatchLeavesNoConsumerAfterAReconnect(t *testing.T) {
+	t.Parallel()
 	for range tries {
 		if watchAfterAReconnect(t) {
 			return

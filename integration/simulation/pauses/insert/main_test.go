@@ -5,9 +5,9 @@ import (
 	"testing"
 )
 
-// TestTheCopyCompiles: a limit is a variable in the copy, and lapse may use the constant where a variable
+// TestAll_TheCopyCompiles: a limit is a variable in the copy, and lapse may use the constant where a variable
 // of its type does not fit. It fails if nobody could run the simulation with pauses.
-func TestTheCopyCompiles(t *testing.T) {
+func TestAll_TheCopyCompiles(t *testing.T) {
 	t.Chdir("../../../..") // the root of the module
 	overlay, err := run(t.TempDir())
 	if err != nil {
