@@ -26,8 +26,8 @@ func (m *Model) own(events []Message) []Message {
 	}
 	shape := wire.Shape{Shards: m.set.Shards, Partitions: len(m.partitions)}
 	return slices.DeleteFunc(slices.Clone(events), func(msg Message) bool {
-		target, ok := strings.CutPrefix(msg.Subject, string(m.set.Prefix)+".expired.")
-		if !ok {
+		kind, target, _ := strings.Cut(strings.TrimPrefix(msg.Subject, string(m.set.Prefix)+"."), ".")
+		if kind == "rejected" {
 			return value(msg, wire.HeaderStream) != m.log().Stream()
 		}
 		collection, _, _ := strings.Cut(target, ".")

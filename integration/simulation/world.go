@@ -284,7 +284,7 @@ func (w *World) read(c *conn) {
 func (w *World) lane(c natsmodel.Command) string {
 	prefix := string(wire.DefaultPrefix) + "."
 	kind, rest, _ := strings.Cut(strings.TrimPrefix(c.Subject, prefix), ".")
-	if kind == "expired" || kind == "rejected" {
+	if kind == "expired" || kind == "expiring" || kind == "rejected" {
 		collection, id, _ := strings.Cut(rest, ".")
 		return fmt.Sprintf("partition %04d, in a batch: %t", wire.PartitionOfToken(w.plan.Partitions, collection, id), c.Header["Nats-Batch-Id"] != nil)
 	}

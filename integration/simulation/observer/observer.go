@@ -282,11 +282,11 @@ func (h *Observer) lookAtEvents(s *natsmodel.Stream) {
 	}
 }
 
-// output is the id of a message of the stream of events, and its kind; "" if it is neither an event nor a
+// output is the id of a message of the stream of events, and its kind; "" if it is no event, warning or
 // rejection.
 func output(m oracle.Message) (id, kind string) {
 	switch kind, _, _ = strings.Cut(strings.TrimPrefix(m.Subject, string(wire.DefaultPrefix)+"."), "."); kind {
-	case "expired":
+	case "expired", "expiring":
 		id = m.Header.Get("ce-id")
 	case "rejected":
 		id = "rejected/" + m.Header.Get(wire.HeaderSeq)
@@ -307,7 +307,7 @@ func (h *Observer) lookAtEvent(m oracle.Message) {
 		h.Fail("H1", "%s is stored twice", id)
 	}
 	h.stored[source+id] = true
-	if kind == "rejected" {
+	if kind != "expired" {
 		return
 	}
 	if _, ok := h.owed[id]; !ok && h.reason == "" {
