@@ -16,6 +16,7 @@ import (
 type metrics struct {
 	partition.Metrics
 	emitted   prometheus.Counter
+	warned    prometheus.Counter
 	retention *retention.Metrics
 	all       []prometheus.Collector
 }
@@ -24,7 +25,7 @@ func newMetrics() *metrics {
 	counter := func(name, help string) prometheus.Counter {
 		return prometheus.NewCounter(prometheus.CounterOpts{Namespace: "lapse", Name: name, Help: help})
 	}
-	m := &metrics{emitted: counter("events_emitted_total", "Expiry events and rejections that were stored in the stream of events.")}
+	m := &metrics{emitted: counter("events_emitted_total", "Expiry events, warnings and rejections that were stored in the stream of events.")}
 	applied := counter("messages_applied_total", "Writes, configurations and drops that took effect.")
 	rejected := prometheus.NewCounterVec(prometheus.CounterOpts{
 		Namespace: "lapse", Name: "messages_rejected_total",
@@ -34,6 +35,7 @@ func newMetrics() *metrics {
 		rejected.WithLabelValues(strconv.Itoa(code)) // so that the first one is an increase
 	}
 	expired := counter("documents_expired_total", "Documents that were reaped, or met by a write, after their deadline.")
+	m.warned = counter("warnings_published_total", "Warnings of documents that will expire, for the warnBefore of their collections.")
 	fenced := counter("steps_fenced_total", "Steps that were refused because the partition had moved on without this process.")
 	rebuilds := counter("partitions_damaged_total", "Partitions that were found damaged and are rebuilt from the log.")
 	lateness := prometheus.NewHistogram(prometheus.HistogramOpts{
@@ -48,7 +50,7 @@ func newMetrics() *metrics {
 	})
 	m.retention = retention.NewMetrics()
 	m.Metrics = partition.Metrics{Applied: applied, Rejected: rejected, Expired: expired, Fenced: fenced, Rebuilds: rebuilds, Lateness: lateness, Commits: commits}
-	m.all = []prometheus.Collector{applied, rejected, expired, m.emitted, fenced, rebuilds, lateness, commits}
+	m.all = []prometheus.Collector{applied, rejected, expired, m.emitted, m.warned, fenced, rebuilds, lateness, commits}
 	m.all = append(m.all, m.retention.Collectors()...)
 	return m
 }
