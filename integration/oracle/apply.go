@@ -84,6 +84,11 @@ func (m *Model) write(p *partition, msg Message, rest string) {
 	}
 	if deadline, _, ok := p.deadline(name, next); ok {
 		p.soonest = min(p.soonest, deadline)
+		for _, before := range p.collections[collection].WarnBefore {
+			if at := deadline - wire.Time(before)*1000; at > m.now {
+				p.warns = min(p.warns, at)
+			}
+		}
 		outcome.ExpiresAt = &deadline
 	}
 	if seconds, ok := ttl(asked.ttl); !on && (!ok || seconds > 0 || asked.end != nil) {
@@ -138,6 +143,6 @@ func (m *Model) administer(p *partition, msg Message, kind, collection string, r
 		next.Since = current.Since // an equal default changes nothing
 	}
 	p.collections[collection] = next
-	p.soonest = m.now // the change may move every deadline
+	p.soonest, p.warns = m.now, m.now // the change may move every deadline
 	m.Outcomes[msg.Seq] = wire.Outcome{Status: wire.StatusOK, Etag: next.Etag, Ts: m.now}
 }

@@ -13,7 +13,10 @@ import (
 	"github.com/seed18712806/lapse/sink/wire"
 )
 
-// expected holds the events that may exist at an instant.
+// warns is whether a warning that is missing is a finding: not before the processor publishes warnings.
+var warns = false
+
+// expected holds the events and warnings that may exist at an instant.
 type expected struct {
 	expiries   map[string]Expiry    // by ce-id: the log has reached the deadline
 	dueOnly    map[string]Expiry    // by ce-id: due by the clock, but the log has not reached the deadline
@@ -23,11 +26,11 @@ type expected struct {
 // expected returns what lapse may have published by an instant.
 func (m *Model) expected(at wire.Time) expected {
 	want := expected{expiries: map[string]Expiry{}, dueOnly: map[string]Expiry{}, rejections: map[uint64]Rejection{}}
-	for _, e := range m.Expiries {
+	for _, e := range slices.Concat(m.Expiries, m.Warnings) {
 		want.expiries[e.ID()] = e
 	}
 	for _, p := range m.partitions {
-		for _, e := range p.due(max(at, m.now)) {
+		for _, e := range slices.Concat(p.due(max(at, m.now)), p.warnings(m.now, at)) {
 			if e.ExpiredAt <= m.now { // the last message itself made it so
 				want.expiries[e.ID()] = e
 			} else {
@@ -52,7 +55,7 @@ func (m *Model) CompareEvents(events []Message, at wire.Time) Diff {
 	seen := map[string]uint64{} // the sequence of each event in the stream
 	for _, msg := range events {
 		switch {
-		case strings.HasPrefix(msg.Subject, prefix+".expired."):
+		case strings.HasPrefix(msg.Subject, prefix+".expired."), strings.HasPrefix(msg.Subject, prefix+".expiring."):
 			m.compareExpiry(&d, want, msg, seen)
 		case strings.HasPrefix(msg.Subject, prefix+".rejected."):
 			m.compareRejection(&d, want, msg, seen)
@@ -62,12 +65,12 @@ func (m *Model) CompareEvents(events []Message, at wire.Time) Diff {
 	}
 
 	for id, e := range want.expiries {
-		if _, there := seen[expiryOf(id)]; !there && e.ExpiredAt <= at {
+		if _, there := seen[expiryOf(id)]; !there && e.ExpiredAt <= at && (warns || e.Before == 0) {
 			d.add(Missing, "expiry of %s, expired at %s", id, e.ExpiredAt)
 		}
 	}
 	for id, e := range want.dueOnly {
-		if _, there := seen[expiryOf(id)]; !there {
+		if _, there := seen[expiryOf(id)]; !there && (warns || e.Before == 0) {
 			d.add(Missing, "expiry of %s, expired at %s; the log has not reached that instant (a tick is missing)", id, e.ExpiredAt)
 		}
 	}
@@ -105,11 +108,15 @@ func (m *Model) compareExpiry(d *Diff, want expected, msg Message, seen map[stri
 		}
 	}
 	prefix := m.set.Prefix
-	compare("subject", msg.Subject, bucketed(prefix.Expired(e.Collection, e.Name.ID)))
+	subject, kind := prefix.Expired(e.Collection, e.Name.ID), "lapse.document.expired.v1"
+	if e.Before > 0 {
+		subject, kind = prefix.Expiring(e.Collection, e.Name.ID), "lapse.document.expiring.v1"
+	}
+	compare("subject", msg.Subject, bucketed(subject))
 	for name, want := range map[string]string{
 		"Nats-Msg-Id":    "",
 		"ce-specversion": "1.0",
-		"ce-type":        "lapse.document.expired.v1",
+		"ce-type":        kind,
 		"ce-source":      fmt.Sprintf("/%s/%d/collections/%s", prefix, m.set.Created, e.Collection),
 		"ce-subject":     wire.EscapeID(e.Name.ID),
 		"ce-time":        e.ExpiredAt.String(),
@@ -126,6 +133,10 @@ func (m *Model) compareExpiry(d *Diff, want expected, msg Message, seen map[stri
 	wanted := map[string]any{
 		"id": e.Name.ID, "collection": e.Collection, "etag": e.Etag.String(), "ts": e.Ts.String(),
 		"ttl": e.Seconds, "expiredAt": e.ExpiredAt.String(),
+	}
+	if e.Before > 0 {
+		delete(wanted, "expiredAt")
+		wanted["expiresAt"], wanted["before"] = e.deadline().String(), e.Before
 	}
 	if e.Seconds == 0 {
 		delete(wanted, "ttl") // an absolute deadline counted
@@ -156,6 +167,7 @@ func (doc Document) sameBody(got, want []byte) bool {
 
 // fate returns what became of the version that a ce-id names.
 func (m *Model) fate(id string) string {
+	id, _, _ = strings.Cut(id, "/expiring/")
 	etag, err := wire.ParseEtag(id[strings.LastIndexByte(id, '/')+1:])
 	if fate, there := m.fates[etag]; err == nil && there {
 		return fate

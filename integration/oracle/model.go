@@ -45,16 +45,25 @@ type Document struct {
 	Trace  string
 }
 
-// Expiry is an expiry event that must exist.
+// Expiry is an expiry event that must exist, or a warning.
 type Expiry struct {
 	Name
 	Document
 	Seconds   int32 // the TTL that counted; 0 if an absolute deadline did
 	ExpiredAt wire.Time
+	Before    int32 // of a warning, which is due at ExpiredAt: so many seconds before the deadline; 0 of an event
 }
 
 // ID returns the ce-id of the event.
-func (e Expiry) ID() string { return e.Name.String() + "/" + e.Etag.String() }
+func (e Expiry) ID() string {
+	id := e.Name.String() + "/" + e.Etag.String()
+	if e.Before > 0 {
+		id += fmt.Sprintf("/expiring/%d/%d", e.Before, e.deadline())
+	}
+	return id
+}
+
+func (e Expiry) deadline() wire.Time { return e.ExpiredAt + wire.Time(e.Before)*1000 }
 
 // Rejection is a rejection that must exist.
 type Rejection struct {
@@ -85,6 +94,7 @@ type partition struct {
 	docs        map[Name]Document
 	collections map[string]Collection
 	soonest     wire.Time // no document of the partition expires before this instant
+	warns       wire.Time // and no further warning is due before this one
 }
 
 // Model is the state that a log leads to, and the events that it requires.
@@ -97,6 +107,7 @@ type Model struct {
 	partitions []*partition
 
 	Expiries   []Expiry
+	Warnings   []Expiry
 	Rejections []Rejection
 	Outcomes   map[uint64]wire.Outcome // of each write, configuration and drop, by sequence
 	names      map[Name]bool           // of every document that a message addressed
@@ -117,7 +128,7 @@ func NewModel(set Settings) *Model {
 	}
 	for range set.Partitions {
 		m.partitions = append(m.partitions, &partition{
-			soonest: math.MaxInt64, docs: map[Name]Document{}, collections: map[string]Collection{},
+			soonest: math.MaxInt64, warns: math.MaxInt64, docs: map[Name]Document{}, collections: map[string]Collection{},
 		})
 	}
 	return m
@@ -150,8 +161,13 @@ func (m *Model) Apply(msg Message) error {
 	}
 	msg.Subject = published
 	kind, rest, _ := strings.Cut(rest, ".")
+	before := m.now
 	m.now = max(m.now, msg.At) // log time never goes back
 	for _, p := range m.partitions {
+		for _, w := range p.warnings(before, m.now) {
+			m.Warnings = append(m.Warnings, w)
+			m.outputs[w.Name] = append(m.outputs[w.Name], expiryOf(w.ID()))
+		}
 		m.expire(p)
 	}
 	switch kind {
@@ -216,6 +232,33 @@ func (p *partition) due(now wire.Time) []Expiry {
 				Name: name, Document: d, Seconds: seconds,
 				ExpiredAt: max(deadline, p.collections[name.Collection].Since),
 			})
+		}
+	}
+	slices.SortFunc(due, func(a, b Expiry) int {
+		return cmp.Or(cmp.Compare(a.ExpiredAt, b.ExpiredAt), cmp.Compare(a.Etag, b.Etag))
+	})
+	return due
+}
+
+// warnings returns the warnings that are due after an instant, up to another one. What is due by the instant
+// of a write or of a configuration is no warning of what these have set.
+func (p *partition) warnings(after, until wire.Time) []Expiry {
+	if until < p.warns {
+		return nil
+	}
+	var due []Expiry
+	p.warns = math.MaxInt64
+	for name, d := range p.docs {
+		deadline, seconds, ok := p.deadline(name, d)
+		for _, before := range p.collections[name.Collection].WarnBefore {
+			at := deadline - wire.Time(before)*1000
+			if !ok || at <= after {
+				continue
+			}
+			p.warns = min(p.warns, at)
+			if at <= until {
+				due = append(due, Expiry{Name: name, Document: d, Seconds: seconds, ExpiredAt: at, Before: before})
+			}
 		}
 	}
 	slices.SortFunc(due, func(a, b Expiry) int {

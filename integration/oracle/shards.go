@@ -47,7 +47,7 @@ func join(models []*Model) *Model {
 	for _, m := range models {
 		all.partitions = append(all.partitions, m.partitions...)
 		all.seq, all.now = all.seq+m.seq, min(all.now, m.now)
-		all.Expiries, all.Rejections = append(all.Expiries, m.Expiries...), append(all.Rejections, m.Rejections...)
+		all.Expiries, all.Warnings, all.Rejections = append(all.Expiries, m.Expiries...), append(all.Warnings, m.Warnings...), append(all.Rejections, m.Rejections...)
 		maps.Copy(all.names, m.names)
 	}
 	return all

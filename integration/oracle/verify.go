@@ -132,6 +132,12 @@ func (m *Model) required(at wire.Time) int {
 	n := len(m.Expiries) + len(m.Rejections)
 	for _, p := range m.partitions {
 		n += len(p.due(max(at, m.now)))
+		if warns {
+			n += len(p.warnings(m.now, at))
+		}
+	}
+	if warns {
+		n += len(m.Warnings)
 	}
 	return n
 }

@@ -307,7 +307,7 @@ func (h *Observer) lookAtEvent(m oracle.Message) {
 		h.Fail("H1", "%s is stored twice", id)
 	}
 	h.stored[source+id] = true
-	if kind != "expired" {
+	if kind == "rejected" {
 		return
 	}
 	if _, ok := h.owed[id]; !ok && h.reason == "" {
@@ -315,6 +315,9 @@ func (h *Observer) lookAtEvent(m oracle.Message) {
 		if d := h.model.CompareEvents([]oracle.Message{m}, h.model.LogTime()); slices.ContainsFunc(d, func(f oracle.Finding) bool { return f.Kind == oracle.Unexpected || f.Kind == oracle.Early }) {
 			h.Fail("H2", "%s is stored at log time %s: %s", id, h.model.LogTime(), d)
 		}
+	}
+	if kind == "expiring" {
+		return
 	}
 	delete(h.owed, id)
 	name, etag := m.Header.Get("ce-subject"), id[strings.LastIndexByte(id, '/')+1:]
@@ -425,10 +428,11 @@ func (h *Observer) Compare(at wire.Time) oracle.Diff {
 	})
 }
 
-// published are the events and rejections, without the fences between them.
+// published are the events, warnings and rejections, without the fences between them.
 func (h *Observer) published() []oracle.Message {
 	return slices.DeleteFunc(slices.Clone(h.events), func(m oracle.Message) bool {
-		return !strings.HasPrefix(m.Subject, "lapse.expired.") && !strings.HasPrefix(m.Subject, "lapse.rejected.")
+		id, _ := output(m)
+		return id == ""
 	})
 }
 
