@@ -24,7 +24,7 @@ func newMetrics() *metrics {
 	counter := func(name, help string) prometheus.Counter {
 		return prometheus.NewCounter(prometheus.CounterOpts{Namespace: "lapse", Name: name, Help: help})
 	}
-	m := &metrics{emitted: counter("events_emitted_total", "Expiry events and rejections that were stored in the stream of events.")}
+	m := &metrics{emitted: counter("events_emitted_total", "Expiry events, warnings and rejections that were stored in the stream of events.")}
 	applied := counter("messages_applied_total", "Writes, configurations and drops that took effect.")
 	rejected := prometheus.NewCounterVec(prometheus.CounterOpts{
 		Namespace: "lapse", Name: "messages_rejected_total",
@@ -34,7 +34,7 @@ func newMetrics() *metrics {
 		rejected.WithLabelValues(strconv.Itoa(code)) // so that the first one is an increase
 	}
 	expired := counter("documents_expired_total", "Documents that were reaped, or met by a write, after their deadline.")
-	warned := counter("warnings_total", "Warnings of documents that will expire: each document once for each of the seconds of warnBefore.")
+	warned := counter("warnings_published_total", "Warnings of documents that will expire: each version once for each of the seconds of warnBefore.")
 	fenced := counter("steps_fenced_total", "Steps that were refused because the partition had moved on without this process.")
 	rebuilds := counter("partitions_damaged_total", "Partitions that were found damaged and are rebuilt from the log.")
 	lateness := prometheus.NewHistogram(prometheus.HistogramOpts{

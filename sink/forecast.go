@@ -20,7 +20,8 @@ type ForecastOptions struct {
 
 // Forecast counts the documents that will expire within a duration, in buckets of equal
 // length, if nobody writes or configures anything until then except opts.Default. It counts in
-// the index and reads no document.
+// the index and reads no document. Warnings are not counted: each comes its warnBefore
+// earlier than one of these documents expires.
 //
 // It returns ErrUnavailable while the index is being built, and ErrInvalidRequest for a
 // Default in a collection whose indexing mode is none.

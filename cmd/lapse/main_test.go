@@ -28,6 +28,7 @@ import (
 	"github.com/seed18712806/lapse/integration/harness/freeport"
 	"github.com/seed18712806/lapse/integration/harness/poll"
 	"github.com/seed18712806/lapse/integration/harness/programs"
+	"github.com/seed18712806/lapse/sink/wire"
 )
 
 // limit is how long a script waits for anything.
@@ -60,6 +61,7 @@ func TestMain(m *testing.M) { harness.Main(m) }
 //	nonats NAME               stop the NATS server that nats or plainnats started
 //	elsewhere NAME            start an HTTP server that is not lapse and set NAME to its address
 //	consumers N STREAM        wait until the stream has N consumers
+//	warning COLLECTION ID     publish a warning, 5 s before 2026-01-31T12:00:30Z
 func TestScripts(t *testing.T) {
 	bin := filepath.Dir(programs.Path(t, "lapse"))
 	testscript.Run(t, testscript.Params{
@@ -90,6 +92,7 @@ func TestScripts(t *testing.T) {
 			"nonats":    stopNATS,
 			"elsewhere": elsewhere,
 			"consumers": consumers,
+			"warning":   warning,
 		},
 	})
 }
@@ -242,6 +245,13 @@ func jetStream(ts *testscript.TestScript) (context.Context, jetstream.JetStream)
 	ctx, cancel := context.WithTimeout(context.Background(), limit)
 	ts.Defer(cancel)
 	return ctx, js
+}
+
+func warning(ts *testscript.TestScript, neg bool, args []string) {
+	usage(ts, !neg && len(args) == 2, "warning COLLECTION ID")
+	ctx, js := jetStream(ts)
+	e := wire.Expiring{Collection: args[0], ID: args[1], Document: []byte(`{"total": 9}`), Etag: 7, Ts: 1769860800000, TTL: 30, ExpiresAt: 1769860830000, Before: 5}
+	ts.Check(harness.Warn(ctx, js.Conn(), e, ""))
 }
 
 func consumers(ts *testscript.TestScript, neg bool, args []string) {

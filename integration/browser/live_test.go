@@ -10,6 +10,7 @@ import (
 
 	"github.com/seed18712806/lapse/integration/harness"
 	"github.com/seed18712806/lapse/sink/client"
+	"github.com/seed18712806/lapse/sink/wire"
 )
 
 // rows are the ids in the table of what is live, the oldest first.
@@ -76,6 +77,18 @@ func (r *rig) live(t *testing.T) {
 	if got := b.rows(); len(got) != 5 || !slices.Equal(got[2:], []string{"c", "d", "e"}) {
 		t.Errorf("after the pause, the page shows %v", got)
 	}
+
+	// Warnings.
+	b.clickTo(`nav[aria-label="What to follow"] a[href*="warnings"]`)
+	b.untilText("#connection", "Live")
+	e := wire.Expiring{ID: "soon", Collection: "ticks", Document: []byte(`{"n":7}`), Etag: 7, Ts: 1769860800000, TTL: 90, ExpiresAt: 1769860830000, Before: 5}
+	if err := harness.Warn(t.Context(), r.client.Conn(), e, ""); err != nil {
+		t.Fatal(err)
+	}
+	b.untilText("#messages tbody tr", "soon")
+	b.untilText("#messages tbody tr", "12:00:25")
+	b.untilText("#messages tbody tr", "12:00:30")
+	b.inspect("live-warnings")
 
 	// Rejections.
 	b.clickTo(`nav[aria-label="What to follow"] a[href*="rejections"]`)

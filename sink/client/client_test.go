@@ -231,6 +231,8 @@ func (b *bench) watch(t *testing.T, opts client.WatchOptions, n int, publish fun
 		switch {
 		case n1.Expired != nil:
 			got = append(got, "expired "+n1.Expired.Collection+"/"+n1.Expired.ID)
+		case n1.Expiring != nil:
+			got = append(got, "expiring "+n1.Expiring.Collection+"/"+n1.Expiring.ID)
 		default:
 			got = append(got, "rejected "+n1.Rejected.Subject)
 		}

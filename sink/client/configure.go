@@ -21,7 +21,8 @@ type Config struct {
 	// They need a DefaultTTL within them. A write that does not keep to them is an [ErrRejected]; a
 	// document that exists is left as it is.
 	MinTTL, MaxTTL time.Duration
-	// WarnBefore are up to four whole numbers of seconds before the deadline of a document.
+	// WarnBefore are up to four times, in whole seconds, before the deadline of a document at which a
+	// warning is published: see [Collection.OnExpiring].
 	WarnBefore []time.Duration
 	// SlideOnRead renews the clock of a document that is read with get, once more than a tenth of its
 	// TTL has passed. An absolute deadline does not slide.

@@ -123,8 +123,7 @@ type Expired[T any] struct {
 // errors of handlers. If somebody deletes the consumer while no process uses it, the next call
 // begins a new one, and what the stream stored in between is handled only with [Since].
 func (o *Collection[T]) OnExpired(ctx context.Context, durable string, handle func(context.Context, Expired[T]) error, options ...ConsumeOption) error {
-	subjects := o.c.watched(WatchOptions{Collection: o.name})
-	return o.consume(ctx, durable, subjects, options, func(ctx context.Context, msg jetstream.Msg, meta *jetstream.MsgMetadata) error {
+	return o.consume(ctx, durable, expired, options, func(ctx context.Context, msg jetstream.Msg, meta *jetstream.MsgMetadata) error {
 		event, err := newExpired[T](msg, meta)
 		if err != nil {
 			return err
@@ -149,11 +148,56 @@ func newExpired[T any](msg jetstream.Msg, meta *jetstream.MsgMetadata) (e Expire
 	return e, err
 }
 
+// Expiring is a warning: the version will expire. Collection, ID, Etag, Before and ExpiresAt together
+// name it. There is exactly one for each time in Config.WarnBefore that is still to come when the version
+// is written or the collection is configured, unless the version is gone by then.
+type Expiring[T any] struct {
+	Collection  string
+	ID          string
+	Value       T    // the version; the zero value if Omitted
+	Omitted     bool // as in [Expired]
+	Etag        wire.Etag
+	Ts          time.Time     // when the version was written
+	TTL         time.Duration // the one that counts; 0 if an absolute deadline does
+	ExpiresAt   time.Time     // the deadline
+	Before      time.Duration // how long before the deadline the warning is published
+	Traceparent string        // of the write; "" if it had none
+	Attempt     int           // how often the warning has come, from 1
+}
+
+// OnExpiring calls handle with each warning of the collection: see Config.WarnBefore. It works like
+// [Collection.OnExpired], and needs a name of its own. A warning that comes late, because its consumer
+// was away, may come after the document has expired: see ExpiresAt.
+func (o *Collection[T]) OnExpiring(ctx context.Context, durable string, handle func(context.Context, Expiring[T]) error, options ...ConsumeOption) error {
+	return o.consume(ctx, durable, expiring, options, func(ctx context.Context, msg jetstream.Msg, meta *jetstream.MsgMetadata) error {
+		warning, err := newExpiring[T](msg, meta)
+		if err != nil {
+			return err
+		}
+		return handle(ctx, warning)
+	})
+}
+
+func newExpiring[T any](msg jetstream.Msg, meta *jetstream.MsgMetadata) (e Expiring[T], err error) {
+	var warning wire.Expiring
+	if err := json.Unmarshal(msg.Data(), &warning); err != nil {
+		return e, fmt.Errorf("warning %d on %s is not valid: %w", meta.Sequence.Stream, msg.Subject(), err)
+	}
+	e = Expiring[T]{
+		Collection: warning.Collection, ID: warning.ID, Omitted: warning.Omitted, Etag: warning.Etag, Ts: instant(&warning.Ts),
+		TTL: time.Duration(warning.TTL) * time.Second, ExpiresAt: instant(&warning.ExpiresAt), Before: time.Duration(warning.Before) * time.Second,
+		Traceparent: msg.Headers().Get(wire.HeaderTrace), Attempt: int(meta.NumDelivered),
+	}
+	if !warning.Omitted {
+		e.Value, err = decode[T](warning.Document)
+	}
+	return e, err
+}
+
 // OnRejected calls handle with each rejection of a write to the collection, of a configuration
 // or of a drop. It works like [Collection.OnExpired], and needs a name of its own.
 func (o *Collection[T]) OnRejected(ctx context.Context, durable string, handle func(context.Context, Rejection) error, options ...ConsumeOption) error {
-	subjects := o.c.watched(WatchOptions{Collection: o.name, Rejected: true})[1:]
-	return o.consume(ctx, durable, subjects, options, func(ctx context.Context, msg jetstream.Msg, meta *jetstream.MsgMetadata) error {
+	return o.consume(ctx, durable, rejected, options, func(ctx context.Context, msg jetstream.Msg, meta *jetstream.MsgMetadata) error {
 		rejection, err := readRejection(msg)
 		if err != nil {
 			return fmt.Errorf("rejection %d on %s is not valid: %w", meta.Sequence.Stream, msg.Subject(), err)
@@ -162,9 +206,9 @@ func (o *Collection[T]) OnRejected(ctx context.Context, durable string, handle f
 	})
 }
 
-func (o *Collection[T]) consume(ctx context.Context, durable string, subjects []string, options []ConsumeOption, handle func(context.Context, jetstream.Msg, *jetstream.MsgMetadata) error) error {
+func (o *Collection[T]) consume(ctx context.Context, durable, kind string, options []ConsumeOption, handle func(context.Context, jetstream.Msg, *jetstream.MsgMetadata) error) error {
 	w := workOptions{
-		Durable: durable, Subjects: subjects, Concurrency: 16, AckWait: 30 * time.Second,
+		Durable: durable, Subjects: o.c.subjects(kind, o.name, ""), Concurrency: 16, AckWait: 30 * time.Second,
 		First: time.Second, Most: time.Minute, Grace: 30 * time.Second,
 		Handle: handle, Discarded: func(err error) bool { return errors.As(err, new(discarded)) },
 	}

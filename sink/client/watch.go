@@ -21,17 +21,19 @@ import (
 type WatchOptions struct {
 	Collection string     // all if empty
 	ID         string     // all of the collection if empty
+	Warnings   bool       // warnings too
 	Rejected   bool       // rejections too
 	Since      *time.Time // begin with what the stream stored from then on; only what is new if nil
 	// Watching, if set, is called once the watch cannot miss anything new.
 	Watching func(subjects []string)
 }
 
-// Notification is an expiry event or a rejection: one of the two is set.
+// Notification is an expiry event, a warning or a rejection: one of the three is set.
 type Notification struct {
 	Seq      uint64    // in the stream of events
 	At       time.Time // when the stream stored it
 	Expired  *wire.Event
+	Expiring *wire.Expiring
 	Rejected *Rejection
 }
 
@@ -183,23 +185,37 @@ func (c *Client) deleteConsumers(stream, prefix string, consumer jetstream.Consu
 	}
 }
 
+// The kinds of messages, as in their subjects.
+const (
+	expired  = "expired"
+	expiring = "expiring"
+	rejected = "rejected"
+)
+
 // watched lists the subjects to follow.
 func (c *Client) watched(opts WatchOptions) []string {
-	expired, rejected := string(c.l.Prefix)+".expired.", string(c.l.Prefix)+".rejected."
-	var subjects []string
-	switch {
-	case opts.Collection == "":
-		subjects = []string{expired + ">", rejected + ">"}
-	case opts.ID == "":
-		// The subject of a rejected configuration ends with the collection.
-		subjects = []string{expired + opts.Collection + ".>", rejected + opts.Collection, rejected + opts.Collection + ".>"}
-	default:
-		subjects = []string{c.l.Prefix.Expired(opts.Collection, opts.ID), rejected + opts.Collection + "." + wire.EscapeID(opts.ID)}
+	subjects := c.subjects(expired, opts.Collection, opts.ID)
+	if opts.Warnings {
+		subjects = append(subjects, c.subjects(expiring, opts.Collection, opts.ID)...)
 	}
-	if !opts.Rejected {
-		subjects = subjects[:1]
+	if opts.Rejected {
+		subjects = append(subjects, c.subjects(rejected, opts.Collection, opts.ID)...)
 	}
 	return subjects
+}
+
+// subjects are those of a kind of messages, of a collection and of a document, if they are not empty.
+func (c *Client) subjects(kind, collection, id string) []string {
+	all := string(c.l.Prefix) + "." + kind + "."
+	switch {
+	case collection == "":
+		return []string{all + ">"}
+	case id != "":
+		return []string{all + collection + "." + wire.EscapeID(id)}
+	case kind == rejected: // the subject of a rejected configuration ends with the collection
+		return []string{all + collection, all + collection + ".>"}
+	}
+	return []string{all + collection + ".>"}
 }
 
 // filters are the subjects under which the stream stores what is published on some subjects. What an
@@ -217,8 +233,11 @@ func (c *Client) filters(subjects []string) []string {
 
 // id is that of the document; "" if it has none.
 func (n Notification) id() string {
-	if n.Expired != nil {
+	switch {
+	case n.Expired != nil:
 		return n.Expired.ID
+	case n.Expiring != nil:
+		return n.Expiring.ID
 	}
 	id, err := wire.UnescapeID(n.Rejected.Subject[strings.LastIndexByte(n.Rejected.Subject, '.')+1:])
 	if err != nil {
@@ -233,15 +252,21 @@ func (c *Client) notification(msg jetstream.Msg) (Notification, error) {
 		return Notification{}, fmt.Errorf("message on %s: %w", msg.Subject(), err)
 	}
 	n := Notification{Seq: meta.Sequence.Stream, At: meta.Timestamp}
-	if !strings.HasPrefix(msg.Subject(), string(c.l.Prefix)+".rejected.") {
+	kind, _, _ := strings.Cut(strings.TrimPrefix(msg.Subject(), string(c.l.Prefix)+"."), ".")
+	what := "event"
+	switch kind {
+	case rejected:
+		what = "rejection"
+		n.Rejected, err = readRejection(msg)
+	case expiring:
+		what, n.Expiring = "warning", new(wire.Expiring)
+		err = json.Unmarshal(msg.Data(), n.Expiring)
+	default:
 		n.Expired = new(wire.Event)
-		if err := json.Unmarshal(msg.Data(), n.Expired); err != nil {
-			return Notification{}, fmt.Errorf("event %d on %s is not valid: %w", meta.Sequence.Stream, msg.Subject(), err)
-		}
-		return n, nil
+		err = json.Unmarshal(msg.Data(), n.Expired)
 	}
-	if n.Rejected, err = readRejection(msg); err != nil {
-		return Notification{}, fmt.Errorf("rejection %d on %s is not valid: %w", meta.Sequence.Stream, msg.Subject(), err)
+	if err != nil {
+		return Notification{}, fmt.Errorf("%s %d on %s is not valid: %w", what, meta.Sequence.Stream, msg.Subject(), err)
 	}
 	return n, nil
 }

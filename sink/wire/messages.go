@@ -184,7 +184,8 @@ type Config struct {
 	// is none. They need a DefaultTTL.
 	MinTTL int32 `json:"minTtl,omitempty"`
 	MaxTTL int32 `json:"maxTtl,omitempty"`
-	// WarnBefore are up to four numbers of seconds before the deadline of a document.
+	// WarnBefore are up to four numbers of seconds before the deadline of a document, at which a
+	// warning ([Expiring]) is published.
 	WarnBefore []int32 `json:"warnBefore,omitempty"`
 	// SlideOnRead renews the clock of a document that is read with get, once more than a tenth of its
 	// TTL has passed. An absolute deadline does not slide.

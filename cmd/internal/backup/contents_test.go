@@ -55,6 +55,15 @@ func expiry(seq uint64, collection, id string, etag uint64, after int64) *messag
 	return &message{Seq: seq, Subject: "lapse.expired." + collection + ".1", Header: []byte(h), Data: []byte(`{}`)}
 }
 
+// expiring is a warning of a version, 5 s before its deadline, at ms and so many milliseconds.
+func expiring(seq uint64, collection, id string, etag uint64, after int64) *message {
+	m := expiry(seq, collection, id, etag, after)
+	m.Subject = "lapse.expiring." + collection + ".1"
+	was := fmt.Sprintf("ce-id: %s/%s/%d", collection, id, etag)
+	m.Header = bytes.Replace(m.Header, []byte(was), fmt.Appendf(nil, "%s/expiring/5/%d", was, ms+after+5000), 1)
+	return m
+}
+
 func rejected(seq uint64, log string, of string) *message {
 	return &message{Seq: seq, Subject: "lapse.rejected.c.1", Header: fmt.Appendf(nil, "NATS/1.0\r\nLapse-Stream: %s\r\nLapse-Seq: %s\r\n\r\n", log, of)}
 }

@@ -94,14 +94,14 @@ func (c *Contents) edit(s *streamContents) func(*message) (stays bool, err error
 func (c *Contents) cause(m *message) (log *streamContents, seq uint64, err error) {
 	rest, ok := strings.CutPrefix(m.Subject, string(c.Prefix)+".")
 	kind, rest, _ := strings.Cut(rest, ".")
-	if !ok || kind != "expired" && kind != "rejected" {
+	if !ok || kind != "expired" && kind != "expiring" && kind != "rejected" {
 		return nil, 0, nil
 	}
 	name, number := m.Value(wire.HeaderStream), m.Value(wire.HeaderSeq)
-	if kind == "expired" {
+	if kind != "rejected" {
 		collection, _, _ := strings.Cut(rest, ".")
 		shard, _ := wire.Shape{Shards: c.Shards, Partitions: c.Partitions}.Place(collection, m.Value("ce-subject"))
-		id := m.Value("ce-id")
+		id, _, _ := strings.Cut(m.Value("ce-id"), "/expiring/")
 		name, number = c.names.logs()[shard], id[strings.LastIndexByte(id, '/')+1:]
 	}
 	log = c.stream(name)
@@ -113,15 +113,15 @@ func (c *Contents) cause(m *message) (log *streamContents, seq uint64, err error
 
 // isRestored reports whether a message of the stream of events follows from messages of the logs
 // that are restored. The others are left out: lapse would take them for proof that the events of
-// earlier versions were published. An event of a version that is restored may follow from a
-// configuration that is not.
+// earlier versions were published. An event or a warning of a version that is restored may follow from
+// a configuration that is not.
 func (c *Contents) isRestored(m *message) (bool, error) {
 	s, n, err := c.cause(m)
 	if s == nil || err != nil {
 		return err == nil, err
 	}
 	changed, atEnd := false, false
-	if rest, expired := strings.CutPrefix(m.Subject, string(c.Prefix)+".expired."); expired {
+	if kind, rest, _ := strings.Cut(strings.TrimPrefix(m.Subject, string(c.Prefix)+"."), "."); kind != "rejected" {
 		collection, _, _ := strings.Cut(rest, ".")
 		atEnd, changed = c.changed[collection]
 	}

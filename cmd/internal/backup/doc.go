@@ -24,7 +24,7 @@
 //
 // So everything that messages up to L have caused is in the events (4 before 5). A restore
 // makes three changes. It moves each checkpoint back to L, and has it name the place in the stream
-// of events behind which lapse looks up what comes after L: sequences stay. It leaves out the events and
+// of events behind which lapse looks up what comes after L: sequences stay. It leaves out the events, warnings and
 // rejections of messages after L. And the restored log, whose messages end with L, goes on
 // with a sequence that the original has not used.
 //

@@ -27,7 +27,7 @@ type Config struct {
 	Indexing   *string     `enum:"consistent,lazy,none" placeholder:"consistent|lazy|none" help:"Whether to keep an expiry index. Without one (none), you cannot set a default-ttl. lazy does what consistent does."`
 	MinTTL     *Limit      `name:"min-ttl" placeholder:"SECONDS|none" help:"Refuse writes with a shorter time to live. It needs a default-ttl."`
 	MaxTTL     *Limit      `name:"max-ttl" placeholder:"SECONDS|none" help:"Refuse writes with a longer time to live, or with none. It needs a default-ttl."`
-	WarnBefore *Warnings   `placeholder:"5m,1h|none" help:"Up to four durations before the deadline of a document."`
+	WarnBefore *Warnings   `placeholder:"5m,1h|none" help:"Up to four durations before the deadline of a document, at which a warning is published (see watch --warnings)."`
 	Slide      *bool       `name:"slide-on-read" negatable:"" help:"Whether a get of a document renews its clock, once more than a tenth of its TTL has passed."`
 	DryRun     bool        `help:"Print what --default-ttl would do: how many documents would expire at once, and how many later. It changes nothing."`
 	Configuring

@@ -11,13 +11,14 @@ import (
 	"github.com/seed18712806/lapse/sink/wire"
 )
 
-// Watch prints expiry events and rejections.
+// Watch prints expiry events, warnings and rejections.
 type Watch struct {
 	Collection *string  `arg:"" optional:"" help:"Collection to watch (all)."`
 	ID         *string  `arg:"" optional:"" name:"id" help:"Document to watch (all of the collection)."`
+	Warnings   bool     `help:"Print warnings of documents that will expire too (see config --warn-before)."`
 	Rejected   bool     `help:"Print rejections too."`
 	Since      *Instant `placeholder:"TIME" help:"Begin with what the stream stored from then on: an instant such as 2026-01-31T12:00:00Z, or how long ago, such as 12h or 7d (0: now)."`
-	Count      *int     `placeholder:"N" help:"Stop after this many events and rejections."`
+	Count      *int     `placeholder:"N" help:"Stop after this many events, warnings and rejections."`
 	Connection
 }
 
@@ -58,7 +59,7 @@ func (c *Watch) Run(ctx context.Context, streams output.Streams) error {
 
 // options checks the flags and arguments.
 func (c *Watch) options() (client.WatchOptions, error) {
-	opts := client.WatchOptions{Rejected: c.Rejected}
+	opts := client.WatchOptions{Warnings: c.Warnings, Rejected: c.Rejected}
 	if c.Collection != nil {
 		opts.Collection = *c.Collection
 		if err := CheckCollection(opts.Collection); err != nil {
@@ -90,12 +91,14 @@ func (c *Watch) print(streams output.Streams, n client.Notification) error {
 		err = output.PrintJSON(streams.Out, n.Expired)
 	case n.Expired != nil:
 		e := n.Expired
-		document := "(too large for the event)"
-		if !e.Omitted {
-			document = output.Compact(e.Document)
-		}
 		_, err = fmt.Fprintf(streams.Out, "%s expired %s etag=%s ttl=%s %s\n",
-			e.ExpiredAt, Target{Collection: e.Collection, ID: e.ID}, e.Etag, output.TTL(e.TTL), document)
+			e.ExpiredAt, Target{Collection: e.Collection, ID: e.ID}, e.Etag, output.TTL(e.TTL), document(e.Document, e.Omitted))
+	case n.Expiring != nil && c.JSON():
+		err = output.PrintJSON(streams.Out, n.Expiring)
+	case n.Expiring != nil:
+		e := n.Expiring
+		_, err = fmt.Fprintf(streams.Out, "%s expiring %s etag=%s ttl=%s before=%d expires=%s %s\n",
+			e.At(), Target{Collection: e.Collection, ID: e.ID}, e.Etag, output.TTL(e.TTL), e.Before, e.ExpiresAt, document(e.Document, e.Omitted))
 	case c.JSON():
 		err = output.PrintJSON(streams.Out, n.Rejected)
 	default:
@@ -103,4 +106,12 @@ func (c *Watch) print(streams output.Streams, n client.Notification) error {
 		_, err = fmt.Fprintf(streams.Out, "%s rejected %s seq=%d %d: %s\n", wire.Time(n.At.UnixMilli()), output.Name(r.Subject), r.Seq, r.Code, r.Error)
 	}
 	return err
+}
+
+// document is the document of an event, on one line.
+func document(body []byte, omitted bool) string {
+	if omitted {
+		return "(too large for the event)"
+	}
+	return output.Compact(body)
 }

@@ -1,6 +1,7 @@
 package console
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -22,7 +23,8 @@ const (
 )
 
 type liveData struct {
-	Rejections bool
+	Kind       live.Kind
+	Query      string // of the kind; empty for expiry events
 	Collection string
 	Error      string // what is wrong with the collection
 	Missing    string // why the last messages cannot be shown
@@ -32,11 +34,12 @@ type liveData struct {
 	Kinds      []link
 }
 
-// message is an expiry event or a rejection, for people.
+// message is an expiry event, a warning or a rejection, for people.
 type message struct {
 	Seq        uint64
-	Event      wire.Event
-	Rejection  *live.Rejection // nil of an event
+	Event      wire.Event      // of a warning: what it shares with an event
+	Warning    *wire.Expiring  // nil of others
+	Rejection  *live.Rejection // nil of others
 	Collection string
 	ID         string
 	Href       string // of the page of the message
@@ -45,10 +48,13 @@ type message struct {
 	Whole      text   // all of it; only on the page of the message
 }
 
+// kinds are what a request calls the kinds of messages; others are expiry events.
+var kinds = map[string]live.Kind{"warnings": live.Expiring, "rejections": live.Rejected}
+
 // topic reads what the request is about. A token that is not for all collections must name one.
 func (v *visit) topic() (t live.Request, err error) {
 	query := v.r.URL.Query()
-	t = live.Request{Rejections: query.Get("kind") == "rejections", Collection: strings.TrimSpace(query.Get("collection"))}
+	t = live.Request{Kind: cmp.Or(kinds[query.Get("kind")], live.Expired), Collection: strings.TrimSpace(query.Get("collection"))}
 	if t.Collection == "" && v.grant.All() {
 		return t, nil
 	}
@@ -63,15 +69,14 @@ func (v *visit) topic() (t live.Request, err error) {
 
 func livePage(v *visit) error {
 	topic, err := v.topic()
-	data := liveData{Rejections: topic.Rejections, Collection: topic.Collection}
-	kind := ""
-	if topic.Rejections {
-		kind = "rejections"
-	}
+	data := liveData{Kind: topic.Kind, Collection: topic.Collection}
 	here := root + "live"
-	data.Kinds = []link{
-		{"Expired", with(here, "collection", topic.Collection), !topic.Rejections},
-		{"Rejected", with(here, "collection", topic.Collection, "kind", "rejections"), topic.Rejections},
+	for _, k := range []struct{ text, query string }{{"Expired", ""}, {"Expiring", "warnings"}, {"Rejected", "rejections"}} {
+		is := cmp.Or(kinds[k.query], live.Expired) == topic.Kind
+		if is {
+			data.Query = k.query
+		}
+		data.Kinds = append(data.Kinds, link{k.text, with(here, "collection", topic.Collection, "kind", k.query), is})
 	}
 	status := http.StatusOK
 	if err != nil {
@@ -81,7 +86,7 @@ func livePage(v *visit) error {
 		}
 	} else {
 		v.recent(topic, &data)
-		data.Stream = with(here+"/stream", "collection", topic.Collection, "kind", kind)
+		data.Stream = with(here+"/stream", "collection", topic.Collection, "kind", data.Query)
 	}
 	return v.show(status, "live", v.page("Live", "live", data))
 }
@@ -104,7 +109,11 @@ func (v *visit) recent(topic live.Request, data *liveData) {
 // message reads a message for people, with the beginning of its document.
 func (v *visit) message(from live.Message) message {
 	m := message{Seq: from.Seq, Collection: from.Collection, Href: root + "live/messages/" + strconv.FormatUint(from.Seq, 10)}
-	if !from.Rejection {
+	if from.Kind == live.Expiring {
+		m.Warning = &wire.Expiring{}
+		_ = json.Unmarshal(from.Data, m.Warning)
+	}
+	if from.Kind != live.Rejected {
 		_ = json.Unmarshal(from.Data, &m.Event) // lapse has written it
 		m.ID, m.Text = m.Event.ID, snippet(m.Event.Document)
 	} else {
@@ -134,13 +143,16 @@ func messagePage(v *visit) error {
 	case err != nil:
 		return access.NewProblem(http.StatusServiceUnavailable, access.Unavailable, "the stream of events cannot be read: %s", err)
 	case !ok:
-		return access.NewProblem(http.StatusNotFound, access.NotFound, "The stream of events has no event or rejection %d, or no longer.", seq)
+		return access.NewProblem(http.StatusNotFound, access.NotFound, "The stream of events has no event, warning or rejection %d, or no longer.", seq)
 	}
 	if err := v.mayUse(found.Collection); err != nil {
 		return err
 	}
 	m := v.message(found)
 	title := "Expired: " + view.Visible(m.ID)
+	if m.Warning != nil {
+		title = "Expiring: " + view.Visible(m.ID)
+	}
 	m.Whole = newText(m.Event.Document, true)
 	if m.Rejection != nil {
 		title, m.Whole = fmt.Sprintf("Rejected message %d", seq), newText([]byte(m.Rejection.Body), false)
@@ -158,16 +170,17 @@ func liveStream(v *visit) error {
 		return err
 	}
 	req := v.r.Clone(v.r.Context())
-	path := "/v1/events"
-	if topic.Rejections {
-		path = "/v1/rejections"
-	}
-	query := v.r.URL.Query()
+	query, asked := v.r.URL.Query(), url.Values{}
 	after := query.Get("after")
-	req.URL = &url.URL{Path: path}
-	if topic.Collection != "" {
-		req.URL.RawQuery = url.Values{"collection": {topic.Collection}}.Encode()
+	req.URL = &url.URL{Path: "/v1/rejections"}
+	if topic.Kind != live.Rejected {
+		req.URL.Path = "/v1/events"
+		asked.Set("type", string(topic.Kind))
 	}
+	if topic.Collection != "" {
+		asked.Set("collection", topic.Collection)
+	}
+	req.URL.RawQuery = asked.Encode()
 	req.Header = http.Header{}
 	v.api.Header(req.Header)
 	// After a reconnect by the browser, the id of the last message counts.

@@ -16,6 +16,7 @@ import (
 	"github.com/seed18712806/lapse/cmd/internal/serve"
 	"github.com/seed18712806/lapse/integration/harness"
 	"github.com/seed18712806/lapse/sink/credentials"
+	"github.com/seed18712806/lapse/sink/wire"
 )
 
 // wait waits until documents of a collection that were just written are older than a second.
@@ -91,6 +92,8 @@ func testLive(t *testing.T, r *rig) {
 	b.get("/console/live?kind=rejections").want(200, "ttl 0 is not valid", "send a JSON object", "lapse.write.upsert.brief.bad", "400")
 	b.get("/console/live?kind=rejections&collection=brief").want(200, "ttl 0 is not valid").without("send a JSON object")
 
+	r.warned(b)
+
 	one := b.get(p.hrefs(fmt.Sprint(sequences[0]))[0]).want(200, "Expired: e", "Its last version", "TTL that counted 1 s")
 	if got := one.element("body"); !strings.Contains(got, `"ttl": 1`) {
 		t.Errorf("the event has %q", got)
@@ -132,6 +135,11 @@ func testLive(t *testing.T, r *rig) {
 		return ids
 	}
 	newest, middle, oldest := fmt.Sprint(sequences[0]), fmt.Sprint(sequences[1]), fmt.Sprint(sequences[2])
+	warnings := b.get("/console/live?kind=warnings&collection=brief")
+	r.warn("w2")
+	if got := follow(warnings.attribute("messages", "data-stream") + "&after=1"); len(got) != 2 || got[0] != fmt.Sprint(warnings.sequences()[0]) {
+		t.Errorf("the stream of warnings: %v", got)
+	}
 	stream := p.attribute("messages", "data-stream")
 	if got := follow(stream + "&after=" + oldest); !slices.Equal(got, []string{middle, newest}) {
 		t.Errorf("after %s: %v", oldest, got)
@@ -146,6 +154,28 @@ func testLive(t *testing.T, r *rig) {
 		t.Errorf("the page goes on behind %s, and has %s", after, newest)
 	}
 	b.do("GET", "/console/live/stream?collection=no+good", nil).want(400)
+}
+
+// warned checks that warnings are shown beside the events, and are told apart.
+func (r *rig) warned(b *browser) {
+	r.t.Helper()
+	r.warn("w1")
+	p := b.get("/console/live?kind=warnings&collection=brief").want(200, "Warnings of documents that will expire of brief", "w1", "5 s", "2026-01-31 12:00:25", "2026-01-31 12:00:30").without("e0")
+	if stream := p.attribute("messages", "data-stream"); !strings.Contains(stream, "kind=warnings") || len(p.sequences()) != 1 {
+		r.t.Errorf("its stream is %s, and it shows %v", stream, p.sequences())
+	}
+	b.get("/console/live?kind=warnings&collection=other").want(200, "Nothing yet.")
+	b.get("/console/live?collection=brief").want(200, "Expired documents of brief").without("w1")
+	b.get(p.hrefs(fmt.Sprint(p.sequences()[0]))[0]).want(200, "Expiring: w1", "Expires at", "Warned before", "TTL that counts 90 s", "The version that will expire")
+}
+
+// warn publishes a warning of collection brief.
+func (r *rig) warn(id string) {
+	r.t.Helper()
+	e := wire.Expiring{ID: id, Collection: "brief", Document: []byte(`{"n":7}`), Etag: 7, Ts: 1769860800000, TTL: 90, ExpiresAt: 1769860830000, Before: 5}
+	if err := harness.Warn(r.t.Context(), r.Conn(), e, ""); err != nil {
+		r.t.Fatal(err)
+	}
 }
 
 func (r *rig) expireMore(collection string) {

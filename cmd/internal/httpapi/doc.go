@@ -12,7 +12,7 @@
 //	documents.go    one document, and pages of them
 //	collections.go  configurations, drops, lists, counts and forecasts
 //	imports.go      many documents at once (importing.go, order.go)
-//	streams.go      live events and rejections (package live)
+//	streams.go      live events, warnings and rejections (package live)
 //	write.go        publishes, and turns an outcome into an answer
 //	idempotency.go  Idempotency-Key
 //	condition.go    If-Match and If-None-Match

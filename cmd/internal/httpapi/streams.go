@@ -1,7 +1,9 @@
 package httpapi
 
 import (
+	"cmp"
 	"net/http"
+	"net/url"
 	"strconv"
 	"time"
 
@@ -10,17 +12,29 @@ import (
 	"github.com/seed18712806/lapse/sink/wire"
 )
 
-func followEvents(a *API, w http.ResponseWriter, r *request) error { return a.follow(w, r, false) }
+func followEvents(a *API, w http.ResponseWriter, r *request) error {
+	query, err := r.query("collection", "since", "type")
+	if err != nil {
+		return err
+	}
+	kind := live.Kind(cmp.Or(query.Get("type"), string(live.Expired)))
+	if kind != live.Expired && kind != live.Expiring {
+		return access.BadRequest("type %s is not valid: use %s for expiry events, or %s for warnings", wire.Quote(string(kind)), live.Expired, live.Expiring)
+	}
+	return a.follow(w, r, kind, query)
+}
 
-func followRejections(a *API, w http.ResponseWriter, r *request) error { return a.follow(w, r, true) }
-
-// follow sends events or rejections until the client leaves.
-func (a *API) follow(w http.ResponseWriter, r *request, rejections bool) error {
+func followRejections(a *API, w http.ResponseWriter, r *request) error {
 	query, err := r.query("collection", "since")
 	if err != nil {
 		return err
 	}
-	req := live.Request{Rejections: rejections, Collection: query.Get("collection")}
+	return a.follow(w, r, live.Rejected, query)
+}
+
+// follow sends the messages of a kind until the client leaves.
+func (a *API) follow(w http.ResponseWriter, r *request, kind live.Kind, query url.Values) error {
+	req := live.Request{Kind: kind, Collection: query.Get("collection")}
 	switch {
 	case req.Collection != "":
 		if err := wire.CheckCollection(req.Collection); err != nil {

@@ -15,6 +15,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/seed18712806/lapse/cmd/internal/serve"
+	"github.com/seed18712806/lapse/integration/harness"
 	"github.com/seed18712806/lapse/sink/wire"
 )
 
@@ -149,6 +150,57 @@ func TestRejections(t *testing.T) {
 	if e := r.follow("/rejections?collection=orders&since=1h").next(); !strings.Contains(e.data, "lapse.config.orders") {
 		t.Errorf("got %+v", e)
 	}
+}
+
+// TestWarnings: a client that asks for warnings gets each once, in order, also after a lost connection, and
+// no expiry event; one that does not gets none.
+//
+// Goes red if the type is ignored, or if a client goes on from the wrong place.
+func TestWarnings(t *testing.T) {
+	r := start(t)
+	nc := connect(t, r)
+	r.do("PUT", "/collections/orders", `{"defaultTtl":-1}`).want(t, 200)
+	lives, all, expired := r.follow("/events?type=expiring&collection=orders"), r.follow("/events?type=expiring"), r.follow("/events?type=expired")
+	warn := func(collection, id string) {
+		t.Helper()
+		e := wire.Expiring{ID: id, Collection: collection, Document: []byte(`{"a": 1}`), Etag: 7, Ts: 1769860800000, TTL: 30, ExpiresAt: 1769860830000, Before: 5}
+		if err := harness.Warn(t.Context(), nc, e, ""); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var ids []string
+	check := func(s *stream, collection, id string) {
+		t.Helper()
+		e := s.next()
+		want := `{"id":"` + id + `","collection":"` + collection + `","document":{"a": 1},"etag":"7","ts":"2026-01-31T12:00:00.000Z","ttl":30,"expiresAt":"2026-01-31T12:00:30.000Z","before":5}`
+		if e.data != want || e.name != "" {
+			t.Errorf("got %+v, want %s", e, want)
+		}
+		ids = append(ids, e.id)
+	}
+	warn("orders", "1")
+	r.expire("orders", 100, 1)
+	warn("carts", "2")
+	warn("orders", "3")
+	for _, id := range []string{"1", "3"} {
+		check(lives, "orders", id)
+	}
+	check(all, "orders", "1")
+	check(all, "carts", "2")
+	check(all, "orders", "3")
+	lives.cancel()
+	warn("orders", "4")
+	again := r.follow("/events?type=expiring&collection=orders", "Last-Event-ID", ids[0])
+	check(again, "orders", "3")
+	check(again, "orders", "4")
+	check(r.follow("/events?type=expiring&since=1h"), "orders", "1")
+	for _, s := range []*stream{expired, r.follow("/events?since=1h")} {
+		if e := s.next(); !strings.Contains(e.data, `"id":"100"`) || !strings.Contains(e.data, `"expiredAt"`) {
+			t.Errorf("got %+v, want the expiry event", e)
+		}
+	}
+	r.do("GET", "/events?type=rejected", "").want(t, 400, "type", "rejected", "use expired for expiry events, or expiring for warnings")
+	r.do("GET", "/rejections?type=expiring", "").want(t, 400, "not known")
 }
 
 // TestTraceparent: the event carries the trace of the write.

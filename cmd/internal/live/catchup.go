@@ -22,14 +22,14 @@ const (
 // filter is the subject that matches all messages of a topic. Rejections of configurations have a
 // subject of another form, so the filter matches rejections of all collections, and next picks.
 func (h *Hub) filter(t topic) string {
-	switch {
-	case t.rejections:
-		return string(h.prefix) + ".rejected.>"
-	case t.collection == "":
-		return string(h.prefix) + ".expired.>"
+	if t.collection == "" || t.kind == Rejected {
+		return h.all(t.kind)
 	}
-	return string(h.prefix) + ".expired." + t.collection + ".>"
+	return string(h.prefix) + "." + string(t.kind) + "." + t.collection + ".>"
 }
+
+// all is the subject that matches all messages of a kind.
+func (h *Hub) all(kind Kind) string { return string(h.prefix) + "." + string(kind) + ".>" }
 
 // catchUp sends what a topic has behind a position, until the ring has all that follows. It
 // returns the new position.

@@ -22,12 +22,22 @@ type source struct {
 	data    []byte
 }
 
-// Message is an event or a rejection, as clients get it.
+// Kind is a kind of messages, as in their subjects.
+type Kind string
+
+// The kinds that clients can follow.
+const (
+	Expired  Kind = "expired"
+	Expiring Kind = "expiring"
+	Rejected Kind = "rejected"
+)
+
+// Message is an event, a warning or a rejection, as clients get it.
 type Message struct {
 	Seq        uint64 // in the stream
-	Rejection  bool   // and not an event
+	Kind       Kind
 	Collection string
-	Data       []byte // a wire.Event or a [Rejection]
+	Data       []byte // a wire.Event, a wire.Expiring or a [Rejection]
 }
 
 // Rejection is a rejection, as clients get it.
@@ -39,17 +49,17 @@ type Rejection struct {
 // topicOf is the topic of a subject, with its collection; ok = false if it is lapse's own.
 func topicOf(prefix wire.Prefix, subject string) (t topic, ok bool) {
 	kind, rest, _ := strings.Cut(strings.TrimPrefix(subject, string(prefix)+"."), ".")
-	t.rejections = kind == "rejected"
+	t.kind = Kind(kind)
 	t.collection, _, _ = strings.Cut(rest, ".")
-	return t, t.rejections || kind == "expired"
+	return t, t.kind == Expired || t.kind == Expiring || t.kind == Rejected
 }
 
-// read reads a message for the clients: an event is as it is in the stream. ok = false if it is
+// read reads a message for the clients: an event or a warning is as it is in the stream. ok = false if it is
 // lapse's own.
 func read(prefix wire.Prefix, s source) (m Message, ok bool) {
 	t, ok := topicOf(prefix, s.subject)
-	m = Message{s.seq, t.rejections, t.collection, s.data}
-	if !t.rejections {
+	m = Message{s.seq, t.kind, t.collection, s.data}
+	if t.kind != Rejected {
 		return m, ok
 	}
 	r := Rejection{At: wire.Time(s.at.UnixMilli()), Rejection: client.Rejection{
@@ -74,7 +84,7 @@ func write(prefix wire.Prefix, s source) (m message, ok bool) {
 	return message{seq: r.Seq, topic: r.topic(), frame: r.frame()}, true
 }
 
-func (m Message) topic() topic { return topic{m.Rejection, m.Collection} }
+func (m Message) topic() topic { return topic{m.Kind, m.Collection} }
 
 func (m Message) frame() []byte { return frame("", strconv.FormatUint(m.Seq, 10), m.Data) }
 

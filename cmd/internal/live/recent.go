@@ -34,7 +34,7 @@ func (h *Hub) Recent(ctx context.Context, req Request, n int) (messages []Messag
 		if begin > end || state.LastSeq-begin >= recentMost {
 			break
 		}
-		found, err := h.between(ctx, topic{req.Rejections, req.Collection}, begin, end)
+		found, err := h.between(ctx, req.topic(), begin, end)
 		if err != nil {
 			return nil, 0, err
 		}

@@ -12,16 +12,15 @@ const (
 	ringBytes    = 16 << 20
 )
 
-// topic is what a client follows: the events or the rejections, of all collections if the name
-// is empty.
+// topic is what a client follows: the messages of a kind, of all collections if the name is empty.
 type topic struct {
-	rejections bool
+	kind       Kind
 	collection string
 }
 
 // covers reports whether the topic has the messages of another.
 func (t topic) covers(of topic) bool {
-	return t.rejections == of.rejections && (t.collection == "" || t.collection == of.collection)
+	return t.kind == of.kind && (t.collection == "" || t.collection == of.collection)
 }
 
 // message is a message of the stream, written for the clients.
@@ -64,7 +63,7 @@ func (r *ring) add(messages []message) {
 		r.bytes += len(m.frame)
 		r.last = m.seq
 		r.wake(m.topic, m.seq)
-		r.wake(topic{rejections: m.topic.rejections}, m.seq)
+		r.wake(topic{kind: m.topic.kind}, m.seq)
 	}
 	over := 0
 	for len(r.messages)-over > ringMessages || r.bytes > ringBytes && over < len(r.messages) {

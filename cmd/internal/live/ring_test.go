@@ -12,7 +12,7 @@ import (
 // TestL1_Ring: a client that reads and waits gets every message of its topic behind its
 // position, in order and once, or is told that it is too slow.
 func TestL1_Ring(t *testing.T) {
-	topics := []topic{{false, ""}, {false, "a"}, {false, "b"}, {true, ""}, {true, "a"}}
+	topics := []topic{{Expired, ""}, {Expired, "a"}, {Expired, "b"}, {Rejected, ""}, {Expiring, "a"}, {Rejected, "a"}}
 	rapid.Check(t, func(t *rapid.T) {
 		r := newRing(10)
 		seq := uint64(10)
@@ -52,7 +52,7 @@ func TestL1_Ring(t *testing.T) {
 			var batch []message
 			for range rapid.IntRange(0, 5).Draw(t, "messages") {
 				seq += uint64(rapid.IntRange(1, 3).Draw(t, "gap"))
-				of := topic{rapid.Bool().Draw(t, "rejection"), rapid.SampledFrom([]string{"a", "b", "c"}).Draw(t, "collection")}
+				of := topic{rapid.SampledFrom([]Kind{Expired, Expiring, Rejected}).Draw(t, "kind"), rapid.SampledFrom([]string{"a", "b", "c"}).Draw(t, "collection")}
 				batch = append(batch, message{seq, of, fmt.Append(nil, seq)})
 			}
 			all = append(all, batch...)
@@ -82,7 +82,7 @@ func TestL1_Ring(t *testing.T) {
 func TestL2_Ring(t *testing.T) {
 	r := newRing(0)
 	for n := range 2 * ringMessages {
-		r.add([]message{{uint64(n + 1), topic{false, "a"}, []byte("x")}})
+		r.add([]message{{uint64(n + 1), topic{Expired, "a"}, []byte("x")}})
 	}
 	if len(r.messages) != ringMessages || r.from != ringMessages {
 		t.Errorf("%d messages behind %d", len(r.messages), r.from)
@@ -95,7 +95,7 @@ func TestL2_Ring(t *testing.T) {
 	}
 	large := bytes.Repeat([]byte("x"), ringBytes/2)
 	for n := range 3 {
-		r.add([]message{{uint64(3*ringMessages + n), topic{false, "a"}, large}})
+		r.add([]message{{uint64(3*ringMessages + n), topic{Expired, "a"}, large}})
 	}
 	if r.bytes > ringBytes || len(r.messages) != 2 {
 		t.Errorf("%d messages with %d bytes", len(r.messages), r.bytes)

@@ -1,6 +1,7 @@
 package live
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"net/http"
@@ -18,11 +19,13 @@ const (
 
 // Request says what a client follows.
 type Request struct {
-	Rejections bool       // and not the events
+	Kind       Kind       // Expired if empty
 	Collection string     // all if empty
 	After      *uint64    // begin behind this sequence
 	Since      *time.Time // or with what was stored from then on; with what is new if both are nil
 }
+
+func (r Request) topic() topic { return topic{cmp.Or(r.Kind, Expired), r.Collection} }
 
 // Reason is why a client's connection has ended.
 type Reason string
@@ -51,7 +54,7 @@ func (h *Hub) Serve(w http.ResponseWriter, r *http.Request, req Request) (Reason
 		return Failed, err
 	}
 	defer h.leave()
-	s := &stream{hub: h, tail: t, topic: topic{req.Rejections, req.Collection}, w: w, rc: http.NewResponseController(w)}
+	s := &stream{hub: h, tail: t, topic: req.topic(), w: w, rc: http.NewResponseController(w)}
 	if err := s.begin(r.Context(), req); err != nil {
 		return Failed, err
 	}

@@ -90,6 +90,14 @@ if (table) {
     (inner || td).textContent = text;
     return td;
   };
+  const instant = (row, text) => {
+    const at = document.createElement("time"), date = document.createElement("span");
+    at.dateTime = text;
+    date.className = "date";
+    date.textContent = text.slice(0, 10);
+    at.append(date, " " + text.slice(11, 19));
+    cell(row, "").append(at);
+  };
   const visible = (text) => text.replace(/[\p{C}\p{Zl}\p{Zp}]/gu, (c) => "\\u" + c.codePointAt(0).toString(16).padStart(4, "0"));
   const snippet = (text) => {
     const all = [...visible(text.slice(0, 400).replace(/\s+/g, " "))];
@@ -104,13 +112,9 @@ if (table) {
     row.dataset.seq = seq;
     row.className = "new";
     cell(row, seq, "number", "/console/live/messages/" + seq);
-    const at = document.createElement("time"), date = document.createElement("span");
-    at.dateTime = m.expiredAt || m.at;
-    date.className = "date";
-    date.textContent = at.dateTime.slice(0, 10);
-    at.append(date, " " + at.dateTime.slice(11, 19));
-    cell(row, "").append(at);
-    if (table.dataset.kind === "rejections") {
+    const warned = m.before && new Date(Date.parse(m.expiresAt) - m.before * 1000).toISOString();
+    instant(row, warned || m.expiredAt || m.at);
+    if (table.dataset.kind === "rejected") {
       cell(row, m.code, "number");
       cell(row, m.error, "reason");
       cell(row, m.subject, "id");
@@ -118,7 +122,10 @@ if (table) {
     } else {
       cell(row, m.collection, table.dataset.stream.includes("collection=") ? "wide" : "", "/console/collections/" + m.collection);
       cell(row, visible(m.id), "id");
-      cell(row, m.ttl.toLocaleString("en") + " s", "number wide");
+      if (warned) {
+        cell(row, m.before.toLocaleString("en") + " s", "number");
+        instant(row, m.expiresAt);
+      } else cell(row, m.ttl ? m.ttl.toLocaleString("en") + " s" : "", "number wide"); // none of an absolute deadline
       cell(row, m.document === undefined ? "(left out: it is too large)" : snippet(documentOf(data)), "snippet");
     }
     while (body.rows.length > most) body.deleteRow(-1);
