@@ -16,12 +16,15 @@ type ForecastOptions struct {
 	// Default, if not nil, is another default TTL: the forecast is then as if it were
 	// configured now. If nil, the forecast is for the configured default.
 	Default *ttlrules.Default
+	// Least and Most, if not 0, are limits of the TTL in seconds: the forecast then says how many live
+	// documents do not keep to them, as if they were configured now.
+	Least, Most int32
 }
 
 // Forecast counts the documents that will expire within a duration, in buckets of equal
 // length, if nobody writes or configures anything until then except opts.Default. It counts in
-// the index and reads no document. Warnings are not counted: each comes its warnBefore
-// earlier than one of these documents expires.
+// the index and reads no document, unless opts has limits. Warnings are not counted: each comes its
+// warnBefore earlier than one of these documents expires.
 //
 // It returns ErrUnavailable while the index is being built, and ErrInvalidRequest for a
 // Default in a collection whose indexing mode is none.
@@ -50,7 +53,15 @@ func (r *Reader) Forecast(ctx context.Context, collection string, opts ForecastO
 	if err != nil {
 		return wire.ForecastReply{}, err
 	}
-	return f.reply(sums), nil
+	reply := f.reply(sums)
+	if opts.Least != 0 || opts.Most != 0 {
+		n, more, err := ps.outside(ctx, collection, opts.Least, opts.Most)
+		if err != nil {
+			return wire.ForecastReply{}, err
+		}
+		reply.Outside, reply.OutsideMore = &n, more
+	}
+	return reply, nil
 }
 
 // fill sets the defaults, and checks the rest.
@@ -68,6 +79,9 @@ func (o *ForecastOptions) fill() error {
 	if o.Within < time.Duration(o.Buckets)*time.Millisecond || o.Within > longest {
 		return invalid("within %s is not valid for %d buckets: use a duration from a millisecond for each bucket to %d days",
 			o.Within, o.Buckets, longest/(24*time.Hour))
+	}
+	if o.Least < 0 || o.Most < 0 {
+		return invalid("limits of %d and %d seconds are not valid: use whole numbers from 1 to %d, or 0 for none", o.Least, o.Most, ttlrules.MaxSeconds)
 	}
 	if d := o.Default; d != nil && (*d < ttlrules.NoDefault || *d > ttlrules.MaxSeconds) {
 		return invalid("default TTL %d is not valid: use a whole number of seconds from 1 to %d, -1 for none, or 0 for off", *d, ttlrules.MaxSeconds)

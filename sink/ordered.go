@@ -91,11 +91,13 @@ func (o *ListOptions) settle(pos *listPosition) error {
 	return nil
 }
 
-// errReconfigured: a partition got another configuration while a page by deadline was made.
+// errReconfigured: a partition got another default while a page by deadline was made, or before the
+// others. A place in the index of those that inherit it means the same in all only while they agree.
 var errReconfigured = errors.New("the configuration has changed")
 
-// mostRepeats limits how often a page is made anew after a configuration changed.
-const mostRepeats = 5
+// mostRepeats limits how often a page is made anew after a configuration changed: for a quarter of a
+// second in all.
+const mostRepeats = 9
 
 // listOrdered reads a page of the documents that will expire.
 func (ps *partitions) listOrdered(ctx context.Context, collection string, opts ListOptions, from orderedPosition) (Page, error) {
@@ -106,14 +108,19 @@ func (ps *partitions) listOrdered(ctx context.Context, collection string, opts L
 	if from.Within != 0 && from.Until == 0 {
 		from.Until = first.now + from.Within
 	}
-	for range mostRepeats {
+	for n := range mostRepeats {
 		m := merger{partitions: ps, collection: collection, opts: opts, from: from, sources: make([]source, len(ps.keys))}
 		var page Page
 		if page, err = m.page(ctx, first.cuts()); !errors.Is(err, errReconfigured) {
 			return page, err
 		}
+		select {
+		case <-time.After(time.Millisecond << n):
+		case <-ctx.Done():
+			return Page{}, ctx.Err()
+		}
 	}
-	return Page{}, fmt.Errorf("%w: the configuration of collection %s changes all the time", ErrUnavailable, collection)
+	return Page{}, fmt.Errorf("%w: a change of the default of collection %s has not reached all of its partitions", ErrUnavailable, collection)
 }
 
 // merger makes a page of a list by deadline. It merges the indexes of all partitions.
@@ -163,6 +170,11 @@ func (m *merger) page(ctx context.Context, cuts ttlrules.Cuts) (Page, error) {
 	if err != nil {
 		return Page{}, err
 	}
+	for i := range m.sources {
+		if m.sources[i].view.config.History.Current() != m.sources[0].view.config.History.Current() {
+			return Page{}, errReconfigured
+		}
+	}
 	var chosen []member
 	more := false
 	for {
@@ -191,23 +203,17 @@ func (m *merger) page(ctx context.Context, cuts ttlrules.Cuts) (Page, error) {
 	return page, nil
 }
 
-// after is the position after a document, the last one of a page. Where partitions have different
-// defaults, because a change has not reached all of them, it is one before which no document
-// was left out.
+// after is the position after a document, the last one of a page.
 func (m *merger) after(last member) *orderedPosition {
 	o := m.from
 	if own := newPlace(last.deadline, last.id); o.Own.compare(own) < 0 {
 		o.Own = own
 	}
-	var longest int64
-	for _, s := range m.sources {
-		ttl := int64(s.view.config.History.Current()) * 1000
-		if ttl <= 0 {
-			return &o // documents that inherit may get deadlines
-		}
-		longest = max(longest, ttl)
+	ttl := int64(m.sources[0].view.config.History.Current()) * 1000
+	if ttl <= 0 {
+		return &o // documents that inherit may get deadlines
 	}
-	if inherit := newPlace(last.deadline-longest, last.id); o.Inherit.compare(inherit) < 0 {
+	if inherit := newPlace(last.deadline-ttl, last.id); o.Inherit.compare(inherit) < 0 {
 		o.Inherit = inherit
 	}
 	return &o

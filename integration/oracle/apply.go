@@ -84,11 +84,8 @@ func (m *Model) write(p *partition, msg Message, rest string) {
 		m.fates[old.Etag] = "overwritten by " + next.Etag.String()
 	}
 	if deadline, _, ok := p.deadline(name, next); ok {
-		p.soonest = min(p.soonest, deadline)
+		p.expect(name, next, deadline)
 		outcome.ExpiresAt = &deadline
-		for _, w := range p.warningsOf(name, next) {
-			p.warnFrom = min(p.warnFrom, w.At())
-		}
 	}
 	if seconds, ok := ttl(asked.ttl); !on && (!ok || seconds > 0 || asked.end != nil) {
 		outcome.Warning = "TTL is off in collection " + collection // and more

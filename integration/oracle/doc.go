@@ -7,6 +7,8 @@
 // then it applies the message. The documents that remain must be readable. The
 // expirations and rejections that it recorded on the way must be in the events stream.
 //
+// What lapse does not do yet is a constant: see publishesWarnings.
+//
 // Log time decides: the instant of a message is the greatest stamp (in milliseconds) of
 // all messages up to it, whatever they are.
 //

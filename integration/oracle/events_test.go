@@ -133,10 +133,11 @@ func TestCompareEventsCatches(t *testing.T) {
 
 // shelf is a way to read documents that a test has put there.
 type shelf struct {
-	docs   map[Name]sink.Document
-	listed []sink.Document
-	count  wire.CountReply
-	config wire.Config
+	docs     map[Name]sink.Document
+	listed   []sink.Document
+	expiring []sink.Document
+	count    wire.CountReply
+	config   wire.Config
 }
 
 func (shelf) String() string { return "the shelf" }
@@ -148,7 +149,10 @@ func (s shelf) Get(_ context.Context, collection, id string) (sink.Document, err
 	return sink.Document{}, fmt.Errorf("shelf: %w", sink.ErrNotFound)
 }
 
-func (s shelf) List(context.Context, string) ([]sink.Document, error)  { return s.listed, nil }
+func (s shelf) List(context.Context, string) ([]sink.Document, error) { return s.listed, nil }
+func (s shelf) Expiring(context.Context, string) ([]sink.Document, error) {
+	return s.expiring, nil
+}
 func (s shelf) Count(context.Context, string) (wire.CountReply, error) { return s.count, nil }
 func (s shelf) Config(context.Context, string) (wire.Config, error)    { return s.config, nil }
 
@@ -161,27 +165,30 @@ func TestCompareReadsCatches(t *testing.T) {
 		spoil func(*shelf)
 		want  string
 	}{
-		"all is right":   {func(*shelf) {}, ""},
-		"lost":           {func(s *shelf) { delete(s.docs, Name{"c", "b"}) }, "missing"},
-		"expired":        {func(s *shelf) { put(s, sink.Document{ID: "a", Etag: 5}) }, "unexpected"},
-		"old version":    {func(s *shelf) { d := b; d.Etag = 3; put(s, d) }, "wrong"},
-		"bytes":          {func(s *shelf) { d := b; d.Body = []byte(`{"ttl": -1}`); put(s, d) }, "wrong"},
-		"ts":             {func(s *shelf) { d := b; d.Ts = 1; put(s, d) }, "wrong"},
-		"expiry":         {func(s *shelf) { d := b; d.ExpiresAt = &expires; put(s, d) }, "wrong"},
-		"no expiry":      {func(s *shelf) { d := de; d.ExpiresAt = nil; put(s, d) }, "wrong"},
-		"list lacks":     {func(s *shelf) { s.listed = s.listed[:1] }, "missing"},
-		"list has more":  {func(s *shelf) { s.listed = append(s.listed, sink.Document{ID: "a", Etag: 2}) }, "unexpected"},
-		"list has both":  {func(s *shelf) { s.listed = append(s.listed, b) }, "twice"},
-		"count of more":  {func(s *shelf) { s.count.Live = 3 }, "unexpected"},
-		"count of fewer": {func(s *shelf) { s.count.Live = 1 }, "missing"},
-		"config":         {func(s *shelf) { s.config.DefaultTTL = nil }, "wrong"},
-		"config's etag":  {func(s *shelf) { s.config.Etag = 2 }, "wrong"},
-		"config's mode":  {func(s *shelf) { s.config.IndexingMode = wire.Lazy }, "wrong"},
+		"all is right":           {func(*shelf) {}, ""},
+		"lost":                   {func(s *shelf) { delete(s.docs, Name{"c", "b"}) }, "missing"},
+		"expired":                {func(s *shelf) { put(s, sink.Document{ID: "a", Etag: 5}) }, "unexpected"},
+		"old version":            {func(s *shelf) { d := b; d.Etag = 3; put(s, d) }, "wrong"},
+		"bytes":                  {func(s *shelf) { d := b; d.Body = []byte(`{"ttl": -1}`); put(s, d) }, "wrong"},
+		"ts":                     {func(s *shelf) { d := b; d.Ts = 1; put(s, d) }, "wrong"},
+		"expiry":                 {func(s *shelf) { d := b; d.ExpiresAt = &expires; put(s, d) }, "wrong"},
+		"no expiry":              {func(s *shelf) { d := de; d.ExpiresAt = nil; put(s, d) }, "wrong"},
+		"list lacks":             {func(s *shelf) { s.listed = s.listed[:1] }, "missing"},
+		"list has more":          {func(s *shelf) { s.listed = append(s.listed, sink.Document{ID: "a", Etag: 2}) }, "unexpected"},
+		"list has both":          {func(s *shelf) { s.listed = append(s.listed, b) }, "twice"},
+		"by deadline: lacks one": {func(s *shelf) { s.expiring = nil }, "missing"},
+		"by deadline: never":     {func(s *shelf) { s.expiring = append(s.expiring, b) }, "unexpected"},
+		"by deadline: both":      {func(s *shelf) { s.expiring = append(s.expiring, s.expiring[0]) }, "twice"},
+		"count of more":          {func(s *shelf) { s.count.Live = 3 }, "unexpected"},
+		"count of fewer":         {func(s *shelf) { s.count.Live = 1 }, "missing"},
+		"config":                 {func(s *shelf) { s.config.DefaultTTL = nil }, "wrong"},
+		"config's etag":          {func(s *shelf) { s.config.Etag = 2 }, "wrong"},
+		"config's mode":          {func(s *shelf) { s.config.IndexingMode = wire.Lazy }, "wrong"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			l, _ := scene(t)
 			s := shelf{
-				docs: map[Name]sink.Document{{"c", "b"}: b, {"c", "d/e"}: de}, listed: []sink.Document{b, de},
+				docs: map[Name]sink.Document{{"c", "b"}: b, {"c", "d/e"}: de}, listed: []sink.Document{b, de}, expiring: []sink.Document{de},
 				count: wire.CountReply{Live: 2}, config: wire.Config{DefaultTTL: &five, IndexingMode: wire.Consistent, Etag: 1},
 			}
 			test.spoil(&s)

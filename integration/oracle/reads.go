@@ -1,6 +1,7 @@
 package oracle
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -13,8 +14,8 @@ import (
 )
 
 // CompareReads reads everything and compares it with the model: each document that was
-// ever written, by Get; every live document, by List; and each collection's count and
-// configuration. A document that expires meanwhile may be found or not. now is the clock.
+// ever written, by Get; every live document, by List; those that will expire, by Expiring; and each
+// collection's count and configuration. A document that expires meanwhile may be found or not. now is the clock.
 func (m *Model) CompareReads(ctx context.Context, reads readers.Reads, now func() wire.Time) Diff {
 	c := comparison{m: m, reads: reads, now: now, live: m.Live(now())}
 	work := make(chan Name)
@@ -33,6 +34,7 @@ func (m *Model) CompareReads(ctx context.Context, reads readers.Reads, now func(
 	workers.Wait()
 	for _, collection := range m.Collections() {
 		c.list(ctx, collection)
+		c.expiring(ctx, collection)
 		c.count(ctx, collection)
 		c.config(ctx, collection)
 	}
@@ -97,7 +99,7 @@ func (c *comparison) document(how string, name Name, got sink.Document, want Liv
 		c.add(Wrong, "%s: expires at %v, want %v", what, got.ExpiresAt, want.ExpiresAt)
 	}
 	same := want.sameBody
-	if _, ok := c.reads.(readers.Service); ok && how == "list" {
+	if _, ok := c.reads.(readers.Service); ok && how != "get" {
 		same = patch.Same // the page is one JSON text, so the bytes of a document may change
 	}
 	if !same(got.Body, want.Body) {
@@ -108,27 +110,49 @@ func (c *comparison) document(how string, name Name, got sink.Document, want Liv
 func (c *comparison) list(ctx context.Context, collection string) {
 	began := c.now()
 	got, err := c.reads.List(ctx, collection)
+	c.listed("list", collection, began, got, err)
+}
+
+// expiring compares the list by deadline.
+func (c *comparison) expiring(ctx context.Context, collection string) {
+	began := c.now()
+	got, err := c.reads.Expiring(ctx, collection)
+	c.listed(byDeadline, collection, began, got, err)
+	for i, d := range got {
+		if d.ExpiresAt == nil {
+			c.add(Unexpected, "%s %s: %s, which never expires", byDeadline, collection, d.ID)
+		} else if i > 0 && got[i-1].ExpiresAt != nil && cmp.Or(cmp.Compare(*got[i-1].ExpiresAt, *d.ExpiresAt), cmp.Compare(got[i-1].ID, d.ID)) >= 0 {
+			c.add(Order, "%s %s: %s of %s comes after %s of %s", byDeadline, collection, d.ID, d.ExpiresAt, got[i-1].ID, got[i-1].ExpiresAt)
+		}
+	}
+}
+
+// byDeadline is the kind of list that has only documents that will expire.
+const byDeadline = "list by deadline"
+
+// listed compares the documents of a list that began at an instant.
+func (c *comparison) listed(how, collection string, began wire.Time, got []sink.Document, err error) {
 	if err != nil {
-		c.add(Missing, "list %s: %v", collection, err)
+		c.add(Missing, "%s %s: %v", how, collection, err)
 		return
 	}
 	seen := map[Name]bool{}
 	for _, d := range got {
 		name := Name{collection, d.ID}
 		if seen[name] {
-			c.add(Twice, "list %s: %s", collection, name)
+			c.add(Twice, "%s %s: %s", how, collection, name)
 			continue
 		}
 		seen[name] = true
 		if want, live := c.live[name]; live {
-			c.document("list", name, d, want, began)
+			c.document(how, name, d, want, began)
 		} else {
-			c.add(Unexpected, "list %s: %s version %s, which is %s", collection, name, d.Etag, c.m.fate("/"+d.Etag.String()))
+			c.add(Unexpected, "%s %s: %s version %s, which is %s", how, collection, name, d.Etag, c.m.fate("/"+d.Etag.String()))
 		}
 	}
 	for name, want := range c.live {
-		if name.Collection == collection && !seen[name] && c.still(want) {
-			c.add(Missing, "list %s: %s is not in it, want version %s", collection, name, want.Etag)
+		if name.Collection == collection && !seen[name] && c.still(want) && (how != byDeadline || want.ExpiresAt != nil) {
+			c.add(Missing, "%s %s: %s is not in it, want version %s", how, collection, name, want.Etag)
 		}
 	}
 }

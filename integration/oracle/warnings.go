@@ -30,6 +30,14 @@ func (w Warning) ID() string {
 	return fmt.Sprintf("%s/%s/expiring/%d/%d", w.Name, w.Etag, w.Before, int64(w.Deadline))
 }
 
+// expect notes when a version that was just written expires, and when its warnings fall due.
+func (p *partition) expect(name Name, d Document, deadline wire.Time) {
+	p.soonest = min(p.soonest, deadline)
+	for _, w := range p.warningsOf(name, d) {
+		p.warnFrom = min(p.warnFrom, w.At())
+	}
+}
+
 // warn records the warnings of a partition that log time has reached. A version that expires at
 // this log time too is still there.
 func (m *Model) warn(p *partition) {

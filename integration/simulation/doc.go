@@ -5,8 +5,9 @@
 // processes are processor.Processor with the client library of NATS (process.go). They talk to
 // models of NATS (package natsmodel, through a pipe.Pipe) and of Redis (package redismodel, through
 // remote.go), and keep snapshots in memory (objects.go). The world carries each request to a model,
-// and each answer back, one at a time (world.go). It sends what clients send (client.go), and breaks
-// what the plan says (steps.go). An observer.Observer checks what must hold after each effect, clocks.go
+// and each answer back, one at a time (world.go). It sends what clients send (client.go), lets
+// processes serve reads (slides.go), and breaks what the plan says (steps.go). lists.go lists what Redis
+// held at some moments, once the history is over. An observer.Observer checks what must hold after each effect, clocks.go
 // what lapse has to say of a wrong clock, and verdict.go what must hold at the end. run.go runs a plan
 // until the world has come to rest.
 //

@@ -16,6 +16,7 @@ import (
 	"github.com/seed18712806/lapse/sink/embedded"
 	"github.com/seed18712806/lapse/sink/store"
 	"github.com/seed18712806/lapse/sink/wire"
+	"github.com/seed18712806/lapse/ttlrules"
 )
 
 // held is what Redis held when the plan had a step list.
@@ -124,6 +125,17 @@ func (l lists) check(model *redismodel.Server, partitions int) error {
 	slices.SortFunc(live, by)
 	if err := l.compare(sink.ListOptions{}, live); err != nil {
 		return err
+	}
+	var defaults []ttlrules.Default
+	for i := range partitions {
+		state, err := model.Partition(i).Load(context.Background())
+		if err != nil {
+			return err
+		}
+		defaults = append(defaults, state.Configs[l.collection].History.Current())
+	}
+	if len(slices.Compact(defaults)) > 1 {
+		return nil // a change has not reached all of them, and a list by deadline is 503
 	}
 	expire := slices.DeleteFunc(slices.Clone(live), func(d redismodel.Document) bool { return d.ExpiresAt == nil })
 	slices.SortFunc(expire, func(a, b redismodel.Document) int {

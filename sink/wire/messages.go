@@ -410,6 +410,10 @@ type ForecastRequest struct {
 	// "null" for off, "-1", or a number of seconds, as in a configuration. If it is left out
 	// (nil), the forecast is for the configured default.
 	DefaultTTL json.RawMessage `json:"defaultTtl,omitempty"`
+	// MinTTL and MaxTTL ask how many documents do not keep to these limits, as if they were configured
+	// now: numbers of seconds, 0 for none.
+	MinTTL int32 `json:"minTtl,omitempty"`
+	MaxTTL int32 `json:"maxTtl,omitempty"`
 }
 
 // Limits of a forecast.
@@ -426,6 +430,11 @@ type ForecastReply struct {
 	// AtOnce is how many live documents the change to the request's defaultTtl would
 	// expire at once. They are in no bucket. It is absent if the request had none.
 	AtOnce *int64 `json:"atOnce,omitempty"`
+	// Outside is how many live documents do not keep to the request's minTtl and maxTtl, by their own TTL
+	// or absolute deadline. It is absent if the request had neither. OutsideMore reports that there may be
+	// more: counting took too long.
+	Outside     *int64 `json:"outside,omitempty"`
+	OutsideMore bool   `json:"outsideMore,omitempty"`
 }
 
 // Bucket counts the documents that expire after From and at or before Until.

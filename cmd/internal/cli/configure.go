@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -29,7 +30,7 @@ type Config struct {
 	MaxTTL     *Limit      `name:"max-ttl" placeholder:"SECONDS|none" help:"Refuse writes with a longer time to live, or with none. It needs a default-ttl."`
 	WarnBefore *Warnings   `placeholder:"5m,1h|none" help:"Up to four durations before the deadline of a document, at which a warning is published (see watch --warnings)."`
 	Slide      *bool       `name:"slide-on-read" negatable:"" help:"Whether a get of a document renews its clock, once more than a tenth of its TTL has passed."`
-	DryRun     bool        `help:"Print what --default-ttl would do: how many documents would expire at once, and how many later. It changes nothing."`
+	DryRun     bool        `help:"Print what --default-ttl would do: how many documents would expire at once, and how many later; and how many documents do not keep to --min-ttl and --max-ttl. It changes nothing."`
 	Configuring
 	Connection
 }
@@ -45,11 +46,12 @@ func (c *Config) Run(ctx context.Context, streams output.Streams) error {
 	if err := CheckCollection(c.Collection); err != nil {
 		return err
 	}
-	others := c.Indexing != nil || c.MinTTL != nil || c.MaxTTL != nil || c.WarnBefore != nil || c.Slide != nil
-	changes := c.DefaultTTL != nil || others
+	foreseen := c.DefaultTTL != nil || c.MinTTL != nil || c.MaxTTL != nil
+	others := c.Indexing != nil || c.WarnBefore != nil || c.Slide != nil
+	changes := foreseen || others
 	switch {
-	case c.DryRun && (c.DefaultTTL == nil || others || c.IfMatch != nil || c.MsgID != nil):
-		return output.Usagef("--dry-run tells what a default TTL would do: use it with --default-ttl alone")
+	case c.DryRun && (!foreseen || others || c.IfMatch != nil || c.MsgID != nil):
+		return output.Usagef("--dry-run tells what a default TTL and limits would do: use it with --default-ttl, --min-ttl and --max-ttl alone")
 	case !changes && (c.IfMatch != nil || c.MsgID != nil):
 		return output.Usagef("--if-match and --msg-id belong to a change: use them with --default-ttl, --indexing or another property")
 	}
@@ -142,24 +144,39 @@ func (c *Config) apply(now wire.Config) wire.Config {
 	return config
 }
 
-// dryRun prints what a new default TTL would do. The forecast is as long as that TTL, so it counts
-// every document that inherits it.
+// dryRun prints what a new default TTL and new limits would do. The forecast is as long as that TTL, so it
+// counts every document that inherits it.
 func (c *Config) dryRun(ctx context.Context, conn *client.Client, streams output.Streams) error {
-	text, within := json.RawMessage("null"), wire.DefaultWithin
-	if n := ttlrules.Default(*c.DefaultTTL); n != ttlrules.Off {
-		text = strconv.AppendInt(nil, int64(n), 10)
-		if n > 0 {
-			within = time.Duration(n) * time.Second
-		}
-	}
-	reply, err := conn.Forecast(ctx, c.Collection, wire.ForecastRequest{
-		Buckets: wire.DefaultBuckets, Within: within.String(), DefaultTTL: text,
-	})
+	config, err := conn.Config(ctx, c.Collection)
 	if err != nil {
 		return err
 	}
-	if reply.AtOnce == nil {
+	config = c.apply(config)
+	request := wire.ForecastRequest{Buckets: wire.DefaultBuckets, Within: wire.DefaultWithin.String()}
+	if c.MinTTL != nil || c.MaxTTL != nil {
+		request.MinTTL, request.MaxTTL = config.MinTTL, config.MaxTTL
+	}
+	if c.DefaultTTL != nil {
+		request.DefaultTTL = json.RawMessage("null")
+		if n := ttlrules.Default(*c.DefaultTTL); n != ttlrules.Off {
+			request.DefaultTTL = strconv.AppendInt(nil, int64(n), 10)
+			if n > 0 {
+				request.Within = (time.Duration(n) * time.Second).String()
+			}
+		}
+	}
+	reply, err := conn.Forecast(ctx, c.Collection, request)
+	if err != nil {
+		return err
+	}
+	if c.DefaultTTL != nil && reply.AtOnce == nil {
 		return errors.New("this lapse cannot forecast a change of the default TTL: its version is too old; update the server")
+	}
+	if (c.MinTTL != nil || c.MaxTTL != nil) && !c.JSON() {
+		least, outside := map[bool]string{true: "at least "}[reply.OutsideMore], cmp.Or(reply.Outside, new(int64))
+		if _, err := fmt.Fprintf(streams.Out, "%s: %s%d documents do not keep to the limits, and would stay as they are; nothing is changed\n", c.Collection, least, *outside); err != nil || c.DefaultTTL == nil {
+			return err
+		}
 	}
 	if !c.JSON() {
 		if _, err := fmt.Fprintf(streams.Out, "%s default-ttl=%s would expire %d at once; nothing is changed\n",

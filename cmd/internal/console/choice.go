@@ -151,6 +151,16 @@ func (c Choice) Slides() string {
 	return no
 }
 
+// limits are the limits of the TTL, as parameters of a forecast.
+func (c Choice) limits() (parameters []string) {
+	for name, n := range map[string]int32{"minTtl": c.more.MinTTL, "maxTtl": c.more.MaxTTL} {
+		if n != 0 {
+			parameters = append(parameters, name, strconv.Itoa(int(n)))
+		}
+	}
+	return parameters
+}
+
 // Default is the default TTL as JSON has it.
 func (c Choice) Default() string {
 	if c.TTL == nil {

@@ -35,4 +35,5 @@ func testClock(t *testing.T, r *rig) {
 	if got := expires(); got != "2030-01-31T18:00:00.000Z" {
 		t.Errorf("after a conflict it expires at %s", got)
 	}
+	b.get("/console/collections/clocks/configure").send("configure-form", "max", "7200").want(200, "1 document does not keep to the limits")
 }

@@ -31,8 +31,10 @@ func (v *visit) ahead() ahead {
 // forecast is a chart of a collection's future, or why there is none.
 type forecast struct {
 	Chart
-	Missing string
-	AtOnce  int64 // documents that another default would expire at once
+	Missing     string
+	AtOnce      int64 // documents that another default would expire at once
+	Outside     int64 // documents that do not keep to the limits; OutsideMore: at least
+	OutsideMore bool
 }
 
 type collectionData struct {
@@ -147,9 +149,10 @@ func snippet(document []byte) string {
 
 // forecast asks for a forecast, with another default TTL if there is one. missing is why there is
 // none.
-func (v *visit) forecast(within ahead, defaultTTL string) (reply *wire.ForecastReply, missing string) {
+func (v *visit) forecast(within ahead, defaultTTL string, limits ...string) (reply *wire.ForecastReply, missing string) {
 	reply = &wire.ForecastReply{}
-	err := v.api.Read(apiCollectionPath(v.collection, "forecast"), reply, "within", within.Name, "buckets", strconv.Itoa(within.buckets), "defaultTtl", defaultTTL)
+	parameters := append([]string{"within", within.Name, "buckets", strconv.Itoa(within.buckets), "defaultTtl", defaultTTL}, limits...)
+	err := v.api.Read(apiCollectionPath(v.collection, "forecast"), reply, parameters...)
 	if err != nil {
 		return nil, err.Error()
 	}

@@ -66,7 +66,7 @@ func (v *visit) preview(form url.Values) (*configureData, error) {
 	}
 	today, missing := v.forecast(within, "")
 	data.Today.Missing = missing
-	then, missing := v.forecast(within, data.Choice.Default())
+	then, missing := v.forecast(within, data.Choice.Default(), data.Choice.limits()...)
 	data.Then.Missing = missing
 	var most int64
 	for _, reply := range []*wire.ForecastReply{today, then} {
@@ -81,6 +81,9 @@ func (v *visit) preview(form url.Values) (*configureData, error) {
 		data.Then.Chart = newChart(then.Buckets, most)
 		if then.AtOnce != nil {
 			data.Then.AtOnce = *then.AtOnce
+		}
+		if then.Outside != nil {
+			data.Then.Outside, data.Then.OutsideMore = *then.Outside, then.OutsideMore
 		}
 	}
 	return data, nil

@@ -64,6 +64,11 @@ func TestClockRows(t *testing.T) {
 	}
 	r.do("GET", doc("k"), "").want(t, 404)
 
+	// A forecast counts what does not keep to limits: of a and k, a has a ttl of 600, and k has expired.
+	r.do("GET", "/collections/c/forecast?minTtl=601&maxTtl=7200", "").want(t, 200, `"outside":1`)
+	r.do("GET", "/collections/c/forecast?minTtl=600", "").want(t, 200, `"outside":0`)
+	r.do("GET", "/collections/c/forecast?maxTtl=0", "").want(t, 400, "maxTtl")
+
 	// While TTL is off, both are stored and not interpreted; later they count.
 	r.do("PUT", "/collections/off", `{}`).want(t, 200)
 	off := func(id string) string { return "/collections/off/documents/" + id }

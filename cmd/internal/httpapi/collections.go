@@ -211,7 +211,7 @@ func countDocuments(a *API, w http.ResponseWriter, r *request) error {
 }
 
 func forecastDocuments(a *API, w http.ResponseWriter, r *request) error {
-	query, err := r.query("within", "buckets", "defaultTtl")
+	query, err := r.query("within", "buckets", "defaultTtl", "minTtl", "maxTtl")
 	if err != nil {
 		return err
 	}
@@ -221,6 +221,13 @@ func forecastDocuments(a *API, w http.ResponseWriter, r *request) error {
 	}
 	if opts.Within, err = within(query); err != nil {
 		return err
+	}
+	for name, limit := range map[string]*int32{"minTtl": &opts.Least, "maxTtl": &opts.Most} {
+		n, err := number(query, name, ttlrules.MaxSeconds)
+		if err != nil {
+			return err
+		}
+		*limit = int32(n)
 	}
 	if query.Has("defaultTtl") {
 		d, err := ttlrules.ParseDefault([]byte(query.Get("defaultTtl")))

@@ -19,6 +19,8 @@ type Reads interface {
 	Get(ctx context.Context, collection, id string) (sink.Document, error)
 	// List returns a whole collection.
 	List(ctx context.Context, collection string) ([]sink.Document, error)
+	// Expiring returns the documents of a collection that will expire, by their deadlines and ids.
+	Expiring(ctx context.Context, collection string) ([]sink.Document, error)
 	Count(ctx context.Context, collection string) (wire.CountReply, error)
 	Config(ctx context.Context, collection string) (wire.Config, error)
 	String() string
@@ -35,18 +37,26 @@ type reader struct{ *sink.Reader }
 func (reader) String() string { return "sink.Reader" }
 
 // The first page is small, so that a list needs continuations; later pages are larger.
-const firstPage, largestPage = 50, 1000
+const firstPage, firstExpiring, largestPage = 50, 2, 1000
 
 func (r reader) List(ctx context.Context, collection string) ([]sink.Document, error) {
-	return pages(func(limit int, continuation string) ([]sink.Document, string, error) {
-		page, err := r.Reader.List(ctx, collection, sink.ListOptions{Limit: limit, Continuation: continuation})
+	return r.list(ctx, collection, firstPage, "")
+}
+
+func (r reader) Expiring(ctx context.Context, collection string) ([]sink.Document, error) {
+	return r.list(ctx, collection, firstExpiring, wire.ByDeadline)
+}
+
+func (r reader) list(ctx context.Context, collection string, first int, order wire.Order) ([]sink.Document, error) {
+	return pages(first, func(limit int, continuation string) ([]sink.Document, string, error) {
+		page, err := r.Reader.List(ctx, collection, sink.ListOptions{Limit: limit, Continuation: continuation, Order: order})
 		return page.Documents, page.Continuation, err
 	})
 }
 
 // pages reads all pages of a list.
-func pages(read func(limit int, continuation string) ([]sink.Document, string, error)) (all []sink.Document, err error) {
-	limit, continuation := firstPage, ""
+func pages(limit int, read func(limit int, continuation string) ([]sink.Document, string, error)) (all []sink.Document, err error) {
+	continuation := ""
 	for first := true; first || continuation != ""; first = false {
 		var page []sink.Document
 		if page, continuation, err = read(limit, continuation); err != nil {
@@ -118,9 +128,17 @@ func (s Service) Get(ctx context.Context, collection, id string) (sink.Document,
 }
 
 func (s Service) List(ctx context.Context, collection string) ([]sink.Document, error) {
-	return pages(func(limit int, continuation string) (page []sink.Document, next string, err error) {
+	return s.list(ctx, collection, firstPage, "")
+}
+
+func (s Service) Expiring(ctx context.Context, collection string) ([]sink.Document, error) {
+	return s.list(ctx, collection, firstExpiring, wire.ByDeadline)
+}
+
+func (s Service) list(ctx context.Context, collection string, first int, order wire.Order) ([]sink.Document, error) {
+	return pages(first, func(limit int, continuation string) (page []sink.Document, next string, err error) {
 		var reply wire.ListReply
-		_, err = s.request(ctx, s.prefix.Read("list", collection), wire.ListRequest{Limit: limit, Continuation: continuation}, &reply)
+		_, err = s.request(ctx, s.prefix.Read("list", collection), wire.ListRequest{Limit: limit, Continuation: continuation, Order: order}, &reply)
 		for _, d := range reply.Documents {
 			page = append(page, sink.Document{ID: d.ID, Etag: d.Etag, Ts: d.Ts, ExpiresAt: d.ExpiresAt, Body: d.Document})
 		}
