@@ -23,7 +23,7 @@ import (
 // documents are due in collections that are dropped or lose their index.
 var points = []crash.Point{
 	crash.AfterTake, crash.AfterRead, crash.AfterFind, crash.AfterScan, crash.BeforeFence, crash.AfterFence, crash.BeforePublish, crash.AfterPublish, crash.BeforeCommit, crash.AfterCommit,
-	crash.AfterControl, crash.BeforeCheckpoint, crash.AfterCheckpoint,
+	crash.AfterControl, crash.BeforeCheckpoint, crash.AfterCheckpoint, crash.AfterWarn,
 }
 
 var drainPoints = []crash.Point{crash.AfterDrain, crash.BeforeFinish, crash.AfterFinish}
@@ -450,7 +450,7 @@ func randomMessage(rng *rand.Rand) (subject, body string, header nats.Header) {
 	collection := []string{"a", "a", "b"}[rng.IntN(3)]
 	n := rng.IntN(1000)
 	if n < 30 {
-		configs := []string{`{"defaultTtl":1}`, `{"defaultTtl":2}`, `{"defaultTtl":-1}`, `{}`, `{"defaultTtl":1}`}
+		configs := []string{`{"defaultTtl":1}`, `{"defaultTtl":2,"warnBefore":[1]}`, `{"defaultTtl":-1,"warnBefore":[1,2]}`, `{}`, `{"defaultTtl":2,"warnBefore":[1]}`}
 		if collection == "b" {
 			configs = []string{`{"indexingMode":"none"}`, `{}`, `{"defaultTtl":1}`, `{"defaultTtl":-1}`, `{"indexingMode":"none"}`}
 		}
