@@ -241,9 +241,9 @@ func (g *generator) bad(collection, id string) {
 	case 4:
 		g.send(g.pick("bad subject", "write.upsert."+collection, "write.upsert."+collection+".%zz", "write.bogus."+collection+".a", "write.upsert.c$.a", "config."+collection+".x"), `{}`, nil)
 	case 5:
-		g.send("write.touch"+subject[len("write.upsert"):], `{}`, nil)
+		g.send("write.touch"+subject[len("write.upsert"):], g.pick("body of a touch", `{}`, ``), harness.Header(g.pick("header of a touch", wire.HeaderSlide, wire.HeaderTrace), "true"))
 	case 6:
-		g.send(subject, `{}`, harness.Header(g.pick("bad header", "Lapse-Unknown", wire.HeaderClock, wire.HeaderExpiresAt), "x"))
+		g.send(subject, `{}`, harness.Header(g.pick("bad header", "Lapse-Unknown", wire.HeaderClock, wire.HeaderExpiresAt, wire.HeaderSlide), "x"))
 	default:
 		g.send("drop."+collection, `x`, nil)
 	}

@@ -21,7 +21,9 @@ const (
 	HeaderExpiresAt = "Lapse-Expires-At"
 	HeaderClock     = "Lapse-Clock" // on a write: see ClockKeep
 	// HeaderSlide is on the touch that lapse appends for a read, where [Config.SlideOnRead] is set. Such a
-	// touch that comes too late takes no effect, and is not rejected: no client has published it.
+	// touch that comes too late takes no effect, and is not rejected: no client has published it. It is
+	// refused on a message that has no etag in HeaderIfMatch, or has a HeaderReplyTo. A client that forges
+	// all of that goes without the rejection of its own touch, and gains nothing.
 	HeaderSlide   = "Lapse-Slide"
 	HeaderCode    = "Lapse-Code"    // on a rejection: the status, such as 400
 	HeaderError   = "Lapse-Error"   // on a rejection: what was wrong and what is allowed

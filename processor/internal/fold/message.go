@@ -298,6 +298,9 @@ func (d Decoder) header(m *Message, header map[string][]string) {
 	default:
 		bad(severalTimes, wire.HeaderReplyTo, len(replies))
 	}
+	if m.Slide && (m.IfMatch.Etag == 0 || len(replies) > 0) {
+		bad("header %s is not for clients: lapse puts it on its own touches, which have an etag in %s and no %s. Leave it out.", wire.HeaderSlide, wire.HeaderIfMatch, wire.HeaderReplyTo)
+	}
 }
 
 // ownHeaders is the beginning of the names of lapse's headers.
