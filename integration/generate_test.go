@@ -216,6 +216,9 @@ func (g *generator) write(collection, id string) {
 	if op != wire.Delete && g.number("deadline", 8) == 0 { // one that is too early, or goes with a ttl, is refused
 		header.Set(wire.HeaderExpiresAt, g.pick("expires at", "@-100", "@500", "@1000", "@1000", "@2000"))
 	}
+	if own > 0 && op != wire.Patch && g.number("limit", 3) == 0 { // with a deadline it is refused
+		header.Set(wire.HeaderNotAfter, g.pick("not after", "@500", "@1000", "@1500", "@2500"))
+	}
 	if op != wire.Delete && op != wire.Touch && g.number("clock", 4) == 0 {
 		header.Set(wire.HeaderClock, wire.ClockKeep)
 	}
@@ -243,7 +246,7 @@ func (g *generator) bad(collection, id string) {
 	case 5:
 		g.send("write.touch"+subject[len("write.upsert"):], g.pick("body of a touch", `{}`, ``), harness.Header(g.pick("header of a touch", wire.HeaderSlide, wire.HeaderTrace), "true"))
 	case 6:
-		g.send(subject, `{}`, harness.Header(g.pick("bad header", "Lapse-Unknown", wire.HeaderClock, wire.HeaderExpiresAt, wire.HeaderSlide), "x"))
+		g.send(subject, `{}`, harness.Header(g.pick("bad header", "Lapse-Unknown", wire.HeaderClock, wire.HeaderExpiresAt, wire.HeaderNotAfter, wire.HeaderSlide), "x"))
 	default:
 		g.send("drop."+collection, `x`, nil)
 	}

@@ -42,6 +42,7 @@ type Document struct {
 	TTL    int32      // its own TTL in seconds; -1 never, 0 none
 	Begin  wire.Time  // from which the TTL counts
 	End    *wire.Time // the absolute deadline; nil if it has none
+	Last   *wire.Time // it does not live longer, whatever its TTL is; nil if it has no such limit
 	Trace  string
 }
 
@@ -49,7 +50,7 @@ type Document struct {
 type Expiry struct {
 	Name
 	Document
-	Seconds   int32 // the TTL that counted; 0 if an absolute deadline did
+	Seconds   int32 // the TTL that counted; 0 if an absolute deadline or a limit did
 	ExpiredAt wire.Time
 }
 
@@ -232,6 +233,8 @@ func (p *partition) deadline(name Name, d Document) (at wire.Time, seconds int32
 		return 0, 0, false
 	case d.End != nil:
 		return max(*d.End, d.Ts), 0, true
+	case d.Last != nil && (d.TTL < 1 || d.Begin+wire.Time(d.TTL)*1000 > *d.Last):
+		return max(*d.Last, d.Ts), 0, true
 	case d.TTL != 0: // its own
 		seconds = d.TTL
 	default:

@@ -71,7 +71,7 @@ func (o *Collection[T]) Drop(ctx context.Context, options ...Option) (Written, e
 func (o *Collection[T]) send(ctx context.Context, subject string, body []byte, options []Option) (Written, error) {
 	s, err := settle(options)
 	if err == nil && s.clock() {
-		err = invalid("a configuration and a drop have no document, and so no TTL: leave the options TTL, ExpiresAt and KeepClock out")
+		err = invalid("a configuration and a drop have no document, and so no TTL: leave the options TTL, ExpiresAt, NotAfter and KeepClock out")
 	}
 	if err != nil {
 		return Written{}, o.wrap("", err)

@@ -20,6 +20,9 @@ const (
 	// absolute deadline, in place of a ttl.
 	HeaderExpiresAt = "Lapse-Expires-At"
 	HeaderClock     = "Lapse-Clock" // on a write: see ClockKeep
+	// HeaderNotAfter is on a write whose body has a ttl: an absolute instant, from which the document is
+	// expired however long its TTL is renewed. The sooner of both is its deadline.
+	HeaderNotAfter = "Lapse-Not-After"
 	// HeaderSlide is on the touch that lapse appends for a read, where [Config.SlideOnRead] is set. Such a
 	// touch that comes too late takes no effect, and is not rejected: no client has published it. It is
 	// refused on a message that has no etag in HeaderIfMatch, or has a HeaderReplyTo. A client that forges

@@ -157,7 +157,11 @@ func (d *Decision) next(m *Message, live *Version, config store.Config, at int64
 			return nil, Refuse(wire.StatusTooLarge, "the patched document is %s long: use at most %s.", InBytes(len(body)), InBytes(d.limits.MaxBody))
 		}
 	}
-	return &Version{Header: m.header(live, body, at), Body: body}, nil
+	h := m.header(live, body, at)
+	if r := checkLimited(m, h, config); r != nil {
+		return nil, r
+	}
+	return &Version{Header: h, Body: body}, nil
 }
 
 // expireIn expires the version in a slot, if it is expired at the watermark.
