@@ -137,7 +137,11 @@ func (m *Model) compareExpiry(d *Diff, want expected, msg Message, seen map[stri
 		}
 		delete(members, member)
 	}
-	if body := members["document"]; !e.sameBody(body, bytes.TrimSpace(e.Body)) {
+	if body := members["document"]; e.Bare {
+		compare("documentOmitted", string(members["documentOmitted"]), "true")
+		compare("document", string(body), "")
+		delete(members, "documentOmitted")
+	} else if !e.sameBody(body, bytes.TrimSpace(e.Body)) {
 		compare("document", abbreviate(body), abbreviate(e.Body))
 	}
 	delete(members, "document")

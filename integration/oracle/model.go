@@ -50,6 +50,7 @@ type Document struct {
 type Expiry struct {
 	Name
 	Document
+	Bare      bool  // the event has no document
 	Seconds   int32 // the TTL that counted; 0 if an absolute deadline or a limit did
 	ExpiredAt wire.Time
 }
@@ -79,6 +80,7 @@ type Collection struct {
 	Min, Max   int32
 	WarnBefore []int32
 	Slides     bool
+	Bare       bool // its events have no document
 }
 
 // partition is the state of one partition. It holds all collections.
@@ -214,7 +216,7 @@ func (p *partition) due(now wire.Time) []Expiry {
 		p.soonest = min(p.soonest, deadline)
 		if deadline <= now {
 			due = append(due, Expiry{
-				Name: name, Document: d, Seconds: seconds,
+				Name: name, Document: d, Bare: p.collections[name.Collection].Bare, Seconds: seconds,
 				ExpiredAt: max(deadline, p.collections[name.Collection].Since),
 			})
 		}
@@ -273,6 +275,9 @@ func (m *Model) Live(at wire.Time) map[Name]Live {
 func (m *Model) Config(collection string) wire.Config {
 	c := m.partitions[0].collections[collection]
 	config := wire.Config{IndexingMode: wire.Consistent, Etag: c.Etag, MinTTL: c.Min, MaxTTL: c.Max, WarnBefore: c.WarnBefore, SlideOnRead: c.Slides}
+	if c.Bare {
+		config.EventBody = new(bool)
+	}
 	if c.Default != 0 {
 		config.DefaultTTL = &c.Default
 	}

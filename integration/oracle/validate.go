@@ -211,6 +211,10 @@ func configuration(body []byte, current Collection) (next Collection, ok bool) {
 			if next.Max, ok = ttl(raw); !ok || next.Max < 0 {
 				return Collection{}, false
 			}
+		case "eventBody":
+			if next.Bare = string(raw) == "false"; !next.Bare && string(raw) != "true" {
+				return Collection{}, false
+			}
 		case "slideOnRead":
 			if next.Slides = string(raw) == "true"; !next.Slides && string(raw) != "false" {
 				return Collection{}, false

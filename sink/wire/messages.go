@@ -194,6 +194,9 @@ type Config struct {
 	// SlideOnRead renews the clock of a document that is read with get, once more than a tenth of its
 	// TTL has passed. An absolute deadline does not slide.
 	SlideOnRead bool `json:"slideOnRead,omitempty"`
+	// EventBody false lets the events of the collection go without the document, marked as Omitted. Nil is
+	// true.
+	EventBody *bool `json:"eventBody,omitempty"`
 	// IndexBuilding, in a read, means that the index is being built.
 	IndexBuilding bool `json:"indexBuilding,omitempty"`
 	// Etag, in a read, is the log sequence of the message that made this
@@ -215,7 +218,7 @@ type Event struct {
 	Collection string `json:"collection"`
 	// Document is the last version, its bytes unchanged; absent if Omitted.
 	Document  json.RawMessage `json:"document,omitempty"`
-	Omitted   bool            `json:"documentOmitted,omitempty"` // the document was too large for the server's limits
+	Omitted   bool            `json:"documentOmitted,omitempty"` // too large for the server's limits, or Config.EventBody is false
 	Etag      Etag            `json:"etag"`
 	Ts        Time            `json:"ts"`
 	TTL       int32           `json:"ttl,omitempty"` // the seconds that counted; 0 if an absolute deadline did

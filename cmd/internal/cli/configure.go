@@ -29,6 +29,7 @@ type Config struct {
 	MaxTTL     *Limit      `name:"max-ttl" placeholder:"SECONDS|none" help:"Refuse writes with a longer time to live, or with none. It needs a default-ttl."`
 	WarnBefore *Warnings   `placeholder:"5m,1h|none" help:"Up to four durations before the deadline of a document."`
 	Slide      *bool       `name:"slide-on-read" negatable:"" help:"Whether a get of a document renews its clock, once more than a tenth of its TTL has passed."`
+	EventBody  *bool       `negatable:"" help:"Whether expiry events have the document."`
 	DryRun     bool        `help:"Print what --default-ttl would do: how many documents would expire at once, and how many later. It changes nothing."`
 	Configuring
 	Connection
@@ -37,7 +38,7 @@ type Config struct {
 // Help implements [kong.HelpProvider].
 func (Config) Help() string {
 	return `Without flags it prints the configuration. --default-ttl, --indexing, --min-ttl, --max-ttl,
---warn-before and --slide-on-read change what they name and nothing else. A change counts at once, also for the documents that already exist.`
+--warn-before, --slide-on-read and --event-body change what they name and nothing else. A change counts at once, also for the documents that already exist.`
 }
 
 // Run runs the command.
@@ -45,7 +46,7 @@ func (c *Config) Run(ctx context.Context, streams output.Streams) error {
 	if err := CheckCollection(c.Collection); err != nil {
 		return err
 	}
-	others := c.Indexing != nil || c.MinTTL != nil || c.MaxTTL != nil || c.WarnBefore != nil || c.Slide != nil
+	others := c.Indexing != nil || c.MinTTL != nil || c.MaxTTL != nil || c.WarnBefore != nil || c.Slide != nil || c.EventBody != nil
 	changes := c.DefaultTTL != nil || others
 	switch {
 	case c.DryRun && (c.DefaultTTL == nil || others || c.IfMatch != nil || c.MsgID != nil):
@@ -132,6 +133,13 @@ func (c *Config) apply(now wire.Config) wire.Config {
 	}
 	if c.Slide != nil {
 		config.SlideOnRead = *c.Slide
+	}
+	switch {
+	case c.EventBody == nil:
+	case *c.EventBody:
+		config.EventBody = nil
+	default:
+		config.EventBody = c.EventBody
 	}
 	if c.DefaultTTL != nil {
 		config.DefaultTTL = nil

@@ -90,7 +90,7 @@ func (c *Watch) print(streams output.Streams, n client.Notification) error {
 		err = output.PrintJSON(streams.Out, n.Expired)
 	case n.Expired != nil:
 		e := n.Expired
-		document := "(too large for the event)"
+		document := "(not in the event)"
 		if !e.Omitted {
 			document = output.Compact(e.Document)
 		}

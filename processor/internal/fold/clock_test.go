@@ -87,6 +87,8 @@ func TestG8_BadClocks(t *testing.T) {
 		{"lapse.config.c", nil, `{"warnBefore":["5"]}`, warn},
 		{"lapse.config.c", nil, `{"slideOnRead":1}`, "slideOnRead 1 is not valid: use true or false."},
 		{"lapse.config.c", nil, `{"slideOnRead":null}`, "slideOnRead null is not valid"},
+		{"lapse.config.c", nil, `{"eventBody":0}`, "eventBody 0 is not valid: use true or false."},
+		{"lapse.config.c", nil, `{"eventBody":null}`, "eventBody null is not valid"},
 		{"lapse.config.c", nil, `{"changes":true}`, `property "changes" is not known`},
 	} {
 		m := decoder.Decode(c.subject, c.header, []byte(c.body), Position{Seq: 7, Time: 1000})
@@ -284,7 +286,7 @@ func TestG3_ATouchWithANearDeadlineIsReadWhole(t *testing.T) {
 // after it was not asked for.
 func TestWarningsCountSince(t *testing.T) {
 	c, said := store.Config{}, ""
-	for i, body := range []string{`{"warnBefore":[60]}`, `{"warnBefore":[300,60],"slideOnRead":true}`, `{"warnBefore":[]}`, `{"defaultTtl":5,"warnBefore":[60]}`} {
+	for i, body := range []string{`{"warnBefore":[60]}`, `{"warnBefore":[300,60],"slideOnRead":true}`, `{"warnBefore":[]}`, `{"defaultTtl":5,"warnBefore":[60],"eventBody":false}`} {
 		seq := uint64(i + 1)
 		var r *Refusal
 		if c, r = Configured(c, decoder.Decode("lapse.config.c", nil, []byte(body), Position{Seq: seq, Time: 1000 * int64(seq)}), 1000*int64(seq)); r != nil {
@@ -294,9 +296,9 @@ func TestWarningsCountSince(t *testing.T) {
 		if err != nil || fmt.Sprint(again) != fmt.Sprint(c) {
 			t.Errorf("%+v is read again as %+v, %v", c, again, err)
 		}
-		said += fmt.Sprint(c.Warnings, c.Wire().WarnBefore, c.SlideOnRead, "; ")
+		said += fmt.Sprint(c.Warnings, c.Wire().WarnBefore, c.SlideOnRead, c.Bodies, "; ")
 	}
-	if want := "[{60 1000 1}] [60] false; [{300 2000 2} {60 1000 1}] [300 60] true; [] [] false; [{60 4000 4}] [60] false; "; said != want {
+	if want := "[{60 1000 1}] [60] false []; [{300 2000 2} {60 1000 1}] [300 60] true []; [] [] false []; [{60 4000 4}] [60] false [{4000 4}]; "; said != want {
 		t.Errorf("%s\nwant %s", said, want)
 	}
 }

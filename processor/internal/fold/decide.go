@@ -235,14 +235,20 @@ func storedTTL(body []byte) ttlrules.TTL {
 	return ttl
 }
 
-// expire adds the expiry event of a version.
+// expire adds the expiry event of a version. It goes without the document where the collection's
+// configuration says so.
 func (d *Decision) expire(key Key, v Version, x ttlrules.Expiry) {
 	d.Expired++
+	omitted := d.catalog.Config(key.Collection).OmitsDocument(x)
+	if omitted {
+		v.Body = nil
+	}
 	d.Outputs = append(d.Outputs, Output{
 		Message: events.Expired(d.limits.Log, wire.Event{
 			ID:         key.ID,
 			Collection: CollectionName(key.Collection),
 			Document:   v.Body,
+			Omitted:    omitted,
 			Etag:       wire.Etag(v.Header.Etag),
 			Ts:         wire.Time(v.Header.Ts),
 			TTL:        x.TTL,

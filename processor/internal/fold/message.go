@@ -58,6 +58,7 @@ type Requested struct {
 	MinTTL, MaxTTL int32 // 0: no limit
 	WarnBefore     []int32
 	SlideOnRead    bool
+	NoEventBody    bool
 }
 
 // IfMatch is the etag that a message demands: a write that of the live document, a
