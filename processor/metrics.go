@@ -34,6 +34,7 @@ func newMetrics() *metrics {
 		rejected.WithLabelValues(strconv.Itoa(code)) // so that the first one is an increase
 	}
 	expired := counter("documents_expired_total", "Documents that were reaped, or met by a write, after their deadline.")
+	warned := counter("warnings_total", "Warnings of documents that will expire: each document once for each of the seconds of warnBefore.")
 	fenced := counter("steps_fenced_total", "Steps that were refused because the partition had moved on without this process.")
 	rebuilds := counter("partitions_damaged_total", "Partitions that were found damaged and are rebuilt from the log.")
 	lateness := prometheus.NewHistogram(prometheus.HistogramOpts{
@@ -47,8 +48,8 @@ func newMetrics() *metrics {
 		Buckets: []float64{.0001, .00025, .0005, .001, .002, .005, .01, .02, .05, .1, .5, 1, 5},
 	})
 	m.retention = retention.NewMetrics()
-	m.Metrics = partition.Metrics{Applied: applied, Rejected: rejected, Expired: expired, Fenced: fenced, Rebuilds: rebuilds, Lateness: lateness, Commits: commits}
-	m.all = []prometheus.Collector{applied, rejected, expired, m.emitted, fenced, rebuilds, lateness, commits}
+	m.Metrics = partition.Metrics{Applied: applied, Rejected: rejected, Expired: expired, Warned: warned, Fenced: fenced, Rebuilds: rebuilds, Lateness: lateness, Commits: commits}
+	m.all = []prometheus.Collector{applied, rejected, expired, warned, m.emitted, fenced, rebuilds, lateness, commits}
 	m.all = append(m.all, m.retention.Collectors()...)
 	return m
 }

@@ -20,7 +20,7 @@ var (
 	//go:embed some.lua
 	someSource string
 
-	nearestScript = layout.NewHeadScript(afterSource + nearestSource)
+	nearestScript = layout.NewHeadScript(layout.After + nearestSource)
 	someScript    = layout.NewHeadScript(someSource)
 )
 

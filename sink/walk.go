@@ -9,12 +9,10 @@ import (
 )
 
 var (
-	//go:embed after.lua
-	afterSource string
 	//go:embed walk.lua
 	walkSource string
 
-	walkScript = layout.NewHeadScript(afterSource + walkSource)
+	walkScript = layout.NewHeadScript(layout.After + walkSource)
 )
 
 // Positions in the reply of walk.lua.

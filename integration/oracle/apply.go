@@ -2,6 +2,7 @@ package oracle
 
 import (
 	"cmp"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -75,6 +76,9 @@ func (m *Model) write(p *partition, msg Message, rest string) {
 	if deadline, _, ok := p.deadline(name, next); ok {
 		p.soonest = min(p.soonest, deadline)
 		outcome.ExpiresAt = &deadline
+		for _, w := range p.warningsOf(name, next) {
+			p.warnFrom = min(p.warnFrom, w.At())
+		}
 	}
 	if seconds, ok := ttl(asked.ttl); !on && (!ok || seconds > 0 || asked.end != nil) {
 		outcome.Warning = "TTL is off in collection " + collection // and more
@@ -146,7 +150,10 @@ func (m *Model) administer(p *partition, msg Message, kind, collection string, r
 	if next.Default == current.Default {
 		next.Since = current.Since // an equal default changes nothing
 	}
+	if next.WarnSince = m.now; slices.Equal(next.WarnBefore, current.WarnBefore) {
+		next.WarnSince = current.WarnSince
+	}
 	p.collections[collection] = next
-	p.soonest = m.now // the change may move every deadline
+	p.soonest, p.warnFrom = m.now, m.now // the change may move every deadline
 	m.Outcomes[msg.Seq] = wire.Outcome{Status: wire.StatusOK, Etag: next.Etag, Ts: m.now}
 }

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"hash/fnv"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -18,11 +19,13 @@ type expected struct {
 	expiries   map[string]Expiry    // by ce-id: the log has reached the deadline
 	dueOnly    map[string]Expiry    // by ce-id: due by the clock, but the log has not reached the deadline
 	rejections map[uint64]Rejection // by sequence
+
+	warnings, warningsDue map[string]Warning // as expiries and dueOnly
 }
 
 // expected returns what lapse may have published by an instant.
 func (m *Model) expected(at wire.Time) expected {
-	want := expected{expiries: map[string]Expiry{}, dueOnly: map[string]Expiry{}, rejections: map[uint64]Rejection{}}
+	want := expected{expiries: map[string]Expiry{}, dueOnly: map[string]Expiry{}, rejections: map[uint64]Rejection{}, warnings: map[string]Warning{}, warningsDue: map[string]Warning{}}
 	for _, e := range m.Expiries {
 		want.expiries[e.ID()] = e
 	}
@@ -37,6 +40,12 @@ func (m *Model) expected(at wire.Time) expected {
 	}
 	for _, r := range m.Rejections {
 		want.rejections[r.Seq] = r
+	}
+	for _, w := range m.Warnings {
+		want.warnings[w.ID()] = w
+	}
+	for _, w := range m.warningsDue(at) {
+		want.warningsDue[w.ID()] = w
 	}
 	return want
 }
@@ -54,6 +63,8 @@ func (m *Model) CompareEvents(events []Message, at wire.Time) Diff {
 		switch {
 		case strings.HasPrefix(msg.Subject, prefix+".expired."):
 			m.compareExpiry(&d, want, msg, seen)
+		case strings.HasPrefix(msg.Subject, prefix+".expiring."):
+			m.compareWarning(&d, want, msg, seen)
 		case strings.HasPrefix(msg.Subject, prefix+".rejected."):
 			m.compareRejection(&d, want, msg, seen)
 		default:
@@ -76,7 +87,9 @@ func (m *Model) CompareEvents(events []Message, at wire.Time) Diff {
 			d.add(Missing, "rejection of message %d (%s), code %v", seq, r.Subject, r.Codes)
 		}
 	}
-	m.compareOrder(&d, seen)
+	d.compareWarnings(want, seen)
+	compareOrder(&d, m.outputs, seen)
+	compareOrder(&d, m.notices, seen)
 	return d
 }
 
@@ -99,20 +112,39 @@ func (m *Model) compareExpiry(d *Diff, want expected, msg Message, seen map[stri
 	if msg.At < e.ExpiredAt {
 		d.add(Early, "expiry of %s: event %d is stamped %s, but the document expired at %s", id, msg.Seq, msg.At, e.ExpiredAt)
 	}
+	m.compareNotice(d, msg, notice{
+		what: "expiry of " + id, subject: m.set.Prefix.Expired(e.Collection, e.Name.ID), kind: "expired",
+		Name: e.Name, Document: e.Document, bare: e.Bare, seconds: e.Seconds, at: e.ExpiredAt,
+		members: map[string]any{"expiredAt": e.ExpiredAt.String()},
+	})
+}
+
+// notice is an expiry event or a warning, as it has to be.
+type notice struct {
+	what, subject, kind string
+	Name
+	Document
+	bare    bool  // it has no document
+	seconds int32 // the TTL that counts; 0 if an absolute deadline does
+	at      wire.Time
+	members map[string]any // those that only its kind has
+}
+
+func (m *Model) compareNotice(d *Diff, msg Message, e notice) {
 	compare := func(what string, got, want any) {
 		if got != want {
-			d.add(Wrong, "expiry of %s: event %d: %s is %q, want %q", id, msg.Seq, what, got, want)
+			d.add(Wrong, "%s: event %d: %s is %q, want %q", e.what, msg.Seq, what, got, want)
 		}
 	}
 	prefix := m.set.Prefix
-	compare("subject", msg.Subject, bucketed(prefix.Expired(e.Collection, e.Name.ID)))
+	compare("subject", msg.Subject, bucketed(strings.Replace(e.subject, ".expired.", "."+e.kind+".", 1)))
 	for name, want := range map[string]string{
 		"Nats-Msg-Id":    "",
 		"ce-specversion": "1.0",
-		"ce-type":        "lapse.document.expired.v1",
+		"ce-type":        "lapse.document." + e.kind + ".v1",
 		"ce-source":      fmt.Sprintf("/%s/%d/collections/%s", prefix, m.set.Created, e.Collection),
 		"ce-subject":     wire.EscapeID(e.Name.ID),
-		"ce-time":        e.ExpiredAt.String(),
+		"ce-time":        e.at.String(),
 		"traceparent":    e.Trace,
 		"ce-traceparent": e.Trace,
 	} {
@@ -125,9 +157,10 @@ func (m *Model) compareExpiry(d *Diff, want expected, msg Message, seen map[stri
 	}
 	wanted := map[string]any{
 		"id": e.Name.ID, "collection": e.Collection, "etag": e.Etag.String(), "ts": e.Ts.String(),
-		"ttl": e.Seconds, "expiredAt": e.ExpiredAt.String(),
+		"ttl": e.seconds,
 	}
-	if e.Seconds == 0 {
+	maps.Copy(wanted, e.members)
+	if e.seconds == 0 {
 		delete(wanted, "ttl") // an absolute deadline counted
 	}
 	for member, want := range wanted {
@@ -137,7 +170,7 @@ func (m *Model) compareExpiry(d *Diff, want expected, msg Message, seen map[stri
 		}
 		delete(members, member)
 	}
-	if body := members["document"]; e.Bare {
+	if body := members["document"]; e.bare {
 		compare("documentOmitted", string(members["documentOmitted"]), "true")
 		compare("document", string(body), "")
 		delete(members, "documentOmitted")
@@ -219,8 +252,8 @@ func rejectionOf(seq uint64) string { return fmt.Sprintf("rejection of message %
 
 // compareOrder checks that the outputs of each document stand in the order of the log. It
 // passes over those that are missing. seen has the sequence of each event.
-func (m *Model) compareOrder(d *Diff, seen map[string]uint64) {
-	for name, outputs := range m.outputs {
+func compareOrder(d *Diff, all map[Name][]string, seen map[string]uint64) {
+	for name, outputs := range all {
 		last, before := uint64(0), ""
 		for _, now := range outputs {
 			at, there := seen[now]

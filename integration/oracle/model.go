@@ -79,6 +79,7 @@ type Collection struct {
 	// Min and Max limit what a write says of its time to live, in seconds; 0 if there is no limit.
 	Min, Max   int32
 	WarnBefore []int32
+	WarnSince  wire.Time // of the last change of WarnBefore
 	Slides     bool
 	Bare       bool // its events have no document
 }
@@ -88,6 +89,8 @@ type partition struct {
 	docs        map[Name]Document
 	collections map[string]Collection
 	soonest     wire.Time // no document of the partition expires before this instant
+	warned      wire.Time // the warnings up to this instant are recorded
+	warnFrom    wire.Time // no other warning falls due before this instant
 }
 
 // Model is the state that a log leads to, and the events that it requires.
@@ -100,11 +103,14 @@ type Model struct {
 	partitions []*partition
 
 	Expiries   []Expiry
+	Warnings   []Warning
 	Rejections []Rejection
 	Outcomes   map[uint64]wire.Outcome // of each write, configuration and drop, by sequence
 	names      map[Name]bool           // of every document that a message addressed
 	fates      map[wire.Etag]string    // what became of each version, to explain a finding
-	outputs    map[Name][]string       // what each document must have published, in order
+	outputs    map[Name][]string       // what each document must have published, in order, but for warnings
+	notices    map[Name][]string       // the warnings and expirations of each document that has warnings, in order
+	warns      bool                    // publishesWarnings
 }
 
 // NewModel returns the model of an empty log.
@@ -116,11 +122,11 @@ func NewModel(set Settings) *Model {
 	set.MaxLevels = cmp.Or(set.MaxLevels, 1000)
 	m := &Model{
 		set: set, now: math.MinInt64, Outcomes: map[uint64]wire.Outcome{}, names: map[Name]bool{},
-		fates: map[wire.Etag]string{}, outputs: map[Name][]string{},
+		fates: map[wire.Etag]string{}, outputs: map[Name][]string{}, notices: map[Name][]string{}, warns: publishesWarnings,
 	}
 	for range set.Partitions {
 		m.partitions = append(m.partitions, &partition{
-			soonest: math.MaxInt64, docs: map[Name]Document{}, collections: map[string]Collection{},
+			soonest: math.MaxInt64, warned: math.MinInt64, warnFrom: math.MaxInt64, docs: map[Name]Document{}, collections: map[string]Collection{},
 		})
 	}
 	return m
@@ -191,12 +197,16 @@ func (m *Model) Apply(msg Message) error {
 	return nil
 }
 
-// expire expires the due documents of a partition.
+// expire expires the due documents of a partition, after their warnings.
 func (m *Model) expire(p *partition) {
+	m.warn(p)
 	for _, e := range p.due(m.now) {
 		delete(p.docs, e.Name)
 		m.Expiries = append(m.Expiries, e)
 		m.outputs[e.Name] = append(m.outputs[e.Name], expiryOf(e.ID()))
+		if len(m.notices[e.Name]) > 0 {
+			m.notices[e.Name] = append(m.notices[e.Name], expiryOf(e.ID()))
+		}
 		m.fates[e.Etag] = "expired at " + e.ExpiredAt.String()
 	}
 }
@@ -312,7 +322,7 @@ func (m *Model) Collections() []string {
 // Forget drops the outcomes and what explains the past, for a caller that compares as it goes along.
 func (m *Model) Forget() {
 	empty := NewModel(m.set)
-	m.Outcomes, m.fates, m.outputs, m.names = empty.Outcomes, empty.fates, empty.outputs, empty.names
+	m.Outcomes, m.fates, m.outputs, m.notices, m.names = empty.Outcomes, empty.fates, empty.outputs, empty.notices, empty.names
 }
 
 // reject records a rejection, with any of the codes.

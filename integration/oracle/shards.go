@@ -26,8 +26,8 @@ func (m *Model) own(events []Message) []Message {
 	}
 	shape := wire.Shape{Shards: m.set.Shards, Partitions: len(m.partitions)}
 	return slices.DeleteFunc(slices.Clone(events), func(msg Message) bool {
-		target, ok := strings.CutPrefix(msg.Subject, string(m.set.Prefix)+".expired.")
-		if !ok {
+		kind, target, _ := strings.Cut(strings.TrimPrefix(msg.Subject, string(m.set.Prefix)+"."), ".")
+		if kind != "expired" && kind != "expiring" {
 			return value(msg, wire.HeaderStream) != m.log().Stream()
 		}
 		collection, _, _ := strings.Cut(target, ".")
@@ -48,6 +48,7 @@ func join(models []*Model) *Model {
 		all.partitions = append(all.partitions, m.partitions...)
 		all.seq, all.now = all.seq+m.seq, min(all.now, m.now)
 		all.Expiries, all.Rejections = append(all.Expiries, m.Expiries...), append(all.Rejections, m.Rejections...)
+		all.Warnings = append(all.Warnings, m.Warnings...)
 		maps.Copy(all.names, m.names)
 	}
 	return all

@@ -29,6 +29,7 @@ type process struct {
 	clock  redismodel.Clock   // what it knows of Redis's
 
 	mu      sync.Mutex
+	nc      *nats.Conn // nil before it is made
 	proc    *processor.Processor
 	owns    bool          // whether it believes that it owns the partitions
 	changed chan struct{} // closed when owns changes
@@ -76,6 +77,9 @@ func (p *process) run(ctx context.Context) error {
 		return err
 	}
 	defer nc.Close()
+	p.mu.Lock()
+	p.nc = nc
+	p.mu.Unlock()
 	w := p.world
 	proc, err := processor.NewWith(nc, p, processor.Options{Prefix: wire.DefaultPrefix, Objects: objects{p}, Partitions: w.plan.Partitions, Replicas: w.plan.Replicas, DuplicateWindow: &w.plan.Window, SyncInterval: &w.plan.Sync, ReadAhead: w.plan.ReadAhead, Logger: w.trace.Logger(p.name)})
 	if err != nil {
@@ -181,6 +185,13 @@ func (p *process) state() (ended bool, final error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.ended || p.isDead(), p.final
+}
+
+// connection is the client's connection; nil before it is made.
+func (p *process) connection() *nats.Conn {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.nc
 }
 
 // processor is the processor of the process; nil before it is made.

@@ -133,15 +133,26 @@ func (r remote) Read(ctx context.Context, version string, wants []store.Want) ([
 }
 
 func (r remote) Due(ctx context.Context, version string, cuts []store.Cut, limit, bytes int, whole bool) ([]store.Due, error) {
+	return find(ctx, r, "due", func() ([]store.Due, error) { return r.partition.Due(ctx, version, cuts, limit, bytes, whole) })
+}
+
+func (r remote) Between(ctx context.Context, version, collection string, slices []store.Slice, limit, bytes int) ([]store.Found, error) {
+	return find(ctx, r, "between", func() ([]store.Found, error) {
+		return r.partition.Between(ctx, version, collection, slices, limit, bytes)
+	})
+}
+
+// find asks for documents in an index, and learns what Redis's clock shows.
+func find[T any](ctx context.Context, r remote, what string, do func() ([]T, error)) ([]T, error) {
 	var shown time.Time
-	due, err := ask(ctx, r.process, r.lane+" due", func() ([]store.Due, error) {
+	found, err := ask(ctx, r.process, r.lane+" "+what, func() ([]T, error) {
 		shown, _ = r.process.world.redis.Time(ctx)
-		return r.partition.Due(ctx, version, cuts, limit, bytes, whole)
+		return do()
 	})
 	if err == nil {
 		r.process.clock.Learn(shown)
 	}
-	return due, err
+	return found, err
 }
 
 // scanned is what Scan returns.

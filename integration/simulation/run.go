@@ -29,7 +29,8 @@ type Result struct {
 	Took     time.Duration
 	Faults   map[string]int
 
-	redialled bool // a connection was made again
+	redialled bool   // a connection was made again
+	lists     []held // to be checked
 }
 
 // Options say what Run writes down.
@@ -46,6 +47,9 @@ func Run(t *testing.T, p *plan.Plan, o Options) (r Result) {
 		}
 	}()
 	synctest.Test(t, func(*testing.T) { r = run(p, o) })
+	if r.Broken == nil {
+		r.Broken = checkLists(r.lists, p.Partitions)
+	}
 	if r.redialled {
 		// The client library keeps timers in a sync.Pool, and a timer must not leave its
 		// bubble. Two collections empty the pool.
@@ -95,5 +99,5 @@ func run(p *plan.Plan, o Options) Result {
 	w.observer.Faults()["pause"] = stood
 	took := time.Since(w.trace.Began)
 	w.end()
-	return Result{Broken: w.observer.Broken(), Messages: w.observer.Messages(), Events: happened, Took: took, Faults: w.observer.Faults(), redialled: w.inbox.redialled}
+	return Result{Broken: w.observer.Broken(), Messages: w.observer.Messages(), Events: happened, Took: took, Faults: w.observer.Faults(), redialled: w.inbox.redialled, lists: w.lists}
 }

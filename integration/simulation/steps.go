@@ -49,6 +49,10 @@ func (w *World) do(s plan.Step) {
 		w.loseEnds(s)
 	case strings.HasPrefix(verb, "snapshot"):
 		w.snapshots(s)
+	case verb == "read":
+		w.get(s)
+	case verb == "list":
+		w.lists = append(w.lists, held{w.redis.Save(), w.redisClock()})
 	case verb == "says":
 		w.says(s.Args[0])
 	default:

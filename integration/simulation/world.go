@@ -41,6 +41,7 @@ type World struct {
 	trace    *trace.Trace
 	inbox    inbox
 	saved    *redismodel.Snapshot
+	lists    []held
 }
 
 // inbox is what processes have given to the world since it looked.
@@ -284,7 +285,7 @@ func (w *World) read(c *conn) {
 func (w *World) lane(c natsmodel.Command) string {
 	prefix := string(wire.DefaultPrefix) + "."
 	kind, rest, _ := strings.Cut(strings.TrimPrefix(c.Subject, prefix), ".")
-	if kind == "expired" || kind == "rejected" {
+	if kind == "expired" || kind == "expiring" || kind == "rejected" {
 		collection, id, _ := strings.Cut(rest, ".")
 		return fmt.Sprintf("partition %04d, in a batch: %t", wire.PartitionOfToken(w.plan.Partitions, collection, id), c.Header["Nats-Batch-Id"] != nil)
 	}

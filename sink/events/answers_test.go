@@ -154,7 +154,7 @@ func TestG12_ABatchBeginsBehindWhatWasStored(t *testing.T) {
 	for last, lost := range map[uint64]bool{3: false, 4: true, 8: true, 9: true} {
 		r := newRig(t, natstest.Options{}, atomicBatches)
 		r.publish(rejections("a", 1, 3)...)
-		r.p.last = Place{last, Key{keyRejected, 3}}
+		r.p.last = Place{last, Key{Kind: keyRejected, Seq: 3}}
 		_, err := r.p.Publish(t.Context(), r.p.Unfenced(0), rejections("a", 4, 5)) // at 4 to 8
 		if errors.Is(err, ErrLost) != lost || err != nil != lost {
 			t.Errorf("the stream had %d messages, and stores others from 4 on: %v", last, err)

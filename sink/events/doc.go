@@ -1,4 +1,4 @@
-// Package events builds expiry events and rejections as NATS messages, publishes them to the
+// Package events builds expiry events, warnings and rejections as NATS messages, publishes them to the
 // stream of events, and reads what that has stored.
 //
 // Nothing removes duplicates: messages have no Nats-Msg-Id. The log determines a [Key] for each
@@ -15,7 +15,7 @@
 // A message alone is no batch. nats-server must be 2.14 or newer.
 //
 // If a message is larger than the server or the stream allows when it is published, an event
-// goes without its document, and a rejection with the beginning of its body (fit.go). If the
+// or a warning goes without its document, and a rejection with the beginning of its body (fit.go). If the
 // stream refuses a message for another reason, the error names the stream and says what to do
 // (refused.go).
 //

@@ -273,7 +273,7 @@ func publishInOrder(t *testing.T, config jetstream.StreamConfig) {
 	for i := range 4500 { // more than may be on their way at once
 		messages = append(messages, event(strconv.Itoa(i%1500), uint64(i+1), "{}"))
 	}
-	want := Place{4500, Key{'e', 4500}}
+	want := Place{4500, Key{Kind: 'e', Seq: 4500}}
 	if at := r.publish(messages...); at != want || r.p.Last() != want {
 		t.Errorf("the last message is at %s and %s, want %s", at, r.p.Last(), want)
 	}
@@ -343,7 +343,7 @@ func TestPublishErrors(t *testing.T) {
 		if err := r.p.NewTail(testLog).Cover(t.Context(), 0, 1); err == nil {
 			t.Error("read a stream that is not there")
 		}
-		if _, err := r.p.Holds(t.Context(), testLog, Place{1, Key{'e', 1}}); !errors.Is(err, jetstream.ErrStreamNotFound) {
+		if _, err := r.p.Holds(t.Context(), testLog, Place{1, Key{Kind: 'e', Seq: 1}}); !errors.Is(err, jetstream.ErrStreamNotFound) {
 			t.Errorf("a stream that is not there has lost a message: %v", err)
 		}
 	})

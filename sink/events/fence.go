@@ -57,7 +57,7 @@ func (p *Publisher) Unfenced(partition int) Fence {
 // so that no publication in process can refuse it. If the answer is lost, the stream may store
 // the fence later: then all fences before it are former ones.
 func (p *Publisher) Fence(ctx context.Context, partition int) (Fence, error) {
-	key := Key{keyFence, rand.Uint64()}
+	key := Key{Kind: keyFence, Seq: rand.Uint64()}
 	m := &nats.Msg{Subject: p.prefix.Fence(partition), Header: nats.Header{
 		jetstream.ExpectedStreamHeader: {p.stream},
 		headerFence:                    {strconv.FormatUint(key.Seq, 10)},

@@ -50,8 +50,8 @@ func (p *Publisher) limit() (most int64, setting string) {
 	return most, setting
 }
 
-// fit makes messages smaller that do not fit the limit: an event goes without its document,
-// and a rejection with the beginning of its body.
+// fit makes messages smaller that do not fit the limit: an event or a warning goes without its
+// document, and a rejection with the beginning of its body.
 func (p *Publisher) fit(ctx context.Context, messages []Message) error {
 	most, setting := p.limit()
 	asked := false
@@ -122,14 +122,23 @@ func (m Message) shrink(most int64, setting string) error {
 	return nil
 }
 
-// omitDocument removes the document from an event, and marks the event.
+// omitDocument removes the document from an event or a warning, and marks it.
 func (m Message) omitDocument() error {
-	var e wire.Event
-	if err := json.Unmarshal(m.msg.Data, &e); err != nil {
-		return fmt.Errorf("publish to %s: make the event smaller: %w", m.msg.Subject, err)
+	var event wire.Event
+	var warning wire.Expiring
+	isWarning := m.Key.Kind == keyExpiring
+	into := any(&event)
+	if isWarning {
+		into = &warning
 	}
-	e.Document, e.Omitted = nil, true
-	m.msg.Data = e.Encode()
+	if err := json.Unmarshal(m.msg.Data, into); err != nil {
+		return fmt.Errorf("publish to %s: make it smaller: %w", m.msg.Subject, err)
+	}
+	event.Document, event.Omitted = nil, true
+	warning.Document, warning.Omitted = nil, true
+	if m.msg.Data = event.Encode(); isWarning {
+		m.msg.Data = warning.Encode()
+	}
 	return nil
 }
 

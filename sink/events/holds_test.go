@@ -45,14 +45,14 @@ func TestG12_HoldsWhatWasStored(t *testing.T) {
 			}
 		}
 		check("nothing is known", true, Place{})
-		check("nothing is stored", false, Place{1, Key{keyExpired, 1}})
+		check("nothing is stored", false, Place{1, Key{Kind: keyExpired, Seq: 1}})
 		expired, rejected := r.publish(event("a", 1, "{}")), r.publish(rejection("b", 2, "{}"))
 		f := r.fence()
 		fence := f.Place()
 		for _, at := range []Place{expired, rejected, fence} {
 			check("it is there", true, at)
-			check("there is another kind", false, Place{at.Seq, Key{'x', at.Key.Seq}})
-			check("there is another output", false, Place{at.Seq, Key{at.Key.Kind, at.Key.Seq + 1}})
+			check("there is another kind", false, Place{at.Seq, Key{Kind: 'x', Seq: at.Key.Seq}})
+			check("there is another output", false, Place{at.Seq, Key{Kind: at.Key.Kind, Seq: at.Key.Seq + 1}})
 		}
 		check("the stream is shorter", false, Place{1000, rejected.Key})
 		if _, err := r.js.PublishMsg(t.Context(), &nats.Msg{Subject: "lapse.rejected.orders.a"}); err != nil {
@@ -120,7 +120,7 @@ func TestG12_HoldsOnReplicas(t *testing.T) {
 			}
 			fence = r.fence() // as a taking over owner
 		}
-		places := map[Place]bool{at: true, beyond: false, {at.Seq, Key{keyExpired, 7}}: false}
+		places := map[Place]bool{at: true, beyond: false, {at.Seq, Key{Kind: keyExpired, Seq: 7}}: false}
 		moved, done := make(chan struct{}), make(chan struct{})
 		go func() {
 			defer close(done)

@@ -22,9 +22,10 @@ const (
 
 // Values of headers that all events share. Nobody changes them.
 var (
-	ceVersion   = []string{"1.0"}
-	ceType      = []string{"lapse.document.expired.v1"}
-	contentType = []string{"application/json"}
+	ceVersion    = []string{"1.0"}
+	expiredType  = []string{"lapse.document.expired.v1"}
+	expiringType = []string{"lapse.document.expiring.v1"}
+	contentType  = []string{"application/json"}
 )
 
 // Message is an output of the log, ready to be published.
@@ -55,18 +56,31 @@ func NewSource(log wire.Log, created int64) Source {
 // too large when it is published goes without its document: see [Publisher.Publish].
 func Expired(source Source, e wire.Event, trace string) Message {
 	id := wire.EscapeID(e.ID)
-	values := []string{source.uri + e.Collection, id, e.Collection + "/" + id + "/" + e.Etag.String(), e.ExpiredAt.String(), source.prefix.EventsStream(), trace}
+	h := source.cloudEvent(expiredType, e.Collection, id, e.Collection+"/"+id+"/"+e.Etag.String(), e.ExpiredAt, trace)
+	m := &nats.Msg{Subject: source.prefix.Expired(e.Collection, e.ID), Header: h, Data: e.Encode()}
+	return Message{m, Key{Kind: keyExpired, Seq: uint64(e.Etag)}}
+}
+
+// Expiring builds a warning. It is like an expiry event in all else.
+func Expiring(source Source, e wire.Expiring, trace string) Message {
+	id := wire.EscapeID(e.ID)
+	key := Key{keyExpiring, uint64(e.Etag), Warning{e.Before, int64(e.ExpiresAt)}}
+	h := source.cloudEvent(expiringType, e.Collection, id, e.Collection+"/"+id+"/"+e.Etag.String()+"/expiring/"+key.Warning.String(), e.At(), trace)
+	return Message{&nats.Msg{Subject: source.prefix.Expiring(e.Collection, e.ID), Header: h, Data: e.Encode()}, key}
+}
+
+// cloudEvent is the header of an event about a document, whose id is escaped.
+func (s Source) cloudEvent(kind []string, collection, document, id string, at wire.Time, trace string) nats.Header {
+	values := []string{s.uri + collection, document, id, at.String(), s.prefix.EventsStream(), trace}
 	value := func(i int) []string { return values[i : i+1 : i+1] }
-	m := &nats.Msg{Subject: source.prefix.Expired(e.Collection, e.ID), Header: make(nats.Header, 13)}
-	h := m.Header
-	h["ce-specversion"], h["ce-type"], h["content-type"] = ceVersion, ceType, contentType
+	h := make(nats.Header, 13)
+	h["ce-specversion"], h["ce-type"], h["content-type"] = ceVersion, kind, contentType
 	h[ceSource], h[ceSubject], h[ceID], h[ceTime] = value(0), value(1), value(2), value(3)
 	h[jetstream.ExpectedStreamHeader] = value(4)
 	if trace != "" {
 		h[wire.HeaderTrace], h["ce-"+wire.HeaderTrace] = value(5), value(5)
 	}
-	m.Data = e.Encode()
-	return Message{m, Key{keyExpired, uint64(e.Etag)}}
+	return h
 }
 
 // Rejection is a message of the log that has no effect, and the reason.
@@ -102,7 +116,7 @@ func Rejected(source Source, r Rejection) Message {
 	if r.Trace != "" {
 		m.Header[wire.HeaderTrace] = []string{r.Trace}
 	}
-	return Message{m, Key{keyRejected, r.Seq}}
+	return Message{m, Key{Kind: keyRejected, Seq: r.Seq}}
 }
 
 // Name makes the message name the message of the log, and its stamp in Unix nanoseconds, up to which

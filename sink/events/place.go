@@ -13,19 +13,61 @@ import (
 // Key names a message of the stream of events among those of one log. The log determines it, so
 // two messages with one key are one output that was published twice.
 type Key struct {
-	Kind byte
-	Seq  uint64
+	Kind    byte
+	Seq     uint64
+	Warning Warning // zero of other kinds
+}
+
+// Warning tells the warnings of a version apart: a change of the default TTL moves its deadline.
+type Warning struct {
+	Before    int32 // seconds
+	ExpiresAt int64 // the deadline, Unix milliseconds
+}
+
+// String writes a warning as in its ce-id.
+func (w Warning) String() string { return fmt.Sprintf("%d/%d", w.Before, w.ExpiresAt) }
+
+// parseWarning reads what String wrote.
+func parseWarning(text string) (w Warning, err error) {
+	before, expiresAt, _ := strings.Cut(text, "/")
+	seconds, err := strconv.ParseInt(before, 10, 32)
+	if err == nil {
+		w.ExpiresAt, err = strconv.ParseInt(expiresAt, 10, 64)
+	}
+	w.Before = int32(seconds)
+	return w, err
 }
 
 // The kinds of keys, and their sequences.
 const (
 	keyExpired  = 'e' // the etag of the version that has expired
+	keyExpiring = 'w' // the etag of the version that will expire
 	keyRejected = 'r' // the log sequence of the message that was rejected
 	keyFence    = 'f' // a random number
 )
 
 // String writes a key as parseKey reads it.
-func (k Key) String() string { return string(k.Kind) + strconv.FormatUint(k.Seq, 10) }
+func (k Key) String() string {
+	text := string(k.Kind) + strconv.FormatUint(k.Seq, 10)
+	if k.Kind == keyExpiring {
+		text += "/" + k.Warning.String()
+	}
+	return text
+}
+
+// parseKey reads a key of a kind from the rest of its text.
+func parseKey(kind byte, rest string) (k Key, err error) {
+	k.Kind = kind
+	number, warning, _ := strings.Cut(rest, "/")
+	if kind == keyExpiring {
+		if k.Warning, err = parseWarning(warning); err != nil {
+			return k, err
+		}
+		rest = number
+	}
+	k.Seq, err = strconv.ParseUint(rest, 10, 64)
+	return k, err
+}
 
 // Place is a sequence of the stream of events, and the message that was stored there. If the stream
 // has lost its end and has grown again, it has another message at that sequence.
@@ -51,9 +93,8 @@ func ParsePlace(text string) (p Place, err error) {
 	if len(key) < 2 {
 		return p, fmt.Errorf("place %q in the stream of events is not valid", text)
 	}
-	p.Key.Kind = key[0]
 	if p.Seq, err = strconv.ParseUint(seq, 10, 64); err == nil {
-		p.Key.Seq, err = strconv.ParseUint(key[1:], 10, 64)
+		p.Key, err = parseKey(key[0], key[1:])
 	}
 	if err != nil {
 		return Place{}, fmt.Errorf("place %q in the stream of events is not valid: %w", text, err)
@@ -81,24 +122,27 @@ func (s Source) Output(seq uint64, subject string, h nats.Header) (at Place, ok 
 func (s Source) keyOf(subject string, h nats.Header) (k Key, ok bool) {
 	rest, _ := strings.CutPrefix(subject, string(s.prefix)+".")
 	kind, _, _ := strings.Cut(rest, ".")
-	var number string
+	var of string
 	switch kind {
-	case "expired":
+	case "expired", "expiring":
 		collection, ours := strings.CutPrefix(h.Get(ceSource), s.uri)
 		if shard, _ := s.shape.Place(collection, h.Get(ceSubject)); !ours || shard != s.shard {
 			return k, false
 		}
 		id := h.Get(ceID)
-		k.Kind, number = keyExpired, id[strings.LastIndexByte(id, '/')+1:]
+		k.Kind, of = keyExpired, id[strings.LastIndexByte(id, '/')+1:]
+		if kind == "expiring" {
+			etag, warning, _ := strings.Cut(strings.TrimPrefix(id, collection+"/"+h.Get(ceSubject)+"/"), "/expiring/")
+			k.Kind, of = keyExpiring, etag+"/"+warning
+		}
 	case "rejected":
 		if h.Get(wire.HeaderStream) != s.stream {
 			return k, false
 		}
-		k.Kind, number = keyRejected, h.Get(wire.HeaderSeq)
+		k.Kind, of = keyRejected, h.Get(wire.HeaderSeq)
 	case "fence":
-		k.Kind, number = keyFence, h.Get(headerFence)
+		k.Kind, of = keyFence, h.Get(headerFence)
 	}
-	var err error
-	k.Seq, err = strconv.ParseUint(number, 10, 64)
+	k, err := parseKey(k.Kind, of)
 	return k, err == nil
 }

@@ -17,7 +17,10 @@ func TestPlaceRoundTrip(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		p := Place{
 			Seq: rapid.Uint64Min(1).Draw(t, "seq"),
-			Key: Key{rapid.SampledFrom([]byte{keyExpired, keyRejected, keyFence}).Draw(t, "kind"), rapid.Uint64().Draw(t, "of")},
+			Key: Key{Kind: rapid.SampledFrom([]byte{keyExpired, keyExpiring, keyRejected, keyFence}).Draw(t, "kind"), Seq: rapid.Uint64().Draw(t, "of")},
+		}
+		if p.Key.Kind == keyExpiring {
+			p.Key.Warning = Warning{rapid.Int32().Draw(t, "before"), rapid.Int64().Draw(t, "deadline")}
 		}
 		if got, err := ParsePlace(p.String()); err != nil || got != p {
 			t.Fatalf("%s is read as %s: %v", p, got, err)
@@ -34,7 +37,7 @@ func TestPlaceRoundTrip(t *testing.T) {
 	if s := (Place{}).String(); s != "" {
 		t.Errorf("nothing is written as %q", s)
 	}
-	if s := (Place{12, Key{keyFence, math.MaxUint64}}).String(); s != "12:f18446744073709551615" {
+	if s := (Place{12, Key{Kind: keyFence, Seq: math.MaxUint64}}).String(); s != "12:f18446744073709551615" {
 		t.Errorf("a fence is written as %q", s)
 	}
 	for _, text := range []string{"1", "1:", "1:e", "x:e1", ":e1", "1:ex", "1:e1 ", "-1:e1", "1:e18446744073709551616", "e1:1"} {

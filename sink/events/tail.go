@@ -35,7 +35,7 @@ type Tail struct {
 // output is where the stream has an output.
 type output struct {
 	at uint64
-	ts int64 // when its message was stored, Unix milliseconds; of an event: by when; 0 if it does not tell
+	ts int64 // when its message was stored, Unix milliseconds; of an event or a warning: by when; 0 if it does not tell
 }
 
 // Named is a message of the log, as an output in the stream of events names it.
@@ -127,9 +127,9 @@ func (t *Tail) add(m *nats.Msg, seq uint64) {
 	if !ok || key.Kind == keyFence {
 		return
 	}
-	by := wire.HeaderTs // of a rejection: when its message was stored
-	if key.Kind == keyExpired {
-		by = ceTime
+	by := ceTime
+	if key.Kind == keyRejected {
+		by = wire.HeaderTs // when its message was stored
 	}
 	var ts wire.Time
 	_ = ts.UnmarshalText([]byte(m.Header.Get(by))) // 0 if an older version or somebody else has published it
@@ -148,7 +148,7 @@ func (t *Tail) Find(m Message) (at Place, found bool) {
 }
 
 // Named are the messages of the log behind a sequence that the outputs in the tail name, in their order:
-// the version that has expired, the message that was rejected, and what Message.Name has named. Outputs up
+// the version that has expired or will, the message that was rejected, and what Message.Name has named. Outputs up
 // to a sequence of the stream are left out.
 func (t *Tail) Named(behind, upTo uint64) (all []Named) {
 	t.mu.Lock()

@@ -106,7 +106,7 @@ func (p *Partition) due(ctx context.Context, version string, cuts []Cut, limit, 
 
 func decodeDue(collection string, r layout.Reply) (Due, error) {
 	ids, values := r.List(dueIDs), r.List(dueValues)
-	d := Due{IDs: make([]string, len(ids)), Documents: make([]Stored, len(ids)), NextInherit: NoScore, NextOwn: NoScore, Left: r.Int(dueLeft)}
+	d := Due{IDs: make([]string, len(ids)), NextInherit: NoScore, NextOwn: NoScore, Left: r.Int(dueLeft)}
 	if s, ok := r.Score(dueNextInherit); ok {
 		d.NextInherit = s
 	}
@@ -115,13 +115,10 @@ func decodeDue(collection string, r layout.Reply) (Due, error) {
 	}
 	for i := range ids {
 		d.IDs[i] = ids.Str(i)
-		s, err := storedAt(values, i)
-		if err != nil || s == nil {
-			return Due{}, fmt.Errorf("%w: %s/%s is in the index, but is not a document: %v", ErrDamaged, collection, d.IDs[i], err)
-		}
-		d.Documents[i] = *s
 	}
-	return d, nil
+	var err error
+	d.Documents, err = documents(collection, ids, values)
+	return d, err
 }
 
 // formatCut writes a cut as due.lua takes it; "" if there is none.

@@ -10,6 +10,7 @@
 //	lapse.drop.<collection>             Prefix.Drop             a drop of the collection, by any client
 //	lapse.tick                          Prefix.Tick             an empty message that moves log time on
 //	lapse.expired.<collection>.<id>     Prefix.Expired          an Event, by lapse
+//	lapse.expiring.<collection>.<id>    Prefix.Expiring         an Expiring, by lapse
 //	lapse.rejected.<collection>.<id>    Prefix.Rejected         a rejection, by lapse
 //	lapse.fence.<partition>             Prefix.Fence            a fence, by the owner of the partition
 //	lapse.beat.<shard>                  Prefix.Beat             a Beat, by the owner of the shard
@@ -19,14 +20,14 @@
 //	lapse.consumer.create.<rest>        Prefix.CreateConsumer   a request for a consumer of the events, by an import of an account
 //
 // The log ([Prefix.LogStream]) stores the first four, the stream of events
-// ([Prefix.EventsStream]) the next three. Beats, reads and requests for consumers are not stored. A key-value bucket
+// ([Prefix.EventsStream]) the next four. Beats, reads and requests for consumers are not stored. A key-value bucket
 // ([Prefix.MembersBucket]) lists the processes and the owners of the shards: a [Member] under
 // "member.<id>", a [Lease] under "lease.<shard>". An id is one token of a subject, escaped
 // ([EscapeID]).
 //
 // A message to the log may have the headers Lapse-If-Match (for a write, the etag of the
 // document; for a configuration or a drop, the etag of the collection's configuration),
-// Lapse-Reply-To (the inbox for its [Outcome]) and traceparent. An [Event] has the headers of
+// Lapse-Reply-To (the inbox for its [Outcome]) and traceparent. An [Event] and an [Expiring] have the headers of
 // CloudEvents 1.0; its ce-source is /<prefix>/<log>/collections/<collection>, where <log> is
 // the instant at which the log was created, in Unix milliseconds. A rejection has
 // Lapse-Code, Lapse-Error, Lapse-Subject, Lapse-Stream and Lapse-Seq. Some events and rejections have

@@ -94,6 +94,11 @@ func (p Prefix) Expired(collection, id string) string {
 	return string(p) + ".expired." + collection + "." + EscapeID(id)
 }
 
+// Expiring is the subject of a document's warnings.
+func (p Prefix) Expiring(collection, id string) string {
+	return string(p) + ".expiring." + collection + "." + EscapeID(id)
+}
+
 // Rejected is the subject of a rejection. rest is the subject of the rejected message without
 // the kind and the operation. Whatever rest is, the result is a valid subject, and
 // different from that of any other rest: see [EscapeToken]. If rest is very long, the subject
@@ -155,7 +160,7 @@ func (p Prefix) LogStream() string { return p.Log(0, 1).Stream() }
 // several shards: the log of each shard sources it.
 func (p Prefix) ConfigStream() string { return strings.ToUpper(string(p)) + "_CONFIG" }
 
-// EventsStream is the name of the stream of expiry events and rejections.
+// EventsStream is the name of the stream of expiry events, warnings and rejections.
 func (p Prefix) EventsStream() string { return strings.ToUpper(string(p)) + "_EVENTS" }
 
 // CheckpointBucket is the name of the key-value bucket of the checkpoints.
@@ -183,7 +188,7 @@ func (p Prefix) ConfigSubjects() []string {
 // EventSubjects are the subjects that the stream of events stores.
 func (p Prefix) EventSubjects() []string {
 	s := string(p)
-	return []string{s + ".expired.>", s + ".rejected.>", s + ".fence.*"}
+	return []string{s + ".expired.>", s + ".expiring.>", s + ".rejected.>", s + ".fence.*"}
 }
 
 // buckets is the number of subjects that the stream of events has for each kind and collection.
@@ -197,7 +202,7 @@ func (p Prefix) EventTransform() (from, to string) {
 }
 
 // Stored is the subject under which the stream of events stores what is published on a subject of an
-// event or a rejection: see [Prefix.EventTransform].
+// event, a warning or a rejection: see [Prefix.EventTransform].
 func (p Prefix) Stored(subject string) string {
 	tokens := strings.Split(strings.TrimPrefix(subject, string(p)+"."), ".")
 	if len(tokens) != 3 {

@@ -171,6 +171,16 @@ func (f *Follower) settle(events []oracle.Message) error {
 	for id := range answered {
 		f.ahead[id] = true
 	}
+	f.model.Warnings = slices.DeleteFunc(f.model.Warnings, func(w oracle.Warning) bool {
+		id := w.ID()
+		there := answered[id] || f.ahead[id]
+		delete(answered, id)
+		delete(f.ahead, id)
+		if !there && w.At() < missing {
+			overdue = append(overdue, fmt.Sprintf("the warning %s, of %s", id, w.At()))
+		}
+		return there
+	})
 	f.model.Rejections = slices.DeleteFunc(f.model.Rejections, func(r oracle.Rejection) bool { return rejected[fmt.Sprint(r.Seq)] })
 	f.model.Forget()
 	if len(overdue) > 0 {
@@ -196,7 +206,7 @@ func (f *Follower) Delays() []time.Duration {
 // Open is how many events and rejections are still to come, and how many documents there are
 // by log time.
 func (f *Follower) Open() (outputs, documents int) {
-	return len(f.model.Expiries) + len(f.model.Rejections), len(f.model.Live(0))
+	return len(f.model.Expiries) + len(f.model.Warnings) + len(f.model.Rejections), len(f.model.Live(0))
 }
 
 // CompareReads compares lists and counts with the model, once the log rests.

@@ -85,7 +85,7 @@ func (h *Observer) noteLost(s *natsmodel.Stream) {
 	if events := h.servers.NATS.Stream(Events); events != nil {
 		for _, m := range events.Messages() {
 			offset, _, _ := strings.Cut(m.Header.Get(wire.HeaderOffset), ":")
-			id := m.Header.Get("ce-id")
+			id, _, _ := strings.Cut(m.Header.Get("ce-id"), warning)
 			for _, named := range []string{offset, m.Header.Get(wire.HeaderSeq), id[strings.LastIndexByte(id, '/')+1:]} {
 				seq, _ := strconv.ParseUint(named, 10, 64)
 				remember(fmt.Sprintf("message %d of the stream of events", m.Seq), seq)

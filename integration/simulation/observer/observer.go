@@ -37,6 +37,10 @@ import (
 //     one that leads all clocks by more than it may.
 //   - H9 (S8): no partition is cleared that the log does not reach back to rebuild.
 //   - H11: a client gets no outcome but that of the oracle.
+//   - H17 (contract of warnBefore): no warning is stored after the event of its version. H1 and H2 hold
+//     for warnings too.
+//   - H18 (contract of slideOnRead): a touch that lapse appends for a read renews the version that was
+//     read, or nothing.
 //
 // At the end, when nothing goes wrong any more:
 //
@@ -63,7 +67,8 @@ type Observer struct {
 	replies map[string][]uint64 // messages, by the subject of their outcome
 
 	events []oracle.Message
-	stored map[string]bool // ids of events and rejections
+	stored map[string]bool                    // ids of events, warnings and rejections
+	slid   map[oracle.Name]map[wire.Etag]bool // versions that a reader got, and that are to slide
 	losses losses
 	ends   ends
 }
@@ -108,7 +113,7 @@ type names struct {
 
 // New makes an observer of servers on which nothing is stored.
 func New(s Servers) *Observer {
-	h := &Observer{servers: s, stored: map[string]bool{}, faults: map[string]int{}, losses: losses{had: make([]uint64, s.Partitions), damaged: make([]bool, s.Partitions), rebuilt: make([]uint64, s.Partitions)}}
+	h := &Observer{servers: s, stored: map[string]bool{}, slid: map[oracle.Name]map[wire.Etag]bool{}, faults: map[string]int{}, losses: losses{had: make([]uint64, s.Partitions), damaged: make([]bool, s.Partitions), rebuilt: make([]uint64, s.Partitions)}}
 	h.ends.holds = make([]bool, s.Partitions)
 	h.forget()
 	return h
@@ -258,7 +263,9 @@ func (h *Observer) apply(m oracle.Message) {
 		h.names.partition[oracle.Name{Collection: parts[2], ID: parts[3]}] = i
 		h.names.written[i] = m.Seq
 		if o := h.model.Outcomes[m.Seq]; o.Etag != 0 {
-			h.names.etag[oracle.Name{Collection: parts[2], ID: parts[3]}] = o.Etag
+			name := oracle.Name{Collection: parts[2], ID: parts[3]}
+			h.slide(m, name)
+			h.names.etag[name] = o.Etag
 		}
 	case kind == "config" || kind == "drop":
 		h.names.control[parts[1]] = m.Seq
@@ -282,11 +289,14 @@ func (h *Observer) lookAtEvents(s *natsmodel.Stream) {
 	}
 }
 
-// output is the id of a message of the stream of events, and its kind; "" if it is neither an event nor a
-// rejection.
+// warning is what the ce-id of a warning has between that of the version's event and the rest.
+const warning = "/expiring/"
+
+// output is the id of a message of the stream of events, and its kind; "" if it is neither an event, nor a
+// warning, nor a rejection.
 func output(m oracle.Message) (id, kind string) {
 	switch kind, _, _ = strings.Cut(strings.TrimPrefix(m.Subject, string(wire.DefaultPrefix)+"."), "."); kind {
-	case "expired":
+	case "expired", "expiring":
 		id = m.Header.Get("ce-id")
 	case "rejected":
 		id = "rejected/" + m.Header.Get(wire.HeaderSeq)
@@ -315,6 +325,12 @@ func (h *Observer) lookAtEvent(m oracle.Message) {
 		if d := h.model.CompareEvents([]oracle.Message{m}, h.model.LogTime()); slices.ContainsFunc(d, func(f oracle.Finding) bool { return f.Kind == oracle.Unexpected || f.Kind == oracle.Early }) {
 			h.Fail("H2", "%s is stored at log time %s: %s", id, h.model.LogTime(), d)
 		}
+	}
+	if version, _, warns := strings.Cut(id, warning); warns {
+		if h.stored[source+version] && h.reason == "" && h.faults["leader-change"] == 0 {
+			h.Fail("H17", "%s is stored after the event of its version", id)
+		}
+		return
 	}
 	delete(h.owed, id)
 	name, etag := m.Header.Get("ce-subject"), id[strings.LastIndexByte(id, '/')+1:]
@@ -425,10 +441,11 @@ func (h *Observer) Compare(at wire.Time) oracle.Diff {
 	})
 }
 
-// published are the events and rejections, without the fences between them.
+// published are the events, warnings and rejections, without the fences between them.
 func (h *Observer) published() []oracle.Message {
 	return slices.DeleteFunc(slices.Clone(h.events), func(m oracle.Message) bool {
-		return !strings.HasPrefix(m.Subject, "lapse.expired.") && !strings.HasPrefix(m.Subject, "lapse.rejected.")
+		_, kind := output(m)
+		return kind != "expired" && kind != "expiring" && kind != "rejected"
 	})
 }
 

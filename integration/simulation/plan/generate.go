@@ -55,6 +55,9 @@ func Generate(seed uint64) *Plan {
 	if g.r = rand.New(rand.NewPCG(seed, 6)); g.r.IntN(2) == 0 {
 		g.clocks()
 	}
+	if g.r = rand.New(rand.NewPCG(seed, 7)); g.r.IntN(2) == 0 {
+		g.reads()
+	}
 	slices.SortStableFunc(g.plan.Steps, func(a, b Step) int { return int(a.At - b.At) })
 	return g.plan
 }
@@ -167,6 +170,23 @@ func (g *generator) clocks() {
 		case s.Verb == "config" && strings.Contains(s.Args[2], `"defaultTtl":`) && r.IntN(3) == 0:
 			s.Args[2] = strings.TrimSuffix(s.Args[2], "}") + pick(r, `,"maxTtl":2}`, `,"minTtl":2}`, `,"warnBefore":[1]}`, `,"slideOnRead":true}`, `,"eventBody":false}`)
 		}
+	}
+}
+
+// reads lets reads renew clocks, in configurations that then have warnings too, and lists what there is.
+func (g *generator) reads() {
+	r := g.r
+	for _, s := range g.plan.Steps {
+		if s.Verb == "config" && strings.Contains(s.Args[2], `"defaultTtl":`) && !strings.Contains(s.Args[2], ",") {
+			s.Args[2] = strings.TrimSuffix(s.Args[2], "}") + pick(r, `}`, `,"slideOnRead":true}`, `,"slideOnRead":true,"warnBefore":[1]}`, `,"warnBefore":[1,2]}`)
+		}
+	}
+	for range 10 + r.IntN(50) {
+		process := fmt.Sprintf("p%d", r.IntN(g.plan.Processes))
+		g.add(g.when(g.length+time.Second), "read", process, g.collection(), g.id(), pick(r, 0, 0, 10*time.Millisecond, 300*time.Millisecond, time.Second))
+	}
+	for range r.IntN(3) {
+		g.add(g.when(g.length+time.Second), "list")
 	}
 }
 

@@ -40,6 +40,8 @@ var verbs = map[string]int{
 	"drop":   2, // collection, If-Match
 	"raw":    2, // subject, body
 	"repeat": 0, // the last message again, with its message id
+	"read":   4, // process, collection, id, and after how long it appends the touch if the document slides
+	"list":   0, // what Redis has now is listed once the history is over
 
 	"start":      1, // process: unless it runs
 	"kill":       1, // process

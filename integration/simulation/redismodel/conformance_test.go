@@ -199,7 +199,7 @@ func (h *history) step() {
 	collection, id := h.name(), h.id()
 	want, wantErr := h.rig.NewReader().Get(ctx, collection, id)
 	d, err := h.partition.Get(collection, id)
-	got := sink.Document{ID: d.ID, Etag: want.Etag, Ts: want.Ts, ExpiresAt: d.ExpiresAt, Body: []byte(d.Body)}
+	got := sink.Document{ID: d.ID, Etag: want.Etag, Ts: want.Ts, ExpiresAt: d.ExpiresAt, Body: []byte(d.Body), Slides: d.Slides}
 	if kind(err) != kind(wantErr) || err == nil && (!cmp.Equal(want, got) || d.Header.Ts != int64(want.Ts) || d.Header.Etag != uint64(want.Etag)) {
 		h.Errorf("get %s/%s: %v, %v; want %v, %v", collection, id, d, err, want, wantErr)
 	}
@@ -221,7 +221,7 @@ func (h *history) commit() {
 	pr.Stamp, pr.Rebuild = store.Stamp{Seq: h.Uint64N(3), At: 5}, uint64(max(0, h.IntN(12)-10))
 	var configs []store.ConfigChange
 	if h.oneIn(5) {
-		c := &store.Config{NoIndex: h.oneIn(4), Building: h.oneIn(4), Lazy: h.oneIn(4), Etag: h.Uint64N(9)}
+		c := &store.Config{NoIndex: h.oneIn(4), Building: h.oneIn(4), Lazy: h.oneIn(4), SlideOnRead: h.oneIn(2), Etag: h.Uint64N(9)}
 		for i := range h.IntN(3) {
 			c.History = c.History.With(pr.Watermark-5000+int64(i)*3000, uint64(i), []ttlrules.Default{ttlrules.Off, ttlrules.NoDefault, 1, 4}[h.IntN(4)])
 		}

@@ -12,6 +12,7 @@ import (
 	"github.com/seed18712806/lapse/sink"
 	"github.com/seed18712806/lapse/sink/store"
 	"github.com/seed18712806/lapse/sink/wire"
+	"github.com/seed18712806/lapse/ttlrules"
 )
 
 // Read reads documents.
@@ -94,6 +95,43 @@ func (p *Partition) Due(_ context.Context, version string, cuts []store.Cut, lim
 	return found, nil
 }
 
+// Between finds what comes after places in the indexes of a collection, up to scores.
+func (p *Partition) Between(_ context.Context, version, collection string, slices []store.Slice, limit, bytes int) ([]store.Found, error) {
+	c := p.at(collection)
+	if p.state.Version != version {
+		return nil, store.ErrFenced
+	}
+	if err := c.check(collection); err != nil {
+		return nil, err
+	}
+	found := make([]store.Found, len(slices))
+	for i, slice := range slices {
+		index, f := inherit, &found[i]
+		if slice.Index == ttlrules.ByOwn {
+			index = own
+		}
+		at := c.place(index, slice.After.Score)
+		for at < len(c.index) && c.index[at].index == index && !slice.After.Before(store.Place{Score: c.index[at].score, ID: c.index[at].id}) {
+			at++
+		}
+		f.Next = store.NoScore
+		for ; at < len(c.index) && c.index[at].index == index && c.index[at].score != neverScore; at++ {
+			if c.index[at].score > slice.UpTo || limit <= 0 || bytes <= 0 {
+				f.Next = c.index[at].score
+				break
+			}
+			id := c.index[at].id
+			stored := c.read(id, true)
+			if stored == nil {
+				return nil, fmt.Errorf("%w: %s/%s is in the index, but is not a document", store.ErrDamaged, collection, id)
+			}
+			f.IDs, f.Documents = append(f.IDs, id), append(f.Documents, *stored)
+			limit, bytes = limit-1, bytes-size(stored)
+		}
+	}
+	return found, nil
+}
+
 // Scan reads headers, for the index. A cursor of another process of the server finds nothing.
 func (p *Partition) Scan(_ context.Context, version, collection, cursor string, count int) (found []store.Change, next, server string, err error) {
 	c, server := p.at(collection), fmt.Sprintf("run%d", p.server.run)
@@ -125,6 +163,7 @@ type Document struct {
 	Header         store.Header
 	Body           string
 	ExpiresAt      *wire.Time // set by Get alone; nil if it never expires
+	Slides         bool       // set by Get alone: as in sink.Document
 }
 
 // Get reads a document as a new sink.Reader does, with the same errors. It judges by the
@@ -141,12 +180,14 @@ func (p *Partition) Get(collection, id string) (d Document, err error) {
 		return d, fmt.Errorf("%w: partition %d", sink.ErrUnavailable, p.id)
 	}
 	found, history := c.docs[id], p.configs[collection].History
-	if found == nil || history.Expired(found.Header.Clock(), max(p.server.Now().UnixMilli(), p.state.Watermark)) {
+	now := max(p.server.Now().UnixMilli(), p.state.Watermark)
+	if found == nil || history.Expired(found.Header.Clock(), now) {
 		return d, sink.ErrNotFound
 	}
 	d = Document{Collection: collection, ID: id, Header: found.Header, Body: found.Body}
 	if at, expires := d.Header.Clock().Deadline(history.Current()); expires {
 		d.ExpiresAt = (*wire.Time)(&at)
+		d.Slides = p.configs[collection].SlideOnRead && d.Header.Clock().Slides(at, now)
 	}
 	return d, nil
 }

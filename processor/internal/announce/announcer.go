@@ -219,7 +219,7 @@ func (a *Announcer) failed(err error) error {
 // Those that may be older than this process are left out.
 func (a *Announcer) Lateness(observer prometheus.Observer, outputs []fold.Output, stored time.Time) {
 	for _, o := range outputs {
-		if a.of(o) == isNew {
+		if !o.Warns && a.of(o) == isNew {
 			observer.Observe(stored.Sub(time.UnixMilli(o.At)).Seconds())
 		}
 	}

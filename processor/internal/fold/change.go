@@ -15,7 +15,7 @@ func (s *Collections) MayBeDue(name string, at int64, queue *DueQueue) bool {
 	if c.Config.Building {
 		return c.Config.History.Cuts(at) != ttlrules.Cuts{Inherit: ttlrules.NoCut, Own: ttlrules.NoCut}
 	}
-	return min(c.Due, queue.nextOf(name)) <= at
+	return min(c.due.at, queue.nextOf(name)) <= at
 }
 
 // Drop drops a collection by the message with a sequence, at a log time. Where documents of it are
@@ -37,8 +37,8 @@ func (s *Collections) Drop(name string, seq uint64, at int64, due bool) ([]store
 
 // Reconfigure gives a collection its next configuration. An index that is turned off stays
 // while documents in it are due. One that is turned on is built, also if entries of the
-// former one are left. It returns what has to be committed.
-func (s *Collections) Reconfigure(name string, current, next store.Config, due bool) ([]store.ConfigChange, []store.CollectionChanges) {
+// former one are left. Its warnings begin at a log time. It returns what has to be committed.
+func (s *Collections) Reconfigure(name string, current, next store.Config, at int64, due bool) ([]store.ConfigChange, []store.CollectionChanges) {
 	var changes []store.CollectionChanges
 	next.Draining = next.NoIndex && due
 	switch {
@@ -55,6 +55,7 @@ func (s *Collections) Reconfigure(name string, current, next store.Config, due b
 	}
 	c.Build = Build{}
 	s.Configure(c, next)
+	s.warnFrom(c, at)
 	return []store.ConfigChange{{Collection: name, Config: &next}}, changes
 }
 

@@ -39,13 +39,13 @@ func TestG3_ChangesWhileAnIndexIsBuilt(t *testing.T) {
 
 	s = building(1)
 	current := s.Config("c")
-	configs, changes = s.Reconfigure("c", current, store.Config{NoIndex: true, History: current.History.With(at, 7, ttlrules.Off)}, true)
+	configs, changes = s.Reconfigure("c", current, store.Config{NoIndex: true, History: current.History.With(at, 7, ttlrules.Off)}, 1, true)
 	if c := s.Building(); c == nil || !configs[0].Config.Building || !configs[0].Config.Draining || len(changes) > 0 {
 		t.Errorf("after the index of what is due was turned off, %+v is built, and stored is %+v", c, configs[0].Config)
 	}
 	s = building(ttlrules.Off)
 	current = s.Config("c")
-	configs, changes = s.Reconfigure("c", current, store.Config{NoIndex: true, History: current.History}, false)
+	configs, changes = s.Reconfigure("c", current, store.Config{NoIndex: true, History: current.History}, 1, false)
 	if s.Building() != nil || configs[0].Config.Building || configs[0].Config.Draining || len(changes) != 1 || changes[0].Drop != store.DropIndex {
 		t.Errorf("after an index was turned off, %v is built, stored is %+v, and removed %+v", s.Building(), configs[0].Config, changes)
 	}

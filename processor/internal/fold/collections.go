@@ -19,7 +19,8 @@ import (
 //   - K1: a collection is in the map if it is configured, or has documents or an index.
 //     The commit that removes the last of these removes it from the map.
 //   - K2: byDue holds exactly the collections in which documents outside the due queue
-//     may become due, the earliest deadline on top.
+//     may become due, the earliest deadline on top; byWarning those in which documents
+//     may have to be warned of, the earliest warning on top.
 //   - K3: building holds exactly the collections whose index is being built, unsettled
 //     those with more than one epoch, long those with more than MaxEpochs, and draining
 //     those that end when none of their documents is due: old generations, and
@@ -32,6 +33,8 @@ import (
 type Collections struct {
 	all       map[string]*Collection
 	byDue     dueHeap
+	byWarning dueHeap
+	warned    int64 // log time of the checkpoint
 	building  map[*Collection]struct{}
 	long      map[*Collection]struct{}
 	draining  ring
@@ -57,8 +60,9 @@ type Collection struct {
 	nextInherit, nextOwn int64
 	Build                Build
 
-	Due   int64          // when a document outside the due queue may be due
-	place int            // in byDue; -1 if it is not there
+	marks []mark         // up to where the indexes were warned of, the earliest warning first
+	due   entry          // when a document outside the due queue may be due
+	warn  entry          // when a document may have to be warned of
 	slots [ringCount]int // in each ring; -1 if it is not there
 }
 
@@ -96,7 +100,8 @@ func NewCollections(configs map[string]store.Config, withDocuments []string) *Co
 		unsettled: ring{kind: unsettledRing},
 		verifying: ring{kind: verifyingRing},
 	}
-	s.byDue.visited = &s.visited
+	s.byDue = dueHeap{visited: &s.visited, of: func(c *Collection) *entry { return &c.due }}
+	s.byWarning = dueHeap{visited: &s.visited, of: func(c *Collection) *entry { return &c.warn }}
 	for name, config := range configs {
 		s.Configure(s.Make(name), config)
 	}
@@ -123,7 +128,8 @@ func (s *Collections) Make(name string) *Collection {
 	if c != nil {
 		return c
 	}
-	c = &Collection{Name: name, nextInherit: store.NoScore, nextOwn: store.NoScore, Due: math.MaxInt64, place: -1}
+	c = &Collection{Name: name, nextInherit: store.NoScore, nextOwn: store.NoScore}
+	c.due, c.warn = entry{math.MaxInt64, -1}, entry{math.MaxInt64, -1}
 	for i := range c.slots {
 		c.slots[i] = -1
 	}
@@ -144,9 +150,8 @@ func (s *Collections) Remove(name string) {
 		return
 	}
 	delete(s.all, name)
-	if c.place >= 0 {
-		heap.Remove(&s.byDue, c.place)
-	}
+	s.byDue.remove(c)
+	s.byWarning.remove(c)
 	delete(s.building, c)
 	delete(s.long, c)
 	s.draining.remove(c)
@@ -227,6 +232,10 @@ func (s *Collections) Move(name, to string, config store.Config) {
 func (s *Collections) Note(c *Collection, h *store.Header) {
 	lowest := &c.nextInherit
 	score, in := h.Clock().Score()
+	if len(c.marks) > 0 {
+		c.noteWarnings(score, in)
+		s.refresh(c)
+	}
 	switch in {
 	case ttlrules.NotIndexed: // it never expires
 		return
@@ -239,21 +248,10 @@ func (s *Collections) Note(c *Collection, h *store.Header) {
 	}
 }
 
-// refresh puts a collection where it belongs in byDue.
+// refresh puts a collection where it belongs in byDue and byWarning.
 func (s *Collections) refresh(c *Collection) {
-	due := c.nextDue()
-	if due == c.Due {
-		return
-	}
-	c.Due = due
-	switch {
-	case c.place < 0:
-		heap.Push(&s.byDue, c)
-	case due == math.MaxInt64:
-		heap.Remove(&s.byDue, c.place)
-	default:
-		heap.Fix(&s.byDue, c.place)
-	}
+	s.byDue.set(c, c.nextDue())
+	s.byWarning.set(c, c.nextWarning())
 }
 
 // nextDue is the instant at which a document of the collection may be due; math.MaxInt64
@@ -278,12 +276,7 @@ func (c *Collection) nextDue() int64 {
 
 // FirstDue is the first instant at which a document outside the due queue may be due;
 // math.MaxInt64 if none will.
-func (s *Collections) FirstDue() int64 {
-	if len(s.byDue.list) == 0 {
-		return math.MaxInt64
-	}
-	return s.byDue.list[0].Due
-}
+func (s *Collections) FirstDue() int64 { return s.byDue.first() }
 
 // FirstKnown is FirstDue, but math.MaxInt64 if the owner has not looked up yet what that
 // collection has. It is for people: FirstDue may then be any instant of the past.
@@ -304,11 +297,11 @@ func (s *Collections) DueBy(until int64, most int) []*Collection {
 		if visits--; visits < 0 || len(found) == most {
 			break
 		}
-		if c.Due <= until {
+		if c.due.at <= until {
 			found = append(found, c)
 		}
 	}
-	slices.SortFunc(found, byDue)
+	slices.SortFunc(found, s.byDue.compare)
 	var taken []*Collection
 	for len(found) < most && s.FirstDue() <= until {
 		c := heap.Pop(&s.byDue).(*Collection)
@@ -346,7 +339,7 @@ func (s *Collections) ToSettle(now int64, most int, queue *DueQueue) []*Collecti
 	var found []*Collection
 	visit := func(c *Collection) {
 		s.visited++
-		if !c.Config.Building && c.Due > now && !due[c.Name] {
+		if !c.Config.Building && c.due.at > now && !due[c.Name] {
 			found = append(found, c)
 		}
 	}
@@ -377,32 +370,71 @@ func (s *Collections) Unsettled() int { return len(s.unsettled.list) }
 // number of steps.
 func (s *Collections) Visited() int { return s.visited }
 
-func byDue(a, b *Collection) int {
-	return cmp.Or(cmp.Compare(a.Due, b.Due), cmp.Compare(a.Name, b.Name))
-}
-
-// dueHeap is a heap of collections by when a document of theirs may be due.
+// dueHeap is a heap of collections by when they need the owner next.
 type dueHeap struct {
 	list    []*Collection
 	visited *int
+	of      func(*Collection) *entry
+}
+
+// entry is when a collection needs the owner next.
+type entry struct {
+	at    int64
+	place int // in its heap; -1 if it is not there
+}
+
+func (h *dueHeap) compare(a, b *Collection) int {
+	return cmp.Or(cmp.Compare(h.of(a).at, h.of(b).at), cmp.Compare(a.Name, b.Name))
+}
+
+// set puts a collection where it belongs.
+func (h *dueHeap) set(c *Collection, at int64) {
+	e := h.of(c)
+	if at == e.at {
+		return
+	}
+	e.at = at
+	switch {
+	case e.place < 0:
+		heap.Push(h, c)
+	case at == math.MaxInt64:
+		heap.Remove(h, e.place)
+	default:
+		heap.Fix(h, e.place)
+	}
+}
+
+// remove takes a collection out, if it is there.
+func (h *dueHeap) remove(c *Collection) {
+	if e := h.of(c); e.place >= 0 {
+		heap.Remove(h, e.place)
+	}
+}
+
+// first is when the first collection needs the owner; math.MaxInt64 if none does.
+func (h *dueHeap) first() int64 {
+	if len(h.list) == 0 {
+		return math.MaxInt64
+	}
+	return h.of(h.list[0]).at
 }
 
 func (h *dueHeap) Len() int { return len(h.list) }
 
 func (h *dueHeap) Less(i, j int) bool {
 	*h.visited++
-	return byDue(h.list[i], h.list[j]) < 0
+	return h.compare(h.list[i], h.list[j]) < 0
 }
 
 func (h *dueHeap) Swap(i, j int) {
 	h.list[i], h.list[j] = h.list[j], h.list[i]
-	h.list[i].place, h.list[j].place = i, j
+	h.of(h.list[i]).place, h.of(h.list[j]).place = i, j
 }
 
 // Push is for container/heap.
 func (h *dueHeap) Push(x any) {
 	c := x.(*Collection)
-	c.place = len(h.list)
+	h.of(c).place = len(h.list)
 	h.list = append(h.list, c)
 }
 
@@ -411,7 +443,7 @@ func (h *dueHeap) Pop() any {
 	last := len(h.list) - 1
 	c := h.list[last]
 	h.list[last], h.list = nil, h.list[:last]
-	c.place = -1
+	h.of(c).place = -1
 	return c
 }
 

@@ -93,8 +93,8 @@ func checkCollections(t *rapid.T, s *Collections, until int64) {
 				in[what] = append(in[what], name)
 			}
 		}
-		if c.Name != name || c.Due != c.nextDue() {
-			t.Fatalf("%s is %s, due %d, and %d is kept", name, c.Name, c.nextDue(), c.Due)
+		if c.Name != name || c.due.at != c.nextDue() {
+			t.Fatalf("%s is %s, due %d, and %d is kept", name, c.Name, c.nextDue(), c.due.at)
 		}
 		drains := strings.Contains(name, ".") || c.Config.Draining
 		is("all", true)
@@ -106,7 +106,7 @@ func checkCollections(t *rapid.T, s *Collections, until int64) {
 		if of, _, ok := strings.Cut(name, "."); ok {
 			is("older "+of, true)
 		}
-		if c.Due <= until {
+		if c.due.at <= until {
 			due = append(due, c)
 		}
 	}
@@ -145,7 +145,7 @@ func checkCollections(t *rapid.T, s *Collections, until int64) {
 		case longB && !longA:
 			return 1
 		}
-		return byDue(a, b)
+		return s.byDue.compare(a, b)
 	})
 	first := int64(math.MaxInt64)
 	for c := range maps.Values(s.all) {

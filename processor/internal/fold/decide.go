@@ -30,8 +30,9 @@ type Output struct {
 	Message events.Message
 	// Seq is the log sequence of the message that caused it. It is 0 where the passing
 	// of time caused it, up to the instant At.
-	Seq uint64
-	At  int64
+	Seq   uint64
+	At    int64
+	Warns bool // it is a warning
 }
 
 // Outcome is the answer to the client that has published a message.
@@ -45,6 +46,8 @@ type Outcome struct {
 type Catalog interface {
 	Config(collection string) store.Config
 	Generations(collection string) []string // old ones, the oldest first
+	// Unwarned are the warnings of a version that are due by an instant and not published.
+	Unwarned(key Key, clock ttlrules.Clock, by int64) []Warning
 }
 
 // Decision is what follows from applying messages to documents. It depends on the
@@ -60,6 +63,7 @@ type Decision struct {
 	Outcomes   []Outcome
 	Rejections []int // their codes
 	Expired    int   // documents
+	Warned     int   // times
 }
 
 // Limits bound the outputs, beside the rules.
@@ -120,6 +124,9 @@ func (d *Decision) write(m *Message) bool {
 	if refused != nil {
 		d.Reject(m, refused)
 		return true
+	}
+	if live != nil {
+		d.leaves(s.Key, *live, at)
 	}
 	s.Now = next
 	o := wire.Outcome{Status: wire.StatusOK, Etag: wire.Etag(m.Seq), Ts: wire.Time(at), Warning: warning(m, config, at)}
@@ -235,9 +242,10 @@ func storedTTL(body []byte) ttlrules.TTL {
 	return ttl
 }
 
-// expire adds the expiry event of a version. It goes without the document where the collection's
-// configuration says so.
+// expire adds the expiry event of a version, and before it the warnings that were not published yet. It
+// goes without the document where the collection's configuration says so.
 func (d *Decision) expire(key Key, v Version, x ttlrules.Expiry) {
+	d.leaves(key, v, x.At)
 	d.Expired++
 	omitted := d.catalog.Config(key.Collection).OmitsDocument(x)
 	if omitted {

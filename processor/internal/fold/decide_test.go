@@ -30,6 +30,8 @@ func (c oneConfig) Config(string) store.Config { return store.Config(c) }
 
 func (c oneConfig) Generations(string) []string { return nil }
 
+func (c oneConfig) Unwarned(Key, ttlrules.Clock, int64) []Warning { return nil }
+
 // decideOne decides one message on a document that is stored (or is not), and
 // returns the outcome and the decision.
 func decideOne(t *testing.T, config store.Config, stored *Version, m *Message) (wire.Outcome, *Decision) {

@@ -27,7 +27,7 @@ func TestG3_AnIndexStaysWhileDocumentsAreDue(t *testing.T) {
 	for _, due := range []bool{true, false} {
 		s := NewCollections(map[string]store.Config{"c": on}, nil)
 		s.Note(s.Get("c"), &store.Header{Ts: 5000})
-		configs, changes := s.Reconfigure("c", on, off, due)
+		configs, changes := s.Reconfigure("c", on, off, 1, due)
 		c := s.Get("c")
 		if kept := c.nextInherit == 5000; kept != due || configs[0].Config.Draining != due || (len(changes) == 0) != due {
 			t.Errorf("documents are due: %t; the lowest score is %d, %+v, %+v", due, c.nextInherit, configs[0].Config, changes)

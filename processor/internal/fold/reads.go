@@ -45,7 +45,9 @@ func (d *Decision) Name(messages []*Message) (slots []*Slot, whole map[Key]bool)
 		}
 		// A document that is touched, and expires before the batch ends, is needed
 		// whole. No TTL is shorter than a second; an absolute deadline may be near.
-		if m.Op == wire.Patch || m.Op == wire.Touch && (last-messages[0].Time >= 1000 || m.Clock.ExpiresAt != nil) {
+		// So may a warning of it.
+		near := last-messages[0].Time >= 1000 || m.Clock.ExpiresAt != nil || len(d.catalog.Config(m.Collection).Warnings) > 0
+		if m.Op == wire.Patch || m.Op == wire.Touch && near {
 			whole[key] = true
 		}
 	}
@@ -84,15 +86,19 @@ func (d *Decision) FirstAhead(messages []*Message, reached int64) int {
 	return -1
 }
 
-// Expiring returns the slots whose documents expire before a batch ends and were read
-// without their body, which their events need. If they are more than one step takes, it
+// Expiring returns the slots whose documents expire or are to be warned of before a batch ends and
+// were read without their body, which their events need. If they are more than one step takes, it
 // returns fewer messages.
 func (d *Decision) Expiring(messages []*Message) (batch []*Message, slots []*Slot, whole map[Key]bool) {
 	last := d.last(messages)
 	whole = make(map[Key]bool)
 	add := func(key Key) {
 		s := d.docs[key]
-		if s.Stored != nil && s.Now.Body == nil && d.catalog.Config(key.Collection).History.Expired(s.Stored.Clock(), last) {
+		if s.Stored == nil || s.Now.Body != nil {
+			return
+		}
+		clock := s.Stored.Clock()
+		if d.catalog.Config(key.Collection).History.Expired(clock, last) || len(d.catalog.Unwarned(key, clock, last)) > 0 {
 			whole[key] = true
 		}
 	}

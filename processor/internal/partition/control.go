@@ -32,7 +32,7 @@ var DefaultBounds = Bounds{Examine: takeOverTimeout, Epochs: 2048, Generations: 
 // Documents that had expired by then still get their event from where they are reaped: the
 // index, which is removed later, or an old generation of the collection. So control does not
 // wait for them, except at the Bounds: there it reaps due documents, a chunk at a time, and the
-// message stays pending until they are reaped.
+// message stays pending until they are reaped. The warnings that are due by then are published first.
 func (p *Partition) control(ctx context.Context, m *fold.Message) error {
 	began := time.Now()
 	at := p.logTimeAt(m)
@@ -50,7 +50,7 @@ func (p *Partition) control(ctx context.Context, m *fold.Message) error {
 	}
 	next, rejected := fold.Configured(current, m, at)
 	applies := m.Kind != fold.Malformed && rejected == nil
-	if applies && p.mustWait(m, next, due) {
+	if applies && (p.mustWait(m, next, due) || p.collections.MayWarn(m.Collection, at)) {
 		return p.drain(ctx, m)
 	}
 	w := &work{
@@ -67,7 +67,7 @@ func (p *Partition) control(ctx context.Context, m *fold.Message) error {
 		if m.Kind == fold.Drop {
 			w.configs, w.changes = p.collections.Drop(m.Collection, m.Seq, at, due)
 		} else {
-			w.configs, w.changes = p.collections.Reconfigure(m.Collection, current, next, due)
+			w.configs, w.changes = p.collections.Reconfigure(m.Collection, current, next, at, due)
 		}
 		p.reaper.changed = at
 	}
@@ -84,8 +84,8 @@ func (p *Partition) mustWait(m *fold.Message, next store.Config, due bool) bool 
 }
 
 // drain is what the owner does, again and again, before it applies a message that has to wait for
-// due documents: it builds a chunk of the collection's index, or settles collections, or reaps a
-// chunk of the due documents.
+// due documents, or for warnings: it builds a chunk of the collection's index, or publishes a chunk of
+// the warnings, or settles collections, or reaps a chunk of the due documents.
 func (p *Partition) drain(ctx context.Context, m *fold.Message) error {
 	// Log time has reached the message, although it is not applied yet.
 	p.progress.Saw(m.Position)
@@ -95,6 +95,9 @@ func (p *Partition) drain(ctx context.Context, m *fold.Message) error {
 		if c := p.collections.Get(name); c != nil && c.Config.Building {
 			return p.build(ctx, c)
 		}
+	}
+	if worked, err := p.warn(ctx); err != nil || worked {
+		return err
 	}
 	if worked, err := p.settle(ctx); err != nil || worked {
 		return err

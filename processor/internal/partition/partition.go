@@ -52,6 +52,7 @@ type Store interface {
 
 	Read(ctx context.Context, version string, wants []store.Want) ([][]*store.Stored, error)
 	Due(ctx context.Context, version string, cuts []store.Cut, limit, bytes int, whole bool) ([]store.Due, error)
+	Between(ctx context.Context, version, collection string, slices []store.Slice, limit, bytes int) ([]store.Found, error)
 	Scan(ctx context.Context, version, collection, cursor string, count int) (found []store.Change, next, server string, err error)
 	Commit(ctx context.Context, pr store.Progress, configs []store.ConfigChange, changes []store.CollectionChanges) error
 
@@ -86,9 +87,9 @@ type Shared struct {
 
 // Metrics count what the owners do.
 type Metrics struct {
-	Applied, Expired, Fenced, Rebuilds prometheus.Counter
-	Rejected                           *prometheus.CounterVec // by code
-	Lateness, Commits                  prometheus.Observer
+	Applied, Expired, Warned, Fenced, Rebuilds prometheus.Counter
+	Rejected                                   *prometheus.CounterVec // by code
+	Lateness, Commits                          prometheus.Observer
 }
 
 // Partition owns one partition: it folds its part of the log, step by step. Only its own
@@ -132,6 +133,7 @@ type tenure struct {
 type duties struct {
 	settled   time.Time // collections
 	heartbeat time.Time
+	warned    int64 // log time up to which all warnings are published
 }
 
 // New makes the owner of a partition, which begins in Run.
@@ -229,7 +231,7 @@ func (p *Partition) fail(ctx context.Context, err error, failures int) {
 }
 
 // runOnce does the next thing, traffic first: it applies messages that have arrived, reaps
-// some documents that are due, builds some of an index, and verifies the stored state.
+// some documents that are due, warns of some that will be, builds some of an index, and verifies the stored state.
 // worked reports that there may be more to do at once. A step that has begun ends, although
 // stop is done.
 func (p *Partition) runOnce(stop context.Context) (worked bool, err error) {
@@ -279,6 +281,12 @@ func (p *Partition) runOnce(stop context.Context) (worked bool, err error) {
 	if err != nil {
 		return false, err
 	}
+	warned := false
+	if p.nextWarning() <= p.progress.Watermark() {
+		if warned, err = p.warn(ctx); err != nil {
+			return false, err
+		}
+	}
 	tidied, err := p.Tidy(ctx, time.Now())
 	if err != nil {
 		return false, err
@@ -286,7 +294,7 @@ func (p *Partition) runOnce(stop context.Context) (worked bool, err error) {
 	if err := p.record(ctx); err != nil {
 		return false, err
 	}
-	if worked || stepped || tidied {
+	if worked || stepped || warned || tidied {
 		return true, nil
 	}
 	return p.keep(ctx)
@@ -301,6 +309,7 @@ func (p *Partition) keep(ctx context.Context) (due bool, err error) {
 	if p.reaper.turn == waitsForTurn {
 		next = math.MaxInt64 // it is woken for its turn
 	}
+	next = min(next, p.nextWarning())
 	p.shared.Ticker.WakeAt(p.id, next)
 	if read := p.shared.Reader.PositionOf(p.id); read.Time >= next && read.Seq > p.progress.Offset() {
 		return true, nil // since the last step
@@ -344,15 +353,15 @@ func (p *Partition) verify(ctx context.Context, collections []string) error {
 	return nil
 }
 
-// judge tells others whether a document is due. If none is, all outputs up to the
-// committed position are published.
+// judge tells others whether a document is due. If none is, nor is to be warned of, all outputs up to
+// the committed position are published.
 func (p *Partition) judge() {
 	known := p.knownDue()
 	p.status.Next.Store(known)
 	switch {
 	case p.nextDue() <= p.progress.CommittedWatermark():
 		p.status.Due.Store(min(known, p.progress.CommittedWatermark()))
-	case p.collections.Building() == nil:
+	case p.collections.Building() == nil && p.collections.FirstWarning() > p.progress.CommittedWatermark():
 		p.announcer.Settle(&announce.Checkpoint{
 			Log: p.shared.Log.ID(), Seq: p.progress.CommittedOffset(), Watermark: p.progress.CommittedWatermark(), Stamp: p.progress.Stamp().String(),
 		})

@@ -129,6 +129,7 @@ func (p *Partition) load(stop context.Context) error {
 	}
 	p.progress.Resume(s, s.Version, s.Rebuild)
 	p.collections = fold.NewCollections(s.Configs, s.Collections)
+	p.warnFrom()
 	p.logger.Info("the partition was loaded from a snapshot", slog.Uint64("generation", t.loads.Generation), slog.Uint64("offset", s.Offset),
 		slog.Uint64("documents", t.loader.Documents), slog.Duration("took", time.Since(t.loader.Began)))
 	p.abandon(nil)

@@ -235,6 +235,7 @@ func (p *Partition) goOn(stored store.State, version string, rebuild uint64) {
 	p.progress.Resume(stored, version, rebuild)
 	p.collections = fold.NewCollections(stored.Configs, stored.Collections)
 	p.collections.Index(stored.Unindexed)
+	p.warnFrom()
 	p.queue.Set(nil)
 	if older {
 		p.pending = fold.Pending{Base: stored.Offset}

@@ -454,18 +454,18 @@ func judgeServer(version string, level int) error {
 	return nil
 }
 
-// modernize changes a stream of events that an older version of lapse has made: it accepts batches,
-// and has no subject for each id.
+// modernize changes a stream of events that an older version of lapse has made: it accepts batches and
+// all kinds of messages, and has no subject for each id.
 func modernize(ctx context.Context, js jetstream.JetStream, events jetstream.Stream, want jetstream.StreamConfig, log *slog.Logger) (jetstream.Stream, error) {
 	have := events.CachedInfo().Config
-	if have.AllowAtomicPublish && have.AllowBatchPublish && have.SubjectTransform != nil {
+	if have.AllowAtomicPublish && have.AllowBatchPublish && have.SubjectTransform != nil && len(have.Subjects) >= len(want.Subjects) {
 		return events, nil
 	}
-	have.AllowAtomicPublish, have.AllowBatchPublish, have.SubjectTransform = true, true, want.SubjectTransform
+	have.AllowAtomicPublish, have.AllowBatchPublish, have.SubjectTransform, have.Subjects = true, true, want.SubjectTransform, want.Subjects
 	changed, err := js.UpdateStream(ctx, have)
 	if err != nil {
 		return nil, fmt.Errorf("change stream %s, which an older version of lapse has made: %w", have.Name, err)
 	}
-	log.Info("changed the stream of events: it accepts batches, and keeps no subject for each id", slog.String("stream", have.Name))
+	log.Info("changed the stream of events: it accepts batches and all kinds of messages, and keeps no subject for each id", slog.String("stream", have.Name))
 	return changed, nil
 }

@@ -347,6 +347,27 @@ func TestProvisionModernizes(t *testing.T) {
 	}
 }
 
+// TestProvisionAddsWarnings: a stream of events of an older version, which has no subject for warnings, gets
+// it at the next start. It fails if such a stream is refused, or stores no warnings.
+func TestProvisionAddsWarnings(t *testing.T) {
+	js := natstest.Connect(t, natstest.Options{})
+	made, err := Provision(t.Context(), js, options())
+	if err != nil {
+		t.Fatal(err)
+	}
+	old := made.Events.CachedInfo().Config
+	old.Subjects = []string{"lapse.expired.>", "lapse.rejected.>", "lapse.fence.*"}
+	if _, err := js.UpdateStream(t.Context(), old); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Provision(t.Context(), js, options()); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := js.Publish(t.Context(), "lapse.expiring.orders.17", nil, jetstream.WithExpectStream(old.Name)); err != nil {
+		t.Error(err)
+	}
+}
+
 // TestProvisionRefusesOtherEvents: it refuses a stream of events that would not store what lapse publishes as
 // lapse needs it, with the reason.
 func TestProvisionRefusesOtherEvents(t *testing.T) {
@@ -358,6 +379,7 @@ func TestProvisionRefusesOtherEvents(t *testing.T) {
 		{"stored later", func(c *jetstream.StreamConfig) {
 			c.AllowAtomicPublish, c.AllowBatchPublish, c.PersistMode = false, false, jetstream.AsyncPersistMode
 		}, "its persist_mode is async"},
+		{"other subjects", func(c *jetstream.StreamConfig) { c.Subjects = []string{"lapse.expired.>", "lapse.other.>"} }, "its subjects are [lapse.expired.> lapse.other.>], and must be"},
 		{"another transform", func(c *jetstream.StreamConfig) {
 			c.SubjectTransform = &jetstream.SubjectTransformConfig{Source: "lapse.expired.*.*", Destination: "lapse.expired.{{wildcard(1)}}.x"}
 		}, "it changes subjects (subject_transform) in another way than lapse has set"},
