@@ -62,8 +62,8 @@ func (m *Model) write(p *partition, msg Message, rest string) {
 	members, _ := object(next.Body)
 	next.TTL, _ = ttl(members["ttl"]) // one that is not valid, stored while TTL was off, counts as none
 	next.Begin, next.End, next.Last = asked.clock(wire.Op(op), old, exists, m.now)
-	if c := p.collections[collection]; asked.ttl != nil && next.Last != nil && next.TTL < 1 && c.Max != 0 && *next.Last > m.now+wire.Time(c.Max)*1000 {
-		reject(wire.StatusBadRequest) // the limit is then the deadline, and too late
+	if asked.breaksLimit(next, p.collections[collection]) {
+		reject(wire.StatusBadRequest)
 		return
 	}
 	p.docs[name] = next

@@ -90,10 +90,19 @@ func (a asked) clock(op wire.Op, old Document, exists bool, now wire.Time) (begi
 	switch {
 	case a.last != nil && a.inRange(now):
 		last = a.last
-	case a.end == nil && (op == wire.Touch || op == wire.Patch):
+	case op == wire.Touch || op == wire.Patch:
 		last = old.Last
 	}
 	return begin, end, last
+}
+
+// breaksLimit reports whether a patch or a touch names a deadline where there is a limit, or a patch
+// takes the ttl away, so that the limit is the deadline, and that is too late.
+func (a asked) breaksLimit(next Document, c Collection) bool {
+	if next.Last == nil || a.last != nil {
+		return false
+	}
+	return a.end != nil || a.ttl != nil && next.TTL < 1 && c.Max != 0 && *next.Last > next.Ts+wire.Time(c.Max)*1000
 }
 
 // warnings decodes a list of at most four different numbers of seconds.

@@ -77,7 +77,8 @@ func ExpiresAt(t time.Time) Option {
 
 // NotAfter limits a document that has a TTL of its own, by the option [TTL] or a member "ttl": whatever
 // renews that TTL, the document is expired from t. The sooner of both is its deadline. A touch and a patch
-// keep the limit; if a patch takes the ttl away, the limit is the deadline. Use it with Upsert, Create and
+// keep the limit, and are refused with [ExpiresAt]; if a patch takes the ttl away, the limit is the
+// deadline. Use it with Upsert, Create and
 // Replace. As with [ExpiresAt], a fraction of a millisecond is rounded up.
 func NotAfter(t time.Time) Option {
 	return func(s *settings) (err error) {

@@ -124,9 +124,13 @@ func (a Asked) inRange(at int64) error {
 	return bad("header %s is %s, and the write's stamp is %s: use an instant after the stamp, and at most %d s after it.", header, *named, wire.Time(at), ttlrules.MaxSeconds)
 }
 
-// checkLimited refuses a patch that takes the ttl from a document with a NotAfter, which is then the
-// deadline, if that is later than the collection allows.
-func checkLimited(m *Message, h store.Header, config store.Config) *Refusal {
+// checkLimited refuses what a document with a NotAfter does not allow. Its limit stays, so that a client
+// that may only patch and touch cannot move it. Where a patch takes the ttl away, it is the deadline, and
+// has to keep to maxTtl.
+func checkLimited(m *Message, live *Version, h store.Header, config store.Config) *Refusal {
+	if (m.Op == wire.Touch || m.Op == wire.Patch) && m.Clock.ExpiresAt != nil && live.Header.NotAfter != 0 {
+		return Refuse(wire.StatusBadRequest, "the document has a %s, %s, which a %s keeps: send it without %s, or upsert or replace the document.", wire.HeaderNotAfter, wire.Time(live.Header.NotAfter), m.Op, wire.HeaderExpiresAt)
+	}
 	if !m.Clock.NamesTTL || h.NotAfter == 0 || h.TTL > 0 || config.MaxTTL == 0 || h.NotAfter-h.Ts <= 1000*int64(config.MaxTTL) {
 		return nil
 	}
@@ -144,7 +148,7 @@ func (m *Message) header(live *Version, body []byte, at int64) store.Header {
 		h.TTL = storedTTL(body)
 	}
 	switch {
-	case m.Clock.ExpiresAt != nil:
+	case m.Clock.ExpiresAt != nil: // there is no NotAfter: see checkLimited
 		if m.Clock.inRange(at) == nil { // else TTL is off, and it counts as absent
 			h.Absolute = int64(*m.Clock.ExpiresAt)
 		}

@@ -165,7 +165,7 @@ func (d *Decision) next(m *Message, live *Version, config store.Config, at int64
 		}
 	}
 	h := m.header(live, body, at)
-	if r := checkLimited(m, h, config); r != nil {
+	if r := checkLimited(m, live, h, config); r != nil {
 		return nil, r
 	}
 	return &Version{Header: h, Body: body}, nil
