@@ -48,10 +48,13 @@ func TestG10_EventsWithoutBodies(t *testing.T) {
 			}
 		}
 		r.config("d", `{"defaultTtl":-1,`+bare)
+		r.config("w", `{"defaultTtl":2,"warnBefore":[1],`+bare)
+		r.put("w", "warned", `{}`) // the oracle knows that there is a warning, without the document
 		r.put("d", "at once", `{"ttl":1}`)
 		if e := r.waitEvents("d", 2*n+1)[2*n]; !e.Omitted {
 			t.Errorf("the event of %s is %s", e.ID, e.stored.data)
 		}
+		r.waitEvents("w", 1)
 		r.caughtUp(p)
 		r.agrees()
 	})
