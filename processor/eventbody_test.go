@@ -24,6 +24,8 @@ func TestG10_EventsWithoutBodies(t *testing.T) {
 		for i := range n {
 			r.put("c", fmt.Sprint("first", i), `{}`)
 		}
+		r.config("e", `{"defaultTtl":-1,`+bare)
+		r.put("e", "dropped", `{}`)
 		r.backlog("d", n, `{}`)
 		p.stop(t)
 		r.send(prefix.Config("c"), `{"defaultTtl":1}`) // those that were first expire with this
@@ -31,6 +33,8 @@ func TestG10_EventsWithoutBodies(t *testing.T) {
 		r.send(prefix.Config("c"), `{"defaultTtl":1,`+bare)
 		r.send(prefix.Config("d"), `{"defaultTtl":1,`+bare)
 		r.send(prefix.Drop("d"), ``)
+		r.send(prefix.Config("e"), `{"defaultTtl":1,`+bare)
+		r.send(prefix.Drop("e"), ``)
 		for i := range n {
 			r.send(prefix.Write(wire.Create, "c", fmt.Sprint("second", i)), `{"ttl":2}`)
 			r.send(prefix.Write(wire.Create, "d", fmt.Sprint("new", i)), `{"ttl":2}`)
@@ -48,6 +52,9 @@ func TestG10_EventsWithoutBodies(t *testing.T) {
 			}
 		}
 		r.config("d", `{"defaultTtl":-1,`+bare)
+		if e := r.waitEvents("e", 1)[0]; !e.Omitted {
+			t.Errorf("the event of %s is %s", e.ID, e.stored.data)
+		}
 		r.config("w", `{"defaultTtl":2,"warnBefore":[1],`+bare)
 		r.put("w", "warned", `{}`) // the oracle knows that there is a warning, without the document
 		r.put("d", "at once", `{"ttl":1}`)
