@@ -143,7 +143,7 @@ func (g *generator) message(collection, id string) {
 	case n < 10:
 		g.configure(collection, g.pick("configuration",
 			`{}`, `{"defaultTtl":null}`, `{"defaultTtl":-1}`, `{"defaultTtl":1}`, `{"defaultTtl":1}`, `{"defaultTtl":2}`,
-			`{"defaultTtl":3}`, `{"defaultTtl":3600}`, `{"defaultTtl":2,"minTtl":2,"maxTtl":3600}`, `{"defaultTtl":-1,"minTtl":1,"warnBefore":[5]}`, `{"defaultTtl":2,"warnBefore":[1]}`, `{"defaultTtl":3,"warnBefore":[1,2]}`, `{"defaultTtl":-1,"warnBefore":[1]}`, `{"indexingMode":"none"}`, `{"indexingMode":"none"}`, `{"indexingMode":"consistent"}`, `{"indexingMode":"lazy"}`))
+			`{"defaultTtl":3}`, `{"defaultTtl":3600}`, `{"defaultTtl":1,"eventBody":false}`, `{"defaultTtl":2,"warnBefore":[1],"eventBody":false}`, `{"defaultTtl":2,"minTtl":2,"maxTtl":3600}`, `{"defaultTtl":-1,"minTtl":1,"warnBefore":[5]}`, `{"defaultTtl":2,"warnBefore":[1]}`, `{"defaultTtl":3,"warnBefore":[1,2]}`, `{"defaultTtl":-1,"warnBefore":[1]}`, `{"indexingMode":"none"}`, `{"indexingMode":"none"}`, `{"indexingMode":"consistent"}`, `{"indexingMode":"lazy"}`))
 	case n < 12:
 		g.send("drop."+collection, "", g.configMatch(collection))
 	case n < 14:
@@ -157,7 +157,7 @@ func (g *generator) message(collection, id string) {
 
 func (g *generator) configure(collection, body string) {
 	g.configured[collection] = g.send("config."+collection, body, g.configMatch(collection))
-	seconds := map[string]int{`{"defaultTtl":1}`: 1, `{"defaultTtl":2}`: 2, `{"defaultTtl":3}`: 3, `{"defaultTtl":-1}`: -1,
+	seconds := map[string]int{`{"defaultTtl":1}`: 1, `{"defaultTtl":2}`: 2, `{"defaultTtl":3}`: 3, `{"defaultTtl":-1}`: -1, `{"defaultTtl":1,"eventBody":false}`: 1, `{"defaultTtl":2,"warnBefore":[1],"eventBody":false}`: 2,
 		`{"defaultTtl":2,"minTtl":2,"maxTtl":3600}`: 2, `{"defaultTtl":-1,"minTtl":1,"warnBefore":[5]}`: -1, `{"defaultTtl":2,"warnBefore":[1]}`: 2, `{"defaultTtl":3,"warnBefore":[1,2]}`: 3, `{"defaultTtl":-1,"warnBefore":[1]}`: -1}
 	g.defaults[collection] = seconds[body]
 }
@@ -216,6 +216,9 @@ func (g *generator) write(collection, id string) {
 	if op != wire.Delete && g.number("deadline", 8) == 0 { // one that is too early, or goes with a ttl, is refused
 		header.Set(wire.HeaderExpiresAt, g.pick("expires at", "@-100", "@500", "@1000", "@1000", "@2000"))
 	}
+	if own > 0 && op != wire.Patch && g.number("limit", 3) == 0 { // with a deadline it is refused
+		header.Set(wire.HeaderNotAfter, g.pick("not after", "@500", "@1000", "@1500", "@2500"))
+	}
 	if op != wire.Delete && op != wire.Touch && g.number("clock", 4) == 0 {
 		header.Set(wire.HeaderClock, wire.ClockKeep)
 	}
@@ -241,9 +244,9 @@ func (g *generator) bad(collection, id string) {
 	case 4:
 		g.send(g.pick("bad subject", "write.upsert."+collection, "write.upsert."+collection+".%zz", "write.bogus."+collection+".a", "write.upsert.c$.a", "config."+collection+".x"), `{}`, nil)
 	case 5:
-		g.send("write.touch"+subject[len("write.upsert"):], `{}`, nil)
+		g.send("write.touch"+subject[len("write.upsert"):], g.pick("body of a touch", `{}`, ``), harness.Header(g.pick("header of a touch", wire.HeaderSlide, wire.HeaderTrace), "true"))
 	case 6:
-		g.send(subject, `{}`, harness.Header(g.pick("bad header", "Lapse-Unknown", wire.HeaderClock, wire.HeaderExpiresAt), "x"))
+		g.send(subject, `{}`, harness.Header(g.pick("bad header", "Lapse-Unknown", wire.HeaderClock, wire.HeaderExpiresAt, wire.HeaderNotAfter, wire.HeaderSlide), "x"))
 	default:
 		g.send("drop."+collection, `x`, nil)
 	}

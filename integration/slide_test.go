@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"strings"
 	"testing"
 	"time"
 
@@ -19,7 +20,7 @@ import (
 // It costs ten touches a TTL at most, and nobody is told of touches that come too late.
 //
 // It fails if a get does not renew the clock, if each get appends a touch, if an absolute deadline
-// slides, or if a list does.
+// slides, if a list does, or if the metrics do not count the touches.
 func TestG3_ReadsSlide(t *testing.T) {
 	t.Parallel()
 	w := external(t, harness.RedisOptions{})
@@ -60,6 +61,14 @@ func TestG3_ReadsSlide(t *testing.T) {
 	for _, id := range []string{"read", "own", "http"} {
 		if n := w.touches("c", id); n < lives-1 || n > 10*(lives+1) {
 			t.Errorf("%s: %d touches in %d TTLs", id, n, lives)
+		}
+	}
+	slides := counters(t, w.lapse, "lapse_slides_total")
+	for via, n := range map[string]int{"nats": w.touches("c", "read") + w.touches("c", "own"), "http": w.touches("c", "http")} {
+		var counted int
+		_, line, _ := strings.Cut(slides, `{via="`+via+`"} `)
+		if _, err := fmt.Sscan(line, &counted); err != nil || counted < n {
+			t.Errorf("%s: the log has %d touches for reads over %s", slides, n, via)
 		}
 	}
 	w.verify()

@@ -12,6 +12,9 @@ type Clock struct {
 	// Absolute is the deadline that the write has named, in Unix milliseconds; 0 if it has
 	// named none. It takes the place of the TTL.
 	Absolute int64
+	// NotAfter limits how long the TTL counts, in Unix milliseconds; 0 if there is no limit. The
+	// sooner of both is the deadline. A version with an Absolute has no NotAfter.
+	NotAfter int64
 
 	Seq uint64 // log sequence of the write
 }
@@ -30,35 +33,37 @@ func (c Clock) Begin() int64 {
 //
 // Deadline alone does not decide whether it is: an earlier default can have expired it.
 func (c Clock) Deadline(d Default) (at int64, ok bool) {
+	at, _, ok = c.ends(d)
+	return at, ok
+}
+
+// ends is Deadline, with the TTL that counts in seconds: 0 if none does, because the write has named
+// the instant.
+func (c Clock) ends(d Default) (at int64, seconds int32, ok bool) {
+	seconds = int32(max(c.TTL, 0))
 	switch {
 	case d == Off:
-		return 0, false
+		return 0, 0, false
 	case c.Absolute != 0:
-		return c.Absolute, true
+		return c.Absolute, 0, true
+	case seconds == 0 && c.NotAfter != 0:
+		return c.NotAfter, 0, true
+	case c.TTL == Inherit:
+		seconds = int32(max(d, 0))
 	}
-	n := c.seconds(d)
-	return c.Begin() + int64(n)*1000, n != 0
+	at = c.Begin() + int64(seconds)*1000
+	if c.NotAfter != 0 && c.NotAfter < at {
+		return c.NotAfter, 0, true
+	}
+	return at, seconds, seconds != 0
 }
 
 // Slides reports whether a read at an instant renews the clock of a version with a deadline, in a
 // collection that slides on reads: more than a tenth of the TTL has passed, so that reads renew it ten
-// times a TTL at most. An absolute deadline does not slide.
+// times a TTL at most, and the deadline would move. An absolute deadline does not slide, nor does one
+// that is NotAfter.
 func (c Clock) Slides(deadline, now int64) bool {
-	return c.Absolute == 0 && 10*(now-c.Begin()) > deadline-c.Begin()
-}
-
-// seconds is the TTL that counts under a default; 0 if none does.
-func (c Clock) seconds(d Default) int32 {
-	switch {
-	case d == Off || c.Absolute != 0 || c.TTL == Never:
-		return 0
-	case c.TTL != Inherit:
-		return int32(c.TTL)
-	case d == NoDefault:
-		return 0
-	default:
-		return int32(d)
-	}
+	return c.Absolute == 0 && deadline != c.NotAfter && 10*(now-c.Begin()) > deadline-c.Begin()
 }
 
 // Index names the expiry index that a version belongs in.
@@ -69,7 +74,7 @@ const (
 	NotIndexed Index = iota
 	// ByInherit is for versions that inherit the default TTL.
 	ByInherit
-	// ByOwn is for versions with a TTL or an absolute deadline of their own.
+	// ByOwn is for versions with a TTL or an instant of their own.
 	ByOwn
 )
 
@@ -77,10 +82,10 @@ const (
 // inherits has the beginning of its clock; else the score is the instant from which the
 // version is expired while TTL is on.
 func (c Clock) Score() (score int64, in Index) {
-	switch {
-	case c.Absolute == 0 && c.TTL == Never:
+	switch named := c.Absolute != 0 || c.NotAfter != 0; {
+	case !named && c.TTL == Never:
 		return 0, NotIndexed
-	case c.Absolute == 0 && c.TTL == Inherit:
+	case !named && c.TTL == Inherit:
 		return c.Begin(), ByInherit
 	}
 	at, _ := c.Deadline(NoDefault)

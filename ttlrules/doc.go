@@ -18,6 +18,9 @@
 //	m             never    _ts + m     _ts + m
 //	absolute D    never    D           D
 //
+// A version may have a NotAfter too, an instant that limits its ttl: then the deadline is the
+// sooner of both, and without a ttl m it is NotAfter.
+//
 // A write may keep the clock of the version before it: then the TTL counts from where that
 // began, in place of _ts. A version is expired from the later of its deadline and its
 // _ts, since a kept clock, or a deadline that passed while TTL was off, can be run out when
@@ -25,7 +28,7 @@
 //
 // Instants are Unix milliseconds, TTLs whole seconds. A document's index score is
 // the beginning of its clock if it inherits, and the later of deadline and _ts if it has a
-// TTL or a deadline of its own; one with -1 is in no index ([Clock.Score]). A score does not
+// TTL or an instant of its own; one with -1 is in no index ([Clock.Score]). A score does not
 // depend on the default, so changing the default moves the cuts and no document.
 //
 // A kept clock can begin before epochs that ended before the version was written. Their

@@ -22,7 +22,7 @@ type History []Epoch
 // Expiry is the first instant at which a document was expired, and the reason.
 type Expiry struct {
 	At  int64 // the first instant at which it was expired, in Unix milliseconds
-	TTL int32 // the TTL under which it expired, in seconds; 0 if it was an absolute deadline
+	TTL int32 // the TTL under which it expired, in seconds; 0 if it was an instant that a write had named
 	// Seq is the log sequence of the message that made it expired: a configuration change or,
 	// where it kept an older clock, its own write. The deadline lay in the past then. It
 	// is 0 if the document expired because time passed.
@@ -79,12 +79,12 @@ func (h History) Settled() History {
 // expired at an instant is [History.Expired].
 func (h History) ExpiredAt(c Clock) (x Expiry, ok bool) {
 	for i, e := range h {
-		deadline, expires := c.Deadline(e.Default)
+		deadline, seconds, expires := c.ends(e.Default)
 		deadline = max(deadline, c.Ts)
 		if !expires || deadline > h.end(i) {
 			continue
 		}
-		x = Expiry{At: deadline, TTL: c.seconds(e.Default)}
+		x = Expiry{At: deadline, TTL: seconds}
 		if deadline <= e.Since { // else it had expired under the default before
 			x.At, x.Seq = e.Since, e.Seq
 		}

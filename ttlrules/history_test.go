@@ -76,6 +76,14 @@ func TestG2_KeptAndAbsoluteClocks(t *testing.T) {
 		{"absolute", ttlrules.Clock{Absolute: ts + 1}, 60, ts + 1, 0, false},
 		{"absolute, without a default", ttlrules.Clock{Absolute: ts + 1, Kept: begin, TTL: ttlrules.Never}, ttlrules.NoDefault, ts + 1, 0, false},
 		{"absolute, off", ttlrules.Clock{Absolute: ts + 1}, ttlrules.Off, 0, 0, false},
+		{"limited, the ttl ends first", ttlrules.Clock{TTL: 50, NotAfter: ts + 50_001}, 60, ts + 50_000, 50, false},
+		{"limited, both end together", ttlrules.Clock{TTL: 50, NotAfter: ts + 50_000}, ttlrules.NoDefault, ts + 50_000, 50, false},
+		{"limited, the limit comes first", ttlrules.Clock{TTL: 50, NotAfter: ts + 49_999}, 1, ts + 49_999, 0, false},
+		{"limited and kept", ttlrules.Clock{Kept: begin, TTL: 50, NotAfter: ts + 10_001}, 60, begin + 50_000, 50, false},
+		{"limited and kept, run out", ttlrules.Clock{Kept: begin, TTL: 50, NotAfter: ts - 1}, 60, ts, 0, true},
+		{"limited, without a ttl", ttlrules.Clock{NotAfter: ts + 1}, 60, ts + 1, 0, false},
+		{"limited, never by its ttl", ttlrules.Clock{NotAfter: ts + 1, TTL: ttlrules.Never}, ttlrules.NoDefault, ts + 1, 0, false},
+		{"limited, off", ttlrules.Clock{NotAfter: ts + 1, TTL: 5}, ttlrules.Off, 0, 0, false},
 	} {
 		c := tt.clock
 		c.Ts, c.Seq = ts, 7

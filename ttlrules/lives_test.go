@@ -16,11 +16,11 @@ var histories = flag.Int("histories", 20_000, "how many random histories of kept
 // version is a version of a document as the model sees it. The model knows the present default
 // alone: neither histories nor cuts.
 type version struct {
-	ts, begin, abs int64
-	item           ttlrules.TTL
-	seq            uint64
-	expired        bool
-	expiry         ttlrules.Expiry
+	ts, begin, abs, cap int64
+	item                ttlrules.TTL
+	seq                 uint64
+	expired             bool
+	expiry              ttlrules.Expiry
 }
 
 // deadline is the deadline of the contract, and the seconds that count.
@@ -30,6 +30,8 @@ func (v *version) deadline(def ttlrules.Default) (at int64, seconds int32, ok bo
 		return 0, 0, false
 	case v.abs != 0:
 		return v.abs, 0, true
+	case v.cap != 0 && (v.item <= 0 || v.begin+1000*int64(v.item) > v.cap):
+		return v.cap, 0, true
 	case v.item > 0:
 		return v.begin + 1000*int64(v.item), int32(v.item), true
 	case v.item == 0 && def > 0:
@@ -51,7 +53,7 @@ func (v *version) live(def ttlrules.Default, until int64, seq uint64) {
 }
 
 func (v *version) clock() ttlrules.Clock {
-	c := ttlrules.Clock{Ts: v.ts, TTL: v.item, Absolute: v.abs, Seq: v.seq}
+	c := ttlrules.Clock{Ts: v.ts, TTL: v.item, Absolute: v.abs, NotAfter: v.cap, Seq: v.seq}
 	if v.begin != v.ts {
 		c.Kept = v.begin
 	}
@@ -124,13 +126,16 @@ func (l *life) write(i int) {
 	v := &version{ts: l.now, begin: l.now, seq: l.seq, item: []ttlrules.TTL{ttlrules.Inherit, ttlrules.Never, 1, 2, 3}[l.IntN(5)]}
 	how := l.IntN(5)
 	if old != nil && how > 0 { // touch, or a patch that names neither ttl nor deadline
-		v.abs = old.abs
+		v.abs, v.cap = old.abs, old.cap
 		if l.IntN(2) == 0 {
 			v.item = old.item
 		}
 	}
 	if how >= 3 {
-		v.abs = []int64{0, l.now + 1, l.now + 500, l.now + 2000}[l.IntN(4)]
+		v.abs, v.cap = []int64{0, l.now + 1, l.now + 500, l.now + 2000}[l.IntN(4)], 0
+	}
+	if how == 2 && v.item > 0 {
+		v.abs, v.cap = 0, l.now+[]int64{1, 500, 1000, 2000}[l.IntN(4)]
 	}
 	if old != nil && l.IntN(2) == 0 {
 		v.begin = old.begin
@@ -217,7 +222,7 @@ func (l *life) tell(format string, args ...any) {
 }
 
 // TestI1toI4_KeptAndAbsoluteClocks plays random histories of configurations and of writes that
-// keep a clock, or have an absolute deadline, or are touched, often several in a millisecond.
+// keep a clock, or have an absolute deadline, or a limit of their TTL, or are touched, often several in a millisecond.
 // After each message the rules must agree with the model about every document, whether the
 // history was settled or not. -histories sets their number.
 //

@@ -21,10 +21,13 @@ type doc struct {
 	ts   int64
 	item ttlrules.TTL
 	abs  int64 // its absolute deadline, if it has one
+	cap  int64 // or after which it does not live, if it has that
 }
 
 // clock is what the rules are told of the document.
-func (d doc) clock() ttlrules.Clock { return ttlrules.Clock{Ts: d.ts, TTL: d.item, Absolute: d.abs} }
+func (d doc) clock() ttlrules.Clock {
+	return ttlrules.Clock{Ts: d.ts, TTL: d.item, Absolute: d.abs, NotAfter: d.cap}
+}
 
 // model is one document in one collection, lived through instant by instant. It
 // knows neither histories nor cuts, only what the contract says: the matrix, and
@@ -36,8 +39,20 @@ type model struct {
 	expiry  ttlrules.Expiry
 }
 
-// deadline is the matrix of the contract, column by column.
+// deadline is the sooner of what the ttl says, and after what the document does not live. The
+// default does not count for a document that has the latter.
 func (m *model) deadline() (at int64, seconds int32, ok bool) {
+	if m.doc.cap == 0 || m.def == 0 {
+		return m.matrix()
+	}
+	if own := m.doc.ts + 1000*int64(m.doc.item); m.doc.item > 0 && own <= m.doc.cap {
+		return own, int32(m.doc.item), true
+	}
+	return m.doc.cap, 0, true
+}
+
+// matrix is the matrix of the contract, column by column.
+func (m *model) matrix() (at int64, seconds int32, ok bool) {
 	item, def := int64(m.doc.item), int64(m.def)
 	if def == 0 {
 		return 0, 0, false
@@ -88,6 +103,9 @@ func (m *model) expire(now int64, seq uint64) {
 func (d doc) indexed() (score int64, inherit, ok bool) {
 	if d.abs != 0 {
 		return d.abs, false, true
+	}
+	if own := d.ts + 1000*int64(d.item); d.cap != 0 && (d.item <= 0 || d.cap < own) {
+		return d.cap, false, true
 	}
 	switch d.item {
 	case ttlrules.Inherit:
@@ -161,8 +179,11 @@ func (w world) instant(t *rapid.T, label string) int64 {
 
 func (w world) doc(t *rapid.T) doc {
 	d := doc{ts: w.instant(t, "ts"), item: w.itemTTL.Draw(t, "item ttl")}
-	if rapid.IntRange(0, 3).Draw(t, "absolute") == 0 {
-		d.abs = max(d.ts+1, w.instant(t, "absolute deadline"))
+	switch instant := max(d.ts+1, w.instant(t, "instant of its own")); rapid.IntRange(0, 4).Draw(t, "what is that") {
+	case 0:
+		d.abs = instant
+	case 1:
+		d.cap = instant
 	}
 	return d
 }
@@ -190,8 +211,8 @@ func (w world) changes(t *rapid.T) []change {
 // instants are those at which anything can happen, and their neighbours.
 func (w world) instants(d doc, changes []change) []int64 {
 	at := []int64{w.start, d.ts, w.horizon}
-	if d.abs != 0 {
-		at = append(at, d.abs)
+	if named := max(d.abs, d.cap); named != 0 {
+		at = append(at, named)
 	}
 	for _, c := range changes {
 		at = append(at, c.at)

@@ -19,6 +19,11 @@ func TestSlides(t *testing.T) {
 		{ttlrules.Clock{Ts: 1000}, 11000, 2001, true},
 		{ttlrules.Clock{Ts: 5000, Kept: 1000}, 11000, 5000, true},
 		{ttlrules.Clock{Ts: 1000, Absolute: 11000}, 11000, 10999, false},
+		{ttlrules.Clock{Ts: 1000, TTL: 10, NotAfter: 11001}, 11000, 2001, true},
+		{ttlrules.Clock{Ts: 1000, TTL: 10, NotAfter: 11001}, 11000, 2000, false},
+		{ttlrules.Clock{Ts: 1000, TTL: 10, NotAfter: 11000}, 11000, 10999, false}, // a touch would not move it
+		{ttlrules.Clock{Ts: 1000, TTL: 10, NotAfter: 5000}, 5000, 4999, false},
+		{ttlrules.Clock{Ts: 1000, NotAfter: 11000}, 11000, 10999, false},
 	} {
 		if got := c.clock.Slides(c.deadline, c.now); got != c.want {
 			t.Errorf("%+v with deadline %d at %d: %v", c.clock, c.deadline, c.now, got)

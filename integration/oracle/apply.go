@@ -36,23 +36,9 @@ func (m *Model) write(p *partition, msg Message, rest string) {
 	}
 
 	old, exists := p.docs[name]
-	switch wire.Op(op) {
-	case wire.Create:
-		if exists {
-			reject(wire.StatusConflict)
-			return
-		}
-	case wire.Replace, wire.Patch, wire.Touch, wire.Delete:
-		if !exists {
-			reject(wire.StatusNotFound)
-			return
-		}
-	}
-	if match := header(msg, wire.HeaderIfMatch); match != "" {
-		if !exists || match != "*" && match != strconv.FormatUint(uint64(old.Etag), 10) {
-			reject(wire.StatusPreconditionFailed)
-			return
-		}
+	if code := unmet(wire.Op(op), header(msg, wire.HeaderIfMatch), old, exists); code != 0 {
+		reject(code)
+		return
 	}
 
 	next := Document{Etag: wire.Etag(msg.Seq), Ts: m.now, Trace: trace(msg)}
@@ -75,7 +61,11 @@ func (m *Model) write(p *partition, msg Message, rest string) {
 	}
 	members, _ := object(next.Body)
 	next.TTL, _ = ttl(members["ttl"]) // one that is not valid, stored while TTL was off, counts as none
-	next.Begin, next.End = asked.clock(wire.Op(op), old, exists, m.now)
+	next.Begin, next.End, next.Last = asked.clock(wire.Op(op), old, exists, m.now)
+	if asked.breaksLimit(next, p.collections[collection]) {
+		reject(wire.StatusBadRequest)
+		return
+	}
 	p.docs[name] = next
 	m.fates[next.Etag] = "live"
 	outcome := wire.Outcome{Status: wire.StatusCreated, Etag: next.Etag, Ts: next.Ts}
@@ -91,6 +81,25 @@ func (m *Model) write(p *partition, msg Message, rest string) {
 		outcome.Warning = "TTL is off in collection " + collection // and more
 	}
 	m.Outcomes[msg.Seq] = outcome
+}
+
+// unmet returns the code if the present version, which may not exist, does not let an operation take
+// effect; 0 if it does.
+func unmet(op wire.Op, match string, old Document, exists bool) int {
+	switch op {
+	case wire.Create:
+		if exists {
+			return wire.StatusConflict
+		}
+	case wire.Replace, wire.Patch, wire.Touch, wire.Delete:
+		if !exists {
+			return wire.StatusNotFound
+		}
+	}
+	if match != "" && (!exists || match != "*" && match != old.Etag.String()) {
+		return wire.StatusPreconditionFailed
+	}
+	return 0
 }
 
 // administer applies a configuration or a drop to one partition. All partitions reach

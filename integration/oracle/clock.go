@@ -13,12 +13,13 @@ import (
 type asked struct {
 	keep bool
 	end  *wire.Time
+	last *wire.Time
 	ttl  json.RawMessage // in the message's own body; nil if it names none
 }
 
 func (m *Model) askedOf(msg Message) asked {
 	members, _ := object(msg.Data)
-	return asked{keep: header(msg, "Lapse-Clock") == "keep", end: moment(header(msg, "Lapse-Expires-At")), ttl: members["ttl"]}
+	return asked{keep: header(msg, "Lapse-Clock") == "keep", end: moment(header(msg, "Lapse-Expires-At")), last: moment(header(msg, "Lapse-Not-After")), ttl: members["ttl"]}
 }
 
 var instants = regexp.MustCompile(`^[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]+)?(Z|[+-][0-9]{2}:[0-9]{2})$`)
@@ -40,14 +41,22 @@ func moment(text string) *wire.Time {
 func early(now wire.Time) wire.Time { return now + 1 }
 func late(now wire.Time) wire.Time  { return now + 2147483647*1000 }
 
-// inRange reports whether the deadline that the write names may count, if it names one.
+// inRange reports whether the instants that the write names may count, if it names any.
 func (a asked) inRange(now wire.Time) bool {
-	return a.end == nil || *a.end >= early(now) && *a.end <= late(now)
+	for _, at := range []*wire.Time{a.end, a.last} {
+		if at != nil && (*at < early(now) || *at > late(now)) {
+			return false
+		}
+	}
+	return true
 }
 
 // faults returns the codes with which lapse may reject the clock that a write at an instant asks for.
 func (a asked) faults(c Collection, now wire.Time) []int {
 	own, _ := ttl(a.ttl)
+	if a.last != nil && (a.end != nil || own < 1) {
+		return badRequest
+	}
 	both := a.end != nil && a.ttl != nil && string(a.ttl) != "null"
 	if both || c.Default != 0 && !a.inRange(now) {
 		return badRequest
@@ -64,9 +73,9 @@ func (a asked) faults(c Collection, now wire.Time) []int {
 	return nil
 }
 
-// clock is where the clock of a version begins, and its absolute deadline. old is the live
-// version, if one exists.
-func (a asked) clock(op wire.Op, old Document, exists bool, now wire.Time) (begin wire.Time, end *wire.Time) {
+// clock is where the clock of a version begins, its absolute deadline, and the limit of its TTL. old is
+// the live version, if one exists.
+func (a asked) clock(op wire.Op, old Document, exists bool, now wire.Time) (begin wire.Time, end, last *wire.Time) {
 	begin = now
 	if a.keep && exists {
 		begin = old.Begin
@@ -78,7 +87,22 @@ func (a asked) clock(op wire.Op, old Document, exists bool, now wire.Time) (begi
 	case op == wire.Touch, op == wire.Patch && a.ttl == nil:
 		end = old.End
 	}
-	return begin, end
+	switch {
+	case a.last != nil && a.inRange(now):
+		last = a.last
+	case op == wire.Touch || op == wire.Patch:
+		last = old.Last
+	}
+	return begin, end, last
+}
+
+// breaksLimit reports whether a patch or a touch names a deadline where there is a limit, or a patch
+// takes the ttl away, so that the limit is the deadline, and that is too late.
+func (a asked) breaksLimit(next Document, c Collection) bool {
+	if next.Last == nil || a.last != nil {
+		return false
+	}
+	return a.end != nil || a.ttl != nil && next.TTL < 1 && c.Max != 0 && *next.Last > next.Ts+wire.Time(c.Max)*1000
 }
 
 // warnings decodes a list of at most four different numbers of seconds.

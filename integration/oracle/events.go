@@ -114,7 +114,7 @@ func (m *Model) compareExpiry(d *Diff, want expected, msg Message, seen map[stri
 	}
 	m.compareNotice(d, msg, notice{
 		what: "expiry of " + id, subject: m.set.Prefix.Expired(e.Collection, e.Name.ID), kind: "expired",
-		Name: e.Name, Document: e.Document, seconds: e.Seconds, at: e.ExpiredAt,
+		Name: e.Name, Document: e.Document, bare: e.Bare, seconds: e.Seconds, at: e.ExpiredAt,
 		members: map[string]any{"expiredAt": e.ExpiredAt.String()},
 	})
 }
@@ -124,6 +124,7 @@ type notice struct {
 	what, subject, kind string
 	Name
 	Document
+	bare    bool  // it has no document
 	seconds int32 // the TTL that counts; 0 if an absolute deadline does
 	at      wire.Time
 	members map[string]any // those that only its kind has
@@ -169,7 +170,11 @@ func (m *Model) compareNotice(d *Diff, msg Message, e notice) {
 		}
 		delete(members, member)
 	}
-	if body := members["document"]; !e.sameBody(body, bytes.TrimSpace(e.Body)) {
+	if body := members["document"]; e.bare {
+		compare("documentOmitted", string(members["documentOmitted"]), "true")
+		compare("document", string(body), "")
+		delete(members, "documentOmitted")
+	} else if !e.sameBody(body, bytes.TrimSpace(e.Body)) {
 		compare("document", abbreviate(body), abbreviate(e.Body))
 	}
 	delete(members, "document")

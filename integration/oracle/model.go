@@ -42,6 +42,7 @@ type Document struct {
 	TTL    int32      // its own TTL in seconds; -1 never, 0 none
 	Begin  wire.Time  // from which the TTL counts
 	End    *wire.Time // the absolute deadline; nil if it has none
+	Last   *wire.Time // it does not live longer, whatever its TTL is; nil if it has no such limit
 	Trace  string
 }
 
@@ -49,7 +50,8 @@ type Document struct {
 type Expiry struct {
 	Name
 	Document
-	Seconds   int32 // the TTL that counted; 0 if an absolute deadline did
+	Bare      bool  // the event has no document
+	Seconds   int32 // the TTL that counted; 0 if an absolute deadline or a limit did
 	ExpiredAt wire.Time
 }
 
@@ -79,6 +81,7 @@ type Collection struct {
 	WarnBefore []int32
 	WarnSince  wire.Time // of the last change of WarnBefore
 	Slides     bool
+	Bare       bool // its events have no document
 }
 
 // partition is the state of one partition. It holds all collections.
@@ -223,7 +226,7 @@ func (p *partition) due(now wire.Time) []Expiry {
 		p.soonest = min(p.soonest, deadline)
 		if deadline <= now {
 			due = append(due, Expiry{
-				Name: name, Document: d, Seconds: seconds,
+				Name: name, Document: d, Bare: p.collections[name.Collection].Bare, Seconds: seconds,
 				ExpiredAt: max(deadline, p.collections[name.Collection].Since),
 			})
 		}
@@ -242,6 +245,8 @@ func (p *partition) deadline(name Name, d Document) (at wire.Time, seconds int32
 		return 0, 0, false
 	case d.End != nil:
 		return max(*d.End, d.Ts), 0, true
+	case d.Last != nil && (d.TTL < 1 || d.Begin+wire.Time(d.TTL)*1000 > *d.Last):
+		return max(*d.Last, d.Ts), 0, true
 	case d.TTL != 0: // its own
 		seconds = d.TTL
 	default:
@@ -280,6 +285,9 @@ func (m *Model) Live(at wire.Time) map[Name]Live {
 func (m *Model) Config(collection string) wire.Config {
 	c := m.partitions[0].collections[collection]
 	config := wire.Config{IndexingMode: wire.Consistent, Etag: c.Etag, MinTTL: c.Min, MaxTTL: c.Max, WarnBefore: c.WarnBefore, SlideOnRead: c.Slides}
+	if c.Bare {
+		config.EventBody = new(bool)
+	}
 	if c.Default != 0 {
 		config.DefaultTTL = &c.Default
 	}

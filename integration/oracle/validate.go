@@ -33,6 +33,7 @@ func (m *Model) faults(msg Message, op string) (codes []int) {
 		codes = append(codes, badRequest...)
 	}
 	times := map[string]int{}
+	match, reply := header(msg, wire.HeaderIfMatch), header(msg, wire.HeaderReplyTo)
 	for header, values := range msg.Header {
 		name := strings.ToLower(header)
 		if !strings.HasPrefix(name, "lapse-") {
@@ -46,7 +47,8 @@ func (m *Model) faults(msg Message, op string) (codes []int) {
 		case name == strings.ToLower(wire.HeaderReplyTo) && m.isInbox(values[0]):
 		case name == strings.ToLower(wire.HeaderIfMatch) && isMatch(values[0]):
 		case name == "lapse-clock" && values[0] == "keep" && slices.Contains([]string{"upsert", "replace", "patch"}, op):
-		case name == "lapse-slide" && op == "touch":
+		case name == "lapse-slide" && op == "touch" && match != "" && match != "*" && reply == "":
+		case name == "lapse-not-after" && slices.Contains([]string{"upsert", "create", "replace"}, op) && moment(values[0]) != nil:
 		case name == "lapse-expires-at" && slices.Contains([]string{"upsert", "create", "replace", "patch", "touch"}, op) && moment(values[0]) != nil:
 		default:
 			return append(badRequest, codes...)
@@ -207,6 +209,10 @@ func configuration(body []byte, current Collection) (next Collection, ok bool) {
 			}
 		case "maxTtl":
 			if next.Max, ok = ttl(raw); !ok || next.Max < 0 {
+				return Collection{}, false
+			}
+		case "eventBody":
+			if next.Bare = string(raw) == "false"; !next.Bare && string(raw) != "true" {
 				return Collection{}, false
 			}
 		case "slideOnRead":

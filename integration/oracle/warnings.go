@@ -19,6 +19,7 @@ type Warning struct {
 	Document
 	Seconds  int32 // the TTL that counts; 0 if an absolute deadline does
 	Deadline wire.Time
+	Bare     bool  // it has no document
 	Before   int32 // how long before the deadline, in seconds
 }
 
@@ -61,7 +62,7 @@ func (p *partition) warningsOf(name Name, d Document) (all []Warning) {
 	}
 	c := p.collections[name.Collection]
 	for _, before := range c.WarnBefore {
-		w := Warning{Name: name, Document: d, Seconds: seconds, Deadline: deadline, Before: before}
+		w := Warning{Name: name, Document: d, Seconds: seconds, Deadline: deadline, Bare: c.Bare, Before: before}
 		if w.At() > max(p.warned, d.Ts, c.Since, c.WarnSince) {
 			all = append(all, w)
 		}
@@ -119,7 +120,7 @@ func (m *Model) compareWarning(d *Diff, want expected, msg Message, seen map[str
 	}
 	m.compareNotice(d, msg, notice{
 		what: "warning " + id, subject: m.set.Prefix.Expired(w.Collection, w.Name.ID), kind: "expiring",
-		Name: w.Name, Document: w.Document, seconds: w.Seconds, at: w.At(),
+		Name: w.Name, Document: w.Document, bare: w.Bare, seconds: w.Seconds, at: w.At(),
 		members: map[string]any{"expiresAt": w.Deadline.String(), "before": w.Before},
 	})
 }

@@ -37,9 +37,14 @@ func (w *World) send(s plan.Step) {
 		m.Subject, m.Data = prefix.Write(wire.Op(s.Args[0]), s.Args[1], s.Args[2]), body(s.Args[4])
 		condition, clock, _ := strings.Cut(s.Args[3], "+")
 		header(condition, w.observer.Etag(s.Args[1], s.Args[2]))
-		if after, ok := strings.CutPrefix(clock, "at"); ok {
+		at := func(after string) string {
 			ms, _ := strconv.Atoi(after)
-			m.Header.Set(wire.HeaderExpiresAt, wire.Time(time.Now().UnixMilli()+int64(ms)).String())
+			return wire.Time(time.Now().UnixMilli() + int64(ms)).String()
+		}
+		if after, ok := strings.CutPrefix(clock, "at"); ok {
+			m.Header.Set(wire.HeaderExpiresAt, at(after))
+		} else if after, ok := strings.CutPrefix(clock, "till"); ok {
+			m.Header.Set(wire.HeaderNotAfter, at(after))
 		} else if clock != "" {
 			m.Header.Set(wire.HeaderClock, clock)
 		}

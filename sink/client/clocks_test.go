@@ -16,7 +16,7 @@ func TestClocks(t *testing.T) {
 	_, orders := open[Order](t, "orders")
 	ctx := t.Context()
 	want := client.Config{DefaultTTL: time.Hour, Indexing: wire.Consistent, MinTTL: time.Minute, MaxTTL: 2 * time.Hour,
-		WarnBefore: []time.Duration{5 * time.Minute, time.Minute}, SlideOnRead: true}
+		WarnBefore: []time.Duration{5 * time.Minute, time.Minute}, SlideOnRead: true, NoEventBody: true}
 	w, err := orders.Configure(ctx, want)
 	want.Etag = w.Etag
 	if got, readErr := orders.Config(ctx); err != nil || readErr != nil || !reflect.DeepEqual(got, want) {
@@ -50,6 +50,7 @@ func TestClocks(t *testing.T) {
 	}
 	_, err = orders.Upsert(ctx, "1", Order{}, client.ExpiresAt(at.Add(time.Hour)))
 	wantIs(t, err, client.ErrRejected)
+	testLimited(t, orders, at)
 
 	invalid := func(w client.Written, err error) {
 		t.Helper()
@@ -78,4 +79,39 @@ func TestClocks(t *testing.T) {
 	if err := batch.Close(ctx); err != nil {
 		t.Error(err)
 	}
+}
+
+// testLimited: a limit ends a document whatever renews its TTL.
+func testLimited(t *testing.T, orders *client.Collection[Order], at time.Time) {
+	t.Helper()
+	ctx := t.Context()
+	for _, c := range []struct {
+		write func() (client.Written, error)
+		want  bool // the limit is the deadline
+	}{
+		{func() (client.Written, error) {
+			return orders.Upsert(ctx, "1", Order{}, client.TTL(2*time.Hour), client.NotAfter(at.Add(-time.Microsecond)))
+		}, true},
+		{func() (client.Written, error) { return orders.Touch(ctx, "1") }, true},
+		{func() (client.Written, error) { return orders.Patch(ctx, "1", json.RawMessage(`{"ttl":3600}`)) }, false},
+		{func() (client.Written, error) { return orders.Patch(ctx, "1", json.RawMessage(`{"ttl":null}`)) }, true},
+		{func() (client.Written, error) {
+			return orders.Replace(ctx, "1", Order{}, client.TTL(time.Hour), client.NotAfter(at))
+		}, false},
+	} {
+		if w, err := c.write(); err != nil || w.ExpiresAt.Equal(at) != c.want {
+			t.Errorf("expires at %s, %v; the limit is %s", w.ExpiresAt, err, at)
+		}
+	}
+	_, err := orders.Upsert(ctx, "1", Order{}, client.NotAfter(at))
+	wantIs(t, err, client.ErrRejected)
+	invalid := func(_ client.Written, err error) {
+		t.Helper()
+		wantIs(t, err, client.ErrInvalid)
+	}
+	invalid(orders.Upsert(ctx, "1", Order{}, client.ExpiresAt(at), client.NotAfter(at)))
+	invalid(orders.Patch(ctx, "1", json.RawMessage(`{"ttl":60}`), client.NotAfter(at)))
+	invalid(orders.Touch(ctx, "1", client.NotAfter(at)))
+	invalid(orders.Configure(ctx, client.Config{}, client.NotAfter(at)))
+	invalid(orders.Upsert(ctx, "1", Order{}, client.TTL(time.Hour), client.NotAfter(time.Date(10000, 1, 1, 0, 0, 0, 0, time.UTC))))
 }

@@ -139,6 +139,10 @@ func (o *Collection[T]) message(op wire.Op, id string, document any, s settings)
 	switch {
 	case s.ttl != nil && s.expiresAt != "":
 		return m, invalid("a document has a TTL or an absolute deadline: leave one of the options TTL and ExpiresAt out")
+	case s.notAfter != "" && s.expiresAt != "":
+		return m, invalid("an absolute deadline has no limit: leave one of the options ExpiresAt and NotAfter out")
+	case s.notAfter != "" && op != wire.Upsert && op != wire.Create && op != wire.Replace:
+		return m, invalid("a %s sets no limit: leave the option NotAfter out", op)
 	case op == wire.Delete && s.expiresAt != "":
 		return m, invalid("a delete leaves no document: leave the option ExpiresAt out")
 	case s.keepClock && op != wire.Upsert && op != wire.Replace && op != wire.Patch:

@@ -27,6 +27,8 @@ type Config struct {
 	// SlideOnRead renews the clock of a document that is read with get, once more than a tenth of its
 	// TTL has passed. An absolute deadline does not slide.
 	SlideOnRead bool
+	// NoEventBody lets expiry events go without the document: they come as Omitted.
+	NoEventBody bool
 	// Building means that lapse is building the index. It is only read.
 	Building bool
 	// Etag is that of this configuration, 0 if the collection was never configured. It is only
@@ -42,6 +44,9 @@ func (o *Collection[T]) Configure(ctx context.Context, config Config, options ..
 		return Written{}, o.wrap("", err)
 	}
 	asked := wire.Config{DefaultTTL: ttl, IndexingMode: config.Indexing, SlideOnRead: config.SlideOnRead}
+	if config.NoEventBody {
+		asked.EventBody = new(bool)
+	}
 	if asked.MinTTL, err = wholeSeconds("MinTTL", config.MinTTL); err != nil {
 		return Written{}, o.wrap("", err)
 	}
@@ -72,7 +77,7 @@ func (o *Collection[T]) Drop(ctx context.Context, options ...Option) (Written, e
 func (o *Collection[T]) send(ctx context.Context, subject string, body []byte, options []Option) (Written, error) {
 	s, err := settle(options)
 	if err == nil && s.clock() {
-		err = invalid("a configuration and a drop have no document, and so no TTL: leave the options TTL, ExpiresAt and KeepClock out")
+		err = invalid("a configuration and a drop have no document, and so no TTL: leave the options TTL, ExpiresAt, NotAfter and KeepClock out")
 	}
 	if err != nil {
 		return Written{}, o.wrap("", err)
@@ -88,7 +93,8 @@ func (o *Collection[T]) Config(ctx context.Context) (Config, error) {
 		return Config{}, o.wrap("", err)
 	}
 	config := Config{Indexing: found.IndexingMode, Building: found.IndexBuilding, Etag: found.Etag, SlideOnRead: found.SlideOnRead,
-		MinTTL: time.Duration(found.MinTTL) * time.Second, MaxTTL: time.Duration(found.MaxTTL) * time.Second}
+		NoEventBody: found.EventBody != nil && !*found.EventBody,
+		MinTTL:      time.Duration(found.MinTTL) * time.Second, MaxTTL: time.Duration(found.MaxTTL) * time.Second}
 	for _, before := range found.WarnBefore {
 		config.WarnBefore = append(config.WarnBefore, time.Duration(before)*time.Second)
 	}

@@ -88,7 +88,8 @@ type Expired[T any] struct {
 	Collection string
 	ID         string
 	Value      T // the last version; the zero value if Omitted
-	// Omitted means that the document was too large for the limits of the server when it
+	// Omitted means that the collection has [Config.NoEventBody], or that the document was too large for
+	// the limits of the server when it
 	// expired: the event has all but Value.
 	Omitted     bool
 	Etag        wire.Etag

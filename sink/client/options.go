@@ -29,11 +29,14 @@ type settings struct {
 	traceparent string
 	ackOnly     bool
 	expiresAt   string
+	notAfter    string
 	keepClock   bool
 }
 
 // clock reports whether an option is about the clock of a document.
-func (s settings) clock() bool { return s.ttl != nil || s.expiresAt != "" || s.keepClock }
+func (s settings) clock() bool {
+	return s.ttl != nil || s.expiresAt != "" || s.notAfter != "" || s.keepClock
+}
 
 func settle(options []Option) (s settings, err error) {
 	for _, set := range options {
@@ -66,13 +69,30 @@ func TTL(d time.Duration) Option {
 // patch keep it; any other write, and a patch that names a ttl, ends it. A fraction of a millisecond is
 // rounded up. lapse refuses a deadline that is not after the instant of the write, unless TTL is off.
 func ExpiresAt(t time.Time) Option {
-	return func(s *settings) error {
-		if y := t.UTC().Year(); y < 0 || y > 9999 {
-			return invalid("ExpiresAt %s is not valid: use an instant in the years 0 to 9999", t)
-		}
-		s.expiresAt = t.UTC().Format(time.RFC3339Nano)
-		return nil
+	return func(s *settings) (err error) {
+		s.expiresAt, err = format("ExpiresAt", t)
+		return err
 	}
+}
+
+// NotAfter limits a document that has a TTL of its own, by the option [TTL] or a member "ttl": whatever
+// renews that TTL, the document is expired from t. The sooner of both is its deadline. A touch and a patch
+// keep the limit, and are refused with [ExpiresAt]; if a patch takes the ttl away, the limit is the
+// deadline. Use it with Upsert, Create and
+// Replace. As with [ExpiresAt], a fraction of a millisecond is rounded up.
+func NotAfter(t time.Time) Option {
+	return func(s *settings) (err error) {
+		s.notAfter, err = format("NotAfter", t)
+		return err
+	}
+}
+
+// format writes the instant of an option.
+func format(option string, t time.Time) (string, error) {
+	if y := t.UTC().Year(); y < 0 || y > 9999 {
+		return "", invalid("%s %s is not valid: use an instant in the years 0 to 9999", option, t)
+	}
+	return t.UTC().Format(time.RFC3339Nano), nil
 }
 
 // KeepClock lets the TTL of the document go on counting from where it began, although the document is
@@ -144,7 +164,7 @@ func AckOnly() Option {
 
 // message makes the message of a write.
 func (s settings) message(subject string, body []byte) Message {
-	m := Message{Subject: subject, Body: body, IfMatch: s.ifMatch, ID: s.messageID, Traceparent: s.traceparent, ExpiresAt: s.expiresAt}
+	m := Message{Subject: subject, Body: body, IfMatch: s.ifMatch, ID: s.messageID, Traceparent: s.traceparent, ExpiresAt: s.expiresAt, NotAfter: s.notAfter}
 	if s.keepClock {
 		m.Clock = wire.ClockKeep
 	}

@@ -20,6 +20,7 @@ type Message struct {
 	Digest      string // what [Client.Digest] reads of the message that the log has; none if empty
 	Traceparent string // W3C trace context, which the expiry event will carry; none if empty
 	ExpiresAt   string // the document's absolute deadline, as in RFC 3339; none if empty
+	NotAfter    string // the limit of the document's TTL, as in RFC 3339; none if empty
 	Clock       string // wire.ClockKeep, or empty
 }
 
@@ -32,6 +33,7 @@ func (m Message) nats() *nats.Msg {
 		wire.HeaderDigest:     m.Digest,
 		wire.HeaderTrace:      m.Traceparent,
 		wire.HeaderExpiresAt:  m.ExpiresAt,
+		wire.HeaderNotAfter:   m.NotAfter,
 		wire.HeaderClock:      m.Clock,
 	} {
 		if value != "" {

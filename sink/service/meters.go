@@ -44,6 +44,14 @@ func ReadsTotal(via string) *prometheus.CounterVec {
 	return reads
 }
 
+// SlidesTotal makes the counter of the touches that a [Sliding] appends for reads over nats or over http.
+func SlidesTotal(via string) prometheus.Counter {
+	return prometheus.NewCounter(prometheus.CounterOpts{
+		Namespace: "lapse", Name: "slides_total", ConstLabels: prometheus.Labels{"via": via},
+		Help: "Touches that this process has appended for reads of documents in collections with slideOnRead.",
+	})
+}
+
 func (m *meters) register(r prometheus.Registerer) error {
 	if err := r.Register(m.requests); err != nil {
 		return err

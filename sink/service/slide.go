@@ -5,6 +5,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/seed18712806/lapse/sink"
 	"github.com/seed18712806/lapse/sink/wire"
@@ -18,6 +19,7 @@ type Sliding struct {
 	Reader
 	NATS   *nats.Conn
 	Prefix wire.Prefix
+	Slides prometheus.Counter // of [SlidesTotal]; none if nil
 }
 
 // Get reads one document.
@@ -27,7 +29,7 @@ func (s Sliding) Get(ctx context.Context, collection, id string) (sink.Document,
 		return doc, err
 	}
 	etag := doc.Etag.String()
-	_ = s.NATS.PublishMsg(&nats.Msg{
+	err = s.NATS.PublishMsg(&nats.Msg{
 		Subject: s.Prefix.Write(wire.Touch, collection, id),
 		Header: nats.Header{
 			wire.HeaderIfMatch: {etag}, wire.HeaderSlide: {"true"},
@@ -35,5 +37,8 @@ func (s Sliding) Get(ctx context.Context, collection, id string) (sink.Document,
 			jetstream.MsgIDHeader: {"slide/" + etag},
 		},
 	})
+	if err == nil && s.Slides != nil {
+		s.Slides.Inc()
+	}
 	return doc, nil
 }

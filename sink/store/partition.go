@@ -26,7 +26,7 @@ type Partition struct {
 	clock   *clock // of its server
 }
 
-// Header, Config and Warning are defined where they are encoded, in sink/internal/layout.
+// Header, Config, Warning and BodyChange are defined where they are encoded, in sink/internal/layout.
 type (
 	// Header is stored in front of a document's body: its timestamp, etag, TTL and
 	// traceparent.
@@ -35,6 +35,8 @@ type (
 	Config = layout.Config
 	// Warning is one of the seconds of the property warnBefore.
 	Warning = layout.Warning
+	// BodyChange is a change of the property eventBody.
+	BodyChange = layout.BodyChange
 )
 
 // MaxTrace is the longest traceparent that is stored with a document.

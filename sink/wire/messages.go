@@ -20,8 +20,13 @@ const (
 	// absolute deadline, in place of a ttl.
 	HeaderExpiresAt = "Lapse-Expires-At"
 	HeaderClock     = "Lapse-Clock" // on a write: see ClockKeep
+	// HeaderNotAfter is on a write whose body has a ttl: an absolute instant, from which the document is
+	// expired however long its TTL is renewed. The sooner of both is its deadline.
+	HeaderNotAfter = "Lapse-Not-After"
 	// HeaderSlide is on the touch that lapse appends for a read, where [Config.SlideOnRead] is set. Such a
-	// touch that comes too late takes no effect, and is not rejected: no client has published it.
+	// touch that comes too late takes no effect, and is not rejected: no client has published it. It is
+	// refused on a message that has no etag in HeaderIfMatch, or has a HeaderReplyTo. A client that forges
+	// all of that goes without the rejection of its own touch, and gains nothing.
 	HeaderSlide   = "Lapse-Slide"
 	HeaderCode    = "Lapse-Code"    // on a rejection: the status, such as 400
 	HeaderError   = "Lapse-Error"   // on a rejection: what was wrong and what is allowed
@@ -190,6 +195,9 @@ type Config struct {
 	// SlideOnRead renews the clock of a document that is read with get, once more than a tenth of its
 	// TTL has passed. An absolute deadline does not slide.
 	SlideOnRead bool `json:"slideOnRead,omitempty"`
+	// EventBody false lets the events of the collection go without the document, marked as Omitted. Nil is
+	// true.
+	EventBody *bool `json:"eventBody,omitempty"`
 	// IndexBuilding, in a read, means that the index is being built.
 	IndexBuilding bool `json:"indexBuilding,omitempty"`
 	// Etag, in a read, is the log sequence of the message that made this
@@ -211,7 +219,7 @@ type Event struct {
 	Collection string `json:"collection"`
 	// Document is the last version, its bytes unchanged; absent if Omitted.
 	Document  json.RawMessage `json:"document,omitempty"`
-	Omitted   bool            `json:"documentOmitted,omitempty"` // the document was too large for the server's limits
+	Omitted   bool            `json:"documentOmitted,omitempty"` // too large for the server's limits, or Config.EventBody is false
 	Etag      Etag            `json:"etag"`
 	Ts        Time            `json:"ts"`
 	TTL       int32           `json:"ttl,omitempty"` // the seconds that counted; 0 if an absolute deadline did
@@ -250,7 +258,7 @@ type Expiring struct {
 	Collection string `json:"collection"`
 	// Document is the version, its bytes unchanged; absent if Omitted.
 	Document  json.RawMessage `json:"document,omitempty"`
-	Omitted   bool            `json:"documentOmitted,omitempty"` // the document was too large for the server's limits
+	Omitted   bool            `json:"documentOmitted,omitempty"` // as of an [Event]
 	Etag      Etag            `json:"etag"`
 	Ts        Time            `json:"ts"`
 	TTL       int32           `json:"ttl,omitempty"` // the seconds that count; 0 if an absolute deadline does

@@ -30,6 +30,7 @@ type Config struct {
 	MaxTTL     *Limit      `name:"max-ttl" placeholder:"SECONDS|none" help:"Refuse writes with a longer time to live, or with none. It needs a default-ttl."`
 	WarnBefore *Warnings   `placeholder:"5m,1h|none" help:"Up to four durations before the deadline of a document, at which a warning is published (see watch --warnings)."`
 	Slide      *bool       `name:"slide-on-read" negatable:"" help:"Whether a get of a document renews its clock, once more than a tenth of its TTL has passed."`
+	EventBody  *bool       `negatable:"" help:"Whether expiry events have the document."`
 	DryRun     bool        `help:"Print what --default-ttl would do: how many documents would expire at once, and how many later; and how many documents do not keep to --min-ttl and --max-ttl. It changes nothing."`
 	Configuring
 	Connection
@@ -38,7 +39,7 @@ type Config struct {
 // Help implements [kong.HelpProvider].
 func (Config) Help() string {
 	return `Without flags it prints the configuration. --default-ttl, --indexing, --min-ttl, --max-ttl,
---warn-before and --slide-on-read change what they name and nothing else. A change counts at once, also for the documents that already exist.`
+--warn-before, --slide-on-read and --event-body change what they name and nothing else. A change counts at once, also for the documents that already exist.`
 }
 
 // Run runs the command.
@@ -47,7 +48,7 @@ func (c *Config) Run(ctx context.Context, streams output.Streams) error {
 		return err
 	}
 	foreseen := c.DefaultTTL != nil || c.MinTTL != nil || c.MaxTTL != nil
-	others := c.Indexing != nil || c.WarnBefore != nil || c.Slide != nil
+	others := c.Indexing != nil || c.WarnBefore != nil || c.Slide != nil || c.EventBody != nil
 	changes := foreseen || others
 	switch {
 	case c.DryRun && (!foreseen || others || c.IfMatch != nil || c.MsgID != nil):
@@ -134,6 +135,13 @@ func (c *Config) apply(now wire.Config) wire.Config {
 	}
 	if c.Slide != nil {
 		config.SlideOnRead = *c.Slide
+	}
+	switch {
+	case c.EventBody == nil:
+	case *c.EventBody:
+		config.EventBody = nil
+	default:
+		config.EventBody = c.EventBody
 	}
 	if c.DefaultTTL != nil {
 		config.DefaultTTL = nil

@@ -94,6 +94,14 @@ func (d *Deadline) UnmarshalText(text []byte) error {
 	return err
 }
 
+// text is the instant as lapse reads it, empty if the user gave none.
+func (d *Deadline) text() string {
+	if d == nil {
+		return ""
+	}
+	return d.UTC().Format(time.RFC3339Nano)
+}
+
 // deadline reads a deadline. A time of the day is that of today, or of tomorrow if it has passed.
 func deadline(text string, now time.Time) (time.Time, error) {
 	if at, err := time.Parse(time.RFC3339Nano, text); err == nil {

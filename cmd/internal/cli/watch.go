@@ -111,7 +111,7 @@ func (c *Watch) print(streams output.Streams, n client.Notification) error {
 // document is the document of an event, on one line.
 func document(body []byte, omitted bool) string {
 	if omitted {
-		return "(too large for the event)"
+		return "(not in the event)"
 	}
 	return output.Compact(body)
 }

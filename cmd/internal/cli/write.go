@@ -8,7 +8,6 @@ import (
 	"io"
 	"os"
 	"strings"
-	"time"
 
 	"github.com/seed18712806/lapse/cmd/internal/output"
 	"github.com/seed18712806/lapse/sink/client"
@@ -94,16 +93,28 @@ type Deadlined struct {
 	ExpiresAt *Deadline `placeholder:"TIME" help:"Expire then, whatever the ttl: an instant such as 2030-01-31T18:00:00Z, 18:00 today or tomorrow, or a duration from now such as 90s or 7d."`
 }
 
+// Limited is the flag of writes that may limit a ttl.
+type Limited struct {
+	NotAfter *Deadline `placeholder:"TIME" help:"Expire then at the latest, however long the ttl of the document is renewed: an instant or a duration, as of --expires-at."`
+}
+
 // Clocked is the flags of writes that may keep the clock of the document.
 type Clocked struct {
 	Deadlined
 	KeepClock bool `help:"Let the time to live go on counting from where it began."`
 }
 
+// clock is all flags of the clock of a document.
+type clock struct {
+	Clocked
+	Limited
+}
+
 // Put creates or replaces a document.
 type Put struct {
 	Target
 	Document
+	Limited
 	Clocked
 	Writing
 	Connection
@@ -111,13 +122,14 @@ type Put struct {
 
 // Run runs the command.
 func (c *Put) Run(ctx context.Context, streams output.Streams) error {
-	return write(ctx, &c.Connection, streams, wire.Upsert, c.Target, c.Document, c.Writing, c.Clocked)
+	return write(ctx, &c.Connection, streams, wire.Upsert, c.Target, c.Document, c.Writing, clock{c.Clocked, c.Limited})
 }
 
 // Create creates a document that does not exist.
 type Create struct {
 	Target
 	Document
+	Limited
 	Deadlined
 	Writing
 	Connection
@@ -125,13 +137,14 @@ type Create struct {
 
 // Run runs the command.
 func (c *Create) Run(ctx context.Context, streams output.Streams) error {
-	return write(ctx, &c.Connection, streams, wire.Create, c.Target, c.Document, c.Writing, Clocked{Deadlined: c.Deadlined})
+	return write(ctx, &c.Connection, streams, wire.Create, c.Target, c.Document, c.Writing, clock{Clocked{Deadlined: c.Deadlined}, c.Limited})
 }
 
 // Replace replaces a document that exists.
 type Replace struct {
 	Target
 	Document
+	Limited
 	Clocked
 	Writing
 	Connection
@@ -139,7 +152,7 @@ type Replace struct {
 
 // Run runs the command.
 func (c *Replace) Run(ctx context.Context, streams output.Streams) error {
-	return write(ctx, &c.Connection, streams, wire.Replace, c.Target, c.Document, c.Writing, c.Clocked)
+	return write(ctx, &c.Connection, streams, wire.Replace, c.Target, c.Document, c.Writing, clock{c.Clocked, c.Limited})
 }
 
 // Patch changes members of a document.
@@ -153,7 +166,7 @@ type Patch struct {
 
 // Run runs the command.
 func (c *Patch) Run(ctx context.Context, streams output.Streams) error {
-	return write(ctx, &c.Connection, streams, wire.Patch, c.Target, c.Body, c.Writing, c.Clocked)
+	return write(ctx, &c.Connection, streams, wire.Patch, c.Target, c.Body, c.Writing, clock{Clocked: c.Clocked})
 }
 
 // Touch renews a document's time to live.
@@ -166,7 +179,7 @@ type Touch struct {
 
 // Run runs the command.
 func (c *Touch) Run(ctx context.Context, streams output.Streams) error {
-	return write(ctx, &c.Connection, streams, wire.Touch, c.Target, noBody{}, c.Writing, Clocked{Deadlined: c.Deadlined})
+	return write(ctx, &c.Connection, streams, wire.Touch, c.Target, noBody{}, c.Writing, clock{Clocked: Clocked{Deadlined: c.Deadlined}})
 }
 
 // Delete removes a document.
@@ -178,7 +191,7 @@ type Delete struct {
 
 // Run runs the command.
 func (c *Delete) Run(ctx context.Context, streams output.Streams) error {
-	return write(ctx, &c.Connection, streams, wire.Delete, c.Target, noBody{}, c.Writing, Clocked{})
+	return write(ctx, &c.Connection, streams, wire.Delete, c.Target, noBody{}, c.Writing, clock{})
 }
 
 // bodySource is where a write takes its body from.
@@ -192,7 +205,7 @@ type noBody struct{}
 func (noBody) read(context.Context, output.Streams) ([]byte, error) { return nil, nil }
 
 // write publishes a write and prints its outcome.
-func write(ctx context.Context, c *Connection, streams output.Streams, op wire.Op, t Target, body bodySource, w Writing, clock Clocked) error {
+func write(ctx context.Context, c *Connection, streams output.Streams, op wire.Op, t Target, body bodySource, w Writing, asked clock) error {
 	if err := t.Check(); err != nil {
 		return err
 	}
@@ -205,10 +218,8 @@ func write(ctx context.Context, c *Connection, streams output.Streams, op wire.O
 			Subject: prefix.Write(op, t.Collection, t.ID), Body: data,
 			IfMatch: Text(w.IfMatch), ID: Text(w.MsgID), Traceparent: Text(w.Traceparent),
 		}
-		if clock.ExpiresAt != nil {
-			m.ExpiresAt = clock.ExpiresAt.UTC().Format(time.RFC3339Nano)
-		}
-		if clock.KeepClock {
+		m.ExpiresAt, m.NotAfter = asked.ExpiresAt.text(), asked.NotAfter.text()
+		if asked.KeepClock {
 			m.Clock = wire.ClockKeep
 		}
 		return m

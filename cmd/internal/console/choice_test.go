@@ -39,12 +39,12 @@ func TestRead(t *testing.T) {
 			t.Errorf("%v: %+v", c.form, got)
 		}
 	}
-	limited := wire.Config{DefaultTTL: &hour, IndexingMode: wire.Consistent, Etag: 5, MinTTL: 60, MaxTTL: 7200, WarnBefore: []int32{300, 60}, SlideOnRead: true}
+	limited := wire.Config{DefaultTTL: &hour, IndexingMode: wire.Consistent, Etag: 5, MinTTL: 60, MaxTTL: 7200, WarnBefore: []int32{300, 60}, SlideOnRead: true, EventBody: new(bool)}
 	if kept := readChoice(url.Values{"mode": {after}, "after": {"1h"}}, limited); !kept.Same(limited) {
 		t.Errorf("a form without the limits: %+v", kept)
 	}
 	more := url.Values{"mode": {after}, "after": {"1h"}, "min": {"1m"}, "max": {""}, "warn": {"5m, 60"}, "slide": {yes}}
-	if got := readChoice(more, limited).Config(); got.MinTTL != 60 || got.MaxTTL != 0 || len(got.WarnBefore) != 2 || got.WarnBefore[1] != 60 || !got.SlideOnRead {
+	if got := readChoice(more, limited).Config(); got.MinTTL != 60 || got.MaxTTL != 0 || len(got.WarnBefore) != 2 || got.WarnBefore[1] != 60 || !got.SlideOnRead || got.EventBody == nil {
 		t.Errorf("%+v", got)
 	}
 	more.Set("warn", "soon")

@@ -28,6 +28,15 @@ func TestClocks(t *testing.T) {
 	r.do("PATCH", path, `{"b":2}`, "lapse-clock", "keep").want(t, 200).header(t, "Lapse-Expires-At", first)
 	r.do("PUT", path, `{}`, "Lapse-Clock", "kept").want(t, 400, "use keep")
 
+	r.do("PUT", path, `{"ttl":36000}`, "Lapse-Not-After", at).want(t, 200, `"expiresAt":"`+at+`"`)
+	r.do("POST", path+"/touch", "").want(t, 200, `"expiresAt":"`+at+`"`)
+	r.do("PATCH", path, `{"ttl":null}`).want(t, 200).header(t, "Lapse-Expires-At", at)
+	r.do("PUT", path, `{}`, "Lapse-Not-After", at).want(t, 400, "header Lapse-Not-After limits a ttl")
+	r.do("PATCH", path, `{"ttl":5}`, "Lapse-Not-After", at).want(t, 400, "only allowed on upsert, create and replace")
+	r.do("PUT", path, `{"ttl":5}`, "Lapse-Not-After", at, "Lapse-Expires-At", at).want(t, 400, "exclude each other")
+	r.do("PUT", path, `{"ttl":5}`, "Lapse-Not-After", "").want(t, 400, "Lapse-Not-After is empty")
+	r.do("POST", many, `{"id":"x"}`, "Content-Type", "application/x-ndjson", "Lapse-Not-After", at).want(t, 400, "no meaning for many documents at once")
+
 	for _, c := range [][3]string{
 		{"PUT", collection, `{}`}, {"DELETE", collection, ``}, {"DELETE", path, ``},
 	} {
@@ -45,4 +54,7 @@ func TestClocks(t *testing.T) {
 	r.do("PUT", path, `{}`, "Idempotency-Key", "k", "Lapse-Expires-At", at).want(t, 200, at)
 	r.do("PUT", path, `{}`, "Idempotency-Key", "k", "Lapse-Expires-At", later).want(t, 422)
 	r.do("PUT", path, `{}`, "Idempotency-Key", "k").want(t, 422)
+	r.do("PUT", path, `{"ttl":60}`, "Idempotency-Key", "l", "Lapse-Not-After", at).want(t, 200)
+	r.do("PUT", path, `{"ttl":60}`, "Idempotency-Key", "l", "Lapse-Not-After", later).want(t, 422)
+	r.do("PUT", path, `{"ttl":60}`, "Idempotency-Key", "l").want(t, 422)
 }

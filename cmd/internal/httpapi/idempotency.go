@@ -34,6 +34,9 @@ func (r *request) message(subject, ifMatch string, body []byte) (m client.Messag
 	if m.ExpiresAt, err = once(r.Header, wire.HeaderExpiresAt); err != nil {
 		return m, err
 	}
+	if m.NotAfter, err = once(r.Header, wire.HeaderNotAfter); err != nil {
+		return m, err
+	}
 	if m.Clock, err = once(r.Header, wire.HeaderClock); err != nil {
 		return m, err
 	}
@@ -50,6 +53,9 @@ func digest(m client.Message) string {
 	asked := []string{m.Subject, m.IfMatch, string(m.Body)}
 	if m.ExpiresAt != "" || m.Clock != "" {
 		asked = append(asked, m.ExpiresAt, m.Clock)
+	}
+	if m.NotAfter != "" {
+		asked = append(asked, wire.HeaderNotAfter, m.NotAfter)
 	}
 	return hash(asked...)
 }

@@ -56,6 +56,9 @@ func Config(collection string, c wire.Config) string {
 	if c.SlideOnRead {
 		line += " slide-on-read"
 	}
+	if c.EventBody != nil && !*c.EventBody {
+		line += " no-event-body"
+	}
 	return line
 }
 

@@ -47,7 +47,10 @@ func (p *process) newReader(metrics prometheus.Registerer, refuse func() error) 
 // is stopped.
 func (p *process) startReads(reader *sink.Reader, metrics prometheus.Registerer) (*service.Service, error) {
 	opts := p.opts.Processor
-	sliding := service.Sliding{Reader: reader, NATS: p.reads.nats, Prefix: opts.Prefix}
+	sliding := service.Sliding{Reader: reader, NATS: p.reads.nats, Prefix: opts.Prefix, Slides: service.SlidesTotal("nats")}
+	if err := metrics.Register(sliding.Slides); err != nil {
+		return nil, err
+	}
 	return service.Start(p.reads.nats, sliding, service.Options{Prefix: opts.Prefix, Logger: p.opts.Logger, Version: p.opts.Version, Shards: opts.Shards, Metrics: metrics, Later: true})
 }
 

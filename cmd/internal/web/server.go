@@ -77,9 +77,12 @@ func Start(l net.Listener, c Config, failed chan<- error) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
+	sliding := service.Sliding{Reader: c.Reader, NATS: c.NATS, Prefix: c.Prefix, Slides: service.SlidesTotal("http")}
+	if err := c.Metrics.Register(sliding.Slides); err != nil {
+		return nil, err
+	}
 	api, err := httpapi.New(httpapi.Options{
-		Prefix: c.Prefix, Client: c.Client, Events: events,
-		Reader: service.Sliding{Reader: c.Reader, NATS: c.NATS, Prefix: c.Prefix},
+		Prefix: c.Prefix, Client: c.Client, Events: events, Reader: sliding,
 		Tokens: c.tokens, Metrics: c.Metrics, Logger: c.Logger,
 	})
 	if err != nil {

@@ -166,9 +166,9 @@ func (g *generator) clocks() {
 	for _, s := range g.plan.Steps {
 		switch {
 		case s.Verb == "write" && r.IntN(2) == 0:
-			s.Args[3] += pick(r, "+keep", "+keep", "+keep", fmt.Sprint("+at", pick(r, 0, 1, 500, 999, 1000, 1001, 2000)))
+			s.Args[3] += pick(r, "+keep", "+keep", "+keep", fmt.Sprint(pick(r, "+at", "+till"), pick(r, 0, 1, 500, 999, 1000, 1001, 2000)))
 		case s.Verb == "config" && strings.Contains(s.Args[2], `"defaultTtl":`) && r.IntN(3) == 0:
-			s.Args[2] = strings.TrimSuffix(s.Args[2], "}") + pick(r, `,"maxTtl":2}`, `,"minTtl":2}`, `,"warnBefore":[1]}`, `,"slideOnRead":true}`)
+			s.Args[2] = strings.TrimSuffix(s.Args[2], "}") + pick(r, `,"maxTtl":2}`, `,"minTtl":2}`, `,"warnBefore":[1]}`, `,"slideOnRead":true}`, `,"eventBody":false}`)
 		}
 	}
 }

@@ -13,6 +13,7 @@ import (
 // says of the ttl.
 type Asked struct {
 	ExpiresAt *wire.Time // the absolute deadline; nil if there is none
+	NotAfter  *wire.Time // the limit of the ttl; nil if there is none
 	Keep      bool       // the clock of the live version
 	NamesTTL  bool       // the body has a ttl, perhaps null
 }
@@ -20,23 +21,23 @@ type Asked struct {
 // expiresAtOps and clockOps are the operations that may have the headers.
 var (
 	expiresAtOps = []wire.Op{wire.Upsert, wire.Create, wire.Replace, wire.Patch, wire.Touch}
+	notAfterOps  = []wire.Op{wire.Upsert, wire.Create, wire.Replace}
 	clockOps     = []wire.Op{wire.Upsert, wire.Replace, wire.Patch}
 )
 
-// readClock reads the values of the headers Lapse-Expires-At and Lapse-Clock.
-func (m *Message) readClock(deadlines, clocks []string) *Refusal {
-	if r := m.takes(wire.HeaderExpiresAt, deadlines, expiresAtOps); r != nil {
+// readClock reads the values of the headers Lapse-Expires-At, Lapse-Not-After and Lapse-Clock.
+func (m *Message) readClock(deadlines, limits, clocks []string) (r *Refusal) {
+	if m.Clock.ExpiresAt, r = m.instant(wire.HeaderExpiresAt, deadlines, expiresAtOps); r != nil {
 		return r
+	}
+	if m.Clock.NotAfter, r = m.instant(wire.HeaderNotAfter, limits, notAfterOps); r != nil {
+		return r
+	}
+	if m.Clock.ExpiresAt != nil && m.Clock.NotAfter != nil {
+		return Refuse(wire.StatusBadRequest, "headers %s and %s exclude each other: the first is in place of a ttl, and the second limits one. Send one of them.", wire.HeaderExpiresAt, wire.HeaderNotAfter)
 	}
 	if r := m.takes(wire.HeaderClock, clocks, clockOps); r != nil {
 		return r
-	}
-	if len(deadlines) > 0 {
-		at, err := wire.ParseInstant(deadlines[0])
-		if err != nil {
-			return Refuse(wire.StatusBadRequest, "header %s is %s: use an instant as in RFC 3339, such as 2030-01-31T18:00:00Z.", wire.HeaderExpiresAt, wire.Quote(deadlines[0]))
-		}
-		m.Clock.ExpiresAt = &at
 	}
 	if len(clocks) > 0 {
 		if clocks[0] != wire.ClockKeep {
@@ -45,6 +46,18 @@ func (m *Message) readClock(deadlines, clocks []string) *Refusal {
 		m.Clock.Keep = true
 	}
 	return nil
+}
+
+// instant reads the values of a header that is an instant; nil if there are none.
+func (m *Message) instant(header string, values []string, ops []wire.Op) (*wire.Time, *Refusal) {
+	if r := m.takes(header, values, ops); r != nil || len(values) == 0 {
+		return nil, r
+	}
+	at, err := wire.ParseInstant(values[0])
+	if err != nil {
+		return nil, Refuse(wire.StatusBadRequest, "header %s is %s: use an instant as in RFC 3339, such as 2030-01-31T18:00:00Z.", header, wire.Quote(values[0]))
+	}
+	return &at, nil
 }
 
 // takes refuses a header that is there several times, or has no meaning on the message.
@@ -67,7 +80,7 @@ func (m *Message) takes(header string, values []string, ops []wire.Op) *Refusal 
 	return Refuse(wire.StatusBadRequest, "header %s has no meaning on a %s: it is only allowed on %s.", header, what, allOf(ops))
 }
 
-// checkClock returns why the ttl or the absolute deadline of a message is not allowed in a
+// checkClock returns why the ttl or the instant of a message is not allowed in a
 // collection, for a version that is written at an instant.
 func checkClock(m *Message, config store.Config, at int64) *Refusal {
 	if config.History.Current() == ttlrules.Off {
@@ -98,12 +111,30 @@ func checkClock(m *Message, config store.Config, at int64) *Refusal {
 	return nil
 }
 
-// inRange returns an error unless the absolute deadline lies at most MaxSeconds after an instant.
+// inRange returns an error unless the absolute deadline or the limit lies at most MaxSeconds after an
+// instant.
 func (a Asked) inRange(at int64) error {
-	if a.ExpiresAt == nil || int64(*a.ExpiresAt) > at && int64(*a.ExpiresAt)-at <= ttlrules.MaxSeconds*1000 {
+	header, named := wire.HeaderExpiresAt, a.ExpiresAt
+	if a.NotAfter != nil {
+		header, named = wire.HeaderNotAfter, a.NotAfter
+	}
+	if named == nil || int64(*named) > at && int64(*named)-at <= ttlrules.MaxSeconds*1000 {
 		return nil
 	}
-	return bad("header %s is %s, and the write's stamp is %s: use an instant after the stamp, and at most %d s after it.", wire.HeaderExpiresAt, *a.ExpiresAt, wire.Time(at), ttlrules.MaxSeconds)
+	return bad("header %s is %s, and the write's stamp is %s: use an instant after the stamp, and at most %d s after it.", header, *named, wire.Time(at), ttlrules.MaxSeconds)
+}
+
+// checkLimited refuses what a document with a NotAfter does not allow. Its limit stays, so that a client
+// that may only patch and touch cannot move it. Where a patch takes the ttl away, it is the deadline, and
+// has to keep to maxTtl.
+func checkLimited(m *Message, live *Version, h store.Header, config store.Config) *Refusal {
+	if (m.Op == wire.Touch || m.Op == wire.Patch) && m.Clock.ExpiresAt != nil && live.Header.NotAfter != 0 {
+		return Refuse(wire.StatusBadRequest, "the document has a %s, %s, which a %s keeps: send it without %s, or upsert or replace the document.", wire.HeaderNotAfter, wire.Time(live.Header.NotAfter), m.Op, wire.HeaderExpiresAt)
+	}
+	if !m.Clock.NamesTTL || h.NotAfter == 0 || h.TTL > 0 || config.MaxTTL == 0 || h.NotAfter-h.Ts <= 1000*int64(config.MaxTTL) {
+		return nil
+	}
+	return Refuse(wire.StatusBadRequest, "without a ttl the document would live until its %s, %s, which is longer than collection %s allows: give it a ttl of at most its maxTtl, which is %d s.", wire.HeaderNotAfter, wire.Time(h.NotAfter), m.Collection, config.MaxTTL)
 }
 
 // header is the header of the version that a message writes at an instant in place of a live
@@ -117,12 +148,18 @@ func (m *Message) header(live *Version, body []byte, at int64) store.Header {
 		h.TTL = storedTTL(body)
 	}
 	switch {
-	case m.Clock.ExpiresAt != nil:
+	case m.Clock.ExpiresAt != nil: // there is no NotAfter: see checkLimited
 		if m.Clock.inRange(at) == nil { // else TTL is off, and it counts as absent
 			h.Absolute = int64(*m.Clock.ExpiresAt)
 		}
-	case m.Op == wire.Touch, m.Op == wire.Patch && !m.Clock.NamesTTL:
-		h.Absolute = live.Header.Absolute
+	case m.Clock.NotAfter != nil:
+		if m.Clock.inRange(at) == nil {
+			h.NotAfter = int64(*m.Clock.NotAfter)
+		}
+	case m.Op == wire.Patch && m.Clock.NamesTTL:
+		h.NotAfter = live.Header.NotAfter
+	case m.Op == wire.Touch, m.Op == wire.Patch:
+		h.Absolute, h.NotAfter = live.Header.Absolute, live.Header.NotAfter
 	}
 	if m.Clock.Keep && live != nil {
 		if begin := live.Header.Clock().Begin(); begin < at {

@@ -21,6 +21,7 @@ func TestG8_BadClocks(t *testing.T) {
 	at := nats.Header{wire.HeaderExpiresAt: {"2030-01-31T18:00:00Z"}}
 	keep := nats.Header{wire.HeaderClock: {"keep"}}
 	deadline := func(values ...string) nats.Header { return nats.Header{wire.HeaderExpiresAt: values} }
+	limit := func(values ...string) nats.Header { return nats.Header{wire.HeaderNotAfter: values} }
 	const noMeaning, limits, warn = "has no meaning on a %s: it is only allowed on %s.", "upsert, create, replace, patch and touch", "warnBefore"
 	for _, c := range []struct {
 		subject string
@@ -52,6 +53,18 @@ func TestG8_BadClocks(t *testing.T) {
 		{"lapse.write.upsert.c.x", at, `{"ttl":5}`, "the body has ttl 5, and header Lapse-Expires-At is there too: send one of them."},
 		{"lapse.write.patch.c.x", at, `{"ttl":-1}`, "send one of them"},
 		{"lapse.write.create.c.x", at, `{"ttl":"soon"}`, "send one of them"},
+		{"lapse.write.patch.c.x", limit("2030-01-31T18:00:00Z"), `{"ttl":5}`, "header Lapse-Not-After " + fmt.Sprintf(noMeaning, "patch", "upsert, create and replace")},
+		{"lapse.write.touch.c.x", limit("2030-01-31T18:00:00Z"), ``, "has no meaning on a touch"},
+		{"lapse.write.delete.c.x", limit("2030-01-31T18:00:00Z"), ``, "has no meaning on a delete"},
+		{"lapse.config.c", limit("2030-01-31T18:00:00Z"), `{}`, "has no meaning on a configuration"},
+		{"lapse.drop.c", limit("2030-01-31T18:00:00Z"), ``, "has no meaning on a drop"},
+		{"lapse.write.create.c.x", limit("soon"), `{"ttl":5}`, `header Lapse-Not-After is "soon": use an instant as in RFC 3339`},
+		{"lapse.write.create.c.x", limit("2030-01-31T18:00:00Z", "2030-01-31T18:00:00Z"), `{"ttl":5}`, "header Lapse-Not-After is there 2 times"},
+		{"lapse.write.create.c.x", limit("2030-01-31T18:00:00Z"), `{}`, "limits a ttl, and that of the body is absent: give it one of 1 to 2147483647 s, or use Lapse-Expires-At."},
+		{"lapse.write.upsert.c.x", limit("2030-01-31T18:00:00Z"), `{"ttl":null}`, "that of the body is null"},
+		{"lapse.write.replace.c.x", limit("2030-01-31T18:00:00Z"), `{"ttl":-1}`, "that of the body is -1"},
+		{"lapse.write.upsert.c.x", limit("2030-01-31T18:00:00Z"), `{"ttl":"5"}`, `that of the body is "5"`},
+		{"lapse.write.upsert.c.x", nats.Header{wire.HeaderExpiresAt: at[wire.HeaderExpiresAt], "lapse-not-after": at[wire.HeaderExpiresAt]}, `{"ttl":5}`, "headers Lapse-Expires-At and Lapse-Not-After exclude each other"},
 		{"lapse.config.c", nil, `{"defaultTtl":5,"minTtl":0}`, "minTtl 0 is not valid: use a whole number of seconds from 1 to 2147483647, or null for no limit."},
 		{"lapse.config.c", nil, `{"defaultTtl":5,"minTtl":-1}`, "minTtl -1 is not valid"},
 		{"lapse.config.c", nil, `{"defaultTtl":5,"maxTtl":5.0}`, "maxTtl 5.0 is not valid"},
@@ -74,6 +87,8 @@ func TestG8_BadClocks(t *testing.T) {
 		{"lapse.config.c", nil, `{"warnBefore":["5"]}`, warn},
 		{"lapse.config.c", nil, `{"slideOnRead":1}`, "slideOnRead 1 is not valid: use true or false."},
 		{"lapse.config.c", nil, `{"slideOnRead":null}`, "slideOnRead null is not valid"},
+		{"lapse.config.c", nil, `{"eventBody":0}`, "eventBody 0 is not valid: use true or false."},
+		{"lapse.config.c", nil, `{"eventBody":null}`, "eventBody null is not valid"},
 		{"lapse.config.c", nil, `{"changes":true}`, `property "changes" is not known`},
 	} {
 		m := decoder.Decode(c.subject, c.header, []byte(c.body), Position{Seq: 7, Time: 1000})
@@ -271,7 +286,7 @@ func TestG3_ATouchWithANearDeadlineIsReadWhole(t *testing.T) {
 // after it was not asked for.
 func TestWarningsCountSince(t *testing.T) {
 	c, said := store.Config{}, ""
-	for i, body := range []string{`{"warnBefore":[60]}`, `{"warnBefore":[300,60],"slideOnRead":true}`, `{"warnBefore":[]}`, `{"defaultTtl":5,"warnBefore":[60]}`} {
+	for i, body := range []string{`{"warnBefore":[60]}`, `{"warnBefore":[300,60],"slideOnRead":true}`, `{"warnBefore":[]}`, `{"defaultTtl":5,"warnBefore":[60],"eventBody":false}`} {
 		seq := uint64(i + 1)
 		var r *Refusal
 		if c, r = Configured(c, decoder.Decode("lapse.config.c", nil, []byte(body), Position{Seq: seq, Time: 1000 * int64(seq)}), 1000*int64(seq)); r != nil {
@@ -281,9 +296,9 @@ func TestWarningsCountSince(t *testing.T) {
 		if err != nil || fmt.Sprint(again) != fmt.Sprint(c) {
 			t.Errorf("%+v is read again as %+v, %v", c, again, err)
 		}
-		said += fmt.Sprint(c.Warnings, c.Wire().WarnBefore, c.SlideOnRead, "; ")
+		said += fmt.Sprint(c.Warnings, c.Wire().WarnBefore, c.SlideOnRead, c.Bodies, "; ")
 	}
-	if want := "[{60 1000 1}] [60] false; [{300 2000 2} {60 1000 1}] [300 60] true; [] [] false; [{60 4000 4}] [60] false; "; said != want {
+	if want := "[{60 1000 1}] [60] false []; [{300 2000 2} {60 1000 1}] [300 60] true []; [] [] false []; [{60 4000 4}] [60] false [{4000 4}]; "; said != want {
 		t.Errorf("%s\nwant %s", said, want)
 	}
 }

@@ -182,8 +182,7 @@ func (c *Collection) Settled() (*store.Config, store.Drop) {
 	if IsGeneration(c.Name) {
 		return nil, store.DropAll
 	}
-	settled := c.Config
-	settled.History = settled.History.Settled()
+	settled := c.Config.Settled()
 	settled.Draining = false
 	if c.Config.Draining {
 		return &settled, store.DropIndex

@@ -51,6 +51,9 @@ func Configured(c store.Config, m *Message, at int64) (store.Config, *Refusal) {
 	c.Building = !want.NoIndex && (c.NoIndex || c.Building)
 	c.NoIndex, c.Lazy = want.NoIndex, want.Lazy
 	c.MinTTL, c.MaxTTL, c.SlideOnRead = want.MinTTL, want.MaxTTL, want.SlideOnRead
+	if want.NoEventBody != c.NoEventBody() {
+		c.Bodies = append(slices.Clip(c.Bodies), store.BodyChange{Since: at, Seq: m.Seq})
+	}
 	c.Warnings = warnings(c.Warnings, want.WarnBefore, at, m.Seq)
 	c.Etag = m.Etag()
 	return c, nil
@@ -89,6 +92,9 @@ func (c *Requested) readMore(name string, value []byte) *Refusal {
 	case "slideOnRead":
 		use = "true or false"
 		c.SlideOnRead, ok = string(value) == "true", string(value) == "true" || string(value) == "false"
+	case "eventBody":
+		use = "true or false"
+		c.NoEventBody, ok = string(value) == "false", string(value) == "true" || string(value) == "false"
 	default:
 		return Refuse(wire.StatusBadRequest, "property %s is not known: a configuration has %s.", wire.Quote(name), allOf(properties))
 	}
@@ -98,7 +104,7 @@ func (c *Requested) readMore(name string, value []byte) *Refusal {
 	return nil
 }
 
-var properties = []string{"defaultTtl", "indexingMode", "minTtl", "maxTtl", "warnBefore", "slideOnRead"}
+var properties = []string{"defaultTtl", "indexingMode", "minTtl", "maxTtl", "warnBefore", "slideOnRead", "eventBody"}
 
 // readLimit reads a number of seconds, as a ttl is written; 0 stands for null.
 func readLimit(value []byte) (n int32, ok bool) {

@@ -164,7 +164,11 @@ func (d *Decision) next(m *Message, live *Version, config store.Config, at int64
 			return nil, Refuse(wire.StatusTooLarge, "the patched document is %s long: use at most %s.", InBytes(len(body)), InBytes(d.limits.MaxBody))
 		}
 	}
-	return &Version{Header: m.header(live, body, at), Body: body}, nil
+	h := m.header(live, body, at)
+	if r := checkLimited(m, live, h, config); r != nil {
+		return nil, r
+	}
+	return &Version{Header: h, Body: body}, nil
 }
 
 // expireIn expires the version in a slot, if it is expired at the watermark.
@@ -238,15 +242,21 @@ func storedTTL(body []byte) ttlrules.TTL {
 	return ttl
 }
 
-// expire adds the expiry event of a version, and before it the warnings that were not published yet.
+// expire adds the expiry event of a version, and before it the warnings that were not published yet. It
+// goes without the document where the collection's configuration says so.
 func (d *Decision) expire(key Key, v Version, x ttlrules.Expiry) {
 	d.leaves(key, v, x.At)
 	d.Expired++
+	omitted := d.catalog.Config(key.Collection).OmitsDocument(x)
+	if omitted {
+		v.Body = nil
+	}
 	d.Outputs = append(d.Outputs, Output{
 		Message: events.Expired(d.limits.Log, wire.Event{
 			ID:         key.ID,
 			Collection: CollectionName(key.Collection),
 			Document:   v.Body,
+			Omitted:    omitted,
 			Etag:       wire.Etag(v.Header.Etag),
 			Ts:         wire.Time(v.Header.Ts),
 			TTL:        x.TTL,

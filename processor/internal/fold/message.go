@@ -58,6 +58,7 @@ type Requested struct {
 	MinTTL, MaxTTL int32 // 0: no limit
 	WarnBefore     []int32
 	SlideOnRead    bool
+	NoEventBody    bool
 }
 
 // IfMatch is the etag that a message demands: a write that of the live document, a
@@ -235,7 +236,7 @@ func (d Decoder) header(m *Message, header map[string][]string) {
 	if _, ok := header[""]; ok {
 		bad("the headers cannot be read: write each on a line of its own, as a name, a colon and a value.")
 	}
-	var traces, replies, matches, deadlines, clocks, slides, others []string
+	var traces, replies, matches, deadlines, limits, clocks, slides, others []string
 	for name, values := range header {
 		switch {
 		case strings.EqualFold(name, wire.HeaderTrace):
@@ -246,6 +247,8 @@ func (d Decoder) header(m *Message, header map[string][]string) {
 			matches = append(matches, values...)
 		case strings.EqualFold(name, wire.HeaderExpiresAt):
 			deadlines = append(deadlines, values...)
+		case strings.EqualFold(name, wire.HeaderNotAfter):
+			limits = append(limits, values...)
 		case strings.EqualFold(name, wire.HeaderClock):
 			clocks = append(clocks, values...)
 		case strings.EqualFold(name, wire.HeaderSlide):
@@ -261,7 +264,7 @@ func (d Decoder) header(m *Message, header map[string][]string) {
 		bad("header %s is not known: the headers of lapse are %s.", wire.Quote(slices.Min(others)), allOf(headers))
 	}
 	if m.Rejected == nil {
-		m.Rejected = m.readClock(deadlines, clocks)
+		m.Rejected = m.readClock(deadlines, limits, clocks)
 	}
 	if m.Rejected == nil {
 		m.Rejected = m.takes(wire.HeaderSlide, slides, []wire.Op{wire.Touch})
@@ -298,13 +301,16 @@ func (d Decoder) header(m *Message, header map[string][]string) {
 	default:
 		bad(severalTimes, wire.HeaderReplyTo, len(replies))
 	}
+	if m.Slide && (m.IfMatch.Etag == 0 || len(replies) > 0) {
+		bad("header %s is not for clients: lapse puts it on its own touches, which have an etag in %s and no %s. Leave it out.", wire.HeaderSlide, wire.HeaderIfMatch, wire.HeaderReplyTo)
+	}
 }
 
 // ownHeaders is the beginning of the names of lapse's headers.
 const ownHeaders = "Lapse-"
 
 // headers are those that a client may send.
-var headers = []string{wire.HeaderIfMatch, wire.HeaderReplyTo, wire.HeaderExpiresAt, wire.HeaderClock}
+var headers = []string{wire.HeaderIfMatch, wire.HeaderReplyTo, wire.HeaderExpiresAt, wire.HeaderNotAfter, wire.HeaderClock}
 
 const severalTimes = "header %s is there %d times: send it once."
 
@@ -345,6 +351,9 @@ func (d Decoder) content(m *Message) *Refusal {
 	}
 	m.TTL, m.TTLErr = ttlrules.ParseTTL(ttl)
 	m.Clock.NamesTTL = ttl != nil
+	if m.Clock.NotAfter != nil && m.TTL <= 0 { // Inherit too if it is not valid
+		return Refuse(wire.StatusBadRequest, "header %s limits a ttl, and that of the body is %s: give it one of 1 to %d s, or use %s.", wire.HeaderNotAfter, cmp.Or(show(ttl), "absent"), ttlrules.MaxSeconds, wire.HeaderExpiresAt)
+	}
 	if m.Clock.ExpiresAt != nil && (m.TTL != ttlrules.Inherit || m.TTLErr != nil) {
 		return Refuse(wire.StatusBadRequest, "the body has ttl %s, and header %s is there too: send one of them.", show(ttl), wire.HeaderExpiresAt)
 	}

@@ -168,14 +168,20 @@ func (d *Decision) leaves(key Key, v Version, at int64) {
 	}
 }
 
-// warn adds a warning of a version.
+// warn adds a warning of a version, without the document where the configuration at the instant of the
+// warning says so.
 func (d *Decision) warn(key Key, v Version, w Warning) {
 	d.Warned++
+	omitted := d.catalog.Config(key.Collection).OmitsDocument(ttlrules.Expiry{At: w.At})
+	if omitted {
+		v.Body = nil
+	}
 	d.Outputs = append(d.Outputs, Output{
 		Message: events.Expiring(d.limits.Log, wire.Expiring{
 			ID:         key.ID,
 			Collection: CollectionName(key.Collection),
 			Document:   v.Body,
+			Omitted:    omitted,
 			Etag:       wire.Etag(v.Header.Etag),
 			Ts:         wire.Time(v.Header.Ts),
 			TTL:        w.Expiry.TTL,

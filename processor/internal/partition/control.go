@@ -14,8 +14,8 @@ import (
 type Bounds struct {
 	// Examine is the limit of examine.Events.
 	Examine time.Duration
-	// Epochs is the number of epochs that a collection has at most. A change of the
-	// default that would make more waits until the due documents are reaped.
+	// Epochs is the number of epochs that a collection has at most, and of changes of its eventBody. A
+	// change that would make more waits until the due documents are reaped.
 	Epochs int
 	// Generations is the number of old generations of a collection at most: a write reads
 	// its id in each of them. A drop that would make more waits likewise.
@@ -45,8 +45,8 @@ func (p *Partition) control(ctx context.Context, m *fold.Message) error {
 	to.Source = m.Source
 	current := p.collections.Config(m.Collection)
 	due := p.collections.MayBeDue(m.Collection, at, &p.queue)
-	if len(current.History) >= fold.MaxEpochs && !due {
-		current.History = current.History.Settled()
+	if (len(current.History) >= fold.MaxEpochs || len(current.Bodies) > 1) && !due {
+		current = current.Settled()
 	}
 	next, rejected := fold.Configured(current, m, at)
 	applies := m.Kind != fold.Malformed && rejected == nil
@@ -80,7 +80,7 @@ func (p *Partition) mustWait(m *fold.Message, next store.Config, due bool) bool 
 	if m.Kind == fold.Drop {
 		return due && len(p.collections.Generations(m.Collection)) >= p.shared.Bounds.Generations
 	}
-	return len(next.History) > p.shared.Bounds.Epochs
+	return max(len(next.History), len(next.Bodies)) > p.shared.Bounds.Epochs
 }
 
 // drain is what the owner does, again and again, before it applies a message that has to wait for

@@ -157,7 +157,7 @@ func (l *Lapse) start() error {
 	if err != nil {
 		return err
 	}
-	reads, err := service.Start(l.nc, reader, service.Options{})
+	reads, err := service.Start(l.nc, service.Sliding{Reader: reader, NATS: l.nc, Prefix: wire.DefaultPrefix}, service.Options{})
 	if err != nil {
 		return err
 	}

@@ -25,6 +25,9 @@ type Config struct {
 	MinTTL, MaxTTL int32
 	Warnings       []Warning // what the property warnBefore asks for, in its order
 	SlideOnRead    bool
+	// Bodies are the changes of the property eventBody that still matter, in log order: from the first on
+	// events go without the document, from the second on they have it again, and so on.
+	Bodies []BodyChange
 	// Etag is the log sequence of the message that made this configuration; 0 if
 	// there was none.
 	Etag uint64
@@ -37,10 +40,40 @@ type Warning struct {
 	Seq    uint64 // log sequence
 }
 
+// BodyChange is the message that changed the property eventBody.
+type BodyChange struct {
+	Since int64  // log time, Unix milliseconds
+	Seq   uint64 // log sequence
+}
+
+// NoEventBody reports whether events go without the document at present.
+func (c Config) NoEventBody() bool { return len(c.Bodies)%2 == 1 }
+
+// OmitsDocument reports whether the event of a document that expired so goes without it. As with the
+// default TTL, what counts is the configuration of the instant at which the document expired.
+func (c Config) OmitsDocument(x ttlrules.Expiry) (omits bool) {
+	for _, b := range c.Bodies {
+		if x.At > b.Since || x.At == b.Since && x.Seq >= b.Seq {
+			omits = !omits
+		}
+	}
+	return omits
+}
+
+// Settled is the configuration without what no longer matters once no document is due.
+func (c Config) Settled() Config {
+	c.History = c.History.Settled()
+	c.Bodies = c.Bodies[len(c.Bodies)-len(c.Bodies)%2:]
+	return c
+}
+
 // Wire returns the configuration as clients see it.
 func (c Config) Wire() wire.Config {
 	w := wire.Config{IndexingMode: wire.Consistent, IndexBuilding: c.Building && !c.NoIndex, Etag: wire.Etag(c.Etag),
 		MinTTL: c.MinTTL, MaxTTL: c.MaxTTL, SlideOnRead: c.SlideOnRead}
+	if c.NoEventBody() {
+		w.EventBody = new(bool)
+	}
 	for _, warning := range c.Warnings {
 		w.WarnBefore = append(w.WarnBefore, warning.Before)
 	}
@@ -57,7 +90,8 @@ func (c Config) Wire() wire.Config {
 	return w
 }
 
-// storedConfig is the JSON of a Config. An epoch is [since, seq, default], a warning [since, seq, before].
+// storedConfig is the JSON of a Config. An epoch is [since, seq, default], a warning [since, seq, before], a
+// change of the bodies [since, seq].
 type storedConfig struct {
 	Epochs   [][3]int64 `json:"epochs"`
 	NoIndex  bool       `json:"noIndex,omitempty"`
@@ -68,6 +102,7 @@ type storedConfig struct {
 	MaxTTL   int32      `json:"maxTtl,omitempty"`
 	Warnings [][3]int64 `json:"warnings,omitempty"`
 	Slide    bool       `json:"slideOnRead,omitempty"`
+	Bodies   [][2]int64 `json:"bodies,omitempty"`
 	Etag     uint64     `json:"etag,omitempty"`
 }
 
@@ -75,6 +110,9 @@ type storedConfig struct {
 func (c Config) Encode() string {
 	s := storedConfig{NoIndex: c.NoIndex, Building: c.Building, Draining: c.Draining, Lazy: c.Lazy, Etag: c.Etag, Epochs: [][3]int64{},
 		MinTTL: c.MinTTL, MaxTTL: c.MaxTTL, Slide: c.SlideOnRead}
+	for _, b := range c.Bodies {
+		s.Bodies = append(s.Bodies, [2]int64{b.Since, int64(b.Seq)})
+	}
 	for _, w := range c.Warnings {
 		s.Warnings = append(s.Warnings, [3]int64{w.Since, int64(w.Seq), int64(w.Before)})
 	}
@@ -97,6 +135,9 @@ func DecodeConfig(raw string) (Config, error) {
 	}
 	c := Config{NoIndex: s.NoIndex, Building: s.Building, Draining: s.Draining, Lazy: s.Lazy, Etag: s.Etag,
 		MinTTL: s.MinTTL, MaxTTL: s.MaxTTL, SlideOnRead: s.Slide}
+	for _, b := range s.Bodies {
+		c.Bodies = append(c.Bodies, BodyChange{Since: b[0], Seq: uint64(b[1])})
+	}
 	for _, w := range s.Warnings {
 		if w[2] < 1 || w[2] > ttlrules.MaxSeconds {
 			return Config{}, fmt.Errorf("a stored configuration is not one of lapse: warning %v", w)

@@ -16,22 +16,23 @@ import (
 //	bytes 13-16  item TTL in seconds, big endian; 0 inherit, -1 never
 //	bytes 17-h   traceparent of the write, if it had one
 //
-// A version with a kept clock or an absolute deadline has more, in front of the traceparent:
+// A version with a kept clock or an instant of its own has more, in front of the traceparent:
 //
-//	bytes 13-16  -2
+//	bytes 13-16  -2, or -3 if it has a NotAfter
 //	bytes 17-20  item TTL, as above
 //	bytes 21-26  where the clock began, Unix milliseconds, big endian; 0 if at _ts
-//	bytes 27-32  absolute deadline, Unix milliseconds, big endian; 0 if none
+//	bytes 27-32  absolute deadline, or NotAfter, Unix milliseconds, big endian; 0 if none
 //
 // It is binary and short because every document has one. The scripts due.lua, read.lua,
 // commit.lua and scan.lua read its first byte, and scan.lua reads _ts and bytes 13-16 too:
-// there -2 is never, as -1 is, so that Go judges the version.
+// there -2 and -3 are never, as -1 is, so that Go judges the version.
 type Header struct {
 	Ts       int64        // instant of the last write, Unix milliseconds
 	Etag     uint64       // log sequence of the last write
 	TTL      ttlrules.TTL // the item's own; Inherit where the stored one is not valid
 	Kept     int64        // see ttlrules.Clock
 	Absolute int64        // see ttlrules.Clock
+	NotAfter int64        // see ttlrules.Clock
 	Trace    string       // traceparent, "" if none; at most MaxTrace bytes
 }
 
@@ -40,13 +41,14 @@ const (
 	MaxHeader = 255
 	// HeaderLen is the length of a header without a traceparent, unless it is a long one.
 	HeaderLen = 17
-	// LongHeaderLen is that of a header with a kept clock or an absolute deadline.
+	// LongHeaderLen is that of a header with a kept clock or an instant of its own.
 	LongHeaderLen = HeaderLen + 16
 	// MaxTrace is the longest traceparent that is stored.
 	MaxTrace = MaxHeader - LongHeaderLen
 
-	longHeader   = -2                         // in place of the TTL
-	longHeader32 = uint32(1<<32 + longHeader) // the same, as it is written
+	// In place of the TTL:
+	longHeader    ttlrules.TTL = -2
+	limitedHeader ttlrules.TTL = -3 // long, with a NotAfter
 )
 
 // ErrHeader reports a stored value that does not begin with a valid header.
@@ -54,10 +56,10 @@ var ErrHeader = errors.New("not a document of lapse")
 
 // Clock is what the header brings to the rules.
 func (h Header) Clock() ttlrules.Clock {
-	return ttlrules.Clock{Ts: h.Ts, TTL: h.TTL, Kept: h.Kept, Absolute: h.Absolute, Seq: h.Etag}
+	return ttlrules.Clock{Ts: h.Ts, TTL: h.TTL, Kept: h.Kept, Absolute: h.Absolute, NotAfter: h.NotAfter, Seq: h.Etag}
 }
 
-func (h Header) long() bool { return h.Kept != 0 || h.Absolute != 0 }
+func (h Header) long() bool { return h.Kept != 0 || h.Absolute != 0 || h.NotAfter != 0 }
 
 // Len is the length of the header's bytes.
 func (h Header) Len() int {
@@ -73,12 +75,16 @@ func (h Header) Append(b []byte) []byte {
 	b = appendUint48(b, uint64(h.Ts))
 	b = appendUint48(b, h.Etag)
 	if h.long() {
-		b = binary.BigEndian.AppendUint32(b, longHeader32)
+		mark := longHeader
+		if h.NotAfter != 0 {
+			mark = limitedHeader
+		}
+		b = binary.BigEndian.AppendUint32(b, uint32(mark))
 	}
 	b = binary.BigEndian.AppendUint32(b, uint32(h.TTL))
 	if h.long() {
 		b = appendUint48(b, uint64(h.Kept))
-		b = appendUint48(b, uint64(h.Absolute))
+		b = appendUint48(b, uint64(h.Absolute|h.NotAfter)) // it has one of them at most
 	}
 	return append(b, h.Trace...)
 }
@@ -103,14 +109,17 @@ func ParseHeader(v string) (h Header, err error) {
 	h.Ts = int64(uint48(v[1:7]))
 	h.Etag = uint48(v[7:13])
 	h.TTL = ttlrules.TTL(int32At(v[13:17]))
-	if h.TTL == longHeader {
+	if mark := h.TTL; mark == longHeader || mark == limitedHeader {
 		if len(v) < LongHeaderLen || int(v[0]) < LongHeaderLen {
 			return Header{}, fmt.Errorf("%w: %d bytes are no valid long header", ErrHeader, len(v))
 		}
 		h.TTL = ttlrules.TTL(int32At(v[17:21]))
 		h.Kept, h.Absolute = int64(uint48(v[21:27])), int64(uint48(v[27:33]))
-		if !h.long() || h.Kept != 0 && h.Kept >= h.Ts {
-			return Header{}, fmt.Errorf("%w: its clock of %d began at %d, and ends at %d", ErrHeader, h.Ts, h.Kept, h.Absolute)
+		if mark == limitedHeader {
+			h.NotAfter, h.Absolute = h.Absolute, 0
+		}
+		if !h.long() || mark == limitedHeader && h.NotAfter == 0 || h.Kept != 0 && h.Kept >= h.Ts {
+			return Header{}, fmt.Errorf("%w: its clock of %d began at %d, and ends at %d", ErrHeader, h.Ts, h.Kept, h.Absolute|h.NotAfter)
 		}
 	}
 	if h.TTL < ttlrules.Never {

@@ -7,8 +7,8 @@ import (
 	"github.com/seed18712806/lapse/ttlrules"
 )
 
-// TestHeaderBytes pins what is stored: a document without a kept clock or an absolute deadline has
-// the header that it always had. scan.lua takes a long header for one that never expires.
+// TestHeaderBytes pins what is stored: a document without a kept clock or an instant of its own
+// has the header that it always had. scan.lua takes a long header for one that never expires.
 func TestHeaderBytes(t *testing.T) {
 	for _, c := range []struct {
 		name   string
@@ -24,6 +24,9 @@ func TestHeaderBytes(t *testing.T) {
 		{"kept, own, run out", Header{Ts: 5000, Etag: 7, TTL: 1, Kept: 1000}, "21" + "000000001388" + "000000000007" + "fffffffe" + "00000001" + "0000000003e8" + "000000000000", ByOwn, 5000},
 		{"absolute", Header{Ts: 5000, Etag: 7, TTL: ttlrules.Never, Absolute: 6000, Trace: "ab"}, "23" + "000000001388" + "000000000007" + "fffffffe" + "ffffffff" + "000000000000" + "000000001770" + "6162", ByOwn, 6000},
 		{"kept and absolute", Header{Ts: 5000, Etag: 7, Kept: 1000, Absolute: 4000}, "21" + "000000001388" + "000000000007" + "fffffffe" + "00000000" + "0000000003e8" + "000000000fa0", ByOwn, 5000},
+		{"limited", Header{Ts: 5000, Etag: 7, TTL: 60, NotAfter: 6000, Trace: "ab"}, "23" + "000000001388" + "000000000007" + "fffffffd" + "0000003c" + "000000000000" + "000000001770" + "6162", ByOwn, 6000},
+		{"limited and kept", Header{Ts: 5000, Etag: 7, TTL: 1, Kept: 4500, NotAfter: 6000}, "21" + "000000001388" + "000000000007" + "fffffffd" + "00000001" + "000000001194" + "000000001770", ByOwn, 5500},
+		{"limited, without a ttl", Header{Ts: 5000, Etag: 7, NotAfter: 6000}, "21" + "000000001388" + "000000000007" + "fffffffd" + "00000000" + "000000000000" + "000000001770", ByOwn, 6000},
 	} {
 		value := string(c.header.Append(nil))
 		if got := hex.EncodeToString([]byte(value)); got != c.bytes {
@@ -48,6 +51,7 @@ func TestHeaderBytes(t *testing.T) {
 		"neither":                   func(b []byte) { copy(b[21:], make([]byte, 12)) },
 		"begins when it is written": func(b []byte) { copy(b[21:], b[1:7]) },
 		"two long ones":             func(b []byte) { copy(b[17:], b[13:17]) },
+		"limited by nothing":        func(b []byte) { b[16]-- },
 	} {
 		b := append([]byte(nil), long...)
 		bad(b)

@@ -6,8 +6,8 @@
 --
 -- The caller passes the cuts of the collection, and the script leaves out each document that
 -- is at or under its cut: it is expired. The score is _ts for a document that inherits the
--- TTL, and the deadline for one with a TTL of its own. A document with a kept clock or an absolute
--- deadline is never left out.
+-- TTL, and the deadline for one with a TTL of its own. A document with a kept clock or an instant of its
+-- own is never left out.
 --
 -- KEYS  1 state, 2 config, 3 documents
 -- ARGV  1 collection, 2 cursor, 3 how many documents the first chunk takes,
@@ -46,7 +46,7 @@ local function expired(v)
 	if ttl == 0 then
 		return ts <= inherit_cut
 	end
-	return ttl < 2147483648 and ts + ttl * 1000 <= own_cut -- a larger number is -1, never, or -2, which Go judges
+	return ttl < 2147483648 and ts + ttl * 1000 <= own_cut -- a larger number is -1, never, or a long header's, which Go judges
 end
 
 -- Returns those of {id, value, ...} that are not expired and have the prefix, then three numbers of bytes: of all
