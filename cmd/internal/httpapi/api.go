@@ -47,6 +47,7 @@ type Options struct {
 	// Tokens are those that a client needs one of. Without them, only requests to a loopback
 	// host are answered, and need none.
 	Tokens  *access.Tokens
+	Origins access.Origins        // of other sites, whose pages may use the API
 	Metrics prometheus.Registerer // none if nil
 	Logger  *slog.Logger
 	Limits  Limits
@@ -66,7 +67,7 @@ func New(opts Options) (*API, error) {
 	if _, err := wire.ParsePrefix(string(opts.Prefix)); err != nil {
 		return nil, err
 	}
-	a := &API{opts: opts, guard: access.Guard{Tokens: opts.Tokens}, meters: newMeters()}
+	a := &API{opts: opts, guard: access.Guard{Tokens: opts.Tokens, Origins: opts.Origins}, meters: newMeters()}
 	l := opts.Limits
 	a.limits = map[kind]*access.Limit{
 		reads:   access.NewLimit("reads", "reads", cmp.Or(l.Reads, 1024)),
@@ -92,14 +93,19 @@ func (a *API) Register(server *access.Router) {
 		server.Handle(r.method, r.path, a.serve(r))
 	}
 	server.Refuse("/v1", a.refuse)
-	server.Handle(http.MethodGet, "/openapi.json", http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		w.Header().Set("Content-Type", "application/json")
+	server.Refuse("/openapi.json", a.refuse)
+	server.Handle(http.MethodGet, "/openapi.json", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		a.opts.Origins.Share(w, r)
+		w.Header().Set("Content-Type", jsonType)
 		_, _ = w.Write(description)
 	}))
 }
 
 // refuse answers what no route does.
-func (a *API) refuse(w http.ResponseWriter, _ *http.Request, p *access.Problem) {
+func (a *API) refuse(w http.ResponseWriter, r *http.Request, p *access.Problem) {
+	if a.opts.Origins.Share(w, r) && p.Code == access.MethodNotAllowed && access.Preflight(w, r) {
+		return
+	}
 	if p.Code == access.NoSuchRoute {
 		p.Detail += ": /openapi.json describes what there is"
 	}
@@ -125,6 +131,7 @@ func (a *API) serve(r route) http.HandlerFunc {
 	return func(w http.ResponseWriter, req *http.Request) {
 		start := time.Now()
 		recorder := &recorder{ResponseWriter: w}
+		a.opts.Origins.Share(w, req)
 		err := a.guard.Check(req)
 		if err == nil {
 			err = a.handle(r, recorder, req)
