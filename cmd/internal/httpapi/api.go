@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"net/url"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -18,6 +19,7 @@ import (
 
 	"github.com/seed18712806/lapse/cmd/internal/live"
 
+	"github.com/seed18712806/lapse/sink"
 	"github.com/seed18712806/lapse/sink/client"
 	"github.com/seed18712806/lapse/sink/service"
 	"github.com/seed18712806/lapse/sink/wire"
@@ -43,7 +45,9 @@ type Options struct {
 	Prefix wire.Prefix
 	Client *client.Client // for writes
 	Reader service.Reader // a *sink.Reader
-	Events *live.Hub
+	// GetMany is that of the *sink.Reader.
+	GetMany func(ctx context.Context, collection string, ids []string) ([]sink.Document, error)
+	Events  *live.Hub
 	// Tokens are those that a client needs one of. Without them, only requests to a loopback
 	// host are answered, and need none.
 	Tokens  *access.Tokens
@@ -90,15 +94,20 @@ func (a *API) Bytes() *access.Limit { return a.bytes }
 // Register has a server answer everything under /v1/, and /openapi.json.
 func (a *API) Register(server *access.Router) {
 	for _, r := range routes {
-		server.Handle(r.method, r.path, a.serve(r))
+		var h http.Handler = a.serve(r)
+		if r.kind == imports || r.kind == reads && !r.hasEtag() {
+			h = access.Compressed(h)
+		}
+		server.Handle(r.method, r.path, h)
 	}
 	server.Refuse("/v1", a.refuse)
 	server.Refuse("/openapi.json", a.refuse)
-	server.Handle(http.MethodGet, "/openapi.json", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	server.Handle(http.MethodGet, "/openapi.json", access.Compressed(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		a.opts.Origins.Share(w, r)
 		w.Header().Set("Content-Type", jsonType)
+		w.Header().Set("Content-Length", strconv.Itoa(len(description)))
 		_, _ = w.Write(description)
-	}))
+	})))
 }
 
 // refuse answers what no route does.

@@ -10,10 +10,12 @@
 //	routes.go       every route; package access finds the one of a request
 //	api.go          origin, token (package access), names, limits; then the route's handler
 //	documents.go    one document, and pages of them
+//	many.go         documents with some ids
 //	collections.go  configurations, drops, lists, counts and forecasts
 //	imports.go      many documents at once (importing.go, order.go)
 //	streams.go      live events and rejections (package live)
 //	write.go        publishes, and turns an outcome into an answer
+//	representation.go  Prefer, and the document in place of the outcome
 //	idempotency.go  Idempotency-Key
 //	condition.go    If-Match and If-None-Match
 //

@@ -79,8 +79,8 @@ func Start(l net.Listener, c Config, failed chan<- error) (*Server, error) {
 	}
 	api, err := httpapi.New(httpapi.Options{
 		Prefix: c.Prefix, Client: c.Client, Events: events,
-		Reader: service.Sliding{Reader: c.Reader, NATS: c.NATS, Prefix: c.Prefix},
-		Tokens: c.tokens, Origins: c.origins, Metrics: c.Metrics, Logger: c.Logger,
+		Reader:  service.Sliding{Reader: c.Reader, NATS: c.NATS, Prefix: c.Prefix},
+		GetMany: c.Reader.GetMany, Tokens: c.tokens, Origins: c.origins, Metrics: c.Metrics, Logger: c.Logger,
 	})
 	if err != nil {
 		return nil, err
