@@ -57,9 +57,10 @@ func Expired(source Source, e wire.Event, trace string) Message {
 	id := wire.EscapeID(e.ID)
 	values := []string{source.uri + e.Collection, id, e.Collection + "/" + id + "/" + e.Etag.String(), e.ExpiredAt.String(), source.prefix.EventsStream(), trace}
 	value := func(i int) []string { return values[i : i+1 : i+1] }
-	m := &nats.Msg{Subject: source.prefix.Expired(e.Collection, e.ID), Header: make(nats.Header, 13)}
+	m := &nats.Msg{Subject: source.prefix.Expired(e.Collection, e.ID), Header: make(nats.Header, 14)}
 	h := m.Header
-	h["ce-specversion"], h["ce-type"], h["content-type"] = ceVersion, ceType, contentType
+	h["ce-specversion"], h["ce-type"] = ceVersion, ceType
+	h["content-type"], h["ce-datacontenttype"] = contentType, contentType // the second is NATS's name of it, the first HTTP's
 	h[ceSource], h[ceSubject], h[ceID], h[ceTime] = value(0), value(1), value(2), value(3)
 	h[jetstream.ExpectedStreamHeader] = value(4)
 	if trace != "" {
