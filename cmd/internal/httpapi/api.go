@@ -64,6 +64,8 @@ type API struct {
 	meters *meters
 	limits map[kind]*access.Limit
 	bytes  *access.Limit
+
+	messages []byte // their description
 }
 
 // New makes the API.
@@ -72,6 +74,10 @@ func New(opts Options) (*API, error) {
 		return nil, err
 	}
 	a := &API{opts: opts, guard: access.Guard{Tokens: opts.Tokens, Origins: opts.Origins}, meters: newMeters()}
+	var err error
+	if a.messages, err = describeMessages(opts.Prefix); err != nil {
+		return nil, err
+	}
 	l := opts.Limits
 	a.limits = map[kind]*access.Limit{
 		reads:   access.NewLimit("reads", "reads", cmp.Or(l.Reads, 1024)),
@@ -91,7 +97,7 @@ func New(opts Options) (*API, error) {
 // Bytes is the limit of the bytes that requests hold, for whatever else answers requests.
 func (a *API) Bytes() *access.Limit { return a.bytes }
 
-// Register has a server answer everything under /v1/, and /openapi.json.
+// Register has a server answer everything under /v1/, /openapi.json and /asyncapi.json.
 func (a *API) Register(server *access.Router) {
 	for _, r := range routes {
 		var h http.Handler = a.serve(r)
@@ -101,13 +107,15 @@ func (a *API) Register(server *access.Router) {
 		server.Handle(r.method, r.path, h)
 	}
 	server.Refuse("/v1", a.refuse)
-	server.Refuse("/openapi.json", a.refuse)
-	server.Handle(http.MethodGet, "/openapi.json", access.Compressed(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		a.opts.Origins.Share(w, r)
-		w.Header().Set("Content-Type", jsonType)
-		w.Header().Set("Content-Length", strconv.Itoa(len(description)))
-		_, _ = w.Write(description)
-	})))
+	for path, text := range map[string][]byte{"/openapi.json": description, "/asyncapi.json": a.messages} {
+		server.Refuse(path, a.refuse)
+		server.Handle(http.MethodGet, path, access.Compressed(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			a.opts.Origins.Share(w, r)
+			w.Header().Set("Content-Type", jsonType)
+			w.Header().Set("Content-Length", strconv.Itoa(len(text)))
+			_, _ = w.Write(text)
+		})))
+	}
 }
 
 // refuse answers what no route does.
