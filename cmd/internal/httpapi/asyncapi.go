@@ -171,7 +171,8 @@ func (m *messages) ofWrite() object {
 	}
 }
 
-// like is a schema with more properties. They take the place of a required one, or may be left out if that is "".
+// like is a schema with more properties. They take the place of a required one, or may be left out if
+// place is "".
 func (m *messages) like(name string, more object, place string) object {
 	s := maps.Clone(m.schemas[name].(object))
 	properties := maps.Clone(s["properties"].(object))

@@ -14,9 +14,9 @@ import (
 
 const mostIDs = 100 // of a request for the documents with some ids
 
-// getDocuments answers with the documents that have the ids in ?ids=, in the order of the ids, and names the
-// ids that have none. It reads as many at a time as a page has room for, whatever their size, and
-// names the ids that it has not come to once the page is full. Like a list, it renews no clock.
+// getDocuments answers with the documents that have the ids in ?ids=, in the order of the ids, and names
+// the ids that no document has. It reads as many at a time as a page has room for, whatever their size,
+// and names the ids that it has not read once the page is full. Like a list, it renews no clock.
 func (a *API) getDocuments(w http.ResponseWriter, r *request) error {
 	ids, err := r.ids()
 	if err != nil {
@@ -54,8 +54,8 @@ func (a *API) getDocuments(w http.ResponseWriter, r *request) error {
 	return send(w, r, append(body, rest[1:]...))
 }
 
-// ids reads that parameter. As in a URI template ({?ids}), the ids are percent-encoded and the commas between them are
-// not: a comma within an id is %2C.
+// ids reads that parameter. As in a URI template ({?ids}), the ids are percent-encoded, and the commas
+// between them are not: a comma within an id is %2C.
 func (r *request) ids() (ids []string, err error) {
 	if _, err := r.query("ids"); err != nil {
 		return nil, err

@@ -32,7 +32,8 @@ func preference(h http.Header, name string) (value string, ok bool) {
 }
 
 // outcome answers a write that took effect: with its outcome, or with the document as GET has it, if the
-// client prefers that and the document is still that of the write. Otherwise a warning says why it is not. raw is the outcome as lapse has sent it.
+// client prefers that and the document is still that of the write. Otherwise a warning says why the answer
+// is not the document. raw is the outcome as lapse has sent it; nil if it has sent none.
 func (a *API) outcome(w http.ResponseWriter, r *request, o wire.Outcome, raw []byte, location string) error {
 	header := w.Header()
 	var doc *sink.Document
@@ -79,7 +80,7 @@ func (a *API) outcome(w http.ResponseWriter, r *request, o wire.Outcome, raw []b
 }
 
 // version is the document of a write, if it is still the version that the write has made, and the process
-// has the room to send it; else why it is not. It renews no clock.
+// has the room to send it. Otherwise why says the reason. It renews no clock.
 func (a *API) version(r *request, etag wire.Etag) (doc *sink.Document, why string) {
 	ctx, cancel := context.WithTimeout(r.Context(), readWithin)
 	defer cancel()
