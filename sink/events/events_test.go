@@ -173,7 +173,7 @@ func TestMessagesToTheByte(t *testing.T) {
 	expired := func(token, etag string) nats.Header {
 		return nats.Header{
 			"ce-specversion": {"1.0"}, "ce-type": {"lapse.document.expired.v1"}, "ce-source": {"/lapse/1780000000456/collections/orders"},
-			"ce-subject": {token}, "ce-id": {"orders/" + token + "/" + etag}, "ce-time": {"2026-09-21T14:14:20.123Z"}, "content-type": {"application/json"},
+			"ce-subject": {token}, "ce-id": {"orders/" + token + "/" + etag}, "ce-time": {"2026-09-21T14:14:20.123Z"}, "content-type": {"application/json"}, "ce-datacontenttype": {"application/json"},
 			"Nats-Expected-Stream":                {"LAPSE_EVENTS"},
 			"Nats-Expected-Last-Subject-Sequence": {"0"}, "Nats-Expected-Last-Subject-Sequence-Subject": {"lapse.fence.0"},
 		}

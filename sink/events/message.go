@@ -73,8 +73,9 @@ func Expiring(source Source, e wire.Expiring, trace string) Message {
 func (s Source) cloudEvent(kind []string, collection, document, id string, at wire.Time, trace string) nats.Header {
 	values := []string{s.uri + collection, document, id, at.String(), s.prefix.EventsStream(), trace}
 	value := func(i int) []string { return values[i : i+1 : i+1] }
-	h := make(nats.Header, 13)
-	h["ce-specversion"], h["ce-type"], h["content-type"] = ceVersion, kind, contentType
+	h := make(nats.Header, 14)
+	h["ce-specversion"], h["ce-type"] = ceVersion, kind
+	h["content-type"], h["ce-datacontenttype"] = contentType, contentType // the first is HTTP's name of it, the second NATS's
 	h[ceSource], h[ceSubject], h[ceID], h[ceTime] = value(0), value(1), value(2), value(3)
 	h[jetstream.ExpectedStreamHeader] = value(4)
 	if trace != "" {

@@ -81,6 +81,7 @@ type HTTPFlags struct {
 	Cert      string   `name:"http-tls-cert" env:"LAPSE_HTTP_TLS_CERT" group:"http" type:"existingfile" placeholder:"FILE" help:"File with the certificate, for https. Read again on SIGHUP."`
 	Key       string   `name:"http-tls-key" env:"LAPSE_HTTP_TLS_KEY" group:"http" type:"existingfile" placeholder:"FILE" help:"File with the private key of that certificate."`
 	Proxies   []string `name:"http-trusted-proxy" env:"LAPSE_HTTP_TRUSTED_PROXY" group:"http" placeholder:"ADDRESS" help:"Address of a proxy that ends TLS, or a range such as 10.1.0.0/16: its X-Forwarded-Proto counts. For several, repeat the flag or separate them by commas."`
+	Origins   []string `name:"http-allow-origin" env:"LAPSE_HTTP_ALLOW_ORIGIN" group:"http" placeholder:"ORIGIN" help:"Origin of another site, such as https://app.example.com, whose pages may use the API from a browser (CORS). For several, repeat the flag or separate them by commas. * is every origin, and needs --http-token-file."`
 }
 
 // Help implements [kong.HelpProvider].
@@ -125,7 +126,7 @@ func (c *serveCommand) Run(ctx context.Context, parsed *kong.Context, streams ou
 		Redis:      redisconn.Options{URL: c.Redis, Login: c.RedisLogin.Credentials(), ReadReplicas: c.ReadReplicas},
 		NATSListen: c.NATSListen, NATSToken: token, NATSSync: time.Duration(c.NATSSync),
 		RedisListen: c.RedisListen, Data: c.Data,
-		HTTP:      web.Options{Listen: c.Listen, TokenFile: c.TokenFile, Cert: c.Cert, Key: c.Key, Proxies: c.Proxies},
+		HTTP:      web.Options{Listen: c.Listen, TokenFile: c.TokenFile, Cert: c.Cert, Key: c.Key, Proxies: c.Proxies, Origins: c.Origins},
 		ReadyFile: c.ReadyFile,
 
 		Processor: processor.Options{

@@ -68,7 +68,11 @@ func (c *Console) Run(ctx context.Context) { c.figures.Run(ctx) }
 // Register has a server answer / and everything that nothing else answers.
 func (c *Console) Register(server *access.Router) {
 	for _, r := range routes {
-		server.Handle(r.method, r.path, c.serve(r))
+		var h http.Handler = c.serve(r)
+		if r.path != streamPath {
+			h = access.Compressed(h)
+		}
+		server.Handle(r.method, r.path, h)
 	}
 	server.Refuse("", func(w http.ResponseWriter, r *http.Request, p *access.Problem) {
 		if p.Code == access.NoSuchRoute {

@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"net/url"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -18,6 +19,7 @@ import (
 
 	"github.com/seed18712806/lapse/cmd/internal/live"
 
+	"github.com/seed18712806/lapse/sink"
 	"github.com/seed18712806/lapse/sink/client"
 	"github.com/seed18712806/lapse/sink/service"
 	"github.com/seed18712806/lapse/sink/wire"
@@ -43,10 +45,13 @@ type Options struct {
 	Prefix wire.Prefix
 	Client *client.Client // for writes
 	Reader service.Reader // a *sink.Reader
-	Events *live.Hub
+	// GetMany is that of the *sink.Reader.
+	GetMany func(ctx context.Context, collection string, ids []string) ([]sink.Document, error)
+	Events  *live.Hub
 	// Tokens are those that a client needs one of. Without them, only requests to a loopback
 	// host are answered, and need none.
 	Tokens  *access.Tokens
+	Origins access.Origins        // of other sites, whose pages may use the API
 	Metrics prometheus.Registerer // none if nil
 	Logger  *slog.Logger
 	Limits  Limits
@@ -59,6 +64,8 @@ type API struct {
 	meters *meters
 	limits map[kind]*access.Limit
 	bytes  *access.Limit
+
+	messages []byte // their description
 }
 
 // New makes the API.
@@ -66,7 +73,11 @@ func New(opts Options) (*API, error) {
 	if _, err := wire.ParsePrefix(string(opts.Prefix)); err != nil {
 		return nil, err
 	}
-	a := &API{opts: opts, guard: access.Guard{Tokens: opts.Tokens}, meters: newMeters()}
+	a := &API{opts: opts, guard: access.Guard{Tokens: opts.Tokens, Origins: opts.Origins}, meters: newMeters()}
+	var err error
+	if a.messages, err = describeMessages(opts.Prefix); err != nil {
+		return nil, err
+	}
 	l := opts.Limits
 	a.limits = map[kind]*access.Limit{
 		reads:   access.NewLimit("reads", "reads", cmp.Or(l.Reads, 1024)),
@@ -86,20 +97,32 @@ func New(opts Options) (*API, error) {
 // Bytes is the limit of the bytes that requests hold, for whatever else answers requests.
 func (a *API) Bytes() *access.Limit { return a.bytes }
 
-// Register has a server answer everything under /v1/, and /openapi.json.
+// Register has a server answer everything under /v1/, /openapi.json and /asyncapi.json.
 func (a *API) Register(server *access.Router) {
 	for _, r := range routes {
-		server.Handle(r.method, r.path, a.serve(r))
+		var h http.Handler = a.serve(r)
+		if r.kind == imports || r.kind == reads && !r.hasEtag() {
+			h = access.Compressed(h)
+		}
+		server.Handle(r.method, r.path, h)
 	}
 	server.Refuse("/v1", a.refuse)
-	server.Handle(http.MethodGet, "/openapi.json", http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		w.Header().Set("Content-Type", "application/json")
-		_, _ = w.Write(description)
-	}))
+	for path, text := range map[string][]byte{"/openapi.json": description, "/asyncapi.json": a.messages} {
+		server.Refuse(path, a.refuse)
+		server.Handle(http.MethodGet, path, access.Compressed(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			a.opts.Origins.Share(w, r)
+			w.Header().Set("Content-Type", jsonType)
+			w.Header().Set("Content-Length", strconv.Itoa(len(text)))
+			_, _ = w.Write(text)
+		})))
+	}
 }
 
 // refuse answers what no route does.
-func (a *API) refuse(w http.ResponseWriter, _ *http.Request, p *access.Problem) {
+func (a *API) refuse(w http.ResponseWriter, r *http.Request, p *access.Problem) {
+	if a.opts.Origins.Share(w, r) && p.Code == access.MethodNotAllowed && access.Preflight(w, r) {
+		return
+	}
 	if p.Code == access.NoSuchRoute {
 		p.Detail += ": /openapi.json describes what there is"
 	}
@@ -125,6 +148,7 @@ func (a *API) serve(r route) http.HandlerFunc {
 	return func(w http.ResponseWriter, req *http.Request) {
 		start := time.Now()
 		recorder := &recorder{ResponseWriter: w}
+		a.opts.Origins.Share(w, req)
 		err := a.guard.Check(req)
 		if err == nil {
 			err = a.handle(r, recorder, req)

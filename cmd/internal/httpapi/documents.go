@@ -81,6 +81,9 @@ func getDocument(a *API, w http.ResponseWriter, r *request) error {
 }
 
 func listDocuments(a *API, w http.ResponseWriter, r *request) error {
+	if r.URL.Query().Has("ids") {
+		return a.getDocuments(w, r)
+	}
 	opts, err := r.list()
 	if err != nil {
 		return err

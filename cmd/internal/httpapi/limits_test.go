@@ -26,7 +26,7 @@ import (
 
 // newAPI makes another API beside that of a rig, on the same servers. The timeout is that of
 // its writes.
-func newAPI(t testing.TB, r *rig, limits httpapi.Limits, timeout time.Duration) http.Handler {
+func newAPI(t testing.TB, r *rig, limits httpapi.Limits, timeout time.Duration, set ...func(*httpapi.Options)) http.Handler {
 	t.Helper()
 	var login func(context.Context) (string, string, error)
 	if r.password != "" {
@@ -49,7 +49,11 @@ func newAPI(t testing.TB, r *rig, limits httpapi.Limits, timeout time.Duration) 
 		t.Fatal(err)
 	}
 	t.Cleanup(writer.Close)
-	api, err := httpapi.New(httpapi.Options{Prefix: wire.DefaultPrefix, Client: writer, Reader: reader, Events: events, Logger: log, Limits: limits})
+	opts := httpapi.Options{Prefix: wire.DefaultPrefix, Client: writer, Reader: reader, GetMany: reader.GetMany, Events: events, Logger: log, Limits: limits}
+	for _, f := range set {
+		f(&opts)
+	}
+	api, err := httpapi.New(opts)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -19,6 +19,9 @@ type route struct {
 	handle       func(*API, http.ResponseWriter, *request) error
 }
 
+// hasEtag reports whether the answers have an ETag: those with one document, or one configuration.
+func (r route) hasEtag() bool { return r.path == documentPath || r.path == collectionPath }
+
 const (
 	collectionPath = "/v1/collections/{collection}"
 	documentsPath  = collectionPath + "/documents"

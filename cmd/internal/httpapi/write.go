@@ -1,7 +1,6 @@
 package httpapi
 
 import (
-	"context"
 	"encoding/json"
 	"errors"
 	"io"
@@ -94,7 +93,8 @@ func unread(err error) error {
 // write publishes a message and answers with its outcome. location is the path of what the
 // message is about.
 func (a *API) write(w http.ResponseWriter, r *request, m client.Message, location string) error {
-	write, async := a.opts.Client.Write, prefersAsync(r.Header)
+	write := a.opts.Client.Write
+	_, async := preference(r.Header, "respond-async")
 	if async {
 		write = a.opts.Client.Publish
 	}
@@ -118,22 +118,7 @@ func (a *API) write(w http.ResponseWriter, r *request, m client.Message, locatio
 	if o.Status >= wire.StatusBadRequest {
 		return access.OfOutcome(o)
 	}
-	header := w.Header()
-	setVersion(header, o.Etag, o.Ts, o.ExpiresAt)
-	if o.Warning != "" {
-		header.Set(wire.HeaderWarning, inASCII(o.Warning))
-	}
-	if o.Status == wire.StatusCreated {
-		header.Set("Location", location)
-	}
-	if o.Status == wire.StatusNoContent {
-		w.WriteHeader(o.Status)
-		return nil
-	}
-	header.Set("Content-Type", jsonType)
-	w.WriteHeader(o.Status)
-	_, _ = w.Write(append(result.Raw, '\n'))
-	return nil
+	return a.outcome(w, r, o, result.Raw, location)
 }
 
 // inASCII replaces what many clients cannot read in a header. The body has the text as it is.
@@ -171,32 +156,9 @@ func (a accepted) write(w http.ResponseWriter, location string) error {
 // that the write has made is there if nothing came after it.
 func (a *API) duplicate(w http.ResponseWriter, r *request, seq uint64, location string) error {
 	if r.id != "" {
-		ctx, cancel := context.WithTimeout(r.Context(), readWithin)
-		defer cancel()
-		doc, err := a.opts.Reader.Get(ctx, r.collection, r.id)
-		if err == nil && uint64(doc.Etag) == seq {
-			setVersion(w.Header(), doc.Etag, doc.Ts, doc.ExpiresAt)
-			body, err := json.Marshal(wire.Outcome{Status: http.StatusOK, Etag: doc.Etag, Ts: doc.Ts, ExpiresAt: doc.ExpiresAt})
-			if err != nil {
-				return err
-			}
-			w.Header().Set("Content-Type", jsonType)
-			_, _ = w.Write(append(body, '\n'))
-			return nil
+		if doc, _ := a.version(r, wire.Etag(seq)); doc != nil {
+			return a.outcome(w, r, wire.Outcome{Status: http.StatusOK, Etag: doc.Etag, Ts: doc.Ts, ExpiresAt: doc.ExpiresAt}, nil, location)
 		}
 	}
 	return accepted{http.StatusAccepted, strconv.FormatUint(seq, 10), true}.write(w, location)
-}
-
-// prefersAsync reports whether the client does not want to wait for the outcome (RFC 7240).
-func prefersAsync(h http.Header) bool {
-	for _, value := range h.Values("Prefer") {
-		for preference := range strings.SplitSeq(value, ",") {
-			name, _, _ := strings.Cut(preference, ";")
-			if strings.EqualFold(strings.TrimSpace(name), "respond-async") {
-				return true
-			}
-		}
-	}
-	return false
 }

@@ -19,11 +19,14 @@ type Options struct {
 	TokenFile string   // of the API, as package access has it; not needed on a loopback address
 	Cert, Key string   // files of the certificate for TLS and of its key; no TLS if empty
 	Proxies   []string // addresses, or ranges of them, of proxies that end TLS
+	Origins   []string // of other sites, whose pages may use the API
 }
 
-// Files are the tokens and the certificate of the server, and the proxies before it.
+// Files are the tokens and the certificate of the server, the proxies before it, and the origins whose
+// pages may use the API.
 type Files struct {
 	proxies     access.Proxies
+	origins     access.Origins
 	tokens      *access.Tokens      // nil if none are needed
 	certificate *access.Certificate // nil without TLS
 }
@@ -36,6 +39,9 @@ func (o Options) Load() (f *Files, err error) {
 	f = &Files{}
 	if f.proxies, err = access.ParseProxies(o.Proxies); err != nil {
 		return nil, fmt.Errorf("--http-trusted-proxy: %w", err)
+	}
+	if f.origins, err = access.ParseOrigins(o.Origins, o.TokenFile != ""); err != nil {
+		return nil, fmt.Errorf("--http-allow-origin: %w", err)
 	}
 	if o.TokenFile != "" {
 		if f.tokens, err = access.LoadTokens(o.TokenFile); err != nil {

@@ -82,8 +82,8 @@ func Start(l net.Listener, c Config, failed chan<- error) (*Server, error) {
 		return nil, err
 	}
 	api, err := httpapi.New(httpapi.Options{
-		Prefix: c.Prefix, Client: c.Client, Events: events, Reader: sliding,
-		Tokens: c.tokens, Metrics: c.Metrics, Logger: c.Logger,
+		Prefix: c.Prefix, Client: c.Client, Events: events, Reader: sliding, GetMany: c.Reader.GetMany,
+		Tokens: c.tokens, Origins: c.origins, Metrics: c.Metrics, Logger: c.Logger,
 	})
 	if err != nil {
 		return nil, err
