@@ -70,7 +70,7 @@ func TestG9_RoomForSeveral(t *testing.T) {
 	for p := 1; p <= 16; p++ {
 		s.Take(p)
 	}
-	for s.demand.room() < 2*ReapChunk+Chunk {
+	for range 4 {
 		s.set(27) // requests a second
 	}
 	var taken []int
