@@ -12,7 +12,7 @@ import (
 const (
 	// Chunk is how many documents are reaped at once at least, however busy lapse is.
 	Chunk      = 32
-	atOnce     = 8 * ReapChunk             // at most: more do not make an idle lapse faster
+	atOnce     = 2048                      // at most: more do not make an idle lapse faster
 	busiest    = demand(perSecond / Chunk) // with more requests the room is no smaller
 	perSecond  = 16_000                    // requests a second times documents: see demand
 	countEvery = 25 * time.Millisecond     // how often requests are counted

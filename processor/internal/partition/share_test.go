@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -89,13 +90,13 @@ func TestG9_RoomForSeveral(t *testing.T) {
 // Goes red if a failure counts as no traffic, or what was counted before it.
 func TestG9_NoAnswerIsTraffic(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var fails, hangs bool
+		var fails, hangs atomic.Bool
 		s := NewShare(waker(func(int) {}), func(ctx context.Context) (int64, error) {
-			if hangs {
+			if hangs.Load() {
 				<-ctx.Done()
 				return 0, ctx.Err()
 			}
-			if fails {
+			if fails.Load() {
 				return 0, errors.New("no")
 			}
 			return 7, nil
@@ -105,18 +106,19 @@ func TestG9_NoAnswerIsTraffic(t *testing.T) {
 			fails, hangs bool
 			want         int
 		}{{false, false, atOnce}, {true, false, Chunk}, {false, false, atOnce}, {false, true, Chunk}, {false, false, atOnce}} {
-			fails, hangs = step.fails, step.hangs
+			fails.Store(step.fails)
+			hangs.Store(step.hangs)
 			s.Take(0)
 			time.Sleep(250 * time.Millisecond)
-			if got := s.demand.room(); got != step.want {
-				t.Errorf("it fails: %t, it hangs: %t: there is room for %d, want %d", fails, hangs, got, step.want)
+			if got := roomIn(s); got != step.want {
+				t.Errorf("it fails: %t, it hangs: %t: there is room for %d, want %d", step.fails, step.hangs, got, step.want)
 			}
 		}
 		once := NewShare(waker(func(int) {}), func(context.Context) (int64, error) { return 7, nil })
 		go once.Run(t.Context())
 		once.Take(0)
 		time.Sleep(2 * time.Second)
-		if once.demand != busiest {
+		if roomIn(once) != Chunk {
 			t.Error("the next partition goes by what was counted long ago")
 		}
 	})
@@ -175,13 +177,13 @@ func leftOverCapacity(t *testing.T) {
 		for _, ph := range phases {
 			m.begin(ph)
 			time.Sleep(100 * time.Millisecond)
-			low, high, worst, reaped := math.MaxInt, 0, 0, m.reaped
+			low, high, worst, reaped := math.MaxInt, 0, 0, m.reaped.Load()
 			for range int(ph.lasts/time.Millisecond) - 100 {
-				room := m.room()
+				room := roomIn(m.share)
 				low, high, worst = min(low, room), max(high, room), max(worst, m.underWay())
 				time.Sleep(time.Millisecond)
 			}
-			rate := float64(m.reaped-reaped) / (ph.lasts - 100*time.Millisecond).Seconds()
+			rate := float64(m.reaped.Load()-reaped) / (ph.lasts - 100*time.Millisecond).Seconds()
 			if minute == 0 || minute == minutes-1 {
 				fmt.Fprintf(&table, "| %d | %s | %d to %d | %.0f | %.1f ms |\n", minute+1, ph.name, low, high, rate, float64(worst)/40)
 			}
@@ -205,7 +207,7 @@ type machine struct {
 	began  time.Time // of the phase
 	before float64   // requests before it
 	ready  time.Time // when it has reaped what it has to reap
-	reaped int
+	reaped atomic.Int64
 }
 
 // begin begins a phase.
@@ -233,10 +235,11 @@ func (m *machine) exactly() float64 {
 	return m.before
 }
 
-func (m *machine) room() int {
-	m.share.mu.Lock()
-	defer m.share.mu.Unlock()
-	return m.share.demand.room()
+// roomIn is how many documents a share lets be reaped at once.
+func roomIn(s *Share) int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.demand.room()
 }
 
 // underWay is how many documents are being reaped.
@@ -258,7 +261,7 @@ func (m *machine) reap(ctx context.Context, partition int) {
 			m.ready = now
 		}
 		m.ready = m.ready.Add(time.Duration(n) * 25 * time.Microsecond)
-		m.reaped += n
+		m.reaped.Add(int64(n))
 		rest := time.Until(m.ready)
 		m.mu.Unlock()
 		time.Sleep(time.Millisecond + rest)
