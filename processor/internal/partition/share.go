@@ -12,7 +12,7 @@ import (
 const (
 	// Chunk is how many documents are reaped at once at least, however busy lapse is.
 	Chunk      = 32
-	atOnce     = 2048                      // at most: more do not make an idle lapse faster
+	atOnce     = 4096                      // at most: a chunk of each of 16 partitions, 100 ms of work where 40,000 are reaped a second
 	busiest    = demand(perSecond / Chunk) // with more requests the room is no smaller
 	perSecond  = 16_000                    // requests a second times documents: see demand
 	countEvery = 25 * time.Millisecond     // how often requests are counted
@@ -25,9 +25,9 @@ const (
 // reads was 70 times that of an idle lapse or more.
 //
 //   - Every 25 ms it counts the requests that have come: reads in Redis, messages in the log.
-//   - More requests count at once. Fewer count by a factor of four at each count.
+//   - More requests count at once. Fewer count by a factor of eight at each count.
 //   - The partitions reap 16,000 documents at once, divided by the requests a second; at least
-//     32, and at most 2,048.
+//     32, and at most 4,096.
 //   - If Redis does not answer within 100 ms, it is 32.
 //   - A partition that finds no room waits in a queue, and is woken when there is some.
 //
@@ -61,7 +61,7 @@ func NewShare(waker Waker, count func(ctx context.Context) (int64, error)) *Shar
 type demand float64
 
 // after is the demand after requests were counted.
-func (d demand) after(counted demand) demand { return min(max(counted, d/4), busiest) }
+func (d demand) after(counted demand) demand { return min(max(counted, d/8), busiest) }
 
 // room is how many documents may be reaped at once. A request finds so many before it. So all
 // requests of a second together wait for as many documents, however many requests there are.
