@@ -123,10 +123,11 @@ func TestG9_DrainingHoldsUpNothing(t *testing.T) {
 		for _, b := range backends {
 			t.Run(what+"/"+b.name, func(t *testing.T) {
 				t.Parallel()
-				// The reaper may take some chunks in its turn, and then waits for the outcomes.
+				// The reaper may take some chunks, which are small beside reads, and then waits for the outcomes.
 				chunks := len(messages) + 10
 				many := (chunks+2)*partition.Chunk + partition.ReapChunk
 				r := newRigOn(t, b, Options{Partitions: 1})
+				r.store = func(s Store) Store { return reading{s, &atomic.Int64{}} }
 				before := r.start(nil)
 				before.ready(t)
 				r.config("c", `{"defaultTtl":-1}`)

@@ -75,7 +75,7 @@ var (
 	backlog      = prometheus.NewDesc("lapse_partition_reap_backlog_seconds", "For how long the document that is due longest has been due.", []string{"partition"}, nil)
 	stuck        = prometheus.NewDesc("lapse_partition_failing", "1 while the partition's steps fail.", []string{"partition"}, nil)
 	messagesRead = prometheus.NewDesc("lapse_messages_read_total", "Messages of the log that were read since this process took the partitions over.", nil, nil)
-	givesWay     = prometheus.NewDesc("lapse_reaping_gives_way", "1 while partitions take turns at reaping the documents that a configuration has made due.", nil, nil)
+	givesWay     = prometheus.NewDesc("lapse_reaping_gives_way", "1 while partitions reap many documents that a configuration has made due, as far as reads and writes leave room.", nil, nil)
 	clockLead    = prometheus.NewDesc("lapse_clock_lead_seconds", "How far another clock is ahead of this process's: nats as the leader of the log tells it, redis by TIME.", []string{"clock"}, nil)
 	rebuilding   = prometheus.NewDesc("lapse_partition_rebuilding", "1 while the partition is being rebuilt.", []string{"partition"}, nil)
 )
@@ -115,7 +115,7 @@ func (g gauges) Collect(c chan<- prometheus.Metric) {
 	c <- prometheus.MustNewConstMetric(clockLead, prometheus.GaugeValue, seconds(nats), "nats")
 	c <- prometheus.MustNewConstMetric(clockLead, prometheus.GaugeValue, seconds(redis), "redis")
 	c <- prometheus.MustNewConstMetric(messagesRead, prometheus.CounterValue, float64(session.backlog.Read()))
-	c <- prometheus.MustNewConstMetric(givesWay, prometheus.GaugeValue, truth(runs && session.turns.Taken()))
+	c <- prometheus.MustNewConstMetric(givesWay, prometheus.GaugeValue, truth(runs && session.share.Taken()))
 	for i, p := range session.statuses.Partitions {
 		id := strconv.Itoa(session.statuses.Number(i))
 		if !runs {

@@ -107,6 +107,7 @@ type rig struct {
 	opts   Options
 	clocks *feed.Clocks      // with which stamps are compared; nil for the usual ones
 	bounds *partition.Bounds // of processors; nil for the usual ones
+	store  func(Store) Store // changes the store; nil if nothing does
 	copied bool              // there are copies of the streams: see copyAll
 }
 
@@ -188,6 +189,9 @@ func (r *rig) startOn(nc *nats.Conn, client *redis.Client, fault func(crash.Poin
 	p, err := New(nc, client, opts)
 	if err != nil {
 		r.t.Fatal(err)
+	}
+	if r.store != nil {
+		p.store = r.store(p.store)
 	}
 	if r.bounds != nil {
 		p.bounds = *r.bounds

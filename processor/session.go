@@ -36,7 +36,7 @@ const checkTimeout = 30 * time.Second
 type session struct {
 	statuses *partition.Statuses
 	inboxes  feed.Inboxes
-	turns    *partition.Turns
+	share    *partition.Share
 	backlog  *feed.Backlog
 	sizes    sizes
 	start    atomic.Uint64 // last sequence of the log when the partitions were taken over
@@ -62,9 +62,17 @@ type session struct {
 
 func newSession(p *Processor) *session {
 	inboxes := feed.NewInboxes(p.opts.Partitions, p.opts.ReadAhead)
-	return &session{
-		statuses: partition.NewStatuses(p.opts.Shape().First(p.opts.Shard), p.opts.Partitions, p.opts.Health), inboxes: inboxes, turns: partition.NewTurns(inboxes), backlog: &feed.Backlog{}, processor: p,
+	s := &session{
+		statuses: partition.NewStatuses(p.opts.Shape().First(p.opts.Shard), p.opts.Partitions, p.opts.Health), inboxes: inboxes, backlog: &feed.Backlog{}, processor: p,
 	}
+	s.share = partition.NewShare(inboxes, s.requests)
+	return s
+}
+
+// requests counts the requests that have come: the reads of all processes, and the messages of the log.
+func (s *session) requests(ctx context.Context) (int64, error) {
+	reads, err := s.processor.store.Reads(ctx)
+	return reads + int64(s.backlog.Read()), err
 }
 
 // Check finds out whether the servers can be used, and whether they hold what Run would
@@ -175,7 +183,7 @@ func (p *Processor) wire(ctx context.Context, s *session, l *streams.Link, lease
 	checkpoints := announce.NewCheckpoints(log)
 	desk := snapshot.NewDesk(snapshot.NewStore(p.objects(provisioned), log, log.ID(), p.hook))
 	shared := &partition.Shared{
-		Log: log, Events: &partition.Events{Publisher: s.publisher, Tail: tail, Log: s.outputs, Link: l, Limit: p.bounds.Examine}, Lease: lease, Statuses: s.statuses, Reader: s.reader, Ticker: s.ticker, Turns: s.turns,
+		Log: log, Events: &partition.Events{Publisher: s.publisher, Tail: tail, Log: s.outputs, Link: l, Limit: p.bounds.Examine}, Lease: lease, Statuses: s.statuses, Reader: s.reader, Ticker: s.ticker, Share: s.share,
 		Channel: &announce.Channel{
 			Publisher: s.publisher, Tail: tail, Link: l, Emitted: p.metrics.emitted, Hook: p.hook, MaxAge: stream.MaxAge,
 		},
@@ -197,7 +205,7 @@ func (p *Processor) wire(ctx context.Context, s *session, l *streams.Link, lease
 		Sync: *p.opts.SyncInterval,
 	}, p.opts.ForgetWithin)
 	copies := &copier{js: js, link: l, streams: provisioned, session: s, log: names, logger: p.opts.Logger}
-	s.duties = []func(context.Context){s.ticker.Run, s.checkpointer.Run, shared.Outcomes.Run, copies.run, s.keeper.Run, s.keeper.TakeOrders, s.report, s.removeAside, s.compareAgain}
+	s.duties = []func(context.Context){s.ticker.Run, s.share.Run, s.checkpointer.Run, shared.Outcomes.Run, copies.run, s.keeper.Run, s.keeper.TakeOrders, s.report, s.removeAside, s.compareAgain}
 	s.wired.Store(true)
 	return nil
 }

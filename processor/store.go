@@ -26,6 +26,8 @@ type Store interface {
 	// Configured is up to which sequence the partitions of all shards have applied the
 	// stream of configurations. It is asked only if there are several shards.
 	Configured(ctx context.Context) (uint64, error)
+	// Reads counts the reads that the servers have answered since some instant.
+	Reads(ctx context.Context) (int64, error)
 	// Memory is the memory of the server that has the smallest share left.
 	Memory(ctx context.Context) (store.Memory, error)
 	// Rewrite lets the servers write their files anew (store.ErrDenied).

@@ -451,3 +451,38 @@ func TestRedisIsGone(t *testing.T) {
 		}
 	})
 }
+
+// TestReadsAreCounted: the store counts the round trips of reads, whatever is read, and not what an
+// owner does. Miniredis does not count.
+func TestReadsAreCounted(t *testing.T) {
+	redistest.OnEach(t, func(t *testing.T, s redistest.Server) {
+		r := newRig(t, s, 1, far)
+		r.WithDefault("orders", far, 20)
+		r.Put("orders", "1", store.Header{Ts: far, Etag: 1}, "{}")
+		kept := store.NewStore(s.Client, r.Prefix, 1)
+		before, err := kept.Reads(ctx)
+		if strings.HasSuffix(t.Name(), "/miniredis") {
+			if err == nil {
+				t.Error("it has counted")
+			}
+			return
+		}
+		const gets, counts = 7, 5
+		for range gets {
+			_, err2 := r.Reader.Get(ctx, "orders", "1")
+			err = errors.Join(err, err2)
+		}
+		for range counts { // of two round trips each
+			_, err2 := r.Reader.Count(ctx, "orders")
+			err = errors.Join(err, err2)
+		}
+		for range 9 {
+			_, err2 := kept.Partition(0).Due(ctx, r.At[0].Version, nil, 1, 1, false)
+			err = errors.Join(err, err2, kept.Partition(0).Verify(ctx, r.At[0].Version, nil))
+		}
+		after, err2 := kept.Reads(ctx)
+		if err = errors.Join(err, err2); err != nil || after-before != gets+2*counts {
+			t.Errorf("%d reads, and %d are counted (%v)", gets+2*counts, after-before, err)
+		}
+	})
+}

@@ -62,6 +62,7 @@ var rows = []row{
 	{name: "ingest", title: "ingest, first publication to readable and indexed", run: (*bench).ingest},
 	{name: "lateness", title: "lateness of expiry events", run: (*bench).lateness},
 	{name: "due", title: "due at the same instant", run: (*bench).due},
+	{name: "changed", title: "due by a changed default, nothing else to do", run: (*bench).changed},
 	{name: "change", title: "default TTL changed, publication to effective", run: (*bench).change},
 	{name: "reads", title: "reads, 64 at a time", run: (*bench).reads},
 	{name: "reaping", title: "read p99 while reaping", run: (*bench).reaping},

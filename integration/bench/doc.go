@@ -57,6 +57,9 @@
 // the notes). The rate is all events over the time from the first deadline until the
 // subscriber has the last event.
 //
+// changed: as due, but lapse's documents never expire until a changed default makes all of them
+// due. The rate is all events over the time from that instant.
+//
 // change: from the publication of a default TTL until a read of each partition shows it.
 // Twenty changes move the deadlines. The first five are the warm-up, and the median of the
 // others counts. A last change makes every document expired, and has its own figure, as

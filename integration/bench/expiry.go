@@ -85,6 +85,40 @@ func (b *bench) due(ctx context.Context, round int) ([]table.Figure, error) {
 	})}, nil
 }
 
+// changed times the events of documents that a changed default makes due, beside nothing else.
+func (b *bench) changed(ctx context.Context, round int) ([]table.Figure, error) {
+	other := b.together(ctx, round, b.n)
+	sides, err := received(round, func(name string, open sides.Opener) (load.Received, error) {
+		return b.expire(ctx, name, open, b.n, func(s *sides.Side, ld load.Load) error {
+			if s.Lapse == nil {
+				return other(s, ld)
+			}
+			return b.madeDue(ctx, round, s, ld)
+		})
+	}, map[string]sides.Opener{"lapse": b.openLapse(wire.Shape{}), kvWatcher: sides.KV(b.rig)})
+	if err != nil {
+		return nil, err
+	}
+	return []table.Figure{table.HigherBetter(table.Figure{
+		What: "events a second", Unit: "/s", Lapse: sides["lapse"].PerSecond, Against: kvWatcher, Other: sides[kvWatcher].PerSecond,
+		Goal: table.Goal{Must: 0.8, Aim: 1, Ratio: true},
+	})}, nil
+}
+
+// madeDue writes documents that never expire, and makes them due by a changed default.
+func (b *bench) madeDue(ctx context.Context, round int, s *sides.Side, ld load.Load) error {
+	if err := errors.Join(s.Write(ld, 0, ld.N, 0), s.Flush(), s.Lapse.Stored(ctx, rig.Orders, ld.N)); err != nil {
+		return err
+	}
+	if err := load.Sleep(ctx, 2*time.Second); err != nil { // all are older than the default, and lapse is idle
+		return err
+	}
+	if err := b.profileSide(ctx, s, "changed", round); err != nil {
+		return err
+	}
+	return s.Lapse.NATS.NC.PublishMsg(rig.ConfigMessage(rig.Orders, 1))
+}
+
 // paced writes documents at the rate of the flags. Each falls due a few seconds later.
 func (b *bench) paced(ctx context.Context, round, n int) func(*sides.Side, load.Load) error {
 	return func(s *sides.Side, ld load.Load) error {

@@ -74,6 +74,10 @@ func (p *process) Ping(ctx context.Context) error {
 	return tell(ctx, p, "ping", func() error { return p.world.redis.Ping(ctx) })
 }
 
+func (p *process) Reads(ctx context.Context) (int64, error) {
+	return ask(ctx, p, "reads", func() (int64, error) { return p.world.redis.Reads(ctx) })
+}
+
 func (p *process) Memory(ctx context.Context) (store.Memory, error) {
 	return ask(ctx, p, "memory", func() (store.Memory, error) { return p.world.redis.Memory(ctx) })
 }

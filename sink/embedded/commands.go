@@ -10,6 +10,8 @@ type database struct {
 	keys  *dict[any] // each a string, a *hash or a *sortedSet, which is never empty
 	clock time.Time  // stands still at this time if it is not zero
 	runID string
+	times int // calls of TIME, and of PING
+	pings int
 }
 
 type hash = dict[string]

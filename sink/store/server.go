@@ -158,6 +158,31 @@ func (m Memory) Fuller(than Memory) bool {
 	}
 }
 
+// Reads counts the reads of lapse that the server has answered since some instant, by all
+// processes; of a cluster, those of all masters. It returns an error if a server does not count.
+func (s *Store) Reads(ctx context.Context) (int64, error) {
+	var reads atomic.Int64
+	err := s.eachMaster(ctx, func(ctx context.Context, node redis.Cmdable) error {
+		stats, err := info(ctx, node, "commandstats")
+		if err == nil && len(stats) == 0 {
+			err = errNoCounts
+		}
+		// Every script that reads asks for the time. So does due.lua, which calls PING too. Hardly anything else does.
+		reads.Add(calls(stats["cmdstat_time"]) - calls(stats["cmdstat_ping"]))
+		return err
+	})
+	return reads.Load(), err
+}
+
+// calls is how often a command was called; 0 before the first call.
+func calls(stat string) int64 {
+	n, _, _ := strings.Cut(strings.TrimPrefix(stat, "calls="), ",")
+	calls, _ := strconv.ParseInt(n, 10, 64)
+	return calls
+}
+
+var errNoCounts = errors.New("this Redis does not count its calls")
+
 // info reads a section of INFO. It is empty if the server does not have the section.
 func info(ctx context.Context, node redis.Cmdable, section string) (map[string]string, error) {
 	text, err := node.Info(ctx, section).Result()

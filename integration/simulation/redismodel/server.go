@@ -67,6 +67,9 @@ func (s *Server) Check(context.Context) error {
 // Ping returns nil: the server answers.
 func (s *Server) Ping(context.Context) error { return nil }
 
+// Reads returns 0: the server does not count, and nobody reads by its scripts.
+func (s *Server) Reads(context.Context) (int64, error) { return 0, nil }
+
 // Memory is the memory of what is stored.
 func (s *Server) Memory(context.Context) (m store.Memory, err error) {
 	for _, p := range s.partitions {

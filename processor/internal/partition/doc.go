@@ -9,7 +9,7 @@
 //	step.go       reads the documents that a batch names, and decides
 //	control.go    decides about configurations and drops
 //	reap.go       looks up documents before they are due, and adds those that are
-//	turns.go      partitions that reap one after the other
+//	share.go      how much is reaped at once, beside the reads and writes that come
 //	finish.go     finishes every decision: verify, publish, commit, send outcomes
 //	settle.go     builds indexes, and ends what had to wait for due documents
 //	recording.go  takes a snapshot beside all that, and reload.go loads one after a takeover

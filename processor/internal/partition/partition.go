@@ -72,7 +72,7 @@ type Shared struct {
 	Statuses    *Statuses
 	Reader      *feed.Reader
 	Ticker      *feed.Ticker
-	Turns       *Turns
+	Share       *Share
 	Channel     *announce.Channel
 	Checkpoints *announce.Checkpoints
 	Desk        *snapshot.Desk // nil if there are no snapshots
@@ -215,7 +215,7 @@ func (p *Partition) fatal(err error) bool {
 func (p *Partition) fail(ctx context.Context, err error, failures int) {
 	p.tenure.taken, p.tenure.failed = false, time.Now()
 	p.abandon(err)
-	p.leaveTurn()
+	p.leaveShare()
 	if errors.Is(err, store.ErrDamaged) && !errors.Is(err, streams.ErrRefused) { // a refusal only names the damage
 		p.tenure.damage = err
 	}
@@ -247,7 +247,7 @@ func (p *Partition) runOnce(stop context.Context) (worked bool, err error) {
 	if p.again.Swap(false) {
 		p.tenure.taken = false
 		p.abandon(errAgain)
-		p.leaveTurn()
+		p.leaveShare()
 	}
 	if !p.tenure.taken {
 		if _, errs := takeOver(stop, ctx, []*Partition{p}); errs[0] != nil {
@@ -306,8 +306,8 @@ func (p *Partition) runOnce(stop context.Context) (worked bool, err error) {
 func (p *Partition) keep(ctx context.Context) (due bool, err error) {
 	next := p.nextDue()
 	p.status.Next.Store(p.knownDue())
-	if p.reaper.turn == waitsForTurn {
-		next = math.MaxInt64 // it is woken for its turn
+	if p.reaper.waits() {
+		next = math.MaxInt64 // it is woken when there is room
 	}
 	next = min(next, p.nextWarning())
 	p.shared.Ticker.WakeAt(p.id, next)

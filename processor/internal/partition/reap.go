@@ -27,37 +27,26 @@ func (p *Partition) nextDue() int64 { return min(p.collections.FirstDue(), p.que
 // knownDue is nextDue as others are told of it: only documents count that were looked up.
 func (p *Partition) knownDue() int64 { return min(p.collections.FirstKnown(), p.queue.Next()) }
 
-// turn is whether a partition needs a turn, waits for it, or has it.
-type turn int
-
-const (
-	noTurn turn = iota // it needs none
-	waitsForTurn
-	hasTurn
-)
-
 // reaper is how the owner reaps now.
 type reaper struct {
-	turn    turn
-	hurries bool  // it does not wait for its turn: a message waits for the due documents
+	shares  bool  // the share decides how many documents
+	taken   int   // how many it has given; 0 while the owner waits
+	hurries bool  // it does not ask the share: a message waits for the due documents
 	changed int64 // log time of the last configuration or drop
 }
 
-// mayReap reports whether the partition may reap the documents that are due at an instant:
-// many that a configuration has made due, only in its turn.
-func (p *Partition) mayReap(now int64) bool {
+// mayReap is how many of the documents that are due at an instant the partition may reap. Of
+// many that a configuration has made due, the share decides.
+func (p *Partition) mayReap(now int64) int {
 	if !p.reaper.hurries && p.nextDue() <= p.reaper.changed && (p.collections.FirstDue() <= now || len(p.queue.Due(now)) > Chunk) {
-		p.reaper.turn = waitsForTurn
-		if p.shared.Turns.Take(p.id) {
-			p.reaper.turn = hasTurn
-		}
-	} else {
-		p.leaveTurn()
+		p.reaper.shares, p.reaper.taken = true, p.shared.Share.Take(p.id)
+		return p.reaper.taken
 	}
-	return p.reaper.turn != waitsForTurn
+	p.leaveShare()
+	return ReapChunk
 }
 
-// reapNow reaps a chunk of the due documents, without waiting for a turn.
+// reapNow reaps a chunk of the due documents, without asking the share.
 func (p *Partition) reapNow(ctx context.Context) error {
 	p.reaper.hurries = true
 	defer func() { p.reaper.hurries = false }()
@@ -65,41 +54,45 @@ func (p *Partition) reapNow(ctx context.Context) error {
 	return err
 }
 
-// endTurn ends the partition's turn.
-func (p *Partition) endTurn() {
-	if p.reaper.turn == hasTurn {
-		p.leaveTurn()
+// waits reports whether the partition waits until there is room for it.
+func (r *reaper) waits() bool { return r.shares && r.taken == 0 }
+
+// endReap returns what the partition has taken of the share, after a step.
+func (p *Partition) endReap() {
+	if !p.reaper.waits() {
+		p.leaveShare()
 	}
 }
 
-// leaveTurn ends the partition's turn, or its waiting for one.
-func (p *Partition) leaveTurn() {
-	if p.reaper.turn != noTurn {
-		p.shared.Turns.Leave(p.id)
-		p.reaper.turn = noTurn
+// leaveShare returns what the partition has taken of the share, or ends its waiting.
+func (p *Partition) leaveShare() {
+	if p.reaper.shares {
+		p.shared.Share.Leave(p.id)
+		p.reaper.shares, p.reaper.taken = false, 0
 	}
 }
 
 // reap returns the documents to be reaped beside a decision, at a position in the log: see
 // Decision.Reap.
 func (p *Partition) reap(ctx context.Context, d *fold.Decision, now fold.Position) (due []*fold.DueDocument, held bool, err error) {
-	if !p.mayReap(now.Time) {
+	most := p.mayReap(now.Time)
+	if most == 0 {
 		return nil, false, nil
 	}
-	if err := p.lookUp(ctx, now); err != nil {
+	if err := p.lookUp(ctx, now, most); err != nil {
 		return nil, false, err
 	}
 	due, held = d.Reap(&p.queue, now.Time, p.readersAt())
-	if p.reaper.turn == hasTurn {
-		due = due[:min(len(due), Chunk)]
+	if p.reaper.shares {
+		due = due[:min(len(due), most)]
 	}
 	return due, held, nil
 }
 
-// lookUp fills the due queue with a chunk of the documents that are due, or will be next,
-// at a position in the log. A due document stays in the index until its event is stored:
+// lookUp fills the due queue with most of the documents that are due, or will be next, at a
+// position in the log. A due document stays in the index until its event is stored:
 // so the index is the queue of the events to be published.
-func (p *Partition) lookUp(ctx context.Context, now fold.Position) error {
+func (p *Partition) lookUp(ctx context.Context, now fold.Position, most int) error {
 	if at := p.collections.FirstDue(); at > now.Time+lookUpAgain || at > now.Time && p.queue.Len() >= ReapChunk/4 {
 		return nil
 	}
@@ -111,7 +104,7 @@ func (p *Partition) lookUp(ctx context.Context, now fold.Position) error {
 		cuts[i] = store.Cut{Collection: c.Name, Cuts: c.Config.History.Cuts(until)}
 	}
 	whole := !p.announcer.All(now.Seq, until)
-	found, err := p.find(ctx, cuts, whole)
+	found, err := p.find(ctx, cuts, most, whole)
 	if err != nil {
 		return err
 	}
@@ -143,16 +136,12 @@ func (p *Partition) forget() {
 	p.queue.Set(nil)
 }
 
-// find finds a chunk of the documents under the cuts.
-func (p *Partition) find(ctx context.Context, cuts []store.Cut, whole bool) ([]store.Due, error) {
+// find finds some of the documents under the cuts, so many at most.
+func (p *Partition) find(ctx context.Context, cuts []store.Cut, most int, whole bool) ([]store.Due, error) {
 	ctx, cancel := context.WithTimeout(ctx, streams.CallTimeout)
 	defer cancel()
-	chunk := ReapChunk
-	if p.reaper.turn == hasTurn {
-		chunk = Chunk
-	}
 	began := time.Now()
-	found, err := p.store.Due(ctx, p.progress.Version(), cuts, chunk, reapBytes, whole)
+	found, err := p.store.Due(ctx, p.progress.Version(), cuts, most, reapBytes, whole)
 	if err != nil {
 		return nil, err
 	}

@@ -22,18 +22,18 @@ func dueAt(at int64, n int) (docs []*fold.DueDocument) {
 	return docs
 }
 
-// TestG9_Turns: the documents that a configuration has made due, if they are many, are reaped in turns; what becomes due
-// by itself, or is few, or has a message waiting for it, is not.
+// TestG9_Shares: of the documents that a configuration has made due, if they are many, the share decides how many are
+// reaped; not of what becomes due by itself, or is few, or has a message waiting for it.
 //
-// It fails if a partition reaps many documents while another one has the turn, or if it waits for a turn without need.
-func TestG9_Turns(t *testing.T) {
+// It fails if a partition reaps many documents although there is no room, or if it waits for room without need.
+func TestG9_Shares(t *testing.T) {
 	const changed, never = 1000, math.MaxInt64
 	for name, tt := range map[string]struct {
 		first   int64 // when a document outside the due queue is due
 		queued  int   // documents that are due at changed
 		now     int64
 		hurries bool
-		turn    bool
+		shares  bool
 	}{
 		"just made due":           {changed, 0, changed, false, true},
 		"made due before":         {changed - 1, 0, changed, false, true},
@@ -48,7 +48,7 @@ func TestG9_Turns(t *testing.T) {
 		for _, taken := range []bool{false, true} {
 			inboxes := feed.NewInboxes(2, 10)
 			p := at8(nil, 10)
-			p.shared = &Shared{Turns: NewTurns(inboxes)}
+			p.shared = &Shared{Share: NewShare(inboxes, nil)}
 			p.collections = fold.NewCollections(map[string]store.Config{"c": {History: ttlrules.History{}.With(0, 1, -1)}}, nil)
 			if tt.first != never {
 				p.collections.LookedUp(p.collections.Get("c"), store.NoScore, tt.first)
@@ -56,17 +56,28 @@ func TestG9_Turns(t *testing.T) {
 			p.queue.Set(dueAt(changed, tt.queued))
 			p.reaper = reaper{hurries: tt.hurries, changed: changed}
 			if taken {
-				p.shared.Turns.Take(1)
+				p.shared.Share.Take(1)
 			}
-			if may, want := p.mayReap(tt.now), !tt.turn || !taken; may != want || (p.reaper.turn == hasTurn) != (tt.turn && !taken) || p.shared.Turns.Taken() != (tt.turn || taken) {
-				t.Errorf("%s, and another one has the turn: %t: it may reap: %t, its turn is %d", name, taken, may, p.reaper.turn)
+			want := ReapChunk
+			if tt.shares {
+				want = Chunk
 			}
-			p.shared.Turns.Leave(1)
-			if p.mayReap(tt.now); (p.reaper.turn == hasTurn) != tt.turn {
-				t.Errorf("%s: it does not get the turn", name)
+			first := want
+			if tt.shares && taken {
+				first = 0
 			}
-			if p.endTurn(); p.shared.Turns.Taken() || p.reaper.turn != noTurn {
-				t.Errorf("%s: the turn does not end", name)
+			if may := p.mayReap(tt.now); may != first || p.reaper.waits() != (first == 0) || p.shared.Share.Taken() != (tt.shares || taken) {
+				t.Errorf("%s, and another one reaps: %t: it may reap %d, want %d; it waits: %t", name, taken, may, first, p.reaper.waits())
+			}
+			if p.endReap(); p.reaper.waits() != (first == 0) {
+				t.Errorf("%s: it does not wait any more", name)
+			}
+			p.shared.Share.Leave(1)
+			if may := p.mayReap(tt.now); may != want {
+				t.Errorf("%s: it may reap %d, want %d", name, may, want)
+			}
+			if p.endReap(); p.shared.Share.Taken() || p.reaper.shares {
+				t.Errorf("%s: it has not returned its share", name)
 			}
 		}
 	}
@@ -90,7 +101,7 @@ func TestG4_LookedUpAhead(t *testing.T) {
 		r.queue.Set(dueAt(start+1000, tt.queued))
 		r.collections.LookedUp(r.collections.Get("c"), store.NoScore, tt.first)
 		r.passed = nil
-		if err := r.lookUp(t.Context(), fold.Position{Seq: 9, Time: start}); err != nil || (r.calls("due") > 0) != tt.looks {
+		if err := r.lookUp(t.Context(), fold.Position{Seq: 9, Time: start}, ReapChunk); err != nil || (r.calls("due") > 0) != tt.looks {
 			t.Errorf("%+v: it was looked up: %q, %v", tt, r.passed, err)
 		}
 	}
@@ -107,7 +118,7 @@ func TestG4_WhatIsLookedUp(t *testing.T) {
 	r.write(start+lookUpAhead+1, "later", `{"ttl":2}`)
 	r.write(start+lookUpAhead+1, "inherits", `{}`)
 	r.idle()
-	if err := r.lookUp(t.Context(), fold.Position{Seq: r.progress.Offset(), Time: start + 2000}); err != nil {
+	if err := r.lookUp(t.Context(), fold.Position{Seq: r.progress.Offset(), Time: start + 2000}, ReapChunk); err != nil {
 		t.Fatal(err)
 	}
 	bodies := map[string]string{}
@@ -199,8 +210,8 @@ func TestG2_TheClockOfReaders(t *testing.T) {
 	same(t, "events", r.expired(), []string{"a"})
 }
 
-// TestG9_ATurnIsAChunk: in its turn a partition reaps a chunk, and then another one has the turn.
-func TestG9_ATurnIsAChunk(t *testing.T) {
+// TestG9_OnlyWhatThereIsRoomFor: a partition reaps as many documents as the share gives it, and then another one may.
+func TestG9_OnlyWhatThereIsRoomFor(t *testing.T) {
 	r := newRig(t)
 	r.idle()
 	for i := range 2*Chunk + 5 {
@@ -210,8 +221,8 @@ func TestG9_ATurnIsAChunk(t *testing.T) {
 	r.send(start+1000, "lapse.config.c", `{"defaultTtl":1}`)
 	for step, want := range []uint64{Chunk, 2 * Chunk, 2*Chunk + 5} {
 		r.handOut()
-		if _, err := r.runOnce(t.Context()); err != nil || r.status.Reaped.Load() != want || r.shared.Turns.Taken() {
-			t.Errorf("step %d: %d are reaped, want %d; it keeps its turn: %t; %v", step, r.status.Reaped.Load(), want, r.shared.Turns.Taken(), err)
+		if _, err := r.runOnce(t.Context()); err != nil || r.status.Reaped.Load() != want || r.shared.Share.Taken() {
+			t.Errorf("step %d: %d are reaped, want %d; it keeps its share: %t; %v", step, r.status.Reaped.Load(), want, r.shared.Share.Taken(), err)
 		}
 	}
 }

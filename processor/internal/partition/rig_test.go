@@ -118,7 +118,7 @@ func (r *rig) restart() {
 	kept := store.NewStore(r.redis.Client, prefix, r.partitions)
 	shared := &Shared{
 		Log: log, Events: &Events{Publisher: publisher, Tail: tail, Log: r.log, Link: r.link, Limit: takeOverTimeout},
-		Statuses: statuses, Ticker: ticker, Turns: NewTurns(inboxes),
+		Statuses: statuses, Ticker: ticker, Share: NewShare(inboxes, nil),
 		Reader:      feed.NewReader(feed.Options{NATS: nc, Link: r.link, Log: log, Health: board, Logger: logger, Decoder: decoder, Guard: feed.NewClockGuard(time.Hour, feed.Clocks{Own: time.Now}, board)}, inboxes, ticker, backlog),
 		Channel:     &announce.Channel{Publisher: publisher, Tail: tail, Link: r.link, Emitted: counter(), Hook: hook},
 		Checkpoints: announce.NewCheckpoints(log), Outcomes: announce.NewOutcomes(nc, statuses, nil),

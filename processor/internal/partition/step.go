@@ -44,7 +44,7 @@ func (p *Partition) step(ctx context.Context, messages []*fold.Message, to fold.
 	if err != nil {
 		return false, err
 	}
-	defer p.endTurn()
+	defer p.endReap()
 	worked, err = p.finish(ctx, &work{
 		decision: d, messages: messages, due: due, to: to, began: began,
 		changes: d.Changes(due), commits: held,
@@ -114,7 +114,7 @@ func (p *Partition) notAhead(ctx context.Context, d *fold.Decision, messages []*
 	if first < 0 {
 		return messages, false, nil
 	}
-	if _, err := p.find(ctx, nil, false); err != nil { // finds nothing, and reads Redis's clock
+	if _, err := p.find(ctx, nil, 0, false); err != nil { // finds nothing, and reads Redis's clock
 		return nil, false, err
 	}
 	switch first = d.FirstAhead(messages, p.readersAt()); {
