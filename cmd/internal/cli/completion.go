@@ -156,7 +156,7 @@ func zshCompletion(all []completion) string {
 	b.WriteString(`#compdef lapse
 # Completion of lapse for zsh: source <(lapse completion zsh)
 _lapse_collections() {
-    compadd -- ${(f)"$(lapse `+completeWord+` "lapse ${(j: :)words[1,CURRENT]}" 2>/dev/null)"}
+    compadd -- ${(f)"$(lapse ` + completeWord + ` "lapse ${(j: :)words[1,CURRENT]}" 2>/dev/null)"}
 }
 _lapse() {
     if (( CURRENT == 2 )); then

@@ -42,13 +42,11 @@ func version() (version, revision, made string) {
 		return version, revision, made
 	}
 	for _, s := range info.Settings {
-		switch {
-		case s.Key == "vcs.revision":
+		switch s.Key {
+		case "vcs.revision":
 			revision = s.Value
-		case s.Key == "vcs.time":
+		case "vcs.time":
 			made = s.Value
-		case s.Key == "vcs.modified" && s.Value == "true":
-			revision += " with changes" // the settings are sorted: this comes after the revision
 		}
 	}
 	return version, revision, made
