@@ -236,7 +236,7 @@ func TestG7_BackupEmbedded(t *testing.T) {
 	l.wait(t, 300)
 	name := first.backup()
 	l.end()
-	refuses(t, "another lapse serve is using it", "backup", name, "--data", first.lapse.Data())
+	refuses(t, "another lapse serve is using it", "backup", name, "--force", "--data", first.lapse.Data())
 	first.lapse.Kill()
 	offline := filepath.Join(t.TempDir(), "offline")
 	run(t, "backup", offline, "--data", first.lapse.Data())

@@ -82,7 +82,7 @@ func storeAnew(t *testing.T, name string) {
 	w.Want(201, wire.Upsert, "dropped", "x", `{}`)
 	w.Drop("dropped")
 	w.ExpiryOf("never", "gone", gone.Etag, harness.Limit)
-	run(t, "backup", name, "--server", w.NC.ConnectedUrl())
+	run(t, "backup", name, "--force", "--server", w.NC.ConnectedUrl())
 	if slices.ContainsFunc(w.Events(), func(m oracle.Message) bool { return strings.HasPrefix(m.Header.Get("ce-id"), "soon/") }) {
 		t.Fatal("a document has expired before the backup: run it again")
 	}

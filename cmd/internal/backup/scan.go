@@ -33,6 +33,7 @@ func (u Until) ends(m *message, logTime int64) bool {
 // Contents are what a backup has, as a scan has found it.
 type Contents struct {
 	Header
+	Bytes   int64            `json:"bytes,omitempty"` // the size of the file
 	Streams []streamContents `json:"streams"`
 
 	names   names

@@ -43,31 +43,31 @@ type taker struct {
 	logs   []state   // of each shard, as the backup has it
 	before []*record // per partition, before the snapshots were read
 	bucket []*message
+	taken  []streamContents
 }
 
-// Take writes a backup, and returns its header. See the package doc for what it has, and why in
-// this order.
-func Take(ctx context.Context, s Source, out io.Writer) (Header, error) {
+// Take writes a backup, and returns what it has. See the package doc for why in this order.
+func Take(ctx context.Context, s Source, out io.Writer) (*Contents, error) {
 	t := &taker{Source: s}
 	if _, err := wire.ParsePrefix(string(s.Prefix)); err != nil {
-		return t.header, err
+		return nil, err
 	}
 	if t.Progress == nil {
 		t.Progress = func(string) {}
 	}
 	if err := t.find(ctx); err != nil {
-		return t.header, err
+		return nil, err
 	}
 	var err error
 	if t.out, err = newWriter(out, t.header); err != nil {
-		return t.header, err
+		return nil, err
 	}
 	for _, part := range []func(context.Context) error{t.snapshots, t.takeLogs, t.checkpoints, t.events, t.end} {
 		if err := part(ctx); err != nil {
-			return t.header, err
+			return nil, err
 		}
 	}
-	return t.header, nil
+	return &Contents{Header: t.header, Bytes: t.out.Written(), Streams: t.taken}, nil
 }
 
 // find finds out which streams there are.
@@ -113,13 +113,20 @@ func (t *taker) stream(ctx context.Context, name string, consumers bool, visit f
 	if err != nil {
 		return s, err
 	}
+	found := streamContents{Name: name}
 	part := stream{Name: name, Config: i.Config, Identity: wire.Identity(c.Metadata, i.Created)}
 	err = t.out.Stream(part, func(w io.Writer) error {
 		read, write := io.Pipe()
 		seen := make(chan error, 1)
 		go func() {
 			var err error
-			s, err = visitAll(read, visit)
+			s, err = visitAll(read, func(m *message) {
+				found.Messages++
+				found.First, found.Last = cmp.Or(found.First, m.Seq), m.Seq
+				if visit != nil {
+					visit(m)
+				}
+			})
 			if err == nil {
 				_, err = io.Copy(io.Discard, read)
 			}
@@ -133,6 +140,7 @@ func (t *taker) stream(ctx context.Context, name string, consumers bool, visit f
 	if err != nil {
 		return s, fmt.Errorf("back up stream %s: %w", name, err)
 	}
+	t.taken = append(t.taken, found)
 	return s, nil
 }
 
@@ -330,6 +338,7 @@ func (t *taker) writeBucket(i *info) error {
 	if len(t.bucket) > 0 {
 		s.FirstSeq, s.LastSeq = t.bucket[0].Seq, t.bucket[len(t.bucket)-1].Seq
 	}
+	t.taken = append(t.taken, streamContents{Name: t.names.checkpoints(), Messages: s.Msgs, First: s.FirstSeq, Last: s.LastSeq})
 	return t.out.Stream(stream{Name: t.names.checkpoints(), Config: i.Config}, func(w io.Writer) error {
 		a, err := newArchiveWriter(w, s, nil)
 		if err != nil {

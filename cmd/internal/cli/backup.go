@@ -63,13 +63,14 @@ func (w *where) connect(ctx context.Context, streams output.Streams) (nc *nats.C
 func (w *where) shown(streams output.Streams) (progress func(string), end func()) {
 	var text atomic.Value
 	text.Store("beginning")
-	p := output.StartProgress(streams.Err, w.Progress, backupProgressEvery, func() string { return text.Load().(string) })
+	p := output.StartProgress(streams, w.Progress, backupProgressEvery, func() string { return text.Load().(string) })
 	return func(s string) { text.Store(s) }, p.End
 }
 
 // Backup writes a backup, or verifies one.
 type Backup struct {
 	File   string `arg:"" help:"File to write. - is standard output."`
+	Force  bool   `help:"Overwrite FILE if it exists."`
 	Verify bool   `help:"Read FILE (- is standard input) to its end instead, and say what is in it."`
 	where
 }
@@ -94,6 +95,9 @@ func (c *Backup) Run(ctx context.Context, streams output.Streams, lapse Version)
 	if err != nil {
 		return output.Usage(err)
 	}
+	if err := c.mayWrite(); err != nil {
+		return err
+	}
 	nc, applying, closed, err := c.connect(ctx, streams)
 	if err != nil {
 		return err
@@ -105,19 +109,36 @@ func (c *Backup) Run(ctx context.Context, streams output.Streams, lapse Version)
 	}
 	progress, end := c.shown(streams)
 	source := backup.Source{NATS: nc, Prefix: prefix, Lapse: string(lapse), Applying: applying, Progress: progress}
-	header, err := backup.Take(ctx, source, out)
+	contents, err := backup.Take(ctx, source, out)
 	end()
 	if err != nil && ctx.Err() != nil {
 		err = output.Interrupted("the backup is not complete: run the command again")
+	}
+	if err == nil {
+		err = c.mayWrite() // somebody may have made the file meanwhile
 	}
 	if err = finish(err); err != nil || c.File == "-" {
 		return err
 	}
 	if c.JSON() {
-		return output.PrintJSON(streams.Out, header)
+		return output.PrintJSON(streams.Out, contents)
 	}
-	_, err = fmt.Fprintf(streams.Out, "backed up %s to %s\n", header.Prefix, c.File)
-	return err
+	if _, err := fmt.Fprintf(streams.Out, "backed up %s to %s: %s, %s\n", contents.Prefix, c.File, output.Bytes(uint64(contents.Bytes)),
+		wire.Shape{Shards: contents.Shards, Partitions: contents.Partitions}); err != nil {
+		return err
+	}
+	return printStreams(streams.Out, contents)
+}
+
+// mayWrite returns an error if the file exists, and is not to be overwritten.
+func (c *Backup) mayWrite() error {
+	if c.Force || c.File == "-" {
+		return nil
+	}
+	if _, err := os.Lstat(c.File); err != nil {
+		return nil // creating the file finds what else is wrong
+	}
+	return &output.StatusError{Status: wire.StatusConflict, Text: c.File + " exists: use another name, or --force to overwrite it"}
 }
 
 // createBackup creates a file under a temporary name. finish gives it its name, if all went well.
@@ -326,13 +347,21 @@ func (i *interruptible) Read(b []byte) (int, error) {
 // printBackup prints what a backup has.
 func printBackup(out io.Writer, c *backup.Contents) error {
 	_, err := fmt.Fprintf(out, "a backup of %s, %s, taken at %s by lapse %s\n", c.Prefix, wire.Shape{Shards: c.Shards, Partitions: c.Partitions}, wire.Time(c.Taken.UnixMilli()), c.Lapse)
-	for _, s := range c.Streams {
-		if err == nil {
-			_, err = fmt.Fprintf(out, "%s messages=%d first=%d last=%d\n", s.Name, s.Messages, s.First, s.Last)
-		}
+	if err == nil {
+		err = printStreams(out, c)
 	}
 	if err == nil {
 		_, err = fmt.Fprintln(out, "the backup is whole")
 	}
 	return err
+}
+
+// printStreams prints what a backup has of each stream.
+func printStreams(out io.Writer, c *backup.Contents) error {
+	for _, s := range c.Streams {
+		if _, err := fmt.Fprintf(out, "%s messages=%d first=%d last=%d\n", s.Name, s.Messages, s.First, s.Last); err != nil {
+			return err
+		}
+	}
+	return nil
 }

@@ -26,11 +26,12 @@ type commandLine struct {
 	Serve      serveCommand      `cmd:"" group:"serve" help:"Run lapse: apply writes, publish expiry events, answer reads."`
 	Demo       demoCommand       `cmd:"" group:"serve" help:"Run a lapse of its own in which documents come and go, to look at."`
 	Health     Health            `cmd:"" group:"serve" help:"Ask a running lapse whether it is ready, for health checks."`
-	Version    versionCommand    `cmd:"" group:"serve" help:"Print the version."`
+	Version    versionCommand    `cmd:"" group:"serve" help:"Print the version, as does --version."`
 	Backup     Backup            `cmd:"" group:"serve" help:"Write everything that lapse keeps in NATS into one file, while lapse runs."`
 	Restore    Restore           `cmd:"" group:"serve" help:"Restore a backup into empty servers, as it was, or until a moment before a mistake."`
 	BeginAnew  beginAnewCommand  `cmd:"" group:"serve" help:"Give up what lapse refuses to go on without, while no lapse runs."`
 	Completion completionCommand `cmd:"" group:"serve" help:"Print a script that completes this command line in a shell."`
+	Help       helpCommand       `cmd:"" group:"serve" help:"Print the help of a command, as does --help."`
 
 	Config      Config      `cmd:"" group:"configure" help:"Print a collection's configuration, or change it."`
 	Drop        Drop        `cmd:"" group:"configure" help:"Remove a collection and its documents, without expiry events."`
@@ -67,15 +68,13 @@ var groups = []kong.Group{
 	{Key: "process", Title: "Process"},
 }
 
-// Run runs the command that the arguments give, until it ends or ctx is done. It returns
-// the exit code of the process.
-func Run(ctx context.Context, args []string, streams output.Streams) int {
-	release, _ := version()
-	helped := false // kong goes on parsing after it has printed the help
-	parser, err := kong.New(&commandLine{},
+// newParser makes the parser of the command line. It calls helped when it has printed the help.
+func newParser(ctx context.Context, streams output.Streams, helped func(int)) (*kong.Kong, error) {
+	release, _, _ := version()
+	return kong.New(&commandLine{},
 		kong.Name("lapse"),
 		kong.Description(description),
-		kong.Exit(func(int) { helped = true }),
+		kong.Exit(helped),
 		kong.Writers(streams.Out, streams.Err),
 		kong.ConfigureHelp(kong.HelpOptions{Compact: true}),
 		kong.ExplicitGroups(groups),
@@ -86,12 +85,28 @@ func Run(ctx context.Context, args []string, streams output.Streams) int {
 		kong.KindMapper(reflect.Int, kong.MapperFunc(decodeInt)),
 		Vars,
 	)
+}
+
+// Run runs the command that the arguments give, until it ends or ctx is done. It returns
+// the exit code of the process.
+func Run(ctx context.Context, args []string, streams output.Streams) int {
+	helped := false // kong goes on parsing after it has printed the help
+	parser, err := newParser(ctx, streams, func(int) { helped = true })
 	if err != nil {
 		output.Fail(streams, err, false)
 		return output.ExitOther
 	}
 	asJSON := asksForJSON(args, os.Getenv("LAPSE_OUTPUT"))
-	if len(args) == 0 {
+	if len(args) == 2 && args[0] == completeWord {
+		unfinished, err := newParser(ctx, streams, func(int) {})
+		if err != nil {
+			return output.ExitOther
+		}
+		if args = completing(unfinished, args[1]); args == nil {
+			return 0
+		}
+	}
+	if args = arrange(parser.Model.Node, args); len(args) == 0 {
 		err := output.Usagef(`no command is given: "lapse --help" lists the commands, "lapse serve" starts lapse`)
 		output.Fail(streams, err, asJSON)
 		return output.ExitCode(err)

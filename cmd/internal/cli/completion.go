@@ -36,10 +36,12 @@ func (c *completionCommand) Run(streams output.Streams, parsed *kong.Context) er
 
 // We write the scripts ourselves. Those of kongplete and kong-completion run lapse at each TAB, show
 // no help texts in zsh and fish, and turn every run of lapse into a completion while COMP_LINE is set.
+// Ours run lapse for the names of collections alone (see completing).
 
 // completion is a command, and what may follow its name.
 type completion struct {
 	name, help string
+	collection bool     // the first argument is the name of a collection
 	files      bool     // an argument is a file
 	words      []string // the values of an argument, if it has a fixed set
 	flags      []completionFlag
@@ -53,12 +55,15 @@ type completionFlag struct {
 }
 
 func completions(app *kong.Node) (all []completion) {
+	var names []string
 	for _, node := range app.Children {
 		if node.Hidden {
 			continue
 		}
+		names = append(names, node.Name)
 		c := completion{name: node.Name, help: node.Help}
 		for _, arg := range node.Positional {
+			c.collection = c.collection || arg.Name == "collection"
 			c.files = c.files || arg.Name == "file"
 			c.words = append(c.words, enum(arg)...)
 		}
@@ -73,6 +78,11 @@ func completions(app *kong.Node) (all []completion) {
 			}
 		}
 		all = append(all, c)
+	}
+	for i := range all {
+		if all[i].name == "help" {
+			all[i].words = names
+		}
 	}
 	return all
 }
@@ -126,6 +136,9 @@ _lapse() {
 			}
 		}
 		fmt.Fprintf(&b, "        esac\n        if [[ $current == -* ]]; then\n            COMPREPLY=($(compgen -W '%s' -- \"$current\"))\n", strings.Join(flags, " "))
+		if c.collection {
+			fmt.Fprintf(&b, "        elif COMPREPLY=($(compgen -W \"$(\"${COMP_WORDS[0]}\" %s \"${COMP_LINE:0:COMP_POINT}\" 2>/dev/null)\" -- \"$current\")) && (( ${#COMPREPLY[@]} )); then\n            :\n", completeWord)
+		}
 		switch {
 		case c.files:
 			b.WriteString("        else\n            compopt -o filenames; COMPREPLY=($(compgen -f -- \"$current\"))\n")
@@ -142,6 +155,9 @@ func zshCompletion(all []completion) string {
 	var b strings.Builder
 	b.WriteString(`#compdef lapse
 # Completion of lapse for zsh: source <(lapse completion zsh)
+_lapse_collections() {
+    compadd -- ${(f)"$(lapse ` + completeWord + ` "lapse ${(j: :)words[1,CURRENT]}" 2>/dev/null)"}
+}
 _lapse() {
     if (( CURRENT == 2 )); then
         local -a commands
@@ -186,6 +202,9 @@ _lapse() {
 		case len(c.words) > 0:
 			rest = "1:value:(" + strings.Join(c.words, " ") + ")"
 		}
+		if c.collection {
+			b.WriteString(" \\\n            '1:collection:_lapse_collections'")
+		}
 		fmt.Fprintf(&b, " \\\n            '%s' ;;\n", rest)
 	}
 	b.WriteString(`    esac
@@ -210,6 +229,9 @@ func fishCompletion(all []completion) string {
 		begin := "complete -c lapse -n '__fish_seen_subcommand_from " + c.name + "'"
 		if c.files {
 			fmt.Fprintf(&b, "%s -F\n", begin)
+		}
+		if c.collection {
+			fmt.Fprintf(&b, "%s -a '(lapse %s (commandline -cp | string collect) 2>/dev/null)'\n", begin, completeWord)
 		}
 		if len(c.words) > 0 {
 			fmt.Fprintf(&b, "%s -a '%s'\n", begin, strings.Join(c.words, " "))

@@ -19,15 +19,40 @@ import (
 type Configuring struct {
 	IfMatch *Etag `placeholder:"ETAG" help:"Change it only if the collection's configuration has this etag, or any etag (*)."`
 	Publishing
+	Asking
+}
+
+// Asking is the flag of commands that ask, on a terminal, before they remove documents.
+type Asking struct {
+	Yes bool `short:"y" help:"Do not ask before documents are removed. Without a terminal it never asks."`
+}
+
+// ask asks a question, unless there is none.
+func (a Asking) ask(ctx context.Context, streams output.Streams, question func() (string, error)) error {
+	if a.Yes || !streams.Interactive() {
+		return nil
+	}
+	text, err := question()
+	if err != nil || text == "" {
+		return err
+	}
+	yes, err := streams.Confirm(ctx, text)
+	switch {
+	case err != nil:
+		return output.Interrupted("nothing is changed")
+	case !yes:
+		return errors.New("nothing is changed")
+	}
+	return nil
 }
 
 // Config prints or changes the configuration of a collection.
 type Config struct {
 	Collection string      `arg:"" help:"Collection to show, or to configure."`
-	DefaultTTL *DefaultTTL `name:"default-ttl" placeholder:"off|-1|SECONDS" help:"Time to live of documents without a ttl of their own. -1: these never expire. off: no document expires."`
+	DefaultTTL *DefaultTTL `name:"default-ttl" placeholder:"off|-1|TIME" help:"Time to live of documents without a ttl of their own: seconds, or a duration such as 90s, 12h or 7d. -1: these never expire. off: no document expires."`
 	Indexing   *string     `enum:"consistent,lazy,none" placeholder:"consistent|lazy|none" help:"Whether to keep an expiry index. Without one (none), you cannot set a default-ttl. lazy does what consistent does."`
-	MinTTL     *Limit      `name:"min-ttl" placeholder:"SECONDS|none" help:"Refuse writes with a shorter time to live. It needs a default-ttl."`
-	MaxTTL     *Limit      `name:"max-ttl" placeholder:"SECONDS|none" help:"Refuse writes with a longer time to live, or with none. It needs a default-ttl."`
+	MinTTL     *Limit      `name:"min-ttl" placeholder:"TIME|none" help:"Refuse writes with a shorter time to live. It needs a default-ttl."`
+	MaxTTL     *Limit      `name:"max-ttl" placeholder:"TIME|none" help:"Refuse writes with a longer time to live, or with none. It needs a default-ttl."`
 	WarnBefore *Warnings   `placeholder:"5m,1h|none" help:"Up to four durations before the deadline of a document, at which a warning is published (see watch --warnings)."`
 	Slide      *bool       `name:"slide-on-read" negatable:"" help:"Whether a get of a document renews its clock, once more than a tenth of its TTL has passed."`
 	EventBody  *bool       `negatable:"" help:"Whether expiry events have the document."`
@@ -65,6 +90,9 @@ func (c *Config) Run(ctx context.Context, streams output.Streams) error {
 	case c.DryRun:
 		err = c.dryRun(ctx, conn, streams)
 	case changes:
+		if err := c.confirm(ctx, conn, streams); err != nil {
+			return err
+		}
 		return c.change(ctx, conn, prefix, streams)
 	default:
 		err = c.show(ctx, conn, streams)
@@ -75,10 +103,30 @@ func (c *Config) Run(ctx context.Context, streams output.Streams) error {
 	return nil
 }
 
+// confirm asks before a default TTL that expires documents at once.
+func (c *Config) confirm(ctx context.Context, conn *client.Client, streams output.Streams) error {
+	if c.DefaultTTL == nil {
+		return nil
+	}
+	return c.ask(ctx, streams, func() (string, error) {
+		reply, err := c.forecast(ctx, conn, wire.Config{})
+		if err != nil || reply.AtOnce == nil || *reply.AtOnce == 0 {
+			return "", err
+		}
+		return fmt.Sprintf("This expires %s of %s at %s at once, for good. Change the default?",
+			output.Documents(*reply.AtOnce), c.Collection, conn.Conn().ConnectedUrlRedacted()), nil
+	})
+}
+
 func (c *Config) show(ctx context.Context, conn *client.Client, streams output.Streams) error {
 	config, err := conn.Config(ctx, c.Collection)
 	if err != nil {
 		return err
+	}
+	if config.Etag == 0 {
+		if err := checkExists(ctx, conn, c.Collection); err != nil {
+			return err
+		}
 	}
 	if c.JSON() {
 		return output.PrintJSON(streams.Out, config)
@@ -152,18 +200,10 @@ func (c *Config) apply(now wire.Config) wire.Config {
 	return config
 }
 
-// dryRun prints what a new default TTL and new limits would do. The forecast is as long as that TTL, so it
-// counts every document that inherits it.
-func (c *Config) dryRun(ctx context.Context, conn *client.Client, streams output.Streams) error {
-	config, err := conn.Config(ctx, c.Collection)
-	if err != nil {
-		return err
-	}
-	config = c.apply(config)
-	request := wire.ForecastRequest{Buckets: wire.DefaultBuckets, Within: wire.DefaultWithin.String()}
-	if c.MinTTL != nil || c.MaxTTL != nil {
-		request.MinTTL, request.MaxTTL = config.MinTTL, config.MaxTTL
-	}
+// forecast forecasts for a new default TTL, if there is one, and for limits. It is as long as that TTL, so
+// it counts every document that inherits it.
+func (c *Config) forecast(ctx context.Context, conn *client.Client, limits wire.Config) (wire.ForecastReply, error) {
+	request := wire.ForecastRequest{Buckets: wire.DefaultBuckets, Within: wire.DefaultWithin.String(), MinTTL: limits.MinTTL, MaxTTL: limits.MaxTTL}
 	if c.DefaultTTL != nil {
 		request.DefaultTTL = json.RawMessage("null")
 		if n := ttlrules.Default(*c.DefaultTTL); n != ttlrules.Off {
@@ -173,7 +213,20 @@ func (c *Config) dryRun(ctx context.Context, conn *client.Client, streams output
 			}
 		}
 	}
-	reply, err := conn.Forecast(ctx, c.Collection, request)
+	return conn.Forecast(ctx, c.Collection, request)
+}
+
+// dryRun prints what a new default TTL and new limits would do.
+func (c *Config) dryRun(ctx context.Context, conn *client.Client, streams output.Streams) error {
+	var limits wire.Config
+	if c.MinTTL != nil || c.MaxTTL != nil {
+		config, err := conn.Config(ctx, c.Collection)
+		if err != nil {
+			return err
+		}
+		limits = c.apply(config)
+	}
+	reply, err := c.forecast(ctx, conn, limits)
 	if err != nil {
 		return err
 	}
@@ -218,30 +271,25 @@ func (c *Drop) Run(ctx context.Context, streams output.Streams) error {
 		return err
 	}
 	defer conn.Close()
-	exists, err := c.exists(ctx, conn)
+	there, err := exists(ctx, conn, c.Collection)
 	if err != nil {
 		return fmt.Errorf("%s: find out whether the collection exists: %w", c.Collection, err)
 	}
-	if !exists {
+	if !there {
 		text := fmt.Sprintf("collection %s does not exist: there is nothing to drop", c.Collection)
 		return &output.StatusError{Status: wire.StatusNotFound, Text: text}
+	}
+	err = c.ask(ctx, streams, func() (string, error) {
+		count, err := conn.Count(ctx, c.Collection)
+		return fmt.Sprintf("This removes %s of %s at %s, without expiry events. Drop the collection?",
+			output.Documents(count.Live), c.Collection, conn.Conn().ConnectedUrlRedacted()), err
+	})
+	if err != nil {
+		return err
 	}
 	result, err := conn.Write(ctx, client.Message{Subject: prefix.Drop(c.Collection), ID: Text(c.MsgID), IfMatch: Text(c.IfMatch)})
 	if err != nil {
 		return fmt.Errorf("%s: %w", c.Collection, err)
 	}
 	return report(&c.Connection, streams, result, c.Collection, func(wire.Outcome) string { return "dropped " + c.Collection })
-}
-
-// exists reports whether a collection is configured or holds documents.
-func (c *Drop) exists(ctx context.Context, conn *client.Client) (bool, error) {
-	config, err := conn.Config(ctx, c.Collection)
-	if err != nil {
-		return false, err
-	}
-	if config.Etag != 0 || config.DefaultTTL != nil || config.IndexingMode != wire.Consistent {
-		return true, nil
-	}
-	count, err := conn.Count(ctx, c.Collection)
-	return count.Live+count.Expired > 0, err
 }

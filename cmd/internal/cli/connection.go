@@ -24,11 +24,14 @@ var Vars = kong.Vars{
 
 // Connection is the flags of every client command.
 type Connection struct {
-	Server  string    `env:"LAPSE_SERVER" group:"connection" default:"${default_server}" placeholder:"URL" help:"NATS server that lapse uses (${default})."`
+	Server  string    `env:"LAPSE_SERVER" group:"connection" placeholder:"URL" help:"NATS server that lapse uses (that of the context, or ${default_server})."`
+	Context string    `env:"LAPSE_CONTEXT" group:"connection" placeholder:"NAME" help:"Context of the command line tool of NATS, whose server and login to use; '' for none (the one that is selected there)."`
 	Prefix  string    `env:"LAPSE_PREFIX" group:"connection" default:"${default_prefix}" placeholder:"NAME" help:"Prefix of the subjects (${default})."`
 	Login   NATSLogin `embed:"" group:"connection"`
 	Timeout Period    `env:"LAPSE_TIMEOUT" group:"connection" default:"5s" placeholder:"TIME" help:"How long to wait for an answer (${default})."`
 	Output  string    `short:"o" env:"LAPSE_OUTPUT" enum:"text,json" default:"text" placeholder:"FORMAT" help:"Print the result as text or json (${default})."`
+
+	given map[string]bool // the flags that the user gave
 }
 
 // Connect connects to the NATS server. It also returns the prefix of the subjects.
@@ -40,13 +43,20 @@ func (c *Connection) Connect(streams output.Streams) (*client.Client, wire.Prefi
 	if c.Timeout <= 0 {
 		return nil, "", output.Usagef("--timeout %s is not valid: use a duration over 0 such as 5s", time.Duration(c.Timeout))
 	}
+	server, login, context, err := c.where()
+	if err != nil {
+		return nil, "", err
+	}
 	conn, err := client.Connect(client.Options{
-		Server:  cmp.Or(c.Server, defaultServer), // LAPSE_SERVER may be set to nothing
+		Server:  server,
 		Prefix:  prefix,
-		Login:   c.Login.Credentials(),
+		Login:   login,
 		Timeout: time.Duration(c.Timeout),
 		Notice:  func(text string) { _, _ = fmt.Fprintln(streams.Err, "lapse: "+text) },
 	})
+	if err != nil && context != "" {
+		return nil, "", fmt.Errorf("%w (%s)", err, context)
+	}
 	if errors.Is(err, client.ErrUnavailable) {
 		err = fmt.Errorf("%w (--server or LAPSE_SERVER%s)", err, c.hint())
 	}

@@ -27,6 +27,6 @@ func (c *demoCommand) Run(ctx context.Context, streams output.Streams) error {
 	if c.For < 0 {
 		return output.Usagef("--for %s is not valid: use a duration over 0, such as 10m", time.Duration(c.For))
 	}
-	release, _ := version()
+	release, _, _ := version()
 	return demo.Run(ctx, demo.Options{Version: release, HTTPListen: c.Listen, Rate: c.Rate, For: time.Duration(c.For)}, streams)
 }

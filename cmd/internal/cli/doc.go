@@ -5,9 +5,11 @@
 // result and returns its error, which package output then reports.
 //
 //	cli.go                              the list of all commands
+//	arguments.go                        flags before the command, help, what a shell asks
 //	parse.go, contradictions.go         the errors of a wrong command line
 //	values.go, connection.go, login.go,
-//	target.go, secretfiles.go           flags and arguments that commands have in common, to embed
+//	natscontext.go, target.go,
+//	secretfiles.go                      flags and arguments that commands have in common, to embed
 //	                                    in a command; a client command embeds [Connection], one
 //	                                    about a document [Target], one about a collection [Collection]
 //	serve.go, beginanew.go, demo.go, version.go, completion.go
@@ -16,6 +18,8 @@
 //	configure.go                        config, drop
 //	read.go                             get, list, count, forecast, collections
 //	watch.go, status.go, snapshot.go, health.go
-//	import.go, lines.go, export.go      many documents, a line of JSON each (NDJSON)
+//	missing.go                          the error about a name that is no collection
+//	import.go, lines.go, meter.go,
+//	export.go                           many documents, a line of JSON each (NDJSON)
 //	backup.go                           backup, restore: what they do is in package backup
 package cli

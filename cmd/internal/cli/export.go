@@ -49,6 +49,9 @@ func (c *Export) Run(ctx context.Context, streams output.Streams) (err error) {
 	// It reads the first page before it opens the file, so that an export that cannot begin
 	// overwrites nothing.
 	page, err := conn.List(ctx, c.Name, req)
+	if err == nil && len(page.Documents) == 0 && page.Continuation == "" {
+		err = checkExists(ctx, conn, c.Name)
+	}
 	if err != nil {
 		return fmt.Errorf("%s: %w", c.Name, err)
 	}
@@ -62,7 +65,7 @@ func (c *Export) Run(ctx context.Context, streams output.Streams) (err error) {
 		out = file
 	}
 	var exported atomic.Int64
-	progress := output.StartProgress(streams.Err, c.Progress, progressEvery, func() string {
+	progress := output.StartProgress(streams, c.Progress, progressEvery, func() string {
 		return fmt.Sprintf("exporting %s documents=%d", c.Name, exported.Load())
 	})
 	err = c.pages(ctx, conn, req, page, bufio.NewWriterSize(out, 64<<10), &exported)

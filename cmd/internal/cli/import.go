@@ -54,11 +54,14 @@ type importing struct {
 	prefix   wire.Prefix
 	pipeline *client.Pipeline
 	progress *output.Progress
+	read     meter // of the input
 
 	mu     sync.Mutex
 	counts importCounts
 	exits  map[int]bool // the exit codes that the failed lines would have
 	open   map[int]bool // the lines that were sent and are not known to be done
+	began  time.Time    // when the sending began,
+	before int64        // and how much of the input had been read by then
 	next   int          // the line after the last one that was sent or has failed
 	// What became of lines that are open, although they are not under way any more.
 	unknown int
@@ -119,14 +122,13 @@ func (c *Import) Run(ctx context.Context, streams output.Streams) error {
 	}
 	defer conn.Close()
 
-	i := &importing{Import: c, streams: streams, prefix: prefix, exits: make(map[int]bool), open: make(map[int]bool), next: c.From}
+	i := &importing{Import: c, streams: streams, prefix: prefix, exits: make(map[int]bool), open: make(map[int]bool), next: c.From, began: time.Now()}
 	if i.pipeline, err = conn.Pipeline(i.done); err != nil {
 		return err
 	}
-	i.progress = output.StartProgress(streams.Err, c.Progress, progressEvery, func() string {
-		return "importing " + c.Name + " " + i.count().String()
-	})
-	err = i.send(ctx, lines(ctx, in, int(conn.MaxPayload())))
+	i.read.Reader = in
+	i.progress = output.StartProgress(streams, c.Progress, progressEvery, i.shown(in))
+	err = i.send(ctx, lines(ctx, &i.read, int(conn.MaxPayload())))
 	// After an interrupt it waits for what is under way. The timeout of the pipeline bounds that.
 	if closeErr := i.pipeline.Close(context.WithoutCancel(ctx)); closeErr != nil && (err == nil || ctx.Err() != nil) {
 		err = closeErr
@@ -208,6 +210,9 @@ func (i *importing) begin(number int) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	i.open[number], i.next = true, number+1
+	if i.From > 1 && i.before == 0 { // passing over the lines before took no time
+		i.began, i.before = time.Now(), i.read.read.Load()
+	}
 }
 
 // done counts a line by its outcome.

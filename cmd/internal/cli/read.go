@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"slices"
 	"text/tabwriter"
 	"time"
 
@@ -20,7 +21,7 @@ type Get struct {
 
 // Help implements [kong.HelpProvider].
 func (Get) Help() string {
-	return `It prints the document alone, its bytes unchanged. With -o json it also prints the etag
+	return `It prints the document alone, its bytes unchanged; on a terminal indented. With -o json it also prints the etag
 and the instants of the write and of the deadline. An expired document is not found.`
 }
 
@@ -41,12 +42,12 @@ func (c *Get) Run(ctx context.Context, streams output.Streams) error {
 	if c.JSON() {
 		return output.PrintJSON(streams.Out, doc)
 	}
-	_, err = fmt.Fprintf(streams.Out, "%s\n", doc.Document)
-	return err
+	return streams.PrintDocument(doc.Document)
 }
 
 // Collections prints all collections.
 type Collections struct {
+	Names bool `help:"Print the names alone, one on each line."`
 	Connection
 }
 
@@ -64,8 +65,8 @@ func (c *Collections) Run(ctx context.Context, streams output.Streams) error {
 		return err
 	}
 	defer conn.Close()
-	table := newTable(streams.Out)
-	if !c.JSON() {
+	table := newTable(streams.Headed())
+	if !c.JSON() && !c.Names {
 		_, _ = fmt.Fprintln(table, "COLLECTION\tDEFAULT-TTL\tINDEXING\tLIVE\tEXPIRED")
 	}
 	for req := (wire.CollectionsRequest{Limit: wire.MaxListLimit}); ; {
@@ -74,6 +75,10 @@ func (c *Collections) Run(ctx context.Context, streams output.Streams) error {
 			return fmt.Errorf("collections: %w", err)
 		}
 		for _, one := range page.Collections {
+			if c.Names {
+				_, _ = fmt.Fprintln(streams.Out, one.Name)
+				continue
+			}
 			if c.JSON() {
 				if err := output.PrintJSON(streams.Out, one); err != nil {
 					return err
@@ -118,21 +123,27 @@ func (c *List) Run(ctx context.Context, streams output.Streams) error {
 		return err
 	}
 	_, err = read(&c.Connection, streams, c.Name, func(conn *client.Client) (struct{}, error) {
-		table := newTable(streams.Out)
+		page, err := conn.List(ctx, c.Name, req)
+		if err == nil && len(page.Documents) == 0 && page.Continuation == "" {
+			err = checkExists(ctx, conn, c.Name)
+		}
+		if err != nil {
+			return struct{}{}, err
+		}
+		table := newTable(streams.Headed())
 		if !c.JSON() {
 			_, _ = fmt.Fprintln(table, "ID\tETAG\tEXPIRES\tDOCUMENT")
 		}
 		for {
-			page, err := conn.List(ctx, c.Name, req)
-			if err != nil {
-				return struct{}{}, err
-			}
 			if err := c.print(streams.Out, table, page); err != nil {
 				return struct{}{}, err
 			}
 			req.Continuation = page.Continuation
 			if page.Continuation == "" || !c.All {
 				break
+			}
+			if page, err = conn.List(ctx, c.Name, req); err != nil {
+				return struct{}{}, err
 			}
 		}
 		if req.Continuation != "" && !c.JSON() {
@@ -170,7 +181,11 @@ lapse has not removed yet.`
 // Run runs the command.
 func (c *Count) Run(ctx context.Context, streams output.Streams) error {
 	reply, err := read(&c.Connection, streams, c.Name, func(conn *client.Client) (wire.CountReply, error) {
-		return conn.Count(ctx, c.Name)
+		reply, err := conn.Count(ctx, c.Name)
+		if err == nil && reply.Live+reply.Expired == 0 {
+			err = checkExists(ctx, conn, c.Name)
+		}
+		return reply, err
 	})
 	if err != nil {
 		return err
@@ -206,7 +221,11 @@ func (c *Forecast) Run(ctx context.Context, streams output.Streams) error {
 	}
 	req := wire.ForecastRequest{Buckets: c.Buckets, Within: time.Duration(c.Within).String()}
 	reply, err := read(&c.Connection, streams, c.Name, func(conn *client.Client) (wire.ForecastReply, error) {
-		return conn.Forecast(ctx, c.Name, req)
+		reply, err := conn.Forecast(ctx, c.Name, req)
+		if err == nil && !slices.ContainsFunc(reply.Buckets, func(b wire.Bucket) bool { return b.Count > 0 }) {
+			err = checkExists(ctx, conn, c.Name)
+		}
+		return reply, err
 	})
 	if err != nil {
 		return err
@@ -218,7 +237,7 @@ func printForecast(c *Connection, streams output.Streams, reply wire.ForecastRep
 	if c.JSON() {
 		return output.PrintJSON(streams.Out, reply)
 	}
-	table := newTable(streams.Out)
+	table := newTable(streams.Headed())
 	_, _ = fmt.Fprintln(table, "AFTER\tUNTIL\tEXPIRE")
 	for _, b := range reply.Buckets {
 		_, _ = fmt.Fprintf(table, "%s\t%s\t%d\n", b.From, b.Until, b.Count)

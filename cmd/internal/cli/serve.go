@@ -111,7 +111,7 @@ func (c *serveCommand) Run(ctx context.Context, parsed *kong.Context, streams ou
 			return fmt.Errorf("--reply-prefix: %w", err)
 		}
 	}
-	version, _ := version()
+	version, _, _ := version()
 	logger := c.logger(streams)
 	c.warnOfOpenFiles(logger)
 	partitions := 0 // those of the log that is there

@@ -168,9 +168,12 @@ func (t *TTL) Decode(ctx *kong.DecodeContext) error {
 	if err != nil {
 		return err
 	}
-	n, err := ttlrules.ParseTTL([]byte(text))
-	if err != nil || n == ttlrules.Inherit {
-		return fmt.Errorf("%q is not valid: use a whole number of seconds from 1 to %d, or -1 for never", text, ttlrules.MaxSeconds)
+	n, ok := int32(ttlrules.Never), text == "-1"
+	if !ok {
+		n, ok = wholeSeconds(text)
+	}
+	if !ok {
+		return fmt.Errorf("%q is not valid: use a whole number of seconds from 1 to %d, a duration such as 90s, 12h or 7d, or -1 for never", text, ttlrules.MaxSeconds)
 	}
 	*t = TTL(n)
 	return nil
@@ -186,14 +189,17 @@ func (d *DefaultTTL) Decode(ctx *kong.DecodeContext) error {
 	if err != nil {
 		return err
 	}
-	n, err := ttlrules.ParseDefault([]byte(text))
-	if text == "off" {
-		n, err = ttlrules.Off, nil
-	} else if n == ttlrules.Off {
-		err = errors.Join(err, ttlrules.ErrInvalidTTL) // null is for JSON alone
+	switch text {
+	case "off":
+		*d = DefaultTTL(ttlrules.Off)
+		return nil
+	case "-1":
+		*d = DefaultTTL(ttlrules.NoDefault)
+		return nil
 	}
-	if err != nil {
-		return fmt.Errorf("%q is not valid: use a whole number of seconds from 1 to %d, -1 for never, or off", text, ttlrules.MaxSeconds)
+	n, ok := wholeSeconds(text)
+	if !ok {
+		return fmt.Errorf("%q is not valid: use a whole number of seconds from 1 to %d, a duration such as 90s, 12h or 7d, -1 for never, or off", text, ttlrules.MaxSeconds)
 	}
 	*d = DefaultTTL(n)
 	return nil
@@ -207,7 +213,7 @@ func (l *Limit) UnmarshalText(text []byte) (err error) {
 	if *l = 0; string(text) == "none" {
 		return nil
 	}
-	n, err := wholeSeconds(string(text))
+	n, err := secondsOrNone(string(text))
 	*l = Limit(n)
 	return err
 }
@@ -222,7 +228,7 @@ func (w *Warnings) UnmarshalText(text []byte) error {
 		return nil
 	}
 	for one := range strings.SplitSeq(string(text), ",") {
-		n, err := wholeSeconds(one)
+		n, err := secondsOrNone(one)
 		if err != nil {
 			return err
 		}
@@ -231,20 +237,26 @@ func (w *Warnings) UnmarshalText(text []byte) error {
 	return nil
 }
 
-// wholeSeconds reads a number of seconds, or a duration of whole seconds.
-func wholeSeconds(text string) (int32, error) {
-	n, err := strconv.ParseInt(text, 10, 64)
+// wholeSeconds reads a number of seconds that may be a TTL, or a duration of so many.
+func wholeSeconds(text string) (n int32, ok bool) {
+	seconds, err := strconv.ParseInt(text, 10, 64)
 	if err != nil {
 		var d time.Duration
 		d, err = wire.ParseDuration(text)
-		if n = int64(d / time.Second); d%time.Second != 0 {
-			n = 0
+		if seconds = int64(d / time.Second); d%time.Second != 0 {
+			return 0, false
 		}
 	}
-	if err != nil || n < 1 || n > ttlrules.MaxSeconds {
+	return int32(seconds), err == nil && seconds >= 1 && seconds <= ttlrules.MaxSeconds
+}
+
+// secondsOrNone is wholeSeconds for a flag that may also be none.
+func secondsOrNone(text string) (int32, error) {
+	n, ok := wholeSeconds(text)
+	if !ok {
 		return 0, fmt.Errorf("%q is not valid: use a whole number of seconds from 1 to %d, a duration such as 90s, 12h or 7d, or none", text, ttlrules.MaxSeconds)
 	}
-	return int32(n), nil
+	return n, nil
 }
 
 // popNumber takes the value of a flag, which may begin with a minus.

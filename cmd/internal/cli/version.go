@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"runtime"
 	"runtime/debug"
+	"slices"
 	"strings"
 
 	"github.com/seed18712806/lapse/cmd/internal/output"
@@ -13,24 +14,23 @@ import (
 // -ldflags "-X github.com/seed18712806/lapse/cmd/internal/cli.release=1.2.3".
 var release string
 
-// commit is the commit of a build that has no repository at hand, as in an image. It is set
-// like release.
-var commit string
+// commit and date are the commit of a build that has no repository at hand, as in an image, and the
+// commit's time. They are set like release.
+var commit, date string
 
 type versionCommand struct{}
 
 func (versionCommand) Run(streams output.Streams) error {
-	version, revision := version()
-	if revision != "" {
-		revision = ", " + revision
-	}
-	_, err := fmt.Fprintf(streams.Out, "lapse %s (%s%s, %s/%s)\n", version, runtime.Version(), revision, runtime.GOOS, runtime.GOARCH)
+	version, revision, date := version()
+	parts := []string{runtime.Version(), revision, date, runtime.GOOS + "/" + runtime.GOARCH}
+	parts = slices.DeleteFunc(parts, func(part string) bool { return part == "" })
+	_, err := fmt.Fprintf(streams.Out, "lapse %s (%s)\n", version, strings.Join(parts, ", "))
 	return err
 }
 
-// version is the version in SemVer, and the commit; the commit is "" if it is not known.
-func version() (version, revision string) {
-	version = release
+// version is the version in SemVer, the commit, and when that was made. What is not known is "".
+func version() (version, revision, made string) {
+	version, revision, made = release, commit, date
 	info, ok := debug.ReadBuildInfo()
 	if ok && version == "" && info.Main.Version != "" && info.Main.Version != "(devel)" {
 		version = strings.TrimPrefix(info.Main.Version, "v")
@@ -38,13 +38,16 @@ func version() (version, revision string) {
 	if version == "" {
 		version = "0.0.0-devel"
 	}
-	revision = commit
-	if ok && revision == "" {
-		for _, s := range info.Settings {
-			if s.Key == "vcs.revision" {
-				revision = s.Value
-			}
+	if !ok || revision != "" {
+		return version, revision, made
+	}
+	for _, s := range info.Settings {
+		switch s.Key {
+		case "vcs.revision":
+			revision = s.Value
+		case "vcs.time":
+			made = s.Value
 		}
 	}
-	return version, revision
+	return version, revision, made
 }

@@ -60,7 +60,7 @@ func readAll(ctx context.Context, r io.Reader) (data []byte, err error) {
 // Document is a whole document, with an optional TTL.
 type Document struct {
 	Body
-	TTL TTL `name:"ttl" placeholder:"SECONDS" help:"Put this ttl into the document (-1: it never expires)."`
+	TTL TTL `name:"ttl" placeholder:"TIME" help:"Put this ttl into the document: seconds, or a duration such as 90s, 12h or 7d (-1: it never expires)."`
 }
 
 func (d Document) read(ctx context.Context, streams output.Streams) ([]byte, error) {

@@ -127,7 +127,7 @@ func Fail(streams Streams, err error, asJSON bool) {
 	if asJSON && !errors.As(err, new(printedError)) {
 		_ = PrintJSON(streams.Out, Failure(err))
 	}
-	_, _ = fmt.Fprintln(streams.Err, "lapse: "+OneLine(err))
+	_, _ = fmt.Fprintln(streams.Err, streams.painted(streams.Err, red, "lapse:"), OneLine(err))
 }
 
 // FailureObject is an error as JSON.

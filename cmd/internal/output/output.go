@@ -11,38 +11,27 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"os"
 )
 
 // Streams are the standard streams of the process.
 type Streams struct {
 	In       io.Reader
 	Out, Err io.Writer
+	// Terminal reports whether one of them is a terminal; nil is for those of the system.
+	Terminal func(stream any) bool
 }
 
 // NoticeTerminal tells the user that the command reads from the terminal, if it does. Nothing
 // else would show that it waits.
 func (s Streams) NoticeTerminal(what string) {
-	if isTerminal(s.In) {
+	if s.isTerminal(s.In) {
 		_, _ = fmt.Fprintf(s.Err, "lapse: type %s and end with ctrl-D\n", what)
 	}
 }
 
 // Warn prints a warning on standard error.
-func (s Streams) Warn(text string) { _, _ = fmt.Fprintln(s.Err, "lapse: warning: "+text) }
-
-// isTerminal reports whether a stream is a terminal, as far as one can tell.
-func isTerminal(stream any) bool {
-	f, ok := stream.(*os.File)
-	if !ok {
-		return false
-	}
-	info, err := f.Stat()
-	if err != nil || info.Mode()&os.ModeCharDevice == 0 {
-		return false
-	}
-	null, err := os.Stat(os.DevNull) // also a character device
-	return err != nil || !os.SameFile(info, null)
+func (s Streams) Warn(text string) {
+	_, _ = fmt.Fprintln(s.Err, s.painted(s.Err, yellow, "lapse: warning:"), text)
 }
 
 // PrintJSON prints a value as JSON on one line. Of the documents in it, it changes only

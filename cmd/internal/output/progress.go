@@ -3,6 +3,7 @@ package output
 import (
 	"fmt"
 	"io"
+	"strings"
 	"sync"
 	"time"
 )
@@ -20,9 +21,13 @@ type Progress struct {
 	open bool // the line on the terminal has no newline yet
 }
 
-// StartProgress starts to show the progress, if w is a terminal or the user wants it.
-func StartProgress(w io.Writer, wanted bool, every time.Duration, shown func() string) *Progress {
-	p := &Progress{w: w, terminal: isTerminal(w), shown: shown, stop: make(chan struct{}), stopped: make(chan struct{})}
+// StartProgress starts to show the progress on standard error, if that is a terminal or the user
+// wants it.
+func StartProgress(streams Streams, wanted bool, every time.Duration, shown func() string) *Progress {
+	p := &Progress{w: streams.Err, terminal: streams.ErrIsTerminal(), shown: shown, stop: make(chan struct{}), stopped: make(chan struct{})}
+	if p.terminal {
+		every = min(every, 200*time.Millisecond)
+	}
 	if !wanted && !p.terminal {
 		close(p.stopped)
 		return p
@@ -55,7 +60,8 @@ func (p *Progress) show() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.terminal {
-		_, _ = fmt.Fprintf(p.w, "\r\x1b[K%s", p.shown())
+		text := []rune(p.shown())
+		_, _ = fmt.Fprintf(p.w, "\r\x1b[K%s", string(text[:min(len(text), width(p.w)-1)])) // a line that wraps would stay
 		p.open = true
 		return
 	}
@@ -80,4 +86,26 @@ func (p *Progress) Line(text string) {
 		p.open = false
 	}
 	_, _ = fmt.Fprintln(p.w, text)
+}
+
+// Bar is one line about work of which the whole is known: how much of it is done, how many of its
+// parts, how many of them a second, and how long the rest will take at that rate. before is how much
+// was done when the time began.
+func Bar(what string, before, done, whole, parts int64, elapsed time.Duration) string {
+	const width = 24
+	share := 1.0
+	if whole > 0 {
+		share = min(1, float64(done)/float64(whole))
+	}
+	full := int(share * width)
+	line := fmt.Sprintf("%s [%s%s] %3d%%", what, strings.Repeat("=", full), strings.Repeat(" ", width-full), int(share*100))
+	line += fmt.Sprintf("  %s", Grouped(parts))
+	if seconds := elapsed.Seconds(); seconds > 0 && done > before {
+		left := time.Duration(float64(max(0, whole-done)) / float64(done-before) * float64(elapsed))
+		line += fmt.Sprintf("  %s/s", Grouped(int64(float64(parts)/seconds)))
+		if done < whole {
+			line += fmt.Sprintf("  %s left", (left + time.Second).Truncate(time.Second))
+		}
+	}
+	return line
 }

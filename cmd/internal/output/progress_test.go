@@ -12,7 +12,7 @@ func TestProgress(t *testing.T) {
 	n := 0
 	shown := func() string { n++; return fmt.Sprintf("state %d", n) }
 
-	p := StartProgress(&out, false, time.Hour, shown)
+	p := StartProgress(Streams{Err: &out}, false, time.Hour, shown)
 	p.Line("an error")
 	p.End()
 	if got := out.String(); got != "an error\n" {
@@ -20,7 +20,7 @@ func TestProgress(t *testing.T) {
 	}
 
 	out.Reset()
-	p = StartProgress(&out, true, time.Hour, shown)
+	p = StartProgress(Streams{Err: &out}, true, time.Hour, shown)
 	p.Line("an error")
 	p.End()
 	if got := out.String(); got != "an error\nstate 1\n" {

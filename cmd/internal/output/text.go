@@ -106,3 +106,20 @@ func Bytes(n uint64) string {
 	}
 	return fmt.Sprintf("%.1f %s", value, unit)
 }
+
+// Grouped is a number with a comma between thousands.
+func Grouped(n int64) string {
+	text := strconv.FormatInt(n, 10)
+	for i := len(text) - 3; i > 0 && text[i-1] != '-'; i -= 3 {
+		text = text[:i] + "," + text[i:]
+	}
+	return text
+}
+
+// Documents is a number of documents, in words.
+func Documents(n int64) string {
+	if n == 1 {
+		return "1 document"
+	}
+	return Grouped(n) + " documents"
+}
