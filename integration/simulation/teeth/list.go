@@ -98,7 +98,7 @@ var teeth = []tooth{
 		`		s.Make(name)`},
 	{"settled-while-due", "G5 S9", "processor/internal/fold/collections.go",
 		"Epochs and old generations go while documents in them are due.",
-		`!c.Config.Building && c.Due > now && !due[c.Name]`,
+		`!c.Config.Building && c.due.at > now && !due[c.Name]`,
 		`!c.Config.Building && !due[c.Name]`},
 
 	// decide
@@ -156,16 +156,16 @@ var teeth = []tooth{
 		`	if m.Clock.Keep && live != nil && m.Op != wire.Patch {`},
 	{"deadline-lost-by-a-touch", "G3", "processor/internal/fold/clock.go",
 		"A touch takes the absolute deadline from a document.",
-		`	case m.Op == wire.Touch, m.Op == wire.Patch && !m.Clock.NamesTTL:`,
-		`	case m.Op == wire.Patch && !m.Clock.NamesTTL:`},
+		`	case m.Op == wire.Touch, m.Op == wire.Patch:`,
+		`	case m.Op == wire.Patch:`},
 	{"slide-of-any-version", "slideOnRead", "sink/service/slide.go",
 		"A touch for a read renews a version that somebody else has written since.",
 		`			wire.HeaderIfMatch: {etag}, wire.HeaderSlide: {"true"},`,
 		`			wire.HeaderSlide: {"true"},`},
 	{"absolute-deadline-slides", "slideOnRead", "ttlrules/clock.go",
 		"Reads touch documents with an absolute deadline.",
-		`c.Absolute == 0 && 10*(now-c.Begin())`,
-		`10*(now-c.Begin())`},
+		`c.Absolute == 0 && deadline`,
+		`deadline`},
 	{"slides-at-each-read", "slideOnRead", "ttlrules/clock.go",
 		"Reads touch a document more than ten times a TTL.",
 		`10*(now-c.Begin())`,
@@ -373,12 +373,12 @@ var teeth = []tooth{
 		return f.Last
 	}
 `, ``},
-	{"two-turns-in-the-queue", "G9 S11", "processor/internal/partition/turns.go",
+	{"two-turns-in-the-queue", "G9 S11", "processor/internal/partition/share.go",
 		"A partition that has had its turn holds up the others, which reap nothing.",
-		`	if !slices.Contains(t.queue, partition) {
-		t.queue = append(t.queue, partition)
+		`	if !slices.Contains(s.queue, partition) {
+		s.queue = append(s.queue, partition)
 	}`,
-		`	t.queue = append(t.queue, partition)`},
+		`	s.queue = append(s.queue, partition)`},
 
 	// recording, snapshot, reload, retention
 	{"removal-not-recorded", "R1", "processor/internal/partition/recording.go",
