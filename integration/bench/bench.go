@@ -32,6 +32,7 @@ type options struct {
 	body    int
 	shape   wire.Shape
 	masters int
+	warn    int
 }
 
 const (
@@ -92,6 +93,7 @@ func parseFlags(args []string, stderr io.Writer) (options, error) {
 	f.StringVar(&o.lapse, "lapse", "", "the lapse binary to run (default: built from ./cmd/lapse)")
 	f.BoolVar(&o.keep, "keep", false, "keep the servers' files and logs")
 	f.IntVar(&o.rate, "rate", 5000, "documents a second in the row lateness")
+	f.IntVar(&o.warn, "warn", 0, "seconds before its deadline at which lapse warns of each document in the rows lateness and due; 0 for no warnings")
 	f.IntVar(&o.shape.Shards, "shards", 1, "shards of lapse")
 	f.IntVar(&o.masters, "masters", 1, "Redis servers of lapse; more than one are a Redis Cluster")
 	f.IntVar(&o.shape.Partitions, "partitions", 0, "partitions of each shard (default: that of lapse)")

@@ -215,7 +215,7 @@ func (b *bench) openLapse(shape wire.Shape) sides.Opener {
 			return nil, err
 		}
 		s := &sides.Side{Lapse: l, Usage: l.Usage, Done: l.Stop}
-		if err := l.Configure(ctx, rig.Orders, -1); err != nil {
+		if err := l.ConfigureWarning(ctx, rig.Orders, -1, b.warn); err != nil {
 			l.Stop()
 			return nil, err
 		}

@@ -124,7 +124,7 @@ var teeth = []tooth{
 	{"warned-twice", "G3 W1", "processor/internal/fold/warn.go",
 		"A version that goes is warned of once more.",
 		`m.index != in || !m.end.Before(store.Place{Score: score, ID: key.ID}) {`,
-		`m.index != in {`},
+		`m.index != in || score < 0 {`},
 	{"warned-after-the-end", "G3 W2", "processor/internal/fold/decide.go",
 		"A version that expires late is warned of behind its event.",
 		`	d.leaves(key, v, x.At)

@@ -134,6 +134,11 @@ func (l *Lapse) Stop() {
 
 // Configure sets the default TTL of a collection, and waits for the outcome.
 func (l *Lapse) Configure(ctx context.Context, collection string, seconds int32) error {
+	return l.ConfigureWarning(ctx, collection, seconds, 0)
+}
+
+// ConfigureWarning is Configure, with a warning so many seconds before each deadline; none if it is 0.
+func (l *Lapse) ConfigureWarning(ctx context.Context, collection string, seconds int32, before int) error {
 	inbox := l.NATS.NC.NewInbox()
 	sub, err := l.NATS.NC.SubscribeSync(inbox)
 	if err != nil {
@@ -141,6 +146,9 @@ func (l *Lapse) Configure(ctx context.Context, collection string, seconds int32)
 	}
 	defer func() { _ = sub.Unsubscribe() }()
 	m := ConfigMessage(collection, seconds)
+	if before > 0 {
+		m.Data = fmt.Appendf(nil, `{"defaultTtl":%d,"warnBefore":[%d]}`, seconds, before)
+	}
 	m.Header = nats.Header{wire.HeaderReplyTo: {inbox}}
 	if _, err := l.NATS.JS.PublishMsg(ctx, m); err != nil {
 		return err
