@@ -17,7 +17,7 @@
 //	           clockguard.go; one inbox per partition: inbox.go; ticks: ticker.go
 //	fold       decodes messages, and decides: message, state and log time → outputs, outcomes,
 //	           changes; pure
-//	partition  owns one partition: examine.go, takeover.go, step.go, control.go, reap.go, finish.go
+//	partition  owns one partition: examine.go, takeover.go, step.go, control.go, reap.go, warn.go, finish.go
 //	announce   publishes each output once: announcer.go, published.go; checkpoints; outcomes
 //
 // Beside them, snapshot stores snapshots of partitions, retention orders them and truncates the
@@ -44,6 +44,8 @@
 //     lost: a client can read, and without a checkpoint the next owner reads more of the stream.
 //
 // A configuration or a drop goes the same way, in every partition and as a step of its own.
+// After a step the owner publishes the warnings that are due by then (partition/warn.go). They follow from
+// what is committed, so no commit comes after them; only a checkpoint waits for them.
 // If the log is silent when a document is due, feed appends a tick, and the owner steps
 // without messages. The steps of a takeover, and why they have that order, are at takeOver
 // in partition/takeover.go.
@@ -79,8 +81,8 @@
 //     Nobody applies the log over a gap in its middle before a person has decided (streams/gap.go).
 //
 // Types have invariants of their own: R of the recording and E of the examiner (partition), O of the
-// snapshots, T of the retention, C of the reader and I of the inbox (feed), A of the progress and K of
-// the collections (fold), N of the publications (announce), P of the stored partition (sink/store).
+// snapshots, T of the retention, C of the reader and I of the inbox (feed), A of the progress, K of
+// the collections and W of the warnings (fold), N of the publications (announce), P of the stored partition (sink/store).
 //
 // # A refused shard
 //
@@ -130,7 +132,8 @@
 //	due         past its deadline by log time, and not yet reaped
 //	reap        remove a due document, after its event was published
 //	event       the message that a document has expired
-//	output      what the log makes lapse publish: an event or a rejection
+//	warning     the message that a document will expire
+//	output      what the log makes lapse publish: an event, a warning or a rejection
 //	outcome     the answer to the client that has published a message
 //	publish     store an output in the stream of events
 //	commit      change the stored partition and its offset in one script

@@ -6,6 +6,7 @@
 //	document.go  documents as JSON: validated, read, patched; bytes that a patch does not change stay
 //	progress.go  how far the log is applied: [Progress], A1 to A4
 //	collections.go  what is known of each collection: [Collections], K1 to K4
+//	warn.go      which documents are to be warned of before they expire: W1 to W3
 //	duequeue.go  the documents that are due next: [DueQueue]
 //	decide.go    a [Decision] about some messages, and about due documents
 //	clock.go     what the headers of a write ask of its clock, and the limits of a ttl

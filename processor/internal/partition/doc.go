@@ -9,13 +9,14 @@
 //	step.go       reads the documents that a batch names, and decides
 //	control.go    decides about configurations and drops
 //	reap.go       looks up documents before they are due, and adds those that are
+//	warn.go       publishes the warnings that are due
 //	share.go      how much is reaped at once, beside the reads and writes that come
 //	finish.go     finishes every decision: verify, publish, commit, send outcomes
 //	settle.go     builds indexes, and ends what had to wait for due documents
 //	recording.go  takes a snapshot beside all that, and reload.go loads one after a takeover
 //	status.go     what the owners tell the rest of the process
 //
-// There is one pipeline: whatever a step decides goes through finish. There is one way to
+// There is one pipeline: whatever changes the stored partition goes through finish. There is one way to
 // recover: after any failure the owner forgets what it knew, and takes the partition over
 // as if from another process.
 //
