@@ -252,7 +252,6 @@ func (r *rig) rebuiltOrRefused(p *process) {
 // TestG7_LogTruncated: a log that begins after the offset is refused, at the start and
 // after a wipe. It fails if the reader begins at the beginning of the log instead.
 func TestG7_LogTruncated(t *testing.T) {
-	t.Parallel()
 	truncate := func(t *testing.T, r *rig) {
 		t.Helper()
 		log, err := r.js.Stream(t.Context(), prefix.LogStream())

@@ -34,7 +34,7 @@ func TestWarningToTheByte(t *testing.T) {
 	want := nats.Header{
 		"ce-specversion": {"1.0"}, "ce-type": {"lapse.document.expiring.v1"}, "ce-source": {"/lapse/1780000000456/collections/orders"},
 		"ce-subject": {token}, "ce-id": {"orders/" + token + "/42/expiring/60/1790000120123"}, "ce-time": {"2026-09-21T14:14:20.123Z"},
-		"content-type": {"application/json"}, "traceparent": {trace}, "ce-traceparent": {trace}, "Nats-Expected-Stream": {"LAPSE_EVENTS"},
+		"content-type": {"application/json"}, "ce-datacontenttype": {"application/json"}, "traceparent": {trace}, "ce-traceparent": {trace}, "Nats-Expected-Stream": {"LAPSE_EVENTS"},
 		"Nats-Expected-Last-Subject-Sequence": {"0"}, "Nats-Expected-Last-Subject-Sequence-Subject": {"lapse.fence.0"},
 	}
 	for _, added := range []string{"Nats-Stream", "Nats-Subject", "Nats-Sequence", "Nats-Time-Stamp"} {

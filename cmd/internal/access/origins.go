@@ -73,7 +73,7 @@ func Preflight(w http.ResponseWriter, r *http.Request) bool {
 	}
 	header := w.Header()
 	header.Set("Access-Control-Allow-Methods", header.Get("Allow"))
-	header.Set("Access-Control-Allow-Headers", "Authorization, Content-Type, If-Match, If-None-Match, Idempotency-Key, Prefer, Last-Event-ID, Lapse-Expires-At, Lapse-Clock, Lapse-Target, traceparent")
+	header.Set("Access-Control-Allow-Headers", "Authorization, Content-Type, If-Match, If-None-Match, Idempotency-Key, Prefer, Last-Event-ID, Lapse-Expires-At, Lapse-Not-After, Lapse-Clock, Lapse-Target, traceparent")
 	header.Set("Access-Control-Max-Age", "600") // seconds
 	w.WriteHeader(http.StatusNoContent)
 	return true

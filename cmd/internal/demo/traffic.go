@@ -43,7 +43,7 @@ func newTraffic(ctx context.Context, c *client.Client) (*traffic, error) {
 	t.carts, _ = client.Open[document](c, "carts") // the names are valid
 	t.sessions, _ = client.Open[document](c, "sessions")
 	t.readings, _ = client.Open[json.RawMessage](c, "readings")
-	if _, err := t.carts.Configure(ctx, client.Config{DefaultTTL: cartTTL}); err != nil {
+	if _, err := t.carts.Configure(ctx, client.Config{DefaultTTL: cartTTL, WarnBefore: []time.Duration{cartTTL / 3}}); err != nil {
 		return nil, err
 	}
 	if _, err := t.sessions.Configure(ctx, client.Config{DefaultTTL: client.Never}); err != nil {
