@@ -1,6 +1,7 @@
 package check
 
 import (
+	"fmt"
 	"maps"
 	"os"
 	"path/filepath"
@@ -50,7 +51,7 @@ func template(t *testing.T, v map[string]any) (map[string]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	return engine.Engine{Strict: true}.Render(c, all)
+	return engine.Engine{Strict: true}.RenderWithContext(t.Context(), c, all)
 }
 
 // renderChart renders the chart and decodes its documents as those of kustomize.
@@ -266,5 +267,24 @@ func TestRedisManifest(t *testing.T) {
 	}
 	if !at[filepath.Dir(c.Args[1])] || !at["/data"] {
 		t.Errorf("redis-server runs with %v, and the pod has %v", c.Args, at)
+	}
+}
+
+// TestNATSValues: the values for NATS's chart promise what deploy/nats/nats.conf does.
+func TestNATSValues(t *testing.T) {
+	var v struct{ Config map[string]any }
+	if err := yaml.Unmarshal([]byte(read(t, deploy, "helm/nats.yaml")), &v); err != nil {
+		t.Fatal(err)
+	}
+	values, conf := fmt.Sprint(v.Config), read(t, deploy, "nats/nats.conf")
+	for ours, theirs := range map[string]string{
+		"sync_interval: always":   "sync_interval:always",
+		"max_payload: 1MiB":       "max_payload:<< 1MiB >>",
+		"max_file_store: 20GiB":   "size:20Gi",
+		`include "accounts.conf"`: "$include:accounts.conf",
+	} {
+		if !strings.Contains(conf, ours) || !strings.Contains(values, theirs) {
+			t.Errorf("nats.conf has to have %s, and the values %s:\n%s", ours, theirs, values)
+		}
 	}
 }
