@@ -2,10 +2,12 @@ package check
 
 import (
 	"fmt"
+	"maps"
 	"net/http"
 	"net/url"
 	"os"
 	"path/filepath"
+	"reflect"
 	"regexp"
 	"slices"
 	"strings"
@@ -13,6 +15,7 @@ import (
 
 	monitoring "github.com/prometheus-operator/prometheus-operator/pkg/apis/monitoring/v1"
 	apps "k8s.io/api/apps/v1"
+	autoscaling "k8s.io/api/autoscaling/v2"
 	core "k8s.io/api/core/v1"
 	networking "k8s.io/api/networking/v1"
 	policy "k8s.io/api/policy/v1"
@@ -25,7 +28,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// manifests are what kustomize renders, by kind: no folder has two of a kind.
+// manifests are what kustomize or Helm renders, by kind: nothing has two of a kind.
 type manifests struct {
 	Deployment          *apps.Deployment
 	Service             *core.Service
@@ -35,6 +38,9 @@ type manifests struct {
 	PodDisruptionBudget *policy.PodDisruptionBudget
 	NetworkPolicy       *networking.NetworkPolicy
 	PodMonitor          *monitoring.PodMonitor
+	ServiceMonitor      *monitoring.ServiceMonitor
+	Autoscaler          *autoscaling.HorizontalPodAutoscaler
+	StatefulSet         *apps.StatefulSet
 }
 
 // render renders a folder of deploy/kustomize, with the secrets of deploy/secrets in the
@@ -58,40 +64,51 @@ func render(t *testing.T, folder string) *manifests {
 	if err != nil {
 		t.Fatal(err)
 	}
-	m, seen := &manifests{}, map[string]bool{}
+	m := &manifests{}
 	for _, resource := range rendered.Resources() {
 		text, err := resource.AsYAML()
 		if err != nil {
 			t.Fatal(err)
 		}
-		kind := resource.GetApiVersion() + " " + resource.GetKind()
-		if seen[kind] {
-			t.Fatalf("there are two documents of the kind %s", kind)
-		}
-		seen[kind] = true
-		into := map[string]any{
-			"apps/v1 Deployment":                  &m.Deployment,
-			"v1 Service":                          &m.Service,
-			"v1 ConfigMap":                        &m.ConfigMap,
-			"v1 Secret":                           &m.Secret,
-			"v1 Namespace":                        &m.Namespace,
-			"policy/v1 PodDisruptionBudget":       &m.PodDisruptionBudget,
-			"networking.k8s.io/v1 NetworkPolicy":  &m.NetworkPolicy,
-			"monitoring.coreos.com/v1 PodMonitor": &m.PodMonitor,
-		}[kind]
-		if into == nil {
-			t.Fatalf("the test does not know the kind %s:\n%s", kind, text)
-		}
-		// As the API server does it. The strict mode of package yaml ignores case.
-		asJSON, err := yaml.YAMLToJSONStrict(text)
-		if err != nil {
-			t.Fatalf("%s: %v\n%s", kind, err, text)
-		}
-		if unknown, err := strict.UnmarshalStrict(asJSON, into); err != nil || len(unknown) > 0 {
-			t.Fatalf("%s: %v %v\n%s", kind, err, unknown, text)
-		}
+		m.decode(t, text)
 	}
 	return m
+}
+
+// decode decodes a document into the field for its kind.
+func (m *manifests) decode(t *testing.T, text []byte) {
+	t.Helper()
+	var kind meta.TypeMeta
+	if err := yaml.Unmarshal(text, &kind); err != nil {
+		t.Fatalf("%v\n%s", err, text)
+	}
+	into := map[meta.TypeMeta]any{
+		{APIVersion: "apps/v1", Kind: "Deployment"}:                      &m.Deployment,
+		{APIVersion: "apps/v1", Kind: "StatefulSet"}:                     &m.StatefulSet,
+		{APIVersion: "v1", Kind: "Service"}:                              &m.Service,
+		{APIVersion: "v1", Kind: "ConfigMap"}:                            &m.ConfigMap,
+		{APIVersion: "v1", Kind: "Secret"}:                               &m.Secret,
+		{APIVersion: "v1", Kind: "Namespace"}:                            &m.Namespace,
+		{APIVersion: "policy/v1", Kind: "PodDisruptionBudget"}:           &m.PodDisruptionBudget,
+		{APIVersion: "networking.k8s.io/v1", Kind: "NetworkPolicy"}:      &m.NetworkPolicy,
+		{APIVersion: "monitoring.coreos.com/v1", Kind: "PodMonitor"}:     &m.PodMonitor,
+		{APIVersion: "monitoring.coreos.com/v1", Kind: "ServiceMonitor"}: &m.ServiceMonitor,
+		{APIVersion: "autoscaling/v2", Kind: "HorizontalPodAutoscaler"}:  &m.Autoscaler,
+	}[kind]
+	if into == nil {
+		t.Fatalf("the test does not know the kind %v:\n%s", kind, text)
+	}
+	if !reflect.ValueOf(into).Elem().IsNil() {
+		t.Fatalf("there are two documents of the kind %v", kind)
+	}
+	// As the API server does it. The strict mode of package yaml ignores case.
+	asJSON, err := yaml.YAMLToJSONStrict(text)
+	if err != nil {
+		t.Fatalf("%v: %v\n%s", kind, err, text)
+	}
+	if unknown, err := strict.UnmarshalStrict(asJSON, into); err != nil || len(unknown) > 0 {
+		t.Fatalf("%v: %v %v\n%s", kind, err, unknown, text)
+	}
 }
 
 func overlays(t *testing.T) (names []string) {
@@ -106,11 +123,14 @@ func overlays(t *testing.T) (names []string) {
 	return names
 }
 
-// everyFolder runs a test on the base and on each overlay.
+// everyFolder runs a test on the base, on each overlay, and on the chart with each set of values.
 func everyFolder(t *testing.T, test func(t *testing.T, m *manifests)) {
 	t.Run("base", func(t *testing.T) { test(t, render(t, "base")) })
 	for _, overlay := range overlays(t) {
 		t.Run(overlay, func(t *testing.T) { test(t, render(t, "overlays/"+overlay)) })
+	}
+	for _, set := range chartValues {
+		t.Run("chart with "+set, func(t *testing.T) { test(t, renderChart(t, set)) })
 	}
 }
 
@@ -141,6 +161,11 @@ func TestSelectorsSelectLapse(t *testing.T) {
 		check("Service", &meta.LabelSelector{MatchLabels: m.Service.Spec.Selector})
 		if m.PodMonitor != nil {
 			check("PodMonitor", &m.PodMonitor.Spec.Selector)
+		}
+		if s := m.ServiceMonitor; s != nil {
+			if selector, err := meta.LabelSelectorAsSelector(&s.Spec.Selector); err != nil || selector.Empty() || !selector.Matches(labels.Set(m.Service.Labels)) {
+				t.Errorf("ServiceMonitor selects %v, and the Service has %v: %v", selector, m.Service.Labels, err)
+			}
 		}
 		for _, c := range m.pod().TopologySpreadConstraints {
 			check("spread over "+c.TopologyKey, c.LabelSelector)
@@ -203,6 +228,13 @@ func TestPortsMatch(t *testing.T) {
 				}
 			}
 		}
+		if m.ServiceMonitor != nil {
+			for _, e := range m.ServiceMonitor.Spec.Endpoints {
+				if e.Port != m.Service.Spec.Ports[0].Name {
+					t.Errorf("Prometheus scrapes the port %v of the service", e.Port)
+				}
+			}
+		}
 	})
 }
 
@@ -221,6 +253,11 @@ func TestProbedPathsExist(t *testing.T) {
 		}
 		if m.PodMonitor != nil {
 			for _, e := range m.PodMonitor.Spec.PodMetricsEndpoints {
+				paths[e.Path] = true
+			}
+		}
+		if m.ServiceMonitor != nil {
+			for _, e := range m.ServiceMonitor.Spec.Endpoints {
 				paths[e.Path] = true
 			}
 		}
@@ -247,12 +284,11 @@ func TestManifestsStartLapse(t *testing.T) {
 		}
 		mounted, used := map[string]bool{}, map[string]bool{}
 		for _, v := range m.pod().Volumes {
-			if v.Secret.SecretName != m.Secret.Name {
-				t.Errorf("the volume %s is the secret %s, not %s", v.Name, v.Secret.SecretName, m.Secret.Name)
-			}
 			for _, mount := range c.VolumeMounts {
-				for key := range m.Secret.Data {
-					mounted[mount.MountPath+"/"+key] = mount.Name == v.Name
+				for _, key := range m.keys(t, v) {
+					if mount.Name == v.Name {
+						mounted[mount.MountPath+"/"+key] = true
+					}
 				}
 			}
 		}
@@ -268,6 +304,23 @@ func TestManifestsStartLapse(t *testing.T) {
 		}
 		accepts(t, "serve", m.ConfigMap.Data)
 	})
+}
+
+// keys are the files of a volume: those that it lists, as in the chart, which has no Secret, or all
+// of the Secret.
+func (m *manifests) keys(t *testing.T, v core.Volume) []string {
+	t.Helper()
+	if m.Secret == nil {
+		var keys []string
+		for _, item := range v.Secret.Items {
+			keys = append(keys, item.Path)
+		}
+		return keys
+	}
+	if v.Secret.SecretName != m.Secret.Name {
+		t.Errorf("the volume %s is the secret %s, not %s", v.Name, v.Secret.SecretName, m.Secret.Name)
+	}
+	return slices.Collect(maps.Keys(m.Secret.Data))
 }
 
 // TestPodsAreRestricted: the pods fit the Pod Security Standard "restricted", run as the user
@@ -305,7 +358,15 @@ func TestPodsAreRestricted(t *testing.T) {
 // goes on while no pod is ready. A pod has more time to end than lapse needs.
 func TestPodsSurviveMaintenance(t *testing.T) {
 	everyFolder(t, func(t *testing.T, m *manifests) {
-		replicas, pdb, rolling := int(*m.Deployment.Spec.Replicas), m.PodDisruptionBudget.Spec, m.Deployment.Spec.Strategy.RollingUpdate
+		pdb, rolling := m.PodDisruptionBudget.Spec, m.Deployment.Spec.Strategy.RollingUpdate
+		pods := m.Deployment.Spec.Replicas
+		if m.Autoscaler != nil {
+			if pods != nil {
+				t.Error("each upgrade would undo what the autoscaler has set")
+			}
+			pods = m.Autoscaler.Spec.MinReplicas
+		}
+		replicas := int(*pods)
 		if replicas < 2 || pdb.MaxUnavailable.IntValue() < 1 || pdb.MaxUnavailable.IntValue() >= replicas || pdb.MinAvailable != nil {
 			t.Errorf("of %d pods %v may be away", replicas, pdb.MaxUnavailable)
 		}
