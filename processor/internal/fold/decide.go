@@ -247,15 +247,12 @@ func storedTTL(body []byte) ttlrules.TTL {
 func (d *Decision) expire(key Key, v Version, x ttlrules.Expiry) {
 	d.leaves(key, v, x.At)
 	d.Expired++
-	omitted := d.catalog.Config(key.Collection).OmitsDocument(x)
-	if omitted {
-		v.Body = nil
-	}
+	document, omitted := d.document(key, v, x)
 	d.Outputs = append(d.Outputs, Output{
 		Message: events.Expired(d.limits.Log, wire.Event{
 			ID:         key.ID,
 			Collection: CollectionName(key.Collection),
-			Document:   v.Body,
+			Document:   document,
 			Omitted:    omitted,
 			Etag:       wire.Etag(v.Header.Etag),
 			Ts:         wire.Time(v.Header.Ts),
@@ -265,6 +262,15 @@ func (d *Decision) expire(key Key, v Version, x ttlrules.Expiry) {
 		Seq: x.Seq,
 		At:  x.At,
 	})
+}
+
+// document is the document of an event or a warning; or omitted reports that the collection's
+// configuration, as it was at that instant, leaves it out.
+func (d *Decision) document(key Key, v Version, x ttlrules.Expiry) (body []byte, omitted bool) {
+	if d.catalog.Config(key.Collection).OmitsDocument(x) {
+		return nil, true
+	}
+	return v.Body, false
 }
 
 // Reject adds the rejection of a message, which takes no effect. There is none of a touch that lapse

@@ -117,12 +117,12 @@ func (d *Decision) Warn(s *Collections, name string, ranges []store.Slice, found
 			}
 		}
 		m.next = f.Next
-		if m.end = store.AfterAll(ranges[i].UpTo); f.Next <= ranges[i].UpTo && len(f.IDs) > 0 {
-			last := len(f.IDs) - 1
+		switch last := len(f.IDs) - 1; {
+		case f.Next > ranges[i].UpTo:
+			m.end = store.AfterAll(ranges[i].UpTo)
+		case last >= 0: // the rest of the slice comes next
 			m.end.Score, _ = f.Documents[last].Header.Clock().Score()
 			m.end.ID = f.IDs[last]
-		} else if f.Next <= ranges[i].UpTo {
-			m.end = ranges[i].After // there was no room for any
 		}
 	}
 	s.refresh(c)
@@ -172,15 +172,12 @@ func (d *Decision) leaves(key Key, v Version, at int64) {
 // warning says so.
 func (d *Decision) warn(key Key, v Version, w Warning) {
 	d.Warned++
-	omitted := d.catalog.Config(key.Collection).OmitsDocument(ttlrules.Expiry{At: w.At})
-	if omitted {
-		v.Body = nil
-	}
+	document, omitted := d.document(key, v, ttlrules.Expiry{At: w.At})
 	d.Outputs = append(d.Outputs, Output{
 		Message: events.Expiring(d.limits.Log, wire.Expiring{
 			ID:         key.ID,
 			Collection: CollectionName(key.Collection),
-			Document:   v.Body,
+			Document:   document,
 			Omitted:    omitted,
 			Etag:       wire.Etag(v.Header.Etag),
 			Ts:         wire.Time(v.Header.Ts),

@@ -22,8 +22,8 @@ func (p *Partition) nextWarning() int64 {
 }
 
 // warn publishes warnings of documents of one collection, a chunk of those that are due by the log time.
-// It commits nothing: they are outputs of what is committed already, and the next checkpoint, which is
-// stored when none is left, is behind them. worked reports whether it had to look.
+// It commits nothing, because they follow from what is committed already. No checkpoint is stored while
+// some are left. worked reports whether any may have been due.
 func (p *Partition) warn(ctx context.Context) (worked bool, err error) {
 	now := p.progress.Watermark()
 	name, slices := p.collections.ToWarn(now)
