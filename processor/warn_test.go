@@ -133,29 +133,39 @@ func TestG3_WarningsOfAChange(t *testing.T) {
 }
 
 // TestG3_WarningsWhoseInstantIsOneForAll: more documents than one look takes are to be warned of at the
-// same instant. Each is, once, although the owner dies after each chunk, or comes so late that they have
-// expired.
+// same instant. Each is, once, although the owner dies between chunks, after steps that have committed a
+// later log time, or comes so late that they have expired.
+//
+// It fails if a takeover goes on from the log time that is committed, and not from the checkpoint.
 func TestG3_WarningsWhoseInstantIsOneForAll(t *testing.T) {
 	for _, late := range []bool{false, true} {
 		t.Run(fmt.Sprintf("late %v", late), func(t *testing.T) {
 			onBoth(t, func(t *testing.T, r *rig) {
 				p := r.run()
-				r.config("c", `{"defaultTtl":3600,"warnBefore":[1]}`)
+				r.config("c", `{"defaultTtl":3600,"warnBefore":[5]}`)
 				const n = 3000
-				at := wire.Time(time.Now().UnixMilli() + 6000)
+				at := wire.Time(time.Now().UnixMilli() + 9000)
 				for i := range n {
 					r.sendMsgAsync(&nats.Msg{Subject: prefix.Write(wire.Upsert, "c", fmt.Sprint(i)), Data: []byte(`{}`), Header: nats.Header{wire.HeaderExpiresAt: {at.String()}}})
 				}
 				r.flush()
 				r.caughtUp(p)
 				p.stop(t)
-				from := int64(at) - 1000
+				from, point := int64(at)-5000, crash.AfterWarn
 				if late {
-					from = int64(at)
+					from, point = int64(at), crash.AfterPublish // they go with the events
 				}
 				eventually(t, "they are due to be warned of", func() bool { return time.Now().UnixMilli() > from })
-				for range 4 {
-					<-r.start(dies(crash.AfterWarn, 3)).done
+				for range 2 {
+					for i := range 20 { // a step of each partition commits log time, which is past the warnings
+						r.sendAsync(prefix.Write(wire.Upsert, "others", fmt.Sprint(i)), `{}`)
+					}
+					r.flush()
+					select {
+					case <-r.start(dies(point, 3)).done:
+					case <-time.After(limit):
+						t.Fatal("no owner has died between chunks")
+					}
 				}
 				p = r.run()
 				eventually(t, "they have expired", func() bool { return time.Now().UnixMilli() > int64(at) })

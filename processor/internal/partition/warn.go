@@ -46,6 +46,9 @@ func (p *Partition) warn(ctx context.Context) (worked bool, err error) {
 			p.judge()
 		}
 	}
+	if d.Warned == 0 {
+		return true, nil
+	}
 	return true, p.shared.Hook.At(crash.AfterWarn)
 }
 
