@@ -17,6 +17,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/seed18712806/lapse/integration/harness/child"
+	"github.com/seed18712806/lapse/integration/harness/poll"
 	"github.com/seed18712806/lapse/integration/harness/programs"
 )
 
@@ -294,5 +295,5 @@ func (p *Process) ended() error {
 	if p.Running() {
 		return nil
 	}
-	return fmt.Errorf("%s has ended with code %d", p.name, p.WaitEnded())
+	return poll.Hopeless(fmt.Errorf("%s has ended with code %d", p.name, p.WaitEnded()))
 }

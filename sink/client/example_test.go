@@ -260,7 +260,9 @@ func ExampleCollection_OnExpired() {
 	}, client.Concurrency(1), client.Since(time.Time{}), client.Backoff(10*time.Millisecond, time.Second))
 	check(err)
 
-	// Output:
+	// Events of different documents come in any order.
+
+	// Unordered output:
 	// fine after 1h0m0s, attempt 1
 	// later after 1h0m0s, attempt 2
 }

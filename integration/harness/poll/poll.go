@@ -16,6 +16,13 @@ const (
 	share   = 4
 )
 
+// Hopeless marks an error after which trying again cannot help: [Until] returns it at once.
+func Hopeless(err error) error { return &hopeless{err} }
+
+type hopeless struct{ error }
+
+func (h *hopeless) Unwrap() error { return h.error }
+
 // Until calls try until it succeeds. After the limit, or when ctx is done, it returns the
 // last error. The context that it gives to try ends with the limit.
 func Until(ctx context.Context, limit time.Duration, try func(context.Context) error) error {
@@ -29,6 +36,9 @@ func Until(ctx context.Context, limit time.Duration, try func(context.Context) e
 		err := try(ctx)
 		if err == nil {
 			return nil
+		}
+		if _, is := errors.AsType[*hopeless](err); is {
+			return err
 		}
 		if ctx.Err() != nil && last != nil {
 			err = last // the reason, which the error of an expired context hides
