@@ -276,7 +276,8 @@ func TestProtocolAsRedis(t *testing.T) {
 		// Redis tells everybody which commands it has.
 		const noauth = "-NOAUTH Authentication required.\r\n"
 		ours, theirs = known.ReplaceAllString(ours, noauth), known.ReplaceAllString(theirs, noauth)
-		if web.MatchString(sent) { // Redis may not send the replies to commands before it
+		theirs = strings.ReplaceAll(theirs, "HELLO <proto> AUTH", "HELLO AUTH") // Redis 8 words it so
+		if web.MatchString(sent) {                                              // Redis may not send the replies to commands before it
 			ours = ours[:min(len(ours), len(theirs))]
 		}
 		if ours != theirs {

@@ -75,7 +75,7 @@ func TestScripts(t *testing.T) {
 			`redis.call('NONE')`:                                               "ERR ",
 			`left = 1`:                                                         "ERR ",
 			`return left`:                                                      "ERR ",
-			`return os`:                                                        "ERR ",
+			`return os.execute('true')`:                                        "ERR ",
 			`return dofile`:                                                    "ERR ",
 			`error('so')`:                                                      "ERR ",
 			`return (`:                                                         "ERR Error compiling script",

@@ -20,7 +20,7 @@ import (
 // about each command at the start.
 func clusterClient(o *redis.ClusterOptions, poolSize int, readOnly bool) *redis.ClusterClient {
 	o.ReadOnly, o.DisableRoutingPolicies = readOnly, true
-	o.MaxRetries, o.ContextTimeoutEnabled, o.DialerRetries = -1, true, 1
+	o.MaxRetries, o.ContextTimeoutEnabled, o.DialerRetries, o.DisableIdentity = -1, true, 1, true
 	o.DialTimeout = cmp.Or(o.DialTimeout, dialTimeout)
 	o.ReadTimeout = cmp.Or(o.ReadTimeout, answerTimeout)
 	o.WriteTimeout = cmp.Or(o.WriteTimeout, answerTimeout)
