@@ -138,7 +138,7 @@ func RedisClient(t testing.TB, address string) *redis.Client {
 
 func redisOptions(address string) *redis.Options {
 	return &redis.Options{
-		Addr: address, MaxRetries: -1, ContextTimeoutEnabled: true,
+		Addr: address, MaxRetries: -1, ContextTimeoutEnabled: true, DisableIdentity: true,
 		DialTimeout: 10 * time.Second, ReadTimeout: 10 * time.Second, WriteTimeout: 10 * time.Second,
 	}
 }
