@@ -73,7 +73,7 @@ func TestSizeOfADocument(t *testing.T) {
 				atLeast, max float64 // beside the body
 			}{
 				{"the log", logAfter - logBefore, 50, 80},
-				{"Redis", redisAfter - redisBefore, 170, 280},
+				{"Redis", redisAfter - redisBefore, 160, 280},
 				{"the stream of events", events, 540, 620},
 			} {
 				beside := size.bytes/documents - float64(body)
