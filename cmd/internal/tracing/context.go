@@ -1,9 +1,6 @@
 package tracing
 
 import (
-	"context"
-	"encoding/binary"
-	"math/rand/v2"
 	"strconv"
 
 	otel "go.opentelemetry.io/otel/trace"
@@ -27,32 +24,4 @@ func remote(traceparent string) otel.SpanContext {
 // traceparent names a span.
 func traceparent(s otel.SpanContext) string {
 	return "00-" + s.TraceID().String() + "-" + s.SpanID().String() + "-" + s.TraceFlags().String()
-}
-
-// linked is the key under which a context has the trace to which a new trace has a link.
-type linked struct{}
-
-// ids makes the ids of spans. The trace of an event ends as that of its write does. A sampler that
-// takes a share of all traces (traceidratio) decides by the end of the id, so it takes both or neither.
-type ids struct{}
-
-// NewIDs implements the IDGenerator of the SDK.
-func (g ids) NewIDs(ctx context.Context) (t otel.TraceID, s otel.SpanID) {
-	for !t.IsValid() {
-		binary.NativeEndian.PutUint64(t[:8], rand.Uint64())
-		if of, ok := ctx.Value(linked{}).(otel.TraceID); ok {
-			copy(t[8:], of[8:])
-		} else {
-			binary.NativeEndian.PutUint64(t[8:], rand.Uint64())
-		}
-	}
-	return t, g.NewSpanID(ctx, t)
-}
-
-// NewSpanID implements the IDGenerator of the SDK.
-func (ids) NewSpanID(context.Context, otel.TraceID) (s otel.SpanID) {
-	for !s.IsValid() {
-		binary.NativeEndian.PutUint64(s[:], rand.Uint64())
-	}
-	return s
 }

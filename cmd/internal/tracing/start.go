@@ -50,12 +50,13 @@ func Start(ctx context.Context, opts Options) (*Tracer, error) {
 	if err := opts.Metrics.Register(e.spans); err != nil {
 		return nil, err
 	}
-	provider := sdk.NewTracerProvider(sdk.WithResource(described), sdk.WithIDGenerator(ids{}),
-		sdk.WithSpanProcessor(e.behind(sdk.NewBatchSpanProcessor(e))))
+	shared := []sdk.TracerProviderOption{sdk.WithResource(described), sdk.WithSpanProcessor(e.behind(sdk.NewBatchSpanProcessor(e)))}
+	const scope = "github.com/seed18712806/lapse"
+	provider := sdk.NewTracerProvider(shared...) // its sampler is that of the environment
 	opts.Logger.Info("tracing", slog.String("endpoint", credentials.RedactURLs(endpoint)))
 	return &Tracer{
 		prefix: string(opts.Prefix) + ".", provider: provider, exporter: e, log: opts.Logger,
-		tracer: provider.Tracer("github.com/seed18712806/lapse"),
+		tracer: provider.Tracer(scope), sampled: sdk.NewTracerProvider(append(shared, sdk.WithSampler(sdk.AlwaysSample()))...).Tracer(scope),
 	}, nil
 }
 

@@ -50,6 +50,7 @@ type Options struct {
 type Tracer struct {
 	prefix   string // of subjects, with the dot
 	tracer   otel.Tracer
+	sampled  otel.Tracer // whose spans are all sampled
 	provider *sdk.TracerProvider
 	exporter *exporter
 	log      *slog.Logger
@@ -69,20 +70,22 @@ func (t *Tracer) Close() {
 // Record records a span of the processor, or of a read over NATS. It is a [trace.Recorder].
 func (t *Tracer) Record(s trace.Span) {
 	parent := remote(s.Parent)
-	ctx, kind, operation := otel.ContextWithRemoteSpanContext(context.Background(), parent), otel.SpanKindServer, semconv.MessagingOperationTypeProcess
+	ctx, tracer := otel.ContextWithRemoteSpanContext(context.Background(), parent), t.tracer
+	kind, operation := otel.SpanKindServer, semconv.MessagingOperationTypeProcess
 	var links []otel.Link
 	switch s.Kind {
 	case trace.Write:
 		kind = otel.SpanKindConsumer
 	case trace.Event:
-		if !parent.IsSampled() {
+		// The sampler decides on the event as on its write. It is asked with a span that never ends.
+		if _, asks := tracer.Start(ctx, ""); !asks.SpanContext().IsSampled() {
 			return
 		}
-		ctx, links = context.WithValue(context.Background(), linked{}, parent.TraceID()), []otel.Link{{SpanContext: parent}}
+		ctx, tracer, links = context.Background(), t.sampled, []otel.Link{{SpanContext: parent}}
 		kind, operation = otel.SpanKindProducer, semconv.MessagingOperationTypeSend
 	}
 	template, verb := t.prefix+s.Subject, operation.Value.AsString()
-	_, span := t.tracer.Start(ctx, verb+" "+template, otel.WithTimestamp(s.Began), otel.WithSpanKind(kind), otel.WithLinks(links...))
+	_, span := tracer.Start(ctx, verb+" "+template, otel.WithTimestamp(s.Began), otel.WithSpanKind(kind), otel.WithLinks(links...))
 	if span.IsRecording() {
 		span.SetAttributes(
 			semconv.MessagingSystemKey.String("nats"), operation, semconv.MessagingOperationName(verb),

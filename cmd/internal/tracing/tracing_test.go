@@ -88,7 +88,7 @@ func TestSpans(t *testing.T) {
 // The sampler of the environment decides. By default it does as the client did; and an event is taken
 // where its write was, also of a share of all traces.
 func TestSampler(t *testing.T) {
-	for sampler, want := range map[string]int{"": 1, "always_off": 0, "parentbased_always_off": 1} {
+	for sampler, want := range map[string]int{"": 1, "always_off": 0, "parentbased_always_off": 1, "always_on": 2} {
 		c := startCollector(t)
 		t.Setenv("OTEL_TRACES_SAMPLER", sampler)
 		t.Setenv("OTEL_SERVICE_NAME", "other")
@@ -100,7 +100,10 @@ func TestSampler(t *testing.T) {
 		}
 		tracer.Close()
 		if n := len(c.received()[writeName]); n != 2*want {
-			t.Errorf("%q: %d spans of 2 sampled writes, want %d", sampler, n, 2*want)
+			t.Errorf("%q: %d spans of 2 sampled and 2 other writes, want %d", sampler, n, 2*want)
+		}
+		if n := len(c.received()[eventName]); n != want {
+			t.Errorf("%q: %d spans of a sampled and another event, want %d", sampler, n, want)
 		}
 		if want > 0 && c.resource["service.name"] != "other" {
 			t.Errorf("the resource is %v", c.resource)
@@ -203,6 +206,8 @@ func TestCollectorIsAway(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Setenv("OTEL_EXPORTER_OTLP_ENDPOINT", endpoint)
 			t.Setenv("OTEL_BSP_MAX_QUEUE_SIZE", "100")
+			t.Setenv("OTEL_EXPORTER_OTLP_TIMEOUT", "600000") // nothing but the end interrupts an export
+			t.Setenv("OTEL_BSP_EXPORT_TIMEOUT", "600000")
 			tracer, log, metrics := start(t)
 			const all = 10_000
 			began := time.Now()
@@ -228,6 +233,25 @@ func TestCollectorIsAway(t *testing.T) {
 			})
 			if log.count("spans cannot be exported") != 1 || name == "down" && log.count("connection refused") != 1 || strings.Contains(log.text.String(), "OpenTelemetry") {
 				t.Errorf("logged:\n%s", log.text.String())
+			}
+		})
+	}
+}
+
+// BenchmarkRecord shows what a span costs whoever records it.
+func BenchmarkRecord(b *testing.B) {
+	c := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+	defer c.Close()
+	b.Setenv("OTEL_EXPORTER_OTLP_ENDPOINT", c.URL)
+	tracer, _, _ := start(b)
+	defer tracer.Close()
+	other := write
+	other.Parent = unsampled
+	for name, s := range map[string]trace.Span{"write": write, "unsampled write": other, "event": event, "read": read} {
+		b.Run(name, func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				tracer.Record(s)
 			}
 		})
 	}
