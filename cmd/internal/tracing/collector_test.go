@@ -105,8 +105,8 @@ func attributes(list []*common.KeyValue) map[string]string {
 	return all
 }
 
-// context names a span as a traceparent does.
-func context(trace, span []byte) string {
+// traceparent names a span as a traceparent does.
+func traceparent(trace, span []byte) string {
 	return "00-" + hex.EncodeToString(trace) + "-" + hex.EncodeToString(span) + "-01"
 }
 

@@ -1,7 +1,7 @@
 package tracing_test
 
 import (
-	ctx "context"
+	"context"
 	"encoding/json"
 	"io"
 	"log/slog"
@@ -35,7 +35,7 @@ type lapse struct {
 func serveLapse(t *testing.T) *lapse {
 	t.Helper()
 	ready := filepath.Join(t.TempDir(), "ready")
-	running, stop := ctx.WithCancel(ctx.Background())
+	running, stop := context.WithCancel(context.Background())
 	l := &lapse{t: t, stop: stop, ended: make(chan error, 1)}
 	go func() {
 		l.ended <- serve.Run(running, serve.Options{
@@ -44,7 +44,7 @@ func serveLapse(t *testing.T) *lapse {
 		})
 	}()
 	t.Cleanup(l.end)
-	if err := poll.Until(t.Context(), limit, func(ctx.Context) error {
+	if err := poll.Until(t.Context(), limit, func(context.Context) error {
 		b, err := os.ReadFile(ready)
 		if err != nil {
 			return err
@@ -128,18 +128,18 @@ func TestTraces(t *testing.T) {
 	put, get, over := c.one(t, "PUT "+route), c.one(t, "GET "+route), c.one(t, "process lapse.read.get.<collection>.<id>")
 	write, send := c.one(t, writeName), c.one(t, eventName)
 	for _, s := range []*otlp.Span{put, get, over} {
-		if got := context(s.TraceId, s.ParentSpanId); got != sampled || s.Kind != otlp.Span_SPAN_KIND_SERVER {
+		if got := traceparent(s.TraceId, s.ParentSpanId); got != sampled || s.Kind != otlp.Span_SPAN_KIND_SERVER {
 			t.Errorf("%s is a %s below %s, want a server below %s", s.Name, s.Kind, got, sampled)
 		}
 	}
-	ofPut := context(put.TraceId, put.SpanId)
-	if got := context(write.TraceId, write.ParentSpanId); got != ofPut {
+	ofPut := traceparent(put.TraceId, put.SpanId)
+	if got := traceparent(write.TraceId, write.ParentSpanId); got != ofPut {
 		t.Errorf("the decision is below %s, want the request %s", got, ofPut)
 	}
 	if got := event.Header.Get("traceparent"); got != ofPut {
 		t.Errorf("the event carries %s, want %s", got, ofPut)
 	}
-	if len(send.Links) != 1 || context(send.Links[0].TraceId, send.Links[0].SpanId) != ofPut || len(send.ParentSpanId) > 0 {
+	if len(send.Links) != 1 || traceparent(send.Links[0].TraceId, send.Links[0].SpanId) != ofPut || len(send.ParentSpanId) > 0 {
 		t.Errorf("the publication has links %v and the parent %x, want a root with a link to %s", send.Links, send.ParentSpanId, ofPut)
 	}
 	if put.StartTimeUnixNano > write.StartTimeUnixNano || put.EndTimeUnixNano < write.StartTimeUnixNano || send.StartTimeUnixNano < write.EndTimeUnixNano {

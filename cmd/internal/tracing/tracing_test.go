@@ -53,13 +53,13 @@ func TestSpans(t *testing.T) {
 	}
 	tracer.Close()
 	w, e, r := c.one(t, writeName), c.one(t, eventName), c.one(t, readName)
-	if got := context(w.TraceId, w.ParentSpanId); got != sampled || w.Kind != otlp.Span_SPAN_KIND_CONSUMER {
+	if got := traceparent(w.TraceId, w.ParentSpanId); got != sampled || w.Kind != otlp.Span_SPAN_KIND_CONSUMER {
 		t.Errorf("the write is a %s below %s, want a consumer below %s", w.Kind, got, sampled)
 	}
 	if w.StartTimeUnixNano != uint64(write.Began.UnixNano()) || w.EndTimeUnixNano != uint64(write.Ended.UnixNano()) {
 		t.Errorf("the write lasted from %d to %d", w.StartTimeUnixNano, w.EndTimeUnixNano)
 	}
-	if len(e.Links) != 1 || context(e.Links[0].TraceId, e.Links[0].SpanId) != sampled || len(e.ParentSpanId) > 0 || e.Kind != otlp.Span_SPAN_KIND_PRODUCER || string(e.TraceId) == string(w.TraceId) {
+	if len(e.Links) != 1 || traceparent(e.Links[0].TraceId, e.Links[0].SpanId) != sampled || len(e.ParentSpanId) > 0 || e.Kind != otlp.Span_SPAN_KIND_PRODUCER || string(e.TraceId) == string(w.TraceId) {
 		t.Errorf("the event has links %v, and the parent %x: want a root with one link to the span of the write", e.Links, e.ParentSpanId)
 	}
 	if len(r.ParentSpanId) > 0 || r.Kind != otlp.Span_SPAN_KIND_SERVER || r.Status.Code != otlp.Status_STATUS_CODE_ERROR {
