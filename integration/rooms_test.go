@@ -40,6 +40,9 @@ var mustNotImport = map[string]string{
 	"sink/store": "sink",
 }
 
+// tracing alone imports OpenTelemetry, so that whoever does not trace pays nothing.
+const tracing = "cmd/internal/tracing"
+
 // The limits of a file and of a function. Test files do not count.
 const (
 	mostFileLines     = 500
@@ -96,6 +99,8 @@ func wrongImports(all []source) (wrong []string) {
 			switch {
 			case imported == clienttest:
 				wrong = append(wrong, fmt.Sprintf("%s imports %s: only tests may", s.path, imported))
+			case host == "go.opentelemetry.io" && s.dir() != tracing:
+				wrong = append(wrong, fmt.Sprintf("%s imports %s: only %s may", s.path, name, tracing))
 			case s.dir() == clienttest && to == "processor":
 			case inside && !slices.Contains(mayImport[folder], to):
 				wrong = append(wrong, fmt.Sprintf("%s imports %s: %s may import from %v", s.path, imported, folder, mayImport[folder]))
@@ -164,10 +169,13 @@ func TestRoomsAreChecked(t *testing.T) {
 		"sink/client/clienttest/far.go": imports(module + "/cmd/lapse"),
 		"cmd/tests.go":                  imports(module + "/sink/client/clienttest"),
 		"processor/internal/feed/up.go": imports(module + "/cmd/internal/client"),
+		"cmd/internal/tracing/otel.go":  imports("go.opentelemetry.io/otel"),
+		"cmd/internal/serve/otel.go":    imports("go.opentelemetry.io/otel/trace"),
 		"cmd/up.go":                     imports(module + "/integration/harness"),
 		"integration/all.go":            imports(module + "/cmd/internal/client"),
 	})
 	want := []string{
+		"cmd/internal/serve/otel.go imports go.opentelemetry.io/otel/trace",
 		"cmd/tests.go imports sink/client/clienttest",
 		"cmd/up.go imports integration/harness",
 		"processor/internal/feed/up.go imports cmd/internal/client",

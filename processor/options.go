@@ -12,6 +12,7 @@ import (
 	"github.com/seed18712806/lapse/processor/health"
 	"github.com/seed18712806/lapse/processor/internal/streams"
 	"github.com/seed18712806/lapse/sink/store"
+	"github.com/seed18712806/lapse/sink/trace"
 	"github.com/seed18712806/lapse/sink/wire"
 )
 
@@ -45,6 +46,7 @@ type Options struct {
 	Logger     *slog.Logger          // none
 	Metrics    prometheus.Registerer // none
 	Health     *health.Board         // where problems are noted; one of its own
+	Trace      trace.Recorder        // of the writes and events that belong to a trace; none
 	ReadAhead  int                   // messages that are read for a partition ahead of what it applies; 4096
 
 	// MaxClockLead is how far a message's stamp may be ahead of both this process's

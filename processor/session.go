@@ -185,11 +185,11 @@ func (p *Processor) wire(ctx context.Context, s *session, l *streams.Link, lease
 	shared := &partition.Shared{
 		Log: log, Events: &partition.Events{Publisher: s.publisher, Tail: tail, Log: s.outputs, Link: l, Limit: p.bounds.Examine}, Lease: lease, Statuses: s.statuses, Reader: s.reader, Ticker: s.ticker, Share: s.share,
 		Channel: &announce.Channel{
-			Publisher: s.publisher, Tail: tail, Link: l, Emitted: p.metrics.emitted, Hook: p.hook, MaxAge: stream.MaxAge,
+			Publisher: s.publisher, Tail: tail, Link: l, Emitted: p.metrics.emitted, Hook: p.hook, Trace: p.opts.Trace, MaxAge: stream.MaxAge,
 		},
 		Checkpoints: checkpoints, Outcomes: announce.NewOutcomes(p.nc, s.statuses, p.store), Desk: desk, Metrics: &p.metrics.Metrics,
 		Limits: fold.Limits{Log: s.outputs, MaxBody: provisioned.MaxBody},
-		Bounds: p.bounds, Hook: p.hook,
+		Bounds: p.bounds, Hook: p.hook, Trace: p.opts.Trace,
 	}
 	announcers := make([]*announce.Announcer, p.opts.Partitions)
 	s.partitions = make([]*partition.Partition, p.opts.Partitions)

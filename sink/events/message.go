@@ -8,6 +8,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/seed18712806/lapse/sink/trace"
 	"github.com/seed18712806/lapse/sink/wire"
 )
 
@@ -124,6 +125,23 @@ func Rejected(source Source, r Rejection) Message {
 // the log was read for the step that publishes it. If the log loses its end, others take the place of that message.
 func (m Message) Name(seq uint64, stamp int64) {
 	m.msg.Header[wire.HeaderOffset] = []string{fmt.Sprintf("%d:%d", seq, stamp)}
+}
+
+// Span is the span of the publication of an event or a warning. ok is false if the write carried no
+// traceparent, and of a rejection, which belongs to the span of the write itself.
+func (m Message) Span() (s trace.Span, ok bool) {
+	s = trace.Span{Kind: trace.Event, Parent: m.msg.Header.Get(wire.HeaderTrace), Seq: m.Key.Seq}
+	switch m.Key.Kind {
+	case keyExpired:
+		s.Subject = "expired.<collection>.<id>"
+	case keyExpiring:
+		s.Subject = "expiring.<collection>.<id>"
+	default:
+		return s, false
+	}
+	source := m.msg.Header.Get(ceSource)
+	s.Collection = source[strings.LastIndexByte(source, '/')+1:]
+	return s, s.Parent != ""
 }
 
 // named is the message of the log that a message names with Name; ok is false if it names none.

@@ -14,6 +14,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/seed18712806/lapse/sink"
+	"github.com/seed18712806/lapse/sink/trace"
 	"github.com/seed18712806/lapse/sink/wire"
 )
 
@@ -49,6 +50,7 @@ type Options struct {
 	Concurrency int                   // requests that are answered at a time; DefaultConcurrency
 	Timeout     time.Duration         // of one request, from the moment at which the service begins to answer it; DefaultTimeout
 	Metrics     prometheus.Registerer // none
+	Trace       trace.Recorder        // none
 	// Later: answer no requests before [Service.Offer].
 	Later bool
 }
@@ -190,6 +192,9 @@ func (s *Service) answer(e endpoint, req *nats.Msg) {
 		_ = s.nc.PublishMsg(failure.message(req.Reply))
 	}
 	s.meters.observe(e.verb, code, took)
+	if s.opts.Trace != nil {
+		s.record(e, req, code, start)
+	}
 }
 
 func (s *Service) ask(ctx context.Context, e endpoint, req *nats.Msg) (*nats.Msg, error) {

@@ -55,6 +55,9 @@ type Options struct {
 	Metrics prometheus.Registerer // none if nil
 	Logger  *slog.Logger
 	Limits  Limits
+	// Trace begins the span of a request to a route; nil if nobody records spans. The span of a write
+	// goes into the log in place of its traceparent.
+	Trace func(r *http.Request, route string, writes bool) (end func(status int))
 }
 
 // API is the HTTP API. Several goroutines may use it.
@@ -148,6 +151,10 @@ func (a *API) serve(r route) http.HandlerFunc {
 	return func(w http.ResponseWriter, req *http.Request) {
 		start := time.Now()
 		recorder := &recorder{ResponseWriter: w}
+		if a.opts.Trace != nil && r.kind != follows { // which may last for days
+			end := a.opts.Trace(req, r.path, r.kind == writes)
+			defer func() { end(cmp.Or(recorder.status, http.StatusOK)) }()
+		}
 		a.opts.Origins.Share(w, req)
 		err := a.guard.Check(req)
 		if err == nil {

@@ -7,6 +7,7 @@
 //	natsserver.go   starts the embedded NATS server, without Options.NATS
 //	redisserver.go  starts the embedded Redis, without Options.Redis
 //	connect.go      connects to both servers; to Redis by package redisconn
+//	tracing.go      records spans, if the environment asks for that (package tracing)
 //	node.go         runs the processor of each shard while this process owns the shard
 //	leave.go        leaves a NATS server through which JetStream does not answer
 //	reads.go        answers reads

@@ -56,8 +56,12 @@ func (p *process) connectAPI(opts Options, embedded *natsServer) (c apiConnectio
 
 // startWeb serves HTTP until the server is stopped.
 func (p *process) startWeb(reader *sink.Reader, ready func() (string, health.Problems), metrics *prometheus.Registry, failed chan<- error) (*web.Server, error) {
-	return web.Start(p.http, web.Config{
+	c := web.Config{
 		Files: p.files, Prefix: p.opts.Processor.Prefix, Version: p.opts.Version, Client: p.api.client, NATS: p.api.nats,
 		Reader: reader, Ready: ready, Metrics: metrics, Logger: p.opts.Logger,
-	}, failed)
+	}
+	if p.tracer != nil {
+		c.Trace = p.tracer.Request
+	}
+	return web.Start(p.http, c, failed)
 }

@@ -51,7 +51,7 @@ func (p *process) startReads(reader *sink.Reader, metrics prometheus.Registerer)
 	if err := metrics.Register(sliding.Slides); err != nil {
 		return nil, err
 	}
-	return service.Start(p.reads.nats, sliding, service.Options{Prefix: opts.Prefix, Logger: p.opts.Logger, Version: p.opts.Version, Shards: opts.Shards, Metrics: metrics, Later: true})
+	return service.Start(p.reads.nats, sliding, service.Options{Prefix: opts.Prefix, Logger: p.opts.Logger, Version: p.opts.Version, Shards: opts.Shards, Metrics: metrics, Trace: opts.Trace, Later: true})
 }
 
 // reach is whether this process reaches Redis.

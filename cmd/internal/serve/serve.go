@@ -15,6 +15,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/seed18712806/lapse/cmd/internal/redisconn"
+	"github.com/seed18712806/lapse/cmd/internal/tracing"
 	"github.com/seed18712806/lapse/cmd/internal/web"
 	"github.com/seed18712806/lapse/processor"
 	"github.com/seed18712806/lapse/processor/health"
@@ -57,7 +58,8 @@ type process struct {
 	reads    connections
 	replicas *redis.ClusterClient // nil unless reads go to replicas
 	api      apiConnections
-	beats    *nats.Conn // of the member alone, so that nothing delays its beats
+	tracer   *tracing.Tracer // nil if tracing is off
+	beats    *nats.Conn      // of the member alone, so that nothing delays its beats
 	closers  []func() error
 }
 
@@ -213,6 +215,9 @@ func (p *process) storedPartitions(ctx context.Context) int {
 func (p *process) serve(ctx context.Context, start time.Time) error {
 	log := p.opts.Logger
 	metrics, board, redis := newRegistry(), health.New(log), &reach{}
+	if err := p.startTracing(ctx, metrics); err != nil {
+		return err
+	}
 	var n *node
 	var member *lease.Member
 	err := p.opts.permissions.Start(ctx, func(ctx context.Context) (err error) {

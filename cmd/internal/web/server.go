@@ -41,6 +41,7 @@ type Config struct {
 	Ready   func() (role string, problems health.Problems) // of the process
 	Metrics *prometheus.Registry
 	Logger  *slog.Logger
+	Trace   func(r *http.Request, route string, writes bool) (end func(status int)) // see httpapi.Options
 }
 
 // handler answers /healthz (200 as long as the process lives), /readyz (200, or 503 with
@@ -83,7 +84,7 @@ func Start(l net.Listener, c Config, failed chan<- error) (*Server, error) {
 	}
 	api, err := httpapi.New(httpapi.Options{
 		Prefix: c.Prefix, Client: c.Client, Events: events, Reader: sliding, GetMany: c.Reader.GetMany,
-		Tokens: c.tokens, Origins: c.origins, Metrics: c.Metrics, Logger: c.Logger,
+		Tokens: c.tokens, Origins: c.origins, Metrics: c.Metrics, Logger: c.Logger, Trace: c.Trace,
 	})
 	if err != nil {
 		return nil, err

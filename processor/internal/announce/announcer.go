@@ -14,6 +14,7 @@ import (
 	"github.com/seed18712806/lapse/processor/internal/streams"
 	"github.com/seed18712806/lapse/sink/events"
 	"github.com/seed18712806/lapse/sink/store"
+	"github.com/seed18712806/lapse/sink/trace"
 )
 
 const (
@@ -29,6 +30,7 @@ type Channel struct {
 	Link      *streams.Link
 	Emitted   prometheus.Counter
 	Hook      crash.Hook
+	Trace     trace.Recorder
 	MaxAge    time.Duration // of messages in the stream; 0 if they stay for ever
 }
 
@@ -132,7 +134,8 @@ func (a *Announcer) Publish(ctx context.Context, outputs []fold.Output, from sto
 			return err
 		}
 	}
-	if now, at := time.Now(), a.owner.Verified(); paused(now.Sub(at), now.Round(0).Sub(at.Round(0))) {
+	began := time.Now()
+	if at := a.owner.Verified(); paused(began.Sub(at), began.Round(0).Sub(at.Round(0))) {
 		if err := a.owner.Verify(ctx); err != nil {
 			return err
 		}
@@ -155,7 +158,22 @@ func (a *Announcer) Publish(ctx context.Context, outputs []fold.Output, from sto
 	}
 	a.last = last
 	c.Emitted.Add(float64(len(messages)))
+	c.traceEvents(messages, began)
 	return c.Hook.At(crash.AfterPublish)
+}
+
+// traceEvents records the publication of events whose writes carried a traceparent.
+func (c *Channel) traceEvents(messages []events.Message, began time.Time) {
+	if c.Trace == nil {
+		return
+	}
+	ended := time.Now()
+	for _, m := range messages {
+		if s, ok := m.Span(); ok {
+			s.Began, s.Ended = began, ended
+			c.Trace(s)
+		}
+	}
 }
 
 // refence stores a new fence, and then verifies that the partition is still this

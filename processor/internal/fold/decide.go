@@ -35,6 +35,12 @@ type Output struct {
 	Warns bool // it is a warning
 }
 
+// Rejection is that of the message with a sequence.
+type Rejection struct {
+	Seq  uint64
+	Code int
+}
+
 // Outcome is the answer to the client that has published a message.
 type Outcome struct {
 	ReplyTo  string
@@ -61,9 +67,9 @@ type Decision struct {
 
 	Outputs    []Output
 	Outcomes   []Outcome
-	Rejections []int // their codes
-	Expired    int   // documents
-	Warned     int   // times
+	Rejections []Rejection
+	Expired    int // documents
+	Warned     int // times
 }
 
 // Limits bound the outputs, beside the rules.
@@ -277,7 +283,7 @@ func (d *Decision) document(key Key, v Version, x ttlrules.Expiry) (body []byte,
 // has appended for a read, if the document has been changed or is gone since.
 func (d *Decision) Reject(m *Message, r *Refusal) {
 	if !m.Slide || m.Rejected != nil {
-		d.Rejections = append(d.Rejections, r.Code)
+		d.Rejections = append(d.Rejections, Rejection{m.Seq, r.Code})
 		d.Outputs = append(d.Outputs, Output{
 			Message: events.Rejected(d.limits.Log, events.Rejection{
 				Subject: m.Subject, Rest: m.Rest, Seq: m.Seq, Ts: m.Stamp / 1e6, Code: r.Code, Error: r.Text, Body: m.Body, Trace: m.Trace,

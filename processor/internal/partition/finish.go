@@ -60,10 +60,11 @@ func (p *Partition) finish(ctx context.Context, w *work) (committed bool, err er
 	}
 	p.pending.Applied(len(w.messages))
 	p.deliver()
+	p.traceWrites(w)
 	if !w.control || p.number() == 0 { // all partitions apply a configuration, and one counts it
 		metrics.Applied.Add(float64(len(w.messages) - len(d.Rejections)))
-		for _, code := range d.Rejections {
-			metrics.Rejected.WithLabelValues(strconv.Itoa(code)).Inc()
+		for _, r := range d.Rejections {
+			metrics.Rejected.WithLabelValues(strconv.Itoa(r.Code)).Inc()
 		}
 		metrics.Expired.Add(float64(d.Expired))
 	}

@@ -25,6 +25,7 @@ import (
 	"github.com/seed18712806/lapse/processor/internal/streams"
 
 	"github.com/seed18712806/lapse/sink/store"
+	"github.com/seed18712806/lapse/sink/trace"
 )
 
 const (
@@ -81,6 +82,7 @@ type Shared struct {
 	Limits      fold.Limits
 	Bounds      Bounds
 	Hook        crash.Hook
+	Trace       trace.Recorder // of the writes
 
 	upgraded sync.Once // says in the log that partitions had an earlier format
 }
