@@ -4,6 +4,7 @@ import (
 	"net/http"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/seed18712806/lapse/cmd/internal/access"
 	"github.com/seed18712806/lapse/cmd/internal/console/view"
@@ -45,6 +46,8 @@ type collectionData struct {
 	Aheads    []link
 	Within    string
 	Forecast  forecast
+	History   series
+	Counted   int // collections whose documents are counted
 	Orders    []link
 	Order     string // "deadline", or empty
 	Prefix    string // of the ids in the list
@@ -100,6 +103,7 @@ func (v *visit) showCollection(status int, dropError string) error {
 	if now != nil {
 		data.Forecast.Chart = newChart(now.Buckets, mostOf(now.Buckets))
 	}
+	data.History, data.Counted = v.c.figures.liveHistory(time.Now(), v.collection), mostCounted
 	if v.r.Header.Get("Lapse-Refresh") == "" { // the script does not refresh them
 		if err := v.documents(&data); err != nil {
 			return err

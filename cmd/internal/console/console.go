@@ -33,6 +33,8 @@ type Options struct {
 	Status  func(context.Context) (client.Status, error)
 	Ready   func() (role string, problems health.Problems) // of this process
 	Metrics prometheus.Gatherer
+	// Collections reads the first collections, with the number of their documents.
+	Collections func(ctx context.Context, most int) (wire.CollectionsReply, error)
 	// MaxBody is the most bytes that a document has.
 	MaxBody func() int64
 	Bytes   *access.Limit  // that requests hold, as in the API
@@ -58,7 +60,7 @@ const (
 func New(opts Options) *Console {
 	return &Console{
 		opts: opts, guard: access.Guard{Tokens: opts.Tokens}, pages: access.NewLimit("pages", "pages", mostPages),
-		figures: newRecorder(opts.Metrics), statuses: statuses{read: opts.Status},
+		figures: &recorder{metrics: opts.Metrics, collections: opts.Collections}, statuses: statuses{read: opts.Status},
 	}
 }
 

@@ -8,6 +8,8 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	dto "github.com/prometheus/client_model/go"
+
+	"github.com/seed18712806/lapse/sink/wire"
 )
 
 const (
@@ -47,6 +49,7 @@ type Gauges struct {
 type sample struct {
 	at                        time.Time
 	events, applied, rejected float64
+	live                      *float64 // documents; nil if this process does not count them
 	late                      []bucket
 	gauges                    Gauges
 }
@@ -56,17 +59,21 @@ type bucket struct{ upTo, count float64 }
 
 // recorder keeps samples. Several goroutines may use it.
 type recorder struct {
-	metrics prometheus.Gatherer
+	metrics     prometheus.Gatherer
+	collections func(ctx context.Context, most int) (wire.CollectionsReply, error)
 
 	mu      sync.Mutex
-	samples []sample // in order, at most keepSamples old
+	samples []sample         // in order, at most keepSamples old
+	points  []point          // in order, at most keepPoints old
+	last    sample           // of the last point
+	counts  map[string]int64 // for the next point
 }
-
-// newRecorder makes a recorder without samples.
-func newRecorder(metrics prometheus.Gatherer) *recorder { return &recorder{metrics: metrics} }
 
 // Run takes samples until ctx is done.
 func (r *recorder) Run(ctx context.Context) {
+	var counting sync.WaitGroup
+	defer counting.Wait()
+	counting.Go(func() { r.count(ctx) })
 	tick := time.NewTicker(sampleEvery)
 	defer tick.Stop()
 	for {
@@ -83,6 +90,7 @@ func (r *recorder) record(now time.Time) {
 	s := r.sample(now)
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	r.remember(s)
 	r.samples = append(r.samples, s)
 	old := 0
 	for old < len(r.samples)-1 && now.Sub(r.samples[old].at) > keepSamples {
@@ -175,6 +183,14 @@ func (s *sample) add(name string, m *dto.Metric) {
 		s.addLateness(m.GetHistogram())
 	case "lapse_messages_applied_total":
 		s.applied += m.GetCounter().GetValue()
+	case "lapse_documents":
+		if label(m, "state") == "live" {
+			live := value
+			if s.live != nil {
+				live += *s.live
+			}
+			s.live = &live
+		}
 	case "lapse_messages_rejected_total":
 		s.rejected += m.GetCounter().GetValue()
 	case "lapse_partition_reap_backlog_seconds":

@@ -43,7 +43,7 @@ func TestFigures(t *testing.T) {
 	gauges["lapse_clock_lead_seconds"].WithLabelValues("redis", "a").Set(0.1)
 
 	begin := time.Now()
-	r := newRecorder(registry)
+	r := &recorder{metrics: registry}
 	if got := compare(nil, r.sample(begin)); got.Over != 0 || got.P50 != nil {
 		t.Errorf("at the beginning: %+v", got)
 	}

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/seed18712806/lapse/processor/health"
 	"github.com/seed18712806/lapse/sink/wire"
@@ -17,6 +18,7 @@ type overviewData struct {
 	Role        string
 	Problems    health.Problems
 	Figures     Figures
+	History     []series
 	Process     string
 	Collections []wire.Collection
 	Next        string // the path of the next page; empty on the last
@@ -26,7 +28,7 @@ type overviewData struct {
 
 func overview(v *visit) error {
 	role, problems := v.c.opts.Ready()
-	data := overviewData{Role: role, Figures: v.c.figures.Now(), Process: processName(), Problems: problems}
+	data := overviewData{Role: role, Figures: v.c.figures.Now(), History: v.c.figures.history(time.Now()), Process: processName(), Problems: problems}
 	data.First = v.r.URL.Query().Get("after") == ""
 	if err := v.collections(&data); err != nil {
 		if s := statusOf(err); s == http.StatusBadRequest || s == 0 {

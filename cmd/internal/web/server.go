@@ -95,6 +95,9 @@ func Start(l net.Listener, c Config, failed chan<- error) (*Server, error) {
 	site := console.New(console.Options{
 		Prefix: c.Prefix, Version: c.Version, API: ofAPI, Tokens: c.tokens, Events: events, Status: c.Client.Status,
 		Ready: c.Ready, Metrics: c.Metrics, MaxBody: c.Client.MaxPayload, Bytes: api.Bytes(), Proxies: c.proxies, Logger: c.Logger,
+		Collections: func(ctx context.Context, most int) (wire.CollectionsReply, error) {
+			return c.Reader.Collections(ctx, sink.CollectionsOptions{Limit: most})
+		},
 	})
 	site.Register(all)
 	recording, end := context.WithCancel(context.Background())

@@ -36,8 +36,8 @@ func count(n any) string {
 	return sign + digits
 }
 
-// rate writes a number a second with three digits or so.
-func rate(n float64) string {
+// Rate writes a number a second with three digits or so.
+func Rate(n float64) string {
 	switch {
 	case n >= 100:
 		return count(n)
@@ -61,6 +61,12 @@ func latency(seconds *float64) string {
 	}
 	return Period(time.Duration(*seconds * float64(time.Second)))
 }
+
+// Seconds writes seconds in the unit that fits.
+func Seconds(s float64) string { return latency(&s) }
+
+// Whole writes a number without a fraction.
+func Whole(n float64) string { return count(n) }
 
 // lead writes by how much a clock leads.
 func lead(seconds float64) string {

@@ -63,7 +63,7 @@ func parse() map[string]*template.Template {
 }
 
 var functions = template.FuncMap{
-	"count": count, "rate": rate, "latency": latency, "lead": lead, "ttl": TTL, "date": date, "timeOfDay": timeOfDay, "sentence": sentence, "between": between, "clock": clock, "visible": Visible,
+	"count": count, "rate": Rate, "latency": latency, "lead": lead, "ttl": TTL, "date": date, "timeOfDay": timeOfDay, "sentence": sentence, "between": between, "clock": clock, "visible": Visible,
 	"bytes": func(n any) string {
 		switch n := n.(type) {
 		case int:
@@ -73,7 +73,7 @@ var functions = template.FuncMap{
 		}
 		return ""
 	},
-	"seconds": func(s float64) string { return latency(&s) },
+	"seconds": Seconds,
 	"period":  Period,
 	"until":   func(at, now wire.Time) string { return "in " + Period(instant(at).Sub(instant(now))) },
 	"ago":     func(at, now wire.Time) string { return Period(max(0, instant(now).Sub(instant(at)))) + " ago" },

@@ -13,7 +13,7 @@ func TestFormats(t *testing.T) {
 	for _, c := range []struct{ got, want string }{
 		{count(0), "0"}, {count(int64(999)), "999"}, {count(1000), "1,000"}, {count(-1234567), "-1,234,567"}, {count(uint64(1<<63 + 1)), "9,223,372,036,854,775,809"},
 		{count(1234.6), "1,235"}, {count((*int64)(nil)), "–"},
-		{rate(0.034), "0.03"}, {rate(12.34), "12.3"}, {rate(12345.6), "12,346"},
+		{Rate(0.034), "0.03"}, {Rate(12.34), "12.3"}, {Rate(12345.6), "12,346"},
 		{latency(nil), "–"}, {latency(number(0.00123)), "1.2 ms"}, {latency(number(0.123)), "123 ms"}, {latency(number(1.25)), "1.2 s"}, {latency(number(125)), "2 min 5 s"},
 		{lead(-0.0123), "-12.3 ms"},
 		{Period(0), "0 s"}, {Period(999 * time.Millisecond), "0 s"}, {Period(59 * time.Second), "59 s"}, {Period(60 * time.Second), "1 min"}, {Period(3599 * time.Second), "59 min 59 s"},
