@@ -2,6 +2,7 @@ package browser
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -16,6 +17,9 @@ func (r *rig) empty(t *testing.T) {
 	b := r.tab(t)
 	b.open("/")
 	b.untilText("main", "There are no collections yet")
+	if got := b.text("#command"); !strings.Contains(got, "curl ") || !strings.Contains(got, "/v1/collections/examples/documents/tea") {
+		t.Errorf("the command is %q", got)
+	}
 	b.inspect("overview-empty")
 	b.clickTo(`a[href="/console/live"]`)
 	b.untilText("#connection", "Live")

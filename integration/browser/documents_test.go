@@ -40,6 +40,10 @@ func (r *rig) documents(t *testing.T) {
 	if id, body := b.value("#id"), b.value("#body"); id != "42" || body != `{"item":` {
 		t.Errorf("the form comes back with id %q and body %q", id, body)
 	}
+	b.untilText("#body-error", "Line 1, column 9")
+	if at := eval[int](b, `document.getElementById("body").selectionStart`); at != len(`{"item":`) {
+		t.Errorf("the cursor is at %d", at)
+	}
 	b.glance("new-invalid")
 	b.typeIn("#body", `{"item":"tea","ttl":600}`)
 	b.clickTo("#save")

@@ -78,6 +78,20 @@ func (r *rig) live(t *testing.T) {
 		t.Errorf("after the pause, the page shows %v", got)
 	}
 
+	// Of some ids, with their pace.
+	b.typeIn("#ids", "q")
+	b.clickTo(`form[action="/console/live"] button`)
+	b.untilText("#connection", "Live")
+	expire(t, ticks, "r", "q1")
+	b.untilText("#messages tbody tr", "q1")
+	if got := b.rows(); !slices.Equal(got, []string{"q1"}) {
+		t.Errorf("the filter of ids shows %v", got)
+	}
+	b.untilText("#pace", "0.1 a second")
+	b.untilText("#lateness", " ms (p99)")
+	b.inspect("live-ids")
+	b.open("/console/live?collection=ticks")
+
 	// Warnings.
 	b.clickTo(`nav[aria-label="What to follow"] a[href*="warnings"]`)
 	b.untilText("#connection", "Live")

@@ -22,6 +22,7 @@ type editData struct {
 	Clock      clockForm
 	IDError    string
 	BodyError  string
+	BadJSON    *badJSON // where, if it is no JSON
 	Once       string
 }
 
@@ -89,7 +90,7 @@ func createDocument(v *visit) error {
 	case statusOf(err) == http.StatusPreconditionFailed:
 		return v.showConflict(conflictData{Action: actionReplace, Mine: body, Clock: form.Clock})
 	case badField(err) != "":
-		form.BodyError = badField(err)
+		form.BodyError, form.BadJSON = badField(err), findBadJSON(body)
 		return v.showEdit(statusOf(err), form)
 	case err != nil:
 		return err
@@ -149,7 +150,7 @@ func (v *visit) replaceDocument(path, match, etag string) error {
 	}
 	a, err := v.write(http.MethodPut, path, []byte(body), append(clock.headers, condition...)...)
 	if text := badField(err); text != "" {
-		return v.showEdit(statusOf(err), editData{Etag: etag, Body: body, Clock: clock, BodyError: text})
+		return v.showEdit(statusOf(err), editData{Etag: etag, Body: body, Clock: clock, BodyError: text, BadJSON: findBadJSON(body)})
 	}
 	return v.changed(a, err, "saved", conflictData{Action: actionReplace, Mine: body, MineEtag: etag, Clock: clock})
 }

@@ -41,6 +41,7 @@ type forecast struct {
 type collectionData struct {
 	Name      string
 	Config    wire.Config
+	Exists    bool // it is configured, or has documents; true also where that is not known
 	Count     *wire.CountReply
 	Missing   string // why there is no count
 	Aheads    []link
@@ -95,6 +96,7 @@ func (v *visit) showCollection(status int, dropError string) error {
 	} else {
 		data.Count = &count
 	}
+	data.Exists = data.Config.Etag != 0 || data.Count == nil || count.Live+count.Expired > 0
 	for _, a := range aheads {
 		data.Aheads = append(data.Aheads, link{a.Text, with(collectionHref(v.collection), "within", a.Name), a == within})
 	}

@@ -238,6 +238,7 @@ var notices = map[string]string{
 	"deleted":    "The document was deleted. A delete makes no expiry event.",
 	"configured": "The configuration was saved. It counts from now on, for existing documents too.",
 	"same":       "The collection has this configuration.",
+	"examples":   "The examples were made. Look at them expire, here and under Live.",
 	"dropped":    "The collection was dropped. What had expired before still gets its event.",
 	"repeated":   "This was sent before, and counts once. Here is how it is now.",
 	"signed-out": "You are signed out.",

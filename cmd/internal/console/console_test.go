@@ -34,7 +34,7 @@ func testOverview(t *testing.T, r *rig) {
 		t.Errorf("the links to the collection are %v", got)
 	}
 	p.send("go-to", "name", "seen").want(200, "Configuration", "Live 1")
-	p.send("go-to", "name", "new-one").want(200, "It was never configured", "There are no live documents.")
+	p.send("go-to", "name", "new-one").want(200, "There is no such collection yet", "There are no live documents.")
 	p.send("go-to", "name", "no good").want(400, "contains", "Nothing was changed")
 	b.get("/?after=nonsense").want(400, "continuation")
 }
@@ -203,6 +203,7 @@ func testEdit(t *testing.T, r *rig) {
 			t.Errorf("the fields have lost %q %q: %v", c.id, c.body, f.values)
 		}
 	}
+	p.send("edit-form", "id", "1", "body", "{\r\n \"a\": b\r\n}").want(400, "Line 2, column 7: invalid character 'b'")
 	large := p.send("edit-form", "id", "1", "body", `{"x":"`+strings.Repeat("y", 1<<20)+`"}`).want(413)
 	if large.element("body-error") == "" {
 		t.Error("nothing says that it is too large")

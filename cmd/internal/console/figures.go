@@ -42,7 +42,7 @@ type Gauges struct {
 	Members    int      // processes that serve the prefix
 	ClockNATS  float64  // seconds by which the clock of NATS leads this process's
 	ClockRedis float64
-	GivesWay   bool // reaping takes turns
+	GivesWay   bool // what a configuration has made due is reaped as far as requests leave room
 }
 
 // sample is the metrics at an instant.

@@ -19,6 +19,7 @@ import (
 
 const (
 	recentMessages = 50
+	recentLooked   = 1000 // messages among which those of some ids are looked for
 	recentWithin   = 3 * time.Second
 )
 
@@ -26,12 +27,14 @@ type liveData struct {
 	Kind       live.Kind
 	Query      string // of the kind; empty for expiry events
 	Collection string
+	IDs        string // what the ids begin with
 	Error      string // what is wrong with the collection
 	Missing    string // why the last messages cannot be shown
 	Messages   []message
 	Stream     string // the path of the event stream
 	After      uint64 // the last sequence that the page has considered
 	Kinds      []link
+	Figures    Figures
 }
 
 // message is an expiry event, a warning or a rejection, for people.
@@ -69,14 +72,14 @@ func (v *visit) topic() (t live.Request, err error) {
 
 func livePage(v *visit) error {
 	topic, err := v.topic()
-	data := liveData{Kind: topic.Kind, Collection: topic.Collection}
+	data := liveData{Figures: v.c.figures.Now(), Kind: topic.Kind, Collection: topic.Collection, IDs: v.r.URL.Query().Get("ids")}
 	here := root + "live"
 	for _, k := range []struct{ text, query string }{{"Expired", ""}, {"Expiring", "warnings"}, {"Rejected", "rejections"}} {
 		is := cmp.Or(kinds[k.query], live.Expired) == topic.Kind
 		if is {
 			data.Query = k.query
 		}
-		data.Kinds = append(data.Kinds, link{k.text, with(here, "collection", topic.Collection, "kind", k.query), is})
+		data.Kinds = append(data.Kinds, link{k.text, with(here, "collection", topic.Collection, "ids", data.IDs, "kind", k.query), is})
 	}
 	status := http.StatusOK
 	if err != nil {
@@ -85,7 +88,9 @@ func livePage(v *visit) error {
 			status = http.StatusOK // nothing is wrong with the request yet
 		}
 	} else {
-		v.recent(topic, &data)
+		if v.r.Header.Get("Lapse-Refresh") == "" { // the script does not refresh them
+			v.recent(topic, &data)
+		}
 		data.Stream = with(here+"/stream", "collection", topic.Collection, "kind", data.Query)
 	}
 	return v.show(status, "live", v.page("Live", "live", data))
@@ -95,14 +100,20 @@ func livePage(v *visit) error {
 func (v *visit) recent(topic live.Request, data *liveData) {
 	ctx, cancel := context.WithTimeout(v.r.Context(), recentWithin)
 	defer cancel()
-	found, last, err := v.c.opts.Events.Recent(ctx, topic, recentMessages)
+	look := recentMessages
+	if data.IDs != "" {
+		look = recentLooked
+	}
+	found, last, err := v.c.opts.Events.Recent(ctx, topic, look)
 	if err != nil {
 		data.Missing = err.Error()
 		return
 	}
 	data.After = last
 	for _, m := range found {
-		data.Messages = append(data.Messages, v.message(m))
+		if m := v.message(m); strings.HasPrefix(m.ID, data.IDs) && len(data.Messages) < recentMessages {
+			data.Messages = append(data.Messages, m)
+		}
 	}
 }
 

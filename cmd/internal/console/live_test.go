@@ -86,6 +86,7 @@ func testLive(t *testing.T, r *rig) {
 	}
 	b.get("/console/live").want(200, "brief", "e0", "e2", "This page needs JavaScript")
 	b.get("/console/live?collection=other").want(200, "Nothing yet.")
+	b.get("/console/live?collection=brief&ids=e1").want(200, "ids that begin with e1", `"n":1`).without(`&#34;n&#34;:2`)
 	b.get("/console/live?collection=no+good").want(400, "contains")
 	r.put("brief", "bad", `{"ttl":0}`)
 	r.put("other", "bad", `[1]`)

@@ -20,6 +20,7 @@ const (
 var routes = []route{
 	{method: "GET", path: "/", handle: overview},
 	{method: "GET", path: root + "collections/", handle: goToCollection},
+	{method: "POST", path: root + "examples", handle: makeExamples},
 	{method: "GET", path: collectionPath, handle: collection},
 	{method: "GET", path: collectionPath + "/configure", handle: configure},
 	{method: "POST", path: collectionPath + "/configure", handle: saveConfiguration},

@@ -106,8 +106,29 @@ if (table) {
   // documentOf is the text of an event's document as it is: JavaScript would round its numbers.
   const documentOf = (event) => event.slice(event.indexOf('"document":') + 11, event.lastIndexOf(',"etag":"'));
 
-  function show(seq, data) {
-    const m = JSON.parse(data);
+  // idOf is the id that a message is about: a rejection has it in its subject.
+  const idOf = (m) => {
+    if (m.id !== undefined) return m.id;
+    try {
+      return decodeURIComponent((m.subject || "").split(".").pop());
+    } catch {
+      return "";
+    }
+  };
+
+  // The rate is that of the last ten seconds.
+  const rateOver = 10000;
+  let came = []; // when
+  function pace() {
+    const from = Date.now() - rateOver;
+    came = came.filter((at) => at > from);
+    const rate = came.length / (rateOver / 1000);
+    const text = (rate >= 10 ? Math.round(rate).toLocaleString("en") : rate.toFixed(1)) + " a second";
+    if ($("pace").textContent !== text) $("pace").textContent = text;
+  }
+  setInterval(pace, 1000);
+
+  function show(seq, m, data) {
     const row = body.insertRow(0);
     row.dataset.seq = seq;
     row.className = "new";
@@ -141,8 +162,11 @@ if (table) {
     source.onopen = () => say("Live");
     source.onmessage = (e) => {
       after = e.lastEventId;
-      if (pending.push([after, e.data]) > most) pending.shift();
-      if (pending.length === 1) setTimeout(() => { for (const [seq, data] of pending.splice(0)) show(seq, data); }, 50); // many at once
+      const m = JSON.parse(e.data);
+      if (!idOf(m).startsWith(table.dataset.ids)) return;
+      came.push(Date.now());
+      if (pending.push([after, m, e.data]) > most) pending.shift();
+      if (pending.length === 1) setTimeout(() => { for (const [seq, m, data] of pending.splice(0)) show(seq, m, data); }, 50); // many at once
     };
     source.addEventListener("gap", (e) => say(JSON.parse(e.data).reason));
     source.onerror = () => {
@@ -161,6 +185,37 @@ if (table) {
   };
   $("controls").hidden = false;
   open();
+}
+
+// Instants are written in UTC. The local time is beside those that stand alone, and shows for others where one points.
+function local() {
+  for (const e of document.querySelectorAll("time[datetime]:not([title])")) {
+    const at = new Date(e.dateTime);
+    if (isNaN(at)) continue;
+    e.title = at.toLocaleString(undefined, { dateStyle: "medium", timeStyle: "long" });
+    if (!e.closest(".times") || at.getTimezoneOffset() === 0) continue;
+    const beside = document.createElement("small");
+    beside.className = "local";
+    beside.textContent = at.toLocaleString(undefined, { timeStyle: "medium" }) + " local";
+    e.after(" ", beside);
+  }
+}
+setInterval(local, 1000);
+local();
+
+for (const button of document.querySelectorAll("[data-copies]")) {
+  button.hidden = !navigator.clipboard;
+  button.onclick = async () => {
+    await navigator.clipboard.writeText($(button.dataset.copies).textContent);
+    button.textContent = "Copied";
+  };
+}
+
+// Where the document stops being JSON, the cursor stands.
+const wrong = $("body-line");
+if (wrong) {
+  const at = Number(wrong.dataset.at);
+  $("body").setSelectionRange(at, at + 1); // the page focuses it
 }
 
 // The notice of an action is not for the next reload.
