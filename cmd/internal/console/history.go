@@ -15,6 +15,7 @@ const (
 	pointEvery = 30 * time.Second
 	// keepPoints is how far back the charts reach.
 	keepPoints = time.Hour
+	leastSpan  = 5 * time.Minute // of the axis of time
 	// mostCounted is how many collections are counted, the first by name: each costs a read.
 	mostCounted = 100
 	countWithin = 5 * time.Second
@@ -146,7 +147,11 @@ type line struct {
 
 // newSeries draws curves over the last hour. write writes a value for people.
 func newSeries(title string, write func(float64) string, now time.Time, points []point, curves ...curve) series {
-	s := series{Title: title, From: wire.Time(now.Add(-keepPoints).UnixMilli()), Until: wire.Time(now.UnixMilli())}
+	over := leastSpan // what a process that is young has to show
+	if len(points) > 0 {
+		over = min(max(over, now.Sub(points[0].at)), keepPoints)
+	}
+	s := series{Title: title, From: wire.Time(now.Add(-over).UnixMilli()), Until: wire.Time(now.UnixMilli())}
 	most := 0.0
 	for _, c := range curves {
 		for _, p := range points {
@@ -157,14 +162,14 @@ func newSeries(title string, write func(float64) string, now time.Time, points [
 	}
 	s.Most = write(most)
 	for _, c := range curves {
-		if l, ok := newLine(c, write, now, points, most); ok {
+		if l, ok := newLine(c, write, now, over, points, most); ok {
 			s.Lines = append(s.Lines, l)
 		}
 	}
 	return s
 }
 
-func newLine(c curve, write func(float64) string, now time.Time, points []point, most float64) (l line, ok bool) {
+func newLine(c curve, write func(float64) string, now time.Time, over time.Duration, points []point, most float64) (l line, ok bool) {
 	l.Name = c.Name
 	var path strings.Builder
 	var before *point
@@ -188,7 +193,7 @@ func newLine(c curve, write func(float64) string, now time.Time, points []point,
 		if most > 0 {
 			y -= chartHeight * *v / most
 		}
-		x := chartWidth * (1 - float64(now.Sub(p.at))/float64(keepPoints))
+		x := chartWidth * (1 - float64(now.Sub(p.at))/float64(over))
 		if path.Len() == 0 {
 			fmt.Fprintf(&path, "M%.1f %.1fh.1", x, y) // a point alone must be seen
 		} else {

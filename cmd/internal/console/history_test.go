@@ -102,7 +102,7 @@ func TestSeries(t *testing.T) {
 	if got := strings.Count(html, text); got != 2 { // to see, and to hear
 		t.Errorf("%q is there %d times, want 2:\n%s", text, got, html)
 	}
-	if !strings.Contains(html, `d="M983.3 50.0h.1L1000.0 50.0"`) || !strings.Contains(html, `d="M983.3 0.0h.1L1000.0 50.0"`) {
+	if !strings.Contains(html, `d="M800.0 50.0h.1L1000.0 50.0"`) || !strings.Contains(html, `d="M800.0 0.0h.1L1000.0 50.0"`) {
 		t.Errorf("the lines are elsewhere:\n%s", html)
 	}
 	decoder := xml.NewDecoder(strings.NewReader("<div>" + html + "</div>"))

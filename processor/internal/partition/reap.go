@@ -13,7 +13,7 @@ import (
 )
 
 const (
-	// ReapChunk is how many documents are reaped in one step.
+	// ReapChunk is how many documents are reaped in one step, beside as many as it applies messages.
 	ReapChunk       = 256
 	reapBytes       = 1 << 20 // in the bodies of these documents
 	reapCollections = 32      // collections in which they are looked up
@@ -35,15 +35,17 @@ type reaper struct {
 	changed int64 // log time of the last configuration or drop
 }
 
-// mayReap is how many of the documents that are due at an instant the partition may reap. Of
-// many that a configuration has made due, the share decides.
-func (p *Partition) mayReap(now int64) int {
+// mayReap is how many of the documents that are due at an instant the partition may reap beside
+// so many messages. Of many that a configuration has made due, the share decides. Of others it
+// reaps more than it applies messages: or while messages come at full speed, and each document
+// expires, what is due would pile up.
+func (p *Partition) mayReap(now int64, messages int) int {
 	if !p.reaper.hurries && p.nextDue() <= p.reaper.changed && (p.collections.FirstDue() <= now || len(p.queue.Due(now)) > Chunk) {
 		p.reaper.shares, p.reaper.taken = true, p.shared.Share.Take(p.id)
 		return p.reaper.taken
 	}
 	p.leaveShare()
-	return ReapChunk
+	return ReapChunk + messages
 }
 
 // reapNow reaps a chunk of the due documents, without asking the share.
@@ -72,10 +74,10 @@ func (p *Partition) leaveShare() {
 	}
 }
 
-// reap returns the documents to be reaped beside a decision, at a position in the log: see
-// Decision.Reap.
-func (p *Partition) reap(ctx context.Context, d *fold.Decision, now fold.Position) (due []*fold.DueDocument, held bool, err error) {
-	most := p.mayReap(now.Time)
+// reap returns the documents to be reaped beside a decision about so many messages, at a position
+// in the log: see Decision.Reap.
+func (p *Partition) reap(ctx context.Context, d *fold.Decision, messages int, now fold.Position) (due []*fold.DueDocument, held bool, err error) {
+	most := p.mayReap(now.Time, messages)
 	if most == 0 {
 		return nil, false, nil
 	}

@@ -66,14 +66,14 @@ func TestG9_Shares(t *testing.T) {
 			if tt.shares && taken {
 				first = 0
 			}
-			if may := p.mayReap(tt.now); may != first || p.reaper.waits() != (first == 0) || p.shared.Share.Taken() != (tt.shares || taken) {
+			if may := p.mayReap(tt.now, 0); may != first || p.reaper.waits() != (first == 0) || p.shared.Share.Taken() != (tt.shares || taken) {
 				t.Errorf("%s, and another one reaps: %t: it may reap %d, want %d; it waits: %t", name, taken, may, first, p.reaper.waits())
 			}
 			if p.endReap(); p.reaper.waits() != (first == 0) {
 				t.Errorf("%s: it does not wait any more", name)
 			}
 			p.shared.Share.Leave(1)
-			if may := p.mayReap(tt.now); may != want {
+			if may := p.mayReap(tt.now, 0); may != want {
 				t.Errorf("%s: it may reap %d, want %d", name, may, want)
 			}
 			if p.endReap(); p.shared.Share.Taken() || p.reaper.shares {
@@ -301,4 +301,35 @@ func TestG4_WhatEndsIsSettled(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+}
+
+// TestG9_ReapsAsMuchAsItApplies: while messages come faster than they are applied, and all that they write expires, a
+// step reaps as many documents as it applies messages, and more: so what is due does not pile up.
+func TestG9_ReapsAsMuchAsItApplies(t *testing.T) {
+	const many = 3 * fold.BatchMessages
+	r := newRig(t)
+	r.idle()
+	r.send(start, "lapse.config.c", `{"defaultTtl":1}`)
+	for i := range many {
+		r.write(start, fmt.Sprint("due", i), `{}`)
+	}
+	r.idle()
+	for i := range many {
+		r.write(start+2000, fmt.Sprint("new", i), `{}`)
+	}
+	r.handOut()
+	begin := r.progress.Offset()
+	for range 10 {
+		if _, err := r.runOnce(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		applied, reaped := int(r.progress.Offset()-begin), len(r.expired())
+		if reaped < min(applied, many) {
+			t.Fatalf("it has applied %d messages and reaped %d documents that were due before them", applied, reaped)
+		}
+		if applied == many {
+			return
+		}
+	}
+	t.Errorf("ten steps have applied %d of %d messages", r.progress.Offset()-begin, many)
 }

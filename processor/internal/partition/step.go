@@ -40,7 +40,7 @@ func (p *Partition) step(ctx context.Context, messages []*fold.Message, to fold.
 		break
 	}
 	to = p.reach(messages, to)
-	due, held, err := p.reap(ctx, d, to)
+	due, held, err := p.reap(ctx, d, len(messages), to)
 	if err != nil {
 		return false, err
 	}
