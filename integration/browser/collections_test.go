@@ -57,6 +57,17 @@ func (r *rig) overview(t *testing.T) {
 	b.untilText("h1", "Overview")
 }
 
+// history: what has happened is drawn.
+func (r *rig) history(t *testing.T) {
+	b := r.tab(t)
+	b.open("/")
+	b.until("four charts are drawn", `document.querySelectorAll("#history figure path").length >= 4`)
+	b.inspect("overview-history")
+	b.clickTo(`tr[data-collection="many"] a`)
+	b.untilText("#history", "5,000 now")
+	b.inspect("collection-history")
+}
+
 // many: a person pages through 5,000 documents, and sees each of them once.
 func (r *rig) many(t *testing.T) {
 	const n = 5000

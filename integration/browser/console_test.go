@@ -32,6 +32,7 @@ func TestConsole(t *testing.T) {
 			})
 		}
 	})
+	t.Run("history", r.history) // for which it must have run for a while
 	t.Run("killed", r.killed)
 }
 

@@ -66,7 +66,8 @@ type recorder struct {
 	samples []sample         // in order, at most keepSamples old
 	points  []point          // in order, at most keepPoints old
 	last    sample           // of the last point
-	counts  map[string]int64 // for the next point
+	counts  map[string]int64 // live documents of collections
+	counted time.Time        // when
 }
 
 // Run takes samples until ctx is done.

@@ -58,7 +58,9 @@ func (r *recorder) remember(s sample) {
 		return
 	}
 	p := between(r.last, s)
-	p.ofEachCollection, r.counts = r.counts, nil
+	if s.at.Sub(r.counted) < 2*pointEvery {
+		p.ofEachCollection = r.counts
+	}
 	r.last, r.points = s, append(r.points, p)
 	old := 0
 	for old < len(r.points) && s.at.Sub(r.points[old].at) > keepPoints {
@@ -83,7 +85,7 @@ func (r *recorder) count(ctx context.Context) {
 				}
 			}
 			r.mu.Lock()
-			r.counts = counts
+			r.counts, r.counted = counts, time.Now()
 			r.mu.Unlock()
 		}
 		select {
@@ -139,10 +141,11 @@ type series struct {
 
 // line is a curve, and its place in the SVG: one path for each stretch without a gap.
 type line struct {
-	Name         string
-	Paths        []string
-	Last, Lowest string
-	Highest      string
+	Name    string
+	Paths   []string
+	Last    string // with the word now, if it is the newest point
+	Lowest  string
+	Highest string
 }
 
 // newSeries draws curves over the last hour. write writes a value for people.
@@ -205,7 +208,12 @@ func newLine(c curve, write func(float64) string, now time.Time, over time.Durat
 		last, lowest, highest, ok = *v, min(lowest, *v), max(highest, *v), true
 	}
 	end()
-	l.Last, l.Lowest, l.Highest = write(last), write(lowest), write(highest)
+	l.Last, l.Lowest, l.Highest = write(last)+" last", write(lowest), write(highest)
+	if len(points) > 0 {
+		if p := points[len(points)-1]; c.of(p) != nil && now.Sub(p.at) <= 2*pointEvery {
+			l.Last = write(last) + " now"
+		}
+	}
 	return l, ok
 }
 
@@ -220,7 +228,7 @@ func (s series) Text() string {
 		if l.Name != "" {
 			name = l.Name + " "
 		}
-		parts[i] = fmt.Sprintf("%s%s now, %s to %s", name, l.Last, l.Lowest, l.Highest)
+		parts[i] = fmt.Sprintf("%s%s, %s to %s", name, l.Last, l.Lowest, l.Highest)
 	}
 	return strings.Join(parts, "; ")
 }

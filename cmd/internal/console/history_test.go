@@ -39,7 +39,7 @@ func TestHistory(t *testing.T) {
 		t.Errorf("before the first point: %v", all)
 	}
 	record(2, func(s *sample) { s.applied += 40 })
-	r.counts = map[string]int64{"orders": 7}
+	r.counts, r.counted = map[string]int64{"orders": 7}, s.at
 	live := 12.0
 	record(1, func(s *sample) {
 		late := []bucket{{0.001, s.late[0].count + 10}, {1, s.late[1].count + 10}, {0, s.late[2].count + 10}}
@@ -49,7 +49,7 @@ func TestHistory(t *testing.T) {
 	record(1, func(s *sample) { s.applied += 50 })
 	want := map[string]string{
 		"Writes per second": "10.0 now, 8.00 to 20.0", "Events per second": "0.00 now, 0.00 to 2.00",
-		"Lateness of events": "p50 0.5 ms now, 0.5 ms to 0.5 ms; p99 1.0 ms now, 1.0 ms to 1.0 ms", "Live documents": "12 now, 12 to 12",
+		"Lateness of events": "p50 0.5 ms last, 0.5 ms to 0.5 ms; p99 1.0 ms last, 1.0 ms to 1.0 ms", "Live documents": "12 now, 12 to 12",
 	}
 	if diff := cmp.Diff(want, texts()); diff != "" {
 		t.Error(diff)
@@ -57,7 +57,7 @@ func TestHistory(t *testing.T) {
 	if paths := r.history(s.at)[0].Lines[0].Paths; len(paths) != 2 {
 		t.Errorf("the rate of writes has the paths %q, want a gap", paths)
 	}
-	if text := r.liveHistory(s.at, "orders").Text(); text != "7 now, 7 to 7" {
+	if text := r.liveHistory(s.at, "orders").Text(); text != "7 last, 7 to 7" {
 		t.Errorf("live documents of orders: %s", text)
 	}
 	if chart := r.liveHistory(s.at, "none"); !chart.Empty() {
