@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/seed18712806/lapse/integration/harness"
 	"github.com/seed18712806/lapse/integration/harness/poll"
@@ -159,7 +160,7 @@ func flood(ctx context.Context, w *world, n int) (sent int, err error) {
 	const atOnce, ahead = 1000, 4000
 	for began := time.Now(); sent < n || time.Since(began) < 2*time.Second; {
 		for range atOnce {
-			if _, err := w.JS.PublishMsgAsync(garbage(w.Prefix, sent)); err != nil {
+			if _, err := w.JS.PublishMsgAsync(garbage(w.Prefix, sent), jetstream.WithStallWait(harness.Limit)); err != nil {
 				return sent, err
 			}
 			sent++

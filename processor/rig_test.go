@@ -388,7 +388,7 @@ func once(at crash.Point, nth int, do func() error) func(crash.Point) error {
 // sendAsync publishes a message; see flush.
 func (r *rig) sendAsync(subject, body string) {
 	r.t.Helper()
-	if _, err := r.js.PublishAsync(subject, []byte(body)); err != nil {
+	if _, err := r.js.PublishAsync(subject, []byte(body), jetstream.WithStallWait(limit)); err != nil {
 		r.t.Fatal(err)
 	}
 }
@@ -415,7 +415,7 @@ func keysOf(t *testing.T, r *rig, pattern string) []string {
 
 func (r *rig) sendMsgAsync(m *nats.Msg) {
 	r.t.Helper()
-	if _, err := r.js.PublishMsgAsync(m); err != nil {
+	if _, err := r.js.PublishMsgAsync(m, jetstream.WithStallWait(limit)); err != nil {
 		r.t.Fatal(err)
 	}
 }

@@ -46,7 +46,7 @@ func newPullRig(t *testing.T) pullRig {
 
 func (r pullRig) sendAsync(t *testing.T, m *nats.Msg) {
 	t.Helper()
-	if _, err := r.js.PublishMsgAsync(m); err != nil {
+	if _, err := r.js.PublishMsgAsync(m, jetstream.WithStallWait(limit1)); err != nil {
 		t.Fatal(err)
 	}
 }

@@ -232,6 +232,19 @@ func (e *examiner) again(ctx context.Context, f *found) error {
 	return err
 }
 
+// reachesBack returns events.ErrLost if the limits of the stream have removed messages behind the place
+// from which outputs are published again. The outputs among them cannot be told from those that were lost.
+func (e *examiner) reachesBack(ctx context.Context, f *found) error {
+	first, _, err := e.events.ends(ctx)
+	if err != nil {
+		return err
+	}
+	if from := f.Published().From.Seq; first > from+1 {
+		return fmt.Errorf("%w: the stream has removed what it had from sequence %d to %d, which is from after the snapshot", events.ErrLost, from+1, first-1)
+	}
+	return nil
+}
+
 // gone is the refusal where lost outputs cannot be published again. The kind of the reason does not
 // count: what is stored can still be read.
 func (e *examiner) gone(ctx context.Context, f *found, lost, why error) error {

@@ -25,6 +25,8 @@ import (
 //     does.
 //   - E9: Where nothing keeps a snapshot, or the log, from being used but messages that the log has lost,
 //     these are the refusal, before all others: whoever goes on without them gives up nothing else.
+//   - E10: Where outputs were lost, those behind a snapshot must all be in the stream, or be lost:
+//     what its limits have removed meanwhile would be published again.
 //   - E8: Where nothing keeps a snapshot from being used but lost outputs, these are the refusal:
 //     whoever gives them up does not lose the documents.
 //
@@ -51,6 +53,9 @@ func (e *examiner) Choose(ctx context.Context, f *found, why error) error {
 	for _, m := range all {
 		f.Snapshot = m
 		err := e.Streams(ctx, f, 0)
+		if err == nil && f.Lost != nil {
+			err = e.reachesBack(ctx, f)
+		}
 		if err == nil && (f.State.Version != "" || why != nil) {
 			err = e.snapshots.Verify(ctx, m)
 		}

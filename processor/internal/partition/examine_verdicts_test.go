@@ -131,6 +131,16 @@ var verdicts = []verdict{
 	{name: "where the tail begins is lost", past: func(w *world) { w.checkpoint.From, w.checkpoint.Last = lostPlace, placeOf(3, 8) }, want: "goes on: published 5, last output 3, tail"},
 	{name: "outputs are lost, and there is a snapshot", past: func(w *world) { w.state.Events = lostPlace.String(); w.manifest(7) }, want: "loads 7, publishes again: published 5, last output 2, tail 8"},
 	{name: "outputs of the checkpoint are lost, and there is a snapshot", past: func(w *world) { w.checkpoint.Last = lostPlace; w.manifest(7) }, want: "loads 7, publishes again: published 4, last output 2, tail 3 5 8"},
+	{name: "outputs are lost, and what came before those behind the snapshot was removed", past: func(w *world) {
+		w.checkpoint.Last = lostPlace
+		w.manifest(7).From = placeOf(2, 5)
+		w.truncate(w.streams.Events, 3)
+	}, want: "loads 7, publishes again: published 4, last output 2, tail 8"},
+	{name: "outputs are lost, and some behind the snapshot were removed", past: func(w *world) {
+		w.checkpoint.Last = lostPlace
+		w.manifest(7).From = placeOf(1, 3)
+		w.truncate(w.streams.Events, 3)
+	}, want: "refused: events are lost", says: "the stream has removed what it had from sequence 2 to 2, which is from after the snapshot"},
 	{name: "outputs are lost, and those of the snapshot too", past: func(w *world) { w.state.Events = lostPlace.String(); w.manifest(7).Last = lostPlace },
 		want: "begins with the log, publishes again: published 5, last output 2, tail 8", says: "generation 1, at sequence 7: the stream of events has lost"},
 	{name: "outputs were removed since", past: func(w *world) { w.checkpoint.Last = lostPlace; w.truncate(w.streams.Events, 3) }, want: "refused: events are lost",
