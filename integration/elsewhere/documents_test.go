@@ -58,7 +58,7 @@ func TestDocuments(t *testing.T) {
 			}
 		}
 	}
-	if ran["curl"] < 6 || ran["node"] < 2 {
+	if ran["curl"] < 4 || ran["node"] < 2 {
 		t.Errorf("the documents have only these commands: %v", ran)
 	}
 	i.readByCloudEvents(c)
