@@ -52,6 +52,7 @@ type Document struct {
 	Etag      wire.Etag
 	Ts        wire.Time
 	ExpiresAt *wire.Time // nil if it never expires
+	Target    string     // of the message that its expiry delivers, "" if none
 	Body      []byte
 	// Slides reports that whoever serves a get of the document renews its clock, because its collection
 	// has slideOnRead: see [service.Sliding]. A Reader writes nothing.
@@ -139,7 +140,7 @@ func (v view) document(id, value string) (d Document, ok bool, err error) {
 	if v.expired(h) {
 		return d, false, nil
 	}
-	d = Document{ID: id, Etag: wire.Etag(h.Etag), Ts: wire.Time(h.Ts), Body: []byte(body)}
+	d = Document{ID: id, Etag: wire.Etag(h.Etag), Ts: wire.Time(h.Ts), Target: h.Target, Body: []byte(body)}
 	if at, expires := h.Clock().Deadline(v.config.History.Current()); expires {
 		d.ExpiresAt = (*wire.Time)(&at)
 		d.Slides = v.config.SlideOnRead && h.Clock().Slides(at, v.now)

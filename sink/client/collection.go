@@ -169,11 +169,12 @@ type Document[T any] struct {
 	Etag      wire.Etag
 	Ts        time.Time // of its last write, to the millisecond
 	ExpiresAt time.Time // its deadline; the zero time if it never expires
+	Target    string    // of the message that its expiry delivers, "" if none: see [Collection.Schedule]
 }
 
 func newDocument[T any](d wire.Document) (Document[T], error) {
 	value, err := decode[T](d.Document)
-	return Document[T]{ID: d.ID, Value: value, Etag: d.Etag, Ts: instant(&d.Ts), ExpiresAt: instant(d.ExpiresAt)}, err
+	return Document[T]{ID: d.ID, Value: value, Etag: d.Etag, Ts: instant(&d.Ts), ExpiresAt: instant(d.ExpiresAt), Target: d.Target}, err
 }
 
 // Get reads a document. If it does not exist, or has expired, the error is [ErrNotFound].

@@ -20,7 +20,7 @@ func (c *Client) Get(ctx context.Context, collection, id string) (wire.Document,
 	if err != nil {
 		return wire.Document{}, err
 	}
-	doc := wire.Document{ID: id, Document: msg.Data}
+	doc := wire.Document{ID: id, Document: msg.Data, Target: msg.Header.Get(wire.HeaderTarget)}
 	err = errors.Join(
 		doc.Etag.UnmarshalText([]byte(msg.Header.Get(wire.HeaderEtag))),
 		doc.Ts.UnmarshalText([]byte(msg.Header.Get(wire.HeaderTs))),

@@ -51,7 +51,7 @@ func (p *Publisher) limit() (most int64, setting string) {
 }
 
 // fit makes messages smaller that do not fit the limit: an event or a warning goes without its
-// document, and a rejection with the beginning of its body.
+// document, a due message without its body, and a rejection with the beginning of its body.
 func (p *Publisher) fit(ctx context.Context, messages []Message) error {
 	most, setting := p.limit()
 	asked := false
@@ -122,8 +122,15 @@ func (m Message) shrink(most int64, setting string) error {
 	return nil
 }
 
-// omitDocument removes the document from an event or a warning, and marks it.
+// omitDocument removes the document from an event, a due message or a warning, and marks it.
 func (m Message) omitDocument() error {
+	if m.isDue() {
+		if len(m.msg.Data) > 0 {
+			m.msg.Header[wire.HeaderTruncated] = []string{strconv.Itoa(len(m.msg.Data))}
+			m.msg.Data = nil
+		}
+		return nil
+	}
 	var event wire.Event
 	var warning wire.Expiring
 	isWarning := m.Key.Kind == keyExpiring

@@ -26,6 +26,7 @@ var (
 	ceVersion    = []string{"1.0"}
 	expiredType  = []string{"lapse.document.expired.v1"}
 	expiringType = []string{"lapse.document.expiring.v1"}
+	dueType      = []string{"lapse.message.due.v1"}
 	contentType  = []string{"application/json"}
 )
 
@@ -61,6 +62,20 @@ func Expired(source Source, e wire.Event, trace string) Message {
 	m := &nats.Msg{Subject: source.prefix.Expired(e.Collection, e.ID), Header: h, Data: e.Encode()}
 	return Message{m, Key{Kind: keyExpired, Seq: uint64(e.Etag)}}
 }
+
+// Due builds the message that the expiry of a document with a target delivers, in place of its expiry
+// event, whose key it has. Its body is the document. If it is too large when it is published, it has none,
+// and its header Lapse-Truncated has the length of the document.
+func Due(source Source, target string, e wire.Event, trace string) Message {
+	id := wire.EscapeID(e.ID)
+	h := source.cloudEvent(dueType, e.Collection, id, e.Collection+"/"+id+"/"+e.Etag.String(), e.ExpiredAt, trace)
+	h[wire.HeaderTarget] = []string{target}
+	m := &nats.Msg{Subject: source.prefix.Due(target), Header: h, Data: e.Document}
+	return Message{m, Key{Kind: keyExpired, Seq: uint64(e.Etag)}}
+}
+
+// isDue reports whether the message is of Due.
+func (m Message) isDue() bool { return m.msg.Header[wire.HeaderTarget] != nil }
 
 // Expiring builds a warning. It is like an expiry event in all else.
 func Expiring(source Source, e wire.Expiring, trace string) Message {
@@ -127,14 +142,16 @@ func (m Message) Name(seq uint64, stamp int64) {
 	m.msg.Header[wire.HeaderOffset] = []string{fmt.Sprintf("%d:%d", seq, stamp)}
 }
 
-// Span is the span of the publication of an event or a warning. ok is false if the write carried no
+// Span is the span of the publication of an event, a due message or a warning. ok is false if the write carried no
 // traceparent, and of a rejection, which belongs to the span of the write itself.
 func (m Message) Span() (s trace.Span, ok bool) {
 	s = trace.Span{Kind: trace.Event, Parent: m.msg.Header.Get(wire.HeaderTrace), Seq: m.Key.Seq}
-	switch m.Key.Kind {
-	case keyExpired:
+	switch {
+	case m.isDue():
+		s.Subject = "due.<target>"
+	case m.Key.Kind == keyExpired:
 		s.Subject = "expired.<collection>.<id>"
-	case keyExpiring:
+	case m.Key.Kind == keyExpiring:
 		s.Subject = "expiring.<collection>.<id>"
 	default:
 		return s, false

@@ -40,7 +40,7 @@ func parseWarning(text string) (w Warning, err error) {
 
 // The kinds of keys, and their sequences.
 const (
-	keyExpired  = 'e' // the etag of the version that has expired
+	keyExpired  = 'e' // the etag of the version that has expired; also of a due message, which is its event
 	keyExpiring = 'w' // the etag of the version that will expire
 	keyRejected = 'r' // the log sequence of the message that was rejected
 	keyFence    = 'f' // a random number
@@ -124,7 +124,7 @@ func (s Source) keyOf(subject string, h nats.Header) (k Key, ok bool) {
 	kind, _, _ := strings.Cut(rest, ".")
 	var of string
 	switch kind {
-	case "expired", "expiring":
+	case "expired", "expiring", "due":
 		collection, ours := strings.CutPrefix(h.Get(ceSource), s.uri)
 		if shard, _ := s.shape.Place(collection, h.Get(ceSubject)); !ours || shard != s.shard {
 			return k, false

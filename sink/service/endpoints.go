@@ -43,6 +43,9 @@ func get(ctx context.Context, s *Service, args []string, body []byte) (*nats.Msg
 	if doc.ExpiresAt != nil {
 		header[wire.HeaderExpiresAt] = []string{doc.ExpiresAt.String()}
 	}
+	if doc.Target != "" {
+		header[wire.HeaderTarget] = []string{doc.Target}
+	}
 	return &nats.Msg{Header: header, Data: doc.Body}, nil
 }
 

@@ -28,7 +28,7 @@ type Partition struct {
 
 // Header, Config, Warning and BodyChange are defined where they are encoded, in sink/internal/layout.
 type (
-	// Header is stored in front of a document's body: its timestamp, etag, TTL and
+	// Header is stored in front of a document's body: its timestamp, etag, TTL, target and
 	// traceparent.
 	Header = layout.Header
 	// Config is the configuration of a collection, with the history of its default TTL.
@@ -39,8 +39,12 @@ type (
 	BodyChange = layout.BodyChange
 )
 
-// MaxTrace is the longest traceparent that is stored with a document.
-const MaxTrace = layout.MaxTrace
+// MaxTrace is the longest traceparent that is stored with a document, MaxTraceWithTarget that with a
+// document that has a target.
+const (
+	MaxTrace           = layout.MaxTrace
+	MaxTraceWithTarget = layout.MaxTraceWithTarget
+)
 
 // Stored is a document as it is stored. Body is "" where only the header was read.
 type Stored struct {

@@ -23,6 +23,10 @@ const (
 	// HeaderNotAfter is on a write whose body has a ttl: an absolute instant, from which the document is
 	// expired however long its TTL is renewed. The sooner of both is its deadline.
 	HeaderNotAfter = "Lapse-Not-After"
+	// HeaderTarget is on a write whose document is a message: at its expiry its bytes are published on
+	// [Prefix.Due], in place of an event. It is on that message and on the reply of a read too. See
+	// [CheckTarget].
+	HeaderTarget = "Lapse-Target"
 	// HeaderSlide is on the touch that lapse appends for a read, where [Config.SlideOnRead] is set. Such a
 	// touch that comes too late takes no effect, and is not rejected: no client has published it. It is
 	// refused on a message that has no etag in HeaderIfMatch, or has a HeaderReplyTo. A client that forges
@@ -37,8 +41,8 @@ const (
 	// HeaderOffset is on the first event or rejection of some: up to which message of the log lapse had
 	// read when it published them. It is "<sequence>:<stamp in Unix nanoseconds>", and for lapse itself.
 	HeaderOffset = "Lapse-Offset"
-	// HeaderTruncated is on a rejection that carries only the beginning of the rejected body:
-	// the length of the whole body.
+	// HeaderTruncated is on a rejection that carries only the beginning of the rejected body, and on a
+	// due message that carries nothing of its document: the length of the whole body.
 	HeaderTruncated = "Lapse-Truncated"
 	// HeaderDigest is on a message with a message id that a gateway has published: a hash of what
 	// the gateway was asked. By it the gateway knows a request that is repeated from another one
@@ -293,6 +297,7 @@ type Document struct {
 	Etag      Etag            `json:"etag"`
 	Ts        Time            `json:"ts"`
 	ExpiresAt *Time           `json:"expiresAt,omitempty"` // absent if it never expires
+	Target    string          `json:"target,omitempty"`    // see HeaderTarget
 	Document  json.RawMessage `json:"document"`
 }
 
@@ -347,6 +352,9 @@ func (r ListReply) Encode() []byte {
 		b = appendVersion(b, d.Etag, d.Ts)
 		if d.ExpiresAt != nil {
 			b = append(d.ExpiresAt.append(append(b, `,"expiresAt":"`...)), '"')
+		}
+		if d.Target != "" {
+			b = appendString(append(b, `,"target":`...), d.Target)
 		}
 		b = append(append(b, `,"document":`...), d.Document...)
 		b = append(b, '}')

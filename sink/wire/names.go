@@ -13,6 +13,9 @@ const (
 	MaxCollection = 128
 	// MaxID is the longest id, in bytes, before it is escaped.
 	MaxID = 255
+	// MaxTarget is the longest target, in bytes, and MaxTargetTokens how many tokens it may have.
+	MaxTarget       = 128
+	MaxTargetTokens = 8
 )
 
 // ErrInvalidName is wrapped by every error about the name of a collection or an id.
@@ -49,6 +52,30 @@ func CheckCollection(name string) error {
 		if !isWord(name[i]) {
 			_, size := utf8.DecodeRuneInString(name[i:])
 			return invalid("collection %s contains %q: %s", Quote(name), name[i:i+size], use)
+		}
+	}
+	return nil
+}
+
+// CheckTarget returns an ErrInvalidName unless a target is valid: see [HeaderTarget].
+func CheckTarget(target string) error {
+	const use = "use 1 to 8 tokens of A-Z a-z 0-9 _ -, joined by dots, and at most 128 bytes in all."
+	if len(target) > MaxTarget {
+		return invalid("target %s is %d bytes long: %s", Quote(target), len(target), use)
+	}
+	tokens := strings.Split(target, ".")
+	if len(tokens) > MaxTargetTokens {
+		return invalid("target %s has %d tokens: %s", Quote(target), len(tokens), use)
+	}
+	for _, token := range tokens {
+		if token == "" {
+			return invalid("target %s has an empty token: %s", Quote(target), use)
+		}
+		for i := range len(token) {
+			if !isWord(token[i]) {
+				_, size := utf8.DecodeRuneInString(token[i:])
+				return invalid("target %s contains %q: %s", Quote(target), token[i:i+size], use)
+			}
 		}
 	}
 	return nil

@@ -256,3 +256,24 @@ func FuzzUnescapeID(f *testing.F) {
 		}
 	})
 }
+
+// A target is tokens of a subject behind lapse.due, and nothing else: no wildcard, no empty token.
+//
+// Goes red if CheckTarget takes a byte that the contract does not have, or a ninth token.
+func TestCheckTarget(t *testing.T) {
+	for _, good := range []string{"mail.send", "a", "A-b_9", "1.2.3.4.5.6.7.8", strings.Repeat("x", 128)} {
+		if err := wire.CheckTarget(good); err != nil {
+			t.Errorf("%q: %v", good, err)
+		}
+	}
+	for bad, says := range map[string]string{
+		"": "empty token", ".": "empty token", "mail.": "empty token", ".mail": "empty token", "a..b": "empty token",
+		"mail.*": `contains "*"`, ">": `contains ">"`, "a b": `contains " "`, "a%2E": `contains "%"`, "é": `contains "é"`, "a\nb": `contains "\n"`,
+		"1.2.3.4.5.6.7.8.9": "9 tokens", strings.Repeat("x", 129): "129 bytes",
+	} {
+		err := wire.CheckTarget(bad)
+		if !errors.Is(err, wire.ErrInvalidName) || !strings.Contains(err.Error(), says) || !strings.Contains(err.Error(), "use 1 to 8 tokens of A-Z a-z 0-9 _ -, joined by dots, and at most 128 bytes in all.") {
+			t.Errorf("%q: %v, want an ErrInvalidName with %q that says what is allowed", bad, err, says)
+		}
+	}
+}

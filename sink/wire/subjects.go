@@ -99,6 +99,10 @@ func (p Prefix) Expiring(collection, id string) string {
 	return string(p) + ".expiring." + collection + "." + EscapeID(id)
 }
 
+// Due is the subject of the message that the expiry of a document with a target delivers. The target
+// may have the wildcards of NATS, for those who subscribe.
+func (p Prefix) Due(target string) string { return string(p) + ".due." + target }
+
 // Rejected is the subject of a rejection. rest is the subject of the rejected message without
 // the kind and the operation. Whatever rest is, the result is a valid subject, and
 // different from that of any other rest: see [EscapeToken]. If rest is very long, the subject
@@ -160,7 +164,7 @@ func (p Prefix) LogStream() string { return p.Log(0, 1).Stream() }
 // several shards: the log of each shard sources it.
 func (p Prefix) ConfigStream() string { return strings.ToUpper(string(p)) + "_CONFIG" }
 
-// EventsStream is the name of the stream of expiry events, warnings and rejections.
+// EventsStream is the name of the stream of expiry events, due messages, warnings and rejections.
 func (p Prefix) EventsStream() string { return strings.ToUpper(string(p)) + "_EVENTS" }
 
 // CheckpointBucket is the name of the key-value bucket of the checkpoints.
@@ -188,7 +192,7 @@ func (p Prefix) ConfigSubjects() []string {
 // EventSubjects are the subjects that the stream of events stores.
 func (p Prefix) EventSubjects() []string {
 	s := string(p)
-	return []string{s + ".expired.>", s + ".expiring.>", s + ".rejected.>", s + ".fence.*"}
+	return []string{s + ".expired.>", s + ".expiring.>", s + ".due.>", s + ".rejected.>", s + ".fence.*"}
 }
 
 // buckets is the number of subjects that the stream of events has for each kind and collection.
@@ -197,12 +201,15 @@ const buckets = 16
 // EventTransform is how the stream of events changes the subjects of the messages that it stores: it
 // puts a small number in place of the id, because nats-server keeps every subject of a stream in
 // memory. Live subscribers get the original subject.
+//
+// A stream has one transform, and that cannot leave out a kind. So it also puts a number in place of the
+// second token of a target that has two: a consumer tells such targets apart by [HeaderTarget].
 func (p Prefix) EventTransform() (from, to string) {
 	return string(p) + ".*.*.*", string(p) + ".{{wildcard(1)}}.{{wildcard(2)}}.{{partition(" + strconv.Itoa(buckets) + ",3)}}"
 }
 
 // Stored is the subject under which the stream of events stores what is published on a subject of an
-// event, a warning or a rejection: see [Prefix.EventTransform].
+// event, a due message, a warning or a rejection: see [Prefix.EventTransform].
 func (p Prefix) Stored(subject string) string {
 	tokens := strings.Split(strings.TrimPrefix(subject, string(p)+"."), ".")
 	if len(tokens) != 3 {

@@ -64,6 +64,13 @@ func expiring(seq uint64, collection, id string, etag uint64, after int64) *mess
 	return m
 }
 
+// due is a due message, at ms and so many milliseconds. Its subject has the collection of another one.
+func due(seq uint64, collection, id string, etag uint64, after int64) *message {
+	m := expiry(seq, collection, id, etag, after)
+	m.Subject = "lapse.due.e.send"
+	return m
+}
+
 func rejected(seq uint64, log string, of string) *message {
 	return &message{Seq: seq, Subject: "lapse.rejected.c.1", Header: fmt.Appendf(nil, "NATS/1.0\r\nLapse-Stream: %s\r\nLapse-Seq: %s\r\n\r\n", log, of)}
 }

@@ -93,13 +93,13 @@ func (c *Contents) edit(s *streamContents) func(*message) (stays bool, err error
 // no output.
 func (c *Contents) cause(m *message) (log *streamContents, seq uint64, err error) {
 	rest, ok := strings.CutPrefix(m.Subject, string(c.Prefix)+".")
-	kind, rest, _ := strings.Cut(rest, ".")
-	if !ok || kind != "expired" && kind != "expiring" && kind != "rejected" {
+	kind, _, _ := strings.Cut(rest, ".")
+	if !ok || kind != "expired" && kind != "expiring" && kind != "due" && kind != "rejected" {
 		return nil, 0, nil
 	}
 	name, number := m.Value(wire.HeaderStream), m.Value(wire.HeaderSeq)
 	if kind != "rejected" {
-		collection, _, _ := strings.Cut(rest, ".")
+		collection := collectionOf(m)
 		shard, _ := wire.Shape{Shards: c.Shards, Partitions: c.Partitions}.Place(collection, m.Value("ce-subject"))
 		id, _, _ := strings.Cut(m.Value("ce-id"), "/expiring/")
 		name, number = c.names.logs()[shard], id[strings.LastIndexByte(id, '/')+1:]
@@ -109,6 +109,13 @@ func (c *Contents) cause(m *message) (log *streamContents, seq uint64, err error
 		return nil, 0, fmt.Errorf("message %d of %s does not name the message that has caused it", m.Seq, c.names.events())
 	}
 	return log, seq, nil
+}
+
+// collectionOf is the collection of an event, a due message or a warning. The subject of a due message
+// does not tell it.
+func collectionOf(m *message) string {
+	source := m.Value("ce-source")
+	return source[strings.LastIndexByte(source, '/')+1:]
 }
 
 // isRestored reports whether a message of the stream of events follows from messages of the logs
@@ -121,9 +128,8 @@ func (c *Contents) isRestored(m *message) (bool, error) {
 		return err == nil, err
 	}
 	changed, atEnd := false, false
-	if kind, rest, _ := strings.Cut(strings.TrimPrefix(m.Subject, string(c.Prefix)+"."), "."); kind != "rejected" {
-		collection, _, _ := strings.Cut(rest, ".")
-		atEnd, changed = c.changed[collection]
+	if kind, _, _ := strings.Cut(strings.TrimPrefix(m.Subject, string(c.Prefix)+"."), "."); kind != "rejected" {
+		atEnd, changed = c.changed[collectionOf(m)]
 	}
 	later := false
 	if changed {

@@ -49,9 +49,9 @@ func TestG3_ConfiguredInTheLastInstant(t *testing.T) {
 	c.Streams = []streamContents{{Name: c.names.logs()[0], end: 9, logTime: 1_500_000_000}}
 	for collection, last := range map[string]int64{"c": 1499, "e": 1500, "f": 1501} {
 		for ms := int64(1499); ms <= 1501; ms++ {
-			for kind, id := range map[string]string{"expired": "d/7", "expiring": "d/7/expiring/5/6500"} {
-				m := &message{Subject: "lapse." + kind + "." + collection + ".d"}
-				m.Header = fmt.Appendf(nil, "NATS/1.0\r\nce-id: %s/%s\r\nce-time: %s\r\n\r\n", collection, id, wire.Time(ms))
+			for kind, id := range map[string]string{"expired." + collection: "d/7", "expiring." + collection: "d/7/expiring/5/6500", "due.c": "d/7", "due.e": "d/7"} {
+				m := &message{Subject: "lapse." + kind + ".d"}
+				m.Header = fmt.Appendf(nil, "NATS/1.0\r\nce-source: /lapse/7/collections/%s\r\nce-id: %s/%s\r\nce-time: %s\r\n\r\n", collection, collection, id, wire.Time(ms))
 				if stays, err := c.isRestored(m); stays != (ms <= last) || err != nil {
 					t.Errorf("an event (%s) of %s of %d ms stays: %v, %v, want %v", kind, collection, ms, stays, err, ms <= last)
 				}

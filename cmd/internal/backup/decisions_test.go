@@ -101,6 +101,7 @@ func TestCauses(t *testing.T) {
 		"an event of no cause":   {other("lapse.expired.c.1"), "", 0, "does not name"},
 		"an event":               {expiry(3, "c", id, 12, 0), n.logs()[placed("c", id)], 12, ""},
 		"a warning":              {expiring(3, "c", id, 12, 0), n.logs()[placed("c", id)], 12, ""},
+		"a due message":          {due(3, "c", id, 12, 0), n.logs()[placed("c", id)], 12, ""},
 		"of the other way round": {expiry(3, id, "c", 12, 0), n.logs()[placed(id, "c")], 12, ""},
 	} {
 		log, seq, err := c.cause(tt.m)
@@ -138,6 +139,7 @@ func TestG3_TheLastOutputBeforeTheEnd(t *testing.T) {
 	}{
 		"none":                       {nil, 0},
 		"all are before it":          {[]*message{expiry(1, "c", "a", 1, 9), rejected(2, theLog, "5")}, 2},
+		"the last is a due message":  {[]*message{expiry(1, "c", "a", 1, 8), due(2, "c", "b", 2, 9)}, 2},
 		"the last is a warning":      {[]*message{expiry(1, "c", "a", 1, 8), expiring(2, "c", "b", 2, 9)}, 2},
 		"a warning is of its last":   {[]*message{expiry(1, "c", "a", 1, 8), expiring(2, "c", "b", 2, 10), expiry(3, "c", "a", 3, 9)}, 1},
 		"one is of its last instant": {[]*message{expiry(1, "c", "a", 1, 9), expiry(2, "c", "a", 2, 10), expiry(3, "c", "a", 3, 9)}, 1},

@@ -111,7 +111,7 @@ func (s Service) Get(ctx context.Context, collection, id string) (sink.Document,
 	if err != nil {
 		return sink.Document{}, err
 	}
-	d := sink.Document{ID: id, Body: msg.Data}
+	d := sink.Document{ID: id, Body: msg.Data, Target: msg.Header.Get(wire.HeaderTarget)}
 	if d.Etag, err = wire.ParseEtag(msg.Header.Get(wire.HeaderEtag)); err != nil {
 		return d, err
 	}
@@ -140,7 +140,7 @@ func (s Service) list(ctx context.Context, collection string, first int, order w
 		var reply wire.ListReply
 		_, err = s.request(ctx, s.prefix.Read("list", collection), wire.ListRequest{Limit: limit, Continuation: continuation, Order: order}, &reply)
 		for _, d := range reply.Documents {
-			page = append(page, sink.Document{ID: d.ID, Etag: d.Etag, Ts: d.Ts, ExpiresAt: d.ExpiresAt, Body: d.Document})
+			page = append(page, sink.Document{ID: d.ID, Etag: d.Etag, Ts: d.Ts, ExpiresAt: d.ExpiresAt, Target: d.Target, Body: d.Document})
 		}
 		return page, reply.Continuation, err
 	})

@@ -140,12 +140,15 @@ func checkLimited(m *Message, live *Version, h store.Header, config store.Config
 // header is the header of the version that a message writes at an instant in place of a live
 // one; nil if there is none. A touch and a patch keep what belongs to the document.
 func (m *Message) header(live *Version, body []byte, at int64) store.Header {
-	h := store.Header{Ts: at, Etag: m.Seq, TTL: m.TTL, Trace: m.Trace}
+	h := store.Header{Ts: at, Etag: m.Seq, TTL: m.TTL, Target: m.Target, Trace: m.Trace}
 	if m.Op == wire.Touch {
-		h.TTL = live.Header.TTL
+		h.TTL, h.Target = live.Header.TTL, live.Header.Target
 	}
 	if m.Op == wire.Patch {
-		h.TTL = storedTTL(body)
+		h.TTL, h.Target = storedTTL(body), live.Header.Target
+	}
+	if h.Target != "" {
+		h.Trace = traceBeside(h.Trace)
 	}
 	switch {
 	case m.Clock.ExpiresAt != nil: // there is no NotAfter: see checkLimited

@@ -146,6 +146,8 @@ func (d *Decision) write(m *Message) bool {
 		if deadline, expires := next.Header.Clock().Deadline(config.History.Current()); expires {
 			from := wire.Time(max(deadline, at))
 			o.ExpiresAt = &from
+		} else if m.ReplyTo != "" && m.Target != "" && o.Warning == "" {
+			o.Warning = undelivered(m, config)
 		}
 	}
 	d.done(m, o)
@@ -225,11 +227,16 @@ func warning(m *Message, config store.Config, at int64) string {
 	case m.TTL <= 0 && m.Clock.ExpiresAt == nil:
 		return ""
 	}
+	return fmt.Sprintf("TTL is off in collection %s, so this document will not expire: %s.", m.Collection, turnOn(m.Collection, config))
+}
+
+// turnOn says how to turn TTL on in a collection.
+func turnOn(collection string, config store.Config) string {
 	first := ""
 	if config.NoIndex {
-		first = fmt.Sprintf("set its indexingMode to %q first (lapse config %s --indexing %s), then ", wire.Consistent, m.Collection, wire.Consistent)
+		first = fmt.Sprintf("set its indexingMode to %q first (lapse config %s --indexing %s), then ", wire.Consistent, collection, wire.Consistent)
 	}
-	return fmt.Sprintf("TTL is off in collection %s, so this document will not expire: %sset its defaultTtl to -1 or to a number of seconds (lapse config %s --default-ttl -1).", m.Collection, first, m.Collection)
+	return fmt.Sprintf("%sset its defaultTtl to -1 or to a number of seconds (lapse config %s --default-ttl -1)", first, collection)
 }
 
 // storedTTL is the item TTL of a document whose ttl was perhaps never checked: one that is
@@ -249,25 +256,28 @@ func storedTTL(body []byte) ttlrules.TTL {
 }
 
 // expire adds the expiry event of a version, and before it the warnings that were not published yet. It
-// goes without the document where the collection's configuration says so.
+// goes without the document where the collection's configuration says so. If the version has a target, its
+// event is the message to that, whose body is the document in any case.
 func (d *Decision) expire(key Key, v Version, x ttlrules.Expiry) {
 	d.leaves(key, v, x.At)
 	d.Expired++
-	document, omitted := d.document(key, v, x)
-	d.Outputs = append(d.Outputs, Output{
-		Message: events.Expired(d.limits.Log, wire.Event{
-			ID:         key.ID,
-			Collection: CollectionName(key.Collection),
-			Document:   document,
-			Omitted:    omitted,
-			Etag:       wire.Etag(v.Header.Etag),
-			Ts:         wire.Time(v.Header.Ts),
-			TTL:        x.TTL,
-			ExpiredAt:  wire.Time(x.At),
-		}, v.Header.Trace),
-		Seq: x.Seq,
-		At:  x.At,
-	})
+	event := wire.Event{
+		ID:         key.ID,
+		Collection: CollectionName(key.Collection),
+		Document:   v.Body,
+		Etag:       wire.Etag(v.Header.Etag),
+		Ts:         wire.Time(v.Header.Ts),
+		TTL:        x.TTL,
+		ExpiredAt:  wire.Time(x.At),
+	}
+	o := Output{Seq: x.Seq, At: x.At}
+	if v.Header.Target != "" {
+		o.Message = events.Due(d.limits.Log, v.Header.Target, event, v.Header.Trace)
+	} else {
+		event.Document, event.Omitted = d.document(key, v, x)
+		o.Message = events.Expired(d.limits.Log, event, v.Header.Trace)
+	}
+	d.Outputs = append(d.Outputs, o)
 }
 
 // document is the document of an event or a warning; or omitted reports that the collection's

@@ -68,7 +68,7 @@ func TestG8_EveryKindOfBadInput(t *testing.T) {
 		{"too few tokens", "lapse.write.upsert.c", nil, `{}`, 400, "the subject has too few tokens: use lapse.write.<operation>.<collection>.<id>"},
 		{"only an operation", "lapse.write.upsert", nil, `{}`, 400, "the subject has too few tokens: use lapse.write.<operation>.<collection>.<id>"},
 		{"too many tokens", "lapse.write.upsert.c.a.b", nil, `{}`, 400, "The subject of a write is lapse.write.<operation>.<collection>.<id>"},
-		{"unknown header", write, h("Lapse-If-None-Match", "*"), `{}`, 400, `header "Lapse-If-None-Match" is not known: the headers of lapse are Lapse-If-Match, Lapse-Reply-To, Lapse-Expires-At, Lapse-Not-After and Lapse-Clock.`},
+		{"unknown header", write, h("Lapse-If-None-Match", "*"), `{}`, 400, `header "Lapse-If-None-Match" is not known: the headers of lapse are Lapse-If-Match, Lapse-Reply-To, Lapse-Expires-At, Lapse-Not-After, Lapse-Clock and Lapse-Target.`},
 		{"etag not a number", write, h("Lapse-If-Match", `"1"`), `{}`, 400, `header Lapse-If-Match is "\"1\"": use an etag, which is a positive whole number in decimal, or * for any.`},
 		{"etag 0", write, h("Lapse-If-Match", "0"), `{}`, 400, "a positive whole number in decimal"},
 		{"etag empty", write, h("Lapse-If-Match", ""), `{}`, 400, "a positive whole number in decimal"},

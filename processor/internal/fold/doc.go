@@ -10,6 +10,7 @@
 //	duequeue.go  the documents that are due next: [DueQueue]
 //	decide.go    a [Decision] about some messages, and about due documents
 //	clock.go     what the headers of a write ask of its clock, and the limits of a ttl
+//	target.go    the target of a document that is a message
 //	configure.go what follows from configurations and drops
 //
 // It is pure: no I/O, no clock, no goroutine (TestFoldIsPure). The same messages on the same

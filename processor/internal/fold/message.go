@@ -37,6 +37,7 @@ type Message struct {
 	TTL        ttlrules.TTL // Inherit if there is TTLErr
 	TTLErr     error        // why the body's ttl is not valid: an error only while TTL is on
 	Clock      Asked
+	Target     string // of the version, "" if none
 	Config     Requested
 
 	IfMatch  IfMatch
@@ -236,7 +237,7 @@ func (d Decoder) header(m *Message, header map[string][]string) {
 	if _, ok := header[""]; ok {
 		bad("the headers cannot be read: write each on a line of its own, as a name, a colon and a value.")
 	}
-	var traces, replies, matches, deadlines, limits, clocks, slides, others []string
+	var traces, replies, matches, deadlines, limits, clocks, targets, slides, others []string
 	for name, values := range header {
 		switch {
 		case strings.EqualFold(name, wire.HeaderTrace):
@@ -251,6 +252,8 @@ func (d Decoder) header(m *Message, header map[string][]string) {
 			limits = append(limits, values...)
 		case strings.EqualFold(name, wire.HeaderClock):
 			clocks = append(clocks, values...)
+		case strings.EqualFold(name, wire.HeaderTarget):
+			targets = append(targets, values...)
 		case strings.EqualFold(name, wire.HeaderSlide):
 			slides = append(slides, values...)
 		case len(name) >= len(ownHeaders) && strings.EqualFold(name[:len(ownHeaders)], ownHeaders):
@@ -265,6 +268,9 @@ func (d Decoder) header(m *Message, header map[string][]string) {
 	}
 	if m.Rejected == nil {
 		m.Rejected = m.readClock(deadlines, limits, clocks)
+	}
+	if m.Rejected == nil {
+		m.Rejected = m.readTarget(targets)
 	}
 	if m.Rejected == nil {
 		m.Rejected = m.takes(wire.HeaderSlide, slides, []wire.Op{wire.Touch})
@@ -310,7 +316,7 @@ func (d Decoder) header(m *Message, header map[string][]string) {
 const ownHeaders = "Lapse-"
 
 // headers are those that a client may send.
-var headers = []string{wire.HeaderIfMatch, wire.HeaderReplyTo, wire.HeaderExpiresAt, wire.HeaderNotAfter, wire.HeaderClock}
+var headers = []string{wire.HeaderIfMatch, wire.HeaderReplyTo, wire.HeaderExpiresAt, wire.HeaderNotAfter, wire.HeaderClock, wire.HeaderTarget}
 
 const severalTimes = "header %s is there %d times: send it once."
 

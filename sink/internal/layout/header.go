@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/seed18712806/lapse/sink/wire"
 	"github.com/seed18712806/lapse/ttlrules"
 )
 
@@ -23,9 +24,15 @@ import (
 //	bytes 21-26  where the clock began, Unix milliseconds, big endian; 0 if at _ts
 //	bytes 27-32  absolute deadline, or NotAfter, Unix milliseconds, big endian; 0 if none
 //
+// So has a version with a target, and there behind these:
+//
+//	bytes 13-16  -4, or -5 if it has a NotAfter
+//	byte  33     length of the target
+//	bytes 34-    target
+//
 // It is binary and short because every document has one. The scripts due.lua, read.lua,
 // commit.lua and scan.lua read its first byte, and scan.lua reads _ts and bytes 13-16 too:
-// there -2 and -3 are never, as -1 is, so that Go judges the version.
+// there -2 to -5 are never, as -1 is, so that Go judges the version.
 type Header struct {
 	Ts       int64        // instant of the last write, Unix milliseconds
 	Etag     uint64       // log sequence of the last write
@@ -33,7 +40,8 @@ type Header struct {
 	Kept     int64        // see ttlrules.Clock
 	Absolute int64        // see ttlrules.Clock
 	NotAfter int64        // see ttlrules.Clock
-	Trace    string       // traceparent, "" if none; at most MaxTrace bytes
+	Target   string       // of the message that its expiry delivers, "" if none; see wire.CheckTarget
+	Trace    string       // traceparent, "" if none; at most MaxTrace bytes, and MaxTraceWithTarget beside a target
 }
 
 const (
@@ -41,14 +49,18 @@ const (
 	MaxHeader = 255
 	// HeaderLen is the length of a header without a traceparent, unless it is a long one.
 	HeaderLen = 17
-	// LongHeaderLen is that of a header with a kept clock or an instant of its own.
+	// LongHeaderLen is that of a header with a kept clock or an instant of its own, without a target.
 	LongHeaderLen = HeaderLen + 16
 	// MaxTrace is the longest traceparent that is stored.
 	MaxTrace = MaxHeader - LongHeaderLen
+	// MaxTraceWithTarget is the longest that is stored beside a target.
+	MaxTraceWithTarget = MaxTrace - 1 - wire.MaxTarget
 
 	// In place of the TTL:
-	longHeader    ttlrules.TTL = -2
-	limitedHeader ttlrules.TTL = -3 // long, with a NotAfter
+	longHeader            ttlrules.TTL = -2
+	limitedHeader         ttlrules.TTL = -3 // long, with a NotAfter
+	targetedHeader        ttlrules.TTL = -4 // long, with a target
+	targetedLimitedHeader ttlrules.TTL = -5 // with both
 )
 
 // ErrHeader reports a stored value that does not begin with a valid header.
@@ -59,14 +71,32 @@ func (h Header) Clock() ttlrules.Clock {
 	return ttlrules.Clock{Ts: h.Ts, TTL: h.TTL, Kept: h.Kept, Absolute: h.Absolute, NotAfter: h.NotAfter, Seq: h.Etag}
 }
 
-func (h Header) long() bool { return h.Kept != 0 || h.Absolute != 0 || h.NotAfter != 0 }
+func (h Header) long() bool {
+	return h.Kept != 0 || h.Absolute != 0 || h.NotAfter != 0 || h.Target != ""
+}
 
 // Len is the length of the header's bytes.
 func (h Header) Len() int {
-	if h.long() {
+	switch {
+	case h.Target != "":
+		return LongHeaderLen + 1 + len(h.Target) + len(h.Trace)
+	case h.long():
 		return LongHeaderLen + len(h.Trace)
 	}
 	return HeaderLen + len(h.Trace)
+}
+
+// mark is what a long header has in place of the TTL.
+func (h Header) mark() ttlrules.TTL {
+	switch {
+	case h.Target != "" && h.NotAfter != 0:
+		return targetedLimitedHeader
+	case h.Target != "":
+		return targetedHeader
+	case h.NotAfter != 0:
+		return limitedHeader
+	}
+	return longHeader
 }
 
 // Append appends the header's bytes to b.
@@ -75,16 +105,15 @@ func (h Header) Append(b []byte) []byte {
 	b = appendUint48(b, uint64(h.Ts))
 	b = appendUint48(b, h.Etag)
 	if h.long() {
-		mark := longHeader
-		if h.NotAfter != 0 {
-			mark = limitedHeader
-		}
-		b = binary.BigEndian.AppendUint32(b, uint32(mark))
+		b = binary.BigEndian.AppendUint32(b, uint32(h.mark()))
 	}
 	b = binary.BigEndian.AppendUint32(b, uint32(h.TTL))
 	if h.long() {
 		b = appendUint48(b, uint64(h.Kept))
 		b = appendUint48(b, uint64(h.Absolute|h.NotAfter)) // it has one of them at most
+	}
+	if h.Target != "" {
+		b = append(append(b, byte(len(h.Target))), h.Target...)
 	}
 	return append(b, h.Trace...)
 }
@@ -94,38 +123,54 @@ func ParseDocument(v string) (h Header, body string, err error) {
 	if len(v) < HeaderLen || int(v[0]) > len(v) {
 		return Header{}, "", fmt.Errorf("%w: a value of %d bytes has no valid header", ErrHeader, len(v))
 	}
-	if h, err = ParseHeader(v[:v[0]]); err != nil {
+	h, targeted, err := parseHeader(v[:v[0]])
+	if err != nil {
 		return Header{}, "", err
+	}
+	if targeted {
+		rest := v[LongHeaderLen:v[0]]
+		if rest == "" || rest[0] == 0 || int(rest[0]) >= len(rest) {
+			return Header{}, "", fmt.Errorf("%w: its target is not whole", ErrHeader)
+		}
+		h.Target = rest[1 : 1+int(rest[0])]
 	}
 	h.Trace = v[h.Len():v[0]]
 	return h, v[v[0]:], nil
 }
 
-// ParseHeader reads a header without its traceparent, which may be cut off.
+// ParseHeader reads a header without its target and its traceparent, which may be cut off.
 func ParseHeader(v string) (h Header, err error) {
+	h, _, err = parseHeader(v)
+	return h, err
+}
+
+// parseHeader is ParseHeader, and reports whether the header has a target.
+func parseHeader(v string) (h Header, targeted bool, err error) {
 	if len(v) < HeaderLen || int(v[0]) < HeaderLen {
-		return Header{}, fmt.Errorf("%w: %d bytes are no valid header", ErrHeader, len(v))
+		return Header{}, false, fmt.Errorf("%w: %d bytes are no valid header", ErrHeader, len(v))
 	}
 	h.Ts = int64(uint48(v[1:7]))
 	h.Etag = uint48(v[7:13])
 	h.TTL = ttlrules.TTL(int32At(v[13:17]))
-	if mark := h.TTL; mark == longHeader || mark == limitedHeader {
+	if mark := h.TTL; mark <= longHeader && mark >= targetedLimitedHeader {
+		targeted = mark == targetedHeader || mark == targetedLimitedHeader
+		limited := mark == limitedHeader || mark == targetedLimitedHeader
 		if len(v) < LongHeaderLen || int(v[0]) < LongHeaderLen {
-			return Header{}, fmt.Errorf("%w: %d bytes are no valid long header", ErrHeader, len(v))
+			return Header{}, false, fmt.Errorf("%w: %d bytes are no valid long header", ErrHeader, len(v))
 		}
 		h.TTL = ttlrules.TTL(int32At(v[17:21]))
 		h.Kept, h.Absolute = int64(uint48(v[21:27])), int64(uint48(v[27:33]))
-		if mark == limitedHeader {
+		if limited {
 			h.NotAfter, h.Absolute = h.Absolute, 0
 		}
-		if !h.long() || mark == limitedHeader && h.NotAfter == 0 || h.Kept != 0 && h.Kept >= h.Ts {
-			return Header{}, fmt.Errorf("%w: its clock of %d began at %d, and ends at %d", ErrHeader, h.Ts, h.Kept, h.Absolute|h.NotAfter)
+		if !h.long() && !targeted || limited && h.NotAfter == 0 || h.Kept != 0 && h.Kept >= h.Ts {
+			return Header{}, false, fmt.Errorf("%w: its clock of %d began at %d, and ends at %d", ErrHeader, h.Ts, h.Kept, h.Absolute|h.NotAfter)
 		}
 	}
 	if h.TTL < ttlrules.Never {
-		return Header{}, fmt.Errorf("%w: its TTL is %d", ErrHeader, h.TTL)
+		return Header{}, false, fmt.Errorf("%w: its TTL is %d", ErrHeader, h.TTL)
 	}
-	return h, nil
+	return h, targeted, nil
 }
 
 func appendUint48(b []byte, n uint64) []byte {

@@ -2,13 +2,15 @@ package layout
 
 import (
 	"encoding/hex"
+	"strings"
 	"testing"
 
+	"github.com/seed18712806/lapse/sink/wire"
 	"github.com/seed18712806/lapse/ttlrules"
 )
 
 // TestHeaderBytes pins what is stored: a document without a kept clock or an instant of its own
-// has the header that it always had. scan.lua takes a long header for one that never expires.
+// has the header that it always had, if it has no target. scan.lua takes a long header for one that never expires.
 func TestHeaderBytes(t *testing.T) {
 	for _, c := range []struct {
 		name   string
@@ -27,6 +29,10 @@ func TestHeaderBytes(t *testing.T) {
 		{"limited", Header{Ts: 5000, Etag: 7, TTL: 60, NotAfter: 6000, Trace: "ab"}, "23" + "000000001388" + "000000000007" + "fffffffd" + "0000003c" + "000000000000" + "000000001770" + "6162", ByOwn, 6000},
 		{"limited and kept", Header{Ts: 5000, Etag: 7, TTL: 1, Kept: 4500, NotAfter: 6000}, "21" + "000000001388" + "000000000007" + "fffffffd" + "00000001" + "000000001194" + "000000001770", ByOwn, 5500},
 		{"limited, without a ttl", Header{Ts: 5000, Etag: 7, NotAfter: 6000}, "21" + "000000001388" + "000000000007" + "fffffffd" + "00000000" + "000000000000" + "000000001770", ByOwn, 6000},
+		{"target", Header{Ts: 5000, Etag: 7, TTL: 60, Target: "mail.send", Trace: "ab"}, "2d" + "000000001388" + "000000000007" + "fffffffc" + "0000003c" + "000000000000" + "000000000000" + "09" + "6d61696c2e73656e64" + "6162", ByOwn, 65_000},
+		{"target, absolute", Header{Ts: 5000, Etag: 7, Absolute: 6000, Target: "a"}, "23" + "000000001388" + "000000000007" + "fffffffc" + "00000000" + "000000000000" + "000000001770" + "01" + "61", ByOwn, 6000},
+		{"target, limited", Header{Ts: 5000, Etag: 7, TTL: 60, NotAfter: 6000, Target: "a"}, "23" + "000000001388" + "000000000007" + "fffffffb" + "0000003c" + "000000000000" + "000000001770" + "01" + "61", ByOwn, 6000},
+		{"target, kept, inherits", Header{Ts: 5000, Etag: 7, Kept: 1000, Target: "a", Trace: "b"}, "24" + "000000001388" + "000000000007" + "fffffffc" + "00000000" + "0000000003e8" + "000000000000" + "01" + "61" + "62", ByInherit, 1000},
 	} {
 		value := string(c.header.Append(nil))
 		if got := hex.EncodeToString([]byte(value)); got != c.bytes {
@@ -37,13 +43,16 @@ func TestHeaderBytes(t *testing.T) {
 			t.Errorf("%s is read again as %+v, %q, %v", c.name, again, body, err)
 		}
 		cut := c.header
-		cut.Trace = ""
+		cut.Target, cut.Trace = "", ""
 		if h, err := ParseHeader(value[:min(len(value), LongHeaderLen)]); err != nil || h != cut {
-			t.Errorf("%s without its trace is read as %+v, %v", c.name, h, err)
+			t.Errorf("%s without its target and trace is read as %+v, %v", c.name, h, err)
 		}
 		if in, score := c.header.Index(); in != c.index || score != c.score {
 			t.Errorf("%s stands in index %d at %d, want %d at %d", c.name, in, score, c.index, c.score)
 		}
+	}
+	if h := (Header{Target: strings.Repeat("t", wire.MaxTarget), Trace: strings.Repeat("t", MaxTraceWithTarget)}); h.Len() != MaxHeader {
+		t.Errorf("the longest target with the longest trace beside it has a header of %d bytes, want %d", h.Len(), MaxHeader)
 	}
 	long := Header{Ts: 5000, Etag: 7, Kept: 1000}.Append(nil)
 	for name, bad := range map[string]func(b []byte){
@@ -52,6 +61,7 @@ func TestHeaderBytes(t *testing.T) {
 		"begins when it is written": func(b []byte) { copy(b[21:], b[1:7]) },
 		"two long ones":             func(b []byte) { copy(b[17:], b[13:17]) },
 		"limited by nothing":        func(b []byte) { b[16]-- },
+		"a target that is cut off":  func(b []byte) { b[16] -= 2 },
 	} {
 		b := append([]byte(nil), long...)
 		bad(b)
