@@ -219,6 +219,9 @@ func (g *generator) write(collection, id string) {
 	if own > 0 && op != wire.Patch && g.number("limit", 3) == 0 { // with a deadline it is refused
 		header.Set(wire.HeaderNotAfter, g.pick("not after", "@500", "@1000", "@1500", "@2500"))
 	}
+	if op.HasBody() && g.number("target", 4) == 0 { // a patch with one is refused
+		header.Set(wire.HeaderTarget, g.pick("to", "mail", "mail.send", "mail.send", "a.b.c", "a..b"))
+	}
 	if op != wire.Delete && op != wire.Touch && g.number("clock", 4) == 0 {
 		header.Set(wire.HeaderClock, wire.ClockKeep)
 	}

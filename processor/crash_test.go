@@ -483,5 +483,8 @@ func randomMessage(rng *rand.Rand) (subject, body string, header nats.Header) {
 	if n > 900 && n < 950 {
 		header = nats.Header{wire.HeaderIfMatch: {[]string{"*", "7"}[rng.IntN(2)]}}
 	}
+	if n > 500 && n < 700 && op.HasBody() { // a patch with a target is refused
+		header = nats.Header{wire.HeaderTarget: {[]string{"mail", "mail.send", "a.b.c"}[n%3]}}
+	}
 	return prefix.Write(op, collection, fmt.Sprint("d", rng.IntN(25))), body, header
 }

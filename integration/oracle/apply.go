@@ -14,18 +14,18 @@ import (
 // to the message, so expired documents are gone.
 func (m *Model) write(p *partition, msg Message, rest string) {
 	subject := msg.Subject
-	op, target, _ := strings.Cut(rest, ".")
-	collection, token, _ := strings.Cut(target, ".")
+	op, named, _ := strings.Cut(rest, ".")
+	collection, token, _ := strings.Cut(named, ".")
 
 	codes := m.faults(msg, op)
 	id, err := wire.UnescapeID(token)
 	if err != nil || wire.CheckCollection(collection) != nil {
-		m.reject(msg, nil, subject, target, append([]int{wire.StatusBadRequest}, codes...)...)
+		m.reject(msg, nil, subject, named, append([]int{wire.StatusBadRequest}, codes...)...)
 		return
 	}
 	name := Name{collection, id}
 	m.names[name] = true
-	reject := func(codes ...int) { m.reject(msg, &name, subject, target, codes...) }
+	reject := func(codes ...int) { m.reject(msg, &name, subject, named, codes...) }
 	on := p.collections[collection].Default != 0
 	codes = append(codes, bodyFaults(wire.Op(op), id, msg.Data, on)...)
 	asked := m.askedOf(msg)
@@ -62,6 +62,9 @@ func (m *Model) write(p *partition, msg Message, rest string) {
 	members, _ := object(next.Body)
 	next.TTL, _ = ttl(members["ttl"]) // one that is not valid, stored while TTL was off, counts as none
 	next.Begin, next.End, next.Last = asked.clock(wire.Op(op), old, exists, m.now)
+	if next.Target = target(msg, wire.Op(op), old); next.Target != "" {
+		next.Trace = traceBeside(next.Trace)
+	}
 	if asked.breaksLimit(next, p.collections[collection]) {
 		reject(wire.StatusBadRequest)
 		return
@@ -76,6 +79,8 @@ func (m *Model) write(p *partition, msg Message, rest string) {
 	if deadline, _, ok := p.deadline(name, next); ok {
 		p.expect(name, next, deadline)
 		outcome.ExpiresAt = &deadline
+	} else if header(msg, "Lapse-Target") != "" {
+		outcome.Warning = "nothing is delivered" // and more
 	}
 	if seconds, ok := ttl(asked.ttl); !on && (!ok || seconds > 0 || asked.end != nil) {
 		outcome.Warning = "TTL is off in collection " + collection // and more

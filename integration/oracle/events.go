@@ -61,7 +61,7 @@ func (m *Model) CompareEvents(events []Message, at wire.Time) Diff {
 	seen := map[string]uint64{} // the sequence of each event in the stream
 	for _, msg := range events {
 		switch {
-		case strings.HasPrefix(msg.Subject, prefix+".expired."):
+		case strings.HasPrefix(msg.Subject, prefix+".expired."), strings.HasPrefix(msg.Subject, prefix+".due."):
 			m.compareExpiry(&d, want, msg, seen)
 		case strings.HasPrefix(msg.Subject, prefix+".expiring."):
 			m.compareWarning(&d, want, msg, seen)
@@ -112,14 +112,18 @@ func (m *Model) compareExpiry(d *Diff, want expected, msg Message, seen map[stri
 	if msg.At < e.ExpiredAt {
 		d.add(Early, "expiry of %s: event %d is stamped %s, but the document expired at %s", id, msg.Seq, msg.At, e.ExpiredAt)
 	}
-	m.compareNotice(d, msg, notice{
+	n := notice{
 		what: "expiry of " + id, subject: m.set.Prefix.Expired(e.Collection, e.Name.ID), kind: "expired",
 		Name: e.Name, Document: e.Document, bare: e.Bare, seconds: e.Seconds, at: e.ExpiredAt,
 		members: map[string]any{"expiredAt": e.ExpiredAt.String()},
-	})
+	}
+	if e.Target != "" {
+		n.subject, n.kind = string(m.set.Prefix)+".due."+e.Target, "due"
+	}
+	m.compareNotice(d, msg, n)
 }
 
-// notice is an expiry event or a warning, as it has to be.
+// notice is an expiry event, a due message or a warning, as it has to be.
 type notice struct {
 	what, subject, kind string
 	Name
@@ -141,7 +145,7 @@ func (m *Model) compareNotice(d *Diff, msg Message, e notice) {
 	for name, want := range map[string]string{
 		"Nats-Msg-Id":    "",
 		"ce-specversion": "1.0",
-		"ce-type":        "lapse.document." + e.kind + ".v1",
+		"ce-type":        map[bool]string{true: "lapse.message.due.v1", false: "lapse.document." + e.kind + ".v1"}[e.kind == "due"],
 		"ce-source":      fmt.Sprintf("/%s/%d/collections/%s", prefix, m.set.Created, e.Collection),
 		"ce-subject":     wire.EscapeID(e.Name.ID),
 		"ce-time":        e.at.String(),
@@ -149,6 +153,10 @@ func (m *Model) compareNotice(d *Diff, msg Message, e notice) {
 		"ce-traceparent": e.Trace,
 	} {
 		compare(name, value(msg, name), want)
+	}
+	if e.kind == "due" {
+		compareDue(compare, msg, e)
+		return
 	}
 	members, ok := object(msg.Data)
 	if !ok {

@@ -43,6 +43,7 @@ type Document struct {
 	Begin  wire.Time  // from which the TTL counts
 	End    *wire.Time // the absolute deadline; nil if it has none
 	Last   *wire.Time // it does not live longer, whatever its TTL is; nil if it has no such limit
+	Target string     // of the message that its expiry delivers in place of an event; "" if none
 	Trace  string
 }
 

@@ -98,6 +98,9 @@ func (c *comparison) document(how string, name Name, got sink.Document, want Liv
 	if !equal(got.ExpiresAt, want.ExpiresAt) {
 		c.add(Wrong, "%s: expires at %v, want %v", what, got.ExpiresAt, want.ExpiresAt)
 	}
+	if got.Target != want.Target {
+		c.add(Wrong, "%s: target %q, want %q", what, got.Target, want.Target)
+	}
 	same := want.sameBody
 	if _, ok := c.reads.(readers.Service); ok && how != "get" {
 		same = patch.Same // the page is one JSON text, so the bytes of a document may change

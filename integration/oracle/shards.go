@@ -26,11 +26,12 @@ func (m *Model) own(events []Message) []Message {
 	}
 	shape := wire.Shape{Shards: m.set.Shards, Partitions: len(m.partitions)}
 	return slices.DeleteFunc(slices.Clone(events), func(msg Message) bool {
-		kind, target, _ := strings.Cut(strings.TrimPrefix(msg.Subject, string(m.set.Prefix)+"."), ".")
-		if kind != "expired" && kind != "expiring" {
+		kind, _, _ := strings.Cut(strings.TrimPrefix(msg.Subject, string(m.set.Prefix)+"."), ".")
+		if kind != "expired" && kind != "expiring" && kind != "due" {
 			return value(msg, wire.HeaderStream) != m.log().Stream()
 		}
-		collection, _, _ := strings.Cut(target, ".")
+		source := value(msg, "ce-source")
+		collection := source[strings.LastIndexByte(source, '/')+1:]
 		shard, _ := shape.Place(collection, value(msg, "ce-subject"))
 		return shard != m.set.Shard
 	})

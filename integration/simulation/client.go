@@ -35,18 +35,22 @@ func (w *World) send(s plan.Step) {
 	switch s.Verb {
 	case "write":
 		m.Subject, m.Data = prefix.Write(wire.Op(s.Args[0]), s.Args[1], s.Args[2]), body(s.Args[4])
-		condition, clock, _ := strings.Cut(s.Args[3], "+")
-		header(condition, w.observer.Etag(s.Args[1], s.Args[2]))
+		more := strings.Split(s.Args[3], "+")
+		header(more[0], w.observer.Etag(s.Args[1], s.Args[2]))
 		at := func(after string) string {
 			ms, _ := strconv.Atoi(after)
 			return wire.Time(time.Now().UnixMilli() + int64(ms)).String()
 		}
-		if after, ok := strings.CutPrefix(clock, "at"); ok {
-			m.Header.Set(wire.HeaderExpiresAt, at(after))
-		} else if after, ok := strings.CutPrefix(clock, "till"); ok {
-			m.Header.Set(wire.HeaderNotAfter, at(after))
-		} else if clock != "" {
-			m.Header.Set(wire.HeaderClock, clock)
+		for _, asked := range more[1:] {
+			if after, ok := strings.CutPrefix(asked, "at"); ok {
+				m.Header.Set(wire.HeaderExpiresAt, at(after))
+			} else if after, ok := strings.CutPrefix(asked, "till"); ok {
+				m.Header.Set(wire.HeaderNotAfter, at(after))
+			} else if target, ok := strings.CutPrefix(asked, "to:"); ok {
+				m.Header.Set(wire.HeaderTarget, target)
+			} else {
+				m.Header.Set(wire.HeaderClock, asked)
+			}
 		}
 	case "config":
 		m.Subject, m.Data = prefix.Config(s.Args[0]), []byte(s.Args[2])

@@ -285,8 +285,12 @@ func (w *World) read(c *conn) {
 func (w *World) lane(c natsmodel.Command) string {
 	prefix := string(wire.DefaultPrefix) + "."
 	kind, rest, _ := strings.Cut(strings.TrimPrefix(c.Subject, prefix), ".")
-	if kind == "expired" || kind == "expiring" || kind == "rejected" {
+	if kind == "expired" || kind == "expiring" || kind == "due" || kind == "rejected" {
 		collection, id, _ := strings.Cut(rest, ".")
+		if kind == "due" { // its subject does not tell
+			source := c.Header.Get("ce-source")
+			collection, id = source[strings.LastIndexByte(source, '/')+1:], c.Header.Get("ce-subject")
+		}
 		return fmt.Sprintf("partition %04d, in a batch: %t", wire.PartitionOfToken(w.plan.Partitions, collection, id), c.Header["Nats-Batch-Id"] != nil)
 	}
 	if isQuery(c) {

@@ -25,11 +25,14 @@ type Message struct {
 }
 
 // Published is the subject on which a message of the events stream was published: that stream stores
-// a number in place of the id.
+// a number in place of the id, or of the second token of a target that has two.
 func (m Message) Published() string {
 	tokens := strings.Split(m.Subject, ".")
 	if len(tokens) != 4 {
 		return m.Subject
+	}
+	if tokens[1] == "due" {
+		return tokens[0] + ".due." + m.Header.Get("Lapse-Target")
 	}
 	token := m.Header.Get("ce-subject")
 	if tokens[1] == "rejected" {

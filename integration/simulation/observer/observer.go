@@ -293,10 +293,10 @@ func (h *Observer) lookAtEvents(s *natsmodel.Stream) {
 const warning = "/expiring/"
 
 // output is the id of a message of the stream of events, and its kind; "" if it is neither an event, nor a
-// warning, nor a rejection.
+// due message, nor a warning, nor a rejection. A due message has the id of the event in whose place it is.
 func output(m oracle.Message) (id, kind string) {
 	switch kind, _, _ = strings.Cut(strings.TrimPrefix(m.Subject, string(wire.DefaultPrefix)+"."), "."); kind {
-	case "expired", "expiring":
+	case "expired", "expiring", "due":
 		id = m.Header.Get("ce-id")
 	case "rejected":
 		id = "rejected/" + m.Header.Get(wire.HeaderSeq)
@@ -441,11 +441,11 @@ func (h *Observer) Compare(at wire.Time) oracle.Diff {
 	})
 }
 
-// published are the events, warnings and rejections, without the fences between them.
+// published are the events, due messages, warnings and rejections, without the fences between them.
 func (h *Observer) published() []oracle.Message {
 	return slices.DeleteFunc(slices.Clone(h.events), func(m oracle.Message) bool {
 		_, kind := output(m)
-		return kind != "expired" && kind != "expiring" && kind != "rejected"
+		return kind != "expired" && kind != "expiring" && kind != "due" && kind != "rejected"
 	})
 }
 

@@ -58,6 +58,9 @@ func Generate(seed uint64) *Plan {
 	if g.r = rand.New(rand.NewPCG(seed, 7)); g.r.IntN(2) == 0 {
 		g.reads()
 	}
+	if g.r = rand.New(rand.NewPCG(seed, 8)); g.r.IntN(2) == 0 {
+		g.targets()
+	}
 	slices.SortStableFunc(g.plan.Steps, func(a, b Step) int { return int(a.At - b.At) })
 	return g.plan
 }
@@ -169,6 +172,15 @@ func (g *generator) clocks() {
 			s.Args[3] += pick(r, "+keep", "+keep", "+keep", fmt.Sprint(pick(r, "+at", "+till"), pick(r, 0, 1, 500, 999, 1000, 1001, 2000)))
 		case s.Verb == "config" && strings.Contains(s.Args[2], `"defaultTtl":`) && r.IntN(3) == 0:
 			s.Args[2] = strings.TrimSuffix(s.Args[2], "}") + pick(r, `,"maxTtl":2}`, `,"minTtl":2}`, `,"warnBefore":[1]}`, `,"slideOnRead":true}`, `,"eventBody":false}`)
+		}
+	}
+}
+
+// targets lets some writes have a target. Some operations refuse that.
+func (g *generator) targets() {
+	for _, s := range g.plan.Steps {
+		if s.Verb == "write" && g.r.IntN(2) == 0 && (s.Args[0] != "touch" && s.Args[0] != "patch" || g.r.IntN(10) == 0) {
+			s.Args[3] += "+to:" + pick(g.r, "mail", "mail.send", "mail.send", "mail.0", "a.b.c", "a..b")
 		}
 	}
 }

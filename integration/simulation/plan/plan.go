@@ -34,7 +34,8 @@ type Step struct {
 // may have spaces.
 var verbs = map[string]int{
 	// Operation, collection, id, If-Match (-: none, last: the present etag) and body. Behind the If-Match
-	// may come +keep, for the clock, +at and milliseconds, for an absolute deadline so long after now, or +till, for a limit of the TTL.
+	// may come +keep, for the clock, +at and milliseconds, for an absolute deadline so long after now, or +till, for a limit of the TTL;
+	// then +to: and a target.
 	"write":  5,
 	"config": 3, // collection, If-Match, body
 	"drop":   2, // collection, If-Match

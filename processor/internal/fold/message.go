@@ -267,13 +267,7 @@ func (d Decoder) header(m *Message, header map[string][]string) {
 		bad("header %s is not known: the headers of lapse are %s.", wire.Quote(slices.Min(others)), allOf(headers))
 	}
 	if m.Rejected == nil {
-		m.Rejected = m.readClock(deadlines, limits, clocks)
-	}
-	if m.Rejected == nil {
-		m.Rejected = m.readTarget(targets)
-	}
-	if m.Rejected == nil {
-		m.Rejected = m.takes(wire.HeaderSlide, slides, []wire.Op{wire.Touch})
+		m.Rejected = cmp.Or(m.readClock(deadlines, limits, clocks), m.readTarget(targets), m.takes(wire.HeaderSlide, slides, []wire.Op{wire.Touch}))
 	}
 	m.Slide = len(slides) > 0
 	switch len(matches) {

@@ -120,7 +120,7 @@ func (h *history) configure(name string, c store.Config) []store.ConfigChange {
 func (h *history) header() *store.Header {
 	return &store.Header{Ts: int64(1000 + h.rng.IntN(1000)), Etag: h.at.Offset + 1, TTL: ttlrules.TTL([]int{0, 0, -1, 5, 60}[h.rng.IntN(5)]),
 		Kept: []int64{0, 0, 0, 500}[h.rng.IntN(4)], Absolute: []int64{0, 0, 0, 5000}[h.rng.IntN(4)],
-		Trace: []string{"", "", "trace"}[h.rng.IntN(3)]}
+		Target: []string{"", "", "mail.send"}[h.rng.IntN(3)], Trace: []string{"", "", "trace"}[h.rng.IntN(3)]}
 }
 
 // write changes some documents of a collection.

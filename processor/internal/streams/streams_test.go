@@ -347,24 +347,29 @@ func TestProvisionModernizes(t *testing.T) {
 	}
 }
 
-// TestProvisionAddsWarnings: a stream of events of an older version, which has no subject for warnings, gets
-// it at the next start. It fails if such a stream is refused, or stores no warnings.
-func TestProvisionAddsWarnings(t *testing.T) {
+// TestProvisionAddsSubjects: a stream of events of an older version, which has no subject for warnings or for
+// due messages, gets it at the next start. It fails if such a stream is refused, or does not store them.
+func TestProvisionAddsSubjects(t *testing.T) {
 	js := natstest.Connect(t, natstest.Options{})
 	made, err := Provision(t.Context(), js, options())
 	if err != nil {
 		t.Fatal(err)
 	}
 	old := made.Events.CachedInfo().Config
-	old.Subjects = []string{"lapse.expired.>", "lapse.rejected.>", "lapse.fence.*"}
-	if _, err := js.UpdateStream(t.Context(), old); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := Provision(t.Context(), js, options()); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := js.Publish(t.Context(), "lapse.expiring.orders.17", nil, jetstream.WithExpectStream(old.Name)); err != nil {
-		t.Error(err)
+	for missing, subjects := range map[string][]string{
+		"lapse.expiring.orders.17": {"lapse.expired.>", "lapse.rejected.>", "lapse.fence.*"},
+		"lapse.due.mail.send":      {"lapse.expired.>", "lapse.expiring.>", "lapse.rejected.>", "lapse.fence.*"},
+	} {
+		old.Subjects = subjects
+		if _, err := js.UpdateStream(t.Context(), old); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := Provision(t.Context(), js, options()); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := js.Publish(t.Context(), missing, nil, jetstream.WithExpectStream(old.Name)); err != nil {
+			t.Error(err)
+		}
 	}
 }
 
