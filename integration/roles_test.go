@@ -42,6 +42,7 @@ list collections              pub lapse.read.collections               no       
 answer reads                  sub lapse.read.get.*.*                   no          no     yes   yes      -
 publish expiry events         pub lapse.expired.orders.1               no          no     yes   yes      -
 publish warnings              pub lapse.expiring.orders.1              no          no     yes   yes      -
+publish due messages          pub lapse.due.mail.send                  no          no     yes   yes      -
 publish rejections            pub lapse.rejected.orders.1              no          no     yes   yes      -
 publish fences                pub lapse.fence.0                        no          no     yes   yes      -
 beat as the owner             pub lapse.beat.0                         no          no     yes   yes      -

@@ -27,7 +27,7 @@ func TestRandomHistories(t *testing.T) {
 				h := &store.Header{
 					Ts: now, Etag: etag,
 					TTL:   ttlrules.TTL(rapid.SampledFrom([]int{0, 0, -1, 1, 5, 20}).Draw(t, "ttl")),
-					Trace: rapid.SampledFrom([]string{"", "trace"}).Draw(t, "trace"),
+					Trace: rapid.SampledFrom([]string{"", "trace"}).Draw(t, "trace"), Target: rapid.SampledFrom([]string{"", "", "mail.send"}).Draw(t, "target"),
 				}
 				switch after := rapid.Int64Range(-5, 5).Draw(t, "clock"); {
 				case after > 2:

@@ -25,7 +25,7 @@ import (
 
 // want is a document as the reader must return it.
 func (r *rig) want(collection, id string, d store.Stored) sink.Document {
-	w := sink.Document{ID: id, Etag: wire.Etag(d.Header.Etag), Ts: wire.Time(d.Header.Ts), Body: []byte(d.Body)}
+	w := sink.Document{ID: id, Etag: wire.Etag(d.Header.Etag), Ts: wire.Time(d.Header.Ts), Target: d.Header.Target, Body: []byte(d.Body)}
 	if at, ok := d.Header.Clock().Deadline(r.Configs[collection].History.Current()); ok {
 		w.ExpiresAt = (*wire.Time)(&at)
 	}
