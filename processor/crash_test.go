@@ -393,6 +393,13 @@ func (s *survivor) fault() func(crash.Point) error {
 // history lets a random history happen, and waits until all that follows from it
 // has come about.
 func (s *survivor) history(seed uint64, rounds int) {
+	s.r.t.Helper()
+	s.happens(seed, rounds)
+	s.settles()
+}
+
+// happens lets a random history happen.
+func (s *survivor) happens(seed uint64, rounds int) {
 	r := s.r
 	r.t.Helper()
 	rng := rand.New(rand.NewPCG(seed, 1))
@@ -415,7 +422,6 @@ func (s *survivor) history(seed uint64, rounds int) {
 	r.sendAsync(prefix.Config("a"), `{"defaultTtl":-1}`)
 	r.sendAsync(prefix.Config("b"), `{}`)
 	r.flush()
-	s.settles()
 }
 
 // settles waits until nothing will happen any more.

@@ -69,11 +69,11 @@ func TestG1_RepliesLost(t *testing.T) {
 		s.alive()
 		s.p.ready(t)
 		cutter.on.Store(true)
-		s.history(300, 10)
+		s.happens(300, 10)
 		for more := uint64(1); cutter.cuts.Load() < 10 && more <= 10; more++ { // a busy machine sends fewer requests
-			s.history(300+more, 5)
+			s.happens(300+more, 5)
 		}
-		cutter.on.Store(false)
+		cutter.on.Store(false) // else all partitions and Redis are rarely well at once
 		s.settles()
 		r.agrees()
 		if n := cutter.cuts.Load(); n < 10 {

@@ -20,6 +20,8 @@ func (r *rig) empty(t *testing.T) {
 	if got := b.text("#command"); !strings.Contains(got, "curl ") || !strings.Contains(got, "/v1/collections/examples/documents/tea") {
 		t.Errorf("the command is %q", got)
 	}
+	eval[string](b, `document.getElementById("copy").className = "before"`)
+	b.until("the page has refreshed itself, and still offers to copy", `(e => e.className !== "before" && !e.hidden && e.onclick !== null)(document.getElementById("copy"))`)
 	b.inspect("overview-empty")
 	b.clickTo(`a[href="/console/live"]`)
 	b.untilText("#connection", "Live")

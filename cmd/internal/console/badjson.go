@@ -15,7 +15,6 @@ type badJSON struct {
 	Line, Column int    // from 1; the column counts characters
 	At           int    // the same place, in UTF-16 units from the beginning: a script selects it
 	Text         string // the line
-	Reason       string
 }
 
 // findBadJSON returns nil for JSON.
@@ -40,7 +39,7 @@ func findBadJSON(body string) *badJSON {
 		from := max(0, utf8.RuneCountInString(body[begin:at])-snippetRunes)
 		line = "…" + string(runes[from:min(len(runes), from+2*snippetRunes)])
 	}
-	b := &badJSON{Line: 1 + strings.Count(before, "\n"), Column: 1 + utf8.RuneCountInString(body[begin:at]), Text: view.Visible(line), Reason: wrong.Error()}
+	b := &badJSON{Line: 1 + strings.Count(before, "\n"), Column: 1 + utf8.RuneCountInString(body[begin:at]), Text: view.Visible(line)}
 	b.At = len(utf16.Encode([]rune(before)))
 	return b
 }

@@ -11,18 +11,18 @@ func TestFindBadJSON(t *testing.T) {
 	for _, c := range []struct {
 		body         string
 		line, column int
-		text, reason string
+		text         string
 	}{
-		{`{`, 1, 2, `{`, "unexpected end"},
-		{"{\n \"a\": 1,\n}\n", 3, 1, "}", "invalid character '}'"},
-		{"{\"ü\":\"😀\", x}", 1, 11, "{\"ü\":\"😀\", x}", "invalid character 'x'"},
-		{"[1,]", 1, 4, "[1,]", "invalid character ']'"},
-		{"{} {}", 1, 4, "{} {}", "after top-level value"},
-		{"{\"a\u202e\": y}", 1, 8, "{\"a\\u202e\": y}", "invalid character 'y'"},
+		{`{`, 1, 2, `{`},
+		{"{\n \"a\": 1,\n}\n", 3, 1, "}"},
+		{"{\"ü\":\"😀\", x}", 1, 11, "{\"ü\":\"😀\", x}"},
+		{"[1,]", 1, 4, "[1,]"},
+		{"{} {}", 1, 4, "{} {}"},
+		{"{\"a\u202e\": y}", 1, 8, "{\"a\\u202e\": y}"},
 	} {
 		got := findBadJSON(c.body)
-		if got == nil || got.Line != c.line || got.Column != c.column || got.Text != c.text || !strings.Contains(got.Reason, c.reason) {
-			t.Errorf("%q: %+v, want line %d, column %d, %q: %s", c.body, got, c.line, c.column, c.text, c.reason)
+		if got == nil || got.Line != c.line || got.Column != c.column || got.Text != c.text {
+			t.Errorf("%q: %+v, want line %d, column %d, %q", c.body, got, c.line, c.column, c.text)
 			continue
 		}
 		before := strings.Join(strings.SplitAfter(c.body, "\n")[:c.line-1], "")

@@ -203,7 +203,7 @@ func testEdit(t *testing.T, r *rig) {
 			t.Errorf("the fields have lost %q %q: %v", c.id, c.body, f.values)
 		}
 	}
-	p.send("edit-form", "id", "1", "body", "{\r\n \"a\": b\r\n}").want(400, "Line 2, column 7: invalid character 'b'")
+	p.send("edit-form", "id", "1", "body", "{\r\n \"a\": b\r\n}").want(400, "Line 2, column 7:")
 	large := p.send("edit-form", "id", "1", "body", `{"x":"`+strings.Repeat("y", 1<<20)+`"}`).want(413)
 	if large.element("body-error") == "" {
 		t.Error("nothing says that it is too large")

@@ -39,6 +39,7 @@ async function refresh() {
       if (fresh && !used) part.replaceWith(document.adoptNode(fresh));
     }
     countDown();
+    offerCopies();
   } catch {
     unwell("No answer");
   }
@@ -203,13 +204,16 @@ function local() {
 setInterval(local, 1000);
 local();
 
-for (const button of document.querySelectorAll("[data-copies]")) {
-  button.hidden = !navigator.clipboard;
-  button.onclick = async () => {
-    await navigator.clipboard.writeText($(button.dataset.copies).textContent);
-    button.textContent = "Copied";
-  };
+function offerCopies() {
+  for (const button of document.querySelectorAll("[data-copies]")) {
+    button.hidden = !navigator.clipboard;
+    button.onclick = async () => {
+      await navigator.clipboard.writeText($(button.dataset.copies).textContent);
+      button.textContent = "Copied";
+    };
+  }
 }
+offerCopies();
 
 // Where the document stops being JSON, the cursor stands.
 const wrong = $("body-line");
