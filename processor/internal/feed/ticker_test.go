@@ -78,6 +78,41 @@ func tickerNext(t *testing.T) {
 	}
 }
 
+// TestTickerSendsEarly: a tick is sent so early that it is stamped at its instant, not before.
+func TestTickerSendsEarly(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const ms = time.Millisecond
+		tk := NewTicker(nil, nil, "", NewInboxes(1, 1), &Backlog{}, nil)
+		// tick is one that takes so long to the log, whose clock is a minute ahead, and a millisecond from there.
+		tick := func(takes time.Duration) {
+			tk.sending(time.Now())
+			time.Sleep(takes)
+			stamp := time.Now().Add(time.Minute)
+			time.Sleep(ms)
+			tk.stamped(true, stamp)
+		}
+		for i, c := range []struct{ takes, early time.Duration }{
+			{3 * ms, tickGrows},                  // nothing is known yet
+			{0, ms - tickSpare},                  // sent by the bound from the way back alone; slower than that
+			{3 * ms, ms - tickSpare + tickGrows}, // once more
+		} {
+			if i == 1 {
+				tk.early = 10 * ms // the way was long
+			}
+			tick(c.takes)
+			if tk.early != c.early {
+				t.Errorf("a tick took %s: the next one is sent %s early, want %s", c.takes, tk.early, c.early)
+			}
+		}
+		at := time.Now().Add(time.Minute + time.Second)
+		tk.WakeAt(0, at.UnixMilli())
+		want := time.UnixMilli(at.UnixMilli()).Sub(time.Now()) - time.Minute + ms - tk.early
+		if pause, _ := tk.next(); pause != want {
+			t.Errorf("the pause is %s, want %s", pause, want)
+		}
+	})
+}
+
 // An answer of the log's leader shows that its clock was set forward, though no message comes.
 // An answer that is old, or a clock that was set back, shows nothing.
 func TestTickerSeesTheClockOfASilentLog(t *testing.T) {

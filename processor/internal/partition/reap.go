@@ -81,7 +81,11 @@ func (p *Partition) reap(ctx context.Context, d *fold.Decision, messages int, no
 	if most == 0 {
 		return nil, false, nil
 	}
-	if err := p.lookUp(ctx, now, most); err != nil {
+	at := now.Time
+	if messages == 0 { // the log is silent, perhaps
+		at = max(at, p.logClock())
+	}
+	if err := p.lookUp(ctx, now.Seq, at, most); err != nil {
 		return nil, false, err
 	}
 	due, held = d.Reap(&p.queue, now.Time, p.readersAt())
@@ -91,21 +95,34 @@ func (p *Partition) reap(ctx context.Context, d *fold.Decision, messages int, no
 	return due, held, nil
 }
 
-// lookUp fills the due queue with most of the documents that are due, or will be next, at a
-// position in the log. A due document stays in the index until its event is stored:
-// so the index is the queue of the events to be published.
-func (p *Partition) lookUp(ctx context.Context, now fold.Position, most int) error {
-	if at := p.collections.FirstDue(); at > now.Time+lookUpAgain || at > now.Time && p.queue.Len() >= ReapChunk/4 {
+// logClock is the time of the log's clock, as far as it is known. A log that is silent shows no time.
+func (p *Partition) logClock() int64 { return p.shared.Ticker.LogTime(time.Now()).UnixMilli() }
+
+// lookUpIn is how long the partition may rest until it has to look up documents, so that their events need
+// not wait for that at their deadline.
+func (p *Partition) lookUpIn() time.Duration {
+	if p.reaper.waits() || p.queue.Len() >= ReapChunk/4 {
+		return HeartbeatEvery
+	}
+	in := min(p.collections.FirstDue()-lookUpAgain-p.logClock(), HeartbeatEvery.Milliseconds())
+	return time.Duration(max(in, 1)) * time.Millisecond
+}
+
+// lookUp fills the due queue with most of the documents that are due, or will be next, at an
+// instant, for a step to a sequence of the log. A due document stays in the index until its event
+// is stored: so the index is the queue of the events to be published.
+func (p *Partition) lookUp(ctx context.Context, seq uint64, now int64, most int) error {
+	if at := p.collections.FirstDue(); at > now+lookUpAgain || at > now && p.queue.Len() >= ReapChunk/4 {
 		return nil
 	}
 	p.forget()
-	until := now.Time + lookUpAhead
+	until := now + lookUpAhead
 	asked := p.collections.DueBy(until, reapCollections)
 	cuts := make([]store.Cut, len(asked))
 	for i, c := range asked {
 		cuts[i] = store.Cut{Collection: c.Name, Cuts: c.Config.History.Cuts(until)}
 	}
-	whole := !p.announcer.All(now.Seq, until)
+	whole := !p.announcer.All(seq, until)
 	found, err := p.find(ctx, cuts, most, whole)
 	if err != nil {
 		return err

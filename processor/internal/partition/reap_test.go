@@ -101,9 +101,39 @@ func TestG4_LookedUpAhead(t *testing.T) {
 		r.queue.Set(dueAt(start+1000, tt.queued))
 		r.collections.LookedUp(r.collections.Get("c"), store.NoScore, tt.first)
 		r.passed = nil
-		if err := r.lookUp(t.Context(), fold.Position{Seq: 9, Time: start}, ReapChunk); err != nil || (r.calls("due") > 0) != tt.looks {
+		if err := r.lookUp(t.Context(), 9, start, ReapChunk); err != nil || (r.calls("due") > 0) != tt.looks {
 			t.Errorf("%+v: it was looked up: %q, %v", tt, r.passed, err)
 		}
+	}
+}
+
+// TestG4_LookedUpInASilentLog: documents are looked up before their deadline by the log's clock too, while no message
+// moves log time on. Beside messages it goes by log time alone: a log that is read late would be looked up in at
+// each step.
+func TestG4_LookedUpInASilentLog(t *testing.T) {
+	r := newRig(t)
+	r.idle()
+	now := time.Now().UnixMilli()
+	r.send(now, "lapse.config.c", `{"defaultTtl":-1}`)
+	r.idle()
+	first := func(at int64) { r.collections.LookedUp(r.collections.Get("c"), store.NoScore, at) }
+	for messages, looks := range []bool{true, false} {
+		first(now)
+		r.passed = nil
+		d := fold.New(r.shared.Limits, r.collections, r.progress.Watermark())
+		if _, _, err := r.reap(t.Context(), d, messages, fold.Position{Seq: 9, Time: now - 60_000}); err != nil || (r.calls("due") > 0) != looks {
+			t.Errorf("beside %d messages: it was looked up: %q, %v", messages, r.passed, err)
+		}
+	}
+	if first(now); r.lookUpIn() != time.Millisecond {
+		t.Errorf("a document is due: it rests for %s", r.lookUpIn())
+	}
+	if r.queue.Set(dueAt(now, ReapChunk/4)); r.lookUpIn() != HeartbeatEvery {
+		t.Errorf("the queue has enough: it rests for %s", r.lookUpIn())
+	}
+	r.queue.Set(nil)
+	if first(now + 3_600_000); r.lookUpIn() != HeartbeatEvery {
+		t.Errorf("the first document is due in an hour: it rests for %s", r.lookUpIn())
 	}
 }
 
@@ -118,7 +148,7 @@ func TestG4_WhatIsLookedUp(t *testing.T) {
 	r.write(start+lookUpAhead+1, "later", `{"ttl":2}`)
 	r.write(start+lookUpAhead+1, "inherits", `{}`)
 	r.idle()
-	if err := r.lookUp(t.Context(), fold.Position{Seq: r.progress.Offset(), Time: start + 2000}, ReapChunk); err != nil {
+	if err := r.lookUp(t.Context(), r.progress.Offset(), start+2000, ReapChunk); err != nil {
 		t.Fatal(err)
 	}
 	bodies := map[string]string{}
@@ -229,7 +259,7 @@ func TestG9_OnlyWhatThereIsRoomFor(t *testing.T) {
 
 // TestG11_RestsWhileASnapshotIsTaken: the owner rests for a second; while it takes a snapshot, until the next scan.
 func TestG11_RestsWhileASnapshotIsTaken(t *testing.T) {
-	p := &Partition{}
+	p := &Partition{collections: fold.NewCollections(nil, nil), shared: &Shared{Ticker: feed.NewTicker(nil, nil, "", nil, nil, nil)}}
 	if rest := p.rest(); rest != HeartbeatEvery {
 		t.Errorf("it rests for %s", rest)
 	}

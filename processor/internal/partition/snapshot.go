@@ -71,10 +71,11 @@ func (p *Partition) recorded(ctx context.Context) error {
 
 // rest is how long the owner waits for messages before it looks after its duties.
 func (p *Partition) rest() time.Duration {
-	if p.tenure.recording == nil {
-		return HeartbeatEvery
+	rest := p.lookUpIn()
+	if p.tenure.recording != nil {
+		rest = min(rest, p.tenure.recording.Wait(time.Now()))
 	}
-	return min(HeartbeatEvery, p.tenure.recording.Wait(time.Now()))
+	return rest
 }
 
 // abandon gives up the snapshot that is being taken, and the load of one.
