@@ -44,7 +44,7 @@ const (
 type bench struct {
 	options
 	rig      *rig.Rig
-	cpu      time.Duration // of the servers of the side that expire has run last
+	cpu      []time.Duration // of each server of the side that expire has run last
 	progress io.Writer
 
 	problems []string // the faults of lapse, which fail the run
@@ -72,6 +72,7 @@ var rows = []row{
 	{name: "startup", title: "start-up of the embedded default", run: (*bench).startup},
 	{name: "snapshots", title: "lateness while snapshots are taken", run: (*bench).snapshots, extra: true},
 	{name: "shards", title: "CPU a document with four shards", run: (*bench).shards, extra: true},
+	{name: "cost", title: "CPU of a document, beside the formula for it", run: (*bench).cost, extra: true},
 	{name: "scale", title: "cost as the work grows", run: (*bench).grow, extra: true},
 }
 
@@ -83,7 +84,7 @@ func parseFlags(args []string, stderr io.Writer) (options, error) {
 	for _, r := range rows {
 		names = append(names, r.name)
 	}
-	f.StringVar(&o.rows, "rows", "", "rows to run, separated by commas: "+strings.Join(names, ", ")+" (default all but snapshots, shards and scale)")
+	f.StringVar(&o.rows, "rows", "", "rows to run, separated by commas: "+strings.Join(names, ", ")+" (default all but snapshots, shards, cost and scale)")
 	f.IntVar(&o.n, "n", 300_000, "number of documents; the other sizes are proportional to it")
 	f.IntVar(&o.rounds, "rounds", 3, "number of rounds")
 	f.BoolVar(&o.scale, "scale", false, "run the row scale too, with up to ten times n documents")

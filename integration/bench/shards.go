@@ -3,11 +3,20 @@ package main
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"github.com/seed18712806/lapse/integration/bench/internal/load"
 	"github.com/seed18712806/lapse/integration/bench/internal/table"
 	"github.com/seed18712806/lapse/sink/wire"
 )
+
+// cpuOf is the CPU time of one of n documents, in µs.
+func (b *bench) cpuOf(n int, cpu ...time.Duration) (us float64) {
+	for _, c := range cpu {
+		us += float64(c.Microseconds()) / float64(n)
+	}
+	return us
+}
 
 // shards compares the CPU time of lapse and its servers with four shards and with one: as fast
 // as they can write, and at the rate of the flags, where each step has fewer messages.
@@ -16,11 +25,11 @@ func (b *bench) shards(ctx context.Context, round int) ([]table.Figure, error) {
 	run := func(shards int) func() error {
 		return func() error {
 			_, err := b.ingestLapse(ctx, round, wire.Shape{Shards: shards}, b.load(b.n, load.LongTTL), load.PublishAll)
-			if full[shards] = float64(b.cpu.Microseconds()) / float64(b.n); err != nil {
+			if full[shards] = b.cpuOf(b.n, b.cpu...); err != nil {
 				return err
 			}
 			_, err = b.expire(ctx, fmt.Sprintf("%d shards", shards), b.openLapse(wire.Shape{Shards: shards}), n, b.paced(ctx, round, n))
-			paced[shards] = float64(b.cpu.Microseconds()) / float64(n)
+			paced[shards] = b.cpuOf(n, b.cpu...)
 			return err
 		}
 	}

@@ -59,7 +59,7 @@ var ProblemTick = health.Problem{Name: "append to the log", Advice: "Look at the
 
 const (
 	tickEvery = time.Millisecond // at most
-	tickAgain = time.Second          // if the reader does not read it
+	tickAgain = time.Second      // if the reader does not read it
 
 	// A tick is sent early by as much as the quickest one took to the log, less tickSpare: or one that is
 	// stamped before its instant would need another, after tickEvery. With each tick that grows by tickGrows, as

@@ -15,7 +15,7 @@ import (
 const (
 	// ReapChunk is how many documents are reaped in one step, beside as many as it applies messages.
 	ReapChunk       = 256
-	reapBytes       = 1 << 20 // in the bodies of these documents
+	reapBytes       = 1 << 20 // in the bodies of these documents, beside as many as the messages have
 	reapCollections = 32      // collections in which they are looked up
 	lookUpAhead     = 250     // milliseconds before their deadline that documents are looked up
 	lookUpAgain     = 20      // milliseconds before the first deadline outside the due queue
@@ -36,13 +36,13 @@ type reaper struct {
 }
 
 // mayReap is how many of the documents that are due at an instant the partition may reap beside
-// so many messages. Of many that a configuration has made due, the share decides. Of others it
-// reaps more than it applies messages: or while messages come at full speed, and each document
-// expires, what is due would pile up.
+// so many messages. Of many that a configuration has made due, the share decides, but for as many
+// as there are messages. Of others it reaps more than it applies messages: or while messages come
+// at full speed, and each document expires, what is due would pile up.
 func (p *Partition) mayReap(now int64, messages int) int {
 	if !p.reaper.hurries && p.nextDue() <= p.reaper.changed && (p.collections.FirstDue() <= now || len(p.queue.Due(now)) > Chunk) {
 		p.reaper.shares, p.reaper.taken = true, p.shared.Share.Take(p.id)
-		return p.reaper.taken
+		return max(p.reaper.taken, messages)
 	}
 	p.leaveShare()
 	return ReapChunk + messages
@@ -74,18 +74,22 @@ func (p *Partition) leaveShare() {
 	}
 }
 
-// reap returns the documents to be reaped beside a decision about so many messages, at a position
+// reap returns the documents to be reaped beside a decision about messages, at a position
 // in the log: see Decision.Reap.
-func (p *Partition) reap(ctx context.Context, d *fold.Decision, messages int, now fold.Position) (due []*fold.DueDocument, held bool, err error) {
-	most := p.mayReap(now.Time, messages)
+func (p *Partition) reap(ctx context.Context, d *fold.Decision, messages []*fold.Message, now fold.Position) (due []*fold.DueDocument, held bool, err error) {
+	most := p.mayReap(now.Time, len(messages))
 	if most == 0 {
 		return nil, false, nil
 	}
 	at := now.Time
-	if messages == 0 { // the log is silent, perhaps
+	if len(p.pending.Messages) == 0 { // the log is silent, perhaps
 		at = max(at, p.logClock())
 	}
-	if err := p.lookUp(ctx, now.Seq, at, most); err != nil {
+	bytes := reapBytes
+	for _, m := range messages {
+		bytes += len(m.Body)
+	}
+	if err := p.lookUp(ctx, now.Seq, at, most, bytes); err != nil {
 		return nil, false, err
 	}
 	due, held = d.Reap(&p.queue, now.Time, p.readersAt())
@@ -109,9 +113,9 @@ func (p *Partition) lookUpIn() time.Duration {
 }
 
 // lookUp fills the due queue with most of the documents that are due, or will be next, at an
-// instant, for a step to a sequence of the log. A due document stays in the index until its event
+// instant, for a step to a sequence of the log; their bodies have so many bytes. A due document stays in the index until its event
 // is stored: so the index is the queue of the events to be published.
-func (p *Partition) lookUp(ctx context.Context, seq uint64, now int64, most int) error {
+func (p *Partition) lookUp(ctx context.Context, seq uint64, now int64, most, bytes int) error {
 	if at := p.collections.FirstDue(); at > now+lookUpAgain || at > now && p.queue.Len() >= ReapChunk/4 {
 		return nil
 	}
@@ -123,7 +127,7 @@ func (p *Partition) lookUp(ctx context.Context, seq uint64, now int64, most int)
 		cuts[i] = store.Cut{Collection: c.Name, Cuts: c.Config.History.Cuts(until)}
 	}
 	whole := !p.announcer.All(seq, until)
-	found, err := p.find(ctx, cuts, most, whole)
+	found, err := p.find(ctx, cuts, most, bytes, whole)
 	if err != nil {
 		return err
 	}
@@ -155,12 +159,12 @@ func (p *Partition) forget() {
 	p.queue.Set(nil)
 }
 
-// find finds some of the documents under the cuts, so many at most.
-func (p *Partition) find(ctx context.Context, cuts []store.Cut, most int, whole bool) ([]store.Due, error) {
+// find finds some of the documents under the cuts, so many and so many bytes of bodies at most.
+func (p *Partition) find(ctx context.Context, cuts []store.Cut, most, bytes int, whole bool) ([]store.Due, error) {
 	ctx, cancel := context.WithTimeout(ctx, streams.CallTimeout)
 	defer cancel()
 	began := time.Now()
-	found, err := p.store.Due(ctx, p.progress.Version(), cuts, most, reapBytes, whole)
+	found, err := p.store.Due(ctx, p.progress.Version(), cuts, most, bytes, whole)
 	if err != nil {
 		return nil, err
 	}

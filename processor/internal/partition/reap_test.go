@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"maps"
 	"math"
+	"strings"
 	"testing"
 	"time"
 
@@ -101,14 +102,14 @@ func TestG4_LookedUpAhead(t *testing.T) {
 		r.queue.Set(dueAt(start+1000, tt.queued))
 		r.collections.LookedUp(r.collections.Get("c"), store.NoScore, tt.first)
 		r.passed = nil
-		if err := r.lookUp(t.Context(), 9, start, ReapChunk); err != nil || (r.calls("due") > 0) != tt.looks {
+		if err := r.lookUp(t.Context(), 9, start, ReapChunk, reapBytes); err != nil || (r.calls("due") > 0) != tt.looks {
 			t.Errorf("%+v: it was looked up: %q, %v", tt, r.passed, err)
 		}
 	}
 }
 
 // TestG4_LookedUpInASilentLog: documents are looked up before their deadline by the log's clock too, while no message
-// moves log time on. Beside messages it goes by log time alone: a log that is read late would be looked up in at
+// moves log time on. Where messages wait it goes by log time alone: a log that is read late would be looked up in at
 // each step.
 func TestG4_LookedUpInASilentLog(t *testing.T) {
 	r := newRig(t)
@@ -119,10 +120,10 @@ func TestG4_LookedUpInASilentLog(t *testing.T) {
 	first := func(at int64) { r.collections.LookedUp(r.collections.Get("c"), store.NoScore, at) }
 	for messages, looks := range []bool{true, false} {
 		first(now)
-		r.passed = nil
+		r.passed, r.pending.Messages = nil, make([]*fold.Message, messages)
 		d := fold.New(r.shared.Limits, r.collections, r.progress.Watermark())
-		if _, _, err := r.reap(t.Context(), d, messages, fold.Position{Seq: 9, Time: now - 60_000}); err != nil || (r.calls("due") > 0) != looks {
-			t.Errorf("beside %d messages: it was looked up: %q, %v", messages, r.passed, err)
+		if _, _, err := r.reap(t.Context(), d, nil, fold.Position{Seq: 9, Time: now - 60_000}); err != nil || (r.calls("due") > 0) != looks {
+			t.Errorf("while %d messages wait: it was looked up: %q, %v", messages, r.passed, err)
 		}
 	}
 	if first(now); r.lookUpIn() != time.Millisecond {
@@ -148,7 +149,7 @@ func TestG4_WhatIsLookedUp(t *testing.T) {
 	r.write(start+lookUpAhead+1, "later", `{"ttl":2}`)
 	r.write(start+lookUpAhead+1, "inherits", `{}`)
 	r.idle()
-	if err := r.lookUp(t.Context(), r.progress.Offset(), start+2000, ReapChunk); err != nil {
+	if err := r.lookUp(t.Context(), r.progress.Offset(), start+2000, ReapChunk, reapBytes); err != nil {
 		t.Fatal(err)
 	}
 	bodies := map[string]string{}
@@ -334,18 +335,35 @@ func TestG4_WhatEndsIsSettled(t *testing.T) {
 }
 
 // TestG9_ReapsAsMuchAsItApplies: while messages come faster than they are applied, and all that they write expires, a
-// step reaps as many documents as it applies messages, and more: so what is due does not pile up.
+// step reaps as many documents as it applies messages, and more: so what is due does not pile up. After a
+// configuration, also of another collection, it reaps as many.
 func TestG9_ReapsAsMuchAsItApplies(t *testing.T) {
+	for _, tt := range []struct {
+		name, body string
+		configures bool
+	}{{"small", `{}`, false}, {"large", `{"x":"` + strings.Repeat("x", 4096) + `"}`, false}, {"after a configuration", `{}`, true}} {
+		t.Run(tt.name, func(t *testing.T) { reapsAsMuchAsItApplies(t, tt.body, tt.configures) })
+	}
+}
+
+func reapsAsMuchAsItApplies(t *testing.T, body string, configures bool) {
 	const many = 3 * fold.BatchMessages
 	r := newRig(t)
 	r.idle()
 	r.send(start, "lapse.config.c", `{"defaultTtl":1}`)
 	for i := range many {
-		r.write(start, fmt.Sprint("due", i), `{}`)
+		r.write(start, fmt.Sprint("due", i), body)
 	}
 	r.idle()
+	if configures {
+		r.send(start+2000, "lapse.config.other", `{}`)
+		r.handOut()
+		if _, err := r.runOnce(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
 	for i := range many {
-		r.write(start+2000, fmt.Sprint("new", i), `{}`)
+		r.write(start+2000, fmt.Sprint("new", i), body)
 	}
 	r.handOut()
 	begin := r.progress.Offset()

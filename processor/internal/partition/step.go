@@ -40,7 +40,7 @@ func (p *Partition) step(ctx context.Context, messages []*fold.Message, to fold.
 		break
 	}
 	to = p.reach(messages, to)
-	due, held, err := p.reap(ctx, d, len(messages), to)
+	due, held, err := p.reap(ctx, d, messages, to)
 	if err != nil {
 		return false, err
 	}
@@ -114,7 +114,7 @@ func (p *Partition) notAhead(ctx context.Context, d *fold.Decision, messages []*
 	if first < 0 {
 		return messages, false, nil
 	}
-	if _, err := p.find(ctx, nil, 0, false); err != nil { // finds nothing, and reads Redis's clock
+	if _, err := p.find(ctx, nil, 0, 0, false); err != nil { // finds nothing, and reads Redis's clock
 		return nil, false, err
 	}
 	switch first = d.FirstAhead(messages, p.readersAt()); {

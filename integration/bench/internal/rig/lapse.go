@@ -237,8 +237,8 @@ func (l *Lapse) Verify(ctx context.Context, ld load.Load, within time.Duration) 
 	return nil
 }
 
-// Usage notes the CPU time of lapse and its servers, see [Rig.Usage].
-func (l *Lapse) Usage() func(what string) time.Duration {
+// Usage notes the CPU time of lapse, nats-server and each Redis, see [Rig.Usage].
+func (l *Lapse) Usage() func(what string) []time.Duration {
 	all := []*Process{l.Process, l.NATS.Process}
 	for _, m := range l.masters {
 		all = append(all, m.Process)

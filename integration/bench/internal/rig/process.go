@@ -157,8 +157,8 @@ func cpuOf(pid int) time.Duration {
 }
 
 // Usage measures the CPU time of processes and of this one. The function that it returns
-// notes it, and returns that of the processes.
-func (r *Rig) Usage(all ...*Process) func(what string) time.Duration {
+// notes it, and returns that of each process.
+func (r *Rig) Usage(all ...*Process) func(what string) []time.Duration {
 	measure := func() (cpu []time.Duration) {
 		for _, p := range all {
 			cpu = append(cpu, p.cpu())
@@ -166,15 +166,15 @@ func (r *Rig) Usage(all ...*Process) func(what string) time.Duration {
 		return append(cpu, cpuOf(os.Getpid()))
 	}
 	before, began := measure(), time.Now()
-	return func(what string) (sum time.Duration) {
+	return func(what string) (used []time.Duration) {
 		took, after := time.Since(began), measure()
 		var s strings.Builder
 		for i, p := range all {
-			fmt.Fprintf(&s, "%s %.2f s, ", p.name, (after[i] - before[i]).Seconds())
-			sum += after[i] - before[i]
+			used = append(used, after[i]-before[i])
+			fmt.Fprintf(&s, "%s %.2f s, ", p.name, used[i].Seconds())
 		}
 		r.Note("%s in %.2f s; CPU: %sclient %.2f s", what, took.Seconds(), s.String(), (after[len(all)] - before[len(all)]).Seconds())
-		return sum
+		return used
 	}
 }
 

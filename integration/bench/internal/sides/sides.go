@@ -19,7 +19,7 @@ import (
 type Side struct {
 	Write func(ld load.Load, from, to, ttl int) error // writes some documents, with a TTL in seconds
 	Flush func() error                                // waits until all are stored
-	Usage func() func(what string) time.Duration      // see [rig.Rig.Usage]
+	Usage func() func(what string) []time.Duration    // see [rig.Rig.Usage]
 	Done  func()                                      // stops the side
 	Lapse *rig.Lapse                                  // nil if it is not lapse
 }
@@ -35,7 +35,7 @@ func KV(r *rig.Rig) Opener {
 		if err != nil {
 			return nil, err
 		}
-		s := &Side{Usage: func() func(string) time.Duration { return r.Usage(srv.Process) }, Done: srv.Stop}
+		s := &Side{Usage: func() func(string) []time.Duration { return r.Usage(srv.Process) }, Done: srv.Stop}
 		kv, err := srv.Bucket(ctx, rig.Orders)
 		if err != nil {
 			srv.Stop()
@@ -98,7 +98,7 @@ func Redis(r *rig.Rig, args ...string) Opener {
 			return nil, err
 		}
 		sub := srv.Client.Subscribe(ctx, "__keyevent@0__:expired")
-		s := &Side{Usage: func() func(string) time.Duration { return r.Usage(srv.Process) }, Flush: func() error { return nil }}
+		s := &Side{Usage: func() func(string) []time.Duration { return r.Usage(srv.Process) }, Flush: func() error { return nil }}
 		s.Done = func() { _ = sub.Close(); srv.Stop() }
 		if _, err := sub.Receive(ctx); err != nil {
 			s.Done()
