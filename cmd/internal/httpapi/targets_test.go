@@ -85,8 +85,8 @@ func TestG3_DueEvents(t *testing.T) {
 		t.Errorf("after the past: %+v", e)
 	}
 	all := r.follow("/events?type=due&since=1h")
-	if e := all.next(); !strings.HasPrefix(e.data, `{"id":"0","collection":"foreign"`) {
-		t.Errorf("of all collections: %+v", e)
+	if both := all.next().data + all.next().data; !strings.Contains(both, `{"id":"0","collection":"foreign"`) { // in any order
+		t.Errorf("of all collections: %s", both)
 	}
 	r.do("GET", "/events?type=x", "").want(t, 400, "due for messages")
 }
