@@ -114,6 +114,11 @@ func (o *Collection[T]) write(ctx context.Context, op wire.Op, id string, docume
 	if err != nil {
 		return Written{}, o.wrap(id, err)
 	}
+	return o.settled(ctx, op, id, document, s)
+}
+
+// settled is write with options that are settled.
+func (o *Collection[T]) settled(ctx context.Context, op wire.Op, id string, document any, s settings) (Written, error) {
 	m, err := o.message(op, id, document, s)
 	if err != nil {
 		return Written{}, o.wrap(id, err)
@@ -147,6 +152,10 @@ func (o *Collection[T]) message(op wire.Op, id string, document any, s settings)
 		return m, invalid("a delete leaves no document: leave the option ExpiresAt out")
 	case s.keepClock && op != wire.Upsert && op != wire.Replace && op != wire.Patch:
 		return m, invalid("a %s keeps no clock: leave the option KeepClock out", op)
+	case s.target != "" && op != wire.Upsert && op != wire.Create && op != wire.Replace:
+		return m, invalid("a %s sets no target: leave the option Target out", op)
+	case s.id != "":
+		return m, invalid("the id is an argument of a %s: leave the option ID out, which is for Schedule", op)
 	}
 	return s.message(o.c.l.Prefix.Write(op, o.name, id), body), nil
 }

@@ -76,8 +76,8 @@ func (o *Collection[T]) Drop(ctx context.Context, options ...Option) (Written, e
 // send sends a configuration or a drop.
 func (o *Collection[T]) send(ctx context.Context, subject string, body []byte, options []Option) (Written, error) {
 	s, err := settle(options)
-	if err == nil && s.clock() {
-		err = invalid("a configuration and a drop have no document, and so no TTL: leave the options TTL, ExpiresAt, NotAfter and KeepClock out")
+	if err == nil && s.document() {
+		err = invalid("a configuration and a drop have no document: leave the options TTL, ExpiresAt, NotAfter, KeepClock, Target and ID out")
 	}
 	if err != nil {
 		return Written{}, o.wrap("", err)

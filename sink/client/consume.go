@@ -124,7 +124,7 @@ type Expired[T any] struct {
 // errors of handlers. If somebody deletes the consumer while no process uses it, the next call
 // begins a new one, and what the stream stored in between is handled only with [Since].
 func (o *Collection[T]) OnExpired(ctx context.Context, durable string, handle func(context.Context, Expired[T]) error, options ...ConsumeOption) error {
-	return o.consume(ctx, durable, expired, options, func(ctx context.Context, msg jetstream.Msg, meta *jetstream.MsgMetadata) error {
+	return o.consume(ctx, durable, o.c.subjects(expired, o.name, ""), nil, options, func(ctx context.Context, msg jetstream.Msg, meta *jetstream.MsgMetadata) error {
 		event, err := newExpired[T](msg, meta)
 		if err != nil {
 			return err
@@ -170,7 +170,7 @@ type Expiring[T any] struct {
 // [Collection.OnExpired], and needs a name of its own. A warning that comes late, because its consumer
 // was away, may come after the document has expired: see ExpiresAt.
 func (o *Collection[T]) OnExpiring(ctx context.Context, durable string, handle func(context.Context, Expiring[T]) error, options ...ConsumeOption) error {
-	return o.consume(ctx, durable, expiring, options, func(ctx context.Context, msg jetstream.Msg, meta *jetstream.MsgMetadata) error {
+	return o.consume(ctx, durable, o.c.subjects(expiring, o.name, ""), nil, options, func(ctx context.Context, msg jetstream.Msg, meta *jetstream.MsgMetadata) error {
 		warning, err := newExpiring[T](msg, meta)
 		if err != nil {
 			return err
@@ -198,7 +198,7 @@ func newExpiring[T any](msg jetstream.Msg, meta *jetstream.MsgMetadata) (e Expir
 // OnRejected calls handle with each rejection of a write to the collection, of a configuration
 // or of a drop. It works like [Collection.OnExpired], and needs a name of its own.
 func (o *Collection[T]) OnRejected(ctx context.Context, durable string, handle func(context.Context, Rejection) error, options ...ConsumeOption) error {
-	return o.consume(ctx, durable, rejected, options, func(ctx context.Context, msg jetstream.Msg, meta *jetstream.MsgMetadata) error {
+	return o.consume(ctx, durable, o.c.subjects(rejected, o.name, ""), nil, options, func(ctx context.Context, msg jetstream.Msg, meta *jetstream.MsgMetadata) error {
 		rejection, err := readRejection(msg)
 		if err != nil {
 			return fmt.Errorf("rejection %d on %s is not valid: %w", meta.Sequence.Stream, msg.Subject(), err)
@@ -207,9 +207,9 @@ func (o *Collection[T]) OnRejected(ctx context.Context, durable string, handle f
 	})
 }
 
-func (o *Collection[T]) consume(ctx context.Context, durable, kind string, options []ConsumeOption, handle func(context.Context, jetstream.Msg, *jetstream.MsgMetadata) error) error {
+func (o *Collection[T]) consume(ctx context.Context, durable string, subjects []string, purpose map[string]string, options []ConsumeOption, handle func(context.Context, jetstream.Msg, *jetstream.MsgMetadata) error) error {
 	w := workOptions{
-		Durable: durable, Subjects: o.c.subjects(kind, o.name, ""), Concurrency: 16, AckWait: 30 * time.Second,
+		Durable: durable, Subjects: subjects, For: purpose, Concurrency: 16, AckWait: 30 * time.Second,
 		First: time.Second, Most: time.Minute, Grace: 30 * time.Second,
 		Handle: handle, Discarded: func(err error) bool { return errors.As(err, new(discarded)) },
 	}

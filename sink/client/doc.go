@@ -7,7 +7,8 @@
 //
 // A [Collection] writes and reads documents of one type. [Collection.Batch] writes many of
 // them. [Collection.OnExpired] hands each expiry event to one of the processes that ask for it
-// under one name, [Collection.OnExpiring] does that for warnings, and [Collection.OnRejected] for rejections. [Client.Watch] follows
+// under one name, [Collection.OnExpiring] does that for warnings, and [Collection.OnRejected] for rejections.
+// [Collection.Schedule] creates a message that is delivered at its time, to [Collection.OnDue]. [Client.Watch] follows
 // events without such a name, for one process. Package clienttest runs a lapse for tests.
 //
 // # Errors
@@ -35,7 +36,7 @@
 //     connection comes back, its outcome may still come. Otherwise it is an
 //     [ErrUnknownOutcome].
 //   - A batch goes on. The writes that were in flight end like other writes.
-//   - OnExpired, OnExpiring, OnRejected and Watch go on where they were.
+//   - OnExpired, OnDue, OnExpiring, OnRejected and Watch go on where they were.
 //
 // # Without types
 //

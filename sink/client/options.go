@@ -31,11 +31,13 @@ type settings struct {
 	expiresAt   string
 	notAfter    string
 	keepClock   bool
+	target      string
+	id          string
 }
 
-// clock reports whether an option is about the clock of a document.
-func (s settings) clock() bool {
-	return s.ttl != nil || s.expiresAt != "" || s.notAfter != "" || s.keepClock
+// document reports whether an option is about a document: its clock, its target or its id.
+func (s settings) document() bool {
+	return s.ttl != nil || s.expiresAt != "" || s.notAfter != "" || s.keepClock || s.target != "" || s.id != ""
 }
 
 func settle(options []Option) (s settings, err error) {
@@ -164,7 +166,7 @@ func AckOnly() Option {
 
 // message makes the message of a write.
 func (s settings) message(subject string, body []byte) Message {
-	m := Message{Subject: subject, Body: body, IfMatch: s.ifMatch, ID: s.messageID, Traceparent: s.traceparent, ExpiresAt: s.expiresAt, NotAfter: s.notAfter}
+	m := Message{Subject: subject, Body: body, IfMatch: s.ifMatch, ID: s.messageID, Traceparent: s.traceparent, ExpiresAt: s.expiresAt, NotAfter: s.notAfter, Target: s.target}
 	if s.keepClock {
 		m.Clock = wire.ClockKeep
 	}

@@ -19,20 +19,24 @@ import (
 
 // WatchOptions say what to follow.
 type WatchOptions struct {
-	Collection string     // all if empty
-	ID         string     // all of the collection if empty
-	Warnings   bool       // warnings too
-	Rejected   bool       // rejections too
-	Since      *time.Time // begin with what the stream stored from then on; only what is new if nil
+	Collection string // all if empty
+	ID         string // all of the collection if empty
+	Warnings   bool   // warnings too
+	Rejected   bool   // rejections too
+	// Due, if not empty, follows due messages in place of expiry events: those to the targets that it
+	// selects, as the target of [Collection.OnDue] does.
+	Due   string
+	Since *time.Time // begin with what the stream stored from then on; only what is new if nil
 	// Watching, if set, is called once the watch cannot miss anything new.
 	Watching func(subjects []string)
 }
 
-// Notification is an expiry event, a warning or a rejection: one of the three is set.
+// Notification is an expiry event, a due message, a warning or a rejection: one of them is set.
 type Notification struct {
 	Seq      uint64    // in the stream of events
 	At       time.Time // when the stream stored it
 	Expired  *wire.Event
+	Due      *wire.Due
 	Expiring *wire.Expiring
 	Rejected *Rejection
 }
@@ -59,6 +63,11 @@ const (
 // ctx is done (then it returns nil) or f returns an error. At the end it deletes its
 // consumer, if it can reach the server.
 func (c *Client) Watch(ctx context.Context, opts WatchOptions, f func(Notification) error) error {
+	if opts.Due != "" {
+		if err := wire.CheckTargetFilter(opts.Due); err != nil {
+			return invalid("%s", err)
+		}
+	}
 	subjects, name := c.watched(opts), c.l.Prefix.EventsStream()
 	ctx, stop := c.l.Permitted(ctx, consumerAPI)
 	defer stop()
@@ -107,10 +116,10 @@ func (c *Client) Watch(ctx context.Context, opts WatchOptions, f func(Notificati
 		opts.Watching(subjects)
 	}
 	err = c.follow(ctx, messages, func(n Notification) error {
-		if opts.ID != "" && n.id() != opts.ID {
-			return nil
+		if opts.selects(n) {
+			return f(n)
 		}
-		return f(n)
+		return nil
 	})
 	// Stop waits while the library replaces the consumer, which may take as long as the server
 	// is away: so Watch does not wait for it without limit.
@@ -188,6 +197,7 @@ func (c *Client) deleteConsumers(stream, prefix string, consumer jetstream.Consu
 // The kinds of messages, as in their subjects.
 const (
 	expired  = "expired"
+	due      = "due"
 	expiring = "expiring"
 	rejected = "rejected"
 )
@@ -195,6 +205,9 @@ const (
 // watched lists the subjects to follow.
 func (c *Client) watched(opts WatchOptions) []string {
 	subjects := c.subjects(expired, opts.Collection, opts.ID)
+	if opts.Due != "" {
+		subjects = []string{c.l.Prefix.Due(opts.Due)}
+	}
 	if opts.Warnings {
 		subjects = append(subjects, c.subjects(expiring, opts.Collection, opts.ID)...)
 	}
@@ -222,8 +235,10 @@ func (c *Client) subjects(kind, collection, id string) []string {
 // older version of lapse has stored still has those.
 func (c *Client) filters(subjects []string) []string {
 	all := slices.Clone(subjects)
-	for _, s := range subjects {
-		if !strings.HasSuffix(s, ">") {
+	for i, s := range subjects {
+		if target, ok := strings.CutPrefix(s, c.l.Prefix.Due("")); ok {
+			all[i] = c.l.Prefix.StoredDue(target)
+		} else if !strings.HasSuffix(s, ">") {
 			all = append(all, c.l.Prefix.Stored(s))
 		}
 	}
@@ -231,11 +246,21 @@ func (c *Client) filters(subjects []string) []string {
 	return slices.Compact(all)
 }
 
+// selects reports whether a notification is one to follow. Its subject may say less than the options.
+func (o WatchOptions) selects(n Notification) bool {
+	if d := n.Due; d != nil && (!wire.MatchTarget(o.Due, d.Target) || o.Collection != "" && d.Collection != o.Collection) {
+		return false
+	}
+	return o.ID == "" || n.id() == o.ID
+}
+
 // id is that of the document; "" if it has none.
 func (n Notification) id() string {
 	switch {
 	case n.Expired != nil:
 		return n.Expired.ID
+	case n.Due != nil:
+		return n.Due.ID
 	case n.Expiring != nil:
 		return n.Expiring.ID
 	}
@@ -261,6 +286,10 @@ func (c *Client) notification(msg jetstream.Msg) (Notification, error) {
 	case expiring:
 		what, n.Expiring = "warning", new(wire.Expiring)
 		err = json.Unmarshal(msg.Data(), n.Expiring)
+	case due:
+		var d wire.Due
+		d, err = wire.ReadDue(msg.Headers(), msg.Data())
+		what, n.Due = "message", &d
 	default:
 		n.Expired = new(wire.Event)
 		err = json.Unmarshal(msg.Data(), n.Expired)

@@ -19,8 +19,9 @@ const again = time.Second
 type workOptions struct {
 	Durable     string
 	Subjects    []string
-	Since       *time.Time // where a consumer begins that does not exist yet; with what is new if nil
-	Concurrency int        // handlers at a time
+	For         map[string]string // metadata of the consumer, which says what it is for beside the subjects
+	Since       *time.Time        // where a consumer begins that does not exist yet; with what is new if nil
+	Concurrency int               // handlers at a time
 	AckWait     time.Duration
 	First, Most time.Duration // of the pause before a message comes back after an error
 	Grace       time.Duration // for handlers, once the context of Run is done
@@ -148,6 +149,7 @@ func (w *worker) open(ctx context.Context) (jetstream.Consumer, error) {
 	config := jetstream.ConsumerConfig{
 		Durable:        w.opts.Durable,
 		FilterSubjects: w.opts.Subjects,
+		Metadata:       w.opts.For,
 		AckPolicy:      jetstream.AckExplicitPolicy,
 		AckWait:        w.opts.AckWait,
 		MaxAckPending:  maxPending,
@@ -189,6 +191,11 @@ func (w *worker) check(ctx context.Context, consumer jetstream.Consumer) (jetstr
 	}
 	if !slices.Equal(slices.Sorted(slices.Values(have)), slices.Sorted(slices.Values(w.opts.Subjects))) || config.AckPolicy != jetstream.AckExplicitPolicy {
 		return nil, &OtherConsumerError{w.opts.Durable, have, w.opts.Subjects}
+	}
+	for key, want := range w.opts.For {
+		if have := config.Metadata[key]; have != want {
+			return nil, &OtherConsumerError{w.opts.Durable, []string{key + " " + have}, []string{key + " " + want}}
+		}
 	}
 	if config.AckWait == w.opts.AckWait {
 		return consumer, nil

@@ -22,6 +22,7 @@ type Message struct {
 	ExpiresAt   string // the document's absolute deadline, as in RFC 3339; none if empty
 	NotAfter    string // the limit of the document's TTL, as in RFC 3339; none if empty
 	Clock       string // wire.ClockKeep, or empty
+	Target      string // of the message that the document's expiry delivers; none if empty
 }
 
 // nats is the message for NATS.
@@ -35,6 +36,7 @@ func (m Message) nats() *nats.Msg {
 		wire.HeaderExpiresAt:  m.ExpiresAt,
 		wire.HeaderNotAfter:   m.NotAfter,
 		wire.HeaderClock:      m.Clock,
+		wire.HeaderTarget:     m.Target,
 	} {
 		if value != "" {
 			if msg.Header == nil {

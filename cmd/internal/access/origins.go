@@ -46,7 +46,7 @@ func ParseOrigins(texts []string, tokens bool) (o Origins, err error) {
 func (o Origins) has(origin string) bool { return o.all || slices.Contains(o.exact, origin) }
 
 // exposed are the headers of answers that a script may read, beside those that it always may.
-const exposed = "ETag, Location, Content-Location, Lapse-Expires-At, Lapse-Warning, Sunset, Retry-After, Preference-Applied, Allow, WWW-Authenticate"
+const exposed = "ETag, Location, Content-Location, Lapse-Expires-At, Lapse-Target, Lapse-Warning, Sunset, Retry-After, Preference-Applied, Allow, WWW-Authenticate"
 
 // Share has a browser show the answer to the page that has sent the request, if that may use the API.
 func (o Origins) Share(w http.ResponseWriter, r *http.Request) (may bool) {

@@ -37,13 +37,14 @@ type commandLine struct {
 	Drop        Drop        `cmd:"" group:"configure" help:"Remove a collection and its documents, without expiry events."`
 	Collections Collections `cmd:"" group:"configure" help:"Print the collections, with their configurations and counts."`
 
-	Put     Put     `cmd:"" group:"write" help:"Create a document, or replace it if it exists (upsert)."`
-	Create  Create  `cmd:"" group:"write" help:"Create a document; it must not exist."`
-	Replace Replace `cmd:"" group:"write" help:"Replace a document; it must exist."`
-	Patch   Patch   `cmd:"" group:"write" help:"Change a document by a JSON merge patch (RFC 7396)."`
-	Touch   Touch   `cmd:"" group:"write" help:"Start a document's time to live again."`
-	Delete  Delete  `cmd:"" group:"write" help:"Remove a document, without an expiry event."`
-	Import  Import  `cmd:"" group:"write" help:"Write many documents, one on each line (NDJSON)."`
+	Put      Put      `cmd:"" group:"write" help:"Create a document, or replace it if it exists (upsert)."`
+	Create   Create   `cmd:"" group:"write" help:"Create a document; it must not exist."`
+	Replace  Replace  `cmd:"" group:"write" help:"Replace a document; it must exist."`
+	Schedule Schedule `cmd:"" group:"write" help:"Create a message that is delivered at its time."`
+	Patch    Patch    `cmd:"" group:"write" help:"Change a document by a JSON merge patch (RFC 7396)."`
+	Touch    Touch    `cmd:"" group:"write" help:"Start a document's time to live again."`
+	Delete   Delete   `cmd:"" group:"write" help:"Remove a document, without an expiry event."`
+	Import   Import   `cmd:"" group:"write" help:"Write many documents, one on each line (NDJSON)."`
 
 	Get      Get      `cmd:"" group:"read" help:"Print a document."`
 	List     List     `cmd:"" group:"read" help:"Print the documents of a collection, in pages."`

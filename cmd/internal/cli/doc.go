@@ -14,7 +14,7 @@
 //	                                    about a document [Target], one about a collection [Collection]
 //	serve.go, beginanew.go, demo.go, version.go, completion.go
 //	                                    commands that need no connection
-//	write.go                            put, create, replace, patch, touch, delete
+//	write.go, schedule.go               put, create, replace, patch, touch, delete; schedule
 //	configure.go                        config, drop
 //	read.go                             get, list, count, forecast, collections
 //	watch.go, status.go, snapshot.go, health.go

@@ -2,14 +2,13 @@ package cli
 
 import (
 	"bufio"
-	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
 	"sync/atomic"
 
+	"github.com/seed18712806/lapse/cmd/internal/ndjson"
 	"github.com/seed18712806/lapse/cmd/internal/output"
 	"github.com/seed18712806/lapse/sink/client"
 	"github.com/seed18712806/lapse/sink/wire"
@@ -27,8 +26,8 @@ type Export struct {
 // Help implements [kong.HelpProvider].
 func (Export) Help() string {
 	return `Each live document is one line of JSON, in no particular order unless --by-deadline is set. The export adds the id to a
-document that does not contain it, so that "lapse import" can read the line. A document
-that is written during the export may be in it or not. Only you can read a file that the export
+document that does not contain it, so that "lapse import" can read the line; a message also gets
+its target and its time, in a member $lapse, which the import takes out again. A document that is written during the export may be in it or not. Only you can read a file that the export
 creates; one that exists keeps its permissions.`
 }
 
@@ -96,11 +95,11 @@ func (c *Export) Run(ctx context.Context, streams output.Streams) (err error) {
 func (c *Export) pages(ctx context.Context, conn *client.Client, req wire.ListRequest, page wire.ListReply, out *bufio.Writer, exported *atomic.Int64) error {
 	for {
 		for _, doc := range page.Documents {
-			text, err := documentLine(doc.ID, doc.Document)
+			text, err := ndjson.Append(nil, doc)
 			if err != nil {
 				return fmt.Errorf("document %s: %w", output.Name(doc.ID), err)
 			}
-			if _, err := out.Write(text); err != nil {
+			if _, err := out.Write(append(text, '\n')); err != nil {
 				return err
 			}
 			exported.Add(1)
@@ -115,32 +114,4 @@ func (c *Export) pages(ctx context.Context, conn *client.Client, req wire.ListRe
 			return err
 		}
 	}
-}
-
-// documentLine puts a document on one line, and adds its id if the document lacks it.
-func documentLine(id string, document []byte) ([]byte, error) {
-	var members map[string]json.RawMessage
-	if err := json.Unmarshal(document, &members); err != nil {
-		return nil, err
-	}
-	var b bytes.Buffer
-	if err := json.Compact(&b, document); err != nil {
-		return nil, err
-	}
-	if _, ok := members["id"]; ok {
-		b.WriteByte('\n')
-		return b.Bytes(), nil
-	}
-	var with bytes.Buffer
-	with.WriteString(`{"id":`)
-	if err := output.PrintJSON(&with, id); err != nil {
-		return nil, err
-	}
-	with.Truncate(with.Len() - 1) // the line's end
-	if len(members) > 0 {
-		with.WriteByte(',')
-	}
-	with.Write(b.Bytes()[1:])
-	with.WriteByte('\n')
-	return with.Bytes(), nil
 }

@@ -35,7 +35,8 @@ type Import struct {
 
 // Help implements [kong.HelpProvider].
 func (Import) Help() string {
-	return `Each line of the input is a JSON object with its id, a string. The import sends many lines
+	return `Each line of the input is a JSON object with its id, a string; or, as an export writes a message, one that
+begins with "$lapse":{"id":…,"target":…,"expiresAt":…}. The import sends many lines
 at a time and waits for each outcome. It reports a line that fails with its number, and
 goes on with the others. The exit code is then 3 if all the failed lines were not found, 4
 if all were conflicts, and 1 otherwise. If lapse acknowledges and applies nothing for as
@@ -158,16 +159,17 @@ func (i *importing) send(ctx context.Context, in <-chan line) error {
 			i.failed(l.number, &output.StatusError{Status: wire.StatusTooLarge, Text: l.err.Error()})
 			continue
 		}
-		id, err := ndjson.DocumentID(l.text)
+		doc, err := ndjson.Parse(l.text)
 		if err != nil {
 			i.failed(l.number, &output.StatusError{Status: wire.StatusBadRequest, Text: err.Error()})
 			continue
 		}
-		m := client.Message{Subject: i.prefix.Write(i.Op, i.Name, id), Body: l.text}
-		if m.ExpiresAt, err = i.deadline(l.text); err != nil {
+		m := client.Message{Subject: i.prefix.Write(i.Op, i.Name, doc.ID), Body: doc.Document, Target: doc.Target}
+		if m.ExpiresAt, err = i.deadline(doc.Document); err != nil {
 			i.failed(l.number, &output.StatusError{Status: wire.StatusBadRequest, Text: err.Error()})
 			continue
 		}
+		m.ExpiresAt = cmp.Or(m.ExpiresAt, doc.ExpiresAt)
 		if i.MsgIDPrefix != nil {
 			m.ID = messageID(string(*i.MsgIDPrefix), l, m.Subject)
 		}

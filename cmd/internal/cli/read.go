@@ -21,8 +21,8 @@ type Get struct {
 
 // Help implements [kong.HelpProvider].
 func (Get) Help() string {
-	return `It prints the document alone, its bytes unchanged; on a terminal indented. With -o json it also prints the etag
-and the instants of the write and of the deadline. An expired document is not found.`
+	return `It prints the document alone, its bytes unchanged; on a terminal indented. With -o json it also prints the etag,
+the instants of the write and of the deadline, and the target. An expired document is not found.`
 }
 
 // Run runs the command.
@@ -161,7 +161,11 @@ func (c *List) print(w io.Writer, table *tabwriter.Writer, page wire.ListReply) 
 		return output.PrintJSON(w, page)
 	}
 	for _, doc := range page.Documents {
-		_, _ = fmt.Fprintf(table, "%s\t%s\t%s\t%s\n", output.Name(doc.ID), doc.Etag, output.Expires(doc.ExpiresAt), output.Compact(doc.Document))
+		expires := output.Expires(doc.ExpiresAt)
+		if doc.Target != "" {
+			expires += " target=" + doc.Target
+		}
+		_, _ = fmt.Fprintf(table, "%s\t%s\t%s\t%s\n", output.Name(doc.ID), doc.Etag, expires, output.Compact(doc.Document))
 	}
 	return table.Flush()
 }

@@ -8,8 +8,6 @@ import (
 	"strings"
 	"testing"
 	"testing/iotest"
-
-	"github.com/seed18712806/lapse/cmd/internal/ndjson"
 )
 
 func TestLines(t *testing.T) {
@@ -56,29 +54,6 @@ func TestLines(t *testing.T) {
 	}
 	if n > 500 {
 		t.Errorf("%d lines after the end", n)
-	}
-}
-
-func TestDocumentLine(t *testing.T) {
-	for in, want := range map[string]string{
-		`{}`:                               `{"id":"a<\"é"}`,
-		" {\n \"n\" : 1.0e2 } ":            `{"id":"a<\"é","n":1.0e2}`,
-		`{"n":{"id":1},"x":"<&> \\u00e9"}`: `{"id":"a<\"é","n":{"id":1},"x":"<&> \\u00e9"}`,
-		`{"ID":1}`:                         `{"id":"a<\"é","ID":1}`,
-		`{"n":1, "id":"a<\"é"}`:            `{"n":1,"id":"a<\"é"}`,
-		`{"i\u0064":"a<\"é"}`:              `{"i\u0064":"a<\"é"}`,
-	} {
-		got, err := documentLine(`a<"é`, []byte(in))
-		if err != nil || string(got) != want+"\n" {
-			t.Errorf("%s: got %s, %v; want %s", in, got, err, want)
-			continue
-		}
-		if id, err := ndjson.DocumentID(got); err != nil || id != `a<"é` {
-			t.Errorf("%s: import reads the id %q, %v", got, id, err)
-		}
-	}
-	if _, err := documentLine("a", []byte("[]")); err == nil {
-		t.Error("no error")
 	}
 }
 

@@ -126,6 +126,15 @@ func deadline(text string, now time.Time) (time.Time, error) {
 	return now.Add(in), nil
 }
 
+// TargetName is the target of a message. A nil pointer means that the user did not give it.
+type TargetName string
+
+// UnmarshalText implements [encoding.TextUnmarshaler].
+func (t *TargetName) UnmarshalText(text []byte) error {
+	*t = TargetName(text)
+	return wire.CheckTarget(string(text))
+}
+
 // Etag is the value of --if-match. A nil pointer means that the user did not give it.
 type Etag string
 

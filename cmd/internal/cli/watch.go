@@ -11,14 +11,15 @@ import (
 	"github.com/seed18712806/lapse/sink/wire"
 )
 
-// Watch prints expiry events, warnings and rejections.
+// Watch prints expiry events, due messages, warnings and rejections.
 type Watch struct {
 	Collection *string  `arg:"" optional:"" help:"Collection to watch (all)."`
 	ID         *string  `arg:"" optional:"" name:"id" help:"Document to watch (all of the collection)."`
+	Due        *string  `placeholder:"TARGET" help:"Print due messages in place of expiry events: those to a target such as mail.send, or to several, with * for a token and > for all that follow, such as mail.>."`
 	Warnings   bool     `help:"Print warnings of documents that will expire too (see config --warn-before)."`
 	Rejected   bool     `help:"Print rejections too."`
 	Since      *Instant `placeholder:"TIME" help:"Begin with what the stream stored from then on: an instant such as 2026-01-31T12:00:00Z, or how long ago, such as 12h or 7d (0: now)."`
-	Count      *int     `placeholder:"N" help:"Stop after this many events, warnings and rejections."`
+	Count      *int     `placeholder:"N" help:"Stop after this many events, messages, warnings and rejections."`
 	Connection
 }
 
@@ -72,6 +73,12 @@ func (c *Watch) options() (client.WatchOptions, error) {
 			return opts, err
 		}
 	}
+	if c.Due != nil {
+		opts.Due = *c.Due
+		if err := output.Usage(wire.CheckTargetFilter(opts.Due)); err != nil {
+			return opts, err
+		}
+	}
 	if c.Count != nil && *c.Count < 1 {
 		return opts, output.Usagef("--count %d is not valid: use a number over 0, or leave --count out to go on until an interrupt", *c.Count)
 	}
@@ -93,6 +100,12 @@ func (c *Watch) print(streams output.Streams, n client.Notification) error {
 		e := n.Expired
 		_, err = fmt.Fprintf(streams.Out, "%s expired %s etag=%s ttl=%s %s\n",
 			e.ExpiredAt, Target{Collection: e.Collection, ID: e.ID}, e.Etag, output.TTL(e.TTL), document(e.Document, e.Omitted))
+	case n.Due != nil && c.JSON():
+		err = output.PrintJSON(streams.Out, n.Due)
+	case n.Due != nil:
+		d := n.Due
+		_, err = fmt.Fprintf(streams.Out, "%s due %s etag=%s target=%s %s\n",
+			d.DueAt, Target{Collection: d.Collection, ID: d.ID}, d.Etag, d.Target, document(d.Document, d.Omitted))
 	case n.Expiring != nil && c.JSON():
 		err = output.PrintJSON(streams.Out, n.Expiring)
 	case n.Expiring != nil:

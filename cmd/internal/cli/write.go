@@ -104,10 +104,16 @@ type Clocked struct {
 	KeepClock bool `help:"Let the time to live go on counting from where it began."`
 }
 
-// clock is all flags of the clock of a document.
+// Targeted is the flag of writes that may make the document a message.
+type Targeted struct {
+	To *TargetName `name:"target" placeholder:"TARGET" help:"Deliver the document to lapse.due.TARGET when it expires, in place of an expiry event, such as mail.send."`
+}
+
+// clock is all flags of the clock of a document, and of what its expiry delivers.
 type clock struct {
 	Clocked
 	Limited
+	Targeted
 }
 
 // Put creates or replaces a document.
@@ -115,6 +121,7 @@ type Put struct {
 	Target
 	Document
 	Limited
+	Targeted
 	Clocked
 	Writing
 	Connection
@@ -122,7 +129,7 @@ type Put struct {
 
 // Run runs the command.
 func (c *Put) Run(ctx context.Context, streams output.Streams) error {
-	return write(ctx, &c.Connection, streams, wire.Upsert, c.Target, c.Document, c.Writing, clock{c.Clocked, c.Limited})
+	return write(ctx, &c.Connection, streams, wire.Upsert, c.Target, c.Document, c.Writing, clock{c.Clocked, c.Limited, c.Targeted})
 }
 
 // Create creates a document that does not exist.
@@ -130,6 +137,7 @@ type Create struct {
 	Target
 	Document
 	Limited
+	Targeted
 	Deadlined
 	Writing
 	Connection
@@ -137,7 +145,7 @@ type Create struct {
 
 // Run runs the command.
 func (c *Create) Run(ctx context.Context, streams output.Streams) error {
-	return write(ctx, &c.Connection, streams, wire.Create, c.Target, c.Document, c.Writing, clock{Clocked{Deadlined: c.Deadlined}, c.Limited})
+	return write(ctx, &c.Connection, streams, wire.Create, c.Target, c.Document, c.Writing, clock{Clocked{Deadlined: c.Deadlined}, c.Limited, c.Targeted})
 }
 
 // Replace replaces a document that exists.
@@ -145,6 +153,7 @@ type Replace struct {
 	Target
 	Document
 	Limited
+	Targeted
 	Clocked
 	Writing
 	Connection
@@ -152,7 +161,7 @@ type Replace struct {
 
 // Run runs the command.
 func (c *Replace) Run(ctx context.Context, streams output.Streams) error {
-	return write(ctx, &c.Connection, streams, wire.Replace, c.Target, c.Document, c.Writing, clock{c.Clocked, c.Limited})
+	return write(ctx, &c.Connection, streams, wire.Replace, c.Target, c.Document, c.Writing, clock{c.Clocked, c.Limited, c.Targeted})
 }
 
 // Patch changes members of a document.
@@ -218,7 +227,7 @@ func write(ctx context.Context, c *Connection, streams output.Streams, op wire.O
 			Subject: prefix.Write(op, t.Collection, t.ID), Body: data,
 			IfMatch: Text(w.IfMatch), ID: Text(w.MsgID), Traceparent: Text(w.Traceparent),
 		}
-		m.ExpiresAt, m.NotAfter = asked.ExpiresAt.text(), asked.NotAfter.text()
+		m.ExpiresAt, m.NotAfter, m.Target = asked.ExpiresAt.text(), asked.NotAfter.text(), Text(asked.To)
 		if asked.KeepClock {
 			m.Clock = wire.ClockKeep
 		}

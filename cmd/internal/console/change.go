@@ -82,7 +82,7 @@ func createDocument(v *visit) error {
 	if err := checkID(v.id); err != nil && v.grant.Write {
 		form.IDError = err.Error()
 	}
-	if v.grant.Write && (form.IDError != "" || form.Clock.Error != "") {
+	if v.grant.Write && (form.IDError != "" || form.Clock.wrong()) {
 		return v.showEdit(http.StatusBadRequest, form)
 	}
 	a, err := v.write(http.MethodPut, apiDocumentPath(v.collection, v.id), []byte(body), append(form.Clock.headers, "If-None-Match", "*")...)
@@ -138,7 +138,7 @@ func (v *visit) changed(a *answer, err error, notice string, conflict conflictDa
 
 func (v *visit) replaceDocument(path, match, etag string) error {
 	body, clock := v.typed(), readClock(v.r.PostForm, time.Now())
-	if clock.Error != "" && v.grant.Write {
+	if clock.wrong() && v.grant.Write {
 		return v.showEdit(http.StatusBadRequest, editData{Etag: etag, Body: body, Clock: clock})
 	}
 	condition := []string{"If-Match", match}

@@ -13,7 +13,7 @@ import (
 func TestConsole(t *testing.T) {
 	r := start(t)
 	for name, test := range map[string]func(*testing.T, *rig){
-		"overview": testOverview, "configure": testConfigure, "drop": testDrop, "document": testDocument, "edit": testEdit, "clock": testClock,
+		"overview": testOverview, "configure": testConfigure, "drop": testDrop, "document": testDocument, "edit": testEdit, "clock": testClock, "due": testDue,
 		"conflicts": testConflicts, "twice": testTwice, "hostile": testHostile, "pages": testPages, "lists": testLists, "live": testLive,
 		"system": testSystem, "elsewhere": testElsewhere, "not found": testNotFound, "paths": testPaths,
 	} {

@@ -55,7 +55,7 @@ func document(v *visit) error {
 		if len(doc.Body) > mostEdited {
 			return access.NewProblem(http.StatusRequestEntityTooLarge, access.TooLarge, "The document has %s, and a form here has at most %s: change it over the API.", output.Bytes(uint64(len(doc.Body))), output.Bytes(mostEdited))
 		}
-		return v.showEdit(http.StatusOK, editData{Etag: doc.Etag, Body: string(doc.Body)})
+		return v.showEdit(http.StatusOK, editData{Etag: doc.Etag, Body: string(doc.Body), Clock: clockOf(doc)})
 	}
 	return v.showDocument(http.StatusOK, doc, "")
 }

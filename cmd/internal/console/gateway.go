@@ -119,6 +119,7 @@ type Document struct {
 	Etag      string
 	Written   wire.Time // to the second
 	ExpiresAt *wire.Time
+	Target    string // "" unless it is a message
 	Body      []byte
 }
 
@@ -128,7 +129,7 @@ func (c caller) Get(collection, id string) (*Document, error) {
 	if err != nil {
 		return nil, err
 	}
-	d := &Document{Etag: strings.Trim(a.header.Get("ETag"), `"`), Body: a.Body.Bytes()}
+	d := &Document{Etag: strings.Trim(a.header.Get("ETag"), `"`), Target: a.header.Get(wire.HeaderTarget), Body: a.Body.Bytes()}
 	if at, err := http.ParseTime(a.header.Get("Last-Modified")); err == nil {
 		d.Written = wire.Time(at.UnixMilli())
 	}

@@ -37,10 +37,11 @@ type liveData struct {
 	Figures    Figures
 }
 
-// message is an expiry event, a warning or a rejection, for people.
+// message is an expiry event, a due message, a warning or a rejection, for people.
 type message struct {
 	Seq        uint64
-	Event      wire.Event      // of a warning: what it shares with an event
+	Event      wire.Event      // of a due message or a warning: what it shares with an event
+	Due        *wire.Due       // nil of others
 	Warning    *wire.Expiring  // nil of others
 	Rejection  *live.Rejection // nil of others
 	Collection string
@@ -52,7 +53,7 @@ type message struct {
 }
 
 // kinds are what a request calls the kinds of messages; others are expiry events.
-var kinds = map[string]live.Kind{"warnings": live.Expiring, "rejections": live.Rejected}
+var kinds = map[string]live.Kind{"due": live.Due, "warnings": live.Expiring, "rejections": live.Rejected}
 
 // topic reads what the request is about. A token that is not for all collections must name one.
 func (v *visit) topic() (t live.Request, err error) {
@@ -74,7 +75,7 @@ func livePage(v *visit) error {
 	topic, err := v.topic()
 	data := liveData{Figures: v.c.figures.Now(), Kind: topic.Kind, Collection: topic.Collection, IDs: v.r.URL.Query().Get("ids")}
 	here := root + "live"
-	for _, k := range []struct{ text, query string }{{"Expired", ""}, {"Expiring", "warnings"}, {"Rejected", "rejections"}} {
+	for _, k := range []struct{ text, query string }{{"Expired", ""}, {"Due", "due"}, {"Expiring", "warnings"}, {"Rejected", "rejections"}} {
 		is := cmp.Or(kinds[k.query], live.Expired) == topic.Kind
 		if is {
 			data.Query = k.query
@@ -120,6 +121,10 @@ func (v *visit) recent(topic live.Request, data *liveData) {
 // message reads a message for people, with the beginning of its document.
 func (v *visit) message(from live.Message) message {
 	m := message{Seq: from.Seq, Collection: from.Collection, Href: root + "live/messages/" + strconv.FormatUint(from.Seq, 10)}
+	if from.Kind == live.Due {
+		m.Due = &wire.Due{}
+		_ = json.Unmarshal(from.Data, m.Due)
+	}
 	if from.Kind == live.Expiring {
 		m.Warning = &wire.Expiring{}
 		_ = json.Unmarshal(from.Data, m.Warning)
@@ -154,13 +159,16 @@ func messagePage(v *visit) error {
 	case err != nil:
 		return access.NewProblem(http.StatusServiceUnavailable, access.Unavailable, "the stream of events cannot be read: %s", err)
 	case !ok:
-		return access.NewProblem(http.StatusNotFound, access.NotFound, "The stream of events has no event, warning or rejection %d, or no longer.", seq)
+		return access.NewProblem(http.StatusNotFound, access.NotFound, "The stream of events has no event, message, warning or rejection %d, or no longer.", seq)
 	}
 	if err := v.mayUse(found.Collection); err != nil {
 		return err
 	}
 	m := v.message(found)
 	title := "Expired: " + view.Visible(m.ID)
+	if m.Due != nil {
+		title = "Due: " + view.Visible(m.ID)
+	}
 	if m.Warning != nil {
 		title = "Expiring: " + view.Visible(m.ID)
 	}

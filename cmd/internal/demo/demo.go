@@ -100,18 +100,19 @@ A lapse of its own, with NATS and Redis in this process. Its data is in %s until
 		fmt.Fprintf(&b, "    (The usual port, %s, is taken.)\n", defaultHTTP)
 	}
 	fmt.Fprintf(&b, `
-%d writes a second go to three collections:
+%d writes a second go to four collections:
 
     carts       default TTL %d s; a change renews a cart, a checkout deletes it
     sessions    each with a TTL of its own, %d to %d s; some are renewed
     readings    default TTL %d s; most of the writes, and sometimes one that is not valid
+    mail        messages to mail.send, each delivered at its time, %d to %d s later
 
 Type in another terminal:
 
-`, opts.Rate, seconds(cartTTL), seconds(shortestSession), seconds(longestSession), seconds(readingTTL))
+`, opts.Rate, seconds(cartTTL), seconds(shortestSession), seconds(longestSession), seconds(readingTTL), seconds(soonestMail), seconds(latestMail))
 	lapse := program()
 	for _, command := range []string{
-		"watch carts", "collections", "forecast sessions --within 2m", `put carts mine '{"item":"tea"}' --ttl 5`,
+		"watch carts", "watch --due mail.send", "collections", "forecast sessions --within 2m", `put carts mine '{"item":"tea"}' --ttl 5`,
 		"config carts --default-ttl 10 --dry-run",
 	} {
 		fmt.Fprintf(&b, "    %s %s --server %s\n", lapse, command, l.at.NATS)

@@ -16,6 +16,8 @@ const (
 	shortestSession = 10 * time.Second
 	longestSession  = 2 * time.Minute
 	readingTTL      = 5 * time.Second
+	soonestMail     = 2 * time.Second
+	latestMail      = 20 * time.Second
 
 	// writers is how many writes wait for their outcome at a time, at most.
 	writers = 16
@@ -27,8 +29,8 @@ type document = map[string]any
 
 // traffic decides what is written next.
 type traffic struct {
-	carts, sessions *client.Collection[document]
-	readings        *client.Collection[json.RawMessage] // some are not valid
+	carts, sessions, mail *client.Collection[document]
+	readings              *client.Collection[json.RawMessage] // some are not valid
 
 	n                         int // writes so far
 	openCarts, activeSessions renewable
@@ -42,12 +44,15 @@ func newTraffic(ctx context.Context, c *client.Client) (*traffic, error) {
 	t := &traffic{openCarts: renewable{keep: cartTTL / 2}, activeSessions: renewable{keep: shortestSession / 2}}
 	t.carts, _ = client.Open[document](c, "carts") // the names are valid
 	t.sessions, _ = client.Open[document](c, "sessions")
+	t.mail, _ = client.Open[document](c, "mail")
 	t.readings, _ = client.Open[json.RawMessage](c, "readings")
 	if _, err := t.carts.Configure(ctx, client.Config{DefaultTTL: cartTTL, WarnBefore: []time.Duration{cartTTL / 3}}); err != nil {
 		return nil, err
 	}
-	if _, err := t.sessions.Configure(ctx, client.Config{DefaultTTL: client.Never}); err != nil {
-		return nil, err
+	for _, o := range []*client.Collection[document]{t.sessions, t.mail} {
+		if _, err := o.Configure(ctx, client.Config{DefaultTTL: client.Never}); err != nil {
+			return nil, err
+		}
 	}
 	if _, err := t.readings.Configure(ctx, client.Config{DefaultTTL: readingTTL}); err != nil {
 		return nil, err
@@ -85,13 +90,15 @@ func (t *traffic) run(ctx context.Context, rate int, seen *tally) {
 	running.Wait()
 }
 
-// next is the next write: of ten, seven readings, two carts and a session.
+// next is the next write: of twenty, fourteen readings, four carts, a session and a message.
 func (t *traffic) next() write {
 	t.n++
-	switch t.n % 10 {
+	switch t.n % 20 {
 	case 0:
 		return t.session()
-	case 3, 6:
+	case 10:
+		return t.message()
+	case 3, 6, 13, 16:
 		return t.cart()
 	}
 	return t.reading()
@@ -132,6 +139,16 @@ func (t *traffic) session() write {
 	ttl := shortestSession + rand.N(longestSession-shortestSession)
 	return func(ctx context.Context) error {
 		_, err := t.sessions.Upsert(ctx, id, document{"device": oneOf(devices)}, client.TTL(ttl.Truncate(time.Second)))
+		return err
+	}
+}
+
+// message schedules a mail.
+func (t *traffic) message() write {
+	at := time.Now().Add(soonestMail + rand.N(latestMail-soonestMail))
+	to := fmt.Sprintf("customer-%d@example.com", t.n)
+	return func(ctx context.Context) error {
+		_, err := t.mail.Schedule(ctx, "mail.send", at, document{"to": to, "about": oneOf(goods)})
 		return err
 	}
 }

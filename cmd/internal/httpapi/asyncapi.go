@@ -36,7 +36,7 @@ func describeMessages(prefix wire.Prefix) ([]byte, error) {
 	m.writes()
 	m.outputs()
 	m.reads()
-	for _, ofHTTP := range []string{"Accepted", "BulkOutcome", "Notice", "Problem", "Rejection"} {
+	for _, ofHTTP := range []string{"Accepted", "BulkOutcome", "DueMessage", "Notice", "Problem", "Rejection"} {
 		delete(m.schemas, ofHTTP)
 	}
 	return json.Marshal(object{
@@ -62,6 +62,11 @@ func ofConst(value string) object { return object{"type": "string", "const": val
 
 func ofInstant(about string) object {
 	return object{"type": "string", "format": "date-time", "description": about}
+}
+
+// ofTarget is the schema of a target.
+func ofTarget(about string) object {
+	return object{"type": "string", "maxLength": wire.MaxTarget, "pattern": `^[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+){0,7}$`, "description": about}
 }
 
 // emptyBody is the payload of a message without a body.
@@ -111,6 +116,9 @@ func (m *messages) channel(name, subject string, of ...string) {
 		if strings.Contains(subject, "{collection}") {
 			parameters["collection"] = object{"description": "The name of a collection: 1 to 128 of A-Z a-z 0-9 _ -."}
 		}
+		if strings.Contains(subject, "{target}") {
+			parameters["target"] = object{"description": "A target: 1 to 8 tokens of A-Z a-z 0-9 _ -, joined by dots."}
+		}
 		c["parameters"] = parameters
 	}
 	m.channels[name] = c
@@ -139,6 +147,9 @@ func (m *messages) writes() {
 		}
 		if op == wire.Upsert || op == wire.Replace || op == wire.Patch {
 			h[wire.HeaderClock] = ofConst(wire.ClockKeep)
+		}
+		if op == wire.Upsert || op == wire.Create || op == wire.Replace {
+			h[wire.HeaderTarget] = ofTarget("Makes the document a message: when it expires, it is published on due.{target}, in place of an event.")
 		}
 		payload := emptyBody
 		if op.HasBody() {
@@ -191,6 +202,11 @@ func (m *messages) like(name string, more object, place string) object {
 
 // outputs describes what lapse publishes to the stream of events.
 func (m *messages) outputs() {
+	due := m.ofEvent("lapse.message.due.v1")
+	due["properties"].(object)[wire.HeaderTarget] = ofTarget("The target.")
+	due["properties"].(object)[wire.HeaderTruncated] = object{"type": "string", "pattern": "^[0-9]+$", "description": "The length of the document, if it was too large and the body is empty."}
+	due["required"] = append(due["required"].([]string), wire.HeaderTarget)
+	m.message("due", "The time of a message has come; the body is the document", due, schemaOf("Document"))
 	m.message("expired", "A document has expired", m.ofEvent("lapse.document.expired.v1"), schemaOf("Event"))
 	m.schemas["Expiring"] = m.like("Event", object{
 		"expiresAt": ofInstant("The deadline."),
@@ -211,7 +227,7 @@ func (m *messages) outputs() {
 	}, wire.HeaderCode, wire.HeaderError, wire.HeaderSubject, wire.HeaderStream, wire.HeaderSeq)
 	m.message("rejected", "A message of the log was rejected; the body is that of the message", rejection, object{"type": "string"})
 	for name, subject := range map[string]string{
-		"expired": "expired.{collection}.{id}", "expiring": "expiring.{collection}.{id}", "rejected": "rejected.{collection}.{id}", "rejectedConfiguration": "rejected.{collection}",
+		"expired": "expired.{collection}.{id}", "due": "due.{target}", "expiring": "expiring.{collection}.{id}", "rejected": "rejected.{collection}.{id}", "rejectedConfiguration": "rejected.{collection}",
 	} {
 		message := name
 		if name == "rejectedConfiguration" {
@@ -259,7 +275,7 @@ func (m *messages) reads() {
 	}, micro.ErrorCodeHeader, micro.ErrorHeader), emptyBody)
 	document := ofHeaders(object{
 		wire.HeaderEtag: ofSequence("The log sequence of the version's write."), wire.HeaderTs: ofInstant("When it was written."),
-		wire.HeaderExpiresAt: ofInstant("Absent if it never expires."),
+		wire.HeaderExpiresAt: ofInstant("Absent if it never expires."), wire.HeaderTarget: ofTarget("Of a message: its target."),
 	}, wire.HeaderEtag, wire.HeaderTs)
 	for _, read := range []struct {
 		verb, subject, reply string

@@ -88,7 +88,7 @@ func (d *asyncAPI) channel(subject string) string {
 		if c.Address == nil {
 			continue
 		}
-		pattern := strings.NewReplacer(`\{collection\}`, "[^.]+", `\{id\}`, "[^.]+").Replace(regexp.QuoteMeta(*c.Address))
+		pattern := strings.NewReplacer(`\{collection\}`, "[^.]+", `\{id\}`, "[^.]+", `\{target\}`, ".+").Replace(regexp.QuoteMeta(*c.Address))
 		if regexp.MustCompile("^" + pattern + "$").MatchString(subject) {
 			return name
 		}
@@ -167,6 +167,7 @@ func session(t *testing.T, r *rig) {
 	last := c.Want(201, wire.Upsert, "orders", "3", `{}`, wire.HeaderExpiresAt, "2038-01-01T00:00:00Z", "Nats-Msg-Id", "orders/3/x")
 	c.Want(204, wire.Delete, "orders", "3", "", wire.HeaderIfMatch, last.Etag.String())
 	c.Want(404, wire.Delete, "orders", "3", "")
+	c.Want(201, wire.Create, "orders", "7", `{"ttl":1}`, wire.HeaderTarget, "mail.send", wire.HeaderTrace, trace)
 	c.Configure("other", `{"defaultTtl":null,"indexingMode":"none"}`)
 	if o, _ := c.Do(c.Prefix.Config("other"), `{"defaultTtl":0}`, nil); o.Status != 400 {
 		t.Errorf("a configuration that is not valid: %+v", o)
@@ -211,13 +212,13 @@ func TestMessagesAreAsDescribed(t *testing.T) {
 	session(t, r)
 	expired := func() (n int) {
 		for _, m := range all() {
-			if d.channel(m.Subject) == "expired" {
+			if kind := d.channel(m.Subject); kind == "expired" || kind == "due" {
 				n++
 			}
 		}
 		return n
 	}
-	eventually(t, "two documents expire", func() bool { return expired() == 2 })
+	eventually(t, "three documents expire", func() bool { return expired() == 3 })
 	messages := all()
 	replies := d.replies(messages)
 	for _, m := range messages {

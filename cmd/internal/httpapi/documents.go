@@ -32,6 +32,13 @@ func setVersion(h http.Header, etag wire.Etag, ts wire.Time, expires *wire.Time)
 	}
 }
 
+// setTarget sets the header of the message that the expiry of a document delivers.
+func setTarget(h http.Header, target string) {
+	if target != "" {
+		h[wire.HeaderTarget] = []string{target}
+	}
+}
+
 func httpDate(t wire.Time) string { return time.UnixMilli(int64(t)).UTC().Format(http.TimeFormat) }
 
 // documentLocation is the path of a document.
@@ -73,6 +80,7 @@ func getDocument(a *API, w http.ResponseWriter, r *request) error {
 		return access.NewProblem(http.StatusPreconditionFailed, access.PreconditionFailed, "the document's etag is %s", doc.Etag)
 	}
 	setVersion(w.Header(), doc.Etag, doc.Ts, doc.ExpiresAt)
+	setTarget(w.Header(), doc.Target)
 	if none.set && none.has(doc.Etag, true) {
 		w.WriteHeader(http.StatusNotModified)
 		return nil

@@ -40,6 +40,9 @@ func (r *request) message(subject, ifMatch string, body []byte) (m client.Messag
 	if m.Clock, err = once(r.Header, wire.HeaderClock); err != nil {
 		return m, err
 	}
+	if m.Target, err = once(r.Header, wire.HeaderTarget); err != nil {
+		return m, err
+	}
 	key, err := idempotencyKey(r.Header)
 	if key != "" {
 		m.ID = "http-" + hash(r.token, r.Method, r.route, r.collection, r.id, key)
@@ -56,6 +59,9 @@ func digest(m client.Message) string {
 	}
 	if m.NotAfter != "" {
 		asked = append(asked, wire.HeaderNotAfter, m.NotAfter)
+	}
+	if m.Target != "" {
+		asked = append(asked, wire.HeaderTarget, m.Target)
 	}
 	return hash(asked...)
 }

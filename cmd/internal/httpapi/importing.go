@@ -128,17 +128,17 @@ func (i *importing) read(ctx context.Context) error {
 
 // line sends one line to the log. It returns an error only if the import cannot go on.
 func (i *importing) line(ctx context.Context, l ndjson.Line) error {
-	var id string
+	var doc ndjson.Record
 	var refused *access.Problem
 	if l.TooLong {
 		refused = access.NewProblem(http.StatusRequestEntityTooLarge, access.TooLarge, "the line has %d bytes, and %d are allowed", l.Size, i.opts.MaxDocument)
 	} else {
 		var err error
-		if id, err = ndjson.DocumentID(l.Text); err != nil {
+		if doc, err = ndjson.Parse(l.Text); err != nil {
 			refused = access.BadRequest("%s", err)
 		}
 	}
-	tag, ok := i.order.add(l.Number, id)
+	tag, ok := i.order.add(l.Number, doc.ID)
 	if !ok {
 		return ctx.Err()
 	}
@@ -146,9 +146,12 @@ func (i *importing) line(ctx context.Context, l ndjson.Line) error {
 		i.set(tag, refused.Status, func(line int, id string) []byte { return outcomeLine(line, "", refused) })
 		return nil
 	}
-	m := client.Message{Subject: i.opts.Prefix.Write(i.opts.Op, i.opts.Collection, id), Traceparent: i.opts.Traceparent}
+	m := client.Message{Subject: i.opts.Prefix.Write(i.opts.Op, i.opts.Collection, doc.ID), Traceparent: i.opts.Traceparent}
 	if i.opts.Op.HasBody() {
-		m.Body = l.Text
+		m.Body = doc.Document
+	}
+	if i.opts.Op.HasBody() && i.opts.Op != wire.Patch {
+		m.Target, m.ExpiresAt = doc.Target, doc.ExpiresAt
 	}
 	if i.opts.Key != "" {
 		m.ID = i.opts.Key + "-" + strconv.Itoa(l.Number)

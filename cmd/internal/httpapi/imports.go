@@ -28,8 +28,8 @@ func importDocuments(a *API, w http.ResponseWriter, r *request) error {
 	if err != nil {
 		return err
 	}
-	if m.ExpiresAt != "" || m.NotAfter != "" || m.Clock != "" {
-		return access.BadRequest("%s, %s and %s have no meaning for many documents at once: use them with a single one", wire.HeaderExpiresAt, wire.HeaderNotAfter, wire.HeaderClock)
+	if m.ExpiresAt != "" || m.NotAfter != "" || m.Clock != "" || m.Target != "" {
+		return access.BadRequest("%s, %s, %s and %s have no meaning for many documents at once: use them with a single one", wire.HeaderExpiresAt, wire.HeaderNotAfter, wire.HeaderClock, wire.HeaderTarget)
 	}
 	under := a.meters.under.WithLabelValues("imports")
 	under.Inc()

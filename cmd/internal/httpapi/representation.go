@@ -65,6 +65,7 @@ func (a *API) outcome(w http.ResponseWriter, r *request, o wire.Outcome, raw []b
 	}
 	header.Set("Content-Type", jsonType)
 	if doc != nil {
+		setTarget(header, doc.Target)
 		header.Set("Content-Location", location)
 		return r.hold.Send(w, o.Status, doc.Body)
 	}

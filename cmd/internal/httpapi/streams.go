@@ -18,8 +18,8 @@ func followEvents(a *API, w http.ResponseWriter, r *request) error {
 		return err
 	}
 	kind := live.Kind(cmp.Or(query.Get("type"), string(live.Expired)))
-	if kind != live.Expired && kind != live.Expiring {
-		return access.BadRequest("type %s is not valid: use %s for expiry events, or %s for warnings", wire.Quote(string(kind)), live.Expired, live.Expiring)
+	if kind != live.Expired && kind != live.Due && kind != live.Expiring {
+		return access.BadRequest("type %s is not valid: use %s for expiry events, %s for messages, or %s for warnings", wire.Quote(string(kind)), live.Expired, live.Due, live.Expiring)
 	}
 	return a.follow(w, r, kind, query)
 }

@@ -199,7 +199,7 @@ func TestWarnings(t *testing.T) {
 			t.Errorf("got %+v, want the expiry event", e)
 		}
 	}
-	r.do("GET", "/events?type=rejected", "").want(t, 400, "type", "rejected", "use expired for expiry events, or expiring for warnings")
+	r.do("GET", "/events?type=rejected", "").want(t, 400, "type", "rejected", "use expired for expiry events, due for messages, or expiring for warnings")
 	r.do("GET", "/rejections?type=expiring", "").want(t, 400, "not known")
 }
 

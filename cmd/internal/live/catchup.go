@@ -20,9 +20,10 @@ const (
 )
 
 // filter is the subject that matches all messages of a topic. Rejections of configurations have a
-// subject of another form, so the filter matches rejections of all collections, and next picks.
+// subject of another form, and due messages have no collection there, so the filter matches those of all
+// collections, and next picks.
 func (h *Hub) filter(t topic) string {
-	if t.collection == "" || t.kind == Rejected {
+	if t.collection == "" || t.kind == Rejected || t.kind == Due {
 		return h.all(t.kind)
 	}
 	return string(h.prefix) + "." + string(t.kind) + "." + t.collection + ".>"

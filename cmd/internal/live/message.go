@@ -28,16 +28,17 @@ type Kind string
 // The kinds that clients can follow.
 const (
 	Expired  Kind = "expired"
+	Due      Kind = "due"
 	Expiring Kind = "expiring"
 	Rejected Kind = "rejected"
 )
 
-// Message is an event, a warning or a rejection, as clients get it.
+// Message is an event, a due message, a warning or a rejection, as clients get it.
 type Message struct {
 	Seq        uint64 // in the stream
 	Kind       Kind
 	Collection string
-	Data       []byte // a wire.Event, a wire.Expiring or a [Rejection]
+	Data       []byte // a wire.Event, a wire.Due, a wire.Expiring or a [Rejection]
 }
 
 // Rejection is a rejection, as clients get it.
@@ -46,12 +47,13 @@ type Rejection struct {
 	At wire.Time `json:"at"` // when the stream stored it
 }
 
-// topicOf is the topic of a subject, with its collection; ok = false if it is lapse's own.
+// topicOf is the topic of a subject, with its collection; ok = false if it is lapse's own. The subject of a
+// due message has its target in place of the collection.
 func topicOf(prefix wire.Prefix, subject string) (t topic, ok bool) {
 	kind, rest, _ := strings.Cut(strings.TrimPrefix(subject, string(prefix)+"."), ".")
 	t.kind = Kind(kind)
 	t.collection, _, _ = strings.Cut(rest, ".")
-	return t, t.kind == Expired || t.kind == Expiring || t.kind == Rejected
+	return t, t.kind == Expired || t.kind == Due || t.kind == Expiring || t.kind == Rejected
 }
 
 // read reads a message for the clients: an event or a warning is as it is in the stream. ok = false if it is
@@ -59,7 +61,13 @@ func topicOf(prefix wire.Prefix, subject string) (t topic, ok bool) {
 func read(prefix wire.Prefix, s source) (m Message, ok bool) {
 	t, ok := topicOf(prefix, s.subject)
 	m = Message{s.seq, t.kind, t.collection, s.data}
-	if t.kind != Rejected {
+	switch t.kind {
+	case Due:
+		d, err := wire.ReadDue(s.header, s.data)
+		m.Collection, m.Data = d.Collection, d.Encode()
+		return m, err == nil
+	case Rejected:
+	default:
 		return m, ok
 	}
 	r := Rejection{At: wire.Time(s.at.UnixMilli()), Rejection: client.Rejection{

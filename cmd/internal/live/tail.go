@@ -130,7 +130,7 @@ func (h *Hub) start(ctx context.Context) (*tail, error) {
 	}
 	last := stream.CachedInfo().State.LastSeq
 	config := jetstream.OrderedConsumerConfig{
-		FilterSubjects: []string{h.all(Expired), h.all(Expiring), h.all(Rejected)},
+		FilterSubjects: []string{h.all(Expired), h.all(Due), h.all(Expiring), h.all(Rejected)},
 		NamePrefix:     "http_" + rand.Text(),
 		// DeliverNewPolicy would skip what comes while the consumer is replaced.
 		DeliverPolicy:     jetstream.DeliverByStartSequencePolicy,

@@ -1,5 +1,5 @@
-// Package ndjson reads documents from an input that has one on each line ([NewReader]), and the
-// id that each of them has ([DocumentID]).
+// Package ndjson reads documents from an input that has one on each line ([NewReader]), with the id that
+// each of them has, and of a message its target and time ([Parse]). [Append] writes such lines.
 package ndjson
 
 import (

@@ -83,3 +83,33 @@ func TestTimePassesWithoutWaiting(t *testing.T) {
 		t.Errorf("the clock does not go on: %v", err)
 	}
 }
+
+// TestExpireAMessage: Expire waits for the message, which comes in place of an event.
+func TestExpireAMessage(t *testing.T) {
+	t.Parallel()
+	l := clienttest.Start(t)
+	for _, collection := range []string{"other", "mail"} {
+		mails, err := client.Open[order](l.Client(), collection)
+		if err == nil {
+			_, err = mails.Configure(t.Context(), client.Config{DefaultTTL: client.Never})
+		}
+		if err == nil {
+			_, err = mails.Schedule(t.Context(), "mail.send", l.Now().Add(time.Hour), order{"tea"}, client.ID("1"))
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	l.Expire("mail", "1")
+	came := 0
+	ctx, stop := context.WithTimeout(t.Context(), time.Minute)
+	defer stop()
+	err := l.Client().Watch(ctx, client.WatchOptions{Due: "mail.send", Collection: "mail", Since: new(time.Time)}, func(client.Notification) error {
+		came++
+		stop()
+		return nil
+	})
+	if err != nil || came != 1 {
+		t.Errorf("%d messages, %v", came, err)
+	}
+}

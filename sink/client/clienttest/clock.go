@@ -214,8 +214,8 @@ func (l *Lapse) settle(ctx context.Context) error {
 	})
 }
 
-// Expire lets time pass until a document has expired, and its event is published. The document
-// must exist and must be one that expires.
+// Expire lets time pass until a document has expired, and its event, or the message that it is, is
+// published. The document must exist and must be one that expires.
 func (l *Lapse) Expire(collection, id string) {
 	ctx, cancel := context.WithTimeout(context.Background(), limit)
 	defer cancel()
@@ -234,6 +234,9 @@ func (l *Lapse) Expire(collection, id string) {
 		}
 	}
 	subject, next := wire.DefaultPrefix.Stored(wire.DefaultPrefix.Expired(collection, id)), uint64(1)
+	if doc.Target != "" {
+		subject = wire.DefaultPrefix.StoredDue(doc.Target)
+	}
 	err = until(func(ctx context.Context) error {
 		events, err := l.js.Stream(ctx, wire.DefaultPrefix.EventsStream())
 		if err != nil {
@@ -245,6 +248,13 @@ func (l *Lapse) Expire(collection, id string) {
 				return fmt.Errorf("look for the event of version %s of %s/%s: %w", doc.Etag, collection, id, err)
 			}
 			next = msg.Sequence + 1
+			if doc.Target != "" {
+				due, err := wire.ReadDue(msg.Header, msg.Data)
+				if err != nil || due.Collection == collection && due.ID == id && due.Etag == doc.Etag {
+					return err
+				}
+				continue
+			}
 			var event wire.Event
 			if err := json.Unmarshal(msg.Data, &event); err != nil {
 				return err

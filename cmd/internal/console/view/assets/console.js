@@ -135,7 +135,7 @@ if (table) {
     row.className = "new";
     cell(row, seq, "number", "/console/live/messages/" + seq);
     const warned = m.before && new Date(Date.parse(m.expiresAt) - m.before * 1000).toISOString();
-    instant(row, warned || m.expiredAt || m.at);
+    instant(row, warned || m.expiredAt || m.dueAt || m.at);
     if (table.dataset.kind === "rejected") {
       cell(row, m.code, "number");
       cell(row, m.error, "reason");
@@ -147,7 +147,8 @@ if (table) {
       if (warned) {
         cell(row, m.before.toLocaleString("en") + " s", "number");
         instant(row, m.expiresAt);
-      } else cell(row, m.ttl ? m.ttl.toLocaleString("en") + " s" : "", "number wide"); // none of an absolute deadline
+      } else if (m.target) cell(row, m.target, "id");
+      else cell(row, m.ttl ? m.ttl.toLocaleString("en") + " s" : "", "number wide"); // none of an absolute deadline
       cell(row, m.document === undefined ? "(left out: it is too large)" : snippet(documentOf(data)), "snippet");
     }
     while (body.rows.length > most) body.deleteRow(-1);
