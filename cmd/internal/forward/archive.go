@@ -3,6 +3,7 @@ package forward
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"compress/gzip"
 	"context"
 	"encoding/json"
@@ -27,6 +28,7 @@ import (
 type ArchiveOptions struct {
 	Dir      string
 	Name     string // what the names of files begin with
+	PerFile  uint64 // how many sequences of the stream of events a file is for (10,000)
 	Messages client.OrderedOptions
 	// Create creates a file beside the one of a name. finish renames it to that, durably, or removes it if
 	// there was an error.
@@ -34,8 +36,6 @@ type ArchiveOptions struct {
 }
 
 const (
-	// sequencesAFile is how many sequences of the stream of events a file is for.
-	sequencesAFile = 10_000
 	// linger is how long an archive waits for more messages before it writes a file anew, and lingerOnce
 	// that with Once.
 	linger, lingerOnce = 5 * time.Second, 200 * time.Millisecond
@@ -64,6 +64,7 @@ type archived struct {
 //
 // It returns nil at the end, an error of the file system, and the errors of [client.Client.Ordered].
 func Archive(ctx context.Context, c *client.Client, prefix wire.Prefix, opts ArchiveOptions) error {
+	opts.PerFile = cmp.Or(opts.PerFile, 10_000)
 	js, err := jetstream.New(c.Conn())
 	if err != nil {
 		return err
@@ -131,10 +132,10 @@ func (a *archiving) run(ctx context.Context) {
 		}
 		byFile := make(map[uint64][]archived)
 		for _, one := range batch {
-			byFile[one.seq/sequencesAFile] = append(byFile[one.seq/sequencesAFile], one)
+			byFile[one.seq/a.opts.PerFile] = append(byFile[one.seq/a.opts.PerFile], one)
 		}
 		for _, file := range slices.Sorted(maps.Keys(byFile)) {
-			err := a.write(file*sequencesAFile, byFile[file])
+			err := a.write(file*a.opts.PerFile, byFile[file])
 			for _, one := range byFile[file] {
 				one.done <- err
 			}
@@ -171,7 +172,7 @@ func (a *archiving) collect(ctx context.Context) (batch []archived) {
 
 // write writes a file anew, with the lines that it has and the messages of a batch.
 func (a *archiving) write(first uint64, batch []archived) error {
-	name := filepath.Join(a.opts.Dir, fmt.Sprintf("%s-%s-%020d-%020d.ndjson.gz", a.opts.Name, a.stream, first, first+sequencesAFile-1))
+	name := filepath.Join(a.opts.Dir, fmt.Sprintf("%s-%s-%020d-%020d.ndjson.gz", a.opts.Name, a.stream, first, first+a.opts.PerFile-1))
 	lines, err := readLines(name)
 	if err != nil {
 		return fmt.Errorf("%s: %w: move it away to go on", name, err)
