@@ -8,7 +8,7 @@
 // A [Collection] writes and reads documents of one type. [Collection.Batch] writes many of
 // them. [Collection.OnExpired] hands each expiry event to one of the processes that ask for it
 // under one name, [Collection.OnExpiring] does that for warnings, and [Collection.OnRejected] for rejections. [Client.Watch] follows
-// events without such a name, for one process. Package clienttest runs a lapse for tests.
+// events without such a name, for one process. [Client.Ordered] keeps the order of each document's messages. Package clienttest runs a lapse for tests.
 //
 // # Errors
 //

@@ -45,7 +45,8 @@ type Ordered struct {
 	Stripe  int    // its consumer, from 0
 	Behind  uint64 // how many messages of its stripe had not been delivered when it was
 
-	msg jetstream.Msg // its newest delivery, which is the one to acknowledge
+	msg   jetstream.Msg // its newest delivery, which is the one to acknowledge
+	again bool          // it was delivered before
 }
 
 // document tells which document a message is about.
@@ -104,7 +105,7 @@ func (c *Client) Ordered(ctx context.Context, opts OrderedOptions, handle func(c
 	running, fail := context.WithCancelCause(ctx)
 	defer fail(nil)
 	o := &ordered{opts: opts, handle: handle, fail: fail}
-	if err := o.open(ctx, c); err != nil {
+	if err := o.open(running, c); err != nil {
 		if other := (*OtherConsumerError)(nil); errors.As(err, &other) {
 			err = invalid("%s", other)
 		}
@@ -148,7 +149,7 @@ func (o *ordered) open(ctx context.Context, c *Client) error {
 		start = nil
 	}
 	for i, subjects := range stripes {
-		n := newStripe(o, i, &worker{l: c.l, opts: workOptions{
+		n := newStripe(ctx, o, i, &worker{l: c.l, opts: workOptions{
 			Durable: o.opts.Durable + "-" + strconv.Itoa(i), Subjects: subjects, Since: o.opts.Since, Start: start,
 			AckWait: o.opts.AckWait, MaxPending: max(1, o.opts.Pending/len(stripes)), Pinned: true,
 		}})

@@ -4,13 +4,17 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/seed18712806/lapse/integration/harness"
 	"github.com/seed18712806/lapse/sink/client"
 	"github.com/seed18712806/lapse/sink/wire"
 )
@@ -109,6 +113,67 @@ func TestO2_OrderAfterADeath(t *testing.T) {
 		t.Fatal(err)
 	}
 	r.check(t, documents, versions)
+}
+
+// TestO2_FormerProcessAcknowledges: a process that is pinned no longer acknowledges a message that the next one has
+// by then. So the next one holds as many messages as the server has without an acknowledgement, although one that
+// it does not hold is among these.
+//
+// Goes red if a stripe is sure whenever the two numbers are the same.
+func TestO2_FormerProcessAcknowledges(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, true)
+	opts := client.OrderedOptions{Durable: "test", Collection: "orders", Since: new(time.Unix(0, 0)), AckWait: 12 * time.Second, Once: true}
+	c := b.client(t, limit)
+	if err := c.Ordered(t.Context(), opts, nil); err != nil { // makes the consumers
+		t.Fatal(err)
+	}
+	for version := range 3 {
+		b.version(t, "x", version)
+	}
+	stored := wire.DefaultPrefix.Stored(wire.DefaultPrefix.Expired("orders", "x"))
+	bucket, err := strconv.Atoi(stored[strings.LastIndexByte(stored, '.')+1:])
+	if err != nil {
+		t.Fatal(err)
+	}
+	consumer, err := b.js.Consumer(t.Context(), wire.DefaultPrefix.EventsStream(), fmt.Sprintf("test-%d", bucket%client.Stripes))
+	if err != nil {
+		t.Fatal(err)
+	}
+	batch, err := consumer.Fetch(2, jetstream.FetchPriorityGroup("stripe"), jetstream.FetchMaxWait(limit))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var former []jetstream.Msg
+	for msg := range batch.Messages() {
+		former = append(former, msg)
+	}
+	if len(former) != 2 {
+		t.Fatalf("%d messages, %v", len(former), batch.Error())
+	}
+	if err := former[1].Nak(); err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	ended := make(chan error, 1)
+	go func() {
+		ended <- c.Ordered(t.Context(), opts, func(_ context.Context, m *client.Ordered) error {
+			got = append(got, m.Header.Get("Version"))
+			return nil
+		})
+	}()
+	harness.Until(t, limit, "the next process has the others", func(ctx context.Context) error {
+		if info, err := consumer.Info(ctx); err != nil || info.Delivered.Stream < 3 {
+			return fmt.Errorf("%+v, %w", info, err)
+		}
+		return nil
+	})
+	if err := b.nc.Publish(former[1].Reply(), []byte("+ACK")); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-ended; err != nil || !slices.Equal(got, []string{"0", "2"}) {
+		t.Errorf("versions %v, %v: want 0 and 2, as the former process has acknowledged 1", got, err)
+	}
 }
 
 // TestOrderedIsShared: a second process gets some of the stripes of the first one, and the order remains.

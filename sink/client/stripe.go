@@ -30,12 +30,16 @@ const (
 // it is sure:
 //
 //   - It becomes sure when the server has as many messages without an acknowledgement as the stripe holds:
-//     then the stripe holds all of them, as the server has each that the stripe holds.
+//     then the stripe holds all of them, if the server has each that the stripe holds.
+//   - It has not if the process that was pinned before has acknowledged one meanwhile. So while that may go
+//     on, a stripe becomes sure only with messages that no other process has had; then it gives
+//     back what it has, and counts again.
 //   - It is no longer sure when the server pins it anew, or if there is a gap in the numbers that the
 //     consumer gives to its deliveries.
 //
-// A process that was suspended may not know yet that another one is pinned. So it neither calls a handler
-// nor acknowledges unless the server has answered it within pinnedFor.
+// A process may not know yet that another one is pinned: it was suspended, or the server was started again. So it
+// neither calls a handler nor acknowledges unless the server has answered it within pinnedFor, on the connection
+// on which it was pinned.
 type stripe struct {
 	*worker
 	o        *ordered
@@ -43,12 +47,15 @@ type stripe struct {
 	consumer jetstream.Consumer
 
 	// Only run uses these.
+	pinnedAt time.Time
+	settled  bool      // the process that was pinned before can have acknowledged nothing that is held
 	pin      string    // under which the server hands messages to this process; "" for none
 	delivery uint64    // number of the last delivery
 	looked   time.Time // at the consumer
 	shared   time.Time // when overShare was asked
 
 	mu       sync.Mutex
+	nth      uint64    // of the connection on which it was pinned
 	heard    time.Time // when the last request began that the server has answered
 	sure     bool
 	doubt    bool                  // a handler has found that it may not acknowledge
@@ -57,13 +64,14 @@ type stripe struct {
 	waiting  []*Ordered            // of held: what came while the stripe was not sure
 	ready    map[string][]*Ordered // of held: what may begin, by document
 	busy     map[string]bool       // documents that a handler is at
+	all      context.Context       // that of all handlers of Ordered
 	handlers context.Context
 	stop     context.CancelFunc
 	running  sync.WaitGroup
 }
 
-func newStripe(o *ordered, number int, w *worker) *stripe {
-	n := &stripe{worker: w, o: o, number: number}
+func newStripe(ctx context.Context, o *ordered, number int, w *worker) *stripe {
+	n := &stripe{worker: w, o: o, number: number, all: ctx}
 	n.reset()
 	return n
 }
@@ -74,17 +82,32 @@ func (n *stripe) reset() {
 	defer n.mu.Unlock()
 	n.sure, n.doubt, n.waiting = false, false, nil
 	n.held, n.ready, n.busy = make(map[uint64]*Ordered), make(map[string][]*Ordered), make(map[string]bool)
-	n.handlers, n.stop = context.WithCancel(context.Background())
+	n.handlers, n.stop = context.WithCancel(n.all)
 }
 
-// drop ends the handlers, gives the messages back and forgets them.
-func (n *stripe) drop() {
+// heldByOthers reports whether another process may have had a message that is held. The caller has the lock.
+func (n *stripe) heldByOthers() bool {
+	for _, m := range n.held {
+		if m.again {
+			return true
+		}
+	}
+	return false
+}
+
+// giveBack ends the handlers, gives the messages back and forgets them.
+func (n *stripe) giveBack() {
 	n.stop()
 	n.running.Wait()
 	for _, m := range n.holds() {
 		_ = m.msg.Nak() // without it they come again after AckWait
 	}
 	n.reset()
+}
+
+// drop gives the messages back, and does not count on being pinned.
+func (n *stripe) drop() {
+	n.giveBack()
 	if n.pin != "" {
 		n.pin = ""
 		n.o.hold(-1)
@@ -160,10 +183,14 @@ func (n *stripe) turn(ctx context.Context) (done bool, err error) {
 		n.drop()
 	}
 	batch, wait := stripeBatch, stripeRequest
-	if n.pin != "" && !sure {
-		batch, wait = 1, unsureRequest
-	} else if n.o.opts.Once {
+	if n.o.opts.Once {
 		wait /= 4
+	}
+	if !sure {
+		batch = 1 // and then it may become sure
+	}
+	if !sure && n.pin != "" {
+		wait = unsureRequest
 	}
 	began := time.Now()
 	messages, err := n.consumer.Fetch(batch, jetstream.FetchMaxWait(wait), jetstream.FetchPriorityGroup(stripeGroup))
@@ -200,24 +227,28 @@ func (n *stripe) receive(msg jetstream.Msg, began time.Time) {
 	}
 	if pin := msg.Headers().Get("Nats-Pin-Id"); pin != n.pin {
 		n.drop()
-		n.pin, n.delivery = pin, 0
+		n.pin, n.delivery, n.pinnedAt, n.settled, n.shared = pin, 0, time.Now(), false, time.Now()
 		n.o.hold(1)
 	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
+	if n.delivery == 0 {
+		n.nth = n.l.NC.Stats().Reconnects
+	}
 	n.heard = began
 	if meta.Sequence.Consumer != n.delivery+1 {
 		n.sure = false
 	}
 	n.delivery = meta.Sequence.Consumer
+	again := meta.NumDelivered > 1
 	if m := n.held[meta.Sequence.Stream]; m != nil {
-		m.msg = msg
+		m.msg, m.again = msg, m.again || again
 		return
 	}
 	header := msg.Headers()
 	header.Del("Nats-Pin-Id")
 	m := &Ordered{
-		Subject: msg.Subject(), Header: header, Data: msg.Data(), Seq: meta.Sequence.Stream, Stripe: n.number, Behind: meta.NumPending, msg: msg,
+		Subject: msg.Subject(), Header: header, Data: msg.Data(), Seq: meta.Sequence.Stream, Stripe: n.number, Behind: meta.NumPending, msg: msg, again: again,
 	}
 	n.held[m.Seq] = m
 	n.waiting = append(n.waiting, m)
@@ -240,10 +271,19 @@ func (n *stripe) look(ctx context.Context) (done bool, err error) {
 	n.looked = time.Now()
 	n.mu.Lock()
 	if n.pin != "" && !n.sure && acked == n.acked && info.NumAckPending == len(n.held) && info.Delivered.Consumer == n.delivery {
-		n.sure = true
-		n.begin()
+		if !n.settled && !n.heldByOthers() {
+			n.settled = true
+		}
+		if n.sure = n.settled; n.sure {
+			n.begin()
+		}
 	}
+	unsettled := n.pin != "" && !n.settled && time.Since(n.pinnedAt) > pinnedFor
 	n.mu.Unlock()
+	if unsettled {
+		n.giveBack()
+		n.settled = true
+	}
 	if n.pin != "" && time.Since(n.shared) > shareEvery {
 		n.shared = time.Now()
 		if n.o.overShare(info.NumWaiting) { // this stripe has no request at the moment
@@ -325,7 +365,7 @@ func (n *stripe) finish(document string, m *Ordered) bool {
 
 // mayGoOn reports whether no other process can be pinned, and remembers if one can. The caller has the lock.
 func (n *stripe) mayGoOn() bool {
-	if time.Since(n.heard) >= pinnedFor {
+	if time.Since(n.heard) >= pinnedFor || n.l.NC.Stats().Reconnects != n.nth {
 		n.doubt = true
 	}
 	return !n.doubt
