@@ -203,16 +203,16 @@ func TestAll_Forward(t *testing.T) {
 	ctx, stop := context.WithTimeout(t.Context(), 10*time.Minute)
 	defer stop()
 	upAndDown, up := context.WithCancel(ctx)
-	var running sync.WaitGroup
+	var running, publisher sync.WaitGroup
 	running.Go(func() { receiver.goUpAndDown(upAndDown) })
 	publishing, published := context.WithCancel(ctx)
 	versions := 0
-	running.Go(func() {
+	publisher.Go(func() {
 		for ; publishing.Err() == nil; versions++ {
 			if err := publishVersions(ctx, operator, documents, versions); err != nil {
 				t.Error(err)
 			}
-			pause(publishing, 100*time.Millisecond)
+			pause(publishing, 200*time.Millisecond)
 		}
 	})
 	r := rand.New(rand.NewPCG(1, 2))
@@ -236,13 +236,14 @@ func TestAll_Forward(t *testing.T) {
 		}
 	}
 	published()
+	publisher.Wait()
 	harness.Until(t, 2*harness.Limit, "all events are taken", func(context.Context) error {
 		for _, p := range all {
 			if !p.Running() { // NATS was away when it started
 				p.Launch()
 			}
 		}
-		if _, first := receiver.count(); publishing.Err() == nil || first != versions*documents {
+		if _, first := receiver.count(); first != versions*documents {
 			return fmt.Errorf("%d of %d", first, versions*documents)
 		}
 		return nil

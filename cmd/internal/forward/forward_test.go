@@ -9,6 +9,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -17,6 +18,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+	"github.com/prometheus/client_golang/prometheus"
 	webhooks "github.com/standard-webhooks/standard-webhooks/libraries/go"
 
 	"github.com/seed18712806/lapse/integration/harness"
@@ -278,7 +280,8 @@ func TestF1F2_Deliveries(t *testing.T) {
 			w.WriteHeader(400)
 		}
 	})
-	r.opts.GiveUpAfter = 2 * time.Second
+	registry := prometheus.NewRegistry()
+	r.opts.GiveUpAfter, r.opts.Metrics = 2*time.Second, registry
 	for _, id := range []string{"fails", "moved", "large", "never"} {
 		r.event(t, id, "1")
 		r.event(t, id, "2")
@@ -300,6 +303,11 @@ func TestF1F2_Deliveries(t *testing.T) {
 	if diff := cmp.Diff(want, r.letters(t)); diff != "" {
 		t.Errorf("dead letters (-want +got):\n%s", diff)
 	}
+	for name, want := range map[string]float64{"lapse_forward_delivered_total": 6, "lapse_forward_dead_total": 2, "lapse_forward_held": 0} {
+		if got := figure(t, registry, name); got != want {
+			t.Errorf("%s is %v, want %v", name, got, want)
+		}
+	}
 	r.mu.Lock()
 	mended = true
 	r.mu.Unlock()
@@ -310,6 +318,61 @@ func TestF1F2_Deliveries(t *testing.T) {
 	}
 	if diff := cmp.Diff(want[1:], r.letters(t)); diff != "" {
 		t.Errorf("dead letters that are left (-want +got):\n%s", diff)
+	}
+}
+
+// figure is the value of a metric without labels.
+func figure(t *testing.T, registry *prometheus.Registry, name string) float64 {
+	t.Helper()
+	families, err := registry.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, family := range families {
+		if one := family.GetMetric()[0]; family.GetName() == name {
+			return one.GetCounter().GetValue() + one.GetGauge().GetValue()
+		}
+	}
+	t.Fatalf("there is no metric %s", name)
+	return 0
+}
+
+// TestF1_EndsCleanly: at the end a request under way is not broken off, and its event is done; an event that waits
+// for another attempt is given back, and another process does not wait for it as for that of one that has died.
+func TestF1_EndsCleanly(t *testing.T) {
+	t.Parallel()
+	ctx, stop := context.WithTimeout(t.Context(), limit)
+	defer stop()
+	failed := make(chan struct{}, 1)
+	r := newRig(t, func(id string, n int, w http.ResponseWriter) {
+		switch {
+		case n > 1:
+		case strings.HasSuffix(id, "fails/1"):
+			w.WriteHeader(500)
+			failed <- struct{}{}
+		default:
+			<-failed
+			stop()
+		}
+	})
+	r.opts.Messages.Once, r.opts.Messages.AckWait, r.opts.LongestWait = false, limit, time.Hour
+	r.event(t, "fails", "1")
+	first := r.answer
+	r.answer = func(id string, n int, w http.ResponseWriter) {
+		if first(id, n, w); n == 1 && strings.HasSuffix(id, "fails/1") {
+			r.event(t, "lasts", "1")
+		}
+	}
+	if err := Run(ctx, r.c, wire.DefaultPrefix, r.opts); err != nil || len(r.order) != 1 {
+		t.Errorf("%v, taken %v", err, r.order)
+	}
+	r.opts.Messages.Once = true
+	began := time.Now()
+	if err := r.run(t); err != nil {
+		t.Fatal(err)
+	}
+	if want := []string{"lapse/17/orders/lasts/1", "lapse/17/orders/fails/1"}; !slices.Equal(r.order, want) || time.Since(began) > limit/2 {
+		t.Errorf("taken %v after %s, want %v before the wait for acknowledgements of the first is over", r.order, time.Since(began), want)
 	}
 }
 

@@ -32,8 +32,12 @@ type Options struct {
 	Notice      func(text string)
 }
 
-// firstPause is the pause after the first attempt that fails. Each further one is twice as long.
-const firstPause = time.Second
+const (
+	// firstPause is the pause after the first attempt that fails. Each further one is twice as long.
+	firstPause = time.Second
+	// toldEvery is how often at most the user is told whether attempts fail: one document may fail beside others.
+	toldEvery = time.Minute
+)
 
 // forwarding is a call of Run, or of Resend, under way.
 type forwarding struct {
@@ -45,7 +49,8 @@ type forwarding struct {
 
 	mu      sync.Mutex
 	resumes time.Time // no request before that: the receiver has asked for a pause
-	failing bool      // the last attempt has failed
+	failing bool      // what the user was told last: attempts fail
+	told    time.Time // when that was
 }
 
 func open(ctx context.Context, c *client.Client, prefix wire.Prefix, opts Options) (*forwarding, error) {
@@ -83,7 +88,7 @@ func (f *forwarding) deliver(ctx context.Context, msg *client.Ordered) error {
 	defer f.metrics.held.Dec()
 	e := event{msg.Header, msg.Data}
 	began := time.Now()
-	for pause := firstPause; ; pause = min(2*pause, f.opts.LongestWait) {
+	for pause := min(firstPause, f.opts.LongestWait); ; pause = min(2*pause, f.opts.LongestWait) {
 		v, err := f.try(ctx, e)
 		switch {
 		case err != nil:
@@ -127,8 +132,8 @@ func (f *forwarding) try(ctx context.Context, e event) (verdict, error) {
 	if resumes := time.Now().Add(v.pause); v.halting && resumes.After(f.resumes) {
 		f.resumes = resumes
 	}
-	if failing := v.why != nil; failing != f.failing {
-		f.failing = failing
+	if failing := v.why != nil; failing != f.failing && time.Since(f.told) > toldEvery {
+		f.failing, f.told = failing, time.Now()
 		if failing {
 			f.notice("the receiver does not take event %s (%s): trying again", e.id(), v.why)
 		} else {
