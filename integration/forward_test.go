@@ -270,15 +270,30 @@ func TestAll_Forward(t *testing.T) {
 // forwarders returns what starts a process of lapse forward, as the role that deploy/ has for it.
 func forwarders(t *testing.T, server *harness.NATS, url string) (start func(name string) *harness.Process) {
 	t.Helper()
-	dir := t.TempDir()
-	password, secret := filepath.Join(dir, "password"), filepath.Join(dir, "secret")
-	if err := errors.Join(os.WriteFile(password, []byte(harness.RolePassword("FORWARDER")), 0o600), os.WriteFile(secret, []byte(webhookSecret), 0o600)); err != nil {
+	password, secret := filepath.Join(t.TempDir(), "password"), secretFile(t)
+	if err := os.WriteFile(password, []byte(harness.RolePassword("FORWARDER")), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	return func(name string) *harness.Process {
 		return harness.StartProcess(t, name, programs.Path(t, "lapse"), "forward", "orders", url, "--secret-file", secret, "--since", "1h", "--longest-wait", "1s",
 			"--server", server.URL(), "--nats-user", "forwarder", "--nats-password-file", password, "--nats-inbox-prefix", "_INBOX.forwarder")
 	}
+}
+
+// secretFile is a file with the secret of the webhooks.
+func secretFile(t *testing.T) string {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "secret")
+	if err := os.WriteFile(file, []byte(webhookSecret), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return file
+}
+
+// nowhere is a URL at which nobody listens.
+func nowhere(t *testing.T) string {
+	t.Helper()
+	return "http://" + harness.Address(harness.FreePort(t))
 }
 
 // verify verifies that each document's versions have come for the first time in order.
