@@ -32,6 +32,9 @@ func TestDeployment(t *testing.T) {
 	has(run(0, "orders-writer", "put", "orders", "1", `{"item":"tea","ttl":1}`), "created orders/1")
 	has(run(0, "reader", "watch", "orders", "1", "--since", "1h", "--count", "1"), `expired orders/1 etag=`)
 	has(run(3, "reader", "get", "orders", "1"), "404")
+	has(run(0, "reader", "archive", "orders", t.TempDir(), "--since", "1h", "--once"), "archiving as archive-orders")
+	has(run(0, "forwarder", "forward", "orders", nowhere(t), "--secret-file", secretFile(t), "--since", "1h", "--once", "--give-up-after", "1ms"), "/orders/1/")
+	has(run(0, "forwarder", "forward", "orders", "--dead"), "connection refused")
 
 	has(run(1, "orders-writer", "put", "users", "1", `{}`), "the NATS server does not permit this user to publish to lapse.write.upsert.users.1")
 	has(run(1, "orders-writer", "get", "orders", "stays"), "the NATS server does not permit this user to publish to lapse.read.get.orders.stays")

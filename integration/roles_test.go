@@ -22,79 +22,86 @@ import (
 // natsRoles is what each user of deploy/nats/accounts.conf may publish (pub) or subscribe to
 // (sub). The table in deploy/README.md is a summary of it.
 const natsRoles = `
-operation                                                          orders-writer reader lapse operator system
-write documents of orders     pub lapse.write.upsert.orders.1          yes         no     yes   yes      -
-                              pub lapse.write.delete.orders.1          yes         no     yes   yes      -
-write documents of users      pub lapse.write.upsert.users.1           no          no     yes   yes      -
-configure orders              pub lapse.config.orders                  no          no     yes   yes      -
-drop orders                   pub lapse.drop.orders                    no          no     yes   yes      -
-move log time                 pub lapse.tick                           no          no     yes   yes      -
-                              pub lapse.shard.3.tick                   no          no     yes   yes      -
-write past the mapping        pub lapse.shard.0.write.upsert.orders.1  no          no     yes   yes      -
-                              pub lapse.shard.0.config.orders          no          no     no    yes      -
-copy a configuration          pub lapse.shard.1.copy.1.config.orders   no          no     yes   yes      -
-find out what is mapped       pub lapse.write.probe.probe.1            no          no     yes   yes      -
-                              pub lapse.shard.0.write.probe.probe.1    no          no     yes   yes      -
-                              sub lapse.shard.*.write.probe.probe.*    no          no     yes   yes      -
-find out what is stored       pub lapse.config.probe                   no          no     yes   yes      -
-read a document               pub lapse.read.get.orders.1              no          yes    no    yes      -
-list collections              pub lapse.read.collections               no          yes    no    yes      -
-answer reads                  sub lapse.read.get.*.*                   no          no     yes   yes      -
-publish expiry events         pub lapse.expired.orders.1               no          no     yes   yes      -
-publish warnings              pub lapse.expiring.orders.1              no          no     yes   yes      -
-publish due messages          pub lapse.due.mail.send                  no          no     yes   yes      -
-publish rejections            pub lapse.rejected.orders.1              no          no     yes   yes      -
-publish fences                pub lapse.fence.0                        no          no     yes   yes      -
-beat as the owner             pub lapse.beat.0                         no          no     yes   yes      -
-change leases                 pub $KV.LAPSE_MEMBERS.lease.0            no          no     yes   yes      -
-store checkpoints             pub $KV.LAPSE_CHECKPOINTS.partition.0    no          no     yes   yes      -
-subscribe to writes           sub lapse.write.>                        no          no     no    yes      -
-                              sub lapse.shard.*.write.>                no          no     no    yes      -
-subscribe to events           sub lapse.expired.>                      no          no     no    yes      -
-inbox of its own              sub _INBOX.orders-writer.1               yes         no     yes   yes      -
-                              sub _INBOX.reader.1                      no          yes    yes   yes      -
-every inbox                   sub _INBOX.>                             no          no     yes   yes      -
-everything                    sub >                                    no          no     no    yes      -
-look at the events            pub $JS.API.STREAM.INFO.LAPSE_EVENTS             no          yes    yes   yes      -
-consume the events            pub $JS.API.CONSUMER.CREATE.LAPSE_EVENTS.c       no          yes    yes   yes      -
-                              pub $JS.API.CONSUMER.MSG.NEXT.LAPSE_EVENTS.c     no          yes    yes   yes      -
-                              pub $JS.API.CONSUMER.INFO.LAPSE_EVENTS.c         no          yes    no    yes      -
-                              pub $JS.API.CONSUMER.DELETE.LAPSE_EVENTS.c       no          yes    yes   yes      -
-acknowledge an event          pub $JS.ACK.LAPSE_EVENTS.c.1.1.1.1.1             no          yes    no    yes      -
-                              pub lapse.consumer.create.c                      no          no     no    yes      -
-                              sub lapse.consumer.create.>                      no          no     yes   yes      -
-look at the log               pub $JS.API.STREAM.INFO.LAPSE_LOG                no          no     yes   yes      -
-consume the log               pub $JS.API.CONSUMER.CREATE.LAPSE_LOG.c          no          no     yes   yes      -
-                              pub $JS.API.CONSUMER.MSG.NEXT.LAPSE_LOG.c        no          no     yes   yes      -
-                              pub $JS.API.CONSUMER.CREATE.LAPSE_LOG_0.c        no          no     yes   yes      -
-                              pub $JS.API.CONSUMER.MSG.NEXT.LAPSE_LOG_3.c      no          no     yes   yes      -
-consume the configurations    pub $JS.API.CONSUMER.CREATE.LAPSE_CONFIG.c       no          no     no    yes      -
-read a message of the log     pub $JS.API.STREAM.MSG.GET.LAPSE_LOG             no          no     yes   yes      -
-                              pub $JS.API.DIRECT.GET.LAPSE_LOG                 no          no     no    yes      -
-read a message of the events  pub $JS.API.DIRECT.GET.LAPSE_EVENTS              no          no     yes   yes      -
-create a stream               pub $JS.API.STREAM.CREATE.LAPSE_LOG              no          no     yes   yes      -
-change a stream               pub $JS.API.STREAM.UPDATE.LAPSE_EVENTS           no          no     yes   yes      -
-purge the log                 pub $JS.API.STREAM.PURGE.LAPSE_LOG               no          no     yes   yes      -
-                              pub $JS.API.STREAM.PURGE.LAPSE_LOG_3             no          no     yes   yes      -
-purge the configurations      pub $JS.API.STREAM.PURGE.LAPSE_CONFIG            no          no     yes   yes      -
-purge the events              pub $JS.API.STREAM.PURGE.LAPSE_EVENTS            no          no     yes   yes      -
-purge the checkpoints         pub $JS.API.STREAM.PURGE.KV_LAPSE_CHECKPOINTS    no          no     no    yes      -
-delete the log                pub $JS.API.STREAM.DELETE.LAPSE_LOG              no          no     no    yes      -
-                              pub $JS.API.STREAM.DELETE.LAPSE_LOG_0            no          no     no    yes      -
-delete the events             pub $JS.API.STREAM.DELETE.LAPSE_EVENTS           no          no     no    yes      -
-delete a message of the log   pub $JS.API.STREAM.MSG.DELETE.LAPSE_LOG          no          no     no    yes      -
-                              pub $JS.API.STREAM.MSG.DELETE.LAPSE_LOG_3        no          no     no    yes      -
-delete one of the others      pub $JS.API.STREAM.MSG.DELETE.LAPSE_EVENTS       no          no     yes   yes      -
-                              pub $JS.API.STREAM.MSG.DELETE.OBJ_LAPSE_SNAPSHOTS     no     no     yes   yes      -
-                              pub $JS.API.STREAM.MSG.DELETE.LAPSE_CONFIG       no          no     no    yes      -
-store snapshots               pub $O.LAPSE_SNAPSHOTS.C.x                       no          no     yes   yes      -
-purge the snapshots           pub $JS.API.STREAM.PURGE.OBJ_LAPSE_SNAPSHOTS     no          no     yes   yes      -
-delete the snapshots          pub $JS.API.STREAM.DELETE.OBJ_LAPSE_SNAPSHOTS    no          no     no    yes      -
-order snapshots               pub lapse.snapshot.0                             no          no     no    yes      -
-                              sub lapse.snapshot.*                             no          no     yes   yes      -
-restore the log               pub $JS.API.STREAM.RESTORE.LAPSE_LOG             no          no     no    yes      -
-list streams                  pub $JS.API.STREAM.NAMES                         no          no     no    yes      -
-manage the servers            pub $SYS.REQ.SERVER.PING                         no          no     no    -        yes
+operation                                                          orders-writer reader forwarder lapse operator system
+write documents of orders     pub lapse.write.upsert.orders.1          yes         no     no        yes   yes      -
+                              pub lapse.write.delete.orders.1          yes         no     no        yes   yes      -
+write documents of users      pub lapse.write.upsert.users.1           no          no     no        yes   yes      -
+configure orders              pub lapse.config.orders                  no          no     no        yes   yes      -
+drop orders                   pub lapse.drop.orders                    no          no     no        yes   yes      -
+move log time                 pub lapse.tick                           no          no     no        yes   yes      -
+                              pub lapse.shard.3.tick                   no          no     no        yes   yes      -
+write past the mapping        pub lapse.shard.0.write.upsert.orders.1  no          no     no        yes   yes      -
+                              pub lapse.shard.0.config.orders          no          no     no        no    yes      -
+copy a configuration          pub lapse.shard.1.copy.1.config.orders   no          no     no        yes   yes      -
+find out what is mapped       pub lapse.write.probe.probe.1            no          no     no        yes   yes      -
+                              pub lapse.shard.0.write.probe.probe.1    no          no     no        yes   yes      -
+                              sub lapse.shard.*.write.probe.probe.*    no          no     no        yes   yes      -
+find out what is stored       pub lapse.config.probe                   no          no     no        yes   yes      -
+read a document               pub lapse.read.get.orders.1              no          yes    no        no    yes      -
+list collections              pub lapse.read.collections               no          yes    no        no    yes      -
+answer reads                  sub lapse.read.get.*.*                   no          no     no        yes   yes      -
+publish expiry events         pub lapse.expired.orders.1               no          no     no        yes   yes      -
+publish warnings              pub lapse.expiring.orders.1              no          no     no        yes   yes      -
+publish due messages          pub lapse.due.mail.send                  no          no     no        yes   yes      -
+publish rejections            pub lapse.rejected.orders.1              no          no     no        yes   yes      -
+publish fences                pub lapse.fence.0                        no          no     no        yes   yes      -
+beat as the owner             pub lapse.beat.0                         no          no     no        yes   yes      -
+change leases                 pub $KV.LAPSE_MEMBERS.lease.0            no          no     no        yes   yes      -
+store checkpoints             pub $KV.LAPSE_CHECKPOINTS.partition.0    no          no     no        yes   yes      -
+subscribe to writes           sub lapse.write.>                        no          no     no        no    yes      -
+                              sub lapse.shard.*.write.>                no          no     no        no    yes      -
+subscribe to events           sub lapse.expired.>                      no          no     no        no    yes      -
+inbox of its own              sub _INBOX.orders-writer.1               yes         no     no        yes   yes      -
+                              sub _INBOX.reader.1                      no          yes    no        yes   yes      -
+                              sub _INBOX.forwarder.1                   no          no     yes       yes   yes      -
+every inbox                   sub _INBOX.>                             no          no     no        yes   yes      -
+everything                    sub >                                    no          no     no        no    yes      -
+look at the events            pub $JS.API.STREAM.INFO.LAPSE_EVENTS             no          yes    yes       yes   yes      -
+consume the events            pub $JS.API.CONSUMER.CREATE.LAPSE_EVENTS.c       no          yes    yes       yes   yes      -
+                              pub $JS.API.CONSUMER.MSG.NEXT.LAPSE_EVENTS.c     no          yes    yes       yes   yes      -
+                              pub $JS.API.CONSUMER.INFO.LAPSE_EVENTS.c         no          yes    yes       no    yes      -
+                              pub $JS.API.CONSUMER.DELETE.LAPSE_EVENTS.c       no          yes    no        yes   yes      -
+acknowledge an event          pub $JS.ACK.LAPSE_EVENTS.c.1.1.1.1.1             no          yes    yes       no    yes      -
+                              pub lapse.consumer.create.c                      no          no     no        no    yes      -
+                              sub lapse.consumer.create.>                      no          no     no        yes   yes      -
+store dead letters            pub lapse.dead.forward-orders                    no          no     yes       no    yes      -
+look at the dead letters      pub $JS.API.STREAM.INFO.LAPSE_DEAD               no          no     yes       yes   yes      -
+                              pub $JS.API.STREAM.CREATE.LAPSE_DEAD             no          no     yes       yes   yes      -
+                              pub $JS.API.STREAM.MSG.GET.LAPSE_DEAD            no          no     yes       yes   yes      -
+remove a dead letter          pub $JS.API.STREAM.MSG.DELETE.LAPSE_DEAD         no          no     yes       no    yes      -
+remove all                    pub $JS.API.STREAM.PURGE.LAPSE_DEAD              no          no     no        no    yes      -
+look at the log               pub $JS.API.STREAM.INFO.LAPSE_LOG                no          no     no        yes   yes      -
+consume the log               pub $JS.API.CONSUMER.CREATE.LAPSE_LOG.c          no          no     no        yes   yes      -
+                              pub $JS.API.CONSUMER.MSG.NEXT.LAPSE_LOG.c        no          no     no        yes   yes      -
+                              pub $JS.API.CONSUMER.CREATE.LAPSE_LOG_0.c        no          no     no        yes   yes      -
+                              pub $JS.API.CONSUMER.MSG.NEXT.LAPSE_LOG_3.c      no          no     no        yes   yes      -
+consume the configurations    pub $JS.API.CONSUMER.CREATE.LAPSE_CONFIG.c       no          no     no        no    yes      -
+read a message of the log     pub $JS.API.STREAM.MSG.GET.LAPSE_LOG             no          no     no        yes   yes      -
+                              pub $JS.API.DIRECT.GET.LAPSE_LOG                 no          no     no        no    yes      -
+read a message of the events  pub $JS.API.DIRECT.GET.LAPSE_EVENTS              no          no     no        yes   yes      -
+create a stream               pub $JS.API.STREAM.CREATE.LAPSE_LOG              no          no     no        yes   yes      -
+change a stream               pub $JS.API.STREAM.UPDATE.LAPSE_EVENTS           no          no     no        yes   yes      -
+purge the log                 pub $JS.API.STREAM.PURGE.LAPSE_LOG               no          no     no        yes   yes      -
+                              pub $JS.API.STREAM.PURGE.LAPSE_LOG_3             no          no     no        yes   yes      -
+purge the configurations      pub $JS.API.STREAM.PURGE.LAPSE_CONFIG            no          no     no        yes   yes      -
+purge the events              pub $JS.API.STREAM.PURGE.LAPSE_EVENTS            no          no     no        yes   yes      -
+purge the checkpoints         pub $JS.API.STREAM.PURGE.KV_LAPSE_CHECKPOINTS    no          no     no        no    yes      -
+delete the log                pub $JS.API.STREAM.DELETE.LAPSE_LOG              no          no     no        no    yes      -
+                              pub $JS.API.STREAM.DELETE.LAPSE_LOG_0            no          no     no        no    yes      -
+delete the events             pub $JS.API.STREAM.DELETE.LAPSE_EVENTS           no          no     no        no    yes      -
+delete a message of the log   pub $JS.API.STREAM.MSG.DELETE.LAPSE_LOG          no          no     no        no    yes      -
+                              pub $JS.API.STREAM.MSG.DELETE.LAPSE_LOG_3        no          no     no        no    yes      -
+delete one of the others      pub $JS.API.STREAM.MSG.DELETE.LAPSE_EVENTS       no          no     no        yes   yes      -
+                              pub $JS.API.STREAM.MSG.DELETE.OBJ_LAPSE_SNAPSHOTS     no     no     no        yes   yes      -
+                              pub $JS.API.STREAM.MSG.DELETE.LAPSE_CONFIG       no          no     no        no    yes      -
+store snapshots               pub $O.LAPSE_SNAPSHOTS.C.x                       no          no     no        yes   yes      -
+purge the snapshots           pub $JS.API.STREAM.PURGE.OBJ_LAPSE_SNAPSHOTS     no          no     no        yes   yes      -
+delete the snapshots          pub $JS.API.STREAM.DELETE.OBJ_LAPSE_SNAPSHOTS    no          no     no        no    yes      -
+order snapshots               pub lapse.snapshot.0                             no          no     no        no    yes      -
+                              sub lapse.snapshot.*                             no          no     no        yes   yes      -
+restore the log               pub $JS.API.STREAM.RESTORE.LAPSE_LOG             no          no     no        no    yes      -
+list streams                  pub $JS.API.STREAM.NAMES                         no          no     no        no    yes      -
+manage the servers            pub $SYS.REQ.SERVER.PING                         no          no     no        no    -        yes
 `
 
 // cell is a role, an operation, and whether the role may do it.
@@ -170,7 +177,7 @@ func TestRoles_NATS(t *testing.T) {
 func testRoles(t *testing.T, server *harness.NATS, shards int) {
 	for _, c := range cells(t) {
 		want := c.subject
-		if c.role == "lapse" { // of the account that maps; the server compares permissions after that
+		if c.role == "lapse" || c.role == "forwarder" { // of the account that maps; the server compares permissions after that
 			want = mapped(want, shards)
 		}
 		nc := as(t, server, c.role)

@@ -9,7 +9,8 @@
 // them. [Collection.OnExpired] hands each expiry event to one of the processes that ask for it
 // under one name, [Collection.OnExpiring] does that for warnings, and [Collection.OnRejected] for rejections.
 // [Collection.Schedule] creates a message that is delivered at its time, to [Collection.OnDue]. [Client.Watch] follows
-// events without such a name, for one process. Package clienttest runs a lapse for tests.
+// events without such a name, for one process. [Client.Ordered] keeps the order of each document's messages. Package
+// clienttest runs a lapse for tests.
 //
 // # Errors
 //

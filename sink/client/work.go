@@ -23,8 +23,11 @@ type workOptions struct {
 	Since       *time.Time        // where a consumer begins that does not exist yet; with what is new if nil
 	Concurrency int               // handlers at a time
 	AckWait     time.Duration
-	First, Most time.Duration // of the pause before a message comes back after an error
-	Grace       time.Duration // for handlers, once the context of Run is done
+	First, Most time.Duration             // of the pause before a message comes back after an error
+	Grace       time.Duration             // for handlers, once the context of Run is done
+	MaxPending  int                       // messages without an acknowledgement, in all processes; maxPending if 0
+	Pinned      bool                      // the server gives messages to one process at a time: see stripe
+	Start       *jetstream.ConsumerConfig // where a consumer begins that does not exist yet, in place of Since
 	// Handle handles a message; attempt is how often it has come, from 1.
 	Handle func(ctx context.Context, msg jetstream.Msg, meta *jetstream.MsgMetadata) error
 	// Discarded tells whether an error ends the message, although it is not handled.
@@ -152,10 +155,15 @@ func (w *worker) open(ctx context.Context) (jetstream.Consumer, error) {
 		Metadata:       w.opts.For,
 		AckPolicy:      jetstream.AckExplicitPolicy,
 		AckWait:        w.opts.AckWait,
-		MaxAckPending:  maxPending,
+		MaxAckPending:  cmp.Or(w.opts.MaxPending, maxPending),
 		DeliverPolicy:  jetstream.DeliverNewPolicy,
 	}
-	switch since := w.opts.Since; {
+	if w.opts.Pinned {
+		config.PriorityPolicy, config.PriorityGroups, config.PinnedTTL = jetstream.PriorityPolicyPinned, []string{stripeGroup}, pinnedFor
+	}
+	switch since, start := w.opts.Since, w.opts.Start; {
+	case start != nil:
+		config.DeliverPolicy, config.OptStartSeq, config.OptStartTime = start.DeliverPolicy, start.OptStartSeq, start.OptStartTime
 	case since == nil:
 	case since.Before(time.Unix(0, 0)): // the server cannot take times before 1678
 		config.DeliverPolicy = jetstream.DeliverAllPolicy

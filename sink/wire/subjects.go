@@ -177,6 +177,12 @@ func (p Prefix) SnapshotBucket() string { return strings.ToUpper(string(p)) + "_
 // SnapshotStream is the name of the stream of [Prefix.SnapshotBucket].
 func (p Prefix) SnapshotStream() string { return "OBJ_" + p.SnapshotBucket() }
 
+// DeadStream is the name of the stream of what consumers have given up: see [Prefix.Dead].
+func (p Prefix) DeadStream() string { return strings.ToUpper(string(p)) + "_DEAD" }
+
+// Dead is the subject of what a consumer has given up.
+func (p Prefix) Dead(durable string) string { return string(p) + ".dead." + durable }
+
 // MembersBucket is the name of the key-value bucket of the processes that serve
 // this prefix, and of the lease of each shard.
 func (p Prefix) MembersBucket() string { return strings.ToUpper(string(p)) + "_MEMBERS" }
@@ -195,8 +201,15 @@ func (p Prefix) EventSubjects() []string {
 	return []string{s + ".expired.>", s + ".expiring.>", s + ".due.>", s + ".rejected.>", s + ".fence.*"}
 }
 
-// buckets is the number of subjects that the stream of events has for each kind and collection.
-const buckets = 16
+// Buckets is the number of subjects that the stream of events has for each kind and collection. All
+// messages about one document are in the same bucket, whatever their kind.
+const Buckets = 16
+
+// Bucket is the subject under which the stream of events stores the messages of a kind, such as expired,
+// about the documents of one bucket.
+func (p Prefix) Bucket(kind, collection string, bucket int) string {
+	return string(p) + "." + kind + "." + collection + "." + strconv.Itoa(bucket)
+}
 
 // EventTransform is how the stream of events changes the subjects of the messages that it stores: it
 // puts a small number in place of the id, because nats-server keeps every subject of a stream in
@@ -205,17 +218,17 @@ const buckets = 16
 // A stream has one transform, and that cannot leave out a kind. So it also puts a number in place of the
 // second token of a target that has two: a consumer tells such targets apart by [HeaderTarget].
 func (p Prefix) EventTransform() (from, to string) {
-	return string(p) + ".*.*.*", string(p) + ".{{wildcard(1)}}.{{wildcard(2)}}.{{partition(" + strconv.Itoa(buckets) + ",3)}}"
+	return string(p) + ".*.*.*", string(p) + ".{{wildcard(1)}}.{{wildcard(2)}}.{{partition(" + strconv.Itoa(Buckets) + ",3)}}"
 }
 
 // Stored is the subject under which the stream of events stores what is published on a subject of an
 // event, a due message, a warning or a rejection: see [Prefix.EventTransform].
 func (p Prefix) Stored(subject string) string {
 	tokens := strings.Split(strings.TrimPrefix(subject, string(p)+"."), ".")
-	if len(tokens) != 3 {
+	if len(tokens) != 3 || tokens[2] == ">" {
 		return subject
 	}
 	h := fnv.New32a()
 	_, _ = h.Write([]byte(tokens[2]))
-	return string(p) + "." + tokens[0] + "." + tokens[1] + "." + strconv.Itoa(int(h.Sum32()%buckets))
+	return string(p) + "." + tokens[0] + "." + tokens[1] + "." + strconv.Itoa(int(h.Sum32()%Buckets))
 }

@@ -52,6 +52,8 @@ type commandLine struct {
 	Count    Count    `cmd:"" group:"read" help:"Count the documents of a collection."`
 	Forecast Forecast `cmd:"" group:"read" help:"Count the documents that will expire, over time."`
 	Watch    Watch    `cmd:"" group:"read" help:"Print expiry events as they come."`
+	Forward  Forward  `cmd:"" group:"read" help:"Post events to a receiver on the web, as signed webhooks."`
+	Archive  Archive  `cmd:"" group:"read" help:"Write events into compressed files."`
 	Status   Status   `cmd:"" group:"read" help:"Print which streams and processes of lapse a server has, and their state."`
 	Snapshot Snapshot `cmd:"" group:"read" help:"Let lapse take a snapshot of every partition now."`
 }

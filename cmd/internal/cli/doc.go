@@ -18,6 +18,7 @@
 //	configure.go                        config, drop
 //	read.go                             get, list, count, forecast, collections
 //	watch.go, status.go, snapshot.go, health.go
+//	forward.go                          forward, archive: what they do is in package forward
 //	missing.go                          the error about a name that is no collection
 //	import.go, lines.go, meter.go,
 //	export.go                           many documents, a line of JSON each (NDJSON)

@@ -27,7 +27,7 @@ const ExitCodes = `Exit codes:
     0  done
     1  failed for a reason that is not in this list
     2  wrong flags or arguments, or a name that is not valid
-    3  not found (404)
+    3  not found, or gone (404, 410)
     4  conflict, or a precondition that does not hold (409, 412)
     5  unavailable: no server, no lapse, or no answer in time (503)
 
@@ -111,7 +111,7 @@ func ExitCode(err error) int {
 // ExitCodeOf is the exit code that fits the status of a failure.
 func ExitCodeOf(status int) int {
 	switch status {
-	case wire.StatusNotFound:
+	case wire.StatusNotFound, http.StatusGone:
 		return ExitNotFound
 	case wire.StatusConflict, wire.StatusPreconditionFailed:
 		return ExitConflict

@@ -1,0 +1,229 @@
+package forward
+
+import (
+	"bufio"
+	"bytes"
+	"cmp"
+	"compress/gzip"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/seed18712806/lapse/sink/client"
+	"github.com/seed18712806/lapse/sink/wire"
+)
+
+// ArchiveOptions say what is archived where.
+type ArchiveOptions struct {
+	Dir      string
+	Name     string // what the names of files begin with
+	PerFile  uint64 // how many sequences of the stream of events a file is for (10,000)
+	Messages client.OrderedOptions
+	// Create creates a file beside the one of a name. finish renames it to that, durably, or removes it if
+	// there was an error.
+	Create func(name string) (out io.Writer, finish func(error) error, err error)
+}
+
+const (
+	// linger is how long an archive waits for more messages before it writes a file anew, and lingerOnce
+	// that with Once.
+	linger, lingerOnce = 5 * time.Second, 200 * time.Millisecond
+	// most is how many messages an archive holds before it writes them.
+	most = 2048
+)
+
+// archiving is a call of Archive under way.
+type archiving struct {
+	opts   ArchiveOptions
+	stream string // names the stream of events, of which there may be another one later
+	in     chan archived
+}
+
+// archived is a message that waits until it is in a file.
+type archived struct {
+	seq  uint64
+	line []byte
+	done chan error // has room
+}
+
+// Archive writes messages into files until ctx is done: lines of JSON, each a CloudEvent with the extension
+// sequence, in the order of the stream, compressed with gzip. A file is for a range of sequences, which is in its
+// name. It is written anew with each message that comes for it, and then replaced, so a message that is
+// repeated is in it once. Two calls must not have the same directory at the same time.
+//
+// It returns nil at the end, an error of the file system, and the errors of [client.Client.Ordered].
+func Archive(ctx context.Context, c *client.Client, prefix wire.Prefix, opts ArchiveOptions) error {
+	opts.PerFile = cmp.Or(opts.PerFile, 10_000)
+	js, err := jetstream.New(c.Conn())
+	if err != nil {
+		return err
+	}
+	within, cancel := context.WithTimeout(ctx, exchangeWithin)
+	defer cancel()
+	stream, err := js.Stream(within, prefix.EventsStream())
+	if err != nil {
+		return fmt.Errorf("look up the stream %s: %w", prefix.EventsStream(), err)
+	}
+	a := &archiving{opts: opts, stream: strconv.FormatInt(stream.CachedInfo().Created.UnixMilli(), 10), in: make(chan archived)}
+	opts.Messages.Unordered, opts.Messages.Pending = true, 2*most
+	writing, stop := context.WithCancel(context.WithoutCancel(ctx))
+	written := make(chan struct{})
+	go func() {
+		defer close(written)
+		a.run(writing)
+	}()
+	err = c.Ordered(ctx, opts.Messages, a.add)
+	stop()
+	<-written
+	return err
+}
+
+// add hands a message to run, and waits until a file has it.
+func (a *archiving) add(ctx context.Context, msg *client.Ordered) error {
+	line, err := line(event{msg.Header, msg.Data}, msg.Seq)
+	if err != nil {
+		return err
+	}
+	one := archived{msg.Seq, line, make(chan error, 1)}
+	select {
+	case a.in <- one:
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	select {
+	case err := <-one.done:
+		return err
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// line is a message as a line of a file.
+func line(e event, seq uint64) ([]byte, error) {
+	text, err := e.structured("sequence", fmt.Sprintf("%020d", seq))
+	if err != nil {
+		return nil, err
+	}
+	var b bytes.Buffer
+	if err := json.Compact(&b, text); err != nil {
+		return nil, err
+	}
+	b.WriteByte('\n')
+	return b.Bytes(), nil
+}
+
+// run writes messages into files until ctx is done.
+func (a *archiving) run(ctx context.Context) {
+	for {
+		batch := a.collect(ctx)
+		if len(batch) == 0 {
+			return
+		}
+		byFile := make(map[uint64][]archived)
+		for _, one := range batch {
+			byFile[one.seq/a.opts.PerFile] = append(byFile[one.seq/a.opts.PerFile], one)
+		}
+		for _, file := range slices.Sorted(maps.Keys(byFile)) {
+			err := a.write(file*a.opts.PerFile, byFile[file])
+			for _, one := range byFile[file] {
+				one.done <- err
+			}
+		}
+	}
+}
+
+// collect waits for messages. It returns none if ctx is done.
+func (a *archiving) collect(ctx context.Context) (batch []archived) {
+	select {
+	case one := <-a.in:
+		batch = append(batch, one)
+	case <-ctx.Done():
+		return nil
+	}
+	wait := linger
+	if a.opts.Messages.Once {
+		wait = lingerOnce
+	}
+	end := time.NewTimer(wait)
+	defer end.Stop()
+	for len(batch) < most {
+		select {
+		case one := <-a.in:
+			batch = append(batch, one)
+		case <-end.C:
+			return batch
+		case <-ctx.Done():
+			return batch
+		}
+	}
+	return batch
+}
+
+// write writes a file anew, with the lines that it has and the messages of a batch.
+func (a *archiving) write(first uint64, batch []archived) error {
+	name := filepath.Join(a.opts.Dir, fmt.Sprintf("%s-%s-%020d-%020d.ndjson.gz", a.opts.Name, a.stream, first, first+a.opts.PerFile-1))
+	lines, err := readLines(name)
+	if err != nil {
+		return fmt.Errorf("%s: %w: move it away to go on", name, err)
+	}
+	for _, one := range batch {
+		lines[one.seq] = one.line
+	}
+	out, finish, err := a.opts.Create(name)
+	if err != nil {
+		return err
+	}
+	compressed := gzip.NewWriter(out)
+	for _, seq := range slices.Sorted(maps.Keys(lines)) {
+		if _, err = compressed.Write(lines[seq]); err != nil {
+			break
+		}
+	}
+	return finish(errors.Join(err, compressed.Close()))
+}
+
+// readLines reads the lines of a file by their sequences. A file that does not exist has none.
+func readLines(name string) (map[uint64][]byte, error) {
+	lines := make(map[uint64][]byte)
+	f, err := os.Open(name)
+	if errors.Is(err, fs.ErrNotExist) {
+		return lines, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	uncompressed, err := gzip.NewReader(bufio.NewReader(f))
+	if err != nil {
+		return nil, err
+	}
+	for in := bufio.NewReader(uncompressed); ; {
+		text, err := in.ReadBytes('\n')
+		if errors.Is(err, io.EOF) && len(text) == 0 {
+			return lines, nil
+		}
+		var has struct{ Sequence string }
+		if err == nil {
+			err = json.Unmarshal(text, &has)
+		}
+		if err != nil {
+			return nil, err
+		}
+		seq, err := strconv.ParseUint(has.Sequence, 10, 64)
+		if err != nil {
+			return nil, err
+		}
+		lines[seq] = text
+	}
+}

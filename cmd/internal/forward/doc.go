@@ -1,0 +1,20 @@
+// Package forward posts messages of the stream of events to a receiver on the web ([Run]), and writes
+// them into files ([Archive]). Both are handlers of [client.Client.Ordered], which brings the messages in
+// order and shares them among processes.
+//
+//	run.go       options, and the life of a message: attempts, pauses, its end
+//	post.go      one attempt: the request and what the answer means
+//	event.go     a message as a CloudEvent, in JSON or in headers
+//	secret.go    the signature of Standard Webhooks
+//	dead.go      dead letters: stored, listed, sent again
+//	metrics.go   figures for Prometheus
+//	archive.go   files of events
+//
+// # Guarantees
+//
+//   - F1: The receiver gets each message at least once, unless it is a dead letter. A message is acknowledged
+//     only after the receiver has taken it, or the stream of dead letters has it.
+//   - F2: The first deliveries of a document's messages come in order. A dead letter is not waited for.
+//   - F3: A message has the same webhook-id and body each time, in all processes.
+//   - F4: Each message in the range of an archive's file is in it once, however often it comes.
+package forward

@@ -1,0 +1,431 @@
+package forward
+
+import (
+	"context"
+	"encoding/base64"
+	"errors"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/prometheus/client_golang/prometheus"
+	webhooks "github.com/standard-webhooks/standard-webhooks/libraries/go"
+
+	"github.com/seed18712806/lapse/integration/harness"
+	"github.com/seed18712806/lapse/integration/harness/natstest"
+	"github.com/seed18712806/lapse/sink/client"
+	"github.com/seed18712806/lapse/sink/wire"
+)
+
+const limit = time.Minute
+
+// secret is that of the test vectors of Standard Webhooks.
+const secret = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
+
+func TestMain(m *testing.M) { harness.Main(m) }
+
+func secrets(t *testing.T, lines ...string) Secrets {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "secret")
+	if err := os.WriteFile(file, []byte(strings.Join(lines, "\n")), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	all, err := ReadSecrets(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return all
+}
+
+// TestSign: the test vector of Standard Webhooks; with two secrets there are two signatures, and either receiver
+// takes the request.
+func TestSign(t *testing.T) {
+	other := "whsec_" + base64.StdEncoding.EncodeToString([]byte("0123456789abcdef01234567"))
+	h, body := http.Header{}, []byte(`{"test": 2432232314}`)
+	if err := secrets(t, secret, "", other).sign(h, "msg_p5jXN8AQM9LWM0D4loKWxJek", time.Unix(1614265330, 0), body); err != nil {
+		t.Fatal(err)
+	}
+	signature := h.Get("webhook-signature")
+	h.Del("webhook-signature")
+	want := http.Header{"Webhook-Id": {"msg_p5jXN8AQM9LWM0D4loKWxJek"}, "Webhook-Timestamp": {"1614265330"}}
+	if diff := cmp.Diff(want, h); diff != "" || !strings.HasPrefix(signature, "v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE= v1,") {
+		t.Errorf("signature %s, headers (-want +got):\n%s", signature, diff)
+	}
+	h.Set("webhook-signature", signature)
+	for _, one := range []string{secret, other} {
+		receiver, err := webhooks.NewWebhook(one)
+		if err == nil {
+			err = receiver.VerifyIgnoringTimestamp(body, h)
+		}
+		if err != nil {
+			t.Errorf("the receiver with %s: %v", one, err)
+		}
+	}
+}
+
+// TestSecretsThatAreNotValid: a secret has 24 to 64 bytes in base64, and a file has one at least.
+func TestSecretsThatAreNotValid(t *testing.T) {
+	for _, text := range []string{"", "\n", "whsec_short", "whsec_" + base64.StdEncoding.EncodeToString(make([]byte, 23)), "whsec_" + base64.StdEncoding.EncodeToString(make([]byte, 65)), secret + "\nno"} {
+		file := filepath.Join(t.TempDir(), "secret")
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := ReadSecrets(file); err == nil || !strings.Contains(err.Error(), file) {
+			t.Errorf("%q: %v", text, err)
+		}
+	}
+}
+
+var expiry = event{data: []byte(`{"id":"a.b", "document":{"n":1.50}}`), header: nats.Header{
+	"ce-specversion": {"1.0"}, "ce-type": {"lapse.document.expired.v1"}, "ce-source": {"/lapse/17/collections/orders"}, "ce-subject": {"a%2Eb"},
+	"ce-id": {"orders/a%2Eb/7"}, "ce-time": {"2026-01-31T12:00:00.000Z"}, "content-type": {"application/json"}, "ce-datacontenttype": {"application/json"},
+	"Nats-Expected-Stream": {"LAPSE_EVENTS"}, "Lapse-Target": {"mail.send"},
+}}
+
+// TestCloudEvent: an event in both modes of CloudEvents' binding of HTTP. The bytes of the data are unchanged.
+func TestCloudEvent(t *testing.T) {
+	header, body, err := expiry.request(false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := `{"datacontenttype":"application/json","id":"orders/a.b/7","lapsetarget":"mail.send","source":"/lapse/17/collections/orders","specversion":"1.0",` +
+		`"subject":"a.b","time":"2026-01-31T12:00:00.000Z","type":"lapse.document.expired.v1","data":{"id":"a.b", "document":{"n":1.50}}}`
+	if string(body) != want || header.Get("Content-Type") != "application/cloudevents+json; charset=UTF-8" {
+		t.Errorf("structured: %v\n%s", header, body)
+	}
+	header, body, err = expiry.request(true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	wantHeader := http.Header{
+		"Ce-Specversion": {"1.0"}, "Ce-Type": {"lapse.document.expired.v1"}, "Ce-Source": {"/lapse/17/collections/orders"}, "Ce-Subject": {"a%2Eb"},
+		"Ce-Id": {"orders/a%2Eb/7"}, "Ce-Time": {"2026-01-31T12:00:00.000Z"}, "Content-Type": {"application/json"}, "Ce-Lapsetarget": {"mail.send"},
+	}
+	if diff := cmp.Diff(wantHeader, header); diff != "" || string(body) != string(expiry.data) {
+		t.Errorf("binary: %s\n(-want +got):\n%s", body, diff)
+	}
+	if id := expiry.id(); id != "lapse/17/orders/a%2Eb/7" {
+		t.Errorf("the webhook-id is %s", id)
+	}
+}
+
+// TestJudge: what each answer means.
+func TestJudge(t *testing.T) {
+	now := time.Date(2026, 1, 31, 12, 0, 0, 0, time.UTC)
+	for _, c := range []struct {
+		status        int
+		retry         string
+		ok, dead, all bool
+		pause         time.Duration
+	}{
+		{status: 200, ok: true}, {status: 204, ok: true}, {status: 301}, {status: 400}, {status: 404}, {status: 410}, {status: 413, dead: true}, {status: 500},
+		{status: 429, retry: "7", all: true, pause: 7 * time.Second},
+		{status: 503, retry: "Sat, 31 Jan 2026 12:01:00 GMT", all: true, pause: time.Minute},
+		{status: 503, retry: "Sat, 31 Jan 2026 11:01:00 GMT", all: true}, {status: 503, retry: "-5", all: true}, {status: 500, retry: "3", pause: 3 * time.Second},
+		{status: 429, retry: "86400", all: true, pause: time.Hour},
+	} {
+		v := judge(c.status, c.retry, now)
+		if (v.why == nil) != c.ok || v.dead != c.dead || v.halting != c.all || v.pause != c.pause || errors.Is(v.why, ErrGone) != (c.status == 410) {
+			t.Errorf("%d, Retry-After %q: %+v", c.status, c.retry, v)
+		}
+	}
+}
+
+// TestCheckURL: without TLS only to this machine.
+func TestCheckURL(t *testing.T) {
+	for text, ok := range map[string]bool{
+		"https://example.com/hooks?a=b": true, "http://127.0.0.1:8080": true, "http://localhost/": true, "http://[::1]/": true,
+		"http://example.com": false, "http://10.0.0.1": false, "https://user:pw@example.com": false, "ftp://example.com": false, "example.com": false, "https://": false,
+	} {
+		if err := CheckURL(text); (err == nil) != ok {
+			t.Errorf("%s: %v", text, err)
+		}
+	}
+}
+
+// rig is a stream of events, and a receiver that a test tells what to answer.
+type rig struct {
+	js jetstream.JetStream
+	c  *client.Client
+	*httptest.Server
+	opts Options
+
+	mu      sync.Mutex
+	answer  func(id string, n int, w http.ResponseWriter) // the n-th request for an id
+	got     map[string]int
+	order   []string // what was answered with 204, in order
+	refused error    // by the signature
+}
+
+func newRig(t *testing.T, answer func(string, int, http.ResponseWriter)) *rig {
+	t.Helper()
+	url := natstest.Start(t, natstest.Options{})
+	nc, err := nats.Connect(url, natstest.Patient)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(nc.Close)
+	r := &rig{js: natstest.JetStream(t, nc), answer: answer, got: make(map[string]int)}
+	from, to := wire.DefaultPrefix.EventTransform()
+	if _, err := r.js.CreateStream(t.Context(), jetstream.StreamConfig{
+		Name: wire.DefaultPrefix.EventsStream(), Subjects: wire.DefaultPrefix.EventSubjects(), SubjectTransform: &jetstream.SubjectTransformConfig{Source: from, Destination: to},
+	}); err != nil {
+		t.Fatal(err)
+	}
+	if r.c, err = client.Connect(client.Options{Server: url, Timeout: limit}); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(r.c.Close)
+	r.Server = httptest.NewTLSServer(http.HandlerFunc(r.receive))
+	t.Cleanup(r.Server.Close)
+	r.opts = Options{
+		URL: r.URL, Secrets: secrets(t, secret), LongestWait: 50 * time.Millisecond, Authorities: r.Client().Transport.(*http.Transport).TLSClientConfig.RootCAs,
+		Messages: client.OrderedOptions{Durable: "test", Collection: "orders", Since: new(time.Unix(0, 0)), Once: true},
+	}
+	return r
+}
+
+// receive verifies the signature, and answers.
+func (r *rig) receive(w http.ResponseWriter, req *http.Request) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	body, err := io.ReadAll(req.Body)
+	var receiver *webhooks.Webhook
+	if err == nil {
+		receiver, err = webhooks.NewWebhook(secret)
+	}
+	if err == nil {
+		err = receiver.Verify(body, req.Header)
+	}
+	r.refused = errors.Join(r.refused, err)
+	id := req.Header.Get("webhook-id")
+	r.got[id]++
+	answered := &answered{ResponseWriter: w}
+	if r.answer(id, r.got[id], answered); answered.status == 0 {
+		w.WriteHeader(http.StatusNoContent)
+		r.order = append(r.order, id)
+	}
+}
+
+// answered remembers the status.
+type answered struct {
+	http.ResponseWriter
+	status int
+}
+
+func (a *answered) WriteHeader(status int) { a.status = status; a.ResponseWriter.WriteHeader(status) }
+
+func (r *rig) event(t *testing.T, id, etag string) {
+	t.Helper()
+	msg := &nats.Msg{Subject: wire.DefaultPrefix.Expired("orders", id), Data: []byte(`{"id":"` + id + `"}`), Header: nats.Header{
+		"ce-specversion": {"1.0"}, "ce-type": {"lapse.document.expired.v1"}, "ce-source": {"/lapse/17/collections/orders"}, "ce-subject": {id}, "ce-id": {"orders/" + id + "/" + etag},
+		"ce-time": {"2026-01-31T12:00:00.000Z"}, "ce-datacontenttype": {"application/json"}, "Nats-Expected-Stream": {"LAPSE_EVENTS"},
+	}}
+	if _, err := r.js.PublishMsg(t.Context(), msg); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func (r *rig) run(t *testing.T) error {
+	t.Helper()
+	ctx, stop := context.WithTimeout(t.Context(), limit)
+	defer stop()
+	err := Run(ctx, r.c, wire.DefaultPrefix, r.opts)
+	if r.refused != nil {
+		t.Errorf("the receiver refuses a signature: %v", r.refused)
+	}
+	if ctx.Err() != nil {
+		t.Error("it does not end")
+	}
+	return err
+}
+
+func (r *rig) letters(t *testing.T) (all []string) {
+	t.Helper()
+	err := ListDead(t.Context(), r.c, wire.DefaultPrefix, "test", func(l Letter) error {
+		all = append(all, l.ID+": "+l.Reason)
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return all
+}
+
+// TestF1F2_Deliveries: what fails is tried again, in order per document; what is too large is a dead letter at once,
+// and what fails for too long is one later. Dead letters can be sent again. A redirect is not followed.
+func TestF1F2_Deliveries(t *testing.T) {
+	t.Parallel()
+	mended := false
+	r := newRig(t, func(id string, n int, w http.ResponseWriter) {
+		switch {
+		case id == "lapse/17/orders/fails/1" && n < 3:
+			w.WriteHeader(500)
+		case id == "lapse/17/orders/moved/1" && n == 1:
+			w.Header().Set("Location", "/elsewhere")
+			w.WriteHeader(307)
+		case id == "lapse/17/orders/large/1" && !mended:
+			w.WriteHeader(413)
+		case id == "lapse/17/orders/never/1":
+			w.WriteHeader(400)
+		}
+	})
+	registry := prometheus.NewRegistry()
+	r.opts.GiveUpAfter, r.opts.Metrics = 2*time.Second, registry
+	for _, id := range []string{"fails", "moved", "large", "never"} {
+		r.event(t, id, "1")
+		r.event(t, id, "2")
+	}
+	if err := r.run(t); err != nil {
+		t.Fatal(err)
+	}
+	first := make(map[string]bool)
+	for _, id := range r.order {
+		if strings.HasSuffix(id, "/2") && !strings.Contains(id, "large") && !strings.Contains(id, "never") && !first[strings.TrimSuffix(id, "2")+"1"] {
+			t.Errorf("%s comes before the one before it: %v", id, r.order)
+		}
+		first[id] = true
+	}
+	if n := r.got["lapse/17/orders/fails/1"]; n != 3 || len(first) != 6 {
+		t.Errorf("%d attempts, %d events: want 3 and 6", n, len(first))
+	}
+	want := []string{"lapse/17/orders/large/1: the receiver answers 413", "lapse/17/orders/never/1: the receiver answers 400"}
+	if diff := cmp.Diff(want, r.letters(t)); diff != "" {
+		t.Errorf("dead letters (-want +got):\n%s", diff)
+	}
+	for name, want := range map[string]float64{"lapse_forward_delivered_total": 6, "lapse_forward_dead_total": 2, "lapse_forward_held": 0} {
+		if got := figure(t, registry, name); got != want {
+			t.Errorf("%s is %v, want %v", name, got, want)
+		}
+	}
+	r.mu.Lock()
+	mended = true
+	r.mu.Unlock()
+	r.opts.Metrics = nil
+	sent, left, err := Resend(t.Context(), r.c, wire.DefaultPrefix, r.opts)
+	if err != nil || sent != 1 || left != 1 {
+		t.Errorf("sent again: %d, left %d, %v", sent, left, err)
+	}
+	if diff := cmp.Diff(want[1:], r.letters(t)); diff != "" {
+		t.Errorf("dead letters that are left (-want +got):\n%s", diff)
+	}
+}
+
+// figure is the value of a metric without labels.
+func figure(t *testing.T, registry *prometheus.Registry, name string) float64 {
+	t.Helper()
+	families, err := registry.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, family := range families {
+		if one := family.GetMetric()[0]; family.GetName() == name {
+			return one.GetCounter().GetValue() + one.GetGauge().GetValue()
+		}
+	}
+	t.Fatalf("there is no metric %s", name)
+	return 0
+}
+
+// TestF1_EndsCleanly: at the end a request under way is not broken off, and its event is done; an event that waits
+// for another attempt is given back, and another process does not wait for it as for that of one that has died.
+func TestF1_EndsCleanly(t *testing.T) {
+	t.Parallel()
+	ctx, stop := context.WithTimeout(t.Context(), limit)
+	defer stop()
+	failed := make(chan struct{}, 1)
+	r := newRig(t, func(id string, n int, w http.ResponseWriter) {
+		switch {
+		case n > 1:
+		case strings.HasSuffix(id, "fails/1"):
+			w.WriteHeader(500)
+			failed <- struct{}{}
+		default:
+			<-failed
+			stop()
+		}
+	})
+	r.opts.Messages.Once, r.opts.Messages.AckWait, r.opts.LongestWait = false, limit, time.Hour
+	r.event(t, "fails", "1")
+	first := r.answer
+	r.answer = func(id string, n int, w http.ResponseWriter) {
+		if first(id, n, w); n == 1 && strings.HasSuffix(id, "fails/1") {
+			r.event(t, "lasts", "1")
+		}
+	}
+	if err := Run(ctx, r.c, wire.DefaultPrefix, r.opts); err != nil || len(r.order) != 1 {
+		t.Errorf("%v, taken %v", err, r.order)
+	}
+	r.opts.Messages.Once = true
+	began := time.Now()
+	if err := r.run(t); err != nil {
+		t.Fatal(err)
+	}
+	if want := []string{"lapse/17/orders/lasts/1", "lapse/17/orders/fails/1"}; !slices.Equal(r.order, want) || time.Since(began) > limit/2 {
+		t.Errorf("taken %v after %s, want %v before the wait for acknowledgements of the first is over", r.order, time.Since(began), want)
+	}
+}
+
+// TestF1_RetryAfter: a receiver that asks for a pause gets no message before.
+func TestF1_RetryAfter(t *testing.T) {
+	t.Parallel()
+	var asked time.Time
+	r := newRig(t, func(_ string, _ int, w http.ResponseWriter) {
+		switch {
+		case asked.IsZero():
+			asked = time.Now()
+			w.Header().Set("Retry-After", "2")
+			w.WriteHeader(503)
+		case time.Since(asked) < 2*time.Second:
+			t.Errorf("a request %s after an answer that asks for 2s", time.Since(asked))
+		}
+	})
+	r.opts.Concurrency = 1
+	for _, id := range []string{"1", "2", "3", "4"} {
+		r.event(t, id, "1")
+	}
+	if err := r.run(t); err != nil || len(r.order) != 4 {
+		t.Errorf("%v, %v", r.order, err)
+	}
+}
+
+// TestGone: 410 ends it, and the event is not done.
+func TestGone(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, func(_ string, n int, w http.ResponseWriter) {
+		if n == 1 {
+			w.WriteHeader(410)
+		}
+	})
+	r.event(t, "1", "1")
+	if err := r.run(t); !errors.Is(err, ErrGone) {
+		t.Errorf("%v, want ErrGone", err)
+	}
+	if err := r.run(t); err != nil || len(r.order) != 1 {
+		t.Errorf("the next time: %v, %v", r.order, err)
+	}
+}
+
+// TestVerifiesTLS: a receiver whose certificate is not trusted gets nothing.
+func TestVerifiesTLS(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, func(string, int, http.ResponseWriter) { t.Error("a request has come") })
+	r.opts.Authorities, r.opts.GiveUpAfter = nil, time.Nanosecond
+	r.event(t, "1", "1")
+	if err := r.run(t); err != nil {
+		t.Fatal(err)
+	}
+	if all := r.letters(t); len(all) != 1 || !strings.Contains(all[0], "certificate") {
+		t.Errorf("dead letters %v", all)
+	}
+}

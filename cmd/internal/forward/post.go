@@ -1,0 +1,115 @@
+package forward
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// ErrGone: the receiver has answered 410: it wants no more messages.
+var ErrGone = errors.New("the receiver answers 410: it wants no more events")
+
+// CheckURL returns an error unless events may be posted to a URL: without TLS to this machine alone.
+func CheckURL(text string) error {
+	u, err := url.Parse(text)
+	switch {
+	case err != nil || u.Host == "" || u.Scheme != "https" && u.Scheme != "http":
+		return errors.New("the URL is not valid: use one such as https://example.com/hooks")
+	case u.User != nil:
+		return errors.New("the URL has a user or a password: leave them out, as the receiver knows lapse by the signature")
+	case u.Scheme == "http" && u.Hostname() != "localhost" && !net.ParseIP(u.Hostname()).IsLoopback():
+		return fmt.Errorf("the URL http://%s has no TLS: use https, which only a receiver on this machine goes without", u.Host)
+	}
+	return nil
+}
+
+// verdict is what the answer to an attempt means. The zero value means that the receiver has the message.
+type verdict struct {
+	why     error         // the receiver does not have it
+	dead    bool          // and never will
+	pause   time.Duration // at least so long before the next attempt
+	halting bool          // the pause is for all messages
+}
+
+// newClient makes the HTTP client. It verifies certificates, against authorities if they are not nil, and follows
+// no redirects.
+func newClient(authorities *x509.CertPool, connections int, timeout time.Duration) *http.Client {
+	transport := http.DefaultTransport.(*http.Transport).Clone()
+	transport.TLSClientConfig = &tls.Config{RootCAs: authorities, MinVersion: tls.VersionTLS12}
+	transport.MaxIdleConnsPerHost = connections
+	return &http.Client{
+		Transport:     transport,
+		Timeout:       timeout,
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}
+}
+
+// attempt posts a message once.
+func (f *forwarding) attempt(ctx context.Context, e event) verdict {
+	began := time.Now()
+	v, result := f.post(ctx, e, began)
+	f.metrics.attempts.WithLabelValues(result).Inc()
+	f.metrics.seconds.Observe(time.Since(began).Seconds())
+	return v
+}
+
+func (f *forwarding) post(ctx context.Context, e event, at time.Time) (v verdict, result string) {
+	header, body, err := e.request(f.opts.Binary)
+	if err != nil {
+		return verdict{why: err, dead: true}, "invalid"
+	}
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, f.opts.URL, strings.NewReader(string(body)))
+	if err != nil {
+		return verdict{why: err, dead: true}, "invalid"
+	}
+	req.Header = header
+	req.Header.Set("User-Agent", "lapse")
+	if err := f.opts.Secrets.sign(req.Header, e.id(), at, body); err != nil {
+		return verdict{why: err, dead: true}, "invalid"
+	}
+	answer, err := f.http.Do(req)
+	if err != nil {
+		if wrapped := (*url.Error)(nil); errors.As(err, &wrapped) {
+			err = wrapped.Err // without the URL, which may have a secret
+		}
+		return verdict{why: err}, "unreachable"
+	}
+	_, _ = io.CopyN(io.Discard, answer.Body, 64<<10) // so that the connection can be used again
+	_ = answer.Body.Close()
+	return judge(answer.StatusCode, answer.Header.Get("Retry-After"), at), strconv.Itoa(answer.StatusCode)
+}
+
+// judge tells what a status means.
+func judge(status int, retryAfter string, now time.Time) (v verdict) {
+	if status/100 == 2 {
+		return v
+	}
+	v.why = fmt.Errorf("the receiver answers %d", status)
+	switch status {
+	case http.StatusGone:
+		v.why = ErrGone
+	case http.StatusRequestEntityTooLarge:
+		v.dead = true
+	case http.StatusTooManyRequests, http.StatusServiceUnavailable:
+		v.halting = true
+	}
+	if seconds, err := strconv.ParseInt(retryAfter, 10, 32); err == nil && seconds > 0 {
+		v.pause = time.Duration(seconds) * time.Second
+	} else if until, err := http.ParseTime(retryAfter); err == nil {
+		v.pause = max(0, until.Sub(now))
+	}
+	v.pause = min(v.pause, longestRetryAfter)
+	return v
+}
+
+// longestRetryAfter is the longest pause that a receiver may ask for.
+const longestRetryAfter = time.Hour
