@@ -71,6 +71,7 @@ var rows = []row{
 	{name: "rebuild", title: "rebuild of a wiped Redis", run: (*bench).rebuild},
 	{name: "startup", title: "start-up of the embedded default", run: (*bench).startup},
 	{name: "snapshots", title: "lateness while snapshots are taken", run: (*bench).snapshots, extra: true},
+	{name: "messages", title: "messages at their time", run: (*bench).messages, extra: true},
 	{name: "shards", title: "CPU a document with four shards", run: (*bench).shards, extra: true},
 	{name: "cost", title: "CPU of a document, beside the formula for it", run: (*bench).cost, extra: true},
 	{name: "scale", title: "cost as the work grows", run: (*bench).grow, extra: true},
@@ -84,7 +85,7 @@ func parseFlags(args []string, stderr io.Writer) (options, error) {
 	for _, r := range rows {
 		names = append(names, r.name)
 	}
-	f.StringVar(&o.rows, "rows", "", "rows to run, separated by commas: "+strings.Join(names, ", ")+" (default all but snapshots, shards, cost and scale)")
+	f.StringVar(&o.rows, "rows", "", "rows to run, separated by commas: "+strings.Join(names, ", ")+" (default all but snapshots, messages, shards, cost and scale)")
 	f.IntVar(&o.n, "n", 300_000, "number of documents; the other sizes are proportional to it")
 	f.IntVar(&o.rounds, "rounds", 3, "number of rounds")
 	f.BoolVar(&o.scale, "scale", false, "run the row scale too, with up to ten times n documents")

@@ -87,6 +87,15 @@
 // With -gone so many other documents have come and expired before, and lapse has taken a
 // snapshot of each partition since.
 //
+// messages: as lateness, with documents that have a target, from which each subscriber receives the
+// document at its time; and the resident memory of all processes of a side with -n messages that wait, less
+// that without. beanstalkd (Debian package beanstalkd, without its log on disk): a worker reserves and
+// deletes jobs one at a time. NATS schedules: Nats-Schedule with @at, and an ordered consumer of the
+// target.
+//
+// cost: the CPU time of each process for a document that is written and expires, at some rates, sizes and
+// numbers of shards, beside the formula of deploy/README.md.
+//
 // snapshots: as lateness, beside 300,000 documents that do not expire, while lapse takes one
 // snapshot of all partitions after another. lapse is compared with itself.
 //

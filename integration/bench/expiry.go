@@ -209,18 +209,23 @@ func (b *bench) expire(ctx context.Context, name string, open sides.Opener, n in
 
 // openLapse starts lapse, and a JetStream consumer of its events: they are stored.
 func (b *bench) openLapse(shape wire.Shape) sides.Opener {
+	return b.openEvents(shape, ".expired.>", receive, func(ld load.Load, i, ttl int) *nats.Msg { return ld.Upsert(rig.Orders, i, ttl) })
+}
+
+// openEvents is openLapse for some events, and for the messages that write documents.
+func (b *bench) openEvents(shape wire.Shape, filter string, receive func(jetstream.Msg, *load.Receipts, load.Load), message func(ld load.Load, i, ttl int) *nats.Msg) sides.Opener {
 	return func(ctx context.Context, r *load.Receipts) (*sides.Side, error) {
 		l, err := b.rig.StartLapse(ctx, shape)
 		if err != nil {
 			return nil, err
 		}
-		s := &sides.Side{Lapse: l, Usage: l.Usage, Done: l.Stop}
+		s := &sides.Side{Lapse: l, Usage: l.Usage, Memory: l.Memory, Done: l.Stop}
 		if err := l.ConfigureWarning(ctx, rig.Orders, -1, b.warn); err != nil {
 			l.Stop()
 			return nil, err
 		}
 		events, err := l.NATS.JS.OrderedConsumer(ctx, wire.DefaultPrefix.EventsStream(), jetstream.OrderedConsumerConfig{
-			DeliverPolicy: jetstream.DeliverAllPolicy, FilterSubjects: []string{string(wire.DefaultPrefix) + ".expired.>"},
+			DeliverPolicy: jetstream.DeliverAllPolicy, FilterSubjects: []string{string(wire.DefaultPrefix) + filter},
 		})
 		if err != nil {
 			l.Stop()
@@ -233,7 +238,7 @@ func (b *bench) openLapse(shape wire.Shape) sides.Opener {
 			return nil, err
 		}
 		s.Done = func() { receiving.Stop(); l.Stop() }
-		s.Write, s.Flush = load.Writer(l.NATS.JS, func(ld load.Load, i, ttl int) *nats.Msg { return ld.Upsert(rig.Orders, i, ttl) })
+		s.Write, s.Flush = load.Writer(l.NATS.JS, message)
 		return s, nil
 	}
 }

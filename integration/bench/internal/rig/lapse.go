@@ -237,6 +237,15 @@ func (l *Lapse) Verify(ctx context.Context, ld load.Load, within time.Duration) 
 	return nil
 }
 
+// Memory returns the bytes of memory that lapse and its servers have.
+func (l *Lapse) Memory() int {
+	sum := l.Process.Memory() + l.NATS.Memory()
+	for _, m := range l.masters {
+		sum += m.Memory()
+	}
+	return sum
+}
+
 // Usage notes the CPU time of lapse, nats-server and each Redis, see [Rig.Usage].
 func (l *Lapse) Usage() func(what string) []time.Duration {
 	all := []*Process{l.Process, l.NATS.Process}

@@ -17,11 +17,12 @@ import (
 
 // Side is a system that expires documents and tells a subscriber.
 type Side struct {
-	Write func(ld load.Load, from, to, ttl int) error // writes some documents, with a TTL in seconds
-	Flush func() error                                // waits until all are stored
-	Usage func() func(what string) []time.Duration    // see [rig.Rig.Usage]
-	Done  func()                                      // stops the side
-	Lapse *rig.Lapse                                  // nil if it is not lapse
+	Write  func(ld load.Load, from, to, ttl int) error // writes some documents, with a TTL in seconds
+	Flush  func() error                                // waits until all are stored
+	Usage  func() func(what string) []time.Duration    // see [rig.Rig.Usage]
+	Memory func() int                                  // of all processes, in bytes; nil if nobody asks
+	Done   func()                                      // stops the side
+	Lapse  *rig.Lapse                                  // nil if it is not lapse
 }
 
 // Opener starts a side, which gives its expirations to the receipts.
