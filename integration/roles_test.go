@@ -43,6 +43,8 @@ answer reads                  sub lapse.read.get.*.*                   no       
 publish expiry events         pub lapse.expired.orders.1               no          no     no        yes   yes      -
 publish warnings              pub lapse.expiring.orders.1              no          no     no        yes   yes      -
 publish due messages          pub lapse.due.mail.send                  no          no     no        yes   yes      -
+publish changes               pub lapse.changed.orders.1               no          no     no        yes   yes      -
+                              pub lapse.changed.orders                 no          no     no        yes   yes      -
 publish rejections            pub lapse.rejected.orders.1              no          no     no        yes   yes      -
 publish fences                pub lapse.fence.0                        no          no     no        yes   yes      -
 beat as the owner             pub lapse.beat.0                         no          no     no        yes   yes      -

@@ -407,7 +407,7 @@ func (s *survivor) happens(seed uint64, rounds int) {
 		_, err := r.js.Stream(context.Background(), prefix.EventsStream())
 		return s.alive() && err == nil
 	})
-	r.sendAsync(prefix.Config("a"), `{"defaultTtl":1}`)
+	r.sendAsync(prefix.Config("a"), `{"defaultTtl":1,"changes":true}`)
 	// The rounds are a quarter of a second apart, so that each meets the deadlines
 	// of the one a second before.
 	next := time.Now()
@@ -456,9 +456,9 @@ func randomMessage(rng *rand.Rand) (subject, body string, header nats.Header) {
 	collection := []string{"a", "a", "b"}[rng.IntN(3)]
 	n := rng.IntN(1000)
 	if n < 30 {
-		configs := []string{`{"defaultTtl":1}`, `{"defaultTtl":2,"warnBefore":[1]}`, `{"defaultTtl":-1,"warnBefore":[1,2]}`, `{}`, `{"defaultTtl":2,"warnBefore":[1]}`}
+		configs := []string{`{"defaultTtl":1}`, `{"defaultTtl":2,"warnBefore":[1],"changes":true}`, `{"defaultTtl":-1,"warnBefore":[1,2]}`, `{}`, `{"defaultTtl":2,"changes":true}`}
 		if collection == "b" {
-			configs = []string{`{"indexingMode":"none"}`, `{}`, `{"defaultTtl":1}`, `{"defaultTtl":-1}`, `{"indexingMode":"none"}`}
+			configs = []string{`{"indexingMode":"none"}`, `{"changes":true}`, `{"defaultTtl":1}`, `{"defaultTtl":-1}`, `{"indexingMode":"none"}`}
 		}
 		return prefix.Config(collection), configs[rng.IntN(len(configs))], nil
 	}

@@ -63,7 +63,7 @@ func TestDefaultPartitions(t *testing.T) {
 }
 
 // TestG1_Shards: writes, configurations, drops and events of four shards, on both servers. Every
-// write has its outcome and is read, every document that expires has its event, and each shard
+// write has its outcome, is read and is published as a change, every document that expires has its event, and each shard
 // has applied its own messages alone.
 func TestG1_Shards(t *testing.T) {
 	t.Parallel()
@@ -72,7 +72,7 @@ func TestG1_Shards(t *testing.T) {
 			t.Parallel()
 			r := startMapped(t, b, 4)
 			all := r.startShards()
-			configured := r.config("c", `{"defaultTtl":-1}`)
+			configured := r.config("c", `{"defaultTtl":-1,"changes":true}`)
 			if configured.Etag != 1 {
 				t.Errorf("the etag of the first configuration is %d", configured.Etag)
 			}
@@ -81,7 +81,7 @@ func TestG1_Shards(t *testing.T) {
 				r.put("c", fmt.Sprint(i), fmt.Sprintf(`{"n":%d}`, i))
 			}
 			// A changed default reaches the documents of every shard.
-			changed := r.must(200, prefix.Config("c"), `{"defaultTtl":2147483647}`, wire.HeaderIfMatch, configured.Etag.String())
+			changed := r.must(200, prefix.Config("c"), `{"defaultTtl":2147483647,"changes":true}`, wire.HeaderIfMatch, configured.Etag.String())
 			r.must(412, prefix.Config("c"), `{"defaultTtl":7}`, wire.HeaderIfMatch, configured.Etag.String())
 			r.must(400, prefix.Config("c"), `{"defaultTtl":0}`)
 			for i := range documents {
@@ -102,6 +102,9 @@ func TestG1_Shards(t *testing.T) {
 			r.must(204, prefix.Drop("c"), "")
 			if got := r.body("c", "dropped"); got != "" {
 				t.Errorf("a document was read after the drop: %s", got)
+			}
+			if c := r.lives("c"); c[""] != "dropped" || c["0"] != "created updated expired" {
+				t.Errorf("of the drop is published %q, of a document %q", c[""], c["0"])
 			}
 			sum := 0
 			for i := range all {

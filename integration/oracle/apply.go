@@ -47,6 +47,7 @@ func (m *Model) write(p *partition, msg Message, rest string) {
 		delete(p.docs, name)
 		m.fates[old.Etag] = "deleted by " + next.Etag.String()
 		m.Outcomes[msg.Seq] = wire.Outcome{Status: wire.StatusNoContent}
+		m.change(p.collections[collection], Change{Name: name, Document: next, Kind: "deleted"})
 		return
 	case wire.Touch:
 		next.Body, next.Merged = old.Body, old.Merged
@@ -86,6 +87,8 @@ func (m *Model) write(p *partition, msg Message, rest string) {
 		outcome.Warning = "TTL is off in collection " + collection // and more
 	}
 	m.Outcomes[msg.Seq] = outcome
+	kind := map[bool]string{false: "created", true: "updated"}[exists]
+	m.change(p.collections[collection], Change{Name: name, Document: next, Kind: kind, ExpiresAt: outcome.ExpiresAt})
 }
 
 // unmet returns the code if the present version, which may not exist, does not let an operation take
@@ -145,6 +148,9 @@ func (m *Model) administer(p *partition, msg Message, kind, collection string, r
 			}
 		}
 		delete(p.collections, collection)
+		if record {
+			m.change(current, m.dropped(collection, msg))
+		}
 		m.Outcomes[msg.Seq] = wire.Outcome{Status: wire.StatusNoContent}
 		return
 	}

@@ -20,12 +20,14 @@ type expected struct {
 	dueOnly    map[string]Expiry    // by ce-id: due by the clock, but the log has not reached the deadline
 	rejections map[uint64]Rejection // by sequence
 
+	changes map[string]Change // by ce-id
+
 	warnings, warningsDue map[string]Warning // as expiries and dueOnly
 }
 
 // expected returns what lapse may have published by an instant.
 func (m *Model) expected(at wire.Time) expected {
-	want := expected{expiries: map[string]Expiry{}, dueOnly: map[string]Expiry{}, rejections: map[uint64]Rejection{}, warnings: map[string]Warning{}, warningsDue: map[string]Warning{}}
+	want := expected{expiries: map[string]Expiry{}, dueOnly: map[string]Expiry{}, rejections: map[uint64]Rejection{}, changes: map[string]Change{}, warnings: map[string]Warning{}, warningsDue: map[string]Warning{}}
 	for _, e := range m.Expiries {
 		want.expiries[e.ID()] = e
 	}
@@ -40,6 +42,9 @@ func (m *Model) expected(at wire.Time) expected {
 	}
 	for _, r := range m.Rejections {
 		want.rejections[r.Seq] = r
+	}
+	for _, c := range m.Changes {
+		want.changes[c.ID()] = c
 	}
 	for _, w := range m.Warnings {
 		want.warnings[w.ID()] = w
@@ -65,6 +70,8 @@ func (m *Model) CompareEvents(events []Message, at wire.Time) Diff {
 			m.compareExpiry(&d, want, msg, seen)
 		case strings.HasPrefix(msg.Subject, prefix+".expiring."):
 			m.compareWarning(&d, want, msg, seen)
+		case strings.HasPrefix(msg.Subject, prefix+".changed."):
+			m.compareChange(&d, want, msg, seen)
 		case strings.HasPrefix(msg.Subject, prefix+".rejected."):
 			m.compareRejection(&d, want, msg, seen)
 		default:
@@ -85,6 +92,11 @@ func (m *Model) CompareEvents(events []Message, at wire.Time) Diff {
 	for seq, r := range want.rejections {
 		if _, there := seen[rejectionOf(seq)]; !there {
 			d.add(Missing, "rejection of message %d (%s), code %v", seq, r.Subject, r.Codes)
+		}
+	}
+	for id := range want.changes {
+		if _, there := seen[changeOf(id)]; !there {
+			d.add(Missing, "change %s", id)
 		}
 	}
 	d.compareWarnings(want, seen)

@@ -83,6 +83,7 @@ type Collection struct {
 	WarnSince  wire.Time // of the last change of WarnBefore
 	Slides     bool
 	Bare       bool // its events have no document
+	Changes    bool // its changes are published
 }
 
 // partition is the state of one partition. It holds all collections.
@@ -105,6 +106,7 @@ type Model struct {
 
 	Expiries   []Expiry
 	Warnings   []Warning
+	Changes    []Change
 	Rejections []Rejection
 	Outcomes   map[uint64]wire.Outcome // of each write, configuration and drop, by sequence
 	names      map[Name]bool           // of every document that a message addressed
@@ -285,7 +287,7 @@ func (m *Model) Live(at wire.Time) map[Name]Live {
 // Config returns a collection's configuration.
 func (m *Model) Config(collection string) wire.Config {
 	c := m.partitions[0].collections[collection]
-	config := wire.Config{IndexingMode: wire.Consistent, Etag: c.Etag, MinTTL: c.Min, MaxTTL: c.Max, WarnBefore: c.WarnBefore, SlideOnRead: c.Slides}
+	config := wire.Config{IndexingMode: wire.Consistent, Etag: c.Etag, MinTTL: c.Min, MaxTTL: c.Max, WarnBefore: c.WarnBefore, SlideOnRead: c.Slides, Changes: c.Changes}
 	if c.Bare {
 		config.EventBody = new(bool)
 	}

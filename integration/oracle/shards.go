@@ -27,12 +27,15 @@ func (m *Model) own(events []Message) []Message {
 	shape := wire.Shape{Shards: m.set.Shards, Partitions: len(m.partitions)}
 	return slices.DeleteFunc(slices.Clone(events), func(msg Message) bool {
 		kind, _, _ := strings.Cut(strings.TrimPrefix(msg.Subject, string(m.set.Prefix)+"."), ".")
-		if kind != "expired" && kind != "expiring" && kind != "due" {
+		if kind != "expired" && kind != "expiring" && kind != "due" && kind != "changed" {
 			return value(msg, wire.HeaderStream) != m.log().Stream()
 		}
 		source := value(msg, "ce-source")
 		collection := source[strings.LastIndexByte(source, '/')+1:]
-		shard, _ := shape.Place(collection, value(msg, "ce-subject"))
+		shard := 0 // which publishes drops
+		if token := value(msg, "ce-subject"); token != "" {
+			shard, _ = shape.Place(collection, token)
+		}
 		return shard != m.set.Shard
 	})
 }
@@ -49,7 +52,7 @@ func join(models []*Model) *Model {
 		all.partitions = append(all.partitions, m.partitions...)
 		all.seq, all.now = all.seq+m.seq, min(all.now, m.now)
 		all.Expiries, all.Rejections = append(all.Expiries, m.Expiries...), append(all.Rejections, m.Rejections...)
-		all.Warnings = append(all.Warnings, m.Warnings...)
+		all.Warnings, all.Changes = append(all.Warnings, m.Warnings...), append(all.Changes, m.Changes...)
 		maps.Copy(all.names, m.names)
 	}
 	return all

@@ -220,6 +220,10 @@ func configuration(body []byte, current Collection) (next Collection, ok bool) {
 			if next.Slides = string(raw) == "true"; !next.Slides && string(raw) != "false" {
 				return Collection{}, false
 			}
+		case "changes":
+			if next.Changes = string(raw) == "true"; !next.Changes && string(raw) != "false" {
+				return Collection{}, false
+			}
 		case "warnBefore":
 			if next.WarnBefore, ok = warnings(raw); !ok {
 				return Collection{}, false

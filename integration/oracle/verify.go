@@ -129,7 +129,7 @@ func Check(ctx context.Context, o Options) (Result, Diff, error) {
 
 // required returns how many events must exist at an instant.
 func (m *Model) required(at wire.Time) int {
-	n := len(m.Expiries) + len(m.Rejections) + len(m.Warnings) + len(m.warningsDue(at))
+	n := len(m.Expiries) + len(m.Rejections) + len(m.Warnings) + len(m.Changes) + len(m.warningsDue(at))
 	for _, p := range m.partitions {
 		n += len(p.due(max(at, m.now)))
 	}

@@ -285,7 +285,7 @@ func (w *World) read(c *conn) {
 func (w *World) lane(c natsmodel.Command) string {
 	prefix := string(wire.DefaultPrefix) + "."
 	kind, rest, _ := strings.Cut(strings.TrimPrefix(c.Subject, prefix), ".")
-	if kind == "expired" || kind == "expiring" || kind == "due" || kind == "rejected" {
+	if kind == "expired" || kind == "expiring" || kind == "due" || kind == "changed" || kind == "rejected" {
 		collection, id, _ := strings.Cut(rest, ".")
 		if kind == "due" { // its subject does not tell
 			source := c.Header.Get("ce-source")

@@ -16,7 +16,7 @@ func TestClocks(t *testing.T) {
 	_, orders := open[Order](t, "orders")
 	ctx := t.Context()
 	want := client.Config{DefaultTTL: time.Hour, Indexing: wire.Consistent, MinTTL: time.Minute, MaxTTL: 2 * time.Hour,
-		WarnBefore: []time.Duration{5 * time.Minute, time.Minute}, SlideOnRead: true, NoEventBody: true}
+		WarnBefore: []time.Duration{5 * time.Minute, time.Minute}, SlideOnRead: true, NoEventBody: true, Changes: true}
 	w, err := orders.Configure(ctx, want)
 	want.Etag = w.Etag
 	if got, readErr := orders.Config(ctx); err != nil || readErr != nil || !reflect.DeepEqual(got, want) {

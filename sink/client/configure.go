@@ -29,6 +29,8 @@ type Config struct {
 	SlideOnRead bool
 	// NoEventBody lets expiry events go without the document: they come as Omitted.
 	NoEventBody bool
+	// Changes has each write that takes effect published: see [Collection.Watch].
+	Changes bool
 	// Building means that lapse is building the index. It is only read.
 	Building bool
 	// Etag is that of this configuration, 0 if the collection was never configured. It is only
@@ -43,7 +45,7 @@ func (o *Collection[T]) Configure(ctx context.Context, config Config, options ..
 	if err != nil {
 		return Written{}, o.wrap("", err)
 	}
-	asked := wire.Config{DefaultTTL: ttl, IndexingMode: config.Indexing, SlideOnRead: config.SlideOnRead}
+	asked := wire.Config{DefaultTTL: ttl, IndexingMode: config.Indexing, SlideOnRead: config.SlideOnRead, Changes: config.Changes}
 	if config.NoEventBody {
 		asked.EventBody = new(bool)
 	}
@@ -93,8 +95,8 @@ func (o *Collection[T]) Config(ctx context.Context) (Config, error) {
 		return Config{}, o.wrap("", err)
 	}
 	config := Config{Indexing: found.IndexingMode, Building: found.IndexBuilding, Etag: found.Etag, SlideOnRead: found.SlideOnRead,
-		NoEventBody: found.EventBody != nil && !*found.EventBody,
-		MinTTL:      time.Duration(found.MinTTL) * time.Second, MaxTTL: time.Duration(found.MaxTTL) * time.Second}
+		Changes: found.Changes, NoEventBody: found.EventBody != nil && !*found.EventBody,
+		MinTTL: time.Duration(found.MinTTL) * time.Second, MaxTTL: time.Duration(found.MaxTTL) * time.Second}
 	for _, before := range found.WarnBefore {
 		config.WarnBefore = append(config.WarnBefore, time.Duration(before)*time.Second)
 	}

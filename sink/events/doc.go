@@ -1,4 +1,4 @@
-// Package events builds expiry events, due messages, warnings and rejections as NATS messages, publishes
+// Package events builds expiry events, due messages, changes, warnings and rejections as NATS messages, publishes
 // them to the stream of events, and reads what that has stored.
 //
 // Nothing removes duplicates: messages have no Nats-Msg-Id. The log determines a [Key] for each
@@ -14,8 +14,8 @@
 //
 // A message alone is no batch. nats-server must be 2.14 or newer.
 //
-// If a message is larger than the server or the stream allows when it is published, an event
-// or a warning goes without its document, a due message without its body, and a rejection with the
+// If a message is larger than the server or the stream allows when it is published, an event,
+// a change or a warning goes without its document, a due message without its body, and a rejection with the
 // beginning of its body (fit.go). If the
 // stream refuses a message for another reason, the error names the stream and says what to do
 // (refused.go).

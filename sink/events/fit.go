@@ -50,7 +50,7 @@ func (p *Publisher) limit() (most int64, setting string) {
 	return most, setting
 }
 
-// fit makes messages smaller that do not fit the limit: an event or a warning goes without its
+// fit makes messages smaller that do not fit the limit: an event, a change or a warning goes without its
 // document, a due message without its body, and a rejection with the beginning of its body.
 func (p *Publisher) fit(ctx context.Context, messages []Message) error {
 	most, setting := p.limit()
@@ -122,7 +122,7 @@ func (m Message) shrink(most int64, setting string) error {
 	return nil
 }
 
-// omitDocument removes the document from an event, a due message or a warning, and marks it.
+// omitDocument removes the document from an event, a due message, a change or a warning, and marks it.
 func (m Message) omitDocument() error {
 	if m.isDue() {
 		if len(m.msg.Data) > 0 {
@@ -133,18 +133,21 @@ func (m Message) omitDocument() error {
 	}
 	var event wire.Event
 	var warning wire.Expiring
-	isWarning := m.Key.Kind == keyExpiring
-	into := any(&event)
-	if isWarning {
-		into = &warning
-	}
+	var change wire.Change
+	into := map[byte]any{keyExpired: &event, keyExpiring: &warning, keyChanged: &change}[m.Key.Kind]
 	if err := json.Unmarshal(m.msg.Data, into); err != nil {
 		return fmt.Errorf("publish to %s: make it smaller: %w", m.msg.Subject, err)
 	}
 	event.Document, event.Omitted = nil, true
 	warning.Document, warning.Omitted = nil, true
-	if m.msg.Data = event.Encode(); isWarning {
+	switch m.Key.Kind {
+	case keyExpired:
+		m.msg.Data = event.Encode()
+	case keyExpiring:
 		m.msg.Data = warning.Encode()
+	case keyChanged: // of a delete or a drop there is no document to omit
+		change.Document, change.Omitted = nil, change.Omitted || len(change.Document) > 0
+		m.msg.Data = change.Encode()
 	}
 	return nil
 }

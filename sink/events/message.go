@@ -85,6 +85,27 @@ func Expiring(source Source, e wire.Expiring, trace string) Message {
 	return Message{&nats.Msg{Subject: source.prefix.Expiring(e.Collection, e.ID), Header: h, Data: e.Encode()}, key}
 }
 
+// Changed builds the message about a write that has taken effect, or about a drop: kind is its ce-type, and
+// seq the log sequence of the write or the drop.
+func Changed(source Source, kind string, seq uint64, c wire.Change, trace string) Message {
+	subject, id, name := source.prefix.Dropped(c.Collection), "", c.Collection+"/"+strconv.FormatUint(seq, 10)+dropped
+	if kind != wire.TypeDropped {
+		id = wire.EscapeID(c.ID)
+		subject, name = subject+"."+id, c.Collection+"/"+id+"/"+strconv.FormatUint(seq, 10)+changed
+	}
+	h := source.cloudEvent([]string{kind}, c.Collection, id, name, c.Ts, trace)
+	if id == "" {
+		delete(h, ceSubject)
+	}
+	return Message{&nats.Msg{Subject: subject, Header: h, Data: c.Encode()}, Key{Kind: keyChanged, Seq: seq}}
+}
+
+// The ends of the ce-id of a change and a drop.
+const (
+	changed = "/changed"
+	dropped = "/dropped"
+)
+
 // cloudEvent is the header of an event about a document, whose id is escaped.
 func (s Source) cloudEvent(kind []string, collection, document, id string, at wire.Time, trace string) nats.Header {
 	values := []string{s.uri + collection, document, id, at.String(), s.prefix.EventsStream(), trace}

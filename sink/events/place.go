@@ -42,6 +42,7 @@ func parseWarning(text string) (w Warning, err error) {
 const (
 	keyExpired  = 'e' // the etag of the version that has expired; also of a due message, which is its event
 	keyExpiring = 'w' // the etag of the version that will expire
+	keyChanged  = 'c' // the log sequence of the write that has taken effect, or of the drop
 	keyRejected = 'r' // the log sequence of the message that was rejected
 	keyFence    = 'f' // a random number
 )
@@ -135,6 +136,18 @@ func (s Source) keyOf(subject string, h nats.Header) (k Key, ok bool) {
 			etag, warning, _ := strings.Cut(strings.TrimPrefix(id, collection+"/"+h.Get(ceSubject)+"/"), "/expiring/")
 			k.Kind, of = keyExpiring, etag+"/"+warning
 		}
+	case "changed":
+		collection, ours := strings.CutPrefix(h.Get(ceSource), s.uri)
+		id, shard := h.Get(ceID), 0 // the first shard publishes drops
+		name, isDrop := strings.CutSuffix(id, dropped)
+		if !isDrop {
+			name = strings.TrimSuffix(id, changed)
+			shard, _ = s.shape.Place(collection, h.Get(ceSubject))
+		}
+		if !ours || shard != s.shard {
+			return k, false
+		}
+		k.Kind, of = keyChanged, name[strings.LastIndexByte(name, '/')+1:]
 	case "rejected":
 		if h.Get(wire.HeaderStream) != s.stream {
 			return k, false

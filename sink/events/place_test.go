@@ -17,7 +17,7 @@ func TestPlaceRoundTrip(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		p := Place{
 			Seq: rapid.Uint64Min(1).Draw(t, "seq"),
-			Key: Key{Kind: rapid.SampledFrom([]byte{keyExpired, keyExpiring, keyRejected, keyFence}).Draw(t, "kind"), Seq: rapid.Uint64().Draw(t, "of")},
+			Key: Key{Kind: rapid.SampledFrom([]byte{keyExpired, keyExpiring, keyChanged, keyRejected, keyFence}).Draw(t, "kind"), Seq: rapid.Uint64().Draw(t, "of")},
 		}
 		if p.Key.Kind == keyExpiring {
 			p.Key.Warning = Warning{rapid.Int32().Draw(t, "before"), rapid.Int64().Draw(t, "deadline")}

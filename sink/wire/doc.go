@@ -12,6 +12,8 @@
 //	lapse.expired.<collection>.<id>     Prefix.Expired          an Event, by lapse
 //	lapse.expiring.<collection>.<id>    Prefix.Expiring         an Expiring, by lapse
 //	lapse.due.<target>                  Prefix.Due              a document with a target, in place of its Event, by lapse
+//	lapse.changed.<collection>.<id>     Prefix.Changed          a Change, by lapse
+//	lapse.changed.<collection>          Prefix.Dropped          a Change: the collection was dropped, by lapse
 //	lapse.rejected.<collection>.<id>    Prefix.Rejected         a rejection, by lapse
 //	lapse.fence.<partition>             Prefix.Fence            a fence, by the owner of the partition
 //	lapse.beat.<shard>                  Prefix.Beat             a Beat, by the owner of the shard
@@ -21,7 +23,7 @@
 //	lapse.consumer.create.<rest>        Prefix.CreateConsumer   a request for a consumer of the events, by an import of an account
 //
 // The log ([Prefix.LogStream]) stores the first four, the stream of events
-// ([Prefix.EventsStream]) the next five. Beats, reads and requests for consumers are not stored. A key-value bucket
+// ([Prefix.EventsStream]) the next seven. Beats, reads and requests for consumers are not stored. A key-value bucket
 // ([Prefix.MembersBucket]) lists the processes and the owners of the shards: a [Member] under
 // "member.<id>", a [Lease] under "lease.<shard>". An id is one token of a subject, escaped
 // ([EscapeID]).

@@ -204,6 +204,8 @@ type Config struct {
 	// EventBody false lets the events of the collection go without the document, marked as Omitted. Nil is
 	// true.
 	EventBody *bool `json:"eventBody,omitempty"`
+	// Changes has each write that takes effect published: see [Change].
+	Changes bool `json:"changes,omitempty"`
 	// IndexBuilding, in a read, means that the index is being built.
 	IndexBuilding bool `json:"indexBuilding,omitempty"`
 	// Etag, in a read, is the log sequence of the message that made this

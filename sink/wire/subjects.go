@@ -103,6 +103,14 @@ func (p Prefix) Expiring(collection, id string) string {
 // may have the wildcards of NATS, for those who subscribe.
 func (p Prefix) Due(target string) string { return string(p) + ".due." + target }
 
+// Changed is the subject of a document's changes.
+func (p Prefix) Changed(collection, id string) string {
+	return p.Dropped(collection) + "." + EscapeID(id)
+}
+
+// Dropped is the subject of the message about the drop of a collection, whose changes are published.
+func (p Prefix) Dropped(collection string) string { return string(p) + ".changed." + collection }
+
 // Rejected is the subject of a rejection. rest is the subject of the rejected message without
 // the kind and the operation. Whatever rest is, the result is a valid subject, and
 // different from that of any other rest: see [EscapeToken]. If rest is very long, the subject
@@ -164,7 +172,7 @@ func (p Prefix) LogStream() string { return p.Log(0, 1).Stream() }
 // several shards: the log of each shard sources it.
 func (p Prefix) ConfigStream() string { return strings.ToUpper(string(p)) + "_CONFIG" }
 
-// EventsStream is the name of the stream of expiry events, due messages, warnings and rejections.
+// EventsStream is the name of the stream of expiry events, due messages, changes, warnings and rejections.
 func (p Prefix) EventsStream() string { return strings.ToUpper(string(p)) + "_EVENTS" }
 
 // CheckpointBucket is the name of the key-value bucket of the checkpoints.
@@ -198,7 +206,7 @@ func (p Prefix) ConfigSubjects() []string {
 // EventSubjects are the subjects that the stream of events stores.
 func (p Prefix) EventSubjects() []string {
 	s := string(p)
-	return []string{s + ".expired.>", s + ".expiring.>", s + ".due.>", s + ".rejected.>", s + ".fence.*"}
+	return []string{s + ".expired.>", s + ".expiring.>", s + ".due.>", s + ".changed.>", s + ".rejected.>", s + ".fence.*"}
 }
 
 // Buckets is the number of subjects that the stream of events has for each kind and collection. All
@@ -222,7 +230,7 @@ func (p Prefix) EventTransform() (from, to string) {
 }
 
 // Stored is the subject under which the stream of events stores what is published on a subject of an
-// event, a due message, a warning or a rejection: see [Prefix.EventTransform].
+// event, a due message, a change, a warning or a rejection: see [Prefix.EventTransform].
 func (p Prefix) Stored(subject string) string {
 	tokens := strings.Split(strings.TrimPrefix(subject, string(p)+"."), ".")
 	if len(tokens) != 3 || tokens[2] == ">" {

@@ -22,6 +22,8 @@ func TestSubjects(t *testing.T) {
 		{p.Expired("orders", "a.b"), "lapse.expired.orders.a%2Eb"},
 		{p.Expiring("orders", "a.b"), "lapse.expiring.orders.a%2Eb"},
 		{p.Due("mail.send"), "lapse.due.mail.send"},
+		{p.Changed("orders", "a.b"), "lapse.changed.orders.a%2Eb"},
+		{p.Dropped("orders"), "lapse.changed.orders"},
 		{p.Rejected("orders.a%2Eb"), "lapse.rejected.orders.a%2Eb"},
 		{p.Read("list", "orders"), "lapse.read.list.orders"},
 		{p.ReadGet("orders", "a.b"), "lapse.read.get.orders.a%2Eb"},
@@ -29,7 +31,7 @@ func TestSubjects(t *testing.T) {
 		{p.EventsStream(), "LAPSE_EVENTS"},
 		{p.CheckpointBucket(), "LAPSE_CHECKPOINTS"},
 		{strings.Join(p.Log(0, 1).Subjects(), " "), "lapse.write.> lapse.config.> lapse.drop.> lapse.tick"},
-		{strings.Join(p.EventSubjects(), " "), "lapse.expired.> lapse.expiring.> lapse.due.> lapse.rejected.> lapse.fence.*"},
+		{strings.Join(p.EventSubjects(), " "), "lapse.expired.> lapse.expiring.> lapse.due.> lapse.changed.> lapse.rejected.> lapse.fence.*"},
 	} {
 		if tt.got != tt.want {
 			t.Errorf("got %q, want %q", tt.got, tt.want)

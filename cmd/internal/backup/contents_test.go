@@ -71,6 +71,19 @@ func due(seq uint64, collection, id string, etag uint64, after int64) *message {
 	return m
 }
 
+// change is the message about a write of a document, drop that about a drop, at ms.
+func change(seq uint64, collection, id string, of uint64) *message {
+	m := expiry(seq, collection, id, of, 0)
+	m.Subject = "lapse.changed." + collection + ".1"
+	m.Header = bytes.Replace(m.Header, []byte("\r\nce-time"), []byte("/changed\r\nce-time"), 1)
+	return m
+}
+
+func drop(seq uint64, collection string, of uint64) *message {
+	h := fmt.Appendf(nil, "NATS/1.0\r\nce-source: /lapse/7/collections/%s\r\nce-id: %s/%d/dropped\r\nce-time: %s\r\n\r\n", collection, collection, of, wire.Time(ms))
+	return &message{Seq: seq, Subject: "lapse.changed." + collection, Header: h}
+}
+
 func rejected(seq uint64, log string, of string) *message {
 	return &message{Seq: seq, Subject: "lapse.rejected.c.1", Header: fmt.Appendf(nil, "NATS/1.0\r\nLapse-Stream: %s\r\nLapse-Seq: %s\r\n\r\n", log, of)}
 }

@@ -94,14 +94,20 @@ func (c *Contents) edit(s *streamContents) func(*message) (stays bool, err error
 func (c *Contents) cause(m *message) (log *streamContents, seq uint64, err error) {
 	rest, ok := strings.CutPrefix(m.Subject, string(c.Prefix)+".")
 	kind, _, _ := strings.Cut(rest, ".")
-	if !ok || kind != "expired" && kind != "expiring" && kind != "due" && kind != "rejected" {
+	if !ok || kind != "expired" && kind != "expiring" && kind != "due" && kind != "changed" && kind != "rejected" {
 		return nil, 0, nil
 	}
 	name, number := m.Value(wire.HeaderStream), m.Value(wire.HeaderSeq)
 	if kind != "rejected" {
 		collection := collectionOf(m)
-		shard, _ := wire.Shape{Shards: c.Shards, Partitions: c.Partitions}.Place(collection, m.Value("ce-subject"))
+		shard := 0 // which publishes drops
+		if token := m.Value("ce-subject"); token != "" {
+			shard, _ = wire.Shape{Shards: c.Shards, Partitions: c.Partitions}.Place(collection, token)
+		}
 		id, _, _ := strings.Cut(m.Value("ce-id"), "/expiring/")
+		if kind == "changed" {
+			id = id[:max(0, strings.LastIndexByte(id, '/'))]
+		}
 		name, number = c.names.logs()[shard], id[strings.LastIndexByte(id, '/')+1:]
 	}
 	log = c.stream(name)
@@ -111,7 +117,7 @@ func (c *Contents) cause(m *message) (log *streamContents, seq uint64, err error
 	return log, seq, nil
 }
 
-// collectionOf is the collection of an event, a due message or a warning. The subject of a due message
+// collectionOf is the collection of an event, a due message, a change or a warning. The subject of a due message
 // does not tell it.
 func collectionOf(m *message) string {
 	source := m.Value("ce-source")
@@ -121,14 +127,14 @@ func collectionOf(m *message) string {
 // isRestored reports whether a message of the stream of events follows from messages of the logs
 // that are restored. The others are left out: lapse would take them for proof that the events of
 // earlier versions were published. An event or a warning of a version that is restored may follow from
-// a configuration that is not.
+// a configuration that is not; a rejection or a change follows from its message alone.
 func (c *Contents) isRestored(m *message) (bool, error) {
 	s, n, err := c.cause(m)
 	if s == nil || err != nil {
 		return err == nil, err
 	}
 	changed, atEnd := false, false
-	if kind, _, _ := strings.Cut(strings.TrimPrefix(m.Subject, string(c.Prefix)+"."), "."); kind != "rejected" {
+	if kind, _, _ := strings.Cut(strings.TrimPrefix(m.Subject, string(c.Prefix)+"."), "."); kind != "rejected" && kind != "changed" {
 		atEnd, changed = c.changed[collectionOf(m)]
 	}
 	later := false

@@ -58,6 +58,13 @@ func TestG3_ConfiguredInTheLastInstant(t *testing.T) {
 			}
 		}
 	}
+	for of := uint64(8); of <= 10; of++ { // at an instant that is after the end, which does not count
+		for _, m := range []*message{change(1, "c", "d", of), drop(1, "c", of)} {
+			if stays, err := c.isRestored(m); stays != (of <= 9) || err != nil {
+				t.Errorf("%s of message %d stays: %v, %v", m.Subject, of, stays, err)
+			}
+		}
+	}
 	for _, seq := range []uint64{8, 9, 12} {
 		m := &message{}
 		m.Data = fmt.Appendf(nil, `{"format":1,"seq":%d,"watermark":1500,"later":"stays"}`, seq)

@@ -102,6 +102,9 @@ func TestCauses(t *testing.T) {
 		"an event":               {expiry(3, "c", id, 12, 0), n.logs()[placed("c", id)], 12, ""},
 		"a warning":              {expiring(3, "c", id, 12, 0), n.logs()[placed("c", id)], 12, ""},
 		"a due message":          {due(3, "c", id, 12, 0), n.logs()[placed("c", id)], 12, ""},
+		"a change":               {change(3, "c", id, 12), n.logs()[placed("c", id)], 12, ""},
+		"a drop":                 {drop(3, "c", 12), n.logs()[0], 12, ""},
+		"a change of no cause":   {other("lapse.changed.c.1"), "", 0, "does not name"},
 		"of the other way round": {expiry(3, id, "c", 12, 0), n.logs()[placed(id, "c")], 12, ""},
 	} {
 		log, seq, err := c.cause(tt.m)

@@ -56,6 +56,7 @@ type Config struct {
 	WarnBefore *Warnings   `placeholder:"5m,1h|none" help:"Up to four durations before the deadline of a document, at which a warning is published (see watch --warnings)."`
 	Slide      *bool       `name:"slide-on-read" negatable:"" help:"Whether a get of a document renews its clock, once more than a tenth of its TTL has passed."`
 	EventBody  *bool       `negatable:"" help:"Whether expiry events have the document."`
+	Changes    *bool       `negatable:"" help:"Whether each write that takes effect is published (see watch --changes)."`
 	DryRun     bool        `help:"Print what --default-ttl would do: how many documents would expire at once, and how many later; and how many documents do not keep to --min-ttl and --max-ttl. It changes nothing."`
 	Configuring
 	Connection
@@ -64,7 +65,7 @@ type Config struct {
 // Help implements [kong.HelpProvider].
 func (Config) Help() string {
 	return `Without flags it prints the configuration. --default-ttl, --indexing, --min-ttl, --max-ttl,
---warn-before, --slide-on-read and --event-body change what they name and nothing else. A change counts at once, also for the documents that already exist.`
+--warn-before, --slide-on-read, --event-body and --changes change what they name and nothing else. A change counts at once, also for the documents that already exist.`
 }
 
 // Run runs the command.
@@ -73,7 +74,7 @@ func (c *Config) Run(ctx context.Context, streams output.Streams) error {
 		return err
 	}
 	foreseen := c.DefaultTTL != nil || c.MinTTL != nil || c.MaxTTL != nil
-	others := c.Indexing != nil || c.WarnBefore != nil || c.Slide != nil || c.EventBody != nil
+	others := c.Indexing != nil || c.WarnBefore != nil || c.Slide != nil || c.EventBody != nil || c.Changes != nil
 	changes := foreseen || others
 	switch {
 	case c.DryRun && (!foreseen || others || c.IfMatch != nil || c.MsgID != nil):
@@ -183,6 +184,9 @@ func (c *Config) apply(now wire.Config) wire.Config {
 	}
 	if c.Slide != nil {
 		config.SlideOnRead = *c.Slide
+	}
+	if c.Changes != nil {
+		config.Changes = *c.Changes
 	}
 	switch {
 	case c.EventBody == nil:

@@ -78,7 +78,7 @@ func (c *Choice) readMore(form url.Values, now wire.Config) {
 	}
 	c.Min, c.Max, c.Warn = strings.TrimSpace(form.Get("min")), strings.TrimSpace(form.Get("max")), strings.TrimSpace(form.Get("warn"))
 	c.Slide = form.Get("slide") == yes
-	c.more = wire.Config{SlideOnRead: c.Slide, EventBody: now.EventBody}
+	c.more = wire.Config{SlideOnRead: c.Slide, EventBody: now.EventBody, Changes: now.Changes}
 	read := func(text string) int32 {
 		n, ok := seconds(strings.TrimSpace(text))
 		if !ok || n < 1 || n > ttlrules.MaxSeconds {
@@ -101,7 +101,7 @@ func (c *Choice) readMore(form url.Values, now wire.Config) {
 
 // showMore shows these properties of a configuration.
 func (c *Choice) showMore(config wire.Config) {
-	c.more = wire.Config{MinTTL: config.MinTTL, MaxTTL: config.MaxTTL, WarnBefore: config.WarnBefore, SlideOnRead: config.SlideOnRead, EventBody: config.EventBody}
+	c.more = wire.Config{MinTTL: config.MinTTL, MaxTTL: config.MaxTTL, WarnBefore: config.WarnBefore, SlideOnRead: config.SlideOnRead, EventBody: config.EventBody, Changes: config.Changes}
 	for _, limit := range []struct {
 		to *string
 		n  int32

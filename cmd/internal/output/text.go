@@ -59,6 +59,9 @@ func Config(collection string, c wire.Config) string {
 	if c.EventBody != nil && !*c.EventBody {
 		line += " no-event-body"
 	}
+	if c.Changes {
+		line += " changes"
+	}
 	return line
 }
 

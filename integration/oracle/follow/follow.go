@@ -181,6 +181,16 @@ func (f *Follower) settle(events []oracle.Message) error {
 		}
 		return there
 	})
+	f.model.Changes = slices.DeleteFunc(f.model.Changes, func(c oracle.Change) bool {
+		id := c.ID()
+		there := answered[id] || f.ahead[id]
+		delete(answered, id)
+		delete(f.ahead, id)
+		if !there && c.Ts < missing {
+			overdue = append(overdue, fmt.Sprintf("the change %s, of %s", id, c.Ts))
+		}
+		return there
+	})
 	f.model.Rejections = slices.DeleteFunc(f.model.Rejections, func(r oracle.Rejection) bool { return rejected[fmt.Sprint(r.Seq)] })
 	f.model.Forget()
 	if len(overdue) > 0 {
@@ -206,7 +216,7 @@ func (f *Follower) Delays() []time.Duration {
 // Open is how many events and rejections are still to come, and how many documents there are
 // by log time.
 func (f *Follower) Open() (outputs, documents int) {
-	return len(f.model.Expiries) + len(f.model.Warnings) + len(f.model.Rejections), len(f.model.Live(0))
+	return len(f.model.Expiries) + len(f.model.Warnings) + len(f.model.Changes) + len(f.model.Rejections), len(f.model.Live(0))
 }
 
 // CompareReads compares lists and counts with the model, once the log rests.

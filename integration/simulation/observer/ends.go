@@ -86,6 +86,7 @@ func (h *Observer) noteLost(s *natsmodel.Stream) {
 		for _, m := range events.Messages() {
 			offset, _, _ := strings.Cut(m.Header.Get(wire.HeaderOffset), ":")
 			id, _, _ := strings.Cut(m.Header.Get("ce-id"), warning)
+			id = strings.TrimSuffix(strings.TrimSuffix(id, "/changed"), "/dropped")
 			for _, named := range []string{offset, m.Header.Get(wire.HeaderSeq), id[strings.LastIndexByte(id, '/')+1:]} {
 				seq, _ := strconv.ParseUint(named, 10, 64)
 				remember(fmt.Sprintf("message %d of the stream of events", m.Seq), seq)

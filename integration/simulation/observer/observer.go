@@ -298,6 +298,8 @@ func output(m oracle.Message) (id, kind string) {
 	switch kind, _, _ = strings.Cut(strings.TrimPrefix(m.Subject, string(wire.DefaultPrefix)+"."), "."); kind {
 	case "expired", "expiring", "due":
 		id = m.Header.Get("ce-id")
+	case "changed":
+		id = m.Header.Get("ce-id")
 	case "rejected":
 		id = "rejected/" + m.Header.Get(wire.HeaderSeq)
 	}
@@ -317,7 +319,7 @@ func (h *Observer) lookAtEvent(m oracle.Message) {
 		h.Fail("H1", "%s is stored twice", id)
 	}
 	h.stored[source+id] = true
-	if kind == "rejected" {
+	if kind == "rejected" || kind == "changed" {
 		return
 	}
 	if _, ok := h.owed[id]; !ok && h.reason == "" {
@@ -445,7 +447,7 @@ func (h *Observer) Compare(at wire.Time) oracle.Diff {
 func (h *Observer) published() []oracle.Message {
 	return slices.DeleteFunc(slices.Clone(h.events), func(m oracle.Message) bool {
 		_, kind := output(m)
-		return kind != "expired" && kind != "expiring" && kind != "due" && kind != "rejected"
+		return kind != "expired" && kind != "expiring" && kind != "due" && kind != "changed" && kind != "rejected"
 	})
 }
 

@@ -61,6 +61,9 @@ func Generate(seed uint64) *Plan {
 	if g.r = rand.New(rand.NewPCG(seed, 8)); g.r.IntN(2) == 0 {
 		g.targets()
 	}
+	if g.r = rand.New(rand.NewPCG(seed, 9)); g.r.IntN(2) == 0 {
+		g.changes()
+	}
 	slices.SortStableFunc(g.plan.Steps, func(a, b Step) int { return int(a.At - b.At) })
 	return g.plan
 }
@@ -181,6 +184,15 @@ func (g *generator) targets() {
 	for _, s := range g.plan.Steps {
 		if s.Verb == "write" && g.r.IntN(2) == 0 && (s.Args[0] != "touch" && s.Args[0] != "patch" || g.r.IntN(10) == 0) {
 			s.Args[3] += "+to:" + pick(g.r, "mail", "mail.send", "mail.send", "mail.0", "a.b.c", "a..b")
+		}
+	}
+}
+
+// changes lets most configurations have the changes of their collection published.
+func (g *generator) changes() {
+	for _, s := range g.plan.Steps {
+		if s.Verb == "config" && g.r.IntN(4) > 0 {
+			s.Args[2] = strings.Replace(strings.TrimSuffix(s.Args[2], "}")+`,"changes":true}`, "{,", "{", 1)
 		}
 	}
 }

@@ -491,4 +491,4 @@ var teeth = append([]tooth{
 		"What expires at the very instant of a new default is not found in the index.",
 		`		until := min(h.end(i), now)`,
 		`		until := min(h.end(i)-1, now)`},
-}, targetTeeth...)
+}, append(targetTeeth, changeTeeth...)...)

@@ -87,9 +87,10 @@ func TestG8_BadClocks(t *testing.T) {
 		{"lapse.config.c", nil, `{"warnBefore":["5"]}`, warn},
 		{"lapse.config.c", nil, `{"slideOnRead":1}`, "slideOnRead 1 is not valid: use true or false."},
 		{"lapse.config.c", nil, `{"slideOnRead":null}`, "slideOnRead null is not valid"},
+		{"lapse.config.c", nil, `{"changes":"true"}`, "changes \"true\" is not valid: use true or false."},
 		{"lapse.config.c", nil, `{"eventBody":0}`, "eventBody 0 is not valid: use true or false."},
 		{"lapse.config.c", nil, `{"eventBody":null}`, "eventBody null is not valid"},
-		{"lapse.config.c", nil, `{"changes":true}`, `property "changes" is not known`},
+		{"lapse.config.c", nil, `{"change":true}`, `property "change" is not known`},
 	} {
 		m := decoder.Decode(c.subject, c.header, []byte(c.body), Position{Seq: 7, Time: 1000})
 		if m.Rejected == nil || m.Rejected.Code != 400 || !strings.Contains(m.Rejected.Text, c.says) {

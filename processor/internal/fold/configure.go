@@ -50,7 +50,7 @@ func Configured(c store.Config, m *Message, at int64) (store.Config, *Refusal) {
 	c.History = c.History.With(at, m.Seq, want.TTL)
 	c.Building = !want.NoIndex && (c.NoIndex || c.Building)
 	c.NoIndex, c.Lazy = want.NoIndex, want.Lazy
-	c.MinTTL, c.MaxTTL, c.SlideOnRead = want.MinTTL, want.MaxTTL, want.SlideOnRead
+	c.MinTTL, c.MaxTTL, c.SlideOnRead, c.Changes = want.MinTTL, want.MaxTTL, want.SlideOnRead, want.Changes
 	if want.NoEventBody != c.NoEventBody() {
 		c.Bodies = append(slices.Clip(c.Bodies), store.BodyChange{Since: at, Seq: m.Seq})
 	}
@@ -92,6 +92,9 @@ func (c *Requested) readMore(name string, value []byte) *Refusal {
 	case "slideOnRead":
 		use = "true or false"
 		c.SlideOnRead, ok = string(value) == "true", string(value) == "true" || string(value) == "false"
+	case "changes":
+		use = "true or false"
+		c.Changes, ok = string(value) == "true", string(value) == "true" || string(value) == "false"
 	case "eventBody":
 		use = "true or false"
 		c.NoEventBody, ok = string(value) == "false", string(value) == "true" || string(value) == "false"
@@ -104,7 +107,7 @@ func (c *Requested) readMore(name string, value []byte) *Refusal {
 	return nil
 }
 
-var properties = []string{"defaultTtl", "indexingMode", "minTtl", "maxTtl", "warnBefore", "slideOnRead", "eventBody"}
+var properties = []string{"defaultTtl", "indexingMode", "minTtl", "maxTtl", "warnBefore", "slideOnRead", "eventBody", "changes"}
 
 // readLimit reads a number of seconds, as a ttl is written; 0 stands for null.
 func readLimit(value []byte) (n int32, ok bool) {

@@ -70,6 +70,8 @@ type Decision struct {
 	Rejections []Rejection
 	Expired    int // documents
 	Warned     int // times
+
+	changeBytes int // in the bodies of the messages about changes
 }
 
 // Limits bound the outputs, beside the rules.
@@ -135,6 +137,9 @@ func (d *Decision) write(m *Message) bool {
 		d.leaves(s.Key, *live, at)
 	}
 	s.Now = next
+	if config.Changes {
+		d.changed(m, live, next, config)
+	}
 	o := wire.Outcome{Status: wire.StatusOK, Etag: wire.Etag(m.Seq), Ts: wire.Time(at), Warning: warning(m, config, at)}
 	switch {
 	case next == nil:
@@ -143,15 +148,22 @@ func (d *Decision) write(m *Message) bool {
 		o.Status = wire.StatusCreated
 	}
 	if next != nil {
-		if deadline, expires := next.Header.Clock().Deadline(config.History.Current()); expires {
-			from := wire.Time(max(deadline, at))
-			o.ExpiresAt = &from
-		} else if m.ReplyTo != "" && m.Target != "" && o.Warning == "" {
+		if o.ExpiresAt = expiresAt(next.Header, config); o.ExpiresAt == nil && m.ReplyTo != "" && m.Target != "" && o.Warning == "" {
 			o.Warning = undelivered(m, config)
 		}
 	}
 	d.done(m, o)
 	return true
+}
+
+// expiresAt is when a version expires that is written now; nil if it never does.
+func expiresAt(h store.Header, config store.Config) *wire.Time {
+	deadline, expires := h.Clock().Deadline(config.History.Current())
+	if !expires {
+		return nil
+	}
+	at := wire.Time(max(deadline, h.Ts))
+	return &at
 }
 
 // next is the version that a write leaves at an instant, nil if it leaves none; or why the write

@@ -399,7 +399,7 @@ func TestG1_BatchBoundariesDoNotMatter(t *testing.T) {
 		}
 	}()
 	rapid.Check(t, func(t *rapid.T) {
-		config := store.Config{}
+		config := store.Config{Changes: rapid.Bool().Draw(t, "changes")}
 		for i := range rapid.IntRange(1, 3).Draw(t, "epochs") {
 			config.History = config.History.With(int64(2000*i), uint64(i+1), ttlrules.Default(rapid.SampledFrom([]int{-1, 0, 1, 2}).Draw(t, "default")))
 		}

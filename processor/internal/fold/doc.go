@@ -11,6 +11,7 @@
 //	decide.go    a [Decision] about some messages, and about due documents
 //	clock.go     what the headers of a write ask of its clock, and the limits of a ttl
 //	target.go    the target of a document that is a message
+//	changed.go   the messages about changes, in collections that publish them
 //	configure.go what follows from configurations and drops
 //
 // It is pure: no I/O, no clock, no goroutine (TestFoldIsPure). The same messages on the same

@@ -60,6 +60,7 @@ type Requested struct {
 	WarnBefore     []int32
 	SlideOnRead    bool
 	NoEventBody    bool
+	Changes        bool
 }
 
 // IfMatch is the etag that a message demands: a write that of the live document, a

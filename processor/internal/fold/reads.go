@@ -46,8 +46,9 @@ func (d *Decision) Name(messages []*Message) (slots []*Slot, whole map[Key]bool)
 		// A document that is touched, and expires before the batch ends, is needed
 		// whole. No TTL is shorter than a second; an absolute deadline may be near.
 		// So may a warning of it.
-		near := last-messages[0].Time >= 1000 || m.Clock.ExpiresAt != nil || len(d.catalog.Config(m.Collection).Warnings) > 0
-		if m.Op == wire.Patch || m.Op == wire.Touch && near {
+		config := d.catalog.Config(m.Collection)
+		near := last-messages[0].Time >= 1000 || m.Clock.ExpiresAt != nil || len(config.Warnings) > 0
+		if m.Op == wire.Patch || m.Op == wire.Touch && (near || config.Changes && !config.NoEventBody()) {
 			whole[key] = true
 		}
 	}

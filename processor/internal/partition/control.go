@@ -59,6 +59,9 @@ func (p *Partition) control(ctx context.Context, m *fold.Message) error {
 	}
 	if p.number() == 0 && (applies || rejected != nil) {
 		w.decision.Answer(m, rejected)
+		if m.Kind == fold.Drop && applies && current.Changes {
+			w.decision.Dropped(m)
+		}
 	}
 	if applies {
 		// The collections change before the commit, which judges whether all outputs are

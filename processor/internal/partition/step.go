@@ -31,6 +31,10 @@ func (p *Partition) step(ctx context.Context, messages []*fold.Message, to fold.
 	}
 	for i, m := range messages {
 		if d.Apply(m) {
+			if d.Full() {
+				messages = messages[:i+1]
+				break
+			}
 			continue
 		}
 		if i == 0 {

@@ -347,8 +347,8 @@ func TestProvisionModernizes(t *testing.T) {
 	}
 }
 
-// TestProvisionAddsSubjects: a stream of events of an older version, which has no subject for warnings or for
-// due messages, gets it at the next start. It fails if such a stream is refused, or does not store them.
+// TestProvisionAddsSubjects: a stream of events of an older version, which has no subject for warnings, for
+// due messages or for changes, gets it at the next start. It fails if such a stream is refused, or does not store them.
 func TestProvisionAddsSubjects(t *testing.T) {
 	js := natstest.Connect(t, natstest.Options{})
 	made, err := Provision(t.Context(), js, options())
@@ -358,6 +358,7 @@ func TestProvisionAddsSubjects(t *testing.T) {
 	old := made.Events.CachedInfo().Config
 	for missing, subjects := range map[string][]string{
 		"lapse.expiring.orders.17": {"lapse.expired.>", "lapse.rejected.>", "lapse.fence.*"},
+		"lapse.changed.orders":     {"lapse.expired.>", "lapse.expiring.>", "lapse.due.>", "lapse.rejected.>", "lapse.fence.*"},
 		"lapse.due.mail.send":      {"lapse.expired.>", "lapse.expiring.>", "lapse.rejected.>", "lapse.fence.*"},
 	} {
 		old.Subjects = subjects

@@ -25,6 +25,7 @@ type Config struct {
 	MinTTL, MaxTTL int32
 	Warnings       []Warning // what the property warnBefore asks for, in its order
 	SlideOnRead    bool
+	Changes        bool // each write that takes effect is published
 	// Bodies are the changes of the property eventBody that still matter, in log order: from the first on
 	// events go without the document, from the second on they have it again, and so on.
 	Bodies []BodyChange
@@ -70,7 +71,7 @@ func (c Config) Settled() Config {
 // Wire returns the configuration as clients see it.
 func (c Config) Wire() wire.Config {
 	w := wire.Config{IndexingMode: wire.Consistent, IndexBuilding: c.Building && !c.NoIndex, Etag: wire.Etag(c.Etag),
-		MinTTL: c.MinTTL, MaxTTL: c.MaxTTL, SlideOnRead: c.SlideOnRead}
+		MinTTL: c.MinTTL, MaxTTL: c.MaxTTL, SlideOnRead: c.SlideOnRead, Changes: c.Changes}
 	if c.NoEventBody() {
 		w.EventBody = new(bool)
 	}
@@ -102,6 +103,7 @@ type storedConfig struct {
 	MaxTTL   int32      `json:"maxTtl,omitempty"`
 	Warnings [][3]int64 `json:"warnings,omitempty"`
 	Slide    bool       `json:"slideOnRead,omitempty"`
+	Changes  bool       `json:"changes,omitempty"`
 	Bodies   [][2]int64 `json:"bodies,omitempty"`
 	Etag     uint64     `json:"etag,omitempty"`
 }
@@ -109,7 +111,7 @@ type storedConfig struct {
 // Encode writes a configuration as DecodeConfig reads it.
 func (c Config) Encode() string {
 	s := storedConfig{NoIndex: c.NoIndex, Building: c.Building, Draining: c.Draining, Lazy: c.Lazy, Etag: c.Etag, Epochs: [][3]int64{},
-		MinTTL: c.MinTTL, MaxTTL: c.MaxTTL, Slide: c.SlideOnRead}
+		MinTTL: c.MinTTL, MaxTTL: c.MaxTTL, Slide: c.SlideOnRead, Changes: c.Changes}
 	for _, b := range c.Bodies {
 		s.Bodies = append(s.Bodies, [2]int64{b.Since, int64(b.Seq)})
 	}
@@ -134,7 +136,7 @@ func DecodeConfig(raw string) (Config, error) {
 		return Config{}, fmt.Errorf("a stored configuration is not one of lapse: %w", err)
 	}
 	c := Config{NoIndex: s.NoIndex, Building: s.Building, Draining: s.Draining, Lazy: s.Lazy, Etag: s.Etag,
-		MinTTL: s.MinTTL, MaxTTL: s.MaxTTL, SlideOnRead: s.Slide}
+		MinTTL: s.MinTTL, MaxTTL: s.MaxTTL, SlideOnRead: s.Slide, Changes: s.Changes}
 	for _, b := range s.Bodies {
 		c.Bodies = append(c.Bodies, BodyChange{Since: b[0], Seq: uint64(b[1])})
 	}

@@ -1,0 +1,38 @@
+package fold
+
+import (
+	"github.com/seed18712806/lapse/sink/events"
+	"github.com/seed18712806/lapse/sink/store"
+	"github.com/seed18712806/lapse/sink/wire"
+)
+
+// changed adds the message about a write that has taken effect on the live version, nil if there was none,
+// and leaves the next, nil if it leaves none. The document is left out where it is left out of events.
+func (d *Decision) changed(m *Message, live, next *Version, config store.Config) {
+	kind, c := wire.TypeUpdated, wire.Change{ID: m.ID, Collection: m.Collection, Ts: wire.Time(d.Watermark)}
+	switch {
+	case next == nil:
+		kind = wire.TypeDeleted
+	case live == nil:
+		kind = wire.TypeCreated
+	}
+	trace := m.Trace
+	if next != nil {
+		c.Etag, c.ExpiresAt, trace = wire.Etag(m.Seq), expiresAt(next.Header, config), next.Header.Trace
+		if c.Omitted = config.NoEventBody(); !c.Omitted {
+			c.Document = next.Body
+		}
+	}
+	d.changeBytes += len(c.Document)
+	d.Outputs = append(d.Outputs, Output{Message: events.Changed(d.limits.Log, kind, m.Seq, c, trace), Seq: m.Seq})
+}
+
+// Full reports whether the messages about changes have so many bytes that the step has to end. A patch
+// and a touch are short, and their documents are not.
+func (d *Decision) Full() bool { return d.changeBytes >= BatchBytes }
+
+// Dropped adds the message about a drop of a collection whose changes are published.
+func (d *Decision) Dropped(m *Message) {
+	c := wire.Change{Collection: m.Collection, Ts: wire.Time(d.Watermark)}
+	d.Outputs = append(d.Outputs, Output{Message: events.Changed(d.limits.Log, wire.TypeDropped, m.Seq, c, m.Trace), Seq: m.Seq})
+}

@@ -1,0 +1,49 @@
+package wire
+
+import "encoding/json"
+
+// The types (ce-type) of the messages about changes.
+const (
+	TypeCreated = "lapse.document.created.v1"
+	TypeUpdated = "lapse.document.updated.v1"
+	TypeDeleted = "lapse.document.deleted.v1"
+	TypeDropped = "lapse.collection.dropped.v1"
+)
+
+// Change is the body of a message about a write that has taken effect, or about a drop, in a collection
+// with [Config.Changes]. Write it with [Change.Encode], as an [Event].
+type Change struct {
+	ID         string `json:"id,omitempty"` // empty of a drop
+	Collection string `json:"collection"`
+	// Document is the version, its bytes unchanged; absent of a delete and a drop, and if Omitted.
+	Document  json.RawMessage `json:"document,omitempty"`
+	Omitted   bool            `json:"documentOmitted,omitempty"` // as of an [Event]
+	Etag      Etag            `json:"etag,omitzero"`             // absent of a delete and a drop
+	Ts        Time            `json:"ts"`                        // when it happened
+	ExpiresAt *Time           `json:"expiresAt,omitempty"`       // absent if the version never expires
+}
+
+// Encode writes the change as JSON, and does not change the bytes of the document. They must be valid
+// JSON; Encode does not check that.
+func (c Change) Encode() []byte {
+	b := append(make([]byte, 0, len(c.Document)+len(c.ID)+len(c.Collection)+192), '{')
+	if c.ID != "" {
+		b = append(appendString(append(b, `"id":`...), c.ID), ',')
+	}
+	b = appendString(append(b, `"collection":`...), c.Collection)
+	if len(c.Document) > 0 {
+		b = append(append(b, `,"document":`...), c.Document...)
+	}
+	if c.Omitted {
+		b = append(b, `,"documentOmitted":true`...)
+	}
+	if c.Etag != 0 {
+		b = appendVersion(b, c.Etag, c.Ts)
+	} else {
+		b = append(c.Ts.append(append(b, `,"ts":"`...)), '"')
+	}
+	if c.ExpiresAt != nil {
+		b = append(c.ExpiresAt.append(append(b, `,"expiresAt":"`...)), '"')
+	}
+	return append(b, '}')
+}
