@@ -19,22 +19,30 @@ import (
 
 // WatchOptions say what to follow.
 type WatchOptions struct {
-	Collection string     // all if empty
-	ID         string     // all of the collection if empty
-	Warnings   bool       // warnings too
-	Rejected   bool       // rejections too
-	Since      *time.Time // begin with what the stream stored from then on; only what is new if nil
+	Collection string // all if empty
+	ID         string // all of the collection if empty
+	Warnings   bool   // warnings too
+	Rejected   bool   // rejections too
+	// Changes: changes too. Unless it begins with Since or After, it begins with the documents that there
+	// are (Notification.Document, and then Current). It needs a collection.
+	Changes bool
+	After   *uint64    // begin behind this sequence of the stream
+	Since   *time.Time // begin with what the stream stored from then on; only what is new if nil
 	// Watching, if set, is called once the watch cannot miss anything new.
 	Watching func(subjects []string)
 }
 
-// Notification is an expiry event, a warning or a rejection: one of the three is set.
+// Notification is an expiry event, a warning, a rejection or a change, or a document that was there at the
+// beginning: one of these is set, or Current.
 type Notification struct {
 	Seq      uint64    // in the stream of events
 	At       time.Time // when the stream stored it
 	Expired  *wire.Event
 	Expiring *wire.Expiring
 	Rejected *Rejection
+	Changed  *Changed
+	Document *wire.Document // it has no Seq
+	Current  bool           // all documents of the beginning have come; Seq is where the changes begin
 }
 
 // Rejection is a message that lapse did not apply.
@@ -59,6 +67,9 @@ const (
 // ctx is done (then it returns nil) or f returns an error. At the end it deletes its
 // consumer, if it can reach the server.
 func (c *Client) Watch(ctx context.Context, opts WatchOptions, f func(Notification) error) error {
+	if opts.Changes && opts.Collection == "" {
+		return invalid("changes are those of a collection: name one")
+	}
 	subjects, name := c.watched(opts), c.l.Prefix.EventsStream()
 	ctx, stop := c.l.Permitted(ctx, consumerAPI)
 	defer stop()
@@ -82,19 +93,18 @@ func (c *Client) Watch(ctx context.Context, opts WatchOptions, f func(Notificati
 		NamePrefix:        "watch_" + rand.Text(),
 		InactiveThreshold: consumerIdle,
 	}
-	switch {
-	case opts.Since == nil:
-		// DeliverNewPolicy would lose messages: if none came before a reconnect, it skips
-		// those that came during it.
-		config.DeliverPolicy = jetstream.DeliverByStartSequencePolicy
-		config.OptStartSeq = stream.CachedInfo().State.LastSeq + 1
-	case opts.Since.Before(stream.CachedInfo().Created):
-		config.DeliverPolicy = jetstream.DeliverAllPolicy // the server cannot take times before 1678
-	default:
-		config.DeliverPolicy = jetstream.DeliverByStartTimePolicy
-		config.OptStartTime = opts.Since
+	opts.begin(&config, stream.CachedInfo())
+	var now current
+	if opts.Changes && opts.Since == nil && !reachesBack(opts.After, stream.CachedInfo().State) {
+		after, state, err := c.sendCurrent(ctx, opts, stream, f)
+		if err != nil || ctx.Err() != nil {
+			return c.ended(ctx, err)
+		}
+		now, config.OptStartSeq = state, after+1
 	}
-	consumer, err := stream.OrderedConsumer(within, config)
+	making, cancel := c.l.Within(ctx, streamInfoAPI+name) // the documents may have taken long
+	defer cancel()
+	consumer, err := stream.OrderedConsumer(making, config)
 	if err != nil {
 		return cmp.Or(denial(ctx), c.l.ConsumerError("consume the stream "+name, subjects[0], err))
 	}
@@ -107,7 +117,7 @@ func (c *Client) Watch(ctx context.Context, opts WatchOptions, f func(Notificati
 		opts.Watching(subjects)
 	}
 	err = c.follow(ctx, messages, func(n Notification) error {
-		if opts.ID != "" && n.id() != opts.ID {
+		if opts.ID != "" && n.id() != opts.ID && !n.isDrop() || now.has(n) {
 			return nil
 		}
 		return f(n)
@@ -123,6 +133,37 @@ func (c *Client) Watch(ctx context.Context, opts WatchOptions, f func(Notificati
 	select {
 	case <-stopped:
 	case <-time.After(deleteWithin):
+	}
+	return err
+}
+
+// begin sets where in the stream a consumer begins.
+func (opts WatchOptions) begin(config *jetstream.OrderedConsumerConfig, info *jetstream.StreamInfo) {
+	// DeliverNewPolicy would lose messages: if none came before a reconnect, it skips those that came during
+	// it.
+	config.DeliverPolicy = jetstream.DeliverByStartSequencePolicy
+	switch {
+	case opts.After != nil:
+		config.OptStartSeq = *opts.After + 1
+	case opts.Since == nil:
+		config.OptStartSeq = info.State.LastSeq + 1
+	case opts.Since.Before(info.Created):
+		config.DeliverPolicy = jetstream.DeliverAllPolicy // the server cannot take times before 1678
+	default:
+		config.DeliverPolicy = jetstream.DeliverByStartTimePolicy
+		config.OptStartTime = opts.Since
+	}
+}
+
+// reachesBack reports whether the stream still has all behind a sequence.
+func reachesBack(after *uint64, state jetstream.StreamState) bool {
+	return after != nil && *after+1 >= state.FirstSeq && *after <= state.LastSeq
+}
+
+// ended is the error of a watch whose beginning failed; nil if its context is done.
+func (c *Client) ended(ctx context.Context, err error) error {
+	if ctx.Err() != nil {
+		return denial(ctx)
 	}
 	return err
 }
@@ -190,6 +231,7 @@ const (
 	expired  = "expired"
 	expiring = "expiring"
 	rejected = "rejected"
+	changed  = "changed"
 )
 
 // watched lists the subjects to follow.
@@ -200,6 +242,12 @@ func (c *Client) watched(opts WatchOptions) []string {
 	}
 	if opts.Rejected {
 		subjects = append(subjects, c.subjects(rejected, opts.Collection, opts.ID)...)
+	}
+	if opts.Changes {
+		subjects = append(subjects, c.subjects(changed, opts.Collection, opts.ID)...)
+		if opts.Collection != "" && opts.ID != "" {
+			subjects = append(subjects, c.l.Prefix.Dropped(opts.Collection))
+		}
 	}
 	return subjects
 }
@@ -212,7 +260,7 @@ func (c *Client) subjects(kind, collection, id string) []string {
 		return []string{all + ">"}
 	case id != "":
 		return []string{all + collection + "." + wire.EscapeID(id)}
-	case kind == rejected: // the subject of a rejected configuration ends with the collection
+	case kind == rejected, kind == changed: // the subject of a rejected configuration, and of a drop, ends with the collection
 		return []string{all + collection, all + collection + ".>"}
 	}
 	return []string{all + collection + ".>"}
@@ -238,6 +286,8 @@ func (n Notification) id() string {
 		return n.Expired.ID
 	case n.Expiring != nil:
 		return n.Expiring.ID
+	case n.Changed != nil:
+		return n.Changed.ID
 	}
 	id, err := wire.UnescapeID(n.Rejected.Subject[strings.LastIndexByte(n.Rejected.Subject, '.')+1:])
 	if err != nil {
@@ -245,6 +295,9 @@ func (n Notification) id() string {
 	}
 	return id
 }
+
+// isDrop reports whether it is about the end of the collection.
+func (n Notification) isDrop() bool { return n.Changed != nil && n.Changed.Type == wire.TypeDropped }
 
 func (c *Client) notification(msg jetstream.Msg) (Notification, error) {
 	meta, err := msg.Metadata()
@@ -258,6 +311,9 @@ func (c *Client) notification(msg jetstream.Msg) (Notification, error) {
 	case rejected:
 		what = "rejection"
 		n.Rejected, err = readRejection(msg)
+	case changed:
+		what = "change"
+		n.Changed, err = readChanged(msg)
 	case expiring:
 		what, n.Expiring = "warning", new(wire.Expiring)
 		err = json.Unmarshal(msg.Data(), n.Expiring)
