@@ -25,13 +25,18 @@ type WatchOptions struct {
 	Rejected   bool   // rejections too
 	// Due, if not empty, follows due messages in place of expiry events: those to the targets that it
 	// selects, as the target of [Collection.OnDue] does.
-	Due   string
-	Since *time.Time // begin with what the stream stored from then on; only what is new if nil
+	Due string
+	// Changes: changes too, and the due messages of the collection. Unless it begins with Since or After, it begins with the documents that there
+	// are (Notification.Document, and then Current). It needs a collection.
+	Changes bool
+	After   *uint64    // begin behind this sequence of the stream
+	Since   *time.Time // begin with what the stream stored from then on; only what is new if nil
 	// Watching, if set, is called once the watch cannot miss anything new.
 	Watching func(subjects []string)
 }
 
-// Notification is an expiry event, a due message, a warning or a rejection: one of them is set.
+// Notification is an expiry event, a due message, a warning, a rejection or a change, or a document that was
+// there at the beginning: one of these is set, or Current.
 type Notification struct {
 	Seq      uint64    // in the stream of events
 	At       time.Time // when the stream stored it
@@ -39,6 +44,9 @@ type Notification struct {
 	Due      *wire.Due
 	Expiring *wire.Expiring
 	Rejected *Rejection
+	Changed  *Changed
+	Document *wire.Document // it has no Seq
+	Current  bool           // all documents of the beginning have come; Seq is where the changes begin
 }
 
 // Rejection is a message that lapse did not apply.
@@ -68,6 +76,9 @@ func (c *Client) Watch(ctx context.Context, opts WatchOptions, f func(Notificati
 			return invalid("%s", err)
 		}
 	}
+	if opts.Changes && opts.Collection == "" {
+		return invalid("changes are those of a collection: name one")
+	}
 	subjects, name := c.watched(opts), c.l.Prefix.EventsStream()
 	ctx, stop := c.l.Permitted(ctx, consumerAPI)
 	defer stop()
@@ -91,19 +102,18 @@ func (c *Client) Watch(ctx context.Context, opts WatchOptions, f func(Notificati
 		NamePrefix:        "watch_" + rand.Text(),
 		InactiveThreshold: consumerIdle,
 	}
-	switch {
-	case opts.Since == nil:
-		// DeliverNewPolicy would lose messages: if none came before a reconnect, it skips
-		// those that came during it.
-		config.DeliverPolicy = jetstream.DeliverByStartSequencePolicy
-		config.OptStartSeq = stream.CachedInfo().State.LastSeq + 1
-	case opts.Since.Before(stream.CachedInfo().Created):
-		config.DeliverPolicy = jetstream.DeliverAllPolicy // the server cannot take times before 1678
-	default:
-		config.DeliverPolicy = jetstream.DeliverByStartTimePolicy
-		config.OptStartTime = opts.Since
+	opts.begin(&config, stream.CachedInfo())
+	var now current
+	if opts.Changes && opts.Since == nil && !reachesBack(opts.After, stream.CachedInfo().State) {
+		after, state, err := c.sendCurrent(ctx, opts, stream, f)
+		if err != nil || ctx.Err() != nil {
+			return c.ended(ctx, err)
+		}
+		now, config.OptStartSeq = state, after+1
 	}
-	consumer, err := stream.OrderedConsumer(within, config)
+	making, cancel := c.l.Within(ctx, streamInfoAPI+name) // the documents may have taken long
+	defer cancel()
+	consumer, err := stream.OrderedConsumer(making, config)
 	if err != nil {
 		return cmp.Or(denial(ctx), c.l.ConsumerError("consume the stream "+name, subjects[0], err))
 	}
@@ -116,7 +126,7 @@ func (c *Client) Watch(ctx context.Context, opts WatchOptions, f func(Notificati
 		opts.Watching(subjects)
 	}
 	err = c.follow(ctx, messages, func(n Notification) error {
-		if opts.selects(n) {
+		if opts.selects(n) && !now.has(n) {
 			return f(n)
 		}
 		return nil
@@ -132,6 +142,37 @@ func (c *Client) Watch(ctx context.Context, opts WatchOptions, f func(Notificati
 	select {
 	case <-stopped:
 	case <-time.After(deleteWithin):
+	}
+	return err
+}
+
+// begin sets where in the stream a consumer begins.
+func (opts WatchOptions) begin(config *jetstream.OrderedConsumerConfig, info *jetstream.StreamInfo) {
+	// DeliverNewPolicy would lose messages: if none came before a reconnect, it skips those that came during
+	// it.
+	config.DeliverPolicy = jetstream.DeliverByStartSequencePolicy
+	switch {
+	case opts.After != nil:
+		config.OptStartSeq = *opts.After + 1
+	case opts.Since == nil:
+		config.OptStartSeq = info.State.LastSeq + 1
+	case opts.Since.Before(info.Created):
+		config.DeliverPolicy = jetstream.DeliverAllPolicy // the server cannot take times before 1678
+	default:
+		config.DeliverPolicy = jetstream.DeliverByStartTimePolicy
+		config.OptStartTime = opts.Since
+	}
+}
+
+// reachesBack reports whether the stream still has all behind a sequence.
+func reachesBack(after *uint64, state jetstream.StreamState) bool {
+	return after != nil && *after+1 >= state.FirstSeq && *after <= state.LastSeq
+}
+
+// ended is the error of a watch whose beginning failed; nil if its context is done.
+func (c *Client) ended(ctx context.Context, err error) error {
+	if ctx.Err() != nil {
+		return denial(ctx)
 	}
 	return err
 }
@@ -200,7 +241,11 @@ const (
 	due      = "due"
 	expiring = "expiring"
 	rejected = "rejected"
+	changed  = "changed"
 )
+
+// anyTarget selects all targets.
+const anyTarget = ">"
 
 // watched lists the subjects to follow.
 func (c *Client) watched(opts WatchOptions) []string {
@@ -214,6 +259,15 @@ func (c *Client) watched(opts WatchOptions) []string {
 	if opts.Rejected {
 		subjects = append(subjects, c.subjects(rejected, opts.Collection, opts.ID)...)
 	}
+	if opts.Changes {
+		if opts.Due == "" {
+			subjects = append(subjects, c.l.Prefix.Due(anyTarget)) // documents with a target expire too
+		}
+		subjects = append(subjects, c.subjects(changed, opts.Collection, opts.ID)...)
+		if opts.Collection != "" && opts.ID != "" {
+			subjects = append(subjects, c.l.Prefix.Dropped(opts.Collection))
+		}
+	}
 	return subjects
 }
 
@@ -225,7 +279,7 @@ func (c *Client) subjects(kind, collection, id string) []string {
 		return []string{all + ">"}
 	case id != "":
 		return []string{all + collection + "." + wire.EscapeID(id)}
-	case kind == rejected: // the subject of a rejected configuration ends with the collection
+	case kind == rejected, kind == changed: // the subject of a rejected configuration, and of a drop, ends with the collection
 		return []string{all + collection, all + collection + ".>"}
 	}
 	return []string{all + collection + ".>"}
@@ -248,10 +302,10 @@ func (c *Client) filters(subjects []string) []string {
 
 // selects reports whether a notification is one to follow. Its subject may say less than the options.
 func (o WatchOptions) selects(n Notification) bool {
-	if d := n.Due; d != nil && (!wire.MatchTarget(o.Due, d.Target) || o.Collection != "" && d.Collection != o.Collection) {
+	if d := n.Due; d != nil && (!wire.MatchTarget(cmp.Or(o.Due, anyTarget), d.Target) || o.Collection != "" && d.Collection != o.Collection) {
 		return false
 	}
-	return o.ID == "" || n.id() == o.ID
+	return o.ID == "" || n.id() == o.ID || n.isDrop()
 }
 
 // id is that of the document; "" if it has none.
@@ -263,6 +317,8 @@ func (n Notification) id() string {
 		return n.Due.ID
 	case n.Expiring != nil:
 		return n.Expiring.ID
+	case n.Changed != nil:
+		return n.Changed.ID
 	}
 	id, err := wire.UnescapeID(n.Rejected.Subject[strings.LastIndexByte(n.Rejected.Subject, '.')+1:])
 	if err != nil {
@@ -270,6 +326,9 @@ func (n Notification) id() string {
 	}
 	return id
 }
+
+// isDrop reports whether it is about the end of the collection.
+func (n Notification) isDrop() bool { return n.Changed != nil && n.Changed.Type == wire.TypeDropped }
 
 func (c *Client) notification(msg jetstream.Msg) (Notification, error) {
 	meta, err := msg.Metadata()
@@ -283,6 +342,9 @@ func (c *Client) notification(msg jetstream.Msg) (Notification, error) {
 	case rejected:
 		what = "rejection"
 		n.Rejected, err = readRejection(msg)
+	case changed:
+		what = "change"
+		n.Changed, err = readChanged(msg)
 	case expiring:
 		what, n.Expiring = "warning", new(wire.Expiring)
 		err = json.Unmarshal(msg.Data(), n.Expiring)

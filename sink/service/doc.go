@@ -9,6 +9,7 @@
 //	forecast.<collection>   wire.ForecastRequest → wire.ForecastReply
 //	config.<collection>     nothing              → wire.Config
 //	collections             wire.CollectionsRequest → wire.CollectionsReply
+//	settled.<collection>    nothing              → wire.SettledReply
 //
 // An empty body asks for the defaults. An error has the headers of NATS services,
 // Nats-Service-Error-Code and Nats-Service-Error: 400 (a malformed name, body or limit; it says

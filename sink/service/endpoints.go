@@ -25,6 +25,7 @@ var endpoints = []endpoint{
 	{"forecast", "<collection>", forecast},
 	{"config", "<collection>", config},
 	{"collections", "", collections},
+	{"settled", "<collection>", settled},
 }
 
 func get(ctx context.Context, s *Service, args []string, body []byte) (*nats.Msg, error) {
@@ -142,6 +143,20 @@ func config(ctx context.Context, s *Service, args []string, body []byte) (*nats.
 		return nil, err
 	}
 	return encode(reply)
+}
+
+func settled(ctx context.Context, s *Service, _ []string, body []byte) (*nats.Msg, error) {
+	if _, err := parseBody(body, &struct{}{}); err != nil {
+		return nil, err
+	}
+	if s.opts.Settled == nil {
+		return nil, fmt.Errorf("%w: this process cannot tell", sink.ErrUnavailable)
+	}
+	n, err := s.opts.Settled(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", sink.ErrUnavailable, err)
+	}
+	return encode(wire.SettledReply{Settled: n})
 }
 
 func collections(ctx context.Context, s *Service, _ []string, body []byte) (*nats.Msg, error) {

@@ -220,7 +220,7 @@ func TestCountForecastConfigCollections(t *testing.T) {
 			}
 			return wire.Config{DefaultTTL: &ttl, IndexingMode: wire.Consistent}, nil
 		},
-	}, service.Options{})
+	}, service.Options{Settled: func(context.Context) (uint64, error) { return 17, nil }})
 
 	for _, c := range []struct{ subject, body, want string }{
 		{"lapse.read.count.orders", "", `{"live":2,"expired":1}`},
@@ -233,6 +233,7 @@ func TestCountForecastConfigCollections(t *testing.T) {
 		{"lapse.read.forecast.orders", `{"defaultTtl":60}`, `{"buckets":[{"from":"1970-01-01T00:00:00.000Z","until":"1970-01-01T00:00:00.000Z","count":5}],"atOnce":60}`},
 		{"lapse.read.collections", "", `{"collections":[{"name":"a","defaultTtl":null,"indexingMode":"lazy","live":0}]}`},
 		{"lapse.read.collections", `{"limit":3,"continuation":"x"}`, `{"collections":[{"name":"a","defaultTtl":null,"indexingMode":"lazy","live":3}],"continuation":"x"}`},
+		{"lapse.read.settled.orders", "", `{"settled":17}`},
 		{"lapse.read.config.orders", "", `{"defaultTtl":60,"indexingMode":"consistent"}`},
 		{"lapse.read.config.off", "", `{"defaultTtl":null,"indexingMode":"none"}`},
 	} {
@@ -519,7 +520,7 @@ func TestItIsAMicroService(t *testing.T) {
 			}
 			counted = append(counted, stats.Endpoints[i].Subject)
 		}
-		all := []string{"acme.read.get.>", "acme.read.list.>", "acme.read.count.>", "acme.read.forecast.>", "acme.read.config.>", "acme.read.collections"}
+		all := []string{"acme.read.get.>", "acme.read.list.>", "acme.read.count.>", "acme.read.forecast.>", "acme.read.config.>", "acme.read.collections", "acme.read.settled.>"}
 		if diff := cmp.Diff(all, subjects) + cmp.Diff(all, counted); diff != "" {
 			t.Errorf("subjects (-want +got):\n%s", diff)
 		}

@@ -23,6 +23,13 @@ type Change struct {
 	ExpiresAt *Time           `json:"expiresAt,omitempty"`       // absent if the version never expires
 }
 
+// SettledReply is the reply to a read of "settled": what the stream of events stores up to this sequence
+// follows from writes that are committed. Who asks for it first and then reads documents misses no change
+// if he reads the stream from behind it.
+type SettledReply struct {
+	Settled uint64 `json:"settled"`
+}
+
 // Encode writes the change as JSON, and does not change the bytes of the document. They must be valid
 // JSON; Encode does not check that.
 func (c Change) Encode() []byte {

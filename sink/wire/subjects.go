@@ -147,7 +147,7 @@ func (p Prefix) Snapshot(shard int) string { return string(p) + ".snapshot." + s
 // removed at once.
 func (p Prefix) Filling() string { return string(p) + ".fence.filling" }
 
-// Read is the subject of a read: verb is get, list, count, forecast or config.
+// Read is the subject of a read: verb is get, list, count, forecast, config or settled.
 func (p Prefix) Read(verb, collection string) string {
 	return string(p) + ".read." + verb + "." + collection
 }

@@ -11,22 +11,23 @@ import (
 	"github.com/seed18712806/lapse/sink/wire"
 )
 
-// Watch prints expiry events, due messages, warnings and rejections.
+// Watch prints expiry events, due messages, warnings, rejections and changes.
 type Watch struct {
 	Collection *string  `arg:"" optional:"" help:"Collection to watch (all)."`
 	ID         *string  `arg:"" optional:"" name:"id" help:"Document to watch (all of the collection)."`
 	Due        *string  `placeholder:"TARGET" help:"Print due messages in place of expiry events: those to a target such as mail.send, or to several, with * for a token and > for all that follow, such as mail.>."`
 	Warnings   bool     `help:"Print warnings of documents that will expire too (see config --warn-before)."`
 	Rejected   bool     `help:"Print rejections too."`
+	Changes    bool     `help:"Print the documents of the collection as they are now, and from there on each change too (see config --changes). With --since it begins with what the stream has."`
 	Since      *Instant `placeholder:"TIME" help:"Begin with what the stream stored from then on: an instant such as 2026-01-31T12:00:00Z, or how long ago, such as 12h or 7d (0: now)."`
-	Count      *int     `placeholder:"N" help:"Stop after this many events, messages, warnings and rejections."`
+	Count      *int     `placeholder:"N" help:"Stop after this many events, messages, warnings, rejections, changes and documents."`
 	Connection
 }
 
 // Help implements [kong.HelpProvider].
 func (Watch) Help() string {
 	return `Without --since it prints what is new from now on. It misses nothing after the line
-"watching ..." on standard error. To end it, interrupt it (ctrl-C).`
+"watching ..." on standard error. With --changes it prints all documents first. To end it, interrupt it (ctrl-C).`
 }
 
 // Run runs the command.
@@ -48,7 +49,7 @@ func (c *Watch) Run(ctx context.Context, streams output.Streams) error {
 	defer stop()
 	printed := 0
 	return conn.Watch(ctx, opts, func(n client.Notification) error {
-		if err := c.print(streams, n); err != nil {
+		if err := c.print(streams, n); err != nil || n.Current {
 			return err
 		}
 		if printed++; c.Count != nil && printed == *c.Count {
@@ -60,12 +61,15 @@ func (c *Watch) Run(ctx context.Context, streams output.Streams) error {
 
 // options checks the flags and arguments.
 func (c *Watch) options() (client.WatchOptions, error) {
-	opts := client.WatchOptions{Warnings: c.Warnings, Rejected: c.Rejected}
+	opts := client.WatchOptions{Warnings: c.Warnings, Rejected: c.Rejected, Changes: c.Changes}
 	if c.Collection != nil {
 		opts.Collection = *c.Collection
 		if err := CheckCollection(opts.Collection); err != nil {
 			return opts, err
 		}
+	}
+	if c.Changes && c.Collection == nil {
+		return opts, output.Usagef("--changes prints those of a collection: name one, as in lapse watch orders --changes")
 	}
 	if c.ID != nil {
 		opts.ID = *c.ID
@@ -112,12 +116,54 @@ func (c *Watch) print(streams output.Streams, n client.Notification) error {
 		e := n.Expiring
 		_, err = fmt.Fprintf(streams.Out, "%s expiring %s etag=%s ttl=%s before=%d expires=%s %s\n",
 			e.At(), Target{Collection: e.Collection, ID: e.ID}, e.Etag, output.TTL(e.TTL), e.Before, e.ExpiresAt, document(e.Document, e.Omitted))
+	case n.Document != nil || n.Changed != nil || n.Current:
+		err = c.printChange(streams, n)
 	case c.JSON():
 		err = output.PrintJSON(streams.Out, n.Rejected)
 	default:
 		r := n.Rejected
 		_, err = fmt.Fprintf(streams.Out, "%s rejected %s seq=%d %d: %s\n", wire.Time(n.At.UnixMilli()), output.Name(r.Subject), r.Seq, r.Code, r.Error)
 	}
+	return err
+}
+
+// stored is a document that was there at the beginning, as JSON: with a type, as changes have one.
+type stored struct {
+	Type       string `json:"type"`
+	Collection string `json:"collection"`
+	*wire.Document
+}
+
+// printChange prints a change, a document of the beginning or its end. That is on standard error, but for
+// machines.
+func (c *Watch) printChange(streams output.Streams, n client.Notification) error {
+	var text string
+	var value any
+	switch {
+	case n.Current:
+		if !c.JSON() {
+			_, err := fmt.Fprintln(streams.Err, "these are all documents; from here on come changes")
+			return err
+		}
+		value = map[string]string{"type": "current"}
+	case n.Document != nil:
+		d := n.Document
+		value = stored{"stored", *c.Collection, d}
+		text = fmt.Sprintf("%s stored %s etag=%s expires=%s %s", d.Ts, Target{Collection: *c.Collection, ID: d.ID}, d.Etag, output.Expires(d.ExpiresAt), output.Compact(d.Document))
+	default:
+		d := n.Changed
+		value, text = d, fmt.Sprintf("%s %s %s", d.Ts, d.Kind(), d.Collection)
+		if d.ID != "" {
+			text = fmt.Sprintf("%s %s %s", d.Ts, d.Kind(), Target{Collection: d.Collection, ID: d.ID})
+		}
+		if d.Etag != 0 {
+			text += fmt.Sprintf(" etag=%s expires=%s %s", d.Etag, output.Expires(d.ExpiresAt), document(d.Document, d.Omitted))
+		}
+	}
+	if c.JSON() {
+		return output.PrintJSON(streams.Out, value)
+	}
+	_, err := fmt.Fprintln(streams.Out, text)
 	return err
 }
 

@@ -51,7 +51,10 @@ func (p *process) startReads(reader *sink.Reader, metrics prometheus.Registerer)
 	if err := metrics.Register(sliding.Slides); err != nil {
 		return nil, err
 	}
-	return service.Start(p.reads.nats, sliding, service.Options{Prefix: opts.Prefix, Logger: p.opts.Logger, Version: p.opts.Version, Shards: opts.Shards, Metrics: metrics, Trace: opts.Trace, Later: true})
+	settled := func(ctx context.Context) (uint64, error) {
+		return processor.Settled(ctx, p.reads.nats, opts.Prefix, max(opts.Shards, 1))
+	}
+	return service.Start(p.reads.nats, sliding, service.Options{Settled: settled, Prefix: opts.Prefix, Logger: p.opts.Logger, Version: p.opts.Version, Shards: opts.Shards, Metrics: metrics, Trace: opts.Trace, Later: true})
 }
 
 // reach is whether this process reaches Redis.

@@ -106,7 +106,7 @@ func TestTickerSendsEarly(t *testing.T) {
 		}
 		at := time.Now().Add(time.Minute + time.Second)
 		tk.WakeAt(0, at.UnixMilli())
-		want := time.UnixMilli(at.UnixMilli()).Sub(time.Now()) - time.Minute + ms - tk.early
+		want := time.Until(time.UnixMilli(at.UnixMilli())) - time.Minute + ms - tk.early
 		if pause, _ := tk.next(); pause != want {
 			t.Errorf("the pause is %s, want %s", pause, want)
 		}
