@@ -301,11 +301,11 @@ func (c *Client) filters(subjects []string) []string {
 }
 
 // selects reports whether a notification is one to follow. Its subject may say less than the options.
-func (o WatchOptions) selects(n Notification) bool {
-	if d := n.Due; d != nil && (!wire.MatchTarget(cmp.Or(o.Due, anyTarget), d.Target) || o.Collection != "" && d.Collection != o.Collection) {
+func (opts WatchOptions) selects(n Notification) bool {
+	if d := n.Due; d != nil && (!wire.MatchTarget(cmp.Or(opts.Due, anyTarget), d.Target) || opts.Collection != "" && d.Collection != opts.Collection) {
 		return false
 	}
-	return o.ID == "" || n.id() == o.ID || n.isDrop()
+	return opts.ID == "" || n.id() == opts.ID || n.isDrop()
 }
 
 // id is that of the document; "" if it has none.
