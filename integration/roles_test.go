@@ -37,7 +37,7 @@ find out what is mapped       pub lapse.write.probe.probe.1            no       
                               pub lapse.shard.0.write.probe.probe.1    no          no     no        yes   yes      -
                               sub lapse.shard.*.write.probe.probe.*    no          no     no        yes   yes      -
 find out what is stored       pub lapse.config.probe                   no          no     no        yes   yes      -
-read a document               pub lapse.read.get.orders.1              no          yes    no        no    yes      -
+read a document               pub lapse.read.get.orders.1              no          yes    no        yes   yes      -
 list collections              pub lapse.read.collections               no          yes    no        no    yes      -
 answer reads                  sub lapse.read.get.*.*                   no          no     no        yes   yes      -
 publish expiry events         pub lapse.expired.orders.1               no          no     no        yes   yes      -

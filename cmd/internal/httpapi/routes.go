@@ -45,6 +45,7 @@ var routes = []route{
 	{"DELETE", documentPath, writes, deleteDocument},
 	{"POST", documentPath + "/touch", writes, touchDocument},
 	{"GET", "/v1/events", follows, followEvents},
+	{"GET", "/v1/changes", follows, followChanges},
 	{"GET", "/v1/rejections", follows, followRejections},
 }
 

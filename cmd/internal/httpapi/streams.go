@@ -2,6 +2,7 @@ package httpapi
 
 import (
 	"cmp"
+	"errors"
 	"net/http"
 	"net/url"
 	"strconv"
@@ -9,6 +10,7 @@ import (
 
 	"github.com/seed18712806/lapse/cmd/internal/access"
 	"github.com/seed18712806/lapse/cmd/internal/live"
+	"github.com/seed18712806/lapse/sink/client"
 	"github.com/seed18712806/lapse/sink/wire"
 )
 
@@ -30,6 +32,45 @@ func followRejections(a *API, w http.ResponseWriter, r *request) error {
 		return err
 	}
 	return a.follow(w, r, live.Rejected, query)
+}
+
+// followChanges sends the documents of a collection, or one of them, as they are now, and then each change.
+func followChanges(a *API, w http.ResponseWriter, r *request) error {
+	query, err := r.query("collection", "id")
+	if err != nil {
+		return err
+	}
+	opts := client.WatchOptions{Collection: query.Get("collection"), ID: query.Get("id"), Changes: true}
+	if err := wire.CheckCollection(opts.Collection); err != nil {
+		return access.BadRequest("%s: changes are those of a collection, as in ?collection=orders", err)
+	}
+	if opts.ID != "" || query.Has("id") {
+		if err := wire.CheckID(opts.ID); err != nil {
+			return access.BadRequest("%s", err)
+		}
+	}
+	if err := r.mayUse(opts.Collection); err != nil {
+		return err
+	}
+	if opts.After, err = lastEventID(r.Header.Get("Last-Event-ID")); err != nil {
+		return err
+	}
+	if r.Method == http.MethodHead {
+		w.Header().Set("Content-Type", "text/event-stream")
+		return nil
+	}
+	under := a.meters.under.WithLabelValues("events")
+	under.Inc()
+	defer under.Dec()
+	reason, err := a.opts.Events.Changes(w, r.Request, a.opts.Client, opts)
+	a.meters.ended.WithLabelValues(string(reason)).Inc()
+	switch {
+	case errors.Is(err, client.ErrNoChanges):
+		return access.BadRequest("%s", err)
+	case err != nil:
+		return access.NewProblem(http.StatusServiceUnavailable, access.Unavailable, "the changes cannot be read: %s", err)
+	}
+	return nil
 }
 
 // follow sends the messages of a kind until the client leaves.
@@ -67,16 +108,9 @@ func (a *API) follow(w http.ResponseWriter, r *request, kind live.Kind, query ur
 // where finds the position at which the client begins. After a reconnect the id of its last
 // event counts, and not the instant at which it began first.
 func where(req *live.Request, lastID, since string, now time.Time) error {
-	if lastID != "" {
-		n, err := strconv.ParseUint(lastID, 10, 64)
-		if err != nil || n > 1<<62 {
-			return access.BadRequest("Last-Event-ID %s is not valid: use the id of an event", wire.Quote(lastID))
-		}
-		req.After = &n
-		return nil
-	}
-	if since == "" {
-		return nil
+	after, err := lastEventID(lastID)
+	if req.After = after; err != nil || after != nil || since == "" {
+		return err
 	}
 	at, err := time.Parse(time.RFC3339Nano, since)
 	if err != nil {
@@ -94,4 +128,16 @@ func where(req *live.Request, lastID, since string, now time.Time) error {
 	}
 	req.Since = &at
 	return nil
+}
+
+// lastEventID reads the header of that name; nil if there is none.
+func lastEventID(text string) (*uint64, error) {
+	if text == "" {
+		return nil, nil
+	}
+	n, err := strconv.ParseUint(text, 10, 64)
+	if err != nil || n > 1<<62 {
+		return nil, access.BadRequest("Last-Event-ID %s is not valid: use the id of an event", wire.Quote(text))
+	}
+	return &n, nil
 }

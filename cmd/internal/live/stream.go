@@ -103,7 +103,7 @@ type stream struct {
 // begin finds the position at which the client begins, and sends the header.
 func (s *stream) begin(ctx context.Context, req Request) error {
 	_, s.position = s.tail.ring.bounds()
-	greeting := []byte("retry: " + reconnectAfter + "\n\n")
+	var greeting []byte
 	switch {
 	case req.After != nil:
 		s.position = *req.After
@@ -111,7 +111,7 @@ func (s *stream) begin(ctx context.Context, req Request) error {
 		if err != nil {
 			return err
 		}
-		greeting = append(greeting, lost...)
+		greeting = lost
 	case req.Since != nil:
 		found, err := s.hub.find(ctx, query{Start: req.Since, NextFor: s.hub.filter(s.topic)})
 		if err != nil {
@@ -121,6 +121,11 @@ func (s *stream) begin(ctx context.Context, req Request) error {
 			s.position = min(s.position, found.seq-1)
 		}
 	}
+	return s.open(greeting)
+}
+
+// open sends the header, and a greeting behind the time after which the client connects again.
+func (s *stream) open(greeting []byte) error {
 	// The server's limits are for requests that end.
 	if err := errors.Join(s.rc.SetReadDeadline(time.Time{}), s.rc.SetWriteDeadline(time.Time{})); err != nil {
 		return err
@@ -130,7 +135,7 @@ func (s *stream) begin(ctx context.Context, req Request) error {
 	header.Set("Cache-Control", "no-cache")
 	header.Set("X-Accel-Buffering", "no") // nginx would hold events back
 	s.w.WriteHeader(http.StatusOK)
-	return s.send([][]byte{greeting})
+	return s.send([][]byte{[]byte("retry: " + reconnectAfter + "\n\n"), greeting})
 }
 
 // lost is a notice if the stream does not have all that followed the position: it no longer
