@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -188,7 +189,7 @@ func TestOrderedIsShared(t *testing.T) {
 	opts := client.OrderedOptions{Durable: "test", Collection: "orders", Since: new(time.Unix(0, 0))}
 	var r record
 	var running sync.WaitGroup
-	second := make(chan struct{}, 1000)
+	var second atomic.Int64
 	start := func(handle func()) {
 		c := b.client(t, limit)
 		running.Go(func() {
@@ -209,17 +210,15 @@ func TestOrderedIsShared(t *testing.T) {
 	}
 	publish()
 	<-begun
-	start(func() { second <- struct{}{} })
+	start(func() { second.Add(1) })
 	pace := time.NewTicker(100 * time.Millisecond)
 	defer pace.Stop()
-	for seen := 0; seen < 100; {
+	for second.Load() < 100 {
 		select {
 		case <-pace.C:
 			publish()
-		case <-second:
-			seen++
 		case <-ctx.Done():
-			t.Fatalf("the second process has %d messages", seen)
+			t.Fatalf("the second process has %d messages", second.Load())
 		}
 	}
 	opts.Once = true
