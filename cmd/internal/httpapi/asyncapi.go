@@ -36,7 +36,7 @@ func describeMessages(prefix wire.Prefix) ([]byte, error) {
 	m.writes()
 	m.outputs()
 	m.reads()
-	for _, ofHTTP := range []string{"Accepted", "BulkOutcome", "DueMessage", "Notice", "Problem", "Rejection"} {
+	for _, ofHTTP := range []string{"Accepted", "BulkOutcome", "Current", "DueMessage", "Notice", "Problem", "Rejection", "Stored"} {
 		delete(m.schemas, ofHTTP)
 	}
 	return json.Marshal(object{
@@ -207,6 +207,10 @@ func (m *messages) outputs() {
 	due["properties"].(object)[wire.HeaderTruncated] = object{"type": "string", "pattern": "^[0-9]+$", "description": "The length of the document, if it was too large and the body is empty."}
 	due["required"] = append(due["required"].([]string), wire.HeaderTarget)
 	m.message("due", "The time of a message has come; the body is the document", due, schemaOf("Document"))
+	m.message("changed", "A write has taken effect (changes)", m.ofEvent(wire.TypeCreated, wire.TypeUpdated, wire.TypeDeleted), schemaOf("Change"))
+	dropped := m.ofEvent(wire.TypeDropped)
+	dropped["required"] = slices.DeleteFunc(dropped["required"].([]string), func(header string) bool { return header == "ce-subject" })
+	m.message("dropped", "A collection with changes was dropped", dropped, schemaOf("Change"))
 	m.message("expired", "A document has expired", m.ofEvent("lapse.document.expired.v1"), schemaOf("Event"))
 	m.schemas["Expiring"] = m.like("Event", object{
 		"expiresAt": ofInstant("The deadline."),
@@ -227,7 +231,7 @@ func (m *messages) outputs() {
 	}, wire.HeaderCode, wire.HeaderError, wire.HeaderSubject, wire.HeaderStream, wire.HeaderSeq)
 	m.message("rejected", "A message of the log was rejected; the body is that of the message", rejection, object{"type": "string"})
 	for name, subject := range map[string]string{
-		"expired": "expired.{collection}.{id}", "due": "due.{target}", "expiring": "expiring.{collection}.{id}", "rejected": "rejected.{collection}.{id}", "rejectedConfiguration": "rejected.{collection}",
+		"changed": "changed.{collection}.{id}", "dropped": "changed.{collection}", "expired": "expired.{collection}.{id}", "due": "due.{target}", "expiring": "expiring.{collection}.{id}", "rejected": "rejected.{collection}.{id}", "rejectedConfiguration": "rejected.{collection}",
 	} {
 		message := name
 		if name == "rejectedConfiguration" {
@@ -239,10 +243,10 @@ func (m *messages) outputs() {
 }
 
 // ofEvent are the headers of an event: those of CloudEvents 1.0, in binary mode.
-func (m *messages) ofEvent(kind string) object {
+func (m *messages) ofEvent(kinds ...string) object {
 	return ofHeaders(object{
 		"ce-specversion":         ofConst("1.0"),
-		"ce-type":                ofConst(kind),
+		"ce-type":                object{"type": "string", "enum": kinds},
 		"ce-source":              object{"type": "string", "pattern": "^/" + m.prefix + "/[0-9]+/collections/[A-Za-z0-9_-]{1,128}$", "description": "With ce-id it is unique."},
 		"ce-subject":             ofText("The id of the document, with escapes."),
 		"ce-id":                  ofText("With ce-source it is unique."),
@@ -270,6 +274,9 @@ func (m *messages) reads() {
 		"buckets": object{"type": "integer", "minimum": 1, "maximum": wire.MaxBuckets}, "within": ofText("How far to look ahead, such as 90s, 12h or 7d."),
 		"defaultTtl": object{"type": []string{"integer", "null"}, "minimum": -1, "description": "Another default."},
 	}}
+	m.schemas["Settled"] = object{"type": "object", "additionalProperties": false, "required": []string{"settled"}, "properties": object{
+		"settled": object{"type": "integer", "minimum": 0, "description": "Up to this sequence the stream of events has what follows from writes that are committed. Who asks for it, then reads documents, and then reads the stream from behind it, misses no change."},
+	}}
 	m.message("failed", "A read that failed", ofHeaders(object{
 		micro.ErrorCodeHeader: object{"type": "string", "pattern": "^[45][0-9][0-9]$"}, micro.ErrorHeader: ofText("What was wrong."),
 	}, micro.ErrorCodeHeader, micro.ErrorHeader), emptyBody)
@@ -286,6 +293,7 @@ func (m *messages) reads() {
 		{"count", "read.count.{collection}", "Count", emptyBody, nil},
 		{"forecast", "read.forecast.{collection}", "Forecast", schemaOf("ForecastRequest"), nil},
 		{"config", "read.config.{collection}", "Config", emptyBody, nil},
+		{"settled", "read.settled.{collection}", "Settled", emptyBody, nil},
 		{"collections", "read.collections", "Collections", schemaOf("CollectionsRequest"), nil},
 	} {
 		m.message(read.verb, "A request; its body may also be empty: "+read.verb, nil, read.request)

@@ -168,13 +168,16 @@ func session(t *testing.T, r *rig) {
 	c.Want(204, wire.Delete, "orders", "3", "", wire.HeaderIfMatch, last.Etag.String())
 	c.Want(404, wire.Delete, "orders", "3", "")
 	c.Want(201, wire.Create, "orders", "7", `{"ttl":1}`, wire.HeaderTarget, "mail.send", wire.HeaderTrace, trace)
-	c.Configure("other", `{"defaultTtl":null,"indexingMode":"none"}`)
+	c.Configure("other", `{"defaultTtl":null,"indexingMode":"none","changes":true}`)
+	c.Want(201, wire.Create, "other", "1", `{"n":1}`, wire.HeaderTrace, trace)
+	c.Want(200, wire.Patch, "other", "1", `{"n":2}`)
+	c.Want(204, wire.Delete, "other", "1", "")
 	if o, _ := c.Do(c.Prefix.Config("other"), `{"defaultTtl":0}`, nil); o.Status != 400 {
 		t.Errorf("a configuration that is not valid: %+v", o)
 	}
 	c.Drop("other")
 	for read, body := range map[string]string{
-		"get.orders." + wire.EscapeID("a.b ü"): "", "get.orders.x": "", "list.orders": `{"limit":1}`, "count.orders": "", "config.orders": "", "collections": `{}`,
+		"get.orders." + wire.EscapeID("a.b ü"): "", "get.orders.x": "", "list.orders": `{"limit":1}`, "count.orders": "", "config.orders": "", "collections": `{}`, "settled.orders": "",
 		"forecast.orders": `{"buckets":2,"within":"1h","defaultTtl":60}`, "list.nothing": `{"order":"deadline","within":"1h"}`,
 	} {
 		if _, err := c.NC.Request("lapse.read."+read, []byte(body), limit); err != nil {
