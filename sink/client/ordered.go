@@ -26,6 +26,7 @@ type OrderedOptions struct {
 	Durable    string // names the consumers in the stream of events: 1 to 120 of A-Z a-z 0-9 _ -
 	Collection string // its expiry events
 	Warnings   bool   // its warnings too
+	Changes    bool   // its changes and drops too; a drop has no document, and so no place in the order of one
 	// Due, in place of a collection, is the target of due messages, such as mail.send, or mail.> for all
 	// below mail.
 	Due       string
@@ -180,6 +181,10 @@ func (o *ordered) subjects(prefix wire.Prefix) [][]string {
 		kinds = append(kinds, expiring)
 	}
 	stripes := make([][]string, Stripes)
+	if o.opts.Changes {
+		kinds = append(kinds, changed)
+		stripes[0] = append(stripes[0], prefix.Dropped(o.opts.Collection))
+	}
 	for bucket := range wire.Buckets {
 		for _, kind := range kinds {
 			stripes[bucket%Stripes] = append(stripes[bucket%Stripes], prefix.Bucket(kind, o.opts.Collection, bucket))

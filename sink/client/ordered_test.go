@@ -230,6 +230,25 @@ func TestOrderedIsShared(t *testing.T) {
 	r.check(t, documents, versions)
 }
 
+// TestOrderedChanges: the changes of a collection and its drop come too, if they are asked for.
+func TestOrderedChanges(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, true)
+	for _, subject := range []string{wire.DefaultPrefix.Changed("orders", "1"), wire.DefaultPrefix.Changed("orders", "2"), wire.DefaultPrefix.Dropped("orders"), wire.DefaultPrefix.Dropped("others")} {
+		if _, err := b.js.Publish(t.Context(), subject, nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for changes, want := range map[bool]int32{false: 0, true: 3} {
+		opts := client.OrderedOptions{Durable: fmt.Sprint("changes-", changes), Collection: "orders", Changes: changes, Since: new(time.Unix(0, 0)), Once: true}
+		var n atomic.Int32
+		err := b.client(t, limit).Ordered(t.Context(), opts, func(context.Context, *client.Ordered) error { n.Add(1); return nil })
+		if err != nil || n.Load() != want {
+			t.Errorf("changes %t: %d messages, %v: want %d", changes, n.Load(), err, want)
+		}
+	}
+}
+
 // TestOrderedDue: a consumer of a target of two tokens has its messages alone, although the stream stores those of
 // others under the same subject. An error of a handler ends it.
 func TestOrderedDue(t *testing.T) {

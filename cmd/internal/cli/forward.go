@@ -25,6 +25,7 @@ import (
 // consumed is the flags of a command that consumes events durably.
 type consumed struct {
 	Warnings bool     `help:"Warnings of documents that will expire too (see config --warn-before)."`
+	Changes  bool     `help:"Changes of documents, and drops of the collection, too (see config --changes)."`
 	Due      string   `placeholder:"TARGET" help:"Due messages in place of a collection's events: those of a target such as mail.send, or of all below it, such as mail.>."`
 	Since    *Instant `placeholder:"TIME" help:"Where the consumer begins if it does not exist yet: with what the stream stored from an instant such as 2026-01-31T12:00:00Z on, or from so long ago as 12h or 7d (0: now)."`
 	Once     bool     `help:"End when all that the stream has at the beginning is done."`
@@ -33,11 +34,11 @@ type consumed struct {
 
 // messages are the messages to consume, by a consumer that is named after the command and them.
 func (c *consumed) messages(command, collection string) (client.OrderedOptions, error) {
-	opts := client.OrderedOptions{Durable: c.Consumer, Collection: collection, Warnings: c.Warnings, Due: c.Due, Once: c.Once}
+	opts := client.OrderedOptions{Durable: c.Consumer, Collection: collection, Warnings: c.Warnings, Changes: c.Changes, Due: c.Due, Once: c.Once}
 	what := collection
 	if c.Due != "" {
-		if collection != "" || c.Warnings {
-			return opts, output.Usagef("--due takes the place of a collection and of --warnings: leave these out, or --due")
+		if collection != "" || c.Warnings || c.Changes {
+			return opts, output.Usagef("--due takes the place of a collection, of --warnings and of --changes: leave these out, or --due")
 		}
 		if c.Due != ">" {
 			if err := output.Usage(wire.CheckTarget(strings.TrimSuffix(c.Due, ".>"))); err != nil {
