@@ -106,7 +106,9 @@ func (c *Client) Ordered(ctx context.Context, opts OrderedOptions, handle func(c
 	running, fail := context.WithCancelCause(ctx)
 	defer fail(nil)
 	o := &ordered{opts: opts, handle: handle, fail: fail}
-	if err := o.open(running, c); err != nil {
+	if err := o.open(running, c); ctx.Err() != nil {
+		return nil
+	} else if err != nil {
 		if other := (*OtherConsumerError)(nil); errors.As(err, &other) {
 			err = invalid("%s", other)
 		}

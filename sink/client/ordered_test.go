@@ -230,6 +230,17 @@ func TestOrderedIsShared(t *testing.T) {
 	r.check(t, documents, versions)
 }
 
+// TestOrderedEndsWhileItBegins: a context that is done before the consumers are there is the usual end, and no error.
+func TestOrderedEndsWhileItBegins(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, true)
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := b.client(t, limit).Ordered(ctx, client.OrderedOptions{Durable: "test", Collection: "orders"}, nil); err != nil {
+		t.Error(err)
+	}
+}
+
 // TestOrderedChanges: the changes of a collection and its drop come too, if they are asked for.
 func TestOrderedChanges(t *testing.T) {
 	t.Parallel()

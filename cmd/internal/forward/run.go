@@ -75,6 +75,9 @@ func open(ctx context.Context, c *client.Client, prefix wire.Prefix, opts Option
 // returns [ErrGone] if the receiver wants no more, and the errors of [client.Client.Ordered].
 func Run(ctx context.Context, c *client.Client, prefix wire.Prefix, opts Options) error {
 	f, err := open(ctx, c, prefix, opts)
+	if ctx.Err() != nil {
+		return nil
+	}
 	if err != nil {
 		return err
 	}
