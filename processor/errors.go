@@ -27,6 +27,10 @@ var (
 	// ErrLogGap: messages are missing from the middle of the log, and nobody has decided to go on
 	// without them.
 	ErrLogGap = streams.ErrLogGap
+	// ErrSuperseded: another region was promoted, and this one is not the first any more.
+	ErrSuperseded = streams.ErrSuperseded
+	// ErrPromotion: this region is being promoted, or was promoted a moment ago.
+	ErrPromotion = streams.ErrPromotion
 	// ErrStreamGone: somebody has deleted a stream that lapse needs.
 	ErrStreamGone = streams.ErrStreamGone
 	// ErrMismatch: a stream is not as lapse needs it. A person has to decide what becomes

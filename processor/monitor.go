@@ -149,6 +149,9 @@ func (m *monitor) checkNATS(ctx context.Context) error {
 		return nil
 	}
 	m.health.Set(problemNATS, nil)
+	if m.session.follower != nil {
+		return m.checkMirrors(ctx)
+	}
 	m.set(ctx, problemAppend, cmp.Or(full(m.log.Streams.Log.CachedInfo()), m.takes(ctx, m.log.Streams.Log, m.names.Tick())))
 	m.set(ctx, problemEvents, m.takes(ctx, m.log.Streams.Events, m.names.Prefix.Probe()))
 	if m.log.Streams.Configs != nil {
@@ -156,7 +159,7 @@ func (m *monitor) checkNATS(ctx context.Context) error {
 		m.set(ctx, problemConfigs, cmp.Or(m.takes(ctx, m.log.Streams.Configs, m.names.Prefix.Config(probed)), m.checkConfigs(time.Now())))
 	}
 	err := m.ask(ctx, m.streamsThere)
-	if errors.Is(err, ErrLogChanged) || errors.Is(err, errEventsAnew) {
+	if errors.Is(err, ErrLogChanged) || errors.Is(err, errEventsAnew) || errors.Is(err, ErrSuperseded) {
 		return err
 	}
 	if !errors.Is(err, ErrStreamGone) {
@@ -169,6 +172,31 @@ func (m *monitor) checkNATS(ctx context.Context) error {
 		_ = m.ask(ctx, func(ctx context.Context) error { _, err := m.session.ticker.Barrier(ctx); return err })
 	}
 	return nil
+}
+
+// checkMirrors finds out whether the mirrors exist, and what they hold. Package region compares them with the
+// first region.
+func (m *monitor) checkMirrors(ctx context.Context) error {
+	return m.ask(ctx, func(ctx context.Context) error {
+		asked := m.guard.Now()
+		info, err := m.log.Streams.Log.Info(ctx)
+		if err == nil {
+			m.session.ticker.Shown(info.TimeStamp)
+			m.guard.Shown(asked, info.TimeStamp)
+			m.last.Store(info.State.LastSeq)
+			m.checkReader(info.State.LastSeq, time.Now())
+			var events *jetstream.StreamInfo
+			if events, err = m.log.Streams.Events.Info(ctx); err == nil {
+				m.session.sizes.streams.Store(&[]*jetstream.StreamInfo{info, events})
+			}
+		}
+		if !errors.Is(err, jetstream.ErrStreamNotFound) {
+			m.gone = 0
+		} else if m.gone++; m.gone > 1 {
+			return streams.Gone(err, m.names.Stream())
+		}
+		return nil
+	})
 }
 
 // probed stands for a collection where nothing is ever stored.
@@ -199,6 +227,9 @@ func (m *monitor) streamsThere(ctx context.Context) error {
 		return streams.Gone(err, m.log.Streams.Log.CachedInfo().Config.Name)
 	}
 	if err := streams.CheckOffset(info, m.log.ID(), info.State.LastSeq); err != nil && errors.Is(err, ErrLogChanged) {
+		return err
+	}
+	if err := streams.Superseded(info); err != nil {
 		return err
 	}
 	m.session.ticker.Shown(info.TimeStamp)
@@ -329,6 +360,9 @@ func (m *monitor) checkRedis(ctx context.Context) error {
 // checkPartitions finds out whether events are published and messages applied in time.
 func (m *monitor) checkPartitions(context.Context) error {
 	m.guard.Settle()
+	if m.session.follower != nil {
+		return nil // it may be behind: Processor.Following says how far
+	}
 	now, last, unread := time.Now(), m.last.Load(), false
 	m.health.Set(problemForget, m.session.keeper.Problem(now))
 	var overdue, slow, behind error

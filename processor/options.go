@@ -53,6 +53,11 @@ type Options struct {
 	// clock and Redis's; 10 seconds.
 	MaxClockLead time.Duration
 
+	// Follow is the JetStream domain of another region, which this one is to follow: the streams are made as
+	// mirrors of those there. Where there are streams already, these tell whether the region follows another
+	// one, and Follow must agree; "" agrees with all.
+	Follow string
+
 	// ReplyPrefixes are the beginnings of subjects to which outcomes may be sent, beside
 	// wire.ReplyPrefix, such as "_INBOX_acme": none. All processes of a prefix need the
 	// same. A change applies from the end of the log on.

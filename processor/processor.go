@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"log/slog"
 	"math"
+	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -26,15 +28,17 @@ const progressEvery = time.Second
 
 // Processor applies the log to Redis. See the package doc.
 type Processor struct {
-	nc      *nats.Conn
-	store   Store
-	opts    Options
-	metrics *metrics
-	guard   *feed.ClockGuard
-	running atomic.Bool
-	ran     bool
-	made    bool // the streams were provisioned, so one that is absent was deleted
-	asIs    bool // it changes no stream's configuration: see BeginAnew
+	nc       *nats.Conn
+	store    Store
+	opts     Options
+	metrics  *metrics
+	guard    *feed.ClockGuard
+	running  atomic.Bool
+	ran      bool
+	made     bool      // the streams were provisioned, so one that is absent was deleted
+	promoted sync.Once // says in the log that Options.Follow does not count any more
+	asked    bool      // the regions that follow this one, whether one of them is the first now
+	asIs     bool      // it changes no stream's configuration: see BeginAnew
 
 	mu      sync.Mutex // of session
 	session *session
@@ -80,6 +84,48 @@ func Partitions(ctx context.Context, nc *nats.Conn, prefix wire.Prefix, shards i
 	return streams.Partitions(ctx, js, streams.Options{Prefix: prefix, Shards: shards})
 }
 
+// FollowedPartitions is Partitions in the region in another JetStream domain.
+func FollowedPartitions(ctx context.Context, nc *nats.Conn, domain string, prefix wire.Prefix, shards int) (int, error) {
+	origin, err := streams.NewOrigin(nc, domain)
+	if err != nil {
+		return 0, err
+	}
+	info, err := origin.Info(ctx, streams.Options{Prefix: prefix, Shards: shards}.Root())
+	if err != nil {
+		return 0, err
+	}
+	n, err := strconv.Atoi(info.Config.Metadata[wire.PartitionsKey])
+	if err != nil {
+		return 0, fmt.Errorf("stream %s in the JetStream domain %q is not lapse's", info.Config.Name, domain)
+	}
+	return n, nil
+}
+
+// Follows finds out the JetStream domain of the region that the flag of a user names: the domain itself, or the
+// URL of a NATS server there.
+func Follows(ctx context.Context, where string, connect func(url string) (*nats.Conn, error)) (domain string, err error) {
+	if !strings.Contains(where, "://") {
+		return where, nil
+	}
+	nc, err := connect(where)
+	if err != nil {
+		return "", err
+	}
+	defer nc.Close()
+	js, err := jetstream.New(nc)
+	if err != nil {
+		return "", err
+	}
+	account, err := js.AccountInfo(ctx)
+	if err != nil {
+		return "", fmt.Errorf("ask for its JetStream domain: %w", err)
+	}
+	if account.Domain == "" {
+		return "", errors.New("it has no JetStream domain: give it one (jetstream { domain: … }), and join both regions by a leaf node (deploy/README.md, Regions)")
+	}
+	return account.Domain, nil
+}
+
 // current is the session of the present Run, or of the last.
 func (p *Processor) current() *session {
 	p.mu.Lock()
@@ -118,6 +164,14 @@ func (p *Processor) RunAs(ctx context.Context, lease Lease) error {
 	}
 	defer s.close()
 	defer p.forgetProblems()
+	if s.follower != nil {
+		if err := s.follower.Begin(ctx); err != nil {
+			if ctx.Err() != nil {
+				return nil
+			}
+			return err
+		}
+	}
 	// The reading begins at the lowest offset, which is known after the takeover.
 	upTo, err := partition.TakeOver(ctx, s.partitions)
 	if err != nil {
@@ -135,7 +189,7 @@ func (p *Processor) RunAs(ctx context.Context, lease Lease) error {
 	s.start.Store(upTo)
 	s.run(ctx, cancel)
 	cause := context.Cause(ctx)
-	if !errors.Is(cause, ErrNotOwner) && !streams.MustStop(cause) {
+	if s.follower == nil && !errors.Is(cause, ErrNotOwner) && !streams.MustStop(cause) {
 		// Every step has ended, so these checkpoints are final.
 		if err := s.checkpointer.RunOnce(context.WithoutCancel(ctx)); err != nil {
 			p.opts.Logger.Warn("checkpoints could not be stored", slog.Any("error", err))

@@ -23,7 +23,7 @@ func (p *Processor) objects(s *streams.Streams) snapshot.Objects {
 // and knows.
 func (p *Processor) Retention() *wire.Retention {
 	s := p.current()
-	if !p.running.Load() || !s.wired.Load() {
+	if !p.running.Load() || !s.wired.Load() || s.keeper == nil {
 		return nil
 	}
 	return s.keeper.Known(time.Now())

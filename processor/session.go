@@ -17,7 +17,7 @@ import (
 	"github.com/seed18712806/lapse/processor/internal/feed"
 	"github.com/seed18712806/lapse/processor/internal/fold"
 	"github.com/seed18712806/lapse/processor/internal/partition"
-
+	"github.com/seed18712806/lapse/processor/internal/region"
 	"github.com/seed18712806/lapse/processor/internal/retention"
 	"github.com/seed18712806/lapse/processor/internal/snapshot"
 
@@ -56,7 +56,8 @@ type session struct {
 	checkpointer *announce.Checkpointer
 	duties       []func(context.Context) // that run until the session ends
 	monitor      *monitor
-	keeper       *retention.Keeper
+	keeper       *retention.Keeper // nil in a region that follows another one
+	follower     *region.Follower  // nil in the first region
 	processor    *Processor
 }
 
@@ -80,26 +81,37 @@ func (s *session) requests(ctx context.Context) (int64, error) {
 func (p *Processor) Check(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, checkTimeout)
 	defer cancel()
+	_, err := p.check(ctx)
+	return err
+}
+
+// check is Check, and finds out the role of the region.
+func (p *Processor) check(ctx context.Context) (role streams.Role, err error) {
 	if err := p.store.Check(ctx); err != nil {
-		return err
+		return role, err
 	}
 	js, err := jetstream.New(p.nc)
 	if err != nil {
-		return err
+		return role, err
 	}
 	opts := p.opts.streams(p.nc.MaxPayload())
 	opts.AsIs = p.asIs
-	if err := streams.Again(ctx, p.opts.Logger, func(ctx context.Context) error {
-		return streams.Check(ctx, js, opts)
-	}); err != nil {
+	err = streams.Again(ctx, p.opts.Logger, func(ctx context.Context) (err error) {
+		role, err = p.role(ctx, js, opts)
+		if err == nil && !role.Mirror {
+			err = streams.Check(ctx, js, opts)
+		}
 		return err
+	})
+	if err != nil || role.Mirror {
+		return role, err
 	}
 	if !p.asIs {
 		if err := streams.CheckMapping(ctx, p.nc, p.opts.log()); err != nil {
-			return err
+			return role, err
 		}
 	}
-	return p.checkStore(ctx, js)
+	return role, p.checkStore(ctx, js)
 }
 
 // checkStore refuses documents in Redis where there is no log yet: they belong to another
@@ -141,28 +153,38 @@ func (p *Processor) hasLog(ctx context.Context, js jetstream.JetStream) (bool, e
 	return err == nil, err
 }
 
+// provision makes the streams, or opens the mirrors.
+func (p *Processor) provision(ctx context.Context, js jetstream.JetStream, role streams.Role) (provisioned *streams.Streams, err error) {
+	opts := p.opts.streams(p.nc.MaxPayload())
+	opts.Existing, opts.AsIs = p.made, p.asIs
+	provision := streams.Provision
+	if role.Mirror {
+		provision = streams.OpenMirrors
+	}
+	err = streams.Again(ctx, p.opts.Logger, func(ctx context.Context) (err error) {
+		provisioned, err = provision(ctx, js, opts)
+		return err
+	})
+	if gone := (*streams.GoneError)(nil); errors.As(err, &gone) {
+		err = streams.Gone(jetstream.ErrStreamNotFound, gone.Stream)
+	}
+	return provisioned, err
+}
+
 // wire checks Redis, provisions the streams and makes the parts of a session. Each part
 // gets what it uses when it is made.
 func (p *Processor) wire(ctx context.Context, s *session, l *streams.Link, lease Lease) error {
-	if err := p.Check(ctx); err != nil {
+	provisioning, cancel := context.WithTimeout(ctx, checkTimeout)
+	defer cancel()
+	role, err := p.check(provisioning)
+	if err != nil {
 		return err
 	}
 	js, err := jetstream.New(p.nc)
 	if err != nil {
 		return err
 	}
-	provisioning, cancel := context.WithTimeout(ctx, checkTimeout)
-	defer cancel()
-	var provisioned *streams.Streams
-	opts := p.opts.streams(p.nc.MaxPayload())
-	opts.Existing, opts.AsIs = p.made, p.asIs
-	err = streams.Again(provisioning, p.opts.Logger, func(ctx context.Context) (err error) {
-		provisioned, err = streams.Provision(ctx, js, opts)
-		return err
-	})
-	if gone := (*streams.GoneError)(nil); errors.As(err, &gone) {
-		return streams.Gone(jetstream.ErrStreamNotFound, gone.Stream)
-	}
+	provisioned, err := p.provision(provisioning, js, role)
 	if err != nil {
 		return err
 	}
@@ -176,9 +198,9 @@ func (p *Processor) wire(ctx context.Context, s *session, l *streams.Link, lease
 	s.ticker = feed.NewTicker(js, l, names.Tick(), s.inboxes, s.backlog, p.opts.Health)
 	s.reader = feed.NewReader(feed.Options{
 		NATS: p.nc, Link: l, Log: log, Guard: p.guard, Health: p.opts.Health, Logger: p.opts.Logger,
-		Decoder: fold.Decoder{Log: names, Partitions: p.opts.Partitions, MaxBody: provisioned.MaxBody, MaxLevels: provisioned.MaxLevels, Replies: provisioned.Replies, ConfigReplies: s.configReplies(ctx, provisioned, l)},
+		Decoder: fold.Decoder{RepliesAt: s.repliesAt(ctx, role), Log: names, Partitions: p.opts.Partitions, MaxBody: provisioned.MaxBody, MaxLevels: provisioned.MaxLevels, Replies: provisioned.Replies, ConfigReplies: s.configReplies(ctx, provisioned, l)},
 	}, s.inboxes, s.ticker, s.backlog)
-	s.outputs = events.NewSource(names, provisioned.Created())
+	s.outputs = events.NewSource(names, provisioned.Created()).Continues(provisioned.Former)
 	tail := s.publisher.NewTail(s.outputs)
 	checkpoints := announce.NewCheckpoints(log)
 	desk := snapshot.NewDesk(snapshot.NewStore(p.objects(provisioned), log, log.ID(), p.hook))
@@ -191,6 +213,11 @@ func (p *Processor) wire(ctx context.Context, s *session, l *streams.Link, lease
 		Limits: fold.Limits{Log: s.outputs, MaxBody: provisioned.MaxBody},
 		Bounds: p.bounds, Hook: p.hook, Trace: p.opts.Trace,
 	}
+	if role.Mirror {
+		if err := s.follow(ctx, js, role, shared); err != nil {
+			return err
+		}
+	}
 	announcers := make([]*announce.Announcer, p.opts.Partitions)
 	s.partitions = make([]*partition.Partition, p.opts.Partitions)
 	for i := range s.partitions {
@@ -199,13 +226,18 @@ func (p *Processor) wire(ctx context.Context, s *session, l *streams.Link, lease
 	}
 	s.checkpointer = announce.NewCheckpointer(checkpoints, announcers, p.opts.Health, p.hook)
 	s.monitor = newMonitor(p, s, js, log)
+	if s.follower != nil {
+		s.duties = []func(context.Context){s.share.Run, s.report, s.removeAside, s.compareAgain}
+		s.wired.Store(true)
+		return nil
+	}
 	s.keeper = retention.New(retention.Parts{
 		Names: names, Log: log, JetStream: js, Desk: desk, Checkpoints: checkpoints, Statuses: s.statuses, Redis: p.store,
 		Logger: p.opts.Logger, Metrics: p.metrics.retention, Hook: p.hook, Applying: p.Applying,
 		Sync: *p.opts.SyncInterval,
 	}, p.opts.ForgetWithin)
 	copies := &copier{js: js, link: l, streams: provisioned, session: s, log: names, logger: p.opts.Logger}
-	s.duties = []func(context.Context){s.ticker.Run, s.share.Run, s.checkpointer.Run, shared.Outcomes.Run, copies.run, s.keeper.Run, s.keeper.TakeOrders, s.report, s.removeAside, s.compareAgain}
+	s.duties = []func(context.Context){s.ticker.Run, s.share.Run, s.checkpointer.Run, shared.Outcomes.Run, copies.run, s.keeper.Run, s.keeper.TakeOrders, s.report, s.removeAside, s.compareAgain, s.tellFormer}
 	s.wired.Store(true)
 	return nil
 }
@@ -213,6 +245,9 @@ func (p *Processor) wire(ctx context.Context, s *session, l *streams.Link, lease
 // allowReplies lets outcomes go to the prefixes of the options, from the first message on that only this
 // process can decide.
 func (s *session) allowReplies(ctx context.Context, upTo uint64) error {
+	if s.follower != nil {
+		return nil
+	}
 	p, log := s.processor, s.monitor.log
 	ctx, cancel := context.WithTimeout(ctx, checkTimeout)
 	defer cancel()
@@ -304,6 +339,11 @@ func (s *session) run(ctx context.Context, cancel context.CancelCauseFunc) {
 		duty(func(ctx context.Context) error { return s.reader.CatchUp(ctx, i) })
 	}
 	duty(s.reader.Run)
+	if s.follower != nil {
+		duty(s.follower.Run)
+		duty(s.follower.WatchRole)
+		duty(s.follower.FollowEvents)
+	}
 	for _, watch := range s.monitor.watches() {
 		duty(watch)
 	}

@@ -140,7 +140,7 @@ func TestG7_DamagedSnapshots(t *testing.T) {
 			r.caughtUp(p)
 			p.stop(t)
 			log := p.session.keeper.Log
-			records := snapshot.NewStore(objects, log.Streams, log.ID(), nil) // the processor has ended
+			records := snapshot.NewStore(objects, log, log.ID(), nil) // the processor has ended
 			// damage damages the n-th newest generation of each partition.
 			damage := func(n int) {
 				for i := range opts.Partitions {

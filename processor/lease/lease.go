@@ -33,6 +33,7 @@ type Options struct {
 	// owners. It is for a process that embeds the NATS server: no other process worked
 	// while that server was down.
 	Impatient bool
+	Region    string // JetStream domain of the servers; "" if they have none
 	// Describe returns what the process tells the others, every two seconds. It must not
 	// block. The Member fills in ID, Name, Seen, Owns and, if it is zero, Started.
 	Describe func() wire.Member

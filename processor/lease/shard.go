@@ -96,6 +96,7 @@ func (s *shard) run(ctx context.Context, work work) error {
 
 // publish publishes a beat. If that fails, the others do not hear it.
 func (s *shard) publish(b wire.Beat) {
+	b.Region = s.opts.Region
 	if body, err := json.Marshal(b); err == nil {
 		_ = s.nc.Publish(s.opts.Prefix.Beat(s.id), body)
 	}
@@ -103,7 +104,7 @@ func (s *shard) publish(b wire.Beat) {
 
 // parse reads a beat. It drops all other messages, because anybody may publish there.
 func (s *shard) parse(m *nats.Msg) (b wire.Beat, ok bool) {
-	ok = json.Unmarshal(m.Data, &b) == nil && b.Owner != "" && !s.deaf(b)
+	ok = json.Unmarshal(m.Data, &b) == nil && b.Owner != "" && b.Region == s.opts.Region && !s.deaf(b)
 	return b, ok
 }
 

@@ -27,11 +27,16 @@ type Stored struct {
 // client library would use direct access, and ask a replica that may lag behind. A leader that was
 // deposed and does not know it may answer too.
 func Get(ctx context.Context, nc *nats.Conn, stream string, request any) (*Stored, error) {
+	return GetFrom(ctx, nc, "$JS.API", stream, request)
+}
+
+// GetFrom is Get where the API of JetStream has a prefix of its own, as in another domain.
+func GetFrom(ctx context.Context, nc *nats.Conn, api, stream string, request any) (*Stored, error) {
 	body, err := json.Marshal(request)
 	if err != nil {
 		return nil, err
 	}
-	reply, err := nc.RequestWithContext(ctx, "$JS.API.STREAM.MSG.GET."+stream, body)
+	reply, err := nc.RequestWithContext(ctx, api+".STREAM.MSG.GET."+stream, body)
 	if err != nil {
 		return nil, err
 	}
@@ -137,6 +142,10 @@ func (p *Publisher) Ends(ctx context.Context) (first, last uint64, err error) {
 
 // barrier stores a message that says nothing, and returns its sequence.
 func (p *Publisher) barrier(ctx context.Context) (seq uint64, err error) {
+	if p.mirror { // nothing is stored in it; a leader that was deposed is corrected with the next question
+		s, err := p.state(ctx)
+		return s.LastSeq, err
+	}
 	ack, err := p.js.PublishMsg(ctx, &nats.Msg{Subject: p.prefix.Barrier(), Header: nats.Header{jetstream.ExpectedStreamHeader: {p.stream}}})
 	if err != nil {
 		return 0, refusedBy(p.stream, p.prefix.Barrier(), err)

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
@@ -43,6 +44,49 @@ type Source struct {
 	shape  wire.Shape // its partitions do not count
 	stream string     // of the log
 	uri    string     // of its events, up to the collection
+	former []former   // logs that this one continues, the oldest first
+}
+
+// former is a log that another one continues since a promotion. It may have stored more messages, which the
+// promotion has lost, and their outputs may be in the stream of events.
+type former struct {
+	uri    string
+	last   uint64 // sequence of the log that the other one continues
+	events uint64 // last sequence of the stream of events then
+}
+
+// Continues makes the source one that continues other logs. The outputs of their messages keep the name of the log
+// that has stored them: a consumer that has had one from there knows it again.
+func (s Source) Continues(logs []wire.Former) Source {
+	for _, l := range logs {
+		s.former = append(s.former, former{sourceURI(s.prefix, l.Identity/int64(time.Millisecond)), l.Last, l.Events})
+	}
+	return s
+}
+
+// uriOf is the beginning of the ce-source of an output of the message with a sequence.
+func (s Source) uriOf(seq uint64) string {
+	for _, f := range s.former {
+		if seq <= f.last {
+			return f.uri
+		}
+	}
+	return s.uri
+}
+
+// lost reports whether an output at a sequence of the stream of events is of a message that a promotion has lost.
+// Another message has that sequence of the log now.
+func (s Source) lost(seq, at uint64) bool {
+	for _, f := range s.former {
+		if at <= f.events && seq > f.last {
+			return true
+		}
+	}
+	return false
+}
+
+func sourceURI(prefix wire.Prefix, created int64) string {
+	return "/" + string(prefix) + "/" + strconv.FormatInt(created, 10) + "/collections/"
 }
 
 // NewSource names a log that was created at an instant, in Unix milliseconds. The instant
@@ -50,7 +94,7 @@ type Source struct {
 func NewSource(log wire.Log, created int64) Source {
 	return Source{
 		prefix: log.Prefix, shard: log.Shard, shape: wire.Shape{Shards: log.Shards, Partitions: 1},
-		stream: log.Stream(), uri: "/" + string(log.Prefix) + "/" + strconv.FormatInt(created, 10) + "/collections/",
+		stream: log.Stream(), uri: sourceURI(log.Prefix, created),
 	}
 }
 
@@ -58,7 +102,7 @@ func NewSource(log wire.Log, created int64) Source {
 // too large when it is published goes without its document: see [Publisher.Publish].
 func Expired(source Source, e wire.Event, trace string) Message {
 	id := wire.EscapeID(e.ID)
-	h := source.cloudEvent(expiredType, e.Collection, id, e.Collection+"/"+id+"/"+e.Etag.String(), e.ExpiredAt, trace)
+	h := source.cloudEvent(uint64(e.Etag), expiredType, e.Collection, id, e.Collection+"/"+id+"/"+e.Etag.String(), e.ExpiredAt, trace)
 	m := &nats.Msg{Subject: source.prefix.Expired(e.Collection, e.ID), Header: h, Data: e.Encode()}
 	return Message{m, Key{Kind: keyExpired, Seq: uint64(e.Etag)}}
 }
@@ -68,7 +112,7 @@ func Expired(source Source, e wire.Event, trace string) Message {
 // and its header Lapse-Truncated has the length of the document.
 func Due(source Source, target string, e wire.Event, trace string) Message {
 	id := wire.EscapeID(e.ID)
-	h := source.cloudEvent(dueType, e.Collection, id, e.Collection+"/"+id+"/"+e.Etag.String(), e.ExpiredAt, trace)
+	h := source.cloudEvent(uint64(e.Etag), dueType, e.Collection, id, e.Collection+"/"+id+"/"+e.Etag.String(), e.ExpiredAt, trace)
 	h[wire.HeaderTarget] = []string{target}
 	m := &nats.Msg{Subject: source.prefix.Due(target), Header: h, Data: e.Document}
 	return Message{m, Key{Kind: keyExpired, Seq: uint64(e.Etag)}}
@@ -81,7 +125,7 @@ func (m Message) isDue() bool { return m.msg.Header[wire.HeaderTarget] != nil }
 func Expiring(source Source, e wire.Expiring, trace string) Message {
 	id := wire.EscapeID(e.ID)
 	key := Key{keyExpiring, uint64(e.Etag), Warning{e.Before, int64(e.ExpiresAt)}}
-	h := source.cloudEvent(expiringType, e.Collection, id, e.Collection+"/"+id+"/"+e.Etag.String()+"/expiring/"+key.Warning.String(), e.At(), trace)
+	h := source.cloudEvent(uint64(e.Etag), expiringType, e.Collection, id, e.Collection+"/"+id+"/"+e.Etag.String()+"/expiring/"+key.Warning.String(), e.At(), trace)
 	return Message{&nats.Msg{Subject: source.prefix.Expiring(e.Collection, e.ID), Header: h, Data: e.Encode()}, key}
 }
 
@@ -93,7 +137,7 @@ func Changed(source Source, kind string, seq uint64, c wire.Change, trace string
 		id = wire.EscapeID(c.ID)
 		subject, name = subject+"."+id, c.Collection+"/"+id+"/"+strconv.FormatUint(seq, 10)+changed
 	}
-	h := source.cloudEvent([]string{kind}, c.Collection, id, name, c.Ts, trace)
+	h := source.cloudEvent(seq, []string{kind}, c.Collection, id, name, c.Ts, trace)
 	if id == "" {
 		delete(h, ceSubject)
 	}
@@ -107,8 +151,8 @@ const (
 )
 
 // cloudEvent is the header of an event about a document, whose id is escaped.
-func (s Source) cloudEvent(kind []string, collection, document, id string, at wire.Time, trace string) nats.Header {
-	values := []string{s.uri + collection, document, id, at.String(), s.prefix.EventsStream(), trace}
+func (s Source) cloudEvent(seq uint64, kind []string, collection, document, id string, at wire.Time, trace string) nats.Header {
+	values := []string{s.uriOf(seq) + collection, document, id, at.String(), s.prefix.EventsStream(), trace}
 	value := func(i int) []string { return values[i : i+1 : i+1] }
 	h := make(nats.Header, 14)
 	h["ce-specversion"], h["ce-type"] = ceVersion, kind

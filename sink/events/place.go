@@ -126,7 +126,7 @@ func (s Source) keyOf(subject string, h nats.Header) (k Key, ok bool) {
 	var of string
 	switch kind {
 	case "expired", "expiring", "due":
-		collection, ours := strings.CutPrefix(h.Get(ceSource), s.uri)
+		collection, ours := s.collection(h)
 		if shard, _ := s.shape.Place(collection, h.Get(ceSubject)); !ours || shard != s.shard {
 			return k, false
 		}
@@ -137,7 +137,7 @@ func (s Source) keyOf(subject string, h nats.Header) (k Key, ok bool) {
 			k.Kind, of = keyExpiring, etag+"/"+warning
 		}
 	case "changed":
-		collection, ours := strings.CutPrefix(h.Get(ceSource), s.uri)
+		collection, ours := s.collection(h)
 		id, shard := h.Get(ceID), 0 // the first shard publishes drops
 		name, isDrop := strings.CutSuffix(id, dropped)
 		if !isDrop {
@@ -158,4 +158,19 @@ func (s Source) keyOf(subject string, h nats.Header) (k Key, ok bool) {
 	}
 	k, err := parseKey(k.Kind, of)
 	return k, err == nil
+}
+
+// collection is the collection that a stored event is about. ours is false if it is of another log than those of
+// the source.
+func (s Source) collection(h nats.Header) (name string, ours bool) {
+	source := h.Get(ceSource)
+	if name, ours = strings.CutPrefix(source, s.uri); ours {
+		return name, true
+	}
+	for _, f := range s.former {
+		if name, ours = strings.CutPrefix(source, f.uri); ours {
+			return name, true
+		}
+	}
+	return source, false
 }

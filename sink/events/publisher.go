@@ -24,6 +24,7 @@ type Publisher struct {
 
 	// What the stream is and allows, as of the last refreshLimits.
 	replicated atomic.Bool // it has several replicas
+	mirror     bool        // it takes no messages
 	takesFast  atomic.Bool
 	largest    atomic.Int64 // messages of an atomic batch
 	maxSize    atomic.Int64 // of a message, in bytes; 0 or less: no limit
@@ -44,6 +45,7 @@ func NewPublisher(nc *nats.Conn, prefix wire.Prefix, config jetstream.StreamConf
 		return nil, fmt.Errorf("publisher of events: %w", err)
 	}
 	p := &Publisher{js: js, acks: acks, prefix: prefix, stream: prefix.EventsStream(), open: semaphore.NewWeighted(openBatches)}
+	p.mirror = config.Mirror != nil
 	p.setLimits(config)
 	return p, nil
 }

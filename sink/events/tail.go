@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"maps"
 	"math"
 	"slices"
 	"sync"
@@ -29,7 +30,8 @@ type Tail struct {
 	end     uint64
 	endTime time.Time // of the message at end; zero if it has none
 	stored  map[Key]output
-	offsets []Named // that outputs name beside their own messages
+	offsets []Named       // that outputs name beside their own messages
+	changed chan struct{} // closed when something is added; nil if nobody waits for that
 }
 
 // output is where the stream has an output.
@@ -115,26 +117,35 @@ func (t *Tail) Cover(ctx context.Context, from, upTo uint64) error {
 	return t.publisher.read(ctx, end, upTo, t.add)
 }
 
-// add adds a stored message.
+// add adds a stored message, as a direct get returns it.
 func (t *Tail) add(m *nats.Msg, seq uint64) {
-	key, ok := t.source.keyOf(m.Header.Get(jetstream.SubjectHeader), m.Header)
+	at, _ := time.Parse(time.RFC3339Nano, m.Header.Get(jetstream.TimeStampHeaer)) // zero: it is read again
+	t.note(m.Header.Get(jetstream.SubjectHeader), m.Header, seq, at)
+}
+
+// note adds a stored message.
+func (t *Tail) note(subject string, h nats.Header, seq uint64, at time.Time) {
+	key, ok := t.source.keyOf(subject, h)
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if seq > t.end {
-		t.end = seq
-		t.endTime, _ = time.Parse(time.RFC3339Nano, m.Header.Get(jetstream.TimeStampHeaer)) // zero: it is read again
+		t.end, t.endTime = seq, at
 	}
-	if !ok || key.Kind == keyFence {
+	if !ok || key.Kind == keyFence || t.stored == nil || t.source.lost(key.Seq, seq) {
 		return
+	}
+	if t.changed != nil {
+		close(t.changed)
+		t.changed = nil
 	}
 	by := ceTime
 	if key.Kind == keyRejected {
 		by = wire.HeaderTs // when its message was stored
 	}
 	var ts wire.Time
-	_ = ts.UnmarshalText([]byte(m.Header.Get(by))) // 0 if an older version or somebody else has published it
+	_ = ts.UnmarshalText([]byte(h.Get(by))) // 0 if an older version or somebody else has published it
 	t.stored[key] = output{seq, int64(ts)}
-	if offset, stamp, ok := named(m.Header); ok {
+	if offset, stamp, ok := named(h); ok && !t.source.lost(offset, seq) {
 		t.offsets = append(t.offsets, Named{Seq: offset, At: seq, Since: stamp, By: stamp})
 	}
 }
@@ -168,4 +179,63 @@ func (t *Tail) Named(behind, upTo uint64) (all []Named) {
 		return cmp.Or(cmp.Compare(a.Seq, b.Seq), cmp.Compare(a.At, b.At), cmp.Compare(a.Since, b.Since))
 	})
 	return all
+}
+
+// Changed is closed when something is added to the tail.
+func (t *Tail) Changed() <-chan struct{} {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.changed == nil {
+		t.changed = make(chan struct{})
+	}
+	return t.changed
+}
+
+// Forget gives up what the tail has up to a sequence.
+func (t *Tail) Forget(upTo uint64) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.stored == nil || upTo <= t.from || upTo > t.end {
+		return
+	}
+	t.from = upTo
+	maps.DeleteFunc(t.stored, func(_ Key, o output) bool { return o.at <= upTo })
+	t.offsets = slices.DeleteFunc(t.offsets, func(n Named) bool { return n.At <= upTo })
+}
+
+// Follow adds what the stream stores behind what the tail has, until ctx is done. It is for a stream that is a
+// mirror, and holds the tail meanwhile.
+func (t *Tail) Follow(ctx context.Context) error {
+	t.Hold()
+	defer t.Release()
+	t.mu.Lock()
+	if t.stored == nil {
+		t.begin(0)
+	}
+	end := t.end
+	t.mu.Unlock()
+	consumer, err := t.publisher.js.OrderedConsumer(ctx, t.publisher.stream, jetstream.OrderedConsumerConfig{
+		DeliverPolicy: jetstream.DeliverByStartSequencePolicy, OptStartSeq: end + 1, HeadersOnly: true,
+	})
+	if err != nil {
+		return fmt.Errorf("read stream %s: %w", t.publisher.stream, err)
+	}
+	messages, err := consumer.Messages()
+	if err != nil {
+		return fmt.Errorf("read stream %s: %w", t.publisher.stream, err)
+	}
+	stop := context.AfterFunc(ctx, messages.Stop)
+	defer stop()
+	defer messages.Stop()
+	for {
+		m, err := messages.Next()
+		if err != nil {
+			return fmt.Errorf("read stream %s: %w", t.publisher.stream, err)
+		}
+		meta, err := m.Metadata()
+		if err != nil {
+			return err
+		}
+		t.note(m.Subject(), m.Headers(), meta.Sequence.Stream, meta.Timestamp)
+	}
 }

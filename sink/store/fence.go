@@ -34,6 +34,9 @@ func (p *Partition) fence(ctx context.Context, s State, version, rebuild string)
 		args = append(args, p.begin(s)...)
 	} else {
 		args = append(args, "format", layout.Format)
+		if s.Log != "" { // a promotion has given the log another identity
+			args = append(args, "log", s.Log)
+		}
 	}
 	p.clock.forget()
 	if err := p.fenced(ctx, fenceScript, []string{p.keys.State()}, args...); err != nil {

@@ -17,6 +17,8 @@ type Member struct {
 	Redis string `json:"redis,omitempty"`
 	// Owns lists the shards that the process owns; none on a standby.
 	Owns []int `json:"owns,omitempty"`
+	// Following is how far the region is behind the one that it follows; nil if it follows none. Only of an owner.
+	Following *Following `json:"following,omitempty"`
 	// Problem is why the process is not ready; empty if it is.
 	Problem string `json:"problem,omitempty"`
 	// Only of an owner: how far its logs are applied. If there are several shards, Applied and
@@ -85,6 +87,9 @@ type Beat struct {
 	Owner    string `json:"owner"`    // Member.ID
 	Revision uint64 `json:"revision"` // of the lease in the bucket, as the owner knows it
 	Seq      uint64 `json:"seq"`      // counts the owner's beats
+	// Region is the JetStream domain of the member's bucket: the beats of another region, which a leaf node brings,
+	// do not count.
+	Region string `json:"region,omitempty"`
 	// Released means that the owner has given the shard up: since Revision, the lease names
 	// no owner, and the same Successor.
 	Released  bool   `json:"released,omitempty"`

@@ -44,8 +44,12 @@ func ParseRestored(metadata map[string]string) (r Restored, ok bool, err error) 
 func (r Restored) Hides(seq uint64) bool { return r.End < seq && seq+1 < r.Next }
 
 // Identity is when a log was created, in Unix nanoseconds. It tells the log from another one
-// that was created later under the same name. A restored log has that of the original.
+// that was created later under the same name. A restored log has that of the original, and a mirror that
+// of the log which it mirrors.
 func Identity(metadata map[string]string, created time.Time) int64 {
+	if r, err := ParseRegion(metadata); err == nil && r.Identity != 0 {
+		return r.Identity
+	}
 	if r, ok, _ := ParseRestored(metadata); ok {
 		return r.Identity
 	}

@@ -30,6 +30,7 @@ type commandLine struct {
 	Backup     Backup            `cmd:"" group:"serve" help:"Write everything that lapse keeps in NATS into one file, while lapse runs."`
 	Restore    Restore           `cmd:"" group:"serve" help:"Restore a backup into empty servers, as it was, or until a moment before a mistake."`
 	BeginAnew  beginAnewCommand  `cmd:"" group:"serve" help:"Give up what lapse refuses to go on without, while no lapse runs."`
+	Promote    Promote           `cmd:"" group:"serve" help:"Make this region, which follows another one, the first."`
 	Completion completionCommand `cmd:"" group:"serve" help:"Print a script that completes this command line in a shell."`
 	Help       helpCommand       `cmd:"" group:"serve" help:"Print the help of a command, as does --help."`
 
@@ -67,6 +68,7 @@ var groups = []kong.Group{
 	{Key: "servers", Title: "NATS and Redis: embedded, unless you give a URL"},
 	{Key: "embedded", Title: "Embedded servers"},
 	{Key: "log", Title: "Log and events: of existing streams, only what you give is changed"},
+	{Key: "region", Title: "Regions"},
 	{Key: "http", Title: "HTTP"},
 	{Key: "process", Title: "Process"},
 }

@@ -3,6 +3,7 @@ package cli
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"os"
@@ -24,6 +25,7 @@ type serveCommand struct {
 	ServerFlags
 	EmbeddedFlags
 	LogFlags
+	RegionFlags
 	HTTPFlags
 	ProcessFlags
 }
@@ -64,6 +66,13 @@ type LogFlags struct {
 	EventsMaxBytes  *Size    `env:"LAPSE_EVENTS_MAX_BYTES" group:"log" placeholder:"SIZE" help:"How large the stream of events may grow, such as 10GiB; the oldest events go first (no limit)."`
 	DuplicateWindow *Period  `env:"LAPSE_DUPLICATE_WINDOW" group:"log" placeholder:"TIME" help:"How long the log remembers the ids of messages, to drop duplicates (2m)."`
 	ReplyPrefix     []string `env:"LAPSE_REPLY_PREFIX" group:"log" placeholder:"SUBJECT" help:"Inbox prefix, such as _INBOX_acme, to which lapse may send outcomes besides _INBOX. For several, repeat the flag or separate them by commas."`
+}
+
+// RegionFlags are about other regions.
+type RegionFlags struct {
+	Follow       string `env:"LAPSE_FOLLOW" group:"region" placeholder:"REGION" help:"Follow another region, which is the first: its JetStream domain, to which a leaf node joins the NATS servers here, or the URL of one of its NATS servers. The streams here become mirrors. Needs --nats."`
+	MaxStaleness Period `env:"LAPSE_MAX_STALENESS" group:"region" placeholder:"TIME" help:"Answer reads with 503 while they may be more than this behind the first region (no limit)."`
+	WritesTo     string `env:"LAPSE_WRITES_TO" group:"region" placeholder:"URL" help:"API of the first region. Answer writes over HTTP with 421 and this address, in place of passing them on."`
 }
 
 // ProcessFlags are about this process.
@@ -126,6 +135,7 @@ func (c *serveCommand) Run(ctx context.Context, parsed *kong.Context, streams ou
 		Redis:      redisconn.Options{URL: c.Redis, Login: c.RedisLogin.Credentials(), ReadReplicas: c.ReadReplicas},
 		NATSListen: c.NATSListen, NATSToken: token, NATSSync: time.Duration(c.NATSSync),
 		RedisListen: c.RedisListen, Data: c.Data,
+		Follow: c.Follow, MaxStaleness: time.Duration(c.MaxStaleness), WritesTo: c.WritesTo,
 		HTTP:      web.Options{Listen: c.Listen, TokenFile: c.TokenFile, Cert: c.Cert, Key: c.Key, Proxies: c.Proxies, Origins: c.Origins},
 		ReadyFile: c.ReadyFile,
 
@@ -151,6 +161,10 @@ func (c *PlaceFlags) checkPlace() (wire.Prefix, error) {
 // check finds errors in the flags before any server runs.
 func (c *serveCommand) check() error {
 	switch {
+	case c.Follow != "" && c.NATS == "":
+		return errors.New("--follow needs --nats: the NATS servers of a region that follows another one are joined to it by a leaf node")
+	case c.MaxStaleness < 0:
+		return fmt.Errorf("--max-staleness %s is not valid: use a duration over 0 such as 10s", time.Duration(c.MaxStaleness))
 	case c.Partitions != nil && (*c.Partitions < 1 || *c.Partitions > 1024):
 		return fmt.Errorf("--partitions %d is not valid: use a number from 1 to 1024", *c.Partitions)
 	case c.Replicas != 0 && (c.Replicas < 1 || c.Replicas > 5):

@@ -26,7 +26,8 @@ const (
 	takeoverAgain = time.Second      // after a takeover that failed
 	refusedAgain  = 5 * time.Second  // after one that was refused: an examination reads a lot
 	listedFor     = 10 * time.Second // a member that was seen since then is there
-	leaseEvery    = time.Second      // how often the problems of the lease are reported
+	promotedAgain = 50 * time.Millisecond
+	leaseEvery    = time.Second // how often the problems of the lease are reported
 )
 
 // owner is the processor's view of the lease: it implements [processor.Lease].
@@ -49,6 +50,7 @@ type applier interface {
 	Retention() *wire.Retention
 	Applying() error
 	TakenOver() bool
+	Following() *wire.Following
 }
 
 // members tells who serves the prefix and who owns which shard: a *lease.Member.
@@ -73,6 +75,8 @@ type node struct {
 	redis   *sameRedis
 	version string
 	http    string
+
+	maxStaleness time.Duration // 0 is no limit
 }
 
 // apply runs the processor of a shard while this process holds the shard.
@@ -92,6 +96,8 @@ func (n *node) applyShard(ctx context.Context, shard int, lease processor.Lease)
 			return err
 		case err == nil || ctx.Err() != nil || errors.Is(err, processor.ErrNotOwner):
 			return nil // the process stops, or the member stands by again
+		case errors.Is(err, processor.ErrPromotion):
+			pause = promotedAgain
 		case processor.IsFinal(err):
 			// The shard keeps its owner: another process would refuse it too.
 			s.board.Set(problemTakeover, nil)
@@ -119,6 +125,7 @@ func (n *node) describe() wire.Member {
 		if !n.owns(i) {
 			continue
 		}
+		m.Following = s.Following()
 		p := s.Progress()
 		m.Applied += p.Applied
 		m.LagMessages += p.Lag
@@ -157,13 +164,23 @@ func (n *node) ready() (role string, problems health.Problems) {
 	}
 	const wait = "Wait a second. If it stays: look at the bucket of members, which needs a leader."
 	problems.Add(health.Problem{Reason: n.redis.undecided(), Advice: wait})
+	following := n.following()
+	if err := n.stale(following); err != nil {
+		stale := problemStale
+		stale.Reason = err
+		problems.Add(stale)
+	}
 	if unknown != nil {
 		problems.Add(health.Problem{Reason: fmt.Errorf("this process has not found out yet which process owns %s", n.names(unknown)), Advice: wait})
 	}
 	if ownerless != nil {
 		problems.Add(health.Problem{Reason: fmt.Errorf("no process owns %s at this moment", n.names(ownerless)), Advice: "Wait a second for a takeover. If it stays: look at the bucket of members, which needs a leader."})
 	}
-	return n.role(own, others), problems
+	role = n.role(own, others)
+	if following != nil {
+		role += "; " + following.String()
+	}
+	return role, problems
 }
 
 // names names shards, where there are several.
@@ -225,7 +242,7 @@ var (
 
 // Describe implements [prometheus.Collector].
 func (n *node) Describe(c chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{ownsShard, takeovers, losses, membersNow, isReady} {
+	for _, d := range []*prometheus.Desc{ownsShard, takeovers, losses, membersNow, isReady, followsNow, followsSeconds, followsLink} {
 		c <- d
 	}
 }
@@ -244,6 +261,7 @@ func (n *node) Collect(c chan<- prometheus.Metric) {
 		c <- prometheus.MustNewConstMetric(takeovers, prometheus.CounterValue, float64(status.Taken), label)
 		c <- prometheus.MustNewConstMetric(losses, prometheus.CounterValue, float64(status.Lost), label)
 	}
+	n.collectFollowing(c)
 	_, problems := n.ready()
 	alive, since := 0, wire.Time(time.Now().Add(-listedFor).UnixMilli())
 	for _, m := range n.member.Members() {

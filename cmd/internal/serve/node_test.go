@@ -29,6 +29,7 @@ func (a applies) Progress() processor.Progress                 { return a.progre
 func (a applies) Retention() *wire.Retention                   { return nil }
 func (a applies) Applying() error                              { return a.applying }
 func (a applies) TakenOver() bool                              { return a.applying == nil }
+func (a applies) Following() *wire.Following                   { return nil }
 
 // statuses are the shards as a member sees them.
 type statuses []lease.Status

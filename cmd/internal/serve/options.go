@@ -24,6 +24,14 @@ type Options struct {
 	NATSSync   time.Duration // how often the embedded server syncs to disk; 0: at every write
 	Data       string        // directory of the embedded server
 
+	// Follow is the region to follow: its JetStream domain, or the URL of a NATS server there; none if empty.
+	Follow string
+	// MaxStaleness is how far reads may be behind the first region; they answer 503 beyond. 0 is no limit.
+	MaxStaleness time.Duration
+	// WritesTo is the URL of the API of the first region, to which writes over HTTP are sent (421); if it is empty,
+	// they are passed on.
+	WritesTo string
+
 	// Redis is the server, the cluster, or the Sentinels. Without a URL, the process embeds a
 	// Redis, which forgets everything at the end.
 	Redis       redisconn.Options

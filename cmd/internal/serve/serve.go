@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"net"
 	"strconv"
@@ -145,6 +146,11 @@ func (p *process) connections() []*nats.Conn {
 func (p *process) newNode(ctx context.Context, metrics *prometheus.Registry, board *health.Board, redis *reach) (*node, *lease.Member, error) {
 	opts := p.opts.Processor
 	opts.Shards = max(opts.Shards, 1)
+	domain, err := p.follows(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
+	opts.Follow = domain
 	if opts.Partitions == 0 {
 		asking, cancel := context.WithTimeout(ctx, connectTimeout)
 		defer cancel()
@@ -152,13 +158,18 @@ func (p *process) newNode(ctx context.Context, metrics *prometheus.Registry, boa
 		if err != nil {
 			return nil, nil, err
 		}
+		if n == 0 && domain != "" {
+			if n, err = processor.FollowedPartitions(asking, p.log.nats, domain, opts.Prefix, opts.Shards); err != nil {
+				return nil, nil, fmt.Errorf("--follow %s: %w", p.opts.Follow, err)
+			}
+		}
 		if n == 0 {
 			n = p.storedPartitions(asking)
 		}
 		opts.Partitions = n
 		p.opts.Processor.Partitions = n // for the reads, which else find it in Redis
 	}
-	n := &node{board: board, version: p.opts.Version, http: p.at.HTTP, redis: &sameRedis{
+	n := &node{maxStaleness: p.opts.MaxStaleness, board: board, version: p.opts.Version, http: p.at.HTTP, redis: &sameRedis{
 		read:   func(ctx context.Context) (string, error) { return store.Identity(ctx, p.reads.redis, opts.Prefix) },
 		shards: opts.Shards, board: board,
 	}}
@@ -174,7 +185,7 @@ func (p *process) newNode(ctx context.Context, metrics *prometheus.Registry, boa
 		if err != nil {
 			return nil, nil, err
 		}
-		if err := proc.Check(ctx); err != nil && !processor.IsRefusal(err) { // which is a problem of the shard
+		if err := proc.Check(ctx); err != nil && !processor.IsRefusal(err) && !errors.Is(err, processor.ErrPromotion) { // which is a problem of the shard
 			return nil, nil, err
 		}
 		n.shards = append(n.shards, shard{proc, opts.Health})
@@ -187,6 +198,7 @@ func (p *process) newNode(ctx context.Context, metrics *prometheus.Registry, boa
 	member, err := lease.New(p.beats, lease.Options{
 		Prefix: opts.Prefix, Shards: opts.Shards, Replicas: opts.Replicas, Logger: p.opts.Logger,
 		Describe: n.describe, Unfit: func() error { return errors.Join(redis.lost(), n.redis.refused()) },
+		Region:    p.region(ctx),
 		Impatient: p.opts.NATS == "", // no other process can have worked while the embedded server was down
 	})
 	if err != nil {
@@ -231,7 +243,7 @@ func (p *process) serve(ctx context.Context, start time.Time) error {
 	if err != nil {
 		return err
 	}
-	reader, census, err := p.newReader(metrics, n.redis.refused)
+	reader, census, err := p.newReader(metrics, n.refused)
 	if err != nil {
 		return err
 	}

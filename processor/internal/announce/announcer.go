@@ -32,6 +32,17 @@ type Channel struct {
 	Hook      crash.Hook
 	Trace     trace.Recorder
 	MaxAge    time.Duration // of messages in the stream; 0 if they stay for ever
+	Mirror    Mirror        // nil in the first region
+}
+
+// Mirror is what a region that follows another one knows of that. There an announcer publishes nothing: it
+// waits until the stream of events, which is a mirror, has the outputs.
+type Mirror interface {
+	// Published is a checkpoint of the first region whose outputs are all in the mirror; nil if none is known.
+	// news is closed when there may be a newer one.
+	Published(partition int) (c *Checkpoint, news <-chan struct{})
+	// Ended is done when nobody is to wait any longer.
+	Ended() context.Context
 }
 
 // ownership is what an announcer asks the owner before it publishes.
@@ -81,7 +92,7 @@ func (a *Announcer) release() {
 // Begin begins anew after a takeover, which holds the tail: all outputs up to the checkpoint are
 // published, and the tail has those behind its From. last is where the stream has the last output
 // of the partition, as far as that is known. upTo is the last sequence of the log at which a former
-// owner may have published.
+// owner may have published; where all is published by the first region (Mirror), math.MaxUint64.
 func (a *Announcer) Begin(c Checkpoint, upTo uint64, last events.Place) {
 	a.Published, a.last = newPublished(c, upTo), last
 	a.settled.Store(nil) // the stream may have lost outputs since
@@ -119,6 +130,9 @@ func (a *Announcer) PublishedUpTo() Checkpoint {
 // The first of them names the message up to which the log was read for them, if its stamp is known: an
 // event may follow from a message, such as a configuration, that nothing else remembers after a loss.
 func (a *Announcer) Publish(ctx context.Context, outputs []fold.Output, from store.Stamp) error {
+	if a.channel.Mirror != nil {
+		return a.await(ctx, outputs)
+	}
 	messages := a.missing(outputs)
 	if len(messages) == 0 {
 		return nil
@@ -187,11 +201,19 @@ func (a *Announcer) refence(ctx context.Context) error {
 }
 
 // FencePlace is where the stream has the fence.
-func (a *Announcer) FencePlace() events.Place { return a.fence.Place() }
+func (a *Announcer) FencePlace() events.Place {
+	if a.channel.Mirror != nil {
+		return events.Place{}
+	}
+	return a.fence.Place()
+}
 
 // Fence stores a fence in the stream of events.
 func (a *Announcer) Fence(ctx context.Context) error {
 	c := a.channel
+	if c.Mirror != nil {
+		return nil
+	}
 	if err := c.Hook.At(crash.BeforeFence); err != nil {
 		return err
 	}

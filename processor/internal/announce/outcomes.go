@@ -52,6 +52,11 @@ func NewOutcomes(nc *nats.Conn, applied Applied, elsewhere Elsewhere) *Outcomes 
 	return &Outcomes{outbox: newOutbox(nc), applied: applied, elsewhere: elsewhere, here: make(chan fold.Outcome, room)}
 }
 
+// NoOutcomes are those of a region that follows another one: it sends none.
+func NoOutcomes(applied Applied) *Outcomes {
+	return &Outcomes{applied: applied, here: make(chan fold.Outcome)}
+}
+
 // Send sends outcomes, except those that were sent before a rebuild: they are at or before
 // the checkpoint.
 func (o *Outcomes) Send(checkpoint uint64, list []fold.Outcome) {
@@ -63,6 +68,9 @@ func (o *Outcomes) Send(checkpoint uint64, list []fold.Outcome) {
 }
 
 func (o *Outcomes) send(one fold.Outcome) {
+	if o.outbox == nil { // the first region sends them
+		return
+	}
 	if b, err := json.Marshal(one.Body); err == nil {
 		o.outbox.send(one.ReplyTo, b)
 	}
@@ -70,6 +78,9 @@ func (o *Outcomes) send(one fold.Outcome) {
 
 // SendWhenAll is Send, once all partitions have applied the messages.
 func (o *Outcomes) SendWhenAll(checkpoint uint64, list []fold.Outcome) {
+	if o.outbox == nil {
+		return
+	}
 	o.mu.Lock()
 	for _, one := range list {
 		if one.Seq > checkpoint {
@@ -110,6 +121,9 @@ func (o *Outcomes) Poke() {
 // Run sends again what nobody heard, and sends the outcomes of configurations that the other
 // shards have applied too, until ctx is done.
 func (o *Outcomes) Run(ctx context.Context) {
+	if o.outbox == nil {
+		return
+	}
 	end, err := o.outbox.listen()
 	if err != nil {
 		return // the connection is closed

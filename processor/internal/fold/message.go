@@ -93,6 +93,9 @@ type Decoder struct {
 	// ConfigReplies are the same for messages with a Source, by that. It is called for each that
 	// asks for another inbox, because all shards have to decide by the same rules.
 	ConfigReplies func() []wire.ReplyRule
+	// RepliesAt are Replies for a message of a partition; nil if these do not change. It is called for each that
+	// asks for another inbox. In a region that follows another one it waits until that has decided the message.
+	RepliesAt func(partition int, seq uint64) []wire.ReplyRule
 }
 
 // IsTick reports whether a message only moves log time on.

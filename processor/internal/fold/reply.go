@@ -12,6 +12,9 @@ func (d Decoder) inboxes(m *Message) []string {
 	rules, seq := d.Replies, m.Seq
 	if m.Source > 0 {
 		rules, seq = d.ConfigReplies(), m.Source
+	} else if d.RepliesAt != nil {
+		partition, _ := d.Route(m.Subject)
+		rules = d.RepliesAt(partition, m.Seq)
 	}
 	all := []string{wire.ReplyPrefix}
 	for i := len(rules) - 1; i >= 0; i-- {

@@ -76,7 +76,7 @@ func (e *examiner) State(ctx context.Context, known known) (f *found, err error)
 	case err != nil:
 	case f.State.Version == "":
 		err = e.checkLeftovers(ctx, known.EverTaken)
-	case f.State.Log == e.log.ID():
+	case e.log.Is(f.State.Log, f.State.Offset):
 		err = e.verifyAll(ctx, f.State)
 	}
 	if err == nil {
@@ -111,7 +111,7 @@ func (e *examiner) judgeLog(ctx context.Context, f *found) error {
 		return err
 	}
 	f.watermark = max(f.State.Watermark, f.Checkpoint.Watermark)
-	if f.State.Version != "" && f.State.Log != e.log.ID() {
+	if f.State.Version != "" && !e.log.Is(f.State.Log, f.State.Offset) {
 		return e.impasse(f, fmt.Errorf("%w: Redis holds documents of the log that was created at %s, and the log here was created at %s: restore that log",
 			streams.ErrLogChanged, streams.FormatID(f.State.Log), streams.FormatID(e.log.ID())))
 	}

@@ -164,6 +164,7 @@ func (p *Partition) claim(ctx context.Context, f *found) error {
 	if f.State.Version == "" {
 		f.State.Offset = f.Checkpoint.Origin
 	}
+	f.State.Log = p.shared.Log.ID() // the one that it is of may have got another identity: see Log.Is
 	p.tenure.verified = time.Now()
 	if err := p.store.Take(ctx, f.State, version, lacks); err != nil {
 		return err
@@ -191,7 +192,10 @@ func (p *Partition) resume(ctx context.Context, f *found, upTo uint64) error {
 		return fmt.Errorf("lost since the examination, which is made anew: %w", f.Lost)
 	}
 	f.Last = upTo
-	p.announcer.Begin(f.Published(), f.Last, f.LastOutput())
+	if p.shared.Channel.Mirror != nil {
+		upTo = math.MaxUint64
+	}
+	p.announcer.Begin(f.Published(), upTo, f.LastOutput())
 	if f.Lost != nil {
 		// Before anything is removed: the checkpoint names outputs that the stream does not have.
 		if err := p.shared.Checkpoints.Replace(ctx, p.number(), f.Published()); err != nil {

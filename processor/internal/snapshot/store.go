@@ -91,7 +91,7 @@ func (s *Store) manifest(ctx context.Context, partition int, g Generation) (*Man
 	switch {
 	case m.Format != format:
 		return nil, fmt.Errorf("its format is %d, and this version of lapse knows %d: use the version of lapse that has written it", m.Format, format)
-	case m.Log != s.log || m.Partition != partition || m.Generation != g.Generation || m.Offset != g.Offset:
+	case !s.records.Is(m.Log, m.Offset) || m.Partition != partition || m.Generation != g.Generation || m.Offset != g.Offset:
 		return nil, fmt.Errorf("%w: %s is the manifest of another snapshot", ErrDamaged, g.Manifest)
 	}
 	return m, nil
@@ -168,6 +168,16 @@ func (s *Store) add(ctx context.Context, partition int, r record, g Generation) 
 		return fmt.Errorf("%w: %w", errSuperseded, err)
 	}
 	if err := s.hook.At(crash.AfterRecord); err != nil {
+		return err
+	}
+	return s.sweep(ctx, partition, r)
+}
+
+// Sweep removes what the record of a partition does not name. It is for a mirror: what the first region removes
+// stays in it.
+func (s *Store) Sweep(ctx context.Context, partition int) error {
+	r, err := s.record(ctx, partition)
+	if err != nil {
 		return err
 	}
 	return s.sweep(ctx, partition, r)

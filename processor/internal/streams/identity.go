@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"time"
 
@@ -28,7 +29,7 @@ var (
 
 // MustStop reports whether an error means that it would be wrong to go on.
 func MustStop(err error) bool {
-	for _, one := range []error{ErrLogTruncated, ErrLogBehind, ErrLogChanged, ErrLogGap, ErrStreamGone} {
+	for _, one := range []error{ErrLogTruncated, ErrLogBehind, ErrLogChanged, ErrLogGap, ErrStreamGone, ErrSuperseded} {
 		if errors.Is(err, one) {
 			return true
 		}
@@ -50,6 +51,14 @@ func NewLog(s *Streams, l *Link) *Log { return &Log{Streams: s, link: l} }
 
 // ID is the identity of the log: the instant of its creation.
 func (l *Log) ID() string { return l.Streams.ID }
+
+// Is reports whether what was computed from the log with an identity, up to an offset, was computed from this
+// one: it may continue that since a promotion.
+func (l *Log) Is(id string, offset uint64) bool {
+	return id == l.ID() || slices.ContainsFunc(l.Streams.Former, func(f wire.Former) bool {
+		return id == strconv.FormatInt(f.Identity, 10) && offset <= f.Last
+	})
+}
 
 // Info asks for the state of the log.
 func (l *Log) Info(ctx context.Context) (info *jetstream.StreamInfo, err error) {

@@ -56,7 +56,12 @@ func (s *Streams) lastOf(ctx context.Context, stream jetstream.Stream, filter st
 	return s.get(ctx, stream.CachedInfo().Config.Name, map[string]any{"last_by_subj": filter})
 }
 
-// get asks the leader of a stream for a message, and returns nil if there is none.
+// Get asks the leader of a stream for a message, and returns nil if there is none.
+func (s *Streams) Get(ctx context.Context, stream string, request any) (*events.Stored, error) {
+	return events.Get(ctx, s.nc, stream, request)
+}
+
+// get is Get.
 func (s *Streams) get(ctx context.Context, stream string, request map[string]any) (*events.Stored, error) {
 	return events.Get(ctx, s.nc, stream, request)
 }

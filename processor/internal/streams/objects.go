@@ -46,12 +46,18 @@ func provisionObjects(ctx context.Context, js jetstream.JetStream, o Options) (*
 			err = nil
 		}
 	}
-	var stream jetstream.Stream
-	if err == nil {
-		stream, err = js.Stream(ctx, o.Prefix.SnapshotStream())
-	}
 	if err != nil {
 		return nil, fmt.Errorf("provision object store %s: %w", bucket, err)
+	}
+	return openObjects(ctx, js, o)
+}
+
+// openObjects opens the object store, which is there.
+func openObjects(ctx context.Context, js jetstream.JetStream, o Options) (*Objects, error) {
+	bucket := o.Prefix.SnapshotBucket()
+	stream, err := js.Stream(ctx, o.Prefix.SnapshotStream())
+	if err != nil {
+		return nil, fmt.Errorf("look up object store %s: %w", bucket, err)
 	}
 	return &Objects{js: js, bucket: bucket, stream: stream, piece: min(largestPiece, int(o.MaxPayload)/2)}, nil
 }
@@ -153,4 +159,10 @@ func (b *Objects) Remove(ctx context.Context, tokens string) error {
 
 func (b *Objects) purge(ctx context.Context, subject string) error {
 	return b.stream.Purge(ctx, jetstream.WithPurgeSubject(subject))
+}
+
+// RemoveFillings removes from a mirror of the snapshots what the first region has stored to end a file, and has
+// removed since.
+func (s *Streams) RemoveFillings(ctx context.Context) error {
+	return s.Snapshots.purge(ctx, s.ObjectsFilling().subject)
 }

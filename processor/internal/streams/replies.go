@@ -33,6 +33,15 @@ func (s *Streams) ConfigReplies(ctx context.Context) ([]wire.ReplyRule, error) {
 	return replyRules(info)
 }
 
+// RepliesNow are the rules of the log, as they are now.
+func (s *Streams) RepliesNow(ctx context.Context) ([]wire.ReplyRule, error) {
+	info, err := s.Log.Info(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("read the reply prefixes: %w", err)
+	}
+	return replyRules(info)
+}
+
 // AllowReplies adds a rule to the log if the prefixes of the options are not those of the last rule. It
 // counts for the messages behind a sequence: that of a tick which the caller has appended behind its
 // fences. A former owner, which does not know the rule, decides none of them.

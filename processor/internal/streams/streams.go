@@ -114,6 +114,7 @@ type Streams struct {
 	MaxBody     int      // of a write, in bytes
 	MaxLevels   int      // of objects and arrays within each other, in a body
 	Replies     []wire.ReplyRule
+	Former      []wire.Former // that the log continues
 }
 
 // Identity is the [wire.Identity] of a log.
@@ -144,6 +145,22 @@ func Partitions(ctx context.Context, js jetstream.JetStream, o Options) (int, er
 	n, err := strconv.Atoi(text)
 	if err != nil {
 		return 0, mismatch(o.root(), "its metadata has no valid %s", wire.PartitionsKey)
+	}
+	return n, nil
+}
+
+// Shards is the number of logs of a prefix; 1 if there is none.
+func Shards(ctx context.Context, js jetstream.JetStream, prefix wire.Prefix) (int, error) {
+	root, err := js.Stream(ctx, prefix.ConfigStream())
+	if errors.Is(err, jetstream.ErrStreamNotFound) {
+		return 1, nil
+	}
+	if err != nil {
+		return 0, fmt.Errorf("look up stream %s: %w", prefix.ConfigStream(), err)
+	}
+	n, err := strconv.Atoi(root.CachedInfo().Config.Metadata[wire.ShardsKey])
+	if err != nil || n < 1 || n > wire.MaxShards {
+		return 0, mismatch(prefix.ConfigStream(), "its metadata has no valid %s", wire.ShardsKey)
 	}
 	return n, nil
 }
@@ -194,6 +211,9 @@ func (o Options) checkAge(have jetstream.StreamConfig) error {
 	}
 	return mismatch(have.Name, "it keeps events %s, and --forget-within allows %s at most (7/8 of it): set --events-max-age, which removes older events, or set --forget-within to more", age, o.EventsLongest)
 }
+
+// Root names the root.
+func (o Options) Root() string { return o.root() }
 
 // root names the stream whose identity stands for that of the prefix: the log or, with several
 // shards, the stream of configurations.
@@ -294,13 +314,7 @@ func Provision(ctx context.Context, js jetstream.JetStream, o Options) (*Streams
 	if err != nil {
 		return nil, err
 	}
-	if s.MaxBody, err = strconv.Atoi(s.Log.CachedInfo().Config.Metadata[maxBodyKey]); err != nil {
-		return nil, mismatch(o.log().Stream(), "its metadata has no valid %s", maxBodyKey)
-	}
-	if s.MaxLevels, err = levels(s.Log.CachedInfo().Config); err != nil {
-		return nil, err
-	}
-	if s.Replies, err = replyRules(s.Log.CachedInfo()); err != nil {
+	if err := s.readLimits(); err != nil {
 		return nil, err
 	}
 	events := o.eventsConfig(Identity(root))
@@ -317,6 +331,25 @@ func Provision(ctx context.Context, js jetstream.JetStream, o Options) (*Streams
 		s.Snapshots, err = provisionObjects(ctx, js, o)
 	}
 	return s, err
+}
+
+// readLimits reads the limits of the log from its metadata, and its identity.
+func (s *Streams) readLimits() (err error) {
+	log := s.Log.CachedInfo()
+	s.ID = Identity(log)
+	region, err := wire.ParseRegion(log.Config.Metadata)
+	if err != nil {
+		return mismatch(log.Config.Name, "%w", err)
+	}
+	s.Former = region.Former
+	if s.MaxBody, err = strconv.Atoi(log.Config.Metadata[maxBodyKey]); err != nil {
+		return mismatch(log.Config.Name, "its metadata has no valid %s", maxBodyKey)
+	}
+	if s.MaxLevels, err = levels(log.Config); err != nil {
+		return err
+	}
+	s.Replies, err = replyRules(log)
+	return err
 }
 
 // levels is the limit of levels that a log was created with.
@@ -360,7 +393,6 @@ func (s *Streams) provisionLog(ctx context.Context, js jetstream.JetStream, o Op
 	if err != nil {
 		return nil, err
 	}
-	s.ID = Identity(s.Log.CachedInfo())
 	if root == nil {
 		return s.Log.CachedInfo(), nil
 	}

@@ -1,0 +1,200 @@
+package processor
+
+import (
+	"context"
+	"log/slog"
+	"sync/atomic"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/seed18712806/lapse/processor/internal/announce"
+	"github.com/seed18712806/lapse/processor/internal/backoff"
+	"github.com/seed18712806/lapse/processor/internal/partition"
+	"github.com/seed18712806/lapse/processor/internal/region"
+	"github.com/seed18712806/lapse/processor/internal/snapshot"
+	"github.com/seed18712806/lapse/processor/internal/streams"
+	"github.com/seed18712806/lapse/sink/wire"
+)
+
+// role finds out the role of the region. Where nothing is there yet and the options name a region to follow, it
+// makes the mirrors.
+func (p *Processor) role(ctx context.Context, js jetstream.JetStream, opts streams.Options) (role streams.Role, err error) {
+	if role, err = streams.RoleOf(ctx, js, opts); err != nil || p.asIs {
+		return role, err
+	}
+	if role.Exists && !role.Mirror {
+		if err := p.askFollowers(ctx, js, opts); err != nil {
+			return role, err
+		}
+	}
+	if p.opts.Follow == "" {
+		return role, nil
+	}
+	if role.Exists && !role.Mirror && len(role.Former) > 0 {
+		last := role.Former[len(role.Former)-1]
+		p.promoted.Do(func() {
+			p.opts.Logger.Warn("this region is the first, and follows no other", slog.String("promoted", last.String()), slog.String("follow", p.opts.Follow))
+		})
+		return role, nil
+	}
+	if p.made && role.Mirror {
+		return role, nil
+	}
+	origin, err := streams.NewOrigin(p.nc, p.opts.Follow)
+	if err != nil {
+		return role, err
+	}
+	if _, err = streams.Domain(ctx, js, origin.Domain); err != nil {
+		return role, err
+	}
+	if err := streams.ProvisionMirrors(ctx, js, origin, opts); err != nil {
+		return role, err
+	}
+	return streams.RoleOf(ctx, js, opts)
+}
+
+// askFollowers returns an ErrSuperseded if a region that follows this one was promoted. At the start of the process
+// it waits shortly for one that does not answer: the link of a NATS server that has just started may not be up.
+func (p *Processor) askFollowers(ctx context.Context, js jetstream.JetStream, opts streams.Options) error {
+	for began := time.Now(); ; {
+		unanswered, err := streams.SupersededBy(ctx, js, opts)
+		late := p.asked || time.Since(began) > followersWithin
+		if err != nil || unanswered == nil || late || !backoff.Wait(ctx, followersAgain) {
+			p.asked = p.asked || err == nil
+			return err
+		}
+	}
+}
+
+const (
+	followersWithin = 3 * time.Second
+	followersAgain  = 100 * time.Millisecond
+	tellFormerEvery = time.Second
+	tellFormerSlow  = time.Minute
+)
+
+// tellFormer makes the region that was the first before this one was promoted refuse to be that, whenever it can
+// be reached.
+func (s *session) tellFormer(ctx context.Context) {
+	p, former := s.processor, s.monitor.log.Streams.Former
+	if len(former) == 0 || p.opts.Shard != 0 || former[len(former)-1].From == "" {
+		return
+	}
+	last := former[len(former)-1]
+	origin, err := streams.NewOrigin(p.nc, last.From)
+	if err != nil {
+		return
+	}
+	promotion := streams.Promotion{JS: s.monitor.js, Origin: origin, Opts: p.opts.streams(p.nc.MaxPayload())}
+	if s.monitor.log.Streams.Configs != nil { // the root has an identity of its own
+		region, err := wire.ParseRegion(s.monitor.log.Streams.Configs.CachedInfo().Config.Metadata)
+		if err != nil || len(region.Former) == 0 {
+			return
+		}
+		last = region.Former[len(region.Former)-1]
+	}
+	for every := tellFormerEvery; backoff.Wait(ctx, every); {
+		asking, cancel := context.WithTimeout(ctx, streams.AnswerTimeout)
+		err := promotion.Supersede(asking, last)
+		cancel()
+		every = tellFormerEvery
+		if err == nil {
+			every = tellFormerSlow
+		}
+	}
+}
+
+// follow makes the parts of a session that follow the first region, in place of those that append and publish.
+func (s *session) follow(ctx context.Context, js jetstream.JetStream, role streams.Role, shared *partition.Shared) error {
+	p := s.processor
+	origin, err := streams.NewOrigin(p.nc, role.Follows)
+	if err != nil {
+		return err
+	}
+	domain, err := streams.Domain(ctx, js, role.Follows)
+	if err != nil {
+		return err
+	}
+	s.ticker.Silent(func(ctx context.Context) (uint64, error) {
+		info, err := shared.Log.Info(ctx)
+		if err != nil {
+			return 0, err
+		}
+		return info.State.LastSeq, nil
+	})
+	var snapshots *snapshot.Store
+	if shared.Log.Streams.Snapshots != nil {
+		snapshots = shared.Desk.Store()
+	}
+	s.follower = region.New(region.Parts{
+		Names: p.opts.log(), Log: shared.Log, Origin: origin, Domain: domain, JetStream: js, Options: p.opts.streams(p.nc.MaxPayload()),
+		Tail: shared.Channel.Tail, Statuses: s.statuses, Snapshots: snapshots, Redis: p.store,
+		Health: p.opts.Health, Logger: p.opts.Logger, Forget: p.opts.ForgetWithin,
+	})
+	shared.Channel.Mirror = s.follower.Mirror(ctx)
+	shared.Outcomes = announce.NoOutcomes(s.statuses)
+	return nil
+}
+
+// repliesAt returns a function that reads the rules of replies for a message, once the first region has decided
+// the message: before that it may still change the rules. It is nil in the first region.
+func (s *session) repliesAt(ctx context.Context, role streams.Role) func(partition int, seq uint64) []wire.ReplyRule {
+	if !role.Mirror {
+		return nil
+	}
+	var decided atomic.Uint64 // a message, and all before it, in all partitions
+	return func(partition int, seq uint64) (rules []wire.ReplyRule) {
+		for seq > decided.Load() {
+			c, news := s.follower.Mirror(ctx).Published(s.statuses.Number(partition))
+			if c != nil && c.Seq >= seq {
+				break
+			}
+			select {
+			case <-news:
+			case <-ctx.Done():
+				return nil
+			}
+		}
+		for {
+			rules, err := s.monitor.log.Streams.RepliesNow(ctx)
+			if err == nil || !backoff.Wait(ctx, progressEvery) {
+				return rules
+			}
+			s.processor.opts.Logger.Warn("a message waits", slog.Any("error", err))
+		}
+	}
+}
+
+// FollowsAlready is the JetStream domain of the region that the streams of a prefix follow; "" if they follow none, or
+// that cannot be found out.
+func FollowsAlready(ctx context.Context, nc *nats.Conn, prefix wire.Prefix) string {
+	js, err := jetstream.New(nc)
+	if err != nil {
+		return ""
+	}
+	shards, err := streams.Shards(ctx, js, prefix)
+	if err != nil {
+		return ""
+	}
+	role, err := streams.RoleOf(ctx, js, streams.Options{Prefix: prefix, Shards: shards})
+	if role.Promotion != nil {
+		return role.Promotion.From
+	}
+	if err == nil && role.Exists && !role.Mirror && len(role.Former) > 0 {
+		return role.Former[len(role.Former)-1].From
+	}
+	return role.Follows
+}
+
+// Following is how far the region is behind the one that it follows; nil if it follows none, or if that is not
+// known yet.
+func (p *Processor) Following() *wire.Following {
+	s := p.current()
+	if !p.running.Load() || !s.wired.Load() || s.follower == nil {
+		return nil
+	}
+	is := s.follower.Following()
+	return &is
+}

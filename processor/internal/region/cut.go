@@ -1,0 +1,250 @@
+package region
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/seed18712806/lapse/processor/internal/announce"
+	"github.com/seed18712806/lapse/processor/internal/snapshot"
+	"github.com/seed18712806/lapse/processor/internal/streams"
+	"github.com/seed18712806/lapse/sink/events"
+)
+
+// cut is what the first region has had.
+type cut struct {
+	asked  time.Time // when the ends were asked for, by this process's clock
+	first  uint64    // sequence of the log, from before all else
+	values map[string][]byte
+	ends   ends
+	log    *jetstream.StreamInfo
+	config *jetstream.StreamInfo // nil if there is one shard
+}
+
+// ends are the last messages of the streams.
+type ends struct{ log, events, snapshots uint64 }
+
+// reach reports whether these are at or behind others.
+func (e ends) reach(other ends) bool {
+	return e.log >= other.log && e.events >= other.events && e.snapshots >= other.snapshots
+}
+
+// takeCut asks the first region. The order matters: the beginning of the log comes before the records of the
+// snapshots behind which it was truncated, and the ends come after all that names messages before them.
+func (f *Follower) takeCut(ctx context.Context) (*cut, error) {
+	c := &cut{values: map[string][]byte{}}
+	before, err := f.Origin.Info(ctx, f.Names.Stream())
+	if err != nil {
+		return nil, err
+	}
+	c.first = before.State.FirstSeq
+	keys := f.keys()
+	found := make([][]byte, len(keys))
+	all, asking := errgroup.WithContext(ctx)
+	bucket := f.Log.Streams.Checkpoints.Bucket()
+	for i, key := range keys {
+		all.Go(func() error {
+			m, err := f.Origin.Get(asking, "KV_"+bucket, map[string]any{"last_by_subj": "$KV." + bucket + "." + key})
+			if m != nil && !bytes.Contains(m.Header, []byte("KV-Operation:")) {
+				found[i] = m.Data
+			}
+			return err
+		})
+	}
+	if err := all.Wait(); err != nil {
+		return nil, err
+	}
+	for i, key := range keys {
+		if found[i] != nil {
+			c.values[key] = found[i]
+		}
+	}
+	c.asked = time.Now()
+	if c.log, err = f.Origin.Info(ctx, f.Names.Stream()); err != nil {
+		return nil, err
+	}
+	if f.Log.Streams.Configs != nil {
+		if c.config, err = f.Origin.Info(ctx, f.Names.Prefix.ConfigStream()); err != nil {
+			return nil, err
+		}
+	}
+	c.ends, err = f.askEnds(ctx, f.Origin.Get)
+	return c, err
+}
+
+// keys are those of the values that are adopted.
+func (f *Follower) keys() (keys []string) {
+	for i := range f.Statuses.Partitions {
+		n := f.Statuses.Number(i)
+		keys = append(keys, announce.CheckpointKey(n), snapshot.RecordKey(n))
+	}
+	return keys
+}
+
+// askEnds asks for the last messages of the streams. What was removed at the end of a stream, as lapse does to end
+// a file, is in no mirror of it, so the last sequence does not count.
+func (f *Follower) askEnds(ctx context.Context, get func(context.Context, string, any) (*events.Stored, error)) (e ends, err error) {
+	last := func(name string) uint64 {
+		if err != nil {
+			return 0
+		}
+		m, failure := get(ctx, name, map[string]any{"last_by_subj": ">"})
+		if err = failure; m == nil {
+			return 0
+		}
+		return m.Seq
+	}
+	e.log, e.events = last(f.Names.Stream()), last(f.Names.Prefix.EventsStream())
+	if f.Log.Streams.Snapshots != nil {
+		e.snapshots = last(f.Names.Prefix.SnapshotStream())
+	}
+	return e, err
+}
+
+// diverges returns an error if the log here is not the one of the first region: that may have lost its end and
+// have grown again, or have been restored.
+func (f *Follower) diverges(ctx context.Context, c *cut) error {
+	here, err := f.Log.Info(ctx)
+	if err != nil {
+		return err
+	}
+	last := min(here.State.LastSeq, c.log.State.LastSeq)
+	if here.State.LastSeq > c.ends.log && here.State.LastSeq > c.log.State.LastSeq {
+		// It may have grown since the answer.
+		if c.log, err = f.Origin.Info(ctx, f.Names.Stream()); err != nil {
+			return err
+		}
+		if c.log.State.LastSeq < here.State.LastSeq {
+			return fmt.Errorf("%w: the log of the first region ends at sequence %d, and the mirror here at %d: the first region has lost its end, and this region has it: run lapse promote here, or restore the log there",
+				streams.ErrLogBehind, c.log.State.LastSeq, here.State.LastSeq)
+		}
+		last = here.State.LastSeq
+	}
+	if last == 0 {
+		return nil
+	}
+	at, found, err := f.Log.Stamp(ctx, last)
+	if err != nil || !found {
+		return err
+	}
+	there, err := f.Origin.Get(ctx, f.Names.Stream(), map[string]any{"seq": last})
+	if err != nil || there == nil {
+		return err
+	}
+	if there.Time.UnixNano() != at {
+		return fmt.Errorf("%w: message %d of the log was stored at %s in the first region, and the mirror here has one that was stored at %s: the first region has lost its end, and has grown again: run lapse promote here to go on with what this region has, or lapse demote to begin again as its follower",
+			streams.ErrLogChanged, last, streams.FormatID(fmt.Sprint(there.Time.UnixNano())), streams.FormatID(fmt.Sprint(at)))
+	}
+	return nil
+}
+
+// adopt stores the checkpoints and records of a cut here, truncates the log, and removes what the records no
+// longer name.
+func (f *Follower) adopt(ctx context.Context, c *cut) error {
+	least := ^uint64(0)
+	for i := range f.Statuses.Partitions {
+		n := f.Statuses.Number(i)
+		var point announce.Checkpoint
+		if value := c.values[announce.CheckpointKey(n)]; value != nil {
+			if err := json.Unmarshal(value, &point); err != nil {
+				return fmt.Errorf("the checkpoint of partition %d in the first region: %w", n, err)
+			}
+		}
+		least = min(least, point.From.Seq)
+		for _, key := range []string{announce.CheckpointKey(n), snapshot.RecordKey(n)} {
+			if err := f.put(ctx, key, c.values[key]); err != nil {
+				return err
+			}
+		}
+		f.waits.advance(n, &point)
+	}
+	f.Tail.Forget(least)
+	if err := f.truncate(ctx, c); err != nil {
+		return err
+	}
+	if f.Snapshots == nil || c.ends.snapshots == f.swept {
+		return nil
+	}
+	for i := range f.Statuses.Partitions {
+		if err := f.Snapshots.Sweep(ctx, f.Statuses.Number(i)); err != nil {
+			return err
+		}
+	}
+	if err := f.Log.Streams.RemoveFillings(ctx); err != nil {
+		return err
+	}
+	f.swept = c.ends.snapshots
+	return nil
+}
+
+// put stores a value that is not stored yet.
+func (f *Follower) put(ctx context.Context, key string, value []byte) error {
+	if value == nil || bytes.Equal(f.stored[key], value) {
+		return nil
+	}
+	have, revision, err := f.Log.Value(ctx, key)
+	if err == nil && !bytes.Equal(have, value) {
+		_, err = f.Log.Update(ctx, key, value, revision)
+	}
+	if err != nil {
+		return fmt.Errorf("store %s of the first region: %w", key, err)
+	}
+	f.stored[key] = value
+	return nil
+}
+
+// truncate purges the mirror of the log up to where the first region has truncated its own (M3).
+func (f *Follower) truncate(ctx context.Context, c *cut) error {
+	here, err := f.Log.Info(ctx)
+	if err != nil || c.first <= here.State.FirstSeq {
+		return err
+	}
+	if !f.applied(c.first - 1) {
+		if f.Snapshots == nil {
+			return nil // later
+		}
+		for i := range f.Statuses.Partitions {
+			if f.Statuses.Partitions[i].Applied.Load() >= c.first-1 {
+				continue
+			}
+			if ok, err := f.continues(ctx, f.Statuses.Number(i), c.first); err != nil || !ok {
+				return err
+			}
+		}
+	}
+	if err := f.Log.Streams.Log.Purge(ctx, jetstream.WithPurgeSequence(c.first)); err != nil {
+		return fmt.Errorf("truncate the log as the first region has: %w", err)
+	}
+	return nil
+}
+
+// applied reports whether all partitions have applied the log up to a sequence.
+func (f *Follower) applied(seq uint64) bool { return f.Statuses.Applied() >= seq }
+
+// continues reports whether a snapshot of a partition, which is whole here, continues a log that begins at a
+// sequence.
+func (f *Follower) continues(ctx context.Context, partition int, first uint64) (bool, error) {
+	all, err := f.Snapshots.Generations(ctx, partition)
+	if err != nil && !errors.Is(err, snapshot.ErrDamaged) {
+		return false, err
+	}
+	for _, m := range all {
+		if m.Offset+1 < first {
+			continue
+		}
+		err := f.Snapshots.Verify(ctx, m)
+		if err == nil {
+			return true, nil
+		}
+		if !errors.Is(err, snapshot.ErrDamaged) {
+			return false, err
+		}
+	}
+	return false, nil
+}

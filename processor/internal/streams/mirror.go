@@ -1,0 +1,307 @@
+package streams
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"strings"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/seed18712806/lapse/sink/events"
+	"github.com/seed18712806/lapse/sink/wire"
+)
+
+// The log, the stream of events, the snapshots and, with several shards, the stream of configurations of a
+// region that follows another one are mirrors: each message has the sequence and the stamp that it has there.
+// NATS makes them, through a leaf node that joins the JetStream domains of both. The bucket of checkpoints is
+// the follower's own: see package region.
+
+var (
+	// ErrSuperseded: another region was promoted, and is the first now.
+	ErrSuperseded = errors.New("this region is not the first any more")
+	// ErrPromotion: the region is becoming the first at this moment, or has become it.
+	ErrPromotion = errors.New("a promotion of this region has begun")
+	// ErrOrigin: the first region does not answer.
+	ErrOrigin = errors.New("the first region does not answer")
+)
+
+// Role is what a region is to others.
+type Role struct {
+	wire.Region
+	Exists bool // the log, or the stream of configurations
+	Mirror bool // it is a mirror
+}
+
+// RoleOf finds out the role of the region that a client is connected to.
+func RoleOf(ctx context.Context, js jetstream.JetStream, o Options) (r Role, err error) {
+	root, err := js.Stream(ctx, o.root())
+	if errors.Is(err, jetstream.ErrStreamNotFound) {
+		return r, nil
+	}
+	if err != nil {
+		return r, fmt.Errorf("look up stream %s: %w", o.root(), err)
+	}
+	c := root.CachedInfo().Config
+	r.Exists, r.Mirror = true, c.Mirror != nil
+	if r.Region, err = wire.ParseRegion(c.Metadata); err != nil {
+		return r, mismatch(o.root(), "%w", err)
+	}
+	switch {
+	case r.Promotion != nil:
+		return r, fmt.Errorf("%w %s, and has not ended: it goes on by itself; if it does not, run lapse promote again", ErrPromotion, r.Promotion)
+	}
+	if err := Superseded(root.CachedInfo()); err != nil {
+		return r, err
+	}
+	if r.Mirror && r.Follows == "" {
+		return r, mismatch(o.root(), "it is a mirror that lapse has not made (its metadata has no %s)", wire.RegionKey)
+	}
+	return r, nil
+}
+
+// Superseded returns an ErrSuperseded if the metadata of a log says that another region is the first.
+func Superseded(log *jetstream.StreamInfo) error {
+	r, err := wire.ParseRegion(log.Config.Metadata)
+	if err != nil || r.Superseded == nil {
+		return err
+	}
+	return fmt.Errorf("%w: another region was promoted %s: run lapse demote here, and then lapse serve --follow %s", ErrSuperseded, r.Superseded, r.Superseded.Domain)
+}
+
+// Origin is the first region, as a follower reaches it.
+type Origin struct {
+	Domain string
+	js     jetstream.JetStream
+	nc     *nats.Conn
+}
+
+// NewOrigin makes the Origin in a JetStream domain.
+func NewOrigin(nc *nats.Conn, domain string) (*Origin, error) {
+	if domain == "" || strings.ContainsAny(domain, ".*> \t\r\n") {
+		return nil, fmt.Errorf("%q is no JetStream domain: use the domain of the region to follow, as its nats-server has it (jetstream { domain: … })", domain)
+	}
+	js, err := jetstream.NewWithDomain(nc, domain)
+	if err != nil {
+		return nil, err
+	}
+	return &Origin{Domain: domain, js: js, nc: nc}, nil
+}
+
+// Info asks for the state of a stream of the first region.
+func (o *Origin) Info(ctx context.Context, name string) (*jetstream.StreamInfo, error) {
+	stream, err := o.js.Stream(ctx, name)
+	if err != nil {
+		return nil, o.failed(fmt.Errorf("stream %s: %w", name, err))
+	}
+	return stream.CachedInfo(), nil
+}
+
+// Get asks the leader of a stream of the first region for a message, and returns nil if there is none.
+func (o *Origin) Get(ctx context.Context, name string, request any) (*events.Stored, error) {
+	m, err := events.GetFrom(ctx, o.nc, "$JS."+o.Domain+".API", name, request)
+	if err != nil {
+		return nil, o.failed(fmt.Errorf("stream %s: %w", name, err))
+	}
+	return m, nil
+}
+
+// Update changes the configuration of a stream of the first region.
+func (o *Origin) Update(ctx context.Context, c jetstream.StreamConfig) error {
+	if _, err := o.js.UpdateStream(ctx, c); err != nil {
+		return o.failed(fmt.Errorf("change stream %s: %w", c.Name, err))
+	}
+	return nil
+}
+
+// JetStream is that of the first region.
+func (o *Origin) JetStream() jetstream.JetStream { return o.js }
+
+func (o *Origin) failed(err error) error {
+	switch {
+	case errors.Is(err, jetstream.ErrStreamNotFound):
+		return fmt.Errorf("the region in the JetStream domain %q has no %w", o.Domain, err)
+	case errors.Is(err, nats.ErrNoResponders), errors.Is(err, jetstream.ErrJetStreamNotEnabled):
+		return fmt.Errorf("%w: nothing answers for the JetStream domain %q: a leaf node must join the NATS servers of both regions (deploy/README.md, Regions)", ErrOrigin, o.Domain)
+	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, nats.ErrTimeout):
+		return fmt.Errorf("%w, in the JetStream domain %q: %w", ErrOrigin, o.Domain, err)
+	}
+	return err
+}
+
+// Mirrored names the streams of a region that are mirrors, as far as a shard needs them. The root is the last.
+func (o Options) Mirrored() []string {
+	names := []string{o.log().Stream(), o.Prefix.EventsStream()}
+	if o.Objects {
+		names = append(names, o.Prefix.SnapshotStream())
+	}
+	if o.sharded() {
+		return append(names, o.root())
+	}
+	return append(names[1:], names[0])
+}
+
+// ProvisionMirrors creates the mirrors that are absent, and checks those that are present. The root is created
+// last: where it is there, all have been.
+func ProvisionMirrors(ctx context.Context, js jetstream.JetStream, origin *Origin, o Options) error {
+	if err := checkServer(ctx, js); err != nil {
+		return err
+	}
+	for _, name := range o.Mirrored() {
+		stream, err := js.Stream(ctx, name)
+		if errors.Is(err, jetstream.ErrStreamNotFound) {
+			if err = makeMirror(ctx, js, origin, name, o); err != nil {
+				return err
+			}
+			continue
+		}
+		if err != nil {
+			return fmt.Errorf("look up stream %s: %w", name, err)
+		}
+		mirrors := domainOf(stream.CachedInfo().Config)
+		switch {
+		case mirrors == "":
+			return mismatch(name, "it is no mirror, and this process is to follow another region: run lapse demote first, which keeps what nobody else has, or use another prefix")
+		case mirrors != origin.Domain:
+			return mismatch(name, "it mirrors the region in the JetStream domain %q, and this process is to follow %q: run lapse demote first", mirrors, origin.Domain)
+		}
+	}
+	return nil
+}
+
+// domainOf is the JetStream domain of the stream that a stream mirrors; "" if it is no mirror.
+func domainOf(c jetstream.StreamConfig) string {
+	if c.Mirror == nil || c.Mirror.External == nil {
+		return ""
+	}
+	domain, _ := strings.CutPrefix(c.Mirror.External.APIPrefix, "$JS.")
+	return strings.TrimSuffix(domain, ".API")
+}
+
+func makeMirror(ctx context.Context, js jetstream.JetStream, origin *Origin, name string, o Options) error {
+	info, err := origin.Info(ctx, name)
+	if err != nil {
+		return err
+	}
+	if info.Config.Mirror != nil {
+		return mismatch(name, "the region in the JetStream domain %q follows another one (%q): follow that", origin.Domain, domainOf(info.Config))
+	}
+	metadata, err := mirrorMetadata(info, origin.Domain)
+	if err != nil {
+		return err
+	}
+	c := info.Config
+	c.Mirror = &jetstream.StreamSource{Name: name, Domain: origin.Domain}
+	c.Metadata, c.Replicas = metadata, max(o.Replicas, 1)
+	c.Subjects, c.SubjectTransform, c.Sources, c.RePublish, c.Placement = nil, nil, nil, nil, nil
+	c.AllowAtomicPublish, c.AllowBatchPublish, c.MirrorDirect = false, false, false
+	if _, err := js.CreateStream(ctx, c); err != nil && !errors.Is(err, jetstream.ErrStreamNameAlreadyInUse) {
+		return fmt.Errorf("create stream %s as a mirror of the region in the JetStream domain %q: %w", name, origin.Domain, err)
+	}
+	o.Logger.Info("created a mirror of a stream of the first region", slog.String("stream", name), slog.String("domain", origin.Domain))
+	return nil
+}
+
+// Register makes a consumer of the log of the first region that nobody reads. By its name that region knows that
+// a region in a domain follows it: see SupersededBy.
+func (o *Origin) Register(ctx context.Context, root, domain string) error {
+	_, err := o.js.CreateOrUpdateConsumer(ctx, root, jetstream.ConsumerConfig{
+		Durable: followerConsumer + domain, Description: "lapse: the region in the JetStream domain " + domain + " follows this one",
+		DeliverPolicy: jetstream.DeliverNewPolicy, AckPolicy: jetstream.AckNonePolicy,
+	})
+	if err != nil {
+		return o.failed(fmt.Errorf("make a consumer of stream %s in the JetStream domain %q: %w", root, o.Domain, err))
+	}
+	return nil
+}
+
+// mirrorMetadata is the metadata of a mirror: that of the original, and the identity that it has by its
+// creation.
+func mirrorMetadata(original *jetstream.StreamInfo, domain string) (map[string]string, error) {
+	region, err := wire.ParseRegion(original.Config.Metadata)
+	if err != nil {
+		return nil, mismatch(original.Config.Name, "%w", err)
+	}
+	mirror := wire.Region{Identity: wire.Identity(original.Config.Metadata, original.Created), Follows: domain, Former: region.Former}
+	m := maps.Clone(original.Config.Metadata)
+	if m == nil {
+		m = map[string]string{}
+	}
+	maps.DeleteFunc(m, func(key, _ string) bool { return strings.HasPrefix(key, "_nats.") })
+	m[wire.RegionKey] = mirror.String()
+	return m, nil
+}
+
+// CopyMetadata gives a mirror the metadata that the original has by now: rules of replies, or a decision of a
+// person, that it has got since. It refuses an original that is another one.
+func (s *Streams) CopyMetadata(ctx context.Context, original *jetstream.StreamInfo, mirror jetstream.Stream, domain string) error {
+	info, err := mirror.Info(ctx)
+	if err != nil {
+		return err
+	}
+	want, err := mirrorMetadata(original, domain)
+	if err != nil {
+		return err
+	}
+	have := info.Config
+	if old := Identity(info); old != Identity(original) {
+		return fmt.Errorf("%w: the region in the JetStream domain %q has another stream %s, created at %s, than the one that was mirrored, created at %s: run lapse demote to follow it",
+			ErrLogChanged, domain, have.Name, FormatID(Identity(original)), FormatID(old))
+	}
+	region, err := wire.ParseRegion(have.Metadata)
+	if err != nil || have.Mirror == nil || region.Promotion != nil {
+		return err // it is no mirror any more
+	}
+	same := true
+	for key, value := range want {
+		same = same && have.Metadata[key] == value
+	}
+	if same {
+		return nil
+	}
+	js, err := jetstream.New(s.nc)
+	if err != nil {
+		return err
+	}
+	have.Metadata = want
+	_, err = js.UpdateStream(ctx, have)
+	if err == nil {
+		_, err = mirror.Info(ctx)
+	}
+	return err
+}
+
+// OpenMirrors are the streams of a region that follows another one. The mirrors are there.
+func OpenMirrors(ctx context.Context, js jetstream.JetStream, o Options) (*Streams, error) {
+	s := &Streams{nc: js.Conn()}
+	var err error
+	if s.Log, err = js.Stream(ctx, o.log().Stream()); err != nil {
+		return nil, fmt.Errorf("look up stream %s: %w", o.log().Stream(), err)
+	}
+	if o.sharded() {
+		if s.Configs, err = js.Stream(ctx, o.root()); err != nil {
+			return nil, fmt.Errorf("look up stream %s: %w", o.root(), err)
+		}
+	}
+	want := o.fixed()
+	for _, key := range []string{wire.FormatKey, wire.ShardsKey, wire.PartitionsKey} {
+		if have := s.Log.CachedInfo().Config.Metadata[key]; have != want[key] {
+			return nil, mismatch(o.log().Stream(), "the first region has %s %s, and the options have %s: use those of the first region", key, wire.Quote(have), wire.Quote(want[key]))
+		}
+	}
+	if s.Events, err = js.Stream(ctx, o.Prefix.EventsStream()); err != nil {
+		return nil, fmt.Errorf("look up stream %s: %w", o.Prefix.EventsStream(), err)
+	}
+	if s.Checkpoints, err = provisionCheckpoints(ctx, js, o); err != nil {
+		return nil, err
+	}
+	if o.Objects {
+		if s.Snapshots, err = openObjects(ctx, js, o); err != nil {
+			return nil, err
+		}
+	}
+	return s, s.readLimits()
+}

@@ -1,0 +1,371 @@
+package streams
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/seed18712806/lapse/processor/internal/backoff"
+	"github.com/seed18712806/lapse/sink/events"
+	"github.com/seed18712806/lapse/sink/wire"
+)
+
+// Domain is the JetStream domain of the region that a client is connected to. One that is to have to do with another
+// region needs a domain, and not the same.
+func Domain(ctx context.Context, js jetstream.JetStream, other string) (string, error) {
+	account, err := js.AccountInfo(ctx)
+	if err != nil {
+		return "", fmt.Errorf("ask the NATS server for its JetStream domain: %w", err)
+	}
+	switch account.Domain {
+	case "":
+		return "", fmt.Errorf("the NATS server here has no JetStream domain: give it one (jetstream { domain: … }), another than %q", other)
+	case other:
+		return "", fmt.Errorf("the NATS server here is in the JetStream domain %q itself: a region follows another one, so give the --nats of this region, or the domain of the other", other)
+	}
+	return account.Domain, nil
+}
+
+// all names all streams of a prefix that are mirrors in a region that follows another one, the root last.
+func (o Options) all() (names []string) {
+	for shard := range o.Shards {
+		o.Shard = shard
+		names = append(names, o.log().Stream())
+	}
+	if o.sharded() {
+		return append(append(names, o.Prefix.EventsStream(), o.Prefix.SnapshotStream()), o.root())
+	}
+	return append([]string{o.Prefix.EventsStream(), o.Prefix.SnapshotStream()}, names...)
+}
+
+// Lost is what a promotion says about the log of a shard.
+type Lost struct {
+	Stream string
+	Last   uint64    // sequence that this region has; what was acknowledged behind it is lost
+	Stamp  time.Time // of that message
+}
+
+// Promotion makes the region that a client is connected to the first. Its steps may be repeated: one that was
+// interrupted goes on with the next call.
+type Promotion struct {
+	JS     jetstream.JetStream
+	Origin *Origin // of the region that was followed
+	Opts   Options
+	By     string // who, for a person to read
+}
+
+// Drain takes the first region's place in its own streams: they take no more messages, and its processes stop. It
+// waits until the mirrors have all that is in them. So nothing is lost.
+func (p *Promotion) Drain(ctx context.Context, began wire.Promotion) error {
+	// Writes wait from here on, so the mirrors first have to be near. A mirror whose link was down may take 40 s.
+	for _, name := range p.Opts.all() {
+		if err := p.caughtUp(ctx, name, nearEnough); err != nil {
+			return fmt.Errorf("the first region was not asked to hand over, as the mirrors here are far behind: %w", err)
+		}
+	}
+	for _, name := range p.Opts.all() {
+		if err := p.supersede(ctx, name, began); err != nil {
+			return err
+		}
+	}
+	for _, name := range p.Opts.all() {
+		if err := p.caughtUp(ctx, name, 0); err != nil {
+			return fmt.Errorf("the first region has stopped for this promotion, so run the command again when the link is up: %w", err)
+		}
+	}
+	return nil
+}
+
+// caughtUp waits until a mirror lacks so many messages of the first region at most.
+func (p *Promotion) caughtUp(ctx context.Context, name string, lacks uint64) error {
+	last, err := p.Origin.Get(ctx, name, map[string]any{"last_by_subj": ">"})
+	if errors.Is(err, jetstream.ErrStreamNotFound) || err == nil && last == nil {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	for {
+		mirror, err := p.JS.Stream(ctx, name)
+		if err != nil {
+			return fmt.Errorf("look up stream %s: %w", name, err)
+		}
+		have := mirror.CachedInfo().State.LastSeq
+		if have+lacks >= last.Seq {
+			return nil
+		}
+		if !backoff.Wait(ctx, drainAgain) {
+			return fmt.Errorf("stream %s ends at sequence %d here, and at %d in the first region: %w", name, have, last.Seq, context.Cause(ctx))
+		}
+	}
+}
+
+const (
+	drainAgain = 10 * time.Millisecond
+	nearEnough = 10_000 // messages
+)
+
+// Supersede makes the streams of the former first region take no more messages, and says so in the metadata of
+// its log. It does nothing with a region that has another log than the one that was promoted.
+func (p *Promotion) Supersede(ctx context.Context, by wire.Former) error {
+	root, err := p.Origin.Info(ctx, p.Opts.root())
+	if err != nil || wire.Identity(root.Config.Metadata, root.Created) != by.Identity {
+		return err
+	}
+	for _, name := range p.Opts.all() {
+		if err := p.supersede(ctx, name, by.Promotion); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// supersede supersedes one stream, unless it is a mirror, or was superseded before.
+func (p *Promotion) supersede(ctx context.Context, name string, by wire.Promotion) error {
+	info, err := p.Origin.Info(ctx, name)
+	if errors.Is(err, jetstream.ErrStreamNotFound) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	region, err := wire.ParseRegion(info.Config.Metadata)
+	if err != nil {
+		return mismatch(name, "%w", err)
+	}
+	if info.Config.Mirror != nil || region.Superseded != nil {
+		return nil
+	}
+	region.Superseded, region.Promotion = &by, nil
+	region.Identity = wire.Identity(info.Config.Metadata, info.Created)
+	c := info.Config
+	c.Metadata = maps.Clone(c.Metadata)
+	if c.Metadata == nil {
+		c.Metadata = map[string]string{}
+	}
+	c.Metadata[wire.RegionKey] = region.String()
+	c.Subjects, c.SubjectTransform, c.Sources = []string{"_LAPSE.former." + name}, nil, nil
+	return p.Origin.Update(ctx, c)
+}
+
+// Run promotes. The root is the last, and so nothing here begins to work before all streams are as they are to be.
+func (p *Promotion) Run(ctx context.Context, began wire.Promotion) (lost []Lost, err error) {
+	o := p.Opts
+	outputs, err := p.JS.Stream(ctx, o.Prefix.EventsStream())
+	if err != nil {
+		return nil, fmt.Errorf("look up stream %s: %w", o.Prefix.EventsStream(), err)
+	}
+	root, err := p.JS.Stream(ctx, o.root())
+	if err != nil {
+		return nil, fmt.Errorf("look up stream %s: %w", o.root(), err)
+	}
+	if o.Partitions, err = strconv.Atoi(root.CachedInfo().Config.Metadata[wire.PartitionsKey]); err != nil {
+		return nil, mismatch(o.root(), "its metadata has no valid %s", wire.PartitionsKey)
+	}
+	o.levels, err = levels(root.CachedInfo().Config)
+	if err != nil {
+		return nil, err
+	}
+	identity := strconv.FormatInt(began.Identity, 10)
+	if _, err := p.own(ctx, o.eventsConfig(identity), began, 0, false); err != nil {
+		return nil, err
+	}
+	stored, err := outputs.Info(ctx) // now that no more come
+	if err != nil {
+		return nil, err
+	}
+	for shard := range o.Shards {
+		o.Shard = shard
+		want := o.logConfig(identity)
+		one, err := p.own(ctx, want, began, stored.State.LastSeq, !o.sharded())
+		if err != nil {
+			return lost, err
+		}
+		lost = append(lost, one)
+	}
+	if o.sharded() {
+		if _, err := p.own(ctx, o.configsConfig(), began, 0, true); err != nil {
+			return lost, err
+		}
+	}
+	if err := p.ownObjects(ctx); err != nil {
+		return lost, err
+	}
+	return lost, p.end(ctx, o.root())
+}
+
+// own makes a stream of a mirror. The root keeps the mark that a promotion has begun.
+func (p *Promotion) own(ctx context.Context, want jetstream.StreamConfig, began wire.Promotion, events uint64, root bool) (lost Lost, err error) {
+	stream, err := p.JS.Stream(ctx, want.Name)
+	if err != nil {
+		return lost, fmt.Errorf("look up stream %s: %w", want.Name, err)
+	}
+	info := stream.CachedInfo()
+	region, err := wire.ParseRegion(info.Config.Metadata)
+	if err != nil {
+		return lost, mismatch(want.Name, "%w", err)
+	}
+	c := info.Config
+	if c.Mirror != nil {
+		if region.Identity != 0 { // a log, or the stream of configurations
+			former := wire.Former{Identity: region.Identity, Last: info.State.LastSeq, Events: events, Promotion: began}
+			region = wire.Region{Identity: began.Identity, Former: append(region.Former, former)}
+		}
+		if root {
+			region.Promotion = &began
+		}
+		c.Mirror, c.Subjects, c.SubjectTransform, c.Sources = nil, want.Subjects, want.SubjectTransform, want.Sources
+		for _, source := range c.Sources {
+			if source.OptStartSeq, err = p.sourcedUpTo(ctx, want.Name); err != nil {
+				return lost, err
+			}
+			source.OptStartSeq++
+		}
+		c.AllowAtomicPublish, c.AllowBatchPublish, c.DenyDelete = want.AllowAtomicPublish, want.AllowBatchPublish, want.DenyDelete
+		c.Metadata = maps.Clone(c.Metadata)
+		for _, key := range []string{configsKey, logKey} {
+			if value := want.Metadata[key]; value != "" {
+				c.Metadata[key] = value
+			}
+		}
+		if region.Identity != 0 {
+			c.Metadata[wire.RegionKey] = region.String()
+		}
+		if stream, err = p.JS.UpdateStream(ctx, c); err != nil {
+			return lost, fmt.Errorf("make a stream of the mirror %s: %w", want.Name, err)
+		}
+	}
+	if n := len(region.Former); n > 0 {
+		lost = Lost{Stream: want.Name, Last: region.Former[n-1].Last}
+		if m, err := stream.GetMsg(ctx, lost.Last); err == nil {
+			lost.Stamp = m.Time
+		}
+	}
+	return lost, nil
+}
+
+// sourcedUpTo is the last sequence of the stream of configurations that a log has. A source begins anew after a
+// promotion, unless it is told where: the server takes the stream for another one.
+func (p *Promotion) sourcedUpTo(ctx context.Context, log string) (seq uint64, err error) {
+	for _, subject := range p.Opts.Prefix.ConfigSubjects() {
+		m, err := events.Get(ctx, p.JS.Conn(), log, map[string]any{"last_by_subj": subject})
+		if err != nil {
+			return 0, fmt.Errorf("read the last configuration of stream %s: %w", log, err)
+		}
+		if m == nil {
+			continue
+		}
+		if header, err := nats.DecodeHeadersMsg(m.Header); err == nil {
+			seq = max(seq, wire.SourceSequence(header))
+		}
+	}
+	return seq, nil
+}
+
+// ownObjects makes an object store of the mirror of the snapshots.
+func (p *Promotion) ownObjects(ctx context.Context) error {
+	name := p.Opts.Prefix.SnapshotStream()
+	stream, err := p.JS.Stream(ctx, name)
+	if errors.Is(err, jetstream.ErrStreamNotFound) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("look up stream %s: %w", name, err)
+	}
+	c := stream.CachedInfo().Config
+	if c.Mirror == nil {
+		return nil
+	}
+	bucket := p.Opts.Prefix.SnapshotBucket()
+	c.Mirror, c.Subjects, c.AllowRollup = nil, []string{"$O." + bucket + ".C.>", "$O." + bucket + ".M.>"}, true
+	if _, err := p.JS.UpdateStream(ctx, c); err != nil {
+		return fmt.Errorf("make a stream of the mirror %s: %w", name, err)
+	}
+	return nil
+}
+
+// Begin marks the root: a promotion has begun. It returns the one that has begun before, if there is one.
+func (p *Promotion) Begin(ctx context.Context, domain string) (began wire.Promotion, err error) {
+	return p.mark(ctx, p.Opts.root(), func(r *wire.Region) {
+		if r.Promotion == nil {
+			now := time.Now()
+			r.Promotion = &wire.Promotion{Identity: now.UnixNano(), Domain: domain, From: r.Follows, At: now.UTC(), By: p.By}
+		}
+	})
+}
+
+// end removes the mark.
+func (p *Promotion) end(ctx context.Context, root string) error {
+	_, err := p.mark(ctx, root, func(r *wire.Region) { r.Promotion, r.Follows = nil, "" })
+	return err
+}
+
+func (p *Promotion) mark(ctx context.Context, root string, change func(*wire.Region)) (began wire.Promotion, err error) {
+	stream, err := p.JS.Stream(ctx, root)
+	if err != nil {
+		return began, fmt.Errorf("look up stream %s: %w", root, err)
+	}
+	c := stream.CachedInfo().Config
+	region, err := wire.ParseRegion(c.Metadata)
+	if err != nil {
+		return began, mismatch(root, "%w", err)
+	}
+	change(&region)
+	if region.Promotion != nil {
+		began = *region.Promotion
+	}
+	c.Metadata = maps.Clone(c.Metadata)
+	c.Metadata[wire.RegionKey] = region.String()
+	if _, err = p.JS.UpdateStream(ctx, c); err != nil {
+		err = fmt.Errorf("change the metadata of stream %s: %w", root, err)
+	}
+	return began, err
+}
+
+// followerConsumer begins the names of the consumers that mirrors in other regions have.
+const followerConsumer = "lapse-follower-"
+
+// SupersededBy asks the regions that follow this one whether one of them was promoted. It returns an ErrSuperseded
+// if so; unanswered are those that did not answer.
+func SupersededBy(ctx context.Context, js jetstream.JetStream, o Options) (unanswered []string, err error) {
+	root, err := js.Stream(ctx, o.root())
+	if err != nil {
+		return nil, fmt.Errorf("look up stream %s: %w", o.root(), err)
+	}
+	identity := wire.Identity(root.CachedInfo().Config.Metadata, root.CachedInfo().Created)
+	names := root.ConsumerNames(ctx)
+	for name := range names.Name() {
+		domain, ok := strings.CutPrefix(name, followerConsumer)
+		if !ok {
+			continue
+		}
+		origin, err := NewOrigin(js.Conn(), domain)
+		if err != nil {
+			return nil, err
+		}
+		asking, cancel := context.WithTimeout(ctx, time.Second)
+		info, err := origin.Info(asking, o.root())
+		cancel()
+		if err != nil {
+			unanswered = append(unanswered, domain)
+			continue
+		}
+		region, err := wire.ParseRegion(info.Config.Metadata)
+		if err != nil {
+			return nil, mismatch(o.root(), "in the JetStream domain %q %w", domain, err)
+		}
+		for _, f := range region.Former {
+			if f.Identity == identity {
+				return nil, fmt.Errorf("%w: another region was promoted %s: run lapse demote here, and then lapse serve --follow %s", ErrSuperseded, f, f.Domain)
+			}
+		}
+	}
+	return unanswered, names.Err()
+}
