@@ -129,7 +129,7 @@ func (s *session) follow(ctx context.Context, js jetstream.JetStream, role strea
 		snapshots = shared.Desk.Store()
 	}
 	s.follower = region.New(region.Parts{
-		Names: p.opts.log(), Log: shared.Log, Origin: origin, Domain: domain, JetStream: js, Options: p.opts.streams(p.nc.MaxPayload()),
+		Names: p.opts.log(), Log: shared.Log, Origin: origin, Domain: domain, NATS: p.nc, JetStream: js, Options: p.opts.streams(p.nc.MaxPayload()),
 		Tail: shared.Channel.Tail, Statuses: s.statuses, Snapshots: snapshots, Redis: p.store,
 		Health: p.opts.Health, Logger: p.opts.Logger, Forget: p.opts.ForgetWithin,
 	})

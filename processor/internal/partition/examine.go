@@ -32,6 +32,7 @@ type examiner struct {
 	checkpoints *announce.Checkpoints
 	snapshots   *snapshot.Store // nil if there are none
 	ticks       streams.Appender
+	follows     bool // the log is a mirror
 }
 
 // newExaminer makes the examiner of a partition.
@@ -78,6 +79,10 @@ func (e *examiner) State(ctx context.Context, known known) (f *found, err error)
 		err = e.checkLeftovers(ctx, known.EverTaken)
 	case e.log.Is(f.State.Log, f.State.Offset):
 		err = e.verifyAll(ctx, f.State)
+	case e.follows && e.log.Continues(f.State.Log):
+		// A former first region has become a follower. What it had applied by itself, another region has not.
+		err = fmt.Errorf("%w: it was applied up to %d, and the log of then was continued without its end", store.ErrDamaged, f.State.Offset)
+		f.State.Log, f.State.Stamp, f.State.Events = e.log.ID(), store.Stamp{}, ""
 	}
 	if err == nil {
 		err = known.Damage // which the sizes may not show

@@ -13,7 +13,6 @@ import (
 
 	"github.com/seed18712806/lapse/processor/internal/announce"
 	"github.com/seed18712806/lapse/processor/internal/snapshot"
-	"github.com/seed18712806/lapse/processor/internal/streams"
 	"github.com/seed18712806/lapse/sink/events"
 )
 
@@ -105,43 +104,6 @@ func (f *Follower) askEnds(ctx context.Context, get func(context.Context, string
 		e.snapshots = last(f.Names.Prefix.SnapshotStream())
 	}
 	return e, err
-}
-
-// diverges returns an error if the log here is not the one of the first region: that may have lost its end and
-// have grown again, or have been restored.
-func (f *Follower) diverges(ctx context.Context, c *cut) error {
-	here, err := f.Log.Info(ctx)
-	if err != nil {
-		return err
-	}
-	last := min(here.State.LastSeq, c.log.State.LastSeq)
-	if here.State.LastSeq > c.ends.log && here.State.LastSeq > c.log.State.LastSeq {
-		// It may have grown since the answer.
-		if c.log, err = f.Origin.Info(ctx, f.Names.Stream()); err != nil {
-			return err
-		}
-		if c.log.State.LastSeq < here.State.LastSeq {
-			return fmt.Errorf("%w: the log of the first region ends at sequence %d, and the mirror here at %d: the first region has lost its end, and this region has it: run lapse promote here, or restore the log there",
-				streams.ErrLogBehind, c.log.State.LastSeq, here.State.LastSeq)
-		}
-		last = here.State.LastSeq
-	}
-	if last == 0 {
-		return nil
-	}
-	at, found, err := f.Log.Stamp(ctx, last)
-	if err != nil || !found {
-		return err
-	}
-	there, err := f.Origin.Get(ctx, f.Names.Stream(), map[string]any{"seq": last})
-	if err != nil || there == nil {
-		return err
-	}
-	if there.Time.UnixNano() != at {
-		return fmt.Errorf("%w: message %d of the log was stored at %s in the first region, and the mirror here has one that was stored at %s: the first region has lost its end, and has grown again: run lapse promote here to go on with what this region has, or lapse demote to begin again as its follower",
-			streams.ErrLogChanged, last, streams.FormatID(fmt.Sprint(there.Time.UnixNano())), streams.FormatID(fmt.Sprint(at)))
-	}
-	return nil
 }
 
 // adopt stores the checkpoints and records of a cut here, truncates the log, and removes what the records no

@@ -5,9 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math"
 	"sync"
 	"time"
 
+	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/seed18712806/lapse/processor/health"
@@ -37,6 +39,7 @@ type Parts struct {
 	Log       *streams.Log
 	Origin    *streams.Origin
 	Domain    string // JetStream domain of this region
+	NATS      *nats.Conn
 	JetStream jetstream.JetStream
 	Options   streams.Options
 	Tail      *events.Tail
@@ -53,13 +56,15 @@ type Parts struct {
 // Follower follows the first region, for a shard.
 type Follower struct {
 	Parts
-	waits   *waits
-	stored  map[string][]byte // values as they were adopted
-	adopted bool              // a cut, in this session
-	listed  bool              // the first region knows that this one follows it
-	swept   uint64            // end of the snapshots when they were swept last
-	pending *cut              // that is not adopted yet
-	written time.Time         // when Redis was asked last to write its files anew
+	waits    *waits
+	stored   map[string][]byte // values as they were adopted
+	links    *relinker
+	compared compared
+	adopted  bool      // a cut, in this session
+	listed   bool      // the first region knows that this one follows it
+	swept    uint64    // end of the snapshots when they were swept last
+	pending  *cut      // that is not adopted yet
+	written  time.Time // when Redis was asked last to write its files anew
 
 	mu   sync.Mutex
 	cuts []seen    // that the log here has not applied yet, the oldest first
@@ -76,7 +81,7 @@ type seen struct {
 
 // New makes a follower. It begins in [Follower.Begin].
 func New(parts Parts) *Follower {
-	return &Follower{Parts: parts, stored: map[string][]byte{}, written: time.Now(), waits: &waits{points: map[int]*announce.Checkpoint{}}}
+	return &Follower{Parts: parts, links: newRelinker(parts.NATS, parts.Origin.Domain), compared: compared{suspect: true, high: math.MaxUint64}, stored: map[string][]byte{}, written: time.Now(), waits: &waits{points: map[int]*announce.Checkpoint{}}}
 }
 
 // Mirror tells partitions what the first region has published, until ctx is done.
@@ -164,6 +169,14 @@ func (f *Follower) WatchRole(ctx context.Context) error {
 	return nil
 }
 
+// Relink makes the mirrors go on soon after the link was down.
+func (f *Follower) Relink(ctx context.Context) error {
+	if err := f.links.listen(ctx); err != nil && ctx.Err() == nil {
+		f.Logger.Warn("the mirrors may go on late after the link to the first region was down", slog.Any("error", err))
+	}
+	return nil
+}
+
 // FollowEvents keeps the tail of the stream of events up to date.
 func (f *Follower) FollowEvents(ctx context.Context) error {
 	for ctx.Err() == nil {
@@ -191,6 +204,9 @@ func (f *Follower) step(ctx context.Context) error {
 			err = f.compare(ctx, c)
 		}
 		if err != nil {
+			if errors.Is(err, streams.ErrOrigin) {
+				f.unanswered(context.WithoutCancel(ctx))
+			}
 			return err
 		}
 		f.pending = c
@@ -271,8 +287,8 @@ func (f *Follower) settle(time.Time) {
 
 // report tells whether the first region answers, and what else keeps this one from following.
 func (f *Follower) report(err error) {
-	f.mu.Lock()
 	lost := errors.Is(err, streams.ErrOrigin) || errors.Is(err, context.DeadlineExceeded)
+	f.mu.Lock()
 	was := f.down
 	switch {
 	case !lost:
@@ -281,6 +297,9 @@ func (f *Follower) report(err error) {
 		f.down = time.Now()
 	}
 	f.mu.Unlock()
+	if !lost && !was.IsZero() {
+		f.links.again()
+	}
 	switch {
 	case lost && was.IsZero():
 		f.Logger.Warn("the first region does not answer; reads go on with what is here", slog.String("domain", f.Origin.Domain), slog.Any("error", err))

@@ -60,6 +60,11 @@ func (l *Log) Is(id string, offset uint64) bool {
 	})
 }
 
+// Continues reports whether the log continues another one since a promotion.
+func (l *Log) Continues(id string) bool {
+	return slices.ContainsFunc(l.Streams.Former, func(f wire.Former) bool { return id == strconv.FormatInt(f.Identity, 10) })
+}
+
 // Info asks for the state of the log.
 func (l *Log) Info(ctx context.Context) (info *jetstream.StreamInfo, err error) {
 	err = l.link.Query(ctx, func(ctx context.Context) (err error) {

@@ -229,6 +229,7 @@ func (p *Promotion) own(ctx context.Context, want jetstream.StreamConfig, began 
 			source.OptStartSeq++
 		}
 		c.AllowAtomicPublish, c.AllowBatchPublish, c.DenyDelete = want.AllowAtomicPublish, want.AllowBatchPublish, want.DenyDelete
+		c.Duplicates = want.Duplicates // which the server gives no mirror in a cluster
 		c.Metadata = maps.Clone(c.Metadata)
 		for _, key := range []string{configsKey, logKey} {
 			if value := want.Metadata[key]; value != "" {
