@@ -27,6 +27,13 @@ type Cluster struct {
 // Start starts a cluster, and waits until JetStream answers on each server.
 func Start(t testing.TB, servers int) *Cluster {
 	t.Helper()
+	return StartNamed(t, "nats-server", servers, func(int) string { return "" })
+}
+
+// StartNamed starts a cluster with a name, from which its servers take theirs. more is added to the
+// configuration of a server, by its index.
+func StartNamed(t testing.TB, cluster string, servers int, more func(server int) string) *Cluster {
+	t.Helper()
 	c := &Cluster{t: t}
 	listens := make([]string, servers)
 	for i := range listens {
@@ -42,10 +49,10 @@ func Start(t testing.TB, servers int) *Cluster {
 			}
 		}
 		c.proxies = append(c.proxies, proxies)
-		name := fmt.Sprintf("nats-server-%d", i+1)
+		name := fmt.Sprintf("%s-%d", cluster, i+1)
 		// Nobody listens where the server says that it does: the others know their own ways to it.
-		c.Servers = append(c.Servers, harness.PrepareNATS(t, name, fmt.Sprintf("server_name: %q\ncluster { name: lapse, listen: %q, advertise: \"127.0.0.1:1\", routes: [%s] }\n",
-			name, listens[i], strings.Join(routes, ", "))))
+		c.Servers = append(c.Servers, harness.PrepareNATS(t, name, fmt.Sprintf("server_name: %q\ncluster { name: %q, listen: %q, advertise: \"127.0.0.1:1\", routes: [%s] }\n%s",
+			name, cluster, listens[i], strings.Join(routes, ", "), more(i))))
 	}
 	for _, n := range c.Servers {
 		n.Launch()

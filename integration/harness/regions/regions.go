@@ -1,0 +1,169 @@
+// Package regions runs two regions for tests, each with NATS and Redis of its own. The NATS servers of
+// region B are leaf nodes of those of region A. What passes between them goes through proxies.
+package regions
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/seed18712806/lapse/integration/harness"
+	"github.com/seed18712806/lapse/integration/harness/natscluster"
+)
+
+// Options are the settings of both regions.
+type Options struct {
+	Servers int                  // nats-servers of each region, a cluster if there are several; 1 if 0
+	Redis   harness.RedisOptions // of each region
+}
+
+// Regions are two regions and the link between them.
+type Regions struct {
+	A, B *Region
+	Link *Link
+}
+
+// Region has a JetStream domain, whose name is that of the region.
+type Region struct {
+	Name    string
+	NATS    []*harness.NATS
+	Cluster *natscluster.Cluster // nil if there is one server
+	Redis   *harness.Redis
+
+	t testing.TB
+}
+
+// Start starts two regions, and waits until a client of B reaches JetStream of A.
+func Start(t testing.TB, o Options) *Regions {
+	t.Helper()
+	servers := max(o.Servers, 1)
+	r := &Regions{Link: &Link{}}
+	var remotes []string
+	listens := make([]string, servers)
+	for i := range listens {
+		listens[i] = harness.Address(harness.FreePort(t))
+		p := harness.NewProxy(t, listens[i])
+		r.Link.proxies = append(r.Link.proxies, p)
+		remotes = append(remotes, fmt.Sprintf("%q", "nats-leaf://operator:"+harness.RolePassword("operator")+"@"+p.Address()))
+	}
+	// A server that advertises its address would be reached beside the proxies.
+	r.A = start(t, "a", servers, o.Redis, func(i int) string {
+		return fmt.Sprintf("listen: %q, no_advertise: true", listens[i])
+	})
+	r.B = start(t, "b", servers, o.Redis, func(int) string {
+		return fmt.Sprintf("reconnect: \"1s\", remotes: [{ urls: [%s], account: LAPSE }]", strings.Join(remotes, ", "))
+	})
+	r.Linked(t)
+	return r
+}
+
+func start(t testing.TB, name string, servers int, o harness.RedisOptions, leafnodes func(int) string) *Region {
+	t.Helper()
+	r := &Region{Name: name, Redis: harness.StartRedis(t, o), t: t}
+	more := func(i int) string {
+		return fmt.Sprintf("jetstream { store_dir: store, domain: %s }\nleafnodes { %s }\n", name, leafnodes(i))
+	}
+	if servers > 1 {
+		r.Cluster = natscluster.StartNamed(t, "region-"+name, servers, more)
+		r.NATS = r.Cluster.Servers
+		return r
+	}
+	n := harness.PrepareNATS(t, "region-"+name, fmt.Sprintf("server_name: region-%s\n%s", name, more(0)))
+	n.Start()
+	r.NATS = []*harness.NATS{n}
+	return r
+}
+
+// Linked waits until a client of each server of B reaches JetStream of A.
+func (r *Regions) Linked(t testing.TB) {
+	t.Helper()
+	for _, n := range r.B.NATS {
+		js := domain(t, harness.Connect(t, n.URL()), r.A.Name)
+		harness.Until(t, harness.Limit, n.Name()+" reaches region a", func(ctx context.Context) error {
+			ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+			defer cancel()
+			_, err := js.AccountInfo(ctx)
+			return err
+		})
+	}
+}
+
+// URL is where clients find the servers of the region.
+func (r *Region) URL() string {
+	if r.Cluster != nil {
+		return r.Cluster.URL()
+	}
+	return r.NATS[0].URL()
+}
+
+// Connect connects to the region until the test ends.
+func (r *Region) Connect() *nats.Conn { r.t.Helper(); return harness.Connect(r.t, r.URL()) }
+
+// JetStream connects to JetStream of the region until the test ends.
+func (r *Region) JetStream() jetstream.JetStream {
+	r.t.Helper()
+	return domain(r.t, r.Connect(), r.Name)
+}
+
+// Of is JetStream of another region, by the link, until the test ends.
+func (r *Region) Of(other *Region) jetstream.JetStream {
+	r.t.Helper()
+	return domain(r.t, r.Connect(), other.Name)
+}
+
+func domain(t testing.TB, nc *nats.Conn, name string) jetstream.JetStream {
+	t.Helper()
+	js, err := jetstream.NewWithDomain(nc, name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return js
+}
+
+// Link is the way between two regions.
+type Link struct{ proxies []*harness.Proxy }
+
+// Delay delays what passes, by d in each direction; 0 ends it.
+func (l *Link) Delay(d time.Duration) {
+	for _, way := range []harness.Direction{harness.ToServer, harness.ToClient} {
+		l.each(func(p *harness.Proxy) { p.Delay(way, d) })
+	}
+}
+
+// Down closes the connections and refuses new ones until Up.
+func (l *Link) Down() { l.each((*harness.Proxy).Down) }
+
+// Up ends Down. To wait until the regions are linked again, use [Regions.Linked].
+func (l *Link) Up() { l.each((*harness.Proxy).Up) }
+
+// Flap takes the link down and up again so many times, and leaves it so for a period each time.
+func (l *Link) Flap(t testing.TB, times int, period time.Duration) {
+	t.Helper()
+	for range times {
+		l.Down()
+		harness.At(t, time.Now().Add(period))
+		l.Up()
+		harness.At(t, time.Now().Add(period))
+	}
+}
+
+// Hold leaves the connections open and lets nothing pass until Release.
+func (l *Link) Hold() {
+	for _, way := range []harness.Direction{harness.ToServer, harness.ToClient} {
+		l.each(func(p *harness.Proxy) { p.Hold(way) })
+	}
+}
+
+// Release ends Hold. What was held arrives.
+func (l *Link) Release() { l.each((*harness.Proxy).Release) }
+
+func (l *Link) each(do func(*harness.Proxy)) {
+	for _, p := range l.proxies {
+		do(p)
+	}
+}
