@@ -156,7 +156,7 @@ func (opts WatchOptions) begin(config *jetstream.OrderedConsumerConfig, info *je
 		config.OptStartSeq = *opts.After + 1
 	case opts.Since == nil:
 		config.OptStartSeq = info.State.LastSeq + 1
-	case opts.Since.Before(info.Created):
+	case info.State.Msgs == 0, opts.Since.Before(info.State.FirstTime): // a mirror is younger than its messages
 		config.DeliverPolicy = jetstream.DeliverAllPolicy // the server cannot take times before 1678
 	default:
 		config.DeliverPolicy = jetstream.DeliverByStartTimePolicy

@@ -77,12 +77,12 @@ func (e *examiner) State(ctx context.Context, known known) (f *found, err error)
 	case err != nil:
 	case f.State.Version == "":
 		err = e.checkLeftovers(ctx, known.EverTaken)
-	case e.log.Is(f.State.Log, f.State.Offset):
-		err = e.verifyAll(ctx, f.State)
-	case e.follows && e.log.Continues(f.State.Log):
-		// A former first region has become a follower. What it had applied by itself, another region has not.
+	case e.follows && e.log.Beyond(f.State.Log, f.State.Offset):
+		// A former first region has become a follower. What it had applied by itself, no other region has.
 		err = fmt.Errorf("%w: it was applied up to %d, and the log of then was continued without its end", store.ErrDamaged, f.State.Offset)
 		f.State.Log, f.State.Stamp, f.State.Events = e.log.ID(), store.Stamp{}, ""
+	case e.log.Is(f.State.Log):
+		err = e.verifyAll(ctx, f.State)
 	}
 	if err == nil {
 		err = known.Damage // which the sizes may not show
@@ -116,7 +116,7 @@ func (e *examiner) judgeLog(ctx context.Context, f *found) error {
 		return err
 	}
 	f.watermark = max(f.State.Watermark, f.Checkpoint.Watermark)
-	if f.State.Version != "" && !e.log.Is(f.State.Log, f.State.Offset) {
+	if f.State.Version != "" && !e.log.Is(f.State.Log) {
 		return e.impasse(f, fmt.Errorf("%w: Redis holds documents of the log that was created at %s, and the log here was created at %s: restore that log",
 			streams.ErrLogChanged, streams.FormatID(f.State.Log), streams.FormatID(e.log.ID())))
 	}

@@ -25,7 +25,7 @@ import (
 const (
 	cutEvery       = time.Second
 	lookEvery      = 50 * time.Millisecond // whether the mirrors have reached a cut
-	rolesEvery     = 200 * time.Millisecond
+	rolesEvery     = streams.PromotionNotice / 3
 	firstLimit     = 5 * time.Second // of the first cut, where others were adopted before
 	rememberedCuts = 1000
 )

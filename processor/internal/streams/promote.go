@@ -155,9 +155,16 @@ func (p *Promotion) supersede(ctx context.Context, name string, by wire.Promotio
 	return p.Origin.Update(ctx, c)
 }
 
+// PromotionNotice is the time that the processes of a region have to notice that a promotion has begun, and to stop
+// following. One that notices later applies the first messages of the new log, and sends no outcomes of them.
+const PromotionNotice = 300 * time.Millisecond
+
 // Run promotes. The root is the last, and so nothing here begins to work before all streams are as they are to be.
 func (p *Promotion) Run(ctx context.Context, began wire.Promotion) (lost []Lost, err error) {
 	o := p.Opts
+	if !backoff.Wait(ctx, PromotionNotice) {
+		return nil, context.Cause(ctx)
+	}
 	outputs, err := p.JS.Stream(ctx, o.Prefix.EventsStream())
 	if err != nil {
 		return nil, fmt.Errorf("look up stream %s: %w", o.Prefix.EventsStream(), err)
