@@ -157,7 +157,7 @@ func asks(t *testing.T, nc *nats.Conn, domain string) {
 		t.Fatal(err)
 	}
 	got := map[string]bool{}
-	denied := []string{"INFO", "STREAM.CREATE.LAPSE_LOG", "STREAM.DELETE.LAPSE_LOG", "STREAM.PURGE.LAPSE_LOG", "STREAM.MSG.DELETE.LAPSE_LOG", "CONSUMER.DELETE.LAPSE_LOG.c"}
+	denied := []string{"INFO", "STREAM.CREATE.LAPSE_LOG", "STREAM.DELETE.LAPSE_LOG", "STREAM.PURGE.LAPSE_LOG", "STREAM.MSG.DELETE.LAPSE_LOG"}
 	allowed := []string{"STREAM.INFO.LAPSE_LOG", "STREAM.UPDATE.LAPSE_LOG", "CONSUMER.CREATE.LAPSE_LOG", "STREAM.MSG.GET.LAPSE_LOG"}
 	harness.Until(t, harness.Limit, "the other region answers", func(context.Context) error {
 		for _, request := range append(denied, allowed...) {

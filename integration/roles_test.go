@@ -61,7 +61,7 @@ everything                    sub >                                    no       
 look at the events            pub $JS.API.STREAM.INFO.LAPSE_EVENTS             no          yes    yes       yes   yes      -
 consume the events            pub $JS.API.CONSUMER.CREATE.LAPSE_EVENTS.c       no          yes    yes       yes   yes      -
                               pub $JS.API.CONSUMER.MSG.NEXT.LAPSE_EVENTS.c     no          yes    yes       yes   yes      -
-                              pub $JS.API.CONSUMER.INFO.LAPSE_EVENTS.c         no          yes    yes       no    yes      -
+                              pub $JS.API.CONSUMER.INFO.LAPSE_EVENTS.c         no          yes    yes       yes   yes      -
                               pub $JS.API.CONSUMER.DELETE.LAPSE_EVENTS.c       no          yes    no        yes   yes      -
 acknowledge an event          pub $JS.ACK.LAPSE_EVENTS.c.1.1.1.1.1             no          yes    yes       no    yes      -
                               pub lapse.consumer.create.c                      no          no     no        no    yes      -
