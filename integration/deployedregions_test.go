@@ -45,8 +45,8 @@ func TestDeployment_Regions(t *testing.T) {
 				has(run(0, "orders-writer", "put", "orders", id, `{"item":"tea"}`), "created orders/"+id)
 				follows(t, b, "orders", id)
 			}
-			has(runB(0, "orders-writer", "put", "orders", "expires later", `{"ttl":1}`), "created orders/expires later")
-			has(runB(0, "reader", "watch", "orders", "expires later", "--since", "1h", "--count", "1"), "expired orders/expires later etag=")
+			has(runB(0, "orders-writer", "put", "orders", "expires-later", `{"ttl":1}`), "created orders/expires-later")
+			has(runB(0, "reader", "watch", "orders", "expires-later", "--since", "1h", "--count", "1"), "expired orders/expires-later etag=")
 			follower.Ready()
 			unready(t, first, "this region is not the first any more")
 			first.Kill()
