@@ -81,7 +81,7 @@ func TestDashboardIsComplete(t *testing.T) {
 	for _, v := range d.Templating.List {
 		variables = append(variables, v.Name)
 	}
-	if want := []string{"What users notice", "Traffic", "State", "Shards", "Health", "Resources"}; !slices.Equal(rows, want) {
+	if want := []string{"What users notice", "Traffic", "State", "Shards", "Regions", "Health", "Resources"}; !slices.Equal(rows, want) {
 		t.Errorf("the rows are %q, want %q", rows, want)
 	}
 	if want := []string{"datasource", "job", "instance"}; !slices.Equal(variables, want) {
@@ -115,8 +115,23 @@ func used(query string) (metrics, labels []string) {
 	return metrics, labels
 }
 
-// A Prometheus scrapes two processes on real servers and one with embedded servers and four
-// shards, under load. Each query of the dashboard returns data. Each metric that a rule names is
+// follower starts a region that follows another one, and returns its lapse.
+func follower(t *testing.T) *harness.Lapse {
+	t.Helper()
+	leaf := harness.Address(harness.FreePort(t))
+	region := func(domain, leafnodes string) *harness.NATS {
+		n := harness.PrepareNATS(t, "nats-"+domain, fmt.Sprintf("jetstream { domain: %s, store_dir: %q }\nleafnodes { %s }\n", domain, t.TempDir(), leafnodes))
+		n.Start()
+		return n
+	}
+	a := region("a", fmt.Sprintf("listen: %q", leaf))
+	b := region("b", fmt.Sprintf(`reconnect: "1s", remotes: [ { urls: ["nats-leaf://leaf:%s@%s"], account: LAPSE } ]`, harness.RolePassword("LEAF"), leaf))
+	harness.StartLapse(t, a.URL(), harness.StartRedis(t, harness.RedisOptions{}).Address())
+	return harness.StartLapse(t, b.URL(), harness.StartRedis(t, harness.RedisOptions{}).Address(), "--follow", "a")
+}
+
+// A Prometheus scrapes two processes on real servers, one with embedded servers and four
+// shards, and one that follows another region, under load. Each query of the dashboard returns data. Each metric that a rule names is
 // there, with the labels that the rule names, and each rule can be evaluated.
 //
 // It fails if somebody renames a metric or a label, and not its queries; if a query does not
@@ -132,7 +147,7 @@ func TestQueriesReturnData(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := startPrometheus(t, rules, map[string][]string{"lapse": {one.HTTP, two.HTTP}, "lapse-embedded": {embedded.HTTP}})
+	p := startPrometheus(t, rules, map[string][]string{"lapse": {one.HTTP, two.HTTP}, "lapse-embedded": {embedded.HTTP}, "lapse-follower": {follower(t).HTTP}})
 	c := harness.NewClient(t, nats.URL(), "")
 	c.Configure("c", `{"defaultTtl":1}`)
 	web := http.Client{Timeout: harness.Limit, Transport: &http.Transport{DisableKeepAlives: true}}

@@ -61,7 +61,7 @@ everything                    sub >                                    no       
 look at the events            pub $JS.API.STREAM.INFO.LAPSE_EVENTS             no          yes    yes       yes   yes      -
 consume the events            pub $JS.API.CONSUMER.CREATE.LAPSE_EVENTS.c       no          yes    yes       yes   yes      -
                               pub $JS.API.CONSUMER.MSG.NEXT.LAPSE_EVENTS.c     no          yes    yes       yes   yes      -
-                              pub $JS.API.CONSUMER.INFO.LAPSE_EVENTS.c         no          yes    yes       no    yes      -
+                              pub $JS.API.CONSUMER.INFO.LAPSE_EVENTS.c         no          yes    yes       yes   yes      -
                               pub $JS.API.CONSUMER.DELETE.LAPSE_EVENTS.c       no          yes    no        yes   yes      -
 acknowledge an event          pub $JS.ACK.LAPSE_EVENTS.c.1.1.1.1.1             no          yes    yes       no    yes      -
                               pub lapse.consumer.create.c                      no          no     no        no    yes      -
@@ -102,6 +102,13 @@ delete the snapshots          pub $JS.API.STREAM.DELETE.OBJ_LAPSE_SNAPSHOTS    n
 order snapshots               pub lapse.snapshot.0                             no          no     no        no    yes      -
                               sub lapse.snapshot.*                             no          no     no        yes   yes      -
 restore the log               pub $JS.API.STREAM.RESTORE.LAPSE_LOG             no          no     no        no    yes      -
+look at another region        pub $JS.b.API.STREAM.INFO.LAPSE_LOG              no          no     no        yes   yes      -
+compare the log with its own  pub $JS.b.API.CONSUMER.CREATE.LAPSE_LOG.c        no          no     no        yes   yes      -
+                              pub $JS.b.API.CONSUMER.MSG.NEXT.LAPSE_LOG.c      no          no     no        yes   yes      -
+supersede it                  pub $JS.b.API.STREAM.UPDATE.LAPSE_LOG            no          no     no        yes   yes      -
+delete its log                pub $JS.b.API.STREAM.DELETE.LAPSE_LOG            no          no     no        no    yes      -
+hear what mirrors ask         sub $JS.*.API.CONSUMER.CREATE.>                  no          no     no        yes   yes      -
+see who follows               pub $JS.API.CONSUMER.NAMES.LAPSE_LOG             no          no     no        yes   yes      -
 list streams                  pub $JS.API.STREAM.NAMES                         no          no     no        no    yes      -
 manage the servers            pub $SYS.REQ.SERVER.PING                         no          no     no        no    -        yes
 `

@@ -80,6 +80,17 @@
 //     snapshots with each other, and goes on only where what remains is the whole (partition/examine.go).
 //     Nobody applies the log over a gap in its middle before a person has decided (streams/gap.go).
 //
+// # Another region
+//
+// A region may follow another one, which is the first ([Options].Follow). NATS mirrors the log, the events and the
+// snapshots, and the partitions fold the mirrored log as those of the first region do, by S1 to the same state.
+// They append and publish nothing: where the owner of the first region publishes, a partition waits until
+// the mirror of the events has that output, and then commits (S3, announce/await.go). What no mirror brings,
+// the checkpoints and the records of snapshots, the follower adopts, once its mirrors have what they name (M1 to M3
+// in processor/internal/region). So a promotion ([Promote]) only makes streams of the mirrors. It gives the log
+// another identity, and notes in its metadata the logs that it continues (wire.Region); a region that was
+// superseded refuses, until [Demote] has removed its streams.
+//
 // Types have invariants of their own: R of the recording and E of the examiner (partition), O of the
 // snapshots, T of the retention, C of the reader and I of the inbox (feed), A of the progress, K of
 // the collections and W of the warnings (fold), N of the publications (announce), P of the stored partition (sink/store).
@@ -145,6 +156,8 @@
 //	rebuild     apply the log again, because the stored partition lacks documents; they are
 //	            complete again at the offset Rebuild
 //	owner       the process, and in it the goroutine, that applies a partition
+//	region      servers of NATS and Redis with a JetStream domain of their own, and the processes on them
+//	first       of several regions the one that has the log; the others follow it and have mirrors
 //	lease       which process is to own; see Lease, and package lease
 //	generation  a dropped collection whose due documents still need their events
 package processor

@@ -167,7 +167,7 @@ func TestChartWithEverything(t *testing.T) {
 	if diff := cmp.Diff(want, secretOf); diff != "" {
 		t.Errorf("the volumes differ from the secrets of the values:\n%s", diff)
 	}
-	for name, want := range map[string]string{"LAPSE_LOG_FORMAT": "text", "LAPSE_LOG_MAX_AGE": "7d", "OTEL_EXPORTER_OTLP_ENDPOINT": "http://collector.tracing:4318", "LAPSE_REPLICAS": "3", "LAPSE_NATS_INBOX_PREFIX": "_INBOX.lapse", "LAPSE_NATS_CA": "/run/secrets/nats-tls/ca.crt"} {
+	for name, want := range map[string]string{"LAPSE_LOG_FORMAT": "text", "LAPSE_LOG_MAX_AGE": "7d", "LAPSE_FOLLOW": "a", "OTEL_EXPORTER_OTLP_ENDPOINT": "http://collector.tracing:4318", "LAPSE_REPLICAS": "3", "LAPSE_NATS_INBOX_PREFIX": "_INBOX.lapse", "LAPSE_NATS_CA": "/run/secrets/nats-tls/ca.crt"} {
 		if got := m.ConfigMap.Data[name]; got != want {
 			t.Errorf("%s=%s, want %s", name, got, want)
 		}

@@ -34,7 +34,7 @@ func (n *NATS) natsRoles(opts NATSOptions) string {
 		n.copyDeployed("nats/shards.conf", "shards.conf")
 	}
 	n.env = []string{"NATS_LAPSE_PASSWORD=" + LapsePassword}
-	for _, other := range []string{"OPERATOR", "ORDERS_WRITER", "READER", "FORWARDER", "SYSTEM"} {
+	for _, other := range []string{"OPERATOR", "ORDERS_WRITER", "READER", "FORWARDER", "LEAF", "SYSTEM"} {
 		n.env = append(n.env, "NATS_"+other+"_PASSWORD="+RolePassword(other))
 	}
 	text := "authorization { timeout: 60 }\ninclude \"accounts.conf\"\n" // a busy machine needs longer than 2 s

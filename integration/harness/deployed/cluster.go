@@ -27,12 +27,15 @@ func StartCluster(t testing.TB) *Deployment {
 }
 
 // UseShards puts another file in the place of shards.conf, for nats-servers that start later.
-func (d *Deployment) UseShards(file string) {
+func (d *Deployment) UseShards(file string) { d.t.Helper(); d.use(file, "shards.conf") }
+
+// use puts a file of deploy/nats in the place of another one, for nats-servers that start later.
+func (d *Deployment) use(file, as string) {
 	d.t.Helper()
 	conf := filepath.Join(d.t.TempDir(), "nats")
 	err := os.CopyFS(conf, os.DirFS(d.conf))
 	if err == nil {
-		err = os.Rename(filepath.Join(conf, file), filepath.Join(conf, "shards.conf"))
+		err = os.Rename(filepath.Join(conf, file), filepath.Join(conf, as))
 	}
 	if err != nil {
 		d.t.Fatal(err)

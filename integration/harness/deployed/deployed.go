@@ -30,6 +30,8 @@ type Deployment struct {
 	Buses  []int            // the ports of their cluster bus
 
 	conf   string   // the folder of the configuration of NATS
+	region string   // of two; empty if there is one
+	leaves []string // the addresses at which region a takes leaf nodes
 	shards int      // 1 if 0
 	stores []string // of the nats-servers
 
@@ -143,6 +145,9 @@ func (d *Deployment) natsEnv(name, store string) []string {
 		"NATS_NAME=" + name, "NATS_STORE=" + store, "NATS_CA=" + d.Path("ca.crt"), "NATS_CERT=" + d.Path(name+".crt"), "NATS_KEY=" + d.Path(name+".key"),
 		"NATS_ROUTES_CA=" + d.Path("routes-ca.crt"), "NATS_ROUTES_CERT=" + d.Path(name+"-routes.crt"), "NATS_ROUTES_KEY=" + d.Path(name+"-routes.key"),
 	}
+	if d.region == "b" {
+		env = append(env, "NATS_NAME=b-"+name, "NATS_LEAF_URLS="+d.leafURLs())
+	}
 	text := d.Secret(".env")
 	for i, route := range d.Routes {
 		text = strings.Replace(text, fmt.Sprintf("nats-%d:6222", i+1), route, 1)
@@ -160,7 +165,7 @@ func (d *Deployment) startNATS(servers int) {
 		n := harness.CustomNATS(d.t, harness.Custom{
 			Name: name, Port: port, Env: d.natsEnv(name, store), Login: d.options("operator"), Forbidden: []string{"Failed to reload"},
 			Args: []string{
-				"-c", d.routed(route), "-a", "127.0.0.1", "-p", strconv.Itoa(port), "-m", strconv.Itoa(harness.FreePort(d.t)),
+				"-c", d.placed(route), "-a", "127.0.0.1", "-p", strconv.Itoa(port), "-m", strconv.Itoa(harness.FreePort(d.t)),
 			},
 		})
 		n.Launch()
@@ -171,23 +176,29 @@ func (d *Deployment) startNATS(servers int) {
 	}
 }
 
-// routed is a copy of the configuration with another address for routes, and returns its path.
-func (d *Deployment) routed(route string) string {
+// placed is a copy of the configuration with another address for routes, and for leaf nodes. It returns its path.
+func (d *Deployment) placed(route string) string {
 	d.t.Helper()
 	conf := filepath.Join(d.t.TempDir(), "nats")
-	path := filepath.Join(conf, "nats.conf")
-	err := os.CopyFS(conf, os.DirFS(d.conf))
-	var text []byte
-	if err == nil {
-		text, err = os.ReadFile(path)
-	}
-	if err == nil {
-		err = os.WriteFile(path, []byte(strings.Replace(string(text), "0.0.0.0:6222", route, 1)), 0o600)
-	}
-	if err != nil {
+	if err := os.CopyFS(conf, os.DirFS(d.conf)); err != nil {
 		d.t.Fatal(err)
 	}
-	return path
+	replace := func(file, old, address string) {
+		text, err := os.ReadFile(filepath.Join(conf, file))
+		if err == nil {
+			err = os.WriteFile(filepath.Join(conf, file), []byte(strings.Replace(string(text), old, address, 1)), 0o600)
+		}
+		if err != nil {
+			d.t.Fatal(err)
+		}
+	}
+	replace("nats.conf", "0.0.0.0:6222", route)
+	if d.region == "a" {
+		leaf := harness.Address(harness.FreePort(d.t))
+		d.leaves = append(d.leaves, leaf)
+		replace("region.conf", "0.0.0.0:7422", leaf)
+	}
+	return filepath.Join(conf, "nats.conf")
 }
 
 func (d *Deployment) startRedis() {
