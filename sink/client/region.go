@@ -2,7 +2,12 @@ package client
 
 import (
 	"context"
+	"errors"
+	"slices"
+	"strings"
 	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/seed18712806/lapse/sink/credentials"
 	"github.com/seed18712806/lapse/sink/wire"
@@ -38,4 +43,56 @@ func (l *connection) elsewhere(ctx context.Context) error {
 			region.Superseded.Domain, where, region.Superseded)
 	}
 	return nil
+}
+
+// RegionStatus is what a region has to do with others.
+type RegionStatus struct {
+	wire.Region // as the log has it
+	// Following is how far the region is behind the first, as the owners of the shards have last said; absent if it
+	// follows none, or if nobody has said it.
+	Following *wire.Following `json:"following,omitempty"`
+	// Followers are the JetStream domains of the regions that follow this one, or have. They are absent if the client
+	// may not ask for the consumers of the log.
+	Followers []string `json:"followers,omitempty"`
+}
+
+// readRegion reads what a region has to do with others. The root is the log, or the stream of configurations.
+func readRegion(ctx context.Context, l *connection, root string) (*RegionStatus, error) {
+	stream, err := lookUp(ctx, l, root)
+	if errors.Is(err, jetstream.ErrStreamNotFound) {
+		return nil, nil // status shows the rest
+	}
+	if err != nil {
+		return nil, err
+	}
+	info, r := stream.CachedInfo(), RegionStatus{}
+	if r.Region, err = wire.ParseRegion(info.Config.Metadata); err != nil {
+		return nil, err
+	}
+	if info.State.Consumers > 0 {
+		within, cancel := l.Within(ctx, consumerAPI+"NAMES."+root)
+		defer cancel()
+		for name := range stream.ConsumerNames(within).Name() {
+			if domain, ok := strings.CutPrefix(name, wire.FollowerConsumer); ok {
+				r.Followers = append(r.Followers, domain)
+			}
+		}
+		slices.Sort(r.Followers)
+	}
+	if info.Config.Metadata[wire.RegionKey] == "" && r.Followers == nil {
+		return nil, nil
+	}
+	return &r, nil
+}
+
+// add adds how far the region is behind. What a process has said before a promotion does not count.
+func (r *RegionStatus) add(members []MemberStatus) {
+	if r == nil || r.Follows == "" {
+		return
+	}
+	for _, m := range members {
+		if m.Role == RoleOwner {
+			r.Following = wire.Further(r.Following, m.Following)
+		}
+	}
 }

@@ -1,7 +1,9 @@
 package httpapi_test
 
 import (
+	"errors"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -12,6 +14,7 @@ import (
 	"github.com/seed18712806/lapse/integration/harness/natstest"
 	"github.com/seed18712806/lapse/integration/harness/proxy"
 	"github.com/seed18712806/lapse/processor"
+	"github.com/seed18712806/lapse/sink/client"
 )
 
 // regions are a first region and one that follows it.
@@ -74,6 +77,14 @@ func TestWritesGoToTheFirstRegion(t *testing.T) {
 	}
 	r.first.do("GET", "/collections/orders/documents/a", "").want(t, 200, `{"n":1}`)
 
+	if s, err := r.follower.client().Status(t.Context()); err != nil || s.Region == nil || s.Region.Following == nil || s.Region.Following.Domain != "a" || s.Region.Following.AsOf == 0 {
+		t.Errorf("the follower's status: %+v, %v", s.Region, err)
+	}
+	eventually(t, "the first region knows that the other follows it", func() bool {
+		s, err := r.first.client().Status(t.Context())
+		return err == nil && s.Region != nil && slices.Equal(s.Region.Followers, []string{"b"})
+	})
+
 	r.promote(t, true)
 	began := time.Now()
 	for {
@@ -111,4 +122,22 @@ func TestWritesWhileTheFirstRegionIsAway(t *testing.T) {
 	})
 	r.follower.do("DELETE", "/collections/orders", "").want(t, 503, `the first region (JetStream domain \"a\") does not answer`)
 	r.follower.do("GET", "/collections/orders/documents/a", "").want(t, 200, `{"n":1}`)
+}
+
+// TestReadsThatAreTooFarBehind: with --max-staleness, reads are 503 while the link is down, and unavailable to clients
+// over NATS.
+// Once the region is promoted, they are answered.
+func TestReadsThatAreTooFarBehind(t *testing.T) {
+	r := startRegions(t, func(o *serve.Options, _ *rig) { o.MaxStaleness = 2 * time.Second })
+	r.first.do("PUT", "/collections/orders/documents/a", `{"n":1}`).want(t, 201)
+	get := func() answer { return r.follower.do("GET", "/collections/orders/documents/a", "") }
+	eventually(t, "the follower has the document", func() bool { return get().StatusCode == 200 })
+	r.link.Down()
+	eventually(t, "reads are refused", func() bool { return get().StatusCode == 503 })
+	get().want(t, 503, `"code":"unavailable"`, "--max-staleness", `follows the region \"a\"`)
+	if _, err := r.follower.client().Get(t.Context(), "orders", "a"); !errors.Is(err, client.ErrUnavailable) || errors.Is(err, client.ErrNotFound) {
+		t.Errorf("a get over NATS: %v", err)
+	}
+	r.promote(t, false)
+	eventually(t, "reads are answered", func() bool { return get().StatusCode == 200 })
 }

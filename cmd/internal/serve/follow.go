@@ -61,12 +61,12 @@ func (n *node) following() *wire.Following {
 		switch owner := n.member.Status(i).Lease.Owner; {
 		case n.owns(i):
 		case owner == "":
-			all = further(all, s.Following())
+			all = wire.Further(all, s.Following())
 		case !told[owner]:
 			told[owner] = true
 			for _, m := range n.member.Members() {
 				if m.ID == owner {
-					all = further(all, m.Following)
+					all = wire.Further(all, m.Following)
 				}
 			}
 		}
@@ -78,27 +78,10 @@ func (n *node) following() *wire.Following {
 func (n *node) ownFollowing() (all *wire.Following) {
 	for i, s := range n.shards {
 		if n.owns(i) {
-			all = further(all, s.Following())
+			all = wire.Further(all, s.Following())
 		}
 	}
 	return all
-}
-
-// further adds up how far shards are behind: the messages of all, and the time of the one that is furthest behind.
-func further(all, one *wire.Following) *wire.Following {
-	switch {
-	case one == nil:
-		return all
-	case all == nil:
-		return one
-	}
-	sum := *all
-	sum.Behind += one.Behind
-	sum.AsOf = min(all.AsOf, one.AsOf) // 0 is unknown
-	if one.Down != 0 && (all.Down == 0 || one.Down < all.Down) {
-		sum.Down = one.Down
-	}
-	return &sum
 }
 
 // stale is why reads are refused: they are further behind the first region than may be.

@@ -329,8 +329,7 @@ func (p *Promotion) mark(ctx context.Context, root string, change func(*wire.Reg
 	return began, err
 }
 
-// followerConsumer begins the names of the consumers that mirrors in other regions have.
-const followerConsumer = "lapse-follower-"
+const followerConsumer = wire.FollowerConsumer
 
 // SupersededBy asks the regions that follow this one whether one of them was promoted. It returns an ErrSuperseded
 // if so; unanswered are those that did not answer.
