@@ -69,9 +69,9 @@ func readRegion(ctx context.Context, l *connection, root string) (*RegionStatus,
 	if r.Region, err = wire.ParseRegion(info.Config.Metadata); err != nil {
 		return nil, err
 	}
-	if info.State.Consumers > 0 {
-		within, cancel := l.Within(ctx, consumerAPI+"NAMES."+root)
-		defer cancel()
+	within, cancel := l.Within(ctx, "$JS.API.INFO", consumerAPI+"NAMES."+root)
+	defer cancel()
+	if account, err := l.JS.AccountInfo(within); err == nil && account.Domain != "" { // else nobody can follow
 		for name := range stream.ConsumerNames(within).Name() {
 			if domain, ok := strings.CutPrefix(name, wire.FollowerConsumer); ok {
 				r.Followers = append(r.Followers, domain)
