@@ -188,11 +188,17 @@ func FollowsAlready(ctx context.Context, nc *nats.Conn, prefix wire.Prefix) stri
 	return role.Follows
 }
 
-// Following is how far the region is behind the one that it follows; nil if it follows none, or if that is not
-// known yet.
+// Following is how far the region is behind the one that it follows; nil if it follows none. Until the processor
+// runs, it is what the last check has found, and how far the region is behind is not known.
 func (p *Processor) Following() *wire.Following {
 	s := p.current()
-	if !p.running.Load() || !s.wired.Load() || s.follower == nil {
+	if !p.running.Load() || !s.wired.Load() {
+		if domain := p.follows.Load(); domain != nil {
+			return &wire.Following{Domain: *domain}
+		}
+		return nil
+	}
+	if s.follower == nil {
 		return nil
 	}
 	is := s.follower.Following()

@@ -35,10 +35,11 @@ type Processor struct {
 	guard    *feed.ClockGuard
 	running  atomic.Bool
 	ran      bool
-	made     bool      // the streams were provisioned, so one that is absent was deleted
-	promoted sync.Once // says in the log that Options.Follow does not count any more
-	asked    bool      // the regions that follow this one, whether one of them is the first now
-	asIs     bool      // it changes no stream's configuration: see BeginAnew
+	made     bool                   // the streams were provisioned, so one that is absent was deleted
+	promoted sync.Once              // says in the log that Options.Follow does not count any more
+	asked    bool                   // the regions that follow this one, whether one of them is the first now
+	asIs     bool                   // it changes no stream's configuration: see BeginAnew
+	follows  atomic.Pointer[string] // the JetStream domain of the first region, as last checked; nil if this is that
 
 	mu      sync.Mutex // of session
 	session *session

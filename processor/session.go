@@ -97,8 +97,13 @@ func (p *Processor) check(ctx context.Context) (role streams.Role, err error) {
 	opts := p.opts.streams(p.nc.MaxPayload())
 	opts.AsIs = p.asIs
 	err = streams.Again(ctx, p.opts.Logger, func(ctx context.Context) (err error) {
-		role, err = p.role(ctx, js, opts)
-		if err == nil && !role.Mirror {
+		if role, err = p.role(ctx, js, opts); err != nil {
+			return err
+		}
+		p.follows.Store(nil)
+		if role.Mirror {
+			p.follows.Store(&role.Follows)
+		} else {
 			err = streams.Check(ctx, js, opts)
 		}
 		return err

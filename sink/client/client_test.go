@@ -36,7 +36,7 @@ type bench struct {
 
 func newBench(t *testing.T, streams bool) *bench {
 	t.Helper()
-	b := &bench{url: natstest.Start(t, natstest.Options{})}
+	b := &bench{url: natstest.Start(t, natstest.Options{JetStream: "domain: here"})}
 	var err error
 	if b.nc, err = nats.Connect(b.url, natstest.Patient); err != nil {
 		t.Fatal(err)

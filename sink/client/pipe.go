@@ -260,7 +260,7 @@ func (p *pipe) noStream() {
 	p.absent.Do(func() {
 		// To find the reason it asks the server, and the answer cannot come while this
 		// callback runs.
-		go func() { p.fail(p.l.Absent(context.Background(), string(p.l.Prefix)+".write.>")) }()
+		go func() { p.fail(p.l.AbsentLog(context.Background(), string(p.l.Prefix)+".write.>")) }()
 	})
 }
 

@@ -51,7 +51,7 @@ func publishOne(ctx context.Context, l *connection, msg *nats.Msg, ackOnly bool)
 			return a, err
 		}
 		if try == absentTries {
-			return a, l.Absent(ctx, msg.Subject)
+			return a, l.AbsentLog(ctx, msg.Subject)
 		}
 		select {
 		case <-time.After(absentAgain):

@@ -30,6 +30,8 @@ type Status struct {
 	Checkpoints *BucketStatus  `json:"checkpoints,omitempty"` // absent if there is no such bucket
 	Shards      []ShardStatus  `json:"shards"`                // only those that have or had an owner
 	Members     []MemberStatus `json:"members"`
+	// Region is what this region has to do with others; absent if that is nothing.
+	Region *RegionStatus `json:"region,omitempty"`
 }
 
 // ServerStatus is the NATS server that the client is connected to.
@@ -101,6 +103,9 @@ func readStatus(ctx context.Context, l *connection) (Status, error) {
 	if err != nil {
 		return s, err
 	}
+	if s.Region, err = readRegion(ctx, l, names[0]); err != nil {
+		return s, err
+	}
 	var now time.Time // by the clock of the NATS servers
 	for _, name := range names {
 		info, err := streamInfo(ctx, l, name)
@@ -161,10 +166,17 @@ func streams(ctx context.Context, l *connection) (names []string, err error) {
 
 // streamInfo looks up a stream. Only jetstream.ErrStreamNotFound comes without an explanation.
 func streamInfo(ctx context.Context, l *connection, name string) (*jetstream.StreamInfo, error) {
+	stream, err := lookUp(ctx, l, name)
+	if err != nil {
+		return nil, err
+	}
+	return stream.CachedInfo(), nil
+}
+
+func lookUp(ctx context.Context, l *connection, name string) (stream jetstream.Stream, err error) {
 	within, cancel := l.Within(ctx, streamInfoAPI+name)
 	defer cancel()
-	var stream jetstream.Stream
-	err := l.Ask(within, func(ctx context.Context) (err error) {
+	err = l.Ask(within, func(ctx context.Context) (err error) {
 		stream, err = l.JS.Stream(ctx, name)
 		return err
 	})
@@ -178,7 +190,7 @@ func streamInfo(ctx context.Context, l *connection, name string) (*jetstream.Str
 	case err != nil:
 		return nil, l.StreamError("look up the stream "+name, name, err)
 	}
-	return stream.CachedInfo(), nil
+	return stream, nil
 }
 
 func stream(info *jetstream.StreamInfo) StreamStatus {
@@ -299,6 +311,7 @@ func (s *Status) assign(leases map[int]wire.Lease) {
 			status.Alive = m.SeenAgo <= goneAfter.Seconds()
 		}
 	}
+	s.Region.add(s.Members)
 	for i := range s.Members {
 		if s.Members[i].SeenAgo > goneAfter.Seconds() {
 			s.Members[i].Role = RoleGone

@@ -9,6 +9,10 @@ import (
 // RegionKey is the key of a [Region] in the metadata of a log, or of [Prefix.ConfigStream].
 const RegionKey = "lapse-region"
 
+// FollowerConsumer begins the name of a consumer of a log, or of [Prefix.ConfigStream], that nobody reads: by it the
+// region knows that the one in the JetStream domain behind it follows.
+const FollowerConsumer = "lapse-follower-"
+
 // Region says what a log has to do with the logs of other regions. The stream of events that belongs to it,
 // and the snapshots, are the same as it is: mirrors or not.
 type Region struct {
@@ -73,6 +77,24 @@ type Following struct {
 	AsOf Time `json:"asOf,omitzero"`
 	// Down is since when the first region does not answer; zero while it does.
 	Down Time `json:"downSince,omitzero"`
+}
+
+// Further adds up how far shards are behind: the messages of all, and the time of the one that is furthest behind. Each
+// may be nil.
+func Further(all, one *Following) *Following {
+	switch {
+	case one == nil:
+		return all
+	case all == nil:
+		return one
+	}
+	sum := *all
+	sum.Behind += one.Behind
+	sum.AsOf = min(all.AsOf, one.AsOf) // zero is not known
+	if one.Down != 0 && (all.Down == 0 || one.Down < all.Down) {
+		sum.Down = one.Down
+	}
+	return &sum
 }
 
 // Staleness is how far the documents are behind those of the first region; ok is false if that is not known.

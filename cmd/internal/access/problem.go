@@ -28,6 +28,7 @@ const (
 	TooLarge           = "too-large"           // 413
 	MediaType          = "media-type"          // 415
 	WrongHost          = "wrong-host"          // 421: a host that is not this machine
+	OtherRegion        = "other-region"        // 421: this region follows another one, which takes the writes
 	KeyUsed            = "key-used"            // 422: the Idempotency-Key belongs to another request
 	Internal           = "internal"            // 500
 	Unavailable        = "unavailable"         // 503: lapse or one of its servers does not answer
@@ -46,6 +47,8 @@ type Problem struct {
 	Detail string `json:"detail"`
 	Code   string `json:"code"`
 	Seq    string `json:"seq,omitempty"` // of the write in the log, if its outcome is not known
+
+	Location string `json:"-"` // where to send the request instead; only of OtherRegion
 }
 
 func (p *Problem) Error() string { return p.Detail }
@@ -116,6 +119,9 @@ func (p *Problem) Write(w http.ResponseWriter) {
 	header.Set("Cache-Control", "no-store")
 	if p.Status == http.StatusServiceUnavailable {
 		header.Set("Retry-After", retryAfter)
+	}
+	if p.Location != "" {
+		header.Set("Location", p.Location)
 	}
 	if p.Status == http.StatusUnauthorized {
 		header.Set("WWW-Authenticate", `Bearer realm="lapse"`)

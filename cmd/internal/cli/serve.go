@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net/url"
 	"os"
 	"strings"
 	"time"
@@ -72,7 +73,7 @@ type LogFlags struct {
 type RegionFlags struct {
 	Follow       string `env:"LAPSE_FOLLOW" group:"region" placeholder:"REGION" help:"Follow another region, which is the first: its JetStream domain, to which a leaf node joins the NATS servers here, or the URL of one of its NATS servers. The streams here become mirrors. Needs --nats."`
 	MaxStaleness Period `env:"LAPSE_MAX_STALENESS" group:"region" placeholder:"TIME" help:"Answer reads with 503 while they may be more than this behind the first region (no limit)."`
-	WritesTo     string `env:"LAPSE_WRITES_TO" group:"region" placeholder:"URL" help:"API of the first region. Answer writes over HTTP with 421 and this address, in place of passing them on."`
+	WritesTo     string `env:"LAPSE_WRITES_TO" group:"region" placeholder:"URL" help:"API of the first region, such as https://lapse-a.example.com. While this region follows that one, answer writes over HTTP with 421 and this address, in place of passing them on over NATS."`
 }
 
 // ProcessFlags are about this process.
@@ -165,6 +166,8 @@ func (c *serveCommand) check() error {
 		return errors.New("--follow needs --nats: the NATS servers of a region that follows another one are joined to it by a leaf node")
 	case c.MaxStaleness < 0:
 		return fmt.Errorf("--max-staleness %s is not valid: use a duration over 0 such as 10s", time.Duration(c.MaxStaleness))
+	case !isAPI(c.WritesTo):
+		return fmt.Errorf("--writes-to %s is not valid: use the http or https URL of the API of the first region without /v1, such as https://lapse-a.example.com", wire.Quote(c.WritesTo))
 	case c.Partitions != nil && (*c.Partitions < 1 || *c.Partitions > 1024):
 		return fmt.Errorf("--partitions %d is not valid: use a number from 1 to 1024", *c.Partitions)
 	case c.Replicas != 0 && (c.Replicas < 1 || c.Replicas > 5):
@@ -180,6 +183,13 @@ func (c *serveCommand) check() error {
 		return err
 	}
 	return processor.CheckEvents((*time.Duration)(c.EventsMaxAge), time.Duration(c.ForgetWithin))
+}
+
+// isAPI reports whether a text is the URL of an API, or empty.
+func isAPI(text string) bool {
+	u, err := url.Parse(text)
+	return text == "" || err == nil && (u.Scheme == "http" || u.Scheme == "https") && u.Host != "" &&
+		text == u.Scheme+"://"+u.Host+u.EscapedPath() && !strings.HasSuffix(text, "/") && !strings.HasSuffix(text, "/v1")
 }
 
 // syncInterval is how long the NATS server may take to have on disk what it has acknowledged.

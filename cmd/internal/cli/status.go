@@ -25,8 +25,9 @@ func (Status) Help() string {
 	return `It prints the streams and the bucket of checkpoints, how far the owner of the log has
 applied it, its snapshots, how old the oldest bytes are that should be gone, and the
 processes of lapse. With several shards it prints that for each, and
-which process owns which. A process that nobody has seen for 10 seconds is gone. With
--o json it prints one object.`
+which process owns which. With several regions it says which one this region follows and how
+far it is behind, which follow this one, and which were promoted. A process that nobody has
+seen for 10 seconds is gone. With -o json it prints one object.`
 }
 
 // Run runs the command.
@@ -51,6 +52,9 @@ func printStatus(out io.Writer, s client.Status) error {
 	line := func(format string, args ...any) { _, _ = fmt.Fprintf(w, format+"\n", args...) }
 	line("prefix %s", s.Prefix)
 	line("server %s %s, nats-server %s", s.Server.URL, s.Server.Name, s.Server.Version)
+	for _, text := range regions(s.Region) {
+		line("this region %s", text)
+	}
 
 	line("\nSTREAM\tMESSAGES\tBYTES\tFIRST\tLAST\tREPLICAS")
 	for _, one := range s.Streams {
@@ -98,6 +102,33 @@ func printStatus(out io.Writer, s client.Status) error {
 		line("%s\t%s\t%s\t%s\t%s ago\t%s", output.Name(m.Name), role, m.Version, m.Started, output.Seconds(m.SeenAgo), m.Problem)
 	}
 	return w.Flush()
+}
+
+// regions says what a region has to do with others.
+func regions(r *client.RegionStatus) (texts []string) {
+	if r == nil {
+		return nil
+	}
+	add := func(format string, args ...any) { texts = append(texts, fmt.Sprintf(format, args...)) }
+	switch {
+	case r.Following != nil:
+		add("%s", r.Following)
+	case r.Follows != "":
+		add("follows the region %q; no process says how far it is behind", r.Follows)
+	}
+	for _, domain := range r.Followers {
+		add("is followed by the region %q", domain)
+	}
+	for _, f := range r.Former {
+		add("continues the log of the region %q behind %d: it was promoted %s", f.From, f.Last, f.Promotion)
+	}
+	if r.Promotion != nil {
+		add("is being promoted, since %s", strings.TrimPrefix(r.Promotion.String(), "at "))
+	}
+	if r.Superseded != nil {
+		add("is not the first any more: another was promoted %s", r.Superseded)
+	}
+	return texts
 }
 
 // retained says what an owner knows of snapshots, and of bytes that should be gone.

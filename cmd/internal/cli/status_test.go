@@ -2,7 +2,9 @@ package cli
 
 import (
 	"bytes"
+	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -65,5 +67,40 @@ host/3   gone   2       1.0.0    2026-01-31T12:00:00.000Z  1m15s ago
 	}
 	if !bytes.Contains(out.Bytes(), []byte("\nno process owns the log\n")) {
 		t.Errorf("without processes: %s", out.String())
+	}
+}
+
+// TestPrintStatusOfRegions: status says what the region has to do with others.
+func TestPrintStatusOfRegions(t *testing.T) {
+	at := time.Date(2026, 1, 31, 12, 0, 0, 0, time.UTC)
+	promoted := wire.Promotion{Domain: "b", From: "a", At: at, By: "root@host"}
+	for want, r := range map[string]*client.RegionStatus{
+		"": nil,
+		`this region follows the region "a", 3 messages behind, as it was 2m0s ago, which does not answer since 2026-01-31T12:00:00.000Z
+`: {Region: wire.Region{Follows: "a"}, Following: &wire.Following{
+			Domain: "a", Behind: 3, AsOf: wire.Time(time.Now().Add(-2 * time.Minute).UnixMilli()), Down: wire.Time(at.UnixMilli()),
+		}},
+		`this region follows the region "a"; no process says how far it is behind
+`: {Region: wire.Region{Follows: "a"}},
+		`this region is followed by the region "b"
+this region is followed by the region "c"
+`: {Followers: []string{"b", "c"}},
+		`this region continues the log of the region "a" behind 17: it was promoted at 2026-01-31T12:00:00Z by root@host, in the JetStream domain "b"
+`: {Region: wire.Region{Former: []wire.Former{{Last: 17, Promotion: promoted}}}},
+		`this region follows the region "a"; no process says how far it is behind
+this region is being promoted, since 2026-01-31T12:00:00Z by root@host, in the JetStream domain "b"
+`: {Region: wire.Region{Follows: "a", Promotion: &promoted}},
+		`this region is not the first any more: another was promoted at 2026-01-31T12:00:00Z by root@host, in the JetStream domain "b"
+`: {Region: wire.Region{Superseded: &promoted}},
+	} {
+		var out bytes.Buffer
+		if err := printStatus(&out, client.Status{Prefix: "lapse", Region: r}); err != nil {
+			t.Fatal(err)
+		}
+		head, _, _ := strings.Cut(out.String(), "\nSTREAM")
+		_, got, _ := strings.Cut(head, "nats-server \n")
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("(-want +got):\n%s", diff)
+		}
 	}
 }

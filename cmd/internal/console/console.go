@@ -40,6 +40,7 @@ type Options struct {
 	Bytes   *access.Limit  // that requests hold, as in the API
 	Proxies access.Proxies // that may say that a browser came over https
 	Logger  *slog.Logger
+	First   func() (url, domain string) // of the API: see httpapi.Options; nil if this process takes all writes
 }
 
 // Console answers the requests of browsers. Several goroutines may use it.
@@ -184,12 +185,21 @@ func (v *visit) parseForm(most int64) error {
 // page is the frame of a page.
 func (v *visit) page(title, active string, data any, crumbs ...view.Crumb) view.Page {
 	_, problems := v.c.opts.Ready()
+	first, domain := v.first()
 	return view.Page{
 		Title: title, Active: active, Crumbs: crumbs, Data: data,
 		Notice: notices[v.r.URL.Query().Get("done")], Warned: v.r.URL.Query().Get("warned") == ttlIsOff, Now: v.now,
 		Version: v.c.opts.Version, Prefix: v.c.opts.Prefix,
-		SignedIn: v.api.Token != "", Write: v.grant.Write, Healthy: problems == nil, Sent: v.r.Method == http.MethodPost,
+		SignedIn: v.api.Token != "", ReadOnly: !v.grant.Write, Write: v.grant.Write && first == "", First: first, Domain: domain, Healthy: problems == nil, Sent: v.r.Method == http.MethodPost,
 	}
+}
+
+// first is the address of the region that takes the writes, and its JetStream domain; both are empty if this one does.
+func (v *visit) first() (url, domain string) {
+	if v.c.opts.First == nil {
+		return "", ""
+	}
+	return v.c.opts.First()
 }
 
 // show answers with a page.

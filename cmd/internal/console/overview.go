@@ -33,7 +33,8 @@ func overview(v *visit) error {
 	role, problems := v.c.opts.Ready()
 	role = strings.TrimPrefix(strings.TrimPrefix(role, "ready"), ": ") // the head of the page says so
 	data := overviewData{Role: role, Figures: v.c.figures.Now(), History: v.c.figures.history(time.Now()), Process: processName(), Problems: problems}
-	data.Command, data.Examples, data.Once = v.firstWrite(), v.grant.Write && v.grant.Covers(exampleCollection), once()
+	first, _ := v.first()
+	data.Command, data.Examples, data.Once = v.firstWrite(), first == "" && v.grant.Write && v.grant.Covers(exampleCollection), once()
 	data.First = v.r.URL.Query().Get("after") == ""
 	if err := v.collections(&data); err != nil {
 		if s := statusOf(err); s == http.StatusBadRequest || s == 0 {

@@ -3,6 +3,7 @@ package console
 import (
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/seed18712806/lapse/cmd/internal/console/view"
 	"github.com/seed18712806/lapse/sink/client"
@@ -42,5 +43,37 @@ func TestSystemOfSeveralProcesses(t *testing.T) {
 	}
 	if t.Failed() {
 		t.Log(string(body))
+	}
+}
+
+// TestSystemOfRegions: the page says what lapse status says of other regions.
+func TestSystemOfRegions(t *testing.T) {
+	now := wire.Time(1_790_000_000_000)
+	promoted := wire.Promotion{Domain: "b", From: "a", At: time.UnixMilli(int64(now)).UTC(), By: "root@<host>"}
+	for _, tt := range []struct {
+		region *client.RegionStatus
+		want   []string
+	}{
+		{nil, nil},
+		{&client.RegionStatus{Region: wire.Region{Follows: "eu"}, Following: &wire.Following{Domain: "eu", Behind: 12345, AsOf: now - 90_000, Down: now - 60_000}},
+			[]string{"Follows the region", ">eu<", "12,345", "1 min 30 s ago", "not since <time"}},
+		{&client.RegionStatus{Region: wire.Region{Follows: "eu"}, Following: &wire.Following{Domain: "eu"}}, []string{"not known yet", ">yes<"}},
+		{&client.RegionStatus{Followers: []string{"us", "asia"}}, []string{`followed by <span class="id">us</span>, <span class="id">asia</span>.`}},
+		{&client.RegionStatus{Region: wire.Region{Former: []wire.Former{{Last: 1234, Promotion: promoted}}}},
+			[]string{"behind 1,234: it was promoted at 2026-09-21T14:13:20Z by root@&lt;host&gt;, in the JetStream domain &#34;b&#34;."}},
+		{&client.RegionStatus{Region: wire.Region{Superseded: &promoted, Promotion: &promoted}}, []string{"is being promoted", "is not the first any more"}},
+	} {
+		body, err := view.Render("system", view.Page{Title: "System", Now: now, Data: systemData{Status: &client.Status{Region: tt.region}}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if has := strings.Contains(string(body), `id="region"`); has != (tt.region != nil) {
+			t.Errorf("%+v: it has the section: %v", tt.region, has)
+		}
+		for _, want := range tt.want {
+			if !strings.Contains(string(body), want) {
+				t.Errorf("%+v: it lacks %q", tt.region, want)
+			}
+		}
 	}
 }

@@ -58,6 +58,9 @@ type Options struct {
 	// Trace begins the span of a request to a route; nil if nobody records spans. The span of a write
 	// goes into the log in place of its traceparent.
 	Trace func(r *http.Request, route string, writes bool) (end func(status int))
+	// First returns the URL of the API of the region that this one follows, and its JetStream domain: writes are
+	// answered with 421 and this address. Both are empty while this process takes writes. It may be nil.
+	First func() (url, domain string)
 }
 
 // API is the HTTP API. Several goroutines may use it.
@@ -211,6 +214,11 @@ func (a *API) handle(r route, w http.ResponseWriter, req *http.Request) error {
 			return access.BadRequest("%s", err)
 		}
 	}
+	if r.kind == writes || r.kind == imports {
+		if err := a.misdirected(call); err != nil {
+			return err
+		}
+	}
 	call.hold = access.NewHold(client, a.bytes)
 	defer call.hold.Leave()
 	if r.kind == writes { // before the slot: the body may be slow to come
@@ -228,6 +236,21 @@ func (a *API) handle(r route, w http.ResponseWriter, req *http.Request) error {
 	defer cancel()
 	call.Request = req.WithContext(ctx)
 	return r.handle(a, w, call)
+}
+
+// misdirected refuses a write while another region takes the writes. It is no redirect: a client would follow that
+// without a word, with its token, on each write.
+func (a *API) misdirected(r *request) error {
+	if a.opts.First == nil {
+		return nil
+	}
+	url, domain := a.opts.First()
+	if url == "" {
+		return nil
+	}
+	p := access.NewProblem(http.StatusMisdirectedRequest, access.OtherRegion, "this region follows the region %q, which takes all writes: send this one to %s", domain, url)
+	p.Location = url + r.URL.RequestURI()
+	return p
 }
 
 // mayUse refuses a collection that the token does not cover.

@@ -43,7 +43,7 @@ func describeMessages(prefix wire.Prefix) ([]byte, error) {
 		"asyncapi": "3.0.0",
 		"info": object{
 			"title": api.Info["title"], "version": api.Info["version"],
-			"description": "JSON documents that expire, and an event the moment each one does: the messages over NATS. In a subject, every byte of an id outside A-Z a-z 0-9 _ - ~ : @ + = , is written as %XX, in upper case. The reply to a publication is JetStream's acknowledgement; the outcome comes later. /openapi.json describes the same over HTTP.",
+			"description": "JSON documents that expire, and an event the moment each one does: the messages over NATS. In a subject, every byte of an id outside A-Z a-z 0-9 _ - ~ : @ + = , is written as %XX, in upper case. The reply to a publication is JetStream's acknowledgement; the outcome comes later. In a region that follows another one, the log of that region takes the writes; while it does not answer, a publication has no responders. /openapi.json describes the same over HTTP.",
 		},
 		"defaultContentType": jsonType,
 		"channels":           m.channels,

@@ -54,6 +54,9 @@ func TestDescription(t *testing.T) {
 			if method != "get" && operation.Responses["504"] == nil {
 				t.Errorf("%s: 504 is not described", name)
 			}
+			if elsewhere := strings.Contains(string(operation.Responses["421"]), "/Misdirected"); elsewhere != (method != "get") {
+				t.Errorf("%s: that another region takes writes is described: %v", name, elsewhere)
+			}
 		}
 	}
 	for _, r := range routes {

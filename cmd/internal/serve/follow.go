@@ -53,31 +53,32 @@ func (p *process) region(ctx context.Context) string {
 	return account.Domain
 }
 
-// following is how far this region is behind the first; nil if it is the first. A process that owns no shard knows it
-// from the list of members. Of several shards it is that of the one that is furthest behind.
-func (n *node) following() (all *wire.Following) {
-	add := func(one *wire.Following) {
-		switch {
-		case one == nil:
-		case all == nil:
-			one := *one
-			all = &one
-		default:
-			all.Behind += one.Behind
-			all.AsOf = min(all.AsOf, one.AsOf)
-			if one.Down != 0 && (all.Down == 0 || one.Down < all.Down) {
-				all.Down = one.Down
+// following is how far this region is behind the first; nil if it is the first. For shards that other processes own it
+// is what these have told. Of several shards it is that of the one that is furthest behind.
+func (n *node) following() *wire.Following {
+	all, told := n.ownFollowing(), map[string]bool{}
+	for i, s := range n.shards {
+		switch owner := n.member.Status(i).Lease.Owner; {
+		case n.owns(i):
+		case owner == "":
+			all = wire.Further(all, s.Following())
+		case !told[owner]:
+			told[owner] = true
+			for _, m := range n.member.Members() {
+				if m.ID == owner {
+					all = wire.Further(all, m.Following)
+				}
 			}
 		}
 	}
+	return all
+}
+
+// ownFollowing is following of the shards that this process owns.
+func (n *node) ownFollowing() (all *wire.Following) {
 	for i, s := range n.shards {
 		if n.owns(i) {
-			add(s.Following())
-		}
-	}
-	if all == nil {
-		for _, m := range n.member.Members() {
-			add(m.Following)
+			all = wire.Further(all, s.Following())
 		}
 	}
 	return all

@@ -8,7 +8,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 
 	"github.com/seed18712806/lapse/cmd/internal/web"
-	"github.com/seed18712806/lapse/processor/health"
 	"github.com/seed18712806/lapse/sink"
 	"github.com/seed18712806/lapse/sink/client"
 )
@@ -55,10 +54,13 @@ func (p *process) connectAPI(opts Options, embedded *natsServer) (c apiConnectio
 }
 
 // startWeb serves HTTP until the server is stopped.
-func (p *process) startWeb(reader *sink.Reader, ready func() (string, health.Problems), metrics *prometheus.Registry, failed chan<- error) (*web.Server, error) {
+func (p *process) startWeb(reader *sink.Reader, n *node, metrics *prometheus.Registry, failed chan<- error) (*web.Server, error) {
 	c := web.Config{
 		Files: p.files, Prefix: p.opts.Processor.Prefix, Version: p.opts.Version, Client: p.api.client, NATS: p.api.nats,
-		Reader: reader, Ready: ready, Metrics: metrics, Logger: p.opts.Logger,
+		Reader: reader, Ready: n.ready, Metrics: metrics, Logger: p.opts.Logger,
+	}
+	if n.first != nil {
+		c.First = n.first.now
 	}
 	if p.tracer != nil {
 		c.Trace = p.tracer.Request

@@ -77,6 +77,7 @@ type node struct {
 	http    string
 
 	maxStaleness time.Duration // 0 is no limit
+	first        *first        // nil without --writes-to
 }
 
 // apply runs the processor of a shard while this process holds the shard.
@@ -117,7 +118,7 @@ func (n *node) applyShard(ctx context.Context, shard int, lease processor.Lease)
 
 // describe is the entry of this process in the list of members.
 func (n *node) describe() wire.Member {
-	m := wire.Member{Version: n.version, HTTP: n.http, Redis: n.redis.identity()}
+	m := wire.Member{Version: n.version, HTTP: n.http, Redis: n.redis.identity(), Following: n.ownFollowing()}
 	if _, problems := n.ready(); problems != nil {
 		m.Problem = problems.Error()
 	}
@@ -125,7 +126,6 @@ func (n *node) describe() wire.Member {
 		if !n.owns(i) {
 			continue
 		}
-		m.Following = s.Following()
 		p := s.Progress()
 		m.Applied += p.Applied
 		m.LagMessages += p.Lag

@@ -19,9 +19,10 @@ import (
 
 // applies is an applier that is so far.
 type applies struct {
-	progress processor.Progress
-	applying error
-	runs     func() error
+	progress  processor.Progress
+	applying  error
+	runs      func() error
+	following *wire.Following
 }
 
 func (a applies) RunAs(context.Context, processor.Lease) error { return a.runs() }
@@ -29,7 +30,7 @@ func (a applies) Progress() processor.Progress                 { return a.progre
 func (a applies) Retention() *wire.Retention                   { return nil }
 func (a applies) Applying() error                              { return a.applying }
 func (a applies) TakenOver() bool                              { return a.applying == nil }
-func (a applies) Following() *wire.Following                   { return nil }
+func (a applies) Following() *wire.Following                   { return a.following }
 
 // statuses are the shards as a member sees them.
 type statuses []lease.Status

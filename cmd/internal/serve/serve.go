@@ -173,6 +173,9 @@ func (p *process) newNode(ctx context.Context, metrics *prometheus.Registry, boa
 		read:   func(ctx context.Context) (string, error) { return store.Identity(ctx, p.reads.redis, opts.Prefix) },
 		shards: opts.Shards, board: board,
 	}}
+	if p.opts.WritesTo != "" {
+		n.first = newFirst(p.opts.WritesTo, n.ownFollowing, p.reads.nats, opts.Prefix, opts.Shards)
+	}
 	for i := range opts.Shards {
 		opts := opts
 		opts.Shard, opts.Logger, opts.Metrics, opts.Health = i, p.opts.Logger, metrics, board
@@ -253,8 +256,11 @@ func (p *process) serve(ctx context.Context, start time.Time) error {
 	}
 	defer reads.Stop()
 	n.redis.offer = reads.Offer
+	if n.first != nil {
+		n.first.ask(ctx)
+	}
 	failed := make(chan error, 4+len(p.connections()))
-	server, err := p.startWeb(reader, n.ready, metrics, failed)
+	server, err := p.startWeb(reader, n, metrics, failed)
 	if err != nil {
 		return err
 	}
@@ -273,6 +279,9 @@ func (p *process) serve(ctx context.Context, start time.Time) error {
 	watching.Go(func() { census.Run(running, n.counts) })
 	watching.Go(func() { watchReads(running, p.reads, board, redis) })
 	watching.Go(func() { n.watch(running) })
+	if n.first != nil {
+		watching.Go(func() { n.first.run(running) })
+	}
 	watching.Go(func() {
 		if err := n.redis.run(running); err != nil {
 			failed <- err

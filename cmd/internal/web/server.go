@@ -42,6 +42,7 @@ type Config struct {
 	Metrics *prometheus.Registry
 	Logger  *slog.Logger
 	Trace   func(r *http.Request, route string, writes bool) (end func(status int)) // see httpapi.Options
+	First   func() (url, domain string)                                             // see httpapi.Options
 }
 
 // handler answers /healthz (200 as long as the process lives), /readyz (200, or 503 with
@@ -84,7 +85,7 @@ func Start(l net.Listener, c Config, failed chan<- error) (*Server, error) {
 	}
 	api, err := httpapi.New(httpapi.Options{
 		Prefix: c.Prefix, Client: c.Client, Events: events, Reader: sliding, GetMany: c.Reader.GetMany,
-		Tokens: c.tokens, Origins: c.origins, Metrics: c.Metrics, Logger: c.Logger, Trace: c.Trace,
+		Tokens: c.tokens, Origins: c.origins, Metrics: c.Metrics, Logger: c.Logger, Trace: c.Trace, First: c.First,
 	})
 	if err != nil {
 		return nil, err
@@ -94,7 +95,7 @@ func Start(l net.Listener, c Config, failed chan<- error) (*Server, error) {
 	api.Register(ofAPI)
 	site := console.New(console.Options{
 		Prefix: c.Prefix, Version: c.Version, API: ofAPI, Tokens: c.tokens, Events: events, Status: c.Client.Status,
-		Ready: c.Ready, Metrics: c.Metrics, MaxBody: c.Client.MaxPayload, Bytes: api.Bytes(), Proxies: c.proxies, Logger: c.Logger,
+		Ready: c.Ready, Metrics: c.Metrics, MaxBody: c.Client.MaxPayload, Bytes: api.Bytes(), Proxies: c.proxies, Logger: c.Logger, First: c.First,
 		Collections: func(ctx context.Context, most int) (wire.CollectionsReply, error) {
 			return c.Reader.Collections(ctx, sink.CollectionsOptions{Limit: most})
 		},

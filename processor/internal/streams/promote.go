@@ -337,12 +337,19 @@ func (p *Promotion) mark(ctx context.Context, root string, change func(*wire.Reg
 	return began, err
 }
 
-// followerConsumer begins the names of the consumers that mirrors in other regions have.
-const followerConsumer = "lapse-follower-"
+const followerConsumer = wire.FollowerConsumer
 
 // SupersededBy asks the regions that follow this one whether one of them was promoted. It returns an ErrSuperseded
-// if so; unanswered are those that did not answer.
+// if so; unanswered are those that did not answer. Without a JetStream domain no region can follow: then it asks
+// nothing that lapse's user may not be permitted to ask.
 func SupersededBy(ctx context.Context, js jetstream.JetStream, o Options) (unanswered []string, err error) {
+	account, err := js.AccountInfo(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("ask the NATS server for its JetStream domain: %w", err)
+	}
+	if account.Domain == "" {
+		return nil, nil
+	}
 	root, err := js.Stream(ctx, o.root())
 	if err != nil {
 		return nil, fmt.Errorf("look up stream %s: %w", o.root(), err)

@@ -35,9 +35,12 @@ type Page struct {
 	Now      wire.Time
 	Version  string
 	Prefix   wire.Prefix
-	SignedIn bool // with a token: then one can sign out
-	Signing  bool // the page is for signing in: it has no menu
-	Write    bool // the person may change something
+	SignedIn bool   // with a token: then one can sign out
+	Signing  bool   // the page is for signing in: it has no menu
+	ReadOnly bool   // the token can only read
+	Write    bool   // the person may change something, here
+	First    string // address of the region that takes the writes; empty if this one does
+	Domain   string // JetStream domain of that region
 	Healthy  bool
 	Sent     bool // it answers a form that was sent: then its address may be none of a page
 	Data     any
