@@ -15,7 +15,6 @@ import (
 	"github.com/seed18712806/lapse/integration/harness"
 	"github.com/seed18712806/lapse/integration/harness/regions"
 	"github.com/seed18712806/lapse/integration/oracle/readers"
-	"github.com/seed18712806/lapse/integration/oracle/stored"
 	"github.com/seed18712806/lapse/sink/wire"
 )
 
@@ -244,23 +243,13 @@ func TestRegion_FollowerPublishesNothing(t *testing.T) {
 	dying := r.a.Want(201, wire.Upsert, "c", "a", `{"ttl":2}`)
 	r.b.settled("c", "a", uint64(dying.Etag))
 	r.a.lapse.Kill()
-	ends := func() (n [2]uint64) {
-		for i, name := range []string{r.a.Prefix.LogStream(), r.a.Prefix.EventsStream()} {
-			info, err := stored.Info(t.Context(), r.a.JS, name)
-			if err != nil {
-				t.Fatal(err)
-			}
-			n[i] = info.State.LastSeq
-		}
-		return n
-	}
-	before, heard := ends(), r.hear(r.b)
+	before, heard := r.endsOf(r.a), r.hear(r.b)
 	after(t, *dying.ExpiresAt)
 	if r.b.readable("c", "a") || r.b.Found("c", "a") {
 		t.Error("an expired document is read")
 	}
 	after(t, *dying.ExpiresAt+3000)
-	if now, all := ends(), heard(); now != before || len(all) > 0 {
+	if now, all := r.endsOf(r.a), heard(); now != before || len(all) > 0 {
 		t.Errorf("log and events end at %v, and ended at %v: %v", now, before, all)
 	}
 	r.a.lapse.Start()

@@ -46,8 +46,21 @@ func (r *twoRegions) comeBack(w, first *inRegion, flags ...string) {
 	if code := w.lapse.Terminate(); code != 0 {
 		r.t.Errorf("exit code %d", code)
 	}
-	r.command(w, 0, append([]string{"demote"}, flags...)...)
+	r.demote(w, 0, flags...)
 	r.follow(w, first)
+}
+
+// demote runs lapse demote in a region, once no process is remembered there that was killed. It has to end with a code.
+func (r *twoRegions) demote(w *inRegion, code int, flags ...string) (text string) {
+	r.t.Helper()
+	harness.Until(r.t, harness.Limit, "lapse demote ends with "+fmt.Sprint(code), func(context.Context) error {
+		out, errOut, ended := harness.Run(r.t, "lapse", nil, append([]string{"demote", "--server", w.URL()}, flags...)...)
+		if text = out + errOut; ended != code || strings.Contains(text, "runs here") {
+			return fmt.Errorf("code %d: %s", ended, text)
+		}
+		return nil
+	})
+	return text
 }
 
 // lateness logs how late the events were.
