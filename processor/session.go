@@ -326,7 +326,12 @@ func (s *session) takeOverAgain(why string) {
 	}
 }
 
-func (s *session) close() { s.publisher.Close() }
+func (s *session) close() {
+	s.publisher.Close()
+	if s.follower != nil {
+		s.processor.opts.Health.Set(region.ProblemRegion, nil) // the next session may follow no region
+	}
+}
 
 // run runs all duties until ctx is done, or one of them cancels it, and waits for their
 // end.

@@ -3,7 +3,6 @@ package oracle
 import (
 	"bytes"
 	"encoding/json"
-	"fmt"
 
 	"github.com/seed18712806/lapse/integration/oracle/patch"
 	"github.com/seed18712806/lapse/sink/wire"
@@ -71,7 +70,7 @@ func (m *Model) compareChange(d *Diff, want expected, msg Message, seen map[stri
 		"Nats-Msg-Id":    "",
 		"ce-specversion": "1.0",
 		"ce-type":        "lapse." + kind + "." + c.Kind + ".v1",
-		"ce-source":      fmt.Sprintf("/%s/%d/collections/%s", m.set.Prefix, m.set.Created, c.Collection),
+		"ce-source":      m.source(c.Etag, c.Collection),
 		"ce-subject":     token,
 		"ce-time":        c.Ts.String(),
 		"traceparent":    c.Trace,

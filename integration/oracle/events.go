@@ -66,6 +66,7 @@ func (m *Model) CompareEvents(events []Message, at wire.Time) Diff {
 	seen := map[string]uint64{} // the sequence of each event in the stream
 	for _, msg := range events {
 		switch {
+		case m.lost(msg):
 		case strings.HasPrefix(msg.Subject, prefix+".expired."), strings.HasPrefix(msg.Subject, prefix+".due."):
 			m.compareExpiry(&d, want, msg, seen)
 		case strings.HasPrefix(msg.Subject, prefix+".expiring."):
@@ -152,13 +153,12 @@ func (m *Model) compareNotice(d *Diff, msg Message, e notice) {
 			d.add(Wrong, "%s: event %d: %s is %q, want %q", e.what, msg.Seq, what, got, want)
 		}
 	}
-	prefix := m.set.Prefix
 	compare("subject", msg.Subject, bucketed(strings.Replace(e.subject, ".expired.", "."+e.kind+".", 1)))
 	for name, want := range map[string]string{
 		"Nats-Msg-Id":    "",
 		"ce-specversion": "1.0",
 		"ce-type":        map[bool]string{true: "lapse.message.due.v1", false: "lapse.document." + e.kind + ".v1"}[e.kind == "due"],
-		"ce-source":      fmt.Sprintf("/%s/%d/collections/%s", prefix, m.set.Created, e.Collection),
+		"ce-source":      m.source(e.Etag, e.Collection),
 		"ce-subject":     wire.EscapeID(e.Name.ID),
 		"ce-time":        e.at.String(),
 		"traceparent":    e.Trace,

@@ -100,6 +100,7 @@ type Model struct {
 	set        Settings
 	seq        uint64        // the last message that was applied
 	configured uint64        // the last one of the stream of configurations, if there are several shards
+	former     []wire.Former // logs that this one continues, if its region was promoted
 	restored   wire.Restored // the zero value if the log was not
 	now        wire.Time     // log time: the greatest stamp up to seq
 	partitions []*partition

@@ -175,6 +175,11 @@ func catchUp(ctx context.Context, js jetstream.JetStream, models []*Model, event
 			if m.restored, _, err = wire.ParseRestored(info.Config.Metadata); err != nil {
 				return events, err
 			}
+			region, err := wire.ParseRegion(info.Config.Metadata)
+			if err != nil {
+				return events, err
+			}
+			m.former = region.Former
 		}
 		log, err := stored.Read(ctx, js, name, m.seq+1)
 		if err != nil {

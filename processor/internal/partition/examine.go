@@ -32,7 +32,6 @@ type examiner struct {
 	checkpoints *announce.Checkpoints
 	snapshots   *snapshot.Store // nil if there are none
 	ticks       streams.Appender
-	follows     bool // the log is a mirror
 }
 
 // newExaminer makes the examiner of a partition.
@@ -77,12 +76,10 @@ func (e *examiner) State(ctx context.Context, known known) (f *found, err error)
 	case err != nil:
 	case f.State.Version == "":
 		err = e.checkLeftovers(ctx, known.EverTaken)
-	case e.follows && e.log.Beyond(f.State.Log, f.State.Offset):
-		// A former first region has become a follower. What it had applied by itself, no other region has.
-		err = fmt.Errorf("%w: it was applied up to %d, and the log of then was continued without its end", store.ErrDamaged, f.State.Offset)
-		f.State.Log, f.State.Stamp, f.State.Events = e.log.ID(), store.Stamp{}, ""
-	case e.log.Is(f.State.Log):
+	case e.log.Is(f.State.Log, f.State.Offset):
 		err = e.verifyAll(ctx, f.State)
+	case e.log.Continues(f.State.Log):
+		err = e.beyond(ctx, f)
 	}
 	if err == nil {
 		err = known.Damage // which the sizes may not show
@@ -94,6 +91,25 @@ func (e *examiner) State(ctx context.Context, known known) (f *found, err error)
 		f.State.Log = e.log.ID()
 	}
 	return f, err
+}
+
+// beyond judges a state of a log that this one continues, at an offset behind the place from which on it does. A
+// follower applies what is stored after its promotion, until it notices that: the stamp shows that it was this
+// log. A former first region has applied what no other region has: then the state is damaged.
+func (e *examiner) beyond(ctx context.Context, f *found) error {
+	of, seen := f.State.Log, f.State.Stamp
+	f.State.Log = e.log.ID()
+	if !e.log.Is(of, seen.Seq) {
+		at, found, err := e.log.Stamp(ctx, seen.Seq)
+		if err != nil {
+			return err
+		}
+		if found && at == seen.At {
+			return e.verifyAll(ctx, f.State)
+		}
+	}
+	f.State.Stamp, f.State.Events = store.Stamp{}, ""
+	return fmt.Errorf("%w: it was applied up to %d, and the log of then was continued without its end", store.ErrDamaged, f.State.Offset)
 }
 
 // Streams judges whether the log is the one from which the stored state was computed, and has
@@ -116,7 +132,7 @@ func (e *examiner) judgeLog(ctx context.Context, f *found) error {
 		return err
 	}
 	f.watermark = max(f.State.Watermark, f.Checkpoint.Watermark)
-	if f.State.Version != "" && !e.log.Is(f.State.Log) {
+	if f.State.Version != "" && !e.log.Is(f.State.Log, f.State.Offset) {
 		return e.impasse(f, fmt.Errorf("%w: Redis holds documents of the log that was created at %s, and the log here was created at %s: restore that log",
 			streams.ErrLogChanged, streams.FormatID(f.State.Log), streams.FormatID(e.log.ID())))
 	}

@@ -122,9 +122,7 @@ func (p *Partition) takeOverFailed(err error) error {
 }
 
 func (p *Partition) examiner() *examiner {
-	e := newExaminer(p.number(), p.store, p.shared.Log, p.shared.Events, p.shared.Checkpoints, p.shared.Desk.Store(), p.shared.Ticker)
-	e.follows = p.shared.Channel.Mirror != nil
-	return e
+	return newExaminer(p.number(), p.store, p.shared.Log, p.shared.Events, p.shared.Checkpoints, p.shared.Desk.Store(), p.shared.Ticker)
 }
 
 func (p *Partition) known() known {

@@ -29,6 +29,9 @@ func (f *Follower) diverges(ctx context.Context, c *cut) error {
 	if err != nil {
 		return err
 	}
+	if here.Config.Mirror == nil {
+		return streams.ErrPromotion // it may have grown by itself
+	}
 	if here.State.LastSeq > c.log.State.LastSeq { // it may have grown since the answer
 		if c.log, err = f.Origin.Info(ctx, f.Names.Stream()); err != nil {
 			return err

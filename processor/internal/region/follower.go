@@ -104,7 +104,7 @@ func (f *Follower) Begin(ctx context.Context) error {
 		switch {
 		case ctx.Err() != nil:
 			return ctx.Err()
-		case streams.MustStop(err):
+		case endsSession(err):
 			return err
 		case f.adopted:
 			return nil
@@ -146,12 +146,15 @@ func (f *Follower) Run(ctx context.Context) error {
 			return nil
 		}
 		f.report(err)
-		if streams.MustStop(err) {
+		if endsSession(err) {
 			return err
 		}
 	}
 	return nil
 }
+
+// endsSession reports whether an error ends the session.
+func endsSession(err error) bool { return streams.MustStop(err) || errors.Is(err, streams.ErrPromotion) }
 
 // WatchRole returns an error once the streams here are mirrors no longer, or a promotion has begun.
 func (f *Follower) WatchRole(ctx context.Context) error {

@@ -21,8 +21,8 @@ type Records interface {
 	Value(ctx context.Context, key string) (value []byte, revision uint64, err error)
 	// Update stores a value in place of the one at a revision; 0 if there is none.
 	Update(ctx context.Context, key string, value []byte, revision uint64) (uint64, error)
-	// Is reports whether a snapshot of the log with an identity is of the log of the records.
-	Is(log string) bool
+	// Is reports whether a snapshot of the log with an identity, up to an offset, is of the log of the records.
+	Is(log string, offset uint64) bool
 }
 
 // Generation is a snapshot that counts.
@@ -68,7 +68,7 @@ func (s *Store) record(ctx context.Context, partition int) (r record, err error)
 			return r, fmt.Errorf("the record of the snapshots has format %d, and this lapse knows %d: use the version that has written it, or copy the documents with lapse export and import", r.Format, format)
 		}
 	}
-	if !s.records.Is(r.Log) { // they are of a log that was removed
+	if !s.records.Is(r.Log, 0) { // they are of a log that was removed
 		r = record{Claimed: r.Claimed}
 	}
 	r.Format, r.Log, r.revision = format, s.log, revision

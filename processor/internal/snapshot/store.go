@@ -91,7 +91,7 @@ func (s *Store) manifest(ctx context.Context, partition int, g Generation) (*Man
 	switch {
 	case m.Format != format:
 		return nil, fmt.Errorf("its format is %d, and this version of lapse knows %d: use the version of lapse that has written it", m.Format, format)
-	case !s.records.Is(m.Log) || m.Partition != partition || m.Generation != g.Generation || m.Offset != g.Offset:
+	case !s.records.Is(m.Log, m.Offset) || m.Partition != partition || m.Generation != g.Generation || m.Offset != g.Offset:
 		return nil, fmt.Errorf("%w: %s is the manifest of another snapshot", ErrDamaged, g.Manifest)
 	}
 	return m, nil

@@ -24,7 +24,7 @@ type memoryRecords struct {
 	at     map[string]uint64
 }
 
-func (r *memoryRecords) Is(log string) bool { return log == "1" }
+func (r *memoryRecords) Is(log string, _ uint64) bool { return log == "1" }
 
 func (r *memoryRecords) Value(_ context.Context, key string) ([]byte, uint64, error) {
 	r.mu.Lock()

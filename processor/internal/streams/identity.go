@@ -52,17 +52,17 @@ func NewLog(s *Streams, l *Link) *Log { return &Log{Streams: s, link: l} }
 // ID is the identity of the log: the instant of its creation.
 func (l *Log) ID() string { return l.Streams.ID }
 
-// Is reports whether what was computed from the log with an identity may have been computed from this one: it is
-// this one, or this one continues it since a promotion. Stamps tell whether it was.
-func (l *Log) Is(id string) bool {
-	return id == l.ID() || slices.ContainsFunc(l.Streams.Former, func(f wire.Former) bool { return id == strconv.FormatInt(f.Identity, 10) })
+// Is reports whether what was computed from the log with an identity, up to an offset, was computed from this
+// one: it may continue that since a promotion.
+func (l *Log) Is(id string, offset uint64) bool {
+	return id == l.ID() || slices.ContainsFunc(l.Streams.Former, func(f wire.Former) bool {
+		return id == strconv.FormatInt(f.Identity, 10) && offset <= f.Last
+	})
 }
 
-// Beyond reports whether what was computed up to an offset was computed from an end of a log that a promotion has lost.
-func (l *Log) Beyond(id string, offset uint64) bool {
-	return slices.ContainsFunc(l.Streams.Former, func(f wire.Former) bool {
-		return id == strconv.FormatInt(f.Identity, 10) && offset > f.Last
-	})
+// Continues reports whether the log continues another one since a promotion.
+func (l *Log) Continues(id string) bool {
+	return slices.ContainsFunc(l.Streams.Former, func(f wire.Former) bool { return id == strconv.FormatInt(f.Identity, 10) })
 }
 
 // Info asks for the state of the log.

@@ -236,7 +236,8 @@ func mirrorMetadata(original *jetstream.StreamInfo, domain string) (map[string]s
 }
 
 // CopyMetadata gives a mirror the metadata that the original has by now: rules of replies, or a decision of a
-// person, that it has got since. It refuses an original that is another one.
+// person, that it has got since. It refuses an original that is another one, and returns an ErrPromotion if the mirror
+// is none any more.
 func (s *Streams) CopyMetadata(ctx context.Context, original *jetstream.StreamInfo, mirror jetstream.Stream, domain string) error {
 	info, err := mirror.Info(ctx)
 	if err != nil {
@@ -247,13 +248,16 @@ func (s *Streams) CopyMetadata(ctx context.Context, original *jetstream.StreamIn
 		return err
 	}
 	have := info.Config
+	region, err := wire.ParseRegion(have.Metadata)
+	if err != nil {
+		return err
+	}
+	if have.Mirror == nil || region.Promotion != nil {
+		return ErrPromotion
+	}
 	if old := Identity(info); old != Identity(original) {
 		return fmt.Errorf("%w: the region in the JetStream domain %q has another stream %s, created at %s, than the one that was mirrored, created at %s: run lapse demote to follow it",
 			ErrLogChanged, domain, have.Name, FormatID(Identity(original)), FormatID(old))
-	}
-	region, err := wire.ParseRegion(have.Metadata)
-	if err != nil || have.Mirror == nil || region.Promotion != nil {
-		return err // it is no mirror any more
 	}
 	same := true
 	for key, value := range want {
