@@ -2,6 +2,7 @@ package processor
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"sync/atomic"
 	"time"
@@ -59,7 +60,14 @@ func (p *Processor) role(ctx context.Context, js jetstream.JetStream, opts strea
 // it waits shortly for one that does not answer: the link of a NATS server that has just started may not be up.
 func (p *Processor) askFollowers(ctx context.Context, js jetstream.JetStream, opts streams.Options) error {
 	for began := time.Now(); ; {
-		unanswered, err := streams.SupersededBy(ctx, js, opts)
+		asking, cancel := context.WithTimeout(ctx, followersWithin)
+		unanswered, err := streams.SupersededBy(asking, js, opts)
+		cancel()
+		if err != nil && !errors.Is(err, streams.ErrSuperseded) && ctx.Err() == nil {
+			// Such as a permission that is missing: the region that was promoted supersedes this one, when it can.
+			p.opts.Logger.Warn("it could not be found out whether a region that follows this one was promoted", slog.Any("error", err))
+			err, unanswered = nil, nil
+		}
 		late := p.asked || time.Since(began) > followersWithin
 		if err != nil || unanswered == nil || late || !backoff.Wait(ctx, followersAgain) {
 			p.asked = p.asked || err == nil
