@@ -47,8 +47,11 @@ func (f *first) now() (url, domain string) {
 	return "", ""
 }
 
-// run asks until ctx is done.
+// run asks until ctx is done. Without --writes-to, f is nil.
 func (f *first) run(ctx context.Context) {
+	if f == nil {
+		return
+	}
 	tick := time.NewTicker(firstEvery)
 	defer tick.Stop()
 	for {
@@ -63,6 +66,9 @@ func (f *first) run(ctx context.Context) {
 
 // ask reads the role of the region. If JetStream does not answer, the last answer stays.
 func (f *first) ask(ctx context.Context) {
+	if f == nil {
+		return
+	}
 	ctx, cancel := context.WithTimeout(ctx, firstWithin)
 	defer cancel()
 	js, err := jetstream.New(f.nats)

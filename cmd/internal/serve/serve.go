@@ -208,6 +208,7 @@ func (p *process) newNode(ctx context.Context, metrics *prometheus.Registry, boa
 		return nil, nil, err
 	}
 	n.member, n.redis.member, n.redis.tell = member, member, member.Tell
+	n.first.ask(ctx)
 	return n, member, metrics.Register(n)
 }
 
@@ -256,9 +257,6 @@ func (p *process) serve(ctx context.Context, start time.Time) error {
 	}
 	defer reads.Stop()
 	n.redis.offer = reads.Offer
-	if n.first != nil {
-		n.first.ask(ctx)
-	}
 	failed := make(chan error, 4+len(p.connections()))
 	server, err := p.startWeb(reader, n, metrics, failed)
 	if err != nil {
@@ -279,9 +277,7 @@ func (p *process) serve(ctx context.Context, start time.Time) error {
 	watching.Go(func() { census.Run(running, n.counts) })
 	watching.Go(func() { watchReads(running, p.reads, board, redis) })
 	watching.Go(func() { n.watch(running) })
-	if n.first != nil {
-		watching.Go(func() { n.first.run(running) })
-	}
+	watching.Go(func() { n.first.run(running) })
 	watching.Go(func() {
 		if err := n.redis.run(running); err != nil {
 			failed <- err
