@@ -287,3 +287,18 @@ func TestG11_AlertsFire(t *testing.T) {
 	two.Start()
 	p.quiet()
 }
+
+// A region that follows another one is cut off from it. The alerts that are about it fire, and none once the first
+// region answers again.
+//
+// It fails if an alert asks for what such a region does not report.
+func TestG11_AlertsFireInARegion(t *testing.T) {
+	t.Parallel()
+	first, follows := follower(t, "--max-staleness", "3s")
+	p := fire(t, follows.HTTP)
+	p.quiet()
+	first.Kill()
+	p.fires("LapseRegionCutOff", "LapseProblem/stale", "LapseNotReady")
+	first.Start()
+	p.quiet()
+}

@@ -115,8 +115,8 @@ func used(query string) (metrics, labels []string) {
 	return metrics, labels
 }
 
-// follower starts a region that follows another one, and returns its lapse.
-func follower(t *testing.T) *harness.Lapse {
+// follower starts a region that follows another one, and returns the NATS of the first and its own lapse.
+func follower(t *testing.T, flags ...string) (*harness.NATS, *harness.Lapse) {
 	t.Helper()
 	leaf := harness.Address(harness.FreePort(t))
 	region := func(domain, leafnodes string) *harness.NATS {
@@ -127,7 +127,7 @@ func follower(t *testing.T) *harness.Lapse {
 	a := region("a", fmt.Sprintf("listen: %q", leaf))
 	b := region("b", fmt.Sprintf(`reconnect: "1s", remotes: [ { urls: ["nats-leaf://leaf:%s@%s"], account: LAPSE } ]`, harness.RolePassword("LEAF"), leaf))
 	harness.StartLapse(t, a.URL(), harness.StartRedis(t, harness.RedisOptions{}).Address())
-	return harness.StartLapse(t, b.URL(), harness.StartRedis(t, harness.RedisOptions{}).Address(), "--follow", "a")
+	return a, harness.StartLapse(t, b.URL(), harness.StartRedis(t, harness.RedisOptions{}).Address(), append(flags, "--follow", "a")...)
 }
 
 // A Prometheus scrapes two processes on real servers, one with embedded servers and four
@@ -143,11 +143,12 @@ func TestQueriesReturnData(t *testing.T) {
 	one := harness.StartLapse(t, nats.URL(), redis.Address(), "--log-max-bytes", "1GiB")
 	two := harness.StartLapse(t, nats.URL(), redis.Address())
 	embedded := harness.EmbeddedLapse(t, "--shards", "4")
+	_, follows := follower(t)
 	rules, err := filepath.Abs(rulesFile)
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := startPrometheus(t, rules, map[string][]string{"lapse": {one.HTTP, two.HTTP}, "lapse-embedded": {embedded.HTTP}, "lapse-follower": {follower(t).HTTP}})
+	p := startPrometheus(t, rules, map[string][]string{"lapse": {one.HTTP, two.HTTP}, "lapse-embedded": {embedded.HTTP}, "lapse-follower": {follows.HTTP}})
 	c := harness.NewClient(t, nats.URL(), "")
 	c.Configure("c", `{"defaultTtl":1}`)
 	web := http.Client{Timeout: harness.Limit, Transport: &http.Transport{DisableKeepAlives: true}}

@@ -165,11 +165,6 @@ func (n *node) ready() (role string, problems health.Problems) {
 	const wait = "Wait a second. If it stays: look at the bucket of members, which needs a leader."
 	problems.Add(health.Problem{Reason: n.redis.undecided(), Advice: wait})
 	following := n.following()
-	if err := n.stale(following); err != nil {
-		stale := problemStale
-		stale.Reason = err
-		problems.Add(stale)
-	}
 	if unknown != nil {
 		problems.Add(health.Problem{Reason: fmt.Errorf("this process has not found out yet which process owns %s", n.names(unknown)), Advice: wait})
 	}
@@ -218,6 +213,7 @@ func (n *node) watch(ctx context.Context) {
 	defer tick.Stop()
 	for {
 		n.board.Set(problemLease, n.member.Problem())
+		n.board.Set(problemStale, n.stale(n.following()))
 		for _, s := range n.shards {
 			if s.TakenOver() {
 				s.board.Set(problemTakeover, nil)
