@@ -17,6 +17,10 @@ import (
 	"github.com/seed18712806/lapse/sink/events"
 )
 
+// believeShorter is how long a log with replicas has to seem to end before its mirror until that is believed: a
+// replica, or a leader that was deposed, may answer out of date.
+const believeShorter = 10 * time.Second
+
 // cut is what the first region has had.
 type cut struct {
 	asked  time.Time // when the ends were asked for, by this process's clock
@@ -121,11 +125,18 @@ func (f *Follower) diverges(ctx context.Context, c *cut) error {
 			return err
 		}
 		if c.log.State.LastSeq < here.State.LastSeq {
+			if f.shorter.IsZero() {
+				f.shorter = time.Now()
+			}
+			if c.log.Config.Replicas > 1 && time.Since(f.shorter) < believeShorter {
+				return fmt.Errorf("the log of the first region seems to end at sequence %d, and the mirror here ends at %d: the answer may be out of date", c.log.State.LastSeq, here.State.LastSeq)
+			}
 			return fmt.Errorf("%w: the log of the first region ends at sequence %d, and the mirror here at %d: the first region has lost its end, and this region has it: run lapse promote here, or restore the log there",
 				streams.ErrLogBehind, c.log.State.LastSeq, here.State.LastSeq)
 		}
 		last = here.State.LastSeq
 	}
+	f.shorter = time.Time{}
 	if last == 0 {
 		return nil
 	}

@@ -59,6 +59,7 @@ type Follower struct {
 	listed  bool              // the first region knows that this one follows it
 	swept   uint64            // end of the snapshots when they were swept last
 	pending *cut              // that is not adopted yet
+	shorter time.Time         // since when the log of the first region seems to end before its mirror; zero if it does not
 	written time.Time         // when Redis was asked last to write its files anew
 
 	mu   sync.Mutex
