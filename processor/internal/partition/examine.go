@@ -71,7 +71,9 @@ func (f *found) rebuilds() bool { return f.State.Version == "" || f.Damage != ni
 // tell. A search for leftovers takes as long as it takes.
 func (e *examiner) State(ctx context.Context, known known) (f *found, err error) {
 	f = &found{}
-	f.State, err = e.load(ctx)
+	if f.State, err = e.load(ctx); err == nil {
+		err = e.wentOn(ctx, f)
+	}
 	switch {
 	case err != nil:
 	case f.State.Version == "":
@@ -89,6 +91,19 @@ func (e *examiner) State(ctx context.Context, known known) (f *found, err error)
 		f.State.Log = e.log.ID()
 	}
 	return f, err
+}
+
+// wentOn makes the state one of the log if a process that followed another region has gone on after the promotion, for
+// a moment. It has applied messages of this log then.
+func (e *examiner) wentOn(ctx context.Context, f *found) error {
+	if e.log.Is(f.State.Log, f.State.Offset) {
+		return nil
+	}
+	went, err := e.log.WentOn(ctx, f.State.Log, f.State.Stamp)
+	if went {
+		f.State.Log = e.log.ID()
+	}
+	return err
 }
 
 // Streams judges whether the log is the one from which the stored state was computed, and has

@@ -60,6 +60,15 @@ func (l *Log) Is(id string, offset uint64) bool {
 	})
 }
 
+// WentOn reports whether what was computed from a log that this one continues has a message of this one as its last.
+func (l *Log) WentOn(ctx context.Context, id string, last store.Stamp) (bool, error) {
+	if last.Seq == 0 || !slices.ContainsFunc(l.Streams.Former, func(f wire.Former) bool { return id == strconv.FormatInt(f.Identity, 10) }) {
+		return false, nil
+	}
+	at, found, err := l.Stamp(ctx, last.Seq)
+	return found && at == last.At, err
+}
+
 // Info asks for the state of the log.
 func (l *Log) Info(ctx context.Context) (info *jetstream.StreamInfo, err error) {
 	err = l.link.Query(ctx, func(ctx context.Context) (err error) {
