@@ -87,8 +87,14 @@ func (f *Follower) Mirror(ctx context.Context) announce.Mirror {
 }
 
 // Begin adopts a cut. If none was adopted before, it waits for that: nothing else tells what the state is
-// to be. Otherwise it goes on after a while, because the first region may be lost.
+// to be. Otherwise it goes on after a while, because the first region may be lost. It ends if the region here is
+// promoted meanwhile.
 func (f *Follower) Begin(ctx context.Context) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	var watch sync.WaitGroup
+	watch.Go(func() { cancel(f.WatchRole(ctx)) })
+	defer watch.Wait()
+	defer cancel(nil)
 	known, err := f.hasAdopted(ctx)
 	if err != nil {
 		return err
@@ -99,7 +105,7 @@ func (f *Follower) Begin(ctx context.Context) error {
 		f.report(err)
 		switch {
 		case ctx.Err() != nil:
-			return ctx.Err()
+			return context.Cause(ctx)
 		case streams.MustStop(err):
 			return err
 		case f.adopted:
@@ -112,7 +118,7 @@ func (f *Follower) Begin(ctx context.Context) error {
 			f.Logger.Info("waiting for the mirrors to reach what the first region has", slog.String("domain", f.Origin.Domain), slog.Any("error", err))
 		}
 		if !backoff.Wait(ctx, lookEvery) {
-			return ctx.Err()
+			return context.Cause(ctx)
 		}
 	}
 }
