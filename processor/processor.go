@@ -187,7 +187,7 @@ func (p *Processor) RunAs(ctx context.Context, lease Lease) (err error) {
 		}
 		return err
 	}
-	s.start.Store(upTo)
+	s.start.Store(max(upTo, 1)) // a mirror may be empty
 	s.run(ctx, cancel)
 	cause := context.Cause(ctx)
 	if s.follower == nil && !errors.Is(cause, ErrNotOwner) && !streams.MustStop(cause) {
