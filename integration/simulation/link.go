@@ -15,6 +15,7 @@ import (
 // processes, independently of the others.
 type link struct {
 	random  *rand.Rand
+	cut     bool      // it never comes up again
 	down    time.Time // until then nothing passes, and whoever asks hears that
 	lanes   map[string]*lane
 	old     time.Time         // until then questions are answered as in frozen
@@ -83,7 +84,10 @@ func (w *World) breakLink(s plan.Step) {
 
 // heal ends all faults of the link.
 func (l *link) heal() {
-	l.down, l.old = time.Time{}, time.Time{}
+	l.old = time.Time{}
+	if !l.cut {
+		l.down = time.Time{}
+	}
 	for _, la := range l.lanes {
 		la.holds, la.slow = transit.Fault{}, transit.Fault{}
 	}

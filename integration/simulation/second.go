@@ -16,12 +16,27 @@ func (w *World) secondRests() bool {
 	if _, final := far.host.state(); final != nil {
 		return true
 	}
-	proc := far.host.processor()
-	if proc == nil || proc.Ready() != nil || far.observer.Owes() || far.observer.Unreadable() != nil || w.lacks(observer.Log) || w.lacks(observer.Events) {
+	if ended, _ := far.ended(); !ended {
+		return false
+	}
+	o, proc := far.observer, far.host.processor()
+	if proc == nil || proc.Ready() != nil || o.Owes() || o.Unreadable() != nil || w.lacks(observer.Log) || w.lacks(observer.Events) {
+		return false
+	}
+	if far.promoted && (len(o.Compare(wire.Time(time.Now().UnixMilli()))) > 0) {
 		return false
 	}
 	log := far.nats.Stream(observer.Log)
 	return log != nil && appliedIn(far.redis, w.plan.Partitions) >= log.LastSeq()
+}
+
+// ended reports whether a promotion has ended that has begun.
+func (s *second) ended() (bool, error) {
+	if s.operator == nil {
+		return true, nil
+	}
+	ended, err := s.operator.state()
+	return ended && s.promoted, err
 }
 
 // judgeSecond checks the second region at the end of a history.
@@ -34,6 +49,9 @@ func (w *World) judgeSecond() {
 		}
 		o.ReadFinally()
 		return
+	}
+	if ended, err := far.ended(); !ended {
+		o.Fail("R7", "the promotion has not ended a minute later: %v", err)
 	}
 	proc := far.host.processor()
 	if proc == nil {

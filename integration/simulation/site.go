@@ -1,6 +1,7 @@
 package simulation
 
 import (
+	"context"
 	"math/rand/v2"
 	"slices"
 	"time"
@@ -48,7 +49,6 @@ type second struct {
 	host     *process
 	operator *process // who promotes; nil before somebody does
 	promoted bool     // it is the first region now
-	told     error    // what the promotion has said last
 }
 
 // follow makes the second region of a plan that has one.
@@ -57,8 +57,13 @@ func (w *World) follow() {
 	w.second = &second{site: w.newSite(secondDomain, &w.site), link: newLink(random)}
 	line := transit.Network{Random: random, Usual: 300 * time.Microsecond, Sometimes: 20 * time.Millisecond}
 	w.second.lines.nats, w.second.lines.redis, w.second.lines.objects = line, line, line
-	w.second.host = w.startAt(&w.second.site, "f0", true)
+	w.second.host = w.startAs(&w.second.site, "f0", true, func(p *process, ctx context.Context) error {
+		time.Sleep(followAfter) // the first region makes its streams
+		return p.run(ctx)
+	})
 }
+
+const followAfter = 100 * time.Millisecond
 
 // sites are all regions.
 func (w *World) sites() []*site {
@@ -99,6 +104,8 @@ func (w *World) breakSecond(s plan.Step) {
 	case "far-flush":
 		far.observer.Loses(true)
 		far.redis.Flush()
+	case "promote":
+		w.promote(s)
 	default:
 		w.breakLink(s)
 	}

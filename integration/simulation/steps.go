@@ -56,7 +56,7 @@ func (w *World) do(s plan.Step) {
 		w.get(s)
 	case verb == "list":
 		w.lists = append(w.lists, held{w.redis.Save(), w.redisClock()})
-	case strings.HasPrefix(verb, "far-") || strings.HasPrefix(verb, "link-"):
+	case verb == "promote" || strings.HasPrefix(verb, "far-") || strings.HasPrefix(verb, "link-"):
 		w.breakSecond(s)
 	case verb == "says":
 		w.says(s.Args[0])

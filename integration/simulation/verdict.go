@@ -38,6 +38,9 @@ func (w *World) rests() bool {
 }
 
 func (w *World) firstRests() bool {
+	if w.second != nil && w.second.operator != nil {
+		return true // it is the first no more
+	}
 	if w.refusal() != nil {
 		return true
 	}
@@ -61,7 +64,9 @@ func (w *World) refusal() error {
 
 // judge checks the end of a history.
 func (w *World) judge() {
-	w.judgeFirst()
+	if w.second == nil || w.second.operator == nil {
+		w.judgeFirst()
+	}
 	if w.second != nil && w.broken() == nil {
 		w.judgeSecond()
 	}

@@ -123,6 +123,7 @@ func (w *World) run(done func() bool) {
 		synctest.Wait()
 		w.collect()
 		w.mirror()
+		w.notePromotion()
 		if done() {
 			return
 		}

@@ -264,8 +264,13 @@ func (s *Server) directGet(c *Command, stream, subject string) (heard bool) {
 		Seq      uint64 `json:"seq"`
 		Batch    int    `json:"batch"`
 	}](c)
-	if g.Batch == 0 {
-		panic("natsmodel: the request is not modelled: " + string(c.Data))
+	if i := st.from(g.Seq); g.Batch == 0 && g.Seq > 0 {
+		if i < st.from(g.Seq+1) && g.Seq <= upTo {
+			s.answer(c.Reply, st.directHeader(&st.messages[i], ""), st.messages[i].Data)
+		} else {
+			s.status(c.Reply, "404 Message Not Found")
+		}
+		return true
 	}
 	s.directBatch(c, st, g.Seq, upTo, g.Batch, g.MaxBytes)
 	return true

@@ -289,6 +289,7 @@ func (h *Observer) lookAtEvents(s *natsmodel.Stream) {
 	if n := len(h.events); n > 0 {
 		last = h.events[n-1].Seq
 	}
+	last = max(last, h.second.events) // of which some do not count any more
 	if s.LastSeq() < last {
 		h.loseEvents(s)
 		last = s.LastSeq()

@@ -29,6 +29,9 @@ type second struct {
 // follows reports whether the region is one that follows another one now.
 func (h *Observer) follows() bool { return h.servers.First != nil && !h.second.promoted }
 
+// Promoted reports whether the region is the first now.
+func (h *Observer) Promoted() bool { return h.second.promoted }
+
 // identity is when the log was created. A mirror has the identity of its original, and keeps it for the observer.
 func (h *Observer) identity(s *natsmodel.Stream) time.Time {
 	if h.servers.First == nil {
@@ -88,9 +91,11 @@ func (h *Observer) lookAtMirror(s *natsmodel.Stream) {
 		return
 	}
 	region, err := wire.ParseRegion(s.Config().Metadata)
-	if err != nil || len(region.Former) == 0 {
+	if err != nil {
 		h.Fail("R7", "the promoted log has the metadata %v", s.Config().Metadata)
-		return
+	}
+	if len(region.Former) == 0 {
+		return // it takes messages from nowhere yet
 	}
 	far.promoted, far.last = true, s.LastSeq()
 	if outputs := h.servers.NATS.Stream(Events); outputs != nil {

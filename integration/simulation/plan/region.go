@@ -7,6 +7,9 @@ import "time"
 func (g *generator) region() {
 	r := g.r
 	g.plan.Region = true
+	if r.IntN(3) > 0 {
+		g.add(g.when(g.length+3*time.Second), "promote", pick(r, "handover", "lost", "lost", "force"))
+	}
 	for range r.IntN(8) {
 		at, long := g.when(g.length+2*time.Second), pick(r, 10*time.Millisecond, 300*time.Millisecond, time.Second, 2*time.Second, 4*time.Second)
 		what := pick(r, "log", "events", "questions", "all")
