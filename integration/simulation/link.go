@@ -111,7 +111,7 @@ func (w *World) crosses(c *conn, command natsmodel.Command) bool {
 			return
 		}
 		server := to.nats
-		if isQuestion(command) && to == &w.site && time.Now().Before(l.old) {
+		if isQuestion(command) && c.process == w.second.host && time.Now().Before(l.old) {
 			server = l.frozen
 		}
 		answers, sent := server.Foreign(command)

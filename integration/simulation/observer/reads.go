@@ -60,7 +60,7 @@ func (h *Observer) readOne(name oracle.Name, live oracle.Live, now wire.Time) {
 	}
 	got := wire.Etag(document.Header.Etag)
 	id := fmt.Sprint(name, "/", got)
-	if got != 0 && !h.follows() && h.stored[h.source()+id] && h.sure(i) {
+	if got != 0 && !h.follows() && !h.second.mirrored[id] && h.stored[h.source()+id] && h.sure(i) {
 		h.Fail("H4", "a reader gets %s, and its event is stored", id)
 	}
 	decided := h.names.control[name.Collection] <= state.Offset // nothing is to come that changes deadlines

@@ -20,10 +20,11 @@ type second struct {
 	first    uint64 // sequence of the log
 	handover bool   // the promotion is to lose nothing
 	promoted bool
-	last     uint64 // sequence of the log when it was promoted
-	events   uint64 // sequence of the stream of events then
-	former   string // how the outputs of the log name it: its ce-source up to the collection
-	becomes  string // how those of the messages behind last name it
+	last     uint64          // sequence of the log when it was promoted
+	events   uint64          // sequence of the stream of events then
+	mirrored map[string]bool // ids of what the first region has published
+	former   string          // how the outputs of the log name it: its ce-source up to the collection
+	becomes  string          // how those of the messages behind last name it
 }
 
 // follows reports whether the region is one that follows another one now.
@@ -106,12 +107,15 @@ func (h *Observer) lookAtMirror(s *natsmodel.Stream) {
 	if original := h.servers.First.servers.NATS.Stream(Log); far.handover && h.reason == "" && original.LastSeq() != far.last {
 		h.Fail("R7", "a handover leaves the log at %d, and that of the first region ends at %d", far.last, original.LastSeq())
 	}
+	far.mirrored = map[string]bool{}
 	// Other messages get the sequences of those that the promotion has lost.
 	h.events = slices.DeleteFunc(h.events, func(m oracle.Message) bool {
 		id, _ := output(m)
 		lost := cause(m) > far.last
 		if lost {
 			delete(h.stored, h.source()+id)
+		} else {
+			far.mirrored[id] = true
 		}
 		return lost
 	})
