@@ -146,6 +146,21 @@ func (s *session) follow(ctx context.Context, js jetstream.JetStream, role strea
 	return nil
 }
 
+// unlessPromoted is an error that ends the session; ErrPromotion if the session followed another region, must stop, and the
+// region is the first by now: its log has an identity of its own since, so it seems to be another one.
+func (s *session) unlessPromoted(ctx context.Context, err error) error {
+	if s.follower == nil || !streams.MustStop(err) {
+		return err
+	}
+	asking, cancel := context.WithTimeout(context.WithoutCancel(ctx), streams.AnswerTimeout)
+	defer cancel()
+	role, failure := streams.RoleOf(asking, s.follower.JetStream, s.follower.Options)
+	if errors.Is(failure, streams.ErrPromotion) || failure == nil && role.Exists && !role.Mirror {
+		return streams.ErrPromotion
+	}
+	return err
+}
+
 // repliesAt returns a function that reads the rules of replies for a message, once the first region has decided
 // the message: before that it may still change the rules. It is nil in the first region.
 func (s *session) repliesAt(ctx context.Context, role streams.Role) func(partition int, seq uint64) []wire.ReplyRule {

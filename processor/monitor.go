@@ -18,6 +18,7 @@ import (
 	"github.com/seed18712806/lapse/processor/internal/backoff"
 	"github.com/seed18712806/lapse/processor/internal/feed"
 	"github.com/seed18712806/lapse/processor/internal/partition"
+	"github.com/seed18712806/lapse/processor/internal/region"
 	"github.com/seed18712806/lapse/processor/internal/streams"
 	"github.com/seed18712806/lapse/sink/store"
 	"github.com/seed18712806/lapse/sink/wire"
@@ -54,7 +55,7 @@ var (
 // forgetProblems drops the problems of a processor that has ended.
 func (p *Processor) forgetProblems() {
 	p.opts.Health.Forget(feed.ProblemLog, feed.ProblemClock, feed.ProblemClockBehind, feed.ProblemTick, announce.ProblemCheckpoints, partition.ProblemPartitions, problemNATS, problemAppend, problemEvents, problemMapping, problemConfigs,
-		problemRedis, problemEviction, problemDenied, problemOverdue, problemSlow, problemBehind, problemForget)
+		problemRedis, problemEviction, problemDenied, problemOverdue, problemSlow, problemBehind, problemForget, region.ProblemRegion)
 }
 
 // monitor finds out whether writes, events and reads can go on, although no client shows

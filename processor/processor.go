@@ -143,7 +143,7 @@ func (p *Processor) Run(ctx context.Context) error { return p.RunAs(ctx, nil) }
 
 // RunAs is Run for as long as lease allows this process to own the partitions; then it
 // returns [ErrNotOwner]. A nil lease always allows it.
-func (p *Processor) RunAs(ctx context.Context, lease Lease) error {
+func (p *Processor) RunAs(ctx context.Context, lease Lease) (err error) {
 	if p.running.Swap(true) {
 		return errors.New("the processor runs already")
 	}
@@ -163,6 +163,7 @@ func (p *Processor) RunAs(ctx context.Context, lease Lease) error {
 	if err := p.wire(ctx, s, l, lease); err != nil {
 		return err
 	}
+	defer func() { err = s.unlessPromoted(ctx, err) }()
 	defer s.close()
 	defer p.forgetProblems()
 	if s.follower != nil {
@@ -187,7 +188,7 @@ func (p *Processor) RunAs(ctx context.Context, lease Lease) error {
 		}
 		return err
 	}
-	s.start.Store(upTo)
+	s.start.Store(max(upTo, 1)) // a mirror may be empty
 	s.run(ctx, cancel)
 	cause := context.Cause(ctx)
 	if s.follower == nil && !errors.Is(cause, ErrNotOwner) && !streams.MustStop(cause) {

@@ -36,7 +36,7 @@ func (w *World) send(s plan.Step) {
 	case "write":
 		m.Subject, m.Data = prefix.Write(wire.Op(s.Args[0]), s.Args[1], s.Args[2]), body(s.Args[4])
 		more := strings.Split(s.Args[3], "+")
-		header(more[0], w.observer.Etag(s.Args[1], s.Args[2]))
+		header(more[0], w.present().observer.Etag(s.Args[1], s.Args[2]))
 		at := func(after string) string {
 			ms, _ := strconv.Atoi(after)
 			return wire.Time(time.Now().UnixMilli() + int64(ms)).String()
@@ -54,10 +54,10 @@ func (w *World) send(s plan.Step) {
 		}
 	case "config":
 		m.Subject, m.Data = prefix.Config(s.Args[0]), []byte(s.Args[2])
-		header(s.Args[1], w.observer.ConfigEtag(s.Args[0]))
+		header(s.Args[1], w.present().observer.ConfigEtag(s.Args[0]))
 	case "drop":
 		m.Subject = prefix.Drop(s.Args[0])
-		header(s.Args[1], w.observer.ConfigEtag(s.Args[0]))
+		header(s.Args[1], w.present().observer.ConfigEtag(s.Args[0]))
 	case "raw":
 		m.Subject, m.Data = s.Args[0], []byte(s.Args[1])
 	case "repeat":
@@ -72,12 +72,13 @@ func (w *World) send(s plan.Step) {
 		m.Header.Set(wire.HeaderReplyTo, fmt.Sprintf("_INBOX.simulation.%d", c.sent))
 		c.last = m
 	}
-	if w.nats.Stream(observer.Log) == nil {
+	at := w.present()
+	if at.nats.Stream(observer.Log) == nil {
 		return
 	}
-	_, sent := w.nats.Append(m.Subject, m.Header, m.Data)
-	w.observer.Look()
-	w.deliver(sent)
+	_, sent := at.nats.Append(m.Subject, m.Header, m.Data)
+	at.observer.Look()
+	w.deliverAt(at, sent)
 }
 
 // body is a body of the plan, where ~n~ stands for n bytes.

@@ -20,6 +20,7 @@ const reconnectAfter, runAgain = 50 * time.Millisecond, time.Second // the latte
 // process is one lapse process from its start to its end, with a connection of its own.
 type process struct {
 	world  *World
+	site   *site
 	name   string
 	stop   context.CancelFunc // a clean end
 	leaves bool               // it was told to end
@@ -49,12 +50,19 @@ func (w *World) again(i int, owns bool) {
 }
 
 // start starts a process that believes something of its ownership.
-func (w *World) start(name string, owns bool) *process {
+func (w *World) start(name string, owns bool) *process { return w.startAt(&w.site, name, owns) }
+
+// startAt is start in a region.
+func (w *World) startAt(s *site, name string, owns bool) *process {
+	return w.startAs(s, name, owns, (*process).run)
+}
+
+func (w *World) startAs(s *site, name string, owns bool, run func(*process, context.Context) error) *process {
 	ctx, cancel := context.WithCancel(context.Background())
-	p := &process{world: w, name: name, stop: cancel, dead: make(chan struct{}), owns: owns, changed: make(chan struct{})}
+	p := &process{world: w, site: s, name: name, stop: cancel, dead: make(chan struct{}), owns: owns, changed: make(chan struct{})}
 	w.running.Go(func() {
 		defer cancel()
-		err := p.run(ctx)
+		err := run(p, ctx)
 		p.mu.Lock()
 		defer p.mu.Unlock()
 		p.ended = true
@@ -81,7 +89,7 @@ func (p *process) run(ctx context.Context) error {
 	p.nc = nc
 	p.mu.Unlock()
 	w := p.world
-	proc, err := processor.NewWith(nc, p, processor.Options{Prefix: wire.DefaultPrefix, Objects: objects{p}, Partitions: w.plan.Partitions, Replicas: w.plan.Replicas, DuplicateWindow: &w.plan.Window, SyncInterval: &w.plan.Sync, ReadAhead: w.plan.ReadAhead, Logger: w.trace.Logger(p.name)})
+	proc, err := processor.NewWith(nc, p, processor.Options{Follow: p.follows(), Prefix: wire.DefaultPrefix, Objects: objects{p}, Partitions: w.plan.Partitions, Replicas: w.plan.Replicas, DuplicateWindow: &w.plan.Window, SyncInterval: &w.plan.Sync, ReadAhead: w.plan.ReadAhead, Logger: w.trace.Logger(p.name)})
 	if err != nil {
 		return err
 	}
@@ -101,6 +109,14 @@ func (p *process) run(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+// follows is the JetStream domain of the region that the process is to follow; "" if it is to follow none.
+func (p *process) follows() string {
+	if p.site == &p.world.site {
+		return ""
+	}
+	return firstDomain
 }
 
 // untilOwner waits until the process believes that it owns the partitions.

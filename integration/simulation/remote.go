@@ -59,27 +59,27 @@ func tell(ctx context.Context, p *process, lane string, do func() error) error {
 // The methods of processor.Store: what a process asks of the whole server.
 
 func (p *process) Partition(i int) processor.PartitionStore {
-	return remote{p, i, p.world.redis.Partition(i), fmt.Sprintf("partition %03d", i)}
+	return remote{p, i, p.site.redis.Partition(i), fmt.Sprintf("partition %03d", i)}
 }
 
 func (p *process) Time(ctx context.Context) (time.Time, error) {
-	return ask(ctx, p, "time", func() (time.Time, error) { return p.world.redis.Time(ctx) })
+	return ask(ctx, p, "time", func() (time.Time, error) { return p.site.redis.Time(ctx) })
 }
 
 func (p *process) Check(ctx context.Context) error {
-	return tell(ctx, p, "check", func() error { return p.world.redis.Check(ctx) })
+	return tell(ctx, p, "check", func() error { return p.site.redis.Check(ctx) })
 }
 
 func (p *process) Ping(ctx context.Context) error {
-	return tell(ctx, p, "ping", func() error { return p.world.redis.Ping(ctx) })
+	return tell(ctx, p, "ping", func() error { return p.site.redis.Ping(ctx) })
 }
 
 func (p *process) Reads(ctx context.Context) (int64, error) {
-	return ask(ctx, p, "reads", func() (int64, error) { return p.world.redis.Reads(ctx) })
+	return ask(ctx, p, "reads", func() (int64, error) { return p.site.redis.Reads(ctx) })
 }
 
 func (p *process) Memory(ctx context.Context) (store.Memory, error) {
-	return ask(ctx, p, "memory", func() (store.Memory, error) { return p.world.redis.Memory(ctx) })
+	return ask(ctx, p, "memory", func() (store.Memory, error) { return p.site.redis.Memory(ctx) })
 }
 
 // Rewrite implements [processor.Store]. This Redis keeps no files.
@@ -120,7 +120,7 @@ func (r remote) Refuse(ctx context.Context, s store.State, version string) error
 
 func (r remote) Clear(ctx context.Context, version string, next store.State, rebuild uint64) error {
 	return tell(ctx, r.process, r.lane+" clear", func() error {
-		return r.process.world.observer.Clear(r.index, next, func() error { return r.partition.Clear(ctx, version, next, rebuild) })
+		return r.process.site.observer.Clear(r.index, next, func() error { return r.partition.Clear(ctx, version, next, rebuild) })
 	})
 }
 
@@ -150,7 +150,7 @@ func (r remote) Between(ctx context.Context, version, collection string, slices 
 func find[T any](ctx context.Context, r remote, what string, do func() ([]T, error)) ([]T, error) {
 	var shown time.Time
 	found, err := ask(ctx, r.process, r.lane+" "+what, func() ([]T, error) {
-		shown, _ = r.process.world.redis.Time(ctx)
+		shown, _ = r.process.site.redis.Time(ctx)
 		return do()
 	})
 	if err == nil {
@@ -201,7 +201,7 @@ func (r remote) Count(ctx context.Context, version string, collections []string)
 func (r remote) Commit(ctx context.Context, pr store.Progress, configs []store.ConfigChange, changes []store.CollectionChanges) error {
 	there := append([]store.CollectionChanges(nil), changes...)
 	err := tell(ctx, r.process, r.lane+" commit", func() error {
-		o := r.process.world.observer
+		o := r.process.site.observer
 		r.process.world.trace.Commit(pr, configs, changes)
 		o.Committing(pr)
 		err := r.partition.Commit(ctx, pr, configs, there)

@@ -64,6 +64,9 @@ func run(p *plan.Plan, o Options) Result {
 	for i := range max(p.Processes, 1) {
 		w.hosts = append(w.hosts, w.start(fmt.Sprintf("p%d", i), i == 0))
 	}
+	if p.Region {
+		w.follow()
+	}
 	pauses.Begin(p.Seed)
 	left := len(p.Steps)
 	for _, s := range p.Steps {
@@ -73,10 +76,12 @@ func run(p *plan.Plan, o Options) Result {
 	goOn := func(until func() bool) {
 		w.run(func() bool {
 			if happened++; happened%readEvery == 0 {
-				w.observer.ReadAll()
+				for _, s := range w.sites() {
+					s.observer.ReadAll()
+				}
 			}
 			w.checkLateness()
-			return w.observer.Broken() != nil || until()
+			return w.broken() != nil || until()
 		})
 	}
 	goOn(func() bool { return left == 0 })
@@ -93,11 +98,11 @@ func run(p *plan.Plan, o Options) Result {
 	}
 	w.queue.Add(time.Now().Add(3*time.Second), look)
 	goOn(func() bool { return rests })
-	if w.observer.Broken() == nil {
+	if w.broken() == nil {
 		w.judge()
 	}
 	w.observer.Faults()["pause"] = stood
 	took := time.Since(w.trace.Began)
 	w.end()
-	return Result{Broken: w.observer.Broken(), Messages: w.observer.Messages(), Events: happened, Took: took, Faults: w.observer.Faults(), redialled: w.inbox.redialled, lists: w.lists}
+	return Result{Broken: w.broken(), Messages: w.observer.Messages(), Events: happened, Took: took, Faults: w.observer.Faults(), redialled: w.inbox.redialled, lists: w.lists}
 }

@@ -36,6 +36,9 @@ func (w *World) host(s plan.Step) int {
 func (w *World) do(s plan.Step) {
 	w.trace.Printf("--- %s", s)
 	w.observer.Step(s)
+	if w.second != nil {
+		w.second.observer.StepOfFirst(s)
+	}
 	switch verb := s.Verb; {
 	case verb == "write" || verb == "config" || verb == "drop" || verb == "raw" || verb == "repeat":
 		w.send(s)
@@ -53,6 +56,8 @@ func (w *World) do(s plan.Step) {
 		w.get(s)
 	case verb == "list":
 		w.lists = append(w.lists, held{w.redis.Save(), w.redisClock()})
+	case verb == "promote" || strings.HasPrefix(verb, "far-") || strings.HasPrefix(verb, "link-"):
+		w.breakSecond(s)
 	case verb == "says":
 		w.says(s.Args[0])
 	default:
@@ -250,10 +255,12 @@ func (w *World) firstUnsettled(stream *natsmodel.Stream) uint64 {
 }
 
 // applied is the offset up to which all partitions have applied the log.
-func (w *World) applied() uint64 {
+func (w *World) applied() uint64 { return appliedIn(w.redis, w.plan.Partitions) }
+
+func appliedIn(redis *redismodel.Server, partitions int) uint64 {
 	least := ^uint64(0)
-	for i := range w.plan.Partitions {
-		state, ok := w.redis.Partition(i).State()
+	for i := range partitions {
+		state, ok := redis.Partition(i).State()
 		if !ok {
 			return 0
 		}
@@ -298,7 +305,9 @@ func (w *World) breakRedis(s plan.Step) {
 // setRedisClock sets how far Redis's clock is ahead of the processes'.
 func (w *World) setRedisClock(ahead time.Duration) {
 	if ahead < w.clocks.redis {
-		w.observer.SetBack(redismodel.ClockFor + time.Second)
+		for _, s := range w.sites() {
+			s.observer.SetBack(redismodel.ClockFor + time.Second)
+		}
 	}
 	w.clocks.redis = ahead
 }
@@ -331,6 +340,13 @@ func (w *World) heal() (well time.Time) {
 	w.redis.Evicts(false)
 	if s := w.nats.Stream(observer.Events); s != nil {
 		s.SetConfig(func(c *jetstream.StreamConfig) { c.MaxMsgSize = -1 })
+	}
+	if w.second != nil {
+		w.second.link.heal()
+		well = transit.Later(well, w.second.host.stands)
+		if ended, final := w.second.host.state(); ended && final == nil {
+			w.second.host = w.startAt(&w.second.site, w.second.host.name, true)
+		}
 	}
 	for i, p := range w.hosts {
 		p.believe(i == 0)

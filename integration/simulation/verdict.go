@@ -2,6 +2,7 @@ package simulation
 
 import (
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/seed18712806/lapse/processor"
@@ -9,8 +10,37 @@ import (
 	"github.com/seed18712806/lapse/sink/wire"
 )
 
+// broken is the first thing that must not be, in any region; nil if there is none.
+func (w *World) broken() error {
+	for _, s := range w.sites() {
+		if err := s.observer.Broken(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// processes are all that there are.
+func (w *World) processes() []*process {
+	all := slices.Clone(w.hosts)
+	if w.second != nil {
+		all = append(all, w.second.host)
+		if w.second.operator != nil {
+			all = append(all, w.second.operator)
+		}
+	}
+	return all
+}
+
 // rests reports whether the world has come to rest: everything that is due is published.
 func (w *World) rests() bool {
+	return w.firstRests() && w.secondRests()
+}
+
+func (w *World) firstRests() bool {
+	if w.second != nil && w.second.operator != nil {
+		return true // it is the first no more
+	}
 	if w.refusal() != nil {
 		return true
 	}
@@ -34,6 +64,15 @@ func (w *World) refusal() error {
 
 // judge checks the end of a history.
 func (w *World) judge() {
+	if w.second == nil || w.second.operator == nil {
+		w.judgeFirst()
+	}
+	if w.second != nil && w.broken() == nil {
+		w.judgeSecond()
+	}
+}
+
+func (w *World) judgeFirst() {
 	o := w.observer
 	if final := w.refusal(); final != nil {
 		if !o.MayRefuse() {

@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/seed18712806/lapse/integration/simulation/natsmodel"
-	"github.com/seed18712806/lapse/integration/simulation/observer"
 	"github.com/seed18712806/lapse/integration/simulation/pipe"
 	"github.com/seed18712806/lapse/integration/simulation/plan"
 	"github.com/seed18712806/lapse/integration/simulation/redismodel"
@@ -24,19 +23,17 @@ import (
 // their clocks. Its run is the only scheduler: it lets one thing happen at a time, and goes
 // on when every goroutine of the bubble waits.
 type World struct {
+	site             // the first region
+	second   *second // the one that follows it; nil if there is none
 	plan     *plan.Plan
 	random   *rand.Rand
 	queue    transit.Queue
-	nats     *natsmodel.Server
-	redis    *redismodel.Server
-	objects  shelf // the snapshots
-	lines    struct{ nats, redis, objects transit.Network }
+	objects  shelf                               // the snapshots, which both regions reach
 	clocks   struct{ nats, redis time.Duration } // ahead of the processes'
 	lateness lateness
 	lost     map[string]time.Time // when a stream last lost its end, by its name
 	hosts    []*process           // the present process of each, or the last
 	running  sync.WaitGroup
-	observer *observer.Observer
 	client   client
 	trace    *trace.Trace
 	inbox    inbox
@@ -54,8 +51,7 @@ type inbox struct {
 
 	away      time.Time // until then nobody can connect
 	losses    int       // of power: what was sent before is lost
-	greeting  []byte
-	redialled bool // a process has connected again
+	redialled bool      // a process has connected again
 }
 
 // conn is a connection of a process to the model of nats-server.
@@ -75,16 +71,16 @@ type conn struct {
 func newWorld(p *plan.Plan, t *trace.Trace) *World {
 	w := &World{plan: p, trace: t, lateness: newLateness(p), lost: map[string]time.Time{}}
 	w.random = rand.New(rand.NewPCG(p.Seed, 1))
+	domain := ""
+	if p.Region {
+		domain = firstDomain
+	}
+	w.site = w.newSite(domain, nil)
 	usual := []time.Duration{50 * time.Microsecond, 300 * time.Microsecond, 3 * time.Millisecond}[w.random.IntN(3)]
 	w.lines.nats = transit.Network{Random: w.random, Usual: usual, Sometimes: 20 * time.Millisecond}
 	w.lines.redis, w.lines.objects = w.lines.nats, w.lines.nats
 	w.lines.objects.Random = rand.New(rand.NewPCG(p.Seed, 3))
 	w.inbox.arrived = make(chan struct{}, 1)
-	w.nats = natsmodel.New(natsmodel.Options{Now: w.natsClock, Steady: time.Now, Replicas: p.Replicas})
-	w.inbox.greeting = slices.Clip(w.nats.Connect().Greeting())
-	w.redis = redismodel.New(redismodel.Options{Now: w.redisClock, Partitions: p.Partitions})
-	w.nats.Do(w.nats.Connect(), natsmodel.Command{Kind: natsmodel.Subscribe, Subject: "_INBOX.simulation.>", SID: "1"})
-	w.observer = observer.New(observer.Servers{NATS: w.nats, Redis: w.redis, NATSClock: w.natsClock, RedisClock: w.redisClock, Partitions: p.Partitions})
 	return w
 }
 
@@ -110,10 +106,10 @@ func (w *World) submit(c *call) {
 func (w *World) dial(p *process) (*conn, error) {
 	w.inbox.mu.Lock()
 	defer w.inbox.mu.Unlock()
-	if time.Now().Before(w.inbox.away) {
+	if p.site == &w.site && time.Now().Before(w.inbox.away) {
 		return nil, errAway
 	}
-	c := &conn{Pipe: pipe.New(w.inbox.greeting, w.wake), process: p, losses: w.inbox.losses}
+	c := &conn{Pipe: pipe.New(p.site.greeting, w.wake), process: p, losses: w.inbox.losses}
 	w.inbox.dialled = append(w.inbox.dialled, c)
 	w.wake()
 	return c, nil
@@ -126,13 +122,17 @@ func (w *World) run(done func() bool) {
 	for {
 		synctest.Wait()
 		w.collect()
+		w.mirror()
+		w.notePromotion()
 		if done() {
 			return
 		}
 		at, ok := w.queue.First()
-		if next, some := w.nats.Next(); some {
-			if next = next.Add(-w.clocks.nats); !ok || next.Before(at) {
-				at, ok = next, true
+		for _, s := range w.sites() {
+			if next, some := s.nats.Next(); some {
+				if next = next.Add(-w.clocks.nats); !ok || next.Before(at) {
+					at, ok = next, true
+				}
 			}
 		}
 		if !ok {
@@ -153,9 +153,11 @@ func (w *World) run(done func() bool) {
 // happen lets the next thing happen.
 func (w *World) happen() {
 	now := time.Now()
-	if next, some := w.nats.Next(); some && !next.Add(-w.clocks.nats).After(now) {
-		w.deliver(w.nats.Timers())
-		return
+	for _, s := range w.sites() {
+		if next, some := s.nats.Next(); some && !next.Add(-w.clocks.nats).After(now) {
+			w.deliverAt(s, s.nats.Timers())
+			return
+		}
 	}
 	if at, ok := w.queue.First(); ok && !at.After(now) {
 		w.queue.Next()
@@ -188,7 +190,7 @@ func (w *World) collect() {
 	for _, c := range w.inbox.conns {
 		w.read(c)
 		if c.IsClosed() {
-			w.nats.Disconnect(c.server)
+			c.process.site.nats.Disconnect(c.server)
 			continue
 		}
 		open = append(open, c)
@@ -203,16 +205,17 @@ func (w *World) accept(c *conn) {
 		return
 	}
 	w.inbox.redialled = w.inbox.redialled || c.process.conn != nil
-	c.server = w.nats.Connect()
+	c.server = c.process.site.nats.Connect()
 	c.process.conn = c
 	w.inbox.conns = append(w.inbox.conns, c)
 }
 
 // carry carries calls to Redis or to the objects, and the answers back.
 func (w *World) carry(calls []*call) {
-	p, line, fail := calls[0].process, &w.lines.redis, w.fail
+	p, fail := calls[0].process, w.fail
+	line := &p.site.lines.redis
 	if calls[0].silent {
-		line, fail = &w.lines.objects, func([]*call) {}
+		line, fail = &p.site.lines.objects, func([]*call) {}
 	}
 	if p.isDead() {
 		return
@@ -228,7 +231,7 @@ func (w *World) carry(calls []*call) {
 			c.do()
 		}
 		w.trace.Printf("%s: %s", p.name, calls[0].lane)
-		w.observer.Look()
+		p.site.observer.Look()
 		back, lost := line.Arrival(transit.Answer)
 		w.queue.Add(transit.Later(back, p.stands), func() {
 			if p.stands.After(time.Now()) {
@@ -268,7 +271,7 @@ func (w *World) read(c *conn) {
 		if command.Kind == natsmodel.Publish {
 			published = append(published, command)
 		} else {
-			w.deliver(w.nats.Do(c.server, command))
+			w.deliverAt(c.process.site, c.process.site.nats.Do(c.server, command))
 		}
 	}
 	slices.SortStableFunc(published, func(a, b natsmodel.Command) int { return strings.Compare(w.lane(a), w.lane(b)) })
@@ -315,7 +318,9 @@ func anonymous(subject string, body []byte) string {
 	return string(body)
 }
 
-func isQuery(c natsmodel.Command) bool { return strings.HasPrefix(c.Subject, "$JS.API.") }
+func isQuery(c natsmodel.Command) bool {
+	return strings.HasPrefix(c.Subject, "$JS.API.") || c.ForeignTo() != ""
+}
 
 func sameQuery(a, b natsmodel.Command) bool {
 	return shown(a.Subject) == shown(b.Subject) && anonymous(a.Subject, a.Data) == anonymous(b.Subject, b.Data)
@@ -323,7 +328,7 @@ func sameQuery(a, b natsmodel.Command) bool {
 
 // publish carries publications that cannot be told apart to the server.
 func (w *World) publish(c *conn, commands []natsmodel.Command) {
-	at, lost := w.lines.nats.Arrival(transit.Request)
+	at, lost := c.process.site.lines.nats.Arrival(transit.Request)
 	at = transit.Later(transit.Later(at, c.process.stands), c.lastOut.Add(1))
 	c.lastOut = at
 	subject := shown(commands[0].Subject)
@@ -342,7 +347,7 @@ func (w *World) arrive(c *conn, commands []natsmodel.Command, ghost bool) {
 	losses := w.inbox.losses
 	w.inbox.mu.Unlock()
 	switch {
-	case c.losses != losses:
+	case c.process.site == &w.site && c.losses != losses:
 		w.trace.Printf("%s: %s is lost with the power", c.process.name, subject)
 		return
 	case ghost:
@@ -356,21 +361,28 @@ func (w *World) arrive(c *conn, commands []natsmodel.Command, ghost bool) {
 	default:
 		w.trace.Printf("%s: %s", c.process.name, subject)
 	}
+	s := c.process.site
 	var sent []natsmodel.Sent
 	for _, command := range commands {
-		sent = append(sent, w.nats.Do(c.server, command)...)
+		s.observer.Publishes(command.Subject)
+		if !w.crosses(c, command) {
+			sent = append(sent, s.nats.Do(c.server, command)...)
+		}
 	}
-	w.observer.Look()
+	s.observer.Look()
 	if len(commands) > 1 {
 		w.deliverAtOnce(c, sent)
 	} else {
-		w.deliver(sent)
+		w.deliverAt(s, sent)
 	}
 }
 
 // deliverAtOnce carries answers that cannot be told apart to their client.
 func (w *World) deliverAtOnce(c *conn, sent []natsmodel.Sent) {
-	at, lost := w.lines.nats.Arrival(transit.Answer)
+	if len(sent) == 0 {
+		return
+	}
+	at, lost := c.process.site.lines.nats.Arrival(transit.Answer)
 	at = transit.Later(transit.Later(at, c.process.stands), c.lastIn.Add(1))
 	c.lastIn = at
 	if lost {
@@ -384,15 +396,18 @@ func (w *World) deliverAtOnce(c *conn, sent []natsmodel.Sent) {
 	w.queue.Add(at, func() { w.hand(c, all) })
 }
 
-// deliver carries what the server sends to its clients.
-func (w *World) deliver(sent []natsmodel.Sent) {
+// deliver carries what the server of the first region sends to its clients.
+func (w *World) deliver(sent []natsmodel.Sent) { w.deliverAt(&w.site, sent) }
+
+// deliverAt carries what the server of a region sends to its clients.
+func (w *World) deliverAt(s *site, sent []natsmodel.Sent) {
 	for _, m := range sent {
 		c := w.clientOf(m.To)
 		if c == nil {
-			w.observer.Received(m)
+			s.observer.Received(m)
 			continue
 		}
-		at, lost := w.lines.nats.Arrival(transit.Answer)
+		at, lost := s.lines.nats.Arrival(transit.Answer)
 		at = transit.Later(transit.Later(at, c.process.stands), c.lastIn.Add(1))
 		c.lastIn = at
 		if lost {
@@ -428,7 +443,7 @@ func (w *World) clientOf(client *natsmodel.Client) *conn {
 
 // end ends all processes, so that the bubble can end.
 func (w *World) end() {
-	for _, p := range w.hosts {
+	for _, p := range w.processes() {
 		p.kill()
 	}
 	w.queue = transit.Queue{} // a step of the plan could start a process

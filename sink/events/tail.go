@@ -3,6 +3,7 @@ package events
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"math"
@@ -214,28 +215,58 @@ func (t *Tail) Follow(ctx context.Context) error {
 	}
 	end := t.end
 	t.mu.Unlock()
-	consumer, err := t.publisher.js.OrderedConsumer(ctx, t.publisher.stream, jetstream.OrderedConsumerConfig{
-		DeliverPolicy: jetstream.DeliverByStartSequencePolicy, OptStartSeq: end + 1, HeadersOnly: true,
+	consumer, err := t.publisher.js.CreateConsumer(ctx, t.publisher.stream, jetstream.ConsumerConfig{
+		DeliverPolicy: jetstream.DeliverByStartSequencePolicy, OptStartSeq: end + 1, AckPolicy: jetstream.AckNonePolicy, HeadersOnly: true, MemoryStorage: true,
 	})
 	if err != nil {
 		return fmt.Errorf("read stream %s: %w", t.publisher.stream, err)
 	}
-	messages, err := consumer.Messages()
-	if err != nil {
-		return fmt.Errorf("read stream %s: %w", t.publisher.stream, err)
-	}
-	stop := context.AfterFunc(ctx, messages.Stop)
-	defer stop()
-	defer messages.Stop()
-	for {
-		m, err := messages.Next()
+	// No ordered consumer: one that has lost its connection cannot be stopped for many seconds.
+	for delivered := uint64(0); ; {
+		before := delivered
+		if err := t.fetch(ctx, consumer, &delivered); err != nil {
+			return fmt.Errorf("read stream %s: %w", t.publisher.stream, err)
+		}
+		if delivered > before {
+			continue
+		}
+		info, err := consumer.Info(ctx)
 		if err != nil {
 			return fmt.Errorf("read stream %s: %w", t.publisher.stream, err)
 		}
+		if info.Delivered.Consumer != delivered {
+			return fmt.Errorf("read stream %s: %w", t.publisher.stream, errMissed)
+		}
+	}
+}
+
+const (
+	fetchFor  = time.Second
+	fetchMost = 256 // messages
+)
+
+var errMissed = errors.New("a message was lost on the way")
+
+// fetch adds what comes within a while. delivered is the number of messages that have come so far.
+func (t *Tail) fetch(ctx context.Context, consumer jetstream.Consumer, delivered *uint64) error {
+	fetching, cancel := context.WithTimeout(ctx, fetchFor)
+	defer cancel()
+	batch, err := consumer.Fetch(fetchMost, jetstream.FetchContext(fetching))
+	if err != nil {
+		return err
+	}
+	for m := range batch.Messages() {
 		meta, err := m.Metadata()
 		if err != nil {
 			return err
 		}
+		if *delivered++; meta.Sequence.Consumer != *delivered {
+			return errMissed
+		}
 		t.note(m.Subject(), m.Headers(), meta.Sequence.Stream, meta.Timestamp)
 	}
+	if err := batch.Error(); err != nil && (ctx.Err() != nil || !errors.Is(err, context.DeadlineExceeded)) {
+		return err
+	}
+	return nil
 }

@@ -26,7 +26,11 @@ func (s *Server) request(c *Command, api string) (heard bool) {
 	n := len(tokens)
 	switch verb := strings.Join(tokens[:min(n, 2)], "."); {
 	case api == "INFO":
-		s.succeed(c, "account_info", `"api":{"level":5,"total":0,"errors":0}`)
+		domain := ""
+		if s.domain != "" {
+			domain = `"domain":"` + s.domain + `",`
+		}
+		s.succeed(c, "account_info", `%s"api":{"level":5,"total":0,"errors":0}`, domain)
 	case verb == "STREAM.MSG" && n == 4 && tokens[2] == "GET":
 		s.leaderGet(c, tokens[3])
 	case verb == "STREAM.MSG" && n == 4 && tokens[2] == "DELETE":
@@ -37,6 +41,8 @@ func (s *Server) request(c *Command, api string) (heard bool) {
 		return s.directGet(c, tokens[2], strings.Join(tokens[3:], "."))
 	case tokens[0] == "STREAM" && n == 3:
 		s.streamRequest(c, tokens[1], tokens[2])
+	case verb == "CONSUMER.NAMES" && n == 3:
+		s.consumerNames(c, tokens[2])
 	case tokens[0] == "CONSUMER" && n == 4:
 		s.consumerRequest(c, tokens[1], tokens[2], tokens[3])
 	default:
@@ -55,7 +61,9 @@ func (s *Server) streamRequest(c *Command, verb, name string) {
 		e = errNoStream
 	case verb == "UPDATE":
 		config := decode[jetstream.StreamConfig](c)
-		if e = s.complete(&config); e == nil {
+		if config.Mirror != nil && !reflect.DeepEqual(config.Mirror, st.config.Mirror) {
+			e = refused(400, 10055, "stream mirror configuration can not be updated")
+		} else if e = s.complete(&config); e == nil {
 			st.SetConfig(func(c *jetstream.StreamConfig) { *c = config })
 		}
 	case verb == "DELETE":
@@ -219,6 +227,8 @@ func (s *Server) leaderGet(c *Command, stream string) {
 	}
 	m := st.lastOf(g.Last, st.last)
 	switch i := st.from(g.Seq); {
+	case g.Last == ">" && len(st.messages) > 0:
+		m = &st.messages[len(st.messages)-1]
 	case g.Next == ">" && i < len(st.messages):
 		m = &st.messages[i]
 	case g.Next != "" && g.Next != ">":
@@ -254,8 +264,13 @@ func (s *Server) directGet(c *Command, stream, subject string) (heard bool) {
 		Seq      uint64 `json:"seq"`
 		Batch    int    `json:"batch"`
 	}](c)
-	if g.Batch == 0 {
-		panic("natsmodel: the request is not modelled: " + string(c.Data))
+	if i := st.from(g.Seq); g.Batch == 0 && g.Seq > 0 {
+		if i < st.from(g.Seq+1) && g.Seq <= upTo {
+			s.answer(c.Reply, st.directHeader(&st.messages[i], ""), st.messages[i].Data)
+		} else {
+			s.status(c.Reply, "404 Message Not Found")
+		}
+		return true
 	}
 	s.directBatch(c, st, g.Seq, upTo, g.Batch, g.MaxBytes)
 	return true

@@ -61,6 +61,24 @@ func (s *Server) consumerRequest(c *Command, verb, stream, name string) {
 	}
 }
 
+// consumerNames handles a request for the names of all consumers of a stream.
+func (s *Server) consumerNames(c *Command, stream string) {
+	const kind = "consumer_names"
+	st := s.Stream(stream)
+	if st == nil {
+		s.fail(c, kind, errNoStream)
+		return
+	}
+	names := make([]string, 0, len(st.consumers))
+	for _, o := range st.consumers {
+		names = append(names, o.config.Name)
+	}
+	s.succeed(c, kind, `"total":%d,"offset":0,"limit":1024,"consumers":%s`, len(names), marshal(names))
+}
+
+// registers reports whether the consumer is a durable one that nobody reads: it is there until it is deleted.
+func (o *consumer) registers() bool { return o.config.Durable != "" }
+
 func (st *Stream) consumer(name string) *consumer {
 	for _, o := range st.consumers {
 		if o.config.Name == name {
@@ -76,12 +94,17 @@ func (st *Stream) newConsumer(c *Command, name string) *consumer {
 		Action string
 		Config jetstream.ConsumerConfig
 	}](c).Config
-	if f.AckPolicy != jetstream.AckNonePolicy || f.DeliverPolicy != jetstream.DeliverByStartSequencePolicy || f.Durable != "" || f.FilterSubject != "" || f.FilterSubjects != nil {
+	registers := f.Durable == name && f.DeliverPolicy == jetstream.DeliverNewPolicy
+	if f.AckPolicy != jetstream.AckNonePolicy || !registers && (f.DeliverPolicy != jetstream.DeliverByStartSequencePolicy || f.Durable != "") || f.FilterSubject != "" || f.FilterSubjects != nil {
 		panic("natsmodel: the consumer is not modelled: " + string(c.Data))
 	}
 	f.Name, f.MaxDeliver, f.MaxWaiting = name, -1, 512
-	f.InactiveThreshold = cmp.Or(f.InactiveThreshold, 5*time.Second)
 	s := st.server
+	if registers {
+		f.OptStartSeq = st.last + 1
+	} else {
+		f.InactiveThreshold = cmp.Or(f.InactiveThreshold, 5*time.Second)
+	}
 	o := &consumer{stream: st, config: f, created: s.now(), seq: max(f.OptStartSeq, st.first), active: s.steady()}
 	st.consumers = append(st.consumers, o)
 	return o
@@ -221,7 +244,7 @@ func (o *consumer) timers() {
 			r.wait(now)
 		}
 	}
-	if len(o.waiting) == 0 && now.Sub(o.active) >= o.config.InactiveThreshold {
+	if !o.registers() && len(o.waiting) == 0 && now.Sub(o.active) >= o.config.InactiveThreshold {
 		o.delete()
 	}
 }

@@ -18,6 +18,7 @@ type Options struct {
 	Steady     func() time.Time // for timers; never steps; Now if nil
 	MaxPayload int              // of a message, headers included; 1 MiB if 0
 	Replicas   int              // that streams may have: 1, or 3 in a cluster; 1 if 0
+	Domain     string           // of JetStream; "" if it has none
 }
 
 // Server is the model of a server, or of a cluster as clients see it. Its exported fields are
@@ -39,6 +40,7 @@ type Server struct {
 
 	now, steady func() time.Time
 	replicas    int
+	domain      string
 	streams     []*Stream
 	subs        map[string][]*subscription // by subject; those with a wildcard by their first two tokens
 	out         []Sent                     // for the next call to return
@@ -50,7 +52,7 @@ func New(o Options) *Server {
 		o.Steady = o.Now
 	}
 	return &Server{
-		MaxPayload: cmp.Or(o.MaxPayload, 1<<20), replicas: cmp.Or(o.Replicas, 1), now: o.Now, steady: o.Steady, subs: make(map[string][]*subscription),
+		MaxPayload: cmp.Or(o.MaxPayload, 1<<20), replicas: cmp.Or(o.Replicas, 1), domain: o.Domain, now: o.Now, steady: o.Steady, subs: make(map[string][]*subscription),
 	}
 }
 

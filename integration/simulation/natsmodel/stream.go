@@ -98,7 +98,8 @@ func (st *Stream) restarted() {
 			delete(st.ids, id)
 		}
 	}
-	st.consumers, st.flight = nil, nil
+	st.consumers = slices.DeleteFunc(slices.Clone(st.consumers), func(o *consumer) bool { return !o.registers() })
+	st.flight = nil
 	st.atomics.open, st.fasts.open = nil, nil
 }
 
@@ -243,7 +244,9 @@ func (st *Stream) next() (next time.Time, ok bool) {
 		soonest(st.landing)
 	}
 	for _, c := range st.consumers {
-		soonest(c.next())
+		if !c.registers() {
+			soonest(c.next())
+		}
 	}
 	if ok {
 		next = st.server.now().Add(next.Sub(st.server.steady()))

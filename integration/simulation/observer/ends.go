@@ -53,7 +53,7 @@ func (h *Observer) MayRefuse() bool {
 
 // noteLost finds out who remembers a message of a client that the log has just lost.
 func (h *Observer) noteLost(s *natsmodel.Stream) {
-	if !s.Created().Equal(h.created) {
+	if !h.identity(s).Equal(h.created) {
 		return
 	}
 	first := slices.IndexFunc(h.log, func(m oracle.Message) bool {

@@ -11,14 +11,14 @@ import (
 
 // ReadAll checks what readers get now.
 func (h *Observer) ReadAll() {
-	if h.reason == "" {
+	if h.reason == "" || h.servers.First != nil {
 		h.ReadFinally()
 	}
 }
 
 // ReadFinally is ReadAll at the end, also where the log has lost something and lapse goes on.
 func (h *Observer) ReadFinally() {
-	if h.servers.NATS.Stream(Log) == nil {
+	if h.servers.NATS.Stream(Log) == nil || h.second.holes || h.servers.First != nil && h.reason != "" && h.faults["far-flush"] > 0 {
 		return
 	}
 	live := h.model.Live(h.model.LogTime())
@@ -60,7 +60,7 @@ func (h *Observer) readOne(name oracle.Name, live oracle.Live, now wire.Time) {
 	}
 	got := wire.Etag(document.Header.Etag)
 	id := fmt.Sprint(name, "/", got)
-	if got != 0 && h.stored[h.source()+id] && h.sure(i) {
+	if got != 0 && !h.follows() && !h.second.mirrored[id] && h.stored[h.source()+id] && h.sure(i) {
 		h.Fail("H4", "a reader gets %s, and its event is stored", id)
 	}
 	decided := h.names.control[name.Collection] <= state.Offset // nothing is to come that changes deadlines

@@ -64,6 +64,9 @@ func Generate(seed uint64) *Plan {
 	if g.r = rand.New(rand.NewPCG(seed, 9)); g.r.IntN(2) == 0 {
 		g.changes()
 	}
+	if g.r = rand.New(rand.NewPCG(seed, 10)); g.r.IntN(4) == 0 {
+		g.region()
+	}
 	slices.SortStableFunc(g.plan.Steps, func(a, b Step) int { return int(a.At - b.At) })
 	return g.plan
 }

@@ -20,6 +20,7 @@ type Plan struct {
 	Window     time.Duration // in which the streams recognise duplicates
 	Sync       time.Duration // within which NATS has on disk what it has acknowledged
 	ReadAhead  int           // messages that are read ahead for a partition; 0: as many as usual
+	Region     bool          // a second region follows the first
 	Steps      []Step
 }
 
@@ -90,6 +91,18 @@ var verbs = map[string]int{
 	"redis-damage":   3, // partition, what (document, index, config, state), number
 	"redis-evicts":   1, // duration: by its configuration it may evict keys
 
+	// Of the second region, if there is one, and of the link between both. What is log, events, questions or all.
+	"link-cut":       1, // duration: it is down
+	"link-hold":      2, // what, duration: it is up, and that does not come
+	"link-slow":      3, // what, milliseconds, duration
+	"link-old":       1, // duration: questions are answered as of the beginning
+	"far-start":      0, // its process, unless it runs
+	"far-kill":       0,
+	"far-stand":      1, // duration
+	"far-disconnect": 0,
+	"far-flush":      0, // its Redis
+	"promote":        1, // how: handover, lost (the first region, and the link), or force
+
 	"says": 1, // what the first process says of its health, or a part of it; ready: nothing
 }
 
@@ -97,6 +110,9 @@ var verbs = map[string]int{
 func (p *Plan) String() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "seed %d\npartitions %d\nprocesses %d\nreplicas %d\nwindow %s\nsync %s\nahead %d\n", p.Seed, p.Partitions, p.Processes, p.Replicas, p.Window, p.Sync, p.ReadAhead)
+	if p.Region {
+		b.WriteString("region true\n")
+	}
 	for _, s := range p.Steps {
 		fmt.Fprintf(&b, "%s %s\n", s.At, s)
 	}
@@ -135,6 +151,8 @@ func (p *Plan) parse(line string) (err error) {
 		p.Window, err = time.ParseDuration(rest)
 	case "sync":
 		p.Sync, err = time.ParseDuration(rest)
+	case "region":
+		p.Region, err = strconv.ParseBool(rest)
 	case "ahead":
 		p.ReadAhead, err = strconv.Atoi(rest)
 	default:

@@ -1,5 +1,7 @@
 package main
 
+import "slices"
+
 // teeth are in the order of the rooms of processor/doc.go.
 var teeth = append([]tooth{
 	// feed
@@ -491,4 +493,4 @@ var teeth = append([]tooth{
 		"What expires at the very instant of a new default is not found in the index.",
 		`		until := min(h.end(i), now)`,
 		`		until := min(h.end(i)-1, now)`},
-}, append(targetTeeth, changeTeeth...)...)
+}, slices.Concat(targetTeeth, changeTeeth, regionTeeth)...)

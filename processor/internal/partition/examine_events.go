@@ -179,7 +179,10 @@ func (e *examiner) judgeNamed(ctx context.Context, f *found) error {
 	if err != nil {
 		return err
 	}
-	if last := info.State.LastSeq; last < named.Seq {
+	last := info.State.LastSeq
+	if info.Config.Mirror != nil { // the mirror of the events may be ahead of that of the log
+		all = slices.DeleteFunc(all, func(n events.Named) bool { return n.Seq > last })
+	} else if last < named.Seq {
 		return e.impasse(f, fmt.Errorf("%w: the log ends at sequence %d, and message %d of the stream of events follows from message %d of the log: the log has lost its end: restore the end that it has lost",
 			streams.ErrLogBehind, last, named.At, named.Seq))
 	}

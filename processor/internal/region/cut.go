@@ -16,6 +16,10 @@ import (
 	"github.com/seed18712806/lapse/sink/events"
 )
 
+// believeShorter is how long a log with replicas has to seem to end before its mirror until that is believed: a
+// replica, or a leader that was deposed, may answer out of date.
+const believeShorter = 10 * time.Second
+
 // cut is what the first region has had.
 type cut struct {
 	asked  time.Time // when the ends were asked for, by this process's clock

@@ -39,9 +39,16 @@ func (f *Follower) diverges(ctx context.Context, c *cut) error {
 	}
 	there := c.log.State
 	if there.LastSeq < here.State.LastSeq {
+		if f.shorter.IsZero() {
+			f.shorter = time.Now()
+		}
+		if c.log.Config.Replicas > 1 && time.Since(f.shorter) < believeShorter {
+			return fmt.Errorf("the log of the first region seems to end at sequence %d, and the mirror here ends at %d: the answer may be out of date", there.LastSeq, here.State.LastSeq)
+		}
 		return fmt.Errorf("%w: the log of the first region ends at sequence %d, and the mirror here at %d: the first region has lost its end, and this region has it: run lapse promote here, or restore the log there",
 			streams.ErrLogBehind, there.LastSeq, here.State.LastSeq)
 	}
+	f.shorter = time.Time{}
 	first := max(there.FirstSeq, here.State.FirstSeq)
 	upTo := here.State.LastSeq
 	if f.compared.suspect {

@@ -64,6 +64,7 @@ type Follower struct {
 	listed   bool      // the first region knows that this one follows it
 	swept    uint64    // end of the snapshots when they were swept last
 	pending  *cut      // that is not adopted yet
+	shorter  time.Time // since when the log of the first region seems to end before its mirror; zero if it does not
 	written  time.Time // when Redis was asked last to write its files anew
 
 	mu   sync.Mutex
@@ -91,8 +92,14 @@ func (f *Follower) Mirror(ctx context.Context) announce.Mirror {
 }
 
 // Begin adopts a cut. If none was adopted before, it waits for that: nothing else tells what the state is
-// to be. Otherwise it goes on after a while, because the first region may be lost.
+// to be. Otherwise it goes on after a while, because the first region may be lost. It ends if the region here is
+// promoted meanwhile.
 func (f *Follower) Begin(ctx context.Context) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	var watch sync.WaitGroup
+	watch.Go(func() { cancel(f.WatchRole(ctx)) })
+	defer watch.Wait()
+	defer cancel(nil)
 	known, err := f.hasAdopted(ctx)
 	if err != nil {
 		return err
@@ -103,7 +110,7 @@ func (f *Follower) Begin(ctx context.Context) error {
 		f.report(err)
 		switch {
 		case ctx.Err() != nil:
-			return ctx.Err()
+			return context.Cause(ctx)
 		case endsSession(err):
 			return err
 		case f.adopted:
@@ -116,7 +123,7 @@ func (f *Follower) Begin(ctx context.Context) error {
 			f.Logger.Info("waiting for the mirrors to reach what the first region has", slog.String("domain", f.Origin.Domain), slog.Any("error", err))
 		}
 		if !backoff.Wait(ctx, lookEvery) {
-			return ctx.Err()
+			return context.Cause(ctx)
 		}
 	}
 }
@@ -154,7 +161,9 @@ func (f *Follower) Run(ctx context.Context) error {
 }
 
 // endsSession reports whether an error ends the session.
-func endsSession(err error) bool { return streams.MustStop(err) || errors.Is(err, streams.ErrPromotion) }
+func endsSession(err error) bool {
+	return streams.MustStop(err) || errors.Is(err, streams.ErrPromotion)
+}
 
 // WatchRole returns an error once the streams here are mirrors no longer, or a promotion has begun.
 func (f *Follower) WatchRole(ctx context.Context) error {
@@ -195,7 +204,7 @@ func (f *Follower) FollowEvents(ctx context.Context) error {
 func (f *Follower) step(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, streams.CallTimeout)
 	defer cancel()
-	f.settle(time.Now())
+	f.settle()
 	if f.pending == nil && time.Since(f.lastAsked()) >= cutEvery {
 		c, err := f.takeCut(ctx)
 		if err == nil && !f.listed {
@@ -279,7 +288,7 @@ func (f *Follower) note(c *cut) {
 }
 
 // settle finds out as of when the state here is that of the first region.
-func (f *Follower) settle(time.Time) {
+func (f *Follower) settle() {
 	applied := f.Statuses.Applied()
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -320,7 +329,7 @@ func (f *Follower) report(err error) {
 
 // Following is how far the region here is behind the first.
 func (f *Follower) Following() wire.Following {
-	f.settle(time.Now())
+	f.settle()
 	applied := f.Statuses.Applied()
 	f.mu.Lock()
 	defer f.mu.Unlock()

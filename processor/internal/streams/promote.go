@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -220,7 +221,17 @@ func (p *Promotion) own(ctx context.Context, want jetstream.StreamConfig, began 
 		return lost, mismatch(want.Name, "%w", err)
 	}
 	c := info.Config
+	closed := []string{"_LAPSE.promoted." + want.Name}
 	if c.Mirror != nil {
+		// At first it takes messages from nowhere: only then it is known where the mirror has ended.
+		c.Mirror, c.Subjects = nil, closed
+		if stream, err = p.JS.UpdateStream(ctx, c); err != nil {
+			return lost, fmt.Errorf("end the mirror %s: %w", want.Name, err)
+		}
+		info = stream.CachedInfo()
+		c = info.Config
+	}
+	if slices.Equal(c.Subjects, closed) {
 		if region.Identity != 0 { // a log, or the stream of configurations
 			former := wire.Former{Identity: region.Identity, Last: info.State.LastSeq, Events: events, Promotion: began}
 			region = wire.Region{Identity: began.Identity, Former: append(region.Former, former)}
@@ -228,7 +239,7 @@ func (p *Promotion) own(ctx context.Context, want jetstream.StreamConfig, began 
 		if root {
 			region.Promotion = &began
 		}
-		c.Mirror, c.Subjects, c.SubjectTransform, c.Sources = nil, want.Subjects, want.SubjectTransform, want.Sources
+		c.Subjects, c.SubjectTransform, c.Sources = want.Subjects, want.SubjectTransform, want.Sources
 		for _, source := range c.Sources {
 			if source.OptStartSeq, err = p.sourcedUpTo(ctx, want.Name); err != nil {
 				return lost, err

@@ -1,0 +1,112 @@
+package simulation
+
+import (
+	"context"
+	"math/rand/v2"
+	"slices"
+	"time"
+
+	"github.com/seed18712806/lapse/integration/simulation/natsmodel"
+	"github.com/seed18712806/lapse/integration/simulation/observer"
+	"github.com/seed18712806/lapse/integration/simulation/plan"
+	"github.com/seed18712806/lapse/integration/simulation/redismodel"
+	"github.com/seed18712806/lapse/integration/simulation/transit"
+)
+
+// The JetStream domains of the two regions.
+const firstDomain, secondDomain = "a", "b"
+
+// site is a region: its servers, what lies between them and its processes, and who watches it.
+type site struct {
+	nats     *natsmodel.Server
+	redis    *redismodel.Server
+	lines    struct{ nats, redis, objects transit.Network }
+	observer *observer.Observer
+	greeting []byte
+}
+
+// newSite makes the servers of a region. The clocks are the world's.
+func (w *World) newSite(domain string, first *site) site {
+	p := w.plan
+	s := site{
+		nats:  natsmodel.New(natsmodel.Options{Now: w.natsClock, Steady: time.Now, Replicas: p.Replicas, Domain: domain}),
+		redis: redismodel.New(redismodel.Options{Now: w.redisClock, Partitions: p.Partitions}),
+	}
+	s.greeting = slices.Clip(s.nats.Connect().Greeting())
+	s.nats.Do(s.nats.Connect(), natsmodel.Command{Kind: natsmodel.Subscribe, Subject: "_INBOX.simulation.>", SID: "1"})
+	servers := observer.Servers{NATS: s.nats, Redis: s.redis, NATSClock: w.natsClock, RedisClock: w.redisClock, Partitions: p.Partitions}
+	if first != nil {
+		servers.First = first.observer
+	}
+	s.observer = observer.New(servers)
+	return s
+}
+
+// second is the region that follows the first, and what becomes of it.
+type second struct {
+	site
+	link     link
+	host     *process
+	operator *process // who promotes; nil before somebody does
+	promoted bool     // it is the first region now
+}
+
+// follow makes the second region of a plan that has one.
+func (w *World) follow() {
+	random := rand.New(rand.NewPCG(w.plan.Seed, 11))
+	w.second = &second{site: w.newSite(secondDomain, &w.site), link: newLink(random)}
+	line := transit.Network{Random: random, Usual: 300 * time.Microsecond, Sometimes: 20 * time.Millisecond}
+	w.second.lines.nats, w.second.lines.redis, w.second.lines.objects = line, line, line
+	w.second.host = w.startAs(&w.second.site, "f0", true, func(p *process, ctx context.Context) error {
+		time.Sleep(followAfter) // the first region makes its streams
+		return p.run(ctx)
+	})
+}
+
+const followAfter = 100 * time.Millisecond
+
+// sites are all regions.
+func (w *World) sites() []*site {
+	if w.second == nil {
+		return []*site{&w.site}
+	}
+	return []*site{&w.site, &w.second.site}
+}
+
+// present is the region that is the first now: where clients write.
+func (w *World) present() *site {
+	if w.second != nil && w.second.promoted {
+		return &w.second.site
+	}
+	return &w.site
+}
+
+// breakSecond breaks what belongs to the second region.
+func (w *World) breakSecond(s plan.Step) {
+	far := w.second
+	if far == nil {
+		return
+	}
+	switch s.Verb {
+	case "far-start":
+		if ended, _ := far.host.state(); ended {
+			far.host = w.startAt(&far.site, far.host.name, true)
+		}
+	case "far-kill":
+		far.host.kill()
+	case "far-stand":
+		far.host.stands = transit.Later(far.host.stands, over(s, 0))
+	case "far-disconnect":
+		if c := far.host.conn; c != nil {
+			c.fate = 0
+			far.host.disconnect()
+		}
+	case "far-flush":
+		far.observer.Loses(true)
+		far.redis.Flush()
+	case "promote":
+		w.promote(s)
+	default:
+		w.breakLink(s)
+	}
+}
