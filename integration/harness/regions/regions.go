@@ -20,6 +20,7 @@ import (
 type Options struct {
 	Servers int                  // nats-servers of each region, a cluster if there are several; 1 if 0
 	Redis   harness.RedisOptions // of each region
+	Shards  int                  // to which single servers map writes; 1 if 0
 }
 
 // Regions are two regions and the link between them.
@@ -52,28 +53,28 @@ func Start(t testing.TB, o Options) *Regions {
 		remotes = append(remotes, fmt.Sprintf("%q", "nats-leaf://operator:"+harness.RolePassword("operator")+"@"+p.Address()))
 	}
 	// A server that advertises its address would be reached beside the proxies.
-	r.A = start(t, "a", servers, o.Redis, func(i int) string {
+	r.A = start(t, "a", o, func(i int) string {
 		return fmt.Sprintf("listen: %q, no_advertise: true", listens[i])
 	})
-	r.B = start(t, "b", servers, o.Redis, func(int) string {
+	r.B = start(t, "b", o, func(int) string {
 		return fmt.Sprintf("reconnect: \"1s\", remotes: [{ urls: [%s], account: LAPSE }]", strings.Join(remotes, ", "))
 	})
 	r.Linked(t)
 	return r
 }
 
-func start(t testing.TB, name string, servers int, o harness.RedisOptions, leafnodes func(int) string) *Region {
+func start(t testing.TB, name string, o Options, leafnodes func(int) string) *Region {
 	t.Helper()
-	r := &Region{Name: name, Redis: harness.StartRedis(t, o), t: t}
+	r := &Region{Name: name, Redis: harness.StartRedis(t, o.Redis), t: t}
 	more := func(i int) string {
 		return fmt.Sprintf("jetstream { store_dir: store, domain: %s }\nleafnodes { %s }\n", name, leafnodes(i))
 	}
-	if servers > 1 {
-		r.Cluster = natscluster.StartNamed(t, "region-"+name, servers, more)
+	if o.Servers > 1 {
+		r.Cluster = natscluster.StartNamed(t, "region-"+name, o.Servers, more)
 		r.NATS = r.Cluster.Servers
 		return r
 	}
-	n := harness.PrepareNATS(t, "region-"+name, fmt.Sprintf("server_name: region-%s\n%s", name, more(0)))
+	n := harness.PrepareShardedNATS(t, "region-"+name, fmt.Sprintf("server_name: region-%s\n%s", name, more(0)), o.Shards)
 	n.Start()
 	r.NATS = []*harness.NATS{n}
 	return r
