@@ -77,3 +77,33 @@ func TestRegion_Clusters(t *testing.T) {
 	r.follow(r.b, r.a)
 	r.handOverTwice(61)
 }
+
+// Two regions follow the first one, and one of them is promoted. The other one is demoted, and follows that, as the
+// former first region does.
+//
+// It fails if a second follower keeps a region from being promoted; if it loses or repeats something as the follower of
+// another region than before.
+func TestRegion_TwoFollowers(t *testing.T) {
+	t.Parallel()
+	r := startRegions(t, regions.Options{Third: true})
+	c := r.world(r.C)
+	r.follow(r.b, r.a)
+	r.follow(c, r.a)
+	l := startLoad(t, c.Client, 71)
+	l.wait(t, 200)
+	r.handOver(r.a, r.b, func() { l.wait(t, 100) })
+	if code := c.lapse.Terminate(); code != 0 {
+		t.Errorf("exit code %d", code)
+	}
+	t.Log(r.demote(c, 0, "--first", r.b.Name))
+	r.follow(c, r.b)
+	l.wait(t, 100)
+	l.end()
+	r.b.verify()
+	c.verify()
+	r.same()
+	r.sameIn(r.b, c)
+	r.sameStreams()
+	l.c = r.b.Client
+	l.verifyStored(t)
+}

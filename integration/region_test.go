@@ -79,10 +79,13 @@ func (r *twoRegions) logs() (names []string) {
 }
 
 // same waits until the states of both regions are the same, at the same offsets. Nothing may be due.
-func (r *twoRegions) same() {
+func (r *twoRegions) same() { r.t.Helper(); r.sameIn(r.a, r.b) }
+
+// sameIn is same of any regions.
+func (r *twoRegions) sameIn(one, other *inRegion) {
 	r.t.Helper()
-	a, b := r.a.redis.Client(), r.b.redis.Client()
-	harness.Until(r.t, harness.Limit, "the states of both regions are the same", func(ctx context.Context) error {
+	a, b := one.redis.Client(), other.redis.Client()
+	harness.Until(r.t, harness.Limit, "the states in "+one.Name+" and "+other.Name+" are the same", func(ctx context.Context) error {
 		inA, err := stateIn(ctx, a)
 		if err != nil {
 			return err
