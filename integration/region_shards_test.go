@@ -71,7 +71,7 @@ func (r *twoRegions) handOverTwice(seed uint64) {
 // Two regions with clusters of three nats-servers hand over to each other. All streams have three replicas.
 //
 // It fails if a promotion loses or repeats what a stream with replicas has.
-func TestRegion_Clusters(t *testing.T) {
+func TestAll_RegionClusters(t *testing.T) {
 	t.Parallel()
 	r := startRegions(t, regions.Options{Servers: 3})
 	r.follow(r.b, r.a)
