@@ -22,7 +22,8 @@ import (
 // regions. At rest the states are the same, and so are the streams.
 //
 // It fails if the follower does not apply what was there before; if it applies a message in another way than the
-// first region; if a write does not get from the follower's NATS into the first region's log, or has not one outcome.
+// first region; if a write does not get from the follower's NATS into the first region's log, or has not one outcome; if
+// /metrics does not answer in a follower.
 func TestRegion_Follows(t *testing.T) {
 	t.Parallel()
 	r := startRegions(t, regions.Options{})
@@ -56,15 +57,18 @@ func TestRegion_Follows(t *testing.T) {
 	r.sameStreams()
 	a.verifyStored(t)
 	b.verifyStored(t)
+	if up := metric(t, r.b.lapse, "lapse_follower_link_up"); up != 1 {
+		t.Errorf("the metric of the link is %v", up)
+	}
 	if n := len(outcomes); n != 1 {
 		t.Errorf("a write in region b has %d outcomes", n)
 	}
 }
 
-// sameStreams fails the test unless the log and the events are the same in both regions.
+// sameStreams fails the test unless the logs and the events are the same in both regions.
 func (r *twoRegions) sameStreams() {
 	r.t.Helper()
-	for _, name := range []string{r.a.Prefix.LogStream(), r.a.Prefix.EventsStream()} {
+	for _, name := range append(r.logs(), r.a.Prefix.EventsStream()) {
 		harness.Until(r.t, harness.Limit, "both regions have the same "+name, func(context.Context) error {
 			inA, inB := r.a.Stream(name), r.b.Stream(name)
 			if len(inA) != len(inB) {

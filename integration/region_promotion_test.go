@@ -82,9 +82,17 @@ type patient struct {
 
 	mu    sync.Mutex
 	acked map[string]uint64 // sequences by id
+	alive []alive           // those that were acknowledged with a deadline, in the order in which they were
 	again int               // repetitions
 	last  time.Time
 	gap   time.Duration // the longest between two acknowledgements
+}
+
+// alive is a version of a document, and its deadline.
+type alive struct {
+	id   string
+	etag wire.Etag
+	ends wire.Time
 }
 
 // startPatient starts writers in some regions. each is what distinguishes their documents from those of others.
@@ -118,6 +126,9 @@ func (p *patient) write(ctx context.Context, c *lapseclient.Client, name string)
 			if err == nil {
 				now := time.Now()
 				p.acked[id], p.gap, p.last = result.Seq, max(p.gap, now.Sub(p.last)), now
+				if o := result.Outcome; o.ExpiresAt != nil {
+					p.alive = append(p.alive, alive{id, o.Etag, *o.ExpiresAt})
+				}
 				p.mu.Unlock()
 				break
 			}

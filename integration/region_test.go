@@ -12,13 +12,16 @@ import (
 
 	"github.com/seed18712806/lapse/integration/harness"
 	"github.com/seed18712806/lapse/integration/harness/regions"
+	"github.com/seed18712806/lapse/sink/wire"
 )
 
 // twoRegions are region a and region b, each with a lapse. b follows a at first.
 type twoRegions struct {
 	*regions.Regions
-	t    *testing.T
-	a, b *inRegion
+	t     *testing.T
+	o     regions.Options
+	flags []string // of each lapse
+	a, b  *inRegion
 }
 
 // inRegion is what a region has.
@@ -30,7 +33,13 @@ type inRegion struct {
 // startRegions starts both regions, and lapse in a.
 func startRegions(t *testing.T, o regions.Options) *twoRegions {
 	t.Helper()
-	r := &twoRegions{Regions: regions.Start(t, o), t: t}
+	r := &twoRegions{Regions: regions.Start(t, o), t: t, o: o, flags: []string{"--duplicate-window", duplicateWindow.String()}}
+	if o.Shards > 1 {
+		r.flags = append(r.flags, "--shards", fmt.Sprint(o.Shards))
+	}
+	if o.Servers > 1 {
+		r.flags = append(r.flags, "--replicas", fmt.Sprint(o.Servers))
+	}
 	r.a, r.b = r.world(r.A), r.world(r.B)
 	r.a.lapse = r.lapseIn(r.a)
 	r.a.lapse.Start()
@@ -39,7 +48,7 @@ func startRegions(t *testing.T, o regions.Options) *twoRegions {
 
 func (r *twoRegions) world(of *regions.Region) *inRegion {
 	r.t.Helper()
-	w := &world{t: r.t, nats: of.NATS[0], redis: of.Redis}
+	w := &world{t: r.t, nats: of.NATS[0], redis: of.Redis, shards: r.o.Shards}
 	w.connect(of.URL(), of.Redis.Address())
 	return &inRegion{w, of}
 }
@@ -49,7 +58,7 @@ func (r *twoRegions) lapseIn(w *inRegion, flags ...string) *harness.Lapse {
 	r.t.Helper()
 	// The role that deploy/ has for lapse may not ask other regions.
 	url := strings.ReplaceAll(w.URL(), "nats://", "nats://operator:"+harness.RolePassword("OPERATOR")+"@")
-	l := harness.PrepareLapse(r.t, append([]string{"--nats", url, "--redis", w.redis.URL(), "--duplicate-window", duplicateWindow.String()}, flags...)...)
+	l := harness.PrepareLapse(r.t, slices.Concat([]string{"--nats", url, "--redis", w.redis.URL()}, r.flags, flags)...)
 	l.NATSURL, l.Redis = url, w.redis.Address()
 	return l
 }
@@ -61,11 +70,22 @@ func (r *twoRegions) follow(w *inRegion, other *inRegion, flags ...string) {
 	w.lapse.Start()
 }
 
+// logs are the names of the logs of all shards.
+func (r *twoRegions) logs() (names []string) {
+	for shard := range max(1, r.o.Shards) {
+		names = append(names, wire.DefaultPrefix.Log(shard, max(1, r.o.Shards)).Stream())
+	}
+	return names
+}
+
 // same waits until the states of both regions are the same, at the same offsets. Nothing may be due.
-func (r *twoRegions) same() {
+func (r *twoRegions) same() { r.t.Helper(); r.sameIn(r.a, r.b) }
+
+// sameIn is same of any regions.
+func (r *twoRegions) sameIn(one, other *inRegion) {
 	r.t.Helper()
-	a, b := r.a.redis.Client(), r.b.redis.Client()
-	harness.Until(r.t, harness.Limit, "the states of both regions are the same", func(ctx context.Context) error {
+	a, b := one.redis.Client(), other.redis.Client()
+	harness.Until(r.t, harness.Limit, "the states in "+one.Name+" and "+other.Name+" are the same", func(ctx context.Context) error {
 		inA, err := stateIn(ctx, a)
 		if err != nil {
 			return err

@@ -108,7 +108,7 @@ func (g gauges) Collect(c chan<- prometheus.Metric) {
 	if runs {
 		nats, redis = g.p.guard.Leads()
 		session.sizes.collect(c)
-		if session.wired.Load() && session.keeper != nil {
+		if session.wired.Load() && session.keeper != nil { // nil in a region that follows another one
 			session.keeper.Collect(c, now)
 		}
 	}

@@ -57,6 +57,12 @@ func PrepareNATS(t testing.TB, name, more string) *NATS {
 	return newNATS(t, name, more, NATSOptions{})
 }
 
+// PrepareShardedNATS is PrepareNATS, and the server maps writes to so many shards.
+func PrepareShardedNATS(t testing.TB, name, more string, shards int) *NATS {
+	t.Helper()
+	return newNATS(t, name, more, NATSOptions{Shards: shards})
+}
+
 // newNATS makes a nats-server with more text in its configuration, and the users of deploy/
 // unless it has its own, and does not start it.
 func newNATS(t testing.TB, name, more string, opts NATSOptions) *NATS {

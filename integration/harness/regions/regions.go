@@ -1,10 +1,11 @@
-// Package regions runs two regions for tests, each with NATS and Redis of its own. The NATS servers of
-// region B are leaf nodes of those of region A. What passes between them goes through proxies.
+// Package regions runs two regions for tests, or three, each with NATS and Redis of its own. The NATS servers of
+// region B, and of region C, are leaf nodes of those of region A. What passes between A and B goes through proxies.
 package regions
 
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -20,11 +21,14 @@ import (
 type Options struct {
 	Servers int                  // nats-servers of each region, a cluster if there are several; 1 if 0
 	Redis   harness.RedisOptions // of each region
+	Shards  int                  // to which single servers map writes; 1 if 0
+	Third   bool                 // there is a region C, too
 }
 
 // Regions are two regions and the link between them.
 type Regions struct {
 	A, B *Region
+	C    *Region // nil unless Options.Third
 	Link *Link
 }
 
@@ -38,51 +42,63 @@ type Region struct {
 	t testing.TB
 }
 
-// Start starts two regions, and waits until a client of B reaches JetStream of A.
+// Start starts the regions, and waits until their clients reach JetStream of A.
 func Start(t testing.TB, o Options) *Regions {
 	t.Helper()
 	servers := max(o.Servers, 1)
 	r := &Regions{Link: &Link{}}
-	var remotes []string
+	var remotes, direct []string
+	login := "nats-leaf://operator:" + harness.RolePassword("operator") + "@"
 	listens := make([]string, servers)
 	for i := range listens {
 		listens[i] = harness.Address(harness.FreePort(t))
 		p := harness.NewProxy(t, listens[i])
 		r.Link.proxies = append(r.Link.proxies, p)
-		remotes = append(remotes, fmt.Sprintf("%q", "nats-leaf://operator:"+harness.RolePassword("operator")+"@"+p.Address()))
+		remotes = append(remotes, fmt.Sprintf("%q", login+p.Address()))
+		direct = append(direct, fmt.Sprintf("%q", login+listens[i]))
 	}
 	// A server that advertises its address would be reached beside the proxies.
-	r.A = start(t, "a", servers, o.Redis, func(i int) string {
+	r.A = start(t, "a", o, func(i int) string {
 		return fmt.Sprintf("listen: %q, no_advertise: true", listens[i])
 	})
-	r.B = start(t, "b", servers, o.Redis, func(int) string {
-		return fmt.Sprintf("reconnect: \"1s\", remotes: [{ urls: [%s], account: LAPSE }]", strings.Join(remotes, ", "))
-	})
+	leaf := func(remotes []string) func(int) string {
+		return func(int) string {
+			return fmt.Sprintf("reconnect: \"1s\", remotes: [{ urls: [%s], account: LAPSE }]", strings.Join(remotes, ", "))
+		}
+	}
+	r.B = start(t, "b", o, leaf(remotes))
+	if o.Third {
+		r.C = start(t, "c", o, leaf(direct))
+	}
 	r.Linked(t)
 	return r
 }
 
-func start(t testing.TB, name string, servers int, o harness.RedisOptions, leafnodes func(int) string) *Region {
+func start(t testing.TB, name string, o Options, leafnodes func(int) string) *Region {
 	t.Helper()
-	r := &Region{Name: name, Redis: harness.StartRedis(t, o), t: t}
+	r := &Region{Name: name, Redis: harness.StartRedis(t, o.Redis), t: t}
 	more := func(i int) string {
 		return fmt.Sprintf("jetstream { store_dir: store, domain: %s }\nleafnodes { %s }\n", name, leafnodes(i))
 	}
-	if servers > 1 {
-		r.Cluster = natscluster.StartNamed(t, "region-"+name, servers, more)
+	if o.Servers > 1 {
+		r.Cluster = natscluster.StartNamed(t, "region-"+name, o.Servers, more)
 		r.NATS = r.Cluster.Servers
 		return r
 	}
-	n := harness.PrepareNATS(t, "region-"+name, fmt.Sprintf("server_name: region-%s\n%s", name, more(0)))
+	n := harness.PrepareShardedNATS(t, "region-"+name, fmt.Sprintf("server_name: region-%s\n%s", name, more(0)), o.Shards)
 	n.Start()
 	r.NATS = []*harness.NATS{n}
 	return r
 }
 
-// Linked waits until a client of each server of B reaches JetStream of A.
+// Linked waits until a client of each server of B, and of C, reaches JetStream of A.
 func (r *Regions) Linked(t testing.TB) {
 	t.Helper()
-	for _, n := range r.B.NATS {
+	leaves := r.B.NATS
+	if r.C != nil {
+		leaves = slices.Concat(leaves, r.C.NATS)
+	}
+	for _, n := range leaves {
 		js := domain(t, harness.Connect(t, n.URL()), r.A.Name)
 		harness.Until(t, harness.Limit, n.Name()+" reaches region a", func(ctx context.Context) error {
 			ctx, cancel := context.WithTimeout(ctx, 5*time.Second)

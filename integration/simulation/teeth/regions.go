@@ -50,14 +50,8 @@ var regionTeeth = []tooth{
 `},
 	{"gone-on-refused", "G7", "processor/internal/partition/examine.go",
 		"A promoted region refuses what it has applied itself before it noticed the promotion.",
-		`	if e.log.Is(f.State.Log, f.State.Offset) {
-		return nil
-	}
-	went`,
-		`	if e.log.Is(f.State.Log, f.State.Offset) || e.partition >= 0 {
-		return nil
-	}
-	went`},
+		`	case e.log.Continues(f.State.Log):`,
+		`	case e.log.Continues(f.State.Log) && e.partition < 0:`},
 	{"promotion-refused-as-another-log", "G7", "processor/follower.go",
 		"A follower that meets the promoted log refuses it for good.",
 		`	if s.follower == nil || !streams.MustStop(err) {`,
@@ -70,7 +64,7 @@ var regionTeeth = []tooth{
 		"A follower refuses its log because the mirror of the events is ahead of that of the log.",
 		`	if info.Config.Mirror != nil { // the`,
 		`	if info.Config.Mirror != nil && last >= named.Seq { // the`},
-	{"old-answer-of-the-first-region", "G7", "processor/internal/region/cut.go",
+	{"old-answer-of-the-first-region", "G7", "processor/internal/region/diverge.go",
 		"An answer that is out of date makes a follower refuse its mirror for good.",
 		`time.Since(f.shorter) < believeShorter {`,
 		`time.Since(f.shorter) < 0 {`},
