@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"math"
 	"sync"
 	"time"
 
@@ -82,7 +81,7 @@ type seen struct {
 
 // New makes a follower. It begins in [Follower.Begin].
 func New(parts Parts) *Follower {
-	return &Follower{Parts: parts, links: newRelinker(parts.NATS, parts.Origin.Domain), compared: compared{suspect: true, high: math.MaxUint64}, stored: map[string][]byte{}, written: time.Now(), waits: &waits{points: map[int]*announce.Checkpoint{}}}
+	return &Follower{Parts: parts, links: newRelinker(parts.NATS, parts.Origin.Domain), stored: map[string][]byte{}, written: time.Now(), waits: &waits{points: map[int]*announce.Checkpoint{}}}
 }
 
 // Mirror tells partitions what the first region has published, until ctx is done.
@@ -139,6 +138,7 @@ func (f *Follower) hasAdopted(ctx context.Context) (has bool, err error) {
 		}
 		if c.Log != "" {
 			has = true
+			f.compared.upTo = max(f.compared.upTo, c.ParsedStamp().Seq)
 			f.waits.advance(n, &c)
 		}
 	}

@@ -117,9 +117,6 @@ func (o *Origin) Update(ctx context.Context, c jetstream.StreamConfig) error {
 	return nil
 }
 
-// JetStream is that of the first region.
-func (o *Origin) JetStream() jetstream.JetStream { return o.js }
-
 func (o *Origin) failed(err error) error {
 	switch {
 	case errors.Is(err, jetstream.ErrStreamNotFound):
