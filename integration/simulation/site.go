@@ -101,6 +101,8 @@ func (w *World) breakSecond(s plan.Step) {
 			c.fate = 0
 			far.host.disconnect()
 		}
+	case "far-slow":
+		far.lines.redis.Slow = transit.Fault{Strength: s.Number(0), Over: over(s, 1)}
 	case "far-flush":
 		far.observer.Loses(true)
 		far.redis.Flush()

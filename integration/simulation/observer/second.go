@@ -82,7 +82,7 @@ func (h *Observer) lookAtMirror(s *natsmodel.Stream) {
 		}
 		for i := range h.servers.Partitions {
 			state, _ := h.servers.Redis.Partition(i).State()
-			if far.first > 0 && h.follows() && state.Offset+1 < first && h.reason == "" && h.faults["far-flush"] == 0 {
+			if far.first > 0 && h.follows() && state.Offset+1 < first && h.faults["far-flush"] == 0 {
 				h.Fail("R6", "the log is truncated up to %d, and partition %d has applied it up to %d", first, i, state.Offset)
 			}
 		}
@@ -101,6 +101,9 @@ func (h *Observer) lookAtMirror(s *natsmodel.Stream) {
 	far.promoted, far.last = true, s.LastSeq()
 	if outputs := h.servers.NATS.Stream(Events); outputs != nil {
 		far.events = outputs.LastSeq()
+	}
+	if f := region.Former[len(region.Former)-1]; f.Last != far.last || f.Events != far.events {
+		h.Fail("R7", "the promotion says that the log ended at %d and the events at %d, and they did at %d and %d", f.Last, f.Events, far.last, far.events)
 	}
 	name := func(ms int64) string { return fmt.Sprintf("/%s/%d/collections/", wire.DefaultPrefix, ms) }
 	far.former, far.becomes = name(h.created.UnixMilli()), name(region.Identity/int64(time.Millisecond))

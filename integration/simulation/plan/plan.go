@@ -101,6 +101,7 @@ var verbs = map[string]int{
 	"far-stand":      1, // duration
 	"far-disconnect": 0,
 	"far-flush":      0, // its Redis
+	"far-slow":       2, // its Redis: milliseconds, duration
 	"promote":        1, // how: handover, lost (the first region, and the link), or force
 
 	"says": 1, // what the first process says of its health, or a part of it; ready: nothing

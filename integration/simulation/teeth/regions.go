@@ -12,17 +12,6 @@ var regionTeeth = []tooth{
 		"Checkpoints of the first region are adopted before the mirrors have what they name.",
 		`	if !here.reach(f.pending.ends) {`,
 		`	if here.log > here.events+1<<40 {`},
-	{"ends-asked-for-first", "M2", "processor/internal/region/cut.go",
-		"The ends of the mirrors that count are those from before the checkpoints.",
-		`	c := &cut{values: map[string][]byte{}}
-	before, err := f.Origin.Info(ctx, f.Names.Stream())`,
-		`	c := &cut{values: map[string][]byte{}}
-	early, err := f.askEnds(ctx, f.Origin.Get)
-	if err != nil {
-		return nil, err
-	}
-	defer func() { c.ends = early }()
-	before, err := f.Origin.Info(ctx, f.Names.Stream())`},
 	{"truncated-without-looking", "M3", "processor/internal/region/cut.go",
 		"A follower truncates its log as the first region does, whatever it has applied.",
 		`	if !f.applied(c.first - 1) {`,
@@ -55,7 +44,7 @@ var regionTeeth = []tooth{
 	{"promotion-refused-as-another-log", "G7", "processor/follower.go",
 		"A follower that meets the promoted log refuses it for good.",
 		`	if s.follower == nil || !streams.MustStop(err) {`,
-		`	if s.follower != nil || !streams.MustStop(err) {`},
+		`	if s.follower == nil || err != nil || !streams.MustStop(err) {`},
 	{"waits-for-a-lost-region", "G7", "processor/internal/region/follower.go",
 		"A follower that waits for its first cut does not hear that its region was promoted.",
 		`	watch.Go(func() { cancel(f.WatchRole(ctx)) })`,
