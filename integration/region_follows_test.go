@@ -96,12 +96,14 @@ func TestRegion_FollowsWithoutALink(t *testing.T) {
 	r.follow(r.b, r.a)
 	kept := r.a.Want(201, wire.Upsert, "c", "kept", `{"v":1}`)
 	r.a.Configure("c", `{"defaultTtl":-1,"warnBefore":[1],"changes":true}`)
+	var heard func() []string
 	ends := func(id string) {
 		t.Helper()
 		dying := r.a.Want(201, wire.Upsert, "c", id, `{"ttl":2}`)
 		r.b.settled("c", id, uint64(dying.Etag))
 		if id == "down" {
 			r.Link.Down()
+			heard = r.hear(r.b)
 		}
 		after(t, *dying.ExpiresAt)
 		for _, w := range []*inRegion{r.b, r.a} {
@@ -114,7 +116,6 @@ func TestRegion_FollowsWithoutALink(t *testing.T) {
 	r.Link.Delay(100 * time.Millisecond)
 	ends("slow")
 	r.Link.Delay(0)
-	heard := r.hear(r.b)
 	ends("down")
 	harness.Until(t, harness.Limit, "/readyz of the follower tells that the first region does not answer", func(context.Context) error {
 		if status, text := fetch(t, r.b.lapse, "/readyz"); status != http.StatusOK || !strings.Contains(text, "does not answer") {

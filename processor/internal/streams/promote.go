@@ -152,7 +152,8 @@ func (p *Promotion) supersede(ctx context.Context, name string, by wire.Promotio
 		c.Metadata = map[string]string{}
 	}
 	c.Metadata[wire.RegionKey] = region.String()
-	c.Subjects, c.SubjectTransform, c.Sources = []string{"_LAPSE.former." + name}, nil, nil
+	// The transform stays: the server still stores what it has received before, and would store that as it came.
+	c.Subjects, c.Sources = []string{"_LAPSE.former." + name}, nil
 	return p.Origin.Update(ctx, c)
 }
 
