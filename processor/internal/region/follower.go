@@ -154,7 +154,9 @@ func (f *Follower) Run(ctx context.Context) error {
 }
 
 // endsSession reports whether an error ends the session.
-func endsSession(err error) bool { return streams.MustStop(err) || errors.Is(err, streams.ErrPromotion) }
+func endsSession(err error) bool {
+	return streams.MustStop(err) || errors.Is(err, streams.ErrPromotion)
+}
 
 // WatchRole returns an error once the streams here are mirrors no longer, or a promotion has begun.
 func (f *Follower) WatchRole(ctx context.Context) error {
