@@ -14,13 +14,12 @@ import (
 // link is the leaf node that joins the regions. It delivers each mirrored stream, and the questions and answers of the
 // processes, independently of the others.
 type link struct {
-	random  *rand.Rand
-	cut     bool      // it never comes up again
-	down    time.Time // until then nothing passes, and whoever asks hears that
-	lanes   map[string]*lane
-	old     time.Time         // until then questions are answered as in frozen
-	frozen  *natsmodel.Server // the first region, as it was
-	skipped bool              // a mirror has a hole
+	random *rand.Rand
+	cut    bool      // it never comes up again
+	down   time.Time // until then nothing passes, and whoever asks hears that
+	lanes  map[string]*lane
+	old    time.Time         // until then questions are answered as in frozen
+	frozen *natsmodel.Server // the first region, as it was
 }
 
 // lane is one of the things that a link delivers.
