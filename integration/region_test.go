@@ -56,11 +56,15 @@ func (r *twoRegions) world(of *regions.Region) *inRegion {
 // lapseIn makes a lapse in a region, and does not start it.
 func (r *twoRegions) lapseIn(w *inRegion, flags ...string) *harness.Lapse {
 	r.t.Helper()
-	// The role that deploy/ has for lapse may not ask other regions.
-	url := strings.ReplaceAll(w.URL(), "nats://", "nats://operator:"+harness.RolePassword("OPERATOR")+"@")
+	url := w.lapseURL()
 	l := harness.PrepareLapse(r.t, slices.Concat([]string{"--nats", url, "--redis", w.redis.URL()}, r.flags, flags)...)
 	l.NATSURL, l.Redis = url, w.redis.Address()
 	return l
+}
+
+// lapseURL is the URL of NATS for lapse in the region.
+func (w *inRegion) lapseURL() string {
+	return strings.ReplaceAll(w.URL(), "nats://", "nats://operator:"+harness.RolePassword("OPERATOR")+"@")
 }
 
 // follow starts lapse in a region, which follows another one.
