@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -62,6 +63,9 @@ func TestRegion_Follows(t *testing.T) {
 	}
 	if n := len(outcomes); n != 1 {
 		t.Errorf("a write in region b has %d outcomes", n)
+	}
+	if text := r.command(r.b, 1, "backup", filepath.Join(t.TempDir(), "b")); !strings.Contains(text, "back up that region") {
+		t.Errorf("a backup of a region with mirrors is refused with %q", text)
 	}
 }
 

@@ -53,6 +53,15 @@ type stream struct {
 	Identity int64 `json:"identity,omitempty"`
 }
 
+// region is what the log has to do with the logs of other regions.
+func (s stream) region() (wire.Region, error) {
+	var c config
+	if err := json.Unmarshal(s.Config, &c); err != nil {
+		return wire.Region{}, err
+	}
+	return wire.ParseRegion(c.Metadata)
+}
+
 // End is the end mark.
 type end struct {
 	SHA256 string `json:"-"` // of the whole file

@@ -120,7 +120,11 @@ func (c *Contents) scan(part stream, r io.Reader, until Until) error {
 	}
 	s := streamContents{Name: part.Name, identity: part.Identity}
 	if shard := slices.Index(c.names.logs(), part.Name); shard >= 0 {
-		s.outputs = events.NewSource(c.Prefix.Log(shard, c.Shards), millisecond(part.Identity))
+		region, err := part.region()
+		if err != nil {
+			return err
+		}
+		s.outputs = events.NewSource(c.Prefix.Log(shard, c.Shards), millisecond(part.Identity)).Continues(region.Former)
 	}
 	cuts := c.isLog(part.Name) || part.Name == c.names.root()
 	greatest, over := int64(0), false

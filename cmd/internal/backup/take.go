@@ -90,6 +90,15 @@ func (t *taker) find(ctx context.Context) error {
 	if f := c.Metadata[wire.FormatKey]; f != version {
 		return wire.UnknownFormat("the log of "+string(t.Prefix), f, version)
 	}
+	region, err := wire.ParseRegion(c.Metadata)
+	switch {
+	case err != nil:
+		return fmt.Errorf("the log of %s: %w", t.Prefix, err)
+	case region.Follows != "":
+		return fmt.Errorf("this region follows the one in the JetStream domain %q, and has mirrors of its streams: back up that region", region.Follows)
+	case region.Superseded != nil:
+		return fmt.Errorf("another region was promoted in place of this one %s: back up that region", region.Superseded)
+	}
 	shards, _ := strconv.Atoi(cmp.Or(c.Metadata[wire.ShardsKey], "1"))
 	partitions, _ := strconv.Atoi(c.Metadata[wire.PartitionsKey])
 	if shards < 1 || shards > wire.MaxShards || partitions < 1 {
