@@ -94,7 +94,7 @@ func (r *twoRegions) sameStreams() {
 // It fails if the follower waits for the event of the first region before it takes a document for expired; if it
 // refuses reads when it has no link, or /readyz does not tell; if a mirror does not go on soon; if
 // the follower publishes anything.
-func TestRegion_FollowsWithoutALink(t *testing.T) {
+func TestAll_RegionFollowsWithoutALink(t *testing.T) {
 	t.Parallel()
 	r := startRegions(t, regions.Options{})
 	r.follow(r.b, r.a)

@@ -161,7 +161,7 @@ func (p *patient) verifyStored(t *testing.T, log []oracle.Message) {
 //
 // It fails if an acknowledged write is lost; if a version that expires has no event in the region that is the first
 // at the end, or has two; if a former first region goes on; if it has another state as a follower.
-func TestRegion_PlannedChangeOver(t *testing.T) {
+func TestAll_RegionPlannedChangeOver(t *testing.T) {
 	t.Parallel()
 	r := startRegions(t, regions.Options{})
 	r.follow(r.b, r.a)

@@ -13,7 +13,7 @@ import (
 //
 // It fails if a shard is left out of a promotion; if the log of a shard gets a configuration twice or not at all: each
 // takes them from the stream of configurations, which begins anew with a promotion.
-func TestRegion_Shards(t *testing.T) {
+func TestAll_RegionShards(t *testing.T) {
 	t.Parallel()
 	r := startRegions(t, regions.Options{Shards: 2})
 	r.follow(r.b, r.a)
@@ -83,7 +83,7 @@ func TestAll_RegionClusters(t *testing.T) {
 //
 // It fails if a second follower keeps a region from being promoted; if it loses or repeats something as the follower of
 // another region than before.
-func TestRegion_TwoFollowers(t *testing.T) {
+func TestAll_RegionTwoFollowers(t *testing.T) {
 	t.Parallel()
 	r := startRegions(t, regions.Options{Third: true})
 	c := r.world(r.C)

@@ -56,9 +56,12 @@ func (p *Processor) role(ctx context.Context, js jetstream.JetStream, opts strea
 	return streams.RoleOf(ctx, js, opts)
 }
 
-// askFollowers returns an ErrSuperseded if a region that follows this one was promoted. At the start of the process
-// it waits shortly for one that does not answer: the link of a NATS server that has just started may not be up.
+// askFollowers returns an ErrSuperseded if a region that follows this one was promoted. On each new connection it
+// waits shortly for one that does not answer: the link of a NATS server that has just started may not be up.
 func (p *Processor) askFollowers(ctx context.Context, js jetstream.JetStream, opts streams.Options) error {
+	p.asking.Lock()
+	defer p.asking.Unlock()
+	connection := p.nc.Stats().Reconnects + 1
 	for began := time.Now(); ; {
 		asking, cancel := context.WithTimeout(ctx, followersWithin)
 		unanswered, err := streams.SupersededBy(asking, js, opts)
@@ -68,12 +71,27 @@ func (p *Processor) askFollowers(ctx context.Context, js jetstream.JetStream, op
 			p.opts.Logger.Warn("it could not be found out whether a region that follows this one was promoted", slog.Any("error", err))
 			err, unanswered = nil, nil
 		}
-		late := p.asked || time.Since(began) > followersWithin
+		late := p.asked == connection || time.Since(began) > followersWithin
 		if err != nil || unanswered == nil || late || !backoff.Wait(ctx, followersAgain) {
-			p.asked = p.asked || err == nil
+			if err == nil {
+				p.asked = connection
+			}
 			return err
 		}
 	}
+}
+
+// stillFirst is askFollowers if the connection to NATS was lost since it was called last: another region may have been
+// promoted meanwhile.
+func (s *session) stillFirst(ctx context.Context) error {
+	p := s.processor
+	p.asking.Lock()
+	same := p.asked == p.nc.Stats().Reconnects+1
+	p.asking.Unlock()
+	if same {
+		return nil
+	}
+	return p.askFollowers(ctx, s.monitor.js, p.opts.streams(p.nc.MaxPayload()))
 }
 
 const (

@@ -37,9 +37,11 @@ type Processor struct {
 	ran      bool
 	made     bool                   // the streams were provisioned, so one that is absent was deleted
 	promoted sync.Once              // says in the log that Options.Follow does not count any more
-	asked    bool                   // the regions that follow this one, whether one of them is the first now
 	asIs     bool                   // it changes no stream's configuration: see BeginAnew
 	follows  atomic.Pointer[string] // the JetStream domain of the first region, as last checked; nil if this is that
+
+	asking sync.Mutex // of asked
+	asked  uint64     // the connection to NATS, counted from 1, on which the regions that follow this one were asked last
 
 	mu      sync.Mutex // of session
 	session *session

@@ -218,7 +218,9 @@ func (p *Processor) wire(ctx context.Context, s *session, l *streams.Link, lease
 		Limits: fold.Limits{Log: s.outputs, MaxBody: provisioned.MaxBody},
 		Bounds: p.bounds, Hook: p.hook, Trace: p.opts.Trace,
 	}
+	shared.MayLead = s.stillFirst
 	if role.Mirror {
+		shared.MayLead = nil
 		if err := s.follow(ctx, js, role, shared); err != nil {
 			return err
 		}

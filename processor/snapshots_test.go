@@ -140,7 +140,7 @@ func TestG7_DamagedSnapshots(t *testing.T) {
 			r.caughtUp(p)
 			p.stop(t)
 			log := p.session.keeper.Log
-			records := snapshot.NewStore(objects, log, log.ID(), nil) // the processor has ended
+			records := snapshot.NewStore(objects, withoutLink{log.Streams, log}, log.ID(), nil) // the processor has ended
 			// damage damages the n-th newest generation of each partition.
 			damage := func(n int) {
 				for i := range opts.Partitions {
@@ -379,3 +379,11 @@ func TestG7_ALoadThatAlwaysFailsIsTriedLessOften(t *testing.T) {
 		t.Errorf("the document is %v, %v", doc, err)
 	}
 }
+
+// withoutLink are the records of snapshots, read without the link of a processor that has ended.
+type withoutLink struct {
+	*streams.Streams
+	log *streams.Log
+}
+
+func (w withoutLink) Is(log string, offset uint64) bool { return w.log.Is(log, offset) }

@@ -69,7 +69,8 @@ type Store interface {
 type Shared struct {
 	Log         *streams.Log
 	Events      *Events
-	Lease       lease // nil if this process owns the partitions whatever others do
+	MayLead     func(context.Context) error // an error if another region is the first now; nil where that is not asked
+	Lease       lease                       // nil if this process owns the partitions whatever others do
 	Statuses    *Statuses
 	Reader      *feed.Reader
 	Ticker      *feed.Ticker

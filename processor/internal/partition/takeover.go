@@ -49,6 +49,12 @@ func takeOver(stop, ctx context.Context, partitions []*Partition) (upTo uint64, 
 	}
 	ctx, cancel := context.WithTimeout(ctx, takeOverTimeout)
 	defer cancel()
+	if ask := partitions[0].shared.MayLead; ask != nil {
+		if err := ask(ctx); err != nil {
+			each(partitions, errs, func(int, *Partition) error { return err })
+			return 0, errs
+		}
+	}
 	for i, p := range partitions {
 		if errors.Is(errs[i], streams.ErrRefused) {
 			errs[i] = p.refuse(ctx, all[i], errs[i])
