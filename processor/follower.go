@@ -59,8 +59,12 @@ func (p *Processor) role(ctx context.Context, js jetstream.JetStream, opts strea
 // askFollowers returns an ErrSuperseded if a region that follows this one was promoted. On each new connection it
 // waits shortly for one that does not answer: the link of a NATS server that has just started may not be up.
 func (p *Processor) askFollowers(ctx context.Context, js jetstream.JetStream, opts streams.Options) error {
-	p.asking.Lock()
-	defer p.asking.Unlock()
+	select {
+	case p.asking <- struct{}{}:
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+	defer func() { <-p.asking }()
 	connection := p.nc.Stats().Reconnects + 1
 	for began := time.Now(); ; {
 		asking, cancel := context.WithTimeout(ctx, followersWithin)
@@ -71,10 +75,10 @@ func (p *Processor) askFollowers(ctx context.Context, js jetstream.JetStream, op
 			p.opts.Logger.Warn("it could not be found out whether a region that follows this one was promoted", slog.Any("error", err))
 			err, unanswered = nil, nil
 		}
-		late := p.asked == connection || time.Since(began) > followersWithin
+		late := p.asked.Load() == connection || time.Since(began) > followersWithin
 		if err != nil || unanswered == nil || late || !backoff.Wait(ctx, followersAgain) {
 			if err == nil {
-				p.asked = connection
+				p.asked.Store(connection)
 			}
 			return err
 		}
@@ -85,10 +89,7 @@ func (p *Processor) askFollowers(ctx context.Context, js jetstream.JetStream, op
 // promoted meanwhile.
 func (s *session) stillFirst(ctx context.Context) error {
 	p := s.processor
-	p.asking.Lock()
-	same := p.asked == p.nc.Stats().Reconnects+1
-	p.asking.Unlock()
-	if same {
+	if p.asked.Load() == p.nc.Stats().Reconnects+1 {
 		return nil
 	}
 	return p.askFollowers(ctx, s.monitor.js, p.opts.streams(p.nc.MaxPayload()))

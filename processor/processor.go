@@ -40,8 +40,8 @@ type Processor struct {
 	asIs     bool                   // it changes no stream's configuration: see BeginAnew
 	follows  atomic.Pointer[string] // the JetStream domain of the first region, as last checked; nil if this is that
 
-	asking sync.Mutex // of asked
-	asked  uint64     // the connection to NATS, counted from 1, on which the regions that follow this one were asked last
+	asking chan struct{} // has an element while one asks
+	asked  atomic.Uint64 // the connection to NATS, counted from 1, on which the regions that follow this one were asked last
 
 	mu      sync.Mutex // of session
 	session *session
@@ -63,7 +63,7 @@ func NewWith(nc *nats.Conn, stored Store, opts Options) (*Processor, error) {
 	if err := opts.complete(); err != nil {
 		return nil, err
 	}
-	p := &Processor{nc: nc, store: stored, opts: opts, metrics: newMetrics(), bounds: partition.DefaultBounds}
+	p := &Processor{nc: nc, store: stored, opts: opts, metrics: newMetrics(), bounds: partition.DefaultBounds, asking: make(chan struct{}, 1)}
 	p.guard = feed.NewClockGuard(opts.MaxClockLead, feed.Clocks{Own: time.Now, Redis: p.store.Time}, opts.Health)
 	p.session = newSession(p)
 	if opts.Metrics != nil {
