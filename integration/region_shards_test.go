@@ -3,6 +3,7 @@ package integration
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/seed18712806/lapse/integration/harness/regions"
@@ -94,6 +95,11 @@ func TestAll_RegionTwoFollowers(t *testing.T) {
 	r.handOver(r.a, r.b, func() { l.wait(t, 100) })
 	if code := c.lapse.Terminate(); code != 0 {
 		t.Errorf("exit code %d", code)
+	}
+	for _, flags := range [][]string{{"promote"}, {"promote", "--from", r.a.Name}} {
+		if text := r.command(c, 1, flags...); !strings.Contains(text, "there can be one first region") {
+			t.Errorf("a second region that takes the place of the first is refused with %q", text)
+		}
 	}
 	t.Log(r.demote(c, 0, "--first", r.b.Name))
 	r.follow(c, r.b)

@@ -67,7 +67,7 @@ func Promote(ctx context.Context, nc *nats.Conn, prefix wire.Prefix, by string, 
 		return done, err
 	}
 	promotion := &streams.Promotion{JS: js, Origin: origin, Opts: opts, By: by}
-	if err := mayPromote(ctx, origin, opts, drain, force || began != nil); err != nil {
+	if err := mayPromote(ctx, origin, domain, opts, drain, force || began != nil); err != nil {
 		return done, err
 	}
 	if drain {
@@ -83,19 +83,34 @@ func Promote(ctx context.Context, nc *nats.Conn, prefix wire.Prefix, by string, 
 	return done, err
 }
 
-// mayPromote refuses a promotion that would lose what the first region has, without a word.
-func mayPromote(ctx context.Context, origin *streams.Origin, opts streams.Options, drain, force bool) error {
+// mayPromote refuses a promotion that would lose what the first region has, without a word, or that would make this
+// region, in a domain, the second that takes its place.
+func mayPromote(ctx context.Context, origin *streams.Origin, domain string, opts streams.Options, drain, force bool) error {
 	asking, cancel := context.WithTimeout(ctx, streams.AnswerTimeout)
 	defer cancel()
 	info, err := origin.Info(asking, opts.Root())
 	switch {
 	case err != nil && drain:
 		return fmt.Errorf("it cannot hand over: %w", err)
-	case err != nil || drain || force:
+	case err != nil || force:
 		return nil
 	}
-	if streams.Superseded(info) != nil {
-		return nil // it has handed over before
+	there, err := wire.ParseRegion(info.Config.Metadata)
+	switch {
+	case err != nil:
+		return fmt.Errorf("the region in the JetStream domain %q: %w", origin.Domain, err)
+	case there.Superseded != nil && there.Superseded.Domain != domain:
+		return notFirst(origin.Domain, there.Superseded.Domain)
+	case there.Follows != "":
+		return notFirst(origin.Domain, there.Follows)
+	case drain, there.Superseded != nil: // it has handed over before
+		return nil
 	}
 	return fmt.Errorf("%w, in the JetStream domain %q: let it hand over (--from), so that nothing is lost; or stop it first; or give up what it has not sent yet (--force)", ErrFirstAnswers, origin.Domain)
+}
+
+// notFirst is the error about a region that is not the first any more.
+func notFirst(domain, first string) error {
+	return fmt.Errorf("%w: the region in the JetStream domain %q is not the first any more: the one in %q was promoted in its place, and there can be one first region: run lapse demote --first %s here, and then lapse serve --follow %s",
+		streams.ErrMismatch, domain, first, first, first)
 }
