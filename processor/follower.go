@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"log/slog"
-	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -186,10 +185,9 @@ func (s *session) repliesAt(ctx context.Context, role streams.Role) func(partiti
 	if !role.Mirror {
 		return nil
 	}
-	var decided atomic.Uint64 // a message, and all before it, in all partitions
 	return func(partition int, seq uint64) (rules []wire.ReplyRule) {
-		for seq > decided.Load() {
-			c, news := s.follower.Mirror(ctx).Published(s.statuses.Number(partition))
+		for {
+			c, news := s.follower.Published(s.statuses.Number(partition))
 			if c != nil && c.Seq >= seq {
 				break
 			}

@@ -90,6 +90,11 @@ func (f *Follower) Mirror(ctx context.Context) announce.Mirror {
 	return f.waits
 }
 
+// Published is that of [announce.Mirror].
+func (f *Follower) Published(partition int) (c *announce.Checkpoint, news <-chan struct{}) {
+	return f.waits.Published(partition)
+}
+
 // Begin adopts a cut. If none was adopted before, it waits for that: nothing else tells what the state is
 // to be. Otherwise it goes on after a while, because the first region may be lost. It ends if the region here is
 // promoted meanwhile.

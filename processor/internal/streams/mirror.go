@@ -50,8 +50,7 @@ func RoleOf(ctx context.Context, js jetstream.JetStream, o Options) (r Role, err
 	if r.Region, err = wire.ParseRegion(c.Metadata); err != nil {
 		return r, mismatch(o.root(), "%w", err)
 	}
-	switch {
-	case r.Promotion != nil:
+	if r.Promotion != nil {
 		return r, fmt.Errorf("%w %s, and has not ended: it goes on by itself; if it does not, run lapse promote again", ErrPromotion, r.Promotion)
 	}
 	if err := Superseded(root.CachedInfo()); err != nil {
