@@ -1,6 +1,7 @@
 package integration
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"os"
@@ -11,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/seed18712806/lapse/integration/harness"
 	"github.com/seed18712806/lapse/integration/harness/regions"
 	"github.com/seed18712806/lapse/integration/oracle"
 	"github.com/seed18712806/lapse/integration/oracle/stored"
@@ -97,13 +99,16 @@ func named(t *testing.T, out string) uint64 {
 // endsOf are the last sequences of the log and of the events of a region.
 func (r *twoRegions) endsOf(w *inRegion) (ends [2]uint64) {
 	r.t.Helper()
-	for i, name := range []string{w.Prefix.LogStream(), w.Prefix.EventsStream()} {
-		info, err := stored.Info(r.t.Context(), w.JS, name)
-		if err != nil {
-			r.t.Fatal(err)
+	harness.Until(r.t, harness.Limit, "JetStream of region "+w.Name+" tells the ends of its streams", func(ctx context.Context) error {
+		for i, name := range []string{w.Prefix.LogStream(), w.Prefix.EventsStream()} {
+			info, err := stored.Info(ctx, w.JS, name)
+			if err != nil {
+				return err
+			}
+			ends[i] = info.State.LastSeq
 		}
-		ends[i] = info.State.LastSeq
-	}
+		return nil
+	})
 	return ends
 }
 

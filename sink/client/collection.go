@@ -42,7 +42,7 @@ type Written struct {
 	// Warning is what the write does not do, although its author may think so: such as a TTL
 	// in a collection whose TTL is off. It is empty if there is nothing of the kind.
 	Warning string
-	Seq     uint64 // of the message in the log; 0 if a batch does not know it
+	Seq     uint64 // of the message in the log; 0 if that is not known
 	// Duplicate means that the log already had a message with the same [MessageID], at the
 	// sequence Seq: this one changed nothing. The other fields are then zero.
 	Duplicate bool

@@ -50,7 +50,8 @@ func (m Message) nats() *nats.Msg {
 
 // Result is the result of a message.
 type Result struct {
-	// Seq is the sequence of the message in the log; 0 if a pipeline does not know it.
+	// Seq is the sequence of the message in the log; 0 if that is not known: the acknowledgement was lost, and the outcome
+	// has no etag; or a pipeline did not wait for it.
 	Seq uint64
 	// Duplicate means that the log already has a message with the same id, at the sequence
 	// Seq. This one changes nothing and has no outcome.
@@ -123,6 +124,9 @@ func newResult(a answer, err error) (Result, error) {
 	}
 	if err := json.Unmarshal(a.Outcome, &r.Outcome); err != nil {
 		return r, fmt.Errorf("the outcome is not valid: %w", err)
+	}
+	if r.Seq == 0 { // the acknowledgement was lost
+		r.Seq = uint64(r.Outcome.Etag)
 	}
 	return r, nil
 }
