@@ -159,6 +159,7 @@ func (p *Processor) RunAs(ctx context.Context, lease Lease) (err error) {
 	l, stopWatching := streams.WatchLink(p.nc)
 	defer stopWatching()
 	s := p.session
+	told := ctx
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	defer s.ended.Store(true)
@@ -199,10 +200,11 @@ func (p *Processor) RunAs(ctx context.Context, lease Lease) (err error) {
 			p.opts.Logger.Warn("checkpoints could not be stored", slog.Any("error", err))
 		}
 	}
-	if !errors.Is(cause, context.Canceled) && !errors.Is(cause, context.DeadlineExceeded) {
-		return cause
+	// A duty may have ended with an error of a request that got no answer: nobody has stopped the processor then.
+	if told.Err() != nil && (errors.Is(cause, context.Canceled) || errors.Is(cause, context.DeadlineExceeded)) {
+		return nil
 	}
-	return nil
+	return cause
 }
 
 // Progress is how far the log is applied.

@@ -62,6 +62,7 @@ type Follower struct {
 	adopted  bool      // a cut, in this session
 	listed   bool      // the first region knows that this one follows it
 	swept    uint64    // end of the snapshots when they were swept last
+	asked    time.Time // when the last cut was taken
 	pending  *cut      // that is not adopted yet
 	shorter  time.Time // since when the log of the first region seems to end before its mirror; zero if it does not
 	written  time.Time // when Redis was asked last to write its files anew
@@ -210,7 +211,7 @@ func (f *Follower) step(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, streams.CallTimeout)
 	defer cancel()
 	f.settle()
-	if f.pending == nil && time.Since(f.lastAsked()) >= cutEvery {
+	if f.pending == nil && time.Since(f.asked) >= cutEvery {
 		c, err := f.takeCut(ctx)
 		if err == nil && !f.listed {
 			err = f.Origin.Register(ctx, f.Options.Root(), f.Domain)
@@ -273,17 +274,9 @@ func (f *Follower) rewrite(ctx context.Context) error {
 	return nil
 }
 
-func (f *Follower) lastAsked() time.Time {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if len(f.cuts) > 0 {
-		return f.cuts[len(f.cuts)-1].at
-	}
-	return f.asOf
-}
-
 // note notes where the log of the first region ends.
 func (f *Follower) note(c *cut) {
+	f.asked = c.asked
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.last = c.log.State.LastSeq

@@ -1,0 +1,119 @@
+package region
+
+import (
+	"log/slog"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/seed18712806/lapse/integration/harness/natstest"
+	"github.com/seed18712806/lapse/processor/health"
+	"github.com/seed18712806/lapse/processor/internal/announce"
+	"github.com/seed18712806/lapse/processor/internal/partition"
+	"github.com/seed18712806/lapse/processor/internal/streams"
+)
+
+func newFollower(t *testing.T) *Follower {
+	t.Helper()
+	board := health.New(slog.New(slog.DiscardHandler))
+	return New(Parts{Origin: &streams.Origin{Domain: "a"}, Statuses: partition.NewStatuses(0, 2, board), Health: board, Logger: slog.New(slog.DiscardHandler)})
+}
+
+// A follower is as the first region was when that was asked last, among the answers whose messages are all applied.
+func TestFollowing(t *testing.T) {
+	t.Parallel()
+	f := newFollower(t)
+	at := func(s int64) time.Time { return time.Unix(1000+s, 0) }
+	for i, end := range []uint64{10, 20, 20, 30} {
+		f.note(&cut{asked: at(int64(i)), ends: ends{log: end}, log: &jetstream.StreamInfo{State: jetstream.StreamState{LastSeq: end + 2}}})
+	}
+	for _, one := range []struct {
+		applied [2]uint64
+		behind  uint64
+		asOf    time.Time
+	}{
+		{[2]uint64{9, 30}, 23, time.Time{}},
+		{[2]uint64{10, 30}, 22, at(0)},
+		{[2]uint64{20, 21}, 12, at(2)},
+		{[2]uint64{40, 30}, 2, at(3)},
+		{[2]uint64{40, 33}, 0, at(3)},
+	} {
+		for i, seq := range one.applied {
+			f.Statuses.Partitions[i].Applied.Store(seq)
+		}
+		is := f.Following()
+		if got := time.UnixMilli(int64(is.AsOf)); is.Behind != one.behind || is.AsOf == 0 != one.asOf.IsZero() || is.AsOf != 0 && !got.Equal(one.asOf) {
+			t.Errorf("applied %v: %+v, want %d behind, as of %s", one.applied, is, one.behind, one.asOf)
+		}
+	}
+}
+
+// A partition waits until the first region has published as much as it itself has: a checkpoint that is older, which a
+// deposed leader may answer with, changes nothing.
+func TestWaitsAdvance(t *testing.T) {
+	t.Parallel()
+	w := newFollower(t).waits
+	news := func() <-chan struct{} { _, news := w.Published(1); return news }
+	closed := func(c <-chan struct{}) bool {
+		select {
+		case <-c:
+			return true
+		default:
+			return false
+		}
+	}
+	point := func(seq uint64, watermark int64) *announce.Checkpoint {
+		return &announce.Checkpoint{Seq: seq, Watermark: watermark}
+	}
+	for _, one := range []struct {
+		point *announce.Checkpoint
+		newer bool
+	}{{point(5, 100), true}, {point(5, 100), false}, {point(4, 90), false}, {point(5, 110), true}, {point(6, 110), true}} {
+		heard := news()
+		w.advance(1, one.point)
+		if c, _ := w.Published(1); closed(heard) != one.newer || one.newer && c != one.point {
+			t.Errorf("after %+v: %+v, news %t, want %t", one.point, c, closed(heard), one.newer)
+		}
+	}
+	if c, _ := w.Published(0); c != nil {
+		t.Errorf("partition 0 has %+v", c)
+	}
+}
+
+// The request by which a mirror goes on is lost: it is sent again, once, if the answer may still be waited for, and so
+// is none of a client's.
+func TestRelink(t *testing.T) {
+	t.Parallel()
+	nc, err := nats.Connect(natstest.Start(t, natstest.Options{}), natstest.Patient)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(nc.Close)
+	const subject = "$JS.a.API.CONSUMER.CREATE.LAPSE_LOG"
+	sent, err := nc.SubscribeSync(subject)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := newRelinker(nc, "a")
+	hear := func(reply string) { r.heard(&nats.Msg{Subject: subject, Reply: reply, Data: []byte(reply)}) }
+	hear("_INBOX.client")
+	hear("$JSC.R.1")
+	hear("$JSC.R.2")
+	r.again()
+	r.again()
+	m, err := sent.NextMsg(time.Minute)
+	if err != nil || m.Reply != "$JSC.R.2" || string(m.Data) != m.Reply {
+		t.Fatalf("sent again: %+v, %v", m, err)
+	}
+	hear("$JSC.R.3")
+	r.requests["LAPSE_LOG"] = request{r.requests["LAPSE_LOG"].msg, time.Now().Add(-answerWithin)}
+	r.again()
+	if err := nc.Flush(); err != nil {
+		t.Fatal(err)
+	}
+	if n, _, err := sent.Pending(); err != nil || n != 0 {
+		t.Errorf("%d more requests were sent, %v", n, err)
+	}
+}
