@@ -53,13 +53,13 @@ func Demote(ctx context.Context, nc *nats.Conn, prefix wire.Prefix, first string
 	}
 	switch {
 	case !role.Exists:
-		return 0, fmt.Errorf("%w: there is no log of the prefix %q", streams.ErrMismatch, prefix)
+		return 0, fmt.Errorf("there is no log of the prefix %q", prefix)
 	case role.Superseded != nil && first == "":
 		first = role.Superseded.Domain
 	case role.Superseded == nil && !role.Mirror:
-		return 0, fmt.Errorf("%w: this region is the first, and no other was promoted: nothing is removed", streams.ErrMismatch)
+		return 0, errors.New("this region is the first, and no other was promoted: nothing is removed")
 	case first == "":
-		return 0, fmt.Errorf("%w: this region follows the one in the JetStream domain %q: name the region that is the first now (--first), which has to have what this one has", streams.ErrMismatch, role.Follows)
+		return 0, fmt.Errorf("this region follows the one in the JetStream domain %q: name the region that is the first now (--first), which has to have what this one has", role.Follows)
 	}
 	origin, err := streams.NewOrigin(nc, first)
 	if err != nil {

@@ -48,11 +48,11 @@ func Promote(ctx context.Context, nc *nats.Conn, prefix wire.Prefix, by string, 
 	}
 	switch {
 	case !role.Exists:
-		return done, fmt.Errorf("%w: there is nothing to promote: no log of the prefix %q", streams.ErrMismatch, prefix)
+		return done, fmt.Errorf("there is nothing to promote: no log of the prefix %q", prefix)
 	case !role.Mirror && began == nil && len(role.Former) > 0:
-		return done, fmt.Errorf("%w: this region is the first already: it was promoted %s", streams.ErrMismatch, role.Former[len(role.Former)-1])
+		return done, fmt.Errorf("this region is the first already: it was promoted %s", role.Former[len(role.Former)-1])
 	case !role.Mirror && began == nil:
-		return done, fmt.Errorf("%w: this region follows no other, so it is the first already", streams.ErrMismatch)
+		return done, errors.New("this region follows no other, so it is the first already")
 	}
 	from := role.Follows
 	if began != nil {
@@ -111,6 +111,6 @@ func mayPromote(ctx context.Context, origin *streams.Origin, domain string, opts
 
 // notFirst is the error about a region that is not the first any more.
 func notFirst(domain, first string) error {
-	return fmt.Errorf("%w: the region in the JetStream domain %q is not the first any more: the one in %q was promoted in its place, and there can be one first region: run lapse demote --first %s here, and then lapse serve --follow %s",
-		streams.ErrMismatch, domain, first, first, first)
+	return fmt.Errorf("the region in the JetStream domain %q is not the first any more: the one in %q was promoted in its place, and there can be one first region: run lapse demote --first %s here, and then lapse serve --follow %s",
+		domain, first, first, first)
 }
