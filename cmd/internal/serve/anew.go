@@ -30,7 +30,7 @@ func BeginAnew(ctx context.Context, opts Options, token string) (done []string, 
 	if err != nil {
 		return nil, nil, err
 	}
-	p.opened(db.Close)
+	p.openedRedis(db)
 	one := opts.Processor
 	one.Logger = opts.Logger
 	if one.Partitions, err = processor.Partitions(ctx, nc, one.Prefix, one.Shards); err != nil {

@@ -38,7 +38,7 @@ func (p *process) connect(ctx context.Context, opts Options, embedded *natsServe
 	if c.redis, err = opts.Redis.Connect(ctx, poolSize); err != nil {
 		return c, err
 	}
-	p.opened(c.redis.Close)
+	p.openedRedis(c.redis)
 	return c, nil
 }
 

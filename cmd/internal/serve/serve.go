@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"net"
 	"strconv"
@@ -117,7 +118,7 @@ func (p *process) open(ctx context.Context) (err error) {
 		return err
 	}
 	if p.replicas != nil {
-		p.opened(p.replicas.Close)
+		p.openedRedis(p.replicas)
 	}
 	if p.beats, err = connectNATS(opts, embedded, "beats"); err != nil {
 		return err
@@ -128,6 +129,12 @@ func (p *process) open(ctx context.Context) (err error) {
 }
 
 func (p *process) opened(close func() error) { p.closers = append(p.closers, close) }
+
+// openedRedis is opened for a client of Redis. It may fail to say good-bye to a server that is gone: nothing is lost by
+// that, and the process has ended cleanly.
+func (p *process) openedRedis(client io.Closer) {
+	p.opened(func() error { _ = client.Close(); return nil })
+}
 
 // close closes in the reverse order of opening.
 func (p *process) close() (err error) {

@@ -71,10 +71,8 @@ func (p *Promotion) Drain(ctx context.Context, began wire.Promotion) error {
 			return fmt.Errorf("the first region was not asked to hand over, as the mirrors here are far behind: %w", err)
 		}
 	}
-	for _, name := range p.Opts.all() {
-		if err := p.supersede(ctx, name, began); err != nil {
-			return err
-		}
+	if err := p.supersedeAll(ctx, began); err != nil {
+		return err
 	}
 	for _, name := range p.Opts.all() {
 		if err := p.caughtUp(ctx, name, 0); err != nil {
@@ -120,8 +118,14 @@ func (p *Promotion) Supersede(ctx context.Context, by wire.Former) error {
 	if err != nil || wire.Identity(root.Config.Metadata, root.Created) != by.Identity {
 		return err
 	}
-	for _, name := range p.Opts.all() {
-		if err := p.supersede(ctx, name, by.Promotion); err != nil {
+	return p.supersedeAll(ctx, by.Promotion)
+}
+
+// supersedeAll supersedes all streams, the root first: a process that takes over there meanwhile learns the reason from
+// it, and would else find streams that are not as it needs them.
+func (p *Promotion) supersedeAll(ctx context.Context, by wire.Promotion) error {
+	for _, name := range slices.Backward(p.Opts.all()) {
+		if err := p.supersede(ctx, name, by); err != nil {
 			return err
 		}
 	}
