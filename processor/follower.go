@@ -50,9 +50,20 @@ func (p *Processor) role(ctx context.Context, js jetstream.JetStream, opts strea
 		return role, err
 	}
 	if err := streams.ProvisionMirrors(ctx, js, origin, opts); err != nil {
+		if role.Mirror && promoted(ctx, js, opts) {
+			err = streams.ErrPromotion // some were mirrors no more
+		}
 		return role, err
 	}
 	return streams.RoleOf(ctx, js, opts)
+}
+
+// promoted reports whether a region is being promoted, or was: it is the first by now.
+func promoted(ctx context.Context, js jetstream.JetStream, opts streams.Options) bool {
+	asking, cancel := context.WithTimeout(context.WithoutCancel(ctx), streams.AnswerTimeout)
+	defer cancel()
+	role, err := streams.RoleOf(asking, js, opts)
+	return errors.Is(err, streams.ErrPromotion) || err == nil && role.Exists && !role.Mirror
 }
 
 // askFollowers returns an ErrSuperseded if a region that follows this one was promoted. On each new connection it
@@ -167,13 +178,7 @@ func (s *session) follow(ctx context.Context, js jetstream.JetStream, role strea
 // unlessPromoted is an error that ends the session; ErrPromotion if the session followed another region, must stop, and the
 // region is the first by now: its log has an identity of its own since, so it seems to be another one.
 func (s *session) unlessPromoted(ctx context.Context, err error) error {
-	if s.follower == nil || !streams.MustStop(err) {
-		return err
-	}
-	asking, cancel := context.WithTimeout(context.WithoutCancel(ctx), streams.AnswerTimeout)
-	defer cancel()
-	role, failure := streams.RoleOf(asking, s.follower.JetStream, s.follower.Options)
-	if errors.Is(failure, streams.ErrPromotion) || failure == nil && role.Exists && !role.Mirror {
+	if s.follower != nil && streams.MustStop(err) && promoted(ctx, s.follower.JetStream, s.follower.Options) {
 		return streams.ErrPromotion
 	}
 	return err
