@@ -58,7 +58,7 @@ func (c *Promote) Run(ctx context.Context, streams output.Streams) error {
 		if err != nil {
 			return fmt.Errorf("--from %s: %w", c.From, err)
 		}
-		if follows := processor.FollowsAlready(ctx, conn.Conn(), prefix); follows != domain {
+		if follows := processor.FollowsAlready(ctx, conn.Conn(), prefix); follows != "" && follows != domain {
 			return output.Usagef("--from %s is the JetStream domain %q, and this region follows %q", c.From, domain, follows)
 		}
 	}
