@@ -34,7 +34,7 @@ func (p *Processor) role(ctx context.Context, js jetstream.JetStream, opts strea
 	}
 	if role.Exists && !role.Mirror && len(role.Former) > 0 {
 		last := role.Former[len(role.Former)-1]
-		p.promoted.Do(func() {
+		p.saidPromoted.Do(func() {
 			p.opts.Logger.Warn("this region is the first, and follows no other", slog.String("promoted", last.String()), slog.String("follow", p.opts.Follow))
 		})
 		return role, nil
@@ -75,7 +75,7 @@ func (p *Processor) askFollowers(ctx context.Context, js jetstream.JetStream, op
 		return context.Cause(ctx)
 	}
 	defer func() { <-p.asking }()
-	connection := p.nc.Stats().Reconnects + 1
+	connection := p.connection()
 	for began := time.Now(); ; {
 		asking, cancel := context.WithTimeout(ctx, followersWithin)
 		unanswered, err := streams.SupersededBy(asking, js, opts)
@@ -95,11 +95,14 @@ func (p *Processor) askFollowers(ctx context.Context, js jetstream.JetStream, op
 	}
 }
 
+// connection is the number of the connection to NATS, counted from 1.
+func (p *Processor) connection() uint64 { return p.nc.Stats().Reconnects + 1 }
+
 // stillFirst is askFollowers if the connection to NATS was lost since it was called last: another region may have been
 // promoted meanwhile.
 func (s *session) stillFirst(ctx context.Context) error {
 	p := s.processor
-	if p.asked.Load() == p.nc.Stats().Reconnects+1 {
+	if p.asked.Load() == p.connection() {
 		return nil
 	}
 	return p.askFollowers(ctx, s.monitor.js, p.opts.streams(p.nc.MaxPayload()))

@@ -28,20 +28,20 @@ const progressEvery = time.Second
 
 // Processor applies the log to Redis. See the package doc.
 type Processor struct {
-	nc       *nats.Conn
-	store    Store
-	opts     Options
-	metrics  *metrics
-	guard    *feed.ClockGuard
-	running  atomic.Bool
-	ran      bool
-	made     bool                   // the streams were provisioned, so one that is absent was deleted
-	promoted sync.Once              // says in the log that Options.Follow does not count any more
-	asIs     bool                   // it changes no stream's configuration: see BeginAnew
-	follows  atomic.Pointer[string] // the JetStream domain of the first region, as last checked; nil if this is that
+	nc           *nats.Conn
+	store        Store
+	opts         Options
+	metrics      *metrics
+	guard        *feed.ClockGuard
+	running      atomic.Bool
+	ran          bool
+	made         bool                   // the streams were provisioned, so one that is absent was deleted
+	saidPromoted sync.Once              // says in the log that Options.Follow does not count any more
+	asIs         bool                   // it changes no stream's configuration: see BeginAnew
+	follows      atomic.Pointer[string] // the JetStream domain of the first region, as last checked; nil if this is that
 
 	asking chan struct{} // has an element while one asks
-	asked  atomic.Uint64 // the connection to NATS, counted from 1, on which the regions that follow this one were asked last
+	asked  atomic.Uint64 // the connection on which the regions that follow this one were asked last
 
 	mu      sync.Mutex // of session
 	session *session

@@ -218,12 +218,10 @@ func (p *Processor) wire(ctx context.Context, s *session, l *streams.Link, lease
 		Limits: fold.Limits{Log: s.outputs, MaxBody: provisioned.MaxBody},
 		Bounds: p.bounds, Hook: p.hook, Trace: p.opts.Trace,
 	}
-	shared.MayLead = s.stillFirst
-	if role.Mirror {
-		shared.MayLead = nil
-		if err := s.follow(ctx, js, role, shared); err != nil {
-			return err
-		}
+	if !role.Mirror {
+		shared.MayLead = s.stillFirst
+	} else if err := s.follow(ctx, js, role, shared); err != nil {
+		return err
 	}
 	announcers := make([]*announce.Announcer, p.opts.Partitions)
 	s.partitions = make([]*partition.Partition, p.opts.Partitions)
