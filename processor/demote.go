@@ -59,7 +59,8 @@ func Demote(ctx context.Context, nc *nats.Conn, prefix wire.Prefix, first string
 	case role.Superseded == nil && !role.Mirror:
 		return 0, errors.New("this region is the first, and no other was promoted: nothing is removed")
 	case first == "":
-		return 0, fmt.Errorf("this region follows the one in the JetStream domain %q: name the region that is the first now (--first), which has to have what this one has", role.Follows)
+		return 0, fmt.Errorf("this region follows the one in the JetStream domain %q: name the region that is the first now (--first), "+
+			"which has to have what this one has", role.Follows)
 	}
 	origin, err := streams.NewOrigin(nc, first)
 	if err != nil {

@@ -111,6 +111,7 @@ func mayPromote(ctx context.Context, origin *streams.Origin, domain string, opts
 
 // notFirst is the error about a region that is not the first any more.
 func notFirst(domain, first string) error {
-	return fmt.Errorf("the region in the JetStream domain %q is not the first any more: the one in %q was promoted in its place, and there can be one first region: run lapse demote --first %s here, and then lapse serve --follow %s",
+	return fmt.Errorf("the region in the JetStream domain %q is not the first any more: the one in %q was promoted in its place, "+
+		"and there can be one first region: run lapse demote --first %s here, and then lapse serve --follow %s",
 		domain, first, first, first)
 }

@@ -133,11 +133,13 @@ func TestWriteWaitsForTheOutcome(t *testing.T) {
 func TestWriteWhoseAcknowledgementIsLost(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, false)
-	if _, err := b.js.CreateStream(t.Context(), jetstream.StreamConfig{Name: wire.DefaultPrefix.LogStream(), Subjects: wire.DefaultPrefix.Log(0, 1).Subjects(), NoAck: true}); err != nil {
+	log := jetstream.StreamConfig{Name: wire.DefaultPrefix.LogStream(), Subjects: wire.DefaultPrefix.Log(0, 1).Subjects(), NoAck: true}
+	if _, err := b.js.CreateStream(t.Context(), log); err != nil {
 		t.Fatal(err)
 	}
 	b.answer(t, `{"status":200,"etag":"12"}`)
-	result, err := b.client(t, limit).Write(t.Context(), client.Message{Subject: wire.DefaultPrefix.Write(wire.Upsert, "orders", "42"), Body: []byte("{}")})
+	m := client.Message{Subject: wire.DefaultPrefix.Write(wire.Upsert, "orders", "42"), Body: []byte("{}")}
+	result, err := b.client(t, limit).Write(t.Context(), m)
 	if err != nil || result.Seq != 12 {
 		t.Errorf("result %+v, error %v: want the sequence that the etag tells", result, err)
 	}
