@@ -25,13 +25,13 @@ var (
 // RemoveAside. If there is a copy already, SetAside keeps that one, as it is older. It goes on
 // where another one was interrupted: the state goes last, so without a state there is no copy yet.
 // As in Clear, each step sets a version of its own.
-func (p *Partition) SetAside(ctx context.Context, version string, next State, rebuild uint64) error {
+func (p *Shard) SetAside(ctx context.Context, version string, next State, rebuild uint64) error {
 	ctx, cancel := withoutDeadline(ctx)
 	defer cancel()
 	state, aside := p.keys.State(), p.keys.Aside()
 	there, err := p.client.Exists(ctx, aside.State()).Result()
 	if err != nil {
-		return fmt.Errorf("set partition %d aside: %w", p.id, err)
+		return fmt.Errorf("set shard %d aside: %w", p.id, err)
 	}
 	if there == 0 {
 		steps := 0
@@ -55,7 +55,7 @@ func (p *Partition) SetAside(ctx context.Context, version string, next State, re
 			err = p.fenced(ctx, asideScript, []string{state, state, aside.State()}, version)
 		}
 		if err != nil {
-			return fmt.Errorf("set partition %d aside: %w", p.id, err)
+			return fmt.Errorf("set shard %d aside: %w", p.id, err)
 		}
 		version = ""
 	}
@@ -65,7 +65,7 @@ func (p *Partition) SetAside(ctx context.Context, version string, next State, re
 // RemoveAside removes the copy that SetAside made, or what there is of one, and reports whether
 // there was any. It removes nothing unless the partition is whole: it may have been set aside
 // again meanwhile.
-func (p *Partition) RemoveAside(ctx context.Context) (removed bool, err error) {
+func (p *Shard) RemoveAside(ctx context.Context) (removed bool, err error) {
 	aside := p.keys.Aside()
 	remove := func(ctx context.Context, keys []string) error {
 		return p.fenced(ctx, removeScript, append([]string{p.keys.State()}, keys...))
@@ -85,7 +85,7 @@ func (p *Partition) RemoveAside(ctx context.Context) (removed bool, err error) {
 		return false, nil
 	}
 	if err != nil {
-		return removed, fmt.Errorf("remove the copy of partition %d: %w", p.id, err)
+		return removed, fmt.Errorf("remove the copy of shard %d: %w", p.id, err)
 	}
 	return removed, nil
 }

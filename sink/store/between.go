@@ -62,7 +62,7 @@ type Found struct {
 // Between finds the documents in some slices of the indexes of a collection, in a partition that is at
 // version (else ErrFenced). It stops after limit documents in all, and after that many bytes, but
 // returns at least one document.
-func (p *Partition) Between(ctx context.Context, version, collection string, slices []Slice, limit, bytes int) ([]Found, error) {
+func (p *Shard) Between(ctx context.Context, version, collection string, slices []Slice, limit, bytes int) ([]Found, error) {
 	args := []any{version, layout.SizePrefix + collection, limit, bytes}
 	for _, s := range slices {
 		index := 1
@@ -81,7 +81,7 @@ func (p *Partition) Between(ctx context.Context, version, collection string, sli
 		err = fmt.Errorf("%w: %s", ErrDamaged, lost(collection))
 	}
 	if err != nil {
-		return nil, fmt.Errorf("find documents of partition %d in the order of an index: %w", p.id, err)
+		return nil, fmt.Errorf("find documents of shard %d in the order of an index: %w", p.id, err)
 	}
 	p.clock.learn(r.List(betweenTime), sent)
 	found := make([]Found, len(slices))

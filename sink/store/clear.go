@@ -39,7 +39,7 @@ func formatRebuild(rebuild uint64) string {
 
 // Leftovers are the names of all keys of the partition, whatever they hold. It takes as long as a
 // scan of the server takes, also after the deadline of ctx.
-func (p *Partition) Leftovers(ctx context.Context) ([]string, error) {
+func (p *Shard) Leftovers(ctx context.Context) ([]string, error) {
 	var found []string
 	err := p.eachKey(ctx, p.keys.Base(), func(_ context.Context, keys []string) error {
 		found = append(found, keys...)
@@ -54,7 +54,7 @@ func (p *Partition) Leftovers(ctx context.Context) ([]string, error) {
 // with [Clearing] before: then Load reports a removal that did not finish as damage. Each step
 // sets a version of its own: so the one after it is refused by a replica that became the master
 // without it. It takes as long as a scan of the server takes, also after the deadline of ctx.
-func (p *Partition) Clear(ctx context.Context, version string, next State, rebuild uint64) error {
+func (p *Shard) Clear(ctx context.Context, version string, next State, rebuild uint64) error {
 	state, steps := p.keys.State(), 0
 	err := p.eachKey(ctx, p.keys.Base(), func(ctx context.Context, keys []string) error {
 		if keys = slices.DeleteFunc(keys, func(k string) bool { return k == state }); len(keys) == 0 {
@@ -73,7 +73,7 @@ func (p *Partition) Clear(ctx context.Context, version string, next State, rebui
 		err = p.fenced(ctx, clearScript, []string{state}, args...)
 	}
 	if err != nil {
-		return fmt.Errorf("clear partition %d: %w", p.id, err)
+		return fmt.Errorf("clear shard %d: %w", p.id, err)
 	}
 	return nil
 }
@@ -97,7 +97,7 @@ func withoutDeadline(ctx context.Context) (context.Context, context.CancelFunc) 
 //
 // The scan passes by all keys of the server, and other programs may have any number there. So the
 // deadline of ctx does not end it: each part has a limit of its own (see scanTimeout).
-func (p *Partition) eachKey(ctx context.Context, base string, do func(ctx context.Context, keys []string) error) error {
+func (p *Shard) eachKey(ctx context.Context, base string, do func(ctx context.Context, keys []string) error) error {
 	ctx, cancel := withoutDeadline(ctx)
 	defer cancel()
 	part := func(ctx context.Context, node redis.Cmdable, cursor uint64) (next uint64, err error) {
@@ -144,7 +144,7 @@ func (p *Partition) eachKey(ctx context.Context, base string, do func(ctx contex
 		err = scan(ctx, p.client)
 	}
 	if err != nil && !errors.Is(err, ErrFenced) {
-		return fmt.Errorf("scan the keys of partition %d: %w", p.id, err)
+		return fmt.Errorf("scan the keys of shard %d: %w", p.id, err)
 	}
 	return err
 }
@@ -152,7 +152,7 @@ func (p *Partition) eachKey(ctx context.Context, base string, do func(ctx contex
 // settled returns an error unless a master has the slot of the partition and is not moving it. A
 // master that moves a slot, or does not have it, answers with a redirection if it is asked for a
 // key that does not exist.
-func (p *Partition) settled(ctx context.Context, node *redis.Client) error {
+func (p *Shard) settled(ctx context.Context, node *redis.Client) error {
 	if err := node.Exists(ctx, p.keys.State()+"?").Err(); err != nil {
 		return fmt.Errorf("the slot of the partition may be moving to another master of the cluster: %w", err)
 	}

@@ -60,4 +60,4 @@ func (c *clock) shows() int64 {
 // Clock is an instant (Unix milliseconds) that the clock of the partition's server has
 // reached; math.MinInt64 if none is known. No reader returns a document that was expired by
 // then, whatever watermark is committed. It is known for some seconds after a call of Due.
-func (p *Partition) Clock() int64 { return p.clock.shows() }
+func (p *Shard) Clock() int64 { return p.clock.shows() }

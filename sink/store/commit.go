@@ -53,7 +53,7 @@ type ConfigChange struct {
 // Commit applies one step to a partition that is at pr.Version (else ErrFenced), and sets
 // Emptied in the changes. It returns ErrDamaged if Redis does not have what the last commit
 // left. After either error it has applied nothing.
-func (p *Partition) Commit(ctx context.Context, pr Progress, configs []ConfigChange, changes []CollectionChanges) error {
+func (p *Shard) Commit(ctx context.Context, pr Progress, configs []ConfigChange, changes []CollectionChanges) error {
 	keys := make([]string, 2, 2+3*len(changes))
 	keys[0], keys[1] = p.keys.State(), p.keys.Config()
 	for _, c := range changes {
@@ -61,7 +61,7 @@ func (p *Partition) Commit(ctx context.Context, pr Progress, configs []ConfigCha
 	}
 	r, err := p.scripts.Run(ctx, commitScript, keys, commitArgs(pr, configs, changes)...)
 	if err != nil {
-		return fmt.Errorf("commit partition %d: %w", p.id, err)
+		return fmt.Errorf("commit shard %d: %w", p.id, err)
 	}
 	switch r.Int(commitStatus) {
 	case commitDone:
@@ -70,15 +70,15 @@ func (p *Partition) Commit(ctx context.Context, pr Progress, configs []ConfigCha
 		}
 		return nil
 	case commitFenced:
-		return fmt.Errorf("commit partition %d: %w", p.id, ErrFenced)
+		return fmt.Errorf("commit shard %d: %w", p.id, ErrFenced)
 	case commitOtherType:
-		return fmt.Errorf("commit partition %d: %w: key %s is of another type", p.id, ErrForeign, keys[r.Int(commitWhich)-1])
+		return fmt.Errorf("commit shard %d: %w: key %s is of another type", p.id, ErrForeign, keys[r.Int(commitWhich)-1])
 	default: // commitLost
 		what := lostConfigs
 		if n := r.Int(commitWhich); n > 0 {
 			what = lost(changes[n-1].Collection)
 		}
-		return fmt.Errorf("commit partition %d: %w: %s", p.id, ErrDamaged, what)
+		return fmt.Errorf("commit shard %d: %w: %s", p.id, ErrDamaged, what)
 	}
 }
 

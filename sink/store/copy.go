@@ -62,7 +62,7 @@ type Copied struct {
 // the versions that it had meanwhile. This is what HSCAN promises, in one process of Redis:
 // if at was in another one, Copy reads nothing, and returns the beginning as the next place. It
 // returns store.ErrDamaged if a collection has lost documents.
-func (p *Partition) Copy(ctx context.Context, version string, collections []string, at CopyPlace, documents, bytes int) (Copied, error) {
+func (p *Shard) Copy(ctx context.Context, version string, collections []string, at CopyPlace, documents, bytes int) (Copied, error) {
 	if at.Cursor == "" {
 		at = CopyPlace{Cursor: "0", Take: 1}
 	}
@@ -76,14 +76,14 @@ func (p *Partition) Copy(ctx context.Context, version string, collections []stri
 	}
 	v, err := copyScript.Run(ctx, p.client, keys, args...).Slice()
 	if err != nil {
-		return Copied{}, fmt.Errorf("copy partition %d: %w", p.id, layout.Foreign(err))
+		return Copied{}, fmt.Errorf("copy shard %d: %w", p.id, layout.Foreign(err))
 	}
 	r := layout.Reply(v)
 	switch r.Int(copyStatus) {
 	case copyFenced:
-		return Copied{}, fmt.Errorf("copy partition %d: %w", p.id, ErrFenced)
+		return Copied{}, fmt.Errorf("copy shard %d: %w", p.id, ErrFenced)
 	case copyLost:
-		return Copied{}, fmt.Errorf("copy partition %d: %w: collection %s does not have the documents that the last commit left", p.id, ErrDamaged, collections[r.Int(copyWhich)-1])
+		return Copied{}, fmt.Errorf("copy shard %d: %w: collection %s does not have the documents that the last commit left", p.id, ErrDamaged, collections[r.Int(copyWhich)-1])
 	}
 	server := r.Str(copyServer)
 	if at.Cursor != "0" && at.Server != server {

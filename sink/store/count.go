@@ -30,7 +30,7 @@ const countAtOnce = 500
 // store.ErrFenced), after it was filled. It returns those that are not empty, and how many
 // documents they have. The collections that are not named must be empty. From then on package
 // store may use the partition.
-func (p *Partition) Count(ctx context.Context, version string, collections []string) (full []string, documents uint64, err error) {
+func (p *Shard) Count(ctx context.Context, version string, collections []string) (full []string, documents uint64, err error) {
 	for some := range slices.Chunk(collections, countAtOnce) {
 		keys, args := []string{p.keys.State()}, []any{version}
 		for _, c := range some {
@@ -43,7 +43,7 @@ func (p *Partition) Count(ctx context.Context, version string, collections []str
 			err = ErrFenced
 		}
 		if err != nil {
-			return nil, 0, fmt.Errorf("count partition %d: %w", p.id, err)
+			return nil, 0, fmt.Errorf("count shard %d: %w", p.id, err)
 		}
 		documents += uint64(r.Int(countDocuments))
 		empty := r[countEmpty:]

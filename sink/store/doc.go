@@ -1,7 +1,7 @@
 // Package store writes documents to Redis. It is for the processor; an application only reads,
 // with sink.Reader.
 //
-// A [Store] has one [Partition] for each partition of the log. The owner of a partition
+// A [Store] has one [Shard] for each partition of the log. The owner of a partition
 // loads its state, takes it over, and then commits steps. Each commit is fenced by the
 // version of the state that the step was computed from:
 //

@@ -64,15 +64,15 @@ const NoScore = math.MaxInt64
 // Due finds documents that are at or under their cuts, in a partition that is at
 // version (else ErrFenced). It stops after limit documents, and after that many bytes, but
 // returns at least one document. Without whole, it returns no bodies.
-func (p *Partition) Due(ctx context.Context, version string, cuts []Cut, limit, bytes int, whole bool) ([]Due, error) {
+func (p *Shard) Due(ctx context.Context, version string, cuts []Cut, limit, bytes int, whole bool) ([]Due, error) {
 	found, err := p.due(ctx, version, cuts, limit, bytes, whole)
 	if err != nil {
-		return nil, fmt.Errorf("find the due documents of partition %d: %w", p.id, err)
+		return nil, fmt.Errorf("find the due documents of shard %d: %w", p.id, err)
 	}
 	return found, nil
 }
 
-func (p *Partition) due(ctx context.Context, version string, cuts []Cut, limit, bytes int, whole bool) ([]Due, error) {
+func (p *Shard) due(ctx context.Context, version string, cuts []Cut, limit, bytes int, whole bool) ([]Due, error) {
 	keys := make([]string, 1, 1+3*len(cuts))
 	keys[0] = p.keys.State()
 	args := []any{version, limit, bytes, whole, len(cuts)}

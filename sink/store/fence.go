@@ -18,17 +18,17 @@ var fenceScript = redis.NewScript(fenceSource)
 // Take makes version the version of a partition that is at s (else ErrFenced), so that a
 // commit computed from s by anybody else fails. It stores up to which offset the partition
 // lacks documents. A partition without a state gets one, at the beginning of the log.
-func (p *Partition) Take(ctx context.Context, s State, version string, rebuild uint64) error {
+func (p *Shard) Take(ctx context.Context, s State, version string, rebuild uint64) error {
 	return p.fence(ctx, s, version, formatRebuild(rebuild))
 }
 
 // Refuse is Take for a partition that is damaged and cannot be rebuilt. It is kept as it is,
 // and readers get sink.ErrUnavailable.
-func (p *Partition) Refuse(ctx context.Context, s State, version string) error {
+func (p *Shard) Refuse(ctx context.Context, s State, version string) error {
 	return p.fence(ctx, s, version, layout.Refused)
 }
 
-func (p *Partition) fence(ctx context.Context, s State, version, rebuild string) error {
+func (p *Shard) fence(ctx context.Context, s State, version, rebuild string) error {
 	args := []any{s.Version, "version", version, "rebuild", rebuild}
 	if s.Version == "" {
 		args = append(args, p.begin(s)...)
@@ -40,7 +40,7 @@ func (p *Partition) fence(ctx context.Context, s State, version, rebuild string)
 	}
 	p.clock.forget()
 	if err := p.fenced(ctx, fenceScript, []string{p.keys.State()}, args...); err != nil {
-		return fmt.Errorf("take over partition %d: %w", p.id, err)
+		return fmt.Errorf("take over shard %d: %w", p.id, err)
 	}
 	return nil
 }

@@ -32,7 +32,7 @@ type CollectionFill struct {
 // refused by a replica that became the master without this one. All documents come to the
 // indexes. It does not change the sizes that the state holds, so nothing else may use the
 // partition before Count.
-func (p *Partition) Fill(ctx context.Context, version, next string, changes []CollectionFill) error {
+func (p *Shard) Fill(ctx context.Context, version, next string, changes []CollectionFill) error {
 	keys, args := make([]string, 1, 1+3*len(changes)), []any{version, next}
 	keys[0] = p.keys.State()
 	var err error
@@ -44,7 +44,7 @@ func (p *Partition) Fill(ctx context.Context, version, next string, changes []Co
 			keys = append(keys, p.keys.Docs(c.Collection), p.keys.Inherit(c.Collection), p.keys.Own(c.Collection))
 		}
 		if args, err = c.appendArgs(args); err != nil {
-			return fmt.Errorf("fill partition %d, collection %s: %w", p.id, c.Collection, err)
+			return fmt.Errorf("fill shard %d, collection %s: %w", p.id, c.Collection, err)
 		}
 	}
 	n, err := fillScript.Run(ctx, p.client, keys, args...).Int()
@@ -52,7 +52,7 @@ func (p *Partition) Fill(ctx context.Context, version, next string, changes []Co
 		err = ErrFenced
 	}
 	if err != nil {
-		return fmt.Errorf("fill partition %d: %w", p.id, err)
+		return fmt.Errorf("fill shard %d: %w", p.id, err)
 	}
 	return nil
 }

@@ -63,11 +63,11 @@ type State struct {
 
 // Load reads the state. A partition without one has an empty Version. With
 // [ErrDamaged] the state has only the version and the log.
-func (p *Partition) Load(ctx context.Context) (State, error) {
+func (p *Shard) Load(ctx context.Context) (State, error) {
 	keys := []string{p.keys.State(), p.keys.Config()}
 	r, err := p.scripts.Run(ctx, loadScript, keys)
 	if err != nil {
-		return State{}, fmt.Errorf("load partition %d: %w", p.id, err)
+		return State{}, fmt.Errorf("load shard %d: %w", p.id, err)
 	}
 	if r.Int(loadStatus) == loadOtherType {
 		return State{}, fmt.Errorf("%w: key %s is a %s, not a hash", ErrForeign, keys[r.Int(loadKey)-1], r.Str(loadType))
@@ -100,15 +100,12 @@ func (p *Partition) Load(ctx context.Context) (State, error) {
 	return s, nil
 }
 
-func (p *Partition) parseState(fields map[string]string) (s State, err error) {
+func (p *Shard) parseState(fields map[string]string) (s State, err error) {
 	if v := fields["format"]; v != layout.Format && v != layout.FormatBefore {
 		return s, wire.UnknownFormat("it", v, layout.Format)
 	}
-	if n := fields["partitions"]; n != strconv.Itoa(p.shape.Partitions) {
-		return s, fmt.Errorf("it is of a log with %s partitions, and this one has %d", n, p.shape.Partitions)
-	}
-	if n := cmp.Or(fields[layout.ShardsField], "1"); n != strconv.Itoa(p.shape.Shards) {
-		return s, fmt.Errorf("it is of a prefix with %s shards, and this one has %d", n, p.shape.Shards)
+	if n := fields[layout.ShardsField]; n != strconv.Itoa(p.shards) {
+		return s, fmt.Errorf("it is of a prefix with %s shards, and this one has %d", n, p.shards)
 	}
 	s.Version, s.Log = fields["version"], fields["log"]
 	if s.Version == "" {

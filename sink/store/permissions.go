@@ -22,8 +22,8 @@ var needed = []any{
 }
 
 // checkPermissions refuses (with ErrDenied) a user who lacks a command.
-func (s *Store) checkPermissions(ctx context.Context, node redis.Cmdable) error {
-	args := append([]any{s.partitions[0].keys.State()}, needed...)
+func (s *Shard) checkPermissions(ctx context.Context, node redis.Cmdable) error {
+	args := append([]any{s.keys.State()}, needed...)
 	if _, cluster := s.client.(*redis.ClusterClient); cluster {
 		args = append(args, "ASKING") // while a slot moves
 	}

@@ -31,7 +31,7 @@ type Want struct {
 // Read reads documents of a partition that is at version (else ErrFenced). It returns
 // ErrDamaged if a collection does not have as many documents as the last commit left. The
 // result has one list per want, its Headers first, with nil for a document that does not exist.
-func (p *Partition) Read(ctx context.Context, version string, wants []Want) ([][]*Stored, error) {
+func (p *Shard) Read(ctx context.Context, version string, wants []Want) ([][]*Stored, error) {
 	keys := make([]string, 1, 1+len(wants))
 	keys[0] = p.keys.State()
 	var args []any
@@ -47,13 +47,13 @@ func (p *Partition) Read(ctx context.Context, version string, wants []Want) ([][
 	}
 	r, err := p.scripts.Run(ctx, readScript, keys, args...)
 	if err != nil {
-		return nil, fmt.Errorf("read partition %d: %w", p.id, err)
+		return nil, fmt.Errorf("read shard %d: %w", p.id, err)
 	}
 	if r.Str(readVersion) != version {
-		return nil, fmt.Errorf("read partition %d: %w", p.id, ErrFenced)
+		return nil, fmt.Errorf("read shard %d: %w", p.id, ErrFenced)
 	}
 	if n := r.Int(readLost); n > 0 {
-		return nil, fmt.Errorf("read partition %d: %w: %s", p.id, ErrDamaged, lost(wants[n-1].Collection))
+		return nil, fmt.Errorf("read shard %d: %w: %s", p.id, ErrDamaged, lost(wants[n-1].Collection))
 	}
 	out := make([][]*Stored, len(wants))
 	at := readValues
@@ -61,7 +61,7 @@ func (p *Partition) Read(ctx context.Context, version string, wants []Want) ([][
 		out[i] = make([]*Stored, len(w.Headers)+len(w.Whole))
 		for j := range out[i] {
 			if out[i][j], err = storedAt(r, at); err != nil {
-				return nil, fmt.Errorf("read partition %d, collection %s: %w: %w", p.id, w.Collection, ErrDamaged, err)
+				return nil, fmt.Errorf("read shard %d, collection %s: %w: %w", p.id, w.Collection, ErrDamaged, err)
 			}
 			at++
 		}

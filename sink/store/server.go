@@ -18,7 +18,7 @@ import (
 // keys, and (with ErrDenied) a user who lacks a permission. A server that does not tell its
 // version or its permissions, as the embedded one, passes. A master of a cluster that does not answer
 // passes too if another one has answered: it must not hold up the partitions of the others.
-func (s *Store) Check(ctx context.Context) error {
+func (s *Shard) Check(ctx context.Context) error {
 	var passed atomic.Bool
 	_, cluster := s.client.(*redis.ClusterClient)
 	err := s.eachMaster(ctx, func(ctx context.Context, node redis.Cmdable) error {
@@ -43,7 +43,7 @@ func (s *Store) Check(ctx context.Context) error {
 }
 
 // Ping returns an error unless the server answers; of a cluster, unless every master does.
-func (s *Store) Ping(ctx context.Context) error {
+func (s *Shard) Ping(ctx context.Context) error {
 	return s.eachMaster(ctx, func(ctx context.Context, node redis.Cmdable) error {
 		return explainDenied(node.Ping(ctx).Err())
 	})
@@ -56,7 +56,7 @@ const checkTimeout = 2 * time.Second
 const timeTimeout = 3 * time.Second
 
 // Time reads the server's clock; of a cluster, that of the master that answers first.
-func (s *Store) Time(ctx context.Context) (time.Time, error) {
+func (s *Shard) Time(ctx context.Context) (time.Time, error) {
 	if _, cluster := s.client.(*redis.ClusterClient); !cluster {
 		now, err := s.client.Time(ctx).Result()
 		return now, explainDenied(err)
@@ -92,7 +92,7 @@ var errNoMaster = errors.New("the cluster of Redis has no master")
 
 // eachMaster calls do for the server; of a cluster, for every master at the same time. Of a
 // cluster, the error names the master.
-func (s *Store) eachMaster(ctx context.Context, do func(ctx context.Context, node redis.Cmdable) error) error {
+func (s *Shard) eachMaster(ctx context.Context, do func(ctx context.Context, node redis.Cmdable) error) error {
 	cluster, ok := s.client.(*redis.ClusterClient)
 	if !ok {
 		return do(ctx, s.client)
@@ -131,7 +131,7 @@ type Memory struct{ Used, Limit int64 }
 
 // Memory reads the memory of the server; of a cluster, of the master that has the smallest
 // share left.
-func (s *Store) Memory(ctx context.Context) (fullest Memory, err error) {
+func (s *Shard) Memory(ctx context.Context) (fullest Memory, err error) {
 	var mu sync.Mutex // the masters of a cluster are asked at the same time
 	err = s.eachMaster(ctx, func(ctx context.Context, node redis.Cmdable) error {
 		memory, err := info(ctx, node, "memory")
@@ -160,7 +160,7 @@ func (m Memory) Fuller(than Memory) bool {
 
 // Reads counts the reads of lapse that the server has answered since some instant, by all
 // processes; of a cluster, those of all masters. It returns an error if a server does not count.
-func (s *Store) Reads(ctx context.Context) (int64, error) {
+func (s *Shard) Reads(ctx context.Context) (int64, error) {
 	var reads atomic.Int64
 	err := s.eachMaster(ctx, func(ctx context.Context, node redis.Cmdable) error {
 		stats, err := info(ctx, node, "commandstats")

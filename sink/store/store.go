@@ -28,58 +28,24 @@ var (
 	ErrDenied = errors.New("the user of lapse may not run")
 )
 
-// MaxPartitions is the most partitions that all logs of a prefix may have.
-const MaxPartitions = layout.MaxPartitions
-
-// DefaultPartitions is how many partitions each log has if nobody asks for another number. It
-// is fixed when the logs are created.
-func DefaultPartitions(shards int) int { return layout.DefaultPartitions(shards) }
-
-// roundTrips limits how many round trips of a Store are under way at a time. The scripts
-// of further steps share the next one.
+// roundTrips limits how many round trips of a Shard are under way at a time. Further scripts share the next one.
 const roundTrips = 2
 
-// Store is the partitions of a shard in Redis. It is safe for concurrent use.
-type Store struct {
-	client     redis.UniversalClient
-	prefix     wire.Prefix
-	shape      wire.Shape
-	partitions []*Partition
-}
-
-// NewStore makes a store of n partitions, of a prefix with one shard. It does not talk to the
-// server.
-func NewStore(client redis.UniversalClient, prefix wire.Prefix, n int) *Store {
-	return NewShard(client, prefix, wire.Shape{Shards: 1, Partitions: n}, 0)
-}
-
-// NewShard makes a store of the partitions of a shard. It does not talk to the server.
-func NewShard(client redis.UniversalClient, prefix wire.Prefix, shape wire.Shape, shard int) *Store {
-	s := &Store{client: client, prefix: prefix, shape: shape, partitions: make([]*Partition, shape.Partitions)}
-	scripts := layout.NewRunner(client, roundTrips)
-	shared := &clock{}
-	_, cluster := client.(*redis.ClusterClient)
-	for i := range s.partitions {
-		number := shape.First(shard) + i
-		p := &Partition{client: client, scripts: scripts, id: number, shape: shape, keys: layout.NewKeys(prefix, number, shape.All()), clock: shared}
-		if cluster { // they may be on different servers
-			p.clock = &clock{}
-		}
-		s.partitions[i] = p
+// New makes the store of one of so many shards. It does not talk to the server.
+func New(client redis.UniversalClient, prefix wire.Prefix, shard, shards int) *Shard {
+	return &Shard{
+		client: client, scripts: layout.NewRunner(client, roundTrips), prefix: prefix, id: shard, shards: shards,
+		keys: layout.NewKeys(prefix, shard, shards), clock: &clock{},
 	}
-	return s
 }
 
-// Partition is the i-th partition of the shard.
-func (s *Store) Partition(i int) *Partition { return s.partitions[i] }
-
-// Configured is the sequence, in the stream of configurations, up to which the partitions of
-// all shards have applied it; 0 if one has applied none.
-func (s *Store) Configured(ctx context.Context) (uint64, error) {
-	pipe := s.client.Pipeline()
-	all := make([]*redis.StringCmd, s.shape.All())
+// Configured is the sequence, in the stream of configurations, up to which all shards have applied it; 0 if one
+// has applied none.
+func (p *Shard) Configured(ctx context.Context) (uint64, error) {
+	pipe := p.client.Pipeline()
+	all := make([]*redis.StringCmd, p.shards)
 	for i := range all {
-		all[i] = pipe.HGet(ctx, layout.NewKeys(s.prefix, i, len(all)).State(), configuredField)
+		all[i] = pipe.HGet(ctx, layout.NewKeys(p.prefix, i, p.shards).State(), configuredField)
 	}
 	_, _ = pipe.Exec(ctx) // each command has its own error
 	least := uint64(math.MaxUint64)

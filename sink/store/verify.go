@@ -29,7 +29,7 @@ const (
 // Verify returns ErrFenced unless the partition is at the version, ErrDamaged if a
 // collection does not have the documents or the index that the last commit left, and
 // ErrForeign if one of its keys is of another type.
-func (p *Partition) Verify(ctx context.Context, version string, collections []string) error {
+func (p *Shard) Verify(ctx context.Context, version string, collections []string) error {
 	keys := []string{p.keys.State(), p.keys.Config()}
 	args := make([]any, 0, len(collections))
 	for _, c := range collections {
@@ -53,7 +53,7 @@ func (p *Partition) Verify(ctx context.Context, version string, collections []st
 		}
 	}
 	if err != nil {
-		return fmt.Errorf("verify partition %d: %w", p.id, err)
+		return fmt.Errorf("verify shard %d: %w", p.id, err)
 	}
 	return nil
 }

@@ -10,42 +10,17 @@ import (
 const headerSource = "Nats-Stream-Source"
 
 // ShardsKey is the key of the number of shards in the metadata of [Prefix.ConfigStream] and of
-// each log, if there are several shards.
+// each log.
 const ShardsKey = "lapse-shards"
-
-// PartitionsKey is the key of the number of partitions of each shard, in the same metadata and in
-// that of the only log.
-const PartitionsKey = "lapse-partitions"
 
 // MaxShards is the most shards that a prefix may have.
 const MaxShards = 64
 
-// Shape is into how many parts the documents of a prefix are divided. It is fixed when the
-// logs are created.
-type Shape struct {
-	Shards     int // each has a log of its own
-	Partitions int // of each shard
-}
-
-// All is the number of partitions of all shards.
-func (s Shape) All() int { return s.Shards * s.Partitions }
-
-// First is the number of a shard's first partition, among those of all shards.
-func (s Shape) First(shard int) int { return shard * s.Partitions }
-
-// Partition is the number of a document's partition, among those of all shards.
-func (s Shape) Partition(collection, id string) int {
-	shard, partition := s.Place(collection, EscapeID(id))
-	return s.First(shard) + partition
-}
-
-// Place is the shard of a document, and its partition within that shard. The id is given as it
-// is in subjects.
+// ShardOf is the shard of a document, of so many. The id is given as it is in subjects.
 //
-// The shard is what the function partition of NATS's subject mapping computes: the 32-bit
-// FNV-1a hash of collection and token, modulo the number of shards. The quotient gives the
-// partition, so that the documents of a shard are spread over all its partitions.
-func (s Shape) Place(collection, token string) (shard, partition int) {
+// It is what the function partition of NATS's subject mapping computes: the 32-bit FNV-1a hash of
+// collection and token, modulo the number of shards.
+func ShardOf(shards int, collection, token string) int {
 	const offset, prime = 2166136261, 16777619
 	h := uint32(offset)
 	for _, s := range [2]string{collection, token} {
@@ -53,20 +28,7 @@ func (s Shape) Place(collection, token string) (shard, partition int) {
 			h = (h ^ uint32(s[i])) * prime
 		}
 	}
-	shards := uint32(s.Shards)
-	return int(h % shards), int(h / shards % uint32(s.Partitions))
-}
-
-// Partition is the partition of a document, from 0 to n-1, if there is one shard. n must be at
-// least 1.
-func Partition(n int, collection, id string) int {
-	return PartitionOfToken(n, collection, EscapeID(id))
-}
-
-// PartitionOfToken is Partition for an id as it is in subjects.
-func PartitionOfToken(n int, collection, token string) int {
-	_, partition := Shape{1, n}.Place(collection, token)
-	return partition
+	return int(h % uint32(shards))
 }
 
 // Log names the log of a shard.
@@ -175,12 +137,4 @@ func SourceSequence(header map[string][]string) uint64 {
 	}
 	seq, _ := strconv.ParseUint(fields[1], 10, 64)
 	return seq
-}
-
-// String writes the shape as messages name it.
-func (s Shape) String() string {
-	if s.Shards > 1 {
-		return fmt.Sprintf("%d shards of %d partitions", s.Shards, s.Partitions)
-	}
-	return fmt.Sprintf("%d partitions", s.Partitions)
 }

@@ -4,8 +4,6 @@ import (
 	_ "embed" // the scripts
 
 	"github.com/redis/go-redis/v9"
-
-	"github.com/seed18712806/lapse/sink/wire"
 )
 
 //go:embed head.lua
@@ -27,7 +25,6 @@ const (
 const (
 	headStateVersion = iota
 	headStateFormat
-	headStatePartitions
 	headStateShards
 	headStateLog
 	headStateOffset
@@ -43,19 +40,19 @@ const (
 	timeMicroseconds
 )
 
-// Head is the beginning of a reply: the state of the partition and the server's clock, read
+// Head is the beginning of a reply: the state of the shard and the server's clock, read
 // in the same script as the rest of the reply.
 type Head struct {
 	Clock int64 // the server's clock, Unix milliseconds
 
-	Initialised bool       // the partition has a state; if not, the next seven are empty
-	Version     string     // the fence
-	Format      string     // see Format
-	Shape       wire.Shape // of the logs
-	Log         string     // identity of the log
+	Initialised bool   // the shard has a state; if not, the next seven are empty
+	Version     string // the fence
+	Format      string // see Format
+	Shards      int    // how many there are; 0 if the field is not valid
+	Log         string // identity of the log
 	Offset      uint64
 	Watermark   int64
-	Rebuild     string // "" unless the partition lacks documents; see Refused
+	Rebuild     string // "" unless the shard lacks documents; see Refused
 
 	Configs     int64 // number of configurations
 	ConfigsLeft int64 // number of configurations after the last commit
@@ -71,13 +68,13 @@ func (r Reply) Head(i int) Head {
 	v := r.List(i)
 	state := v.List(headState)
 	seconds, microseconds := v.List(headTime).Time()
-	shape, _ := ParseShape([]any{state.at(headStatePartitions), state.at(headStateShards)})
+	shards, _ := ParseShards(state.at(headStateShards))
 	return Head{
 		Clock:       seconds*1000 + microseconds/1000,
 		Initialised: state.Has(headStateVersion),
 		Version:     state.Str(headStateVersion),
 		Format:      state.Str(headStateFormat),
-		Shape:       shape,
+		Shards:      shards,
 		Log:         state.Str(headStateLog),
 		Offset:      uint64(state.Int(headStateOffset)),
 		Watermark:   state.Int(headStateWatermark),

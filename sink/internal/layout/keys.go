@@ -9,15 +9,7 @@ import (
 	"github.com/seed18712806/lapse/sink/wire"
 )
 
-// DefaultPartitions is how many partitions the log of each shard has unless it is created with
-// another number: 8 of one shard. The more shards there are, the fewer messages a step of each
-// has, so they share the partitions; but what holds one partition up must not hold up a shard.
-func DefaultPartitions(shards int) int { return max(2, 8/max(1, shards)) }
-
-// MaxPartitions is the most partitions that all logs of a prefix may have.
-const MaxPartitions = 1024
-
-// ShardsField is the field of a state that holds the number of shards, if there are several.
+// ShardsField is the field of a state that holds the number of shards.
 const ShardsField = "shards"
 
 // Format is the version of this layout. A partition with another one is refused, except for
@@ -28,35 +20,27 @@ const (
 	FormatBefore = "1"
 )
 
-// ParseShape reads the fields partitions and shards of a state; the latter is absent if there is
-// one shard.
-func ParseShape(values []any) (s wire.Shape, ok bool) {
-	number := func(v any) int {
-		text, _ := v.(string)
-		n, _ := strconv.Atoi(text)
-		return n
-	}
-	s = wire.Shape{Shards: 1, Partitions: number(values[0])}
-	if values[1] != nil {
-		s.Shards = number(values[1])
-	}
-	return s, s.Shards >= 1 && s.Partitions >= 1 && s.All() <= MaxPartitions
+// ParseShards reads the field shards of a state.
+func ParseShards(value any) (shards int, ok bool) {
+	text, _ := value.(string)
+	n, _ := strconv.Atoi(text)
+	return n, n >= 1 && n <= wire.MaxShards
 }
 
-// Keys names the keys of one partition.
+// Keys names the keys of one shard.
 type Keys struct{ base string }
 
-// NewKeys names the keys of partition p of n. It picks a hash tag whose slot falls in the
-// p-th of n equal ranges of slots, so that the partitions spread evenly over a cluster.
-func NewKeys(prefix wire.Prefix, p, n int) Keys {
+// NewKeys names the keys of one of so many shards. It picks a hash tag whose slot falls in the shard's range of
+// as many equal ranges of slots, so that the shards spread evenly over a cluster.
+func NewKeys(prefix wire.Prefix, shard, shards int) Keys {
 	for k := 0; ; k++ {
-		if tag := tagOf(p, k); slotOf(tag)*n/slots == p {
+		if tag := tagOf(shard, k); slotOf(tag)*shards/slots == shard {
 			return taggedKeys(prefix, tag)
 		}
 	}
 }
 
-// FirstKeys are the keys that partition 0 can have, whatever the number of partitions is.
+// FirstKeys are the keys that shard 0 can have, whatever the number of shards is.
 func FirstKeys(prefix wire.Prefix) []Keys {
 	tags := firstTags()
 	keys := make([]Keys, len(tags))
@@ -66,7 +50,7 @@ func FirstKeys(prefix wire.Prefix) []Keys {
 	return keys
 }
 
-// Base is what all keys of the partition begin with.
+// Base is what all keys of the shard begin with.
 func (k Keys) Base() string { return k.base }
 
 // State is the key of the state.
@@ -93,7 +77,7 @@ func (k Keys) Aside() Keys {
 // slots is the number of slots of a Redis Cluster.
 const slots = 16384
 
-func tagOf(p, k int) string { return strconv.Itoa(p) + "." + strconv.Itoa(k) }
+func tagOf(shard, k int) string { return strconv.Itoa(shard) + "." + strconv.Itoa(k) }
 
 func slotOf(tag string) int { return int(crc16(tag)) % slots }
 
@@ -101,10 +85,10 @@ func taggedKeys(prefix wire.Prefix, tag string) Keys {
 	return Keys{base: fmt.Sprintf("%s:{%s}:", prefix, tag)}
 }
 
-// firstTags are the tags that partition 0 can have. The more partitions there are, the lower
+// firstTags are the tags that shard 0 can have. The more shards there are, the lower
 // its slot must be. So only a tag with a lower slot than all tags before it is a candidate.
 var firstTags = sync.OnceValue(func() (tags []string) {
-	for k, lowest := 0, slots; lowest*MaxPartitions >= slots; k++ {
+	for k, lowest := 0, slots; lowest*wire.MaxShards >= slots; k++ {
 		if tag := tagOf(0, k); slotOf(tag) < lowest {
 			lowest = slotOf(tag)
 			tags = append(tags, tag)

@@ -10,18 +10,20 @@ import (
 	"github.com/seed18712806/lapse/sink/wire"
 )
 
-// Partition is one partition in Redis: a fold of its part of the log. Its owner loads it,
-// takes it over, and then commits steps. Each step is computed from the version that the
-// commit before it left:
+// Shard is one shard in Redis: a fold of its log. Its owner loads it, takes it over, and then commits steps. Each
+// step is computed from the version that the commit before it left:
 //
 //   - P1: a commit takes effect as a whole, offset included, or not at all.
 //   - P2: a commit takes effect only if the version is the expected one. No version is used
 //     twice, so an old version in Redis means an old state in Redis.
-type Partition struct {
+//
+// It is safe for concurrent use.
+type Shard struct {
 	client  redis.UniversalClient
 	scripts *layout.Runner
-	id      int // its number among the partitions of all shards
-	shape   wire.Shape
+	prefix  wire.Prefix
+	id      int
+	shards  int
 	keys    layout.Keys
 	clock   *clock // of its server
 }
@@ -65,12 +67,12 @@ func storedAt(r layout.Reply, i int) (*Stored, error) {
 }
 
 // collectionKeys are the keys of a collection, in the order in which all scripts take them.
-func (p *Partition) collectionKeys(collection string) []string {
+func (p *Shard) collectionKeys(collection string) []string {
 	return []string{p.keys.Docs(collection), p.keys.Inherit(collection), p.keys.Own(collection)}
 }
 
 // fenced runs a script that returns 0 if the partition is at another version.
-func (p *Partition) fenced(ctx context.Context, script *redis.Script, keys []string, args ...any) error {
+func (p *Shard) fenced(ctx context.Context, script *redis.Script, keys []string, args ...any) error {
 	n, err := script.Run(ctx, p.client, keys, args...).Int()
 	if err = layout.Foreign(err); err == nil && n == 0 {
 		err = ErrFenced
@@ -79,12 +81,9 @@ func (p *Partition) fenced(ctx context.Context, script *redis.Script, keys []str
 }
 
 // begin are the fields, with their values, of a state that begins at s.
-func (p *Partition) begin(s State) []any {
-	fields := []any{"format", layout.Format, "partitions", p.shape.Partitions, "log", s.Log, "offset", s.Offset, "watermark", s.Watermark, "stamp", s.Stamp.String(), eventsField, s.Events}
-	if p.shape.Shards > 1 {
-		fields = append(fields, layout.ShardsField, p.shape.Shards)
-	}
-	return fields
+func (p *Shard) begin(s State) []any {
+	return []any{"format", layout.Format, layout.ShardsField, p.shards, "log", s.Log, "offset", s.Offset, "watermark", s.Watermark,
+		"stamp", s.Stamp.String(), eventsField, s.Events}
 }
 
 // lostConfigs and lost say what Redis lost.
