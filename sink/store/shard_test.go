@@ -17,7 +17,7 @@ import (
 
 func TestTakeAndLoad(t *testing.T) {
 	redistest.OnEach(t, func(t *testing.T, s redistest.Server) {
-		p := store.NewStore(s.Client, "lapse", 4).Partition(2)
+		p := store.New(s.Client, "lapse", 2, 4)
 		none, err := p.Load(ctx)
 		if diff := cmp.Diff(store.State{}, none); err != nil || diff != "" {
 			t.Fatalf("load what is not there: %v\n%s", err, diff)
@@ -63,7 +63,7 @@ func TestTakeAndLoad(t *testing.T) {
 // new state names another one. It fails if a takeover or a commit without outputs forgets it.
 func TestG12_TheStateNamesAPlaceOfTheEvents(t *testing.T) {
 	redistest.OnEach(t, func(t *testing.T, s redistest.Server) {
-		p := store.NewStore(s.Client, "lapse", 4).Partition(2)
+		p := store.New(s.Client, "lapse", 2, 4)
 		state := store.State{Log: "log", Events: "7:e3"}
 		want := func(doing, events string, err error) {
 			t.Helper()
@@ -104,14 +104,14 @@ func TestClearAndLeftovers(t *testing.T) {
 		}
 		slices.Sort(want)
 		if len(want) < 3 {
-			t.Fatalf("the partition has but the keys %v", want)
+			t.Fatalf("the shard has but the keys %v", want)
 		}
-		found, err := r.Store.Partition(1).Leftovers(ctx)
+		found, err := r.Shards[1].Leftovers(ctx)
 		slices.Sort(found)
 		if diff := cmp.Diff(want, found); err != nil || diff != "" {
 			t.Errorf("leftovers: %v\n%s", err, diff)
 		}
-		p := r.Store.Partition(1)
+		p := r.Shards[1]
 		next := store.State{Version: "new-0", Log: "log", Offset: 7}
 		wantErr(t, p.Clear(ctx, "another", next, 99), store.ErrFenced, "clear what another owns")
 		if found, err := p.Leftovers(ctx); err != nil || len(found) != len(want) {
@@ -131,7 +131,7 @@ func TestClearAndLeftovers(t *testing.T) {
 		after := r.Dump()
 		maps.DeleteFunc(after, func(k, _ string) bool { return strings.HasPrefix(k, base) })
 		if diff := cmp.Diff(others, after); diff != "" {
-			t.Errorf("clear touched what is not the partition's:\n%s", diff)
+			t.Errorf("clear touched what is not the shard's:\n%s", diff)
 		}
 	})
 }
@@ -144,7 +144,7 @@ func TestSetAside(t *testing.T) {
 		r.WithDefault("orders", 0, 60)
 		r.Put("orders", "a", store.Header{Ts: far, Etag: 1}, "{}")
 		before := r.Dump()
-		p := r.Store.Partition(0)
+		p := r.Shards[0]
 		next := store.State{Version: "new-0", Log: "log"}
 		wantErr(t, p.SetAside(ctx, "another", next, 9), store.ErrFenced, "set aside what another owns")
 		if diff := cmp.Diff(before, r.Dump()); diff != "" {
@@ -194,7 +194,7 @@ func TestG7_FailoverDuringSetAside(t *testing.T) {
 			s.Client.HSet(ctx, r.Key(0, "state"), "version", was)
 		}}
 		s.Client.AddHook(failover)
-		err := r.Store.Partition(0).SetAside(ctx, r.At[0].Version, store.State{Version: "new-0", Log: "log"}, 9)
+		err := r.Shards[0].SetAside(ctx, r.At[0].Version, store.State{Version: "new-0", Log: "log"}, 9)
 		wantErr(t, err, store.ErrFenced, "the step after the failover")
 		if n := s.Client.HLen(ctx, r.Key(0, "docs:orders")).Val(); n != 1 {
 			t.Errorf("%d documents are left, want 1", n)
@@ -237,7 +237,7 @@ func TestSetAsideInterrupted(t *testing.T) {
 		aside := strings.Replace(docs, ":", ":before:", 1)
 		s.Client.Rename(ctx, docs, aside)
 		s.Client.HSet(ctx, docs, "a", "of a rebuild that did not end")
-		if err := r.Store.Partition(0).SetAside(ctx, r.At[0].Version, store.State{Version: "new-0", Log: "log"}, 9); err != nil {
+		if err := r.Shards[0].SetAside(ctx, r.At[0].Version, store.State{Version: "new-0", Log: "log"}, 9); err != nil {
 			t.Fatal(err)
 		}
 		if diff := cmp.Diff(before, r.aside(s.Client)); diff != "" {
@@ -246,14 +246,14 @@ func TestSetAsideInterrupted(t *testing.T) {
 	})
 }
 
-// TestRemoveAside: what was set aside is kept until the partition is whole. Then all goes, also
+// TestRemoveAside: what was set aside is kept until the shard is whole. Then all goes, also
 // what an interrupted SetAside or RemoveAside has left.
 func TestRemoveAside(t *testing.T) {
 	redistest.OnEach(t, func(t *testing.T, s redistest.Server) {
 		r := newRig(t, s, 1, far)
 		r.WithDefault("orders", 0, 60)
 		r.Put("orders", "a", store.Header{Ts: far, Etag: 1}, "{}")
-		p := r.Store.Partition(0)
+		p := r.Shards[0]
 		live, version := r.Key(0, "state"), "new-0"
 		if err := p.SetAside(ctx, r.At[0].Version, store.State{Version: version, Log: "log"}, 9); err != nil {
 			t.Fatal(err)
@@ -300,7 +300,7 @@ func TestRemoveAside(t *testing.T) {
 	})
 }
 
-// TestForeign replaces each of a partition's keys with a string: every call that uses the key
+// TestForeign replaces each of a shard's keys with a string: every call that uses the key
 // returns ErrForeign, and writes nothing.
 func TestForeign(t *testing.T) {
 	type call struct {
@@ -309,26 +309,26 @@ func TestForeign(t *testing.T) {
 	}
 	header := store.Header{Ts: far, Etag: 9}
 	commit := call{"commit", func(r *rig) error {
-		return r.Store.Partition(0).Commit(ctx, r.Next(0), []store.ConfigChange{{Collection: "orders", Config: &store.Config{}}},
+		return r.Shards[0].Commit(ctx, r.Next(0), []store.ConfigChange{{Collection: "orders", Config: &store.Config{}}},
 			[]store.CollectionChanges{{Collection: "orders", Changes: []store.Change{{ID: "b", New: &header, Body: []byte("{}")}}}})
 	}}
-	load := call{"load", func(r *rig) error { _, err := r.Store.Partition(0).Load(ctx); return err }}
+	load := call{"load", func(r *rig) error { _, err := r.Shards[0].Load(ctx); return err }}
 	take := call{"take", func(r *rig) error {
-		return r.Store.Partition(0).Take(ctx, store.State{Version: r.At[0].Version}, "other", 0)
+		return r.Shards[0].Take(ctx, store.State{Version: r.At[0].Version}, "other", 0)
 	}}
 	verify := call{"verify", func(r *rig) error {
-		return r.Store.Partition(0).Verify(ctx, r.At[0].Version, []string{"orders"})
+		return r.Shards[0].Verify(ctx, r.At[0].Version, []string{"orders"})
 	}}
 	read := call{"read", func(r *rig) error {
-		_, err := r.Store.Partition(0).Read(ctx, r.At[0].Version, []store.Want{{Collection: "orders", Headers: []string{"a"}}})
+		_, err := r.Shards[0].Read(ctx, r.At[0].Version, []store.Want{{Collection: "orders", Headers: []string{"a"}}})
 		return err
 	}}
 	due := call{"due", func(r *rig) error {
-		_, err := r.Store.Partition(0).Due(ctx, r.At[0].Version, []store.Cut{{Collection: "orders", Cuts: ttlrules.Cuts{Inherit: far, Own: far}}}, 10, 1<<20, true)
+		_, err := r.Shards[0].Due(ctx, r.At[0].Version, []store.Cut{{Collection: "orders", Cuts: ttlrules.Cuts{Inherit: far, Own: far}}}, 10, 1<<20, true)
 		return err
 	}}
 	scan := call{"scan", func(r *rig) error {
-		_, _, _, err := r.Store.Partition(0).Scan(ctx, r.At[0].Version, "orders", "0", 10)
+		_, _, _, err := r.Shards[0].Scan(ctx, r.At[0].Version, "orders", "0", 10)
 		return err
 	}}
 	tests := []struct {
@@ -361,12 +361,12 @@ func TestForeign(t *testing.T) {
 	})
 }
 
-// TestForeignContent changes fields of a partition to values that lapse does not store.
+// TestForeignContent changes fields of a shard to values that lapse does not store.
 func TestForeignContent(t *testing.T) {
 	tests := []struct{ kind, field, value string }{
 		{"state", "format", "3"},
 		{"state", "format", ""},
-		{"state", "partitions", "5"},
+		{"state", "shards", "5"},
 		{"state", "version", ""},
 		{"state", "offset", "x"},
 		{"state", "watermark", "-1"},
@@ -379,18 +379,18 @@ func TestForeignContent(t *testing.T) {
 		for _, tt := range tests {
 			r := newRig(t, s, 1, far)
 			s.Client.HSet(ctx, r.Key(0, tt.kind), tt.field, tt.value)
-			_, err := r.Store.Partition(0).Load(ctx)
+			_, err := r.Shards[0].Load(ctx)
 			wantErr(t, err, store.ErrForeign, "load with "+tt.field+" "+tt.value)
 		}
 		r := newRig(t, s, 1, far)
 		r.WithDefault("orders", 0, 60)
 		s.Client.Del(ctx, r.Key(0, "state"))
-		_, err := r.Store.Partition(0).Load(ctx)
+		_, err := r.Shards[0].Load(ctx)
 		wantErr(t, err, store.ErrDamaged, "load a configuration without a state")
 	})
 }
 
-// TestDamaged: if another program changed a partition's keys, the next commit and Verify return
+// TestDamaged: if another program changed a shard's keys, the next commit and Verify return
 // ErrDamaged, and nothing of the commit is applied.
 func TestDamaged(t *testing.T) {
 	header := store.Header{Ts: far, Etag: 9}
@@ -421,7 +421,7 @@ func TestDamaged(t *testing.T) {
 			r.Put("orders", "b", store.Header{Ts: far, Etag: 1, TTL: 5}, "{}")
 			tt.do(r)
 			before := r.Dump()
-			p := r.Store.Partition(0)
+			p := r.Shards[0]
 			err := p.Commit(ctx, r.Next(0), []store.ConfigChange{{Collection: "other", Config: &store.Config{}}}, []store.CollectionChanges{
 				{Collection: "fine", Changes: []store.Change{r.Change("fine", "c", &header, []byte("{}"))}},
 				{Collection: "orders", Changes: []store.Change{r.Change("orders", "a", &header, nil)}},
@@ -453,7 +453,7 @@ func TestReadOfLostDocuments(t *testing.T) {
 				r.Put("orders", "a", store.Header{Ts: far, Etag: 1}, "{}")
 				r.Put("orders", "b", store.Header{Ts: far, Etag: 1}, "{}")
 				lose(r)
-				_, err := r.Store.Partition(0).Read(ctx, r.At[0].Version, []store.Want{
+				_, err := r.Shards[0].Read(ctx, r.At[0].Version, []store.Want{
 					{Collection: "fine", Headers: []string{"x"}}, {Collection: "orders", Headers: []string{"a"}},
 				})
 				wantErr(t, err, store.ErrDamaged, "read")

@@ -8,19 +8,20 @@ import (
 	"github.com/seed18712806/lapse/integration/harness/redistest"
 	"github.com/seed18712806/lapse/sink"
 	"github.com/seed18712806/lapse/sink/store"
+	"github.com/seed18712806/lapse/sink/wire"
 )
 
-// TestFindPartitions: a reader that is made without the number of partitions finds it. A reader
+// TestFindShards: a reader that is made without the number of shards finds it. A reader
 // that is made with a wrong number returns an error with both numbers at once.
 //
-// Goes red if the search omits a key that partition 0 has for some number, or if a reader
+// Goes red if the search omits a key that shard 0 has for some number, or if a reader
 // reports a state under another key as not yet stored.
-func TestFindPartitions(t *testing.T) {
+func TestFindShards(t *testing.T) {
 	redistest.OnEach(t, func(t *testing.T, s redistest.Server) {
-		for _, n := range []int{1, 2, 3, 4, 5, 7, 8, 16, 17, 64, 100, store.MaxPartitions} {
+		for _, n := range []int{1, 2, 3, 4, 5, 7, 8, 16, 17, 63, wire.MaxShards} {
 			r := newRig(t, s, n, far)
-			reader := func(partitions int) *sink.Reader {
-				reader, err := sink.NewReader(s.Client, sink.ReaderOptions{Prefix: r.Prefix, Partitions: partitions})
+			reader := func(shards int) *sink.Reader {
+				reader, err := sink.NewReader(s.Client, sink.ReaderOptions{Prefix: r.Prefix, Shards: shards})
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -29,12 +30,12 @@ func TestFindPartitions(t *testing.T) {
 			r.Put("orders", "a", store.Header{Ts: far, Etag: 1}, "{}")
 			found := reader(0)
 			if d, err := found.Get(ctx, "orders", "a"); err != nil || d.ID != "a" {
-				t.Errorf("%d partitions: %+v, %v", n, d, err)
+				t.Errorf("%d shards: %+v, %v", n, d, err)
 			}
 			if c, err := found.Count(ctx, "orders"); err != nil || c.Live != 1 {
-				t.Errorf("%d partitions: %+v, %v", n, c, err)
+				t.Errorf("%d shards: %+v, %v", n, c, err)
 			}
-			for _, wrong := range []int{1, 2, 4, 16, 20, 256} {
+			for _, wrong := range []int{1, 2, 4, 16, 20, 64} {
 				if wrong == n {
 					continue
 				}
@@ -42,7 +43,7 @@ func TestFindPartitions(t *testing.T) {
 				for id := range 5 {
 					_, err := mistaken.Get(ctx, "orders", fmt.Sprint("x", id))
 					wantErr(t, err, sink.ErrForeign, fmt.Sprintf("a reader for %d of %d", wrong, n))
-					if text := fmt.Sprintf("the log has %d partitions, and this reader was made for %d", n, wrong); err != nil && !strings.Contains(err.Error(), text) {
+					if text := fmt.Sprintf("Redis has the documents of %s, and this reader was made for %s", plural(n), plural(wrong)); err != nil && !strings.Contains(err.Error(), text) {
 						t.Errorf("a reader for %d of %d: %v", wrong, n, err)
 					}
 				}
@@ -51,9 +52,16 @@ func TestFindPartitions(t *testing.T) {
 	})
 }
 
-// TestFindPartitionsLater: while nothing is stored, a reader returns ErrUnavailable. If the log
+func plural(shards int) string {
+	if shards == 1 {
+		return "1 shard"
+	}
+	return fmt.Sprint(shards, " shards")
+}
+
+// TestFindShardsLater: while nothing is stored, a reader returns ErrUnavailable. If the log
 // is replaced by another, it finds the new number.
-func TestFindPartitionsLater(t *testing.T) {
+func TestFindShardsLater(t *testing.T) {
 	redistest.OnEach(t, func(t *testing.T, s redistest.Server) {
 		reader, err := sink.NewReader(s.Client, sink.ReaderOptions{Prefix: "late"})
 		if err != nil {
@@ -63,15 +71,14 @@ func TestFindPartitionsLater(t *testing.T) {
 		wantErr(t, get(), sink.ErrUnavailable, "get of nothing")
 		take := func(n int) {
 			t.Helper()
-			stored := store.NewStore(s.Client, "late", n)
 			for p := range n {
-				if err := stored.Partition(p).Take(ctx, store.State{Log: fmt.Sprint(n)}, "v", 0); err != nil {
+				if err := store.New(s.Client, "late", p, n).Take(ctx, store.State{Log: fmt.Sprint(n)}, "v", 0); err != nil {
 					t.Fatal(err)
 				}
 			}
 		}
 		take(16)
-		wantErr(t, get(), sink.ErrNotFound, "get from 16 partitions")
+		wantErr(t, get(), sink.ErrNotFound, "get from 16 shards")
 		for _, n := range []int{3, 64} {
 			s.Client.FlushAll(ctx)
 			wantErr(t, get(), sink.ErrUnavailable, "get after a flush")
@@ -89,26 +96,26 @@ func TestFindPartitionsLater(t *testing.T) {
 	})
 }
 
-// TestRefused: the error of a partition that is damaged and cannot be rebuilt says so.
+// TestRefused: the error of a shard that is damaged and cannot be rebuilt says so.
 func TestRefused(t *testing.T) {
 	redistest.OnEach(t, func(t *testing.T, s redistest.Server) {
 		r := newRig(t, s, 1, far)
 		s.Client.HSet(ctx, r.Key(0, "state"), "rebuild", "refused")
 		_, err := r.Reader.Get(ctx, "orders", "a")
 		wantErr(t, err, sink.ErrUnavailable, "get")
-		if err == nil || !strings.HasSuffix(err.Error(), "partition 0 is refused: its data is damaged and the log no longer reaches back to rebuild it; see /readyz of the process that owns it") {
+		if err == nil || !strings.HasSuffix(err.Error(), "Redis has lost data, and the log no longer reaches back to rebuild it; see /readyz of the process that owns the shard") {
 			t.Errorf("get: %v", err)
 		}
 	})
 }
 
-// TestReaderAfterBeginAnew: a log has lost its end, and a person lets the partition begin anew. A
+// TestReaderAfterBeginAnew: a log has lost its end, and a person lets the shard begin anew. A
 // reader that has seen more of it is not available until the log is as long again. A new one is.
 //
 // It fails if such a reader answers from less than it has seen, or never recovers.
 func TestReaderAfterBeginAnew(t *testing.T) {
 	redistest.OnEach(t, func(t *testing.T, s redistest.Server) {
-		p := store.NewStore(s.Client, "anew", 1).Partition(0)
+		p := store.New(s.Client, "anew", 0, 1)
 		get := func(reader *sink.Reader) error { _, err := reader.Get(ctx, "orders", "a"); return err }
 		reader := func() *sink.Reader {
 			reader, err := sink.NewReader(s.Client, sink.ReaderOptions{Prefix: "anew"})
