@@ -105,19 +105,15 @@ func (r *lossRig) all(p *process) {
 // snapshot waits until each partition has a snapshot more.
 func (r *lossRig) snapshot(p *process) {
 	r.t.Helper()
-	newest := func() (least uint64) {
-		for i := range r.opts.Partitions {
-			all, err := p.session.keeper.Desk.Store().Recorded(context.Background(), i)
-			switch {
-			case err != nil:
-				r.t.Fatal(err)
-			case len(all) == 0:
-				return 0
-			case i == 0 || all[0].Generation < least:
-				least = all[0].Generation
-			}
+	newest := func() uint64 {
+		all, err := p.session.keeper.Desk.Store().Recorded(context.Background())
+		if err != nil {
+			r.t.Fatal(err)
 		}
-		return least
+		if len(all) == 0 {
+			return 0
+		}
+		return all[0].Generation
 	}
 	before := newest()
 	eventually(r.t, "there are snapshots", func() bool {

@@ -140,33 +140,31 @@ func TestG7_DamagedSnapshots(t *testing.T) {
 			r.caughtUp(p)
 			p.stop(t)
 			log := p.session.keeper.Log
-			records := snapshot.NewStore(objects, withoutLink{log.Streams, log}, log.ID(), nil) // the processor has ended
-			// damage damages the n-th newest generation of each partition.
+			records := snapshot.NewStore(objects, withoutLink{log.Streams, log}, 0, log.ID(), nil) // the processor has ended
+			// damage damages the n-th newest generation.
 			damage := func(n int) {
-				for i := range opts.Partitions {
-					all, err := records.Recorded(ctx, i)
-					if err != nil || len(all) != 2 {
-						t.Fatalf("partition %d has the snapshots %v, %v", i, all, err)
-					}
-					of := fmt.Sprintf("%d.%d", i, all[n].Generation)
-					data, manifest := must(objects.Get(ctx, of+".0")), must(objects.Get(ctx, all[n].Manifest))
-					if data == nil || manifest == nil {
-						t.Fatalf("partition %d: generation %d has no chunk or no manifest", i, all[n].Generation)
-					}
-					switch how {
-					case "changed":
-						data[len(data)/2]++
-						err = objects.Put(ctx, of+".0", data)
-					case "cut":
-						err = objects.Put(ctx, of+".0", data[:len(data)/2])
-					case "missing":
-						err = errors.Join(objects.Remove(ctx, of), objects.Put(ctx, all[n].Manifest, manifest))
-					case "without a manifest":
-						err = objects.Remove(ctx, of)
-					}
-					if err != nil {
-						t.Fatal(err)
-					}
+				all, err := records.Recorded(ctx)
+				if err != nil || len(all) != 2 {
+					t.Fatalf("the snapshots are %v, %v", all, err)
+				}
+				of := fmt.Sprintf("0.%d", all[n].Generation)
+				data, manifest := must(objects.Get(ctx, of+".0")), must(objects.Get(ctx, all[n].Manifest))
+				if data == nil || manifest == nil {
+					t.Fatalf("generation %d has no chunk or no manifest", all[n].Generation)
+				}
+				switch how {
+				case "changed":
+					data[len(data)/2]++
+					err = objects.Put(ctx, of+".0", data)
+				case "cut":
+					err = objects.Put(ctx, of+".0", data[:len(data)/2])
+				case "missing":
+					err = errors.Join(objects.Remove(ctx, of), objects.Put(ctx, all[n].Manifest, manifest))
+				case "without a manifest":
+					err = objects.Remove(ctx, of)
+				}
+				if err != nil {
+					t.Fatal(err)
 				}
 			}
 			damage(0)
@@ -324,10 +322,8 @@ func TestG7_BegunAnewWithoutSnapshots(t *testing.T) {
 	if got := r.body("c", "new"); got != `{"v":2}` {
 		t.Errorf("of what the log has, it reads %q", got)
 	}
-	for i := range r.opts.Partitions {
-		if all, err := p.session.keeper.Desk.Store().Recorded(ctx, i); err != nil || len(all) > 0 {
-			t.Errorf("partition %d still has the snapshots %v, %v", i, all, err)
-		}
+	if all, err := p.session.keeper.Desk.Store().Recorded(ctx); err != nil || len(all) > 0 {
+		t.Errorf("it still has the snapshots %v, %v", all, err)
 	}
 	p.stop(t)
 }
