@@ -349,7 +349,7 @@ func TestG12_EventsLostDuringATakeover(t *testing.T) {
 // interrupted goes on without some of them.
 func TestG12_CrashAtEveryPoint(t *testing.T) {
 	t.Parallel()
-	all := append(slices.Clone(points), crash.AfterClear, crash.AfterFill, crash.BeforeLoaded, crash.AfterLoaded)
+	all := append(slices.Clone(points), loadPoints...)
 	for i, at := range all {
 		if at == crash.AfterScan || at == crash.AfterControl {
 			continue // no index is built, and nothing is configured, while events are made again
@@ -361,10 +361,13 @@ func TestG12_CrashAtEveryPoint(t *testing.T) {
 			if !chosen(i, n) {
 				continue
 			}
+			if slices.Contains(loadPoints, at) {
+				how.nth = 1 // one process loads a small snapshot in one part
+			}
 			t.Run(fmt.Sprintf("%s/%v", at, how.err), func(t *testing.T) {
 				t.Parallel()
 				r := newLossRig(t, backends[(i+n)%2], "")
-				was := r.past(nil, n == 0 || slices.Contains(all[len(all)-4:], at))
+				was := r.past(nil, n == 0 || slices.Contains(loadPoints, at))
 				p := r.lives(nil)
 				p.stop(t)
 				r.putBack(was, theEvents)

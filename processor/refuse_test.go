@@ -203,7 +203,7 @@ func TestG1_LogEndsBeforeTheCheckpoint(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	entry, err := bucket.Get(t.Context(), shard.CheckpointKey(1))
+	entry, err := bucket.Get(t.Context(), shard.CheckpointKey(0))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -225,7 +225,7 @@ func TestG1_LogEndsBeforeTheCheckpoint(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := bucket.Put(t.Context(), shard.CheckpointKey(1), wrong); err != nil {
+		if _, err := bucket.Put(t.Context(), shard.CheckpointKey(0), wrong); err != nil {
 			t.Fatal(err)
 		}
 		p := r.start(nil)
@@ -234,7 +234,7 @@ func TestG1_LogEndsBeforeTheCheckpoint(t *testing.T) {
 			t.Errorf("%s: run ended with %v, want %v", name, p.err, change.want)
 		}
 	}
-	if _, err := bucket.Put(t.Context(), shard.CheckpointKey(1), right); err != nil {
+	if _, err := bucket.Put(t.Context(), shard.CheckpointKey(0), right); err != nil {
 		t.Fatal(err)
 	}
 	r.run()
