@@ -162,6 +162,9 @@ func TestSnapshotsAreReadAsTheyWereWritten(t *testing.T) {
 	if left, _ := r.objects.Names(t.Context()); len(left) != len(names) {
 		t.Errorf("another shard has left %v of %v", left, names)
 	}
+	if left, err := other.Leftovers(t.Context()); left || err != nil {
+		t.Errorf("another shard has leftovers: %t, %v", left, err)
+	}
 }
 
 // TestCrashLeavesNothingThatCounts: wherever the taking of a snapshot ends, the generations before
