@@ -11,12 +11,12 @@ import (
 	"github.com/seed18712806/lapse/sink/store"
 )
 
-var errLost = errors.New("the answer was lost")
+var errNoAnswer = errors.New("the answer was lost")
 
-// disturbed is a stored partition to which something happens before one of the questions, in the order
+// disturbed is a stored shard to which something happens before one of the questions, in the order
 // in which they are asked. A disturbance may lose the answer.
 type disturbed struct {
-	*store.Partition
+	*store.Shard
 	before []func() error
 }
 
@@ -36,14 +36,14 @@ func (d *disturbed) Load(ctx context.Context) (store.State, error) {
 	if err := d.next(); err != nil {
 		return store.State{}, err
 	}
-	return d.Partition.Load(ctx)
+	return d.Shard.Load(ctx)
 }
 
 func (d *disturbed) Leftovers(ctx context.Context) ([]string, error) {
 	if err := d.next(); err != nil {
 		return nil, err
 	}
-	return d.Partition.Leftovers(ctx)
+	return d.Shard.Leftovers(ctx)
 }
 
 // TestG7_NoAnswerIsNoAdvice: keys without a state are named only if each question about them was
@@ -53,7 +53,7 @@ func (d *disturbed) Leftovers(ctx context.Context) ([]string, error) {
 func TestG7_NoAnswerIsNoAdvice(t *testing.T) {
 	ctx := context.Background()
 	log := streams.NewLog(&streams.Streams{ID: "1"}, nil)
-	lost := func() error { return errLost }
+	lost := func() error { return errNoAnswer }
 	for _, tt := range []struct {
 		name   string
 		taken  bool
@@ -64,16 +64,16 @@ func TestG7_NoAnswerIsNoAdvice(t *testing.T) {
 		{"nothing is there", false, func(docs, takes, removes func() error) []func() error { return nil }, nil, false},
 		{"keys of somebody", false, func(docs, takes, removes func() error) []func() error { return []func() error{docs} }, store.ErrForeign, true},
 		{"the state has been lost", true, func(docs, takes, removes func() error) []func() error { return []func() error{docs} }, nil, true},
-		{"the first answer is lost", false, func(docs, takes, removes func() error) []func() error { return []func() error{lost} }, errLost, false},
-		{"the keys are not known", false, func(docs, takes, removes func() error) []func() error { return []func() error{docs, lost} }, errLost, false},
+		{"the first answer is lost", false, func(docs, takes, removes func() error) []func() error { return []func() error{lost} }, errNoAnswer, false},
+		{"the keys are not known", false, func(docs, takes, removes func() error) []func() error { return []func() error{docs, lost} }, errNoAnswer, false},
 		{"another process takes over", false, func(docs, takes, removes func() error) []func() error { return []func() error{nil, takes} }, store.ErrFenced, false},
-		{"another process takes over, and the answer is lost", false, func(docs, takes, removes func() error) []func() error { return []func() error{nil, takes, lost} }, errLost, false},
-		{"they are not read once more", false, func(docs, takes, removes func() error) []func() error { return []func() error{docs, nil, nil, lost} }, errLost, false},
+		{"another process takes over, and the answer is lost", false, func(docs, takes, removes func() error) []func() error { return []func() error{nil, takes, lost} }, errNoAnswer, false},
+		{"they are not read once more", false, func(docs, takes, removes func() error) []func() error { return []func() error{docs, nil, nil, lost} }, errNoAnswer, false},
 		{"somebody removes them", false, func(docs, takes, removes func() error) []func() error { return []func() error{docs, nil, nil, removes} }, store.ErrFenced, false},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			s := redistest.StartMini(t)
-			p := store.NewStore(s.Client, "lapse", 1).Partition(0)
+			p := store.New(s.Client, "lapse", 0, 1)
 			docs := func() error {
 				if err := p.Take(ctx, store.State{Log: "1"}, "v0", 0); err != nil {
 					return err

@@ -112,7 +112,7 @@ var verdicts = []verdict{
 		w.objects.damaged = "1.manifest"
 		w.truncate(w.streams.Log, 5)
 	},
-		want: "refused: the log is truncated", says: "and no snapshot can be used: generation 1 of partition 0: the snapshot is damaged"},
+		want: "refused: the log is truncated", says: "and no snapshot can be used: generation 1: the snapshot is damaged"},
 	{name: "the newest snapshot is damaged", past: func(w *world) {
 		w.state.Offset = 3
 		w.manifest(8)
@@ -335,8 +335,8 @@ func TestG7_ASnapshotThatCannotBeReadIsNotDamaged(t *testing.T) {
 		w.truncate(w.streams.Log, 5)
 		e := w.store()
 		ctx, stop := context.WithCancel(t.Context())
-		w.objects.lost = func() error { stop(); return errLost } // or it is read again for long
-		if f, err := w.examine(ctx, e, false); !errors.Is(err, errLost) || streams.MustStop(err) {
+		w.objects.lost = func() error { stop(); return errNoAnswer } // or it is read again for long
+		if f, err := w.examine(ctx, e, false); !errors.Is(err, errNoAnswer) || streams.MustStop(err) {
 			t.Errorf("%s: %s, %v", name, w.summary(f, err), err)
 		}
 	}

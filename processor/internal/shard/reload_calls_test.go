@@ -41,7 +41,7 @@ func (c *calls) call(version, next string) error {
 	}
 	c.version, c.had = next, append(c.had, version, next)
 	if c.n++; c.n == c.lost {
-		return errLost
+		return errNoAnswer
 	}
 	return nil
 }
@@ -269,13 +269,13 @@ func TestG7_ALoadWithoutAnAnswerFails(t *testing.T) {
 		want     error
 	}{
 		{"nothing is lost", 0, m, entriesOf("put a1"), 4, nil},
-		{"a batch", 1, m, entriesOf("put a1"), 1, errLost},
-		{"the count", 2, m, entriesOf("put a1"), 2, errLost},
-		{"some configurations", 3, m, entriesOf("put a1"), 3, errLost},
-		{"the last commit", 4, m, entriesOf("put a1"), 4, errLost},
+		{"a batch", 1, m, entriesOf("put a1"), 1, errNoAnswer},
+		{"the count", 2, m, entriesOf("put a1"), 2, errNoAnswer},
+		{"some configurations", 3, m, entriesOf("put a1"), 3, errNoAnswer},
+		{"the last commit", 4, m, entriesOf("put a1"), 4, errNoAnswer},
 		{"a configuration is damaged", 0, damaged, entriesOf("put a1"), 2, snapshot.ErrDamaged},
 		{"an entry of a later version", 0, m, (&entries{all: []snapshot.Entry{{Kind: 99}}}).each(), 0, snapshot.ErrDamaged},
-		{"the snapshot cannot be read", 0, m, func(yield func(snapshot.Entry, error) bool) { yield(snapshot.Entry{}, errLost) }, 0, errLost},
+		{"the snapshot cannot be read", 0, m, func(yield func(snapshot.Entry, error) bool) { yield(snapshot.Entry{}, errNoAnswer) }, 0, errNoAnswer},
 	} {
 		to := &calls{lost: tt.lost}
 		l, _, err := load(t, to, 1000, tt.manifest, tt.entries)

@@ -28,8 +28,8 @@ import (
 
 var ctx = context.Background()
 
-func newPartition(t *rapid.T, client *redis.Client, prefix wire.Prefix, version string) *store.Partition {
-	p := store.NewStore(client, prefix, 1).Partition(0)
+func newPartition(t *rapid.T, client *redis.Client, prefix wire.Prefix, version string) *store.Shard {
+	p := store.New(client, prefix, 0, 1)
 	rebuild := uint64(0)
 	if version == "filling" {
 		rebuild = store.Clearing
@@ -66,7 +66,7 @@ func (w *entries) each() iter.Seq2[snapshot.Entry, error] {
 type history struct {
 	t           *rapid.T
 	rng         *rand.Rand
-	p           *store.Partition
+	p           *store.Shard
 	at          store.Progress
 	docs        map[string]map[string]store.Header
 	collections *fold.Collections
@@ -341,7 +341,7 @@ func TestG7_ManyCollectionsLoaded(t *testing.T) {
 				}
 			}
 		}
-		to := &unfinished{Partition: store.NewStore(s.Client, "many", 1).Partition(0), t: t}
+		to := &unfinished{Shard: store.New(s.Client, "many", 0, 1), t: t}
 		if err := to.Take(ctx, store.State{Log: "log"}, "filling", store.Clearing); err != nil {
 			t.Fatal(err)
 		}
@@ -380,7 +380,7 @@ func TestG7_ManyCollectionsLoaded(t *testing.T) {
 
 // unfinished is a partition that must say, before its first commits, that its load has not ended.
 type unfinished struct {
-	*store.Partition
+	*store.Shard
 	t       *testing.T
 	commits int
 }
@@ -391,5 +391,5 @@ func (u *unfinished) Commit(ctx context.Context, pr store.Progress, configs []st
 			u.t.Errorf("before commit %d the state is: %v", u.commits, err)
 		}
 	}
-	return u.Partition.Commit(ctx, pr, configs, changes)
+	return u.Shard.Commit(ctx, pr, configs, changes)
 }

@@ -48,8 +48,8 @@ func TestG3_TimeAtTheEndOfTheFormerOwner(t *testing.T) {
 }
 
 // at8 is a partition at offset 8, where outputs up to upTo may have been published.
-func at8(messages []*fold.Message, upTo uint64) *Partition {
-	p := &Partition{pending: fold.Pending{Messages: messages}}
+func at8(messages []*fold.Message, upTo uint64) *Owner {
+	p := &Owner{pending: fold.Pending{Messages: messages}}
 	p.progress.Resume(store.State{Offset: 8, Watermark: 800}, "", 0)
 	p.announcer = NewAnnouncer(nil, 0, p)
 	p.announcer.Begin(Checkpoint{}, upTo, events.Place{})
@@ -77,13 +77,13 @@ func TestG3_NoCheckpointBeforeAllIsPublished(t *testing.T) {
 		"another one, of what is not due": {store.Config{History: on, Building: true}, 0, 0, false},
 	} {
 		p := at8(nil, 10)
-		p.shared = &Shared{Log: streams.NewLog(&streams.Streams{ID: "1"}, nil)}
-		p.status = &Status{}
+		p.Parts = Parts{Log: streams.NewLog(&streams.Streams{ID: "1"}, nil)}
+		p.Status = &Status{}
 		p.collections = fold.NewCollections(map[string]store.Config{"c": tt.config}, nil)
 		p.collections.LookedUp(p.collections.Get("c"), tt.score, store.NoScore)
-		p.status.Due.Store(1)
+		p.Status.Due.Store(1)
 		p.judge()
-		if due := p.status.Due.Load(); due != tt.due {
+		if due := p.Status.Due.Load(); due != tt.due {
 			t.Errorf("%s: a document is due since %d, want %d", name, due, tt.due)
 		}
 		if got := p.announcer.Settled(); (got != nil) != tt.passes || got != nil && (got.Seq != 8 || got.Watermark != 800) {
@@ -103,8 +103,8 @@ func TestG11_SinceWhenADocumentIsDue(t *testing.T) {
 		{700, 0, 700, 700}, {0, 700, 700, 700}, {700, 600, 600, 600}, {600, 700, 600, 600}, {900, 700, 700, 700}, {900, 950, 0, 900}, {950, 900, 0, 900}, {-1, 0, 800, math.MaxInt64},
 	} {
 		p := at8(nil, 10)
-		p.shared = &Shared{Log: streams.NewLog(&streams.Streams{ID: "1"}, nil)}
-		p.status = &Status{}
+		p.Parts = Parts{Log: streams.NewLog(&streams.Streams{ID: "1"}, nil)}
+		p.Status = &Status{}
 		p.collections = fold.NewCollections(map[string]store.Config{"c": {History: on}}, nil)
 		switch {
 		case tt.outside < 0: // any document of the collection may be due
@@ -115,10 +115,10 @@ func TestG11_SinceWhenADocumentIsDue(t *testing.T) {
 			p.collections.LookedUp(p.collections.Get("c"), tt.outside-1000, store.NoScore)
 		}
 		if tt.queued > 0 {
-			p.queue.Set(dueAt(tt.queued, 1))
+			p.due.Set(dueAt(tt.queued, 1))
 		}
-		if p.judge(); p.status.Due.Load() != tt.due || p.status.Next.Load() != tt.next {
-			t.Errorf("%+v: due since %d, next at %d", tt, p.status.Due.Load(), p.status.Next.Load())
+		if p.judge(); p.Status.Due.Load() != tt.due || p.Status.Next.Load() != tt.next {
+			t.Errorf("%+v: due since %d, next at %d", tt, p.Status.Due.Load(), p.Status.Next.Load())
 		}
 	}
 }
