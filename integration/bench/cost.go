@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/seed18712806/lapse/integration/bench/internal/table"
-	"github.com/seed18712806/lapse/sink/wire"
 )
 
 // costTime is how long documents are written in a run of the row cost.
@@ -45,7 +44,7 @@ func (b *bench) cost(ctx context.Context, round int) (figures []table.Figure, er
 		b.rate, b.body = c.rate, c.body
 		n := int(costTime.Seconds()) * c.rate
 		what := fmt.Sprintf("%d/s, %d B, shards %d", c.rate, c.body, c.shards)
-		if _, err := b.expire(ctx, what, b.openLapse(wire.Shape{Shards: c.shards}), n, b.paced(ctx, round, n)); err != nil {
+		if _, err := b.expire(ctx, what, b.openLapse(c.shards), n, b.paced(ctx, round, n)); err != nil {
 			return nil, err
 		}
 		want := c.of(c.rate, c.body)
