@@ -10,9 +10,6 @@ import (
 	"github.com/seed18712806/lapse/integration/bench/internal/table"
 )
 
-// lateTime is how long documents are written in a run of the row late.
-const lateTime = 10 * time.Second
-
 // late times events beside the jobs of beanstalkd at two rates, and says what a document costs meanwhile.
 func (b *bench) late(ctx context.Context, round int) (figures []table.Figure, err error) {
 	rate := b.rate
@@ -23,7 +20,7 @@ func (b *bench) late(ctx context.Context, round int) (figures []table.Figure, er
 		must float64 // beanstalkd's p99 to that of lapse
 	}{{5000, 1}, {500, 0.5}} {
 		b.rate = at.rate
-		n := int(lateTime.Seconds()) * at.rate
+		n := b.n * at.rate / 30_000 // 10 s of the usual number
 		var cpu []time.Duration
 		var scripts int
 		got, err := received(round, func(name string, open sides.Opener) (load.Received, error) {
