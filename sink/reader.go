@@ -79,8 +79,6 @@ type Reader struct {
 	refuse  func() error
 	configs layout.ConfigCache
 	names   names
-
-	replicas *replicaSet
 }
 
 // ReaderOptions say what a Reader reads.
@@ -97,9 +95,6 @@ type ReaderOptions struct {
 	Shape func(ctx context.Context) (wire.Shape, error)
 	// Refuse returns why no read may be answered now, and nil if reads may be. It may be nil.
 	Refuse func() error
-	// Replicas is a client of the same servers, to whose replicas reads go. It has the option
-	// ReadOnly, or is made by redis.NewFailoverClusterClient. R1 and R2 hold as without it.
-	Replicas *redis.ClusterClient
 }
 
 // readRoundTrips limits how many round trips of a Reader are under way at a time. Further
@@ -118,17 +113,10 @@ func NewReader(client redis.UniversalClient, opts ReaderOptions) (*Reader, error
 		return nil, fmt.Errorf("%d partitions are not valid: use a number from 1 to %d, or 0 to find it in Redis", opts.Partitions, layout.MaxPartitions/min(shape.Shards, wire.MaxShards))
 	}
 	r := &Reader{client: client, scripts: layout.NewRunner(client, readRoundTrips), prefix: prefix, finds: opts.Partitions == 0, shape: opts.Shape, refuse: opts.Refuse}
-	r.replicas = newReplicas(opts.Replicas, r.scripts)
 	if !r.finds {
 		r.found.Store(r.newPartitions(shape))
 	}
 	return r, nil
-}
-
-// ReplicaReads counts scripts that replicas have answered, and those that the master had to
-// answer because a replica was behind, or because none answered.
-func (r *Reader) ReplicaReads() (answered, behind, failed uint64) {
-	return r.replicas.Counts()
 }
 
 // document decodes a stored document; ok = false if it is expired.
