@@ -29,17 +29,14 @@ import (
 const redisMasters, redisShards = 3, 4
 
 // onRedis starts lapse on a Redis that is more than one server, and a nats-server. The reader
-// reads with the client; if replicas is set, it and lapse read from replicas.
-func onRedis(t *testing.T, url string, client redis.UniversalClient, replicas *redis.ClusterClient, flags ...string) *world {
+// reads with the client.
+func onRedis(t *testing.T, url string, client redis.UniversalClient, flags ...string) *world {
 	t.Helper()
 	nats := harness.StartNATS(t, harness.NATSOptions{Shards: redisShards})
 	w := &world{t: t, nats: nats, shards: redisShards, Client: harness.NewClient(t, nats.URL(), "")}
 	var err error
-	if w.reader, err = sink.NewReader(client, sink.ReaderOptions{Replicas: replicas}); err != nil {
+	if w.reader, err = sink.NewReader(client, sink.ReaderOptions{}); err != nil {
 		t.Fatal(err)
-	}
-	if replicas != nil {
-		flags = append(flags, "--redis-read-replicas")
 	}
 	flags = append([]string{"--nats", nats.URL(), "--redis", url, "--shards", strconv.Itoa(redisShards), "--duplicate-window", duplicateWindow.String()}, flags...)
 	w.lapse = harness.PrepareLapse(t, flags...)
@@ -48,14 +45,10 @@ func onRedis(t *testing.T, url string, client redis.UniversalClient, replicas *r
 }
 
 // onCluster is onRedis on a cluster of three masters with replicas.
-func onCluster(t *testing.T, readReplicas bool) (*world, *rediscluster.Cluster) {
+func onCluster(t *testing.T) (*world, *rediscluster.Cluster) {
 	t.Helper()
 	cluster := rediscluster.Start(t, redisMasters, true)
-	var replicas *redis.ClusterClient
-	if readReplicas {
-		replicas = cluster.Client(true)
-	}
-	return onRedis(t, cluster.URL(), cluster.Client(false), replicas), cluster
+	return onRedis(t, cluster.URL(), cluster.Client()), cluster
 }
 
 // shardOf returns the shard of a document.
@@ -121,8 +114,7 @@ func (w *world) shardsOn(master *rediscluster.Node) (on, off []int) {
 }
 
 // onlooker reads all the time. A document of each shard never changes: a read finds it, or
-// is answered that it is not available. No list returns a document after its deadline. With
-// fresh, it also writes documents, and each read after an outcome returns what was written.
+// is answered that it is not available. No list returns a document after its deadline.
 type onlooker struct {
 	w     *world
 	reads []readers.Reads
@@ -136,11 +128,10 @@ type onlooker struct {
 	last     []time.Time     // when the last one found it
 	gap      []time.Duration // the longest time in which none found it
 	lists    int
-	writes   int
 	problems []string
 }
 
-func (w *world) startOnlooker(fresh bool) *onlooker {
+func (w *world) startOnlooker() *onlooker {
 	w.t.Helper()
 	w.Configure("kept", `{"defaultTtl":-1}`)
 	o := &onlooker{
@@ -158,11 +149,6 @@ func (w *world) startOnlooker(fresh bool) *onlooker {
 	}
 	for _, reads := range o.reads {
 		o.done.Go(func() { o.list(ctx, reads) })
-	}
-	if fresh {
-		for shard := range redisShards {
-			o.done.Go(func() { o.write(ctx, shard) })
-		}
 	}
 	w.t.Cleanup(o.end)
 	return o
@@ -245,22 +231,6 @@ func (o *onlooker) list(ctx context.Context, reads readers.Reads) {
 		o.mu.Lock()
 		defer o.mu.Unlock()
 		o.lists++
-	})
-}
-
-func (o *onlooker) write(ctx context.Context, shard int) {
-	id := idOn(shard, 1, "kept")
-	every(ctx, 50*time.Millisecond, func(n int) {
-		outcome, _ := o.w.Do(o.w.Prefix.Write(wire.Upsert, "kept", id), fmt.Sprintf(`{"n":%d}`, n), nil)
-		for _, reads := range o.reads {
-			d, err := reads.Get(ctx, "kept", id)
-			if errors.Is(err, sink.ErrNotFound) || err == nil && d.Etag < outcome.Etag {
-				o.problem("%s: after the outcome of version %s of kept/%s, a read returns version %d, %v", reads, outcome.Etag, id, d.Etag, err)
-			}
-		}
-		o.mu.Lock()
-		defer o.mu.Unlock()
-		o.writes++
 	})
 }
 
@@ -374,8 +344,8 @@ func TestAll_RedisCluster(t *testing.T) {
 	n := number(t, "LAPSE_REDIS_FAULTS", 3)
 	seed := number(t, "LAPSE_SEED", 1+rand.IntN(1<<30))
 	t.Logf("LAPSE_SEED=%d", seed)
-	w, cluster := onCluster(t, false)
-	o := w.startOnlooker(false)
+	w, cluster := onCluster(t)
+	o := w.startOnlooker()
 	c := &redisFaults{t: t, w: w, cluster: cluster, r: rand.New(rand.NewPCG(uint64(seed), 0))}
 	for i := range c.pairs {
 		c.pairs[i] = [2]*rediscluster.Node{cluster.Nodes[i], cluster.Replica(i)}
@@ -445,11 +415,11 @@ func counters(t *testing.T, l *harness.Lapse, names ...string) string {
 // reads that wait for one master take the places of all others.
 func TestAll_OneRedisMasterStandsStill(t *testing.T) {
 	t.Parallel()
-	w, cluster := onCluster(t, false)
+	w, cluster := onCluster(t)
 	w.Configure("c0", `{"defaultTtl":1}`)
 	w.Configure("during", `{"defaultTtl":-1}`)
 	w.Configure("after", `{"defaultTtl":-1}`)
-	o := w.startOnlooker(false)
+	o := w.startOnlooker()
 	on, off := w.shardsOn(cluster.Nodes[0])
 	moving := func(shard int) bool { return slices.Contains(off, shard) }
 	ctx, stop := context.WithCancel(t.Context())
@@ -549,7 +519,7 @@ func (w *world) writeTo(collection string, shards []int) (slowest time.Duration)
 // It fails if a process cannot start, or take anything over, until every master answers.
 func TestG9_TakeoverWhileARedisMasterStandsStill(t *testing.T) {
 	t.Parallel()
-	w, cluster := onCluster(t, false)
+	w, cluster := onCluster(t)
 	w.Configure("c", `{"defaultTtl":-1}`)
 	_, off := w.shardsOn(cluster.Nodes[0])
 	cluster.Nodes[0].Stop()
@@ -566,7 +536,7 @@ func TestG9_TakeoverWhileARedisMasterStandsStill(t *testing.T) {
 }
 
 // onSentinels starts lapse on a master with a replica, and three Sentinels with a password.
-func onSentinels(t *testing.T, readReplicas bool) (*world, *rediscluster.Sentinels) {
+func onSentinels(t *testing.T) (*world, *rediscluster.Sentinels) {
 	t.Helper()
 	s := rediscluster.StartSentinels(t)
 	file := filepath.Join(t.TempDir(), "password")
@@ -575,22 +545,18 @@ func onSentinels(t *testing.T, readReplicas bool) (*world, *rediscluster.Sentine
 	}
 	client := redis.NewFailoverClient(s.Options())
 	t.Cleanup(func() { _ = client.Close() })
-	var replicas *redis.ClusterClient
-	if readReplicas {
-		replicas = s.Replicas()
-	}
-	return onRedis(t, s.URL(), client, replicas, "--redis-sentinel-password-file", file), s
+	return onRedis(t, s.URL(), client, "--redis-sentinel-password-file", file), s
 }
 
-// Sentinels fail over to a replica that lacks the last writes, under load and under reads, also
-// of replicas. At the end the events and documents are those of the oracle, each once.
+// Sentinels fail over to a replica that lacks the last writes, under load and under reads.
+// At the end the events and documents are those of the oracle, each once.
 //
 // It fails if lapse goes on with the old master; if what the replica lacks is taken for lost
 // for good.
 func TestG1_SentinelFailsOver(t *testing.T) {
 	t.Parallel()
-	w, s := onSentinels(t, true)
-	o := w.startOnlooker(false)
+	w, s := onSentinels(t)
+	o := w.startOnlooker()
 	l := startLoad(t, w.Client, 21)
 	for range 2 {
 		l.wait(t, 200)
@@ -633,82 +599,7 @@ func TestG1_SentinelFailsOver(t *testing.T) {
 	result := w.verify()
 	l.verifyStored(t)
 	noneDamaged(t, w.lapse)
-	t.Logf("2 failovers by Sentinel: %d messages, %d events; %s", result.Model.Seq(), len(result.Events), counters(t, w.lapse, "lapse_steps_fenced_total", "lapse_partitions_damaged_total", "lapse_replica_reads_total"))
-}
-
-// Reads go to replicas, which are as fresh as the master: a client that has an outcome reads
-// what it wrote, and nothing is read after its deadline, while replicas are cut off from their
-// masters, or stand still. Then the master answers.
-//
-// It fails if a replica is read that is behind its master, or that does not answer.
-func TestG2_ReadsFromReplicas(t *testing.T) {
-	t.Parallel()
-	w, cluster := onCluster(t, true)
-	o := w.startOnlooker(true)
-	l := startLoad(t, w.Client, 22)
-	count := func() (answered, behind, failed uint64) {
-		for _, line := range strings.Split(counters(t, w.lapse, "lapse_replica_reads_total"), ", ") {
-			var n float64
-			for result, sum := range map[string]*uint64{"answered": &answered, "behind": &behind, "failed": &failed} {
-				if _, err := fmt.Sscanf(line, `lapse_replica_reads_total{result="`+result+`"} %g`, &n); err == nil {
-					*sum = uint64(n)
-				}
-			}
-		}
-		return answered, behind, failed
-	}
-	// A phase lasts until every shard was read, and the counters show what they must.
-	phase := func(what string, during func(), shown func(answered, behind, failed uint64) bool) {
-		t.Helper()
-		a, b, f := count()
-		o.restart()
-		during()
-		o.wait(20, everyShard)
-		harness.Until(t, harness.Limit, what+" shows in the metrics", func(context.Context) error {
-			if answered, behind, failed := count(); !shown(answered-a, behind-b, failed-f) {
-				return fmt.Errorf("answered %d, behind %d, failed %d", answered-a, behind-b, failed-f)
-			}
-			return nil
-		})
-		gap, found, notFound := o.longest(everyShard)
-		answered, behind, failed := count()
-		t.Logf("%s: %d scripts were answered by replicas, %d by the master because the replica was behind, %d because none answered; the longest gap in a shard was %v, %d reads, %d failed", what, answered-a, behind-b, failed-f, gap, found, notFound)
-	}
-	phase("all replicas follow", func() { l.wait(t, 500) }, func(answered, _, _ uint64) bool { return answered > 500 })
-	phase("one replica is cut off", func() {
-		cluster.CutOff(cluster.Replica(0), true)
-		l.wait(t, 500)
-	}, func(_, behind, _ uint64) bool { return behind > 50 })
-	cluster.CutOff(cluster.Replica(0), false)
-	cluster.Follows(cluster.Replica(0), cluster.Nodes[0])
-	phase("one replica stands still", func() {
-		cluster.Replica(1).Stop()
-		l.wait(t, 500)
-	}, func(_, _, failed uint64) bool { return failed > 10 })
-	cluster.Replica(1).Continue()
-	cluster.Follows(cluster.Replica(1), cluster.Nodes[1])
-	l.end()
-	w.lapse.Ready()
-	o.end()
-	w.verify()
-	l.verifyStored(t)
-	t.Logf("%d writes were read at once after their outcomes, %d lists", o.writes, o.lists)
-
-	for _, command := range []string{"readonly", "eval_ro"} {
-		acl := func(args ...any) {
-			t.Helper()
-			if err := cluster.Replica(0).Client().Do(t.Context(), append([]any{"ACL"}, args...)...).Err(); err != nil {
-				t.Fatal(err)
-			}
-		}
-		acl("SETUSER", "lapse", "-"+command)
-		denied := harness.PrepareLapse(t, "--nats", w.nats.URL(), "--redis", cluster.URL(), "--redis-read-replicas")
-		if log := denied.FailsToStart(); !strings.Contains(log, "lapse: --redis-read-replicas: the user may not run what lapse needs on the replica "+cluster.Replica(0).Address()) {
-			t.Errorf("without %s lapse logs %q", command, log)
-		}
-		acl("SETUSER", "lapse", "+"+command)
-		acl("LOG", "RESET")
-	}
+	t.Logf("2 failovers by Sentinel: %d messages, %d events; %s", result.Model.Seq(), len(result.Events), counters(t, w.lapse, "lapse_steps_fenced_total", "lapse_partitions_damaged_total"))
 }
 
 // While the slot of a partition is moved to another master, a commit or a removal changes nothing
@@ -720,7 +611,7 @@ func TestG1_NoCommitWhileASlotMoves(t *testing.T) {
 	t.Parallel()
 	cluster := rediscluster.Start(t, 2, false)
 	from, to := cluster.Nodes[0], cluster.Nodes[1]
-	p := store.NewStore(cluster.Client(false), wire.DefaultPrefix, 1).Partition(0)
+	p := store.NewStore(cluster.Client(), wire.DefaultPrefix, 1).Partition(0)
 	ctx := t.Context()
 	keep := func(err error) {
 		t.Helper()
@@ -809,7 +700,7 @@ func TestSecuredSentinel(t *testing.T) {
 	w.connect(nats.URL(), server.Address())
 	prepare := func(password, sentinelPassword, master string) *harness.Lapse {
 		url := fmt.Sprintf("rediss+sentinel://lapse:%s@%s/%s?sentinel_password=%s", password, harness.Address(sentinelPort), master, sentinelPassword)
-		return harness.PrepareLapse(t, "--nats", nats.URL(), "--redis", url, "--redis-ca", cert, "--redis-read-replicas", "--duplicate-window", duplicateWindow.String())
+		return harness.PrepareLapse(t, "--nats", nats.URL(), "--redis", url, "--redis-ca", cert, "--duplicate-window", duplicateWindow.String())
 	}
 	w.lapse = prepare(secret, sentinelSecret, "m")
 	w.lapse.Start()
@@ -838,7 +729,7 @@ func TestSecuredSentinel(t *testing.T) {
 // It fails if a reader has to ask the first shard, or every shard, before it can read one.
 func TestG9_ReadsOfAProcessThatStartsWhileARedisMasterStandsStill(t *testing.T) {
 	t.Parallel()
-	w, cluster := onCluster(t, false)
+	w, cluster := onCluster(t)
 	_, off := w.shardsOn(cluster.Nodes[0])
 	w.Configure("kept", `{"defaultTtl":-1}`)
 	w.writeTo("kept", off)
