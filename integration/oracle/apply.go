@@ -12,7 +12,7 @@ import (
 
 // write applies a write; rest is <op>.<collection>.<id>. The caller has moved log time
 // to the message, so expired documents are gone.
-func (m *Model) write(p *partition, msg Message, rest string) {
+func (m *Model) write(msg Message, rest string) {
 	subject := msg.Subject
 	op, named, _ := strings.Cut(rest, ".")
 	collection, token, _ := strings.Cut(named, ".")
@@ -26,16 +26,16 @@ func (m *Model) write(p *partition, msg Message, rest string) {
 	name := Name{collection, id}
 	m.names[name] = true
 	reject := func(codes ...int) { m.reject(msg, &name, subject, named, codes...) }
-	on := p.collections[collection].Default != 0
+	on := m.collections[collection].Default != 0
 	codes = append(codes, bodyFaults(wire.Op(op), id, msg.Data, on)...)
 	asked := m.askedOf(msg)
-	codes = append(codes, asked.faults(p.collections[collection], m.now)...)
+	codes = append(codes, asked.faults(m.collections[collection], m.now)...)
 	if len(codes) > 0 {
 		reject(codes...)
 		return
 	}
 
-	old, exists := p.docs[name]
+	old, exists := m.docs[name]
 	if code := unmet(wire.Op(op), header(msg, wire.HeaderIfMatch), old, exists); code != 0 {
 		reject(code)
 		return
@@ -44,10 +44,10 @@ func (m *Model) write(p *partition, msg Message, rest string) {
 	next := Document{Etag: wire.Etag(msg.Seq), Ts: m.now, Trace: trace(msg)}
 	switch wire.Op(op) {
 	case wire.Delete:
-		delete(p.docs, name)
+		delete(m.docs, name)
 		m.fates[old.Etag] = "deleted by " + next.Etag.String()
 		m.Outcomes[msg.Seq] = wire.Outcome{Status: wire.StatusNoContent}
-		m.change(p.collections[collection], Change{Name: name, Document: next, Kind: "deleted"})
+		m.change(m.collections[collection], Change{Name: name, Document: next, Kind: "deleted"})
 		return
 	case wire.Touch:
 		next.Body, next.Merged = old.Body, old.Merged
@@ -66,19 +66,19 @@ func (m *Model) write(p *partition, msg Message, rest string) {
 	if next.Target = target(msg, wire.Op(op), old); next.Target != "" {
 		next.Trace = traceBeside(next.Trace)
 	}
-	if asked.breaksLimit(next, p.collections[collection]) {
+	if asked.breaksLimit(next, m.collections[collection]) {
 		reject(wire.StatusBadRequest)
 		return
 	}
-	p.docs[name] = next
+	m.docs[name] = next
 	m.fates[next.Etag] = "live"
 	outcome := wire.Outcome{Status: wire.StatusCreated, Etag: next.Etag, Ts: next.Ts}
 	if exists {
 		outcome.Status = wire.StatusOK
 		m.fates[old.Etag] = "overwritten by " + next.Etag.String()
 	}
-	if deadline, _, ok := p.deadline(name, next); ok {
-		p.expect(name, next, deadline)
+	if deadline, _, ok := m.deadline(name, next); ok {
+		m.expect(name, next, deadline)
 		outcome.ExpiresAt = &deadline
 	} else if header(msg, "Lapse-Target") != "" {
 		outcome.Warning = "nothing is delivered" // and more
@@ -88,7 +88,7 @@ func (m *Model) write(p *partition, msg Message, rest string) {
 	}
 	m.Outcomes[msg.Seq] = outcome
 	kind := map[bool]string{false: "created", true: "updated"}[exists]
-	m.change(p.collections[collection], Change{Name: name, Document: next, Kind: kind, ExpiresAt: outcome.ExpiresAt})
+	m.change(m.collections[collection], Change{Name: name, Document: next, Kind: kind, ExpiresAt: outcome.ExpiresAt})
 }
 
 // unmet returns the code if the present version, which may not exist, does not let an operation take
@@ -110,14 +110,14 @@ func unmet(op wire.Op, match string, old Document, exists bool) int {
 	return 0
 }
 
-// administer applies a configuration or a drop to one partition. All partitions reach
-// the same result; the one with record set records a rejection.
-func (m *Model) administer(p *partition, msg Message, kind, collection string, record bool) {
+// administer applies a configuration or a drop. All shards reach the same result; the first one
+// records a rejection.
+func (m *Model) administer(msg Message, kind, collection string) {
 	codes := m.faults(msg, kind)
 	if wire.CheckCollection(collection) != nil {
 		codes = append(codes, wire.StatusBadRequest)
 	}
-	current := p.collections[collection]
+	current := m.collections[collection]
 	var next Collection
 	if kind == "config" {
 		var ok bool
@@ -133,7 +133,7 @@ func (m *Model) administer(p *partition, msg Message, kind, collection string, r
 		}
 	}
 	if len(codes) > 0 {
-		if record {
+		if m.set.Shard == 0 {
 			// The subject of the rejection has no id token, or it would be a document's.
 			target, _, _ := strings.Cut(collection, ".")
 			m.reject(msg, nil, msg.Subject, target, codes...)
@@ -141,14 +141,14 @@ func (m *Model) administer(p *partition, msg Message, kind, collection string, r
 		return
 	}
 	if kind == "drop" {
-		for name, d := range p.docs {
+		for name, d := range m.docs {
 			if name.Collection == collection {
-				delete(p.docs, name)
+				delete(m.docs, name)
 				m.fates[d.Etag] = "dropped by " + strconv.FormatUint(msg.Seq, 10)
 			}
 		}
-		delete(p.collections, collection)
-		if record {
+		delete(m.collections, collection)
+		if m.set.Shard == 0 {
 			m.change(current, m.dropped(collection, msg))
 		}
 		m.Outcomes[msg.Seq] = wire.Outcome{Status: wire.StatusNoContent}
@@ -161,7 +161,12 @@ func (m *Model) administer(p *partition, msg Message, kind, collection string, r
 	if next.WarnSince = m.now; slices.Equal(next.WarnBefore, current.WarnBefore) {
 		next.WarnSince = current.WarnSince
 	}
-	p.collections[collection] = next
-	p.soonest, p.warnFrom = m.now, m.now // the change may move every deadline
+	m.collections[collection] = next
+	for name := range m.docs {
+		if name.Collection == collection { // the change may move its deadline
+			m.expire.add(name, m.now)
+			m.remind.add(name, m.now)
+		}
+	}
 	m.Outcomes[msg.Seq] = wire.Outcome{Status: wire.StatusOK, Etag: next.Etag, Ts: m.now}
 }

@@ -31,13 +31,11 @@ func (m *Model) expected(at wire.Time) expected {
 	for _, e := range m.Expiries {
 		want.expiries[e.ID()] = e
 	}
-	for _, p := range m.partitions {
-		for _, e := range p.due(max(at, m.now)) {
-			if e.ExpiredAt <= m.now { // the last message itself made it so
-				want.expiries[e.ID()] = e
-			} else {
-				want.dueOnly[e.ID()] = e
-			}
+	for _, e := range m.due(max(at, m.now)) {
+		if e.ExpiredAt <= m.now { // the last message itself made it so
+			want.expiries[e.ID()] = e
+		} else {
+			want.dueOnly[e.ID()] = e
 		}
 	}
 	for _, r := range m.Rejections {
@@ -49,7 +47,7 @@ func (m *Model) expected(at wire.Time) expected {
 	for _, w := range m.Warnings {
 		want.warnings[w.ID()] = w
 	}
-	for _, w := range m.warningsDue(at) {
+	for _, w := range m.warningsDue(max(at, m.now)) {
 		want.warningsDue[w.ID()] = w
 	}
 	return want

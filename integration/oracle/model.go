@@ -17,11 +17,10 @@ type Message = stored.Message
 
 // Settings are the settings of the installation whose log the model folds.
 type Settings struct {
-	Prefix     wire.Prefix // wire.DefaultPrefix if empty
-	Shards     int         // 1 if 0
-	Shard      int         // whose log it is
-	Partitions int         // of the shard; 16 if 0
-	Created    wire.Time   // when the log was created
+	Prefix  wire.Prefix // wire.DefaultPrefix if empty
+	Shards  int         // 1 if 0
+	Shard   int         // whose log it is
+	Created wire.Time   // when the log was created
 	// ReplyPrefixes are the subject prefixes, besides _INBOX, to which lapse may publish outcomes.
 	ReplyPrefixes []string
 	MaxBody       int // the longest body that lapse accepts; 1 MiB less 8 KiB if 0
@@ -86,15 +85,6 @@ type Collection struct {
 	Changes    bool // its changes are published
 }
 
-// partition is the state of one partition. It holds all collections.
-type partition struct {
-	docs        map[Name]Document
-	collections map[string]Collection
-	soonest     wire.Time // no document of the partition expires before this instant
-	warned      wire.Time // the warnings up to this instant are recorded
-	warnFrom    wire.Time // no other warning falls due before this instant
-}
-
 // Model is the state that a log leads to, and the events that it requires.
 type Model struct {
 	set        Settings
@@ -103,7 +93,12 @@ type Model struct {
 	former     []wire.Former // logs that this one continues, if its region was promoted
 	restored   wire.Restored // the zero value if the log was not
 	now        wire.Time     // log time: the greatest stamp up to seq
-	partitions []*partition
+
+	docs        map[Name]Document
+	collections map[string]Collection
+	expire      agenda    // no document expires before its instant there
+	remind      agenda    // nor has a warning before its instant here
+	warned      wire.Time // the warnings up to this instant are recorded
 
 	Expiries   []Expiry
 	Warnings   []Warning
@@ -121,19 +116,12 @@ type Model struct {
 func NewModel(set Settings) *Model {
 	set.Prefix = cmp.Or(set.Prefix, wire.DefaultPrefix)
 	set.Shards = cmp.Or(set.Shards, 1)
-	set.Partitions = cmp.Or(set.Partitions, 16)
 	set.MaxBody = cmp.Or(set.MaxBody, 1<<20-8<<10)
 	set.MaxLevels = cmp.Or(set.MaxLevels, 1000)
-	m := &Model{
-		set: set, now: math.MinInt64, Outcomes: map[uint64]wire.Outcome{}, names: map[Name]bool{},
+	return &Model{
+		set: set, now: math.MinInt64, warned: math.MinInt64, docs: map[Name]Document{}, collections: map[string]Collection{}, Outcomes: map[uint64]wire.Outcome{}, names: map[Name]bool{},
 		fates: map[wire.Etag]string{}, outputs: map[Name][]string{}, notices: map[Name][]string{}, warns: publishesWarnings,
 	}
-	for range set.Partitions {
-		m.partitions = append(m.partitions, &partition{
-			soonest: math.MaxInt64, warned: math.MinInt64, warnFrom: math.MaxInt64, docs: map[Name]Document{}, collections: map[string]Collection{},
-		})
-	}
-	return m
 }
 
 // log names the log that the model folds.
@@ -164,9 +152,8 @@ func (m *Model) Apply(msg Message) error {
 	msg.Subject = published
 	kind, rest, _ := strings.Cut(rest, ".")
 	m.now = max(m.now, msg.At) // log time never goes back
-	for _, p := range m.partitions {
-		m.expire(p)
-	}
+	m.warn()
+	m.reap()
 	switch kind {
 	case "write":
 		_, target, _ := strings.Cut(rest, ".")
@@ -178,11 +165,10 @@ func (m *Model) Apply(msg Message) error {
 			m.reject(msg, nil, msg.Subject, target, wire.StatusBadRequest)
 			break
 		}
-		shard, partition := wire.Shape{Shards: m.set.Shards, Partitions: len(m.partitions)}.Place(collection, token)
-		if !mapped || shard != m.set.Shard {
+		if !mapped || wire.ShardOf(m.set.Shards, collection, token) != m.set.Shard {
 			return fmt.Errorf("message %d: subject %s belongs to another shard", msg.Seq, msg.Subject)
 		}
-		m.write(m.partitions[partition], msg, rest)
+		m.write(msg, rest)
 	case "config", "drop":
 		if m.set.Shards > 1 {
 			source := cmp.Or(copied, wire.SourceSequence(msg.Header))
@@ -191,9 +177,7 @@ func (m *Model) Apply(msg Message) error {
 			}
 			m.configured = source
 		}
-		for i, p := range m.partitions {
-			m.administer(p, msg, kind, rest, i == 0 && m.set.Shard == 0)
-		}
+		m.administer(msg, kind, rest)
 	case "tick":
 	default:
 		return fmt.Errorf("message %d: subject %s does not belong to the log", msg.Seq, msg.Subject)
@@ -201,11 +185,10 @@ func (m *Model) Apply(msg Message) error {
 	return nil
 }
 
-// expire expires the due documents of a partition, after their warnings.
-func (m *Model) expire(p *partition) {
-	m.warn(p)
-	for _, e := range p.due(m.now) {
-		delete(p.docs, e.Name)
+// reap removes the documents that are due, and records their events.
+func (m *Model) reap() {
+	for _, e := range m.due(m.now) {
+		delete(m.docs, e.Name)
 		m.Expiries = append(m.Expiries, e)
 		m.outputs[e.Name] = append(m.outputs[e.Name], expiryOf(e.ID()))
 		if len(m.notices[e.Name]) > 0 {
@@ -216,22 +199,19 @@ func (m *Model) expire(p *partition) {
 }
 
 // due returns the documents whose deadline has been reached at an instant.
-func (p *partition) due(now wire.Time) []Expiry {
-	if now < p.soonest {
-		return nil
-	}
+func (m *Model) due(now wire.Time) []Expiry {
 	var due []Expiry
-	p.soonest = math.MaxInt64
-	for name, d := range p.docs {
-		deadline, seconds, ok := p.deadline(name, d)
-		if !ok {
+	for _, name := range m.expire.until(now) {
+		d, exists := m.docs[name]
+		deadline, seconds, ok := m.deadline(name, d)
+		if !exists || !ok {
 			continue
 		}
-		p.soonest = min(p.soonest, deadline)
+		m.expire.add(name, deadline)
 		if deadline <= now {
 			due = append(due, Expiry{
-				Name: name, Document: d, Bare: p.collections[name.Collection].Bare, Seconds: seconds,
-				ExpiredAt: max(deadline, p.collections[name.Collection].Since),
+				Name: name, Document: d, Bare: m.collections[name.Collection].Bare, Seconds: seconds,
+				ExpiredAt: max(deadline, m.collections[name.Collection].Since),
 			})
 		}
 	}
@@ -242,8 +222,8 @@ func (p *partition) due(now wire.Time) []Expiry {
 }
 
 // deadline returns when a document expires under the current configuration: not before it is written.
-func (p *partition) deadline(name Name, d Document) (at wire.Time, seconds int32, ok bool) {
-	byDefault := p.collections[name.Collection].Default
+func (m *Model) deadline(name Name, d Document) (at wire.Time, seconds int32, ok bool) {
+	byDefault := m.collections[name.Collection].Default
 	switch {
 	case byDefault == 0: // off
 		return 0, 0, false
@@ -271,15 +251,13 @@ type Live struct {
 // Live returns the documents that must be readable at an instant, if the log grows no further.
 func (m *Model) Live(at wire.Time) map[Name]Live {
 	live := map[Name]Live{}
-	for _, p := range m.partitions {
-		for name, d := range p.docs {
-			deadline, _, ok := p.deadline(name, d)
-			switch {
-			case !ok:
-				live[name] = Live{Document: d}
-			case deadline > max(at, m.now):
-				live[name] = Live{Document: d, ExpiresAt: &deadline}
-			}
+	for name, d := range m.docs {
+		deadline, _, ok := m.deadline(name, d)
+		switch {
+		case !ok:
+			live[name] = Live{Document: d}
+		case deadline > max(at, m.now):
+			live[name] = Live{Document: d, ExpiresAt: &deadline}
 		}
 	}
 	return live
@@ -287,7 +265,7 @@ func (m *Model) Live(at wire.Time) map[Name]Live {
 
 // Config returns a collection's configuration.
 func (m *Model) Config(collection string) wire.Config {
-	c := m.partitions[0].collections[collection]
+	c := m.collections[collection]
 	config := wire.Config{IndexingMode: wire.Consistent, Etag: c.Etag, MinTTL: c.Min, MaxTTL: c.Max, WarnBefore: c.WarnBefore, SlideOnRead: c.Slides, Changes: c.Changes}
 	if c.Bare {
 		config.EventBody = new(bool)
@@ -317,7 +295,7 @@ func (m *Model) Collections() []string {
 	for n := range m.names {
 		seen[n.Collection] = true
 	}
-	for c := range m.partitions[0].collections {
+	for c := range m.collections {
 		seen[c] = true
 	}
 	return slices.Sorted(maps.Keys(seen))

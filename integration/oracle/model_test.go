@@ -109,7 +109,7 @@ func TestBoundary(t *testing.T) {
 	l.want("by the tick", l.expiries(), "a/2@5000(5)")
 }
 
-// Any message moves log time for all partitions. Log time never goes back: a stamp that
+// Any message moves log time for all documents. Log time never goes back: a stamp that
 // is less than an earlier one counts as the earlier one.
 func TestTimeOfTheLog(t *testing.T) {
 	for _, subject := range []string{"write.upsert.c.b", "write.broken", "config.other", "drop.other", "tick"} {

@@ -24,7 +24,6 @@ func (m *Model) own(events []Message) []Message {
 	if m.set.Shards <= 1 {
 		return events
 	}
-	shape := wire.Shape{Shards: m.set.Shards, Partitions: len(m.partitions)}
 	return slices.DeleteFunc(slices.Clone(events), func(msg Message) bool {
 		kind, _, _ := strings.Cut(strings.TrimPrefix(msg.Subject, string(m.set.Prefix)+"."), ".")
 		if kind != "expired" && kind != "expiring" && kind != "due" && kind != "changed" {
@@ -34,7 +33,7 @@ func (m *Model) own(events []Message) []Message {
 		collection := source[strings.LastIndexByte(source, '/')+1:]
 		shard := 0 // which publishes drops
 		if token := value(msg, "ce-subject"); token != "" {
-			shard, _ = shape.Place(collection, token)
+			shard = wire.ShardOf(m.set.Shards, collection, token)
 		}
 		return shard != m.set.Shard
 	})
@@ -47,9 +46,9 @@ func join(models []*Model) *Model {
 		return models[0]
 	}
 	all := NewModel(models[0].set)
-	all.partitions, all.now = nil, math.MaxInt64
+	all.now, all.collections = math.MaxInt64, models[0].collections
 	for _, m := range models {
-		all.partitions = append(all.partitions, m.partitions...)
+		maps.Copy(all.docs, m.docs)
 		all.seq, all.now = all.seq+m.seq, min(all.now, m.now)
 		all.Expiries, all.Rejections = append(all.Expiries, m.Expiries...), append(all.Rejections, m.Rejections...)
 		all.Warnings, all.Changes = append(all.Warnings, m.Warnings...), append(all.Changes, m.Changes...)

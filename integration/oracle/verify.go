@@ -91,7 +91,7 @@ func Check(ctx context.Context, o Options) (Result, Diff, error) {
 		events, err = catchUp(ctx, js, models, events)
 		// A comparison costs much CPU time: while events are missing it is rare.
 		waited := time.Since(compared)
-		if err == nil && (len(events) >= join(models).required(at) && waited > pause || waited > compareEvery) {
+		if err == nil && (len(events) >= required(models, at) && waited > pause || waited > compareEvery) {
 			began := time.Now()
 			diff = nil
 			for _, m := range models {
@@ -128,10 +128,10 @@ func Check(ctx context.Context, o Options) (Result, Diff, error) {
 }
 
 // required returns how many events must exist at an instant.
-func (m *Model) required(at wire.Time) int {
-	n := len(m.Expiries) + len(m.Rejections) + len(m.Warnings) + len(m.Changes) + len(m.warningsDue(at))
-	for _, p := range m.partitions {
-		n += len(p.due(max(at, m.now)))
+func required(models []*Model, at wire.Time) (n int) {
+	for _, m := range models {
+		at := max(at, m.now)
+		n += len(m.Expiries) + len(m.Rejections) + len(m.Warnings) + len(m.Changes) + len(m.warningsDue(at)) + len(m.due(at))
 	}
 	return n
 }

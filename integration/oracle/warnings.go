@@ -3,7 +3,6 @@ package oracle
 import (
 	"cmp"
 	"fmt"
-	"math"
 	"slices"
 
 	"github.com/seed18712806/lapse/sink/wire"
@@ -32,54 +31,53 @@ func (w Warning) ID() string {
 }
 
 // expect notes when a version that was just written expires, and when its warnings fall due.
-func (p *partition) expect(name Name, d Document, deadline wire.Time) {
-	p.soonest = min(p.soonest, deadline)
-	for _, w := range p.warningsOf(name, d) {
-		p.warnFrom = min(p.warnFrom, w.At())
+func (m *Model) expect(name Name, d Document, deadline wire.Time) {
+	m.expire.add(name, deadline)
+	for _, w := range m.warningsOf(name, d) {
+		m.remind.add(name, w.At())
 	}
 }
 
-// warn records the warnings of a partition that log time has reached. A version that expires at
+// warn records the warnings that log time has reached. A version that expires at
 // this log time too is still there.
-func (m *Model) warn(p *partition) {
-	if !m.warns {
-		return
-	}
-	for _, w := range p.warnings(m.now) {
+func (m *Model) warn() {
+	for _, w := range m.warningsDue(m.now) {
 		m.Warnings = append(m.Warnings, w)
 		m.notices[w.Name] = append(m.notices[w.Name], warningOf(w.ID()))
 	}
-	p.warned = m.now
+	m.warned = m.now
 }
 
 // warningsOf returns the warnings of a version that are still to be recorded, under the present
 // configuration. There is none at or before the version's write, or the configuration that made its
 // deadline or the warning count.
-func (p *partition) warningsOf(name Name, d Document) (all []Warning) {
-	deadline, seconds, ok := p.deadline(name, d)
+func (m *Model) warningsOf(name Name, d Document) (all []Warning) {
+	deadline, seconds, ok := m.deadline(name, d)
 	if !ok {
 		return nil
 	}
-	c := p.collections[name.Collection]
+	c := m.collections[name.Collection]
 	for _, before := range c.WarnBefore {
 		w := Warning{Name: name, Document: d, Seconds: seconds, Deadline: deadline, Bare: c.Bare, Before: before}
-		if w.At() > max(p.warned, d.Ts, c.Since, c.WarnSince) {
+		if w.At() > max(m.warned, d.Ts, c.Since, c.WarnSince) {
 			all = append(all, w)
 		}
 	}
 	return all
 }
 
-// warnings returns the warnings that fall due after those that were recorded, up to an instant.
-func (p *partition) warnings(now wire.Time) []Warning {
-	if now < p.warnFrom {
+// warningsDue returns the warnings that fall due after those that were recorded, up to an instant.
+func (m *Model) warningsDue(now wire.Time) (due []Warning) {
+	if !m.warns {
 		return nil
 	}
-	var due []Warning
-	p.warnFrom = math.MaxInt64
-	for name, d := range p.docs {
-		for _, w := range p.warningsOf(name, d) {
-			p.warnFrom = min(p.warnFrom, w.At())
+	for _, name := range m.remind.until(now) {
+		d, exists := m.docs[name]
+		if !exists {
+			continue
+		}
+		for _, w := range m.warningsOf(name, d) {
+			m.remind.add(name, w.At())
 			if w.At() <= now {
 				due = append(due, w)
 			}
@@ -88,16 +86,6 @@ func (p *partition) warnings(now wire.Time) []Warning {
 	slices.SortFunc(due, func(a, b Warning) int {
 		return cmp.Or(cmp.Compare(a.At(), b.At()), cmp.Compare(a.Etag, b.Etag))
 	})
-	return due
-}
-
-// warningsDue returns the warnings that are due by an instant, and that the log has not reached.
-func (m *Model) warningsDue(at wire.Time) (due []Warning) {
-	for _, p := range m.partitions {
-		if m.warns {
-			due = append(due, p.warnings(max(at, m.now))...)
-		}
-	}
 	return due
 }
 

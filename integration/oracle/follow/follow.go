@@ -21,10 +21,6 @@ import (
 	"github.com/seed18712806/lapse/sink/wire"
 )
 
-// partitions of the model. More than lapse has, because the model looks through a whole
-// partition for what is due.
-const partitions = 256
-
 // remembered is how many messages back an acknowledgement may come after the log was read.
 const remembered = 100_000
 
@@ -53,7 +49,7 @@ func New(ctx context.Context, js jetstream.JetStream, set oracle.Settings, late 
 	if err != nil {
 		return nil, err
 	}
-	set.Created, set.Partitions = wire.Time(log.CachedInfo().Created.UnixMilli()), partitions
+	set.Created = wire.Time(log.CachedInfo().Created.UnixMilli())
 	return &Follower{
 		js: js, prefix: set.Prefix, late: late, model: oracle.NewModel(set), ahead: map[string]bool{}, hashes: map[uint64]uint64{},
 	}, nil

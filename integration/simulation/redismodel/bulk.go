@@ -10,24 +10,24 @@ import (
 	"github.com/seed18712806/lapse/sink/store"
 )
 
-// Copy reads documents, with the effects and the errors of [bulk.Partition]. Each call reads one
+// Copy reads documents, with the effects and the errors of [store.Shard]. Each call reads one
 // collection at most.
-func (p *Partition) Copy(_ context.Context, version string, collections []string, at store.CopyPlace, documents, _ int) (c store.Copied, err error) {
-	if p.state.Version != version {
+func (s *Server) Copy(_ context.Context, version string, collections []string, at store.CopyPlace, documents, _ int) (c store.Copied, err error) {
+	if s.state.Version != version {
 		return c, store.ErrFenced
 	}
 	if len(collections) == 0 {
 		return c, nil
 	}
-	name, server := collections[0], fmt.Sprintf("run%d", p.server.run)
-	if one := p.at(name); one.foreign || one.left[0] != len(one.docs) {
+	name, server := collections[0], fmt.Sprintf("run%d", s.run)
+	if one := s.at(name); one.foreign || one.left[0] != len(one.docs) {
 		return c, one.check(name)
 	}
 	if at.Cursor != "" && at.Server != server {
 		return c, nil
 	}
 	_, last, _ := strings.Cut(at.Cursor, ":")
-	docs := p.at(name).docs
+	docs := s.at(name).docs
 	for _, id := range slices.Sorted(maps.Keys(docs)) {
 		if at.Cursor != "" && id <= last {
 			continue
@@ -44,20 +44,20 @@ func (p *Partition) Copy(_ context.Context, version string, collections []string
 }
 
 // Fill writes documents.
-func (p *Partition) Fill(_ context.Context, version, next string, changes []store.CollectionFill) error {
+func (s *Server) Fill(_ context.Context, version, next string, changes []store.CollectionFill) error {
 	switch {
-	case p.state.Version != version:
+	case s.state.Version != version:
 		return store.ErrFenced
-	case p.server.full:
+	case s.full:
 		return errFull
 	}
 	for _, c := range changes {
-		at := p.open(c.Collection)
+		at := s.open(c.Collection)
 		if c.Drop {
 			*at = collection{docs: map[string]*store.Stored{}}
 		}
 		if c.MoveTo != "" {
-			to := p.open(c.MoveTo)
+			to := s.open(c.MoveTo)
 			*to, *at = *at, *to
 			continue
 		}
@@ -82,7 +82,7 @@ func (p *Partition) Fill(_ context.Context, version, next string, changes []stor
 			at.set(id, nil)
 		}
 	}
-	p.state.Version = next
+	s.state.Version = next
 	return nil
 }
 
@@ -104,14 +104,14 @@ func (c *collection) set(id string, d *store.Stored) {
 }
 
 // Count notes the sizes of collections.
-func (p *Partition) Count(_ context.Context, version string, collections []string) (full []string, documents uint64, err error) {
-	if p.state.Version != version {
+func (s *Server) Count(_ context.Context, version string, collections []string) (full []string, documents uint64, err error) {
+	if s.state.Version != version {
 		return nil, 0, store.ErrFenced
 	}
 	for _, name := range collections {
-		c := p.open(name)
+		c := s.open(name)
 		if c.left = c.sizes(); c.left == (sizes{}) {
-			delete(p.collections, name)
+			delete(s.collections, name)
 			continue
 		}
 		full = append(full, name)

@@ -24,18 +24,19 @@ import (
 
 var ctx = context.Background()
 
+var _ processor.Store = (*redismodel.Server)(nil)
+
 // history is random operations of an owner, of readers and of faults, on the model and on a
 // server.
 type history struct {
 	*testing.T
 	*rand.Rand
-	model     *redismodel.Server
-	partition *redismodel.Partition
-	rig       *storetest.Rig // nil: only on the model
-	base      string         // of the keys
-	at        store.Progress // after the last commit
-	names     []string       // of collections
-	off       map[string]int // 1: the index drains, 2: there is none
+	model *redismodel.Server
+	rig   *storetest.Rig // nil: only on the model
+	base  string         // of the keys
+	at    store.Progress // after the last commit
+	names []string       // of collections
+	off   map[string]int // 1: the index drains, 2: there is none
 }
 
 func newHistory(t *testing.T, s *redistest.Server) *history {
@@ -47,9 +48,8 @@ func newHistory(t *testing.T, s *redistest.Server) *history {
 	})
 	h := &history{T: t, Rand: rand.New(rand.NewPCG(seed, 0)), names: []string{"a", "b", "c"}, off: map[string]int{}}
 	h.at = store.Progress{Version: "v0", Watermark: []int64{storetest.Far, time.Now().Add(-time.Hour).UnixMilli()}[h.IntN(2)]}
-	h.model = redismodel.New(redismodel.Options{Now: time.Now, Partitions: 1})
-	h.partition = h.model.Partition(0)
-	if err := h.partition.Take(ctx, store.State{Log: "log", Watermark: h.at.Watermark}, h.at.Version, 0); err != nil {
+	h.model = redismodel.New(redismodel.Options{Now: time.Now})
+	if err := h.model.Take(ctx, store.State{Log: "log", Watermark: h.at.Watermark}, h.at.Version, 0); err != nil {
 		t.Fatal(err)
 	}
 	if s != nil {
@@ -89,11 +89,11 @@ func TestSaveAndRestore(t *testing.T) {
 	}
 	h := newHistory(t, nil)
 	held := func() []any {
-		state, there := h.partition.State()
-		keys, _ := h.partition.Leftovers(ctx)
+		state, there := h.model.State()
+		keys, _ := h.model.Leftovers(ctx)
 		cuts := []store.Cut{{Collection: "a", Cuts: ttlrules.Cuts{Inherit: math.MaxInt64, Own: math.MaxInt64}}}
-		due, err := h.partition.Due(ctx, state.Version, cuts, 100, 1<<20, true)
-		return []any{state, there, keys, h.partition.Documents(), due, fmt.Sprint(err)}
+		due, err := h.model.Due(ctx, state.Version, cuts, 100, 1<<20, true)
+		return []any{state, there, keys, h.model.Documents(), due, fmt.Sprint(err)}
 	}
 	var all []saved
 	for range 2000 {
@@ -121,11 +121,11 @@ func TestSaveAndRestore(t *testing.T) {
 // name. It fails if a scan goes on there.
 func TestRestart(t *testing.T) {
 	h := newHistory(t, nil)
-	for docs := h.partition.Documents(); len(docs) < 2 || docs[0].Collection != docs[1].Collection; docs = h.partition.Documents() {
+	for docs := h.model.Documents(); len(docs) < 2 || docs[0].Collection != docs[1].Collection; docs = h.model.Documents() {
 		h.commit()
 	}
 	scan := func(cursor string) (found int, next, server string) {
-		some, next, server, _ := h.partition.Scan(ctx, h.at.Version, h.partition.Documents()[0].Collection, cursor, 1)
+		some, next, server, _ := h.model.Scan(ctx, h.at.Version, h.model.Documents()[0].Collection, cursor, 1)
 		return len(some), next, server
 	}
 	_, next, server := scan("0")
@@ -148,10 +148,10 @@ func kind(err error) string {
 }
 
 // both does something on both sides, and compares the answers.
-func (h *history) both(what string, do func(p processor.PartitionStore) (any, error)) error {
-	got, err := do(h.partition)
+func (h *history) both(what string, do func(s processor.Store) (any, error)) error {
+	got, err := do(h.model)
 	if h.rig != nil {
-		want, wantErr := do(h.rig.Store.Partition(0))
+		want, wantErr := do(h.rig.Shards[0])
 		if diff := cmp.Diff(want, got); diff != "" || kind(err) != kind(wantErr) {
 			h.Errorf("%s: error %v, want %v\n%s", what, err, wantErr, diff)
 		}
@@ -194,16 +194,16 @@ func (h *history) step() {
 	case n < 85:
 		h.full(h.oneIn(2))
 	case n < 87:
-		_ = h.both("remove aside", func(p processor.PartitionStore) (any, error) { return p.RemoveAside(ctx) })
+		_ = h.both("remove aside", func(s processor.Store) (any, error) { return s.RemoveAside(ctx) })
 	}
 	collection, id := h.name(), h.id()
 	want, wantErr := h.rig.NewReader().Get(ctx, collection, id)
-	d, err := h.partition.Get(collection, id)
+	d, err := h.model.Get(collection, id)
 	got := sink.Document{ID: d.ID, Etag: want.Etag, Ts: want.Ts, ExpiresAt: d.ExpiresAt, Body: []byte(d.Body), Slides: d.Slides}
 	if kind(err) != kind(wantErr) || err == nil && (!cmp.Equal(want, got) || d.Header.Ts != int64(want.Ts) || d.Header.Etag != uint64(want.Etag)) {
 		h.Errorf("get %s/%s: %v, %v; want %v, %v", collection, id, d, err, want, wantErr)
 	}
-	if _, err := h.partition.Load(ctx); err != nil && h.oneIn(2) || h.oneIn(20) {
+	if _, err := h.model.Load(ctx); err != nil && h.oneIn(2) || h.oneIn(20) {
 		h.rebuild()
 	}
 }
@@ -252,9 +252,9 @@ func (h *history) commit() {
 		h.change(&c)
 		changes = append(changes, c)
 	}
-	err := h.both(fmt.Sprintf("commit %+v %+v %+v", pr, configs, changes), func(p processor.PartitionStore) (any, error) {
+	err := h.both(fmt.Sprintf("commit %+v %+v %+v", pr, configs, changes), func(s processor.Store) (any, error) {
 		there := slices.Clone(changes)
-		err := p.Commit(ctx, pr, configs, there)
+		err := s.Commit(ctx, pr, configs, there)
 		return there, err // with Emptied
 	})
 	if err == nil {
@@ -269,7 +269,7 @@ func (h *history) commit() {
 // change adds changes of documents as an owner makes them, and sometimes as it must not.
 func (h *history) change(c *store.CollectionChanges) {
 	stored := map[string]*store.Header{}
-	for _, d := range h.partition.Documents() {
+	for _, d := range h.model.Documents() {
 		if d.Collection == c.Collection {
 			stored[d.ID] = &d.Header
 		}
@@ -306,11 +306,11 @@ func (h *history) change(c *store.CollectionChanges) {
 func (h *history) read() {
 	version, name, count := h.version(), h.name(), h.IntN(5)+1
 	wants := []store.Want{{Collection: name, Headers: []string{h.id(), h.id()}, Whole: []string{h.id()}}, {Collection: "none"}, {Collection: h.name(), Whole: []string{h.id()}}}
-	_ = h.both(fmt.Sprint("read ", wants), func(p processor.PartitionStore) (any, error) { return p.Read(ctx, version, wants) })
-	_ = h.both("verify", func(p processor.PartitionStore) (any, error) { return nil, p.Verify(ctx, version, h.names) })
-	_ = h.both("load", func(p processor.PartitionStore) (any, error) { return p.Load(ctx) })
-	_ = h.both("leftovers", func(p processor.PartitionStore) (any, error) {
-		keys, err := p.Leftovers(ctx)
+	_ = h.both(fmt.Sprint("read ", wants), func(s processor.Store) (any, error) { return s.Read(ctx, version, wants) })
+	_ = h.both("verify", func(s processor.Store) (any, error) { return nil, s.Verify(ctx, version, h.names) })
+	_ = h.both("load", func(s processor.Store) (any, error) { return s.Load(ctx) })
+	_ = h.both("leftovers", func(s processor.Store) (any, error) {
+		keys, err := s.Leftovers(ctx)
 		for i, k := range keys {
 			_, keys[i], _ = strings.Cut(k, "}:")
 		}
@@ -324,14 +324,14 @@ func (h *history) read() {
 		cuts = append(cuts, store.Cut{Collection: h.names[i], Cuts: ttlrules.Cuts{Inherit: cut(), Own: cut()}})
 	}
 	limit, bytes, whole := []int{0, 1, 3, 5, 100}[h.IntN(5)], []int{1, 60, 200, 1 << 20}[h.IntN(4)], h.oneIn(2)
-	_ = h.both(fmt.Sprintf("due %v %d %d %t", cuts, limit, bytes, whole), func(p processor.PartitionStore) (any, error) {
-		return p.Due(ctx, version, cuts, limit, bytes, whole)
+	_ = h.both(fmt.Sprintf("due %v %d %d %t", cuts, limit, bytes, whole), func(s processor.Store) (any, error) {
+		return s.Due(ctx, version, cuts, limit, bytes, whole)
 	})
-	_ = h.both("copy "+name, func(p processor.PartitionStore) (any, error) {
+	_ = h.both("copy "+name, func(s processor.Store) (any, error) {
 		all := map[store.Document]bool{}
 		collections, at := []string{name, "none", h.names[0]}, store.CopyPlace{}
 		for len(collections) > 0 {
-			c, err := p.Copy(ctx, version, collections, at, count, bytes)
+			c, err := s.Copy(ctx, version, collections, at, count, bytes)
 			if err != nil {
 				return nil, err
 			}
@@ -342,10 +342,10 @@ func (h *history) read() {
 		}
 		return all, nil
 	})
-	_ = h.both("scan "+name, func(p processor.PartitionStore) (any, error) {
+	_ = h.both("scan "+name, func(s processor.Store) (any, error) {
 		all := map[string]store.Header{}
 		for cursor, more := "0", true; more; more = cursor != "0" {
-			found, next, _, err := p.Scan(ctx, version, name, cursor, count)
+			found, next, _, err := s.Scan(ctx, version, name, cursor, count)
 			if err != nil {
 				return nil, err
 			}
@@ -358,14 +358,14 @@ func (h *history) read() {
 	})
 }
 
-// take takes over, or refuses, a partition that is at a version.
+// take takes over, or refuses, a shard that is at a version.
 func (h *history) take(version string, lacks uint64, refuse bool) error {
-	s, next := store.State{Version: version, Log: "log"}, h.fresh()
-	err := h.both(fmt.Sprint("take ", version), func(p processor.PartitionStore) (any, error) {
+	from, next := store.State{Version: version, Log: "log"}, h.fresh()
+	err := h.both(fmt.Sprint("take ", version), func(s processor.Store) (any, error) {
 		if refuse {
-			return nil, p.Refuse(ctx, s, next)
+			return nil, s.Refuse(ctx, from, next)
 		}
-		return nil, p.Take(ctx, s, next, lacks)
+		return nil, s.Take(ctx, from, next, lacks)
 	})
 	if err == nil {
 		h.at.Version = next
@@ -375,7 +375,7 @@ func (h *history) take(version string, lacks uint64, refuse bool) error {
 
 // rebuild takes over whatever is there, and mostly begins anew.
 func (h *history) rebuild() {
-	s, _ := h.partition.State()
+	s, _ := h.model.State()
 	next := store.State{Version: h.fresh(), Log: "log", Offset: h.at.Offset, Watermark: h.at.Watermark, Stamp: store.Stamp{Seq: h.Uint64N(2), At: 3}}
 	lacks := []uint64{0, store.Clearing, store.Clearing}[h.IntN(3)]
 	if h.take(s.Version, lacks, false) != nil {
@@ -385,14 +385,14 @@ func (h *history) rebuild() {
 		return
 	}
 	taken, aside, wrong := h.at.Version, h.oneIn(3), h.oneIn(9)
-	if h.both("rebuild", func(p processor.PartitionStore) (any, error) {
+	if h.both("rebuild", func(s processor.Store) (any, error) {
 		switch {
 		case wrong:
-			return nil, p.Clear(ctx, "stale", next, 0)
+			return nil, s.Clear(ctx, "stale", next, 0)
 		case aside:
-			return nil, p.SetAside(ctx, taken, next, 0)
+			return nil, s.SetAside(ctx, taken, next, 0)
 		}
-		return nil, p.Clear(ctx, taken, next, 9)
+		return nil, s.Clear(ctx, taken, next, 9)
 	}) == nil {
 		h.at.Version = next.Version
 		clear(h.off) // all collections have indexes again
@@ -402,7 +402,7 @@ func (h *history) rebuild() {
 	}
 }
 
-// fill fills a partition that was cleared.
+// fill fills a shard that was cleared.
 func (h *history) fill() {
 	h.full(false)
 	value := func(body string) string {
@@ -428,24 +428,24 @@ func (h *history) fill() {
 			}
 		}
 		next := fmt.Sprint(h.at.Version, "-", i)
-		if h.both(fmt.Sprintf("fill %+v", c), func(p processor.PartitionStore) (any, error) {
-			return nil, p.Fill(ctx, version, next, []store.CollectionFill{c})
+		if h.both(fmt.Sprintf("fill %+v", c), func(s processor.Store) (any, error) {
+			return nil, s.Fill(ctx, version, next, []store.CollectionFill{c})
 		}) == nil {
 			version, h.at.Version = next, next
 		}
 	}
-	_ = h.both("count", func(p processor.PartitionStore) (any, error) {
-		full, documents, err := p.Count(ctx, h.at.Version, h.names)
+	_ = h.both("count", func(s processor.Store) (any, error) {
+		full, documents, err := s.Count(ctx, h.at.Version, h.names)
 		return []any{full, documents}, err
 	})
 }
 
 // lose damages both sides in the same way.
 func (h *history) lose() {
-	p, n, docs, what := h.partition, h.IntN(100), h.partition.Documents(), h.IntN(6)
+	m, n, docs, what := h.model, h.IntN(100), h.model.Documents(), h.IntN(6)
 	lost := []func() bool{
-		func() bool { return p.LoseDocument(n) }, func() bool { return p.LoseIndexMember(n) }, func() bool { return p.LoseConfig(n) },
-		p.LoseState, p.PutForeign, func() bool { h.model.Flush(); return true },
+		func() bool { return m.LoseDocument(n) }, func() bool { return m.LoseIndexMember(n) }, func() bool { return m.LoseConfig(n) },
+		m.LoseState, m.PutForeign, func() bool { h.model.Flush(); return true },
 	}[what]()
 	if !lost || h.rig == nil {
 		return

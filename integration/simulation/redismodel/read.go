@@ -16,14 +16,14 @@ import (
 )
 
 // Read reads documents.
-func (p *Partition) Read(_ context.Context, version string, wants []store.Want) ([][]*store.Stored, error) {
+func (s *Server) Read(_ context.Context, version string, wants []store.Want) ([][]*store.Stored, error) {
 	var fenced error
-	if p.state.Version != version {
+	if s.state.Version != version {
 		fenced = store.ErrFenced
 	}
 	found := make([][]*store.Stored, len(wants))
 	for i, w := range wants {
-		c := p.at(w.Collection)
+		c := s.at(w.Collection)
 		if c.foreign { // also at another version
 			return nil, c.check(w.Collection)
 		} else if c.left[0] != len(c.docs) {
@@ -56,19 +56,19 @@ func (c *collection) read(id string, whole bool) *store.Stored {
 func size(d *store.Stored) int { return d.Header.Len() + len(d.Body) }
 
 // Due finds documents that are due.
-func (p *Partition) Due(_ context.Context, version string, cuts []store.Cut, limit, bytes int, whole bool) ([]store.Due, error) {
-	if p.state.Version != version {
+func (s *Server) Due(_ context.Context, version string, cuts []store.Cut, limit, bytes int, whole bool) ([]store.Due, error) {
+	if s.state.Version != version {
 		return nil, store.ErrFenced
 	}
 	for _, cut := range cuts {
-		if err := p.at(cut.Collection).check(cut.Collection); err != nil {
+		if err := s.at(cut.Collection).check(cut.Collection); err != nil {
 			return nil, err
 		}
 	}
 	var err error
 	found, some := make([]store.Due, len(cuts)), false
 	for i, cut := range cuts {
-		c, d := p.at(cut.Collection), &found[i]
+		c, d := s.at(cut.Collection), &found[i]
 		d.IDs, d.Documents = []string{}, []store.Stored{}
 		take := func(index int, cut int64) (next int64) {
 			at, end := c.place(index, math.MinInt64), c.place(index, min(cut, math.MaxInt64-1)+1)
@@ -96,9 +96,9 @@ func (p *Partition) Due(_ context.Context, version string, cuts []store.Cut, lim
 }
 
 // Between finds what comes after places in the indexes of a collection, up to scores.
-func (p *Partition) Between(_ context.Context, version, collection string, slices []store.Slice, limit, bytes int) ([]store.Found, error) {
-	c := p.at(collection)
-	if p.state.Version != version {
+func (s *Server) Between(_ context.Context, version, collection string, slices []store.Slice, limit, bytes int) ([]store.Found, error) {
+	c := s.at(collection)
+	if s.state.Version != version {
 		return nil, store.ErrFenced
 	}
 	if err := c.check(collection); err != nil {
@@ -133,12 +133,12 @@ func (p *Partition) Between(_ context.Context, version, collection string, slice
 }
 
 // Scan reads headers, for the index. A cursor of another process of the server finds nothing.
-func (p *Partition) Scan(_ context.Context, version, collection, cursor string, count int) (found []store.Change, next, server string, err error) {
-	c, server := p.at(collection), fmt.Sprintf("run%d", p.server.run)
+func (s *Server) Scan(_ context.Context, version, collection, cursor string, count int) (found []store.Change, next, server string, err error) {
+	c, server := s.at(collection), fmt.Sprintf("run%d", s.run)
 	if c.foreign {
 		return nil, "", "", c.check(collection)
 	}
-	if p.state.Version != version {
+	if s.state.Version != version {
 		return nil, "", "", store.ErrFenced
 	}
 	run, last, _ := strings.Cut(cursor, ":")
@@ -168,34 +168,34 @@ type Document struct {
 
 // Get reads a document as a new sink.Reader does, with the same errors. It judges by the
 // later of the server's clock and the watermark.
-func (p *Partition) Get(collection, id string) (d Document, err error) {
+func (s *Server) Get(collection, id string) (d Document, err error) {
 	if err := cmp.Or(wire.CheckCollection(collection), wire.CheckID(id)); err != nil {
 		return d, err
 	}
-	c := p.at(collection)
+	c := s.at(collection)
 	if c.foreign {
 		return d, c.check(collection)
 	}
-	if s := p.state; s.Version == "" || s.Refused || s.Rebuild != 0 || p.configsLeft != len(p.configs) || c.left[0] != len(c.docs) {
-		return d, fmt.Errorf("%w: partition %d", sink.ErrUnavailable, p.id)
+	if at := s.state; at.Version == "" || at.Refused || at.Rebuild != 0 || s.configsLeft != len(s.configs) || c.left[0] != len(c.docs) {
+		return d, sink.ErrUnavailable
 	}
-	found, history := c.docs[id], p.configs[collection].History
-	now := max(p.server.Now().UnixMilli(), p.state.Watermark)
+	found, history := c.docs[id], s.configs[collection].History
+	now := max(s.Now().UnixMilli(), s.state.Watermark)
 	if found == nil || history.Expired(found.Header.Clock(), now) {
 		return d, sink.ErrNotFound
 	}
 	d = Document{Collection: collection, ID: id, Header: found.Header, Body: found.Body}
 	if at, expires := d.Header.Clock().Deadline(history.Current()); expires {
 		d.ExpiresAt = (*wire.Time)(&at)
-		d.Slides = p.configs[collection].SlideOnRead && d.Header.Clock().Slides(at, now)
+		d.Slides = s.configs[collection].SlideOnRead && d.Header.Clock().Slides(at, now)
 	}
 	return d, nil
 }
 
 // Documents are all stored documents, expired or not, by collection and id.
-func (p *Partition) Documents() (all []Document) {
-	for _, name := range slices.Sorted(maps.Keys(p.collections)) {
-		docs := p.at(name).docs
+func (s *Server) Documents() (all []Document) {
+	for _, name := range slices.Sorted(maps.Keys(s.collections)) {
+		docs := s.at(name).docs
 		for _, id := range slices.Sorted(maps.Keys(docs)) {
 			all = append(all, Document{Collection: name, ID: id, Header: docs[id].Header, Body: docs[id].Body})
 		}
@@ -204,8 +204,8 @@ func (p *Partition) Documents() (all []Document) {
 }
 
 // Bytes are the bytes of the documents and the indexes, about, with those set aside.
-func (p *Partition) Bytes() (n int) {
-	for _, all := range []contents{p.contents, p.aside} {
+func (s *Server) Bytes() (n int) {
+	for _, all := range []contents{s.contents, s.aside} {
 		for _, c := range all.collections {
 			for id, d := range c.docs {
 				n += len(id) + size(d)

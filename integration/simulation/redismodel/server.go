@@ -1,4 +1,4 @@
-// Package redismodel is a model of lapse's partitions in one Redis.
+// Package redismodel is a model of a shard in one Redis.
 //
 // A [Server] does what the scripts of sink/store do, in memory, at once, and
 // deterministically. It is not safe for concurrent use. It differs from a real server:
@@ -22,17 +22,17 @@ import (
 
 // Options configure a Server.
 type Options struct {
-	Now        func() time.Time // the server's clock
-	Partitions int
+	Now func() time.Time // the server's clock
 }
 
-// Server is one master of Redis that holds all partitions.
+// Server is a Redis that holds the only shard. It implements processor.Store.
 type Server struct {
 	Options
-	partitions []*Partition
-	full       bool
-	evicts     bool
-	run        int // number of the server's process
+	contents
+	aside  contents
+	full   bool
+	evicts bool
+	run    int // number of the server's process
 }
 
 // errFull is the answer of a Redis that is full to a command that may take memory.
@@ -40,16 +40,10 @@ var errFull = errors.New("OOM command not allowed when used memory > 'maxmemory'
 
 // New makes an empty server.
 func New(opts Options) *Server {
-	s := &Server{Options: opts, partitions: make([]*Partition, opts.Partitions)}
-	for i := range s.partitions {
-		s.partitions[i] = &Partition{server: s, id: i}
-	}
+	s := &Server{Options: opts}
 	s.Flush()
 	return s
 }
-
-// Partition is the i-th partition.
-func (s *Server) Partition(i int) *Partition { return s.partitions[i] }
 
 // Time is the server's clock.
 func (s *Server) Time(context.Context) (time.Time, error) {
@@ -67,44 +61,33 @@ func (s *Server) Check(context.Context) error {
 // Ping returns nil: the server answers.
 func (s *Server) Ping(context.Context) error { return nil }
 
-// Reads returns 0: the server does not count, and nobody reads by its scripts.
-func (s *Server) Reads(context.Context) (int64, error) { return 0, nil }
+// Configured returns 0: nobody asks where there is one shard.
+func (s *Server) Configured(context.Context) (uint64, error) { return 0, nil }
 
 // Memory is the memory of what is stored.
-func (s *Server) Memory(context.Context) (m store.Memory, err error) {
-	for _, p := range s.partitions {
-		m.Used += int64(p.Bytes())
-	}
-	return m, nil
+func (s *Server) Memory(context.Context) (store.Memory, error) {
+	return store.Memory{Used: int64(s.Bytes())}, nil
 }
 
+// Rewrite does nothing: the server keeps no files.
+func (s *Server) Rewrite(context.Context) error { return nil }
+
 // Snapshot is what a server held at a moment.
-type Snapshot struct{ partitions, aside []contents }
+type Snapshot struct{ shard, aside contents }
 
 // Save remembers what the server holds. It copies no documents: the next change of a
 // collection does.
-func (s *Server) Save() (held Snapshot) {
-	for _, p := range s.partitions {
-		held.partitions, held.aside = append(held.partitions, p.share()), append(held.aside, p.aside.share())
-	}
-	return held
-}
+func (s *Server) Save() Snapshot { return Snapshot{s.share(), s.aside.share()} }
 
 // Restore is a failover to a replica that has only what a snapshot holds. The replica is
 // another process, to which the cursors of scans mean nothing.
 func (s *Server) Restore(held Snapshot) {
 	s.run++
-	for i, p := range s.partitions {
-		p.contents, p.aside = held.partitions[i].share(), held.aside[i].share()
-	}
+	s.contents, s.aside = held.shard.share(), held.aside.share()
 }
 
 // Flush removes everything.
-func (s *Server) Flush() {
-	for _, p := range s.partitions {
-		p.contents, p.aside = begun(store.State{}), begun(store.State{})
-	}
-}
+func (s *Server) Flush() { s.contents, s.aside = begun(store.State{}), begun(store.State{}) }
 
 // Restart starts the server again with all that it holds, as another process.
 func (s *Server) Restart() { s.run++ }
@@ -115,7 +98,7 @@ func (s *Server) Full(full bool) { s.full = full }
 // Evicts sets whether the server may evict keys, by its configuration.
 func (s *Server) Evicts(evicts bool) { s.evicts = evicts }
 
-// contents are all keys of a partition, or of the copy that was set aside.
+// contents are all keys of the shard, or of the copy that was set aside.
 type contents struct {
 	state       store.State // without Configs and Collections; no Version if there is no state
 	configsLeft int         // after the last commit; a field of the state
@@ -123,7 +106,7 @@ type contents struct {
 	collections map[string]*collection
 }
 
-// begun is a partition that begins at s.
+// begun is a shard that begins at s.
 func begun(s store.State) contents {
 	return contents{state: s, configs: map[string]store.Config{}, collections: map[string]*collection{}}
 }
@@ -138,7 +121,7 @@ func (c *contents) share() contents {
 	return shared
 }
 
-// collection is a collection in a partition.
+// collection is a collection of the shard.
 type collection struct {
 	docs    map[string]*store.Stored // which never change
 	index   []entry                  // sorted
