@@ -57,7 +57,6 @@ type EmbeddedFlags struct {
 
 // LogFlags are about the streams.
 type LogFlags struct {
-	Partitions      *int     `env:"LAPSE_PARTITIONS" group:"log" placeholder:"N" help:"Number of partitions of each log, 1 to 1024, fixed when the log is created (8 divided by the number of shards, at least 2; or that of the log that is there)."`
 	Replicas        int      `env:"LAPSE_REPLICAS" group:"log" placeholder:"N" help:"Replicas of the streams, 1 to 5 (1)."`
 	LogMaxAge       *Period  `env:"LAPSE_LOG_MAX_AGE" group:"log" placeholder:"TIME" help:"How long to keep the log at most; 0 is no limit. Snapshots truncate the log anyway; set no limit that they need longer for (no limit)."`
 	LogMaxBytes     *Size    `env:"LAPSE_LOG_MAX_BYTES" group:"log" placeholder:"SIZE" help:"How large the log may grow at most, such as 10GiB. Snapshots truncate the log anyway (no limit)."`
@@ -123,10 +122,6 @@ func (c *serveCommand) Run(ctx context.Context, parsed *kong.Context, streams ou
 	version, _, _ := version()
 	logger := c.logger(streams)
 	c.warnOfOpenFiles(logger)
-	partitions := 0 // those of the log that is there
-	if c.Partitions != nil {
-		partitions = *c.Partitions
-	}
 	return serve.Run(ctx, serve.Options{
 		Version: version,
 		Logger:  logger,
@@ -140,7 +135,7 @@ func (c *serveCommand) Run(ctx context.Context, parsed *kong.Context, streams ou
 		ReadyFile: c.ReadyFile,
 
 		Processor: processor.Options{
-			Prefix: prefix, Shards: c.Shards, Partitions: partitions, Replicas: c.Replicas,
+			Prefix: prefix, Shards: c.Shards, Replicas: c.Replicas,
 			LogMaxAge: (*time.Duration)(c.LogMaxAge), LogMaxBytes: (*int64)(c.LogMaxBytes),
 			EventsMaxAge: (*time.Duration)(c.EventsMaxAge), EventsMaxBytes: (*int64)(c.EventsMaxBytes), DuplicateWindow: (*time.Duration)(c.DuplicateWindow),
 			ForgetWithin: time.Duration(c.ForgetWithin), SyncInterval: c.syncInterval(),
@@ -167,8 +162,6 @@ func (c *serveCommand) check() error {
 		return fmt.Errorf("--max-staleness %s is not valid: use a duration over 0 such as 10s", time.Duration(c.MaxStaleness))
 	case !isAPI(c.WritesTo):
 		return fmt.Errorf("--writes-to %s is not valid: use the http or https URL of the API of the first region without /v1, such as https://lapse-a.example.com", wire.Quote(c.WritesTo))
-	case c.Partitions != nil && (*c.Partitions < 1 || *c.Partitions > 1024):
-		return fmt.Errorf("--partitions %d is not valid: use a number from 1 to 1024", *c.Partitions)
 	case c.Replicas != 0 && (c.Replicas < 1 || c.Replicas > 5):
 		return fmt.Errorf("--replicas %d is not valid: use a number from 1 to 5", c.Replicas)
 	case c.MaxClockLead <= 0:

@@ -14,7 +14,6 @@ import (
 	"github.com/seed18712806/lapse/processor/health"
 	"github.com/seed18712806/lapse/sink"
 	"github.com/seed18712806/lapse/sink/service"
-	"github.com/seed18712806/lapse/sink/wire"
 )
 
 const readsEvery = time.Second
@@ -25,11 +24,7 @@ var problemReads = health.Problem{Name: "reads", Advice: "Make Redis and NATS re
 func (p *process) newReader(metrics prometheus.Registerer, refuse func() error) (*sink.Reader, *collectionCensus, error) {
 	opts := p.opts.Processor
 	reader, err := sink.NewReader(p.reads.redis, sink.ReaderOptions{
-		Prefix: opts.Prefix, Partitions: opts.Partitions, Shards: opts.Shards, Refuse: refuse,
-		Shape: func(ctx context.Context) (wire.Shape, error) { // the log was not there when the process started
-			n, err := processor.Partitions(ctx, p.reads.nats, opts.Prefix, max(opts.Shards, 1))
-			return wire.Shape{Shards: max(opts.Shards, 1), Partitions: n}, err
-		},
+		Prefix: opts.Prefix, Shards: max(opts.Shards, 1), Refuse: refuse,
 	})
 	if err != nil {
 		return nil, nil, err
