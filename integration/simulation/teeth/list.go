@@ -21,19 +21,6 @@ var teeth = append([]tooth{
 		"Nothing is read any more once the requests for messages are lost.",
 		`if p.silent++; p.silent > 2 && len(p.messages) == 0 {`,
 		`if p.silent++; p.silent > 2 && p.open == 0 {`},
-	{"missed-not-noted", "G1 I3", "processor/internal/feed/inbox.go",
-		"A message that comes while its partition reads for itself is never applied.",
-		`		b.missed = max(b.missed, m.Seq)
-		return true`,
-		`		return true`},
-	{"catch-up-stops-early", "G1 I3", "processor/internal/feed/inbox.go",
-		"A partition that reads for itself comes back one message too early.",
-		`	b.away = to.Seq < b.missed`,
-		`	b.away = to.Seq+1 < b.missed`},
-	{"away-at-main-position", "G1 S11", "processor/internal/feed/inbox.go",
-		"A partition that reads for itself takes the main reader's position for its own.",
-		`		return b.pos`,
-		`		return main`},
 	{"skip-one-too-many", "G1 I2", "processor/internal/feed/inbox.go",
 		"After a takeover the first message that is not applied yet is dropped.",
 		`b.queue[n].Seq <= offset {`,
@@ -76,10 +63,6 @@ var teeth = append([]tooth{
 		"A log is accepted that lost its end and was written again.",
 		`	if found && at != seen.At {`,
 		`	if found && at < seen.At {`},
-	{"partition-of-swapped-names", "G1", "processor/internal/fold/message.go",
-		"A document is in another partition than readers look for it in.",
-		`_, partition = d.shape().Place(collection, token)`,
-		`_, partition = d.shape().Place(token, collection)`},
 	{"unknown-operation-applied", "G8", "processor/internal/fold/message.go",
 		"A write with an unknown operation is applied as an upsert.",
 		`	if !slices.Contains(wire.Ops, m.Op) {`,
@@ -375,12 +358,6 @@ var teeth = append([]tooth{
 		return f.Last
 	}
 `, ``},
-	{"two-turns-in-the-queue", "G9 S11", "processor/internal/partition/share.go",
-		"A partition that has had its turn holds up the others, which reap nothing.",
-		`	if !slices.Contains(s.queue, partition) {
-		s.queue = append(s.queue, partition)
-	}`,
-		`	s.queue = append(s.queue, partition)`},
 
 	// recording, snapshot, reload, retention
 	{"removal-not-recorded", "R1", "processor/internal/partition/recording.go",
@@ -422,10 +399,6 @@ var teeth = append([]tooth{
 		"The log is truncated where outputs may still have to be published.",
 		`c.Seq < upTo || s.Applied.Load() < upTo {`,
 		`c.Log == "none" || s.Applied.Load() < upTo {`},
-	{"truncated-at-one-partition", "T1", "processor/internal/retention/truncate.go",
-		"The log is truncated as far as the partition with the latest snapshots allows.",
-		`if i == 0 || s.offset < offset {`,
-		`if i == 0 || s.offset > offset {`},
 	{"truncated-behind-what-is-not-on-disk", "T4", "processor/internal/retention/truncate.go",
 		"A snapshot counts as on disk as soon as NATS has acknowledged it.",
 		`return time.Since(k.synced[i].known) >= k.Sync`,
