@@ -27,7 +27,7 @@ func TestG2_ReadersAreNotBehindEvents(t *testing.T) {
 				mini := redistest.StartMini(t)
 				mr := mini.Mini
 				slow := backend{"embedded", func(*testing.T) dialer { return dialerTo(mini) }}
-				r := newRigOn(t, slow, Options{Partitions: 1})
+				r := newRigOn(t, slow, Options{})
 				if behind > 0 {
 					mr.SetTime(time.Now().Add(-behind)) // where it stands still
 				}

@@ -4,7 +4,7 @@ import (
 	"context"
 	"errors"
 
-	"github.com/seed18712806/lapse/processor/internal/partition"
+	"github.com/seed18712806/lapse/processor/internal/shard"
 	"github.com/seed18712806/lapse/processor/internal/streams"
 )
 
@@ -32,5 +32,5 @@ func (p *Processor) BeginAnew(ctx context.Context, token string) (done []string,
 		return nil, nil, err
 	}
 	defer p.session.close()
-	return partition.BeginAnew(ctx, p.session.partitions, token)
+	return shard.BeginAnew(ctx, []*shard.Owner{p.session.owner}, token)
 }

@@ -106,7 +106,7 @@ func TestG7_BeginAnewInterrupted(t *testing.T) {
 	} {
 		t.Run(at, func(t *testing.T) {
 			t.Parallel()
-			r := newRigOn(t, backends[0], Options{Partitions: 1})
+			r := newRigOn(t, backends[0], Options{})
 			token := Decision(r.refusesTruncated().err)
 			ctx, cancel := context.WithCancel(t.Context())
 			defer cancel()

@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/seed18712806/lapse/processor/internal/crash"
-	"github.com/seed18712806/lapse/processor/internal/partition"
+	"github.com/seed18712806/lapse/processor/internal/shard"
 	"github.com/seed18712806/lapse/sink/store"
 	"github.com/seed18712806/lapse/sink/wire"
 	"github.com/seed18712806/lapse/ttlrules"
@@ -18,7 +18,7 @@ import (
 
 // startWatched starts a processor of one partition. Its goroutine calls look at each point
 // after the takeover.
-func (r *rig) startWatched(look func(*partition.Partition, crash.Point) error) *process {
+func (r *rig) startWatched(look func(*shard.Partition, crash.Point) error) *process {
 	r.t.Helper()
 	var watched atomic.Pointer[Processor]
 	p := r.start(func(here crash.Point) error {
@@ -77,7 +77,7 @@ func TestG9_VeryManyCollectionsCostAStepNothing(t *testing.T) {
 		}
 		t.Run(b.name, func(t *testing.T) {
 			t.Parallel()
-			r := newRigOn(t, b, Options{Partitions: 1})
+			r := newRigOn(t, b, Options{})
 			p := r.start(nil)
 			p.ready(t)
 			r.config("few", `{"defaultTtl":3600}`)
@@ -93,7 +93,7 @@ func TestG9_VeryManyCollectionsCostAStepNothing(t *testing.T) {
 			})
 			var visited, steps, finds, left atomic.Int64
 			left.Store(int64(veryMany))
-			p = r.startWatched(func(p *partition.Partition, here crash.Point) error {
+			p = r.startWatched(func(p *shard.Partition, here crash.Point) error {
 				switch here {
 				case crash.AfterCommit:
 					steps.Add(1)
@@ -105,7 +105,7 @@ func TestG9_VeryManyCollectionsCostAStepNothing(t *testing.T) {
 				return nil
 			})
 			p.ready(t)
-			eventually(t, "all are looked up and settled", func() bool { return left.Load() <= partition.SettleAtOnce })
+			eventually(t, "all are looked up and settled", func() bool { return left.Load() <= shard.SettleAtOnce })
 			t.Logf("taken over with %d look-ups, %d commits, %d visits", finds.Load(), steps.Load(), visited.Load())
 			if n := visited.Load(); n > int64(200*veryMany) {
 				t.Errorf("taking over visited %d entries", n)
@@ -113,7 +113,7 @@ func TestG9_VeryManyCollectionsCostAStepNothing(t *testing.T) {
 			r.put("few", "warm", `{}`)
 			before, stepsBefore := visited.Load(), steps.Load()
 			// Long enough for the duties of each second.
-			for i, until := 0, time.Now().Add(5*partition.HeartbeatEvery/2); time.Now().Before(until); i++ {
+			for i, until := 0, time.Now().Add(5*shard.HeartbeatEvery/2); time.Now().Before(until); i++ {
 				r.put("few", fmt.Sprint(i%100), `{}`)
 			}
 			r.caughtUp(p)
@@ -137,7 +137,7 @@ func TestEmptiedCollectionsAreForgotten(t *testing.T) {
 		r.opts.Partitions = 1
 		r.reader = r.newReader()
 		var known atomic.Pointer[[]string]
-		p := r.startWatched(func(p *partition.Partition, here crash.Point) error {
+		p := r.startWatched(func(p *shard.Partition, here crash.Point) error {
 			if here == crash.AfterCommit {
 				names := p.Collections().Names()
 				known.Store(&names)

@@ -15,7 +15,7 @@ import (
 
 const (
 	copyEvery  = 500 * time.Millisecond
-	copyAfter  = time.Second // since a partition has last applied one of these messages
+	copyAfter  = time.Second // since the shard has last applied one of these messages
 	copyAtOnce = 100         // messages
 )
 
@@ -24,7 +24,7 @@ const (
 // Nats-Msg-Id of a write, or of an earlier configuration. Without the copier, this shard would
 // then decide by another configuration than the others.
 //
-// A copy does no harm if the log has the message already: each partition applies the messages of
+// A copy does no harm if the log has the message already: the owner applies the messages of
 // that stream in their order, and each once (fold.Progress.OutOfTurn).
 type copier struct {
 	js      jetstream.JetStream
@@ -40,12 +40,12 @@ func (c *copier) run(ctx context.Context) {
 	if c.streams.Configs == nil {
 		return
 	}
-	var have seenAt // the last message of the stream that all partitions have applied
+	var have seenAt // the last message of the stream that the shard has applied
 	for backoff.Wait(ctx, copyEvery) {
 		s := c.session
-		stands := have.stands(s.statuses.Configured(), true, time.Now())
-		read := s.reader.Position().Seq // 0 while the reading begins anew
-		if read == 0 || s.backlog.Pending() > 0 || s.statuses.Applied() < read || stands < copyAfter {
+		stands := have.stands(s.status.Configured.Load(), true, time.Now())
+		read := s.queue.Read().Seq // 0 while the reading begins anew
+		if read == 0 || s.backlog.Pending() > 0 || s.status.Applied.Load() < read || stands < copyAfter {
 			continue
 		}
 		if err := c.copy(ctx, have.value+1); err != nil && ctx.Err() == nil {

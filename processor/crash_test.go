@@ -48,7 +48,7 @@ func TestG1_G3_CrashAtEveryPoint(t *testing.T) {
 			}
 			t.Run(fmt.Sprintf("%s/%s", at, how.name), func(t *testing.T) {
 				t.Parallel()
-				r := newRigOn(t, backends[(i+n)%2], Options{Partitions: 3})
+				r := newRigOn(t, backends[(i+n)%2], Options{})
 				s := &survivor{r: r, at: at, nth: how.nth, err: how.err, times: 4}
 				s.history(uint64(i), 6)
 				r.agrees()
@@ -76,7 +76,7 @@ func TestG3_OutagesBeyondTheDuplicateWindow(t *testing.T) {
 		for _, nth := range []int{1, 4} {
 			t.Run(fmt.Sprintf("%s/%d", at, nth), func(t *testing.T) {
 				t.Parallel()
-				r := newRigOn(t, backends[(i+nth)%2], Options{Partitions: 3, DuplicateWindow: &window})
+				r := newRigOn(t, backends[(i+nth)%2], Options{DuplicateWindow: &window})
 				s := &survivor{r: r, at: at, nth: nth, err: errDead, times: 4, away: 400 * time.Millisecond}
 				s.history(uint64(i), 8)
 				r.agrees()
@@ -95,7 +95,7 @@ func TestG3_HeldUpOnTheWayToTheStream(t *testing.T) {
 	for i, before := range []string{"never fenced", "fenced", "on replicas"} {
 		t.Run(before, func(t *testing.T) {
 			t.Parallel()
-			opts := Options{Partitions: 1, DuplicateWindow: &window}
+			opts := Options{DuplicateWindow: &window}
 			if before == "on replicas" {
 				opts.Replicas = 3
 			}
@@ -143,7 +143,7 @@ func TestG3_PublishedJustBeforeTheFence(t *testing.T) {
 
 func publishedJustBeforeTheFence(t *testing.T, replicas int) {
 	window := 100 * time.Millisecond
-	r := newRigOn(t, backends[1], Options{Partitions: 1, Replicas: replicas, DuplicateWindow: &window})
+	r := newRigOn(t, backends[1], Options{Replicas: replicas, DuplicateWindow: &window})
 	hold := func(at crash.Point) (held, release chan struct{}, fault func(crash.Point) error) {
 		held, release = make(chan struct{}), make(chan struct{})
 		return held, release, once(at, 1, func() error {

@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/seed18712806/lapse/processor/internal/crash"
-	"github.com/seed18712806/lapse/processor/internal/partition"
+	"github.com/seed18712806/lapse/processor/internal/shard"
 	"github.com/seed18712806/lapse/sink/wire"
 )
 
@@ -88,7 +88,7 @@ func TestG1_RepliesLost(t *testing.T) {
 // Goes red if only a commit clears the status.
 func TestBacklogAfterALostReply(t *testing.T) {
 	onBoth(t, func(t *testing.T, r *rig) {
-		const many = 2 * partition.ReapChunk // more than one step reaps
+		const many = 2 * shard.ReapChunk // more than one step reaps
 		r.opts.Partitions = 1
 		r.reader = r.newReader()
 		before := r.start(nil)

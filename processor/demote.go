@@ -46,7 +46,7 @@ func Demote(ctx context.Context, nc *nats.Conn, prefix wire.Prefix, first string
 	if err != nil {
 		return 0, err
 	}
-	opts := streams.Options{Prefix: prefix, Shards: shards, Partitions: 1, Objects: true, MaxPayload: nc.MaxPayload(), Logger: slog.New(slog.DiscardHandler)}
+	opts := streams.Options{Prefix: prefix, Shards: shards, Objects: true, MaxPayload: nc.MaxPayload(), Logger: slog.New(slog.DiscardHandler)}
 	role, err := streams.RoleOf(ctx, js, opts)
 	if err != nil && !errors.Is(err, streams.ErrSuperseded) {
 		return 0, err

@@ -17,7 +17,7 @@ import (
 
 	"github.com/seed18712806/lapse/processor/internal/crash"
 	"github.com/seed18712806/lapse/processor/internal/fold"
-	"github.com/seed18712806/lapse/processor/internal/partition"
+	"github.com/seed18712806/lapse/processor/internal/shard"
 
 	"github.com/seed18712806/lapse/sink/wire"
 )
@@ -125,8 +125,8 @@ func TestG9_DrainingHoldsUpNothing(t *testing.T) {
 				t.Parallel()
 				// The reaper may take some chunks, which are small beside reads, and then waits for the outcomes.
 				chunks := len(messages) + 10
-				many := (chunks+2)*partition.Chunk + partition.ReapChunk
-				r := newRigOn(t, b, Options{Partitions: 1})
+				many := (chunks+2)*shard.Chunk + shard.ReapChunk
+				r := newRigOn(t, b, Options{})
 				r.store = func(s Store) Store { return reading{s, &atomic.Int64{}} }
 				before := r.start(nil)
 				before.ready(t)
@@ -269,7 +269,7 @@ func TestSettlesUnderTraffic(t *testing.T) {
 	onBoth(t, func(t *testing.T, r *rig) {
 		r.opts.Partitions = 1
 		var p *process
-		var part *partition.Partition
+		var part *shard.Partition
 		// On a busy machine the partition may settle before it is stopped.
 		for round := 0; part == nil || len(part.Collections().Config("c").History) < 2; round++ {
 			if round == 20 {
@@ -285,7 +285,7 @@ func TestSettlesUnderTraffic(t *testing.T) {
 		if worked, err := part.Tidy(t.Context(), time.Time{}); worked || err != nil {
 			t.Errorf("too early: %v, %v", worked, err)
 		}
-		if worked, err := part.Tidy(t.Context(), time.Now().Add(2*partition.HeartbeatEvery)); !worked || err != nil {
+		if worked, err := part.Tidy(t.Context(), time.Now().Add(2*shard.HeartbeatEvery)); !worked || err != nil {
 			t.Errorf("nothing was settled: %v", err)
 		}
 		state, err := p.store.Partition(0).Load(t.Context())
@@ -304,7 +304,7 @@ func TestCountsWhileAnIndexDrains(t *testing.T) {
 		const many, first = 1000, 500
 		var drains, due atomic.Bool
 		sent, held, release := make(chan struct{}), make(chan struct{}), make(chan struct{})
-		p := r.startWatched(func(p *partition.Partition, here crash.Point) error {
+		p := r.startWatched(func(p *shard.Partition, here crash.Point) error {
 			if here == crash.AfterFind && due.Load() {
 				<-sent // all, before anything is reaped
 			}
@@ -335,7 +335,7 @@ func TestCountsWhileAnIndexDrains(t *testing.T) {
 		}
 		published := len(r.events("c"))
 		count, err := r.reader.Count(t.Context(), "c")
-		if err != nil || count.Expired == 0 || count.Expired > int64(many-published)+partition.ReapChunk || count.Live > first {
+		if err != nil || count.Expired == 0 || count.Expired > int64(many-published)+shard.ReapChunk || count.Live > first {
 			t.Errorf("while it drains, %d have an event, and the count is %+v, %v", published, count, err)
 		}
 		if c, err := r.reader.Config(t.Context(), "c"); err != nil || c.IndexingMode != wire.NoIndex || c.IndexBuilding {
@@ -405,9 +405,9 @@ func TestG1_G3_CrashWhileDraining(t *testing.T) {
 			}
 			t.Run(fmt.Sprintf("%s/%s", at, b.name), func(t *testing.T) {
 				t.Parallel()
-				r := newRigOn(t, b, Options{Partitions: 1})
+				r := newRigOn(t, b, Options{})
 				if i%4 == 0 || at == crash.AfterDrain {
-					r.bounds = &partition.Bounds{Examine: partition.DefaultBounds.Examine, Epochs: fold.MaxEpochs + 2, Generations: 0}
+					r.bounds = &shard.Bounds{Examine: shard.DefaultBounds.Examine, Epochs: fold.MaxEpochs + 2, Generations: 0}
 				}
 				s := &survivor{r: r, at: at, nth: nth, err: fates[(i+n)%3], times: 5}
 				s.draining(uint64(i))

@@ -24,7 +24,7 @@ func (l *takenAway) Fenced(ctx context.Context) error { return l.OK(ctx) }
 // caller would take nil for a clean end, and end the process.
 func TestG1_NobodyStoppedIt(t *testing.T) {
 	t.Parallel()
-	r := newRigOn(t, backends[0], Options{Partitions: 2})
+	r := newRigOn(t, backends[0], Options{})
 	p, err := New(r.nc, r.redis, r.opts)
 	if err != nil {
 		t.Fatal(err)

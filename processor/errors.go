@@ -6,7 +6,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 
-	"github.com/seed18712806/lapse/processor/internal/partition"
+	"github.com/seed18712806/lapse/processor/internal/shard"
 	"github.com/seed18712806/lapse/processor/internal/streams"
 	"github.com/seed18712806/lapse/sink/store"
 )
@@ -14,7 +14,7 @@ import (
 // Errors of Run, to be told apart with errors.Is.
 var (
 	// ErrNotOwner: another process is to own the partitions now.
-	ErrNotOwner = partition.ErrNotOwner
+	ErrNotOwner = shard.ErrNotOwner
 	// ErrRefused: a partition is damaged, and the log does not reach back to rebuild it.
 	ErrRefused = streams.ErrRefused
 	// ErrLogTruncated: messages that were never applied are no longer in the log.

@@ -9,10 +9,9 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"github.com/seed18712806/lapse/processor/internal/announce"
 	"github.com/seed18712806/lapse/processor/internal/backoff"
-	"github.com/seed18712806/lapse/processor/internal/partition"
 	"github.com/seed18712806/lapse/processor/internal/region"
+	"github.com/seed18712806/lapse/processor/internal/shard"
 	"github.com/seed18712806/lapse/processor/internal/snapshot"
 	"github.com/seed18712806/lapse/processor/internal/streams"
 	"github.com/seed18712806/lapse/sink/wire"
@@ -147,7 +146,7 @@ func (s *session) tellFormer(ctx context.Context) {
 }
 
 // follow makes the parts of a session that follow the first region, in place of those that append and publish.
-func (s *session) follow(ctx context.Context, js jetstream.JetStream, role streams.Role, shared *partition.Shared) error {
+func (s *session) follow(ctx context.Context, js jetstream.JetStream, role streams.Role, parts *shard.Parts) error {
 	p := s.processor
 	origin, err := streams.NewOrigin(p.nc, role.Follows)
 	if err != nil {
@@ -158,23 +157,23 @@ func (s *session) follow(ctx context.Context, js jetstream.JetStream, role strea
 		return err
 	}
 	s.ticker.Silent(func(ctx context.Context) (uint64, error) {
-		info, err := shared.Log.Info(ctx)
+		info, err := parts.Log.Info(ctx)
 		if err != nil {
 			return 0, err
 		}
 		return info.State.LastSeq, nil
 	})
 	var snapshots *snapshot.Store
-	if shared.Log.Streams.Snapshots != nil {
-		snapshots = shared.Desk.Store()
+	if parts.Log.Streams.Snapshots != nil {
+		snapshots = parts.Desk.Store()
 	}
 	s.follower = region.New(region.Parts{
-		Names: p.opts.log(), Log: shared.Log, Origin: origin, Domain: domain, NATS: p.nc, JetStream: js, Options: p.opts.streams(p.nc.MaxPayload()),
-		Tail: shared.Channel.Tail, Statuses: s.statuses, Snapshots: snapshots, Redis: p.store,
+		Names: p.opts.log(), Log: parts.Log, Origin: origin, Domain: domain, NATS: p.nc, JetStream: js, Options: p.opts.streams(p.nc.MaxPayload()),
+		Tail: parts.Channel.Tail, Status: s.status, Snapshots: snapshots, Redis: p.store,
 		Health: p.opts.Health, Logger: p.opts.Logger, Forget: p.opts.ForgetWithin,
 	})
-	shared.Channel.Mirror = s.follower.Mirror(ctx)
-	shared.Outcomes = announce.NoOutcomes(s.statuses)
+	parts.Channel.Mirror = s.follower.Mirror(ctx)
+	parts.Outcomes = shard.NoOutcomes()
 	return nil
 }
 
@@ -189,13 +188,13 @@ func (s *session) unlessPromoted(ctx context.Context, err error) error {
 
 // repliesAt returns a function that reads the rules of replies for a message, once the first region has decided
 // the message: before that it may still change the rules. It is nil in the first region.
-func (s *session) repliesAt(ctx context.Context, role streams.Role) func(partition int, seq uint64) []wire.ReplyRule {
+func (s *session) repliesAt(ctx context.Context, role streams.Role) func(seq uint64) []wire.ReplyRule {
 	if !role.Mirror {
 		return nil
 	}
-	return func(partition int, seq uint64) (rules []wire.ReplyRule) {
+	return func(seq uint64) (rules []wire.ReplyRule) {
 		for {
-			c, news := s.follower.Published(s.statuses.Number(partition))
+			c, news := s.follower.Published()
 			if c != nil && c.Seq >= seq {
 				break
 			}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"github.com/seed18712806/lapse/processor/internal/shard"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -205,7 +206,7 @@ func TestG12_AShardWithAGap(t *testing.T) {
 	var id [2]string // a document of each shard
 	for n := 0; id[0] == "" || id[1] == ""; n++ {
 		one := fmt.Sprint("id", n)
-		shard, _ := wire.Shape{Shards: 2, Partitions: 2}.Place("c", one)
+		shard, _ := wire.Shape{Shards: 2}.Place("c", one)
 		id[shard] = one
 	}
 	r.send(prefix.Write(wire.Upsert, "c", id[0]), `{}`)

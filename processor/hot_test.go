@@ -23,7 +23,7 @@ import (
 // Goes red if each rejection waits for the one before it.
 func TestG9_RejectionsOfOneID(t *testing.T) {
 	t.Parallel()
-	r := newRigOn(t, backends[1], Options{Partitions: 1})
+	r := newRigOn(t, backends[1], Options{})
 	const refused = 6000
 	r.run().stop(t) // so the streams are there
 	r.send(prefix.Write(wire.Create, "c", "hot"), `{}`)

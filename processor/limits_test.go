@@ -29,7 +29,7 @@ func TestG8_TheServerTakesLess(t *testing.T) {
 	store := t.TempDir()
 	port := freeport.Take(t)
 	srv, _ := natsAt(t, port, store, 1<<20)
-	r := newRigAt(t, srv.ClientURL(), backends[0], Options{Partitions: 1})
+	r := newRigAt(t, srv.ClientURL(), backends[0], Options{})
 	p := r.start(nil)
 	p.ready(t)
 	r.config("c", `{"defaultTtl":-1}`)
@@ -57,7 +57,7 @@ func TestG8_TheServerTakesLess(t *testing.T) {
 func TestG11_TheConnectionIsClosed(t *testing.T) {
 	t.Parallel()
 	srv, opts := natsAt(t, 0, t.TempDir(), 1<<20)
-	r := newRigAt(t, srv.ClientURL(), backends[0], Options{Partitions: 1})
+	r := newRigAt(t, srv.ClientURL(), backends[0], Options{})
 	p := r.startOn(r.connect(r.url), r.redis, nil)
 	p.ready(t)
 	r.config("c", `{"defaultTtl":-1}`)
@@ -96,7 +96,7 @@ func TestG11_TheConnectionIsClosed(t *testing.T) {
 func TestG11_OneStreamDoesNotAnswer(t *testing.T) {
 	t.Parallel()
 	srv, _ := natsAt(t, 0, t.TempDir(), 1<<20)
-	r := newRigAt(t, srv.ClientURL(), backends[0], Options{Partitions: 1})
+	r := newRigAt(t, srv.ClientURL(), backends[0], Options{})
 	p := r.run()
 	silent, err := r.nc.SubscribeSync("silent")
 	if err != nil {

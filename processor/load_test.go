@@ -13,7 +13,7 @@ import (
 // last fills. No request of lapse fails by that: its next one goes to the new master.
 func TestG7_FailoverDuringALoad(t *testing.T) {
 	t.Parallel()
-	r := newRigOn(t, backends[1], Options{Partitions: 1})
+	r := newRigOn(t, backends[1], Options{})
 	p := r.run()
 	for i := range 50 {
 		r.put("c", fmt.Sprint(i), `{"v":1}`)
@@ -50,7 +50,7 @@ func TestG7_FailoverDuringALoad(t *testing.T) {
 // TestG7_FailoverAfterAClear: as above, but the new master lacks the removal.
 func TestG7_FailoverAfterAClear(t *testing.T) {
 	t.Parallel()
-	r := newRigOn(t, backends[1], Options{Partitions: 1})
+	r := newRigOn(t, backends[1], Options{})
 	p := r.run()
 	for i := range 50 {
 		r.put("c", fmt.Sprint(i), `{"v":1}`)

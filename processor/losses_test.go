@@ -44,7 +44,7 @@ func newLossRig(t *testing.T, b backend, streams string) *lossRig {
 	t.Helper()
 	server := natstest.NewServer(t, streams)
 	server.Start()
-	return &lossRig{rig: newRigAt(t, server.URL, b, Options{Partitions: 2}), server: server, dumps: b.name == "redis"}
+	return &lossRig{rig: newRigAt(t, server.URL, b, Options{}), server: server, dumps: b.name == "redis"}
 }
 
 // noPurge keeps the log whole, although there are snapshots.

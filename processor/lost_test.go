@@ -48,7 +48,7 @@ func (r *rig) restore(d dump) {
 // sorted sets.
 func onRedis(t *testing.T) *rig {
 	t.Parallel()
-	return newRigOn(t, backends[1], Options{Partitions: 4})
+	return newRigOn(t, backends[1], Options{})
 }
 
 // TestG7_Flushed wipes Redis in the middle of a history, again and again. It fails if a
@@ -159,7 +159,7 @@ func TestG7_KeysLost(t *testing.T) {
 				t.Parallel()
 				// A busy machine may need longer than the TTL until the keys are lost.
 				for ttl := 2; ttl <= longestTTL; ttl *= 2 {
-					r := newRigOn(t, backends[i%2], Options{Partitions: 2})
+					r := newRigOn(t, backends[i%2], Options{})
 					p := r.start(nil)
 					p.ready(t)
 					expires := r.manyExpire(ttl)

@@ -7,14 +7,14 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/seed18712806/lapse/processor/internal/partition"
 	"github.com/seed18712806/lapse/processor/internal/retention"
+	"github.com/seed18712806/lapse/processor/internal/shard"
 	"github.com/seed18712806/lapse/sink/wire"
 )
 
 // metrics are what an operator watches. Times are in seconds.
 type metrics struct {
-	partition.Metrics
+	shard.Metrics
 	emitted   prometheus.Counter
 	retention *retention.Metrics
 	all       []prometheus.Collector
@@ -35,8 +35,8 @@ func newMetrics() *metrics {
 	}
 	expired := counter("documents_expired_total", "Documents that were reaped, or met by a write, after their deadline.")
 	warned := counter("warnings_published_total", "Warnings of documents that will expire: each version once for each of the seconds of warnBefore.")
-	fenced := counter("steps_fenced_total", "Steps that were refused because the partition had moved on without this process.")
-	rebuilds := counter("partitions_damaged_total", "Partitions that were found damaged and are rebuilt from the log.")
+	fenced := counter("steps_fenced_total", "Steps that were refused because the shard had moved on without this process.")
+	rebuilds := counter("shards_damaged_total", "Shards that were found damaged and are rebuilt from the log.")
 	lateness := prometheus.NewHistogram(prometheus.HistogramOpts{
 		Namespace: "lapse", Name: "event_lateness_seconds",
 		Help:    "From the instant at which a document was expired to its event being stored.",
@@ -44,11 +44,11 @@ func newMetrics() *metrics {
 	})
 	commits := prometheus.NewHistogram(prometheus.HistogramOpts{
 		Namespace: "lapse", Name: "commit_duration_seconds",
-		Help:    "Time of one commit of a partition to Redis.",
+		Help:    "Time of one commit to Redis.",
 		Buckets: []float64{.0001, .00025, .0005, .001, .002, .005, .01, .02, .05, .1, .5, 1, 5},
 	})
 	m.retention = retention.NewMetrics()
-	m.Metrics = partition.Metrics{Applied: applied, Rejected: rejected, Expired: expired, Warned: warned, Fenced: fenced, Rebuilds: rebuilds, Lateness: lateness, Commits: commits}
+	m.Metrics = shard.Metrics{Applied: applied, Rejected: rejected, Expired: expired, Warned: warned, Fenced: fenced, Rebuilds: rebuilds, Lateness: lateness, Commits: commits}
 	m.all = []prometheus.Collector{applied, rejected, expired, warned, m.emitted, fenced, rebuilds, lateness, commits}
 	m.all = append(m.all, m.retention.Collectors()...)
 	return m
@@ -65,19 +65,19 @@ func (m *metrics) register(r prometheus.Registerer, p *Processor) error {
 	return nil
 }
 
-// gauges are how far each partition is, and how much the servers hold. They are 0 or absent
+// gauges are how far the shard is, and how much the servers hold. They are 0 or absent
 // while the processor does not run, so that a former owner does not report old values.
 type gauges struct{ p *Processor }
 
 var (
-	lagMessages  = prometheus.NewDesc("lapse_partition_lag_messages", "Messages of the log behind the partition's offset; those for other partitions count too while they are not read.", []string{"partition"}, nil)
-	lagSeconds   = prometheus.NewDesc("lapse_partition_lag_seconds", "Age of the oldest message that was read for the partition and is not applied.", []string{"partition"}, nil)
-	backlog      = prometheus.NewDesc("lapse_partition_reap_backlog_seconds", "For how long the document that is due longest has been due.", []string{"partition"}, nil)
-	stuck        = prometheus.NewDesc("lapse_partition_failing", "1 while the partition's steps fail.", []string{"partition"}, nil)
-	messagesRead = prometheus.NewDesc("lapse_messages_read_total", "Messages of the log that were read since this process took the partitions over.", nil, nil)
-	givesWay     = prometheus.NewDesc("lapse_reaping_gives_way", "1 while partitions reap many documents that a configuration has made due, as far as reads and writes leave room.", nil, nil)
+	lagMessages  = prometheus.NewDesc("lapse_shard_lag_messages", "Messages of the log behind what the shard has applied.", []string{"shard"}, nil)
+	lagSeconds   = prometheus.NewDesc("lapse_shard_lag_seconds", "Age of the oldest message that was read and is not applied.", []string{"shard"}, nil)
+	backlog      = prometheus.NewDesc("lapse_shard_reap_backlog_seconds", "For how long the document that is due longest has been due.", []string{"shard"}, nil)
+	stuck        = prometheus.NewDesc("lapse_shard_failing", "1 while the shard's steps fail.", []string{"shard"}, nil)
+	messagesRead = prometheus.NewDesc("lapse_messages_read_total", "Messages of the log that were read since this process took the shard over.", nil, nil)
+	givesWay     = prometheus.NewDesc("lapse_reaping_gives_way", "1 while many documents are reaped that a configuration has made due, as far as reads and writes leave room.", nil, nil)
 	clockLead    = prometheus.NewDesc("lapse_clock_lead_seconds", "How far another clock is ahead of this process's: nats as the leader of the log tells it, redis by TIME.", []string{"clock"}, nil)
-	rebuilding   = prometheus.NewDesc("lapse_partition_rebuilding", "1 while the partition is being rebuilt.", []string{"partition"}, nil)
+	rebuilding   = prometheus.NewDesc("lapse_shard_rebuilding", "1 while the shard is being rebuilt.", []string{"shard"}, nil)
 )
 
 // Describe implements [prometheus.Collector].
@@ -115,24 +115,18 @@ func (g gauges) Collect(c chan<- prometheus.Metric) {
 	c <- prometheus.MustNewConstMetric(clockLead, prometheus.GaugeValue, seconds(nats), "nats")
 	c <- prometheus.MustNewConstMetric(clockLead, prometheus.GaugeValue, seconds(redis), "redis")
 	c <- prometheus.MustNewConstMetric(messagesRead, prometheus.CounterValue, float64(session.backlog.Read()))
-	c <- prometheus.MustNewConstMetric(givesWay, prometheus.GaugeValue, truth(runs && session.share.Taken()))
-	for i, p := range session.statuses.Partitions {
-		id := strconv.Itoa(session.statuses.Number(i))
+	c <- prometheus.MustNewConstMetric(givesWay, prometheus.GaugeValue, truth(runs && session.pace.GivesWay()))
+	id := strconv.Itoa(g.p.opts.Shard)
+	gauge := func(d *prometheus.Desc, value float64) {
 		if !runs {
-			for _, d := range []*prometheus.Desc{lagMessages, lagSeconds, backlog, stuck, rebuilding} {
-				c <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, 0, id)
-			}
-			continue
+			value = 0
 		}
-		n, oldest := session.inboxes[i].Len()
-		behind := float64(n)
-		if n == 0 {
-			behind = float64(session.backlog.Pending())
-		}
-		c <- prometheus.MustNewConstMetric(lagMessages, prometheus.GaugeValue, behind, id)
-		c <- prometheus.MustNewConstMetric(lagSeconds, prometheus.GaugeValue, since(oldest), id)
-		c <- prometheus.MustNewConstMetric(backlog, prometheus.GaugeValue, since(p.Due.Load()), id)
-		c <- prometheus.MustNewConstMetric(stuck, prometheus.GaugeValue, truth(p.Trouble.Load() != nil), id)
-		c <- prometheus.MustNewConstMetric(rebuilding, prometheus.GaugeValue, truth(p.Rebuild.Load() > 0), id)
+		c <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, value, id)
 	}
+	waiting, oldest := session.queue.Waiting()
+	gauge(lagMessages, float64(uint64(waiting)+session.backlog.Pending()))
+	gauge(lagSeconds, since(oldest))
+	gauge(backlog, since(session.status.Due.Load()))
+	gauge(stuck, truth(session.status.Trouble.Load() != nil))
+	gauge(rebuilding, truth(session.status.Rebuild.Load() > 0))
 }

@@ -29,7 +29,7 @@ func TestG11_MetricsOfAnOwner(t *testing.T) {
 	t.Parallel()
 	bytes := int64(1 << 30)
 	metrics := prometheus.NewRegistry()
-	r := newRigOn(t, backends[1], Options{Partitions: 4, Metrics: metrics, LogMaxBytes: &bytes})
+	r := newRigOn(t, backends[1], Options{Metrics: metrics, LogMaxBytes: &bytes})
 	if err := r.redis.ConfigSet(t.Context(), "maxmemory", "100mb").Err(); err != nil {
 		t.Fatal(err)
 	}

@@ -26,7 +26,7 @@ func (r *rig) model() (*oracle.Model, []oracle.Message) {
 		r.t.Fatal(err)
 	}
 	m := oracle.NewModel(oracle.Settings{
-		Partitions: r.opts.Partitions, Created: wire.Time(log.CachedInfo().Created.UnixMilli()),
+		Created: wire.Time(log.CachedInfo().Created.UnixMilli()),
 		MaxBody: int(r.nc.MaxPayload()) - 8<<10,
 	})
 	events, err := stored.Read(ctx, r.js, published, 1)

@@ -14,11 +14,9 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/seed18712806/lapse/processor/health"
-	"github.com/seed18712806/lapse/processor/internal/announce"
 	"github.com/seed18712806/lapse/processor/internal/backoff"
-	"github.com/seed18712806/lapse/processor/internal/feed"
-	"github.com/seed18712806/lapse/processor/internal/partition"
 	"github.com/seed18712806/lapse/processor/internal/region"
+	"github.com/seed18712806/lapse/processor/internal/shard"
 	"github.com/seed18712806/lapse/processor/internal/streams"
 	"github.com/seed18712806/lapse/sink/store"
 	"github.com/seed18712806/lapse/sink/wire"
@@ -31,7 +29,7 @@ const (
 	slowAfter     = 5 * time.Second   // a step
 	overdueAfter  = 5 * time.Second   // an event, if no document is reaped meanwhile
 	overdueAtMost = 60 * time.Second  // an event, although others are published
-	behindAfter   = 7 * time.Second   // a partition for which the log goes on, and that applies nothing
+	behindAfter   = 7 * time.Second   // the log goes on, and the shard applies nothing
 	unreadAfter   = 5 * time.Second   // the log, although it has messages and nothing is to be applied
 	impossible    = uint64(1)<<53 - 1 // a sequence that no stream has
 )
@@ -54,12 +52,12 @@ var (
 
 // forgetProblems drops the problems of a processor that has ended.
 func (p *Processor) forgetProblems() {
-	p.opts.Health.Forget(feed.ProblemLog, feed.ProblemClock, feed.ProblemClockBehind, feed.ProblemTick, announce.ProblemCheckpoints, partition.ProblemPartitions, problemNATS, problemAppend, problemEvents, problemMapping, problemConfigs,
+	p.opts.Health.Forget(shard.ProblemLog, shard.ProblemClock, shard.ProblemClockBehind, shard.ProblemTick, shard.ProblemCheckpoints, shard.ProblemShard, problemNATS, problemAppend, problemEvents, problemMapping, problemConfigs,
 		problemRedis, problemEviction, problemDenied, problemOverdue, problemSlow, problemBehind, problemForget, region.ProblemRegion)
 }
 
 // monitor finds out whether writes, events and reads can go on, although no client shows
-// it: it asks both servers, and compares how far the partitions are. It does each for itself, so
+// it: it asks both servers, and compares how far the shard is. It does each for itself, so
 // that a server that answers late does not hold up what is told of the others.
 type monitor struct {
 	nc      *nats.Conn
@@ -68,7 +66,7 @@ type monitor struct {
 	names   wire.Log
 	log     *streams.Log
 	health  *health.Board
-	guard   *feed.ClockGuard
+	guard   *shard.ClockGuard
 	session *session
 
 	last   atomic.Uint64 // sequence of the log
@@ -77,9 +75,8 @@ type monitor struct {
 	// Of checkRedis.
 	checks int
 
-	// Of checkPartitions.
-	reaped  []seenAt
-	applied []seenAt
+	// Of checkShard.
+	reaped, applied seenAt
 
 	// Of checkNATS.
 	made       time.Time // when the stream of events was
@@ -93,7 +90,6 @@ func newMonitor(p *Processor, s *session, js jetstream.JetStream, log *streams.L
 	m := &monitor{
 		nc: p.nc, js: js, store: p.store, names: p.opts.log(), log: log, health: p.opts.Health, guard: p.guard,
 		session: s, made: log.Streams.Events.CachedInfo().Created,
-		reaped: make([]seenAt, p.opts.Partitions), applied: make([]seenAt, p.opts.Partitions),
 	}
 	m.last.Store(log.Streams.Log.CachedInfo().State.LastSeq)
 	return m
@@ -132,7 +128,7 @@ func (m *monitor) watches() []func(context.Context) error {
 			}
 		}
 	}
-	return []func(context.Context) error{every(m.checkNATS), every(m.checkRedis), every(m.checkPartitions)}
+	return []func(context.Context) error{every(m.checkNATS), every(m.checkRedis), every(m.checkShard)}
 }
 
 // ask asks NATS something within a limit of its own: what gets no answer must not take the time of
@@ -205,7 +201,7 @@ const probed = "probe"
 
 // checkConfigs returns why the shard does not apply the configurations; nil if it does.
 func (m *monitor) checkConfigs(now time.Time) error {
-	have, last := m.session.statuses.Configured(), m.log.Streams.Configs.CachedInfo().State.LastSeq
+	have, last := m.session.status.Configured.Load(), m.log.Streams.Configs.CachedInfo().State.LastSeq
 	if stands := m.configured.stands(have, have < last, now); stands > behindAfter {
 		return fmt.Errorf("shard %d has applied %s up to message %d of %d, and no further for %s: clients wait for the outcomes; look at the log %s, and at that of nats-server",
 			m.names.Shard, m.names.Prefix.ConfigStream(), have, last, stands.Round(time.Second), m.names.Stream())
@@ -273,18 +269,15 @@ func (m *monitor) streamsThere(ctx context.Context) error {
 // a sequence and none comes. The server that has the consumer may lack them: it is alive, and does
 // not catch up with the leader of the log.
 func (m *monitor) checkReader(last uint64, now time.Time) {
-	read := m.session.reader.Position().Seq
-	waits := read < last && !m.guard.Holds()
-	for _, inbox := range m.session.inboxes {
-		n, _ := inbox.Len()
-		waits = waits && n == 0
-	}
+	read := m.session.queue.Read().Seq
+	n, _ := m.session.queue.Waiting()
+	waits := read < last && n == 0 && m.session.queue.IsWanted() && !m.guard.Holds()
 	if m.read.stands(read, waits, now) < unreadAfter {
 		return
 	}
 	m.session.processor.opts.Logger.Warn("the consumer of the log brings no messages, although there are some: another one takes its place", slog.Uint64("read", read), slog.Uint64("last", last))
 	m.read = seenAt{}
-	m.session.reader.Rewind()
+	m.session.queue.Again()
 }
 
 // full returns why the log refuses new messages although it keeps the old ones; nil if it
@@ -358,48 +351,41 @@ func (m *monitor) checkRedis(ctx context.Context) error {
 	return nil
 }
 
-// checkPartitions finds out whether events are published and messages applied in time.
-func (m *monitor) checkPartitions(context.Context) error {
+// checkShard finds out whether events are published and messages applied in time.
+func (m *monitor) checkShard(context.Context) error {
 	m.guard.Settle()
 	if m.session.follower != nil {
 		return nil // it may be behind: Processor.Following says how far
 	}
-	now, last, unread := time.Now(), m.last.Load(), false
+	now, last, p := time.Now(), m.last.Load(), m.session.status
 	m.health.Set(problemForget, m.session.keeper.Problem(now))
+	n, _ := m.session.queue.Waiting()
+	reaps, applied := m.reaped.stands(p.Reaped.Load(), true, now), p.Applied.Load()
+	unapplied := applied < last && p.Owned.Load() && p.Rebuild.Load() == 0 && !m.guard.Holds()
+	stands := m.applied.stands(applied, n > 0 || unapplied, now)
+	m.unread.Store(n == 0 && stands > unreadAfter)
 	var overdue, slow, behind error
-	for i, p := range m.session.statuses.Partitions {
-		problem := func(format string, args ...any) error {
-			return fmt.Errorf("partition %d: %w", m.session.statuses.Number(i), fmt.Errorf(format, args...))
-		}
-		n, _ := m.session.inboxes[i].Len()
-		reaps, applied := m.reaped[i].stands(p.Reaped.Load(), true, now), p.Applied.Load()
-		unapplied := applied < last && p.Owned.Load() && p.Rebuild.Load() == 0 && !m.guard.Holds()
-		stands := m.applied[i].stands(applied, n > 0 || unapplied, now)
-		unread = unread || n == 0 && stands > unreadAfter
-		if p.Trouble.Load() != nil {
-			continue // which has a problem of its own
-		}
-		if at := p.Begun.Load(); at != 0 && slow == nil {
+	if p.Trouble.Load() == nil { // else there is a problem already
+		if at := p.Begun.Load(); at != 0 {
 			if took := now.Sub(time.Unix(0, at)); took > slowAfter {
-				slow = problem("a step has taken %s so far: NATS or Redis answers late or not at all", took.Round(time.Second))
+				slow = fmt.Errorf("a step has taken %s so far: NATS or Redis answers late or not at all", took.Round(time.Second))
 			}
 		}
-		if late := m.overdue(p, now); overdue == nil && (late > overdueAfter && reaps > overdueAfter || late > overdueAtMost) {
-			overdue = problem("an event is overdue by %s", late.Round(time.Second))
+		if late := m.overdue(p, now); late > overdueAfter && reaps > overdueAfter || late > overdueAtMost {
+			overdue = fmt.Errorf("an event is overdue by %s", late.Round(time.Second))
 		}
-		if behind == nil && stands > behindAfter {
-			behind = problem("the log is applied up to message %d of %d, and no further for %s; %d messages were read and wait", applied, last, stands.Round(time.Second), n)
+		if stands > behindAfter {
+			behind = fmt.Errorf("the log is applied up to message %d of %d, and no further for %s; %d messages were read and wait", applied, last, stands.Round(time.Second), n)
 		}
 	}
 	m.health.Set(problemOverdue, overdue)
 	m.health.Set(problemSlow, slow)
 	m.health.Set(problemBehind, behind)
-	m.unread.Store(unread)
 	return nil
 }
 
-// overdue is how long the first document of a partition has been due.
-func (m *monitor) overdue(p *partition.Status, now time.Time) time.Duration {
+// overdue is how long the first document has been due.
+func (m *monitor) overdue(p *shard.Status, now time.Time) time.Duration {
 	if !p.Owned.Load() || p.Rebuild.Load() > 0 || p.Applied.Load() < m.session.start.Load() {
 		return 0 // the log has to be applied first
 	}

@@ -8,7 +8,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/seed18712806/lapse/processor/health"
-	"github.com/seed18712806/lapse/processor/internal/partition"
+	"github.com/seed18712806/lapse/processor/internal/shard"
 	"github.com/seed18712806/lapse/processor/internal/streams"
 )
 
@@ -29,7 +29,7 @@ func (s endsAt) CachedInfo() *jetstream.StreamInfo {
 // It fails if that is told later, or of a shard that goes on.
 func TestG11_ConfigurationsAreNotApplied(t *testing.T) {
 	last := uint64(5)
-	statuses := partition.NewStatuses(0, 1, health.New(slog.New(slog.DiscardHandler)))
+	statuses := shard.NewStatuses(0, 1, health.New(slog.New(slog.DiscardHandler)))
 	applied := &statuses.Partitions[0].Configured
 	m := &monitor{
 		session: &session{statuses: statuses}, names: prefix.Log(0, 2),

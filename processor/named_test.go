@@ -12,7 +12,7 @@ import (
 
 	"github.com/seed18712806/lapse/processor/internal/crash"
 	"github.com/seed18712806/lapse/processor/internal/fold"
-	"github.com/seed18712806/lapse/processor/internal/partition"
+	"github.com/seed18712806/lapse/processor/internal/shard"
 	"github.com/seed18712806/lapse/sink/wire"
 )
 
@@ -26,7 +26,7 @@ func TestG12_AnOutputOfALostMessageIsHidden(t *testing.T) {
 	for _, lost := range []bool{true, false} {
 		t.Run(strconv.FormatBool(lost), func(t *testing.T) {
 			t.Parallel()
-			r := newRigOn(t, backends[0], Options{Partitions: 1})
+			r := newRigOn(t, backends[0], Options{})
 			p := r.start(nil)
 			p.ready(t)
 			r.put("c", "x", `{}`)
@@ -126,7 +126,7 @@ func TestG12_AnEventRemembersALostConfiguration(t *testing.T) {
 // It goes red if a step names a message of the offset, where a later one has moved the watermark.
 func TestG12_AMessageThatWaitsIsNamed(t *testing.T) {
 	t.Parallel()
-	r := newRigOn(t, backends[0], Options{Partitions: 1})
+	r := newRigOn(t, backends[0], Options{})
 	p := r.start(nil)
 	p.ready(t)
 	p.stop(t)
@@ -135,7 +135,7 @@ func TestG12_AMessageThatWaitsIsNamed(t *testing.T) {
 	due := time.Now().Add(1100 * time.Millisecond)
 	eventually(t, "it is due", func() bool { return time.Now().After(due) })
 	drop := r.send(prefix.Drop("c"), ``)
-	r.bounds = &partition.Bounds{Examine: partition.DefaultBounds.Examine, Epochs: fold.MaxEpochs}
+	r.bounds = &shard.Bounds{Examine: shard.DefaultBounds.Examine, Epochs: fold.MaxEpochs}
 	p = r.start(nil)
 	eventually(t, "its event is published", func() bool { return len(r.outputs()) == 1 })
 	p.stop(t)

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"github.com/seed18712806/lapse/processor/internal/shard"
 	"log/slog"
 	"net"
 	"slices"
@@ -15,7 +16,6 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/seed18712806/lapse/integration/harness/natstest"
-	"github.com/seed18712806/lapse/processor/internal/feed"
 	"github.com/seed18712806/lapse/processor/internal/streams"
 	"github.com/seed18712806/lapse/sink"
 	"github.com/seed18712806/lapse/sink/wire"
@@ -351,7 +351,7 @@ func TestG8_TheLargestFits(t *testing.T) {
 	if len(cut) != 1 || cut[0] != "lapse.rejected.c.z" {
 		t.Errorf("rejections that were cut: %v, want that of z", cut)
 	}
-	for i := range 3 * feed.PullBytes / most / 2 { // more than is read ahead
+	for i := range 3 * shard.PullBytes / most / 2 { // more than is read ahead
 		r.sendAsync(prefix.Write(wire.Upsert, "c", fmt.Sprint(i)), object(most))
 	}
 	r.flush()
@@ -364,13 +364,13 @@ func TestG8_TheLargestFits(t *testing.T) {
 // Goes red if a request for messages is too small for one of them: it never comes.
 func TestG8_LargerThanEver(t *testing.T) {
 	t.Parallel()
-	r := newRigAt(t, natstest.Start(t, natstest.Options{Config: fmt.Sprintf("max_payload: %d", 3*feed.PullBytes)}), backends[0], Options{Partitions: 4})
-	_, err := streams.Provision(t.Context(), r.js, streams.Options{Prefix: prefix, Partitions: 4, MaxPayload: 1 << 20, Logger: slog.New(slog.DiscardHandler)})
+	r := newRigAt(t, natstest.Start(t, natstest.Options{Config: fmt.Sprintf("max_payload: %d", 3*shard.PullBytes)}), backends[0], Options{})
+	_, err := streams.Provision(t.Context(), r.js, streams.Options{Prefix: prefix, MaxPayload: 1 << 20, Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)
 	}
 	r.run()
-	r.must(413, prefix.Write(wire.Upsert, "c", "x"), `{"x":"`+strings.Repeat("x", 3*feed.PullBytes/2)+`"}`)
+	r.must(413, prefix.Write(wire.Upsert, "c", "x"), `{"x":"`+strings.Repeat("x", 3*shard.PullBytes/2)+`"}`)
 	r.put("c", "x", `{}`)
 }
 

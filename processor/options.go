@@ -11,7 +11,6 @@ import (
 
 	"github.com/seed18712806/lapse/processor/health"
 	"github.com/seed18712806/lapse/processor/internal/streams"
-	"github.com/seed18712806/lapse/sink/store"
 	"github.com/seed18712806/lapse/sink/trace"
 	"github.com/seed18712806/lapse/sink/wire"
 )
@@ -22,7 +21,7 @@ const DefaultMaxClockLead = 10 * time.Second
 
 const (
 	minDuplicateWindow = 100 * time.Millisecond
-	defaultReadAhead   = 4096
+	defaultReadAhead   = 8192
 )
 
 // The times within which a processor forgets.
@@ -39,15 +38,14 @@ const DefaultSyncInterval = 2 * time.Minute
 // Options configure a Processor. The zero value of each is its default. There are many fields: each
 // is one option.
 type Options struct {
-	Prefix     wire.Prefix           // wire.DefaultPrefix
-	Shards     int                   // 1 to 64 (1); fixed when the logs are created
-	Shard      int                   // the one that this processor applies, from 0
-	Partitions int                   // of each shard; 8 divided by the shards, at least 2; all shards have 1 to 1024; fixed when the log is created: see Partitions
-	Logger     *slog.Logger          // none
-	Metrics    prometheus.Registerer // none
-	Health     *health.Board         // where problems are noted; one of its own
-	Trace      trace.Recorder        // of the writes and events that belong to a trace; none
-	ReadAhead  int                   // messages that are read for a partition ahead of what it applies; 4096
+	Prefix    wire.Prefix           // wire.DefaultPrefix
+	Shards    int                   // 1 to 64 (1); fixed when the logs are created
+	Shard     int                   // the one that this processor applies, from 0
+	Logger    *slog.Logger          // none
+	Metrics   prometheus.Registerer // none
+	Health    *health.Board         // where problems are noted; one of its own
+	Trace     trace.Recorder        // of the writes and events that belong to a trace; none
+	ReadAhead int                   // messages that are read ahead of what is applied; 8192
 
 	// MaxClockLead is how far a message's stamp may be ahead of both this process's
 	// clock and Redis's; 10 seconds.
@@ -95,10 +93,6 @@ func (o *Options) complete() error {
 	}
 	if o.Shard < 0 || o.Shard >= o.Shards {
 		return fmt.Errorf("shard %d is not valid: use a number from 0 to %d", o.Shard, o.Shards-1)
-	}
-	o.Partitions = cmp.Or(o.Partitions, store.DefaultPartitions(o.Shards))
-	if most := store.MaxPartitions / o.Shards; o.Partitions < 1 || o.Partitions > most {
-		return fmt.Errorf("%d partitions are not valid: use a number from 1 to %d", o.Partitions, most)
 	}
 	for _, reply := range o.ReplyPrefixes {
 		if err := o.Prefix.CheckReplyPrefix(reply); err != nil {
@@ -155,9 +149,6 @@ func CheckSync(interval, forgetWithin time.Duration) error {
 	return nil
 }
 
-// Shape is how the documents are divided.
-func (o *Options) Shape() wire.Shape { return wire.Shape{Shards: o.Shards, Partitions: o.Partitions} }
-
 // log names the log that the processor applies.
 func (o *Options) log() wire.Log { return o.Prefix.Log(o.Shard, o.Shards) }
 
@@ -167,7 +158,6 @@ func (o *Options) streams(maxPayload int64) streams.Options {
 		Prefix:          o.Prefix,
 		Shards:          o.Shards,
 		Shard:           o.Shard,
-		Partitions:      o.Partitions,
 		MaxPayload:      maxPayload,
 		Replicas:        o.Replicas,
 		LogMaxAge:       o.LogMaxAge,
@@ -182,12 +172,12 @@ func (o *Options) streams(maxPayload int64) streams.Options {
 	}
 }
 
-// Lease tells a processor whether its process is to own the partitions. Safety does not
-// depend on it: it keeps two processes from taking them from each other.
+// Lease tells a processor whether its process is to own the shard. Safety does not
+// depend on it: it keeps two processes from taking it from each other.
 type Lease interface {
-	// OK returns an error that is ErrNotOwner if another process is to own them. The
+	// OK returns an error that is ErrNotOwner if another process is to own it. The
 	// processor calls it before each step; it may wait shortly where that is uncertain.
 	OK(ctx context.Context) error
-	// Fenced is OK after another process was found to have taken a partition over.
+	// Fenced is OK after another process was found to have taken the shard over.
 	Fenced(ctx context.Context) error
 }

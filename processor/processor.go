@@ -5,8 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"math"
-	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -17,10 +15,9 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/seed18712806/lapse/processor/internal/crash"
-	"github.com/seed18712806/lapse/processor/internal/feed"
-	"github.com/seed18712806/lapse/processor/internal/partition"
+	"github.com/seed18712806/lapse/processor/internal/shard"
 	"github.com/seed18712806/lapse/processor/internal/streams"
-	"github.com/seed18712806/lapse/sink/wire"
+	"github.com/seed18712806/lapse/sink/store"
 )
 
 // progressEvery is how often a long application of the log is logged.
@@ -32,7 +29,7 @@ type Processor struct {
 	store        Store
 	opts         Options
 	metrics      *metrics
-	guard        *feed.ClockGuard
+	guard        *shard.ClockGuard
 	running      atomic.Bool
 	ran          bool
 	made         bool                   // the streams were provisioned, so one that is absent was deleted
@@ -47,7 +44,7 @@ type Processor struct {
 	session *session
 
 	hook   crash.Hook // of a test
-	bounds partition.Bounds
+	bounds shard.Bounds
 }
 
 // New validates the options. It talks to neither server.
@@ -55,16 +52,16 @@ func New(nc *nats.Conn, client redis.UniversalClient, opts Options) (*Processor,
 	if err := opts.complete(); err != nil {
 		return nil, err
 	}
-	return NewWith(nc, newRedisStore(client, opts), opts)
+	return NewWith(nc, store.New(client, opts.Prefix, opts.Shard, opts.Shards), opts)
 }
 
-// NewWith is New on a store of as many partitions as the options have.
+// NewWith is New on another store.
 func NewWith(nc *nats.Conn, stored Store, opts Options) (*Processor, error) {
 	if err := opts.complete(); err != nil {
 		return nil, err
 	}
-	p := &Processor{nc: nc, store: stored, opts: opts, metrics: newMetrics(), bounds: partition.DefaultBounds, asking: make(chan struct{}, 1)}
-	p.guard = feed.NewClockGuard(opts.MaxClockLead, feed.Clocks{Own: time.Now, Redis: p.store.Time}, opts.Health)
+	p := &Processor{nc: nc, store: stored, opts: opts, metrics: newMetrics(), bounds: shard.DefaultBounds, asking: make(chan struct{}, 1)}
+	p.guard = shard.NewClockGuard(opts.MaxClockLead, shard.Clocks{Own: time.Now, Redis: p.store.Time}, opts.Health)
 	p.session = newSession(p)
 	if opts.Metrics != nil {
 		if err := p.metrics.register(opts.Metrics, p); err != nil {
@@ -72,36 +69,6 @@ func NewWith(nc *nats.Conn, stored Store, opts Options) (*Processor, error) {
 		}
 	}
 	return p, nil
-}
-
-// Partitions is the number of partitions with which the logs of a prefix were created; 0 if there
-// is none.
-func Partitions(ctx context.Context, nc *nats.Conn, prefix wire.Prefix, shards int) (int, error) {
-	if _, err := wire.ParsePrefix(string(prefix)); err != nil {
-		return 0, err
-	}
-	js, err := jetstream.New(nc)
-	if err != nil {
-		return 0, err
-	}
-	return streams.Partitions(ctx, js, streams.Options{Prefix: prefix, Shards: shards})
-}
-
-// FollowedPartitions is Partitions in the region in another JetStream domain.
-func FollowedPartitions(ctx context.Context, nc *nats.Conn, domain string, prefix wire.Prefix, shards int) (int, error) {
-	origin, err := streams.NewOrigin(nc, domain)
-	if err != nil {
-		return 0, err
-	}
-	info, err := origin.Info(ctx, streams.Options{Prefix: prefix, Shards: shards}.Root())
-	if err != nil {
-		return 0, err
-	}
-	n, err := strconv.Atoi(info.Config.Metadata[wire.PartitionsKey])
-	if err != nil {
-		return 0, fmt.Errorf("stream %s in the JetStream domain %q is not lapse's", info.Config.Name, domain)
-	}
-	return n, nil
 }
 
 // Follows finds out the JetStream domain of the region that the flag of a user names: the domain itself, or the
@@ -140,10 +107,10 @@ func (p *Processor) current() *session {
 // the work in flight and returns nil) or until it would be wrong to go on (then it returns
 // why). It may be called again once it has returned: see "A refused shard" in the package doc.
 //
-// Run owns the partitions whatever other processes do: see RunAs.
+// Run owns the shard whatever other processes do: see RunAs.
 func (p *Processor) Run(ctx context.Context) error { return p.RunAs(ctx, nil) }
 
-// RunAs is Run for as long as lease allows this process to own the partitions; then it
+// RunAs is Run for as long as lease allows this process to own the shard; then it
 // returns [ErrNotOwner]. A nil lease always allows it.
 func (p *Processor) RunAs(ctx context.Context, lease Lease) (err error) {
 	if p.running.Swap(true) {
@@ -178,7 +145,7 @@ func (p *Processor) RunAs(ctx context.Context, lease Lease) (err error) {
 		}
 	}
 	// The reading begins at the lowest offset, which is known after the takeover.
-	upTo, err := partition.TakeOver(ctx, s.partitions)
+	upTo, err := shard.TakeOver(ctx, []*shard.Owner{s.owner})
 	if err != nil {
 		if ctx.Err() != nil {
 			return nil
@@ -209,7 +176,7 @@ func (p *Processor) RunAs(ctx context.Context, lease Lease) (err error) {
 
 // Progress is how far the log is applied.
 type Progress struct {
-	Applied uint64        // sequence of the log that every partition has applied
+	Applied uint64        // sequence of the log
 	Lag     uint64        // messages of the log that are not read yet, or not applied
 	Overdue time.Duration // since when the oldest event that is not published was due
 }
@@ -220,36 +187,34 @@ func (p *Processor) Progress() (all Progress) {
 	if !s.wired.Load() {
 		return all
 	}
-	all.Applied = math.MaxUint64
-	all.Lag = s.backlog.Pending()
-	for i, status := range s.statuses.Partitions {
-		all.Applied = min(all.Applied, status.Applied.Load())
-		n, _ := s.inboxes[i].Len()
-		all.Lag += uint64(n)
-		if due := status.Due.Load(); due > 0 {
-			all.Overdue = max(all.Overdue, time.Since(time.UnixMilli(due)))
-		}
+	waiting, _ := s.queue.Waiting()
+	all.Applied, all.Lag = s.status.Applied.Load(), s.backlog.Pending()+uint64(waiting)
+	if due := s.status.Due.Load(); due > 0 {
+		all.Overdue = time.Since(time.UnixMilli(due))
 	}
 	return all
 }
 
-// Ready is nil once the log, as it was when the partitions were taken over, has been
+// Ready is nil once the log, as it was when the shard was taken over, has been
 // applied, and as long as there is no problem; else it is what is missing.
 func (p *Processor) Ready() error {
 	return errors.Join(p.opts.Health.Err(), p.Applying())
 }
 
-// TakenOver reports whether the partitions were taken over since Run began, and Run has not ended.
+// TakenOver reports whether the shard was taken over since Run began, and Run has not ended.
 func (p *Processor) TakenOver() bool {
 	s := p.current()
 	return s.start.Load() > 0 && !s.ended.Load()
 }
 
-// Applying is nil once the log was applied, and no partition is being rebuilt.
+// Applying is nil once the log was applied, and the shard is not being rebuilt.
 func (p *Processor) Applying() error {
 	s := p.current()
-	if behind, lacking := s.statuses.Missing(s.start.Load()); behind+lacking > 0 {
-		return fmt.Errorf("%d of %d partitions have not applied the log yet, and %d are being rebuilt", behind, len(s.statuses.Partitions), lacking)
+	switch behind, rebuilds := s.status.Lacks(s.start.Load()); {
+	case behind:
+		return errors.New("the log has not been applied yet")
+	case rebuilds:
+		return errors.New("the shard is being rebuilt")
 	}
 	return nil
 }

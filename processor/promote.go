@@ -40,7 +40,7 @@ func Promote(ctx context.Context, nc *nats.Conn, prefix wire.Prefix, by string, 
 	if err != nil {
 		return done, err
 	}
-	opts := streams.Options{Prefix: prefix, Shards: shards, Partitions: 1, Objects: true, MaxPayload: nc.MaxPayload(), Logger: slog.New(slog.DiscardHandler)}
+	opts := streams.Options{Prefix: prefix, Shards: shards, Objects: true, MaxPayload: nc.MaxPayload(), Logger: slog.New(slog.DiscardHandler)}
 	role, err := streams.RoleOf(ctx, js, opts)
 	began := role.Promotion
 	if err != nil && (!errors.Is(err, streams.ErrPromotion) || began == nil) {

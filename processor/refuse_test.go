@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"github.com/seed18712806/lapse/processor/internal/shard"
 	"regexp"
 	"strings"
 	"sync/atomic"
@@ -12,7 +13,6 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
-	"github.com/seed18712806/lapse/processor/internal/announce"
 	"github.com/seed18712806/lapse/processor/internal/crash"
 	"github.com/seed18712806/lapse/sink"
 	"github.com/seed18712806/lapse/sink/wire"
@@ -203,21 +203,21 @@ func TestG1_LogEndsBeforeTheCheckpoint(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	entry, err := bucket.Get(t.Context(), announce.CheckpointKey(1))
+	entry, err := bucket.Get(t.Context(), shard.CheckpointKey(1))
 	if err != nil {
 		t.Fatal(err)
 	}
-	var c announce.Checkpoint
+	var c shard.Checkpoint
 	if err := json.Unmarshal(entry.Value(), &c); err != nil {
 		t.Fatal(err)
 	}
 	right := entry.Value()
 	for name, change := range map[string]struct {
-		do   func(*announce.Checkpoint)
+		do   func(*shard.Checkpoint)
 		want error
 	}{
-		"beyond the end":   {func(c *announce.Checkpoint) { c.Seq += 1000 }, ErrLogBehind},
-		"of another stamp": {func(c *announce.Checkpoint) { s := c.ParsedStamp(); s.At++; c.Stamp = s.String() }, ErrLogChanged},
+		"beyond the end":   {func(c *shard.Checkpoint) { c.Seq += 1000 }, ErrLogBehind},
+		"of another stamp": {func(c *shard.Checkpoint) { s := c.ParsedStamp(); s.At++; c.Stamp = s.String() }, ErrLogChanged},
 	} {
 		c := c
 		change.do(&c)
@@ -225,7 +225,7 @@ func TestG1_LogEndsBeforeTheCheckpoint(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := bucket.Put(t.Context(), announce.CheckpointKey(1), wrong); err != nil {
+		if _, err := bucket.Put(t.Context(), shard.CheckpointKey(1), wrong); err != nil {
 			t.Fatal(err)
 		}
 		p := r.start(nil)
@@ -234,7 +234,7 @@ func TestG1_LogEndsBeforeTheCheckpoint(t *testing.T) {
 			t.Errorf("%s: run ended with %v, want %v", name, p.err, change.want)
 		}
 	}
-	if _, err := bucket.Put(t.Context(), announce.CheckpointKey(1), right); err != nil {
+	if _, err := bucket.Put(t.Context(), shard.CheckpointKey(1), right); err != nil {
 		t.Fatal(err)
 	}
 	r.run()
@@ -252,17 +252,17 @@ func TestG7_CheckpointOfAnotherLog(t *testing.T) {
 	}
 	other := `{"format":1,"log":"1700000000000000000","seq":1}`
 	for i := range r.opts.Partitions {
-		if _, err := bucket.PutString(t.Context(), announce.CheckpointKey(i), other); err != nil {
+		if _, err := bucket.PutString(t.Context(), shard.CheckpointKey(i), other); err != nil {
 			t.Fatal(err)
 		}
 	}
 	r.put("c", "x", `{}`)
 	eventually(t, "lapse tells of it", func() bool {
 		err := p.Ready()
-		return err != nil && strings.Contains(err.Error(), announce.ProblemCheckpoints.Name) && strings.Contains(err.Error(), "is of a log that was created at 2023-11-14")
+		return err != nil && strings.Contains(err.Error(), shard.ProblemCheckpoints.Name) && strings.Contains(err.Error(), "is of a log that was created at 2023-11-14")
 	})
 	for i := range r.opts.Partitions {
-		if entry, err := bucket.Get(t.Context(), announce.CheckpointKey(i)); err != nil || string(entry.Value()) != other {
+		if entry, err := bucket.Get(t.Context(), shard.CheckpointKey(i)); err != nil || string(entry.Value()) != other {
 			t.Errorf("the checkpoint of partition %d is %v, %v", i, entry, err)
 		}
 	}
@@ -317,7 +317,7 @@ func TestRefusedStartCreatesNothing(t *testing.T) {
 // tick. It fails if the end of the log is read before both fences stand.
 func TestG3_OrderOfTakingOver(t *testing.T) {
 	t.Parallel()
-	r := newRigOn(t, backends[0], Options{Partitions: 1})
+	r := newRigOn(t, backends[0], Options{})
 	first := r.start(nil)
 	first.ready(t)
 	r.put("c", "x", `{}`)

@@ -22,8 +22,7 @@ import (
 	"github.com/seed18712806/lapse/integration/harness/poll"
 	"github.com/seed18712806/lapse/integration/harness/redistest"
 	"github.com/seed18712806/lapse/processor/internal/crash"
-	"github.com/seed18712806/lapse/processor/internal/feed"
-	"github.com/seed18712806/lapse/processor/internal/partition"
+	"github.com/seed18712806/lapse/processor/internal/shard"
 	"github.com/seed18712806/lapse/sink"
 	"github.com/seed18712806/lapse/sink/wire"
 )
@@ -67,7 +66,7 @@ func onBoth(t *testing.T, test func(t *testing.T, r *rig)) {
 	for _, b := range backends {
 		t.Run(b.name, func(t *testing.T) {
 			t.Parallel()
-			test(t, newRigOn(t, b, Options{Partitions: 4}))
+			test(t, newRigOn(t, b, Options{}))
 		})
 	}
 }
@@ -105,8 +104,8 @@ type rig struct {
 	redis  *redis.Client
 	reader *sink.Reader
 	opts   Options
-	clocks *feed.Clocks      // with which stamps are compared; nil for the usual ones
-	bounds *partition.Bounds // of processors; nil for the usual ones
+	clocks *shard.Clocks     // with which stamps are compared; nil for the usual ones
+	bounds *shard.Bounds     // of processors; nil for the usual ones
 	store  func(Store) Store // changes the store; nil if nothing does
 	copied bool              // there are copies of the streams: see copyAll
 }
@@ -137,7 +136,7 @@ func newRigAt(t *testing.T, url string, b backend, opts Options) *rig {
 	return r
 }
 
-func newRig(t *testing.T) *rig { return newRigOn(t, backends[0], Options{Partitions: 4}) }
+func newRig(t *testing.T) *rig { return newRigOn(t, backends[0], Options{}) }
 
 func (r *rig) connect(url string) *nats.Conn {
 	r.t.Helper()
@@ -153,7 +152,7 @@ func (r *rig) connect(url string) *nats.Conn {
 // newReader is a Reader that has seen nothing yet.
 func (r *rig) newReader() *sink.Reader {
 	r.t.Helper()
-	reader, err := sink.NewReader(r.redis, sink.ReaderOptions{Partitions: r.opts.Partitions, Shards: r.opts.Shards})
+	reader, err := sink.NewReader(r.redis, sink.ReaderOptions{Shards: r.opts.Shards})
 	if err != nil {
 		r.t.Fatal(err)
 	}
@@ -197,7 +196,7 @@ func (r *rig) startOn(nc *nats.Conn, client *redis.Client, fault func(crash.Poin
 		p.bounds = *r.bounds
 	}
 	if r.clocks != nil {
-		p.guard = feed.NewClockGuard(DefaultMaxClockLead, *r.clocks, p.opts.Health)
+		p.guard = shard.NewClockGuard(DefaultMaxClockLead, *r.clocks, p.opts.Health)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	if fault != nil {

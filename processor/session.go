@@ -12,13 +12,11 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"github.com/seed18712806/lapse/processor/internal/announce"
 	"github.com/seed18712806/lapse/processor/internal/backoff"
-	"github.com/seed18712806/lapse/processor/internal/feed"
 	"github.com/seed18712806/lapse/processor/internal/fold"
-	"github.com/seed18712806/lapse/processor/internal/partition"
 	"github.com/seed18712806/lapse/processor/internal/region"
 	"github.com/seed18712806/lapse/processor/internal/retention"
+	"github.com/seed18712806/lapse/processor/internal/shard"
 	"github.com/seed18712806/lapse/processor/internal/snapshot"
 
 	"github.com/seed18712806/lapse/processor/internal/streams"
@@ -34,14 +32,14 @@ const checkTimeout = 30 * time.Second
 // session is what each Run makes anew. The first fields are there before Run, for the
 // metrics; wire makes the others.
 type session struct {
-	statuses *partition.Statuses
-	inboxes  feed.Inboxes
-	share    *partition.Share
-	backlog  *feed.Backlog
-	sizes    sizes
-	start    atomic.Uint64 // last sequence of the log when the partitions were taken over
-	wired    atomic.Bool
-	ended    atomic.Bool
+	status  *shard.Status
+	queue   *shard.Queue
+	pace    *shard.Pace
+	backlog *shard.Backlog
+	sizes   sizes
+	start   atomic.Uint64 // last sequence of the log when the shard was taken over
+	wired   atomic.Bool
+	ended   atomic.Bool
 
 	publisher *events.Publisher
 	outputs   events.Source
@@ -50,10 +48,10 @@ type session struct {
 		lost   events.Place // which is told once
 		losses int
 	}
-	ticker       *feed.Ticker
-	reader       *feed.Reader
-	partitions   []*partition.Partition
-	checkpointer *announce.Checkpointer
+	ticker       *shard.Ticker
+	reader       *shard.Reader
+	owner        *shard.Owner
+	checkpointer *shard.Checkpointer
 	duties       []func(context.Context) // that run until the session ends
 	monitor      *monitor
 	keeper       *retention.Keeper // nil in a region that follows another one
@@ -62,11 +60,8 @@ type session struct {
 }
 
 func newSession(p *Processor) *session {
-	inboxes := feed.NewInboxes(p.opts.Partitions, p.opts.ReadAhead)
-	s := &session{
-		statuses: partition.NewStatuses(p.opts.Shape().First(p.opts.Shard), p.opts.Partitions, p.opts.Health), inboxes: inboxes, backlog: &feed.Backlog{}, processor: p,
-	}
-	s.share = partition.NewShare(inboxes, s.requests)
+	s := &session{status: shard.NewStatus(p.opts.Health), queue: shard.NewQueue(p.opts.ReadAhead), backlog: &shard.Backlog{}, processor: p}
+	s.pace = shard.NewPace(s.requests)
 	return s
 }
 
@@ -126,21 +121,15 @@ func (p *Processor) checkStore(ctx context.Context, js jetstream.JetStream) erro
 	if err != nil || there {
 		return err
 	}
-	for i := range p.opts.Partitions {
-		state, err := p.store.Partition(i).Load(ctx)
-		if err != nil && !errors.Is(err, store.ErrDamaged) {
-			return fmt.Errorf("partition %d: %w", p.session.statuses.Number(i), err)
-		}
-		if state.Version == "" {
-			continue
-		}
-		if there, err := p.hasLog(ctx, js); err != nil || there {
-			return err // another process has made both since
-		}
-		return fmt.Errorf("partition %d: %w: Redis holds documents of the log that was created at %s, and there is no stream %s: restore that log, or use another prefix or an empty Redis",
-			p.session.statuses.Number(i), ErrLogChanged, streams.FormatID(state.Log), p.opts.log().Stream())
+	state, err := p.store.Load(ctx)
+	if err != nil && !errors.Is(err, store.ErrDamaged) || state.Version == "" {
+		return err
 	}
-	return nil
+	if there, err := p.hasLog(ctx, js); err != nil || there {
+		return err // another process has made both since
+	}
+	return fmt.Errorf("%w: Redis holds documents of the log that was created at %s, and there is no stream %s: restore that log, or use another prefix or an empty Redis",
+		ErrLogChanged, streams.FormatID(state.Log), p.opts.log().Stream())
 }
 
 func (p *Processor) hasLog(ctx context.Context, js jetstream.JetStream) (bool, error) {
@@ -200,49 +189,49 @@ func (p *Processor) wire(ctx context.Context, s *session, l *streams.Link, lease
 	}
 	names := p.opts.log()
 	log := streams.NewLog(provisioned, l)
-	s.ticker = feed.NewTicker(js, l, names.Tick(), s.inboxes, s.backlog, p.opts.Health)
-	s.reader = feed.NewReader(feed.Options{
-		NATS: p.nc, Link: l, Log: log, Guard: p.guard, Health: p.opts.Health, Logger: p.opts.Logger,
-		Decoder: fold.Decoder{RepliesAt: s.repliesAt(ctx, role), Log: names, Partitions: p.opts.Partitions, MaxBody: provisioned.MaxBody, MaxLevels: provisioned.MaxLevels, Replies: provisioned.Replies, ConfigReplies: s.configReplies(ctx, provisioned, l)},
-	}, s.inboxes, s.ticker, s.backlog)
+	s.ticker = shard.NewTicker(js, l, names.Tick(), s.queue, s.backlog, p.opts.Health)
+	s.reader = shard.NewReader(shard.Source{
+		NATS: p.nc, Link: l, Log: log, Guard: p.guard, Health: p.opts.Health,
+		Decoder: fold.Decoder{
+			RepliesAt: s.repliesAt(ctx, role), Log: names, MaxBody: provisioned.MaxBody, MaxLevels: provisioned.MaxLevels, Replies: provisioned.Replies,
+			ConfigReplies: s.configReplies(ctx, provisioned, l),
+		},
+	}, s.queue, s.ticker, s.backlog)
 	s.outputs = events.NewSource(names, provisioned.Created()).Continues(provisioned.Former)
 	tail := s.publisher.NewTail(s.outputs)
-	checkpoints := announce.NewCheckpoints(log)
-	desk := snapshot.NewDesk(snapshot.NewStore(p.objects(provisioned), log, log.ID(), p.hook))
-	shared := &partition.Shared{
-		Log: log, Events: &partition.Events{Publisher: s.publisher, Tail: tail, Log: s.outputs, Link: l, Limit: p.bounds.Examine}, Lease: lease, Statuses: s.statuses, Reader: s.reader, Ticker: s.ticker, Share: s.share,
-		Channel: &announce.Channel{
+	checkpoints := shard.NewCheckpoints(log, p.opts.Shard)
+	desk := snapshot.NewDesk(snapshot.NewStore(p.objects(provisioned), log, p.opts.Shard, log.ID(), p.hook))
+	parts := shard.Parts{
+		Shard: p.opts.Shard, Shards: p.opts.Shards, Store: p.store, Log: log,
+		Events: &shard.Events{Publisher: s.publisher, Tail: tail, Log: s.outputs, Link: l, Limit: p.bounds.Examine},
+		Lease:  lease, Status: s.status, Queue: s.queue, Reader: s.reader, Ticker: s.ticker, Pace: s.pace,
+		Channel: &shard.Channel{
 			Publisher: s.publisher, Tail: tail, Link: l, Emitted: p.metrics.emitted, Hook: p.hook, Trace: p.opts.Trace, MaxAge: stream.MaxAge,
 		},
-		Checkpoints: checkpoints, Outcomes: announce.NewOutcomes(p.nc, s.statuses, p.store), Desk: desk, Metrics: &p.metrics.Metrics,
+		Checkpoints: checkpoints, Outcomes: shard.NewOutcomes(p.nc, p.store), Desk: desk, Metrics: &p.metrics.Metrics,
 		Limits: fold.Limits{Log: s.outputs, MaxBody: provisioned.MaxBody},
-		Bounds: p.bounds, Hook: p.hook, Trace: p.opts.Trace,
+		Bounds: p.bounds, Hook: p.hook, Trace: p.opts.Trace, Logger: p.opts.Logger.With(slog.Int("shard", p.opts.Shard)),
 	}
 	if !role.Mirror {
-		shared.MayLead = s.stillFirst
-	} else if err := s.follow(ctx, js, role, shared); err != nil {
+		parts.MayLead = s.stillFirst
+	} else if err := s.follow(ctx, js, role, &parts); err != nil {
 		return err
 	}
-	announcers := make([]*announce.Announcer, p.opts.Partitions)
-	s.partitions = make([]*partition.Partition, p.opts.Partitions)
-	for i := range s.partitions {
-		s.partitions[i] = partition.New(shared, i, p.store.Partition(i), s.inboxes[i], p.opts.Logger)
-		announcers[i] = s.partitions[i].Announcer()
-	}
-	s.checkpointer = announce.NewCheckpointer(checkpoints, announcers, p.opts.Health, p.hook)
+	s.owner = shard.New(parts)
+	s.checkpointer = shard.NewCheckpointer(checkpoints, s.owner.Announcer(), p.opts.Health, p.hook)
 	s.monitor = newMonitor(p, s, js, log)
 	if s.follower != nil {
-		s.duties = []func(context.Context){s.share.Run, s.report, s.removeAside, s.compareAgain}
+		s.duties = []func(context.Context){s.pace.Run, s.report, s.removeAside, s.compareAgain}
 		s.wired.Store(true)
 		return nil
 	}
 	s.keeper = retention.New(retention.Parts{
-		Names: names, Log: log, JetStream: js, Desk: desk, Checkpoints: checkpoints, Statuses: s.statuses, Redis: p.store,
+		Names: names, Log: log, JetStream: js, Desk: desk, Checkpoints: checkpoints, Status: s.status, Redis: p.store,
 		Logger: p.opts.Logger, Metrics: p.metrics.retention, Hook: p.hook, Applying: p.Applying,
 		Sync: *p.opts.SyncInterval,
 	}, p.opts.ForgetWithin)
 	copies := &copier{js: js, link: l, streams: provisioned, session: s, log: names, logger: p.opts.Logger}
-	s.duties = []func(context.Context){s.ticker.Run, s.share.Run, s.checkpointer.Run, shared.Outcomes.Run, copies.run, s.keeper.Run, s.keeper.TakeOrders, s.report, s.removeAside, s.compareAgain, s.tellFormer}
+	s.duties = []func(context.Context){s.ticker.Run, s.pace.Run, s.checkpointer.Run, parts.Outcomes.Run, copies.run, s.keeper.Run, s.keeper.TakeOrders, s.report, s.removeAside, s.compareAgain, s.tellFormer}
 	s.wired.Store(true)
 	return nil
 }
@@ -281,7 +270,7 @@ func (s *session) configReplies(ctx context.Context, provisioned *streams.Stream
 	}
 }
 
-// compareAgain has the partitions taken over again whenever the connection to NATS was lost and is up
+// compareAgain has the shard taken over again whenever the connection to NATS was lost and is up
 // again: the server may have lost what it had acknowledged.
 func (s *session) compareAgain(ctx context.Context) {
 	nc := s.processor.nc
@@ -297,7 +286,7 @@ func (s *session) compareAgain(ctx context.Context) {
 	}
 }
 
-// compareEvents has the partitions taken over again if the stream of events has lost what it had stored.
+// compareEvents has the shard taken over again if the stream of events has lost what it had stored.
 // Nobody may hear of that, where another server has become its leader.
 func (s *session) compareEvents(ctx context.Context) error {
 	last, losses := s.publisher.Last(), s.publisher.Losses()
@@ -318,12 +307,10 @@ func (s *session) compareEvents(ctx context.Context) error {
 	return nil
 }
 
-// takeOverAgain has the partitions taken over again, each as soon as its owner has ended its step.
+// takeOverAgain has the shard taken over again, as soon as its owner has ended its step.
 func (s *session) takeOverAgain(why string) {
-	s.processor.opts.Logger.Info("the partitions are taken over again, to compare what the servers hold", slog.String("reason", why))
-	for _, part := range s.partitions {
-		part.TakeOverAgain()
-	}
+	s.processor.opts.Logger.Info("the shard is taken over again, to compare what the servers hold", slog.String("reason", why))
+	s.owner.TakeOverAgain()
 }
 
 func (s *session) close() {
@@ -344,10 +331,7 @@ func (s *session) run(ctx context.Context, cancel context.CancelCauseFunc) {
 			}
 		})
 	}
-	for i, part := range s.partitions {
-		duty(part.Run)
-		duty(func(ctx context.Context) error { return s.reader.CatchUp(ctx, i) })
-	}
+	duty(s.owner.Run)
 	duty(s.reader.Run)
 	if s.follower != nil {
 		duty(s.follower.Run)
@@ -363,7 +347,7 @@ func (s *session) run(ctx context.Context, cancel context.CancelCauseFunc) {
 		duty(func(ctx context.Context) error { run(ctx); return nil })
 	}
 	<-ctx.Done()
-	s.inboxes.Close()
+	s.queue.Close()
 	wg.Wait()
 }
 
@@ -378,18 +362,16 @@ func (s *session) report(ctx context.Context) {
 			}
 			return
 		}
-		logger.Info("applying the log", slog.Uint64("at", s.reader.Position().Seq), slog.Uint64("of", s.start.Load()), slog.String("left", left.Error()))
+		logger.Info("applying the log", slog.Uint64("at", s.queue.Read().Seq), slog.Uint64("of", s.start.Load()), slog.String("left", left.Error()))
 	}
 }
 
-// removeAside removes what was set aside, once all partitions have applied the log.
+// removeAside removes what was set aside, once the log is applied.
 func (s *session) removeAside(ctx context.Context) {
 	for ready := false; !ready; ready = s.processor.Applying() == nil {
 		if !backoff.Wait(ctx, progressEvery) {
 			return
 		}
 	}
-	for _, part := range s.partitions {
-		part.RemoveAside(ctx)
-	}
+	s.owner.RemoveAside(ctx)
 }

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"github.com/seed18712806/lapse/processor/internal/shard"
 	"os"
 	"path/filepath"
 	"slices"
@@ -28,7 +29,7 @@ import (
 func startMapped(t *testing.T, b backend, shards int) *rig {
 	t.Helper()
 	from, to := prefix.Mapping(shards)
-	return newRigAt(t, natstest.StartMapped(t, natstest.Options{}, from, to), b, Options{Shards: shards, Partitions: 2})
+	return newRigAt(t, natstest.StartMapped(t, natstest.Options{}, from, to), b, Options{Shards: shards})
 }
 
 // startShard starts the processor of a shard.
@@ -57,7 +58,7 @@ func TestDefaultPartitions(t *testing.T) {
 			t.Errorf("%d shards: %d partitions each, %v, want %d", shards, opts.Partitions, err, want)
 		}
 	}
-	if opts := (Options{Shards: 4, Partitions: 8}); opts.complete() != nil || opts.Partitions != 8 {
+	if opts := (Options{Shards: 4}); opts.complete() != nil || opts.Partitions != 8 {
 		t.Errorf("8 partitions were asked for: %d", opts.Partitions)
 	}
 }
@@ -118,7 +119,7 @@ func TestG1_Shards(t *testing.T) {
 			}
 			t.Logf("%d messages in the four logs", sum)
 			oracle.Verify(t, oracle.Options{
-				NATS: r.nc, Settings: oracle.Settings{Shards: 4, Partitions: 2}, Reads: []readers.Reads{readers.ByReader(r.newReader())},
+				NATS: r.nc, Settings: oracle.Settings{Shards: 4}, Reads: []readers.Reads{readers.ByReader(r.newReader())},
 			})
 			for _, p := range all {
 				p.stop(t)
@@ -134,7 +135,7 @@ func TestG8_ShardsGetWhatIsNotMapped(t *testing.T) {
 	t.Parallel()
 	r := startMapped(t, backends[0], 2)
 	all := r.startShards()
-	shard, _ := wire.Shape{Shards: 2, Partitions: 2}.Place("c", "x")
+	shard, _ := wire.Shape{Shards: 2}.Place("c", "x")
 	other := prefix.Log(1-shard, 2)
 	for _, subject := range []string{
 		"lapse.write.upsert.c",
@@ -193,7 +194,7 @@ func TestG8_ShardsGetHeadersThatCannotBeRead(t *testing.T) {
 // line is missing. If the mapping goes away later, that is a problem until it is back.
 func TestG11_ShardsNeedTheMapping(t *testing.T) {
 	t.Parallel()
-	r := newRigOn(t, backends[0], Options{Shards: 2, Partitions: 2})
+	r := newRigOn(t, backends[0], Options{Shards: 2})
 	p := r.startShard(0)
 	p.ends(t, streams.ErrMapping)
 	want := `mappings: { "lapse.write.*.*.*": "lapse.shard.{{partition(2,2,3)}}.write.{{wildcard(1)}}.{{wildcard(2)}}.{{wildcard(3)}}" }`
@@ -333,7 +334,7 @@ func startRestartable(t *testing.T, shards int) (*restartable, *rig) {
 	s := &restartable{opts: server.Options{Host: "127.0.0.1", Port: freeport.Take(t), JetStream: true, StoreDir: t.TempDir(), NoLog: true, NoSigs: true}}
 	s.start(t, shards)
 	t.Cleanup(func() { s.stop() })
-	return s, newRigAt(t, s.ClientURL(), backends[0], Options{Shards: shards, Partitions: 2})
+	return s, newRigAt(t, s.ClientURL(), backends[0], Options{Shards: shards})
 }
 
 func (s *restartable) start(t *testing.T, shards int) {

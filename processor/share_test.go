@@ -7,7 +7,7 @@ import (
 	"testing"
 
 	"github.com/seed18712806/lapse/processor/internal/crash"
-	"github.com/seed18712806/lapse/processor/internal/partition"
+	"github.com/seed18712806/lapse/processor/internal/shard"
 )
 
 // reading is a store of which very many reads are made.
@@ -35,7 +35,7 @@ func TestG9_ReapingGivesWayToReads(t *testing.T) {
 func reapsBesideReads(t *testing.T, b backend, reads bool) {
 	t.Parallel()
 	const many = 6000
-	r := newRigOn(t, b, Options{Partitions: 4})
+	r := newRigOn(t, b, Options{})
 	if reads {
 		r.store = func(s Store) Store { return reading{s, &atomic.Int64{}} }
 	}
@@ -52,8 +52,8 @@ func reapsBesideReads(t *testing.T, b backend, reads bool) {
 	r.caughtUp(p)
 	r.config("c", `{"defaultTtl":1}`)
 	events := r.waitEvents("c", many)
-	if n := publications.Load(); (n >= many/partition.Chunk) != reads {
-		t.Errorf("%d events in %d chunks, of which the smallest have %d", many, n, partition.Chunk)
+	if n := publications.Load(); (n >= many/shard.Chunk) != reads {
+		t.Errorf("%d events in %d chunks, of which the smallest have %d", many, n, shard.Chunk)
 	}
 	ids := make(map[string]bool)
 	for _, e := range events {

@@ -70,7 +70,7 @@ func TestG1_G3_G7_CrashWithSnapshots(t *testing.T) {
 			}
 			t.Run(fmt.Sprintf("%s/%s", at, how.name), func(t *testing.T) {
 				t.Parallel()
-				r := newRigOn(t, backends[(i+n)%2], Options{Partitions: 3})
+				r := newRigOn(t, backends[(i+n)%2], Options{})
 				s := &survivor{r: r, at: at, nth: how.nth, err: how.err, times: 4, asks: true, wipes: true}
 				s.alive()
 				r.copyAll()
@@ -98,7 +98,7 @@ func TestG7_LoadedFromSnapshots(t *testing.T) {
 	for _, b := range withMiniredis {
 		t.Run(b.name, func(t *testing.T) {
 			t.Parallel()
-			r := newRigOn(t, b, Options{Partitions: 3})
+			r := newRigOn(t, b, Options{})
 			s := &survivor{r: r, asks: true}
 			s.alive()
 			r.copyAll()
@@ -125,7 +125,7 @@ func TestG7_DamagedSnapshots(t *testing.T) {
 		t.Run(how, func(t *testing.T) {
 			t.Parallel()
 			objects := &ObjectsInMemory{}
-			opts := Options{Partitions: 3, Objects: objects}
+			opts := Options{Objects: objects}
 			r := newRigOn(t, backends[i%2], opts)
 			p := r.run()
 			r.copyAll()
@@ -223,7 +223,7 @@ func TestG7_OlderThanTheLog(t *testing.T) {
 	for _, running := range []bool{true, false} {
 		t.Run(fmt.Sprintf("running %v", running), func(t *testing.T) {
 			t.Parallel()
-			r := newRigOn(t, backends[1], Options{Partitions: 3})
+			r := newRigOn(t, backends[1], Options{})
 			s := &survivor{r: r}
 			s.alive()
 			r.copyAll()
@@ -248,7 +248,7 @@ func TestG7_OlderThanTheLog(t *testing.T) {
 // It fails if lapse removes messages of the new log.
 func TestG7_AnotherLogIsNotTruncated(t *testing.T) {
 	t.Parallel()
-	r := newRigOn(t, backends[0], Options{Partitions: 1})
+	r := newRigOn(t, backends[0], Options{})
 	const n = 50
 	write := func() {
 		for i := range n {
@@ -293,7 +293,7 @@ func TestG7_AnotherLogIsNotTruncated(t *testing.T) {
 // before is loaded, although there are some.
 func TestG7_BegunAnewWithoutSnapshots(t *testing.T) {
 	t.Parallel()
-	r := newRigOn(t, backends[0], Options{Partitions: 3})
+	r := newRigOn(t, backends[0], Options{})
 	p := r.run()
 	ctx := context.Background()
 	for i := range 50 {
@@ -347,7 +347,7 @@ func (o *slowObjects) Get(ctx context.Context, name string) ([]byte, error) {
 // Goes red if a takeover, or a part of a load, counts as progress.
 func TestG7_ALoadThatAlwaysFailsIsTriedLessOften(t *testing.T) {
 	t.Parallel()
-	r := newRigOn(t, backends[0], Options{Partitions: 1, Objects: &slowObjects{}})
+	r := newRigOn(t, backends[0], Options{Objects: &slowObjects{}})
 	p := r.run()
 	for i := range 3000 { // several batches: the load takes more than one call
 		r.sendAsync(prefix.Write(wire.Upsert, "c", fmt.Sprint(i)), `{"v":1}`)

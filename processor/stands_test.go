@@ -3,6 +3,7 @@ package processor
 import (
 	"context"
 	"fmt"
+	"github.com/seed18712806/lapse/processor/internal/shard"
 	"math"
 	"strings"
 	"sync/atomic"
@@ -12,7 +13,6 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/seed18712806/lapse/processor/internal/crash"
-	"github.com/seed18712806/lapse/processor/internal/feed"
 	"github.com/seed18712806/lapse/processor/internal/fold"
 	"github.com/seed18712806/lapse/sink/wire"
 )
@@ -124,7 +124,7 @@ func TestG4_ClockLead(t *testing.T) {
 	onBoth(t, func(t *testing.T, r *rig) {
 		var behind atomic.Int64 // how far both clocks are behind NATS's
 		now := func() time.Time { return time.Now().Add(-time.Duration(behind.Load())) }
-		r.clocks = &feed.Clocks{Own: now, Redis: func(context.Context) (time.Time, error) { return now(), nil }}
+		r.clocks = &shard.Clocks{Own: now, Redis: func(context.Context) (time.Time, error) { return now(), nil }}
 		p := r.start(nil)
 		p.ready(t)
 		var before wire.Outcome
@@ -174,7 +174,7 @@ func TestG11_NATSClockBehind(t *testing.T) {
 	onBoth(t, func(t *testing.T, r *rig) {
 		var ahead atomic.Int64 // how far both other clocks are ahead of NATS's
 		now := func() time.Time { return time.Now().Add(time.Duration(ahead.Load())) }
-		r.clocks = &feed.Clocks{Own: now, Redis: func(context.Context) (time.Time, error) { return now(), nil }}
+		r.clocks = &shard.Clocks{Own: now, Redis: func(context.Context) (time.Time, error) { return now(), nil }}
 		p := r.start(nil)
 		p.ready(t)
 		r.config("c", `{"defaultTtl":3600}`)

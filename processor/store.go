@@ -4,27 +4,24 @@ import (
 	"context"
 	"time"
 
-	"github.com/redis/go-redis/v9"
-
-	"github.com/seed18712806/lapse/processor/internal/partition"
 	"github.com/seed18712806/lapse/processor/internal/retention"
+	"github.com/seed18712806/lapse/processor/internal/shard"
 	"github.com/seed18712806/lapse/processor/internal/snapshot"
 	"github.com/seed18712806/lapse/sink/store"
 )
 
-// Store is where a processor keeps the partitions of a shard: in Redis, as package store
-// does. Its methods are safe for concurrent use, and their errors are those of [store.Store].
+// Store is where a processor keeps a shard: in Redis, as package store does. Its methods are safe for concurrent use.
+// [store.Shard] describes those that only the shard's owner calls.
 type Store interface {
-	// Partition is the i-th partition.
-	Partition(i int) PartitionStore
+	shard.Store
 	// Time is the clock by which readers judge documents.
 	Time(ctx context.Context) (time.Time, error)
 	// Check refuses a server that cannot be used (store.ErrServer, store.ErrDenied).
 	Check(ctx context.Context) error
 	// Ping returns an error unless every server answers.
 	Ping(ctx context.Context) error
-	// Configured is up to which sequence the partitions of all shards have applied the
-	// stream of configurations. It is asked only if there are several shards.
+	// Configured is up to which sequence all shards have applied the stream of configurations. It is asked only if
+	// there are several shards.
 	Configured(ctx context.Context) (uint64, error)
 	// Reads counts the reads that the servers have answered since some instant.
 	Reads(ctx context.Context) (int64, error)
@@ -34,20 +31,6 @@ type Store interface {
 	retention.Redis
 }
 
-// Objects is where a processor keeps the snapshots of the partitions: in an object store of
+// Objects is where a processor keeps the snapshots: in an object store of
 // JetStream, unless Options name another one. Its methods are safe for concurrent use.
 type Objects interface{ snapshot.Objects }
-
-// PartitionStore is one partition in a Store. [store.Partition] describes the methods. Only
-// the partition's owner calls them.
-type PartitionStore interface{ partition.Store }
-
-// redisStore is the Store in Redis.
-type redisStore struct{ *store.Store }
-
-// newRedisStore makes the store of a shard's partitions.
-func newRedisStore(client redis.UniversalClient, o Options) redisStore {
-	return redisStore{store.NewShard(client, o.Prefix, o.Shape(), o.Shard)}
-}
-
-func (s redisStore) Partition(i int) PartitionStore { return s.Store.Partition(i) }

@@ -52,7 +52,7 @@ func TestG8_AnEmptyTokenIsRejected(t *testing.T) {
 	defer publisher.Close()
 	d := fold.New(fold.Limits{Log: events.NewSource(prefix.Log(0, 1), 1), MaxBody: 1000}, fold.NewCollections(nil, nil), 0)
 	for i, subject := range oddSubjects {
-		m := fold.Decoder{Log: prefix.Log(0, 1), Partitions: 16, MaxBody: 1000, MaxLevels: 10}.Decode(subject, nil, []byte(`{}`), fold.Position{Seq: uint64(i + 1), Time: 1000})
+		m := fold.Decoder{Log: prefix.Log(0, 1), MaxBody: 1000, MaxLevels: 10}.Decode(subject, nil, []byte(`{}`), fold.Position{Seq: uint64(i + 1), Time: 1000})
 		if m.Rejected == nil || m.Rejected.Code != wire.StatusBadRequest {
 			t.Fatalf("%s: %+v", subject, m.Rejected)
 		}

@@ -11,9 +11,8 @@ import (
 
 	"github.com/nats-io/nats.go"
 
-	"github.com/seed18712806/lapse/processor/internal/announce"
 	"github.com/seed18712806/lapse/processor/internal/crash"
-	"github.com/seed18712806/lapse/processor/internal/partition"
+	"github.com/seed18712806/lapse/processor/internal/shard"
 	"github.com/seed18712806/lapse/sink/wire"
 )
 
@@ -60,7 +59,7 @@ func (r *rig) forgetPlaces() {
 		r.t.Fatal(err)
 	}
 	for i := range r.opts.Partitions {
-		entry, err := bucket.Get(r.t.Context(), announce.CheckpointKey(i))
+		entry, err := bucket.Get(r.t.Context(), shard.CheckpointKey(i))
 		if err != nil {
 			r.t.Fatal(err)
 		}
@@ -89,7 +88,7 @@ func (r *rig) forgetPlaces() {
 // It fails if the reading has a limit in all.
 func TestG12_ATailOfAnyLength(t *testing.T) {
 	t.Parallel()
-	r := newRigOn(t, backends[1], Options{Partitions: 1})
+	r := newRigOn(t, backends[1], Options{})
 	p := r.start(nil)
 	p.ready(t)
 	r.config("c", `{"defaultTtl":-1}`)
@@ -105,7 +104,7 @@ func TestG12_ATailOfAnyLength(t *testing.T) {
 	p.stop(t)
 	r.forgetPlaces()
 	const each = time.Second
-	bounds := partition.DefaultBounds
+	bounds := shard.DefaultBounds
 	bounds.Examine = 2 * each
 	r.bounds = &bounds
 	nc, reads := r.slow(each)

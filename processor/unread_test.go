@@ -23,7 +23,7 @@ func newPausing(t *testing.T) (r *rig, pause func(begin func()) (end func())) {
 	t.Helper()
 	const domain, create, held = "other", "$JS.API.CONSUMER.CREATE.", "held."
 	srv := inprocess.Start(t, &server.Options{JetStream: true, JetStreamDomain: domain, StoreDir: t.TempDir()})
-	r = newRigAt(t, srv.ClientURL(), backends[0], Options{Partitions: 4})
+	r = newRigAt(t, srv.ClientURL(), backends[0], Options{})
 	return r, func(begin func()) (end func()) {
 		t.Helper()
 		var made atomic.Bool

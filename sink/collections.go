@@ -44,7 +44,7 @@ type CollectionsOptions struct {
 // Collections lists the collections that are configured or hold documents, in the order of
 // their names, in pages. A collection that exists from the first page to the last is in
 // exactly one of them. As in [Reader.Config], the configuration is that of the first
-// partition. Documents are counted as in [Reader.Count], but a collection whose index is
+// shard. Documents are counted as in [Reader.Count], but a collection whose index is
 // being built is listed without counts.
 func (r *Reader) Collections(ctx context.Context, opts CollectionsOptions) (wire.CollectionsReply, error) {
 	limit, err := limitOf(opts.Limit)
@@ -82,7 +82,7 @@ func (r *Reader) Collections(ctx context.Context, opts CollectionsOptions) (wire
 	return reply, nil
 }
 
-// described is what one partition knows of a collection.
+// described is what one shard knows of a collection.
 type described struct {
 	config        layout.Config
 	exists        bool // it is configured, or has documents
@@ -90,8 +90,8 @@ type described struct {
 	live, expired int64
 }
 
-// describe reads collections from all partitions. It leaves out those that no longer exist.
-func (ps *partitions) describe(ctx context.Context, names []string) ([]wire.Collection, error) {
+// describe reads collections from all shards. It leaves out those that no longer exist.
+func (ps *shards) describe(ctx context.Context, names []string) ([]wire.Collection, error) {
 	by := make([][]described, len(ps.keys))
 	err := ps.each(func(p int) error {
 		for some := range slices.Chunk(names, manyCollections) {
@@ -137,10 +137,10 @@ type question struct {
 	cuts *ttlrules.Cuts // nil: not known yet
 }
 
-// describeIn reads a few collections from one partition. The configuration decides which
+// describeIn reads a few collections from one shard. The configuration decides which
 // documents are expired, so they are counted in a second round trip. It is repeated for the
 // collections whose configuration changed between the two.
-func (ps *partitions) describeIn(ctx context.Context, p int, names []string) ([]described, error) {
+func (ps *shards) describeIn(ctx context.Context, p int, names []string) ([]described, error) {
 	k := ps.keys[p]
 	found := make([]described, len(names))
 	asked := make([]question, len(names))
@@ -166,7 +166,7 @@ func (ps *partitions) describeIn(ctx context.Context, p int, names []string) ([]
 		for n, q := range asked {
 			answer := reply.List(collectionsFirst + n)
 			raw, left := answer.Str(collectionConfig), answer.Str(collectionLeft)
-			documents, err := checkSize(p, names[q.i], layout.SizeOf(left), layout.Size(answer.Str(collectionSize)))
+			documents, err := ps.checkSize(p, names[q.i], layout.SizeOf(left), layout.Size(answer.Str(collectionSize)))
 			if err != nil {
 				return nil, err
 			}
@@ -195,12 +195,12 @@ func (ps *partitions) describeIn(ctx context.Context, p int, names []string) ([]
 
 // checkSize checks that a collection has as many documents and index members as the last
 // commit left, and returns the number of documents.
-func checkSize(p int, collection string, left, size layout.Size) (documents int64, err error) {
+func (ps *shards) checkSize(p int, collection string, left, size layout.Size) (documents int64, err error) {
 	switch {
 	case left.Documents() != size.Documents():
-		return 0, lostDocuments(p, collection)
+		return 0, ps.lostDocuments(p, collection)
 	case left != size:
-		return 0, lostIndex(p, collection)
+		return 0, ps.lostIndex(p, collection)
 	}
 	documents, _ = strconv.ParseInt(size.Documents(), 10, 64) // Redis counted them
 	return documents, nil

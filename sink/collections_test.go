@@ -34,10 +34,10 @@ func (r *rig) collections(reader *sink.Reader, limit int) (all []wire.Collection
 }
 
 // TestCollections: the list has every collection that is configured or has documents, in any
-// partition, once and in order, with the same values as Config and Count. It has none of lapse's
+// shard, once and in order, with the same values as Config and Count. It has none of lapse's
 // own.
 //
-// Goes red if the names come from one partition alone, if expired documents count as live, or
+// Goes red if the names come from one shard alone, if expired documents count as live, or
 // if the list shows a name with a dot.
 func TestCollections(t *testing.T) {
 	redistest.OnEach(t, func(t *testing.T, s redistest.Server) {
@@ -45,7 +45,7 @@ func TestCollections(t *testing.T) {
 		if all, pages := r.collections(r.Reader, 10); len(all) != 0 || pages != 1 {
 			t.Errorf("of nothing there is %+v, on %d pages", all, pages)
 		}
-		for i := range 7 { // documents alone, in some of the partitions
+		for i := range 7 { // documents alone, in some of the shards
 			r.Put("docs-"+fmt.Sprint(i), "a", store.Header{Ts: far, Etag: 1}, "{}")
 		}
 		r.Configure("empty", &store.Config{Etag: 7, Lazy: true, History: ttlrules.History{}.With(0, 7, ttlrules.NoDefault)})
@@ -192,12 +192,12 @@ func TestCollectionsBuilding(t *testing.T) {
 //
 // Goes red if the reader reads the names for each page.
 func TestCollectionsSendLittle(t *testing.T) {
-	const n, limit, partitions = 3000, 100, 4
+	const n, limit, shards = 3000, 100, 4
 	server := redistest.Start(t)
 	client := server.Client
-	r := newRig(t, server, partitions, far)
+	r := newRig(t, server, shards, far)
 	long := strings.Repeat("x", 100)
-	for p := range partitions {
+	for p := range shards {
 		var changes []store.CollectionChanges
 		for i := range n {
 			changes = append(changes, store.CollectionChanges{Collection: fmt.Sprintf("%s-%04d", long, i), Changes: []store.Change{
@@ -214,11 +214,11 @@ func TestCollectionsSendLittle(t *testing.T) {
 		t.Fatalf("%d collections on %d pages", len(all), pages)
 	}
 	for i, c := range all {
-		if want := fmt.Sprintf("%s-%04d", long, i); c.Name != want || *c.Live != partitions {
+		if want := fmt.Sprintf("%s-%04d", long, i); c.Name != want || *c.Live != shards {
 			t.Fatalf("collection %d is %+v", i, c)
 		}
 	}
-	names := int64(n * partitions * (len(long) + 6))
+	names := int64(n * shards * (len(long) + 6))
 	if most := 3 * names; sent > most {
 		t.Errorf("Redis sent %d bytes for %d bytes of names: allowed are %d", sent, names, most)
 	}

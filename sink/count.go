@@ -88,7 +88,7 @@ func (s scoreRange) bounds() (low, high string) {
 // counts counts the members of ranges of the indexes. The ranges depend on the configuration,
 // so counts takes two round trips, and repeats the second if the configuration changed
 // between them.
-func (ps *partitions) counts(ctx context.Context, p int, collection string, ranges func(view) ([]scoreRange, error)) (view, []int64, error) {
+func (ps *shards) counts(ctx context.Context, p int, collection string, ranges func(view) ([]scoreRange, error)) (view, []int64, error) {
 	k := ps.keys[p]
 	before, err := ps.view(ctx, p, collection)
 	if err != nil {
@@ -117,7 +117,7 @@ func (ps *partitions) counts(ctx context.Context, p int, collection string, rang
 			continue
 		}
 		if layout.NewSize(v.documents, reply.Int(countInherit), reply.Int(countOwn)) != v.size {
-			return view{}, nil, lostIndex(p, collection)
+			return view{}, nil, ps.lostIndex(p, collection)
 		}
 		counts := make([]int64, len(asked))
 		for i := range counts {

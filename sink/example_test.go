@@ -116,12 +116,12 @@ func exampleServer() *embedded.Server {
 		})
 	}
 	halfAnHour := store.Config{History: ttlrules.History{}.With(noon.UnixMilli(), 1, 1800)}
-	partition := store.NewStore(client, "lapse", 1).Partition(0)
-	if err := partition.Take(ctx, store.State{Log: "log"}, "v0", 0); err != nil {
+	shard := store.New(client, "lapse", 0, 1)
+	if err := shard.Take(ctx, store.State{Log: "log"}, "v0", 0); err != nil {
 		log.Fatal(err)
 	}
 	step := store.Progress{Version: "v0", Next: "v1", Offset: 3, Watermark: noon.UnixMilli()}
-	err := partition.Commit(ctx, step, []store.ConfigChange{{Collection: "sessions", Config: &halfAnHour}}, []store.CollectionChanges{sessions})
+	err := shard.Commit(ctx, step, []store.ConfigChange{{Collection: "sessions", Config: &halfAnHour}}, []store.CollectionChanges{sessions})
 	if err != nil {
 		log.Fatal(err)
 	}

@@ -39,7 +39,7 @@ func (r *Reader) Forecast(ctx context.Context, collection string, opts ForecastO
 	if err != nil {
 		return wire.ForecastReply{}, err
 	}
-	// All partitions are asked about the same instants: those of the first.
+	// All shards are asked about the same instants: those of the first.
 	first, err := ps.view(ctx, 0, collection)
 	if err != nil {
 		return wire.ForecastReply{}, err
@@ -113,7 +113,7 @@ func (f forecast) ranges(c layout.Config, collection string) (ranges []scoreRang
 			return nil, invalid("collection %s has the indexingMode none, so its defaultTtl cannot be set: configure the indexingMode consistent first", collection)
 		}
 		if len(history) > 0 {
-			now = max(now, history[len(history)-1].Since) // this partition may be ahead of the first one
+			now = max(now, history[len(history)-1].Since) // this shard may be ahead of the first one
 		}
 		before := history.Cuts(now)
 		history = history.With(now, 0, *f.change)
@@ -141,7 +141,7 @@ func (f forecast) ranges(c layout.Config, collection string) (ranges []scoreRang
 	return ranges, nil
 }
 
-// reply adds up the counts of the ranges, over all partitions.
+// reply adds up the counts of the ranges, over all shards.
 func (f forecast) reply(counted [][]int64) wire.ForecastReply {
 	reply := wire.ForecastReply{Buckets: make([]wire.Bucket, f.buckets)}
 	for i := range reply.Buckets {

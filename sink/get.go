@@ -34,7 +34,7 @@ func (r *Reader) Get(ctx context.Context, collection, id string) (Document, erro
 	if err != nil {
 		return Document{}, err
 	}
-	found, err := ps.get(ctx, ps.shape.Partition(collection, id), collection, []string{id})
+	found, err := ps.get(ctx, ps.of(collection, id), collection, []string{id})
 	if err != nil {
 		return Document{}, err
 	}
@@ -61,7 +61,7 @@ func (r *Reader) GetMany(ctx context.Context, collection string, ids []string) (
 	}
 	byPart := make([][]string, len(ps.keys))
 	for _, id := range ids {
-		p := ps.shape.Partition(collection, id)
+		p := ps.of(collection, id)
 		byPart[p] = append(byPart[p], id)
 	}
 	found := make([][]Document, len(ps.keys))
@@ -79,7 +79,7 @@ func (r *Reader) GetMany(ctx context.Context, collection string, ids []string) (
 	}
 	documents := make([]Document, 0, len(ids))
 	for _, id := range ids {
-		p := ps.shape.Partition(collection, id)
+		p := ps.of(collection, id)
 		if f := found[p]; len(f) > 0 && f[0].ID == id {
 			documents, found[p] = append(documents, f[0]), f[1:]
 		}
@@ -87,8 +87,8 @@ func (r *Reader) GetMany(ctx context.Context, collection string, ids []string) (
 	return documents, nil
 }
 
-// get reads live documents of one partition, in the order of the ids.
-func (ps *partitions) get(ctx context.Context, p int, collection string, ids []string) ([]Document, error) {
+// get reads live documents of one shard, in the order of the ids.
+func (ps *shards) get(ctx context.Context, p int, collection string, ids []string) ([]Document, error) {
 	args := make([]any, 1, 1+len(ids))
 	args[0] = collection
 	for _, id := range ids {

@@ -15,7 +15,7 @@ var leadScript = layout.NewHeadScript("return {head(KEYS[1], KEYS[2])}")
 // context ends.
 const leadTimeout = 5 * time.Second
 
-// leads asks the master about one partition. At most one question is under way. Reads that
+// leads asks the master about one shard. At most one question is under way. Reads that
 // begin meanwhile share the next one, because the master may have answered the present one
 // before they began.
 type leads struct {
@@ -95,11 +95,11 @@ func fresh(head, lead layout.Head) bool {
 	if head.Version == lead.Version {
 		return true
 	}
-	same := head.Log == lead.Log && head.Format == lead.Format && head.Shape == lead.Shape && head.Rebuild == ""
+	same := head.Log == lead.Log && head.Format == lead.Format && head.Shards == lead.Shards && head.Rebuild == ""
 	return same && (head.Offset > lead.Offset || head.Offset == lead.Offset && head.Watermark > lead.Watermark)
 }
 
-// newLeads makes the leads of each partition, by the key of its state.
+// newLeads makes the leads of each shard, by the key of its state.
 func newLeads(master *layout.Runner) func(key string) *leads {
 	var all sync.Map
 	return func(key string) *leads {

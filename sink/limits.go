@@ -33,7 +33,7 @@ const outsideFor = time.Second
 //
 // The index does not tell, so outside reads the header of each document that does not inherit, some at a
 // time. It stops after a second; then more reports that there may be more of them.
-func (ps *partitions) outside(ctx context.Context, collection string, least, most int32) (n int64, more bool, err error) {
+func (ps *shards) outside(ctx context.Context, collection string, least, most int32) (n int64, more bool, err error) {
 	until := time.Now().Add(outsideFor)
 	var sum atomic.Int64
 	var cut atomic.Bool
@@ -53,9 +53,9 @@ func (ps *partitions) outside(ctx context.Context, collection string, least, mos
 	return sum.Load(), cut.Load(), err
 }
 
-// outsideNext counts among the next documents of a partition, and moves the place behind them. left reports
+// outsideNext counts among the next documents of a shard, and moves the place behind them. left reports
 // that there are more.
-func (ps *partitions) outsideNext(ctx context.Context, p int, collection string, at *place, least, most int32) (n int64, left bool, err error) {
+func (ps *shards) outsideNext(ctx context.Context, p int, collection string, at *place, least, most int32) (n int64, left bool, err error) {
 	args := []any{collection, at.Score, at.ID, layout.LongHeaderLen, scanExamined, listBytes}
 	v, reply, err := ps.ask(ctx, "", headersScript, p, collection, []string{ps.keys[p].Own(collection)}, args)
 	if err != nil {

@@ -11,7 +11,7 @@ import (
 	"github.com/seed18712806/lapse/ttlrules"
 )
 
-// TestOutside: of documents of each kind in several partitions, many with the same score, it counts the
+// TestOutside: of documents of each kind in several shards, many with the same score, it counts the
 // live ones that do not keep to limits, each once, also where it takes several scripts.
 //
 // It fails if it counts what has expired or inherits, or goes on at the wrong place.
@@ -20,7 +20,7 @@ func TestOutside(t *testing.T) {
 		r := newRig(t, s, 3, far)
 		r.WithDefault("orders", 0, 60)
 		var changes []store.Change
-		const each = 1500 // three scripts for a partition
+		const each = 1500 // three scripts for a shard
 		for i := range each {
 			for kind, h := range []store.Header{
 				{Ts: far}, {Ts: far, TTL: 5}, {Ts: far, TTL: 500}, {Ts: far, TTL: ttlrules.Never},

@@ -58,9 +58,9 @@ const (
 // the place in the index, if there is one, were returned before the index went. A chunk is what Redis
 // finds in one scan from a cursor, in the order of the ids.
 type listPosition struct {
-	Partition int          `json:"p"`
-	Index     layout.Index `json:"i,omitempty"`
-	At        place        `json:"t,omitzero"` // in the index
+	Shard int          `json:"p"`
+	Index layout.Index `json:"i,omitempty"`
+	At    place        `json:"t,omitzero"` // in the index
 
 	Server string `json:"s,omitempty"` // process that knows the cursor
 	Cursor string `json:"c,omitempty"` // of the chunk
@@ -72,8 +72,8 @@ type listPosition struct {
 	Ordered *orderedPosition `json:"o,omitempty"` // in a list by deadline, without the rest
 }
 
-// beginning is the beginning of a partition.
-func beginning(p int) listPosition { return listPosition{Partition: p, Index: layout.ByInherit} }
+// beginning is the beginning of a shard.
+func beginning(p int) listPosition { return listPosition{Shard: p, Index: layout.ByInherit} }
 
 // place is a member of an index. The zero place is before all members.
 type place struct {
@@ -109,7 +109,7 @@ func (pos listPosition) has(id string, h layout.Header) bool {
 // errContinuation refuses a continuation that no page has.
 var errContinuation = invalid("the continuation is not valid: use the one of the page before, as it is, or none to begin")
 
-func (ps *partitions) decodePosition(s string) (pos listPosition, err error) {
+func (ps *shards) decodePosition(s string) (pos listPosition, err error) {
 	if s == "" {
 		return beginning(0), nil
 	}
@@ -119,16 +119,16 @@ func (ps *partitions) decodePosition(s string) (pos listPosition, err error) {
 	return pos, nil
 }
 
-func (pos listPosition) valid(partitions int) bool {
+func (pos listPosition) valid(shards int) bool {
 	if o := pos.Ordered; o != nil {
 		pos.Ordered = nil
 		return pos == listPosition{} && o.valid()
 	}
-	if pos.Partition < 0 || pos.Partition >= partitions || len(pos.After) > wire.MaxID || len(pos.Prefix) > wire.MaxID || !pos.At.valid() {
+	if pos.Shard < 0 || pos.Shard >= shards || len(pos.After) > wire.MaxID || len(pos.Prefix) > wire.MaxID || !pos.At.valid() {
 		return false
 	}
 	if pos.Cursor == "" {
-		return (pos.Index == layout.ByInherit || pos.Index == layout.ByOwn) && pos == listPosition{Partition: pos.Partition, Index: pos.Index, At: pos.At, Prefix: pos.Prefix}
+		return (pos.Index == layout.ByInherit || pos.Index == layout.ByOwn) && pos == listPosition{Shard: pos.Shard, Index: pos.Index, At: pos.At, Prefix: pos.Prefix}
 	}
 	_, err := strconv.ParseUint(pos.Cursor, 10, 63) // Redis would report another cursor as its own error
 	return err == nil && pos.Count >= 0 && pos.Count <= wire.MaxListLimit && pos.Index >= layout.NotIndexed && pos.Index <= layout.ByOwn
@@ -172,8 +172,8 @@ func (r *Reader) List(ctx context.Context, collection string, opts ListOptions) 
 	if pos.Ordered != nil {
 		return ps.listOrdered(ctx, collection, opts, *pos.Ordered)
 	}
-	l := lister{partitions: ps, collection: collection, opts: opts, documents: []Document{}, whole: firstWhole}
-	first, err := ps.view(ctx, pos.Partition, collection)
+	l := lister{shards: ps, collection: collection, opts: opts, documents: []Document{}, whole: firstWhole}
+	first, err := ps.view(ctx, pos.Shard, collection)
 	if err != nil {
 		return Page{}, err
 	}
@@ -192,7 +192,7 @@ func (r *Reader) List(ctx context.Context, collection string, opts ListOptions) 
 
 // lister fills a page.
 type lister struct {
-	*partitions
+	*shards
 	collection string
 	opts       ListOptions
 
@@ -232,7 +232,7 @@ func (l *lister) fill(ctx context.Context, pos *listPosition) (more bool, err er
 			return true, err
 		}
 		if ended {
-			if *pos = beginning(pos.Partition + 1); pos.Partition == len(l.keys) {
+			if *pos = beginning(pos.Shard + 1); pos.Shard == len(l.keys) {
 				return false, nil
 			}
 		}
@@ -287,7 +287,7 @@ func (l *lister) take(ctx context.Context, chunks *[]chunk, pos *listPosition) (
 	}
 	var read []Document
 	if len(missing) > 0 {
-		if read, err = l.get(ctx, pos.Partition, l.collection, missing); err != nil {
+		if read, err = l.get(ctx, pos.Shard, l.collection, missing); err != nil {
 			return false, err
 		}
 	}
@@ -332,7 +332,7 @@ func (l *lister) scan(ctx context.Context, pos listPosition) (chunks []chunk, en
 	}
 	request := layout.ScanRequest{Collection: l.collection, Cursor: pos.Cursor, First: min(max(pos.Count, 1), layout.MaxChunk),
 		Documents: l.opts.Limit - len(l.documents), Examined: scanExamined, Bytes: load, Header: layout.LongHeaderLen, Whole: whole, Cuts: l.cuts, Prefix: l.opts.Prefix}
-	v, reply, err := l.ask(ctx, pos.Server, layout.ScanScript, pos.Partition, l.collection, nil, request.Args())
+	v, reply, err := l.ask(ctx, pos.Server, layout.ScanScript, pos.Shard, l.collection, nil, request.Args())
 	if err != nil {
 		return nil, end, err
 	}

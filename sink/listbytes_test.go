@@ -52,8 +52,8 @@ func TestListSendsLittle(t *testing.T) {
 
 func listSendsLittle(t *testing.T, scans bool) {
 	const (
-		partitions = 4
-		heads      = 16 << 10 // heads of replies, and documents that were sent in vain
+		shards = 4
+		heads  = 16 << 10 // heads of replies, and documents that were sent in vain
 		// Memory of Redis while it answers. The hash of each server has an order of its own: where
 		// large documents come after some small ones, a step of a scan loads several of them. Half
 		// of all orders need 2.5 MB, one in 20 more than 4 MB, the worst of 40,000 needed 10 MB.
@@ -92,7 +92,7 @@ func listSendsLittle(t *testing.T, scans bool) {
 		t.Run(tt.name, func(t *testing.T) {
 			server := redistest.Start(t)
 			client := server.Client
-			r := newRig(t, server, partitions, far)
+			r := newRig(t, server, shards, far)
 			if scans {
 				r.unindexed("orders")
 			} else {
@@ -206,18 +206,18 @@ func TestListAmongExpired(t *testing.T) {
 	}
 }
 
-// TestListOfPartitionsThatDiffer: a change of the default has reached one partition and not
+// TestListOfShardsThatDiffer: a change of the default has reached one shard and not
 // the other. A page judges the documents of each by the configuration that this one has.
 //
-// It fails if the scan of one partition passes over documents by the cuts of another.
-func TestListOfPartitionsThatDiffer(t *testing.T) {
+// It fails if the scan of one shard passes over documents by the cuts of another.
+func TestListOfShardsThatDiffer(t *testing.T) {
 	const n = 50
 	r := newRig(t, redistest.StartMini(t), 2, far)
 	r.WithDefault("orders", 0, 1000)
 	r.PutMany("orders", n, far-100_000)
 	expired := 0
 	for id := range r.Docs["orders"] {
-		if wire.Partition(2, "orders", id) == 0 {
+		if wire.ShardOf(2, "orders", wire.EscapeID(id)) == 0 {
 			expired++
 		}
 	}
@@ -225,6 +225,6 @@ func TestListOfPartitionsThatDiffer(t *testing.T) {
 	changed.History, changed.Etag = changed.History.With(far, 2, 60), 2
 	r.Commit(0, []store.ConfigChange{{Collection: "orders", Config: &changed}})
 	if times, _ := r.list("orders", sink.ListOptions{Limit: 100}); expired == 0 || len(times) != n-expired {
-		t.Errorf("%d documents are listed, want %d: %d of %d are expired, in the first partition", len(times), n-expired, expired, n)
+		t.Errorf("%d documents are listed, want %d: %d of %d are expired, in the first shard", len(times), n-expired, expired, n)
 	}
 }

@@ -79,7 +79,7 @@ func TestListWithoutDeadlines(t *testing.T) {
 	})
 }
 
-// TestListFormatBefore: a partition in the format of an earlier lapse, in which what never expires is in
+// TestListFormatBefore: a shard in the format of an earlier lapse, in which what never expires is in
 // no index, is listed whole; a takeover brings it to this format and knows what is to be indexed, and
 // an earlier lapse then refuses it by name.
 func TestListFormatBefore(t *testing.T) {
@@ -95,15 +95,15 @@ func TestListFormatBefore(t *testing.T) {
 			if times, _ := r.list("orders", sink.ListOptions{Limit: 50}); len(times) != 301 {
 				t.Errorf("%s: %d documents are listed", doing, len(times))
 			}
-			state, err := r.Store.Partition(0).Load(ctx)
+			state, err := r.Shards[0].Load(ctx)
 			if err != nil || len(state.Unindexed) != unindexed || state.Before != before {
 				t.Errorf("%s: %v are not indexed, of before: %t, %v", doing, state.Unindexed, state.Before, err)
 			}
 		}
 		check("before", 1, true)
-		state, err := r.Store.Partition(0).Load(ctx)
+		state, err := r.Shards[0].Load(ctx)
 		if err == nil {
-			err = r.Store.Partition(0).Take(ctx, state, "v7", 0)
+			err = r.Shards[0].Take(ctx, state, "v7", 0)
 		}
 		if err != nil {
 			t.Fatal(err)
@@ -118,7 +118,7 @@ func TestListFormatBefore(t *testing.T) {
 	})
 }
 
-// TestListByDeadlineNeedsAll: a list by deadline is an error, and not one with a hole, if one partition
+// TestListByDeadlineNeedsAll: a list by deadline is an error, and not one with a hole, if one shard
 // does not answer.
 func TestListByDeadlineNeedsAll(t *testing.T) {
 	r := newRig(t, redistest.StartMini(t), 3, far)
@@ -130,10 +130,10 @@ func TestListByDeadlineNeedsAll(t *testing.T) {
 	}
 	r.Client.HSet(ctx, r.Key(2, "state"), "rebuild", "5")
 	_, err = r.Reader.List(ctx, "orders", sink.ListOptions{Order: wire.ByDeadline, Continuation: page.Continuation})
-	wantErr(t, err, sink.ErrUnavailable, "a list with a partition that is being rebuilt")
+	wantErr(t, err, sink.ErrUnavailable, "a list with a shard that is being rebuilt")
 	ended, cancel := context.WithCancel(ctx)
 	cancel()
 	if _, err := r.Reader.List(ended, "orders", sink.ListOptions{Order: wire.ByDeadline}); err == nil {
-		t.Error("a list of partitions that do not answer has no error")
+		t.Error("a list of shards that do not answer has no error")
 	}
 }

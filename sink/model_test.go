@@ -12,13 +12,13 @@ import (
 	"github.com/seed18712806/lapse/ttlrules"
 )
 
-// TestRandomHistories applies random steps to partitions and to a plain map. Every read must
+// TestRandomHistories applies random steps to shards and to a plain map. Every read must
 // return what the map and the rules say.
 func TestRandomHistories(t *testing.T) {
 	redistest.OnEach(t, func(t *testing.T, s redistest.Server) {
 		rapid.Check(t, func(t *rapid.T) {
 			const start = far
-			r := newRig(t, s, rapid.IntRange(1, 3).Draw(t, "partitions"), start)
+			r := newRig(t, s, rapid.IntRange(1, 3).Draw(t, "shards"), start)
 			now := int64(start)
 			collections := []string{"a", "b"}
 			etag := uint64(0)
@@ -106,7 +106,7 @@ func TestRandomHistories(t *testing.T) {
 			for _, c := range collections {
 				r.compare(c, now)
 				for p := range r.N {
-					if err := r.Store.Partition(p).Verify(ctx, r.At[p].Version, collections); err != nil {
+					if err := r.Shards[p].Verify(ctx, r.At[p].Version, collections); err != nil {
 						t.Errorf("verify: %v", err)
 					}
 				}
@@ -115,7 +115,7 @@ func TestRandomHistories(t *testing.T) {
 	})
 }
 
-// reap removes some of the due documents from every partition, and returns how many. The rules
+// reap removes some of the due documents from every shard, and returns how many. The rules
 // say which documents are expired.
 func (r *rig) reap(collection string, now int64, limit int) (n int) {
 	r.T.Helper()
@@ -124,7 +124,7 @@ func (r *rig) reap(collection string, now int64, limit int) (n int) {
 		return 0
 	}
 	for p := range r.N {
-		due, err := r.Store.Partition(p).Due(ctx, r.At[p].Version,
+		due, err := r.Shards[p].Due(ctx, r.At[p].Version,
 			[]store.Cut{{Collection: collection, Cuts: config.History.Cuts(now)}}, limit, 1<<20, true)
 		if err != nil {
 			r.T.Fatalf("due: %v", err)
@@ -139,7 +139,7 @@ func (r *rig) reap(collection string, now int64, limit int) (n int) {
 		}
 		expired := 0
 		for id, d := range r.Docs[collection] {
-			if wire.Partition(r.N, collection, id) == p && config.History.Expired(d.Header.Clock(), now) {
+			if wire.ShardOf(r.N, collection, wire.EscapeID(id)) == p && config.History.Expired(d.Header.Clock(), now) {
 				expired++
 			}
 		}
@@ -157,7 +157,7 @@ func (r *rig) build(collection string) {
 	r.T.Helper()
 	for p := range r.N {
 		for cursor := "0"; ; {
-			found, next, _, err := r.Store.Partition(p).Scan(ctx, r.At[p].Version, collection, cursor, max(5, len(r.Docs[collection])/50))
+			found, next, _, err := r.Shards[p].Scan(ctx, r.At[p].Version, collection, cursor, max(5, len(r.Docs[collection])/50))
 			if err != nil {
 				r.T.Fatalf("scan: %v", err)
 			}

@@ -34,9 +34,9 @@ const (
 // pages of the listing use them, because Redis would otherwise send all names for each page.
 type names struct {
 	mu     sync.Mutex
-	of     *partitions
+	of     *shards
 	key    string    // of this search; no other search of any Reader has it
-	began  int64     // when the search began, by the first partition
+	began  int64     // when the search began, by the first shard
 	found  time.Time // when it ended, by this process
 	sorted []string
 }
@@ -61,7 +61,7 @@ func decodeNamesPosition(s string) (pos namesPosition, err error) {
 
 // collectionNames returns the names of all collections, from a search that began no earlier
 // than that of the first page. It stores in the position which search that is.
-func (ps *partitions) collectionNames(ctx context.Context, pos *namesPosition) (sorted []string, err error) {
+func (ps *shards) collectionNames(ctx context.Context, pos *namesPosition) (sorted []string, err error) {
 	known := &ps.names
 	if pos.Since > 0 {
 		known.mu.Lock()
@@ -103,9 +103,9 @@ func (ps *partitions) collectionNames(ctx context.Context, pos *namesPosition) (
 	return sorted, nil
 }
 
-// scanNames returns the names in one hash of a partition, and when the scan began. The master
+// scanNames returns the names in one hash of a shard, and when the scan began. The master
 // has to answer, because no other server knows the cursor.
-func (ps *partitions) scanNames(ctx context.Context, p int, hash string) (names []string, began int64, err error) {
+func (ps *shards) scanNames(ctx context.Context, p int, hash string) (names []string, began int64, err error) {
 	k := ps.keys[p]
 	for cursor := "0"; ; {
 		reply, _, now, err := ps.run(ctx, master, namesScript, p, []string{k.State(), k.Config()}, []any{hash, cursor, namesChunk})

@@ -36,7 +36,7 @@ const (
 )
 
 // orderedPosition is the end of a page of a list by deadline. Documents up to the two places, which
-// are the same in all partitions, were returned. A change of the default TTL moves the deadlines of
+// are the same in all shards, were returned. A change of the default TTL moves the deadlines of
 // those that inherit it, and not the places: so each document is still returned once.
 type orderedPosition struct {
 	Until   int64 `json:"u,omitempty"` // Unix milliseconds; 0 for no limit
@@ -91,7 +91,7 @@ func (o *ListOptions) settle(pos *listPosition) error {
 	return nil
 }
 
-// errReconfigured: a partition got another default while a page by deadline was made, or before the
+// errReconfigured: a shard got another default while a page by deadline was made, or before the
 // others. A place in the index of those that inherit it means the same in all only while they agree.
 var errReconfigured = errors.New("the configuration has changed")
 
@@ -100,7 +100,7 @@ var errReconfigured = errors.New("the configuration has changed")
 const mostRepeats = 9
 
 // listOrdered reads a page of the documents that will expire.
-func (ps *partitions) listOrdered(ctx context.Context, collection string, opts ListOptions, from orderedPosition) (Page, error) {
+func (ps *shards) listOrdered(ctx context.Context, collection string, opts ListOptions, from orderedPosition) (Page, error) {
 	first, err := ps.view(ctx, 0, collection)
 	if err != nil {
 		return Page{}, err
@@ -109,7 +109,7 @@ func (ps *partitions) listOrdered(ctx context.Context, collection string, opts L
 		from.Until = first.now + from.Within
 	}
 	for n := range mostRepeats {
-		m := merger{partitions: ps, collection: collection, opts: opts, from: from, sources: make([]source, len(ps.keys))}
+		m := merger{shards: ps, collection: collection, opts: opts, from: from, sources: make([]source, len(ps.keys))}
 		var page Page
 		if page, err = m.page(ctx, first.cuts()); !errors.Is(err, errReconfigured) {
 			return page, err
@@ -120,19 +120,19 @@ func (ps *partitions) listOrdered(ctx context.Context, collection string, opts L
 			return Page{}, ctx.Err()
 		}
 	}
-	return Page{}, fmt.Errorf("%w: a change of the default of collection %s has not reached all of its partitions", ErrUnavailable, collection)
+	return Page{}, fmt.Errorf("%w: a change of the default of collection %s has not reached all shards", ErrUnavailable, collection)
 }
 
-// merger makes a page of a list by deadline. It merges the indexes of all partitions.
+// merger makes a page of a list by deadline. It merges the indexes of all shards.
 type merger struct {
-	*partitions
+	*shards
 	collection string
 	opts       ListOptions
 	from       orderedPosition
-	sources    []source // of each partition
+	sources    []source // of each shard
 }
 
-// source is what comes next in the two indexes of a partition.
+// source is what comes next in the two indexes of a shard.
 type source struct {
 	view    view
 	asked   bool
@@ -150,11 +150,11 @@ type stretch struct {
 
 // member is a document in an index.
 type member struct {
-	partition int
-	in        layout.Index
-	score     int64
-	deadline  int64
-	id        string
+	shard    int
+	in       layout.Index
+	score    int64
+	deadline int64
+	id       string
 }
 
 func (a member) compare(b member) int {
@@ -189,7 +189,7 @@ func (m *merger) page(ctx context.Context, cuts ttlrules.Cuts) (Page, error) {
 			break
 		}
 		chosen = append(chosen, *next)
-		m.sources[next.partition].take()
+		m.sources[next.shard].take()
 	}
 	b := bodies{merger: m, left: make([][]member, len(m.keys)), read: make([][]*Document, len(m.keys))}
 	documents, n, err := b.of(ctx, chosen)
@@ -266,7 +266,7 @@ func (s *source) take() {
 	in.last, in.members = newPlace(in.members[0].score, in.members[0].id), in.members[1:]
 }
 
-// read reads what comes next in the indexes of a partition.
+// read reads what comes next in the indexes of a shard.
 func (m *merger) read(ctx context.Context, p int) error {
 	s, k := &m.sources[p], m.keys[p]
 	most := min(m.opts.Limit+1, 2*m.opts.Limit/len(m.keys)+8)
@@ -280,7 +280,7 @@ func (m *merger) read(ctx context.Context, p int) error {
 			return errReconfigured
 		}
 		if layout.NewSize(v.documents, reply.Int(nearestInheritSize), reply.Int(nearestOwnSize)) != v.size {
-			return lostIndex(p, m.collection)
+			return m.lostIndex(p, m.collection)
 		}
 		if err := countable(v.config, m.collection); err != nil {
 			return err
@@ -314,8 +314,8 @@ func (s *stretch) set(p int, in layout.Index, found layout.Reply, most int, expi
 // bodies reads the documents of a page.
 type bodies struct {
 	*merger
-	left [][]member    // by partition: those to be read
-	read [][]*Document // by partition: those that were read; nil for one that is gone, or is another version
+	left [][]member    // by shard: those to be read
+	read [][]*Document // by shard: those that were read; nil for one that is gone, or is another version
 }
 
 // of reads documents, as many as the page may have: the first n. Those that have changed since they
@@ -323,10 +323,10 @@ type bodies struct {
 func (b *bodies) of(ctx context.Context, chosen []member) (documents []Document, n int, err error) {
 	involved := 0
 	for _, c := range chosen {
-		if b.left[c.partition] == nil {
+		if b.left[c.shard] == nil {
 			involved++
 		}
-		b.left[c.partition] = append(b.left[c.partition], c)
+		b.left[c.shard] = append(b.left[c.shard], c)
 	}
 	budget := listBytes
 	if most := b.opts.MaxBytes; most > 0 && involved > 0 {
@@ -338,13 +338,13 @@ func (b *bodies) of(ctx context.Context, chosen []member) (documents []Document,
 	documents = make([]Document, 0, len(chosen))
 	bytes := 0
 	for i, c := range chosen {
-		if len(b.read[c.partition]) == 0 {
-			if err := b.some(ctx, c.partition, budget); err != nil {
+		if len(b.read[c.shard]) == 0 {
+			if err := b.some(ctx, c.shard, budget); err != nil {
 				return nil, 0, err
 			}
 		}
-		d := b.read[c.partition][0]
-		if b.read[c.partition] = b.read[c.partition][1:]; d == nil {
+		d := b.read[c.shard][0]
+		if b.read[c.shard] = b.read[c.shard][1:]; d == nil {
 			continue
 		}
 		if bytes += len(d.Body) + len(d.ID); len(documents) > 0 && (b.opts.MaxBytes > 0 && bytes > b.opts.MaxBytes || bytes > pageLoaded) {
@@ -355,7 +355,7 @@ func (b *bodies) of(ctx context.Context, chosen []member) (documents []Document,
 	return documents, len(chosen), nil
 }
 
-// some reads the next documents of a partition, until they have many bytes.
+// some reads the next documents of a shard, until they have many bytes.
 func (b *bodies) some(ctx context.Context, p, budget int) error {
 	left := b.left[p]
 	if len(left) == 0 {

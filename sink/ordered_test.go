@@ -69,7 +69,7 @@ func (r *rig) randomDefault(t *rapid.T) {
 func TestG2_ListOnce(t *testing.T) {
 	redistest.OnEach(t, func(t *testing.T, s redistest.Server) {
 		rapid.Check(t, func(t *rapid.T) {
-			r := newRig(t, s, rapid.IntRange(1, 3).Draw(t, "partitions"), far)
+			r := newRig(t, s, rapid.IntRange(1, 3).Draw(t, "shards"), far)
 			r.randomDefault(t)
 			stay := r.crowd(t, rapid.SampledFrom([]int{0, 3, 40, 150}).Draw(t, "documents"))
 			opts := sink.ListOptions{Limit: rapid.SampledFrom([]int{3, 20, 100}).Draw(t, "limit"), MaxBytes: rapid.SampledFrom([]int{0, 150, 500}).Draw(t, "bytes"),
@@ -162,11 +162,11 @@ func (r *rig) expiring(by int64) (ids []string) {
 // once, up to its limit, and nothing that is expired, whatever comes and goes between its pages.
 //
 // It fails if the list misses the last document of a page, goes on behind all that share a deadline, or
-// ends with the first partition that ends.
+// ends with the first shard that ends.
 func TestG2_ListByDeadline(t *testing.T) {
 	redistest.OnEach(t, func(t *testing.T, s redistest.Server) {
 		rapid.Check(t, func(t *rapid.T) {
-			r := newRig(t, s, rapid.IntRange(1, 5).Draw(t, "partitions"), far)
+			r := newRig(t, s, rapid.IntRange(1, 5).Draw(t, "shards"), far)
 			for range rapid.IntRange(0, 2).Draw(t, "epochs") {
 				r.randomDefault(t)
 			}
@@ -209,7 +209,7 @@ func TestG2_ListByDeadline(t *testing.T) {
 func TestListByDeadlineReconfigured(t *testing.T) {
 	redistest.OnEach(t, func(t *testing.T, s redistest.Server) {
 		rapid.Check(t, func(t *rapid.T) {
-			r := newRig(t, s, rapid.IntRange(1, 3).Draw(t, "partitions"), far)
+			r := newRig(t, s, rapid.IntRange(1, 3).Draw(t, "shards"), far)
 			r.WithDefault("orders", 0, 20)
 			r.crowd(t, 40)
 			opts := sink.ListOptions{Order: wire.ByDeadline, Limit: 7}

@@ -1,7 +1,6 @@
 package sink
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"sync/atomic"
@@ -17,13 +16,13 @@ import (
 var (
 	// ErrNotFound: the document does not exist, or it is expired.
 	ErrNotFound = errors.New("document not found")
-	// ErrUnavailable: the partition is being rebuilt or was never initialised,
+	// ErrUnavailable: the shard is being rebuilt or was never initialised,
 	// or the index that the answer needs is being built. Try again later.
 	ErrUnavailable = layout.ErrUnavailable
 	// ErrInvalidRequest: a limit, a continuation or a forecast is out of range.
 	ErrInvalidRequest = errors.New("invalid request")
-	// ErrForeign: a key of lapse holds something that lapse did not store, or the log has
-	// another number of partitions, or of shards, than the Reader was made for.
+	// ErrForeign: a key of lapse holds something that lapse did not store, or the documents are
+	// divided into another number of shards than the Reader was made for.
 	ErrForeign = layout.ErrForeign
 )
 
@@ -60,22 +59,20 @@ type Document struct {
 }
 
 // Reader reads documents. In one script, at one moment, it reads the document and everything
-// that decides whether it is expired: the collection's configuration, the partition's
+// that decides whether it is expired: the collection's configuration, the shard's
 // watermark, and the clock of the Redis server. So all readers agree:
 //
 //   - R1: a Reader never returns a document at or after its deadline, by the later of
 //     the server's clock and the watermark.
-//   - R2: if a partition lacks documents, or is behind a state that this Reader has seen, the
+//   - R2: if a shard lacks documents, or is behind a state that this Reader has seen, the
 //     Reader returns ErrUnavailable, and never ErrNotFound.
 //
 // A Reader is safe for concurrent use.
 type Reader struct {
 	client  redis.UniversalClient
-	scripts *layout.Runner
 	prefix  wire.Prefix
-	finds   bool                                          // it finds the number of partitions by itself
-	shape   func(ctx context.Context) (wire.Shape, error) // where it finds it; nil: in Redis
-	found   atomic.Pointer[partitions]                    // nil until the number is known
+	finds   bool                   // it finds the number of shards by itself
+	found   atomic.Pointer[shards] // nil until the number is known
 	refuse  func() error
 	configs layout.ConfigCache
 	names   names
@@ -86,15 +83,10 @@ type Reader struct {
 // ReaderOptions say what a Reader reads.
 type ReaderOptions struct {
 	Prefix wire.Prefix // wire.DefaultPrefix if empty
-	// Partitions is the number with which the log was created. If it is 0, the Reader finds
-	// the number and that of the shards in Redis, and returns ErrUnavailable until something
-	// is stored there. If either is not the stored number, the Reader returns ErrForeign.
-	Partitions int // of each shard
-	Shards     int // 1 if it is 0
-	// Shape finds the number in place of Redis, where partition 0 has it: the master of that
-	// partition may be the one that does not answer. It returns 0 partitions if there is no log yet.
-	// It counts only if Partitions is 0.
-	Shape func(ctx context.Context) (wire.Shape, error)
+	// Shards is the number of shards. If it is 0, the Reader finds it in Redis, where shard 0 has it,
+	// and returns ErrUnavailable until something is stored there. If it is not the stored number, the
+	// Reader returns ErrForeign.
+	Shards int
 	// Refuse returns why no read may be answered now, and nil if reads may be. It may be nil.
 	Refuse func() error
 	// Replicas is a client of the same servers, to whose replicas reads go. It has the option
@@ -102,8 +94,8 @@ type ReaderOptions struct {
 	Replicas *redis.ClusterClient
 }
 
-// readRoundTrips limits how many round trips of a Reader are under way at a time. Further
-// reads share the next one.
+// readRoundTrips limits how many round trips of a Reader to a shard are under way at a time.
+// Further reads share the next one.
 const readRoundTrips = 4
 
 // NewReader makes a Reader on a Redis (or Redis Cluster) that a lapse processor
@@ -113,14 +105,13 @@ func NewReader(client redis.UniversalClient, opts ReaderOptions) (*Reader, error
 	if err != nil {
 		return nil, err
 	}
-	shape := wire.Shape{Shards: max(opts.Shards, 1), Partitions: opts.Partitions}
-	if shape.Shards > wire.MaxShards || shape.Partitions < 0 || shape.All() > layout.MaxPartitions {
-		return nil, fmt.Errorf("%d partitions are not valid: use a number from 1 to %d, or 0 to find it in Redis", opts.Partitions, layout.MaxPartitions/min(shape.Shards, wire.MaxShards))
+	if opts.Shards < 0 || opts.Shards > wire.MaxShards {
+		return nil, fmt.Errorf("%d shards are not valid: use a number from 1 to %d, or 0 to find it in Redis", opts.Shards, wire.MaxShards)
 	}
-	r := &Reader{client: client, scripts: layout.NewRunner(client, readRoundTrips), prefix: prefix, finds: opts.Partitions == 0, shape: opts.Shape, refuse: opts.Refuse}
-	r.replicas = newReplicas(opts.Replicas, r.scripts)
+	r := &Reader{client: client, prefix: prefix, finds: opts.Shards == 0, refuse: opts.Refuse}
+	r.replicas = newReplicas(opts.Replicas, layout.NewRunner(client, readRoundTrips))
 	if !r.finds {
-		r.found.Store(r.newPartitions(shape))
+		r.found.Store(r.newShards(opts.Shards))
 	}
 	return r, nil
 }

@@ -311,7 +311,7 @@ func TestReadConfig(t *testing.T) {
 		r.Configure("orders", &store.Config{NoIndex: true})
 		expect(wire.Config{IndexingMode: wire.NoIndex})
 		r.Configure("orders", &store.Config{})
-		// One partition is still building its index: so the collection is.
+		// One shard is still building its index: so the collection is.
 		r.Commit(2, []store.ConfigChange{{Collection: "orders", Config: &store.Config{Building: true}}})
 		expect(wire.Config{IndexingMode: wire.Consistent, IndexBuilding: true})
 		r.Configure("orders", nil)
@@ -372,7 +372,7 @@ func (r *rig) lateReader(t *testing.T, nth int32) (*sink.Reader, *late) {
 	client := redis.NewClient(r.Client.Options())
 	t.Cleanup(func() { _ = client.Close() })
 	client.AddHook(l)
-	reader, err := sink.NewReader(client, sink.ReaderOptions{Prefix: r.Prefix, Partitions: r.N})
+	reader, err := sink.NewReader(client, sink.ReaderOptions{Prefix: r.Prefix, Shards: r.N})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -380,7 +380,7 @@ func (r *rig) lateReader(t *testing.T, nth int32) (*sink.Reader, *late) {
 }
 
 // TestALateReplyIsNotAnOlderState: of two reads at the same time, the reply that the server sent
-// first may arrive last. The reader must not conclude that the partition went back.
+// first may arrive last. The reader must not conclude that the shard went back.
 func TestALateReplyIsNotAnOlderState(t *testing.T) {
 	redistest.OnEach(t, func(t *testing.T, s redistest.Server) {
 		r := newRig(t, s, 1, far)
@@ -459,7 +459,7 @@ func TestReadsAreCounted(t *testing.T) {
 		r := newRig(t, s, 1, far)
 		r.WithDefault("orders", far, 20)
 		r.Put("orders", "1", store.Header{Ts: far, Etag: 1}, "{}")
-		kept := store.NewStore(s.Client, r.Prefix, 1)
+		kept := store.New(s.Client, r.Prefix, 0, 1)
 		before, err := kept.Reads(ctx)
 		if strings.HasSuffix(t.Name(), "/miniredis") {
 			if err == nil {
@@ -477,8 +477,8 @@ func TestReadsAreCounted(t *testing.T) {
 			err = errors.Join(err, err2)
 		}
 		for range 9 {
-			_, err2 := kept.Partition(0).Due(ctx, r.At[0].Version, nil, 1, 1, false)
-			err = errors.Join(err, err2, kept.Partition(0).Verify(ctx, r.At[0].Version, nil))
+			_, err2 := kept.Due(ctx, r.At[0].Version, nil, 1, 1, false)
+			err = errors.Join(err, err2, kept.Verify(ctx, r.At[0].Version, nil))
 		}
 		after, err2 := kept.Reads(ctx)
 		if err = errors.Join(err, err2); err != nil || after-before != gets+2*counts {

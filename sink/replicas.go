@@ -39,7 +39,7 @@ var errBehind = fmt.Errorf("%w: the replica of Redis from which the list is read
 // for concurrent use. A nil one has no replicas.
 //
 // A replica may be behind its master, and it may have another clock. So [replicaSet.Run] first
-// asks the master how far the partition is, and what time it is: the lead. It then runs the
+// asks the master how far the shard is, and what time it is: the lead. It then runs the
 // script on a replica, and takes the reply only if the replica is not behind the lead. The
 // master's clock judges the documents. Reads that begin while the master is being asked share
 // the next question. So a read from a replica is as fresh as one from the master:

@@ -57,7 +57,7 @@ func newReplicated(t *testing.T, watermark int64) *replicated {
 // another makes one more reader.
 func (r *replicated) another(t *testing.T) *sink.Reader {
 	t.Helper()
-	reader, err := sink.NewReader(r.master.Client, sink.ReaderOptions{Prefix: r.Prefix, Partitions: 4, Replicas: r.replicas})
+	reader, err := sink.NewReader(r.master.Client, sink.ReaderOptions{Prefix: r.Prefix, Shards: 4, Replicas: r.replicas})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -184,13 +184,13 @@ func TestReplicas_NoneIsReadThatIsBehind(t *testing.T) {
 	// An older version of the same state is behind as well, though its offset is not.
 	r.follow(t, true)
 	r.follow(t, false)
-	state := r.Key(wire.Partition(4, "orders", "a"), "state")
+	state := r.Key(wire.ShardOf(4, "orders", "a"), "state")
 	r.master.Client.HSet(ctx, state, "version", "another")
 	r.by(t, "a replica that lacks a commit at the same offset", 0, 1, 0, func() { etag() })
 	r.master.Client.HSet(ctx, state, "rebuild", "5")
-	r.by(t, "a partition that is being rebuilt", 0, 0, 0, func() {
+	r.by(t, "a shard that is being rebuilt", 0, 0, 0, func() {
 		_, err := r.Reader.Get(ctx, "orders", "a")
-		wantErr(t, err, sink.ErrUnavailable, "a partition that is being rebuilt")
+		wantErr(t, err, sink.ErrUnavailable, "a shard that is being rebuilt")
 	})
 	r.master.Client.HSet(ctx, state, "rebuild", "")
 	r.follow(t, true)

@@ -14,7 +14,7 @@ import (
 	"github.com/seed18712806/lapse/sink/wire"
 )
 
-// TestForeign replaces each of a partition's keys with a string: every read that uses the key
+// TestForeign replaces each of a shard's keys with a string: every read that uses the key
 // returns ErrForeign, and writes nothing.
 func TestForeign(t *testing.T) {
 	type call struct {
@@ -59,12 +59,12 @@ func TestForeign(t *testing.T) {
 	})
 }
 
-// TestForeignContent changes fields of a partition to values that lapse does not store.
+// TestForeignContent changes fields of a shard to values that lapse does not store.
 func TestForeignContent(t *testing.T) {
 	tests := []struct{ kind, field, value string }{
 		{"state", "format", "3"},
 		{"state", "format", ""},
-		{"state", "partitions", "5"},
+		{"state", "shards", "5"},
 		{"config", "orders", "{"},
 		{"config", "orders", `{"epochs":[[0,1,-2]]}`},
 		{"config", "orders", `{"epochs":[[5,1,1],[4,2,2]]}`},
@@ -79,7 +79,7 @@ func TestForeignContent(t *testing.T) {
 	})
 }
 
-// TestUnavailable: if a partition lacks something, reads that need it return ErrUnavailable, and
+// TestUnavailable: if a shard lacks something, reads that need it return ErrUnavailable, and
 // never ErrNotFound.
 func TestUnavailable(t *testing.T) {
 	reads := map[string]func(r *sink.Reader) error{
@@ -110,7 +110,7 @@ func TestUnavailable(t *testing.T) {
 	}{
 		{"never initialised", func(_ *testing.T, r *rig) { r.Client.FlushAll(ctx) }, all},
 		{"rebuilding", func(t *testing.T, r *rig) {
-			if err := r.Store.Partition(0).Take(ctx, store.State{Version: r.At[0].Version}, "other", 1000); err != nil {
+			if err := r.Shards[0].Take(ctx, store.State{Version: r.At[0].Version}, "other", 1000); err != nil {
 				t.Fatal(err)
 			}
 		}, all},
@@ -177,7 +177,7 @@ func TestInvalidNames(t *testing.T) {
 		for name, err := range errs {
 			wantErr(t, err, wire.ErrInvalidName, name)
 		}
-		for _, opts := range []sink.ReaderOptions{{Prefix: "a.b"}, {Partitions: -1}, {Partitions: store.MaxPartitions + 1}} {
+		for _, opts := range []sink.ReaderOptions{{Prefix: "a.b"}, {Shards: -1}, {Shards: wire.MaxShards + 1}} {
 			if _, err := sink.NewReader(s.Client, opts); err == nil {
 				t.Errorf("a reader was made with %+v", opts)
 			}

@@ -12,7 +12,7 @@ import (
 	"github.com/seed18712806/lapse/ttlrules"
 )
 
-// view is what a script read of a partition and a collection, at one moment. Documents from
+// view is what a script read of a shard and a collection, at one moment. Documents from
 // the same reply are judged by it.
 type view struct {
 	now       int64 // the later of the server's clock and the watermark
@@ -28,16 +28,16 @@ func (v view) expired(h layout.Header) bool { return v.config.History.Expired(h.
 // cuts are the greatest scores of expired documents.
 func (v view) cuts() ttlrules.Cuts { return v.config.History.Cuts(v.now) }
 
-// view reads a collection's view of one partition, and no document.
-func (ps *partitions) view(ctx context.Context, p int, collection string) (view, error) {
+// view reads a collection's view of one shard, and no document.
+func (ps *shards) view(ctx context.Context, p int, collection string) (view, error) {
 	v, _, err := ps.ask(ctx, "", getScript, p, collection, nil, []any{collection})
 	return v, err
 }
 
 // ask runs a script about one collection, whose reply begins with a head. The script takes
 // the keys of the state, the configurations and the documents, then more keys. ask returns an
-// error if the partition must not be read. server is as in run.
-func (ps *partitions) ask(ctx context.Context, server string, script *redis.Script, p int, collection string, more []string, args []any) (view, layout.Reply, error) {
+// error if the shard must not be read. server is as in run.
+func (ps *shards) ask(ctx context.Context, server string, script *redis.Script, p int, collection string, more []string, args []any) (view, layout.Reply, error) {
 	k := ps.keys[p]
 	keys := append([]string{k.State(), k.Config(), k.Docs(collection)}, more...)
 	reply, head, now, err := ps.run(ctx, server, script, p, keys, args)
@@ -46,25 +46,25 @@ func (ps *partitions) ask(ctx context.Context, server string, script *redis.Scri
 	}
 	v := view{now: now, raw: head.Config, documents: head.Documents, size: head.Size}
 	if v.size.Documents() != strconv.FormatInt(v.documents, 10) {
-		return view{}, nil, lostDocuments(p, collection)
+		return view{}, nil, ps.lostDocuments(p, collection)
 	}
 	v.config, err = ps.configs.Decode(v.raw)
 	return v, reply, err
 }
 
-// run runs a script whose reply begins with a head. It returns an error if the partition must
+// run runs a script whose reply begins with a head. It returns an error if the shard must
 // not be read, and else the instant by which documents are judged. server is as in
 // [replicas.Replicas.Run].
-func (ps *partitions) run(ctx context.Context, server string, script *redis.Script, p int, keys []string, args []any) (reply layout.Reply, head layout.Head, now int64, err error) {
+func (ps *shards) run(ctx context.Context, server string, script *redis.Script, p int, keys []string, args []any) (reply layout.Reply, head layout.Head, now int64, err error) {
 	// Replies may arrive in another order than the server sent them. So this one is compared
 	// with the state that was seen before the request, not with the latest one.
 	seen := ps.seen[p].get()
 	if reply, head, err = ps.replicas.Run(ctx, server, script, keys, args); err == nil && reply == nil {
-		reply, err = ps.scripts.Run(ctx, script, keys, args...)
+		reply, err = ps.scripts[p].Run(ctx, script, keys, args...)
 		head = reply.Head(0)
 	}
 	if err != nil {
-		return nil, head, 0, fmt.Errorf("read partition %d: %w", p, err)
+		return nil, head, 0, fmt.Errorf("read %s: %w", ps.name(p), err)
 	}
 	if err = ps.check(ctx, p, head, seen); err != nil {
 		return nil, head, 0, err
@@ -72,25 +72,25 @@ func (ps *partitions) run(ctx context.Context, server string, script *redis.Scri
 	return reply, head, max(head.Clock, head.Watermark), nil
 }
 
-// check returns an error if a partition must not be read. seen is the state that this Reader
+// check returns an error if a shard must not be read. seen is the state that this Reader
 // had seen before.
-func (ps *partitions) check(ctx context.Context, p int, head layout.Head, seen position) error {
+func (ps *shards) check(ctx context.Context, p int, head layout.Head, seen position) error {
 	unavailable := func(why string) error {
-		return fmt.Errorf("%w: partition %d %s", ErrUnavailable, p, why)
+		return fmt.Errorf("%w: %s %s", ErrUnavailable, ps.name(p), why)
 	}
 	if !head.Initialised {
-		return ps.missing(ctx, p, "")
+		return ps.missing(ctx, p, 0)
 	}
 	if head.Format != layout.Format && head.Format != layout.FormatBefore {
-		return fmt.Errorf("%w: %w", ErrForeign, wire.UnknownFormat(fmt.Sprint("partition ", p), head.Format, layout.Format))
+		return fmt.Errorf("%w: %w", ErrForeign, wire.UnknownFormat(ps.name(p), head.Format, layout.Format))
 	}
-	if head.Shape != ps.shape {
-		return ps.missing(ctx, p, head.Shape.String())
+	if head.Shards != len(ps.keys) {
+		return ps.missing(ctx, p, head.Shards)
 	}
 	switch head.Rebuild {
 	case "":
 	case layout.Refused:
-		return unavailable("is refused: its data is damaged and the log no longer reaches back to rebuild it; see /readyz of the process that owns it")
+		return unavailable("has lost data, and the log no longer reaches back to rebuild it; see /readyz of the process that owns the shard")
 	default:
 		return unavailable("is being rebuilt")
 	}
@@ -108,10 +108,10 @@ func (ps *partitions) check(ctx context.Context, p int, head layout.Head, seen p
 	return nil
 }
 
-func lostDocuments(p int, collection string) error {
-	return fmt.Errorf("%w: partition %d has lost documents of collection %s", ErrUnavailable, p, collection)
+func (ps *shards) lostDocuments(p int, collection string) error {
+	return fmt.Errorf("%w: %s has lost documents of collection %s", ErrUnavailable, ps.name(p), collection)
 }
 
-func lostIndex(p int, collection string) error {
-	return fmt.Errorf("%w: partition %d has lost a part of the index of collection %s", ErrUnavailable, p, collection)
+func (ps *shards) lostIndex(p int, collection string) error {
+	return fmt.Errorf("%w: %s has lost a part of the index of collection %s", ErrUnavailable, ps.name(p), collection)
 }

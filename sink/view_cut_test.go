@@ -12,27 +12,27 @@ import (
 	"github.com/seed18712806/lapse/ttlrules"
 )
 
-// idIn is an id of a document in a partition.
-func idIn(p int, shape wire.Shape) string {
+// idIn is an id of a document in a shard.
+func idIn(shard, shards int) string {
 	for i := 0; ; i++ {
-		if id := fmt.Sprint(i); shape.Partition("c", id) == p {
+		if id := fmt.Sprint(i); wire.ShardOf(shards, "c", id) == shard {
 			return id
 		}
 	}
 }
 
-// TestListJudgesEachPartitionByItsOwnHistory: a list comes to a partition whose right cuts are lower
-// than those of the partition before. Either the logs of two shards have the same configuration, with
+// TestListJudgesEachShardByItsOwnHistory: a list comes to a shard whose right cuts are lower
+// than those of the shard before. Either the logs of two shards have the same configuration, with
 // the same etag, and each stamped it at a time of its own: TTL was turned off in the second before a
 // document was due, so that never expires. Or the second has an earlier clock.
 //
-// It fails if the scan of a partition leaves out what is expired by another one.
-func TestListJudgesEachPartitionByItsOwnHistory(t *testing.T) {
+// It fails if the scan of a shard leaves out what is expired by another one.
+func TestListJudgesEachShardByItsOwnHistory(t *testing.T) {
 	redistest.OnEach(t, func(t *testing.T, s redistest.Server) {
 		on := ttlrules.History(nil).With(1_000, 1, ttlrules.NoDefault)
 		for name, c := range map[string]struct {
 			histories [2]ttlrules.History
-			watermark int64 // of the first partition
+			watermark int64 // of the first shard
 			due       int64 // of a document in the second
 		}{
 			"another history":  {[2]ttlrules.History{on.With(100_000, 2, ttlrules.Off), on.With(50_000, 2, ttlrules.Off)}, far, 70_000},
@@ -45,7 +45,7 @@ func TestListJudgesEachPartitionByItsOwnHistory(t *testing.T) {
 			if err := s.Client.HSet(ctx, r.Key(0, "state"), "watermark", c.watermark).Err(); err != nil {
 				t.Fatal(err)
 			}
-			id := idIn(1, wire.Shape{Shards: 1, Partitions: 2})
+			id := idIn(1, 2)
 			r.Put("c", id, store.Header{Ts: c.due - 60_000, Etag: 1, TTL: 60}, `{}`)
 			if _, err := r.Reader.Get(ctx, "c", id); err != nil {
 				t.Fatalf("%s: get: %v", name, err)
@@ -58,30 +58,30 @@ func TestListJudgesEachPartitionByItsOwnHistory(t *testing.T) {
 	})
 }
 
-// TestAReaderOfFewerShards: a log was made anew with 16 shards, where it had 8. The state of
-// partition 0 has the same key as before, and as many partitions for each shard.
+// TestAReaderOfFewerShards: a log was made anew with 16 shards, where it had 15. The state of
+// shard 0 has the same key as before.
 //
 // It fails if the number of shards does not count: the reader looks for a document where it is not.
 func TestAReaderOfFewerShards(t *testing.T) {
 	redistest.OnEach(t, func(t *testing.T, s redistest.Server) {
 		const prefix = wire.Prefix("fewer")
-		was, is := wire.Shape{Shards: 8, Partitions: 2}, wire.Shape{Shards: 16, Partitions: 2}
-		if err := store.NewShard(s.Client, prefix, is, 0).Partition(0).Take(ctx, store.State{Log: "log", Watermark: far}, "v0", 0); err != nil {
+		const was, is = 15, 16
+		if err := store.New(s.Client, prefix, 0, is).Take(ctx, store.State{Log: "log", Watermark: far}, "v0", 0); err != nil {
 			t.Fatal(err)
 		}
-		get := func(shape wire.Shape) error {
-			reader, err := sink.NewReader(s.Client, sink.ReaderOptions{Prefix: prefix, Partitions: shape.Partitions, Shards: shape.Shards})
+		get := func(shards int) error {
+			reader, err := sink.NewReader(s.Client, sink.ReaderOptions{Prefix: prefix, Shards: shards})
 			if err != nil {
 				t.Fatal(err)
 			}
-			_, err = reader.Get(ctx, "c", idIn(0, shape))
+			_, err = reader.Get(ctx, "c", idIn(0, shards))
 			return err
 		}
 		wantErr(t, get(is), sink.ErrNotFound, "a reader of 16 shards")
 		err := get(was)
-		wantErr(t, err, sink.ErrForeign, "a reader of 8 shards")
-		if want := "the log has 16 shards of 2 partitions, and this reader was made for 8 shards of 2 partitions"; err != nil && !strings.Contains(err.Error(), want) {
-			t.Errorf("a reader of 8 shards: %v", err)
+		wantErr(t, err, sink.ErrForeign, "a reader of 15 shards")
+		if want := "Redis has the documents of 16 shards, and this reader was made for 15 shards"; err != nil && !strings.Contains(err.Error(), want) {
+			t.Errorf("a reader of 15 shards: %v", err)
 		}
 	})
 }

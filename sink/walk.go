@@ -34,8 +34,8 @@ const (
 	walkFull  = 2
 )
 
-// fillByIndex fills the page with what comes next in the indexes of a partition. ended reports that
-// nothing does. If some documents of the partition are in no index, it moves the position to the
+// fillByIndex fills the page with what comes next in the indexes of a shard. ended reports that
+// nothing does. If some documents of the shard are in no index, it moves the position to the
 // beginning of a scan.
 func (l *lister) fillByIndex(ctx context.Context, pos *listPosition) (full, ended bool, err error) {
 	room, one := math.MaxInt32, 0
@@ -45,10 +45,10 @@ func (l *lister) fillByIndex(ctx context.Context, pos *listPosition) (full, ende
 	if len(l.documents) == 0 {
 		one = 1
 	}
-	k := l.keys[pos.Partition]
+	k := l.keys[pos.Shard]
 	args := []any{l.collection, l.cuts.Inherit, l.cuts.Own, int(pos.Index), pos.At.Score, pos.At.ID, l.opts.Prefix,
 		l.opts.Limit - len(l.documents), room, one, listBytes, scanExamined}
-	v, reply, err := l.ask(ctx, "", walkScript, pos.Partition, l.collection, []string{k.Inherit(l.collection), k.Own(l.collection)}, args)
+	v, reply, err := l.ask(ctx, "", walkScript, pos.Shard, l.collection, []string{k.Inherit(l.collection), k.Own(l.collection)}, args)
 	if err != nil {
 		return false, false, err
 	}
@@ -62,7 +62,7 @@ func (l *lister) fillByIndex(ctx context.Context, pos *listPosition) (full, ende
 	}
 	for found := reply.List(walkDocuments); len(found) > 1; found = found[2:] {
 		if !found.Has(1) {
-			return false, false, lostDocuments(pos.Partition, l.collection)
+			return false, false, l.lostDocuments(pos.Shard, l.collection)
 		}
 		d, ok, err := v.document(found.Str(0), found.Str(1))
 		if err != nil {
@@ -83,7 +83,7 @@ func (l *lister) fillByIndex(ctx context.Context, pos *listPosition) (full, ende
 }
 
 // lowered takes the cuts of a view, and reports whether they are lower than those that a script was
-// given: what it passed over may be live. The partition has another history of the configuration
+// given: what it passed over may be live. The shard has another history of the configuration
 // than the one asked before, or an earlier clock.
 func (l *lister) lowered(v view) bool {
 	asked := l.cuts

@@ -19,7 +19,7 @@ import (
 // reportEvery is after how many messages of a fast batch the stream reports its progress.
 const reportEvery = 1000
 
-// maxPending limits how many messages of all partitions may wait for the stream's answer.
+// maxPending limits how many messages of all shards may wait for the stream's answer.
 // Further ones are not sent yet.
 const maxPending = 4096
 
@@ -199,7 +199,7 @@ func (a *acks) settle(id uint64, i int, answer puback.Answer, err error) {
 
 // follows returns ErrLost if a group is stored at a sequence that the stream had used before: it has
 // lost its end. The stream answers in the order in which it stores, so acks finds the loss before any
-// partition gets a later answer.
+// shard gets a later answer.
 func (a *acks) follows(g *group) (err error) {
 	first := g.seq
 	if g.mode == atomicBatch {

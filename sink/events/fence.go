@@ -14,30 +14,30 @@ import (
 // headerFence is a random number by which a fence is told from another.
 const headerFence = "Lapse-Fence"
 
-// ErrFenced: the partition has another fence by now, so another process may be publishing the
+// ErrFenced: the shard has another fence by now, so another process may be publishing the
 // outputs of its log.
-var ErrFenced = errors.New("the partition has another fence in the stream of events")
+var ErrFenced = errors.New("the shard has another fence in the stream of events")
 
 // ErrLost: the stream does not have any more what it had stored, and its limits did not remove it. A
 // NATS server that loses power may lose the end of a stream that it had acknowledged.
 var ErrLost = errors.New("the stream of events has lost messages that it had stored")
 
-// Fence is the last message on the fence subject of a partition. A message that carries it is
+// Fence is the last message on the fence subject of a shard. A message that carries it is
 // stored only as long as it is the last one. So a process that publishes a new fence keeps
 // out what others have sent and the stream has not stored yet, however late that arrives.
 //
 // The zero Fence keeps nobody out.
 type Fence struct {
 	subject, seq []string // values of the headers
-	place        Place    // zero if the partition never had a fence
+	place        Place    // zero if the shard never had a fence
 	made         time.Time
 	losses       int    // of the Publisher, when it was made
 	reconnects   uint64 // of the connection, when it was made
 }
 
-// errReconnected: a server that was away may have lost what it had stored, so the partition has to be taken
+// errReconnected: a server that was away may have lost what it had stored, so the shard has to be taken
 // over again before it publishes.
-var errReconnected = errors.New("the connection to NATS was lost since the fence of this partition was stored")
+var errReconnected = errors.New("the connection to NATS was lost since the fence of this shard was stored")
 
 // reconnects is how often the connection was made again.
 func (p *Publisher) reconnects() uint64 {
@@ -47,18 +47,18 @@ func (p *Publisher) reconnects() uint64 {
 // Place is where the stream has the fence.
 func (f *Fence) Place() Place { return f.place }
 
-// Unfenced is the fence of a partition that never had one.
-func (p *Publisher) Unfenced(partition int) Fence {
-	return p.fence(partition, Place{})
+// Unfenced is the fence of a shard that never had one.
+func (p *Publisher) Unfenced(shard int) Fence {
+	return p.fence(shard, Place{})
 }
 
-// Fence publishes a new fence for a partition. When it returns, the fence is stored for good,
+// Fence publishes a new fence for a shard. When it returns, the fence is stored for good,
 // and so is each message that a former owner has got past it. It expects nothing of the stream,
 // so that no publication in process can refuse it. If the answer is lost, the stream may store
 // the fence later: then all fences before it are former ones.
-func (p *Publisher) Fence(ctx context.Context, partition int) (Fence, error) {
+func (p *Publisher) Fence(ctx context.Context, shard int) (Fence, error) {
 	key := Key{Kind: keyFence, Seq: rand.Uint64()}
-	m := &nats.Msg{Subject: p.prefix.Fence(partition), Header: nats.Header{
+	m := &nats.Msg{Subject: p.prefix.Fence(shard), Header: nats.Header{
 		jetstream.ExpectedStreamHeader: {p.stream},
 		headerFence:                    {strconv.FormatUint(key.Seq, 10)},
 	}}
@@ -69,13 +69,13 @@ func (p *Publisher) Fence(ctx context.Context, partition int) (Fence, error) {
 	}
 	at := Place{ack.Sequence, key}
 	_ = p.follows(before, at.Seq, at) // the takeover compares what is there, behind this fence
-	f := p.fence(partition, at)
+	f := p.fence(shard, at)
 	f.made = time.Now()
 	return f, nil
 }
 
-func (p *Publisher) fence(partition int, at Place) Fence {
-	return Fence{subject: []string{p.prefix.Fence(partition)}, seq: []string{strconv.FormatUint(at.Seq, 10)}, place: at, losses: p.Losses(), reconnects: p.reconnects()}
+func (p *Publisher) fence(shard int, at Place) Fence {
+	return Fence{subject: []string{p.prefix.Fence(shard)}, seq: []string{strconv.FormatUint(at.Seq, 10)}, place: at, losses: p.Losses(), reconnects: p.reconnects()}
 }
 
 // keepsOut reports whether messages with this fence are refused after a newer fence.

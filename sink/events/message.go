@@ -41,10 +41,10 @@ type Message struct {
 type Source struct {
 	prefix wire.Prefix
 	shard  int
-	shape  wire.Shape // its partitions do not count
-	stream string     // of the log
-	uri    string     // of its events, up to the collection
-	former []former   // logs that this one continues, the oldest first
+	shards int
+	stream string   // of the log
+	uri    string   // of its events, up to the collection
+	former []former // logs that this one continues, the oldest first
 }
 
 // former is a log that another one continues since a promotion. It may have stored more messages, which the
@@ -93,7 +93,7 @@ func sourceURI(prefix wire.Prefix, created int64) string {
 // distinguishes it from another log under the same name.
 func NewSource(log wire.Log, created int64) Source {
 	return Source{
-		prefix: log.Prefix, shard: log.Shard, shape: wire.Shape{Shards: log.Shards, Partitions: 1},
+		prefix: log.Prefix, shard: log.Shard, shards: max(log.Shards, 1),
 		stream: log.Stream(), uri: sourceURI(log.Prefix, created),
 	}
 }

@@ -127,7 +127,7 @@ func (s Source) keyOf(subject string, h nats.Header) (k Key, ok bool) {
 	switch kind {
 	case "expired", "expiring", "due":
 		collection, ours := s.collection(h)
-		if shard, _ := s.shape.Place(collection, h.Get(ceSubject)); !ours || shard != s.shard {
+		if shard := wire.ShardOf(s.shards, collection, h.Get(ceSubject)); !ours || shard != s.shard {
 			return k, false
 		}
 		id := h.Get(ceID)
@@ -142,7 +142,7 @@ func (s Source) keyOf(subject string, h nats.Header) (k Key, ok bool) {
 		name, isDrop := strings.CutSuffix(id, dropped)
 		if !isDrop {
 			name = strings.TrimSuffix(id, changed)
-			shard, _ = s.shape.Place(collection, h.Get(ceSubject))
+			shard = wire.ShardOf(s.shards, collection, h.Get(ceSubject))
 		}
 		if !ours || shard != s.shard {
 			return k, false

@@ -62,7 +62,7 @@ func (p *Publisher) Last() Place {
 }
 
 // Losses is how often an answer showed that the stream has lost its end. A fence of before is refused: its
-// partition may have lost outputs.
+// shard may have lost outputs.
 func (p *Publisher) Losses() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -100,7 +100,7 @@ func (p *Publisher) Publish(ctx context.Context, fence Fence, messages []Message
 		return Place{}, nil
 	}
 	if fence.losses != p.Losses() {
-		return Place{}, fmt.Errorf("%w since the fence of this partition was stored", ErrLost)
+		return Place{}, fmt.Errorf("%w since the fence of this shard was stored", ErrLost)
 	}
 	if fence.keepsOut() && (fence.reconnects != p.reconnects() || !p.js.Conn().IsConnected()) {
 		return Place{}, errReconnected

@@ -16,7 +16,7 @@ var remedies = map[jetstream.ErrorCode]string{
 	10077: "the stream is full or cannot be written: raise its limits (max_msgs, max_bytes) or set its discard policy to old, and look at the disk of the NATS server",
 	10109: "the stream is sealed, which cannot be undone: it has to be made anew",
 	10174: "the stream does not accept atomic batches: set allow_atomic, as lapse did when it made the stream",
-	10164: "the stream has another message of this partition in process: lapse tries again",
+	10164: "the stream has another message of this shard in process: lapse tries again",
 }
 
 // refusedBy explains why the stream refused a message: [ErrFenced], or what to do.

@@ -17,7 +17,7 @@ import (
 	"github.com/seed18712806/lapse/sink/wire"
 )
 
-// Tail is what the stream of events has stored of a log, behind some place. The partitions of a
+// Tail is what the stream of events has stored of a log, behind some place. The shards of a
 // shard share one, so a takeover of all of them reads the stream once.
 type Tail struct {
 	publisher *Publisher

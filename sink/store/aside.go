@@ -21,7 +21,7 @@ var (
 	removeScript = redis.NewScript(removeSource)
 )
 
-// SetAside is Clear, but it keeps a copy of the partition under other keys, until
+// SetAside is Clear, but it keeps a copy of the shard under other keys, until
 // RemoveAside. If there is a copy already, SetAside keeps that one, as it is older. It goes on
 // where another one was interrupted: the state goes last, so without a state there is no copy yet.
 // As in Clear, each step sets a version of its own.
@@ -63,7 +63,7 @@ func (p *Shard) SetAside(ctx context.Context, version string, next State, rebuil
 }
 
 // RemoveAside removes the copy that SetAside made, or what there is of one, and reports whether
-// there was any. It removes nothing unless the partition is whole: it may have been set aside
+// there was any. It removes nothing unless the shard is whole: it may have been set aside
 // again meanwhile.
 func (p *Shard) RemoveAside(ctx context.Context) (removed bool, err error) {
 	aside := p.keys.Aside()

@@ -1,8 +1,8 @@
--- Renames keys of a partition.
+-- Renames keys of a shard.
 --
 -- KEYS  1 state, then pairs of a key and its new name
 -- ARGV  1 the expected version, 2 the version to set, unless the state is renamed
--- Returns  1 done, 0 the partition is at another version.
+-- Returns  1 done, 0 the shard is at another version.
 local state, expected, first_pair = KEYS[1], ARGV[1], 2
 if (redis.call('HGET', state, 'version') or '') ~= expected then
 	return 0

@@ -75,7 +75,7 @@ func BenchmarkRead(b *testing.B) {
 			}
 			r.inServer(b, func() {
 				for b.Loop() {
-					if _, err := r.Store.Partition(0).Read(ctx, r.At[0].Version, []store.Want{{Collection: "orders", Headers: ids}}); err != nil {
+					if _, err := r.Shards[0].Read(ctx, r.At[0].Version, []store.Want{{Collection: "orders", Headers: ids}}); err != nil {
 						b.Fatal(err)
 					}
 				}
@@ -92,7 +92,7 @@ func BenchmarkDue(b *testing.B) {
 			cuts := []store.Cut{{Collection: "orders", Cuts: ttlrules.Cuts{Inherit: ttlrules.NoCut, Own: far + 60_000 + 10_000}}}
 			r.inServer(b, func() {
 				for b.Loop() {
-					if _, err := r.Store.Partition(0).Due(ctx, r.At[0].Version, cuts, n, 1<<20, true); err != nil {
+					if _, err := r.Shards[0].Due(ctx, r.At[0].Version, cuts, n, 1<<20, true); err != nil {
 						b.Fatal(err)
 					}
 				}

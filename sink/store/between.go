@@ -59,7 +59,7 @@ type Found struct {
 	Next      int64 // the lowest score that comes after them in the index; NoScore if none does
 }
 
-// Between finds the documents in some slices of the indexes of a collection, in a partition that is at
+// Between finds the documents in some slices of the indexes of a collection, in a shard that is at
 // version (else ErrFenced). It stops after limit documents in all, and after that many bytes, but
 // returns at least one document.
 func (p *Shard) Between(ctx context.Context, version, collection string, slices []Slice, limit, bytes int) ([]Found, error) {

@@ -8,7 +8,7 @@
 --       this score
 -- Returns  {1, time, for each slice: {next, ids, values}}: next is the lowest score that comes after
 --          what was returned, false if there is none; a value is false if the document does not
---          exist. Or {0} the partition is at another version; {-2} the collection is not as the
+--          exist. Or {0} the shard is at another version; {-2} the collection is not as the
 --          last commit left it, so that documents may be missing.
 local call, state, docs = redis.call, KEYS[1], KEYS[2]
 local expected, size_field = ARGV[1], ARGV[2]

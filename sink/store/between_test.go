@@ -21,7 +21,7 @@ func TestBetween(t *testing.T) {
 			r.Put("orders", fmt.Sprintf("o%02d", i), store.Header{Ts: far + int64(i/10), Etag: uint64(i + 50), TTL: 5}, "{}")
 		}
 		r.Put("orders", "never", store.Header{Ts: far, Etag: 100, TTL: ttlrules.Never}, "{}")
-		p := r.Store.Partition(0)
+		p := r.Shards[0]
 		walk := func(slices []store.Slice, limit, bytes int) (all []string) {
 			for {
 				found, err := p.Between(ctx, r.At[0].Version, "orders", slices, limit, bytes)

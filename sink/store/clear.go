@@ -19,7 +19,7 @@ var clearSource string
 
 var clearScript = redis.NewScript(clearSource)
 
-// Clearing is the value of State.Rebuild in a partition whose removal has begun: it lacks
+// Clearing is the value of State.Rebuild in a shard whose removal has begun: it lacks
 // everything.
 const Clearing = math.MaxUint64
 
@@ -37,7 +37,7 @@ func formatRebuild(rebuild uint64) string {
 	return strconv.FormatUint(rebuild, 10)
 }
 
-// Leftovers are the names of all keys of the partition, whatever they hold. It takes as long as a
+// Leftovers are the names of all keys of the shard, whatever they hold. It takes as long as a
 // scan of the server takes, also after the deadline of ctx.
 func (p *Shard) Leftovers(ctx context.Context) ([]string, error) {
 	var found []string
@@ -49,8 +49,8 @@ func (p *Shard) Leftovers(ctx context.Context) ([]string, error) {
 	return slices.Compact(found), err // a scan may find a key twice
 }
 
-// Clear removes all keys of a partition that is at a version (else ErrFenced). It leaves the
-// state of a partition that begins at next and lacks everything up to rebuild. Call Take
+// Clear removes all keys of a shard that is at a version (else ErrFenced). It leaves the
+// state of a shard that begins at next and lacks everything up to rebuild. Call Take
 // with [Clearing] before: then Load reports a removal that did not finish as damage. Each step
 // sets a version of its own: so the one after it is refused by a replica that became the master
 // without it. It takes as long as a scan of the server takes, also after the deadline of ctx.
@@ -92,7 +92,7 @@ func withoutDeadline(ctx context.Context) (context.Context, context.CancelFunc) 
 }
 
 // eachKey calls do with the keys that begin with base, whatever they hold, some at a time.
-// base is one of the partition's. In a cluster it fails while the slot of the keys is being
+// base is one of the shard's. In a cluster it fails while the slot of the keys is being
 // moved, because then no master has all of them.
 //
 // The scan passes by all keys of the server, and other programs may have any number there. So the
@@ -149,12 +149,12 @@ func (p *Shard) eachKey(ctx context.Context, base string, do func(ctx context.Co
 	return err
 }
 
-// settled returns an error unless a master has the slot of the partition and is not moving it. A
+// settled returns an error unless a master has the slot of the shard and is not moving it. A
 // master that moves a slot, or does not have it, answers with a redirection if it is asked for a
 // key that does not exist.
 func (p *Shard) settled(ctx context.Context, node *redis.Client) error {
 	if err := node.Exists(ctx, p.keys.State()+"?").Err(); err != nil {
-		return fmt.Errorf("the slot of the partition may be moving to another master of the cluster: %w", err)
+		return fmt.Errorf("the slot of the shard may be moving to another master of the cluster: %w", err)
 	}
 	return nil
 }

@@ -57,7 +57,7 @@ func (c *clock) shows() int64 {
 	return (own + c.offset).Milliseconds()
 }
 
-// Clock is an instant (Unix milliseconds) that the clock of the partition's server has
+// Clock is an instant (Unix milliseconds) that the clock of the shard's server has
 // reached; math.MinInt64 if none is known. No reader returns a document that was expired by
 // then, whatever watermark is committed. It is known for some seconds after a call of Due.
 func (p *Shard) Clock() int64 { return p.clock.shows() }

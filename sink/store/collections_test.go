@@ -19,7 +19,7 @@ func TestManyCollections(t *testing.T) {
 	const n = 9000
 	redistest.OnEach(t, func(t *testing.T, s redistest.Server) {
 		r := newRig(t, s, 1, far)
-		p := r.Store.Partition(0)
+		p := r.Shards[0]
 		h := store.Header{Ts: far, Etag: 1, TTL: 60}
 		changes, wants := make([]store.CollectionChanges, n), make([]store.Want, n)
 		for i := range changes {
@@ -50,14 +50,14 @@ func TestManyCollections(t *testing.T) {
 	})
 }
 
-// TestScansHaveNoDeadline: a search for the keys of a partition passes by those of all programs that use
+// TestScansHaveNoDeadline: a search for the keys of a shard passes by those of all programs that use
 // the Redis, however many there are. So no deadline of a takeover ends it; the end of the process does.
 //
 // Goes red if the time that the whole scan takes is limited.
 func TestScansHaveNoDeadline(t *testing.T) {
 	redistest.OnEach(t, func(t *testing.T, s redistest.Server) {
 		r := newRig(t, s, 1, far)
-		p := r.Store.Partition(0)
+		p := r.Shards[0]
 		r.Put("orders", "a", store.Header{Ts: far, Etag: 1}, "{}")
 		late, cancel := context.WithDeadline(ctx, time.Unix(1, 0))
 		defer cancel()

@@ -30,7 +30,7 @@ const (
 	commitLost      = -2
 )
 
-// Progress is how far the log is applied to a partition after a step.
+// Progress is how far the log is applied to a shard after a step.
 type Progress struct {
 	Version   string // the expected version
 	Next      string // the version to set
@@ -50,7 +50,7 @@ type ConfigChange struct {
 	Config     *Config
 }
 
-// Commit applies one step to a partition that is at pr.Version (else ErrFenced), and sets
+// Commit applies one step to a shard that is at pr.Version (else ErrFenced), and sets
 // Emptied in the changes. It returns ErrDamaged if Redis does not have what the last commit
 // left. After either error it has applied nothing.
 func (p *Shard) Commit(ctx context.Context, pr Progress, configs []ConfigChange, changes []CollectionChanges) error {

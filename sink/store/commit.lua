@@ -1,4 +1,4 @@
--- Commits one step of a partition: all of it, or nothing if the partition is not in the
+-- Commits one step of a shard: all of it, or nothing if the shard is not in the
 -- state from which the step was computed.
 --
 -- KEYS  1 state, 2 config, then per collection: documents, inherit, own
@@ -14,7 +14,7 @@
 --         members to add to inherit (score, id), and to own (score, id),
 --         ids to remove from the documents, from inherit, from own
 -- Returns  {1, n, ...} committed, and the n-th collections are empty now;
---          {0} the partition is at another version; {-1, n} the n-th key is of another type;
+--          {0} the shard is at another version; {-1, n} the n-th key is of another type;
 --          {-2, n} the n-th collection, or with 0 the configuration, is not as the last commit
 --          left it, or the collection lacks a document whose header is to be renewed. Or an error,
 --          before anything is written, while the slot is being moved to another master.

@@ -24,7 +24,7 @@ import (
 func TestG1_FencedCommit(t *testing.T) {
 	redistest.OnEach(t, func(t *testing.T, s redistest.Server) {
 		r := newRig(t, s, 1, far)
-		p := r.Store.Partition(0)
+		p := r.Shards[0]
 		h := store.Header{Ts: far, Etag: 1}
 		config := []store.ConfigChange{{Collection: "orders", Config: &store.Config{NoIndex: true}}}
 		changes := []store.CollectionChanges{{Collection: "orders", Changes: []store.Change{{ID: "a", New: &h, Body: []byte("{}")}}}}
@@ -48,7 +48,7 @@ func TestG1_FencedCommit(t *testing.T) {
 		if diff := cmp.Diff(before, r.Dump()); diff != "" {
 			t.Errorf("what was refused has left a trace:\n%s", diff)
 		}
-		missing := store.NewStore(s.Client, "none", 1).Partition(0)
+		missing := store.New(s.Client, "none", 0, 1)
 		wantErr(t, missing.Commit(ctx, first, nil, changes), store.ErrFenced, "a commit to what is not there")
 		wantErr(t, missing.Verify(ctx, "v0", nil), store.ErrFenced, "a verification of what is not there")
 	})
@@ -57,7 +57,7 @@ func TestG1_FencedCommit(t *testing.T) {
 // stored reads a document and its scores in the two indexes: "-" if it is not there.
 func (r *rig) stored(p int, collection, id string) (doc *store.Stored, inherit, own string) {
 	r.T.Helper()
-	found, err := r.Store.Partition(p).Read(ctx, r.At[p].Version, []store.Want{{Collection: collection, Whole: []string{id}}})
+	found, err := r.Shards[p].Read(ctx, r.At[p].Version, []store.Want{{Collection: collection, Whole: []string{id}}})
 	if err != nil {
 		r.T.Fatalf("read: %v", err)
 	}
@@ -133,7 +133,7 @@ func TestChanges(t *testing.T) {
 			if inherit != wantInherit || own != wantOwn {
 				t.Errorf("%s: it stands at %s and %s in the indexes, want %s and %s", step.name, inherit, own, wantInherit, wantOwn)
 			}
-			if err := r.Store.Partition(0).Verify(ctx, r.At[0].Version, []string{"orders"}); err != nil {
+			if err := r.Shards[0].Verify(ctx, r.At[0].Version, []string{"orders"}); err != nil {
 				t.Errorf("%s: %v", step.name, err)
 			}
 		}
@@ -159,7 +159,7 @@ func TestDrops(t *testing.T) {
 			if got := sizes(); got != want {
 				t.Errorf("after %s the sizes are %q, want %q", after, got, want)
 			}
-			if err := r.Store.Partition(0).Verify(ctx, r.At[0].Version, []string{"orders", "others"}); err != nil {
+			if err := r.Shards[0].Verify(ctx, r.At[0].Version, []string{"orders", "others"}); err != nil {
 				t.Errorf("after %s: %v", after, err)
 			}
 		}
@@ -178,13 +178,13 @@ func TestDrops(t *testing.T) {
 		expect("a renewal without an index", "10 0 0, 1 1 0")
 		r.Commit(0, []store.ConfigChange{{Collection: "orders"}}, store.CollectionChanges{Collection: "orders", Drop: store.DropAll})
 		expect("a drop", ", 1 1 0")
-		if state, err := r.Store.Partition(0).Load(ctx); err != nil || !slices.Equal(state.Collections, []string{"others"}) || len(state.Configs) > 0 {
+		if state, err := r.Shards[0].Load(ctx); err != nil || !slices.Equal(state.Collections, []string{"others"}) || len(state.Configs) > 0 {
 			t.Errorf("after a drop there are %v, %v, %v", state.Collections, state.Configs, err)
 		}
 		// A body that is to stay cannot, if it goes with the drop: refused, not applied by half.
 		fill()
 		before := r.Dump()
-		err := r.Store.Partition(0).Commit(ctx, r.Next(0), nil, []store.CollectionChanges{{Collection: "orders", Drop: store.DropAll,
+		err := r.Shards[0].Commit(ctx, r.Next(0), nil, []store.CollectionChanges{{Collection: "orders", Drop: store.DropAll,
 			Changes: []store.Change{r.Change("orders", "i1", &store.Header{Ts: 9, Etag: 9}, nil)}}})
 		wantErr(t, err, store.ErrDamaged, "a renewal of what is dropped")
 		if diff := cmp.Diff(before, r.Dump()); diff != "" {
@@ -229,7 +229,7 @@ func TestDropMoves(t *testing.T) {
 			}
 			r.Docs["orders"] = nil
 			r.Put("orders", "0", store.Header{Ts: 2, Etag: 2}, "{}")
-			if err := r.Store.Partition(0).Verify(ctx, r.At[0].Version, []string{"orders", "orders.7"}); err != nil {
+			if err := r.Shards[0].Verify(ctx, r.At[0].Version, []string{"orders", "orders.7"}); err != nil {
 				t.Errorf("%v: %v", kinds, err)
 			}
 			// Somebody else's key is in the place.
@@ -237,7 +237,7 @@ func TestDropMoves(t *testing.T) {
 				t.Fatal(err)
 			}
 			untouched := r.Dump()
-			err := r.Store.Partition(0).Commit(ctx, r.Next(0), nil, []store.CollectionChanges{
+			err := r.Shards[0].Commit(ctx, r.Next(0), nil, []store.CollectionChanges{
 				{Collection: "orders", Drop: store.DropMoves}, {Collection: "orders.8"}})
 			wantErr(t, err, store.ErrDamaged, "a move to where something is")
 			if diff := cmp.Diff(untouched, r.Dump()); diff != "" {
@@ -276,7 +276,7 @@ func TestDrainingIndex(t *testing.T) {
 		if size := r.Client.HGet(ctx, r.Key(0, "state"), "size:orders").Val(); size != "7 0 0" {
 			t.Errorf("after deletions the size is %q", size)
 		}
-		if err := r.Store.Partition(0).Verify(ctx, r.At[0].Version, []string{"orders"}); err != nil {
+		if err := r.Shards[0].Verify(ctx, r.At[0].Version, []string{"orders"}); err != nil {
 			t.Error(err)
 		}
 	})
@@ -302,7 +302,7 @@ func TestIndexBuild(t *testing.T) {
 		}
 		r.Configure("orders", &store.Config{Building: true})
 		for cursor, i := "0", 0; ; i++ {
-			found, next, server, err := r.Store.Partition(0).Scan(ctx, r.At[0].Version, "orders", cursor, 100)
+			found, next, server, err := r.Shards[0].Scan(ctx, r.At[0].Version, "orders", cursor, 100)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -364,7 +364,7 @@ func TestMany(t *testing.T) {
 		}
 		check := func(headers, whole int, want string) {
 			t.Helper()
-			found, err := r.Store.Partition(0).Read(ctx, r.At[0].Version, []store.Want{
+			found, err := r.Shards[0].Read(ctx, r.At[0].Version, []store.Want{
 				{Collection: "none", Headers: []string{"a"}},
 				{Collection: "orders", Headers: ids[:headers], Whole: ids[headers : headers+whole]},
 				{Collection: "orders"},
@@ -405,7 +405,7 @@ func TestMany(t *testing.T) {
 		r.Commit(0, nil, store.CollectionChanges{Collection: "orders", Index: all})
 		r.Configure("orders", &store.Config{})
 		check(1, 1, "10500 0 10500")
-		due, err := r.Store.Partition(0).Due(ctx, r.At[0].Version,
+		due, err := r.Shards[0].Due(ctx, r.At[0].Version,
 			[]store.Cut{{Collection: "orders", Cuts: ttlrules.Cuts{Inherit: ttlrules.NoCut, Own: math.MaxInt64}}}, n+1, math.MaxInt32, true)
 		if err != nil || len(due[0].IDs) != n {
 			t.Fatalf("due: %v", err)

@@ -54,7 +54,7 @@ type Copied struct {
 	Next      CopyPlace  // in the next collection
 }
 
-// Copy reads documents of collections, one collection after the other, in a partition that is at
+// Copy reads documents of collections, one collection after the other, in a shard that is at
 // a version (else store.ErrFenced). It begins at a place in the first one, and stops after about
 // so many documents, or so many bytes, but returns at least one document if there is any.
 //

@@ -11,7 +11,7 @@
 -- Returns  {1, server, done, cursor, take, n, {id, value, ...}, ...}: server names the process
 --          that knows the cursor ('' if unknown); done collections were read to their end, and
 --          the cursor is in the next one; take is how many documents the next HSCAN takes; each
---          list is of documents of the n-th collection. Or {0} the partition is at another
+--          list is of documents of the n-th collection. Or {0} the shard is at another
 --          version; {-2, n} the n-th collection does not have as many documents as the last
 --          commit left, so some may be missing.
 local call, state = redis.call, KEYS[1]

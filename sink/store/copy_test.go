@@ -10,10 +10,10 @@ import (
 	"github.com/seed18712806/lapse/sink/store"
 )
 
-// filled is a partition with n documents of a size in a collection.
-func filled(t *testing.T, s redistest.Server, collection string, n, size int) *store.Partition {
+// filled is a shard with n documents of a size in a collection.
+func filled(t *testing.T, s redistest.Server, collection string, n, size int) *store.Shard {
 	t.Helper()
-	p := store.NewStore(s.Client, "p", 1).Partition(0)
+	p := store.New(s.Client, "p", 0, 1)
 	if err := p.Take(ctx, store.State{Log: "log"}, "v0", 0); err != nil {
 		t.Fatal(err)
 	}

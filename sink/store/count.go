@@ -18,7 +18,7 @@ var countScript = redis.NewScript(countSource)
 
 // Positions in the reply of count.lua.
 const (
-	countStatus = iota // 0 if the partition is at another version
+	countStatus = iota // 0 if the shard is at another version
 	countDocuments
 	countEmpty // the first collection that is empty, from 1; the rest follow
 )
@@ -26,10 +26,10 @@ const (
 // countAtOnce is how many collections are counted in one call.
 const countAtOnce = 500
 
-// Count notes the sizes of collections in the state of a partition that is at a version (else
+// Count notes the sizes of collections in the state of a shard that is at a version (else
 // store.ErrFenced), after it was filled. It returns those that are not empty, and how many
 // documents they have. The collections that are not named must be empty. From then on package
-// store may use the partition.
+// store may use the shard.
 func (p *Shard) Count(ctx context.Context, version string, collections []string) (full []string, documents uint64, err error) {
 	for some := range slices.Chunk(collections, countAtOnce) {
 		keys, args := []string{p.keys.State()}, []any{version}

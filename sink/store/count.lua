@@ -1,9 +1,9 @@
--- Notes the sizes of collections of a partition that was filled.
+-- Notes the sizes of collections of a shard that was filled.
 --
 -- KEYS  1 state, then per collection: documents, inherit, own
 -- ARGV  1 the expected version, then per collection: the field of the state that holds its sizes
 -- Returns  {1, documents, n, ...}: how many documents the collections have, and the n-th ones are
---          empty; {0} the partition is at another version.
+--          empty; {0} the shard is at another version.
 local call, state, version, first_size = redis.call, KEYS[1], ARGV[1], 2
 if call('HGET', state, 'version') ~= version then
 	return {0}

@@ -1,9 +1,8 @@
 // Package store writes documents to Redis. It is for the processor; an application only reads,
 // with sink.Reader.
 //
-// A [Store] has one [Shard] for each partition of the log. The owner of a partition
-// loads its state, takes it over, and then commits steps. Each commit is fenced by the
-// version of the state that the step was computed from:
+// The owner of a [Shard] loads its state, takes it over, and then commits steps. Each commit is
+// fenced by the version of the state that the step was computed from:
 //
 //	load.go    Load: the state and the configurations
 //	fence.go   Take, Refuse: a new version, so that commits of the former owner fail
@@ -12,10 +11,10 @@
 //	due.go     Due: the documents that are due
 //	scan.go    Scan: a part of a collection, to build its index
 //	commit.go  Commit: one step, all of it or nothing
-//	clear.go   Clear: removes a partition before a rebuild
-//	aside.go   SetAside, RemoveAside: keeps a copy of a partition during a rebuild
-//	copy.go    Copy: reads documents, some at a time, of a partition that goes on, for a snapshot
-//	fill.go    Fill: writes documents of a snapshot into a partition that was cleared
+//	clear.go   Clear: removes a shard before a rebuild
+//	aside.go   SetAside, RemoveAside: keeps a copy of a shard during a rebuild
+//	copy.go    Copy: reads documents, some at a time, of a shard that goes on, for a snapshot
+//	fill.go    Fill: writes documents of a snapshot into a shard that was cleared
 //	count.go   Count: ends that, and notes the sizes of the collections
 //
 // rewrite.go lets the servers write their files anew, so that they lose the bytes of what was removed.

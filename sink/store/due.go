@@ -61,7 +61,7 @@ type Due struct {
 // NoScore is the next score of an index that is empty.
 const NoScore = math.MaxInt64
 
-// Due finds documents that are at or under their cuts, in a partition that is at
+// Due finds documents that are at or under their cuts, in a shard that is at
 // version (else ErrFenced). It stops after limit documents, and after that many bytes, but
 // returns at least one document. Without whole, it returns no bodies.
 func (p *Shard) Due(ctx context.Context, version string, cuts []Cut, limit, bytes int, whole bool) ([]Due, error) {

@@ -9,7 +9,7 @@
 -- Returns  {1, time, per collection: {next inherit, next own, ids, values, left}}: next is the
 --          lowest score that was not returned, false if there is none; a value is false if the
 --          document does not exist; left is how many documents are at or under the cuts and
---          were not returned. Or {0} the partition is at another version; {-2, n} the n-th
+--          were not returned. Or {0} the shard is at another version; {-2, n} the n-th
 --          collection is not as the last commit left it, so that due documents may be missing.
 local call, state = redis.call, KEYS[1]
 local expected, limit, bytes, whole = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), ARGV[4] == '1'

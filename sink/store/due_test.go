@@ -36,7 +36,7 @@ func TestG2_DueAroundTheCut(t *testing.T) {
 				{Inherit: far + off, Own: far + off}, {Inherit: far + off, Own: ttlrules.NoCut},
 				{Inherit: ttlrules.NoCut, Own: far + off}, {Inherit: ttlrules.NoCut, Own: ttlrules.NoCut},
 			} {
-				found, err := r.Store.Partition(0).Due(ctx, r.At[0].Version, []store.Cut{{Collection: "orders", Cuts: c}}, 10, 1<<20, true)
+				found, err := r.Shards[0].Due(ctx, r.At[0].Version, []store.Cut{{Collection: "orders", Cuts: c}}, 10, 1<<20, true)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -93,7 +93,7 @@ func TestDue(t *testing.T) {
 			}
 		}
 		for _, tt := range tests {
-			found, err := r.Store.Partition(0).Due(ctx, r.At[0].Version,
+			found, err := r.Shards[0].Due(ctx, r.At[0].Version,
 				[]store.Cut{cut("a", tt.at), cut("b", tt.at), cut("empty", tt.at)}, tt.limit, tt.bytes, true)
 			if err != nil {
 				t.Fatal(err)
@@ -124,7 +124,7 @@ func TestDue(t *testing.T) {
 			}
 		}
 		// Without bodies their bytes do not count.
-		found, err := r.Store.Partition(0).Due(ctx, r.At[0].Version, []store.Cut{cut("a", math.MaxInt64)}, 100, 17*4, false)
+		found, err := r.Shards[0].Due(ctx, r.At[0].Version, []store.Cut{cut("a", math.MaxInt64)}, 100, 17*4, false)
 		if err != nil || !slices.Equal(found[0].IDs, []string{"i0", "i1", "i2", "o0"}) || found[0].Documents[0].Body != "" {
 			t.Errorf("headers of what is due: %+v, %v", found, err)
 		}
@@ -145,7 +145,7 @@ func TestDueReapsAll(t *testing.T) {
 		}
 		cuts := []store.Cut{cut("c0", far), cut("c1", far), cut("c2", far)}
 		for n := 0; ; n++ {
-			found, err := r.Store.Partition(0).Due(ctx, r.At[0].Version, cuts, 50, 4000, true)
+			found, err := r.Shards[0].Due(ctx, r.At[0].Version, cuts, 50, 4000, true)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -183,7 +183,7 @@ func TestDueDamaged(t *testing.T) {
 	redistest.OnEach(t, func(t *testing.T, s redistest.Server) {
 		r := newRig(t, s, 1, 1000)
 		r.Put("orders", "a", store.Header{Ts: 1, Etag: 1}, "{}")
-		p, version := r.Store.Partition(0), r.At[0].Version
+		p, version := r.Shards[0], r.At[0].Version
 		for value, field := range map[string]string{"": "a", "short": "a"} {
 			s.Client.HSet(ctx, r.Key(0, "docs:orders"), field, value)
 			_, err := p.Due(ctx, version, []store.Cut{cut("orders", 1)}, 1, 1, true)
@@ -206,7 +206,7 @@ func TestDueDamaged(t *testing.T) {
 func TestG2_ClockOfTheServer(t *testing.T) {
 	redistest.OnEach(t, func(t *testing.T, s redistest.Server) {
 		r := newRig(t, s, 1, 1000)
-		p := r.Store.Partition(0)
+		p := r.Shards[0]
 		if now := p.Clock(); now != math.MinInt64 {
 			t.Errorf("before anything was asked the clock shows %d", now)
 		}

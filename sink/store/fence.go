@@ -15,14 +15,14 @@ var fenceSource string
 
 var fenceScript = redis.NewScript(fenceSource)
 
-// Take makes version the version of a partition that is at s (else ErrFenced), so that a
-// commit computed from s by anybody else fails. It stores up to which offset the partition
-// lacks documents. A partition without a state gets one, at the beginning of the log.
+// Take makes version the version of a shard that is at s (else ErrFenced), so that a
+// commit computed from s by anybody else fails. It stores up to which offset the shard
+// lacks documents. A shard without a state gets one, at the beginning of the log.
 func (p *Shard) Take(ctx context.Context, s State, version string, rebuild uint64) error {
 	return p.fence(ctx, s, version, formatRebuild(rebuild))
 }
 
-// Refuse is Take for a partition that is damaged and cannot be rebuilt. It is kept as it is,
+// Refuse is Take for a shard that is damaged and cannot be rebuilt. It is kept as it is,
 // and readers get sink.ErrUnavailable.
 func (p *Shard) Refuse(ctx context.Context, s State, version string) error {
 	return p.fence(ctx, s, version, layout.Refused)

@@ -1,10 +1,10 @@
--- Gives a partition a new version, so that commits by its former owner fail, and sets other
+-- Gives a shard a new version, so that commits by its former owner fail, and sets other
 -- fields of its state.
 --
 -- KEYS  1 state
 -- ARGV  1 the expected version ('' if there must be no state), then pairs of field and value
 --       to set ("version" among them)
--- Returns  1 done, 0 the partition is at another version.
+-- Returns  1 done, 0 the shard is at another version.
 local state, expected, first_field = KEYS[1], ARGV[1], 2
 if (redis.call('HGET', state, 'version') or '') ~= expected then
 	return 0

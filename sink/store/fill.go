@@ -27,11 +27,11 @@ type CollectionFill struct {
 	Remove []string
 }
 
-// Fill makes changes to the documents of a partition that is at a version (else
+// Fill makes changes to the documents of a shard that is at a version (else
 // store.ErrFenced), one after the other, and sets the next version: so the fill after it is
 // refused by a replica that became the master without this one. All documents come to the
 // indexes. It does not change the sizes that the state holds, so nothing else may use the
-// partition before Count.
+// shard before Count.
 func (p *Shard) Fill(ctx context.Context, version, next string, changes []CollectionFill) error {
 	keys, args := make([]string, 1, 1+3*len(changes)), []any{version, next}
 	keys[0] = p.keys.State()

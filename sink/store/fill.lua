@@ -1,4 +1,4 @@
--- Writes documents into a partition that is being filled, with their entries in the indexes.
+-- Writes documents into a shard that is being filled, with their entries in the indexes.
 --
 -- KEYS  1 state, then per change: documents, inherit, own
 -- ARGV  1 the expected version, 2 the version to set, then per change:
@@ -9,7 +9,7 @@
 --         id), to neither (id),
 --         headers to renew of documents that exist (id, header, 0 neither, 1 inherit or 2 own,
 --         score), ids to remove
--- Returns  1 done, 0 the partition is at another version. Or an error, before anything is
+-- Returns  1 done, 0 the shard is at another version. Or an error, before anything is
 --          written, while the slot is being moved to another master: see commit.lua of store.
 local call, state, version = redis.call, KEYS[1], ARGV[1]
 if call('HGET', state, 'version') ~= version then

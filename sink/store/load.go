@@ -37,19 +37,19 @@ const (
 	loadType = 2
 )
 
-// State is the state of a partition.
+// State is the state of a shard.
 type State struct {
 	Version   string // of the state: the fence; "" if there is no state
 	Log       string // identity of the log it was computed from
 	Offset    uint64 // sequence of the last message that was applied
 	Watermark int64  // log time: the greatest stamp that was applied, Unix milliseconds
 	Stamp     Stamp  // of the last message that has moved Offset or Watermark, as far as it is known
-	Rebuild   uint64 // the partition lacks documents from below this offset; 0 if it lacks none
+	Rebuild   uint64 // the shard lacks documents from below this offset; 0 if it lacks none
 	Refused   bool   // it is damaged, and the log does not reach back to rebuild it
 	// Configured is the sequence, in the stream of configurations, up to which that is
 	// applied; 0 if there is one shard, whose log has them.
 	Configured uint64
-	// Events is where the stream of events has the last output of the partition, as that package
+	// Events is where the stream of events has the last output of the shard, as that package
 	// writes it; "" if that is not known.
 	Events  string
 	Configs map[string]Config
@@ -61,7 +61,7 @@ type State struct {
 	Before bool
 }
 
-// Load reads the state. A partition without one has an empty Version. With
+// Load reads the state. A shard without one has an empty Version. With
 // [ErrDamaged] the state has only the version and the log.
 func (p *Shard) Load(ctx context.Context) (State, error) {
 	keys := []string{p.keys.State(), p.keys.Config()}

@@ -1,4 +1,4 @@
--- Loads the state and the configurations of a partition.
+-- Loads the state and the configurations of a shard.
 --
 -- KEYS  1 state, 2 config
 -- ARGV  none

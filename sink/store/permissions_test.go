@@ -56,7 +56,7 @@ func TestCheck_Permissions(t *testing.T) {
 	options.Username, options.Password = "lapse", "password"
 	client := redis.NewClient(&options)
 	defer client.Close()
-	st := store.NewStore(client, wire.DefaultPrefix, store.DefaultPartitions(1))
+	st := store.New(client, wire.DefaultPrefix, 0, 1)
 	cluster := redis.NewClusterClient(&redis.ClusterOptions{
 		Username: "lapse", Password: "password", Dialer: options.Dialer,
 		ClusterSlots: func(context.Context) ([]redis.ClusterSlot, error) {
@@ -64,8 +64,8 @@ func TestCheck_Permissions(t *testing.T) {
 		},
 	})
 	defer cluster.Close()
-	ofCluster := store.NewStore(cluster, wire.DefaultPrefix, store.DefaultPartitions(1))
-	for _, st := range []*store.Store{st, ofCluster} {
+	ofCluster := store.New(cluster, wire.DefaultPrefix, 0, 1)
+	for _, st := range []*store.Shard{st, ofCluster} {
 		if err := st.Check(t.Context()); err != nil {
 			t.Errorf("with all permissions: %v", err)
 		}
@@ -78,7 +78,7 @@ func TestCheck_Permissions(t *testing.T) {
 			continue
 		case "bgrewriteaof", "bgsave": // lapse goes on without these, and warns
 			set("-" + command)
-			if err := store.NewStore(client, "p", 1).Rewrite(t.Context()); !errors.Is(err, store.ErrDenied) || !strings.Contains(err.Error(), command) {
+			if err := store.New(client, "p", 0, 1).Rewrite(t.Context()); !errors.Is(err, store.ErrDenied) || !strings.Contains(err.Error(), command) {
 				t.Errorf("without %s: %v", command, err)
 			}
 			set("+" + command)

@@ -28,7 +28,7 @@ type Want struct {
 	Whole      []string
 }
 
-// Read reads documents of a partition that is at version (else ErrFenced). It returns
+// Read reads documents of a shard that is at version (else ErrFenced). It returns
 // ErrDamaged if a collection does not have as many documents as the last commit left. The
 // result has one list per want, its Headers first, with nil for a document that does not exist.
 func (p *Shard) Read(ctx context.Context, version string, wants []Want) ([][]*Stored, error) {

@@ -1,8 +1,8 @@
--- Removes keys that were set aside, if their partition is whole.
+-- Removes keys that were set aside, if their shard is whole.
 --
--- KEYS  1 state of the partition, then the keys to remove
+-- KEYS  1 state of the shard, then the keys to remove
 -- ARGV  none
--- Returns  1 done, 0 the partition has no state, or lacks documents, or is refused.
+-- Returns  1 done, 0 the shard has no state, or lacks documents, or is refused.
 local state, first_key = KEYS[1], 2
 local left = redis.call('HMGET', state, 'version', 'rebuild')
 local version, rebuild = left[1], left[2]

@@ -17,7 +17,7 @@ import (
 // Check refuses (with ErrServer) a server that is older than Redis 7.0 or that may evict
 // keys, and (with ErrDenied) a user who lacks a permission. A server that does not tell its
 // version or its permissions, as the embedded one, passes. A master of a cluster that does not answer
-// passes too if another one has answered: it must not hold up the partitions of the others.
+// passes too if another one has answered: it must not hold up the shards of the others.
 func (s *Shard) Check(ctx context.Context) error {
 	var passed atomic.Bool
 	_, cluster := s.client.(*redis.ClusterClient)

@@ -23,7 +23,7 @@ import (
 func TestCheck(t *testing.T) {
 	server := redistest.Start(t)
 	client := server.Client
-	s := store.NewStore(client, "lapse", 1)
+	s := store.New(client, "lapse", 0, 1)
 	for _, policy := range []string{"allkeys-lru", "volatile-ttl", "allkeys-random", "noeviction"} {
 		if err := client.ConfigSet(ctx, "maxmemory-policy", policy).Err(); err != nil {
 			t.Fatal(err)
@@ -40,7 +40,7 @@ func TestCheck(t *testing.T) {
 			t.Errorf("%s: the error is %v", policy, err)
 		}
 	}
-	if err := store.NewStore(redistest.StartMini(t).Client, "lapse", 1).Check(ctx); err != nil {
+	if err := store.New(redistest.StartMini(t).Client, "lapse", 0, 1).Check(ctx); err != nil {
 		t.Errorf("embedded: %v", err)
 	}
 }
@@ -49,7 +49,7 @@ func TestCheck(t *testing.T) {
 // Of a cluster the master counts that comes to its limit first.
 func TestMemoryOfTheServer(t *testing.T) {
 	client := redistest.Start(t).Client
-	s := store.NewStore(client, "lapse", 1)
+	s := store.New(client, "lapse", 0, 1)
 	for _, limit := range []int64{0, 1 << 30} {
 		if err := client.ConfigSet(ctx, "maxmemory", strconv.FormatInt(limit, 10)).Err(); err != nil {
 			t.Fatal(err)
@@ -58,7 +58,7 @@ func TestMemoryOfTheServer(t *testing.T) {
 			t.Errorf("with a limit of %d: %+v, %v", limit, m, err)
 		}
 	}
-	if m, err := store.NewStore(redistest.StartMini(t).Client, "lapse", 1).Memory(ctx); err != nil || m != (store.Memory{}) {
+	if m, err := store.New(redistest.StartMini(t).Client, "lapse", 0, 1).Memory(ctx); err != nil || m != (store.Memory{}) {
 		t.Errorf("embedded: %+v, %v", m, err)
 	}
 	inOrder := []store.Memory{{Used: 1}, {Used: 9}, {Used: 1, Limit: 9}, {Used: 2, Limit: 9}, {Used: 2, Limit: 5}}
@@ -88,7 +88,7 @@ func TestG9_OutOfMemory(t *testing.T) {
 		t.Fatal(err)
 	}
 	before := r.Dump()
-	p := r.Store.Partition(0)
+	p := r.Shards[0]
 	for name, c := range map[string]store.CollectionChanges{
 		"a write":   {Changes: []store.Change{r.Change("orders", "new", &store.Header{Ts: 1, Etag: 1}, []byte("{}"))}},
 		"a renewal": {Changes: []store.Change{r.Change("orders", "own", &store.Header{Ts: 2, Etag: 1, TTL: 5}, nil)}},
@@ -177,7 +177,7 @@ func TestMemory(t *testing.T) {
 	warm := newRig(t, server, 1, far) // the scripts count for nothing
 	warm.Put("orders", "a", store.Header{Ts: 1, Etag: 1}, "{}")
 	before := usedMemory(t, client)
-	r := newRig(t, server, store.DefaultPartitions(1), far)
+	r := newRig(t, server, 1, far)
 	r.WithDefault("orders", 0, 3600)
 	for from := 0; from < n; from += 2000 {
 		var changes []store.Change
@@ -233,7 +233,7 @@ func usedMemory(t *testing.T, client *redis.Client) int64 {
 func TestRedisIsGone(t *testing.T) {
 	calls := func(r *rig, ctx context.Context) map[string]error {
 		errs := map[string]error{}
-		p := r.Store.Partition(0)
+		p := r.Shards[0]
 		_, errs["load"] = p.Load(ctx)
 		errs["take"] = p.Take(ctx, store.State{}, "v", 0)
 		errs["verify"] = p.Verify(ctx, "v0", nil)
@@ -243,7 +243,7 @@ func TestRedisIsGone(t *testing.T) {
 		_, _, _, errs["scan"] = p.Scan(ctx, "v0", "orders", "0", 1)
 		errs["clear"] = p.Clear(ctx, "v", store.State{}, 0)
 		_, errs["leftovers"] = p.Leftovers(ctx)
-		errs["check"] = r.Store.Check(ctx)
+		errs["check"] = p.Check(ctx)
 		return errs
 	}
 	t.Run("stopped", func(t *testing.T) {

@@ -71,7 +71,7 @@ func (p *Shard) collectionKeys(collection string) []string {
 	return []string{p.keys.Docs(collection), p.keys.Inherit(collection), p.keys.Own(collection)}
 }
 
-// fenced runs a script that returns 0 if the partition is at another version.
+// fenced runs a script that returns 0 if the shard is at another version.
 func (p *Shard) fenced(ctx context.Context, script *redis.Script, keys []string, args ...any) error {
 	n, err := script.Run(ctx, p.client, keys, args...).Int()
 	if err = layout.Foreign(err); err == nil && n == 0 {

@@ -1,24 +1,24 @@
 package store_test
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/seed18712806/lapse/integration/harness/redistest"
 	"github.com/seed18712806/lapse/sink/store"
-	"github.com/seed18712806/lapse/sink/wire"
 )
 
-// TestG1_ConfiguredIsTheLeastOfAllShards: what one partition has not applied is still needed in the
-// stream of configurations. A partition belongs to the shape that it was made with.
+// TestG1_ConfiguredIsTheLeastOfAllShards: what one shard has not applied is still needed in the
+// stream of configurations. A shard belongs to the number of shards that it was made with.
 func TestG1_ConfiguredIsTheLeastOfAllShards(t *testing.T) {
 	redistest.OnEach(t, func(t *testing.T, s redistest.Server) {
-		shape := wire.Shape{Shards: 2, Partitions: 2}
-		first := store.NewShard(s.Client, "lapse", shape, 0)
-		for number, applied := range []uint64{7, 5, 9, 6} {
+		const shards = 4
+		first := store.New(s.Client, "lapse", 0, shards)
+		for i, applied := range []uint64{7, 5, 9, 6} {
 			if n, err := first.Configured(ctx); n != 0 || err != nil {
-				t.Errorf("%d partitions have applied configurations: %d, %v", number, n, err)
+				t.Errorf("%d shards have applied configurations: %d, %v", i, n, err)
 			}
-			p := store.NewShard(s.Client, "lapse", shape, number/2).Partition(number % 2)
+			p := store.New(s.Client, "lapse", i, shards)
 			if err := p.Take(ctx, store.State{Log: "log"}, "a", 0); err != nil {
 				t.Fatal(err)
 			}
@@ -26,14 +26,15 @@ func TestG1_ConfiguredIsTheLeastOfAllShards(t *testing.T) {
 				t.Fatal(err)
 			}
 			if got, err := p.Load(ctx); err != nil || got.Configured != applied {
-				t.Errorf("load partition %d: %+v, %v", number, got, err)
+				t.Errorf("load shard %d: %+v, %v", i, got, err)
 			}
 		}
 		if n, err := first.Configured(ctx); n != 5 || err != nil {
-			t.Errorf("all partitions have applied %d, %v, want 5", n, err)
+			t.Errorf("all shards have applied %d, %v, want 5", n, err)
 		}
-		if got, err := store.NewStore(s.Client, "lapse", 4).Partition(0).Load(ctx); err == nil {
-			t.Errorf("a log without shards loads a partition of two: %+v", got)
+		// The keys of shard 0 of 3 are those of shard 0 of 4.
+		if got, err := store.New(s.Client, "lapse", 0, 3).Load(ctx); err == nil || !strings.Contains(err.Error(), "4 shards") {
+			t.Errorf("shard 0 of 3 loads the state of one of 4: %+v, %v", got, err)
 		}
 	})
 }

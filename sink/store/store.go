@@ -13,12 +13,12 @@ import (
 
 // Errors of the store, to be told apart with errors.Is.
 var (
-	// ErrFenced: the partition is not at the version that a step was computed from. The
-	// caller has to load the partition again before it does anything else with it.
-	ErrFenced = errors.New("the partition has moved on")
+	// ErrFenced: the shard is not at the version that a step was computed from. The
+	// caller has to load the shard again before it does anything else with it.
+	ErrFenced = errors.New("the shard has moved on")
 	// ErrDamaged: Redis does not have what was committed. Keys or fields are missing, or
 	// somebody else changed them.
-	ErrDamaged = errors.New("the partition is damaged")
+	ErrDamaged = errors.New("the shard is damaged")
 	// ErrForeign: a key of lapse holds something that this lapse did not store: the key is
 	// another program's, another version's, or another log's.
 	ErrForeign = layout.ErrForeign

@@ -26,7 +26,7 @@ const (
 	verifyLost      = -2
 )
 
-// Verify returns ErrFenced unless the partition is at the version, ErrDamaged if a
+// Verify returns ErrFenced unless the shard is at the version, ErrDamaged if a
 // collection does not have the documents or the index that the last commit left, and
 // ErrForeign if one of its keys is of another type.
 func (p *Shard) Verify(ctx context.Context, version string, collections []string) error {

@@ -23,7 +23,7 @@ type Member struct {
 	Problem string `json:"problem,omitempty"`
 	// Only of an owner: how far its logs are applied. If there are several shards, Applied and
 	// LagMessages are sums, and Overdue is the greatest.
-	Applied     uint64     `json:"applied,omitempty"`     // log sequence that every partition has applied
+	Applied     uint64     `json:"applied,omitempty"`     // log sequence that was applied
 	LagMessages uint64     `json:"lagMessages,omitempty"` // messages of the log that are not applied yet
 	Overdue     float64    `json:"overdue,omitempty"`     // seconds since the oldest unpublished event fell due
 	Retention   *Retention `json:"retention,omitempty"`   // if there is one shard
@@ -44,19 +44,18 @@ type ShardProgress struct {
 // Retention is what the owner of a shard knows of the shard's snapshots, and of bytes that should be
 // gone.
 type Retention struct {
-	Partitions int    `json:"partitions"`
-	Snapshots  int    `json:"snapshots"` // that count, of all partitions: two of each are wanted
-	Offset     uint64 `json:"offset"`    // the least of the newest; 0 if a partition has none
-	Taken      Time   `json:"taken,omitzero"`
-	Documents  uint64 `json:"documents"` // in the newest
-	Bytes      uint64 `json:"bytes"`
+	Snapshots int    `json:"snapshots"` // that count: two are wanted
+	Offset    uint64 `json:"offset"`    // of the newest; 0 if there is none
+	Taken     Time   `json:"taken,omitzero"`
+	Documents uint64 `json:"documents"` // in the newest
+	Bytes     uint64 `json:"bytes"`
 	// Oldest is by place for how many seconds at most bytes are kept of a document that has expired, or
 	// was deleted or overwritten; Within is the promise.
 	Oldest map[string]float64 `json:"oldest"`
 	Within float64            `json:"within"`
 }
 
-// SnapshotOrder is a request to [Prefix.Snapshot]: for a snapshot of each partition of the shard, if
+// SnapshotOrder is a request to [Prefix.Snapshot]: for a snapshot of the shard, if
 // Since is 0; else how far those are that the reply with this Since was about.
 type SnapshotOrder struct {
 	Since int64 `json:"since,omitempty"`
@@ -64,10 +63,9 @@ type SnapshotOrder struct {
 
 // SnapshotReply is the reply to a [SnapshotOrder].
 type SnapshotReply struct {
-	Since      int64  `json:"since"`
-	Partitions int    `json:"partitions"`
-	Done       int    `json:"done"`
-	Failure    string `json:"failure,omitempty"` // why the last attempt has failed; there are more
+	Since   int64  `json:"since"`
+	Done    bool   `json:"done"`              // a snapshot that was begun since then is stored
+	Failure string `json:"failure,omitempty"` // why the last attempt has failed; there are more
 }
 
 // Lease names the process that owns a shard. It is stored in [Prefix.MembersBucket] under

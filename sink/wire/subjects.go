@@ -126,11 +126,11 @@ func (p Prefix) Rejected(rest string) string {
 	return string(p) + ".rejected." + escaped
 }
 
-// Fence is the subject of a partition's fences in the stream of events. The owner of the
-// partition publishes an event on the condition that the last fence is its own. A fence has no
+// Fence is the subject of a shard's fences in the stream of events. The owner of the
+// shard publishes an event on the condition that the last fence is its own. A fence has no
 // body.
-func (p Prefix) Fence(partition int) string {
-	return string(p) + ".fence." + strconv.Itoa(partition)
+func (p Prefix) Fence(shard int) string {
+	return string(p) + ".fence." + strconv.Itoa(shard)
 }
 
 // Barrier is the subject of messages in the stream of events whose sequence shows where that ends.

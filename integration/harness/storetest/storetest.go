@@ -25,16 +25,16 @@ const Far = 4_102_444_800_000 // 2100-01-01
 // ctx is for calls to a server that ends with the test.
 var ctx = context.Background()
 
-// Rig is a store and a reader on partitions of their own, and a model of the documents.
+// Rig is a store and a reader on shards of their own, and a model of the documents.
 type Rig struct {
 	redistest.Server
 	T      T
 	Prefix wire.Prefix
-	N      int // number of partitions
-	Store  *store.Store
+	N      int // number of shards
+	Shards []*store.Shard
 	Reader *sink.Reader
 
-	At      []store.Progress // of each partition, after its last commit
+	At      []store.Progress // of each shard, after its last commit
 	Configs map[string]store.Config
 	Docs    map[string]map[string]store.Stored // by collection and id
 }
@@ -48,42 +48,42 @@ type T interface {
 
 var prefixes atomic.Int64
 
-// New makes a rig under a prefix of its own. It takes over n partitions at a watermark.
+// New makes a rig under a prefix of its own. It takes over n shards at a watermark.
 func New(t T, s redistest.Server, n int, watermark int64) *Rig {
 	t.Helper()
 	r := &Rig{Server: s, T: t, N: n, Prefix: wire.Prefix("t" + strconv.FormatInt(prefixes.Add(1), 10)),
 		At: make([]store.Progress, n), Configs: map[string]store.Config{}, Docs: map[string]map[string]store.Stored{}}
-	r.Store = store.NewStore(s.Client, r.Prefix, n)
 	r.Reader = r.NewReader()
 	for p := range n {
+		r.Shards = append(r.Shards, store.New(s.Client, r.Prefix, p, n))
 		r.At[p] = store.Progress{Version: "v0", Offset: 0, Watermark: watermark}
-		if err := r.Store.Partition(p).Take(ctx, store.State{Log: "log", Watermark: watermark}, "v0", 0); err != nil {
+		if err := r.Shards[p].Take(ctx, store.State{Log: "log", Watermark: watermark}, "v0", 0); err != nil {
 			t.Fatalf("take: %v", err)
 		}
 	}
 	return r
 }
 
-// NewReader makes another reader of the same partitions.
+// NewReader makes another reader of the same shards.
 func (r *Rig) NewReader() *sink.Reader {
-	reader, err := sink.NewReader(r.Client, sink.ReaderOptions{Prefix: r.Prefix, Partitions: r.N})
+	reader, err := sink.NewReader(r.Client, sink.ReaderOptions{Prefix: r.Prefix, Shards: r.N})
 	if err != nil {
 		r.T.Fatalf("new reader: %v", err)
 	}
 	return reader
 }
 
-// Key is the name of one of a partition's keys.
+// Key is the name of one of a shard's keys.
 func (r *Rig) Key(p int, kind string) string {
 	r.T.Helper()
 	keys, err := r.Client.Keys(ctx, fmt.Sprintf("%s:{%d.*}:state", r.Prefix, p)).Result()
 	if err != nil || len(keys) != 1 {
-		r.T.Fatalf("state of partition %d: %v, %v", p, keys, err)
+		r.T.Fatalf("state of shard %d: %v, %v", p, keys, err)
 	}
 	return keys[0][:len(keys[0])-len("state")] + kind
 }
 
-// Next is the progress that the next step of a partition commits.
+// Next is the progress that the next step of a shard commits.
 func (r *Rig) Next(p int) store.Progress {
 	pr := r.At[p]
 	pr.Offset++
@@ -91,11 +91,11 @@ func (r *Rig) Next(p int) store.Progress {
 	return pr
 }
 
-// Commit commits one step to a partition, and to the model.
+// Commit commits one step to a shard, and to the model.
 func (r *Rig) Commit(p int, configs []store.ConfigChange, changes ...store.CollectionChanges) {
 	r.T.Helper()
 	pr := r.Next(p)
-	if err := r.Store.Partition(p).Commit(ctx, pr, configs, changes); err != nil {
+	if err := r.Shards[p].Commit(ctx, pr, configs, changes); err != nil {
 		r.T.Fatalf("commit: %v", err)
 	}
 	pr.Version = pr.Next
@@ -114,7 +114,7 @@ func (r *Rig) Commit(p int, configs []store.ConfigChange, changes ...store.Colle
 			r.Docs[c.Collection] = docs
 		}
 		if c.Drop == store.DropAll {
-			maps.DeleteFunc(docs, func(id string, _ store.Stored) bool { return wire.Partition(r.N, c.Collection, id) == p })
+			maps.DeleteFunc(docs, func(id string, _ store.Stored) bool { return wire.ShardOf(r.N, c.Collection, wire.EscapeID(id)) == p })
 		}
 		for _, ch := range c.Changes {
 			switch {
@@ -129,7 +129,7 @@ func (r *Rig) Commit(p int, configs []store.ConfigChange, changes ...store.Colle
 	}
 }
 
-// Configure gives a collection the same configuration in all partitions; nil removes it.
+// Configure gives a collection the same configuration in all shards; nil removes it.
 func (r *Rig) Configure(collection string, c *store.Config) {
 	r.T.Helper()
 	for p := range r.N {
@@ -155,12 +155,12 @@ func (r *Rig) Change(collection, id string, h *store.Header, body []byte) store.
 	return ch
 }
 
-// Write makes changes to a collection, one commit per partition.
+// Write makes changes to a collection, one commit per shard.
 func (r *Rig) Write(collection string, changes ...store.Change) {
 	r.T.Helper()
 	by := make([][]store.Change, r.N)
 	for _, ch := range changes {
-		p := wire.Partition(r.N, collection, ch.ID)
+		p := wire.ShardOf(r.N, collection, wire.EscapeID(ch.ID))
 		by[p] = append(by[p], ch)
 	}
 	for p, some := range by {

@@ -47,8 +47,8 @@ type Message struct {
 	Rejected *Refusal // if that depends on the message alone
 }
 
-// IsControl reports whether the message is for all partitions, and applied by itself: a
-// configuration or a drop, or whatever else the stream of configurations has.
+// IsControl reports whether the message is applied by itself: it is a configuration or a drop, or whatever
+// else the stream of configurations has.
 func (m *Message) IsControl() bool { return m.Kind == Configure || m.Kind == Drop || m.Source > 0 }
 
 // Requested is the configuration that a message asks for.
@@ -85,42 +85,21 @@ func (m *Message) Etag() uint64 { return cmp.Or(m.Source, m.Seq) }
 
 // Decoder decodes messages. It holds what is the same for all of them.
 type Decoder struct {
-	Log        wire.Log
-	Partitions int // of the shard
-	MaxBody    int
-	MaxLevels  int              // of objects and arrays within each other, in a body
-	Replies    []wire.ReplyRule // where outcomes may go, beside wire.ReplyPrefix
+	Log       wire.Log
+	MaxBody   int
+	MaxLevels int              // of objects and arrays within each other, in a body
+	Replies   []wire.ReplyRule // where outcomes may go, beside wire.ReplyPrefix
 	// ConfigReplies are the same for messages with a Source, by that. It is called for each that
 	// asks for another inbox, because all shards have to decide by the same rules.
 	ConfigReplies func() []wire.ReplyRule
-	// RepliesAt are Replies for a message of a partition; nil if these do not change. It is called for each that
-	// asks for another inbox. In a region that follows another one it waits until that has decided the message.
-	RepliesAt func(partition int, seq uint64) []wire.ReplyRule
+	// RepliesAt are Replies for a message; nil if these do not change. It is called for each that asks for another
+	// inbox. In a region that follows another one it waits until that has decided the message.
+	RepliesAt func(seq uint64) []wire.ReplyRule
 }
 
 // IsTick reports whether a message only moves log time on.
 func (d Decoder) IsTick(subject string) bool {
 	return strings.HasSuffix(subject, "tick") && subject == d.Log.Tick()
-}
-
-// Route is the partition of a subject; global means all of them, if the message is a control.
-// A subject that names no document goes to partition 0.
-func (d Decoder) Route(subject string) (partition int, global bool) {
-	what, rest, _ := d.cut(subject)
-	if what != "write" {
-		return 0, what == "config" || what == "drop" || what == "copy"
-	}
-	_, rest, _ = strings.Cut(rest, ".")
-	collection, token, ok := strings.Cut(rest, ".")
-	if !ok || strings.Contains(token, ".") {
-		return 0, false
-	}
-	_, partition = d.shape().Place(collection, token)
-	return partition, false
-}
-
-func (d Decoder) shape() wire.Shape {
-	return wire.Shape{Shards: d.Log.Shards, Partitions: d.Partitions}
 }
 
 // cut cuts the kind of message off a subject; mapped tells whether NATS has brought the
@@ -189,7 +168,7 @@ func (d Decoder) Decode(subject string, header map[string][]string, data []byte,
 		m.Rejected = d.content(m)
 	}
 	if m.Rejected != nil && (m.Kind == Configure || m.Kind == Drop) {
-		m.Kind = Malformed // no partition applies it: one rejects it, in a batch
+		m.Kind = Malformed // it is rejected in a batch
 	}
 	return m
 }
@@ -201,7 +180,7 @@ func (d Decoder) writeSubject(m *Message, rest string, mapped bool) {
 	op, rest, _ := strings.Cut(rest, ".")
 	m.Op, m.Rest = wire.Op(op), rest
 	collection, token, ok := strings.Cut(rest, ".")
-	if shard, _ := d.shape().Place(collection, token); d.Log.Shards > 1 && (!mapped || !ok || strings.Contains(token, ".") || shard != d.Log.Shard) {
+	if d.Log.Shards > 1 && (!mapped || !ok || strings.Contains(token, ".") || wire.ShardOf(d.Log.Shards, collection, token) != d.Log.Shard) {
 		m.Rest = d.stray(target)
 		m.Rejected = Refuse(wire.StatusBadRequest, "the write came to the log of shard %d of %d without the mapping of NATS, and was not applied: publish to %s.write.<operation>.<collection>.<id>, where the id is one token; if you did, tell the operator that the account does not map it.", d.Log.Shard, d.Log.Shards, d.Log.Prefix)
 		return

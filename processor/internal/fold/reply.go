@@ -13,8 +13,7 @@ func (d Decoder) inboxes(m *Message) []string {
 	if m.Source > 0 {
 		rules, seq = d.ConfigReplies(), m.Source
 	} else if d.RepliesAt != nil {
-		partition, _ := d.Route(m.Subject)
-		rules = d.RepliesAt(partition, m.Seq)
+		rules = d.RepliesAt(m.Seq)
 	}
 	all := []string{wire.ReplyPrefix}
 	for i := len(rules) - 1; i >= 0; i-- {

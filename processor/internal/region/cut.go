@@ -11,7 +11,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	"golang.org/x/sync/errgroup"
 
-	"github.com/seed18712806/lapse/processor/internal/announce"
+	"github.com/seed18712806/lapse/processor/internal/shard"
 	"github.com/seed18712806/lapse/processor/internal/snapshot"
 	"github.com/seed18712806/lapse/sink/events"
 )
@@ -81,13 +81,9 @@ func (f *Follower) takeCut(ctx context.Context) (*cut, error) {
 	return c, err
 }
 
-// keys are those of the values that are adopted.
-func (f *Follower) keys() (keys []string) {
-	for i := range f.Statuses.Partitions {
-		n := f.Statuses.Number(i)
-		keys = append(keys, announce.CheckpointKey(n), snapshot.RecordKey(n))
-	}
-	return keys
+// keys are those of the values that are adopted: the checkpoint, and the record of the snapshots.
+func (f *Follower) keys() []string {
+	return []string{shard.CheckpointKey(f.Names.Shard), snapshot.RecordKey(f.Names.Shard)}
 }
 
 // askEnds asks for the last messages of the streams. What was removed at the end of a stream, as lapse does to end
@@ -113,34 +109,27 @@ func (f *Follower) askEnds(ctx context.Context, get func(context.Context, string
 // adopt stores the checkpoints and records of a cut here, truncates the log, and removes what the records no
 // longer name.
 func (f *Follower) adopt(ctx context.Context, c *cut) error {
-	least := ^uint64(0)
-	for i := range f.Statuses.Partitions {
-		n := f.Statuses.Number(i)
-		var point announce.Checkpoint
-		if value := c.values[announce.CheckpointKey(n)]; value != nil {
-			if err := json.Unmarshal(value, &point); err != nil {
-				return fmt.Errorf("the checkpoint of partition %d in the first region: %w", n, err)
-			}
+	var point shard.Checkpoint
+	if value := c.values[shard.CheckpointKey(f.Names.Shard)]; value != nil {
+		if err := json.Unmarshal(value, &point); err != nil {
+			return fmt.Errorf("the checkpoint of shard %d in the first region: %w", f.Names.Shard, err)
 		}
-		least = min(least, point.From.Seq)
-		for _, key := range []string{announce.CheckpointKey(n), snapshot.RecordKey(n)} {
-			if err := f.put(ctx, key, c.values[key]); err != nil {
-				return err
-			}
-		}
-		f.waits.advance(n, &point)
 	}
-	f.Tail.Forget(least)
+	for _, key := range f.keys() {
+		if err := f.put(ctx, key, c.values[key]); err != nil {
+			return err
+		}
+	}
+	f.waits.advance(&point)
+	f.Tail.Forget(point.From.Seq)
 	if err := f.truncate(ctx, c); err != nil {
 		return err
 	}
 	if f.Snapshots == nil || c.ends.snapshots == f.swept {
 		return nil
 	}
-	for i := range f.Statuses.Partitions {
-		if err := f.Snapshots.Sweep(ctx, f.Statuses.Number(i)); err != nil {
-			return err
-		}
+	if err := f.Snapshots.Sweep(ctx); err != nil {
+		return err
 	}
 	if err := f.Log.Streams.RemoveFillings(ctx); err != nil {
 		return err
@@ -175,13 +164,8 @@ func (f *Follower) truncate(ctx context.Context, c *cut) error {
 		if f.Snapshots == nil {
 			return nil // later
 		}
-		for i := range f.Statuses.Partitions {
-			if f.Statuses.Partitions[i].Applied.Load() >= c.first-1 {
-				continue
-			}
-			if ok, err := f.continues(ctx, f.Statuses.Number(i), c.first); err != nil || !ok {
-				return err
-			}
+		if ok, err := f.continues(ctx, c.first); err != nil || !ok {
+			return err
 		}
 	}
 	if err := f.Log.Streams.Log.Purge(ctx, jetstream.WithPurgeSequence(c.first)); err != nil {
@@ -190,13 +174,12 @@ func (f *Follower) truncate(ctx context.Context, c *cut) error {
 	return nil
 }
 
-// applied reports whether all partitions have applied the log up to a sequence.
-func (f *Follower) applied(seq uint64) bool { return f.Statuses.Applied() >= seq }
+// applied reports whether the log is applied up to a sequence.
+func (f *Follower) applied(seq uint64) bool { return f.Status.Applied.Load() >= seq }
 
-// continues reports whether a snapshot of a partition, which is whole here, continues a log that begins at a
-// sequence.
-func (f *Follower) continues(ctx context.Context, partition int, first uint64) (bool, error) {
-	all, err := f.Snapshots.Generations(ctx, partition)
+// continues reports whether a snapshot, which is whole here, continues a log that begins at a sequence.
+func (f *Follower) continues(ctx context.Context, first uint64) (bool, error) {
+	all, err := f.Snapshots.Generations(ctx)
 	if err != nil && !errors.Is(err, snapshot.ErrDamaged) {
 		return false, err
 	}

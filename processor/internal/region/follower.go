@@ -12,9 +12,8 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/seed18712806/lapse/processor/health"
-	"github.com/seed18712806/lapse/processor/internal/announce"
 	"github.com/seed18712806/lapse/processor/internal/backoff"
-	"github.com/seed18712806/lapse/processor/internal/partition"
+	"github.com/seed18712806/lapse/processor/internal/shard"
 	"github.com/seed18712806/lapse/processor/internal/snapshot"
 	"github.com/seed18712806/lapse/processor/internal/streams"
 	"github.com/seed18712806/lapse/sink/events"
@@ -42,7 +41,7 @@ type Parts struct {
 	JetStream jetstream.JetStream
 	Options   streams.Options
 	Tail      *events.Tail
-	Statuses  *partition.Statuses
+	Status    *shard.Status
 	Snapshots *snapshot.Store // nil if they are elsewhere
 	Redis     interface {
 		Rewrite(ctx context.Context) error
@@ -82,18 +81,18 @@ type seen struct {
 
 // New makes a follower. It begins in [Follower.Begin].
 func New(parts Parts) *Follower {
-	return &Follower{Parts: parts, links: newRelinker(parts.NATS, parts.Origin.Domain), stored: map[string][]byte{}, written: time.Now(), waits: &waits{points: map[int]*announce.Checkpoint{}}}
+	return &Follower{Parts: parts, links: newRelinker(parts.NATS, parts.Origin.Domain), stored: map[string][]byte{}, written: time.Now(), waits: &waits{}}
 }
 
-// Mirror tells partitions what the first region has published, until ctx is done.
-func (f *Follower) Mirror(ctx context.Context) announce.Mirror {
+// Mirror tells the owner what the first region has published, until ctx is done.
+func (f *Follower) Mirror(ctx context.Context) shard.Mirror {
 	f.waits.ended = ctx
 	return f.waits
 }
 
-// Published is that of [announce.Mirror].
-func (f *Follower) Published(partition int) (c *announce.Checkpoint, news <-chan struct{}) {
-	return f.waits.Published(partition)
+// Published is that of [shard.Mirror].
+func (f *Follower) Published() (c *shard.Checkpoint, news <-chan struct{}) {
+	return f.waits.Published()
 }
 
 // Begin adopts a cut. If none was adopted before, it waits for that: nothing else tells what the state is
@@ -133,22 +132,15 @@ func (f *Follower) Begin(ctx context.Context) error {
 	}
 }
 
-// hasAdopted reports whether a checkpoint is stored here, and lets the partitions know it.
+// hasAdopted reports whether a checkpoint is stored here, and lets the owner know it.
 func (f *Follower) hasAdopted(ctx context.Context) (has bool, err error) {
-	checkpoints := announce.NewCheckpoints(f.Log)
-	for i := range f.Statuses.Partitions {
-		n := f.Statuses.Number(i)
-		c, err := checkpoints.Load(ctx, n)
-		if err != nil {
-			return false, err
-		}
-		if c.Log != "" {
-			has = true
-			f.compared.upTo = max(f.compared.upTo, c.ParsedStamp().Seq)
-			f.waits.advance(n, &c)
-		}
+	c, err := shard.NewCheckpoints(f.Log, f.Names.Shard).Load(ctx)
+	if err != nil || c.Log == "" {
+		return false, err
 	}
-	return has, nil
+	f.compared.upTo = max(f.compared.upTo, c.ParsedStamp().Seq)
+	f.waits.advance(&c)
+	return true, nil
 }
 
 // Run follows until ctx is done. It returns an error if the region here must not go on as it is.
@@ -287,7 +279,7 @@ func (f *Follower) note(c *cut) {
 
 // settle finds out as of when the state here is that of the first region.
 func (f *Follower) settle() {
-	applied := f.Statuses.Applied()
+	applied := f.Status.Applied.Load()
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for len(f.cuts) > 0 && f.cuts[0].seq <= applied {
@@ -328,7 +320,7 @@ func (f *Follower) report(err error) {
 // Following is how far the region here is behind the first.
 func (f *Follower) Following() wire.Following {
 	f.settle()
-	applied := f.Statuses.Applied()
+	applied := f.Status.Applied.Load()
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	is := wire.Following{Domain: f.Origin.Domain}

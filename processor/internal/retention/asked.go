@@ -11,7 +11,7 @@ import (
 	"github.com/seed18712806/lapse/sink/wire"
 )
 
-// Ask asks for a snapshot of each partition, or how far one is that was asked for before: since is 0, or
+// Ask asks for a snapshot, or how far one is that was asked for before: since is 0, or
 // what Ask has returned.
 func (k *Keeper) Ask(since int64) wire.SnapshotReply {
 	k.mu.Lock()
@@ -27,12 +27,7 @@ func (k *Keeper) Ask(since int64) wire.SnapshotReply {
 		default:
 		}
 	}
-	a := wire.SnapshotReply{Since: since, Partitions: len(k.Statuses.Partitions)}
-	for _, some := range k.generations {
-		if len(some) > 0 && some[0].Begun >= since {
-			a.Done++
-		}
-	}
+	a := wire.SnapshotReply{Since: since, Done: len(k.generations) > 0 && k.generations[0].Begun >= since}
 	if k.failure != nil {
 		a.Failure = k.failure.Error()
 	}

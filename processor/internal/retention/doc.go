@@ -3,7 +3,7 @@
 //
 // The promise is --forget-within D: the bytes of a document are nowhere later than D after it has
 // expired, or was deleted or overwritten. A [Keeper] keeps it for a shard. Every [Keeper.interval], a
-// fifth of D less the sync interval, it takes a snapshot of each partition, until nothing is left that
+// fifth of D less the sync interval, it takes a snapshot, until nothing is left that
 // should be gone:
 //
 //   - The snapshots of the last two generations count. A document that dies at an instant is in no
@@ -28,12 +28,12 @@
 // Snapshots are also taken when the log has grown by more than they cost, so that a start need not
 // read it, and when a client asks ([Keeper.Ask], asked.go).
 //
-//   - T1: The log is truncated only where two generations of every partition, verified just before,
+//   - T1: The log is truncated only where two generations, verified just before,
 //     continue: never past what is applied, what the checkpoints need, or the message at the offset of
 //     the older generation, with which its stamp is compared.
 //   - T2: One snapshot of a shard is taken at a time, and only by the owner of the shard.
 //   - T3: A failure costs nothing but time. The keeper tries again, later each time.
-//   - T4: One generation of each partition is on disk that continues the log, whatever the server loses
+//   - T4: One generation is on disk that continues the log, whatever the server loses
 //     with its power. The server takes up to the sync interval to have on disk what it has acknowledged. So
 //     a generation counts as on disk once this process has known it for as long. The log is truncated only
 //     behind two that are, and a snapshot begins, which takes the place of the older one, only once the

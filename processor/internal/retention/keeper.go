@@ -4,16 +4,14 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
-	"math"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
 
-	"github.com/seed18712806/lapse/processor/internal/announce"
 	"github.com/seed18712806/lapse/processor/internal/crash"
-	"github.com/seed18712806/lapse/processor/internal/partition"
+	"github.com/seed18712806/lapse/processor/internal/shard"
 	"github.com/seed18712806/lapse/processor/internal/snapshot"
 	"github.com/seed18712806/lapse/processor/internal/streams"
 	"github.com/seed18712806/lapse/sink/wire"
@@ -40,8 +38,8 @@ type Parts struct {
 	Log         *streams.Log
 	JetStream   jetstream.JetStream
 	Desk        *snapshot.Desk
-	Checkpoints *announce.Checkpoints
-	Statuses    *partition.Statuses
+	Checkpoints *shard.Checkpoints
+	Status      *shard.Status
 	Redis       Redis
 	Logger      *slog.Logger
 	Metrics     *Metrics
@@ -59,22 +57,22 @@ type Keeper struct {
 	// Only the goroutine of Run changes these; the others read them under mu.
 	mu          sync.Mutex
 	kept        *kept
-	generations [][]snapshot.Generation // of each partition, newest first
-	seen        *jetstream.StreamInfo   // of the log, last
-	stirred     int64                   // when a document may have died last, Unix milliseconds
+	generations []snapshot.Generation // newest first
+	seen        *jetstream.StreamInfo // of the log, last
+	stirred     int64                 // when a document may have died last, Unix milliseconds
 	eventsAge   time.Duration
 	failure     error     // why the last attempt has failed; nil if it has not
 	failing     time.Time // since when the attempts fail; zero if the last one has not
 
-	tries     []tries  // of each partition
-	synced    []synced // of each partition
-	truncated uint64   // the log has nothing before it
-	denied    bool     // Redis does not rewrite its files
+	tries     tries
+	synced    synced
+	truncated uint64 // the log has nothing before it
+	denied    bool   // Redis does not rewrite its files
 	asked     atomic.Int64
 	poke      chan struct{} // somebody has asked
 }
 
-// tries is how the snapshots of a partition go.
+// tries is how the snapshots go.
 type tries struct {
 	failures int       // one after the other
 	until    time.Time // before which it is not tried again
@@ -83,11 +81,10 @@ type tries struct {
 
 // New makes a keeper, which begins in Run. within is how long lapse may take to forget.
 func New(parts Parts, within time.Duration) *Keeper {
-	n := len(parts.Statuses.Partitions)
-	return &Keeper{Parts: parts, within: within, tries: make([]tries, n), synced: make([]synced, n), poke: make(chan struct{}, 1)}
+	return &Keeper{Parts: parts, within: within, poke: make(chan struct{}, 1)}
 }
 
-// interval is the time between two snapshots of a partition, unless the log grows faster. The log is
+// interval is the time between two snapshots, unless the log grows faster. The log is
 // truncated only once the second of them is on disk.
 func (k *Keeper) interval() time.Duration { return (k.within - k.Sync) / intervals }
 
@@ -102,16 +99,13 @@ func (k *Keeper) Run(ctx context.Context) {
 	for wait := k.every(); k.rest(ctx, wait); {
 		wait = k.every()
 		if k.Applying() != nil {
-			continue // what a partition lacks comes first
+			continue // what the shard lacks comes first
 		}
-		took, err := k.runOnce(ctx)
+		err := k.runOnce(ctx)
 		if ctx.Err() != nil {
 			return
 		}
 		k.note(err, time.Now())
-		if took {
-			wait = 0 // the next partition
-		}
 		if err == nil {
 			failures = 0
 			if k.failure == nil && last != "" {
@@ -129,12 +123,8 @@ func (k *Keeper) Run(ctx context.Context) {
 	}
 }
 
-// rest waits for a time, if there is any, or until somebody asks, and reports whether ctx is not done
-// yet.
+// rest waits for a time, or until somebody asks, and reports whether ctx is not done yet.
 func (k *Keeper) rest(ctx context.Context, d time.Duration) bool {
-	if d == 0 {
-		return ctx.Err() == nil
-	}
 	timer := time.NewTimer(d)
 	defer timer.Stop()
 	select {
@@ -145,12 +135,10 @@ func (k *Keeper) rest(ctx context.Context, d time.Duration) bool {
 	return ctx.Err() == nil
 }
 
-// note keeps the last failure for the report, until no partition fails any more.
+// note keeps the last failure for the report, until a snapshot succeeds.
 func (k *Keeper) note(err error, now time.Time) {
-	for _, t := range k.tries {
-		if err == nil && t.failures > 0 {
-			return
-		}
+	if err == nil && k.tries.failures > 0 {
+		return
 	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -168,28 +156,27 @@ func (k *Keeper) pauseAfter(failures int) time.Duration {
 	return min(failurePause<<min(failures-1, 16), longestPause, max(k.interval()/4, k.every()))
 }
 
-// runOnce takes one snapshot, if one is wanted, and lets go of what may go by then.
-func (k *Keeper) runOnce(ctx context.Context) (took bool, err error) {
+// runOnce takes a snapshot, if one is wanted, and lets go of what may go by then.
+func (k *Keeper) runOnce(ctx context.Context) error {
 	info, err := k.look(ctx)
 	if err != nil {
-		return false, err
+		return err
 	}
-	if i := k.next(info); i >= 0 {
-		if err := k.take(ctx, i, info); err != nil {
-			return false, err
+	if k.wants(info) {
+		if err := k.take(ctx, info); err != nil {
+			return err
 		}
-		took = true
 	}
 	if err := k.truncate(ctx); err != nil {
-		return false, err
+		return err
 	}
 	if k.Names.Shard != 0 {
-		return took, nil // the events and Redis are for all shards
+		return nil // the events and Redis are for all shards
 	}
 	if err := k.endEvents(ctx, info.TimeStamp); err != nil {
-		return false, err
+		return err
 	}
-	return took, k.rewriteRedis(ctx, info)
+	return k.rewriteRedis(ctx, info)
 }
 
 // look reads the state of the log and, once, what the keeper has done before.
@@ -203,10 +190,8 @@ func (k *Keeper) look(ctx context.Context) (*jetstream.StreamInfo, error) {
 			return nil, err
 		}
 	}
-	settled := k.seen != nil && k.seen.State.LastSeq == info.State.LastSeq
-	for _, s := range k.Statuses.Partitions {
-		settled = settled && s.Applied.Load() >= info.State.LastSeq && s.Due.Load() == 0
-	}
+	settled := k.seen != nil && k.seen.State.LastSeq == info.State.LastSeq &&
+		k.Status.Applied.Load() >= info.State.LastSeq && k.Status.Due.Load() == 0
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.seen = info
@@ -217,57 +202,42 @@ func (k *Keeper) look(ctx context.Context) (*jetstream.StreamInfo, error) {
 }
 
 // begin reads what the keeper has done before. What was left of a snapshot that was not finished goes
-// with the next one of the partition, which is wanted at once.
+// with the next one, which is wanted at once.
 func (k *Keeper) begin(ctx context.Context, info *jetstream.StreamInfo) error {
 	done, err := k.load(ctx, info)
 	if err != nil {
 		return err
 	}
-	all := make([][]snapshot.Generation, len(k.Statuses.Partitions))
-	for i := range all {
-		if all[i], err = k.Desk.Store().Recorded(ctx, k.Statuses.Number(i)); err != nil {
-			return err
-		}
-		left, err := k.Desk.Store().Leftovers(ctx, k.Statuses.Number(i))
-		if err != nil {
-			return err
-		}
-		if left {
-			k.tries[i].anew = 1
-		}
+	all, err := k.Desk.Store().Recorded(ctx)
+	if err != nil {
+		return err
+	}
+	left, err := k.Desk.Store().Leftovers(ctx)
+	if err != nil {
+		return err
+	}
+	if left {
+		k.tries.anew = 1
 	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.kept, k.generations = done, all
-	for i := range all {
-		k.synced[i].note(all[i], time.Now())
-	}
+	k.synced.note(all, time.Now())
 	return nil
 }
 
-// next is the partition of which a snapshot is wanted most, -1 if none is.
-func (k *Keeper) next(info *jetstream.StreamInfo) int {
-	now, asked := info.TimeStamp, k.asked.Load()
-	best, first := -1, int64(math.MaxInt64)
-	cost := uint64(leastGrowth)
-	for _, all := range k.generations {
-		if len(all) > 0 {
-			cost += all[0].Bytes
-		}
+// wants reports whether a snapshot is wanted.
+func (k *Keeper) wants(info *jetstream.StreamInfo) bool {
+	now, cost := info.TimeStamp, uint64(leastGrowth)
+	begun, offset := info.Created.UnixMilli(), uint64(0)
+	if len(k.generations) > 0 {
+		newest := k.generations[0]
+		begun, offset = newest.Begun, newest.Offset
+		cost += newest.Bytes
 	}
-	clean := k.clean(info)
-	for i, all := range k.generations {
-		begun, offset := info.Created.UnixMilli(), uint64(0)
-		if len(all) > 0 {
-			begun, offset = all[0].Begun, all[0].Offset
-		}
-		aged := now.Sub(time.UnixMilli(begun)) >= k.interval() && !clean
-		wanted := aged || k.tries[i].anew > 0 || begun < asked || grown(info.State, offset) > cost
-		if wanted && begun < first && !now.Before(k.tries[i].until) && k.onDisk(i) {
-			best, first = i, begun
-		}
-	}
-	return best
+	aged := now.Sub(time.UnixMilli(begun)) >= k.interval() && !k.clean(info)
+	wanted := aged || k.tries.anew > 0 || begun < k.asked.Load() || grown(info.State, offset) > cost
+	return wanted && !now.Before(k.tries.until) && k.onDisk()
 }
 
 // grown is about by how many bytes a log has grown since an offset.
@@ -279,51 +249,51 @@ func grown(log jetstream.StreamState, offset uint64) uint64 {
 	return uint64(float64(log.Bytes) / float64(log.Msgs) * float64(log.LastSeq-from+1))
 }
 
-// take takes a snapshot of the i-th partition.
-func (k *Keeper) take(ctx context.Context, i int, info *jetstream.StreamInfo) error {
+// take takes a snapshot.
+func (k *Keeper) take(ctx context.Context, info *jetstream.StreamInfo) error {
 	if err := k.endFiles(ctx, info); err != nil {
 		return err
 	}
-	number, began := k.Statuses.Number(i), time.Now()
+	began := time.Now()
 	// Another owner may have taken one meanwhile, which must not replace one that is on disk (T4).
-	all, err := k.Desk.Store().Recorded(ctx, number)
+	all, err := k.Desk.Store().Recorded(ctx)
 	if err != nil {
 		return err
 	}
-	if k.synced[i].note(all, began); !k.onDisk(i) {
+	if k.synced.note(all, began); !k.onDisk() {
 		return nil
 	}
-	g, err := k.Desk.Take(ctx, number, info.TimeStamp)
+	g, err := k.Desk.Take(ctx, info.TimeStamp)
 	if err != nil {
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
-		t := &k.tries[i]
+		t := &k.tries
 		t.failures, t.anew = t.failures+1, max(t.anew, 1)
 		t.until = info.TimeStamp.Add(time.Since(began) + k.pauseAfter(t.failures))
 		k.Metrics.failures.Inc()
 		// It is not known whether the record has changed.
-		if all, err := k.Desk.Store().Recorded(ctx, number); err == nil {
-			k.put(i, all)
+		if all, err := k.Desk.Store().Recorded(ctx); err == nil {
+			k.put(all)
 		}
-		return fmt.Errorf("snapshot of partition %d: %w", number, err)
+		return fmt.Errorf("snapshot: %w", err)
 	}
-	k.tries[i] = tries{anew: max(0, k.tries[i].anew-1)}
-	k.put(i, append([]snapshot.Generation{g}, k.generations[i][:min(len(k.generations[i]), 1)]...))
+	k.tries = tries{anew: max(0, k.tries.anew-1)}
+	k.put(append([]snapshot.Generation{g}, k.generations[:min(len(k.generations), 1)]...))
 	k.Metrics.taken.Inc()
 	k.Metrics.bytes.Add(float64(g.Bytes))
 	k.Metrics.seconds.Observe(time.Since(began).Seconds())
-	k.Logger.Info("took a snapshot", slog.Int("partition", number), slog.Uint64("generation", g.Generation), slog.Uint64("offset", g.Offset),
+	k.Logger.Info("took a snapshot", slog.Int("shard", k.Names.Shard), slog.Uint64("generation", g.Generation), slog.Uint64("offset", g.Offset),
 		slog.Uint64("documents", g.Documents), slog.Uint64("bytes", g.Bytes), slog.Duration("took", time.Since(began)))
 	return nil
 }
 
-// put keeps the generations of the i-th partition.
-func (k *Keeper) put(i int, all []snapshot.Generation) {
+// put keeps the generations.
+func (k *Keeper) put(all []snapshot.Generation) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	k.generations[i] = all
-	k.synced[i].note(all, time.Now())
+	k.generations = all
+	k.synced.note(all, time.Now())
 }
 
 // endFiles ends the files of the log and of the snapshots, unless that was done not long ago.

@@ -18,8 +18,8 @@ func NewMetrics() *Metrics {
 		return prometheus.NewCounter(prometheus.CounterOpts{Namespace: "lapse", Name: name, Help: help})
 	}
 	return &Metrics{
-		taken:    counter("snapshots_taken_total", "Snapshots of partitions that were stored and read back."),
-		failures: counter("snapshots_failed_total", "Snapshots of partitions that were given up; they are tried again."),
+		taken:    counter("snapshots_taken_total", "Snapshots that were stored and read back."),
+		failures: counter("snapshots_failed_total", "Snapshots that were given up; they are tried again."),
 		bytes:    counter("snapshot_bytes_total", "Size of the snapshots that were stored."),
 		seconds: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Namespace: "lapse", Name: "snapshot_duration_seconds",
@@ -37,9 +37,9 @@ func (m *Metrics) Collectors() []prometheus.Collector {
 var (
 	oldestByte    = prometheus.NewDesc("lapse_oldest_byte_seconds", "For how long at most a place (log, snapshots, events, redis) has kept bytes of a document that expired, or was deleted or overwritten. See --forget-within.", []string{"place"}, nil)
 	forgetWithin  = prometheus.NewDesc("lapse_forget_within_seconds", "The promise: --forget-within.", nil, nil)
-	snapshots     = prometheus.NewDesc("lapse_snapshots", "Snapshots that count; two of each partition are wanted.", nil, nil)
+	snapshots     = prometheus.NewDesc("lapse_snapshots", "Snapshots that count; two of each shard are wanted.", nil, nil)
 	snapshotBytes = prometheus.NewDesc("lapse_snapshots_bytes", "Size of the snapshots that count.", nil, nil)
-	snapshotAge   = prometheus.NewDesc("lapse_snapshot_age_seconds", "Age of the newest snapshot of the partition whose newest is oldest. Absent while a partition has none.", nil, nil)
+	snapshotAge   = prometheus.NewDesc("lapse_snapshot_age_seconds", "Age of the newest snapshot. Absent while there is none.", nil, nil)
 
 	// Descs are what Collect sends.
 	Descs = []*prometheus.Desc{oldestByte, forgetWithin, snapshots, snapshotBytes, snapshotAge}
@@ -55,7 +55,7 @@ func (k *Keeper) Collect(c chan<- prometheus.Metric, now time.Time) {
 	for place, oldest := range r.Oldest {
 		gauge(oldestByte, oldest.Round(time.Millisecond).Seconds(), place)
 	}
-	if r.Partitions > 0 {
+	if r.Oldest != nil {
 		gauge(snapshots, float64(r.Snapshots))
 		gauge(snapshotBytes, float64(r.Bytes))
 	}

@@ -26,14 +26,12 @@ const unknownAfter = time.Minute
 type Report struct {
 	// Oldest is, by place, for how long at most bytes are kept there of a document that has expired, or
 	// was deleted or overwritten. A place of which this process knows nothing is absent.
-	Oldest map[string]time.Duration
-	// The snapshots that count, of all partitions. Two generations of each are wanted.
-	Snapshots  int
-	Partitions int
-	Offset     uint64    // the least of the newest
-	Taken      time.Time // the earliest of the newest; zero if a partition has none
-	Documents  uint64    // of the newest
-	Bytes      uint64    // of all
+	Oldest    map[string]time.Duration
+	Snapshots int       // that count; two are wanted
+	Offset    uint64    // of the newest; 0 if there is none
+	Taken     time.Time // the newest; zero if there is none
+	Documents uint64    // of the newest
+	Bytes     uint64    // of all
 }
 
 // cleanSince are the instants before which nothing is left, by place.
@@ -81,28 +79,13 @@ func (k *Keeper) report(now time.Time) (r Report) {
 	if k.Names.Shard == 0 && k.eventsAge > 0 {
 		r.Oldest[inEvents] = now.Sub(time.UnixMilli(k.kept.Events.before(now.Add(-k.eventsAge).UnixMilli(), k.seen.Created.UnixMilli())))
 	}
-	r.Partitions = len(k.generations)
-	all := true
-	for _, some := range k.generations {
-		r.Snapshots += len(some)
-		for _, g := range some {
-			r.Bytes += g.Bytes
-		}
-		if len(some) == 0 {
-			all = false
-			continue
-		}
-		newest := some[0]
-		r.Documents += newest.Documents
-		if at := time.UnixMilli(newest.Taken); r.Taken.IsZero() || at.Before(r.Taken) {
-			r.Taken = at
-		}
-		if r.Offset == 0 || newest.Offset < r.Offset {
-			r.Offset = newest.Offset
-		}
+	r.Snapshots = len(k.generations)
+	for _, g := range k.generations {
+		r.Bytes += g.Bytes
 	}
-	if !all {
-		r.Taken, r.Offset = time.Time{}, 0
+	if len(k.generations) > 0 {
+		newest := k.generations[0]
+		r.Documents, r.Taken, r.Offset = newest.Documents, time.UnixMilli(newest.Taken), newest.Offset
 	}
 	return r
 }
@@ -110,11 +93,11 @@ func (k *Keeper) report(now time.Time) (r Report) {
 // Known is the report for others, nil if the keeper knows nothing yet.
 func (k *Keeper) Known(now time.Time) *wire.Retention {
 	r := k.Report(now)
-	if r.Partitions == 0 {
+	if r.Oldest == nil {
 		return nil
 	}
 	known := &wire.Retention{
-		Partitions: r.Partitions, Snapshots: r.Snapshots, Offset: r.Offset, Documents: r.Documents, Bytes: r.Bytes,
+		Snapshots: r.Snapshots, Offset: r.Offset, Documents: r.Documents, Bytes: r.Bytes,
 		Oldest: make(map[string]float64), Within: k.within.Seconds(),
 	}
 	if !r.Taken.IsZero() {

@@ -14,21 +14,15 @@ import (
 	"github.com/seed18712806/lapse/processor/internal/streams"
 )
 
-// begunBefore is when the first of the older generations of all partitions was begun; 0 if one has not two
-// generations.
-func begunBefore(all [][]snapshot.Generation) (begun int64) {
-	for i, some := range all {
-		if len(some) < snapshot.Kept {
-			return 0
-		}
-		if older := some[snapshot.Kept-1]; i == 0 || older.Begun < begun {
-			begun = older.Begun
-		}
+// begunBefore is when the older of two generations was begun; 0 if there are not two.
+func begunBefore(all []snapshot.Generation) (begun int64) {
+	if len(all) < snapshot.Kept {
+		return 0
 	}
-	return begun
+	return all[snapshot.Kept-1].Begun
 }
 
-// synced is what a partition has on disk.
+// synced is what the shard has on disk.
 type synced struct {
 	newest uint64    // generation
 	known  time.Time // when this process has learned that it is recorded
@@ -44,22 +38,15 @@ func (s *synced) note(all []snapshot.Generation, now time.Time) {
 	}
 }
 
-// onDisk reports whether the server has the newest generation of the i-th partition on disk.
-func (k *Keeper) onDisk(i int) bool { return time.Since(k.synced[i].known) >= k.Sync }
+// onDisk reports whether the server has the newest generation on disk.
+func (k *Keeper) onDisk() bool { return time.Since(k.synced.known) >= k.Sync }
 
-// behind is the offset up to which no partition needs the log (T1); 0 if one has not had two generations
-// on disk.
+// behind is the offset up to which the shard does not need the log (T1); 0 if it has not had two generations on disk.
 func (k *Keeper) behind() (offset uint64) {
-	for i, all := range k.generations {
-		s := &k.synced[i]
-		if len(all) == snapshot.Kept && k.onDisk(i) {
-			s.offset = all[snapshot.Kept-1].Offset
-		}
-		if i == 0 || s.offset < offset {
-			offset = s.offset
-		}
+	if len(k.generations) == snapshot.Kept && k.onDisk() {
+		k.synced.offset = k.generations[snapshot.Kept-1].Offset
 	}
-	return offset
+	return k.synced.offset
 }
 
 // truncate purges the log up to where the older generations continue it. The message at that offset
@@ -100,8 +87,8 @@ func (k *Keeper) truncate(ctx context.Context) error {
 	return nil
 }
 
-// mayTruncate reports whether nobody needs the log up to an offset: it is still the same log, and all
-// partitions have applied it and published their outputs. first is where it begins.
+// mayTruncate reports whether nobody needs the log up to an offset: it is still the same log, and the
+// shard has applied it and published its outputs. first is where it begins.
 func (k *Keeper) mayTruncate(ctx context.Context, upTo uint64) (first uint64, may bool, err error) {
 	info, err := k.Log.Info(ctx)
 	if err != nil {
@@ -114,44 +101,31 @@ func (k *Keeper) mayTruncate(ctx context.Context, upTo uint64) (first uint64, ma
 		k.truncated = upTo
 		return first, false, nil
 	}
-	for i, s := range k.Statuses.Partitions {
-		c, err := k.Checkpoints.Load(ctx, k.Statuses.Number(i))
-		if err != nil {
-			return first, false, err
-		}
-		if c.Seq < upTo || s.Applied.Load() < upTo {
-			return first, false, nil // later
-		}
+	c, err := k.Checkpoints.Load(ctx)
+	if err != nil {
+		return first, false, err
 	}
-	return first, true, nil
+	return first, c.Seq >= upTo && k.Status.Applied.Load() >= upTo, nil
 }
 
-// verify reads both generations of all partitions, which have to continue a log that is truncated up
-// to an offset. If one is damaged, the partition gets a new snapshot at once, and the log is not
-// truncated.
+// verify reads both generations, which have to continue a log that is truncated up to an offset. If one is damaged, a
+// new snapshot is wanted at once, and the log is not truncated.
 func (k *Keeper) verify(ctx context.Context, upTo uint64) error {
-	var damaged error
-	for i := range k.generations {
-		all, err := k.Desk.Store().Generations(ctx, k.Statuses.Number(i))
-		for _, m := range all {
-			if err == nil {
-				err = k.Desk.Store().Verify(ctx, m)
-			}
-			if err == nil && m.Offset < upTo { // a server has lost the end of the bucket
-				err = fmt.Errorf("%w: the record names one at offset %d, although later ones were recorded", snapshot.ErrDamaged, m.Offset)
-			}
+	all, err := k.Desk.Store().Generations(ctx)
+	for _, m := range all {
+		if err == nil {
+			err = k.Desk.Store().Verify(ctx, m)
 		}
-		if err == nil && len(all) < snapshot.Kept {
-			err = fmt.Errorf("partition %d: its record names %d snapshots", k.Statuses.Number(i), len(all))
-		}
-		switch {
-		case errors.Is(err, snapshot.ErrDamaged):
-			k.put(i, nil) // nothing is truncated until there are two again
-			k.tries[i].anew = snapshot.Kept
-			damaged = errors.Join(damaged, fmt.Errorf("partition %d: %w", k.Statuses.Number(i), err))
-		case err != nil:
-			return err
+		if err == nil && m.Offset < upTo { // a server has lost the end of the bucket
+			err = fmt.Errorf("%w: the record names one at offset %d, although later ones were recorded", snapshot.ErrDamaged, m.Offset)
 		}
 	}
-	return damaged
+	if err == nil && len(all) < snapshot.Kept {
+		err = fmt.Errorf("the record names %d snapshots", len(all))
+	}
+	if errors.Is(err, snapshot.ErrDamaged) {
+		k.put(nil) // nothing is truncated until there are two again
+		k.tries.anew = snapshot.Kept
+	}
+	return err
 }

@@ -7,14 +7,14 @@ import (
 	"time"
 )
 
-// errNotBegun: the owner of the partition has not begun the snapshot in time.
-var errNotBegun = errors.New("the owner of the partition did not begin a snapshot")
+// errNotBegun: the owner has not begun the snapshot in time.
+var errNotBegun = errors.New("the owner of the shard did not begin a snapshot")
 
-// beginWithin is how long an owner may take to begin. One that rebuilds its partition, or that fails,
+// beginWithin is how long an owner may take to begin. One that rebuilds the shard, or that fails,
 // does not begin.
 const beginWithin = 30 * time.Second
 
-// Desk passes orders from the one who wants snapshots to the owners, who take them. There is one
+// Desk passes orders from the one who wants snapshots to the owner, who takes them. There is one
 // order at a time.
 type Desk struct {
 	store *Store
@@ -32,27 +32,27 @@ func (d *Desk) Store() *Store {
 	return d.store
 }
 
-// Order is the writer of a snapshot that the partition is to take now; nil if none is wanted. It
+// Order is the writer of a snapshot that the owner is to take now; nil if none is wanted. It
 // hands each out once. The owner calls it between steps.
-func (d *Desk) Order(partition int) *Writer {
+func (d *Desk) Order() *Writer {
 	if d == nil {
 		return nil
 	}
 	w := d.order.Load()
-	if w == nil || w.partition != partition || !d.order.CompareAndSwap(w, nil) {
+	if w == nil || !d.order.CompareAndSwap(w, nil) {
 		return nil
 	}
 	return w
 }
 
-// Take orders a snapshot of a partition, and waits until it is stored. begun is the present instant,
+// Take orders a snapshot, and waits until it is stored. begun is the present instant,
 // by the caller's clock. Only one goroutine may call Take at a time.
-func (d *Desk) Take(ctx context.Context, partition int, begun time.Time) (Generation, error) {
-	r, err := d.store.claim(ctx, partition)
+func (d *Desk) Take(ctx context.Context, begun time.Time) (Generation, error) {
+	r, err := d.store.claim(ctx)
 	if err != nil {
 		return Generation{}, err
 	}
-	w := newWriter(partition)
+	w := newWriter()
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	late := time.AfterFunc(beginWithin, func() {

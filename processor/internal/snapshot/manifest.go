@@ -9,16 +9,16 @@ import (
 type Manifest struct {
 	Format     int    `json:"format"`
 	Log        string `json:"log"` // identity of the log
-	Partition  int    `json:"partition"`
-	Generation uint64 `json:"generation"` // 1 for the first of a partition
+	Shard      int    `json:"shard"`
+	Generation uint64 `json:"generation"` // 1 for the first of a shard
 
-	// The state of the partition. Offset is the sequence up to which the log was applied.
+	// The state of the shard. Offset is the sequence up to which the log was applied.
 	Offset     uint64            `json:"offset"`
 	Watermark  int64             `json:"watermark"` // log time at the offset, Unix milliseconds
 	Stamp      store.Stamp       `json:"stamp"`
 	Configured uint64            `json:"configured,omitempty"`
-	Configs    map[string]string `json:"configs,omitempty"` // as the stored partition has them
-	// Published is the position up to which all outputs of the partition were published. From is a
+	Configs    map[string]string `json:"configs,omitempty"` // as the stored shard has them
+	// Published is the position up to which all outputs of the shard were published. From is a
 	// place in the stream of events, behind which it stores the outputs that are caused after that;
 	// Last is where it has the last output that was published when the snapshot was finished.
 	Published     uint64       `json:"published"`

@@ -8,13 +8,13 @@ import (
 	"strconv"
 )
 
-// errSuperseded: another owner has changed the record of the partition, so a snapshot that was
+// errSuperseded: another owner has changed the record of the shard, so a snapshot that was
 // taken meanwhile does not count.
-var errSuperseded = errors.New("another owner has changed the record of the partition's snapshots")
+var errSuperseded = errors.New("another owner has changed the record of the shard's snapshots")
 
 const format = 1
 
-// Records is where the records of the partitions are stored: a value per key, changed by
+// Records is where the records of the shards are stored: a value per key, changed by
 // compare-and-set.
 type Records interface {
 	// Value is the value of a key and its revision: nil if there is none.
@@ -38,7 +38,7 @@ type Generation struct {
 	Taken      int64  `json:"taken"` // Unix milliseconds
 }
 
-// record is what a partition has of snapshots.
+// record is what a shard has of snapshots.
 type record struct {
 	Format int    `json:"format"`
 	Log    string `json:"log"`
@@ -51,12 +51,12 @@ type record struct {
 	revision uint64
 }
 
-// RecordKey is the key of a partition's record.
-func RecordKey(partition int) string { return "snapshot." + strconv.Itoa(partition) }
+// RecordKey is the key of a shard's record.
+func RecordKey(shard int) string { return "snapshot." + strconv.Itoa(shard) }
 
-// record reads the record of a partition.
-func (s *Store) record(ctx context.Context, partition int) (r record, err error) {
-	value, revision, err := s.records.Value(ctx, RecordKey(partition))
+// record reads the record.
+func (s *Store) record(ctx context.Context) (r record, err error) {
+	value, revision, err := s.records.Value(ctx, RecordKey(s.shard))
 	if err != nil {
 		return r, fmt.Errorf("read the record of the snapshots: %w", err)
 	}
@@ -76,12 +76,12 @@ func (s *Store) record(ctx context.Context, partition int) (r record, err error)
 }
 
 // change stores a record in place of the one that was read.
-func (s *Store) change(ctx context.Context, partition int, r *record) error {
+func (s *Store) change(ctx context.Context, r *record) error {
 	value, err := json.Marshal(r)
 	if err != nil {
 		return err
 	}
-	revision, err := s.records.Update(ctx, RecordKey(partition), value, r.revision)
+	revision, err := s.records.Update(ctx, RecordKey(s.shard), value, r.revision)
 	if err != nil {
 		return fmt.Errorf("store the record of the snapshots: %w", err)
 	}

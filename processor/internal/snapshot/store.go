@@ -12,61 +12,62 @@ import (
 	"github.com/seed18712806/lapse/processor/internal/crash"
 )
 
-// Kept is how many generations of a partition count: the newest, and the one that is used if the
+// Kept is how many generations of a shard count: the newest, and the one that is used if the
 // newest is damaged.
 const Kept = 2
 
-// Store stores the snapshots of the partitions of a shard.
+// Store stores the snapshots of a shard.
 //
 //   - O1: A record names only generations that were read back and verified.
 //   - O2: No object of a generation that a record names is removed.
-//   - O3: What no record names is removed when the next snapshot of the partition begins, at the
+//   - O3: What no record names is removed when the next snapshot begins, at the
 //     latest.
 //
-// The names of a generation's objects begin with partition and generation. An owner takes a number
+// The names of a generation's objects begin with shard and generation. An owner takes a number
 // that nobody had before, so it alone writes under these names.
 type Store struct {
 	objects Objects
 	records Records
 	log     string
+	shard   int
 	hook    crash.Hook
 }
 
-// NewStore makes the store of the snapshots of a log with an identity.
-func NewStore(objects Objects, records Records, log string, hook crash.Hook) *Store {
-	return &Store{objects: objects, records: records, log: log, hook: hook}
+// NewStore makes the store of the snapshots of a shard, whose log has an identity.
+func NewStore(objects Objects, records Records, shard int, log string, hook crash.Hook) *Store {
+	return &Store{objects: objects, records: records, log: log, shard: shard, hook: hook}
 }
 
-// Recorded are the generations that the record of a partition names, newest first.
-func (s *Store) Recorded(ctx context.Context, partition int) ([]Generation, error) {
-	r, err := s.record(ctx, partition)
+// Recorded are the generations that the record names, newest first.
+func (s *Store) Recorded(ctx context.Context) ([]Generation, error) {
+	r, err := s.record(ctx)
 	return r.Generations, err
 }
 
 // Forget makes a record name no generation. The objects are removed when the next snapshot begins.
-func (s *Store) Forget(ctx context.Context, partition int) error {
-	r, err := s.record(ctx, partition)
+func (s *Store) Forget(ctx context.Context) error {
+	r, err := s.record(ctx)
 	if err != nil || len(r.Generations) == 0 {
 		return err
 	}
 	r.Generations = nil
-	return s.change(ctx, partition, &r)
+	return s.change(ctx, &r)
 }
 
-// Generations are the manifests of the generations that the record of a partition names, newest
+// Generations are the manifests of the generations that the record names, newest
 // first. A manifest that cannot be read is left out, and the error names it. So there may be both
 // manifests and an error.
-func (s *Store) Generations(ctx context.Context, partition int) ([]*Manifest, error) {
-	recorded, err := s.Recorded(ctx, partition)
+func (s *Store) Generations(ctx context.Context) ([]*Manifest, error) {
+	recorded, err := s.Recorded(ctx)
 	if err != nil {
 		return nil, err
 	}
 	var all []*Manifest
 	var errs []error
 	for _, g := range recorded {
-		m, err := s.manifest(ctx, partition, g)
+		m, err := s.manifest(ctx, g)
 		if err != nil {
-			errs = append(errs, fmt.Errorf("generation %d of partition %d: %w", g.Generation, partition, err))
+			errs = append(errs, fmt.Errorf("generation %d: %w", g.Generation, err))
 			continue
 		}
 		all = append(all, m)
@@ -75,7 +76,7 @@ func (s *Store) Generations(ctx context.Context, partition int) ([]*Manifest, er
 }
 
 // manifest reads the manifest of a generation.
-func (s *Store) manifest(ctx context.Context, partition int, g Generation) (*Manifest, error) {
+func (s *Store) manifest(ctx context.Context, g Generation) (*Manifest, error) {
 	object, err := s.read(ctx, g.Manifest, g.SHA256)
 	if err != nil {
 		return nil, err
@@ -91,7 +92,7 @@ func (s *Store) manifest(ctx context.Context, partition int, g Generation) (*Man
 	switch {
 	case m.Format != format:
 		return nil, fmt.Errorf("its format is %d, and this version of lapse knows %d: use the version of lapse that has written it", m.Format, format)
-	case !s.records.Is(m.Log, m.Offset) || m.Partition != partition || m.Generation != g.Generation || m.Offset != g.Offset:
+	case !s.records.Is(m.Log, m.Offset) || m.Shard != s.shard || m.Generation != g.Generation || m.Offset != g.Offset:
 		return nil, fmt.Errorf("%w: %s is the manifest of another snapshot", ErrDamaged, g.Manifest)
 	}
 	return m, nil
@@ -148,59 +149,59 @@ func (s *Store) Entries(ctx context.Context, m *Manifest) iter.Seq2[Entry, error
 	}
 }
 
-// claim takes the number of a new generation of a partition, and removes what does not count.
-func (s *Store) claim(ctx context.Context, partition int) (r record, err error) {
-	if r, err = s.record(ctx, partition); err != nil {
+// claim takes the number of a new generation, and removes what does not count.
+func (s *Store) claim(ctx context.Context) (r record, err error) {
+	if r, err = s.record(ctx); err != nil {
 		return r, err
 	}
 	r.Claimed++
-	if err := s.change(ctx, partition, &r); err != nil {
+	if err := s.change(ctx, &r); err != nil {
 		return r, fmt.Errorf("%w: %w", errSuperseded, err)
 	}
-	return r, s.sweep(ctx, partition, r)
+	return r, s.sweep(ctx, r)
 }
 
 // add names a generation in the record that its claim has left, and removes what does not count
 // any more.
-func (s *Store) add(ctx context.Context, partition int, r record, g Generation) error {
+func (s *Store) add(ctx context.Context, r record, g Generation) error {
 	r.Generations = append([]Generation{g}, r.Generations[:min(len(r.Generations), Kept-1)]...)
-	if err := s.change(ctx, partition, &r); err != nil {
+	if err := s.change(ctx, &r); err != nil {
 		return fmt.Errorf("%w: %w", errSuperseded, err)
 	}
 	if err := s.hook.At(crash.AfterRecord); err != nil {
 		return err
 	}
-	return s.sweep(ctx, partition, r)
+	return s.sweep(ctx, r)
 }
 
-// Sweep removes what the record of a partition does not name. It is for a mirror: what the first region removes
+// Sweep removes what the record does not name. It is for a mirror: what the first region removes
 // stays in it.
-func (s *Store) Sweep(ctx context.Context, partition int) error {
-	r, err := s.record(ctx, partition)
+func (s *Store) Sweep(ctx context.Context) error {
+	r, err := s.record(ctx)
 	if err != nil {
 		return err
 	}
-	return s.sweep(ctx, partition, r)
+	return s.sweep(ctx, r)
 }
 
-// sweep removes the objects of a partition that a record of the caller's own does not name. It
+// sweep removes the objects of the shard that a record of the caller's own does not name. It
 // leaves what is newer: another owner has begun that, and may come to record it (O2).
-func (s *Store) sweep(ctx context.Context, partition int, r record) error {
-	dead, err := s.dead(ctx, partition, r)
+func (s *Store) sweep(ctx context.Context, r record) error {
+	dead, err := s.dead(ctx, r)
 	if err != nil {
 		return err
 	}
 	for g := range dead {
-		if err := s.objects.Remove(ctx, generationName(partition, g)); err != nil {
+		if err := s.objects.Remove(ctx, generationName(s.shard, g)); err != nil {
 			return fmt.Errorf("remove old snapshots: %w", err)
 		}
 	}
 	return nil
 }
 
-// dead are the generations of a partition that have objects, and that a record neither names nor leaves
+// dead are the generations of the shard that have objects, and that a record neither names nor leaves
 // to a newer owner.
-func (s *Store) dead(ctx context.Context, partition int, r record) (map[uint64]bool, error) {
+func (s *Store) dead(ctx context.Context, r record) (map[uint64]bool, error) {
 	counts, dead := make(map[uint64]bool), make(map[uint64]bool)
 	for _, g := range r.Generations {
 		counts[g.Generation] = true
@@ -210,38 +211,38 @@ func (s *Store) dead(ctx context.Context, partition int, r record) (map[uint64]b
 		return nil, fmt.Errorf("list the objects of snapshots: %w", err)
 	}
 	for _, name := range all {
-		if p, g, ok := parseName(name); ok && p == partition && g <= r.Claimed && !counts[g] {
+		if p, g, ok := parseName(name); ok && p == s.shard && g <= r.Claimed && !counts[g] {
 			dead[g] = true
 		}
 	}
 	return dead, nil
 }
 
-// Leftovers reports whether there are objects of a partition that its record does not name.
-func (s *Store) Leftovers(ctx context.Context, partition int) (bool, error) {
-	r, err := s.record(ctx, partition)
+// Leftovers reports whether there are objects of the shard that its record does not name.
+func (s *Store) Leftovers(ctx context.Context) (bool, error) {
+	r, err := s.record(ctx)
 	if err != nil {
 		return false, err
 	}
-	dead, err := s.dead(ctx, partition, r)
+	dead, err := s.dead(ctx, r)
 	return len(dead) > 0, err
 }
 
 // generationName begins the names of a generation's objects.
-func generationName(partition int, generation uint64) string {
-	return strconv.Itoa(partition) + "." + strconv.FormatUint(generation, 10)
+func generationName(shard int, generation uint64) string {
+	return strconv.Itoa(shard) + "." + strconv.FormatUint(generation, 10)
 }
 
 // objectName is the name of a generation's object.
-func objectName(partition int, generation uint64, part string) string {
-	return generationName(partition, generation) + "." + part
+func objectName(shard int, generation uint64, part string) string {
+	return generationName(shard, generation) + "." + part
 }
 
 // parseName is what objectName has made the name of.
-func parseName(name string) (partition int, generation uint64, ok bool) {
+func parseName(name string) (shard int, generation uint64, ok bool) {
 	first, rest, _ := strings.Cut(name, ".")
 	second, _, ok := strings.Cut(rest, ".")
-	partition, err := strconv.Atoi(first)
+	shard, err := strconv.Atoi(first)
 	generation, err2 := strconv.ParseUint(second, 10, 64)
-	return partition, generation, ok && err == nil && err2 == nil
+	return shard, generation, ok && err == nil && err2 == nil
 }

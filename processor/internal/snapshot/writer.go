@@ -15,7 +15,7 @@ import (
 
 const (
 	chunkBytes = 1 << 20 // before compression; the last entry may exceed it
-	// A scan pauses while roomFor chunks wait, and the changes of the partition may take as many
+	// A scan pauses while roomFor chunks wait, and the changes of the shard may take as many
 	// again several times over. What is beyond that means that the store is too slow.
 	roomFor    = 2
 	mostChunks = 16
@@ -25,16 +25,15 @@ const (
 	attemptPause   = 500 * time.Millisecond
 )
 
-// errSlow: the store does not take the changes of a partition as fast as they come.
-var errSlow = errors.New("the store of snapshots is slower than the changes of the partition")
+// errSlow: the store does not take the changes of a shard as fast as they come.
+var errSlow = errors.New("the store of snapshots is slower than the changes of the shard")
 
-// errAbandoned: the owner of the partition has not finished the snapshot.
+// errAbandoned: the owner of the shard has not finished the snapshot.
 var errAbandoned = errors.New("the snapshot was abandoned")
 
-// Writer writes a snapshot of a partition. The owner of the partition calls its methods, which do
+// Writer writes a snapshot of a shard. The owner of the shard calls its methods, which do
 // not block: the chunks are stored in the background. After a failure the methods do nothing.
 type Writer struct {
-	partition int
 	buffer    []byte
 	documents uint64
 	manifest  *Manifest // once it is finished
@@ -44,11 +43,11 @@ type Writer struct {
 	cause  atomic.Pointer[error]
 }
 
-func newWriter(partition int) *Writer {
-	return &Writer{partition: partition, chunks: make(chan []byte, mostChunks)}
+func newWriter() *Writer {
+	return &Writer{chunks: make(chan []byte, mostChunks)}
 }
 
-// Room reports whether there is room for more scanned documents. Changes of the partition are
+// Room reports whether there is room for more scanned documents. Changes of the shard are
 // added whether there is or not.
 func (w *Writer) Room() bool { return len(w.chunks) < roomFor }
 
@@ -76,7 +75,7 @@ func (w *Writer) Add(e Entry) {
 func (w *Writer) Failed() bool { return w.cause.Load() != nil }
 
 // Finish ends a snapshot. What is left goes on in the background. The caller gives the state of
-// the partition; Finish completes the manifest.
+// the shard; Finish completes the manifest.
 func (w *Writer) Finish(m Manifest) { w.end(&m) }
 
 // Abandon gives a snapshot up. It counts as little as if it had not begun.
@@ -121,7 +120,7 @@ func (s *Store) write(ctx context.Context, w *Writer, r record, begun time.Time)
 			return err
 		}
 		object := compress(content)
-		name := objectName(w.partition, generation, strconv.Itoa(len(chunks)))
+		name := objectName(s.shard, generation, strconv.Itoa(len(chunks)))
 		if err := s.put(ctx, name, object); err != nil {
 			return err
 		}
@@ -150,7 +149,7 @@ func (s *Store) write(ctx context.Context, w *Writer, r record, begun time.Time)
 		}
 	}
 	m := w.manifest
-	m.Format, m.Log, m.Partition, m.Generation = format, s.log, w.partition, generation
+	m.Format, m.Log, m.Shard, m.Generation = format, s.log, s.shard, generation
 	m.Documents, m.Chunks, m.Bytes = w.documents, chunks, 0
 	for _, c := range chunks {
 		m.Bytes += uint64(c.Bytes)
@@ -162,7 +161,7 @@ func (s *Store) write(ctx context.Context, w *Writer, r record, begun time.Time)
 	if err := s.hook.At(crash.BeforeRecord); err != nil {
 		return g, err
 	}
-	return g, s.add(ctx, w.partition, r, g)
+	return g, s.add(ctx, r, g)
 }
 
 // putManifest stores a manifest, and reads the whole snapshot back.
@@ -176,7 +175,7 @@ func (s *Store) putManifest(ctx context.Context, m *Manifest, begun time.Time) (
 	}
 	object := compress(text)
 	g = Generation{
-		Generation: m.Generation, Manifest: objectName(m.Partition, m.Generation, "manifest"), SHA256: hash(object),
+		Generation: m.Generation, Manifest: objectName(m.Shard, m.Generation, "manifest"), SHA256: hash(object),
 		Offset: m.Offset, Configured: m.Configured, Documents: m.Documents, Bytes: m.Bytes, Begun: begun.UnixMilli(), Taken: m.Taken,
 	}
 	if err := s.put(ctx, g.Manifest, object); err != nil {
@@ -185,7 +184,7 @@ func (s *Store) putManifest(ctx context.Context, m *Manifest, begun time.Time) (
 	if err := s.hook.At(crash.AfterManifest); err != nil {
 		return g, err
 	}
-	stored, err := s.manifest(ctx, m.Partition, g)
+	stored, err := s.manifest(ctx, g)
 	if err == nil {
 		err = s.Verify(ctx, stored)
 	}

@@ -70,16 +70,12 @@ func (o Options) configsConfig() jetstream.StreamConfig {
 
 // fixed is what cannot change once the log is created.
 func (o Options) fixed() map[string]string {
-	m := map[string]string{
-		wire.FormatKey:     format,
-		wire.PartitionsKey: strconv.Itoa(o.Partitions),
-		maxBodyKey:         strconv.FormatInt(o.MaxPayload-Reserve, 10),
-		maxLevelsKey:       strconv.Itoa(cmp.Or(o.levels, maxLevels)),
+	return map[string]string{
+		wire.FormatKey: format,
+		wire.ShardsKey: strconv.Itoa(max(o.Shards, 1)),
+		maxBodyKey:     strconv.FormatInt(o.MaxPayload-Reserve, 10),
+		maxLevelsKey:   strconv.Itoa(cmp.Or(o.levels, maxLevels)),
 	}
-	if o.sharded() {
-		m[wire.ShardsKey] = strconv.Itoa(o.Shards)
-	}
-	return m
 }
 
 func (o Options) eventsConfig(log string) jetstream.StreamConfig {
@@ -115,7 +111,7 @@ func (o Options) common(c jetstream.StreamConfig) jetstream.StreamConfig {
 // compare refuses a stream that is present and differs from the configuration. Limits may
 // differ, and so may anything that does not change what a fold of the log results in.
 func compare(have, want jetstream.StreamConfig) error {
-	for _, key := range []string{wire.FormatKey, wire.ShardsKey, wire.PartitionsKey, configsKey, logKey} {
+	for _, key := range []string{wire.FormatKey, wire.ShardsKey, configsKey, logKey} {
 		h, w := have.Metadata[key], want.Metadata[key]
 		switch {
 		case h == w:
@@ -123,8 +119,6 @@ func compare(have, want jetstream.StreamConfig) error {
 			return restoring(have.Name)
 		case key == wire.ShardsKey && h != "":
 			return mismatch(have.Name, "it was created with %s shards, and the options have %s: use the number of the stream, or copy the documents to another prefix (lapse export, lapse import)", h, w)
-		case key == wire.PartitionsKey && h != "":
-			return mismatch(have.Name, "it was created with %s partitions, and the options have %s: use the number of the stream, which cannot be changed", h, w)
 		case key == configsKey && h != "":
 			return stranger(have.Name, "its configurations are from another stream, which was deleted or created again: restore that one, or begin anew with another prefix")
 		case key == logKey && h != "":

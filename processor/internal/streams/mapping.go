@@ -57,7 +57,7 @@ func probe(log wire.Log) string {
 	nonce := nuid.Next()
 	for i := 0; ; i++ {
 		id := nonce + "-" + strconv.Itoa(i)
-		if shard, _ := (wire.Shape{Shards: log.Shards, Partitions: 1}).Place(probed, id); shard == log.Shard {
+		if wire.ShardOf(log.Shards, probed, id) == log.Shard {
 			return log.Prefix.Write(probed, probed, id)
 		}
 	}

@@ -287,7 +287,7 @@ func OpenMirrors(ctx context.Context, js jetstream.JetStream, o Options) (*Strea
 		}
 	}
 	want := o.fixed()
-	for _, key := range []string{wire.FormatKey, wire.ShardsKey, wire.PartitionsKey} {
+	for _, key := range []string{wire.FormatKey, wire.ShardsKey} {
 		if have := s.Log.CachedInfo().Config.Metadata[key]; have != want[key] {
 			return nil, mismatch(o.log().Stream(), "the first region has %s %s, and the options have %s: use those of the first region", key, wire.Quote(have), wire.Quote(want[key]))
 		}

@@ -179,9 +179,6 @@ func (p *Promotion) Run(ctx context.Context, began wire.Promotion) (lost []Lost,
 	if err != nil {
 		return nil, fmt.Errorf("look up stream %s: %w", o.root(), err)
 	}
-	if o.Partitions, err = strconv.Atoi(root.CachedInfo().Config.Metadata[wire.PartitionsKey]); err != nil {
-		return nil, mismatch(o.root(), "its metadata has no valid %s", wire.PartitionsKey)
-	}
 	o.levels, err = levels(root.CachedInfo().Config)
 	if err != nil {
 		return nil, err

@@ -7,7 +7,7 @@
 // whether it does.
 //
 // The log's metadata fixes what a fold of the log depends on, when the log is created: the
-// numbers of shards and partitions, and the size and the depth of the largest body. The prefixes to which outcomes
+// number of shards, and the size and the depth of the largest body. The prefixes to which outcomes
 // may go can change. The metadata keeps each change, with the sequence from which on it
 // counts ([wire.ReplyRule]).
 //
@@ -78,7 +78,6 @@ type Options struct {
 	Prefix          wire.Prefix
 	Shards          int   // 1 or more
 	Shard           int   // whose log this process reads
-	Partitions      int   // of each shard
 	MaxPayload      int64 // of the server
 	Replicas        int
 	LogMaxAge       *time.Duration // no limit
@@ -376,7 +375,7 @@ func provisionCheckpoints(ctx context.Context, js jetstream.JetStream, o Options
 		}
 		kv, err = js.CreateKeyValue(ctx, jetstream.KeyValueConfig{
 			Bucket:      bucket,
-			Description: "lapse: per partition, the place in the log up to which all outputs are published",
+			Description: "lapse: per shard, the place in the log up to which all outputs are published",
 			Replicas:    max(o.Replicas, 1),
 		})
 	}

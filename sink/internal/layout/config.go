@@ -11,7 +11,7 @@ import (
 	"github.com/seed18712806/lapse/ttlrules"
 )
 
-// Config is the configuration of a collection as a partition stores it.
+// Config is the configuration of a collection as a shard stores it.
 type Config struct {
 	History  ttlrules.History
 	NoIndex  bool // indexing mode "none": TTL is off, and no index is kept

@@ -1,13 +1,13 @@
-// Package layout defines how a partition is stored in Redis, for the two packages that
+// Package layout defines how a shard is stored in Redis, for the two packages that
 // use it: sink, which reads, and sink/store, which writes.
 //
-// All keys of a partition share a hash tag, and so one slot of a Redis Cluster ([Keys]):
+// All keys of a shard share a hash tag, and so one slot of a Redis Cluster ([Keys]):
 //
 //	<prefix>:{tag}:state                 hash: version (the fence), offset, watermark, log, format,
 //	                                     the stamp of the message at the offset, where the stream
-//	                                     of events has the last output, the numbers of
-//	                                     partitions and shards (absent if there is one), and the
-//	                                     size of each collection after the last commit
+//	                                     of events has the last output, the number
+//	                                     of shards, and the size of each collection after the
+//	                                     last commit
 //	<prefix>:{tag}:config                hash: collection → history of its default TTL, indexing mode ([Config])
 //	<prefix>:{tag}:docs:<collection>     hash: id → header ([Header]) and body
 //	<prefix>:{tag}:inherit:<collection>  sorted set: ids that inherit the default, by the beginning of their clock (_ts, unless a write kept it)

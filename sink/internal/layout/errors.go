@@ -12,7 +12,7 @@ import (
 // key is another program's, another version's, or another log's.
 var ErrForeign = errors.New("not stored by this lapse")
 
-// ErrUnavailable reports that a partition cannot be read now.
+// ErrUnavailable reports that a shard cannot be read now.
 var ErrUnavailable = errors.New("not available")
 
 // Foreign wraps Redis's answer that a key has another type in an [ErrForeign]. Redis begins

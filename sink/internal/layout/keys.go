@@ -12,8 +12,8 @@ import (
 // ShardsField is the field of a state that holds the number of shards.
 const ShardsField = "shards"
 
-// Format is the version of this layout. A partition with another one is refused, except for
-// FormatBefore: there, documents that never expire are in no index. Whoever takes such a partition
+// Format is the version of this layout. A shard with another one is refused, except for
+// FormatBefore: there, documents that never expire are in no index. Whoever takes such a shard
 // over sets Format, and adds them to the index in the background.
 const (
 	Format       = "2"
@@ -68,7 +68,7 @@ func (k Keys) Inherit(collection string) string { return k.base + "inherit:" + c
 // Own is the key of a collection's documents that have a TTL of their own.
 func (k Keys) Own(collection string) string { return k.base + "own:" + collection }
 
-// Aside names the keys under which the partition is kept after it was set aside.
+// Aside names the keys under which the shard is kept after it was set aside.
 func (k Keys) Aside() Keys {
 	prefix, tag, _ := strings.Cut(k.base, ":")
 	return Keys{base: prefix + ":before:" + tag}

@@ -14,7 +14,7 @@ const (
 	pipelineArgs    = 256              // arguments of all scripts in a pipeline of more than one
 	pipelineTimeout = 15 * time.Second // of a pipeline
 
-	// If a master has not answered about a partition for so long, and so many callers wait
+	// If a master has not answered about a shard for so long, and so many callers wait
 	// already, further callers get an error at once.
 	SilentAfter = 500 * time.Millisecond
 	MostWaiting = 16
@@ -22,9 +22,9 @@ const (
 
 // ErrSilent: a master does not answer. Callers that waited for it would take the places of those
 // that ask another master.
-var ErrSilent = fmt.Errorf("%w: the master of Redis that has the partition does not answer, and other requests wait for it", ErrUnavailable)
+var ErrSilent = fmt.Errorf("%w: the master of Redis that has the documents does not answer, and other requests wait for it", ErrUnavailable)
 
-// Runner runs scripts, and lets scripts share a round trip under load. A script runs at once
+// Runner runs scripts on one shard, and lets scripts share a round trip under load. A script runs at once
 // while fewer round trips than the limit are under way. Otherwise it waits, and goes out in one
 // pipeline with the other scripts that wait. With 64 reads at a time, this raised their
 // throughput from 0.60 to 0.74 of that of HGET.
@@ -35,12 +35,7 @@ type Runner struct {
 	client  redis.UniversalClient
 	limit   int  // of round trips under way
 	replica bool // client is a replica, which runs only scripts that write nothing
-
-	// On a cluster each partition has a runner of its own, so that scripts that wait for one
-	// master do not delay scripts for another.
-	cluster    bool
-	partitions sync.Map // first key → *Runner
-	one        bool     // it is the runner of one partition of a cluster
+	cluster bool // further masters may answer while the one of this shard does not
 
 	mu       sync.Mutex
 	underWay int
@@ -71,23 +66,11 @@ type call struct {
 	done   chan struct{}
 }
 
-// Run runs a script that returns a list. The first key selects the partition. Run returns when
-// ctx is done, even if the script still runs. An [ErrForeign] means that a key has another type.
+// Run runs a script that returns a list. Run returns when ctx is done, even if the
+// script still runs. An [ErrForeign] means that a key has another type.
 func (r *Runner) Run(ctx context.Context, script *redis.Script, keys []string, args ...any) (Reply, error) {
-	v, err := r.of(keys[0]).run(ctx, script, keys, args).Slice()
+	v, err := r.run(ctx, script, keys, args).Slice()
 	return Reply(v), Foreign(err)
-}
-
-// of is the runner for scripts with this first key.
-func (r *Runner) of(key string) *Runner {
-	if !r.cluster {
-		return r
-	}
-	one, ok := r.partitions.Load(key)
-	if !ok {
-		one, _ = r.partitions.LoadOrStore(key, &Runner{client: r.client, limit: r.limit, one: true})
-	}
-	return one.(*Runner)
 }
 
 func (r *Runner) run(ctx context.Context, script *redis.Script, keys []string, args []any) *redis.Cmd {
@@ -102,7 +85,7 @@ func (r *Runner) run(ctx context.Context, script *redis.Script, keys []string, a
 		r.finish(answered(cmd))
 		return cmd
 	}
-	if r.one && len(r.waiting) >= MostWaiting && time.Since(r.heard) > SilentAfter {
+	if r.cluster && len(r.waiting) >= MostWaiting && time.Since(r.heard) > SilentAfter {
 		r.mu.Unlock()
 		return failed(ctx, ErrSilent)
 	}

@@ -9,12 +9,12 @@ import (
 const (
 	// SizePrefix begins the field that holds the [Size] of a collection.
 	SizePrefix = "size:"
-	// Refused is the value of the field rebuild in a partition that is damaged and cannot be
+	// Refused is the value of the field rebuild in a shard that is damaged and cannot be
 	// rebuilt. The other values are "" and the offset below which documents are missing.
 	Refused = "refused"
 )
 
-// Size is the size of a collection in one partition: the number of documents and of the
+// Size is the size of a collection in one shard: the number of documents and of the
 // members of the two indexes, with a space between. Each commit stores it in the state, so
 // that a later script notices if Redis has lost something.
 type Size string

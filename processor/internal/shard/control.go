@@ -1,0 +1,112 @@
+package shard
+
+import (
+	"context"
+	"time"
+
+	"github.com/seed18712806/lapse/processor/internal/crash"
+	"github.com/seed18712806/lapse/processor/internal/fold"
+	"github.com/seed18712806/lapse/sink/store"
+)
+
+// Bounds are how far applying configurations and drops may run ahead of reaping the
+// documents that are due, and how long the questions of an examination may take.
+type Bounds struct {
+	// Examine is the limit of examine.Events.
+	Examine time.Duration
+	// Epochs is the number of epochs that a collection has at most, and of changes of its eventBody. A
+	// change that would make more waits until the due documents are reaped.
+	Epochs int
+	// Generations is the number of old generations of a collection at most: a write reads
+	// its id in each of them. A drop that would make more waits likewise.
+	Generations int
+}
+
+// DefaultBounds are the bounds that are used but in tests.
+var DefaultBounds = Bounds{Examine: takeOverTimeout, Epochs: 2048, Generations: 16}
+
+// control applies a configuration or a drop. Every partition of every shard applies it;
+// partition 0 of shard 0 alone answers the client. A message of the stream of configurations
+// that is neither only counts as applied.
+//
+// Documents that had expired by then still get their event from where they are reaped: the
+// index, which is removed later, or an old generation of the collection. So control does not
+// wait for them, except at the Bounds: there it reaps due documents, a chunk at a time, and the
+// message stays pending until they are reaped. The warnings that are due by then are published first.
+func (p *Owner) control(ctx context.Context, m *fold.Message) error {
+	began := time.Now()
+	at := p.logTimeAt(m)
+	to := fold.Position{Seq: m.Seq, Time: at, Stamp: m.Stamp}
+	if p.progress.OutOfTurn(m) {
+		p.reached(to)
+		p.pending.Applied(1)
+		return nil
+	}
+	to.Source = m.Source
+	current := p.collections.Config(m.Collection)
+	due := p.collections.MayBeDue(m.Collection, at, &p.due)
+	if (len(current.History) >= fold.MaxEpochs || len(current.Bodies) > 1) && !due {
+		current = current.Settled()
+	}
+	next, rejected := fold.Configured(current, m, at)
+	applies := m.Kind != fold.Malformed && rejected == nil
+	if applies && (p.mustWait(m, next, due) || p.collections.MayWarn(m.Collection, at)) {
+		return p.drain(ctx, m)
+	}
+	w := &work{
+		decision: fold.New(p.Limits, p.collections, at), messages: p.pending.Messages[:1],
+		to: to, began: began, control: true, commits: true,
+	}
+	if p.Shard == 0 && (applies || rejected != nil) {
+		w.decision.Answer(m, rejected)
+		if m.Kind == fold.Drop && applies && current.Changes {
+			w.decision.Dropped(m)
+		}
+	}
+	if applies {
+		// The collections change before the commit, which judges whether all outputs are
+		// published: by the new configuration many more documents may be due.
+		p.forget() // other documents may be due first
+		if m.Kind == fold.Drop {
+			w.configs, w.changes = p.collections.Drop(m.Collection, m.Seq, at, due)
+		} else {
+			w.configs, w.changes = p.collections.Reconfigure(m.Collection, current, next, at, due)
+		}
+		p.reaper.changed = at
+	}
+	_, err := p.finish(ctx, w)
+	return err
+}
+
+// mustWait reports whether due documents have to be reaped before a message is applied.
+func (p *Owner) mustWait(m *fold.Message, next store.Config, due bool) bool {
+	if m.Kind == fold.Drop {
+		return due && len(p.collections.Generations(m.Collection)) >= p.Bounds.Generations
+	}
+	return max(len(next.History), len(next.Bodies)) > p.Bounds.Epochs
+}
+
+// drain is what the owner does, again and again, before it applies a message that has to wait for
+// due documents, or for warnings: it builds a chunk of the collection's index, or publishes a chunk of
+// the warnings, or settles collections, or reaps a chunk of the due documents.
+func (p *Owner) drain(ctx context.Context, m *fold.Message) error {
+	// Log time has reached the message, although it is not applied yet.
+	p.progress.Saw(m.Position)
+	p.progress.Advance(fold.Position{Seq: m.Seq - 1, Time: p.logTimeAt(m)})
+	name := m.Collection
+	for _, name := range append([]string{name}, p.collections.Generations(name)...) {
+		if c := p.collections.Get(name); c != nil && c.Config.Building {
+			return p.build(ctx, c)
+		}
+	}
+	if worked, err := p.warn(ctx); err != nil || worked {
+		return err
+	}
+	if worked, err := p.settle(ctx); err != nil || worked {
+		return err
+	}
+	if err := p.reapNow(ctx); err != nil {
+		return err
+	}
+	return p.Hook.At(crash.AfterDrain)
+}

@@ -1,0 +1,145 @@
+package shard
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/seed18712806/lapse/integration/harness/natstest"
+	"github.com/seed18712806/lapse/processor/internal/fold"
+)
+
+// elsewhere is how far other shards have applied the configurations, question by question.
+type elsewhere func(question int) (uint64, error)
+
+type asking struct {
+	elsewhere
+	n int
+}
+
+func (a *asking) Configured(context.Context) (uint64, error) { a.n++; return a.elsewhere(a.n) }
+
+// of is the outcome of a configuration with a sequence in the stream of configurations.
+func of(source uint64) fold.Outcome {
+	return fold.Outcome{Position: fold.Position{Seq: 1, Source: source}, ReplyTo: "_INBOX.x"}
+}
+
+// outcomes are those of configurations that this shard has applied, of which other shards are asked.
+func outcomes(t *testing.T, a *asking) *Outcomes {
+	t.Helper()
+	nc := natstest.Connect(t, natstest.Options{}).Conn()
+	heard, err := nc.SubscribeSync("_INBOX.>") // so that none is sent again
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = heard.Unsubscribe() })
+	if err := nc.Flush(); err != nil {
+		t.Fatal(err)
+	}
+	at := applied(1)
+	return NewOutcomes(nc, &at, a)
+}
+
+// sent is how many outcomes were sent.
+func (o *outbox) count() uint64 {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.last
+}
+
+// TestG1_AnOutcomeWaitsForAllShards: the outcome of a configuration is sent when the last shard has applied it, and
+// not before. The shards are asked again and again, soon at first and after each outcome that joins the others.
+func TestG1_AnOutcomeWaitsForAllShards(t *testing.T) {
+	a := &asking{}
+	o := outcomes(t, a)
+	synctest.Test(t, func(t *testing.T) {
+		ctx, stop := context.WithCancel(t.Context())
+		began, ended := time.Now(), make(chan struct{})
+		var asked []time.Duration
+		var sent []uint64 // before each question
+		a.elsewhere = func(question int) (uint64, error) {
+			asked, sent = append(asked, time.Since(began)/time.Millisecond), append(sent, o.outbox.count())
+			switch question {
+			case 1:
+				return 9, errors.New("no answer")
+			case 2:
+				return 4, nil
+			case 3:
+				return 5, nil
+			case 4:
+				o.SendWhenAll(0, []fold.Outcome{of(8)})
+				return 5, nil
+			case 5:
+				return 7, nil
+			case 12:
+				return 8, nil
+			}
+			return 0, errors.New("no answer")
+		}
+		o.here = make(chan fold.Outcome, 1024) // of this bubble
+		o.SendWhenAll(0, []fold.Outcome{of(5), of(6), of(7)})
+		go func() { defer close(ended); o.Run(ctx) }()
+		time.Sleep(time.Second)
+		stop()
+		<-ended
+		if want := []uint64{0, 0, 0, 1, 1, 3, 3, 3, 3, 3, 3, 3}; !slices.Equal(sent, want) || o.outbox.count() != 4 {
+			t.Errorf("%v outcomes were sent before each question, want %v, and %d at last", sent, want, o.outbox.count())
+		}
+		if want := []time.Duration{0, 2, 4, 8, 16, 18, 22, 30, 46, 78, 142, 242}; !slices.Equal(asked, want) {
+			t.Errorf("they were asked after %d ms, want %d", asked, want)
+		}
+	})
+}
+
+// TestG9_AShardThatIsGoneIsNotAskedForEver: an outcome is given up when its client has, and the next one is sent.
+func TestG9_AShardThatIsGoneIsNotAskedForEver(t *testing.T) {
+	a := &asking{}
+	o := outcomes(t, a)
+	synctest.Test(t, func(t *testing.T) {
+		ctx, stop := context.WithCancel(t.Context())
+		configured, ended := uint64(0), make(chan struct{})
+		a.elsewhere = func(int) (uint64, error) { return configured, nil }
+		o.here = make(chan fold.Outcome, 1024)
+		o.SendWhenAll(0, []fold.Outcome{of(5)})
+		go func() { defer close(ended); o.Run(ctx) }()
+		time.Sleep(elsewhereFor + elsewhereAtMost)
+		synctest.Wait()
+		if n := a.n; n < 600 || n > 610 { // 2 + 4 + ... + 64 ms, and then every 100 ms
+			t.Errorf("they were asked %d times in a minute", n)
+		}
+		n := a.n
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		if a.n != n {
+			t.Errorf("they were asked %d times after that", a.n-n)
+		}
+		configured = 6
+		o.SendWhenAll(0, []fold.Outcome{of(6)})
+		synctest.Wait()
+		if o.outbox.count() != 1 {
+			t.Errorf("%d outcomes were sent", o.outbox.count())
+		}
+		stop()
+		<-ended
+	})
+}
+
+// TestG9_NobodyIsAskedForNothing: while no outcome waits, a commit costs no look at all partitions.
+func TestG9_NobodyIsAskedForNothing(t *testing.T) {
+	(&Outcomes{}).Poke()
+}
+
+// TestOutcomesEndWithTheConnection: without a connection nobody is told anything.
+func TestOutcomesEndWithTheConnection(t *testing.T) {
+	nc := natstest.Connect(t, natstest.Options{}).Conn()
+	nc.Close()
+	if _, err := newOutbox(nc).listen(); err == nil {
+		t.Error("it listens")
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	NewOutcomes(nc, nil, nil).Run(ctx)
+}

@@ -1,0 +1,363 @@
+package shard
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/seed18712806/lapse/processor/internal/backoff"
+	"github.com/seed18712806/lapse/processor/internal/crash"
+
+	"github.com/seed18712806/lapse/processor/internal/fold"
+
+	"github.com/seed18712806/lapse/processor/internal/snapshot"
+
+	"github.com/seed18712806/lapse/processor/internal/streams"
+
+	"github.com/seed18712806/lapse/sink/store"
+	"github.com/seed18712806/lapse/sink/trace"
+)
+
+const (
+	HeartbeatEvery = time.Second
+	verifyAtOnce   = 100 // collections, in one call
+)
+
+// ErrNotOwner: another process is to own the shard now.
+var ErrNotOwner = errors.New("another process owns the shard")
+
+// lease tells whether this process is to own the partitions. See processor.Lease.
+type lease interface {
+	OK(ctx context.Context) error
+	Fenced(ctx context.Context) error
+}
+
+// Store is the stored partition, as its owner uses it. See [store.Partition].
+type Store interface {
+	Load(ctx context.Context) (store.State, error)
+	Leftovers(ctx context.Context) ([]string, error)
+	Verify(ctx context.Context, version string, collections []string) error
+	Take(ctx context.Context, s store.State, version string, rebuild uint64) error
+	Refuse(ctx context.Context, s store.State, version string) error
+	Clock() int64
+
+	Read(ctx context.Context, version string, wants []store.Want) ([][]*store.Stored, error)
+	Due(ctx context.Context, version string, cuts []store.Cut, limit, bytes int, whole bool) ([]store.Due, error)
+	Between(ctx context.Context, version, collection string, slices []store.Slice, limit, bytes int) ([]store.Found, error)
+	Scan(ctx context.Context, version, collection, cursor string, count int) (found []store.Change, next, server string, err error)
+	Commit(ctx context.Context, pr store.Progress, configs []store.ConfigChange, changes []store.CollectionChanges) error
+
+	Copy(ctx context.Context, version string, collections []string, at store.CopyPlace, documents, bytes int) (store.Copied, error)
+	Clear(ctx context.Context, version string, next store.State, rebuild uint64) error
+	Fill(ctx context.Context, version, next string, changes []store.CollectionFill) error
+	Count(ctx context.Context, version string, collections []string) (full []string, documents uint64, err error)
+	SetAside(ctx context.Context, version string, next store.State, rebuild uint64) error
+	RemoveAside(ctx context.Context) (removed bool, err error)
+}
+
+// Parts are what an Owner works with.
+type Parts struct {
+	Shard       int
+	Shards      int // how many there are
+	Store       Store
+	Log         *streams.Log
+	Events      *Events
+	MayLead     func(context.Context) error // an error if another region is the first now; nil where that is not asked
+	Lease       lease                       // nil if this process owns the shard whatever others do
+	Status      *Status
+	Queue       *Queue
+	Reader      *Reader
+	Ticker      *Ticker
+	Pace        *Pace
+	Channel     *Channel
+	Checkpoints *Checkpoints
+	Desk        *snapshot.Desk // nil if there are no snapshots
+	Outcomes    *Outcomes
+	Metrics     *Metrics
+	Limits      fold.Limits
+	Bounds      Bounds
+	Hook        crash.Hook
+	Trace       trace.Recorder // of the writes
+	Logger      *slog.Logger
+}
+
+// Metrics count what the owners do.
+type Metrics struct {
+	Applied, Expired, Warned, Fenced, Rebuilds prometheus.Counter
+	Rejected                                   *prometheus.CounterVec // by code
+	Lateness, Commits                          prometheus.Observer
+}
+
+// Owner owns a shard: it folds the log, step by step. Only its own goroutine touches it, but for its Status and
+// its Queue.
+type Owner struct {
+	Parts
+
+	// State of the shard. Every takeover makes it anew.
+	progress    fold.Progress
+	collections *fold.Collections
+	due         fold.DueQueue
+	pending     fold.Pending
+	announcer   *Announcer
+	delivery    delivery
+
+	tenure tenure
+	reaper reaper
+	duties duties
+	again  atomic.Bool // see TakeOverAgain
+}
+
+// tenure is how this process owns the partition.
+type tenure struct {
+	taken     bool      // the partition is taken over, and nothing has failed since
+	everTaken bool      // it was taken over in this run
+	verified  time.Time // when this process was the owner for certain
+	failed    time.Time // when something failed last
+	damage    error     // the damage that a step found, which a takeover repairs
+
+	recording *recording         // the snapshot that is being taken; nil if none is
+	loads     *snapshot.Manifest // the snapshot to be loaded before anything else; nil if none is
+	loader    *loader            // of it; nil before it begins
+}
+
+// duties are when the owner last did what it does once in a while.
+type duties struct {
+	settled   time.Time // collections
+	heartbeat time.Time
+	warned    int64 // log time up to which all warnings are published
+}
+
+// New makes the owner of a shard, which begins in Run.
+func New(parts Parts) *Owner {
+	p := &Owner{Parts: parts}
+	p.announcer = NewAnnouncer(p.Channel, p.Shard, p)
+	return p
+}
+
+// TakeOverAgain makes the owner compare with each other what the servers hold, as each takeover does:
+// one of them may have lost what it had acknowledged.
+func (p *Owner) TakeOverAgain() { p.again.Store(true) }
+
+// Announcer publishes the outputs of the partition.
+func (p *Owner) Announcer() *Announcer { return p.announcer }
+
+// Run steps until ctx is done; then it ends the step in flight. It returns an error only
+// if it would be wrong to go on.
+func (p *Owner) Run(ctx context.Context) error {
+	failures := 0
+	timer := time.NewTimer(HeartbeatEvery)
+	defer timer.Stop()
+	defer p.abandon(errEnds)
+	for ctx.Err() == nil {
+		p.Status.Begun.Store(time.Now().UnixNano())
+		worked, err := p.runOnce(ctx)
+		p.Status.Begun.Store(0)
+		if err != nil {
+			if p.Lease != nil && errors.Is(err, store.ErrFenced) {
+				err = cmp.Or(p.Lease.Fenced(ctx), err)
+			}
+			if p.fatal(err) {
+				return err
+			}
+			failures++
+			p.fail(ctx, err, failures)
+			continue
+		}
+		if p.tenure.loads == nil {
+			p.Status.trouble(nil)
+		}
+		if p.progressed() {
+			failures = 0
+		}
+		if worked {
+			continue
+		}
+		timer.Reset(p.rest())
+		select {
+		case <-ctx.Done():
+		case <-p.Queue.Arrived():
+		case <-timer.C:
+		}
+	}
+	return nil
+}
+
+// progressed reports whether the partition has got on since its last failure: it has committed
+// something that came after its takeover, or nothing has failed for a while. A takeover is no
+// progress, nor is a part of a load: else a partition that always fails after it would be taken over
+// again and again without a pause, with a tick and a fence each time.
+func (p *Owner) progressed() bool {
+	return p.tenure.loads == nil && (p.progress.CommittedOffset() > p.announcer.UpTo() || time.Since(p.tenure.failed) > backoff.Calm)
+}
+
+// fatal reports whether an error means that it would be wrong to go on.
+func (p *Owner) fatal(err error) bool {
+	return streams.MustStop(err) || errors.Is(err, ErrNotOwner) || errors.Is(err, store.ErrForeign) && !p.tenure.everTaken
+}
+
+// fail notes why a step failed, and waits before the next. After a failure the owner
+// trusts nothing that it knew of the partition: it takes the partition over anew.
+func (p *Owner) fail(ctx context.Context, err error, failures int) {
+	p.tenure.taken, p.tenure.failed = false, time.Now()
+	p.abandon(err)
+	if errors.Is(err, store.ErrDamaged) && !errors.Is(err, streams.ErrRefused) { // a refusal only names the damage
+		p.tenure.damage = err
+	}
+	fenced := errors.Is(err, store.ErrFenced)
+	if fenced {
+		p.Metrics.Fenced.Inc()
+	}
+	if !fenced || failures > 1 { // once is usual when another owner takes over
+		p.Status.trouble(err)
+	}
+	backoff.Wait(ctx, backoff.AfterFailures(failures, p.Shard, p.Shards))
+}
+
+// runOnce does the next thing, traffic first: it applies messages that have arrived, reaps
+// some documents that are due, warns of some that will be, builds some of an index, and verifies the stored state.
+// worked reports that there may be more to do at once. A step that has begun ends, although
+// stop is done.
+func (p *Owner) runOnce(stop context.Context) (worked bool, err error) {
+	ctx := context.WithoutCancel(stop)
+	if p.Lease != nil {
+		if err := p.Lease.OK(ctx); err != nil {
+			return false, err
+		}
+	}
+	if why := p.Queue.Truncated(); why != nil && p.tenure.taken {
+		return false, p.failed(fmt.Errorf("it is taken over anew: %v", why)) // not its kind: the takeover judges that
+	}
+	if p.again.Swap(false) {
+		p.tenure.taken = false
+		p.abandon(errAgain)
+	}
+	if !p.tenure.taken {
+		if _, errs := takeOver(stop, ctx, []*Owner{p}); errs[0] != nil {
+			return false, errs[0]
+		}
+		// After a failure the owner reaps first, once: if Redis is full, that makes room.
+		if p.tenure.loads == nil {
+			if err := p.reapNow(ctx); err != nil {
+				return false, err
+			}
+		}
+	}
+	if p.tenure.loads != nil {
+		return true, p.load(stop)
+	}
+	read := p.Queue.Read() // before Take: no message is missing up to there
+	var all bool
+	if p.pending.Messages, all = p.Queue.Take(p.pending.Messages, fold.BatchMessages, fold.BatchBytes); !all {
+		read = fold.Position{}
+	}
+	var batch []*fold.Message
+	if m := p.pending.Control(); m != nil {
+		if err := p.control(ctx, m); err != nil {
+			return false, err
+		}
+		worked = true
+	} else {
+		batch = fold.Batch(p.pending.Messages)
+	}
+	stepped, err := p.step(ctx, batch, read)
+	if err != nil {
+		return false, err
+	}
+	warned := false
+	if p.nextWarning() <= p.progress.Watermark() {
+		if warned, err = p.warn(ctx); err != nil {
+			return false, err
+		}
+	}
+	tidied, err := p.Tidy(ctx, time.Now())
+	if err != nil {
+		return false, err
+	}
+	if err := p.record(ctx); err != nil {
+		return false, err
+	}
+	if worked || stepped || warned || tidied {
+		return true, nil
+	}
+	return p.keep(ctx)
+}
+
+// keep is what the owner does when there is nothing else to do: it asks to be woken when
+// the next document is due, settles collections, and once a second commits its progress
+// and verifies what is stored. due reports that a document is due by now.
+func (p *Owner) keep(ctx context.Context) (due bool, err error) {
+	next := p.nextDue()
+	p.Status.Next.Store(p.knownDue())
+	next = min(next, p.nextWarning())
+	p.Ticker.WakeAt(next)
+	if read := p.Queue.Read(); read.Time >= next && read.Seq > p.progress.Offset() {
+		return true, nil // since the last step
+	}
+	if settled, err := p.settle(ctx); err != nil || settled {
+		return settled, err
+	}
+	if p.progress.Rebuild() != 0 && p.progress.Offset() >= p.progress.Rebuild() {
+		return false, p.commit(ctx, p.progress.Here(), nil, nil)
+	}
+	if time.Since(p.duties.heartbeat) < HeartbeatEvery {
+		return false, nil
+	}
+	p.duties.heartbeat = time.Now()
+	if !p.progress.IsCommitted() {
+		if err := p.commit(ctx, p.progress.Here(), nil, nil); err != nil {
+			return false, err
+		}
+	} else {
+		p.judge() // a commit may have taken effect whose reply was lost
+	}
+	return false, p.verify(ctx, p.collections.ToVerify(verifyAtOnce))
+}
+
+// Verify returns an error unless the partition is still this process's.
+func (p *Owner) Verify(ctx context.Context) error { return p.verify(ctx, nil) }
+
+// Verified is when this process was the owner for certain.
+func (p *Owner) Verified() time.Time { return p.tenure.verified }
+
+// verify makes sure that the partition is this process's, and that some collections are
+// as they were left.
+func (p *Owner) verify(ctx context.Context, collections []string) error {
+	ctx, cancel := context.WithTimeout(ctx, streams.CallTimeout)
+	defer cancel()
+	began := time.Now()
+	if err := p.Store.Verify(ctx, p.progress.Version(), collections); err != nil {
+		return err
+	}
+	p.tenure.verified = began
+	return nil
+}
+
+// judge tells others whether a document is due. If none is, nor is to be warned of, all outputs up to
+// the committed position are published.
+func (p *Owner) judge() {
+	known := p.knownDue()
+	p.Status.Next.Store(known)
+	switch {
+	case p.nextDue() <= p.progress.CommittedWatermark():
+		p.Status.Due.Store(min(known, p.progress.CommittedWatermark()))
+	case p.collections.Building() == nil && p.collections.FirstWarning() > p.progress.CommittedWatermark():
+		p.announcer.Settle(&Checkpoint{
+			Log: p.Log.ID(), Seq: p.progress.CommittedOffset(), Watermark: p.progress.CommittedWatermark(), Stamp: p.progress.Stamp().String(),
+		})
+		fallthrough
+	default:
+		p.Status.Due.Store(0)
+	}
+}
+
+func (p *Owner) failed(err error) error { return fmt.Errorf("shard %d: %w", p.Shard, err) }
+
+// Collections are the collections of the partition; nil before the first takeover. Tests
+// read them.
+func (p *Owner) Collections() *fold.Collections { return p.collections }

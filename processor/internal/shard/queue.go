@@ -1,0 +1,211 @@
+package shard
+
+import (
+	"slices"
+	"sync"
+
+	"github.com/seed18712806/lapse/processor/internal/fold"
+)
+
+// queueBytes bounds a Queue, in the bodies of its messages.
+const queueBytes = 32 << 20
+
+// Queue holds the messages that were read and that the owner has not taken yet. It is bounded in messages and in
+// bytes; the reader waits for room.
+//
+//   - I1: a message is put in once, and in the order of the log.
+//   - I2: while the log is read, the queue got every message up to the position of the reader, and after the
+//     offset that the owner has asked for (Rewind).
+//   - I3: if the log does not reach back to that offset, nothing is read until the owner has taken the shard over
+//     anew (Truncated).
+type Queue struct {
+	mu       sync.Mutex
+	room     sync.Cond
+	messages []*fold.Message
+	bytes    int
+	most     int // messages
+
+	read      fold.Position // up to which all messages are in the queue, or were taken
+	floor     uint64        // the sequence after which the messages are needed
+	wanted    bool          // the owner has taken the shard over, and needs messages at all
+	rewinds   uint64        // a reading from before the last one is refused
+	ended     bool          // there is no room any more for anybody
+	truncated error         // why the log does not bring the messages: see Truncated
+
+	arrived chan struct{} // has one element if the owner has something to do
+	rewound chan struct{} // has one element if reading has to begin again
+}
+
+// NewQueue makes a queue for so many messages.
+func NewQueue(most int) *Queue {
+	q := &Queue{most: most, arrived: make(chan struct{}, 1), rewound: make(chan struct{}, 1)}
+	q.room.L = &q.mu
+	return q
+}
+
+// notify puts an element into a channel that has one already or not.
+func notify(c chan struct{}) {
+	select {
+	case c <- struct{}{}:
+	default:
+	}
+}
+
+// Arrived has an element if the owner has something to do.
+func (q *Queue) Arrived() <-chan struct{} { return q.arrived }
+
+// Wake wakes the owner.
+func (q *Queue) Wake() { notify(q.arrived) }
+
+// begin returns the sequence after which a reading begins, and the number of that reading. ok is false while nobody
+// needs messages.
+func (q *Queue) begin() (after, reading uint64, ok bool) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.read = fold.Position{}
+	return q.floor, q.rewinds, q.isWanted()
+}
+
+func (q *Queue) isWanted() bool { return q.wanted && q.truncated == nil }
+
+// put puts in a message that a reading has brought. It waits for room, and returns false once that reading is over.
+func (q *Queue) put(m *fold.Message, reading uint64) bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	for !q.ended && q.rewinds == reading && (len(q.messages) >= q.most || q.bytes >= queueBytes) {
+		q.room.Wait()
+	}
+	if q.ended || q.rewinds != reading {
+		return false
+	}
+	if m.Seq > q.floor {
+		q.floor = m.Seq
+		q.messages = append(q.messages, m)
+		q.bytes += len(m.Body)
+		q.Wake()
+	}
+	return true
+}
+
+// passed notes that a reading has come to a position, and reports whether it is to go on.
+func (q *Queue) passed(at fold.Position, reading uint64) bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.rewinds != reading || q.ended {
+		return false
+	}
+	q.read, q.floor = at, max(q.floor, at.Seq)
+	return true
+}
+
+// Read is how far the log was read. It is zero while the reading begins anew.
+func (q *Queue) Read() fold.Position {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.read
+}
+
+// Take returns into with messages added, up to so many messages and bytes in all, and whether the queue is empty
+// then.
+func (q *Queue) Take(into []*fold.Message, most, bytes int) (messages []*fold.Message, empty bool) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	for _, m := range into {
+		bytes -= len(m.Body)
+	}
+	n := 0
+	for n < len(q.messages) && len(into) < most && bytes > 0 {
+		bytes -= len(q.messages[n].Body)
+		into = append(into, q.messages[n])
+		n++
+	}
+	q.drop(n)
+	return into, len(q.messages) == 0
+}
+
+// drop removes the first n messages.
+func (q *Queue) drop(n int) {
+	if n == 0 {
+		return
+	}
+	for _, m := range q.messages[:n] {
+		q.bytes -= len(m.Body)
+	}
+	q.messages = slices.Delete(q.messages, 0, n)
+	q.room.Broadcast()
+}
+
+// Rewind drops all messages and lets the reading begin again: the owner needs the messages after a sequence.
+func (q *Queue) Rewind(after uint64) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.read, q.floor, q.wanted, q.truncated = fold.Position{}, after, true, nil
+	q.drop(len(q.messages))
+	q.again()
+}
+
+// Again lets the reading begin again behind what it has brought.
+func (q *Queue) Again() {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.again()
+}
+
+func (q *Queue) again() {
+	q.rewinds++
+	q.room.Broadcast()
+	notify(q.rewound)
+}
+
+// Skip drops the messages up to an offset, also those that come later: another owner has applied them.
+func (q *Queue) Skip(offset uint64) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	n := 0
+	for n < len(q.messages) && q.messages[n].Seq <= offset {
+		n++
+	}
+	q.drop(n)
+	q.floor = max(q.floor, offset)
+}
+
+// truncate notes that the log was truncated, and does not have what the owner needs.
+func (q *Queue) truncate(why error) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.truncated = why
+	q.Wake()
+}
+
+// Truncated tells why nothing is read until Rewind; nil if that is not so. The log was truncated, perhaps after the
+// owner has seen that it reaches back. So the owner takes the shard over anew, and finds a snapshot, or refuses.
+func (q *Queue) Truncated() error {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.truncated
+}
+
+// Waiting is the number of messages that wait, and the log time at the oldest (0 if none).
+func (q *Queue) Waiting() (n int, oldest int64) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if n = len(q.messages); n > 0 {
+		oldest = q.messages[0].Time
+	}
+	return n, oldest
+}
+
+// IsWanted reports whether somebody needs messages.
+func (q *Queue) IsWanted() bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.isWanted()
+}
+
+// Close ends all waiting for room.
+func (q *Queue) Close() {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.ended = true
+	q.room.Broadcast()
+}

@@ -1,0 +1,382 @@
+package shard
+
+import (
+	"fmt"
+	"maps"
+	"math"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/seed18712806/lapse/processor/internal/crash"
+	"github.com/seed18712806/lapse/processor/internal/fold"
+	"github.com/seed18712806/lapse/sink/store"
+	"github.com/seed18712806/lapse/ttlrules"
+)
+
+// dueAt are n documents that are due at an instant.
+func dueAt(at int64, n int) (docs []*fold.DueDocument) {
+	for i := range n {
+		docs = append(docs, &fold.DueDocument{Key: fold.Key{Collection: "c", ID: fmt.Sprint(i)}, Expiry: ttlrules.Expiry{At: at}})
+	}
+	return docs
+}
+
+// TestG9_Shares: of the documents that a configuration has made due, if they are many, the share decides how many are
+// reaped; not of what becomes due by itself, or is few, or has a message waiting for it.
+//
+// It fails if a partition reaps many documents although there is no room, or if it waits for room without need.
+func TestG9_Shares(t *testing.T) {
+	const changed, never = 1000, math.MaxInt64
+	for name, tt := range map[string]struct {
+		first   int64 // when a document outside the due queue is due
+		queued  int   // documents that are due at changed
+		now     int64
+		hurries bool
+		shares  bool
+	}{
+		"just made due":           {changed, 0, changed, false, true},
+		"made due before":         {changed - 1, 0, changed, false, true},
+		"due by itself":           {changed + 1, 0, changed + 1, false, false},
+		"not due yet":             {changed, 0, changed - 1, false, false},
+		"few in the queue":        {never, Chunk, changed, false, false},
+		"many in the queue":       {never, Chunk + 1, changed, false, true},
+		"a message waits for it":  {changed, 0, changed, true, false},
+		"many, but not due yet":   {never, Chunk + 1, changed - 1, false, false},
+		"there is nothing at all": {never, 0, changed, false, false},
+	} {
+		for _, taken := range []bool{false, true} {
+			inboxes := NewInboxes(2, 10)
+			p := at8(nil, 10)
+			p.shared = &Shared{Share: NewShare(inboxes, nil)}
+			p.collections = fold.NewCollections(map[string]store.Config{"c": {History: ttlrules.History{}.With(0, 1, -1)}}, nil)
+			if tt.first != never {
+				p.collections.LookedUp(p.collections.Get("c"), store.NoScore, tt.first)
+			}
+			p.queue.Set(dueAt(changed, tt.queued))
+			p.reaper = reaper{hurries: tt.hurries, changed: changed}
+			if taken {
+				p.shared.Share.Take(1)
+			}
+			want := ReapChunk
+			if tt.shares {
+				want = Chunk
+			}
+			first := want
+			if tt.shares && taken {
+				first = 0
+			}
+			if may := p.mayReap(tt.now, 0); may != first || p.reaper.waits() != (first == 0) || p.shared.Share.Taken() != (tt.shares || taken) {
+				t.Errorf("%s, and another one reaps: %t: it may reap %d, want %d; it waits: %t", name, taken, may, first, p.reaper.waits())
+			}
+			if p.endReap(); p.reaper.waits() != (first == 0) {
+				t.Errorf("%s: it does not wait any more", name)
+			}
+			p.shared.Share.Leave(1)
+			if may := p.mayReap(tt.now, 0); may != want {
+				t.Errorf("%s: it may reap %d, want %d", name, may, want)
+			}
+			if p.endReap(); p.shared.Share.Taken() || p.reaper.shares {
+				t.Errorf("%s: it has not returned its share", name)
+			}
+		}
+	}
+}
+
+// TestG4_LookedUpAhead: documents are looked up a little before the first of them is due, and not much earlier; many
+// that are in the queue already come first.
+func TestG4_LookedUpAhead(t *testing.T) {
+	r := newRig(t)
+	r.idle()
+	r.send(start, "lapse.config.c", `{"defaultTtl":-1}`)
+	r.idle()
+	for _, tt := range []struct {
+		first  int64 // deadline outside the queue
+		queued int
+		looks  bool
+	}{
+		{start + lookUpAgain, 0, true}, {start + lookUpAgain + 1, 0, false},
+		{start + 1, ReapChunk/4 - 1, true}, {start + 1, ReapChunk / 4, false}, {start, ReapChunk / 4, true},
+	} {
+		r.queue.Set(dueAt(start+1000, tt.queued))
+		r.collections.LookedUp(r.collections.Get("c"), store.NoScore, tt.first)
+		r.passed = nil
+		if err := r.lookUp(t.Context(), 9, start, ReapChunk, reapBytes); err != nil || (r.calls("due") > 0) != tt.looks {
+			t.Errorf("%+v: it was looked up: %q, %v", tt, r.passed, err)
+		}
+	}
+}
+
+// TestG4_LookedUpInASilentLog: documents are looked up before their deadline by the log's clock too, while no message
+// moves log time on. Where messages wait it goes by log time alone: a log that is read late would be looked up in at
+// each step.
+func TestG4_LookedUpInASilentLog(t *testing.T) {
+	r := newRig(t)
+	r.idle()
+	now := time.Now().UnixMilli()
+	r.send(now, "lapse.config.c", `{"defaultTtl":-1}`)
+	r.idle()
+	first := func(at int64) { r.collections.LookedUp(r.collections.Get("c"), store.NoScore, at) }
+	for messages, looks := range []bool{true, false} {
+		first(now)
+		r.passed, r.pending.Messages = nil, make([]*fold.Message, messages)
+		d := fold.New(r.shared.Limits, r.collections, r.progress.Watermark())
+		if _, _, err := r.reap(t.Context(), d, nil, fold.Position{Seq: 9, Time: now - 60_000}); err != nil || (r.calls("due") > 0) != looks {
+			t.Errorf("while %d messages wait: it was looked up: %q, %v", messages, r.passed, err)
+		}
+	}
+	if first(now); r.lookUpIn() != time.Millisecond {
+		t.Errorf("a document is due: it rests for %s", r.lookUpIn())
+	}
+	if r.queue.Set(dueAt(now, ReapChunk/4)); r.lookUpIn() != HeartbeatEvery {
+		t.Errorf("the queue has enough: it rests for %s", r.lookUpIn())
+	}
+	r.queue.Set(nil)
+	if first(now + 3_600_000); r.lookUpIn() != HeartbeatEvery {
+		t.Errorf("the first document is due in an hour: it rests for %s", r.lookUpIn())
+	}
+}
+
+// TestG4_WhatIsLookedUp: the queue gets what is due within lookUpAhead, with the bodies for the events, and the owner
+// knows exactly when the next document is due, by the default or by a TTL of its own.
+func TestG4_WhatIsLookedUp(t *testing.T) {
+	r := newRig(t)
+	r.idle()
+	r.send(start, "lapse.config.c", `{"defaultTtl":9}`)
+	r.write(start, "first", `{"ttl":2}`)
+	r.write(start+lookUpAhead, "ahead", `{"ttl":2}`)
+	r.write(start+lookUpAhead+1, "later", `{"ttl":2}`)
+	r.write(start+lookUpAhead+1, "inherits", `{}`)
+	r.idle()
+	if err := r.lookUp(t.Context(), r.progress.Offset(), start+2000, ReapChunk, reapBytes); err != nil {
+		t.Fatal(err)
+	}
+	bodies := map[string]string{}
+	for doc := range r.queue.All() {
+		bodies[doc.Key.ID] = string(doc.Body)
+	}
+	if want := map[string]string{"first": `{"ttl":2}`, "ahead": `{"ttl":2}`}; !maps.Equal(bodies, want) || r.queue.Next() != start+2000 {
+		t.Errorf("the queue has %v", bodies)
+	}
+	if at := r.collections.FirstDue(); at != start+2000+lookUpAhead+1 {
+		t.Errorf("the next is due at %d", at-start)
+	}
+	r.forget()
+	if r.queue.Len() != 0 || r.nextDue() != start+2000 {
+		t.Errorf("it has forgotten that a document is due: %d", r.nextDue()-start)
+	}
+	r.passTime(start + 5000)
+	r.idle()
+	same(t, "events", r.expired(), []string{"first", "ahead", "later"})
+	if at := r.nextDue(); at != start+lookUpAhead+1+9000 {
+		t.Errorf("the next is due at %d", at-start)
+	}
+	r.passTime(start + 4000) // log time never goes back
+	r.idle()
+	if r.progress.Watermark() != start+5000 {
+		t.Errorf("log time is %d", r.progress.Watermark()-start)
+	}
+}
+
+// TestG2_NoEventBeforeReadersKnow: a document is due by the log, and the clock of readers is behind: they may still
+// return it. So the owner commits the log time, by which readers go, before it publishes the event.
+//
+// It fails if the event comes first, or if a document is reaped by the readers' clock.
+func TestG2_NoEventBeforeReadersKnow(t *testing.T) {
+	for name, expires := range map[string]func(r *rig){
+		"time passes":                   func(r *rig) { r.passTime(start + 1000) },
+		"a write meets it":              func(r *rig) { r.write(start+1000, "a", `{"ttl":-1}`) },
+		"a write of another goes first": func(r *rig) { r.write(start+999, "b", `{"ttl":-1}`); r.write(start+1000, "a", `{"ttl":-1}`) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t)
+			r.idle()
+			ttlOf1(r)
+			r.write(start, "a", `{}`)
+			r.idle()
+			r.clock = start + 5000
+			r.passTime(start + 998)
+			r.idle()
+			if ids := r.expired(); len(ids) > 0 {
+				t.Errorf("by the clock of readers %v have expired", ids)
+			}
+			r.clock = start + 999
+			published := 0
+			r.at[crash.BeforePublish] = func() {
+				published++
+				if s := r.state(); s.Watermark < start+1000 {
+					t.Errorf("readers have reached %d", s.Watermark-start)
+				}
+			}
+			expires(r)
+			r.commits = nil
+			r.idle()
+			same(t, "events", r.expired(), []string{"a"})
+			last := r.sent[len(r.sent)-1]
+			if first := r.commits[0]; published != 1 || name == "a write meets it" && (first.Offset != last.Seq-1 || first.Watermark != start+1000) {
+				t.Errorf("%d publications; the first commit is %+v", published, first)
+			}
+			if name == "a write of another goes first" && (r.commits[0].Offset != last.Seq-1 || r.commits[0].Watermark != start+999) {
+				t.Errorf("the first commit is %+v", r.commits[0])
+			}
+		})
+	}
+}
+
+// TestG2_TheClockOfReaders: where the clock of readers is known to have reached the deadline, the write need not wait.
+func TestG2_TheClockOfReaders(t *testing.T) {
+	r := newRig(t)
+	r.idle()
+	ttlOf1(r)
+	r.write(start, "a", `{}`)
+	r.idle()
+	r.clock = math.MinInt64 // it is not known
+	r.at["due"] = func() { r.clock = start + 1000 }
+	m := r.write(start+1000, "a", `{"ttl":-1}`)
+	r.commits = nil
+	if r.idle(); r.commits[0].Offset != m.Seq {
+		t.Errorf("the first commit is %+v", r.commits[0])
+	}
+	same(t, "events", r.expired(), []string{"a"})
+}
+
+// TestG9_OnlyWhatThereIsRoomFor: a partition reaps as many documents as the share gives it, and then another one may.
+func TestG9_OnlyWhatThereIsRoomFor(t *testing.T) {
+	r := newRig(t)
+	r.idle()
+	for i := range 2*Chunk + 5 {
+		r.write(start, fmt.Sprint(i), `{}`)
+	}
+	r.idle()
+	r.send(start+1000, "lapse.config.c", `{"defaultTtl":1}`)
+	for step, want := range []uint64{Chunk, 2 * Chunk, 2*Chunk + 5} {
+		r.handOut()
+		if _, err := r.runOnce(t.Context()); err != nil || r.status.Reaped.Load() != want || r.shared.Share.Taken() {
+			t.Errorf("step %d: %d are reaped, want %d; it keeps its share: %t; %v", step, r.status.Reaped.Load(), want, r.shared.Share.Taken(), err)
+		}
+	}
+}
+
+// TestG11_RestsWhileASnapshotIsTaken: the owner rests for a second; while it takes a snapshot, until the next scan.
+func TestG11_RestsWhileASnapshotIsTaken(t *testing.T) {
+	p := &Partition{collections: fold.NewCollections(nil, nil), shared: &Shared{Ticker: NewTicker(nil, nil, "", nil, nil, nil)}}
+	if rest := p.rest(); rest != HeartbeatEvery {
+		t.Errorf("it rests for %s", rest)
+	}
+	p.tenure.recording = beginRecording(full{}, fold.NewCollections(nil, nil))
+	if rest := p.rest(); rest <= 0 || rest >= HeartbeatEvery {
+		t.Errorf("with a snapshot it rests for %s", rest)
+	}
+}
+
+// TestG7_ASnapshotThatFails: a snapshot whose writer has failed is over, and nothing more is scanned for it.
+func TestG7_ASnapshotThatFails(t *testing.T) {
+	r := newRig(t)
+	r.idle()
+	r.tenure.recording, r.passed = beginRecording(full{failed: true}, r.collections), nil
+	if err := r.record(t.Context()); err != nil || r.tenure.recording != nil || r.calls("copy") > 0 {
+		t.Errorf("it goes on: %q, %v", r.passed, err)
+	}
+}
+
+// full is the writer of a snapshot that has no room, or has failed.
+type full struct {
+	snapshotWriter
+	failed bool
+}
+
+func (f full) Failed() bool { return f.failed }
+
+func (full) Room() bool { return false }
+
+// TestG4_TidyEverySecond: beside traffic collections are settled once a second, and an index that is being built goes on
+// at once.
+func TestG4_TidyEverySecond(t *testing.T) {
+	r := newRig(t)
+	r.idle()
+	ttlOf1(r)
+	r.idle()
+	now := time.Now()
+	for since, want := range map[time.Duration]bool{HeartbeatEvery - 1: false, HeartbeatEvery: true} {
+		r.collections.Configure(r.collections.Get("c"), store.Config{History: ttlrules.History{}.With(1, 1, 1)})
+		r.duties.settled = now.Add(-since)
+		if worked, err := r.Tidy(t.Context(), now); worked != want || err != nil || want != (len(r.collections.Config("c").History) == 1) {
+			t.Errorf("after %s: it has settled: %t, %v", since, worked, err)
+		}
+	}
+	r.collections.Configure(r.collections.Get("c"), store.Config{Building: true})
+	if worked, err := r.Tidy(t.Context(), now); !worked || err != nil {
+		t.Errorf("an index is built: %t, %v", worked, err)
+	}
+}
+
+// TestG4_WhatEndsIsSettled: an old generation ends once its documents are reaped. The owner tells that there was something
+// to end, as there may be more.
+func TestG4_WhatEndsIsSettled(t *testing.T) {
+	r := newRig(t)
+	r.idle()
+	ttlOf1(r)
+	r.write(start, "a", `{}`)
+	r.idle()
+	r.send(start+2000, prefix.Drop("c"), ``)
+	r.handOut()
+	if err := r.control(t.Context(), r.pending.Control()); err != nil {
+		t.Fatal(err)
+	}
+	for step, want := range []bool{false, true, false} { // a document is due; it is reaped
+		if worked, err := r.settle(t.Context()); worked != want || err != nil {
+			t.Errorf("step %d: something has ended: %t, %v", step, worked, err)
+		}
+		if err := r.reapNow(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// TestG9_ReapsAsMuchAsItApplies: while messages come faster than they are applied, and all that they write expires, a
+// step reaps as many documents as it applies messages, and more: so what is due does not pile up. After a
+// configuration, also of another collection, it reaps as many.
+func TestG9_ReapsAsMuchAsItApplies(t *testing.T) {
+	for _, tt := range []struct {
+		name, body string
+		configures bool
+	}{{"small", `{}`, false}, {"large", `{"x":"` + strings.Repeat("x", 4096) + `"}`, false}, {"after a configuration", `{}`, true}} {
+		t.Run(tt.name, func(t *testing.T) { reapsAsMuchAsItApplies(t, tt.body, tt.configures) })
+	}
+}
+
+func reapsAsMuchAsItApplies(t *testing.T, body string, configures bool) {
+	const many = 3 * fold.BatchMessages
+	r := newRig(t)
+	r.idle()
+	r.send(start, "lapse.config.c", `{"defaultTtl":1}`)
+	for i := range many {
+		r.write(start, fmt.Sprint("due", i), body)
+	}
+	r.idle()
+	if configures {
+		r.send(start+2000, "lapse.config.other", `{}`)
+		r.handOut()
+		if _, err := r.runOnce(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for i := range many {
+		r.write(start+2000, fmt.Sprint("new", i), body)
+	}
+	r.handOut()
+	begin := r.progress.Offset()
+	for range 10 {
+		if _, err := r.runOnce(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		applied, reaped := int(r.progress.Offset()-begin), len(r.expired())
+		if reaped < min(applied, many) {
+			t.Fatalf("it has applied %d messages and reaped %d documents that were due before them", applied, reaped)
+		}
+		if applied == many {
+			return
+		}
+	}
+	t.Errorf("ten steps have applied %d of %d messages", r.progress.Offset()-begin, many)
+}

@@ -1,0 +1,138 @@
+package shard
+
+import (
+	"context"
+	"fmt"
+	"iter"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/seed18712806/lapse/processor/internal/snapshot"
+	"github.com/seed18712806/lapse/sink/store"
+)
+
+const (
+	loadedAtOnce = 1 << 20 // in the values of the entries of a batch
+	stepTime     = 50 * time.Millisecond
+)
+
+// configsAtOnce is how many configurations one commit brings at the end of a load. Redis limits how
+// many arguments a command has, and Lua how many values a call has.
+const configsAtOnce = 1000
+
+// entriesAtOnce is how many entries a batch has. A test changes it.
+var entriesAtOnce = 1000
+
+// loader loads a snapshot into a partition that was cleared.
+//
+// The state of the partition says that it is being removed until everything is loaded, and the last
+// commit ends that. So readers get an error meanwhile, and a load that was interrupted is begun
+// again by the next takeover.
+type loader struct {
+	Manifest *snapshot.Manifest
+	Began    time.Time
+	// Documents is how many documents the partition has, after End.
+	Documents uint64
+
+	store       Store
+	cleared     string // the version of the partition after it was cleared
+	version     string // of the partition
+	fills       int
+	next        func() (snapshot.Entry, error, bool)
+	stop        func()
+	collections map[string]struct{} // that may have documents
+	batch       batch
+}
+
+// newLoader makes a loader of a snapshot with entries, into a partition that was cleared and is at a
+// version. The caller has to call Close.
+func newLoader(to Store, version string, m *snapshot.Manifest, entries iter.Seq2[snapshot.Entry, error]) *loader {
+	l := &loader{Manifest: m, Began: time.Now(), store: to, cleared: version, version: version, collections: make(map[string]struct{})}
+	l.next, l.stop = iter.Pull2(entries)
+	return l
+}
+
+// Close ends the reading of the snapshot. A nil loader has nothing to end.
+func (l *loader) Close() {
+	if l != nil {
+		l.stop()
+	}
+}
+
+// Load loads some of the snapshot. done reports that there is no more.
+func (l *loader) Load(ctx context.Context) (done bool, err error) {
+	for until := time.Now().Add(stepTime); !done && time.Now().Before(until); {
+		l.batch.clear()
+		for !l.batch.full() {
+			e, err, more := l.next()
+			if err != nil {
+				return false, err
+			}
+			if done = !more; done {
+				break
+			}
+			if err := l.take(e); err != nil {
+				return false, err
+			}
+		}
+		if len(l.batch.changes) > 0 {
+			l.fills++
+			next := fmt.Sprintf("%s-%d", l.cleared, l.fills)
+			if err := l.store.Fill(ctx, l.version, next, l.batch.changes); err != nil {
+				return false, err
+			}
+			l.version = next
+		}
+	}
+	return done, nil
+}
+
+func (l *loader) take(e snapshot.Entry) error {
+	switch e.Kind {
+	case snapshot.Put:
+		l.collections[e.Collection] = struct{}{}
+	case snapshot.Move:
+		l.collections[string(e.Value)] = struct{}{}
+	}
+	return l.batch.add(e)
+}
+
+// End ends the load: the partition is as the manifest describes it, and lacks what the log has up
+// to rebuild. It returns the state. A partition may have any number of configurations.
+func (l *loader) End(ctx context.Context, version string, rebuild uint64) (s store.State, err error) {
+	m := l.Manifest
+	s = store.State{Version: version, Log: m.Log, Offset: m.Offset, Watermark: m.Watermark, Stamp: m.Stamp, Rebuild: rebuild, Configured: m.Configured,
+		Configs: make(map[string]store.Config, len(m.Configs))}
+	if s.Collections, l.Documents, err = l.store.Count(ctx, l.version, slices.Sorted(maps.Keys(l.collections))); err != nil {
+		return s, err
+	}
+	at := store.Progress{Version: l.version, Offset: m.Offset, Watermark: m.Watermark, Stamp: m.Stamp, Rebuild: store.Clearing, Configured: m.Configured}
+	var configs []store.ConfigChange
+	var changes []store.CollectionChanges
+	// commit brings the configurations so far. Until the last one, the state says that the load has not ended.
+	commit := func(next string) error {
+		at.Next = next
+		err := l.store.Commit(ctx, at, configs, changes)
+		at.Version, configs, changes = next, configs[:0], changes[:0]
+		return err
+	}
+	for _, name := range slices.Sorted(maps.Keys(m.Configs)) {
+		if len(configs) == configsAtOnce {
+			if err := commit(fmt.Sprintf("%s-configs-%d", l.cleared, len(s.Configs))); err != nil {
+				return s, err
+			}
+		}
+		c, err := store.DecodeConfig(m.Configs[name])
+		if err != nil {
+			return s, fmt.Errorf("%w: %w", snapshot.ErrDamaged, err)
+		}
+		s.Configs[name] = c
+		configs = append(configs, store.ConfigChange{Collection: name, Config: &c})
+		if _, there := slices.BinarySearch(s.Collections, name); there && c.NoIndex && !c.Draining {
+			changes = append(changes, store.CollectionChanges{Collection: name, Drop: store.DropIndex})
+		}
+	}
+	at.Rebuild = rebuild
+	return s, commit(version)
+}

@@ -1,0 +1,184 @@
+package sink
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strconv"
+	"sync"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/seed18712806/lapse/sink/internal/layout"
+	"github.com/seed18712806/lapse/sink/wire"
+)
+
+// shards are the shards of a prefix, as a Reader sees them.
+type shards struct {
+	*Reader
+	keys    []layout.Keys
+	scripts []*layout.Runner
+	seen    []seen
+}
+
+// seen is the latest state that a Reader has seen of a shard.
+type seen struct {
+	mu sync.Mutex
+	position
+}
+
+// position is how far a log was applied to a shard.
+type position struct {
+	log    string
+	offset uint64
+}
+
+// before reports whether a is an earlier position of the same log.
+func (a position) before(b position) bool { return a.log == b.log && a.offset < b.offset }
+
+func (s *seen) get() position {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.position
+}
+
+// advance stores a position, unless it is before the latest one.
+func (s *seen) advance(at position) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !at.before(s.position) {
+		s.position = at
+	}
+}
+
+func (r *Reader) newShards(n int) *shards {
+	ps := &shards{Reader: r, seen: make([]seen, n)}
+	for p := range n {
+		ps.keys = append(ps.keys, layout.NewKeys(r.prefix, p, n))
+		ps.scripts = append(ps.scripts, layout.NewRunner(r.client, readRoundTrips))
+	}
+	return ps
+}
+
+// of is the shard of a document.
+func (ps *shards) of(collection, id string) int {
+	return wire.ShardOf(len(ps.keys), collection, wire.EscapeID(id))
+}
+
+// name names a shard in a message: with one shard, its number would say nothing.
+func (ps *shards) name(p int) string {
+	if len(ps.keys) == 1 {
+		return "Redis"
+	}
+	return "shard " + strconv.Itoa(p)
+}
+
+// all returns the shards. A Reader that was made without their number looks for it at each call
+// until it finds one.
+func (r *Reader) all(ctx context.Context) (*shards, error) {
+	if r.refuse != nil {
+		if err := r.refuse(); err != nil {
+			return nil, fmt.Errorf("%w: %w", ErrUnavailable, err)
+		}
+	}
+	if ps := r.found.Load(); ps != nil {
+		return ps, nil
+	}
+	numbers, err := r.stored(ctx)
+	switch {
+	case err != nil:
+		return nil, err
+	case len(numbers) == 0:
+		return nil, fmt.Errorf("%w: Redis holds nothing under the prefix %s yet", ErrUnavailable, r.prefix)
+	case len(numbers) > 1:
+		return nil, fmt.Errorf("%w: Redis holds both the documents of %s and those of %s under the prefix %s: remove the keys that are no longer in use",
+			ErrForeign, plural(numbers[0]), plural(numbers[1]), r.prefix)
+	}
+	ps := r.newShards(numbers[0])
+	if !r.found.CompareAndSwap(nil, ps) {
+		return r.all(ctx)
+	}
+	return ps, nil
+}
+
+// missing is the error about a shard that has no state (stored is 0), or whose state is of another
+// number of shards, which is stored.
+func (ps *shards) missing(ctx context.Context, p, stored int) error {
+	n := len(ps.keys)
+	if stored == 0 {
+		numbers, err := ps.stored(ctx)
+		if err != nil {
+			return err
+		}
+		if len(numbers) == 0 || slices.Contains(numbers, n) {
+			return fmt.Errorf("%w: %s was not initialised, or was lost and is not yet rebuilt", ErrUnavailable, ps.name(p))
+		}
+		stored = numbers[0]
+	}
+	if ps.finds {
+		ps.found.CompareAndSwap(ps, nil)
+		return fmt.Errorf("%w: there were %s, and lapse was made anew with %s: try again", ErrUnavailable, plural(n), plural(stored))
+	}
+	return fmt.Errorf("%w: Redis has the documents of %s, and this reader was made for %s", ErrForeign, plural(stored), plural(n))
+}
+
+func plural(shards int) string {
+	if shards == 1 {
+		return "1 shard"
+	}
+	return strconv.Itoa(shards) + " shards"
+}
+
+// stored returns the numbers of shards that Redis has states of. There is one number, or none if
+// nothing is stored yet. The state of shard 0 is under one of a few keys.
+func (r *Reader) stored(ctx context.Context) (numbers []int, err error) {
+	pipe := r.client.Pipeline()
+	keys := make(map[*redis.SliceCmd]layout.Keys)
+	for _, k := range layout.FirstKeys(r.prefix) {
+		keys[pipe.HMGet(ctx, k.State(), "format", layout.ShardsField)] = k
+	}
+	_, _ = pipe.Exec(ctx) // each command has its own error
+	for cmd, k := range keys {
+		values, err := cmd.Result()
+		if err != nil {
+			return nil, fmt.Errorf("find the number of shards: %w", layout.Foreign(err))
+		}
+		format, initialised := values[0].(string)
+		if !initialised {
+			continue
+		}
+		n, ok := layout.ParseShards(values[1])
+		switch {
+		case ok && layout.NewKeys(r.prefix, 0, n) == k:
+			numbers = append(numbers, n)
+		case format != layout.Format:
+			return nil, fmt.Errorf("%w: %w", ErrForeign, wire.UnknownFormat("the key "+k.State(), format, layout.Format))
+		default:
+			return nil, fmt.Errorf("%w: key %s has %q for the number of shards", ErrForeign, k.State(), values[1])
+		}
+	}
+	slices.Sort(numbers)
+	return numbers, nil
+}
+
+// each calls do for every shard, some at a time, and returns the first error.
+func (ps *shards) each(do func(p int) error) error {
+	const atATime = 16
+	errs := make([]error, len(ps.keys))
+	var wg sync.WaitGroup
+	gate := make(chan struct{}, atATime)
+	for p := range ps.keys {
+		gate <- struct{}{}
+		wg.Go(func() {
+			errs[p] = do(p)
+			<-gate
+		})
+	}
+	wg.Wait()
+	for _, err := range errs {
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
