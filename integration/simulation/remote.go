@@ -79,6 +79,10 @@ func (r remote) Ping(ctx context.Context) error {
 	return tell(ctx, r.process, "ping", func() error { return r.redis.Ping(ctx) })
 }
 
+func (r remote) Reads(ctx context.Context) (int64, error) {
+	return ask(ctx, r.process, "reads", func() (int64, error) { return r.redis.Reads(ctx) })
+}
+
 func (r remote) Memory(ctx context.Context) (store.Memory, error) {
 	return ask(ctx, r.process, "memory", func() (store.Memory, error) { return r.redis.Memory(ctx) })
 }
