@@ -226,7 +226,7 @@ func (w *World) firstUnsettled(stream *natsmodel.Stream) uint64 {
 	if state, ok := w.redis.State(); ok && state.Rebuild == 0 {
 		if bucket := w.nats.Stream(observer.Checkpoints); bucket != nil {
 			for _, m := range bucket.Messages() {
-				if _, err := strconv.Atoi(m.Subject[strings.LastIndexByte(m.Subject, '.')+1:]); err == nil {
+				if strings.HasSuffix(m.Subject, ".shard.0") {
 					_ = json.Unmarshal(m.Data, &point)
 				}
 			}

@@ -75,7 +75,7 @@ func (h *Observer) noteLost(s *natsmodel.Stream) {
 	if bucket := h.servers.NATS.Stream(Checkpoints); bucket != nil {
 		for _, m := range bucket.Messages() {
 			var point struct{ Seq uint64 }
-			if strings.Contains(m.Subject, ".partition.") && json.Unmarshal(m.Data, &point) == nil {
+			if strings.Contains(m.Subject, ".shard.") && json.Unmarshal(m.Data, &point) == nil {
 				remember("the checkpoint "+m.Subject, point.Seq)
 			}
 		}

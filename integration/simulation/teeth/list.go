@@ -4,40 +4,40 @@ import "slices"
 
 // teeth are in the order of the rooms of processor/doc.go.
 var teeth = append([]tooth{
-	// feed
-	{"log-time-is-last-stamp", "G4 S2", "processor/internal/feed/logtime.go",
+	// shard: what it reads
+	{"log-time-is-last-stamp", "G4 S2", "processor/internal/shard/logtime.go",
 		"Log time falls when the clock of NATS falls.",
 		`	return c.last.Time`,
 		`	return stamp`},
-	{"clock-guard-off", "G4 S2", "processor/internal/feed/clockguard.go",
+	{"clock-guard-off", "G4 S2", "processor/internal/shard/clockguard.go",
 		"A stamp that leads all clocks by far makes documents expire.",
 		`	if stamp.Sub(g.clocks.Own()) <= g.most {`,
 		`	if -stamp.Sub(g.clocks.Own()) <= g.most {`},
-	{"gap-on-the-way-ignored", "G1 C1", "processor/internal/feed/pull.go",
+	{"gap-on-the-way-ignored", "G1 C1", "processor/internal/shard/pull.go",
 		"A message that is lost between NATS and lapse is never applied.",
 		`p.delivered++; meta.Sequence.Consumer != p.delivered {`,
 		`p.delivered++; meta.Sequence.Consumer < p.delivered {`},
-	{"silence-unnoticed", "G1", "processor/internal/feed/pull.go",
+	{"silence-unnoticed", "G1", "processor/internal/shard/pull.go",
 		"Nothing is read any more once the requests for messages are lost.",
 		`if p.silent++; p.silent > 2 && len(p.messages) == 0 {`,
 		`if p.silent++; p.silent > 2 && p.open == 0 {`},
-	{"skip-one-too-many", "G1 I2", "processor/internal/feed/inbox.go",
+	{"skip-one-too-many", "G1 I2", "processor/internal/shard/queue.go",
 		"After a takeover the first message that is not applied yet is dropped.",
-		`b.queue[n].Seq <= offset {`,
-		`b.queue[n].Seq <= offset+1 {`},
-	{"ticker-not-told", "G3", "processor/internal/feed/ticker.go",
+		`q.messages[n].Seq <= offset {`,
+		`q.messages[n].Seq <= offset+1 {`},
+	{"ticker-not-told", "G3", "processor/internal/shard/ticker.go",
 		"No tick is sent for a deadline that is earlier than the one before.",
-		`	if at < was {`,
-		`	if at > was {`},
-	{"problem-of-a-tick-stays", "G11", "processor/internal/feed/ticker.go",
+		`; at < was {`,
+		`; at > was {`},
+	{"problem-of-a-tick-stays", "G11", "processor/internal/shard/ticker.go",
 		"A tick that was not appended is a problem for ever, if no other is needed.",
 		`			if failed { // log time`,
 		`			if failed && needed && rest < 0 { // log time`},
-	{"silent-clock-unseen", "G3", "processor/internal/feed/ticker.go",
+	{"silent-clock-unseen", "G3", "processor/internal/shard/ticker.go",
 		"Events are late by as much as NATS's clock was set forward while the log was silent.",
 		`	if t.known && ahead > t.ahead {`,
 		`	if t.known && ahead > t.ahead+time.Hour {`},
-	{"problem-of-the-clock-stays", "G11", "processor/internal/feed/clockguard.go",
+	{"problem-of-the-clock-stays", "G11", "processor/internal/shard/clockguard.go",
 		"A message that was held up is a problem for ever, if its reader has stopped.",
 		`held != 0 && !g.Holds() &&`,
 		`held != 0 && g.Holds() &&`},
@@ -121,15 +121,15 @@ var teeth = append([]tooth{
 		`		d.leaves(s.Key, *live, at)
 	}`,
 		`	}`},
-	{"checkpoint-while-warnings-are-due", "G3 W1", "processor/internal/partition/partition.go",
+	{"checkpoint-while-warnings-are-due", "G3 W1", "processor/internal/shard/owner.go",
 		"A checkpoint says that all warnings are published while some are due.",
 		`p.collections.Building() == nil && p.collections.FirstWarning() > p.progress.CommittedWatermark():`,
 		`p.collections.Building() == nil:`},
-	{"takeover-warns-from-now-on", "G3 W1", "processor/internal/partition/warn.go",
+	{"takeover-warns-from-now-on", "G3 W1", "processor/internal/shard/warn.go",
 		"A takeover begins with the warnings that fall due after it.",
 		`p.collections.WarnFrom(p.announcer.PublishedUpTo().Watermark)`,
 		`p.collections.WarnFrom(max(p.announcer.PublishedUpTo().Watermark, p.progress.Watermark()))`},
-	{"configuration-before-its-warnings", "G3 W3", "processor/internal/partition/control.go",
+	{"configuration-before-its-warnings", "G3 W3", "processor/internal/shard/control.go",
 		"What a configuration asks for is lost if the next one comes before it is published.",
 		`|| p.collections.MayWarn(m.Collection, at)) {`,
 		`|| false) {`},
@@ -168,20 +168,20 @@ var teeth = append([]tooth{
 		`newPlace(score, reply.Str(walkID))`,
 		`newPlace(score, "~")`},
 
-	// owner
-	{"tick-before-the-fences", "G3 S6", "processor/internal/partition/takeover.go",
+	// shard: the owner
+	{"tick-before-the-fences", "G3 S6", "processor/internal/shard/takeover.go",
 		"What a former owner publishes between the tick and the fences is not looked up.",
-		`	each(partitions, errs, func(i int, p *Partition) error { return p.claim(ctx, all[i]) })
+		`	each(partitions, errs, func(i int, p *Owner) error { return p.claim(ctx, all[i]) })
 	if fatal(partitions, errs) != nil || !slices.Contains(errs, nil) {
 		return 0, errs
 	}
-	upTo, err := partitions[0].shared.Ticker.Barrier(ctx)`,
-		`	upTo, err := partitions[0].shared.Ticker.Barrier(ctx)
-	each(partitions, errs, func(i int, p *Partition) error { return p.claim(ctx, all[i]) })
+	upTo, err := partitions[0].Ticker.Barrier(ctx)`,
+		`	upTo, err := partitions[0].Ticker.Barrier(ctx)
+	each(partitions, errs, func(i int, p *Owner) error { return p.claim(ctx, all[i]) })
 	if fatal(partitions, errs) != nil || !slices.Contains(errs, nil) {
 		return 0, errs
 	}`},
-	{"tick-not-counted", "G3 S6", "processor/internal/partition/takeover.go",
+	{"tick-not-counted", "G3 S6", "processor/internal/shard/takeover.go",
 		"An answer that is out of date says where the log ends, so look-ups are left out.",
 		`	f.Last = upTo
 `, ``},
@@ -189,45 +189,45 @@ var teeth = append([]tooth{
 		"An owner skips messages that another has applied, and does not read them again when Redis loses that.",
 		`	p.Base = max(p.Base, offset)
 `, ``},
-	{"rollback-not-read-again", "G7 S7", "processor/internal/partition/takeover.go",
+	{"rollback-not-read-again", "G7 S7", "processor/internal/shard/takeover.go",
 		"After Redis went back to an earlier state, the messages since are not applied again.",
 		`	older := !p.tenure.everTaken || stored.Offset < p.pending.Base`,
 		`	older := !p.tenure.everTaken`},
-	{"checkpoint-while-due", "G3 S9", "processor/internal/partition/partition.go",
+	{"checkpoint-while-due", "G3 S9", "processor/internal/shard/owner.go",
 		"A checkpoint says that all events are published while documents are due.",
 		`	case p.nextDue() <= p.progress.CommittedWatermark():
-		p.status.Due.Store(min(known, p.progress.CommittedWatermark()))
+		p.Status.Due.Store(min(known, p.progress.CommittedWatermark()))
 	case p.collections`,
 		`	case p.collections`},
-	{"checkpoint-ahead", "G3 S3", "processor/internal/partition/partition.go",
+	{"checkpoint-ahead", "G3 S3", "processor/internal/shard/owner.go",
 		"A checkpoint says that all outputs are published up to where the log was read.",
 		`Seq: p.progress.CommittedOffset(), Watermark:`,
 		`Seq: p.shared.Reader.Position().Seq, Watermark:`},
-	{"damage-not-looked-for", "G7", "processor/internal/partition/partition.go",
+	{"damage-not-looked-for", "G7", "processor/internal/shard/owner.go",
 		"Documents that Redis lost stay lost while lapse runs.",
 		`p.verify(ctx, p.collections.ToVerify(verifyAtOnce))`,
 		`p.verify(ctx, nil)`},
-	{"jumps-over-pending", "G1 C2", "processor/internal/partition/step.go",
+	{"jumps-over-pending", "G1 C2", "processor/internal/shard/step.go",
 		"A step moves the offset past messages that it leaves for the next.",
 		`	if len(messages) < len(p.pending.Messages) || to.Seq <= here.Seq {`,
 		`	if to.Seq <= here.Seq {`},
-	{"time-committed-with-the-message", "G1 S4", "processor/internal/partition/step.go",
+	{"time-committed-with-the-message", "G1 S4", "processor/internal/shard/step.go",
 		"A message that has to wait for readers counts as applied.",
 		`	return p.commit(ctx, fold.Position{Seq: m.Seq - 1, Time: p.logTimeAt(m)}, nil, nil)`,
 		`	return p.commit(ctx, fold.Position{Seq: m.Seq, Time: p.logTimeAt(m)}, nil, nil)`},
-	{"wrong-clock-for-readers", "G2 S10", "processor/internal/partition/step.go",
+	{"wrong-clock-for-readers", "G2 S10", "processor/internal/shard/step.go",
 		"An event is published by the owner's clock, and readers go by Redis's.",
-		`	return max(p.progress.CommittedWatermark(), p.store.Clock())`,
+		`	return max(p.progress.CommittedWatermark(), p.Store.Clock())`,
 		`	return max(p.progress.CommittedWatermark(), time.Now().UnixMilli())`},
-	{"drop-loses-due", "G3 S9", "processor/internal/partition/control.go",
+	{"drop-loses-due", "G3 S9", "processor/internal/shard/control.go",
 		"A drop removes documents that became due since the message before, without events.",
-		`	due := p.collections.MayBeDue(m.Collection, at, &p.queue)`,
-		`	due := p.collections.MayBeDue(m.Collection, p.progress.Watermark(), &p.queue)`},
-	{"forgets-looked-up-documents", "G3 S9", "processor/internal/partition/reap.go",
+		`	due := p.collections.MayBeDue(m.Collection, at, &p.due)`,
+		`	due := p.collections.MayBeDue(m.Collection, p.progress.Watermark(), &p.due)`},
+	{"forgets-looked-up-documents", "G3 S9", "processor/internal/shard/reap.go",
 		"Documents that were looked up before their deadline are forgotten at the next look-up.",
 		`		p.collections.Note(p.collections.Make(doc.Key.Collection), &doc.Header)`,
 		`		p.collections.Make(doc.Key.Collection)`},
-	{"publish-after-commit", "G3 S3 S9", "processor/internal/partition/finish.go",
+	{"publish-after-commit", "G3 S3 S9", "processor/internal/shard/finish.go",
 		"A crash between commit and publication loses events and rejections.",
 		`	if err := p.announcer.Publish(ctx, d.Outputs, p.progress.StampAt(w.to)); err != nil {
 		return false, err
@@ -249,27 +249,27 @@ var teeth = append([]tooth{
 		s.Note(place, change.Old)
 	}
 `, ``},
-	{"due-queue-kept", "G3", "processor/internal/partition/takeover.go",
+	{"due-queue-kept", "G3", "processor/internal/shard/takeover.go",
 		"An owner goes by what it had looked up before another owner turned TTL off: a document that lives on gets an event.",
-		`	p.queue.Set(nil)
+		`	p.due.Set(nil)
 	if older {`,
 		`	if older {`},
 
-	// announce
-	{"no-fence-in-the-stream", "G3 S5", "processor/internal/announce/announcer.go",
+	// shard: what it publishes
+	{"no-fence-in-the-stream", "G3 S5", "processor/internal/shard/publish.go",
 		"A late publication of a former owner is stored after it was looked up.",
-		`fence, err = c.Publisher.Fence(ctx, a.partition)`,
-		`fence = c.Publisher.Unfenced(a.partition)`},
-	{"look-up-left-out", "G3 S6 N2", "processor/internal/announce/published.go",
+		`fence, err = c.Publisher.Fence(ctx, a.shard)`,
+		`fence = c.Publisher.Unfenced(a.shard)`},
+	{"look-up-left-out", "G3 S6 N2", "processor/internal/shard/published.go",
 		"What the stream of events has since the checkpoint is published again.",
 		`		return maybePublished`,
 		`		return isNew`},
-	{"checkpoint-one-too-far", "G3 N1", "processor/internal/announce/published.go",
+	{"checkpoint-one-too-far", "G3 N1", "processor/internal/shard/published.go",
 		"The output after a checkpoint counts as published.",
 		`	case cause <= checkpoint:`,
 		`	case cause <= checkpoint+1:`},
 
-	// the processor, examine, turns
+	// the processor, shard: examinations
 	{"overdue-told-late", "G11", "processor/monitor.go",
 		"That an event is overdue is told after a minute.",
 		`	overdueAfter  = 5 * time.Second`,
@@ -284,39 +284,39 @@ var teeth = append([]tooth{
 		`	monitorEvery  = 20 * time.Second`},
 	{"refused-by-a-twin", "G11", "processor/session.go",
 		"Two processes that start for the first time at once: one refuses what the other has made.",
-		`		if there, err := p.hasLog(ctx, js); err != nil || there {`,
-		`		if there, err := p.hasLog(ctx, js); err != nil && there {`},
-	{"lost-configuration-unseen", "G7", "processor/internal/partition/examine.go",
+		`	if there, err := p.hasLog(ctx, js); err != nil || there {`,
+		`	if there, err := p.hasLog(ctx, js); err != nil && there {`},
+	{"lost-configuration-unseen", "G7", "processor/internal/shard/examine.go",
 		"A takeover does not see that configurations are lost, where no document is stored.",
 		`	if len(s.Collections) == 0 {
 `,
 		`	if len(s.Collections) < 0 {
 `},
-	{"cleared-before-the-check", "G7 S8", "processor/internal/partition/examine.go",
-		"A damaged partition is cleared although the log does not reach back to rebuild it.",
+	{"cleared-before-the-check", "G7 S8", "processor/internal/shard/examine.go",
+		"A damaged shard is cleared although the log does not reach back to rebuild it.",
 		`f.State.Version == "" || f.Damage != nil }`,
 		`f.State.Version == "" }`},
-	{"stamp-at-the-offset-not-compared", "G7 S8", "processor/internal/partition/examine.go",
+	{"stamp-at-the-offset-not-compared", "G7 S8", "processor/internal/shard/examine.go",
 		"A log is accepted that lost its end since the checkpoint, and was written again.",
 		`[]store.Stamp{f.State.Stamp, f.Checkpoint.ParsedStamp()}`,
 		`[]store.Stamp{f.Checkpoint.ParsedStamp()}`},
-	{"end-of-the-checkpoint-not-compared", "G12", "processor/internal/partition/examine.go",
+	{"end-of-the-checkpoint-not-compared", "G12", "processor/internal/shard/examine.go",
 		"A log is accepted that ends before the checkpoint.",
 		`	if err == nil && f.Checkpoint.Seq > f.Last {`,
 		`	if err == nil && f.Checkpoint.Seq > f.Last && f.Anew {`},
-	{"place-in-redis-not-compared", "G12 E4", "processor/internal/partition/examine_events.go",
+	{"place-in-redis-not-compared", "G12 E4", "processor/internal/shard/examine_events.go",
 		"Events are lost that only Redis remembers, and are not published again.",
 		`e.holds(ctx, f, &stored, f.State.Offset < c.GivenUp); errors`,
 		`e.holds(ctx, f, &events.Place{}, false); errors`},
-	{"place-in-the-checkpoint-not-compared", "G12 E4", "processor/internal/partition/examine_events.go",
+	{"place-in-the-checkpoint-not-compared", "G12 E4", "processor/internal/shard/examine_events.go",
 		"Events are lost that only the checkpoint remembers, and are not published again.",
 		`e.holds(ctx, f, &c.Last, false); errors`,
 		`e.holds(ctx, f, &events.Place{}, false); errors`},
-	{"place-in-the-snapshot-not-compared", "G12 E4", "processor/internal/partition/examine_events.go",
+	{"place-in-the-snapshot-not-compared", "G12 E4", "processor/internal/shard/examine_events.go",
 		"A snapshot is loaded from which lost events do not follow.",
 		`e.holds(ctx, f, &m.Last, before); err != nil`,
 		`e.holds(ctx, f, &events.Place{}, before); err != nil`},
-	{"beginning-of-the-tail-not-compared", "G12 E5", "processor/internal/partition/examine_events.go",
+	{"beginning-of-the-tail-not-compared", "G12 E5", "processor/internal/shard/examine_events.go",
 		"The tail begins at a place that the stream has lost: what it stores there now counts as not published.",
 		`	if err != nil || holds {
 		return c.From.Seq, err
@@ -324,25 +324,25 @@ var teeth = append([]tooth{
 		`	if err != nil || holds || c.Seq > 0 {
 		return c.From.Seq, err
 	}`},
-	{"lost-message-named-by-an-output", "G12 E6", "processor/internal/partition/examine_events.go",
+	{"lost-message-named-by-an-output", "G12 E6", "processor/internal/shard/examine_events.go",
 		"The log has lost messages that only an event or a rejection names.",
 		`	if len(all) == 0 {
 		return nil`,
 		`	if len(all) != 0 {
 		return nil`},
-	{"only-the-last-output-compared", "G12 E6", "processor/internal/partition/examine_events.go",
+	{"only-the-last-output-compared", "G12 E6", "processor/internal/shard/examine_events.go",
 		"The last output names a message that is there, and hides others that name lost ones.",
 		`i -= every`,
 		`i -= len(all) + every`},
-	{"stamp-of-an-output-not-compared", "G12 E6", "processor/internal/partition/examine_events.go",
+	{"stamp-of-an-output-not-compared", "G12 E6", "processor/internal/shard/examine_events.go",
 		"The log has lost a message that only an output names, and has another one in its place.",
 		`|| named.Since <= at && at <= named.By {`,
 		`|| named.At > 0 {`},
-	{"offset-of-a-step-not-named", "G12 E6", "processor/internal/announce/announcer.go",
+	{"offset-of-a-step-not-named", "G12 E6", "processor/internal/shard/publish.go",
 		"The log has lost the configuration from which an event follows, and only the event remembers it.",
 		`	if from.Seq != 0 {`,
 		`	if from.Seq != 0 && len(messages) == 0 {`},
-	{"checkpoint-of-lost-events-stays", "G12 E4", "processor/internal/partition/takeover.go",
+	{"checkpoint-of-lost-events-stays", "G12 E4", "processor/internal/shard/takeover.go",
 		"Events were lost, and a crash while they are published again leaves the checkpoint that says they are there.",
 		`	if f.Lost != nil {
 		// Before`,
@@ -352,15 +352,15 @@ var teeth = append([]tooth{
 		"A server that comes back is not asked whether it has lost something.",
 		`			s.takeOverAgain("the connection to NATS was lost")`,
 		`			continue`},
-	{"empty-partition-lacks-nothing", "G7", "processor/internal/partition/examine.go",
+	{"empty-shard-lacks-nothing", "G7", "processor/internal/shard/examine.go",
 		"After Redis was emptied, readers get 404 for documents that are being rebuilt.",
 		`	if f.State.Version == "" {
 		return f.Last
 	}
 `, ``},
 
-	// recording, snapshot, reload, retention
-	{"removal-not-recorded", "R1", "processor/internal/partition/recording.go",
+	// shard: snapshots; snapshot, retention
+	{"removal-not-recorded", "R1", "processor/internal/shard/recording.go",
 		"What was removed while a snapshot was taken comes back with it.",
 		`			r.writer.Add(e)
 		}`,
@@ -368,20 +368,20 @@ var teeth = append([]tooth{
 				r.writer.Add(e)
 			}
 		}`},
-	{"new-header-not-recorded", "R1", "processor/internal/partition/recording.go",
+	{"new-header-not-recorded", "R1", "processor/internal/shard/recording.go",
 		"A document that was touched while a snapshot was taken has its old deadline again.",
 		`				e.Kind, e.Value = snapshot.Renew, ch.New.Append(nil)`,
 		`				continue`},
-	{"drop-not-recorded", "R1", "processor/internal/partition/recording.go",
+	{"drop-not-recorded", "R1", "processor/internal/shard/recording.go",
 		"A collection that was dropped while a snapshot was taken comes back with it.",
 		`			r.writer.Add(snapshot.Entry{Kind: snapshot.Drop, Collection: c.Collection})
 `, ``},
-	{"renamed-collection-not-scanned", "R3", "processor/internal/partition/recording.go",
+	{"renamed-collection-not-scanned", "R3", "processor/internal/shard/recording.go",
 		"A snapshot lacks documents of a collection that was dropped before they were scanned, and that are due.",
 		`			r.left = append(r.left, to)
 `, `			_ = to
 `},
-	{"old-configuration-recorded", "R1", "processor/internal/partition/recording.go",
+	{"old-configuration-recorded", "R1", "processor/internal/shard/recording.go",
 		"A snapshot has the configurations of its beginning.",
 		`			r.configs[c.Collection] = c.Config.Encode()
 		}
@@ -393,37 +393,37 @@ var teeth = append([]tooth{
 	for`},
 	{"truncated-behind-the-newest", "T1", "processor/internal/retention/truncate.go",
 		"The log does not reach back to the older snapshot, and the newest one is damaged.",
-		`s.offset = all[snapshot.Kept-1].Offset`,
-		`s.offset = all[0].Offset`},
+		`k.synced.offset = k.generations[snapshot.Kept-1].Offset`,
+		`k.synced.offset = k.generations[0].Offset`},
 	{"truncated-unpublished", "T1", "processor/internal/retention/truncate.go",
 		"The log is truncated where outputs may still have to be published.",
-		`c.Seq < upTo || s.Applied.Load() < upTo {`,
-		`c.Log == "none" || s.Applied.Load() < upTo {`},
+		`c.Seq >= upTo && k.Status.Applied.Load() >= upTo, nil`,
+		`true, nil`},
 	{"truncated-behind-what-is-not-on-disk", "T4", "processor/internal/retention/truncate.go",
 		"A snapshot counts as on disk as soon as NATS has acknowledged it.",
-		`return time.Since(k.synced[i].known) >= k.Sync`,
-		`return time.Since(k.synced[i].known) >= 0`},
-	{"loading-looks-whole", "G7", "processor/internal/partition/snapshot.go",
+		`time.Since(k.synced.known) >= k.Sync`,
+		`time.Since(k.synced.known) >= 0`},
+	{"loading-looks-whole", "G7", "processor/internal/shard/snapshot.go",
 		"Readers get 404 for documents that a snapshot is about to bring.",
-		`p.store.Clear(ctx, version, next, store.Clearing)`,
-		`p.store.Clear(ctx, version, next, 0)`},
-	{"loaded-looks-whole", "G7", "processor/internal/partition/snapshot.go",
+		`p.Store.Clear(ctx, version, next, store.Clearing)`,
+		`p.Store.Clear(ctx, version, next, 0)`},
+	{"loaded-looks-whole", "G7", "processor/internal/shard/snapshot.go",
 		"Readers get what a snapshot has, although the log has later versions.",
 		`t.loader.End(ctx, p.progress.Claimed(), p.progress.Rebuild())`,
 		`t.loader.End(ctx, p.progress.Claimed(), 0)`},
 	{"former-owner-records", "O1", "processor/internal/snapshot/record.go",
 		"A former owner records its snapshot, although another owner has begun one.",
-		`	revision, err := s.records.Update(ctx, RecordKey(partition), value, r.revision)`,
-		`	_, now, err := s.records.Value(ctx, RecordKey(partition))
+		`	revision, err := s.records.Update(ctx, RecordKey(s.shard), value, r.revision)`,
+		`	_, now, err := s.records.Value(ctx, RecordKey(s.shard))
 	if err != nil {
 		return err
 	}
-	revision, err := s.records.Update(ctx, RecordKey(partition), value, now)`},
+	revision, err := s.records.Update(ctx, RecordKey(s.shard), value, now)`},
 	{"waits-for-an-object", "G1", "processor/internal/snapshot/writer.go",
 		"The answer to a request for a part of a snapshot is lost, and the owner waits for it.",
 		`context.WithTimeout(ctx, attemptTimeout)`,
 		`context.WithTimeout(ctx, attempts*time.Hour)`},
-	{"snapshot-published-more", "G3", "processor/internal/partition/examine_snapshots.go",
+	{"snapshot-published-more", "G3", "processor/internal/shard/examine_snapshots.go",
 		"After a load, outputs up to the end of the snapshot count as published.",
 		`m.Published > c.Seq {
 		c.Log, c.Seq, c.Watermark, c.From`,
@@ -446,11 +446,11 @@ var teeth = append([]tooth{
 		"The last message of a read counts as not stored.",
 		`t.publisher.read(ctx, end, upTo, t.add)`,
 		`t.publisher.read(ctx, end, upTo-1, t.add)`},
-	{"tail-given-up-early", "G3 N2", "processor/internal/announce/announcer.go",
+	{"tail-given-up-early", "G3 N2", "processor/internal/shard/publish.go",
 		"What a former owner has published is forgotten before the log is applied up to the takeover.",
 		`	if c.From = a.checkpoint.From; a.passed(c.Seq, c.Watermark) {`,
 		`	if c.From = a.checkpoint.From; a.passed(c.Seq, c.Watermark) || a.last.Seq > 0 {`},
-	{"tail-begins-late", "G3 N2", "processor/internal/announce/announcer.go",
+	{"tail-begins-late", "G3 N2", "processor/internal/shard/publish.go",
 		"A checkpoint says that the outputs behind it begin where the stream ends, before a former owner's are passed.",
 		`	c.Last = a.last
 `,
