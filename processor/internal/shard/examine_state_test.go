@@ -38,7 +38,7 @@ func (a *answers) Verify(_ context.Context, version string, collections []string
 	case slices.Contains(collections, a.damaged):
 		return store.ErrDamaged
 	case slices.Contains(collections, a.lost):
-		return errNoAnswer
+		return errLost
 	}
 	return nil
 }
@@ -67,10 +67,10 @@ func TestG7_TheStateIsVerified(t *testing.T) {
 		{"none", answers{state: state("1")}, known{}, []int{0}, false, nil, ""},
 		{"another log", answers{state: state("2", many...)}, known{}, nil, false, nil, ""},
 		{"damage", answers{state: state("1", many...), damaged: "c150"}, known{}, []int{100, 100}, true, nil, ""},
-		{"no answer", answers{state: state("1", many...), lost: "c0"}, known{}, []int{100}, false, errNoAnswer, ""},
+		{"no answer", answers{state: state("1", many...), lost: "c0"}, known{}, []int{100}, false, errLost, ""},
 		{"the owner knows of damage", answers{state: state("1")}, known{Damage: store.ErrDamaged}, []int{0}, true, nil, ""},
 		{"the state is damaged", answers{err: store.ErrDamaged}, known{}, nil, true, nil, ""},
-		{"the state is not known", answers{err: errNoAnswer}, known{Damage: store.ErrDamaged}, nil, false, errNoAnswer, ""},
+		{"the state is not known", answers{err: errLost}, known{Damage: store.ErrDamaged}, nil, false, errLost, ""},
 		{"nothing", answers{leftovers: [][]string{nil}}, known{}, nil, false, nil, ""},
 		{"keys of others", answers{leftovers: [][]string{keys, {"a", "e", "b", "c", "d"}}}, known{}, nil, false, store.ErrForeign, "there are 4 keys without the state that belongs to them (a, b, c)"},
 		{"a key of others", answers{leftovers: [][]string{keys, {"c"}}}, known{}, nil, false, store.ErrForeign, "there are 1 keys without the state that belongs to them (c)"},

@@ -11,7 +11,7 @@ import (
 	"github.com/seed18712806/lapse/sink/store"
 )
 
-var errNoAnswer = errors.New("the answer was lost")
+var errLost = errors.New("the answer was lost")
 
 // disturbed is a stored shard to which something happens before one of the questions, in the order
 // in which they are asked. A disturbance may lose the answer.
@@ -53,7 +53,7 @@ func (d *disturbed) Leftovers(ctx context.Context) ([]string, error) {
 func TestG7_NoAnswerIsNoAdvice(t *testing.T) {
 	ctx := context.Background()
 	log := streams.NewLog(&streams.Streams{ID: "1"}, nil)
-	lost := func() error { return errNoAnswer }
+	lost := func() error { return errLost }
 	for _, tt := range []struct {
 		name   string
 		taken  bool
@@ -64,11 +64,11 @@ func TestG7_NoAnswerIsNoAdvice(t *testing.T) {
 		{"nothing is there", false, func(docs, takes, removes func() error) []func() error { return nil }, nil, false},
 		{"keys of somebody", false, func(docs, takes, removes func() error) []func() error { return []func() error{docs} }, store.ErrForeign, true},
 		{"the state has been lost", true, func(docs, takes, removes func() error) []func() error { return []func() error{docs} }, nil, true},
-		{"the first answer is lost", false, func(docs, takes, removes func() error) []func() error { return []func() error{lost} }, errNoAnswer, false},
-		{"the keys are not known", false, func(docs, takes, removes func() error) []func() error { return []func() error{docs, lost} }, errNoAnswer, false},
+		{"the first answer is lost", false, func(docs, takes, removes func() error) []func() error { return []func() error{lost} }, errLost, false},
+		{"the keys are not known", false, func(docs, takes, removes func() error) []func() error { return []func() error{docs, lost} }, errLost, false},
 		{"another process takes over", false, func(docs, takes, removes func() error) []func() error { return []func() error{nil, takes} }, store.ErrFenced, false},
-		{"another process takes over, and the answer is lost", false, func(docs, takes, removes func() error) []func() error { return []func() error{nil, takes, lost} }, errNoAnswer, false},
-		{"they are not read once more", false, func(docs, takes, removes func() error) []func() error { return []func() error{docs, nil, nil, lost} }, errNoAnswer, false},
+		{"another process takes over, and the answer is lost", false, func(docs, takes, removes func() error) []func() error { return []func() error{nil, takes, lost} }, errLost, false},
+		{"they are not read once more", false, func(docs, takes, removes func() error) []func() error { return []func() error{docs, nil, nil, lost} }, errLost, false},
 		{"somebody removes them", false, func(docs, takes, removes func() error) []func() error { return []func() error{docs, nil, nil, removes} }, store.ErrFenced, false},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

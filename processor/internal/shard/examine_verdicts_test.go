@@ -335,8 +335,8 @@ func TestG7_ASnapshotThatCannotBeReadIsNotDamaged(t *testing.T) {
 		w.truncate(w.streams.Log, 5)
 		e := w.store()
 		ctx, stop := context.WithCancel(t.Context())
-		w.objects.lost = func() error { stop(); return errNoAnswer } // or it is read again for long
-		if f, err := w.examine(ctx, e, false); !errors.Is(err, errNoAnswer) || streams.MustStop(err) {
+		w.objects.lost = func() error { stop(); return errLost } // or it is read again for long
+		if f, err := w.examine(ctx, e, false); !errors.Is(err, errLost) || streams.MustStop(err) {
 			t.Errorf("%s: %s, %v", name, w.summary(f, err), err)
 		}
 	}

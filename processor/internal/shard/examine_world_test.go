@@ -44,7 +44,7 @@ func (q *questions) Dial(network, address string) (net.Conn, error) {
 func (c *connection) Write(b []byte) (int, error) {
 	if _, rest, is := bytes.Cut(b, []byte(" $JS.API.")); is && c.q.ask(rest) {
 		_ = c.Close()
-		return 0, errNoAnswer
+		return 0, errLost
 	}
 	return c.Conn.Write(b)
 }

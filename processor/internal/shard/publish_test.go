@@ -18,7 +18,7 @@ import (
 
 var errFail = errors.New("fails")
 
-// asked is an owner that was certain of its partition some time ago.
+// asked is an owner that was certain of its shard some time ago.
 type asked struct {
 	ago    time.Duration
 	err    error // of Verify
@@ -28,7 +28,7 @@ type asked struct {
 func (o *asked) Verified() time.Time          { return time.Now().Add(-o.ago) }
 func (o *asked) Verify(context.Context) error { o.verify++; return o.err }
 
-// TestG1_BeforeAnythingIsPublished: an owner that may have lost its partition verifies that it has not, and one
+// TestG1_BeforeAnythingIsPublished: an owner that may have lost its shard verifies that it has not, and one
 // whose fence may have aged out of the stream stores a new one first. If either fails, it publishes nothing.
 func TestG1_BeforeAnythingIsPublished(t *testing.T) {
 	t.Parallel()
@@ -83,9 +83,9 @@ func TestG1_BeforeAnythingIsPublished(t *testing.T) {
 	}
 }
 
-// TestG1_WhoMayHaveLostItsPartition: an owner that stood still sees it by one of its clocks. The monotonic one
+// TestG1_WhoMayHaveLostItsShard: an owner that stood still sees it by one of its clocks. The monotonic one
 // does not run while the machine is suspended, and the other one may be set back.
-func TestG1_WhoMayHaveLostItsPartition(t *testing.T) {
+func TestG1_WhoMayHaveLostItsShard(t *testing.T) {
 	for _, tt := range []struct {
 		monotonic, wall time.Duration
 		want            bool
@@ -138,7 +138,7 @@ func TestG12_TheStreamGoesBack(t *testing.T) {
 }
 
 // TestG3_WhatIsStoredIsRemembered: outputs that a former owner has published are not published again, and the last
-// place is the greatest of all that the partition has.
+// place is the greatest of all that the shard has.
 func TestG3_WhatIsStoredIsRemembered(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)

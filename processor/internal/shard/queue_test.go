@@ -292,6 +292,9 @@ func TestG1_TheQueueAndTheOwner(t *testing.T) {
 					if last%3 != 0 {
 						begun = q.put(bare(last), reading)
 					}
+					if rapid.IntRange(0, 5).Draw(t, "interruption") == 0 {
+						q.Again()
+					}
 					begun = begun && q.passed(fold.Position{Seq: last}, reading)
 				}
 			default: // the owner takes

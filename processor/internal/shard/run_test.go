@@ -41,7 +41,7 @@ func TestProgressed(t *testing.T) {
 	}
 }
 
-// TestFailure: after a failure the owner takes the partition over again, and remembers damage. People hear of every
+// TestFailure: after a failure the owner takes the shard over again, and remembers damage. People hear of every
 // failure but a first fence, which another owner's takeover explains.
 func TestFailure(t *testing.T) {
 	refused := fmt.Errorf("%w: %w", streams.ErrRefused, store.ErrDamaged)
@@ -69,7 +69,7 @@ func TestFailure(t *testing.T) {
 }
 
 // TestFatal: an owner ends where it would be wrong to go on. Keys of somebody else count only at the start; later they
-// are the rest of a damaged partition.
+// are the rest of a damaged shard.
 func TestFatal(t *testing.T) {
 	for _, tt := range []struct {
 		err       error
@@ -125,7 +125,7 @@ func TestRunEnds(t *testing.T) {
 			ctx, cancel := context.WithCancel(t.Context())
 			defer cancel()
 			begun, troubles, last := int64(0), 0, ""
-			r.at[crash.AfterRead] = func() { // another process takes the partition, three times
+			r.at[crash.AfterRead] = func() { // another process takes the shard, three times
 				if l.asked == 3 {
 					cancel()
 				}
@@ -189,7 +189,7 @@ func TestRunForgetsFailures(t *testing.T) {
 	}
 }
 
-// TestTroubleEnds: once a step succeeds, people hear that the partition goes on.
+// TestTroubleEnds: once a step succeeds, people hear that the shard goes on.
 func TestTroubleEnds(t *testing.T) {
 	r := newRig(t)
 	ctx, cancel := context.WithCancel(t.Context())

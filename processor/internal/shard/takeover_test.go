@@ -390,9 +390,9 @@ func TestG12_GivenUp(t *testing.T) {
 	same(t, "collections", r.Collections().Names(), []string{"c"})
 }
 
-// TestG7_ADamagedShardIsKept: a shard is damaged, and the log does not reach back. It is marked, once, so
+// TestG7_ADamagedPartitionIsKept: a partition is damaged, and the log does not reach back. It is marked, once, so
 // that readers get an error; nothing of it is removed, and nothing else is refused.
-func TestG7_ADamagedShardIsKept(t *testing.T) {
+func TestG7_ADamagedPartitionIsKept(t *testing.T) {
 	r := newRig(t)
 	r.idle()
 	ttlOf1(r)
@@ -406,7 +406,7 @@ func TestG7_ADamagedShardIsKept(t *testing.T) {
 	}
 	r.restart()
 	if err := r.takeOver(); err != nil {
-		t.Fatalf("a damaged shard ends the process: %v", err)
+		t.Fatalf("a damaged partition ends the process: %v", err)
 	}
 	last := must(r.streams.Log.Info(t.Context())).State.LastSeq
 	for range 2 {
