@@ -152,11 +152,8 @@ func (m *Model) Apply(msg Message) error {
 		return fmt.Errorf("the log has a gap: message %d follows %d", msg.Seq, m.seq)
 	}
 	m.seq = msg.Seq
-	published, mapped := m.log().Published(msg.Subject)
-	copied, original := m.log().Copied(msg.Subject)
-	if copied > 0 {
-		published = original
-	}
+	subject := m.log().ParseSubject(msg.Subject)
+	published := subject.Published()
 	rest, ok := strings.CutPrefix(published, string(m.set.Prefix)+".")
 	if !ok {
 		return fmt.Errorf("message %d: subject %s does not belong to the log", msg.Seq, msg.Subject)
@@ -179,13 +176,13 @@ func (m *Model) Apply(msg Message) error {
 			break
 		}
 		shard, partition := wire.Shape{Shards: m.set.Shards, Partitions: len(m.partitions)}.Place(collection, token)
-		if !mapped || shard != m.set.Shard {
+		if !subject.Own || shard != m.set.Shard {
 			return fmt.Errorf("message %d: subject %s belongs to another shard", msg.Seq, msg.Subject)
 		}
 		m.write(m.partitions[partition], msg, rest)
 	case "config", "drop":
 		if m.set.Shards > 1 {
-			source := cmp.Or(copied, wire.SourceSequence(msg.Header))
+			source := subject.Source(msg.Header)
 			if source != m.configured+1 {
 				break // it was applied, or one before it was not
 			}

@@ -29,7 +29,7 @@ func TestG1_TheRulesOfRepliesDoNotCome(t *testing.T) {
 	m.Data = []byte(`{"defaultTtl":1}`)
 	m.Header.Set("Nats-Stream-Source", "LAPSE_CONFIG 1 > > lapse.config.c")
 	m.Header.Set(wire.HeaderReplyTo, "_MY.inbox")
-	r.deliver(r.forAll(6), m, fold.Position{Seq: 7}, func() bool { return ended })
+	r.deliver(r.forAll(6), r.decoder.Log.ParseSubject(m.Subject), m, fold.Position{Seq: 7}, func() bool { return ended })
 	for _, got := range r.inboxes[0].takeAll() {
 		t.Errorf("an owner gets message %d of the stream of configurations, refused with %v", got.Source, got.Rejected)
 	}

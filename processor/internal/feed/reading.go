@@ -7,6 +7,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/seed18712806/lapse/processor/internal/fold"
+	"github.com/seed18712806/lapse/sink/wire"
 )
 
 // reading is one reading of the log: by the main reader for all partitions (forAll), or for one
@@ -69,7 +70,8 @@ func (r *Reader) readOn(ctx context.Context, s *reading, messages *pull, over fu
 		if err != nil || msg == nil {
 			return err
 		}
-		seq, isTick := meta.Sequence.Stream, r.decoder.IsTick(msg.Subject)
+		seq, subject := meta.Sequence.Stream, r.decoder.Log.ParseSubject(msg.Subject)
+		isTick := subject.Kind == wire.SubjectTick
 		if err := r.checkGap(ctx, s.last, seq); err != nil {
 			return err
 		}
@@ -82,7 +84,7 @@ func (r *Reader) readOn(ctx context.Context, s *reading, messages *pull, over fu
 		}
 		at := fold.Position{Seq: seq, Time: s.logTime.at(seq, meta.Timestamp.UnixMilli()), Stamp: meta.Timestamp.UnixNano()}
 		r.saw(at)
-		if !isTick && !r.deliver(s, msg, at, over) || !s.passed(at, meta) {
+		if !isTick && !r.deliver(s, subject, msg, at, over) || !s.passed(at, meta) {
 			return nil
 		}
 	}
@@ -102,13 +104,13 @@ func (r *Reader) checkGap(ctx context.Context, last, seq uint64) error {
 
 // deliver puts a message into the inbox of its partition, or into all inboxes, as far as the reading
 // is for them.
-func (r *Reader) deliver(s *reading, msg *nats.Msg, at fold.Position, over func() bool) bool {
-	partition, global := r.decoder.Route(msg.Subject)
+func (r *Reader) deliver(s *reading, subject wire.LogSubject, msg *nats.Msg, at fold.Position, over func() bool) bool {
+	partition, global := r.decoder.Route(subject)
 	first, end := max(s.first, partition), min(s.end, partition+1)
 	if !global && first >= end {
 		return true
 	}
-	m := r.decoder.Decode(msg.Subject, headerOf(msg), msg.Data, at)
+	m := r.decoder.DecodeAs(subject, headerOf(msg), msg.Data, at)
 	if over() {
 		return false // perhaps it was decoded without the rules of replies
 	}

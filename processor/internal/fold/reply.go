@@ -8,12 +8,12 @@ import (
 
 // inboxes are the allowed beginnings of the subject to which the outcome of a message goes.
 // Those of a configuration are the same in all shards.
-func (d Decoder) inboxes(m *Message) []string {
+func (d Decoder) inboxes(m *Message, s wire.LogSubject) []string {
 	rules, seq := d.Replies, m.Seq
 	if m.Source > 0 {
 		rules, seq = d.ConfigReplies(), m.Source
 	} else if d.RepliesAt != nil {
-		partition, _ := d.Route(m.Subject)
+		partition, _ := d.Route(s)
 		rules = d.RepliesAt(partition, m.Seq)
 	}
 	all := []string{wire.ReplyPrefix}
