@@ -9,8 +9,9 @@ import (
 type SubjectKind int
 
 const (
-	// SubjectStray is a subject that no client and no owner uses.
+	// SubjectStray is a subject on which neither a client nor lapse publishes.
 	SubjectStray SubjectKind = iota
+	// SubjectWrite is that of a write to a document of this shard.
 	SubjectWrite
 	// SubjectShort is that of a write with too few tokens to name a document.
 	SubjectShort
@@ -26,24 +27,27 @@ const (
 // LogSubject is what the subject of a message of a log says. See [Log.ParseSubject].
 type LogSubject struct {
 	Kind SubjectKind
-	// Own tells whether the subject is one of the shard's own: a client writes to another one, which NATS maps.
+	// Own tells whether the subject is one of the shard's own. With several shards, NATS maps the subjects of writes
+	// to such subjects.
 	Own bool
 	// Sourced tells whether the log has the message from [Prefix.ConfigStream], of several shards.
 	Sourced bool
 	// Copied is the sequence there if the subject has it: see [Log.Copy].
 	Copied uint64
 
-	Op         Op     // of a write; it may be one that there is not
-	Rest       string // behind the operation, or the kind if there is no operation; of a stray subject all behind the prefix or ".copy."
-	Collection string // of a write or an unmapped one, and of a configuration or a drop; not checked
-	Token      string // the id of a write or an unmapped one, as it is in the subject; not checked
+	// None of these is checked: the operation may be one that lapse does not know, the names may be invalid.
+	Op         Op     // of any write
+	Rest       string // behind the operation of a write, or the kind of a configuration; of a stray subject, most of it
+	Collection string // of a write, an unmapped one too, and of a configuration or a drop
+	Token      string // the id of a write, an unmapped one too, as it is in the subject
 
 	prefix  Prefix
 	subject string
 	tail    string // of the published subject, behind the prefix; "" if that is the subject
 }
 
-// ParseSubject reads the subject of a message of the log. Nothing else cuts one.
+// ParseSubject reads the subject of a message of the log. It allocates nothing. Whoever needs to know what a message
+// is asks for this value, and does not cut the subject.
 func (l Log) ParseSubject(subject string) LogSubject {
 	s := LogSubject{prefix: l.Prefix, subject: subject, Rest: subject}
 	rest, ok := afterToken(subject, string(l.Prefix))
