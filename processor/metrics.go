@@ -66,18 +66,19 @@ func (m *metrics) register(r prometheus.Registerer, p *Processor) error {
 }
 
 // gauges are how far the shard is, and how much the servers hold. They are 0 or absent
-// while the processor does not run, so that a former owner does not report old values.
+// while the processor does not run, so that a former owner does not report old values. None
+// has the label shard: where there are several shards, the registry of Options gives it to all metrics.
 type gauges struct{ p *Processor }
 
 var (
-	lagMessages  = prometheus.NewDesc("lapse_shard_lag_messages", "Messages of the log behind what the shard has applied.", []string{"shard"}, nil)
-	lagSeconds   = prometheus.NewDesc("lapse_shard_lag_seconds", "Age of the oldest message that was read and is not applied.", []string{"shard"}, nil)
-	backlog      = prometheus.NewDesc("lapse_shard_reap_backlog_seconds", "For how long the document that is due longest has been due.", []string{"shard"}, nil)
-	stuck        = prometheus.NewDesc("lapse_shard_failing", "1 while the shard's steps fail.", []string{"shard"}, nil)
+	lagMessages  = prometheus.NewDesc("lapse_shard_lag_messages", "Messages of the log behind what the shard has applied.", nil, nil)
+	lagSeconds   = prometheus.NewDesc("lapse_shard_lag_seconds", "Age of the oldest message that was read and is not applied.", nil, nil)
+	backlog      = prometheus.NewDesc("lapse_shard_reap_backlog_seconds", "For how long the document that is due longest has been due.", nil, nil)
+	stuck        = prometheus.NewDesc("lapse_shard_failing", "1 while the shard's steps fail.", nil, nil)
 	messagesRead = prometheus.NewDesc("lapse_messages_read_total", "Messages of the log that were read since this process took the shard over.", nil, nil)
 	givesWay     = prometheus.NewDesc("lapse_reaping_gives_way", "1 while many documents are reaped that a configuration has made due, as far as reads and writes leave room.", nil, nil)
 	clockLead    = prometheus.NewDesc("lapse_clock_lead_seconds", "How far another clock is ahead of this process's: nats as the leader of the log tells it, redis by TIME.", []string{"clock"}, nil)
-	rebuilding   = prometheus.NewDesc("lapse_shard_rebuilding", "1 while the shard is being rebuilt.", []string{"shard"}, nil)
+	rebuilding   = prometheus.NewDesc("lapse_shard_rebuilding", "1 while the shard is being rebuilt.", nil, nil)
 )
 
 // Describe implements [prometheus.Collector].
@@ -116,12 +117,11 @@ func (g gauges) Collect(c chan<- prometheus.Metric) {
 	c <- prometheus.MustNewConstMetric(clockLead, prometheus.GaugeValue, seconds(redis), "redis")
 	c <- prometheus.MustNewConstMetric(messagesRead, prometheus.CounterValue, float64(session.backlog.Read()))
 	c <- prometheus.MustNewConstMetric(givesWay, prometheus.GaugeValue, truth(runs && session.pace.GivesWay()))
-	id := strconv.Itoa(g.p.opts.Shard)
 	gauge := func(d *prometheus.Desc, value float64) {
 		if !runs {
 			value = 0
 		}
-		c <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, value, id)
+		c <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, value)
 	}
 	waiting, oldest := session.queue.Waiting()
 	gauge(lagMessages, float64(uint64(waiting)+session.backlog.Pending()))

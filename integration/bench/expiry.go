@@ -50,7 +50,7 @@ func (b *bench) lateness(ctx context.Context, round int) ([]table.Figure, error)
 	sides, err := received(round, func(name string, open sides.Opener) (load.Received, error) {
 		return b.expire(ctx, name, open, n, b.paced(ctx, round, n))
 	}, map[string]sides.Opener{
-		"lapse": b.openLapse(wire.Shape{}), kvWatcher: sides.KV(b.rig), redisShipped: sides.Redis(b.rig),
+		"lapse": b.openLapse(0), kvWatcher: sides.KV(b.rig), redisShipped: sides.Redis(b.rig),
 		redisTuned: sides.Redis(b.rig, "--hz", "500", "--active-expire-effort", "10"),
 	})
 	if err != nil {
@@ -75,13 +75,13 @@ func ms(d time.Duration) float64 { return float64(d) / float64(time.Millisecond)
 func (b *bench) due(ctx context.Context, round int) ([]table.Figure, error) {
 	sides, err := received(round, func(name string, open sides.Opener) (load.Received, error) {
 		return b.expire(ctx, name, open, b.n, b.together(ctx, round, b.n))
-	}, map[string]sides.Opener{"lapse": b.openLapse(wire.Shape{}), kvWatcher: sides.KV(b.rig)})
+	}, map[string]sides.Opener{"lapse": b.openLapse(0), kvWatcher: sides.KV(b.rig)})
 	if err != nil {
 		return nil, err
 	}
 	return []table.Figure{table.HigherBetter(table.Figure{
 		What: "events a second", Unit: "/s", Lapse: sides["lapse"].PerSecond, Against: kvWatcher, Other: sides[kvWatcher].PerSecond,
-		Goal: table.Goal{Must: 0.7, Aim: 1.5, Ratio: true},
+		Goal: table.Goal{Must: 0.95, Aim: 1.5, Ratio: true},
 	})}, nil
 }
 
@@ -95,13 +95,13 @@ func (b *bench) changed(ctx context.Context, round int) ([]table.Figure, error) 
 			}
 			return b.madeDue(ctx, round, s, ld)
 		})
-	}, map[string]sides.Opener{"lapse": b.openLapse(wire.Shape{}), kvWatcher: sides.KV(b.rig)})
+	}, map[string]sides.Opener{"lapse": b.openLapse(0), kvWatcher: sides.KV(b.rig)})
 	if err != nil {
 		return nil, err
 	}
 	return []table.Figure{table.HigherBetter(table.Figure{
 		What: "events a second", Unit: "/s", Lapse: sides["lapse"].PerSecond, Against: kvWatcher, Other: sides[kvWatcher].PerSecond,
-		Goal: table.Goal{Must: 0.8, Aim: 1, Ratio: true},
+		Goal: table.Goal{Must: 0.9, Aim: 1, Ratio: true},
 	})}, nil
 }
 
@@ -185,6 +185,7 @@ func (b *bench) expire(ctx context.Context, name string, open sides.Opener, n in
 	if err := errors.Join(s.Write(warmed, 0, warmed.N, 1), s.Flush(), r.Warm.Wait(ctx, patience)); err != nil {
 		return load.Received{}, fmt.Errorf("%s: warm-up: %w", name, err)
 	}
+	scripts := b.scriptsOf(ctx, s)
 	used := s.Usage()
 	if err := write(s, b.load(n, 0)); err != nil {
 		return load.Received{}, fmt.Errorf("%s: %w", name, err)
@@ -195,6 +196,7 @@ func (b *bench) expire(ctx context.Context, name string, open sides.Opener, n in
 		return load.Received{}, fmt.Errorf("%s: %w", name, err)
 	}
 	b.cpu = used(fmt.Sprintf("%s: %d documents written and expired", name, n))
+	b.scripts = b.scriptsOf(ctx, s) - scripts
 	x := r.Result()
 	b.note("%s: late by p50 %.2f ms, p99 %.2f ms, max %.2f ms; %.0f a second; deadlines within %.0f ms; %d missing, %d early, %d twice",
 		name, ms(x.P50), ms(x.P99), ms(x.Max), x.PerSecond, ms(x.Spread), x.Missing, x.Early, x.Doubled)
@@ -207,15 +209,27 @@ func (b *bench) expire(ctx context.Context, name string, open sides.Opener, n in
 	return x, nil
 }
 
+// scriptsOf returns how many scripts have run in the Redis of a side; 0 if it is not lapse.
+func (b *bench) scriptsOf(ctx context.Context, s *sides.Side) int {
+	if s.Lapse == nil {
+		return 0
+	}
+	n, err := s.Lapse.Scripts(ctx)
+	if err != nil {
+		b.note("the scripts in Redis are not counted: %v", err)
+	}
+	return n
+}
+
 // openLapse starts lapse, and a JetStream consumer of its events: they are stored.
-func (b *bench) openLapse(shape wire.Shape) sides.Opener {
-	return b.openEvents(shape, ".expired.>", receive, func(ld load.Load, i, ttl int) *nats.Msg { return ld.Upsert(rig.Orders, i, ttl) })
+func (b *bench) openLapse(shards int) sides.Opener {
+	return b.openEvents(shards, ".expired.>", receive, func(ld load.Load, i, ttl int) *nats.Msg { return ld.Upsert(rig.Orders, i, ttl) })
 }
 
 // openEvents is openLapse for some events, and for the messages that write documents.
-func (b *bench) openEvents(shape wire.Shape, filter string, receive func(jetstream.Msg, *load.Receipts, load.Load), message func(ld load.Load, i, ttl int) *nats.Msg) sides.Opener {
+func (b *bench) openEvents(shards int, filter string, receive func(jetstream.Msg, *load.Receipts, load.Load), message func(ld load.Load, i, ttl int) *nats.Msg) sides.Opener {
 	return func(ctx context.Context, r *load.Receipts) (*sides.Side, error) {
-		l, err := b.rig.StartLapse(ctx, shape)
+		l, err := b.rig.StartLapse(ctx, shards)
 		if err != nil {
 			return nil, err
 		}

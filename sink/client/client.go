@@ -59,7 +59,7 @@ func (c *Client) MaxPayload() int64 { return c.l.NC.MaxPayload() }
 // error is ErrUnavailable.
 func (c *Client) Status(ctx context.Context) (Status, error) { return readStatus(ctx, c.l) }
 
-// Snapshot orders a snapshot of every partition, and waits until all are stored or ctx is done. It
+// Snapshot orders a snapshot of every shard, and waits until all are stored or ctx is done. It
 // calls progress when something has changed. A snapshot that fails is tried again.
 func (c *Client) Snapshot(ctx context.Context, progress func(SnapshotProgress)) (SnapshotProgress, error) {
 	return takeSnapshots(ctx, c.l, progress)

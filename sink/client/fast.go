@@ -116,8 +116,7 @@ func (f *fast) laneOf(msg *nats.Msg) *lane {
 	if !ok || len(tokens) != 3 || msg.Header.Get(jetstream.MsgIDHeader) != "" {
 		return nil
 	}
-	shard, _ := wire.Shape{Shards: len(f.lanes), Partitions: 1}.Place(tokens[1], tokens[2])
-	return f.lanes[shard]
+	return f.lanes[wire.ShardOf(len(f.lanes), tokens[1], tokens[2])]
 }
 
 // send sends a message in a batch. It reports whether it has, or will: otherwise the message

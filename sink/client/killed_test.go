@@ -33,7 +33,7 @@ func newKillable(t *testing.T) *killable {
 
 func (k *killable) start() {
 	k.t.Helper()
-	k.lapse = harness.StartProcessor(k.t, k.nats.URL(), k.redis.Address(), processor.Options{Partitions: 4})
+	k.lapse = harness.StartProcessor(k.t, k.nats.URL(), k.redis.Address(), processor.Options{})
 }
 
 func (k *killable) stop() {

@@ -17,12 +17,12 @@ const askEvery = 250 * time.Millisecond
 
 // SnapshotProgress is how far the snapshots of all shards are.
 type SnapshotProgress struct {
-	Partitions int    `json:"partitions"`
-	Done       int    `json:"done"`
-	Failure    string `json:"failure,omitempty"` // why the last attempt of a shard has failed; it is tried again
+	Shards  int    `json:"shards"`
+	Done    int    `json:"done"`              // shards whose snapshot is stored
+	Failure string `json:"failure,omitempty"` // why the last attempt of a shard has failed; it is tried again
 }
 
-// Snapshots orders a snapshot of every partition, and waits until all are stored or ctx is done. It calls
+// Snapshots orders a snapshot of every shard, and waits until all are stored or ctx is done. It calls
 // progress when something has changed. A snapshot that fails is tried again.
 func takeSnapshots(ctx context.Context, l *connection, progress func(SnapshotProgress)) (p SnapshotProgress, err error) {
 	shards, err := readShards(ctx, l)
@@ -31,22 +31,23 @@ func takeSnapshots(ctx context.Context, l *connection, progress func(SnapshotPro
 	}
 	since := make([]int64, shards)
 	for {
-		var now SnapshotProgress
+		now := SnapshotProgress{Shards: shards}
 		for shard := range shards {
 			reply, err := ask(ctx, l, shard, since[shard])
 			if err != nil {
 				return p, err
 			}
 			since[shard] = reply.Since
-			now.Partitions += reply.Partitions
-			now.Done += reply.Done
+			if reply.Done {
+				now.Done++
+			}
 			now.Failure = cmp.Or(now.Failure, reply.Failure)
 		}
 		if now != p {
 			p = now
 			progress(p)
 		}
-		if p.Done == p.Partitions {
+		if p.Done == p.Shards {
 			return p, nil
 		}
 		select {
@@ -57,7 +58,7 @@ func takeSnapshots(ctx context.Context, l *connection, progress func(SnapshotPro
 	}
 }
 
-// ask orders snapshots of a shard, or asks how far they are. The owner of the shard may have
+// ask orders a snapshot of a shard, or asks whether it is stored. The owner of the shard may have
 // just changed: then nobody answers for a moment, and the new one takes the order anew.
 func ask(ctx context.Context, l *connection, shard int, since int64) (reply wire.SnapshotReply, err error) {
 	subject := l.Prefix.Snapshot(shard)

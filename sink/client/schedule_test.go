@@ -235,7 +235,7 @@ func TestWatchDue(t *testing.T) {
 			return nil
 		})
 		stop()
-		slices.Sort(got) // those of several partitions come in any order
+		slices.Sort(got) // those that are due together come in any order
 		if diff := cmp.Diff(c.want, got); err != nil || diff != "" {
 			t.Errorf("%+v: %v (-want +got):\n%s", c.opts, err, diff)
 		}

@@ -206,7 +206,7 @@ func TestPublishWaits(t *testing.T) {
 }
 
 // TestG12_AReconnectionEndsAFence: the server was away, and may have lost what it had stored. What carries a fence of
-// before is refused, until the partition was taken over again; what never had a fence goes on.
+// before is refused, until the shard was taken over again; what never had a fence goes on.
 func TestG12_AReconnectionEndsAFence(t *testing.T) {
 	server := natstest.NewServer(t, "")
 	server.Start()

@@ -94,8 +94,7 @@ func TestG3_ATailFindsChanges(t *testing.T) {
 	if at, found := r.tail(0).Find(other); found {
 		t.Errorf("the tail finds a change of another log at %s", at)
 	}
-	place := wire.Shape{Shards: 2, Partitions: 1}
-	shard, _ := place.Place("orders", "a")
+	shard := wire.ShardOf(2, "orders", "a")
 	for i := range 2 {
 		source := NewSource(prefix.Log(i, 2), 1_780_000_000_456)
 		document, drop := Changed(source, wire.TypeDeleted, 12, wire.Change{ID: "a", Collection: "orders"}, ""), Changed(source, wire.TypeDropped, 13, wire.Change{Collection: "orders"}, "")

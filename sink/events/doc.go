@@ -27,7 +27,7 @@
 // # Fences
 //
 // The stream may store a publication much later, after a process or the network stood still.
-// So a process that takes over a partition publishes a [Fence] before it reads the stream.
+// So a process that takes over a shard publishes a [Fence] before it reads the stream.
 // From then on, the stream refuses what carries an older fence. On one replica each message
 // carries the fence. On replicas the leader refuses two messages in process that expect the same
 // fence, so the first message of a batch carries it for all (F1 to F3):

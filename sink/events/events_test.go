@@ -210,15 +210,15 @@ func TestMessagesToTheByte(t *testing.T) {
 	}
 }
 
-// TestFence: after a new fence for a partition, the stream refuses messages with the former
+// TestFence: after a new fence for a shard, the stream refuses messages with the former
 // one, and no others.
 //
-// Goes red if a message does not carry the fence, or if all partitions share one.
+// Goes red if a message does not carry the fence, or if all shards share one.
 func TestFence(t *testing.T) {
 	r := newRig(t, natstest.Options{}, jetstream.StreamConfig{})
-	fence := func(partition int) Fence {
+	fence := func(shard int) Fence {
 		t.Helper()
-		f, err := r.p.Fence(t.Context(), partition)
+		f, err := r.p.Fence(t.Context(), shard)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -244,7 +244,7 @@ func TestFence(t *testing.T) {
 		t.Errorf("fenced again: %v", err)
 	}
 	if err := publish(other, "c"); err != nil {
-		t.Errorf("of another partition: %v", err)
+		t.Errorf("of another shard: %v", err)
 	}
 	if err := r.stream.Purge(t.Context()); err != nil {
 		t.Fatal(err)

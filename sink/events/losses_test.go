@@ -10,9 +10,9 @@ import (
 )
 
 // An answer with a sequence that the stream had before shows that it has lost its end (G12). From then on
-// the fences of before are refused, because their partitions may have lost outputs too.
+// the fences of before are refused, because their shards may have lost outputs too.
 //
-// It goes red if a partition goes on publishing although another one has seen the loss.
+// It goes red if a shard goes on publishing although another one has seen the loss.
 func TestG12_AnEarlierSequenceIsALoss(t *testing.T) {
 	p := newRig(t, natstest.Options{}, jetstream.StreamConfig{}).p
 	old := p.fence(1, Place{Seq: 7, Key: Key{Kind: keyFence, Seq: 1}})
@@ -33,7 +33,7 @@ func TestG12_AnEarlierSequenceIsALoss(t *testing.T) {
 	}
 }
 
-// Three partitions publish at the same time, and the stream loses what two of them have stored before it
+// Three shards publish at the same time, and the stream loses what two of them have stored before it
 // stores what the third has sent (G12). The third has its answer where another one had its own, and what the
 // others publish from then on is refused, although it is stored behind what they had.
 //

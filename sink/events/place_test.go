@@ -55,10 +55,9 @@ func TestPlaceRoundTrip(t *testing.T) {
 func TestG3_KeysDoNotMeet(t *testing.T) {
 	r := newRig(t, natstest.Options{}, jetstream.StreamConfig{})
 	const created = 1_780_000_000_456
-	shape := wire.Shape{Shards: 2, Partitions: 1}
 	shards := []Source{NewSource(prefix.Log(0, 2), created), NewSource(prefix.Log(1, 2), created)}
 	other := 0
-	if shard, _ := shape.Place("rejected", "1"); shard == 0 {
+	if wire.ShardOf(2, "rejected", "1") == 0 {
 		other = 1
 	}
 	rejected := func(source Source) Message {

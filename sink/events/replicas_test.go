@@ -68,7 +68,7 @@ func (r *rig) stepDown() {
 	}
 }
 
-// writer is one of several processes that believe that they own a partition.
+// writer is one of several processes that believe that they own a shard.
 type writer struct {
 	*Publisher
 	r       *rand.Rand
@@ -127,7 +127,7 @@ func (w *writer) publish(ctx context.Context, fence Fence) error {
 	return err
 }
 
-// TestG3_NothingBehindALaterFence: three processes believe that they own a partition of a
+// TestG3_NothingBehindALaterFence: three processes believe that they own a shard of a
 // stream with three replicas. Each publishes behind fences of its own, through a network that
 // holds up what it sends. The leader of the stream moves. No message is stored behind a later fence
 // than its own, none twice, none that was acknowledged is absent, and none is without those before

@@ -17,8 +17,7 @@ import (
 	"github.com/seed18712806/lapse/sink/wire"
 )
 
-// Tail is what the stream of events has stored of a log, behind some place. The shards of a
-// shard share one, so a takeover of all of them reads the stream once.
+// Tail is what the stream of events has stored of a log, behind some place.
 type Tail struct {
 	publisher *Publisher
 	source    Source

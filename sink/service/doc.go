@@ -14,7 +14,7 @@
 // An empty body asks for the defaults. An error has the headers of NATS services,
 // Nats-Service-Error-Code and Nats-Service-Error: 400 (a malformed name, body or limit; it says
 // what is allowed), 404, 413 (the answer is larger than the server's maximum payload), 503 (a
-// partition is being rebuilt, or Redis holds something that lapse did not store or does not
+// shard is being rebuilt, or Redis holds something that lapse did not store or does not
 // answer) or 500.
 //
 // Every process serves all reads, and the NATS server gives each request to one of them. A

@@ -26,7 +26,7 @@ import (
 // that continuations and ids reach Redis.
 func FuzzRequest(f *testing.F) {
 	client := redistest.StartMini(f).Client
-	p := store.NewStore(client, wire.DefaultPrefix, 1).Partition(0)
+	p := store.New(client, wire.DefaultPrefix, 0, 1)
 	changes := store.CollectionChanges{Collection: "orders"}
 	for i := range 20 {
 		h := &store.Header{Ts: 1_700_000_000_000, Etag: uint64(i + 1), TTL: []ttlrules.TTL{-1, 2_000_000_000}[i%2]}
@@ -38,7 +38,7 @@ func FuzzRequest(f *testing.F) {
 	if err := p.Commit(f.Context(), store.Progress{Version: "v0", Next: "v1", Offset: 20}, nil, []store.CollectionChanges{changes}); err != nil {
 		f.Fatal(err)
 	}
-	reader, err := sink.NewReader(client, sink.ReaderOptions{Partitions: 1})
+	reader, err := sink.NewReader(client, sink.ReaderOptions{Shards: 1})
 	if err != nil {
 		f.Fatal(err)
 	}

@@ -329,9 +329,9 @@ func TestErrorsOfTheReaderGetTheirCode(t *testing.T) {
 		text string
 	}{
 		{fmt.Errorf("get orders/1: %w", sink.ErrNotFound), 404, "get orders/1"},
-		{fmt.Errorf("partition 3: %w", sink.ErrUnavailable), 503, "partition 3"},
-		{fmt.Errorf("%w: the log has 16 partitions", sink.ErrForeign), 503, "16 partitions"},
-		{fmt.Errorf("partition 3: %w: it has lost something", sink.ErrUnavailable), 503, "partition 3"},
+		{fmt.Errorf("shard 3: %w", sink.ErrUnavailable), 503, "shard 3"},
+		{fmt.Errorf("%w: Redis has the documents of 16 shards", sink.ErrForeign), 503, "16 shards"},
+		{fmt.Errorf("shard 3: %w: it has lost something", sink.ErrUnavailable), 503, "shard 3"},
 		{fmt.Errorf("%w: the continuation is not one of ours", sink.ErrInvalidRequest), 400, "continuation"},
 		{fmt.Errorf("%w: nonsense", wire.ErrInvalidName), 400, "nonsense"},
 		{fmt.Errorf("read: %w", io.EOF), 503, "Redis is not available"},
@@ -616,7 +616,7 @@ func TestABrokenConnectionIsUnavailable(t *testing.T) {
 				break
 			}
 		}
-		if code, text := service.StatusOf(fmt.Errorf("read partition 6: %w", err)); code != wire.StatusUnavailable {
+		if code, text := service.StatusOf(fmt.Errorf("read shard 6: %w", err)); code != wire.StatusUnavailable {
 			t.Errorf("after %d requests: %d %s", writes, code, text)
 		}
 		if err := client.Close(); err != nil {

@@ -15,7 +15,7 @@
 //	lapse.changed.<collection>.<id>     Prefix.Changed          a Change, by lapse
 //	lapse.changed.<collection>          Prefix.Dropped          a Change: the collection was dropped, by lapse
 //	lapse.rejected.<collection>.<id>    Prefix.Rejected         a rejection, by lapse
-//	lapse.fence.<partition>             Prefix.Fence            a fence, by the owner of the partition
+//	lapse.fence.<shard>                 Prefix.Fence            a fence, by the owner of the shard
 //	lapse.beat.<shard>                  Prefix.Beat             a Beat, by the owner of the shard
 //	lapse.read.<verb>.<collection>      Prefix.Read             a read, by any client
 //	lapse.read.get.<collection>.<id>    Prefix.ReadGet          a read of one document

@@ -145,7 +145,7 @@ func escapeWith(mark byte, s string, plain func(byte) bool) string {
 
 // UnescapeID reads the token of an id. It returns an error unless the token is as [EscapeID]
 // writes it and the id is valid. So all messages of an id have one subject, and one
-// partition.
+// shard.
 func UnescapeID(token string) (string, error) {
 	id := token
 	if strings.IndexByte(token, '%') >= 0 {

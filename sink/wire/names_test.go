@@ -55,7 +55,7 @@ func TestIDRoundTrip(t *testing.T) {
 }
 
 // An id has one token: UnescapeID accepts only the token that EscapeID writes. Otherwise one
-// document could have two subjects, and two partitions.
+// document could have two subjects, and two shards.
 //
 // Goes red if UnescapeID accepts hexadecimal in lower case, or an escape that is not needed.
 func TestUnescapeIDIsCanonical(t *testing.T) {

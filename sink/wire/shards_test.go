@@ -14,9 +14,9 @@ import (
 	"github.com/seed18712806/lapse/sink/wire"
 )
 
-// TestG1_NATSMapsToTheShard: nats-server maps each write to the subject that Place computes.
+// TestG1_NATSMapsToTheShard: nats-server maps each write to the shard that ShardOf computes.
 //
-// Goes red if Place and the mapping do not agree: a log would reject the writes that it gets.
+// Goes red if ShardOf and the mapping do not agree: a log would reject the writes that it gets.
 func TestG1_NATSMapsToTheShard(t *testing.T) {
 	p := wire.DefaultPrefix
 	for _, shards := range []int{2, 3, 64} {
@@ -33,7 +33,7 @@ func TestG1_NATSMapsToTheShard(t *testing.T) {
 		rapid.Check(t, func(t *rapid.T) {
 			collection := rapid.StringMatching(`[A-Za-z0-9_-]{1,20}`).Draw(t, "collection")
 			id := rapid.StringN(1, 60, wire.MaxID).Draw(t, "id")
-			shard, _ := wire.Shape{Shards: shards, Partitions: 16}.Place(collection, wire.EscapeID(id))
+			shard := wire.ShardOf(shards, collection, wire.EscapeID(id))
 			log := p.Log(shard, shards)
 			published, want := p.Write(wire.Upsert, collection, id), log.Write(wire.Upsert, collection, id)
 			if err := nc.Publish(published, nil); err != nil {
@@ -53,18 +53,16 @@ func TestG1_NATSMapsToTheShard(t *testing.T) {
 	}
 }
 
-// TestShardsSpread: documents spread over the shards, and those of each shard over all its
-// partitions. It fails if shard and partition are remainders of the same number.
+// TestShardsSpread: documents spread over the shards.
 func TestShardsSpread(t *testing.T) {
-	shape := wire.Shape{Shards: 4, Partitions: 16}
-	const ids = 64_000
-	counts := make([]int, shape.All())
+	const shards, ids = 16, 16_000
+	var counts [shards]int
 	for i := range ids {
-		counts[shape.Partition("orders", strconv.Itoa(i))]++
+		counts[wire.ShardOf(shards, "orders", strconv.Itoa(i))]++
 	}
-	for p, count := range counts {
-		if count < ids/len(counts)/2 || count > ids/len(counts)*2 {
-			t.Errorf("partition %d has %d of %d ids", p, count, ids)
+	for shard, count := range counts {
+		if count < ids/shards/2 || count > ids/shards*2 {
+			t.Errorf("shard %d has %d of %d ids", shard, count, ids)
 		}
 	}
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/seed18712806/lapse/sink/wire"
 )
 
-// checkpoint is the stored checkpoint of a partition, as announce.Checkpoint writes it. Fields that a
+// checkpoint is the stored checkpoint of a shard, as shard.Checkpoint writes it. Fields that a
 // backup does not need stay as they are.
 type checkpoint struct {
 	Format    int          `json:"format"`

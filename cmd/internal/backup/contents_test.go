@@ -29,7 +29,7 @@ type parts map[string][]*message
 
 const (
 	theLog, theEvents, thePoints = "LAPSE_LOG", "LAPSE_EVENTS", "KV_LAPSE_CHECKPOINTS"
-	thePoint                     = "$KV.LAPSE_CHECKPOINTS.partition."
+	thePoint                     = "$KV.LAPSE_CHECKPOINTS.shard."
 	theRecord                    = "$KV.LAPSE_CHECKPOINTS.snapshot."
 )
 
@@ -116,11 +116,11 @@ func stateOf(messages []*message) state {
 	return s
 }
 
-// file is the backup, of some shards with two partitions.
+// file is the backup, of some shards.
 func (b parts) file(t *testing.T, shards int, e end) []byte {
 	t.Helper()
 	var out bytes.Buffer
-	w, err := newWriter(&out, Header{Lapse: "1", Prefix: "lapse", Shards: shards, Partitions: 2, Taken: time.UnixMilli(ms + 1000)})
+	w, err := newWriter(&out, Header{Lapse: "1", Prefix: "lapse", Shards: shards, Taken: time.UnixMilli(ms + 1000)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -144,7 +144,7 @@ func usual() parts {
 	return parts{
 		theLog:    {write(1, 10), write(2, 30), configures(3, 20, "c"), write(4, 40), write(5, 50)},
 		theEvents: {expiry(1, "c", "a", 1, 25), rejected(2, theLog, "2"), expiry(3, "c", "a", 2, 45), rejected(4, theLog, "4"), expiry(5, "d", "a", 2, 45)},
-		thePoints: {keyed(1, thePoint+"0", `{"format":1,"seq":5,"watermark":1790000000050,"later":1}`), keyed(2, thePoint+"1", `{"format":1,"seq":2,"watermark":1790000000030}`)},
+		thePoints: {keyed(1, thePoint+"0", `{"format":1,"seq":5,"watermark":1790000000050,"later":1}`)},
 	}
 }
 
@@ -170,38 +170,43 @@ func TestG3_WhatIsRestored(t *testing.T) {
 		until       Until
 		end         end
 		log, events []uint64
-		points      []uint64
+		points      [2]uint64 // where a checkpoint at 5 goes back to, and one at 2
 		next        map[string]uint64
 	}{
-		"all":                      {Until{}, end{}, []uint64{1, 2, 3, 4, 5}, []uint64{1, 2, 3, 4, 5}, []uint64{5, 2}, map[string]uint64{theLog: 5 + margin + 1, theEvents: 5 + margin + 1, thePoints: 3}},
-		"the original has gone on": {Until{}, end{Last: map[string]uint64{theLog: 9, theEvents: 20}}, []uint64{1, 2, 3, 4, 5}, []uint64{1, 2, 3, 4, 5}, []uint64{5, 2}, map[string]uint64{theLog: 9 + margin + 1, theEvents: 20 + margin + 1, thePoints: 3}},
-		"configured since":         {Until{}, end{Configured: []string{"d"}}, []uint64{1, 2, 3, 4, 5}, []uint64{1, 2, 3, 4, 5}, []uint64{5, 2}, nil},
-		"before a message":         {Until{Seq: 4}, end{}, []uint64{1, 2, 3}, []uint64{1, 2, 3, 5}, []uint64{3, 2}, nil},
-		"before the configuration": {Until{Seq: 3}, end{}, []uint64{1, 2}, []uint64{1, 2, 5}, []uint64{2, 2}, nil},
-		"behind the last":          {Until{Seq: 6}, end{}, []uint64{1, 2, 3, 4, 5}, []uint64{1, 2, 3, 4, 5}, []uint64{5, 2}, nil},
+		"all":                      {Until{}, end{}, []uint64{1, 2, 3, 4, 5}, []uint64{1, 2, 3, 4, 5}, [2]uint64{5, 2}, map[string]uint64{theLog: 5 + margin + 1, theEvents: 5 + margin + 1, thePoints: 2}},
+		"the original has gone on": {Until{}, end{Last: map[string]uint64{theLog: 9, theEvents: 20}}, []uint64{1, 2, 3, 4, 5}, []uint64{1, 2, 3, 4, 5}, [2]uint64{5, 2}, map[string]uint64{theLog: 9 + margin + 1, theEvents: 20 + margin + 1, thePoints: 2}},
+		"configured since":         {Until{}, end{Configured: []string{"d"}}, []uint64{1, 2, 3, 4, 5}, []uint64{1, 2, 3, 4, 5}, [2]uint64{5, 2}, nil},
+		"before a message":         {Until{Seq: 4}, end{}, []uint64{1, 2, 3}, []uint64{1, 2, 3, 5}, [2]uint64{3, 2}, nil},
+		"before the configuration": {Until{Seq: 3}, end{}, []uint64{1, 2}, []uint64{1, 2, 5}, [2]uint64{2, 2}, nil},
+		"behind the last":          {Until{Seq: 6}, end{}, []uint64{1, 2, 3, 4, 5}, []uint64{1, 2, 3, 4, 5}, [2]uint64{5, 2}, nil},
 		// The configuration is stamped before the message that comes before it: log time does not go back.
-		"before an instant":         {Until{Time: time.UnixMilli(ms + 30)}, end{}, []uint64{1}, []uint64{}, []uint64{1, 1}, nil},
-		"before another instant":    {Until{Time: time.UnixMilli(ms + 31)}, end{}, []uint64{1, 2, 3}, []uint64{1, 2, 3, 5}, []uint64{3, 2}, nil},
-		"when the backup was taken": {Until{Time: time.UnixMilli(ms + 1000)}, end{}, []uint64{1, 2, 3, 4, 5}, []uint64{1, 2, 3, 4, 5}, []uint64{5, 2}, nil},
+		"before an instant":         {Until{Time: time.UnixMilli(ms + 30)}, end{}, []uint64{1}, []uint64{}, [2]uint64{1, 1}, nil},
+		"before another instant":    {Until{Time: time.UnixMilli(ms + 31)}, end{}, []uint64{1, 2, 3}, []uint64{1, 2, 3, 5}, [2]uint64{3, 2}, nil},
+		"when the backup was taken": {Until{Time: time.UnixMilli(ms + 1000)}, end{}, []uint64{1, 2, 3, 4, 5}, []uint64{1, 2, 3, 4, 5}, [2]uint64{5, 2}, nil},
 	} {
 		b := usual()
-		c, err := Scan(bytes.NewReader(b.file(t, 1, tt.end)), tt.until)
-		if err != nil {
-			t.Errorf("%s: %v", name, err)
-			continue
-		}
-		log, _, logState := restoredOf(t, c, b, theLog)
-		events, _, _ := restoredOf(t, c, b, theEvents)
-		_, values, _ := restoredOf(t, c, b, thePoints)
-		var points []uint64
-		for _, m := range values {
-			point, err := parseCheckpoint(m)
+		early := usual()
+		early[thePoints][0].Data = []byte(`{"format":1,"seq":2,"watermark":1790000000030}`)
+		var points [2]uint64
+		var c *Contents
+		for i, b := range []parts{b, early} {
+			found, err := Scan(bytes.NewReader(b.file(t, 1, tt.end)), tt.until)
+			if err != nil {
+				t.Fatalf("%s: %v", name, err)
+			}
+			_, values, _ := restoredOf(t, found, b, thePoints)
+			point, err := parseCheckpoint(values[0])
 			if err != nil {
 				t.Error(err)
 			}
-			points = append(points, point.Seq)
+			points[i] = point.Seq
+			if i == 0 {
+				c = found
+			}
 		}
-		if diff := diffs.Diff([][]uint64{tt.log, append([]uint64{}, tt.events...), tt.points}, [][]uint64{log, append([]uint64{}, events...), points}); diff != "" {
+		log, _, logState := restoredOf(t, c, b, theLog)
+		events, _, _ := restoredOf(t, c, b, theEvents)
+		if diff := diffs.Diff([][]uint64{tt.log, append([]uint64{}, tt.events...), tt.points[:]}, [][]uint64{log, append([]uint64{}, events...), points[:]}); diff != "" {
 			t.Errorf("%s: log, events, checkpoints:\n%s", name, diff)
 		}
 		for name, want := range tt.next {
@@ -258,15 +263,15 @@ func TestScanRefuses(t *testing.T) {
 		"no checkpoints":       {func(b parts) { delete(b, thePoints) }, 1, Until{}, ""},
 		"behind the end":       {func(parts) {}, 1, Until{Seq: 7}, "ends at sequence 5, which is before 7"},
 		"after it was taken":   {func(parts) {}, 1, Until{Time: time.UnixMilli(ms + 1001)}, "was taken at 2026-09-21T14:13:21.000Z, which is before 2026-09-21T14:13:21.001Z"},
-		"a bad checkpoint":     {func(b parts) { b[thePoints][0].Data = []byte(`{`) }, 1, Until{}, "partition 0: the checkpoint is not valid"},
-		"a later format":       {func(b parts) { b[thePoints][1].Data = []byte(`{"format":2}`) }, 1, Until{}, "partition 1: the checkpoint has the format \"2\""},
-		"a bad record":         {func(b parts) { b.record(`{`) }, 1, Until{}, "the record of the snapshots of partition 1: "},
-		"a bad generation":     {func(b parts) { b.record(`{"format":1,"generations":[1]}`) }, 1, Until{}, "the record of the snapshots of partition 1: "},
-		"bad generations":      {func(b parts) { b.record(`{"format":1,"generations":1}`) }, 1, Until{}, "the record of the snapshots of partition 1: "},
+		"a bad checkpoint":     {func(b parts) { b[thePoints][0].Data = []byte(`{`) }, 1, Until{}, "shard 0: the checkpoint is not valid"},
+		"a later format":       {func(b parts) { b[thePoints][0].Data = []byte(`{"format":2}`) }, 1, Until{}, "shard 0: the checkpoint has the format \"2\""},
+		"a bad record":         {func(b parts) { b.record(`{`) }, 1, Until{}, "the record of the snapshots of shard 0: "},
+		"a bad generation":     {func(b parts) { b.record(`{"format":1,"generations":[1]}`) }, 1, Until{}, "the record of the snapshots of shard 0: "},
+		"bad generations":      {func(b parts) { b.record(`{"format":1,"generations":1}`) }, 1, Until{}, "the record of the snapshots of shard 0: "},
 		"a later record":       {func(b parts) { b.record(`{"format":2}`) }, 1, Until{}, "it has the format 2"},
-		"no beginning":         {func(b parts) { b[theLog] = b[theLog][1:] }, 1, Until{}, "begins at sequence 2, and no snapshot of partition 0 reaches it"},
+		"no beginning":         {func(b parts) { b[theLog] = b[theLog][1:] }, 1, Until{}, "begins at sequence 2, and no snapshot reaches it"},
 		"a snapshot":           {func(b parts) { b.from(3, 2) }, 1, Until{}, ""},
-		"too early a snapshot": {func(b parts) { b.from(4, 2) }, 1, Until{}, "begins at sequence 4, and no snapshot of partition 0 reaches it"},
+		"too early a snapshot": {func(b parts) { b.from(4, 2) }, 1, Until{}, "begins at sequence 4, and no snapshot reaches it"},
 		"an origin":            {func(b parts) { b.from(3, 0); b.origin(2) }, 1, Until{}, ""},
 		"too early an origin":  {func(b parts) { b.from(4, 0); b.origin(2) }, 1, Until{}, "begins at sequence 4"},
 		"until the snapshot":   {func(b parts) { b.from(3, 3) }, 1, Until{Seq: 4}, ""},
@@ -288,19 +293,17 @@ func TestScanRefuses(t *testing.T) {
 	}
 }
 
-// record sets the record of the snapshots of partition 1.
+// record sets the record of the snapshots.
 func (b parts) record(text string) {
-	b[thePoints] = append(b[thePoints], keyed(9, theRecord+"1", text))
+	b[thePoints] = append(b[thePoints], keyed(9, theRecord+"0", text))
 }
 
-// origin sets where both partitions begin.
+// origin sets where the shard begins.
 func (b parts) origin(seq uint64) {
-	for _, m := range b[thePoints][:2] {
-		m.Data = fmt.Appendf(nil, `{"format":1,"seq":5,"watermark":1,"origin":%d}`, seq)
-	}
+	b[thePoints][0].Data = fmt.Appendf(nil, `{"format":1,"seq":5,"watermark":1,"origin":%d}`, seq)
 }
 
-// from removes what is before a sequence, and gives both partitions snapshots at some offsets.
+// from removes what is before a sequence, and gives the shard snapshots at some offsets.
 func (b parts) from(seq uint64, offsets ...uint64) {
 	b[theLog] = slices.DeleteFunc(b[theLog], func(m *message) bool { return m.Seq < seq })
 	var all []string
@@ -309,9 +312,7 @@ func (b parts) from(seq uint64, offsets ...uint64) {
 			all = append(all, fmt.Sprintf(`{"generation":%d,"offset":%d,"taken":%d,"sha256":"x","later":1}`, 9-i, offset, ms+77))
 		}
 	}
-	for i := range 2 {
-		b[thePoints] = append(b[thePoints], keyed(uint64(10+i), theRecord+fmt.Sprint(i), fmt.Sprintf(`{"format":1,"later":2,"generations":[%s]}`, strings.Join(all, ","))))
-	}
+	b[thePoints] = append(b[thePoints], keyed(10, theRecord+"0", fmt.Sprintf(`{"format":1,"later":2,"generations":[%s]}`, strings.Join(all, ","))))
 }
 
 // TestRecords: a record is restored without the snapshots of later offsets, and keeps what a later version has written. A
@@ -323,16 +324,16 @@ func TestRecords(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	b[thePoints] = append(b[thePoints], keyed(20, theRecord+"2", `no record`), keyed(21, theRecord+"-1", `no record`), keyed(22, thePoint+"x", `no point`), keyed(23, "$KV.LAPSE_CHECKPOINTS.other.0", `no point`))
+	b[thePoints] = append(b[thePoints], keyed(20, theRecord+"1", `no record`), keyed(21, theRecord+"-1", `no record`), keyed(22, thePoint+"x", `no point`), keyed(23, "$KV.LAPSE_CHECKPOINTS.other.0", `no point`))
 	_, values, _ := restoredOf(t, c, b, thePoints)
 	if len(values) != len(b[thePoints]) {
 		t.Fatalf("%d of %d values are restored", len(values), len(b[thePoints]))
 	}
 	var text map[string]any
-	if err := json.Unmarshal(values[3].Data, &text); err != nil || text["later"] != 2.0 || len(text["generations"].([]any)) != 1 || text["generations"].([]any)[0].(map[string]any)["later"] != 1.0 {
+	if err := json.Unmarshal(values[1].Data, &text); err != nil || text["later"] != 2.0 || len(text["generations"].([]any)) != 1 || text["generations"].([]any)[0].(map[string]any)["later"] != 1.0 {
 		t.Errorf("%v, %v", text, err)
 	}
-	r, err := parseRecord(values[3])
+	r, err := parseRecord(values[1])
 	if err != nil || r.newest() != 2 || !r.has(generation{Generation: 8, SHA256: "x"}) || r.has(generation{Generation: 8, SHA256: "y"}) || r.has(generation{Generation: 7, SHA256: "x"}) {
 		t.Errorf("%+v, %v", r, err)
 	}

@@ -102,7 +102,7 @@ func (c *Contents) cause(m *message) (log *streamContents, seq uint64, err error
 		collection := collectionOf(m)
 		shard := 0 // which publishes drops
 		if token := m.Value("ce-subject"); token != "" {
-			shard, _ = wire.Shape{Shards: c.Shards, Partitions: c.Partitions}.Place(collection, token)
+			shard = wire.ShardOf(c.Shards, collection, token)
 		}
 		id, _, _ := strings.Cut(m.Value("ce-id"), "/expiring/")
 		if kind == "changed" {
@@ -155,17 +155,17 @@ func (c *Contents) isRestored(m *message) (bool, error) {
 func (c *Contents) moveBack(m *message) (bool, error) {
 	key := strings.TrimPrefix(m.Subject, "$KV."+c.Prefix.CheckpointBucket()+".")
 	kind, number, _ := strings.Cut(key, ".")
-	p, err := strconv.Atoi(number)
-	if err != nil || p < 0 || p >= c.Shards*c.Partitions {
+	shard, err := strconv.Atoi(number)
+	if err != nil || shard < 0 || shard >= c.Shards {
 		return true, nil // what a later version has stored
 	}
 	switch kind {
-	case "partition":
-		return true, c.moveCheckpoint(m, c.stream(c.names.logs()[p/c.Partitions]))
+	case "shard":
+		return true, c.moveCheckpoint(m, c.log(shard))
 	case "snapshot":
 		r, err := parseRecord(m)
 		if err == nil {
-			r.keep(c.stays(p))
+			r.keep(c.stays(shard))
 			m.Data = r.message().Data
 		}
 		return true, err
@@ -173,9 +173,9 @@ func (c *Contents) moveBack(m *message) (bool, error) {
 	return true, nil
 }
 
-// stays returns what reports whether a snapshot of a partition is not later than its log.
-func (c *Contents) stays(partition int) func(generation) bool {
-	log := c.stream(c.names.logs()[partition/c.Partitions])
+// stays returns what reports whether a snapshot of a shard is not later than its log.
+func (c *Contents) stays(shard int) func(generation) bool {
+	log := c.log(shard)
 	return func(g generation) bool { return g.Offset <= log.end }
 }
 

@@ -44,7 +44,7 @@ func TestUntil(t *testing.T) {
 // It fails if an event of the last millisecond of c stays; if it is left out, and lapse does not
 // look it up; if an event of e is left out.
 func TestG3_ConfiguredInTheLastInstant(t *testing.T) {
-	c := &Contents{Header: Header{Prefix: wire.DefaultPrefix, Shards: 1, Partitions: 1}, changed: map[string]bool{"c": true, "e": false}}
+	c := &Contents{Header: Header{Prefix: wire.DefaultPrefix, Shards: 1}, changed: map[string]bool{"c": true, "e": false}}
 	c.names = names{c.Prefix, 1}
 	c.Streams = []streamContents{{Name: c.names.logs()[0], end: 9, logTime: 1_500_000_000}}
 	for collection, last := range map[string]int64{"c": 1499, "e": 1500, "f": 1501} {

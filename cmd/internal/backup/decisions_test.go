@@ -19,7 +19,7 @@ import (
 	"github.com/seed18712806/lapse/sink/wire"
 )
 
-// TestCovered: a backup is taken only if Redis can be built from it: of each partition the log reaches back to where it
+// TestCovered: a backup is taken only if Redis can be built from it: of each shard the log reaches back to where it
 // began, or to a snapshot that was there before and after the snapshots were read.
 func TestCovered(t *testing.T) {
 	for _, tt := range []struct {
@@ -30,7 +30,7 @@ func TestCovered(t *testing.T) {
 		{0, 0, nil, true}, {1, 0, nil, true}, {2, 0, nil, false}, {4, 3, nil, true}, {5, 3, nil, false},
 		{5, 0, []uint64{4}, true}, {5, 0, []uint64{3}, false}, {5, 0, []uint64{3, 4}, true}, {5, 0, []uint64{9}, true}, {5, 0, []uint64{0}, false}, {1, 0, []uint64{0}, true},
 	} {
-		k := &taker{Source: Source{Prefix: "lapse"}, header: Header{Shards: 2, Partitions: 1}, logs: []state{{FirstSeq: 1}, {FirstSeq: tt.first}}}
+		k := &taker{Source: Source{Prefix: "lapse"}, header: Header{Shards: 2}, names: names{"lapse", 2}, logs: []state{{FirstSeq: 1}, {FirstSeq: tt.first}}}
 		k.bucket = []*message{keyed(1, thePoint+"1", fmt.Sprintf(`{"format":1,"origin":%d}`, tt.origin)), keyed(1, thePoint+"0", `{"format":1}`)}
 		r := &record{}
 		for _, offset := range tt.snapshots {
@@ -39,7 +39,7 @@ func TestCovered(t *testing.T) {
 		if k.before = []*record{{}, r}; tt.snapshots == nil {
 			k.before = nil
 		}
-		if err := k.covered(); (err == nil) != tt.covered || err != nil && !strings.Contains(err.Error(), fmt.Sprintf("begins at sequence %d, and there is no snapshot of partition 1", tt.first)) {
+		if err := k.covered(); (err == nil) != tt.covered || err != nil && !strings.Contains(err.Error(), fmt.Sprintf("the log LAPSE_LOG_1 begins at sequence %d, and no snapshot reaches it", tt.first)) {
 			t.Errorf("%+v: %v", tt, err)
 		}
 	}
@@ -77,7 +77,7 @@ func TestCompareConfigs(t *testing.T) {
 // TestCauses: which message of which log a message of the stream of events names.
 func TestCauses(t *testing.T) {
 	n := names{"lapse", 3}
-	c := &Contents{Header: Header{Prefix: "lapse", Shards: 3, Partitions: 1}, names: n, changed: map[string]bool{"c": true}}
+	c := &Contents{Header: Header{Prefix: "lapse", Shards: 3}, names: n, changed: map[string]bool{"c": true}}
 	for _, name := range n.logs() {
 		c.Streams = append(c.Streams, streamContents{Name: name, end: 5, logTime: ms * int64(time.Millisecond)})
 	}
@@ -129,8 +129,7 @@ func TestCauses(t *testing.T) {
 
 // placed is the shard of a document, of three.
 func placed(collection, id string) int {
-	shard, _ := wire.Shape{Shards: 3, Partitions: 1}.Place(collection, id)
-	return shard
+	return wire.ShardOf(3, collection, id)
 }
 
 // TestG3_TheLastOutputBeforeTheEnd: a checkpoint that is moved names the last output before the first that was caused
@@ -175,9 +174,9 @@ func TestFileLimits(t *testing.T) {
 		header Header
 		valid  bool
 	}{
-		{Header{Prefix: "lapse", Shards: 1, Partitions: 1}, true}, {Header{Prefix: "lapse", Shards: wire.MaxShards, Partitions: 1}, true},
-		{Header{Prefix: "lapse", Shards: wire.MaxShards + 1, Partitions: 1}, false}, {Header{Prefix: "lapse", Shards: 0, Partitions: 1}, false},
-		{Header{Prefix: "lapse", Shards: 1, Partitions: 0}, false}, {Header{Prefix: "la pse", Shards: 1, Partitions: 1}, false},
+		{Header{Prefix: "lapse", Shards: 1}, true}, {Header{Prefix: "lapse", Shards: wire.MaxShards}, true},
+		{Header{Prefix: "lapse", Shards: wire.MaxShards + 1}, false}, {Header{Prefix: "lapse", Shards: 0}, false},
+		{Header{Prefix: "la pse", Shards: 1}, false},
 	} {
 		var out bytes.Buffer
 		w, err := newWriter(&out, tt.header)
@@ -190,7 +189,7 @@ func TestFileLimits(t *testing.T) {
 	}
 	for _, n := range []int{0, 1, largestFrame - 1, largestFrame, largestFrame + 1, 2*largestFrame + 5} {
 		var out bytes.Buffer
-		w, err := newWriter(&out, Header{Prefix: "lapse", Shards: 1, Partitions: 1})
+		w, err := newWriter(&out, Header{Prefix: "lapse", Shards: 1})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -281,7 +280,7 @@ func TestConfigured(t *testing.T) {
 	}
 }
 
-// TestFind: what the metadata of the log says of the shards and partitions.
+// TestFind: what the metadata of the log says of the shards.
 func TestFind(t *testing.T) {
 	_, js := server(t, 1)
 	log, err := js.Stream(t.Context(), theLog)
@@ -289,14 +288,14 @@ func TestFind(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, tt := range []struct {
-		format, shards, partitions string
-		says                       string
+		format, shards string
+		says           string
 	}{
-		{version, "", "1", ""}, {version, "1", "8", ""}, {version, "0", "8", "no valid number"}, {version, fmt.Sprint(wire.MaxShards + 1), "8", "no valid number"},
-		{version, fmt.Sprint(wire.MaxShards), "1", ""}, {version, "1", "0", "no valid number"}, {version, "1", "", "no valid number"}, {"2", "1", "8", `the log of lapse has the format "2"`}, {"", "1", "8", "the log of lapse"},
+		{version, "1", ""}, {version, "", "no valid number"}, {version, "0", "no valid number"}, {version, fmt.Sprint(wire.MaxShards + 1), "no valid number"},
+		{version, fmt.Sprint(wire.MaxShards), ""}, {"2", "1", `the log of lapse has the format "2"`}, {"", "1", "the log of lapse"},
 	} {
 		c := log.CachedInfo().Config
-		c.Metadata = map[string]string{wire.FormatKey: tt.format, wire.ShardsKey: tt.shards, wire.PartitionsKey: tt.partitions}
+		c.Metadata = map[string]string{wire.FormatKey: tt.format, wire.ShardsKey: tt.shards}
 		if _, err := js.UpdateStream(t.Context(), c); err != nil {
 			t.Fatal(err)
 		}
@@ -305,7 +304,7 @@ func TestFind(t *testing.T) {
 		if (err == nil) != (tt.says == "") || err != nil && !strings.Contains(err.Error(), tt.says) {
 			t.Errorf("%+v: %v", tt, err)
 		}
-		if err == nil && (fmt.Sprint(k.header.Partitions) != tt.partitions || k.names.shards != k.header.Shards || k.header.Lapse != "1.2" || time.Since(k.header.Taken).Abs() > time.Minute) {
+		if err == nil && (fmt.Sprint(k.header.Shards) != tt.shards || k.names.shards != k.header.Shards || k.header.Lapse != "1.2" || time.Since(k.header.Taken).Abs() > time.Minute) {
 			t.Errorf("%+v: %+v", tt, k.header)
 		}
 	}
@@ -349,7 +348,7 @@ func TestG3_ABackupWaits(t *testing.T) {
 		}
 		var out bytes.Buffer
 		_, err := Take(t.Context(), Source{NATS: js.Conn(), Prefix: "lapse", Applying: tt.applying, Progress: progress}, &out)
-		if !errors.Is(err, tt.says) || (len(waited) == 1) != tt.waits || tt.waits && !strings.Contains(waited[0], "partition 0 has published what the log caused up to sequence 3, and the backup ends at 4") {
+		if !errors.Is(err, tt.says) || (len(waited) == 1) != tt.waits || tt.waits && !strings.Contains(waited[0], "lapse has published what LAPSE_LOG caused up to sequence 3, and the backup ends at 4") {
 			t.Errorf("%s: it has waited for %q: %v", name, waited, err)
 		}
 		if err != nil {

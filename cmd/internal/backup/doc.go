@@ -15,11 +15,11 @@
 //
 // Its parts are read one after the other, while clients write and lapse works:
 //
-//  1. The snapshots. The records of the partitions are read before and after. Objects that both
+//  1. The snapshots. The records of the shards are read before and after. Objects that both
 //     name were there all the time. What they name is not later than the logs, which come next.
 //  2. The logs. NATS sends a log as it was at an instant: let L be its last sequence then.
 //  3. The stream of configurations, which the logs source: so it has all that they have.
-//  4. The checkpoints, once those of all partitions have reached L.
+//  4. The checkpoints, once those of all shards have reached L.
 //  5. The stream of events.
 //
 // So everything that messages up to L have caused is in the events (4 before 5). A restore

@@ -38,11 +38,10 @@ const (
 
 // Header is the beginning of a backup.
 type Header struct {
-	Lapse      string      `json:"lapse"` // version
-	Prefix     wire.Prefix `json:"prefix"`
-	Shards     int         `json:"shards"`
-	Partitions int         `json:"partitions"` // of each shard
-	Taken      time.Time   `json:"taken"`      // when it was begun, by the clock of NATS
+	Lapse  string      `json:"lapse"` // version
+	Prefix wire.Prefix `json:"prefix"`
+	Shards int         `json:"shards"`
+	Taken  time.Time   `json:"taken"` // when it was begun, by the clock of NATS
 }
 
 // Stream is the beginning of the part of a stream. Its chunks are an archive.
@@ -194,7 +193,7 @@ func newReader(in io.Reader) (*reader, error) {
 	if err != nil {
 		return nil, err
 	}
-	if _, err := wire.ParsePrefix(string(r.header.Prefix)); err != nil || r.header.Shards < 1 || r.header.Shards > wire.MaxShards || r.header.Partitions < 1 {
+	if _, err := wire.ParsePrefix(string(r.header.Prefix)); err != nil || r.header.Shards < 1 || r.header.Shards > wire.MaxShards {
 		return nil, r.damaged("its header is not valid")
 	}
 	return r, nil

@@ -12,7 +12,7 @@ import (
 func writtenParts(t *testing.T) []byte {
 	t.Helper()
 	var out bytes.Buffer
-	w, err := newWriter(&out, Header{Lapse: "1.2.3", Prefix: "lapse", Shards: 1, Partitions: 8, Taken: time.Unix(1, 0).UTC()})
+	w, err := newWriter(&out, Header{Lapse: "1.2.3", Prefix: "lapse", Shards: 8, Taken: time.Unix(1, 0).UTC()})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -71,7 +71,7 @@ func TestFile(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if h := r.Header(); h.Lapse != "1.2.3" || h.Partitions != 8 || !h.Taken.Equal(time.Unix(1, 0)) {
+	if h := r.Header(); h.Lapse != "1.2.3" || h.Shards != 8 || !h.Taken.Equal(time.Unix(1, 0)) {
 		t.Errorf("the header is %+v", h)
 	}
 }

@@ -6,7 +6,7 @@ import (
 	"slices"
 )
 
-// record is the record of a partition's snapshots, in the bucket of checkpoints. Fields that a
+// record is the record of a shard's snapshots, in the bucket of checkpoints. Fields that a
 // backup does not need stay as they are.
 type record struct {
 	from        *message // nil if there is none

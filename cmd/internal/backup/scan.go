@@ -50,7 +50,7 @@ type streamContents struct {
 	First    uint64 `json:"firstSeq"`
 	Last     uint64 `json:"lastSeq"`
 
-	earliest generation // of a log: where the partition that begins last does; its offset, if it has no snapshot
+	earliest generation // of a log: where its shard can begin; the origin, if it needs no snapshot
 	state    state
 	identity int64
 	copied   uint64 // of a log: the last configuration that it has, or had before it was truncated
@@ -195,8 +195,8 @@ func (c *Contents) check(until Until) error {
 	if !until.Time.IsZero() && until.Time.After(c.Taken) {
 		return fmt.Errorf("the backup was taken at %s, which is before %s: use a later backup", wire.Time(c.Taken.UnixMilli()), wire.Time(until.Time.UnixMilli()))
 	}
-	for p := range c.Shards * c.Partitions {
-		if err := c.begins(p); err != nil {
+	for shard := range c.Shards {
+		if err := c.begins(shard); err != nil {
 			return err
 		}
 	}
@@ -233,16 +233,19 @@ func (c *Contents) compareConfigs() {
 	}
 }
 
-// begins finds out from where on a partition can be built. It returns an error if that is nowhere.
-func (c *Contents) begins(p int) error {
-	log := c.stream(c.names.logs()[p/c.Partitions])
-	checkpoint, err := parseCheckpoint(c.value("partition", p))
+// log is the log of a shard.
+func (c *Contents) log(shard int) *streamContents { return c.stream(c.names.logs()[shard]) }
+
+// begins finds out from where on a shard can be built. It returns an error if that is nowhere.
+func (c *Contents) begins(shard int) error {
+	log := c.log(shard)
+	checkpoint, err := parseCheckpoint(c.value("shard", shard))
 	if err != nil {
-		return fmt.Errorf("partition %d: %w", p, err)
+		return fmt.Errorf("shard %d: %w", shard, err)
 	}
-	r, err := parseRecord(c.value("snapshot", p))
+	r, err := parseRecord(c.value("snapshot", shard))
 	if err != nil {
-		return fmt.Errorf("the record of the snapshots of partition %d: %w", p, err)
+		return fmt.Errorf("the record of the snapshots of shard %d: %w", shard, err)
 	}
 	first, earliest, found := cmp.Or(log.First, log.state.FirstSeq), generation{Offset: checkpoint.Origin}, false
 	if first <= checkpoint.Origin+1 {
@@ -255,12 +258,10 @@ func (c *Contents) begins(p int) error {
 		}
 	}
 	if !found {
-		return fmt.Errorf("the log %s in the backup begins at sequence %d, and no snapshot of partition %d reaches it: Redis cannot be built from this backup", log.Name, first, p)
+		return fmt.Errorf("the log %s in the backup begins at sequence %d, and no snapshot reaches it: Redis cannot be built from this backup", log.Name, first)
 	}
-	if earliest.Offset >= log.earliest.Offset {
-		log.earliest = earliest
-	}
-	r.keep(c.stays(p))
+	log.earliest = earliest
+	r.keep(c.stays(shard))
 	for _, g := range r.generations {
 		log.copied = max(log.copied, g.Configured)
 	}
@@ -268,6 +269,6 @@ func (c *Contents) begins(p int) error {
 }
 
 // value is a key of the bucket of checkpoints.
-func (c *Contents) value(kind string, partition int) *message {
-	return c.bucket["$KV."+c.Prefix.CheckpointBucket()+"."+kind+"."+strconv.Itoa(partition)]
+func (c *Contents) value(kind string, shard int) *message {
+	return c.bucket["$KV."+c.Prefix.CheckpointBucket()+"."+kind+"."+strconv.Itoa(shard)]
 }

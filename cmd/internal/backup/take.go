@@ -41,7 +41,7 @@ type taker struct {
 	out    *writer
 	root   state
 	logs   []state   // of each shard, as the backup has it
-	before []*record // per partition, before the snapshots were read
+	before []*record // per shard, before the snapshots were read
 	bucket []*message
 	taken  []streamContents
 }
@@ -99,13 +99,12 @@ func (t *taker) find(ctx context.Context) error {
 	case region.Superseded != nil:
 		return fmt.Errorf("another region was promoted in place of this one %s: back up that region", region.Superseded)
 	}
-	shards, _ := strconv.Atoi(cmp.Or(c.Metadata[wire.ShardsKey], "1"))
-	partitions, _ := strconv.Atoi(c.Metadata[wire.PartitionsKey])
-	if shards < 1 || shards > wire.MaxShards || partitions < 1 {
-		return errors.New("the metadata of the log has no valid number of partitions")
+	shards, _ := strconv.Atoi(c.Metadata[wire.ShardsKey])
+	if shards < 1 || shards > wire.MaxShards {
+		return errors.New("the metadata of the log has no valid number of shards")
 	}
 	t.names.shards = shards
-	t.header = Header{Lapse: t.Lapse, Prefix: t.Prefix, Shards: shards, Partitions: partitions, Taken: root.Now}
+	t.header = Header{Lapse: t.Lapse, Prefix: t.Prefix, Shards: shards, Taken: root.Now}
 	return nil
 }
 
@@ -197,28 +196,26 @@ func (t *taker) snapshots(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	for p := range t.before {
-		t.before[p].keep(after[p].has)
+	for shard := range t.before {
+		t.before[shard].keep(after[shard].has)
 	}
 	return nil
 }
 
-// records reads the records of the snapshots of all partitions.
+// records reads the records of the snapshots of all shards.
 func (t *taker) records(ctx context.Context) ([]*record, error) {
-	all := make([]*record, t.partitions())
-	for p := range all {
-		m, err := t.value(ctx, "snapshot."+strconv.Itoa(p))
+	all := make([]*record, t.header.Shards)
+	for shard := range all {
+		m, err := t.value(ctx, "snapshot."+strconv.Itoa(shard))
 		if err == nil {
-			all[p], err = parseRecord(m)
+			all[shard], err = parseRecord(m)
 		}
 		if err != nil {
-			return nil, fmt.Errorf("read the record of the snapshots of partition %d: %w", p, err)
+			return nil, fmt.Errorf("read the record of the snapshots of shard %d: %w", shard, err)
 		}
 	}
 	return all, nil
 }
-
-func (t *taker) partitions() int { return t.header.Shards * t.header.Partitions }
 
 // value reads a key of the bucket of checkpoints; nil if there is none.
 func (t *taker) value(ctx context.Context, key string) (*message, error) {
@@ -297,21 +294,21 @@ func (t *taker) checkpoints(ctx context.Context) error {
 	return t.writeBucket(bucket)
 }
 
-// readCheckpoints reads the checkpoints of all partitions. behind names one that has not reached
+// readCheckpoints reads the checkpoints of all shards. behind names one that has not reached
 // the end of its log; sum grows when one moves on.
 func (t *taker) readCheckpoints(ctx context.Context) (behind error, sum uint64, err error) {
 	t.bucket = t.bucket[:0]
-	for p := range t.partitions() {
-		m, err := t.value(ctx, "partition."+strconv.Itoa(p))
+	for shard := range t.header.Shards {
+		m, err := t.value(ctx, "shard."+strconv.Itoa(shard))
 		if err != nil {
 			return nil, 0, err
 		}
 		c, err := parseCheckpoint(m)
 		if err != nil {
-			return nil, 0, fmt.Errorf("partition %d: %w", p, err)
+			return nil, 0, fmt.Errorf("shard %d: %w", shard, err)
 		}
-		if end := t.logs[p/t.header.Partitions].LastSeq; c.Seq < end && behind == nil {
-			behind = fmt.Errorf("partition %d has published what the log caused up to sequence %d, and the backup ends at %d", p, c.Seq, end)
+		if end := t.logs[shard].LastSeq; c.Seq < end && behind == nil {
+			behind = fmt.Errorf("lapse has published what %s caused up to sequence %d, and the backup ends at %d", t.names.logs()[shard], c.Seq, end)
 		}
 		sum += c.Seq
 		if m != nil {
@@ -323,18 +320,18 @@ func (t *taker) readCheckpoints(ctx context.Context) (behind error, sum uint64, 
 
 // covered returns an error unless Redis can be built from the backup.
 func (t *taker) covered() error {
-	for p := range t.partitions() {
-		first := t.logs[p/t.header.Partitions].FirstSeq
+	for shard, log := range t.logs {
+		first := log.FirstSeq
 		var c checkpoint
 		for _, m := range t.bucket {
-			if m.Subject == "$KV."+t.Prefix.CheckpointBucket()+".partition."+strconv.Itoa(p) {
+			if m.Subject == "$KV."+t.Prefix.CheckpointBucket()+".shard."+strconv.Itoa(shard) {
 				c, _ = parseCheckpoint(m)
 			}
 		}
-		if first <= c.Origin+1 || p < len(t.before) && t.before[p].newest()+1 >= first && t.before[p].newest() > 0 {
+		if first <= c.Origin+1 || shard < len(t.before) && t.before[shard].newest()+1 >= first && t.before[shard].newest() > 0 {
 			continue
 		}
-		return fmt.Errorf("the log begins at sequence %d, and there is no snapshot of partition %d that reaches it. Run lapse backup again after the next snapshot, or keep the whole log", first, p)
+		return fmt.Errorf("the log %s begins at sequence %d, and no snapshot reaches it. Run lapse backup again after the next snapshot, or keep the whole log", t.names.logs()[shard], first)
 	}
 	return nil
 }

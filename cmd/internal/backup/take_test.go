@@ -16,7 +16,7 @@ import (
 
 func TestMain(m *testing.M) { harness.Main(m) }
 
-// truncate takes two snapshots of each partition, and waits until the logs are truncated behind them.
+// truncate takes two snapshots of each shard, and waits until the logs are truncated behind them.
 func truncate(t *testing.T, client *harness.Client, logs []string) {
 	t.Helper()
 	for range 2 {

@@ -124,7 +124,7 @@ func (c *Backup) Run(ctx context.Context, streams output.Streams, lapse Version)
 		return output.PrintJSON(streams.Out, contents)
 	}
 	if _, err := fmt.Fprintf(streams.Out, "backed up %s to %s: %s, %s\n", contents.Prefix, c.File, output.Bytes(uint64(contents.Bytes)),
-		wire.Shape{Shards: contents.Shards, Partitions: contents.Partitions}); err != nil {
+		numberOf(contents.Shards, "shard")); err != nil {
 		return err
 	}
 	return printStreams(streams.Out, contents)
@@ -344,9 +344,17 @@ func (i *interruptible) Read(b []byte) (int, error) {
 	}
 }
 
+// numberOf is a number with its noun.
+func numberOf(n int, noun string) string {
+	if n != 1 {
+		noun += "s"
+	}
+	return strconv.Itoa(n) + " " + noun
+}
+
 // printBackup prints what a backup has.
 func printBackup(out io.Writer, c *backup.Contents) error {
-	_, err := fmt.Fprintf(out, "a backup of %s, %s, taken at %s by lapse %s\n", c.Prefix, wire.Shape{Shards: c.Shards, Partitions: c.Partitions}, wire.Time(c.Taken.UnixMilli()), c.Lapse)
+	_, err := fmt.Fprintf(out, "a backup of %s, %s, taken at %s by lapse %s\n", c.Prefix, numberOf(c.Shards, "shard"), wire.Time(c.Taken.UnixMilli()), c.Lapse)
 	if err == nil {
 		err = printStreams(out, c)
 	}

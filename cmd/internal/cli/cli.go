@@ -57,7 +57,7 @@ type commandLine struct {
 	Forward  Forward  `cmd:"" group:"read" help:"Post events to a receiver on the web, as signed webhooks."`
 	Archive  Archive  `cmd:"" group:"read" help:"Write events into compressed files."`
 	Status   Status   `cmd:"" group:"read" help:"Print which streams and processes of lapse a server has, and their state."`
-	Snapshot Snapshot `cmd:"" group:"read" help:"Let lapse take a snapshot of every partition now."`
+	Snapshot Snapshot `cmd:"" group:"read" help:"Let lapse take a snapshot of every shard now."`
 }
 
 var groups = []kong.Group{

@@ -44,8 +44,7 @@ type PlaceFlags struct {
 
 // ServerFlags are about servers that lapse does not embed.
 type ServerFlags struct {
-	NATSSynced   SyncInterval `name:"nats-sync-interval" env:"LAPSE_NATS_SYNC_INTERVAL" group:"servers" default:"2m" placeholder:"TIME" help:"The sync_interval of the NATS servers, or always (${default}). lapse truncates the log only behind snapshots that they have synced to disk. Set it to theirs; never to less."`
-	ReadReplicas bool         `name:"redis-read-replicas" env:"LAPSE_REDIS_READ_REPLICAS" group:"servers" help:"Read documents from the replicas of a cluster or of Sentinel. A read is as fresh as one from the master, which is asked how far it is."`
+	NATSSynced SyncInterval `name:"nats-sync-interval" env:"LAPSE_NATS_SYNC_INTERVAL" group:"servers" default:"2m" placeholder:"TIME" help:"The sync_interval of the NATS servers, or always (${default}). lapse truncates the log only behind snapshots that they have synced to disk. Set it to theirs; never to less."`
 }
 
 // EmbeddedFlags are about the servers that lapse embeds.
@@ -58,7 +57,6 @@ type EmbeddedFlags struct {
 
 // LogFlags are about the streams.
 type LogFlags struct {
-	Partitions      *int     `env:"LAPSE_PARTITIONS" group:"log" placeholder:"N" help:"Number of partitions of each log, 1 to 1024, fixed when the log is created (8 divided by the number of shards, at least 2; or that of the log that is there)."`
 	Replicas        int      `env:"LAPSE_REPLICAS" group:"log" placeholder:"N" help:"Replicas of the streams, 1 to 5 (1)."`
 	LogMaxAge       *Period  `env:"LAPSE_LOG_MAX_AGE" group:"log" placeholder:"TIME" help:"How long to keep the log at most; 0 is no limit. Snapshots truncate the log anyway; set no limit that they need longer for (no limit)."`
 	LogMaxBytes     *Size    `env:"LAPSE_LOG_MAX_BYTES" group:"log" placeholder:"SIZE" help:"How large the log may grow at most, such as 10GiB. Snapshots truncate the log anyway (no limit)."`
@@ -124,16 +122,12 @@ func (c *serveCommand) Run(ctx context.Context, parsed *kong.Context, streams ou
 	version, _, _ := version()
 	logger := c.logger(streams)
 	c.warnOfOpenFiles(logger)
-	partitions := 0 // those of the log that is there
-	if c.Partitions != nil {
-		partitions = *c.Partitions
-	}
 	return serve.Run(ctx, serve.Options{
 		Version: version,
 		Logger:  logger,
 
 		NATS: c.NATS, NATSLogin: c.NATSLogin.Credentials(),
-		Redis:      redisconn.Options{URL: c.Redis, Login: c.RedisLogin.Credentials(), ReadReplicas: c.ReadReplicas},
+		Redis:      redisconn.Options{URL: c.Redis, Login: c.RedisLogin.Credentials()},
 		NATSListen: c.NATSListen, NATSToken: token, NATSSync: time.Duration(c.NATSSync),
 		RedisListen: c.RedisListen, Data: c.Data,
 		Follow: c.Follow, MaxStaleness: time.Duration(c.MaxStaleness), WritesTo: c.WritesTo,
@@ -141,7 +135,7 @@ func (c *serveCommand) Run(ctx context.Context, parsed *kong.Context, streams ou
 		ReadyFile: c.ReadyFile,
 
 		Processor: processor.Options{
-			Prefix: prefix, Shards: c.Shards, Partitions: partitions, Replicas: c.Replicas,
+			Prefix: prefix, Shards: c.Shards, Replicas: c.Replicas,
 			LogMaxAge: (*time.Duration)(c.LogMaxAge), LogMaxBytes: (*int64)(c.LogMaxBytes),
 			EventsMaxAge: (*time.Duration)(c.EventsMaxAge), EventsMaxBytes: (*int64)(c.EventsMaxBytes), DuplicateWindow: (*time.Duration)(c.DuplicateWindow),
 			ForgetWithin: time.Duration(c.ForgetWithin), SyncInterval: c.syncInterval(),
@@ -168,8 +162,6 @@ func (c *serveCommand) check() error {
 		return fmt.Errorf("--max-staleness %s is not valid: use a duration over 0 such as 10s", time.Duration(c.MaxStaleness))
 	case !isAPI(c.WritesTo):
 		return fmt.Errorf("--writes-to %s is not valid: use the http or https URL of the API of the first region without /v1, such as https://lapse-a.example.com", wire.Quote(c.WritesTo))
-	case c.Partitions != nil && (*c.Partitions < 1 || *c.Partitions > 1024):
-		return fmt.Errorf("--partitions %d is not valid: use a number from 1 to 1024", *c.Partitions)
 	case c.Replicas != 0 && (c.Replicas < 1 || c.Replicas > 5):
 		return fmt.Errorf("--replicas %d is not valid: use a number from 1 to 5", c.Replicas)
 	case c.MaxClockLead <= 0:

@@ -8,14 +8,14 @@ import (
 	"github.com/seed18712806/lapse/sink/client"
 )
 
-// Snapshot lets lapse take a snapshot of every partition now.
+// Snapshot lets lapse take a snapshot of every shard now.
 type Snapshot struct {
 	Connection
 }
 
 // Help implements [kong.HelpProvider].
 func (Snapshot) Help() string {
-	return `lapse takes snapshots by itself. This asks for one of every partition now, for example before
+	return `lapse takes snapshots by itself. This asks for one of every shard now, for example before
 a backup, and waits until all are stored. The progress goes to standard error. A snapshot that
 fails is tried again; an interrupt (ctrl-C) ends the waiting, not the snapshots.`
 }
@@ -28,7 +28,7 @@ func (c *Snapshot) Run(ctx context.Context, streams output.Streams) error {
 	}
 	defer conn.Close()
 	p, err := conn.Snapshot(ctx, func(p client.SnapshotProgress) {
-		text := fmt.Sprintf("%d of %d partitions", p.Done, p.Partitions)
+		text := fmt.Sprintf("%d of %s", p.Done, numberOf(p.Shards, "shard"))
 		if p.Failure != "" {
 			text += ": " + p.Failure
 		}
@@ -40,6 +40,6 @@ func (c *Snapshot) Run(ctx context.Context, streams output.Streams) error {
 	if c.JSON() {
 		return output.PrintJSON(streams.Out, p)
 	}
-	_, err = fmt.Fprintf(streams.Out, "took snapshots of %d partitions\n", p.Partitions)
+	_, err = fmt.Fprintf(streams.Out, "took %s\n", numberOf(p.Shards, "snapshot"))
 	return err
 }

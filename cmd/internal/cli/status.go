@@ -133,7 +133,7 @@ func regions(r *client.RegionStatus) (texts []string) {
 
 // retained says what an owner knows of snapshots, and of bytes that should be gone.
 func retained(r *wire.Retention) string {
-	text := fmt.Sprintf("%d of %d snapshots", r.Snapshots, 2*r.Partitions)
+	text := fmt.Sprintf("%d of 2 snapshots", r.Snapshots)
 	if r.Taken != 0 {
 		text += fmt.Sprintf(", the newest up to %d since %s, with %d documents", r.Offset, r.Taken, r.Documents)
 	}

@@ -76,7 +76,7 @@ func TestFailures(t *testing.T) {
 	var answer http.HandlerFunc
 	f := newFake(t, nil, health.Problems{
 		{Name: "Redis", Advice: "Make Redis reachable.", Reason: errors.New("it does <not> answer"), Shards: []int{1, 3}},
-		{Advice: "Wait.", Reason: errors.New("2 of 8 partitions have not applied the log yet")},
+		{Advice: "Wait.", Reason: errors.New("the log has not been applied yet")},
 	}, func(w http.ResponseWriter, r *http.Request) { answer(w, r) })
 	const collection, document = "/console/collections/orders", "/console/collections/orders/documents/1"
 	change := url.Values{"action": {"touch"}, "etag": {"1"}}
@@ -94,7 +94,7 @@ func TestFailures(t *testing.T) {
 	f.want(f.do("POST", document, change), 503, "Redis is &lt;away&gt;")
 	f.want(f.do("GET", "/", nil), 200, "The collections cannot be listed: Redis is &lt;away&gt;",
 		"<p>shards 1, 3: Redis: it does &lt;not&gt; answer</p><p class=\"advice\">Make Redis reachable.</p>",
-		"<p>2 of 8 partitions have not applied the log yet</p><p class=\"advice\">Wait.</p>")
+		"<p>the log has not been applied yet</p><p class=\"advice\">Wait.</p>")
 	for range 3 {
 		f.want(f.do("GET", "/console/system", nil), 200, "NATS is away")
 	}

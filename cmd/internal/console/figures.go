@@ -35,9 +35,9 @@ type Figures struct {
 // Gauges are how things are now.
 type Gauges struct {
 	Overdue    float64  // seconds for which the document that is due longest has been due
-	Lag        float64  // messages behind the offset of the partition that is furthest behind
-	Failing    int      // partitions whose steps fail
-	Rebuilding int      // partitions
+	Lag        float64  // messages of the log behind what is applied, of the shard that is furthest behind
+	Failing    int      // shards whose steps fail
+	Rebuilding int      // shards
 	Owns       []string // the shards of this process; one shard has the name 0
 	Members    int      // processes that serve the prefix
 	ClockNATS  float64  // seconds by which the clock of NATS leads this process's
@@ -194,13 +194,13 @@ func (s *sample) add(name string, m *dto.Metric) {
 		}
 	case "lapse_messages_rejected_total":
 		s.rejected += m.GetCounter().GetValue()
-	case "lapse_partition_reap_backlog_seconds":
+	case "lapse_shard_reap_backlog_seconds":
 		g.Overdue = max(g.Overdue, value)
-	case "lapse_partition_lag_messages":
+	case "lapse_shard_lag_messages":
 		g.Lag = max(g.Lag, value)
-	case "lapse_partition_failing":
+	case "lapse_shard_failing":
 		g.Failing += int(value)
-	case "lapse_partition_rebuilding":
+	case "lapse_shard_rebuilding":
 		g.Rebuilding += int(value)
 	case "lapse_members":
 		g.Members = int(value)

@@ -27,12 +27,12 @@ func TestFigures(t *testing.T) {
 		r.MustRegister(h, c)
 		late, applied = append(late, h), append(applied, c)
 	}
-	registry.MustRegister(gauge("lapse_partition_reap_backlog_seconds", "partition"), gauge("lapse_partition_lag_messages", "partition"), gauge("lapse_partition_failing", "partition"),
+	registry.MustRegister(gauge("lapse_shard_reap_backlog_seconds", "shard"), gauge("lapse_shard_lag_messages", "shard"), gauge("lapse_shard_failing", "shard"),
 		gauge("lapse_shard_owner", "shard"), gauge("lapse_members"), gauge("lapse_clock_lead_seconds", "clock", "of"), gauge("lapse_reaping_gives_way"))
 	for i, p := range []string{"0", "1", "2"} {
-		gauges["lapse_partition_reap_backlog_seconds"].WithLabelValues(p).Set(float64(i))
-		gauges["lapse_partition_lag_messages"].WithLabelValues(p).Set(float64(10 * i))
-		gauges["lapse_partition_failing"].WithLabelValues(p).Set(float64(min(i, 1)))
+		gauges["lapse_shard_reap_backlog_seconds"].WithLabelValues(p).Set(float64(i))
+		gauges["lapse_shard_lag_messages"].WithLabelValues(p).Set(float64(10 * i))
+		gauges["lapse_shard_failing"].WithLabelValues(p).Set(float64(min(i, 1)))
 	}
 	gauges["lapse_shard_owner"].WithLabelValues("1").Set(1)
 	gauges["lapse_shard_owner"].WithLabelValues("0").Set(0)

@@ -81,6 +81,3 @@ func (d systemData) Owns(process string) (shards []int) {
 	slices.SortFunc(shards, cmp.Compare[int])
 	return shards
 }
-
-// Wanted is how many snapshots a shard should have: two of each partition.
-func (systemData) Wanted(r *wire.Retention) int { return 2 * r.Partitions }

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 
 	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 	"github.com/redis/go-redis/v9"
 
 	"github.com/seed18712806/lapse/cmd/internal/redisconn"
@@ -33,11 +34,16 @@ func BeginAnew(ctx context.Context, opts Options, token string) (done []string, 
 	p.openedRedis(db)
 	one := opts.Processor
 	one.Logger = opts.Logger
-	if one.Partitions, err = processor.Partitions(ctx, nc, one.Prefix, one.Shards); err != nil {
+	js, err := jetstream.New(nc)
+	if err != nil {
 		return nil, nil, err
 	}
-	if one.Partitions == 0 {
+	_, err = js.Stream(ctx, one.Prefix.Log(0, one.Shards).Stream())
+	if errors.Is(err, jetstream.ErrStreamNotFound) {
 		return nil, nil, fmt.Errorf("there is no log of lapse with the prefix %q and %d shards there: give the flags and variables with which lapse serve runs", one.Prefix, one.Shards)
+	}
+	if err != nil {
+		return nil, nil, err
 	}
 	if opts.NATS != "" {
 		if err := nobodyServes(ctx, opts); err != nil {

@@ -27,7 +27,7 @@ type counter interface {
 // shard runs it: the counts of two processes would be added up. It is a [prometheus.Collector] of
 // the last count.
 //
-// A count asks Redis about each collection in each partition, so it counts seldom: with very many
+// A count asks Redis about each collection in each shard, so it counts seldom: with very many
 // collections it spends a hundredth of the time on it, and counts every five minutes at least.
 type collectionCensus struct {
 	reader counter

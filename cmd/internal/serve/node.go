@@ -106,7 +106,7 @@ func (n *node) applyShard(ctx context.Context, shard int, lease processor.Lease)
 			pause = refusedAgain
 		default:
 			// A server may have failed to answer during the takeover.
-			s.board.Set(problemTakeover, fmt.Errorf("this process owns the shard but could not take its partitions over, and tries again: %w", err))
+			s.board.Set(problemTakeover, fmt.Errorf("this process owns the shard but could not take it over, and tries again: %w", err))
 		}
 		select {
 		case <-ctx.Done():

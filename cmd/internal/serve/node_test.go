@@ -59,7 +59,7 @@ var (
 )
 
 func TestReady(t *testing.T) {
-	slow := applies{applying: errors.New("3 of 16 partitions are behind")}
+	slow := applies{applying: errors.New("42 messages of the log are not applied yet")}
 	for name, tt := range map[string]struct {
 		see   statuses
 		apply applies
@@ -70,7 +70,7 @@ func TestReady(t *testing.T) {
 		"one shard, standby":  {see: statuses{another}, role: "ready: standing by, ready to take over; the owner is host/2 since 2026-01-31T12:00:00.000Z"},
 		"one shard, nobody":   {see: statuses{nobody}, err: "no process owns the shard at this moment"},
 		"one shard, starting": {see: statuses{unknown}, err: "this process has not found out yet which process owns the shard"},
-		"one shard, behind":   {see: statuses{mine}, apply: slow, err: "3 of 16 partitions are behind"},
+		"one shard, behind":   {see: statuses{mine}, apply: slow, err: "42 messages of the log are not applied yet"},
 		"owner of some":       {see: statuses{mine, another, mine}, role: "ready: owns shards 0, 2; the owner of shard 1 is host/2 since 2026-01-31T12:00:00.000Z"},
 		"owner of one":        {see: statuses{another, mine}, role: "ready: owns shard 1; the owner of shard 0 is host/2 since 2026-01-31T12:00:00.000Z"},
 		"owner of all":        {see: statuses{mine, mine}, role: "ready: owns shards 0, 1"},
@@ -78,8 +78,8 @@ func TestReady(t *testing.T) {
 		"one without owner":   {see: statuses{mine, nobody}, err: "no process owns shard 1 at this moment"},
 		"most without owner":  {see: statuses{nobody, nobody, nobody, mine, nobody}, err: "no process owns shards 0 to 2, 4 at this moment"},
 		"most unknown":        {see: statuses{unknown, unknown, mine}, err: "this process has not found out yet which process owns shards 0, 1"},
-		"own ones are behind": {see: statuses{mine, mine, another}, apply: slow, err: "shards 0, 1: 3 of 16 partitions are behind"},
-		"own one is behind":   {see: statuses{another, mine}, apply: slow, err: "shard 1: 3 of 16 partitions are behind"},
+		"own ones are behind": {see: statuses{mine, mine, another}, apply: slow, err: "shards 0, 1: 42 messages of the log are not applied yet"},
+		"own one is behind":   {see: statuses{another, mine}, apply: slow, err: "shard 1: 42 messages of the log are not applied yet"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			role, problems := newTestNode(tt.see, tt.apply).ready()

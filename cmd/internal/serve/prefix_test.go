@@ -48,7 +48,6 @@ func TestPrefixes(t *testing.T) {
 		"the data directory": {prefix: func(p wire.Prefix) error { _, err := newDataWatch(t.TempDir(), p, 1, nil); return err }},
 		"the HTTP API":       {prefix: func(p wire.Prefix) error { _, err := httpapi.New(httpapi.Options{Prefix: p}); return err }},
 		"live events":        {prefix: func(p wire.Prefix) error { _, err := live.New(nc, p, log); return err }},
-		"the partitions":     {prefix: func(p wire.Prefix) error { _, err := processor.Partitions(t.Context(), nc, p, 1); return err }},
 		"a backup": {prefix: func(p wire.Prefix) error {
 			_, err := backup.Take(t.Context(), backup.Source{NATS: nc, Prefix: p}, nil)
 			return err

@@ -14,7 +14,6 @@ import (
 	"github.com/seed18712806/lapse/processor/health"
 	"github.com/seed18712806/lapse/sink"
 	"github.com/seed18712806/lapse/sink/service"
-	"github.com/seed18712806/lapse/sink/wire"
 )
 
 const readsEvery = time.Second
@@ -25,19 +24,10 @@ var problemReads = health.Problem{Name: "reads", Advice: "Make Redis and NATS re
 func (p *process) newReader(metrics prometheus.Registerer, refuse func() error) (*sink.Reader, *collectionCensus, error) {
 	opts := p.opts.Processor
 	reader, err := sink.NewReader(p.reads.redis, sink.ReaderOptions{
-		Prefix: opts.Prefix, Partitions: opts.Partitions, Shards: opts.Shards, Replicas: p.replicas, Refuse: refuse,
-		Shape: func(ctx context.Context) (wire.Shape, error) { // the log was not there when the process started
-			n, err := processor.Partitions(ctx, p.reads.nats, opts.Prefix, max(opts.Shards, 1))
-			return wire.Shape{Shards: max(opts.Shards, 1), Partitions: n}, err
-		},
+		Prefix: opts.Prefix, Shards: max(opts.Shards, 1), Refuse: refuse,
 	})
 	if err != nil {
 		return nil, nil, err
-	}
-	if p.replicas != nil {
-		if err := metrics.Register(replicaReads{reader}); err != nil {
-			return nil, nil, err
-		}
 	}
 	counts := newCensus(reader)
 	return reader, counts, metrics.Register(counts)
@@ -66,22 +56,6 @@ func (r *reach) lost() error {
 		return *err
 	}
 	return nil
-}
-
-// replicaReads is a [prometheus.Collector] of the scripts that could go to replicas.
-type replicaReads struct{ reader *sink.Reader }
-
-var replicaReadsTotal = prometheus.NewDesc("lapse_replica_reads_total", "Scripts of reads that could go to a replica of Redis, by who answered: a replica, or the master because the replica was behind or did not answer (failed).", []string{"result"}, nil)
-
-// Describe implements [prometheus.Collector].
-func (r replicaReads) Describe(d chan<- *prometheus.Desc) { d <- replicaReadsTotal }
-
-// Collect implements [prometheus.Collector].
-func (r replicaReads) Collect(m chan<- prometheus.Metric) {
-	answered, behind, failed := r.reader.ReplicaReads()
-	for result, n := range map[string]uint64{"answered": answered, "behind": behind, "failed": failed} {
-		m <- prometheus.MustNewConstMetric(replicaReadsTotal, prometheus.CounterValue, float64(n), result)
-	}
 }
 
 // watchReads reports on the board while the reads lack one of their servers, until ctx is

@@ -37,7 +37,7 @@ func (p *process) announce(ctx context.Context, ready func() (string, health.Pro
 			return nil
 		}
 	}
-	tell(ctx) // else lapse status shows for seconds that no partition has applied the log
+	tell(ctx) // else lapse status shows for seconds that no shard has applied the log
 	if p.opts.ReadyFile != "" {
 		if err := writeReadyFile(p.opts.ReadyFile, p.at); err != nil {
 			return err

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"log/slog"
 	"net"
@@ -22,7 +21,6 @@ import (
 	"github.com/seed18712806/lapse/processor"
 	"github.com/seed18712806/lapse/processor/health"
 	"github.com/seed18712806/lapse/processor/lease"
-	"github.com/seed18712806/lapse/sink"
 	"github.com/seed18712806/lapse/sink/credentials"
 	"github.com/seed18712806/lapse/sink/store"
 	"github.com/seed18712806/lapse/sink/wire"
@@ -52,17 +50,16 @@ func Run(ctx context.Context, opts Options) error {
 
 // process is what Run opens, and closes at the end.
 type process struct {
-	opts     Options
-	at       addresses
-	http     net.Listener
-	files    *web.Files  // of the HTTP server
-	log      connections // of the processor
-	reads    connections
-	replicas *redis.ClusterClient // nil unless reads go to replicas
-	api      apiConnections
-	tracer   *tracing.Tracer // nil if tracing is off
-	beats    *nats.Conn      // of the member alone, so that nothing delays its beats
-	closers  []func() error
+	opts    Options
+	at      addresses
+	http    net.Listener
+	files   *web.Files  // of the HTTP server
+	log     connections // of the processor
+	reads   connections
+	api     apiConnections
+	tracer  *tracing.Tracer // nil if tracing is off
+	beats   *nats.Conn      // of the member alone, so that nothing delays its beats
+	closers []func() error
 }
 
 // open takes the ports and the data directory, starts the embedded servers and connects.
@@ -114,12 +111,6 @@ func (p *process) open(ctx context.Context) (err error) {
 	if p.reads, err = p.connect(ctx, opts, embedded, "reads", readsPool); err != nil {
 		return err
 	}
-	if p.replicas, err = opts.Redis.ConnectReplicas(ctx, readsPool); err != nil {
-		return err
-	}
-	if p.replicas != nil {
-		p.openedRedis(p.replicas)
-	}
 	if p.beats, err = connectNATS(opts, embedded, "beats"); err != nil {
 		return err
 	}
@@ -158,24 +149,6 @@ func (p *process) newNode(ctx context.Context, metrics *prometheus.Registry, boa
 		return nil, nil, err
 	}
 	opts.Follow = domain
-	if opts.Partitions == 0 {
-		asking, cancel := context.WithTimeout(ctx, connectTimeout)
-		defer cancel()
-		n, err := processor.Partitions(asking, p.log.nats, opts.Prefix, opts.Shards)
-		if err != nil {
-			return nil, nil, err
-		}
-		if n == 0 && domain != "" {
-			if n, err = processor.FollowedPartitions(asking, p.log.nats, domain, opts.Prefix, opts.Shards); err != nil {
-				return nil, nil, fmt.Errorf("--follow %s: %w", p.opts.Follow, err)
-			}
-		}
-		if n == 0 {
-			n = p.storedPartitions(asking)
-		}
-		opts.Partitions = n
-		p.opts.Processor.Partitions = n // for the reads, which else find it in Redis
-	}
 	n := &node{maxStaleness: p.opts.MaxStaleness, board: board, version: p.opts.Version, http: p.at.HTTP, redis: &sameRedis{
 		read:   func(ctx context.Context) (string, error) { return store.Identity(ctx, p.reads.redis, opts.Prefix) },
 		shards: opts.Shards, board: board,
@@ -217,21 +190,6 @@ func (p *process) newNode(ctx context.Context, metrics *prometheus.Registry, boa
 	n.member, n.redis.member, n.redis.tell = member, member, member.Tell
 	n.first.ask(ctx)
 	return n, member, metrics.Register(n)
-}
-
-// storedPartitions is the number of partitions of each shard whose documents Redis holds, where there is
-// no log that has it: the log is gone, and the documents can be read. It is 0 if there are none.
-func (p *process) storedPartitions(ctx context.Context) int {
-	opts := p.opts.Processor
-	reader, err := sink.NewReader(p.reads.redis, sink.ReaderOptions{Prefix: opts.Prefix})
-	if err != nil {
-		return 0
-	}
-	shape, err := reader.Shape(ctx)
-	if err != nil || shape.Shards != max(opts.Shards, 1) {
-		return 0
-	}
-	return shape.Partitions
 }
 
 // serve runs processor, reads and HTTP, until ctx is done or one of them fails.

@@ -17,7 +17,7 @@ import (
 func TestHealth(t *testing.T) {
 	metrics := prometheus.NewRegistry()
 	metrics.MustRegister(collectors.NewGoCollector())
-	ready := health.Problems{{Reason: errors.New("partition 3 lags by 12 messages")}}
+	ready := health.Problems{{Reason: errors.New("shard 3 lags by 12 messages")}}
 	srv := httptest.NewServer(handler(func() (string, health.Problems) { return "ready", ready }, metrics))
 	defer srv.Close()
 	get := func(path string, status int, part string) {
@@ -37,7 +37,7 @@ func TestHealth(t *testing.T) {
 		}
 	}
 	get("/healthz", http.StatusOK, "ok")
-	get("/readyz", http.StatusServiceUnavailable, "partition 3 lags by 12 messages")
+	get("/readyz", http.StatusServiceUnavailable, "shard 3 lags by 12 messages")
 	ready = nil
 	get("/readyz", http.StatusOK, "ready")
 	get("/metrics", http.StatusOK, "go_goroutines")

@@ -176,7 +176,7 @@ func (l *Lapse) start() error {
 
 // run runs a new processor, and returns when it is ready.
 func (l *Lapse) run(rdb *redis.Client) (stop func() error, err error) {
-	proc, err := processor.New(l.nc, rdb, processor.Options{Partitions: 4, MaxClockLead: maxLead})
+	proc, err := processor.New(l.nc, rdb, processor.Options{MaxClockLead: maxLead})
 	if err != nil {
 		return nil, err
 	}

@@ -191,7 +191,7 @@ func (l *Lapse) Advance(d time.Duration) {
 
 // settle waits until lapse has applied all messages that are in the log now, and has published
 // the events of all that is due. The drop of a collection that does not exist changes nothing,
-// and all partitions have applied it when its outcome comes.
+// and all shards have applied it when its outcome comes.
 func (l *Lapse) settle(ctx context.Context) error {
 	if _, err := l.client.Write(ctx, client.Message{Subject: wire.DefaultPrefix.Drop("clienttest")}); err != nil {
 		return err

@@ -30,26 +30,26 @@ func storedSubject(ctx context.Context, js jetstream.JetStream, stream jetstream
 	return msg.Subject, nil
 }
 
-// TestG1_Partition pins the partitions of some documents. Readers would not find a document that
-// an earlier version stored if its partition changed.
+// TestG1_ShardOf pins the shards of some documents. Readers would not find a document that an
+// earlier version stored if its shard changed.
 //
-// Goes red if Partition hashes anything but the collection and the escaped id, or uses another
-// hash.
-func TestG1_Partition(t *testing.T) {
+// Goes red if ShardOf hashes anything but the collection and the escaped id, or uses another hash.
+func TestG1_ShardOf(t *testing.T) {
 	for _, known := range []struct {
 		collection, id string
-		in16, in1000   int
+		in16, in64     int
 	}{
-		{"orders", "1", 7, 471},
-		{"orders", "a.b/é", 8, 384},
-		{"c", "x", 14, 374},
+		{"orders", "1", 7, 39},
+		{"orders", "a.b/é", 8, 24},
+		{"c", "x", 14, 30},
 	} {
-		if p, q := wire.Partition(16, known.collection, known.id), wire.Partition(1000, known.collection, known.id); p != known.in16 || q != known.in1000 {
-			t.Errorf("%s/%s is in %d of 16 and %d of 1000, want %d and %d", known.collection, known.id, p, q, known.in16, known.in1000)
+		token := wire.EscapeID(known.id)
+		if p, q := wire.ShardOf(16, known.collection, token), wire.ShardOf(64, known.collection, token); p != known.in16 || q != known.in64 {
+			t.Errorf("%s/%s is in %d of 16 and %d of 64, want %d and %d", known.collection, known.id, p, q, known.in16, known.in64)
 		}
 	}
 	rapid.Check(t, func(t *rapid.T) {
-		n := rapid.IntRange(1, 1024).Draw(t, "n")
+		n := rapid.IntRange(1, wire.MaxShards).Draw(t, "n")
 		collection := rapid.StringMatching(`[A-Za-z0-9_-]{1,128}`).Draw(t, "collection")
 		id := rapid.OneOf(
 			rapid.StringN(1, 60, wire.MaxID),
@@ -58,24 +58,10 @@ func TestG1_Partition(t *testing.T) {
 		h := fnv.New32a()
 		_, _ = h.Write([]byte(collection + wire.EscapeID(id)))
 		want := int(h.Sum32() % uint32(n))
-		if p, q := wire.Partition(n, collection, id), wire.PartitionOfToken(n, collection, wire.EscapeID(id)); p != want || q != want {
-			t.Fatalf("%s/%s is in %d and %d of %d, want %d", collection, id, p, q, n, want)
+		if p := wire.ShardOf(n, collection, wire.EscapeID(id)); p != want {
+			t.Fatalf("%s/%s is in %d of %d, want %d", collection, id, p, n, want)
 		}
 	})
-}
-
-// The hash spreads ids over the partitions, evenly enough.
-func TestPartitionSpreads(t *testing.T) {
-	const n, ids = 16, 16_000
-	var counts [n]int
-	for i := range ids {
-		counts[wire.Partition(n, "orders", strconv.Itoa(i))]++
-	}
-	for partition, count := range counts {
-		if count < ids/n/2 || count > ids/n*2 {
-			t.Errorf("partition %d has %d of %d ids", partition, count, ids)
-		}
-	}
 }
 
 // TestG8_MalformedWritesAreStored: the log stores a write with a dot in its id, and one with a
@@ -156,7 +142,7 @@ func TestG3_StoredSubjects(t *testing.T) {
 		return err
 	}
 	for _, subject := range []string{
-		prefix.Fence(0), prefix.Fence(1023), prefix.Barrier(), prefix.Filling(),
+		prefix.Fence(0), prefix.Fence(wire.MaxShards - 1), prefix.Barrier(), prefix.Filling(),
 		prefix.Rejected("orders"), prefix.Rejected(""), prefix.Rejected("a.b.c"), prefix.Rejected("a..b"), prefix.Rejected(strings.Repeat("x", 3000)),
 	} {
 		if err := check(subject); err != nil {
