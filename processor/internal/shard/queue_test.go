@@ -7,6 +7,7 @@ import (
 	"sync"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"pgregory.net/rapid"
 
@@ -140,8 +141,13 @@ func TestG1_TheQueueHandsOver(t *testing.T) {
 	})
 	defer wg.Wait()
 	defer q.Close()
+	timeout := time.After(limit)
 	for next := uint64(1); next <= n; {
-		<-q.Arrived()
+		select {
+		case <-q.Arrived():
+		case <-timeout:
+			t.Fatalf("nobody is woken for message %d", next)
+		}
 		at := q.Read()
 		list, empty := q.Take(nil, 5, 1<<20)
 		for _, m := range list {

@@ -274,7 +274,11 @@ func TestG1_TheReaderBeginsAgain(t *testing.T) {
 	for seq := uint64(6); seq < 20; seq += 5 {
 		lost := r.link.Lost()
 		link.cut()
-		<-lost
+		select {
+		case <-lost:
+		case <-time.After(limit):
+			t.Fatal("the loss of the connection is not noticed")
+		}
 		publish(t, other, 5)
 		r.gets(t, seq, seq+4)
 		eventually(t, "the position moves on", func() bool { return r.queue.Read().Seq == seq+4 })
@@ -362,7 +366,11 @@ func TestG12_ThePositionHasItsStamp(t *testing.T) {
 		if seq == 3 {
 			want.Stamp = at
 		}
-		<-r.queue.Arrived()
+		select {
+		case <-r.queue.Arrived():
+		case <-time.After(limit):
+			t.Fatal("the owner is not woken")
+		}
 		if got := r.queue.Read(); got != want {
 			t.Errorf("with the stamp of message %d the position is %+v, want %+v", seq, got, want)
 		}
