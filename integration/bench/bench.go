@@ -14,7 +14,6 @@ import (
 	"github.com/seed18712806/lapse/integration/bench/internal/load"
 	"github.com/seed18712806/lapse/integration/bench/internal/rig"
 	"github.com/seed18712806/lapse/integration/bench/internal/table"
-	"github.com/seed18712806/lapse/sink/wire"
 )
 
 // options are the flags.
@@ -30,7 +29,7 @@ type options struct {
 	rate    int
 	gone    int
 	body    int
-	shape   wire.Shape
+	shards  int
 	masters int
 	warn    int
 }
@@ -96,9 +95,8 @@ func parseFlags(args []string, stderr io.Writer) (options, error) {
 	f.BoolVar(&o.keep, "keep", false, "keep the servers' files and logs")
 	f.IntVar(&o.rate, "rate", 5000, "documents a second in the row lateness")
 	f.IntVar(&o.warn, "warn", 0, "seconds before its deadline at which lapse warns of each document in the rows lateness and due; 0 for no warnings")
-	f.IntVar(&o.shape.Shards, "shards", 1, "shards of lapse")
+	f.IntVar(&o.shards, "shards", 1, "shards of lapse")
 	f.IntVar(&o.masters, "masters", 1, "Redis servers of lapse; more than one are a Redis Cluster")
-	f.IntVar(&o.shape.Partitions, "partitions", 0, "partitions of each shard (default: that of lapse)")
 	f.IntVar(&o.body, "body", 256, "size of a document in bytes")
 	if err := f.Parse(args); err != nil {
 		return o, err
@@ -156,7 +154,7 @@ func runBench(ctx context.Context, args []string, stdout, stderr io.Writer) erro
 	} else {
 		defer func() { _ = os.RemoveAll(dir) }()
 	}
-	b.rig = &rig.Rig{Dir: dir, Lapse: o.lapse, Profiles: o.profile, Clients: parallel, Shape: o.shape, Masters: o.masters, Note: b.note, Problem: b.problem}
+	b.rig = &rig.Rig{Dir: dir, Lapse: o.lapse, Profiles: o.profile, Clients: parallel, Shards: o.shards, Masters: o.masters, Note: b.note, Problem: b.problem}
 	if err := b.rig.Build(ctx); err != nil {
 		return err
 	}

@@ -13,7 +13,6 @@ import (
 	"github.com/seed18712806/lapse/integration/bench/internal/rig"
 	"github.com/seed18712806/lapse/integration/bench/internal/table"
 	"github.com/seed18712806/lapse/sink"
-	"github.com/seed18712806/lapse/sink/store"
 	"github.com/seed18712806/lapse/sink/wire"
 )
 
@@ -62,7 +61,7 @@ type changed struct {
 }
 
 func (b *bench) changeLapse(ctx context.Context, n int) (c changed, err error) {
-	l, err := b.rig.StartLapse(ctx, wire.Shape{})
+	l, err := b.rig.StartLapse(ctx, 0)
 	if err != nil {
 		return c, err
 	}
@@ -106,16 +105,8 @@ func (b *bench) changeLapse(ctx context.Context, n int) (c changed, err error) {
 	return c, err
 }
 
-// effective publishes a default TTL, and returns how long it takes until a read of each
-// partition shows it.
+// effective publishes a default TTL, and returns how long it takes until a read shows it.
 func effective(ctx context.Context, l *rig.Lapse, ld load.Load, seconds int32, is func(sink.Document, error) (bool, error)) (time.Duration, error) {
-	var left []string // one document of each partition
-	for i, have := 0, map[int]bool{}; i < ld.N && len(left) < store.DefaultPartitions(1); i++ {
-		if p := wire.Partition(store.DefaultPartitions(1), rig.Orders, ld.ID(i)); !have[p] {
-			have[p] = true
-			left = append(left, ld.ID(i))
-		}
-	}
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	began := time.Now()
@@ -125,17 +116,12 @@ func effective(ctx context.Context, l *rig.Lapse, ld load.Load, seconds int32, i
 	if err := l.NATS.NC.Flush(); err != nil {
 		return 0, err
 	}
-	for len(left) > 0 {
-		d, err := l.Get(ctx, rig.Orders, left[0])
-		ok, err := is(d, err)
-		if err != nil {
-			return 0, err
-		}
-		if ok {
-			left = left[1:]
+	for {
+		d, err := l.Get(ctx, rig.Orders, ld.ID(0))
+		if ok, err := is(d, err); ok || err != nil {
+			return time.Since(began), err
 		}
 	}
-	return time.Since(began), nil
 }
 
 func (b *bench) changePlain(ctx context.Context, n int) (time.Duration, error) {

@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/seed18712806/lapse/integration/bench/internal/table"
-	"github.com/seed18712806/lapse/sink/wire"
 )
 
 // costTime is how long documents are written in a run of the row cost.
@@ -22,7 +21,7 @@ var costs = []struct {
 }
 
 // formula is the CPU time of a document that is written and expires, in µs, on the machine of the figures in
-// README.md: a step of a partition has a cost of its own, and the more documents come, the more of them
+// README.md: a step has a cost of its own, and the more documents come, the more of them
 // share one. deploy/README.md has it too.
 type formula struct{ shards int }
 
@@ -45,7 +44,7 @@ func (b *bench) cost(ctx context.Context, round int) (figures []table.Figure, er
 		b.rate, b.body = c.rate, c.body
 		n := int(costTime.Seconds()) * c.rate
 		what := fmt.Sprintf("%d/s, %d B, shards %d", c.rate, c.body, c.shards)
-		if _, err := b.expire(ctx, what, b.openLapse(wire.Shape{Shards: c.shards}), n, b.paced(ctx, round, n)); err != nil {
+		if _, err := b.expire(ctx, what, b.openLapse(c.shards), n, b.paced(ctx, round, n)); err != nil {
 			return nil, err
 		}
 		want := c.of(c.rate, c.body)

@@ -60,7 +60,7 @@
 // changed: as due, but lapse's documents never expire until a changed default makes all of them
 // due. The rate is all events over the time from that instant.
 //
-// change: from the publication of a default TTL until a read of each partition shows it.
+// change: from the publication of a default TTL until a read shows it.
 // Twenty changes move the deadlines. The first five are the warm-up, and the median of the
 // others counts. A last change makes every document expired, and has its own figure, as
 // reaping begins at the same moment. Redis: PEXPIRE of every key, 500 in a pipeline and
@@ -85,7 +85,7 @@
 // startup: lapse serve with embedded servers on the data of an earlier run, from the start
 // of the process until /readyz answers 200. Then all documents must be there.
 // With -gone so many other documents have come and expired before, and lapse has taken a
-// snapshot of each partition since.
+// snapshot since.
 //
 // messages: as lateness, with documents that have a target, from which each subscriber receives the
 // document at its time; and the resident memory of all processes of a side with -n messages that wait, less
@@ -97,10 +97,10 @@
 // numbers of shards, beside the formula of deploy/README.md.
 //
 // snapshots: as lateness, beside 300,000 documents that do not expire, while lapse takes one
-// snapshot of all partitions after another. lapse is compared with itself.
+// snapshot after another. lapse is compared with itself.
 //
 // scale: ingest, due and lateness for a tenth of the documents, for all, and for ten times
-// as many (lateness: beside so many that do not expire); for 1, 16 and 64 partitions; for
+// as many (lateness: beside so many that do not expire); for
 // bodies of 100 B to 100 kB, fewer if they are larger. One round, lapse alone.
 //
 // # Profiles

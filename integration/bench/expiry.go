@@ -50,7 +50,7 @@ func (b *bench) lateness(ctx context.Context, round int) ([]table.Figure, error)
 	sides, err := received(round, func(name string, open sides.Opener) (load.Received, error) {
 		return b.expire(ctx, name, open, n, b.paced(ctx, round, n))
 	}, map[string]sides.Opener{
-		"lapse": b.openLapse(wire.Shape{}), kvWatcher: sides.KV(b.rig), redisShipped: sides.Redis(b.rig),
+		"lapse": b.openLapse(0), kvWatcher: sides.KV(b.rig), redisShipped: sides.Redis(b.rig),
 		redisTuned: sides.Redis(b.rig, "--hz", "500", "--active-expire-effort", "10"),
 	})
 	if err != nil {
@@ -75,7 +75,7 @@ func ms(d time.Duration) float64 { return float64(d) / float64(time.Millisecond)
 func (b *bench) due(ctx context.Context, round int) ([]table.Figure, error) {
 	sides, err := received(round, func(name string, open sides.Opener) (load.Received, error) {
 		return b.expire(ctx, name, open, b.n, b.together(ctx, round, b.n))
-	}, map[string]sides.Opener{"lapse": b.openLapse(wire.Shape{}), kvWatcher: sides.KV(b.rig)})
+	}, map[string]sides.Opener{"lapse": b.openLapse(0), kvWatcher: sides.KV(b.rig)})
 	if err != nil {
 		return nil, err
 	}
@@ -95,7 +95,7 @@ func (b *bench) changed(ctx context.Context, round int) ([]table.Figure, error) 
 			}
 			return b.madeDue(ctx, round, s, ld)
 		})
-	}, map[string]sides.Opener{"lapse": b.openLapse(wire.Shape{}), kvWatcher: sides.KV(b.rig)})
+	}, map[string]sides.Opener{"lapse": b.openLapse(0), kvWatcher: sides.KV(b.rig)})
 	if err != nil {
 		return nil, err
 	}
@@ -208,14 +208,14 @@ func (b *bench) expire(ctx context.Context, name string, open sides.Opener, n in
 }
 
 // openLapse starts lapse, and a JetStream consumer of its events: they are stored.
-func (b *bench) openLapse(shape wire.Shape) sides.Opener {
-	return b.openEvents(shape, ".expired.>", receive, func(ld load.Load, i, ttl int) *nats.Msg { return ld.Upsert(rig.Orders, i, ttl) })
+func (b *bench) openLapse(shards int) sides.Opener {
+	return b.openEvents(shards, ".expired.>", receive, func(ld load.Load, i, ttl int) *nats.Msg { return ld.Upsert(rig.Orders, i, ttl) })
 }
 
 // openEvents is openLapse for some events, and for the messages that write documents.
-func (b *bench) openEvents(shape wire.Shape, filter string, receive func(jetstream.Msg, *load.Receipts, load.Load), message func(ld load.Load, i, ttl int) *nats.Msg) sides.Opener {
+func (b *bench) openEvents(shards int, filter string, receive func(jetstream.Msg, *load.Receipts, load.Load), message func(ld load.Load, i, ttl int) *nats.Msg) sides.Opener {
 	return func(ctx context.Context, r *load.Receipts) (*sides.Side, error) {
-		l, err := b.rig.StartLapse(ctx, shape)
+		l, err := b.rig.StartLapse(ctx, shards)
 		if err != nil {
 			return nil, err
 		}

@@ -9,11 +9,9 @@ import (
 	"github.com/seed18712806/lapse/integration/bench/internal/rig"
 	"github.com/seed18712806/lapse/integration/bench/internal/sides"
 	"github.com/seed18712806/lapse/integration/bench/internal/table"
-	"github.com/seed18712806/lapse/sink/store"
-	"github.com/seed18712806/lapse/sink/wire"
 )
 
-// grow times lapse alone as the work grows: more documents, more partitions, larger bodies.
+// grow times lapse alone as the work grows: more documents, larger bodies.
 func (b *bench) grow(ctx context.Context, round int) ([]table.Figure, error) {
 	if round > 0 {
 		return nil, nil // it takes long, and one round shows how the cost grows
@@ -23,20 +21,20 @@ func (b *bench) grow(ctx context.Context, round int) ([]table.Figure, error) {
 		figures = append(figures, table.Figure{What: what, Unit: "/s", Lapse: v})
 		return err
 	}
-	ingest := func(what string, partitions int, ld load.Load) error {
-		v, err := b.ingestLapse(ctx, round, wire.Shape{Partitions: partitions}, ld, load.PublishBatch)
+	ingest := func(what string, ld load.Load) error {
+		v, err := b.ingestLapse(ctx, round, 0, ld, load.PublishBatch)
 		return rate("ingest, "+what, v, err)
 	}
-	due := func(what string, partitions, n int) error {
-		x, err := b.expire(ctx, what, b.openLapse(wire.Shape{Partitions: partitions}), n, b.together(ctx, round, n))
+	due := func(what string, n int) error {
+		x, err := b.expire(ctx, what, b.openLapse(0), n, b.together(ctx, round, n))
 		return rate("due at once, "+what, x.PerSecond, err)
 	}
 	for _, n := range []int{b.n / 10, b.n, b.n * 10} {
 		what := table.Number(float64(n)) + " documents"
-		if err := ingest(what, 0, b.load(n, load.LongTTL)); err != nil {
+		if err := ingest(what, b.load(n, load.LongTTL)); err != nil {
 			return figures, err
 		}
-		if err := due(what, 0, n); err != nil {
+		if err := due(what, n); err != nil {
 			return figures, err
 		}
 		p99, err := b.lateBeside(ctx, n)
@@ -45,19 +43,10 @@ func (b *bench) grow(ctx context.Context, round int) ([]table.Figure, error) {
 			return figures, err
 		}
 	}
-	for _, partitions := range []int{1, store.DefaultPartitions(1), 64} {
-		what := fmt.Sprintf("%d partitions", partitions)
-		if err := ingest(what, partitions, b.load(b.n, load.LongTTL)); err != nil {
-			return figures, err
-		}
-		if err := due(what, partitions, b.n); err != nil {
-			return figures, err
-		}
-	}
 	// From 1 kB on the number of bytes is the same.
 	for _, size := range []int{100, 1_000, 10_000, 100_000} {
 		n := min(b.n, b.n*1000/size)
-		if err := ingest(fmt.Sprintf("%d bodies of %s B", n, table.Number(float64(size))), 0, load.New(n, size, load.LongTTL, seed)); err != nil {
+		if err := ingest(fmt.Sprintf("%d bodies of %s B", n, table.Number(float64(size))), load.New(n, size, load.LongTTL, seed)); err != nil {
 			return figures, err
 		}
 	}
@@ -67,7 +56,7 @@ func (b *bench) grow(ctx context.Context, round int) ([]table.Figure, error) {
 // lateBeside returns the p99 of the lateness beside documents that do not expire yet.
 func (b *bench) lateBeside(ctx context.Context, beside int) (float64, error) {
 	n := b.n / 3
-	x, err := b.expire(ctx, fmt.Sprintf("lapse beside %d", beside), b.openLapse(wire.Shape{}), n, func(s *sides.Side, ld load.Load) error {
+	x, err := b.expire(ctx, fmt.Sprintf("lapse beside %d", beside), b.openLapse(0), n, func(s *sides.Side, ld load.Load) error {
 		if err := b.stand(ctx, s, beside); err != nil {
 			return err
 		}

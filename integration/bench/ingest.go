@@ -11,7 +11,6 @@ import (
 	"github.com/seed18712806/lapse/integration/bench/internal/load"
 	"github.com/seed18712806/lapse/integration/bench/internal/rig"
 	"github.com/seed18712806/lapse/integration/bench/internal/table"
-	"github.com/seed18712806/lapse/sink/wire"
 )
 
 // publisher publishes n messages, and returns once all are stored.
@@ -22,12 +21,12 @@ func (b *bench) ingest(ctx context.Context, round int) ([]table.Figure, error) {
 	var batch, single, kv float64
 	err := inTurn(round,
 		func() (err error) {
-			batch, err = b.ingestLapse(ctx, round, wire.Shape{}, b.load(b.n, load.LongTTL), load.PublishBatch)
+			batch, err = b.ingestLapse(ctx, round, 0, b.load(b.n, load.LongTTL), load.PublishBatch)
 			return err
 		},
 		func() (err error) { kv, err = b.ingestKV(ctx, b.load(b.n, load.LongTTL)); return err },
 		func() (err error) {
-			single, err = b.ingestLapse(ctx, round, wire.Shape{}, b.load(b.n, load.LongTTL), load.PublishAll)
+			single, err = b.ingestLapse(ctx, round, 0, b.load(b.n, load.LongTTL), load.PublishAll)
 			return err
 		},
 	)
@@ -45,8 +44,8 @@ func (b *bench) ingest(ctx context.Context, round int) ([]table.Figure, error) {
 
 // ingestLapse returns documents a second, from the first publication until Count has the
 // last.
-func (b *bench) ingestLapse(ctx context.Context, round int, shape wire.Shape, ld load.Load, publish publisher) (float64, error) {
-	l, err := b.rig.StartLapse(ctx, shape)
+func (b *bench) ingestLapse(ctx context.Context, round int, shards int, ld load.Load, publish publisher) (float64, error) {
+	l, err := b.rig.StartLapse(ctx, shards)
 	if err != nil {
 		return 0, err
 	}
@@ -142,7 +141,7 @@ func (b *bench) memory(ctx context.Context, round int) ([]table.Figure, error) {
 }
 
 func (b *bench) memoryOfLapse(ctx context.Context, ld load.Load) (float64, error) {
-	l, err := b.rig.StartLapse(ctx, wire.Shape{})
+	l, err := b.rig.StartLapse(ctx, 0)
 	if err != nil {
 		return 0, err
 	}

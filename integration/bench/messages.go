@@ -21,7 +21,7 @@ import (
 func (b *bench) messages(ctx context.Context, round int) ([]table.Figure, error) {
 	n := b.n / 3
 	open := map[string]sides.Opener{
-		"lapse": b.openEvents(wire.Shape{}, ".due.>", receiveDue, upsertMessage), "beanstalkd": sides.Beanstalkd(b.rig), "NATS schedules": sides.Schedules(b.rig),
+		"lapse": b.openEvents(0, ".due.>", receiveDue, upsertMessage), "beanstalkd": sides.Beanstalkd(b.rig), "NATS schedules": sides.Schedules(b.rig),
 	}
 	got, err := received(round, func(name string, open sides.Opener) (load.Received, error) {
 		return b.expire(ctx, name, open, n, b.paced(ctx, round, n))

@@ -14,7 +14,6 @@ import (
 	"github.com/seed18712806/lapse/integration/bench/internal/load"
 	"github.com/seed18712806/lapse/integration/bench/internal/rig"
 	"github.com/seed18712806/lapse/integration/bench/internal/table"
-	"github.com/seed18712806/lapse/sink/wire"
 )
 
 // reads times reads of single documents, many at a time.
@@ -31,7 +30,7 @@ func (b *bench) reads(ctx context.Context, round int) ([]table.Figure, error) {
 }
 
 func (b *bench) readLapse(ctx context.Context, round int) (float64, error) {
-	l, err := b.rig.StartLapse(ctx, wire.Shape{})
+	l, err := b.rig.StartLapse(ctx, 0)
 	if err != nil {
 		return 0, err
 	}
@@ -123,7 +122,7 @@ const (
 
 // reaping compares reads while lapse reaps with reads while lapse is idle.
 func (b *bench) reaping(ctx context.Context, round int) ([]table.Figure, error) {
-	l, err := b.rig.StartLapse(ctx, wire.Shape{})
+	l, err := b.rig.StartLapse(ctx, 0)
 	if err != nil {
 		return nil, err
 	}

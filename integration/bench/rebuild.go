@@ -11,12 +11,11 @@ import (
 	"github.com/seed18712806/lapse/integration/bench/internal/load"
 	"github.com/seed18712806/lapse/integration/bench/internal/rig"
 	"github.com/seed18712806/lapse/integration/bench/internal/table"
-	"github.com/seed18712806/lapse/sink/wire"
 )
 
 // rebuild wipes Redis while lapse runs.
 func (b *bench) rebuild(ctx context.Context, round int) ([]table.Figure, error) {
-	l, err := b.rig.StartLapse(ctx, wire.Shape{})
+	l, err := b.rig.StartLapse(ctx, 0)
 	if err != nil {
 		return nil, err
 	}

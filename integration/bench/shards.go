@@ -7,7 +7,6 @@ import (
 
 	"github.com/seed18712806/lapse/integration/bench/internal/load"
 	"github.com/seed18712806/lapse/integration/bench/internal/table"
-	"github.com/seed18712806/lapse/sink/wire"
 )
 
 // cpuOf is the CPU time of one of n documents, in µs.
@@ -24,11 +23,11 @@ func (b *bench) shards(ctx context.Context, round int) ([]table.Figure, error) {
 	n, full, paced := b.n/3, map[int]float64{}, map[int]float64{} // µs of a document, by the number of shards
 	run := func(shards int) func() error {
 		return func() error {
-			_, err := b.ingestLapse(ctx, round, wire.Shape{Shards: shards}, b.load(b.n, load.LongTTL), load.PublishAll)
+			_, err := b.ingestLapse(ctx, round, shards, b.load(b.n, load.LongTTL), load.PublishAll)
 			if full[shards] = b.cpuOf(b.n, b.cpu...); err != nil {
 				return err
 			}
-			_, err = b.expire(ctx, fmt.Sprintf("%d shards", shards), b.openLapse(wire.Shape{Shards: shards}), n, b.paced(ctx, round, n))
+			_, err = b.expire(ctx, fmt.Sprintf("%d shards", shards), b.openLapse(shards), n, b.paced(ctx, round, n))
 			paced[shards] = b.cpuOf(n, b.cpu...)
 			return err
 		}

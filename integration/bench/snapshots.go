@@ -9,7 +9,6 @@ import (
 	"github.com/seed18712806/lapse/integration/bench/internal/sides"
 	"github.com/seed18712806/lapse/integration/bench/internal/table"
 	"github.com/seed18712806/lapse/sink/client"
-	"github.com/seed18712806/lapse/sink/wire"
 )
 
 // snapshots times the events of lapse while it takes one snapshot after another, and while it
@@ -31,7 +30,7 @@ func (b *bench) snapshots(ctx context.Context, round int) ([]table.Figure, error
 			}
 			return load.Pace(ctx, n, b.rate, func(from, to int) error { return s.Write(ld, from, to, latenessTTL) })
 		})
-	}, map[string]sides.Opener{with: b.openLapse(wire.Shape{}), without: b.openLapse(wire.Shape{})})
+	}, map[string]sides.Opener{with: b.openLapse(0), without: b.openLapse(0)})
 	if err != nil {
 		return nil, err
 	}
@@ -41,7 +40,7 @@ func (b *bench) snapshots(ctx context.Context, round int) ([]table.Figure, error
 	})}, nil
 }
 
-// snapshotAlways lets lapse take snapshots of all partitions, again and again, until stop is
+// snapshotAlways lets lapse take snapshots, again and again, until stop is
 // called.
 func (b *bench) snapshotAlways(ctx context.Context, s *sides.Side) (stop func(), err error) {
 	c, err := connect(s.Lapse)
@@ -66,11 +65,11 @@ func (b *bench) snapshotAlways(ctx context.Context, s *sides.Side) (stop func(),
 		end()
 		done.Wait()
 		c.Close()
-		b.note("lapse took %d snapshots of partitions meanwhile", taken)
+		b.note("lapse took %d snapshots meanwhile", taken)
 	}, nil
 }
 
-// snapshotOnce lets lapse take a snapshot of each partition.
+// snapshotOnce lets lapse take a snapshot.
 func snapshotOnce(ctx context.Context, l *rig.Lapse) error {
 	c, err := connect(l)
 	if err != nil {

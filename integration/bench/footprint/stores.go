@@ -94,13 +94,13 @@ func measureStores(ctx context.Context, out io.Writer, counts []int) error {
 
 type figure struct{ what, value string }
 
-// measured is a store with documents in one partition.
+// measured is a store with documents in one shard.
 type measured struct {
-	client    *redis.Client
-	partition *store.Partition
-	reader    *sink.Reader
-	at        store.Progress
-	next      int // number of the next document
+	client *redis.Client
+	shard  *store.Shard
+	reader *sink.Reader
+	at     store.Progress
+	next   int // number of the next document
 }
 
 func measureStore(ctx context.Context, c candidate, n int) (all []figure, err error) {
@@ -136,7 +136,7 @@ func measureStore(ctx context.Context, c candidate, n int) (all []figure, err er
 			return err
 		}},
 		{"scan of 64 headers", func(ctx context.Context) error {
-			_, _, _, err := m.partition.Scan(ctx, m.at.Version, collection, "0", 64)
+			_, _, _, err := m.shard.Scan(ctx, m.at.Version, collection, "0", 64)
 			return err
 		}},
 		{"list of 100", func(ctx context.Context) error {
@@ -187,13 +187,13 @@ func id(i int) string { return fmt.Sprintf("%036d", i) }
 func fill(ctx context.Context, at *redis.Options, n int, all *[]figure) (*measured, error) {
 	at.MaxRetries, at.ReadTimeout = -1, patience
 	client := redis.NewClient(at)
-	reader, err := sink.NewReader(client, sink.ReaderOptions{Prefix: wire.DefaultPrefix, Partitions: 1})
+	reader, err := sink.NewReader(client, sink.ReaderOptions{Prefix: wire.DefaultPrefix, Shards: 1})
 	if err != nil {
 		return nil, err
 	}
-	m := &measured{client: client, reader: reader, partition: store.NewStore(client, wire.DefaultPrefix, 1).Partition(0),
+	m := &measured{client: client, reader: reader, shard: store.New(client, wire.DefaultPrefix, 0, 1),
 		at: store.Progress{Version: "v0", Watermark: far - 60_000}}
-	if err := m.partition.Take(ctx, store.State{Log: "log", Watermark: m.at.Watermark}, m.at.Version, 0); err != nil {
+	if err := m.shard.Take(ctx, store.State{Log: "log", Watermark: m.at.Watermark}, m.at.Version, 0); err != nil {
 		return nil, err
 	}
 	config := store.Config{History: ttlrules.History{}.With(1, 1, -1)}
@@ -213,7 +213,7 @@ func fill(ctx context.Context, at *redis.Options, n int, all *[]figure) (*measur
 func (m *measured) commit(ctx context.Context, configs []store.ConfigChange, changes ...store.CollectionChanges) error {
 	m.at.Offset++
 	m.at.Next = "v" + strconv.FormatUint(m.at.Offset, 10)
-	err := m.partition.Commit(ctx, m.at, configs, changes)
+	err := m.shard.Commit(ctx, m.at, configs, changes)
 	m.at.Version = m.at.Next
 	return err
 }
@@ -236,7 +236,7 @@ func (m *measured) write(ctx context.Context) error { return m.put(ctx, 1) }
 // reap finds one due document, and removes it.
 func (m *measured) reap(ctx context.Context) error {
 	cuts := []store.Cut{{Collection: collection, Cuts: ttlrules.Cuts{Inherit: ttlrules.NoCut, Own: far + int64(m.next)}}}
-	due, err := m.partition.Due(ctx, m.at.Version, cuts, 1, 1<<20, true)
+	due, err := m.shard.Due(ctx, m.at.Version, cuts, 1, 1<<20, true)
 	if err != nil {
 		return err
 	}

@@ -28,7 +28,6 @@ func RunChild(ctx context.Context, args []string, _, stderr io.Writer) error {
 	natsURL := f.String("nats", "", "")
 	redisURL := f.String("redis", "", "")
 	listen := f.String("http-listen", "", "")
-	partitions := f.Int("partitions", 0, "")
 	if err := f.Parse(args); err != nil {
 		return err
 	}
@@ -45,8 +44,7 @@ func RunChild(ctx context.Context, args []string, _, stderr io.Writer) error {
 	client := redis.NewClient(o)
 	defer func() { _ = client.Close() }()
 	p, err := processor.New(nc, client, processor.Options{
-		Partitions: *partitions,
-		Logger:     slog.New(slog.NewTextHandler(stderr, nil)),
+		Logger: slog.New(slog.NewTextHandler(stderr, nil)),
 	})
 	if err != nil {
 		return err

@@ -50,13 +50,13 @@ type Lapse struct {
 	why     atomic.Pointer[error] // the last reason
 }
 
-// StartLapse starts the servers and lapse, and waits until it is ready. A 0 in the shape stands
-// for what the rig has, or the default.
-func (r *Rig) StartLapse(ctx context.Context, shape wire.Shape) (*Lapse, error) {
+// StartLapse starts the servers and lapse, and waits until it is ready. 0 shards stand for what
+// the rig has, or the default.
+func (r *Rig) StartLapse(ctx context.Context, shards int) (*Lapse, error) {
 	l := &Lapse{rig: r}
-	shape = wire.Shape{Shards: cmp.Or(shape.Shards, r.Shape.Shards, 1), Partitions: cmp.Or(shape.Partitions, r.Shape.Partitions)}
+	shards = cmp.Or(shards, r.Shards, 1)
 	err := func() (err error) {
-		if l.NATS, err = r.startNATS(ctx, shape.Shards); err != nil {
+		if l.NATS, err = r.startNATS(ctx, shards); err != nil {
 			return err
 		}
 		if l.masters, err = r.startMasters(ctx); err != nil {
@@ -72,11 +72,8 @@ func (r *Rig) StartLapse(ctx context.Context, shape wire.Shape) (*Lapse, error) 
 			return err
 		}
 		args := []string{"--nats", l.NATS.url, "--redis", strings.Join(urls, ",")}
-		if shape.Partitions != 0 {
-			args = append(args, "--partitions", strconv.Itoa(shape.Partitions))
-		}
-		if shape.Shards > 1 {
-			args = append(args, "--shards", strconv.Itoa(shape.Shards))
+		if shards > 1 {
+			args = append(args, "--shards", strconv.Itoa(shards))
 		}
 		return l.serve(ctx, args...)
 	}()
@@ -201,7 +198,7 @@ func (l *Lapse) Stored(ctx context.Context, collection string, n int) error {
 }
 
 // Get reads a document, again and again while it is not available. That is a fault unless
-// lapse rebuilds a partition.
+// lapse rebuilds a shard.
 func (l *Lapse) Get(ctx context.Context, collection, id string) (sink.Document, error) {
 	for {
 		d, err := l.Reader.Get(ctx, collection, id)
