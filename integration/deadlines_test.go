@@ -67,7 +67,7 @@ func (w *world) expiring(ctx context.Context, continuation string, size, most in
 	return ids, continuation, nil
 }
 
-// TestG2_DeadlinesOverShards: a list by deadline goes over the partitions of all shards, in pages of any
+// TestG2_DeadlinesOverShards: a list by deadline goes over all shards, in pages of any
 // size, and has each document once, in order.
 //
 // It fails if the list goes from one shard to the next, or if a page loses the place in one of them.
@@ -88,7 +88,7 @@ func TestG2_DeadlinesOverShards(t *testing.T) {
 // deadline is an error, and not a list with holes, from its beginning and from its middle, by the reader
 // and by the service. Then it goes on where it was.
 //
-// It fails if a partition that does not answer in time counts as one without documents, or if the list waits
+// It fails if a shard that does not answer in time counts as one without documents, or if the list waits
 // until it does.
 func TestG9_AListByDeadlineNeedsEachMaster(t *testing.T) {
 	t.Parallel()
@@ -102,7 +102,7 @@ func TestG9_AListByDeadlineNeedsEachMaster(t *testing.T) {
 	if _, err := service.Expiring(t.Context(), "c"); err != nil {
 		t.Fatal(err)
 	}
-	cluster.Nodes[redisMasters-1].Stop() // it does not have the first partition, which a list asks for the time
+	cluster.Nodes[redisMasters-1].Stop() // it does not have the first shard, which a list asks for the time
 	for _, continuation := range []string{"", middle} {
 		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
 		got, _, err := w.expiring(ctx, continuation, 7, len(want))

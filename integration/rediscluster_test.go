@@ -25,14 +25,14 @@ import (
 	"github.com/seed18712806/lapse/ttlrules"
 )
 
-const redisMasters, redisPartitions = 3, 16
+const redisMasters, redisShards = 3, 4
 
 // onRedis starts lapse on a Redis that is more than one server, and a nats-server. The reader
 // reads with the client; if replicas is set, it and lapse read from replicas.
 func onRedis(t *testing.T, url string, client redis.UniversalClient, replicas *redis.ClusterClient, flags ...string) *world {
 	t.Helper()
-	nats := harness.StartNATS(t, harness.NATSOptions{})
-	w := &world{t: t, nats: nats, Client: harness.NewClient(t, nats.URL(), "")}
+	nats := harness.StartNATS(t, harness.NATSOptions{Shards: redisShards})
+	w := &world{t: t, nats: nats, shards: redisShards, Client: harness.NewClient(t, nats.URL(), "")}
 	var err error
 	if w.reader, err = sink.NewReader(client, sink.ReaderOptions{Replicas: replicas}); err != nil {
 		t.Fatal(err)
@@ -40,7 +40,7 @@ func onRedis(t *testing.T, url string, client redis.UniversalClient, replicas *r
 	if replicas != nil {
 		flags = append(flags, "--redis-read-replicas")
 	}
-	flags = append([]string{"--nats", nats.URL(), "--redis", url, "--partitions", strconv.Itoa(redisPartitions), "--duplicate-window", duplicateWindow.String()}, flags...)
+	flags = append([]string{"--nats", nats.URL(), "--redis", url, "--shards", strconv.Itoa(redisShards), "--duplicate-window", duplicateWindow.String()}, flags...)
 	w.lapse = harness.PrepareLapse(t, flags...)
 	w.lapse.Start()
 	return w
@@ -57,11 +57,11 @@ func onCluster(t *testing.T, readReplicas bool) (*world, *rediscluster.Cluster) 
 	return onRedis(t, cluster.URL(), cluster.Client(false), replicas), cluster
 }
 
-// idOn returns the n-th id of a collection that is in a partition.
-func idOn(partition, n int, collection string) string {
+// idOn returns the n-th id of a collection that is in a shard.
+func idOn(shard, n int, collection string) string {
 	for i := 0; ; i++ {
 		id := fmt.Sprint("d", i)
-		if wire.Partition(redisPartitions, collection, id) != partition {
+		if wire.ShardOf(redisShards, collection, wire.EscapeID(id)) != shard {
 			continue
 		}
 		if n--; n < 0 {
@@ -70,21 +70,21 @@ func idOn(partition, n int, collection string) string {
 	}
 }
 
-// masterOf returns the master of the beginning that has a partition.
-func masterOf(partition int) int { return partition * redisMasters / redisPartitions }
+// masterOf returns the master of the beginning that has a shard.
+func masterOf(shard int) int { return shard * redisMasters / redisShards }
 
-// onlooker reads all the time. A document of each partition never changes: a read finds it, or
+// onlooker reads all the time. A document of each shard never changes: a read finds it, or
 // is answered that it is not available. No list returns a document after its deadline. With
 // fresh, it also writes documents, and each read after an outcome returns what was written.
 type onlooker struct {
 	w     *world
 	reads []readers.Reads
-	etags []wire.Etag // of the document that never changes, by partition
+	etags []wire.Etag // of the document that never changes, by shard
 	stop  context.CancelFunc
 	done  sync.WaitGroup
 
 	mu       sync.Mutex
-	found    []int           // reads that found the document, by partition
+	found    []int           // reads that found the document, by shard
 	failed   []int           // reads that were answered that it is not available
 	last     []time.Time     // when the last one found it
 	gap      []time.Duration // the longest time in which none found it
@@ -98,22 +98,22 @@ func (w *world) startOnlooker(fresh bool) *onlooker {
 	w.Configure("kept", `{"defaultTtl":-1}`)
 	o := &onlooker{
 		w: w, reads: []readers.Reads{readers.ByService(w.NC, w.Prefix), readers.ByReader(w.reader)},
-		found: make([]int, redisPartitions), failed: make([]int, redisPartitions), last: make([]time.Time, redisPartitions), gap: make([]time.Duration, redisPartitions),
+		found: make([]int, redisShards), failed: make([]int, redisShards), last: make([]time.Time, redisShards), gap: make([]time.Duration, redisShards),
 	}
-	for p := range redisPartitions {
+	for p := range redisShards {
 		o.etags = append(o.etags, w.Want(201, wire.Upsert, "kept", idOn(p, 0, "kept"), `{}`).Etag)
 		o.last[p] = time.Now()
 	}
 	ctx, stop := context.WithCancel(w.t.Context())
 	o.stop = stop
-	for p := range redisPartitions {
+	for p := range redisShards {
 		o.done.Go(func() { o.get(ctx, p) })
 	}
 	for _, reads := range o.reads {
 		o.done.Go(func() { o.list(ctx, reads) })
 	}
 	if fresh {
-		for p := range redisPartitions {
+		for p := range redisShards {
 			o.done.Go(func() { o.write(ctx, p) })
 		}
 	}
@@ -164,7 +164,7 @@ func (o *onlooker) get(ctx context.Context, p int) {
 		case ctx.Err() != nil:
 			return
 		case errors.Is(err, sink.ErrNotFound):
-			o.problem("%s: kept/%s in partition %d is not found", reads, id, p)
+			o.problem("%s: kept/%s in shard %d is not found", reads, id, p)
 		case err == nil && d.Etag != o.etags[p]:
 			o.problem("%s: kept/%s has version %s, want %s", reads, id, d.Etag, o.etags[p])
 		case err != nil && strings.Contains(err.Error(), ": error 5") && !strings.Contains(err.Error(), ": error 503"):
@@ -217,12 +217,12 @@ func (o *onlooker) write(ctx context.Context, p int) {
 	})
 }
 
-// longest returns the longest time in which no read found the document of a partition, among
+// longest returns the longest time in which no read found the document of a shard, among
 // those that are asked for, since restart.
-func (o *onlooker) longest(asked func(p int) bool) (gap time.Duration, found, failed int) {
+func (o *onlooker) longest(asked func(shard int) bool) (gap time.Duration, found, failed int) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	for p := range redisPartitions {
+	for p := range redisShards {
 		if asked(p) {
 			gap, found, failed = max(gap, o.gap[p], time.Since(o.last[p])), found+o.found[p], failed+o.failed[p]
 		}
@@ -230,28 +230,28 @@ func (o *onlooker) longest(asked func(p int) bool) (gap time.Duration, found, fa
 	return gap, found, failed
 }
 
-// wait waits until each of some partitions was read so often since restart.
-func (o *onlooker) wait(least int, asked func(p int) bool) {
+// wait waits until each of some shards was read so often since restart.
+func (o *onlooker) wait(least int, asked func(shard int) bool) {
 	o.w.t.Helper()
-	harness.Until(o.w.t, harness.Limit, fmt.Sprintf("each partition is read %d times", least), func(context.Context) error {
+	harness.Until(o.w.t, harness.Limit, fmt.Sprintf("each shard is read %d times", least), func(context.Context) error {
 		o.mu.Lock()
 		defer o.mu.Unlock()
 		for p, n := range o.found {
 			if asked(p) && n < least {
-				return fmt.Errorf("partition %d is read %d times", p, n)
+				return fmt.Errorf("shard %d is read %d times", p, n)
 			}
 		}
 		return nil
 	})
 }
 
-func everyPartition(int) bool { return true }
+func everyShard(int) bool { return true }
 
 // restart forgets what it has counted.
 func (o *onlooker) restart() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	for p := range redisPartitions {
+	for p := range redisShards {
 		o.found[p], o.failed[p], o.gap[p], o.last[p] = 0, 0, 0, time.Now()
 	}
 }
@@ -263,7 +263,7 @@ type redisFaults struct {
 	cluster *rediscluster.Cluster
 	load    *load
 	r       *rand.Rand
-	shards  [redisMasters][2]*rediscluster.Node // the master and the replica now
+	nodes   [redisMasters][2]*rediscluster.Node // the master and the replica now
 }
 
 // others are the running nodes besides one.
@@ -276,12 +276,12 @@ func (c *redisFaults) others(but *rediscluster.Node) (all []*rediscluster.Node) 
 	return all
 }
 
-// failOver loses writes: the replica of a shard is cut off for a while, and then becomes the
+// failOver loses writes: the replica of a master is cut off for a while, and then becomes the
 // master. The old master either is killed before, or goes on until it learns of that.
 func (c *redisFaults) failOver(kill bool) {
 	c.t.Helper()
-	shard := &c.shards[c.r.IntN(redisMasters)]
-	master, replica := shard[0], shard[1]
+	pair := &c.nodes[c.r.IntN(redisMasters)]
+	master, replica := pair[0], pair[1]
 	c.cluster.CutOff(replica, true)
 	c.load.wait(c.t, 150)
 	if kill {
@@ -294,18 +294,18 @@ func (c *redisFaults) failOver(kill bool) {
 		master.Start()
 	}
 	c.cluster.Follows(master, replica)
-	shard[0], shard[1] = replica, master
+	pair[0], pair[1] = replica, master
 }
 
-// move moves the slot of a partition to another master, a key at a time.
+// move moves the slot of a shard to another master, a key at a time.
 func (c *redisFaults) move() {
 	c.t.Helper()
 	a := c.r.IntN(redisMasters)
-	from, to := c.shards[a][0], c.shards[(a+1)%redisMasters][0]
+	from, to := c.nodes[a][0], c.nodes[(a+1)%redisMasters][0]
 	client := from.Client()
 	states, err := client.Keys(c.t.Context(), string(c.w.Prefix)+":{*}:state").Result()
 	if err != nil || len(states) == 0 {
-		c.t.Fatalf("%d partitions on the master: %v", len(states), err)
+		c.t.Fatalf("%d shards on the master: %v", len(states), err)
 	}
 	slot, err := client.ClusterKeySlot(c.t.Context(), states[c.r.IntN(len(states))]).Result()
 	if err != nil {
@@ -330,8 +330,8 @@ func TestAll_RedisCluster(t *testing.T) {
 	w, cluster := onCluster(t, false)
 	o := w.startOnlooker(false)
 	c := &redisFaults{t: t, w: w, cluster: cluster, r: rand.New(rand.NewPCG(uint64(seed), 0))}
-	for i := range c.shards {
-		c.shards[i] = [2]*rediscluster.Node{cluster.Nodes[i], cluster.Replica(i)}
+	for i := range c.nodes {
+		c.nodes[i] = [2]*rediscluster.Node{cluster.Nodes[i], cluster.Replica(i)}
 	}
 	c.load = startLoad(t, w.Client, uint64(seed))
 	c.load.wait(t, 200)
@@ -349,8 +349,8 @@ func TestAll_RedisCluster(t *testing.T) {
 		}
 		w.lapse.Ready()
 		c.load.wait(t, 50)
-		gap, found, failed := o.longest(everyPartition)
-		t.Logf("%s: the longest time without a read of a partition was %v (%d reads were answered, %d with 503)", what, gap, found, failed)
+		gap, found, failed := o.longest(everyShard)
+		t.Logf("%s: the longest time without a read of a shard was %v (%d reads were answered, %d with 503)", what, gap, found, failed)
 		if t.Failed() {
 			break
 		}
@@ -361,18 +361,20 @@ func TestAll_RedisCluster(t *testing.T) {
 	result := w.verify()
 	c.load.verifyStored(t)
 	noneDamaged(t, w.lapse)
-	t.Logf("%d failovers, %d slots moved: %d messages, %d events, none lost, repeated or early; %s", failovers, moves, result.Model.Seq(), len(result.Events), counters(t, w.lapse, "lapse_steps_fenced_total", "lapse_partitions_damaged_total"))
+	t.Logf("%d failovers, %d slots moved: %d messages, %d events, none lost, repeated or early; %s", failovers, moves, result.Model.Seq(), len(result.Events), counters(t, w.lapse, "lapse_steps_fenced_total", "lapse_shards_damaged_total"))
 }
 
-// noneDamaged fails the test if lapse has taken a partition for damaged: an older state is
+// noneDamaged fails the test if lapse has taken a shard for damaged: an older state is
 // whole. It also fails if no write was lost, so that the test has shown nothing.
 func noneDamaged(t *testing.T, l *harness.Lapse) {
 	t.Helper()
-	if !strings.Contains(l.Log(), "the partition is being rebuilt from the log") {
+	if !strings.Contains(l.Log(), "the shard is being rebuilt from the log") {
 		t.Error("no failover has lost a write")
 	}
-	if got := counters(t, l, "lapse_partitions_damaged_total"); got != "lapse_partitions_damaged_total 0" {
-		t.Errorf("%s, want 0", got)
+	for _, line := range strings.Split(counters(t, l, "lapse_shards_damaged_total{"), ", ") {
+		if !strings.HasSuffix(line, "} 0") {
+			t.Errorf("%s, want 0", line)
+		}
 	}
 }
 
@@ -389,9 +391,9 @@ func counters(t *testing.T, l *harness.Lapse, names ...string) string {
 	return strings.Join(lines, ", ")
 }
 
-// One of three Redis masters stands still for 10 s. The partitions on the others go on
+// One of three Redis masters stands still for 10 s. The shards on the others go on
 // undisturbed: they are read, and their events are published. When the master continues, so do
-// its partitions.
+// its shards.
 //
 // It fails if a script that waits for one master holds up the scripts of another; if a
 // read of any master waits for the slots that are asked for at the one that stands still; if
@@ -405,16 +407,18 @@ func TestG9_OneRedisMasterStandsStill(t *testing.T) {
 	moving := func(p int) bool { return !still(p) }
 	ctx, stop := context.WithCancel(t.Context())
 	var writing sync.WaitGroup
-	for p := range redisPartitions { // in each partition, one document expires after the other
+	const writers = 4 // of each shard: one document expires after the other
+	for i := range writers * redisShards {
+		shard, first := i%redisShards, 20*(i/redisShards)
 		writing.Go(func() {
 			every(ctx, 100*time.Millisecond, func(n int) {
-				_, _ = w.TrySend(ctx, harness.Limit, w.Prefix.Write(wire.Upsert, "c0", idOn(p, n%20, "c0")), `{}`, nil)
+				_, _ = w.TrySend(ctx, harness.Limit, w.Prefix.Write(wire.Upsert, "c0", idOn(shard, first+n%20, "c0")), `{}`, nil)
 			})
 		})
 	}
 	defer func() { stop(); writing.Wait() }()
 	harness.Until(t, harness.Limit, "documents expire", func(context.Context) error {
-		if len(w.Events()) < redisPartitions {
+		if len(w.Events()) < redisShards {
 			return errors.New("few do")
 		}
 		return nil
@@ -462,17 +466,17 @@ func TestG9_OneRedisMasterStandsStill(t *testing.T) {
 	for _, e := range result.Events {
 		id, ok := strings.CutPrefix(e.Published(), "lapse.expired.c0.")
 		var at wire.Time
-		if !ok || at.UnmarshalText([]byte(e.Header.Get("ce-time"))) != nil || at < wire.Time(began.UnixMilli()) || at > ended || still(wire.Partition(redisPartitions, "c0", id)) {
+		if !ok || at.UnmarshalText([]byte(e.Header.Get("ce-time"))) != nil || at < wire.Time(began.UnixMilli()) || at > ended || still(wire.ShardOf(redisShards, "c0", id)) {
 			continue
 		}
 		n++
 		late = max(late, time.Duration(e.At-at)*time.Millisecond)
 	}
-	t.Logf("while one of three masters stood still: %d reads of the others were answered and %d were not, the longest gap in a partition was %v; %d events of the others, the latest %v after the deadline", found, failed, gap, n, late)
+	t.Logf("while one of three masters stood still: %d reads of the others were answered and %d were not, the longest gap in a shard was %v; %d events of the others, the latest %v after the deadline", found, failed, gap, n, late)
 }
 
 // While one of three masters stands still, the owner dies and another process starts. It takes
-// the partitions over that are on the other masters.
+// the shards over that are on the other masters.
 //
 // It fails if a process cannot start, or take anything over, until every master answers.
 func TestG9_TakeoverWhileARedisMasterStandsStill(t *testing.T) {
@@ -483,7 +487,7 @@ func TestG9_TakeoverWhileARedisMasterStandsStill(t *testing.T) {
 	w.lapse.Kill()
 	began := time.Now()
 	w.lapse.Launch()
-	last := redisPartitions - 1
+	last := redisShards - 1
 	seq := w.Write(wire.Upsert, "c", idOn(last, 0, "c"), `{"ttl":1}`)
 	w.ExpiryOf("c", idOn(last, 0, "c"), wire.Etag(seq), harness.Limit)
 	t.Logf("the first event came %v after the start", time.Since(began))
@@ -543,16 +547,16 @@ func TestG1_SentinelFailsOver(t *testing.T) {
 		s.Promoted(replica)
 		promoted := time.Now()
 		o.restart()
-		o.wait(1, everyPartition)
-		t.Logf("every partition was read %v after the Sentinels had promoted the replica", time.Since(promoted))
+		o.wait(1, everyShard)
+		t.Logf("every shard was read %v after the Sentinels had promoted the replica", time.Since(promoted))
 		set("")
 		l.wait(t, 50)
 		master.Start()
 		s.CaughtUp(master, replica)
 		w.lapse.Ready()
 		l.wait(t, 50)
-		gap, found, failed := o.longest(everyPartition)
-		t.Logf("Sentinels failed over: the longest time without a read of a partition was %v (%d reads were answered, %d with 503)", gap, found, failed)
+		gap, found, failed := o.longest(everyShard)
+		t.Logf("Sentinels failed over: the longest time without a read of a shard was %v (%d reads were answered, %d with 503)", gap, found, failed)
 	}
 	l.end()
 	w.lapse.Ready()
@@ -560,7 +564,7 @@ func TestG1_SentinelFailsOver(t *testing.T) {
 	result := w.verify()
 	l.verifyStored(t)
 	noneDamaged(t, w.lapse)
-	t.Logf("2 failovers by Sentinel: %d messages, %d events; %s", result.Model.Seq(), len(result.Events), counters(t, w.lapse, "lapse_steps_fenced_total", "lapse_partitions_damaged_total", "lapse_replica_reads_total"))
+	t.Logf("2 failovers by Sentinel: %d messages, %d events; %s", result.Model.Seq(), len(result.Events), counters(t, w.lapse, "lapse_steps_fenced_total", "lapse_shards_damaged_total", "lapse_replica_reads_total"))
 }
 
 // Reads go to replicas, which are as fresh as the master: a client that has an outcome reads
@@ -584,22 +588,22 @@ func TestG2_ReadsFromReplicas(t *testing.T) {
 		}
 		return answered, behind, failed
 	}
-	// A phase lasts until every partition was read, and the counters show what they must.
+	// A phase lasts until every shard was read, and the counters show what they must.
 	phase := func(what string, during func(), shown func(answered, behind, failed uint64) bool) {
 		t.Helper()
 		a, b, f := count()
 		o.restart()
 		during()
-		o.wait(20, everyPartition)
+		o.wait(20, everyShard)
 		harness.Until(t, harness.Limit, what+" shows in the metrics", func(context.Context) error {
 			if answered, behind, failed := count(); !shown(answered-a, behind-b, failed-f) {
 				return fmt.Errorf("answered %d, behind %d, failed %d", answered-a, behind-b, failed-f)
 			}
 			return nil
 		})
-		gap, found, notFound := o.longest(everyPartition)
+		gap, found, notFound := o.longest(everyShard)
 		answered, behind, failed := count()
-		t.Logf("%s: %d scripts were answered by replicas, %d by the master because the replica was behind, %d because none answered; the longest gap in a partition was %v, %d reads, %d failed", what, answered-a, behind-b, failed-f, gap, found, notFound)
+		t.Logf("%s: %d scripts were answered by replicas, %d by the master because the replica was behind, %d because none answered; the longest gap in a shard was %v, %d reads, %d failed", what, answered-a, behind-b, failed-f, gap, found, notFound)
 	}
 	phase("all replicas follow", func() { l.wait(t, 500) }, func(answered, _, _ uint64) bool { return answered > 500 })
 	phase("one replica is cut off", func() {
@@ -638,16 +642,16 @@ func TestG2_ReadsFromReplicas(t *testing.T) {
 	}
 }
 
-// While the slot of a partition is moved to another master, a commit or a removal changes nothing
-// or is made as a whole, and a partition whose keys another master has is not taken for empty.
+// While the slot of a shard is moved to another master, a commit or a removal changes nothing
+// or is made as a whole, and a shard whose keys another master has is not taken for empty.
 //
 // It fails if a script that empties a key, and then uses it, stops half-way; if the keys of a
-// partition are looked for at one master alone.
+// shard are looked for at one master alone.
 func TestG1_NoCommitWhileASlotMoves(t *testing.T) {
 	t.Parallel()
 	cluster := rediscluster.Start(t, 2, false)
 	from, to := cluster.Nodes[0], cluster.Nodes[1]
-	p := store.NewStore(cluster.Client(false), wire.DefaultPrefix, 1).Partition(0)
+	p := store.New(cluster.Client(false), wire.DefaultPrefix, 0, 1)
 	ctx := t.Context()
 	keep := func(err error) {
 		t.Helper()
@@ -759,32 +763,32 @@ func TestSecuredSentinel(t *testing.T) {
 	}
 }
 
-// While the master of partition 0 stands still, a process starts that was not told the number of
-// partitions. It answers the reads of the partitions that are on the other masters.
+// While the master of shard 0 stands still, a process starts. It answers the reads of the shards
+// that are on the other masters.
 //
-// It fails if a reader asks partition 0 for the number of partitions, which the log has.
+// It fails if a reader asks shard 0 for the number of shards, which the process was told.
 func TestG9_ReadsOfAProcessThatStartsWhileARedisMasterStandsStill(t *testing.T) {
 	t.Parallel()
 	w, cluster := onCluster(t, false)
-	for p := range redisPartitions {
+	for p := range redisShards {
 		w.Want(201, wire.Upsert, "kept", idOn(p, 0, "kept"), `{}`)
 	}
 	w.lapse.Terminate()
 	cluster.Nodes[0].Stop()
-	w.lapse = harness.PrepareLapse(t, "--nats", w.nats.URL(), "--redis", cluster.URL())
+	w.lapse = harness.PrepareLapse(t, "--nats", w.nats.URL(), "--redis", cluster.URL(), "--shards", strconv.Itoa(redisShards))
 	w.lapse.Launch()
 	began := time.Now()
 	reads := readers.ByService(w.NC, w.Prefix)
-	for p := range redisPartitions {
+	for p := range redisShards {
 		if masterOf(p) == 0 {
 			continue
 		}
-		harness.Until(t, harness.Limit, fmt.Sprintf("partition %d is read", p), func(ctx context.Context) error {
+		harness.Until(t, harness.Limit, fmt.Sprintf("shard %d is read", p), func(ctx context.Context) error {
 			_, err := reads.Get(ctx, "kept", idOn(p, 0, "kept"))
 			return err
 		})
 	}
-	t.Logf("all partitions of the other masters were read %v after the start", time.Since(began))
+	t.Logf("all shards of the other masters were read %v after the start", time.Since(began))
 	cluster.Nodes[0].Continue()
 	w.lapse.Ready()
 	w.verify()
