@@ -92,7 +92,7 @@ func TestG2_DeadlinesOverShards(t *testing.T) {
 // until it does.
 func TestG9_AListByDeadlineNeedsEachMaster(t *testing.T) {
 	t.Parallel()
-	w, cluster := onCluster(t, false)
+	w, cluster := onCluster(t)
 	want := w.writeDeadlines(120)
 	begin, middle, err := w.expiring(t.Context(), "", 7, 40)
 	if err != nil || middle == "" {

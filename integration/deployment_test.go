@@ -92,8 +92,7 @@ func deniedNothing(t *testing.T, d *deployed.Deployment) {
 func TestDeployment_Cluster(t *testing.T) {
 	t.Parallel()
 	d := deployed.StartCluster(t)
-	prepare := func() *harness.Lapse { return d.Prepare("--redis-read-replicas") }
-	all := []*harness.Lapse{prepare(), prepare(), prepare()}
+	all := []*harness.Lapse{d.Prepare(), d.Prepare(), d.Prepare()}
 	for _, l := range all {
 		l.Launch()
 	}

@@ -31,7 +31,7 @@ func TestAll_RegionRedisCluster(t *testing.T) {
 		r.a.Want(201, wire.Upsert, "c", fmt.Sprint("short ", i), `{}`)
 		r.a.Want(201, wire.Upsert, "c", fmt.Sprint("long ", i), `{"ttl":1000}`)
 	}
-	reader, err := sink.NewReader(cluster.Client(false), sink.ReaderOptions{})
+	reader, err := sink.NewReader(cluster.Client(), sink.ReaderOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -353,8 +353,7 @@ remove a collection            UNLINK lapse:{0.0}:docs:orders                 ye
 find the keys of a shard       SCAN 0 MATCH lapse:{0.0}:*                     yes   no     yes
 read by a script               EVAL return(redis.call('HLEN',KEYS[1])) 1 lapse:{0.0}:docs:orders     yes   yes    yes
 write by a script              EVAL return(redis.call('HSET',KEYS[1],1,2)) 1 lapse:{0.0}:docs:orders  yes   no     yes
-read by a script on a replica  EVAL_RO return(redis.call('HLEN',KEYS[1])) 1 lapse:{0.0}:docs:orders  yes   yes    yes
-read from a replica            READONLY                                       yes   yes    yes
+read from a replica            READONLY                                       no    no     yes
 follow a slot that moves       ASKING                                         yes   yes    yes
 read another key               HGET other 1                                   no    no     yes
 write another key              HSET other 1 x                                 no    no     yes

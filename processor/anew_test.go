@@ -21,18 +21,9 @@ type diesAnew struct {
 	end context.CancelFunc
 }
 
-type diesAnewPartition struct {
-	PartitionStore
-	*diesAnew
-}
-
 var errDies = errors.New("the process dies here")
 
-func (s *diesAnew) Partition(i int) PartitionStore {
-	return diesAnewPartition{s.Store.Partition(i), s}
-}
-
-func (p diesAnewPartition) SetAside(ctx context.Context, version string, next store.State, rebuild uint64) error {
+func (p *diesAnew) SetAside(ctx context.Context, version string, next store.State, rebuild uint64) error {
 	switch p.at {
 	case "after a rename":
 		key := keysOf(p.r.t, p.r, "lapse:{*docs:c")[0]
@@ -41,7 +32,7 @@ func (p diesAnewPartition) SetAside(ctx context.Context, version string, next st
 		}
 	case "before anything":
 	default:
-		if err := p.PartitionStore.SetAside(ctx, version, next, rebuild); err != nil || p.at == "after the checkpoint" {
+		if err := p.Store.SetAside(ctx, version, next, rebuild); err != nil || p.at == "after the checkpoint" {
 			return err
 		}
 	}
@@ -49,12 +40,12 @@ func (p diesAnewPartition) SetAside(ctx context.Context, version string, next st
 	return errDies
 }
 
-func (p diesAnewPartition) Take(ctx context.Context, s store.State, version string, rebuild uint64) error {
+func (p *diesAnew) Take(ctx context.Context, s store.State, version string, rebuild uint64) error {
 	if p.at == "after the checkpoint" && len(keysOf(p.r.t, p.r, "lapse:before:*:state")) > 0 {
 		p.end()
 		return errDies
 	}
-	return p.PartitionStore.Take(ctx, s, version, rebuild)
+	return p.Store.Take(ctx, s, version, rebuild)
 }
 
 // decides makes a processor that can carry out a decision, on a store.
@@ -72,7 +63,9 @@ func (r *rig) decides(on func(Options) Store) *Processor {
 	return p
 }
 
-func (r *rig) onRedis(opts Options) Store { return newRedisStore(r.redis, opts) }
+func (r *rig) onRedis(opts Options) Store {
+	return store.New(r.redis, opts.Prefix, opts.Shard, opts.Shards)
+}
 
 // beginAnew carries out a decision. Nothing is refused any more.
 func (r *rig) beginAnew(token string) {
@@ -150,57 +143,6 @@ func TestG7_BeginAnewInterrupted(t *testing.T) {
 			}
 			p.stop(t)
 		})
-	}
-}
-
-// diesLater ends the process when it sets aside one partition after some others.
-type diesLater struct {
-	Store
-	left int
-}
-
-type diesLaterPartition struct {
-	PartitionStore
-	*diesLater
-}
-
-func (s *diesLater) Partition(i int) PartitionStore {
-	return diesLaterPartition{s.Store.Partition(i), s}
-}
-
-func (p diesLaterPartition) SetAside(ctx context.Context, version string, next store.State, rebuild uint64) error {
-	if p.left--; p.left < 0 {
-		return errDies
-	}
-	return p.PartitionStore.SetAside(ctx, version, next, rebuild)
-}
-
-// TestG7_BeginAnewEndsBetweenPartitions: the log has lost its beginning, and Redis is in the process, so it has
-// nothing. A process that begins four partitions anew ends after some of them, and its Redis with it. The same
-// token lets the next one go on with the others.
-//
-// It fails if the partition that the token names is not the last one.
-func TestG7_BeginAnewEndsBetweenPartitions(t *testing.T) {
-	t.Parallel()
-	for ended := range 4 {
-		r := newRig(t)
-		r.refusesTruncated()
-		r.wipe()
-		p := r.start(nil)
-		p.ends(t, ErrLogTruncated)
-		token := Decision(p.err)
-		dies := func(opts Options) Store { return &diesLater{r.onRedis(opts), ended} }
-		if done, _, err := r.decides(dies).BeginAnew(t.Context(), token); !errors.Is(err, errDies) || len(done) != ended {
-			t.Fatalf("after %d partitions: %q, %v", ended, done, err)
-		}
-		r.wipe()
-		r.beginAnew(token)
-		p = r.start(nil)
-		p.ready(t)
-		if got := r.body("c", "new9"); got != `{}` {
-			t.Errorf("after %d partitions: c/new9 reads %q", ended, got)
-		}
-		p.stop(t)
 	}
 }
 

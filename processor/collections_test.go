@@ -18,15 +18,15 @@ import (
 
 // startWatched starts a processor of one partition. Its goroutine calls look at each point
 // after the takeover.
-func (r *rig) startWatched(look func(*shard.Partition, crash.Point) error) *process {
+func (r *rig) startWatched(look func(*shard.Owner, crash.Point) error) *process {
 	r.t.Helper()
 	var watched atomic.Pointer[Processor]
 	p := r.start(func(here crash.Point) error {
 		p := watched.Load()
-		if p == nil || here == crash.BeforeCheckpoint || here == crash.AfterCheckpoint || p.session.partitions[0].Collections() == nil {
+		if p == nil || here == crash.BeforeCheckpoint || here == crash.AfterCheckpoint || p.session.owner.Collections() == nil {
 			return nil
 		}
-		return look(p.session.partitions[0], here)
+		return look(p.session.owner, here)
 	})
 	watched.Store(p.Processor)
 	return p
@@ -39,7 +39,7 @@ var veryMany = map[bool]int{false: 100_000, true: 20_000}[raceEnabled]
 // runs: each with a history and, if the header is not nil, a document.
 func (r *rig) storeCollections(n int, of func(i int) (ttlrules.History, *store.Header)) {
 	r.t.Helper()
-	p := store.NewStore(r.redis, prefix, r.opts.Partitions).Partition(0)
+	p := store.New(r.redis, prefix, 0, 1)
 	state, err := p.Load(r.t.Context())
 	if err != nil {
 		r.t.Fatal(err)
@@ -93,7 +93,7 @@ func TestG9_VeryManyCollectionsCostAStepNothing(t *testing.T) {
 			})
 			var visited, steps, finds, left atomic.Int64
 			left.Store(int64(veryMany))
-			p = r.startWatched(func(p *shard.Partition, here crash.Point) error {
+			p = r.startWatched(func(p *shard.Owner, here crash.Point) error {
 				switch here {
 				case crash.AfterCommit:
 					steps.Add(1)
@@ -134,10 +134,8 @@ func TestG9_VeryManyCollectionsCostAStepNothing(t *testing.T) {
 // Goes red if a collection stays in memory for ever.
 func TestEmptiedCollectionsAreForgotten(t *testing.T) {
 	onBoth(t, func(t *testing.T, r *rig) {
-		r.opts.Partitions = 1
-		r.reader = r.newReader()
 		var known atomic.Pointer[[]string]
-		p := r.startWatched(func(p *shard.Partition, here crash.Point) error {
+		p := r.startWatched(func(p *shard.Owner, here crash.Point) error {
 			if here == crash.AfterCommit {
 				names := p.Collections().Names()
 				known.Store(&names)

@@ -288,14 +288,7 @@ func (r *rig) startHeld() (release chan struct{}) {
 		}
 		return nil
 	})
-	eventually(r.t, "the partitions are taken over", func() bool {
-		for _, part := range p.current().statuses.Partitions {
-			if !part.Owned.Load() {
-				return false
-			}
-		}
-		return true
-	})
+	eventually(r.t, "the shard is taken over", func() bool { return p.current().status.Owned.Load() })
 	return release
 }
 

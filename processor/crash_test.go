@@ -257,12 +257,12 @@ func TestSeveralStartAtOnce(t *testing.T) {
 // verifying: where the stream of events is replicated, nothing else refuses them.
 func TestG3_AFencedOwnerPublishesNothing(t *testing.T) {
 	onBoth(t, func(t *testing.T, r *rig) {
-		stored := store.NewStore(r.redis, prefix, r.opts.Partitions)
+		stored := store.New(r.redis, prefix, 0, 1)
 		p := r.start(func(here crash.Point) error {
 			if here != crash.BeforePublish {
 				return nil
 			}
-			state, err := stored.Partition(0).Load(context.Background())
+			state, err := stored.Load(context.Background())
 			if err != nil || state.Version == "another's" {
 				t.Errorf("something is published by an owner that is fenced off (%v)", err)
 			}
@@ -271,9 +271,9 @@ func TestG3_AFencedOwnerPublishesNothing(t *testing.T) {
 		p.ready(t)
 		for _, bad := range []string{"lapse.write.upsert.c", "lapse.config.c"} {
 			eventually(t, "another takes the partition", func() bool {
-				state, err := stored.Partition(0).Load(t.Context())
+				state, err := stored.Load(t.Context())
 				if err == nil {
-					err = stored.Partition(0).Take(t.Context(), state, "another's", 0)
+					err = stored.Take(t.Context(), state, "another's", 0)
 				}
 				if err != nil && !errors.Is(err, store.ErrFenced) { // the owner has committed in between
 					t.Fatal(err)

@@ -89,8 +89,6 @@ func TestG1_RepliesLost(t *testing.T) {
 func TestBacklogAfterALostReply(t *testing.T) {
 	onBoth(t, func(t *testing.T, r *rig) {
 		const many = 2 * shard.ReapChunk // more than one step reaps
-		r.opts.Partitions = 1
-		r.reader = r.newReader()
 		before := r.start(nil)
 		before.ready(t) // so the streams are there
 		before.stop(t)
@@ -109,7 +107,7 @@ func TestBacklogAfterALostReply(t *testing.T) {
 		started := make(chan struct{})
 		p = r.start(func(here crash.Point) error {
 			<-started
-			if here != crash.AfterCommit || p.current().statuses.Partitions[0].Due.Load() == 0 {
+			if here != crash.AfterCommit || p.current().status.Due.Load() == 0 {
 				return nil // nothing was left by the step before
 			}
 			n, err := r.reader.Count(context.Background(), "c")
@@ -121,7 +119,7 @@ func TestBacklogAfterALostReply(t *testing.T) {
 		close(started)
 		r.waitEvents("c", many)
 		eventually(t, "the last reply is lost", cut.Load)
-		eventually(t, "nothing is due", func() bool { return p.current().statuses.Partitions[0].Due.Load() == 0 })
+		eventually(t, "nothing is due", func() bool { return p.current().status.Due.Load() == 0 })
 		p.stop(t)
 	})
 }

@@ -71,7 +71,7 @@ func (p *process) reads(t *testing.T, seq uint64) {
 	end := time.After(limit)
 	tick := time.NewTicker(5 * time.Millisecond)
 	defer tick.Stop()
-	for p.current().reader.Position().Seq < seq {
+	for p.current().queue.Read().Seq < seq {
 		select {
 		case <-tick.C:
 		case <-t.Context().Done(): // the test has ended
@@ -125,7 +125,7 @@ func TestG9_DrainingHoldsUpNothing(t *testing.T) {
 				t.Parallel()
 				// The reaper may take some chunks, which are small beside reads, and then waits for the outcomes.
 				chunks := len(messages) + 10
-				many := (chunks+2)*shard.Chunk + shard.ReapChunk
+				many := (chunks+2)*shard.ReapChunk + shard.ReapChunk
 				r := newRigOn(t, b, Options{})
 				r.store = func(s Store) Store { return reading{s, &atomic.Int64{}} }
 				before := r.start(nil)
@@ -202,8 +202,6 @@ func TestG9_DrainingHoldsUpNothing(t *testing.T) {
 // Goes red if a write does not read the old generations, or finds a live document there.
 func TestG4_WritesMeetOldGenerations(t *testing.T) {
 	onBoth(t, func(t *testing.T, r *rig) {
-		r.opts.Partitions = 1
-		r.reader = r.newReader()
 		first := r.start(nil)
 		first.ready(t)
 		const many, live = 1500, 30
@@ -243,7 +241,7 @@ func TestG4_WritesMeetOldGenerations(t *testing.T) {
 			case crash.AfterFind:
 				p.reads(t, all) // before it reaps anything
 			case crash.AfterRead:
-				if len(p.session.partitions[0].Collections().Older["c"]) > 0 {
+				if len(p.session.owner.Collections().Older["c"]) > 0 {
 					met.Add(1)
 				}
 			}
@@ -267,9 +265,8 @@ func TestG4_WritesMeetOldGenerations(t *testing.T) {
 // Goes red if only an idle partition settles.
 func TestSettlesUnderTraffic(t *testing.T) {
 	onBoth(t, func(t *testing.T, r *rig) {
-		r.opts.Partitions = 1
 		var p *process
-		var part *shard.Partition
+		var part *shard.Owner
 		// On a busy machine the partition may settle before it is stopped.
 		for round := 0; part == nil || len(part.Collections().Config("c").History) < 2; round++ {
 			if round == 20 {
@@ -280,7 +277,7 @@ func TestSettlesUnderTraffic(t *testing.T) {
 			r.config("c", `{"defaultTtl":3600}`)
 			r.send(prefix.Config("c"), `{"defaultTtl":60}`)
 			<-p.done
-			part = p.session.partitions[0] // which nobody else has now
+			part = p.session.owner // which nobody else has now
 		}
 		if worked, err := part.Tidy(t.Context(), time.Time{}); worked || err != nil {
 			t.Errorf("too early: %v, %v", worked, err)
@@ -288,7 +285,7 @@ func TestSettlesUnderTraffic(t *testing.T) {
 		if worked, err := part.Tidy(t.Context(), time.Now().Add(2*shard.HeartbeatEvery)); !worked || err != nil {
 			t.Errorf("nothing was settled: %v", err)
 		}
-		state, err := p.store.Partition(0).Load(t.Context())
+		state, err := p.store.Load(t.Context())
 		if err != nil || len(state.Configs["c"].History) != 1 || len(part.Collections().Config("c").History) != 1 {
 			t.Errorf("settled is %v (%v)", state.Configs["c"], err)
 		}
@@ -299,12 +296,10 @@ func TestSettlesUnderTraffic(t *testing.T) {
 // that are expired and not reaped, and no others.
 func TestCountsWhileAnIndexDrains(t *testing.T) {
 	onBoth(t, func(t *testing.T, r *rig) {
-		r.opts.Partitions = 1
-		r.reader = r.newReader()
 		const many, first = 1000, 500
 		var drains, due atomic.Bool
 		sent, held, release := make(chan struct{}), make(chan struct{}), make(chan struct{})
-		p := r.startWatched(func(p *shard.Partition, here crash.Point) error {
+		p := r.startWatched(func(p *shard.Owner, here crash.Point) error {
 			if here == crash.AfterFind && due.Load() {
 				<-sent // all, before anything is reaped
 			}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"github.com/seed18712806/lapse/processor/internal/shard"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -206,7 +205,7 @@ func TestG12_AShardWithAGap(t *testing.T) {
 	var id [2]string // a document of each shard
 	for n := 0; id[0] == "" || id[1] == ""; n++ {
 		one := fmt.Sprint("id", n)
-		shard, _ := wire.Shape{Shards: 2}.Place("c", one)
+		shard := wire.ShardOf(2, "c", one)
 		id[shard] = one
 	}
 	r.send(prefix.Write(wire.Upsert, "c", id[0]), `{}`)
@@ -293,7 +292,7 @@ func TestG12_AGapWhileLapseReads(t *testing.T) {
 	r, pause := newPausing(t)
 	p := r.start(nil)
 	p.ready(t)
-	end := pause(p.session.reader.Rewind)
+	end := pause(p.session.queue.Again)
 	first := r.loseWrites("c", "x")
 	end()
 	p.ends(t, ErrLogGap)

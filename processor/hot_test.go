@@ -80,8 +80,6 @@ func TestG9_RejectionsOfOneID(t *testing.T) {
 // Goes red if an event is published as large as the server allows.
 func TestG8_TheStreamOfEventsTakesLess(t *testing.T) {
 	onBoth(t, func(t *testing.T, r *rig) {
-		r.opts.Partitions = 1
-		r.reader = r.newReader()
 		p := r.run()
 		r.config("c", `{"defaultTtl":-1}`)
 		large := `{"x":"` + strings.Repeat("x", 50_000) + `"}`

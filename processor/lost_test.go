@@ -311,7 +311,7 @@ func TestTruncatedBehindWhatIsApplied(t *testing.T) {
 	if err := log.Purge(t.Context(), jetstream.WithPurgeKeep(3)); err != nil {
 		t.Fatal(err)
 	}
-	p.session.reader.Rewind() // as a reconnection would
+	p.session.queue.Again() // as a reconnection would
 	r.put("c", "x", `{}`)
 	r.put("c", "always the same", `{}`)
 	p.stop(t)

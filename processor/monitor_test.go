@@ -29,10 +29,10 @@ func (s endsAt) CachedInfo() *jetstream.StreamInfo {
 // It fails if that is told later, or of a shard that goes on.
 func TestG11_ConfigurationsAreNotApplied(t *testing.T) {
 	last := uint64(5)
-	statuses := shard.NewStatuses(0, 1, health.New(slog.New(slog.DiscardHandler)))
-	applied := &statuses.Partitions[0].Configured
+	status := shard.NewStatus(health.New(slog.New(slog.DiscardHandler)))
+	applied := &status.Configured
 	m := &monitor{
-		session: &session{statuses: statuses}, names: prefix.Log(0, 2),
+		session: &session{status: status}, names: prefix.Log(0, 2),
 		log: streams.NewLog(&streams.Streams{Configs: endsAt{seq: &last}}, nil),
 	}
 	now := time.Now()

@@ -103,7 +103,7 @@ func TestG7_DamagedAndTruncated(t *testing.T) {
 		damaged := r.lose("c")
 		var id, other string // one of the damaged partition, and one of another
 		for i := range documents {
-			if wire.Partition(4, "c", fmt.Sprint(i)) == damaged {
+			if damaged == 0 {
 				id = fmt.Sprint(i)
 			} else {
 				other = fmt.Sprint(i)
@@ -203,7 +203,7 @@ func TestG1_LogEndsBeforeTheCheckpoint(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	entry, err := bucket.Get(t.Context(), shard.CheckpointKey(1))
+	entry, err := bucket.Get(t.Context(), shard.CheckpointKey(0))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -225,7 +225,7 @@ func TestG1_LogEndsBeforeTheCheckpoint(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := bucket.Put(t.Context(), shard.CheckpointKey(1), wrong); err != nil {
+		if _, err := bucket.Put(t.Context(), shard.CheckpointKey(0), wrong); err != nil {
 			t.Fatal(err)
 		}
 		p := r.start(nil)
@@ -234,7 +234,7 @@ func TestG1_LogEndsBeforeTheCheckpoint(t *testing.T) {
 			t.Errorf("%s: run ended with %v, want %v", name, p.err, change.want)
 		}
 	}
-	if _, err := bucket.Put(t.Context(), shard.CheckpointKey(1), right); err != nil {
+	if _, err := bucket.Put(t.Context(), shard.CheckpointKey(0), right); err != nil {
 		t.Fatal(err)
 	}
 	r.run()
@@ -251,7 +251,7 @@ func TestG7_CheckpointOfAnotherLog(t *testing.T) {
 		t.Fatal(err)
 	}
 	other := `{"format":1,"log":"1700000000000000000","seq":1}`
-	for i := range r.opts.Partitions {
+	for i := range 1 {
 		if _, err := bucket.PutString(t.Context(), shard.CheckpointKey(i), other); err != nil {
 			t.Fatal(err)
 		}
@@ -261,7 +261,7 @@ func TestG7_CheckpointOfAnotherLog(t *testing.T) {
 		err := p.Ready()
 		return err != nil && strings.Contains(err.Error(), shard.ProblemCheckpoints.Name) && strings.Contains(err.Error(), "is of a log that was created at 2023-11-14")
 	})
-	for i := range r.opts.Partitions {
+	for i := range 1 {
 		if entry, err := bucket.Get(t.Context(), shard.CheckpointKey(i)); err != nil || string(entry.Value()) != other {
 			t.Errorf("the checkpoint of partition %d is %v, %v", i, entry, err)
 		}
@@ -351,7 +351,7 @@ func TestG3_OrderOfTakingOver(t *testing.T) {
 		return nil
 	})
 	p.ready(t)
-	if published := p.session.partitions[0].Announcer().UpTo(); version == "" || atFence == 0 || published <= atFence {
+	if published := p.session.owner.Announcer().UpTo(); version == "" || atFence == 0 || published <= atFence {
 		t.Errorf("outputs caused after %d count as new; the fence was stored when the log ended at %d", published, atFence)
 	}
 	p.stop(t)

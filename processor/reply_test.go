@@ -80,7 +80,7 @@ func TestG1_ReplyPrefixesBesideAFormerOwner(t *testing.T) {
 	former.ready(t)
 	opts := r.opts
 	opts.ReplyPrefixes = []string{"_MY"}
-	next, err := NewWith(r.nc, loadedAfter{newRedisStore(r.redis, former.opts), sync.OnceFunc(func() {
+	next, err := NewWith(r.nc, loadedAfter{former.store, sync.OnceFunc(func() {
 		r.send(prefix.Write(wire.Upsert, "c", "between"), `{}`, wire.HeaderReplyTo, "_MY.inbox")
 		r.caughtUp(former)
 		former.stop(t)
@@ -116,24 +116,15 @@ func TestG1_ReplyPrefixesBesideAFormerOwner(t *testing.T) {
 	}
 }
 
-// loadedAfter is a store that does something before a partition is loaded.
+// loadedAfter is a store that does something before the shard is loaded.
 type loadedAfter struct {
 	Store
 	before func()
 }
 
-func (s loadedAfter) Partition(i int) PartitionStore {
-	return partitionAfter{s.Store.Partition(i), s.before}
-}
-
-type partitionAfter struct {
-	PartitionStore
-	before func()
-}
-
-func (p partitionAfter) Load(ctx context.Context) (store.State, error) {
-	p.before()
-	return p.PartitionStore.Load(ctx)
+func (s loadedAfter) Load(ctx context.Context) (store.State, error) {
+	s.before()
+	return s.Store.Load(ctx)
 }
 
 // TestOutcomeOfALateListener: a client gets the outcome of its message although lapse sent it

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"github.com/seed18712806/lapse/processor/internal/shard"
 	"os"
 	"path/filepath"
 	"slices"
@@ -48,19 +47,6 @@ func (r *rig) startShards() []*process {
 		p.ready(r.t)
 	}
 	return all
-}
-
-// The default divides the partitions of one shard among several, and leaves each at least two.
-func TestDefaultPartitions(t *testing.T) {
-	for shards, want := range map[int]int{0: 8, 1: 8, 2: 4, 3: 2, 4: 2, 5: 2, 64: 2} {
-		opts := Options{Shards: shards}
-		if err := opts.complete(); err != nil || opts.Partitions != want {
-			t.Errorf("%d shards: %d partitions each, %v, want %d", shards, opts.Partitions, err, want)
-		}
-	}
-	if opts := (Options{Shards: 4}); opts.complete() != nil || opts.Partitions != 8 {
-		t.Errorf("8 partitions were asked for: %d", opts.Partitions)
-	}
 }
 
 // TestG1_Shards: writes, configurations, drops and events of four shards, on both servers. Every
@@ -135,7 +121,7 @@ func TestG8_ShardsGetWhatIsNotMapped(t *testing.T) {
 	t.Parallel()
 	r := startMapped(t, backends[0], 2)
 	all := r.startShards()
-	shard, _ := wire.Shape{Shards: 2}.Place("c", "x")
+	shard := wire.ShardOf(2, "c", "x")
 	other := prefix.Log(1-shard, 2)
 	for _, subject := range []string{
 		"lapse.write.upsert.c",
@@ -174,7 +160,7 @@ func TestG8_ShardsGetHeadersThatCannotBeRead(t *testing.T) {
 	send(prefix.Config("c"), unreadable[0], `{"defaultTtl":7}`)
 	upTo += 2
 	for _, p := range all {
-		eventually(t, "it goes on after what cannot be read", func() bool { return p.current().statuses.Configured() == upTo })
+		eventually(t, "it goes on after what cannot be read", func() bool { return p.current().status.Configured.Load() == upTo })
 	}
 	if n, want := len(r.outputs()), len(unreadable)+1; n != want {
 		t.Errorf("%d rejections, want %d", n, want)
@@ -247,7 +233,7 @@ func TestG1_ConfigurationsWithTheIDOfAWrite(t *testing.T) {
 	}
 	r.must(400, prefix.Config("c"), `{"defaultTtl":0}`, jetstream.MsgIDHeader, "id0-again")
 	for i, p := range all {
-		eventually(t, "it is applied", func() bool { return p.current().statuses.Configured() == 6 })
+		eventually(t, "it is applied", func() bool { return p.current().status.Configured.Load() == 6 })
 		if n := copiesIn(r, i); n == 0 {
 			t.Errorf("the log of shard %d has no copy: the test shows nothing", i)
 		}
@@ -267,7 +253,7 @@ func TestG1_ConfigurationsWithTheIDOfAWrite(t *testing.T) {
 	}
 	all = r.startShards()
 	for _, p := range all {
-		eventually(t, "it goes on after what was lost", func() bool { return p.current().statuses.Configured() == 8 })
+		eventually(t, "it goes on after what was lost", func() bool { return p.current().status.Configured.Load() == 8 })
 	}
 	if got, err := r.reader.Config(t.Context(), "c"); err != nil || *got.DefaultTTL != 3000 {
 		t.Errorf("the configuration is %+v (%v)", got, err)
@@ -301,10 +287,10 @@ func TestG8_ReplyPrefixesOfConfigurations(t *testing.T) {
 	if _, err := sub.NextMsg(limit); err != nil {
 		t.Errorf("no outcome: %v", err)
 	}
-	for p := range r.opts.Shards * r.opts.Partitions {
-		stored := store.NewShard(r.redis, prefix, r.opts.Shape(), p/r.opts.Partitions).Partition(p % r.opts.Partitions)
+	for i := range r.opts.Shards {
+		stored := store.New(r.redis, prefix, i, r.opts.Shards)
 		if state, err := stored.Load(t.Context()); err != nil || state.Configs["c"].Etag == 0 {
-			t.Errorf("partition %d has not applied the configuration: %+v (%v)", p, state, err)
+			t.Errorf("shard %d has not applied the configuration: %+v (%v)", i, state, err)
 		}
 	}
 	first.stop(t)

@@ -13,82 +13,8 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/seed18712806/lapse/processor/internal/crash"
-	"github.com/seed18712806/lapse/processor/internal/fold"
 	"github.com/seed18712806/lapse/sink/wire"
 )
-
-// idIn is an id of a collection that falls into a partition, the n-th of them.
-func idIn(partition, of int, collection string, n int) string {
-	for i := 0; ; i++ {
-		if id := fmt.Sprint("id", i); wire.Partition(of, collection, id) == partition {
-			if n--; n < 0 {
-				return id
-			}
-		}
-	}
-}
-
-// TestG9_OnePartitionStandsStill: the state of one partition is unusable, and it gets more
-// messages than its inbox holds. The others go on: their writes are applied, and their
-// events are published. When the state is repaired, the partition catches up. It fails if
-// the main reader waits for the one inbox.
-func TestG9_OnePartitionStandsStill(t *testing.T) {
-	const sent = 100 + 3*fold.BatchMessages
-	onBoth(t, func(t *testing.T, r *rig) {
-		r.opts.ReadAhead = 100
-		p := r.start(nil)
-		p.ready(t)
-		r.config("c", `{"defaultTtl":-1}`)
-		r.put("c", idIn(0, 4, "c", 0), `{}`)
-		r.caughtUp(p)
-		var state string
-		for _, key := range keysOf(t, r, "lapse:{0.*:state") {
-			state = key
-		}
-		fields, err := r.redis.HGetAll(t.Context(), state).Result()
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := r.redis.Set(t.Context(), state, "of somebody else", 0).Err(); err != nil {
-			t.Fatal(err)
-		}
-		id := idIn(0, 4, "c", 1)
-		for n := range sent {
-			r.sendAsync(prefix.Write(wire.Upsert, "c", id), fmt.Sprintf(`{"n":%d}`, n))
-			if n%1000 == 999 {
-				r.flush()
-			}
-		}
-		r.flush()
-		other := idIn(1, 4, "c", 0)
-		r.put("c", other, `{"ttl":1}`)
-		eventually(t, "the event of another partition comes", func() bool {
-			for _, m := range r.outputs() {
-				if m.subject == prefix.Expired("c", other) {
-					return true
-				}
-			}
-			return false
-		})
-		if err := p.Ready(); err == nil || !strings.Contains(err.Error(), "partition 0") {
-			t.Errorf("it is ready, but for: %v", err)
-		}
-		r.send(prefix.Config("c"), `{"defaultTtl":3600}`) // reaches the others now
-		if err := r.redis.Del(t.Context(), state).Err(); err != nil {
-			t.Fatal(err)
-		}
-		if err := r.redis.HSet(t.Context(), state, fields).Err(); err != nil {
-			t.Fatal(err)
-		}
-		r.caughtUp(p)
-		eventually(t, "it is ready", func() bool { return p.Ready() == nil })
-		if got, want := r.body("c", id), fmt.Sprintf(`{"n":%d}`, sent-1); got != want {
-			t.Errorf("the partition has caught up with %s, want %s", got, want)
-		}
-		r.agrees()
-		p.stop(t)
-	})
-}
 
 // TestOutcomeAfterALostReply: a commit takes effect, and its reply is lost. The client gets
 // its outcome when the owner finds that out. It fails if only a step that has seen its own
@@ -312,7 +238,6 @@ func TestG11_Evicts(t *testing.T) {
 func TestG11_OnlyWhatIsKnownIsOverdue(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
-	r.opts.Partitions = 1
 	before := r.start(nil)
 	before.ready(t)
 	const many = 40 // more collections than the owner looks up at once
@@ -332,7 +257,7 @@ func TestG11_OnlyWhatIsKnownIsOverdue(t *testing.T) {
 	started := make(chan struct{})
 	p = r.start(func(here crash.Point) error {
 		<-started
-		if next := p.current().statuses.Partitions[0].Next.Load(); next < int64(configured)+3000 {
+		if next := p.current().status.Next.Load(); next < int64(configured)+3000 {
 			t.Errorf("%s: the next deadline is %d, and the documents came after %d", here, next, configured)
 		}
 		return nil
@@ -340,7 +265,7 @@ func TestG11_OnlyWhatIsKnownIsOverdue(t *testing.T) {
 	close(started)
 	eventually(t, "all expire", func() bool { return len(r.outputs()) == many+1 })
 	r.caughtUp(p)
-	if next := p.session.statuses.Partitions[0].Next.Load(); next != math.MaxInt64 {
+	if next := p.session.status.Next.Load(); next != math.MaxInt64 {
 		t.Errorf("nothing is left, and the next deadline is %d", next)
 	}
 	p.stop(t)

@@ -137,19 +137,18 @@ func (r *rig) eachCaughtUp(current func() *process) {
 	if err != nil {
 		r.t.Fatal(err)
 	}
-	info, err := log.Info(context.Background()) // owners that take partitions from each other append ticks
+	info, err := log.Info(context.Background()) // owners that take the shard from each other append ticks
 	if err != nil {
 		r.t.Fatal(err)
 	}
 	comes(r.t, "the log is applied", func() error {
 		p := current()
-		for i, part := range p.current().statuses.Partitions {
-			if at, last := part.Applied.Load(), info.State.LastSeq; at < last {
-				return fmt.Errorf("partition %d is at %d of %d", i, at, last)
-			}
-			if since := part.Due.Load(); since != 0 {
-				return fmt.Errorf("partition %d has something that is due since %d", i, since)
-			}
+		status := p.current().status
+		if at, last := status.Applied.Load(), info.State.LastSeq; at < last {
+			return fmt.Errorf("it is at %d of %d", at, last)
+		}
+		if since := status.Due.Load(); since != 0 {
+			return fmt.Errorf("something is due since %d", since)
 		}
 		if left := r.generationKeys(); len(left) > 0 {
 			return fmt.Errorf("old generations are left: %v", left)

@@ -158,7 +158,7 @@ func (ps *shards) describeIn(ctx context.Context, p int, names []string) ([]desc
 			keys = append(keys, k.Docs(name), k.Inherit(name), k.Own(name))
 			args = append(args, name, inherit, own)
 		}
-		reply, _, now, err := ps.run(ctx, "", collectionsScript, p, keys, args)
+		reply, _, now, err := ps.run(ctx, collectionsScript, p, keys, args)
 		if err != nil {
 			return nil, err
 		}

@@ -108,7 +108,7 @@ func (ps *shards) counts(ctx context.Context, p int, collection string, ranges f
 			low, high := s.bounds()
 			args = append(args, index, low, high)
 		}
-		v, reply, err := ps.ask(ctx, "", countScript, p, collection, []string{k.Inherit(collection), k.Own(collection)}, args)
+		v, reply, err := ps.ask(ctx, countScript, p, collection, []string{k.Inherit(collection), k.Own(collection)}, args)
 		if err != nil {
 			return view{}, nil, err
 		}

@@ -11,14 +11,6 @@
 //	shards.go       the shards; view.go: which of them may be read, and by what a document
 //	                is judged
 //
-// With ReaderOptions.Replicas, scripts run on replicas of Redis. A read is then as fresh as one
-// from the master, whatever process has written: it has every commit that took effect before
-// the read began, so a client that has an outcome reads what it wrote. The master's clock judges
-// the documents, so none is returned at or after its deadline. For that, each read asks the
-// master how far the shard is; reads at the same time share the question. A replica that is
-// behind is not used: the master answers. While the master does not answer, no replica is read.
-// The pages of a list come from one server. See replicas.go and lead.go.
-//
 // Each script has its Go file beside it. A Reader writes nothing: package sink/store does,
 // for the processor. Package sink/client reads and writes over NATS. How documents are stored is described in sink/internal/layout.
 package sink

@@ -94,7 +94,7 @@ func (ps *shards) get(ctx context.Context, p int, collection string, ids []strin
 	for _, id := range ids {
 		args = append(args, id)
 	}
-	view, reply, err := ps.ask(ctx, "", getScript, p, collection, nil, args)
+	view, reply, err := ps.ask(ctx, getScript, p, collection, nil, args)
 	if err != nil {
 		return nil, err
 	}

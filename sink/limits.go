@@ -57,7 +57,7 @@ func (ps *shards) outside(ctx context.Context, collection string, least, most in
 // that there are more.
 func (ps *shards) outsideNext(ctx context.Context, p int, collection string, at *place, least, most int32) (n int64, left bool, err error) {
 	args := []any{collection, at.Score, at.ID, layout.LongHeaderLen, scanExamined, listBytes}
-	v, reply, err := ps.ask(ctx, "", headersScript, p, collection, []string{ps.keys[p].Own(collection)}, args)
+	v, reply, err := ps.ask(ctx, headersScript, p, collection, []string{ps.keys[p].Own(collection)}, args)
 	if err != nil {
 		return 0, false, err
 	}

@@ -332,7 +332,7 @@ func (l *lister) scan(ctx context.Context, pos listPosition) (chunks []chunk, en
 	}
 	request := layout.ScanRequest{Collection: l.collection, Cursor: pos.Cursor, First: min(max(pos.Count, 1), layout.MaxChunk),
 		Documents: l.opts.Limit - len(l.documents), Examined: scanExamined, Bytes: load, Header: layout.LongHeaderLen, Whole: whole, Cuts: l.cuts, Prefix: l.opts.Prefix}
-	v, reply, err := l.ask(ctx, pos.Server, layout.ScanScript, pos.Shard, l.collection, nil, request.Args())
+	v, reply, err := l.ask(ctx, layout.ScanScript, pos.Shard, l.collection, nil, request.Args())
 	if err != nil {
 		return nil, end, err
 	}

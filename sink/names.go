@@ -103,12 +103,11 @@ func (ps *shards) collectionNames(ctx context.Context, pos *namesPosition) (sort
 	return sorted, nil
 }
 
-// scanNames returns the names in one hash of a shard, and when the scan began. The master
-// has to answer, because no other server knows the cursor.
+// scanNames returns the names in one hash of a shard, and when the scan began.
 func (ps *shards) scanNames(ctx context.Context, p int, hash string) (names []string, began int64, err error) {
 	k := ps.keys[p]
 	for cursor := "0"; ; {
-		reply, _, now, err := ps.run(ctx, master, namesScript, p, []string{k.State(), k.Config()}, []any{hash, cursor, namesChunk})
+		reply, _, now, err := ps.run(ctx, namesScript, p, []string{k.State(), k.Config()}, []any{hash, cursor, namesChunk})
 		if err != nil {
 			return nil, 0, err
 		}

@@ -272,7 +272,7 @@ func (m *merger) read(ctx context.Context, p int) error {
 	most := min(m.opts.Limit+1, 2*m.opts.Limit/len(m.keys)+8)
 	for {
 		args := []any{m.collection, most, s.cuts.Inherit, s.inherit.last.Score, s.inherit.last.ID, s.cuts.Own, s.own.last.Score, s.own.last.ID}
-		v, reply, err := m.ask(ctx, "", nearestScript, p, m.collection, []string{k.Inherit(m.collection), k.Own(m.collection)}, args)
+		v, reply, err := m.ask(ctx, nearestScript, p, m.collection, []string{k.Inherit(m.collection), k.Own(m.collection)}, args)
 		if err != nil {
 			return err
 		}
@@ -366,7 +366,7 @@ func (b *bodies) some(ctx context.Context, p, budget int) error {
 	for _, one := range left {
 		args = append(args, one.id)
 	}
-	v, reply, err := b.ask(ctx, "", someScript, p, b.collection, nil, args)
+	v, reply, err := b.ask(ctx, someScript, p, b.collection, nil, args)
 	if err != nil {
 		return err
 	}

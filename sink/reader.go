@@ -76,8 +76,6 @@ type Reader struct {
 	refuse  func() error
 	configs layout.ConfigCache
 	names   names
-
-	replicas *replicaSet
 }
 
 // ReaderOptions say what a Reader reads.
@@ -89,9 +87,6 @@ type ReaderOptions struct {
 	Shards int
 	// Refuse returns why no read may be answered now, and nil if reads may be. It may be nil.
 	Refuse func() error
-	// Replicas is a client of the same servers, to whose replicas reads go. It has the option
-	// ReadOnly, or is made by redis.NewFailoverClusterClient. R1 and R2 hold as without it.
-	Replicas *redis.ClusterClient
 }
 
 // readRoundTrips limits how many round trips of a Reader to a shard are under way at a time.
@@ -109,17 +104,10 @@ func NewReader(client redis.UniversalClient, opts ReaderOptions) (*Reader, error
 		return nil, fmt.Errorf("%d shards are not valid: use a number from 1 to %d, or 0 to find it in Redis", opts.Shards, wire.MaxShards)
 	}
 	r := &Reader{client: client, prefix: prefix, finds: opts.Shards == 0, refuse: opts.Refuse}
-	r.replicas = newReplicas(opts.Replicas, layout.NewRunner(client, readRoundTrips))
 	if !r.finds {
 		r.found.Store(r.newShards(opts.Shards))
 	}
 	return r, nil
-}
-
-// ReplicaReads counts scripts that replicas have answered, and those that the master had to
-// answer because a replica was behind, or because none answered.
-func (r *Reader) ReplicaReads() (answered, behind, failed uint64) {
-	return r.replicas.Counts()
 }
 
 // document decodes a stored document; ok = false if it is expired.

@@ -30,17 +30,17 @@ func (v view) cuts() ttlrules.Cuts { return v.config.History.Cuts(v.now) }
 
 // view reads a collection's view of one shard, and no document.
 func (ps *shards) view(ctx context.Context, p int, collection string) (view, error) {
-	v, _, err := ps.ask(ctx, "", getScript, p, collection, nil, []any{collection})
+	v, _, err := ps.ask(ctx, getScript, p, collection, nil, []any{collection})
 	return v, err
 }
 
 // ask runs a script about one collection, whose reply begins with a head. The script takes
 // the keys of the state, the configurations and the documents, then more keys. ask returns an
-// error if the shard must not be read. server is as in run.
-func (ps *shards) ask(ctx context.Context, server string, script *redis.Script, p int, collection string, more []string, args []any) (view, layout.Reply, error) {
+// error if the shard must not be read.
+func (ps *shards) ask(ctx context.Context, script *redis.Script, p int, collection string, more []string, args []any) (view, layout.Reply, error) {
 	k := ps.keys[p]
 	keys := append([]string{k.State(), k.Config(), k.Docs(collection)}, more...)
-	reply, head, now, err := ps.run(ctx, server, script, p, keys, args)
+	reply, head, now, err := ps.run(ctx, script, p, keys, args)
 	if err != nil {
 		return view{}, nil, err
 	}
@@ -53,19 +53,15 @@ func (ps *shards) ask(ctx context.Context, server string, script *redis.Script, 
 }
 
 // run runs a script whose reply begins with a head. It returns an error if the shard must
-// not be read, and else the instant by which documents are judged. server is as in
-// [replicas.Replicas.Run].
-func (ps *shards) run(ctx context.Context, server string, script *redis.Script, p int, keys []string, args []any) (reply layout.Reply, head layout.Head, now int64, err error) {
+// not be read, and else the instant by which documents are judged.
+func (ps *shards) run(ctx context.Context, script *redis.Script, p int, keys []string, args []any) (reply layout.Reply, head layout.Head, now int64, err error) {
 	// Replies may arrive in another order than the server sent them. So this one is compared
 	// with the state that was seen before the request, not with the latest one.
 	seen := ps.seen[p].get()
-	if reply, head, err = ps.replicas.Run(ctx, server, script, keys, args); err == nil && reply == nil {
-		reply, err = ps.scripts[p].Run(ctx, script, keys, args...)
-		head = reply.Head(0)
-	}
-	if err != nil {
+	if reply, err = ps.scripts[p].Run(ctx, script, keys, args...); err != nil {
 		return nil, head, 0, fmt.Errorf("read %s: %w", ps.name(p), err)
 	}
+	head = reply.Head(0)
 	if err = ps.check(ctx, p, head, seen); err != nil {
 		return nil, head, 0, err
 	}

@@ -48,7 +48,7 @@ func (l *lister) fillByIndex(ctx context.Context, pos *listPosition) (full, ende
 	k := l.keys[pos.Shard]
 	args := []any{l.collection, l.cuts.Inherit, l.cuts.Own, int(pos.Index), pos.At.Score, pos.At.ID, l.opts.Prefix,
 		l.opts.Limit - len(l.documents), room, one, listBytes, scanExamined}
-	v, reply, err := l.ask(ctx, "", walkScript, pos.Shard, l.collection, []string{k.Inherit(l.collection), k.Own(l.collection)}, args)
+	v, reply, err := l.ask(ctx, walkScript, pos.Shard, l.collection, []string{k.Inherit(l.collection), k.Own(l.collection)}, args)
 	if err != nil {
 		return false, false, err
 	}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"flag"
@@ -44,6 +45,7 @@ type bench struct {
 	options
 	rig      *rig.Rig
 	cpu      []time.Duration // of each server of the side that expire has run last
+	scripts  int             // that ran in Redis meanwhile, if it was lapse
 	progress io.Writer
 
 	problems []string // the faults of lapse, which fail the run
@@ -56,22 +58,33 @@ type row struct {
 	title string
 	run   func(*bench, context.Context, int) ([]table.Figure, error)
 	extra bool // runs only with -scale, or by its name
+	size  int  // documents in the group of rows design, in place of usual; 0 if the row is not in it
+
+	documents int // 0: those of the flags
 }
 
+const (
+	leastN = 3000
+	usual  = 300_000  // documents, if the flags name no other number
+	design = "design" // all rows that have a size
+)
+
 var rows = []row{
-	{name: "ingest", title: "ingest, first publication to readable and indexed", run: (*bench).ingest},
+	{name: "late", title: "lateness of events beside beanstalkd", run: (*bench).late, extra: true, size: usual},
+	{name: "ingest", title: "ingest, first publication to readable and indexed", run: (*bench).ingest, size: usual},
+	{name: "byhand", title: "ingest beside what is written by hand", run: (*bench).byHand, extra: true, size: usual},
 	{name: "lateness", title: "lateness of expiry events", run: (*bench).lateness},
-	{name: "due", title: "due at the same instant", run: (*bench).due},
-	{name: "changed", title: "due by a changed default, nothing else to do", run: (*bench).changed},
+	{name: "due", title: "due at the same instant", run: (*bench).due, size: usual / 2},
+	{name: "changed", title: "due by a changed default, nothing else to do", run: (*bench).changed, size: usual / 2},
 	{name: "change", title: "default TTL changed, publication to effective", run: (*bench).change},
 	{name: "reads", title: "reads, 64 at a time", run: (*bench).reads},
-	{name: "reaping", title: "read p99 while reaping", run: (*bench).reaping},
+	{name: "reaping", title: "read p99 while reaping", run: (*bench).reaping, size: usual},
 	{name: "memory", title: "memory in Redis per document", run: (*bench).memory},
-	{name: "rebuild", title: "rebuild of a wiped Redis", run: (*bench).rebuild},
+	{name: "rebuild", title: "rebuild of a wiped Redis", run: (*bench).rebuild, size: 1_000_000},
 	{name: "startup", title: "start-up of the embedded default", run: (*bench).startup},
 	{name: "snapshots", title: "lateness while snapshots are taken", run: (*bench).snapshots, extra: true},
 	{name: "messages", title: "messages at their time", run: (*bench).messages, extra: true},
-	{name: "shards", title: "CPU a document with four shards", run: (*bench).shards, extra: true},
+	{name: "shards", title: "CPU a document with four shards", run: (*bench).shards, extra: true, size: usual / 2},
 	{name: "cost", title: "CPU of a document, beside the formula for it", run: (*bench).cost, extra: true},
 	{name: "scale", title: "cost as the work grows", run: (*bench).grow, extra: true},
 }
@@ -80,18 +93,23 @@ func parseFlags(args []string, stderr io.Writer) (options, error) {
 	var o options
 	f := flag.NewFlagSet("bench", flag.ContinueOnError)
 	f.SetOutput(stderr)
-	var names []string
+	var names, extra []string
 	for _, r := range rows {
 		names = append(names, r.name)
+		if r.extra {
+			extra = append(extra, r.name)
+		}
 	}
-	f.StringVar(&o.rows, "rows", "", "rows to run, separated by commas: "+strings.Join(names, ", ")+" (default all but snapshots, messages, shards, cost and scale)")
-	f.IntVar(&o.n, "n", 300_000, "number of documents; the other sizes are proportional to it")
+	f.StringVar(&o.rows, "rows", "", "rows to run, separated by commas: "+strings.Join(names, ", ")+
+		" (default all but "+strings.Join(extra, ", ")+"); or design, which stands for some of them, each with a size of its own")
+	f.IntVar(&o.n, "n", usual, "number of documents; the other sizes are proportional to it")
 	f.IntVar(&o.rounds, "rounds", 3, "number of rounds")
 	f.BoolVar(&o.scale, "scale", false, "run the row scale too, with up to ten times n documents")
 	f.IntVar(&o.gone, "gone", 0, "documents that came and went before, in the row startup")
 	f.BoolVar(&o.json, "json", false, "print JSON instead of a table")
 	f.StringVar(&o.profile, "profile", "", "folder for CPU profiles of lapse, which then runs in a child of this program")
-	f.StringVar(&o.lapse, "lapse", "", "the lapse binary to run (default: built from ./cmd/lapse)")
+	f.StringVar(&o.lapse, "lapse", "", "the lapse binary to run (default: built from ./cmd/lapse); "+
+		"the bench reads what it stores, so build the bench from the same commit")
 	f.BoolVar(&o.keep, "keep", false, "keep the servers' files and logs")
 	f.IntVar(&o.rate, "rate", 5000, "documents a second in the row lateness")
 	f.IntVar(&o.warn, "warn", 0, "seconds before its deadline at which lapse warns of each document in the rows lateness and due; 0 for no warnings")
@@ -104,8 +122,8 @@ func parseFlags(args []string, stderr io.Writer) (options, error) {
 	if f.NArg() > 0 {
 		return o, fmt.Errorf("argument %q is not known: use flags only, see -help", f.Arg(0))
 	}
-	if o.n < 3000 || o.rounds < 1 || o.rate < 100 || o.body < load.MinBody {
-		return o, fmt.Errorf("a flag is too small: use -n 3000 or more, -rounds 1 or more, -rate 100 or more, -body %d or more", load.MinBody)
+	if o.n < leastN || o.rounds < 1 || o.rate < 100 || o.body < load.MinBody {
+		return o, fmt.Errorf("a flag is too small: use -n %d or more, -rounds 1 or more, -rate 100 or more, -body %d or more", leastN, load.MinBody)
 	}
 	return o, nil
 }
@@ -122,6 +140,16 @@ func (o options) chosen() ([]row, error) {
 		return chosen, nil
 	}
 	for name := range strings.SplitSeq(o.rows, ",") {
+		if name == design {
+			for _, r := range rows {
+				if r.size > 0 {
+					r.documents = max(leastN, r.size*o.n/usual)
+					r.title = fmt.Sprintf("%s, -n %d", r.title, r.documents)
+					chosen = append(chosen, r)
+				}
+			}
+			continue
+		}
 		i := slices.IndexFunc(rows, func(r row) bool { return r.name == name })
 		if i < 0 {
 			return nil, fmt.Errorf("there is no row %q: see -help for the names", name)
@@ -158,8 +186,9 @@ func runBench(ctx context.Context, args []string, stdout, stderr io.Writer) erro
 	if err := b.rig.Build(ctx); err != nil {
 		return err
 	}
-	t := table.New(ctx, b.n, b.rounds, b.body)
+	t := table.New(ctx, o.n, b.rounds, b.body)
 	for _, r := range chosen {
+		b.n = cmp.Or(r.documents, o.n)
 		for round := range b.rounds {
 			began := time.Now()
 			figures, err := r.run(b, ctx, round)

@@ -4,9 +4,22 @@
 //	go run ./integration/bench -rows ingest,due -n 30000 -rounds 1
 //	go run ./integration/bench -json > figures.json   # with the figures of each round
 //	go run ./integration/bench -scale                 # and the cost as the work grows
+//	go run ./integration/bench -rows design           # the rows that show what a change of the design gains
 //	go run ./integration/bench -rows ingest -profile profiles
 //
-// Run it from the folder of the module. It needs Go and redis-server.
+// Run it from the folder of the module. It needs Go and redis-server; the rows late and messages need
+// beanstalkd (Debian package beanstalkd) too.
+//
+// With -lapse it measures a binary that is already built. It reads what that stores with the package sink
+// that it was built with, so build both from the same commit. To compare two commits, build both programs of
+// each, and let the two take turns:
+//
+//	go build -o before/ ./cmd/lapse ./integration/bench       # at the one commit
+//	go build -o after/ ./cmd/lapse ./integration/bench        # at the other one
+//	for round in 1 2 3; do
+//		before/bench -lapse before/lapse -rows design -rounds 1
+//		after/bench -lapse after/lapse -rows design -rounds 1
+//	done
 //
 // # What holds for all rows
 //
@@ -41,6 +54,17 @@
 // KeyValue.Put publishes, with the Nats-TTL header, since that function is synchronous; a
 // bucket does not allow fast batches. Every document has a TTL.
 //
+// byhand: as ingest, beside what a person would write by hand for the same job, without the guarantees of
+// lapse: a stream on disk, and one consumer in Go that acknowledges all messages up to one (AckAll). For each
+// 500 messages, or what came within 10 ms, it sends a pipeline with an HSET of each document and a ZADD of its
+// deadline (the message's stamp plus the TTL in the document), and then acknowledges the last. The figure ends
+// when the hash and the sorted set have all documents. The publisher is the same for both.
+//
+// late: as lateness, for 10 s at 5,000 and at 500 a second, beside beanstalkd without its log on disk: a worker
+// reserves and deletes jobs one at a time, and a job is late from the instant of its put plus its delay. The row
+// also has the CPU time of a document that is written and expires, of each process of lapse, and how many
+// scripts ran in Redis for it.
+//
 // lateness: documents with a TTL of 5 s are written at 5,000 a second for 20 s, so that most
 // of the time as many expire as are written. lapse: when a subscriber (an ordered JetStream
 // consumer) has the event, less the event's expiredAt, both by the clock of this machine.
@@ -60,7 +84,7 @@
 // changed: as due, but lapse's documents never expire until a changed default makes all of them
 // due. The rate is all events over the time from that instant.
 //
-// change: from the publication of a default TTL until a read shows it.
+// change: from the publication of a default TTL until reads of eight documents, one after the other, show it.
 // Twenty changes move the deadlines. The first five are the warm-up, and the median of the
 // others counts. A last change makes every document expired, and has its own figure, as
 // reaping begins at the same moment. Redis: PEXPIRE of every key, 500 in a pipeline and
@@ -87,6 +111,10 @@
 // With -gone so many other documents have come and expired before, and lapse has taken a
 // snapshot since.
 //
+// shards: the CPU time of a document, of lapse and its servers together, with four shards against one: written
+// as fast as NATS acknowledges them, and written and expired at 5,000 a second. With -masters 3 they are on a
+// Redis Cluster.
+//
 // messages: as lateness, with documents that have a target, from which each subscriber receives the
 // document at its time; and the resident memory of all processes of a side with -n messages that wait, less
 // that without. beanstalkd (Debian package beanstalkd, without its log on disk): a worker reserves and
@@ -100,8 +128,11 @@
 // snapshot after another. lapse is compared with itself.
 //
 // scale: ingest, due and lateness for a tenth of the documents, for all, and for ten times
-// as many (lateness: beside so many that do not expire); for
-// bodies of 100 B to 100 kB, fewer if they are larger. One round, lapse alone.
+// as many (lateness: beside so many that do not expire); for bodies of 100 B to 100 kB, fewer
+// if they are larger. One round, lapse alone.
+//
+// design: stands for the rows late, ingest, byhand, due, changed, reaping, rebuild and shards, each with a size
+// of its own, which -n changes in proportion. Three rounds take about 20 minutes.
 //
 // # Profiles
 //

@@ -15,8 +15,13 @@ func main() {
 	defer stop()
 	run := runBench
 	args := os.Args[1:]
-	if len(args) > 0 && args[0] == rig.ChildCommand {
-		run, args = rig.RunChild, args[1:]
+	if len(args) > 0 {
+		switch args[0] {
+		case rig.ChildCommand:
+			run, args = rig.RunChild, args[1:]
+		case rig.HandCommand:
+			run, args = rig.RunHand, args[1:]
+		}
 	}
 	if err := run(ctx, args, os.Stdout, os.Stderr); err != nil {
 		fmt.Fprintln(os.Stderr, "bench:", err)

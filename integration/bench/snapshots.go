@@ -69,7 +69,7 @@ func (b *bench) snapshotAlways(ctx context.Context, s *sides.Side) (stop func(),
 	}, nil
 }
 
-// snapshotOnce lets lapse take a snapshot.
+// snapshotOnce lets lapse take a snapshot of all that it has.
 func snapshotOnce(ctx context.Context, l *rig.Lapse) error {
 	c, err := connect(l)
 	if err != nil {

@@ -16,7 +16,6 @@ import (
 	"github.com/seed18712806/lapse/sink/embedded"
 	"github.com/seed18712806/lapse/sink/store"
 	"github.com/seed18712806/lapse/sink/wire"
-	"github.com/seed18712806/lapse/ttlrules"
 )
 
 // held is what Redis held when the plan had a step list.
@@ -27,7 +26,7 @@ type held struct {
 
 // checkLists reads lists of what Redis held, with the real Reader. The scripts need a Redis, so each
 // moment is copied to the embedded one.
-func checkLists(moments []held, partitions int) error {
+func checkLists(moments []held) error {
 	if len(moments) == 0 {
 		return nil
 	}
@@ -36,21 +35,21 @@ func checkLists(moments []held, partitions int) error {
 	client := redis.NewClient(&redis.Options{Dialer: server.Dial, MaxRetries: -1})
 	defer func() { _ = client.Close() }()
 	for i, m := range moments {
-		model := redismodel.New(redismodel.Options{Now: func() time.Time { return m.at }, Partitions: partitions})
+		model := redismodel.New(redismodel.Options{Now: func() time.Time { return m.at }})
 		model.Restore(m.Snapshot)
 		server.SetTime(m.at)
 		to := wire.Prefix(fmt.Sprint("moment", i))
-		names, err := copyTo(store.NewStore(client, to, partitions), model, partitions)
+		names, err := copyTo(store.New(client, to, 0, 1), model)
 		if err != nil {
 			return fmt.Errorf("copy Redis for a list: %w", err)
 		}
-		reader, err := sink.NewReader(client, sink.ReaderOptions{Prefix: to, Partitions: partitions})
+		reader, err := sink.NewReader(client, sink.ReaderOptions{Prefix: to, Shards: 1})
 		if err != nil {
 			return err
 		}
 		for _, name := range names {
 			l := lists{reader: reader, collection: name, limit: 1 + (i+len(name))%4}
-			if err := l.check(model, partitions); err != nil {
+			if err := l.check(model); err != nil {
 				return fmt.Errorf("H19: at %s in pages of %d: %w", wire.Time(m.at.UnixMilli()), l.limit, err)
 			}
 		}
@@ -58,46 +57,40 @@ func checkLists(moments []held, partitions int) error {
 	return nil
 }
 
-// copyTo copies what a reader may read, and returns the collections; none if it may not read all partitions.
-func copyTo(to *store.Store, model *redismodel.Server, partitions int) ([]string, error) {
-	ctx, names := context.Background(), map[string]bool{}
-	for i := range partitions {
-		p := model.Partition(i)
-		state, err := p.Load(ctx)
-		if err != nil || state.Version == "" || state.Rebuild != 0 || state.Refused || p.Verify(ctx, state.Version, state.Collections) != nil {
-			return nil, nil //nolint:nilerr // a reader gets an error too
-		}
-		if err := to.Partition(i).Take(ctx, store.State{Log: state.Log, Watermark: state.Watermark}, state.Version, 0); err != nil {
-			return nil, err
-		}
-		var configs []store.ConfigChange
-		for name, c := range state.Configs {
-			configs = append(configs, store.ConfigChange{Collection: name, Config: &c})
-		}
-		changes := map[string]*store.CollectionChanges{}
-		for _, d := range p.Documents() {
-			// Names with a dot are those of old generations.
-			if strings.Contains(d.Collection, ".") || state.Configs[d.Collection].Building {
-				continue
-			}
-			names[d.Collection] = true
-			c := changes[d.Collection]
-			if c == nil {
-				c = &store.CollectionChanges{Collection: d.Collection, NoIndex: state.Configs[d.Collection].NoIndex}
-				changes[d.Collection] = c
-			}
-			c.Changes = append(c.Changes, store.Change{ID: d.ID, New: &d.Header, Body: []byte(d.Body)})
-		}
-		var all []store.CollectionChanges
-		for _, name := range slices.Sorted(maps.Keys(changes)) {
-			all = append(all, *changes[name])
-		}
-		pr := store.Progress{Version: state.Version, Next: "copied", Offset: state.Offset, Watermark: state.Watermark}
-		if err := to.Partition(i).Commit(ctx, pr, configs, all); err != nil {
-			return nil, err
-		}
+// copyTo copies what a reader may read, and returns the collections; none if it may not read.
+func copyTo(to *store.Shard, model *redismodel.Server) ([]string, error) {
+	ctx := context.Background()
+	state, err := model.Load(ctx)
+	if err != nil || state.Version == "" || state.Rebuild != 0 || state.Refused || model.Verify(ctx, state.Version, state.Collections) != nil {
+		return nil, nil //nolint:nilerr // a reader gets an error too
 	}
-	return slices.Sorted(maps.Keys(names)), nil
+	if err := to.Take(ctx, store.State{Log: state.Log, Watermark: state.Watermark}, state.Version, 0); err != nil {
+		return nil, err
+	}
+	var configs []store.ConfigChange
+	for name, c := range state.Configs {
+		configs = append(configs, store.ConfigChange{Collection: name, Config: &c})
+	}
+	changes := map[string]*store.CollectionChanges{}
+	for _, d := range model.Documents() {
+		// Names with a dot are those of old generations.
+		if strings.Contains(d.Collection, ".") || state.Configs[d.Collection].Building {
+			continue
+		}
+		c := changes[d.Collection]
+		if c == nil {
+			c = &store.CollectionChanges{Collection: d.Collection, NoIndex: state.Configs[d.Collection].NoIndex}
+			changes[d.Collection] = c
+		}
+		c.Changes = append(c.Changes, store.Change{ID: d.ID, New: &d.Header, Body: []byte(d.Body)})
+	}
+	var all []store.CollectionChanges
+	names := slices.Sorted(maps.Keys(changes))
+	for _, name := range names {
+		all = append(all, *changes[name])
+	}
+	pr := store.Progress{Version: state.Version, Next: "copied", Offset: state.Offset, Watermark: state.Watermark}
+	return names, to.Commit(ctx, pr, configs, all)
 }
 
 // lists are the lists of a collection.
@@ -109,37 +102,22 @@ type lists struct {
 
 // check compares the lists of a collection with single reads: each live document is in a list once,
 // and in the order that was asked for.
-func (l lists) check(model *redismodel.Server, partitions int) error {
-	var live []redismodel.Document
-	for i := range partitions {
-		for _, d := range model.Partition(i).Documents() {
-			if d.Collection != l.collection {
-				continue
-			}
-			if d, err := model.Partition(i).Get(l.collection, d.ID); err == nil {
-				live = append(live, d)
-			}
+func (l lists) check(model *redismodel.Server) error {
+	var live []redismodel.Document // by id
+	for _, d := range model.Documents() {
+		if d.Collection != l.collection {
+			continue
+		}
+		if d, err := model.Get(l.collection, d.ID); err == nil {
+			live = append(live, d)
 		}
 	}
-	by := func(a, b redismodel.Document) int { return cmp.Compare(a.ID, b.ID) }
-	slices.SortFunc(live, by)
 	if err := l.compare(sink.ListOptions{}, live); err != nil {
 		return err
 	}
-	var defaults []ttlrules.Default
-	for i := range partitions {
-		state, err := model.Partition(i).Load(context.Background())
-		if err != nil {
-			return err
-		}
-		defaults = append(defaults, state.Configs[l.collection].History.Current())
-	}
-	if len(slices.Compact(defaults)) > 1 {
-		return nil // a change has not reached all of them, and a list by deadline is 503
-	}
 	expire := slices.DeleteFunc(slices.Clone(live), func(d redismodel.Document) bool { return d.ExpiresAt == nil })
 	slices.SortFunc(expire, func(a, b redismodel.Document) int {
-		return cmp.Or(cmp.Compare(*a.ExpiresAt, *b.ExpiresAt), by(a, b))
+		return cmp.Or(cmp.Compare(*a.ExpiresAt, *b.ExpiresAt), cmp.Compare(a.ID, b.ID))
 	})
 	if err := l.compare(sink.ListOptions{Order: wire.ByDeadline}, expire); err != nil || len(expire) == 0 {
 		return err

@@ -94,7 +94,7 @@ func (o objects) Remove(ctx context.Context, tokens string) error {
 	return err
 }
 
-// snapshots lets somebody ask for a snapshot of each partition, or harms a generation.
+// snapshots lets somebody ask for a snapshot, or harms a generation.
 func (w *World) snapshots(s plan.Step) {
 	if s.Verb == "snapshot" {
 		_, sent := w.nats.Append(prefix.Snapshot(0), nil, nil)

@@ -32,7 +32,7 @@ type process struct {
 	mu      sync.Mutex
 	nc      *nats.Conn // nil before it is made
 	proc    *processor.Processor
-	owns    bool          // whether it believes that it owns the partitions
+	owns    bool          // whether it believes that it owns the shard
 	changed chan struct{} // closed when owns changes
 	ended   bool
 	final   error // why it ended by itself
@@ -74,9 +74,6 @@ func (w *World) startAs(s *site, name string, owns bool, run func(*process, cont
 	return p
 }
 
-// Configured implements [processor.Store]. There is one shard, so nobody asks.
-func (p *process) Configured(context.Context) (uint64, error) { return 0, nil }
-
 // run is the life of the process.
 func (p *process) run(ctx context.Context) error {
 	nc, err := nats.Connect("nats://127.0.0.1", nats.SetCustomDialer(p), nats.MaxReconnects(-1),
@@ -89,7 +86,7 @@ func (p *process) run(ctx context.Context) error {
 	p.nc = nc
 	p.mu.Unlock()
 	w := p.world
-	proc, err := processor.NewWith(nc, p, processor.Options{Follow: p.follows(), Prefix: wire.DefaultPrefix, Objects: objects{p}, Partitions: w.plan.Partitions, Replicas: w.plan.Replicas, DuplicateWindow: &w.plan.Window, SyncInterval: &w.plan.Sync, ReadAhead: w.plan.ReadAhead, Logger: w.trace.Logger(p.name)})
+	proc, err := processor.NewWith(nc, remote{p, p.site.redis}, processor.Options{Follow: p.follows(), Prefix: wire.DefaultPrefix, Objects: objects{p}, Replicas: w.plan.Replicas, DuplicateWindow: &w.plan.Window, SyncInterval: &w.plan.Sync, ReadAhead: w.plan.ReadAhead, Logger: w.trace.Logger(p.name)})
 	if err != nil {
 		return err
 	}
@@ -119,7 +116,7 @@ func (p *process) follows() string {
 	return firstDomain
 }
 
-// untilOwner waits until the process believes that it owns the partitions.
+// untilOwner waits until the process believes that it owns the shard.
 func (p *process) untilOwner(ctx context.Context) bool {
 	for ctx.Err() == nil {
 		p.mu.Lock()
@@ -136,7 +133,7 @@ func (p *process) untilOwner(ctx context.Context) bool {
 	return false
 }
 
-// believe sets whether the process believes that it owns the partitions.
+// believe sets whether the process believes that it owns the shard.
 func (p *process) believe(owns bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/seed18712806/lapse/integration/simulation/redismodel"
-	"github.com/seed18712806/lapse/processor"
 	"github.com/seed18712806/lapse/sink/store"
 )
 
@@ -56,101 +55,96 @@ func tell(ctx context.Context, p *process, lane string, do func() error) error {
 	return err
 }
 
-// The methods of processor.Store: what a process asks of the whole server.
-
-func (p *process) Partition(i int) processor.PartitionStore {
-	return remote{p, i, p.site.redis.Partition(i), fmt.Sprintf("partition %03d", i)}
-}
-
-func (p *process) Time(ctx context.Context) (time.Time, error) {
-	return ask(ctx, p, "time", func() (time.Time, error) { return p.site.redis.Time(ctx) })
-}
-
-func (p *process) Check(ctx context.Context) error {
-	return tell(ctx, p, "check", func() error { return p.site.redis.Check(ctx) })
-}
-
-func (p *process) Ping(ctx context.Context) error {
-	return tell(ctx, p, "ping", func() error { return p.site.redis.Ping(ctx) })
-}
-
-func (p *process) Reads(ctx context.Context) (int64, error) {
-	return ask(ctx, p, "reads", func() (int64, error) { return p.site.redis.Reads(ctx) })
-}
-
-func (p *process) Memory(ctx context.Context) (store.Memory, error) {
-	return ask(ctx, p, "memory", func() (store.Memory, error) { return p.site.redis.Memory(ctx) })
-}
-
-// Rewrite implements [processor.Store]. This Redis keeps no files.
-func (p *process) Rewrite(context.Context) error { return nil }
-
-// remote is a partition as a process sees it: over the network.
+// remote is Redis as a process sees it: over the network. It implements [processor.Store].
 type remote struct {
-	process   *process
-	index     int
-	partition *redismodel.Partition
-	lane      string
+	process *process
+	redis   *redismodel.Server
+}
+
+// Configured returns 0: there is one shard, so nobody asks.
+func (r remote) Configured(context.Context) (uint64, error) { return 0, nil }
+
+// Rewrite does nothing: this Redis keeps no files.
+func (r remote) Rewrite(context.Context) error { return nil }
+
+func (r remote) Time(ctx context.Context) (time.Time, error) {
+	return ask(ctx, r.process, "time", func() (time.Time, error) { return r.redis.Time(ctx) })
+}
+
+func (r remote) Check(ctx context.Context) error {
+	return tell(ctx, r.process, "check", func() error { return r.redis.Check(ctx) })
+}
+
+func (r remote) Ping(ctx context.Context) error {
+	return tell(ctx, r.process, "ping", func() error { return r.redis.Ping(ctx) })
+}
+
+func (r remote) Reads(ctx context.Context) (int64, error) {
+	return ask(ctx, r.process, "reads", func() (int64, error) { return r.redis.Reads(ctx) })
+}
+
+func (r remote) Memory(ctx context.Context) (store.Memory, error) {
+	return ask(ctx, r.process, "memory", func() (store.Memory, error) { return r.redis.Memory(ctx) })
 }
 
 // Clock is an instant that Redis's clock has reached.
 func (r remote) Clock() int64 { return r.process.clock.Shows() }
 
 func (r remote) Load(ctx context.Context) (store.State, error) {
-	return ask(ctx, r.process, r.lane+" load", func() (store.State, error) { return r.partition.Load(ctx) })
+	return ask(ctx, r.process, "load", func() (store.State, error) { return r.redis.Load(ctx) })
 }
 
 func (r remote) Leftovers(ctx context.Context) ([]string, error) {
-	return ask(ctx, r.process, r.lane+" leftovers", func() ([]string, error) { return r.partition.Leftovers(ctx) })
+	return ask(ctx, r.process, "leftovers", func() ([]string, error) { return r.redis.Leftovers(ctx) })
 }
 
 func (r remote) Verify(ctx context.Context, version string, collections []string) error {
-	return tell(ctx, r.process, r.lane+" verify", func() error { return r.partition.Verify(ctx, version, collections) })
+	return tell(ctx, r.process, "verify", func() error { return r.redis.Verify(ctx, version, collections) })
 }
 
 func (r remote) Take(ctx context.Context, s store.State, version string, rebuild uint64) error {
 	r.process.clock.Forget()
-	return tell(ctx, r.process, r.lane+" take", func() error { return r.partition.Take(ctx, s, version, rebuild) })
+	return tell(ctx, r.process, "take", func() error { return r.redis.Take(ctx, s, version, rebuild) })
 }
 
 func (r remote) Refuse(ctx context.Context, s store.State, version string) error {
 	r.process.clock.Forget()
-	return tell(ctx, r.process, r.lane+" refuse", func() error { return r.partition.Refuse(ctx, s, version) })
+	return tell(ctx, r.process, "refuse", func() error { return r.redis.Refuse(ctx, s, version) })
 }
 
 func (r remote) Clear(ctx context.Context, version string, next store.State, rebuild uint64) error {
-	return tell(ctx, r.process, r.lane+" clear", func() error {
-		return r.process.site.observer.Clear(r.index, next, func() error { return r.partition.Clear(ctx, version, next, rebuild) })
+	return tell(ctx, r.process, "clear", func() error {
+		return r.process.site.observer.Clear(next, func() error { return r.redis.Clear(ctx, version, next, rebuild) })
 	})
 }
 
 func (r remote) SetAside(ctx context.Context, version string, next store.State, rebuild uint64) error {
-	return tell(ctx, r.process, r.lane+" set aside", func() error { return r.partition.SetAside(ctx, version, next, rebuild) })
+	return tell(ctx, r.process, "set aside", func() error { return r.redis.SetAside(ctx, version, next, rebuild) })
 }
 
 func (r remote) RemoveAside(ctx context.Context) (bool, error) {
-	return ask(ctx, r.process, r.lane+" remove aside", func() (bool, error) { return r.partition.RemoveAside(ctx) })
+	return ask(ctx, r.process, "remove aside", func() (bool, error) { return r.redis.RemoveAside(ctx) })
 }
 
 func (r remote) Read(ctx context.Context, version string, wants []store.Want) ([][]*store.Stored, error) {
-	return ask(ctx, r.process, r.lane+" read", func() ([][]*store.Stored, error) { return r.partition.Read(ctx, version, wants) })
+	return ask(ctx, r.process, "read", func() ([][]*store.Stored, error) { return r.redis.Read(ctx, version, wants) })
 }
 
 func (r remote) Due(ctx context.Context, version string, cuts []store.Cut, limit, bytes int, whole bool) ([]store.Due, error) {
-	return find(ctx, r, "due", func() ([]store.Due, error) { return r.partition.Due(ctx, version, cuts, limit, bytes, whole) })
+	return find(ctx, r, "due", func() ([]store.Due, error) { return r.redis.Due(ctx, version, cuts, limit, bytes, whole) })
 }
 
 func (r remote) Between(ctx context.Context, version, collection string, slices []store.Slice, limit, bytes int) ([]store.Found, error) {
 	return find(ctx, r, "between", func() ([]store.Found, error) {
-		return r.partition.Between(ctx, version, collection, slices, limit, bytes)
+		return r.redis.Between(ctx, version, collection, slices, limit, bytes)
 	})
 }
 
 // find asks for documents in an index, and learns what Redis's clock shows.
 func find[T any](ctx context.Context, r remote, what string, do func() ([]T, error)) ([]T, error) {
 	var shown time.Time
-	found, err := ask(ctx, r.process, r.lane+" "+what, func() ([]T, error) {
-		shown, _ = r.process.site.redis.Time(ctx)
+	found, err := ask(ctx, r.process, what, func() ([]T, error) {
+		shown, _ = r.redis.Time(ctx)
 		return do()
 	})
 	if err == nil {
@@ -166,21 +160,21 @@ type scanned struct {
 }
 
 func (r remote) Scan(ctx context.Context, version, collection, cursor string, count int) ([]store.Change, string, string, error) {
-	s, err := ask(ctx, r.process, r.lane+" scan", func() (s scanned, err error) {
-		s.found, s.next, s.server, err = r.partition.Scan(ctx, version, collection, cursor, count)
+	s, err := ask(ctx, r.process, "scan", func() (s scanned, err error) {
+		s.found, s.next, s.server, err = r.redis.Scan(ctx, version, collection, cursor, count)
 		return s, err
 	})
 	return s.found, s.next, s.server, err
 }
 
 func (r remote) Copy(ctx context.Context, version string, collections []string, at store.CopyPlace, documents, bytes int) (store.Copied, error) {
-	return ask(ctx, r.process, r.lane+" copy", func() (store.Copied, error) {
-		return r.partition.Copy(ctx, version, collections, at, documents, bytes)
+	return ask(ctx, r.process, "copy", func() (store.Copied, error) {
+		return r.redis.Copy(ctx, version, collections, at, documents, bytes)
 	})
 }
 
 func (r remote) Fill(ctx context.Context, version, next string, changes []store.CollectionFill) error {
-	return tell(ctx, r.process, r.lane+" fill", func() error { return r.partition.Fill(ctx, version, next, changes) })
+	return tell(ctx, r.process, "fill", func() error { return r.redis.Fill(ctx, version, next, changes) })
 }
 
 // counted is what Count returns.
@@ -190,8 +184,8 @@ type counted struct {
 }
 
 func (r remote) Count(ctx context.Context, version string, collections []string) ([]string, uint64, error) {
-	c, err := ask(ctx, r.process, r.lane+" count", func() (c counted, err error) {
-		c.full, c.documents, err = r.partition.Count(ctx, version, collections)
+	c, err := ask(ctx, r.process, "count", func() (c counted, err error) {
+		c.full, c.documents, err = r.redis.Count(ctx, version, collections)
 		return c, err
 	})
 	return c.full, c.documents, err
@@ -200,13 +194,13 @@ func (r remote) Count(ctx context.Context, version string, collections []string)
 // Commit gives the model copies: the owner goes on with its changes when it waits no more.
 func (r remote) Commit(ctx context.Context, pr store.Progress, configs []store.ConfigChange, changes []store.CollectionChanges) error {
 	there := append([]store.CollectionChanges(nil), changes...)
-	err := tell(ctx, r.process, r.lane+" commit", func() error {
+	err := tell(ctx, r.process, "commit", func() error {
 		o := r.process.site.observer
 		r.process.world.trace.Commit(pr, configs, changes)
 		o.Committing(pr)
-		err := r.partition.Commit(ctx, pr, configs, there)
+		err := r.redis.Commit(ctx, pr, configs, there)
 		if err == nil {
-			o.Committed(r.index)
+			o.Committed()
 		}
 		return err
 	})

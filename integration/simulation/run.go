@@ -48,7 +48,7 @@ func Run(t *testing.T, p *plan.Plan, o Options) (r Result) {
 	}()
 	synctest.Test(t, func(*testing.T) { r = run(p, o) })
 	if r.Broken == nil {
-		r.Broken = checkLists(r.lists, p.Partitions)
+		r.Broken = checkLists(r.lists)
 	}
 	if r.redialled {
 		// The client library keeps timers in a sync.Pool, and a timer must not leave its

@@ -27,7 +27,7 @@ func (w *World) secondRests() bool {
 		return false
 	}
 	log := far.nats.Stream(observer.Log)
-	return log != nil && appliedIn(far.redis, w.plan.Partitions) >= log.LastSeq()
+	return log != nil && appliedIn(far.redis) >= log.LastSeq()
 }
 
 // ended reports whether a promotion has ended that has begun.
@@ -62,7 +62,7 @@ func (w *World) judgeSecond() {
 	must := o.Reason() == "" && (far.promoted || w.refusal() == nil)
 	if must && !w.secondRests() {
 		o.Fail("R4", "a minute later the second region is not ready (%v), or behind: it has applied %d of %d",
-			proc.Ready(), appliedIn(far.redis, w.plan.Partitions), w.nats.Stream(observer.Log).LastSeq())
+			proc.Ready(), appliedIn(far.redis), w.nats.Stream(observer.Log).LastSeq())
 	}
 	if d := o.Compare(wire.Time(time.Now().UnixMilli())); len(d) > 0 && must {
 		o.Fail("R5", "events of the second region: %s", d)

@@ -30,11 +30,11 @@ func (w *World) newSite(domain string, first *site) site {
 	p := w.plan
 	s := site{
 		nats:  natsmodel.New(natsmodel.Options{Now: w.natsClock, Steady: time.Now, Replicas: p.Replicas, Domain: domain}),
-		redis: redismodel.New(redismodel.Options{Now: w.redisClock, Partitions: p.Partitions}),
+		redis: redismodel.New(redismodel.Options{Now: w.redisClock}),
 	}
 	s.greeting = slices.Clip(s.nats.Connect().Greeting())
 	s.nats.Do(s.nats.Connect(), natsmodel.Command{Kind: natsmodel.Subscribe, Subject: "_INBOX.simulation.>", SID: "1"})
-	servers := observer.Servers{NATS: s.nats, Redis: s.redis, NATSClock: w.natsClock, RedisClock: w.redisClock, Partitions: p.Partitions}
+	servers := observer.Servers{NATS: s.nats, Redis: s.redis, NATSClock: w.natsClock, RedisClock: w.redisClock}
 	if first != nil {
 		servers.First = first.observer
 	}

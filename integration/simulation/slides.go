@@ -22,7 +22,7 @@ func (r was) Get(context.Context, string, string) (sink.Document, error) { retur
 // late, over its connection.
 func (w *World) get(s plan.Step) {
 	p, collection, id := w.hosts[w.host(s)], s.Args[1], s.Args[2]
-	found, err := w.redis.Partition(wire.Partition(w.plan.Partitions, collection, id)).Get(collection, id)
+	found, err := w.redis.Get(collection, id)
 	if err != nil || !found.Slides {
 		return
 	}

@@ -10,7 +10,6 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
-	"github.com/seed18712806/lapse/integration/oracle"
 	"github.com/seed18712806/lapse/integration/simulation/natsmodel"
 	"github.com/seed18712806/lapse/integration/simulation/observer"
 	"github.com/seed18712806/lapse/integration/simulation/plan"
@@ -162,7 +161,7 @@ func (w *World) breakStream(s plan.Step) {
 	case "log-gap":
 		stream.Delete(stream.LastSeq() - uint64(s.Number(0)))
 	case "log-truncate":
-		if applied := w.applied(); applied > uint64(s.Number(0)) && time.Since(w.lost[name]) >= ageOut {
+		if applied := appliedIn(w.redis); applied > uint64(s.Number(0)) && time.Since(w.lost[name]) >= ageOut {
 			stream.Truncate(applied + 1 - uint64(s.Number(0)))
 		}
 	case "log-anew":
@@ -219,31 +218,23 @@ func (w *World) loseEnds(s plan.Step) {
 // firstUnsettled is the sequence of the first event that the checkpoints do not cover: older
 // ones may age out of their stream.
 func (w *World) firstUnsettled(stream *natsmodel.Stream) uint64 {
-	points := make([]struct {
+	var point struct {
 		Seq       uint64
 		Watermark int64
-	}, w.plan.Partitions)
-	if bucket := w.nats.Stream(observer.Checkpoints); bucket != nil {
-		for _, m := range bucket.Messages() {
-			i, err := strconv.Atoi(m.Subject[strings.LastIndexByte(m.Subject, '.')+1:])
-			if err == nil {
-				_ = json.Unmarshal(m.Data, &points[i])
+	}
+	// A rebuild looks its events up, from an earlier checkpoint on.
+	if state, ok := w.redis.State(); ok && state.Rebuild == 0 {
+		if bucket := w.nats.Stream(observer.Checkpoints); bucket != nil {
+			for _, m := range bucket.Messages() {
+				if strings.HasSuffix(m.Subject, ".shard.0") {
+					_ = json.Unmarshal(m.Data, &point)
+				}
 			}
 		}
 	}
-	for i := range points {
-		if state, ok := w.redis.Partition(i).State(); !ok || state.Rebuild != 0 {
-			points[i].Seq, points[i].Watermark = 0, 0 // a rebuild looks its events up, from an earlier checkpoint on
-		}
-	}
 	for _, m := range stream.Messages() {
-		parts := strings.SplitN(oracle.Message{Subject: m.Subject, Header: m.Header}.Published(), ".", 4)
-		if parts[1] == "fence" {
+		if strings.HasPrefix(m.Subject, string(prefix)+".fence.") {
 			continue
-		}
-		point := points[0] // which rejects configurations
-		if len(parts) == 4 {
-			point = points[wire.PartitionOfToken(w.plan.Partitions, parts[2], parts[3])]
 		}
 		seq, _ := strconv.ParseUint(m.Header.Get(wire.HeaderSeq), 10, 64)
 		at, _ := time.Parse(time.RFC3339Nano, m.Header.Get("ce-time"))
@@ -254,19 +245,10 @@ func (w *World) firstUnsettled(stream *natsmodel.Stream) uint64 {
 	return stream.LastSeq() + 1
 }
 
-// applied is the offset up to which all partitions have applied the log.
-func (w *World) applied() uint64 { return appliedIn(w.redis, w.plan.Partitions) }
-
-func appliedIn(redis *redismodel.Server, partitions int) uint64 {
-	least := ^uint64(0)
-	for i := range partitions {
-		state, ok := redis.Partition(i).State()
-		if !ok {
-			return 0
-		}
-		least = min(least, state.Offset)
-	}
-	return least
+// appliedIn is the offset up to which a shard has applied the log.
+func appliedIn(redis *redismodel.Server) uint64 {
+	state, _ := redis.State()
+	return state.Offset
 }
 
 func (w *World) breakRedis(s plan.Step) {
@@ -296,9 +278,8 @@ func (w *World) breakRedis(s plan.Step) {
 		w.redis.Evicts(true)
 		w.queue.Add(over(s, 0), func() { w.redis.Evicts(false) })
 	case "redis-damage":
-		i := s.Number(0) % w.plan.Partitions
-		w.observer.Damaged(i)
-		damage(w.redis.Partition(i), s)
+		w.observer.Damaged()
+		damage(w.redis, s)
 	}
 }
 
@@ -312,20 +293,20 @@ func (w *World) setRedisClock(ahead time.Duration) {
 	w.clocks.redis = ahead
 }
 
-func damage(p *redismodel.Partition, s plan.Step) {
-	switch n := s.Number(2); s.Args[1] {
+func damage(r *redismodel.Server, s plan.Step) {
+	switch n := s.Number(1); s.Args[0] {
 	case "document":
-		p.LoseDocument(n)
+		r.LoseDocument(n)
 	case "index":
-		p.LoseIndexMember(n)
+		r.LoseIndexMember(n)
 	case "config":
-		p.LoseConfig(n)
+		r.LoseConfig(n)
 	case "state":
-		p.LoseState()
+		r.LoseState()
 	}
 }
 
-// heal ends all faults, sets the clocks right, and lets one process own the partitions. It
+// heal ends all faults, sets the clocks right, and lets one process own the shard. It
 // returns when nothing is wrong any more: what stands still goes on at its own time.
 func (w *World) heal() (well time.Time) {
 	well = transit.Later(time.Now(), transit.Later(w.lines.nats.Hangs.Over, w.lines.redis.Hangs.Over))

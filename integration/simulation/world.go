@@ -16,7 +16,6 @@ import (
 	"github.com/seed18712806/lapse/integration/simulation/redismodel"
 	"github.com/seed18712806/lapse/integration/simulation/trace"
 	"github.com/seed18712806/lapse/integration/simulation/transit"
-	"github.com/seed18712806/lapse/sink/wire"
 )
 
 // World is everything that a history happens in: the servers, the network, the processes,
@@ -286,15 +285,9 @@ func (w *World) read(c *conn) {
 
 // lane is a text that is the same for publications of one goroutine of a process.
 func (w *World) lane(c natsmodel.Command) string {
-	prefix := string(wire.DefaultPrefix) + "."
-	kind, rest, _ := strings.Cut(strings.TrimPrefix(c.Subject, prefix), ".")
+	kind, _, _ := strings.Cut(strings.TrimPrefix(c.Subject, string(prefix)+"."), ".")
 	if kind == "expired" || kind == "expiring" || kind == "due" || kind == "changed" || kind == "rejected" {
-		collection, id, _ := strings.Cut(rest, ".")
-		if kind == "due" { // its subject does not tell
-			source := c.Header.Get("ce-source")
-			collection, id = source[strings.LastIndexByte(source, '/')+1:], c.Header.Get("ce-subject")
-		}
-		return fmt.Sprintf("partition %04d, in a batch: %t", wire.PartitionOfToken(w.plan.Partitions, collection, id), c.Header["Nats-Batch-Id"] != nil)
+		return fmt.Sprintf("outputs, in a batch: %t", c.Header["Nats-Batch-Id"] != nil)
 	}
 	if isQuery(c) {
 		return shown(c.Subject) + " " + anonymous(c.Subject, c.Data)

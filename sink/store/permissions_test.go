@@ -74,8 +74,6 @@ func TestCheck_Permissions(t *testing.T) {
 		switch command {
 		case "command", "cluster|slots": // the client of a cluster needs these
 			continue
-		case "eval_ro", "evalsha_ro", "readonly": // reads from replicas need these
-			continue
 		case "bgrewriteaof", "bgsave": // lapse goes on without these, and warns
 			set("-" + command)
 			if err := store.New(client, "p", 0, 1).Rewrite(t.Context()); !errors.Is(err, store.ErrDenied) || !strings.Contains(err.Error(), command) {

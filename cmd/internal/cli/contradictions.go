@@ -31,7 +31,7 @@ var servers = []server{
 	},
 	{
 		flag: "redis", name: "Redis", embedded: []string{"redis-listen"},
-		given: []string{"redis-user", "redis-password-file", "redis-ca", "redis-cert", "redis-key", "redis-sentinel-user", "redis-sentinel-password-file", "redis-read-replicas"},
+		given: []string{"redis-user", "redis-password-file", "redis-ca", "redis-cert", "redis-key", "redis-sentinel-user", "redis-sentinel-password-file"},
 	},
 }
 

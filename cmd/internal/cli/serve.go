@@ -44,8 +44,7 @@ type PlaceFlags struct {
 
 // ServerFlags are about servers that lapse does not embed.
 type ServerFlags struct {
-	NATSSynced   SyncInterval `name:"nats-sync-interval" env:"LAPSE_NATS_SYNC_INTERVAL" group:"servers" default:"2m" placeholder:"TIME" help:"The sync_interval of the NATS servers, or always (${default}). lapse truncates the log only behind snapshots that they have synced to disk. Set it to theirs; never to less."`
-	ReadReplicas bool         `name:"redis-read-replicas" env:"LAPSE_REDIS_READ_REPLICAS" group:"servers" help:"Read documents from the replicas of a cluster or of Sentinel. A read is as fresh as one from the master, which is asked how far it is."`
+	NATSSynced SyncInterval `name:"nats-sync-interval" env:"LAPSE_NATS_SYNC_INTERVAL" group:"servers" default:"2m" placeholder:"TIME" help:"The sync_interval of the NATS servers, or always (${default}). lapse truncates the log only behind snapshots that they have synced to disk. Set it to theirs; never to less."`
 }
 
 // EmbeddedFlags are about the servers that lapse embeds.
@@ -128,7 +127,7 @@ func (c *serveCommand) Run(ctx context.Context, parsed *kong.Context, streams ou
 		Logger:  logger,
 
 		NATS: c.NATS, NATSLogin: c.NATSLogin.Credentials(),
-		Redis:      redisconn.Options{URL: c.Redis, Login: c.RedisLogin.Credentials(), ReadReplicas: c.ReadReplicas},
+		Redis:      redisconn.Options{URL: c.Redis, Login: c.RedisLogin.Credentials()},
 		NATSListen: c.NATSListen, NATSToken: token, NATSSync: time.Duration(c.NATSSync),
 		RedisListen: c.RedisListen, Data: c.Data,
 		Follow: c.Follow, MaxStaleness: time.Duration(c.MaxStaleness), WritesTo: c.WritesTo,

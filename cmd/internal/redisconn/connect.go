@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"strings"
 	"sync/atomic"
 	"time"
 
@@ -27,9 +26,8 @@ const (
 
 // Options say to which Redis a process connects. Errors name the flags of the command line.
 type Options struct {
-	URL          string // of the server, or URLs of a cluster or of Sentinels; see parseURL
-	Login        credentials.Redis
-	ReadReplicas bool // reads go to replicas
+	URL   string // of the server, or URLs of a cluster or of Sentinels; see parseURL
+	Login credentials.Redis
 
 	// Dial connects to the Redis in this process, in place of all others. Nil: there is none.
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
@@ -37,10 +35,7 @@ type Options struct {
 
 // Check finds errors in the options, without a connection.
 func (o Options) Check() error {
-	t, err := o.parse()
-	if err == nil && o.ReadReplicas && t.server != nil {
-		err = fmt.Errorf("--redis-read-replicas needs a cluster or Sentinel, which name the replicas: --redis %s is one server", credentials.RedactURLs(o.URL))
-	}
+	_, err := o.parse()
 	return err
 }
 
@@ -71,31 +66,6 @@ func (o Options) Connect(ctx context.Context, poolSize int) (redis.UniversalClie
 	client := t.client(poolSize)
 	if err := pingAny(ctx, client); err != nil {
 		return nil, errors.Join(fail(pingError(err)), client.Close())
-	}
-	return client, nil
-}
-
-// ConnectReplicas makes the client whose replicas answer reads; nil if reads do not go to
-// replicas. No replica has to answer, but those that do must permit what lapse needs.
-func (o Options) ConnectReplicas(ctx context.Context, poolSize int) (*redis.ClusterClient, error) {
-	if !o.ReadReplicas {
-		return nil, nil
-	}
-	t, err := o.parse()
-	if err != nil {
-		return nil, err
-	}
-	client := t.replicas(poolSize)
-	ctx, cancel := context.WithTimeout(ctx, connectTimeout)
-	defer cancel()
-	err = client.ForEachSlave(ctx, func(ctx context.Context, node *redis.Client) error {
-		if err := node.EvalRO(ctx, "return 1", nil).Err(); redis.HasErrorPrefix(err, "NOPERM") {
-			return fmt.Errorf("--redis-read-replicas: the user may not run what lapse needs on the replica %s: allow readonly, eval_ro and evalsha_ro (see deploy/redis/users.acl): %w", node.Options().Addr, err)
-		}
-		return nil
-	})
-	if redis.HasErrorPrefix(err, "NOPERM") {
-		return nil, errors.Join(err, client.Close())
 	}
 	return client, nil
 }
@@ -157,9 +127,7 @@ func (t target) askSentinels(ctx context.Context) error {
 	if t.sentinel == nil {
 		return nil
 	}
-	err := t.eachSentinel(ctx, func(ctx context.Context, one *redis.SentinelClient) error {
-		return one.GetMasterAddrByName(ctx, t.sentinel.MasterName).Err()
-	})
+	err := t.anySentinel(ctx)
 	switch {
 	case err == nil:
 		return nil
@@ -234,7 +202,7 @@ func (t target) login(redisURL string, login credentials.Redis) error {
 func (t target) client(poolSize int) redis.UniversalClient {
 	switch {
 	case t.cluster != nil:
-		return clusterClient(t.cluster, poolSize, false)
+		return clusterClient(t.cluster, poolSize)
 	case t.sentinel != nil:
 		o := t.sentinel
 		o.MaxRetries, o.ContextTimeoutEnabled, o.DialerRetries, o.DisableIdentity = -1, true, 1, true
@@ -254,63 +222,15 @@ func (t target) client(poolSize int) redis.UniversalClient {
 	return redis.NewClient(o)
 }
 
-// replicas makes a client whose replicas can be read; nil for one server, which names none.
-func (t target) replicas(poolSize int) *redis.ClusterClient {
-	switch {
-	case t.cluster != nil:
-		return clusterClient(t.cluster, poolSize, true)
-	case t.sentinel != nil:
-		o := t.sentinel
-		return clusterClient(&redis.ClusterOptions{
-			ClusterSlots: t.sentinelSlots,
-			OnConnect: func(ctx context.Context, c *redis.Conn) error {
-				if o.DB == 0 {
-					return nil
-				}
-				return c.Select(ctx, o.DB).Err()
-			},
-			Dialer: o.Dialer, TLSConfig: o.TLSConfig,
-			Username: o.Username, Password: o.Password, CredentialsProviderContext: o.CredentialsProviderContext,
-			DialTimeout: o.DialTimeout, ReadTimeout: o.ReadTimeout, WriteTimeout: o.WriteTimeout, PoolSize: o.PoolSize,
-		}, poolSize, true)
-	}
-	return nil
-}
-
-// sentinelSlots asks a Sentinel for the master and the replicas, and describes them as a cluster
-// of one master. The client of go-redis that does so leaves a connection behind when it is closed.
-func (t target) sentinelSlots(ctx context.Context) (slots []redis.ClusterSlot, err error) {
-	const lastSlot = 16383
-	err = t.eachSentinel(ctx, func(ctx context.Context, one *redis.SentinelClient) error {
-		master, err := one.GetMasterAddrByName(ctx, t.sentinel.MasterName).Result()
-		if err != nil {
-			return err
-		}
-		replicas, err := one.Replicas(ctx, t.sentinel.MasterName).Result()
-		if err != nil {
-			return err
-		}
-		nodes := []redis.ClusterNode{{Addr: net.JoinHostPort(master[0], master[1])}}
-		for _, r := range replicas {
-			if !strings.Contains(r["flags"], "down") && !strings.Contains(r["flags"], "disconnected") {
-				nodes = append(nodes, redis.ClusterNode{Addr: net.JoinHostPort(r["ip"], r["port"])})
-			}
-		}
-		slots = []redis.ClusterSlot{{Start: 0, End: lastSlot, Nodes: nodes}}
-		return nil
-	})
-	return slots, err
-}
-
-// eachSentinel calls do for one Sentinel after the other, until one answers with what is asked
-// for. It returns the first error that a Sentinel has answered, or else the first.
-func (t target) eachSentinel(ctx context.Context, do func(ctx context.Context, one *redis.SentinelClient) error) (first error) {
+// anySentinel asks one Sentinel after the other for the master, until one answers with it. It returns the
+// first error that a Sentinel has answered, or else the first.
+func (t target) anySentinel(ctx context.Context) (first error) {
 	o := t.sentinel
 	for _, address := range o.SentinelAddrs {
 		one := redis.NewSentinelClient(&redis.Options{Addr: address, Dialer: o.Dialer, TLSConfig: o.TLSConfig, Username: o.SentinelUsername, Password: o.SentinelPassword,
 			MaxRetries: -1, DialerRetries: 1, ContextTimeoutEnabled: true, DisableIdentity: true})
 		asking, cancel := context.WithTimeout(ctx, sentinelTimeout)
-		err := do(asking, one)
+		err := one.GetMasterAddrByName(asking, o.MasterName).Err()
 		cancel()
 		_ = one.Close()
 		if err == nil {

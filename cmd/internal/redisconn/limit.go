@@ -18,8 +18,8 @@ import (
 // the slots are asked for often, after each failure, and with a short limit, and a command ends
 // at its limit with all its repetitions. The routing policies are off because they ask a node
 // about each command at the start.
-func clusterClient(o *redis.ClusterOptions, poolSize int, readOnly bool) *redis.ClusterClient {
-	o.ReadOnly, o.DisableRoutingPolicies = readOnly, true
+func clusterClient(o *redis.ClusterOptions, poolSize int) *redis.ClusterClient {
+	o.DisableRoutingPolicies = true
 	o.MaxRetries, o.ContextTimeoutEnabled, o.DialerRetries, o.DisableIdentity = -1, true, 1, true
 	o.DialTimeout = cmp.Or(o.DialTimeout, dialTimeout)
 	o.ReadTimeout = cmp.Or(o.ReadTimeout, answerTimeout)

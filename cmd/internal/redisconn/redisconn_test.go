@@ -92,13 +92,3 @@ func TestParseURL(t *testing.T) {
 		}
 	}
 }
-
-func TestReplicasNeedServersThatHaveThem(t *testing.T) {
-	err := Options{URL: "redis://u:secret@h:1", ReadReplicas: true}.Check()
-	wantError(t, err, "--redis-read-replicas needs a cluster or Sentinel, which name the replicas: --redis redis://u:xxxxx@h:1 is one server")
-	for _, url := range []string{"redis://h:1,redis://i:2", "redis+sentinel://h/m"} {
-		if err := (Options{URL: url, ReadReplicas: true}).Check(); err != nil {
-			t.Errorf("%s: %v", url, err)
-		}
-	}
-}

@@ -71,7 +71,7 @@ func parseURL(redisURL string) (target, error) {
 		return target{server: o}, nil
 	}
 	if p := withParameter(query, "read_only", "route_by_latency", "route_by_latency_tolerance", "route_randomly"); p != "" {
-		return fail(fmt.Errorf("the parameter %s is not for lapse: for reads from replicas there is --redis-read-replicas", p))
+		return fail(fmt.Errorf("the parameter %s is not allowed: lapse reads from masters alone", p))
 	}
 	o, err := redis.ParseClusterURL(first.String())
 	if err != nil {

@@ -24,15 +24,10 @@ var problemReads = health.Problem{Name: "reads", Advice: "Make Redis and NATS re
 func (p *process) newReader(metrics prometheus.Registerer, refuse func() error) (*sink.Reader, *collectionCensus, error) {
 	opts := p.opts.Processor
 	reader, err := sink.NewReader(p.reads.redis, sink.ReaderOptions{
-		Prefix: opts.Prefix, Shards: max(opts.Shards, 1), Replicas: p.replicas, Refuse: refuse,
+		Prefix: opts.Prefix, Shards: max(opts.Shards, 1), Refuse: refuse,
 	})
 	if err != nil {
 		return nil, nil, err
-	}
-	if p.replicas != nil {
-		if err := metrics.Register(replicaReads{reader}); err != nil {
-			return nil, nil, err
-		}
 	}
 	counts := newCensus(reader)
 	return reader, counts, metrics.Register(counts)
@@ -61,22 +56,6 @@ func (r *reach) lost() error {
 		return *err
 	}
 	return nil
-}
-
-// replicaReads is a [prometheus.Collector] of the scripts that could go to replicas.
-type replicaReads struct{ reader *sink.Reader }
-
-var replicaReadsTotal = prometheus.NewDesc("lapse_replica_reads_total", "Scripts of reads that could go to a replica of Redis, by who answered: a replica, or the master because the replica was behind or did not answer (failed).", []string{"result"}, nil)
-
-// Describe implements [prometheus.Collector].
-func (r replicaReads) Describe(d chan<- *prometheus.Desc) { d <- replicaReadsTotal }
-
-// Collect implements [prometheus.Collector].
-func (r replicaReads) Collect(m chan<- prometheus.Metric) {
-	answered, behind, failed := r.reader.ReplicaReads()
-	for result, n := range map[string]uint64{"answered": answered, "behind": behind, "failed": failed} {
-		m <- prometheus.MustNewConstMetric(replicaReadsTotal, prometheus.CounterValue, float64(n), result)
-	}
 }
 
 // watchReads reports on the board while the reads lack one of their servers, until ctx is

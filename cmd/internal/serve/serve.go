@@ -50,17 +50,16 @@ func Run(ctx context.Context, opts Options) error {
 
 // process is what Run opens, and closes at the end.
 type process struct {
-	opts     Options
-	at       addresses
-	http     net.Listener
-	files    *web.Files  // of the HTTP server
-	log      connections // of the processor
-	reads    connections
-	replicas *redis.ClusterClient // nil unless reads go to replicas
-	api      apiConnections
-	tracer   *tracing.Tracer // nil if tracing is off
-	beats    *nats.Conn      // of the member alone, so that nothing delays its beats
-	closers  []func() error
+	opts    Options
+	at      addresses
+	http    net.Listener
+	files   *web.Files  // of the HTTP server
+	log     connections // of the processor
+	reads   connections
+	api     apiConnections
+	tracer  *tracing.Tracer // nil if tracing is off
+	beats   *nats.Conn      // of the member alone, so that nothing delays its beats
+	closers []func() error
 }
 
 // open takes the ports and the data directory, starts the embedded servers and connects.
@@ -111,12 +110,6 @@ func (p *process) open(ctx context.Context) (err error) {
 	}
 	if p.reads, err = p.connect(ctx, opts, embedded, "reads", readsPool); err != nil {
 		return err
-	}
-	if p.replicas, err = opts.Redis.ConnectReplicas(ctx, readsPool); err != nil {
-		return err
-	}
-	if p.replicas != nil {
-		p.openedRedis(p.replicas)
 	}
 	if p.beats, err = connectNATS(opts, embedded, "beats"); err != nil {
 		return err

@@ -6,7 +6,7 @@
 //
 // Run it from the folder of the module.
 //
-// stores: one shard with -n documents of 256 bytes that have a TTL of their own, filled
+// stores: one store with -n documents of 256 bytes that have a TTL of their own, filled
 // and used by package store and package sink. A time is the CPU time of one operation in this
 // process, which is both server and client. The heap is what is live after a collection.
 //

@@ -110,8 +110,8 @@ func (c *Cluster) URL() string {
 }
 
 // Client connects to the cluster until the test ends.
-func (c *Cluster) Client(readOnly bool) *redis.ClusterClient {
-	o := &redis.ClusterOptions{ReadOnly: readOnly, MaxRetries: -1, ContextTimeoutEnabled: true, ClusterStateReloadInterval: 1e9}
+func (c *Cluster) Client() *redis.ClusterClient {
+	o := &redis.ClusterOptions{MaxRetries: -1, ContextTimeoutEnabled: true, ClusterStateReloadInterval: 1e9}
 	for _, n := range c.Nodes {
 		o.Addrs = append(o.Addrs, n.Address())
 	}

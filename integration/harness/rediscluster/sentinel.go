@@ -105,22 +105,6 @@ func (s *Sentinels) Options() *redis.FailoverOptions {
 	return o
 }
 
-// Replicas is a client with whose replicas sink.Reader reads.
-func (s *Sentinels) Replicas() *redis.ClusterClient {
-	client := redis.NewClusterClient(&redis.ClusterOptions{
-		MaxRetries: -1, ContextTimeoutEnabled: true, ReadOnly: true, ClusterStateReloadInterval: 1e9,
-		ClusterSlots: func(ctx context.Context) ([]redis.ClusterSlot, error) {
-			master, replica, err := s.Master(ctx)
-			if err != nil {
-				return nil, err
-			}
-			return []redis.ClusterSlot{{Start: 0, End: Slots - 1, Nodes: []redis.ClusterNode{{Addr: master.Address()}, {Addr: replica.Address()}}}}, nil
-		},
-	})
-	s.t.Cleanup(func() { _ = client.Close() })
-	return client
-}
-
 // Master returns the server that a Sentinel names as the master, and the other one.
 func (s *Sentinels) Master(ctx context.Context) (master, replica *harness.Redis, err error) {
 	for i, d := range s.Daemons {

@@ -46,7 +46,7 @@ func processorRoom(name string) room {
 
 var rooms = []room{
 	{"ttlrules", []string{"ttlrules"}, "processor/internal/fold", true},
-	processorRoom("fold"), processorRoom("announce"), processorRoom("partition"), processorRoom("feed"),
+	processorRoom("fold"), processorRoom("shard"),
 	{"sink", []string{"sink"}, "sink/service", false},
 	{"store", []string{"sink/store"}, "processor", false},
 	{"events", []string{"sink/events"}, "processor", true},
@@ -69,7 +69,7 @@ func main() {
 	var o options
 	flag.Uint64Var(&o.seed, "seed", 1, "chooses the mutations")
 	flag.IntVar(&o.each, "each", 24, "mutations of each room")
-	flag.StringVar(&o.rooms, "rooms", "", "only these rooms, such as partition,feed")
+	flag.StringVar(&o.rooms, "rooms", "", "only these rooms, such as fold,shard")
 	flag.StringVar(&o.only, "only", "", "only these mutations, by their numbers, such as 101,405")
 	flag.BoolVar(&o.list, "list", false, "print the mutations, and try none")
 	flag.IntVar(&o.seeds, "histories", 1000, "histories of the simulation for each mutation")

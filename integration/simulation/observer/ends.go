@@ -17,7 +17,7 @@ import (
 // ends are the ends of streams that NATS has lost, and who remembers them.
 type ends struct {
 	remembers string // who remembers a client's message that the log has lost; "" if nobody does, or that is not known
-	holds     []bool // partitions that have applied such a message
+	holds     bool   // the shard has applied such a message
 	lost      bool   // streams have lost their ends
 	limited   bool   // the stream of events has not had its beginning since, or a snapshot was harmed
 }
@@ -29,7 +29,7 @@ func (e *ends) note(s plan.Step) bool {
 	case "power-loss", "leader-change":
 		e.lost = true
 	case "redis-flush", "redis-rollback", "redis-damage":
-		clear(e.holds)
+		e.holds = false
 	case "snapshot-lose", "snapshot-damage", "events-age", "log-tail", "log-truncate", "log-anew":
 	default:
 		return false
@@ -68,16 +68,14 @@ func (h *Observer) noteLost(s *natsmodel.Stream) {
 			h.ends.remembers = fmt.Sprintf("%s remembers message %d, and the log ended at %d", who, seq, s.LastSeq())
 		}
 	}
-	for i := range h.servers.Partitions {
-		if state, ok := h.servers.Redis.Partition(i).State(); ok && state.Rebuild != store.Clearing {
-			remember(fmt.Sprint("partition ", i), state.Offset)
-			h.ends.holds[i] = h.ends.holds[i] || state.Offset >= lost
-		}
+	if state, ok := h.servers.Redis.State(); ok && state.Rebuild != store.Clearing {
+		remember("the shard", state.Offset)
+		h.ends.holds = h.ends.holds || state.Offset >= lost
 	}
 	if bucket := h.servers.NATS.Stream(Checkpoints); bucket != nil {
 		for _, m := range bucket.Messages() {
 			var point struct{ Seq uint64 }
-			if strings.Contains(m.Subject, ".partition.") && json.Unmarshal(m.Data, &point) == nil {
+			if strings.Contains(m.Subject, ".shard.") && json.Unmarshal(m.Data, &point) == nil {
 				remember("the checkpoint "+m.Subject, point.Seq)
 			}
 		}
@@ -109,7 +107,7 @@ func (h *Observer) loseEvents(s *natsmodel.Stream) {
 		delete(h.stored, h.source()+id)
 		if e, ok := h.expired[id]; ok && kind == "expired" {
 			h.owed[id] = e
-			h.Damaged(wire.Partition(h.servers.Partitions, e.Collection, e.Name.ID))
+			h.Damaged()
 		}
 	}
 }

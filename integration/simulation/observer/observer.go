@@ -29,13 +29,13 @@ import (
 //     commits and not got them back.
 //   - H5 (G2): no reader gets a version whose deadline the later of Redis's clock and the
 //     watermark has reached.
-//   - H6 (G1, G7): a reader of a partition that has applied the log gets what the oracle has,
+//   - H6 (G1, G7): a reader gets, once the log is applied, what the oracle has,
 //     or an error; never something else. It gets only errors while what Redis has lost is
 //     rebuilt, and never a 404 out of ignorance.
 //   - H7 (S3, S9): a version that has expired leaves Redis only once its event is stored.
-//   - H8 (S1, S2): no partition has applied more than the log has, or has a later log time, or
+//   - H8 (S1, S2): the shard has not applied more than the log has, and has no later log time, nor
 //     one that leads all clocks by more than it may.
-//   - H9 (S8): no partition is cleared that the log does not reach back to rebuild.
+//   - H9 (S8): the shard is not cleared where the log does not reach back to rebuild it.
 //   - H11: a client gets no outcome but that of the oracle.
 //   - H17 (contract of warnBefore): no warning is stored after the event of its version. H1 and H2 hold
 //     for warnings too.
@@ -50,7 +50,7 @@ import (
 //   - H12 (G7): lapse refuses to go on only if the world gave it a reason.
 //   - H13 (G12): lapse goes on only if nothing remembers a message of a client that the log has lost; see
 //     ends.go.
-//   - H14 (G12): no partition is cleared that has such messages.
+//   - H14 (G12): a shard that has such messages is not cleared.
 type Observer struct {
 	servers Servers
 	broken  error  // the first thing that must not be
@@ -80,7 +80,6 @@ type Servers struct {
 	Redis      *redismodel.Server
 	NATSClock  func() time.Time
 	RedisClock func() time.Time
-	Partitions int
 	First      *Observer // of the region that this one follows; nil if it follows none
 }
 
@@ -94,9 +93,9 @@ const (
 // losses are what Redis has lost and not got back.
 type losses struct {
 	unsure  time.Time // until then an owner may go by a clock of Redis that was set back
-	had     []uint64  // offset of each partition before Redis lost commits
-	damaged []bool    // partitions that lack something, until they are cleared
-	rebuilt []uint64  // offset up to which each partition has to be rebuilt, since it was cleared
+	had     uint64    // offset before Redis lost commits
+	damaged bool      // the shard lacks something, until it is cleared
+	rebuilt uint64    // offset up to which the shard has to be rebuilt, since it was cleared
 
 	truncated time.Time // when the log was
 }
@@ -106,17 +105,15 @@ const justNow = 15 * time.Second
 
 // names are the documents that the log has named so far.
 type names struct {
-	partition map[oracle.Name]int
-	written   map[int]uint64            // by partition: sequence of the last message that it applies
-	control   map[string]uint64         // by collection: that of the last configuration or drop
-	expired   map[oracle.Name]wire.Time // the last instant at which a version expired
-	etag      map[oracle.Name]wire.Etag // of the last version
+	written map[oracle.Name]uint64    // sequence of the last write
+	control map[string]uint64         // by collection: that of the last configuration or drop
+	expired map[oracle.Name]wire.Time // the last instant at which a version expired
+	etag    map[oracle.Name]wire.Etag // of the last version
 }
 
 // New makes an observer of servers on which nothing is stored.
 func New(s Servers) *Observer {
-	h := &Observer{servers: s, stored: map[string]bool{}, slid: map[oracle.Name]map[wire.Etag]bool{}, faults: map[string]int{}, losses: losses{had: make([]uint64, s.Partitions), damaged: make([]bool, s.Partitions), rebuilt: make([]uint64, s.Partitions)}}
-	h.ends.holds = make([]bool, s.Partitions)
+	h := &Observer{servers: s, stored: map[string]bool{}, slid: map[oracle.Name]map[wire.Etag]bool{}, faults: map[string]int{}}
 	h.forget()
 	return h
 }
@@ -144,15 +141,15 @@ func (h *Observer) ConfigEtag(collection string) wire.Etag { return h.model.Conf
 // SetBack notes that Redis's clock is set back.
 func (h *Observer) SetBack(known time.Duration) { h.losses.unsure = time.Now().Add(known) }
 
-// Damaged notes that a partition loses something.
-func (h *Observer) Damaged(partition int) { h.losses.damaged[partition] = true }
+// Damaged notes that the shard loses something.
+func (h *Observer) Damaged() { h.losses.damaged = true }
 
 // forget begins anew with an empty log, and with what the stream of events has.
 func (h *Observer) forget() {
 	h.log, h.expired, h.owed = nil, map[string]oracle.Expiry{}, map[string]oracle.Expiry{}
 	h.replies = map[string][]uint64{}
-	h.names = names{map[oracle.Name]int{}, map[int]uint64{}, map[string]uint64{}, map[oracle.Name]wire.Time{}, map[oracle.Name]wire.Etag{}}
-	h.model = oracle.NewModel(oracle.Settings{Partitions: h.servers.Partitions, Created: wire.Time(h.created.UnixMilli())})
+	h.names = names{map[oracle.Name]uint64{}, map[string]uint64{}, map[oracle.Name]wire.Time{}, map[oracle.Name]wire.Etag{}}
+	h.model = oracle.NewModel(oracle.Settings{Created: wire.Time(h.created.UnixMilli())})
 }
 
 // Fail notes that something is as it must not be.
@@ -268,11 +265,9 @@ func (h *Observer) apply(m oracle.Message) {
 	parts := strings.SplitN(strings.TrimPrefix(m.Subject, string(wire.DefaultPrefix)+"."), ".", 4)
 	switch kind := parts[0]; {
 	case kind == "write" && len(parts) == 4:
-		i := wire.PartitionOfToken(h.servers.Partitions, parts[2], parts[3])
-		h.names.partition[oracle.Name{Collection: parts[2], ID: parts[3]}] = i
-		h.names.written[i] = m.Seq
+		name := oracle.Name{Collection: parts[2], ID: parts[3]}
+		h.names.written[name] = m.Seq
 		if o := h.model.Outcomes[m.Seq]; o.Etag != 0 {
-			name := oracle.Name{Collection: parts[2], ID: parts[3]}
 			h.slide(m, name)
 			h.names.etag[name] = o.Etag
 		}
@@ -348,33 +343,30 @@ func (h *Observer) lookAtEvent(m oracle.Message) {
 	delete(h.owed, id)
 	name, etag := m.Header.Get("ce-subject"), id[strings.LastIndexByte(id, '/')+1:]
 	collection, _, _ := strings.Cut(id, "/")
-	if !h.follows() && h.read(collection, name).String() == etag && h.sure(wire.Partition(h.servers.Partitions, collection, name)) {
+	if !h.follows() && h.read(collection, name).String() == etag && h.sure() {
 		h.Fail("H4", "%s is stored, and a reader gets that version", id)
 	}
 }
 
-// sure reports whether readers of a partition cannot be behind its events.
-func (h *Observer) sure(partition int) bool {
-	state, _ := h.servers.Redis.Partition(partition).State()
-	return time.Now().After(h.losses.unsure) && state.Offset >= h.losses.had[partition]
+// sure reports whether readers cannot be behind the events.
+func (h *Observer) sure() bool {
+	state, _ := h.servers.Redis.State()
+	return time.Now().After(h.losses.unsure) && state.Offset >= h.losses.had
 }
 
 // Loses notes that Redis is about to lose commits: all of them, or it goes back to an earlier
 // state, which readers may see until the owner has.
 func (h *Observer) Loses(all bool) {
-	for i := range h.losses.had {
-		state, _ := h.servers.Redis.Partition(i).State()
-		h.losses.had[i] = max(h.losses.had[i], state.Offset)
-		if h.losses.rebuilt[i] = 0; all {
-			h.losses.rebuilt[i] = h.losses.had[i]
-		}
+	state, _ := h.servers.Redis.State()
+	h.losses.had = max(h.losses.had, state.Offset)
+	if h.losses.rebuilt = 0; all {
+		h.losses.rebuilt = h.losses.had
 	}
 }
 
 // read is the etag of the version that a reader gets; 0 if it gets none.
 func (h *Observer) read(collection, id string) wire.Etag {
-	p := h.servers.Redis.Partition(wire.Partition(h.servers.Partitions, collection, id))
-	d, err := p.Get(collection, id)
+	d, err := h.servers.Redis.Get(collection, id)
 	if err != nil {
 		return 0
 	}
@@ -397,24 +389,23 @@ func (h *Observer) Committing(pr store.Progress) {
 	}
 }
 
-// Committed checks a partition after a commit.
-func (h *Observer) Committed(partition int) {
+// Committed checks the shard after a commit.
+func (h *Observer) Committed() {
 	if len(h.owed) == 0 || h.reason != "" {
 		return
 	}
-	p := h.servers.Redis.Partition(partition)
-	state, ok := p.State()
-	if !ok || state.Rebuild != 0 || h.losses.damaged[partition] {
+	state, ok := h.servers.Redis.State()
+	if !ok || state.Rebuild != 0 || h.losses.damaged {
 		return
 	}
 	var there map[string]bool
 	for id, e := range h.owed {
-		if uint64(e.Etag) > state.Offset || wire.Partition(h.servers.Partitions, e.Collection, e.Name.ID) != partition {
+		if uint64(e.Etag) > state.Offset {
 			continue
 		}
 		if there == nil {
 			there = map[string]bool{}
-			for _, d := range p.Documents() {
+			for _, d := range h.servers.Redis.Documents() {
 				there[fmt.Sprint(d.ID, "/", d.Header.Etag)] = true
 			}
 		}
@@ -424,19 +415,19 @@ func (h *Observer) Committed(partition int) {
 	}
 }
 
-// Clear clears a partition, and checks that it can be rebuilt.
-func (h *Observer) Clear(partition int, next store.State, do func() error) error {
-	before, _ := h.servers.Redis.Partition(partition).State()
-	if h.ends.holds[partition] {
-		h.Fail("H14", "partition %d is cleared, and is the last that has messages that the log has lost", partition)
+// Clear clears the shard, and checks that it can be rebuilt.
+func (h *Observer) Clear(next store.State, do func() error) error {
+	before, _ := h.servers.Redis.State()
+	if h.ends.holds {
+		h.Fail("H14", "the shard is cleared, and nothing else has messages that the log has lost")
 	}
 	if err := do(); err != nil {
 		return err
 	}
-	h.losses.damaged[partition] = false
-	h.losses.rebuilt[partition] = max(h.losses.had[partition], before.Offset)
+	h.losses.damaged = false
+	h.losses.rebuilt = max(h.losses.had, before.Offset)
 	if s := h.servers.NATS.Stream(Log); s != nil && s.FirstSeq() > next.Offset+1 && time.Since(h.losses.truncated) > justNow {
-		h.Fail("H9", "a partition is cleared to begin at offset %d, and the log begins at %d", next.Offset, s.FirstSeq())
+		h.Fail("H9", "the shard is cleared to begin at offset %d, and the log begins at %d", next.Offset, s.FirstSeq())
 	}
 	return nil
 }

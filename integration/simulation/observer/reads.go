@@ -23,7 +23,7 @@ func (h *Observer) ReadFinally() {
 	}
 	live := h.model.Live(h.model.LogTime())
 	now := wire.Time(h.servers.RedisClock().UnixMilli())
-	for name := range h.names.partition {
+	for name := range h.names.written {
 		h.readOne(name, live[name], now)
 	}
 }
@@ -33,8 +33,8 @@ func (h *Observer) Unreadable() error {
 	if h.reason != "" {
 		return nil
 	}
-	for name, i := range h.names.partition {
-		if _, err := h.servers.Redis.Partition(i).Get(name.Collection, name.ID); err != nil && !errors.Is(err, sink.ErrNotFound) {
+	for name := range h.names.written {
+		if _, err := h.servers.Redis.Get(name.Collection, name.ID); err != nil && !errors.Is(err, sink.ErrNotFound) {
 			return err
 		}
 	}
@@ -44,30 +44,28 @@ func (h *Observer) Unreadable() error {
 // readOne checks what a reader gets of one document, when Redis's clock shows now. live is
 // the version that log time has left.
 func (h *Observer) readOne(name oracle.Name, live oracle.Live, now wire.Time) {
-	i := h.names.partition[name]
-	p := h.servers.Redis.Partition(i)
-	state, ok := p.State()
+	state, ok := h.servers.Redis.State()
 	if !ok {
 		return
 	}
 	now = max(now, wire.Time(state.Watermark))
-	document, err := p.Get(name.Collection, name.ID)
+	document, err := h.servers.Redis.Get(name.Collection, name.ID)
 	if err != nil && !errors.Is(err, sink.ErrNotFound) {
 		return
 	}
-	if h.reason == "" && state.Offset < h.losses.rebuilt[i] {
-		h.Fail("H6", "a reader of partition %d at offset %d gets an answer for %s, and had one up to %d before the partition was cleared or lost", i, state.Offset, name, h.losses.rebuilt[i])
+	if h.reason == "" && state.Offset < h.losses.rebuilt {
+		h.Fail("H6", "a reader at offset %d gets an answer for %s, and had one up to %d before the shard was cleared or lost", state.Offset, name, h.losses.rebuilt)
 	}
 	got := wire.Etag(document.Header.Etag)
 	id := fmt.Sprint(name, "/", got)
-	if got != 0 && !h.follows() && !h.second.mirrored[id] && h.stored[h.source()+id] && h.sure(i) {
+	if got != 0 && !h.follows() && !h.second.mirrored[id] && h.stored[h.source()+id] && h.sure() {
 		h.Fail("H4", "a reader gets %s, and its event is stored", id)
 	}
 	decided := h.names.control[name.Collection] <= state.Offset // nothing is to come that changes deadlines
 	if e, ok := h.expired[id]; ok && e.ExpiredAt <= now && decided {
 		h.Fail("H5", "a reader gets %s at %s, and it has expired at %s", id, now, e.ExpiredAt)
 	}
-	if max(h.names.written[i], h.names.control[name.Collection]) > state.Offset || h.names.expired[name] > now {
+	if max(h.names.written[name], h.names.control[name.Collection]) > state.Offset || h.names.expired[name] > now {
 		return // or log time is ahead of the reader's
 	}
 	want := live.Etag
@@ -75,6 +73,6 @@ func (h *Observer) readOne(name oracle.Name, live oracle.Live, now wire.Time) {
 		want = 0
 	}
 	if got != want {
-		h.Fail("H6", "at %s a reader of partition %d at offset %d gets version %s of %s, and the oracle has %s", now, i, state.Offset, got, name, want)
+		h.Fail("H6", "at %s a reader at offset %d gets version %s of %s, and the oracle has %s", now, state.Offset, got, name, want)
 	}
 }

@@ -80,11 +80,9 @@ func (h *Observer) lookAtMirror(s *natsmodel.Stream) {
 		if far.first > 0 {
 			h.losses.truncated = time.Now()
 		}
-		for i := range h.servers.Partitions {
-			state, _ := h.servers.Redis.Partition(i).State()
-			if far.first > 0 && h.follows() && state.Offset+1 < first && h.faults["far-flush"] == 0 {
-				h.Fail("R6", "the log is truncated up to %d, and partition %d has applied it up to %d", first, i, state.Offset)
-			}
+		state, _ := h.servers.Redis.State()
+		if far.first > 0 && h.follows() && state.Offset+1 < first && h.faults["far-flush"] == 0 {
+			h.Fail("R6", "the log is truncated up to %d, and the shard has applied it up to %d", first, state.Offset)
 		}
 		far.first = first
 	}

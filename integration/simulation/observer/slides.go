@@ -13,7 +13,7 @@ func (h *Observer) Slides(collection, id string, etag wire.Etag) {
 		h.slid[name] = map[wire.Etag]bool{}
 	}
 	h.slid[name][etag] = true
-	state, _ := h.servers.Redis.Partition(wire.Partition(h.servers.Partitions, collection, id)).State()
+	state, _ := h.servers.Redis.State()
 	live := h.model.Live(h.model.LogTime())[name]
 	if live.Etag != etag || live.ExpiresAt == nil || h.names.control[collection] > state.Offset || h.reason != "" {
 		return // the reader is behind, or ahead

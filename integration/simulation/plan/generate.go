@@ -12,10 +12,6 @@ import (
 func Generate(seed uint64) *Plan {
 	r := rand.New(rand.NewPCG(seed, 0))
 	g := generator{r: r, plan: &Plan{Seed: seed, Replicas: 1}}
-	g.plan.Partitions = pick(r, 1, 1, 1, 2, 2, 3, 4)
-	if r.IntN(20) == 0 {
-		g.plan.Partitions = pick(r, 8, 16, 16, 64)
-	}
 	g.plan.Processes = pick(r, 1, 1, 1, 1, 1, 2, 2, 2, 3)
 	g.plan.Window = pick(r, 100*time.Millisecond, time.Second, 10*time.Second, 2*time.Minute)
 	if r.IntN(5) == 0 {
@@ -236,7 +232,7 @@ func (g *generator) scenario() {
 		add(after, "start", "p0")
 	}
 	damage := func(after time.Duration) {
-		add(after, "redis-damage", r.IntN(g.plan.Partitions), pick(r, "document", "index", "config", "config"), r.IntN(100))
+		add(after, "redis-damage", pick(r, "document", "index", "config", "config"), r.IntN(100))
 	}
 	burst := func(from, to time.Duration) { // of messages that have outputs
 		for range 5 + r.IntN(10) {
@@ -261,7 +257,7 @@ func (g *generator) scenario() {
 		add(after, "nats-slow", pick(r, 5, 100), second)
 		add(after+g.within(pick(r, 20*time.Millisecond, 300*time.Millisecond)), "log-tail", 1+r.IntN(5))
 		burst(after+20*time.Millisecond, after+2*second)
-	case 2: // a log that was truncated long ago, and a partition that is damaged
+	case 2: // a log that was truncated long ago, and a shard that is damaged
 		add(0, "log-truncate", 0)
 		long := 16*second + g.within(5*second)
 		damage(long)
@@ -283,7 +279,7 @@ func (g *generator) scenario() {
 		g.plan.Replicas = max(g.plan.Replicas, pick(r, 1, 3)) // servers may lag already
 		burst(-20*time.Millisecond, 20*time.Millisecond)
 		add(0, "disconnect", "p0", pick(r, 200*time.Millisecond, second, 3*second))
-	case 7: // a partition lacks something when it is taken over
+	case 7: // the shard lacks something when it is taken over
 		damage(0)
 		restart(short())
 	case 8: // commits take effect, and nobody hears of it
@@ -294,8 +290,8 @@ func (g *generator) scenario() {
 }
 
 // snapshots lets lapse take snapshots, and truncate the log behind them, in a part of the history or
-// in all of it. Often something is lost in the end, so that they are needed. One generation of one
-// partition may be harmed: lapse can do without it.
+// in all of it. Often something is lost in the end, so that they are needed. One generation
+// may be harmed: lapse can do without it.
 func (g *generator) snapshots() {
 	r, second := g.r, time.Second
 	from, over := g.within(g.length), g.length+2*second
@@ -305,7 +301,6 @@ func (g *generator) snapshots() {
 	if r.IntN(3) == 0 {
 		g.add(from+g.within(over-from), pick(r, "snapshot-lose", "snapshot-damage"), r.IntN(100))
 	}
-	partition := r.IntN(g.plan.Partitions)
 	switch at := from + g.within(over+second-from); r.IntN(5) {
 	case 0:
 		g.add(at, "redis-flush")
@@ -313,7 +308,7 @@ func (g *generator) snapshots() {
 		g.add(from+g.within(max(at-from, 1)), "redis-save")
 		g.add(at, "redis-rollback")
 	case 2:
-		g.add(at, "redis-damage", partition, pick(r, "document", "index", "config"), r.IntN(100))
+		g.add(at, "redis-damage", pick(r, "document", "index", "config"), r.IntN(100))
 	case 3:
 		g.add(at, "redis-flush")
 		g.add(at, "kill", "p0")
@@ -420,7 +415,7 @@ func (g *generator) fault(kind string) {
 		g.add(at, "redis-save")
 		g.add(at+time.Duration(r.IntN(500))*time.Millisecond, "redis-rollback")
 	case "redis-damage":
-		g.add(at, kind, r.IntN(g.plan.Partitions), pick(r, "document", "document", "index", "index", "config", "config", "state"), r.IntN(100))
+		g.add(at, kind, pick(r, "document", "document", "index", "index", "config", "config", "state"), r.IntN(100))
 	case "log-tail":
 		g.add(at, kind, pick(r, 1, 2, 10, 100))
 	case "log-truncate":

@@ -13,15 +13,14 @@ import (
 // Plan is what happens in a history, as a person can read it: what clients send, and what
 // goes wrong. The seed decides all the rest, such as how long each message takes.
 type Plan struct {
-	Seed       uint64
-	Partitions int
-	Processes  int
-	Replicas   int
-	Window     time.Duration // in which the streams recognise duplicates
-	Sync       time.Duration // within which NATS has on disk what it has acknowledged
-	ReadAhead  int           // messages that are read ahead for a partition; 0: as many as usual
-	Region     bool          // a second region follows the first
-	Steps      []Step
+	Seed      uint64
+	Processes int
+	Replicas  int
+	Window    time.Duration // in which the streams recognise duplicates
+	Sync      time.Duration // within which NATS has on disk what it has acknowledged
+	ReadAhead int           // messages that are read ahead; 0: as many as usual
+	Region    bool          // a second region follows the first
+	Steps     []Step
 }
 
 // Step is one thing that happens.
@@ -49,7 +48,7 @@ var verbs = map[string]int{
 	"kill":       1, // process
 	"end":        1, // process: cleanly
 	"stand":      2, // process, duration: it stands still, as by SIGSTOP
-	"believe":    2, // process, yes or no: that it owns the partitions
+	"believe":    2, // process, yes or no: that it owns the shard
 	"disconnect": 2, // process, what becomes of what it has sent: lost, or a duration after which it arrives
 
 	"nats-lose":  3, // requests or answers, percent, duration
@@ -75,7 +74,7 @@ var verbs = map[string]int{
 	"power-loss":    1, // the server starts anew, and connections are lost
 	"leader-change": 1, // the new leader of each stream lacks the end; connections stay
 
-	"snapshot":        0, // somebody asks for a snapshot of each partition
+	"snapshot":        0, // somebody asks for a snapshot
 	"snapshot-lose":   1, // which object: its generation is lost
 	"snapshot-damage": 1, // which object
 
@@ -88,7 +87,7 @@ var verbs = map[string]int{
 	"redis-rollback": 0, // to the last save
 	"redis-restart":  0,
 	"redis-full":     1, // duration
-	"redis-damage":   3, // partition, what (document, index, config, state), number
+	"redis-damage":   2, // what (document, index, config, state), number
 	"redis-evicts":   1, // duration: by its configuration it may evict keys
 
 	// Of the second region, if there is one, and of the link between both. What is log, events, questions or all.
@@ -110,7 +109,7 @@ var verbs = map[string]int{
 // String writes a plan as Parse reads it.
 func (p *Plan) String() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "seed %d\npartitions %d\nprocesses %d\nreplicas %d\nwindow %s\nsync %s\nahead %d\n", p.Seed, p.Partitions, p.Processes, p.Replicas, p.Window, p.Sync, p.ReadAhead)
+	fmt.Fprintf(&b, "seed %d\nprocesses %d\nreplicas %d\nwindow %s\nsync %s\nahead %d\n", p.Seed, p.Processes, p.Replicas, p.Window, p.Sync, p.ReadAhead)
 	if p.Region {
 		b.WriteString("region true\n")
 	}
@@ -142,8 +141,6 @@ func (p *Plan) parse(line string) (err error) {
 	switch first {
 	case "seed":
 		p.Seed, err = strconv.ParseUint(rest, 10, 64)
-	case "partitions":
-		p.Partitions, err = strconv.Atoi(rest)
 	case "processes":
 		p.Processes, err = strconv.Atoi(rest)
 	case "replicas":
@@ -191,7 +188,7 @@ func (s Step) Duration(i int) time.Duration {
 
 // Lasts reports whether a person may have to decide after a step.
 func (s Step) Lasts() bool {
-	return slices.Contains(lasting, s.Verb) || s.Verb == "log-gap" || s.Verb == "redis-damage" && s.Args[1] == "state"
+	return slices.Contains(lasting, s.Verb) || s.Verb == "log-gap" || s.Verb == "redis-damage" && s.Args[0] == "state"
 }
 
 // Lost is what the streams lose in a step: the number of messages, by stream.

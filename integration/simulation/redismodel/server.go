@@ -64,6 +64,9 @@ func (s *Server) Ping(context.Context) error { return nil }
 // Configured returns 0: nobody asks where there is one shard.
 func (s *Server) Configured(context.Context) (uint64, error) { return 0, nil }
 
+// Reads returns 0: the server does not count, and nobody reads by its scripts.
+func (s *Server) Reads(context.Context) (int64, error) { return 0, nil }
+
 // Memory is the memory of what is stored.
 func (s *Server) Memory(context.Context) (store.Memory, error) {
 	return store.Memory{Used: int64(s.Bytes())}, nil

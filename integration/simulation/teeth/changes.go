@@ -14,7 +14,7 @@ var changeTeeth = []tooth{
 		"Whether a change is published is judged by log time, which messages before and after a checkpoint may share.",
 		`c, trace), Seq: m.Seq})`,
 		`c, trace), At: d.Watermark})`},
-	{"drop-by-its-last-words", "G4", "processor/internal/partition/control.go",
+	{"drop-by-its-last-words", "G4", "processor/internal/shard/control.go",
 		"A drop is published by the configuration that it leaves, which has no changes.",
 		`m.Kind == fold.Drop && applies && current.Changes {`,
 		`m.Kind == fold.Drop && applies && next.Changes {`},

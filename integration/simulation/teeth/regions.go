@@ -2,7 +2,7 @@ package main
 
 // regionTeeth break what a second region that follows the first does. M1 to M3 are those of package region.
 var regionTeeth = []tooth{
-	{"commit-before-the-mirror", "M1", "processor/internal/announce/await.go",
+	{"commit-before-the-mirror", "M1", "processor/internal/shard/await.go",
 		"A follower commits before the mirror has the event: after a promotion it is lost.",
 		`	for len(outputs) > 0 {
 		found`,
@@ -37,7 +37,7 @@ var regionTeeth = []tooth{
 `,
 		`		c = stream.CachedInfo().Config
 `},
-	{"gone-on-refused", "G7", "processor/internal/partition/examine.go",
+	{"gone-on-refused", "G7", "processor/internal/shard/examine.go",
 		"A promoted region refuses what it has applied itself before it noticed the promotion.",
 		`	case e.log.Continues(f.State.Log):`,
 		`	case e.log.Continues(f.State.Log) && e.partition < 0:`},
@@ -49,7 +49,7 @@ var regionTeeth = []tooth{
 		"A follower that waits for its first cut does not hear that its region was promoted.",
 		`	watch.Go(func() { cancel(f.WatchRole(ctx)) })`,
 		`	watch.Go(func() { _ = f.WatchRole(ctx) })`},
-	{"events-ahead-refused", "G7", "processor/internal/partition/examine_events.go",
+	{"events-ahead-refused", "G7", "processor/internal/shard/examine_events.go",
 		"A follower refuses its log because the mirror of the events is ahead of that of the log.",
 		`	if info.Config.Mirror != nil { // the`,
 		`	if info.Config.Mirror != nil && last >= named.Seq { // the`},

@@ -19,7 +19,7 @@ import (
 	"github.com/seed18712806/lapse/ttlrules"
 )
 
-var decoder = Decoder{Log: wire.DefaultPrefix.Log(0, 1), Partitions: 16, MaxBody: 1000, MaxLevels: 10}
+var decoder = Decoder{Log: wire.DefaultPrefix.Log(0, 1), MaxBody: 1000, MaxLevels: 10}
 
 var testLimits = Limits{Log: events.NewSource(wire.DefaultPrefix.Log(0, 1), 1), MaxBody: 1000}
 
@@ -322,7 +322,7 @@ func TestWarning(t *testing.T) {
 	}
 }
 
-// folder is the store of a partition in maps, for TestBatchBoundariesDoNotMatter.
+// folder is the store of a shard in maps, for TestBatchBoundariesDoNotMatter.
 type folder struct {
 	docs      map[Key]Version
 	watermark int64

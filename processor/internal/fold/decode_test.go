@@ -12,7 +12,7 @@ import (
 	"github.com/seed18712806/lapse/sink/wire"
 )
 
-var testDecoder = Decoder{Log: wire.DefaultPrefix.Log(0, 1), Partitions: 16, MaxBody: 1000, MaxLevels: 10}
+var testDecoder = Decoder{Log: wire.DefaultPrefix.Log(0, 1), MaxBody: 1000, MaxLevels: 10}
 
 // TestG8_EveryKindOfBadInput: each bad message is rejected with its code, and a reason that
 // tells what is allowed. Those that are rejected only where TTL is on are in package
@@ -209,24 +209,6 @@ func TestDecodeReplyPrefixes(t *testing.T) {
 	}
 }
 
-func TestRoute(t *testing.T) {
-	for _, c := range []struct {
-		subject string
-		want    int
-		global  bool
-	}{
-		{wire.DefaultPrefix.Write(wire.Upsert, "c", "x"), wire.Partition(16, "c", "x"), false},
-		{wire.DefaultPrefix.Write(wire.Delete, "c", "a.b é"), wire.Partition(16, "c", "a.b é"), false},
-		{"lapse.write.frob.c$." + strings.Repeat("y", 300), wire.PartitionOfToken(16, "c$", strings.Repeat("y", 300)), false},
-		{"lapse.write", 0, false}, {"lapse.write.upsert", 0, false}, {"lapse.write.upsert.c", 0, false}, {"lapse.write.upsert.c.x.y", 0, false},
-		{"lapse.config.c", 0, true}, {"lapse.config.c.d", 0, true}, {"lapse.drop.c", 0, true},
-	} {
-		if p, global := testDecoder.Route(c.subject); p != c.want || global != c.global {
-			t.Errorf("%s goes to %d, %v; want %d, %v", c.subject, p, global, c.want, c.global)
-		}
-	}
-}
-
 // checkMessage checks what holds of every decoded message.
 func checkMessage(t *testing.T, m *Message) {
 	t.Helper()
@@ -281,7 +263,6 @@ func FuzzDecode(f *testing.F) {
 		if !strings.HasPrefix(strings.ToLower(name), "lapse-x") {
 			delete(header, "LAPSE-X")
 		}
-		_, _ = testDecoder.Route(subject)
 		m := testDecoder.Decode(subject, header, body, Position{Seq: 1, Time: 2})
 		checkMessage(t, m)
 		for range 5 {
@@ -306,7 +287,7 @@ func sameMessage(a, b *Message) bool {
 // configuration, a drop, or lost there. Anything else under these subjects is a client's, and
 // rejected: it must not be applied as a configuration.
 func TestCopiesAreOfConfigurations(t *testing.T) {
-	d := Decoder{Log: wire.DefaultPrefix.Log(1, 2), Partitions: 4, MaxBody: 1000, MaxLevels: 10}
+	d := Decoder{Log: wire.DefaultPrefix.Log(1, 2), MaxBody: 1000, MaxLevels: 10}
 	for subject, want := range map[string]struct {
 		kind     Kind
 		source   uint64

@@ -10,15 +10,14 @@ import (
 
 	"github.com/seed18712806/lapse/integration/harness/natstest"
 	"github.com/seed18712806/lapse/processor/health"
-	"github.com/seed18712806/lapse/processor/internal/announce"
-	"github.com/seed18712806/lapse/processor/internal/partition"
+	"github.com/seed18712806/lapse/processor/internal/shard"
 	"github.com/seed18712806/lapse/processor/internal/streams"
 )
 
 func newFollower(t *testing.T) *Follower {
 	t.Helper()
 	board := health.New(slog.New(slog.DiscardHandler))
-	return New(Parts{Origin: &streams.Origin{Domain: "a"}, Statuses: partition.NewStatuses(0, 2, board), Health: board, Logger: slog.New(slog.DiscardHandler)})
+	return New(Parts{Origin: &streams.Origin{Domain: "a"}, Status: shard.NewStatus(board), Health: board, Logger: slog.New(slog.DiscardHandler)})
 }
 
 // A follower is as the first region was when that was asked last, among the answers whose messages are all applied.
@@ -30,19 +29,17 @@ func TestFollowing(t *testing.T) {
 		f.note(&cut{asked: at(int64(i)), ends: ends{log: end}, log: &jetstream.StreamInfo{State: jetstream.StreamState{LastSeq: end + 2}}})
 	}
 	for _, one := range []struct {
-		applied [2]uint64
+		applied uint64
 		behind  uint64
 		asOf    time.Time
 	}{
-		{[2]uint64{9, 30}, 23, time.Time{}},
-		{[2]uint64{10, 30}, 22, at(0)},
-		{[2]uint64{20, 21}, 12, at(2)},
-		{[2]uint64{40, 30}, 2, at(3)},
-		{[2]uint64{40, 33}, 0, at(3)},
+		{9, 23, time.Time{}},
+		{10, 22, at(0)},
+		{20, 12, at(2)},
+		{30, 2, at(3)},
+		{33, 0, at(3)},
 	} {
-		for i, seq := range one.applied {
-			f.Statuses.Partitions[i].Applied.Store(seq)
-		}
+		f.Status.Applied.Store(one.applied)
 		is := f.Following()
 		if got := time.UnixMilli(int64(is.AsOf)); is.Behind != one.behind || is.AsOf == 0 != one.asOf.IsZero() || is.AsOf != 0 && !got.Equal(one.asOf) {
 			t.Errorf("applied %v: %+v, want %d behind, as of %s", one.applied, is, one.behind, one.asOf)
@@ -50,12 +47,12 @@ func TestFollowing(t *testing.T) {
 	}
 }
 
-// A partition waits until the first region has published as much as it itself has: a checkpoint that is older, which a
+// The owner waits until the first region has published as much as it itself has: a checkpoint that is older, which a
 // deposed leader may answer with, changes nothing.
 func TestWaitsAdvance(t *testing.T) {
 	t.Parallel()
 	w := newFollower(t).waits
-	news := func() <-chan struct{} { _, news := w.Published(1); return news }
+	news := func() <-chan struct{} { _, news := w.Published(); return news }
 	closed := func(c <-chan struct{}) bool {
 		select {
 		case <-c:
@@ -64,21 +61,18 @@ func TestWaitsAdvance(t *testing.T) {
 			return false
 		}
 	}
-	point := func(seq uint64, watermark int64) *announce.Checkpoint {
-		return &announce.Checkpoint{Seq: seq, Watermark: watermark}
+	point := func(seq uint64, watermark int64) *shard.Checkpoint {
+		return &shard.Checkpoint{Seq: seq, Watermark: watermark}
 	}
 	for _, one := range []struct {
-		point *announce.Checkpoint
+		point *shard.Checkpoint
 		newer bool
 	}{{point(5, 100), true}, {point(5, 100), false}, {point(4, 90), false}, {point(5, 110), true}, {point(6, 110), true}} {
 		heard := news()
-		w.advance(1, one.point)
-		if c, _ := w.Published(1); closed(heard) != one.newer || one.newer && c != one.point {
+		w.advance(one.point)
+		if c, _ := w.Published(); closed(heard) != one.newer || one.newer && c != one.point {
 			t.Errorf("after %+v: %+v, news %t, want %t", one.point, c, closed(heard), one.newer)
 		}
-	}
-	if c, _ := w.Published(0); c != nil {
-		t.Errorf("partition 0 has %+v", c)
 	}
 }
 

@@ -13,7 +13,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/seed18712806/lapse/processor/health"
-	"github.com/seed18712806/lapse/processor/internal/partition"
+	"github.com/seed18712806/lapse/processor/internal/shard"
 	"github.com/seed18712806/lapse/processor/internal/snapshot"
 	"github.com/seed18712806/lapse/processor/internal/streams"
 )
@@ -23,11 +23,10 @@ var start = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 func at(hours float64) time.Time { return start.Add(time.Duration(hours * float64(time.Hour))) }
 
 // keeper forgets within 50 hours, so that its interval is 10 hours.
-func keeper(partitions int) *Keeper {
+func keeper() *Keeper {
 	board := health.New(slog.New(slog.DiscardHandler))
-	k := New(Parts{Statuses: partition.NewStatuses(0, partitions, board)}, 50*time.Hour)
+	k := New(Parts{Status: shard.NewStatus(board)}, 50*time.Hour)
 	k.kept = &kept{Since: start.UnixMilli()}
-	k.generations = make([][]snapshot.Generation, partitions)
 	return k
 }
 
@@ -41,55 +40,50 @@ func taken(hours float64, offset uint64) snapshot.Generation {
 	return snapshot.Generation{Begun: at(hours).UnixMilli(), Taken: at(hours).UnixMilli(), Offset: offset, Bytes: 100}
 }
 
-// TestNext: a partition gets a snapshot when its last is an interval old, when the log has grown, when
+// TestWants: the shard gets a snapshot when its last is an interval old, when the log has grown, when
 // somebody asks, and in place of a damaged one; and none while nothing is left that should be gone.
-func TestNext(t *testing.T) {
+func TestWants(t *testing.T) {
+	clean := func(k *Keeper) {
+		k.generations = []snapshot.Generation{taken(20, 10), taken(10, 10)}
+		k.kept.Log, k.kept.Objects, k.kept.Redis = edges{{at(9).UnixMilli(), 8}}, edges{{at(9).UnixMilli(), 3}}, at(9).UnixMilli()
+		k.stirred = at(8).UnixMilli()
+	}
 	for _, c := range []struct {
 		name  string
 		hours float64
+		first uint64
 		last  uint64
 		set   func(*Keeper)
-		want  int
+		want  bool
 	}{
-		{"young log", 9.9, 10, nil, -1},
-		{"old log", 10, 10, nil, 0},
-		{"the one without", 10, 10, func(k *Keeper) { k.generations[0] = []snapshot.Generation{taken(1, 5)} }, 1},
-		{"the oldest", 20, 10, func(k *Keeper) {
-			k.generations = [][]snapshot.Generation{{taken(5, 5)}, {taken(4, 5)}}
-		}, 1},
-		{"not yet", 13.9, 10, func(k *Keeper) {
-			k.generations = [][]snapshot.Generation{{taken(5, 5)}, {taken(4, 5)}}
-		}, -1},
-		{"a log that has grown", 9, 100_000, nil, 0},
-		{"a log that has grown less than it costs", 9, 100_000, func(k *Keeper) {
-			k.generations = [][]snapshot.Generation{{{Offset: 1, Begun: at(8).UnixMilli(), Bytes: 50 << 20}}, {{Offset: 1, Begun: at(8).UnixMilli()}}}
-		}, -1},
-		{"asked", 1, 10, func(k *Keeper) { k.asked.Store(at(1).UnixMilli()) }, 0},
-		{"damaged", 1, 10, func(k *Keeper) { k.tries[1].anew = 2 }, 1},
-		{"failed just before", 1, 10, func(k *Keeper) { k.tries[1] = tries{anew: 1, until: at(1.1)} }, -1},
-		{"clean", 40, 10, func(k *Keeper) {
-			k.generations = [][]snapshot.Generation{{taken(20, 10), taken(10, 10)}, {taken(20, 10), taken(10, 10)}}
-			k.kept.Log, k.kept.Objects, k.kept.Redis = edges{{at(9).UnixMilli(), 8}}, edges{{at(9).UnixMilli(), 3}}, at(9).UnixMilli()
-			k.stirred = at(8).UnixMilli()
-		}, -1},
-		{"clean but for Redis", 40, 10, func(k *Keeper) {
-			k.generations = [][]snapshot.Generation{{taken(20, 10), taken(10, 10)}, {taken(20, 10), taken(10, 10)}}
-			k.kept.Log, k.kept.Objects, k.kept.Redis = edges{{at(9).UnixMilli(), 8}}, edges{{at(9).UnixMilli(), 3}}, at(7).UnixMilli()
-			k.stirred = at(8).UnixMilli()
-		}, 0},
+		{"young log", 9.9, 1, 10, nil, false},
+		{"old log", 10, 1, 10, nil, true},
+		{"an old snapshot", 14, 1, 10, func(k *Keeper) { k.generations = []snapshot.Generation{taken(4, 5)} }, true},
+		{"not yet", 13.9, 1, 10, func(k *Keeper) { k.generations = []snapshot.Generation{taken(4, 5)} }, false},
+		{"the newest counts", 14, 1, 10, func(k *Keeper) { k.generations = []snapshot.Generation{taken(5, 5), taken(4, 5)} }, false},
+		{"a log that has grown", 9, 1, 100_000, nil, true},
+		{"a log that has grown since the last", 9, 1, 100_000, func(k *Keeper) { k.generations = []snapshot.Generation{taken(8, 1)} }, true},
+		{"a log that has grown less than it costs", 9, 1, 100_000, func(k *Keeper) {
+			k.generations = []snapshot.Generation{{Offset: 1, Begun: at(8).UnixMilli(), Bytes: 50 << 20}}
+		}, false},
+		{"asked", 1, 1, 10, func(k *Keeper) { k.asked.Store(at(1).UnixMilli()) }, true},
+		{"taken since", 1, 1, 10, func(k *Keeper) {
+			k.asked.Store(at(1).UnixMilli())
+			k.generations = []snapshot.Generation{taken(1, 5)}
+		}, false},
+		{"damaged", 1, 1, 10, func(k *Keeper) { k.tries.anew = 2 }, true},
+		{"failed just before", 1, 1, 10, func(k *Keeper) { k.tries = tries{anew: 1, until: at(1.1)} }, false},
+		{"clean", 40, 10, 10, clean, false},
+		{"clean but for Redis", 40, 10, 10, func(k *Keeper) { clean(k); k.kept.Redis = at(7).UnixMilli() }, true},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			k := keeper(2)
+			k := keeper()
 			k.stirred = at(c.hours).UnixMilli()
-			first := uint64(1)
 			if c.set != nil {
 				c.set(k)
 			}
-			if strings.HasPrefix(c.name, "clean") {
-				first = 10
-			}
-			if got := k.next(logAt(c.hours, first, c.last)); got != c.want {
-				t.Errorf("partition %d, want %d", got, c.want)
+			if got := k.wants(logAt(c.hours, c.first, c.last)); got != c.want {
+				t.Errorf("a snapshot is wanted: %t", got)
 			}
 		})
 	}
@@ -98,7 +92,7 @@ func TestNext(t *testing.T) {
 // TestReport: the report is a bound for each place. Bytes that are in a file of before the last edges
 // count until the file is gone.
 func TestReport(t *testing.T) {
-	k := keeper(1)
+	k := keeper()
 	if r := k.Report(at(0)); r.Oldest != nil {
 		t.Errorf("before anything is known: %+v", r)
 	}
@@ -107,7 +101,7 @@ func TestReport(t *testing.T) {
 	if got := hours(inLog, 30); got != 30 {
 		t.Errorf("without snapshots the log is clean for %v hours", got)
 	}
-	k.generations[0] = []snapshot.Generation{taken(25, 90), taken(15, 50)}
+	k.generations = []snapshot.Generation{taken(25, 90), taken(15, 50)}
 	k.kept.Log = edges{{at(5).UnixMilli(), 20}, {at(15).UnixMilli(), 48}, {at(25).UnixMilli(), 88}}
 	k.kept.Objects = edges{{at(5).UnixMilli(), 2}, {at(15).UnixMilli(), 9}, {at(25).UnixMilli(), 12}}
 	k.kept.Redis = at(20).UnixMilli()
@@ -134,7 +128,7 @@ func TestReport(t *testing.T) {
 
 // TestProblem: the promise is broken when bytes are older than it, unless it was made later.
 func TestProblem(t *testing.T) {
-	k := keeper(1)
+	k := keeper()
 	k.seen, k.stirred = logAt(50, 1, 100), at(50).UnixMilli()
 	if err := k.Problem(at(50)); err != nil {
 		t.Errorf("in time: %v", err)
@@ -156,7 +150,7 @@ func TestProblem(t *testing.T) {
 // TestProblemOfABeginning: the keeper cannot read what it has done before. It fails if nobody learns of
 // that, as nothing is known to be late.
 func TestProblemOfABeginning(t *testing.T) {
-	k := keeper(1)
+	k := keeper()
 	for _, when := range []float64{1, 2} {
 		k.note(errors.New("no bucket"), at(when))
 	}
@@ -173,7 +167,7 @@ func TestProblemOfABeginning(t *testing.T) {
 
 // TestPauses: pauses grow, and stay short where lapse has to forget soon.
 func TestPauses(t *testing.T) {
-	k := keeper(1)
+	k := keeper()
 	for failures, want := range map[int]time.Duration{1: time.Second, 2: 2 * time.Second, 5: 16 * time.Second, 100: 10 * time.Minute} {
 		if got := k.pauseAfter(failures); got != want {
 			t.Errorf("after %d failures %s, want %s", failures, got, want)
@@ -188,7 +182,7 @@ func TestPauses(t *testing.T) {
 // TestNewServers: where everything is new, nothing has to go yet. Fails if a filling goes to a stream, or
 // Redis writes its files, before anything can be old.
 func TestNewServers(t *testing.T) {
-	k := keeper(1)
+	k := keeper()
 	info := logAt(4, 1, 100)
 	had, err := k.end(t.Context(), nil, at(4), info, streams.Filling{}, k.interval()/2)
 	if err != nil || !slices.Equal(had, edges{{At: start.UnixMilli()}}) {
@@ -211,36 +205,36 @@ func (r *rewrites) Rewrite(context.Context) error { *r++; return nil }
 // It goes red if a generation counts as on disk as soon as it is recorded.
 func TestG12_OnDisk(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		k := keeper(2)
+		k := keeper()
 		k.Sync = time.Minute
 		some := func(newest uint64) []snapshot.Generation {
 			return []snapshot.Generation{{Generation: newest, Offset: 10 * newest, Begun: at(9).UnixMilli()}, {Generation: newest - 1, Offset: 10 * (newest - 1)}}
 		}
-		check := func(when string, behind uint64, next int) {
+		check := func(when string, behind uint64, wanted bool) {
 			t.Helper()
 			if got := k.behind(); got != behind {
 				t.Errorf("%s: the log is truncated up to %d, want %d", when, got, behind)
 			}
-			if got := k.next(logAt(20, 1, 100)); got != next {
-				t.Errorf("%s: the next snapshot is of partition %d, want %d", when, got, next)
+			if got := k.wants(logAt(20, 1, 100)); got != wanted {
+				t.Errorf("%s: a snapshot is wanted: %t", when, got)
 			}
 		}
 		k.stirred = at(20).UnixMilli()
-		k.put(0, some(2))
-		k.put(1, some(5))
-		check("they are new", 0, -1)
-		time.Sleep(30 * time.Second)
-		k.put(1, some(6))
-		check("one is newer", 0, -1)
-		time.Sleep(30 * time.Second)
-		check("one is not on disk", 0, 0)
-		k.put(0, some(3))
-		time.Sleep(30 * time.Second)
-		check("both were on disk", 10, 1)
-		time.Sleep(30 * time.Second)
-		check("the later one is on disk", 20, 0)
-		k.put(0, nil)
-		check("one is damaged", 0, 0)
+		k.put(some(2)[:1])
+		time.Sleep(time.Minute)
+		check("there is one", 0, true)
+		k.put(some(3))
+		check("the second is new", 0, false)
+		time.Sleep(time.Minute - 1)
+		check("it is not on disk", 0, false)
+		time.Sleep(1)
+		check("both are on disk", 20, true)
+		k.put(some(4))
+		check("a third one is new", 20, false)
+		time.Sleep(time.Minute)
+		check("the third one is on disk", 30, true)
+		k.put(nil)
+		check("one is damaged", 0, true)
 	})
 }
 
@@ -252,7 +246,7 @@ func TestTurn(t *testing.T) {
 		info.State.Bytes = 9 << 20
 		return info
 	}
-	k := keeper(1).kept
+	k := keeper().kept
 	k.turn(full(1, 100, 200))
 	k.turn(full(5, 200, 300))
 	if len(k.Log) > 0 {

@@ -30,10 +30,10 @@ func TestG4_ConfigurationsInTheOrderOfTheirStream(t *testing.T) {
 		m.Source = step.source
 		r.passed = nil
 		r.idle()
-		if there := r.Collections().Get(name) != nil; there != step.applies || r.progress.Configured() != step.configured || r.status.Configured.Load() != step.configured {
+		if there := r.Collections().Get(name) != nil; there != step.applies || r.progress.Configured() != step.configured || r.Status.Configured.Load() != step.configured {
 			t.Errorf("message %d of the stream of configurations is applied: %t, and all up to %d", step.source, there, r.progress.Configured())
 		}
-		if commits := r.calls("commit"); (commits > 0) != step.applies || r.progress.Offset() != m.Seq || r.status.Applied.Load() != m.Seq {
+		if commits := r.calls("commit"); (commits > 0) != step.applies || r.progress.Offset() != m.Seq || r.Status.Applied.Load() != m.Seq {
 			t.Errorf("message %d: %d commits, applied up to %d", step.source, commits, r.progress.Offset())
 		}
 	}
@@ -91,7 +91,7 @@ func TestG9_WhatMustWait(t *testing.T) {
 		{fold.Configure, 3, 0, true, false}, {fold.Configure, 4, 0, true, true},
 		{fold.Drop, 4, 1, true, false}, {fold.Drop, 4, 2, true, true}, {fold.Drop, 4, 2, false, false},
 	} {
-		p := &Partition{shared: &Shared{Bounds: Bounds{Epochs: 3, Generations: 2}}, collections: fold.NewCollections(nil, nil)}
+		p := &Owner{Parts: Parts{Bounds: Bounds{Epochs: 3, Generations: 2}}, collections: fold.NewCollections(nil, nil)}
 		for i := range tt.generations {
 			p.collections.Make(fold.GenerationName("c", uint64(i)))
 		}
@@ -107,12 +107,12 @@ func TestG3_AConfigurationWaits(t *testing.T) {
 	r := newRig(t)
 	r.idle()
 	ttlOf1(r)
-	const documents = ReapChunk + 2*Chunk
+	const documents = ReapChunk + 2*leastRoom
 	for i := range documents {
 		r.write(start, fmt.Sprint(i), `{}`)
 	}
 	r.idle()
-	r.shared.Bounds.Epochs = 2
+	r.Bounds.Epochs = 2
 	before := r.send(start+2000, prefix.Config("c"), `{"defaultTtl":2}`)
 	next := r.send(start+2001, prefix.Config("c"), `{"defaultTtl":3}`)
 	drained := 0
@@ -128,28 +128,21 @@ func TestG3_AConfigurationWaits(t *testing.T) {
 	}
 }
 
-// TestG1_OnePartitionAnswers: all partitions apply a configuration. The first one of all shards answers, rejects, and
-// counts.
-func TestG1_OnePartitionAnswers(t *testing.T) {
-	for _, first := range []int{0, 1} {
-		r := newRigOf(t, first)
+// TestG1_OneShardAnswers: all shards apply a configuration. The first one answers, rejects, and counts.
+func TestG1_OneShardAnswers(t *testing.T) {
+	for _, number := range []int{0, 1} {
+		r := newRig(t)
+		r.number = number
+		r.restart()
+		r.idle()
 		m := r.send(start, prefix.Config("c"), `{"defaultTtl":1}`)
 		bad := r.send(start, prefix.Config("c"), `{"indexingMode":"none"}`)
 		created := r.write(start, "a", `{}`)
 		r.idle()
-		answers := 1 - first
-		got := []int{r.statusOf(m), r.statusOf(bad), r.statusOf(created), r.rejections(), int(value(t, r.shared.Metrics.Applied)), int(value(t, r.shared.Metrics.Rejected))}
+		answers := 1 - number
+		got := []int{r.statusOf(m), r.statusOf(bad), r.statusOf(created), r.rejected(), int(value(t, r.Metrics.Applied)), int(value(t, r.Metrics.Rejected))}
 		if want := []int{200 * answers, 400 * answers, 201, answers, 1 + answers, answers}; !slices.Equal(got, want) {
-			t.Errorf("partition %d: statuses and counts %v, want %v", first, got, want)
+			t.Errorf("shard %d: statuses and counts %v, want %v", number, got, want)
 		}
 	}
-}
-
-// newRigOf is newRig of the partition with a number.
-func newRigOf(t *testing.T, first int) *rig {
-	r := newRig(t)
-	r.first = first
-	r.restart()
-	r.idle()
-	return r
 }

@@ -13,10 +13,10 @@ import (
 
 var errLost = errors.New("the answer was lost")
 
-// disturbed is a stored partition to which something happens before one of the questions, in the order
+// disturbed is a stored shard to which something happens before one of the questions, in the order
 // in which they are asked. A disturbance may lose the answer.
 type disturbed struct {
-	*store.Partition
+	*store.Shard
 	before []func() error
 }
 
@@ -36,14 +36,14 @@ func (d *disturbed) Load(ctx context.Context) (store.State, error) {
 	if err := d.next(); err != nil {
 		return store.State{}, err
 	}
-	return d.Partition.Load(ctx)
+	return d.Shard.Load(ctx)
 }
 
 func (d *disturbed) Leftovers(ctx context.Context) ([]string, error) {
 	if err := d.next(); err != nil {
 		return nil, err
 	}
-	return d.Partition.Leftovers(ctx)
+	return d.Shard.Leftovers(ctx)
 }
 
 // TestG7_NoAnswerIsNoAdvice: keys without a state are named only if each question about them was
@@ -73,7 +73,7 @@ func TestG7_NoAnswerIsNoAdvice(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			s := redistest.StartMini(t)
-			p := store.NewStore(s.Client, "lapse", 1).Partition(0)
+			p := store.New(s.Client, "lapse", 0, 1)
 			docs := func() error {
 				if err := p.Take(ctx, store.State{Log: "1"}, "v0", 0); err != nil {
 					return err

@@ -112,7 +112,7 @@ var verdicts = []verdict{
 		w.objects.damaged = "1.manifest"
 		w.truncate(w.streams.Log, 5)
 	},
-		want: "refused: the log is truncated", says: "and no snapshot can be used: generation 1 of partition 0: the snapshot is damaged"},
+		want: "refused: the log is truncated", says: "and no snapshot can be used: generation 1: the snapshot is damaged"},
 	{name: "the newest snapshot is damaged", past: func(w *world) {
 		w.state.Offset = 3
 		w.manifest(8)

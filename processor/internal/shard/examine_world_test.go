@@ -154,7 +154,7 @@ func (s *server) newWorld(t *testing.T) *world {
 	t.Helper()
 	s.worlds++
 	prefix := wire.Prefix(fmt.Sprint("w", s.worlds))
-	made, err := streams.Provision(t.Context(), s.js, streams.Options{Prefix: prefix, Partitions: 1, MaxPayload: 1 << 20, Logger: slog.New(slog.DiscardHandler)})
+	made, err := streams.Provision(t.Context(), s.js, streams.Options{Prefix: prefix, MaxPayload: 1 << 20, Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -237,13 +237,13 @@ func (w *world) manifest(offset uint64) *snapshot.Manifest {
 func (w *world) store() *examiner {
 	w.t.Helper()
 	ctx := w.t.Context()
-	checkpoints := NewCheckpoints(w.log)
-	if err := checkpoints.Replace(ctx, 0, w.checkpoint); err != nil {
+	checkpoints := NewCheckpoints(w.log, 0)
+	if err := checkpoints.Replace(ctx, w.checkpoint); err != nil {
 		w.t.Fatal(err)
 	}
 	var snapshots *snapshot.Store
 	if !w.none {
-		snapshots = snapshot.NewStore(&w.objects, w.log, w.log.ID(), nil)
+		snapshots = snapshot.NewStore(&w.objects, w.log, 0, w.log.ID(), nil)
 		for i := len(w.snapshots) - 1; i >= 0; i-- {
 			w.take(snapshots, w.snapshots[i])
 		}
@@ -257,7 +257,7 @@ func (w *world) take(to *snapshot.Store, m snapshot.Manifest) {
 	w.t.Helper()
 	desk, done := snapshot.NewDesk(to), make(chan error, 1)
 	go func() {
-		_, err := desk.Take(w.t.Context(), 0, time.Now())
+		_, err := desk.Take(w.t.Context(), time.Now())
 		done <- err
 	}()
 	for w.t.Context().Err() == nil {
@@ -268,7 +268,7 @@ func (w *world) take(to *snapshot.Store, m snapshot.Manifest) {
 			}
 			return
 		default:
-			if writer := desk.Order(0); writer != nil {
+			if writer := desk.Order(); writer != nil {
 				writer.Add(snapshot.Entry{Kind: snapshot.Put, Collection: "c", ID: "a", Value: []byte("\x01")})
 				writer.Finish(m)
 			}

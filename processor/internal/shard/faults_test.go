@@ -11,7 +11,7 @@ import (
 	"github.com/seed18712806/lapse/sink/wire"
 )
 
-// stage is what a partition is led through, once for each call that can fail in it.
+// stage is what an owner is led through, once for each call that can fail in it.
 type stage struct {
 	begin func(r *rig)                      // once
 	send  func(r *rig, k int)               // each time
@@ -139,7 +139,7 @@ var stages = map[string]stage{
 			}
 		},
 	},
-	"the partition is taken over again": {
+	"the shard is taken over again": {
 		begin: ttlOf1,
 		send: func(r *rig, k int) {
 			r.write(at(k), fmt.Sprint("a", k), `{}`)
@@ -152,7 +152,7 @@ var stages = map[string]stage{
 			}
 		},
 	},
-	"Redis is emptied, and the partition is built from the log": {
+	"Redis is emptied, and the shard is built from the log": {
 		begin: ttlOf1,
 		send: func(r *rig, k int) {
 			r.write(at(k), fmt.Sprint("a", k), `{}`)
@@ -187,7 +187,7 @@ var stages = map[string]stage{
 			}
 		},
 	},
-	"Redis is emptied, and the partition is loaded from a snapshot": {
+	"Redis is emptied, and the shard is loaded from a snapshot": {
 		begin: func(r *rig) {
 			ttlOf1(r)
 			r.write(start, "a", `{}`)

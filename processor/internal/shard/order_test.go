@@ -75,8 +75,8 @@ func TestG11_WhatAnOwnerCounts(t *testing.T) {
 	r.send(start, prefix.Write(wire.Replace, "c", "none"), `{}`)
 	r.passTime(start + 1000) // and is a message too
 	r.idle()
-	m := r.shared.Metrics
-	got := []float64{value(t, m.Applied), value(t, m.Rejected.WithLabelValues("404")), value(t, m.Expired), value(t, m.Lateness), value(t, m.Commits), float64(r.status.Reaped.Load())}
+	m := r.Metrics
+	got := []float64{value(t, m.Applied), value(t, m.Rejected.WithLabelValues("404")), value(t, m.Expired), value(t, m.Lateness), value(t, m.Commits), float64(r.Status.Reaped.Load())}
 	if want := []float64{4, 1, 2, 2, float64(r.calls("commit")), 2}; !slices.Equal(got, want) {
 		t.Errorf("applied, rejected, expired, late, commits, reaped: %v, want %v", got, want)
 	}
@@ -92,7 +92,7 @@ func TestG7_TheEndOfARebuild(t *testing.T) {
 		r.idle()
 		r.progress.Resume(store.State{Offset: 8, Watermark: start}, r.progress.Version(), tt.rebuild)
 		r.passed = nil
-		if due, err := r.keep(t.Context()); due || err != nil || (r.calls("commit") == 1) != tt.ends || r.status.Next.Load() != math.MaxInt64 {
+		if due, err := r.keep(t.Context()); due || err != nil || (r.calls("commit") == 1) != tt.ends || r.Status.Next.Load() != math.MaxInt64 {
 			t.Errorf("documents from below %d are missing at 8: %q, %t, %v", tt.rebuild, r.passed, due, err)
 		}
 		if tt.ends && r.progress.Rebuild() != 0 {
@@ -157,8 +157,8 @@ func TestG3_ATakeoverKeepsWhatWasRead(t *testing.T) {
 			if n := len(r.pending.Messages); n != tt.want || n == 0 && r.pending.Base != r.progress.Offset() {
 				t.Errorf("%d messages are kept, after %d; the offset is %d", n, r.pending.Base, r.progress.Offset())
 			}
-			if r.status.Applied.Load() != r.progress.Offset() || !r.status.Owned.Load() || r.status.Rebuild.Load() != r.progress.Rebuild() || r.queue.Len() != 0 {
-				t.Errorf("others are told that %d is applied, and %d is missing", r.status.Applied.Load(), r.status.Rebuild.Load())
+			if r.Status.Applied.Load() != r.progress.Offset() || !r.Status.Owned.Load() || r.Status.Rebuild.Load() != r.progress.Rebuild() || r.due.Len() != 0 {
+				t.Errorf("others are told that %d is applied, and %d is missing", r.Status.Applied.Load(), r.Status.Rebuild.Load())
 			}
 		})
 	}
@@ -168,7 +168,7 @@ func TestG3_ATakeoverKeepsWhatWasRead(t *testing.T) {
 func (r *rig) moveTo(offset uint64) {
 	r.t.Helper()
 	at := store.Progress{Version: r.progress.Version(), Next: "another's", Offset: offset, Watermark: start}
-	if err := store.NewStore(r.redis.Client, prefix, 1).Partition(0).Commit(r.t.Context(), at, nil, nil); err != nil {
+	if err := store.New(r.redis.Client, prefix, 0, 1).Commit(r.t.Context(), at, nil, nil); err != nil {
 		r.t.Fatal(err)
 	}
 }

@@ -1,67 +1,167 @@
 package shard
 
 import (
-	"encoding/json"
+	"context"
+	"errors"
 	"slices"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/seed18712806/lapse/integration/harness/natstest"
 	"github.com/seed18712806/lapse/processor/internal/fold"
-	"github.com/seed18712806/lapse/sink/wire"
 )
 
 const limit = time.Minute // on every wait
 
-// applied is how far all partitions have applied the log.
-type applied uint64
+// elsewhere is how far other shards have applied the configurations, question by question.
+type elsewhere func(question int) (uint64, error)
 
-func (a *applied) Applied() uint64 { return uint64(*a) }
+type asking struct {
+	elsewhere
+	n int
+}
 
-// TestG1_AnOutcomeWaitsForAllPartitions: the outcome of a configuration comes when the last partition has
-// applied it, and not before. One that was sent before a rebuild does not come again.
-//
-// It fails if an outcome is sent while one message is left to be applied.
-func TestG1_AnOutcomeWaitsForAllPartitions(t *testing.T) {
-	t.Parallel()
+func (a *asking) Configured(context.Context) (uint64, error) { a.n++; return a.elsewhere(a.n) }
+
+// of is the outcome of a configuration with a sequence in the stream of configurations.
+func of(source uint64) fold.Outcome {
+	return fold.Outcome{Position: fold.Position{Seq: 1, Source: source}, ReplyTo: "_INBOX.x"}
+}
+
+// outcomes are those of configurations that this shard has applied, of which other shards are asked.
+func outcomes(t *testing.T, a *asking) *Outcomes {
+	t.Helper()
 	nc := natstest.Connect(t, natstest.Options{}).Conn()
-	inbox := nc.NewInbox()
-	got, err := nc.SubscribeSync(inbox)
+	heard, err := nc.SubscribeSync("_INBOX.>") // so that none is sent again
 	if err != nil {
 		t.Fatal(err)
 	}
-	var at applied
-	o := NewOutcomes(nc, &at, nil)
-	// come returns the etags of the outcomes that were sent since, and of one that marks the end.
-	come := func() (etags []wire.Etag) {
-		t.Helper()
-		o.Send(0, []fold.Outcome{{Position: fold.Position{Seq: 100}, ReplyTo: inbox, Body: wire.Outcome{Etag: 100}}})
-		for len(etags) == 0 || etags[len(etags)-1] != 100 {
-			m, err := got.NextMsg(limit)
-			if err != nil {
-				t.Fatal(err)
-			}
-			var body wire.Outcome
-			if err := json.Unmarshal(m.Data, &body); err != nil {
-				t.Fatal(err)
-			}
-			etags = append(etags, body.Etag)
-		}
-		return etags[:len(etags)-1]
+	t.Cleanup(func() { _ = heard.Unsubscribe() })
+	if err := nc.Flush(); err != nil {
+		t.Fatal(err)
 	}
-	var list []fold.Outcome
-	for seq := range uint64(3) {
-		list = append(list, fold.Outcome{Position: fold.Position{Seq: 4 + seq}, ReplyTo: inbox, Body: wire.Outcome{Etag: wire.Etag(4 + seq)}})
+	return NewOutcomes(nc, a)
+}
+
+// sent is how many outcomes were sent.
+func (o *outbox) count() uint64 {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.last
+}
+
+// TestG1_WhichOutcomesAreSent: an outcome is sent at once, unless it is of the stream of configurations. One that was
+// sent before a rebuild does not come again. A region that follows another one sends none.
+func TestG1_WhichOutcomesAreSent(t *testing.T) {
+	a := &asking{}
+	o := outcomes(t, a)
+	write := func(seq uint64) fold.Outcome {
+		return fold.Outcome{Position: fold.Position{Seq: seq}, ReplyTo: "_INBOX.x"}
 	}
-	o.SendWhenAll(4, list) // the first was sent before
 	for _, step := range []struct {
-		applied applied
-		want    []wire.Etag
-	}{{4, nil}, {5, []wire.Etag{5}}, {5, nil}, {6, []wire.Etag{6}}, {9, nil}} {
-		at = step.applied
-		o.Poke()
-		if etags := come(); !slices.Equal(etags, step.want) {
-			t.Errorf("applied up to %d: the outcomes of %v come, want %v", at, etags, step.want)
+		checkpoint uint64
+		list       []fold.Outcome
+		sent       uint64 // in all
+		waiting    int    // for the other shards
+	}{
+		{4, []fold.Outcome{write(4), write(5), write(6)}, 2, 0}, {6, []fold.Outcome{write(5), write(6)}, 2, 0},
+		{1, []fold.Outcome{of(9)}, 2, 0}, {0, []fold.Outcome{of(9), write(1)}, 3, 1},
+	} {
+		if o.Send(step.checkpoint, step.list); o.outbox.count() != step.sent || len(o.here) != step.waiting {
+			t.Errorf("%+v: %d were sent, and %d wait", step, o.outbox.count(), len(o.here))
 		}
 	}
+	none := NoOutcomes()
+	none.Send(0, []fold.Outcome{write(1), of(9)})
+	none.Run(t.Context()) // which ends
+}
+
+// TestG1_AnOutcomeWaitsForAllShards: the outcome of a configuration is sent when the last shard has applied it, and
+// not before. The shards are asked again and again, soon at first and after each outcome that joins the others.
+func TestG1_AnOutcomeWaitsForAllShards(t *testing.T) {
+	a := &asking{}
+	o := outcomes(t, a)
+	synctest.Test(t, func(t *testing.T) {
+		ctx, stop := context.WithCancel(t.Context())
+		began, ended := time.Now(), make(chan struct{})
+		var asked []time.Duration
+		var sent []uint64 // before each question
+		a.elsewhere = func(question int) (uint64, error) {
+			asked, sent = append(asked, time.Since(began)/time.Millisecond), append(sent, o.outbox.count())
+			switch question {
+			case 1:
+				return 9, errors.New("no answer")
+			case 2:
+				return 4, nil
+			case 3:
+				return 5, nil
+			case 4:
+				o.Send(0, []fold.Outcome{of(8)})
+				return 5, nil
+			case 5:
+				return 7, nil
+			case 12:
+				return 8, nil
+			}
+			return 0, errors.New("no answer")
+		}
+		o.here = make(chan fold.Outcome, 1024) // of this bubble
+		o.Send(0, []fold.Outcome{of(5), of(6), of(7)})
+		go func() { defer close(ended); o.Run(ctx) }()
+		time.Sleep(time.Second)
+		stop()
+		<-ended
+		if want := []uint64{0, 0, 0, 1, 1, 3, 3, 3, 3, 3, 3, 3}; !slices.Equal(sent, want) || o.outbox.count() != 4 {
+			t.Errorf("%v outcomes were sent before each question, want %v, and %d at last", sent, want, o.outbox.count())
+		}
+		if want := []time.Duration{0, 2, 4, 8, 16, 18, 22, 30, 46, 78, 142, 242}; !slices.Equal(asked, want) {
+			t.Errorf("they were asked after %d ms, want %d", asked, want)
+		}
+	})
+}
+
+// TestG9_AShardThatIsGoneIsNotAskedForEver: an outcome is given up when its client has, and the next one is sent.
+func TestG9_AShardThatIsGoneIsNotAskedForEver(t *testing.T) {
+	a := &asking{}
+	o := outcomes(t, a)
+	synctest.Test(t, func(t *testing.T) {
+		ctx, stop := context.WithCancel(t.Context())
+		configured, ended := uint64(0), make(chan struct{})
+		a.elsewhere = func(int) (uint64, error) { return configured, nil }
+		o.here = make(chan fold.Outcome, 1024)
+		o.Send(0, []fold.Outcome{of(5)})
+		go func() { defer close(ended); o.Run(ctx) }()
+		time.Sleep(elsewhereFor + elsewhereAtMost)
+		synctest.Wait()
+		if n := a.n; n < 600 || n > 610 { // 2 + 4 + ... + 64 ms, and then every 100 ms
+			t.Errorf("they were asked %d times in a minute", n)
+		}
+		n := a.n
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		if a.n != n {
+			t.Errorf("they were asked %d times after that", a.n-n)
+		}
+		configured = 6
+		o.Send(0, []fold.Outcome{of(6)})
+		synctest.Wait()
+		if o.outbox.count() != 1 {
+			t.Errorf("%d outcomes were sent", o.outbox.count())
+		}
+		stop()
+		<-ended
+	})
+}
+
+// TestOutcomesEndWithTheConnection: without a connection nobody is told anything.
+func TestOutcomesEndWithTheConnection(t *testing.T) {
+	nc := natstest.Connect(t, natstest.Options{}).Conn()
+	nc.Close()
+	if _, err := newOutbox(nc).listen(); err == nil {
+		t.Error("it listens")
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	NewOutcomes(nc, nil).Run(ctx)
 }

@@ -18,7 +18,7 @@ import (
 
 var errFail = errors.New("fails")
 
-// asked is an owner that was certain of its partition some time ago.
+// asked is an owner that was certain of its shard some time ago.
 type asked struct {
 	ago    time.Duration
 	err    error // of Verify
@@ -28,7 +28,7 @@ type asked struct {
 func (o *asked) Verified() time.Time          { return time.Now().Add(-o.ago) }
 func (o *asked) Verify(context.Context) error { o.verify++; return o.err }
 
-// TestG1_BeforeAnythingIsPublished: an owner that may have lost its partition verifies that it has not, and one
+// TestG1_BeforeAnythingIsPublished: an owner that may have lost its shard verifies that it has not, and one
 // whose fence may have aged out of the stream stores a new one first. If either fails, it publishes nothing.
 func TestG1_BeforeAnythingIsPublished(t *testing.T) {
 	t.Parallel()
@@ -63,17 +63,17 @@ func TestG1_BeforeAnythingIsPublished(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			r := newRig(t)
-			a := NewAnnouncer(r.channel, 0, &tt.owner)
-			r.takeOver(a, Checkpoint{}, 0)
+			a := NewAnnouncer(r.Channel, 0, &tt.owner)
+			r.begin(a, Checkpoint{}, 0)
 			fence := a.FencePlace()
-			r.channel.MaxAge, r.channel.Hook = tt.maxAge, tt.hook
-			err := a.Publish(t.Context(), r.rejections(15), store.Stamp{})
+			r.Channel.MaxAge, r.Channel.Hook = tt.maxAge, tt.hook
+			err := a.Publish(t.Context(), r.outputs(15), store.Stamp{})
 			if !errors.Is(err, tt.want) || tt.owner.verify != tt.verify || (a.FencePlace() != fence) != tt.refences {
 				t.Errorf("%v, asked %d times, the fence was at %v and is at %v", err, tt.owner.verify, fence, a.FencePlace())
 			}
 			r.stored(tt.stored...)
 			var emitted dto.Metric
-			if err := r.channel.Emitted.Write(&emitted); err != nil {
+			if err := r.Channel.Emitted.Write(&emitted); err != nil {
 				t.Fatal(err)
 			}
 			if n := emitted.Counter.GetValue(); n != float64(len(tt.stored)) || (a.Last() == events.Place{}) != (n == 0) {
@@ -83,9 +83,9 @@ func TestG1_BeforeAnythingIsPublished(t *testing.T) {
 	}
 }
 
-// TestG1_WhoMayHaveLostItsPartition: an owner that stood still sees it by one of its clocks. The monotonic one
+// TestG1_WhoMayHaveLostItsShard: an owner that stood still sees it by one of its clocks. The monotonic one
 // does not run while the machine is suspended, and the other one may be set back.
-func TestG1_WhoMayHaveLostItsPartition(t *testing.T) {
+func TestG1_WhoMayHaveLostItsShard(t *testing.T) {
 	for _, tt := range []struct {
 		monotonic, wall time.Duration
 		want            bool
@@ -100,15 +100,15 @@ func TestG1_WhoMayHaveLostItsPartition(t *testing.T) {
 func TestG1_AFenceIsRenewedInTime(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
-	a := NewAnnouncer(r.channel, 0, self{})
-	r.takeOver(a, Checkpoint{}, 0)
+	a := NewAnnouncer(r.Channel, 0, self{})
+	r.begin(a, Checkpoint{}, 0)
 	if err := a.Fence(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	fence, made := a.FencePlace(), time.Now()
 	r.stored() // which takes a while
-	r.channel.MaxAge = time.Since(made)
-	if r.publish(a, r.rejections(15)); a.FencePlace() == fence {
+	r.Channel.MaxAge = time.Since(made)
+	if r.publish(a, r.outputs(15)); a.FencePlace() == fence {
 		t.Error("a fence that is as old as the stream's messages may be is used")
 	}
 }
@@ -117,19 +117,19 @@ func TestG1_AFenceIsRenewedInTime(t *testing.T) {
 func TestG12_TheStreamGoesBack(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
-	a := NewAnnouncer(r.channel, 0, self{})
-	r.takeOver(a, Checkpoint{}, 0)
+	a := NewAnnouncer(r.Channel, 0, self{})
+	r.begin(a, Checkpoint{}, 0)
 	for i, behind := range []uint64{0, 100} {
-		a.last.Seq = r.channel.Publisher.Last().Seq + 1 + behind
-		if err := a.Publish(t.Context(), r.rejections(uint64(15+i)), store.Stamp{}); !errors.Is(err, events.ErrLost) {
-			t.Errorf("it stores at %v, and had %d: %v", r.channel.Publisher.Last(), a.last.Seq, err)
+		a.last.Seq = r.Channel.Publisher.Last().Seq + 1 + behind
+		if err := a.Publish(t.Context(), r.outputs(uint64(15+i)), store.Stamp{}); !errors.Is(err, events.ErrLost) {
+			t.Errorf("it stores at %v, and had %d: %v", r.Channel.Publisher.Last(), a.last.Seq, err)
 		}
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	a.last = events.Place{}
 	fence := a.FencePlace()
-	if err := a.Publish(ctx, r.rejections(17), store.Stamp{}); !errors.Is(err, context.Canceled) || a.Last().Seq != 0 {
+	if err := a.Publish(ctx, r.outputs(17), store.Stamp{}); !errors.Is(err, context.Canceled) || a.Last().Seq != 0 {
 		t.Errorf("without an answer: %v, the last output is at %v", err, a.Last())
 	}
 	if err := a.Fence(ctx); !errors.Is(err, context.Canceled) || a.FencePlace() != fence {
@@ -138,17 +138,17 @@ func TestG12_TheStreamGoesBack(t *testing.T) {
 }
 
 // TestG3_WhatIsStoredIsRemembered: outputs that a former owner has published are not published again, and the last
-// place is the greatest of all that the partition has.
+// place is the greatest of all that the shard has.
 func TestG3_WhatIsStoredIsRemembered(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
-	former := NewAnnouncer(r.channel, 0, self{})
-	r.takeOver(former, Checkpoint{}, 0)
-	r.publish(former, r.rejections(11, 12))
-	a := NewAnnouncer(r.channel, 0, self{})
-	r.takeOver(a, Checkpoint{Seq: 10, Watermark: 1}, 14)
+	former := NewAnnouncer(r.Channel, 0, self{})
+	r.begin(former, Checkpoint{}, 0)
+	r.publish(former, r.outputs(11, 12))
+	a := NewAnnouncer(r.Channel, 0, self{})
+	r.begin(a, Checkpoint{Seq: 10, Watermark: 1}, 14)
 	for _, seq := range []uint64{12, 11} { // both are stored
-		if r.publish(a, r.rejections(seq)); a.Last() != former.Last() {
+		if r.publish(a, r.outputs(seq)); a.Last() != former.Last() {
 			t.Errorf("the last output is at %v, want %v", a.Last(), former.Last())
 		}
 	}

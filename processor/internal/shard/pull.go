@@ -54,7 +54,7 @@ var (
 	errIdle   = errors.New("the consumer brings no messages, although there are some")
 )
 
-func errLost(sent any, here uint64) error {
+func errLostOnTheWay(sent any, here uint64) error {
 	return fmt.Errorf("messages of the log were lost on the way: the consumer has sent %v, and %d are here", sent, here)
 }
 
@@ -113,7 +113,7 @@ func (p *pull) Next(done <-chan struct{}) (*nats.Msg, *nats.MsgMetadata, error) 
 			return nil, nil, fmt.Errorf("a message of the log: %w", err)
 		}
 		if p.delivered++; meta.Sequence.Consumer != p.delivered {
-			return nil, nil, errLost(meta.Sequence.Consumer, p.delivered)
+			return nil, nil, errLostOnTheWay(meta.Sequence.Consumer, p.delivered)
 		}
 		p.open--
 		p.idle = 0
@@ -146,7 +146,7 @@ func (p *pull) status(m *nats.Msg) error {
 	case code == "100":
 		// Without it, the loss of the last message would show only when the next one comes.
 		if sent := m.Header.Get("Nats-Last-Consumer"); sent != "" && sent != strconv.FormatUint(p.delivered, 10) {
-			return errLost(sent, p.delivered)
+			return errLostOnTheWay(sent, p.delivered)
 		}
 		if p.idle++; p.Wanted && p.idle >= idleBeats {
 			return errIdle

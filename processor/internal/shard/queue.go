@@ -169,10 +169,14 @@ func (q *Queue) Skip(offset uint64) {
 	q.floor = max(q.floor, offset)
 }
 
-// truncate notes that the log was truncated, and does not have what the owner needs.
-func (q *Queue) truncate(why error) {
+// truncate notes that a reading has found the log truncated: it does not have what the owner needs, unless the owner
+// has rewound since.
+func (q *Queue) truncate(why error, reading uint64) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
+	if q.rewinds != reading {
+		return
+	}
 	q.truncated = why
 	q.Wake()
 }

@@ -95,17 +95,13 @@ func (r *Reader) Return(stored store.State) {
 	r.queue.Rewind(stored.Offset)
 }
 
-// Run reads until ctx is done. It returns an error only if it would be wrong to go on. If the log
-// was truncated, the owner finds out whether it can go on.
+// Run reads until ctx is done. It returns an error only if it would be wrong to go on.
 func (r *Reader) Run(ctx context.Context) error {
 	for {
 		err := r.runOnce(ctx)
 		switch {
 		case ctx.Err() != nil:
 			return nil
-		case errors.Is(err, streams.ErrLogTruncated):
-			r.queue.truncate(err)
-			continue
 		case streams.MustStop(err):
 			return err
 		}
@@ -121,7 +117,8 @@ func (r *Reader) Run(ctx context.Context) error {
 	}
 }
 
-// runOnce reads from where the owner needs messages until reading has to begin again.
+// runOnce reads from where the owner needs messages until reading has to begin again. If the log was truncated, the
+// owner finds out whether it can go on.
 func (r *Reader) runOnce(ctx context.Context) error {
 	select {
 	case <-r.queue.rewound:
@@ -135,6 +132,16 @@ func (r *Reader) runOnce(ctx context.Context) error {
 		}
 		return nil
 	}
+	err := r.read(ctx, start, number)
+	if errors.Is(err, streams.ErrLogTruncated) {
+		r.queue.truncate(err, number)
+		return nil
+	}
+	return err
+}
+
+// read reads after a sequence until reading has to begin again.
+func (r *Reader) read(ctx context.Context, start, number uint64) error {
 	r.logTime.back(start)
 	lost := r.link.Lost()
 	info, messages, forget, err := r.readFrom(ctx, start)

@@ -1,17 +1,68 @@
 package shard
 
 import (
+	"context"
+	"errors"
 	"fmt"
+	"log/slog"
+	"net"
 	"slices"
+	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/seed18712806/lapse/integration/harness/natstest"
+	"github.com/seed18712806/lapse/integration/harness/poll"
+	"github.com/seed18712806/lapse/processor/health"
 	"github.com/seed18712806/lapse/processor/internal/fold"
+	"github.com/seed18712806/lapse/processor/internal/streams"
+	"github.com/seed18712806/lapse/sink/store"
 	"github.com/seed18712806/lapse/sink/wire"
 )
+
+// pulled is a pull that brings messages of the log from a sequence on, with these stamps, and then nothing any more.
+func pulled(from uint64, stamps []int64, messages ...*nats.Msg) *pull {
+	p := &pull{messages: make(chan *nats.Msg, len(messages)), open: 2 * messagesAtOnce, beat: time.NewTicker(heartbeat), read: new(atomic.Uint64)}
+	for i, m := range messages {
+		m.Sub, m.Reply = &nats.Subscription{}, fmt.Sprintf("$JS.ACK.s.c.1.%d.%d.%d.%d", from+uint64(i), i+1, stamps[i]*1e6, len(messages)-i-1)
+		p.messages <- m
+	}
+	return p
+}
+
+// deaf is a reader that a test leads by hand.
+func deaf(shards int) *Reader {
+	q, backlog := NewQueue(10), &Backlog{}
+	q.Rewind(0)
+	return &Reader{
+		queue: q, ticker: NewTicker(nil, nil, "", q, backlog, nil), backlog: backlog, guard: NewClockGuard(time.Second, Clocks{Own: time.Now}, nil),
+		decoder: fold.Decoder{Log: wire.DefaultPrefix.Log(0, shards), MaxBody: 1000, MaxLevels: 10},
+	}
+}
+
+// readAll lets a reader read what a pull brings, and returns the messages that the owner gets then, each with its log
+// time.
+func (r *Reader) readAll(t *testing.T, p *pull) (got []string) {
+	t.Helper()
+	last, number, _ := r.queue.begin()
+	r.logTime.back(last)
+	if err := r.readOn(t.Context(), last, number, p); !errors.Is(err, errSilent) {
+		t.Errorf("the reading ends with %v", err)
+	}
+	p.beat.Stop()
+	list, _ := r.queue.Take(nil, 100, 1<<20)
+	for _, m := range list {
+		got = append(got, fmt.Sprint(m.Seq, " ", m.Time))
+	}
+	return got
+}
+
+func touch(id string) *nats.Msg { return nats.NewMsg(wire.DefaultPrefix.Write(wire.Touch, "c", id)) }
 
 // TestG1_TheRulesOfRepliesDoNotCome: the session ends while the reader asks for the rules of
 // replies to a configuration. Without them lapse cannot tell whether the message is valid.
@@ -19,58 +70,301 @@ import (
 // It fails if the message gets to an owner, whose last step is still under way: that would
 // reject, and commit, what all others apply.
 func TestG1_TheRulesOfRepliesDoNotCome(t *testing.T) {
-	ended := false
-	r := Reader{inboxes: Inboxes{attached(10, 1000)}}
-	r.decoder = fold.Decoder{
-		Log: wire.Log{Prefix: wire.DefaultPrefix, Shards: 2}, Partitions: 1, MaxBody: 1000, MaxLevels: 10,
-		ConfigReplies: func() []wire.ReplyRule { ended = true; return nil }, // as session.configReplies
-	}
+	r := deaf(2)
+	ctx, end := context.WithCancel(t.Context())
+	r.decoder.ConfigReplies = func() []wire.ReplyRule { end(); return nil } // as session.configReplies
 	m := nats.NewMsg("lapse.config.c")
 	m.Data = []byte(`{"defaultTtl":1}`)
 	m.Header.Set("Nats-Stream-Source", "LAPSE_CONFIG 1 > > lapse.config.c")
 	m.Header.Set(wire.HeaderReplyTo, "_MY.inbox")
-	r.deliver(r.forAll(6), m, fold.Position{Seq: 7}, func() bool { return ended })
-	for _, got := range r.inboxes[0].takeAll() {
-		t.Errorf("an owner gets message %d of the stream of configurations, refused with %v", got.Source, got.Rejected)
+	r.queue.Rewind(6)
+	_, number, _ := r.queue.begin()
+	p := pulled(7, []int64{100}, m)
+	defer p.beat.Stop()
+	if err := r.readOn(ctx, 6, number, p); err != nil || ctx.Err() == nil {
+		t.Errorf("the reading ends with %v; the rules were asked for: %t", err, ctx.Err() != nil)
+	}
+	if list, _ := r.queue.Take(nil, 100, 1<<20); len(list) > 0 || r.queue.Read().Seq != 0 {
+		t.Errorf("the owner gets message %d of the stream of configurations, refused with %v", list[0].Source, list[0].Rejected)
 	}
 }
 
-// TestG1_G4_ReadingsShareTheLog: the main reader, and the reading of one partition, get a write, a
-// configuration, a tick and another write, whose stamps fall.
+// TestG1_G4_WhatTheOwnerGets: a write, a configuration, a tick and another write come, whose stamps fall. The owner gets
+// them in this order, at log time, and no tick, which only moves the position on.
+func TestG1_G4_WhatTheOwnerGets(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := deaf(1)
+		config := nats.NewMsg("lapse.config.c")
+		config.Data = []byte(`{}`)
+		r.ticker.WakeAt(300)
+		got := r.readAll(t, pulled(1, []int64{100, 300, 200, 250, 400}, touch("a"), config, nats.NewMsg("lapse.tick"), touch("b"), nats.NewMsg("lapse.tick")))
+		if want := []string{"1 100", "2 300", "4 300"}; !slices.Equal(got, want) {
+			t.Errorf("the owner gets (sequence, log time) %q, want %q", got, want)
+		}
+		if at, want := r.queue.Read(), (fold.Position{Seq: 5, Time: 400, Stamp: 400e6}); at != want || r.lastSeen() != (store.Stamp{Seq: 5, At: 400e6}) {
+			t.Errorf("the log was read up to %+v, want %+v", at, want)
+		}
+		if pause, needed := r.ticker.next(); needed || r.backlog.Pending() != 0 {
+			t.Errorf("log time has reached what the owner waits for, and a tick is needed after %s; %d messages are pending", pause, r.backlog.Pending())
+		}
+	})
+}
+
+// TestG4_LogTimeOfAnInterruptedReading: a reading is interrupted after a message whose stamp is greater than those that
+// follow, and the owner goes back to before that.
 //
-// It fails if a message gets into another inbox than it is for, or with its stamp for log time.
-func TestG1_G4_ReadingsShareTheLog(t *testing.T) {
-	r := Reader{inboxes: Inboxes{attached(10, 1000), attached(10, 1000), attached(10, 1000)}}
-	r.decoder = fold.Decoder{Log: wire.Log{Prefix: wire.DefaultPrefix, Shards: 1}, Partitions: 3, MaxBody: 1000, MaxLevels: 10}
-	r.guard = NewClockGuard(time.Second, Clocks{Own: time.Now}, nil)
-	subjects := []string{"lapse.write.touch.c.a", "lapse.config.c", "lapse.tick", "lapse.write.touch.c.other"}
-	bodies := [][]byte{nil, []byte(`{}`), nil, nil}
-	stamps := []int64{100, 300, 200, 250}
-	a, b := wire.Partition(3, "c", "a"), wire.Partition(3, "c", "other")
-	if a == b {
-		t.Fatal("both documents are in one partition")
+// It fails if the next reading begins log time anew, or knows a stamp that comes later.
+func TestG4_LogTimeOfAnInterruptedReading(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := deaf(1)
+		r.readAll(t, pulled(1, []int64{100, 300, 200}, touch("a"), nats.NewMsg("lapse.tick"), touch("b")))
+		r.queue.Again()
+		if got, want := r.readAll(t, pulled(4, []int64{150, 350}, touch("c"), touch("d"))), []string{"4 300", "5 350"}; !slices.Equal(got, want) {
+			t.Errorf("behind an interruption: %q, want %q", got, want)
+		}
+		r.queue.Rewind(2)
+		if got, want := r.readAll(t, pulled(3, []int64{200, 150}, touch("b"), touch("c"))), []string{"3 300", "4 300"}; !slices.Equal(got, want) {
+			t.Errorf("after the owner has gone back: %q, want %q", got, want)
+		}
+		r.queue.Rewind(0)
+		if got, want := r.readAll(t, pulled(1, []int64{100}, touch("a"))), []string{"1 100"}; !slices.Equal(got, want) {
+			t.Errorf("from the beginning: %q, want %q", got, want)
+		}
+	})
+}
+
+// TestNobodyWantsMessages: before the owner has taken the shard over nothing is read, nor while it has to do so anew,
+// whatever else happens. This reader has no log that it could read.
+func TestNobodyWantsMessages(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := &Reader{queue: NewQueue(1)}
+		wait := func(when string) {
+			t.Helper()
+			for _, end := range []bool{false, true} {
+				ctx, cancel := context.WithCancel(t.Context())
+				ended := make(chan error, 1)
+				go func() { ended <- r.runOnce(ctx) }()
+				if synctest.Wait(); len(ended) > 0 {
+					t.Errorf("%s: it does not wait", when)
+				}
+				if end {
+					cancel()
+				} else {
+					r.queue.Again()
+				}
+				if err := <-ended; err != nil {
+					t.Errorf("%s: it ends with %v", when, err)
+				}
+				cancel()
+			}
+		}
+		wait("at the start")
+		r.queue.Rewind(3)
+		_, number, _ := r.queue.begin()
+		r.queue.truncate(streams.ErrLogTruncated, number)
+		wait("the log was truncated")
+	})
+}
+
+// newReader is a reader of a log of some messages.
+func newReader(t *testing.T, js jetstream.JetStream, messages int) *Reader {
+	t.Helper()
+	logger := slog.New(slog.DiscardHandler)
+	s, err := streams.Provision(t.Context(), js, streams.Options{Prefix: prefix, MaxPayload: 1 << 20, Logger: logger})
+	if err != nil {
+		t.Fatal(err)
 	}
-	for name, tt := range map[string]struct {
-		first, end int
-		want       []string
-	}{
-		"all": {0, 3, []string{fmt.Sprint(a, " 1 100"), "0 2 300", "1 2 300", "2 2 300", fmt.Sprint(b, " 4 300")}},
-		"one": {b, b + 1, []string{fmt.Sprint(b, " 2 300"), fmt.Sprint(b, " 4 300")}},
-	} {
-		p := &pull{messages: make(chan *nats.Msg, len(subjects)), open: 2 * messagesAtOnce, beat: time.NewTicker(heartbeat), read: new(atomic.Uint64)}
-		for i, subject := range subjects {
-			p.messages <- &nats.Msg{Subject: subject, Data: bodies[i], Sub: &nats.Subscription{}, Reply: fmt.Sprintf("$JS.ACK.s.c.1.%d.%d.%d.0", i+1, i+1, stamps[i]*1e6)}
+	publish(t, js, messages)
+	l, stop := streams.WatchLink(js.Conn())
+	t.Cleanup(stop)
+	queue, backlog, board, names := NewQueue(100), &Backlog{}, health.New(logger), prefix.Log(0, 1)
+	return NewReader(Source{
+		NATS: js.Conn(), Link: l, Log: streams.NewLog(s, l), Decoder: decoder, Guard: NewClockGuard(time.Hour, Clocks{Own: time.Now}, board), Health: board,
+	}, queue, NewTicker(js, l, names.Tick(), queue, backlog, board), backlog)
+}
+
+func publish(t *testing.T, js jetstream.JetStream, messages int) {
+	t.Helper()
+	for i := range messages {
+		if _, err := js.Publish(t.Context(), prefix.Write(wire.Upsert, "c", fmt.Sprint(i)), []byte(`{}`)); err != nil {
+			t.Fatal(err)
 		}
-		var got []string
-		s := &reading{logTime: &logTime{}, first: tt.first, end: tt.end}
-		s.put = func(partition int, m *fold.Message, _ func() bool) bool {
-			got = append(got, fmt.Sprint(partition, " ", m.Seq, " ", m.Time))
-			return true
+	}
+}
+
+// run lets a reader run until the test ends, or the function that it returns is called.
+func (r *Reader) run(t *testing.T) (stop func()) {
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- r.Run(ctx) }()
+	stop = sync.OnceFunc(func() {
+		cancel()
+		r.queue.Close()
+		if err := <-ended; err != nil {
+			t.Errorf("the reading ends with %v", err)
 		}
-		s.passed = func(at fold.Position, _ *nats.MsgMetadata) bool { return at.Seq < 4 }
-		err := r.readOn(t.Context(), s, p, never)
-		if p.beat.Stop(); err != nil || !slices.Equal(got, tt.want) {
-			t.Errorf("%s: the inboxes got (partition, sequence, log time) %q, want %q: %v", name, got, tt.want, err)
+	})
+	t.Cleanup(stop)
+	return stop
+}
+
+// gets waits until the owner has taken all messages up to a sequence, which have to come once and in order.
+func (r *Reader) gets(t *testing.T, first, last uint64) {
+	t.Helper()
+	for timeout := time.After(limit); first <= last; {
+		select {
+		case <-r.queue.Arrived():
+		case <-timeout:
+			t.Fatalf("message %d does not come", first)
+		}
+		for _, seq := range r.queue.takeAll() {
+			if seq != first {
+				t.Fatalf("message %d comes, want %d", seq, first)
+			}
+			first++
+		}
+	}
+}
+
+func eventually(t *testing.T, what string, ok func() bool) {
+	t.Helper()
+	if err := poll.Met(limit, what, ok); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// cutter cuts the connection that it has made.
+type cutter struct {
+	net.Dialer
+	mu   sync.Mutex
+	conn net.Conn
+}
+
+func (c *cutter) Dial(network, address string) (net.Conn, error) {
+	conn, err := c.Dialer.Dial(network, address)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.conn = conn
+	return conn, err
+}
+
+func (c *cutter) cut() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	_ = c.conn.Close()
+}
+
+// TestG1_TheReaderBeginsAgain: the connection is lost while the reader waits for messages. It goes on behind what it has
+// brought.
+//
+// It fails if it waits for ever, or brings a message twice or not at all.
+func TestG1_TheReaderBeginsAgain(t *testing.T) {
+	t.Parallel()
+	link := &cutter{}
+	other := natstest.Connect(t, natstest.Options{})
+	nc, err := nats.Connect(other.Conn().ConnectedUrl(), natstest.Patient, nats.SetCustomDialer(link), nats.MaxReconnects(-1), nats.ReconnectWait(time.Millisecond), nats.ReconnectJitter(0, 0))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(nc.Close)
+	r := newReader(t, natstest.JetStream(t, nc), 5)
+	r.queue.Rewind(0)
+	r.run(t)
+	r.gets(t, 1, 5)
+	for seq := uint64(6); seq < 20; seq += 5 {
+		lost := r.link.Lost()
+		link.cut()
+		<-lost
+		publish(t, other, 5)
+		r.gets(t, seq, seq+4)
+		eventually(t, "the position moves on", func() bool { return r.queue.Read().Seq == seq+4 })
+	}
+}
+
+// TestG1_RewoundQuickly: the owner goes back again and again, while the reader still begins to read, or has read much.
+//
+// It fails if the owner gets anything but the messages behind the offset that it has asked for last, once and in order.
+func TestG1_RewoundQuickly(t *testing.T) {
+	t.Parallel()
+	const messages = 250 // more than the queue holds
+	r := newReader(t, natstest.Connect(t, natstest.Options{}), messages)
+	r.run(t)
+	for i := range uint64(300) {
+		after := i * 37 % messages
+		r.queue.Rewind(after)
+		if i%3 == 0 {
+			r.queue.Again()
+		}
+		if i%10 == 0 {
+			r.gets(t, after+1, min(after+1+i, messages))
+			continue
+		}
+		for _, seq := range r.queue.takeAll() {
+			if after++; seq != after {
+				t.Fatalf("message %d comes, want %d", seq, after)
+			}
+		}
+	}
+	r.queue.Rewind(0)
+	r.gets(t, 1, messages)
+	eventually(t, "the position is at the end", func() bool { return r.queue.Read().Seq == messages })
+}
+
+// TestG7_TruncatedBeforeItIsRead: an owner has found that the log reaches back, and the log is truncated before it is
+// read. It fails if the reading ends with an error, so that the process does, or if the owner is not told to take the
+// shard over anew.
+func TestG7_TruncatedBeforeItIsRead(t *testing.T) {
+	t.Parallel()
+	r := newReader(t, natstest.Connect(t, natstest.Options{}), 10)
+	if err := r.log.Streams.Log.Purge(t.Context(), jetstream.WithPurgeSequence(8)); err != nil {
+		t.Fatal(err)
+	}
+	r.queue.Rewind(3)
+	r.run(t)
+	eventually(t, "the owner is told", func() bool { return r.queue.Truncated() != nil })
+	if !errors.Is(r.queue.Truncated(), streams.ErrLogTruncated) || r.backlog.Read() > 0 {
+		t.Errorf("%v; %d messages were read", r.queue.Truncated(), r.backlog.Read())
+	}
+	r.queue.Rewind(7)
+	r.gets(t, 8, 10)
+	if why := r.queue.Truncated(); why != nil {
+		t.Error(why)
+	}
+}
+
+// TestAnInterruptionIsNoTruncation: while NATS is away the reader neither ends the process, nor makes the owner take the
+// shard over anew. People hear of it.
+func TestAnInterruptionIsNoTruncation(t *testing.T) {
+	t.Parallel()
+	r := newReader(t, natstest.Connect(t, natstest.Options{}), 10)
+	r.queue.Rewind(8)
+	r.nc.Close()
+	stop := r.run(t)
+	eventually(t, "the interruption is noticed", func() bool { return r.health.Err() != nil || r.queue.Truncated() != nil })
+	if stop(); r.queue.Truncated() != nil || !errors.Is(r.health.Err(), streams.ErrDisconnected) {
+		t.Errorf("the owner is told: %v; the problem is %v", r.queue.Truncated(), r.health.Err())
+	}
+}
+
+// TestG12_ThePositionHasItsStamp: the reader begins at the end of the log, behind what is stored. The position has the
+// stamp of that message, if it is known, and of no other one. The owner is woken, as it has all that there is.
+func TestG12_ThePositionHasItsStamp(t *testing.T) {
+	t.Parallel()
+	r := newReader(t, natstest.Connect(t, natstest.Options{}), 3)
+	r.run(t)
+	for _, seq := range []uint64{2, 3} {
+		at, _, err := r.log.Stamp(t.Context(), seq)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Return(store.State{Offset: 3, Stamp: store.Stamp{Seq: seq, At: at}})
+		want := fold.Position{Seq: 3}
+		if seq == 3 {
+			want.Stamp = at
+		}
+		<-r.queue.Arrived()
+		if got := r.queue.Read(); got != want {
+			t.Errorf("with the stamp of message %d the position is %+v, want %+v", seq, got, want)
 		}
 	}
 }

@@ -22,62 +22,50 @@ func dueAt(at int64, n int) (docs []*fold.DueDocument) {
 	return docs
 }
 
-// TestG9_Shares: of the documents that a configuration has made due, if they are many, the share decides how many are
-// reaped; not of what becomes due by itself, or is few, or has a message waiting for it.
+// TestG9_Paced: of the documents that a configuration has made due, if they are many, the pace decides how many are
+// reaped, but for as many as there are messages; not of what becomes due by itself, or is few, or has a message waiting
+// for it.
 //
-// It fails if a partition reaps many documents although there is no room, or if it waits for room without need.
-func TestG9_Shares(t *testing.T) {
+// It fails if the owner reaps many documents although there is no room, or goes by the room without need.
+func TestG9_Paced(t *testing.T) {
 	const changed, never = 1000, math.MaxInt64
 	for name, tt := range map[string]struct {
 		first   int64 // when a document outside the due queue is due
 		queued  int   // documents that are due at changed
 		now     int64
 		hurries bool
-		shares  bool
+		paced   bool
 	}{
 		"just made due":           {changed, 0, changed, false, true},
 		"made due before":         {changed - 1, 0, changed, false, true},
 		"due by itself":           {changed + 1, 0, changed + 1, false, false},
 		"not due yet":             {changed, 0, changed - 1, false, false},
-		"few in the queue":        {never, Chunk, changed, false, false},
-		"many in the queue":       {never, Chunk + 1, changed, false, true},
+		"few in the queue":        {never, leastRoom, changed, false, false},
+		"many in the queue":       {never, leastRoom + 1, changed, false, true},
 		"a message waits for it":  {changed, 0, changed, true, false},
-		"many, but not due yet":   {never, Chunk + 1, changed - 1, false, false},
+		"many, but not due yet":   {never, leastRoom + 1, changed - 1, false, false},
 		"there is nothing at all": {never, 0, changed, false, false},
 	} {
-		for _, taken := range []bool{false, true} {
-			inboxes := NewInboxes(2, 10)
+		for _, load := range []struct {
+			demand   int64
+			messages int
+			most     int // where the pace decides
+		}{{busiest, 0, leastRoom}, {busiest, leastRoom, leastRoom}, {busiest, leastRoom + 1, leastRoom + 1}, {100, 20, 160}, {0, 20, mostRoom}} {
 			p := at8(nil, 10)
-			p.shared = &Shared{Share: NewShare(inboxes, nil)}
+			p.Parts = Parts{Pace: NewPace(nil)}
+			p.Pace.demand.Store(load.demand)
 			p.collections = fold.NewCollections(map[string]store.Config{"c": {History: ttlrules.History{}.With(0, 1, -1)}}, nil)
 			if tt.first != never {
 				p.collections.LookedUp(p.collections.Get("c"), store.NoScore, tt.first)
 			}
-			p.queue.Set(dueAt(changed, tt.queued))
+			p.due.Set(dueAt(changed, tt.queued))
 			p.reaper = reaper{hurries: tt.hurries, changed: changed}
-			if taken {
-				p.shared.Share.Take(1)
+			want := ReapChunk + load.messages
+			if tt.paced {
+				want = load.most
 			}
-			want := ReapChunk
-			if tt.shares {
-				want = Chunk
-			}
-			first := want
-			if tt.shares && taken {
-				first = 0
-			}
-			if may := p.mayReap(tt.now, 0); may != first || p.reaper.waits() != (first == 0) || p.shared.Share.Taken() != (tt.shares || taken) {
-				t.Errorf("%s, and another one reaps: %t: it may reap %d, want %d; it waits: %t", name, taken, may, first, p.reaper.waits())
-			}
-			if p.endReap(); p.reaper.waits() != (first == 0) {
-				t.Errorf("%s: it does not wait any more", name)
-			}
-			p.shared.Share.Leave(1)
-			if may := p.mayReap(tt.now, 0); may != want {
-				t.Errorf("%s: it may reap %d, want %d", name, may, want)
-			}
-			if p.endReap(); p.shared.Share.Taken() || p.reaper.shares {
-				t.Errorf("%s: it has not returned its share", name)
+			if may, paced := p.mayReap(tt.now, load.messages); may != want || paced != tt.paced || p.Pace.isUsed() != tt.paced {
+				t.Errorf("%s, %+v: it may reap %d, want %d; the pace decides: %t", name, load, may, want, paced)
 			}
 		}
 	}
@@ -98,7 +86,7 @@ func TestG4_LookedUpAhead(t *testing.T) {
 		{start + lookUpAgain, 0, true}, {start + lookUpAgain + 1, 0, false},
 		{start + 1, ReapChunk/4 - 1, true}, {start + 1, ReapChunk / 4, false}, {start, ReapChunk / 4, true},
 	} {
-		r.queue.Set(dueAt(start+1000, tt.queued))
+		r.due.Set(dueAt(start+1000, tt.queued))
 		r.collections.LookedUp(r.collections.Get("c"), store.NoScore, tt.first)
 		r.passed = nil
 		if err := r.lookUp(t.Context(), 9, start, ReapChunk, reapBytes); err != nil || (r.calls("due") > 0) != tt.looks {
@@ -120,7 +108,7 @@ func TestG4_LookedUpInASilentLog(t *testing.T) {
 	for messages, looks := range []bool{true, false} {
 		first(now)
 		r.passed, r.pending.Messages = nil, make([]*fold.Message, messages)
-		d := fold.New(r.shared.Limits, r.collections, r.progress.Watermark())
+		d := fold.New(r.Limits, r.collections, r.progress.Watermark())
 		if _, _, err := r.reap(t.Context(), d, nil, fold.Position{Seq: 9, Time: now - 60_000}); err != nil || (r.calls("due") > 0) != looks {
 			t.Errorf("while %d messages wait: it was looked up: %q, %v", messages, r.passed, err)
 		}
@@ -128,10 +116,10 @@ func TestG4_LookedUpInASilentLog(t *testing.T) {
 	if first(now); r.lookUpIn() != time.Millisecond {
 		t.Errorf("a document is due: it rests for %s", r.lookUpIn())
 	}
-	if r.queue.Set(dueAt(now, ReapChunk/4)); r.lookUpIn() != HeartbeatEvery {
+	if r.due.Set(dueAt(now, ReapChunk/4)); r.lookUpIn() != HeartbeatEvery {
 		t.Errorf("the queue has enough: it rests for %s", r.lookUpIn())
 	}
-	r.queue.Set(nil)
+	r.due.Set(nil)
 	if first(now + 3_600_000); r.lookUpIn() != HeartbeatEvery {
 		t.Errorf("the first document is due in an hour: it rests for %s", r.lookUpIn())
 	}
@@ -152,17 +140,17 @@ func TestG4_WhatIsLookedUp(t *testing.T) {
 		t.Fatal(err)
 	}
 	bodies := map[string]string{}
-	for doc := range r.queue.All() {
+	for doc := range r.due.All() {
 		bodies[doc.Key.ID] = string(doc.Body)
 	}
-	if want := map[string]string{"first": `{"ttl":2}`, "ahead": `{"ttl":2}`}; !maps.Equal(bodies, want) || r.queue.Next() != start+2000 {
+	if want := map[string]string{"first": `{"ttl":2}`, "ahead": `{"ttl":2}`}; !maps.Equal(bodies, want) || r.due.Next() != start+2000 {
 		t.Errorf("the queue has %v", bodies)
 	}
 	if at := r.collections.FirstDue(); at != start+2000+lookUpAhead+1 {
 		t.Errorf("the next is due at %d", at-start)
 	}
 	r.forget()
-	if r.queue.Len() != 0 || r.nextDue() != start+2000 {
+	if r.due.Len() != 0 || r.nextDue() != start+2000 {
 		t.Errorf("it has forgotten that a document is due: %d", r.nextDue()-start)
 	}
 	r.passTime(start + 5000)
@@ -240,26 +228,38 @@ func TestG2_TheClockOfReaders(t *testing.T) {
 	same(t, "events", r.expired(), []string{"a"})
 }
 
-// TestG9_OnlyWhatThereIsRoomFor: a partition reaps as many documents as the share gives it, and then another one may.
+// TestG9_OnlyWhatThereIsRoomFor: of what a configuration has made due, a step reaps as many documents as the pace says:
+// few while requests come, and all that a step can while none do.
 func TestG9_OnlyWhatThereIsRoomFor(t *testing.T) {
-	r := newRig(t)
-	r.idle()
-	for i := range 2*Chunk + 5 {
-		r.write(start, fmt.Sprint(i), `{}`)
-	}
-	r.idle()
-	r.send(start+1000, "lapse.config.c", `{"defaultTtl":1}`)
-	for step, want := range []uint64{Chunk, 2 * Chunk, 2*Chunk + 5} {
-		r.handOut()
-		if _, err := r.runOnce(t.Context()); err != nil || r.status.Reaped.Load() != want || r.shared.Share.Taken() {
-			t.Errorf("step %d: %d are reaped, want %d; it keeps its share: %t; %v", step, r.status.Reaped.Load(), want, r.shared.Share.Taken(), err)
+	const few, many = 2*leastRoom + 5, ReapChunk + leastRoom
+	for name, tt := range map[string]struct {
+		demand    int64
+		documents int
+		want      []uint64 // in all, after each step
+	}{
+		"under load": {busiest, few, []uint64{leastRoom, 2 * leastRoom, few}},
+		"idle":       {0, many, []uint64{many, many}},
+	} {
+		r := newRig(t)
+		r.idle()
+		r.Pace.demand.Store(tt.demand)
+		for i := range tt.documents {
+			r.write(start, fmt.Sprint(i), `{}`)
+		}
+		r.idle()
+		r.send(start+1000, "lapse.config.c", `{"defaultTtl":1}`)
+		for step, want := range tt.want {
+			r.handOut()
+			if _, err := r.runOnce(t.Context()); err != nil || r.Status.Reaped.Load() != want {
+				t.Errorf("%s, step %d: %d are reaped, want %d; %v", name, step, r.Status.Reaped.Load(), want, err)
+			}
 		}
 	}
 }
 
 // TestG11_RestsWhileASnapshotIsTaken: the owner rests for a second; while it takes a snapshot, until the next scan.
 func TestG11_RestsWhileASnapshotIsTaken(t *testing.T) {
-	p := &Partition{collections: fold.NewCollections(nil, nil), shared: &Shared{Ticker: NewTicker(nil, nil, "", nil, nil, nil)}}
+	p := &Owner{collections: fold.NewCollections(nil, nil), Parts: Parts{Ticker: NewTicker(nil, nil, "", nil, nil, nil)}}
 	if rest := p.rest(); rest != HeartbeatEvery {
 		t.Errorf("it rests for %s", rest)
 	}

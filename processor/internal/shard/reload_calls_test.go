@@ -34,10 +34,10 @@ type calls struct {
 	had     []string // versions
 }
 
-// call refuses a call that expects another version than the partition has, or leaves it at one that it had.
+// call refuses a call that expects another version than the shard has, or leaves it at one that it had.
 func (c *calls) call(version, next string) error {
 	if c.n > 0 && version != c.version || next != version && slices.Contains(c.had, next) {
-		return fmt.Errorf("%w: the partition is at version %s, not %s, or had %s", store.ErrFenced, c.version, version, next)
+		return fmt.Errorf("%w: the shard is at version %s, not %s, or had %s", store.ErrFenced, c.version, version, next)
 	}
 	c.version, c.had = next, append(c.had, version, next)
 	if c.n++; c.n == c.lost {
@@ -171,7 +171,7 @@ func TestG7_OfADocumentTheLastEntryCounts(t *testing.T) {
 }
 
 // TestG7_BatchesAreBounded: a batch has so many entries or bytes at most, and none is empty: the Redis of
-// others is not held up. The partition's turn ends after a while, however large its snapshot.
+// others is not held up. A step of the load ends after a while, however large its snapshot.
 func TestG7_BatchesAreBounded(t *testing.T) {
 	half := snapshot.Entry{Kind: snapshot.Put, Collection: "c", Value: make([]byte, 1<<19)}
 	for _, tt := range []struct {
@@ -207,7 +207,7 @@ func TestG7_BatchesAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		_, loads, err := load(t, &calls{takes: 20 * time.Millisecond}, 1, &snapshot.Manifest{}, entriesOf("put a1, put b1, put c1, put d1, put e1, put f1, put g1"))
 		if loads != 3 || err != nil {
-			t.Errorf("7 batches of 20 ms take %d turns of the partition, want 3 of 50 ms, %v", loads, err)
+			t.Errorf("7 batches of 20 ms take %d steps, want 3 of 50 ms, %v", loads, err)
 		}
 	})
 }

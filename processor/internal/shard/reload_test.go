@@ -28,8 +28,8 @@ import (
 
 var ctx = context.Background()
 
-func newPartition(t *rapid.T, client *redis.Client, prefix wire.Prefix, version string) *store.Partition {
-	p := store.NewStore(client, prefix, 1).Partition(0)
+func newShard(t *rapid.T, client *redis.Client, prefix wire.Prefix, version string) *store.Shard {
+	p := store.New(client, prefix, 0, 1)
 	rebuild := uint64(0)
 	if version == "filling" {
 		rebuild = store.Clearing
@@ -62,11 +62,11 @@ func (w *entries) each() iter.Seq2[snapshot.Entry, error] {
 	}
 }
 
-// history is a partition that changes, as its owner changes it.
+// history is a shard that changes, as its owner changes it.
 type history struct {
 	t           *rapid.T
 	rng         *rand.Rand
-	p           *store.Partition
+	p           *store.Shard
 	at          store.Progress
 	docs        map[string]map[string]store.Header
 	collections *fold.Collections
@@ -195,7 +195,7 @@ func (h *history) step() {
 	}
 }
 
-// dump is what a partition holds, by the names of its keys within the partition.
+// dump is what a shard holds, by the names of its keys within the shard.
 func dump(t *rapid.T, client *redis.Client, prefix wire.Prefix) map[string]map[string]string {
 	keys, err := client.Keys(ctx, string(prefix)+":*").Result()
 	if err != nil {
@@ -247,7 +247,7 @@ func (h *history) indexed(all map[string]map[string]string) {
 }
 
 // TestG7_LoadedIsAsItWas: a random history of commits is interleaved at random points with the scan
-// of a snapshot. Loaded into an empty partition, the snapshot gives the partition as it is at the
+// of a snapshot. Loaded into an empty shard, the snapshot gives the shard as it is at the
 // end of the scan: documents, indexes, configurations, sizes and position (R4).
 //
 // Goes red if a commit is not recorded, if the entries are applied in another order, or if a
@@ -258,7 +258,7 @@ func TestG7_LoadedIsAsItWas(t *testing.T) {
 		rapid.Check(t, func(t *rapid.T) {
 			runs++
 			live, loaded := wire.Prefix(fmt.Sprint("live", runs)), wire.Prefix(fmt.Sprint("loaded", runs))
-			h := &history{t: t, rng: rand.New(rand.NewPCG(rapid.Uint64().Draw(t, "seed"), 1)), p: newPartition(t, s.Client, live, "v0"),
+			h := &history{t: t, rng: rand.New(rand.NewPCG(rapid.Uint64().Draw(t, "seed"), 1)), p: newShard(t, s.Client, live, "v0"),
 				at: store.Progress{Next: "v0"}, docs: make(map[string]map[string]store.Header), collections: fold.NewCollections(nil, nil)}
 			for range h.rng.IntN(3) {
 				h.write([]string{"a", "b", "c"}[h.rng.IntN(3)], 200, 200)
@@ -280,7 +280,7 @@ func TestG7_LoadedIsAsItWas(t *testing.T) {
 			}
 			h.recording = nil
 			r.Finish(snapshot.Manifest{Log: "log", Offset: h.at.Offset, Watermark: h.at.Watermark, Stamp: h.at.Stamp})
-			to := newPartition(t, s.Client, loaded, "filling")
+			to := newShard(t, s.Client, loaded, "filling")
 			entriesAtOnce = []int{1, 7, 1000}[h.rng.IntN(3)]
 			l := newLoader(to, "filling", w.manifest, w.each())
 			defer l.Close()
@@ -307,7 +307,7 @@ func TestG7_LoadedIsAsItWas(t *testing.T) {
 				maps.DeleteFunc(all["state"], func(field, value string) bool { return value == "0" && (field == "configs" || field == "sizes") })
 			}
 			if diff := cmp.Diff(was, is); diff != "" {
-				t.Fatalf("the loaded partition is another one:\n%s", diff)
+				t.Fatalf("the loaded shard is another one:\n%s", diff)
 			}
 			if err := s.Client.FlushAll(ctx).Err(); err != nil {
 				t.Fatal(err)
@@ -341,7 +341,7 @@ func TestG7_ManyCollectionsLoaded(t *testing.T) {
 				}
 			}
 		}
-		to := &unfinished{Partition: store.NewStore(s.Client, "many", 1).Partition(0), t: t}
+		to := &unfinished{Shard: store.New(s.Client, "many", 0, 1), t: t}
 		if err := to.Take(ctx, store.State{Log: "log"}, "filling", store.Clearing); err != nil {
 			t.Fatal(err)
 		}
@@ -378,9 +378,9 @@ func TestG7_ManyCollectionsLoaded(t *testing.T) {
 	})
 }
 
-// unfinished is a partition that must say, before its first commits, that its load has not ended.
+// unfinished is a shard that must say, before its first commits, that its load has not ended.
 type unfinished struct {
-	*store.Partition
+	*store.Shard
 	t       *testing.T
 	commits int
 }
@@ -391,5 +391,5 @@ func (u *unfinished) Commit(ctx context.Context, pr store.Progress, configs []st
 			u.t.Errorf("before commit %d the state is: %v", u.commits, err)
 		}
 	}
-	return u.Partition.Commit(ctx, pr, configs, changes)
+	return u.Shard.Commit(ctx, pr, configs, changes)
 }

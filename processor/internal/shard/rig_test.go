@@ -38,43 +38,41 @@ const start = 4_000_000_000_000
 
 var errFault = errors.New("a fault")
 
-var decoder = fold.Decoder{Log: prefix.Log(0, 1), Partitions: 1, MaxBody: 1 << 20, MaxLevels: 100}
+var decoder = fold.Decoder{Log: prefix.Log(0, 1), MaxBody: 1 << 20, MaxLevels: 100}
 
-// rig is the owner of one partition between real servers. The test leads the owner step by step. It hands
+// rig is the owner of a shard between real servers. The test leads the owner step by step. It hands
 // out the messages of the log itself, so it decides which log time each has, and what the clock of
 // readers shows.
 type rig struct {
-	*Partition
-	t          *testing.T
-	js         jetstream.JetStream
-	streams    *streams.Streams
-	link       *streams.Link
-	log        events.Source
-	redis      redistest.Server
-	objects    snapshot.Memory
-	partitions int
-	all        []*Partition
-	first      int             // the number of the partition
-	sent       []*fold.Message // the log
-	clock      int64           // of readers
-	passed     []string        // calls of the store, and crash points
-	failAt     int             // fail the call or the point after so many; never if negative
-	fault      error           // with which it fails
-	faults     int             // that have happened
-	at         map[crash.Point]func()
-	commits    []store.Progress
-	logged     []string
-	taking     chan error // has something once the snapshot is there, or has failed; nil if none was ordered
-	mu         sync.Mutex
-	replies    chan *nats.Msg            // outcomes, as they come
-	outcomes   map[string][]wire.Outcome // by the subject of the reply
+	*Owner
+	t        *testing.T
+	js       jetstream.JetStream
+	streams  *streams.Streams
+	link     *streams.Link
+	log      events.Source
+	redis    redistest.Server
+	objects  snapshot.Memory
+	number   int             // of the shard
+	sent     []*fold.Message // the log
+	clock    int64           // of readers
+	passed   []string        // calls of the store, and crash points
+	failAt   int             // fail the call or the point after so many; never if negative
+	fault    error           // with which it fails
+	faults   int             // that have happened
+	at       map[crash.Point]func()
+	commits  []store.Progress
+	logged   []string
+	taking   chan error // has something once the snapshot is there, or has failed; nil if none was ordered
+	mu       sync.Mutex
+	replies  chan *nats.Msg            // outcomes, as they come
+	outcomes map[string][]wire.Outcome // by the subject of the reply
 }
 
-// newRig starts the servers, and an owner that has not taken its partition over yet.
+// newRig starts the servers, and an owner that has not taken its shard over yet.
 func newRig(t *testing.T) *rig {
 	t.Helper()
 	r := &rig{t: t, js: natstest.Connect(t, natstest.Options{}), redis: redistest.StartMini(t), failAt: -1, fault: errFault,
-		partitions: 1, clock: math.MaxInt64, at: map[crash.Point]func(){}, replies: make(chan *nats.Msg, 1000), outcomes: map[string][]wire.Outcome{}}
+		clock: math.MaxInt64, at: map[crash.Point]func(){}, replies: make(chan *nats.Msg, 1000), outcomes: map[string][]wire.Outcome{}}
 	r.provision()
 	var stop func()
 	r.link, stop = streams.WatchLink(r.js.Conn())
@@ -89,7 +87,7 @@ func newRig(t *testing.T) *rig {
 func (r *rig) provision() {
 	r.t.Helper()
 	var err error
-	r.streams, err = streams.Provision(r.t.Context(), r.js, streams.Options{Prefix: prefix, Partitions: r.partitions, MaxPayload: 1 << 20, Logger: slog.New(slog.DiscardHandler)})
+	r.streams, err = streams.Provision(r.t.Context(), r.js, streams.Options{Prefix: prefix, MaxPayload: 1 << 20, Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		r.t.Fatal(err)
 	}
@@ -104,34 +102,29 @@ func (r *rig) restart() {
 		r.t.Fatal(err)
 	}
 	r.t.Cleanup(publisher.Close)
-	board, backlog, inboxes := health.New(logger), &Backlog{}, NewInboxes(r.partitions, 1000)
+	board, backlog, queue := health.New(logger), &Backlog{}, NewQueue(1000)
 	log := streams.NewLog(r.streams, r.link)
 	r.log = events.NewSource(names, r.streams.Created())
-	statuses, tail := NewStatuses(r.first, r.partitions, board), publisher.NewTail(r.log)
-	ticker := NewTicker(r.js, r.link, names.Tick(), inboxes, backlog, board)
+	tail, ticker := publisher.NewTail(r.log), NewTicker(r.js, r.link, names.Tick(), queue, backlog, board)
 	counter := func() prometheus.Counter { return prometheus.NewCounter(prometheus.CounterOpts{Name: "x"}) }
 	hook := func(at crash.Point) error {
 		return r.pass(string(at))
 	}
-	kept := store.NewStore(r.redis.Client, prefix, r.partitions)
-	shared := &Shared{
+	r.Owner = New(Parts{
+		Shard: r.number, Shards: 1, Store: &faulty{store.New(r.redis.Client, prefix, 0, 1), r},
 		Log: log, Events: &Events{Publisher: publisher, Tail: tail, Log: r.log, Link: r.link, Limit: takeOverTimeout},
-		Statuses: statuses, Ticker: ticker, Share: NewShare(inboxes, nil),
-		Reader:      NewReader(Options{NATS: nc, Link: r.link, Log: log, Health: board, Logger: logger, Decoder: decoder, Guard: NewClockGuard(time.Hour, Clocks{Own: time.Now}, board)}, inboxes, ticker, backlog),
+		Status: NewStatus(board), Queue: queue, Ticker: ticker, Pace: NewPace(nil),
+		Reader: NewReader(Source{
+			NATS: nc, Link: r.link, Log: log, Health: board, Decoder: decoder, Guard: NewClockGuard(time.Hour, Clocks{Own: time.Now}, board),
+		}, queue, ticker, backlog),
 		Channel:     &Channel{Publisher: publisher, Tail: tail, Link: r.link, Emitted: counter(), Hook: hook},
-		Checkpoints: NewCheckpoints(log), Outcomes: NewOutcomes(nc, statuses, nil),
-		Desk: snapshot.NewDesk(snapshot.NewStore(&r.objects, log, log.ID(), nil)),
+		Checkpoints: NewCheckpoints(log, r.number), Outcomes: NewOutcomes(nc, nil),
+		Desk: snapshot.NewDesk(snapshot.NewStore(&r.objects, log, r.number, log.ID(), nil)),
 		Metrics: &Metrics{Applied: counter(), Expired: counter(), Fenced: counter(), Rebuilds: counter(),
 			Rejected: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "x"}, []string{"code"}),
 			Lateness: prometheus.NewHistogram(prometheus.HistogramOpts{Name: "x"}), Commits: prometheus.NewHistogram(prometheus.HistogramOpts{Name: "x"})},
-		Limits: fold.Limits{Log: r.log, MaxBody: 1 << 20}, Bounds: DefaultBounds, Hook: hook,
-	}
-	r.all = nil
-	for i := range r.partitions {
-		stored := &faulty{kept.Partition(i), r}
-		r.all = append(r.all, New(shared, i, stored, inboxes[i], logger))
-	}
-	r.Partition = r.all[0]
+		Limits: fold.Limits{Log: r.log, MaxBody: 1 << 20}, Bounds: DefaultBounds, Hook: hook, Logger: logger,
+	})
 }
 
 // pass notes that the owner calls the store, or passes a point, and fails it if that is wanted.
@@ -210,11 +203,11 @@ func (r *rig) try() error {
 
 // snapshot orders a snapshot, which the owner then takes when it works.
 func (r *rig) snapshot() {
-	taking, desk := make(chan error, 1), r.shared.Desk
+	taking, desk := make(chan error, 1), r.Desk
 	r.taking = taking
 	r.t.Cleanup(func() { r.abandon(errEnds) })
 	go func() {
-		_, err := desk.Take(context.Background(), r.number(), time.Now())
+		_, err := desk.Take(context.Background(), time.Now())
 		taking <- err
 	}()
 }
@@ -222,7 +215,7 @@ func (r *rig) snapshot() {
 // generations are the snapshots that there are.
 func (r *rig) generations() []*snapshot.Manifest {
 	r.t.Helper()
-	all, err := r.shared.Desk.Store().Generations(r.t.Context(), r.number())
+	all, err := r.Desk.Store().Generations(r.t.Context())
 	if err != nil {
 		r.t.Fatal(err)
 	}
@@ -246,10 +239,10 @@ func (r *rig) truncate(first uint64) {
 	}
 }
 
-// state is what Redis holds of the partition.
+// state is what Redis holds of the shard.
 func (r *rig) state() store.State {
 	r.t.Helper()
-	s, err := store.NewStore(r.redis.Client, prefix, r.partitions).Partition(0).Load(context.Background())
+	s, err := store.New(r.redis.Client, prefix, 0, 1).Load(context.Background())
 	if err != nil && !errors.Is(err, store.ErrDamaged) {
 		r.t.Error(err)
 	}
@@ -259,7 +252,7 @@ func (r *rig) state() store.State {
 // checkpoint stores the owner's checkpoint, as happens every second.
 func (r *rig) checkpoint() {
 	r.t.Helper()
-	if err := NewCheckpointer(r.shared.Checkpoints, []*Announcer{r.announcer}, nil, nil).RunOnce(r.t.Context()); err != nil {
+	if err := NewCheckpointer(r.Checkpoints, r.announcer, nil, nil).RunOnce(r.t.Context()); err != nil {
 		r.t.Fatal(err)
 	}
 }
@@ -321,7 +314,7 @@ func (r *rig) expired() []string {
 // documents are the ids of the documents of c that are stored.
 func (r *rig) documents() []string {
 	r.t.Helper()
-	found, _, _, err := store.NewStore(r.redis.Client, prefix, r.partitions).Partition(0).Scan(r.t.Context(), r.progress.Version(), "c", "0", 1000)
+	found, _, _, err := store.New(r.redis.Client, prefix, 0, 1).Scan(r.t.Context(), r.progress.Version(), "c", "0", 1000)
 	if err != nil {
 		r.t.Fatal(err)
 	}

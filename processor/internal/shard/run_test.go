@@ -41,7 +41,7 @@ func TestProgressed(t *testing.T) {
 	}
 }
 
-// TestFailure: after a failure the owner takes the partition over again, and remembers damage. People hear of every
+// TestFailure: after a failure the owner takes the shard over again, and remembers damage. People hear of every
 // failure but a first fence, which another owner's takeover explains.
 func TestFailure(t *testing.T) {
 	refused := fmt.Errorf("%w: %w", streams.ErrRefused, store.ErrDamaged)
@@ -61,15 +61,15 @@ func TestFailure(t *testing.T) {
 		if (r.tenure.damage != nil) != tt.damage || r.tenure.taken || r.tenure.failed.Before(before) {
 			t.Errorf("%v: it knows the damage %v", tt.err, r.tenure.damage)
 		}
-		trouble := r.status.Trouble.Load() != nil
-		if told := slices.Contains(r.logged, "the processor has a problem") || len(r.logged) > 0; trouble != tt.trouble || told != tt.trouble || value(t, r.shared.Metrics.Fenced) != tt.fenced {
-			t.Errorf("%v: people hear of it: %t, %q; %v fences", tt.err, trouble, r.logged, value(t, r.shared.Metrics.Fenced))
+		trouble := r.Status.Trouble.Load() != nil
+		if told := slices.Contains(r.logged, "the processor has a problem") || len(r.logged) > 0; trouble != tt.trouble || told != tt.trouble || value(t, r.Metrics.Fenced) != tt.fenced {
+			t.Errorf("%v: people hear of it: %t, %q; %v fences", tt.err, trouble, r.logged, value(t, r.Metrics.Fenced))
 		}
 	}
 }
 
 // TestFatal: an owner ends where it would be wrong to go on. Keys of somebody else count only at the start; later they
-// are the rest of a damaged partition.
+// are the rest of a damaged shard.
 func TestFatal(t *testing.T) {
 	for _, tt := range []struct {
 		err       error
@@ -79,7 +79,7 @@ func TestFatal(t *testing.T) {
 		{errFault, false, false}, {fmt.Errorf("x: %w", streams.ErrLogBehind), true, true}, {fmt.Errorf("x: %w", ErrNotOwner), true, true},
 		{fmt.Errorf("x: %w", store.ErrForeign), false, true}, {fmt.Errorf("x: %w", store.ErrForeign), true, false},
 	} {
-		p := &Partition{tenure: tenure{everTaken: tt.everTaken}}
+		p := &Owner{tenure: tenure{everTaken: tt.everTaken}}
 		if got := p.fatal(tt.err); got != tt.want {
 			t.Errorf("%v, taken before: %t: fatal: %t", tt.err, tt.everTaken, got)
 		}
@@ -109,9 +109,9 @@ func (l *shortLease) Fenced(context.Context) error {
 func TestRunEnds(t *testing.T) {
 	t.Run("the lease ends", func(t *testing.T) {
 		r := newRig(t)
-		r.shared.Lease = &shortLease{left: 2}
-		if err := r.Run(t.Context()); !errors.Is(err, ErrNotOwner) || r.status.Begun.Load() != 0 {
-			t.Errorf("%v; a step is under way since %d", err, r.status.Begun.Load())
+		r.Lease = &shortLease{left: 2}
+		if err := r.Run(t.Context()); !errors.Is(err, ErrNotOwner) || r.Status.Begun.Load() != 0 {
+			t.Errorf("%v; a step is under way since %d", err, r.Status.Begun.Load())
 		}
 	})
 	for _, ends := range []bool{true, false} {
@@ -121,23 +121,23 @@ func TestRunEnds(t *testing.T) {
 			if ends {
 				l.fenced = ErrNotOwner
 			}
-			r.shared.Lease = l
+			r.Lease = l
 			ctx, cancel := context.WithCancel(t.Context())
 			defer cancel()
 			begun, troubles, last := int64(0), 0, ""
-			r.at[crash.AfterRead] = func() { // another process takes the partition, three times
+			r.at[crash.AfterRead] = func() { // another process takes the shard, three times
 				if l.asked == 3 {
 					cancel()
 				}
-				begun = r.status.Begun.Load()
+				begun = r.Status.Begun.Load()
 				s := r.state()
-				if err := store.NewStore(r.redis.Client, prefix, 1).Partition(0).Take(t.Context(), s, "another's", 0); err != nil {
+				if err := store.New(r.redis.Client, prefix, 0, 1).Take(t.Context(), s, "another's", 0); err != nil {
 					t.Error(err)
 				}
 				r.duties.heartbeat = time.Time{}
 			}
 			r.at[crash.AfterTake] = func() {
-				if why := r.status.Trouble.Load(); why != nil {
+				if why := r.Status.Trouble.Load(); why != nil {
 					troubles, last = troubles+1, (*why).Error()
 				}
 			}
@@ -145,8 +145,8 @@ func TestRunEnds(t *testing.T) {
 			if ends && (!errors.Is(err, ErrNotOwner) || l.asked != 1) || !ends && (err != nil || l.asked < 3 || troubles != 2) {
 				t.Errorf("%v; the lease was asked %d times, and %d times people heard of trouble, such as %q", err, l.asked, troubles, last)
 			}
-			if begun == 0 || r.status.Begun.Load() != 0 {
-				t.Errorf("the step under way was begun at %d, and now one at %d", begun, r.status.Begun.Load())
+			if begun == 0 || r.Status.Begun.Load() != 0 {
+				t.Errorf("the step under way was begun at %d, and now one at %d", begun, r.Status.Begun.Load())
 			}
 		})
 	}
@@ -160,7 +160,7 @@ func TestRunForgetsFailures(t *testing.T) {
 	defer cancel()
 	steps, troubles := 0, 0
 	fence := func() {
-		if err := store.NewStore(r.redis.Client, prefix, 1).Partition(0).Take(t.Context(), r.state(), "another's", 0); err != nil {
+		if err := store.New(r.redis.Client, prefix, 0, 1).Take(t.Context(), r.state(), "another's", 0); err != nil {
 			t.Error(err)
 		}
 		r.duties.heartbeat = time.Time{}
@@ -168,7 +168,7 @@ func TestRunForgetsFailures(t *testing.T) {
 	takeovers := 0
 	r.at[crash.AfterTake] = func() {
 		takeovers++
-		if r.status.Trouble.Load() != nil {
+		if r.Status.Trouble.Load() != nil {
 			troubles++
 		}
 	}
@@ -182,30 +182,30 @@ func TestRunForgetsFailures(t *testing.T) {
 		case 9:
 			cancel()
 		}
-		r.inbox.Wake()
+		r.Queue.Wake()
 	}
 	if err := r.Run(ctx); err != nil || takeovers != 3 || troubles > 0 {
 		t.Errorf("%v; after %d takeovers people have heard of trouble %d times; %d steps", err, takeovers, troubles, steps)
 	}
 }
 
-// TestTroubleEnds: once a step succeeds, people hear that the partition goes on.
+// TestTroubleEnds: once a step succeeds, people hear that the shard goes on.
 func TestTroubleEnds(t *testing.T) {
 	r := newRig(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	r.failAt = 0
 	troubled := false
-	r.at[crash.AfterTake] = func() { troubled = r.status.Trouble.Load() != nil }
+	r.at[crash.AfterTake] = func() { troubled = r.Status.Trouble.Load() != nil }
 	steps := 0
 	r.at[crash.AfterRead] = func() {
 		if steps++; steps == 4 {
 			cancel()
 		}
-		r.inbox.Wake()
+		r.Queue.Wake()
 	}
-	if err := r.Run(ctx); err != nil || !troubled || r.status.Trouble.Load() != nil {
-		t.Errorf("%v; there was trouble: %t, and is: %v", err, troubled, r.status.Trouble.Load())
+	if err := r.Run(ctx); err != nil || !troubled || r.Status.Trouble.Load() != nil {
+		t.Errorf("%v; there was trouble: %t, and is: %v", err, troubled, r.Status.Trouble.Load())
 	}
 }
 
@@ -218,7 +218,7 @@ func TestTheReaderBringsMessages(t *testing.T) {
 	r.idle()
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
-	go func() { ended <- r.shared.Reader.Run(ctx) }()
+	go func() { ended <- r.Reader.Run(ctx) }()
 	t.Cleanup(func() { cancel(); <-ended })
 	var last uint64
 	for i := range fold.BatchMessages + 50 {
@@ -230,7 +230,7 @@ func TestTheReaderBringsMessages(t *testing.T) {
 			last = (<-ack.Ok()).Sequence
 		}
 	}
-	r.until("the log is read", func() bool { return r.shared.Reader.PositionOf(0).Seq >= last })
+	r.until("the log is read", func() bool { return r.Queue.Read().Seq >= last })
 	for step, want := range []uint64{last - 50, last} {
 		if _, err := r.runOnce(t.Context()); err != nil || r.progress.Offset() != want {
 			t.Errorf("step %d: applied up to %d, want %d: %v", step, r.progress.Offset(), want, err)
@@ -244,15 +244,15 @@ func TestTheReaderBringsMessages(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r.until("the tick is read", func() bool { return r.shared.Reader.PositionOf(0).Seq == tick.Sequence })
-	read := r.shared.Reader.PositionOf(0)
+	r.until("the tick is read", func() bool { return r.Queue.Read().Seq == tick.Sequence })
+	read := r.Queue.Read()
 	for _, tt := range []struct {
 		offset uint64
 		next   int64
 		want   bool
 	}{{read.Seq - 1, read.Time, true}, {read.Seq - 1, read.Time + 1, false}, {read.Seq, read.Time, false}} {
 		r.progress.Advance(fold.Position{Seq: tt.offset, Time: read.Time - 1})
-		r.queue.Set(dueAt(tt.next, 1))
+		r.due.Set(dueAt(tt.next, 1))
 		r.duties.heartbeat = time.Now()
 		if due, err := r.keep(t.Context()); due != tt.want || err != nil {
 			t.Errorf("%+v: something is due: %t, %v", tt, due, err)

@@ -12,12 +12,11 @@ import (
 	"github.com/seed18712806/lapse/ttlrules"
 )
 
-// TestG3_TimeAtTheEndOfTheFormerOwner: a former owner knew the log time of the whole log, so
-// it may also have published events that were due by messages of other partitions. Where
-// the first message of this partition after that point comes later, the log time at the
-// point is not known here: it is taken to be later, never earlier.
+// TestG3_TimeAtTheEndOfTheFormerOwner: a former owner knew the log time at each tick, so it may have published events
+// that were due by one. Where the first message behind the end of the former owner comes later, the log time at that
+// end is not known here: it is taken to be later, never earlier.
 //
-// Goes red if the time is that of the partition's own messages up to there.
+// Goes red if the time is that of the messages up to there.
 func TestG3_TimeAtTheEndOfTheFormerOwner(t *testing.T) {
 	const upTo = 10
 	for _, tt := range []struct {
@@ -28,11 +27,11 @@ func TestG3_TimeAtTheEndOfTheFormerOwner(t *testing.T) {
 		here     fold.Position
 	}{
 		{"all up to there is applied", []*fold.Message{{Position: fold.Position{Seq: 9, Time: 900}}}, fold.Position{Seq: 10, Time: 950}, 950, fold.Position{Seq: 10, Time: 950}},
-		{"a message of others is", nil, fold.Position{Seq: 12, Time: 1200}, 1200, fold.Position{Seq: 12, Time: 1200}},
-		{"so is one's own", []*fold.Message{{Position: fold.Position{Seq: 9, Time: 900}}, {Position: fold.Position{Seq: 12, Time: 1200}}, {Position: fold.Position{Seq: 14, Time: 1400}}}, fold.Position{Seq: 15, Time: 1500}, 1200, fold.Position{Seq: 15, Time: 1500}},
-		{"one's own is at that point", []*fold.Message{{Position: fold.Position{Seq: 10, Time: 1000}}}, fold.Position{}, math.MaxInt64, fold.Position{Seq: 10, Time: 1000}},
+		{"a tick is", nil, fold.Position{Seq: 12, Time: 1200}, 1200, fold.Position{Seq: 12, Time: 1200}},
+		{"so is a message", []*fold.Message{{Position: fold.Position{Seq: 9, Time: 900}}, {Position: fold.Position{Seq: 12, Time: 1200}}, {Position: fold.Position{Seq: 14, Time: 1400}}}, fold.Position{Seq: 15, Time: 1500}, 1200, fold.Position{Seq: 15, Time: 1500}},
+		{"a message is at that point", []*fold.Message{{Position: fold.Position{Seq: 10, Time: 1000}}}, fold.Position{}, math.MaxInt64, fold.Position{Seq: 10, Time: 1000}},
 		{"nothing new was read", []*fold.Message{{Position: fold.Position{Seq: 9, Time: 900}}}, fold.Position{Seq: 9, Time: 950, Stamp: 5}, math.MaxInt64, fold.Position{Seq: 9, Time: 900}},
-		{"log time is ahead of one's own", []*fold.Message{{Position: fold.Position{Seq: 12, Time: 700}}}, fold.Position{}, 800, fold.Position{Seq: 12, Time: 800}},
+		{"log time is ahead of a message", []*fold.Message{{Position: fold.Position{Seq: 12, Time: 700}}}, fold.Position{}, 800, fold.Position{Seq: 12, Time: 800}},
 		{"and of what was read", nil, fold.Position{Seq: 12, Time: 700, Stamp: 5}, 800, fold.Position{Seq: 12, Time: 800, Stamp: 5}},
 		{"and more has come than is applied", []*fold.Message{{Position: fold.Position{Seq: 12, Time: 1200}}}, fold.Position{}, 1200, fold.Position{Seq: 12, Time: 1200}},
 	} {
@@ -47,9 +46,9 @@ func TestG3_TimeAtTheEndOfTheFormerOwner(t *testing.T) {
 	}
 }
 
-// at8 is a partition at offset 8, where outputs up to upTo may have been published.
-func at8(messages []*fold.Message, upTo uint64) *Partition {
-	p := &Partition{pending: fold.Pending{Messages: messages}}
+// at8 is a shard at offset 8, where outputs up to upTo may have been published.
+func at8(messages []*fold.Message, upTo uint64) *Owner {
+	p := &Owner{pending: fold.Pending{Messages: messages}}
 	p.progress.Resume(store.State{Offset: 8, Watermark: 800}, "", 0)
 	p.announcer = NewAnnouncer(nil, 0, p)
 	p.announcer.Begin(Checkpoint{}, upTo, events.Place{})
@@ -77,13 +76,13 @@ func TestG3_NoCheckpointBeforeAllIsPublished(t *testing.T) {
 		"another one, of what is not due": {store.Config{History: on, Building: true}, 0, 0, false},
 	} {
 		p := at8(nil, 10)
-		p.shared = &Shared{Log: streams.NewLog(&streams.Streams{ID: "1"}, nil)}
-		p.status = &Status{}
+		p.Parts = Parts{Log: streams.NewLog(&streams.Streams{ID: "1"}, nil)}
+		p.Status = &Status{}
 		p.collections = fold.NewCollections(map[string]store.Config{"c": tt.config}, nil)
 		p.collections.LookedUp(p.collections.Get("c"), tt.score, store.NoScore)
-		p.status.Due.Store(1)
+		p.Status.Due.Store(1)
 		p.judge()
-		if due := p.status.Due.Load(); due != tt.due {
+		if due := p.Status.Due.Load(); due != tt.due {
 			t.Errorf("%s: a document is due since %d, want %d", name, due, tt.due)
 		}
 		if got := p.announcer.Settled(); (got != nil) != tt.passes || got != nil && (got.Seq != 8 || got.Watermark != 800) {
@@ -103,8 +102,8 @@ func TestG11_SinceWhenADocumentIsDue(t *testing.T) {
 		{700, 0, 700, 700}, {0, 700, 700, 700}, {700, 600, 600, 600}, {600, 700, 600, 600}, {900, 700, 700, 700}, {900, 950, 0, 900}, {950, 900, 0, 900}, {-1, 0, 800, math.MaxInt64},
 	} {
 		p := at8(nil, 10)
-		p.shared = &Shared{Log: streams.NewLog(&streams.Streams{ID: "1"}, nil)}
-		p.status = &Status{}
+		p.Parts = Parts{Log: streams.NewLog(&streams.Streams{ID: "1"}, nil)}
+		p.Status = &Status{}
 		p.collections = fold.NewCollections(map[string]store.Config{"c": {History: on}}, nil)
 		switch {
 		case tt.outside < 0: // any document of the collection may be due
@@ -115,10 +114,10 @@ func TestG11_SinceWhenADocumentIsDue(t *testing.T) {
 			p.collections.LookedUp(p.collections.Get("c"), tt.outside-1000, store.NoScore)
 		}
 		if tt.queued > 0 {
-			p.queue.Set(dueAt(tt.queued, 1))
+			p.due.Set(dueAt(tt.queued, 1))
 		}
-		if p.judge(); p.status.Due.Load() != tt.due || p.status.Next.Load() != tt.next {
-			t.Errorf("%+v: due since %d, next at %d", tt, p.status.Due.Load(), p.status.Next.Load())
+		if p.judge(); p.Status.Due.Load() != tt.due || p.Status.Next.Load() != tt.next {
+			t.Errorf("%+v: due since %d, next at %d", tt, p.Status.Due.Load(), p.Status.Next.Load())
 		}
 	}
 }

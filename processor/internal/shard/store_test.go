@@ -6,9 +6,9 @@ import (
 	"github.com/seed18712806/lapse/sink/store"
 )
 
-// faulty is the stored partition, of which a call may fail.
+// faulty is the stored shard, of which a call may fail.
 type faulty struct {
-	*store.Partition
+	*store.Shard
 	r *rig
 }
 
@@ -18,42 +18,42 @@ func (f *faulty) Load(ctx context.Context) (store.State, error) {
 	if err := f.r.pass("load"); err != nil {
 		return store.State{}, err
 	}
-	return f.Partition.Load(ctx)
+	return f.Shard.Load(ctx)
 }
 
 func (f *faulty) Leftovers(ctx context.Context) ([]string, error) {
 	if err := f.r.pass("leftovers"); err != nil {
 		return nil, err
 	}
-	return f.Partition.Leftovers(ctx)
+	return f.Shard.Leftovers(ctx)
 }
 
 func (f *faulty) Verify(ctx context.Context, version string, collections []string) error {
 	if err := f.r.pass("verify"); err != nil {
 		return err
 	}
-	return f.Partition.Verify(ctx, version, collections)
+	return f.Shard.Verify(ctx, version, collections)
 }
 
 func (f *faulty) Copy(ctx context.Context, version string, collections []string, at store.CopyPlace, documents, bytes int) (store.Copied, error) {
 	if err := f.r.pass("copy"); err != nil {
 		return store.Copied{}, err
 	}
-	return f.Partition.Copy(ctx, version, collections, at, documents, bytes)
+	return f.Shard.Copy(ctx, version, collections, at, documents, bytes)
 }
 
 func (f *faulty) Fill(ctx context.Context, version, next string, changes []store.CollectionFill) error {
 	if err := f.r.pass("fill"); err != nil {
 		return err
 	}
-	return f.Partition.Fill(ctx, version, next, changes)
+	return f.Shard.Fill(ctx, version, next, changes)
 }
 
 func (f *faulty) Count(ctx context.Context, version string, collections []string) (full []string, documents uint64, err error) {
 	if err := f.r.pass("count"); err != nil {
 		return nil, 0, err
 	}
-	return f.Partition.Count(ctx, version, collections)
+	return f.Shard.Count(ctx, version, collections)
 }
 
 func (f *faulty) Commit(ctx context.Context, pr store.Progress, configs []store.ConfigChange, changes []store.CollectionChanges) error {
@@ -61,61 +61,61 @@ func (f *faulty) Commit(ctx context.Context, pr store.Progress, configs []store.
 		return err
 	}
 	f.r.commits = append(f.r.commits, pr)
-	return f.Partition.Commit(ctx, pr, configs, changes)
+	return f.Shard.Commit(ctx, pr, configs, changes)
 }
 
 func (f *faulty) Take(ctx context.Context, s store.State, version string, rebuild uint64) error {
 	if err := f.r.pass("take"); err != nil {
 		return err
 	}
-	return f.Partition.Take(ctx, s, version, rebuild)
+	return f.Shard.Take(ctx, s, version, rebuild)
 }
 
 func (f *faulty) Refuse(ctx context.Context, s store.State, version string) error {
 	if err := f.r.pass("refuse"); err != nil {
 		return err
 	}
-	return f.Partition.Refuse(ctx, s, version)
+	return f.Shard.Refuse(ctx, s, version)
 }
 
 func (f *faulty) Read(ctx context.Context, version string, wants []store.Want) ([][]*store.Stored, error) {
 	if err := f.r.pass("read"); err != nil {
 		return nil, err
 	}
-	return f.Partition.Read(ctx, version, wants)
+	return f.Shard.Read(ctx, version, wants)
 }
 
 func (f *faulty) Due(ctx context.Context, version string, cuts []store.Cut, limit, bytes int, whole bool) ([]store.Due, error) {
 	if err := f.r.pass("due"); err != nil {
 		return nil, err
 	}
-	return f.Partition.Due(ctx, version, cuts, limit, bytes, whole)
+	return f.Shard.Due(ctx, version, cuts, limit, bytes, whole)
 }
 
 func (f *faulty) Scan(ctx context.Context, version, collection, cursor string, count int) (found []store.Change, next, server string, err error) {
 	if err := f.r.pass("scan"); err != nil {
 		return nil, "", "", err
 	}
-	return f.Partition.Scan(ctx, version, collection, cursor, count)
+	return f.Shard.Scan(ctx, version, collection, cursor, count)
 }
 
 func (f *faulty) Clear(ctx context.Context, version string, next store.State, rebuild uint64) error {
 	if err := f.r.pass("clear"); err != nil {
 		return err
 	}
-	return f.Partition.Clear(ctx, version, next, rebuild)
+	return f.Shard.Clear(ctx, version, next, rebuild)
 }
 
 func (f *faulty) SetAside(ctx context.Context, version string, next store.State, rebuild uint64) error {
 	if err := f.r.pass("set aside"); err != nil {
 		return err
 	}
-	return f.Partition.SetAside(ctx, version, next, rebuild)
+	return f.Shard.SetAside(ctx, version, next, rebuild)
 }
 
 func (f *faulty) RemoveAside(ctx context.Context) (removed bool, err error) {
 	if err := f.r.pass("remove aside"); err != nil {
 		return false, err
 	}
-	return f.Partition.RemoveAside(ctx)
+	return f.Shard.RemoveAside(ctx)
 }

@@ -11,18 +11,17 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/seed18712806/lapse/processor/internal/crash"
-	"github.com/seed18712806/lapse/processor/internal/fold"
 	"github.com/seed18712806/lapse/processor/internal/streams"
 	"github.com/seed18712806/lapse/sink/events"
 	"github.com/seed18712806/lapse/sink/store"
 	"github.com/seed18712806/lapse/sink/wire"
 )
 
-// takeOver takes all partitions over, as at the start of a process.
+// takeOver takes the shard over, as at the start of a process.
 func (r *rig) takeOver() error {
 	r.t.Helper()
 	r.passed = nil
-	upTo, err := TakeOver(r.t.Context(), r.all)
+	upTo, err := TakeOver(r.t.Context(), []*Owner{r.Owner})
 	if upTo != 0 != (err == nil) {
 		r.t.Errorf("up to %d, %v", upTo, err)
 	}
@@ -48,7 +47,7 @@ func (r *rig) beginAnew(token string, done int) (refused []error) {
 	r.t.Helper()
 	r.restart()
 	r.passed = nil
-	did, refused, err := BeginAnew(r.t.Context(), r.all, token)
+	did, refused, err := BeginAnew(r.t.Context(), []*Owner{r.Owner}, token)
 	if err != nil || len(did) != done {
 		r.t.Fatalf("with the token %q: %q, %v, %v", token, did, refused, err)
 	}
@@ -103,7 +102,7 @@ func TestG7_BeginAnew(t *testing.T) {
 			if refused := r.beginAnew(token, 1); len(refused) > 0 {
 				t.Error(refused)
 			}
-			point, err := r.shared.Checkpoints.Load(t.Context(), 0)
+			point, err := r.Checkpoints.Load(t.Context())
 			if s := r.state(); err != nil || !unreadable || s.Offset != first.Seq-1 || s.Rebuild < bad.Seq || point.Origin != first.Seq-1 {
 				t.Errorf("it begins at %+v, and the checkpoint is %+v, %v; readers got an error before: %t", s, point, err, unreadable)
 			}
@@ -132,7 +131,7 @@ func TestG7_BeginAnew(t *testing.T) {
 			r.idle()
 			same(t, "documents", r.documents(), []string{"new"})
 			same(t, "events", r.expired(), events)
-			if n := r.rejections(); n != 1 {
+			if n := r.rejected(); n != 1 {
 				t.Errorf("%d rejections, want 1", n)
 			}
 			r.passTime(start + 5000)
@@ -151,8 +150,8 @@ func TestG7_BeginAnew(t *testing.T) {
 	}
 }
 
-// rejections is how many the stream of events has.
-func (r *rig) rejections() (n int) {
+// rejected is how many rejections the stream of events has.
+func (r *rig) rejected() (n int) {
 	r.t.Helper()
 	last, err := r.streams.Events.Info(r.t.Context())
 	if err != nil {
@@ -202,12 +201,12 @@ func TestG12_LostSinceTheExamination(t *testing.T) {
 	}
 	r.idle()
 	same(t, "events", r.expired(), []string{"a"})
-	point, err := r.shared.Checkpoints.Load(t.Context(), 0)
-	if err != nil || point.Seq != 0 || r.calls("clear") != 1 || value(t, r.shared.Metrics.Rebuilds) != 1 {
+	point, err := r.Checkpoints.Load(t.Context())
+	if err != nil || point.Seq != 0 || r.calls("clear") != 1 || value(t, r.Metrics.Rebuilds) != 1 {
 		t.Errorf("the checkpoint that names what is lost is %+v, %v, after %q", point, err, r.passed)
 	}
 	r.checkpoint() // of what is published again
-	if point, err = r.shared.Checkpoints.Load(t.Context(), 0); err != nil || point.Seq == 0 || point.Last.Seq == 0 {
+	if point, err = r.Checkpoints.Load(t.Context()); err != nil || point.Seq == 0 || point.Last.Seq == 0 {
 		t.Errorf("the checkpoint is %+v, %v", point, err)
 	}
 }
@@ -234,7 +233,7 @@ func TestG12_ACheckpointComesAfterTheExamination(t *testing.T) {
 	r.loseEvents()
 	r.TakeOverAgain()
 	r.at[crash.AfterTake] = func() {
-		if err := r.shared.Checkpoints.Replace(t.Context(), r.number(), later); err != nil {
+		if err := r.Checkpoints.Replace(t.Context(), later); err != nil {
 			t.Error(err)
 		}
 	}
@@ -366,7 +365,7 @@ func TestG12_GivenUp(t *testing.T) {
 		t.Fatalf("with the token %q: %v", token, refused)
 	}
 	upTo, fence := must(r.streams.Log.Info(t.Context())).State.LastSeq, r.announcer.FencePlace()
-	point, err := r.shared.Checkpoints.Load(t.Context(), 0)
+	point, err := r.Checkpoints.Load(t.Context())
 	if err != nil || point.GivenUp != upTo || point.Last != fence {
 		t.Errorf("the checkpoint is %+v, %v", point, err)
 	}
@@ -423,46 +422,28 @@ func TestG7_ADamagedPartitionIsKept(t *testing.T) {
 	}
 }
 
-// TestG7_AllAreExaminedBeforeAnyIsChanged: of two partitions one cannot be taken over. If it would be wrong to
-// go on with it, nothing is changed; if it only fails now, the other one goes on.
-func TestG7_AllAreExaminedBeforeAnyIsChanged(t *testing.T) {
+// TestG7_ExaminedBeforeAnythingIsChanged: where a takeover only fails now, the process goes on, and the owner tries
+// again. Where it would be wrong to go on, nothing is changed from there on: no tick is appended, and no key of others
+// is touched.
+func TestG7_ExaminedBeforeAnythingIsChanged(t *testing.T) {
 	r := newRig(t)
-	r.partitions = 2
-	for _, stream := range []string{prefix.LogStream(), prefix.EventsStream(), "KV_" + prefix.CheckpointBucket()} {
-		if err := r.js.DeleteStream(t.Context(), stream); err != nil {
-			t.Fatal(err)
-		}
-	}
-	r.provision()
-	r.restart()
-	taken := func() (taken int) {
-		for _, p := range r.all {
-			if p.tenure.taken {
-				taken++
-			}
-		}
-		return taken
-	}
 	r.failAt = 0
-	if err := r.takeOver(); err != nil || taken() != 1 {
-		t.Fatalf("one fails: %v, and %d are taken over", err, taken())
+	if err := r.takeOver(); err != nil || r.tenure.taken || r.faults != 1 {
+		t.Fatalf("it fails: %v, and it is taken over: %t", err, r.tenure.taken)
 	}
 	r.restart()
-	if err := r.takeOver(); err != nil || taken() != 2 {
-		t.Fatalf("none fails: %v, and %d are taken over", err, taken())
+	if err := r.takeOver(); err != nil || !r.tenure.taken {
+		t.Fatalf("nothing fails: %v, and it is taken over: %t", err, r.tenure.taken)
 	}
-	other := r.all[1]
-	other.pending.Messages = []*fold.Message{r.write(start, "a", `{}`)}
-	if _, err := other.runOnce(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	r.write(start, "a", `{}`)
+	r.idle()
 	r.restart()
 	r.fault = ErrNotOwner
 	var once sync.Once
 	r.at["take"] = func() { once.Do(func() { r.mu.Lock(); r.failAt = 0; r.mu.Unlock() }) }
 	log := func() uint64 { return must(r.streams.Log.Info(t.Context())).State.LastSeq }
 	before := log()
-	if err := r.takeOver(); !errors.Is(err, ErrNotOwner) || r.calls("take") == 0 || taken() > 0 || log() != before {
+	if err := r.takeOver(); !errors.Is(err, ErrNotOwner) || r.calls("take") == 0 || r.tenure.taken || log() != before {
 		t.Errorf("a claim fails for good: %v, after %q; the log ended at %d, and ends at %d", err, r.passed, before, log())
 	}
 	delete(r.at, "take")
@@ -472,8 +453,8 @@ func TestG7_AllAreExaminedBeforeAnyIsChanged(t *testing.T) {
 		t.Fatal(docs, err)
 	}
 	r.restart() // another process, which does not know whose documents these are
-	if err := r.takeOver(); !errors.Is(err, store.ErrForeign) || !strings.Contains(err.Error(), "partition 1") || taken() > 0 || r.calls("take") > 0 {
-		t.Errorf("%v, and %d are taken over, after %q", err, taken(), r.passed)
+	if err := r.takeOver(); !errors.Is(err, store.ErrForeign) || !strings.Contains(err.Error(), "shard 0") || r.tenure.taken || r.calls("take") > 0 || log() != before {
+		t.Errorf("%v, and it is taken over: %t, after %q", err, r.tenure.taken, r.passed)
 	}
 }
 

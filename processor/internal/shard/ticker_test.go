@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -18,47 +17,46 @@ import (
 	"github.com/seed18712806/lapse/processor/internal/streams"
 )
 
-// TestTickerWakes: a partition is woken by the first message at or after the instant that
-// it waits for, whatever message that is, and only then.
+// TestTickerWakes: the owner is woken by the first message at or after the instant that it waits for, whatever message
+// that is, once and only then.
 func TestTickerWakes(t *testing.T) {
-	inboxes := NewInboxes(3, 1)
-	tk := NewTicker(nil, nil, "", inboxes, &Backlog{}, nil)
-	tk.WakeAt(0, 100)
-	tk.WakeAt(1, 200)
+	queue := NewQueue(1)
+	tk := NewTicker(nil, nil, "", queue, &Backlog{}, nil)
+	tk.WakeAt(100)
 	for _, step := range []struct {
-		now  int64
-		want []int
-	}{{99, nil}, {100, []int{0}}, {150, nil}, {200, []int{1}}, {math.MaxInt64 - 1, nil}} {
-		tk.passed(step.now)
-		var woken []int
-		for i, b := range inboxes {
-			select {
-			case <-b.Arrived():
-				woken = append(woken, i)
-			default:
-			}
+		wakeAt int64 // 0: as before
+		now    int64
+		wakes  bool
+	}{{0, 99, false}, {0, 100, true}, {0, 150, false}, {200, 199, false}, {0, 300, true}, {400, 350, false}, {370, 380, true}, {math.MaxInt64, math.MaxInt64 - 1, false}} {
+		if step.wakeAt > 0 {
+			tk.WakeAt(step.wakeAt)
 		}
-		if !slices.Equal(woken, step.want) {
-			t.Errorf("at %d were woken %v, want %v", step.now, woken, step.want)
+		tk.passed(step.now)
+		woken := len(queue.arrived) > 0
+		if woken {
+			<-queue.Arrived()
+		}
+		if woken != step.wakes {
+			t.Errorf("%+v: it was woken: %t", step, woken)
 		}
 	}
 }
 
-// TestTickerNext: a tick is needed when the log's clock has reached an instant for which a
-// partition waits, unless messages come, or a tick is on its way.
+// TestTickerNext: a tick is needed when the log's clock has reached the instant for which the
+// owner waits, unless messages come, or a tick is on its way.
 func TestTickerNext(t *testing.T) { synctest.Test(t, tickerNext) }
 
 func tickerNext(t *testing.T) {
-	tk := NewTicker(nil, nil, "", NewInboxes(1, 1), &Backlog{}, nil)
+	tk := NewTicker(nil, nil, "", NewQueue(1), &Backlog{}, nil)
 	if _, needed := tk.next(); needed {
 		t.Error("a tick is needed for nothing")
 	}
 	tk.stamped(false, time.Now().Add(time.Minute)) // the log is a minute ahead
-	tk.WakeAt(0, time.Now().Add(time.Hour).UnixMilli())
+	tk.WakeAt(time.Now().Add(time.Hour).UnixMilli())
 	if pause, needed := tk.next(); !needed || pause < 58*time.Minute || pause > 59*time.Minute {
 		t.Errorf("an instant that is 59 minutes off by the log's clock: %s, %v", pause, needed)
 	}
-	tk.WakeAt(0, time.Now().Add(time.Second).UnixMilli())
+	tk.WakeAt(time.Now().Add(time.Second).UnixMilli())
 	tk.heard = time.Now()
 	if pause, needed := tk.next(); !needed || pause <= 0 || pause > tickEvery {
 		t.Errorf("a message has just come: %s, %v", pause, needed)
@@ -82,7 +80,7 @@ func tickerNext(t *testing.T) {
 func TestTickerSendsEarly(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const ms = time.Millisecond
-		tk := NewTicker(nil, nil, "", NewInboxes(1, 1), &Backlog{}, nil)
+		tk := NewTicker(nil, nil, "", NewQueue(1), &Backlog{}, nil)
 		// tick is one that takes so long to the log, whose clock is a minute ahead, and a millisecond from there.
 		tick := func(takes time.Duration) {
 			tk.sending(time.Now())
@@ -105,7 +103,7 @@ func TestTickerSendsEarly(t *testing.T) {
 			}
 		}
 		at := time.Now().Add(time.Minute + time.Second)
-		tk.WakeAt(0, at.UnixMilli())
+		tk.WakeAt(at.UnixMilli())
 		want := time.Until(time.UnixMilli(at.UnixMilli())) - time.Minute + ms - tk.early
 		if pause, _ := tk.next(); pause != want {
 			t.Errorf("the pause is %s, want %s", pause, want)
@@ -117,9 +115,9 @@ func TestTickerSendsEarly(t *testing.T) {
 // An answer that is old, or a clock that was set back, shows nothing.
 func TestTickerSeesTheClockOfASilentLog(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		tk := NewTicker(nil, nil, "", NewInboxes(1, 1), &Backlog{}, nil)
+		tk := NewTicker(nil, nil, "", NewQueue(1), &Backlog{}, nil)
 		tk.stamped(true, time.Now().Add(-time.Minute))
-		tk.WakeAt(0, time.Now().Add(time.Second).UnixMilli())
+		tk.WakeAt(time.Now().Add(time.Second).UnixMilli())
 		tk.Shown(time.Now().Add(-time.Hour))
 		if pause, _ := tk.next(); pause != 61*time.Second {
 			t.Errorf("the log's clock is a minute behind: %s", pause)
@@ -145,7 +143,7 @@ func TestG3_ABarrierIsANewTick(t *testing.T) {
 	}
 	l, stop := streams.WatchLink(js.Conn())
 	defer stop()
-	tk := NewTicker(js, l, subject, NewInboxes(1, 1), &Backlog{}, nil)
+	tk := NewTicker(js, l, subject, NewQueue(1), &Backlog{}, nil)
 	gone, leave := context.WithCancel(t.Context())
 	leave()
 	for round := range uint64(3) { // a tick too many is that of the next round
@@ -180,7 +178,7 @@ func TestABarrierWaitsForALeader(t *testing.T) {
 	js := natstest.Connect(t, natstest.Options{})
 	l, stop := streams.WatchLink(js.Conn())
 	defer stop()
-	tk := NewTicker(js, l, subject, NewInboxes(1, 1), &Backlog{}, nil)
+	tk := NewTicker(js, l, subject, NewQueue(1), &Backlog{}, nil)
 	before := js.Conn().Stats().OutMsgs
 	done := make(chan error, 1)
 	go func() { _, err := tk.Barrier(t.Context()); done <- err }()

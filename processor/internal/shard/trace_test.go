@@ -27,7 +27,7 @@ func TestTracedWrites(t *testing.T) {
 		}
 		got = append(got, s)
 	}
-	r.shared.Trace, r.shared.Channel.Trace = record, record
+	r.Trace, r.Channel.Trace = record, record
 	r.idle()
 	ttlOf1(r)
 	r.idle()
@@ -74,7 +74,7 @@ func BenchmarkTracedWrites(b *testing.B) {
 	}{"off": {nil, traceparent}, "on, no traceparents": {func(trace.Span) {}, ""}, "on": {func(trace.Span) {}, traceparent}} {
 		b.Run(name, func(b *testing.B) {
 			p := at8(nil, 0)
-			p.shared = &Shared{Trace: c.trace}
+			p.Parts = Parts{Trace: c.trace}
 			w := &work{decision: &fold.Decision{}, began: time.Now()}
 			for i := range 256 {
 				w.messages = append(w.messages, &fold.Message{Position: fold.Position{Seq: uint64(i + 1)}, Op: wire.Upsert, Collection: "c", ID: "a", Trace: c.carrying})

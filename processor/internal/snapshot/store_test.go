@@ -54,7 +54,7 @@ type rig struct {
 func newRig() *rig {
 	r := &rig{objects: &Memory{}}
 	records := &memoryRecords{values: make(map[string][]byte), at: make(map[string]uint64)}
-	r.Store = NewStore(r.objects, records, "1", func(p crash.Point) error {
+	r.Store = NewStore(r.objects, records, 3, "1", func(p crash.Point) error {
 		if p == r.reached {
 			return errors.New("crash " + string(p))
 		}
@@ -64,15 +64,15 @@ func newRig() *rig {
 	return r
 }
 
-// take takes a snapshot of a partition, as its owner does.
-func (r *rig) take(t *testing.T, partition int, offset uint64, all []Entry) (Generation, error) {
+// take takes a snapshot, as the owner of the shard does.
+func (r *rig) take(t *testing.T, offset uint64, all []Entry) (Generation, error) {
 	t.Helper()
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
 		var w *Writer
 		for w == nil && t.Context().Err() == nil {
-			w = r.desk.Order(partition)
+			w = r.desk.Order()
 		}
 		if w == nil {
 			return
@@ -84,7 +84,7 @@ func (r *rig) take(t *testing.T, partition int, offset uint64, all []Entry) (Gen
 		}
 		w.Finish(Manifest{Offset: offset, Configs: map[string]string{"c": "x"}})
 	}()
-	g, err := r.desk.Take(t.Context(), partition, time.Now())
+	g, err := r.desk.Take(t.Context(), time.Now())
 	<-done
 	return g, err
 }
@@ -120,11 +120,11 @@ func same(a, b []Entry) bool {
 func TestSnapshotsAreReadAsTheyWereWritten(t *testing.T) {
 	r := newRig()
 	for n := range 4 {
-		if _, err := r.take(t, 3, uint64(n+1)*10, documents(n*2000, 300)); err != nil {
+		if _, err := r.take(t, uint64(n+1)*10, documents(n*2000, 300)); err != nil {
 			t.Fatal(err)
 		}
 	}
-	all, err := r.Generations(t.Context(), 3)
+	all, err := r.Generations(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -150,8 +150,20 @@ func TestSnapshotsAreReadAsTheyWereWritten(t *testing.T) {
 	if want := len(all[0].Chunks) + len(all[1].Chunks) + 2; len(names) != want {
 		t.Errorf("%d objects, want %d: %v", len(names), want, names)
 	}
-	if other, err := r.Generations(t.Context(), 4); len(other) > 0 || err != nil {
-		t.Errorf("another partition has %v, %v", other, err)
+	other := NewStore(r.objects, r.records, 4, "1", nil)
+	if all, err := other.Generations(t.Context()); len(all) > 0 || err != nil {
+		t.Errorf("another shard has %v, %v", all, err)
+	}
+	for range 5 { // each claim removes what does not count of its shard
+		if _, err := other.claim(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if left, _ := r.objects.Names(t.Context()); len(left) != len(names) {
+		t.Errorf("another shard has left %v of %v", left, names)
+	}
+	if left, err := other.Leftovers(t.Context()); left || err != nil {
+		t.Errorf("another shard has leftovers: %t, %v", left, err)
 	}
 }
 
@@ -162,15 +174,15 @@ func TestCrashLeavesNothingThatCounts(t *testing.T) {
 		t.Run(string(point), func(t *testing.T) {
 			r := newRig()
 			for n := range 2 {
-				if _, err := r.take(t, 0, uint64(n+1), documents(10, 10)); err != nil {
+				if _, err := r.take(t, uint64(n+1), documents(10, 10)); err != nil {
 					t.Fatal(err)
 				}
 			}
 			r.reached = point
-			if _, err := r.take(t, 0, 3, documents(5000, 300)); err == nil {
+			if _, err := r.take(t, 3, documents(5000, 300)); err == nil {
 				t.Error("no error")
 			}
-			all, err := r.Generations(t.Context(), 0)
+			all, err := r.Generations(t.Context())
 			want := []uint64{2, 1}
 			if point == crash.AfterRecord {
 				want = []uint64{3, 2}
@@ -184,10 +196,10 @@ func TestCrashLeavesNothingThatCounts(t *testing.T) {
 				}
 			}
 			r.reached = ""
-			if _, err := r.take(t, 0, 4, documents(10, 10)); err != nil {
+			if _, err := r.take(t, 4, documents(10, 10)); err != nil {
 				t.Fatal(err)
 			}
-			all, _ = r.Generations(t.Context(), 0)
+			all, _ = r.Generations(t.Context())
 			names, _ := r.objects.Names(t.Context())
 			if want := len(all[0].Chunks) + len(all[1].Chunks) + 2; len(names) != want || all[0].Offset != 4 || all[1].Offset != want64(point) {
 				t.Errorf("%d objects are left, want %d; generations at %d, %d", len(names), want, all[0].Offset, all[1].Offset)
@@ -207,20 +219,20 @@ func want64(point crash.Point) uint64 {
 // has begun later records its own; what the other does removes nothing of it.
 func TestFormerOwnerRecordsNothing(t *testing.T) {
 	r := newRig()
-	former, err := r.claim(t.Context(), 0)
+	former, err := r.claim(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := r.take(t, 0, 7, documents(10, 10)); err != nil {
+	if _, err := r.take(t, 7, documents(10, 10)); err != nil {
 		t.Fatal(err)
 	}
-	w := newWriter(0)
+	w := newWriter()
 	w.Add(documents(1, 1)[0])
 	w.Finish(Manifest{Offset: 6})
 	if _, err := r.run(t.Context(), w, former, time.Now()); !errors.Is(err, errSuperseded) {
 		t.Errorf("error %v", err)
 	}
-	all, err := r.Generations(t.Context(), 0)
+	all, err := r.Generations(t.Context())
 	if err != nil || len(all) != 1 || all[0].Offset != 7 {
 		t.Fatalf("generations %v, %v", all, err)
 	}
@@ -228,7 +240,7 @@ func TestFormerOwnerRecordsNothing(t *testing.T) {
 		t.Error(err)
 	}
 	// A sweep of the former owner, later.
-	if err := r.sweep(t.Context(), 0, former); err != nil {
+	if err := r.sweep(t.Context(), former); err != nil {
 		t.Fatal(err)
 	}
 	if err := r.Verify(t.Context(), all[0]); err != nil {
@@ -244,15 +256,15 @@ func TestDamagedSnapshots(t *testing.T) {
 		spoil        func([]byte) []byte
 		manifest     bool
 	}{
-		{"chunk", "0.2.0", spoil, false},
-		{"missing chunk", "0.2.1", nil, false},
-		{"manifest", "0.2.manifest", spoil, true},
-		{"missing manifest", "0.2.manifest", nil, true},
+		{"chunk", "3.2.0", spoil, false},
+		{"missing chunk", "3.2.1", nil, false},
+		{"manifest", "3.2.manifest", spoil, true},
+		{"missing manifest", "3.2.manifest", nil, true},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			r := newRig()
 			for n := range 2 {
-				if _, err := r.take(t, 0, uint64(n+1), documents(4000, 300)); err != nil {
+				if _, err := r.take(t, uint64(n+1), documents(4000, 300)); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -263,9 +275,9 @@ func TestDamagedSnapshots(t *testing.T) {
 			if c.spoil != nil {
 				_ = r.objects.Put(t.Context(), c.object, c.spoil(object))
 			}
-			all, err := r.Generations(t.Context(), 0)
+			all, err := r.Generations(t.Context())
 			if c.manifest {
-				if len(all) != 1 || all[0].Generation != 1 || !errors.Is(err, ErrDamaged) || !strings.Contains(err.Error(), "generation 2 of partition 0") {
+				if len(all) != 1 || all[0].Generation != 1 || !errors.Is(err, ErrDamaged) || !strings.Contains(err.Error(), "generation 2:") {
 					t.Errorf("generations %v, %v", all, err)
 				}
 				return
@@ -292,7 +304,7 @@ func TestDamagedSnapshots(t *testing.T) {
 
 // TestWriterGivesUp: a store that takes nothing ends the snapshot; the owner never waits.
 func TestWriterGivesUp(t *testing.T) {
-	w := newWriter(0)
+	w := newWriter()
 	for i := 0; !w.Failed(); i++ {
 		if i > mostChunks*20 {
 			t.Fatal("it takes changes without a bound")
@@ -306,7 +318,7 @@ func TestWriterGivesUp(t *testing.T) {
 	w.Finish(Manifest{})
 	w.Abandon(errors.New("late"))
 	r := newRig()
-	claimed, _ := r.claim(t.Context(), 0)
+	claimed, _ := r.claim(t.Context())
 	if _, err := r.run(t.Context(), w, claimed, time.Now()); !errors.Is(err, errSlow) {
 		t.Errorf("error %v", err)
 	}
@@ -319,15 +331,15 @@ func TestAbandoned(t *testing.T) {
 	go func() {
 		var w *Writer
 		for w == nil {
-			w = r.desk.Order(1)
+			w = r.desk.Order()
 		}
 		w.Add(documents(1, 1)[0])
 		w.Abandon(why)
 	}()
-	if _, err := r.desk.Take(t.Context(), 1, time.Now()); !errors.Is(err, errAbandoned) || !errors.Is(err, why) {
+	if _, err := r.desk.Take(t.Context(), time.Now()); !errors.Is(err, errAbandoned) || !errors.Is(err, why) {
 		t.Errorf("error %v", err)
 	}
-	if all, err := r.Generations(t.Context(), 1); len(all) > 0 || err != nil {
+	if all, err := r.Generations(t.Context()); len(all) > 0 || err != nil {
 		t.Errorf("generations %v, %v", all, err)
 	}
 }
@@ -355,11 +367,11 @@ func TestReadsWithoutAnswers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig()
 		all := documents(100, 1000)
-		if _, err := r.take(t, 0, 1, all); err != nil {
+		if _, err := r.take(t, 1, all); err != nil {
 			t.Fatal(err)
 		}
 		r.Store.objects = &silent{r.objects, map[string]int{}, 1}
-		manifests, err := r.Generations(t.Context(), 0)
+		manifests, err := r.Generations(t.Context())
 		if err != nil || len(manifests) != 1 {
 			t.Fatalf("%d manifests, %v", len(manifests), err)
 		}

@@ -23,7 +23,7 @@ func TestMain(m *testing.M) {
 }
 
 func options() Options {
-	return Options{Prefix: wire.DefaultPrefix, Objects: true, Partitions: 16, MaxPayload: 1 << 20, Logger: slog.New(slog.DiscardHandler)}
+	return Options{Prefix: wire.DefaultPrefix, Objects: true, MaxPayload: 1 << 20, Logger: slog.New(slog.DiscardHandler)}
 }
 
 // TestProvision: it creates what is absent, leaves what is present, and changes a limit only
@@ -72,7 +72,7 @@ func TestProvisionRefuses(t *testing.T) {
 		want  string
 	}{
 		{"somebody else's", func(c *jetstream.StreamConfig) { c.Metadata = nil }, "it was not created by lapse"},
-		{"another number of partitions", func(c *jetstream.StreamConfig) { c.Metadata[wire.PartitionsKey] = "8" }, "it was created with 8 partitions, and the options have 16"},
+		{"another number of shards", func(c *jetstream.StreamConfig) { c.Metadata[wire.ShardsKey] = "8" }, "it was created with 8 shards, and the options have 1"},
 		{"another format", func(c *jetstream.StreamConfig) { c.Metadata[wire.FormatKey] = "9" }, "stream LAPSE_LOG has the format \"9\", and this version of lapse knows 1: go on with the version"},
 		{"a restore that was interrupted", func(c *jetstream.StreamConfig) { c.Metadata[wire.FormatKey] = wire.Restoring }, "run lapse restore again"},
 		{"restored from what", func(c *jetstream.StreamConfig) { c.Metadata[wire.RestoredKey] = "1 2" }, "its lapse-restored is \"1 2\", which is not valid"},

@@ -16,13 +16,13 @@ const (
 
 	// If a master has not answered about a shard for so long, and so many callers wait
 	// already, further callers get an error at once.
-	SilentAfter = 500 * time.Millisecond
-	MostWaiting = 16
+	silentAfter = 500 * time.Millisecond
+	mostWaiting = 16
 )
 
-// ErrSilent: a master does not answer. Callers that waited for it would take the places of those
+// errSilent: a master does not answer. Callers that waited for it would take the places of those
 // that ask another master.
-var ErrSilent = fmt.Errorf("%w: the master of Redis that has the documents does not answer, and other requests wait for it", ErrUnavailable)
+var errSilent = fmt.Errorf("%w: the master of Redis that has the documents does not answer, and other requests wait for it", ErrUnavailable)
 
 // Runner runs scripts on one shard, and lets scripts share a round trip under load. A script runs at once
 // while fewer round trips than the limit are under way. Otherwise it waits, and goes out in one
@@ -34,7 +34,6 @@ var ErrSilent = fmt.Errorf("%w: the master of Redis that has the documents does 
 type Runner struct {
 	client  redis.UniversalClient
 	limit   int  // of round trips under way
-	replica bool // client is a replica, which runs only scripts that write nothing
 	cluster bool // further masters may answer while the one of this shard does not
 
 	mu       sync.Mutex
@@ -49,11 +48,6 @@ func NewRunner(client redis.UniversalClient, limit int) *Runner {
 	r := &Runner{client: client, limit: limit}
 	_, r.cluster = client.(*redis.ClusterClient)
 	return r
-}
-
-// NewReplicaRunner makes a Runner on a replica.
-func NewReplicaRunner(client *redis.Client, limit int) *Runner {
-	return &Runner{client: client, limit: limit, replica: true}
 }
 
 // call is a script that waits for a round trip.
@@ -81,13 +75,13 @@ func (r *Runner) run(ctx context.Context, script *redis.Script, keys []string, a
 	if r.underWay < r.limit {
 		r.underWay++
 		r.mu.Unlock()
-		cmd := r.runAlone(ctx, script, keys, args)
+		cmd := script.Run(ctx, r.client, keys, args...)
 		r.finish(answered(cmd))
 		return cmd
 	}
-	if r.cluster && len(r.waiting) >= MostWaiting && time.Since(r.heard) > SilentAfter {
+	if r.cluster && len(r.waiting) >= mostWaiting && time.Since(r.heard) > silentAfter {
 		r.mu.Unlock()
-		return failed(ctx, ErrSilent)
+		return failed(ctx, errSilent)
 	}
 	c := &call{ctx: ctx, script: script, keys: keys, args: args, done: make(chan struct{})}
 	r.waiting = append(r.waiting, c)
@@ -98,13 +92,6 @@ func (r *Runner) run(ctx context.Context, script *redis.Script, keys []string, a
 	case <-ctx.Done():
 		return failed(ctx, ctx.Err())
 	}
-}
-
-func (r *Runner) runAlone(ctx context.Context, script *redis.Script, keys []string, args []any) *redis.Cmd {
-	if r.replica {
-		return script.RunRO(ctx, r.client, keys, args...)
-	}
-	return script.Run(ctx, r.client, keys, args...)
 }
 
 // failed is the answer to a call that does not run.
@@ -154,16 +141,12 @@ func (r *Runner) runTogether(calls []*call) {
 			c.cmd = failed(c.ctx, c.ctx.Err())
 			continue
 		}
-		if r.replica {
-			c.cmd = c.script.EvalShaRO(ctx, pipe, c.keys, c.args...)
-		} else {
-			c.cmd = c.script.EvalSha(ctx, pipe, c.keys, c.args...)
-		}
+		c.cmd = c.script.EvalSha(ctx, pipe, c.keys, c.args...)
 	}
 	_, _ = pipe.Exec(ctx) // each command has its own error
 	for _, c := range calls {
 		if redis.HasErrorPrefix(c.cmd.Err(), "NOSCRIPT") {
-			c.cmd = r.runAlone(ctx, c.script, c.keys, c.args)
+			c.cmd = c.script.Run(ctx, r.client, c.keys, c.args...)
 		}
 		heard = heard || answered(c.cmd)
 		close(c.done)

@@ -60,7 +60,6 @@ Secret has these keys and no more.
 {{- with .Values.nats.user }}{{ $_ := set $config "LAPSE_NATS_USER" . }}{{ end -}}
 {{- with .Values.nats.inboxPrefix }}{{ $_ := set $config "LAPSE_NATS_INBOX_PREFIX" . }}{{ end -}}
 {{- with .Values.redis.user }}{{ $_ := set $config "LAPSE_REDIS_USER" . }}{{ end -}}
-{{- if .Values.redis.readReplicas }}{{ $_ := set $config "LAPSE_REDIS_READ_REPLICAS" "true" }}{{ end -}}
 {{- if gt (int .Values.shards) 1 }}{{ $_ := set $config "LAPSE_SHARDS" (toString .Values.shards) }}{{ end -}}
 {{- if gt (int .Values.streamReplicas) 1 }}{{ $_ := set $config "LAPSE_REPLICAS" (toString .Values.streamReplicas) }}{{ end -}}
 {{- range $file := (include "lapse.files" . | fromYaml).files -}}

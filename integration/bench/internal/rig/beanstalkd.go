@@ -2,6 +2,7 @@ package rig
 
 import (
 	"context"
+	"fmt"
 	"net"
 	"os"
 	"strconv"
@@ -26,7 +27,7 @@ func (r *Rig) StartBeanstalkd(ctx context.Context) (*Beanstalkd, error) {
 	}
 	s := &Beanstalkd{addr: net.JoinHostPort("127.0.0.1", strconv.Itoa(port))}
 	if s.Process, err = start("beanstalkd", dir, "beanstalkd", "-l", "127.0.0.1", "-p", strconv.Itoa(port)); err != nil {
-		return nil, err
+		return nil, fmt.Errorf("%w: install the Debian package beanstalkd", err)
 	}
 	err = s.wait(ctx, func(ctx context.Context) error {
 		conn, err := s.Dial(ctx)

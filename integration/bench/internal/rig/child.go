@@ -28,6 +28,7 @@ func RunChild(ctx context.Context, args []string, _, stderr io.Writer) error {
 	natsURL := f.String("nats", "", "")
 	redisURL := f.String("redis", "", "")
 	listen := f.String("http-listen", "", "")
+	shards := f.Int("shards", 1, "")
 	if err := f.Parse(args); err != nil {
 		return err
 	}
@@ -44,6 +45,7 @@ func RunChild(ctx context.Context, args []string, _, stderr io.Writer) error {
 	client := redis.NewClient(o)
 	defer func() { _ = client.Close() }()
 	p, err := processor.New(nc, client, processor.Options{
+		Shards: *shards,
 		Logger: slog.New(slog.NewTextHandler(stderr, nil)),
 	})
 	if err != nil {

@@ -50,8 +50,8 @@ type Lapse struct {
 	why     atomic.Pointer[error] // the last reason
 }
 
-// StartLapse starts the servers and lapse, and waits until it is ready. 0 shards stand for what
-// the rig has, or the default.
+// StartLapse starts the servers and lapse, and waits until it is ready. 0 shards
+// stands for what the rig has.
 func (r *Rig) StartLapse(ctx context.Context, shards int) (*Lapse, error) {
 	l := &Lapse{rig: r}
 	shards = cmp.Or(shards, r.Shards, 1)
@@ -198,7 +198,7 @@ func (l *Lapse) Stored(ctx context.Context, collection string, n int) error {
 }
 
 // Get reads a document, again and again while it is not available. That is a fault unless
-// lapse rebuilds a shard.
+// lapse rebuilds.
 func (l *Lapse) Get(ctx context.Context, collection, id string) (sink.Document, error) {
 	for {
 		d, err := l.Reader.Get(ctx, collection, id)
@@ -250,6 +250,27 @@ func (l *Lapse) Usage() func(what string) []time.Duration {
 		all = append(all, m.Process)
 	}
 	return l.rig.Usage(all...)
+}
+
+// Scripts returns how many scripts have run in Redis since it was started.
+func (l *Lapse) Scripts(ctx context.Context) (n int, err error) {
+	for _, m := range l.masters {
+		stats, err := m.Client.InfoMap(ctx, "commandstats").Result()
+		if err != nil {
+			return 0, err
+		}
+		for _, command := range []string{"eval", "evalsha", "eval_ro", "evalsha_ro", "fcall", "fcall_ro"} {
+			if of, ok := strings.CutPrefix(stats["Commandstats"]["cmdstat_"+command], "calls="); ok {
+				calls, _, _ := strings.Cut(of, ",")
+				more, err := strconv.Atoi(calls)
+				if err != nil {
+					return 0, err
+				}
+				n += more
+			}
+		}
+	}
+	return n, nil
 }
 
 // Profile takes a CPU profile of lapse if the rig has a folder for profiles. The function

@@ -33,7 +33,7 @@ type Rig struct {
 	Lapse    string                           // the lapse binary; "" runs the processor in a child of this program
 	Profiles string                           // folder for CPU profiles of lapse; "" for none
 	Clients  int                              // connections to Redis
-	Shards   int                              // of lapse; 0 for its default
+	Shards   int                              // of lapse; one if 0
 	Masters  int                              // of the Redis Cluster of lapse; one server without a cluster if 0 or 1
 	Note     func(format string, args ...any) // records a remark beside the figures
 	Problem  func(format string, args ...any) // records a fault that makes the figures of lapse void
