@@ -174,11 +174,6 @@ func (r *replicaSet) try(ctx context.Context, n *node, script *redis.Script, key
 		r.rest(n, err)
 		r.reload(ctx)
 	}
-	if err == nil && script == layout.ScanScript {
-		r.mu.Lock()
-		n.server = reply.Scan().Server
-		r.mu.Unlock()
-	}
 	return reply, reply.Head(0), err
 }
 

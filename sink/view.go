@@ -81,7 +81,7 @@ func (ps *partitions) check(ctx context.Context, p int, head layout.Head, seen p
 	if !head.Initialised {
 		return ps.missing(ctx, p, "")
 	}
-	if head.Format != layout.Format && head.Format != layout.FormatBefore {
+	if head.Format != layout.Format {
 		return fmt.Errorf("%w: %w", ErrForeign, wire.UnknownFormat(fmt.Sprint("partition ", p), head.Format, layout.Format))
 	}
 	if head.Shape != ps.shape {

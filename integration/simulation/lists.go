@@ -77,13 +77,13 @@ func copyTo(to *store.Store, model *redismodel.Server, partitions int) ([]string
 		changes := map[string]*store.CollectionChanges{}
 		for _, d := range p.Documents() {
 			// Names with a dot are those of old generations.
-			if strings.Contains(d.Collection, ".") || state.Configs[d.Collection].Building {
+			if strings.Contains(d.Collection, ".") {
 				continue
 			}
 			names[d.Collection] = true
 			c := changes[d.Collection]
 			if c == nil {
-				c = &store.CollectionChanges{Collection: d.Collection, NoIndex: state.Configs[d.Collection].NoIndex}
+				c = &store.CollectionChanges{Collection: d.Collection}
 				changes[d.Collection] = c
 			}
 			c.Changes = append(c.Changes, store.Change{ID: d.ID, New: &d.Header, Body: []byte(d.Body)})

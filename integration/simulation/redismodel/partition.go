@@ -39,12 +39,8 @@ func (p *Partition) Load(context.Context) (store.State, error) {
 		if c.left != (sizes{}) {
 			s.Collections = append(s.Collections, name)
 		}
-		if c.left[0] != c.left[1]+c.left[2] && !p.configs[name].NoIndex {
-			s.Unindexed = append(s.Unindexed, name)
-		}
 	}
 	slices.Sort(s.Collections)
-	slices.Sort(s.Unindexed)
 	return s, nil
 }
 
@@ -155,8 +151,6 @@ func (p *Partition) Commit(ctx context.Context, pr store.Progress, configs []sto
 		switch c.Drop {
 		case store.DropAll:
 			at.docs, at.index = map[string]*store.Stored{}, nil
-		case store.DropIndex:
-			at.index = nil
 		case store.DropMoves:
 			next := p.open(changes[i+1].Collection)
 			*next, *at = *at, *next
@@ -176,7 +170,7 @@ func (p *Partition) mayCommit(ctx context.Context, version string, configs []sto
 		return err
 	}
 	grows := slices.ContainsFunc(configs, func(c store.ConfigChange) bool { return c.Config != nil })
-	shrinks := false
+	moves := false
 	for _, c := range changes {
 		at := p.at(c.Collection)
 		if err := at.check(c.Collection); err != nil {
@@ -189,10 +183,9 @@ func (p *Partition) mayCommit(ctx context.Context, version string, configs []sto
 			}
 			grows = grows || ch.New != nil
 		}
-		grows = grows || len(c.Index) > 0
-		shrinks = shrinks || c.Drop == store.DropIndex || c.Drop == store.DropMoves
+		moves = moves || c.Drop == store.DropMoves
 	}
-	if p.server.full && grows && !shrinks {
+	if p.server.full && grows && !moves {
 		return errFull
 	}
 	return nil
@@ -201,12 +194,8 @@ func (p *Partition) mayCommit(ctx context.Context, version string, configs []sto
 // change makes changes to a collection, after what their Drop says.
 func (c *collection) change(to *store.CollectionChanges) {
 	for _, ch := range to.Changes {
-		if !to.NoIndex || to.Draining {
-			c.enter(ch.ID, ch.Old, false)
-		}
-		if !to.NoIndex {
-			c.enter(ch.ID, ch.New, true)
-		}
+		c.enter(ch.ID, ch.Old, false)
+		c.enter(ch.ID, ch.New, true)
 		body := string(ch.Body)
 		if old := c.docs[ch.ID]; old != nil && ch.Body == nil {
 			body = old.Body
@@ -214,9 +203,6 @@ func (c *collection) change(to *store.CollectionChanges) {
 		if delete(c.docs, ch.ID); ch.New != nil {
 			c.docs[ch.ID] = &store.Stored{Header: *ch.New, Body: body}
 		}
-	}
-	for _, ch := range to.Index {
-		c.enter(ch.ID, ch.Old, true)
 	}
 }
 

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"log/slog"
 	"math"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -54,7 +53,6 @@ type Store interface {
 	Read(ctx context.Context, version string, wants []store.Want) ([][]*store.Stored, error)
 	Due(ctx context.Context, version string, cuts []store.Cut, limit, bytes int, whole bool) ([]store.Due, error)
 	Between(ctx context.Context, version, collection string, slices []store.Slice, limit, bytes int) ([]store.Found, error)
-	Scan(ctx context.Context, version, collection, cursor string, count int) (found []store.Change, next, server string, err error)
 	Commit(ctx context.Context, pr store.Progress, configs []store.ConfigChange, changes []store.CollectionChanges) error
 
 	Copy(ctx context.Context, version string, collections []string, at store.CopyPlace, documents, bytes int) (store.Copied, error)
@@ -84,8 +82,6 @@ type Shared struct {
 	Bounds      Bounds
 	Hook        crash.Hook
 	Trace       trace.Recorder // of the writes
-
-	upgraded sync.Once // says in the log that partitions had an earlier format
 }
 
 // Metrics count what the owners do.
@@ -234,7 +230,7 @@ func (p *Partition) fail(ctx context.Context, err error, failures int) {
 }
 
 // runOnce does the next thing, traffic first: it applies messages that have arrived, reaps
-// some documents that are due, warns of some that will be, builds some of an index, and verifies the stored state.
+// some documents that are due, warns of some that will be, and verifies the stored state.
 // worked reports that there may be more to do at once. A step that has begun ends, although
 // stop is done.
 func (p *Partition) runOnce(stop context.Context) (worked bool, err error) {
@@ -364,7 +360,7 @@ func (p *Partition) judge() {
 	switch {
 	case p.nextDue() <= p.progress.CommittedWatermark():
 		p.status.Due.Store(min(known, p.progress.CommittedWatermark()))
-	case p.collections.Building() == nil && p.collections.FirstWarning() > p.progress.CommittedWatermark():
+	case p.collections.FirstWarning() > p.progress.CommittedWatermark():
 		p.announcer.Settle(&announce.Checkpoint{
 			Log: p.shared.Log.ID(), Seq: p.progress.CommittedOffset(), Watermark: p.progress.CommittedWatermark(), Stamp: p.progress.Stamp().String(),
 		})

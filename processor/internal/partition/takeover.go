@@ -175,11 +175,6 @@ func (p *Partition) claim(ctx context.Context, f *found) error {
 	if err := p.store.Take(ctx, f.State, version, lacks); err != nil {
 		return err
 	}
-	if f.State.Before {
-		p.shared.upgraded.Do(func() {
-			p.logger.Info("partitions are in the format of an earlier lapse, which can no longer read them; documents that never expire are added to the indexes in the background")
-		})
-	}
 	if err := p.shared.Hook.At(crash.AfterTake); err != nil {
 		return err
 	}
@@ -244,7 +239,6 @@ func (p *Partition) goOn(stored store.State, version string, rebuild uint64) {
 	older := !p.tenure.everTaken || stored.Offset < p.pending.Base || p.inbox.Truncated() != nil
 	p.progress.Resume(stored, version, rebuild)
 	p.collections = fold.NewCollections(stored.Configs, stored.Collections)
-	p.collections.Index(stored.Unindexed)
 	p.warnFrom()
 	p.queue.Set(nil)
 	if older {
