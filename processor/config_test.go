@@ -12,6 +12,7 @@ import (
 	"github.com/seed18712806/lapse/processor/internal/crash"
 	"github.com/seed18712806/lapse/sink"
 	"github.com/seed18712806/lapse/sink/wire"
+	"github.com/seed18712806/lapse/ttlrules"
 )
 
 // A default that is set reaches documents that are there, from their _ts: those
@@ -143,9 +144,9 @@ func TestG3_Drop(t *testing.T) {
 	})
 }
 
-// From indexing mode none to consistent the index is built, while writes go on;
-// then documents expire by it.
-func TestIndexIsBuilt(t *testing.T) {
+// TestG3_NoneCostsNothing: while the indexing mode is none, no default may be set, and nothing expires. The index is kept
+// all the same: what was written meanwhile is counted and listed, and expires as soon as TTL is on.
+func TestG3_NoneCostsNothing(t *testing.T) {
 	onBoth(t, func(t *testing.T, r *rig) {
 		r.run()
 		r.config("c", `{"indexingMode":"none"}`)
@@ -155,12 +156,16 @@ func TestIndexIsBuilt(t *testing.T) {
 		}
 		r.flush()
 		stays := r.put("c", "stays", `{}`)
-		if k := len(keysOf(t, r, "*own:c")); k != 0 {
-			t.Errorf("%d index keys without an index", k)
+		if count, err := r.reader.Count(t.Context(), "c"); err != nil || count != (wire.CountReply{Live: n + 1}) {
+			t.Errorf("count while the mode is none: %+v, %v", count, err)
 		}
 		r.must(400, prefix.Config("c"), `{"defaultTtl":1}`)
 		eventually(t, "a second passes", func() bool { return time.Now().UnixMilli() > int64(stays.Ts)+1000 })
 		change := r.config("c", `{"indexingMode":"consistent","defaultTtl":null}`)
+		forecast, err := r.reader.Forecast(t.Context(), "c", sink.ForecastOptions{Default: new(ttlrules.NoDefault)})
+		if err != nil || *forecast.AtOnce != n {
+			t.Errorf("forecast at once after none: %+v, %v", forecast.AtOnce, err)
+		}
 		change = r.config("c", `{"defaultTtl":-1}`)
 		r.send(prefix.Write(wire.Upsert, "c", "late"), `{"ttl":1}`)
 		events := r.waitEvents("c", n+1)
@@ -173,7 +178,7 @@ func TestIndexIsBuilt(t *testing.T) {
 			t.Error("a document without TTL expired")
 		}
 		c, err := r.reader.Config(t.Context(), "c")
-		if err != nil || c.IndexBuilding || c.IndexingMode != wire.Consistent {
+		if err != nil || c.IndexingMode != wire.Consistent {
 			t.Errorf("configuration: %+v, %v", c, err)
 		}
 	})

@@ -20,9 +20,9 @@ import (
 )
 
 // points are those that every history passes, and drainPoints those that it passes only while
-// documents are due in collections that are dropped or lose their index.
+// documents are due in collections that are dropped.
 var points = []crash.Point{
-	crash.AfterTake, crash.AfterRead, crash.AfterFind, crash.AfterScan, crash.BeforeFence, crash.AfterFence, crash.BeforePublish, crash.AfterPublish, crash.BeforeCommit, crash.AfterCommit,
+	crash.AfterTake, crash.AfterRead, crash.AfterFind, crash.BeforeFence, crash.AfterFence, crash.BeforePublish, crash.AfterPublish, crash.BeforeCommit, crash.AfterCommit,
 	crash.AfterControl, crash.BeforeCheckpoint, crash.AfterCheckpoint,
 }
 

@@ -108,7 +108,7 @@ func (r *rig) comesTo(what string, sub *nats.Subscription, status int) {
 }
 
 // TestG9_DrainingHoldsUpNothing: many documents are due in a collection that is dropped,
-// that loses its index, or whose default changes for the 65th time since a document was
+// whose indexing mode becomes none, or whose default changes for the 65th time since a document was
 // due. The message is applied at once, and so are later messages of its partition. The due
 // documents are reaped later, and each gets its event.
 //
@@ -292,9 +292,9 @@ func TestSettlesUnderTraffic(t *testing.T) {
 	})
 }
 
-// TestCountsWhileAnIndexDrains: an index that was turned off still counts the documents
-// that are expired and not reaped, and no others.
-func TestCountsWhileAnIndexDrains(t *testing.T) {
+// TestCountsWhatIsDueAfterModeNone: while the indexing mode is none, the documents are counted that had
+// expired before and are not reaped, and no others.
+func TestCountsWhatIsDueAfterModeNone(t *testing.T) {
 	onBoth(t, func(t *testing.T, r *rig) {
 		const many, first = 1000, 500
 		var drains, due atomic.Bool
@@ -303,7 +303,7 @@ func TestCountsWhileAnIndexDrains(t *testing.T) {
 			if here == crash.AfterFind && due.Load() {
 				<-sent // all, before anything is reaped
 			}
-			if here == crash.AfterFind && p.Collections().Config("c").Draining && drains.CompareAndSwap(false, true) {
+			if here == crash.AfterFind && p.Collections().Config("c").NoIndex && drains.CompareAndSwap(false, true) {
 				close(held)
 				<-release
 			}
@@ -326,21 +326,24 @@ func TestCountsWhileAnIndexDrains(t *testing.T) {
 		select {
 		case <-held:
 		case <-time.After(limit):
-			t.Fatal("no find while the index drains")
+			t.Fatal("no find while the mode is none")
 		}
 		published := len(r.events("c"))
 		count, err := r.reader.Count(t.Context(), "c")
 		if err != nil || count.Expired == 0 || count.Expired > int64(many-published)+shard.ReapChunk || count.Live > first {
-			t.Errorf("while it drains, %d have an event, and the count is %+v, %v", published, count, err)
+			t.Errorf("while some are due, %d have an event, and the count is %+v, %v", published, count, err)
 		}
-		if c, err := r.reader.Config(t.Context(), "c"); err != nil || c.IndexingMode != wire.NoIndex || c.IndexBuilding {
+		if c, err := r.reader.Config(t.Context(), "c"); err != nil || c.IndexingMode != wire.NoIndex {
 			t.Errorf("configuration %+v, %v", c, err)
 		}
 		goOn()
 		r.waitEvents("c", many)
 		r.caughtUp(p)
 		r.agrees()
-		eventually(t, "the index is gone", func() bool { return len(keysOf(t, r, "*inherit:c"))+len(keysOf(t, r, "*own:c")) == 0 })
+		eventually(t, "its history is settled", func() bool {
+			state, err := p.store.Load(t.Context())
+			return err == nil && len(state.Configs["c"].History) <= 1
+		})
 		p.stop(t)
 	})
 }
@@ -381,7 +384,7 @@ func (r *rig) expiredBeforeRejected() {
 
 // TestG1_G3_CrashWhileDraining lets processes die, stop or fail a step at every named
 // point, over and over, under traffic, while many documents are due in collections that
-// are dropped or lose their index, or whose default changes often. It uses the usual
+// are dropped or get the indexing mode none, or whose default changes often. It uses the usual
 // bounds, and bounds at which messages wait.
 //
 // Goes red if a due document is lost by a crash, or an event is published twice or out of

@@ -44,8 +44,7 @@ type CollectionsOptions struct {
 // Collections lists the collections that are configured or hold documents, in the order of
 // their names, in pages. A collection that exists from the first page to the last is in
 // exactly one of them. As in [Reader.Config], the configuration is that of the first
-// shard. Documents are counted as in [Reader.Count], but a collection whose index is
-// being built is listed without counts.
+// shard. Documents are counted as in [Reader.Count].
 func (r *Reader) Collections(ctx context.Context, opts CollectionsOptions) (wire.CollectionsReply, error) {
 	limit, err := limitOf(opts.Limit)
 	if err != nil {
@@ -86,7 +85,6 @@ func (r *Reader) Collections(ctx context.Context, opts CollectionsOptions) (wire
 type described struct {
 	config        layout.Config
 	exists        bool // it is configured, or has documents
-	counted       bool
 	live, expired int64
 }
 
@@ -109,23 +107,17 @@ func (ps *shards) describe(ctx context.Context, names []string) ([]wire.Collecti
 	collections := []wire.Collection{}
 	for i, name := range names {
 		config := by[0][i].config.Wire()
-		sum := described{counted: true}
+		var sum described
 		for _, in := range by {
 			sum.exists = sum.exists || in[i].exists
-			sum.counted = sum.counted && in[i].counted
 			sum.live += in[i].live
 			sum.expired += in[i].expired
-			config.IndexBuilding = config.IndexBuilding || in[i].config.Building
 		}
 		if !sum.exists {
 			continue
 		}
-		c := wire.Collection{Name: name, DefaultTTL: config.DefaultTTL, IndexingMode: config.IndexingMode,
-			IndexBuilding: config.IndexBuilding, Etag: config.Etag}
-		if sum.counted {
-			c.Live, c.Expired = &sum.live, &sum.expired
-		}
-		collections = append(collections, c)
+		collections = append(collections, wire.Collection{Name: name, DefaultTTL: config.DefaultTTL, IndexingMode: config.IndexingMode,
+			Etag: config.Etag, Live: sum.live, Expired: sum.expired})
 	}
 	return collections, nil
 }
@@ -174,10 +166,9 @@ func (ps *shards) describeIn(ctx context.Context, p int, names []string) ([]desc
 			if err != nil {
 				return nil, err
 			}
-			d := described{config: config, exists: raw != "" || left != "", counted: countable(config, names[q.i]) == nil}
+			d := described{config: config, exists: raw != "" || left != ""}
 			cuts := config.History.Cuts(now)
 			switch {
-			case !d.counted:
 			case q.cuts != nil && q.raw == raw:
 				d.expired = answer.Int(collectionCount)
 				d.live = documents - d.expired

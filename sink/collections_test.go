@@ -74,9 +74,9 @@ func TestCollections(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			want = append(want, wire.Collection{Name: name, DefaultTTL: config.DefaultTTL, IndexingMode: config.IndexingMode, Etag: config.Etag, Live: &count.Live, Expired: &count.Expired})
+			want = append(want, wire.Collection{Name: name, DefaultTTL: config.DefaultTTL, IndexingMode: config.IndexingMode, Etag: config.Etag, Live: count.Live, Expired: count.Expired})
 		}
-		if orders := want[9]; *orders.Live != 60 || *orders.Expired != 20 || orders.Etag != 9 || want[7].IndexingMode != wire.Lazy {
+		if orders := want[9]; orders.Live != 60 || orders.Expired != 20 || orders.Etag != 9 || want[7].IndexingMode != wire.Lazy {
 			t.Fatalf("the other reads say %+v", want)
 		}
 		for _, limit := range []int{1, 3, 9, 10, 11, 1000} {
@@ -159,31 +159,12 @@ func TestG5_CollectionsConfiguredMeanwhile(t *testing.T) {
 		<-l.arrived
 		r.Configure("orders", &store.Config{Etag: 9, History: before.With(far, 9, 60)})
 		close(l.release)
-		want := []wire.Collection{{Name: "orders", DefaultTTL: new(int32(60)), IndexingMode: wire.Consistent, Etag: 9, Live: new(int64(1)), Expired: new(int64(3))}}
+		want := []wire.Collection{{Name: "orders", DefaultTTL: new(int32(60)), IndexingMode: wire.Consistent, Etag: 9, Live: 1, Expired: 3}}
 		if diff := cmp.Diff(want, <-listed); diff != "" {
 			t.Errorf("(-want +got):\n%s", diff)
 		}
 		if n := l.replies.Load(); n != 5 {
 			t.Errorf("Redis was asked %d times, want 5: else the configuration has not come between two questions", n)
-		}
-	})
-}
-
-// TestCollectionsBuilding: a collection whose index is being built is listed without counts, and
-// the others with theirs.
-func TestCollectionsBuilding(t *testing.T) {
-	redistest.OnEach(t, func(t *testing.T, s redistest.Server) {
-		r := newRig(t, s, 2, far)
-		r.Put("a", "x", store.Header{Ts: far, Etag: 1}, "{}")
-		c := store.Config{Building: true, Etag: 3, History: ttlrules.History{}.With(0, 1, 60)}
-		r.Configure("b", &c)
-		all, _ := r.collections(r.Reader, 10)
-		want := []wire.Collection{
-			{Name: "a", IndexingMode: wire.Consistent, Live: new(int64(1)), Expired: new(int64(0))},
-			{Name: "b", DefaultTTL: new(int32(60)), IndexingMode: wire.Consistent, IndexBuilding: true, Etag: 3},
-		}
-		if diff := cmp.Diff(want, all); diff != "" {
-			t.Errorf("(-want +got):\n%s", diff)
 		}
 	})
 }
@@ -214,7 +195,7 @@ func TestCollectionsSendLittle(t *testing.T) {
 		t.Fatalf("%d collections on %d pages", len(all), pages)
 	}
 	for i, c := range all {
-		if want := fmt.Sprintf("%s-%04d", long, i); c.Name != want || *c.Live != shards {
+		if want := fmt.Sprintf("%s-%04d", long, i); c.Name != want || c.Live != shards {
 			t.Fatalf("collection %d is %+v", i, c)
 		}
 	}

@@ -3,7 +3,6 @@ package sink
 import (
 	"context"
 	_ "embed" // the script
-	"fmt"
 	"strconv"
 
 	"github.com/seed18712806/lapse/sink/internal/layout"
@@ -38,7 +37,7 @@ func (r *Reader) Count(ctx context.Context, collection string) (wire.CountReply,
 	err = ps.each(func(p int) error {
 		v, n, err := ps.counts(ctx, p, collection, func(v view) ([]scoreRange, error) {
 			cuts := v.cuts()
-			return []scoreRange{{layout.ByInherit, ttlrules.NoCut, cuts.Inherit}, {layout.ByOwn, ttlrules.NoCut, cuts.Own}}, countable(v.config, collection)
+			return []scoreRange{{layout.ByInherit, ttlrules.NoCut, cuts.Inherit}, {layout.ByOwn, ttlrules.NoCut, cuts.Own}}, nil
 		})
 		if err != nil {
 			return err
@@ -56,15 +55,6 @@ func (r *Reader) Count(ctx context.Context, collection string) (wire.CountReply,
 		sum.Expired += c.Expired
 	}
 	return sum, nil
-}
-
-// countable returns an error while the index is being built. Where TTL is off, nothing is
-// counted in the index.
-func countable(c layout.Config, collection string) error {
-	if c.Building && c.History.Current() != ttlrules.Off {
-		return fmt.Errorf("%w: the index of collection %s is being built", ErrUnavailable, collection)
-	}
-	return nil
 }
 
 // scoreRange is the members of an index above one score, up to another.

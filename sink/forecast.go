@@ -26,8 +26,7 @@ type ForecastOptions struct {
 // the index and reads no document, unless opts has limits. Warnings are not counted: each comes its
 // warnBefore earlier than one of these documents expires.
 //
-// It returns ErrUnavailable while the index is being built, and ErrInvalidRequest for a
-// Default in a collection whose indexing mode is none.
+// It returns ErrInvalidRequest for a Default in a collection whose indexing mode is none.
 func (r *Reader) Forecast(ctx context.Context, collection string, opts ForecastOptions) (wire.ForecastReply, error) {
 	if err := wire.CheckCollection(collection); err != nil {
 		return wire.ForecastReply{}, err
@@ -119,10 +118,6 @@ func (f forecast) ranges(c layout.Config, collection string) (ranges []scoreRang
 		history = history.With(now, 0, *f.change)
 		after := history.Cuts(now)
 		ranges = append(ranges, scoreRange{layout.ByInherit, before.Inherit, after.Inherit}, scoreRange{layout.ByOwn, before.Own, after.Own})
-	}
-	c.History = history
-	if err := countable(c, collection); err != nil {
-		return nil, err
 	}
 	d := history.Current()
 	if d == ttlrules.Off {

@@ -123,18 +123,6 @@ func (r *Reader) Config(ctx context.Context, collection string) (wire.Config, er
 	if err != nil {
 		return wire.Config{}, err
 	}
-	configs := make([]wire.Config, len(ps.keys))
-	err = ps.each(func(p int) error {
-		view, err := ps.view(ctx, p, collection)
-		configs[p] = view.config.Wire()
-		return err
-	})
-	if err != nil {
-		return wire.Config{}, err
-	}
-	c := configs[0]
-	for _, other := range configs {
-		c.IndexBuilding = c.IndexBuilding || other.IndexBuilding
-	}
-	return c, nil
+	view, err := ps.view(ctx, 0, collection)
+	return view.config.Wire(), err
 }

@@ -56,13 +56,10 @@ func (ps *shards) outside(ctx context.Context, collection string, least, most in
 // outsideNext counts among the next documents of a shard, and moves the place behind them. left reports
 // that there are more.
 func (ps *shards) outsideNext(ctx context.Context, p int, collection string, at *place, least, most int32) (n int64, left bool, err error) {
-	args := []any{collection, at.Score, at.ID, layout.LongHeaderLen, scanExamined, listBytes}
+	args := []any{collection, at.Score, at.ID, layout.LongHeaderLen, scriptExamined, listBytes}
 	v, reply, err := ps.ask(ctx, headersScript, p, collection, []string{ps.keys[p].Own(collection)}, args)
 	if err != nil {
 		return 0, false, err
-	}
-	if v.config.Building {
-		return 0, false, fmt.Errorf("%w: the index of collection %s is being built", ErrUnavailable, collection)
 	}
 	for text := reply.Str(headersText); len(text) >= layout.LongHeaderLen; text = text[layout.LongHeaderLen:] {
 		h, err := layout.ParseHeader(text[:layout.LongHeaderLen])

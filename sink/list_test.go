@@ -59,17 +59,9 @@ func TestListBytes(t *testing.T) {
 	})
 }
 
-// unindexed gives a collection no index, so that a list scans it.
-func (r *rig) unindexed(collection string) {
-	r.T.Helper()
-	r.Configure(collection, &store.Config{NoIndex: true})
-}
-
-// TestListMissesNothing: without an index, a document that exists from the first page to the last is in one of
-// them, whatever documents come and go meanwhile: while Redis keeps the hash as a listpack,
-// turns it into a table, and resizes that.
-//
-// Goes red if List skips the ids up to the last one of a chunk that has changed.
+// TestListMissesNothing: a document that exists from the first page to the last is in exactly one of
+// them, whatever documents come and go meanwhile, and whatever the indexing mode is: also while Redis turns
+// an index from a listpack into a skip list.
 func TestListMissesNothing(t *testing.T) {
 	redistest.OnEach(t, func(t *testing.T, s redistest.Server) {
 		for _, tt := range []struct{ stay, come, limit, bytes int }{
@@ -77,7 +69,7 @@ func TestListMissesNothing(t *testing.T) {
 			{1500, 150, 60, 0}, {1500, -150, 60, 0}, {500, 500, 100, 400}, {50, -400, 20, 0},
 		} {
 			r := newRig(t, s, 2, far)
-			r.unindexed("orders")
+			r.Configure("orders", &store.Config{NoIndex: true})
 			r.PutMany("orders", tt.stay, 1)
 			var temporary []string
 			leave := func(n int) {
@@ -101,14 +93,14 @@ func TestListMissesNothing(t *testing.T) {
 				arrive(20 * -tt.come)
 			}
 			opts := sink.ListOptions{Limit: tt.limit, MaxBytes: tt.bytes}
-			seen := map[string]bool{}
+			seen := map[string]int{}
 			for pages := 0; ; pages++ {
 				page, err := r.Reader.List(ctx, "orders", opts)
 				if err != nil {
 					t.Fatalf("%+v: %v", tt, err)
 				}
 				for _, d := range page.Documents {
-					seen[d.ID] = true
+					seen[d.ID]++
 				}
 				if opts.Continuation = page.Continuation; opts.Continuation == "" {
 					break
@@ -124,8 +116,8 @@ func TestListMissesNothing(t *testing.T) {
 				}
 			}
 			for i := range tt.stay {
-				if id := fmt.Sprintf("doc-%06d", i); !seen[id] {
-					t.Errorf("%+v: %s was missed", tt, id)
+				if id := fmt.Sprintf("doc-%06d", i); seen[id] != 1 {
+					t.Errorf("%+v: %s was listed %d times", tt, id, seen[id])
 				}
 			}
 		}
@@ -145,22 +137,14 @@ func TestContinuation(t *testing.T) {
 		encode := func(text string) string { return base64.RawURLEncoding.EncodeToString([]byte(text)) }
 		for _, bad := range []string{
 			"x", "%%%", page.Continuation + "A!", page.Continuation[1:], encode("null"), encode("{}"), encode("[]"), encode(`{"p":0}`),
-			encode(`{"p":2,"c":"0"}`), encode(`{"p":-1,"c":"0"}`), encode(`{"p":0,"c":"-1"}`), encode(`{"p":0,"c":"0x"}`),
-			encode(`{"p":0,"c":"99999999999999999999999999"}`), encode(`{"p":0,"c":"18446744073709551615"}`), encode(`{"p":0,"c":" 1"}`),
-			encode(`{"p":0,"c":"0","n":-1}`), encode(`{"p":0,"c":"0","n":1001}`), encode(`{"p":0,"c":0}`),
-			encode(`{"p":0,"c":"7","s":"another-server"}`),
+			encode(`{"p":-1,"i":1}`), encode(`{"p":0,"c":"7"}`),
 			encode(`{"p":0,"i":3}`), encode(`{"p":2,"i":1}`), encode(`{"p":0,"i":1,"t":{"k":"x","d":"a"}}`), encode(`{"p":0,"i":1,"t":{"k":"5"}}`),
-			encode(`{"p":0,"i":1,"t":{"k":"05","d":"a"}}`), encode(`{"p":0,"i":1,"t":{"k":"99999999999999999","d":"a"}}`), encode(`{"p":0,"i":1,"s":"x"}`),
+			encode(`{"p":0,"i":1,"t":{"k":"05","d":"a"}}`), encode(`{"p":0,"i":1,"t":{"k":"99999999999999999","d":"a"}}`),
 			encode(`{"p":0,"i":1,"t":{"k":"5","d":"` + strings.Repeat("a", 256) + `"}}`), encode(`{"p":0,"i":1,"f":"` + strings.Repeat("a", 7000) + `"}`),
 			encode(`{"o":{"u":-1,"w":-1}}`), encode(`{"o":{"n":{"d":"a"}}}`), encode(`{"p":1,"o":{}}`), encode(`{"o":{"i":{"k":"9e3","d":"a"}}}`),
 		} {
 			_, err := r.Reader.List(ctx, "orders", sink.ListOptions{Continuation: bad})
 			wantErr(t, err, sink.ErrInvalidRequest, "continuation "+strconv.Quote(bad))
-		}
-		for _, odd := range []string{encode(`{"p":1,"c":"12345"}`), encode(`{"p":0,"c":"9223372036854775807","a":"z","x":"0"}`)} {
-			if _, err := r.Reader.List(ctx, "orders", sink.ListOptions{Continuation: odd}); err != nil {
-				t.Errorf("continuation %q: %v", odd, err)
-			}
 		}
 		for _, limit := range []int{-1, wire.MaxListLimit + 1} {
 			_, err := r.Reader.List(ctx, "orders", sink.ListOptions{Limit: limit})
@@ -170,26 +154,4 @@ func TestContinuation(t *testing.T) {
 			t.Errorf("a page by default has %d documents, %v", len(page.Documents), err)
 		}
 	})
-}
-
-// TestContinuationOfAnotherServer: List refuses a cursor of another Redis process.
-func TestContinuationOfAnotherServer(t *testing.T) {
-	var continuations []string
-	for range 2 {
-		r := newRig(t, redistest.Start(t), 1, far)
-		r.unindexed("orders")
-		r.PutMany("orders", 500, 1)
-		page, err := r.Reader.List(ctx, "orders", sink.ListOptions{Limit: 10})
-		if err != nil {
-			t.Fatal(err)
-		}
-		continuations = append(continuations, page.Continuation)
-		if len(continuations) == 2 {
-			_, err := r.Reader.List(ctx, "orders", sink.ListOptions{Continuation: continuations[0]})
-			wantErr(t, err, sink.ErrInvalidRequest, "the continuation of another server")
-		}
-	}
-	if continuations[0] == continuations[1] {
-		t.Error("the continuations are the same")
-	}
 }

@@ -13,7 +13,6 @@ import (
 	"github.com/seed18712806/lapse/sink"
 	"github.com/seed18712806/lapse/sink/store"
 	"github.com/seed18712806/lapse/sink/wire"
-	"github.com/seed18712806/lapse/ttlrules"
 )
 
 // infoNumber is a number in a server's INFO.
@@ -43,22 +42,13 @@ func replyBytes(page sink.Page) int64 {
 // replies, whatever the sizes of the documents are and however many are expired. It has few
 // documents in memory at a time for it.
 //
-// Goes red if a scan returns bodies that do not belong to the page, or loads as many documents
+// Goes red if a script returns bodies that do not belong to the page, or loads as many documents
 // at a time as a page may have.
 func TestListSendsLittle(t *testing.T) {
-	t.Run("by the index", func(t *testing.T) { listSendsLittle(t, false) })
-	t.Run("by a scan", func(t *testing.T) { listSendsLittle(t, true) })
-}
-
-func listSendsLittle(t *testing.T, scans bool) {
 	const (
-		shards = 4
-		heads  = 16 << 10 // heads of replies, and documents that were sent in vain
-		// Memory of Redis while it answers. The hash of each server has an order of its own: where
-		// large documents come after some small ones, a step of a scan loads several of them. Half
-		// of all orders need 2.5 MB, one in 20 more than 4 MB, the worst of 40,000 needed 10 MB.
-		// A scan that loads as many documents as a page may have needs 17 MB.
-		mostHeld = 12 << 20
+		shards   = 4
+		heads    = 16 << 10 // heads of replies, and documents that were sent in vain
+		mostHeld = 12 << 20 // memory of Redis while it answers
 	)
 	size := func(i int, r *rand.Rand) int {
 		switch i % 4 {
@@ -93,11 +83,7 @@ func listSendsLittle(t *testing.T, scans bool) {
 			server := redistest.Start(t)
 			client := server.Client
 			r := newRig(t, server, shards, far)
-			if scans {
-				r.unindexed("orders")
-			} else {
-				r.WithDefault("orders", 0, 60)
-			}
+			r.WithDefault("orders", 0, 60)
 			random := rand.New(rand.NewPCG(1, 2))
 			for i := range tt.n {
 				h := store.Header{Ts: far, Etag: uint64(i + 1), Trace: strings.Repeat("t", 55)}
@@ -109,14 +95,10 @@ func listSendsLittle(t *testing.T, scans bool) {
 				}
 				r.Put("orders", fmt.Sprintf("document-%06d", i), h, strings.Repeat("x", tt.size(i, random)))
 			}
-			if scans {
-				r.Configure("orders", &store.Config{History: ttlrules.History{}.With(0, 1, 60), Building: true})
-			}
 			live := r.Live("orders", far)
 			if _, err := r.Reader.List(ctx, "orders", sink.ListOptions{Limit: 1}); err != nil { // loads the script
 				t.Fatal(err)
 			}
-			endResize(t, client, tt.n)
 			before := infoNumber(t, client, "stats", "total_net_output_bytes")
 			used := infoNumber(t, client, "memory", "used_memory")
 			returned, times, pages := int64(0), map[string]int{}, int64(0)
@@ -160,49 +142,17 @@ func listSendsLittle(t *testing.T, scans bool) {
 	}
 }
 
-// endResize lets Redis end the resizing of its hashes, of at most n fields: each command on a hash
-// does a part of it. A document may be listed twice if that ends between two pages.
-func endResize(t *testing.T, client *redis.Client, n int) {
-	t.Helper()
-	keys, err := client.Keys(ctx, "*").Result()
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, key := range keys {
-		if client.Type(ctx, key).Val() != "hash" {
-			continue
-		}
-		if _, err := client.Pipelined(ctx, func(p redis.Pipeliner) error {
-			for range 2 * n {
-				p.HMGet(ctx, key, "absent")
-			}
-			return nil
-		}); err != nil {
-			t.Fatal(err)
-		}
-	}
-}
-
-// TestListAmongExpired: an index that is being built does not have the documents, so the list scans
-// them. A page ends with fewer documents than its limit if very many are
-// expired, so that no request takes too long. No document is missed. A list by the index passes over
-// the expired ones at once.
+// TestListAmongExpired: a list passes over expired documents at once, however many there are.
 func TestListAmongExpired(t *testing.T) {
 	const n = 45_000
 	r := newRig(t, redistest.Start(t), 1, far)
-	r.unindexed("orders")
+	r.WithDefault("orders", 0, 60)
 	r.PutMany("orders", n, far-100_000)
 	for i := range 10 {
 		r.Put("orders", fmt.Sprint("live-", i), store.Header{Ts: far, Etag: 1}, "{}")
 	}
-	r.Configure("orders", &store.Config{History: ttlrules.History{}.With(0, 1, 60), Building: true})
-	times, pages := r.list("orders", sink.ListOptions{Limit: 1000})
-	if len(times) != 10 || pages < 2 || pages > 4 {
+	if times, pages := r.list("orders", sink.ListOptions{Limit: 1000}); len(times) != 10 || pages != 1 {
 		t.Errorf("%d documents on %d pages", len(times), pages)
-	}
-	r.build("orders")
-	if times, pages = r.list("orders", sink.ListOptions{Limit: 1000}); len(times) != 10 || pages != 1 {
-		t.Errorf("by the index, %d documents on %d pages", len(times), pages)
 	}
 }
 

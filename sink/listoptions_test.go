@@ -79,45 +79,6 @@ func TestListWithoutDeadlines(t *testing.T) {
 	})
 }
 
-// TestListFormatBefore: a shard in the format of an earlier lapse, in which what never expires is in
-// no index, is listed whole; a takeover brings it to this format and knows what is to be indexed, and
-// an earlier lapse then refuses it by name.
-func TestListFormatBefore(t *testing.T) {
-	redistest.OnEach(t, func(t *testing.T, s redistest.Server) {
-		r := newRig(t, s, 1, far)
-		r.WithDefault("orders", 0, 60)
-		r.PutMany("orders", 300, far)
-		r.Put("orders", "never", store.Header{Ts: far, Etag: 1, TTL: ttlrules.Never}, "{}")
-		r.Client.ZRem(ctx, r.Key(0, "own:orders"), "never")
-		r.Client.HSet(ctx, r.Key(0, "state"), "format", "1", "size:orders", "301 300 0")
-		check := func(doing string, unindexed int, before bool) {
-			t.Helper()
-			if times, _ := r.list("orders", sink.ListOptions{Limit: 50}); len(times) != 301 {
-				t.Errorf("%s: %d documents are listed", doing, len(times))
-			}
-			state, err := r.Shards[0].Load(ctx)
-			if err != nil || len(state.Unindexed) != unindexed || state.Before != before {
-				t.Errorf("%s: %v are not indexed, of before: %t, %v", doing, state.Unindexed, state.Before, err)
-			}
-		}
-		check("before", 1, true)
-		state, err := r.Shards[0].Load(ctx)
-		if err == nil {
-			err = r.Shards[0].Take(ctx, state, "v7", 0)
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
-		r.At[0].Version = "v7"
-		check("after the takeover", 1, false)
-		if format := r.Client.HGet(ctx, r.Key(0, "state"), "format").Val(); format != "2" {
-			t.Errorf("the format is %q", format)
-		}
-		r.build("orders")
-		check("after the build", 0, false)
-	})
-}
-
 // TestListByDeadlineNeedsAll: a list by deadline is an error, and not one with a hole, if one shard
 // does not answer.
 func TestListByDeadlineNeedsAll(t *testing.T) {

@@ -7,6 +7,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/seed18712806/lapse/integration/harness/redistest"
+	"github.com/seed18712806/lapse/sink/internal/layout"
 	"github.com/seed18712806/lapse/sink/store"
 	"github.com/seed18712806/lapse/sink/wire"
 	"github.com/seed18712806/lapse/ttlrules"
@@ -71,11 +72,7 @@ func TestRandomHistories(t *testing.T) {
 				case "reap":
 					r.reap(collection, now, rapid.IntRange(1, 8).Draw(t, "limit"))
 				case "default":
-					if config.NoIndex { // what is left of an index that drains stays, and the rest is added
-						config = store.Config{History: config.History}
-						r.Configure(collection, &store.Config{History: config.History, Building: true})
-						r.build(collection)
-					}
+					config.NoIndex = false
 					config.History = config.History.With(now, 1, ttlrules.Default(rapid.SampledFrom([]int{0, -1, 1, 10, 60}).Draw(t, "default")))
 					r.Configure(collection, &config)
 				case "drop":
@@ -83,19 +80,9 @@ func TestRandomHistories(t *testing.T) {
 						r.Commit(p, []store.ConfigChange{{Collection: collection}}, store.CollectionChanges{Collection: collection, Drop: store.DropAll})
 					}
 				case "none":
-					if config.History.Current() != ttlrules.Off {
-						break
-					}
-					if rapid.Bool().Draw(t, "drains") && (!config.NoIndex || config.Draining) {
-						config.NoIndex, config.Draining = true, true
+					if config.History.Current() == ttlrules.Off {
+						config.NoIndex = true
 						r.Configure(collection, &config)
-						break
-					}
-					for r.reap(collection, now, 100) > 0 {
-					}
-					for p := range r.N {
-						r.Commit(p, []store.ConfigChange{{Collection: collection, Config: &store.Config{NoIndex: true}}},
-							store.CollectionChanges{Collection: collection, Drop: store.DropIndex})
 					}
 				}
 			}
@@ -109,6 +96,11 @@ func TestRandomHistories(t *testing.T) {
 					if err := r.Shards[p].Verify(ctx, r.At[p].Version, collections); err != nil {
 						t.Errorf("verify: %v", err)
 					}
+					k := layout.NewKeys(r.Prefix, p, r.N)
+					docs, indexed := s.Client.HLen(ctx, k.Docs(c)).Val(), s.Client.ZCard(ctx, k.Inherit(c)).Val()+s.Client.ZCard(ctx, k.Own(c)).Val()
+					if docs != indexed {
+						t.Errorf("%d documents, and %d entries in the two indexes", docs, indexed)
+					}
 				}
 			}
 		})
@@ -120,9 +112,6 @@ func TestRandomHistories(t *testing.T) {
 func (r *rig) reap(collection string, now int64, limit int) (n int) {
 	r.T.Helper()
 	config := r.Configs[collection]
-	if config.NoIndex && !config.Draining {
-		return 0
-	}
 	for p := range r.N {
 		due, err := r.Shards[p].Due(ctx, r.At[p].Version,
 			[]store.Cut{{Collection: collection, Cuts: config.History.Cuts(now)}}, limit, 1<<20, true)
@@ -150,21 +139,4 @@ func (r *rig) reap(collection string, now int64, limit int) (n int) {
 		n += len(changes)
 	}
 	return n
-}
-
-// build builds the index of a collection.
-func (r *rig) build(collection string) {
-	r.T.Helper()
-	for p := range r.N {
-		for cursor := "0"; ; {
-			found, next, _, err := r.Shards[p].Scan(ctx, r.At[p].Version, collection, cursor, max(5, len(r.Docs[collection])/50))
-			if err != nil {
-				r.T.Fatalf("scan: %v", err)
-			}
-			r.Commit(p, nil, store.CollectionChanges{Collection: collection, Index: found})
-			if cursor = next; cursor == "0" {
-				break
-			}
-		}
-	}
 }

@@ -282,9 +282,6 @@ func (m *merger) read(ctx context.Context, p int) error {
 		if layout.NewSize(v.documents, reply.Int(nearestInheritSize), reply.Int(nearestOwnSize)) != v.size {
 			return m.lostIndex(p, m.collection)
 		}
-		if err := countable(v.config, m.collection); err != nil {
-			return err
-		}
 		asked := s.cuts
 		s.view, s.asked, s.cuts = v, true, v.cuts()
 		if s.cuts.Inherit < asked.Inherit || s.cuts.Own < asked.Own {

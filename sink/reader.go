@@ -16,8 +16,7 @@ import (
 var (
 	// ErrNotFound: the document does not exist, or it is expired.
 	ErrNotFound = errors.New("document not found")
-	// ErrUnavailable: the shard is being rebuilt or was never initialised,
-	// or the index that the answer needs is being built. Try again later.
+	// ErrUnavailable: the shard is being rebuilt or was never initialised. Try again later.
 	ErrUnavailable = layout.ErrUnavailable
 	// ErrInvalidRequest: a limit, a continuation or a forecast is out of range.
 	ErrInvalidRequest = errors.New("invalid request")

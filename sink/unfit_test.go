@@ -36,8 +36,8 @@ func TestForeign(t *testing.T) {
 		{"state", []call{get, list, count, forecast, collections}},
 		{"config", []call{get, list, count, forecast, collections}},
 		{"docs:orders", []call{get, list, count, forecast, collections}},
-		{"inherit:orders", []call{count, forecast, collections}},
-		{"own:orders", []call{count, forecast, collections}},
+		{"inherit:orders", []call{list, count, forecast, collections}},
+		{"own:orders", []call{list, count, forecast, collections}},
 	}
 	redistest.OnEach(t, func(t *testing.T, s redistest.Server) {
 		for _, tt := range tests {
@@ -102,7 +102,7 @@ func TestUnavailable(t *testing.T) {
 		},
 	}
 	all := slices.Sorted(maps.Keys(reads))
-	counts := []string{"count", "forecast", "collections", "list by deadline"}
+	counts := []string{"count", "forecast", "collections", "list", "list by deadline"}
 	tests := []struct {
 		name  string
 		after func(t *testing.T, r *rig)
@@ -127,11 +127,6 @@ func TestUnavailable(t *testing.T) {
 		{"a document is too many", func(_ *testing.T, r *rig) { r.Client.HSet(ctx, r.Key(0, "docs:orders"), "x", "y") }, all},
 		{"an index is gone", func(_ *testing.T, r *rig) { r.Client.Del(ctx, r.Key(0, "inherit:orders")) }, counts},
 		{"a member of an index is gone", func(_ *testing.T, r *rig) { r.Client.ZRem(ctx, r.Key(0, "own:orders"), "b") }, counts},
-		{"the index is being built", func(_ *testing.T, r *rig) {
-			c := r.Configs["orders"]
-			c.Building = true
-			r.Configure("orders", &c)
-		}, []string{"count", "forecast", "list by deadline"}},
 	}
 	redistest.OnEach(t, func(t *testing.T, s redistest.Server) {
 		for _, tt := range tests {

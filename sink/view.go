@@ -77,7 +77,7 @@ func (ps *shards) check(ctx context.Context, p int, head layout.Head, seen posit
 	if !head.Initialised {
 		return ps.missing(ctx, p, 0)
 	}
-	if head.Format != layout.Format && head.Format != layout.FormatBefore {
+	if head.Format != layout.Format {
 		return fmt.Errorf("%w: %w", ErrForeign, wire.UnknownFormat(ps.name(p), head.Format, layout.Format))
 	}
 	if head.Shards != len(ps.keys) {

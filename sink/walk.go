@@ -34,10 +34,8 @@ const (
 	walkFull  = 2
 )
 
-// fillByIndex fills the page with what comes next in the indexes of a shard. ended reports that
-// nothing does. If some documents of the shard are in no index, it moves the position to the
-// beginning of a scan.
-func (l *lister) fillByIndex(ctx context.Context, pos *listPosition) (full, ended bool, err error) {
+// walk fills the page with what comes next in the indexes of a shard. ended reports that nothing does.
+func (l *lister) walk(ctx context.Context, pos *listPosition) (full, ended bool, err error) {
 	room, one := math.MaxInt32, 0
 	if l.opts.MaxBytes > 0 {
 		room = l.opts.MaxBytes - l.bytes
@@ -47,18 +45,16 @@ func (l *lister) fillByIndex(ctx context.Context, pos *listPosition) (full, ende
 	}
 	k := l.keys[pos.Shard]
 	args := []any{l.collection, l.cuts.Inherit, l.cuts.Own, int(pos.Index), pos.At.Score, pos.At.ID, l.opts.Prefix,
-		l.opts.Limit - len(l.documents), room, one, listBytes, scanExamined}
+		l.opts.Limit - len(l.documents), room, one, listBytes, scriptExamined}
 	v, reply, err := l.ask(ctx, walkScript, pos.Shard, l.collection, []string{k.Inherit(l.collection), k.Own(l.collection)}, args)
 	if err != nil {
 		return false, false, err
 	}
 	if l.lowered(v) {
-		return l.fillByIndex(ctx, pos)
+		return l.walk(ctx, pos)
 	}
-	size := layout.NewSize(v.documents, reply.Int(walkInherit), reply.Int(walkOwn))
-	if size != v.size || !size.Indexed() { // a lost index will be rebuilt, and the documents are all there
-		pos.Cursor = "0"
-		return false, false, nil
+	if layout.NewSize(v.documents, reply.Int(walkInherit), reply.Int(walkOwn)) != v.size {
+		return false, false, l.lostIndex(pos.Shard, l.collection)
 	}
 	for found := reply.List(walkDocuments); len(found) > 1; found = found[2:] {
 		if !found.Has(1) {

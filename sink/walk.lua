@@ -14,7 +14,7 @@
 -- Returns  {head, size of inherit, size of own, index, score, id, left, examined, {id, value, ...}}:
 --          the place is that of the last member that was examined; left is 1 if members come after
 --          it, 2 if the page is full, else 0. A value is false if the index has a member that is
---          not a document. It reads nothing if documents are in no index.
+--          not a document.
 local state, config, docs = KEYS[1], KEYS[2], KEYS[3]
 local collection, cuts, prefix = ARGV[1], {ARGV[2], ARGV[3]}, ARGV[7]
 local index, score, id = tonumber(ARGV[4]), ARGV[5], ARGV[6]
@@ -27,9 +27,6 @@ local found, n, examined = {}, 0, 0
 
 local function reply(left)
 	return {reply_head, inherit_size, own_size, index, score, id, left, examined, found}
-end
-if redis.call('HLEN', docs) ~= inherit_size + own_size then
-	return reply(1)
 end
 while true do
 	local key = KEYS[3 + index]

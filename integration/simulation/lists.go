@@ -74,12 +74,12 @@ func copyTo(to *store.Shard, model *redismodel.Server) ([]string, error) {
 	changes := map[string]*store.CollectionChanges{}
 	for _, d := range model.Documents() {
 		// Names with a dot are those of old generations.
-		if strings.Contains(d.Collection, ".") || state.Configs[d.Collection].Building {
+		if strings.Contains(d.Collection, ".") {
 			continue
 		}
 		c := changes[d.Collection]
 		if c == nil {
-			c = &store.CollectionChanges{Collection: d.Collection, NoIndex: state.Configs[d.Collection].NoIndex}
+			c = &store.CollectionChanges{Collection: d.Collection}
 			changes[d.Collection] = c
 		}
 		c.Changes = append(c.Changes, store.Change{ID: d.ID, New: &d.Header, Body: []byte(d.Body)})

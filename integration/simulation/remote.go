@@ -153,20 +153,6 @@ func find[T any](ctx context.Context, r remote, what string, do func() ([]T, err
 	return found, err
 }
 
-// scanned is what Scan returns.
-type scanned struct {
-	found        []store.Change
-	next, server string
-}
-
-func (r remote) Scan(ctx context.Context, version, collection, cursor string, count int) ([]store.Change, string, string, error) {
-	s, err := ask(ctx, r.process, "scan", func() (s scanned, err error) {
-		s.found, s.next, s.server, err = r.redis.Scan(ctx, version, collection, cursor, count)
-		return s, err
-	})
-	return s.found, s.next, s.server, err
-}
-
 func (r remote) Copy(ctx context.Context, version string, collections []string, at store.CopyPlace, documents, bytes int) (store.Copied, error) {
 	return ask(ctx, r.process, "copy", func() (store.Copied, error) {
 		return r.redis.Copy(ctx, version, collections, at, documents, bytes)

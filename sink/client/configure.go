@@ -31,8 +31,6 @@ type Config struct {
 	NoEventBody bool
 	// Changes has each write that takes effect published: see [Collection.Watch].
 	Changes bool
-	// Building means that lapse is building the index. It is only read.
-	Building bool
 	// Etag is that of this configuration, 0 if the collection was never configured. It is only
 	// read: to change the configuration on the condition that nobody else has, use [IfMatch].
 	Etag wire.Etag
@@ -94,7 +92,7 @@ func (o *Collection[T]) Config(ctx context.Context) (Config, error) {
 	if err != nil {
 		return Config{}, o.wrap("", err)
 	}
-	config := Config{Indexing: found.IndexingMode, Building: found.IndexBuilding, Etag: found.Etag, SlideOnRead: found.SlideOnRead,
+	config := Config{Indexing: found.IndexingMode, Etag: found.Etag, SlideOnRead: found.SlideOnRead,
 		Changes: found.Changes, NoEventBody: found.EventBody != nil && !*found.EventBody,
 		MinTTL: time.Duration(found.MinTTL) * time.Second, MaxTTL: time.Duration(found.MaxTTL) * time.Second}
 	for _, before := range found.WarnBefore {

@@ -112,7 +112,7 @@ func TestCollections(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := wire.CollectionsReply{Continuation: "x", Collections: []wire.Collection{{
-		Name: "orders", DefaultTTL: new(int32(5)), IndexingMode: wire.Lazy, Etag: 7, Live: new(int64(3)), Expired: new(int64(1)),
+		Name: "orders", DefaultTTL: new(int32(5)), IndexingMode: wire.Lazy, Etag: 7, Live: 3, Expired: 1,
 	}}}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)

@@ -212,7 +212,7 @@ func TestCountForecastConfigCollections(t *testing.T) {
 			return reply, nil
 		},
 		collections: func(_ context.Context, opts sink.CollectionsOptions) (wire.CollectionsReply, error) {
-			return wire.CollectionsReply{Collections: []wire.Collection{{Name: "a", IndexingMode: wire.Lazy, Live: new(int64(opts.Limit))}}, Continuation: opts.Continuation}, nil
+			return wire.CollectionsReply{Collections: []wire.Collection{{Name: "a", IndexingMode: wire.Lazy, Live: int64(opts.Limit)}}, Continuation: opts.Continuation}, nil
 		},
 		config: func(_ context.Context, collection string) (wire.Config, error) {
 			if collection == "off" {
@@ -231,8 +231,8 @@ func TestCountForecastConfigCollections(t *testing.T) {
 		{"lapse.read.forecast.orders", `{"defaultTtl":null}`, `{"buckets":[{"from":"1970-01-01T00:00:00.000Z","until":"1970-01-01T00:00:00.000Z","count":5}],"atOnce":0}`},
 		{"lapse.read.forecast.orders", `{"defaultTtl":-1}`, `{"buckets":[{"from":"1970-01-01T00:00:00.000Z","until":"1970-01-01T00:00:00.000Z","count":5}],"atOnce":-1}`},
 		{"lapse.read.forecast.orders", `{"defaultTtl":60}`, `{"buckets":[{"from":"1970-01-01T00:00:00.000Z","until":"1970-01-01T00:00:00.000Z","count":5}],"atOnce":60}`},
-		{"lapse.read.collections", "", `{"collections":[{"name":"a","defaultTtl":null,"indexingMode":"lazy","live":0}]}`},
-		{"lapse.read.collections", `{"limit":3,"continuation":"x"}`, `{"collections":[{"name":"a","defaultTtl":null,"indexingMode":"lazy","live":3}],"continuation":"x"}`},
+		{"lapse.read.collections", "", `{"collections":[{"name":"a","defaultTtl":null,"indexingMode":"lazy","live":0,"expired":0}]}`},
+		{"lapse.read.collections", `{"limit":3,"continuation":"x"}`, `{"collections":[{"name":"a","defaultTtl":null,"indexingMode":"lazy","live":3,"expired":0}],"continuation":"x"}`},
 		{"lapse.read.settled.orders", "", `{"settled":17}`},
 		{"lapse.read.config.orders", "", `{"defaultTtl":60,"indexingMode":"consistent"}`},
 		{"lapse.read.config.off", "", `{"defaultTtl":null,"indexingMode":"none"}`},

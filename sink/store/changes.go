@@ -19,7 +19,6 @@ type Drop int
 const (
 	DropNothing Drop = iota
 	DropAll          // all documents and the index
-	DropIndex        // the index
 	DropMoves        // all of it moves to the collection that comes next in the step, which must be empty
 )
 
@@ -27,13 +26,9 @@ const (
 type CollectionChanges struct {
 	Collection string
 	Drop       Drop
-	NoIndex    bool // no document is added to the index
-	Draining   bool // with NoIndex: there is an index, and documents leave it
 	Changes    []Change
-	// Index adds documents to the index and does not change them, to build it.
-	Index []Change
 
-	// Emptied is set by Commit: the collection now has neither documents nor an index.
+	// Emptied is set by Commit: the collection now has no documents.
 	Emptied bool
 }
 
@@ -65,10 +60,7 @@ func (c CollectionChanges) appendArgs(args []any) []any {
 			value := make([]byte, 0, ch.New.Len()+len(ch.Body))
 			put = append(put, ch.ID, append(ch.New.Append(value), ch.Body...))
 		}
-		if c.NoIndex && !c.Draining {
-			continue
-		}
-		if was != will || c.NoIndex {
+		if was != will {
 			switch was {
 			case layout.ByInherit:
 				unInherit = append(unInherit, ch.ID)
@@ -76,12 +68,9 @@ func (c CollectionChanges) appendArgs(args []any) []any {
 				unOwn = append(unOwn, ch.ID)
 			}
 		}
-		if ch.New != nil && !c.NoIndex {
+		if ch.New != nil {
 			index(ch.ID, ch.New)
 		}
-	}
-	for _, ch := range c.Index {
-		index(ch.ID, ch.Old)
 	}
 	args = append(args, int(c.Drop))
 	for _, pairs := range [][]any{put, renew, inherit, own} {

@@ -7,8 +7,8 @@
 --       collections n, then n fields of the state that hold the sizes of the collections, then
 --       the number of configurations, then pairs of collection and configuration ('' to remove
 --       it); then per collection:
---         drop (1: remove the documents and the index first; 2: remove the index first;
---         3: rename documents and index to those of the next collection, which has none yet),
+--         drop (1: remove the documents and the index first; 2: rename documents and index to
+--         those of the next collection, which has none yet),
 --         and seven lists, each with its length in front:
 --         documents to put (id, value), headers to renew (id, header),
 --         members to add to inherit (score, id), and to own (score, id),
@@ -51,8 +51,7 @@ if configs_now ~= configs_left then
 	return {-2, 0}
 end
 local grows = false -- the step adds something
-local shrinks = false -- an index goes or a collection is renamed, for which at most a
--- configuration is added
+local moves = false -- a collection is renamed, for which at most a configuration is added
 for i = first_config + 1, first_change - 1, 2 do
 	grows = grows or ARGV[i] ~= ''
 end
@@ -74,7 +73,7 @@ for c = 1, collections do
 	end
 	sizes[k], sizes[k + 1], sizes[k + 2] = docs, inherit, own
 	local drop, puts = ARGV[at], tonumber(ARGV[at + 1])
-	shrinks = shrinks or drop == '2' or drop == '3'
+	moves = moves or drop == '2'
 	at = at + 2 + 2 * puts
 	local renews, first_renew = tonumber(ARGV[at]), at + 1
 	for i = first_renew, first_renew + 2 * renews - 1, 2 do
@@ -104,7 +103,7 @@ call('EXISTS', state .. '?')
 
 -- Part 2 writes. A Redis that is full refuses a script whose first write may take memory. A
 -- step that only removes must go through, or nothing would ever make room.
-if shrinks or not grows then
+if moves or not grows then
 	call('HDEL', state, '')
 end
 call('HSET', state, unpack(ARGV, first_field, last_field))
@@ -143,9 +142,6 @@ for c = 1, collections do
 		call('UNLINK', docs, inherit, own)
 		docs_size, inherit_size, own_size = 0, 0, 0
 	elseif drop == '2' then
-		call('UNLINK', inherit, own)
-		inherit_size, own_size = 0, 0
-	elseif drop == '3' then
 		for i = k, k + 2 do
 			if sizes[i] > 0 then
 				call('RENAME', KEYS[i], KEYS[i + 3])

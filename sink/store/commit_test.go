@@ -1,7 +1,6 @@
 package store_test
 
 import (
-	"fmt"
 	"math"
 	"slices"
 	"strconv"
@@ -43,8 +42,6 @@ func TestG1_FencedCommit(t *testing.T) {
 		wantErr(t, err, store.ErrFenced, "read")
 		_, err = p.Due(ctx, "v0", nil, 1, 1, true)
 		wantErr(t, err, store.ErrFenced, "due")
-		_, _, _, err = p.Scan(ctx, "v0", "orders", "0", 10)
-		wantErr(t, err, store.ErrFenced, "scan")
 		if diff := cmp.Diff(before, r.Dump()); diff != "" {
 			t.Errorf("what was refused has left a trace:\n%s", diff)
 		}
@@ -85,7 +82,6 @@ func TestChanges(t *testing.T) {
 		trace   string
 		body    string // "" keeps it
 		delete  bool
-		noIndex bool
 		inherit string
 		own     string
 	}{
@@ -105,9 +101,6 @@ func TestChanges(t *testing.T) {
 		{name: "deleted from own", delete: true},
 		{name: "created, never", ttl: -1, body: "{}", own: never},
 		{name: "deleted from never", delete: true},
-		{name: "without an index", body: "{}", noIndex: true},
-		{name: "without an index, own", ttl: 5, noIndex: true},
-		{name: "without an index, deleted", delete: true, noIndex: true},
 	}
 	redistest.OnEach(t, func(t *testing.T, s redistest.Server) {
 		r := newRig(t, s, 1, far)
@@ -120,7 +113,7 @@ func TestChanges(t *testing.T) {
 			if step.delete {
 				ch.New = nil
 			}
-			r.Commit(0, nil, store.CollectionChanges{Collection: "orders", NoIndex: step.noIndex, Changes: []store.Change{ch}})
+			r.Commit(0, nil, store.CollectionChanges{Collection: "orders", Changes: []store.Change{ch}})
 			got, inherit, own := r.stored(0, "orders", "é/1")
 			var want *store.Stored
 			if d, ok := r.Docs["orders"]["é/1"]; ok {
@@ -170,12 +163,7 @@ func TestDrops(t *testing.T) {
 			Changes: []store.Change{r.Change("orders", "i1", &store.Header{Ts: 9, Etag: 9, TTL: 3}, []byte("{}"))}})
 		expect("a drop and a write", "1 0 1, 1 1 0")
 		fill()
-		r.Commit(0, []store.ConfigChange{{Collection: "orders", Config: &store.Config{NoIndex: true}}},
-			store.CollectionChanges{Collection: "orders", Drop: store.DropIndex})
-		expect("the drop of the index", "10 0 0, 1 1 0")
-		r.Commit(0, nil, store.CollectionChanges{Collection: "orders", NoIndex: true,
-			Changes: []store.Change{r.Change("orders", "i2", &store.Header{Ts: 9, Etag: 9, TTL: 3}, nil)}})
-		expect("a renewal without an index", "10 0 0, 1 1 0")
+		expect("more writes", "10 5 5, 1 1 0")
 		r.Commit(0, []store.ConfigChange{{Collection: "orders"}}, store.CollectionChanges{Collection: "orders", Drop: store.DropAll})
 		expect("a drop", ", 1 1 0")
 		if state, err := r.Shards[0].Load(ctx); err != nil || !slices.Equal(state.Collections, []string{"others"}) || len(state.Configs) > 0 {
@@ -247,106 +235,7 @@ func TestDropMoves(t *testing.T) {
 	})
 }
 
-// TestDrainingIndex: documents leave an index that drains, and none is added.
-//
-// Goes red if a document that is overwritten stays in it, or a new one is added.
-func TestDrainingIndex(t *testing.T) {
-	redistest.OnEach(t, func(t *testing.T, s redistest.Server) {
-		r := newRig(t, s, 1, far)
-		for i := range 4 {
-			r.Put("orders", "i"+strconv.Itoa(i), store.Header{Ts: 1, Etag: 1}, "{}")
-			r.Put("orders", "o"+strconv.Itoa(i), store.Header{Ts: 1, Etag: 1, TTL: 2}, "{}")
-		}
-		r.Configure("orders", &store.Config{NoIndex: true, Draining: true})
-		for i, ttl := range []ttlrules.TTL{0, 2} {
-			kind := []string{"i", "o"}[i]
-			r.Write("orders",
-				r.Change("orders", kind+"0", &store.Header{Ts: 5, Etag: 2, TTL: ttl}, []byte("{}")), // of its own kind
-				r.Change("orders", kind+"1", &store.Header{Ts: 5, Etag: 2, TTL: 2 - ttl}, []byte("{}")),
-				r.Change("orders", kind+"2", &store.Header{Ts: 5, Etag: 2, TTL: ttl}, nil),
-				r.Change("orders", "new"+kind, &store.Header{Ts: 5, Etag: 2, TTL: ttl}, []byte("{}")))
-			if _, inherit, own := r.stored(0, "orders", kind+"0"); inherit != "-" || own != "-" {
-				t.Errorf("%s0 is still in the index, at %s, %s", kind, inherit, own)
-			}
-		}
-		if size := r.Client.HGet(ctx, r.Key(0, "state"), "size:orders").Val(); size != "10 1 1" {
-			t.Errorf("the size is %q, want one left in each index", size)
-		}
-		r.Write("orders", r.Change("orders", "i3", nil, nil), r.Change("orders", "o3", nil, nil), r.Change("orders", "newo", nil, nil))
-		if size := r.Client.HGet(ctx, r.Key(0, "state"), "size:orders").Val(); size != "7 0 0" {
-			t.Errorf("after deletions the size is %q", size)
-		}
-		if err := r.Shards[0].Verify(ctx, r.At[0].Version, []string{"orders"}); err != nil {
-			t.Error(err)
-		}
-	})
-}
-
-// TestIndexBuild builds an index by scans while documents are written. The index must then be as
-// complete as one that was never absent.
-func TestIndexBuild(t *testing.T) {
-	redistest.OnEach(t, func(t *testing.T, s redistest.Server) {
-		r := newRig(t, s, 1, far)
-		none := store.Config{NoIndex: true}
-		r.Configure("orders", &none)
-		header := func(i int) *store.Header {
-			return &store.Header{Ts: int64(i), Etag: uint64(i + 1), TTL: ttlrules.TTL(i%3 - 1)}
-		}
-		var changes []store.Change
-		for i := range 1200 {
-			changes = append(changes, r.Change("orders", strconv.Itoa(i), header(i), []byte("{}")))
-		}
-		r.Write("orders", changes...)
-		if size := s.Client.HGet(ctx, r.Key(0, "state"), "size:orders").Val(); size != "1200 0 0" {
-			t.Fatalf("without an index the size is %q", size)
-		}
-		r.Configure("orders", &store.Config{Building: true})
-		for cursor, i := "0", 0; ; i++ {
-			found, next, server, err := r.Shards[0].Scan(ctx, r.At[0].Version, "orders", cursor, 100)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if server == "" && next != "0" {
-				t.Error("the server that knows the cursor has no name")
-			}
-			r.Commit(0, nil, store.CollectionChanges{Collection: "orders", Index: found})
-			// Meanwhile some change their class, come, and go.
-			r.Write("orders",
-				r.Change("orders", strconv.Itoa(i), header(i+1), nil),
-				r.Change("orders", "new"+strconv.Itoa(i), header(i), []byte("{}")),
-				r.Change("orders", strconv.Itoa(1199-i), nil, nil))
-			if cursor = next; cursor == "0" {
-				break
-			}
-		}
-		r.Configure("orders", &store.Config{})
-		inherit, own := 0, 0
-		for id, d := range r.Docs["orders"] {
-			_, i, o := r.stored(0, "orders", id)
-			wantI, wantO := "-", "-"
-			switch {
-			case d.Header.TTL == ttlrules.Inherit:
-				inherit++
-				wantI = strconv.FormatInt(d.Header.Ts, 10)
-			case d.Header.TTL > 0:
-				own++
-				wantO = strconv.FormatInt(d.Header.Ts+int64(d.Header.TTL)*1000, 10)
-			default:
-				own++
-				wantO = "9007199254740991"
-			}
-			if i != wantI || o != wantO {
-				t.Errorf("%s stands at %s and %s in the indexes, want %s and %s", id, i, o, wantI, wantO)
-			}
-		}
-		want := fmt.Sprint(len(r.Docs["orders"]), inherit, own)
-		if size := s.Client.HGet(ctx, r.Key(0, "state"), "size:orders").Val(); size != want {
-			t.Errorf("the size is %q, want %q", size, want)
-		}
-	})
-}
-
-// TestMany has more values in one commit, one read and one build than Lua's unpack accepts.
+// TestMany has more values in one commit and one read than Lua's unpack accepts.
 func TestMany(t *testing.T) {
 	const n = 10_500
 	redistest.OnEach(t, func(t *testing.T, s redistest.Server) {
@@ -395,16 +284,6 @@ func TestMany(t *testing.T) {
 		each(func(i int) *store.Header { return &store.Header{Ts: int64(i), Etag: 2, TTL: 9} }, nil)
 		check(0, 10_500, "10500 0 10500")
 		check(10_500, 0, "10500 0 10500")
-		r.Configure("orders", &store.Config{NoIndex: true})
-		r.Commit(0, nil, store.CollectionChanges{Collection: "orders", Drop: store.DropIndex})
-		var all []store.Change
-		for i := range n {
-			d := r.Docs["orders"][ids[i]]
-			all = append(all, store.Change{ID: ids[i], Old: &d.Header})
-		}
-		r.Commit(0, nil, store.CollectionChanges{Collection: "orders", Index: all})
-		r.Configure("orders", &store.Config{})
-		check(1, 1, "10500 0 10500")
 		due, err := r.Shards[0].Due(ctx, r.At[0].Version,
 			[]store.Cut{{Collection: "orders", Cuts: ttlrules.Cuts{Inherit: ttlrules.NoCut, Own: math.MaxInt64}}}, n+1, math.MaxInt32, true)
 		if err != nil || len(due[0].IDs) != n {

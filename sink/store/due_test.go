@@ -190,8 +190,6 @@ func TestDueDamaged(t *testing.T) {
 			wantErr(t, err, store.ErrDamaged, "due with the document "+value)
 			_, err = p.Read(ctx, version, []store.Want{{Collection: "orders", Headers: []string{"a"}}})
 			wantErr(t, err, store.ErrDamaged, "read with the document "+value)
-			_, _, _, err = p.Scan(ctx, version, "orders", "0", 10)
-			wantErr(t, err, store.ErrDamaged, "scan with the document "+value)
 		}
 		s.Client.HDel(ctx, r.Key(0, "docs:orders"), "a")
 		_, err := p.Due(ctx, version, []store.Cut{cut("orders", 1)}, 1, 1, true)

@@ -32,11 +32,8 @@ func (p *Shard) fence(ctx context.Context, s State, version, rebuild string) err
 	args := []any{s.Version, "version", version, "rebuild", rebuild}
 	if s.Version == "" {
 		args = append(args, p.begin(s)...)
-	} else {
-		args = append(args, "format", layout.Format)
-		if s.Log != "" { // a promotion has given the log another identity
-			args = append(args, "log", s.Log)
-		}
+	} else if s.Log != "" { // a promotion has given the log another identity
+		args = append(args, "log", s.Log)
 	}
 	p.clock.forget()
 	if err := p.fenced(ctx, fenceScript, []string{p.keys.State()}, args...); err != nil {

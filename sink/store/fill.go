@@ -39,7 +39,7 @@ func (p *Shard) Fill(ctx context.Context, version, next string, changes []Collec
 	for _, c := range changes {
 		keys = append(keys, p.keys.Docs(c.Collection), p.keys.Inherit(c.Collection), p.keys.Own(c.Collection))
 		if c.MoveTo != "" {
-			args = append(args, "move", 0, 0, 0, 0, 0, 0)
+			args = append(args, "move", 0, 0, 0, 0, 0)
 			c = CollectionFill{Collection: c.MoveTo}
 			keys = append(keys, p.keys.Docs(c.Collection), p.keys.Inherit(c.Collection), p.keys.Own(c.Collection))
 		}
@@ -63,7 +63,7 @@ func (c CollectionFill) appendArgs(args []any) ([]any, error) {
 	if c.Drop {
 		first = "drop"
 	}
-	var inherit, own, neither []any
+	var inherit, own []any
 	args = append(args, first, len(c.Put))
 	for _, d := range c.Put {
 		h, err := layout.ParseHeader(d.Value)
@@ -75,14 +75,11 @@ func (c CollectionFill) appendArgs(args []any) ([]any, error) {
 			inherit = append(inherit, score, d.ID)
 		case layout.ByOwn:
 			own = append(own, score, d.ID)
-		default:
-			neither = append(neither, d.ID)
 		}
 		args = append(args, d.ID, d.Value)
 	}
 	args = append(append(args, len(inherit)/2), inherit...)
 	args = append(append(args, len(own)/2), own...)
-	args = append(append(args, len(neither)), neither...)
 	args = append(args, len(c.Renew))
 	for _, d := range c.Renew {
 		h, err := layout.ParseHeader(d.Value)

@@ -4,11 +4,10 @@
 -- ARGV  1 the expected version, 2 the version to set, then per change:
 --         what comes first ('drop': remove everything; 'move': rename everything to the keys of
 --         the next change, which do not exist; '': nothing),
---         and six lists, each with its length in front:
---         documents to put (id, value), which of them go to inherit (score, id), to own (score,
---         id), to neither (id),
---         headers to renew of documents that exist (id, header, 0 neither, 1 inherit or 2 own,
---         score), ids to remove
+--         and five lists, each with its length in front:
+--         documents to put (id, value), which of them go to inherit (score, id), to own (score, id),
+--         headers to renew of documents that exist (id, header, 1 inherit or 2 own, score), ids to
+--         remove
 -- Returns  1 done, 0 the shard is at another version. Or an error, before anything is
 --          written, while the slot is being moved to another master: see commit.lua of store.
 local call, state, version = redis.call, KEYS[1], ARGV[1]
@@ -30,17 +29,16 @@ local function on(command, key, from, width)
 	return last + 1
 end
 
--- Removes the ids from an index that are the last values of the entries of a list.
-local function leave(index, from, width)
-	local last, ids = from + width * tonumber(ARGV[from - 1]) - 1, {}
-	for i = from + width - 1, last, width do
+-- Removes the ids from an index that are in a list of members for the other one (score, id).
+local function leave(index, from)
+	local last, ids = from + 2 * tonumber(ARGV[from - 1]) - 1, {}
+	for i = from + 1, last, 2 do
 		ids[#ids + 1] = ARGV[i]
 		if #ids == 4000 or i == last then
 			call('ZREM', index, unpack(ids))
 			ids = {}
 		end
 	end
-	return last + 1
 end
 
 for k = 2, #KEYS, 3 do
@@ -58,15 +56,12 @@ for k = 2, #KEYS, 3 do
 	local in_inherit, in_own = call('EXISTS', inherit) == 1, call('EXISTS', own) == 1
 	local put_inherit = on('HSET', docs, at + 2, 2) + 1
 	local put_own = on('ZADD', inherit, put_inherit, 2) + 1
-	local neither = on('ZADD', own, put_own, 2) + 1
-	at = neither + tonumber(ARGV[neither - 1])
+	at = on('ZADD', own, put_own, 2)
 	if in_inherit then
-		leave(inherit, put_own, 2)
-		leave(inherit, neither, 1)
+		leave(inherit, put_own)
 	end
 	if in_own then
-		leave(own, put_inherit, 2)
-		leave(own, neither, 1)
+		leave(own, put_inherit)
 	end
 	local first_renew = at + 1
 	at = first_renew + 4 * tonumber(ARGV[at])
@@ -75,16 +70,12 @@ for k = 2, #KEYS, 3 do
 		local old = call('HGET', docs, id)
 		if old then
 			call('HSET', docs, id, header .. string.sub(old, string.byte(old, 1) + 1))
-			if index == '1' then
-				call('ZADD', inherit, score, id)
-			else
-				call('ZREM', inherit, id)
-			end
+			local to, from = inherit, own
 			if index == '2' then
-				call('ZADD', own, score, id)
-			else
-				call('ZREM', own, id)
+				to, from = own, inherit
 			end
+			call('ZADD', to, score, id)
+			call('ZREM', from, id)
 		end
 	end
 	local first_remove = at + 1

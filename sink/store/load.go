@@ -55,10 +55,6 @@ type State struct {
 	Configs map[string]Config
 	// Collections are those that have documents.
 	Collections []string
-	// Unindexed are those whose index is not turned off, and lacks documents.
-	Unindexed []string
-	// Before means that the state has the format of an earlier lapse. Take brings it to this one's.
-	Before bool
 }
 
 // Load reads the state. A shard without one has an empty Version. With
@@ -92,16 +88,11 @@ func (p *Shard) Load(ctx context.Context) (State, error) {
 			return State{}, fmt.Errorf("%w: key %s, field %s: %w", ErrForeign, p.keys.Config(), name, err)
 		}
 	}
-	for _, name := range s.Collections {
-		if size := layout.Size(fields[layout.SizePrefix+name]); !size.Indexed() && !s.Configs[name].NoIndex {
-			s.Unindexed = append(s.Unindexed, name)
-		}
-	}
 	return s, nil
 }
 
 func (p *Shard) parseState(fields map[string]string) (s State, err error) {
-	if v := fields["format"]; v != layout.Format && v != layout.FormatBefore {
+	if v := fields["format"]; v != layout.Format {
 		return s, wire.UnknownFormat("it", v, layout.Format)
 	}
 	if n := fields[layout.ShardsField]; n != strconv.Itoa(p.shards) {
@@ -126,7 +117,6 @@ func (p *Shard) parseState(fields map[string]string) (s State, err error) {
 		return s, err
 	}
 	s.Events = fields[eventsField]
-	s.Before = fields["format"] == layout.FormatBefore
 	switch r := fields["rebuild"]; r {
 	case "":
 	case layout.Refused:

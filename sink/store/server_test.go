@@ -92,7 +92,6 @@ func TestG9_OutOfMemory(t *testing.T) {
 	for name, c := range map[string]store.CollectionChanges{
 		"a write":   {Changes: []store.Change{r.Change("orders", "new", &store.Header{Ts: 1, Etag: 1}, []byte("{}"))}},
 		"a renewal": {Changes: []store.Change{r.Change("orders", "own", &store.Header{Ts: 2, Etag: 1, TTL: 5}, nil)}},
-		"an index":  {Index: []store.Change{{ID: "own", Old: &store.Header{Ts: 9}}}},
 	} {
 		c.Collection = "orders"
 		if err := p.Commit(ctx, r.Next(0), nil, []store.CollectionChanges{c}); !redis.HasErrorPrefix(unwrapped(err), "OOM") {
@@ -113,12 +112,11 @@ func TestG9_OutOfMemory(t *testing.T) {
 		t.Fatalf("take: %v", err)
 	}
 	r.At[0].Version = "taken"
-	// A drop of what still has something due, there and back, and the end of an index.
+	// A drop of what still has something due, there and back.
 	for _, names := range [][2]string{{"orders", "orders.7"}, {"orders.7", "orders"}} {
 		r.Commit(0, []store.ConfigChange{{Collection: names[0]}, {Collection: names[1], Config: &store.Config{}}},
 			store.CollectionChanges{Collection: names[0], Drop: store.DropMoves}, store.CollectionChanges{Collection: names[1]})
 	}
-	r.Commit(0, []store.ConfigChange{{Collection: "none", Config: &store.Config{}}}, store.CollectionChanges{Collection: "none", Drop: store.DropIndex})
 	due, err := p.Due(ctx, r.At[0].Version, []store.Cut{cut("orders", far)}, 1000, 1<<20, true)
 	if err != nil || len(due[0].IDs) != 501 {
 		t.Fatalf("due: %v", err)
@@ -240,7 +238,6 @@ func TestRedisIsGone(t *testing.T) {
 		errs["commit"] = p.Commit(ctx, r.Next(0), nil, nil)
 		_, errs["due"] = p.Due(ctx, r.At[0].Version, nil, 1, 1, true)
 		_, errs["read"] = p.Read(ctx, "v0", nil)
-		_, _, _, errs["scan"] = p.Scan(ctx, "v0", "orders", "0", 1)
 		errs["clear"] = p.Clear(ctx, "v", store.State{}, 0)
 		_, errs["leftovers"] = p.Leftovers(ctx)
 		errs["check"] = p.Check(ctx)

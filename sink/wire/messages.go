@@ -173,10 +173,11 @@ type Outcome struct {
 	Warning string `json:"warning,omitempty"`
 }
 
-// Indexing is the indexing mode of a collection: whether it has an expiry index.
+// Indexing is the indexing mode of a collection. The index is always kept: no mode costs or saves anything.
 type Indexing string
 
-// The indexing modes. Lazy is stored and reported, and does what Consistent does.
+// The indexing modes. Lazy is stored and reported, and does what Consistent does. While it is NoIndex, no default
+// TTL may be set, and it may not be set while a default TTL is.
 const (
 	Consistent Indexing = "consistent"
 	Lazy       Indexing = "lazy"
@@ -206,8 +207,6 @@ type Config struct {
 	EventBody *bool `json:"eventBody,omitempty"`
 	// Changes has each write that takes effect published: see [Change].
 	Changes bool `json:"changes,omitempty"`
-	// IndexBuilding, in a read, means that the index is being built.
-	IndexBuilding bool `json:"indexBuilding,omitempty"`
 	// Etag, in a read, is the log sequence of the message that made this
 	// configuration; absent if the collection was never configured.
 	Etag Etag `json:"etag,omitzero"`
@@ -215,7 +214,7 @@ type Config struct {
 
 // Published is the configuration as clients publish it, without what only a read has.
 func (c Config) Published() Config {
-	c.IndexBuilding, c.Etag = false, 0
+	c.Etag = 0
 	return c
 }
 
@@ -408,12 +407,9 @@ type Collection struct {
 	Name         string   `json:"name"`
 	DefaultTTL   *int32   `json:"defaultTtl"` // as in Config
 	IndexingMode Indexing `json:"indexingMode"`
-	// IndexBuilding means that the index is being built. If TTL is on, Live and Expired are
-	// then absent, because they are counted in the index.
-	IndexBuilding bool   `json:"indexBuilding,omitempty"`
-	Etag          Etag   `json:"etag,omitzero"` // absent if the collection was never configured
-	Live          *int64 `json:"live,omitempty"`
-	Expired       *int64 `json:"expired,omitempty"` // not reaped yet
+	Etag         Etag     `json:"etag,omitzero"` // absent if the collection was never configured
+	Live         int64    `json:"live"`
+	Expired      int64    `json:"expired"` // not reaped yet
 }
 
 // CountReply counts the documents of a collection.

@@ -36,15 +36,15 @@ func TestJSON(t *testing.T) {
 		{"config, nothing set", wire.Config{}, `{"defaultTtl":null}`},
 		{"config, off", wire.Config{IndexingMode: wire.Consistent}, `{"defaultTtl":null,"indexingMode":"consistent"}`},
 		{"config, no default", wire.Config{DefaultTTL: ptr(int32(-1)), IndexingMode: wire.Consistent}, `{"defaultTtl":-1,"indexingMode":"consistent"}`},
-		{"config, seconds", wire.Config{DefaultTTL: ptr(int32(math.MaxInt32)), IndexingMode: wire.Consistent, IndexBuilding: true},
-			`{"defaultTtl":2147483647,"indexingMode":"consistent","indexBuilding":true}`},
+		{"config, seconds", wire.Config{DefaultTTL: ptr(int32(math.MaxInt32)), IndexingMode: wire.Consistent},
+			`{"defaultTtl":2147483647,"indexingMode":"consistent"}`},
 		{"config, no index", wire.Config{IndexingMode: wire.NoIndex}, `{"defaultTtl":null,"indexingMode":"none"}`},
 
 		{"event", wire.Event{ID: "a.b", Collection: "orders", Document: json.RawMessage(`{"n":1}`), Etag: 17, Ts: instant, TTL: 60, ExpiredAt: instant + 60_000},
 			`{"id":"a.b","collection":"orders","document":{"n":1},"etag":"17","ts":"2026-09-21T14:13:20.123Z","ttl":60,"expiredAt":"2026-09-21T14:14:20.123Z"}`},
 		{"event by an absolute deadline", wire.Event{ID: "a", Collection: "orders", Document: json.RawMessage(`{}`), Etag: 17, Ts: instant, ExpiredAt: instant + 60_000},
 			`{"id":"a","collection":"orders","document":{},"etag":"17","ts":"2026-09-21T14:13:20.123Z","expiredAt":"2026-09-21T14:14:20.123Z"}`},
-		{"configuration with limits", wire.Config{IndexingMode: wire.Lazy, MinTTL: 1, MaxTTL: 9, WarnBefore: []int32{5, 1}, SlideOnRead: true, Changes: true, IndexBuilding: true, Etag: 7}.Published(),
+		{"configuration with limits", wire.Config{IndexingMode: wire.Lazy, MinTTL: 1, MaxTTL: 9, WarnBefore: []int32{5, 1}, SlideOnRead: true, Changes: true, Etag: 7}.Published(),
 			`{"defaultTtl":null,"indexingMode":"lazy","minTtl":1,"maxTtl":9,"warnBefore":[5,1],"slideOnRead":true,"changes":true}`},
 		{"event without its document", wire.Event{ID: "a", Collection: "orders", Omitted: true, Etag: 17, Ts: instant, TTL: 60, ExpiredAt: instant + 60_000},
 			`{"id":"a","collection":"orders","documentOmitted":true,"etag":"17","ts":"2026-09-21T14:13:20.123Z","ttl":60,"expiredAt":"2026-09-21T14:14:20.123Z"}`},
@@ -77,10 +77,10 @@ func TestJSON(t *testing.T) {
 		{"collections request, nothing set", wire.CollectionsRequest{}, `{}`},
 		{"collections request", wire.CollectionsRequest{Limit: 5, Continuation: "next"}, `{"limit":5,"continuation":"next"}`},
 		{"collections", wire.CollectionsReply{Continuation: "next", Collections: []wire.Collection{
-			{Name: "a", IndexingMode: wire.Consistent, Live: ptr(int64(2)), Expired: ptr(int64(0))},
-			{Name: "b", DefaultTTL: ptr(int32(60)), IndexingMode: wire.Lazy, IndexBuilding: true, Etag: 17},
+			{Name: "a", IndexingMode: wire.Consistent, Live: 2},
+			{Name: "b", DefaultTTL: ptr(int32(60)), IndexingMode: wire.Lazy, Etag: 17, Expired: 3},
 		}}, `{"collections":[{"name":"a","defaultTtl":null,"indexingMode":"consistent","live":2,"expired":0},` +
-			`{"name":"b","defaultTtl":60,"indexingMode":"lazy","indexBuilding":true,"etag":"17"}],"continuation":"next"}`},
+			`{"name":"b","defaultTtl":60,"indexingMode":"lazy","etag":"17","live":0,"expired":3}],"continuation":"next"}`},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

@@ -50,7 +50,7 @@ func (a Asking) ask(ctx context.Context, streams output.Streams, question func()
 type Config struct {
 	Collection string      `arg:"" help:"Collection to show, or to configure."`
 	DefaultTTL *DefaultTTL `name:"default-ttl" placeholder:"off|-1|TIME" help:"Time to live of documents without a ttl of their own: seconds, or a duration such as 90s, 12h or 7d. -1: these never expire. off: no document expires."`
-	Indexing   *string     `enum:"consistent,lazy,none" placeholder:"consistent|lazy|none" help:"Whether to keep an expiry index. Without one (none), you cannot set a default-ttl. lazy does what consistent does."`
+	Indexing   *string     `enum:"consistent,lazy,none" placeholder:"consistent|lazy|none" help:"With none you cannot set a default-ttl. lazy does what consistent does."`
 	MinTTL     *Limit      `name:"min-ttl" placeholder:"TIME|none" help:"Refuse writes with a shorter time to live. It needs a default-ttl."`
 	MaxTTL     *Limit      `name:"max-ttl" placeholder:"TIME|none" help:"Refuse writes with a longer time to live, or with none. It needs a default-ttl."`
 	WarnBefore *Warnings   `placeholder:"5m,1h|none" help:"Up to four durations before the deadline of a document, at which a warning is published (see watch --warnings)."`

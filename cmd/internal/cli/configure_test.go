@@ -130,7 +130,7 @@ func TestConfigChangesWhatItNames(t *testing.T) {
 	}{
 		{wire.Config{IndexingMode: wire.Consistent}, []string{"--default-ttl", "5"}, `{"defaultTtl":5,"indexingMode":"consistent"} if ""`}, // never configured
 		{wire.Config{DefaultTTL: new(int32(7)), IndexingMode: wire.Consistent, Etag: 12}, []string{"--indexing", "lazy"}, `{"defaultTtl":7,"indexingMode":"lazy"} if "12"`},
-		{wire.Config{DefaultTTL: new(int32(7)), IndexingMode: wire.Lazy, Etag: 12, IndexBuilding: true}, []string{"--default-ttl", "off"}, `{"defaultTtl":null,"indexingMode":"lazy"} if "12"`},
+		{wire.Config{DefaultTTL: new(int32(7)), IndexingMode: wire.Lazy, Etag: 12}, []string{"--default-ttl", "off"}, `{"defaultTtl":null,"indexingMode":"lazy"} if "12"`},
 		{wire.Config{IndexingMode: wire.NoIndex, Etag: 12}, []string{"--default-ttl", "off", "--if-match", "*"}, `{"defaultTtl":null,"indexingMode":"none"} if "12"`},
 		{wire.Config{IndexingMode: wire.Consistent, Etag: 12}, []string{"--default-ttl", "-1", "--if-match", "12"}, `{"defaultTtl":-1,"indexingMode":"consistent"} if "12"`},
 	} {
@@ -219,14 +219,14 @@ func TestConfigDryRun(t *testing.T) {
 func TestCollections(t *testing.T) {
 	s := newService(t)
 	s.pages = []string{
-		`{"collections":[{"name":"carts","defaultTtl":null,"indexingMode":"none","live":2,"expired":0},{"name":"orders","defaultTtl":60,"indexingMode":"consistent","indexBuilding":true,"etag":"7"}],"continuation":"1"}`,
+		`{"collections":[{"name":"carts","defaultTtl":null,"indexingMode":"none","live":2,"expired":0},{"name":"orders","defaultTtl":60,"indexingMode":"consistent","etag":"7","live":3,"expired":1}],"continuation":"1"}`,
 		`{"collections":[],"continuation":"2"}`,
 		`{"collections":[{"name":"users","defaultTtl":-1,"indexingMode":"lazy","etag":"9","live":0,"expired":0}]}`,
 	}
 	stdout, _, code := s.run("collections")
-	const want = "COLLECTION  DEFAULT-TTL  INDEXING                    LIVE  EXPIRED\n" +
-		"carts       off          none                        2     0\n" +
-		"orders      60           consistent (being built)    -  -\n"
+	const want = "COLLECTION  DEFAULT-TTL  INDEXING    LIVE  EXPIRED\n" +
+		"carts       off          none        2     0\n" +
+		"orders      60           consistent  3     1\n"
 	fields := func(text string) (all [][]string) {
 		for line := range strings.Lines(text) {
 			all = append(all, strings.Fields(line))
@@ -238,7 +238,7 @@ func TestCollections(t *testing.T) {
 	}
 	stdout, _, _ = s.run("collections", "-o", "json")
 	const wantJSON = `{"name":"carts","defaultTtl":null,"indexingMode":"none","live":2,"expired":0}
-{"name":"orders","defaultTtl":60,"indexingMode":"consistent","indexBuilding":true,"etag":"7"}
+{"name":"orders","defaultTtl":60,"indexingMode":"consistent","etag":"7","live":3,"expired":1}
 {"name":"users","defaultTtl":-1,"indexingMode":"lazy","etag":"9","live":0,"expired":0}
 `
 	if diff := cmp.Diff(wantJSON, stdout); diff != "" {

@@ -85,8 +85,8 @@ func (c *Collections) Run(ctx context.Context, streams output.Streams) error {
 				}
 				continue
 			}
-			_, _ = fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\n", output.Name(one.Name), output.DefaultTTL(one.DefaultTTL),
-				output.Indexing(one.IndexingMode, one.IndexBuilding), output.Count(one.Live), output.Count(one.Expired))
+			_, _ = fmt.Fprintf(table, "%s\t%s\t%s\t%d\t%d\n", output.Name(one.Name), output.DefaultTTL(one.DefaultTTL),
+				one.IndexingMode, one.Live, one.Expired)
 		}
 		if err := table.Flush(); err != nil || page.Continuation == "" {
 			return err

@@ -121,14 +121,14 @@ func TestFailures(t *testing.T) {
 	answer = func(w http.ResponseWriter, r *http.Request) {
 		switch {
 		case strings.HasSuffix(r.URL.Path, "/count"), strings.HasSuffix(r.URL.Path, "/forecast"):
-			access.NewProblem(503, access.Unavailable, "the index is being built").Write(w)
+			access.NewProblem(503, access.Unavailable, "Redis is busy").Write(w)
 		case strings.HasSuffix(r.URL.Path, "/documents"):
 			_, _ = w.Write([]byte(`{"documents":[{"id":"1","etag":"7","ts":"2026-01-01T00:00:00Z","document":{}}]}`))
 		default:
 			_, _ = w.Write([]byte(`{"defaultTtl":60,"indexingMode":"consistent","etag":"5"}`))
 		}
 	}
-	f.want(f.do("GET", collection, nil), 200, "The documents cannot be counted: the index is being built", "There is no forecast: the index is being built", `data-id="1"`)
+	f.want(f.do("GET", collection, nil), 200, "The documents cannot be counted: Redis is busy", "There is no forecast: Redis is busy", `data-id="1"`)
 	// Nobody can tell what it expires, so it asks for the name.
 	choice := url.Values{"mode": {"after"}, "after": {"1"}, "etag": {"5"}, "indexing": {"consistent"}}
 	f.want(f.do("POST", collection+"/configure", choice), 400, "That is not the name")

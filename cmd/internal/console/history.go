@@ -80,9 +80,7 @@ func (r *recorder) count(ctx context.Context) {
 		if err == nil { // otherwise the page says what is wrong, and the chart has a gap
 			counts := make(map[string]int64, len(page.Collections))
 			for _, c := range page.Collections {
-				if c.Live != nil {
-					counts[c.Name] = *c.Live
-				}
+				counts[c.Name] = c.Live
 			}
 			r.mu.Lock()
 			r.counts, r.counted = counts, time.Now()

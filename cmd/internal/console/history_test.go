@@ -72,13 +72,13 @@ func TestHistory(t *testing.T) {
 // TestCollectionsAreCounted: the recorder keeps a count for the next point, and none after a failure.
 func TestCollectionsAreCounted(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
-	live, asked := int64(3), 0
+	asked := 0
 	r := &recorder{metrics: prometheus.NewRegistry(), collections: func(_ context.Context, most int) (wire.CollectionsReply, error) {
 		if asked++; asked > 1 || most != mostCounted {
 			return wire.CollectionsReply{}, errors.New("Redis is away")
 		}
 		cancel()
-		return wire.CollectionsReply{Collections: []wire.Collection{{Name: "orders", Live: &live}, {Name: "building"}}}, nil
+		return wire.CollectionsReply{Collections: []wire.Collection{{Name: "orders", Live: 3}}}, nil
 	}}
 	r.count(ctx)
 	if diff := cmp.Diff(map[string]int64{"orders": 3}, r.counts); diff != "" {

@@ -77,11 +77,12 @@ func (v *visit) grantedCollections(data *overviewData, after string) error {
 		if err := v.api.Read(apiCollectionPath(name), &config); err != nil {
 			return err
 		}
-		c.DefaultTTL, c.IndexingMode, c.IndexBuilding, c.Etag = config.DefaultTTL, config.IndexingMode, config.IndexBuilding, config.Etag
+		c.DefaultTTL, c.IndexingMode, c.Etag = config.DefaultTTL, config.IndexingMode, config.Etag
 		var count wire.CountReply
-		if err := v.api.Read(apiCollectionPath(name, "count"), &count); err == nil {
-			c.Live, c.Expired = &count.Live, &count.Expired
+		if err := v.api.Read(apiCollectionPath(name, "count"), &count); err != nil {
+			return err
 		}
+		c.Live, c.Expired = count.Live, count.Expired
 		data.Collections = append(data.Collections, c)
 	}
 	if from+perPage < len(names) {

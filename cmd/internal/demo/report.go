@@ -101,9 +101,7 @@ func live(ctx context.Context, c *client.Client) string {
 	}
 	var n int64
 	for _, collection := range reply.Collections {
-		if collection.Live != nil {
-			n += *collection.Live
-		}
+		n += collection.Live
 	}
 	return strconv.FormatInt(n, 10)
 }

@@ -17,14 +17,6 @@ func Expires(at *wire.Time) string {
 	return at.String()
 }
 
-// Count is a number of documents; nil, which is "-", means that lapse does not know it.
-func Count(n *int64) string {
-	if n == nil {
-		return "-"
-	}
-	return strconv.FormatInt(*n, 10)
-}
-
 // DefaultTTL is the default TTL of a collection; nil is "off".
 func DefaultTTL(ttl *int32) string {
 	if ttl == nil {
@@ -43,7 +35,7 @@ func TTL(seconds int32) string {
 
 // Config is the configuration of a collection, on one line.
 func Config(collection string, c wire.Config) string {
-	line := fmt.Sprintf("%s default-ttl=%s indexing=%s", collection, DefaultTTL(c.DefaultTTL), Indexing(c.IndexingMode, c.IndexBuilding))
+	line := fmt.Sprintf("%s default-ttl=%s indexing=%s", collection, DefaultTTL(c.DefaultTTL), c.IndexingMode)
 	if c.MinTTL != 0 {
 		line += fmt.Sprintf(" min-ttl=%d", c.MinTTL)
 	}
@@ -72,14 +64,6 @@ func Durations(seconds []int32) string {
 		texts[i] = strconv.Itoa(int(n)) + "s"
 	}
 	return strings.Join(texts, ",")
-}
-
-// Indexing is the indexing mode of a collection, and whether lapse is building the index.
-func Indexing(mode wire.Indexing, building bool) string {
-	if building {
-		return string(mode) + " (being built)"
-	}
-	return string(mode)
 }
 
 // Position is a sequence in a stream and its time; "-" in an empty stream.

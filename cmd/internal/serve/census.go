@@ -83,12 +83,9 @@ func (c *collectionCensus) count(ctx context.Context) *censusCounts {
 			return nil // health has the reason
 		}
 		for _, one := range page.Collections {
-			if one.Live == nil || one.Expired == nil {
-				return nil
-			}
 			sum.collections++
-			sum.live += *one.Live
-			sum.expired += *one.Expired
+			sum.live += one.Live
+			sum.expired += one.Expired
 		}
 		if page.Continuation == "" {
 			return sum

@@ -135,10 +135,6 @@ func measureStore(ctx context.Context, c candidate, n int) (all []figure, err er
 			_, err := m.reader.Get(ctx, collection, id(m.next-1))
 			return err
 		}},
-		{"scan of 64 headers", func(ctx context.Context) error {
-			_, _, _, err := m.shard.Scan(ctx, m.at.Version, collection, "0", 64)
-			return err
-		}},
 		{"list of 100", func(ctx context.Context) error {
 			_, err := m.reader.List(ctx, collection, sink.ListOptions{Limit: 100})
 			return err

@@ -165,8 +165,7 @@ func (r *Rig) Write(collection string, changes ...store.Change) {
 	}
 	for p, some := range by {
 		if len(some) > 0 {
-			r.Commit(p, nil, store.CollectionChanges{Collection: collection, Changes: some,
-				NoIndex: r.Configs[collection].NoIndex, Draining: r.Configs[collection].Draining})
+			r.Commit(p, nil, store.CollectionChanges{Collection: collection, Changes: some})
 		}
 	}
 }

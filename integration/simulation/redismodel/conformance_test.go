@@ -36,7 +36,6 @@ type history struct {
 	base  string         // of the keys
 	at    store.Progress // after the last commit
 	names []string       // of collections
-	off   map[string]int // 1: the index drains, 2: there is none
 }
 
 func newHistory(t *testing.T, s *redistest.Server) *history {
@@ -46,7 +45,7 @@ func newHistory(t *testing.T, s *redistest.Server) *history {
 			t.Logf("the seed is %d", seed)
 		}
 	})
-	h := &history{T: t, Rand: rand.New(rand.NewPCG(seed, 0)), names: []string{"a", "b", "c"}, off: map[string]int{}}
+	h := &history{T: t, Rand: rand.New(rand.NewPCG(seed, 0)), names: []string{"a", "b", "c"}}
 	h.at = store.Progress{Version: "v0", Watermark: []int64{storetest.Far, time.Now().Add(-time.Hour).UnixMilli()}[h.IntN(2)]}
 	h.model = redismodel.New(redismodel.Options{Now: time.Now})
 	if err := h.model.Take(ctx, store.State{Log: "log", Watermark: h.at.Watermark}, h.at.Version, 0); err != nil {
@@ -117,21 +116,21 @@ func TestSaveAndRestore(t *testing.T) {
 	}
 }
 
-// TestRestart: a cursor means nothing to another process of the server, which has another
-// name. It fails if a scan goes on there.
+// TestRestart: a cursor means nothing to another process of the server. It fails if a copy goes on there.
 func TestRestart(t *testing.T) {
 	h := newHistory(t, nil)
 	for docs := h.model.Documents(); len(docs) < 2 || docs[0].Collection != docs[1].Collection; docs = h.model.Documents() {
 		h.commit()
 	}
-	scan := func(cursor string) (found int, next, server string) {
-		some, next, server, _ := h.model.Scan(ctx, h.at.Version, h.model.Documents()[0].Collection, cursor, 1)
-		return len(some), next, server
+	collections := []string{h.model.Documents()[0].Collection}
+	first, err := h.model.Copy(ctx, h.at.Version, collections, store.CopyPlace{}, 1, 1)
+	if err != nil || len(first.Documents) != 1 || first.Done != 0 {
+		t.Fatalf("the first copy: %+v, %v", first, err)
 	}
-	_, next, server := scan("0")
 	h.model.Restart()
-	if found, end, other := scan(next); next == "0" || found != 0 || end != "0" || other == server {
-		t.Errorf("after a restart of %s, cursor %s finds %d documents and leads to %s of %s", server, next, found, end, other)
+	again, err := h.model.Copy(ctx, h.at.Version, collections, first.Next, 1, 1)
+	if err != nil || len(again.Documents) > 0 || again.Done > 0 || again.Next != (store.CopyPlace{}) {
+		t.Errorf("after a restart, the copy goes on at %+v with %+v, %v", first.Next, again, err)
 	}
 }
 
@@ -221,33 +220,25 @@ func (h *history) commit() {
 	pr.Stamp, pr.Rebuild = store.Stamp{Seq: h.Uint64N(3), At: 5}, uint64(max(0, h.IntN(12)-10))
 	var configs []store.ConfigChange
 	if h.oneIn(5) {
-		c := &store.Config{NoIndex: h.oneIn(4), Building: h.oneIn(4), Lazy: h.oneIn(4), SlideOnRead: h.oneIn(2), Etag: h.Uint64N(9)}
+		c := &store.Config{NoIndex: h.oneIn(4), Lazy: h.oneIn(4), SlideOnRead: h.oneIn(2), Etag: h.Uint64N(9)}
 		for i := range h.IntN(3) {
 			c.History = c.History.With(pr.Watermark-5000+int64(i)*3000, uint64(i), []ttlrules.Default{ttlrules.Off, ttlrules.NoDefault, 1, 4}[h.IntN(4)])
 		}
 		configs = []store.ConfigChange{{Collection: h.name(), Config: []*store.Config{nil, c, c}[h.IntN(3)]}}
 	}
-	off := map[string]int{} // from the next commit on
 	var changes []store.CollectionChanges
 	for _, i := range h.Perm(len(h.names))[:h.IntN(3)] {
 		name := h.names[i]
-		c := store.CollectionChanges{Collection: name, NoIndex: h.off[name] > 0, Draining: h.off[name] == 1}
+		c := store.CollectionChanges{Collection: name}
 		switch n := h.IntN(40); {
 		case n == 0:
 			c.Drop = store.DropAll
 		case n == 1:
 			c.Drop = store.DropMoves
 			to := fmt.Sprint(name, ".", pr.Next) // a name that nothing has had
-			off[to] = h.off[name]
 			h.add(to)
 			changes = append(changes, c, store.CollectionChanges{Collection: to})
 			continue
-		case n == 2:
-			c.Drop, c.NoIndex, c.Draining, off[name] = store.DropIndex, true, false, 2
-		case n == 3:
-			off[name] = 0
-		case n == 4 && h.off[name] == 0:
-			off[name] = 1
 		}
 		h.change(&c)
 		changes = append(changes, c)
@@ -260,9 +251,6 @@ func (h *history) commit() {
 	if err == nil {
 		pr.Version = pr.Next
 		h.at = pr
-		for name, n := range off {
-			h.off[name] = n
-		}
 	}
 }
 
@@ -274,7 +262,6 @@ func (h *history) change(c *store.CollectionChanges) {
 			stored[d.ID] = &d.Header
 		}
 	}
-	build := h.oneIn(8) && !c.NoIndex && c.Drop == store.DropNothing
 	for _, i := range h.Perm(12)[:h.IntN(7)] {
 		id := fmt.Sprint("id", i)
 		ttl := []ttlrules.TTL{ttlrules.Inherit, ttlrules.Inherit, ttlrules.Never, 1, ttlrules.TTL(h.IntN(30) + 1), 86400}[h.IntN(6)]
@@ -288,11 +275,6 @@ func (h *history) change(c *store.CollectionChanges) {
 			ch.New.Kept = ch.New.Ts - int64(h.IntN(3)+1)*1000
 		}
 		switch old := ch.Old; {
-		case build && old != nil:
-			c.Index = append(c.Index, store.Change{ID: id, Old: old})
-			continue
-		case build:
-			continue
 		case old != nil && h.oneIn(4):
 			ch.New = nil
 		case old == nil && !h.oneIn(60) || h.oneIn(2):
@@ -342,20 +324,6 @@ func (h *history) read() {
 		}
 		return all, nil
 	})
-	_ = h.both("scan "+name, func(s processor.Store) (any, error) {
-		all := map[string]store.Header{}
-		for cursor, more := "0", true; more; more = cursor != "0" {
-			found, next, _, err := s.Scan(ctx, version, name, cursor, count)
-			if err != nil {
-				return nil, err
-			}
-			for _, ch := range found {
-				all[ch.ID] = *ch.Old
-			}
-			cursor = next
-		}
-		return all, nil
-	})
 }
 
 // take takes over, or refuses, a shard that is at a version.
@@ -395,7 +363,6 @@ func (h *history) rebuild() {
 		return nil, s.Clear(ctx, taken, next, 9)
 	}) == nil {
 		h.at.Version = next.Version
-		clear(h.off) // all collections have indexes again
 		if !wrong && h.oneIn(2) {
 			h.fill()
 		}

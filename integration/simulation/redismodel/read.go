@@ -7,7 +7,6 @@ import (
 	"maps"
 	"math"
 	"slices"
-	"strings"
 
 	"github.com/seed18712806/lapse/sink"
 	"github.com/seed18712806/lapse/sink/store"
@@ -130,31 +129,6 @@ func (s *Server) Between(_ context.Context, version, collection string, slices [
 		}
 	}
 	return found, nil
-}
-
-// Scan reads headers, for the index. A cursor of another process of the server finds nothing.
-func (s *Server) Scan(_ context.Context, version, collection, cursor string, count int) (found []store.Change, next, server string, err error) {
-	c, server := s.at(collection), fmt.Sprintf("run%d", s.run)
-	if c.foreign {
-		return nil, "", "", c.check(collection)
-	}
-	if s.state.Version != version {
-		return nil, "", "", store.ErrFenced
-	}
-	run, last, _ := strings.Cut(cursor, ":")
-	if cursor != "0" && run != server {
-		return nil, "0", server, nil
-	}
-	for _, id := range slices.Sorted(maps.Keys(c.docs)) {
-		if id <= last {
-			continue
-		}
-		if len(found) == count {
-			return found, server + ":" + found[count-1].ID, server, nil
-		}
-		found = append(found, store.Change{ID: id, Old: &c.read(id, false).Header})
-	}
-	return found, "0", server, nil
 }
 
 // Document is a stored document.

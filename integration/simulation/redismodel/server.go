@@ -2,7 +2,7 @@
 //
 // A [Server] does what the scripts of sink/store do, in memory, at once, and
 // deterministically. It is not safe for concurrent use. It differs from a real server:
-// Clear, SetAside and RemoveAside are one step; Scan goes by id; Clock is the server's clock
+// Clear, SetAside and RemoveAside are one step; Copy goes by id; Clock is the server's clock
 // itself; and Commit does not take an id that equals a new score for one that exists.
 package redismodel
 

@@ -33,12 +33,8 @@ func (s *Server) Load(context.Context) (store.State, error) {
 		if c.left != (sizes{}) {
 			state.Collections = append(state.Collections, name)
 		}
-		if c.left[0] != c.left[1]+c.left[2] && !s.configs[name].NoIndex {
-			state.Unindexed = append(state.Unindexed, name)
-		}
 	}
 	slices.Sort(state.Collections)
-	slices.Sort(state.Unindexed)
 	return state, nil
 }
 
@@ -149,8 +145,6 @@ func (s *Server) Commit(ctx context.Context, pr store.Progress, configs []store.
 		switch c.Drop {
 		case store.DropAll:
 			at.docs, at.index = map[string]*store.Stored{}, nil
-		case store.DropIndex:
-			at.index = nil
 		case store.DropMoves:
 			next := s.open(changes[i+1].Collection)
 			*next, *at = *at, *next
@@ -170,7 +164,7 @@ func (s *Server) mayCommit(ctx context.Context, version string, configs []store.
 		return err
 	}
 	grows := slices.ContainsFunc(configs, func(c store.ConfigChange) bool { return c.Config != nil })
-	shrinks := false
+	moves := false
 	for _, c := range changes {
 		at := s.at(c.Collection)
 		if err := at.check(c.Collection); err != nil {
@@ -183,10 +177,9 @@ func (s *Server) mayCommit(ctx context.Context, version string, configs []store.
 			}
 			grows = grows || ch.New != nil
 		}
-		grows = grows || len(c.Index) > 0
-		shrinks = shrinks || c.Drop == store.DropIndex || c.Drop == store.DropMoves
+		moves = moves || c.Drop == store.DropMoves
 	}
-	if s.full && grows && !shrinks {
+	if s.full && grows && !moves {
 		return errFull
 	}
 	return nil
@@ -195,12 +188,8 @@ func (s *Server) mayCommit(ctx context.Context, version string, configs []store.
 // change makes changes to a collection, after what their Drop says.
 func (c *collection) change(to *store.CollectionChanges) {
 	for _, ch := range to.Changes {
-		if !to.NoIndex || to.Draining {
-			c.enter(ch.ID, ch.Old, false)
-		}
-		if !to.NoIndex {
-			c.enter(ch.ID, ch.New, true)
-		}
+		c.enter(ch.ID, ch.Old, false)
+		c.enter(ch.ID, ch.New, true)
 		body := string(ch.Body)
 		if old := c.docs[ch.ID]; old != nil && ch.Body == nil {
 			body = old.Body
@@ -208,9 +197,6 @@ func (c *collection) change(to *store.CollectionChanges) {
 		if delete(c.docs, ch.ID); ch.New != nil {
 			c.docs[ch.ID] = &store.Stored{Header: *ch.New, Body: body}
 		}
-	}
-	for _, ch := range to.Index {
-		c.enter(ch.ID, ch.Old, true)
 	}
 }
 

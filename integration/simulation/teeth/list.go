@@ -83,8 +83,8 @@ var teeth = append([]tooth{
 		`		s.Make(name)`},
 	{"settled-while-due", "G5 S9", "processor/internal/fold/collections.go",
 		"Epochs and old generations go while documents in them are due.",
-		`!c.Config.Building && c.due.at > now && !due[c.Name]`,
-		`!c.Config.Building && !due[c.Name]`},
+		`c.due.at > now && !due[c.Name]`,
+		`!due[c.Name]`},
 
 	// decide
 	{"watermark-ignored", "G4 S2", "processor/internal/fold/decide.go",
@@ -123,8 +123,8 @@ var teeth = append([]tooth{
 		`	}`},
 	{"checkpoint-while-warnings-are-due", "G3 W1", "processor/internal/shard/owner.go",
 		"A checkpoint says that all warnings are published while some are due.",
-		`p.collections.Building() == nil && p.collections.FirstWarning() > p.progress.CommittedWatermark():`,
-		`p.collections.Building() == nil:`},
+		`case p.collections.FirstWarning() > p.progress.CommittedWatermark():`,
+		`case true:`},
 	{"takeover-warns-from-now-on", "G3 W1", "processor/internal/shard/warn.go",
 		"A takeover begins with the warnings that fall due after it.",
 		`p.collections.WarnFrom(p.announcer.PublishedUpTo().Watermark)`,
@@ -243,12 +243,6 @@ var teeth = append([]tooth{
 		"A version that was replaced just before its deadline gets an event all the same.",
 		`		queue.Remove(Key{Collection: c.Collection, ID: change.ID})`,
 		`		if change.New == nil { queue.Remove(Key{Collection: c.Collection, ID: change.ID}) }`},
-	{"built-index-not-noted", "G3 K2", "processor/internal/fold/change.go",
-		"What the building of an index has found does not expire by itself.",
-		`	for _, change := range c.Index {
-		s.Note(place, change.Old)
-	}
-`, ``},
 	{"due-queue-kept", "G3", "processor/internal/shard/takeover.go",
 		"An owner goes by what it had looked up before another owner turned TTL off: a document that lives on gets an event.",
 		`	p.due.Set(nil)

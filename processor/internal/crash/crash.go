@@ -10,7 +10,6 @@ const (
 	AfterRead        Point = "after the read of a batch"
 	AfterFind        Point = "after a reap found what is due"
 	AfterWarn        Point = "after warnings were published"
-	AfterScan        Point = "after the scan of an index build"
 	BeforeFence      Point = "before the stream of events is fenced"
 	AfterFence       Point = "after the stream of events was fenced"
 	BeforePublish    Point = "before outputs are published"

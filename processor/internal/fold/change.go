@@ -6,16 +6,10 @@ import (
 )
 
 // MayBeDue reports whether a document of a collection may be due at an instant, in the due queue or
-// outside it. While the index is being built, one may be due that the index does not have yet.
+// outside it.
 func (s *Collections) MayBeDue(name string, at int64, queue *DueQueue) bool {
 	c := s.all[name]
-	if c == nil {
-		return false
-	}
-	if c.Config.Building {
-		return c.Config.History.Cuts(at) != ttlrules.Cuts{Inherit: ttlrules.NoCut, Own: ttlrules.NoCut}
-	}
-	return min(c.due.at, queue.nextOf(name)) <= at
+	return c != nil && min(c.due.at, queue.nextOf(name)) <= at
 }
 
 // Drop drops a collection by the message with a sequence, at a log time. Where documents of it are
@@ -29,34 +23,19 @@ func (s *Collections) Drop(name string, seq uint64, at int64, due bool) ([]store
 		return []store.ConfigChange{gone}, []store.CollectionChanges{{Collection: name, Drop: store.DropAll}}
 	}
 	to := GenerationName(name, seq)
-	closed := store.Config{History: current.History.With(at, seq, ttlrules.Off), Building: current.Building, Bodies: current.Bodies}
+	closed := store.Config{History: current.History.With(at, seq, ttlrules.Off), Bodies: current.Bodies}
 	s.Move(name, to, closed)
 	return []store.ConfigChange{gone, {Collection: to, Config: &closed}},
 		[]store.CollectionChanges{{Collection: name, Drop: store.DropMoves}, {Collection: to}}
 }
 
-// Reconfigure gives a collection its next configuration. An index that is turned off stays
-// while documents in it are due. One that is turned on is built, also if entries of the
-// former one are left. Its warnings begin at a log time. It returns what has to be committed.
-func (s *Collections) Reconfigure(name string, current, next store.Config, at int64, due bool) ([]store.ConfigChange, []store.CollectionChanges) {
-	var changes []store.CollectionChanges
-	next.Draining = next.NoIndex && due
-	switch {
-	case next.Draining:
-		next.Building = current.Building
-	case next.NoIndex && (!current.NoIndex || current.Draining):
-		next.Building = false
-		next.History = next.History.Settled()
-		changes = []store.CollectionChanges{{Collection: name, Drop: store.DropIndex}}
-	}
+// Reconfigure gives a collection its next configuration. Its warnings begin at a log time. It returns
+// what has to be committed.
+func (s *Collections) Reconfigure(name string, next store.Config, at int64) []store.ConfigChange {
 	c := s.Make(name)
-	if next.NoIndex && !next.Draining || current.NoIndex && !current.Draining {
-		s.indexGone(c)
-	}
-	c.Build = Build{}
 	s.Configure(c, next)
 	s.warnFrom(c, at)
-	return []store.ConfigChange{{Collection: name, Config: &next}}, changes
+	return []store.ConfigChange{{Collection: name, Config: &next}}
 }
 
 // Committed keeps the collections and the due queue true after a commit.
@@ -64,7 +43,7 @@ func (s *Collections) Committed(c store.CollectionChanges, queue *DueQueue) {
 	if c.Emptied {
 		defer s.Emptied(c.Collection)
 	}
-	if len(c.Changes)+len(c.Index) == 0 {
+	if len(c.Changes) == 0 {
 		return // a drop
 	}
 	place := s.Make(c.Collection)
@@ -73,8 +52,5 @@ func (s *Collections) Committed(c store.CollectionChanges, queue *DueQueue) {
 		if change.New != nil {
 			s.Note(place, change.New)
 		}
-	}
-	for _, change := range c.Index {
-		s.Note(place, change.Old)
 	}
 }

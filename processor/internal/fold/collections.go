@@ -16,15 +16,14 @@ import (
 // Collections holds what the owner of a partition knows of its collections. There may be
 // very many, so no step visits all of them:
 //
-//   - K1: a collection is in the map if it is configured, or has documents or an index.
+//   - K1: a collection is in the map if it is configured, or has documents.
 //     The commit that removes the last of these removes it from the map.
 //   - K2: byDue holds exactly the collections in which documents outside the due queue
 //     may become due, the earliest deadline on top; byWarning those in which documents
 //     may have to be warned of, the earliest warning on top.
-//   - K3: building holds exactly the collections whose index is being built, unsettled
-//     those with more than one epoch, long those with more than MaxEpochs, and draining
-//     those that end when none of their documents is due: old generations, and
-//     collections whose index was turned off.
+//   - K3: unsettled holds exactly the collections with more than one epoch, long those with
+//     more than MaxEpochs, and draining the old generations, which end when none of their
+//     documents is due.
 //   - K4: older names the old generations of each collection, the oldest first.
 //
 // An old generation is a collection that was dropped. It is kept, under a name of its
@@ -35,7 +34,6 @@ type Collections struct {
 	byDue     dueHeap
 	byWarning dueHeap
 	warned    int64 // log time of the checkpoint
-	building  map[*Collection]struct{}
 	long      map[*Collection]struct{}
 	draining  ring
 	unsettled ring
@@ -60,7 +58,6 @@ type Collection struct {
 	nextInherit, nextOwn int64
 	// The same, as the last look-up has found them. A document that came since may be lower.
 	foundInherit, foundOwn int64
-	Build                  Build
 
 	marks []mark         // up to where the indexes were warned of, the earliest warning first
 	due   entry          // when a document outside the due queue may be due
@@ -95,7 +92,6 @@ func generationSeq(name string) uint64 {
 func NewCollections(configs map[string]store.Config, withDocuments []string) *Collections {
 	s := &Collections{
 		all:       make(map[string]*Collection, len(configs)),
-		building:  make(map[*Collection]struct{}),
 		long:      make(map[*Collection]struct{}),
 		Older:     make(map[string][]string),
 		draining:  ring{kind: drainingRing},
@@ -154,7 +150,6 @@ func (s *Collections) Remove(name string) {
 	delete(s.all, name)
 	s.byDue.remove(c)
 	s.byWarning.remove(c)
-	delete(s.building, c)
 	delete(s.long, c)
 	s.draining.remove(c)
 	s.unsettled.remove(c)
@@ -168,7 +163,7 @@ func (s *Collections) Remove(name string) {
 	}
 }
 
-// Emptied notes that a collection has lost its last document and its index.
+// Emptied notes that a collection has lost its last document.
 func (s *Collections) Emptied(name string) {
 	if c := s.all[name]; c != nil && !c.stored {
 		s.Remove(name)
@@ -179,40 +174,28 @@ func (s *Collections) Emptied(name string) {
 func (c *Collection) IsConfigured() bool { return c.stored }
 
 // Settled is the configuration of the collection once none of its documents is due, nil if it has
-// none any more, and what is removed with it.
-func (c *Collection) Settled() (*store.Config, store.Drop) {
+// none any more: it is an old generation, all of which is removed then.
+func (c *Collection) Settled() *store.Config {
 	if IsGeneration(c.Name) {
-		return nil, store.DropAll
+		return nil
 	}
 	settled := c.Config.Settled()
-	settled.Draining = false
-	if c.Config.Draining {
-		return &settled, store.DropIndex
-	}
-	return &settled, store.DropNothing
+	return &settled
 }
 
 // Configure gives a collection a configuration.
 func (s *Collections) Configure(c *Collection, config store.Config) {
 	c.Config, c.stored = config, true
-	set(s.building, c, config.Building)
-	set(s.long, c, len(config.History) > MaxEpochs)
-	drains := IsGeneration(c.Name) || config.Draining
+	if len(config.History) > MaxEpochs {
+		s.long[c] = struct{}{}
+	} else {
+		delete(s.long, c)
+	}
+	drains := IsGeneration(c.Name)
 	s.draining.set(c, drains)
 	s.unsettled.set(c, !drains && len(config.History) > 1)
 	s.refresh(c)
 }
-
-func set(in map[*Collection]struct{}, c *Collection, is bool) {
-	if is {
-		in[c] = struct{}{}
-	} else {
-		delete(in, c)
-	}
-}
-
-// indexGone notes that a collection has no index.
-func (s *Collections) indexGone(c *Collection) { s.LookedUp(c, store.NoScore, store.NoScore) }
 
 // LookedUp notes the lowest scores in the indexes of a collection, of documents outside
 // the due queue.
@@ -233,7 +216,7 @@ func (s *Collections) Move(name, to string, config store.Config) {
 	was := s.Make(name)
 	s.Remove(name)
 	c := s.Make(to)
-	c.Build, c.nextInherit, c.nextOwn = was.Build, was.nextInherit, was.nextOwn
+	c.nextInherit, c.nextOwn = was.nextInherit, was.nextOwn
 	s.Configure(c, config)
 }
 
@@ -267,9 +250,6 @@ func (s *Collections) refresh(c *Collection) {
 // if none will.
 func (c *Collection) nextDue() int64 {
 	at := int64(math.MaxInt64)
-	if c.Config.NoIndex && !c.Config.Draining {
-		return at
-	}
 	if c.nextInherit != store.NoScore {
 		if t, ok := c.Config.History.NextDue(c.nextInherit, true); ok {
 			at = min(at, t)
@@ -348,7 +328,7 @@ func (s *Collections) ToSettle(now int64, most int, queue *DueQueue) []*Collecti
 	var found []*Collection
 	visit := func(c *Collection) {
 		s.visited++
-		if !c.Config.Building && c.due.at > now && !due[c.Name] {
+		if c.due.at > now && !due[c.Name] {
 			found = append(found, c)
 		}
 	}

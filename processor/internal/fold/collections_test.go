@@ -79,8 +79,7 @@ func randomConfig(t *rapid.T) store.Config {
 	for i := range n {
 		h = h.With(int64(i)*100, uint64(i), ttlrules.Default(1+i%3))
 	}
-	noIndex := rapid.IntRange(0, 3).Draw(t, "index") == 0
-	return store.Config{History: h, NoIndex: noIndex, Draining: noIndex && rapid.Bool().Draw(t, "draining"), Building: rapid.IntRange(0, 3).Draw(t, "building") == 0}
+	return store.Config{History: h, NoIndex: rapid.IntRange(0, 3).Draw(t, "index") == 0}
 }
 
 // checkCollections walks over all.
@@ -96,10 +95,9 @@ func checkCollections(t *rapid.T, s *Collections, until int64) {
 		if c.Name != name || c.due.at != c.nextDue() {
 			t.Fatalf("%s is %s, due %d, and %d is kept", name, c.Name, c.nextDue(), c.due.at)
 		}
-		drains := strings.Contains(name, ".") || c.Config.Draining
+		drains := strings.Contains(name, ".")
 		is("all", true)
 		is("byDue", c.nextDue() < math.MaxInt64)
-		is("building", c.Config.Building)
 		is("long", len(c.Config.History) > MaxEpochs)
 		is("draining", drains)
 		is("unsettled", !drains && len(c.Config.History) > 1)
@@ -118,7 +116,6 @@ func checkCollections(t *rapid.T, s *Collections, until int64) {
 	}
 	list("all", s.verifying.list)
 	list("byDue", s.byDue.list)
-	list("building", slices.Collect(maps.Keys(s.building)))
 	list("long", slices.Collect(maps.Keys(s.long)))
 	list("draining", s.draining.list)
 	list("unsettled", s.unsettled.list)

@@ -48,7 +48,6 @@ func Configured(c store.Config, m *Message, at int64) (store.Config, *Refusal) {
 		return store.Config{}, nil
 	}
 	c.History = c.History.With(at, m.Seq, want.TTL)
-	c.Building = !want.NoIndex && (c.NoIndex || c.Building)
 	c.NoIndex, c.Lazy = want.NoIndex, want.Lazy
 	c.MinTTL, c.MaxTTL, c.SlideOnRead, c.Changes = want.MinTTL, want.MaxTTL, want.SlideOnRead, want.Changes
 	if want.NoEventBody != c.NoEventBody() {

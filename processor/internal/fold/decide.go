@@ -343,8 +343,7 @@ func (d *Decision) Changes(due []*DueDocument) []store.CollectionChanges {
 		if !ok {
 			i = len(out)
 			at[s.Key.Collection] = i
-			config := d.catalog.Config(s.Key.Collection)
-			out = append(out, store.CollectionChanges{Collection: s.Key.Collection, NoIndex: config.NoIndex, Draining: config.Draining})
+			out = append(out, store.CollectionChanges{Collection: s.Key.Collection})
 		}
 		out[i].Changes = append(out[i].Changes, change)
 	}

@@ -187,7 +187,7 @@ func TestConfigured(t *testing.T) {
 		{"one that changes nothing", consistent, "", `{"defaultTtl":10}`, 200, wire.Config{DefaultTTL: ptr(10), IndexingMode: wire.Consistent, Etag: 9}},
 		{"lazy", consistent, "", `{"defaultTtl":10,"indexingMode":"lazy"}`, 200, wire.Config{DefaultTTL: ptr(10), IndexingMode: wire.Lazy, Etag: 9}},
 		{"lazy no more", store.Config{Lazy: true, Etag: 3}, "", `{}`, 200, wire.Config{IndexingMode: wire.Consistent, Etag: 9}},
-		{"lazy of none", none, "", `{"indexingMode":"lazy"}`, 200, wire.Config{IndexingMode: wire.Lazy, IndexBuilding: true, Etag: 9}},
+		{"lazy of none", none, "", `{"indexingMode":"lazy"}`, 200, wire.Config{IndexingMode: wire.Lazy, Etag: 9}},
 		{"lazy of none and a default", none, "", `{"indexingMode":"lazy","defaultTtl":1}`, 400, wire.Config{}},
 		{"none of lazy and on", store.Config{History: consistent.History, Lazy: true, Etag: 3}, "", `{"indexingMode":"none"}`, 400, wire.Config{}},
 		{"its etag", consistent, "5", `{}`, 200, wire.Config{IndexingMode: wire.Consistent, Etag: 9}},

@@ -8,30 +8,22 @@ import (
 	"github.com/seed18712806/lapse/ttlrules"
 )
 
-// TestG3_MayBeDueWhileBuilding: while the index is being built, any document may be due, unless TTL
-// is off. A drop keeps the documents then.
-func TestG3_MayBeDueWhileBuilding(t *testing.T) {
-	on := ttlrules.History{}.With(0, 1, 10)
-	for name, want := range map[string]bool{"on": true, "off": false, "absent": false} {
-		s := NewCollections(map[string]store.Config{"on": {History: on, Building: true}, "off": {Building: true}}, nil)
-		if got := s.MayBeDue(name, 20_000, &DueQueue{}); got != want {
-			t.Errorf("a document of collection %s may be due: %t, want %t", name, got, want)
-		}
-	}
-}
-
-// TestG3_AnIndexStaysWhileDocumentsAreDue: what is known of an index goes with it, and not before.
-func TestG3_AnIndexStaysWhileDocumentsAreDue(t *testing.T) {
+// TestG3_WhatIsDueStaysDueWhileTheModeIsNone: the indexing mode changes nothing in what is known of the
+// index: documents that had expired before stay due, and those that are written are known.
+func TestG3_WhatIsDueStaysDueWhileTheModeIsNone(t *testing.T) {
 	on := store.Config{History: ttlrules.History{}.With(0, 1, 10)}
-	off := store.Config{History: on.History.With(30_000, 2, ttlrules.Off), NoIndex: true}
-	for _, due := range []bool{true, false} {
-		s := NewCollections(map[string]store.Config{"c": on}, nil)
-		s.Note(s.Get("c"), &store.Header{Ts: 5000})
-		configs, changes := s.Reconfigure("c", on, off, 1, due)
-		c := s.Get("c")
-		if kept := c.nextInherit == 5000; kept != due || configs[0].Config.Draining != due || (len(changes) == 0) != due {
-			t.Errorf("documents are due: %t; the lowest score is %d, %+v, %+v", due, c.nextInherit, configs[0].Config, changes)
-		}
+	s := NewCollections(map[string]store.Config{"c": on}, nil)
+	s.Note(s.Get("c"), &store.Header{Ts: 5000})
+	next := store.Config{History: on.History.With(30_000, 2, ttlrules.Off), NoIndex: true}
+	configs := s.Reconfigure("c", next, 30_000)
+	if !s.MayBeDue("c", 30_000, &DueQueue{}) || len(configs) != 1 || !configs[0].Config.NoIndex {
+		t.Errorf("after the mode none, stored is %+v, and a document may be due: %t", configs, s.MayBeDue("c", 30_000, &DueQueue{}))
+	}
+	s.LookedUp(s.Get("c"), store.NoScore, store.NoScore)
+	s.Note(s.Get("c"), &store.Header{Ts: 40_000, TTL: 5})
+	s.Reconfigure("c", store.Config{History: next.History.With(50_000, 3, ttlrules.NoDefault)}, 50_000)
+	if s.FirstDue() > 50_000 {
+		t.Errorf("what was written while the mode was none is due at %d, want at once", s.FirstDue())
 	}
 }
 

@@ -65,12 +65,9 @@ func (c *Collection) noteWarnings(score int64, in ttlrules.Index) {
 }
 
 // nextWarning is the instant at which a document of the collection may have to be warned of;
-// math.MaxInt64 if none will. While the index is being built, it waits.
+// math.MaxInt64 if none will.
 func (c *Collection) nextWarning() int64 {
 	at := int64(math.MaxInt64)
-	if c.Config.Building {
-		return at
-	}
 	for _, m := range c.marks {
 		if shift, ok := c.Config.History.WarnShift(m.index, m.before); ok && m.next != store.NoScore {
 			at = min(at, m.next+shift)
@@ -83,11 +80,10 @@ func (c *Collection) nextWarning() int64 {
 // will.
 func (s *Collections) FirstWarning() int64 { return s.byWarning.first() }
 
-// MayWarn reports whether a document of a collection may have to be warned of by an instant. While the
-// index is being built, it may be one that the index does not have yet.
+// MayWarn reports whether a document of a collection may have to be warned of by an instant.
 func (s *Collections) MayWarn(name string, at int64) bool {
 	c := s.all[name]
-	return c != nil && len(c.marks) > 0 && (c.Config.Building || c.warn.at <= at)
+	return c != nil && c.warn.at <= at
 }
 
 // ToWarn are the slices of the indexes of a collection that come next, up to a log time; name is empty

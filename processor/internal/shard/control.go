@@ -30,7 +30,7 @@ var DefaultBounds = Bounds{Examine: takeOverTimeout, Epochs: 2048, Generations: 
 // that is neither only counts as applied.
 //
 // Documents that had expired by then still get their event from where they are reaped: the
-// index, which is removed later, or an old generation of the collection. So control does not
+// collection, or an old generation of it. So control does not
 // wait for them, except at the Bounds: there it reaps due documents, a chunk at a time, and the
 // message stays pending until they are reaped. The warnings that are due by then are published first.
 func (p *Owner) control(ctx context.Context, m *fold.Message) error {
@@ -70,7 +70,7 @@ func (p *Owner) control(ctx context.Context, m *fold.Message) error {
 		if m.Kind == fold.Drop {
 			w.configs, w.changes = p.collections.Drop(m.Collection, m.Seq, at, due)
 		} else {
-			w.configs, w.changes = p.collections.Reconfigure(m.Collection, current, next, at, due)
+			w.configs = p.collections.Reconfigure(m.Collection, next, at)
 		}
 		p.reaper.changed = at
 	}
@@ -87,18 +87,12 @@ func (p *Owner) mustWait(m *fold.Message, next store.Config, due bool) bool {
 }
 
 // drain is what the owner does, again and again, before it applies a message that has to wait for
-// due documents, or for warnings: it builds a chunk of the collection's index, or publishes a chunk of
-// the warnings, or settles collections, or reaps a chunk of the due documents.
+// due documents, or for warnings: it publishes a chunk of the warnings, or settles collections, or reaps
+// a chunk of the due documents.
 func (p *Owner) drain(ctx context.Context, m *fold.Message) error {
 	// Log time has reached the message, although it is not applied yet.
 	p.progress.Saw(m.Position)
 	p.progress.Advance(fold.Position{Seq: m.Seq - 1, Time: p.logTimeAt(m)})
-	name := m.Collection
-	for _, name := range append([]string{name}, p.collections.Generations(name)...) {
-		if c := p.collections.Get(name); c != nil && c.Config.Building {
-			return p.build(ctx, c)
-		}
-	}
 	if worked, err := p.warn(ctx); err != nil || worked {
 		return err
 	}

@@ -50,7 +50,6 @@ type Store interface {
 	Read(ctx context.Context, version string, wants []store.Want) ([][]*store.Stored, error)
 	Due(ctx context.Context, version string, cuts []store.Cut, limit, bytes int, whole bool) ([]store.Due, error)
 	Between(ctx context.Context, version, collection string, slices []store.Slice, limit, bytes int) ([]store.Found, error)
-	Scan(ctx context.Context, version, collection, cursor string, count int) (found []store.Change, next, server string, err error)
 	Commit(ctx context.Context, pr store.Progress, configs []store.ConfigChange, changes []store.CollectionChanges) error
 
 	Copy(ctx context.Context, version string, collections []string, at store.CopyPlace, documents, bytes int) (store.Copied, error)
@@ -220,7 +219,7 @@ func (p *Owner) fail(ctx context.Context, err error, failures int) {
 }
 
 // runOnce does the next thing, traffic first: it applies messages that have arrived, reaps
-// some documents that are due, warns of some that will be, builds some of an index, and verifies the stored state.
+// some documents that are due, warns of some that will be, and verifies the stored state.
 // worked reports that there may be more to do at once. A step that has begun ends, although
 // stop is done.
 func (p *Owner) runOnce(stop context.Context) (worked bool, err error) {
@@ -346,7 +345,7 @@ func (p *Owner) judge() {
 	switch {
 	case p.nextDue() <= p.progress.CommittedWatermark():
 		p.Status.Due.Store(min(known, p.progress.CommittedWatermark()))
-	case p.collections.Building() == nil && p.collections.FirstWarning() > p.progress.CommittedWatermark():
+	case p.collections.FirstWarning() > p.progress.CommittedWatermark():
 		p.announcer.Settle(&Checkpoint{
 			Log: p.Log.ID(), Seq: p.progress.CommittedOffset(), Watermark: p.progress.CommittedWatermark(), Stamp: p.progress.Stamp().String(),
 		})

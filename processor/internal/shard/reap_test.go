@@ -289,8 +289,7 @@ func (f full) Failed() bool { return f.failed }
 
 func (full) Room() bool { return false }
 
-// TestG4_TidyEverySecond: beside traffic collections are settled once a second, and an index that is being built goes on
-// at once.
+// TestG4_TidyEverySecond: beside traffic collections are settled once a second.
 func TestG4_TidyEverySecond(t *testing.T) {
 	r := newRig(t)
 	r.idle()
@@ -303,10 +302,6 @@ func TestG4_TidyEverySecond(t *testing.T) {
 		if worked, err := r.Tidy(t.Context(), now); worked != want || err != nil || want != (len(r.collections.Config("c").History) == 1) {
 			t.Errorf("after %s: it has settled: %t, %v", since, worked, err)
 		}
-	}
-	r.collections.Configure(r.collections.Get("c"), store.Config{Building: true})
-	if worked, err := r.Tidy(t.Context(), now); !worked || err != nil {
-		t.Errorf("an index is built: %t, %v", worked, err)
 	}
 }
 

@@ -109,12 +109,11 @@ func (l *loader) End(ctx context.Context, version string, rebuild uint64) (s sto
 	}
 	at := store.Progress{Version: l.version, Offset: m.Offset, Watermark: m.Watermark, Stamp: m.Stamp, Rebuild: store.Clearing, Configured: m.Configured}
 	var configs []store.ConfigChange
-	var changes []store.CollectionChanges
 	// commit brings the configurations so far. Until the last one, the state says that the load has not ended.
 	commit := func(next string) error {
 		at.Next = next
-		err := l.store.Commit(ctx, at, configs, changes)
-		at.Version, configs, changes = next, configs[:0], changes[:0]
+		err := l.store.Commit(ctx, at, configs, nil)
+		at.Version, configs = next, configs[:0]
 		return err
 	}
 	for _, name := range slices.Sorted(maps.Keys(m.Configs)) {
@@ -129,9 +128,6 @@ func (l *loader) End(ctx context.Context, version string, rebuild uint64) (s sto
 		}
 		s.Configs[name] = c
 		configs = append(configs, store.ConfigChange{Collection: name, Config: &c})
-		if _, there := slices.BinarySearch(s.Collections, name); there && c.NoIndex && !c.Draining {
-			changes = append(changes, store.CollectionChanges{Collection: name, Drop: store.DropIndex})
-		}
 	}
 	at.Rebuild = rebuild
 	return s, commit(version)

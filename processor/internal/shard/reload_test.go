@@ -125,8 +125,7 @@ func (h *history) header() *store.Header {
 
 // write changes some documents of a collection.
 func (h *history) write(name string, n, of int) {
-	config := h.collections.Config(name)
-	c := store.CollectionChanges{Collection: name, NoIndex: config.NoIndex, Draining: config.Draining}
+	c := store.CollectionChanges{Collection: name}
 	for _, i := range h.rng.Perm(of)[:n] {
 		id := fmt.Sprint("d", i)
 		ch := store.Change{ID: id}
@@ -162,9 +161,9 @@ func (h *history) step() {
 	case what < 13: // a drop
 		h.collections.Remove(name)
 		h.commit([]store.ConfigChange{{Collection: name}}, store.CollectionChanges{Collection: name, Drop: store.DropAll})
-	case what < 15 && len(h.docs[name]) > 0 && !config.NoIndex: // a drop of a collection with due documents
+	case what < 15 && len(h.docs[name]) > 0: // a drop of a collection with due documents
 		to := fold.GenerationName(name, h.at.Offset+1)
-		closed := store.Config{History: config.History.With(int64(h.at.Offset), h.at.Offset, ttlrules.Off), Building: config.Building}
+		closed := store.Config{History: config.History.With(int64(h.at.Offset), h.at.Offset, ttlrules.Off)}
 		h.collections.Move(name, to, closed)
 		h.commit([]store.ConfigChange{{Collection: name}, {Collection: to, Config: &closed}},
 			store.CollectionChanges{Collection: name, Drop: store.DropMoves}, store.CollectionChanges{Collection: to})
@@ -172,22 +171,8 @@ func (h *history) step() {
 		gone := generations[0]
 		h.commit([]store.ConfigChange{{Collection: gone}}, store.CollectionChanges{Collection: gone, Drop: store.DropAll})
 		h.collections.Remove(gone)
-	case what < 17: // no index, at once or after what is due
-		next := store.Config{NoIndex: true, Draining: h.rng.IntN(2) == 0 && !config.NoIndex, Building: config.Building}
-		var changes []store.CollectionChanges
-		if !next.Draining {
-			next.Building = false
-			changes = []store.CollectionChanges{{Collection: name, Drop: store.DropIndex}}
-		}
-		h.commit(h.configure(name, next), changes...)
-	case what < 18 && config.NoIndex: // the index is built
-		h.commit(h.configure(name, store.Config{Building: true}))
-	case what < 19 && config.Building && !config.NoIndex: // and that has ended
-		c := store.CollectionChanges{Collection: name}
-		for id, header := range h.docs[name] {
-			c.Index = append(c.Index, store.Change{ID: id, Old: &header})
-		}
-		h.commit(h.configure(name, store.Config{}), c)
+	case what < 17: // the indexing mode
+		h.commit(h.configure(name, store.Config{NoIndex: !config.NoIndex}))
 	default:
 		next := config
 		next.History = config.History.With(int64(h.at.Offset), h.at.Offset, ttlrules.Default(1+h.rng.IntN(9)))
@@ -216,34 +201,6 @@ func dump(t *rapid.T, client *redis.Client, prefix wire.Prefix) map[string]map[s
 		}
 	}
 	return all
-}
-
-// indexed completes the indexes that are being built or emptied: a load brings all of them.
-func (h *history) indexed(all map[string]map[string]string) {
-	for name, docs := range h.docs {
-		config := h.collections.Config(name)
-		if !config.Building && !config.Draining || len(docs) == 0 {
-			continue
-		}
-		inherit, own := map[string]string{}, map[string]string{}
-		for id, header := range docs {
-			switch in, score := header.Index(); in {
-			case ttlrules.ByInherit:
-				inherit[id] = strconv.FormatInt(score, 10)
-			default:
-				own[id] = strconv.FormatInt(score, 10)
-			}
-		}
-		delete(all, "inherit:"+name)
-		delete(all, "own:"+name)
-		if len(inherit) > 0 {
-			all["inherit:"+name] = inherit
-		}
-		if len(own) > 0 {
-			all["own:"+name] = own
-		}
-		all["state"]["size:"+name] = fmt.Sprint(len(docs), len(inherit), len(own))
-	}
 }
 
 // TestG7_LoadedIsAsItWas: a random history of commits is interleaved at random points with the scan
@@ -302,7 +259,6 @@ func TestG7_LoadedIsAsItWas(t *testing.T) {
 				t.Fatalf("the owner goes on from another state than is stored:\n%s", diff)
 			}
 			was, is := dump(t, s.Client, live), dump(t, s.Client, loaded)
-			h.indexed(was)
 			for _, all := range []map[string]map[string]string{was, is} {
 				maps.DeleteFunc(all["state"], func(field, value string) bool { return value == "0" && (field == "configs" || field == "sizes") })
 			}
@@ -316,7 +272,7 @@ func TestG7_LoadedIsAsItWas(t *testing.T) {
 	})
 }
 
-// TestG7_ManyCollectionsLoaded: a snapshot may have any number of collections without an index,
+// TestG7_ManyCollectionsLoaded: a snapshot may have any number of collections,
 // although neither Lua nor Redis takes all of them in one call. Until the last part, the state
 // says that the load has not ended.
 //
@@ -371,9 +327,6 @@ func TestG7_ManyCollectionsLoaded(t *testing.T) {
 			if err := to.Verify(ctx, "loaded", []string{fmt.Sprint("c", i)}); err != nil {
 				t.Fatal(err)
 			}
-		}
-		if n := s.Client.Exists(ctx, "many:{0.0}:own:c0").Val(); n != 0 {
-			t.Error("a collection without an index has one")
 		}
 	})
 }

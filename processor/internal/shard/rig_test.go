@@ -314,12 +314,12 @@ func (r *rig) expired() []string {
 // documents are the ids of the documents of c that are stored.
 func (r *rig) documents() []string {
 	r.t.Helper()
-	found, _, _, err := store.New(r.redis.Client, prefix, 0, 1).Scan(r.t.Context(), r.progress.Version(), "c", "0", 1000)
+	found, err := store.New(r.redis.Client, prefix, 0, 1).Copy(r.t.Context(), r.progress.Version(), []string{"c"}, store.CopyPlace{}, 1000, 1<<20)
 	if err != nil {
 		r.t.Fatal(err)
 	}
 	ids := []string{}
-	for _, d := range found {
+	for _, d := range found.Documents {
 		ids = append(ids, d.ID)
 	}
 	return ids

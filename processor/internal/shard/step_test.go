@@ -56,8 +56,7 @@ func at8(messages []*fold.Message, upTo uint64) *Owner {
 }
 
 // TestG3_NoCheckpointBeforeAllIsPublished: a checkpoint says that all outputs up to a position are published.
-// While a document is due they are not; and while an index is being built, documents may be due that it
-// does not have yet.
+// While a document is due they are not.
 //
 // Goes red if a checkpoint passes then: after a crash these events would never be published.
 func TestG3_NoCheckpointBeforeAllIsPublished(t *testing.T) {
@@ -68,12 +67,10 @@ func TestG3_NoCheckpointBeforeAllIsPublished(t *testing.T) {
 		due    int64 // as others are told
 		passes bool
 	}{
-		"nothing is due":                  {store.Config{History: on}, store.NoScore, 0, true},
-		"a document will be due":          {store.Config{History: on}, 0, 0, true},
-		"a document is due":               {store.Config{History: on}, -200, 800, false},
-		"a document is due next":          {store.Config{History: on}, -199, 0, true},
-		"an index is being built":         {store.Config{History: on, Building: true}, store.NoScore, 0, false},
-		"another one, of what is not due": {store.Config{History: on, Building: true}, 0, 0, false},
+		"nothing is due":         {store.Config{History: on}, store.NoScore, 0, true},
+		"a document will be due": {store.Config{History: on}, 0, 0, true},
+		"a document is due":      {store.Config{History: on}, -200, 800, false},
+		"a document is due next": {store.Config{History: on}, -199, 0, true},
 	} {
 		p := at8(nil, 10)
 		p.Parts = Parts{Log: streams.NewLog(&streams.Streams{ID: "1"}, nil)}

@@ -92,13 +92,6 @@ func (f *faulty) Due(ctx context.Context, version string, cuts []store.Cut, limi
 	return f.Shard.Due(ctx, version, cuts, limit, bytes, whole)
 }
 
-func (f *faulty) Scan(ctx context.Context, version, collection, cursor string, count int) (found []store.Change, next, server string, err error) {
-	if err := f.r.pass("scan"); err != nil {
-		return nil, "", "", err
-	}
-	return f.Shard.Scan(ctx, version, collection, cursor, count)
-}
-
 func (f *faulty) Clear(ctx context.Context, version string, next store.State, rebuild uint64) error {
 	if err := f.r.pass("clear"); err != nil {
 		return err

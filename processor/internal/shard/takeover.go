@@ -239,7 +239,6 @@ func (p *Owner) goOn(stored store.State, version string, rebuild uint64) {
 	older := !p.tenure.everTaken || stored.Offset < p.pending.Base || p.Queue.Truncated() != nil
 	p.progress.Resume(stored, version, rebuild)
 	p.collections = fold.NewCollections(stored.Configs, stored.Collections)
-	p.collections.Index(stored.Unindexed)
 	p.warnFrom()
 	p.due.Set(nil)
 	if older {

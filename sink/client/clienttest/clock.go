@@ -203,8 +203,8 @@ func (l *Lapse) settle(ctx context.Context) error {
 				return err
 			}
 			for _, one := range page.Collections {
-				if n := one.Expired; n != nil && *n > 0 {
-					return fmt.Errorf("the events of %d documents of %s are not published", *n, one.Name)
+				if n := one.Expired; n > 0 {
+					return fmt.Errorf("the events of %d documents of %s are not published", n, one.Name)
 				}
 			}
 			if req.Continuation = page.Continuation; req.Continuation == "" {

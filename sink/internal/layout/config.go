@@ -13,13 +13,9 @@ import (
 
 // Config is the configuration of a collection as a shard stores it.
 type Config struct {
-	History  ttlrules.History
-	NoIndex  bool // indexing mode "none": TTL is off, and no index is kept
-	Building bool // the index is being built, after a change from "none"
-	// Draining means that NoIndex is set and the former index still exists, because some
-	// documents in it are due. Documents leave the index, and none is added.
-	Draining bool
-	Lazy     bool // indexing mode "lazy": stored and reported, and handled as consistent
+	History ttlrules.History
+	NoIndex bool // indexing mode "none": a rule alone, that no default TTL may be set; the index is kept all the same
+	Lazy    bool // indexing mode "lazy": stored and reported, and handled as consistent
 	// MinTTL and MaxTTL are the limits of the TTL that counts for what is written, in seconds; 0 if
 	// there is none.
 	MinTTL, MaxTTL int32
@@ -70,7 +66,7 @@ func (c Config) Settled() Config {
 
 // Wire returns the configuration as clients see it.
 func (c Config) Wire() wire.Config {
-	w := wire.Config{IndexingMode: wire.Consistent, IndexBuilding: c.Building && !c.NoIndex, Etag: wire.Etag(c.Etag),
+	w := wire.Config{IndexingMode: wire.Consistent, Etag: wire.Etag(c.Etag),
 		MinTTL: c.MinTTL, MaxTTL: c.MaxTTL, SlideOnRead: c.SlideOnRead, Changes: c.Changes}
 	if c.NoEventBody() {
 		w.EventBody = new(bool)
@@ -96,8 +92,6 @@ func (c Config) Wire() wire.Config {
 type storedConfig struct {
 	Epochs   [][3]int64 `json:"epochs"`
 	NoIndex  bool       `json:"noIndex,omitempty"`
-	Building bool       `json:"building,omitempty"`
-	Draining bool       `json:"draining,omitempty"`
 	Lazy     bool       `json:"lazy,omitempty"`
 	MinTTL   int32      `json:"minTtl,omitempty"`
 	MaxTTL   int32      `json:"maxTtl,omitempty"`
@@ -110,7 +104,7 @@ type storedConfig struct {
 
 // Encode writes a configuration as DecodeConfig reads it.
 func (c Config) Encode() string {
-	s := storedConfig{NoIndex: c.NoIndex, Building: c.Building, Draining: c.Draining, Lazy: c.Lazy, Etag: c.Etag, Epochs: [][3]int64{},
+	s := storedConfig{NoIndex: c.NoIndex, Lazy: c.Lazy, Etag: c.Etag, Epochs: [][3]int64{},
 		MinTTL: c.MinTTL, MaxTTL: c.MaxTTL, Slide: c.SlideOnRead, Changes: c.Changes}
 	for _, b := range c.Bodies {
 		s.Bodies = append(s.Bodies, [2]int64{b.Since, int64(b.Seq)})
@@ -135,7 +129,7 @@ func DecodeConfig(raw string) (Config, error) {
 	if err := json.Unmarshal([]byte(raw), &s); err != nil {
 		return Config{}, fmt.Errorf("a stored configuration is not one of lapse: %w", err)
 	}
-	c := Config{NoIndex: s.NoIndex, Building: s.Building, Draining: s.Draining, Lazy: s.Lazy, Etag: s.Etag,
+	c := Config{NoIndex: s.NoIndex, Lazy: s.Lazy, Etag: s.Etag,
 		MinTTL: s.MinTTL, MaxTTL: s.MaxTTL, SlideOnRead: s.Slide, Changes: s.Changes}
 	for _, b := range s.Bodies {
 		c.Bodies = append(c.Bodies, BodyChange{Since: b[0], Seq: uint64(b[1])})

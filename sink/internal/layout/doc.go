@@ -14,11 +14,10 @@
 //	<prefix>:{tag}:own:<collection>      sorted set: ids with a TTL or an instant of their own, by the later of the deadline and _ts; those
 //	                                     that never expire by [NeverScore]
 //
-// The two sorted sets do not depend on the configuration. Which documents are due is a cut
+// Each document is in exactly one of the two sorted sets, whatever the configuration is. They do not depend on the configuration. Which documents are due is a cut
 // through each of them, which package ttlrules computes. So a change of the default TTL
 // rewrites nothing.
 //
-// Scripts run through a [Runner] and answer with a [Reply]. Two parts of scripts are
-// shared, and each is decoded in one place: the head of a reply ([Head], head.lua), and the
-// scan of a collection ([Scan], scan.lua).
+// Scripts run through a [Runner] and answer with a [Reply]. Its head, which scripts share, is decoded
+// in one place ([Head], head.lua).
 package layout

@@ -36,11 +36,11 @@ func FuzzParseDocument(f *testing.F) {
 // encoded again, or an error.
 func FuzzDecodeConfig(f *testing.F) {
 	f.Add("")
-	f.Add(Config{History: ttlrules.History{}.With(5, 7, 60).With(9, 8, ttlrules.NoDefault), Building: true}.Encode())
+	f.Add(Config{History: ttlrules.History{}.With(5, 7, 60).With(9, 8, ttlrules.NoDefault), NoIndex: true}.Encode())
 	f.Fuzz(func(t *testing.T, raw string) {
 		c, err := DecodeConfig(raw)
 		if err != nil {
-			if c.History != nil || c.NoIndex || c.Building {
+			if c.History != nil || c.NoIndex || c.Lazy {
 				t.Errorf("%q is %+v, %v", raw, c, err)
 			}
 			return

@@ -30,9 +30,7 @@ import (
 //	byte  33     length of the target
 //	bytes 34-    target
 //
-// It is binary and short because every document has one. The scripts due.lua, read.lua,
-// commit.lua and scan.lua read its first byte, and scan.lua reads _ts and bytes 13-16 too:
-// there -2 to -5 are never, as -1 is, so that Go judges the version.
+// It is binary and short because every document has one. Scripts read its first byte alone.
 type Header struct {
 	Ts       int64        // instant of the last write, Unix milliseconds
 	Etag     uint64       // log sequence of the last write
@@ -198,8 +196,8 @@ const (
 	ByOwn      = ttlrules.ByOwn
 )
 
-// NeverScore is the score of documents that never expire, which no cut reaches: a list goes
-// through the indexes, and so each document is in one. It is the greatest whole number up to
+// NeverScore is the score of documents that never expire, which no cut reaches: each document is in
+// exactly one of the sorted sets, so that a list goes through them. It is the greatest whole number up to
 // which a score, a float, is exact.
 const NeverScore = 1<<53 - 1
 

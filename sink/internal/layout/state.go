@@ -41,11 +41,3 @@ func (s Size) Documents() string {
 	documents, _, _ := strings.Cut(string(s), " ")
 	return documents
 }
-
-// Indexed reports whether each document is in one of the indexes. No member of an index is of a
-// document that does not exist, and none is in both, so the numbers tell.
-func (s Size) Indexed() bool {
-	var documents, inherit, own int64
-	_, err := fmt.Sscan(string(s), &documents, &inherit, &own)
-	return err == nil && documents == inherit+own
-}
