@@ -8,7 +8,8 @@ import (
 	"github.com/seed18712806/lapse/ttlrules"
 )
 
-// TestG9_ABatchIsBounded: in messages, in bytes, and in the stored bodies that it may need.
+// TestG9_ABatchIsBounded: in messages and in bytes. The stored bodies that it needs are bounded as they are read: see
+// TestG9_StoredBodiesAreBounded.
 func TestG9_ABatchIsBounded(t *testing.T) {
 	for _, tt := range []struct {
 		op       wire.Op
@@ -18,8 +19,8 @@ func TestG9_ABatchIsBounded(t *testing.T) {
 		{wire.Upsert, 2 * BatchMessages, 0, BatchMessages},
 		{wire.Upsert, 9, BatchBytes / 2, 2},
 		{wire.Upsert, 9, BatchBytes/2 - 1, 3},
-		{wire.Patch, 2 * batchWhole, 0, batchWhole},
-		{wire.Touch, 2 * batchWhole, 0, batchWhole},
+		{wire.Patch, 2 * BatchMessages, 0, BatchMessages},
+		{wire.Touch, 9, 0, 9},
 	} {
 		pending := make([]*Message, tt.n)
 		for i := range pending {

@@ -100,11 +100,14 @@ func (p *Partition) read(ctx context.Context, d *fold.Decision, messages []*fold
 	if batch, held, err = p.notAhead(ctx, d, messages); held || err != nil {
 		return batch, held, err
 	}
-	batch, slots, whole = d.Expiring(batch)
-	if len(slots) == 0 {
-		return batch, false, nil
+	for {
+		if batch, slots, whole = d.Lacking(batch); len(slots) == 0 {
+			return batch, false, nil
+		}
+		if err := p.readSlots(ctx, slots, whole); err != nil {
+			return nil, false, err
+		}
 	}
-	return batch, false, p.readSlots(ctx, slots, whole)
 }
 
 // notAhead returns the messages before the first that finds a document expired which
@@ -142,7 +145,7 @@ func (p *Partition) readersAt() int64 {
 	return max(p.progress.CommittedWatermark(), p.store.Clock())
 }
 
-// readSlots reads documents, those in whole with their bodies.
+// readSlots reads documents, those in whole with their bodies: at least one of these, see [store.ReadBytes].
 func (p *Partition) readSlots(ctx context.Context, slots []*fold.Slot, whole map[fold.Key]bool) error {
 	ctx, cancel := context.WithTimeout(ctx, streams.CallTimeout)
 	defer cancel()
@@ -153,6 +156,8 @@ func (p *Partition) readSlots(ctx context.Context, slots []*fold.Slot, whole map
 		return err
 	}
 	p.tenure.verified = began
+	var lacks *fold.Slot
+	bodies := 0
 	for i := range wants {
 		for j, s := range order[i] {
 			stored := found[i][j]
@@ -160,12 +165,19 @@ func (p *Partition) readSlots(ctx context.Context, slots []*fold.Slot, whole map
 			case stored == nil && s.Stored != nil:
 				return fmt.Errorf("%w: %s/%s vanished", store.ErrDamaged, s.Key.Collection, s.Key.ID)
 			case stored == nil:
-			case whole[s.Key]:
+			case stored.Body != "":
 				s.Read(&stored.Header, []byte(stored.Body))
+				bodies++
 			default:
 				s.Read(&stored.Header, nil)
+				if whole[s.Key] {
+					lacks = s
+				}
 			}
 		}
+	}
+	if lacks != nil && bodies == 0 { // else the owner would read it for ever
+		return fmt.Errorf("%w: %s/%s has no body", store.ErrDamaged, lacks.Key.Collection, lacks.Key.ID)
 	}
 	return nil
 }
