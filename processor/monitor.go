@@ -47,7 +47,7 @@ var (
 	problemEviction = health.Problem{Name: "Redis may evict", Advice: "Set maxmemory-policy noeviction in Redis, and give it more memory."}
 	problemDenied   = health.Problem{Name: "permissions in Redis", Advice: "Give the Redis user of lapse the command that is named."}
 	problemOverdue  = health.Problem{Name: "overdue", Advice: "Find out what is slow: NATS, Redis, or the CPU of lapse."}
-	problemSlow     = health.Problem{Name: "slow step", Advice: "Find out what is slow: NATS, Redis, or the CPU of lapse."}
+	problemSlow     = health.Problem{Name: "slow step", Advice: "Look at what the step is doing: waiting for NATS or Redis, or merging patches into a large document."}
 	problemBehind   = health.Problem{Name: "behind", Advice: "Wait while the lag falls. If it grows, writes come faster than lapse applies them."}
 	problemForget   = health.Problem{Name: "forgetting", Advice: "Let lapse take snapshots, and let Redis rewrite its files."}
 )
@@ -379,10 +379,8 @@ func (m *monitor) checkPartitions(context.Context) error {
 		if p.Trouble.Load() != nil {
 			continue // which has a problem of its own
 		}
-		if at := p.Begun.Load(); at != 0 && slow == nil {
-			if took := now.Sub(time.Unix(0, at)); took > slowAfter {
-				slow = problem("a step has taken %s so far: NATS or Redis answers late or not at all", took.Round(time.Second))
-			}
+		if why := slowStep(p, now); why != "" && slow == nil {
+			slow = problem("%s", why)
 		}
 		if late := m.overdue(p, now); overdue == nil && (late > overdueAfter && reaps > overdueAfter || late > overdueAtMost) {
 			overdue = problem("an event is overdue by %s", late.Round(time.Second))
@@ -396,6 +394,15 @@ func (m *monitor) checkPartitions(context.Context) error {
 	m.health.Set(problemBehind, behind)
 	m.unread.Store(unread)
 	return nil
+}
+
+// slowStep says since when a partition is in a step that takes long, and at what; empty if it is in none.
+func slowStep(p *partition.Status, now time.Time) string {
+	at := p.Begun.Load()
+	if took := now.Sub(time.Unix(0, at)); at != 0 && took > slowAfter {
+		return fmt.Sprintf("a step has taken %s so far, and is %s", took.Round(time.Second), p.Work())
+	}
+	return ""
 }
 
 // overdue is how long the first document of a partition has been due.

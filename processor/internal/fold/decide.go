@@ -110,6 +110,23 @@ func (d *Decision) Slot(key Key) *Slot {
 	return s
 }
 
+// Work is what applying a message does that may take long, for people: it merges a patch into a large document.
+// It is empty for any other message.
+func (d *Decision) Work(m *Message) string {
+	s := d.docs[Key{Collection: m.Collection, ID: m.ID}]
+	if m.Kind != Write || m.Op != wire.Patch || s == nil || s.Now == nil {
+		return ""
+	}
+	size := len(s.Now.Body)
+	if s.Now.document != nil {
+		size = s.Now.document.size()
+	}
+	if size < large {
+		return ""
+	}
+	return fmt.Sprintf("merging patches into %s/%s, a document of %.1f MB", m.Collection, wire.EscapeID(m.ID), float64(size)/1e6)
+}
+
 // Apply applies a message that is not a configuration or a drop. It reports false, and has done
 // nothing, if the history of the collection has to be settled first, once nothing in it is due:
 // see [ttlrules.History.Admits].

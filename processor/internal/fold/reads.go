@@ -12,6 +12,9 @@ const (
 	parseBytes    = 4 << 20 // of JSON that patches parse, beside one document
 )
 
+// large is how many bytes a document has that people are told of while patches are merged into it.
+const large = 100_000
+
 // Batch is the longest run of pending messages that the owner applies in one step.
 func Batch(pending []*Message) []*Message {
 	n, bytes := 0, 0

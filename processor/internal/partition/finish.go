@@ -40,7 +40,7 @@ func (p *Partition) finish(ctx context.Context, w *work) (committed bool, err er
 	for _, doc := range w.due {
 		d.ExpireDue(doc)
 	}
-	if err := p.announcer.Publish(ctx, d.Outputs, p.progress.StampAt(w.to)); err != nil {
+	if err := p.publish(ctx, d.Outputs, p.progress.StampAt(w.to)); err != nil {
 		return false, err
 	}
 	published := time.Now()
@@ -73,6 +73,12 @@ func (p *Partition) finish(ctx context.Context, w *work) (committed bool, err er
 	return committed, nil
 }
 
+// publish publishes outputs: see [announce.Announcer.Publish].
+func (p *Partition) publish(ctx context.Context, outputs []fold.Output, from store.Stamp) error {
+	defer p.status.Works("waiting for NATS (publish)")()
+	return p.announcer.Publish(ctx, outputs, from)
+}
+
 // delivery are the outcomes of the last step, until they are sent.
 type delivery struct {
 	outcomes []fold.Outcome
@@ -100,6 +106,7 @@ func (p *Partition) commit(ctx context.Context, to fold.Position, configs []stor
 		return err
 	}
 	p.progress.Attempt(pr.Next)
+	defer p.status.Works("waiting for Redis (commit)")()
 	if err := p.store.Commit(ctx, pr, configs, changes); err != nil {
 		return err
 	}

@@ -240,7 +240,9 @@ func (p *Partition) fail(ctx context.Context, err error, failures int) {
 func (p *Partition) runOnce(stop context.Context) (worked bool, err error) {
 	ctx := context.WithoutCancel(stop)
 	if p.shared.Lease != nil {
-		if err := p.shared.Lease.OK(ctx); err != nil {
+		end := p.status.Works("waiting for NATS (lease)")
+		err := p.shared.Lease.OK(ctx)
+		if end(); err != nil {
 			return false, err
 		}
 	}
@@ -253,7 +255,9 @@ func (p *Partition) runOnce(stop context.Context) (worked bool, err error) {
 		p.leaveShare()
 	}
 	if !p.tenure.taken {
-		if _, errs := takeOver(stop, ctx, []*Partition{p}); errs[0] != nil {
+		end := p.status.Works("taking the partition over, with NATS and Redis")
+		_, errs := takeOver(stop, ctx, []*Partition{p})
+		if end(); errs[0] != nil {
 			return false, errs[0]
 		}
 		// After a failure the owner reaps first, once: if Redis is full, that makes room.
@@ -348,6 +352,7 @@ func (p *Partition) Verified() time.Time { return p.tenure.verified }
 func (p *Partition) verify(ctx context.Context, collections []string) error {
 	ctx, cancel := context.WithTimeout(ctx, streams.CallTimeout)
 	defer cancel()
+	defer p.status.Works("waiting for Redis (verify)")()
 	began := time.Now()
 	if err := p.store.Verify(ctx, p.progress.Version(), collections); err != nil {
 		return err

@@ -163,6 +163,7 @@ func (p *Partition) forget() {
 func (p *Partition) find(ctx context.Context, cuts []store.Cut, most, bytes int, whole bool) ([]store.Due, error) {
 	ctx, cancel := context.WithTimeout(ctx, streams.CallTimeout)
 	defer cancel()
+	defer p.status.Works("waiting for Redis (due documents)")()
 	began := time.Now()
 	found, err := p.store.Due(ctx, p.progress.Version(), cuts, most, bytes, whole)
 	if err != nil {

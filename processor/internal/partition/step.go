@@ -30,7 +30,7 @@ func (p *Partition) step(ctx context.Context, messages []*fold.Message, to fold.
 		return false, err
 	}
 	for i, m := range messages {
-		if d.Apply(m) {
+		if p.apply(d, m) {
 			if d.Full() {
 				messages = messages[:i+1]
 				break
@@ -54,6 +54,14 @@ func (p *Partition) step(ctx context.Context, messages []*fold.Message, to fold.
 		changes: d.Changes(due), commits: held,
 	})
 	return worked || len(messages) > 0, err
+}
+
+// apply applies a message: see [fold.Decision.Apply].
+func (p *Partition) apply(d *fold.Decision, m *fold.Message) bool {
+	if work := d.Work(m); work != "" {
+		defer p.status.Works(work)()
+	}
+	return d.Apply(m)
 }
 
 // reach is the position after a step: that of its last message, or, if there are no more
@@ -149,6 +157,7 @@ func (p *Partition) readersAt() int64 {
 func (p *Partition) readSlots(ctx context.Context, slots []*fold.Slot, whole map[fold.Key]bool) error {
 	ctx, cancel := context.WithTimeout(ctx, streams.CallTimeout)
 	defer cancel()
+	defer p.status.Works("waiting for Redis (read)")()
 	wants, order := fold.Wants(slots, whole)
 	began := time.Now()
 	found, err := p.store.Read(ctx, p.progress.Version(), wants)
