@@ -1,11 +1,13 @@
 package processor
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"log/slog"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -178,7 +180,7 @@ func (p *Processor) RunAs(ctx context.Context, lease Lease) (err error) {
 		}
 	}
 	// The reading begins at the lowest offset, which is known after the takeover.
-	upTo, err := partition.TakeOver(ctx, s.partitions)
+	upTo, err := s.takeOver(ctx)
 	if err != nil {
 		if ctx.Err() != nil {
 			return nil
@@ -194,7 +196,7 @@ func (p *Processor) RunAs(ctx context.Context, lease Lease) (err error) {
 	s.start.Store(max(upTo, 1)) // a mirror may be empty
 	s.run(ctx, cancel)
 	cause := context.Cause(ctx)
-	if s.follower == nil && !errors.Is(cause, ErrNotOwner) && !streams.MustStop(cause) {
+	if s.follower == nil && !errors.Is(cause, ErrNotOwner) && streams.AsRefusal(cause) == nil {
 		// Every step has ended, so these checkpoints are final.
 		if err := s.checkpointer.RunOnce(context.WithoutCancel(ctx)); err != nil {
 			p.opts.Logger.Warn("checkpoints could not be stored", slog.Any("error", err))
@@ -205,6 +207,26 @@ func (p *Processor) RunAs(ctx context.Context, lease Lease) (err error) {
 		return nil
 	}
 	return cause
+}
+
+// takeOver takes the partitions over, and returns the last sequence of the log then. Before it writes anything, none of
+// them may be refused, but for damage.
+func (s *session) takeOver(ctx context.Context) (upTo uint64, err error) {
+	for i, part := range s.partitions {
+		if len(s.partitions) == 1 {
+			break
+		}
+		if _, refusal, err := part.BeginAnew(ctx, Accepted{}); err == nil && refusal != nil && refusal.Kind != ErrRefused {
+			return 0, fmt.Errorf("partition %d: %w", s.statuses.Number(i), refusal)
+		}
+	}
+	var wg sync.WaitGroup
+	ends, errs := make([]uint64, len(s.partitions)), make([]error, len(s.partitions))
+	for i, part := range s.partitions {
+		wg.Go(func() { ends[i], errs[i] = part.TakeOver(ctx) })
+	}
+	wg.Wait()
+	return slices.Max(ends), cmp.Or(errs...)
 }
 
 // Progress is how far the log is applied.

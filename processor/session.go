@@ -87,6 +87,7 @@ func (p *Processor) Check(ctx context.Context) error {
 
 // check is Check, and finds out the role of the region.
 func (p *Processor) check(ctx context.Context) (role streams.Role, err error) {
+	defer func() { err = asRefusal(err) }()
 	if err := p.store.Check(ctx); err != nil {
 		return role, err
 	}
@@ -137,8 +138,8 @@ func (p *Processor) checkStore(ctx context.Context, js jetstream.JetStream) erro
 		if there, err := p.hasLog(ctx, js); err != nil || there {
 			return err // another process has made both since
 		}
-		return fmt.Errorf("partition %d: %w: Redis holds documents of the log that was created at %s, and there is no stream %s: restore that log, or use another prefix or an empty Redis",
-			p.session.statuses.Number(i), ErrLogChanged, streams.FormatID(state.Log), p.opts.log().Stream())
+		return fmt.Errorf("partition %d: %w", p.session.statuses.Number(i), streams.Refuse(ErrLogChanged, "restore that log, or use another prefix or an empty Redis",
+			"Redis holds documents of the log that was created at %s, and there is no stream %s", streams.FormatID(state.Log), p.opts.log().Stream()))
 	}
 	return nil
 }
@@ -170,9 +171,6 @@ func (p *Processor) provision(ctx context.Context, js jetstream.JetStream, role 
 		provisioned, err = provision(ctx, js, opts)
 		return err
 	})
-	if gone := (*streams.GoneError)(nil); errors.As(err, &gone) {
-		err = streams.Gone(jetstream.ErrStreamNotFound, gone.Stream)
-	}
 	return provisioned, err
 }
 
@@ -232,7 +230,7 @@ func (p *Processor) wire(ctx context.Context, s *session, l *streams.Link, lease
 	s.checkpointer = announce.NewCheckpointer(checkpoints, announcers, p.opts.Health, p.hook)
 	s.monitor = newMonitor(p, s, js, log)
 	if s.follower != nil {
-		s.duties = []func(context.Context){s.share.Run, s.report, s.removeAside, s.compareAgain}
+		s.duties = []func(context.Context){s.share.Run, s.report, s.compareAgain}
 		s.wired.Store(true)
 		return nil
 	}
@@ -242,7 +240,7 @@ func (p *Processor) wire(ctx context.Context, s *session, l *streams.Link, lease
 		Sync: *p.opts.SyncInterval,
 	}, p.opts.ForgetWithin)
 	copies := &copier{js: js, link: l, streams: provisioned, session: s, log: names, logger: p.opts.Logger}
-	s.duties = []func(context.Context){s.ticker.Run, s.share.Run, s.checkpointer.Run, shared.Outcomes.Run, copies.run, s.keeper.Run, s.keeper.TakeOrders, s.report, s.removeAside, s.compareAgain, s.tellFormer}
+	s.duties = []func(context.Context){s.ticker.Run, s.share.Run, s.checkpointer.Run, shared.Outcomes.Run, copies.run, s.keeper.Run, s.keeper.TakeOrders, s.report, s.compareAgain, s.tellFormer}
 	s.wired.Store(true)
 	return nil
 }
@@ -379,17 +377,5 @@ func (s *session) report(ctx context.Context) {
 			return
 		}
 		logger.Info("applying the log", slog.Uint64("at", s.reader.Position().Seq), slog.Uint64("of", s.start.Load()), slog.String("left", left.Error()))
-	}
-}
-
-// removeAside removes what was set aside, once all partitions have applied the log.
-func (s *session) removeAside(ctx context.Context) {
-	for ready := false; !ready; ready = s.processor.Applying() == nil {
-		if !backoff.Wait(ctx, progressEvery) {
-			return
-		}
-	}
-	for _, part := range s.partitions {
-		part.RemoveAside(ctx)
 	}
 }

@@ -13,7 +13,6 @@
 //	scan.go    Scan: a part of a collection, to build its index
 //	commit.go  Commit: one step, all of it or nothing
 //	clear.go   Clear: removes a partition before a rebuild
-//	aside.go   SetAside, RemoveAside: keeps a copy of a partition during a rebuild
 //	copy.go    Copy: reads documents, some at a time, of a partition that goes on, for a snapshot
 //	fill.go    Fill: writes documents of a snapshot into a partition that was cleared
 //	count.go   Count: ends that, and notes the sizes of the collections

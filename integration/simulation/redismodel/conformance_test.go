@@ -193,8 +193,6 @@ func (h *history) step() {
 		h.lose()
 	case n < 85:
 		h.full(h.oneIn(2))
-	case n < 87:
-		_ = h.both("remove aside", func(p processor.PartitionStore) (any, error) { return p.RemoveAside(ctx) })
 	}
 	collection, id := h.name(), h.id()
 	want, wantErr := h.rig.NewReader().Get(ctx, collection, id)
@@ -384,13 +382,10 @@ func (h *history) rebuild() {
 	} else if lacks == 0 {
 		return
 	}
-	taken, aside, wrong := h.at.Version, h.oneIn(3), h.oneIn(9)
+	taken, wrong := h.at.Version, h.oneIn(9)
 	if h.both("rebuild", func(p processor.PartitionStore) (any, error) {
-		switch {
-		case wrong:
+		if wrong {
 			return nil, p.Clear(ctx, "stale", next, 0)
-		case aside:
-			return nil, p.SetAside(ctx, taken, next, 0)
 		}
 		return nil, p.Clear(ctx, taken, next, 9)
 	}) == nil {

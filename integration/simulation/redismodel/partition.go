@@ -16,7 +16,6 @@ type Partition struct {
 	server *Server
 	id     int
 	contents
-	aside contents
 }
 
 // State is the state without Configs and Collections, and whether there is one.
@@ -112,26 +111,6 @@ func (p *Partition) Clear(_ context.Context, version string, next store.State, r
 	p.contents = begun(next)
 	p.state.Rebuild = rebuild
 	return nil
-}
-
-// SetAside is Clear, but keeps a copy.
-func (p *Partition) SetAside(ctx context.Context, version string, next store.State, rebuild uint64) error {
-	was := p.contents
-	err := p.Clear(ctx, version, next, rebuild)
-	if err == nil && p.aside.state.Version == "" {
-		p.aside = was
-	}
-	return err
-}
-
-// RemoveAside removes the copy if the partition is whole, and reports whether there was one.
-func (p *Partition) RemoveAside(context.Context) (removed bool, err error) {
-	if p.state.Version == "" || p.state.Rebuild != 0 || p.state.Refused {
-		return false, nil
-	}
-	removed = p.aside.state.Version != ""
-	p.aside = begun(store.State{})
-	return removed, nil
 }
 
 // Clock is the server's clock.

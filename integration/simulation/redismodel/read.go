@@ -203,15 +203,13 @@ func (p *Partition) Documents() (all []Document) {
 	return all
 }
 
-// Bytes are the bytes of the documents and the indexes, about, with those set aside.
+// Bytes are the bytes of the documents and the indexes, about.
 func (p *Partition) Bytes() (n int) {
-	for _, all := range []contents{p.contents, p.aside} {
-		for _, c := range all.collections {
-			for id, d := range c.docs {
-				n += len(id) + size(d)
-			}
-			n += 16 * len(c.index)
+	for _, c := range p.collections {
+		for id, d := range c.docs {
+			n += len(id) + size(d)
 		}
+		n += 16 * len(c.index)
 	}
 	return n
 }

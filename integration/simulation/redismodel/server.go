@@ -2,7 +2,7 @@
 //
 // A [Server] does what the scripts of sink/store do, in memory, at once, and
 // deterministically. It is not safe for concurrent use. It differs from a real server:
-// Clear, SetAside and RemoveAside are one step; Scan goes by id; Clock is the server's clock
+// Clear is one step; Scan goes by id; Clock is the server's clock
 // itself; and Commit does not take an id that equals a new score for one that exists.
 package redismodel
 
@@ -79,13 +79,13 @@ func (s *Server) Memory(context.Context) (m store.Memory, err error) {
 }
 
 // Snapshot is what a server held at a moment.
-type Snapshot struct{ partitions, aside []contents }
+type Snapshot struct{ partitions []contents }
 
 // Save remembers what the server holds. It copies no documents: the next change of a
 // collection does.
 func (s *Server) Save() (held Snapshot) {
 	for _, p := range s.partitions {
-		held.partitions, held.aside = append(held.partitions, p.share()), append(held.aside, p.aside.share())
+		held.partitions = append(held.partitions, p.share())
 	}
 	return held
 }
@@ -95,14 +95,14 @@ func (s *Server) Save() (held Snapshot) {
 func (s *Server) Restore(held Snapshot) {
 	s.run++
 	for i, p := range s.partitions {
-		p.contents, p.aside = held.partitions[i].share(), held.aside[i].share()
+		p.contents = held.partitions[i].share()
 	}
 }
 
 // Flush removes everything.
 func (s *Server) Flush() {
 	for _, p := range s.partitions {
-		p.contents, p.aside = begun(store.State{}), begun(store.State{})
+		p.contents = begun(store.State{})
 	}
 }
 
@@ -115,7 +115,7 @@ func (s *Server) Full(full bool) { s.full = full }
 // Evicts sets whether the server may evict keys, by its configuration.
 func (s *Server) Evicts(evicts bool) { s.evicts = evicts }
 
-// contents are all keys of a partition, or of the copy that was set aside.
+// contents are all keys of a partition.
 type contents struct {
 	state       store.State // without Configs and Collections; no Version if there is no state
 	configsLeft int         // after the last commit; a field of the state

@@ -60,8 +60,8 @@ func (s *Checkpoints) parse(partition int, value []byte) (c Checkpoint, err erro
 		return Checkpoint{}, fmt.Errorf("the checkpoint of partition %d in bucket %s: %w", partition, bucket, err)
 	}
 	if !s.log.Is(c.Log, c.Seq) {
-		return Checkpoint{}, fmt.Errorf("%w: the checkpoint in bucket %s is of a log that was created at %s: remove the bucket and the stream of events to begin anew, or restore the log",
-			streams.ErrLogChanged, bucket, streams.FormatID(c.Log))
+		return Checkpoint{}, streams.Refuse(streams.ErrLogChanged, "remove the bucket and the stream of events to begin anew, or restore the log", "the checkpoint in bucket %s is of a log that was created at %s",
+			bucket, streams.FormatID(c.Log))
 	}
 	return c, nil
 }

@@ -47,7 +47,7 @@ func (r *Reader) CatchUp(ctx context.Context, partition int) error {
 				b.truncate(err)
 				continue
 			}
-			if streams.MustStop(err) {
+			if streams.AsRefusal(err) != nil {
 				return fmt.Errorf("partition %d: %w", partition, err)
 			}
 			if err != nil && !failed {

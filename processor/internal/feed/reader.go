@@ -152,7 +152,7 @@ func (r *Reader) Run(ctx context.Context) error {
 					b.truncate(err)
 				}
 			}
-		case streams.MustStop(err):
+		case streams.AsRefusal(err) != nil:
 			return err
 		}
 		if err != nil {

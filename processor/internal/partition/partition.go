@@ -61,8 +61,6 @@ type Store interface {
 	Clear(ctx context.Context, version string, next store.State, rebuild uint64) error
 	Fill(ctx context.Context, version, next string, changes []store.CollectionFill) error
 	Count(ctx context.Context, version string, collections []string) (full []string, documents uint64, err error)
-	SetAside(ctx context.Context, version string, next store.State, rebuild uint64) error
-	RemoveAside(ctx context.Context) (removed bool, err error)
 }
 
 // Shared is what the owners of all partitions of a shard share.
@@ -210,7 +208,7 @@ func (p *Partition) progressed() bool {
 
 // fatal reports whether an error means that it would be wrong to go on.
 func (p *Partition) fatal(err error) bool {
-	return streams.MustStop(err) || errors.Is(err, ErrNotOwner) || errors.Is(err, store.ErrForeign) && !p.tenure.everTaken
+	return streams.AsRefusal(err) != nil || errors.Is(err, ErrNotOwner)
 }
 
 // fail notes why a step failed, and waits before the next. After a failure the owner
@@ -219,7 +217,7 @@ func (p *Partition) fail(ctx context.Context, err error, failures int) {
 	p.tenure.taken, p.tenure.failed = false, time.Now()
 	p.abandon(err)
 	p.leaveShare()
-	if errors.Is(err, store.ErrDamaged) && !errors.Is(err, streams.ErrRefused) { // a refusal only names the damage
+	if errors.Is(err, store.ErrDamaged) {
 		p.tenure.damage = err
 	}
 	fenced := errors.Is(err, store.ErrFenced)
@@ -253,8 +251,8 @@ func (p *Partition) runOnce(stop context.Context) (worked bool, err error) {
 		p.leaveShare()
 	}
 	if !p.tenure.taken {
-		if _, errs := takeOver(stop, ctx, []*Partition{p}); errs[0] != nil {
-			return false, errs[0]
+		if _, err := p.takeOver(stop, ctx); err != nil {
+			return false, err
 		}
 		// After a failure the owner reaps first, once: if Redis is full, that makes room.
 		if p.tenure.loads == nil {
