@@ -59,7 +59,7 @@ func (c *beginAnewCommand) Run(ctx context.Context, parsed *kong.Context, stream
 	}
 	switch {
 	case err != nil:
-		return fmt.Errorf("%w: run the same command again", err)
+		return err
 	case len(left) > 0 && len(done) == 0:
 		return fmt.Errorf("%d refused, and nothing was changed: restore what is missing, or give it up with the flags that are named", len(left))
 	case len(left) > 0:

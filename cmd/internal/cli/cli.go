@@ -65,6 +65,7 @@ var groups = []kong.Group{
 	{Key: "configure", Title: "Collections"},
 	{Key: "write", Title: "Writes: each waits until lapse has applied it, and prints the outcome"},
 	{Key: "read", Title: "Reads and events"},
+	{Key: "accept", Title: "What is given up: nothing without a flag"},
 	{Key: "connection", Title: "Connection"},
 	{Key: "servers", Title: "NATS and Redis: embedded, unless you give a URL"},
 	{Key: "embedded", Title: "Embedded servers"},

@@ -51,7 +51,7 @@ func BeginAnew(ctx context.Context, opts Options, accepted processor.Accepted) (
 		did, refused, err := proc.BeginAnew(ctx, accepted)
 		done, left = append(done, did...), append(left, refused...)
 		if err != nil {
-			return done, left, err
+			return done, left, fmt.Errorf("%w: run the same command again", err)
 		}
 	}
 	return done, left, nil
