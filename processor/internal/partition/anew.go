@@ -37,6 +37,9 @@ func (p *Partition) BeginAnew(ctx context.Context, accepted Accepted) (done []st
 		}
 		given[r.Accept] = true
 		text, err := p.giveUp(ctx, &v)
+		if r := streams.AsRefusal(err); r != nil { // it was hidden behind the one that is given up
+			return done, r, nil
+		}
 		if err != nil {
 			return done, nil, p.failed(err)
 		}
