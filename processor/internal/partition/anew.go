@@ -109,5 +109,6 @@ func (p *Partition) beginAnew(ctx context.Context) (from uint64, err error) {
 	}
 	from = max(info.State.FirstSeq, 1)
 	fence := p.announcer.FencePlace()
-	return from, p.shared.Checkpoints.Replace(ctx, p.number(), announce.Checkpoint{Log: p.shared.Log.ID(), Last: fence, Anew: fence.Seq, Origin: from - 1})
+	c := announce.Checkpoint{Log: p.shared.Log.ID(), Last: fence, Anew: fence.Seq, Origin: from - 1}
+	return from, p.shared.Checkpoints.Replace(ctx, p.number(), c)
 }

@@ -293,7 +293,9 @@ func (e *examiner) try(ctx context.Context, f *facts, from source, fence uint64)
 		return t, err
 	}
 	upTo, behind := max(f.Events.State.LastSeq, fence), tailFrom(f, &t)
-	if err := e.events.Link.Ask(ctx, func(ctx context.Context) error { return e.events.Tail.Cover(ctx, behind, upTo) }); err != nil {
+	if err := e.events.Link.Ask(ctx, func(ctx context.Context) error {
+		return e.events.Tail.Cover(ctx, behind, upTo)
+	}); err != nil {
 		return t, err
 	}
 	return t, e.events.limited(ctx, func(ctx context.Context) error {
@@ -375,7 +377,8 @@ func (e *examiner) askNamed(ctx context.Context, f *facts, t *trial) ([]events.N
 	if err := e.askUpTo(ctx, f, all[len(all)-1].Seq); err != nil {
 		return nil, err
 	}
-	if last := f.Log.State.LastSeq; f.Log.Config.Mirror != nil { // the mirror of the events may be ahead of that of the log
+	// The mirror of the events may be ahead of that of the log.
+	if last := f.Log.State.LastSeq; f.Log.Config.Mirror != nil {
 		all = slices.DeleteFunc(all, func(n events.Named) bool { return n.Seq > last })
 	}
 	some := toCompare(all)

@@ -87,7 +87,10 @@ func (p *Partition) TakeOver(ctx context.Context) (upTo uint64, err error) {
 
 func (p *Partition) examiner() *examiner {
 	s := p.shared
-	return &examiner{partition: p.number(), store: p.store, log: s.Log, events: s.Events, checkpoints: s.Checkpoints, snapshots: s.Desk.Store(), ticks: s.Ticker}
+	return &examiner{
+		partition: p.number(), store: p.store, log: s.Log, events: s.Events,
+		checkpoints: s.Checkpoints, snapshots: s.Desk.Store(), ticks: s.Ticker,
+	}
 }
 
 func (p *Partition) known() known {
@@ -176,15 +179,19 @@ func (p *Partition) resume(ctx context.Context, before *verdict, upTo uint64) er
 	switch {
 	case v.Snapshot != nil:
 		if v.State.Version != "" && v.State.Rebuild != store.Clearing {
-			p.logger.Error("the partition cannot go on from what is stored, and is loaded from a snapshot", slog.Any("error", v.Why))
+			p.logger.Error("the partition cannot go on from what is stored, and is loaded from a snapshot",
+				slog.Any("error", v.Why))
 			p.shared.Metrics.Rebuilds.Inc()
 		}
 		next, err = p.clear(ctx, v.Snapshot)
 		version, lacks = next.Version, last // until all is loaded
 	case v.fromBeginning() && v.Why != nil:
-		p.logger.Error("the partition cannot go on from what is stored, and is rebuilt from the log", slog.Any("error", v.Why))
+		p.logger.Error("the partition cannot go on from what is stored, and is rebuilt from the log",
+			slog.Any("error", v.Why))
 		p.shared.Metrics.Rebuilds.Inc()
-		next = store.State{Version: version, Log: p.shared.Log.ID(), Offset: v.Known.Origin, Events: p.announcer.Last().String()}
+		next = store.State{
+			Version: version, Log: p.shared.Log.ID(), Offset: v.Known.Origin, Events: p.announcer.Last().String(),
+		}
 		lacks = last
 		err = p.store.Clear(ctx, p.progress.Version(), next, lacks)
 	default:

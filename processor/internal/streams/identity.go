@@ -110,7 +110,8 @@ func Gone(err error, stream string) error {
 }
 
 func gone(stream string) error {
-	return Refuse(ErrStreamGone, "restore it from a backup, or start lapse again to see what it needs", "stream %s", stream)
+	return Refuse(ErrStreamGone, "restore it from a backup, or start lapse again to see what it needs",
+		"stream %s", stream)
 }
 
 // CheckOffset returns the refusal of JudgeOffset as an error.
@@ -128,15 +129,20 @@ func JudgeOffset(info *jetstream.StreamInfo, id string, offset uint64) *Refusal 
 	log, created := info.State, Identity(info)
 	switch {
 	case err != nil:
-		return Refuse(ErrMismatch, "give it the value that lapse restore has set", "stream %s: %w", info.Config.Name, err)
+		return Refuse(ErrMismatch, "give it the value that lapse restore has set",
+			"stream %s: %w", info.Config.Name, err)
 	case created != id:
-		return Refuse(ErrLogChanged, "restore that log", "the log was created at %s, and what is stored was computed from the log that was created at %s", FormatID(created), FormatID(id))
+		return Refuse(ErrLogChanged, "restore that log",
+			"the log was created at %s, and what is stored was computed from the log that was created at %s", FormatID(created), FormatID(id))
 	case restored && r.Hides(offset):
-		return Refuse(ErrLogBehind, "start with an empty Redis; lapse builds it from the log", "the log was restored from a backup that ends at sequence %d, and was applied up to %d before", r.End, offset)
+		return Refuse(ErrLogBehind, "start with an empty Redis; lapse builds it from the log",
+			"the log was restored from a backup that ends at sequence %d, and was applied up to %d before", r.End, offset)
 	case log.FirstSeq > offset+1:
-		return Refuse(ErrLogTruncated, "restore the log, and keep it longer (--log-max-age, --log-max-bytes)", "the log begins at sequence %d, and was applied up to %d", log.FirstSeq, offset)
+		return Refuse(ErrLogTruncated, "restore the log, and keep it longer (--log-max-age, --log-max-bytes)",
+			"the log begins at sequence %d, and was applied up to %d", log.FirstSeq, offset)
 	case log.LastSeq < offset:
-		return Refuse(ErrLogBehind, "restore the log", "the log ends at sequence %d, and was applied up to %d: it was restored from an older copy, or lost its end", log.LastSeq, offset)
+		return Refuse(ErrLogBehind, "restore the log",
+			"the log ends at sequence %d, and was applied up to %d: it was restored from an older copy, or lost its end", log.LastSeq, offset)
 	}
 	return nil
 }
@@ -171,9 +177,11 @@ func JudgeStamp(last uint64, at int64, found bool, seen store.Stamp, who string)
 	const restore = "restore the end that it has lost"
 	switch {
 	case !found && last < seen.Seq:
-		return Refuse(ErrLogBehind, restore, "the log ends at sequence %d, and %s message %d: it has lost its end", last, who, seen.Seq)
+		return Refuse(ErrLogBehind, restore,
+			"the log ends at sequence %d, and %s message %d: it has lost its end", last, who, seen.Seq)
 	case found && at != seen.At:
-		return Refuse(ErrLogChanged, restore, "message %d of the log was stored at %s, and %s one that was stored at %s: the log has lost its end, and grown again",
+		return Refuse(ErrLogChanged, restore,
+			"message %d of the log was stored at %s, and %s one that was stored at %s: the log has lost its end, and grown again",
 			seen.Seq, nanoTime(at), who, nanoTime(seen.At))
 	}
 	return nil
