@@ -55,7 +55,9 @@ func BeginAnew(ctx context.Context, opts Options, accepted processor.Accepted) (
 			return done, left, err
 		}
 		did, refused, err := proc.BeginAnew(ctx, accepted)
-		done, left = append(done, did...), append(left, refused...)
+		if done = append(done, did...); refused != nil {
+			left = append(left, refused)
+		}
 		if err != nil {
 			return done, left, fmt.Errorf("%w: run the same command again", err)
 		}
