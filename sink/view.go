@@ -81,8 +81,8 @@ func (ps *partitions) check(ctx context.Context, p int, head layout.Head, seen p
 	if !head.Initialised {
 		return ps.missing(ctx, p, "")
 	}
-	if head.Format != layout.Format {
-		return fmt.Errorf("%w: %w", ErrForeign, wire.UnknownFormat(fmt.Sprint("partition ", p), head.Format, layout.Format))
+	if err := wire.CheckFormat(fmt.Sprint("partition ", p), head.Format); err != nil {
+		return fmt.Errorf("%w: %w", ErrForeign, err)
 	}
 	if head.Shape != ps.shape {
 		return ps.missing(ctx, p, head.Shape.String())

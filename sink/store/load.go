@@ -92,8 +92,8 @@ func (p *Partition) Load(ctx context.Context) (State, error) {
 }
 
 func (p *Partition) parseState(fields map[string]string) (s State, err error) {
-	if v := fields["format"]; v != layout.Format {
-		return s, wire.UnknownFormat("it", v, layout.Format)
+	if err := wire.CheckFormat("it", fields["format"]); err != nil {
+		return s, err
 	}
 	if n := fields["partitions"]; n != strconv.Itoa(p.shape.Partitions) {
 		return s, fmt.Errorf("it is of a log with %s partitions, and this one has %d", n, p.shape.Partitions)

@@ -80,7 +80,7 @@ func (p *Partition) fenced(ctx context.Context, script *redis.Script, keys []str
 
 // begin are the fields, with their values, of a state that begins at s.
 func (p *Partition) begin(s State) []any {
-	fields := []any{"format", layout.Format, "partitions", p.shape.Partitions, "log", s.Log, "offset", s.Offset, "watermark", s.Watermark, "stamp", s.Stamp.String(), eventsField, s.Events}
+	fields := []any{"format", wire.FormatText, "partitions", p.shape.Partitions, "log", s.Log, "offset", s.Offset, "watermark", s.Watermark, "stamp", s.Stamp.String(), eventsField, s.Events}
 	if p.shape.Shards > 1 {
 		fields = append(fields, layout.ShardsField, p.shape.Shards)
 	}

@@ -95,7 +95,7 @@ func server(t *testing.T, shards int) (url string, js jetstream.JetStream) {
 	}
 	t.Cleanup(nc.Close)
 	js = natstest.JetStream(t, nc)
-	metadata := map[string]string{wire.FormatKey: version, wire.PartitionsKey: "1", "_nats.x": "the server's"}
+	metadata := map[string]string{wire.FormatKey: wire.FormatText, wire.PartitionsKey: "1", "_nats.x": "the server's"}
 	if shards > 1 {
 		metadata[wire.ShardsKey] = fmt.Sprint(shards)
 	}
@@ -132,8 +132,8 @@ func server(t *testing.T, shards int) (url string, js jetstream.JetStream) {
 	}
 	publish("lapse.config.c", `{}`)
 	for p := range shards {
-		publish(fmt.Sprintf("$KV.LAPSE_CHECKPOINTS.partition.%d", p), `{"format":1,"seq":9,"watermark":1}`)
-		publish(fmt.Sprintf("$KV.LAPSE_CHECKPOINTS.snapshot.%d", p), `{"format":1,"generations":[]}`)
+		publish(fmt.Sprintf("$KV.LAPSE_CHECKPOINTS.partition.%d", p), `{"format":3,"seq":9,"watermark":1}`)
+		publish(fmt.Sprintf("$KV.LAPSE_CHECKPOINTS.snapshot.%d", p), `{"format":3,"generations":[]}`)
 	}
 	if _, err := js.CreateConsumer(t.Context(), n.events(), jetstream.ConsumerConfig{Durable: "named"}); err != nil {
 		t.Fatal(err)

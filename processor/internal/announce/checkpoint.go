@@ -49,12 +49,12 @@ func (s *Checkpoints) parse(partition int, value []byte) (c Checkpoint, err erro
 	if value == nil {
 		return c, nil
 	}
+	bucket := s.log.Streams.Checkpoints.Bucket()
+	if err := wire.CheckStored(fmt.Sprintf("the checkpoint of partition %d in bucket %s", partition, bucket), value); err != nil {
+		return c, err
+	}
 	if err := json.Unmarshal(value, &c); err != nil {
 		return c, fmt.Errorf("read the checkpoint: %w", err)
-	}
-	bucket := s.log.Streams.Checkpoints.Bucket()
-	if err := wire.CheckFormat(fmt.Sprintf("the checkpoint of partition %d in bucket %s", partition, bucket), c.Format); err != nil {
-		return Checkpoint{}, err
 	}
 	if _, err := store.ParseStamp(c.Stamp); err != nil {
 		return Checkpoint{}, fmt.Errorf("the checkpoint of partition %d in bucket %s: %w", partition, bucket, err)

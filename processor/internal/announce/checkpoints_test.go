@@ -15,12 +15,12 @@ func TestG7_ADamagedCheckpointIsNoOtherLog(t *testing.T) {
 	r := newRig(t)
 	log := streams.NewLog(r.streams, r.channel.Link)
 	s := NewCheckpoints(log)
-	for value, want := range map[string]bool{`{"seq":`: false, `{"stamp":"x"}`: false, `{"format":99}`: false, `{"log":"1"}`: true} {
+	for value, want := range map[string]bool{`{"seq":`: false, `{"format":3,"stamp":"x"}`: false, `{"format":99}`: false, `{"log":"1"}`: false, `{"format":3,"log":"1"}`: true} {
 		if _, err := s.parse(0, []byte(value)); err == nil || errors.Is(err, streams.ErrLogChanged) != want {
 			t.Errorf("checkpoint %s: %v", value, err)
 		}
 	}
-	if c, err := s.parse(0, fmt.Appendf(nil, `{"seq":7,"log":%q}`, log.ID())); err != nil || c.Seq != 7 {
+	if c, err := s.parse(0, fmt.Appendf(nil, `{"format":3,"seq":7,"log":%q}`, log.ID())); err != nil || c.Seq != 7 {
 		t.Errorf("%+v, %v", c, err)
 	}
 }

@@ -50,7 +50,7 @@ type Head struct {
 
 	Initialised bool       // the partition has a state; if not, the next seven are empty
 	Version     string     // the fence
-	Format      string     // see Format
+	Format      string     // see wire.Format
 	Shape       wire.Shape // of the logs
 	Log         string     // identity of the log
 	Offset      uint64

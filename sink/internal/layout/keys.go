@@ -20,14 +20,6 @@ const MaxPartitions = 1024
 // ShardsField is the field of a state that holds the number of shards, if there are several.
 const ShardsField = "shards"
 
-// Format is the version of this layout. A partition with another one is refused, except for
-// FormatBefore: there, documents that never expire are in no index. Whoever takes such a partition
-// over sets Format, and adds them to the index in the background.
-const (
-	Format       = "2"
-	FormatBefore = "1"
-)
-
 // ParseShape reads the fields partitions and shards of a state; the latter is absent if there is
 // one shard.
 func ParseShape(values []any) (s wire.Shape, ok bool) {
