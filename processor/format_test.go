@@ -10,7 +10,6 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/seed18712806/lapse/processor/internal/announce"
-	"github.com/seed18712806/lapse/processor/internal/snapshot"
 	"github.com/seed18712806/lapse/sink/wire"
 )
 
@@ -65,7 +64,6 @@ func TestG11_AnotherFormatIsRefused(t *testing.T) {
 		"events":     {"stream LAPSE_EVENTS", metadata(prefix.EventsStream())},
 		"snapshots":  {"stream OBJ_LAPSE_SNAPSHOTS", metadata(prefix.SnapshotStream())},
 		"checkpoint": {"the checkpoint of partition 0 in bucket LAPSE_CHECKPOINTS", value(announce.CheckpointKey(0))},
-		"record":     {"the record of the snapshots of partition 0", value(snapshot.RecordKey(0))},
 	} {
 		t.Run(where, func(t *testing.T) {
 			t.Parallel()
@@ -81,11 +79,6 @@ func TestG11_AnotherFormatIsRefused(t *testing.T) {
 			before, streams := r.dump(), r.streamStates()
 			p = r.start(nil)
 			want := c.what + ` has the format "1", and this version of lapse reads 3 alone: bring the documents over with lapse export`
-			if where == "record" { // of which the state in Redis has no need
-				eventually(t, "the problem is named", func() bool { err := p.Ready(); return err != nil && strings.Contains(err.Error(), want) })
-				p.stop(t)
-				return
-			}
 			p.ends(t, wire.ErrFormat)
 			if !strings.Contains(p.err.Error(), want) || strings.Count(p.err.Error(), "bring the documents over") != 1 || !IsFinal(p.err) || !IsRefusal(p.err) {
 				t.Errorf("it is refused with %v, want %q once", p.err, want)

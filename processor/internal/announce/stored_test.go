@@ -78,7 +78,7 @@ func TestG12_ACheckpointMovesOn(t *testing.T) {
 			t.Errorf("%s: %+v, at revision %d after %d, %v", tt.name, stored, after, before, err)
 		}
 	}
-	if _, err := r.streams.Checkpoints.PutString(t.Context(), CheckpointKey(0), `{"log":"1"}`); err != nil {
+	if _, err := r.streams.Checkpoints.PutString(t.Context(), CheckpointKey(0), `{"format":3,"log":"1"}`); err != nil {
 		t.Fatal(err)
 	}
 	if err := s.advance(t.Context(), 0, Checkpoint{Seq: 9}, func() bool { return true }); !errors.Is(err, streams.ErrLogChanged) {
