@@ -29,7 +29,7 @@ var (
 
 // MustStop reports whether an error means that it would be wrong to go on.
 func MustStop(err error) bool {
-	for _, one := range []error{ErrLogTruncated, ErrLogBehind, ErrLogChanged, ErrLogGap, ErrStreamGone, ErrSuperseded} {
+	for _, one := range []error{ErrLogTruncated, ErrLogBehind, ErrLogChanged, ErrLogGap, ErrStreamGone, ErrSuperseded, wire.ErrFormat} {
 		if errors.Is(err, one) {
 			return true
 		}
