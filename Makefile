@@ -25,7 +25,7 @@ simulate:
 	.ci/simulate -run TestSeeds -v -timeout 0 -from 0 -for $${LAPSE_SIMULATE:-1h}
 
 # Change lapse in 300 places, one at a time, and list the changes that no test notices. It takes
-# hours. For some rooms: go run ./integration/simulation/mutants -rooms partition,feed
+# hours. For some rooms: go run ./integration/simulation/mutants -rooms shard,fold
 mutants:
 	go run ./integration/simulation/mutants
 

@@ -235,7 +235,7 @@ func (p *prometheus) quiet() {
 	})
 }
 
-// A lapse with a standby loses NATS, Redis, one partition, and its processes, one after the
+// A lapse with a standby loses NATS, Redis, what Redis has of its shard, and its processes, one after the
 // other. Prometheus fires the alerts that are about it, and none once it is over.
 //
 // It fails if an alert asks for what a lapse in trouble does not report.
@@ -264,7 +264,7 @@ func TestG11_AlertsFire(t *testing.T) {
 	client := redis.Client()
 	keys, err := client.Keys(t.Context(), "lapse:{*:state").Result()
 	if err != nil || len(keys) == 0 {
-		t.Fatalf("found no partition in Redis: %v", err)
+		t.Fatalf("found no shard in Redis: %v", err)
 	}
 	state, err := client.Dump(t.Context(), keys[0]).Result()
 	if err == nil {
@@ -273,7 +273,7 @@ func TestG11_AlertsFire(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p.fires("LapsePartitionFailing", "LapseNotReady", "LapseProblem/partitions")
+	p.fires("LapseShardFailing", "LapseNotReady", "LapseProblem/shard")
 	if err := client.RestoreReplace(t.Context(), keys[0], 0, state).Err(); err != nil {
 		t.Fatal(err)
 	}

@@ -78,7 +78,7 @@ func (c *chaos) watch(ctx context.Context) {
 		began := now()
 		page, err := c.reader.List(ctx, collection, sink.ListOptions{})
 		if err != nil {
-			continue // Redis is down, or the partition is being rebuilt
+			continue // Redis is down, or the shard is being rebuilt
 		}
 		for _, d := range page.Documents {
 			if d.ExpiresAt != nil && *d.ExpiresAt <= began {
@@ -303,7 +303,7 @@ func (c *chaos) second() *harness.Lapse {
 //
 // It fails if the commit or the events stream is not fenced; if a new owner does not look
 // up which events were published; if a lapse that was stopped goes on with old state; if a
-// partition that has lost keys is read or taken for complete.
+// shard that has lost keys is read or taken for complete.
 func TestAll_Faults(t *testing.T) {
 	t.Parallel()
 	const perRun = 20

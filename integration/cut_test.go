@@ -36,7 +36,7 @@ func answersLost(t *testing.T) (w *world, toNATS *harness.Proxy) {
 	return w, toNATS
 }
 
-// The connection to NATS is cut while lapse takes a partition over. The answer to its
+// The connection to NATS is cut while lapse takes a shard over. The answer to its
 // request never comes, and it must ask again at once.
 //
 // It fails if a request waits out its timeout after its connection is lost.

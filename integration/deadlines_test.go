@@ -67,7 +67,7 @@ func (w *world) expiring(ctx context.Context, continuation string, size, most in
 	return ids, continuation, nil
 }
 
-// TestG2_DeadlinesOverShards: a list by deadline goes over the partitions of all shards, in pages of any
+// TestG2_DeadlinesOverShards: a list by deadline goes over all shards, in pages of any
 // size, and has each document once, in order.
 //
 // It fails if the list goes from one shard to the next, or if a page loses the place in one of them.

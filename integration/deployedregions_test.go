@@ -95,7 +95,7 @@ lapse.due.mail.send                    no     no
 lapse.changed.orders.1                 no     no
 lapse.rejected.orders.1                no     no
 $O.LAPSE_SNAPSHOTS.C.1                 no     no
-$KV.LAPSE_CHECKPOINTS.partition.0      no     no
+$KV.LAPSE_CHECKPOINTS.shard.0          no     no
 $KV.LAPSE_MEMBERS.lease.0              no     no
 $JS.ACK.LAPSE_EVENTS.c.1.1.1.1.1       no     no
 $SRV.INFO.lapse                        no     no

@@ -121,7 +121,7 @@ func TestDeployment_Cluster(t *testing.T) {
 	const documents = 6 // one of them in each shard
 	shards := map[int]bool{}
 	for i := range documents {
-		shard, _ := (wire.Shape{Shards: 4, Partitions: 1}).Place("orders", fmt.Sprint("a", i))
+		shard := wire.ShardOf(4, "orders", fmt.Sprint("a", i))
 		shards[shard] = true
 	}
 	if len(shards) != 4 {

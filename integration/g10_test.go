@@ -18,7 +18,7 @@ import (
 )
 
 // forgetful are flags with which lapse forgets soon.
-var forgetful = []string{"--duplicate-window", duplicateWindow.String(), "--forget-within", "15s", "--partitions", "2"}
+var forgetful = []string{"--duplicate-window", duplicateWindow.String(), "--forget-within", "15s"}
 
 // Documents expire, are deleted, overwritten, patched, dropped and rejected. After a while their bytes are
 // in no file of the NATS server, of Redis and of lapse. Those of a document that lives are still there,

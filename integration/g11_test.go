@@ -87,7 +87,7 @@ func TestG11_DataIsGone(t *testing.T) {
 // Two processes run on the same servers. The second is a standby: it is ready, serves
 // reads and names the owner. When the owner dies, and when it ends, the other goes on.
 //
-// It fails if two processes keep taking the partitions from each other.
+// It fails if two processes keep taking the shard from each other.
 func TestG1_AStandbyTakesOver(t *testing.T) {
 	t.Parallel()
 	w := external(t, harness.RedisOptions{})

@@ -37,7 +37,7 @@ func TestG1_KilledAgainAndAgain(t *testing.T) {
 	l.verifyStored(t)
 }
 
-// Two processors both act as the owner of all partitions. The fence lets only one of two
+// Two processors both act as the owner of the shard. The fence lets only one of two
 // commits through.
 //
 // It fails if no script compares the version (a test beside the processor shows that the
@@ -50,7 +50,7 @@ func TestG1_TwoProcessesAtOnce(t *testing.T) {
 	l := startLoad(t, w.Client, 2)
 	for range 4 {
 		other := harness.LaunchProcessor(t, w.nats.URL(), w.redis.Address(), w.opts)
-		l.wait(t, 500) // while they take the partitions from each other
+		l.wait(t, 500) // while they take the shard from each other
 		w.stopProcessor()
 		w.proc = other
 	}
@@ -60,7 +60,7 @@ func TestG1_TwoProcessesAtOnce(t *testing.T) {
 	l.verifyStored(t)
 }
 
-// A process stands still under load while another takes its partitions over. It then
+// A process stands still under load while another takes its shard over. It then
 // continues with old state, and changes nothing.
 //
 // It fails if the commit is not fenced; if the events stream is not, so that it stores the

@@ -19,7 +19,7 @@ import (
 // publishes no event a second time.
 //
 // It fails if a commit does not find that the state is gone; if a rebuild does not look up
-// which events were published (the duplicate window is 100 ms here); if a partition answers
+// which events were published (the duplicate window is 100 ms here); if a shard answers
 // reads while it is being rebuilt.
 func TestG7_WipedAgainAndAgain(t *testing.T) {
 	t.Parallel()
@@ -92,10 +92,10 @@ func TestG7_AnOlderSnapshot(t *testing.T) {
 	w.verify()
 }
 
-// While a partition has no state, a read answers that it is not available, and never that a
+// While a shard has no state, a read answers that it is not available, and never that a
 // document does not exist.
 //
-// It fails if a reader takes a partition without state for an empty one.
+// It fails if a reader takes a shard without state for an empty one.
 func TestG7_NoNotFoundOutOfIgnorance(t *testing.T) {
 	t.Parallel()
 	w := inProcess(t)

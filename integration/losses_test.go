@@ -121,7 +121,7 @@ func (x *losses) remember() {
 	x.moments = append(x.moments, m)
 }
 
-// snapshot takes a snapshot of each partition. Behind the second one lapse truncates the log.
+// snapshot takes a snapshot of each shard. Behind the second one lapse truncates the log.
 func (x *losses) snapshot() {
 	x.t.Helper()
 	x.see()
@@ -242,7 +242,7 @@ func (x *losses) remembered(end uint64) bool {
 	}
 	for _, m := range x.Stream("KV_" + x.Prefix.CheckpointBucket()) {
 		var checkpoint struct{ Seq uint64 }
-		if strings.Contains(m.Subject, ".partition.") && json.Unmarshal(m.Data, &checkpoint) == nil {
+		if strings.Contains(m.Subject, ".shard.") && json.Unmarshal(m.Data, &checkpoint) == nil {
 			last = max(last, checkpoint.Seq)
 		}
 	}
@@ -257,7 +257,7 @@ func (x *losses) remembered(end uint64) bool {
 	return last > end
 }
 
-// holds is what Redis holds of the partitions, by key.
+// holds is what Redis holds of the shards, by key.
 func (x *losses) holds() map[string]string {
 	x.t.Helper()
 	client, all := x.redis.Client(), map[string]string{}
@@ -276,7 +276,7 @@ func (x *losses) holds() map[string]string {
 // The names of what a person has to decide.
 var lossNames = []string{
 	"the log ends before what was applied", "the log is another one", "the log no longer reaches back far enough",
-	"the partition is refused", "they cannot be published again",
+	"the shard is refused", "they cannot be published again",
 }
 
 // goesOn waits until lapse goes on, or refuses: then it returns the reason.

@@ -10,7 +10,7 @@ import (
 )
 
 // Redis loses the documents of a collection under load, again and again. lapse publishes
-// nothing that follows from the loss, finds it, and rebuilds the partition.
+// nothing that follows from the loss, finds it, and rebuilds the shard.
 //
 // It fails if lapse takes a lost document for one that does not exist: it would then reject
 // writes that must take effect.

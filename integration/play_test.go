@@ -45,8 +45,6 @@ func newStage(t *testing.T) *stage {
 	}
 }
 
-const stagePartitions = 4
-
 // play is one performance of a scenario, on a processor of its own. It has many fields,
 // since each part of it (send, watch, judge) leaves results that the next ones need.
 type play struct {
@@ -119,12 +117,12 @@ func (st *stage) play(ctx context.Context, s scenario, mini bool) (p *play, err 
 	}
 	client := redis.NewClient(opts)
 	defer client.Close()
-	if p.reader, err = sink.NewReader(client, sink.ReaderOptions{Prefix: p.prefix, Partitions: stagePartitions}); err != nil {
+	if p.reader, err = sink.NewReader(client, sink.ReaderOptions{Prefix: p.prefix, Shards: 1}); err != nil {
 		return p, err
 	}
 	window := duplicateWindow
 	proc, err := processor.New(p.nc, client, processor.Options{
-		Prefix: p.prefix, Partitions: stagePartitions, DuplicateWindow: &window,
+		Prefix: p.prefix, DuplicateWindow: &window,
 		Logger: slog.New(slog.NewTextHandler(&p.log, nil)),
 	})
 	if err != nil {
@@ -329,7 +327,7 @@ func (p *play) watch(ctx context.Context) {
 		began := now()
 		page, err := p.reader.List(ctx, collectionName(i%collections), sink.ListOptions{})
 		if err != nil {
-			continue // the play ends, or the partition has no state yet
+			continue // the play ends, or the shard has no state yet
 		}
 		p.reads++
 		for _, d := range page.Documents {
@@ -351,7 +349,7 @@ func (p *play) watch(ctx context.Context) {
 func (p *play) judge(ctx context.Context) error {
 	result, diff, err := oracle.Check(ctx, oracle.Options{
 		NATS: p.nc, Reads: []readers.Reads{readers.ByReader(p.reader)}, Limit: 3 * time.Minute,
-		Settings: oracle.Settings{Prefix: p.prefix, Partitions: stagePartitions},
+		Settings: oracle.Settings{Prefix: p.prefix},
 	})
 	p.result = result
 	if err != nil {

@@ -53,7 +53,7 @@ func onCluster(t *testing.T) (*world, *rediscluster.Cluster) {
 
 // shardOf returns the shard of a document.
 func shardOf(collection, id string) int {
-	return wire.Shape{Shards: redisShards, Partitions: 1}.Partition(collection, id)
+	return wire.ShardOf(redisShards, collection, wire.EscapeID(id))
 }
 
 // idOn returns the n-th id of a collection that is in a shard.
@@ -378,17 +378,17 @@ func TestAll_RedisCluster(t *testing.T) {
 	result := w.verify()
 	c.load.verifyStored(t)
 	noneDamaged(t, w.lapse)
-	t.Logf("%d failovers, %d slots moved: %d messages, %d events, none lost, repeated or early; %s", failovers, moves, result.Model.Seq(), len(result.Events), counters(t, w.lapse, "lapse_steps_fenced_total", "lapse_partitions_damaged_total"))
+	t.Logf("%d failovers, %d slots moved: %d messages, %d events, none lost, repeated or early; %s", failovers, moves, result.Model.Seq(), len(result.Events), counters(t, w.lapse, "lapse_steps_fenced_total", "lapse_shards_damaged_total"))
 }
 
 // noneDamaged fails the test if lapse has taken a shard for damaged: an older state is
 // whole. It also fails if no write was lost, so that the test has shown nothing.
 func noneDamaged(t *testing.T, l *harness.Lapse) {
 	t.Helper()
-	if !strings.Contains(l.Log(), "the partition is being rebuilt from the log") {
+	if !strings.Contains(l.Log(), "the shard is being rebuilt from the log") {
 		t.Error("no failover has lost a write")
 	}
-	if n := metric(t, l, "lapse_partitions_damaged_total"); n != 0 {
+	if n := metric(t, l, "lapse_shards_damaged_total"); n != 0 {
 		t.Errorf("lapse has taken data for damaged %v times, want none", n)
 	}
 }
@@ -599,19 +599,19 @@ func TestG1_SentinelFailsOver(t *testing.T) {
 	result := w.verify()
 	l.verifyStored(t)
 	noneDamaged(t, w.lapse)
-	t.Logf("2 failovers by Sentinel: %d messages, %d events; %s", result.Model.Seq(), len(result.Events), counters(t, w.lapse, "lapse_steps_fenced_total", "lapse_partitions_damaged_total"))
+	t.Logf("2 failovers by Sentinel: %d messages, %d events; %s", result.Model.Seq(), len(result.Events), counters(t, w.lapse, "lapse_steps_fenced_total", "lapse_shards_damaged_total"))
 }
 
-// While the slot of a partition is moved to another master, a commit or a removal changes nothing
-// or is made as a whole, and a partition whose keys another master has is not taken for empty.
+// While the slot of a shard is moved to another master, a commit or a removal changes nothing
+// or is made as a whole, and a shard whose keys another master has is not taken for empty.
 //
 // It fails if a script that empties a key, and then uses it, stops half-way; if the keys of a
-// partition are looked for at one master alone.
+// shard are looked for at one master alone.
 func TestG1_NoCommitWhileASlotMoves(t *testing.T) {
 	t.Parallel()
 	cluster := rediscluster.Start(t, 2, false)
 	from, to := cluster.Nodes[0], cluster.Nodes[1]
-	p := store.NewStore(cluster.Client(), wire.DefaultPrefix, 1).Partition(0)
+	p := store.New(cluster.Client(), wire.DefaultPrefix, 0, 1)
 	ctx := t.Context()
 	keep := func(err error) {
 		t.Helper()

@@ -18,7 +18,7 @@ import (
 func idOf(shard, shards, nth int) string {
 	for i := 0; ; i++ {
 		id := strconv.Itoa(i)
-		if in, _ := (wire.Shape{Shards: shards, Partitions: 1}).Place("c", id); in != shard {
+		if in := wire.ShardOf(shards, "c", id); in != shard {
 			continue
 		}
 		if nth--; nth < 0 {
@@ -86,7 +86,7 @@ func TestG12_ARefusedShardHoldsUpNothingElse(t *testing.T) {
 
 	before, log := redisKeys(t, w.redis), w.stateOf(refused)
 	why := w.lapse.Refuses()
-	for _, part := range []string{"shard 1: refused: partition ", "lost its end: restore the log", "run lapse begin-anew "} {
+	for _, part := range []string{"shard 1: refused: ", "lost its end: restore the log", "run lapse begin-anew "} {
 		if !strings.Contains(why, part) {
 			t.Errorf("/readyz does not say %q: %s", part, why)
 		}
@@ -195,7 +195,7 @@ func TestG12_ADecisionNeedsThatNobodyServes(t *testing.T) {
 	w.lapse.Terminate()
 	refuses(token, `serves the prefix "lapse" (it was seen `) // the standby
 	standby.Terminate()
-	refuses("00000000", "the token 00000000 does not belong to the present refusal, and nothing was changed. It is: partition ")
+	refuses("00000000", "the token 00000000 does not belong to the present refusal, and nothing was changed. It is: ")
 	if said := w.lapse.BeginAnew(token, 0); !strings.Contains(said, "begins anew from message 1 of the log; what Redis held is kept") || strings.Contains(said, "still refused") {
 		t.Errorf("with the token: %s", said)
 	}

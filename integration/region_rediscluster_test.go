@@ -18,7 +18,7 @@ import (
 
 // A region whose Redis is a cluster follows one with a single Redis, and takes its place.
 //
-// It fails if a partition on one of the masters is left out: of what is followed, or of the promotion.
+// It fails if a shard on one of the masters is left out: of what is followed, or of the promotion.
 func TestAll_RegionRedisCluster(t *testing.T) {
 	t.Parallel()
 	r := startRegions(t, regions.Options{})

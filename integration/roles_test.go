@@ -49,7 +49,7 @@ publish rejections            pub lapse.rejected.orders.1              no       
 publish fences                pub lapse.fence.0                        no          no     no        yes   yes      -
 beat as the owner             pub lapse.beat.0                         no          no     no        yes   yes      -
 change leases                 pub $KV.LAPSE_MEMBERS.lease.0            no          no     no        yes   yes      -
-store checkpoints             pub $KV.LAPSE_CHECKPOINTS.partition.0    no          no     no        yes   yes      -
+store checkpoints             pub $KV.LAPSE_CHECKPOINTS.shard.0        no          no     no        yes   yes      -
 subscribe to writes           sub lapse.write.>                        no          no     no        no    yes      -
                               sub lapse.shard.*.write.>                no          no     no        no    yes      -
 subscribe to events           sub lapse.expired.>                      no          no     no        no    yes      -
@@ -350,7 +350,7 @@ count documents                HLEN lapse:{0.0}:docs:orders                   ye
 write a document               HSET lapse:{0.0}:docs:orders 1 x               yes   no     yes
 index a document               ZADD lapse:{0.0}:own:orders 1 x                yes   no     yes
 remove a collection            UNLINK lapse:{0.0}:docs:orders                 yes   no     yes
-find the keys of a partition   SCAN 0 MATCH lapse:{0.0}:*                     yes   no     yes
+find the keys of a shard       SCAN 0 MATCH lapse:{0.0}:*                     yes   no     yes
 read by a script               EVAL return(redis.call('HLEN',KEYS[1])) 1 lapse:{0.0}:docs:orders     yes   yes    yes
 write by a script              EVAL return(redis.call('HSET',KEYS[1],1,2)) 1 lapse:{0.0}:docs:orders  yes   no     yes
 read from a replica            READONLY                                       no    no     yes

@@ -29,7 +29,7 @@ func mapped(subject string, shards int) string {
 	if shards <= 1 || len(tokens) != 5 || tokens[1] != "write" {
 		return subject
 	}
-	shard, _ := wire.Shape{Shards: shards, Partitions: 1}.Place(tokens[3], tokens[4])
+	shard := wire.ShardOf(shards, tokens[3], tokens[4])
 	return wire.DefaultPrefix.Log(shard, shards).Mapped(subject)
 }
 
@@ -76,7 +76,7 @@ func TestRoles_WritesAreMapped(t *testing.T) {
 				continue
 			}
 			found++
-			if at, _ := (wire.Shape{Shards: rolesShards, Partitions: 1}).Place("orders", id); at != shard {
+			if at := wire.ShardOf(rolesShards, "orders", id); at != shard {
 				t.Errorf("the log of shard %d has %s", shard, m.Subject)
 			}
 		}

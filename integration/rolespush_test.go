@@ -22,7 +22,7 @@ var closedToOthers = []string{
 	"lapse.tick", "lapse.shard.0.tick", "lapse.beat.0", "lapse.snapshot.0", "lapse.fence.0", "lapse.fence.probe", "lapse.config.orders",
 	"lapse.drop.orders", "lapse.write.upsert.users.1", "lapse.write.delete.users.1", "lapse.shard.0.write.upsert.users.1", "lapse.shard.1.copy.1.config.orders",
 	"lapse.expired.orders.1", "lapse.rejected.orders.1", "lapse.read.get.orders.1", "lapse.consumer.create.x",
-	"$KV.LAPSE_MEMBERS.lease.0", "$KV.LAPSE_CHECKPOINTS.partition.0", "$O.LAPSE_SNAPSHOTS.M.x", "$O.LAPSE_SNAPSHOTS.C.x",
+	"$KV.LAPSE_MEMBERS.lease.0", "$KV.LAPSE_CHECKPOINTS.shard.0", "$O.LAPSE_SNAPSHOTS.M.x", "$O.LAPSE_SNAPSHOTS.C.x",
 	"$JS.API.STREAM.DELETE.LAPSE_LOG", "$JS.API.STREAM.PURGE.LAPSE_LOG", "$JS.API.STREAM.UPDATE.LAPSE_EVENTS", "$JS.API.CONSUMER.CREATE.LAPSE_LOG.x",
 	"$JS.ACK.LAPSE_EVENTS.c.1.1.1.1.1", "$JS.FC.LAPSE_EVENTS.c.1", "$SRV.PING", "_INBOX.lapse.1", "_INBOX.operator.1",
 }

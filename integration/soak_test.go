@@ -40,7 +40,7 @@ func (c *chaos) gauged() gauge {
 
 // One lapse runs under load and changing configurations while faults happen around it:
 // servers die and stand still, connections fail, Redis is wiped, another lapse takes its
-// partitions over. At the end the oracle agrees. The memory of lapse and its goroutines
+// shard over. At the end the oracle agrees. The memory of lapse and its goroutines
 // have grown by no more than half since the first third, plus a constant. LAPSE_SOAK is
 // the duration (5 seconds if it is not set).
 //

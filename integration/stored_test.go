@@ -138,7 +138,7 @@ func TestG11_AnUnknownFormatIsNamed(t *testing.T) {
 	t.Parallel()
 	w := external(t, harness.RedisOptions{})
 	w.Want(201, wire.Upsert, "c", "1", `{}`)
-	for bucket, key := range map[string]string{w.Prefix.CheckpointBucket(): "partition.0", w.Prefix.MembersBucket(): wire.LeaseKey(0)} {
+	for bucket, key := range map[string]string{w.Prefix.CheckpointBucket(): "shard.0", w.Prefix.MembersBucket(): wire.LeaseKey(0)} {
 		kv, err := w.JS.KeyValue(t.Context(), bucket)
 		if err != nil {
 			t.Fatal(err)

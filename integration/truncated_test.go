@@ -49,7 +49,7 @@ func (w *world) copied() (all [][]oracle.Message) {
 	return all
 }
 
-// truncate takes two snapshots of each partition, and waits until the logs are truncated behind them.
+// truncate takes two snapshots of each shard, and waits until the logs are truncated behind them.
 func (w *world) truncate(between func()) {
 	w.t.Helper()
 	run(w.t, "snapshot", "--server", w.NC.ConnectedUrl())
@@ -123,7 +123,7 @@ func TestG3_BackupOfATruncatedLog(t *testing.T) {
 // an earlier one it is refused, and the earliest one is named.
 //
 // It fails if a snapshot is used that is later than the log, or if the refusal names a message at which
-// some partition is refused.
+// some shard is refused.
 func TestG3_UntilBehindASnapshot(t *testing.T) {
 	t.Parallel()
 	first := external(t, harness.RedisOptions{})

@@ -301,7 +301,7 @@ func TestG8_ReplyPrefixesOfConfigurations(t *testing.T) {
 func copiesIn(r *rig, shard int) (n int) {
 	log := prefix.Log(shard, r.opts.Shards)
 	for _, m := range r.readStream(log.Stream(), 1) {
-		if seq, _ := log.Copied(m.subject); seq > 0 {
+		if log.ParseSubject(m.subject).Copied > 0 {
 			n++
 		}
 	}

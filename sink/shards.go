@@ -55,7 +55,7 @@ func (r *Reader) newShards(n int) *shards {
 	ps := &shards{Reader: r, seen: make([]seen, n)}
 	for p := range n {
 		ps.keys = append(ps.keys, layout.NewKeys(r.prefix, p, n))
-		ps.scripts = append(ps.scripts, layout.NewRunner(r.client, readRoundTrips))
+		ps.scripts = append(ps.scripts, layout.NewReadRunner(r.client, readRoundTrips))
 	}
 	return ps
 }

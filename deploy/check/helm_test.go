@@ -212,7 +212,7 @@ func TestChartRefuses(t *testing.T) {
 		"a URL of something else":      `{nats: {url: "http://nats:4222"}}`,
 		"a password without a Secret":  `{nats: {secret: {password: key}}}`,
 		"a variable that lapse lacks":  `{config: {GOGC: "50"}}`,
-		"a number as a variable":       `{config: {LAPSE_PARTITIONS: 4}}`,
+		"a number as a variable":       `{config: {LAPSE_REPLICAS: 3}}`,
 		"one pod under the autoscaler": `{autoscaling: {enabled: true, minReplicas: 1}}`,
 		"a digest that is none":        `{image: {digest: "1.2.3"}}`,
 	} {

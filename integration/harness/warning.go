@@ -13,13 +13,13 @@ import (
 // Warn publishes a warning to the stream of events as lapse does, in the name of another log, so that a
 // lapse that runs beside it takes no notice.
 func Warn(ctx context.Context, nc *nats.Conn, warning wire.Expiring, trace string) error {
-	const partition = 1 << 20 // none has this number, so there is no fence
+	const shard = 1 << 20 // none has this number, so there is no fence
 	p, err := events.NewPublisher(nc, wire.DefaultPrefix, jetstream.StreamConfig{})
 	if err != nil {
 		return err
 	}
 	defer p.Close()
 	log := events.NewSource(wire.DefaultPrefix.Log(0, 1), 1)
-	_, err = p.Publish(ctx, p.Unfenced(partition), []events.Message{events.Expiring(log, warning, trace)})
+	_, err = p.Publish(ctx, p.Unfenced(shard), []events.Message{events.Expiring(log, warning, trace)})
 	return err
 }

@@ -140,11 +140,8 @@ func (m *Model) Apply(msg Message) error {
 		return fmt.Errorf("the log has a gap: message %d follows %d", msg.Seq, m.seq)
 	}
 	m.seq = msg.Seq
-	published, mapped := m.log().Published(msg.Subject)
-	copied, original := m.log().Copied(msg.Subject)
-	if copied > 0 {
-		published = original
-	}
+	subject := m.log().ParseSubject(msg.Subject)
+	published := subject.Published()
 	rest, ok := strings.CutPrefix(published, string(m.set.Prefix)+".")
 	if !ok {
 		return fmt.Errorf("message %d: subject %s does not belong to the log", msg.Seq, msg.Subject)
@@ -165,13 +162,13 @@ func (m *Model) Apply(msg Message) error {
 			m.reject(msg, nil, msg.Subject, target, wire.StatusBadRequest)
 			break
 		}
-		if !mapped || wire.ShardOf(m.set.Shards, collection, token) != m.set.Shard {
+		if !subject.Own || wire.ShardOf(m.set.Shards, collection, token) != m.set.Shard {
 			return fmt.Errorf("message %d: subject %s belongs to another shard", msg.Seq, msg.Subject)
 		}
 		m.write(msg, rest)
 	case "config", "drop":
 		if m.set.Shards > 1 {
-			source := cmp.Or(copied, wire.SourceSequence(msg.Header))
+			source := subject.Source(msg.Header)
 			if source != m.configured+1 {
 				break // it was applied, or one before it was not
 			}

@@ -136,7 +136,7 @@ func TestBatchGoesToItsShard(t *testing.T) {
 				log := wire.DefaultPrefix.Log(shard, shards)
 				last := -1
 				for _, m := range b.messages(t, log.Stream()) {
-					published, _ := log.Published(m.Subject)
+					published := log.ParseSubject(m.Subject).Published()
 					var o Order
 					if err := json.Unmarshal(m.Data, &o); err != nil {
 						t.Fatal(err)

@@ -111,12 +111,11 @@ func streamConfig(ctx context.Context, l *connection, name string) (jetstream.St
 
 // laneOf is the lane of a message; nil if it cannot be in a batch.
 func (f *fast) laneOf(msg *nats.Msg) *lane {
-	rest, ok := strings.CutPrefix(msg.Subject, string(f.p.l.Prefix)+".write.")
-	tokens := strings.Split(rest, ".")
-	if !ok || len(tokens) != 3 || msg.Header.Get(jetstream.MsgIDHeader) != "" {
+	s := f.p.l.Prefix.Log(0, 1).ParseSubject(msg.Subject)
+	if s.Kind != wire.SubjectWrite || strings.Contains(s.Token, ".") || msg.Header.Get(jetstream.MsgIDHeader) != "" {
 		return nil
 	}
-	return f.lanes[wire.ShardOf(len(f.lanes), tokens[1], tokens[2])]
+	return f.lanes[wire.ShardOf(len(f.lanes), s.Collection, s.Token)]
 }
 
 // send sends a message in a batch. It reports whether it has, or will: otherwise the message
@@ -171,8 +170,7 @@ func (f *fast) probes(subject string) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return slices.ContainsFunc(f.lanes, func(l *lane) bool {
-		_, mapped := l.log.Published(subject)
-		return mapped && !l.started && !f.off
+		return l.log.ParseSubject(subject).Own && !l.started && !f.off
 	})
 }
 

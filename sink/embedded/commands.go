@@ -10,8 +10,7 @@ type database struct {
 	keys  *dict[any] // each a string, a *hash or a *sortedSet, which is never empty
 	clock time.Time  // stands still at this time if it is not zero
 	runID string
-	times int // calls of TIME, and of PING
-	pings int
+	reads int // calls of EVALSHA_RO
 }
 
 type hash = dict[string]
@@ -38,6 +37,11 @@ var commands = map[string]command{
 	"HDEL": {-3, hDel}, "HGET": {3, hGet}, "HGETALL": {2, hGetAll}, "HKEYS": {2, hKeys}, "HLEN": {2, hLen}, "HMGET": {-3, hMGet}, "HSCAN": {-3, hScan}, "HSET": {-4, hSet},
 
 	"ZADD": {-4, zAdd}, "ZCARD": {2, zCard}, "ZCOUNT": {4, zCount}, "ZRANGE": {-4, zRange}, "ZRANGEBYSCORE": {-4, zRangeByScore}, "ZREM": {-3, zRem}, "ZSCORE": {3, zScore},
+}
+
+// writes are the commands that change something.
+var writes = map[string]bool{
+	"DEL": true, "FLUSHALL": true, "RENAME": true, "SET": true, "UNLINK": true, "HDEL": true, "HSET": true, "ZADD": true, "ZREM": true,
 }
 
 // run runs a command that a script may run too.

@@ -32,7 +32,8 @@ func TestAnswersAsRedis(t *testing.T) {
 				how := rapid.SampledFrom([]string{"call", "pcall"}).Draw(t, "how")
 				source := fmt.Sprintf(`return redis.%s(unpack(ARGV))`, how)
 				command := commandOf(t)
-				same(t, ours, theirs, append([]any{"EVAL", source, 0}, command...))
+				eval := rapid.SampledFrom([]string{"EVAL", "EVAL_RO"}).Draw(t, "eval")
+				same(t, ours, theirs, append([]any{eval, source, 0}, command...))
 			},
 		})
 	})
@@ -152,7 +153,7 @@ func code(err error) string {
 // sorted brings a reply whose order is not promised into one: pairs stay together.
 func sorted(command []any, reply any) any {
 	name := fmt.Sprint(command[0])
-	if name == "EVAL" {
+	if name == "EVAL" || name == "EVAL_RO" {
 		name = fmt.Sprint(command[3])
 	}
 	list, isList := reply.([]any)

@@ -19,6 +19,7 @@ type scripts struct {
 	state   *lua.LState
 	known   map[string]*lua.FunctionProto // by the SHA-1 of the text
 	running string                        // the SHA-1 of the script that runs
+	reads   bool                          // it may only read
 	args    []string                      // of the last command; call reuses the memory
 }
 
@@ -77,15 +78,20 @@ func digest(text string) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// run runs EVAL, EVALSHA or SCRIPT. done is false if name is another command.
+// run runs EVAL, EVALSHA, their forms that only read, or SCRIPT. done is false if name is another command.
 func (s *scripts) run(name string, args []string) (reply any, done bool) {
 	switch name {
-	case "EVAL", "EVALSHA":
+	case "EVAL", "EVALSHA", "EVAL_RO", "EVALSHA_RO":
 		if len(args) < 2 {
 			return wrongNumber(name), true
 		}
+		command, reads := strings.CutSuffix(name, "_RO")
+		s.reads = reads
+		if name == "EVALSHA_RO" {
+			s.db.reads++
+		}
 		sha := strings.ToLower(args[0])
-		if name == "EVAL" {
+		if command == "EVAL" {
 			var fail any
 			if sha, fail = s.load(args[0]); fail != nil {
 				return fail, true
@@ -215,7 +221,10 @@ func (s *scripts) call(l *lua.LState, raise bool) int {
 	if len(args) == 0 {
 		l.RaiseError("Please specify at least one argument for this redis.call")
 	}
-	reply := s.db.run(args[0], args[1:])
+	reply := any(failure("ERR Write commands are not allowed from read-only scripts."))
+	if !s.reads || !writes[strings.ToUpper(args[0])] {
+		reply = s.db.run(args[0], args[1:])
+	}
 	clear(args)
 	s.args = args
 	answer := toLua(l, reply)

@@ -45,8 +45,9 @@ const (
 
 // Cut names a collection and the cuts through its indexes.
 type Cut struct {
-	Collection string
-	Cuts       ttlrules.Cuts
+	Collection           string
+	Cuts                 ttlrules.Cuts
+	PassInherit, PassOwn int // how many of the lowest documents of each index are passed over
 }
 
 // Due is the documents of one collection that are due.
@@ -81,7 +82,7 @@ func (p *Shard) due(ctx context.Context, version string, cuts []Cut, limit, byte
 		args = append(args, layout.SizePrefix+c.Collection)
 	}
 	for _, c := range cuts {
-		args = append(args, formatCut(c.Cuts.Inherit), formatCut(c.Cuts.Own))
+		args = append(args, formatCut(c.Cuts.Inherit), formatCut(c.Cuts.Own), c.PassInherit, c.PassOwn)
 	}
 	sent := time.Since(begun)
 	r, err := p.scripts.Run(ctx, dueScript, keys, args...)

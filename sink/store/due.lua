@@ -5,7 +5,8 @@
 -- ARGV  1 the expected version, 2 the most documents to return, 3 stop after returning this
 --       many bytes of values, 4 whether to return bodies (1), 5 number of collections n, then
 --       n fields of the state that hold the sizes of the collections, then per collection: the
---       cut of inherit and the cut of own ('' for none)
+--       cut of inherit and the cut of own ('' for none), and how many documents are passed over in
+--       inherit and in own
 -- Returns  {1, time, per collection: {next inherit, next own, ids, values, left}}: next is the
 --          lowest score that was not returned, false if there is none; a value is false if the
 --          document does not exist; left is how many documents are at or under the cuts and
@@ -28,29 +29,28 @@ for c = 1, collections do
 	end
 end
 
--- Returns the ids in an index up to a cut, how many they are, the lowest score after them, and
--- how many more are up to the cut.
-local function under(key, cut)
+-- Returns the ids in an index up to a cut, but for the first skip, how many they are, the lowest
+-- score after them, and how many more are up to the cut.
+local function under(key, cut, skip)
 	local ids, n, more = {}, 0, 0
 	if cut ~= '' and limit > 0 then
-		ids = call('ZRANGEBYSCORE', key, '-inf', cut, 'LIMIT', 0, limit)
+		ids = call('ZRANGEBYSCORE', key, '-inf', cut, 'LIMIT', skip, limit)
 		n = #ids
 		limit = limit - n
 	end
 	if cut ~= '' and limit == 0 then
-		more = call('ZCOUNT', key, '-inf', cut) - n
+		more = math.max(0, call('ZCOUNT', key, '-inf', cut) - n - skip)
 	end
-	return ids, n, call('ZRANGE', key, n, n, 'WITHSCORES')[2] or false, more
+	return ids, n, call('ZRANGE', key, skip + n, skip + n, 'WITHSCORES')[2] or false, more
 end
-call('PING') -- tells this call of TIME from those of readers: see Store.Reads
 local reply = {1, call('TIME')}
 local none = true -- no document was read yet
 for c = 1, collections do
 	local k = 3 * c - 1
 	local docs, inherit, own = KEYS[k], KEYS[k + 1], KEYS[k + 2]
-	local inherit_cut, own_cut = ARGV[first_cut + 2 * (c - 1)], ARGV[first_cut + 2 * (c - 1) + 1]
-	local ids, inherited, next_inherit, more_inherit = under(inherit, inherit_cut)
-	local own_ids, owned, next_own, more_own = under(own, own_cut)
+	local at = first_cut + 4 * (c - 1)
+	local ids, inherited, next_inherit, more_inherit = under(inherit, ARGV[at], tonumber(ARGV[at + 2]))
+	local own_ids, owned, next_own, more_own = under(own, ARGV[at + 1], tonumber(ARGV[at + 3]))
 	if inherited == 0 then
 		ids = own_ids
 	else

@@ -167,8 +167,7 @@ func (s *Shard) Reads(ctx context.Context) (int64, error) {
 		if err == nil && len(stats) == 0 {
 			err = errNoCounts
 		}
-		// Every script that reads asks for the time. So does due.lua, which calls PING too. Hardly anything else does.
-		reads.Add(calls(stats["cmdstat_time"]) - calls(stats["cmdstat_ping"]))
+		reads.Add(calls(stats["cmdstat_evalsha_ro"])) // readers alone use it
 		return err
 	})
 	return reads.Load(), err

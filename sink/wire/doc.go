@@ -26,7 +26,7 @@
 // ([Prefix.EventsStream]) the next seven. Beats, reads and requests for consumers are not stored. A key-value bucket
 // ([Prefix.MembersBucket]) lists the processes and the owners of the shards: a [Member] under
 // "member.<id>", a [Lease] under "lease.<shard>". An id is one token of a subject, escaped
-// ([EscapeID]).
+// ([EscapeID]). [Log.ParseSubject] reads the subjects of the log.
 //
 // A message to the log may have the headers Lapse-If-Match (for a write, the etag of the
 // document; for a configuration or a drop, the etag of the collection's configuration),

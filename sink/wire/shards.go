@@ -85,35 +85,11 @@ func (l Log) Mapped(subject string) string {
 	return l.base() + strings.TrimPrefix(subject, string(l.Prefix))
 }
 
-// Published is the subject on which a client has published the message that the log stores on
-// a subject; mapped tells whether that is one of the shard's own.
-func (l Log) Published(subject string) (published string, mapped bool) {
-	rest, mapped := strings.CutPrefix(subject, l.base()+".")
-	if !mapped {
-		return subject, false
-	}
-	return string(l.Prefix) + "." + rest, true
-}
-
 // Copy is the subject of a copy of a message that the log should have sourced from
 // [Prefix.ConfigStream]. The original has a sequence and a subject there; the subject is "" if
 // that stream has lost it.
 func (l Log) Copy(seq uint64, original string) string {
 	return l.base() + ".copy." + strconv.FormatUint(seq, 10) + strings.TrimPrefix(original, string(l.Prefix))
-}
-
-// Copied is what Copy made the subject of: seq is 0 if it made another one.
-func (l Log) Copied(subject string) (seq uint64, original string) {
-	rest, ok := strings.CutPrefix(subject, l.base()+".copy.")
-	if !ok {
-		return 0, ""
-	}
-	number, rest, more := strings.Cut(rest, ".")
-	seq, _ = strconv.ParseUint(number, 10, 64)
-	if more {
-		original = string(l.Prefix) + "." + rest
-	}
-	return seq, original
 }
 
 // Mapping returns the subject from which NATS has to map the writes of a prefix with so many

@@ -46,8 +46,8 @@ func TestG1_NATSMapsToTheShard(t *testing.T) {
 			if m.Subject != want || !strings.HasPrefix(want, fmt.Sprintf("lapse.shard.%d.write.upsert.", shard)) {
 				t.Errorf("%s is mapped to %s, want %s", published, m.Subject, want)
 			}
-			if back, mapped := log.Published(m.Subject); back != published || !mapped {
-				t.Errorf("%s was published on %s (%t), want %s", m.Subject, back, mapped, published)
+			if s := log.ParseSubject(m.Subject); s.Kind != wire.SubjectWrite || s.Published() != published {
+				t.Errorf("%s was published on %s (%+v), want %s", m.Subject, s.Published(), s, published)
 			}
 		})
 	}

@@ -119,14 +119,15 @@ func (c *Contents) scan(part stream, r io.Reader, until Until) error {
 		return errors.New("it does not belong there")
 	}
 	s := streamContents{Name: part.Name, identity: part.Identity}
-	if shard := slices.Index(c.names.logs(), part.Name); shard >= 0 {
+	shard := slices.Index(c.names.logs(), part.Name)
+	if shard >= 0 {
 		region, err := part.region()
 		if err != nil {
 			return err
 		}
 		s.outputs = events.NewSource(c.Prefix.Log(shard, c.Shards), millisecond(part.Identity)).Continues(region.Former)
 	}
-	cuts := c.isLog(part.Name) || part.Name == c.names.root()
+	cuts := shard >= 0 || part.Name == c.names.root()
 	greatest, over := int64(0), false
 	state, err := visitAll(r, func(m *message) {
 		s.Messages++
@@ -141,8 +142,8 @@ func (c *Contents) scan(part stream, r io.Reader, until Until) error {
 				c.changed[collection] = c.changed[collection] || millisecond(greatest) == s.lastInstant()
 			}
 		}
-		if c.isLog(part.Name) {
-			s.seen = max(s.seen, c.source(m))
+		if shard >= 0 {
+			s.seen = max(s.seen, source(c.Prefix.Log(shard, c.Shards), m))
 		}
 		switch {
 		case part.Name == c.names.checkpoints():
@@ -151,7 +152,7 @@ func (c *Contents) scan(part stream, r io.Reader, until Until) error {
 			c.follow(m)
 		case cuts && !over:
 			s.logTime, s.stamp = greatest, store.Stamp{Seq: m.Seq, At: m.Stamp}
-			if c.isLog(part.Name) {
+			if shard >= 0 {
 				s.copied = s.seen
 			}
 		}
@@ -168,16 +169,12 @@ func (c *Contents) scan(part stream, r io.Reader, until Until) error {
 
 // source is the sequence that a message of a log has in the stream of configurations; 0 if it is
 // not from there.
-func (c *Contents) source(m *message) uint64 {
-	if c.Shards == 1 || !strings.Contains(m.Subject, ".copy.") && m.Value("Nats-Stream-Source") == "" {
+func source(log wire.Log, m *message) uint64 {
+	s := log.ParseSubject(m.Subject)
+	if !s.Sourced {
 		return 0
 	}
-	for shard := range c.Shards {
-		if seq, _ := c.Prefix.Log(shard, c.Shards).Copied(m.Subject); seq != 0 {
-			return seq
-		}
-	}
-	return wire.SourceSequence(nats.Header{"Nats-Stream-Source": {m.Value("Nats-Stream-Source")}})
+	return s.Source(nats.Header{"Nats-Stream-Source": {m.Value("Nats-Stream-Source")}})
 }
 
 // check returns an error unless the backup reaches to where it is to end, and back far enough for

@@ -136,8 +136,8 @@ func (v *visit) message(from live.Message) message {
 		m.Rejection = &live.Rejection{}
 		_ = json.Unmarshal(from.Data, m.Rejection)
 		m.Text = snippet([]byte(m.Rejection.Body))
-		if write, ok := strings.CutPrefix(m.Rejection.Subject, string(v.c.opts.Prefix)+".write."); ok {
-			m.ID, _ = wire.UnescapeID(write[strings.LastIndexByte(write, '.')+1:])
+		if s := v.c.opts.Prefix.Log(0, 1).ParseSubject(m.Rejection.Subject); s.Kind == wire.SubjectWrite {
+			m.ID, _ = wire.UnescapeID(s.Token)
 		}
 	}
 	if m.ID != "" {

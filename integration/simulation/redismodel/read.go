@@ -69,8 +69,8 @@ func (s *Server) Due(_ context.Context, version string, cuts []store.Cut, limit,
 	for i, cut := range cuts {
 		c, d := s.at(cut.Collection), &found[i]
 		d.IDs, d.Documents = []string{}, []store.Stored{}
-		take := func(index int, cut int64) (next int64) {
-			at, end := c.place(index, math.MinInt64), c.place(index, min(cut, math.MaxInt64-1)+1)
+		take := func(index int, cut int64, pass int) (next int64) {
+			at, end := c.place(index, math.MinInt64)+pass, c.place(index, min(cut, math.MaxInt64-1)+1)
 			for ; at < end && limit > 0 && (bytes > 0 || !some); at++ {
 				id := c.index[at].id
 				stored := c.read(id, whole)
@@ -81,13 +81,13 @@ func (s *Server) Due(_ context.Context, version string, cuts []store.Cut, limit,
 				d.IDs, d.Documents = append(d.IDs, id), append(d.Documents, *stored)
 				limit, bytes, some = limit-1, bytes-size(stored), true
 			}
-			d.Left += int64(end - at)
-			if at == len(c.index) || c.index[at].index != index || c.index[at].score == neverScore {
+			d.Left += int64(max(end-at, 0))
+			if at >= len(c.index) || c.index[at].index != index || c.index[at].score == neverScore {
 				return store.NoScore
 			}
 			return c.index[at].score
 		}
-		if d.NextInherit, d.NextOwn = take(inherit, cut.Cuts.Inherit), take(own, cut.Cuts.Own); err != nil {
+		if d.NextInherit, d.NextOwn = take(inherit, cut.Cuts.Inherit, cut.PassInherit), take(own, cut.Cuts.Own, cut.PassOwn); err != nil {
 			return nil, err
 		}
 	}

@@ -40,7 +40,7 @@ var regionTeeth = []tooth{
 	{"gone-on-refused", "G7", "processor/internal/shard/examine.go",
 		"A promoted region refuses what it has applied itself before it noticed the promotion.",
 		`	case e.log.Continues(f.State.Log):`,
-		`	case e.log.Continues(f.State.Log) && e.partition < 0:`},
+		`	case e.log.Continues(f.State.Log) && f.State.Log == "":`},
 	{"promotion-refused-as-another-log", "G7", "processor/follower.go",
 		"A follower that meets the promoted log refuses it for good.",
 		`	if s.follower != nil && streams.MustStop(err) && promoted(`,

@@ -56,6 +56,8 @@ type Collection struct {
 	stored bool // whether it is configured; else Config is the zero value
 	// The lowest scores in the indexes, or less, of documents outside the due queue.
 	nextInherit, nextOwn int64
+	// The same, as the last look-up has found them. A document that came since may be lower.
+	foundInherit, foundOwn int64
 
 	marks []mark         // up to where the indexes were warned of, the earliest warning first
 	due   entry          // when a document outside the due queue may be due
@@ -199,7 +201,14 @@ func (s *Collections) Configure(c *Collection, config store.Config) {
 // the due queue.
 func (s *Collections) LookedUp(c *Collection, nextInherit, nextOwn int64) {
 	c.nextInherit, c.nextOwn = nextInherit, nextOwn
+	c.foundInherit, c.foundOwn = nextInherit, nextOwn
 	s.refresh(c)
+}
+
+// Continues reports whether the documents of the collection that are in the due queue are exactly those with the
+// lowest scores in its indexes, so that another look-up may pass them over.
+func (c *Collection) Continues() bool {
+	return c.nextInherit == c.foundInherit && c.nextOwn == c.foundOwn && c.nextInherit != unknown && c.nextOwn != unknown
 }
 
 // Move makes a collection an old generation, with a new name and a configuration.

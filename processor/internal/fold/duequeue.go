@@ -43,6 +43,30 @@ func (q *DueQueue) Set(docs []*DueDocument) {
 	}
 }
 
+// Add adds documents to the queue, which has none of them.
+func (q *DueQueue) Add(docs []*DueDocument) {
+	q.Set(slices.AppendSeq(docs, q.All()))
+}
+
+// Of counts the documents of collections, in each of the indexes.
+func (q *DueQueue) Of(collections []*Collection) (inherit, own map[string]int) {
+	inherit, own = make(map[string]int, len(collections)), make(map[string]int, len(collections))
+	for _, c := range collections {
+		inherit[c.Name] = 0
+	}
+	for key, d := range q.byKey {
+		if _, asked := inherit[key.Collection]; !asked {
+			continue
+		}
+		if _, in := d.Header.Clock().Score(); in == ttlrules.ByInherit {
+			inherit[key.Collection]++
+		} else {
+			own[key.Collection]++
+		}
+	}
+	return inherit, own
+}
+
 // Remove takes a document out, if it is in the queue.
 func (q *DueQueue) Remove(key Key) {
 	d, ok := q.byKey[key]

@@ -97,73 +97,36 @@ type Decoder struct {
 	RepliesAt func(seq uint64) []wire.ReplyRule
 }
 
-// IsTick reports whether a message only moves log time on.
-func (d Decoder) IsTick(subject string) bool {
-	return strings.HasSuffix(subject, "tick") && subject == d.Log.Tick()
-}
-
-// cut cuts the kind of message off a subject; mapped tells whether NATS has brought the
-// message to the log by a mapping. With several shards a mapped message is a write or a copy of a
-// configuration. Anything else that a client has published there has no kind.
-func (d Decoder) cut(subject string) (what, rest string, mapped bool) {
-	subject, mapped = d.Log.Published(subject)
-	s, _ := strings.CutPrefix(subject, string(d.Log.Prefix)+".")
-	what, rest, _ = strings.Cut(s, ".")
-	if mapped && what != "write" && what != "copy" && d.Log.Shards > 1 {
-		return "", s, mapped
-	}
-	return what, rest, mapped
-}
-
-// fromConfigs returns the sequence and the subject that a message has in the stream of
-// configurations, if the log has it from there; ok is false if it has not. The subject is "" if
-// that stream has lost the message. The sequence is 0 if the headers cannot be read.
-func (d Decoder) fromConfigs(subject string, header map[string][]string) (seq uint64, original string, ok bool) {
-	if d.Log.Shards <= 1 {
-		return 0, "", false
-	}
-	isConfig := func(subject string) bool {
-		what, _, mapped := d.cut(subject)
-		return !mapped && (what == "config" || what == "drop")
-	}
-	if seq, original := d.Log.Copied(subject); seq > 0 {
-		return seq, original, original == "" || isConfig(original)
-	}
-	return wire.SourceSequence(header), subject, isConfig(subject)
-}
-
-// Decode decodes the message at a position. A header with an empty name stands for one that cannot be read.
+// Decode is DecodeAs for a caller that has not parsed the subject.
 func (d Decoder) Decode(subject string, header map[string][]string, data []byte, at Position) *Message {
+	return d.DecodeAs(d.Log.ParseSubject(subject), header, data, at)
+}
+
+// DecodeAs decodes the message at a position, by its subject. A header with an empty name stands for one that cannot
+// be read.
+func (d Decoder) DecodeAs(s wire.LogSubject, header map[string][]string, data []byte, at Position) *Message {
 	m := &Message{Position: at, Body: data, Kind: Malformed}
-	if seq, original, ok := d.fromConfigs(subject, header); ok {
-		m.Source, subject = seq, original
-		if original == "" || seq == 0 && d.Log.Shard > 0 {
-			return m // nothing is left to apply; or it is shard 0 that rejects it
-		}
+	m.Source = s.Source(header)
+	if s.Kind == wire.SubjectLost || s.Sourced && m.Source == 0 && d.Log.Shard > 0 {
+		return m // nothing is left to apply; or it is shard 0 that rejects it
 	}
-	what, rest, mapped := d.cut(subject)
-	m.Subject, _ = d.Log.Published(subject)
-	switch what {
-	case "", "copy":
-		m.Subject, m.Rest = subject, d.stray(rest)
-		m.Rejected = Refuse(wire.StatusBadRequest, "subject %s is not for clients: publish writes to %s.write.>, and configurations to %s.config.>.", wire.Quote(subject), d.Log.Prefix, d.Log.Prefix)
-	case "config", "drop":
-		name := "configuration"
-		m.Kind = Configure
-		if what == "drop" {
-			name = what
-			m.Kind = Drop
-		}
-		m.Collection = rest
-		m.Rest, _, _ = strings.Cut(rest, ".")
-		if err := wire.CheckCollection(rest); err != nil {
-			m.Kind = Malformed
-			m.Rejected = Refuse(wire.StatusBadRequest, "%v The subject of a %s is %s.%s.<collection>.", err, name, d.Log.Prefix, what)
-		}
+	m.Subject = s.Published()
+	switch s.Kind {
+	case wire.SubjectConfig, wire.SubjectDrop:
+		d.control(m, s)
+	case wire.SubjectWrite:
+		d.write(m, s)
+	case wire.SubjectShort:
+		m.Op, m.Rest = s.Op, s.Rest
+		m.Rejected = Refuse(wire.StatusBadRequest, "the subject has too few tokens: use %s.write.<operation>.<collection>.<id>.", d.Log.Prefix)
+	case wire.SubjectUnmapped:
+		m.Op, m.Rest = s.Op, d.stray(s.Rest)
+		m.Rejected = Refuse(wire.StatusBadRequest, "the write came to the log of shard %d of %d without the mapping of NATS, and was not applied: publish to %s.write.<operation>.<collection>.<id>, where the id is one token; if you did, tell the operator that the account does not map it.", d.Log.Shard, d.Log.Shards, d.Log.Prefix)
 	default:
-		d.writeSubject(m, rest, mapped)
+		m.Rest = d.stray(s.Rest)
+		m.Rejected = Refuse(wire.StatusBadRequest, "subject %s is not for clients: publish writes to %s.write.>, and configurations to %s.config.>.", wire.Quote(m.Subject), d.Log.Prefix, d.Log.Prefix)
 	}
-	d.header(m, header)
+	d.header(m, s, header)
 	if m.Kind != Malformed && m.Rejected == nil {
 		m.Rejected = d.content(m)
 	}
@@ -173,34 +136,37 @@ func (d Decoder) Decode(subject string, header map[string][]string, data []byte,
 	return m
 }
 
-// writeSubject reads the operation, the collection and the id of a write. It refuses one that
-// NATS has not mapped to the log of its shard.
-func (d Decoder) writeSubject(m *Message, rest string, mapped bool) {
-	_, target, _ := strings.Cut(rest, ".")
-	op, rest, _ := strings.Cut(rest, ".")
-	m.Op, m.Rest = wire.Op(op), rest
-	collection, token, ok := strings.Cut(rest, ".")
-	if d.Log.Shards > 1 && (!mapped || !ok || strings.Contains(token, ".") || wire.ShardOf(d.Log.Shards, collection, token) != d.Log.Shard) {
-		m.Rest = d.stray(target)
-		m.Rejected = Refuse(wire.StatusBadRequest, "the write came to the log of shard %d of %d without the mapping of NATS, and was not applied: publish to %s.write.<operation>.<collection>.<id>, where the id is one token; if you did, tell the operator that the account does not map it.", d.Log.Shard, d.Log.Shards, d.Log.Prefix)
-		return
+// control checks the collection of a configuration or a drop.
+func (d Decoder) control(m *Message, s wire.LogSubject) {
+	name, what := "configuration", "config"
+	m.Kind = Configure
+	if s.Kind == wire.SubjectDrop {
+		name, what = "drop", "drop"
+		m.Kind = Drop
 	}
-	if !ok {
-		m.Rejected = Refuse(wire.StatusBadRequest, "the subject has too few tokens: use %s.write.<operation>.<collection>.<id>.", d.Log.Prefix)
-		return
+	m.Collection = s.Collection
+	m.Rest, _, _ = strings.Cut(s.Rest, ".")
+	if err := wire.CheckCollection(s.Collection); err != nil {
+		m.Kind = Malformed
+		m.Rejected = Refuse(wire.StatusBadRequest, "%v The subject of a %s is %s.%s.<collection>.", err, name, d.Log.Prefix, what)
 	}
-	err := wire.CheckCollection(collection)
+}
+
+// write checks the operation, the collection and the id of a write.
+func (d Decoder) write(m *Message, s wire.LogSubject) {
+	m.Op, m.Rest = s.Op, s.Rest
+	err := wire.CheckCollection(s.Collection)
 	var id string
 	if err == nil {
-		id, err = wire.UnescapeID(token)
+		id, err = wire.UnescapeID(s.Token)
 	}
 	if err != nil {
 		m.Rejected = Refuse(wire.StatusBadRequest, "%v The subject of a write is %s.write.<operation>.<collection>.<id>.", err, d.Log.Prefix)
 		return
 	}
-	m.Kind, m.Collection, m.ID = Write, collection, id
+	m.Kind, m.Collection, m.ID = Write, s.Collection, id
 	if !slices.Contains(wire.Ops, m.Op) {
-		m.Rejected = Refuse(wire.StatusBadRequest, "operation %s is not known: use %s.", wire.Quote(op), oneOf(wire.Ops))
+		m.Rejected = Refuse(wire.StatusBadRequest, "operation %s is not known: use %s.", wire.Quote(string(m.Op)), oneOf(wire.Ops))
 	}
 }
 
@@ -211,7 +177,7 @@ func (d Decoder) stray(rest string) string { return fmt.Sprintf("shard.%d.%s", d
 
 // header reads the headers. It refuses an unknown one that begins with Lapse-, in any case
 // of letters: that could be a condition.
-func (d Decoder) header(m *Message, header map[string][]string) {
+func (d Decoder) header(m *Message, s wire.LogSubject, header map[string][]string) {
 	bad := func(format string, args ...any) {
 		if m.Rejected == nil {
 			m.Rejected = Refuse(wire.StatusBadRequest, format, args...)
@@ -275,7 +241,7 @@ func (d Decoder) header(m *Message, header map[string][]string) {
 			m.ReplyTo = replies[0]
 			break
 		}
-		inboxes := d.inboxes(m)
+		inboxes := d.inboxes(m, s)
 		if !isInbox(replies[0], inboxes) {
 			bad("header %s is %s: use a subject without wildcards that begins with %s", wire.HeaderReplyTo, wire.Quote(replies[0]), oneOf(inboxes))
 			break

@@ -8,7 +8,7 @@ import (
 
 // inboxes are the allowed beginnings of the subject to which the outcome of a message goes.
 // Those of a configuration are the same in all shards.
-func (d Decoder) inboxes(m *Message) []string {
+func (d Decoder) inboxes(m *Message, s wire.LogSubject) []string {
 	rules, seq := d.Replies, m.Seq
 	if m.Source > 0 {
 		rules, seq = d.ConfigReplies(), m.Source

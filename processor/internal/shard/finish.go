@@ -1,6 +1,7 @@
 package shard
 
 import (
+	"cmp"
 	"context"
 	"strconv"
 	"time"
@@ -40,7 +41,9 @@ func (p *Owner) finish(ctx context.Context, w *work) (committed bool, err error)
 	for _, doc := range w.due {
 		d.ExpireDue(doc)
 	}
-	if err := p.announcer.Publish(ctx, d.Outputs, p.progress.StampAt(w.to)); err != nil {
+	found := p.lookAhead(ctx, w)
+	err = p.announcer.Publish(ctx, d.Outputs, p.progress.StampAt(w.to))
+	if err = cmp.Or(err, found()); err != nil {
 		return false, err
 	}
 	published := time.Now()

@@ -2,10 +2,12 @@ package shard
 
 import (
 	"errors"
+	"math/rand/v2"
 	"slices"
 	"sync"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"pgregory.net/rapid"
 
@@ -139,8 +141,13 @@ func TestG1_TheQueueHandsOver(t *testing.T) {
 	})
 	defer wg.Wait()
 	defer q.Close()
+	timeout := time.After(limit)
 	for next := uint64(1); next <= n; {
-		<-q.Arrived()
+		select {
+		case <-q.Arrived():
+		case <-timeout:
+			t.Fatalf("nobody is woken for message %d", next)
+		}
 		at := q.Read()
 		list, empty := q.Take(nil, 5, 1<<20)
 		for _, m := range list {
@@ -270,36 +277,26 @@ func TestG7_ATruncatedLogIsNotRead(t *testing.T) {
 func TestG1_TheQueueAndTheOwner(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		const end = 30 // of the log; every third message is a tick
+		rng := rand.New(rand.NewPCG(rapid.Uint64().Draw(t, "seed"), 1))
 		q := NewQueue(end)
 		var reading, last uint64 // of the reader
 		var offset uint64        // of the owner: all is taken up to there
 		begun := false
-		for range rapid.IntRange(1, 80).Draw(t, "steps") {
-			switch rapid.IntRange(0, 9).Draw(t, "step") {
+		for range 300 {
+			switch rng.IntN(20) {
 			case 0: // the owner takes over
-				offset = rapid.Uint64Range(0, end).Draw(t, "offset")
+				offset = rng.Uint64N(end)
 				q.Rewind(offset)
 			case 1:
 				q.Again()
 			case 2: // another owner has gone on
-				offset = rapid.Uint64Range(offset, end).Draw(t, "skip")
+				offset += rng.Uint64N(end + 1 - offset)
 				q.Skip(offset)
 			case 3, 4:
 				last, reading, begun = q.begin()
-			case 5, 6, 7: // the reader goes on
-				if begun = begun && last < end; begun {
-					last++
-					if last%3 != 0 {
-						begun = q.put(bare(last), reading)
-					}
-					if rapid.IntRange(0, 5).Draw(t, "interruption") == 0 {
-						q.Again()
-					}
-					begun = begun && q.passed(fold.Position{Seq: last}, reading)
-				}
-			default: // the owner takes
+			case 5, 6, 7, 8: // the owner takes
 				at := q.Read().Seq
-				list, empty := q.Take(nil, rapid.IntRange(1, end).Draw(t, "most"), 1<<20)
+				list, empty := q.Take(nil, 1+rng.IntN(4), 1<<20)
 				for _, m := range list {
 					next := offset + 1
 					if next%3 == 0 {
@@ -316,6 +313,18 @@ func TestG1_TheQueueAndTheOwner(t *testing.T) {
 				if empty {
 					offset = max(offset, at)
 				}
+			default: // the reader goes on
+				if begun = begun && last < end; !begun {
+					continue
+				}
+				last++
+				if last%3 != 0 {
+					begun = q.put(bare(last), reading)
+				}
+				if rng.IntN(10) == 0 {
+					q.Again()
+				}
+				begun = begun && q.passed(fold.Position{Seq: last}, reading)
 			}
 		}
 	})

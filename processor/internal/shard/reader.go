@@ -192,7 +192,8 @@ func (r *Reader) readOn(ctx context.Context, last, number uint64, messages *pull
 		if err != nil || msg == nil {
 			return err
 		}
-		seq, isTick := meta.Sequence.Stream, r.decoder.IsTick(msg.Subject)
+		seq, subject := meta.Sequence.Stream, r.decoder.Log.ParseSubject(msg.Subject)
+		isTick := subject.Kind == wire.SubjectTick
 		if err := r.checkJump(ctx, last, seq); err != nil {
 			return err
 		}
@@ -204,7 +205,7 @@ func (r *Reader) readOn(ctx context.Context, last, number uint64, messages *pull
 		at := fold.Position{Seq: seq, Time: r.logTime.at(seq, meta.Timestamp.UnixMilli()), Stamp: meta.Timestamp.UnixNano()}
 		r.saw(at.Evidence())
 		if !isTick {
-			m := r.decoder.Decode(msg.Subject, headerOf(msg), msg.Data, at)
+			m := r.decoder.DecodeAs(subject, headerOf(msg), msg.Data, at)
 			if ctx.Err() != nil || !r.queue.put(m, number) {
 				return nil // perhaps it was decoded without the rules of replies
 			}

@@ -257,7 +257,8 @@ func (c *cutter) cut() {
 // TestG1_TheReaderBeginsAgain: the connection is lost while the reader waits for messages. It goes on behind what it has
 // brought.
 //
-// It fails if it waits for ever, or brings a message twice or not at all.
+// It fails if it brings a message twice or not at all, or notices the loss only when the consumer has been silent for
+// long.
 func TestG1_TheReaderBeginsAgain(t *testing.T) {
 	t.Parallel()
 	link := &cutter{}
@@ -271,13 +272,22 @@ func TestG1_TheReaderBeginsAgain(t *testing.T) {
 	r.queue.Rewind(0)
 	r.run(t)
 	r.gets(t, 1, 5)
+	quickest := limit
 	for seq := uint64(6); seq < 20; seq += 5 {
-		lost := r.link.Lost()
+		lost, began := r.link.Lost(), time.Now()
 		link.cut()
-		<-lost
+		select {
+		case <-lost:
+		case <-time.After(limit):
+			t.Fatal("the loss of the connection is not noticed")
+		}
 		publish(t, other, 5)
 		r.gets(t, seq, seq+4)
+		quickest = min(quickest, time.Since(began))
 		eventually(t, "the position moves on", func() bool { return r.queue.Read().Seq == seq+4 })
+	}
+	if quickest > 2*heartbeat {
+		t.Errorf("the loss of the connection is noticed after %s at the soonest", quickest)
 	}
 }
 
@@ -306,7 +316,12 @@ func TestG1_RewoundQuickly(t *testing.T) {
 		}
 	}
 	r.queue.Rewind(0)
-	r.gets(t, 1, messages)
+	eventually(t, "the log is read from its beginning", func() bool { n, _ := r.queue.Waiting(); return n > 0 })
+	if list, _ := r.queue.Take(nil, 1, 1<<20); list[0].Seq != 1 || list[0].Time != list[0].Stamp/int64(time.Millisecond) {
+		t.Errorf("the first message is %+v: log time knows what comes later", list[0].Position)
+	}
+	r.queue.Wake()
+	r.gets(t, 2, messages)
 	eventually(t, "the position is at the end", func() bool { return r.queue.Read().Seq == messages })
 }
 
@@ -362,7 +377,11 @@ func TestG12_ThePositionHasItsStamp(t *testing.T) {
 		if seq == 3 {
 			want.Stamp = at
 		}
-		<-r.queue.Arrived()
+		select {
+		case <-r.queue.Arrived():
+		case <-time.After(limit):
+			t.Fatal("the owner is not woken")
+		}
 		if got := r.queue.Read(); got != want {
 			t.Errorf("with the stamp of message %d the position is %+v, want %+v", seq, got, want)
 		}

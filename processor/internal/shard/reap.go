@@ -88,42 +88,116 @@ func (p *Owner) lookUpIn() time.Duration {
 }
 
 // lookUp fills the due queue with most of the documents that are due, or will be next, at an
-// instant, for a step to a sequence of the log; their bodies have so many bytes. A due document stays in the index until its event
-// is stored: so the index is the queue of the events to be published.
+// instant, for a step to a sequence of the log; their bodies have so many bytes. A due document stays in the index
+// until its event is stored: so the index is the queue of the events to be published.
 func (p *Owner) lookUp(ctx context.Context, seq uint64, now int64, most, bytes int) error {
-	if at := p.collections.FirstDue(); at > now+lookUpAgain || at > now && p.due.Len() >= ReapChunk/4 {
+	switch at := p.collections.FirstDue(); {
+	case at > now+lookUpAgain, at > now && p.due.Len() >= ReapChunk/4:
+		return nil
+	case len(p.due.Due(now)) >= most: // the look-up ahead has found them
 		return nil
 	}
 	p.forget()
-	until := now + lookUpAhead
+	l := p.newLookUp(seq, now+lookUpAhead, most, bytes)
+	l.run(ctx)
+	return p.lookedUp(l)
+}
+
+// lookUpOf is a look-up of due documents.
+type lookUpOf struct {
+	store       Store
+	version     string
+	asked       []*fold.Collection
+	cuts        []store.Cut
+	until       int64
+	most, bytes int
+	whole       bool
+
+	began time.Time
+	found []store.Due
+	err   error
+}
+
+// newLookUp makes a look-up of documents that are due by an instant.
+func (p *Owner) newLookUp(seq uint64, until int64, most, bytes int) *lookUpOf {
 	asked := p.collections.DueBy(until, reapCollections)
 	cuts := make([]store.Cut, len(asked))
 	for i, c := range asked {
 		cuts[i] = store.Cut{Collection: c.Name, Cuts: c.Config.History.Cuts(until)}
 	}
-	whole := !p.announcer.All(seq, until)
-	found, err := p.find(ctx, cuts, most, bytes, whole)
-	if err != nil {
+	return &lookUpOf{
+		store: p.Store, version: p.progress.Version(), asked: asked, cuts: cuts, until: until,
+		most: most, bytes: bytes, whole: !p.announcer.All(seq, until),
+	}
+}
+
+// run asks Redis.
+func (l *lookUpOf) run(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, streams.CallTimeout)
+	defer cancel()
+	l.began = time.Now()
+	l.found, l.err = l.store.Due(ctx, l.version, l.cuts, l.most, l.bytes, l.whole)
+}
+
+// lookedUp adds what a look-up has found to the due queue.
+func (p *Owner) lookedUp(l *lookUpOf) error {
+	if l.err != nil {
+		return l.err
+	}
+	p.tenure.verified = l.began
+	if err := p.Hook.At(crash.AfterFind); err != nil {
 		return err
 	}
 	var docs []*fold.DueDocument
-	for i, f := range found {
-		c := asked[i]
+	for i, f := range l.found {
+		c := l.asked[i]
 		for j, id := range f.IDs {
 			doc := &fold.DueDocument{Key: fold.Key{Collection: c.Name, ID: id}, Header: f.Documents[j].Header}
-			if whole {
+			if l.whole {
 				doc.Body = []byte(f.Documents[j].Body)
 			}
 			var ok bool
-			if doc.Expiry, ok = c.Config.History.ExpiredAt(doc.Header.Clock()); !ok || doc.Expiry.At > until {
+			if doc.Expiry, ok = c.Config.History.ExpiredAt(doc.Header.Clock()); !ok || doc.Expiry.At > l.until {
 				return fmt.Errorf("%w: the index has %s/%s as expired, which it is not", store.ErrDamaged, c.Name, id)
 			}
 			docs = append(docs, doc)
 		}
 		p.collections.LookedUp(c, f.NextInherit, f.NextOwn)
 	}
-	p.due.Set(docs)
+	p.due.Add(docs)
 	return nil
+}
+
+// lookAhead begins to look up the documents that are due next, while the owner publishes the events of a step. The
+// caller waits for it before it commits. Nil is a look-up that is not worth while, or that cannot pass over the
+// documents of the due queue.
+func (p *Owner) lookAhead(ctx context.Context, w *work) (found func() error) {
+	now, most := w.to.Time, len(w.due)
+	if most < ReapChunk || p.collections.FirstDue() > now || p.due.Len()-most >= most {
+		return func() error { return nil }
+	}
+	l := p.newLookUp(w.to.Seq, now+lookUpAhead, most, max(reapBytes, w.bytes()))
+	inherit, own := p.due.Of(l.asked)
+	for i, c := range l.asked {
+		if !c.Continues() {
+			return func() error { return nil }
+		}
+		l.cuts[i].PassInherit, l.cuts[i].PassOwn = inherit[c.Name], own[c.Name]
+	}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		l.run(ctx)
+	}()
+	return func() error { <-done; return p.lookedUp(l) }
+}
+
+// bytes are those of the bodies of the due documents.
+func (w *work) bytes() (n int) {
+	for _, doc := range w.due {
+		n += len(doc.Body)
+	}
+	return n
 }
 
 // forget empties the due queue, but not the knowledge that its documents will be due.
@@ -134,15 +208,9 @@ func (p *Owner) forget() {
 	p.due.Set(nil)
 }
 
-// find finds some of the documents under the cuts, so many and so many bytes of bodies at most.
-func (p *Owner) find(ctx context.Context, cuts []store.Cut, most, bytes int, whole bool) ([]store.Due, error) {
-	ctx, cancel := context.WithTimeout(ctx, streams.CallTimeout)
-	defer cancel()
-	began := time.Now()
-	found, err := p.Store.Due(ctx, p.progress.Version(), cuts, most, bytes, whole)
-	if err != nil {
-		return nil, err
-	}
-	p.tenure.verified = began
-	return found, p.Hook.At(crash.AfterFind)
+// readClock reads Redis's clock, by a look-up that finds nothing.
+func (p *Owner) readClock(ctx context.Context) error {
+	l := &lookUpOf{store: p.Store, version: p.progress.Version()}
+	l.run(ctx)
+	return p.lookedUp(l)
 }

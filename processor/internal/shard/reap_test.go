@@ -231,14 +231,14 @@ func TestG2_TheClockOfReaders(t *testing.T) {
 // TestG9_OnlyWhatThereIsRoomFor: of what a configuration has made due, a step reaps as many documents as the pace says:
 // few while requests come, and all that a step can while none do.
 func TestG9_OnlyWhatThereIsRoomFor(t *testing.T) {
-	const few, many = 2*leastRoom + 5, ReapChunk + leastRoom
+	const few, many = 2*leastRoom + 5, mostRoom + 100
 	for name, tt := range map[string]struct {
 		demand    int64
 		documents int
 		want      []uint64 // in all, after each step
 	}{
 		"under load": {busiest, few, []uint64{leastRoom, 2 * leastRoom, few}},
-		"idle":       {0, many, []uint64{many, many}},
+		"idle":       {0, many, []uint64{mostRoom, many}},
 	} {
 		r := newRig(t)
 		r.idle()

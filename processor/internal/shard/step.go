@@ -117,7 +117,7 @@ func (p *Owner) notAhead(ctx context.Context, d *fold.Decision, messages []*fold
 	if first < 0 {
 		return messages, false, nil
 	}
-	if _, err := p.find(ctx, nil, 0, 0, false); err != nil { // finds nothing, and reads Redis's clock
+	if err := p.readClock(ctx); err != nil {
 		return nil, false, err
 	}
 	switch first = d.FirstAhead(messages, p.readersAt()); {

@@ -43,7 +43,7 @@ func (d *Demotion) Alone(ctx context.Context, do func(stream string, m jetstream
 			continue
 		}
 		if err := d.read(ctx, stream, last+1, func(m jetstream.Msg) error {
-			if m.Subject() == log.Tick() {
+			if log.ParseSubject(m.Subject()).Kind == wire.SubjectTick {
 				return nil
 			}
 			return do(log.Stream(), m)

@@ -34,6 +34,7 @@ var errSilent = fmt.Errorf("%w: the master of Redis that has the documents does 
 type Runner struct {
 	client  redis.UniversalClient
 	limit   int  // of round trips under way
+	reads   bool // its scripts only read, and are sent as such
 	cluster bool // further masters may answer while the one of this shard does not
 
 	mu       sync.Mutex
@@ -48,6 +49,21 @@ func NewRunner(client redis.UniversalClient, limit int) *Runner {
 	r := &Runner{client: client, limit: limit}
 	_, r.cluster = client.(*redis.ClusterClient)
 	return r
+}
+
+// NewReadRunner makes a Runner of scripts that only read. They run by EVALSHA_RO, so Redis counts reads apart from the
+// scripts of owners: see store.Shard.Reads.
+func NewReadRunner(client redis.UniversalClient, limit int) *Runner {
+	r := NewRunner(client, limit)
+	r.reads = true
+	return r
+}
+
+func (r *Runner) runAlone(ctx context.Context, script *redis.Script, keys []string, args []any) *redis.Cmd {
+	if r.reads {
+		return script.RunRO(ctx, r.client, keys, args...)
+	}
+	return script.Run(ctx, r.client, keys, args...)
 }
 
 // call is a script that waits for a round trip.
@@ -75,7 +91,7 @@ func (r *Runner) run(ctx context.Context, script *redis.Script, keys []string, a
 	if r.underWay < r.limit {
 		r.underWay++
 		r.mu.Unlock()
-		cmd := script.Run(ctx, r.client, keys, args...)
+		cmd := r.runAlone(ctx, script, keys, args)
 		r.finish(answered(cmd))
 		return cmd
 	}
@@ -141,12 +157,16 @@ func (r *Runner) runTogether(calls []*call) {
 			c.cmd = failed(c.ctx, c.ctx.Err())
 			continue
 		}
-		c.cmd = c.script.EvalSha(ctx, pipe, c.keys, c.args...)
+		if r.reads {
+			c.cmd = c.script.EvalShaRO(ctx, pipe, c.keys, c.args...)
+		} else {
+			c.cmd = c.script.EvalSha(ctx, pipe, c.keys, c.args...)
+		}
 	}
 	_, _ = pipe.Exec(ctx) // each command has its own error
 	for _, c := range calls {
 		if redis.HasErrorPrefix(c.cmd.Err(), "NOSCRIPT") {
-			c.cmd = c.script.Run(ctx, r.client, c.keys, c.args...)
+			c.cmd = r.runAlone(ctx, c.script, c.keys, c.args)
 		}
 		heard = heard || answered(c.cmd)
 		close(c.done)

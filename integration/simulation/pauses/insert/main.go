@@ -24,7 +24,7 @@ var limits = map[string]int{
 	"BatchMessages": 2, "batchWhole": 1, // applying
 	"ReapChunk": 2, "reapCollections": 1, // reaping
 	"buildChunk": 1, "SettleAtOnce": 1, "verifyAtOnce": 1, "MaxEpochs": 2, // collections
-	"messagesAtOnce": 3, "fewRepeats": 1, // streams
+	"messagesAtOnce":  3,                                        // streams
 	"documentsAtOnce": 2, "chunkBytes": 300, "entriesAtOnce": 2, // snapshots
 }
 

@@ -21,7 +21,7 @@ func TestAll_TheCopyCompiles(t *testing.T) {
 // A call is in front of each statement, also in a case and in a function within a function.
 // A mutex counts as held before it is locked, and until it is unlocked.
 func TestInsert(t *testing.T) {
-	const text = `package feed
+	const text = `package shard
 
 func (b *Inbox) last() (n int) {
 	b.mu.Lock()
@@ -35,7 +35,7 @@ func (b *Inbox) last() (n int) {
 	return n
 }
 `
-	const want = `package feed; import "github.com/seed18712806/lapse/integration/simulation/pauses"
+	const want = `package shard; import "github.com/seed18712806/lapse/integration/simulation/pauses"
 
 func (b *Inbox) last() (n int) {
 	pauses.Here(8); pauses.Hold(); b.mu.Lock()
