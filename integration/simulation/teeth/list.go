@@ -229,11 +229,15 @@ var teeth = append([]tooth{
 		`		p.collections.Make(doc.Key.Collection)`},
 	{"publish-after-commit", "G3 S3 S9", "processor/internal/shard/finish.go",
 		"A crash between commit and publication loses events and rejections.",
-		`	if err := p.announcer.Publish(ctx, d.Outputs, p.progress.StampAt(w.to)); err != nil {
+		`	err = p.announcer.Publish(ctx, d.Outputs, p.progress.StampAt(w.to))
+	if err = cmp.Or(err, found()); err != nil {
 		return false, err
 	}
 `,
-		`	defer func() {
+		`	if err := cmp.Or(nil, found()); err != nil {
+		return false, err
+	}
+	defer func() {
 		if err == nil {
 			err = p.announcer.Publish(ctx, d.Outputs, p.progress.StampAt(w.to))
 		}
