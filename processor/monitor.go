@@ -45,7 +45,7 @@ var (
 	problemEviction = health.Problem{Name: "Redis may evict", Advice: "Set maxmemory-policy noeviction in Redis, and give it more memory."}
 	problemDenied   = health.Problem{Name: "permissions in Redis", Advice: "Give the Redis user of lapse the command that is named."}
 	problemOverdue  = health.Problem{Name: "overdue", Advice: "Find out what is slow: NATS, Redis, or the CPU of lapse."}
-	problemSlow     = health.Problem{Name: "slow step", Advice: "Find out what is slow: NATS, Redis, or the CPU of lapse."}
+	problemSlow     = health.Problem{Name: "slow step", Advice: "Look at what the step is doing: waiting for NATS or Redis, or merging patches into a large document."}
 	problemBehind   = health.Problem{Name: "behind", Advice: "Wait while the lag falls. If it grows, writes come faster than lapse applies them."}
 	problemForget   = health.Problem{Name: "forgetting", Advice: "Let lapse take snapshots, and let Redis rewrite its files."}
 )
@@ -366,11 +366,7 @@ func (m *monitor) checkShard(context.Context) error {
 	m.unread.Store(n == 0 && stands > unreadAfter)
 	var overdue, slow, behind error
 	if p.Trouble.Load() == nil { // else there is a problem already
-		if at := p.Begun.Load(); at != 0 {
-			if took := now.Sub(time.Unix(0, at)); took > slowAfter {
-				slow = fmt.Errorf("a step has taken %s so far: NATS or Redis answers late or not at all", took.Round(time.Second))
-			}
-		}
+		slow = slowStep(p, now)
 		if late := m.overdue(p, now); late > overdueAfter && reaps > overdueAfter || late > overdueAtMost {
 			overdue = fmt.Errorf("an event is overdue by %s", late.Round(time.Second))
 		}
@@ -381,6 +377,15 @@ func (m *monitor) checkShard(context.Context) error {
 	m.health.Set(problemOverdue, overdue)
 	m.health.Set(problemSlow, slow)
 	m.health.Set(problemBehind, behind)
+	return nil
+}
+
+// slowStep says since when the owner is in a step that takes long, and at what; nil if it is in none.
+func slowStep(p *shard.Status, now time.Time) error {
+	at := p.Begun.Load()
+	if took := now.Sub(time.Unix(0, at)); at != 0 && took > slowAfter {
+		return fmt.Errorf("a step has taken %s so far, and is %s", took.Round(time.Second), p.Work())
+	}
 	return nil
 }
 

@@ -20,6 +20,10 @@ const (
 	readValues  // the first value; the rest follow
 )
 
+// ReadBytes is how many bytes of documents one call of [Partition.Read] brings with their bodies. The document with
+// which it has as many is the last.
+const ReadBytes = 4 << 20
+
 // Want names documents of one collection that a step needs: Headers where the header is
 // enough, Whole where the body is needed too.
 type Want struct {
@@ -30,11 +34,12 @@ type Want struct {
 
 // Read reads documents of a shard that is at version (else ErrFenced). It returns
 // ErrDamaged if a collection does not have as many documents as the last commit left. The
-// result has one list per want, its Headers first, with nil for a document that does not exist.
+// result has one list per want, its Headers first, with nil for a document that does not exist. Behind
+// ReadBytes it has only the headers of the rest.
 func (p *Shard) Read(ctx context.Context, version string, wants []Want) ([][]*Stored, error) {
 	keys := make([]string, 1, 1+len(wants))
 	keys[0] = p.keys.State()
-	var args []any
+	args := []any{ReadBytes}
 	for _, w := range wants {
 		keys = append(keys, p.keys.Docs(w.Collection))
 		args = append(args, w.Collection, len(w.Headers), len(w.Whole))

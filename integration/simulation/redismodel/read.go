@@ -20,7 +20,7 @@ func (s *Server) Read(_ context.Context, version string, wants []store.Want) ([]
 	if s.state.Version != version {
 		fenced = store.ErrFenced
 	}
-	found := make([][]*store.Stored, len(wants))
+	found, bytes := make([][]*store.Stored, len(wants)), store.ReadBytes
 	for i, w := range wants {
 		c := s.at(w.Collection)
 		if c.foreign { // also at another version
@@ -30,7 +30,12 @@ func (s *Server) Read(_ context.Context, version string, wants []store.Want) ([]
 		}
 		found[i] = []*store.Stored{}
 		for j, id := range slices.Concat(w.Headers, w.Whole) {
-			found[i] = append(found[i], c.read(id, j >= len(w.Headers)))
+			whole := j >= len(w.Headers) && bytes > 0
+			one := c.read(id, whole)
+			if one != nil && whole {
+				bytes -= size(one)
+			}
+			found[i] = append(found[i], one)
 		}
 	}
 	if fenced != nil {

@@ -1,6 +1,8 @@
 package fold
 
 import (
+	"fmt"
+	"strings"
 	"testing"
 
 	"github.com/seed18712806/lapse/sink/store"
@@ -8,7 +10,8 @@ import (
 	"github.com/seed18712806/lapse/ttlrules"
 )
 
-// TestG9_ABatchIsBounded: in messages, in bytes, and in the stored bodies that it may need.
+// TestG9_ABatchIsBounded: in messages and in bytes. The stored bodies that it needs are bounded as they are read: see
+// TestG9_StoredBodiesAreBounded.
 func TestG9_ABatchIsBounded(t *testing.T) {
 	for _, tt := range []struct {
 		op       wire.Op
@@ -18,8 +21,8 @@ func TestG9_ABatchIsBounded(t *testing.T) {
 		{wire.Upsert, 2 * BatchMessages, 0, BatchMessages},
 		{wire.Upsert, 9, BatchBytes / 2, 2},
 		{wire.Upsert, 9, BatchBytes/2 - 1, 3},
-		{wire.Patch, 2 * batchWhole, 0, batchWhole},
-		{wire.Touch, 2 * batchWhole, 0, batchWhole},
+		{wire.Patch, 2 * BatchMessages, 0, BatchMessages},
+		{wire.Touch, 9, 0, 9},
 	} {
 		pending := make([]*Message, tt.n)
 		for i := range pending {
@@ -27,6 +30,205 @@ func TestG9_ABatchIsBounded(t *testing.T) {
 		}
 		if got := len(Batch(pending)); got != tt.want {
 			t.Errorf("%d messages %s of %d bytes: %d in a batch, want %d", tt.n, tt.op, tt.bytes, got, tt.want)
+		}
+	}
+}
+
+// largeStore are stored documents as an owner reads them: [store.ReadBytes] of bodies in one read, and at least one.
+type largeStore struct {
+	docs  map[Key]string
+	reads int
+	most  int // bytes of bodies in one step
+}
+
+// read reads what messages name, as an owner does, and returns those that the step applies.
+func (l *largeStore) read(d *Decision, messages []*Message) []*Message {
+	inStep := 0
+	read := func(slots []*Slot, whole map[Key]bool) {
+		l.reads++
+		wants, order := Wants(slots, whole)
+		left := store.ReadBytes
+		for i := range wants {
+			for _, s := range order[i] {
+				body, there := l.docs[s.Key]
+				if !there {
+					continue
+				}
+				h := &store.Header{Ts: 1000, Etag: 1}
+				if !whole[s.Key] || left <= 0 {
+					s.Read(h, nil)
+					continue
+				}
+				left, inStep = left-len(body), inStep+len(body)
+				s.Read(h, []byte(body))
+			}
+		}
+	}
+	read(d.Name(messages))
+	for {
+		batch, slots, whole := d.Lacking(messages)
+		if len(slots) == 0 {
+			l.most = max(l.most, inStep)
+			return batch
+		}
+		read(slots, whole)
+		messages = batch
+	}
+}
+
+// withGeneration is a catalog in which collection c has an old generation.
+type withGeneration struct{ oneConfig }
+
+func (withGeneration) Generations(name string) []string {
+	if name == "c" {
+		return []string{"c.3"}
+	}
+	return nil
+}
+
+// TestG9_StoredBodiesAreBounded: a step reads some MiB of the bodies that its messages need, and applies the messages
+// before the first that lacks one. The first message gets all that it needs, so each step goes on.
+//
+// Goes red if a step reads all bodies of its batch, if it applies a message without its body, or if it stands still.
+func TestG9_StoredBodiesAreBounded(t *testing.T) {
+	const size = 3 << 20
+	body := `{"a":"` + strings.Repeat("x", size-8) + `"}`
+	dead := oneConfig(store.Config{History: ttlrules.History{}.With(0, 1, 1)}) // it needs the bodies of all for their events
+	for name, c := range map[string]struct {
+		catalog Catalog
+		op      wire.Op
+		ids     int
+		steps   int
+		most    int
+	}{
+		"patches":                     {oneConfig{}, wire.Patch, 10, 5, 2},
+		"patches of one document":     {oneConfig{}, wire.Patch, 1, 1, 1},
+		"touches":                     {dead, wire.Touch, 10, 5, 2},
+		"upserts of what has expired": {dead, wire.Upsert, 10, 5, 2},
+		"and of an old generation":    {withGeneration{dead}, wire.Upsert, 10, 10, 3},
+	} {
+		t.Run(name, func(t *testing.T) {
+			l := largeStore{docs: map[Key]string{}}
+			var messages []*Message
+			for i := range 10 {
+				id := fmt.Sprint("x", i%c.ids)
+				l.docs[Key{Collection: "c", ID: id}], l.docs[Key{Collection: "c.3", ID: id}] = body, body
+				text := ""
+				if c.op.HasBody() {
+					text = `{"b":1}`
+				}
+				messages = append(messages, decoder.Decode(wire.DefaultPrefix.Write(c.op, "c", id), nil, []byte(text), Position{Seq: uint64(i + 9), Time: 5000}))
+			}
+			steps := 0
+			for rest := messages; len(rest) > 0; steps++ {
+				d := New(Limits{Log: testLimits.Log, MaxBody: 2 * size}, c.catalog, 0)
+				batch := l.read(d, rest)
+				if len(batch) == 0 || steps > 20 {
+					t.Fatal("the steps stand still")
+				}
+				for _, m := range batch {
+					if !d.Apply(m) {
+						t.Fatal("a message is not applied")
+					}
+				}
+				for _, o := range d.Outputs {
+					if o.Seq == 0 && o.Message.Key.Seq == 1 && d.outputBytes < size {
+						t.Fatal("an event has no document")
+					}
+				}
+				rest = rest[len(batch):]
+			}
+			if steps != c.steps || l.most > c.most*size {
+				t.Errorf("%d steps, want %d; %d bytes of bodies in one, want at most %d", steps, c.steps, l.most, c.most*size)
+			}
+		})
+	}
+}
+
+// TestG9_ManyPatchesOfOneDocument: 3,000 small patches of a document with 60,000 members, and beside each a write of
+// another id, parse the document once in each step, and a step has 512 messages. Where the patches go to several
+// such documents, a step ends when it has parsed some MiB.
+//
+// Goes red if each patch parses the document, or if the bytes that are parsed do not end a step.
+func TestG9_ManyPatchesOfOneDocument(t *testing.T) {
+	var wide strings.Builder
+	for i := range 60_000 {
+		fmt.Fprintf(&wide, `,"member-%d":{"name":"item %d","n":%d}`, i, i, i)
+	}
+	body := "{" + wide.String()[1:] + "}"
+	for documents, n := range map[int]int{1: 3000, 3: 30} {
+		most := 2*n/BatchMessages + 1
+		if documents > 1 {
+			most = 2 * n
+		}
+		docs := map[string][]byte{}
+		var messages []*Message
+		patches := 0
+		for i := range n {
+			id := fmt.Sprint("wide", i%documents)
+			docs[id] = []byte(body)
+			patch := fmt.Sprintf(`{"member-%d":{"n":%d},"new":%d}`, i*7, i, i)
+			patches += len(patch)
+			for id, text := range map[string]string{id: patch, fmt.Sprint(i): `{}`} {
+				op := wire.Upsert
+				if text == patch {
+					op = wire.Patch
+				}
+				messages = append(messages, decoder.Decode(wire.DefaultPrefix.Write(op, "c", id), nil, []byte(text), Position{Seq: uint64(len(messages) + 9), Time: 5000}))
+			}
+		}
+		parsed, steps := 0, 0
+		for rest := messages; len(rest) > 0; steps++ {
+			d := New(Limits{Log: testLimits.Log, MaxBody: 8 << 20}, oneConfig{}, 0)
+			for id, body := range docs {
+				d.Slot(Key{Collection: "c", ID: id}).Read(&store.Header{Ts: 1000, Etag: 1}, body)
+			}
+			n := 0
+			for _, m := range Batch(rest) {
+				if n++; !d.Apply(m) {
+					t.Fatal("a message is not applied")
+				}
+				if d.Full() {
+					break
+				}
+			}
+			if one := d.parsed; one > parseBytes+2*len(body)+64*n {
+				t.Fatalf("a step parses %d bytes", one)
+			}
+			for _, c := range d.Changes(nil) {
+				for _, change := range c.Changes {
+					if docs[change.ID] != nil {
+						docs[change.ID] = change.Body
+					}
+				}
+			}
+			parsed, rest = parsed+d.parsed, rest[n:]
+		}
+		if want := steps*documents*(len(body)+100_000) + patches; parsed > want || steps > most {
+			t.Errorf("%d documents: %d bytes are parsed in %d steps, want at most %d in %d", documents, parsed, steps, want, most)
+		}
+		t.Logf("%d documents of %d bytes: %d bytes are parsed in %d steps", documents, len(body), parsed, steps)
+	}
+}
+
+// TestWorkNamesALargeDocument: people are told what a step does that may take long.
+func TestWorkNamesALargeDocument(t *testing.T) {
+	d := New(Limits{Log: testLimits.Log, MaxBody: 8 << 20}, oneConfig{}, 0)
+	message := func(op wire.Op, id, body string) *Message {
+		return decoder.Decode(wire.DefaultPrefix.Write(op, "orders", id), nil, []byte(body), Position{Seq: 9, Time: 5000})
+	}
+	for id, size := range map[string]int{"42": 3_200_000, "small": 100} {
+		d.Slot(Key{Collection: "orders", ID: id}).Read(&store.Header{Ts: 1000, Etag: 1}, []byte(`{"a":"`+strings.Repeat("x", size-8)+`"}`))
+	}
+	const want = "merging patches into orders/42, a document of 3.2 MB"
+	patch := message(wire.Patch, "42", `{"b":1}`)
+	before, applied := d.Work(patch), d.Apply(patch)
+	if after := d.Work(patch); before != want || after != want || !applied {
+		t.Errorf("it is %q, and after the first patch %q; want %q", before, after, want)
+	}
+	for _, m := range []*Message{message(wire.Patch, "small", `{"b":1}`), message(wire.Patch, "absent", `{"b":1}`), message(wire.Touch, "42", ``), {Kind: Malformed}} {
+		if work := d.Work(m); work != "" {
+			t.Errorf("%s of %s: %q", m.Op, m.ID, work)
 		}
 	}
 }

@@ -20,16 +20,19 @@ func (d *Decision) changed(m *Message, live, next *Version, config store.Config)
 	if next != nil {
 		c.Etag, c.ExpiresAt, trace = wire.Etag(m.Seq), expiresAt(next.Header, config), next.Header.Trace
 		if c.Omitted = config.NoEventBody(); !c.Omitted {
-			c.Document = next.Body
+			c.Document = next.body()
 		}
 	}
-	d.changeBytes += len(c.Document)
+	d.outputBytes += len(c.Document)
 	d.Outputs = append(d.Outputs, Output{Message: events.Changed(d.limits.Log, kind, m.Seq, c, trace), Seq: m.Seq})
 }
 
-// Full reports whether the messages about changes have so many bytes that the step has to end. A patch
-// and a touch are short, and their documents are not.
-func (d *Decision) Full() bool { return d.changeBytes >= BatchBytes }
+// Full reports whether the step has to end: its outputs have so many bytes, or its patches have parsed so many
+// beside one document. A patch and a touch are short, and their documents are not. All patches of the one
+// document that is largest are merged in a step, as they parse it once.
+func (d *Decision) Full() bool {
+	return d.outputBytes >= BatchBytes || d.parsed-d.largest >= parseBytes
+}
 
 // Dropped adds the message about a drop of a collection whose changes are published.
 func (d *Decision) Dropped(m *Message) {

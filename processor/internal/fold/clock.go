@@ -139,13 +139,13 @@ func checkLimited(m *Message, live *Version, h store.Header, config store.Config
 
 // header is the header of the version that a message writes at an instant in place of a live
 // one; nil if there is none. A touch and a patch keep what belongs to the document.
-func (m *Message) header(live *Version, body []byte, at int64) store.Header {
+func (m *Message) header(live *Version, at int64) store.Header {
 	h := store.Header{Ts: at, Etag: m.Seq, TTL: m.TTL, Target: m.Target, Trace: m.Trace}
-	if m.Op == wire.Touch {
-		h.TTL, h.Target = live.Header.TTL, live.Header.Target
-	}
-	if m.Op == wire.Patch {
-		h.TTL, h.Target = storedTTL(body), live.Header.Target
+	if m.Op == wire.Touch || m.Op == wire.Patch {
+		h.Target = live.Header.Target
+		if !m.Clock.NamesTTL {
+			h.TTL = live.Header.TTL
+		}
 	}
 	if h.Target != "" {
 		h.Trace = traceBeside(h.Trace)

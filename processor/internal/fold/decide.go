@@ -12,10 +12,21 @@ import (
 )
 
 // Version is a document at some point of a step. Body is nil where it is the stored body,
-// and was not read.
+// and was not read, and where patches have made it and nobody has needed its bytes yet.
 type Version struct {
 	Header store.Header
 	Body   []byte
+
+	document *value  // which the patches of the step change; nil before the first
+	patch    *object // that is still to be merged into document; nil if there is none
+}
+
+// body is the body; nil where it is the stored body, and was not read.
+func (v *Version) body() []byte {
+	if v.Body == nil && v.document != nil {
+		v.Body = v.document.append(make([]byte, 0, v.document.size()))
+	}
+	return v.Body
 }
 
 // Slot is what a step knows of a document: the stored version, and the present one.
@@ -71,7 +82,10 @@ type Decision struct {
 	Expired    int // documents
 	Warned     int // times
 
-	changeBytes int // in the bodies of the messages about changes
+	whole       map[Key]bool // documents that messages need with their bodies
+	outputBytes int          // in the documents of outputs
+	parsed      int          // bytes that patches have parsed
+	largest     int          // of these, the bytes of the largest document
 }
 
 // Limits bound the outputs, beside the rules.
@@ -94,6 +108,23 @@ func (d *Decision) Slot(key Key) *Slot {
 		d.order = append(d.order, s)
 	}
 	return s
+}
+
+// Work is what applying a message does that may take long, for people: it merges a patch into a large document.
+// It is empty for any other message.
+func (d *Decision) Work(m *Message) string {
+	s := d.docs[Key{Collection: m.Collection, ID: m.ID}]
+	if m.Kind != Write || m.Op != wire.Patch || s == nil || s.Now == nil {
+		return ""
+	}
+	size := len(s.Now.Body)
+	if s.Now.document != nil {
+		size = s.Now.document.size()
+	}
+	if size < large {
+		return ""
+	}
+	return fmt.Sprintf("merging patches into %s/%s, a document of %.1f MB", m.Collection, wire.EscapeID(m.ID), float64(size)/1e6)
 }
 
 // Apply applies a message that is not a configuration or a drop. It reports false, and has done
@@ -134,7 +165,11 @@ func (d *Decision) write(m *Message) bool {
 		return true
 	}
 	if live != nil {
-		d.leaves(s.Key, *live, at)
+		d.leaves(s.Key, live, at)
+	}
+	if next != nil && next.patch != nil {
+		next.document.merge(next.patch, false)
+		next.patch = nil
 	}
 	s.Now = next
 	if config.Changes {
@@ -172,23 +207,35 @@ func (d *Decision) next(m *Message, live *Version, config store.Config, at int64
 	if r := d.check(m, live, config, at); r != nil {
 		return nil, r
 	}
-	body := m.Body
+	v := &Version{Body: m.Body}
 	switch m.Op {
 	case wire.Delete:
 		return nil, nil
 	case wire.Touch:
-		body = live.Body
+		v.Body, v.document = live.Body, live.document
 	case wire.Patch:
-		body = Merge(live.Body, m.Body)
-		if len(body) > d.limits.MaxBody {
-			return nil, Refuse(wire.StatusTooLarge, "the patched document is %s long: use at most %s.", InBytes(len(body)), InBytes(d.limits.MaxBody))
+		v = &Version{patch: d.parse(m, live), document: live.document}
+		if size := v.document.merge(v.patch, true); size > d.limits.MaxBody {
+			return nil, Refuse(wire.StatusTooLarge, "the patched document is %s long: use at most %s.", InBytes(size), InBytes(d.limits.MaxBody))
 		}
 	}
-	h := m.header(live, body, at)
-	if r := checkLimited(m, live, h, config); r != nil {
+	v.Header = m.header(live, at)
+	if r := checkLimited(m, live, v.Header, config); r != nil {
 		return nil, r
 	}
-	return &Version{Header: h, Body: body}, nil
+	return v, nil
+}
+
+// parse parses a patch, and of the live version what the patch names and is not parsed yet.
+func (d *Decision) parse(m *Message, live *Version) (patch *object) {
+	patch = parse(m.Body, nil, true)
+	if live.document == nil {
+		live.document = &value{raw: live.Body}
+	}
+	parsed := live.document.open(patch)
+	d.parsed += len(m.Body) + parsed
+	d.largest = max(d.largest, parsed)
+	return patch
 }
 
 // expireIn expires the version in a slot, if it is expired at the watermark.
@@ -197,7 +244,7 @@ func (d *Decision) expireIn(s *Slot, config store.Config) {
 		return
 	}
 	if x, ok := config.History.ExpiredAt(s.Now.Header.Clock()); ok && x.At <= d.Watermark {
-		d.expire(s.Key, *s.Now, x)
+		d.expire(s.Key, s.Now, x)
 		s.Now = nil
 	}
 }
@@ -251,32 +298,16 @@ func turnOn(collection string, config store.Config) string {
 	return fmt.Sprintf("%sset its defaultTtl to -1 or to a number of seconds (lapse config %s --default-ttl -1)", first, collection)
 }
 
-// storedTTL is the item TTL of a document whose ttl was perhaps never checked: one that is
-// not valid counts as absent.
-func storedTTL(body []byte) ttlrules.TTL {
-	var raw []byte
-	for name, value := range Members(body) {
-		if name == "ttl" {
-			raw = value
-		}
-	}
-	ttl, err := ttlrules.ParseTTL(raw)
-	if err != nil {
-		return ttlrules.Inherit
-	}
-	return ttl
-}
-
 // expire adds the expiry event of a version, and before it the warnings that were not published yet. It
 // goes without the document where the collection's configuration says so. If the version has a target, its
 // event is the message to that, whose body is the document in any case.
-func (d *Decision) expire(key Key, v Version, x ttlrules.Expiry) {
+func (d *Decision) expire(key Key, v *Version, x ttlrules.Expiry) {
 	d.leaves(key, v, x.At)
 	d.Expired++
 	event := wire.Event{
 		ID:         key.ID,
 		Collection: CollectionName(key.Collection),
-		Document:   v.Body,
+		Document:   v.body(),
 		Etag:       wire.Etag(v.Header.Etag),
 		Ts:         wire.Time(v.Header.Ts),
 		TTL:        x.TTL,
@@ -289,16 +320,17 @@ func (d *Decision) expire(key Key, v Version, x ttlrules.Expiry) {
 		event.Document, event.Omitted = d.document(key, v, x)
 		o.Message = events.Expired(d.limits.Log, event, v.Header.Trace)
 	}
+	d.outputBytes += len(event.Document)
 	d.Outputs = append(d.Outputs, o)
 }
 
 // document is the document of an event or a warning; or omitted reports that the collection's
 // configuration, as it was at that instant, leaves it out.
-func (d *Decision) document(key Key, v Version, x ttlrules.Expiry) (body []byte, omitted bool) {
+func (d *Decision) document(key Key, v *Version, x ttlrules.Expiry) (body []byte, omitted bool) {
 	if d.catalog.Config(key.Collection).OmitsDocument(x) {
 		return nil, true
 	}
-	return v.Body, false
+	return v.body(), false
 }
 
 // Reject adds the rejection of a message, which takes no effect. There is none of a touch that lapse
@@ -337,7 +369,7 @@ func (d *Decision) Changes(due []*DueDocument) []store.CollectionChanges {
 		case s.Stored != nil && s.Now.Header.Etag == s.Stored.Etag:
 			continue
 		default:
-			change.New, change.Body = &s.Now.Header, s.Now.Body
+			change.New, change.Body = &s.Now.Header, s.Now.body()
 		}
 		i, ok := at[s.Key.Collection]
 		if !ok {

@@ -72,7 +72,7 @@ func TestOperationsTable(t *testing.T) {
 				var stored *Version
 				at := int64(live)
 				if condition != "absent" {
-					stored = &Version{store.Header{Ts: 1000, Etag: 5}, []byte(`{"v":1}`)}
+					stored = &Version{Header: store.Header{Ts: 1000, Etag: 5}, Body: []byte(`{"v":1}`)}
 				}
 				if condition == "expired" {
 					at = dead
@@ -112,7 +112,7 @@ func checkDecided(t *testing.T, name string, o wire.Outcome, d *Decision, condit
 	s := d.docs[Key{Collection: "c", ID: "x"}]
 	body := ""
 	if s.Now != nil {
-		body = string(s.Now.Body)
+		body = string(s.Now.body())
 	}
 	want := map[wire.Op]string{wire.Touch: `{"v":1}`, wire.Patch: `{"v":1,"w":2}`, wire.Delete: ""}
 	switch w, special := want[op]; {
@@ -138,7 +138,7 @@ func checkDecided(t *testing.T, name string, o wire.Outcome, d *Decision, condit
 // exists, then If-Match.
 func TestOrderOfChecks(t *testing.T) {
 	on := store.Config{History: ttlrules.History{}.With(0, 1, -1)}
-	stored := func() *Version { return &Version{store.Header{Ts: 1000, Etag: 5}, []byte(`{}`)} }
+	stored := func() *Version { return &Version{Header: store.Header{Ts: 1000, Etag: 5}, Body: []byte(`{}`)} }
 	for _, c := range []struct {
 		name   string
 		config store.Config
@@ -160,7 +160,7 @@ func TestOrderOfChecks(t *testing.T) {
 			t.Errorf("%s: %+v, want %d", c.name, o, c.want)
 		}
 	}
-	big := &Version{store.Header{Ts: 1000, Etag: 5}, []byte(`{"a":"` + strings.Repeat("x", 900) + `"}`)}
+	big := &Version{Header: store.Header{Ts: 1000, Etag: 5}, Body: []byte(`{"a":"` + strings.Repeat("x", 900) + `"}`)}
 	m := decoder.Decode("lapse.write.patch.c.x", nats.Header{"Lapse-Reply-To": {"_INBOX.x"}}, []byte(`{"b":"`+strings.Repeat("x", 200)+`"}`), Position{Seq: 9, Time: 2000})
 	if o, d := decideOne(t, on, big, m); o.Status != 413 || d.docs[Key{Collection: "c", ID: "x"}].Now != big {
 		t.Errorf("a patched document that is too large: %+v", o)
@@ -262,14 +262,25 @@ func TestChangesOfACollectionAreTogether(t *testing.T) {
 
 func ptr(n int32) *int32 { return &n }
 
-// A ttl that was stored while TTL was off counts as absent if it is not valid.
-func TestStoredTTL(t *testing.T) {
+// A ttl that was stored while TTL was off counts as absent if it is not valid. A patch that does not name it
+// keeps what counts.
+func TestTTLOfAPatchedDocument(t *testing.T) {
 	for body, want := range map[string]ttlrules.TTL{
-		`{}`: 0, `{"ttl":null}`: 0, `{"ttl":60}`: 60, `{"ttl":-1}`: -1, `{"ttl":0}`: 0, `{"ttl":1.0}`: 0, `{"ttl":"1"}`: 0, `{"ttl":[]}`: 0,
+		`{}`: 0, `{"ttl":null}`: 0, `{"ttl":60}`: 60, `{"ttl":-1}`: -1, `{"ttl":0}`: 0, `{"ttl":1.0}`: 0, `{"ttl":"1"}`: 0, `{"ttl":[]}`: 0, `{"ttl":{"a":1}}`: 0,
 		`{"ttl":1,"ttl":2}`: 2, `{"x":{"ttl":3}}`: 0, `{"t\u0074l":4}`: 4, `{"TTL":5}`: 0,
 	} {
-		if got := storedTTL([]byte(body)); got != want {
-			t.Errorf("storedTTL(%s) = %d, want %d", body, got, want)
+		for _, bodies := range [][]string{{body}, {`{"ttl":7}`, `{"ttl":null}`, body}, {body, `{"x":1}`}} {
+			d := New(testLimits, oneConfig(store.Config{}), 0)
+			for i, body := range bodies {
+				op := wire.Patch
+				if i == 0 {
+					op = wire.Upsert
+				}
+				d.Apply(decoder.Decode(wire.DefaultPrefix.Write(op, "c", "x"), nil, []byte(body), Position{Seq: uint64(i + 1), Time: 10}))
+			}
+			if got := d.Slot(Key{Collection: "c", ID: "x"}).Now.Header.TTL; got != want {
+				t.Errorf("after %v the ttl is %d, want %d", bodies, got, want)
+			}
 		}
 	}
 }
@@ -314,7 +325,7 @@ func TestWarning(t *testing.T) {
 		m := decoder.Decode("lapse.write."+string(c.op)+".c.x", header, []byte(c.body), Position{Seq: 9, Time: 10})
 		var stored *Version
 		if c.stored != "" {
-			stored = &Version{store.Header{Ts: 6, Etag: 5}, []byte(c.stored)}
+			stored = &Version{Header: store.Header{Ts: 6, Etag: 5}, Body: []byte(c.stored)}
 		}
 		if o, _ := decideOne(t, c.config, stored, m); o.Warning != c.want {
 			t.Errorf("%s %s on %q in %+v: outcome %+v\nwant warning %s", c.op, c.body, c.stored, c.config, o, c.want)
@@ -335,14 +346,14 @@ type folder struct {
 // step applies a batch as stepBy does, with what is stored read without bodies
 // where the processor would read it so.
 func (f *folder) step(messages []*Message) {
-	d := New(testLimits, oneConfig(f.config), f.watermark)
+	d := New(Limits{Log: testLimits.Log, MaxBody: 60}, oneConfig(f.config), f.watermark)
 	for _, m := range messages {
 		if m.Kind != Write {
 			continue
 		}
 		if s := d.Slot(Key{Collection: m.Collection, ID: m.ID}); s.Stored == nil {
 			if v, ok := f.docs[s.Key]; ok {
-				s.Stored, s.Now = &v.Header, &Version{v.Header, v.Body}
+				s.Stored, s.Now = &v.Header, &Version{Header: v.Header, Body: v.Body}
 			}
 		}
 	}
@@ -382,7 +393,7 @@ func (f *folder) finish(d *Decision) {
 			if change.New == nil {
 				delete(f.docs, key)
 			} else {
-				f.docs[key] = Version{*change.New, change.Body}
+				f.docs[key] = Version{Header: *change.New, Body: change.Body}
 			}
 		}
 	}
@@ -411,7 +422,8 @@ func TestG1_BatchBoundariesDoNotMatter(t *testing.T) {
 			op := rapid.SampledFrom(append(wire.Ops, "frob")).Draw(t, "op")
 			body := ""
 			if op.HasBody() {
-				body = rapid.SampledFrom([]string{`{"a":1}`, `{"ttl":1}`, `{"ttl":2,"b":{}}`, `{"ttl":-1}`, `{"ttl":null}`, `{"ttl":0}`, `{`}).Draw(t, "body")
+				body = rapid.SampledFrom([]string{`{"a":1}`, `{"ttl":1}`, `{"ttl":2,"b":{}}`, `{"ttl":-1}`, `{"ttl":null}`, `{"ttl":0}`, `{`,
+					`{"b":{"c":"0123456789","c":1,"ttl":5}}`, ` { "b" : { "d":"0123456789" }, "a":null}`, `{"b":null}`, `{"c":{"e":{ "f" : null}},"d":"0123456789"}`, `{"c":{"e":{"g":[]}}}`}).Draw(t, "body")
 			}
 			header := nats.Header{wire.HeaderReplyTo: {"_INBOX.x"}}
 			if match := rapid.SampledFrom([]string{"", "", "*", "3", "4"}).Draw(t, "match"); match != "" {
@@ -429,7 +441,7 @@ func TestG1_BatchBoundariesDoNotMatter(t *testing.T) {
 		}
 		one, many := folder{docs: map[Key]Version{}, config: config}, folder{docs: map[Key]Version{}, config: config}
 		for _, f := range []folder{one, many} { // older than the default
-			f.docs[Key{Collection: "c", ID: "x"}] = Version{store.Header{Ts: 100, Etag: 3, TTL: ttlrules.Never}, []byte(`{"ttl":-1}`)}
+			f.docs[Key{Collection: "c", ID: "x"}] = Version{Header: store.Header{Ts: 100, Etag: 3, TTL: ttlrules.Never}, Body: []byte(`{"ttl":-1}`)}
 		}
 		for _, m := range messages {
 			one.step([]*Message{m})

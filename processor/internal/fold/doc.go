@@ -3,7 +3,8 @@
 //
 //	message.go   a [Message], decoded as far as that depends on itself alone: it is valid, or it
 //	             has the [Refusal] that will be its rejection
-//	document.go  documents as JSON: validated, read, patched; bytes that a patch does not change stay
+//	document.go  documents as JSON: validated, read
+//	patch.go     documents that patches change: a step parses each once; bytes that no patch changes stay
 //	progress.go  how far the log is applied: [Progress], A1 to A4
 //	collections.go  what is known of each collection: [Collections], K1 to K4
 //	warn.go      which documents are to be warned of before they expire: W1 to W3
@@ -18,9 +19,10 @@
 // documents have the same result however they are cut into batches, so a crash may cut them anew
 // (TestG1_BatchBoundariesDoNotMatter). To add an operation, begin in [Decision.Apply].
 //
-// The owner of a partition makes a [Decision], reads the documents that [Decision.Name] returns,
-// applies the messages, and takes the outputs and [Decision.Changes]. [Configured] decides about
-// configurations and drops, [Decision.Reap] which due documents are reaped beside the messages.
+// The owner of a partition makes a [Decision], reads the documents that [Decision.Name] returns and the
+// bodies that [Decision.Lacking] names, applies the messages until the decision is [Decision.Full], and takes
+// the outputs and [Decision.Changes]. [Configured] decides about configurations and drops, [Decision.Reap]
+// which due documents are reaped beside the messages.
 // Every takeover makes the state anew from what is stored.
 //
 // Whether a document is expired is decided in package ttlrules; this package only asks it. A write

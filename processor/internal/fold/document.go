@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"iter"
-	"slices"
 	"strconv"
 	"strings"
 	"unicode/utf8"
@@ -101,7 +100,7 @@ func Members(object []byte) iter.Seq2[string, []byte] {
 				i = skipSpace(object, i+1)
 			}
 			end := skipString(object, i)
-			name := unquote(object[i:end])
+			name := unquote(string(object[i:end]))
 			i = skipSpace(object, end) + 1 // after the :
 			i = skipSpace(object, i)
 			end = skipValue(object, i)
@@ -113,106 +112,6 @@ func Members(object []byte) iter.Seq2[string, []byte] {
 	}
 }
 
-// Merge applies an RFC 7396 merge patch to a document. [Check] has accepted both. Members
-// that the patch does not name keep their bytes and their order, and new ones come at the
-// end. If several members have the same name, the last one counts. The result has no more
-// levels than the deeper of the two.
-func Merge(object, patch []byte) []byte {
-	target, _ := parse(object, skipSpace(object, 0))
-	changes, _ := parse(patch, skipSpace(patch, 0))
-	return merge(&target, changes).append(make([]byte, 0, len(object)+len(patch)))
-}
-
-// node is a JSON value. An object has its members, so that Merge reads a value once,
-// however deep it is.
-type node struct {
-	raw     []byte // nil after a merge
-	object  bool
-	members []member
-}
-
-type member struct {
-	name  string
-	value node
-}
-
-// parse reads the value that begins at i, and returns the index after it.
-func parse(b []byte, i int) (node, int) {
-	if b[i] != '{' {
-		end := skipValue(b, i)
-		return node{raw: b[i:end]}, end
-	}
-	n := node{object: true}
-	start := i
-	at := make(map[string]int)
-	for i++; ; {
-		i = skipSpace(b, i)
-		if b[i] == '}' {
-			n.raw = b[start : i+1]
-			return n, i + 1
-		}
-		if b[i] == ',' {
-			i = skipSpace(b, i+1)
-		}
-		end := skipString(b, i)
-		m := member{name: unquote(b[i:end])}
-		m.value, i = parse(b, skipSpace(b, skipSpace(b, end)+1))
-		if k, again := at[m.name]; again {
-			n.members[k] = m
-		} else {
-			at[m.name] = len(n.members)
-			n.members = append(n.members, m)
-		}
-	}
-}
-
-// merge is MergePatch of RFC 7396, section 2, for a patch that is an object.
-func merge(target *node, patch node) *node {
-	if !target.object {
-		*target = node{object: true}
-	}
-	at := make(map[string]int, len(target.members))
-	for i, m := range target.members {
-		at[m.name] = i
-	}
-	gone := make(map[string]bool)
-	for _, p := range patch.members {
-		i, there := at[p.name]
-		switch {
-		case string(p.value.raw) == "null":
-			gone[p.name] = there
-			continue
-		case !there:
-			i = len(target.members)
-			target.members = append(target.members, member{name: p.name})
-		}
-		if p.value.object {
-			merge(&target.members[i].value, p.value)
-		} else {
-			target.members[i].value = p.value
-		}
-	}
-	target.members = slices.DeleteFunc(target.members, func(m member) bool { return gone[m.name] })
-	target.raw = nil
-	return target
-}
-
-func (n *node) append(b []byte) []byte {
-	if n.raw != nil {
-		return append(b, n.raw...)
-	}
-	b = append(b, '{')
-	for i := range n.members {
-		if i > 0 {
-			b = append(b, ',')
-		}
-		b = append(b, quote(n.members[i].name)...)
-		b = append(b, ':')
-		b = n.members[i].value.append(b)
-	}
-	return append(b, '}')
-}
-
 // quote writes a name as JSON, without the escapes for HTML.
 func quote(name string) []byte {
 	var b bytes.Buffer
@@ -222,12 +121,12 @@ func quote(name string) []byte {
 	return bytes.TrimSuffix(b.Bytes(), []byte("\n"))
 }
 
-func unquote(s []byte) string {
-	if bytes.IndexByte(s, '\\') < 0 {
-		return string(s[1 : len(s)-1])
+func unquote(s string) string {
+	if strings.IndexByte(s, '\\') < 0 {
+		return s[1 : len(s)-1]
 	}
 	var name string
-	_ = json.Unmarshal(s, &name) // Check has accepted it
+	_ = json.Unmarshal([]byte(s), &name) // Check has accepted it
 	return name
 }
 

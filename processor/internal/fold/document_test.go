@@ -1,6 +1,7 @@
 package fold
 
 import (
+	"bytes"
 	"encoding/json"
 	"reflect"
 	"strings"
@@ -26,14 +27,14 @@ func TestMerge(t *testing.T) {
 		{`{"a":1,"a":2}`, `{"b":1,"b":null}`, `{"a":2}`},
 		{`{"<\u00e9\"":1}`, `{"é":{"z":null}}`, "{\"<é\\\"\":1,\"é\":{}}"},
 	} {
-		got := string(Merge([]byte(c.object), []byte(c.patch)))
+		got := string(mergeOne([]byte(c.object), []byte(c.patch)))
 		if got != c.want {
-			t.Errorf("Merge(%s, %s) = %s, want %s", c.object, c.patch, got, c.want)
+			t.Errorf("%s patched by %s is %s, want %s", c.object, c.patch, got, c.want)
 		}
 	}
 }
 
-// Merge reads a patch once, even if it is nested as deep as the parser allows. If it read
+// A merge reads a patch once, even if it is nested as deep as the parser allows. If it read
 // the patch again at each level, this test would take minutes.
 func TestMergeIsLinear(t *testing.T) {
 	const depth = 9000
@@ -41,7 +42,7 @@ func TestMergeIsLinear(t *testing.T) {
 	if err := Check([]byte(deep), depth); err != nil {
 		t.Fatal(err)
 	}
-	if got := string(Merge([]byte(deep), []byte(deep))); got != deep {
+	if got := string(mergeOne([]byte(deep), []byte(deep))); got != deep {
 		t.Errorf("merged with itself it has %d bytes, want %d", len(got), len(deep))
 	}
 }
@@ -86,8 +87,8 @@ func TestCheckErrorTexts(t *testing.T) {
 	}
 }
 
-// FuzzMembers compares Members and Merge with encoding/json. The result of Merge is no deeper than
-// what it merges.
+// FuzzMembers compares Members and merges with encoding/json, and the bytes of a merge with those of a slow one.
+// A patched document is no deeper than what was merged.
 func FuzzMembers(f *testing.F) {
 	for _, s := range []string{`{}`, `{"a":1}`, ` { "t\u0074l" : -1 , "b":[{"c":"]}"}] } `, `{"a":{"b":{}},"a":2}`, `{"":"\\\""}`} {
 		f.Add([]byte(s), []byte(s))
@@ -111,13 +112,16 @@ func FuzzMembers(f *testing.F) {
 			return
 		}
 		var a, b, m any
-		merged := Merge(object, patch)
+		merged := mergeOne(object, patch)
+		if slowly := mergeSlowly(object, patch); !bytes.Equal(merged, slowly) {
+			t.Fatalf("the patched document is %q, want %q", merged, slowly)
+		}
 		_, _, _ = json.Unmarshal(object, &a), json.Unmarshal(patch, &b), json.Unmarshal(merged, &m)
 		if w := mergeValues(a, b); !reflect.DeepEqual(m, w) {
-			t.Fatalf("Merge = %v, want %v", m, w)
+			t.Fatalf("the patched document is %v, want %v", m, w)
 		}
 		if most := max(levels(a), levels(b)); Check(merged, most) != nil {
-			t.Fatalf("Merge = %s, which has more than %d levels", merged, most)
+			t.Fatalf("the patched document is %s, which has more than %d levels", merged, most)
 		}
 	})
 }

@@ -23,5 +23,5 @@ func (d *Decision) ExpireDue(doc *DueDocument) {
 		d.Expired++
 		return
 	}
-	d.expire(doc.Key, Version{Header: doc.Header, Body: doc.Body}, doc.Expiry)
+	d.expire(doc.Key, &Version{Header: doc.Header, Body: doc.Body}, doc.Expiry)
 }

@@ -8,22 +8,18 @@ import (
 // Bounds of one step.
 const (
 	BatchMessages = 512     // messages of one batch
-	BatchBytes    = 4 << 20 // in their bodies
-	batchWhole    = 64      // of them, those that need a stored body
+	BatchBytes    = 4 << 20 // in their bodies; and in the documents of outputs
+	parseBytes    = 4 << 20 // of JSON that patches parse, beside one document
 )
+
+// large is how many bytes a document has that people are told of while patches are merged into it.
+const large = 100_000
 
 // Batch is the longest run of pending messages that the owner applies in one step.
 func Batch(pending []*Message) []*Message {
-	n, bytes, whole := 0, 0, 0
-	for n < len(pending) && n < BatchMessages && bytes < BatchBytes && whole < batchWhole {
-		m := pending[n]
-		if m.IsControl() {
-			break
-		}
-		if m.Kind == Write && (m.Op == wire.Patch || m.Op == wire.Touch) { // perhaps, see Name
-			whole++
-		}
-		bytes += len(m.Body)
+	n, bytes := 0, 0
+	for n < len(pending) && n < BatchMessages && bytes < BatchBytes && !pending[n].IsControl() {
+		bytes += len(pending[n].Body)
 		n++
 	}
 	return pending[:n]
@@ -52,6 +48,7 @@ func (d *Decision) Name(messages []*Message) (slots []*Slot, whole map[Key]bool)
 			whole[key] = true
 		}
 	}
+	d.whole = whole
 	return d.order, whole
 }
 
@@ -87,23 +84,29 @@ func (d *Decision) FirstAhead(messages []*Message, reached int64) int {
 	return -1
 }
 
-// Expiring returns the slots whose documents expire or are to be warned of before a batch ends and
-// were read without their body, which their events need. If they are more than one step takes, it
-// returns fewer messages.
-func (d *Decision) Expiring(messages []*Message) (batch []*Message, slots []*Slot, whole map[Key]bool) {
-	last := d.last(messages)
+// Lacking returns the slots that were read without the bodies that messages need: those that [Decision.Name] has
+// named whole, and those whose documents expire or are to be warned of before the batch ends. One read brings
+// [store.ReadBytes] of bodies. Once a step has as many bytes, it returns fewer messages: those before the first that
+// lacks a body, or that one if it is the first of all.
+func (d *Decision) Lacking(messages []*Message) (batch []*Message, slots []*Slot, whole map[Key]bool) {
+	last, bytes := d.last(messages), 0
+	for _, s := range d.order {
+		if s.Now != nil {
+			bytes += len(s.Now.Body)
+		}
+	}
 	whole = make(map[Key]bool)
 	add := func(key Key) {
 		s := d.docs[key]
-		if s.Stored == nil || s.Now.Body != nil {
+		if s.Stored == nil || s.Now.Body != nil || whole[key] {
 			return
 		}
 		clock := s.Stored.Clock()
-		if d.catalog.Config(key.Collection).History.Expired(clock, last) || len(d.catalog.Unwarned(key, clock, last)) > 0 {
+		if d.whole[key] || d.catalog.Config(key.Collection).History.Expired(clock, last) || len(d.catalog.Unwarned(key, clock, last)) > 0 {
 			whole[key] = true
+			slots = append(slots, s)
 		}
 	}
-	batch = messages
 	for i, m := range messages {
 		if m.Kind != Write {
 			continue
@@ -112,20 +115,15 @@ func (d *Decision) Expiring(messages []*Message) (batch []*Message, slots []*Slo
 			add(Key{Collection: generation, ID: m.ID})
 		}
 		add(Key{Collection: m.Collection, ID: m.ID})
-		if len(whole) > batchWhole && i > 0 {
-			batch = messages[:i]
-			break
+		switch {
+		case len(slots) == 0 || bytes < store.ReadBytes:
+		case i == 0:
+			return messages[:1], slots, whole
+		default:
+			return messages[:i], nil, nil
 		}
 	}
-	if len(whole) == 0 {
-		return batch, nil, nil
-	}
-	for _, s := range d.order {
-		if whole[s.Key] {
-			slots = append(slots, s)
-		}
-	}
-	return batch, slots, whole
+	return messages, slots, whole
 }
 
 // Wants names the documents of slots for a read, those in whole with their bodies. order has the

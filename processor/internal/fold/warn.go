@@ -109,7 +109,7 @@ func (d *Decision) Warn(s *Collections, name string, ranges []store.Slice, found
 		for j, id := range f.IDs {
 			h := f.Documents[j].Header
 			if w, ok := m.of(c, h.Clock()); ok {
-				d.warn(Key{Collection: name, ID: id}, Version{Header: h, Body: []byte(f.Documents[j].Body)}, w)
+				d.warn(Key{Collection: name, ID: id}, &Version{Header: h, Body: []byte(f.Documents[j].Body)}, w)
 			}
 		}
 		m.next = f.Next
@@ -158,7 +158,7 @@ func (s *Collections) Unwarned(key Key, clock ttlrules.Clock, by int64) (all []W
 }
 
 // leaves adds the warnings of a version that goes at an instant, unless they are published.
-func (d *Decision) leaves(key Key, v Version, at int64) {
+func (d *Decision) leaves(key Key, v *Version, at int64) {
 	for _, w := range d.catalog.Unwarned(key, v.Header.Clock(), at) {
 		d.warn(key, v, w)
 	}
@@ -166,9 +166,10 @@ func (d *Decision) leaves(key Key, v Version, at int64) {
 
 // warn adds a warning of a version, without the document where the configuration at the instant of the
 // warning says so.
-func (d *Decision) warn(key Key, v Version, w Warning) {
+func (d *Decision) warn(key Key, v *Version, w Warning) {
 	d.Warned++
 	document, omitted := d.document(key, v, ttlrules.Expiry{At: w.At})
+	d.outputBytes += len(document)
 	d.Outputs = append(d.Outputs, Output{
 		Message: events.Expiring(d.limits.Log, wire.Expiring{
 			ID:         key.ID,

@@ -42,7 +42,7 @@ func (p *Owner) finish(ctx context.Context, w *work) (committed bool, err error)
 		d.ExpireDue(doc)
 	}
 	found := p.lookAhead(ctx, w)
-	err = p.announcer.Publish(ctx, d.Outputs, p.progress.StampAt(w.to))
+	err = p.publish(ctx, d.Outputs, p.progress.StampAt(w.to))
 	if err = cmp.Or(err, found()); err != nil {
 		return false, err
 	}
@@ -76,6 +76,12 @@ func (p *Owner) finish(ctx context.Context, w *work) (committed bool, err error)
 	return committed, nil
 }
 
+// publish publishes outputs: see [Announcer.Publish].
+func (p *Owner) publish(ctx context.Context, outputs []fold.Output, from store.Stamp) error {
+	defer p.Status.Works("waiting for NATS (publish)")()
+	return p.announcer.Publish(ctx, outputs, from)
+}
+
 // delivery are the outcomes of the last step, until they are sent.
 type delivery struct {
 	outcomes []fold.Outcome
@@ -98,6 +104,7 @@ func (p *Owner) commit(ctx context.Context, to fold.Position, configs []store.Co
 		return err
 	}
 	p.progress.Attempt(pr.Next)
+	defer p.Status.Works("waiting for Redis (commit)")()
 	if err := p.Store.Commit(ctx, pr, configs, changes); err != nil {
 		return err
 	}

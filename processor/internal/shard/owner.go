@@ -225,7 +225,9 @@ func (p *Owner) fail(ctx context.Context, err error, failures int) {
 func (p *Owner) runOnce(stop context.Context) (worked bool, err error) {
 	ctx := context.WithoutCancel(stop)
 	if p.Lease != nil {
-		if err := p.Lease.OK(ctx); err != nil {
+		end := p.Status.Works("waiting for NATS (lease)")
+		err := p.Lease.OK(ctx)
+		if end(); err != nil {
 			return false, err
 		}
 	}
@@ -237,7 +239,9 @@ func (p *Owner) runOnce(stop context.Context) (worked bool, err error) {
 		p.abandon(errAgain)
 	}
 	if !p.tenure.taken {
-		if _, errs := takeOver(stop, ctx, []*Owner{p}); errs[0] != nil {
+		end := p.Status.Works("taking the shard over, with NATS and Redis")
+		_, errs := takeOver(stop, ctx, []*Owner{p})
+		if end(); errs[0] != nil {
 			return false, errs[0]
 		}
 		// After a failure the owner reaps first, once: if Redis is full, that makes room.
@@ -329,6 +333,7 @@ func (p *Owner) Verified() time.Time { return p.tenure.verified }
 func (p *Owner) verify(ctx context.Context, collections []string) error {
 	ctx, cancel := context.WithTimeout(ctx, streams.CallTimeout)
 	defer cancel()
+	defer p.Status.Works("waiting for Redis (verify)")()
 	began := time.Now()
 	if err := p.Store.Verify(ctx, p.progress.Version(), collections); err != nil {
 		return err

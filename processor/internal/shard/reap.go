@@ -97,6 +97,7 @@ func (p *Owner) lookUp(ctx context.Context, seq uint64, now int64, most, bytes i
 	case len(p.due.Due(now)) >= most: // the look-up ahead has found them
 		return nil
 	}
+	defer p.Status.Works("waiting for Redis (due documents)")()
 	p.forget()
 	l := p.newLookUp(seq, now+lookUpAhead, most, bytes)
 	l.run(ctx)

@@ -38,6 +38,7 @@ func (p *Owner) record(ctx context.Context) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, streams.CallTimeout)
 	defer cancel()
+	defer p.Status.Works("waiting for Redis (documents of a snapshot)")()
 	began := time.Now()
 	done, err := t.recording.Scan(ctx, p.Store, p.progress.Version(), p.collections, p.Queue.Read().Seq)
 	if err != nil {
@@ -109,6 +110,7 @@ func (p *Owner) load(stop context.Context) error {
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(stop), streams.CallTimeout)
 	defer cancel()
+	defer p.Status.Works("loading a snapshot, from NATS into Redis")()
 	began := time.Now()
 	done, err := t.loader.Load(ctx)
 	if err != nil {

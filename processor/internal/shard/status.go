@@ -24,7 +24,22 @@ type Status struct {
 	Configured atomic.Uint64
 	Begun      atomic.Int64 // when the present step was begun, Unix nanoseconds; 0 if there is none
 
+	work   atomic.Pointer[string]
 	health *health.Board
+}
+
+// Works notes what the present step does, which may take long, until the caller calls end.
+func (s *Status) Works(what string) (end func()) {
+	before := s.work.Swap(&what)
+	return func() { s.work.Store(before) }
+}
+
+// Work is what the present step does, for people: it completes the sentence "the step is …".
+func (s *Status) Work() string {
+	if what := s.work.Load(); what != nil {
+		return *what
+	}
+	return "computing"
 }
 
 // NewStatus makes the status of a shard.

@@ -30,7 +30,7 @@ func (p *Owner) step(ctx context.Context, messages []*fold.Message, to fold.Posi
 		return false, err
 	}
 	for i, m := range messages {
-		if d.Apply(m) {
+		if p.apply(d, m) {
 			if d.Full() {
 				messages = messages[:i+1]
 				break
@@ -53,6 +53,14 @@ func (p *Owner) step(ctx context.Context, messages []*fold.Message, to fold.Posi
 		changes: d.Changes(due), commits: held,
 	})
 	return worked || len(messages) > 0, err
+}
+
+// apply applies a message: see [fold.Decision.Apply].
+func (p *Owner) apply(d *fold.Decision, m *fold.Message) bool {
+	if work := d.Work(m); work != "" {
+		defer p.Status.Works(work)()
+	}
+	return d.Apply(m)
 }
 
 // reach is the position after a step: that of its last message, or, if there are no more
@@ -99,11 +107,14 @@ func (p *Owner) read(ctx context.Context, d *fold.Decision, messages []*fold.Mes
 	if batch, held, err = p.notAhead(ctx, d, messages); held || err != nil {
 		return batch, held, err
 	}
-	batch, slots, whole = d.Expiring(batch)
-	if len(slots) == 0 {
-		return batch, false, nil
+	for {
+		if batch, slots, whole = d.Lacking(batch); len(slots) == 0 {
+			return batch, false, nil
+		}
+		if err := p.readSlots(ctx, slots, whole); err != nil {
+			return nil, false, err
+		}
 	}
-	return batch, false, p.readSlots(ctx, slots, whole)
 }
 
 // notAhead returns the messages before the first that finds a document expired which
@@ -141,10 +152,11 @@ func (p *Owner) readersAt() int64 {
 	return max(p.progress.CommittedWatermark(), p.Store.Clock())
 }
 
-// readSlots reads documents, those in whole with their bodies.
+// readSlots reads documents, those in whole with their bodies: at least one of these, see [store.ReadBytes].
 func (p *Owner) readSlots(ctx context.Context, slots []*fold.Slot, whole map[fold.Key]bool) error {
 	ctx, cancel := context.WithTimeout(ctx, streams.CallTimeout)
 	defer cancel()
+	defer p.Status.Works("waiting for Redis (read)")()
 	wants, order := fold.Wants(slots, whole)
 	began := time.Now()
 	found, err := p.Store.Read(ctx, p.progress.Version(), wants)
@@ -152,6 +164,8 @@ func (p *Owner) readSlots(ctx context.Context, slots []*fold.Slot, whole map[fol
 		return err
 	}
 	p.tenure.verified = began
+	var lacks *fold.Slot
+	bodies := 0
 	for i := range wants {
 		for j, s := range order[i] {
 			stored := found[i][j]
@@ -159,12 +173,19 @@ func (p *Owner) readSlots(ctx context.Context, slots []*fold.Slot, whole map[fol
 			case stored == nil && s.Stored != nil:
 				return fmt.Errorf("%w: %s/%s vanished", store.ErrDamaged, s.Key.Collection, s.Key.ID)
 			case stored == nil:
-			case whole[s.Key]:
+			case stored.Body != "":
 				s.Read(&stored.Header, []byte(stored.Body))
+				bodies++
 			default:
 				s.Read(&stored.Header, nil)
+				if whole[s.Key] {
+					lacks = s
+				}
 			}
 		}
+	}
+	if lacks != nil && bodies == 0 { // else the owner would read it for ever
+		return fmt.Errorf("%w: %s/%s has no body", store.ErrDamaged, lacks.Key.Collection, lacks.Key.ID)
 	}
 	return nil
 }

@@ -36,7 +36,7 @@ func (p *Owner) warn(ctx context.Context) (worked bool, err error) {
 	}
 	d := fold.New(p.Limits, p.collections, now)
 	d.Warn(p.collections, name, slices, found)
-	if err := p.announcer.Publish(ctx, d.Outputs, p.progress.Stamp()); err != nil {
+	if err := p.publish(ctx, d.Outputs, p.progress.Stamp()); err != nil {
 		return false, err
 	}
 	p.Metrics.Warned.Add(float64(d.Warned))
@@ -56,6 +56,7 @@ func (p *Owner) warn(ctx context.Context) (worked bool, err error) {
 func (p *Owner) between(ctx context.Context, name string, slices []store.Slice) ([]store.Found, error) {
 	ctx, cancel := context.WithTimeout(ctx, streams.CallTimeout)
 	defer cancel()
+	defer p.Status.Works("waiting for Redis (documents to be warned of)")()
 	began := time.Now()
 	found, err := p.Store.Between(ctx, p.progress.Version(), name, slices, ReapChunk, reapBytes)
 	if err != nil {
