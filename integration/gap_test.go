@@ -1,6 +1,7 @@
 package integration
 
 import (
+	"slices"
 	"strings"
 	"testing"
 
@@ -47,16 +48,18 @@ func TestG12_TheEmbeddedLogHasAGap(t *testing.T) {
 	if now := w.stateOf(w.Prefix.LogStream()).LastSeq; now != last {
 		t.Errorf("an attempt has written: the log ended at %d, and ends at %d", last, now)
 	}
-	token := w.lapse.TokenIn(why)
-	if said := w.lapse.BeginAnew(token, 1); !strings.Contains(said, "a lapse serve is using it: stop it") {
+	flags := w.lapse.FlagsIn(why)
+	if said := w.lapse.BeginAnew(flags, 1); !strings.Contains(said, "a lapse serve is using it: stop it") {
 		t.Errorf("while lapse runs: %s", said)
 	}
 	w.lapse.Terminate()
-	if said := w.lapse.BeginAnew("00000000", 1); !strings.Contains(said, "does not belong to the present refusal") || w.lapse.TokenIn(said) != token {
-		t.Errorf("with another token: %s", said)
+	for _, others := range [][]string{nil, {"--accept-lost-log-end", "--accept-lost-log-beginning", "--accept-lost-documents", "--accept-lost-events", "--redis-is-saved"}} {
+		if said := w.lapse.BeginAnew(others, 1); !strings.Contains(said, "refused, and nothing was changed") || !slices.Equal(w.lapse.FlagsIn(said), flags) {
+			t.Errorf("with %s: %s", others, said)
+		}
 	}
-	if said := w.lapse.BeginAnew(token, 0); !strings.Contains(said, "the log goes on without messages: 1 messages are missing (sequences ") {
-		t.Errorf("with the token: %s", said)
+	if said := w.lapse.BeginAnew(flags, 0); !strings.Contains(said, "the log goes on without messages: 1 messages are missing (sequences ") {
+		t.Errorf("with %s: %s", flags, said)
 	}
 	w.lapse.Start()
 	for range 2 {

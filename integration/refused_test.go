@@ -86,7 +86,7 @@ func TestG12_ARefusedShardHoldsUpNothingElse(t *testing.T) {
 
 	before, log := redisKeys(t, w.redis), w.stateOf(refused)
 	why := w.lapse.Refuses()
-	for _, part := range []string{"shard 1: refused: ", "lost its end: restore the log", "run lapse begin-anew "} {
+	for _, part := range []string{"shard 1: refused: ", "lost its end: restore the log", "run lapse begin-anew --accept-lost-log-end --redis-is-saved ("} {
 		if !strings.Contains(why, part) {
 			t.Errorf("/readyz does not say %q: %s", part, why)
 		}
@@ -159,8 +159,9 @@ func TestG12_ReadsWithoutALog(t *testing.T) {
 	}
 }
 
-// A log has lost its end. The command that gives it up refuses while a process is there, which it names, and
-// with a token of no refusal. Then it begins anew, and both processes go on.
+// A log has lost its end. The command that gives it up refuses while a process is there, which it names. Without
+// the flag of this loss, or while nobody says that Redis is saved, it says what is refused. Then it begins anew, and
+// both processes go on.
 //
 // It fails if the command works beside an owner, or changes anything before it refuses.
 func TestG12_ADecisionNeedsThatNobodyServes(t *testing.T) {
@@ -177,29 +178,32 @@ func TestG12_ADecisionNeedsThatNobodyServes(t *testing.T) {
 	w.lapse.Terminate()
 	w.nats.Terminate() // so that it does not forget that the entry of lapse was removed
 	w.nats.RestoreStream(early, w.Prefix.LogStream())
-	token := w.lapse.TokenIn(w.lapse.Refuses())
+	flags := w.lapse.FlagsIn(w.lapse.Refuses())
 	standby := harness.PrepareLapse(t, "--nats", w.nats.URL(), "--redis", w.redis.URL())
 	standby.Launch()
 	harness.Until(t, harness.Limit, "the standby listens", func(ctx context.Context) error { return standby.ReadyNow(ctx) })
 	before, log := redisKeys(t, w.redis), w.stateOf(w.Prefix.LogStream())
-	refuses := func(token, want string) {
+	refuses := func(flags []string, want string) {
 		t.Helper()
-		if said := w.lapse.BeginAnew(token, 1); !strings.Contains(said, want) {
+		if said := w.lapse.BeginAnew(flags, 1); !strings.Contains(said, want) {
 			t.Errorf("it does not say %q: %s", want, said)
 		}
 		if after, now := redisKeys(t, w.redis), w.stateOf(w.Prefix.LogStream()); after != before || now.LastSeq != log.LastSeq {
 			t.Errorf("it has changed Redis from %s to %s, or the log from %+v to %+v", before, after, log, now)
 		}
 	}
-	refuses(token, `serves the prefix "lapse" (it was seen `)
+	refuses(flags, `serves the prefix "lapse" (it was seen `)
 	w.lapse.Terminate()
-	refuses(token, `serves the prefix "lapse" (it was seen `) // the standby
+	refuses(flags, `serves the prefix "lapse" (it was seen `) // the standby
 	standby.Terminate()
-	refuses("00000000", "the token 00000000 does not belong to the present refusal, and nothing was changed. It is: ")
-	if said := w.lapse.BeginAnew(token, 0); !strings.Contains(said, "begins anew from message 1 of the log; what Redis held is kept") || strings.Contains(said, "still refused") {
-		t.Errorf("with the token: %s", said)
+	for _, others := range [][]string{nil, flags[:1], {"--accept-lost-log-beginning", "--accept-lost-documents", "--accept-lost-events", "--redis-is-saved"}} {
+		refuses(others, "refused, and nothing was changed: restore what is missing, or give it up with the flags that are named")
+		refuses(others, "save Redis (redis-cli --rdb FILE, or BGSAVE) and run lapse begin-anew --accept-lost-log-end --redis-is-saved (")
 	}
-	if said := w.lapse.BeginAnew(token, 1); !strings.Contains(said, "belongs to no refusal, as nothing is refused") {
+	if said := w.lapse.BeginAnew(flags, 0); !strings.Contains(said, "begins anew from message 1 of the log at the next start") || strings.Contains(said, "refused") {
+		t.Errorf("with %s: %s", flags, said)
+	}
+	if said := w.lapse.BeginAnew(flags, 0); !strings.Contains(said, "nothing is refused, and nothing was changed: start lapse") {
 		t.Errorf("once more: %s", said)
 	}
 	w.lapse.Start()

@@ -3,165 +3,194 @@ package processor
 import (
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 	"strings"
-	"sync/atomic"
 	"testing"
 
 	"github.com/seed18712806/lapse/processor/internal/crash"
+	"github.com/seed18712806/lapse/processor/internal/streams"
 	"github.com/seed18712806/lapse/sink/store"
 )
 
-// diesAnew ends the process while it begins a partition anew.
-type diesAnew struct {
-	Store
-	r   *rig
-	at  string
-	end context.CancelFunc
-}
-
 var errDies = errors.New("the process dies here")
 
-func (p *diesAnew) SetAside(ctx context.Context, version string, next store.State, rebuild uint64) error {
-	switch p.at {
-	case "after a rename":
-		key := keysOf(p.r.t, p.r, "lapse:{*docs:c")[0]
-		if err := p.r.redis.Rename(ctx, key, strings.Replace(key, ":", ":before:", 1)).Err(); err != nil {
-			return err
-		}
-	case "before anything":
-	default:
-		if err := p.Store.SetAside(ctx, version, next, rebuild); err != nil || p.at == "after the checkpoint" {
-			return err
-		}
-	}
-	p.end()
-	return errDies
-}
-
-func (p *diesAnew) Take(ctx context.Context, s store.State, version string, rebuild uint64) error {
-	if p.at == "after the checkpoint" && len(keysOf(p.r.t, p.r, "lapse:before:*:state")) > 0 {
-		p.end()
-		return errDies
-	}
-	return p.Store.Take(ctx, s, version, rebuild)
-}
-
-// decides makes a processor that can carry out a decision, on a store.
-func (r *rig) decides(on func(Options) Store) *Processor {
+// anotherProcess makes a processor that can carry out a decision.
+func (r *rig) anotherProcess() *Processor {
 	r.t.Helper()
 	opts := r.opts
 	opts.Logger = slog.New(slog.NewTextHandler(testWriter{r.t}, &slog.HandlerOptions{Level: slog.LevelWarn}))
-	if err := opts.complete(); err != nil {
-		r.t.Fatal(err)
-	}
-	p, err := NewWith(r.nc, on(opts), opts)
+	p, err := New(r.nc, r.redis, opts)
 	if err != nil {
 		r.t.Fatal(err)
 	}
 	return p
 }
 
-func (r *rig) onRedis(opts Options) Store {
-	return store.New(r.redis, opts.Prefix, opts.Shard, opts.Shards)
+// accepts is what gives up a refusal, and nothing else. Its message names the flags.
+func (r *rig) accepts(err error) Accepted {
+	r.t.Helper()
+	refusal := streams.AsRefusal(err)
+	if refusal == nil || refusal.Accept == "" {
+		r.t.Fatalf("nobody can give up %v", err)
+	}
+	command := "run lapse begin-anew " + refusal.Accept.Flag()
+	if refusal.Removes {
+		command += " " + streams.RedisIsSaved
+	}
+	if !strings.Contains(err.Error(), command+" (") {
+		r.t.Errorf("it does not say %q: %v", command, err)
+	}
+	return Accepted{Losses: []Loss{refusal.Accept}, RedisIsSaved: refusal.Removes}
 }
 
 // beginAnew carries out a decision. Nothing is refused any more.
-func (r *rig) beginAnew(token string) {
+func (r *rig) beginAnew(accepted Accepted) {
 	r.t.Helper()
-	done, refused, err := r.decides(r.onRedis).BeginAnew(r.t.Context(), token)
-	if len(done) == 0 || len(refused) > 0 || err != nil {
-		r.t.Fatalf("with the token %q: %q, %v, %v", token, done, refused, err)
+	done, left, err := r.anotherProcess().BeginAnew(r.t.Context(), accepted)
+	if len(done) == 0 || len(left) > 0 || err != nil {
+		r.t.Fatalf("with %v: %q, %v, %v", accepted, done, left, err)
 	}
 }
 
-// beginsNothing checks that a token belongs to no refusal, and that there is one.
-func (r *rig) beginsNothing(token string) {
+// beginsNothing checks that something is refused, and that only the decision that it names gives it up.
+func (r *rig) beginsNothing(not Accepted) {
 	r.t.Helper()
+	others := Accepted{RedisIsSaved: true}
+	for _, loss := range Losses {
+		if loss != not.Losses[0] {
+			others.Losses = append(others.Losses, loss)
+		}
+	}
+	all := []Accepted{{}, others}
+	if not.RedisIsSaved {
+		all = append(all, Accepted{Losses: not.Losses})
+	}
 	before, seqs := strings.Join(r.states(), "\n"), r.lastSeqs()
-	done, refused, err := r.decides(r.onRedis).BeginAnew(r.t.Context(), token)
-	if len(done) > 0 || len(refused) == 0 || err != nil {
-		r.t.Errorf("with the token %q: %q, %v, %v", token, done, refused, err)
+	for _, accepted := range all {
+		done, left, err := r.anotherProcess().BeginAnew(r.t.Context(), accepted)
+		if len(done) > 0 || len(left) == 0 || err != nil {
+			r.t.Errorf("with %v: %q, %v, %v", accepted, done, left, err)
+		}
 	}
 	if after, now := strings.Join(r.states(), "\n"), r.lastSeqs(); after != before || now != seqs {
 		r.t.Errorf("it has changed Redis from\n%s\nto\n%s\nor the streams, which ended at %v and end at %v", before, after, seqs, now)
 	}
 }
 
-// TestG7_BeginAnewInterrupted: a process that begins anew dies. What Redis held is kept, and lapse refuses to
-// go on, with the same token, until the partition has been begun anew. What Redis held stays until an owner
-// has rebuilt it.
+// diesClearing ends the process when it has removed some keys of a partition.
+type diesClearing struct {
+	Store
+	r *rig
+}
+
+type diesClearingPartition struct {
+	PartitionStore
+	*diesClearing
+}
+
+func (s *diesClearing) Partition(i int) PartitionStore {
+	return diesClearingPartition{s.Store.Partition(i), s}
+}
+
+func (p diesClearingPartition) Clear(context.Context, string, store.State, uint64) error {
+	for _, key := range keysOf(p.r.t, p.r, "lapse:{*docs:c") {
+		p.r.redis.Del(context.Background(), key)
+	}
+	return errDies
+}
+
+// TestG7_BeginAnewInterrupted: a process that begins a partition anew dies, or its successor does that carries it out.
+// Until the decision is stored, lapse refuses to go on, for the same reason, and Redis is as it was; the same decision
+// goes on. From then on the next start does.
 func TestG7_BeginAnewInterrupted(t *testing.T) {
 	t.Parallel()
-	for at, goesOn := range map[string]bool{
-		"before anything": false, "after a rename": false, "after it was set aside": false, "after the checkpoint": true,
-	} {
+	for _, at := range []crash.Point{crash.BeforeFence, crash.AfterFence} {
+		t.Run(string(at), func(t *testing.T) {
+			t.Parallel()
+			r := newRigOn(t, backends[0], Options{Partitions: 1})
+			accepted := r.accepts(r.refusesTruncated().err)
+			was := strings.Join(r.states(), "\n")
+			dies := r.anotherProcess()
+			dies.hook = once(at, 1, func() error { return errDies })
+			if _, _, err := dies.BeginAnew(t.Context(), accepted); !errors.Is(err, errDies) {
+				t.Fatalf("it has not died: %v", err)
+			}
+			p := r.start(nil)
+			p.ends(t, ErrLogTruncated)
+			if now := strings.Join(r.states(), "\n"); now != was || r.stored() != 10 {
+				t.Errorf("Redis held\n%s\nand holds %d documents\n%s", was, r.stored(), now)
+			}
+			r.beginAnew(accepted)
+			r.hasBegunAnew()
+		})
+	}
+	for _, at := range []string{"claimed", "half cleared", "cleared"} {
 		t.Run(at, func(t *testing.T) {
 			t.Parallel()
 			r := newRigOn(t, backends[0], Options{})
-			token := Decision(r.refusesTruncated().err)
-			ctx, cancel := context.WithCancel(t.Context())
-			defer cancel()
-			dies := func(opts Options) Store { return &diesAnew{r.onRedis(opts), r, at, cancel} }
-			if _, _, err := r.decides(dies).BeginAnew(ctx, token); !errors.Is(err, errDies) {
-				t.Fatalf("it has not died: %v", err)
+			r.beginAnew(r.accepts(r.refusesTruncated().err))
+			if n := r.stored(); n != 10 {
+				t.Errorf("before the next start Redis holds %d documents, want 10", n)
 			}
-			docs := func(pattern string) (n int64) {
-				for _, key := range keysOf(t, r, pattern) {
-					n += r.redis.HLen(context.Background(), key).Val()
-				}
-				return n
-			}
-			if n := docs("lapse:*docs*"); n != 10 {
-				t.Fatalf("after it died Redis holds %d documents, want 10", n)
-			}
-			if !goesOn {
-				p := r.start(nil)
-				if again := r.refusal(p); again != token {
-					t.Errorf("the token was %s, and is %s", token, again)
-				}
-				p.cancel()
+			p := (*process)(nil)
+			switch at {
+			case "half cleared":
+				r.store = func(s Store) Store { return &diesClearing{s, r} }
+				p = r.start(nil)
+				eventually(t, "it has removed something", func() bool { return r.stored() == 0 })
+				r.store = nil
+			default:
+				point := map[string]crash.Point{"claimed": crash.AfterTake, "cleared": crash.BeforeCommit}[at]
+				p = r.start(once(point, 1, func() error { return errDead }))
 				<-p.done
-				if n := docs("lapse:*docs*"); n != 10 {
-					t.Errorf("it is refused, and Redis holds %d documents, want 10", n)
-				}
-				r.beginAnew(token)
 			}
-			var commits atomic.Int32
-			p := r.start(func(here crash.Point) error {
-				if here == crash.BeforeCommit && commits.Add(1) == 1 {
-					if n := docs("lapse:before:*docs*"); n != 10 {
-						t.Errorf("it is begun anew, and of the 10 documents that Redis held %d are kept", n)
-					}
-				}
-				return nil
-			})
-			p.ready(t)
-			if got := r.body("c", "new9"); got != `{}` || commits.Load() == 0 {
-				t.Errorf("c/new9 reads %q after %d commits", got, commits.Load())
+			p.cancel()
+			<-p.done
+			if done, left, err := r.anotherProcess().BeginAnew(t.Context(), Accepted{}); len(done) > 0 || len(left) > 0 || err != nil {
+				t.Errorf("once it was decided: %q, %v, %v", done, left, err)
 			}
-			p.stop(t)
+			r.hasBegunAnew()
 		})
 	}
 }
 
-// refusal waits until a process refuses to go on, and returns the token.
-func (r *rig) refusal(p *process) (token string) {
+// hasBegunAnew checks that the next start goes on with what the truncated log of refusesTruncated has.
+func (r *rig) hasBegunAnew() {
 	r.t.Helper()
-	eventually(r.t, "it is refused", func() bool {
-		err := p.Ready()
-		select {
-		case <-p.done:
-			err = p.err
-		default:
+	p := r.start(nil)
+	p.ready(r.t)
+	for id, want := range map[string]string{"new9": `{}`, "new7": `{}`, "new6": "", "0": ""} {
+		if got := r.body("c", id); got != want {
+			r.t.Errorf("c/%s reads %q, want %q", id, got, want)
 		}
-		if m := tokenIn.FindStringSubmatch(fmt.Sprint(err)); m != nil {
-			token = m[1]
+	}
+	p.stop(r.t)
+}
+
+// TestG7_BeginAnewEndsBetweenPartitions: the log has lost its beginning, and Redis is in the process, so it has
+// nothing. A process that begins four partitions anew ends after some of them, and its Redis with it. The same
+// decision lets the next one go on with the others.
+func TestG7_BeginAnewEndsBetweenPartitions(t *testing.T) {
+	t.Parallel()
+	for ended := range 4 {
+		r := newRig(t)
+		r.refusesTruncated()
+		r.wipe()
+		p := r.start(nil)
+		p.ends(t, ErrLogTruncated)
+		accepted := r.accepts(p.err)
+		if accepted.RedisIsSaved {
+			t.Error("an empty Redis is to be saved")
 		}
-		return token != ""
-	})
-	return token
+		dies := r.anotherProcess()
+		dies.hook = once(crash.AfterFence, ended+1, func() error { return errDies })
+		if done, _, err := dies.BeginAnew(t.Context(), accepted); !errors.Is(err, errDies) || len(done) != ended {
+			t.Fatalf("after %d partitions: %q, %v", ended, done, err)
+		}
+		r.wipe()
+		r.beginAnew(accepted)
+		r.hasBegunAnew()
+	}
 }
 
 // TestG7_BeginAnewPublishesNothingTwice: the log has lost its beginning, and Redis everything. A person
@@ -183,12 +212,10 @@ func TestG7_BeginAnewPublishesNothingTwice(t *testing.T) {
 		p.stop(t)
 		before := len(r.outputs())
 		r.truncate(12)
-		if err := r.redis.FlushAll(t.Context()).Err(); err != nil {
-			t.Fatal(err)
-		}
+		r.wipe()
 		p = r.start(nil)
 		p.ends(t, ErrLogTruncated)
-		r.beginAnew(Decision(p.err))
+		r.beginAnew(r.accepts(p.err))
 		p = r.start(nil)
 		p.ready(t)
 		r.caughtUp(p)

@@ -17,7 +17,7 @@
 //	           clockguard.go; one inbox per partition: inbox.go; ticks: ticker.go
 //	fold       decodes messages, and decides: message, state and log time → outputs, outcomes,
 //	           changes; pure
-//	partition  owns one partition: examine.go, takeover.go, step.go, control.go, reap.go, warn.go, finish.go
+//	partition  owns one partition: examine.go, verdict.go, takeover.go, anew.go, step.go, control.go, reap.go, warn.go, finish.go
 //	announce   publishes each output once: announcer.go, published.go; checkpoints; outcomes
 //
 // Beside them, snapshot stores snapshots of partitions, retention orders them and truncates the
@@ -77,7 +77,7 @@
 //   - S11: No partition waits for another: not for its inbox, its failures or its rebuild
 //     (feed/inbox.go).
 //   - S12: A takeover compares Redis, the log, the stream of events, the checkpoint and the
-//     snapshots with each other, and goes on only where what remains is the whole (partition/examine.go).
+//     snapshots with each other, and goes on only where what remains is the whole (partition/verdict.go).
 //     Nobody applies the log over a gap in its middle before a person has decided (streams/gap.go).
 //
 // # Another region
@@ -97,14 +97,15 @@
 //
 // # A refused shard
 //
-// Run ends with an error if it would be wrong to go on with the shard ([IsFinal]); by then it has
-// written nothing that the error is about. The process stays up and calls Run again every few seconds.
+// An examination ends with a verdict, which is a value: to go on from a place, or to refuse (judge in
+// partition/verdict.go). Run ends with a [Refusal] if it would be wrong to go on with the shard; by then it has
+// written nothing that the refusal is about. Any other error is a failure, and may be over at the next try. The process stays up and calls Run again every few seconds.
 // Such a Run examines before it writes: it appends no tick, stores no fence, and creates no stream
 // that this Processor has seen before. (Where a log with replicas seems to lack its end, it asks the
 // leader with a tick.) So the shard goes on as soon as a person has restored what is missing. Until
 // then its owner keeps the lease, since the examination of another process would say the same. A person
-// who gives up what is missing stops the processes, and runs [Processor.BeginAnew] with the [Decision] on
-// this refusal.
+// who gives up what is missing stops the processes, and runs [Processor.BeginAnew] with the [Loss] that the
+// refusal names. A decision is one write, to the checkpoint or to the log, which the next takeover goes by.
 //
 // # Guarantees
 //

@@ -40,32 +40,30 @@ var (
 	ErrConnectionClosed = streams.ErrConnectionClosed
 )
 
-// IsFinal reports whether the error that Run has returned would come again at once: a
-// person has to do something before. Any other error may be over at the next try.
-func IsFinal(err error) bool {
-	for _, one := range []error{store.ErrForeign, store.ErrServer, ErrMismatch, ErrConnectionClosed} {
-		if errors.Is(err, one) {
-			return true
+// Refusal is the error of Run and Check that would come again at once: lapse has lost what it needs to go on, or what
+// the servers hold does not fit together. Nothing was changed that it is about. A person has to restore what is missing,
+// or give it up: see [Processor.BeginAnew]. errors.As finds it; its Kind is one of the errors above, the ErrLost of
+// package events, or an error of package store.
+type Refusal = streams.Refusal
+
+// Loss is what a person can give up.
+type Loss = streams.Loss
+
+// Losses are all kinds of losses.
+var Losses = streams.Losses
+
+// Accepted is what a person gives up.
+type Accepted = shard.Accepted
+
+// asRefusal makes a Refusal of an error of the store that a person has to resolve.
+func asRefusal(err error) error {
+	for _, kind := range []error{store.ErrForeign, store.ErrServer} {
+		if errors.Is(err, kind) && streams.AsRefusal(err) == nil {
+			return streams.Refuse(kind, "", "%w", err)
 		}
 	}
-	return streams.MustStop(err)
+	return err
 }
-
-// IsRefusal reports whether the error that Run or Check has returned means that lapse has lost what it
-// needs to go on, or that what is stored does not fit together. Nothing was changed. A person has to
-// restore what is missing, or give it up: see Decision.
-func IsRefusal(err error) bool {
-	for _, one := range []error{store.ErrForeign, streams.ErrStranger, streams.ErrConfigsBehind} {
-		if errors.Is(err, one) {
-			return true
-		}
-	}
-	return streams.MustStop(err)
-}
-
-// Decision is the token with which a person gives up what a refusal says is missing, by
-// [Processor.BeginAnew]; empty if the refusal has none.
-func Decision(err error) string { return streams.Decision(err) }
 
 // UntilClosed waits until ctx is done. It returns an ErrConnectionClosed if the client library gives
 // the connection up before.

@@ -180,7 +180,7 @@ func (s *session) follow(ctx context.Context, js jetstream.JetStream, role strea
 // unlessPromoted is an error that ends the session; ErrPromotion if the session followed another region, must stop, and the
 // region is the first by now: its log has an identity of its own since, so it seems to be another one.
 func (s *session) unlessPromoted(ctx context.Context, err error) error {
-	if s.follower != nil && streams.MustStop(err) && promoted(ctx, s.follower.JetStream, s.follower.Options) {
+	if s.follower != nil && streams.AsRefusal(err) != nil && promoted(ctx, s.follower.JetStream, s.follower.Options) {
 		return streams.ErrPromotion
 	}
 	return err

@@ -66,8 +66,8 @@ func (r *rig) lastSeqs() [2]uint64 {
 }
 
 // refusesGap checks that a process refuses the log, says what is missing, and changes nothing. It returns the
-// token of the decision.
-func (r *rig) refusesGap(missing string) (token string) {
+// decision that gives it up.
+func (r *rig) refusesGap(missing string) Accepted {
 	r.t.Helper()
 	before, keys := r.lastSeqs(), strings.Join(r.states(), "\n")
 	p := r.start(nil)
@@ -78,12 +78,12 @@ func (r *rig) refusesGap(missing string) (token string) {
 	if now := strings.Join(r.states(), "\n"); now != keys {
 		r.t.Errorf("Redis had\n%s\nand has\n%s", keys, now)
 	}
-	for _, part := range []string{missing, "it was stored at 20", "restore the log from a backup; or go on without them", "run lapse begin-anew "} {
+	for _, part := range []string{missing, "it was stored at 20", "restore the log from a backup; or go on without them", "run lapse begin-anew --accept-lost-log-messages ("} {
 		if !strings.Contains(p.err.Error(), part) {
 			r.t.Errorf("the reason does not say %q: %v", part, p.err)
 		}
 	}
-	return Decision(p.err)
+	return r.accepts(p.err)
 }
 
 // states are what Redis has of each partition, but for its documents.
@@ -100,8 +100,8 @@ func (r *rig) states() (all []string) {
 }
 
 // TestG12_AGapInTheLog: the log has lost messages that were not applied, from its middle. lapse refuses it and
-// changes nothing. With the token of the refusal, and with no other, it goes on without them, and does not ask
-// again, also if Redis is built again. A later gap is asked for anew.
+// changes nothing. With the flag that the refusal names, and with no other, it goes on without them, and does not ask
+// again, also if Redis is built again. A later gap is asked for again.
 //
 // It fails if the gap is passed over, or if a decision is forgotten or counts for another gap.
 func TestG12_AGapInTheLog(t *testing.T) {
@@ -113,15 +113,13 @@ func TestG12_AGapInTheLog(t *testing.T) {
 		p.stop(t)
 		first := r.loseWrites("c", "x", "y")
 		missing := fmt.Sprintf("2 messages are missing (sequences %d to %d)", first, first+1)
-		token := r.refusesGap(missing)
+		accepted := r.refusesGap(missing)
 		if got := r.body("c", "a"); got != `{}` {
 			t.Errorf("a document reads %q", got)
 		}
-		r.beginsNothing("00000000") // another refusal's
-		if again := r.refusesGap(missing); again != token || token == "" {
-			t.Errorf("the token was %q, and is %q", token, again)
-		}
-		r.beginAnew(token)
+		r.beginsNothing(accepted)
+		r.refusesGap(missing)
+		r.beginAnew(accepted)
 		goesOn := func() {
 			t.Helper()
 			p = r.start(nil)
@@ -136,12 +134,7 @@ func TestG12_AGapInTheLog(t *testing.T) {
 		}
 		goesOn()
 		first = r.loseWrites("c", "z")
-		later := r.refusesGap(fmt.Sprintf("1 messages are missing (sequences %d)", first))
-		if later == token {
-			t.Error("the token is that of the former gap")
-		}
-		r.beginsNothing(token)
-		r.beginAnew(later)
+		r.beginAnew(r.refusesGap(fmt.Sprintf("1 messages are missing (sequences %d)", first)))
 		goesOn()
 		r.wipe()
 		goesOn()
@@ -225,7 +218,7 @@ func TestG12_AShardWithAGap(t *testing.T) {
 	}
 	prefixes := r.opts.ReplyPrefixes
 	r.opts.ReplyPrefixes = nil // which is no wish of the person who decides
-	r.beginAnew(Decision(p.err))
+	r.beginAnew(r.accepts(p.err))
 	r.opts.ReplyPrefixes = prefixes
 	if info, err := configs.Info(t.Context()); err != nil || !reflect.DeepEqual(info.Config, config) {
 		t.Errorf("the decision has changed the stream of configurations from %+v to %+v, %v", config, info.Config, err)
@@ -273,8 +266,7 @@ func TestG12_AFileOfTheLogIsLost(t *testing.T) {
 				}
 			}
 			r.putBack(was, theLog)
-			token := r.refusesGap("messages are missing (sequences ")
-			r.beginAnew(token)
+			r.beginAnew(r.refusesGap("messages are missing (sequences "))
 			p = r.start(noPurge)
 			p.ready(t)
 			r.caughtUp(p)
@@ -299,11 +291,10 @@ func TestG12_AGapWhileLapseReads(t *testing.T) {
 	if !strings.Contains(p.err.Error(), fmt.Sprintf("(sequences %d)", first)) {
 		t.Errorf("it does not say what is missing: %v", p.err)
 	}
-	token := Decision(p.err)
-	if err := p.Run(context.Background()); !errors.Is(err, ErrLogGap) || Decision(err) != token {
+	if err := p.Run(context.Background()); !errors.Is(err, ErrLogGap) {
 		t.Errorf("the next run: %v", err)
 	}
-	r.beginAnew(token)
+	r.beginAnew(r.accepts(p.err))
 	p = r.start(nil)
 	p.ready(t)
 	r.caughtUp(p)

@@ -2,7 +2,6 @@ package processor
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"regexp"
 	"strconv"
@@ -15,7 +14,7 @@ import (
 
 // TestG12_EventsCannotBeMadeAgain: the stream of events has lost its end, and neither a snapshot that the
 // stream reaches nor the log is from before. lapse says what is missing, removes nothing, and goes on with
-// reads. With the token of the refusal, and with no other, it goes on without these events: documents
+// reads. With the flag that the refusal names, and with no other, it goes on without these events: documents
 // stay, also those that only a snapshot has, and each later event comes once.
 //
 // It fails if the way to go on costs the documents, or if what was given up is missed later again.
@@ -46,7 +45,7 @@ func TestG12_EventsCannotBeMadeAgain(t *testing.T) {
 			if how != "running" {
 				p = r.start(nil)
 			}
-			token := r.refusesLoss(p, end) // of any partition
+			accepted := r.refusesLoss(p, end)
 			if how != "Redis empty" {
 				if n := r.stored(); n != documents {
 					t.Errorf("Redis holds %d documents, and had %d", n, documents)
@@ -56,31 +55,25 @@ func TestG12_EventsCannotBeMadeAgain(t *testing.T) {
 				}
 			}
 			first := r.eventsInfo().State.LastSeq
-			p.stop(t)
+			p = r.start(nil)
+			p.ends(t, events.ErrLost)
 			if last := r.eventsInfo().State.LastSeq; last != first {
 				t.Errorf("the stream of events ended at %d, and ends at %d", first, last)
 			}
-			r.beginsNothing("00000000") // another refusal's
-			r.beginAnew(token)
+			r.beginsNothing(accepted)
+			r.beginAnew(accepted)
 			r.goesOnWithout(documents)
 		})
 	}
 }
 
 // refusesLoss waits until a process refuses to go on without events that it cannot publish again, and
-// checks the reason: it names what is missing up to a sequence. It returns the token.
-func (r *lossRig) refusesLoss(p *process, end uint64) (token string) {
+// checks the reason: it names what is missing up to a sequence. It returns the decision that gives it up.
+func (r *lossRig) refusesLoss(p *process, end uint64) Accepted {
 	r.t.Helper()
-	eventually(r.t, "the loss is named", func() bool {
-		select {
-		case <-p.done:
-			r.t.Fatalf("run ended: %v", p.err)
-		default:
-		}
-		return errors.Is(p.Ready(), events.ErrLost)
-	})
-	why := p.Ready().Error()
-	m := regexp.MustCompile(`messages from sequence (\d+) to (\d+), .*restore the stream of events.*these events.*run lapse begin-anew ([0-9a-f]+)`).FindStringSubmatch(strings.ReplaceAll(why, "\n", " "))
+	p.ends(r.t, events.ErrLost)
+	why := p.err.Error()
+	m := regexp.MustCompile(`messages from sequence (\d+) to (\d+), .*restore the stream of events.*these events`).FindStringSubmatch(strings.ReplaceAll(why, "\n", " "))
 	if m == nil {
 		r.t.Fatalf("the reason does not say what is missing, or what to do: %s", why)
 	}
@@ -89,7 +82,7 @@ func (r *lossRig) refusesLoss(p *process, end uint64) (token string) {
 	if last := r.eventsInfo().State.LastSeq; from == 0 || from > last+1 || to <= from || to > end {
 		r.t.Errorf("the stream ends at %d, and ended at %d: %s", last, end, why)
 	}
-	return m[3]
+	return r.accepts(p.err)
 }
 
 // goesOnWithout checks that lapse goes on with what is there, as a person has decided, and misses nothing
@@ -173,12 +166,11 @@ func TestG12_EventsMadeAnew(t *testing.T) {
 				p = r.start(nil)
 				switch {
 				case truncated:
-					token := r.refusesLoss(p, end)
-					if text := p.Ready().Error(); !strings.Contains(text, "from sequence 1 to") || !strings.Contains(text, "made anew at") {
+					accepted := r.refusesLoss(p, end)
+					if text := p.err.Error(); !strings.Contains(text, "from sequence 1 to") || !strings.Contains(text, "made anew at") {
 						t.Errorf("it does not say that the stream was made anew: %s", text)
 					}
-					p.stop(t)
-					r.beginAnew(token)
+					r.beginAnew(accepted)
 					r.goesOnWithout(documents)
 				default:
 					p.ready(t)

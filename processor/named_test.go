@@ -100,7 +100,7 @@ func TestG12_AnEventRemembersALostConfiguration(t *testing.T) {
 			}
 			p = r.start(nil)
 			p.ends(t, want)
-			r.beginAnew(Decision(p.err))
+			r.beginAnew(r.accepts(p.err))
 			p = r.start(func(here crash.Point) error {
 				if here == crash.BeforeCheckpoint {
 					return errFail

@@ -145,7 +145,7 @@ func (p *Processor) RunAs(ctx context.Context, lease Lease) (err error) {
 		}
 	}
 	// The reading begins at the lowest offset, which is known after the takeover.
-	upTo, err := shard.TakeOver(ctx, []*shard.Owner{s.owner})
+	upTo, err := s.owner.TakeOver(ctx)
 	if err != nil {
 		if ctx.Err() != nil {
 			return nil
@@ -161,7 +161,7 @@ func (p *Processor) RunAs(ctx context.Context, lease Lease) (err error) {
 	s.start.Store(max(upTo, 1)) // a mirror may be empty
 	s.run(ctx, cancel)
 	cause := context.Cause(ctx)
-	if s.follower == nil && !errors.Is(cause, ErrNotOwner) && !streams.MustStop(cause) {
+	if s.follower == nil && !errors.Is(cause, ErrNotOwner) && streams.AsRefusal(cause) == nil {
 		// Every step has ended, so these checkpoints are final.
 		if err := s.checkpointer.RunOnce(context.WithoutCancel(ctx)); err != nil {
 			p.opts.Logger.Warn("checkpoints could not be stored", slog.Any("error", err))

@@ -82,6 +82,7 @@ func (p *Processor) Check(ctx context.Context) error {
 
 // check is Check, and finds out the role of the region.
 func (p *Processor) check(ctx context.Context) (role streams.Role, err error) {
+	defer func() { err = asRefusal(err) }()
 	if err := p.store.Check(ctx); err != nil {
 		return role, err
 	}
@@ -128,8 +129,8 @@ func (p *Processor) checkStore(ctx context.Context, js jetstream.JetStream) erro
 	if there, err := p.hasLog(ctx, js); err != nil || there {
 		return err // another process has made both since
 	}
-	return fmt.Errorf("%w: Redis holds documents of the log that was created at %s, and there is no stream %s: restore that log, or use another prefix or an empty Redis",
-		ErrLogChanged, streams.FormatID(state.Log), p.opts.log().Stream())
+	return streams.Refuse(ErrLogChanged, "restore that log, or use another prefix or an empty Redis",
+		"Redis holds documents of the log that was created at %s, and there is no stream %s", streams.FormatID(state.Log), p.opts.log().Stream())
 }
 
 func (p *Processor) hasLog(ctx context.Context, js jetstream.JetStream) (bool, error) {
@@ -159,9 +160,6 @@ func (p *Processor) provision(ctx context.Context, js jetstream.JetStream, role 
 		provisioned, err = provision(ctx, js, opts)
 		return err
 	})
-	if gone := (*streams.GoneError)(nil); errors.As(err, &gone) {
-		err = streams.Gone(jetstream.ErrStreamNotFound, gone.Stream)
-	}
 	return provisioned, err
 }
 
@@ -221,7 +219,7 @@ func (p *Processor) wire(ctx context.Context, s *session, l *streams.Link, lease
 	s.checkpointer = shard.NewCheckpointer(checkpoints, s.owner.Announcer(), p.opts.Health, p.hook)
 	s.monitor = newMonitor(p, s, js, log)
 	if s.follower != nil {
-		s.duties = []func(context.Context){s.pace.Run, s.report, s.removeAside, s.compareAgain}
+		s.duties = []func(context.Context){s.pace.Run, s.report, s.compareAgain}
 		s.wired.Store(true)
 		return nil
 	}
@@ -231,7 +229,7 @@ func (p *Processor) wire(ctx context.Context, s *session, l *streams.Link, lease
 		Sync: *p.opts.SyncInterval,
 	}, p.opts.ForgetWithin)
 	copies := &copier{js: js, link: l, streams: provisioned, session: s, log: names, logger: p.opts.Logger}
-	s.duties = []func(context.Context){s.ticker.Run, s.pace.Run, s.checkpointer.Run, parts.Outcomes.Run, copies.run, s.keeper.Run, s.keeper.TakeOrders, s.report, s.removeAside, s.compareAgain, s.tellFormer}
+	s.duties = []func(context.Context){s.ticker.Run, s.pace.Run, s.checkpointer.Run, parts.Outcomes.Run, copies.run, s.keeper.Run, s.keeper.TakeOrders, s.report, s.compareAgain, s.tellFormer}
 	s.wired.Store(true)
 	return nil
 }
@@ -364,14 +362,4 @@ func (s *session) report(ctx context.Context) {
 		}
 		logger.Info("applying the log", slog.Uint64("at", s.queue.Read().Seq), slog.Uint64("of", s.start.Load()), slog.String("left", left.Error()))
 	}
-}
-
-// removeAside removes what was set aside, once the log is applied.
-func (s *session) removeAside(ctx context.Context) {
-	for ready := false; !ready; ready = s.processor.Applying() == nil {
-		if !backoff.Wait(ctx, progressEvery) {
-			return
-		}
-	}
-	s.owner.RemoveAside(ctx)
 }

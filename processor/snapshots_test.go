@@ -286,7 +286,7 @@ func TestG7_AnotherLogIsNotTruncated(t *testing.T) {
 			return false
 		}
 	})
-	if !streams.MustStop(p.err) {
+	if streams.AsRefusal(p.err) == nil {
 		t.Errorf("run ended with %v", p.err)
 	}
 	if state := r.logInfo().State; state.FirstSeq != 1 || state.Msgs < n {
@@ -323,7 +323,7 @@ func TestG7_BegunAnewWithoutSnapshots(t *testing.T) {
 	r.send(prefix.Write(wire.Upsert, "c", "newer"), `{"v":2}`)
 	p = r.start(nil)
 	p.ends(t, ErrLogTruncated)
-	r.beginAnew(Decision(p.err))
+	r.beginAnew(r.accepts(p.err))
 	p = r.start(nil)
 	p.ready(t)
 	if got := r.body("c", "new"); got != `{"v":2}` {

@@ -145,7 +145,7 @@ func TestG11_TheEndOfTheLogIsDeleted(t *testing.T) {
 	r.removeWrites("c", "x")
 	end()
 	p.ends(t, ErrLogGap)
-	r.beginAnew(Decision(p.err))
+	r.beginAnew(r.accepts(p.err))
 	p = r.start(nil)
 	p.ready(t)
 	p.stop(t)

@@ -129,7 +129,7 @@ func TestReaderAfterBeginAnew(t *testing.T) {
 			t.Fatal(err)
 		}
 		wantErr(t, get(old), sink.ErrNotFound, "get at 100")
-		if err := p.SetAside(ctx, "v0", store.State{Version: "v1", Log: "log"}, 50); err != nil {
+		if err := p.Clear(ctx, "v0", store.State{Version: "v1", Log: "log"}, 50); err != nil {
 			t.Fatal(err)
 		}
 		wantErr(t, get(reader()), sink.ErrUnavailable, "get during the rebuild")

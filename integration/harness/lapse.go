@@ -174,21 +174,21 @@ func (l *Lapse) Refuses() string {
 	return why.Error()
 }
 
-// TokenIn is the token of lapse begin-anew that a refusal names.
-func (l *Lapse) TokenIn(why string) string {
+// FlagsIn are the flags of lapse begin-anew that a refusal names.
+func (l *Lapse) FlagsIn(why string) []string {
 	l.t.Helper()
-	m := regexp.MustCompile("run lapse begin-anew ([0-9a-f]+) ").FindStringSubmatch(why)
+	m := regexp.MustCompile(`run lapse begin-anew ((--[a-z-]+ )+)\(`).FindStringSubmatch(why)
 	if m == nil {
-		l.t.Fatalf("the refusal has no token: %s", why)
+		l.t.Fatalf("the refusal names no flag: %s", why)
 	}
-	return m[1]
+	return strings.Fields(m[1])
 }
 
-// BeginAnew runs lapse begin-anew with a token, on the servers of the process. It has to end with a code.
+// BeginAnew runs lapse begin-anew with flags, on the servers of the process. It has to end with a code.
 // It returns what it prints.
-func (l *Lapse) BeginAnew(token string, code int) string {
+func (l *Lapse) BeginAnew(flags []string, code int) string {
 	l.t.Helper()
-	args := []string{"begin-anew", token}
+	args := append([]string{"begin-anew"}, flags...)
 	for i, flag := range l.args {
 		if slices.Contains([]string{"--nats", "--nats-user", "--nats-password-file", "--redis", "--redis-user", "--redis-password-file", "--data", "--prefix", "--shards"}, flag) {
 			args = append(args, flag, l.args[i+1])

@@ -96,7 +96,7 @@ func (p *process) run(ctx context.Context) error {
 	for p.untilOwner(ctx) {
 		switch err := proc.RunAs(ctx, p); {
 		case err == nil || errors.Is(err, processor.ErrNotOwner):
-		case processor.IsFinal(err):
+		case errors.As(err, new(*processor.Refusal)), errors.Is(err, processor.ErrConnectionClosed):
 			return err
 		default:
 			select {

@@ -118,14 +118,6 @@ func (r remote) Clear(ctx context.Context, version string, next store.State, reb
 	})
 }
 
-func (r remote) SetAside(ctx context.Context, version string, next store.State, rebuild uint64) error {
-	return tell(ctx, r.process, "set aside", func() error { return r.redis.SetAside(ctx, version, next, rebuild) })
-}
-
-func (r remote) RemoveAside(ctx context.Context) (bool, error) {
-	return ask(ctx, r.process, "remove aside", func() (bool, error) { return r.redis.RemoveAside(ctx) })
-}
-
 func (r remote) Read(ctx context.Context, version string, wants []store.Want) ([][]*store.Stored, error) {
 	return ask(ctx, r.process, "read", func() ([][]*store.Stored, error) { return r.redis.Read(ctx, version, wants) })
 }

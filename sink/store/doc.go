@@ -12,7 +12,6 @@
 //	scan.go    Scan: a part of a collection, to build its index
 //	commit.go  Commit: one step, all of it or nothing
 //	clear.go   Clear: removes a shard before a rebuild
-//	aside.go   SetAside, RemoveAside: keeps a copy of a shard during a rebuild
 //	copy.go    Copy: reads documents, some at a time, of a shard that goes on, for a snapshot
 //	fill.go    Fill: writes documents of a snapshot into a shard that was cleared
 //	count.go   Count: ends that, and notes the sizes of the collections

@@ -136,65 +136,19 @@ func TestClearAndLeftovers(t *testing.T) {
 	})
 }
 
-// TestSetAside: the copy is kept under other keys until it is removed, and a newer copy does not
-// replace an older one.
-func TestSetAside(t *testing.T) {
-	redistest.OnEach(t, func(t *testing.T, s redistest.Server) {
-		r := newRig(t, s, 1, far)
-		r.WithDefault("orders", 0, 60)
-		r.Put("orders", "a", store.Header{Ts: far, Etag: 1}, "{}")
-		before := r.Dump()
-		p := r.Shards[0]
-		next := store.State{Version: "new-0", Log: "log"}
-		wantErr(t, p.SetAside(ctx, "another", next, 9), store.ErrFenced, "set aside what another owns")
-		if diff := cmp.Diff(before, r.Dump()); diff != "" {
-			t.Errorf("a refused SetAside changed something:\n%s", diff)
-		}
-		if err := p.SetAside(ctx, r.At[0].Version, next, 9); err != nil {
-			t.Fatal(err)
-		}
-		if diff := cmp.Diff(before, r.aside(s.Client)); diff != "" {
-			t.Errorf("what was set aside:\n%s", diff)
-		}
-		next.Version = "new-1"
-		if err := p.SetAside(ctx, "new-0", next, 9); err != nil {
-			t.Fatal(err)
-		}
-		if diff := cmp.Diff(before, r.aside(s.Client)); diff != "" {
-			t.Errorf("what was set aside, after a second time:\n%s", diff)
-		}
-		if state, err := p.Load(ctx); err != nil || state.Version != "new-1" || state.Rebuild != 9 {
-			t.Errorf("the new state is %+v, %v", state, err)
-		}
-	})
-}
-
-// aside is what was set aside, under the names and with the version that it had before.
-func (r *rig) aside(client redis.UniversalClient) map[string]string {
-	kept := map[string]string{}
-	client.HSet(ctx, strings.Replace(r.Key(0, "state"), ":", ":before:", 1), "version", r.At[0].Version)
-	for k, v := range r.Dump() {
-		if strings.Contains(k, ":before:") {
-			kept[strings.Replace(k, ":before:", ":", 1)] = v
-		}
-	}
-	return kept
-}
-
-// TestG7_FailoverDuringSetAside: a replica that becomes the master lacks a step. Fails if the next
-// one is accepted, because what is not aside is cleared in the end.
-func TestG7_FailoverDuringSetAside(t *testing.T) {
+// TestG7_FailoverDuringClear: a replica that becomes the master lacks a step. Fails if the next
+// one is accepted, because what was not removed there would be taken for rebuilt in the end.
+func TestG7_FailoverDuringClear(t *testing.T) {
 	redistest.OnEach(t, func(t *testing.T, s redistest.Server) {
 		r := newRig(t, s, 1, far)
 		r.WithDefault("orders", 0, 60)
 		r.Put("orders", "a", store.Header{Ts: far, Etag: 1}, "{}")
 		failover := &afterStep{do: func() {
-			docs, was := r.Key(0, "docs:orders"), r.At[0].Version
-			s.Client.Rename(ctx, strings.Replace(docs, ":", ":before:", 1), docs)
-			s.Client.HSet(ctx, r.Key(0, "state"), "version", was)
+			s.Client.HSet(ctx, r.Key(0, "docs:orders"), "a", "{}")
+			s.Client.HSet(ctx, r.Key(0, "state"), "version", r.At[0].Version)
 		}}
 		s.Client.AddHook(failover)
-		err := r.Shards[0].SetAside(ctx, r.At[0].Version, store.State{Version: "new-0", Log: "log"}, 9)
+		err := r.Store.Partition(0).Clear(ctx, r.At[0].Version, store.State{Version: "new-0", Log: "log"}, 9)
 		wantErr(t, err, store.ErrFenced, "the step after the failover")
 		if n := s.Client.HLen(ctx, r.Key(0, "docs:orders")).Val(); n != 1 {
 			t.Errorf("%d documents are left, want 1", n)
@@ -225,82 +179,7 @@ func (h *afterStep) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	}
 }
 
-// TestSetAsideInterrupted: keys that have been renamed already stay as they are, and without a
-// state they are no copy.
-func TestSetAsideInterrupted(t *testing.T) {
-	redistest.OnEach(t, func(t *testing.T, s redistest.Server) {
-		r := newRig(t, s, 1, far)
-		r.WithDefault("orders", 0, 60)
-		r.Put("orders", "a", store.Header{Ts: far, Etag: 1}, "{}")
-		before := r.Dump()
-		docs := r.Key(0, "docs:orders")
-		aside := strings.Replace(docs, ":", ":before:", 1)
-		s.Client.Rename(ctx, docs, aside)
-		s.Client.HSet(ctx, docs, "a", "of a rebuild that did not end")
-		if err := r.Shards[0].SetAside(ctx, r.At[0].Version, store.State{Version: "new-0", Log: "log"}, 9); err != nil {
-			t.Fatal(err)
-		}
-		if diff := cmp.Diff(before, r.aside(s.Client)); diff != "" {
-			t.Errorf("what was set aside:\n%s", diff)
-		}
-	})
-}
-
-// TestRemoveAside: what was set aside is kept until the shard is whole. Then all goes, also
-// what an interrupted SetAside or RemoveAside has left.
-func TestRemoveAside(t *testing.T) {
-	redistest.OnEach(t, func(t *testing.T, s redistest.Server) {
-		r := newRig(t, s, 1, far)
-		r.WithDefault("orders", 0, 60)
-		r.Put("orders", "a", store.Header{Ts: far, Etag: 1}, "{}")
-		p := r.Shards[0]
-		live, version := r.Key(0, "state"), "new-0"
-		if err := p.SetAside(ctx, r.At[0].Version, store.State{Version: version, Log: "log"}, 9); err != nil {
-			t.Fatal(err)
-		}
-		remove := func(when string, want bool) {
-			t.Helper()
-			before := r.Dump()
-			removed, err := p.RemoveAside(ctx)
-			if err != nil || removed != want {
-				t.Errorf("%s: RemoveAside: %v, %v, want %v", when, removed, err, want)
-			}
-			if diff := cmp.Diff(before, r.Dump()); !want && diff != "" {
-				t.Errorf("%s: RemoveAside changed something:\n%s", when, diff)
-			}
-			for k := range r.Dump() {
-				if want && strings.Contains(k, ":before:") {
-					t.Errorf("%s: RemoveAside has left %s", when, k)
-				}
-			}
-		}
-		take := func(rebuild uint64) {
-			t.Helper()
-			if err := p.Take(ctx, store.State{Version: version, Log: "log"}, version+"+", rebuild); err != nil {
-				t.Fatal(err)
-			}
-			version += "+"
-		}
-		remove("it is being rebuilt", false)
-		take(store.Clearing)
-		remove("it is being cleared", false)
-		if err := p.Refuse(ctx, store.State{Version: version}, version+"+"); err != nil {
-			t.Fatal(err)
-		}
-		version += "+"
-		remove("it is refused", false)
-		s.Client.Rename(ctx, live, live+"-away")
-		remove("it has no state", false)
-		s.Client.Rename(ctx, live+"-away", live)
-		take(0)
-		remove("it is whole", true)
-		remove("nothing is left", false)
-		s.Client.HSet(ctx, strings.Replace(r.Key(0, "docs:orders"), ":", ":before:", 1), "a", "{}")
-		remove("a part is left", true)
-	})
-}
-
-// TestForeign replaces each of a shard's keys with a string: every call that uses the key
+// TestForeign replaces each of a partition's keys with a string: every call that uses the key
 // returns ErrForeign, and writes nothing.
 func TestForeign(t *testing.T) {
 	type call struct {

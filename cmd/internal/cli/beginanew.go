@@ -14,19 +14,25 @@ import (
 )
 
 type beginAnewCommand struct {
-	Token string `arg:"" help:"Token that the refusal names."`
+	LogEnd       bool `name:"accept-lost-log-end" group:"accept" help:"Give up the end of the log that is missing: the log ends before what was applied, or another log took its place."`
+	LogBeginning bool `name:"accept-lost-log-beginning" group:"accept" help:"Give up the beginning of the log that is missing: messages that were not applied were truncated."`
+	LogMessages  bool `name:"accept-lost-log-messages" group:"accept" help:"Give up messages that are missing from the middle of the log."`
+	Documents    bool `name:"accept-lost-documents" group:"accept" help:"Give up documents of a damaged Redis that the log no longer has."`
+	Events       bool `name:"accept-lost-events" group:"accept" help:"Give up events that are missing and cannot be published again."`
+	RedisIsSaved bool `name:"redis-is-saved" group:"accept" help:"You have saved Redis (redis-cli --rdb FILE, or BGSAVE): the next start may remove documents from it."`
 	PlaceFlags
 }
 
 // Help implements [kong.HelpProvider].
 func (beginAnewCommand) Help() string {
 	return `lapse refuses to go on where acknowledged writes or events are missing. /readyz and the log of lapse then
-say what is missing, how it can be restored, and a token. If it cannot be restored, stop every process of
-lapse, and give it up with this command: lapse begins again from the log as it is, or goes on without
-events, or messages of the log, that were lost. The refusal says which. Then start lapse.
+say what is missing, how it can be restored, and with which flags of this command you give it up if it cannot be.
+First stop every process of lapse. Without a flag the command only prints what is refused, and exits with 1 if
+anything is. With flags it gives up exactly what they name, and prints what is still refused. lapse then begins
+again from the log as it is, or goes on without events, or messages of the log, that were lost: start it.
 
-Give the flags and variables with which lapse serve runs. What Redis holds is kept until lapse has been
-rebuilt. If the command is interrupted, run it again.`
+Give the flags and variables with which lapse serve runs. Where the next start removes documents from Redis that
+cannot be rebuilt, save Redis first, and say so with --redis-is-saved. If the command is interrupted, run it again.`
 }
 
 func (c *beginAnewCommand) Run(ctx context.Context, parsed *kong.Context, streams output.Streams) error {
@@ -37,19 +43,40 @@ func (c *beginAnewCommand) Run(ctx context.Context, parsed *kong.Context, stream
 	if err != nil {
 		return output.Usage(err)
 	}
-	done, refused, err := serve.BeginAnew(ctx, serve.Options{
+	done, left, err := serve.BeginAnew(ctx, serve.Options{
 		Logger: slog.New(slog.NewTextHandler(streams.Err, &slog.HandlerOptions{Level: slog.LevelWarn})),
 		NATS:   c.NATS, NATSLogin: c.NATSLogin.Credentials(), Data: c.Data,
 		Redis:     redisconn.Options{URL: c.Redis, Login: c.RedisLogin.Credentials()},
 		Processor: processor.Options{Prefix: prefix, Shards: c.Shards},
-	}, c.Token)
+	}, c.accepted())
 	for _, text := range done {
 		if _, err := fmt.Fprintln(streams.Out, text); err != nil {
 			return err
 		}
 	}
-	for _, why := range refused {
-		streams.Warn("still refused: " + output.OneLine(why))
+	for _, why := range left {
+		streams.Warn("refused: " + output.OneLine(why))
+	}
+	switch {
+	case err != nil:
+		return err
+	case len(left) > 0 && len(done) == 0:
+		return fmt.Errorf("%d refused, and nothing was changed: restore what is missing, or give it up with the flags that are named", len(left))
+	case len(left) > 0:
+		return fmt.Errorf("%d still refused: restore what is missing, or give it up with the flags that are named", len(left))
+	case len(done) == 0:
+		_, err = fmt.Fprintln(streams.Out, "nothing is refused, and nothing was changed: start lapse")
 	}
 	return err
+}
+
+// accepted is what the flags give up.
+func (c *beginAnewCommand) accepted() processor.Accepted {
+	a := processor.Accepted{RedisIsSaved: c.RedisIsSaved}
+	for i, given := range []bool{c.LogEnd, c.LogBeginning, c.LogMessages, c.Documents, c.Events} {
+		if given {
+			a.Losses = append(a.Losses, processor.Losses[i])
+		}
+	}
+	return a
 }

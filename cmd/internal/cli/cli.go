@@ -29,7 +29,7 @@ type commandLine struct {
 	Version    versionCommand    `cmd:"" group:"serve" help:"Print the version, as does --version."`
 	Backup     Backup            `cmd:"" group:"serve" help:"Write everything that lapse keeps in NATS into one file, while lapse runs."`
 	Restore    Restore           `cmd:"" group:"serve" help:"Restore a backup into empty servers, as it was, or until a moment before a mistake."`
-	BeginAnew  beginAnewCommand  `cmd:"" group:"serve" help:"Give up what lapse refuses to go on without, while no lapse runs."`
+	BeginAnew  beginAnewCommand  `cmd:"" group:"serve" help:"Show what lapse refuses to go on without, or give it up, while no lapse runs."`
 	Promote    Promote           `cmd:"" group:"serve" help:"Make this region, which follows another one, the first."`
 	Demote     Demote            `cmd:"" group:"serve" help:"Make a region that was the first ready to follow the one that was promoted."`
 	Completion completionCommand `cmd:"" group:"serve" help:"Print a script that completes this command line in a shell."`
@@ -65,6 +65,7 @@ var groups = []kong.Group{
 	{Key: "configure", Title: "Collections"},
 	{Key: "write", Title: "Writes: each waits until lapse has applied it, and prints the outcome"},
 	{Key: "read", Title: "Reads and events"},
+	{Key: "accept", Title: "What is given up: nothing without a flag"},
 	{Key: "connection", Title: "Connection"},
 	{Key: "servers", Title: "NATS and Redis: embedded, unless you give a URL"},
 	{Key: "embedded", Title: "Embedded servers"},

@@ -16,10 +16,9 @@ import (
 	"github.com/seed18712806/lapse/sink/client"
 )
 
-// BeginAnew carries out what a person has decided with a token, while no process serves the prefix: see
-// [processor.Processor.BeginAnew]. It returns what it has done, and which refusals are left then. If
-// it has done nothing, the error says why.
-func BeginAnew(ctx context.Context, opts Options, token string) (done []string, refused []error, err error) {
+// BeginAnew gives up what a person accepts to lose, while no process serves the prefix: see
+// [processor.Processor.BeginAnew]. It returns what it has done, and the refusals that are left.
+func BeginAnew(ctx context.Context, opts Options, accepted processor.Accepted) (done []string, left []*processor.Refusal, err error) {
 	redis.SetLogger(redisconn.Logging{Logger: opts.Logger})
 	p := &process{opts: opts}
 	defer func() { err = errors.Join(err, p.close()) }()
@@ -53,22 +52,17 @@ func BeginAnew(ctx context.Context, opts Options, token string) (done []string, 
 	for one.Shard = range one.Shards {
 		proc, err := processor.New(nc, db, one)
 		if err != nil {
-			return done, nil, err
+			return done, left, err
 		}
-		did, left, err := proc.BeginAnew(ctx, token)
-		done, refused = append(done, did...), append(refused, left...)
+		did, refused, err := proc.BeginAnew(ctx, accepted)
+		if done = append(done, did...); refused != nil {
+			left = append(left, refused)
+		}
 		if err != nil {
-			return done, nil, fmt.Errorf("%w: run lapse begin-anew %s again", err, token)
+			return done, left, fmt.Errorf("%w: run the same command again", err)
 		}
 	}
-	switch {
-	case len(done) > 0:
-		return done, refused, nil
-	case len(refused) == 0:
-		return nil, nil, fmt.Errorf("the token %s belongs to no refusal, as nothing is refused. Nothing was changed: start lapse", token)
-	default:
-		return nil, nil, fmt.Errorf("the token %s does not belong to the present refusal, and nothing was changed. It is: %w", token, refused[0])
-	}
+	return done, left, nil
 }
 
 // openOnly opens the servers and connects to NATS. Nobody else can use a NATS server that is embedded. The

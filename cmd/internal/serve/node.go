@@ -99,7 +99,7 @@ func (n *node) applyShard(ctx context.Context, shard int, lease processor.Lease)
 			return nil // the process stops, or the member stands by again
 		case errors.Is(err, processor.ErrPromotion):
 			pause = promotedAgain
-		case processor.IsFinal(err):
+		case errors.As(err, new(*processor.Refusal)):
 			// The shard keeps its owner: another process would refuse it too.
 			s.board.Set(problemTakeover, nil)
 			s.board.Set(problemRefused, err)

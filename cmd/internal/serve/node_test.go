@@ -146,16 +146,17 @@ func TestG12_ARefusalIsTriedAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		began, tries := time.Now(), 0
+		refusal := &processor.Refusal{Kind: processor.ErrStreamGone, Reason: errors.New("stream LAPSE_LOG")}
 		n := newTestNode(statuses{mine}, applies{})
 		n.shards[0].applier = applies{runs: func() error {
-			if err := n.board.Err(); (err != nil) != (tries > 0) || err != nil && err.Error() != "refused: "+processor.ErrStreamGone.Error() {
+			if err := n.board.Err(); (err != nil) != (tries > 0) || err != nil && err.Error() != "refused: "+refusal.Error() {
 				t.Errorf("before attempt %d: %v", tries, err)
 			}
 			if tries++; tries == 3 {
 				cancel()
 				return nil
 			}
-			return processor.ErrStreamGone
+			return refusal
 		}}
 		if err := n.applyShard(ctx, 0, nil); err != nil || tries != 3 || time.Since(began) != 2*refusedAgain || n.board.Err() != nil {
 			t.Errorf("%v after %d attempts in %s; %v", err, tries, time.Since(began), n.board.Err())
@@ -175,7 +176,7 @@ func TestEndsOfApply(t *testing.T) {
 		"told to end":             {nil, true, nil},
 		"a failure while it ends": {failed, true, nil},
 		"no owner any more":       {processor.ErrNotOwner, false, nil},
-		"a refusal while it ends": {processor.ErrStreamGone, true, nil},
+		"a refusal while it ends": {&processor.Refusal{Kind: processor.ErrStreamGone, Reason: errors.New("stream LAPSE_LOG")}, true, nil},
 		"a closed connection":     {processor.ErrConnectionClosed, false, processor.ErrConnectionClosed},
 	} {
 		t.Run(name, func(t *testing.T) {

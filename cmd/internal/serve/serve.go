@@ -168,8 +168,9 @@ func (p *process) newNode(ctx context.Context, metrics *prometheus.Registry, boa
 		if err != nil {
 			return nil, nil, err
 		}
-		if err := proc.Check(ctx); err != nil && !processor.IsRefusal(err) && !errors.Is(err, processor.ErrPromotion) { // which is a problem of the shard
-			return nil, nil, err
+		var refusal *processor.Refusal
+		if err := proc.Check(ctx); errors.As(err, &refusal) && refusal.EndsStart() || err != nil && refusal == nil && !errors.Is(err, processor.ErrPromotion) {
+			return nil, nil, err // any other refusal is a problem of the shard
 		}
 		n.shards = append(n.shards, shard{proc, opts.Health})
 	}

@@ -192,8 +192,6 @@ func (h *history) step() {
 		h.lose()
 	case n < 85:
 		h.full(h.oneIn(2))
-	case n < 87:
-		_ = h.both("remove aside", func(s processor.Store) (any, error) { return s.RemoveAside(ctx) })
 	}
 	collection, id := h.name(), h.id()
 	want, wantErr := h.rig.NewReader().Get(ctx, collection, id)
@@ -354,13 +352,10 @@ func (h *history) rebuild() {
 	} else if lacks == 0 {
 		return
 	}
-	taken, aside, wrong := h.at.Version, h.oneIn(3), h.oneIn(9)
+	taken, wrong := h.at.Version, h.oneIn(9)
 	if h.both("rebuild", func(s processor.Store) (any, error) {
-		switch {
-		case wrong:
+		if wrong {
 			return nil, s.Clear(ctx, "stale", next, 0)
-		case aside:
-			return nil, s.SetAside(ctx, taken, next, 0)
 		}
 		return nil, s.Clear(ctx, taken, next, 9)
 	}) == nil {

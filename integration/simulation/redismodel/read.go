@@ -182,15 +182,13 @@ func (s *Server) Documents() (all []Document) {
 	return all
 }
 
-// Bytes are the bytes of the documents and the indexes, about, with those set aside.
+// Bytes are the bytes of the documents and the indexes, about.
 func (s *Server) Bytes() (n int) {
-	for _, all := range []contents{s.contents, s.aside} {
-		for _, c := range all.collections {
-			for id, d := range c.docs {
-				n += len(id) + size(d)
-			}
-			n += 16 * len(c.index)
+	for _, c := range s.collections {
+		for id, d := range c.docs {
+			n += len(id) + size(d)
 		}
+		n += 16 * len(c.index)
 	}
 	return n
 }

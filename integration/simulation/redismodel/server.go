@@ -2,7 +2,7 @@
 //
 // A [Server] does what the scripts of sink/store do, in memory, at once, and
 // deterministically. It is not safe for concurrent use. It differs from a real server:
-// Clear, SetAside and RemoveAside are one step; Copy goes by id; Clock is the server's clock
+// Clear is one step; Copy goes by id; Clock is the server's clock
 // itself; and Commit does not take an id that equals a new score for one that exists.
 package redismodel
 
@@ -76,21 +76,21 @@ func (s *Server) Memory(context.Context) (store.Memory, error) {
 func (s *Server) Rewrite(context.Context) error { return nil }
 
 // Snapshot is what a server held at a moment.
-type Snapshot struct{ shard, aside contents }
+type Snapshot struct{ shard contents }
 
 // Save remembers what the server holds. It copies no documents: the next change of a
 // collection does.
-func (s *Server) Save() Snapshot { return Snapshot{s.share(), s.aside.share()} }
+func (s *Server) Save() Snapshot { return Snapshot{s.share()} }
 
 // Restore is a failover to a replica that has only what a snapshot holds. The replica is
 // another process, to which the cursors of scans mean nothing.
 func (s *Server) Restore(held Snapshot) {
 	s.run++
-	s.contents, s.aside = held.shard.share(), held.aside.share()
+	s.contents = held.shard.share()
 }
 
 // Flush removes everything.
-func (s *Server) Flush() { s.contents, s.aside = begun(store.State{}), begun(store.State{}) }
+func (s *Server) Flush() { s.contents = begun(store.State{}) }
 
 // Restart starts the server again with all that it holds, as another process.
 func (s *Server) Restart() { s.run++ }
@@ -101,7 +101,7 @@ func (s *Server) Full(full bool) { s.full = full }
 // Evicts sets whether the server may evict keys, by its configuration.
 func (s *Server) Evicts(evicts bool) { s.evicts = evicts }
 
-// contents are all keys of the shard, or of the copy that was set aside.
+// contents are all keys of the shard.
 type contents struct {
 	state       store.State // without Configs and Collections; no Version if there is no state
 	configsLeft int         // after the last commit; a field of the state

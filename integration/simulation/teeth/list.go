@@ -45,24 +45,24 @@ var teeth = append([]tooth{
 	// identity, message
 	{"gap-passed-over", "G12", "processor/internal/streams/gap.go",
 		"What is missing from the middle of the log is never applied, and nobody hears of it.",
-		`if g.Last <= after {`,
-		`if g.Last <= after || g.First > 0 {`},
+		`if g.Last > after { // else`,
+		`if g.Last > after && g.First == 0 { // else`},
 	{"old-answer-believed", "G7", "processor/internal/streams/identity.go",
 		"A replica that lags behind makes lapse refuse its log.",
 		`info.State.LastSeq >= seq || info.Config.Replicas <= 1 {`,
 		`info.Config.Replicas <= 3 {`},
 	{"truncated-log-accepted", "G7 S8", "processor/internal/streams/identity.go",
 		"A log is accepted although messages that were never applied are no longer in it.",
-		`	if log.FirstSeq > offset+1 {`,
-		`	if log.FirstSeq > max(offset, log.LastSeq)+1 {`},
+		`	case log.FirstSeq > offset+1:`,
+		`	case log.FirstSeq > max(offset, log.LastSeq)+1:`},
 	{"lost-end-not-looked-for", "G1", "processor/internal/streams/identity.go",
 		"A log that loses its end while lapse begins to read is gone on from.",
 		`	if err == nil && !found {`,
 		`	if err == nil && !found && at > 0 {`},
 	{"later-stamp-accepted", "G7 S8", "processor/internal/streams/identity.go",
 		"A log is accepted that lost its end and was written again.",
-		`	if found && at != seen.At {`,
-		`	if found && at < seen.At {`},
+		`	case found && at != seen.At:`,
+		`	case found && at < seen.At:`},
 	{"unknown-operation-applied", "G8", "processor/internal/fold/message.go",
 		"A write with an unknown operation is applied as an upsert.",
 		`	if !slices.Contains(wire.Ops, m.Op) {`,
@@ -171,20 +171,23 @@ var teeth = append([]tooth{
 	// shard: the owner
 	{"tick-before-the-fences", "G3 S6", "processor/internal/shard/takeover.go",
 		"What a former owner publishes between the tick and the fences is not looked up.",
-		`	each(partitions, errs, func(i int, p *Owner) error { return p.claim(ctx, all[i]) })
-	if fatal(partitions, errs) != nil || !slices.Contains(errs, nil) {
-		return 0, errs
+		`	if err := p.claim(ctx, &v); err != nil {
+		return 0, err
 	}
-	upTo, err := partitions[0].Ticker.Barrier(ctx)`,
-		`	upTo, err := partitions[0].Ticker.Barrier(ctx)
-	each(partitions, errs, func(i int, p *Owner) error { return p.claim(ctx, all[i]) })
-	if fatal(partitions, errs) != nil || !slices.Contains(errs, nil) {
-		return 0, errs
+	if upTo, err = p.Ticker.Barrier(ctx); err != nil {
+		return 0, err
+	}`,
+		`	if upTo, err = p.Ticker.Barrier(ctx); err != nil {
+		return 0, err
+	}
+	if err := p.claim(ctx, &v); err != nil {
+		return 0, err
 	}`},
 	{"tick-not-counted", "G3 S6", "processor/internal/shard/takeover.go",
 		"An answer that is out of date says where the log ends, so look-ups are left out.",
-		`	f.Last = upTo
-`, ``},
+		`published, last := v.Published(), upTo`,
+		`published, last := v.Published(), v.Log.State.LastSeq
+	upTo = last`},
 	{"skipped-messages-forgotten", "G1 S7", "processor/internal/fold/pending.go",
 		"An owner skips messages that another has applied, and does not read them again when Redis loses that.",
 		`	p.Base = max(p.Base, offset)
@@ -290,70 +293,68 @@ var teeth = append([]tooth{
 `,
 		`	if len(s.Collections) < 0 {
 `},
-	{"cleared-before-the-check", "G7 S8", "processor/internal/shard/examine.go",
+	{"cleared-before-the-check", "G7 S8", "processor/internal/shard/verdict.go",
 		"A damaged shard is cleared although the log does not reach back to rebuild it.",
-		`f.State.Version == "" || f.Damage != nil }`,
-		`f.State.Version == "" }`},
-	{"stamp-at-the-offset-not-compared", "G7 S8", "processor/internal/shard/examine.go",
+		`return f.State.Version != "" && f.Damage == nil && !f.former() }`,
+		`return f.State.Version != "" && !f.former() }`},
+	{"stamp-at-the-offset-not-compared", "G7 S8", "processor/internal/shard/verdict.go",
 		"A log is accepted that lost its end since the checkpoint, and was written again.",
-		`[]store.Stamp{f.State.Stamp, f.Checkpoint.ParsedStamp()}`,
-		`[]store.Stamp{f.Checkpoint.ParsedStamp()}`},
-	{"end-of-the-checkpoint-not-compared", "G12", "processor/internal/shard/examine.go",
+		`	if !f.former() {
+		seen =`,
+		`	if false {
+		seen =`},
+	{"end-of-the-checkpoint-not-compared", "G12", "processor/internal/shard/verdict.go",
 		"A log is accepted that ends before the checkpoint.",
-		`	if err == nil && f.Checkpoint.Seq > f.Last {`,
-		`	if err == nil && f.Checkpoint.Seq > f.Last && f.Lost != nil {`},
-	{"place-in-redis-not-compared", "G12 E4", "processor/internal/shard/examine_events.go",
+		`	case r == nil && f.Checkpoint.Seq > last:`,
+		`	case r == nil && f.Checkpoint.Seq > last && f.former():`},
+	{"place-in-redis-not-compared", "G12 E4", "processor/internal/shard/verdict_events.go",
 		"Events are lost that only Redis remembers, and are not published again.",
-		`e.holds(ctx, f, &stored, f.State.Offset < c.GivenUp); errors`,
-		`e.holds(ctx, f, &events.Place{}, false); errors`},
-	{"place-in-the-checkpoint-not-compared", "G12 E4", "processor/internal/shard/examine_events.go",
+		`t.Lost = keep(&t.Output, f.State.Offset < c.GivenUp)`,
+		`t.Lost = keep(&events.Place{}, false)`},
+	{"place-in-the-checkpoint-not-compared", "G12 E4", "processor/internal/shard/verdict_events.go",
 		"Events are lost that only the checkpoint remembers, and are not published again.",
-		`e.holds(ctx, f, &c.Last, false); errors`,
-		`e.holds(ctx, f, &events.Place{}, false); errors`},
-	{"place-in-the-snapshot-not-compared", "G12 E4", "processor/internal/shard/examine_events.go",
+		`lost := keep(&c.Last, false)`,
+		`lost := keep(&events.Place{}, false)`},
+	{"place-in-the-snapshot-not-compared", "G12 E4", "processor/internal/shard/verdict_events.go",
 		"A snapshot is loaded from which lost events do not follow.",
-		`e.holds(ctx, f, &m.Last, before); err != nil`,
-		`e.holds(ctx, f, &events.Place{}, before); err != nil`},
-	{"beginning-of-the-tail-not-compared", "G12 E5", "processor/internal/shard/examine_events.go",
+		`t.Missed = keep(&m.Last, before)`,
+		`t.Missed = keep(&events.Place{}, before)`},
+	{"beginning-of-the-tail-not-compared", "G12 E5", "processor/internal/shard/verdict_events.go",
 		"The tail begins at a place that the stream has lost: what it stores there now counts as not published.",
-		`	if err != nil || holds {
-		return c.From.Seq, err
-	}`,
-		`	if err != nil || holds || c.Seq > 0 {
-		return c.From.Seq, err
-	}`},
-	{"lost-message-named-by-an-output", "G12 E6", "processor/internal/shard/examine_events.go",
+		`	if c.From.Seq == 0 || f.Holds[c.From] {`,
+		`	if c.From.Seq == 0 || f.Holds[c.From] || c.Seq > 0 {`},
+	{"lost-message-named-by-an-output", "G12 E6", "processor/internal/shard/examine.go",
 		"The log has lost messages that only an event or a rejection names.",
 		`	if len(all) == 0 {
-		return nil`,
-		`	if len(all) != 0 {
-		return nil`},
-	{"only-the-last-output-compared", "G12 E6", "processor/internal/shard/examine_events.go",
+		return nil, nil`,
+		`	if len(all) >= 0 {
+		return nil, nil`},
+	{"only-the-last-output-compared", "G12 E6", "processor/internal/shard/verdict_events.go",
 		"The last output names a message that is there, and hides others that name lost ones.",
 		`i -= every`,
 		`i -= len(all) + every`},
-	{"stamp-of-an-output-not-compared", "G12 E6", "processor/internal/shard/examine_events.go",
+	{"stamp-of-an-output-not-compared", "G12 E6", "processor/internal/shard/verdict_events.go",
 		"The log has lost a message that only an output names, and has another one in its place.",
-		`|| named.Since <= at && at <= named.By {`,
-		`|| named.At > 0 {`},
+		`case has.found && (has.at`,
+		`case has.found && n.At == 0 && (has.at`},
 	{"offset-of-a-step-not-named", "G12 E6", "processor/internal/shard/publish.go",
 		"The log has lost the configuration from which an event follows, and only the event remembers it.",
 		`	if from.Seq != 0 {`,
 		`	if from.Seq != 0 && len(messages) == 0 {`},
 	{"checkpoint-of-lost-events-stays", "G12 E4", "processor/internal/shard/takeover.go",
 		"Events were lost, and a crash while they are published again leaves the checkpoint that says they are there.",
-		`	if f.Lost != nil {
+		`	if len(v.Lost) > 0 {
 		// Before`,
-		`	if f.Lost != nil && upTo == 0 {
+		`	if len(v.Lost) > 0 && upTo == 0 {
 		// Before`},
 	{"reconnected-without-comparison", "G12", "processor/session.go",
 		"A server that comes back is not asked whether it has lost something.",
 		`			s.takeOverAgain("the connection to NATS was lost")`,
 		`			continue`},
-	{"empty-shard-lacks-nothing", "G7", "processor/internal/shard/examine.go",
+	{"empty-shard-lacks-nothing", "G7", "processor/internal/shard/verdict.go",
 		"After Redis was emptied, readers get 404 for documents that are being rebuilt.",
-		`	if f.State.Version == "" {
-		return f.Last
+		`	if v.State.Version == "" {
+		return last
 	}
 `, ``},
 
@@ -421,7 +422,7 @@ var teeth = append([]tooth{
 		"The answer to a request for a part of a snapshot is lost, and the owner waits for it.",
 		`context.WithTimeout(ctx, attemptTimeout)`,
 		`context.WithTimeout(ctx, attempts*time.Hour)`},
-	{"snapshot-published-more", "G3", "processor/internal/shard/examine_snapshots.go",
+	{"snapshot-published-more", "G3", "processor/internal/shard/verdict_events.go",
 		"After a load, outputs up to the end of the snapshot count as published.",
 		`m.Published > c.Seq {
 		c.Log, c.Seq, c.Watermark, c.From`,

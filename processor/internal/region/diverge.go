@@ -43,8 +43,8 @@ func (f *Follower) diverges(ctx context.Context, c *cut) error {
 		if c.log.Config.Replicas > 1 && time.Since(f.shorter) < believeShorter {
 			return fmt.Errorf("the log of the first region seems to end at sequence %d, and the mirror here ends at %d: the answer may be out of date", there.LastSeq, here.State.LastSeq)
 		}
-		return fmt.Errorf("%w: the log of the first region ends at sequence %d, and the mirror here at %d: the first region has lost its end, and this region has it: run lapse promote here, or restore the log there",
-			streams.ErrLogBehind, there.LastSeq, here.State.LastSeq)
+		return streams.Refuse(streams.ErrLogBehind, "run lapse promote here, or restore the log there", "the log of the first region ends at sequence %d, and the mirror here at %d: the first region has lost its end, and this region has it",
+			there.LastSeq, here.State.LastSeq)
 	}
 	f.shorter = time.Time{}
 	first := max(there.FirstSeq, here.State.FirstSeq, 1)
@@ -85,6 +85,6 @@ func (f *Follower) sameStamp(ctx context.Context, seq uint64) error {
 }
 
 func differ(seq uint64, there, here time.Time) error {
-	return fmt.Errorf("%w: message %d of the log was stored at %s in the first region, and the mirror here has one that was stored at %s: the first region has lost its end, and has grown again: run lapse promote here to go on with what this region has, or lapse demote to begin again as its follower",
-		streams.ErrLogChanged, seq, there.UTC().Format(time.RFC3339Nano), here.UTC().Format(time.RFC3339Nano))
+	return streams.Refuse(streams.ErrLogChanged, "run lapse promote here to go on with what this region has, or lapse demote to begin again as its follower", "message %d of the log was stored at %s in the first region, and the mirror here has one that was stored at %s: the first region has lost its end, and has grown again",
+		seq, there.UTC().Format(time.RFC3339Nano), here.UTC().Format(time.RFC3339Nano))
 }

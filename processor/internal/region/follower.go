@@ -160,7 +160,8 @@ func (f *Follower) Run(ctx context.Context) error {
 
 // endsSession reports whether an error ends the session.
 func endsSession(err error) bool {
-	return streams.MustStop(err) || errors.Is(err, streams.ErrPromotion)
+	r := streams.AsRefusal(err)
+	return r != nil && !errors.Is(r, streams.ErrMismatch) || errors.Is(err, streams.ErrPromotion)
 }
 
 // WatchRole returns an error once the streams here are mirrors no longer, or a promotion has begun.

@@ -64,8 +64,8 @@ func (s *Checkpoints) parse(value []byte) (c Checkpoint, err error) {
 		return Checkpoint{}, fmt.Errorf("the checkpoint of shard %d in bucket %s: %w", s.shard, bucket, err)
 	}
 	if !s.log.Is(c.Log, c.Seq) {
-		return Checkpoint{}, fmt.Errorf("%w: the checkpoint in bucket %s is of a log that was created at %s: remove the bucket and the stream of events to begin anew, or restore the log",
-			streams.ErrLogChanged, bucket, streams.FormatID(c.Log))
+		return Checkpoint{}, streams.Refuse(streams.ErrLogChanged, "remove the bucket and the stream of events to begin anew, or restore the log", "the checkpoint in bucket %s is of a log that was created at %s",
+			bucket, streams.FormatID(c.Log))
 	}
 	return c, nil
 }

@@ -3,8 +3,9 @@
 //
 //	partition.go  the loop: what the owner does next, and what it does after a failure
 //	takeover.go   how a partition becomes this process's, step by step
-//	examine.go    whether the log continues what is stored; examine_events.go and
-//	              examine_snapshots.go judge the stream of events and the snapshots
+//	examine.go    reads what tells from where the partition can go on
+//	verdict.go    decides that, by pure functions: what is stored, a snapshot, the log, or not at all;
+//	              verdict_events.go compares the stream of events with what is remembered of it
 //	anew.go       carries out what a person has decided about a refusal, while no owner runs
 //	step.go       reads the documents that a batch names, and decides
 //	control.go    decides about configurations and drops

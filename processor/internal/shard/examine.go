@@ -14,17 +14,17 @@ import (
 	"github.com/seed18712806/lapse/sink/store"
 )
 
-// storeTimeout bounds the questions about a stored partition. The search for leftovers has no bound:
+// storeTimeout bounds the questions about a stored shard. The search for leftovers has no bound:
 // it passes by the keys of all programs that use the Redis.
 const storeTimeout = 30 * time.Second
 
-// examiner finds out whether the log can continue the stored state of a partition.
+// examiner finds out whether the log can continue the stored state of a shard.
 //
-// It reads Redis, the log, the stream of events, the checkpoint and the snapshots, and compares them with
+// It reads Redis, the log, the stream of events, the checkpoint and the snapshots, which judge compares with
 // each other: each of them may have lost its end without the others. It writes nothing, so that a refusal
-// leaves everything as it was. The owner examines before it claims a partition, and again behind its fences.
+// leaves everything as it was. The owner examines before it claims a shard, and again behind its fences.
 type examiner struct {
-	partition   int
+	shard       int
 	store       Store
 	log         *streams.Log
 	events      *Events
@@ -33,43 +33,33 @@ type examiner struct {
 	ticks       streams.Appender
 }
 
-// newExaminer makes the examiner of a partition.
-func newExaminer(partition int, store Store, log *streams.Log, events *Events, checkpoints *Checkpoints, snapshots *snapshot.Store, ticks streams.Appender) *examiner {
-	return &examiner{partition: partition, store: store, log: log, events: events, checkpoints: checkpoints, snapshots: snapshots, ticks: ticks}
+// Events is what an examination asks of the stream of events.
+type Events struct {
+	Publisher *events.Publisher
+	Tail      *events.Tail // which the caller of an examiner holds
+	Log       events.Source
+	Link      *streams.Link
+	Limit     time.Duration // of some questions to NATS, but not of the reading of the tail
 }
 
-// known is what the owner knows of the partition by itself.
+// limited asks some questions within the limit.
+func (s *Events) limited(ctx context.Context, questions func(context.Context) error) error {
+	ctx, cancel := context.WithTimeout(ctx, s.Limit)
+	defer cancel()
+	return questions(ctx)
+}
+
+// known is what the owner knows of the shard by itself.
 type known struct {
-	EverTaken bool   // this process has taken the partition over before
+	EverTaken bool   // this process has taken the shard over before
 	Committed uint64 // the offset of its last commit, if it has
 	Damage    error  // the damage that a step has found
 }
 
-// found is what an examination has found.
-type found struct {
-	State      store.State
-	Damage     error // why the state is not whole; nil if it is
-	Checkpoint Checkpoint
-	Last       uint64 // sequence of the log, or less
-	Lost       error  // why outputs have to be published again that the stream of events had; nil if it has them
-
-	lost      []events.Place // that the stream of events does not have any more
-	given     []events.Place // those of them that a person has given up
-	held      uint64         // the greatest sequence of a place that the stream has
-	watermark int64          // the log time that Redis or the checkpoint remembers
-
-	Snapshot *snapshot.Manifest // to be loaded in place of what is stored; nil if none is
-	Old      error              // why the log cannot continue what is stored, where there is a Snapshot
-	Unfit    error              // why snapshots that there are cannot be used
-}
-
-// rebuilds reports whether what is stored cannot be continued, whatever the log has.
-func (f *found) rebuilds() bool { return f.State.Version == "" || f.Damage != nil }
-
 // State loads the stored state, and finds out its damage. It returns an error if it cannot
-// tell. A search for leftovers takes as long as it takes.
-func (e *examiner) State(ctx context.Context, known known) (f *found, err error) {
-	f = &found{}
+// tell, and a Refusal if somebody else has stored what is there.
+func (e *examiner) State(ctx context.Context, known known) (f *facts, err error) {
+	f = &facts{Shard: e.shard, LogID: e.log.ID()}
 	f.State, err = e.load(ctx)
 	switch {
 	case err != nil:
@@ -86,16 +76,20 @@ func (e *examiner) State(ctx context.Context, known known) (f *found, err error)
 	if errors.Is(err, store.ErrDamaged) {
 		f.Damage, err = err, nil
 	}
+	if errors.Is(err, store.ErrForeign) && !known.EverTaken {
+		err = streams.Refuse(store.ErrForeign, "", "%w", err)
+	}
 	if f.State.Version == "" {
 		f.State.Log = e.log.ID()
 	}
+	f.Elsewhere = f.State.Version != "" && !e.log.Is(f.State.Log, f.State.Offset)
 	return f, err
 }
 
 // beyond judges a state of a log that this one continues, at an offset behind the place from which on it does. A
 // follower applies what is stored after its promotion, until it notices that: the stamp shows that it was this
 // log. A former first region has applied what no other region has: then the state is damaged.
-func (e *examiner) beyond(ctx context.Context, f *found) error {
+func (e *examiner) beyond(ctx context.Context, f *facts) error {
 	of, seen := f.State.Log, f.State.Stamp
 	f.State.Log = e.log.ID()
 	if !e.log.Is(of, seen.Seq) {
@@ -111,75 +105,7 @@ func (e *examiner) beyond(ctx context.Context, f *found) error {
 	return fmt.Errorf("%w: it was applied up to %d, and the log of then was continued without its end", store.ErrDamaged, f.State.Offset)
 }
 
-// Streams judges whether the log is the one from which the stored state was computed, and has
-// the messages that come next; where a snapshot was chosen, whether it has those that come after
-// that. It judges likewise whether the stream of events has what was published: see Events. It also
-// reads the checkpoint. fence is the sequence of the owner's fence in the stream of events; 0 before
-// it has one.
-func (e *examiner) Streams(ctx context.Context, f *found, fence uint64) error {
-	if err := e.events.limited(ctx, func(ctx context.Context) error { return e.judgeLog(ctx, f) }); err != nil {
-		return err
-	}
-	return e.judgeEvents(ctx, f, fence)
-}
-
-// judgeLog judges the log.
-func (e *examiner) judgeLog(ctx context.Context, f *found) error {
-	// The checkpoint comes before the end of the log: another owner may still move both on.
-	var err error
-	if f.Checkpoint, err = e.checkpoints.Load(ctx); err != nil {
-		return err
-	}
-	f.watermark = max(f.State.Watermark, f.Checkpoint.Watermark)
-	if f.State.Version != "" && !e.log.Is(f.State.Log, f.State.Offset) {
-		return e.impasse(f, fmt.Errorf("%w: Redis holds documents of the log that was created at %s, and the log here was created at %s: restore that log",
-			streams.ErrLogChanged, streams.FormatID(f.State.Log), streams.FormatID(e.log.ID())))
-	}
-	offset := f.State.Offset
-	stamps := []store.Stamp{f.State.Stamp, f.Checkpoint.ParsedStamp()}
-	switch {
-	case f.Snapshot != nil:
-		offset = f.Snapshot.Offset
-		stamps = append(stamps, f.Snapshot.Stamp)
-	case f.rebuilds():
-		offset = f.Checkpoint.Origin
-	}
-	info, err := e.log.InfoUpTo(ctx, max(offset, f.Checkpoint.Seq), e.ticks)
-	if err != nil {
-		return err
-	}
-	f.Last = info.State.LastSeq
-	err = streams.CheckOffset(info, e.log.ID(), offset)
-	if err == nil && f.Checkpoint.Seq > f.Last {
-		err = fmt.Errorf("%w: the log ends at sequence %d, and everything up to %d was published: it was restored from an older copy, or lost its end: restore the log",
-			streams.ErrLogBehind, f.Last, f.Checkpoint.Seq)
-	}
-	if f.Damage != nil && f.Snapshot == nil && errors.Is(err, streams.ErrLogTruncated) {
-		err = fmt.Errorf("%w: %w; it cannot be rebuilt, as the log begins at sequence %d: what is left of it is kept as it is: restore Redis from a backup, or the log",
-			streams.ErrRefused, f.Damage, info.State.FirstSeq)
-	}
-	if err != nil {
-		return e.impasse(f, err)
-	}
-	if err := e.log.CheckGaps(ctx, info, offset); err != nil {
-		return err
-	}
-	for _, seen := range stamps {
-		if err := e.log.CheckStamp(ctx, seen, "lapse has applied", e.ticks); errors.Is(err, streams.ErrLogChanged) || errors.Is(err, streams.ErrLogBehind) {
-			return e.impasse(f, err)
-		} else if err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// impasse names an error by the log and the stored state.
-func (e *examiner) impasse(f *found, why error) error {
-	return streams.NewImpasse(why, begun(f.State.Version), e.log.ID(), e.partition, f.State.Log, f.State.Offset, f.State.Stamp, f.Checkpoint.Seq, f.Damage != nil)
-}
-
-// checkLeftovers refuses keys of a partition without a state at the start, because
+// checkLeftovers refuses keys of a shard without a state at the start, because
 // their owner is not known. Later they are the rest of a damaged partition. It names only keys that
 // are there also after it has read once more that there is no state: a person may remove them.
 func (e *examiner) checkLeftovers(ctx context.Context, everTaken bool) error {
@@ -232,18 +158,236 @@ func (e *examiner) verifyAll(ctx context.Context, s store.State) error {
 	return nil
 }
 
-// Rebuild is the offset below which the partition lacks documents that it had before; 0 if
-// it lacks none. A partition without a state lacks all that is in the log.
-func (f *found) Rebuild(known known) uint64 {
-	if f.State.Version == "" {
-		return f.Last
+// Examine compares what is stored with the log, the stream of events, the checkpoint and the snapshots, and decides
+// from where the shard goes on: see judge. It reads the tail of the stream of events, which takes as long as it
+// takes. After an error nothing is known, and the examination has to be made again.
+func (e *examiner) Examine(ctx context.Context, f *facts) (v verdict, err error) {
+	if err := e.ask(ctx, f); err != nil {
+		return v, err
 	}
-	had := max(f.State.Rebuild, f.Checkpoint.Seq)
-	if known.EverTaken {
-		had = max(had, known.Committed)
+	first, err := e.try(ctx, f, f.stored(), 0)
+	if err != nil {
+		return v, err
 	}
-	if had <= f.State.Offset {
-		return 0
+	var snapshots []trial
+	var unread error
+	if e.snapshots != nil && wantsSnapshot(f, &first) {
+		if snapshots, unread, err = e.trySnapshots(ctx, f, &first); err != nil {
+			return v, err
+		}
 	}
-	return had
+	var again *trial
+	if goesBack(&first, snapshots) {
+		t, err := e.try(ctx, f, f.beginning(), 0)
+		if err != nil {
+			return v, err
+		}
+		again = &t
+	}
+	return judge(f, first, snapshots, unread, again), nil
+}
+
+// Again examines the source that a verdict has chosen once more, now that the owner has a fence in the stream of
+// events.
+func (e *examiner) Again(ctx context.Context, v verdict, fence uint64) (verdict, error) {
+	f := *v.facts
+	v.facts = &f
+	if err := e.ask(ctx, v.facts); err != nil {
+		return v, err
+	}
+	from := v.source
+	if !from.Stored && from.Snapshot == nil {
+		from = f.beginning()
+	}
+	var err error
+	v.trial, err = e.try(ctx, v.facts, from, fence)
+	return v, err
+}
+
+// ask reads the checkpoint, and what the log and the stream of events have.
+func (e *examiner) ask(ctx context.Context, f *facts) error {
+	f.Log, f.Gaps, f.Stamps, f.Holds = nil, nil, map[uint64]stamp{}, map[events.Place]bool{}
+	return e.events.limited(ctx, func(ctx context.Context) (err error) {
+		// The checkpoint comes before the end of the log: another owner may still move both on.
+		if f.Checkpoint, err = e.checkpoints.Load(ctx); err != nil {
+			return err
+		}
+		return e.events.Link.Query(ctx, func(ctx context.Context) (err error) {
+			f.Events, err = e.events.Publisher.Info(ctx)
+			return err
+		})
+	})
+}
+
+// trySnapshots tries snapshots, the newest first, up to one that decides.
+func (e *examiner) trySnapshots(ctx context.Context, f *facts, first *trial) (all []trial, unread, err error) {
+	generations, unread := e.snapshots.Generations(ctx)
+	if unread != nil && !damaged(unread) {
+		return nil, nil, unread
+	}
+	for _, m := range generations {
+		t := trial{source: ofSnapshot(m)}
+		if f.formerly(m.Offset, m.Last) {
+			t.Unfit = errors.New("it is from before the shard was begun anew")
+		} else if t, err = e.try(ctx, f, ofSnapshot(m), 0); err != nil {
+			return nil, nil, err
+		}
+		if t.fits() && (f.State.Version != "" || first.Refusal != nil) {
+			if err := e.snapshots.Verify(ctx, m); err != nil && !damaged(err) {
+				return nil, nil, err
+			} else if err != nil {
+				t.Unfit = err
+			}
+		}
+		if all = append(all, t); t.decides() {
+			break
+		}
+	}
+	return all, unread, nil
+}
+
+// damaged reports whether an error, or each of several, says that a snapshot is damaged.
+func damaged(err error) bool {
+	several, ok := err.(interface{ Unwrap() []error })
+	if !ok {
+		return err == snapshot.ErrDamaged || errors.Unwrap(err) != nil && damaged(errors.Unwrap(err))
+	}
+	all := true
+	for _, one := range several.Unwrap() {
+		if one == snapshot.ErrDamaged {
+			return true // the others are its reason
+		}
+		all = all && damaged(one)
+	}
+	return all
+}
+
+// try reads what tells whether the shard can go on from a source, and judges it. What the log does not allow needs
+// no look at the stream of events, and what that has lost none at its tail. fence is the sequence of the owner's
+// fence in the stream of events; 0 before it has one.
+func (e *examiner) try(ctx context.Context, f *facts, from source, fence uint64) (t trial, err error) {
+	t.source = from
+	err = e.events.limited(ctx, func(ctx context.Context) error {
+		if err := e.askLog(ctx, f, from); err != nil {
+			return err
+		}
+		if t.Refusal = judgeLog(f, from); t.Refusal != nil {
+			if t.gap() {
+				return e.log.TellNeighbours(ctx, t.Refusal)
+			}
+			return nil
+		}
+		if err := e.askPlaces(ctx, f, from); err != nil {
+			return err
+		}
+		t = recall(f, from)
+		if from.Snapshot != nil {
+			if t.Unfit = f.lost(t.Missed); t.Unfit == nil {
+				t.Unfit = reachesBack(f, &t)
+			}
+		}
+		return nil
+	})
+	if err != nil || !t.fits() {
+		return t, err
+	}
+	upTo, behind := max(f.Events.State.LastSeq, fence), tailFrom(f, &t)
+	if err := e.events.Link.Ask(ctx, func(ctx context.Context) error {
+		return e.events.Tail.Cover(ctx, behind, upTo)
+	}); err != nil {
+		return t, err
+	}
+	return t, e.events.limited(ctx, func(ctx context.Context) error {
+		named, err := e.askNamed(ctx, f, &t)
+		if err == nil {
+			t.Refusal = judgeNamed(f, named)
+		}
+		return err
+	})
+}
+
+// askLog asks what the log has, as far as a source needs it.
+func (e *examiner) askLog(ctx context.Context, f *facts, from source) error {
+	if err := e.askUpTo(ctx, f, f.needs(from)); err != nil {
+		return err
+	}
+	for _, seen := range f.stamps(from) {
+		if err := e.askStamp(ctx, f, seen.Seq); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// askUpTo asks for the state of the log, which is known to have had messages up to a sequence.
+func (e *examiner) askUpTo(ctx context.Context, f *facts, seq uint64) (err error) {
+	if f.Log != nil && f.Log.State.LastSeq >= seq {
+		return nil
+	}
+	if f.Log, err = e.log.InfoUpTo(ctx, seq, e.ticks); err == nil {
+		f.Gaps, err = e.log.Gaps(ctx, f.Log)
+	}
+	return err
+}
+
+// askStamp asks for the stamp of a message of the log.
+func (e *examiner) askStamp(ctx context.Context, f *facts, seq uint64) error {
+	if _, asked := f.Stamps[seq]; asked {
+		return nil
+	}
+	at, found, err := e.log.Stamp(ctx, seq)
+	if err == nil {
+		f.Stamps[seq] = stamp{at, found}
+	}
+	return err
+}
+
+// askPlaces asks whether the stream of events has what is remembered of it.
+func (e *examiner) askPlaces(ctx context.Context, f *facts, from source) error {
+	places, err := f.places(from)
+	if err != nil {
+		return err
+	}
+	for _, place := range places {
+		if _, asked := f.Holds[place]; asked || place.Seq == 0 {
+			continue
+		}
+		if err := e.events.Link.Query(ctx, func(ctx context.Context) error {
+			holds, err := e.events.Publisher.Holds(ctx, e.events.Log, place)
+			if err == nil {
+				f.Holds[place] = holds
+			}
+			return err
+		}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// askNamed asks for the stamps of messages that outputs in the tail name. A message up to the one of the
+// checkpoint, whose stamp was compared, cannot be another one: its output was published since. Outputs from
+// before the shard was begun anew do not count.
+func (e *examiner) askNamed(ctx context.Context, f *facts, t *trial) ([]events.Named, error) {
+	all := e.events.Tail.Named(t.Known.ParsedStamp().Seq, t.Known.Anew)
+	if len(all) == 0 {
+		return nil, nil
+	}
+	if err := e.askUpTo(ctx, f, all[len(all)-1].Seq); err != nil {
+		return nil, err
+	}
+	// The mirror of the events may be ahead of that of the log.
+	if last := f.Log.State.LastSeq; f.Log.Config.Mirror != nil {
+		all = slices.DeleteFunc(all, func(n events.Named) bool { return n.Seq > last })
+	}
+	some := toCompare(all)
+	for _, n := range some {
+		if n.Seq > f.Log.State.LastSeq {
+			break // which is the verdict
+		}
+		if err := e.askStamp(ctx, f, n.Seq); err != nil {
+			return nil, err
+		}
+	}
+	return some, nil
 }

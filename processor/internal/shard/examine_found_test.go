@@ -28,8 +28,8 @@ func TestG7_Lacks(t *testing.T) {
 		{state, 11, known{Committed: 14}, 11},
 		{store.State{}, 11, known{}, 20},
 	} {
-		f := found{State: tt.state, Checkpoint: Checkpoint{Seq: tt.checkpoint}, Last: 20}
-		if got := f.Rebuild(tt.known); got != tt.want {
+		v := verdict{facts: &facts{State: tt.state}, trial: trial{Known: Checkpoint{Seq: tt.checkpoint}}}
+		if got := v.Rebuild(tt.known, 20); got != tt.want {
 			t.Errorf("%+v, checkpoint %d, %+v: it lacks what is up to %d, want %d", tt.state, tt.checkpoint, tt.known, got, tt.want)
 		}
 	}

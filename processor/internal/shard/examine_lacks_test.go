@@ -29,8 +29,8 @@ func TestG7_WhatAPartitionLacks(t *testing.T) {
 		"it has just been rebuilt":      {store.State{Version: "v", Offset: 10, Rebuild: 10}, 0, known{}, 0},
 		"it went back while rebuilding": {store.State{Version: "v", Offset: 10, Rebuild: 11}, 20, known{EverTaken: true, Committed: 12}, 20},
 	} {
-		f := &found{State: tt.state, Checkpoint: Checkpoint{Seq: tt.checkpoint}, Last: 99}
-		if got := f.Rebuild(tt.known); got != tt.want {
+		v := verdict{facts: &facts{State: tt.state}, trial: trial{Known: Checkpoint{Seq: tt.checkpoint}}}
+		if got := v.Rebuild(tt.known, 99); got != tt.want {
 			t.Errorf("%s: it lacks what came up to %d, want %d", name, got, tt.want)
 		}
 	}

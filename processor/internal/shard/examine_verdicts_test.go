@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -12,8 +13,8 @@ import (
 	"github.com/seed18712806/lapse/sink/store"
 )
 
-// verdict is something that may have been lost, and what an examination makes of it.
-type verdict struct {
+// verdictCase is something that may have been lost, and what an examination makes of it.
+type verdictCase struct {
 	name  string
 	past  func(w *world)
 	want  string // see summary
@@ -22,32 +23,31 @@ type verdict struct {
 }
 
 // summary is what an owner does after an examination.
-func (w *world) summary(f *found, err error) string {
-	for name, reason := range map[string]error{
-		"refused: the log is truncated": streams.ErrLogTruncated, "refused: the log is behind": streams.ErrLogBehind, "refused: another log": streams.ErrLogChanged,
-		"refused: the partition": streams.ErrRefused, "refused: events are lost": events.ErrLost,
-	} {
-		if errors.Is(err, reason) {
-			if streams.Decision(err) == "" {
-				name += ", and nobody can decide"
-			}
-			return name
-		}
-	}
+func (w *world) summary(v verdict, err error) string {
 	if err != nil {
 		return "nothing is known"
 	}
-	from := "goes on"
-	switch {
-	case f.Snapshot != nil:
-		from = fmt.Sprint("loads ", f.Snapshot.Offset)
-	case f.Damage != nil || f.State.Version == "":
-		from = "begins with the log"
+	if r := v.Refusal; r != nil {
+		name := map[error]string{
+			streams.ErrLogTruncated: "the log is truncated", streams.ErrLogBehind: "the log is behind", streams.ErrLogChanged: "another log",
+			streams.ErrRefused: "the partition", events.ErrLost: "events are lost",
+		}[r.Kind]
+		if r.Accept == "" {
+			name += ", and nobody can decide"
+		}
+		return "refused: " + name
 	}
-	if f.Lost != nil {
+	from := "begins with the log"
+	switch {
+	case v.Snapshot != nil:
+		from = fmt.Sprint("loads ", v.Snapshot.Offset)
+	case v.Stored:
+		from = "goes on"
+	}
+	if len(v.Lost) > 0 {
 		from += ", publishes again"
 	}
-	text := fmt.Sprintf("%s: published %d, last output %d, tail", from, f.Published().Seq, f.LastOutput().Seq)
+	text := fmt.Sprintf("%s: published %d, last output %d, tail", from, v.Published().Seq, v.LastOutput().Seq)
 	for _, seq := range rejected {
 		if _, found := w.tail.Find(w.rejection(seq, 0)); found {
 			text += fmt.Sprint(" ", seq)
@@ -59,7 +59,7 @@ func (w *world) summary(f *found, err error) string {
 var lostPlace = placeOf(9, 9) // the stream of events ends before it
 
 // verdicts are what the log, the stream of events, Redis, the checkpoint and the snapshots may have lost.
-var verdicts = []verdict{
+var verdicts = []verdictCase{
 	{name: "nothing is lost", past: func(*world) {}, want: "goes on: published 5, last output 3, tail 8"},
 
 	// The log.
@@ -214,14 +214,17 @@ var verdicts = []verdict{
 	{name: "an output of a message that was truncated", past: func(w *world) { w.checkpoint = Checkpoint{}; w.truncate(w.streams.Log, 5) }, want: "goes on: published 0, last output 3, tail 3 5 8"},
 }
 
-func (v verdict) check(t *testing.T, w *world, f *found, err error) {
+func (c verdictCase) check(t *testing.T, w *world, v verdict, err error) {
 	t.Helper()
-	if got := w.summary(f, err); got != v.want {
-		t.Errorf("%s\nwant %s\n%v", got, v.want, err)
+	if v.Refusal != nil {
+		err = v.Refusal
 	}
-	said := fmt.Sprint(errors.Join(err, f.Unfit))
-	if !strings.Contains(said, v.says) {
-		t.Errorf("it says: %s\nwant: %s", said, v.says)
+	if got := w.summary(v, nil); got != c.want && (c.want != "nothing is known" || err == nil) {
+		t.Errorf("%s\nwant %s\n%v", got, c.want, err)
+	}
+	said := fmt.Sprint(errors.Join(err, v.Skipped))
+	if !strings.Contains(said, c.says) {
+		t.Errorf("it says: %s\nwant: %s", said, c.says)
 	}
 }
 
@@ -232,24 +235,24 @@ func (v verdict) check(t *testing.T, w *world, f *found, err error) {
 // never does the examination tell the owner anything but that. It fails if an error is taken for a loss, or for none.
 func TestG12_Verdicts(t *testing.T) {
 	s := newServer(t)
-	for _, v := range verdicts {
-		t.Run(v.name, func(t *testing.T) {
+	for _, c := range verdicts {
+		t.Run(c.name, func(t *testing.T) {
 			w := s.newWorld(t)
-			v.past(w)
+			c.past(w)
 			e := w.store()
-			f, err := w.examine(t.Context(), e, v.gives)
-			v.check(t, w, f, err)
+			v, err := w.examine(t.Context(), e, c.gives)
+			c.check(t, w, v, err)
 			for cut := 1; ; cut++ {
 				w.tail.Release()
 				s.questions.from(cut)
-				f, err := w.examine(t.Context(), e, v.gives)
+				v, err := w.examine(t.Context(), e, c.gives)
 				asked := s.questions.since()
 				if len(asked) < cut {
 					s.questions.from(0)
 					return
 				}
-				if !errors.Is(err, streams.ErrDisconnected) || streams.MustStop(err) || errors.Is(err, events.ErrLost) {
-					t.Errorf("without an answer to question %d, %s: %s, %v", cut, asked[cut-1], w.summary(f, err), err)
+				if !errors.Is(err, streams.ErrDisconnected) || streams.AsRefusal(err) != nil || v.Refusal != nil {
+					t.Errorf("without an answer to question %d, %s: %s, %v", cut, asked[cut-1], w.summary(v, err), err)
 				}
 			}
 		})
@@ -264,32 +267,34 @@ func TestG12_WhatAnExaminationLeaves(t *testing.T) {
 		name  string
 		past  func(w *world)
 		gives bool
-		is    func(f *found) bool
+		is    func(v verdict) bool
 	}{
-		{"the end of the log", func(*world) {}, false, func(f *found) bool {
-			return f.Last == messages && f.Old == nil && f.Unfit == nil && !f.GivesUp()
+		{"the end of the log", func(*world) {}, false, func(v verdict) bool {
+			return v.Log.State.LastSeq == messages && v.Why == nil && v.Skipped == nil && v.Gone == nil
 		}},
 		{"why the state is old", func(w *world) { w.state.Offset = 3; w.manifest(7); w.truncate(w.streams.Log, 5) }, false,
-			func(f *found) bool { return errors.Is(f.Old, streams.ErrLogTruncated) && f.Unfit == nil }},
-		{"a state whose outputs are gone is whole", lost, false, func(f *found) bool { return f.Damage == nil && f.Lost != nil }},
-		{"what was given up", lost, true, func(f *found) bool {
-			return f.GivesUp() && f.Damage == nil && f.Lost == nil && f.State.Events == ""
+			func(v verdict) bool { return errors.Is(v.Why, streams.ErrLogTruncated) && v.Skipped == nil }},
+		{"a state whose outputs are gone is whole", lost, false, func(v verdict) bool {
+			return v.Damage == nil && v.Refusal.Kind == events.ErrLost && slices.Equal(v.Gone, []events.Place{lostPlace})
+		}},
+		{"what was given up", lost, true, func(v verdict) bool {
+			return v.Given != nil && v.Refusal == nil && v.Lost == nil && v.Output == events.Place{}
 		}},
 		{"what a person does not look for any more is not asked for", func(w *world) { w.checkpoint.Last = lostPlace; w.checkpoint.Origin, w.checkpoint.GivenUp = 0, 3 }, false,
-			func(f *found) bool {
-				return f.Checkpoint.GivenUp == 3 && f.Checkpoint.Log == f.State.Log && f.Checkpoint.Seq == 0
+			func(v verdict) bool {
+				return v.Known.GivenUp == 3 && v.Known.Log == v.State.Log && v.Known.Seq == 0
 			}},
-		{"the position of the checkpoint", func(w *world) { w.manifest(7).Published = 5 }, false, func(f *found) bool { return f.Published() == f.Checkpoint }},
-		{"the position of the snapshot", func(w *world) { w.damage = store.ErrDamaged; w.manifest(7).Published = 6 }, false, func(f *found) bool {
-			c, m := f.Published(), f.Snapshot
-			return c.Seq == 6 && c.Watermark == m.PublishedTime && c.From == m.From && c.Last == m.Last && c.Log == m.Log && c.Stamp == f.Checkpoint.Stamp
+		{"the position of the checkpoint", func(w *world) { w.manifest(7).Published = 5 }, false, func(v verdict) bool { return v.Published() == v.Known }},
+		{"the position of the snapshot", func(w *world) { w.damage = store.ErrDamaged; w.manifest(7).Published = 6 }, false, func(v verdict) bool {
+			c, m := v.Published(), v.Snapshot
+			return c.Seq == 6 && c.Watermark == m.PublishedTime && c.From == m.From && c.Last == m.Last && c.Log == m.Log && c.Stamp == v.Known.Stamp
 		}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			w := s.newWorld(t)
 			tt.past(w)
-			if f, err := w.examine(t.Context(), w.store(), tt.gives); !tt.is(f) {
-				t.Errorf("%+v, %v", f, err)
+			if v, err := w.examine(t.Context(), w.store(), tt.gives); err != nil || !tt.is(v) {
+				t.Errorf("%+v, %v", v, err)
 			}
 		})
 	}
@@ -336,8 +341,8 @@ func TestG7_ASnapshotThatCannotBeReadIsNotDamaged(t *testing.T) {
 		e := w.store()
 		ctx, stop := context.WithCancel(t.Context())
 		w.objects.lost = func() error { stop(); return errLost } // or it is read again for long
-		if f, err := w.examine(ctx, e, false); !errors.Is(err, errLost) || streams.MustStop(err) {
-			t.Errorf("%s: %s, %v", name, w.summary(f, err), err)
+		if v, err := w.examine(ctx, e, false); !errors.Is(err, errLost) || streams.AsRefusal(err) != nil {
+			t.Errorf("%s: %s, %v", name, w.summary(v, err), err)
 		}
 	}
 }
@@ -348,15 +353,18 @@ func TestG12_AnExaminationReadsUpToTheFence(t *testing.T) {
 	w := newServer(t).newWorld(t)
 	e := w.store()
 	w.tail.Hold()
-	f := &found{State: w.state}
-	if err := e.Streams(t.Context(), f, 4); err == nil || streams.MustStop(err) {
-		t.Errorf("the stream ends before the fence: %v", err)
+	v, err := e.Examine(t.Context(), w.facts())
+	if err != nil {
+		t.Fatal(err)
 	}
-	if err := e.cover(t.Context(), 0, 0); err != nil || w.summary(f, nil) != "goes on: published 5, last output 3, tail 3 5 8" {
-		t.Errorf("%s, %v", w.summary(f, nil), err)
+	if v, err := e.Again(t.Context(), v, 4); err == nil || v.Refusal != nil {
+		t.Errorf("the stream ends before the fence: %v, %v", v.Refusal, err)
+	}
+	if v, err = e.Again(t.Context(), v, 3); err != nil || w.summary(v, nil) != "goes on: published 5, last output 3, tail 8" {
+		t.Errorf("%s, %v", w.summary(v, nil), err)
 	}
 	w.limit = 1
-	if err := w.store().Streams(t.Context(), f, 0); !errors.Is(err, context.DeadlineExceeded) {
+	if _, err := w.store().Examine(t.Context(), w.facts()); !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("beyond its limit: %v", err)
 	}
 }

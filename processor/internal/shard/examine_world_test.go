@@ -3,7 +3,6 @@ package shard
 import (
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"net"
@@ -250,7 +249,7 @@ func (w *world) store() *examiner {
 	}
 	w.objects.stored = true
 	w.tail = w.publisher.NewTail(w.outputs)
-	return newExaminer(0, nil, w.log, &Events{Publisher: w.publisher, Tail: w.tail, Log: w.outputs, Link: w.server.link, Limit: w.limit}, checkpoints, snapshots, nil)
+	return &examiner{log: w.log, events: &Events{Publisher: w.publisher, Tail: w.tail, Log: w.outputs, Link: w.server.link, Limit: w.limit}, checkpoints: checkpoints, snapshots: snapshots}
 }
 
 func (w *world) take(to *snapshot.Store, m snapshot.Manifest) {
@@ -277,13 +276,19 @@ func (w *world) take(to *snapshot.Store, m snapshot.Manifest) {
 }
 
 // examine does what an owner does with an examiner. gives is a person's decision to give lost outputs up.
-func (w *world) examine(ctx context.Context, e *examiner, gives bool) (f *found, err error) {
+func (w *world) examine(ctx context.Context, e *examiner, gives bool) (v verdict, err error) {
 	w.tail.Hold()
-	f = &found{State: w.state, Damage: w.damage}
-	err = e.Choose(ctx, f, e.Streams(ctx, f, 0))
-	if gives && errors.Is(err, events.ErrLost) {
-		f.GiveUp()
-		err = e.Choose(ctx, f, e.Streams(ctx, f, 0))
+	f := w.facts()
+	if v, err = e.Examine(ctx, f); err == nil && gives && v.Refusal != nil && v.Refusal.Kind == events.ErrLost {
+		f.Given = v.Gone
+		v, err = e.Examine(ctx, f)
 	}
-	return f, err
+	return v, err
+}
+
+// facts are what an examiner has found in Redis.
+func (w *world) facts() *facts {
+	f := &facts{LogID: w.log.ID(), State: w.state, Damage: w.damage}
+	f.Elsewhere = f.State.Version != "" && !w.log.Is(f.State.Log, f.State.Offset)
+	return f
 }

@@ -56,8 +56,6 @@ type Store interface {
 	Clear(ctx context.Context, version string, next store.State, rebuild uint64) error
 	Fill(ctx context.Context, version, next string, changes []store.CollectionFill) error
 	Count(ctx context.Context, version string, collections []string) (full []string, documents uint64, err error)
-	SetAside(ctx context.Context, version string, next store.State, rebuild uint64) error
-	RemoveAside(ctx context.Context) (removed bool, err error)
 }
 
 // Parts are what an Owner works with.
@@ -197,7 +195,7 @@ func (p *Owner) progressed() bool {
 
 // fatal reports whether an error means that it would be wrong to go on.
 func (p *Owner) fatal(err error) bool {
-	return streams.MustStop(err) || errors.Is(err, ErrNotOwner) || errors.Is(err, store.ErrForeign) && !p.tenure.everTaken
+	return streams.AsRefusal(err) != nil || errors.Is(err, ErrNotOwner)
 }
 
 // fail notes why a step failed, and waits before the next. After a failure the owner
@@ -205,7 +203,7 @@ func (p *Owner) fatal(err error) bool {
 func (p *Owner) fail(ctx context.Context, err error, failures int) {
 	p.tenure.taken, p.tenure.failed = false, time.Now()
 	p.abandon(err)
-	if errors.Is(err, store.ErrDamaged) && !errors.Is(err, streams.ErrRefused) { // a refusal only names the damage
+	if errors.Is(err, store.ErrDamaged) {
 		p.tenure.damage = err
 	}
 	fenced := errors.Is(err, store.ErrFenced)
@@ -240,9 +238,9 @@ func (p *Owner) runOnce(stop context.Context) (worked bool, err error) {
 	}
 	if !p.tenure.taken {
 		end := p.Status.Works("taking the shard over, with NATS and Redis")
-		_, errs := takeOver(stop, ctx, []*Owner{p})
-		if end(); errs[0] != nil {
-			return false, errs[0]
+		_, err := p.takeOver(stop, ctx)
+		if end(); err != nil {
+			return false, err
 		}
 		// After a failure the owner reaps first, once: if Redis is full, that makes room.
 		if p.tenure.loads == nil {

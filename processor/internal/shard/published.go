@@ -46,7 +46,8 @@ type Checkpoint struct {
 	// partition when it was before that, and that could not be made again, were given up by a person.
 	GivenUp uint64 `json:"givenUp,omitempty"`
 	// Anew is a sequence of the stream of events. A person has begun the partition anew when the stream
-	// had that: what it had may follow from messages that the log has lost.
+	// had that. States, snapshots and outputs from before may follow from messages that the log has
+	// lost, and do not count.
 	Anew uint64 `json:"anew,omitempty"`
 }
 

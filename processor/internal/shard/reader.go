@@ -102,7 +102,7 @@ func (r *Reader) Run(ctx context.Context) error {
 		switch {
 		case ctx.Err() != nil:
 			return nil
-		case streams.MustStop(err):
+		case streams.AsRefusal(err) != nil:
 			return err
 		}
 		if err != nil {

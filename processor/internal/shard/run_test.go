@@ -44,7 +44,6 @@ func TestProgressed(t *testing.T) {
 // TestFailure: after a failure the owner takes the shard over again, and remembers damage. People hear of every
 // failure but a first fence, which another owner's takeover explains.
 func TestFailure(t *testing.T) {
-	refused := fmt.Errorf("%w: %w", streams.ErrRefused, store.ErrDamaged)
 	for _, tt := range []struct {
 		err             error
 		failures        int
@@ -52,7 +51,7 @@ func TestFailure(t *testing.T) {
 		fenced          float64
 	}{
 		{errFault, 1, false, true, 0}, {fmt.Errorf("x: %w", store.ErrFenced), 1, false, false, 1}, {store.ErrFenced, 2, false, true, 1},
-		{fmt.Errorf("x: %w", store.ErrDamaged), 1, true, true, 0}, {refused, 1, false, true, 0},
+		{fmt.Errorf("x: %w", store.ErrDamaged), 1, true, true, 0},
 	} {
 		r := newRig(t)
 		r.idle()
@@ -68,20 +67,17 @@ func TestFailure(t *testing.T) {
 	}
 }
 
-// TestFatal: an owner ends where it would be wrong to go on. Keys of somebody else count only at the start; later they
-// are the rest of a damaged shard.
+// TestFatal: an owner ends where it would be wrong to go on, which a refusal says, and not where something has failed.
 func TestFatal(t *testing.T) {
 	for _, tt := range []struct {
-		err       error
-		everTaken bool
-		want      bool
+		err  error
+		want bool
 	}{
-		{errFault, false, false}, {fmt.Errorf("x: %w", streams.ErrLogBehind), true, true}, {fmt.Errorf("x: %w", ErrNotOwner), true, true},
-		{fmt.Errorf("x: %w", store.ErrForeign), false, true}, {fmt.Errorf("x: %w", store.ErrForeign), true, false},
+		{errFault, false}, {fmt.Errorf("x: %w", streams.Refuse(streams.ErrLogBehind, "", "y")), true}, {fmt.Errorf("x: %w", ErrNotOwner), true},
+		{fmt.Errorf("x: %w", store.ErrForeign), false},
 	} {
-		p := &Owner{tenure: tenure{everTaken: tt.everTaken}}
-		if got := p.fatal(tt.err); got != tt.want {
-			t.Errorf("%v, taken before: %t: fatal: %t", tt.err, tt.everTaken, got)
+		if got := new(Partition).fatal(tt.err); got != tt.want {
+			t.Errorf("%v: fatal: %t", tt.err, got)
 		}
 	}
 }

@@ -88,8 +88,8 @@ func (p *Owner) abandon(why error) {
 
 // clear clears the partition, to load the snapshot that was found. The state says so until the
 // load has ended. It returns the state at the snapshot's offset.
-func (p *Owner) clear(ctx context.Context, f *found) (store.State, error) {
-	m, version := f.Snapshot, p.progress.Version()
+func (p *Owner) clear(ctx context.Context, m *snapshot.Manifest) (store.State, error) {
+	version := p.progress.Version()
 	next := store.State{Version: p.progress.Cleared(), Log: m.Log, Offset: m.Offset, Watermark: m.Watermark, Stamp: m.Stamp, Configured: m.Configured, Events: p.announcer.Last().String()}
 	err := p.Store.Take(ctx, store.State{Version: version}, version, store.Clearing)
 	if err == nil {

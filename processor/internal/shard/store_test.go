@@ -98,17 +98,3 @@ func (f *faulty) Clear(ctx context.Context, version string, next store.State, re
 	}
 	return f.Shard.Clear(ctx, version, next, rebuild)
 }
-
-func (f *faulty) SetAside(ctx context.Context, version string, next store.State, rebuild uint64) error {
-	if err := f.r.pass("set aside"); err != nil {
-		return err
-	}
-	return f.Shard.SetAside(ctx, version, next, rebuild)
-}
-
-func (f *faulty) RemoveAside(ctx context.Context) (removed bool, err error) {
-	if err := f.r.pass("remove aside"); err != nil {
-		return false, err
-	}
-	return f.Shard.RemoveAside(ctx)
-}

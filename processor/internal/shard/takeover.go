@@ -1,15 +1,12 @@
 package shard
 
 import (
-	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
 	"fmt"
 	"log/slog"
 	"math"
-	"slices"
-	"sync"
 	"time"
 
 	"github.com/seed18712806/lapse/processor/internal/crash"
@@ -21,7 +18,7 @@ import (
 
 const takeOverTimeout = 30 * time.Second
 
-// takeOver makes partitions of a shard this process's, at the start and after every failure. The order
+// takeOver makes the shard this process's, at the start and after every failure. The order
 // matters:
 //
 //  1. examine: what is stored, and whether the log can continue it, or a snapshot, which is
@@ -31,206 +28,195 @@ const takeOverTimeout = 30 * time.Second
 //  3. claim: a fence in the stream of events, acknowledged. A former owner's publications
 //     are refused from then on.
 //  4. a tick, appended to the log. The causes of everything that a former owner has
-//     published are at or before its sequence, which takeOver returns; 0 if no partition was claimed.
+//     published are at or before its sequence, which takeOver returns.
 //  5. resume: examine the streams and the checkpoint again, as all may have changed before
 //     the fences stood; remove what is damaged, or older than the log, if the log reaches
-//     back to rebuild it, or to the snapshot; verify that the partition is still this
+//     back to rebuild it, or to the snapshot; verify that the shard is still this
 //     process's.
 //
-// Each step is done with all partitions before the next. A partition that fails is left out of the next
-// steps, and its owner tries again. If it would be wrong to go on with one, takeOver goes on with none.
-//
-// If there is a snapshot to be loaded, the owner does that next (load in snapshot.go), beside
-// the other partitions. stop ends an examination, and ctx all that follows.
-func takeOver(stop, ctx context.Context, partitions []*Owner) (upTo uint64, errs []error) {
-	all, errs := examineAll(stop, partitions)
-	if fatal(partitions, errs) != nil {
-		return 0, errs
+// If there is a snapshot to be loaded, the owner does that next (load in snapshot.go).
+// stop ends an examination, and ctx all that follows. The error is a [streams.Refusal] if the
+// verdict is to refuse.
+func (p *Owner) takeOver(stop, ctx context.Context) (upTo uint64, err error) {
+	upTo, err = p.tryTakeOver(stop, ctx)
+	switch {
+	case err == nil:
+		return upTo, nil
+	case streams.AsRefusal(err) != nil || errors.Is(err, store.ErrFenced):
+		return 0, p.failed(err)
+	}
+	return 0, p.failed(fmt.Errorf("take over: %w", err))
+}
+
+func (p *Owner) tryTakeOver(stop, ctx context.Context) (upTo uint64, err error) {
+	v, err := p.examine(stop)
+	if err != nil {
+		return 0, err
 	}
 	ctx, cancel := context.WithTimeout(ctx, takeOverTimeout)
 	defer cancel()
-	if ask := partitions[0].MayLead; ask != nil {
+	if v.Refusal != nil && v.Refusal.Kind != streams.ErrRefused {
+		return 0, v.Refusal
+	}
+	if ask := p.MayLead; ask != nil {
 		if err := ask(ctx); err != nil {
-			each(partitions, errs, func(int, *Owner) error { return err })
-			return 0, errs
+			return 0, err
 		}
 	}
-	for i, p := range partitions {
-		if errors.Is(errs[i], streams.ErrRefused) {
-			errs[i] = p.refuse(ctx, all[i], errs[i])
-		}
+	if v.Refusal != nil {
+		return 0, p.refuse(ctx, &v)
 	}
-	each(partitions, errs, func(i int, p *Owner) error { return p.claim(ctx, all[i]) })
-	if fatal(partitions, errs) != nil || !slices.Contains(errs, nil) {
-		return 0, errs
-	}
-	upTo, err := partitions[0].Ticker.Barrier(ctx)
-	each(partitions, errs, func(i int, p *Owner) error {
-		if err != nil {
-			return err
-		}
-		return p.resume(ctx, all[i], upTo)
-	})
-	return upTo, errs
-}
-
-// examineAll examines partitions.
-func examineAll(stop context.Context, partitions []*Owner) (all []*found, errs []error) {
-	all, errs = make([]*found, len(partitions)), make([]error, len(partitions))
-	each(partitions, errs, func(i int, p *Owner) (err error) { all[i], err = p.examine(stop); return err })
-	return all, errs
-}
-
-// each does a step of a takeover with all partitions that have not failed, and notes which do.
-func each(partitions []*Owner, errs []error, step func(i int, p *Owner) error) {
-	var wg sync.WaitGroup
-	for i, p := range partitions {
-		if errs[i] == nil {
-			wg.Go(func() {
-				if err := step(i, p); err != nil {
-					errs[i] = p.takeOverFailed(err)
-				}
-			})
-		}
-	}
-	wg.Wait()
-}
-
-// fatal is the first of the errors of partitions with which it would be wrong to go on.
-func fatal(partitions []*Owner, errs []error) error {
-	for i, err := range errs {
-		if err != nil && partitions[i].fatal(err) {
-			return err
-		}
-	}
-	return nil
-}
-
-// TakeOver takes over all partitions of a shard, and returns the last sequence of the log then, or the
-// first reason why it would be wrong to go on with one. A partition that only cannot be taken over now
-// tries again in Run.
-func TakeOver(ctx context.Context, partitions []*Owner) (upTo uint64, err error) {
-	upTo, errs := takeOver(ctx, ctx, partitions)
-	if err := fatal(partitions, errs); err != nil {
+	if err := p.claim(ctx, &v); err != nil {
 		return 0, err
 	}
-	if upTo == 0 { // each of them has failed for now
-		return partitions[0].Ticker.Barrier(ctx)
+	if upTo, err = p.Ticker.Barrier(ctx); err != nil {
+		return 0, err
 	}
-	return upTo, nil
+	return upTo, p.resume(ctx, &v, upTo)
 }
 
-func (p *Owner) takeOverFailed(err error) error {
-	if streams.MustStop(err) || errors.Is(err, store.ErrFenced) {
-		return p.failed(err)
+// TakeOver takes the shard over at the start, and returns the last sequence of the log then, or why it would be
+// wrong to go on. A shard that only cannot be taken over now tries again in Run.
+func (p *Owner) TakeOver(ctx context.Context) (upTo uint64, err error) {
+	upTo, err = p.takeOver(ctx, ctx)
+	if err == nil || p.fatal(err) {
+		return upTo, err
 	}
-	return p.failed(fmt.Errorf("take over: %w", err))
+	return p.Ticker.Barrier(ctx)
 }
 
 func (p *Owner) examiner() *examiner {
-	return newExaminer(p.Shard, p.Store, p.Log, p.Events, p.Checkpoints, p.Desk.Store(), p.Ticker)
+	return &examiner{
+		shard: p.Shard, store: p.Store, log: p.Log, events: p.Events,
+		checkpoints: p.Checkpoints, snapshots: p.Desk.Store(), ticks: p.Ticker,
+	}
 }
 
 func (p *Owner) known() known {
 	return known{EverTaken: p.tenure.everTaken, Committed: p.progress.CommittedOffset(), Damage: p.tenure.damage}
 }
 
-// examine finds out what is stored, and whether the log can continue it, or a snapshot.
-func (p *Owner) examine(stop context.Context) (*found, error) {
+// examine finds out what is stored, and whether the log can continue it, or a snapshot. It may scan all of Redis, and
+// read a lot of the stream of events.
+func (p *Owner) examine(stop context.Context) (v verdict, err error) {
 	p.announcer.Hold()
-	f, err := p.examiner().State(stop, p.known()) // which may scan all of Redis
+	f, err := p.examiner().State(stop, p.known())
 	if err != nil {
-		return f, err
+		return v, err
 	}
 	if p.delivery.open && p.progress.Attempted(f.State.Version) {
 		p.deliver() // the commit took effect, and only its reply was lost
 	}
 	p.delivery = delivery{}
-	return f, p.examiner().Choose(stop, f, p.examiner().Streams(stop, f, 0)) // which may read a lot
+	return p.examiner().Examine(stop, f)
 }
 
 // refuse marks a damaged partition that the log cannot rebuild: it is kept as it is, and
-// readers get an error. The other partitions go on.
-func (p *Owner) refuse(ctx context.Context, f *found, why error) error {
-	if f.State.Version == "" || f.State.Refused || f.State.Rebuild == store.Clearing {
-		return why
+// readers get an error. It returns the refusal.
+func (p *Owner) refuse(ctx context.Context, v *verdict) error {
+	if v.State.Version == "" || v.State.Refused || v.State.Rebuild == store.Clearing {
+		return v.Refusal
 	}
-	if err := p.Store.Refuse(ctx, f.State, rand.Text()+"-refused"); err != nil {
-		return p.takeOverFailed(err)
+	if err := p.Store.Refuse(ctx, v.State, rand.Text()+"-refused"); err != nil {
+		return err
 	}
-	return why
+	return v.Refusal
 }
 
 // claim fences off a former owner, in Redis and in the stream of events.
-func (p *Owner) claim(ctx context.Context, f *found) error {
-	version, lacks := p.progress.Claim(rand.Text()), f.Rebuild(p.known())
-	if f.State.Version == "" || f.Damage != nil {
+func (p *Owner) claim(ctx context.Context, v *verdict) error {
+	version, lacks := p.progress.Claim(rand.Text()), v.Rebuild(p.known(), v.Log.State.LastSeq)
+	if v.fromBeginning() || v.State.Version == "" || v.Damage != nil {
 		lacks = store.Clearing // until resume knows how much
 	}
-	if f.State.Version == "" {
-		f.State.Offset = f.Checkpoint.Origin
+	if v.State.Version == "" {
+		v.State.Offset = v.Known.Origin
 	}
-	f.State.Log = p.Log.ID() // the one that it is of may have got another identity: see Log.Is
+	v.State.Log = p.Log.ID() // the one that it is of may have got another identity: see Log.Is
 	p.tenure.verified = time.Now()
-	if err := p.Store.Take(ctx, f.State, version, lacks); err != nil {
+	if err := p.Store.Take(ctx, v.State, version, lacks); err != nil {
 		return err
 	}
 	if err := p.Hook.At(crash.AfterTake); err != nil {
 		return err
 	}
-	return p.announcer.Fence(ctx) // resume verifies that the partition is still this process's
+	return p.announcer.Fence(ctx) // resume verifies that the shard is still this process's
 }
 
 // resume goes on from what was found, now that no former owner can commit or publish. upTo
 // is the sequence of a tick that was appended after the claim.
-func (p *Owner) resume(ctx context.Context, f *found, upTo uint64) error {
-	lost, examined := f.Lost != nil, f.Checkpoint.Seq
-	if err := p.examiner().Streams(ctx, f, p.announcer.FencePlace().Seq); errors.Is(err, streams.ErrLogTruncated) {
-		return fmt.Errorf("truncated since the examination, which is made anew: %v", errors.Unwrap(err))
-	} else if err != nil {
-		return err
-	} else if f.Lost != nil && (!lost || f.Checkpoint.Seq < examined) { // a checkpoint was stored meanwhile that is of no use
-		return fmt.Errorf("lost since the examination, which is made anew: %w", f.Lost)
+func (p *Owner) resume(ctx context.Context, before *verdict, upTo uint64) error {
+	v, err := p.examiner().Again(ctx, *before, p.announcer.FencePlace().Seq)
+	if err == nil {
+		err = v.changed(before)
 	}
-	f.Last = upTo
+	if err != nil {
+		return err
+	}
+	published, last := v.Published(), upTo
 	if p.Channel.Mirror != nil {
 		upTo = math.MaxUint64
 	}
-	p.announcer.Begin(f.Published(), upTo, f.LastOutput())
-	if f.Lost != nil {
+	p.announcer.Begin(published, upTo, v.LastOutput())
+	if len(v.Lost) > 0 {
 		// Before anything is removed: the checkpoint names outputs that the stream does not have.
-		if err := p.Checkpoints.Replace(ctx, f.Published()); err != nil {
+		if err := p.Checkpoints.Replace(ctx, published); err != nil {
 			return err
 		}
 	}
-	version, lacks := p.progress.Claimed(), f.Rebuild(p.known())
-	next := store.State{Version: version, Log: p.Log.ID(), Offset: f.Checkpoint.Origin, Events: p.announcer.Last().String()}
-	var err error
+	if err := p.forgetSnapshots(ctx, &v); err != nil {
+		return err
+	}
+	version, lacks := p.progress.Claimed(), v.Rebuild(p.known(), last)
+	next := v.State
+	next.Events = v.Output.String()
 	switch {
-	case f.Snapshot != nil:
-		if f.State.Version != "" && f.State.Rebuild != store.Clearing {
-			p.Logger.Error("the partition cannot go on from what is stored, and is loaded from a snapshot", slog.Any("error", cmp.Or(f.Damage, f.Old, f.Lost)))
+	case v.Snapshot != nil:
+		if v.State.Version != "" && v.State.Rebuild != store.Clearing {
+			p.Logger.Error("the shard cannot go on from what is stored, and is loaded from a snapshot",
+				slog.Any("error", v.Why))
 			p.Metrics.Rebuilds.Inc()
 		}
-		f.State, err = p.clear(ctx, f)
-		version, lacks = f.State.Version, f.Last // until all is loaded
-	case f.Damage != nil:
-		p.Logger.Error("the partition is damaged, and is rebuilt from the log", slog.Any("error", f.Damage))
+		next, err = p.clear(ctx, v.Snapshot)
+		version, lacks = next.Version, last // until all is loaded
+	case v.fromBeginning() && v.Why != nil:
+		p.Logger.Error("the shard cannot go on from what is stored, and is rebuilt from the log",
+			slog.Any("error", v.Why))
 		p.Metrics.Rebuilds.Inc()
-		err = p.Store.Clear(ctx, p.progress.Version(), next, f.Last)
-		f.State, lacks = next, f.Last
+		next = store.State{
+			Version: version, Log: p.Log.ID(), Offset: v.Known.Origin, Events: p.announcer.Last().String(),
+		}
+		lacks = last
+		err = p.Store.Clear(ctx, p.progress.Version(), next, lacks)
 	default:
 		err = p.Store.Take(ctx, store.State{Version: p.progress.Version()}, version, lacks)
 	}
 	if err != nil {
 		return err
 	}
-	if f.Unfit != nil {
-		p.Logger.Warn("snapshots cannot be used", slog.Any("error", f.Unfit))
+	if v.Skipped != nil {
+		p.Logger.Warn("snapshots cannot be used", slog.Any("error", v.Skipped))
 	}
-	p.tenure.damage, p.tenure.loads = nil, f.Snapshot
-	p.goOn(f.State, version, lacks)
+	p.tenure.damage, p.tenure.loads = nil, v.Snapshot
+	p.goOn(next, version, lacks)
 	return nil
+}
+
+// forgetSnapshots forgets the snapshots from before a person has begun the shard anew: the log is not to be
+// truncated behind them.
+func (p *Owner) forgetSnapshots(ctx context.Context, v *verdict) error {
+	snapshots := p.Desk.Store()
+	if snapshots == nil || !v.fromBeginning() || v.Checkpoint.Anew == 0 {
+		return nil
+	}
+	all, err := snapshots.Generations(ctx)
+	if err != nil && !damaged(err) {
+		return err
+	}
+	if len(all) > 0 && !v.formerly(all[0].Offset, all[0].Last) {
+		return nil
+	}
+	return snapshots.Forget(ctx)
 }
 
 // goOn goes on from a state. The messages that were read are kept if the state is not
@@ -249,9 +235,9 @@ func (p *Owner) goOn(stored store.State, version string, rebuild uint64) {
 		p.pending.Skip(stored.Offset)
 	}
 	if rebuild != 0 && p.tenure.everTaken { // at the start it is no news
-		p.Logger.Warn("the partition is being rebuilt from the log", slog.Uint64("from", stored.Offset), slog.Uint64("to", rebuild))
+		p.Logger.Warn("the shard is being rebuilt from the log", slog.Uint64("from", stored.Offset), slog.Uint64("to", rebuild))
 	}
-	// It soon commits what it has read: else two owners that take the partition from each other, each
+	// It soon commits what it has read: else two owners that take the shard from each other, each
 	// before the other's heartbeat, would never get on.
 	p.tenure.taken, p.tenure.everTaken, p.duties.heartbeat = true, true, time.Time{}
 	p.Status.Next.Store(math.MaxInt64) // until this owner has looked it up

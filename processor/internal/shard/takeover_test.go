@@ -4,7 +4,6 @@ import (
 	"errors"
 	"slices"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 
@@ -17,48 +16,49 @@ import (
 	"github.com/seed18712806/lapse/sink/wire"
 )
 
-// takeOver takes the shard over, as at the start of a process.
+// takeOver takes the partition over, as at the start of a process.
 func (r *rig) takeOver() error {
 	r.t.Helper()
 	r.passed = nil
-	upTo, err := TakeOver(r.t.Context(), []*Owner{r.Owner})
+	upTo, err := r.TakeOver(r.t.Context())
 	if upTo != 0 != (err == nil) {
 		r.t.Errorf("up to %d, %v", upTo, err)
 	}
 	return err
 }
 
-// refused takes over, and returns the token of the refusal. Nothing may have been changed.
-func (r *rig) refused(why error) (token string) {
+// refused takes over, and returns the refusal. Nothing may have been changed.
+func (r *rig) refused(why error) *streams.Refusal {
 	r.t.Helper()
 	was := r.state()
 	err := r.takeOver()
-	if token = streams.Decision(err); !errors.Is(err, why) || token == "" {
+	refusal := streams.AsRefusal(err)
+	if refusal == nil || refusal.Kind != why || refusal.Accept == "" {
 		r.t.Fatalf("it is taken over: %v, want %v", err, why)
 	}
 	if now := r.state(); now.Version != was.Version || r.calls("take") > 0 || r.calls("before the stream of events is fenced") > 0 {
 		r.t.Errorf("before the refusal it has changed something: %q", r.passed)
 	}
-	return token
+	return refusal
 }
 
 // beginAnew carries out a decision, as another process. It returns what is refused nevertheless.
-func (r *rig) beginAnew(token string, done int) (refused []error) {
+func (r *rig) beginAnew(accepted Accepted, done int) *streams.Refusal {
 	r.t.Helper()
 	r.restart()
 	r.passed = nil
-	did, refused, err := BeginAnew(r.t.Context(), []*Owner{r.Owner}, token)
+	did, left, err := r.BeginAnew(r.t.Context(), accepted)
 	if err != nil || len(did) != done {
-		r.t.Fatalf("with the token %q: %q, %v, %v", token, did, refused, err)
+		r.t.Fatalf("with %v: %q, %v, %v", accepted, did, left, err)
 	}
-	return refused
+	return left
 }
 
 // TestG7_BeginAnew: the log does not continue what Redis holds. Only by a person's decision the partition
-// begins anew from where the log begins. While what was stored is set aside, readers get an error; what was
+// begins anew from where the log begins, and only once Redis is saved, if it holds something. What was
 // published is not published again.
 //
-// It fails if another token does, or if the partition is taken over as if nothing was wrong.
+// It fails if another decision does, or if the partition is taken over as if nothing was wrong.
 func TestG7_BeginAnew(t *testing.T) {
 	for name, tt := range map[string]struct{ empty, lost bool }{
 		"Redis holds an older state": {}, "Redis is empty": {empty: true}, "so is the stream of events": {true, true},
@@ -71,6 +71,8 @@ func TestG7_BeginAnew(t *testing.T) {
 			r.write(start, "old", `{"ttl":-1}`)
 			r.write(start, "expired", `{}`)
 			r.passTime(start + 1000)
+			r.idle()
+			r.snapshot()
 			r.idle()
 			if !empty {
 				r.restart()
@@ -90,27 +92,32 @@ func TestG7_BeginAnew(t *testing.T) {
 				r.restart()
 				events = nil
 			}
-			token := r.refused(streams.ErrLogTruncated)
-			if refused := r.beginAnew("00000000", 0); len(refused) != 1 || streams.Decision(refused[0]) != token || r.calls("take")+r.calls("set aside") > 0 {
-				t.Errorf("with another token: %v, after %q", refused, r.passed)
+			if got := r.refused(streams.ErrLogTruncated); got.Accept != streams.LostLogBeginning || got.Removes == empty {
+				t.Errorf("it can be given up by %s, and that removes something from Redis: %v", got.Accept, got.Removes)
 			}
-			unreadable := false
-			r.at["set aside"] = func() {
-				s := r.state()
-				unreadable = s.Refused || s.Rebuild == store.Clearing
+			version := r.state().Version
+			others := Accepted{Losses: []streams.Loss{streams.LostLogEnd, streams.LostEvents, streams.LostDocuments, streams.LostLogMessages}, RedisIsSaved: true}
+			unsaved := Accepted{Losses: streams.Losses}
+			for _, accepted := range []Accepted{{}, others, unsaved} {
+				if empty && accepted.Losses != nil && !accepted.RedisIsSaved {
+					continue
+				}
+				if left := r.beginAnew(accepted, 0); left == nil || left.Kind != streams.ErrLogTruncated || r.state().Version != version || len(r.passed) > r.calls("load")+r.calls("verify")+r.calls("leftovers") {
+					t.Errorf("with %v: %v, after %q", accepted, left, r.passed)
+				}
 			}
-			if refused := r.beginAnew(token, 1); len(refused) > 0 {
-				t.Error(refused)
+			accepted := Accepted{Losses: []streams.Loss{streams.LostLogBeginning}, RedisIsSaved: !empty}
+			if left := r.beginAnew(accepted, 1); left != nil {
+				t.Error(left)
 			}
-			point, err := r.Checkpoints.Load(t.Context())
-			if s := r.state(); err != nil || !unreadable || s.Offset != first.Seq-1 || s.Rebuild < bad.Seq || point.Origin != first.Seq-1 {
-				t.Errorf("it begins at %+v, and the checkpoint is %+v, %v; readers got an error before: %t", s, point, err, unreadable)
+			point, err := r.Checkpoints.Load(t.Context(), 0)
+			if s := r.state(); err != nil || s.Version != version || point.Origin != first.Seq-1 || point.Anew != point.Last.Seq || point.Anew == 0 {
+				t.Errorf("Redis holds %+v, and the checkpoint is %+v, %v", s, point, err)
 			}
-			if !empty && r.calls("set aside") != 1 {
-				t.Errorf("what was stored is not kept: %q", r.passed)
-			}
-			if refused := r.beginAnew(token, 0); len(refused) > 0 {
-				t.Errorf("afterwards it is refused: %v", refused)
+			for range 2 {
+				if left := r.beginAnew(accepted, 0); left != nil {
+					t.Errorf("afterwards it is refused: %v", left)
+				}
 			}
 			r.restart()
 			var reads atomic.Int32 // of the stream of events, which may be long
@@ -121,12 +128,18 @@ func TestG7_BeginAnew(t *testing.T) {
 				if err := r.js.Conn().Flush(); err != nil || reads.Load() == 0 {
 					t.Errorf("it is claimed before the stream of events is read: %v", err)
 				}
+				if s := r.state(); s.Rebuild != store.Clearing {
+					t.Errorf("readers may see a partition that is going to be cleared: %+v", s)
+				}
 			}
 			if err := r.takeOver(); err != nil {
 				t.Fatal(err)
 			}
-			if r.calls("clear") > 0 {
-				t.Errorf("it is rebuilt as if it was damaged: %q", r.passed)
+			if s := r.state(); s.Offset != first.Seq-1 || s.Rebuild < bad.Seq {
+				t.Errorf("it begins at %+v", s)
+			}
+			if all, err := r.shared.Desk.Store().Recorded(t.Context(), 0); err != nil || len(all) > 0 {
+				t.Errorf("snapshots of before: %v, %v", all, err)
 			}
 			r.idle()
 			same(t, "documents", r.documents(), []string{"new"})
@@ -134,17 +147,10 @@ func TestG7_BeginAnew(t *testing.T) {
 			if n := r.rejected(); n != 1 {
 				t.Errorf("%d rejections, want 1", n)
 			}
-			r.passTime(start + 5000)
-			r.idle()
-			r.failAt, r.logged = len(r.passed), nil
-			for range 3 { // it fails, it removes, there is nothing to remove
-				r.RemoveAside(t.Context())
-			}
-			if len(r.logged) != 2 || !strings.Contains(r.logged[0], "could not be removed") || !strings.Contains(r.logged[1], "is removed") {
-				t.Errorf("it says %q", r.logged)
-			}
-			if left, err := r.redis.Client.Keys(t.Context(), "*before*").Result(); err != nil || len(left) > 0 {
-				t.Errorf("what was set aside is still there: %v, %v", left, err)
+			delete(r.at, crash.AfterTake)
+			r.restart()
+			if err := r.takeOver(); err != nil || r.calls("clear") > 0 {
+				t.Errorf("the next takeover begins anew once more: %v, after %q", err, r.passed)
 			}
 		})
 	}
@@ -330,7 +336,7 @@ func TestG7_TruncatedSinceTheExamination(t *testing.T) {
 	r.sent = nil
 	r.TakeOverAgain()
 	err := r.try()
-	if err == nil || streams.MustStop(err) || !strings.Contains(err.Error(), "truncated since the examination") {
+	if err == nil || streams.AsRefusal(err) != nil || !strings.Contains(err.Error(), "truncated since the examination") {
 		t.Fatalf("it is taken over: %v", err)
 	}
 	r.recover(err)
@@ -353,16 +359,15 @@ func TestG12_GivenUp(t *testing.T) {
 	r.loseEvents()
 	r.truncate(r.progress.Offset() + 1)
 	r.restart()
-	err := r.takeOver()
-	if err != nil {
-		t.Fatalf("a loss of events ends the process: %v", err)
+	if got := r.refused(events.ErrLost); got.Accept != streams.LostEvents || got.Removes {
+		t.Errorf("it can be given up by %s, and that removes something from Redis: %v", got.Accept, got.Removes)
 	}
-	token := streams.Decision(r.try())
-	if refused := r.beginAnew("00000000", 0); len(refused) != 1 || r.calls("take") > 0 {
-		t.Errorf("with another token: %v, after %q", refused, r.passed)
+	others := Accepted{Losses: []streams.Loss{streams.LostLogEnd, streams.LostLogBeginning, streams.LostDocuments, streams.LostLogMessages}, RedisIsSaved: true}
+	if left := r.beginAnew(others, 0); left == nil || r.calls("take") > 0 {
+		t.Errorf("with another decision: %v, after %q", left, r.passed)
 	}
-	if refused := r.beginAnew(token, 1); len(refused) > 0 || token == "" {
-		t.Fatalf("with the token %q: %v", token, refused)
+	if left := r.beginAnew(Accepted{Losses: []streams.Loss{streams.LostEvents}}, 1); left != nil {
+		t.Fatal(left)
 	}
 	upTo, fence := must(r.streams.Log.Info(t.Context())).State.LastSeq, r.announcer.FencePlace()
 	point, err := r.Checkpoints.Load(t.Context())
@@ -405,13 +410,10 @@ func TestG7_ADamagedPartitionIsKept(t *testing.T) {
 		t.Fatal(keys, err)
 	}
 	r.restart()
-	if err := r.takeOver(); err != nil {
-		t.Fatalf("a damaged partition ends the process: %v", err)
-	}
 	last := must(r.streams.Log.Info(t.Context())).State.LastSeq
 	for range 2 {
-		if err := r.try(); !errors.Is(err, streams.ErrRefused) || r.tenure.taken {
-			t.Fatalf("it is taken over: %v", err)
+		if refusal := streams.AsRefusal(r.try()); refusal == nil || refusal.Kind != streams.ErrRefused || refusal.Accept != streams.LostDocuments || !refusal.Removes || r.tenure.taken {
+			t.Fatalf("it is taken over: %v", refusal)
 		}
 	}
 	if now := must(r.streams.Log.Info(t.Context())).State.LastSeq; now != last {
@@ -419,42 +421,6 @@ func TestG7_ADamagedPartitionIsKept(t *testing.T) {
 	}
 	if s := r.state(); !s.Refused || r.calls("refuse") != 1 || r.redis.Client.Exists(t.Context(), keys[0]).Val() != 1 {
 		t.Errorf("what is left is %+v, after %q", s, r.passed)
-	}
-}
-
-// TestG7_ExaminedBeforeAnythingIsChanged: where a takeover only fails now, the process goes on, and the owner tries
-// again. Where it would be wrong to go on, nothing is changed from there on: no tick is appended, and no key of others
-// is touched.
-func TestG7_ExaminedBeforeAnythingIsChanged(t *testing.T) {
-	r := newRig(t)
-	r.failAt = 0
-	if err := r.takeOver(); err != nil || r.tenure.taken || r.faults != 1 {
-		t.Fatalf("it fails: %v, and it is taken over: %t", err, r.tenure.taken)
-	}
-	r.restart()
-	if err := r.takeOver(); err != nil || !r.tenure.taken {
-		t.Fatalf("nothing fails: %v, and it is taken over: %t", err, r.tenure.taken)
-	}
-	r.write(start, "a", `{}`)
-	r.idle()
-	r.restart()
-	r.fault = ErrNotOwner
-	var once sync.Once
-	r.at["take"] = func() { once.Do(func() { r.mu.Lock(); r.failAt = 0; r.mu.Unlock() }) }
-	log := func() uint64 { return must(r.streams.Log.Info(t.Context())).State.LastSeq }
-	before := log()
-	if err := r.takeOver(); !errors.Is(err, ErrNotOwner) || r.calls("take") == 0 || r.tenure.taken || log() != before {
-		t.Errorf("a claim fails for good: %v, after %q; the log ended at %d, and ends at %d", err, r.passed, before, log())
-	}
-	delete(r.at, "take")
-	r.failAt = -1
-	docs, err := r.redis.Client.Keys(t.Context(), "*docs*").Result()
-	if err != nil || len(docs) != 1 || r.redis.Client.Del(t.Context(), strings.Split(docs[0], "docs")[0]+"state").Val() != 1 {
-		t.Fatal(docs, err)
-	}
-	r.restart() // another process, which does not know whose documents these are
-	if err := r.takeOver(); !errors.Is(err, store.ErrForeign) || !strings.Contains(err.Error(), "shard 0") || r.tenure.taken || r.calls("take") > 0 || log() != before {
-		t.Errorf("%v, and it is taken over: %t, after %q", err, r.tenure.taken, r.passed)
 	}
 }
 

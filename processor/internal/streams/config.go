@@ -126,7 +126,7 @@ func compare(have, want jetstream.StreamConfig) error {
 		case h == "":
 			return mismatch(have.Name, "it was not created by lapse (its metadata has no %s)", key)
 		default:
-			return fmt.Errorf("%w: %w", ErrMismatch, wire.UnknownFormat("stream "+have.Name, h, w))
+			return Refuse(ErrMismatch, "", "%w", wire.UnknownFormat("stream "+have.Name, h, w))
 		}
 	}
 	if _, _, err := wire.ParseRestored(have.Metadata); err != nil {
@@ -168,16 +168,11 @@ func older(have, want jetstream.StreamConfig) bool {
 }
 
 func mismatch(stream, format string, args ...any) error {
-	return fmt.Errorf("%w: stream %s: %w", ErrMismatch, stream, fmt.Errorf(format, args...))
+	return Refuse(ErrMismatch, "", "stream %s: %w", stream, fmt.Errorf(format, args...))
 }
 
-// strange is a mismatch that is an ErrStranger too.
-type strange struct{ error }
-
-func (s strange) Unwrap() []error { return []error{s.error, ErrStranger} }
-
 func stranger(stream, format string, args ...any) error {
-	return strange{mismatch(stream, format, args...)}
+	return Refuse(ErrStranger, "", "stream %s: %w", stream, fmt.Errorf(format, args...))
 }
 
 func sorted(s []string) []string { return slices.Sorted(slices.Values(s)) }

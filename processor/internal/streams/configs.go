@@ -3,7 +3,6 @@ package streams
 import (
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -17,7 +16,7 @@ import (
 )
 
 // ErrConfigsBehind: the stream of configurations does not have what a log has sourced from it.
-var ErrConfigsBehind = errors.New("the stream of configurations has lost its end")
+var ErrConfigsBehind = fmt.Errorf("%w: the stream of configurations has lost its end", ErrMismatch)
 
 // Sources reports whether the log was created as one that sources this stream.
 func (s *Streams) Sources(configs *jetstream.StreamInfo) bool {
@@ -58,7 +57,7 @@ func (s *Streams) CheckConfigs(ctx context.Context) error {
 			}
 			late := s.Configs.CachedInfo().Config.Replicas <= 1 || time.Since(began) > leaderFor
 			if !same && (late || !backoff.Wait(ctx, leaderAgain)) {
-				return mismatch(s.Configs.CachedInfo().Config.Name, "%w: message %d of %s is from there, and it has another one in its place or none: restore it", ErrConfigsBehind, have.Seq, s.Log.CachedInfo().Config.Name)
+				return Refuse(ErrConfigsBehind, "restore it", "message %d of %s is from %s, which has another one in its place or none", have.Seq, s.Log.CachedInfo().Config.Name, s.Configs.CachedInfo().Config.Name)
 			}
 		}
 	}

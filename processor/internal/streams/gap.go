@@ -11,31 +11,30 @@ import (
 // ErrLogGap: messages are missing from the middle of the log.
 var ErrLogGap = errors.New("the log has lost messages from its middle")
 
-// lacking is the ErrLogGap of some gaps.
-type lacking struct {
-	error
-	gaps []Gap
+// JudgeGaps refuses a log that has lost messages after a sequence: whoever applies it from there would go on
+// without them. It returns nil if it has not.
+func JudgeGaps(gaps []Gap, after uint64) *Refusal {
+	for _, g := range gaps {
+		if g.Last > after { // else it was applied, or a snapshot has it
+			r := Refuse(ErrLogGap, "restore the log from a backup", "%s", Text(gaps))
+			r.Accept, r.gaps, r.gap = LostLogMessages, gaps, g
+			return r
+		}
+	}
+	return nil
 }
 
-func (l *lacking) Unwrap() error { return l.error }
-
-// CheckGaps refuses a log that has lost messages after a sequence: whoever applies it from there would go on
-// without them. info is what the leader of the log has just said. A person may decide to go on: see PassGaps.
+// CheckGaps returns the refusal of JudgeGaps as an error. info is what the leader of the log has just said.
 func (l *Log) CheckGaps(ctx context.Context, info *jetstream.StreamInfo, after uint64) error {
-	gaps, err := l.gaps(ctx, info)
+	gaps, err := l.Gaps(ctx, info)
 	if err != nil {
 		return err
 	}
-	for _, g := range gaps {
-		if g.Last <= after {
-			continue // it was applied, or a snapshot has it
-		}
-		near, err := l.neighbours(ctx, g)
-		if err != nil {
+	if r := JudgeGaps(gaps, after); r != nil {
+		if err := l.TellNeighbours(ctx, r); err != nil {
 			return err
 		}
-		why := &lacking{fmt.Errorf("%w: %s%s: restore the log from a backup", ErrLogGap, Text(gaps), near), gaps}
-		return newImpasse(why, GiveUpMessages, []any{"gaps", l.ID(), gaps})
+		return r
 	}
 	return nil
 }
@@ -62,18 +61,15 @@ func (l *Log) CheckJump(ctx context.Context, info *jetstream.StreamInfo, after, 
 
 // PassGaps notes in the log that a person has decided to go on without the messages that an ErrLogGap
 // names, and returns which these are.
-func (l *Log) PassGaps(ctx context.Context, why error) (missing string, err error) {
-	var lost *lacking
-	if !errors.As(why, &lost) {
-		return "", nil
-	}
-	if err := l.Streams.NoteGaps(ctx, lost.gaps); err != nil {
+func (l *Log) PassGaps(ctx context.Context, r *Refusal) (missing string, err error) {
+	if err := l.Streams.NoteGaps(ctx, r.gaps); err != nil {
 		return "", fmt.Errorf("note that lapse goes on without messages of the log: %w", err)
 	}
-	return Text(lost.gaps), nil
+	return Text(r.gaps), nil
 }
 
-func (l *Log) gaps(ctx context.Context, info *jetstream.StreamInfo) (gaps []Gap, err error) {
+// Gaps are the gaps of the log that are no known ones. info is what the leader of the log has just said.
+func (l *Log) Gaps(ctx context.Context, info *jetstream.StreamInfo) (gaps []Gap, err error) {
 	err = l.link.Query(ctx, func(ctx context.Context) (err error) {
 		gaps, err = l.Streams.Gaps(ctx, info)
 		return err
@@ -84,19 +80,21 @@ func (l *Log) gaps(ctx context.Context, info *jetstream.StreamInfo) (gaps []Gap,
 	return gaps, nil
 }
 
-// neighbours says when the messages before and after a gap were stored, as far as they are there.
-func (l *Log) neighbours(ctx context.Context, g Gap) (text string, err error) {
+// TellNeighbours adds to a refusal of JudgeGaps when the messages before and after the gap were stored, as far as
+// they are there.
+func (l *Log) TellNeighbours(ctx context.Context, r *Refusal) error {
+	g := r.gap
 	for _, n := range []struct {
 		seq  uint64
 		what string
 	}{{g.First - 1, "before"}, {g.Last + 1, "behind"}} {
 		at, found, err := l.Stamp(ctx, n.seq)
 		if err != nil {
-			return "", err
+			return err
 		}
 		if found {
-			text += fmt.Sprintf(", message %d %s it was stored at %s", n.seq, n.what, nanoTime(at))
+			r.Reason = fmt.Errorf("%w, message %d %s it was stored at %s", r.Reason, n.seq, n.what, nanoTime(at))
 		}
 	}
-	return text, nil
+	return nil
 }

@@ -27,19 +27,9 @@ var (
 	ErrStreamGone = errors.New("a stream that lapse needs was deleted")
 )
 
-// MustStop reports whether an error means that it would be wrong to go on.
-func MustStop(err error) bool {
-	for _, one := range []error{ErrLogTruncated, ErrLogBehind, ErrLogChanged, ErrLogGap, ErrStreamGone, ErrSuperseded} {
-		if errors.Is(err, one) {
-			return true
-		}
-	}
-	return false
-}
-
 // Log is the log that this process reads. It tells whether that is the log from which the stored state was
 // computed, and has the messages that come next. Where it is not, lapse refuses to go on, and keeps
-// everything as it is until a person decides ([Covered]). It writes nothing but such a decision
+// everything as it is until a person decides ([Loss]). It writes nothing but such a decision
 // ([Log.PassGaps]).
 type Log struct {
 	Streams *Streams
@@ -111,66 +101,88 @@ func (l *Log) InfoUpTo(ctx context.Context, seq uint64, ticks Appender) (*jetstr
 
 func (l *Log) name() string { return l.Streams.Log.CachedInfo().Config.Name }
 
-// Gone makes ErrStreamGone of the server's answer that there is no such stream.
+// Gone makes a refusal of the server's answer that there is no such stream.
 func Gone(err error, stream string) error {
 	if errors.Is(err, jetstream.ErrStreamNotFound) {
-		return fmt.Errorf("%w: stream %s: restore it from a backup, or start lapse again to see what it needs", ErrStreamGone, stream)
+		return gone(stream)
 	}
 	return err
 }
 
-// CheckOffset reports whether a partition that has applied the log with an identity up to offset
-// can go on with this log.
+func gone(stream string) error {
+	return Refuse(ErrStreamGone, "restore it from a backup, or start lapse again to see what it needs",
+		"stream %s", stream)
+}
+
+// CheckOffset returns the refusal of JudgeOffset as an error.
 func CheckOffset(info *jetstream.StreamInfo, id string, offset uint64) error {
-	r, restored, err := wire.ParseRestored(info.Config.Metadata)
-	if err != nil {
-		return fmt.Errorf("stream %s: %w: give it the value that lapse restore has set", info.Config.Name, err)
-	}
-	if created := Identity(info); created != id {
-		return fmt.Errorf("%w: the log was created at %s, and what is stored was computed from the log that was created at %s: restore that log",
-			ErrLogChanged, FormatID(created), FormatID(id))
-	}
-	if restored && r.Hides(offset) {
-		return fmt.Errorf("%w: the log was restored from a backup that ends at sequence %d, and was applied up to %d before: start with an empty Redis; lapse builds it from the log",
-			ErrLogBehind, r.End, offset)
-	}
-	log := info.State
-	if log.FirstSeq > offset+1 {
-		return fmt.Errorf("%w: the log begins at sequence %d, and was applied up to %d: restore the log, and keep it longer (--log-max-age, --log-max-bytes)",
-			ErrLogTruncated, log.FirstSeq, offset)
-	}
-	if log.LastSeq < offset {
-		return fmt.Errorf("%w: the log ends at sequence %d, and was applied up to %d: it was restored from an older copy, or lost its end: restore the log",
-			ErrLogBehind, log.LastSeq, offset)
+	if r := JudgeOffset(info, id, offset); r != nil {
+		return r
 	}
 	return nil
 }
 
-// CheckStamp compares the stamp of a message in the log with the stamp that somebody
-// (who) has seen. A log that lost its end and has grown again has another stamp there.
-// Where the message was deleted there is nothing to compare.
+// JudgeOffset judges whether a partition that has applied the log with an identity up to offset can go on with
+// this log. It returns nil if it can.
+func JudgeOffset(info *jetstream.StreamInfo, id string, offset uint64) *Refusal {
+	r, restored, err := wire.ParseRestored(info.Config.Metadata)
+	log, created := info.State, Identity(info)
+	switch {
+	case err != nil:
+		return Refuse(ErrMismatch, "give it the value that lapse restore has set",
+			"stream %s: %w", info.Config.Name, err)
+	case created != id:
+		return Refuse(ErrLogChanged, "restore that log",
+			"the log was created at %s, and what is stored was computed from the log that was created at %s", FormatID(created), FormatID(id))
+	case restored && r.Hides(offset):
+		return Refuse(ErrLogBehind, "start with an empty Redis; lapse builds it from the log",
+			"the log was restored from a backup that ends at sequence %d, and was applied up to %d before", r.End, offset)
+	case log.FirstSeq > offset+1:
+		return Refuse(ErrLogTruncated, "restore the log, and keep it longer (--log-max-age, --log-max-bytes)",
+			"the log begins at sequence %d, and was applied up to %d", log.FirstSeq, offset)
+	case log.LastSeq < offset:
+		return Refuse(ErrLogBehind, "restore the log",
+			"the log ends at sequence %d, and was applied up to %d: it was restored from an older copy, or lost its end", log.LastSeq, offset)
+	}
+	return nil
+}
+
+// CheckStamp refuses the log if it does not have the message whose stamp somebody (who) has seen: see JudgeStamp.
 func (l *Log) CheckStamp(ctx context.Context, seen store.Stamp, who string, ticks Appender) error {
 	if seen.Seq == 0 {
 		return nil
 	}
 	at, found, err := l.Stamp(ctx, seen.Seq)
-	if err == nil && !found {
-		// Either the message was deleted, or the log has lost its end and is shorter now.
+	last := seen.Seq
+	if err == nil && !found { // the message was deleted, or the log has lost its end
 		var info *jetstream.StreamInfo
-		if info, err = l.InfoUpTo(ctx, seen.Seq, ticks); err != nil {
-			return err
+		if info, err = l.InfoUpTo(ctx, seen.Seq, ticks); err == nil {
+			last = info.State.LastSeq
+			at, found, err = l.Stamp(ctx, seen.Seq) // the log may have grown again since
 		}
-		if last := info.State.LastSeq; last < seen.Seq {
-			return fmt.Errorf("%w: the log ends at sequence %d, and %s message %d: it has lost its end: restore the end that it has lost", ErrLogBehind, last, who, seen.Seq)
-		}
-		at, found, err = l.Stamp(ctx, seen.Seq) // the log may have grown again since
 	}
 	if err != nil {
 		return err
 	}
-	if found && at != seen.At {
-		return fmt.Errorf("%w: message %d of the log was stored at %s, and %s one that was stored at %s: the log has lost its end, and grown again: restore the end that it has lost",
-			ErrLogChanged, seen.Seq, nanoTime(at), who, nanoTime(seen.At))
+	if r := JudgeStamp(last, at, found, seen, who); r != nil {
+		return r
+	}
+	return nil
+}
+
+// JudgeStamp compares the stamp of a message of a log that ends at a sequence with the stamp that somebody (who) has
+// seen. A log that lost its end and has grown again has another stamp there. Where the message was deleted there is
+// nothing to compare.
+func JudgeStamp(last uint64, at int64, found bool, seen store.Stamp, who string) *Refusal {
+	const restore = "restore the end that it has lost"
+	switch {
+	case !found && last < seen.Seq:
+		return Refuse(ErrLogBehind, restore,
+			"the log ends at sequence %d, and %s message %d: it has lost its end", last, who, seen.Seq)
+	case found && at != seen.At:
+		return Refuse(ErrLogChanged, restore,
+			"message %d of the log was stored at %s, and %s one that was stored at %s: the log has lost its end, and grown again",
+			seen.Seq, nanoTime(at), who, nanoTime(seen.At))
 	}
 	return nil
 }

@@ -68,7 +68,7 @@ func Superseded(log *jetstream.StreamInfo) error {
 	if err != nil || r.Superseded == nil {
 		return err
 	}
-	return fmt.Errorf("%w: another region was promoted %s: run lapse demote here, and then lapse serve --follow %s", ErrSuperseded, r.Superseded, r.Superseded.Domain)
+	return Refuse(ErrSuperseded, "run lapse demote here, and then lapse serve --follow "+r.Superseded.Domain, "another region was promoted %s", r.Superseded)
 }
 
 // Origin is the first region, as a follower reaches it.

@@ -37,7 +37,7 @@ func provisionObjects(ctx context.Context, js jetstream.JetStream, o Options) (*
 	_, err := js.ObjectStore(ctx, bucket)
 	if errors.Is(err, jetstream.ErrBucketNotFound) || errors.Is(err, jetstream.ErrStreamNotFound) {
 		if o.Existing {
-			return nil, &GoneError{o.Prefix.SnapshotStream()}
+			return nil, gone(o.Prefix.SnapshotStream())
 		}
 		_, err = js.CreateObjectStore(ctx, jetstream.ObjectStoreConfig{
 			Bucket: bucket, Description: "lapse: snapshots of the shards", Replicas: max(o.Replicas, 1), Metadata: map[string]string{wire.FormatKey: format},

@@ -391,7 +391,7 @@ func SupersededBy(ctx context.Context, js jetstream.JetStream, o Options) (unans
 		}
 		for _, f := range region.Former {
 			if f.Identity == identity {
-				return nil, fmt.Errorf("%w: another region was promoted %s: run lapse demote here, and then lapse serve --follow %s", ErrSuperseded, f, f.Domain)
+				return nil, Refuse(ErrSuperseded, "run lapse demote here, and then lapse serve --follow "+f.Domain, "another region was promoted %s", f)
 			}
 		}
 	}

@@ -1,90 +1,101 @@
 package streams
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
-	"hash/fnv"
-	"slices"
+
+	"github.com/seed18712806/lapse/sink/store"
 )
 
 // ErrRefused: the partition is damaged, and the log does not reach back to rebuild it.
 var ErrRefused = errors.New("the partition is refused")
 
-// Offer is what a refusal offers a person to give up, as its message says it.
-type Offer string
+// Refusal is the verdict that it would be wrong to go on: lapse has lost what it needs, or what the servers hold
+// does not fit together. Whoever returns it has written nothing that it is about. A person has to restore what is
+// missing, or give it up with lapse begin-anew. A failure, such as a server that does not answer, is no Refusal.
+type Refusal struct {
+	Kind   error  // such as ErrLogTruncated; errors.Is finds it
+	Reason error  // what is missing, or does not fit
+	Advice string // how it can be restored; empty if Reason says that
 
+	Accept  Loss // what a person can give up; empty if nothing helps but to restore
+	Removes bool // the next start then removes documents that Redis holds
+
+	gaps []Gap // of an ErrLogGap
+	gap  Gap   // the first of them that was not applied
+}
+
+// Loss is what a person can give up with lapse begin-anew.
+type Loss string
+
+// What can be given up. The flags of lapse begin-anew have these names, behind "accept-".
 const (
-	GiveUpState    Offer = "give up what is missing and begin anew from the log as it is: stop lapse and run lapse begin-anew %s (it uses no snapshot; what Redis holds now is kept until that has succeeded)"
-	GiveUpMessages Offer = "go on without them: stop lapse and run lapse begin-anew %s (nothing else is given up, and lapse does not ask about them again)"
-	GiveUpEvents   Offer = "give up these events for good and go on without them: stop lapse and run lapse begin-anew %s (the documents stay as they are, and nothing else is given up)"
+	LostLogEnd       Loss = "lost-log-end"       // the log ends before what was applied, or another one took its place
+	LostLogBeginning Loss = "lost-log-beginning" // messages that were not applied were truncated
+	LostLogMessages  Loss = "lost-log-messages"  // from the middle of the log
+	LostDocuments    Loss = "lost-documents"     // that Redis has lost, and the log does not have
+	LostEvents       Loss = "lost-events"        // that cannot be published again
 )
 
-// impasse is why a partition cannot go on from what is stored, until a person decides:
-// restore what is missing, or give it up.
-type impasse struct {
-	why   error
-	offer Offer
-	token string // names this impasse, so that a decision is about no other
+// Losses are all kinds of losses.
+var Losses = []Loss{LostLogEnd, LostLogBeginning, LostLogMessages, LostDocuments, LostEvents}
+
+// Flag is the flag of lapse begin-anew that gives the loss up.
+func (l Loss) Flag() string { return "--accept-" + string(l) }
+
+// RedisIsSaved is the flag of lapse begin-anew with which a person says that Redis was saved.
+const RedisIsSaved = "--redis-is-saved"
+
+// Refuse makes a Refusal whose Reason is formatted.
+func Refuse(kind error, advice, format string, args ...any) *Refusal {
+	return &Refusal{Kind: kind, Reason: fmt.Errorf(format, args...), Advice: advice}
 }
 
-func (r *impasse) Unwrap() error { return r.why }
-
-func (r *impasse) Error() string {
-	return fmt.Sprintf("%v; or "+string(r.offer), r.why, r.token)
-}
-
-// Decision is the token of a refusal; empty if it has none.
-func Decision(err error) string {
-	var r *impasse
-	if !errors.As(err, &r) {
-		return ""
-	}
-	return r.token
-}
-
-// NewImpasse makes the error of a partition that cannot go on. begun is the token of a decision that
-// somebody has begun to carry out; empty if there is none. facts name the log and what is stored: they do
-// not change while the impasse lasts, so the token stays the same.
-func NewImpasse(why error, begun string, facts ...any) error {
-	r := newImpasse(why, GiveUpState, facts)
-	r.token = cmp.Or(begun, r.token)
+// AsRefusal is the refusal that an error is, or wraps; nil if there is none.
+func AsRefusal(err error) *Refusal {
+	var r *Refusal
+	errors.As(err, &r)
 	return r
 }
 
-// NewLoss is NewImpasse where nothing is missing but events.
-func NewLoss(why error, facts ...any) error {
-	return newImpasse(why, GiveUpEvents, append([]any{"events"}, facts...))
+func (r *Refusal) Error() string {
+	text := r.What().Error()
+	if r.Advice != "" {
+		text += ": " + r.Advice
+	}
+	switch r.Accept {
+	case "":
+		return text
+	case LostLogMessages:
+		return fmt.Sprintf("%s; or go on without them: stop lapse and run lapse begin-anew %s (nothing else is given up, and lapse does not ask about them again)", text, r.Accept.Flag())
+	case LostEvents:
+		return fmt.Sprintf("%s; or give up these events for good and go on without them: stop lapse and run lapse begin-anew %s (the documents stay as they are, and nothing else is given up)", text, r.Accept.Flag())
+	}
+	stop, saved, redis := "stop lapse", "", "Redis holds nothing"
+	if r.Removes {
+		stop, saved, redis = "stop lapse, save Redis (redis-cli --rdb FILE, or BGSAVE)", " "+RedisIsSaved, "the next start removes what Redis holds"
+	}
+	return fmt.Sprintf("%s; or give up what is missing and begin anew from the log as it is: %s and run lapse begin-anew %s%s (lapse uses no snapshot, and %s)", text, stop, r.Accept.Flag(), saved, redis)
 }
 
-func newImpasse(why error, offer Offer, facts []any) *impasse {
-	h := fnv.New32a()
-	_, _ = fmt.Fprintln(h, facts...)
-	return &impasse{why: why, offer: offer, token: fmt.Sprintf("%08x", h.Sum32())}
+// What is the reason with its kind, without what a person can do.
+func (r *Refusal) What() error {
+	if errors.Is(r.Reason, r.Kind) {
+		return r.Reason
+	}
+	return fmt.Errorf("%w: %w", r.Kind, r.Reason)
 }
 
-// Covered are the refusals that a decision is about: all of the kind of the refusal that the token names,
-// because a person may see the refusal of one partition before another partition is refused too. A decision
-// about events does not cover documents. The refusal that the token names comes last, so that a person can
-// run an interrupted command again with the same token.
-func Covered(token string, errs []error) (offer Offer, covered []int) {
-	named := slices.IndexFunc(errs, func(err error) bool { return token != "" && Decision(err) == token })
-	if named < 0 {
-		return "", nil
-	}
-	offer = offerOf(errs[named])
-	for i, err := range errs {
-		if i != named && offerOf(err) == offer {
-			covered = append(covered, i)
-		}
-	}
-	return offer, append(covered, named)
+// Because is the refusal with one more reason.
+func (r *Refusal) Because(text string) *Refusal {
+	c := *r
+	c.Reason = fmt.Errorf("%w; %s", r.Reason, text)
+	return &c
 }
 
-func offerOf(err error) Offer {
-	var r *impasse
-	if !errors.As(err, &r) {
-		return ""
-	}
-	return r.offer
-}
+// Unwrap lets errors.Is find the kind, and what the reason wraps.
+func (r *Refusal) Unwrap() []error { return []error{r.Kind, r.Reason} }
+
+// EndsStart reports whether the refusal is about a setting of a stream or of Redis. A start ends with it; a
+// process with any other refusal stays up, and reads go on.
+func (r *Refusal) EndsStart() bool { return r.Kind == ErrMismatch || r.Kind == store.ErrServer }

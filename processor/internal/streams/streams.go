@@ -34,17 +34,11 @@ import (
 	"github.com/seed18712806/lapse/sink/wire"
 )
 
-// ErrMismatch is wrapped by every refusal of a stream that is present.
+// ErrMismatch is the kind of every refusal of a stream that is present.
 var ErrMismatch = errors.New("not the stream that lapse needs")
 
-// ErrStranger is wrapped by the refusal of a stream that belongs to another one, which is gone or
-// was made anew.
-var ErrStranger = errors.New("a stream is from another one")
-
-// GoneError is why [Provision] has not created a stream: Options.Existing forbids it.
-type GoneError struct{ Stream string }
-
-func (e *GoneError) Error() string { return "stream " + e.Stream + " does not exist" }
+// ErrStranger is the ErrMismatch of a stream that belongs to another one, which is gone or was made anew.
+var ErrStranger = fmt.Errorf("%w", ErrMismatch)
 
 // Reserve is the number of bytes that an event or a rejection may need in a message beside
 // the body. A body has at most the server's maximum payload less this.
@@ -371,7 +365,7 @@ func provisionCheckpoints(ctx context.Context, js jetstream.JetStream, o Options
 	kv, err := js.KeyValue(ctx, bucket)
 	if errors.Is(err, jetstream.ErrBucketNotFound) {
 		if o.Existing {
-			return nil, &GoneError{"KV_" + bucket}
+			return nil, gone("KV_" + bucket)
 		}
 		kv, err = js.CreateKeyValue(ctx, jetstream.KeyValueConfig{
 			Bucket:      bucket,
@@ -390,7 +384,7 @@ func provision(ctx context.Context, js jetstream.JetStream, o Options, want jets
 	stream, err := js.Stream(ctx, want.Name)
 	if errors.Is(err, jetstream.ErrStreamNotFound) {
 		if o.Existing {
-			return nil, &GoneError{want.Name}
+			return nil, gone(want.Name)
 		}
 		if stream, err = js.CreateStream(ctx, want); err == nil {
 			o.Logger.Info("created stream", slog.String("stream", want.Name))

@@ -3,7 +3,6 @@ package layout
 import (
 	"fmt"
 	"strconv"
-	"strings"
 	"sync"
 
 	"github.com/seed18712806/lapse/sink/wire"
@@ -67,12 +66,6 @@ func (k Keys) Inherit(collection string) string { return k.base + "inherit:" + c
 
 // Own is the key of a collection's documents that have a TTL of their own.
 func (k Keys) Own(collection string) string { return k.base + "own:" + collection }
-
-// Aside names the keys under which the shard is kept after it was set aside.
-func (k Keys) Aside() Keys {
-	prefix, tag, _ := strings.Cut(k.base, ":")
-	return Keys{base: prefix + ":before:" + tag}
-}
 
 // slots is the number of slots of a Redis Cluster.
 const slots = 16384
