@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"maps"
 	"math/rand/v2"
-	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -325,9 +324,6 @@ func TestAll_Faults(t *testing.T) {
 			persistent := i%2 == 0
 			mine := order[n*i/runs : n*(i+1)/runs]
 			shards := 1 + 2*((i+i/2+seed)%2)
-			if os.Getenv("LAPSE_OLDER") != "" {
-				shards = 1 // which every version knows
-			}
 			t.Run(fmt.Sprintf("%d persistent=%v shards=%d", i, persistent, shards), func(t *testing.T) {
 				t.Parallel()
 				c := newChaos(t, uint64(seed+i), persistent, shards)

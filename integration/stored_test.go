@@ -133,7 +133,7 @@ func (w *world) everything() (lines []string) {
 	return append(lines, events...)
 }
 
-// What a later version has stored beside the streams is refused by name, with how to go on.
+// What another version has stored beside the streams is refused by name, with how to go on.
 func TestG11_AnUnknownFormatIsNamed(t *testing.T) {
 	t.Parallel()
 	w := external(t, harness.RedisOptions{})
@@ -152,11 +152,11 @@ func TestG11_AnUnknownFormatIsNamed(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		later := strings.Replace(string(entry.Value()), `"format":1`, `"format":2`, 1)
-		if later == string(entry.Value()) {
-			t.Fatalf("%s has no format: %s", key, later)
+		other := strings.Replace(string(entry.Value()), `"format":3`, `"format":1`, 1)
+		if other == string(entry.Value()) {
+			t.Fatalf("%s has no format: %s", key, other)
 		}
-		if _, err := kv.Put(t.Context(), key, []byte(later)); err != nil {
+		if _, err := kv.Put(t.Context(), key, []byte(other)); err != nil {
 			t.Fatal(err)
 		}
 		w.lapse.Launch()
@@ -165,7 +165,7 @@ func TestG11_AnUnknownFormatIsNamed(t *testing.T) {
 			if err == nil {
 				t.Fatalf("lapse is ready, although %s has another format", key)
 			}
-			if !strings.Contains(err.Error(), `has the format "2", and this version of lapse knows 1: go on with the version`) {
+			if !strings.Contains(err.Error(), `has the format "1", and this version of lapse reads 3 alone: bring the documents over with lapse export`) {
 				return err
 			}
 			return nil

@@ -148,7 +148,7 @@ func TestG3_Drop(t *testing.T) {
 // all the same: what was written meanwhile is counted and listed, and expires as soon as TTL is on.
 func TestG3_NoneCostsNothing(t *testing.T) {
 	onBoth(t, func(t *testing.T, r *rig) {
-		r.run()
+		p := r.run()
 		r.config("c", `{"indexingMode":"none"}`)
 		const n = 3000
 		for i := range n {
@@ -156,6 +156,7 @@ func TestG3_NoneCostsNothing(t *testing.T) {
 		}
 		r.flush()
 		stays := r.put("c", "stays", `{}`)
+		r.caughtUp(p)
 		if count, err := r.reader.Count(t.Context(), "c"); err != nil || count != (wire.CountReply{Live: n + 1}) {
 			t.Errorf("count while the mode is none: %+v, %v", count, err)
 		}

@@ -9,6 +9,7 @@ import (
 	"github.com/seed18712806/lapse/processor/internal/shard"
 	"github.com/seed18712806/lapse/processor/internal/streams"
 	"github.com/seed18712806/lapse/sink/store"
+	"github.com/seed18712806/lapse/sink/wire"
 )
 
 // Errors of Run, to be told apart with errors.Is.
@@ -55,10 +56,14 @@ var Losses = streams.Losses
 // Accepted is what a person gives up.
 type Accepted = shard.Accepted
 
-// asRefusal makes a Refusal of an error of the store that a person has to resolve.
+// asRefusal makes a Refusal of an error about what is stored that a person has to resolve.
 func asRefusal(err error) error {
-	for _, kind := range []error{store.ErrForeign, store.ErrServer} {
-		if errors.Is(err, kind) && streams.AsRefusal(err) == nil {
+	var r *Refusal
+	if errors.As(err, &r) {
+		return err
+	}
+	for _, kind := range []error{store.ErrForeign, store.ErrServer, wire.ErrFormat} {
+		if errors.Is(err, kind) {
 			return streams.Refuse(kind, "", "%w", err)
 		}
 	}

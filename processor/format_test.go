@@ -1,83 +1,115 @@
 package processor
 
 import (
-	"fmt"
+	"errors"
+	"maps"
 	"strings"
 	"testing"
 
-	"github.com/redis/go-redis/v9"
+	"github.com/google/go-cmp/cmp"
+	"github.com/nats-io/nats.go/jetstream"
 
-	"github.com/seed18712806/lapse/sink"
+	"github.com/seed18712806/lapse/processor/internal/shard"
 	"github.com/seed18712806/lapse/sink/wire"
 )
 
-// TestFormatBefore: a store of an earlier lapse, in which what never expires is in no index, is taken
-// over as it is. Lists are whole all the time, the missing entries are added in the background, and
-// also those of a collection that was never configured, which stays so.
-//
-// It fails if a takeover does not look at the sizes, or a build makes a configuration.
-func TestFormatBefore(t *testing.T) {
-	onBoth(t, func(t *testing.T, r *rig) {
-		p := r.start(nil)
-		p.ready(t)
-		r.config("c", `{"defaultTtl":-1}`)
-		const n = 40
-		for i := range n {
-			r.put("c", fmt.Sprint(i), `{"ttl":-1}`)
-			r.put("plain", fmt.Sprint(i), `{"ttl":-1}`)
-		}
-		r.put("c", "expires", `{"ttl":1000}`)
-		p.stop(t)
-		ctx := t.Context()
-		for _, state := range keysOf(t, r, "*:state") {
-			r.redis.HSet(ctx, state, "format", "1")
-			for field, size := range r.redis.HGetAll(ctx, state).Val() {
-				name, ok := strings.CutPrefix(field, "size:")
-				if !ok {
-					continue
-				}
-				own := strings.TrimSuffix(state, "state") + "own:" + name
-				for _, id := range r.redis.ZRangeArgs(ctx, redis.ZRangeArgs{Key: own, Start: "9007199254740991", Stop: "+inf", ByScore: true}).Val() {
-					r.redis.ZRem(ctx, own, id)
-				}
-				documents, inherit, _ := strings.Cut(size, " ")
-				inherit, _, _ = strings.Cut(inherit, " ")
-				r.redis.HSet(ctx, state, field, fmt.Sprint(documents, " ", inherit, " ", r.redis.ZCard(ctx, own).Val()))
+// TestG11_AnotherFormatIsRefused: what another version of lapse has made, wherever it shows, is refused with the
+// sentence that says what was found and how to bring the documents over. Nothing is changed. Once it is gone, lapse goes
+// on.
+func TestG11_AnotherFormatIsRefused(t *testing.T) {
+	t.Parallel()
+	metadata := func(name string) func(*rig, string) {
+		return func(r *rig, format string) {
+			stream, err := r.js.Stream(r.t.Context(), name)
+			if err != nil {
+				r.t.Fatal(err)
+			}
+			c := stream.CachedInfo().Config
+			c.Metadata = maps.Clone(c.Metadata)
+			c.Metadata[wire.FormatKey] = format
+			if _, err := r.js.UpdateStream(r.t.Context(), c); err != nil {
+				r.t.Fatal(err)
 			}
 		}
-		listed := func() (count int) {
-			for _, c := range []string{"c", "plain"} {
-				page, err := r.newReader().List(ctx, c, sink.ListOptions{Limit: wire.MaxListLimit})
-				if err != nil {
-					t.Fatal(err)
-				}
-				count += len(page.Documents)
+	}
+	value := func(key string) func(*rig, string) {
+		return func(r *rig, format string) {
+			kv, err := r.js.KeyValue(r.t.Context(), prefix.CheckpointBucket())
+			if err != nil {
+				r.t.Fatal(err)
 			}
-			return count
-		}
-		if got := listed(); got != 2*n+1 {
-			t.Errorf("%d documents are listed before the takeover, want %d", got, 2*n+1)
-		}
-		r.run()
-		eventually(t, "all is indexed", func() bool {
-			total := int64(0)
-			for _, own := range keysOf(t, r, "*own:*") {
-				total += r.redis.ZCard(ctx, own).Val()
+			entry, err := kv.Get(r.t.Context(), key)
+			if err != nil {
+				r.t.Fatal(err)
 			}
-			return total == 2*n+1
+			was, to := `"format":3`, `"format":`+format
+			if !strings.Contains(string(entry.Value()), was) {
+				was, to = `"format":1`, was
+			}
+			if _, err := kv.PutString(r.t.Context(), key, strings.Replace(string(entry.Value()), was, to, 1)); err != nil {
+				r.t.Fatal(err)
+			}
+		}
+	}
+	for where, c := range map[string]struct {
+		what string
+		set  func(r *rig, format string)
+	}{
+		"redis": {"it", func(r *rig, format string) {
+			for _, state := range keysOf(r.t, r, "*:state") {
+				r.redis.HSet(r.t.Context(), state, "format", format)
+			}
+		}},
+		"log":        {"stream LAPSE_LOG", metadata(prefix.LogStream())},
+		"events":     {"stream LAPSE_EVENTS", metadata(prefix.EventsStream())},
+		"snapshots":  {"stream OBJ_LAPSE_SNAPSHOTS", metadata(prefix.SnapshotStream())},
+		"checkpoint": {"the checkpoint of shard 0 in bucket LAPSE_CHECKPOINTS", value(shard.CheckpointKey(0))},
+	} {
+		t.Run(where, func(t *testing.T) {
+			t.Parallel()
+			r := newRigOn(t, backends[1], Options{})
+			p := r.start(nil)
+			p.ready(t)
+			r.config("c", `{"defaultTtl":-1}`)
+			r.put("c", "a", `{"ttl":1000}`)
+			r.truncated(func() bool { return true })
+			r.caughtUp(p)
+			p.stop(t)
+			c.set(r, "1")
+			before, streams := r.dump(), r.streamStates()
+			p = r.start(nil)
+			want := c.what + ` has the format "1", and this version of lapse reads 3 alone: bring the documents over with lapse export`
+			p.ends(t, wire.ErrFormat)
+			if !strings.Contains(p.err.Error(), want) || strings.Count(p.err.Error(), "bring the documents over") != 1 || !IsFinal(p.err) || !IsRefusal(p.err) {
+				t.Errorf("it is refused with %v, want %q once", p.err, want)
+			}
+			if err := p.Check(t.Context()); (where == "log" || where == "events" || where == "snapshots") && !errors.Is(err, wire.ErrFormat) {
+				t.Errorf("the check before: %v", err)
+			}
+			if diff := cmp.Diff(before, r.dump()); diff != "" {
+				t.Errorf("Redis was changed:\n%s", diff)
+			}
+			if diff := cmp.Diff(streams, r.streamStates()); diff != "" {
+				t.Errorf("the streams were changed:\n%s", diff)
+			}
+			c.set(r, wire.FormatText)
+			r.run()
+			if r.body("c", "a") == "" {
+				t.Error("the document is gone")
+			}
 		})
-		if got := listed(); got != 2*n+1 {
-			t.Errorf("%d documents are listed, want %d", got, 2*n+1)
-		}
-		for _, state := range keysOf(t, r, "*:state") {
-			if format := r.redis.HGet(ctx, state, "format").Val(); format != "2" {
-				t.Errorf("%s has the format %q", state, format)
-			}
-		}
-		for _, config := range keysOf(t, r, "*:config") {
-			if r.redis.HExists(ctx, config, "plain").Val() {
-				t.Error("a collection that was never configured has a configuration")
-			}
-		}
-	})
+	}
+}
+
+// streamStates are the streams of lapse, with their configurations and last sequences.
+func (r *rig) streamStates() map[string]any {
+	r.t.Helper()
+	all := map[string]any{}
+	for stream := range r.js.ListStreams(r.t.Context()).Info() {
+		all[stream.Config.Name] = struct {
+			Config      jetstream.StreamConfig
+			First, Last uint64
+		}{stream.Config, stream.State.FirstSeq, stream.State.LastSeq}
+	}
+	return all
 }

@@ -171,7 +171,7 @@ func (p *Processor) RunAs(ctx context.Context, lease Lease) (err error) {
 	if told.Err() != nil && (errors.Is(cause, context.Canceled) || errors.Is(cause, context.DeadlineExceeded)) {
 		return nil
 	}
-	return cause
+	return asRefusal(cause)
 }
 
 // Progress is how far the log is applied.

@@ -219,7 +219,7 @@ func TestG7_CheckpointOfAnotherLog(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	other := `{"format":1,"log":"1700000000000000000","seq":1}`
+	other := `{"format":3,"log":"1700000000000000000","seq":1}`
 	for i := range 1 {
 		if _, err := bucket.PutString(t.Context(), shard.CheckpointKey(i), other); err != nil {
 			t.Fatal(err)

@@ -50,8 +50,7 @@ type dialerOf func(network, address string) (net.Conn, error)
 
 func (d dialerOf) Dial(network, address string) (net.Conn, error) { return d(network, address) }
 
-// forgetPlaces removes from the checkpoints what an older version of lapse does not store: where the
-// stream of events has the outputs.
+// forgetPlaces removes from the checkpoints where the stream of events has the outputs, as a restore may.
 func (r *rig) forgetPlaces() {
 	r.t.Helper()
 	bucket, err := r.js.KeyValue(r.t.Context(), prefix.CheckpointBucket())
@@ -82,7 +81,7 @@ func (r *rig) forgetPlaces() {
 	}
 }
 
-// TestG12_ATailOfAnyLength: after an upgrade a checkpoint names no place in the stream of events, so the first
+// TestG12_ATailOfAnyLength: after a restore a checkpoint may name no place in the stream of events, so the first
 // takeover reads all of it. That takes longer than a takeover may stand still, and succeeds at once.
 //
 // It fails if the reading has a limit in all.

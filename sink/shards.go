@@ -148,14 +148,14 @@ func (r *Reader) stored(ctx context.Context) (numbers []int, err error) {
 			continue
 		}
 		n, ok := layout.ParseShards(values[1])
-		switch {
-		case ok && layout.NewKeys(r.prefix, 0, n) == k:
+		if ok && layout.NewKeys(r.prefix, 0, n) == k {
 			numbers = append(numbers, n)
-		case format != layout.Format:
-			return nil, fmt.Errorf("%w: %w", ErrForeign, wire.UnknownFormat("the key "+k.State(), format, layout.Format))
-		default:
-			return nil, fmt.Errorf("%w: key %s has %q for the number of shards", ErrForeign, k.State(), values[1])
+			continue
 		}
+		if err := wire.CheckFormat("the key "+k.State(), format); err != nil {
+			return nil, fmt.Errorf("%w: %w", ErrForeign, err)
+		}
+		return nil, fmt.Errorf("%w: key %s has %q for the number of shards", ErrForeign, k.State(), values[1])
 	}
 	slices.Sort(numbers)
 	return numbers, nil

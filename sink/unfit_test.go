@@ -62,7 +62,7 @@ func TestForeign(t *testing.T) {
 // TestForeignContent changes fields of a shard to values that lapse does not store.
 func TestForeignContent(t *testing.T) {
 	tests := []struct{ kind, field, value string }{
-		{"state", "format", "3"},
+		{"state", "format", "2"},
 		{"state", "format", ""},
 		{"state", "shards", "5"},
 		{"config", "orders", "{"},

@@ -77,8 +77,8 @@ func (ps *shards) check(ctx context.Context, p int, head layout.Head, seen posit
 	if !head.Initialised {
 		return ps.missing(ctx, p, 0)
 	}
-	if head.Format != layout.Format {
-		return fmt.Errorf("%w: %w", ErrForeign, wire.UnknownFormat(ps.name(p), head.Format, layout.Format))
+	if err := wire.CheckFormat(ps.name(p), head.Format); err != nil {
+		return fmt.Errorf("%w: %w", ErrForeign, err)
 	}
 	if head.Shards != len(ps.keys) {
 		return ps.missing(ctx, p, head.Shards)

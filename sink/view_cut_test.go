@@ -26,7 +26,7 @@ func idIn(shard, shards int) string {
 // the same etag, and each stamped it at a time of its own: TTL was turned off in the second before a
 // document was due, so that never expires. Or the second has an earlier clock.
 //
-// It fails if the scan of a shard leaves out what is expired by another one.
+// It fails if the walk through a shard leaves out what is expired by another one.
 func TestListJudgesEachShardByItsOwnHistory(t *testing.T) {
 	redistest.OnEach(t, func(t *testing.T, s redistest.Server) {
 		on := ttlrules.History(nil).With(1_000, 1, ttlrules.NoDefault)

@@ -131,12 +131,14 @@ func (b *bucket) lease(ctx context.Context, shard int) (entry, error) {
 		return entry{}, err
 	}
 	e := entry{Revision: revision}
+	if err := wire.CheckStored(fmt.Sprintf("the lease of shard %d in bucket %s", shard, b.Name()), body); errors.Is(err, wire.ErrFormat) {
+		return entry{}, err
+	}
 	if json.Unmarshal(body, &e.Lease) != nil {
 		e.Lease = wire.Lease{} // nobody had it yet, or somebody deleted or overwrote it, so it is free
 	}
-	err = wire.CheckFormat(fmt.Sprintf("the lease of shard %d in bucket %s", shard, b.Name()), e.Format)
 	e.Format = 0
-	return e, err
+	return e, nil
 }
 
 // Member reads the entry of a process, from the leader of the bucket's stream.
@@ -235,7 +237,7 @@ func (b *bucket) members(ctx context.Context) (list []listed, err error) {
 		}
 		one := listed{Revision: m.Sequence, Stored: m.Time}
 		if json.Unmarshal(m.Data, &one.Member) == nil && m.Subject == b.subject(wire.MemberKey(one.ID)) {
-			if err := wire.CheckFormat("the entry of the process "+wire.Quote(one.Name)+" in bucket "+b.Name(), one.Format); err != nil {
+			if err := wire.CheckStored("the entry of the process "+wire.Quote(one.Name)+" in bucket "+b.Name(), m.Data); err != nil {
 				return nil, err
 			}
 			one.Format = 0

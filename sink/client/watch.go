@@ -285,15 +285,14 @@ func (c *Client) subjects(kind, collection, id string) []string {
 	return []string{all + collection + ".>"}
 }
 
-// filters are the subjects under which the stream stores what is published on some subjects. What an
-// older version of lapse has stored still has those.
+// filters are the subjects under which the stream stores what is published on some subjects.
 func (c *Client) filters(subjects []string) []string {
 	all := slices.Clone(subjects)
 	for i, s := range subjects {
 		if target, ok := strings.CutPrefix(s, c.l.Prefix.Due("")); ok {
 			all[i] = c.l.Prefix.StoredDue(target)
 		} else if !strings.HasSuffix(s, ">") {
-			all = append(all, c.l.Prefix.Stored(s))
+			all[i] = c.l.Prefix.Stored(s)
 		}
 	}
 	slices.Sort(all)

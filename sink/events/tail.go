@@ -143,7 +143,7 @@ func (t *Tail) note(subject string, h nats.Header, seq uint64, at time.Time) {
 		by = wire.HeaderTs // when its message was stored
 	}
 	var ts wire.Time
-	_ = ts.UnmarshalText([]byte(h.Get(by))) // 0 if an older version or somebody else has published it
+	_ = ts.UnmarshalText([]byte(h.Get(by))) // 0 if somebody else has published it
 	t.stored[key] = output{seq, int64(ts)}
 	if offset, stamp, ok := named(h); ok && !t.source.lost(offset, seq) {
 		t.offsets = append(t.offsets, Named{Seq: offset, At: seq, Since: stamp, By: stamp})

@@ -114,7 +114,7 @@ func TestG3_ATailHasWhatIsStored(t *testing.T) {
 // rejected.
 func TestG12_ATailNamesTheLog(t *testing.T) {
 	r := newRig(t, natstest.Options{}, jetstream.StreamConfig{})
-	without := rejection("old", 50, "") // as an older version of lapse has stored it
+	without := rejection("old", 50, "") // as somebody else may have stored it
 	delete(without.msg.Header, wire.HeaderTs)
 	const ofEvent = 1_790_000_060_123_999_999 // when it expired, to the end of the millisecond
 	ofRejection := func(seq uint64, at uint64) Named {

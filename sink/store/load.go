@@ -92,8 +92,8 @@ func (p *Shard) Load(ctx context.Context) (State, error) {
 }
 
 func (p *Shard) parseState(fields map[string]string) (s State, err error) {
-	if v := fields["format"]; v != layout.Format {
-		return s, wire.UnknownFormat("it", v, layout.Format)
+	if err := wire.CheckFormat("it", fields["format"]); err != nil {
+		return s, err
 	}
 	if n := fields[layout.ShardsField]; n != strconv.Itoa(p.shards) {
 		return s, fmt.Errorf("it is of a prefix with %s shards, and this one has %d", n, p.shards)

@@ -5,10 +5,10 @@ import "strconv"
 // Member describes a process that serves a prefix. The process writes it every few seconds to
 // the bucket [Prefix.MembersBucket], under the key "member.<id>".
 type Member struct {
-	Format  int    `json:"format,omitempty"` // see Format
-	ID      string `json:"id"`               // unique to this run of the process
-	Name    string `json:"name"`             // host and process id, for people
-	Version string `json:"version"`          // of lapse
+	Format  int    `json:"format"`  // see Format
+	ID      string `json:"id"`      // unique to this run of the process
+	Name    string `json:"name"`    // host and process id, for people
+	Version string `json:"version"` // of lapse
 	HTTP    string `json:"http,omitempty"`
 	Started Time   `json:"started"`
 	Seen    Time   `json:"seen"` // when this was written, by the process's own clock
@@ -71,9 +71,9 @@ type SnapshotReply struct {
 // Lease names the process that owns a shard. It is stored in [Prefix.MembersBucket] under
 // the key "lease.<shard>". An empty Owner means that the last owner has released it.
 type Lease struct {
-	Format int    `json:"format,omitempty"` // see Format
-	Owner  string `json:"owner"`            // Member.ID
-	Name   string `json:"name"`             // Member.Name
+	Format int    `json:"format"` // see Format
+	Owner  string `json:"owner"`  // Member.ID
+	Name   string `json:"name"`   // Member.Name
 	Since  Time   `json:"since"`
 	// Successor is the Member.ID to which the last owner hands the shard over; empty if it
 	// has left, and while somebody owns the shard.

@@ -13,7 +13,6 @@ import (
 // checkpoint is the stored checkpoint of a shard, as shard.Checkpoint writes it. Fields that a
 // backup does not need stay as they are.
 type checkpoint struct {
-	Format    int          `json:"format"`
 	Seq       uint64       `json:"seq"`
 	Watermark int64        `json:"watermark"`
 	Stamp     string       `json:"stamp"`
@@ -26,6 +25,9 @@ func parseCheckpoint(m *message) (c checkpoint, err error) {
 	if m == nil {
 		return c, nil
 	}
+	if err := wire.CheckStored("the checkpoint", m.Data); err != nil {
+		return c, err
+	}
 	err = json.Unmarshal(m.Data, &c)
 	if err == nil {
 		err = json.Unmarshal(m.Data, &c.fields)
@@ -33,7 +35,7 @@ func parseCheckpoint(m *message) (c checkpoint, err error) {
 	if err != nil {
 		return c, fmt.Errorf("the checkpoint is not valid: %w", err)
 	}
-	return c, wire.CheckFormat("the checkpoint", c.Format)
+	return c, nil
 }
 
 // encode is the checkpoint as it is stored.

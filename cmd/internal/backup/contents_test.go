@@ -144,7 +144,7 @@ func usual() parts {
 	return parts{
 		theLog:    {write(1, 10), write(2, 30), configures(3, 20, "c"), write(4, 40), write(5, 50)},
 		theEvents: {expiry(1, "c", "a", 1, 25), rejected(2, theLog, "2"), expiry(3, "c", "a", 2, 45), rejected(4, theLog, "4"), expiry(5, "d", "a", 2, 45)},
-		thePoints: {keyed(1, thePoint+"0", `{"format":1,"seq":5,"watermark":1790000000050,"later":1}`)},
+		thePoints: {keyed(1, thePoint+"0", `{"format":3,"seq":5,"watermark":1790000000050,"later":1}`)},
 	}
 }
 
@@ -186,7 +186,7 @@ func TestG3_WhatIsRestored(t *testing.T) {
 	} {
 		b := usual()
 		early := usual()
-		early[thePoints][0].Data = []byte(`{"format":1,"seq":2,"watermark":1790000000030}`)
+		early[thePoints][0].Data = []byte(`{"format":3,"seq":2,"watermark":1790000000030}`)
 		var points [2]uint64
 		var c *Contents
 		for i, b := range []parts{b, early} {
@@ -266,9 +266,9 @@ func TestScanRefuses(t *testing.T) {
 		"a bad checkpoint":     {func(b parts) { b[thePoints][0].Data = []byte(`{`) }, 1, Until{}, "shard 0: the checkpoint is not valid"},
 		"a later format":       {func(b parts) { b[thePoints][0].Data = []byte(`{"format":2}`) }, 1, Until{}, "shard 0: the checkpoint has the format \"2\""},
 		"a bad record":         {func(b parts) { b.record(`{`) }, 1, Until{}, "the record of the snapshots of shard 0: "},
-		"a bad generation":     {func(b parts) { b.record(`{"format":1,"generations":[1]}`) }, 1, Until{}, "the record of the snapshots of shard 0: "},
-		"bad generations":      {func(b parts) { b.record(`{"format":1,"generations":1}`) }, 1, Until{}, "the record of the snapshots of shard 0: "},
-		"a later record":       {func(b parts) { b.record(`{"format":2}`) }, 1, Until{}, "it has the format 2"},
+		"a bad generation":     {func(b parts) { b.record(`{"format":3,"generations":[1]}`) }, 1, Until{}, "the record of the snapshots of shard 0: "},
+		"bad generations":      {func(b parts) { b.record(`{"format":3,"generations":1}`) }, 1, Until{}, "the record of the snapshots of shard 0: "},
+		"a later record":       {func(b parts) { b.record(`{"format":2}`) }, 1, Until{}, "it has the format \"2\""},
 		"no beginning":         {func(b parts) { b[theLog] = b[theLog][1:] }, 1, Until{}, "begins at sequence 2, and no snapshot reaches it"},
 		"a snapshot":           {func(b parts) { b.from(3, 2) }, 1, Until{}, ""},
 		"too early a snapshot": {func(b parts) { b.from(4, 2) }, 1, Until{}, "begins at sequence 4, and no snapshot reaches it"},
@@ -300,7 +300,7 @@ func (b parts) record(text string) {
 
 // origin sets where the shard begins.
 func (b parts) origin(seq uint64) {
-	b[thePoints][0].Data = fmt.Appendf(nil, `{"format":1,"seq":5,"watermark":1,"origin":%d}`, seq)
+	b[thePoints][0].Data = fmt.Appendf(nil, `{"format":3,"seq":5,"watermark":1,"origin":%d}`, seq)
 }
 
 // from removes what is before a sequence, and gives the shard snapshots at some offsets.
@@ -312,7 +312,7 @@ func (b parts) from(seq uint64, offsets ...uint64) {
 			all = append(all, fmt.Sprintf(`{"generation":%d,"offset":%d,"taken":%d,"sha256":"x","later":1}`, 9-i, offset, ms+77))
 		}
 	}
-	b[thePoints] = append(b[thePoints], keyed(10, theRecord+"0", fmt.Sprintf(`{"format":1,"later":2,"generations":[%s]}`, strings.Join(all, ","))))
+	b[thePoints] = append(b[thePoints], keyed(10, theRecord+"0", fmt.Sprintf(`{"format":3,"later":2,"generations":[%s]}`, strings.Join(all, ","))))
 }
 
 // TestRecords: a record is restored without the snapshots of later offsets, and keeps what a later version has written. A

@@ -67,7 +67,7 @@ func TestG3_ConfiguredInTheLastInstant(t *testing.T) {
 	}
 	for _, seq := range []uint64{8, 9, 12} {
 		m := &message{}
-		m.Data = fmt.Appendf(nil, `{"format":1,"seq":%d,"watermark":1500,"later":"stays"}`, seq)
+		m.Data = fmt.Appendf(nil, `{"format":3,"seq":%d,"watermark":1500,"later":"stays"}`, seq)
 		err := c.moveCheckpoint(m, &c.Streams[0])
 		if point, _ := parseCheckpoint(m); err != nil || point.Seq != min(seq, 9) || point.Watermark != 1499 || string(point.fields["later"]) != `"stays"` {
 			t.Errorf("the checkpoint at %d: %+v, %v", seq, point, err)

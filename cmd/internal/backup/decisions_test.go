@@ -31,7 +31,7 @@ func TestCovered(t *testing.T) {
 		{5, 0, []uint64{4}, true}, {5, 0, []uint64{3}, false}, {5, 0, []uint64{3, 4}, true}, {5, 0, []uint64{9}, true}, {5, 0, []uint64{0}, false}, {1, 0, []uint64{0}, true},
 	} {
 		k := &taker{Source: Source{Prefix: "lapse"}, header: Header{Shards: 2}, names: names{"lapse", 2}, logs: []state{{FirstSeq: 1}, {FirstSeq: tt.first}}}
-		k.bucket = []*message{keyed(1, thePoint+"1", fmt.Sprintf(`{"format":1,"origin":%d}`, tt.origin)), keyed(1, thePoint+"0", `{"format":1}`)}
+		k.bucket = []*message{keyed(1, thePoint+"1", fmt.Sprintf(`{"format":3,"origin":%d}`, tt.origin)), keyed(1, thePoint+"0", `{"format":3}`)}
 		r := &record{}
 		for _, offset := range tt.snapshots {
 			r.generations = append(r.generations, generation{Offset: offset})
@@ -155,7 +155,7 @@ func TestG3_TheLastOutputBeforeTheEnd(t *testing.T) {
 			return m
 		}(), rejected(3, theLog, "4")}, 3},
 	} {
-		b := parts{theLog: {write(5, 10)}, theEvents: tt.events, thePoints: {keyed(1, thePoint+"0", `{"format":1,"origin":4}`), keyed(2, thePoint+"1", `{"format":1,"origin":4}`)}}
+		b := parts{theLog: {write(5, 10)}, theEvents: tt.events, thePoints: {keyed(1, thePoint+"0", `{"format":3,"origin":4}`), keyed(2, thePoint+"1", `{"format":3,"origin":4}`)}}
 		c, err := Scan(bytes.NewReader(b.file(t, 1, end{})), Until{})
 		if err != nil {
 			t.Errorf("%s: %v", name, err)
@@ -291,8 +291,8 @@ func TestFind(t *testing.T) {
 		format, shards string
 		says           string
 	}{
-		{version, "1", ""}, {version, "", "no valid number"}, {version, "0", "no valid number"}, {version, fmt.Sprint(wire.MaxShards + 1), "no valid number"},
-		{version, fmt.Sprint(wire.MaxShards), ""}, {"2", "1", `the log of lapse has the format "2"`}, {"", "1", "the log of lapse"},
+		{wire.FormatText, "1", ""}, {wire.FormatText, "", "no valid number"}, {wire.FormatText, "0", "no valid number"}, {wire.FormatText, fmt.Sprint(wire.MaxShards + 1), "no valid number"},
+		{wire.FormatText, fmt.Sprint(wire.MaxShards), ""}, {"2", "1", `the log of lapse has the format "2"`}, {"", "1", "the log of lapse"},
 	} {
 		c := log.CachedInfo().Config
 		c.Metadata = map[string]string{wire.FormatKey: tt.format, wire.ShardsKey: tt.shards}
@@ -326,7 +326,7 @@ func TestG3_ABackupWaits(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	const behind, there = `{"format":1,"seq":3,"watermark":1}`, `{"format":1,"seq":4,"watermark":1}`
+	const behind, there = `{"format":3,"seq":3,"watermark":1}`, `{"format":3,"seq":4,"watermark":1}`
 	publish(thePoint+"0", behind)
 	for name, tt := range map[string]struct {
 		applying func(context.Context) (bool, error)

@@ -95,7 +95,7 @@ func server(t *testing.T, shards int) (url string, js jetstream.JetStream) {
 	}
 	t.Cleanup(nc.Close)
 	js = natstest.JetStream(t, nc)
-	metadata := map[string]string{wire.FormatKey: version, wire.ShardsKey: fmt.Sprint(shards), "_nats.x": "the server's"}
+	metadata := map[string]string{wire.FormatKey: wire.FormatText, wire.ShardsKey: fmt.Sprint(shards), "_nats.x": "the server's"}
 	create := func(name string, subjects ...string) {
 		natstest.CreateStream(t, js, jetstream.StreamConfig{Name: name, Subjects: subjects, Metadata: metadata, MaxAge: time.Hour, AllowDirect: true})
 	}
@@ -129,8 +129,8 @@ func server(t *testing.T, shards int) (url string, js jetstream.JetStream) {
 	}
 	publish("lapse.config.c", `{}`)
 	for p := range shards {
-		publish(fmt.Sprintf("$KV.LAPSE_CHECKPOINTS.shard.%d", p), `{"format":1,"seq":9,"watermark":1}`)
-		publish(fmt.Sprintf("$KV.LAPSE_CHECKPOINTS.snapshot.%d", p), `{"format":1,"generations":[]}`)
+		publish(fmt.Sprintf("$KV.LAPSE_CHECKPOINTS.shard.%d", p), `{"format":3,"seq":9,"watermark":1}`)
+		publish(fmt.Sprintf("$KV.LAPSE_CHECKPOINTS.snapshot.%d", p), `{"format":3,"generations":[]}`)
 	}
 	if _, err := js.CreateConsumer(t.Context(), n.events(), jetstream.ConsumerConfig{Durable: "named"}); err != nil {
 		t.Fatal(err)

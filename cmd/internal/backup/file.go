@@ -24,8 +24,7 @@ var errDamaged = errors.New("the backup is damaged")
 // The file begins with its format. Frames follow: a kind, the length, and the content. The frames
 // of a part are its beginning, its chunks, and its end, which has the hash of the others.
 const (
-	magic   = "lapse-backup "
-	version = "1"
+	magic = "lapse-backup "
 
 	kindHeader = 'h' // of the file: a part without chunks
 	kindStream = 's' // begins the part of a stream
@@ -83,7 +82,7 @@ type writer struct {
 // NewWriter begins a backup.
 func newWriter(out io.Writer, h Header) (*writer, error) {
 	w := &writer{w: bufio.NewWriterSize(out, 256<<10), all: sha256.New(), part: sha256.New()}
-	w.write([]byte(magic + version + "\n"))
+	w.write([]byte(magic + wire.FormatText + "\n"))
 	w.json(kindHeader, h)
 	w.hash()
 	return w, w.err
@@ -176,8 +175,8 @@ func newReader(in io.Reader) (*reader, error) {
 	if !ok || !whole {
 		return nil, errors.New("this is not a backup of lapse: use a file that lapse backup has written")
 	}
-	if format != version {
-		return nil, fmt.Errorf("this backup has the format %s, and this version of lapse reads %s: restore it with the version that has written it", wire.Quote(format), version)
+	if err := wire.CheckFormat("this backup", format); err != nil {
+		return nil, err
 	}
 	r.note(line)
 	kind, content, err := r.frame()

@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/seed18712806/lapse/sink/wire"
 )
 
 func writtenParts(t *testing.T) []byte {
@@ -106,10 +108,10 @@ func TestDamage(t *testing.T) {
 	}
 }
 
-// TestAnotherFormat: a backup of a later format is refused by name.
+// TestAnotherFormat: a backup of another format is refused by name.
 func TestAnotherFormat(t *testing.T) {
-	later := bytes.Replace(writtenParts(t), []byte(magic+version), []byte(magic+"2"), 1)
-	if _, _, err := read(later); err == nil || !strings.Contains(err.Error(), `the format "2", and this version of lapse reads 1`) {
+	earlier := bytes.Replace(writtenParts(t), []byte(magic+wire.FormatText), []byte(magic+"1"), 1)
+	if _, _, err := read(earlier); !errors.Is(err, wire.ErrFormat) || !strings.Contains(err.Error(), `this backup has the format "1", and this version of lapse reads 3 alone`) {
 		t.Errorf("%v", err)
 	}
 	if _, _, err := read([]byte("something else\n")); err == nil || !strings.Contains(err.Error(), "this is not a backup of lapse") {

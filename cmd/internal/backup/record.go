@@ -2,8 +2,9 @@ package backup
 
 import (
 	"encoding/json"
-	"fmt"
 	"slices"
+
+	"github.com/seed18712806/lapse/sink/wire"
 )
 
 // record is the record of a shard's snapshots, in the bucket of checkpoints. Fields that a
@@ -29,11 +30,11 @@ func parseRecord(m *message) (*record, error) {
 	if m == nil {
 		return r, nil
 	}
-	if err := json.Unmarshal(m.Data, &r.fields); err != nil {
+	if err := wire.CheckStored("it", m.Data); err != nil {
 		return nil, err
 	}
-	if f := string(r.fields["format"]); f != "1" {
-		return nil, fmt.Errorf("it has the format %s, and this version of lapse knows 1: use the version that has written it", f)
+	if err := json.Unmarshal(m.Data, &r.fields); err != nil {
+		return nil, err
 	}
 	var raw []json.RawMessage
 	if text := r.fields["generations"]; text != nil {

@@ -87,8 +87,8 @@ func (t *taker) find(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if f := c.Metadata[wire.FormatKey]; f != version {
-		return wire.UnknownFormat("the log of "+string(t.Prefix), f, version)
+	if err := wire.CheckFormat("the log of "+string(t.Prefix), c.Metadata[wire.FormatKey]); err != nil {
+		return err
 	}
 	region, err := wire.ParseRegion(c.Metadata)
 	switch {

@@ -19,7 +19,7 @@ import (
 var (
 	problemLease    = health.Problem{Name: "lease", Advice: "Look at the bucket of members: it needs a leader."}
 	problemTakeover = health.Problem{Name: "takeover", Advice: "Look at the reason: lapse tries again by itself."}
-	problemRefused  = health.Problem{Name: "refused", Advice: "Restore what is missing, as the reason says: lapse goes on by itself. Nothing is changed meanwhile."}
+	problemRefused  = health.Problem{Name: "refused", Advice: "Do what the reason says: lapse goes on by itself. Nothing is changed meanwhile."}
 )
 
 const (

@@ -12,7 +12,6 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
 )
 
@@ -27,8 +26,6 @@ var (
 	buildLapse = sync.OnceValues(func() (string, error) { return build("lapse", lapsePackage) })
 	buildRacy  = sync.OnceValues(func() (string, error) { return build("lapse-race", lapsePackage, "-race") })
 )
-
-var made atomic.Int32 // calls of ToServe
 
 var binDir = sync.OnceValues(func() (string, error) { return os.MkdirTemp("", "lapse-test-bin-") })
 
@@ -47,14 +44,8 @@ var racy = []string{"TestAll_Faults", "TestAll_Soak", "TestAll_Takeovers"}
 
 // ToServe returns the path of the lapse binary for a process that serves. It has the race
 // detector in some tests, if they have it themselves. LAPSE_RACE=all: in all of them.
-//
-// If LAPSE_OLDER names the binary of an older version, every second process is of that one: so
-// the tests show that both can run beside each other, as in an upgrade.
 func ToServe(t testing.TB) string {
 	t.Helper()
-	if older := os.Getenv("LAPSE_OLDER"); older != "" && made.Add(1)%2 == 0 {
-		return older
-	}
 	test, _, _ := strings.Cut(t.Name(), "/")
 	if raceEnabled && (slices.Contains(racy, test) || os.Getenv("LAPSE_RACE") == "all") {
 		return Path(t, "lapse-race")

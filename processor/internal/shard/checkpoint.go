@@ -53,12 +53,12 @@ func (s *Checkpoints) parse(value []byte) (c Checkpoint, err error) {
 	if value == nil {
 		return c, nil
 	}
+	bucket := s.log.Streams.Checkpoints.Bucket()
+	if err := wire.CheckStored(fmt.Sprintf("the checkpoint of shard %d in bucket %s", s.shard, bucket), value); err != nil {
+		return c, err
+	}
 	if err := json.Unmarshal(value, &c); err != nil {
 		return c, fmt.Errorf("read the checkpoint: %w", err)
-	}
-	bucket := s.log.Streams.Checkpoints.Bucket()
-	if err := wire.CheckFormat(fmt.Sprintf("the checkpoint of shard %d in bucket %s", s.shard, bucket), c.Format); err != nil {
-		return Checkpoint{}, err
 	}
 	if _, err := store.ParseStamp(c.Stamp); err != nil {
 		return Checkpoint{}, fmt.Errorf("the checkpoint of shard %d in bucket %s: %w", s.shard, bucket, err)

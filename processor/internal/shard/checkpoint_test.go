@@ -46,12 +46,12 @@ func TestG7_ADamagedCheckpointIsNoOtherLog(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	log, s := r.Log, r.Checkpoints
-	for value, want := range map[string]bool{`{"seq":`: false, `{"stamp":"x"}`: false, `{"format":99}`: false, `{"log":"1"}`: true} {
+	for value, want := range map[string]bool{`{"seq":`: false, `{"format":3,"stamp":"x"}`: false, `{"format":99}`: false, `{"log":"1"}`: false, `{"format":3,"log":"1"}`: true} {
 		if _, err := s.parse([]byte(value)); err == nil || errors.Is(err, streams.ErrLogChanged) != want {
 			t.Errorf("checkpoint %s: %v", value, err)
 		}
 	}
-	if c, err := s.parse(fmt.Appendf(nil, `{"seq":7,"log":%q}`, log.ID())); err != nil || c.Seq != 7 {
+	if c, err := s.parse(fmt.Appendf(nil, `{"format":3,"seq":7,"log":%q}`, log.ID())); err != nil || c.Seq != 7 {
 		t.Errorf("%+v, %v", c, err)
 	}
 }
@@ -141,7 +141,7 @@ func TestG12_ACheckpointMovesOn(t *testing.T) {
 			t.Errorf("%s: %+v, at revision %d after %d, %v", tt.name, stored, after, before, err)
 		}
 	}
-	if _, err := r.streams.Checkpoints.PutString(t.Context(), CheckpointKey(0), `{"log":"1"}`); err != nil {
+	if _, err := r.streams.Checkpoints.PutString(t.Context(), CheckpointKey(0), `{"format":3,"log":"1"}`); err != nil {
 		t.Fatal(err)
 	}
 	if err := s.advance(t.Context(), Checkpoint{Seq: 9}, func() bool { return true }); !errors.Is(err, streams.ErrLogChanged) {

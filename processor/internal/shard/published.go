@@ -28,10 +28,10 @@ type Published struct {
 
 // Checkpoint is a position in the log up to which all outputs of a partition are published.
 type Checkpoint struct {
-	Format    int    `json:"format,omitempty"` // see wire.Format
-	Log       string `json:"log"`              // identity of the log
-	Seq       uint64 `json:"seq"`              // in the log
-	Watermark int64  `json:"watermark"`        // log time there, Unix milliseconds
+	Format    int    `json:"format"`    // see wire.Format
+	Log       string `json:"log"`       // identity of the log
+	Seq       uint64 `json:"seq"`       // in the log
+	Watermark int64  `json:"watermark"` // log time there, Unix milliseconds
 	// Stamp is that of the last message that has moved Seq or Watermark, as far as it is known; see
 	// store.Stamp.
 	Stamp string `json:"stamp,omitempty"`

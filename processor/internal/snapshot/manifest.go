@@ -7,8 +7,8 @@ import (
 
 // Manifest describes a snapshot that was finished.
 type Manifest struct {
-	Format     int    `json:"format"`
-	Log        string `json:"log"` // identity of the log
+	Format     int    `json:"format"` // see wire.Format
+	Log        string `json:"log"`    // identity of the log
 	Shard      int    `json:"shard"`
 	Generation uint64 `json:"generation"` // 1 for the first of a shard
 

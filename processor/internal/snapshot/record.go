@@ -6,13 +6,13 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+
+	"github.com/seed18712806/lapse/sink/wire"
 )
 
 // errSuperseded: another owner has changed the record of the shard, so a snapshot that was
 // taken meanwhile does not count.
 var errSuperseded = errors.New("another owner has changed the record of the shard's snapshots")
-
-const format = 1
 
 // Records is where the records of the shards are stored: a value per key, changed by
 // compare-and-set.
@@ -61,17 +61,17 @@ func (s *Store) record(ctx context.Context) (r record, err error) {
 		return r, fmt.Errorf("read the record of the snapshots: %w", err)
 	}
 	if value != nil {
+		if err := wire.CheckStored(fmt.Sprintf("the record of the snapshots of shard %d", s.shard), value); err != nil {
+			return r, err
+		}
 		if err := json.Unmarshal(value, &r); err != nil {
 			return r, fmt.Errorf("read the record of the snapshots: %w", err)
-		}
-		if r.Format != format {
-			return r, fmt.Errorf("the record of the snapshots has format %d, and this lapse knows %d: use the version that has written it, or copy the documents with lapse export and import", r.Format, format)
 		}
 	}
 	if !s.records.Is(r.Log, 0) { // they are of a log that was removed
 		r = record{Claimed: r.Claimed}
 	}
-	r.Format, r.Log, r.revision = format, s.log, revision
+	r.Format, r.Log, r.revision = wire.Format, s.log, revision
 	return r, nil
 }
 

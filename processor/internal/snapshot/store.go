@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/seed18712806/lapse/processor/internal/crash"
+	"github.com/seed18712806/lapse/sink/wire"
 )
 
 // Kept is how many generations of a shard count: the newest, and the one that is used if the
@@ -85,14 +86,14 @@ func (s *Store) manifest(ctx context.Context, g Generation) (*Manifest, error) {
 	if err != nil {
 		return nil, err
 	}
+	if err := wire.CheckStored("its manifest", text); errors.Is(err, wire.ErrFormat) {
+		return nil, err
+	}
 	m := &Manifest{}
 	if err := json.Unmarshal(text, m); err != nil {
 		return nil, fmt.Errorf("%w: %s: %w", ErrDamaged, g.Manifest, err)
 	}
-	switch {
-	case m.Format != format:
-		return nil, fmt.Errorf("its format is %d, and this version of lapse knows %d: use the version of lapse that has written it", m.Format, format)
-	case !s.records.Is(m.Log, m.Offset) || m.Shard != s.shard || m.Generation != g.Generation || m.Offset != g.Offset:
+	if !s.records.Is(m.Log, m.Offset) || m.Shard != s.shard || m.Generation != g.Generation || m.Offset != g.Offset {
 		return nil, fmt.Errorf("%w: %s is the manifest of another snapshot", ErrDamaged, g.Manifest)
 	}
 	return m, nil

@@ -11,6 +11,7 @@ import (
 
 	"github.com/seed18712806/lapse/processor/internal/backoff"
 	"github.com/seed18712806/lapse/processor/internal/crash"
+	"github.com/seed18712806/lapse/sink/wire"
 )
 
 const (
@@ -149,7 +150,7 @@ func (s *Store) write(ctx context.Context, w *Writer, r record, begun time.Time)
 		}
 	}
 	m := w.manifest
-	m.Format, m.Log, m.Shard, m.Generation = format, s.log, s.shard, generation
+	m.Format, m.Log, m.Shard, m.Generation = wire.Format, s.log, s.shard, generation
 	m.Documents, m.Chunks, m.Bytes = w.documents, chunks, 0
 	for _, c := range chunks {
 		m.Bytes += uint64(c.Bytes)

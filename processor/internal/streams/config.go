@@ -3,6 +3,7 @@ package streams
 import (
 	"cmp"
 	"fmt"
+	"reflect"
 	"slices"
 	"strconv"
 	"time"
@@ -71,7 +72,7 @@ func (o Options) configsConfig() jetstream.StreamConfig {
 // fixed is what cannot change once the log is created.
 func (o Options) fixed() map[string]string {
 	return map[string]string{
-		wire.FormatKey: format,
+		wire.FormatKey: wire.FormatText,
 		wire.ShardsKey: strconv.Itoa(max(o.Shards, 1)),
 		maxBodyKey:     strconv.FormatInt(o.MaxPayload-Reserve, 10),
 		maxLevelsKey:   strconv.Itoa(cmp.Or(o.levels, maxLevels)),
@@ -95,7 +96,7 @@ func (o Options) eventsConfig(log string) jetstream.StreamConfig {
 		MaxAge:             age,
 		MaxBytes:           orDefault(o.EventsMaxBytes, -1),
 		Duplicates:         clamp(orDefault(o.DuplicateWindow, defaultWindow), age),
-		Metadata:           map[string]string{wire.FormatKey: format, logKey: log},
+		Metadata:           map[string]string{wire.FormatKey: wire.FormatText, logKey: log},
 	})
 }
 
@@ -126,23 +127,27 @@ func compare(have, want jetstream.StreamConfig) error {
 		case h == "":
 			return mismatch(have.Name, "it was not created by lapse (its metadata has no %s)", key)
 		default:
-			return Refuse(ErrMismatch, "", "%w", wire.UnknownFormat("stream "+have.Name, h, w))
+			return checkFormat(have.Name, h)
 		}
 	}
 	if _, _, err := wire.ParseRestored(have.Metadata); err != nil {
 		return mismatch(have.Name, "%w", err)
 	}
-	if !slices.Equal(sorted(have.Subjects), sorted(want.Subjects)) && !older(have, want) {
+	if !slices.Equal(sorted(have.Subjects), sorted(want.Subjects)) {
 		return mismatch(have.Name, "its subjects are %v, and must be %v", have.Subjects, want.Subjects)
 	}
 	if len(want.Sources) != len(have.Sources) || len(want.Sources) == 1 && have.Sources[0].Name != want.Sources[0].Name {
 		return mismatch(have.Name, "it must have the sources that lapse gave it, and no others")
 	}
 	switch {
-	case have.SubjectTransform != nil && (want.SubjectTransform == nil || *have.SubjectTransform != *want.SubjectTransform):
+	case !reflect.DeepEqual(have.SubjectTransform, want.SubjectTransform):
 		return mismatch(have.Name, "it changes subjects (subject_transform) in another way than lapse has set")
 	case want.AllowAtomicPublish && have.PersistMode == jetstream.AsyncPersistMode:
 		return mismatch(have.Name, "its persist_mode is async, and must be default: with async, NATS accepts no atomic batches, and may lose what it has acknowledged")
+	case want.AllowAtomicPublish && !(have.AllowAtomicPublish && have.AllowBatchPublish):
+		return mismatch(have.Name, "it does not accept all batches of messages: set allow_atomic and allow_batched")
+	case want.DenyDelete && !have.DenyDelete:
+		return mismatch(have.Name, "single messages of it can be deleted: set deny_delete")
 	case have.Retention != want.Retention:
 		return mismatch(have.Name, "its retention is %s, and must be %s", have.Retention, want.Retention)
 	case !have.AllowDirect:
@@ -159,12 +164,6 @@ func compare(have, want jetstream.StreamConfig) error {
 		return mismatch(have.Name, "its storage is %s, and must be %s", have.Storage, want.Storage)
 	}
 	return nil
-}
-
-// older reports whether a stream of events is that of an older version of lapse, which had fewer kinds of
-// messages: see modernize.
-func older(have, want jetstream.StreamConfig) bool {
-	return want.Metadata[logKey] != "" && !slices.ContainsFunc(have.Subjects, func(s string) bool { return !slices.Contains(want.Subjects, s) })
 }
 
 func mismatch(stream, format string, args ...any) error {

@@ -5,7 +5,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"log/slog"
 	"maps"
 	"slices"
 
@@ -14,8 +13,8 @@ import (
 	"github.com/seed18712806/lapse/sink/wire"
 )
 
-// gapsKey is the key of the gaps of a log without which lapse goes on: a person has decided so, or they are
-// from before lapse denied deletions. They are in the metadata of the log, because each rebuild meets them.
+// gapsKey is the key of the gaps of a log without which lapse goes on, because a person has decided so. They are
+// in the metadata of the log, because each rebuild meets them.
 const gapsKey = "lapse-gaps"
 
 // mostGaps bounds the metadata, of which the server accepts 128 KiB.
@@ -140,35 +139,6 @@ func joined(gaps []Gap, near uint64) (fewer []Gap) {
 		}
 	}
 	return fewer
-}
-
-// denyDeletes changes a stream that an older version of lapse has made: nobody may delete single messages of
-// it. Gaps of before are noted: that version has gone on without these messages, and they may be its own.
-func denyDeletes(ctx context.Context, js jetstream.JetStream, stream jetstream.Stream, log *slog.Logger) (jetstream.Stream, error) {
-	if stream.CachedInfo().Config.DenyDelete {
-		return stream, nil
-	}
-	info, err := stream.Info(ctx)
-	if err != nil {
-		return nil, err
-	}
-	gaps, err := gapsOf(ctx, stream, info)
-	if err != nil {
-		return nil, err
-	}
-	change := info.Config
-	change.DenyDelete = true
-	if len(gaps) > 0 {
-		log.Warn("messages were deleted from the middle of a stream before this version of lapse, which goes on without them", slog.String("stream", change.Name), slog.String("gaps", Text(gaps)))
-		if err := note(&change, gaps, info.State.FirstSeq); err != nil {
-			return nil, err
-		}
-	}
-	if stream, err = js.UpdateStream(ctx, change); err != nil {
-		return nil, fmt.Errorf("change stream %s, which an older version of lapse has made: %w", change.Name, err)
-	}
-	log.Info("changed a stream: no single message of it can be deleted", slog.String("stream", change.Name))
-	return stream, nil
 }
 
 // Text is how a person reads gaps: the first ones, and how many there are.

@@ -286,8 +286,11 @@ func OpenMirrors(ctx context.Context, js jetstream.JetStream, o Options) (*Strea
 			return nil, fmt.Errorf("look up stream %s: %w", o.root(), err)
 		}
 	}
+	if err := checkFormat(o.log().Stream(), s.Log.CachedInfo().Config.Metadata[wire.FormatKey]); err != nil {
+		return nil, err
+	}
 	want := o.fixed()
-	for _, key := range []string{wire.FormatKey, wire.ShardsKey} {
+	for _, key := range []string{wire.ShardsKey} {
 		if have := s.Log.CachedInfo().Config.Metadata[key]; have != want[key] {
 			return nil, mismatch(o.log().Stream(), "the first region has %s %s, and the options have %s: use those of the first region", key, wire.Quote(have), wire.Quote(want[key]))
 		}

@@ -40,7 +40,7 @@ func provisionObjects(ctx context.Context, js jetstream.JetStream, o Options) (*
 			return nil, gone(o.Prefix.SnapshotStream())
 		}
 		_, err = js.CreateObjectStore(ctx, jetstream.ObjectStoreConfig{
-			Bucket: bucket, Description: "lapse: snapshots of the shards", Replicas: max(o.Replicas, 1), Metadata: map[string]string{wire.FormatKey: format},
+			Bucket: bucket, Description: "lapse: snapshots of the shards", Replicas: max(o.Replicas, 1), Metadata: map[string]string{wire.FormatKey: wire.FormatText},
 		})
 		if errors.Is(err, jetstream.ErrBucketExists) { // another process has just created it
 			err = nil

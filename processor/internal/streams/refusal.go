@@ -5,10 +5,11 @@ import (
 	"fmt"
 
 	"github.com/seed18712806/lapse/sink/store"
+	"github.com/seed18712806/lapse/sink/wire"
 )
 
-// ErrRefused: the partition is damaged, and the log does not reach back to rebuild it.
-var ErrRefused = errors.New("the partition is refused")
+// ErrRefused: the shard is damaged, and the log does not reach back to rebuild it.
+var ErrRefused = errors.New("the shard is refused")
 
 // Refusal is the verdict that it would be wrong to go on: lapse has lost what it needs, or what the servers hold
 // does not fit together. Whoever returns it has written nothing that it is about. A person has to restore what is
@@ -51,10 +52,12 @@ func Refuse(kind error, advice, format string, args ...any) *Refusal {
 	return &Refusal{Kind: kind, Reason: fmt.Errorf(format, args...), Advice: advice}
 }
 
-// AsRefusal is the refusal that an error is, or wraps; nil if there is none.
-func AsRefusal(err error) *Refusal {
-	var r *Refusal
-	errors.As(err, &r)
+// AsRefusal is the refusal that an error is, or wraps; nil if there is none. What another version of lapse has stored
+// is refused wherever it is met.
+func AsRefusal(err error) (r *Refusal) {
+	if !errors.As(err, &r) && errors.Is(err, wire.ErrFormat) {
+		return Refuse(wire.ErrFormat, "", "%w", err)
+	}
 	return r
 }
 

@@ -44,12 +44,8 @@ var ErrStranger = fmt.Errorf("%w", ErrMismatch)
 // the body. A body has at most the server's maximum payload less this.
 const Reserve = 8 << 10
 
-// maxLevels is how many levels of objects and arrays within each other a body may have. Logs that
-// were created before there was this limit have that of the parser of then.
-const (
-	maxLevels        = 1000
-	maxLevelsOfOlder = 10_000
-)
+// maxLevels is how many levels of objects and arrays within each other a body may have.
+const maxLevels = 1000
 
 // leastMessage is the size that an event without its document may need, and a rejection
 // without its body.
@@ -62,8 +58,6 @@ const (
 	logKey       = "lapse-log"
 	configsKey   = "lapse-config"
 	repliesKey   = "lapse-reply-prefixes"
-
-	format = "1"
 )
 
 // Options say what to provision. A limit that is nil gets its default in a stream that is
@@ -235,9 +229,19 @@ func checkBuckets(ctx context.Context, js jetstream.JetStream, o Options) error 
 		switch have := stream.CachedInfo().Config.Metadata[wire.FormatKey]; {
 		case have == wire.Restoring:
 			return restoring(name)
-		case o.Objects && name == o.Prefix.SnapshotStream() && have != format:
-			return mismatch(name, "its %s is %q, and this version of lapse needs %s", wire.FormatKey, have, format)
+		case o.Objects && name == o.Prefix.SnapshotStream():
+			if err := checkFormat(name, have); err != nil {
+				return err
+			}
 		}
+	}
+	return nil
+}
+
+// checkFormat refuses a stream that another version of lapse has made.
+func checkFormat(stream, format string) error {
+	if err := wire.CheckFormat("stream "+stream, format); err != nil {
+		return Refuse(wire.ErrFormat, "", "%w", err)
 	}
 	return nil
 }
@@ -277,9 +281,6 @@ func Provision(ctx context.Context, js jetstream.JetStream, o Options) (*Streams
 	if s.Events, err = provision(ctx, js, o, events, o.EventsMaxAge, o.EventsMaxBytes); err != nil {
 		return nil, err
 	}
-	if s.Events, err = modernize(ctx, js, s.Events, events, o.Logger); err != nil {
-		return nil, err
-	}
 	if s.Checkpoints, err = provisionCheckpoints(ctx, js, o); err != nil {
 		return nil, err
 	}
@@ -310,11 +311,7 @@ func (s *Streams) readLimits() (err error) {
 
 // levels is the limit of levels that a log was created with.
 func levels(c jetstream.StreamConfig) (int, error) {
-	text, ok := c.Metadata[maxLevelsKey]
-	if !ok {
-		return maxLevelsOfOlder, nil
-	}
-	n, err := strconv.Atoi(text)
+	n, err := strconv.Atoi(c.Metadata[maxLevelsKey])
 	if err != nil || n < 1 {
 		return 0, mismatch(c.Name, "its metadata has no valid %s", maxLevelsKey)
 	}
@@ -326,10 +323,7 @@ func levels(c jetstream.StreamConfig) (int, error) {
 func (s *Streams) provisionLog(ctx context.Context, js jetstream.JetStream, o Options) (root *jetstream.StreamInfo, err error) {
 	id := ""
 	if o.sharded() {
-		if s.Configs, err = provision(ctx, js, o, o.configsConfig(), nil, nil); err == nil {
-			s.Configs, err = denyDeletes(ctx, js, s.Configs, o.Logger)
-		}
-		if err != nil {
+		if s.Configs, err = provision(ctx, js, o, o.configsConfig(), nil, nil); err != nil {
 			return nil, err
 		}
 		root = s.Configs.CachedInfo()
@@ -343,10 +337,7 @@ func (s *Streams) provisionLog(ctx context.Context, js jetstream.JetStream, o Op
 			return nil, err
 		}
 	}
-	if s.Log, err = provision(ctx, js, o, o.logConfig(id), o.LogMaxAge, o.LogMaxBytes); err == nil {
-		s.Log, err = denyDeletes(ctx, js, s.Log, o.Logger)
-	}
-	if err != nil {
+	if s.Log, err = provision(ctx, js, o, o.logConfig(id), o.LogMaxAge, o.LogMaxBytes); err != nil {
 		return nil, err
 	}
 	if root == nil {
@@ -440,20 +431,4 @@ func judgeServer(version string, level int) error {
 		return fmt.Errorf("nats-server %s is too old (its JetStream API has level %d): use 2.14 or newer, on all servers of the cluster", version, level)
 	}
 	return nil
-}
-
-// modernize changes a stream of events that an older version of lapse has made: it accepts batches and
-// all kinds of messages, and has no subject for each id.
-func modernize(ctx context.Context, js jetstream.JetStream, events jetstream.Stream, want jetstream.StreamConfig, log *slog.Logger) (jetstream.Stream, error) {
-	have := events.CachedInfo().Config
-	if have.AllowAtomicPublish && have.AllowBatchPublish && have.SubjectTransform != nil && len(have.Subjects) >= len(want.Subjects) {
-		return events, nil
-	}
-	have.AllowAtomicPublish, have.AllowBatchPublish, have.SubjectTransform, have.Subjects = true, true, want.SubjectTransform, want.Subjects
-	changed, err := js.UpdateStream(ctx, have)
-	if err != nil {
-		return nil, fmt.Errorf("change stream %s, which an older version of lapse has made: %w", have.Name, err)
-	}
-	log.Info("changed the stream of events: it accepts batches and all kinds of messages, and keeps no subject for each id", slog.String("stream", have.Name))
-	return changed, nil
 }

@@ -73,7 +73,7 @@ func TestProvisionRefuses(t *testing.T) {
 	}{
 		{"somebody else's", func(c *jetstream.StreamConfig) { c.Metadata = nil }, "it was not created by lapse"},
 		{"another number of shards", func(c *jetstream.StreamConfig) { c.Metadata[wire.ShardsKey] = "8" }, "it was created with 8 shards, and the options have 1"},
-		{"another format", func(c *jetstream.StreamConfig) { c.Metadata[wire.FormatKey] = "9" }, "stream LAPSE_LOG has the format \"9\", and this version of lapse knows 1: go on with the version"},
+		{"another format", func(c *jetstream.StreamConfig) { c.Metadata[wire.FormatKey] = "9" }, "stream LAPSE_LOG has the format \"9\", and this version of lapse reads 3 alone: bring the documents over with lapse export"},
 		{"a restore that was interrupted", func(c *jetstream.StreamConfig) { c.Metadata[wire.FormatKey] = wire.Restoring }, "run lapse restore again"},
 		{"restored from what", func(c *jetstream.StreamConfig) { c.Metadata[wire.RestoredKey] = "1 2" }, "its lapse-restored is \"1 2\", which is not valid"},
 		{"other subjects", func(c *jetstream.StreamConfig) { c.Subjects = c.Subjects[1:] }, "and must be"},
@@ -82,6 +82,7 @@ func TestProvisionRefuses(t *testing.T) {
 		}, "it changes subjects (subject_transform) in another way"},
 		{"messages that are gone once read", func(c *jetstream.StreamConfig) { c.Retention = jetstream.InterestPolicy }, "its retention is Interest, and must be Limits"},
 		{"no direct access", func(c *jetstream.StreamConfig) { c.AllowDirect = false }, "it does not allow direct access"},
+		{"messages that can be deleted", func(c *jetstream.StreamConfig) { c.DenyDelete = false }, "single messages of it can be deleted: set deny_delete"},
 		{"no acknowledgements", func(c *jetstream.StreamConfig) { c.NoAck, c.AllowBatchPublish = true, false }, "it does not acknowledge"},
 		{"the last message alone", func(c *jetstream.StreamConfig) { c.MaxMsgsPerSubject = 1 }, "it keeps only 1 messages per subject"},
 		{"in memory", func(c *jetstream.StreamConfig) { c.Storage = jetstream.MemoryStorage }, "its storage is Memory, and must be File"},
@@ -108,16 +109,12 @@ func TestProvisionRefuses(t *testing.T) {
 }
 
 // TestLevelsAreOfTheLog: a log keeps the limit of levels with which it was created, because a
-// rebuild has to decide as the first run did. One that is older than the limit has none of its own,
-// and the logs of all shards have that of the stream of configurations.
+// rebuild has to decide as the first run did. The logs of all shards have that of the stream of configurations.
 func TestLevelsAreOfTheLog(t *testing.T) {
 	js := natstest.Connect(t, natstest.Options{})
 	set := func(s jetstream.Stream, levels string) {
 		config := s.CachedInfo().Config
-		delete(config.Metadata, maxLevelsKey)
-		if levels != "" {
-			config.Metadata[maxLevelsKey] = levels
-		}
+		config.Metadata[maxLevelsKey] = levels
 		if _, err := js.UpdateStream(t.Context(), config); err != nil {
 			t.Fatal(err)
 		}
@@ -130,9 +127,9 @@ func TestLevelsAreOfTheLog(t *testing.T) {
 	if _, err := Provision(t.Context(), js, options()); !errors.Is(err, ErrMismatch) {
 		t.Errorf("a limit that is no number: %v", err)
 	}
-	set(made.Log, "")
-	if made, err = Provision(t.Context(), js, options()); err != nil || made.MaxLevels != 10_000 {
-		t.Errorf("a log without a limit: %+v, %v", made, err)
+	set(made.Log, "77")
+	if made, err = Provision(t.Context(), js, options()); err != nil || made.MaxLevels != 77 {
+		t.Errorf("a log with another limit: %+v, %v", made, err)
 	}
 
 	o := options()
@@ -141,9 +138,9 @@ func TestLevelsAreOfTheLog(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	set(configs, "")
+	set(configs, "78")
 	for o.Shard = range o.Shards {
-		if made, err = Provision(t.Context(), js, o); err != nil || made.MaxLevels != 10_000 {
+		if made, err = Provision(t.Context(), js, o); err != nil || made.MaxLevels != 78 {
 			t.Errorf("shard %d: %+v, %v", o.Shard, made, err)
 		}
 	}
@@ -155,7 +152,7 @@ func TestProvisionRefusesBuckets(t *testing.T) {
 	for _, c := range []struct{ name, format, want string }{
 		{"KV_LAPSE_CHECKPOINTS", wire.Restoring, "run lapse restore again"},
 		{"OBJ_LAPSE_SNAPSHOTS", wire.Restoring, "run lapse restore again"},
-		{"OBJ_LAPSE_SNAPSHOTS", "9", "needs 1"},
+		{"OBJ_LAPSE_SNAPSHOTS", "1", "stream OBJ_LAPSE_SNAPSHOTS has the format \"1\", and this version of lapse reads 3 alone"},
 	} {
 		t.Run(c.name+" "+c.format, func(t *testing.T) {
 			js := natstest.Connect(t, natstest.Options{})
@@ -301,79 +298,6 @@ func TestProvisionRefusesEvents(t *testing.T) {
 	})
 }
 
-// TestProvisionModernizes: a stream of events that an older version has made, which accepts no batches and
-// keeps whole subjects, is changed at the next start, and keeps what it has and its limits. It fails if
-// such a stream is refused, or goes on with a subject for each id.
-func TestProvisionModernizes(t *testing.T) {
-	js := natstest.Connect(t, natstest.Options{})
-	made, err := Provision(t.Context(), js, options())
-	if err != nil {
-		t.Fatal(err)
-	}
-	config := made.Events.CachedInfo().Config
-	modern := func(c jetstream.StreamConfig) bool {
-		return c.AllowAtomicPublish && c.AllowBatchPublish && c.SubjectTransform != nil && *c.SubjectTransform == *config.SubjectTransform
-	}
-	if !modern(config) {
-		t.Errorf("the stream of events is %+v", config)
-	}
-	old := config
-	old.AllowAtomicPublish, old.AllowBatchPublish, old.SubjectTransform, old.MaxMsgs = false, false, nil, 1000
-	if err := js.DeleteStream(t.Context(), old.Name); err != nil {
-		t.Fatal(err)
-	}
-	natstest.CreateStream(t, js, old)
-	publish := func() {
-		t.Helper()
-		if _, err := js.Publish(t.Context(), "lapse.expired.orders.17", nil); err != nil {
-			t.Fatal(err)
-		}
-	}
-	publish()
-	for _, o := range []Options{options(), options()} {
-		again, err := Provision(t.Context(), js, o)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if c := again.Events.CachedInfo().Config; !modern(c) || c.MaxMsgs != 1000 {
-			t.Errorf("the stream of events is %+v", c)
-		}
-	}
-	publish()
-	for seq, want := range map[uint64]string{1: "lapse.expired.orders.17", 2: wire.Prefix("lapse").Stored("lapse.expired.orders.17")} {
-		if m, err := made.Events.GetMsg(t.Context(), seq); err != nil || m.Subject != want {
-			t.Errorf("message %d is %+v (%v), want the subject %s", seq, m, err, want)
-		}
-	}
-}
-
-// TestProvisionAddsSubjects: a stream of events of an older version, which has no subject for warnings, for
-// due messages or for changes, gets it at the next start. It fails if such a stream is refused, or does not store them.
-func TestProvisionAddsSubjects(t *testing.T) {
-	js := natstest.Connect(t, natstest.Options{})
-	made, err := Provision(t.Context(), js, options())
-	if err != nil {
-		t.Fatal(err)
-	}
-	old := made.Events.CachedInfo().Config
-	for missing, subjects := range map[string][]string{
-		"lapse.expiring.orders.17": {"lapse.expired.>", "lapse.rejected.>", "lapse.fence.*"},
-		"lapse.changed.orders":     {"lapse.expired.>", "lapse.expiring.>", "lapse.due.>", "lapse.rejected.>", "lapse.fence.*"},
-		"lapse.due.mail.send":      {"lapse.expired.>", "lapse.expiring.>", "lapse.rejected.>", "lapse.fence.*"},
-	} {
-		old.Subjects = subjects
-		if _, err := js.UpdateStream(t.Context(), old); err != nil {
-			t.Fatal(err)
-		}
-		if _, err := Provision(t.Context(), js, options()); err != nil {
-			t.Fatal(err)
-		}
-		if _, err := js.Publish(t.Context(), missing, nil, jetstream.WithExpectStream(old.Name)); err != nil {
-			t.Error(err)
-		}
-	}
-}
-
 // TestProvisionRefusesOtherEvents: it refuses a stream of events that would not store what lapse publishes as
 // lapse needs it, with the reason.
 func TestProvisionRefusesOtherEvents(t *testing.T) {
@@ -386,6 +310,9 @@ func TestProvisionRefusesOtherEvents(t *testing.T) {
 			c.AllowAtomicPublish, c.AllowBatchPublish, c.PersistMode = false, false, jetstream.AsyncPersistMode
 		}, "its persist_mode is async"},
 		{"other subjects", func(c *jetstream.StreamConfig) { c.Subjects = []string{"lapse.expired.>", "lapse.other.>"} }, "its subjects are [lapse.expired.> lapse.other.>], and must be"},
+		{"a subject less", func(c *jetstream.StreamConfig) { c.Subjects = c.Subjects[1:] }, "and must be"},
+		{"no batches", func(c *jetstream.StreamConfig) { c.AllowAtomicPublish = false }, "it does not accept all batches of messages: set allow_atomic"},
+		{"a subject for each id", func(c *jetstream.StreamConfig) { c.SubjectTransform = nil }, "it changes subjects (subject_transform) in another way"},
 		{"another transform", func(c *jetstream.StreamConfig) {
 			c.SubjectTransform = &jetstream.SubjectTransformConfig{Source: "lapse.expired.*.*", Destination: "lapse.expired.{{wildcard(1)}}.x"}
 		}, "it changes subjects (subject_transform) in another way than lapse has set"},

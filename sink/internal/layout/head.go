@@ -47,7 +47,7 @@ type Head struct {
 
 	Initialised bool   // the shard has a state; if not, the next seven are empty
 	Version     string // the fence
-	Format      string // see Format
+	Format      string // see wire.Format
 	Shards      int    // how many there are; 0 if the field is not valid
 	Log         string // identity of the log
 	Offset      uint64

@@ -11,14 +11,6 @@ import (
 // ShardsField is the field of a state that holds the number of shards.
 const ShardsField = "shards"
 
-// Format is the version of this layout. A shard with another one is refused, except for
-// FormatBefore: there, documents that never expire are in no index. Whoever takes such a shard
-// over sets Format, and adds them to the index in the background.
-const (
-	Format       = "2"
-	FormatBefore = "1"
-)
-
 // ParseShards reads the field shards of a state.
 func ParseShards(value any) (shards int, ok bool) {
 	text, _ := value.(string)
