@@ -13,7 +13,7 @@ import (
 	"github.com/seed18712806/lapse/ttlrules"
 )
 
-// Collections holds what the owner of a partition knows of its collections. There may be
+// Collections holds what the owner of a shard knows of its collections. There may be
 // very many, so no step visits all of them:
 //
 //   - K1: a collection is in the map if it is configured, or has documents.
@@ -49,7 +49,7 @@ const MaxEpochs = 64
 // unknown stands for the lowest score of an index in which nothing was looked up yet.
 const unknown = 0
 
-// Collection is one collection of a partition. Only the methods of Collections change it.
+// Collection is one collection of a shard. Only the methods of Collections change it.
 type Collection struct {
 	Name   string
 	Config store.Config
