@@ -17,7 +17,7 @@ var permissionsScript = redis.NewScript(permissionsSource)
 // needed are the commands that lapse runs, in scripts or by itself. A script that lacks one
 // fails half-way, and what it has changed by then stays. So lapse asks beforehand.
 var needed = []any{
-	"EXISTS", "HDEL", "HGET", "HGETALL", "HLEN", "HMGET", "HSCAN", "HSET", "INFO", "PING", "RENAME", "SCAN", "TIME", "TYPE", "UNLINK",
+	"EVALSHA_RO", "EVAL_RO", "EXISTS", "HDEL", "HGET", "HGETALL", "HLEN", "HMGET", "HSCAN", "HSET", "INFO", "PING", "RENAME", "SCAN", "TIME", "TYPE", "UNLINK",
 	"ZADD", "ZCARD", "ZCOUNT", "ZRANGE", "ZRANGEBYSCORE", "ZREM", "ZSCORE",
 }
 
