@@ -22,9 +22,9 @@ var needed = []any{
 }
 
 // checkPermissions refuses (with ErrDenied) a user who lacks a command.
-func (s *Shard) checkPermissions(ctx context.Context, node redis.Cmdable) error {
-	args := append([]any{s.keys.State()}, needed...)
-	if _, cluster := s.client.(*redis.ClusterClient); cluster {
+func (p *Shard) checkPermissions(ctx context.Context, node redis.Cmdable) error {
+	args := append([]any{p.keys.State()}, needed...)
+	if _, cluster := p.client.(*redis.ClusterClient); cluster {
 		args = append(args, "ASKING") // while a slot moves
 	}
 	denied, err := permissionsScript.Run(ctx, node.(redis.Scripter), nil, args...).StringSlice()
