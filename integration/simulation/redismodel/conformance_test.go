@@ -301,7 +301,9 @@ func (h *history) read() {
 	}
 	var cuts []store.Cut
 	for _, i := range h.Perm(len(h.names))[:3] {
-		cuts = append(cuts, store.Cut{Collection: h.names[i], Cuts: ttlrules.Cuts{Inherit: cut(), Own: cut()}})
+		cuts = append(cuts, store.Cut{
+			Collection: h.names[i], Cuts: ttlrules.Cuts{Inherit: cut(), Own: cut()}, PassInherit: max(0, h.IntN(8)-4), PassOwn: max(0, h.IntN(8)-4),
+		})
 	}
 	limit, bytes, whole := []int{0, 1, 3, 5, 100}[h.IntN(5)], []int{1, 60, 200, 1 << 20}[h.IntN(4)], h.oneIn(2)
 	_ = h.both(fmt.Sprintf("due %v %d %d %t", cuts, limit, bytes, whole), func(s processor.Store) (any, error) {

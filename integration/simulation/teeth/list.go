@@ -118,7 +118,7 @@ var teeth = append([]tooth{
 	d.Expired++`},
 	{"not-warned-before-a-write", "G3 W2", "processor/internal/fold/decide.go",
 		"A version that is overwritten late takes its warning along.",
-		`		d.leaves(s.Key, *live, at)
+		`		d.leaves(s.Key, live, at)
 	}`,
 		`	}`},
 	{"checkpoint-while-warnings-are-due", "G3 W1", "processor/internal/shard/owner.go",
@@ -232,13 +232,17 @@ var teeth = append([]tooth{
 		`		p.collections.Make(doc.Key.Collection)`},
 	{"publish-after-commit", "G3 S3 S9", "processor/internal/shard/finish.go",
 		"A crash between commit and publication loses events and rejections.",
-		`	if err := p.announcer.Publish(ctx, d.Outputs, p.progress.StampAt(w.to)); err != nil {
+		`	err = p.publish(ctx, d.Outputs, p.progress.StampAt(w.to))
+	if err = cmp.Or(err, found()); err != nil {
 		return false, err
 	}
 `,
-		`	defer func() {
+		`	if err := cmp.Or(nil, found()); err != nil {
+		return false, err
+	}
+	defer func() {
 		if err == nil {
-			err = p.announcer.Publish(ctx, d.Outputs, p.progress.StampAt(w.to))
+			err = p.publish(ctx, d.Outputs, p.progress.StampAt(w.to))
 		}
 	}()
 `},

@@ -4,8 +4,8 @@ package main
 var targetTeeth = []tooth{
 	{"target-lost-by-a-touch", "G3", "processor/internal/fold/clock.go",
 		"A message that is moved to another time expires as an event.",
-		`		h.TTL, h.Target = live.Header.TTL, live.Header.Target`,
-		`		h.TTL = live.Header.TTL`},
+		`		h.Target = live.Header.Target`,
+		`		h.Target = ""`},
 	{"due-message-not-in-the-tail", "G3 S6", "sink/events/place.go",
 		"A takeover does not find the due messages that a former owner has published, and publishes them again.",
 		`	case "expired", "expiring", "due":`,
