@@ -29,7 +29,6 @@ type Options struct {
 type Server struct {
 	Options
 	contents
-	aside  contents
 	full   bool
 	evicts bool
 	run    int // number of the server's process

@@ -104,26 +104,6 @@ func (s *Server) Clear(_ context.Context, version string, next store.State, rebu
 	return nil
 }
 
-// SetAside is Clear, but keeps a copy.
-func (s *Server) SetAside(ctx context.Context, version string, next store.State, rebuild uint64) error {
-	was := s.contents
-	err := s.Clear(ctx, version, next, rebuild)
-	if err == nil && s.aside.state.Version == "" {
-		s.aside = was
-	}
-	return err
-}
-
-// RemoveAside removes the copy if the shard is whole, and reports whether there was one.
-func (s *Server) RemoveAside(context.Context) (removed bool, err error) {
-	if s.state.Version == "" || s.state.Rebuild != 0 || s.state.Refused {
-		return false, nil
-	}
-	removed = s.aside.state.Version != ""
-	s.aside = begun(store.State{})
-	return removed, nil
-}
-
 // Clock is the server's clock.
 func (s *Server) Clock() int64 { return s.Now().UnixMilli() }
 
