@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"strconv"
 	"strings"
 	"time"
@@ -41,6 +42,10 @@ func (w *World) do(s plan.Step) {
 	switch verb := s.Verb; {
 	case verb == "write" || verb == "config" || verb == "drop" || verb == "raw" || verb == "repeat":
 		w.send(s)
+	case verb == "flood":
+		for i := range s.Number(0) {
+			w.send(plan.Step{Verb: "write", Args: []string{"upsert", s.Args[1], fmt.Sprint("f", i), "-", s.Args[2]}})
+		}
 	case strings.HasPrefix(verb, "nats-"):
 		w.breakNATS(s)
 	case strings.HasPrefix(verb, "log-") || strings.HasPrefix(verb, "events-"):

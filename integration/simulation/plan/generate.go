@@ -63,6 +63,9 @@ func Generate(seed uint64) *Plan {
 	if g.r = rand.New(rand.NewPCG(seed, 10)); g.r.IntN(4) == 0 {
 		g.region()
 	}
+	if g.r = rand.New(rand.NewPCG(seed, 11)); g.r.IntN(30) == 0 {
+		g.flood()
+	}
 	slices.SortStableFunc(g.plan.Steps, func(a, b Step) int { return int(a.At - b.At) })
 	return g.plan
 }
@@ -210,6 +213,25 @@ func (g *generator) reads() {
 	}
 	for range r.IntN(3) {
 		g.add(g.when(g.length+time.Second), "list")
+	}
+}
+
+// flood lets more documents be due at once than one step reaps, and clients change some of them meanwhile.
+func (g *generator) flood() {
+	r, at, c := g.r, g.within(g.length), g.collection()
+	g.add(at, "flood", 300+r.IntN(500), c, pick(r, `{}`, `{"ttl":1}`, `{"ttl":1}`))
+	for range r.IntN(30) {
+		then, id := at+time.Second+g.within(pick(r, 10*time.Millisecond, 100*time.Millisecond)), fmt.Sprint("f", r.IntN(800))
+		switch r.IntN(4) {
+		case 0:
+			g.add(then, "write", "delete", c, id, "-", "")
+		case 1:
+			g.add(then, "write", "upsert", c, id, fmt.Sprint("-+at", r.IntN(20)), `{}`)
+		case 2:
+			g.add(then-g.within(time.Second), "write", "upsert", c, id, "-", pick(r, `{}`, `{"ttl":1}`))
+		default:
+			g.add(then, "config", c, "-", pick(r, `{"defaultTtl":1}`, `{"defaultTtl":2}`, `{}`))
+		}
 	}
 }
 

@@ -37,6 +37,7 @@ var verbs = map[string]int{
 	// may come +keep, for the clock, +at and milliseconds, for an absolute deadline so long after now, or +till, for a limit of the TTL;
 	// then +to: and a target.
 	"write":  5,
+	"flood":  3, // number, collection, body: writes of so many documents (f0, f1 …) at one instant
 	"config": 3, // collection, If-Match, body
 	"drop":   2, // collection, If-Match
 	"raw":    2, // subject, body

@@ -25,6 +25,16 @@ var teeth = append([]tooth{
 		"After a takeover the first message that is not applied yet is dropped.",
 		`q.messages[n].Seq <= offset {`,
 		`q.messages[n].Seq <= offset+1 {`},
+	{"message-from-before-a-rewind", "G1 I1 I2", "processor/internal/shard/queue.go",
+		"A message that was read before the owner rewound the queue is put in, so those before it are dropped.",
+		`	if q.ended || q.rewinds != reading {
+		return false
+	}
+	if m.Seq`,
+		`	if q.ended {
+		return false
+	}
+	if m.Seq`},
 	{"ticker-not-told", "G3", "processor/internal/shard/ticker.go",
 		"No tick is sent for a deadline that is earlier than the one before.",
 		`; at < was {`,
@@ -230,6 +240,14 @@ var teeth = append([]tooth{
 		"Documents that were looked up before their deadline are forgotten at the next look-up.",
 		`		p.collections.Note(p.collections.Make(doc.Key.Collection), &doc.Header)`,
 		`		p.collections.Make(doc.Key.Collection)`},
+	{"look-ahead-passes-one-too-many", "G3 S9", "processor/internal/shard/reap.go",
+		"The look-up ahead passes over a document that is not in the due queue: it has no event.",
+		`= inherit[c.Name], own[c.Name]`,
+		`= inherit[c.Name]+1, own[c.Name]`},
+	{"look-ahead-over-a-lower-document", "G3 S9", "processor/internal/shard/reap.go",
+		"The look-up ahead goes on although a document came below what was found: it passes over that one.",
+		`		if !c.Continues() {`,
+		`		if c == nil {`},
 	{"publish-after-commit", "G3 S3 S9", "processor/internal/shard/finish.go",
 		"A crash between commit and publication loses events and rejections.",
 		`	err = p.publish(ctx, d.Outputs, p.progress.StampAt(w.to))
