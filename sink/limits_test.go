@@ -46,5 +46,6 @@ func TestOutside(t *testing.T) {
 			t.Errorf("without limits: %+v, %v", reply, err)
 		}
 	}
-	redistest.OnEach(t, test)
+	t.Run("embedded", func(t *testing.T) { test(t, redistest.StartMini(t)) }) // miniredis sorts the index for each script
+	t.Run("redis", func(t *testing.T) { test(t, redistest.Start(t)) })
 }
