@@ -21,12 +21,12 @@ import (
 
 var storeNow = flag.Bool("store", false, "make testdata/stored-v3 anew, by this version")
 
-// What was stored in format 3 can be read: it is in a backup, which is restored. A change of the format makes the
-// directory anew (-store).
+// What the first version of format 3 has stored can be read by this version: it is in a backup, which is
+// restored. A change of the format makes another directory, and this one goes: lapse reads one format.
 //
 // It fails if this version reads the streams, the checkpoints, the documents in the log, the
 // snapshots or the backup itself otherwise than the version that has written them.
-func TestG7_StoredByFormat3(t *testing.T) {
+func TestG7_StoredByAnEarlierVersion(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join("testdata", "stored-v3")
 	backup, expected := filepath.Join(dir, "backup"), filepath.Join(dir, "expected.txt")

@@ -47,7 +47,7 @@ func (r *rig) accepts(err error) Accepted {
 func (r *rig) beginAnew(accepted Accepted) {
 	r.t.Helper()
 	done, left, err := r.anotherProcess().BeginAnew(r.t.Context(), accepted)
-	if len(done) == 0 || len(left) > 0 || err != nil {
+	if len(done) == 0 || left != nil || err != nil {
 		r.t.Fatalf("with %v: %q, %v, %v", accepted, done, left, err)
 	}
 }
@@ -68,7 +68,7 @@ func (r *rig) beginsNothing(not Accepted) {
 	before, seqs := strings.Join(r.states(), "\n"), r.lastSeqs()
 	for _, accepted := range all {
 		done, left, err := r.anotherProcess().BeginAnew(r.t.Context(), accepted)
-		if len(done) > 0 || len(left) == 0 || err != nil {
+		if len(done) > 0 || left == nil || err != nil {
 			r.t.Errorf("with %v: %q, %v, %v", accepted, done, left, err)
 		}
 	}
@@ -77,29 +77,20 @@ func (r *rig) beginsNothing(not Accepted) {
 	}
 }
 
-// diesClearing ends the process when it has removed some keys of a partition.
+// diesClearing ends the process when it has removed some keys.
 type diesClearing struct {
 	Store
 	r *rig
 }
 
-type diesClearingPartition struct {
-	PartitionStore
-	*diesClearing
-}
-
-func (s *diesClearing) Partition(i int) PartitionStore {
-	return diesClearingPartition{s.Store.Partition(i), s}
-}
-
-func (p diesClearingPartition) Clear(context.Context, string, store.State, uint64) error {
+func (p *diesClearing) Clear(context.Context, string, store.State, uint64) error {
 	for _, key := range keysOf(p.r.t, p.r, "lapse:{*docs:c") {
 		p.r.redis.Del(context.Background(), key)
 	}
 	return errDies
 }
 
-// TestG7_BeginAnewInterrupted: a process that begins a partition anew dies, or its successor does that carries it out.
+// TestG7_BeginAnewInterrupted: a process that begins anew dies, or its successor does that carries it out.
 // Until the decision is stored, lapse refuses to go on, for the same reason, and Redis is as it was; the same decision
 // goes on. From then on the next start does.
 func TestG7_BeginAnewInterrupted(t *testing.T) {
@@ -107,7 +98,7 @@ func TestG7_BeginAnewInterrupted(t *testing.T) {
 	for _, at := range []crash.Point{crash.BeforeFence, crash.AfterFence} {
 		t.Run(string(at), func(t *testing.T) {
 			t.Parallel()
-			r := newRigOn(t, backends[0], Options{Partitions: 1})
+			r := newRigOn(t, backends[0], Options{})
 			accepted := r.accepts(r.refusesTruncated().err)
 			was := strings.Join(r.states(), "\n")
 			dies := r.anotherProcess()
@@ -146,7 +137,7 @@ func TestG7_BeginAnewInterrupted(t *testing.T) {
 			}
 			p.cancel()
 			<-p.done
-			if done, left, err := r.anotherProcess().BeginAnew(t.Context(), Accepted{}); len(done) > 0 || len(left) > 0 || err != nil {
+			if done, left, err := r.anotherProcess().BeginAnew(t.Context(), Accepted{}); len(done) > 0 || left != nil || err != nil {
 				t.Errorf("once it was decided: %q, %v, %v", done, left, err)
 			}
 			r.hasBegunAnew()
@@ -165,32 +156,6 @@ func (r *rig) hasBegunAnew() {
 		}
 	}
 	p.stop(r.t)
-}
-
-// TestG7_BeginAnewEndsBetweenPartitions: the log has lost its beginning, and Redis is in the process, so it has
-// nothing. A process that begins four partitions anew ends after some of them, and its Redis with it. The same
-// decision lets the next one go on with the others.
-func TestG7_BeginAnewEndsBetweenPartitions(t *testing.T) {
-	t.Parallel()
-	for ended := range 4 {
-		r := newRig(t)
-		r.refusesTruncated()
-		r.wipe()
-		p := r.start(nil)
-		p.ends(t, ErrLogTruncated)
-		accepted := r.accepts(p.err)
-		if accepted.RedisIsSaved {
-			t.Error("an empty Redis is to be saved")
-		}
-		dies := r.anotherProcess()
-		dies.hook = once(crash.AfterFence, ended+1, func() error { return errDies })
-		if done, _, err := dies.BeginAnew(t.Context(), accepted); !errors.Is(err, errDies) || len(done) != ended {
-			t.Fatalf("after %d partitions: %q, %v", ended, done, err)
-		}
-		r.wipe()
-		r.beginAnew(accepted)
-		r.hasBegunAnew()
-	}
 }
 
 // TestG7_BeginAnewPublishesNothingTwice: the log has lost its beginning, and Redis everything. A person

@@ -80,7 +80,7 @@ func TestG11_AnotherFormatIsRefused(t *testing.T) {
 			p = r.start(nil)
 			want := c.what + ` has the format "1", and this version of lapse reads 3 alone: bring the documents over with lapse export`
 			p.ends(t, wire.ErrFormat)
-			if !strings.Contains(p.err.Error(), want) || strings.Count(p.err.Error(), "bring the documents over") != 1 || !IsFinal(p.err) || !IsRefusal(p.err) {
+			if !strings.Contains(p.err.Error(), want) || strings.Count(p.err.Error(), "bring the documents over") != 1 || !errors.As(p.err, new(*Refusal)) {
 				t.Errorf("it is refused with %v, want %q once", p.err, want)
 			}
 			if err := p.Check(t.Context()); (where == "log" || where == "events" || where == "snapshots") && !errors.Is(err, wire.ErrFormat) {

@@ -361,7 +361,7 @@ func TestG12_CrashAtEveryPoint(t *testing.T) {
 			if !chosen(i, n) {
 				continue
 			}
-			if slices.Contains(loadPoints, at) || slices.Contains([]crash.Point{crash.AfterTake, crash.BeforeFence, crash.AfterFence}, at) {
+			if slices.Contains(loadPoints, at) || slices.Contains(takeoverPoints, at) {
 				how.nth = 1 // a process takes over once, and loads a small snapshot in one part
 			}
 			t.Run(fmt.Sprintf("%s/%v", at, how.err), func(t *testing.T) {

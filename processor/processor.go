@@ -117,6 +117,7 @@ func (p *Processor) RunAs(ctx context.Context, lease Lease) (err error) {
 		return errors.New("the processor runs already")
 	}
 	defer p.running.Store(false)
+	defer func() { err = asRefusal(err) }()
 	if p.ran {
 		p.mu.Lock()
 		p.session = newSession(p)
@@ -171,7 +172,7 @@ func (p *Processor) RunAs(ctx context.Context, lease Lease) (err error) {
 	if told.Err() != nil && (errors.Is(cause, context.Canceled) || errors.Is(cause, context.DeadlineExceeded)) {
 		return nil
 	}
-	return asRefusal(cause)
+	return cause
 }
 
 // Progress is how far the log is applied.

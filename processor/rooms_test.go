@@ -14,7 +14,7 @@ import (
 // rooms are the packages under internal, in an order in which each imports only earlier
 // ones.
 var rooms = []string{
-	"crash", "backoff", "streams", "fold", "feed", "snapshot", "announce", "partition", "region", "retention",
+	"crash", "backoff", "streams", "fold", "snapshot", "shard", "region", "retention",
 }
 
 // TestRoomsImportOneWay: each room imports only rooms before it, and none of them the processor.

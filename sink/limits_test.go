@@ -46,6 +46,5 @@ func TestOutside(t *testing.T) {
 			t.Errorf("without limits: %+v, %v", reply, err)
 		}
 	}
-	t.Run("embedded", func(t *testing.T) { test(t, redistest.StartMini(t)) }) // miniredis sorts the index for each script
-	t.Run("redis", func(t *testing.T) { test(t, redistest.Start(t)) })
+	redistest.OnEach(t, test)
 }

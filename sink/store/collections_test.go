@@ -12,7 +12,7 @@ import (
 )
 
 // TestManyCollections: a step and a read may touch, and a removal may find, more collections than
-// Lua can pass to one call: 8,000 on Redis, 5,113 on miniredis.
+// Lua can pass to one call: 8,000 on Redis.
 //
 // Goes red if a script unpacks a list that no caller bounds.
 func TestManyCollections(t *testing.T) {

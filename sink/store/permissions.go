@@ -17,14 +17,14 @@ var permissionsScript = redis.NewScript(permissionsSource)
 // needed are the commands that lapse runs, in scripts or by itself. A script that lacks one
 // fails half-way, and what it has changed by then stays. So lapse asks beforehand.
 var needed = []any{
-	"EXISTS", "HDEL", "HGET", "HGETALL", "HLEN", "HMGET", "HSCAN", "HSET", "INFO", "PING", "RENAME", "SCAN", "TIME", "TYPE", "UNLINK",
+	"EVALSHA_RO", "EVAL_RO", "EXISTS", "HDEL", "HGET", "HGETALL", "HLEN", "HMGET", "HSCAN", "HSET", "INFO", "PING", "RENAME", "SCAN", "TIME", "TYPE", "UNLINK",
 	"ZADD", "ZCARD", "ZCOUNT", "ZRANGE", "ZRANGEBYSCORE", "ZREM", "ZSCORE",
 }
 
 // checkPermissions refuses (with ErrDenied) a user who lacks a command.
-func (s *Shard) checkPermissions(ctx context.Context, node redis.Cmdable) error {
-	args := append([]any{s.keys.State()}, needed...)
-	if _, cluster := s.client.(*redis.ClusterClient); cluster {
+func (p *Shard) checkPermissions(ctx context.Context, node redis.Cmdable) error {
+	args := append([]any{p.keys.State()}, needed...)
+	if _, cluster := p.client.(*redis.ClusterClient); cluster {
 		args = append(args, "ASKING") // while a slot moves
 	}
 	denied, err := permissionsScript.Run(ctx, node.(redis.Scripter), nil, args...).StringSlice()

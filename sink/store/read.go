@@ -20,7 +20,7 @@ const (
 	readValues  // the first value; the rest follow
 )
 
-// ReadBytes is how many bytes of documents one call of [Partition.Read] brings with their bodies. The document with
+// ReadBytes is how many bytes of documents one call of [Shard.Read] brings with their bodies. The document with
 // which it has as many is the last.
 const ReadBytes = 4 << 20
 

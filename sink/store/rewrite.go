@@ -15,10 +15,10 @@ const rewritePoll = 100 * time.Millisecond
 // Rewrite lets the server write its append-only file and its snapshot anew, as far as it has them, and
 // waits until it has. Of a cluster, all nodes do it, one after the other. A [store.ErrDenied] means that
 // the user may not ask for it. The replicas behind a Sentinel are not reached.
-func (s *Shard) Rewrite(ctx context.Context) error {
-	cluster, ok := s.client.(*redis.ClusterClient)
+func (p *Shard) Rewrite(ctx context.Context) error {
+	cluster, ok := p.client.(*redis.ClusterClient)
 	if !ok {
-		return rewrite(ctx, s.client)
+		return rewrite(ctx, p.client)
 	}
 	turn := make(chan struct{}, 1) // a rewrite is work: one node at a time
 	return cluster.ForEachShard(ctx, func(ctx context.Context, node *redis.Client) error {

@@ -18,16 +18,16 @@ import (
 // keys, and (with ErrDenied) a user who lacks a permission. A server that does not tell its
 // version or its permissions, as the embedded one, passes. A master of a cluster that does not answer
 // passes too if another one has answered: it must not hold up the shards of the others.
-func (s *Shard) Check(ctx context.Context) error {
+func (p *Shard) Check(ctx context.Context) error {
 	var passed atomic.Bool
-	_, cluster := s.client.(*redis.ClusterClient)
-	err := s.eachMaster(ctx, func(ctx context.Context, node redis.Cmdable) error {
+	_, cluster := p.client.(*redis.ClusterClient)
+	err := p.eachMaster(ctx, func(ctx context.Context, node redis.Cmdable) error {
 		if cluster {
 			limited, cancel := context.WithTimeout(ctx, checkTimeout)
 			defer cancel()
 			ctx = limited
 		}
-		err := s.checkPermissions(ctx, node)
+		err := p.checkPermissions(ctx, node)
 		if err == nil {
 			err = checkServer(ctx, node)
 		}
@@ -43,8 +43,8 @@ func (s *Shard) Check(ctx context.Context) error {
 }
 
 // Ping returns an error unless the server answers; of a cluster, unless every master does.
-func (s *Shard) Ping(ctx context.Context) error {
-	return s.eachMaster(ctx, func(ctx context.Context, node redis.Cmdable) error {
+func (p *Shard) Ping(ctx context.Context) error {
+	return p.eachMaster(ctx, func(ctx context.Context, node redis.Cmdable) error {
 		return explainDenied(node.Ping(ctx).Err())
 	})
 }
@@ -56,9 +56,9 @@ const checkTimeout = 2 * time.Second
 const timeTimeout = 3 * time.Second
 
 // Time reads the server's clock; of a cluster, that of the master that answers first.
-func (s *Shard) Time(ctx context.Context) (time.Time, error) {
-	if _, cluster := s.client.(*redis.ClusterClient); !cluster {
-		now, err := s.client.Time(ctx).Result()
+func (p *Shard) Time(ctx context.Context) (time.Time, error) {
+	if _, cluster := p.client.(*redis.ClusterClient); !cluster {
+		now, err := p.client.Time(ctx).Result()
 		return now, explainDenied(err)
 	}
 	first, failed := make(chan time.Time, 1), make(chan error, 1)
@@ -67,7 +67,7 @@ func (s *Shard) Time(ctx context.Context) (time.Time, error) {
 		defer cancel()
 		answered := false
 		var once sync.Once
-		err := s.eachMaster(asking, func(ctx context.Context, node redis.Cmdable) error {
+		err := p.eachMaster(asking, func(ctx context.Context, node redis.Cmdable) error {
 			now, err := node.Time(ctx).Result()
 			if err == nil {
 				once.Do(func() { answered = true; first <- now })
@@ -92,10 +92,10 @@ var errNoMaster = errors.New("the cluster of Redis has no master")
 
 // eachMaster calls do for the server; of a cluster, for every master at the same time. Of a
 // cluster, the error names the master.
-func (s *Shard) eachMaster(ctx context.Context, do func(ctx context.Context, node redis.Cmdable) error) error {
-	cluster, ok := s.client.(*redis.ClusterClient)
+func (p *Shard) eachMaster(ctx context.Context, do func(ctx context.Context, node redis.Cmdable) error) error {
+	cluster, ok := p.client.(*redis.ClusterClient)
 	if !ok {
-		return do(ctx, s.client)
+		return do(ctx, p.client)
 	}
 	return cluster.ForEachMaster(ctx, func(ctx context.Context, node *redis.Client) error {
 		if err := do(ctx, node); err != nil {
@@ -131,9 +131,9 @@ type Memory struct{ Used, Limit int64 }
 
 // Memory reads the memory of the server; of a cluster, of the master that has the smallest
 // share left.
-func (s *Shard) Memory(ctx context.Context) (fullest Memory, err error) {
+func (p *Shard) Memory(ctx context.Context) (fullest Memory, err error) {
 	var mu sync.Mutex // the masters of a cluster are asked at the same time
-	err = s.eachMaster(ctx, func(ctx context.Context, node redis.Cmdable) error {
+	err = p.eachMaster(ctx, func(ctx context.Context, node redis.Cmdable) error {
 		memory, err := info(ctx, node, "memory")
 		used, _ := strconv.ParseInt(memory["used_memory"], 10, 64)
 		limit, _ := strconv.ParseInt(memory["maxmemory"], 10, 64)
@@ -160,9 +160,9 @@ func (m Memory) Fuller(than Memory) bool {
 
 // Reads counts the reads of lapse that the server has answered since some instant, by all
 // processes; of a cluster, those of all masters. It returns an error if a server does not count.
-func (s *Shard) Reads(ctx context.Context) (int64, error) {
+func (p *Shard) Reads(ctx context.Context) (int64, error) {
 	var reads atomic.Int64
-	err := s.eachMaster(ctx, func(ctx context.Context, node redis.Cmdable) error {
+	err := p.eachMaster(ctx, func(ctx context.Context, node redis.Cmdable) error {
 		stats, err := info(ctx, node, "commandstats")
 		if err == nil && len(stats) == 0 {
 			err = errNoCounts

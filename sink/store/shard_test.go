@@ -148,7 +148,7 @@ func TestG7_FailoverDuringClear(t *testing.T) {
 			s.Client.HSet(ctx, r.Key(0, "state"), "version", r.At[0].Version)
 		}}
 		s.Client.AddHook(failover)
-		err := r.Store.Partition(0).Clear(ctx, r.At[0].Version, store.State{Version: "new-0", Log: "log"}, 9)
+		err := r.Shards[0].Clear(ctx, r.At[0].Version, store.State{Version: "new-0", Log: "log"}, 9)
 		wantErr(t, err, store.ErrFenced, "the step after the failover")
 		if n := s.Client.HLen(ctx, r.Key(0, "docs:orders")).Val(); n != 1 {
 			t.Errorf("%d documents are left, want 1", n)
@@ -179,7 +179,7 @@ func (h *afterStep) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	}
 }
 
-// TestForeign replaces each of a partition's keys with a string: every call that uses the key
+// TestForeign replaces each of a shard's keys with a string: every call that uses the key
 // returns ErrForeign, and writes nothing.
 func TestForeign(t *testing.T) {
 	type call struct {

@@ -5,16 +5,16 @@ import (
 	"time"
 )
 
-// TestAfterFailures: the partitions of a process wait differently after a failure, longer after
+// TestAfterFailures: the shards of a process wait differently after a failure, longer after
 // more of them, and never longer than failureAtMost.
 func TestAfterFailures(t *testing.T) {
-	const partitions = 16
+	const shards = 16
 	for failures := 1; failures < 10; failures++ {
 		seen := map[time.Duration]bool{}
-		for partition := range partitions {
-			wait := AfterFailures(failures, partition, partitions)
+		for shard := range shards {
+			wait := AfterFailures(failures, shard, shards)
 			if most := min(failureAfter<<min(failures-1, 4), failureAtMost); seen[wait] || wait < most/2 || wait >= most {
-				t.Errorf("partition %d waits %s after %d failures, of %s at most", partition, wait, failures, most)
+				t.Errorf("shard %d waits %s after %d failures, of %s at most", shard, wait, failures, most)
 			}
 			seen[wait] = true
 		}

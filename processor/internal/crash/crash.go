@@ -24,7 +24,7 @@ const (
 	AfterCheckpoint  Point = "after a checkpoint"
 	AfterCopy        Point = "after documents were scanned for a snapshot"
 	BeforeSnapshot   Point = "before the scan of a snapshot ends"
-	AfterClear       Point = "after a partition was cleared to load a snapshot"
+	AfterClear       Point = "after a shard was cleared to load a snapshot"
 	AfterFill        Point = "after a part of a snapshot was loaded"
 	BeforeLoaded     Point = "before the commit that ends the load of a snapshot"
 	AfterLoaded      Point = "after the commit that ends the load of a snapshot"

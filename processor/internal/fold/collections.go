@@ -13,7 +13,7 @@ import (
 	"github.com/seed18712806/lapse/ttlrules"
 )
 
-// Collections holds what the owner of a partition knows of its collections. There may be
+// Collections holds what the owner of a shard knows of its collections. There may be
 // very many, so no step visits all of them:
 //
 //   - K1: a collection is in the map if it is configured, or has documents.
@@ -49,15 +49,14 @@ const MaxEpochs = 64
 // unknown stands for the lowest score of an index in which nothing was looked up yet.
 const unknown = 0
 
-// Collection is one collection of a partition. Only the methods of Collections change it.
+// Collection is one collection of a shard. Only the methods of Collections change it.
 type Collection struct {
 	Name   string
 	Config store.Config
 	stored bool // whether it is configured; else Config is the zero value
 	// The lowest scores in the indexes, or less, of documents outside the due queue.
 	nextInherit, nextOwn int64
-	// The same, as the last look-up has found them. A document that came since may be lower.
-	foundInherit, foundOwn int64
+	continues            bool // see Continues
 
 	marks []mark         // up to where the indexes were warned of, the earliest warning first
 	due   entry          // when a document outside the due queue may be due
@@ -201,15 +200,14 @@ func (s *Collections) Configure(c *Collection, config store.Config) {
 // the due queue.
 func (s *Collections) LookedUp(c *Collection, nextInherit, nextOwn int64) {
 	c.nextInherit, c.nextOwn = nextInherit, nextOwn
-	c.foundInherit, c.foundOwn = nextInherit, nextOwn
+	c.continues = nextInherit != unknown && nextOwn != unknown
 	s.refresh(c)
 }
 
 // Continues reports whether the documents of the collection that are in the due queue are exactly those with the
-// lowest scores in its indexes, so that another look-up may pass them over.
-func (c *Collection) Continues() bool {
-	return c.nextInherit == c.foundInherit && c.nextOwn == c.foundOwn && c.nextInherit != unknown && c.nextOwn != unknown
-}
+// lowest scores in its indexes, so that another look-up may pass them over. A document that came since the last
+// look-up ends that, also with the very score that comes next: Redis orders equal scores by id.
+func (c *Collection) Continues() bool { return c.continues }
 
 // Move makes a collection an old generation, with a new name and a configuration.
 func (s *Collections) Move(name, to string, config store.Config) {
@@ -234,6 +232,7 @@ func (s *Collections) Note(c *Collection, h *store.Header) {
 	case ttlrules.ByOwn:
 		lowest = &c.nextOwn
 	}
+	c.continues = c.continues && score > *lowest
 	if score < *lowest {
 		*lowest = score
 		s.refresh(c)

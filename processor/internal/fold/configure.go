@@ -24,7 +24,7 @@ func (d *Decision) Answer(m *Message, rejected *Refusal) {
 
 // Configured is the configuration of a collection after a message that asks for another,
 // or drops the collection; or why the message takes no effect. The order of its checks is
-// that of a write. Every partition comes to the same result: that depends on the message
+// that of a write. Every shard comes to the same result: that depends on the message
 // and on the present configuration, and not on how much of its history is left.
 func Configured(c store.Config, m *Message, at int64) (store.Config, *Refusal) {
 	want := m.Config

@@ -59,7 +59,7 @@ type Outcome struct {
 	Body     wire.Outcome
 }
 
-// Catalog knows the collections of a partition.
+// Catalog knows the collections of a shard.
 type Catalog interface {
 	Config(collection string) store.Config
 	Generations(collection string) []string // old ones, the oldest first

@@ -19,7 +19,7 @@
 // documents have the same result however they are cut into batches, so a crash may cut them anew
 // (TestG1_BatchBoundariesDoNotMatter). To add an operation, begin in [Decision.Apply].
 //
-// The owner of a partition makes a [Decision], reads the documents that [Decision.Name] returns and the
+// The owner of a shard makes a [Decision], reads the documents that [Decision.Name] returns and the
 // bodies that [Decision.Lacking] names, applies the messages until the decision is [Decision.Full], and takes
 // the outputs and [Decision.Changes]. [Configured] decides about configurations and drops, [Decision.Reap]
 // which due documents are reaped beside the messages.

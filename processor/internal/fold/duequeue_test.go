@@ -61,3 +61,60 @@ func TestG3_DueQueue(t *testing.T) {
 		}
 	})
 }
+
+// TestG3_TheQueueContinues: a look-up may pass over the documents of the queue while all others in the index come
+// behind them, and not once a document came at or below the score that comes next, nor before the first look-up.
+//
+// It fails if a document with the same score as the next one counts as behind it: a look-up that passes over the queue
+// would find a document of the queue again, and never find the one that came.
+func TestG3_TheQueueContinues(t *testing.T) {
+	own := func(deadline int64) *store.Header { return &store.Header{Ts: deadline - 1000, TTL: 1} }
+	for _, tt := range []struct {
+		came *store.Header
+		want bool
+	}{
+		{nil, true},
+		{own(4999), false}, {own(5000), false}, {own(5001), true},
+		{&store.Header{Ts: 2999}, false}, {&store.Header{Ts: 3000}, false}, {&store.Header{Ts: 3001}, true},
+		{&store.Header{Ts: 1, TTL: ttlrules.Never}, true},
+	} {
+		s := NewCollections(map[string]store.Config{"c": {History: ttlrules.History{}.With(1, 1, 9)}}, []string{"c"})
+		if s.Get("c").Continues() {
+			t.Error("nothing was looked up, and the queue continues")
+		}
+		s.LookedUp(s.Get("c"), 3000, 5000)
+		if tt.came != nil {
+			s.Note(s.Get("c"), tt.came)
+		}
+		if got := s.Get("c").Continues(); got != tt.want {
+			t.Errorf("after %+v came: %t", tt.came, got)
+		}
+		s.Move("c", "c.9", store.Config{})
+		if s.Get("c.9").Continues() {
+			t.Error("an old generation continues the queue of the collection")
+		}
+	}
+}
+
+// TestG3_DueQueueOf: the documents of each index of the collections that are asked for are counted, those that were
+// added with the others, and none that was taken out.
+func TestG3_DueQueueOf(t *testing.T) {
+	var q DueQueue
+	doc := func(collection, id string, ttl ttlrules.TTL, at int64) *DueDocument {
+		return &DueDocument{Key: Key{collection, id}, Header: store.Header{Ts: 1, TTL: ttl}, Expiry: ttlrules.Expiry{At: at}}
+	}
+	q.Set([]*DueDocument{doc("a", "1", ttlrules.Inherit, 7), doc("a", "2", 5, 3), doc("b", "1", 5, 1)})
+	q.Remove(Key{"b", "1"})
+	q.Add([]*DueDocument{doc("a", "3", 5, 2), doc("b", "2", ttlrules.Inherit, 4), doc("other", "1", 5, 9)})
+	inherit, own := q.Of([]*Collection{{Name: "a"}, {Name: "b"}, {Name: "none"}})
+	if inherit["a"] != 1 || own["a"] != 2 || inherit["b"] != 1 || own["b"] != 0 || inherit["none"]+own["none"]+inherit["other"]+own["other"] != 0 {
+		t.Errorf("it counts %v that inherit, and %v others", inherit, own)
+	}
+	var order []string
+	for _, d := range q.Due(9) {
+		order = append(order, d.Key.Collection+d.Key.ID)
+	}
+	if want := []string{"a3", "a2", "b2", "a1", "other1"}; !slices.Equal(order, want) {
+		t.Errorf("they are due in the order %v, want %v", order, want)
+	}
+}

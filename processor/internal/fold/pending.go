@@ -1,6 +1,6 @@
 package fold
 
-// Pending are messages of a partition that were taken from its inbox, and are not applied yet.
+// Pending are messages of the log that were taken from the queue, and are not applied yet.
 type Pending struct {
 	Messages []*Message
 	Base     uint64 // Messages and the inbox have all that comes after this sequence

@@ -7,12 +7,12 @@ import (
 	"github.com/seed18712806/lapse/sink/store"
 )
 
-// Progress is how far a partition has applied the log, how much of that is committed to
+// Progress is how far a shard has applied the log, how much of that is committed to
 // Redis, and which version of the stored state the owner computes from.
 //
 //   - A1: committed is never ahead of applied, neither the offset nor the watermark.
 //   - A2: between committed and applied the log has nothing that changes the stored
-//     documents: only time and the messages of other partitions have passed.
+//     documents: only time and messages that change nothing have passed.
 //   - A3: applied only goes back in Resume, which follows a takeover.
 //   - A4: no two commits have the same version: a version is a random text of the
 //     takeover and a count.
@@ -35,7 +35,7 @@ type Progress struct {
 	commits   uint64
 }
 
-// Offset is the sequence of the log up to which the partition has applied it.
+// Offset is the sequence of the log up to which the shard has applied it.
 func (p *Progress) Offset() uint64 { return p.offset }
 
 // Watermark is the log time at the offset.

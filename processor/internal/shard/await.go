@@ -8,7 +8,7 @@ import (
 	"github.com/seed18712806/lapse/processor/internal/fold"
 )
 
-// errFollowing: the session has ended while a partition waited for the first region.
+// errFollowing: the session has ended while a shard waited for the first region.
 var errFollowing = errors.New("the wait for the first region has ended")
 
 // awaitAgain is how often an owner that waits verifies that it still is the owner.

@@ -10,7 +10,7 @@ type Backlog struct {
 	pending atomic.Uint64 // messages of the log behind the reader's position
 	age     atomic.Int64  // of the last message when it was read, in nanoseconds
 	latest  atomic.Int64  // when a message was read last, Unix milliseconds
-	read    atomic.Uint64 // messages that were read, also for one partition alone
+	read    atomic.Uint64 // messages that were read
 }
 
 // note notes how many messages are still to be read, and the age of the last one.

@@ -25,9 +25,8 @@ type Bounds struct {
 // DefaultBounds are the bounds that are used but in tests.
 var DefaultBounds = Bounds{Examine: takeOverTimeout, Epochs: 2048, Generations: 16}
 
-// control applies a configuration or a drop. Every partition of every shard applies it;
-// partition 0 of shard 0 alone answers the client. A message of the stream of configurations
-// that is neither only counts as applied.
+// control applies a configuration or a drop. Every shard applies it; shard 0 alone answers the client. A message
+// of the stream of configurations that is neither only counts as applied.
 //
 // Documents that had expired by then still get their event from where they are reaped: the
 // collection, or an old generation of it. So control does not

@@ -1,27 +1,43 @@
-// Package partition owns partitions: it takes a partition over, and then applies its part of the
-// log to Redis, step by step.
+// Package shard owns a shard: one loop reads its log, and applies it to Redis step by step. The files, in the order
+// in which a message goes through them:
 //
-//	partition.go  the loop: what the owner does next, and what it does after a failure
-//	takeover.go   how a partition becomes this process's, step by step
-//	examine.go    reads what tells from where the partition can go on
-//	verdict.go    decides that, by pure functions: what is stored, a snapshot, the log, or not at all;
-//	              verdict_events.go compares the stream of events with what is remembered of it
-//	anew.go       carries out what a person has decided about a refusal, while no owner runs
-//	step.go       reads the documents that a batch names, and decides
-//	control.go    decides about configurations and drops
-//	reap.go       looks up documents before they are due, and adds those that are
+//	owner.go      the loop: what the owner does next, and what it does after a failure
+//
+//	reader.go     reads the log once, decodes its messages, and puts them into the queue
+//	pull.go       requests the messages from NATS, long before they are read
+//	queue.go      holds the messages until the owner takes them; backlog.go tells how many are still to be read
+//	logtime.go    computes log time: the greatest stamp so far
+//	clockguard.go holds the log up at a message whose stamp is too far ahead of other clocks
+//	ticker.go     wakes the owner at a deadline, and appends a tick where the log is silent then
+//	              (sleep_linux.go, sleep_other.go: for less than a millisecond)
+//
+//	step.go       reads the documents that a batch names, and lets package fold decide
+//	control.go    does the same for a configuration or a drop
+//	publish.go    publishes each output once, behind a fence; published.go knows which outputs may be published
+//	              already; await.go waits for those of the first region, where this one follows it
+//	finish.go     finishes every decision: verify, publish, commit, send the outcomes
+//	outcomes.go   sends clients the outcomes, through outbox.go, which sends again what no subscriber got
+//	checkpoint.go stores once a second up to where all outputs are published and committed
+//
+//	reap.go       looks up documents before they are due, and adds those that are due to a step
+//	pace.go       limits how many a step reaps of those that a configuration has made due
 //	warn.go       publishes the warnings that are due
-//	share.go      how much is reaped at once, beside the reads and writes that come
-//	finish.go     finishes every decision: verify, publish, commit, send outcomes
-//	settle.go     builds indexes, and ends what had to wait for due documents
-//	recording.go  takes a snapshot beside all that, and reload.go loads one after a takeover
-//	status.go     what the owners tell the rest of the process
+//	settle.go     ends what had to wait until no document of a collection was due
 //
-// There is one pipeline: whatever changes the stored partition goes through finish. There is one way to
-// recover: after any failure the owner forgets what it knew, and takes the partition over
-// as if from another process.
+//	takeover.go   makes the shard this process's, at the start and after every failure
+//	examine.go    reads what tells from where the shard can go on
+//	verdict.go    decides that, by pure functions: from what is stored, a snapshot, the log, or not at all
+//	verdict_events.go  compares the stream of events with what is remembered of it
+//	anew.go       carries out what a person has decided about a refusal, while no owner runs
 //
-// This package writes to Redis, and no other of the processor. It publishes through announce,
-// and reads the log through the inboxes of package feed. Only a partition's own goroutine
-// touches a [Partition].
+//	snapshot.go   takes and loads snapshots beside the steps: recording.go takes one, reload.go with
+//	              reload_batch.go loads one
+//	status.go     what the owner tells the rest of the process; trace.go records the spans of traced writes
+//
+// There is one pipeline: each message and each expiry goes through finish, which publishes before it commits. While
+// the events of a full step are published, the documents of the next one are looked up (lookAhead). There is one way
+// to recover: after any failure the owner forgets what it knew, and takes the shard over as if from another process.
+//
+// No other package of the processor writes to Redis. Only the owner's goroutine touches an [Owner], but for its
+// [Status] and its [Queue].
 package shard

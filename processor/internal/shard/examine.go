@@ -106,7 +106,7 @@ func (e *examiner) beyond(ctx context.Context, f *facts) error {
 }
 
 // checkLeftovers refuses keys of a shard without a state at the start, because
-// their owner is not known. Later they are the rest of a damaged partition. It names only keys that
+// their owner is not known. Later they are the rest of a damaged shard. It names only keys that
 // are there also after it has read once more that there is no state: a person may remove them.
 func (e *examiner) checkLeftovers(ctx context.Context, everTaken bool) error {
 	before, err := e.store.Leftovers(ctx)

@@ -6,7 +6,7 @@ import (
 	"github.com/seed18712806/lapse/sink/store"
 )
 
-// TestG7_Lacks: a partition lacks what it had behind its offset, by its own mark, by the checkpoint, or as the
+// TestG7_Lacks: a shard lacks what it had behind its offset, by its own mark, by the checkpoint, or as the
 // owner remembers it. It lacks nothing at the offset itself: readers get answers from there on.
 func TestG7_Lacks(t *testing.T) {
 	state := store.State{Version: "v", Offset: 10}

@@ -6,12 +6,12 @@ import (
 	"github.com/seed18712806/lapse/sink/store"
 )
 
-// TestG7_WhatAPartitionLacks: a partition in Redis that is older than it was lacks all that came since,
+// TestG7_WhatAShardLacks: a shard in Redis that is older than it was lacks all that came since,
 // and readers get errors until it has that again. How far it was is known from the rebuild that has not
 // ended, from the checkpoint, and to its owner from the last commit.
 //
 // It fails if one of them does not count: readers would get what Redis has gone back to.
-func TestG7_WhatAPartitionLacks(t *testing.T) {
+func TestG7_WhatAShardLacks(t *testing.T) {
 	for name, tt := range map[string]struct {
 		state      store.State
 		checkpoint uint64

@@ -12,7 +12,7 @@ import (
 	"github.com/seed18712806/lapse/sink/store"
 )
 
-// answers is a stored partition with these answers.
+// answers is a stored shard with these answers.
 type answers struct {
 	Store
 	state     store.State
@@ -74,7 +74,7 @@ func TestG7_TheStateIsVerified(t *testing.T) {
 		{"nothing", answers{leftovers: [][]string{nil}}, known{}, nil, false, nil, ""},
 		{"keys of others", answers{leftovers: [][]string{keys, {"a", "e", "b", "c", "d"}}}, known{}, nil, false, store.ErrForeign, "there are 4 keys without the state that belongs to them (a, b, c)"},
 		{"a key of others", answers{leftovers: [][]string{keys, {"c"}}}, known{}, nil, false, store.ErrForeign, "there are 1 keys without the state that belongs to them (c)"},
-		{"the rest of a partition", answers{leftovers: [][]string{keys, keys}}, known{EverTaken: true}, nil, true, nil, "its state is gone, and 4 keys are left (a, b, c)"},
+		{"the rest of a shard", answers{leftovers: [][]string{keys, keys}}, known{EverTaken: true}, nil, true, nil, "its state is gone, and 4 keys are left (a, b, c)"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			e := &examiner{store: &tt.store, log: streams.NewLog(&streams.Streams{ID: "1"}, nil)}

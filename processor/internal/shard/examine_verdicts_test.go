@@ -30,7 +30,7 @@ func (w *world) summary(v verdict, err error) string {
 	if r := v.Refusal; r != nil {
 		name := map[error]string{
 			streams.ErrLogTruncated: "the log is truncated", streams.ErrLogBehind: "the log is behind", streams.ErrLogChanged: "another log",
-			streams.ErrRefused: "the partition", events.ErrLost: "events are lost",
+			streams.ErrRefused: "the shard", events.ErrLost: "events are lost",
 		}[r.Kind]
 		if r.Accept == "" {
 			name += ", and nobody can decide"
@@ -73,7 +73,7 @@ var verdicts = []verdictCase{
 	{name: "the log has another message than the checkpoint", past: func(w *world) { w.checkpoint.Stamp = store.Stamp{Seq: 5, At: 1}.String() }, want: "refused: another log", says: "message 5 of the log"},
 	{name: "the log has what comes next", past: func(w *world) { w.truncate(w.streams.Log, 10) }, want: "goes on: published 5, last output 3, tail 8"},
 	{name: "the log is truncated", past: func(w *world) { w.state.Offset, w.none = 3, true; w.truncate(w.streams.Log, 5) }, want: "refused: the log is truncated", says: "the log begins at sequence 5"},
-	{name: "the log is truncated, and there is no snapshot", past: func(w *world) { w.state.Offset = 3; w.truncate(w.streams.Log, 5) }, want: "refused: the log is truncated", says: "and the partition has no snapshot"},
+	{name: "the log is truncated, and there is no snapshot", past: func(w *world) { w.state.Offset = 3; w.truncate(w.streams.Log, 5) }, want: "refused: the log is truncated", says: "and the shard has no snapshot"},
 	{name: "the log is truncated behind a snapshot", past: func(w *world) { w.state.Offset = 3; w.manifest(7); w.truncate(w.streams.Log, 8) }, want: "loads 7: published 5, last output 3, tail 8"},
 	{name: "an older snapshot has the outputs", past: func(w *world) {
 		w.state.Offset, w.checkpoint = 3, Checkpoint{}
@@ -93,11 +93,11 @@ var verdicts = []verdictCase{
 	{name: "damage", past: func(w *world) { w.damage = store.ErrDamaged }, want: "begins with the log: published 5, last output 3, tail 8"},
 	{name: "damage, and a snapshot", past: func(w *world) { w.damage = store.ErrDamaged; w.manifest(7) }, want: "loads 7: published 5, last output 3, tail 8"},
 	{name: "damage, and a damaged snapshot", past: func(w *world) { w.damage = store.ErrDamaged; w.manifest(7); w.objects.damaged = ".0" }, want: "begins with the log: published 5, last output 3, tail 8", says: "at sequence 7: the snapshot is damaged"},
-	{name: "damage, and the log is truncated", past: func(w *world) { w.damage = store.ErrDamaged; w.truncate(w.streams.Log, 5) }, want: "refused: the partition", says: "it cannot be rebuilt, as the log begins at sequence 5"},
-	{name: "damage, and the log begins where the partition began", past: func(w *world) { w.damage, w.checkpoint.Origin = store.ErrDamaged, 4; w.truncate(w.streams.Log, 5) }, want: "begins with the log: published 5, last output 3, tail 8"},
+	{name: "damage, and the log is truncated", past: func(w *world) { w.damage = store.ErrDamaged; w.truncate(w.streams.Log, 5) }, want: "refused: the shard", says: "it cannot be rebuilt, as the log begins at sequence 5"},
+	{name: "damage, and the log begins where the shard began", past: func(w *world) { w.damage, w.checkpoint.Origin = store.ErrDamaged, 4; w.truncate(w.streams.Log, 5) }, want: "begins with the log: published 5, last output 3, tail 8"},
 	{name: "damage, and the log is truncated behind a snapshot", past: func(w *world) { w.damage = store.ErrDamaged; w.manifest(7); w.truncate(w.streams.Log, 8) }, want: "loads 7: published 5, last output 3, tail 8"},
 	{name: "no state, and the log is truncated", past: func(w *world) { w.state = store.State{}; w.truncate(w.streams.Log, 5) }, want: "refused: the log is truncated"},
-	{name: "no state, and the log begins where the partition began", past: func(w *world) { w.state, w.checkpoint.Origin = store.State{}, 4; w.truncate(w.streams.Log, 5) }, want: "begins with the log: published 5, last output 2, tail 8"},
+	{name: "no state, and the log begins where the shard began", past: func(w *world) { w.state, w.checkpoint.Origin = store.State{}, 4; w.truncate(w.streams.Log, 5) }, want: "begins with the log: published 5, last output 2, tail 8"},
 	{name: "no state, and a snapshot that a load would find damaged", past: func(w *world) { w.state = store.State{}; w.manifest(7); w.objects.damaged = ".0" }, want: "loads 7: published 5, last output 2, tail 8"},
 	{name: "no state, the log is truncated, and a damaged snapshot", past: func(w *world) {
 		w.state = store.State{}

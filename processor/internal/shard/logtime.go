@@ -32,7 +32,7 @@ func (c *logTime) remember() {
 }
 
 // back goes back to a sequence: the next message is the one after it. Log time from
-// before the first message that was read is in each partition's watermark.
+// before the first message that was read is in the owner's watermark.
 func (c *logTime) back(seq uint64) {
 	c.remember()
 	c.last = fold.Position{}

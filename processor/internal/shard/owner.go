@@ -32,13 +32,13 @@ const (
 // ErrNotOwner: another process is to own the shard now.
 var ErrNotOwner = errors.New("another process owns the shard")
 
-// lease tells whether this process is to own the partitions. See processor.Lease.
+// lease tells whether this process is to own the shard. See processor.Lease.
 type lease interface {
 	OK(ctx context.Context) error
 	Fenced(ctx context.Context) error
 }
 
-// Store is the stored partition, as its owner uses it. See [store.Partition].
+// Store is the stored shard, as its owner uses it. See [store.Shard].
 type Store interface {
 	Load(ctx context.Context) (store.State, error)
 	Leftovers(ctx context.Context) ([]string, error)
@@ -110,9 +110,9 @@ type Owner struct {
 	again  atomic.Bool // see TakeOverAgain
 }
 
-// tenure is how this process owns the partition.
+// tenure is how this process owns the shard.
 type tenure struct {
-	taken     bool      // the partition is taken over, and nothing has failed since
+	taken     bool      // the shard is taken over, and nothing has failed since
 	everTaken bool      // it was taken over in this run
 	verified  time.Time // when this process was the owner for certain
 	failed    time.Time // when something failed last
@@ -141,7 +141,7 @@ func New(parts Parts) *Owner {
 // one of them may have lost what it had acknowledged.
 func (p *Owner) TakeOverAgain() { p.again.Store(true) }
 
-// Announcer publishes the outputs of the partition.
+// Announcer publishes the outputs of the shard.
 func (p *Owner) Announcer() *Announcer { return p.announcer }
 
 // Run steps until ctx is done; then it ends the step in flight. It returns an error only
@@ -185,9 +185,9 @@ func (p *Owner) Run(ctx context.Context) error {
 	return nil
 }
 
-// progressed reports whether the partition has got on since its last failure: it has committed
+// progressed reports whether the shard has got on since its last failure: it has committed
 // something that came after its takeover, or nothing has failed for a while. A takeover is no
-// progress, nor is a part of a load: else a partition that always fails after it would be taken over
+// progress, nor is a part of a load: else a shard that always fails after it would be taken over
 // again and again without a pause, with a tick and a fence each time.
 func (p *Owner) progressed() bool {
 	return p.tenure.loads == nil && (p.progress.CommittedOffset() > p.announcer.UpTo() || time.Since(p.tenure.failed) > backoff.Calm)
@@ -199,7 +199,7 @@ func (p *Owner) fatal(err error) bool {
 }
 
 // fail notes why a step failed, and waits before the next. After a failure the owner
-// trusts nothing that it knew of the partition: it takes the partition over anew.
+// trusts nothing that it knew of the shard: it takes the shard over anew.
 func (p *Owner) fail(ctx context.Context, err error, failures int) {
 	p.tenure.taken, p.tenure.failed = false, time.Now()
 	p.abandon(err)
@@ -320,13 +320,13 @@ func (p *Owner) keep(ctx context.Context) (due bool, err error) {
 	return false, p.verify(ctx, p.collections.ToVerify(verifyAtOnce))
 }
 
-// Verify returns an error unless the partition is still this process's.
+// Verify returns an error unless the shard is still this process's.
 func (p *Owner) Verify(ctx context.Context) error { return p.verify(ctx, nil) }
 
 // Verified is when this process was the owner for certain.
 func (p *Owner) Verified() time.Time { return p.tenure.verified }
 
-// verify makes sure that the partition is this process's, and that some collections are
+// verify makes sure that the shard is this process's, and that some collections are
 // as they were left.
 func (p *Owner) verify(ctx context.Context, collections []string) error {
 	ctx, cancel := context.WithTimeout(ctx, streams.CallTimeout)
@@ -360,6 +360,6 @@ func (p *Owner) judge() {
 
 func (p *Owner) failed(err error) error { return fmt.Errorf("shard %d: %w", p.Shard, err) }
 
-// Collections are the collections of the partition; nil before the first takeover. Tests
+// Collections are the collections of the shard; nil before the first takeover. Tests
 // read them.
 func (p *Owner) Collections() *fold.Collections { return p.collections }

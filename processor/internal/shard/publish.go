@@ -47,7 +47,7 @@ type Mirror interface {
 
 // ownership is what an announcer asks the owner before it publishes.
 type ownership interface {
-	// Verify returns an error unless the partition is still this process's.
+	// Verify returns an error unless the shard is still this process's.
 	Verify(ctx context.Context) error
 	// Verified is when this process was the owner for certain.
 	Verified() time.Time
@@ -91,7 +91,7 @@ func (a *Announcer) release() {
 
 // Begin begins anew after a takeover, which holds the tail: all outputs up to the checkpoint are
 // published, and the tail has those behind its From. last is where the stream has the last output
-// of the partition, as far as that is known. upTo is the last sequence of the log at which a former
+// of the shard, as far as that is known. upTo is the last sequence of the log at which a former
 // owner may have published; where all is published by the first region (Mirror), math.MaxUint64.
 func (a *Announcer) Begin(c Checkpoint, upTo uint64, last events.Place) {
 	a.Published, a.last = newPublished(c, upTo), last
@@ -112,7 +112,7 @@ func (a *Announcer) Settle(c *Checkpoint) {
 // Settled is the position of the last call of Settle; nil if there was none.
 func (a *Announcer) Settled() *Checkpoint { return a.settled.Load() }
 
-// Last is where the stream has the last output of the partition.
+// Last is where the stream has the last output of the shard.
 func (a *Announcer) Last() events.Place { return a.last }
 
 // PublishedUpTo is the last position up to which all outputs are known to be published.
@@ -190,7 +190,7 @@ func (c *Channel) traceEvents(messages []events.Message, began time.Time) {
 	}
 }
 
-// refence stores a new fence, and then verifies that the partition is still this
+// refence stores a new fence, and then verifies that the shard is still this
 // process's. From then on the stream refuses publications of a former owner; and if
 // another owner stores a fence, it refuses ours.
 func (a *Announcer) refence(ctx context.Context) error {

@@ -8,9 +8,9 @@ import (
 	"github.com/seed18712806/lapse/sink/store"
 )
 
-// Published knows which outputs of a partition may have been published before, by another
+// Published knows which outputs of a shard may have been published before, by another
 // owner or by this process before a failure. Their causes are in the log as it was when
-// the partition was taken over:
+// the shard was taken over:
 //
 //   - N1: an output whose cause is at or before the checkpoint has been published.
 //   - N2: one whose cause is after it, and at or before upTo, may have been published. It has been
@@ -22,11 +22,11 @@ import (
 // the log time at upTo, and with that of the checkpoint.
 type Published struct {
 	checkpoint Checkpoint
-	upTo       uint64 // last sequence of the log when the partition was taken over
+	upTo       uint64 // last sequence of the log when the shard was taken over
 	time       int64  // log time at upTo; math.MaxInt64 until it is known
 }
 
-// Checkpoint is a position in the log up to which all outputs of a partition are published.
+// Checkpoint is a position in the log up to which all outputs of a shard are published.
 type Checkpoint struct {
 	Format    int    `json:"format"`    // see wire.Format
 	Log       string `json:"log"`       // identity of the log
@@ -35,17 +35,17 @@ type Checkpoint struct {
 	// Stamp is that of the last message that has moved Seq or Watermark, as far as it is known; see
 	// store.Stamp.
 	Stamp string `json:"stamp,omitempty"`
-	// From is a place in the stream of events: it stores behind it all outputs of the partition
+	// From is a place in the stream of events: it stores behind it all outputs of the shard
 	// that are caused after Seq. Last is where it has the last output that was published then.
 	From events.Place `json:"from,omitzero"`
 	Last events.Place `json:"last,omitzero"`
-	// Origin is the sequence after which the partition began, where it was begun anew
+	// Origin is the sequence after which the shard began, where it was begun anew
 	// from a log that did not reach back to its own beginning.
 	Origin uint64 `json:"origin,omitempty"`
 	// GivenUp is a sequence of the log. The outputs that the stream of events had lost of the
-	// partition when it was before that, and that could not be made again, were given up by a person.
+	// shard when it was before that, and that could not be made again, were given up by a person.
 	GivenUp uint64 `json:"givenUp,omitempty"`
-	// Anew is a sequence of the stream of events. A person has begun the partition anew when the stream
+	// Anew is a sequence of the stream of events. A person has begun the shard anew when the stream
 	// had that. States, snapshots and outputs from before may follow from messages that the log has
 	// lost, and do not count.
 	Anew uint64 `json:"anew,omitempty"`
@@ -61,7 +61,7 @@ func newPublished(c Checkpoint, upTo uint64) Published {
 	return Published{checkpoint: c, upTo: upTo, time: math.MaxInt64}
 }
 
-// UpTo is the last sequence of the log when the partition was taken over.
+// UpTo is the last sequence of the log when the shard was taken over.
 func (p *Published) UpTo() uint64 { return p.upTo }
 
 // UpToTime is the log time at UpTo; math.MaxInt64 until it is known.

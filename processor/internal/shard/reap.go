@@ -21,7 +21,7 @@ const (
 	lookUpAgain     = 20      // milliseconds before the first deadline outside the due queue
 )
 
-// nextDue is the instant at which a document of the partition may be due.
+// nextDue is the instant at which a document of the shard may be due.
 func (p *Owner) nextDue() int64 { return min(p.collections.FirstDue(), p.due.Next()) }
 
 // knownDue is nextDue as others are told of it: only documents count that were looked up.
@@ -77,7 +77,7 @@ func (p *Owner) reap(ctx context.Context, d *fold.Decision, messages []*fold.Mes
 // logClock is the time of the log's clock, as far as it is known. A log that is silent shows no time.
 func (p *Owner) logClock() int64 { return p.Ticker.LogTime(time.Now()).UnixMilli() }
 
-// lookUpIn is how long the partition may rest until it has to look up documents, so that their events need
+// lookUpIn is how long the shard may rest until it has to look up documents, so that their events need
 // not wait for that at their deadline.
 func (p *Owner) lookUpIn() time.Duration {
 	if p.due.Len() >= ReapChunk/4 {

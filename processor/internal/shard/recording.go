@@ -38,7 +38,7 @@ type snapshotWriter interface {
 // beginning on it also adds the effect of each commit. The entries come in the order in which
 // this happens, and each collection is scanned from its beginning to its end. Then:
 //
-//   - R1: Applied in their order to an empty partition, the entries so far give some of the
+//   - R1: Applied in their order to an empty shard, the entries so far give some of the
 //     documents that are stored, each as it is stored now. An entry of the scan is the document
 //     as it is stored at that moment. The entries of a commit do to the documents what the commit
 //     does to them; those that are not there yet stay away.
@@ -80,7 +80,7 @@ func (r *recording) Wait(now time.Time) time.Duration {
 	return max(0, r.next.Sub(now))
 }
 
-// Scan scans some documents of a partition that is at a version. The log was read up to read: it
+// Scan scans some documents of a shard that is at a version. The log was read up to read: it
 // scans more where that does not move. done reports that all documents are scanned.
 func (r *recording) Scan(ctx context.Context, from Store, version string, collections *fold.Collections, read uint64) (done bool, err error) {
 	began := time.Now()

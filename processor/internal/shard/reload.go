@@ -24,20 +24,20 @@ const configsAtOnce = 1000
 // entriesAtOnce is how many entries a batch has. A test changes it.
 var entriesAtOnce = 1000
 
-// loader loads a snapshot into a partition that was cleared.
+// loader loads a snapshot into a shard that was cleared.
 //
-// The state of the partition says that it is being removed until everything is loaded, and the last
+// The state of the shard says that it is being removed until everything is loaded, and the last
 // commit ends that. So readers get an error meanwhile, and a load that was interrupted is begun
 // again by the next takeover.
 type loader struct {
 	Manifest *snapshot.Manifest
 	Began    time.Time
-	// Documents is how many documents the partition has, after End.
+	// Documents is how many documents the shard has, after End.
 	Documents uint64
 
 	store       Store
-	cleared     string // the version of the partition after it was cleared
-	version     string // of the partition
+	cleared     string // the version of the shard after it was cleared
+	version     string // of the shard
 	fills       int
 	next        func() (snapshot.Entry, error, bool)
 	stop        func()
@@ -45,7 +45,7 @@ type loader struct {
 	batch       batch
 }
 
-// newLoader makes a loader of a snapshot with entries, into a partition that was cleared and is at a
+// newLoader makes a loader of a snapshot with entries, into a shard that was cleared and is at a
 // version. The caller has to call Close.
 func newLoader(to Store, version string, m *snapshot.Manifest, entries iter.Seq2[snapshot.Entry, error]) *loader {
 	l := &loader{Manifest: m, Began: time.Now(), store: to, cleared: version, version: version, collections: make(map[string]struct{})}
@@ -98,8 +98,8 @@ func (l *loader) take(e snapshot.Entry) error {
 	return l.batch.add(e)
 }
 
-// End ends the load: the partition is as the manifest describes it, and lacks what the log has up
-// to rebuild. It returns the state. A partition may have any number of configurations.
+// End ends the load: the shard is as the manifest describes it, and lacks what the log has up
+// to rebuild. It returns the state. A shard may have any number of configurations.
 func (l *loader) End(ctx context.Context, version string, rebuild uint64) (s store.State, err error) {
 	m := l.Manifest
 	s = store.State{Version: version, Log: m.Log, Offset: m.Offset, Watermark: m.Watermark, Stamp: m.Stamp, Rebuild: rebuild, Configured: m.Configured,

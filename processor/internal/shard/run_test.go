@@ -76,7 +76,7 @@ func TestFatal(t *testing.T) {
 		{errFault, false}, {fmt.Errorf("x: %w", streams.Refuse(streams.ErrLogBehind, "", "y")), true}, {fmt.Errorf("x: %w", ErrNotOwner), true},
 		{fmt.Errorf("x: %w", store.ErrForeign), false},
 	} {
-		if got := new(Partition).fatal(tt.err); got != tt.want {
+		if got := new(Owner).fatal(tt.err); got != tt.want {
 			t.Errorf("%v: fatal: %t", tt.err, got)
 		}
 	}

@@ -15,13 +15,13 @@ import (
 	"github.com/seed18712806/lapse/sink/store"
 )
 
-// errAgain is why a snapshot is abandoned when the partition is taken over again.
-var errAgain = errors.New("the partition is taken over again")
+// errAgain is why a snapshot is abandoned when the shard is taken over again.
+var errAgain = errors.New("the shard is taken over again")
 
 // errEnds is why a snapshot is abandoned when the owner ends.
-var errEnds = errors.New("the process ends, or gives the partition up")
+var errEnds = errors.New("the process ends, or gives the shard up")
 
-// record scans some documents for a snapshot, if one is wanted and it is time to. A partition
+// record scans some documents for a snapshot, if one is wanted and it is time to. A shard
 // that lacks documents takes none.
 func (p *Owner) record(ctx context.Context) error {
 	t := &p.tenure
@@ -86,7 +86,7 @@ func (p *Owner) abandon(why error) {
 	p.tenure.recording, p.tenure.loader, p.tenure.loads = nil, nil, nil
 }
 
-// clear clears the partition, to load the snapshot that was found. The state says so until the
+// clear clears the shard, to load the snapshot that was found. The state says so until the
 // load has ended. It returns the state at the snapshot's offset.
 func (p *Owner) clear(ctx context.Context, m *snapshot.Manifest) (store.State, error) {
 	version := p.progress.Version()
@@ -105,7 +105,7 @@ func (p *Owner) clear(ctx context.Context, m *snapshot.Manifest) (store.State, e
 func (p *Owner) load(stop context.Context) error {
 	t := &p.tenure
 	if t.loader == nil {
-		p.Logger.Info("the partition is loaded from a snapshot", slog.Uint64("generation", t.loads.Generation), slog.Uint64("offset", t.loads.Offset))
+		p.Logger.Info("the shard is loaded from a snapshot", slog.Uint64("generation", t.loads.Generation), slog.Uint64("offset", t.loads.Offset))
 		t.loader = newLoader(p.Store, p.progress.Version(), t.loads, p.Desk.Store().Entries(stop, t.loads))
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(stop), streams.CallTimeout)
@@ -133,7 +133,7 @@ func (p *Owner) load(stop context.Context) error {
 	p.progress.Resume(s, s.Version, s.Rebuild)
 	p.collections = fold.NewCollections(s.Configs, s.Collections)
 	p.warnFrom()
-	p.Logger.Info("the partition was loaded from a snapshot", slog.Uint64("generation", t.loads.Generation), slog.Uint64("offset", s.Offset),
+	p.Logger.Info("the shard was loaded from a snapshot", slog.Uint64("generation", t.loads.Generation), slog.Uint64("offset", s.Offset),
 		slog.Uint64("documents", t.loader.Documents), slog.Duration("took", time.Since(t.loader.Began)))
 	p.abandon(nil)
 	return nil

@@ -115,7 +115,7 @@ func (p *Owner) examine(stop context.Context) (v verdict, err error) {
 	return p.examiner().Examine(stop, f)
 }
 
-// refuse marks a damaged partition that the log cannot rebuild: it is kept as it is, and
+// refuse marks a damaged shard that the log cannot rebuild: it is kept as it is, and
 // readers get an error. It returns the refusal.
 func (p *Owner) refuse(ctx context.Context, v *verdict) error {
 	if v.State.Version == "" || v.State.Refused || v.State.Rebuild == store.Clearing {

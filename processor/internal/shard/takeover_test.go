@@ -16,7 +16,7 @@ import (
 	"github.com/seed18712806/lapse/sink/wire"
 )
 
-// takeOver takes the partition over, as at the start of a process.
+// takeOver takes the shard over, as at the start of a process.
 func (r *rig) takeOver() error {
 	r.t.Helper()
 	r.passed = nil
@@ -54,11 +54,11 @@ func (r *rig) beginAnew(accepted Accepted, done int) *streams.Refusal {
 	return left
 }
 
-// TestG7_BeginAnew: the log does not continue what Redis holds. Only by a person's decision the partition
+// TestG7_BeginAnew: the log does not continue what Redis holds. Only by a person's decision the shard
 // begins anew from where the log begins, and only once Redis is saved, if it holds something. What was
 // published is not published again.
 //
-// It fails if another decision does, or if the partition is taken over as if nothing was wrong.
+// It fails if another decision does, or if the shard is taken over as if nothing was wrong.
 func TestG7_BeginAnew(t *testing.T) {
 	for name, tt := range map[string]struct{ empty, lost bool }{
 		"Redis holds an older state": {}, "Redis is empty": {empty: true}, "so is the stream of events": {true, true},
@@ -110,7 +110,7 @@ func TestG7_BeginAnew(t *testing.T) {
 			if left := r.beginAnew(accepted, 1); left != nil {
 				t.Error(left)
 			}
-			point, err := r.Checkpoints.Load(t.Context(), 0)
+			point, err := r.Checkpoints.Load(t.Context())
 			if s := r.state(); err != nil || s.Version != version || point.Origin != first.Seq-1 || point.Anew != point.Last.Seq || point.Anew == 0 {
 				t.Errorf("Redis holds %+v, and the checkpoint is %+v, %v", s, point, err)
 			}
@@ -129,7 +129,7 @@ func TestG7_BeginAnew(t *testing.T) {
 					t.Errorf("it is claimed before the stream of events is read: %v", err)
 				}
 				if s := r.state(); s.Rebuild != store.Clearing {
-					t.Errorf("readers may see a partition that is going to be cleared: %+v", s)
+					t.Errorf("readers may see a shard that is going to be cleared: %+v", s)
 				}
 			}
 			if err := r.takeOver(); err != nil {
@@ -138,7 +138,7 @@ func TestG7_BeginAnew(t *testing.T) {
 			if s := r.state(); s.Offset != first.Seq-1 || s.Rebuild < bad.Seq {
 				t.Errorf("it begins at %+v", s)
 			}
-			if all, err := r.shared.Desk.Store().Recorded(t.Context(), 0); err != nil || len(all) > 0 {
+			if all, err := r.Desk.Store().Recorded(t.Context()); err != nil || len(all) > 0 {
 				t.Errorf("snapshots of before: %v, %v", all, err)
 			}
 			r.idle()
@@ -181,9 +181,9 @@ func (r *rig) loseEvents() {
 }
 
 // TestG12_LostSinceTheExamination: the stream of events, or the log, loses something between the examination of a
-// partition and its claim. That takeover fails; the next one finds the loss, and publishes the events again.
+// shard and its claim. That takeover fails; the next one finds the loss, and publishes the events again.
 //
-// It fails if the partition goes on from what was examined.
+// It fails if the shard goes on from what was examined.
 func TestG12_LostSinceTheExamination(t *testing.T) {
 	r := newRig(t)
 	r.idle()
@@ -202,7 +202,7 @@ func TestG12_LostSinceTheExamination(t *testing.T) {
 	r.passed = nil
 	r.at[crash.AfterTake] = func() {
 		if s := r.state(); s.Rebuild != store.Clearing {
-			t.Errorf("readers may see a partition that is going to be cleared: %+v", s)
+			t.Errorf("readers may see a shard that is going to be cleared: %+v", s)
 		}
 	}
 	r.idle()
@@ -219,9 +219,9 @@ func TestG12_LostSinceTheExamination(t *testing.T) {
 
 // TestG12_ACheckpointComesAfterTheExamination: a former owner stores a checkpoint between the examination and the
 // claim, and it names an event that the stream has lost. That takeover fails: with the checkpoint that was
-// examined, the partition publishes again what came after it alone.
+// examined, the shard publishes again what came after it alone.
 //
-// It fails if the partition goes on without a checkpoint: what the limits of the stream have removed would be
+// It fails if the shard goes on without a checkpoint: what the limits of the stream have removed would be
 // published again.
 func TestG12_ACheckpointComesAfterTheExamination(t *testing.T) {
 	r := newRig(t)
@@ -291,7 +291,7 @@ func TestG7_NoTick(t *testing.T) {
 	}
 }
 
-// TestG7_SnapshotsThatCannotBeUsed: Redis is emptied, and a part of the snapshot is gone. The partition is built from the
+// TestG7_SnapshotsThatCannotBeUsed: Redis is emptied, and a part of the snapshot is gone. The shard is built from the
 // log, and people hear why.
 func TestG7_SnapshotsThatCannotBeUsed(t *testing.T) {
 	for _, whole := range []bool{true, false} {
@@ -314,14 +314,14 @@ func TestG7_SnapshotsThatCannotBeUsed(t *testing.T) {
 		}
 		same(t, "documents", r.documents(), []string{"a"})
 		warned := slices.ContainsFunc(r.logged, func(line string) bool { return strings.Contains(line, "snapshots cannot be used") })
-		rebuilds := slices.Contains(r.logged, "the partition is being rebuilt from the log")
+		rebuilds := slices.Contains(r.logged, "the shard is being rebuilt from the log")
 		if loaded := r.calls("fill") > 0; loaded != whole || warned == whole || !rebuilds {
 			t.Errorf("it is loaded from the snapshot: %t; it says %q", loaded, r.logged)
 		}
 	}
 }
 
-// TestG7_TruncatedSinceTheExamination: the same of the log, which is truncated before what the partition still
+// TestG7_TruncatedSinceTheExamination: the same of the log, which is truncated before what the shard still
 // needs. That is no reason to end: the next examination finds a snapshot, or refuses.
 func TestG7_TruncatedSinceTheExamination(t *testing.T) {
 	r := newRig(t)
@@ -346,7 +346,7 @@ func TestG7_TruncatedSinceTheExamination(t *testing.T) {
 }
 
 // TestG12_GivenUp: the stream of events has lost an event that cannot be published again. By a person's
-// decision the partition goes on from what is stored, and the checkpoint names what was given up.
+// decision the shard goes on from what is stored, and the checkpoint names what was given up.
 func TestG12_GivenUp(t *testing.T) {
 	r := newRig(t)
 	r.idle()
@@ -386,7 +386,7 @@ func TestG12_GivenUp(t *testing.T) {
 	r.restart()
 	r.at[crash.AfterTake] = func() {
 		if s := r.state(); s.Refused || s.Rebuild != 0 {
-			t.Errorf("a usual takeover keeps readers from the partition: %+v", s)
+			t.Errorf("a usual takeover keeps readers from the shard: %+v", s)
 		}
 	}
 	if err := r.takeOver(); err != nil {
@@ -395,9 +395,9 @@ func TestG12_GivenUp(t *testing.T) {
 	same(t, "collections", r.Collections().Names(), []string{"c"})
 }
 
-// TestG7_ADamagedPartitionIsKept: a partition is damaged, and the log does not reach back. It is marked, once, so
+// TestG7_ADamagedShardIsKept: a shard is damaged, and the log does not reach back. It is marked, once, so
 // that readers get an error; nothing of it is removed, and nothing else is refused.
-func TestG7_ADamagedPartitionIsKept(t *testing.T) {
+func TestG7_ADamagedShardIsKept(t *testing.T) {
 	r := newRig(t)
 	r.idle()
 	ttlOf1(r)

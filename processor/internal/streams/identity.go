@@ -122,7 +122,7 @@ func CheckOffset(info *jetstream.StreamInfo, id string, offset uint64) error {
 	return nil
 }
 
-// JudgeOffset judges whether a partition that has applied the log with an identity up to offset can go on with
+// JudgeOffset judges whether a shard that has applied the log with an identity up to offset can go on with
 // this log. It returns nil if it can.
 func JudgeOffset(info *jetstream.StreamInfo, id string, offset uint64) *Refusal {
 	r, restored, err := wire.ParseRestored(info.Config.Metadata)

@@ -42,7 +42,7 @@ func TestG12_ARefusalNamesTheCommandLine(t *testing.T) {
 // wraps. The kind is said once.
 func TestRefusalIsFound(t *testing.T) {
 	reason := errors.New("reason")
-	err := fmt.Errorf("partition 1: %w", Refuse(ErrRefused, "", "%w: x: %w", store.ErrDamaged, reason))
+	err := fmt.Errorf("shard 1: %w", Refuse(ErrRefused, "", "%w: x: %w", store.ErrDamaged, reason))
 	if r := AsRefusal(err); r == nil || !errors.Is(err, ErrRefused) || !errors.Is(err, store.ErrDamaged) || !errors.Is(err, reason) || errors.Is(err, ErrLogBehind) {
 		t.Errorf("%#v, %v", r, err)
 	}

@@ -101,7 +101,11 @@ func TestProvisionRefuses(t *testing.T) {
 			if _, err := js.CreateStream(t.Context(), config); err != nil {
 				t.Fatal(err)
 			}
-			if _, err := Provision(t.Context(), js, options()); !errors.Is(err, ErrMismatch) || !strings.Contains(err.Error(), c.want) {
+			kind := ErrMismatch
+			if c.name == "another format" {
+				kind = wire.ErrFormat
+			}
+			if _, err := Provision(t.Context(), js, options()); !errors.Is(err, kind) || !strings.Contains(err.Error(), c.want) {
 				t.Errorf("error %v, want %q", err, c.want)
 			}
 		})
@@ -149,15 +153,19 @@ func TestLevelsAreOfTheLog(t *testing.T) {
 // TestProvisionRefusesBuckets: a restore was interrupted before it began with the log. Nothing is
 // created beside what it has left, or the restore could not go on.
 func TestProvisionRefusesBuckets(t *testing.T) {
-	for _, c := range []struct{ name, format, want string }{
-		{"KV_LAPSE_CHECKPOINTS", wire.Restoring, "run lapse restore again"},
-		{"OBJ_LAPSE_SNAPSHOTS", wire.Restoring, "run lapse restore again"},
-		{"OBJ_LAPSE_SNAPSHOTS", "1", "stream OBJ_LAPSE_SNAPSHOTS has the format \"1\", and this version of lapse reads 3 alone"},
+	for _, c := range []struct {
+		name, format string
+		kind         error
+		want         string
+	}{
+		{"KV_LAPSE_CHECKPOINTS", wire.Restoring, ErrMismatch, "run lapse restore again"},
+		{"OBJ_LAPSE_SNAPSHOTS", wire.Restoring, ErrMismatch, "run lapse restore again"},
+		{"OBJ_LAPSE_SNAPSHOTS", "1", wire.ErrFormat, "stream OBJ_LAPSE_SNAPSHOTS has the format \"1\", and this version of lapse reads 3 alone"},
 	} {
 		t.Run(c.name+" "+c.format, func(t *testing.T) {
 			js := natstest.Connect(t, natstest.Options{})
 			natstest.CreateStream(t, js, jetstream.StreamConfig{Name: c.name, Subjects: []string{"x"}, Metadata: map[string]string{wire.FormatKey: c.format}})
-			if _, err := Provision(t.Context(), js, options()); !errors.Is(err, ErrMismatch) || !strings.Contains(err.Error(), c.want) {
+			if _, err := Provision(t.Context(), js, options()); !errors.Is(err, c.kind) || !strings.Contains(err.Error(), c.want) {
 				t.Errorf("error %v, want %q", err, c.want)
 			}
 			var all []string

@@ -7,7 +7,7 @@
 //		l.Expire("orders", "42") // no waiting, however long its TTL is
 //	}
 //
-// It is the real thing: a NATS server with JetStream, a Redis (miniredis) and the processor, in
+// It is the real thing: a NATS server with JetStream, a Redis (package embedded) and the processor, in
 // the process of the test, on ports of their own and in a directory that is removed. It is
 // ready in less than a second.
 //
@@ -30,7 +30,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/alicebob/miniredis/v2"
 	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
@@ -39,6 +38,7 @@ import (
 	"github.com/seed18712806/lapse/processor"
 	"github.com/seed18712806/lapse/sink"
 	"github.com/seed18712806/lapse/sink/client"
+	"github.com/seed18712806/lapse/sink/embedded"
 	"github.com/seed18712806/lapse/sink/service"
 	"github.com/seed18712806/lapse/sink/wire"
 )
@@ -54,7 +54,7 @@ type Lapse struct {
 	server  *server.Server
 	nc      *nats.Conn
 	js      jetstream.JetStream
-	redis   *miniredis.Miniredis
+	redis   *embedded.Server
 	client  *client.Client
 	clock   *clock
 	closers []func()
@@ -118,11 +118,9 @@ func (l *Lapse) start() error {
 	if !l.server.ReadyForConnections(limit) {
 		return errors.New("the NATS server is not ready")
 	}
-	if l.redis, err = miniredis.Run(); err != nil {
-		return err
-	}
+	l.redis = embedded.New(nil)
 	l.closeWith(l.redis.Close)
-	rdb := redis.NewClient(&redis.Options{Addr: l.redis.Addr(), MaxRetries: -1, ContextTimeoutEnabled: true, ReadTimeout: limit, WriteTimeout: limit})
+	rdb := redis.NewClient(&redis.Options{Dialer: l.redis.Dial, MaxRetries: -1, ContextTimeoutEnabled: true, ReadTimeout: limit, WriteTimeout: limit})
 	l.closeWith(func() { _ = rdb.Close() })
 	if l.nc, err = nats.Connect(l.URL(), nats.Timeout(limit), nats.InProcessServer(l.server)); err != nil {
 		return err

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"time"
 
@@ -34,7 +35,7 @@ var errSilent = fmt.Errorf("%w: the master of Redis that has the documents does 
 type Runner struct {
 	client  redis.UniversalClient
 	limit   int  // of round trips under way
-	reads   bool // its scripts only read, and are sent as such
+	reads   bool // its scripts only read
 	cluster bool // further masters may answer while the one of this shard does not
 
 	mu       sync.Mutex
@@ -59,9 +60,18 @@ func NewReadRunner(client redis.UniversalClient, limit int) *Runner {
 	return r
 }
 
+// refusesReads reports whether a server refuses a script that only reads: miniredis takes TIME for a command that
+// writes. Then the script runs as any other.
+func refusesReads(cmd *redis.Cmd) bool {
+	var answer redis.Error
+	return errors.As(cmd.Err(), &answer) && strings.Contains(answer.Error(), "not allowed in read-only scripts")
+}
+
 func (r *Runner) runAlone(ctx context.Context, script *redis.Script, keys []string, args []any) *redis.Cmd {
 	if r.reads {
-		return script.RunRO(ctx, r.client, keys, args...)
+		if cmd := script.RunRO(ctx, r.client, keys, args...); !refusesReads(cmd) {
+			return cmd
+		}
 	}
 	return script.Run(ctx, r.client, keys, args...)
 }
@@ -165,7 +175,7 @@ func (r *Runner) runTogether(calls []*call) {
 	}
 	_, _ = pipe.Exec(ctx) // each command has its own error
 	for _, c := range calls {
-		if redis.HasErrorPrefix(c.cmd.Err(), "NOSCRIPT") {
+		if redis.HasErrorPrefix(c.cmd.Err(), "NOSCRIPT") || refusesReads(c.cmd) {
 			c.cmd = r.runAlone(ctx, c.script, c.keys, c.args)
 		}
 		heard = heard || answered(c.cmd)
