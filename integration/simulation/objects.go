@@ -11,7 +11,8 @@ import (
 	"github.com/seed18712806/lapse/integration/simulation/plan"
 )
 
-// objects are the objects of the snapshots as a process sees them: over the network.
+// objects are the objects of the snapshots as a process sees them: over the network. Those of the second region are a
+// mirror: it gets what the first one stores, and does not see what that removes.
 type objects struct{ process *process }
 
 // shelf is where the objects of the snapshots are. Its last changes can be lost.
@@ -77,20 +78,25 @@ func request[T any](ctx context.Context, o objects, lane string, do func() (T, e
 }
 
 func (o objects) Put(ctx context.Context, name string, data []byte) error {
-	_, err := request(ctx, o, "put "+name, func() (struct{}, error) { return struct{}{}, o.process.world.objects.Put(ctx, name, data) })
+	_, err := request(ctx, o, "put "+name, func() (struct{}, error) {
+		if w := o.process.world; w.second != nil && !w.second.promoted && o.process.site == &w.site {
+			_ = w.second.objects.Put(ctx, name, data)
+		}
+		return struct{}{}, o.process.site.objects.Put(ctx, name, data)
+	})
 	return err
 }
 
 func (o objects) Get(ctx context.Context, name string) ([]byte, error) {
-	return request(ctx, o, "get "+name, func() ([]byte, error) { return o.process.world.objects.Get(ctx, name) })
+	return request(ctx, o, "get "+name, func() ([]byte, error) { return o.process.site.objects.Get(ctx, name) })
 }
 
 func (o objects) Names(ctx context.Context) ([]string, error) {
-	return request(ctx, o, "names", func() ([]string, error) { return o.process.world.objects.Names(ctx) })
+	return request(ctx, o, "names", func() ([]string, error) { return o.process.site.objects.Names(ctx) })
 }
 
 func (o objects) Remove(ctx context.Context, tokens string) error {
-	_, err := request(ctx, o, "remove "+tokens, func() (struct{}, error) { return struct{}{}, o.process.world.objects.Remove(ctx, tokens) })
+	_, err := request(ctx, o, "remove "+tokens, func() (struct{}, error) { return struct{}{}, o.process.site.objects.Remove(ctx, tokens) })
 	return err
 }
 

@@ -20,6 +20,7 @@ const firstDomain, secondDomain = "a", "b"
 type site struct {
 	nats     *natsmodel.Server
 	redis    *redismodel.Server
+	objects  shelf // the snapshots
 	lines    struct{ nats, redis, objects transit.Network }
 	observer *observer.Observer
 	greeting []byte

@@ -27,7 +27,6 @@ type World struct {
 	plan     *plan.Plan
 	random   *rand.Rand
 	queue    transit.Queue
-	objects  shelf                               // the snapshots, which both regions reach
 	clocks   struct{ nats, redis time.Duration } // ahead of the processes'
 	lateness lateness
 	lost     map[string]time.Time // when a stream last lost its end, by its name

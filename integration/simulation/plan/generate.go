@@ -63,7 +63,7 @@ func Generate(seed uint64) *Plan {
 	if g.r = rand.New(rand.NewPCG(seed, 10)); g.r.IntN(4) == 0 {
 		g.region()
 	}
-	if g.r = rand.New(rand.NewPCG(seed, 11)); g.r.IntN(30) == 0 {
+	if g.r = rand.New(rand.NewPCG(seed, 12)); g.r.IntN(30) == 0 && !g.plan.Region {
 		g.flood()
 	}
 	slices.SortStableFunc(g.plan.Steps, func(a, b Step) int { return int(a.At - b.At) })

@@ -55,6 +55,10 @@ func (p *Owner) tryTakeOver(stop, ctx context.Context) (upTo uint64, err error) 
 	}
 	ctx, cancel := context.WithTimeout(ctx, takeOverTimeout)
 	defer cancel()
+	if v.Refusal != nil && v.Skipped != nil && p.Channel.Mirror != nil {
+		// The first region may have replaced the snapshots that the record here names. The next record names newer ones.
+		return 0, fmt.Errorf("waiting for a snapshot of the first region: %v", v.Refusal.What())
+	}
 	if v.Refusal != nil && v.Refusal.Kind != streams.ErrRefused {
 		return 0, v.Refusal
 	}
