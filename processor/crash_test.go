@@ -203,8 +203,8 @@ func TestG1_TwoOwners(t *testing.T) {
 // events. It fails if the checkpoint is judged by the configuration before.
 func TestG3_ACheckpointCoversWhatIsPublished(t *testing.T) {
 	onBoth(t, func(t *testing.T, r *rig) {
-		const n = 2000 // 500 in each partition
-		p := r.start(once(crash.AfterControl, 5, func() error { return errStop }))
+		const n = 2000
+		p := r.start(once(crash.AfterControl, 2, func() error { return errStop }))
 		p.ready(t)
 		r.config("c", `{"defaultTtl":-1}`)
 		for i := range n - 1 {
