@@ -161,7 +161,7 @@ func (r *rig) hasBegunAnew() {
 // TestG7_BeginAnewPublishesNothingTwice: the log has lost its beginning, and Redis everything. A person
 // begins anew from what the log has. What that has caused was published before, and is not published again.
 //
-// It fails if nobody reads the stream of events before the partition begins anew.
+// It fails if nobody reads the stream of events before the shard begins anew.
 func TestG7_BeginAnewPublishesNothingTwice(t *testing.T) {
 	onBoth(t, func(t *testing.T, r *rig) {
 		p := r.start(nil)

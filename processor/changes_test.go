@@ -35,7 +35,7 @@ func (r *rig) lives(collection string) map[string]string {
 // nothing again.
 //
 // It fails if a change comes before the expiry of the version that it finds, if the property counts for
-// earlier writes, if all partitions publish a drop, or if a rebuild publishes again.
+// earlier writes, if all shards publish a drop, or if a rebuild publishes again.
 func TestG4_ChangesInTheOrderOfTheLog(t *testing.T) {
 	onBoth(t, func(t *testing.T, r *rig) {
 		p := r.run()
@@ -53,7 +53,7 @@ func TestG4_ChangesInTheOrderOfTheLog(t *testing.T) {
 		write(wire.Delete, "gone", ``) // rejected
 		write(wire.Create, "gone", `{"ttl":1}`)
 		write(wire.Create, "dropped", `{}`)
-		for i := range 16 { // so that each partition has published something
+		for i := range 16 { // so that each shard has published something
 			write(wire.Create, fmt.Sprint("z", i), `{}`)
 		}
 		sent := time.Now()

@@ -16,7 +16,7 @@ import (
 	"github.com/seed18712806/lapse/ttlrules"
 )
 
-// startWatched starts a processor of one partition. Its goroutine calls look at each point
+// startWatched starts a processor of one shard. Its goroutine calls look at each point
 // after the takeover.
 func (r *rig) startWatched(look func(*shard.Owner, crash.Point) error) *process {
 	r.t.Helper()
@@ -35,7 +35,7 @@ func (r *rig) startWatched(look func(*shard.Owner, crash.Point) error) *process 
 // veryMany is a hundred thousand, or fewer with the race detector.
 var veryMany = map[bool]int{false: 100_000, true: 20_000}[raceEnabled]
 
-// storeCollections stores n configured collections in partition 0, while no processor
+// storeCollections stores n configured collections in shard 0, while no processor
 // runs: each with a history and, if the header is not nil, a document.
 func (r *rig) storeCollections(n int, of func(i int) (ttlrules.History, *store.Header)) {
 	r.t.Helper()

@@ -21,9 +21,9 @@ func (r *rig) rejections(subject string) (list []string) {
 	return list
 }
 
-// sameConfig fails the test unless all partitions have the same configuration of a
+// sameConfig fails the test unless all shards have the same configuration of a
 // collection stored, with an etag. Of the history it compares the last epoch: each
-// partition forgets the epochs before it when nothing of its own needs them.
+// shard forgets the epochs before it when nothing of its own needs them.
 func (r *rig) sameConfig(collection string, etag wire.Etag) {
 	r.t.Helper()
 	stored := map[string]int{}
@@ -40,16 +40,16 @@ func (r *rig) sameConfig(collection string, etag wire.Etag) {
 	}
 	c, err := r.reader.Config(r.t.Context(), collection)
 	if err != nil || c.Etag != etag || len(stored) != 1 {
-		r.t.Errorf("the configuration of %s is %+v (%v), want etag %s; the partitions have %v", collection, c, err, etag, stored)
+		r.t.Errorf("the configuration of %s is %+v (%v), want etag %s; the shards have %v", collection, c, err, etag, stored)
 	}
 }
 
 // TestG1_ConfigurationOnCondition: a configuration and a drop with If-Match take effect
-// only on the configuration that they name. Every partition decides that alike, one of
+// only on the configuration that they name. Every shard decides that alike, one of
 // them publishes it, and a rebuild decides it again.
 //
-// It fails if a partition applies what another rejects, if an equal configuration keeps
-// the etag, or if each partition publishes the rejection.
+// It fails if a shard applies what another rejects, if an equal configuration keeps
+// the etag, or if each shard publishes the rejection.
 func TestG1_ConfigurationOnCondition(t *testing.T) {
 	onBoth(t, func(t *testing.T, r *rig) {
 		p := r.start(nil)
@@ -68,7 +68,7 @@ func TestG1_ConfigurationOnCondition(t *testing.T) {
 		reject(drop, ``, "*")
 		first := r.config("c", `{"defaultTtl":3600}`)
 		r.sameConfig("c", first.Etag)
-		for i := range 20 { // in every partition
+		for i := range 20 { // in every shard
 			r.put("c", fmt.Sprint(i), `{}`)
 		}
 		second := on(200, config, `{"defaultTtl":3600}`, first.Etag.String()) // changes nothing but the etag

@@ -278,7 +278,7 @@ func TestConfigOutcomeComesAfterTheCommit(t *testing.T) {
 	}
 }
 
-// startHeld starts a processor that has taken its partitions over, and commits nothing
+// startHeld starts a processor that has taken its shards over, and commits nothing
 // before release is closed.
 func (r *rig) startHeld() (release chan struct{}) {
 	r.t.Helper()
@@ -293,7 +293,7 @@ func (r *rig) startHeld() (release chan struct{}) {
 	return release
 }
 
-// A read of a partition that is being rebuilt is refused: it never returns "not found"
+// A read of a shard that is being rebuilt is refused: it never returns "not found"
 // for a document that is only not there yet.
 func TestG7_ReadsWaitForARebuild(t *testing.T) {
 	onBoth(t, func(t *testing.T, r *rig) {
@@ -315,8 +315,8 @@ func TestG7_ReadsWaitForARebuild(t *testing.T) {
 	})
 }
 
-// TestG7_ReadsWaitForWhatIsMissing: a partition whose state went back to an older one is
-// not read until it has caught up with its former offset. It fails if only a partition
+// TestG7_ReadsWaitForWhatIsMissing: a shard whose state went back to an older one is
+// not read until it has caught up with its former offset. It fails if only a shard
 // without a state counts as one that lacks documents.
 func TestG7_ReadsWaitForWhatIsMissing(t *testing.T) {
 	r := onRedis(t)

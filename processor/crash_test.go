@@ -128,7 +128,7 @@ func TestG3_HeldUpOnTheWayToTheStream(t *testing.T) {
 			close(release)
 			r.put("c", "y", `{"ttl":1}`)
 			r.waitEvents("c", 2)
-			stale.stop(t) // else the two take the partition from each other
+			stale.stop(t) // else the two take the shard from each other
 			r.caughtUp(owner)
 			r.agrees()
 			owner.stop(t)
@@ -185,7 +185,7 @@ func publishedJustBeforeTheFence(t *testing.T, replicas int) {
 	owner.stop(t)
 }
 
-// TestG1_TwoOwners: two processors on the same partitions, all the time. It fails if
+// TestG1_TwoOwners: two processors on the same shards, all the time. It fails if
 // a step does not check the fence.
 func TestG1_TwoOwners(t *testing.T) {
 	onBoth(t, func(t *testing.T, r *rig) {
@@ -224,7 +224,7 @@ func TestG3_ACheckpointCoversWhatIsPublished(t *testing.T) {
 }
 
 // TestSeveralStartAtOnce: processes that start on an empty Redis at the same time, without
-// leases, take partitions from each other. None of them ends, and the last one goes on. It
+// leases, take shards from each other. None of them ends, and the last one goes on. It
 // fails if one takes a state that another has just made for a foreign one.
 func TestSeveralStartAtOnce(t *testing.T) {
 	onBoth(t, func(t *testing.T, r *rig) {
@@ -247,7 +247,7 @@ func TestSeveralStartAtOnce(t *testing.T) {
 				}))
 			}
 			for i := range took {
-				eventually(t, "each has taken a partition", took[i].Load)
+				eventually(t, "each has taken a shard", took[i].Load)
 			}
 			for _, p := range all[1:] {
 				p.stop(t)
@@ -258,7 +258,7 @@ func TestSeveralStartAtOnce(t *testing.T) {
 	})
 }
 
-// TestG3_AFencedOwnerPublishesNothing: an owner that has lost its partition, and does not
+// TestG3_AFencedOwnerPublishesNothing: an owner that has lost its shard, and does not
 // know it yet, publishes nothing, not even a rejection, for which it reads nothing from
 // Redis. It fails if outputs that follow from a message alone are published without
 // verifying: where the stream of events is replicated, nothing else refuses them.
@@ -277,7 +277,7 @@ func TestG3_AFencedOwnerPublishesNothing(t *testing.T) {
 		})
 		p.ready(t)
 		for _, bad := range []string{"lapse.write.upsert.c", "lapse.config.c"} {
-			eventually(t, "another takes the partition", func() bool {
+			eventually(t, "another takes the shard", func() bool {
 				state, err := stored.Load(t.Context())
 				if err == nil {
 					err = stored.Take(t.Context(), state, "another's", 0)

@@ -73,7 +73,7 @@ func TestG1_RepliesLost(t *testing.T) {
 		for more := uint64(1); cutter.cuts.Load() < 10 && more <= 10; more++ { // a busy machine sends fewer requests
 			s.happens(300+more, 5)
 		}
-		cutter.on.Store(false) // else all partitions and Redis are rarely well at once
+		cutter.on.Store(false) // else all shards and Redis are rarely well at once
 		s.settles()
 		r.agrees()
 		if n := cutter.cuts.Load(); n < 10 {

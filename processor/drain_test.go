@@ -109,7 +109,7 @@ func (r *rig) comesTo(what string, sub *nats.Subscription, status int) {
 
 // TestG9_DrainingHoldsUpNothing: many documents are due in a collection that is dropped,
 // whose indexing mode becomes none, or whose default changes for the 65th time since a document was
-// due. The message is applied at once, and so are later messages of its partition. The due
+// due. The message is applied at once, and so are later messages of its shard. The due
 // documents are reaped later, and each gets its event.
 //
 // Goes red if the message, or one of another collection, waits until all are reaped.
@@ -259,15 +259,15 @@ func TestG4_WritesMeetOldGenerations(t *testing.T) {
 	})
 }
 
-// TestSettlesUnderTraffic: a partition settles collections once a second, even if it is
+// TestSettlesUnderTraffic: a shard settles collections once a second, even if it is
 // never idle.
 //
-// Goes red if only an idle partition settles.
+// Goes red if only an idle shard settles.
 func TestSettlesUnderTraffic(t *testing.T) {
 	onBoth(t, func(t *testing.T, r *rig) {
 		var p *process
 		var part *shard.Owner
-		// On a busy machine the partition may settle before it is stopped.
+		// On a busy machine the shard may settle before it is stopped.
 		for round := 0; part == nil || len(part.Collections().Config("c").History) < 2; round++ {
 			if round == 20 {
 				t.Fatal("everything was settled before, each time")

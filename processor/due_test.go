@@ -73,7 +73,7 @@ func TestG3_MessagesAtTheirTime(t *testing.T) {
 		r.must(200, prefix.Write(wire.Touch, "c", "moved"), ``, wire.HeaderExpiresAt, (soon + 200).String())
 		r.must(200, prefix.Write(wire.Upsert, "c", "event"), `{}`, wire.HeaderExpiresAt, (soon + 400).String())
 		r.must(200, prefix.Write(wire.Patch, "c", "patched"), `{"n":1}`)
-		const more = 16 // so that each partition has delivered something
+		const more = 16 // so that each shard has delivered something
 		var last wire.Outcome
 		for i := range more {
 			last = r.schedule("more", fmt.Sprint("z", i), `{}`, soon+600)

@@ -14,9 +14,9 @@ import (
 
 // Errors of Run, to be told apart with errors.Is.
 var (
-	// ErrNotOwner: another process is to own the partitions now.
+	// ErrNotOwner: another process is to own the shards now.
 	ErrNotOwner = shard.ErrNotOwner
-	// ErrRefused: a partition is damaged, and the log does not reach back to rebuild it.
+	// ErrRefused: a shard is damaged, and the log does not reach back to rebuild it.
 	ErrRefused = streams.ErrRefused
 	// ErrLogTruncated: messages that were never applied are no longer in the log.
 	ErrLogTruncated = streams.ErrLogTruncated

@@ -30,7 +30,7 @@ func ExampleNew() {
 	ctx, stop := context.WithCancel(context.Background())
 	ended := make(chan error)
 	go func() { ended <- p.Run(ctx) }()
-	waitReady(p) // it creates the streams, and takes the partitions over
+	waitReady(p) // it creates the streams, and takes the shards over
 
 	// From here on any NATS client will do.
 	expired, err := nc.SubscribeSync("lapse.expired.orders.*")

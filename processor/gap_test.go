@@ -86,7 +86,7 @@ func (r *rig) refusesGap(missing string) Accepted {
 	return r.accepts(p.err)
 }
 
-// states are what Redis has of each partition, but for its documents.
+// states are what Redis has of each shard, but for its documents.
 func (r *rig) states() (all []string) {
 	r.t.Helper()
 	for _, key := range keysOf(r.t, r, "lapse:{*:state") {

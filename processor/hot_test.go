@@ -17,7 +17,7 @@ import (
 )
 
 // TestG9_RejectionsOfOneID: thousands of writes to one id that are refused, and those of
-// other ids of its partition among them. Each is rejected once, in the order of the log,
+// other ids of its shard among them. Each is rejected once, in the order of the log,
 // and the processor waits for few answers of the stream of events.
 //
 // Goes red if each rejection waits for the one before it.
@@ -75,7 +75,7 @@ func TestG9_RejectionsOfOneID(t *testing.T) {
 
 // TestG8_TheStreamOfEventsTakesLess: an operator sets max_msg_size of the stream of events
 // while a processor runs. The event of a document that no longer fits is published without
-// it, once, and the partition goes on.
+// it, once, and the shard goes on.
 //
 // Goes red if an event is published as large as the server allows.
 func TestG8_TheStreamOfEventsTakesLess(t *testing.T) {
@@ -125,8 +125,8 @@ func (r *rig) changeEvents(change func(*jetstream.StreamConfig)) {
 	}
 }
 
-// TestG11_AFullStreamOfEventsIsNamed: while the stream of events is full, the partition has
-// a problem that says what to do. When the stream has room again, the partition goes on.
+// TestG11_AFullStreamOfEventsIsNamed: while the stream of events is full, the shard has
+// a problem that says what to do. When the stream has room again, the shard goes on.
 func TestG11_AFullStreamOfEventsIsNamed(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)

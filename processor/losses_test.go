@@ -102,7 +102,7 @@ func (r *lossRig) all(p *process) {
 	comes(r.t, "the checkpoints are stored", func() error { return p.current().checkpointer.RunOnce(context.Background()) })
 }
 
-// snapshot waits until each partition has a snapshot more.
+// snapshot waits until each shard has a snapshot more.
 func (r *lossRig) snapshot(p *process) {
 	r.t.Helper()
 	newest := func() uint64 {

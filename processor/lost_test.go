@@ -52,7 +52,7 @@ func onRedis(t *testing.T) *rig {
 }
 
 // TestG7_Flushed wipes Redis in the middle of a history, again and again. It fails if a
-// partition without a state goes on from what the process remembers, or if a rebuild
+// shard without a state goes on from what the process remembers, or if a rebuild
 // publishes events again.
 func TestG7_Flushed(t *testing.T) {
 	onBoth(t, func(t *testing.T, r *rig) {
@@ -117,7 +117,7 @@ func TestG7_OlderSnapshot(t *testing.T) {
 }
 
 // TestG7_KeysLost deletes each kind of key, and each kind of member, while the processor
-// runs and while it does not: the partition is rebuilt, or refused with a reason, and no
+// runs and while it does not: the shard is rebuilt, or refused with a reason, and no
 // read and no event is ever wrong. It fails if a loss is found only after an output was
 // computed from it.
 func TestG7_KeysLost(t *testing.T) {
@@ -293,7 +293,7 @@ func TestG7_LogTruncated(t *testing.T) {
 }
 
 // A log that was truncated up to messages that are applied does no harm, not even to a
-// partition that had no message for long, and has to read again. It fails if a partition
+// shard that had no message for long, and has to read again. It fails if a shard
 // reads from its last message, and not from how far the log was applied.
 func TestTruncatedBehindWhatIsApplied(t *testing.T) {
 	t.Parallel()
@@ -301,7 +301,7 @@ func TestTruncatedBehindWhatIsApplied(t *testing.T) {
 	p := r.start(nil)
 	p.ready(t)
 	for i := range 50 {
-		r.put("c", "always the same", fmt.Sprintf(`{"n":%d}`, i)) // three partitions get nothing
+		r.put("c", "always the same", fmt.Sprintf(`{"n":%d}`, i)) // three shards get nothing
 	}
 	r.caughtUp(p)
 	log, err := r.js.Stream(t.Context(), prefix.LogStream())

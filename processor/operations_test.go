@@ -207,7 +207,7 @@ func TestG4_AnExpiredDocumentIsAbsent(t *testing.T) {
 
 // TestG8_BadInputIsRejected: a bad message ends as one rejection with its code and its
 // bytes, its client gets an outcome, and nothing else is harmed. It fails if a refusal of
-// the decoder is dropped, or a message that names no partition.
+// the decoder is dropped, or a message that names no shard.
 func TestG8_BadInputIsRejected(t *testing.T) {
 	onBoth(t, func(t *testing.T, r *rig) {
 		r.run()

@@ -30,7 +30,7 @@ func (r *rig) truncate(keep uint64) {
 	}
 }
 
-// stored is how many documents Redis holds, of all partitions.
+// stored is how many documents Redis holds, of all shards.
 func (r *rig) stored() (n int64) {
 	r.t.Helper()
 	for _, key := range keysOf(r.t, r, "lapse:{*docs:*") {
@@ -43,8 +43,8 @@ func (r *rig) stored() (n int64) {
 	return n
 }
 
-// lose removes one document of a collection from Redis, and returns which partition
-// is damaged by it.
+// lose removes one document of a collection from Redis, so that the shard
+// is damaged.
 func (r *rig) lose(collection string) {
 	r.t.Helper()
 	key := keysOf(r.t, r, "*docs:"+collection)[0]
@@ -196,7 +196,7 @@ func TestG1_LogEndsBeforeTheCheckpoint(t *testing.T) {
 }
 
 // TestG7_CheckpointOfAnotherLog: a process stood still while somebody began another log, which has a
-// checkpoint now. It fails if the process replaces that: no owner could take the partition over.
+// checkpoint now. It fails if the process replaces that: no owner could take the shard over.
 func TestG7_CheckpointOfAnotherLog(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -218,7 +218,7 @@ func TestG7_CheckpointOfAnotherLog(t *testing.T) {
 	})
 	for i := range 1 {
 		if entry, err := bucket.Get(t.Context(), shard.CheckpointKey(i)); err != nil || string(entry.Value()) != other {
-			t.Errorf("the checkpoint of partition %d is %v, %v", i, entry, err)
+			t.Errorf("the checkpoint of shard %d is %v, %v", i, entry, err)
 		}
 	}
 }

@@ -358,7 +358,7 @@ func (r *rig) body(collection, id string) string {
 	r.t.Helper()
 	var d sink.Document
 	var err error
-	eventually(r.t, "the partition can be read", func() bool {
+	eventually(r.t, "the shard can be read", func() bool {
 		d, err = r.reader.Get(context.Background(), collection, id)
 		return !errors.Is(err, sink.ErrUnavailable)
 	})

@@ -9,7 +9,7 @@ import (
 // TestG3_SettledIsCommitted: what is published and not committed is behind the settled place, and so a watch
 // that reads the documents, which have no trace of it yet, gets it. Once it is committed, the place moves on.
 //
-// It fails if the place is the end of the stream, or that of a partition that is further on than another.
+// It fails if the place is the end of the stream, or that of a shard that is further on than another.
 func TestG3_SettledIsCommitted(t *testing.T) {
 	onBoth(t, func(t *testing.T, r *rig) {
 		settled := func() uint64 {

@@ -31,7 +31,7 @@ var snapshotPoints = []crash.Point{
 // loadPoints are those of loading a snapshot.
 var loadPoints = []crash.Point{crash.AfterClear, crash.AfterFill, crash.BeforeLoaded, crash.AfterLoaded}
 
-// askSnapshot asks the process that runs for a snapshot of each partition.
+// askSnapshot asks the process that runs for a snapshot of each shard.
 func (r *rig) askSnapshot() {
 	r.t.Helper()
 	if err := r.nc.Publish(prefix.Snapshot(0), nil); err != nil {
@@ -39,7 +39,7 @@ func (r *rig) askSnapshot() {
 	}
 }
 
-// truncated waits until the log was truncated behind two snapshots of each partition that were
+// truncated waits until the log was truncated behind two snapshots of each shard that were
 // begun after now. It asks for them. Processes may die meanwhile, each at some point of that.
 func (r *rig) truncated(alive func() bool) {
 	r.t.Helper()
@@ -57,7 +57,7 @@ func (r *rig) truncated(alive func() bool) {
 // TestG1_G3_G7_CrashWithSnapshots lets processes die, stop or fail at every named point of taking
 // snapshots, truncating the log and loading, over and over, during a random history in which
 // Redis is wiped too, and compares all events and all documents with the model at the end. It fails if the
-// log is truncated before what a partition needs is recorded, if a snapshot is not the state at
+// log is truncated before what a shard needs is recorded, if a snapshot is not the state at
 // its offset, or if a load that was interrupted counts as a state.
 func TestG1_G3_G7_CrashWithSnapshots(t *testing.T) {
 	t.Parallel()
@@ -98,7 +98,7 @@ func TestG1_G3_G7_CrashWithSnapshots(t *testing.T) {
 	}
 }
 
-// TestG7_LoadedFromSnapshots: the log is truncated, Redis is wiped, and the partitions are loaded from
+// TestG7_LoadedFromSnapshots: the log is truncated, Redis is wiped, and the shards are loaded from
 // their snapshots, again and again.
 func TestG7_LoadedFromSnapshots(t *testing.T) {
 	t.Parallel()
@@ -124,8 +124,8 @@ func TestG7_LoadedFromSnapshots(t *testing.T) {
 	}
 }
 
-// TestG7_DamagedSnapshots: where the newest snapshot of a partition is damaged, the one before is
-// loaded. Where that is damaged too, the partition is refused by name, and nothing is removed.
+// TestG7_DamagedSnapshots: where the newest snapshot of a shard is damaged, the one before is
+// loaded. Where that is damaged too, the shard is refused by name, and nothing is removed.
 func TestG7_DamagedSnapshots(t *testing.T) {
 	t.Parallel()
 	for i, how := range []string{"changed", "missing", "cut", "without a manifest"} {
@@ -221,7 +221,7 @@ func (r *rig) logInfo() *jetstream.StreamInfo {
 }
 
 // TestG7_OlderThanTheLog: Redis goes back to a state that is whole, and from which the log no longer
-// goes on. The partitions are loaded from their snapshots. It fails if such a state is refused, or
+// goes on. The shards are loaded from their snapshots. It fails if such a state is refused, or
 // goes on with a hole.
 func TestG7_OlderThanTheLog(t *testing.T) {
 	t.Parallel()
@@ -343,9 +343,9 @@ func (o *slowObjects) Get(ctx context.Context, name string) ([]byte, error) {
 	return o.ObjectsInMemory.Get(ctx, name)
 }
 
-// TestG7_ALoadThatAlwaysFailsIsTriedLessOften: a partition whose load always fails at its end is
+// TestG7_ALoadThatAlwaysFailsIsTriedLessOften: a shard whose load always fails at its end is
 // taken over less and less often, and its trouble shows meanwhile. When loads succeed again, so does
-// the partition.
+// the shard.
 //
 // Goes red if a takeover, or a part of a load, counts as progress.
 func TestG7_ALoadThatAlwaysFailsIsTriedLessOften(t *testing.T) {

@@ -157,7 +157,7 @@ func TestG3_WarningsWhoseInstantIsOneForAll(t *testing.T) {
 				}
 				eventually(t, "they are due to be warned of", func() bool { return time.Now().UnixMilli() > from })
 				for range 2 {
-					for i := range 20 { // a step of each partition commits log time, which is past the warnings
+					for i := range 20 { // a step of each shard commits log time, which is past the warnings
 						r.sendAsync(prefix.Write(wire.Upsert, "others", fmt.Sprint(i)), `{}`)
 					}
 					r.flush()

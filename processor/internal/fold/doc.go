@@ -1,7 +1,7 @@
 // Package fold decides what follows from the messages of the log: message, state and log time
 // go in; outputs, outcomes and changes come out.
 //
-//	message.go   a [Message], decoded as far as that depends on itself alone: it is valid, or it
+//	decode.go    a [Message], decoded as far as that depends on itself alone: it is valid, or it
 //	             has the [Refusal] that will be its rejection
 //	document.go  documents as JSON: validated, read
 //	patch.go     documents that patches change: a step parses each once; bytes that no patch changes stay

@@ -3,7 +3,7 @@
 //
 //	owner.go      the loop: what the owner does next, and what it does after a failure
 //
-//	reader.go     reads the log once, decodes its messages, and puts them into the queue
+//	read.go       reads the log once, decodes its messages, and puts them into the queue
 //	pull.go       requests the messages from NATS, long before they are read
 //	queue.go      holds the messages until the owner takes them; backlog.go tells how many are still to be read
 //	logtime.go    computes log time: the greatest stamp so far
@@ -11,15 +11,16 @@
 //	ticker.go     wakes the owner at a deadline, and appends a tick where the log is silent then
 //	              (sleep_linux.go, sleep_other.go: for less than a millisecond)
 //
-//	step.go       reads the documents that a batch names, and lets package fold decide
+//	lookup.go     reads the documents that a batch names, and looks up those that will be due next
+//	step.go       one step: look up, decide (package fold), add what is due, publish, commit
 //	control.go    does the same for a configuration or a drop
 //	publish.go    publishes each output once, behind a fence; published.go knows which outputs may be published
 //	              already; await.go waits for those of the first region, where this one follows it
-//	finish.go     finishes every decision: verify, publish, commit, send the outcomes
+//	commit.go     finishes every decision: verify, publish, commit, send the outcomes
 //	outcomes.go   sends clients the outcomes, through outbox.go, which sends again what no subscriber got
 //	checkpoint.go stores once a second up to where all outputs are published and committed
 //
-//	reap.go       looks up documents before they are due, and adds those that are due to a step
+//	reap.go       adds the documents that are due to a step
 //	pace.go       limits how many a step reaps of those that a configuration has made due
 //	warn.go       publishes the warnings that are due
 //	settle.go     ends what had to wait until no document of a collection was due

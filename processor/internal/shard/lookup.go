@@ -1,0 +1,244 @@
+package shard
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/seed18712806/lapse/processor/internal/crash"
+	"github.com/seed18712806/lapse/processor/internal/fold"
+	"github.com/seed18712806/lapse/processor/internal/streams"
+	"github.com/seed18712806/lapse/sink/store"
+)
+
+// read reads the documents that messages name into a decision. It returns fewer messages
+// if more documents expire than one step takes, or if one of them has to wait. held
+// reports that the first message has to wait until the log time at it is committed.
+func (p *Owner) read(ctx context.Context, d *fold.Decision, messages []*fold.Message) (batch []*fold.Message, held bool, err error) {
+	if len(messages) == 0 {
+		return nil, false, nil
+	}
+	slots, whole := d.Name(messages)
+	if len(slots) == 0 {
+		return messages, false, nil
+	}
+	if err := p.readSlots(ctx, slots, whole); err != nil {
+		return nil, false, err
+	}
+	if batch, held, err = p.notAhead(ctx, d, messages); held || err != nil {
+		return batch, held, err
+	}
+	for {
+		if batch, slots, whole = d.Lacking(batch); len(slots) == 0 {
+			return batch, false, nil
+		}
+		if err := p.readSlots(ctx, slots, whole); err != nil {
+			return nil, false, err
+		}
+	}
+}
+
+// notAhead returns the messages before the first that finds a document expired which
+// readers may still return, as they are not known to have reached its deadline: its event
+// has to wait until they have. held reports that this is the very first message.
+func (p *Owner) notAhead(ctx context.Context, d *fold.Decision, messages []*fold.Message) (batch []*fold.Message, held bool, err error) {
+	if p.progress.Rebuild() != 0 {
+		return messages, false, nil // nobody reads
+	}
+	first := d.FirstAhead(messages, p.readersAt())
+	if first < 0 {
+		return messages, false, nil
+	}
+	if err := p.readClock(ctx); err != nil {
+		return nil, false, err
+	}
+	switch first = d.FirstAhead(messages, p.readersAt()); {
+	case first < 0:
+		return messages, false, nil
+	case first > 0:
+		return messages[:first], false, nil
+	}
+	return messages, true, nil
+}
+
+// readersAt is an instant that the clock of readers has reached, at least.
+func (p *Owner) readersAt() int64 {
+	return max(p.progress.CommittedWatermark(), p.Store.Clock())
+}
+
+// readSlots reads documents, those in whole with their bodies: at least one of these, see [store.ReadBytes].
+func (p *Owner) readSlots(ctx context.Context, slots []*fold.Slot, whole map[fold.Key]bool) error {
+	ctx, cancel := context.WithTimeout(ctx, streams.CallTimeout)
+	defer cancel()
+	defer p.Status.Works("waiting for Redis (read)")()
+	wants, order := fold.Wants(slots, whole)
+	began := time.Now()
+	found, err := p.Store.Read(ctx, p.progress.Version(), wants)
+	if err != nil {
+		return err
+	}
+	p.tenure.verified = began
+	var lacks *fold.Slot
+	bodies := 0
+	for i := range wants {
+		for j, s := range order[i] {
+			stored := found[i][j]
+			switch {
+			case stored == nil && s.Stored != nil:
+				return fmt.Errorf("%w: %s/%s vanished", store.ErrDamaged, s.Key.Collection, s.Key.ID)
+			case stored == nil:
+			case stored.Body != "":
+				s.Read(&stored.Header, []byte(stored.Body))
+				bodies++
+			default:
+				s.Read(&stored.Header, nil)
+				if whole[s.Key] {
+					lacks = s
+				}
+			}
+		}
+	}
+	if lacks != nil && bodies == 0 { // else the owner would read it for ever
+		return fmt.Errorf("%w: %s/%s has no body", store.ErrDamaged, lacks.Key.Collection, lacks.Key.ID)
+	}
+	return nil
+}
+
+// lookUpIn is how long the shard may rest until it has to look up documents, so that their events need
+// not wait for that at their deadline.
+func (p *Owner) lookUpIn() time.Duration {
+	if p.due.Len() >= ReapChunk/4 {
+		return HeartbeatEvery
+	}
+	in := min(p.collections.FirstDue()-lookUpAgain-p.logClock(), HeartbeatEvery.Milliseconds())
+	return time.Duration(max(in, 1)) * time.Millisecond
+}
+
+// lookUp fills the due queue with most of the documents that are due, or will be next, at an
+// instant, for a step to a sequence of the log; their bodies have so many bytes. A due document stays in the index
+// until its event is stored: so the index is the queue of the events to be published.
+func (p *Owner) lookUp(ctx context.Context, seq uint64, now int64, most, bytes int) error {
+	switch at := p.collections.FirstDue(); {
+	case at > now+lookUpAgain, at > now && p.due.Len() >= ReapChunk/4:
+		return nil
+	case len(p.due.Due(now)) >= most: // the look-up ahead has found them
+		return nil
+	}
+	defer p.Status.Works("waiting for Redis (due documents)")()
+	p.forget()
+	l := p.newLookUp(seq, now+lookUpAhead, most, bytes)
+	l.run(ctx)
+	return p.lookedUp(l)
+}
+
+// lookUpOf is a look-up of due documents.
+type lookUpOf struct {
+	store       Store
+	version     string
+	asked       []*fold.Collection
+	cuts        []store.Cut
+	until       int64
+	most, bytes int
+	whole       bool
+
+	began time.Time
+	found []store.Due
+	err   error
+}
+
+// newLookUp makes a look-up of documents that are due by an instant.
+func (p *Owner) newLookUp(seq uint64, until int64, most, bytes int) *lookUpOf {
+	asked := p.collections.DueBy(until, reapCollections)
+	cuts := make([]store.Cut, len(asked))
+	for i, c := range asked {
+		cuts[i] = store.Cut{Collection: c.Name, Cuts: c.Config.History.Cuts(until)}
+	}
+	return &lookUpOf{
+		store: p.Store, version: p.progress.Version(), asked: asked, cuts: cuts, until: until,
+		most: most, bytes: bytes, whole: !p.announcer.All(seq, until),
+	}
+}
+
+// run asks Redis.
+func (l *lookUpOf) run(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, streams.CallTimeout)
+	defer cancel()
+	l.began = time.Now()
+	l.found, l.err = l.store.Due(ctx, l.version, l.cuts, l.most, l.bytes, l.whole)
+}
+
+// lookedUp adds what a look-up has found to the due queue.
+func (p *Owner) lookedUp(l *lookUpOf) error {
+	if l.err != nil {
+		return l.err
+	}
+	p.tenure.verified = l.began
+	if err := p.Hook.At(crash.AfterFind); err != nil {
+		return err
+	}
+	var docs []*fold.DueDocument
+	for i, f := range l.found {
+		c := l.asked[i]
+		for j, id := range f.IDs {
+			doc := &fold.DueDocument{Key: fold.Key{Collection: c.Name, ID: id}, Header: f.Documents[j].Header}
+			if l.whole {
+				doc.Body = []byte(f.Documents[j].Body)
+			}
+			var ok bool
+			if doc.Expiry, ok = c.Config.History.ExpiredAt(doc.Header.Clock()); !ok || doc.Expiry.At > l.until {
+				return fmt.Errorf("%w: the index has %s/%s as expired, which it is not", store.ErrDamaged, c.Name, id)
+			}
+			docs = append(docs, doc)
+		}
+		p.collections.LookedUp(c, f.NextInherit, f.NextOwn)
+	}
+	p.due.Add(docs)
+	return nil
+}
+
+// lookAhead begins to look up the documents that are due next, while the owner publishes the events of a step. The
+// caller waits for it before it commits. Nil is a look-up that is not worth while, or that cannot pass over the
+// documents of the due queue.
+func (p *Owner) lookAhead(ctx context.Context, w *work) (found func() error) {
+	now, most := w.to.Time, len(w.due)
+	if most < ReapChunk || p.collections.FirstDue() > now || p.due.Len()-most >= most {
+		return func() error { return nil }
+	}
+	l := p.newLookUp(w.to.Seq, now+lookUpAhead, most, max(reapBytes, w.bytes()))
+	inherit, own := p.due.Of(l.asked)
+	for i, c := range l.asked {
+		if !c.Continues() {
+			return func() error { return nil }
+		}
+		l.cuts[i].PassInherit, l.cuts[i].PassOwn = inherit[c.Name], own[c.Name]
+	}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		l.run(ctx)
+	}()
+	return func() error { <-done; return p.lookedUp(l) }
+}
+
+// bytes are those of the bodies of the due documents.
+func (w *work) bytes() (n int) {
+	for _, doc := range w.due {
+		n += len(doc.Body)
+	}
+	return n
+}
+
+// forget empties the due queue, but not the knowledge that its documents will be due.
+func (p *Owner) forget() {
+	for doc := range p.due.All() {
+		p.collections.Note(p.collections.Make(doc.Key.Collection), &doc.Header)
+	}
+	p.due.Set(nil)
+}
+
+// readClock reads Redis's clock, by a look-up that finds nothing.
+func (p *Owner) readClock(ctx context.Context) error {
+	l := &lookUpOf{store: p.Store, version: p.progress.Version()}
+	l.run(ctx)
+	return p.lookedUp(l)
+}
