@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"maps"
 	"slices"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -318,7 +319,7 @@ func TestG3_LookedUpAheadBesideThePublication(t *testing.T) {
 		},
 		"a drop": func(r *rig) { r.send(start+1000, prefix.Drop("c"), "") },
 		"the look-up has failed": func(r *rig) {
-			r.at["due"] = func() { delete(r.at, "due"); r.mu.Lock(); r.failAt = len(r.passed); r.mu.Unlock() }
+			r.at["due"] = sync.OnceFunc(func() { r.mu.Lock(); r.failAt = len(r.passed); r.mu.Unlock() })
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
