@@ -79,7 +79,7 @@ type writer struct {
 	err       error
 }
 
-// NewWriter begins a backup.
+// newWriter begins a backup.
 func newWriter(out io.Writer, h Header) (*writer, error) {
 	w := &writer{w: bufio.NewWriterSize(out, 256<<10), all: sha256.New(), part: sha256.New()}
 	w.write([]byte(magic + wire.FormatText + "\n"))
@@ -163,7 +163,7 @@ type reader struct {
 	open      bool   // a stream is being read
 }
 
-// NewReader reads the beginning of a backup.
+// newReader reads the beginning of a backup.
 func newReader(in io.Reader) (*reader, error) {
 	r := &reader{r: bufio.NewReaderSize(in, 256<<10), all: sha256.New(), part: sha256.New(), in: "its header"}
 	line, err := r.r.ReadSlice('\n')
