@@ -183,7 +183,7 @@ func TestG11_ShardsNeedTheMapping(t *testing.T) {
 	r := newRigOn(t, backends[0], Options{Shards: 2})
 	p := r.startShard(0)
 	p.ends(t, streams.ErrMapping)
-	want := `mappings: { "lapse.write.*.*.*": "lapse.shard.{{shard(2,2,3)}}.write.{{wildcard(1)}}.{{wildcard(2)}}.{{wildcard(3)}}" }`
+	want := `mappings: { "lapse.write.*.*.*": "lapse.shard.{{partition(2,2,3)}}.write.{{wildcard(1)}}.{{wildcard(2)}}.{{wildcard(3)}}" }`
 	if !strings.Contains(p.err.Error(), want) {
 		t.Errorf("the error is %v, want in it %s", p.err, want)
 	}

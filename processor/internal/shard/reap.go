@@ -10,6 +10,7 @@ import (
 const (
 	// ReapChunk is how many documents are reaped in one step, beside as many as it applies messages.
 	ReapChunk       = 256
+	reapMany        = 3072    // while more is due than a step reaps: fewer publications and commits
 	reapBytes       = 1 << 20 // in the bodies of these documents, beside as many as the messages have
 	reapCollections = 32      // collections in which they are looked up
 	lookUpAhead     = 250     // milliseconds before their deadline that documents are looked up
@@ -25,6 +26,7 @@ func (p *Owner) knownDue() int64 { return min(p.collections.FirstKnown(), p.due.
 // reaper is how the owner reaps now.
 type reaper struct {
 	hurries bool  // it does not go by the pace
+	behind  bool  // the last step reaped a chunk at least: more may be due
 	changed int64 // log time of the last configuration or drop
 }
 
@@ -35,6 +37,9 @@ type reaper struct {
 func (p *Owner) mayReap(now int64, messages int) (most int, paced bool) {
 	if !p.reaper.hurries && p.nextDue() <= p.reaper.changed && (p.collections.FirstDue() <= now || len(p.due.Due(now)) > leastRoom) {
 		return max(p.Pace.Room(), messages), true
+	}
+	if p.reaper.behind && !p.reaper.hurries {
+		return reapMany + messages, false
 	}
 	return ReapChunk + messages, false
 }
@@ -66,6 +71,7 @@ func (p *Owner) reap(ctx context.Context, d *fold.Decision, messages []*fold.Mes
 	if paced {
 		due = due[:min(len(due), most)]
 	}
+	p.reaper.behind = len(due) >= ReapChunk
 	return due, held, nil
 }
 

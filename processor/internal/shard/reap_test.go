@@ -71,6 +71,32 @@ func TestG9_Paced(t *testing.T) {
 	}
 }
 
+// TestReapsManyWhileBehind: a step after a full one may reap many, unless it drains.
+func TestReapsManyWhileBehind(t *testing.T) {
+	r := newRig(t)
+	r.idle()
+	r.send(start, "lapse.config.c", `{"defaultTtl":-1}`)
+	r.idle()
+	for _, tt := range []struct {
+		due             int
+		hurries, behind bool
+	}{{ReapChunk - 1, false, false}, {ReapChunk, false, true}, {ReapChunk, true, true}} {
+		r.due.Set(dueAt(start, tt.due))
+		d := fold.New(r.Limits, r.collections, r.progress.Watermark())
+		if _, _, err := r.reap(t.Context(), d, nil, fold.Position{Seq: 9, Time: start}); err != nil {
+			t.Fatal(err)
+		}
+		want := ReapChunk + 7
+		if tt.behind && !tt.hurries {
+			want = reapMany + 7
+		}
+		r.reaper.hurries, r.reaper.changed = tt.hurries, 0 // the pace does not decide
+		if may, _ := r.mayReap(start, 7); may != want || r.reaper.behind != tt.behind {
+			t.Errorf("after %d due documents, draining %t: it may reap %d, want %d", tt.due, tt.hurries, may, want)
+		}
+	}
+}
+
 // TestG4_LookedUpAhead: documents are looked up a little before the first of them is due, and not much earlier; many
 // that are in the queue already come first.
 func TestG4_LookedUpAhead(t *testing.T) {

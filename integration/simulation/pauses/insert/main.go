@@ -22,8 +22,8 @@ var rooms = []string{"processor", "sink/events"}
 // limits are constants of lapse, with what they are in some histories. Few messages reach them then.
 var limits = map[string]int{
 	"BatchMessages": 2, "batchWhole": 1, // applying
-	"ReapChunk": 2, "reapCollections": 1, // reaping
-	"buildChunk": 1, "SettleAtOnce": 1, "verifyAtOnce": 1, "MaxEpochs": 2, // collections
+	"ReapChunk": 2, "reapMany": 5, "reapCollections": 1, // reaping
+	"SettleAtOnce": 1, "verifyAtOnce": 1, "MaxEpochs": 2, // collections
 	"messagesAtOnce":  3,                                        // streams
 	"documentsAtOnce": 2, "chunkBytes": 300, "entriesAtOnce": 2, // snapshots
 }
