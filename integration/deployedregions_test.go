@@ -99,6 +99,8 @@ $KV.LAPSE_CHECKPOINTS.shard.0          no     no
 $KV.LAPSE_MEMBERS.lease.0              no     no
 $JS.ACK.LAPSE_EVENTS.c.1.1.1.1.1       no     no
 $SRV.INFO.lapse                        no     no
+lapse.region.a                         yes    no
+lapse.region.b                         no     yes
 _INBOX.last                            yes    yes
 `
 
@@ -157,8 +159,9 @@ func asks(t *testing.T, nc *nats.Conn, domain string) {
 		t.Fatal(err)
 	}
 	got := map[string]bool{}
-	denied := []string{"INFO", "STREAM.CREATE.LAPSE_LOG", "STREAM.DELETE.LAPSE_LOG", "STREAM.PURGE.LAPSE_LOG", "STREAM.MSG.DELETE.LAPSE_LOG"}
-	allowed := []string{"STREAM.INFO.LAPSE_LOG", "STREAM.UPDATE.LAPSE_LOG", "CONSUMER.CREATE.LAPSE_LOG", "STREAM.MSG.GET.LAPSE_LOG"}
+	denied := []string{"INFO", "STREAM.CREATE.LAPSE_LOG", "STREAM.UPDATE.LAPSE_LOG", "STREAM.DELETE.LAPSE_LOG", "STREAM.PURGE.LAPSE_LOG", "STREAM.MSG.DELETE.LAPSE_LOG",
+		"CONSUMER.CREATE.LAPSE_LOG", "CONSUMER.CREATE.LAPSE_LOG.c", "CONSUMER.CREATE.LAPSE_EVENTS.c.lapse.expired.>", "CONSUMER.DURABLE.CREATE.LAPSE_LOG.c", "CONSUMER.DELETE.LAPSE_LOG.c", "CONSUMER.MSG.NEXT.LAPSE_LOG.c"}
+	allowed := []string{"STREAM.INFO.LAPSE_LOG", "STREAM.MSG.GET.LAPSE_LOG"}
 	harness.Until(t, harness.Limit, "the other region answers", func(context.Context) error {
 		for _, request := range append(denied, allowed...) {
 			if err := nc.PublishRequest("$JS."+domain+".API."+request, "_INBOX.operator.asks."+request, []byte("{}")); err != nil {

@@ -64,7 +64,7 @@ func (r *twoRegions) lapseIn(w *inRegion, flags ...string) *harness.Lapse {
 
 // lapseURL is the URL of NATS for lapse in the region.
 func (w *inRegion) lapseURL() string {
-	return strings.ReplaceAll(w.URL(), "nats://", "nats://operator:"+harness.RolePassword("OPERATOR")+"@")
+	return strings.ReplaceAll(w.URL(), "nats://", "nats://lapse:"+harness.LapsePassword+"@")
 }
 
 // follow starts lapse in a region, which follows another one.

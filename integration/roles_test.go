@@ -88,9 +88,9 @@ purge the log                 pub $JS.API.STREAM.PURGE.LAPSE_LOG               n
 purge the configurations      pub $JS.API.STREAM.PURGE.LAPSE_CONFIG            no          no     no        yes   yes      -
 purge the events              pub $JS.API.STREAM.PURGE.LAPSE_EVENTS            no          no     no        yes   yes      -
 purge the checkpoints         pub $JS.API.STREAM.PURGE.KV_LAPSE_CHECKPOINTS    no          no     no        no    yes      -
-delete the log                pub $JS.API.STREAM.DELETE.LAPSE_LOG              no          no     no        no    yes      -
-                              pub $JS.API.STREAM.DELETE.LAPSE_LOG_0            no          no     no        no    yes      -
-delete the events             pub $JS.API.STREAM.DELETE.LAPSE_EVENTS           no          no     no        no    yes      -
+delete the log                pub $JS.API.STREAM.DELETE.LAPSE_LOG              no          no     no        yes   yes      -
+                              pub $JS.API.STREAM.DELETE.LAPSE_LOG_0            no          no     no        yes   yes      -
+delete the events             pub $JS.API.STREAM.DELETE.LAPSE_EVENTS           no          no     no        yes   yes      -
 delete a message of the log   pub $JS.API.STREAM.MSG.DELETE.LAPSE_LOG          no          no     no        no    yes      -
                               pub $JS.API.STREAM.MSG.DELETE.LAPSE_LOG_3        no          no     no        no    yes      -
 delete one of the others      pub $JS.API.STREAM.MSG.DELETE.LAPSE_EVENTS       no          no     no        yes   yes      -
@@ -98,17 +98,19 @@ delete one of the others      pub $JS.API.STREAM.MSG.DELETE.LAPSE_EVENTS       n
                               pub $JS.API.STREAM.MSG.DELETE.LAPSE_CONFIG       no          no     no        no    yes      -
 store snapshots               pub $O.LAPSE_SNAPSHOTS.C.x                       no          no     no        yes   yes      -
 purge the snapshots           pub $JS.API.STREAM.PURGE.OBJ_LAPSE_SNAPSHOTS     no          no     no        yes   yes      -
-delete the snapshots          pub $JS.API.STREAM.DELETE.OBJ_LAPSE_SNAPSHOTS    no          no     no        no    yes      -
+delete the snapshots          pub $JS.API.STREAM.DELETE.OBJ_LAPSE_SNAPSHOTS    no          no     no        yes   yes      -
 order snapshots               pub lapse.snapshot.0                             no          no     no        no    yes      -
                               sub lapse.snapshot.*                             no          no     no        yes   yes      -
 restore the log               pub $JS.API.STREAM.RESTORE.LAPSE_LOG             no          no     no        no    yes      -
 look at another region        pub $JS.b.API.STREAM.INFO.LAPSE_LOG              no          no     no        yes   yes      -
-compare the log with its own  pub $JS.b.API.CONSUMER.CREATE.LAPSE_LOG.c        no          no     no        yes   yes      -
-                              pub $JS.b.API.CONSUMER.MSG.NEXT.LAPSE_LOG.c      no          no     no        yes   yes      -
-supersede it                  pub $JS.b.API.STREAM.UPDATE.LAPSE_LOG            no          no     no        yes   yes      -
+read its log                  pub $JS.b.API.CONSUMER.CREATE.LAPSE_LOG.c        no          no     no        no    yes      -
+                              pub $JS.b.API.CONSUMER.MSG.NEXT.LAPSE_LOG.c      no          no     no        no    yes      -
+change its streams            pub $JS.b.API.STREAM.UPDATE.LAPSE_LOG            no          no     no        no    yes      -
 delete its log                pub $JS.b.API.STREAM.DELETE.LAPSE_LOG            no          no     no        no    yes      -
-hear what mirrors ask         sub $JS.*.API.CONSUMER.CREATE.>                  no          no     no        yes   yes      -
-see who follows               pub $JS.API.CONSUMER.NAMES.LAPSE_LOG             no          no     no        yes   yes      -
+pass for a mirror there       pub $JS.b.API.CONSUMER.CREATE.LAPSE_LOG          no          no     no        no    no       -
+ask lapse there               pub lapse.region.b                               no          no     no        yes   yes      -
+answer other regions          sub lapse.region.*                               no          no     no        yes   yes      -
+see who follows               pub $JS.API.CONSUMER.NAMES.LAPSE_LOG             no          no     no        no    yes      -
 list streams                  pub $JS.API.STREAM.NAMES                         no          no     no        no    yes      -
 manage the servers            pub $SYS.REQ.SERVER.PING                         no          no     no        no    -        yes
 `

@@ -136,10 +136,10 @@ func (s *session) tellFormer(ctx context.Context) {
 	}
 	for every := tellFormerEvery; backoff.Wait(ctx, every); {
 		asking, cancel := context.WithTimeout(ctx, streams.AnswerTimeout)
-		err := promotion.Supersede(asking, last)
+		reply, err := promotion.Supersede(asking, last)
 		cancel()
 		every = tellFormerEvery
-		if err == nil {
+		if err == nil || reply.Error != "" {
 			every = tellFormerSlow
 		}
 	}

@@ -335,7 +335,6 @@ func (s *session) run(ctx context.Context, cancel context.CancelCauseFunc) {
 		duty(s.follower.Run)
 		duty(s.follower.WatchRole)
 		duty(s.follower.FollowEvents)
-		duty(s.follower.Relink)
 	}
 	for _, watch := range s.monitor.watches() {
 		duty(watch)

@@ -27,7 +27,7 @@ const (
 // the text that includes them. Unless it denies, a client without a user is the operator.
 func (n *NATS) natsRoles(opts NATSOptions) string {
 	n.t.Helper()
-	n.copyDeployed("nats/accounts.conf", "accounts.conf")
+	n.accounts()
 	if opts.Shards > 1 {
 		n.copyDeployed("nats/shards-4.conf", "shards.conf", "partition(4,", fmt.Sprintf("partition(%d,", opts.Shards))
 	} else {
@@ -50,15 +50,23 @@ func (n *NATS) natsRoles(opts NATSOptions) string {
 func (n *NATS) Deny(entry string) {
 	n.t.Helper()
 	n.forbidden = nil
-	n.copyDeployed("nats/accounts.conf", "accounts.conf", entry, `"none"`)
+	n.accounts(entry, `"none"`)
 	n.Reload()
 }
 
 // Permit gives lapse all its permissions again.
 func (n *NATS) Permit() {
 	n.t.Helper()
-	n.copyDeployed("nats/accounts.conf", "accounts.conf")
+	n.accounts()
 	n.Reload()
+}
+
+// accounts writes the accounts of deploy/ with replacements. Regions may have other names than there, and there may be
+// more than two.
+func (n *NATS) accounts(replacements ...string) {
+	n.copyDeployed("nats/accounts.conf", "accounts.conf", append([]string{
+		`"$JS.a.API.`, `"$JS.*.API.`, `"$JS.b.API.`, `"$JS.*.API.`, `"lapse.region.a"`, `"lapse.region.*"`, `"lapse.region.b"`, `"lapse.region.*"`,
+	}, replacements...)...)
 }
 
 // RolePassword is the password of a user of the servers that tests start.

@@ -128,6 +128,24 @@ func (w *World) crosses(c *conn, command natsmodel.Command) bool {
 	return true
 }
 
+// answersAcross carries the answer of a process in one region to one in the other that waits for it.
+func (w *World) answersAcross(from *site, command natsmodel.Command) {
+	if w.second == nil || !strings.HasPrefix(command.Subject, "_INBOX.") || strings.HasPrefix(command.Subject, "_INBOX.simulation") {
+		return
+	}
+	l, to := &w.second.link, &w.second.site
+	if from == to {
+		to = &w.site
+	}
+	if command.Kind == natsmodel.Publish && to.nats.Hears(command.Subject) && !l.isDown() {
+		w.queue.Add(l.arrival(questions), func() {
+			if !l.isDown() {
+				w.deliverAt(to, to.nats.Relay(command))
+			}
+		})
+	}
+}
+
 // isQuestion reports whether a request changes nothing.
 func isQuestion(c natsmodel.Command) bool {
 	return strings.Contains(c.Subject, ".STREAM.INFO.") || strings.Contains(c.Subject, ".STREAM.MSG.GET.")

@@ -6,11 +6,16 @@ import (
 	"slices"
 	"time"
 
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
 	"github.com/seed18712806/lapse/integration/simulation/natsmodel"
 	"github.com/seed18712806/lapse/integration/simulation/observer"
 	"github.com/seed18712806/lapse/integration/simulation/plan"
 	"github.com/seed18712806/lapse/integration/simulation/redismodel"
 	"github.com/seed18712806/lapse/integration/simulation/transit"
+	"github.com/seed18712806/lapse/processor"
+	"github.com/seed18712806/lapse/sink/wire"
 )
 
 // The JetStream domains of the two regions.
@@ -33,6 +38,11 @@ func (w *World) newSite(domain string, first *site) site {
 		nats:  natsmodel.New(natsmodel.Options{Now: w.natsClock, Steady: time.Now, Replicas: p.Replicas, Domain: domain}),
 		redis: redismodel.New(redismodel.Options{Now: w.redisClock}),
 	}
+	// The lease of a process is no part of the simulation. The bucket has the regions that follow.
+	members := wire.DefaultPrefix.MembersBucket()
+	if err := s.nats.CreateStream(jetstream.StreamConfig{Name: "KV_" + members, Subjects: []string{"$KV." + members + ".>"}}); err != nil {
+		panic(err)
+	}
 	s.greeting = slices.Clip(s.nats.Connect().Greeting())
 	s.nats.Do(s.nats.Connect(), natsmodel.Command{Kind: natsmodel.Subscribe, Subject: "_INBOX.simulation.>", SID: "1"})
 	servers := observer.Servers{NATS: s.nats, Redis: s.redis, NATSClock: w.natsClock, RedisClock: w.redisClock}
@@ -48,6 +58,7 @@ type second struct {
 	site
 	link     link
 	host     *process
+	answers  *process // of the first region: it answers the second, whatever becomes of the others
 	operator *process // who promotes; nil before somebody does
 	promoted bool     // it is the first region now
 }
@@ -58,10 +69,22 @@ func (w *World) follow() {
 	w.second = &second{site: w.newSite(secondDomain, &w.site), link: newLink(random)}
 	line := transit.Network{Random: random, Usual: 300 * time.Microsecond, Sometimes: 20 * time.Millisecond}
 	w.second.lines.nats, w.second.lines.redis, w.second.lines.objects = line, line, line
+	w.second.answers = w.startAs(&w.site, "a0", true, (*process).answer)
 	w.second.host = w.startAs(&w.second.site, "f0", true, func(p *process, ctx context.Context) error {
 		time.Sleep(followAfter) // the first region makes its streams
 		return p.run(ctx)
 	})
+}
+
+// answer is the life of a process that applies no shard, and answers other regions.
+func (p *process) answer(ctx context.Context) error {
+	nc, err := nats.Connect("nats://127.0.0.1", nats.SetCustomDialer(p), nats.MaxReconnects(-1),
+		nats.RetryOnFailedConnect(true), nats.ReconnectWait(reconnectAfter), nats.ReconnectJitter(0, 0), nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {}))
+	if err != nil {
+		return err
+	}
+	defer nc.Close()
+	return processor.AnswerRegions(ctx, nc, processor.Options{Prefix: wire.DefaultPrefix, Logger: p.world.trace.Logger(p.name)})
 }
 
 const followAfter = 100 * time.Millisecond

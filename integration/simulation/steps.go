@@ -124,8 +124,8 @@ func (w *World) setAway(until time.Time) {
 
 // disconnectAll loses all connections to NATS, and what was sent on them.
 func (w *World) disconnectAll() {
-	for _, p := range w.hosts {
-		if p.conn != nil {
+	for _, p := range w.processes() {
+		if p.site == &w.site && p.conn != nil {
 			p.conn.fate = 0
 			p.disconnect()
 		}

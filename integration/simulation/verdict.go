@@ -24,7 +24,7 @@ func (w *World) broken() error {
 func (w *World) processes() []*process {
 	all := slices.Clone(w.hosts)
 	if w.second != nil {
-		all = append(all, w.second.host)
+		all = append(all, w.second.host, w.second.answers)
 		if w.second.operator != nil {
 			all = append(all, w.second.operator)
 		}

@@ -359,6 +359,7 @@ func (w *World) arrive(c *conn, commands []natsmodel.Command, ghost bool) {
 		s.observer.Publishes(command.Subject)
 		if !w.crosses(c, command) {
 			sent = append(sent, s.nats.Do(c.server, command)...)
+			w.answersAcross(s, command)
 		}
 	}
 	s.observer.Look()

@@ -3,8 +3,6 @@ package client
 import (
 	"context"
 	"errors"
-	"slices"
-	"strings"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
@@ -51,9 +49,15 @@ type RegionStatus struct {
 	// Following is how far the region is behind the first, as the owners of the shards have last said; absent if it
 	// follows none, or if nobody has said it.
 	Following *wire.Following `json:"following,omitempty"`
-	// Followers are the JetStream domains of the regions that follow this one, or have. They are absent if the client
-	// may not ask for the consumers of the log.
-	Followers []string `json:"followers,omitempty"`
+	// Followers are the regions that follow this one, or have.
+	Followers []FollowerStatus `json:"followers,omitempty"`
+}
+
+// FollowerStatus is a region that follows this one, or has.
+type FollowerStatus struct {
+	Domain string `json:"domain"` // of JetStream
+	// SeenAgo is for how many seconds it has not said so, by the clock of the NATS servers. It does every ten minutes.
+	SeenAgo float64 `json:"seenAgo"`
 }
 
 // readRegion reads what a region has to do with others. The root is the log, or the stream of configurations.
@@ -69,17 +73,7 @@ func readRegion(ctx context.Context, l *connection, root string) (*RegionStatus,
 	if r.Region, err = wire.ParseRegion(info.Config.Metadata); err != nil {
 		return nil, err
 	}
-	within, cancel := l.Within(ctx, "$JS.API.INFO", consumerAPI+"NAMES."+root)
-	defer cancel()
-	if account, err := l.JS.AccountInfo(within); err == nil && account.Domain != "" { // else nobody can follow
-		for name := range stream.ConsumerNames(within).Name() {
-			if domain, ok := strings.CutPrefix(name, wire.FollowerConsumer); ok {
-				r.Followers = append(r.Followers, domain)
-			}
-		}
-		slices.Sort(r.Followers)
-	}
-	if info.Config.Metadata[wire.RegionKey] == "" && r.Followers == nil {
+	if info.Config.Metadata[wire.RegionKey] == "" {
 		return nil, nil
 	}
 	return &r, nil

@@ -224,7 +224,7 @@ func (s *Status) members(ctx context.Context, l *connection, now time.Time) erro
 		}
 		return cmp.Or(denial(within), l.StreamError("read the bucket "+bucket, bucket, err))
 	}
-	messages, err := jetstreamext.GetLastMsgsFor(within, l.JS, stream, []string{prefix + wire.MemberKey("*"), prefix + "lease.*"})
+	messages, err := jetstreamext.GetLastMsgsFor(within, l.JS, stream, []string{prefix + wire.MemberKey("*"), prefix + "lease.*", prefix + wire.FollowerKey("*")})
 	if err != nil {
 		return failed(err)
 	}
@@ -251,10 +251,18 @@ func (s *Status) members(ctx context.Context, l *connection, now time.Time) erro
 	return nil
 }
 
-// add adds an entry: a member to the status, a lease to leases.
+// add adds an entry: a member or a follower to the status, a lease to leases.
 func (s *Status) add(key string, entry *jetstream.RawStreamMsg, now time.Time, leases map[int]wire.Lease) error {
+	ago := max(0, now.Sub(entry.Time)).Truncate(time.Millisecond).Seconds()
+	if domain, ok := strings.CutPrefix(key, wire.FollowerKey("")); ok {
+		if s.Region == nil {
+			s.Region = &RegionStatus{}
+		}
+		s.Region.Followers = append(s.Region.Followers, FollowerStatus{domain, ago})
+		return nil
+	}
 	if _, ok := strings.CutPrefix(key, "member."); ok {
-		m := MemberStatus{SeenAgo: max(0, now.Sub(entry.Time)).Truncate(time.Millisecond).Seconds()}
+		m := MemberStatus{SeenAgo: ago}
 		s.Members = append(s.Members, m)
 		return json.Unmarshal(entry.Data, &s.Members[len(s.Members)-1].Member)
 	}
@@ -312,6 +320,9 @@ func (s *Status) assign(leases map[int]wire.Lease) {
 		}
 	}
 	s.Region.add(s.Members)
+	if s.Region != nil {
+		slices.SortFunc(s.Region.Followers, func(a, b FollowerStatus) int { return cmp.Compare(a.Domain, b.Domain) })
+	}
 	for i := range s.Members {
 		if s.Members[i].SeenAgo > goneAfter.Seconds() {
 			s.Members[i].Role = RoleGone

@@ -21,11 +21,12 @@
 //	lapse.read.get.<collection>.<id>    Prefix.ReadGet          a read of one document
 //	lapse.read.collections              Prefix.ReadCollections  a list of all collections
 //	lapse.consumer.create.<rest>        Prefix.CreateConsumer   a request for a consumer of the events, by an import of an account
+//	lapse.region.<domain>               Prefix.Region           a RegionRequest, by lapse in another region
 //
 // The log ([Prefix.LogStream]) stores the first four, the stream of events
-// ([Prefix.EventsStream]) the next seven. Beats, reads and requests for consumers are not stored. A key-value bucket
-// ([Prefix.MembersBucket]) lists the processes and the owners of the shards: a [Member] under
-// "member.<id>", a [Lease] under "lease.<shard>". An id is one token of a subject, escaped
+// ([Prefix.EventsStream]) the next seven. Beats, reads and requests are not stored. A key-value bucket
+// ([Prefix.MembersBucket]) lists the processes, the owners of the shards and the regions that follow: a [Member] under
+// "member.<id>", a [Lease] under "lease.<shard>", an entry under "follower.<domain>". An id is one token of a subject, escaped
 // ([EscapeID]). [Log.ParseSubject] reads the subjects of the log.
 //
 // A message to the log may have the headers Lapse-If-Match (for a write, the etag of the

@@ -9,9 +9,29 @@ import (
 // RegionKey is the key of a [Region] in the metadata of a log, or of [Prefix.ConfigStream].
 const RegionKey = "lapse-region"
 
-// FollowerConsumer begins the name of a consumer of a log, or of [Prefix.ConfigStream], that nobody reads: by it the
-// region knows that the one in the JetStream domain behind it follows.
-const FollowerConsumer = "lapse-follower-"
+// FollowerKey is the key in [Prefix.MembersBucket] of a region that follows this one, by its JetStream domain. The stamp
+// of the entry says when that region has last asked. The entry itself has the version of its format alone.
+func FollowerKey(domain string) string { return "follower." + domain }
+
+// RegionRequest is what lapse in one region asks of lapse in another one, at [Prefix.Region]. It asks one thing.
+type RegionRequest struct {
+	// Follower is the JetStream domain of the region that asks, if that follows this one: lapse remembers it.
+	Follower string `json:"follower,omitempty"`
+	// Supersede asks the region to be the first no longer: its streams take no more messages. It is by the Promotion
+	// of the region that asks, which knows the first region as the one whose log has the Identity.
+	Supersede *Promotion `json:"supersede,omitempty"`
+	Identity  int64      `json:"identity,omitempty"`
+}
+
+// RegionReply is the reply to a [RegionRequest].
+type RegionReply struct {
+	// Error is why the request was not carried out; empty if it was.
+	Error string `json:"error,omitempty"`
+	// Superseded is what this region was superseded by, before or by the request; nil if it is not.
+	Superseded *Promotion `json:"superseded,omitempty"`
+	// Ends are the last sequences of the streams that were superseded.
+	Ends map[string]uint64 `json:"ends,omitempty"`
+}
 
 // Region says what a log has to do with the logs of other regions. The stream of events that belongs to it,
 // and the snapshots, are the same as it is: mirrors or not.

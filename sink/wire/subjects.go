@@ -143,6 +143,10 @@ func (p Prefix) Probe() string { return string(p) + ".fence.probe" }
 // Snapshot is the subject on which the owner of a shard takes orders of snapshots ([SnapshotOrder]).
 func (p Prefix) Snapshot(shard int) string { return string(p) + ".snapshot." + strconv.Itoa(shard) }
 
+// Region is the subject on which the processes of lapse in a JetStream domain answer those of other regions
+// ([RegionRequest]).
+func (p Prefix) Region(domain string) string { return string(p) + ".region." + domain }
+
 // Filling is a subject of the stream of events for messages that fill a file of the server, and are
 // removed at once.
 func (p Prefix) Filling() string { return string(p) + ".fence.filling" }

@@ -23,17 +23,18 @@ To look around, run "lapse demo". To begin, run "lapse serve" in one terminal. I
 
 // commandLine has more than 15 fields: kong takes one for each command.
 type commandLine struct {
-	Serve      serveCommand      `cmd:"" group:"serve" help:"Run lapse: apply writes, publish expiry events, answer reads."`
-	Demo       demoCommand       `cmd:"" group:"serve" help:"Run a lapse of its own in which documents come and go, to look at."`
-	Health     Health            `cmd:"" group:"serve" help:"Ask a running lapse whether it is ready, for health checks."`
-	Version    versionCommand    `cmd:"" group:"serve" help:"Print the version, as does --version."`
-	Backup     Backup            `cmd:"" group:"serve" help:"Write everything that lapse keeps in NATS into one file, while lapse runs."`
-	Restore    Restore           `cmd:"" group:"serve" help:"Restore a backup into empty servers, as it was, or until a moment before a mistake."`
-	BeginAnew  beginAnewCommand  `cmd:"" group:"serve" help:"Show what lapse refuses to go on without, or give it up, while no lapse runs."`
-	Promote    Promote           `cmd:"" group:"serve" help:"Make this region, which follows another one, the first."`
-	Demote     Demote            `cmd:"" group:"serve" help:"Make a region that was the first ready to follow the one that was promoted."`
-	Completion completionCommand `cmd:"" group:"serve" help:"Print a script that completes this command line in a shell."`
-	Help       helpCommand       `cmd:"" group:"serve" help:"Print the help of a command, as does --help."`
+	Serve          serveCommand      `cmd:"" group:"serve" help:"Run lapse: apply writes, publish expiry events, answer reads."`
+	Demo           demoCommand       `cmd:"" group:"serve" help:"Run a lapse of its own in which documents come and go, to look at."`
+	Health         Health            `cmd:"" group:"serve" help:"Ask a running lapse whether it is ready, for health checks."`
+	Version        versionCommand    `cmd:"" group:"serve" help:"Print the version, as does --version."`
+	Backup         Backup            `cmd:"" group:"serve" help:"Write everything that lapse keeps in NATS into one file, while lapse runs."`
+	Restore        Restore           `cmd:"" group:"serve" help:"Restore a backup into empty servers, as it was, or until a moment before a mistake."`
+	BeginAnew      beginAnewCommand  `cmd:"" group:"serve" help:"Show what lapse refuses to go on without, or give it up, while no lapse runs."`
+	Promote        Promote           `cmd:"" group:"serve" help:"Make this region, which follows another one, the first."`
+	ForgetFollower ForgetFollower    `cmd:"" group:"serve" help:"Forget a region that has followed this one."`
+	Demote         Demote            `cmd:"" group:"serve" help:"Make a region that was the first ready to follow the one that was promoted."`
+	Completion     completionCommand `cmd:"" group:"serve" help:"Print a script that completes this command line in a shell."`
+	Help           helpCommand       `cmd:"" group:"serve" help:"Print the help of a command, as does --help."`
 
 	Config      Config      `cmd:"" group:"configure" help:"Print a collection's configuration, or change it."`
 	Drop        Drop        `cmd:"" group:"configure" help:"Remove a collection and its documents, without expiry events."`

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/seed18712806/lapse/cmd/internal/output"
 	"github.com/seed18712806/lapse/sink/client"
@@ -116,8 +117,10 @@ func regions(r *client.RegionStatus) (texts []string) {
 	case r.Follows != "":
 		add("follows the region %q; no process says how far it is behind", r.Follows)
 	}
-	for _, domain := range r.Followers {
-		add("is followed by the region %q", domain)
+	for _, f := range r.Followers {
+		if add("is followed by the region %q, as that said %s ago", f.Domain, output.Seconds(f.SeenAgo)); f.SeenAgo > followerGone.Seconds() {
+			texts[len(texts)-1] += ": if it is no more, run lapse forget-follower " + f.Domain
+		}
 	}
 	for _, f := range r.Former {
 		add("continues the log of the region %q behind %d: it was promoted %s", f.From, f.Last, f.Promotion)
@@ -130,6 +133,9 @@ func regions(r *client.RegionStatus) (texts []string) {
 	}
 	return texts
 }
+
+// followerGone is for how long a follower may have said nothing until status names the command that forgets it.
+const followerGone = time.Hour
 
 // retained says what an owner knows of snapshots, and of bytes that should be gone.
 func retained(r *wire.Retention) string {

@@ -82,9 +82,9 @@ func TestPrintStatusOfRegions(t *testing.T) {
 		}},
 		`this region follows the region "a"; no process says how far it is behind
 `: {Region: wire.Region{Follows: "a"}},
-		`this region is followed by the region "b"
-this region is followed by the region "c"
-`: {Followers: []string{"b", "c"}},
+		`this region is followed by the region "b", as that said 2s ago
+this region is followed by the region "c", as that said 2h0m0s ago: if it is no more, run lapse forget-follower c
+`: {Followers: []client.FollowerStatus{{Domain: "b", SeenAgo: 2}, {Domain: "c", SeenAgo: 7200}}},
 		`this region continues the log of the region "a" behind 17: it was promoted at 2026-01-31T12:00:00Z by root@host, in the JetStream domain "b"
 `: {Region: wire.Region{Former: []wire.Former{{Last: 17, Promotion: promoted}}}},
 		`this region follows the region "a"; no process says how far it is behind

@@ -58,7 +58,7 @@ func TestSystemOfRegions(t *testing.T) {
 		{&client.RegionStatus{Region: wire.Region{Follows: "eu"}, Following: &wire.Following{Domain: "eu", Behind: 12345, AsOf: now - 90_000, Down: now - 60_000}},
 			[]string{"Follows the region", ">eu<", "12,345", "1 min 30 s ago", "not since <time"}},
 		{&client.RegionStatus{Region: wire.Region{Follows: "eu"}, Following: &wire.Following{Domain: "eu"}}, []string{"not known yet", ">yes<"}},
-		{&client.RegionStatus{Followers: []string{"us", "asia"}}, []string{`followed by <span class="id">us</span>, <span class="id">asia</span>.`}},
+		{&client.RegionStatus{Followers: []client.FollowerStatus{{Domain: "us"}, {Domain: "asia"}}}, []string{`followed by <span class="id">us</span>, <span class="id">asia</span>.`}},
 		{&client.RegionStatus{Region: wire.Region{Former: []wire.Former{{Last: 1234, Promotion: promoted}}}},
 			[]string{"behind 1,234: it was promoted at 2026-09-21T14:13:20Z by root@&lt;host&gt;, in the JetStream domain &#34;b&#34;."}},
 		{&client.RegionStatus{Region: wire.Region{Superseded: &promoted, Promotion: &promoted}}, []string{"is being promoted", "is not the first any more"}},

@@ -223,7 +223,7 @@ func (p *process) serve(ctx context.Context, start time.Time) error {
 	}
 	defer reads.Stop()
 	n.redis.offer = reads.Offer
-	failed := make(chan error, 4+len(p.connections()))
+	failed := make(chan error, 5+len(p.connections()))
 	server, err := p.startWeb(reader, n, metrics, failed)
 	if err != nil {
 		return err
@@ -244,6 +244,11 @@ func (p *process) serve(ctx context.Context, start time.Time) error {
 	watching.Go(func() { watchReads(running, p.reads, board, redis) })
 	watching.Go(func() { n.watch(running) })
 	watching.Go(func() { n.first.run(running) })
+	watching.Go(func() {
+		if err := processor.AnswerRegions(running, p.log.nats, p.opts.Processor); err != nil {
+			failed <- err
+		}
+	})
 	watching.Go(func() {
 		if err := n.redis.run(running); err != nil {
 			failed <- err

@@ -4,6 +4,7 @@ package regions
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -48,7 +49,7 @@ func Start(t testing.TB, o Options) *Regions {
 	servers := max(o.Servers, 1)
 	r := &Regions{Link: &Link{}}
 	var remotes, direct []string
-	login := "nats-leaf://operator:" + harness.RolePassword("operator") + "@"
+	login := "nats-leaf://leaf:" + harness.RolePassword("leaf") + "@"
 	listens := make([]string, servers)
 	for i := range listens {
 		listens[i] = harness.Address(harness.FreePort(t))
@@ -103,8 +104,10 @@ func (r *Regions) Linked(t testing.TB) {
 		harness.Until(t, harness.Limit, n.Name()+" reaches region a", func(ctx context.Context) error {
 			ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 			defer cancel()
-			_, err := js.AccountInfo(ctx)
-			return err
+			if _, err := js.Stream(ctx, "none"); !errors.Is(err, jetstream.ErrStreamNotFound) {
+				return fmt.Errorf("it answers %w", err)
+			}
+			return nil
 		})
 	}
 }

@@ -232,7 +232,11 @@ func (s *Server) leaderGet(c *Command, stream string) {
 	case g.Next == ">" && i < len(st.messages):
 		m = &st.messages[i]
 	case g.Next != "" && g.Next != ">":
-		panic("natsmodel: the request is not modelled: " + string(c.Data))
+		for ; i < len(st.messages) && m == nil; i++ {
+			if protocol.Match(g.Next, st.messages[i].Subject) {
+				m = &st.messages[i]
+			}
+		}
 	case g.Next == "" && g.Last == "" && i < st.from(g.Seq+1):
 		m = &st.messages[i]
 	}

@@ -14,8 +14,14 @@ import (
 // up to the caller: requests of clients of the one (Foreign), answers of the other (Relay), and the messages that a
 // mirror takes over (Copy).
 
+// regionRequests begins the subjects of requests to lapse in a JetStream domain.
+const regionRequests = "lapse.region."
+
 // ForeignTo is the JetStream domain that a request names; "" if it names none.
 func (c *Command) ForeignTo() string {
+	if domain, ok := strings.CutPrefix(c.Subject, regionRequests); ok {
+		return domain
+	}
 	rest, ok := strings.CutPrefix(c.Subject, "$JS.")
 	domain, api, _ := strings.Cut(rest, ".")
 	if !ok || !strings.HasPrefix(api, "API.") {
@@ -24,9 +30,21 @@ func (c *Command) ForeignTo() string {
 	return domain
 }
 
+// Hears reports whether a client has subscribed to a subject.
+func (s *Server) Hears(subject string) (any bool) {
+	s.subscribed(subject)(func(*subscription) bool { any = true; return false })
+	return any
+}
+
 // Foreign carries out a request for this domain that came from another server. answers are for that server, and sent
-// is for clients of this one.
+// is for clients of this one. The answer of a client to a request of lapse comes later.
 func (s *Server) Foreign(c Command) (answers []Command, sent []Sent) {
+	if strings.HasPrefix(c.Subject, regionRequests) {
+		if !s.Hears(c.Subject) {
+			return []Command{{Kind: Publish, Subject: c.Reply, raw: []byte("NATS/1.0 503\r\n\r\n")}}, nil
+		}
+		return nil, s.Do(s.Connect(), c)
+	}
 	there := s.Connect()
 	reply := c.Reply
 	c.Subject, c.Reply = "$JS.API."+strings.TrimPrefix(c.Subject, "$JS."+s.domain+".API."), "_LEAF.reply"

@@ -24,6 +24,7 @@ const (
 	cutEvery       = time.Second
 	lookEvery      = 50 * time.Millisecond // whether the mirrors have reached a cut
 	rolesEvery     = streams.PromotionNotice / 3
+	tellEvery      = 10 * time.Minute
 	firstLimit     = 5 * time.Second // of the first cut, where others were adopted before
 	rememberedCuts = 1000
 )
@@ -56,10 +57,9 @@ type Follower struct {
 	Parts
 	waits    *waits
 	stored   map[string][]byte // values as they were adopted
-	links    *relinker
 	compared compared
 	adopted  bool      // a cut, in this session
-	listed   bool      // the first region knows that this one follows it
+	told     time.Time // when the first region was told last that this one follows it
 	swept    uint64    // end of the snapshots when they were swept last
 	asked    time.Time // when the last cut was taken
 	pending  *cut      // that is not adopted yet
@@ -81,7 +81,7 @@ type seen struct {
 
 // New makes a follower. It begins in [Follower.Begin].
 func New(parts Parts) *Follower {
-	return &Follower{Parts: parts, links: newRelinker(parts.NATS, parts.Origin.Domain), stored: map[string][]byte{}, written: time.Now(), waits: &waits{}}
+	return &Follower{Parts: parts, stored: map[string][]byte{}, written: time.Now(), waits: &waits{}}
 }
 
 // Mirror tells the owner what the first region has published, until ctx is done.
@@ -180,14 +180,6 @@ func (f *Follower) WatchRole(ctx context.Context) error {
 	return nil
 }
 
-// Relink makes the mirrors go on soon after the link was down.
-func (f *Follower) Relink(ctx context.Context) error {
-	if err := f.links.listen(ctx); err != nil && ctx.Err() == nil {
-		f.Logger.Warn("the mirrors may go on late after the link to the first region was down", slog.Any("error", err))
-	}
-	return nil
-}
-
 // FollowEvents keeps the tail of the stream of events up to date.
 func (f *Follower) FollowEvents(ctx context.Context) error {
 	for ctx.Err() == nil {
@@ -206,10 +198,7 @@ func (f *Follower) step(ctx context.Context) error {
 	f.settle()
 	if f.pending == nil && time.Since(f.asked) >= cutEvery {
 		c, err := f.takeCut(ctx)
-		if err == nil && !f.listed {
-			err = f.Origin.Register(ctx, f.Options.Root(), f.Domain)
-			f.listed = err == nil
-		}
+		f.tell(ctx)
 		if err == nil {
 			f.note(c)
 			err = f.compare(ctx, c)
@@ -240,6 +229,17 @@ func (f *Follower) step(ctx context.Context) error {
 	}
 	f.pending, f.adopted = nil, true
 	return f.rewrite(ctx)
+}
+
+// tell tells lapse in the first region now and then that this one follows it, so that it asks here whether it still is
+// the first. Nothing else depends on it: no process may run there.
+func (f *Follower) tell(ctx context.Context) {
+	if f.Names.Shard != 0 || time.Since(f.told) < tellEvery {
+		return
+	}
+	if _, err := f.Origin.Ask(ctx, f.Names.Prefix, wire.RegionRequest{Follower: f.Domain}); err == nil {
+		f.told = time.Now()
+	}
 }
 
 // compare makes sure that the mirrors are those of what the first region has.
@@ -300,9 +300,6 @@ func (f *Follower) report(err error) {
 		f.down = time.Now()
 	}
 	f.mu.Unlock()
-	if !lost && !was.IsZero() {
-		f.links.again()
-	}
 	switch {
 	case lost && was.IsZero():
 		f.Logger.Warn("the first region does not answer; reads go on with what is here", slog.String("domain", f.Origin.Domain), slog.Any("error", err))

@@ -5,10 +5,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"github.com/seed18712806/lapse/integration/harness/natstest"
 	"github.com/seed18712806/lapse/processor/health"
 	"github.com/seed18712806/lapse/processor/internal/shard"
 	"github.com/seed18712806/lapse/processor/internal/streams"
@@ -73,41 +71,5 @@ func TestWaitsAdvance(t *testing.T) {
 		if c, _ := w.Published(); closed(heard) != one.newer || one.newer && c != one.point {
 			t.Errorf("after %+v: %+v, news %t, want %t", one.point, c, closed(heard), one.newer)
 		}
-	}
-}
-
-// The request by which a mirror goes on is lost: it is sent again, once, if the answer may still be waited for, and so
-// is none of a client's.
-func TestRelink(t *testing.T) {
-	t.Parallel()
-	nc, err := nats.Connect(natstest.Start(t, natstest.Options{}), natstest.Patient)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(nc.Close)
-	const subject = "$JS.a.API.CONSUMER.CREATE.LAPSE_LOG"
-	sent, err := nc.SubscribeSync(subject)
-	if err != nil {
-		t.Fatal(err)
-	}
-	r := newRelinker(nc, "a")
-	hear := func(reply string) { r.heard(&nats.Msg{Subject: subject, Reply: reply, Data: []byte(reply)}) }
-	hear("_INBOX.client")
-	hear("$JSC.R.1")
-	hear("$JSC.R.2")
-	r.again()
-	r.again()
-	m, err := sent.NextMsg(time.Minute)
-	if err != nil || m.Reply != "$JSC.R.2" || string(m.Data) != m.Reply {
-		t.Fatalf("sent again: %+v, %v", m, err)
-	}
-	hear("$JSC.R.3")
-	r.requests["LAPSE_LOG"] = request{r.requests["LAPSE_LOG"].msg, time.Now().Add(-answerWithin)}
-	r.again()
-	if err := nc.Flush(); err != nil {
-		t.Fatal(err)
-	}
-	if n, _, err := sent.Pending(); err != nil || n != 0 {
-		t.Errorf("%d more requests were sent, %v", n, err)
 	}
 }

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 
 	"github.com/nats-io/nats.go/jetstream"
 
@@ -117,9 +116,4 @@ func (d *Demotion) Remove(ctx context.Context) error {
 		}
 	}
 	return nil
-}
-
-// Follower is the domain in the name of the consumer that a follower has registered; ok is false for another one.
-func Follower(consumer string) (domain string, ok bool) {
-	return strings.CutPrefix(consumer, followerConsumer)
 }

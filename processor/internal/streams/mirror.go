@@ -23,6 +23,8 @@ import (
 var (
 	// ErrSuperseded: another region was promoted, and is the first now.
 	ErrSuperseded = errors.New("this region is not the first any more")
+	// ErrNotFirst: the region that is followed is not the first. It is no reason to end: reads go on.
+	ErrNotFirst = fmt.Errorf("%w", ErrMismatch)
 	// ErrPromotion: the region is becoming the first at this moment, or has become it.
 	ErrPromotion = errors.New("a promotion of this region has begun")
 	// ErrOrigin: the first region does not answer.
@@ -108,14 +110,6 @@ func (o *Origin) Get(ctx context.Context, name string, request any) (*events.Sto
 	return m, nil
 }
 
-// Update changes the configuration of a stream of the first region.
-func (o *Origin) Update(ctx context.Context, c jetstream.StreamConfig) error {
-	if _, err := o.js.UpdateStream(ctx, c); err != nil {
-		return o.failed(fmt.Errorf("change stream %s: %w", c.Name, err))
-	}
-	return nil
-}
-
 func (o *Origin) failed(err error) error {
 	switch {
 	case errors.Is(err, jetstream.ErrStreamNotFound):
@@ -198,19 +192,6 @@ func makeMirror(ctx context.Context, js jetstream.JetStream, origin *Origin, nam
 		return fmt.Errorf("create stream %s as a mirror of the region in the JetStream domain %q: %w", name, origin.Domain, err)
 	}
 	o.Logger.Info("created a mirror of a stream of the first region", slog.String("stream", name), slog.String("domain", origin.Domain))
-	return nil
-}
-
-// Register makes a consumer of the log of the first region that nobody reads. By its name that region knows that
-// a region in a domain follows it: see SupersededBy.
-func (o *Origin) Register(ctx context.Context, root, domain string) error {
-	_, err := o.js.CreateOrUpdateConsumer(ctx, root, jetstream.ConsumerConfig{
-		Durable: followerConsumer + domain, Description: "lapse: the region in the JetStream domain " + domain + " follows this one",
-		DeliverPolicy: jetstream.DeliverNewPolicy, AckPolicy: jetstream.AckNonePolicy,
-	})
-	if err != nil {
-		return o.failed(fmt.Errorf("make a consumer of stream %s in the JetStream domain %q: %w", root, o.Domain, err))
-	}
 	return nil
 }
 

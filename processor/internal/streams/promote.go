@@ -7,7 +7,6 @@ import (
 	"maps"
 	"slices"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -71,7 +70,11 @@ func (p *Promotion) Drain(ctx context.Context, began wire.Promotion) error {
 			return fmt.Errorf("the first region was not asked to hand over, as the mirrors here are far behind: %w", err)
 		}
 	}
-	if err := p.supersedeAll(ctx, began); err != nil {
+	root, err := p.Origin.Info(ctx, p.Opts.root())
+	if err == nil {
+		_, err = p.Origin.Ask(ctx, p.Opts.Prefix, wire.RegionRequest{Supersede: &began, Identity: wire.Identity(root.Config.Metadata, root.Created)})
+	}
+	if err != nil {
 		return err
 	}
 	for _, name := range p.Opts.all() {
@@ -111,54 +114,9 @@ const (
 	nearEnough = 10_000 // messages
 )
 
-// Supersede makes the streams of the former first region take no more messages, and says so in the metadata of
-// its log. It does nothing with a region that has another log than the one that was promoted.
-func (p *Promotion) Supersede(ctx context.Context, by wire.Former) error {
-	root, err := p.Origin.Info(ctx, p.Opts.root())
-	if err != nil || wire.Identity(root.Config.Metadata, root.Created) != by.Identity {
-		return err
-	}
-	return p.supersedeAll(ctx, by.Promotion)
-}
-
-// supersedeAll supersedes all streams, the root first: a process that takes over there meanwhile learns the reason from
-// it, and would else find streams that are not as it needs them.
-func (p *Promotion) supersedeAll(ctx context.Context, by wire.Promotion) error {
-	for _, name := range slices.Backward(p.Opts.all()) {
-		if err := p.supersede(ctx, name, by); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// supersede supersedes one stream, unless it is a mirror, or was superseded before.
-func (p *Promotion) supersede(ctx context.Context, name string, by wire.Promotion) error {
-	info, err := p.Origin.Info(ctx, name)
-	if errors.Is(err, jetstream.ErrStreamNotFound) {
-		return nil
-	}
-	if err != nil {
-		return err
-	}
-	region, err := wire.ParseRegion(info.Config.Metadata)
-	if err != nil {
-		return mismatch(name, "%w", err)
-	}
-	if info.Config.Mirror != nil || region.Superseded != nil {
-		return nil
-	}
-	region.Superseded, region.Promotion = &by, nil
-	region.Identity = wire.Identity(info.Config.Metadata, info.Created)
-	c := info.Config
-	c.Metadata = maps.Clone(c.Metadata)
-	if c.Metadata == nil {
-		c.Metadata = map[string]string{}
-	}
-	c.Metadata[wire.RegionKey] = region.String()
-	// The transform stays: the server still stores what it has received before, and would store that as it came.
-	c.Subjects, c.Sources = []string{"_LAPSE.former." + name}, nil
-	return p.Origin.Update(ctx, c)
+// Supersede asks lapse in the former first region to be that no longer, if its log is the one that was promoted here.
+func (p *Promotion) Supersede(ctx context.Context, by wire.Former) (wire.RegionReply, error) {
+	return p.Origin.Ask(ctx, p.Opts.Prefix, wire.RegionRequest{Supersede: &by.Promotion, Identity: by.Identity})
 }
 
 // PromotionNotice is the time that the processes of a region have to notice that a promotion has begun, and to stop
@@ -348,52 +306,4 @@ func (p *Promotion) mark(ctx context.Context, root string, change func(*wire.Reg
 		err = fmt.Errorf("change the metadata of stream %s: %w", root, err)
 	}
 	return began, err
-}
-
-const followerConsumer = wire.FollowerConsumer
-
-// SupersededBy asks the regions that follow this one whether one of them was promoted. It returns an ErrSuperseded
-// if so; unanswered are those that did not answer. Without a JetStream domain no region can follow: then it asks
-// nothing that lapse's user may not be permitted to ask.
-func SupersededBy(ctx context.Context, js jetstream.JetStream, o Options) (unanswered []string, err error) {
-	account, err := js.AccountInfo(ctx)
-	if err != nil {
-		return nil, fmt.Errorf("ask the NATS server for its JetStream domain: %w", err)
-	}
-	if account.Domain == "" {
-		return nil, nil
-	}
-	root, err := js.Stream(ctx, o.root())
-	if err != nil {
-		return nil, fmt.Errorf("look up stream %s: %w", o.root(), err)
-	}
-	identity := wire.Identity(root.CachedInfo().Config.Metadata, root.CachedInfo().Created)
-	names := root.ConsumerNames(ctx)
-	for name := range names.Name() {
-		domain, ok := strings.CutPrefix(name, followerConsumer)
-		if !ok {
-			continue
-		}
-		origin, err := NewOrigin(js.Conn(), domain)
-		if err != nil {
-			return nil, err
-		}
-		asking, cancel := context.WithTimeout(ctx, time.Second)
-		info, err := origin.Info(asking, o.root())
-		cancel()
-		if err != nil {
-			unanswered = append(unanswered, domain)
-			continue
-		}
-		region, err := wire.ParseRegion(info.Config.Metadata)
-		if err != nil {
-			return nil, mismatch(o.root(), "in the JetStream domain %q %w", domain, err)
-		}
-		for _, f := range region.Former {
-			if f.Identity == identity {
-				return nil, Refuse(ErrSuperseded, "run lapse demote here, and then lapse serve --follow "+f.Domain, "another region was promoted %s", f)
-			}
-		}
-	}
-	return unanswered, names.Err()
 }

@@ -1,9 +1,12 @@
 package streams
 
 import (
+	"slices"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/seed18712806/lapse/integration/harness/natstest"
 	"github.com/seed18712806/lapse/sink/wire"
@@ -21,18 +24,29 @@ func TestSupersedeTheRootFirst(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		origin, err := NewOrigin(js.Conn(), "a")
+		root, err := js.Stream(t.Context(), o.Root())
 		if err != nil {
 			t.Fatal(err)
+		}
+		ask := func(identity int64, domain string) wire.RegionReply {
+			return Answer(t.Context(), js, o, wire.RegionRequest{Supersede: &wire.Promotion{Domain: domain}, Identity: identity})
+		}
+		identity := wire.Identity(root.CachedInfo().Config.Metadata, root.CachedInfo().Created)
+		if reply := ask(identity+1, "b"); !strings.Contains(reply.Error, "another one") || reply.Superseded != nil {
+			t.Errorf("it is superseded for another log: %+v", reply)
 		}
 		const updated = "$JS.EVENT.ADVISORY.STREAM.UPDATED."
 		heard, err := js.Conn().SubscribeSync(updated + "*")
 		if err != nil {
 			t.Fatal(err)
 		}
-		promotion := &Promotion{JS: js, Origin: origin, Opts: o}
-		if err := promotion.supersedeAll(t.Context(), wire.Promotion{Domain: "b"}); err != nil {
-			t.Fatal(err)
+		for range 2 {
+			if reply := ask(identity, "b"); reply.Error != "" || reply.Superseded == nil || len(reply.Ends) == 0 {
+				t.Fatalf("%+v", reply)
+			}
+		}
+		if reply := ask(identity, "c"); !strings.Contains(reply.Error, "another region was promoted") || reply.Superseded.Domain != "b" {
+			t.Errorf("it is superseded by a second region: %+v", reply)
 		}
 		first, err := heard.NextMsg(time.Minute)
 		if err != nil {
@@ -47,5 +61,41 @@ func TestSupersedeTheRootFirst(t *testing.T) {
 		if err := heard.Unsubscribe(); err != nil {
 			t.Fatal(err)
 		}
+	}
+}
+
+// A region asks those that follow it whether one was promoted. It waits for the answer of one that has followed until
+// its log ended, but not for one that had gone long before: else each start would wait, for ever. A command forgets it.
+func TestFollowersAreRemembered(t *testing.T) {
+	t.Parallel()
+	js := natstest.Connect(t, natstest.Options{JetStream: "domain: a"})
+	o := options()
+	if _, err := js.CreateKeyValue(t.Context(), jetstream.KeyValueConfig{Bucket: o.Prefix.MembersBucket()}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Provision(t.Context(), js, o); err != nil {
+		t.Fatal(err)
+	}
+	for _, domain := range []string{"b", "c"} {
+		if reply := Answer(t.Context(), js, o, wire.RegionRequest{Follower: domain}); reply.Error != "" {
+			t.Fatal(reply.Error)
+		}
+	}
+	known, err := Forget(t.Context(), js, o.Prefix, "c")
+	if again, _ := Forget(t.Context(), js, o.Prefix, "c"); err != nil || !known || again {
+		t.Errorf("forgot region c: %t, again %t, %v", known, again, err)
+	}
+	all, err := Followers(t.Context(), js, o.Prefix)
+	if err != nil || len(all) != 1 {
+		t.Fatalf("%v, %v", all, err)
+	}
+	seen := all["b"]
+	for ended, waits := range map[time.Time]bool{{}: true, seen.Add(-time.Hour): true, seen.Add(waitForFollower - 1): true, seen.Add(waitForFollower): false} {
+		if got := awaited(ended, seen); got != waits {
+			t.Errorf("the log ended %s after the follower was seen: it is waited for: %t", ended.Sub(seen), got)
+		}
+	}
+	if unanswered, err := SupersededBy(t.Context(), js, o); err != nil || !slices.Equal(unanswered, []string{"b"}) {
+		t.Errorf("%v did not answer, %v", unanswered, err)
 	}
 }

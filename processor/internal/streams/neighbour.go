@@ -1,0 +1,244 @@
+package streams
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/seed18712806/lapse/sink/events"
+	"github.com/seed18712806/lapse/sink/wire"
+)
+
+// What lapse in one region asks of another one, lapse answers there: no region changes the streams of another, nor may
+// it. See [wire.RegionRequest].
+
+// Ask asks lapse in the other region. It returns an ErrOrigin if no process of lapse answers there.
+func (o *Origin) Ask(ctx context.Context, prefix wire.Prefix, request wire.RegionRequest) (reply wire.RegionReply, err error) {
+	body, err := json.Marshal(request)
+	if err != nil {
+		return reply, err
+	}
+	m, err := o.nc.RequestWithContext(ctx, prefix.Region(o.Domain), body)
+	switch {
+	case errors.Is(err, nats.ErrNoResponders):
+		return reply, fmt.Errorf("%w: no process of lapse answers in the JetStream domain %q", ErrOrigin, o.Domain)
+	case err != nil:
+		return reply, o.failed(fmt.Errorf("ask lapse in the JetStream domain %q: %w", o.Domain, err))
+	}
+	if err := json.Unmarshal(m.Data, &reply); err != nil {
+		return reply, fmt.Errorf("the answer of lapse in the JetStream domain %q is not valid: %w", o.Domain, err)
+	}
+	if reply.Error != "" {
+		err = fmt.Errorf("lapse in the JetStream domain %q refuses: %s", o.Domain, reply.Error)
+	}
+	return reply, err
+}
+
+// Answer carries out what lapse in another region asks of this one.
+func Answer(ctx context.Context, js jetstream.JetStream, o Options, request wire.RegionRequest) (reply wire.RegionReply) {
+	var err error
+	switch {
+	case request.Follower != "":
+		err = remember(ctx, js, o, request.Follower)
+	case request.Supersede != nil:
+		reply, err = supersedeAll(ctx, js, o, request.Identity, *request.Supersede)
+	default:
+		err = errors.New("it is not known what is asked: use the same version of lapse in both regions")
+	}
+	if err != nil {
+		reply.Error = err.Error()
+	}
+	return reply
+}
+
+// supersedeAll supersedes all streams, the root first: a process that takes over meanwhile learns the reason from
+// it, and would else find streams that are not as it needs them. It may be repeated.
+func supersedeAll(ctx context.Context, js jetstream.JetStream, o Options, identity int64, by wire.Promotion) (reply wire.RegionReply, err error) {
+	root, err := js.Stream(ctx, o.root())
+	if err != nil {
+		return reply, fmt.Errorf("look up stream %s: %w", o.root(), err)
+	}
+	c := root.CachedInfo().Config
+	region, err := wire.ParseRegion(c.Metadata)
+	switch {
+	case err != nil:
+		return reply, mismatch(o.root(), "%w", err)
+	case c.Mirror != nil:
+		return reply, fmt.Errorf("this region is not the first: it follows the one in the JetStream domain %q", region.Follows)
+	case wire.Identity(c.Metadata, root.CachedInfo().Created) != identity:
+		return reply, fmt.Errorf("the log here is another one than the one that was promoted: it was created at %s", FormatID(Identity(root.CachedInfo())))
+	}
+	if reply.Superseded = region.Superseded; region.Superseded != nil && region.Superseded.Domain != by.Domain {
+		return reply, fmt.Errorf("another region was promoted in its place %s", region.Superseded)
+	}
+	reply.Superseded, reply.Ends = &by, map[string]uint64{}
+	for _, name := range slices.Backward(o.all()) {
+		stream, err := supersede(ctx, js, name, by)
+		if err != nil {
+			return reply, err
+		}
+		if stream != nil {
+			reply.Ends[name] = stream.CachedInfo().State.LastSeq
+		}
+	}
+	return reply, nil
+}
+
+// supersede makes a stream take no more messages, and notes why. It changes subjects, sources and metadata alone.
+func supersede(ctx context.Context, js jetstream.JetStream, name string, by wire.Promotion) (jetstream.Stream, error) {
+	stream, err := js.Stream(ctx, name)
+	if errors.Is(err, jetstream.ErrStreamNotFound) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("look up stream %s: %w", name, err)
+	}
+	info := stream.CachedInfo()
+	region, err := wire.ParseRegion(info.Config.Metadata)
+	if err != nil {
+		return nil, mismatch(name, "%w", err)
+	}
+	if info.Config.Mirror != nil || region.Superseded != nil {
+		return stream, nil
+	}
+	region.Superseded, region.Promotion = &by, nil
+	region.Identity = wire.Identity(info.Config.Metadata, info.Created)
+	c := info.Config
+	c.Metadata = maps.Clone(c.Metadata)
+	if c.Metadata == nil {
+		c.Metadata = map[string]string{}
+	}
+	c.Metadata[wire.RegionKey] = region.String()
+	// The transform stays: the server still stores what it has received before, and would store that as it came.
+	c.Subjects, c.Sources = []string{"_LAPSE.former." + name}, nil
+	if stream, err = js.UpdateStream(ctx, c); err != nil {
+		return nil, fmt.Errorf("change stream %s: %w", name, err)
+	}
+	return stream, nil
+}
+
+// A region remembers in the bucket of members which regions follow it.
+
+func followersStream(p wire.Prefix) string  { return "KV_" + p.MembersBucket() }
+func followersSubject(p wire.Prefix) string { return "$KV." + p.MembersBucket() + "." }
+
+// remember notes that the region in a domain follows this one.
+func remember(ctx context.Context, js jetstream.JetStream, o Options, domain string) error {
+	if _, err := NewOrigin(js.Conn(), domain); err != nil {
+		return err
+	}
+	if _, err := js.Publish(ctx, followersSubject(o.Prefix)+wire.FollowerKey(domain), fmt.Appendf(nil, `{"format":%d}`, wire.Format)); err != nil {
+		return fmt.Errorf("remember that the region in the JetStream domain %q follows: %w", domain, err)
+	}
+	return nil
+}
+
+// Forget forgets that the region in a domain has followed this one. It reports whether it was remembered.
+func Forget(ctx context.Context, js jetstream.JetStream, prefix wire.Prefix, domain string) (known bool, err error) {
+	all, err := Followers(ctx, js, prefix)
+	if _, known = all[domain]; err != nil || !known {
+		return false, err
+	}
+	stream, err := js.Stream(ctx, followersStream(prefix))
+	if err == nil {
+		err = stream.Purge(ctx, jetstream.WithPurgeSubject(followersSubject(prefix)+wire.FollowerKey(domain)))
+	}
+	if err != nil {
+		return true, fmt.Errorf("forget the region in the JetStream domain %q: %w", domain, err)
+	}
+	return true, nil
+}
+
+// Followers are the JetStream domains of the regions that follow this one, or have, and when each has last asked.
+func Followers(ctx context.Context, js jetstream.JetStream, prefix wire.Prefix) (all map[string]time.Time, err error) {
+	key := followersSubject(prefix) + wire.FollowerKey("")
+	all = map[string]time.Time{}
+	for seq := uint64(1); ; seq++ {
+		m, err := events.Get(ctx, js.Conn(), followersStream(prefix), map[string]any{"seq": seq, "next_by_subj": key + "*"})
+		switch {
+		case errors.Is(err, jetstream.ErrStreamNotFound): // no process has run
+			return nil, nil
+		case err != nil:
+			return nil, fmt.Errorf("read which regions follow this one: %w", err)
+		case m == nil:
+			return all, nil
+		}
+		seq, all[strings.TrimPrefix(m.Subject, key)] = m.Seq, m.Time
+	}
+}
+
+// waitForFollower is for how long a follower may have asked nothing, while messages came, until it is gone for so long
+// that nobody waits for its answer.
+const waitForFollower = 24 * time.Hour
+
+// SupersededBy asks the regions that follow this one whether one of them was promoted. It returns an ErrSuperseded
+// if so; unanswered are those that did not answer, and are to be waited for. Without a JetStream domain no region can
+// follow: then it asks nothing that lapse's user may not be permitted to ask.
+func SupersededBy(ctx context.Context, js jetstream.JetStream, o Options) (unanswered []string, err error) {
+	account, err := js.AccountInfo(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("ask the NATS server for its JetStream domain: %w", err)
+	}
+	if account.Domain == "" {
+		return nil, nil
+	}
+	root, err := js.Stream(ctx, o.root())
+	if err != nil {
+		return nil, fmt.Errorf("look up stream %s: %w", o.root(), err)
+	}
+	info := root.CachedInfo()
+	log, err := js.Stream(ctx, o.log().Stream())
+	if err != nil {
+		return nil, fmt.Errorf("look up stream %s: %w", o.log().Stream(), err)
+	}
+	followers, err := Followers(ctx, js, o.Prefix)
+	if err != nil {
+		return nil, err
+	}
+	for domain, seen := range followers {
+		there, err := askFollower(ctx, js, o, domain)
+		if err != nil {
+			if awaited(log.CachedInfo().State.LastTime, seen) {
+				unanswered = append(unanswered, domain)
+			}
+			continue
+		}
+		region, err := wire.ParseRegion(there.Config.Metadata)
+		if err != nil {
+			return nil, mismatch(o.root(), "in the JetStream domain %q %w", domain, err)
+		}
+		for _, f := range region.Former {
+			if identity := wire.Identity(info.Config.Metadata, info.Created); f.Identity == identity {
+				// The servers here take no more messages from now on, whatever becomes of the link.
+				if _, err := supersedeAll(ctx, js, o, identity, f.Promotion); err != nil {
+					o.Logger.Warn("the streams of a region that is not the first any more still take messages", slog.Any("error", err))
+				}
+				return nil, Refuse(ErrSuperseded, "run lapse demote here, and then lapse serve --follow "+f.Domain, "another region was promoted %s", f)
+			}
+		}
+	}
+	return unanswered, nil
+}
+
+// awaited reports whether the answer of a follower is waited for that was seen at an instant, by a region whose log has
+// ended at another.
+func awaited(ended, seen time.Time) bool { return ended.Sub(seen) < waitForFollower }
+
+func askFollower(ctx context.Context, js jetstream.JetStream, o Options, domain string) (*jetstream.StreamInfo, error) {
+	origin, err := NewOrigin(js.Conn(), domain)
+	if err != nil {
+		return nil, err
+	}
+	asking, cancel := context.WithTimeout(ctx, time.Second)
+	defer cancel()
+	return origin.Info(asking, o.root())
+}
