@@ -69,6 +69,16 @@ func (p *process) open(ctx context.Context) (err error) {
 	if err := checkServers(opts); err != nil {
 		return err
 	}
+	if opts.NATS == "" {
+		release, err := lockData(opts.Data)
+		if err != nil {
+			return err
+		}
+		p.opened(release)
+	}
+	if opts.HTTP, err = p.tokens(); err != nil {
+		return err
+	}
 	if p.files, err = opts.HTTP.Load(); err != nil {
 		return err
 	}
@@ -89,11 +99,6 @@ func (p *process) open(ctx context.Context) (err error) {
 
 	var embedded *natsServer
 	if opts.NATS == "" {
-		release, err := lockData(opts.Data)
-		if err != nil {
-			return err
-		}
-		p.opened(release)
 		if embedded, err = startNATS(ctx, opts); err != nil {
 			return err
 		}
