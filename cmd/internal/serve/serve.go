@@ -71,6 +71,16 @@ func (p *process) open(ctx context.Context) (err error) {
 	if err := checkServers(opts); err != nil {
 		return err
 	}
+	if opts.NATS == "" {
+		release, err := lockData(opts.Data)
+		if err != nil {
+			return err
+		}
+		p.opened(release)
+	}
+	if opts.HTTP, err = p.tokens(); err != nil {
+		return err
+	}
 	if p.files, err = opts.HTTP.Load(); err != nil {
 		return err
 	}
@@ -90,11 +100,6 @@ func (p *process) open(ctx context.Context) (err error) {
 	p.at = addresses{NATS: credentials.RedactURLs(opts.NATS), Redis: credentials.RedactURLs(opts.Redis.URL), HTTP: p.files.Scheme() + "://" + p.http.Addr().String()}
 
 	if opts.NATS == "" {
-		release, err := lockData(opts.Data)
-		if err != nil {
-			return err
-		}
-		p.opened(release)
 		if p.embedded, err = startNATS(ctx, opts); err != nil {
 			return err
 		}
