@@ -60,6 +60,8 @@ type process struct {
 	tracer  *tracing.Tracer // nil if tracing is off
 	beats   *nats.Conn      // of the member alone, so that nothing delays its beats
 	closers []func() error
+
+	embedded *natsServer // nil if NATS is elsewhere
 }
 
 // open takes the ports and the data directory, starts the embedded servers and connects.
@@ -97,30 +99,29 @@ func (p *process) open(ctx context.Context) (err error) {
 	p.withdraw() // the ready file of a process that was killed
 	p.at = addresses{NATS: credentials.RedactURLs(opts.NATS), Redis: credentials.RedactURLs(opts.Redis.URL), HTTP: p.files.Scheme() + "://" + p.http.Addr().String()}
 
-	var embedded *natsServer
 	if opts.NATS == "" {
-		if embedded, err = startNATS(ctx, opts); err != nil {
+		if p.embedded, err = startNATS(ctx, opts); err != nil {
 			return err
 		}
-		p.opened(func() error { embedded.stop(); return nil })
-		p.at.NATS, p.at.Data = embedded.URL, opts.Data
+		p.opened(func() error { p.embedded.stop(); return nil })
+		p.at.NATS, p.at.Data = p.embedded.URL, opts.Data
 	}
 	if opts.Redis.URL == "" {
 		if opts.Redis.Dial, err = p.startRedis(); err != nil {
 			return err
 		}
 	}
-	if p.log, err = p.connect(ctx, opts, embedded, "log", processorPool); err != nil {
+	if p.log, err = p.connect(ctx, opts, p.embedded, "log", processorPool); err != nil {
 		return err
 	}
-	if p.reads, err = p.connect(ctx, opts, embedded, "reads", readsPool); err != nil {
+	if p.reads, err = p.connect(ctx, opts, p.embedded, "reads", readsPool); err != nil {
 		return err
 	}
-	if p.beats, err = connectNATS(opts, embedded, "beats"); err != nil {
+	if p.beats, err = connectNATS(opts, p.embedded, "beats"); err != nil {
 		return err
 	}
 	p.opened(func() error { p.beats.Close(); return nil })
-	p.api, err = p.connectAPI(opts, embedded)
+	p.api, err = p.connectAPI(opts, p.embedded)
 	return err
 }
 
@@ -297,7 +298,7 @@ func (p *process) watchData(metrics *prometheus.Registry, board *health.Board) (
 	if err != nil {
 		return nil, err
 	}
-	return data, metrics.Register(data)
+	return data, errors.Join(metrics.Register(data), metrics.Register(p.embedded.clients))
 }
 
 // watch watches what the process has open, until ctx is done: the connections to NATS, its
@@ -317,6 +318,7 @@ func (p *process) watch(ctx context.Context, watching *sync.WaitGroup, board *he
 	watching.Go(func() { p.opts.permissions.Watch(ctx, board) })
 	watching.Go(func() { p.files.WatchSignals(ctx, log) })
 	if data != nil {
+		watching.Go(func() { p.embedded.clients.Run(ctx) })
 		watching.Go(func() {
 			if err := data.Run(ctx); err != nil {
 				failed <- err
