@@ -37,7 +37,7 @@ type Limits struct {
 	Writes  int64 // 1,024
 	Imports int64 // 16; each has at most 32 MiB in flight
 	Streams int64 // 10,000
-	Bytes   int64 // 256 MiB, of bodies and of answers, without imports and streams
+	Bytes   int64 // 256 MiB, of what clients hold: bodies, what is read for them, answers, streams, imports
 }
 
 // Options say what the API serves.
@@ -91,9 +91,13 @@ func New(opts Options) (*API, error) {
 		imports: access.NewLimit("imports", "imports", cmp.Or(l.Imports, 16)),
 		follows: access.NewLimit("streams", "streams", cmp.Or(l.Streams, 10_000)),
 	}
-	a.bytes = access.NewLimit("bytes", "bytes of bodies and answers", cmp.Or(l.Bytes, 256<<20))
+	a.bytes = access.NewLimit("bytes", "bytes of bodies, answers and streams", cmp.Or(l.Bytes, 256<<20))
 	if opts.Metrics != nil {
 		if err := a.meters.register(opts.Metrics); err != nil {
+			return nil, err
+		}
+		all := access.Limits{a.limits[reads], a.limits[writes], a.limits[imports], a.limits[follows], a.bytes}
+		if err := opts.Metrics.Register(all); err != nil {
 			return nil, err
 		}
 	}

@@ -17,6 +17,9 @@ import (
 // pageBytes is about the most that a page of documents has, beyond its first document.
 const pageBytes = 4 << 20
 
+// pageHeld is about what a page takes while it is read: as Redis has sent it, as documents, and as the answer.
+const pageHeld = 3 * pageBytes
+
 // setVersion sets the headers that identify a version, and say when it expires.
 func setVersion(h http.Header, etag wire.Etag, ts wire.Time, expires *wire.Time) {
 	h["Cache-Control"] = []string{"no-cache"}
@@ -72,6 +75,9 @@ func getDocument(a *API, w http.ResponseWriter, r *request) error {
 	if err := errors.Join(err, noneErr); err != nil {
 		return err
 	}
+	if err := r.hold.Expect(r.Context(), a.mostBytes()); err != nil {
+		return err
+	}
 	doc, err := a.opts.Reader.Get(r.Context(), r.collection, r.id)
 	if err != nil {
 		return access.OfRead(err)
@@ -96,7 +102,7 @@ func listDocuments(a *API, w http.ResponseWriter, r *request) error {
 	if err != nil {
 		return err
 	}
-	if err := r.hold.Bytes(pageBytes); err != nil {
+	if err := r.hold.Expect(r.Context(), pageHeld); err != nil {
 		return err
 	}
 	page, err := a.opts.Reader.List(r.Context(), r.collection, opts)
