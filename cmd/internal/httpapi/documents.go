@@ -3,6 +3,7 @@ package httpapi
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
 	"net/http"
 	"net/url"
 	"strconv"
@@ -78,7 +79,7 @@ func getDocument(a *API, w http.ResponseWriter, r *request) error {
 	if err := r.hold.Expect(r.Context(), a.mostBytes()); err != nil {
 		return err
 	}
-	doc, err := a.opts.Reader.Get(r.Context(), r.collection, r.id)
+	doc, err := a.get(r)
 	if err != nil {
 		return access.OfRead(err)
 	}
@@ -92,6 +93,23 @@ func getDocument(a *API, w http.ResponseWriter, r *request) error {
 		return nil
 	}
 	return send(w, r, doc.Body)
+}
+
+// get reads the document of a request. The read renews the clock of a document that slides, unless the client only
+// looks: by HEAD, in the console, or from a page of another site, which could keep a session alive with an image.
+func (a *API) get(r *request) (sink.Document, error) {
+	site := r.Header.Get("Sec-Fetch-Site")
+	if r.Method != http.MethodHead && !access.OnlyLooks(r.Context()) && site != "cross-site" && site != "same-site" {
+		return a.opts.Reader.Get(r.Context(), r.collection, r.id)
+	}
+	found, err := a.opts.GetMany(r.Context(), r.collection, []string{r.id})
+	switch {
+	case err != nil:
+		return sink.Document{}, err
+	case len(found) == 0:
+		return sink.Document{}, fmt.Errorf("get %s/%s: %w", r.collection, r.id, sink.ErrNotFound)
+	}
+	return found[0], nil
 }
 
 func listDocuments(a *API, w http.ResponseWriter, r *request) error {
