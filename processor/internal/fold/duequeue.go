@@ -29,6 +29,7 @@ type DueDocument struct {
 	Body   []byte // nil if its event was published before
 	Expiry ttlrules.Expiry
 	gone   bool // it was taken out of the queue
+	reaped bool // its event is made; the commit takes it out
 }
 
 // Set replaces all documents of the queue.
