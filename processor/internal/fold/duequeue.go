@@ -81,6 +81,14 @@ func (q *DueQueue) Remove(key Key) {
 	}
 }
 
+// Body is the body of a version; nil if the queue does not have it.
+func (q *DueQueue) Body(key Key, etag uint64) []byte {
+	if d, ok := q.byKey[key]; ok && d.Header.Etag == etag {
+		return d.Body
+	}
+	return nil
+}
+
 // All are the documents of the queue, in no order.
 func (q *DueQueue) All() iter.Seq[*DueDocument] { return maps.Values(q.byKey) }
 

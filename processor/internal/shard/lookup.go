@@ -66,7 +66,8 @@ func (p *Owner) readersAt() int64 {
 	return max(p.progress.CommittedWatermark(), p.Store.Clock())
 }
 
-// readSlots reads documents, those in whole with their bodies: at least one of these, see [store.ReadBytes].
+// readSlots reads documents, those in whole with their bodies: at least one of these, see [store.ReadBytes]. Of a
+// document of the due queue the body is there: so a write that finds it expired costs no second read for its event.
 func (p *Owner) readSlots(ctx context.Context, slots []*fold.Slot, whole map[fold.Key]bool) error {
 	ctx, cancel := context.WithTimeout(ctx, streams.CallTimeout)
 	defer cancel()
@@ -91,8 +92,8 @@ func (p *Owner) readSlots(ctx context.Context, slots []*fold.Slot, whole map[fol
 				s.Read(&stored.Header, []byte(stored.Body))
 				bodies++
 			default:
-				s.Read(&stored.Header, nil)
-				if whole[s.Key] {
+				body := p.due.Body(s.Key, stored.Header.Etag)
+				if s.Read(&stored.Header, body); whole[s.Key] && body == nil {
 					lacks = s
 				}
 			}
