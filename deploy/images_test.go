@@ -38,23 +38,3 @@ func TestImages(t *testing.T) {
 		t.Errorf("%d images, %v", found, err)
 	}
 }
-
-// TestImageFiles: the README says how many files the image has.
-func TestImageFiles(t *testing.T) {
-	image, err := os.ReadFile("Dockerfile")
-	if err != nil {
-		t.Fatal(err)
-	}
-	readme, err := os.ReadFile("README.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if n := strings.Count(string(image), "\nCOPY --from="); n != 3 {
-		t.Errorf("the image has %d files: say so below, and in the README", n)
-	}
-	for _, m := range regexp.MustCompile(`[Tt]he image has (\w+) files`).FindAllSubmatch(readme, -1) {
-		if string(m[1]) != "three" {
-			t.Errorf("the README says that %s", m[0])
-		}
-	}
-}

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
@@ -512,5 +513,37 @@ func TestG11_RedisDeniesLapse(t *testing.T) {
 	w.verify()
 	if err := w.redis.Client().Do(t.Context(), "ACL", "LOG", "RESET").Err(); err != nil {
 		t.Fatal(err)
+	}
+}
+
+// TestSubscriptionsOfApplications: an application has as many subscriptions as its account allows on a connection, and
+// no more.
+func TestSubscriptionsOfApplications(t *testing.T) {
+	t.Parallel()
+	n := harness.StartNATS(t, harness.NATSOptions{Denies: true})
+	refused := make(chan error, 1)
+	nc, err := nats.Connect(n.URL(), nats.UserInfo("reader", harness.RolePassword("reader")), nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) {
+		select {
+		case refused <- err:
+		default:
+		}
+	}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer nc.Close()
+	for i := range 300 {
+		if _, err := nc.SubscribeSync(fmt.Sprintf("_INBOX.reader.%d", i)); err != nil {
+			break // the server has closed the connection
+		}
+	}
+	_ = nc.Flush()
+	select {
+	case err := <-refused:
+		if !errors.Is(err, nats.ErrMaxSubscriptionsExceeded) {
+			t.Errorf("%v", err)
+		}
+	case <-time.After(harness.Limit):
+		t.Error("300 subscriptions were allowed")
 	}
 }

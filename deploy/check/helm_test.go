@@ -283,6 +283,9 @@ func TestNATSValues(t *testing.T) {
 	for ours, theirs := range map[string]string{
 		"sync_interval: always":   "sync_interval:always",
 		"max_payload: 1MiB":       "max_payload:<< 1MiB >>",
+		"max_control_line: 2KiB":  "max_control_line:<< 2KiB >>",
+		"max_subscriptions: 1024": "max_subscriptions:1024",
+		"max_connections: 4096":   "max_connections:4096",
 		"max_file_store: 20GiB":   "size:20Gi",
 		`include "accounts.conf"`: "$include:accounts.conf",
 	} {

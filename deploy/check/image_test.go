@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io/fs"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -18,7 +19,7 @@ import (
 
 const (
 	certificates = "/etc/ssl/certs/ca-certificates.crt"
-	tokens       = "/etc/lapse/http-tokens" // empty: nobody may use the API
+	data         = "/data" // where lapse may write
 
 	// mostImageBytes is how large the files of the image may be together.
 	mostImageBytes = 48 << 20
@@ -118,7 +119,7 @@ func asRoot(t *testing.T) {
 
 // imageConfig is what an image says about itself.
 type imageConfig struct {
-	User                 string
+	User, WorkingDir     string
 	Env, Entrypoint, Cmd []string
 	ExposedPorts         map[string]struct{}
 	Labels               map[string]string
@@ -157,9 +158,14 @@ func TestImage(t *testing.T) {
 	}
 	config := inspected.Docker.Config
 	root := b.run("mount", b.run("from", "--pull=never", "localhost/lapse"))
+	var uid, gid uint32
+	if _, err := fmt.Sscanf(config.User, "%d:%d", &uid, &gid); err != nil {
+		t.Fatal(err)
+	}
 	t.Run("config", func(t *testing.T) { checkConfig(t, config) })
-	t.Run("contents", func(t *testing.T) { checkContents(t, root) })
-	t.Run("health", func(t *testing.T) { checkRun(t, root, config) })
+	t.Run("contents", func(t *testing.T) { checkContents(t, root, uid, gid) })
+	t.Run("health", func(t *testing.T) { checkRun(t, root, config, uid, gid) })
+	t.Run("alone", func(t *testing.T) { checkAlone(t, root, config, uid, gid) })
 }
 
 // checkConfig: the user is a number and not root, the health check is the program's own, and
@@ -175,8 +181,8 @@ func checkConfig(t *testing.T, c imageConfig) {
 		t.Errorf("the health check of the image is %v", c.Healthcheck.Test)
 	case c.Healthcheck.Timeout <= 5*time.Second: // the limit of lapse health itself, which gives the reason
 		t.Errorf("the health check is stopped after %s", c.Healthcheck.Timeout)
-	case len(c.Env) != 3 || !strings.HasPrefix(c.Env[0], "PATH=") || c.Env[1] != "LAPSE_HTTP_LISTEN=:7070" || c.Env[2] != "LAPSE_HTTP_TOKEN_FILE="+tokens:
-		t.Errorf("the environment of the image is %v", c.Env)
+	case len(c.Env) != 2 || !strings.HasPrefix(c.Env[0], "PATH=") || c.Env[1] != "LAPSE_HTTP_LISTEN=:7070" || c.WorkingDir != data:
+		t.Errorf("the environment of the image is %v, in %s", c.Env, c.WorkingDir)
 	case fmt.Sprint(c.ExposedPorts) != "map[7070/tcp:{}]":
 		t.Errorf("the image exposes %v", c.ExposedPorts)
 	case c.Labels["org.opencontainers.image.version"] != imageVersion || c.Labels["org.opencontainers.image.revision"] != imageRevision:
@@ -185,8 +191,8 @@ func checkConfig(t *testing.T, c imageConfig) {
 }
 
 // checkContents: the image has the program and the certificates, and the user of the image
-// cannot change anything. The program is static, and names no folder of this machine.
-func checkContents(t *testing.T, root string) {
+// cannot change anything but /data. The program is static, and names no folder of this machine.
+func checkContents(t *testing.T, root string, uid, gid uint32) {
 	var files []string
 	size := int64(0)
 	err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
@@ -198,6 +204,12 @@ func checkContents(t *testing.T, root string) {
 			return err
 		}
 		stat := info.Sys().(*syscall.Stat_t)
+		if path == filepath.Join(root, data) {
+			if stat.Uid != uid || stat.Gid != gid || !d.IsDir() || info.Mode().Perm() != 0o755 {
+				t.Errorf("%s belongs to %d:%d, mode %s", path, stat.Uid, stat.Gid, info.Mode())
+			}
+			return nil
+		}
 		if stat.Uid != 0 || stat.Gid != 0 || info.Mode().Perm()&0o002 != 0 || info.Mode()&(fs.ModeSetuid|fs.ModeSetgid) != 0 {
 			t.Errorf("%s belongs to %d:%d, mode %s", path, stat.Uid, stat.Gid, info.Mode())
 		}
@@ -210,7 +222,7 @@ func checkContents(t *testing.T, root string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if want := []string{tokens, certificates, "/lapse"}; !slices.Equal(files, want) {
+	if want := []string{certificates, "/lapse"}; !slices.Equal(files, want) {
 		t.Errorf("the image has %v, want %v", files, want)
 	}
 	t.Logf("the image has %d files with %.1f MiB", len(files), float64(size)/(1<<20))
@@ -234,18 +246,9 @@ func checkContents(t *testing.T, root string) {
 
 // checkRun runs the image as its user, in its root file system: it gets ready, its own health
 // check says so, and SIGTERM ends it cleanly. Servers are those of another lapse.
-func checkRun(t *testing.T, root string, c imageConfig) {
+func checkRun(t *testing.T, root string, c imageConfig, uid, gid uint32) {
 	at := startLapse(t)
-	var uid, gid uint32
-	if _, err := fmt.Sscanf(c.User, "%d:%d", &uid, &gid); err != nil {
-		t.Fatal(err)
-	}
-	command := func(env []string, args ...string) *exec.Cmd {
-		cmd := exec.Command(args[0], args[1:]...)
-		cmd.Dir, cmd.Env = "/", append(slices.Clone(c.Env), env...)
-		cmd.SysProcAttr = &syscall.SysProcAttr{Chroot: root, Credential: &syscall.Credential{Uid: uid, Gid: gid}}
-		return cmd
-	}
+	command := c.command(root, uid, gid)
 	out, err := command(nil, "/lapse", "version").CombinedOutput()
 	if want := "lapse " + imageVersion + " ("; err != nil || !strings.HasPrefix(string(out), want) || !strings.Contains(string(out), imageRevision) {
 		t.Errorf("lapse version: %v\n%s", err, out)
@@ -253,15 +256,15 @@ func checkRun(t *testing.T, root string, c imageConfig) {
 	image := start(t, command([]string{"LAPSE_NATS=" + at.NATS, "LAPSE_REDIS=" + at.Redis, "LAPSE_PREFIX=image", "LAPSE_HTTP_LISTEN=127.0.0.1:0"},
 		append(slices.Clone(c.Entrypoint), c.Cmd...)...))
 	listening := regexp.MustCompile(`msg=listening .*http=http://(\S+)`)
-	var http string
+	var address string
 	until(t, image, "lapse listens", func() bool {
 		if m := listening.FindStringSubmatch(strings.Join(image.written(), "\n")); m != nil {
-			http = m[1]
+			address = m[1]
 		}
-		return http != ""
+		return address != ""
 	})
 	health := func() (string, error) {
-		out, err := command([]string{"LAPSE_HTTP_LISTEN=" + http}, c.Healthcheck.Test[1:]...).CombinedOutput()
+		out, err := command([]string{"LAPSE_HTTP_LISTEN=" + address}, c.Healthcheck.Test[1:]...).CombinedOutput()
 		return string(out), err
 	}
 	until(t, image, "the health check of the image passes", func() bool {
@@ -273,5 +276,48 @@ func checkRun(t *testing.T, root string, c imageConfig) {
 	}
 	if out, err := health(); err == nil || !strings.Contains(out, "no lapse answers") {
 		t.Errorf("the health check of a program that has ended: %v\n%s", err, out)
+	}
+}
+
+// command makes commands that run in the image as its user.
+func (c imageConfig) command(root string, uid, gid uint32) func(env []string, args ...string) *exec.Cmd {
+	return func(env []string, args ...string) *exec.Cmd {
+		cmd := exec.Command(args[0], args[1:]...)
+		cmd.Dir, cmd.Env = c.WorkingDir, append(slices.Clone(c.Env), env...)
+		cmd.SysProcAttr = &syscall.SysProcAttr{Chroot: root, Credential: &syscall.Credential{Uid: uid, Gid: gid}}
+		return cmd
+	}
+}
+
+// checkAlone runs the image without a flag and without servers: it embeds them, keeps its data in /data, and prints
+// a token with which a client may use the API.
+func checkAlone(t *testing.T, root string, c imageConfig, uid, gid uint32) {
+	free := []string{"LAPSE_HTTP_LISTEN=:0", "LAPSE_NATS_LISTEN=127.0.0.1:0"} // ports of this machine, not of a container
+	image := start(t, c.command(root, uid, gid)(free, append(slices.Clone(c.Entrypoint), c.Cmd...)...))
+	made, listening := regexp.MustCompile(`token=(\S+) `), regexp.MustCompile(`msg=listening .*http=http://\S+:(\d+)`)
+	var token, port []string
+	until(t, image, "lapse listens", func() bool {
+		log := strings.Join(image.written(), "\n")
+		token, port = made.FindStringSubmatch(log), listening.FindStringSubmatch(log)
+		return token != nil && port != nil
+	})
+	until(t, image, "the token opens the API", func() bool {
+		r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://127.0.0.1:"+port[1]+"/v1/collections", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Header.Set("Authorization", "Bearer "+token[1])
+		answer, err := http.DefaultClient.Do(r)
+		if err != nil {
+			return false
+		}
+		_ = answer.Body.Close()
+		return answer.StatusCode == http.StatusOK
+	})
+	if code := image.stop(t); code != 0 {
+		t.Errorf("SIGTERM ended the image with the exit code %d", code)
+	}
+	if _, err := os.Stat(filepath.Join(root, data, "lapse-data", "nats")); err != nil {
+		t.Error(err)
 	}
 }

@@ -20,6 +20,8 @@ type Options struct {
 	Prefix  wire.Prefix // wire.DefaultPrefix if empty
 	Login   credentials.NATS
 	Timeout time.Duration // of each exchange; DefaultTimeout if 0
+	// InProcess, if set, is a NATS server in this process: the client connects to it, with the login of Server.
+	InProcess nats.InProcessConnProvider
 	// Notice, if set, is called when the client loses its connection or has a new one, and
 	// when a consumer of events has a problem that it will try to get over. Several goroutines
 	// may call it at a time.

@@ -60,6 +60,9 @@ func connect(opts Options) (*connection, error) {
 		return nil, &classified{[]error{ErrLogin}, err.Error()}
 	}
 	options = append(options, login...)
+	if opts.InProcess != nil {
+		options = append(options, nats.InProcessServer(opts.InProcess))
+	}
 	nc, err := nats.Connect(opts.Server, options...)
 	if err != nil {
 		return nil, connectError(opts.Server, err)

@@ -50,7 +50,7 @@ type Tokens struct {
 	entries atomic.Pointer[[]entry]
 }
 
-// LoadTokens reads a file of tokens.
+// LoadTokens reads a file of tokens. Without a path there are none, so no client has a grant.
 func LoadTokens(path string) (*Tokens, error) {
 	t := &Tokens{path: path}
 	return t, t.Reload()
@@ -58,9 +58,12 @@ func LoadTokens(path string) (*Tokens, error) {
 
 // Reload reads the file again. After an error the tokens are as before.
 func (t *Tokens) Reload() error {
-	content, err := os.ReadFile(t.path)
-	if err != nil {
-		return err
+	var content []byte
+	if t.path != "" {
+		var err error
+		if content, err = os.ReadFile(t.path); err != nil {
+			return err
+		}
 	}
 	entries, err := parse(content)
 	if err != nil {

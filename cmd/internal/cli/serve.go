@@ -85,7 +85,7 @@ type ProcessFlags struct {
 // HTTPFlags are about the HTTP server.
 type HTTPFlags struct {
 	Listen    string   `name:"http-listen" env:"LAPSE_HTTP_LISTEN" group:"http" default:"127.0.0.1:7070" placeholder:"HOST:PORT" help:"Address of the API, /healthz, /readyz and /metrics (${default})."`
-	TokenFile string   `name:"http-token-file" env:"LAPSE_HTTP_TOKEN_FILE" group:"http" type:"existingfile" placeholder:"FILE" help:"File of the tokens that clients of the API must give: on each line a token, read-only or read-write, and perhaps collections. Read again on SIGHUP. Without it, only a loopback address is allowed."`
+	TokenFile string   `name:"http-token-file" env:"LAPSE_HTTP_TOKEN_FILE" group:"http" type:"existingfile" placeholder:"FILE" help:"File of the tokens that clients of the API must give: on each line a token, read-only or read-write, and perhaps collections. Read again on SIGHUP. A loopback address needs none. At another one an embedded lapse makes a token at its first start, in http-tokens in --data, and prints it."`
 	Cert      string   `name:"http-tls-cert" env:"LAPSE_HTTP_TLS_CERT" group:"http" type:"existingfile" placeholder:"FILE" help:"File with the certificate, for https. Read again on SIGHUP."`
 	Key       string   `name:"http-tls-key" env:"LAPSE_HTTP_TLS_KEY" group:"http" type:"existingfile" placeholder:"FILE" help:"File with the private key of that certificate."`
 	Proxies   []string `name:"http-trusted-proxy" env:"LAPSE_HTTP_TRUSTED_PROXY" group:"http" placeholder:"ADDRESS" help:"Address of a proxy that ends TLS, or a range such as 10.1.0.0/16: its X-Forwarded-Proto counts. For several, repeat the flag or separate them by commas."`

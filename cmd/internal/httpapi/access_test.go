@@ -1,6 +1,7 @@
 package httpapi_test
 
 import (
+	"bytes"
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
@@ -10,6 +11,7 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"encoding/pem"
+	"log/slog"
 	"math/big"
 	"net"
 	"net/http"
@@ -123,13 +125,12 @@ func hangup(t *testing.T) {
 	}
 }
 
-// TestWhereItListens: only a loopback address needs no tokens.
+// TestWhereItListens: only a loopback address needs no tokens. At another one, the first start makes one, for it and
+// for those after it.
 func TestWhereItListens(t *testing.T) {
 	empty := filepath.Join(t.TempDir(), "tokens")
 	write(t, empty, "")
 	for _, c := range []struct{ listen, tokens, want string }{
-		{"0.0.0.0:0", "", "--http-listen 0.0.0.0:0 is not allowed without --http-token-file"},
-		{":0", "", "is not allowed without --http-token-file"},
 		{"127.0.0.1:0", empty + "x", "--http-token-file: "},
 	} {
 		opts := serve.Options{NATSListen: "127.0.0.1:0", Data: t.TempDir()}
@@ -142,6 +143,28 @@ func TestWhereItListens(t *testing.T) {
 	r := start(t, func(o *serve.Options) { o.HTTP.Listen, o.HTTP.TokenFile = ":0", empty })
 	r.base = strings.Replace(r.base, "[::]", "127.0.0.1", 1)
 	r.do("GET", "/collections", "", "Authorization", "Bearer "+all).want(t, 401)
+
+	data := t.TempDir()
+	first := ""
+	for range 2 {
+		var log bytes.Buffer
+		r := start(t, func(o *serve.Options) {
+			o.HTTP.Listen, o.Data, o.Logger = ":0", data, slog.New(slog.NewTextHandler(&log, nil))
+		})
+		r.base = strings.Replace(r.base, "[::]", "127.0.0.1", 1)
+		tokens, err := os.ReadFile(filepath.Join(data, "http-tokens"))
+		token, _, ok := strings.Cut(string(tokens), " read-write\n")
+		if err != nil || !ok || first != "" && token != first {
+			t.Fatalf("the file of tokens has %q (%v), and had the token %q at first", tokens, err, first)
+		}
+		r.do("GET", "/collections", "").want(t, 401)
+		r.do("GET", "/collections", "", "Authorization", "Bearer "+token).want(t, 200)
+		r.stop()
+		if printed := strings.Contains(log.String(), token); printed != (first == "") {
+			t.Errorf("the token was printed: %t, at the first start: %t", printed, first == "")
+		}
+		first = token
+	}
 }
 
 // certificate writes a certificate with a name of its own and its key.

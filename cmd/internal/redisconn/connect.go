@@ -19,6 +19,7 @@ const (
 	connectTimeout  = 5 * time.Second
 	dialTimeout     = 2 * time.Second
 	answerTimeout   = 5 * time.Second // to read a reply, or write a command
+	poolTimeout     = 6 * time.Second // to get a connection of the pool
 	slotsTimeout    = time.Second     // to read the slots from one node of a cluster
 	slotsEvery      = 2 * time.Second
 	sentinelTimeout = 2 * time.Second // to ask one Sentinel
@@ -209,7 +210,7 @@ func (t target) client(poolSize int) redis.UniversalClient {
 		o.DialTimeout = cmp.Or(o.DialTimeout, dialTimeout)
 		o.ReadTimeout = cmp.Or(o.ReadTimeout, answerTimeout)
 		o.WriteTimeout = cmp.Or(o.WriteTimeout, answerTimeout)
-		o.PoolSize = cmp.Or(o.PoolSize, poolSize)
+		o.PoolTimeout, o.PoolSize = cmp.Or(o.PoolTimeout, poolTimeout), cmp.Or(o.PoolSize, poolSize)
 		return redis.NewFailoverClient(o)
 	}
 	o := t.server
@@ -217,7 +218,7 @@ func (t target) client(poolSize int) redis.UniversalClient {
 	o.DialTimeout = cmp.Or(o.DialTimeout, dialTimeout)
 	o.ReadTimeout = cmp.Or(o.ReadTimeout, answerTimeout)
 	o.WriteTimeout = cmp.Or(o.WriteTimeout, answerTimeout)
-	o.PoolSize = cmp.Or(o.PoolSize, poolSize)
+	o.PoolTimeout, o.PoolSize = cmp.Or(o.PoolTimeout, poolTimeout), cmp.Or(o.PoolSize, poolSize)
 	o.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
 	return redis.NewClient(o)
 }
@@ -228,6 +229,7 @@ func (t target) anySentinel(ctx context.Context) (first error) {
 	o := t.sentinel
 	for _, address := range o.SentinelAddrs {
 		one := redis.NewSentinelClient(&redis.Options{Addr: address, Dialer: o.Dialer, TLSConfig: o.TLSConfig, Username: o.SentinelUsername, Password: o.SentinelPassword,
+			DialTimeout: cmp.Or(o.DialTimeout, dialTimeout), ReadTimeout: sentinelTimeout, WriteTimeout: sentinelTimeout, PoolTimeout: sentinelTimeout,
 			MaxRetries: -1, DialerRetries: 1, ContextTimeoutEnabled: true, DisableIdentity: true})
 		asking, cancel := context.WithTimeout(ctx, sentinelTimeout)
 		err := one.GetMasterAddrByName(asking, o.MasterName).Err()

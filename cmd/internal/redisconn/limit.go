@@ -24,7 +24,7 @@ func clusterClient(o *redis.ClusterOptions, poolSize int) *redis.ClusterClient {
 	o.DialTimeout = cmp.Or(o.DialTimeout, dialTimeout)
 	o.ReadTimeout = cmp.Or(o.ReadTimeout, answerTimeout)
 	o.WriteTimeout = cmp.Or(o.WriteTimeout, answerTimeout)
-	o.PoolSize = cmp.Or(o.PoolSize, poolSize)
+	o.PoolTimeout, o.PoolSize = cmp.Or(o.PoolTimeout, poolTimeout), cmp.Or(o.PoolSize, poolSize)
 	o.ClusterStateReloadInterval = slotsEvery
 	o.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
 	client := redis.NewClusterClient(o)

@@ -37,13 +37,13 @@ func (p *process) connectAPI(opts Options, embedded *natsServer) (c apiConnectio
 		return c, err
 	}
 	p.opened(func() error { c.nats.Close(); return nil })
-	at := opts.NATS
+	at, inProcess := opts.NATS, nats.InProcessConnProvider(nil)
 	if embedded != nil {
-		at = embedded.clientURL(opts.NATSToken)
+		at, inProcess = embedded.clientURL(opts.NATSToken), embedded
 	}
 	log := opts.Logger.With(slog.String("connection", "http writes"))
 	c.client, err = client.Connect(client.Options{
-		Server: at, Prefix: opts.Processor.Prefix, Login: opts.NATSLogin,
+		Server: at, InProcess: inProcess, Prefix: opts.Processor.Prefix, Login: opts.NATSLogin,
 		Notice: func(text string) { log.Warn("NATS", slog.String("message", text)) },
 	})
 	if err != nil {
@@ -59,6 +59,7 @@ func (p *process) startWeb(reader *sink.Reader, n *node, metrics *prometheus.Reg
 		Files: p.files, Prefix: p.opts.Processor.Prefix, Version: p.opts.Version, Client: p.api.client, NATS: p.api.nats,
 		Reader: reader, Ready: n.ready, Metrics: metrics, Logger: p.opts.Logger,
 	}
+	c.Connections, _ = shares(p.opts.openFiles(), p.embedded != nil)
 	if n.first != nil {
 		c.First = n.first.now
 	}

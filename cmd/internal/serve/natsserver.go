@@ -20,13 +20,18 @@ const (
 	storeName  = "nats" // of the directory, in that of the data
 
 	readyEvery = 50 * time.Millisecond
+
+	// What a client can make the server hold, as in deploy/nats/nats.conf.
+	mostSubscriptions = 1024 // of a connection
+	longestLine       = 2 << 10
 )
 
 // natsServer is a NATS server in this process, with JetStream on disk. Any NATS client can
 // connect to it.
 type natsServer struct {
 	*server.Server
-	URL string
+	URL     string
+	clients *natsClients
 }
 
 // startNATS starts a server, and returns when it accepts connections. With a large log on
@@ -43,7 +48,9 @@ func startNATS(ctx context.Context, opts Options) (*natsServer, error) {
 	if port == 0 {
 		port = server.RANDOM_PORT
 	}
+	_, most := shares(opts.openFiles(), true)
 	srv, err := server.NewServer(&server.Options{
+		MaxConn: most, MaxSubs: mostSubscriptions, MaxControlLine: longestLine,
 		ServerName:             serverName,
 		Host:                   host,
 		Port:                   port,
@@ -67,7 +74,7 @@ func startNATS(ctx context.Context, opts Options) (*natsServer, error) {
 	srv.SetLoggerV2(natsLog{opts.Logger, fatal}, false, false, false)
 
 	go srv.Start()
-	s := &natsServer{Server: srv}
+	s := &natsServer{Server: srv, clients: newNATSClients(srv, most)}
 	for !srv.ReadyForConnections(readyEvery) {
 		select {
 		case reason := <-fatal:

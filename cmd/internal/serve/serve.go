@@ -60,6 +60,8 @@ type process struct {
 	tracer  *tracing.Tracer // nil if tracing is off
 	beats   *nats.Conn      // of the member alone, so that nothing delays its beats
 	closers []func() error
+
+	embedded *natsServer // nil if NATS is elsewhere
 }
 
 // open takes the ports and the data directory, starts the embedded servers and connects.
@@ -67,9 +69,6 @@ type process struct {
 func (p *process) open(ctx context.Context) (err error) {
 	opts := p.opts
 	if err := checkServers(opts); err != nil {
-		return err
-	}
-	if p.files, err = opts.HTTP.Load(); err != nil {
 		return err
 	}
 	if p.http, err = listen("--http-listen", opts.HTTP.Listen); err != nil {
@@ -84,38 +83,45 @@ func (p *process) open(ctx context.Context) (err error) {
 	if err := checkPorts(opts); err != nil {
 		return err
 	}
-	p.withdraw() // the ready file of a process that was killed
-	p.at = addresses{NATS: credentials.RedactURLs(opts.NATS), Redis: credentials.RedactURLs(opts.Redis.URL), HTTP: p.files.Scheme() + "://" + p.http.Addr().String()}
-
-	var embedded *natsServer
 	if opts.NATS == "" {
 		release, err := lockData(opts.Data)
 		if err != nil {
 			return err
 		}
 		p.opened(release)
-		if embedded, err = startNATS(ctx, opts); err != nil {
+	}
+	if opts.HTTP, err = p.tokens(); err != nil {
+		return err
+	}
+	if p.files, err = opts.HTTP.Load(); err != nil {
+		return err
+	}
+	p.withdraw() // the ready file of a process that was killed
+	p.at = addresses{NATS: credentials.RedactURLs(opts.NATS), Redis: credentials.RedactURLs(opts.Redis.URL), HTTP: p.files.Scheme() + "://" + p.http.Addr().String()}
+
+	if opts.NATS == "" {
+		if p.embedded, err = startNATS(ctx, opts); err != nil {
 			return err
 		}
-		p.opened(func() error { embedded.stop(); return nil })
-		p.at.NATS, p.at.Data = embedded.URL, opts.Data
+		p.opened(func() error { p.embedded.stop(); return nil })
+		p.at.NATS, p.at.Data = p.embedded.URL, opts.Data
 	}
 	if opts.Redis.URL == "" {
 		if opts.Redis.Dial, err = p.startRedis(); err != nil {
 			return err
 		}
 	}
-	if p.log, err = p.connect(ctx, opts, embedded, "log", processorPool); err != nil {
+	if p.log, err = p.connect(ctx, opts, p.embedded, "log", processorPool); err != nil {
 		return err
 	}
-	if p.reads, err = p.connect(ctx, opts, embedded, "reads", readsPool); err != nil {
+	if p.reads, err = p.connect(ctx, opts, p.embedded, "reads", readsPool); err != nil {
 		return err
 	}
-	if p.beats, err = connectNATS(opts, embedded, "beats"); err != nil {
+	if p.beats, err = connectNATS(opts, p.embedded, "beats"); err != nil {
 		return err
 	}
 	p.opened(func() error { p.beats.Close(); return nil })
-	p.api, err = p.connectAPI(opts, embedded)
+	p.api, err = p.connectAPI(opts, p.embedded)
 	return err
 }
 
@@ -168,9 +174,8 @@ func (p *process) newNode(ctx context.Context, metrics *prometheus.Registry, boa
 		if err != nil {
 			return nil, nil, err
 		}
-		var refusal *processor.Refusal
-		if err := proc.Check(ctx); errors.As(err, &refusal) && refusal.EndsStart() || err != nil && refusal == nil && !errors.Is(err, processor.ErrPromotion) {
-			return nil, nil, err // any other refusal is a problem of the shard
+		if err := proc.Check(ctx); endsStart(err) {
+			return nil, nil, err
 		}
 		n.shards = append(n.shards, shard{proc, opts.Health})
 	}
@@ -191,6 +196,15 @@ func (p *process) newNode(ctx context.Context, metrics *prometheus.Registry, boa
 	n.member, n.redis.member, n.redis.tell = member, member, member.Tell
 	n.first.ask(ctx)
 	return n, member, metrics.Register(n)
+}
+
+// endsStart reports whether the process must end because of what a processor has found in its check. Any other error is
+// a problem of the shard, which may be over at a later try: a region may be started before the link to the first one.
+func endsStart(err error) bool {
+	if refusal := (*processor.Refusal)(nil); errors.As(err, &refusal) {
+		return refusal.EndsStart()
+	}
+	return err != nil && !errors.Is(err, processor.ErrPromotion) && !errors.Is(err, processor.ErrOrigin)
 }
 
 // serve runs processor, reads and HTTP, until ctx is done or one of them fails.
@@ -284,7 +298,7 @@ func (p *process) watchData(metrics *prometheus.Registry, board *health.Board) (
 	if err != nil {
 		return nil, err
 	}
-	return data, metrics.Register(data)
+	return data, errors.Join(metrics.Register(data), metrics.Register(p.embedded.clients))
 }
 
 // watch watches what the process has open, until ctx is done: the connections to NATS, its
@@ -304,6 +318,7 @@ func (p *process) watch(ctx context.Context, watching *sync.WaitGroup, board *he
 	watching.Go(func() { p.opts.permissions.Watch(ctx, board) })
 	watching.Go(func() { p.files.WatchSignals(ctx, log) })
 	if data != nil {
+		watching.Go(func() { p.embedded.clients.Run(ctx) })
 		watching.Go(func() {
 			if err := data.Run(ctx); err != nil {
 				failed <- err

@@ -40,10 +40,10 @@ func (o Options) Load() (f *Files, err error) {
 	if f.proxies, err = access.ParseProxies(o.Proxies); err != nil {
 		return nil, fmt.Errorf("--http-trusted-proxy: %w", err)
 	}
-	if f.origins, err = access.ParseOrigins(o.Origins, o.TokenFile != ""); err != nil {
+	if f.origins, err = access.ParseOrigins(o.Origins, o.NeedsTokens()); err != nil {
 		return nil, fmt.Errorf("--http-allow-origin: %w", err)
 	}
-	if o.TokenFile != "" {
+	if o.NeedsTokens() {
 		if f.tokens, err = access.LoadTokens(o.TokenFile); err != nil {
 			return nil, fmt.Errorf("--http-token-file: %w", err)
 		}
@@ -56,17 +56,19 @@ func (o Options) Load() (f *Files, err error) {
 	return f, nil
 }
 
-// check refuses what contradicts itself, and an address at which anybody on the network could
-// use the API.
+// check refuses what contradicts itself.
 func (o Options) check() error {
 	if (o.Cert == "") != (o.Key == "") {
 		return errors.New("--http-tls-cert and --http-tls-key belong together: give both, or neither")
 	}
+	return nil
+}
+
+// NeedsTokens reports whether a client of the API must give a token: there is a file of tokens, or anybody on the
+// network could use the API. Without a file no client may use it then.
+func (o Options) NeedsTokens() bool {
 	host, _, err := net.SplitHostPort(o.Listen)
-	if err != nil || IsLoopback(host) || o.TokenFile != "" {
-		return nil // listen reports an invalid address
-	}
-	return fmt.Errorf("--http-listen %s is not allowed without --http-token-file: use an address on 127.0.0.1, or a file of tokens (an empty one opens /healthz, /readyz, /metrics)", o.Listen)
+	return o.TokenFile != "" || err == nil && !IsLoopback(host) // listen reports an invalid address
 }
 
 // IsLoopback reports whether only this machine can reach a host.

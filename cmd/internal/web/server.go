@@ -43,24 +43,36 @@ type Config struct {
 	Logger  *slog.Logger
 	Trace   func(r *http.Request, route string, writes bool) (end func(status int)) // see httpapi.Options
 	First   func() (url, domain string)                                             // see httpapi.Options
+	// Connections is how many connections the server has at most.
+	Connections int
 }
 
 // handler answers /healthz (200 as long as the process lives), /readyz (200, or 503 with
-// the reasons) and /metrics. They need no token.
-func handler(ready func() (string, health.Problems), metrics *prometheus.Registry) *access.Router {
+// the reasons) and /metrics. They need no token. The guard keeps the latter two from pages of other sites.
+func handler(guard *access.Guard, ready func() (string, health.Problems), metrics *prometheus.Registry) *access.Router {
 	server := access.NewRouter()
+	guarded := func(h http.Handler) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			var p *access.Problem
+			if errors.As(guard.Check(r), &p) {
+				p.Write(w)
+				return
+			}
+			h.ServeHTTP(w, r)
+		})
+	}
 	server.Handle(http.MethodGet, "/healthz", http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		_, _ = io.WriteString(w, "ok\n")
 	}))
-	server.Handle(http.MethodGet, "/readyz", http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+	server.Handle(http.MethodGet, "/readyz", guarded(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		role, problems := ready()
 		if problems != nil {
 			http.Error(w, problems.Error(), http.StatusServiceUnavailable)
 			return
 		}
 		_, _ = io.WriteString(w, role+"\n")
-	}))
-	server.Handle(http.MethodGet, "/metrics", promhttp.HandlerFor(metrics, promhttp.HandlerOpts{Registry: metrics}))
+	})))
+	server.Handle(http.MethodGet, "/metrics", guarded(promhttp.HandlerFor(metrics, promhttp.HandlerOpts{Registry: metrics})))
 	return server
 }
 
@@ -90,7 +102,7 @@ func Start(l net.Listener, c Config, failed chan<- error) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	all, ofAPI := handler(c.Ready, c.Metrics), access.NewRouter()
+	all, ofAPI := handler(&access.Guard{Tokens: c.tokens}, c.Ready, c.Metrics), access.NewRouter()
 	api.Register(all)
 	api.Register(ofAPI)
 	site := console.New(console.Options{
@@ -101,9 +113,14 @@ func Start(l net.Listener, c Config, failed chan<- error) (*Server, error) {
 		},
 	})
 	site.Register(all)
+	conns := newConnections(l, c.Connections, c.certificate == nil)
+	if err := errors.Join(c.Metrics.Register(conns.opened), c.Metrics.Register(conns.closed)); err != nil {
+		return nil, err
+	}
 	recording, end := context.WithCancel(context.Background())
 	s := &Server{events: events, end: end, http: &http.Server{
-		Handler:           all,
+		Handler:           conns.handler(all),
+		ConnContext:       conns.context,
 		MaxHeaderBytes:    32 << 10,
 		ReadHeaderTimeout: 5 * time.Second,
 		ReadTimeout:       10 * time.Second, // imports and event streams set their own
@@ -120,7 +137,7 @@ func Start(l net.Listener, c Config, failed chan<- error) (*Server, error) {
 	}
 	s.records.Go(func() { site.Run(recording) })
 	go func() {
-		if err := serve(l); !errors.Is(err, http.ErrServerClosed) {
+		if err := serve(conns); !errors.Is(err, http.ErrServerClosed) {
 			failed <- fmt.Errorf("HTTP server: %w", err)
 		}
 	}()
