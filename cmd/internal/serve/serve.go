@@ -22,6 +22,7 @@ import (
 	"github.com/seed18712806/lapse/processor/health"
 	"github.com/seed18712806/lapse/processor/lease"
 	"github.com/seed18712806/lapse/sink/credentials"
+	"github.com/seed18712806/lapse/sink/service"
 	"github.com/seed18712806/lapse/sink/store"
 	"github.com/seed18712806/lapse/sink/wire"
 )
@@ -231,14 +232,18 @@ func (p *process) serve(ctx context.Context, start time.Time) error {
 	if err != nil {
 		return err
 	}
-	reads, err := p.startReads(reader, metrics)
+	dear := service.NewDear(reader, n.lags)
+	if err := metrics.Register(dear); err != nil {
+		return err
+	}
+	reads, err := p.startReads(dear, metrics)
 	if err != nil {
 		return err
 	}
 	defer reads.Stop()
 	n.redis.offer = reads.Offer
 	failed := make(chan error, 4+len(p.connections()))
-	server, err := p.startWeb(reader, n, metrics, failed)
+	server, err := p.startWeb(reader, dear, n, metrics, failed)
 	if err != nil {
 		return err
 	}
