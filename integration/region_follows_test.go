@@ -69,6 +69,27 @@ func TestRegion_Follows(t *testing.T) {
 	}
 }
 
+// A process that is started with --follow before the link to the first region is up waits for it.
+//
+// It fails if the process ends, as it does where nothing answers for the domain yet.
+func TestRegion_FollowsOnceTheLinkIsUp(t *testing.T) {
+	t.Parallel()
+	r := startRegions(t, regions.Options{})
+	kept := r.a.Want(201, wire.Upsert, "c", "kept", `{"v":1}`)
+	r.Link.Down()
+	r.b.lapse = r.lapseIn(r.b, "--follow", r.a.Name)
+	r.b.lapse.Launch()
+	harness.Until(t, harness.Limit, "the process waits", func(context.Context) error {
+		if log := r.b.lapse.Log(); !strings.Contains(log, "could not take it over, and tries again: the first region does not answer") {
+			return fmt.Errorf("its log is %s", log)
+		}
+		return nil
+	})
+	r.Link.Up()
+	r.b.lapse.Ready()
+	r.b.settled("c", "kept", uint64(kept.Etag))
+}
+
 // sameStreams fails the test unless the logs and the events are the same in both regions.
 func (r *twoRegions) sameStreams() {
 	r.t.Helper()

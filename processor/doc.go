@@ -36,7 +36,7 @@
 //  7. publish.go publishes the outputs, in their order, behind the fence of the owner, and waits for the
 //     acknowledgements. This comes before the commit, so an event is never lost. After a crash in between, the next
 //     owner has the same outputs again, and leaves out those that the stream has (published.go). If many more
-//     documents are due, the next ones are looked up meanwhile.
+//     documents are due, the step before is committed and the next ones are looked up meanwhile.
 //  8. commit.go commits documents, index, offset, and the place of the last output in the stream of events, in one
 //     script that checks the version. So each message takes effect once, and a former owner changes nothing.
 //  9. outcomes.go sends the outcomes, and checkpoint.go stores a checkpoint once a second. Both may be lost: a client

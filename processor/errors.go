@@ -30,6 +30,8 @@ var (
 	ErrLogGap = streams.ErrLogGap
 	// ErrSuperseded: another region was promoted, and this one is not the first any more.
 	ErrSuperseded = streams.ErrSuperseded
+	// ErrOrigin: the region to follow does not answer.
+	ErrOrigin = streams.ErrOrigin
 	// ErrPromotion: this region is being promoted, or was promoted a moment ago.
 	ErrPromotion = streams.ErrPromotion
 	// ErrStreamGone: somebody has deleted a stream that lapse needs.

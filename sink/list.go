@@ -32,6 +32,12 @@ type ListOptions struct {
 	Prefix string
 }
 
+// Scans reports whether the list examines all ids to find some.
+func (o ListOptions) Scans() bool {
+	var pos listPosition
+	return o.Prefix != "" || len(o.Continuation) <= longestContinuation && decodeContinuation(o.Continuation, &pos) == nil && pos.Prefix != ""
+}
+
 // Page is a part of a collection. The last page has no continuation.
 type Page struct {
 	Documents    []Document

@@ -58,7 +58,16 @@ func (c *Client) Config(ctx context.Context, collection string) (wire.Config, er
 
 // Collections reads a page of the list of collections.
 func (c *Client) Collections(ctx context.Context, req wire.CollectionsRequest) (wire.CollectionsReply, error) {
-	return read[wire.CollectionsReply](ctx, c, "collections", "", req)
+	reply, err := read[wire.CollectionsReply](ctx, c, "collections", "", req)
+	if err != nil {
+		return reply, err
+	}
+	for _, one := range reply.Collections {
+		if err := wire.CheckCollection(one.Name); err != nil {
+			return wire.CollectionsReply{}, fmt.Errorf("the answer is not lapse's: %w", err)
+		}
+	}
+	return reply, nil
 }
 
 func read[Reply any](ctx context.Context, c *Client, verb, collection string, req any) (reply Reply, err error) {

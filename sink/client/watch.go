@@ -17,6 +17,9 @@ import (
 	"github.com/seed18712806/lapse/sink/wire"
 )
 
+// leastAhead is how many bytes a watch lets the server send ahead.
+const leastAhead = 1 << 20
+
 // WatchOptions say what to follow.
 type WatchOptions struct {
 	Collection string // all if empty
@@ -115,9 +118,10 @@ func (c *Client) Watch(ctx context.Context, opts WatchOptions, f func(Notificati
 	defer cancel()
 	consumer, err := stream.OrderedConsumer(making, config)
 	if err != nil {
-		return cmp.Or(denial(ctx), c.l.ConsumerError("consume the stream "+name, subjects[0], err))
+		return cmp.Or(denial(ctx), c.l.StreamError("consume the stream "+name, subjects[0], err))
 	}
-	messages, err := consumer.Messages()
+	// Otherwise the server sends 500 messages ahead, however large they are.
+	messages, err := consumer.Messages(jetstream.PullMaxBytes(int(max(leastAhead, 2*c.l.NC.MaxPayload()))))
 	if err != nil {
 		c.deleteConsumers(name, config.NamePrefix, consumer)
 		return c.l.StreamError("consume the stream "+name, subjects[0], err)

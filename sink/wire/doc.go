@@ -20,8 +20,8 @@
 //	lapse.read.<verb>.<collection>      Prefix.Read             a read, by any client
 //	lapse.read.get.<collection>.<id>    Prefix.ReadGet          a read of one document
 //	lapse.read.collections              Prefix.ReadCollections  a list of all collections
-//	lapse.consumer.create.<rest>        Prefix.CreateConsumer   a request for a consumer of the events, by an import of an account
 //	lapse.region.<domain>               Prefix.Region           a RegionRequest, by lapse in another region
+//	lapse.readers.<account>             Prefix.Readers          the messages of the stream of events, for the mirror in an account of readers
 //
 // The log ([Prefix.LogStream]) stores the first four, the stream of events
 // ([Prefix.EventsStream]) the next seven. Beats, reads and requests are not stored. A key-value bucket

@@ -1,10 +1,15 @@
 package access
 
 import (
+	"container/list"
+	"context"
 	"crypto/sha256"
 	"io"
 	"net/http"
 	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
 )
 
 // Client is the sender of a request. The zero value is a client that needs no token.
@@ -21,10 +26,24 @@ type Limit struct {
 	what string
 	most int64
 
-	mu   sync.Mutex
-	used int64
-	by   map[Client]int64
+	mu      sync.Mutex
+	used    int64
+	refused int64 // how often
+	by      map[Client]int64
+	waiting list.List // of *waiter, in the order in which they came
 }
+
+// waiter waits for its part of a limit.
+type waiter struct {
+	client Client
+	n      int64
+	taken  chan struct{}
+}
+
+const (
+	mostWaiting = 2048            // for a limit
+	waitWithin  = 1 * time.Second // so long
+)
 
 // NewLimit makes a limit. what is the text for people.
 func NewLimit(name, what string, most int64) *Limit {
@@ -36,6 +55,14 @@ func NewLimit(name, what string, most int64) *Limit {
 func (l *Limit) Take(c Client, n int64) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	err := l.take(c, n)
+	if err != nil {
+		l.refused++
+	}
+	return err
+}
+
+func (l *Limit) take(c Client, n int64) error {
 	mine, free := l.by[c], l.most-l.used
 	switch {
 	case n > free:
@@ -50,13 +77,82 @@ func (l *Limit) Take(c Client, n int64) error {
 	return nil
 }
 
-// Give returns n of what a client has taken to the limit.
+// Wait is Take for what will soon be free: it waits for that up to a second, or until ctx is done.
+func (l *Limit) Wait(ctx context.Context, c Client, n int64) error {
+	l.mu.Lock()
+	err := l.take(c, n)
+	if err == nil || l.waiting.Len() >= mostWaiting {
+		if err != nil {
+			l.refused++
+		}
+		l.mu.Unlock()
+		return err
+	}
+	w := &waiter{c, n, make(chan struct{})}
+	place := l.waiting.PushBack(w)
+	l.mu.Unlock()
+	end := time.NewTimer(waitWithin)
+	defer end.Stop()
+	select {
+	case <-w.taken:
+		return nil
+	case <-end.C:
+	case <-ctx.Done():
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	select {
+	case <-w.taken: // just now
+		return nil
+	default:
+	}
+	l.waiting.Remove(place)
+	l.refused++
+	return err
+}
+
+// Give returns n of what a client has taken to the limit, and lets others have it that wait.
 func (l *Limit) Give(c Client, n int64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.used -= n
 	if l.by[c] -= n; l.by[c] == 0 {
 		delete(l.by, c)
+	}
+	for place := l.waiting.Front(); place != nil && l.used < l.most; {
+		w, next := place.Value.(*waiter), place.Next()
+		if l.take(w.client, w.n) == nil {
+			l.waiting.Remove(place)
+			close(w.taken)
+		}
+		place = next
+	}
+}
+
+// Used is how much is taken.
+func (l *Limit) Used() int64 { l.mu.Lock(); defer l.mu.Unlock(); return l.used }
+
+var (
+	limitUsed    = prometheus.NewDesc("lapse_http_taken", "What the requests over HTTP have of a limit now.", []string{"limit"}, nil)
+	limitMost    = prometheus.NewDesc("lapse_http_allowed", "What the requests over HTTP may have of a limit.", []string{"limit"}, nil)
+	limitRefused = prometheus.NewDesc("lapse_http_refused_total", "Requests over HTTP that this process has refused because they would exceed a limit.", []string{"limit"}, nil)
+)
+
+// Limits are a [prometheus.Collector] of several limits.
+type Limits []*Limit
+
+// Describe implements [prometheus.Collector].
+func (Limits) Describe(c chan<- *prometheus.Desc) { c <- limitUsed; c <- limitMost; c <- limitRefused }
+
+// Collect implements [prometheus.Collector].
+func (ls Limits) Collect(c chan<- prometheus.Metric) {
+	for _, l := range ls {
+		l.mu.Lock()
+		used, refused := l.used, l.refused
+		l.mu.Unlock()
+		c <- prometheus.MustNewConstMetric(limitUsed, prometheus.GaugeValue, float64(used), l.name)
+		c <- prometheus.MustNewConstMetric(limitMost, prometheus.GaugeValue, float64(l.most), l.name)
+		c <- prometheus.MustNewConstMetric(limitRefused, prometheus.CounterValue, float64(refused), l.name)
 	}
 }
 
@@ -88,6 +184,20 @@ func (h *Hold) Bytes(n int64) error {
 	if n < h.size {
 		h.bytes.Give(h.client, h.size-n)
 	} else if err := h.bytes.Take(h.client, n-h.size); err != nil {
+		return err
+	}
+	h.size = n
+	return nil
+}
+
+// Expect makes the bytes that the request holds n, before it reads what may be so large: what it does not need it gives
+// back later. It waits a while if others have them, for at most a sixteenth of all.
+func (h *Hold) Expect(ctx context.Context, n int64) error {
+	n = min(n, h.bytes.most/16)
+	if n <= h.size {
+		return h.Bytes(n)
+	}
+	if err := h.bytes.Wait(ctx, h.client, n-h.size); err != nil {
 		return err
 	}
 	h.size = n

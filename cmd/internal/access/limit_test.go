@@ -115,3 +115,43 @@ func TestSend(t *testing.T) {
 		}
 	})
 }
+
+// TestWait: a request gets what others give back, in the order in which requests came, and is refused after a second.
+func TestWait(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := NewLimit("bytes", "bytes", 64)
+		first, second, third := NewHold(Client{}, l), NewHold(Client{}, l), NewHold(Client{}, l)
+		if err := first.Bytes(64); err != nil {
+			t.Fatal(err)
+		}
+		var got []string
+		wait := func(name string, h *Hold) {
+			if err := h.Expect(t.Context(), 1<<20); err != nil { // a sixteenth of all: 4
+				name = "no " + name
+			}
+			got = append(got, name)
+		}
+		go wait("second", second)
+		synctest.Wait()
+		go wait("third", third)
+		synctest.Wait()
+		if err := first.Bytes(60); err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		began := time.Now()
+		for time.Since(began) < waitWithin {
+			time.Sleep(waitWithin / 4)
+		}
+		synctest.Wait()
+		if want := "second,no third"; strings.Join(got, ",") != want || l.Used() != 64 || l.waiting.Len() != 0 {
+			t.Errorf("%v, and %d are taken", got, l.Used())
+		}
+		first.Leave()
+		second.Leave()
+		third.Leave()
+		if l.Used() != 0 || len(l.by) != 0 {
+			t.Errorf("%d are taken, by %v", l.Used(), l.by)
+		}
+	})
+}

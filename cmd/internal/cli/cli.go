@@ -98,6 +98,7 @@ func newParser(ctx context.Context, streams output.Streams, helped func(int)) (*
 // Run runs the command that the arguments give, until it ends or ctx is done. It returns
 // the exit code of the process.
 func Run(ctx context.Context, args []string, streams output.Streams) int {
+	streams = streams.Screens()
 	helped := false // kong goes on parsing after it has printed the help
 	parser, err := newParser(ctx, streams, func(int) { helped = true })
 	if err != nil {

@@ -105,6 +105,16 @@ func (f completionFlag) dashed() []string {
 func bashCompletion(all []completion) string {
 	var b strings.Builder
 	b.WriteString(`# Completion of lapse for bash: source <(lapse completion bash)
+# The names come from the network: nothing here evaluates them, as compgen -W would.
+_lapse_collections() {
+    local name
+    while IFS= read -r name; do
+        if [[ $name == "$1"* && $name != *[!A-Za-z0-9_-]* ]]; then
+            COMPREPLY+=("$name")
+        fi
+    done < <("${COMP_WORDS[0]}" ` + completeWord + ` "${COMP_LINE:0:COMP_POINT}" 2>/dev/null)
+    (( ${#COMPREPLY[@]} ))
+}
 _lapse() {
     local current=${COMP_WORDS[COMP_CWORD]} previous=${COMP_WORDS[COMP_CWORD-1]}
     # bash splits --flag=value into three words.
@@ -137,7 +147,7 @@ _lapse() {
 		}
 		fmt.Fprintf(&b, "        esac\n        if [[ $current == -* ]]; then\n            COMPREPLY=($(compgen -W '%s' -- \"$current\"))\n", strings.Join(flags, " "))
 		if c.collection {
-			fmt.Fprintf(&b, "        elif COMPREPLY=($(compgen -W \"$(\"${COMP_WORDS[0]}\" %s \"${COMP_LINE:0:COMP_POINT}\" 2>/dev/null)\" -- \"$current\")) && (( ${#COMPREPLY[@]} )); then\n            :\n", completeWord)
+			b.WriteString("        elif _lapse_collections \"$current\"; then\n            :\n")
 		}
 		switch {
 		case c.files:

@@ -125,7 +125,7 @@ type Document struct {
 
 // Get reads a document.
 func (c caller) Get(collection, id string) (*Document, error) {
-	a, err := c.do(c.From.Context(), http.MethodGet, apiDocumentPath(collection, id), nil)
+	a, err := c.do(access.Look(c.From.Context()), http.MethodGet, apiDocumentPath(collection, id), nil)
 	if err != nil {
 		return nil, err
 	}

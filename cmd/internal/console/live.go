@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"net/url"
@@ -105,17 +106,30 @@ func (v *visit) recent(topic live.Request, data *liveData) {
 	if data.IDs != "" {
 		look = recentLooked
 	}
-	found, last, err := v.c.opts.Events.Recent(ctx, topic, look)
+	found, last, err := live.Recent(ctx, v.c.opts.Events, topic, look, v.hold, func(from live.Message) (message, bool) {
+		m := v.message(from)
+		return m.withoutBody(), strings.HasPrefix(m.ID, data.IDs)
+	})
 	if err != nil {
 		data.Missing = err.Error()
 		return
 	}
-	data.After = last
-	for _, m := range found {
-		if m := v.message(m); strings.HasPrefix(m.ID, data.IDs) && len(data.Messages) < recentMessages {
-			data.Messages = append(data.Messages, m)
-		}
+	data.Messages, data.After = found[:min(len(found), recentMessages)], last
+}
+
+// withoutBody is the message with the beginning of its document alone: of many messages, a page shows no more.
+func (m message) withoutBody() message {
+	m.Text, m.Event.Document = strings.Clone(m.Text), nil
+	if m.Due != nil {
+		m.Due.Document = nil
 	}
+	if m.Warning != nil {
+		m.Warning.Document = nil
+	}
+	if m.Rejection != nil {
+		m.Rejection.Body = ""
+	}
+	return m
 }
 
 // message reads a message for people, with the beginning of its document.
@@ -154,15 +168,15 @@ func messagePage(v *visit) error {
 	}
 	ctx, cancel := context.WithTimeout(v.r.Context(), recentWithin)
 	defer cancel()
-	found, ok, err := v.c.opts.Events.Find(ctx, seq)
+	found, ok, err := v.c.opts.Events.Find(ctx, seq, v.hold)
+	var full *access.Problem
 	switch {
+	case errors.As(err, &full):
+		return full
 	case err != nil:
 		return access.NewProblem(http.StatusServiceUnavailable, access.Unavailable, "the stream of events cannot be read: %s", err)
-	case !ok:
+	case !ok || !v.grant.Covers(found.Collection): // its name is not for everybody
 		return access.NewProblem(http.StatusNotFound, access.NotFound, "The stream of events has no event, message, warning or rejection %d, or no longer.", seq)
-	}
-	if err := v.mayUse(found.Collection); err != nil {
-		return err
 	}
 	m := v.message(found)
 	title := "Expired: " + view.Visible(m.ID)

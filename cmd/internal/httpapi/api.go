@@ -37,7 +37,7 @@ type Limits struct {
 	Writes  int64 // 1,024
 	Imports int64 // 16; each has at most 32 MiB in flight
 	Streams int64 // 10,000
-	Bytes   int64 // 256 MiB, of bodies and of answers, without imports and streams
+	Bytes   int64 // 256 MiB, of what clients hold: bodies, what is read for them, answers, streams, imports
 }
 
 // Options say what the API serves.
@@ -91,9 +91,13 @@ func New(opts Options) (*API, error) {
 		imports: access.NewLimit("imports", "imports", cmp.Or(l.Imports, 16)),
 		follows: access.NewLimit("streams", "streams", cmp.Or(l.Streams, 10_000)),
 	}
-	a.bytes = access.NewLimit("bytes", "bytes of bodies and answers", cmp.Or(l.Bytes, 256<<20))
+	a.bytes = access.NewLimit("bytes", "bytes of bodies, answers and streams", cmp.Or(l.Bytes, 256<<20))
 	if opts.Metrics != nil {
 		if err := a.meters.register(opts.Metrics); err != nil {
+			return nil, err
+		}
+		all := access.Limits{a.limits[reads], a.limits[writes], a.limits[imports], a.limits[follows], a.bytes}
+		if err := opts.Metrics.Register(all); err != nil {
 			return nil, err
 		}
 	}
@@ -154,10 +158,6 @@ func (a *API) serve(r route) http.HandlerFunc {
 	return func(w http.ResponseWriter, req *http.Request) {
 		start := time.Now()
 		recorder := &recorder{ResponseWriter: w}
-		if a.opts.Trace != nil && r.kind != follows { // which may last for days
-			end := a.opts.Trace(req, r.path, r.kind == writes)
-			defer func() { end(cmp.Or(recorder.status, http.StatusOK)) }()
-		}
 		a.opts.Origins.Share(w, req)
 		err := a.guard.Check(req)
 		if err == nil {
@@ -183,8 +183,8 @@ func (a *API) problemOf(r *http.Request, err error) *access.Problem {
 }
 
 // handle checks the token and the names, receives the body of a write, and calls the handler of the
-// route.
-func (a *API) handle(r route, w http.ResponseWriter, req *http.Request) error {
+// route. A request without a token that lapse knows has no span: anybody could make as many as they like.
+func (a *API) handle(r route, w *recorder, req *http.Request) (err error) {
 	call := &request{Request: req, grant: access.Everything, route: r.path, collection: req.PathValue("collection"), id: req.PathValue("id")}
 	var client access.Client
 	if a.opts.Tokens != nil {
@@ -197,6 +197,10 @@ func (a *API) handle(r route, w http.ResponseWriter, req *http.Request) error {
 		if !ok {
 			return access.NewProblem(http.StatusUnauthorized, access.TokenRequired, "the request has no token that lapse knows: send it as Authorization: Bearer TOKEN")
 		}
+	}
+	if a.opts.Trace != nil && r.kind != follows { // which may last for days
+		end := a.opts.Trace(req, r.path, r.kind == writes)
+		defer func() { end(statusOf(w.status, err)) }()
 	}
 	if (r.kind == writes || r.kind == imports) && !call.grant.Write {
 		return access.NewProblem(http.StatusForbidden, access.NotAllowed, "this token can only read")
@@ -229,13 +233,31 @@ func (a *API) handle(r route, w http.ResponseWriter, req *http.Request) error {
 	if err := call.hold.Enter(a.limits[r.kind]); err != nil {
 		return err
 	}
-	if r.kind != reads {
-		return r.handle(a, w, call)
+	switch r.kind {
+	case reads:
+		ctx, cancel := context.WithTimeout(whole(req), readWithin)
+		defer cancel()
+		call.Request = req.WithContext(ctx)
+	case writes:
+		call.Request = req.WithContext(whole(req))
 	}
-	ctx, cancel := context.WithTimeout(req.Context(), readWithin)
-	defer cancel()
-	call.Request = req.WithContext(ctx)
 	return r.handle(a, w, call)
+}
+
+// whole is the context of a request whose client may close its half of the connection once it has sent the request:
+// net/http then ends the context, though the client waits for the answer. Reads and writes have limits of their own.
+func whole(r *http.Request) context.Context { return context.WithoutCancel(r.Context()) }
+
+// statusOf is the status of the answer that was sent, or that will be sent for an error.
+func statusOf(sent int, err error) int {
+	var p *access.Problem
+	switch {
+	case sent == 0 && errors.As(err, &p):
+		return p.Status
+	case sent == 0 && err != nil:
+		return http.StatusInternalServerError
+	}
+	return cmp.Or(sent, http.StatusOK)
 }
 
 // misdirected refuses a write while another region takes the writes. It is no redirect: a client would follow that

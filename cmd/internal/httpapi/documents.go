@@ -3,6 +3,7 @@ package httpapi
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
 	"net/http"
 	"net/url"
 	"strconv"
@@ -16,6 +17,9 @@ import (
 
 // pageBytes is about the most that a page of documents has, beyond its first document.
 const pageBytes = 4 << 20
+
+// pageHeld is about what a page takes while it is read: as Redis has sent it, as documents, and as the answer.
+const pageHeld = 3 * pageBytes
 
 // setVersion sets the headers that identify a version, and say when it expires.
 func setVersion(h http.Header, etag wire.Etag, ts wire.Time, expires *wire.Time) {
@@ -72,7 +76,10 @@ func getDocument(a *API, w http.ResponseWriter, r *request) error {
 	if err := errors.Join(err, noneErr); err != nil {
 		return err
 	}
-	doc, err := a.opts.Reader.Get(r.Context(), r.collection, r.id)
+	if err := r.hold.Expect(r.Context(), a.mostBytes()); err != nil {
+		return err
+	}
+	doc, err := a.get(r)
 	if err != nil {
 		return access.OfRead(err)
 	}
@@ -88,6 +95,23 @@ func getDocument(a *API, w http.ResponseWriter, r *request) error {
 	return send(w, r, doc.Body)
 }
 
+// get reads the document of a request. The read renews the clock of a document that slides, unless the client only
+// looks: by HEAD, in the console, or from a page of another site, which could keep a session alive with an image.
+func (a *API) get(r *request) (sink.Document, error) {
+	site := r.Header.Get("Sec-Fetch-Site")
+	if r.Method != http.MethodHead && !access.OnlyLooks(r.Context()) && site != "cross-site" && site != "same-site" {
+		return a.opts.Reader.Get(r.Context(), r.collection, r.id)
+	}
+	found, err := a.opts.GetMany(r.Context(), r.collection, []string{r.id})
+	switch {
+	case err != nil:
+		return sink.Document{}, err
+	case len(found) == 0:
+		return sink.Document{}, fmt.Errorf("get %s/%s: %w", r.collection, r.id, sink.ErrNotFound)
+	}
+	return found[0], nil
+}
+
 func listDocuments(a *API, w http.ResponseWriter, r *request) error {
 	if r.URL.Query().Has("ids") {
 		return a.getDocuments(w, r)
@@ -96,7 +120,7 @@ func listDocuments(a *API, w http.ResponseWriter, r *request) error {
 	if err != nil {
 		return err
 	}
-	if err := r.hold.Bytes(pageBytes); err != nil {
+	if err := r.hold.Expect(r.Context(), pageHeld); err != nil {
 		return err
 	}
 	page, err := a.opts.Reader.List(r.Context(), r.collection, opts)

@@ -8,6 +8,10 @@ import (
 	"github.com/seed18712806/lapse/sink/wire"
 )
 
+// importHeld is what an import holds: a quarter of what package client may have in flight, which only large
+// documents fill.
+const importHeld = 8 << 20
+
 // importDocuments writes one document for each line.
 func importDocuments(a *API, w http.ResponseWriter, r *request) error {
 	query, err := r.query("op")
@@ -30,6 +34,9 @@ func importDocuments(a *API, w http.ResponseWriter, r *request) error {
 	}
 	if m.ExpiresAt != "" || m.NotAfter != "" || m.Clock != "" || m.Target != "" {
 		return access.BadRequest("%s, %s, %s and %s have no meaning for many documents at once: use them with a single one", wire.HeaderExpiresAt, wire.HeaderNotAfter, wire.HeaderClock, wire.HeaderTarget)
+	}
+	if err := r.hold.Expect(r.Context(), importHeld); err != nil {
+		return err
 	}
 	under := a.meters.under.WithLabelValues("imports")
 	under.Inc()

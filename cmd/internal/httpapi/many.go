@@ -22,7 +22,7 @@ func (a *API) getDocuments(w http.ResponseWriter, r *request) error {
 	if err != nil {
 		return err
 	}
-	if err := r.hold.Bytes(2 * pageBytes); err != nil {
+	if err := r.hold.Expect(r.Context(), pageHeld); err != nil {
 		return err
 	}
 	var page sink.Page

@@ -85,6 +85,9 @@ func (a *API) outcome(w http.ResponseWriter, r *request, o wire.Outcome, raw []b
 func (a *API) version(r *request, etag wire.Etag) (doc *sink.Document, why string) {
 	ctx, cancel := context.WithTimeout(r.Context(), readWithin)
 	defer cancel()
+	if err := r.hold.Expect(ctx, a.mostBytes()); err != nil {
+		return nil, err.Error() + "."
+	}
 	found, err := a.opts.GetMany(ctx, r.collection, []string{r.id})
 	switch {
 	case err != nil:

@@ -62,9 +62,12 @@ func followChanges(a *API, w http.ResponseWriter, r *request) error {
 	under := a.meters.under.WithLabelValues("events")
 	under.Inc()
 	defer under.Dec()
-	reason, err := a.opts.Events.Changes(w, r.Request, a.opts.Client, opts)
+	reason, err := a.opts.Events.Changes(w, r.Request, a.opts.Client, opts, r.hold)
 	a.meters.ended.WithLabelValues(string(reason)).Inc()
+	var full *access.Problem
 	switch {
+	case errors.As(err, &full):
+		return full
 	case errors.Is(err, client.ErrNoChanges):
 		return access.BadRequest("%s", err)
 	case err != nil:
@@ -97,8 +100,12 @@ func (a *API) follow(w http.ResponseWriter, r *request, kind live.Kind, query ur
 	under := a.meters.under.WithLabelValues("events")
 	under.Inc()
 	defer under.Dec()
-	reason, err := a.opts.Events.Serve(w, r.Request, req)
+	reason, err := a.opts.Events.Serve(w, r.Request, req, r.hold)
 	a.meters.ended.WithLabelValues(string(reason)).Inc()
+	var full *access.Problem
+	if errors.As(err, &full) {
+		return full
+	}
 	if err != nil {
 		return access.NewProblem(http.StatusServiceUnavailable, access.Unavailable, "the stream of events cannot be read: %s", err)
 	}

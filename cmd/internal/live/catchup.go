@@ -9,6 +9,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/synadia-io/orbit.go/jetstreamext"
 
+	"github.com/seed18712806/lapse/cmd/internal/access"
 	"github.com/seed18712806/lapse/sink/events"
 )
 
@@ -16,6 +17,7 @@ const (
 	mostCatchingUp = 32 // batches that are read for clients at a time; others wait
 	catchUpBatch   = 256
 	catchUpBytes   = 1 << 20
+	catchUpHeld    = 3 * catchUpBytes // as it has come, and as it is sent, with a message beyond the limit
 	requestWithin  = 5 * time.Second
 )
 
@@ -33,9 +35,13 @@ func (h *Hub) filter(t topic) string {
 func (h *Hub) all(kind Kind) string { return string(h.prefix) + "." + string(kind) + ".>" }
 
 // catchUp sends what a topic has behind a position, until the ring has all that follows. It
-// returns the new position.
-func (h *Hub) catchUp(ctx context.Context, r *ring, t topic, position uint64, send func([][]byte) error) (uint64, error) {
+// returns the new position. The client holds a batch, from before it is read until it is sent.
+func (h *Hub) catchUp(ctx context.Context, r *ring, t topic, position uint64, hold *access.Hold, send func([][]byte) error) (uint64, error) {
+	defer func() { _ = hold.Bytes(streamHeld) }() // to give back cannot fail
 	for {
+		if err := hold.Expect(ctx, catchUpHeld); err != nil {
+			return position, err
+		}
 		frames, last, err := h.next(ctx, t, position)
 		if err != nil {
 			return position, err

@@ -9,16 +9,25 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/seed18712806/lapse/cmd/internal/access"
 	"github.com/seed18712806/lapse/sink/client"
 	"github.com/seed18712806/lapse/sink/wire"
 )
 
+const (
+	changesHeld = 4 << 20 // a page of documents, and the messages that NATS has sent ahead
+	idHeld      = 64      // of a document at the beginning, beside its id
+)
+
 // Changes sends the changes of a collection, which a client watches, until the connection ends, and says why
 // it did. It returns an error only if nothing was sent. Each connection has a consumer of its own, because it
-// begins with the documents as they are.
-func (h *Hub) Changes(w http.ResponseWriter, r *http.Request, c *client.Client, opts client.WatchOptions) (Reason, error) {
+// begins with the documents as they are. So it holds what that has read ahead, and the ids of the documents.
+func (h *Hub) Changes(w http.ResponseWriter, r *http.Request, c *client.Client, opts client.WatchOptions, hold *access.Hold) (Reason, error) {
 	if h.closed.Err() != nil {
 		return Stopping, ErrClosed
+	}
+	if err := hold.Bytes(changesHeld); err != nil {
+		return Failed, err
 	}
 	ctx, cancel := context.WithCancel(r.Context())
 	defer context.AfterFunc(h.closed, cancel)()
@@ -32,12 +41,23 @@ func (h *Hub) Changes(w http.ResponseWriter, r *http.Request, c *client.Client, 
 		}
 	}
 	opts.Watching = func([]string) { _ = deliver(nil) }
+	watched, held := make(chan struct{}), int64(changesHeld)
 	go func() {
-		ended <- c.Watch(ctx, opts, func(n client.Notification) error { return deliver(changeFrame(n)) })
+		defer close(watched)
+		ended <- c.Watch(ctx, opts, func(n client.Notification) error {
+			if n.Document != nil {
+				held += int64(len(n.Document.ID)) + idHeld
+				if err := hold.Bytes(held); err != nil {
+					return err
+				}
+			}
+			return deliver(changeFrame(n))
+		})
 	}()
 	s := &stream{hub: h, w: w, rc: http.NewResponseController(w)}
 	begun, err := s.relay(frames, ended)
 	cancel()
+	<-watched // it uses the hold
 	reason := h.reason(err, r.Context())
 	switch {
 	case !begun:

@@ -1,13 +1,18 @@
 package live
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
+	"slices"
+	"strings"
 	"testing"
 
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/seed18712806/lapse/cmd/internal/access"
 	"github.com/seed18712806/lapse/integration/harness/natstest"
 	"github.com/seed18712806/lapse/sink/wire"
 )
@@ -30,7 +35,13 @@ func TestRecent(t *testing.T) {
 	defer h.Close()
 	recent := func(n int, want, last uint64) {
 		t.Helper()
-		found, end, err := h.Recent(t.Context(), Request{Collection: "orders"}, n)
+		limit := access.NewLimit("bytes", "bytes", 256<<20)
+		hold := access.NewHold(access.Client{}, limit)
+		defer hold.Leave()
+		found, end, err := Recent(t.Context(), h, Request{Collection: "orders"}, n, hold, func(m Message) (Message, bool) { return m, true })
+		if limit.Used() != recentHeld {
+			t.Errorf("it holds %d bytes", limit.Used())
+		}
 		if err != nil || len(found) != n || end != want {
 			t.Fatalf("%d of %d messages, the last of the stream is %d, %v", len(found), n, end, err)
 		}
@@ -71,7 +82,41 @@ func TestRecentWaits(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	h := &Hub{catching: make(chan struct{})}
-	if _, _, err := h.Recent(ctx, Request{}, 1); !errors.Is(err, context.Canceled) {
+	keep := func(m Message) (Message, bool) { return m, true }
+	if _, _, err := Recent(ctx, h, Request{}, 1, nil, keep); !errors.Is(err, context.Canceled) {
 		t.Error(err)
+	}
+}
+
+// TestRecentOfLargeMessages: what is looked at has a bound of bytes, and what is not kept goes as it comes.
+func TestRecentOfLargeMessages(t *testing.T) {
+	js := natstest.Connect(t, natstest.Options{})
+	defer js.Conn().Close()
+	if _, err := js.CreateStream(t.Context(), jetstream.StreamConfig{
+		Name: wire.DefaultPrefix.EventsStream(), Subjects: []string{"lapse.expired.>"}, AllowDirect: true, Storage: jetstream.MemoryStorage,
+	}); err != nil {
+		t.Fatal(err)
+	}
+	h, err := New(js.Conn(), wire.DefaultPrefix, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer h.Close()
+	body := fmt.Appendf(nil, `{"x":"%s"}`, strings.Repeat("x", 512<<10))
+	const messages = 100 // 50 MiB
+	for range messages {
+		if _, err := js.Publish(t.Context(), "lapse.expired.orders.1", body); err != nil {
+			t.Fatal(err)
+		}
+	}
+	hold := access.NewHold(access.Client{}, access.NewLimit("bytes", "bytes", 256<<20))
+	defer hold.Leave()
+	seen := 0
+	found, last, err := Recent(t.Context(), h, Request{}, 50, hold, func(m Message) (uint64, bool) { seen += len(m.Data); return m.Seq, true })
+	if err != nil || last != messages || len(found) < 8 || found[0] != messages || !slices.IsSortedFunc(found, func(a, b uint64) int { return cmp.Compare(b, a) }) {
+		t.Errorf("%v, the last is %d: %v", found, last, err)
+	}
+	if seen > 3*recentBytes {
+		t.Errorf("it has looked at %d MiB", seen>>20)
 	}
 }

@@ -6,12 +6,15 @@ import (
 	"errors"
 	"net/http"
 	"time"
+
+	"github.com/seed18712806/lapse/cmd/internal/access"
 )
 
 const (
 	heartbeatEvery = 15 * time.Second
 	sendWithin     = 20 * time.Second // a client that takes nothing for so long is dropped
 	sendBytes      = 256 << 10        // about the most that is sent at a time
+	streamHeld     = 16 << 10         // bytes that a client holds at least: the buffers of its connection
 	reconnectAfter = "1000"           // milliseconds, for the client
 	settleWithin   = 2 * time.Second  // a new leader of the stream knows its end by then
 	settleEvery    = 100 * time.Millisecond
@@ -47,14 +50,18 @@ var (
 )
 
 // Serve sends what a client follows until the connection ends, and says why it did. It
-// returns an error only if nothing was sent.
-func (h *Hub) Serve(w http.ResponseWriter, r *http.Request, req Request) (Reason, error) {
+// returns an error only if nothing was sent. The client holds what it reads by itself. The messages of the ring
+// are there once for all: what slow clients keep of them is at most a ring, and what is published until they are dropped.
+func (h *Hub) Serve(w http.ResponseWriter, r *http.Request, req Request, hold *access.Hold) (Reason, error) {
+	if err := hold.Bytes(streamHeld); err != nil {
+		return Failed, err
+	}
 	t, err := h.join(r.Context())
 	if err != nil {
 		return Failed, err
 	}
 	defer h.leave()
-	s := &stream{hub: h, tail: t, topic: req.topic(), w: w, rc: http.NewResponseController(w)}
+	s := &stream{hub: h, tail: t, topic: req.topic(), hold: hold, w: w, rc: http.NewResponseController(w)}
 	if err := s.begin(r.Context(), req); err != nil {
 		return Failed, err
 	}
@@ -96,6 +103,7 @@ type stream struct {
 	tail     *tail
 	topic    topic
 	position uint64 // all messages up to it were sent
+	hold     *access.Hold
 	w        http.ResponseWriter
 	rc       *http.ResponseController
 }
@@ -174,7 +182,7 @@ func (s *stream) lost(ctx context.Context) ([]byte, error) {
 // run sends until ctx is done, the client is slow or the stream cannot be read.
 func (s *stream) run(ctx context.Context) error {
 	if from, _ := s.tail.ring.bounds(); s.position < from {
-		position, err := s.hub.catchUp(ctx, s.tail.ring, s.topic, s.position, s.send)
+		position, err := s.hub.catchUp(ctx, s.tail.ring, s.topic, s.position, s.hold, s.send)
 		if err != nil {
 			return err
 		}

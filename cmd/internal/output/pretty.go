@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"strings"
-	"unicode"
 	"unicode/utf8"
 )
 
@@ -64,21 +63,18 @@ func quoted(text []byte) int {
 	return len(text)
 }
 
-// visible escapes, as JSON does, what changes how a terminal shows the text around it.
+// visible escapes, as JSON does, what changes how a terminal shows the text around it. A screen does too, but streams may
+// have none.
 func visible(text []byte) string {
-	hidden := func(r rune) bool {
-		return r != '\n' && unicode.IsControl(r) || unicode.Is(unicode.Bidi_Control, r) || r == utf8.RuneError
-	}
-	if !bytes.ContainsFunc(text, hidden) {
-		return string(text)
-	}
-	var b strings.Builder
+	var b []byte
 	for _, r := range string(text) {
-		if hidden(r) && r <= 0xFFFF {
-			fmt.Fprintf(&b, `\u%04x`, r)
+		if hidden(r) && r != utf8.RuneError {
+			b = appendHidden(b, r, 0)
+		} else if r == utf8.RuneError {
+			b = append(b, `\ufffd`...)
 		} else {
-			b.WriteRune(r)
+			b = utf8.AppendRune(b, r)
 		}
 	}
-	return b.String()
+	return string(b)
 }

@@ -8,6 +8,9 @@ import (
 	"time"
 )
 
+// clearLine has a terminal remove the line on which it is.
+const clearLine = "\r\x1b[K"
+
 // Progress shows how far a command has come. On a terminal it rewrites one line, elsewhere
 // it prints a line each time.
 type Progress struct {
@@ -61,7 +64,7 @@ func (p *Progress) show() {
 	defer p.mu.Unlock()
 	if p.terminal {
 		text := []rune(p.shown())
-		_, _ = fmt.Fprintf(p.w, "\r\x1b[K%s", string(text[:min(len(text), width(p.w)-1)])) // a line that wraps would stay
+		_, _ = fmt.Fprint(p.w, command(p.w, clearLine)+string(text[:min(len(text), width(p.w)-1)])) // a line that wraps would stay
 		p.open = true
 		return
 	}
@@ -82,7 +85,7 @@ func (p *Progress) Line(text string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.open {
-		_, _ = fmt.Fprint(p.w, "\r\x1b[K")
+		_, _ = fmt.Fprint(p.w, command(p.w, clearLine))
 		p.open = false
 	}
 	_, _ = fmt.Fprintln(p.w, text)

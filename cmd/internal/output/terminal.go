@@ -26,6 +26,9 @@ const (
 
 // isTerminal reports whether a stream is a terminal.
 func (s Streams) isTerminal(stream any) bool {
+	if _, ok := stream.(*screen); ok {
+		return true
+	}
 	if s.Terminal != nil {
 		return s.Terminal(stream)
 	}
@@ -50,7 +53,7 @@ func (s Streams) painted(stream any, how style, text string) string {
 	if text == "" || !s.colours(stream) {
 		return text
 	}
-	return "\x1b[" + string(how) + "m" + text + "\x1b[0m"
+	return command(stream, "\x1b["+string(how)+"m") + text + command(stream, "\x1b[0m")
 }
 
 // Headed returns standard output for a table. A terminal shows the first line, the heading, in bold.
@@ -106,6 +109,9 @@ func (s Streams) Confirm(ctx context.Context, question string) (bool, error) {
 
 // width is how many characters a line of a stream has.
 func width(stream any) int {
+	if s, ok := stream.(*screen); ok {
+		stream = s.w
+	}
 	if f, ok := stream.(*os.File); ok {
 		if columns, _, err := term.GetSize(int(f.Fd())); err == nil && columns > 0 {
 			return columns

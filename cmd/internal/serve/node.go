@@ -116,6 +116,22 @@ func (n *node) applyShard(ctx context.Context, shard int, lease processor.Lease)
 	}
 }
 
+// lagsBehind is how much of the log is not applied, and how late events are, when an owner lags.
+const (
+	lagsBehind  = 5000
+	lagsOverdue = time.Second
+)
+
+// lags reports whether this process owns a shard that is behind. Then the reads that cost Redis most give way.
+func (n *node) lags() bool {
+	for i, s := range n.shards {
+		if p := s.Progress(); n.owns(i) && (p.Lag > lagsBehind || p.Overdue > lagsOverdue) {
+			return true
+		}
+	}
+	return false
+}
+
 // describe is the entry of this process in the list of members.
 func (n *node) describe() wire.Member {
 	m := wire.Member{Version: n.version, HTTP: n.http, Redis: n.redis.identity(), Following: n.ownFollowing()}
@@ -174,6 +190,9 @@ func (n *node) ready() (role string, problems health.Problems) {
 	role = n.role(own, others)
 	if following != nil {
 		role += "; " + following.String()
+	}
+	for _, p := range n.board.Minor() {
+		role += "; " + p.String()
 	}
 	return role, problems
 }

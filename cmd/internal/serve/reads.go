@@ -35,7 +35,7 @@ func (p *process) newReader(metrics prometheus.Registerer, refuse func() error) 
 
 // startReads makes the service that answers reads over NATS, once it is told to offer them, until it
 // is stopped.
-func (p *process) startReads(reader *sink.Reader, metrics prometheus.Registerer) (*service.Service, error) {
+func (p *process) startReads(reader service.Reader, metrics prometheus.Registerer) (*service.Service, error) {
 	opts := p.opts.Processor
 	sliding := service.Sliding{Reader: reader, NATS: p.reads.nats, Prefix: opts.Prefix, Slides: service.SlidesTotal("nats")}
 	if err := metrics.Register(sliding.Slides); err != nil {

@@ -22,6 +22,7 @@ import (
 	"github.com/seed18712806/lapse/processor/health"
 	"github.com/seed18712806/lapse/processor/lease"
 	"github.com/seed18712806/lapse/sink/credentials"
+	"github.com/seed18712806/lapse/sink/service"
 	"github.com/seed18712806/lapse/sink/store"
 	"github.com/seed18712806/lapse/sink/wire"
 )
@@ -71,6 +72,18 @@ func (p *process) open(ctx context.Context) (err error) {
 	if err := checkServers(opts); err != nil {
 		return err
 	}
+	if p.http, err = listen("--http-listen", opts.HTTP.Listen); err != nil {
+		return err
+	}
+	p.opened(func() error {
+		if err := p.http.Close(); !errors.Is(err, net.ErrClosed) { // the HTTP server closes it too
+			return err
+		}
+		return nil
+	})
+	if err := checkPorts(opts); err != nil {
+		return err
+	}
 	if opts.NATS == "" {
 		release, err := lockData(opts.Data)
 		if err != nil {
@@ -82,18 +95,6 @@ func (p *process) open(ctx context.Context) (err error) {
 		return err
 	}
 	if p.files, err = opts.HTTP.Load(); err != nil {
-		return err
-	}
-	if p.http, err = listen("--http-listen", opts.HTTP.Listen); err != nil {
-		return err
-	}
-	p.opened(func() error {
-		if err := p.http.Close(); !errors.Is(err, net.ErrClosed) { // the HTTP server closes it too
-			return err
-		}
-		return nil
-	})
-	if err := checkPorts(opts); err != nil {
 		return err
 	}
 	p.withdraw() // the ready file of a process that was killed
@@ -174,9 +175,8 @@ func (p *process) newNode(ctx context.Context, metrics *prometheus.Registry, boa
 		if err != nil {
 			return nil, nil, err
 		}
-		var refusal *processor.Refusal
-		if err := proc.Check(ctx); errors.As(err, &refusal) && refusal.EndsStart() || err != nil && refusal == nil && !errors.Is(err, processor.ErrPromotion) {
-			return nil, nil, err // any other refusal is a problem of the shard
+		if err := proc.Check(ctx); endsStart(err) {
+			return nil, nil, err
 		}
 		n.shards = append(n.shards, shard{proc, opts.Health})
 	}
@@ -197,6 +197,15 @@ func (p *process) newNode(ctx context.Context, metrics *prometheus.Registry, boa
 	n.member, n.redis.member, n.redis.tell = member, member, member.Tell
 	n.first.ask(ctx)
 	return n, member, metrics.Register(n)
+}
+
+// endsStart reports whether the process must end because of what a processor has found in its check. Any other error is
+// a problem of the shard, which may be over at a later try: a region may be started before the link to the first one.
+func endsStart(err error) bool {
+	if refusal := (*processor.Refusal)(nil); errors.As(err, &refusal) {
+		return refusal.EndsStart()
+	}
+	return err != nil && !errors.Is(err, processor.ErrPromotion) && !errors.Is(err, processor.ErrOrigin)
 }
 
 // serve runs processor, reads and HTTP, until ctx is done or one of them fails.
@@ -223,14 +232,18 @@ func (p *process) serve(ctx context.Context, start time.Time) error {
 	if err != nil {
 		return err
 	}
-	reads, err := p.startReads(reader, metrics)
+	dear := service.NewDear(reader, n.lags)
+	if err := metrics.Register(dear); err != nil {
+		return err
+	}
+	reads, err := p.startReads(dear, metrics)
 	if err != nil {
 		return err
 	}
 	defer reads.Stop()
 	n.redis.offer = reads.Offer
 	failed := make(chan error, 5+len(p.connections()))
-	server, err := p.startWeb(reader, n, metrics, failed)
+	server, err := p.startWeb(reader, dear, n, metrics, failed)
 	if err != nil {
 		return err
 	}

@@ -38,6 +38,7 @@ type Config struct {
 	Client  *client.Client // for the writes of the API
 	NATS    *nats.Conn     // for live events
 	Reader  *sink.Reader
+	Dear    *service.Dear                                  // Reader, for the reads of clients
 	Ready   func() (role string, problems health.Problems) // of the process
 	Metrics *prometheus.Registry
 	Logger  *slog.Logger
@@ -91,7 +92,7 @@ func Start(l net.Listener, c Config, failed chan<- error) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	sliding := service.Sliding{Reader: c.Reader, NATS: c.NATS, Prefix: c.Prefix, Slides: service.SlidesTotal("http")}
+	sliding := service.Sliding{Reader: c.Dear, NATS: c.NATS, Prefix: c.Prefix, Slides: service.SlidesTotal("http")}
 	if err := c.Metrics.Register(sliding.Slides); err != nil {
 		return nil, err
 	}

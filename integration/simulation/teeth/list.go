@@ -246,19 +246,19 @@ var teeth = append([]tooth{
 		`		if c == nil {`},
 	{"publish-after-commit", "G3 S3 S9", "processor/internal/shard/commit.go",
 		"A crash between commit and publication loses events and rejections.",
-		`	err = p.publish(ctx, d.Outputs, p.progress.StampAt(w.to))
-	if err = cmp.Or(err, found()); err != nil {
-		return false, err
-	}
-`,
-		`	if err := cmp.Or(nil, found()); err != nil {
-		return false, err
-	}
-	defer func() {
-		if err == nil {
-			err = p.publish(ctx, d.Outputs, p.progress.StampAt(w.to))
+		`		if published, err = p.publish(ctx, w); err != nil {
+			return false, err
 		}
-	}()
+`,
+		`		published = func() error { return nil }
+		defer func(w *work) {
+			if err != nil {
+				return
+			}
+			if published, err = p.publish(ctx, w); err == nil {
+				err = published()
+			}
+		}(w)
 `},
 	{"overwritten-stays-queued", "G3 S1", "processor/internal/fold/change.go",
 		"A version that was replaced just before its deadline gets an event all the same.",

@@ -1,13 +1,13 @@
 package fold
 
 // Reap returns the documents of the queue that are due at an instant and can be reaped
-// beside this decision: not those that its messages name. held reports that there are
+// beside this decision: not those that its messages name, and not those that are being reaped. held reports that there are
 // others, for which readers are not known to have reached the deadline: the owner has to
 // commit the log time first.
 func (d *Decision) Reap(queue *DueQueue, now, reached int64) (due []*DueDocument, held bool) {
 	for _, doc := range queue.Due(now) {
 		switch {
-		case d.docs[doc.Key] != nil:
+		case doc.reaped || d.docs[doc.Key] != nil:
 		case doc.Expiry.At > reached:
 			held = true
 		default:
@@ -19,6 +19,7 @@ func (d *Decision) Reap(queue *DueQueue, now, reached int64) (due []*DueDocument
 
 // ExpireDue adds the expiry event of a document that is due, unless it was published.
 func (d *Decision) ExpireDue(doc *DueDocument) {
+	doc.reaped = true
 	if doc.Body == nil {
 		d.Expired++
 		return

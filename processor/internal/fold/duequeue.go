@@ -29,6 +29,7 @@ type DueDocument struct {
 	Body   []byte // nil if its event was published before
 	Expiry ttlrules.Expiry
 	gone   bool // it was taken out of the queue
+	reaped bool // its event is made; the commit takes it out
 }
 
 // Set replaces all documents of the queue.
@@ -78,6 +79,14 @@ func (q *DueQueue) Remove(key Key) {
 	for len(q.order) > 0 && q.order[0].gone {
 		q.order = q.order[1:]
 	}
+}
+
+// Body is the body of a version; nil if the queue does not have it.
+func (q *DueQueue) Body(key Key, etag uint64) []byte {
+	if d, ok := q.byKey[key]; ok && d.Header.Etag == etag {
+		return d.Body
+	}
+	return nil
 }
 
 // All are the documents of the queue, in no order.

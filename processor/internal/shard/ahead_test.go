@@ -7,10 +7,7 @@ import (
 	"log/slog"
 	"maps"
 	"slices"
-	"sync"
-	"sync/atomic"
 	"testing"
-	"time"
 
 	"pgregory.net/rapid"
 
@@ -40,7 +37,7 @@ func newReaping(t *rapid.T, redis redistest.Server, prefix wire.Prefix, ahead bo
 	if err := s.Take(context.Background(), store.State{}, "x-0", 0); err != nil {
 		t.Fatal(err)
 	}
-	p := New(Parts{Store: s, Status: NewStatus(health.New(slog.New(slog.DiscardHandler))), Shards: 1})
+	p := New(Parts{Store: s, Status: NewStatus(health.New(slog.New(slog.DiscardHandler))), Shards: 1, Pace: NewPace(nil)})
 	p.progress.Claim("x")
 	p.progress.Resume(store.State{}, p.progress.Claimed(), 0)
 	p.announcer.Begin(Checkpoint{}, 0, events.Place{})
@@ -72,7 +69,7 @@ func (r *reaping) step(now int64, writes map[fold.Key]*store.Header) bool {
 	due := slices.DeleteFunc(r.due.Due(now), func(d *fold.DueDocument) bool { return writes[d.Key] != nil })
 	if r.ahead {
 		before := r.due.Len()
-		if err := r.lookAhead(ctx, &work{due: due, to: fold.Position{Seq: r.progress.Offset() + 1, Time: now}})(); err != nil {
+		if err := r.lookAhead(ctx, &work{due: due, to: fold.Position{Seq: r.progress.Offset() + 1, Time: now}}); err != nil {
 			r.t.Fatal(err)
 		}
 		if r.due.Len() > before {
@@ -233,23 +230,6 @@ func TestG3_LookedUpAheadOrOneAtATime(t *testing.T) {
 	t.Logf("%d look-ups ahead in %d tries", ahead, tries)
 }
 
-// slow is a store whose second look-up of due documents waits until it is let go.
-type slow struct {
-	*faulty
-	asked    atomic.Int32
-	letGo    chan struct{}
-	answered atomic.Bool
-}
-
-func (s *slow) Due(ctx context.Context, version string, cuts []store.Cut, limit, bytes int, whole bool) ([]store.Due, error) {
-	if s.asked.Add(1) != 2 {
-		return s.faulty.Due(ctx, version, cuts, limit, bytes, whole)
-	}
-	<-s.letGo
-	defer s.answered.Store(true)
-	return s.faulty.Due(ctx, version, cuts, limit, bytes, whole)
-}
-
 // many writes documents that are due a second later, three steps full of them, and returns their ids.
 func (r *rig) many() (ids []string) {
 	r.t.Helper()
@@ -261,66 +241,28 @@ func (r *rig) many() (ids []string) {
 	return ids
 }
 
-// TestG3_AFailedPublicationEndsTheLookUp: the owner does not go on from a failed publication before the look-up beside
-// it has ended: it would run beside the takeover. Each document still has one event.
-//
-// It fails if the step returns while Redis is asked.
-func TestG3_AFailedPublicationEndsTheLookUp(t *testing.T) {
-	r := newRig(t)
-	r.idle()
-	ttlOf1(r)
-	ids := r.many()
-	r.passTime(start + 1000)
-	r.handOut()
-	s := &slow{faulty: r.Store.(*faulty), letGo: make(chan struct{})}
-	r.Store = s
-	r.at[crash.BeforePublish] = func() {
-		delete(r.at, crash.BeforePublish)
-		r.mu.Lock()
-		r.failAt = len(r.passed) // this point
-		r.mu.Unlock()
-	}
-	ended := make(chan error, 1)
-	go func() {
-		_, err := r.runOnce(context.Background())
-		ended <- err
-	}()
-	r.until("it fails to publish while it looks up", func() bool {
-		r.mu.Lock()
-		defer r.mu.Unlock()
-		return r.faults == 1 && s.asked.Load() == 2
-	})
-	select {
-	case err := <-ended:
-		t.Errorf("the step has ended with %v, and the look-up has not", err)
-		close(s.letGo)
-	case <-time.After(50 * time.Millisecond):
-		close(s.letGo)
-		err := <-ended
-		if !errors.Is(err, errFault) || !s.answered.Load() {
-			t.Errorf("it has ended with %v; the look-up has ended: %t", err, s.answered.Load())
+// failing makes the owner fail at a point, once it has passed it so many times.
+func (r *rig) failing(at crash.Point, after int) {
+	r.at[at] = func() {
+		if after--; after < 0 {
+			delete(r.at, at)
+			r.failAt = len(r.passed) // this point
 		}
-		r.recover(err)
 	}
-	r.idle()
-	same(t, "events", r.expired(), ids)
-	same(t, "documents", r.documents(), nil)
 }
 
-// TestG3_LookedUpAheadBesideThePublication: of many documents that are due, the first look-up alone is waited for: the
-// others are made while events are published. Between two steps comes a write to a document of the due queue, a write
-// that is due before what was found, a drop, or a failure of the look-up. Each document has one event.
-func TestG3_LookedUpAheadBesideThePublication(t *testing.T) {
-	for name, between := range map[string]func(r *rig){
-		"nothing":                            func(r *rig) {},
-		"a write to a document of the queue": func(r *rig) { r.write(start+1000, "m300", `{"ttl":-1}`) },
-		"a document that is due before": func(r *rig) {
-			r.collections.Note(r.collections.Get("c"), &store.Header{Ts: start - 1})
-		},
-		"a drop": func(r *rig) { r.send(start+1000, prefix.Drop("c"), "") },
-		"the look-up has failed": func(r *rig) {
-			r.at["due"] = sync.OnceFunc(func() { r.mu.Lock(); r.failAt = len(r.passed); r.mu.Unlock() })
-		},
+// TestG3_AFailureWaitsForThePublicationBesideIt: the owner does not go on from a failed look-up or commit before the
+// publication beside it has ended: that would run beside the takeover. Each document still has one event.
+//
+// It fails if the step returns while NATS is asked.
+func TestG3_AFailureWaitsForThePublicationBesideIt(t *testing.T) {
+	for name, tt := range map[string]struct {
+		at        crash.Point
+		after     int
+		published int
+	}{
+		"the look-up": {"due", 1, ReapChunk + 1},    // a message comes beside
+		"the commit":  {"commit", 0, 3 * ReapChunk}, // of the first step, while the second one is published
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := newRig(t)
@@ -329,22 +271,49 @@ func TestG3_LookedUpAheadBesideThePublication(t *testing.T) {
 			ids := r.many()
 			r.passTime(start + 1000)
 			r.handOut()
-			if _, err := r.runOnce(t.Context()); err != nil {
+			r.failing(tt.at, tt.after)
+			_, err := r.runOnce(t.Context())
+			if n := value(t, r.Channel.Emitted); !errors.Is(err, errFault) || n != float64(tt.published) {
+				t.Errorf("it has ended with %v, and knows of %v events", err, n)
+			}
+			r.recover(err)
+			r.idle()
+			same(t, "events", r.expired(), ids)
+			same(t, "documents", r.documents(), nil)
+		})
+	}
+}
+
+// TestG3_CommitsBesideThePublication: of many documents that are due, the first look-up alone is waited for. While the
+// events of a step are published, the owner commits the step before, and looks up the next documents; and it commits no
+// step that is not published. Meanwhile comes a write to a document of the due queue, a write that is due before what
+// was found, a drop, or a failure of the look-up. Each document has one event.
+func TestG3_CommitsBesideThePublication(t *testing.T) {
+	for name, beside := range map[string]func(r *rig){
+		"nothing":                            func(r *rig) {},
+		"a write to a document of the queue": func(r *rig) { r.write(start+1000, "m300", `{"ttl":-1}`); r.handOut() },
+		"a document that is due before": func(r *rig) {
+			r.collections.Note(r.collections.Get("c"), &store.Header{Ts: start - 1})
+		},
+		"a drop":                 func(r *rig) { r.send(start+1000, prefix.Drop("c"), ""); r.handOut() },
+		"the look-up has failed": func(r *rig) { r.failing("due", 0) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t)
+			r.idle()
+			ttlOf1(r)
+			ids := r.many()
+			r.passTime(start + 1000)
+			r.handOut()
+			r.passed = nil
+			r.at[crash.BeforePublish] = func() { delete(r.at, crash.BeforePublish); beside(r) }
+			err := r.try()
+			if failed := name == "the look-up has failed"; errors.Is(err, errFault) != failed || !failed && err != nil {
 				t.Fatal(err)
 			}
-			if n := r.due.Len(); n != ReapChunk+1 || r.Status.Reaped.Load() != ReapChunk+1 { // a message comes beside
-				t.Errorf("%d documents were looked up ahead, and %d reaped", n, r.Status.Reaped.Load())
-			}
-			between(r)
-			if err := r.try(); err != nil {
-				if !errors.Is(err, errFault) {
-					t.Fatal(err)
-				}
+			if err != nil {
 				r.recover(err)
 				r.idle()
-			}
-			if failed := r.faults > 0; failed != (name == "the look-up has failed") {
-				t.Errorf("something has failed: %t", failed)
 			}
 			same(t, "events", r.expired(), ids)
 			var left []string
@@ -352,6 +321,18 @@ func TestG3_LookedUpAheadBesideThePublication(t *testing.T) {
 				left = []string{"m300"}
 			}
 			same(t, "documents", r.documents(), left)
+			if name != "nothing" {
+				return
+			}
+			flow := slices.DeleteFunc(r.passed, func(what string) bool {
+				return !slices.Contains([]string{"due", "commit", string(crash.BeforePublish), string(crash.AfterPublish)}, what)
+			})
+			want := []string{"due",
+				string(crash.BeforePublish), "due", string(crash.AfterPublish),
+				string(crash.BeforePublish), "commit", string(crash.AfterPublish), "commit"}
+			if len(flow) < len(want) || !slices.Equal(flow[:len(want)], want) {
+				t.Errorf("the owner has passed %q, want %q", flow, want)
+			}
 		})
 	}
 }

@@ -23,30 +23,84 @@ type work struct {
 	changes  []store.CollectionChanges
 	control  bool // the message is a configuration or a drop
 	commits  bool // also if nothing but log time changes
+
+	caused    int       // outputs that the messages have caused; those behind them are of documents that are due
+	published time.Time // when all outputs were
 }
+
+// isFull reports whether the step reaps so many documents that the next one may be full too.
+func (w *work) isFull() bool { return len(w.due) >= ReapChunk }
 
 // finish finishes a decision: it verifies, publishes the outputs, commits the changes, and
 // then sends the outcomes. The order is what makes each event and each effect happen once;
 // see the package doc. committed reports whether it had anything to commit.
+//
+// Where many more documents are due, it goes on with them (following): while the events of one step are published,
+// it commits the step before, and looks up the documents of the next one.
 func (p *Owner) finish(ctx context.Context, w *work) (committed bool, err error) {
-	d, metrics := w.decision, p.Metrics
-	n := len(d.Outputs)
-	if n > 0 && p.tenure.verified.Before(w.began) {
+	if len(w.decision.Outputs) > 0 && p.tenure.verified.Before(w.began) {
 		// These outputs follow from the messages alone: nothing has shown that this
 		// process is still the owner.
 		if err := p.verify(ctx, nil); err != nil {
 			return false, err
 		}
 	}
-	for _, doc := range w.due {
-		d.ExpireDue(doc)
+	until := time.Now().Add(reapFor)
+	var before *work // is published, and not committed
+	for {
+		w.caused = len(w.decision.Outputs)
+		for _, doc := range w.due {
+			w.decision.ExpireDue(doc)
+		}
+		var published func() error
+		if published, err = p.publish(ctx, w); err != nil {
+			return false, err
+		}
+		if before != nil {
+			_, err = p.commitWork(ctx, before)
+		}
+		if err == nil {
+			err = p.lookAhead(ctx, w)
+		}
+		if failed := published(); cmp.Or(err, failed) != nil {
+			return false, cmp.Or(err, failed)
+		}
+		w.published = time.Now()
+		next := p.following(w, until)
+		if next == nil {
+			return p.commitWork(ctx, w)
+		}
+		before, w = w, next
 	}
-	found := p.lookAhead(ctx, w)
-	err = p.publish(ctx, d.Outputs, p.progress.StampAt(w.to))
-	if err = cmp.Or(err, found()); err != nil {
-		return false, err
+}
+
+// publish publishes the outputs of a step. Those of a full one it publishes beside what the owner does next: the
+// caller waits for published before it commits.
+func (p *Owner) publish(ctx context.Context, w *work) (published func() error, err error) {
+	defer p.Status.Works("waiting for NATS (publish)")()
+	out, err := p.announcer.prepare(ctx, w.decision.Outputs, p.progress.StampAt(w.to))
+	switch {
+	case err != nil || out == nil:
+		return func() error { return nil }, err
+	case !w.isFull():
+		out.send(ctx)
+		return func() error { return p.announcer.sent(out) }, nil
 	}
-	published := time.Now()
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		out.send(ctx)
+	}()
+	return func() error {
+		defer p.Status.Works("waiting for NATS (publish)")()
+		<-done
+		return p.announcer.sent(out)
+	}, nil
+}
+
+// commitWork commits a decision whose outputs are published, and sends the outcomes.
+func (p *Owner) commitWork(ctx context.Context, w *work) (committed bool, err error) {
+	d, metrics := w.decision, p.Metrics
 	p.progress.Attempt("")
 	p.delivery = delivery{outcomes: d.Outcomes, open: true}
 	if committed = w.commits || len(w.changes)+len(d.Outputs)+len(d.Outcomes) > 0; committed {
@@ -71,15 +125,9 @@ func (p *Owner) finish(ctx context.Context, w *work) (committed bool, err error)
 		}
 		metrics.Expired.Add(float64(d.Expired))
 	}
-	p.announcer.Lateness(metrics.Lateness, d.Outputs[n:], published)
+	p.announcer.Lateness(metrics.Lateness, d.Outputs[w.caused:], w.published)
 	p.Status.Reaped.Add(uint64(len(w.due)))
 	return committed, nil
-}
-
-// publish publishes outputs: see [Announcer.Publish].
-func (p *Owner) publish(ctx context.Context, outputs []fold.Output, from store.Stamp) error {
-	defer p.Status.Works("waiting for NATS (publish)")()
-	return p.announcer.Publish(ctx, outputs, from)
 }
 
 // delivery are the outcomes of the last step, until they are sent.

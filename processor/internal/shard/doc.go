@@ -36,8 +36,9 @@
 //	status.go     what the owner tells the rest of the process; trace.go records the spans of traced writes
 //
 // There is one pipeline: each message and each expiry goes through finish, which publishes before it commits. While
-// the events of a full step are published, the documents of the next one are looked up (lookAhead). There is one way
-// to recover: after any failure the owner forgets what it knew, and takes the shard over as if from another process.
+// many documents are due, the owner publishes a step beside the commit of the one before, and beside the look-up for
+// the one after (following). There is one way to recover: after any failure the owner forgets what it knew, and takes
+// the shard over as if from another process.
 //
 // No other package of the processor writes to Redis. Only the owner's goroutine touches an [Owner], but for its
 // [Status] and its [Queue].

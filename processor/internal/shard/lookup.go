@@ -66,7 +66,8 @@ func (p *Owner) readersAt() int64 {
 	return max(p.progress.CommittedWatermark(), p.Store.Clock())
 }
 
-// readSlots reads documents, those in whole with their bodies: at least one of these, see [store.ReadBytes].
+// readSlots reads documents, those in whole with their bodies: at least one of these, see [store.ReadBytes]. Of a
+// document of the due queue the body is there: so a write that finds it expired costs no second read for its event.
 func (p *Owner) readSlots(ctx context.Context, slots []*fold.Slot, whole map[fold.Key]bool) error {
 	ctx, cancel := context.WithTimeout(ctx, streams.CallTimeout)
 	defer cancel()
@@ -91,8 +92,8 @@ func (p *Owner) readSlots(ctx context.Context, slots []*fold.Slot, whole map[fol
 				s.Read(&stored.Header, []byte(stored.Body))
 				bodies++
 			default:
-				s.Read(&stored.Header, nil)
-				if whole[s.Key] {
+				body := p.due.Body(s.Key, stored.Header.Etag)
+				if s.Read(&stored.Header, body); whole[s.Key] && body == nil {
 					lacks = s
 				}
 			}
@@ -196,28 +197,28 @@ func (p *Owner) lookedUp(l *lookUpOf) error {
 	return nil
 }
 
-// lookAhead begins to look up the documents that are due next, while the owner publishes the events of a step. The
-// caller waits for it before it commits. Nil is a look-up that is not worth while, or that cannot pass over the
-// documents of the due queue.
-func (p *Owner) lookAhead(ctx context.Context, w *work) (found func() error) {
-	now, most := w.to.Time, len(w.due)
-	if most < ReapChunk || p.collections.FirstDue() > now || p.due.Len()-most >= most {
-		return func() error { return nil }
+// lookAhead looks up the documents that are due next, while the owner publishes the events of a full step, unless that
+// is not worth while, or cannot pass over the documents of the due queue.
+func (p *Owner) lookAhead(ctx context.Context, w *work) error {
+	now := w.to.Time
+	if !w.isFull() || p.collections.FirstDue() > now {
+		return nil
+	}
+	most, _ := p.mayReap(now, 0)
+	if p.due.Len()-len(w.due) >= most {
+		return nil
 	}
 	l := p.newLookUp(w.to.Seq, now+lookUpAhead, most, max(reapBytes, w.bytes()))
 	inherit, own := p.due.Of(l.asked)
 	for i, c := range l.asked {
 		if !c.Continues() {
-			return func() error { return nil }
+			return nil
 		}
 		l.cuts[i].PassInherit, l.cuts[i].PassOwn = inherit[c.Name], own[c.Name]
 	}
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		l.run(ctx)
-	}()
-	return func() error { <-done; return p.lookedUp(l) }
+	defer p.Status.Works("waiting for Redis (due documents)")()
+	l.run(ctx)
+	return p.lookedUp(l)
 }
 
 // bytes are those of the bodies of the due documents.

@@ -130,12 +130,32 @@ func (a *Announcer) PublishedUpTo() Checkpoint {
 // The first of them names the message up to which the log was read for them, if its stamp is known: an
 // event may follow from a message, such as a configuration, that nothing else remembers after a loss.
 func (a *Announcer) Publish(ctx context.Context, outputs []fold.Output, from store.Stamp) error {
+	out, err := a.prepare(ctx, outputs, from)
+	if err != nil || out == nil {
+		return err
+	}
+	out.send(ctx)
+	return a.sent(out)
+}
+
+// publication are outputs that are published behind a fence, and how that has ended.
+type publication struct {
+	channel  *Channel
+	fence    events.Fence
+	messages []events.Message
+	began    time.Time
+	last     events.Place
+	err      error
+}
+
+// prepare makes sure that the owner may publish outputs. It returns nil if there is nothing to send.
+func (a *Announcer) prepare(ctx context.Context, outputs []fold.Output, from store.Stamp) (*publication, error) {
 	if a.channel.Mirror != nil {
-		return a.await(ctx, outputs)
+		return nil, a.await(ctx, outputs)
 	}
 	messages := a.missing(outputs)
 	if len(messages) == 0 {
-		return nil
+		return nil, nil
 	}
 	if from.Seq != 0 {
 		messages[0].Name(from.Seq, from.At)
@@ -145,34 +165,45 @@ func (a *Announcer) Publish(ctx context.Context, outputs []fold.Output, from sto
 	defer cancel()
 	if a.fence.Stale(c.MaxAge / 2) {
 		if err := a.refence(ctx); err != nil {
-			return err
+			return nil, err
 		}
 	}
 	began := time.Now()
 	if at := a.owner.Verified(); paused(began.Sub(at), began.Round(0).Sub(at.Round(0))) {
 		if err := a.owner.Verify(ctx); err != nil {
-			return err
+			return nil, err
 		}
 	}
 	if err := c.Hook.At(crash.BeforePublish); err != nil {
-		return err
+		return nil, err
 	}
-	var last events.Place
-	err := c.Link.Ask(ctx, func(ctx context.Context) (err error) {
-		last, err = c.Publisher.Publish(ctx, *a.fence, messages)
+	return &publication{channel: c, fence: *a.fence, messages: messages, began: began}, nil
+}
+
+// send sends the messages, and waits until they are stored. It touches nothing of the owner.
+func (o *publication) send(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, publishTimeout)
+	defer cancel()
+	o.err = o.channel.Link.Ask(ctx, func(ctx context.Context) (err error) {
+		o.last, err = o.channel.Publisher.Publish(ctx, o.fence, o.messages)
 		return err
 	})
+}
+
+// sent notes how a publication has ended.
+func (a *Announcer) sent(o *publication) error {
 	switch {
-	case errors.Is(err, events.ErrFenced):
-		return fmt.Errorf("%w: %w", store.ErrFenced, err)
-	case err != nil:
-		return a.failed(err)
-	case last.Seq <= a.last.Seq:
-		return a.failed(fmt.Errorf("%w: it stores at sequence %d, and had %d", events.ErrLost, last.Seq, a.last.Seq))
+	case errors.Is(o.err, events.ErrFenced):
+		return fmt.Errorf("%w: %w", store.ErrFenced, o.err)
+	case o.err != nil:
+		return a.failed(o.err)
+	case o.last.Seq <= a.last.Seq:
+		return a.failed(fmt.Errorf("%w: it stores at sequence %d, and had %d", events.ErrLost, o.last.Seq, a.last.Seq))
 	}
-	a.last = last
-	c.Emitted.Add(float64(len(messages)))
-	c.traceEvents(messages, began)
+	a.last = o.last
+	c := a.channel
+	c.Emitted.Add(float64(len(o.messages)))
+	c.traceEvents(o.messages, o.began)
 	return c.Hook.At(crash.AfterPublish)
 }
 

@@ -10,11 +10,13 @@ import (
 const (
 	// ReapChunk is how many documents are reaped in one step, beside as many as it applies messages.
 	ReapChunk       = 256
-	reapMany        = 3072    // while more is due than a step reaps: fewer publications and commits
+	reapMany        = 2048    // while more is due than a step reaps: fewer publications and commits
 	reapBytes       = 1 << 20 // in the bodies of these documents, beside as many as the messages have
 	reapCollections = 32      // collections in which they are looked up
 	lookUpAhead     = 250     // milliseconds before their deadline that documents are looked up
 	lookUpAgain     = 20      // milliseconds before the first deadline outside the due queue
+
+	reapFor = 500 * time.Millisecond // before the owner does anything else, while no message comes
 )
 
 // nextDue is the instant at which a document of the shard may be due.
@@ -73,6 +75,25 @@ func (p *Owner) reap(ctx context.Context, d *fold.Decision, messages []*fold.Mes
 	}
 	p.reaper.behind = len(due) >= ReapChunk
 	return due, held, nil
+}
+
+// following is the step that comes after a full one, which is published: it reaps more of the documents that are due. It
+// is nil if few are, or if there is something else to do.
+func (p *Owner) following(w *work, until time.Time) *work {
+	waiting, _ := p.Queue.Waiting()
+	if !w.isFull() || waiting+len(p.pending.Messages) > len(w.messages) || time.Now().After(until) {
+		return nil
+	}
+	now := w.to.Time
+	next := &work{decision: fold.New(p.Limits, p.collections, now), to: w.to, began: time.Now()}
+	most, _ := p.mayReap(now, 0)
+	next.due, _ = next.decision.Reap(&p.due, now, p.readersAt())
+	next.due = next.due[:min(len(next.due), most)]
+	if !next.isFull() {
+		return nil
+	}
+	next.changes = next.decision.Changes(next.due)
+	return next
 }
 
 // logClock is the time of the log's clock, as far as it is known. A log that is silent shows no time.

@@ -11,6 +11,7 @@ import (
 	"github.com/seed18712806/lapse/processor/internal/crash"
 	"github.com/seed18712806/lapse/processor/internal/fold"
 	"github.com/seed18712806/lapse/sink/store"
+	"github.com/seed18712806/lapse/sink/wire"
 	"github.com/seed18712806/lapse/ttlrules"
 )
 
@@ -400,4 +401,26 @@ func reapsAsMuchAsItApplies(t *testing.T, body string, configures bool) {
 		}
 	}
 	t.Errorf("ten steps have applied %d of %d messages", r.progress.Offset()-begin, many)
+}
+
+// TestG4_AWriteFindsAnExpiredDocument: where a write comes at the deadline of a document that was looked up ahead, the
+// step reads once, and the event has the body.
+//
+// It fails if the body is read again.
+func TestG4_AWriteFindsAnExpiredDocument(t *testing.T) {
+	r := newRig(t)
+	r.idle()
+	r.send(start, "lapse.config.c", `{"defaultTtl":9}`)
+	r.write(start, "a", `{"ttl":2}`)
+	r.idle()
+	if err := r.lookUp(t.Context(), r.progress.Offset(), start+2000, ReapChunk, reapBytes); err != nil {
+		t.Fatal(err)
+	}
+	r.passed = nil
+	next := r.write(start+2000, "a", `{"ttl":9}`)
+	r.idle()
+	if n := r.calls("read"); n != 1 || r.statusOf(next) != wire.StatusCreated {
+		t.Errorf("it was read %d times, and the write has status %d", n, r.statusOf(next))
+	}
+	same(t, "events", r.expired(), []string{"a"})
 }

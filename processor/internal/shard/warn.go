@@ -36,7 +36,9 @@ func (p *Owner) warn(ctx context.Context) (worked bool, err error) {
 	}
 	d := fold.New(p.Limits, p.collections, now)
 	d.Warn(p.collections, name, slices, found)
-	if err := p.publish(ctx, d.Outputs, p.progress.Stamp()); err != nil {
+	end := p.Status.Works("waiting for NATS (publish)")
+	err = p.announcer.Publish(ctx, d.Outputs, p.progress.Stamp())
+	if end(); err != nil {
 		return false, err
 	}
 	p.Metrics.Warned.Add(float64(d.Warned))
