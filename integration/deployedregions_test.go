@@ -88,7 +88,8 @@ lapse.shard.0.tick                     no     no
 lapse.shard.0.copy.1.config.orders     no     no
 lapse.snapshot.0                       no     no
 lapse.read.get.orders.1                no     no
-lapse.consumer.create.1                no     no
+lapse.readers.READERS                  no     no
+$JS.READERS.API.STREAM.INFO.1          no     no
 lapse.expired.orders.1                 no     no
 lapse.expiring.orders.1                no     no
 lapse.due.mail.send                    no     no

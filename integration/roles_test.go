@@ -65,8 +65,15 @@ consume the events            pub $JS.API.CONSUMER.CREATE.LAPSE_EVENTS.c       n
                               pub $JS.API.CONSUMER.INFO.LAPSE_EVENTS.c         no          yes    yes       yes   yes      -
                               pub $JS.API.CONSUMER.DELETE.LAPSE_EVENTS.c       no          yes    no        yes   yes      -
 acknowledge an event          pub $JS.ACK.LAPSE_EVENTS.c.1.1.1.1.1             no          yes    yes       no    yes      -
-                              pub lapse.consumer.create.c                      no          no     no        no    yes      -
-                              sub lapse.consumer.create.>                      no          no     no        yes   yes      -
+                              pub $JS.ACK._.x.LAPSE_EVENTS.c.1.1.1.1.1.1       no          yes    yes       no    yes      -
+feed a mirror                 pub lapse.readers.READERS                        no          no     no        no    yes      -
+                              pub $JS.LAPSE.API.CONSUMER.RESET.LAPSE_EVENTS.readers-READERS  no  no  no     no    yes      -
+                              pub $JS.FC.LAPSE_EVENTS.readers-READERS.1        no          no     no        no    yes      -
+keep the mirrors              pub $JS.READERS.API.STREAM.INFO.LAPSE_EVENTS     no          no     no        yes   yes      -
+                              pub $JS.READERS.API.STREAM.CREATE.LAPSE_EVENTS   no          no     no        yes   yes      -
+                              pub $JS.FORWARD.API.STREAM.UPDATE.LAPSE_EVENTS   no          no     no        yes   yes      -
+                              pub $JS.READERS.API.STREAM.DELETE.LAPSE_EVENTS   no          no     no        no    yes      -
+                              pub $JS.FORWARD.API.STREAM.CREATE.OTHER          no          no     no        no    yes      -
 store dead letters            pub lapse.dead.forward-orders                    no          no     yes       no    yes      -
 look at the dead letters      pub $JS.API.STREAM.INFO.LAPSE_DEAD               no          no     yes       yes   yes      -
                               pub $JS.API.STREAM.CREATE.LAPSE_DEAD             no          no     yes       yes   yes      -
@@ -187,7 +194,7 @@ func TestRoles_NATS(t *testing.T) {
 func testRoles(t *testing.T, server *harness.NATS, shards int) {
 	for _, c := range cells(t) {
 		want := c.subject
-		if c.role == "lapse" || c.role == "forwarder" { // of the account that maps; the server compares permissions after that
+		if c.role == "lapse" { // of the account that maps; the server compares permissions after that
 			want = mapped(want, shards)
 		}
 		nc := as(t, server, c.role)
@@ -227,6 +234,7 @@ func testRepliesReachNoStream(t *testing.T, shards int) {
 	w.ExpiryOf("orders", "expires", event.Etag, harness.Limit)
 	writer, readers := as(t, w.nats, "orders-writer"), asJetStream(t, w.nats, "reader")
 	reader := readers.Conn()
+	w.mirrored(t, readers)
 	consumer, err := readers.CreateConsumer(t.Context(), w.Prefix.EventsStream(), jetstream.ConsumerConfig{Name: "c", AckPolicy: jetstream.AckNonePolicy})
 	if err != nil {
 		t.Fatal(err)
@@ -249,11 +257,6 @@ func testRepliesReachNoStream(t *testing.T, shards int) {
 			if err := request.nc.PublishRequest(request.subject, target, []byte(request.body)); err != nil {
 				t.Fatal(err)
 			}
-		}
-		// A push consumer delivers where its configuration says.
-		_, err := readers.CreatePushConsumer(t.Context(), w.Prefix.EventsStream(), jetstream.ConsumerConfig{DeliverSubject: target, AckPolicy: jetstream.AckNonePolicy})
-		if err == nil {
-			t.Errorf("the reader may create a consumer that delivers to %s", target)
 		}
 	}
 	// What follows on the same connections is handled later.
@@ -309,6 +312,7 @@ func testConsume(t *testing.T, shards int) {
 		}
 	}
 	js := asJetStream(t, w.nats, "reader")
+	w.mirrored(t, js)
 	consumer, err := js.CreateConsumer(t.Context(), w.Prefix.EventsStream(), jetstream.ConsumerConfig{
 		Durable: "mine", AckPolicy: jetstream.AckExplicitPolicy, MaxAckPending: 1, FilterSubject: "lapse.expired.orders.>",
 	})

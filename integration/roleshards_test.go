@@ -37,7 +37,7 @@ func mapped(subject string, shards int) string {
 func withShards(t *testing.T, shards int) *world {
 	t.Helper()
 	w := serversOf(t, harness.RedisOptions{}, shards)
-	w.lapse = harness.StartLapse(t, w.nats.URL(), w.redis.Address(), "--shards", strconv.Itoa(shards), "--duplicate-window", duplicateWindow.String())
+	w.lapse = harness.StartLapse(t, w.nats.URL(), w.redis.Address(), "--shards", strconv.Itoa(shards), "--duplicate-window", duplicateWindow.String(), "--readers", "READERS,FORWARD")
 	return w
 }
 

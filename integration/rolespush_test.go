@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -21,97 +20,93 @@ import (
 var closedToOthers = []string{
 	"lapse.tick", "lapse.shard.0.tick", "lapse.beat.0", "lapse.snapshot.0", "lapse.fence.0", "lapse.fence.probe", "lapse.config.orders",
 	"lapse.drop.orders", "lapse.write.upsert.users.1", "lapse.write.delete.users.1", "lapse.shard.0.write.upsert.users.1", "lapse.shard.1.copy.1.config.orders",
-	"lapse.expired.orders.1", "lapse.rejected.orders.1", "lapse.read.get.orders.1", "lapse.consumer.create.x",
+	"lapse.expired.orders.1", "lapse.rejected.orders.1", "lapse.read.get.orders.1", "lapse.readers.READERS", "lapse.readers.FORWARD",
 	"$KV.LAPSE_MEMBERS.lease.0", "$KV.LAPSE_CHECKPOINTS.shard.0", "$O.LAPSE_SNAPSHOTS.M.x", "$O.LAPSE_SNAPSHOTS.C.x",
 	"$JS.API.STREAM.DELETE.LAPSE_LOG", "$JS.API.STREAM.PURGE.LAPSE_LOG", "$JS.API.STREAM.UPDATE.LAPSE_EVENTS", "$JS.API.CONSUMER.CREATE.LAPSE_LOG.x",
 	"$JS.ACK.LAPSE_EVENTS.c.1.1.1.1.1", "$JS.FC.LAPSE_EVENTS.c.1", "$SRV.PING", "_INBOX.lapse.1", "_INBOX.operator.1",
 }
 
-// JetStream publishes the messages and the heartbeats of a push consumer with its own rights,
-// where the consumer's configuration says. No role but lapse and the operator gets one, however
-// it asks: all are refused, the streams have no push consumer, and no delivery reached a subject.
+// JetStream publishes the messages and the heartbeats of a push consumer with its own rights, where the consumer's
+// configuration says. A writer gets no consumer, and those of a reader and of forwarder deliver within their accounts
+// alone: nothing reaches a subject of the account of the streams, whatever they name.
 //
-// It goes red if an account of applications reaches $JS.API.CONSUMER.CREATE of the streams, or
-// if lapse passes on what it does not know.
-func TestRoles_PushConsumersAreRefused(t *testing.T) {
+// It goes red if an account of readers imports a subject by which something is written, or if writers have JetStream.
+func TestRoles_PushConsumersReachNothing(t *testing.T) {
 	t.Parallel()
-	eachNumberOfShards(t, testPushConsumersAreRefused)
+	eachNumberOfShards(t, testPushConsumersReachNothing)
 }
 
-func testPushConsumersAreRefused(t *testing.T, shards int) {
+func testPushConsumersReachNothing(t *testing.T, shards int) {
 	w := withShards(t, shards)
 	w.Configure("orders", `{"defaultTtl":-1}`)
 	event := w.Want(201, wire.Create, "orders", "expires", `{"ttl":1}`) // so that there is something to deliver
 	w.ExpiryOf("orders", "expires", event.Etag, harness.Limit)
-	pushed := make(chan string, 100)
-	all, err := as(t, w.nats, "operator").Subscribe(">", func(m *nats.Msg) {
-		own := strings.HasPrefix(m.Subject, "_INBOX") || strings.HasPrefix(m.Subject, "$JS.S.")
-		if own && !slices.Contains(closedToOthers, m.Subject) {
-			return // what lapse fetches, and what its logs source
-		}
-		if m.Header.Get("Status") == "100" || strings.HasPrefix(m.Reply, "$JS.ACK.") || strings.HasPrefix(m.Reply, "$JS.FC.") {
-			select {
-			case pushed <- m.Subject:
-			default:
-			}
-		}
-	})
+	all, err := as(t, w.nats, "operator").SubscribeSync(">")
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, role := range []string{"orders-writer", "reader"} {
-		nc := as(t, w.nats, role)
+	for _, target := range closedToOthers {
+		for subject, body := range pushRequests("c", target) {
+			if answer := ask(t, as(t, w.nats, "orders-writer"), subject, body); !answer.refused() {
+				t.Errorf("a writer may create a consumer that delivers to %s: %s %s: %s", target, subject, body, answer.data)
+			}
+		}
+	}
+	for _, role := range []string{"reader", "forwarder"} {
+		nc, js := as(t, w.nats, role), asJetStream(t, w.nats, role)
+		w.mirrored(t, js)
 		for i, target := range closedToOthers {
-			name := fmt.Sprintf("%s-%d", role, i)
-			for subject, body := range pushRequests(name, target) {
-				if answer := ask(t, nc, subject, body); !answer.refused() {
-					t.Errorf("%s may create a consumer that delivers to %s: %s %s: %s", role, target, subject, body, answer.data)
+			for subject, body := range pushRequests(fmt.Sprintf("%s-%d", role, i), target) {
+				if answer := ask(t, nc, subject, body); !strings.HasPrefix(subject, "$JS.API.CONSUMER.CREATE.LAPSE_EVENTS.") && !answer.refused() {
+					t.Errorf("%s: %s %s: %s", role, subject, body, answer.data)
 				}
 			}
 		}
-	}
-	for stream := range w.JS.ListStreams(t.Context()).Info() {
-		s, err := w.JS.Stream(t.Context(), stream.Config.Name)
+		inbox := "_INBOX." + role + ".last" // what is delivered there comes behind what the others deliver
+		last, err := nc.SubscribeSync(inbox)
 		if err != nil {
 			t.Fatal(err)
 		}
-		for c := range s.ListConsumers(t.Context()).Info() {
-			if c.Config.DeliverSubject != "" {
-				t.Errorf("%s has a consumer that delivers to %s", c.Stream, c.Config.DeliverSubject)
-			}
+		if _, err := js.CreatePushConsumer(t.Context(), w.Prefix.EventsStream(), jetstream.ConsumerConfig{DeliverSubject: inbox, AckPolicy: jetstream.AckNonePolicy}); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := last.NextMsg(harness.Limit); err != nil {
+			t.Fatal(err)
 		}
 	}
-	if err := all.Unsubscribe(); err != nil {
+	if err := as(t, w.nats, "operator").Publish("_INBOX.operator.end", nil); err != nil {
 		t.Fatal(err)
 	}
-	for range len(pushed) {
-		t.Errorf("JetStream delivered to %s", <-pushed)
+	for {
+		m, err := all.NextMsg(harness.Limit)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if m.Subject == "_INBOX.operator.end" {
+			break
+		}
+		fed := strings.HasPrefix(m.Subject, "lapse.readers.") && (strings.Contains(m.Reply, ".LAPSE_EVENTS.readers-") || m.Header.Get("Status") == "100")
+		from := strings.HasPrefix(m.Reply, "$JS.ACK.") || strings.HasPrefix(m.Reply, "$JS.FC.") || m.Header.Get("Status") == "100"
+		if own := strings.HasPrefix(m.Subject, "_INBOX") || strings.HasPrefix(m.Subject, "$JS.S."); from && !fed && !own {
+			t.Errorf("JetStream delivered to %s, with the reply subject %s", m.Subject, m.Reply)
+		}
 	}
 	w.lapse.Ready()
 	w.verify()
 }
 
-// pushRequests are requests for a push consumer, by subject: of each kind that JetStream knows,
-// and some that hide the subject from a reader of JSON that minds the case of names.
+// pushRequests are requests for a push consumer, by subject: of each kind that JetStream knows.
 func pushRequests(name, target string) map[string]string {
 	config := fmt.Sprintf(`"name":%q,"deliver_policy":"all","ack_policy":"none","idle_heartbeat":100000000,"flow_control":true`, name)
-	body := func(deliver string) string {
-		return fmt.Sprintf(`{"stream_name":"LAPSE_EVENTS","config":{%s,%s}}`, config, deliver)
-	}
-	plain := body(fmt.Sprintf(`"deliver_subject":%q`, target))
+	plain := fmt.Sprintf(`{"stream_name":"LAPSE_EVENTS","config":{%s,"deliver_subject":%q}}`, config, target)
 	create := "$JS.API.CONSUMER.CREATE.LAPSE_EVENTS"
 	return map[string]string{
-		create:                         plain,
-		create + "." + name:            plain,
-		create + "." + name + "-case":  strings.Replace(body(fmt.Sprintf(`"Deliver_Subject":%q`, target)), name, name+"-case", 1),
-		create + "." + name + "-twice": strings.Replace(body(fmt.Sprintf(`"deliver_subject":"","DELIVER_SUBJECT":%q`, target)), name, name+"-twice", 1),
-		create + "." + name + "-config": fmt.Sprintf(`{"stream_name":"LAPSE_EVENTS","config":{"name":%q},"Config":{"deliver_subject":%q}}`,
-			name+"-config", target),
+		create + "." + name: plain,
 		create + "." + name + "-one.lapse.expired.orders.>": fmt.Sprintf(`{"stream_name":"LAPSE_EVENTS","config":{"name":%q,"ack_policy":"none","filter_subject":"lapse.expired.orders.>","deliver_subject":%q}}`,
 			name+"-one", target),
 		"$JS.API.CONSUMER.DURABLE.CREATE.LAPSE_EVENTS." + name: strings.Replace(plain, `"name"`, `"durable_name"`, 1),
 		"$JS.API.CONSUMER.CREATE.LAPSE_LOG." + name:            strings.Replace(plain, "LAPSE_EVENTS", "LAPSE_LOG", 1),
-		"lapse.consumer.create." + name:                        plain,
+		"$JS.LAPSE.API.CONSUMER.CREATE.LAPSE_EVENTS." + name:   plain,
 	}
 }
 

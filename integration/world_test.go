@@ -71,9 +71,12 @@ func servers(t *testing.T, redis harness.RedisOptions) *world {
 // serversOf is servers for so many shards.
 func serversOf(t *testing.T, redis harness.RedisOptions, shards int) *world {
 	t.Helper()
-	window := duplicateWindow
+	window, config := duplicateWindow, ""
+	if shards > 1 { // acknowledgements with the second form of their subjects
+		config = "feature_flags { js_ack_fc_v2: true }\n"
+	}
 	w := &world{
-		t: t, nats: harness.StartNATS(t, harness.NATSOptions{Shards: shards}), redis: harness.StartRedis(t, redis), shards: shards,
+		t: t, nats: harness.StartNATS(t, harness.NATSOptions{Shards: shards, Config: config}), redis: harness.StartRedis(t, redis), shards: shards,
 		opts: processor.Options{DuplicateWindow: &window},
 	}
 	w.connect(w.nats.URL(), w.redis.Address())

@@ -47,13 +47,15 @@ var (
 	problemOverdue  = health.Problem{Name: "overdue", Advice: "Find out what is slow: NATS, Redis, or the CPU of lapse."}
 	problemSlow     = health.Problem{Name: "slow step", Advice: "Look at what the step is doing: waiting for NATS or Redis, or merging patches into a large document."}
 	problemBehind   = health.Problem{Name: "behind", Advice: "Wait while the lag falls. If it grows, writes come faster than lapse applies them."}
+	problemReaders  = health.Problem{Name: "readers", Advice: "Do what the reason says, in the account that it names. Only the readers of that account are harmed.", Minor: true}
+	problemConsumer = health.Problem{Name: "consumers", Advice: "Delete consumers that nobody uses, or set max_consumers of the account to more."}
 	problemForget   = health.Problem{Name: "forgetting", Advice: "Let lapse take snapshots, and let Redis rewrite its files."}
 )
 
 // forgetProblems drops the problems of a processor that has ended.
 func (p *Processor) forgetProblems() {
 	p.opts.Health.Forget(shard.ProblemLog, shard.ProblemClock, shard.ProblemClockBehind, shard.ProblemTick, shard.ProblemCheckpoints, shard.ProblemShard, problemNATS, problemAppend, problemEvents, problemMapping, problemConfigs,
-		problemRedis, problemEviction, problemDenied, problemOverdue, problemSlow, problemBehind, problemForget, region.ProblemRegion)
+		problemRedis, problemEviction, problemDenied, problemOverdue, problemSlow, problemBehind, problemReaders, problemConsumer, problemForget, region.ProblemRegion)
 }
 
 // monitor finds out whether writes, events and reads can go on, although no client shows
@@ -128,7 +130,11 @@ func (m *monitor) watches() []func(context.Context) error {
 			}
 		}
 	}
-	return []func(context.Context) error{every(m.checkNATS), every(m.checkRedis), every(m.checkShard)}
+	watches := []func(context.Context) error{every(m.checkNATS), every(m.checkRedis), every(m.checkShard)}
+	if len(m.session.processor.opts.Readers) > 0 && m.names.Shard == 0 {
+		watches = append(watches, every(m.checkReaders))
+	}
+	return watches
 }
 
 // ask asks NATS something within a limit of its own: what gets no answer must not take the time of
@@ -196,6 +202,29 @@ func (m *monitor) checkMirrors(ctx context.Context) error {
 	})
 }
 
+// checkReaders keeps the mirrors in the accounts of readers.
+func (m *monitor) checkReaders(ctx context.Context) error {
+	var all []error
+	opts := m.session.processor.opts
+	for _, account := range opts.Readers {
+		err := m.ask(ctx, func(ctx context.Context) error {
+			r, err := streams.NewReaders(m.js, opts.Prefix, account, opts.Logger)
+			if err != nil {
+				return err
+			}
+			return r.Keep(ctx)
+		})
+		if err != nil {
+			all = append(all, fmt.Errorf("account %s: %w", account, err))
+		}
+	}
+	m.set(ctx, problemReaders, errors.Join(all...))
+	if all == nil {
+		backoff.Wait(ctx, (policyEvery-1)*monitorEvery)
+	}
+	return nil
+}
+
 // probed stands for a collection where nothing is ever stored.
 const probed = "probe"
 
@@ -258,6 +287,9 @@ func (m *monitor) streamsThere(ctx context.Context) error {
 		return err
 	}
 	m.session.sizes.streams.Store(&[]*jetstream.StreamInfo{info, eventsInfo})
+	if account, err := m.js.AccountInfo(ctx); err == nil {
+		m.set(ctx, problemConsumer, streams.CheckConsumers(eventsInfo, account))
+	}
 	bucket := "KV_" + m.log.Streams.Checkpoints.Bucket()
 	if _, err := m.js.Stream(ctx, bucket); err != nil {
 		return streams.Gone(err, bucket)

@@ -61,6 +61,10 @@ type Options struct {
 	// same. A change applies from the end of the log on.
 	ReplyPrefixes []string
 
+	// Readers are the accounts of NATS in which lapse keeps a mirror of the stream of events, for readers: none. The
+	// processor of shard 0 keeps them.
+	Readers []string
+
 	// ForgetWithin is how long bytes of a document may stay, in Redis, the log, the snapshots or the
 	// events, after the document has expired or was deleted or overwritten; 8 days. It is at least a
 	// second.
@@ -99,6 +103,11 @@ func (o *Options) complete() error {
 			return err
 		}
 	}
+	for _, account := range o.Readers {
+		if err := CheckReaders(account); err != nil {
+			return err
+		}
+	}
 	if w := o.DuplicateWindow; w != nil && *w < minDuplicateWindow {
 		return fmt.Errorf("duplicate window %s is not valid: use at least 100ms", *w)
 	}
@@ -127,6 +136,14 @@ func (o *Options) complete() error {
 	o.ReadAhead = cmp.Or(o.ReadAhead, defaultReadAhead)
 	if o.Health == nil {
 		o.Health = health.New(o.Logger)
+	}
+	return nil
+}
+
+// CheckReaders refuses the name of an account (--readers) that cannot stand in subjects.
+func CheckReaders(account string) error {
+	if wire.CheckCollection(account) != nil {
+		return fmt.Errorf("account %s is not valid: use the name of an account of NATS, of 1 to 128 of A-Z a-z 0-9 _ -", wire.Quote(account))
 	}
 	return nil
 }

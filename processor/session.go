@@ -226,7 +226,7 @@ func (p *Processor) wire(ctx context.Context, s *session, l *streams.Link, lease
 	s.keeper = retention.New(retention.Parts{
 		Names: names, Log: log, JetStream: js, Desk: desk, Checkpoints: checkpoints, Status: s.status, Redis: p.store,
 		Logger: p.opts.Logger, Metrics: p.metrics.retention, Hook: p.hook, Applying: p.Applying,
-		Sync: *p.opts.SyncInterval,
+		Sync: *p.opts.SyncInterval, Mirrored: len(p.opts.Readers) > 0,
 	}, p.opts.ForgetWithin)
 	copies := &copier{js: js, link: l, streams: provisioned, session: s, log: names, logger: p.opts.Logger}
 	s.duties = []func(context.Context){s.ticker.Run, s.pace.Run, s.checkpointer.Run, parts.Outcomes.Run, copies.run, s.keeper.Run, s.keeper.TakeOrders, s.report, s.compareAgain, s.tellFormer}

@@ -90,16 +90,21 @@ func (b *Board) Forget(problems ...Problem) {
 	}
 }
 
-// Problems returns all problems; shards that have the same one share it. The Board of a shard
+// Problems returns all problems that are not minor; shards that have the same one share it. The Board of a shard
 // returns only those of the shard.
-func (b *Board) Problems() (all Problems) {
+func (b *Board) Problems() Problems { return b.problemsOf(false) }
+
+// Minor returns the minor ones.
+func (b *Board) Minor() Problems { return b.problemsOf(true) }
+
+func (b *Board) problemsOf(minor bool) (all Problems) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	byShard := func(a, b *entry) int {
 		return cmp.Or(slices.Compare(a.Shards, b.Shards), strings.Compare(a.Name, b.Name))
 	}
 	for _, p := range slices.SortedFunc(maps.Values(b.current), byShard) {
-		if b.shards == nil || slices.Equal(b.shards, p.Shards) {
+		if p.Minor == minor && (b.shards == nil || slices.Equal(b.shards, p.Shards)) {
 			all.Add(p.Problem)
 		}
 	}

@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// Problem is what keeps a process from being ready.
+// Problem is what keeps a process from being ready, unless it is minor.
 type Problem struct {
 	// Name is a label of the metric, and has a section in deploy/README.md; so names are few and fixed.
 	// What a process only passes through, such as a log that is not applied yet, has none.
@@ -16,6 +16,7 @@ type Problem struct {
 	Advice string // what an operator can do
 	Reason error  // nil while there is no problem
 	Shards []int  // that have it, ascending; nil for the whole process
+	Minor  bool   // it keeps no process from being ready: it harms the clients that caused it alone
 }
 
 // String is the problem in one line: its shards, name and reason.

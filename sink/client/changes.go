@@ -83,8 +83,12 @@ func (c *Client) sendCurrent(ctx context.Context, opts WatchOptions, stream jets
 	if err != nil {
 		return 0, now, c.l.StreamError("look up the stream "+c.l.Prefix.EventsStream(), "", err)
 	}
-	now.end = info.State.LastSeq
-	after = min(settled.Settled, now.end) // the stream may have lost its end since
+	later, err := read[wire.SettledReply](ctx, c, "settled", opts.Collection, nil)
+	if err != nil {
+		return 0, now, err
+	}
+	now.end = max(info.State.LastSeq, later.Settled) // a mirror may be behind the documents
+	after = min(settled.Settled, info.State.LastSeq) // the stream may have lost its end since
 	return after, now, f(Notification{Seq: after, Current: true})
 }
 

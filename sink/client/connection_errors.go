@@ -121,15 +121,6 @@ func (l *connection) StreamError(doing, subject string, err error) error {
 	return fmt.Errorf("%s: %w", doing, err)
 }
 
-// ConsumerError is the error of a consumer that cannot be made or changed, in a stream that is there.
-// Where nobody answers, NATS hands such requests of this user to lapse, and no lapse runs.
-func (l *connection) ConsumerError(doing, subject string, err error) error {
-	if isWithoutJetStream(err) || errors.Is(err, nats.ErrNoResponders) {
-		return l.NoLapse(l.Prefix.CreateConsumer(">"))
-	}
-	return l.StreamError(doing, subject, err)
-}
-
 // PublishError is the error of a message that was not sent.
 func (l *connection) PublishError(subject string, err error) error {
 	switch {

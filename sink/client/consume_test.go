@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -14,8 +13,6 @@ import (
 
 	"github.com/seed18712806/lapse/integration/harness"
 	"github.com/seed18712806/lapse/sink/client"
-	"github.com/seed18712806/lapse/sink/credentials"
-	"github.com/seed18712806/lapse/sink/service"
 	"github.com/seed18712806/lapse/sink/wire"
 )
 
@@ -325,59 +322,5 @@ func TestOnRejected(t *testing.T) {
 	}, fromTheFirst, client.Concurrency(1))
 	if err != nil || fmt.Sprint(subjects) != "[lapse.write.upsert.orders lapse.write.upsert.orders.1]" {
 		t.Errorf("%v, %v", subjects, err)
-	}
-}
-
-// A reader of deploy/ has the permissions that OnExpired needs, from another account.
-func TestOnExpiredAsAReader(t *testing.T) {
-	t.Parallel()
-	srv := harness.StartNATS(t, harness.NATSOptions{})
-	operator := harness.NewClient(t, srv.URL(), "")
-	if _, err := operator.JS.CreateStream(t.Context(), eventsConfig()); err != nil {
-		t.Fatal(err)
-	}
-	(&bench{js: operator.JS}).event(t, "orders", "1")
-	url := strings.Replace(srv.URL(), "://", "://reader:"+harness.RolePassword("READER")+"@", 1)
-	c, err := client.Connect(client.Options{Server: url, Login: credentials.NATS{InboxPrefix: "_INBOX.reader"}, Timeout: limit})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(c.Close)
-	orders, err := client.Open[Order](c, "orders")
-	if err != nil {
-		t.Fatal(err)
-	}
-	err = orders.OnExpired(t.Context(), "test", func(context.Context, client.Expired[Order]) error { return nil })
-	if !errors.Is(err, client.ErrUnavailable) || !strings.Contains(err.Error(), "nothing listens on lapse.consumer.create.>") {
-		t.Errorf("without lapse: %v", err)
-	}
-	reads, err := service.Start(operator.NC, nil, service.Options{}) // which makes the consumers of readers
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(reads.Stop)
-	for _, wait := range []time.Duration{time.Minute, time.Hour} { // the second changes the consumer
-		ctx, stop := context.WithTimeout(t.Context(), limit)
-		defer stop()
-		attempts := 0
-		err = orders.OnExpired(ctx, "test", func(_ context.Context, e client.Expired[Order]) error {
-			if attempts = e.Attempt; e.Attempt%2 == 1 {
-				return errors.New("once more")
-			}
-			stop()
-			return nil
-		}, fromTheFirst, client.AckWait(wait), client.Backoff(time.Millisecond, time.Millisecond))
-		if err != nil || attempts != 2 {
-			t.Errorf("%d attempts, %v", attempts, err)
-		}
-		(&bench{js: operator.JS}).event(t, "orders", "2")
-	}
-	// An event that was acknowledged does not come again.
-	consumer, err := operator.JS.Consumer(t.Context(), "LAPSE_EVENTS", "test")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if info := consumer.CachedInfo(); info.NumAckPending != 0 || info.NumPending != 1 || info.Config.AckWait != time.Hour {
-		t.Errorf("%+v", info)
 	}
 }

@@ -118,7 +118,7 @@ func (c *Client) Watch(ctx context.Context, opts WatchOptions, f func(Notificati
 	defer cancel()
 	consumer, err := stream.OrderedConsumer(making, config)
 	if err != nil {
-		return cmp.Or(denial(ctx), c.l.ConsumerError("consume the stream "+name, subjects[0], err))
+		return cmp.Or(denial(ctx), c.l.StreamError("consume the stream "+name, subjects[0], err))
 	}
 	// Otherwise the server sends 500 messages ahead, however large they are.
 	messages, err := consumer.Messages(jetstream.PullMaxBytes(int(max(leastAhead, 2*c.l.NC.MaxPayload()))))

@@ -183,7 +183,7 @@ func (w *worker) open(ctx context.Context) (jetstream.Consumer, error) {
 			return w.check(ctx, consumer)
 		}
 	}
-	return nil, w.l.ConsumerError("create the consumer "+w.opts.Durable, w.opts.Subjects[0], err)
+	return nil, w.l.StreamError("create the consumer "+w.opts.Durable, w.opts.Subjects[0], err)
 }
 
 // maxPending is how many messages may be without an acknowledgement, in all processes. Those
@@ -213,7 +213,7 @@ func (w *worker) check(ctx context.Context, consumer jetstream.Consumer) (jetstr
 	defer cancel()
 	consumer, err := w.l.JS.UpdateConsumer(within, w.stream(), config)
 	if err != nil {
-		return nil, cmp.Or(denial(within), w.l.ConsumerError("change the consumer "+w.opts.Durable, w.opts.Subjects[0], err))
+		return nil, cmp.Or(denial(within), w.l.StreamError("change the consumer "+w.opts.Durable, w.opts.Subjects[0], err))
 	}
 	return consumer, nil
 }

@@ -53,7 +53,7 @@ func (s *Service) statistics() any {
 	return all
 }
 
-// subscribe subscribes to the requests, to those for consumers, and to PING, INFO and STATS.
+// subscribe subscribes to the requests, and to PING, INFO and STATS.
 func (s *Service) subscribe() error {
 	for _, e := range endpoints {
 		sub, err := s.nc.QueueSubscribe(s.subject(e), micro.DefaultQueueGroup, s.dispatch(e))
@@ -62,11 +62,6 @@ func (s *Service) subscribe() error {
 		}
 		s.subs = append(s.subs, sub)
 	}
-	sub, err := s.nc.QueueSubscribe(s.opts.Prefix.CreateConsumer(">"), micro.DefaultQueueGroup, s.createConsumer)
-	if err != nil {
-		return errors.Join(fmt.Errorf("subscribe to the requests for consumers: %w", err), s.unsubscribe())
-	}
-	s.subs = append(s.subs, sub)
 	for verb, answer := range map[micro.Verb]func() any{
 		micro.PingVerb: s.ping, micro.InfoVerb: s.info, micro.StatsVerb: s.statistics,
 	} {

@@ -77,8 +77,6 @@ type Service struct {
 	cancel context.CancelFunc
 	slots  chan struct{} // one for each request in flight
 	stop   sync.Once
-
-	creates chan struct{} // one for each request for a consumer in flight
 }
 
 // Start serves, unless Options.Later is set, until [Service.Stop] or until the connection is closed. The caller closes the
@@ -108,7 +106,6 @@ func Start(nc *nats.Conn, reader Reader, opts Options) (*Service, error) {
 		slots:  make(chan struct{}, opts.Concurrency),
 		meters: newMeters(),
 		id:     rand.Text(), started: time.Now().UTC(),
-		creates: make(chan struct{}, maxCreates),
 	}
 	if opts.Metrics != nil {
 		if err := s.meters.register(opts.Metrics); err != nil {
@@ -221,14 +218,12 @@ func (s *Service) Stop() {
 		limit := time.NewTimer(2 * s.opts.Timeout)
 		defer limit.Stop()
 		s.dispatched(limit.C)
-		for _, slots := range []chan struct{}{s.slots, s.creates} {
-			for range cap(slots) {
-				select {
-				case slots <- struct{}{}:
-				case <-limit.C:
-					s.cancel()
-					slots <- struct{}{}
-				}
+		for range cap(s.slots) {
+			select {
+			case s.slots <- struct{}{}:
+			case <-limit.C:
+				s.cancel()
+				s.slots <- struct{}{}
 			}
 		}
 		s.cancel()

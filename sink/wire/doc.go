@@ -20,10 +20,10 @@
 //	lapse.read.<verb>.<collection>      Prefix.Read             a read, by any client
 //	lapse.read.get.<collection>.<id>    Prefix.ReadGet          a read of one document
 //	lapse.read.collections              Prefix.ReadCollections  a list of all collections
-//	lapse.consumer.create.<rest>        Prefix.CreateConsumer   a request for a consumer of the events, by an import of an account
+//	lapse.readers.<account>             Prefix.Readers          the messages of the stream of events, for the mirror in an account of readers
 //
 // The log ([Prefix.LogStream]) stores the first four, the stream of events
-// ([Prefix.EventsStream]) the next seven. Beats, reads and requests for consumers are not stored. A key-value bucket
+// ([Prefix.EventsStream]) the next seven. Beats and reads are not stored. A key-value bucket
 // ([Prefix.MembersBucket]) lists the processes and the owners of the shards: a [Member] under
 // "member.<id>", a [Lease] under "lease.<shard>". An id is one token of a subject, escaped
 // ([EscapeID]). [Log.ParseSubject] reads the subjects of the log.

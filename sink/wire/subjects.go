@@ -160,10 +160,8 @@ func (p Prefix) ReadGet(collection, id string) string {
 	return p.Read("get", collection) + "." + EscapeID(id)
 }
 
-// CreateConsumer is the subject on which lapse takes requests for consumers of the events from
-// clients that may not ask JetStream: rest is what stands behind the name of the stream in the
-// subject of JetStream. The body is JetStream's too.
-func (p Prefix) CreateConsumer(rest string) string { return string(p) + ".consumer.create." + rest }
+// Readers is the subject on which JetStream delivers the events to the mirror in an account of readers.
+func (p Prefix) Readers(account string) string { return string(p) + ".readers." + account }
 
 // LogStream is the name of the log, if the prefix has one shard. See [Prefix.Log].
 func (p Prefix) LogStream() string { return p.Log(0, 1).Stream() }

@@ -44,6 +44,7 @@ type PlaceFlags struct {
 
 // ServerFlags are about servers that lapse does not embed.
 type ServerFlags struct {
+	Readers    []string     `env:"LAPSE_READERS" group:"servers" placeholder:"ACCOUNT" help:"Account of NATS for readers, in which lapse keeps a mirror of the stream of events (deploy/nats/accounts.conf). For several, repeat the flag or separate them by commas."`
 	NATSSynced SyncInterval `name:"nats-sync-interval" env:"LAPSE_NATS_SYNC_INTERVAL" group:"servers" default:"2m" placeholder:"TIME" help:"The sync_interval of the NATS servers, or always (${default}). lapse truncates the log only behind snapshots that they have synced to disk. Set it to theirs; never to less."`
 }
 
@@ -139,8 +140,8 @@ func (c *serveCommand) Run(ctx context.Context, parsed *kong.Context, streams ou
 			LogMaxAge: (*time.Duration)(c.LogMaxAge), LogMaxBytes: (*int64)(c.LogMaxBytes),
 			EventsMaxAge: (*time.Duration)(c.EventsMaxAge), EventsMaxBytes: (*int64)(c.EventsMaxBytes), DuplicateWindow: (*time.Duration)(c.DuplicateWindow),
 			ForgetWithin: time.Duration(c.ForgetWithin), SyncInterval: c.syncInterval(),
-			ReplyPrefixes: c.ReplyPrefix,
-			MaxClockLead:  time.Duration(c.MaxClockLead),
+			ReplyPrefixes: c.ReplyPrefix, Readers: c.Readers,
+			MaxClockLead: time.Duration(c.MaxClockLead),
 		},
 	})
 }
@@ -170,6 +171,11 @@ func (c *serveCommand) check() error {
 		return fmt.Errorf("--duplicate-window %s is not valid: use a duration of at least 100ms", time.Duration(*c.DuplicateWindow))
 	case time.Duration(c.ForgetWithin) < time.Second:
 		return fmt.Errorf("--forget-within %s is not valid: use a duration of at least 1s, such as 8d", time.Duration(c.ForgetWithin))
+	}
+	for _, account := range c.Readers {
+		if err := processor.CheckReaders(account); err != nil {
+			return fmt.Errorf("--readers: %w", err)
+		}
 	}
 	if err := processor.CheckSync(*c.syncInterval(), time.Duration(c.ForgetWithin)); err != nil {
 		return err

@@ -191,6 +191,9 @@ func (n *node) ready() (role string, problems health.Problems) {
 	if following != nil {
 		role += "; " + following.String()
 	}
+	for _, p := range n.board.Minor() {
+		role += "; " + p.String()
+	}
 	return role, problems
 }
 

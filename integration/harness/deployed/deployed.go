@@ -233,7 +233,7 @@ func (d *Deployment) URLs() string {
 func (d *Deployment) Prepare(flags ...string) *harness.Lapse {
 	d.t.Helper()
 	l := harness.PrepareLapse(d.t, append([]string{"--replicas", strconv.Itoa(len(d.NATS)), "--shards", strconv.Itoa(max(d.shards, 1))}, flags...)...)
-	l.Env = append(d.env("lapse"), "LAPSE_NATS="+d.URLs(), "LAPSE_REDIS="+d.redisURLs(), "LAPSE_REDIS_USER=lapse", "LAPSE_REDIS_PASSWORD_FILE="+d.Path("redis-lapse.password"))
+	l.Env = append(d.env("lapse"), "LAPSE_NATS="+d.URLs(), "LAPSE_READERS=READERS,FORWARD", "LAPSE_REDIS="+d.redisURLs(), "LAPSE_REDIS_USER=lapse", "LAPSE_REDIS_PASSWORD_FILE="+d.Path("redis-lapse.password"))
 	if d.Redis == nil {
 		l.Env = append(l.Env, "LAPSE_REDIS_CA="+d.Path("redis-ca.crt"))
 	} else {

@@ -45,6 +45,7 @@ type Parts struct {
 	Metrics     *Metrics
 	Hook        crash.Hook
 	Applying    func() error // nil once the log was applied
+	Mirrored    bool         // accounts of readers mirror the events: their files end only by messages that stay
 	// Sync is how long the NATS server may take to have on disk what it has acknowledged.
 	Sync time.Duration
 }

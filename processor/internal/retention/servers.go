@@ -24,8 +24,11 @@ func (k *Keeper) endEvents(ctx context.Context, now time.Time) error {
 	if err != nil {
 		return streams.Gone(err, s.Events.CachedInfo().Config.Name)
 	}
-	next := *k.kept
-	if next.Events, err = k.end(ctx, k.kept.Events, now, info, s.EventsFilling(k.Names.Prefix), every); err != nil {
+	next, filling := *k.kept, s.EventsFilling(k.Names.Prefix, k.Mirrored)
+	if !filling.Fits(info) {
+		filling = s.EventsFilling(k.Names.Prefix, false)
+	}
+	if next.Events, err = k.end(ctx, k.kept.Events, now, info, filling, every); err != nil {
 		return err
 	}
 	if err := k.save(ctx, next); err != nil {

@@ -103,7 +103,7 @@ func TestFillingPushesBytesOut(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, f := range []Filling{s.EventsFilling(o.Prefix), s.ObjectsFilling()} {
+	for _, f := range []Filling{s.EventsFilling(o.Prefix, false), s.ObjectsFilling()} {
 		if _, err := f.Fill(ctx, js); err != nil {
 			t.Fatal(err)
 		}

@@ -43,9 +43,10 @@ func Turned(info *jetstream.StreamInfo, seq uint64) bool {
 	return info.State.FirstSeq > seq && info.State.Bytes >= fillingBytes
 }
 
-// EventsFilling is that of the stream of events.
-func (s *Streams) EventsFilling(p wire.Prefix) Filling {
-	return Filling{stream: s.Events, subject: p.Filling()}
+// EventsFilling is that of the stream of events. If that is mirrored, its messages stay until they age out: a mirror may
+// not get what is removed at once, and its file would not end.
+func (s *Streams) EventsFilling(p wire.Prefix, mirrored bool) Filling {
+	return Filling{stream: s.Events, subject: p.Filling(), keep: mirrored}
 }
 
 // ObjectsFilling is that of the snapshots.
