@@ -39,8 +39,8 @@ const (
 	// linger is how long an archive waits for more messages before it writes a file anew, and lingerOnce
 	// that with Once.
 	linger, lingerOnce = 5 * time.Second, 200 * time.Millisecond
-	// most is how many messages an archive holds before it writes them.
-	most = 2048
+	// most is how many messages an archive holds before it writes them, and mostBytes how large they are together.
+	most, mostBytes = 512, 16 << 20
 )
 
 // archiving is a call of Archive under way.
@@ -145,9 +145,10 @@ func (a *archiving) run(ctx context.Context) {
 
 // collect waits for messages. It returns none if ctx is done.
 func (a *archiving) collect(ctx context.Context) (batch []archived) {
+	size := 0
 	select {
 	case one := <-a.in:
-		batch = append(batch, one)
+		batch, size = append(batch, one), len(one.line)
 	case <-ctx.Done():
 		return nil
 	}
@@ -157,10 +158,10 @@ func (a *archiving) collect(ctx context.Context) (batch []archived) {
 	}
 	end := time.NewTimer(wait)
 	defer end.Stop()
-	for len(batch) < most {
+	for len(batch) < most && size < mostBytes {
 		select {
 		case one := <-a.in:
-			batch = append(batch, one)
+			batch, size = append(batch, one), size+len(one.line)
 		case <-end.C:
 			return batch
 		case <-ctx.Done():
@@ -170,60 +171,93 @@ func (a *archiving) collect(ctx context.Context) (batch []archived) {
 	return batch
 }
 
-// write writes a file anew, with the lines that it has and the messages of a batch.
+// write writes a file anew: the lines that it has and the messages of a batch, merged in the order of their sequences.
+// Of the file it holds one line at a time.
 func (a *archiving) write(first uint64, batch []archived) error {
 	name := filepath.Join(a.opts.Dir, fmt.Sprintf("%s-%s-%020d-%020d.ndjson.gz", a.opts.Name, a.stream, first, first+a.opts.PerFile-1))
-	lines, err := readLines(name)
+	old, err := openLines(name)
 	if err != nil {
 		return fmt.Errorf("%s: %w: move it away to go on", name, err)
 	}
-	for _, one := range batch {
-		lines[one.seq] = one.line
-	}
+	defer old.close()
+	slices.SortStableFunc(batch, func(a, b archived) int { return cmp.Compare(a.seq, b.seq) })
 	out, finish, err := a.opts.Create(name)
 	if err != nil {
 		return err
 	}
 	compressed := gzip.NewWriter(out)
-	for _, seq := range slices.Sorted(maps.Keys(lines)) {
-		if _, err = compressed.Write(lines[seq]); err != nil {
-			break
-		}
-	}
-	return finish(errors.Join(err, compressed.Close()))
+	return finish(errors.Join(merge(compressed, old, batch), compressed.Close()))
 }
 
-// readLines reads the lines of a file by their sequences. A file that does not exist has none.
-func readLines(name string) (map[uint64][]byte, error) {
-	lines := make(map[uint64][]byte)
+// merge writes lines and a sorted batch in the order of their sequences, each sequence once. Of two with the same
+// sequence it writes that of the batch.
+func merge(out io.Writer, old *lines, batch []archived) error {
+	seq, text, err := old.next()
+	for err == nil && (text != nil || len(batch) > 0) {
+		switch {
+		case len(batch) > 1 && batch[0].seq == batch[1].seq:
+			batch = batch[1:]
+			continue
+		case len(batch) == 0 || text != nil && seq < batch[0].seq:
+			if _, err = out.Write(text); err == nil {
+				seq, text, err = old.next()
+			}
+		default:
+			if _, err = out.Write(batch[0].line); err == nil && text != nil && seq == batch[0].seq {
+				seq, text, err = old.next()
+			}
+			batch = batch[1:]
+		}
+	}
+	return err
+}
+
+// lines reads the lines of a file with their sequences.
+type lines struct {
+	file *os.File // nil if it does not exist
+	in   *bufio.Reader
+}
+
+// openLines opens a file, and reads its head. A file that does not exist has no lines.
+func openLines(name string) (*lines, error) {
 	f, err := os.Open(name)
 	if errors.Is(err, fs.ErrNotExist) {
-		return lines, nil
+		return &lines{}, nil
 	}
 	if err != nil {
 		return nil, err
 	}
-	defer f.Close()
 	uncompressed, err := gzip.NewReader(bufio.NewReader(f))
 	if err != nil {
-		return nil, err
+		return nil, errors.Join(err, f.Close())
 	}
-	for in := bufio.NewReader(uncompressed); ; {
-		text, err := in.ReadBytes('\n')
-		if errors.Is(err, io.EOF) && len(text) == 0 {
-			return lines, nil
-		}
-		var has struct{ Sequence string }
-		if err == nil {
-			err = json.Unmarshal(text, &has)
-		}
-		if err != nil {
-			return nil, err
-		}
-		seq, err := strconv.ParseUint(has.Sequence, 10, 64)
-		if err != nil {
-			return nil, err
-		}
-		lines[seq] = text
+	return &lines{f, bufio.NewReader(uncompressed)}, nil
+}
+
+func (l *lines) close() {
+	if l.file != nil {
+		_ = l.file.Close() // it was only read
 	}
+}
+
+// next reads a line; nil at the end.
+func (l *lines) next() (seq uint64, text []byte, err error) {
+	if l.file == nil {
+		return 0, nil, nil
+	}
+	text, err = l.in.ReadBytes('\n')
+	if errors.Is(err, io.EOF) && len(text) == 0 {
+		return 0, nil, nil
+	}
+	var has struct{ Sequence string }
+	if err == nil {
+		err = json.Unmarshal(text, &has)
+	}
+	if err == nil {
+		seq, err = strconv.ParseUint(has.Sequence, 10, 64)
+	}
+	if err != nil {
+		return 0, nil, fmt.Errorf("%s: %w: move it away to go on", l.file.Name(), err)
+	}
+	return seq, text, nil
 }

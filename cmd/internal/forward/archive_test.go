@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -79,20 +80,28 @@ func TestF4_Archive(t *testing.T) {
 		if !strings.HasSuffix(name, fmt.Sprintf("-%020d-%020d.ndjson.gz", i*20, i*20+19)) {
 			t.Errorf("file %s", name)
 		}
-		lines, err := readLines(filepath.Join(dir, name))
+		old, err := openLines(filepath.Join(dir, name))
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, seq := range slices.Sorted(maps.Keys(lines)) {
+		for {
+			_, line, err := old.next()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if line == nil {
+				break
+			}
 			var e struct {
 				Sequence, ID string
 				Data         json.RawMessage
 			}
-			if err := json.Unmarshal(lines[seq], &e); err != nil || !strings.HasPrefix(e.ID, "orders/") || len(e.Data) == 0 {
-				t.Errorf("%s: %v", lines[seq], err)
+			if err := json.Unmarshal(line, &e); err != nil || !strings.HasPrefix(e.ID, "orders/") || len(e.Data) == 0 {
+				t.Errorf("%s: %v", line, err)
 			}
 			sequences = append(sequences, e.Sequence)
 		}
+		old.close()
 	}
 	if len(sequences) != 51 || !slices.IsSorted(sequences) || sequences[50] != "00000000000000000051" {
 		t.Errorf("sequences %v", sequences)
@@ -117,4 +126,64 @@ func TestF4_Archive(t *testing.T) {
 	if diff := cmp.Diff(broken, contents(t, other)); diff != "" {
 		t.Errorf("a file that is no archive (-want +got):\n%s", diff)
 	}
+}
+
+// TestF4_ArchiveHoldsALine: to write a file anew takes the memory of the batch, and not that of the file, whatever is in
+// both of them.
+func TestF4_ArchiveHoldsALine(t *testing.T) {
+	dir := t.TempDir()
+	a := &archiving{opts: ArchiveOptions{Dir: dir, Name: "orders", PerFile: 10_000, Create: func(name string) (io.Writer, func(error) error, error) {
+		f, err := os.Create(name + ".part")
+		return f, func(err error) error { return errors.Join(err, f.Close(), os.Rename(name+".part", name)) }, err
+	}}, stream: "1"}
+	one := func(seq uint64) archived {
+		return archived{seq: seq, line: fmt.Appendf(nil, `{"sequence":"%020d","data":%q}`+"\n", seq, strings.Repeat("x", 64<<10))}
+	}
+	const lines = 500 // 32 MB
+	for _, batch := range []func(uint64) bool{func(seq uint64) bool { return seq%2 == 0 }, func(seq uint64) bool { return seq%2 == 1 }} {
+		var some []archived
+		for seq := range uint64(lines) {
+			if batch(seq) {
+				some = append(some, one(seq))
+			}
+		}
+		if err := a.write(0, some); err != nil {
+			t.Fatal(err)
+		}
+	}
+	runtime.GC()
+	var before runtime.MemStats
+	runtime.ReadMemStats(&before)
+	create, seen := a.opts.Create, &heap{}
+	a.opts.Create = func(name string) (io.Writer, func(error) error, error) {
+		out, finish, err := create(name)
+		return io.MultiWriter(out, seen), finish, err
+	}
+	if err := a.write(0, []archived{one(lines), one(250), one(250)}); err != nil {
+		t.Fatal(err)
+	}
+	if seen.most == 0 || seen.most > before.HeapAlloc+16<<20 {
+		t.Errorf("it holds %d MiB for one message", (seen.most-before.HeapAlloc)>>20)
+	}
+	old, err := openLines(filepath.Join(dir, "orders-1-00000000000000000000-00000000000000009999.ndjson.gz"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer old.close()
+	for want := range uint64(lines + 1) {
+		if seq, line, err := old.next(); err != nil || line == nil || seq != want {
+			t.Fatalf("line %d has sequence %d: %v", want, seq, err)
+		}
+	}
+}
+
+// heap is a writer that looks at the memory in use at each write.
+type heap struct{ most uint64 }
+
+func (h *heap) Write(b []byte) (int, error) {
+	runtime.GC()
+	var now runtime.MemStats
+	runtime.ReadMemStats(&now)
+	h.most = max(h.most, now.HeapAlloc)
+	return len(b), nil
 }

@@ -101,7 +101,7 @@ func (f *forwarding) deliver(ctx context.Context, msg *client.Ordered) error {
 			return nil
 		case errors.Is(v.why, ErrGone):
 			return v.why
-		case v.dead || time.Since(began)+pause > f.opts.GiveUpAfter:
+		case v.dead || time.Since(began)+pause > v.giveUpAfter(f.opts.GiveUpAfter):
 			return f.giveUp(ctx, e, msg, v.why)
 		}
 		if err := wait(ctx, max(v.pause, jitter(pause))); err != nil {
