@@ -83,7 +83,8 @@
 // the checkpoints and the records of snapshots, the follower adopts, once its mirrors have what they name (M1 to M3
 // in processor/internal/region). So a promotion ([Promote]) only makes streams of the mirrors. It gives the log
 // another identity, and notes in its metadata the logs that it continues (wire.Region); a region that was
-// superseded refuses, until [Demote] has removed its streams.
+// superseded refuses, until [Demote] has removed its streams. What one region has to change in another, it asks lapse
+// there ([AnswerRegions]).
 //
 // Types have invariants of their own: R of the recording, E of the verdict, C of the reader, I of the queue and N of the
 // publications (shard), O of the snapshots, T of the retention, A of the progress, K of the collections and W of the
