@@ -151,9 +151,9 @@ func TestG3_WarningsWhoseInstantIsOneForAll(t *testing.T) {
 				r.flush()
 				r.caughtUp(p)
 				p.stop(t)
-				from, point := int64(at)-5000, crash.AfterWarn
+				from, point, nth := int64(at)-5000, crash.AfterWarn, int32(3)
 				if late {
-					from, point = int64(at), crash.AfterPublish // they go with the events
+					from, point, nth = int64(at), crash.AfterPublish, 2 // they go with the events, most of them in a second step
 				}
 				eventually(t, "they are due to be warned of", func() bool { return time.Now().UnixMilli() > from })
 				for range 2 {
@@ -162,7 +162,7 @@ func TestG3_WarningsWhoseInstantIsOneForAll(t *testing.T) {
 					}
 					r.flush()
 					select {
-					case <-r.start(dies(point, 3)).done:
+					case <-r.start(dies(point, nth)).done:
 					case <-time.After(limit):
 						t.Fatal("no owner has died between chunks")
 					}
