@@ -74,7 +74,8 @@ func testAReaderHarmsReadersAlone(t *testing.T, shards int) {
 	}
 	taken := 0
 	for ; err == nil && taken < 1100; taken++ {
-		_, err = reader.CreateConsumer(t.Context(), events, jetstream.ConsumerConfig{Name: fmt.Sprint("taken-", taken), AckPolicy: jetstream.AckNonePolicy, MemoryStorage: true})
+		_, err = reader.CreateConsumer(t.Context(), events, jetstream.ConsumerConfig{Name: fmt.Sprint("taken-", taken), AckPolicy: jetstream.AckNonePolicy, MemoryStorage: true,
+			InactiveThreshold: time.Hour})
 	}
 	if err == nil {
 		t.Fatalf("a reader has made %d consumers", taken)

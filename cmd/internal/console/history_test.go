@@ -92,7 +92,7 @@ func TestSeries(t *testing.T) {
 	points := []point{{at: at.Add(-time.Minute), p50: &one, p99: &two}, {at: at, p50: &one, p99: &one}}
 	chart := newSeries("Lateness <of> events", view.Seconds, at, points,
 		curve{"p50", func(p point) *float64 { return p.p50 }}, curve{"p99", func(p point) *float64 { return p.p99 }})
-	page, err := view.Render("overview", view.Page{Title: "Overview", Data: overviewData{History: []series{chart}}})
+	page, err := view.Render("overview", view.Page{Title: "Overview", Data: overviewData{All: true, History: []series{chart}}})
 	if err != nil {
 		t.Fatal(err)
 	}

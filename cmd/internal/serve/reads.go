@@ -21,16 +21,16 @@ const readsEvery = time.Second
 var problemReads = health.Problem{Name: "reads", Advice: "Make Redis and NATS reachable for this process."}
 
 // newReader makes the reader of documents, and the census, which counts them.
-func (p *process) newReader(metrics prometheus.Registerer, refuse func() error) (*sink.Reader, *collectionCensus, error) {
+func (p *process) newReader(metrics prometheus.Registerer, n *node) (*sink.Reader, *service.Dear, *collectionCensus, error) {
 	opts := p.opts.Processor
 	reader, err := sink.NewReader(p.reads.redis, sink.ReaderOptions{
-		Prefix: opts.Prefix, Shards: max(opts.Shards, 1), Refuse: refuse,
+		Prefix: opts.Prefix, Shards: max(opts.Shards, 1), Refuse: n.refused,
 	})
 	if err != nil {
-		return nil, nil, err
+		return nil, nil, nil, err
 	}
-	counts := newCensus(reader)
-	return reader, counts, metrics.Register(counts)
+	dear, counts := service.NewDear(reader, n.lags), newCensus(reader)
+	return reader, dear, counts, errors.Join(metrics.Register(dear), metrics.Register(counts))
 }
 
 // startReads makes the service that answers reads over NATS, once it is told to offer them, until it

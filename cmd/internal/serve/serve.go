@@ -22,7 +22,6 @@ import (
 	"github.com/seed18712806/lapse/processor/health"
 	"github.com/seed18712806/lapse/processor/lease"
 	"github.com/seed18712806/lapse/sink/credentials"
-	"github.com/seed18712806/lapse/sink/service"
 	"github.com/seed18712806/lapse/sink/store"
 	"github.com/seed18712806/lapse/sink/wire"
 )
@@ -208,6 +207,15 @@ func endsStart(err error) bool {
 	return err != nil && !errors.Is(err, processor.ErrPromotion) && !errors.Is(err, processor.ErrOrigin)
 }
 
+// startNode is newNode, with what NATS denies at the start in its error.
+func (p *process) startNode(ctx context.Context, metrics *prometheus.Registry, board *health.Board, redis *reach) (n *node, member *lease.Member, err error) {
+	err = p.opts.permissions.Start(ctx, func(ctx context.Context) (err error) {
+		n, member, err = p.newNode(ctx, metrics, board, redis)
+		return err
+	})
+	return n, member, err
+}
+
 // serve runs processor, reads and HTTP, until ctx is done or one of them fails.
 func (p *process) serve(ctx context.Context, start time.Time) error {
 	log := p.opts.Logger
@@ -215,12 +223,7 @@ func (p *process) serve(ctx context.Context, start time.Time) error {
 	if err := p.startTracing(ctx, metrics); err != nil {
 		return err
 	}
-	var n *node
-	var member *lease.Member
-	err := p.opts.permissions.Start(ctx, func(ctx context.Context) (err error) {
-		n, member, err = p.newNode(ctx, metrics, board, redis)
-		return err
-	})
+	n, member, err := p.startNode(ctx, metrics, board, redis)
 	if err != nil {
 		return err
 	}
@@ -228,12 +231,8 @@ func (p *process) serve(ctx context.Context, start time.Time) error {
 	if err != nil {
 		return err
 	}
-	reader, census, err := p.newReader(metrics, n.refused)
+	reader, dear, census, err := p.newReader(metrics, n)
 	if err != nil {
-		return err
-	}
-	dear := service.NewDear(reader, n.lags)
-	if err := metrics.Register(dear); err != nil {
 		return err
 	}
 	reads, err := p.startReads(dear, metrics)
@@ -263,23 +262,20 @@ func (p *process) serve(ctx context.Context, start time.Time) error {
 	watching.Go(func() { watchReads(running, p.reads, board, redis) })
 	watching.Go(func() { n.watch(running) })
 	watching.Go(func() { n.first.run(running) })
-	watching.Go(func() {
-		if err := processor.AnswerRegions(running, p.log.nats, p.opts.Processor); err != nil {
-			failed <- err
+	orFail := func(run func(context.Context) error) func() {
+		return func() {
+			if err := run(running); err != nil {
+				failed <- err
+			}
 		}
-	})
-	watching.Go(func() {
-		if err := n.redis.run(running); err != nil {
-			failed <- err
-		}
-	})
+	}
+	watching.Go(orFail(func(ctx context.Context) error { return processor.AnswerRegions(ctx, p.log.nats, p.opts.Processor) }))
+	watching.Go(orFail(n.redis.run))
 	p.watch(running, &watching, board, data, failed)
 	announced := make(chan struct{})
 	go func() {
 		defer close(announced)
-		if err := p.announce(running, n.ready, member.Store, start); err != nil {
-			failed <- err
-		}
+		orFail(func(ctx context.Context) error { return p.announce(ctx, n.ready, member.Store, start) })()
 	}()
 	defer func() { stop(); <-announced; p.withdraw() }()
 
