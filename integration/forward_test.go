@@ -197,6 +197,7 @@ func TestAll_Forward(t *testing.T) {
 	}); err != nil {
 		t.Fatal(err)
 	}
+	there := mirrorFor(t, operator, "FORWARD")
 	receiver := newHook(t)
 	start := forwarders(t, server, "http://"+receiver.address)
 	all := []*harness.Process{start("forward-1"), start("forward-2")}
@@ -258,13 +259,36 @@ func TestAll_Forward(t *testing.T) {
 	receiver.verify(t, versions)
 	taken, first := receiver.count()
 	t.Logf("%d events, %d faults, %d requests, %d repetitions", first, faults, receiver.requests, taken-first)
-	dead, err := operator.Stream(ctx, wire.DefaultPrefix.DeadStream())
+	dead, err := there.Stream(ctx, wire.DefaultPrefix.DeadStream())
 	if err != nil {
 		t.Fatal(err)
 	}
 	if n := dead.CachedInfo().State.Msgs; n != 0 {
 		t.Errorf("%d events are given up", n)
 	}
+}
+
+// mirrorFor makes the mirror of the events that lapse keeps in an account, and returns the JetStream of that account.
+func mirrorFor(t *testing.T, js jetstream.JetStream, account string) jetstream.JetStream {
+	t.Helper()
+	there, err := jetstream.NewWithDomain(js.Conn(), account, jetstream.WithDefaultTimeout(harness.Limit))
+	if err != nil {
+		t.Fatal(err)
+	}
+	name, consumer, deliver := wire.DefaultPrefix.EventsStream(), "readers-"+account, wire.DefaultPrefix.Readers(account)
+	if _, err := js.CreatePushConsumer(t.Context(), name, jetstream.ConsumerConfig{
+		Durable: consumer, DeliverSubject: deliver, AckPolicy: jetstream.AckFlowControlPolicy, FlowControl: true,
+		IdleHeartbeat: time.Second, MaxAckPending: 1000,
+	}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := there.CreateStream(t.Context(), jetstream.StreamConfig{Name: name, Mirror: &jetstream.StreamSource{
+		Name: name, External: &jetstream.ExternalStream{APIPrefix: "$JS.LAPSE.API"},
+		Consumer: &jetstream.StreamConsumerSource{Name: consumer, DeliverSubject: deliver},
+	}}); err != nil {
+		t.Fatal(err)
+	}
+	return there
 }
 
 // forwarders returns what starts a process of lapse forward, as the role that deploy/ has for it.

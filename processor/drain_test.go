@@ -296,7 +296,7 @@ func TestSettlesUnderTraffic(t *testing.T) {
 // expired before and are not reaped, and no others.
 func TestCountsWhatIsDueAfterModeNone(t *testing.T) {
 	onBoth(t, func(t *testing.T, r *rig) {
-		const many, first = 1000, 500
+		const many, first = 6000, 500 // more than a step reaps
 		var drains, due atomic.Bool
 		sent, held, release := make(chan struct{}), make(chan struct{}), make(chan struct{})
 		p := r.startWatched(func(p *shard.Owner, here crash.Point) error {

@@ -93,10 +93,16 @@ func (r *rig) storedOf(collection string) (n int) {
 	return n
 }
 
-// waitEvents waits until a collection has n expiry events.
+// waitEvents waits until a collection has n expiry events. The limit is for the next one, and not for all of them.
 func (r *rig) waitEvents(collection string, n int) []event {
 	r.t.Helper()
-	eventually(r.t, fmt.Sprintf("%d events of %s", n, collection), func() bool { return r.storedOf(collection) >= n })
+	for stored := r.storedOf(collection); stored < n; {
+		before := stored
+		eventually(r.t, fmt.Sprintf("more than %d of %d events of %s", before, n, collection), func() bool {
+			stored = r.storedOf(collection)
+			return stored > before
+		})
+	}
 	all := r.events(collection)
 	if len(all) != n {
 		r.t.Fatalf("%d events of %s, want %d: %+v", len(all), collection, n, all)

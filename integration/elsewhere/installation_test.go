@@ -48,7 +48,7 @@ func install(t *testing.T) *installation {
 		t.Fatal(err)
 	}
 	// Of the certificates for a trial, that of Redis is for a server at this address.
-	closed := harness.PrepareLapse(t, "--nats", i.nats.URL(), "--redis", redis.URL(),
+	closed := harness.PrepareLapse(t, "--nats", i.nats.URL(), "--redis", redis.URL(), "--readers", "READERS,FORWARD",
 		"--http-token-file", secrets.Path("http-tokens"), "--http-tls-cert", secrets.Path("redis.crt"), "--http-tls-key", secrets.Path("redis.key"))
 	closed.Launch()
 	trusted := x509.NewCertPool()

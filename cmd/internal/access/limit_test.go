@@ -5,6 +5,7 @@ import (
 	"io"
 	"net/http"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -124,11 +125,14 @@ func TestWait(t *testing.T) {
 		if err := first.Bytes(64); err != nil {
 			t.Fatal(err)
 		}
+		var mu sync.Mutex
 		var got []string
 		wait := func(name string, h *Hold) {
 			if err := h.Expect(t.Context(), 1<<20); err != nil { // a sixteenth of all: 4
 				name = "no " + name
 			}
+			mu.Lock()
+			defer mu.Unlock()
 			got = append(got, name)
 		}
 		go wait("second", second)
@@ -144,6 +148,8 @@ func TestWait(t *testing.T) {
 			time.Sleep(waitWithin / 4)
 		}
 		synctest.Wait()
+		mu.Lock()
+		defer mu.Unlock()
 		if want := "second,no third"; strings.Join(got, ",") != want || l.Used() != 64 || l.waiting.Len() != 0 {
 			t.Errorf("%v, and %d are taken", got, l.Used())
 		}

@@ -23,7 +23,11 @@ func Offline(ctx context.Context, dir string) (nc *nats.Conn, closed func(), err
 		_ = release()
 		return nil, nil, fmt.Errorf("--data %s: %w", dir, err)
 	}
-	go srv.Start()
+	started := make(chan struct{})
+	go func() {
+		defer close(started)
+		srv.Start()
+	}()
 	closed = func() {
 		if nc != nil {
 			nc.Close()
@@ -33,7 +37,7 @@ func Offline(ctx context.Context, dir string) (nc *nats.Conn, closed func(), err
 		_ = release()
 	}
 	for !srv.ReadyForConnections(readyEvery) {
-		if !srv.Running() || ctx.Err() != nil {
+		if ctx.Err() != nil || isClosed(started) && !srv.Running() {
 			closed()
 			return nil, nil, fmt.Errorf("--data %s: the embedded NATS server does not start: lapse serve says why", dir)
 		}
@@ -43,4 +47,14 @@ func Offline(ctx context.Context, dir string) (nc *nats.Conn, closed func(), err
 		return nil, nil, fmt.Errorf("--data %s: %w", dir, err)
 	}
 	return nc, closed, nil
+}
+
+// isClosed reports whether a channel is closed on which nothing is sent.
+func isClosed(c <-chan struct{}) bool {
+	select {
+	case <-c:
+		return true
+	default:
+		return false
+	}
 }

@@ -28,19 +28,30 @@ func (p *process) tokens() (web.Options, error) {
 		return o, nil
 	}
 	o.TokenFile = filepath.Join(p.opts.Data, tokenFile)
-	f, err := os.OpenFile(o.TokenFile, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
-	if errors.Is(err, fs.ErrExist) {
-		return o, nil
-	}
-	if err != nil {
-		return o, fmt.Errorf("--data %s: make the first token of the HTTP API: %w", p.opts.Data, err)
+	if _, err := os.Lstat(o.TokenFile); !errors.Is(err, fs.ErrNotExist) {
+		return o, err
 	}
 	token := rand.Text()
-	_, err = f.WriteString(token + " read-write\n")
-	if err := errors.Join(err, f.Sync(), f.Close()); err != nil {
-		return o, errors.Join(fmt.Errorf("--data %s: make the first token of the HTTP API: %w", p.opts.Data, err), remove(o.TokenFile))
+	if err := writeSecret(o.TokenFile, token+" read-write\n"); err != nil {
+		return o, fmt.Errorf("--data %s: make the first token of the HTTP API: %w", p.opts.Data, err)
 	}
-	p.opts.Logger.Info("made a token for the HTTP API and the console: sign in with it, and keep it; it is printed once",
+	p.opts.Logger.Warn("made a token for the HTTP API and the console: sign in with it, and keep it; it is printed once",
 		slog.String("token", token), slog.String("file", o.TokenFile))
 	return o, nil
+}
+
+// writeSecret writes a file that its owner alone can read. After a crash the file is there as a whole, or not at all.
+func writeSecret(path, content string) error {
+	f, err := os.CreateTemp(filepath.Dir(path), filepath.Base(path)+".*") // of mode 0600
+	if err != nil {
+		return err
+	}
+	_, err = f.WriteString(content)
+	if err = errors.Join(err, f.Sync(), f.Close()); err == nil {
+		err = os.Rename(f.Name(), path)
+	}
+	if err != nil {
+		err = errors.Join(err, remove(f.Name()))
+	}
+	return err
 }

@@ -23,8 +23,6 @@ import (
 var (
 	// ErrSuperseded: another region was promoted, and is the first now.
 	ErrSuperseded = errors.New("this region is not the first any more")
-	// ErrNotFirst: the region that is followed is not the first. It is no reason to end: reads go on.
-	ErrNotFirst = fmt.Errorf("%w", ErrMismatch)
 	// ErrPromotion: the region is becoming the first at this moment, or has become it.
 	ErrPromotion = errors.New("a promotion of this region has begun")
 	// ErrOrigin: the first region does not answer.

@@ -96,7 +96,7 @@ func TestReaders(t *testing.T) {
 
 	o.EventsMaxAge = new(time.Duration)
 	*o.EventsMaxAge = time.Hour
-	if s, err = Provision(t.Context(), js, o); err != nil {
+	if _, err = Provision(t.Context(), js, o); err != nil {
 		t.Fatal(err)
 	}
 	if err := js.DeleteConsumer(t.Context(), o.Prefix.EventsStream(), r.consumer()); err != nil {
@@ -122,7 +122,7 @@ func TestReaders(t *testing.T) {
 	if err := js.DeleteStream(t.Context(), o.Prefix.EventsStream()); err != nil {
 		t.Fatal(err)
 	}
-	if s, err = Provision(t.Context(), js, o); err != nil {
+	if _, err = Provision(t.Context(), js, o); err != nil {
 		t.Fatal(err)
 	}
 	publish(2)
